@@ -1,0 +1,122 @@
+package db
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// Codes of PostgreSQL errors that jobq tells apart (PostgreSQL documentation,
+// appendix A).
+const (
+	codeNumericOutOfRange = "22003"
+	codeBadEncoding       = "22021"
+	codeInvalidParameter  = "22023"
+	codeInvalidText       = "22P02"
+	codeNULInText         = "22P05"
+	codeReadOnly          = "25006"
+	codeNotNull           = "23502"
+	codeUnique            = "23505"
+	codeCheck             = "23514"
+	codeStatementTooDeep  = "54001"
+	codePrerequisiteState = "55000"
+	codeUndefinedTable    = "42P01"
+	codeUndefinedSchema   = "3F000"
+	codeUndefinedFunction = "42883"
+)
+
+// transientCodes end a statement for reasons that pass: another transaction,
+// the server's state, or its want of resources. A class stands for all its codes.
+var transientCodes = []string{
+	"08",    // connection
+	"25006", // read-only: a failover, the next connection may find the primary
+	"40001", // serialization
+	"40P01", // deadlock
+	"53",    // resources: too many connections, disk full, out of memory
+	"55P03", // lock not available in time
+	"57P01", // admin shutdown
+	"57P02", // crash shutdown
+	"57P03", // starting up, or a standby not yet open
+	"57014", // cancelled, such as by statement_timeout
+	"0A000", // cached plan must not change result type: prepared anew on a fresh connection
+}
+
+func code(err error) string {
+	var pgErr *pgconn.PgError
+	if errors.As(err, &pgErr) {
+		return pgErr.Code
+	}
+	return ""
+}
+
+// IsTransient says whether the same statement may succeed later, unchanged:
+// the database is away, busy, or another transaction was in the way. Whether
+// the statement took effect this time is unknown when the connection broke.
+func IsTransient(err error) bool {
+	if err == nil {
+		return false
+	}
+	if sqlState := code(err); sqlState != "" {
+		for _, transient := range transientCodes {
+			if strings.HasPrefix(sqlState, transient) {
+				return true
+			}
+		}
+		return false
+	}
+	if errors.Is(err, context.Canceled) {
+		return false
+	}
+	var netErr net.Error
+	var connectErr *pgconn.ConnectError
+	return pgconn.SafeToRetry(err) || pgconn.Timeout(err) || errors.As(err, &connectErr) || errors.As(err, &netErr) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
+		strings.Contains(err.Error(), "conn closed")
+}
+
+// IsReadOnly says that the server has become a standby: the pool should be reset.
+func IsReadOnly(err error) bool { return code(err) == codeReadOnly }
+
+// IsPrerequisite says that the row was not in the state that the call needs.
+func IsPrerequisite(err error) bool { return code(err) == codePrerequisiteState }
+
+// IsUnique says that a unique key was already taken.
+func IsUnique(err error) bool { return code(err) == codeUnique }
+
+// IsNotMigrated says that a table, function or schema of ours is not there.
+func IsNotMigrated(err error) bool {
+	switch code(err) {
+	case codeUndefinedTable, codeUndefinedSchema, codeUndefinedFunction:
+		return true
+	}
+	return false
+}
+
+// Invalid explains a refused value in words that name the field and its
+// limit; ok is false when the error is of another kind. The names of the
+// CHECK constraints are sentences, made to be shown.
+func Invalid(err error) (reason string, ok bool) {
+	var pgErr *pgconn.PgError
+	if !errors.As(err, &pgErr) {
+		return "", false
+	}
+	switch pgErr.Code {
+	case codeCheck:
+		return pgErr.ConstraintName, true
+	case codeNotNull:
+		return pgErr.ColumnName + " must not be null", true
+	case codeNULInText:
+		return `JSON must not contain the NUL character (\u0000): PostgreSQL cannot store it`, true
+	case codeBadEncoding:
+		return "text must be valid UTF-8 without NUL bytes", true
+	case codeStatementTooDeep:
+		return "JSON is nested too deeply for PostgreSQL", true
+	case codeInvalidText, codeNumericOutOfRange, codeInvalidParameter:
+		return strings.TrimSpace(pgErr.Message + " " + pgErr.Detail), true
+	}
+	return "", false
+}

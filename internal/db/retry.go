@@ -1,0 +1,62 @@
+package db
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+)
+
+// Backoff waits longer after each failure, with jitter, so that many
+// processes that lost the same database do not come back in step.
+type Backoff struct {
+	Min time.Duration // first wait; 0 means 100 ms
+	Max time.Duration // longest wait; 0 means 5 s
+
+	failures int
+}
+
+// Wait sleeps for the next delay, and returns the context's error if that
+// ends first.
+func (b *Backoff) Wait(ctx context.Context) error {
+	timer := time.NewTimer(b.next())
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
+
+// Reset starts over after a success.
+func (b *Backoff) Reset() { b.failures = 0 }
+
+// next is between half of the doubled delay and all of it: never at once,
+// since the database has just failed.
+func (b *Backoff) next() time.Duration {
+	shortest, longest := b.Min, b.Max
+	if shortest <= 0 {
+		shortest = 100 * time.Millisecond
+	}
+	if longest <= 0 {
+		longest = 5 * time.Second
+	}
+	delay := min(shortest<<min(b.failures, 20), longest)
+	b.failures++
+	return delay/2 + rand.N(delay/2+1) // #nosec G404 -- jitter
+}
+
+// Retry calls the function until it succeeds, fails for good, or the context
+// ends, whose error then wins. Only for work that may be done twice.
+func Retry(ctx context.Context, call func(context.Context) error) error {
+	var backoff Backoff
+	for {
+		err := call(ctx)
+		if err == nil || !IsTransient(err) {
+			return err
+		}
+		if backoff.Wait(ctx) != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,114 @@
+package db
+
+import (
+	"context"
+	"crypto/md5" // #nosec G501 -- names a channel as the SQL function does; nothing secret
+	"encoding/hex"
+	"fmt"
+	"regexp"
+	"strings"
+	"sync"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// DefaultSchema is where the tables live unless told otherwise.
+const DefaultSchema = "jobq"
+
+// schemaPattern allows what can stand in a quoted identifier and in a string
+// literal alike, so that no file of SQL needs two kinds of escaping.
+var schemaPattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]*$`)
+
+// identifierBytesMax is PostgreSQL's limit (NAMEDATALEN - 1); it would cut a
+// longer name silently.
+const identifierBytesMax = 63
+
+// ValidateSchema says what is wrong with a schema's name, if anything.
+func ValidateSchema(schema string) error {
+	if len(schema) > identifierBytesMax {
+		return fmt.Errorf("schema name has %d bytes, the limit is %d", len(schema), identifierBytesMax)
+	}
+	if !schemaPattern.MatchString(schema) {
+		return fmt.Errorf("schema name %q: use letters, digits, _ and -, beginning with a letter or _", schema)
+	}
+	if strings.HasPrefix(schema, "pg_") {
+		return fmt.Errorf("schema name %q: names that begin with pg_ belong to PostgreSQL", schema)
+	}
+	return nil
+}
+
+// Render puts the schema's quoted name where the SQL says `jobq.`. The SQL is
+// ours, and has these five characters only where they name the schema.
+func Render(sql, schema string) string {
+	return strings.ReplaceAll(sql, "jobq.", pgx.Identifier{schema}.Sanitize()+".")
+}
+
+// Channel is the name of a NOTIFY channel, as the SQL function jobq.channel
+// computes it. It stays below 64 bytes whatever the schema is called.
+func Channel(schema, topic string) string {
+	sum := md5.Sum([]byte(Render("jobq.", schema))) // #nosec G401 -- see the import
+	return "jobq_" + topic + "_" + hex.EncodeToString(sum[:])[:16]
+}
+
+// Topics of NOTIFY channels; the SQL function jobq.channel says what each carries.
+const (
+	TopicWork   = "work"
+	TopicDue    = "due"
+	TopicCancel = "cancel"
+)
+
+// Schema renders the generated queries for one schema, and remembers them.
+// search_path would be no way: PgBouncer refuses it at start-up, SET leaks
+// under transaction pooling, and a caller's transaction has its own.
+type Schema struct {
+	name     string
+	rendered sync.Map // query as generated -> query for this schema
+}
+
+// NewSchema returns the renderer for a schema whose name is valid.
+func NewSchema(name string) (*Schema, error) {
+	if name == "" {
+		name = DefaultSchema
+	}
+	if err := ValidateSchema(name); err != nil {
+		return nil, err
+	}
+	return &Schema{name: name}, nil
+}
+
+// Name is the schema's name, unquoted.
+func (s *Schema) Name() string { return s.name }
+
+// SQL is the query for this schema.
+func (s *Schema) SQL(query string) string {
+	if sql, ok := s.rendered.Load(query); ok {
+		return sql.(string)
+	}
+	sql := Render(query, s.name)
+	s.rendered.Store(query, sql)
+	return sql
+}
+
+// Queries runs the generated queries against this schema, on a pool, a
+// connection or a caller's transaction.
+func (s *Schema) Queries(conn DBTX) *Queries {
+	return New(schemaDBTX{schema: s, conn: conn})
+}
+
+type schemaDBTX struct {
+	schema *Schema
+	conn   DBTX
+}
+
+func (d schemaDBTX) Exec(ctx context.Context, query string, args ...any) (pgconn.CommandTag, error) {
+	return d.conn.Exec(ctx, d.schema.SQL(query), args...)
+}
+
+func (d schemaDBTX) Query(ctx context.Context, query string, args ...any) (pgx.Rows, error) {
+	return d.conn.Query(ctx, d.schema.SQL(query), args...)
+}
+
+func (d schemaDBTX) QueryRow(ctx context.Context, query string, args ...any) pgx.Row {
+	return d.conn.QueryRow(ctx, d.schema.SQL(query), args...)
+}

@@ -1,0 +1,249 @@
+-- The tables of jobq. The stage of a job's life is the table it is in:
+-- pending -> running -> finished, and every transition is one statement that
+-- deletes in one table and inserts in the next. docs/decisions/0001 has the
+-- figures. `jobq.` stands for the schema, whatever its name is.
+set local lock_timeout = '5s';
+
+create type jobq.job_state as enum
+  ('scheduled', 'available', 'running', 'completed', 'failed', 'cancelled');
+
+-- How a run ended. `lost` is the only one that the worker did not write itself.
+create type jobq.attempt_outcome as enum
+  ('completed', 'failed', 'timed_out', 'lost', 'cancelled', 'released', 'snoozed');
+
+-- The limit on args, in bytes of jsonb as PostgreSQL stores it. A function
+-- and not a row, because a CHECK may use it and the planner folds it into a
+-- constant. `create or replace` it to change the limit.
+create function jobq.args_bytes_max() returns integer
+  language sql immutable parallel safe
+  return 1048576;
+
+-- Ids of jobs, and places in the line of the available ones. A job that
+-- becomes available again takes a new position at the tail, so that a claim
+-- may start where the last one ended; a fresh job has one from the start.
+create sequence jobq.job_id_seq as bigint;
+create sequence jobq.position_seq as bigint;
+
+-- What producers write, and all that they may write: no lease can be forged
+-- here. A job is `available` when it has a position, else `scheduled`.
+create table jobq.pending (
+  id           bigint      not null default nextval('jobq.job_id_seq'),
+  position     bigint               default nextval('jobq.position_seq'),
+  lease_token  bigint      not null default 0,
+  run_at       timestamptz not null default now(),
+  created_at   timestamptz not null default now(),
+  timeout      interval,
+  backoff_base interval,
+  backoff_max  interval,
+  priority     smallint    not null default 0,
+  attempts     smallint    not null default 0,
+  max_attempts smallint    not null default 25,
+  crashes      smallint    not null default 0,
+  args_apart   boolean     not null default false,
+  queue        text        not null default 'default',
+  kind         text        not null,
+  args         jsonb                default '{}',
+  unique_key   text,
+  last_error   text,
+  checkpoint   jsonb,
+  metadata     jsonb,
+  tags         text[],
+  constraint pending_pkey primary key (id),
+  constraint "queue must be 1 to 128 characters" check (char_length(queue) between 1 and 128),
+  constraint "kind must be 1 to 128 characters" check (char_length(kind) between 1 and 128),
+  constraint "unique_key must be 1 to 255 characters" check (char_length(unique_key) between 1 and 255),
+  constraint "max_attempts must be 1 to 32767" check (max_attempts >= 1),
+  constraint "args must not be null" check (args is not null or args_apart),
+  constraint "args must be at most args_bytes_max() bytes, 1 MiB by default" check (pg_column_size(args) <= jobq.args_bytes_max()),
+  constraint "metadata must be at most 64 KiB" check (pg_column_size(metadata) <= 65536),
+  constraint "tags must be at most 32, without nulls" check (cardinality(tags) <= 32 and array_position(tags, null) is null),
+  constraint "last_error must be at most 1000 characters" check (char_length(last_error) <= 1000),
+  constraint "timeout must be positive" check (timeout > interval '0'),
+  constraint "backoff_base must be positive" check (backoff_base > interval '0'),
+  constraint "backoff_max must be positive" check (backoff_max > interval '0')
+);
+
+-- The claim walks this one and nothing else.
+create index pending_claim_idx on jobq.pending (queue, priority, position) where position is not null;
+-- The janitor promotes from this one, and reads its first entry to know how long to sleep.
+create index pending_due_idx on jobq.pending (run_at) where position is null;
+
+-- One row per lease held. No index but the key: a heartbeat is then a HOT
+-- update, and the reaper scans the whole table, which is as small as the
+-- work in hand. The fillfactor leaves heartbeats room on their page.
+create table jobq.running (
+  id                  bigint      not null,
+  position            bigint,
+  lease_token         bigint      not null,
+  lease_expires_at    timestamptz not null,
+  started_at          timestamptz not null,
+  run_at              timestamptz not null,
+  created_at          timestamptz not null,
+  progressed_at       timestamptz,
+  cancel_requested_at timestamptz,
+  timeout             interval,
+  backoff_base        interval,
+  backoff_max         interval,
+  progress_percent    real,
+  priority            smallint    not null,
+  attempts            smallint    not null,
+  max_attempts        smallint    not null,
+  crashes             smallint    not null,
+  args_apart          boolean     not null,
+  queue               text        not null,
+  kind                text        not null,
+  lease_owner         text        not null,
+  args                jsonb,
+  unique_key          text,
+  last_error          text,
+  checkpoint          jsonb,
+  metadata            jsonb,
+  tags                text[],
+  progress_stage      text,
+  progress_message    text,
+  constraint running_pkey primary key (id),
+  constraint "checkpoint must be at most 1 MiB" check (pg_column_size(checkpoint) <= 1048576),
+  constraint "progress_percent must be 0 to 100" check (progress_percent between 0 and 100),
+  constraint "progress_stage must be at most 128 characters" check (char_length(progress_stage) <= 128),
+  constraint "progress_message must be at most 1024 characters" check (char_length(progress_message) <= 1024)
+) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
+
+alter table jobq.pending set (autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.02);
+
+-- The history. Partitioned by day, so that retention drops a partition and
+-- never deletes row by row; jobq.partition_add makes the days.
+create table jobq.finished (
+  id           bigint         not null,
+  finished_at  timestamptz    not null,
+  lease_token  bigint         not null,
+  started_at   timestamptz,
+  run_at       timestamptz    not null,
+  created_at   timestamptz    not null,
+  timeout      interval,
+  backoff_base interval,
+  backoff_max  interval,
+  state        jobq.job_state not null,
+  priority     smallint       not null,
+  attempts     smallint       not null,
+  max_attempts smallint       not null,
+  crashes      smallint       not null,
+  args_apart   boolean        not null,
+  queue        text           not null,
+  kind         text           not null,
+  lease_owner  text,
+  args         jsonb,
+  unique_key   text,
+  last_error   text,
+  checkpoint   jsonb,
+  metadata     jsonb,
+  tags         text[],
+  result       jsonb,
+  constraint "state must be terminal" check (state in ('completed', 'failed', 'cancelled')),
+  constraint "result must be at most 1 MiB" check (pg_column_size(result) <= 1048576)
+) partition by range (finished_at);
+create table jobq.finished_default partition of jobq.finished default;
+
+-- Looking a job up by its id.
+create index finished_id_idx on jobq.finished (id);
+-- What did not succeed, newest first. The many that did succeed cost it nothing.
+create index finished_unsuccessful_idx on jobq.finished (finished_at, id) where state <> 'completed';
+
+-- One row per run that did not simply succeed, and per run with output kept.
+create table jobq.attempt (
+  job_id      bigint               not null,
+  finished_at timestamptz          not null,
+  started_at  timestamptz          not null,
+  lease_token bigint               not null,
+  outcome     jobq.attempt_outcome not null,
+  number      smallint             not null,
+  worker_id   text                 not null,
+  error       text,
+  output      text,
+  constraint "error must be at most 64 KiB" check (octet_length(error) <= 65536),
+  constraint "output must be at most 64 KiB" check (octet_length(output) <= 65536)
+) partition by range (finished_at);
+create table jobq.attempt_default partition of jobq.attempt default;
+create index attempt_job_id_idx on jobq.attempt (job_id, lease_token);
+
+-- Args too large to be copied at each move: written once, read by the claim.
+create table jobq.payload (
+  job_id bigint not null primary key,
+  args   jsonb  not null,
+  constraint "args must be at most args_bytes_max() bytes, 1 MiB by default" check (pg_column_size(args) <= jobq.args_bytes_max())
+);
+
+-- One row per unfinished job that has a unique_key. Unique per kind.
+create table jobq.unique_key (
+  kind   text   not null,
+  key    text   not null,
+  job_id bigint not null,
+  constraint unique_key_pkey primary key (kind, key)
+);
+
+-- Settings per queue, obeyed by every worker. A queue without a row has the defaults.
+create table jobq.queue (
+  name         text        not null primary key,
+  lease        interval    not null default '60 s',
+  extend_every interval,
+  paused_at    timestamptz,
+  paused_by    text,
+  pause_reason text,
+  created_at   timestamptz not null default now(),
+  constraint "queue must be 1 to 128 characters" check (char_length(name) between 1 and 128),
+  constraint "lease must be 1 second to 30 days" check (lease between interval '1 s' and interval '30 days'),
+  constraint "extend_every must be positive and at most half of lease"
+    check (extend_every > interval '0' and extend_every <= lease / 2),
+  constraint "pause_reason must be at most 1024 characters" check (char_length(pause_reason) <= 1024)
+);
+
+-- One row per worker process.
+create table jobq.worker (
+  id           text        not null primary key,
+  started_at   timestamptz not null default now(),
+  heartbeat_at timestamptz not null default now(),
+  pid          integer     not null,
+  draining     boolean     not null default false,
+  hostname     text        not null,
+  boot_id      text,
+  version      text        not null,
+  queues       jsonb       not null,
+  kinds        text[]      not null,
+  constraint "worker id must be 1 to 255 characters" check (char_length(id) between 1 and 255)
+) with (fillfactor = 50);
+
+-- Settings of the whole schema: one row.
+create table jobq.setting (
+  singleton          boolean  not null primary key default true check (singleton),
+  finished_retention interval not null default '7 days',
+  constraint "finished_retention must be at least 1 day" check (finished_retention >= interval '1 day')
+);
+insert into jobq.setting default values;
+
+-- Counts and sums for charts, so that charts never count job rows. Finishers
+-- append to stat_delta in the transaction that finishes the jobs, and so never
+-- wait for one another's row; the janitor rolls it up into stat by the minute.
+create table jobq.stat_delta (
+  minute      timestamptz      not null,
+  run_seconds double precision not null,
+  wait_seconds double precision not null,
+  completed   integer          not null,
+  failed      integer          not null,
+  retried     integer          not null,
+  lost        integer          not null,
+  cancelled   integer          not null,
+  queue       text             not null,
+  kind        text             not null
+);
+create table jobq.stat (
+  minute      timestamptz      not null,
+  run_seconds double precision not null,
+  wait_seconds double precision not null,
+  completed   bigint           not null,
+  failed      bigint           not null,
+  retried     bigint           not null,
+  lost        bigint           not null,
+  cancelled   bigint           not null,
+  queue       text             not null,
+  kind        text             not null,
+  constraint stat_pkey primary key (minute, queue, kind)
+);

@@ -1,0 +1,103 @@
+-- What happens by itself when a row enters a stage, whoever writes it: a Go
+-- client, the worker, or a plain INSERT from any language.
+set local lock_timeout = '5s';
+
+-- The name of a NOTIFY channel. The hash keeps two schemas of one database
+-- apart and every name below 64 bytes, whatever the schema is called. In Go:
+-- db.Channel. Topics: work (payload: a queue with available jobs), due (the
+-- epoch in seconds of the earliest new run_at), cancel (a job id).
+create function jobq.channel(topic text) returns text
+  language sql immutable parallel safe
+  as $$ select 'jobq_' || topic || '_' || left(md5('jobq.'), 16) $$;
+
+-- unique_key_take reserves (kind, key) for the job and returns its holder:
+-- the job itself, or the unfinished job that has it already. It waits for a
+-- transaction that is about to take or give up the same key.
+create function jobq.unique_key_take(wanted_kind text, wanted_key text, wanted_by bigint) returns bigint
+  language plpgsql security definer set search_path = pg_catalog, pg_temp
+  as $$
+declare
+  holder bigint;
+begin
+  loop
+    insert into jobq.unique_key (kind, key, job_id)
+      values (wanted_kind, wanted_key, wanted_by)
+      on conflict do nothing;
+    if found then
+      return wanted_by;
+    end if;
+    select u.job_id into holder from jobq.unique_key u where u.kind = wanted_kind and u.key = wanted_key;
+    if found then
+      return holder;
+    end if;
+    -- The holder finished between the two statements: try again.
+  end loop;
+end $$;
+
+-- Called only for the few rows that need it: see the trigger's WHEN.
+create function jobq.pending_before_insert() returns trigger
+  language plpgsql security definer set search_path = pg_catalog, pg_temp
+  as $$
+declare
+  holder bigint;
+begin
+  if new.run_at > clock_timestamp() then
+    new.position := null;
+  end if;
+  if new.unique_key is not null then
+    holder := jobq.unique_key_take(new.kind, new.unique_key, new.id);
+    if holder <> new.id then
+      raise unique_violation using
+        message = format('unique_key %L of kind %L is held by unfinished job %s', new.unique_key, new.kind, holder),
+        hint = 'The function enqueue returns the id of that job instead.',
+        constraint = 'unique_key_pkey', table = 'unique_key';
+    end if;
+  end if;
+  if pg_column_size(new.args) > 2000 then
+    insert into jobq.payload (job_id, args) values (new.id, new.args);
+    new.args := null;
+    new.args_apart := true;
+  end if;
+  return new;
+end $$;
+
+create trigger pending_before_insert before insert on jobq.pending
+  for each row when (new.run_at > now() or new.unique_key is not null or pg_column_size(new.args) > 2000)
+  execute function jobq.pending_before_insert();
+
+-- Wakes workers of the queues that have new available jobs, and the janitor
+-- for jobs that become due: one NOTIFY per queue and transaction at most,
+-- because PostgreSQL folds equal ones of a transaction.
+create function jobq.pending_notify() returns trigger
+  language plpgsql
+  as $$
+declare
+  name text;
+  due timestamptz;
+begin
+  for name in select distinct i.queue from inserted i where i.position is not null loop
+    perform pg_notify(jobq.channel('work'), name);
+  end loop;
+  select min(i.run_at) into due from inserted i where i.position is null;
+  if due is not null then
+    perform pg_notify(jobq.channel('due'), extract(epoch from due)::text);
+  end if;
+  return null;
+end $$;
+
+create trigger pending_notify after insert on jobq.pending
+  referencing new table as inserted
+  for each statement execute function jobq.pending_notify();
+
+-- A finished job gives up its unique key.
+create function jobq.finished_unique_key_drop() returns trigger
+  language plpgsql security definer set search_path = pg_catalog, pg_temp
+  as $$
+begin
+  delete from jobq.unique_key u where u.kind = new.kind and u.key = new.unique_key and u.job_id = new.id;
+  return null;
+end $$;
+
+create trigger finished_unique_key_drop after insert on jobq.finished
+  for each row when (new.unique_key is not null)
+  execute function jobq.finished_unique_key_drop();

@@ -1,0 +1,122 @@
+-- JobComplete moves succeeded jobs to the history, each under its current
+-- lease, and returns the ids it moved. An id that does not come back was no
+-- longer the caller's, and its result is nowhere. A lease that has expired
+-- but was not reaped still counts: nobody else has owned the job since.
+-- The ids come sorted, and the rows are locked in that order.
+-- Needs running_pkey only. Output kept goes to attempt, and only then.
+-- name: JobComplete :many
+with f as (
+  select f.id, f.token, f.result
+    from rows from (unnest(sqlc.arg(ids)::bigint[]), unnest(sqlc.arg(tokens)::bigint[]), unnest(sqlc.arg(results)::jsonb[]))
+      as f(id, token, result)
+), done as (
+  delete from jobq.running r
+    using f
+    where r.id = f.id and r.lease_token = f.token and r.lease_owner = sqlc.arg(owner)
+    returning r.id, r.lease_token, r.started_at, r.run_at, r.created_at, r.timeout, r.backoff_base, r.backoff_max,
+      r.priority, r.attempts, r.max_attempts, r.crashes, r.args_apart, r.queue, r.kind, r.lease_owner, r.args,
+      r.unique_key, r.last_error, r.checkpoint, r.metadata, r.tags, result
+), history as (
+  insert into jobq.finished
+      (id, finished_at, lease_token, started_at, run_at, created_at, timeout, backoff_base, backoff_max, state,
+       priority, attempts, max_attempts, crashes, args_apart, queue, kind, lease_owner, args, unique_key,
+       last_error, checkpoint, metadata, tags, result)
+    select d.id, clock_timestamp(), d.lease_token, d.started_at, d.run_at, d.created_at, d.timeout, d.backoff_base,
+        d.backoff_max, 'completed', d.priority, d.attempts, d.max_attempts, d.crashes, d.args_apart, d.queue, d.kind,
+        d.lease_owner, d.args, d.unique_key, d.last_error, d.checkpoint, d.metadata, d.tags, d.result
+      from done d
+), counted as (
+  insert into jobq.stat_delta
+      (minute, queue, kind, completed, failed, retried, lost, cancelled, run_seconds, wait_seconds)
+    select date_trunc('minute', clock_timestamp()), d.queue, d.kind, count(*), 0, 0, 0, 0,
+        sum(extract(epoch from clock_timestamp() - d.started_at)::float8),
+        sum(extract(epoch from d.started_at - d.run_at)::float8)
+      from done d
+      group by d.queue, d.kind
+)
+select d.id from done d;
+
+-- JobEnd takes jobs out of running whose runs did not simply succeed, each
+-- under its current lease, and returns where each went. By outcome:
+--   failed, timed_out  attempts + 1; back to pending after the delay given or
+--                      the row's backoff; failed for good when it was the last
+--                      attempt or final is set
+--   cancelled          to the history; attempts stay
+--   released           back to its old place in the line; attempts stay
+--   snoozed            back to pending after the delay; attempts stay
+-- Each leaves an attempt row, but for a release of a job that never started
+-- (started false). The ids come sorted, and the rows are locked in that order.
+-- Needs running_pkey only.
+-- name: JobEnd :many
+with f as (
+  select f.id, f.token, f.outcome, f.error, f.output, f.delay, f.final, f.started
+    from rows from (unnest(sqlc.arg(ids)::bigint[]), unnest(sqlc.arg(tokens)::bigint[]), unnest(sqlc.arg(outcomes)::text[]),
+      unnest(sqlc.arg(errors)::text[]), unnest(sqlc.arg(outputs)::text[]), unnest(sqlc.arg(delays)::interval[]),
+      unnest(sqlc.arg(finals)::boolean[]), unnest(sqlc.arg(started)::boolean[]))
+      as f(id, token, outcome, error, output, delay, final, started)
+), ended as (
+  delete from jobq.running r
+    using f
+    where r.id = f.id and r.lease_token = f.token and r.lease_owner = sqlc.arg(owner)
+    returning r.id, r.position, r.lease_token, r.started_at, r.run_at, r.created_at, r.timeout, r.backoff_base, r.backoff_max,
+      r.priority, r.max_attempts, r.crashes, r.args_apart, r.queue, r.kind, r.lease_owner, r.args,
+      r.unique_key, r.checkpoint, r.metadata, r.tags, outcome, error, output, delay, started,
+      r.attempts as attempts_before, r.attempts + case when outcome in ('failed', 'timed_out') then 1 else 0 end as attempts,
+      case when outcome in ('failed', 'timed_out') then left(error, 1000) else r.last_error end as last_error,
+      case
+        when outcome = 'cancelled' then 'cancelled'
+        when outcome in ('failed', 'timed_out') and (final or r.attempts + 1 >= r.max_attempts) then 'failed'
+        when outcome = 'released' or delay <= interval '0' then 'available'
+        else 'scheduled'
+      end::jobq.job_state as state
+), again as (
+  insert into jobq.pending
+      (id, position, lease_token, run_at, created_at, timeout, backoff_base, backoff_max, priority, attempts,
+       max_attempts, crashes, args_apart, queue, kind, args, unique_key, last_error, checkpoint, metadata, tags)
+    select e.id, case when e.outcome = 'released' then e.position else nextval('jobq.position_seq') end, e.lease_token,
+        case
+          when e.outcome = 'released' then e.run_at
+          else clock_timestamp() + coalesce(e.delay, jobq.backoff_delay(e.attempts, e.backoff_base, e.backoff_max))
+        end,
+        e.created_at, e.timeout, e.backoff_base, e.backoff_max, e.priority, e.attempts, e.max_attempts, e.crashes,
+        e.args_apart, e.queue, e.kind, e.args, e.unique_key, e.last_error, e.checkpoint, e.metadata, e.tags
+      from ended e
+      where e.state in ('available', 'scheduled')
+), history as (
+  insert into jobq.finished
+      (id, finished_at, lease_token, started_at, run_at, created_at, timeout, backoff_base, backoff_max, state,
+       priority, attempts, max_attempts, crashes, args_apart, queue, kind, lease_owner, args, unique_key,
+       last_error, checkpoint, metadata, tags)
+    select e.id, clock_timestamp(), e.lease_token, e.started_at, e.run_at, e.created_at, e.timeout, e.backoff_base,
+        e.backoff_max, e.state, e.priority, e.attempts, e.max_attempts, e.crashes, e.args_apart, e.queue, e.kind,
+        e.lease_owner, e.args, e.unique_key, e.last_error, e.checkpoint, e.metadata, e.tags
+      from ended e
+      where e.state in ('failed', 'cancelled')
+), told as (
+  insert into jobq.attempt
+      (job_id, finished_at, started_at, lease_token, outcome, number, worker_id, error, output)
+    select e.id, clock_timestamp(), e.started_at, e.lease_token, e.outcome::jobq.attempt_outcome,
+        e.attempts_before + 1, e.lease_owner, nullif(e.error, ''), nullif(e.output, '')
+      from ended e
+      where e.started
+), counted as (
+  insert into jobq.stat_delta
+      (minute, queue, kind, completed, failed, retried, lost, cancelled, run_seconds, wait_seconds)
+    select date_trunc('minute', clock_timestamp()), e.queue, e.kind, 0,
+        count(*) filter (where e.state = 'failed'),
+        count(*) filter (where e.outcome in ('failed', 'timed_out') and e.state <> 'failed'), 0,
+        count(*) filter (where e.state = 'cancelled'),
+        sum(extract(epoch from clock_timestamp() - e.started_at)::float8), 0
+      from ended e
+      where e.outcome in ('failed', 'timed_out', 'cancelled')
+      group by e.queue, e.kind
+)
+select e.id, e.state from ended e;
+
+-- AttemptKeepOutput records the output of runs that succeeded, for those that
+-- have any. It goes into the transaction of JobComplete, for ids it returned.
+-- name: AttemptKeepOutput :exec
+insert into jobq.attempt (job_id, finished_at, started_at, lease_token, outcome, number, worker_id, output)
+  select f.id, clock_timestamp(), coalesce(f.started_at, clock_timestamp()), o.token, 'completed', f.attempts + 1, sqlc.arg(owner), o.output
+    from rows from (unnest(sqlc.arg(ids)::bigint[]), unnest(sqlc.arg(tokens)::bigint[]), unnest(sqlc.arg(outputs)::text[])) as o(id, token, output)
+    join jobq.finished f on f.id = o.id and f.lease_token = o.token and f.lease_owner = sqlc.arg(owner);

@@ -1,0 +1,49 @@
+-- LeaseExtend gives every held lease its full time again, in one statement
+-- for all, and answers for each: ok; cancel, extended, but somebody asked the
+-- job to stop; busy, another transaction holds the row, so ask again soon;
+-- lost, the lease is somebody else's or nobody's. It never waits for a row,
+-- so that one locked job cannot cost the worker its other leases, and it can
+-- deadlock with nothing. Needs running_pkey only; a HOT update.
+-- name: LeaseExtend :many
+with held as materialized (
+  select r.id, h.lease
+    from rows from (unnest(sqlc.arg(ids)::bigint[]), unnest(sqlc.arg(tokens)::bigint[]), unnest(sqlc.arg(leases)::interval[])) as h(id, token, lease)
+    cross join lateral (
+      select x.id from jobq.running x
+        where x.id = h.id and x.lease_token = h.token and x.lease_owner = sqlc.arg(owner)
+        for update skip locked
+    ) r
+), extended as (
+  update jobq.running r
+    set lease_expires_at = clock_timestamp() + held.lease
+    from held
+    where r.id = held.id
+    returning r.id, r.cancel_requested_at
+)
+select h.id::bigint as id,
+    case
+      when e.id is not null and e.cancel_requested_at is not null then 'cancel'
+      when e.id is not null then 'ok'
+      when exists (select from jobq.running r
+        where r.id = h.id and r.lease_token = h.token and r.lease_owner = sqlc.arg(owner)) then 'busy'
+      else 'lost'
+    end::text as answer
+  from rows from (unnest(sqlc.arg(ids)::bigint[]), unnest(sqlc.arg(tokens)::bigint[])) as h(id, token)
+  left join extended e on e.id = h.id;
+
+-- JobProgress stores how far a run is, under its lease. Zero rows means the
+-- lease was lost. Null keeps what was there. Needs running_pkey only.
+-- name: JobProgress :execrows
+update jobq.running r
+  set progress_percent = coalesce(sqlc.narg(percent)::real, r.progress_percent),
+    progress_stage = coalesce(sqlc.narg(stage), r.progress_stage),
+    progress_message = coalesce(sqlc.narg(message), r.progress_message),
+    progressed_at = clock_timestamp()
+  where r.id = sqlc.arg(id) and r.lease_token = sqlc.arg(token) and r.lease_owner = sqlc.arg(owner);
+
+-- JobCheckpoint stores what the next run may resume from, under the current
+-- lease. Zero rows means the lease was lost. Needs running_pkey only.
+-- name: JobCheckpoint :execrows
+update jobq.running r
+  set checkpoint = sqlc.arg(checkpoint)
+  where r.id = sqlc.arg(id) and r.lease_token = sqlc.arg(token) and r.lease_owner = sqlc.arg(owner);

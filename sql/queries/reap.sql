@@ -1,0 +1,73 @@
+-- LeaseReap takes jobs whose lease has expired away from their owner, longest
+-- expired first, and counts the lost run: one attempt more, and failed when
+-- it was the last, so that a job that kills every worker comes to an end.
+-- It is right without any lock around it: the expiry is checked on the row as
+-- locked, rows that somebody else works on are skipped, and a second reaper
+-- finds nothing left. It asks for no handler: the policy is on the row.
+-- Scans running, which holds no more than the work in hand.
+-- name: LeaseReap :many
+with expired as materialized (
+  select r.id
+    from jobq.running r
+    where r.lease_expires_at < clock_timestamp()
+    order by r.lease_expires_at, r.id
+    limit sqlc.arg(job_count)::integer
+    for update skip locked
+), ended as (
+  delete from jobq.running r
+    using expired x
+    where r.id = x.id and r.lease_expires_at < clock_timestamp()
+    returning r.id, r.lease_token, r.lease_expires_at, r.started_at, r.run_at, r.created_at, r.timeout, r.backoff_base,
+      r.backoff_max, r.priority, r.max_attempts, r.args_apart, r.queue, r.kind, r.lease_owner, r.args, r.unique_key,
+      r.checkpoint, r.metadata, r.tags, r.cancel_requested_at,
+      r.attempts + 1 as attempts, least(r.crashes + 1, 32767) as crashes,
+      case
+        when r.cancel_requested_at is not null then 'cancelled'
+        when r.attempts + 1 >= r.max_attempts then 'failed'
+        else 'available'
+      end::jobq.job_state as state,
+      left(format('lease expired: worker %s stopped responding', r.lease_owner), 1000) as error
+), again as (
+  insert into jobq.pending
+      (id, lease_token, run_at, created_at, timeout, backoff_base, backoff_max, priority, attempts, max_attempts,
+       crashes, args_apart, queue, kind, args, unique_key, last_error, checkpoint, metadata, tags)
+    select e.id, e.lease_token, clock_timestamp(), e.created_at, e.timeout, e.backoff_base, e.backoff_max, e.priority,
+        e.attempts, e.max_attempts, e.crashes, e.args_apart, e.queue, e.kind, e.args, e.unique_key, e.error,
+        e.checkpoint, e.metadata, e.tags
+      from ended e
+      where e.state = 'available'
+), history as (
+  insert into jobq.finished
+      (id, finished_at, lease_token, started_at, run_at, created_at, timeout, backoff_base, backoff_max, state,
+       priority, attempts, max_attempts, crashes, args_apart, queue, kind, lease_owner, args, unique_key,
+       last_error, checkpoint, metadata, tags)
+    select e.id, clock_timestamp(), e.lease_token, e.started_at, e.run_at, e.created_at, e.timeout, e.backoff_base,
+        e.backoff_max, e.state, e.priority, e.attempts, e.max_attempts, e.crashes, e.args_apart, e.queue, e.kind,
+        e.lease_owner, e.args, e.unique_key, e.error, e.checkpoint, e.metadata, e.tags
+      from ended e
+      where e.state <> 'available'
+), told as (
+  insert into jobq.attempt
+      (job_id, finished_at, started_at, lease_token, outcome, number, worker_id, error)
+    select e.id, clock_timestamp(), e.started_at, e.lease_token, 'lost', e.attempts, e.lease_owner, e.error
+      from ended e
+), counted as (
+  insert into jobq.stat_delta
+      (minute, queue, kind, completed, failed, retried, lost, cancelled, run_seconds, wait_seconds)
+    select date_trunc('minute', clock_timestamp()), e.queue, e.kind, 0,
+        count(*) filter (where e.state = 'failed'), count(*) filter (where e.state = 'available'), count(*),
+        count(*) filter (where e.state = 'cancelled'), 0, 0
+      from ended e
+      group by e.queue, e.kind
+)
+select e.id, e.queue, e.kind, e.lease_owner, e.lease_token, e.lease_expires_at, e.attempts, e.state from ended e;
+
+-- NextDue is the time until the next lease expires or the next scheduled job
+-- is due, in milliseconds, at most max_ms, and not positive when that is now.
+-- A duration and not a time, since only the server's clock counts.
+-- name: NextDue :one
+select ceil(least(
+    (select extract(epoch from min(r.lease_expires_at) - clock_timestamp()) * 1000 from jobq.running r),
+    (select extract(epoch from min(p.run_at) - clock_timestamp()) * 1000 from jobq.pending p where p.position is null),
+    sqlc.arg(max_ms)::bigint
+  ))::bigint as ms;

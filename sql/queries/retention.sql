@@ -1,0 +1,18 @@
+-- PartitionAdd makes the partition of a day, and says whether it was missing.
+-- name: PartitionAdd :one
+select jobq.partition_add(sqlc.arg(parent)::text,
+  ((clock_timestamp() at time zone 'UTC')::date + sqlc.arg(days_ahead)::integer))::boolean as added;
+
+-- name: PartitionPrune :one
+select jobq.partition_prune(sqlc.arg(parent)::text)::bigint as pruned;
+
+-- PayloadPrune removes the args of a batch of jobs of days past retention:
+-- small steps, because large args are many pages.
+-- name: PayloadPrune :execrows
+with old as (
+  select f.id from jobq.finished f
+    where f.args_apart and f.finished_at < clock_timestamp() - (select s.finished_retention from jobq.setting s) - interval '1 day'
+      and exists (select from jobq.payload a where a.job_id = f.id)
+    limit sqlc.arg(job_count)::integer
+)
+delete from jobq.payload a using old o where a.job_id = o.id;
