@@ -24,6 +24,7 @@ const (
 	codeCheck             = "23514"
 	codeStatementTooDeep  = "54001"
 	codePrerequisiteState = "55000"
+	codeLockTimeout       = "55P03"
 	codeUndefinedTable    = "42P01"
 	codeUndefinedSchema   = "3F000"
 	codeUndefinedFunction = "42883"
@@ -120,3 +121,6 @@ func Invalid(err error) (reason string, ok bool) {
 	}
 	return "", false
 }
+
+// IsLockTimeout says that a lock was not available within lock_timeout.
+func IsLockTimeout(err error) bool { return code(err) == codeLockTimeout }

@@ -19,14 +19,21 @@ insert into jobq.attempt (job_id, finished_at, started_at, lease_token, outcome,
     join jobq.finished f on f.id = o.id and f.lease_token = o.token and f.lease_owner = $1
 `
 
+type AttemptKeepOutputParams struct {
+	Owner   string
+	Ids     []int64
+	Tokens  []int64
+	Outputs []string
+}
+
 // AttemptKeepOutput records the output of runs that succeeded, for those that
 // have any. It goes into the transaction of JobComplete, for ids it returned.
-func (q *Queries) AttemptKeepOutput(ctx context.Context, owner string, ids []int64, tokens []int64, outputs []string) error {
+func (q *Queries) AttemptKeepOutput(ctx context.Context, arg AttemptKeepOutputParams) error {
 	_, err := q.db.Exec(ctx, AttemptKeepOutput,
-		owner,
-		ids,
-		tokens,
-		outputs,
+		arg.Owner,
+		arg.Ids,
+		arg.Tokens,
+		arg.Outputs,
 	)
 	return err
 }
@@ -64,18 +71,25 @@ with f as (
 select d.id from done d
 `
 
+type JobCompleteParams struct {
+	Ids     []int64
+	Tokens  []int64
+	Results []json.RawMessage
+	Owner   string
+}
+
 // JobComplete moves succeeded jobs to the history, each under its current
 // lease, and returns the ids it moved. An id that does not come back was no
 // longer the caller's, and its result is nowhere. A lease that has expired
 // but was not reaped still counts: nobody else has owned the job since.
 // The ids come sorted, and the rows are locked in that order.
 // Needs running_pkey only. Output kept goes to attempt, and only then.
-func (q *Queries) JobComplete(ctx context.Context, ids []int64, tokens []int64, results []json.RawMessage, owner string) ([]int64, error) {
+func (q *Queries) JobComplete(ctx context.Context, arg JobCompleteParams) ([]int64, error) {
 	rows, err := q.db.Query(ctx, JobComplete,
-		ids,
-		tokens,
-		results,
-		owner,
+		arg.Ids,
+		arg.Tokens,
+		arg.Results,
+		arg.Owner,
 	)
 	if err != nil {
 		return nil, err

@@ -18,3 +18,17 @@ func IntervalOrNull(duration time.Duration) pgtype.Interval {
 	}
 	return Interval(duration)
 }
+
+// Delay is a wait before the next run; its zero value leaves it to the row's
+// backoff.
+type Delay struct {
+	given    bool
+	duration time.Duration
+}
+
+// DelayOf is a wait of exactly that long, 0 included.
+func DelayOf(duration time.Duration) Delay { return Delay{given: true, duration: duration} }
+
+func (d Delay) interval() pgtype.Interval {
+	return pgtype.Interval{Microseconds: d.duration.Microseconds(), Valid: d.given}
+}

@@ -62,9 +62,10 @@ func (q *Queries) AttemptList(ctx context.Context, jobID int64) ([]AttemptListRo
 }
 
 const JobCancel = `-- name: JobCancel :one
-select jobq.cancel($1::bigint) as state
+select coalesce(jobq.cancel($1::bigint)::text, '')::text as state
 `
 
+// JobCancel answers with the state afterwards, empty when there is no such job.
 func (q *Queries) JobCancel(ctx context.Context, id int64) (string, error) {
 	row := q.db.QueryRow(ctx, JobCancel, id)
 	var state string
@@ -268,9 +269,10 @@ func (q *Queries) JobList(ctx context.Context, arg JobListParams) ([]JobListRow,
 }
 
 const JobRequeue = `-- name: JobRequeue :one
-select jobq.requeue($1::bigint) as state
+select coalesce(jobq.requeue($1::bigint)::text, '')::text as state
 `
 
+// JobRequeue answers with the state afterwards, empty when there is no such job.
 func (q *Queries) JobRequeue(ctx context.Context, id int64) (string, error) {
 	row := q.db.QueryRow(ctx, JobRequeue, id)
 	var state string

@@ -18,14 +18,21 @@ update jobq.running r
   where r.id = $2 and r.lease_token = $3 and r.lease_owner = $4
 `
 
+type JobCheckpointParams struct {
+	Checkpoint json.RawMessage
+	ID         int64
+	Token      int64
+	Owner      string
+}
+
 // JobCheckpoint stores what the next run may resume from, under the current
 // lease. Zero rows means the lease was lost. Needs running_pkey only.
-func (q *Queries) JobCheckpoint(ctx context.Context, checkpoint json.RawMessage, iD int64, token int64, owner string) (int64, error) {
+func (q *Queries) JobCheckpoint(ctx context.Context, arg JobCheckpointParams) (int64, error) {
 	result, err := q.db.Exec(ctx, JobCheckpoint,
-		checkpoint,
-		iD,
-		token,
-		owner,
+		arg.Checkpoint,
+		arg.ID,
+		arg.Token,
+		arg.Owner,
 	)
 	if err != nil {
 		return 0, err
@@ -96,6 +103,13 @@ select h.id::bigint as id,
   left join extended e on e.id = h.id
 `
 
+type LeaseExtendParams struct {
+	Owner  string
+	Ids    []int64
+	Tokens []int64
+	Leases []pgtype.Interval
+}
+
 type LeaseExtendRow struct {
 	ID     int64
 	Answer string
@@ -107,12 +121,12 @@ type LeaseExtendRow struct {
 // lost, the lease is somebody else's or nobody's. It never waits for a row,
 // so that one locked job cannot cost the worker its other leases, and it can
 // deadlock with nothing. Needs running_pkey only; a HOT update.
-func (q *Queries) LeaseExtend(ctx context.Context, owner string, ids []int64, tokens []int64, leases []pgtype.Interval) ([]LeaseExtendRow, error) {
+func (q *Queries) LeaseExtend(ctx context.Context, arg LeaseExtendParams) ([]LeaseExtendRow, error) {
 	rows, err := q.db.Query(ctx, LeaseExtend,
-		owner,
-		ids,
-		tokens,
-		leases,
+		arg.Owner,
+		arg.Ids,
+		arg.Tokens,
+		arg.Leases,
 	)
 	if err != nil {
 		return nil, err

@@ -117,19 +117,26 @@ func (q *Queries) LeaseReap(ctx context.Context, jobCount int32) ([]LeaseReapRow
 }
 
 const NextDue = `-- name: NextDue :one
-select ceil(least(
-    (select extract(epoch from min(r.lease_expires_at) - clock_timestamp()) * 1000 from jobq.running r),
-    (select extract(epoch from min(p.run_at) - clock_timestamp()) * 1000 from jobq.pending p where p.position is null),
-    $1::bigint
-  ))::bigint as ms
+select ceil(extract(epoch from n.at - clock_timestamp()) * 1000)::bigint as ms, extract(epoch from n.at)::float8 as epoch
+  from (
+    select least(
+      (select min(r.lease_expires_at) from jobq.running r),
+      (select min(p.run_at) from jobq.pending p where p.position is null),
+      clock_timestamp() + $1::bigint * interval '1 ms') as at
+  ) n
 `
 
-// NextDue is the time until the next lease expires or the next scheduled job
-// is due, in milliseconds, at most max_ms, and not positive when that is now.
-// A duration and not a time, since only the server's clock counts.
-func (q *Queries) NextDue(ctx context.Context, maxMs int64) (int64, error) {
+type NextDueRow struct {
+	Ms    int64
+	Epoch float64
+}
+
+// NextDue says when the next lease expires or the next scheduled job is due,
+// but no later than max_ms from now: in milliseconds from now, not positive
+// when it is time already, and as the epoch in seconds by the server's clock.
+func (q *Queries) NextDue(ctx context.Context, maxMs int64) (NextDueRow, error) {
 	row := q.db.QueryRow(ctx, NextDue, maxMs)
-	var ms int64
-	err := row.Scan(&ms)
-	return ms, err
+	var i NextDueRow
+	err := row.Scan(&i.Ms, &i.Epoch)
+	return i, err
 }

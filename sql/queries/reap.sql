@@ -62,12 +62,14 @@ with expired as materialized (
 )
 select e.id, e.queue, e.kind, e.lease_owner, e.lease_token, e.lease_expires_at, e.attempts, e.state from ended e;
 
--- NextDue is the time until the next lease expires or the next scheduled job
--- is due, in milliseconds, at most max_ms, and not positive when that is now.
--- A duration and not a time, since only the server's clock counts.
+-- NextDue says when the next lease expires or the next scheduled job is due,
+-- but no later than max_ms from now: in milliseconds from now, not positive
+-- when it is time already, and as the epoch in seconds by the server's clock.
 -- name: NextDue :one
-select ceil(least(
-    (select extract(epoch from min(r.lease_expires_at) - clock_timestamp()) * 1000 from jobq.running r),
-    (select extract(epoch from min(p.run_at) - clock_timestamp()) * 1000 from jobq.pending p where p.position is null),
-    sqlc.arg(max_ms)::bigint
-  ))::bigint as ms;
+select ceil(extract(epoch from n.at - clock_timestamp()) * 1000)::bigint as ms, extract(epoch from n.at)::float8 as epoch
+  from (
+    select least(
+      (select min(r.lease_expires_at) from jobq.running r),
+      (select min(p.run_at) from jobq.pending p where p.position is null),
+      clock_timestamp() + sqlc.arg(max_ms)::bigint * interval '1 ms') as at
+  ) n;

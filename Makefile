@@ -1,0 +1,57 @@
+# Everything here works the same by hand and in CI. `make help` lists it.
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+SQLC := CGO_ENABLED=0 go tool -modfile=tools/go.mod sqlc
+GOFUMPT := go tool -modfile=tools/go.mod gofumpt
+LINT := go tool -modfile=tools/lint/go.mod golangci-lint
+
+.PHONY: help
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
+
+.PHONY: build
+build: ## Build bin/jobq, static
+	CGO_ENABLED=0 go build -trimpath -o bin/jobq ./cmd/jobq
+
+.PHONY: demo
+demo: ## Run the demo: real work, a killed worker, recovery
+	go run ./cmd/jobq demo
+
+.PHONY: test
+test: ## Run all tests, on a private PostgreSQL, with the race detector
+	go test -race ./...
+
+.PHONY: check
+check: format-check vet lint sqlc-diff test ## All that CI does
+
+.PHONY: generate
+generate: ## Generate internal/db from sql/
+	$(SQLC) generate
+
+.PHONY: sqlc-diff
+sqlc-diff: ## Refuse generated code that differs from sql/
+	$(SQLC) diff
+
+.PHONY: format
+format: ## Format the Go code
+	$(GOFUMPT) -w $$(git ls-files '*.go')
+
+.PHONY: format-check
+format-check: ## Refuse unformatted Go code
+	@unformatted=$$($(GOFUMPT) -l $$(git ls-files '*.go')); \
+	if [ -n "$$unformatted" ]; then echo "not formatted (make format):"; echo "$$unformatted"; exit 1; fi
+
+.PHONY: vet
+vet: ## go vet, also for the other systems that jobq builds on
+	go vet ./...
+	GOOS=darwin go vet ./worker ./internal/...
+
+.PHONY: lint
+lint: ## golangci-lint, which also checks who may import whom
+	$(LINT) run ./...
+
+.PHONY: bench-layout
+bench-layout: ## Measure the table layouts of docs/decisions/0001
+	cd bench && go run ./layout

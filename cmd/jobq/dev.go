@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/cobra"
+
+	"github.com/jobq-dev/jobq/internal/postgres"
+	"github.com/jobq-dev/jobq/migrate"
+)
+
+// devDatabase is the database that dev servers have ready.
+const devDatabase = "postgres"
+
+// stopTimeout bounds the stop of a private server.
+const stopTimeout = 30 * time.Second
+
+func newDevCommand(a *app) *cobra.Command {
+	var ephemeral bool
+	var dir string
+	command := &cobra.Command{
+		Use:   "dev [--ephemeral -- COMMAND ARGS...]",
+		Short: "Start a private PostgreSQL for trying jobq out",
+		Long: `Start a private PostgreSQL with jobq's tables in it, print its URL, and stop it when
+interrupted. Its data stay for the next time. The programs are those found on this
+machine (JOBQ_PG_BIN, PATH, the usual folders), or else downloaded. As root, the
+server runs as another user.
+
+With --ephemeral, a fresh server is started, COMMAND runs with DATABASE_URL set, and
+the server is removed. The exit code is the command's.`,
+		Example: `  jobq dev
+  jobq dev --ephemeral -- go test ./...
+  jobq dev --ephemeral -- sh -c 'psql "$DATABASE_URL" -c "select jobq.enqueue('"'hello'"')"'`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case ephemeral && len(args) == 0:
+				return usagef("--ephemeral needs a command after --")
+			case ephemeral:
+				return a.devRun(cmd, args)
+			case len(args) > 0:
+				return usagef("a command needs --ephemeral before it")
+			}
+			return a.devServe(cmd, dir)
+		},
+	}
+	command.Flags().BoolVar(&ephemeral, "ephemeral", false, "start a fresh server for one command")
+	command.Flags().StringVar(&dir, "dir", "", "folder for the data (default below XDG_STATE_HOME)")
+	return command
+}
+
+// devServe runs the lasting server until it is interrupted.
+func (a *app) devServe(cmd *cobra.Command, dir string) error {
+	if dir == "" {
+		var err error
+		if dir, err = stateDir(); err != nil {
+			return err
+		}
+	}
+	server, err := startPostgres(cmd, postgres.Config{DataDir: dir, Durable: true})
+	if err != nil {
+		return err
+	}
+	defer stopPostgres(server)
+	if err := a.migrateUp(cmd.Context(), server.URL(devDatabase)); err != nil {
+		return err
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "%s\n", server.URL(devDatabase))
+	fmt.Fprintf(cmd.ErrOrStderr(), "PostgreSQL runs with jobq's tables, until Ctrl-C. In another terminal:\n  export DATABASE_URL='%s'\n",
+		server.URL(devDatabase))
+	<-cmd.Context().Done()
+	return nil
+}
+
+// devRun runs a command on a server of its own.
+func (a *app) devRun(cmd *cobra.Command, args []string) error {
+	server, err := startPostgres(cmd, postgres.Config{})
+	if err != nil {
+		return err
+	}
+	defer stopPostgres(server)
+	url := server.URL(devDatabase)
+	if err := a.migrateUp(cmd.Context(), url); err != nil {
+		return err
+	}
+	command := exec.CommandContext(cmd.Context(), args[0], args[1:]...) // #nosec G204 -- the caller's own command
+	command.Env = append(os.Environ(), "DATABASE_URL="+url)
+	command.Stdin, command.Stdout, command.Stderr = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
+	// An interrupt reaches the command by itself; give it time to end.
+	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
+	command.WaitDelay = stopTimeout
+	err = command.Run()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.ExitCode() >= 0 {
+		if exit.ExitCode() == 0 {
+			return nil
+		}
+		return errors.Join(errSilent, exitStatus(exit.ExitCode()))
+	}
+	return err
+}
+
+func (a *app) migrateUp(ctx context.Context, url string) error {
+	pool, err := pgxpool.New(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	_, err = migrate.Up(ctx, pool, &migrate.Config{Schema: a.schema, Logger: slog.New(slog.DiscardHandler)})
+	return err
+}
+
+// startPostgres starts a private server, and says what goes on if it takes long.
+func startPostgres(cmd *cobra.Command, config postgres.Config) (*postgres.Server, error) {
+	return postgres.Start(cmd.Context(), config)
+}
+
+func stopPostgres(server *postgres.Server) {
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	defer cancel()
+	if err := server.Stop(ctx); err != nil {
+		fmt.Fprintf(os.Stderr, "jobq: stop PostgreSQL: %v\n", err)
+	}
+}
+
+// stateDir is where the lasting server's data are. Root's home is closed to
+// the user that the server runs as, so root has another place.
+func stateDir() (string, error) {
+	if dir := os.Getenv("XDG_STATE_HOME"); dir != "" {
+		return filepath.Join(dir, "jobq", "postgres"), nil
+	}
+	if os.Getuid() == 0 {
+		return "/var/lib/jobq/postgres", nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(home, ".local", "state", "jobq", "postgres"), nil
+}

@@ -1,0 +1,81 @@
+// Command jobq enqueues, runs and looks after jobs that live in PostgreSQL.
+// `jobq help` lists what it does.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/subproc"
+)
+
+// Exit codes, the same for every command. Those that run another command,
+// such as `dev --ephemeral`, pass its code on.
+const (
+	exitOK       = 0
+	exitError    = 1
+	exitUsage    = 2
+	exitNotFound = 3
+	exitConflict = 4
+)
+
+func main() {
+	subproc.MaybeRunShim() // does not return in a process that is to be one
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// run is the command without the process: for tests as well.
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	root := newRootCommand(&app{})
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(ctx)
+	if err != nil && !errors.Is(err, errSilent) {
+		fmt.Fprintf(stderr, "jobq: %v\n", err)
+	}
+	return exitCode(err)
+}
+
+// usageError is a mistake in the command line.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// exitStatus is the exit code of a command that jobq ran for the caller.
+type exitStatus int
+
+func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
+
+// errSilent ends a command whose output has said it all.
+var errSilent = errors.New("silent")
+
+func exitCode(err error) int {
+	var usage usageError
+	var status exitStatus
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &status):
+		return int(status)
+	case errors.As(err, &usage), errors.Is(err, jobq.ErrInvalid), strings.HasPrefix(err.Error(), "unknown command"):
+		return exitUsage
+	case errors.Is(err, jobq.ErrNotFound):
+		return exitNotFound
+	case errors.Is(err, jobq.ErrConflict), errors.Is(err, jobq.ErrDuplicate):
+		return exitConflict
+	}
+	return exitError
+}

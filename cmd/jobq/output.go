@@ -1,0 +1,74 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/printable"
+)
+
+// writeJSON writes a value for programs: indented, for people who look on.
+func writeJSON(out io.Writer, value any) error {
+	encoder := json.NewEncoder(out)
+	encoder.SetIndent("", "  ")
+	encoder.SetEscapeHTML(false)
+	return encoder.Encode(value)
+}
+
+// table writes rows in columns. Cells are made safe to show.
+type table struct{ writer *tabwriter.Writer }
+
+func newTable(out io.Writer, header ...string) table {
+	t := table{tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)}
+	t.row(header...)
+	return t
+}
+
+func (t table) row(cells ...string) {
+	for i, cell := range cells {
+		cells[i] = printable.Line(cell)
+	}
+	fmt.Fprintln(t.writer, strings.Join(cells, "\t"))
+}
+
+func (t table) flush() error { return t.writer.Flush() }
+
+// ago is how long ago a moment was, roughly.
+func ago(moment time.Time) string { return short(time.Since(moment)) + " ago" }
+
+// short is a duration in its largest unit.
+func short(duration time.Duration) string {
+	switch {
+	case duration < time.Second:
+		return fmt.Sprintf("%dms", duration.Milliseconds())
+	case duration < time.Minute:
+		return fmt.Sprintf("%.1fs", duration.Seconds())
+	case duration < time.Hour:
+		return fmt.Sprintf("%dm%02ds", int(duration.Minutes()), int(duration.Seconds())%60)
+	case duration < 48*time.Hour:
+		return fmt.Sprintf("%dh%02dm", int(duration.Hours()), int(duration.Minutes())%60)
+	}
+	return fmt.Sprintf("%dd", int(duration.Hours()/24))
+}
+
+// stateText is the state, and "retrying" for a scheduled job that has failed
+// before.
+func stateText(job *jobq.Job) string {
+	if job.State == jobq.Scheduled && job.Attempts > 0 {
+		return "scheduled (retry)"
+	}
+	return string(job.State)
+}
+
+func cut(text string, limit int) string {
+	runes := []rune(printable.FirstLine(text))
+	if len(runes) <= limit {
+		return string(runes)
+	}
+	return string(runes[:limit-1]) + "…"
+}

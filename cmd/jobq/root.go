@@ -1,0 +1,179 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/cobra"
+
+	"github.com/jobq-dev/jobq"
+)
+
+// connectTimeout bounds the first connection of commands that do one thing.
+const connectTimeout = 10 * time.Second
+
+// app is what all commands share: the global flags.
+type app struct {
+	databaseURL string
+	schema      string
+	json        bool
+}
+
+func newRootCommand(a *app) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "jobq",
+		Short: "A job queue inside PostgreSQL",
+		Long: `jobq is a job queue inside PostgreSQL, with leases, fencing and recovery.
+
+The database is taken from --database-url, else JOBQ_DATABASE_URL, else
+DATABASE_URL, else libpq's PGHOST, PGUSER, … . Without any at hand, try
+"jobq dev" or "jobq demo".
+
+Exit codes: 0 ok, 1 error, 2 usage or invalid value, 3 no such job, 4 conflict.`,
+		Example: `  jobq migrate up
+  jobq enqueue hello '{"name": "world"}'
+  jobq worker --run hello='cat'
+  jobq show 1`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	flags := root.PersistentFlags()
+	flags.StringVar(&a.databaseURL, "database-url", "", "PostgreSQL URL or key=value string (default: the environment, see help)")
+	flags.StringVar(&a.schema, "schema", envOr("JOBQ_SCHEMA", "jobq"), "schema that holds jobq's tables")
+	root.AddGroup(
+		&cobra.Group{ID: "jobs", Title: "Jobs:"},
+		&cobra.Group{ID: "run", Title: "Running them:"},
+		&cobra.Group{ID: "setup", Title: "Setting up:"},
+	)
+	add := func(group string, commands ...*cobra.Command) {
+		for _, command := range commands {
+			command.GroupID = group
+			root.AddCommand(command)
+		}
+	}
+	add("jobs", newEnqueueCommand(a), newListCommand(a), newShowCommand(a), newRequeueCommand(a), newCancelCommand(a),
+		newDeleteCommand(a), newStatsCommand(a))
+	add("run", newWorkerCommand(a), newJanitorCommand(a), newQueuesCommand(a), newWorkersCommand(a))
+	add("setup", newMigrateCommand(a), newDevCommand(a), newDemoCommand(a), newVersionCommand(a))
+	return root
+}
+
+// addJSONFlag is for commands that read.
+func (a *app) addJSONFlag(command *cobra.Command) {
+	command.Flags().BoolVar(&a.json, "json", false, "write JSON")
+}
+
+// url is the database to use. Nothing at all is an error: libpq's default of a
+// local server would be a surprise.
+func (a *app) url() (string, error) {
+	for _, url := range []string{a.databaseURL, os.Getenv("JOBQ_DATABASE_URL"), os.Getenv("DATABASE_URL")} {
+		if url != "" {
+			return url, nil
+		}
+	}
+	for _, name := range []string{"PGHOST", "PGHOSTADDR", "PGSERVICE", "PGDATABASE", "PGUSER"} {
+		if os.Getenv(name) != "" {
+			return "", nil
+		}
+	}
+	return "", usagef(`no database given: use --database-url or set DATABASE_URL, or try "jobq dev"`)
+}
+
+// pool returns a pool that has not connected yet.
+func (a *app) pool(ctx context.Context) (*pgxpool.Pool, error) {
+	url, err := a.url()
+	if err != nil {
+		return nil, err
+	}
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	if _, ok := config.ConnConfig.RuntimeParams["application_name"]; !ok {
+		config.ConnConfig.RuntimeParams["application_name"] = "jobq"
+	}
+	return pgxpool.NewWithConfig(ctx, config)
+}
+
+// client returns a client whose database answers and has the right tables.
+// Close its pool.
+func (a *app) client(ctx context.Context) (*jobq.Client, error) {
+	client, err := a.uncheckedClient(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	if err := client.Check(ctx); err != nil {
+		client.Pool().Close()
+		return nil, err
+	}
+	return client, nil
+}
+
+// uncheckedClient is for daemons, which wait for the database themselves.
+func (a *app) uncheckedClient(ctx context.Context) (*jobq.Client, error) {
+	pool, err := a.pool(ctx)
+	if err != nil {
+		return nil, err
+	}
+	client, err := jobq.NewClient(pool, &jobq.Config{Schema: a.schema})
+	if err != nil {
+		pool.Close()
+		return nil, usageError{err}
+	}
+	return client, nil
+}
+
+// withClient runs a command's work with a client.
+func (a *app) withClient(work func(cmd *cobra.Command, args []string, client *jobq.Client) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		client, err := a.client(cmd.Context())
+		if err != nil {
+			return err
+		}
+		defer client.Pool().Close()
+		return work(cmd, args, client)
+	}
+}
+
+// exactArgs is cobra.ExactArgs with an error that counts as usage.
+func exactArgs(count int) cobra.PositionalArgs { return usageArgs(cobra.ExactArgs(count)) }
+
+func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := check(cmd, args); err != nil {
+			return usagef("%w; usage: %s", err, cmd.UseLine())
+		}
+		return nil
+	}
+}
+
+func parseID(text string) (int64, error) {
+	id, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || id < 1 {
+		return 0, usagef("job id %q: must be a positive number", text)
+	}
+	return id, nil
+}
+
+func envOr(name, otherwise string) string {
+	if value := os.Getenv(name); value != "" {
+		return value
+	}
+	return otherwise
+}
+
+// userAtHost names the operator in what others will read.
+func userAtHost() string {
+	hostname, err := os.Hostname()
+	if err != nil {
+		hostname = "unknown host"
+	}
+	return fmt.Sprintf("%s@%s", envOr("USER", strconv.Itoa(os.Getuid())), hostname)
+}

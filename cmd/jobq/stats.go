@@ -1,0 +1,98 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/jobq-dev/jobq"
+)
+
+// overview is what `jobq stats` shows.
+type overview struct {
+	At     time.Time         `json:"at"`
+	SpanNs time.Duration     `json:"span_ns"`
+	Queues []jobq.Queue      `json:"queues"`
+	Ended  []jobq.QueueStats `json:"ended"`
+}
+
+func newStatsCommand(a *app) *cobra.Command {
+	var span, watch time.Duration
+	command := &cobra.Command{
+		Use:   "stats",
+		Short: "Show what waits, runs and has ended, by queue",
+		Example: `  jobq stats --span 24h
+  jobq stats --watch            # again every second, until interrupted
+  jobq stats --watch=5s --json  # one JSON object each time`,
+		Args: exactArgs(0),
+		RunE: a.withClient(func(cmd *cobra.Command, _ []string, client *jobq.Client) error {
+			if span < time.Minute {
+				return usagef("--span must be at least 1m, not %s", span)
+			}
+			for {
+				if err := a.writeOverview(cmd, client, span); err != nil || watch <= 0 {
+					return err
+				}
+				select {
+				case <-cmd.Context().Done():
+					return nil
+				case <-time.After(watch):
+				}
+			}
+		}),
+	}
+	flags := command.Flags()
+	flags.DurationVar(&span, "span", time.Hour, "look back this far")
+	flags.DurationVar(&watch, "watch", 0, "show it again this often, until interrupted")
+	flags.Lookup("watch").NoOptDefVal = "1s"
+	a.addJSONFlag(command)
+	return command
+}
+
+func (a *app) writeOverview(cmd *cobra.Command, client *jobq.Client, span time.Duration) error {
+	queues, err := client.Queues(cmd.Context())
+	if err != nil {
+		return err
+	}
+	ended, err := client.Stats(cmd.Context(), span)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return writeJSON(cmd.OutOrStdout(), overview{At: time.Now().UTC(), SpanNs: span, Queues: queues, Ended: ended})
+	}
+	byQueue := make(map[string]jobq.QueueStats, len(ended))
+	for _, stats := range ended {
+		byQueue[stats.Queue] = stats
+	}
+	known := make(map[string]bool, len(queues))
+	for _, queue := range queues {
+		known[queue.Name] = true
+	}
+	for _, stats := range ended {
+		if !known[stats.Queue] {
+			queues = append(queues, jobq.Queue{Name: stats.Queue})
+		}
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "%s, ended within %s\n", time.Now().UTC().Format(time.RFC3339), span)
+	t := newTable(cmd.OutOrStdout(), "QUEUE", "AVAILABLE", "SCHEDULED", "RUNNING", "COMPLETED", "FAILED", "RETRIED", "LOST",
+		"CANCELLED", "AVG RUN", "AVG WAIT")
+	number := func(n int64) string { return strconv.FormatInt(n, 10) }
+	for _, queue := range queues {
+		stats := byQueue[queue.Name]
+		runs := stats.Completed + stats.Failed + stats.Retried
+		t.row(queue.Name, count(queue.Available), count(queue.Scheduled), number(queue.Running), number(stats.Completed),
+			number(stats.Failed), number(stats.Retried), number(stats.Lost), number(stats.Cancelled),
+			average(stats.RunTime, runs), average(stats.WaitTime, stats.Completed))
+	}
+	return t.flush()
+}
+
+func average(sum time.Duration, count int64) string {
+	if count == 0 {
+		return "-"
+	}
+	return short(sum / time.Duration(count))
+}

@@ -1,0 +1,265 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/subproc"
+	"github.com/jobq-dev/jobq/janitor"
+	"github.com/jobq-dev/jobq/worker"
+)
+
+// workerFlags are the flags of `jobq worker`.
+type workerFlags struct {
+	queues       []string
+	run          []string
+	lease        time.Duration
+	poll         time.Duration
+	pollOnly     bool
+	drainTimeout time.Duration
+	janitor      string
+	log          logFlags
+}
+
+func newWorkerCommand(a *app) *cobra.Command {
+	var f workerFlags
+	command := &cobra.Command{
+		Use:   "worker",
+		Short: "Run jobs with programs",
+		Long: `Run jobs, each kind with a program of yours. The program gets the job's args as JSON
+on standard input and JOBQ_JOB_ID, JOBQ_KIND, JOBQ_QUEUE, JOBQ_ATTEMPT,
+JOBQ_MAX_ATTEMPTS, JOBQ_LEASE_TOKEN and JOBQ_CHECKPOINT in its environment, which
+else has only PATH, HOME, LANG and TZ of the worker's. Exit code 0 completes the job,
+75 tries it again later without using an attempt, 65 fails it for good; any other,
+and death by a signal, is a failed attempt, with the end of standard error as its text.
+
+The first SIGTERM or SIGINT drains: nothing new is claimed, running jobs have
+--drain-timeout to end and are then stopped and given back without using an attempt.
+A second one does not wait. A janitor runs inside unless --janitor=off.
+
+Exit codes: 0 drained, 1 error, 2 usage.`,
+		Example: `  jobq worker --run hello='cat'
+  jobq worker -q images=4 -q default=2 --run resize='./resize.sh --fast' --run report='python3 report.py'`,
+		Args: exactArgs(0),
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.runWorker(cmd, f) },
+	}
+	flags := command.Flags()
+	flags.StringArrayVarP(&f.queues, "queue", "q", nil, "queue to claim from, NAME or NAME=SLOTS, may be repeated (default default=10)")
+	flags.StringArrayVar(&f.run, "run", nil, "KIND='COMMAND ARGS': the program for a kind, may be repeated; no shell is involved")
+	flags.DurationVar(&f.lease, "lease", 0, "set the lease of the queues, for all workers (default as stored, else 60s)")
+	flags.DurationVar(&f.poll, "poll", worker.DefaultPollInterval, "look at idle queues this often when nothing wakes the worker")
+	flags.BoolVar(&f.pollOnly, "poll-only", false, "do without LISTEN")
+	flags.DurationVar(&f.drainTimeout, "drain-timeout", worker.DefaultDrainTimeout, "how long running jobs may go on when the worker stops")
+	flags.StringVar(&f.janitor, "janitor", string(janitor.Leader), "run a janitor inside: leader, any or off")
+	f.log.add(flags)
+	return command
+}
+
+func (a *app) runWorker(cmd *cobra.Command, f workerFlags) error {
+	log, err := f.log.logger(cmd.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	queues, err := parseQueues(f.queues)
+	if err != nil {
+		return err
+	}
+	programs, err := parsePrograms(f.run)
+	if err != nil {
+		return err
+	}
+	client, err := a.uncheckedClient(cmd.Context())
+	if err != nil {
+		return err
+	}
+	defer client.Pool().Close()
+	w, err := worker.New(client, &worker.Config{
+		Queues: queues, Lease: f.lease, PollInterval: f.poll, PollOnly: f.pollOnly, DrainTimeout: f.drainTimeout,
+		Logger: log, Version: version(),
+	})
+	if err != nil {
+		return usageError{err}
+	}
+	for kind, command := range programs {
+		if err := worker.HandleCommand(w, kind, worker.Command{Args: command}); err != nil {
+			return usageError{err}
+		}
+	}
+	return runWithJanitor(cmd.Context(), client, w, f.janitor, log)
+}
+
+// runWithJanitor runs a worker and a janitor beside it, until the worker has
+// drained or one of the two cannot go on.
+func runWithJanitor(ctx context.Context, client *jobq.Client, w *worker.Worker, mode string, log *slog.Logger) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	defer stopNowOnSecondSignal(ctx, w)()
+	var janitorErr error
+	var running sync.WaitGroup
+	if mode != "off" {
+		j, err := janitor.New(client, &janitor.Config{Mode: janitor.Mode(mode), Logger: log})
+		if err != nil {
+			return usageError{err}
+		}
+		running.Go(func() {
+			if janitorErr = j.Run(ctx); janitorErr != nil {
+				stop()
+			}
+		})
+	} else {
+		log.Warn("no janitor here: unless one runs elsewhere, jobs of dead workers stay running and scheduled jobs do not start")
+	}
+	err := w.Run(ctx)
+	stop()
+	running.Wait()
+	return errors.Join(err, janitorErr)
+}
+
+// stopNowOnSecondSignal makes a draining worker not wait when it is told to
+// stop again. The function returned undoes it.
+func stopNowOnSecondSignal(ctx context.Context, w *worker.Worker) func() {
+	signals := make(chan os.Signal, 2)
+	ended := make(chan struct{})
+	go func() {
+		select {
+		case <-ended:
+			return
+		case <-ctx.Done():
+		}
+		signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+		select {
+		case <-signals:
+			w.StopNow()
+		case <-ended:
+		}
+	}()
+	return func() {
+		signal.Stop(signals)
+		close(ended)
+	}
+}
+
+// parseQueues reads NAME=SLOTS flags.
+func parseQueues(flags []string) (map[string]int, error) {
+	queues := make(map[string]int, len(flags))
+	for _, flag := range flags {
+		name, number, ok := strings.Cut(flag, "=")
+		slots := worker.DefaultSlots
+		if ok {
+			var err error
+			if slots, err = strconv.Atoi(number); err != nil {
+				return nil, usagef("--queue %q: must be NAME=SLOTS, such as images=4", flag)
+			}
+		}
+		if _, twice := queues[name]; twice {
+			return nil, usagef("--queue %q is given twice", name)
+		}
+		queues[name] = slots
+	}
+	return queues, nil
+}
+
+// parsePrograms reads KIND='COMMAND ARGS' flags.
+func parsePrograms(flags []string) (map[string][]string, error) {
+	programs := make(map[string][]string, len(flags))
+	for _, flag := range flags {
+		kind, command, ok := strings.Cut(flag, "=")
+		if !ok || kind == "" {
+			return nil, usagef("--run %q: must be KIND='COMMAND ARGS'", flag)
+		}
+		if _, twice := programs[kind]; twice {
+			return nil, usagef("--run %s: the kind is given twice", kind)
+		}
+		words, err := subproc.Split(command)
+		if err != nil {
+			return nil, usagef("--run %s: %w", kind, err)
+		}
+		if len(words) == 0 {
+			return nil, usagef("--run %s: the command is empty", kind)
+		}
+		programs[kind] = words
+	}
+	if len(programs) == 0 {
+		return nil, usagef("nothing to run: give at least one --run KIND='COMMAND ARGS'")
+	}
+	return programs, nil
+}
+
+// logFlags choose how daemons log.
+type logFlags struct{ format, level string }
+
+type flagSet interface {
+	StringVar(target *string, name, value, usage string)
+}
+
+func (l *logFlags) add(flags flagSet) {
+	flags.StringVar(&l.format, "log-format", "text", "text or json")
+	flags.StringVar(&l.level, "log-level", "info", "debug, info, warn or error")
+}
+
+func (l *logFlags) logger(out io.Writer) (*slog.Logger, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(l.level)); err != nil {
+		return nil, usagef("--log-level %q: must be debug, info, warn or error", l.level)
+	}
+	options := &slog.HandlerOptions{Level: level}
+	switch l.format {
+	case "text":
+		return slog.New(slog.NewTextHandler(out, options)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(out, options)), nil
+	}
+	return nil, usagef("--log-format %q: must be text or json", l.format)
+}
+
+func newJanitorCommand(a *app) *cobra.Command {
+	var config janitor.Config
+	var log logFlags
+	mode := string(janitor.Leader)
+	command := &cobra.Command{
+		Use:   "janitor",
+		Short: "Recover jobs of dead workers, start scheduled ones, keep the tables in order",
+		Long: `Run a janitor by itself. Every "jobq worker" has one inside; one of all is the leader
+and works, the others wait to take over.`,
+		Args: exactArgs(0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			logger, err := log.logger(cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			config.Mode, config.Logger = janitor.Mode(mode), logger
+			client, err := a.uncheckedClient(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer client.Pool().Close()
+			j, err := janitor.New(client, &config)
+			if err != nil {
+				return usageError{err}
+			}
+			if err := j.Run(cmd.Context()); err != nil {
+				return fmt.Errorf("run: %w", err)
+			}
+			return nil
+		},
+	}
+	flags := command.Flags()
+	flags.StringVar(&mode, "mode", mode, "leader: one of all works, by a session lock; any: whoever comes first, also behind PgBouncer")
+	flags.DurationVar(&config.ScanInterval, "scan", janitor.DefaultScanInterval, "longest time between two looks for expired leases")
+	flags.IntVar(&config.ReapBatch, "batch", janitor.DefaultReapBatch, "leases to reap in one statement")
+	log.add(flags)
+	return command
+}

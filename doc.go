@@ -1,0 +1,40 @@
+// Package jobq is a job queue inside PostgreSQL.
+//
+// A [Client] enqueues jobs, also inside the caller's transaction, and looks
+// after them: list, cancel, requeue, delete, pause a queue. Package worker
+// runs jobs with Go handlers or executables, package janitor recovers what
+// dead workers leave, package migrate makes the tables.
+//
+// # The promise
+//
+// Every committed job is run at least once until it succeeds, is cancelled,
+// or has used up its max_attempts. At most one unexpired lease exists per job
+// at any time, by the database's clock. A result is stored only from the
+// lease that is current. Effects outside the database can happen more than
+// once: make them idempotent, keyed by the job's id, or hand the lease token
+// to the outside system so that it can refuse the stale one.
+//
+// # States
+//
+//	scheduled ──▶ available ──▶ running ──▶ completed
+//	    ▲             ▲            │   ├──▶ failed
+//	    └──── retry, snooze ───────┤   └──▶ cancelled
+//	                  └─ release ──┘
+//
+// A job is scheduled while its run_at lies ahead, for the first run or for
+// another one. Completed, failed and cancelled are final, except for an
+// operator's requeue.
+//
+// # Words
+//
+// Each has one meaning in SQL, Go, the command line and the docs.
+// A job is a piece of work of a kind, with args, in a queue; lower priority
+// numbers run first. A worker is a process that claims jobs and gives them to
+// handlers; its id is the owner of the leases it holds. A lease is the
+// exclusive right to a job until it expires; a heartbeat extends it; the lease
+// token grows by one with each claim and fences every write. An attempt is a
+// run that counts against max_attempts: one that failed, timed out, or was
+// lost. The janitor reaps expired leases. Finish ends a run; release gives a
+// job back unharmed; snooze postpones it; drain lets a worker end its jobs
+// and take no new ones; requeue makes a finished job available again.
+package jobq

@@ -1,0 +1,181 @@
+package jobq
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/jobq-dev/jobq/internal/db"
+)
+
+// EnqueueManyMax is the most jobs that one call of EnqueueMany takes.
+const EnqueueManyMax = 100_000
+
+// Args is what a job works on: anything that encodes to JSON and names its
+// kind. Kind must not depend on the fields: workers call it on a zero value.
+type Args interface {
+	// Kind names the handler that runs the job: 1 to 128 characters.
+	Kind() string
+}
+
+// RawArgs are args that are JSON already, for callers without a type of
+// their own, such as a command line.
+type RawArgs struct {
+	Name string          // the kind
+	JSON json.RawMessage // empty means {}
+}
+
+// Kind returns the name.
+func (r RawArgs) Kind() string { return r.Name }
+
+// MarshalJSON returns the JSON as it is.
+func (r RawArgs) MarshalJSON() ([]byte, error) {
+	if len(r.JSON) == 0 {
+		return []byte("{}"), nil
+	}
+	return r.JSON, nil
+}
+
+// EnqueueOptions says how a job is to be run. The zero value, and nil, mean
+// the defaults.
+type EnqueueOptions struct {
+	// Queue is the queue's name, 1 to 128 characters. Default "default".
+	Queue string
+	// Priority orders jobs of a queue: lower runs first. Default 0.
+	Priority int16
+	// RunAt is the earliest time of the first run, by the database's clock.
+	// Zero means now.
+	RunAt time.Time
+	// Delay, when RunAt is zero, counts from the enqueue, by the database's clock.
+	Delay time.Duration
+	// MaxAttempts is how many runs may end badly before the job is failed for
+	// good: 1 to 32767. Default 25, which with the default backoff is some
+	// five days.
+	MaxAttempts int
+	// Timeout ends a run that takes longer; it counts as a failed attempt.
+	// Zero means none.
+	Timeout time.Duration
+	// BackoffBase is the longest wait after the first failed attempt; it
+	// doubles with each further one up to BackoffMax, and the wait is a random
+	// part of it (full jitter). Defaults: 1 second, 1 day.
+	BackoffBase, BackoffMax time.Duration
+	// UniqueKey allows one unfinished job of the kind with this key: 1 to 255
+	// characters. Empty means no such limit.
+	UniqueKey string
+	// Tags are for finding jobs: at most 32.
+	Tags []string
+	// Metadata is kept with the job for the caller: JSON, at most 64 KiB.
+	Metadata json.RawMessage
+}
+
+// EnqueueParams is one job of EnqueueMany.
+type EnqueueParams struct {
+	Args Args
+	EnqueueOptions
+}
+
+// Enqueued tells what became of an enqueue.
+type Enqueued struct {
+	ID int64 `json:"id"`
+	// Duplicate means that nothing was added: an unfinished job with the same
+	// unique key was there, and ID is its id.
+	Duplicate bool `json:"duplicate"`
+}
+
+// Enqueue adds a job and wakes a worker. Nil options mean the defaults.
+// ErrInvalid says which value was refused.
+func (c *Client) Enqueue(ctx context.Context, args Args, options *EnqueueOptions) (Enqueued, error) {
+	return c.enqueueOne(ctx, c.queries, args, options)
+}
+
+// EnqueueTx adds a job in the caller's transaction: it exists when the
+// transaction commits, and never when it rolls back.
+func (c *Client) EnqueueTx(ctx context.Context, tx pgx.Tx, args Args, options *EnqueueOptions) (Enqueued, error) {
+	return c.enqueueOne(ctx, c.schema.Queries(tx), args, options)
+}
+
+// EnqueueMany adds jobs in one statement, all of them or none, and answers in
+// their order. At most EnqueueManyMax.
+func (c *Client) EnqueueMany(ctx context.Context, jobs []EnqueueParams) ([]Enqueued, error) {
+	return c.enqueueMany(ctx, c.queries, jobs)
+}
+
+// EnqueueManyTx is EnqueueMany in the caller's transaction.
+func (c *Client) EnqueueManyTx(ctx context.Context, tx pgx.Tx, jobs []EnqueueParams) ([]Enqueued, error) {
+	return c.enqueueMany(ctx, c.schema.Queries(tx), jobs)
+}
+
+func (c *Client) enqueueOne(ctx context.Context, queries *db.Queries, args Args, options *EnqueueOptions) (Enqueued, error) {
+	job := EnqueueParams{Args: args}
+	if options != nil {
+		job.EnqueueOptions = *options
+	}
+	enqueued, err := c.enqueueMany(ctx, queries, []EnqueueParams{job})
+	if err != nil {
+		return Enqueued{}, err
+	}
+	return enqueued[0], nil
+}
+
+func (c *Client) enqueueMany(ctx context.Context, queries *db.Queries, jobs []EnqueueParams) ([]Enqueued, error) {
+	if len(jobs) == 0 {
+		return nil, nil
+	}
+	if len(jobs) > EnqueueManyMax {
+		return nil, fmt.Errorf("enqueue: %w: %d jobs in one call, the limit is %d", ErrInvalid, len(jobs), EnqueueManyMax)
+	}
+	columns, err := enqueueColumns(jobs)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := queries.JobEnqueueMany(ctx, columns)
+	if err != nil {
+		return nil, c.clientError("enqueue", err)
+	}
+	enqueued := make([]Enqueued, len(rows))
+	for i, row := range rows {
+		enqueued[i] = Enqueued{ID: row.ID, Duplicate: row.Duplicate}
+	}
+	return enqueued, nil
+}
+
+// enqueueColumns turns jobs into one array per column, which is how many rows
+// travel in one statement. Zero values become null: the column's default.
+func enqueueColumns(jobs []EnqueueParams) (db.JobEnqueueManyParams, error) {
+	count := len(jobs)
+	columns := db.JobEnqueueManyParams{
+		Kinds: make([]string, count), Args: make([]json.RawMessage, count), Queues: make([]string, count),
+		Priorities: make([]int32, count), RunAts: make([]pgtype.Timestamptz, count), Delays: make([]pgtype.Interval, count),
+		MaxAttempts: make([]int32, count), UniqueKeys: make([]string, count), Timeouts: make([]pgtype.Interval, count),
+		BackoffBases: make([]pgtype.Interval, count), BackoffMaxes: make([]pgtype.Interval, count),
+		Tags: make([]json.RawMessage, count), Metadata: make([]json.RawMessage, count),
+	}
+	for i, job := range jobs {
+		if job.Args == nil {
+			return columns, fmt.Errorf("enqueue: %w: args of job %d are nil", ErrInvalid, i)
+		}
+		args, err := json.Marshal(job.Args)
+		if err != nil {
+			return columns, fmt.Errorf("enqueue: %w: args of job %d: %w", ErrInvalid, i, err)
+		}
+		if job.MaxAttempts < 0 || job.MaxAttempts > 32767 {
+			return columns, fmt.Errorf("enqueue: %w: max_attempts must be 1 to 32767, not %d", ErrInvalid, job.MaxAttempts)
+		}
+		columns.Kinds[i], columns.Args[i], columns.Queues[i] = job.Args.Kind(), args, job.Queue
+		columns.Priorities[i], columns.MaxAttempts[i] = int32(job.Priority), int32(job.MaxAttempts) // #nosec G115 -- checked above
+		columns.RunAts[i] = pgtype.Timestamptz{Time: job.RunAt, Valid: !job.RunAt.IsZero()}
+		columns.Delays[i], columns.Timeouts[i] = db.IntervalOrNull(job.Delay), db.IntervalOrNull(job.Timeout)
+		columns.BackoffBases[i], columns.BackoffMaxes[i] = db.IntervalOrNull(job.BackoffBase), db.IntervalOrNull(job.BackoffMax)
+		columns.UniqueKeys[i], columns.Metadata[i] = job.UniqueKey, job.Metadata
+		if len(job.Tags) > 0 {
+			if columns.Tags[i], err = json.Marshal(job.Tags); err != nil {
+				return columns, fmt.Errorf("enqueue: %w: tags of job %d: %w", ErrInvalid, i, err)
+			}
+		}
+	}
+	return columns, nil
+}

@@ -1,0 +1,49 @@
+package jobq
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/jobq-dev/jobq/internal/db"
+)
+
+var (
+	// ErrNotFound is returned when there is no job with that id.
+	ErrNotFound = errors.New("no such job")
+	// ErrConflict is returned when the job is not in a state that allows the
+	// call, such as a requeue of a running job.
+	ErrConflict = errors.New("conflict")
+	// ErrDuplicate is returned by a requeue when another unfinished job of the
+	// same kind holds the unique key. An enqueue returns that job's id instead.
+	ErrDuplicate = errors.New("unique key is held by another job")
+	// ErrInvalid is returned when the database refuses a value. The text names
+	// the field and the limit.
+	ErrInvalid = errors.New("invalid job")
+	// ErrNotMigrated is returned when the tables are missing or too old.
+	ErrNotMigrated = db.ErrNotMigrated
+	// ErrNewerSchema is returned when the tables are newer than this build.
+	ErrNewerSchema = db.ErrNewerSchema
+)
+
+// clientError says in the caller's words what the database said.
+func (c *Client) clientError(operation string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if reason, ok := db.Invalid(err); ok {
+		return fmt.Errorf("%s: %w: %s", operation, ErrInvalid, reason)
+	}
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return fmt.Errorf("%s: %w", operation, ErrNotFound)
+	case db.IsPrerequisite(err):
+		return fmt.Errorf("%s: %w: %w", operation, ErrConflict, err)
+	case db.IsUnique(err):
+		return fmt.Errorf("%s: %w: %w", operation, ErrDuplicate, err)
+	case db.IsNotMigrated(err):
+		return fmt.Errorf("%s: %w: %w", operation, db.NotMigrated(c.schema), err)
+	}
+	return fmt.Errorf("%s: %w", operation, err)
+}

@@ -1,0 +1,22 @@
+package db
+
+import (
+	"crypto/md5" // #nosec G501 -- spreads names over numbers; nothing secret
+	"encoding/binary"
+)
+
+// LockRole is what an advisory lock of jobq stands for.
+type LockRole int32
+
+// The roles. Package migrate has its own way of taking turns.
+const (
+	LockJanitor LockRole = 1
+	LockMigrate LockRole = 2
+)
+
+// AdvisoryKey is the two-part key of an advisory lock: the class tells
+// schemas, and jobq from other users of advisory locks, apart.
+func (s *Schema) AdvisoryKey(role LockRole) (class, object int32) {
+	sum := md5.Sum([]byte("jobq advisory lock " + s.name))      // #nosec G401 -- see the import
+	return int32(binary.BigEndian.Uint32(sum[:4])), int32(role) // #nosec G115 -- any 32 bits will do
+}

@@ -1,0 +1,227 @@
+package janitor
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/jobq-dev/jobq/internal/db"
+)
+
+const (
+	rollUpEvery    = 10 * time.Second
+	rollUpBatch    = 10_000
+	workersEvery   = time.Minute
+	workerSilence  = 5 * time.Minute
+	retentionEvery = 10 * time.Minute
+	// partitionDaysAhead is how many days of partitions are there before they
+	// are needed: a janitor may be away for a weekend.
+	partitionDaysAhead = 3
+	payloadBatch       = 500
+	statRetention      = 30 * 24 * time.Hour
+	// sleepMin keeps a row that cannot be dealt with, such as an expired lease
+	// that somebody has locked, from making the janitor spin.
+	sleepMin = 20 * time.Millisecond
+)
+
+// passes does the janitor's tasks, again and again.
+type passes struct {
+	janitor *Janitor
+	queries *db.Queries
+	// guard runs work under the lock, or not at all when another has it.
+	guard  func(ctx context.Context, work func(*db.Queries) error) error
+	chores []chore
+}
+
+// chore is a task that is done every now and then.
+type chore struct {
+	name  string
+	every time.Duration
+	work  func(ctx context.Context, queries *db.Queries) error
+	next  time.Time
+}
+
+// sleepFunc waits for the duration, or less when it hears of a moment earlier
+// than the epoch, in seconds by the server's clock, at which it would wake.
+type sleepFunc func(ctx context.Context, duration time.Duration, wakeEpoch float64) error
+
+func (j *Janitor) newPasses(conn db.DBTX) *passes {
+	p := &passes{janitor: j, queries: j.schema.Queries(conn)}
+	p.guard = func(_ context.Context, work func(*db.Queries) error) error { return work(p.queries) }
+	p.chores = []chore{
+		{name: "roll up stats", every: rollUpEvery, work: p.rollUp},
+		{name: "remove dead workers", every: workersEvery, work: p.removeWorkers},
+		{name: "keep partitions", every: retentionEvery, work: p.keepPartitions},
+		{name: "prune payloads", every: retentionEvery, work: p.prunePayloads},
+		{name: "drop old days", every: retentionEvery, work: p.dropOldDays},
+	}
+	return p
+}
+
+// run does passes until something fails. Between two it sleeps until the next
+// moment at which there will be something to do.
+func (p *passes) run(ctx context.Context, sleep sleepFunc) error {
+	for {
+		if err := p.task(ctx, p.promote); err != nil {
+			return err
+		}
+		if err := p.task(ctx, p.reap); err != nil {
+			return err
+		}
+		if err := p.doChores(ctx); err != nil {
+			return err
+		}
+		callCtx, cancel := context.WithTimeout(ctx, taskTimeout)
+		next, err := p.queries.NextDue(callCtx, p.janitor.config.ScanInterval.Milliseconds())
+		cancel()
+		if err != nil {
+			return err
+		}
+		duration := max(time.Duration(next.Ms)*time.Millisecond, sleepMin)
+		if err := sleep(ctx, duration, next.Epoch); err != nil {
+			return err
+		}
+	}
+}
+
+// task runs work under the guard and with a deadline.
+func (p *passes) task(ctx context.Context, work func(context.Context, *db.Queries) error) error {
+	ctx, cancel := context.WithTimeout(ctx, taskTimeout)
+	defer cancel()
+	return p.guard(ctx, func(queries *db.Queries) error { return work(ctx, queries) })
+}
+
+// doChores does those that are due. One that could not get its lock in time is
+// tried again at the next pass; it is the busy tables that matter.
+func (p *passes) doChores(ctx context.Context) error {
+	for i := range p.chores {
+		c := &p.chores[i]
+		if time.Now().Before(c.next) {
+			continue
+		}
+		if err := p.task(ctx, c.work); err != nil {
+			if ctx.Err() != nil || !db.IsLockTimeout(err) {
+				return err
+			}
+			p.janitor.log.Debug("chore postponed", "chore", c.name, "error", err)
+			continue
+		}
+		c.next = time.Now().Add(c.every)
+	}
+	return nil
+}
+
+// reap takes jobs away from workers whose leases have expired.
+func (p *passes) reap(ctx context.Context, queries *db.Queries) error {
+	total := 0
+	for {
+		reaped, err := queries.LeaseReap(ctx, int32(p.janitor.config.ReapBatch)) // #nosec G115 -- checked by New
+		if err != nil {
+			return err
+		}
+		for _, job := range reaped {
+			p.janitor.log.Debug("stalled", "job_id", job.ID, "queue", job.Queue, "kind", job.Kind, "attempts", job.Attempts,
+				"token", job.LeaseToken, "worker", job.LeaseOwner, "state", job.State)
+		}
+		total += len(reaped)
+		if len(reaped) < p.janitor.config.ReapBatch {
+			break
+		}
+	}
+	if total > 0 {
+		p.janitor.log.Warn("released stale running jobs", "count", total)
+	}
+	return nil
+}
+
+// promote makes scheduled jobs available that are due.
+func (p *passes) promote(ctx context.Context, queries *db.Queries) error {
+	for {
+		row, err := queries.JobPromote(ctx, promoteBatch)
+		if err != nil || row.Promoted < promoteBatch {
+			return err
+		}
+	}
+}
+
+func (p *passes) rollUp(ctx context.Context, queries *db.Queries) error {
+	_, err := queries.StatRollUp(ctx, rollUpBatch)
+	return err
+}
+
+func (p *passes) removeWorkers(ctx context.Context, queries *db.Queries) error {
+	removed, err := queries.WorkerPrune(ctx, db.Interval(workerSilence))
+	if err == nil && removed > 0 {
+		p.janitor.log.Info("removed dead workers", "count", removed)
+	}
+	return err
+}
+
+func (p *passes) keepPartitions(ctx context.Context, queries *db.Queries) error {
+	for _, parent := range []string{"finished", "attempt"} {
+		for day := range int32(partitionDaysAhead + 1) {
+			if _, err := queries.PartitionAdd(ctx, parent, day); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (p *passes) prunePayloads(ctx context.Context, queries *db.Queries) error {
+	for {
+		removed, err := queries.PayloadPrune(ctx, payloadBatch)
+		if err != nil || removed < payloadBatch {
+			return err
+		}
+	}
+}
+
+func (p *passes) dropOldDays(ctx context.Context, queries *db.Queries) error {
+	for _, parent := range []string{"finished", "attempt"} {
+		dropped, err := queries.PartitionPrune(ctx, parent)
+		if err != nil {
+			return err
+		}
+		if dropped > 0 {
+			p.janitor.log.Info("dropped old days", "table", parent, "count", dropped)
+		}
+	}
+	_, err := queries.StatPrune(ctx, db.Interval(statRetention))
+	return err
+}
+
+// sleepOn sleeps on the leader's connection, which hears of jobs that become
+// due, and pings so that the server does not take it for dead.
+func sleepOn(conn *pgx.Conn) sleepFunc {
+	return func(ctx context.Context, duration time.Duration, wakeEpoch float64) error {
+		end := time.Now().Add(duration)
+		for {
+			remaining := time.Until(end)
+			if remaining <= 0 {
+				return nil
+			}
+			waitCtx, cancel := context.WithTimeout(ctx, min(remaining, leaderPing))
+			notification, err := conn.WaitForNotification(waitCtx)
+			cancel()
+			switch {
+			case err == nil:
+				if due, parseErr := strconv.ParseFloat(notification.Payload, 64); parseErr == nil && due < wakeEpoch {
+					return nil
+				}
+			case ctx.Err() != nil || !pgconn.Timeout(err):
+				return err
+			default:
+				pingCtx, cancel := context.WithTimeout(ctx, leaderPing)
+				err := conn.Ping(pingCtx)
+				cancel()
+				if err != nil {
+					return err
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,232 @@
+package jobq
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/jobq-dev/jobq/internal/db"
+)
+
+// State is where a job is in its life; see the package documentation.
+type State string
+
+// The states of a job.
+const (
+	Scheduled State = "scheduled"
+	Available State = "available"
+	Running   State = "running"
+	Completed State = "completed"
+	Failed    State = "failed"
+	Cancelled State = "cancelled"
+)
+
+// States are all states, in the order of a job's life.
+func States() []State { return []State{Scheduled, Available, Running, Completed, Failed, Cancelled} }
+
+// Job is a job as stored. Pointers and JSON are nil, and texts empty, where
+// they do not apply. Times are the database's.
+type Job struct {
+	ID          int64           `json:"id"`
+	State       State           `json:"state"`
+	Queue       string          `json:"queue"`
+	Kind        string          `json:"kind"`
+	Priority    int16           `json:"priority"`
+	Args        json.RawMessage `json:"args,omitempty"` // nil in a list
+	Attempts    int             `json:"attempts"`       // runs that ended badly
+	MaxAttempts int             `json:"max_attempts"`
+	Crashes     int             `json:"crashes"` // those of them that were lost
+	RunAt       time.Time       `json:"run_at"`
+	CreatedAt   time.Time       `json:"created_at"`
+	StartedAt   *time.Time      `json:"started_at,omitempty"`
+	FinishedAt  *time.Time      `json:"finished_at,omitempty"`
+	Timeout     time.Duration   `json:"timeout_ns,omitempty"`
+	UniqueKey   string          `json:"unique_key,omitempty"`
+	Tags        []string        `json:"tags,omitempty"`
+	Metadata    json.RawMessage `json:"metadata,omitempty"`
+	Checkpoint  json.RawMessage `json:"checkpoint,omitempty"` // nil in a list
+	Result      json.RawMessage `json:"result,omitempty"`     // nil in a list
+	LastError   string          `json:"last_error,omitempty"`
+
+	LeaseToken        int64      `json:"lease_token"` // how often it was claimed
+	LeaseOwner        string     `json:"lease_owner,omitempty"`
+	LeaseExpiresAt    *time.Time `json:"lease_expires_at,omitempty"`
+	CancelRequestedAt *time.Time `json:"cancel_requested_at,omitempty"`
+	Progress          *Progress  `json:"progress,omitempty"`
+}
+
+// Progress is how far the current run says that it is.
+type Progress struct {
+	Percent float32   `json:"percent"`
+	Stage   string    `json:"stage,omitempty"`
+	Message string    `json:"message,omitempty"`
+	At      time.Time `json:"at"`
+}
+
+// Outcome is how a run ended.
+type Outcome string
+
+// The outcomes of a run. Failed, timed out and lost count against max_attempts.
+const (
+	OutcomeCompleted Outcome = "completed"
+	OutcomeFailed    Outcome = "failed"
+	OutcomeTimedOut  Outcome = "timed_out"
+	OutcomeLost      Outcome = "lost"
+	OutcomeCancelled Outcome = "cancelled"
+	OutcomeReleased  Outcome = "released"
+	OutcomeSnoozed   Outcome = "snoozed"
+)
+
+// Attempt is the record of a run that did not simply succeed, or that left
+// output.
+type Attempt struct {
+	Number     int       `json:"number"` // from 1; runs that do not count keep the number
+	Outcome    Outcome   `json:"outcome"`
+	LeaseToken int64     `json:"lease_token"`
+	WorkerID   string    `json:"worker_id"`
+	StartedAt  time.Time `json:"started_at"`
+	FinishedAt time.Time `json:"finished_at"`
+	Error      string    `json:"error,omitempty"`
+	Output     string    `json:"output,omitempty"`
+}
+
+// Get returns a job, or ErrNotFound.
+func (c *Client) Get(ctx context.Context, id int64) (*Job, error) {
+	row, err := c.queries.JobGet(ctx, id)
+	if err != nil {
+		return nil, c.clientError(fmt.Sprintf("get job %d", id), err)
+	}
+	return jobFromRow(row), nil
+}
+
+// Attempts returns the recorded runs of a job, oldest first. A job without
+// any, or that does not exist, has none.
+func (c *Client) Attempts(ctx context.Context, id int64) ([]Attempt, error) {
+	rows, err := c.queries.AttemptList(ctx, id)
+	if err != nil {
+		return nil, c.clientError(fmt.Sprintf("attempts of job %d", id), err)
+	}
+	attempts := make([]Attempt, len(rows))
+	for i, row := range rows {
+		attempts[i] = Attempt{
+			Number: int(row.Number), Outcome: Outcome(row.Outcome), LeaseToken: row.LeaseToken, WorkerID: row.WorkerID,
+			StartedAt: row.StartedAt.Time.UTC(), FinishedAt: row.FinishedAt.Time.UTC(),
+			Error: text(row.Error), Output: text(row.Output),
+		}
+	}
+	return attempts, nil
+}
+
+// Filter chooses jobs. Zero fields choose all.
+type Filter struct {
+	States []State
+	Queue  string
+	Kind   string
+	Tag    string
+	// Before continues after a page: its Next. Zero means from the newest job.
+	Before int64
+	// Limit is the size of the page: 1 to 1000. Default 50.
+	Limit int
+}
+
+// Page is a part of a list, newest job first. Jobs come without args,
+// checkpoint and result, which can be large.
+type Page struct {
+	Jobs []*Job `json:"jobs"`
+	// Next is the Before of the next page; 0 when this is the last.
+	Next int64 `json:"next,omitempty"`
+}
+
+// List returns a page of jobs, newest id first. However deep the page, it
+// costs the same, but a filter that matches few of many jobs looks at many.
+func (c *Client) List(ctx context.Context, filter Filter) (*Page, error) {
+	limit := filter.Limit
+	if limit == 0 {
+		limit = 50
+	}
+	if limit < 1 || limit > 1000 {
+		return nil, fmt.Errorf("list jobs: %w: limit must be 1 to 1000, not %d", ErrInvalid, limit)
+	}
+	states := filter.States
+	if len(states) == 0 {
+		states = States()
+	}
+	params := db.JobListParams{
+		Before: filter.Before, Queue: textOrNull(filter.Queue), Kind: textOrNull(filter.Kind), Tag: textOrNull(filter.Tag),
+		PageSize: int32(limit + 1), // #nosec G115 -- checked above; one more, to know whether there are more
+	}
+	if params.Before <= 0 {
+		params.Before = math.MaxInt64
+	}
+	for _, state := range states {
+		params.States = append(params.States, string(state))
+	}
+	rows, err := c.queries.JobList(ctx, params)
+	if err != nil {
+		return nil, c.clientError("list jobs", err)
+	}
+	page := &Page{Jobs: make([]*Job, 0, min(len(rows), limit))}
+	for _, row := range rows[:min(len(rows), limit)] {
+		page.Jobs = append(page.Jobs, jobFromListRow(row))
+	}
+	if len(rows) > limit {
+		page.Next = page.Jobs[limit-1].ID
+	}
+	return page, nil
+}
+
+func jobFromListRow(row db.JobListRow) *Job {
+	return jobFromRow(db.JobGetRow{
+		ID: row.ID, State: row.State, Queue: row.Queue, Kind: row.Kind, Priority: row.Priority, Attempts: row.Attempts,
+		MaxAttempts: row.MaxAttempts, Crashes: row.Crashes, LeaseToken: row.LeaseToken, RunAt: row.RunAt,
+		CreatedAt: row.CreatedAt, StartedAt: row.StartedAt, FinishedAt: row.FinishedAt, LeaseOwner: row.LeaseOwner,
+		LeaseExpiresAt: row.LeaseExpiresAt, CancelRequestedAt: row.CancelRequestedAt, ProgressedAt: row.ProgressedAt,
+		ProgressPercent: row.ProgressPercent, ProgressStage: row.ProgressStage, ProgressMessage: row.ProgressMessage,
+		TimeoutMs: row.TimeoutMs, UniqueKey: row.UniqueKey, LastError: row.LastError, Tags: row.Tags, Metadata: row.Metadata,
+	})
+}
+
+func jobFromRow(row db.JobGetRow) *Job {
+	job := &Job{
+		ID: row.ID, State: State(row.State), Queue: row.Queue, Kind: row.Kind, Priority: row.Priority, Args: row.Args,
+		Attempts: int(row.Attempts), MaxAttempts: int(row.MaxAttempts), Crashes: int(row.Crashes),
+		RunAt: row.RunAt.Time.UTC(), CreatedAt: row.CreatedAt.Time.UTC(), StartedAt: utc(row.StartedAt), FinishedAt: utc(row.FinishedAt),
+		Timeout: time.Duration(row.TimeoutMs) * time.Millisecond, UniqueKey: text(row.UniqueKey), Tags: row.Tags,
+		Metadata: row.Metadata, Checkpoint: row.Checkpoint, Result: row.Result, LastError: text(row.LastError),
+		LeaseToken: row.LeaseToken, LeaseOwner: text(row.LeaseOwner), LeaseExpiresAt: utc(row.LeaseExpiresAt),
+		CancelRequestedAt: utc(row.CancelRequestedAt),
+	}
+	if row.ProgressedAt != nil {
+		job.Progress = &Progress{
+			Stage: text(row.ProgressStage), Message: text(row.ProgressMessage), At: row.ProgressedAt.UTC(),
+		}
+		if row.ProgressPercent != nil {
+			job.Progress.Percent = *row.ProgressPercent
+		}
+	}
+	return job
+}
+
+func text(value *string) string {
+	if value == nil {
+		return ""
+	}
+	return *value
+}
+
+func textOrNull(value string) *string {
+	if value == "" {
+		return nil
+	}
+	return &value
+}
+
+func utc(moment *time.Time) *time.Time {
+	if moment == nil {
+		return nil
+	}
+	inUTC := moment.UTC()
+	return &inUTC
+}

@@ -1,0 +1,137 @@
+package jobq
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jobq-dev/jobq/internal/db"
+)
+
+// CountMax bounds the counts of waiting jobs: a count that has reached it
+// means "at least as many".
+const CountMax = 10_000
+
+// Queue is a queue with its settings and what waits and runs in it.
+type Queue struct {
+	Name        string        `json:"name"`
+	Available   int64         `json:"available"` // up to CountMax
+	Scheduled   int64         `json:"scheduled"` // up to CountMax
+	Running     int64         `json:"running"`
+	Lease       time.Duration `json:"lease_ns"`
+	PausedAt    *time.Time    `json:"paused_at,omitempty"`
+	PausedBy    string        `json:"paused_by,omitempty"`
+	PauseReason string        `json:"pause_reason,omitempty"`
+}
+
+// Queues returns every queue that has a setting, a live job or a worker, by name.
+func (c *Client) Queues(ctx context.Context) ([]Queue, error) {
+	rows, err := c.queries.QueueList(ctx, CountMax)
+	if err != nil {
+		return nil, c.clientError("list queues", err)
+	}
+	queues := make([]Queue, len(rows))
+	for i, row := range rows {
+		queues[i] = Queue{
+			Name: row.Name, Available: row.Available, Scheduled: row.Scheduled, Running: row.Running,
+			Lease:    time.Duration(row.LeaseMs) * time.Millisecond,
+			PausedAt: utc(row.PausedAt), PausedBy: text(row.PausedBy), PauseReason: text(row.PauseReason),
+		}
+	}
+	return queues, nil
+}
+
+// PauseQueue makes workers claim nothing more from the queue; what runs goes
+// on. By and reason are for people. It says whether the queue was not paused
+// before. The queue need not have had a job.
+func (c *Client) PauseQueue(ctx context.Context, name, by, reason string) (bool, error) {
+	changed, err := c.queries.QueuePause(ctx, name, textOrNull(by), textOrNull(reason))
+	if err != nil {
+		return false, c.clientError(fmt.Sprintf("pause queue %q", name), err)
+	}
+	return changed > 0, nil
+}
+
+// ResumeQueue lets workers claim from the queue again, and wakes them. It
+// says whether the queue was paused.
+func (c *Client) ResumeQueue(ctx context.Context, name string) (bool, error) {
+	resumed, err := c.queries.QueueResume(ctx, name)
+	if err != nil {
+		return false, c.clientError(fmt.Sprintf("resume queue %q", name), err)
+	}
+	return resumed > 0, nil
+}
+
+// SetQueueLease changes how long a worker may hold a job of the queue without
+// a heartbeat: 1 second to 30 days, 60 seconds by default. Every worker obeys
+// within seconds, for the leases that it takes or extends from then on.
+func (c *Client) SetQueueLease(ctx context.Context, name string, lease time.Duration) error {
+	err := c.queries.QueueSetLease(ctx, name, db.Interval(lease))
+	return c.clientError(fmt.Sprintf("lease of queue %q", name), err)
+}
+
+// Worker is a worker process that has registered itself.
+type Worker struct {
+	ID          string         `json:"id"`
+	Hostname    string         `json:"hostname"`
+	PID         int            `json:"pid"`
+	Version     string         `json:"version"`
+	Slots       map[string]int `json:"slots"` // by queue
+	Kinds       []string       `json:"kinds"`
+	Draining    bool           `json:"draining"`
+	Running     int64          `json:"running"` // leases held
+	StartedAt   time.Time      `json:"started_at"`
+	HeartbeatAt time.Time      `json:"heartbeat_at"`
+}
+
+// Workers returns the registered worker processes, by id.
+func (c *Client) Workers(ctx context.Context) ([]Worker, error) {
+	rows, err := c.queries.WorkerList(ctx)
+	if err != nil {
+		return nil, c.clientError("list workers", err)
+	}
+	workers := make([]Worker, len(rows))
+	for i, row := range rows {
+		workers[i] = Worker{
+			ID: row.ID, Hostname: row.Hostname, PID: int(row.Pid), Version: row.Version, Kinds: row.Kinds,
+			Draining: row.Draining, Running: row.Running,
+			StartedAt: row.StartedAt.Time.UTC(), HeartbeatAt: row.HeartbeatAt.Time.UTC(),
+		}
+		if err := json.Unmarshal(row.Queues, &workers[i].Slots); err != nil {
+			return nil, fmt.Errorf("queues of worker %s: %w", row.ID, err)
+		}
+	}
+	return workers, nil
+}
+
+// QueueStats sums up the jobs of a queue that ended within a span of time.
+type QueueStats struct {
+	Queue     string        `json:"queue"`
+	Completed int64         `json:"completed"`
+	Failed    int64         `json:"failed"`  // for good
+	Retried   int64         `json:"retried"` // runs that ended badly and were followed by another
+	Lost      int64         `json:"lost"`    // runs whose lease expired, counted under failed or retried too
+	Cancelled int64         `json:"cancelled"`
+	RunTime   time.Duration `json:"run_time_ns"`  // of all runs together
+	WaitTime  time.Duration `json:"wait_time_ns"` // of all completed jobs together, from run_at to the start
+}
+
+// Stats returns what ended within the last span, by queue. It reads sums per
+// minute, never jobs, and so rounds the span to minutes.
+func (c *Client) Stats(ctx context.Context, span time.Duration) ([]QueueStats, error) {
+	rows, err := c.queries.StatsByQueue(ctx, db.Interval(span))
+	if err != nil {
+		return nil, c.clientError("stats", err)
+	}
+	stats := make([]QueueStats, len(rows))
+	for i, row := range rows {
+		stats[i] = QueueStats{
+			Queue: row.Queue, Completed: row.Completed, Failed: row.Failed, Retried: row.Retried, Lost: row.Lost,
+			Cancelled: row.Cancelled, RunTime: seconds(row.RunSeconds), WaitTime: seconds(row.WaitSeconds),
+		}
+	}
+	return stats, nil
+}
+
+func seconds(count float64) time.Duration { return time.Duration(count * float64(time.Second)) }

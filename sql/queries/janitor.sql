@@ -1,0 +1,8 @@
+-- JanitorLock takes the janitor's lock for the session, if it is free and
+-- the server is not a standby, which would grant it to anybody.
+-- name: JanitorLock :one
+select (not pg_is_in_recovery() and pg_try_advisory_lock(sqlc.arg(class)::integer, sqlc.arg(object)::integer))::boolean as locked;
+
+-- JanitorLockTx takes the janitor's lock until the transaction ends, likewise.
+-- name: JanitorLockTx :one
+select (not pg_is_in_recovery() and pg_try_advisory_xact_lock(sqlc.arg(class)::integer, sqlc.arg(object)::integer))::boolean as locked;

@@ -1,0 +1,221 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/db"
+)
+
+// Job is a job while it runs: its args, and what the handler can say about
+// it. It must not be used after the handler has returned.
+type Job[T jobq.Args] struct {
+	*Run
+	Args T
+}
+
+// Run is one run of a job of any kind, from the claim to the result. Its
+// methods may be called from several goroutines.
+type Run struct {
+	worker *Worker
+	row    db.JobClaimRow
+	lease  *lease
+
+	mu sync.Mutex
+	// guarded by mu
+	progress      *db.JobProgressParams // not yet stored
+	resultJSON    json.RawMessage
+	output        string
+	completedByTx bool
+}
+
+// ID is the job's id.
+func (r *Run) ID() int64 { return r.row.ID }
+
+// Kind is the job's kind.
+func (r *Run) Kind() string { return r.row.Kind }
+
+// Queue is the queue that the job was claimed from.
+func (r *Run) Queue() string { return r.row.Queue }
+
+// Attempt is the number of this attempt, from 1.
+func (r *Run) Attempt() int { return int(r.row.Attempts) + 1 }
+
+// MaxAttempts is how many attempts the job has.
+func (r *Run) MaxAttempts() int { return int(r.row.MaxAttempts) }
+
+// LeaseToken grows with every claim of the job. Hand it to outside systems
+// that can refuse a smaller one than they have seen.
+func (r *Run) LeaseToken() int64 { return r.row.LeaseToken }
+
+// LastError is the first part of the error of the attempt before, if any.
+func (r *Run) LastError() string {
+	if r.row.LastError == nil {
+		return ""
+	}
+	return *r.row.LastError
+}
+
+// Crashes is how many runs of the job were lost so far.
+func (r *Run) Crashes() int { return int(r.row.Crashes) }
+
+// Tags are the job's tags.
+func (r *Run) Tags() []string { return r.row.Tags }
+
+// Metadata is the job's metadata; nil for none.
+func (r *Run) Metadata() json.RawMessage { return r.row.Metadata }
+
+// CreatedAt is when the job was enqueued, by the database's clock.
+func (r *Run) CreatedAt() time.Time { return r.row.CreatedAt.Time }
+
+// Checkpoint decodes what an earlier run has saved into target, and says
+// whether there was anything.
+func (r *Run) Checkpoint(target any) (bool, error) {
+	if r.row.Checkpoint == nil {
+		return false, nil
+	}
+	if err := json.Unmarshal(r.row.Checkpoint, target); err != nil {
+		return false, fmt.Errorf("decode checkpoint of job %d: %w", r.row.ID, err)
+	}
+	return true, nil
+}
+
+// SaveCheckpoint stores, at once and under the lease, what a later run of the
+// job may resume from: any JSON up to 1 MiB. ErrLeaseLost means that it is not
+// stored and that the run should end.
+func (r *Run) SaveCheckpoint(ctx context.Context, value any) error {
+	operation := fmt.Sprintf("checkpoint of job %d", r.row.ID)
+	checkpoint, err := json.Marshal(value)
+	if err != nil {
+		return fmt.Errorf("%s: %w", operation, err)
+	}
+	stored, err := r.worker.queries.JobCheckpoint(ctx, db.JobCheckpointParams{
+		Checkpoint: checkpoint, ID: r.row.ID, Token: r.row.LeaseToken, Owner: r.worker.id,
+	})
+	if err != nil {
+		if reason, ok := db.Invalid(err); ok {
+			return fmt.Errorf("%s: %w: %s", operation, jobq.ErrInvalid, reason)
+		}
+		return fmt.Errorf("%s: %w", operation, err)
+	}
+	if stored == 0 {
+		r.worker.keeper.lose(r.lease)
+		return fmt.Errorf("%s: %w", operation, ErrLeaseLost)
+	}
+	r.row.Checkpoint = checkpoint
+	return nil
+}
+
+// Progress says how far the run is: percent from 0 to 100, and where it is in
+// words. It returns at once; the latest word is stored within about a second.
+// An empty stage or message keeps the one before.
+func (r *Run) Progress(percent float32, stage, message string) {
+	r.reportProgress(&percent, stage, message)
+}
+
+// reportProgress is Progress in which nil keeps the percentage before.
+func (r *Run) reportProgress(percent *float32, stage, message string) {
+	params := &db.JobProgressParams{
+		ID: r.row.ID, Token: r.row.LeaseToken, Owner: r.worker.id,
+		Stage: storableOrNull(stage, 128), Message: storableOrNull(message, 1024),
+	}
+	if percent != nil {
+		bounded := min(max(*percent, 0), 100)
+		params.Percent = &bounded
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if earlier := r.progress; earlier != nil { // not stored yet
+		if params.Percent == nil {
+			params.Percent = earlier.Percent
+		}
+		if params.Stage == nil {
+			params.Stage = earlier.Stage
+		}
+		if params.Message == nil {
+			params.Message = earlier.Message
+		}
+	}
+	r.progress = params
+}
+
+// SetResult keeps a JSON value of at most 1 MiB with the job when it
+// completes.
+func (r *Run) SetResult(value any) error {
+	result, err := json.Marshal(value)
+	if err != nil {
+		return fmt.Errorf("result of job %d: %w", r.row.ID, err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.resultJSON = result
+	return nil
+}
+
+// CompleteTx completes the job in the caller's transaction: either both the
+// caller's changes and the completion are stored, or neither. When the
+// transaction has committed, return nil from the handler; what the handler
+// returns otherwise is handled as ever. ErrLeaseLost means that the job is no
+// longer ours: roll back.
+func (r *Run) CompleteTx(ctx context.Context, tx pgx.Tx) error {
+	operation := fmt.Sprintf("complete job %d in a transaction", r.row.ID)
+	if r.lease.isLost() {
+		return fmt.Errorf("%s: %w", operation, ErrLeaseLost)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	completed, err := r.worker.schema.Queries(tx).JobComplete(ctx, db.JobCompleteParams{
+		Ids: []int64{r.row.ID}, Tokens: []int64{r.row.LeaseToken}, Results: []json.RawMessage{r.resultJSON}, Owner: r.worker.id,
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", operation, err)
+	}
+	if len(completed) == 0 {
+		return fmt.Errorf("%s: %w", operation, ErrLeaseLost)
+	}
+	r.completedByTx = true
+	return nil
+}
+
+// takeProgress returns progress that is not stored yet, once.
+func (r *Run) takeProgress() *db.JobProgressParams {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	progress := r.progress
+	r.progress = nil
+	return progress
+}
+
+// call runs the handler and turns a panic into an error.
+func (r *Run) call(ctx context.Context) (err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			err = newPanicError(value)
+		}
+	}()
+	handler, ok := r.worker.handlers.byKind[r.row.Kind]
+	if !ok { // the claim asks for handled kinds only
+		return errors.New("no handler for kind " + r.row.Kind)
+	}
+	next := func(ctx context.Context) error { return handler(ctx, r) }
+	for i := len(r.worker.config.Middleware) - 1; i >= 0; i-- {
+		middleware, inner := r.worker.config.Middleware[i], next
+		next = func(ctx context.Context) error { return middleware(ctx, r, inner) }
+	}
+	return next(ctx)
+}
+
+func storableOrNull(text string, limit int) *string {
+	if text == "" {
+		return nil
+	}
+	text = storable(text, limit)
+	return &text
+}

@@ -1,0 +1,307 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jobq-dev/jobq/internal/db"
+)
+
+// killMarginMax is how long before a lease ends, by the worker's reckoning,
+// the worker stops believing in it; a sixth of the lease when that is less.
+// It covers the time that stopping a job takes.
+const killMarginMax = 5 * time.Second
+
+func killMargin(lease time.Duration) time.Duration { return min(killMarginMax, lease/6) }
+
+// lease is the worker's knowledge of one lease that it holds. Times are of
+// sinceBoot.
+type lease struct {
+	id    int64
+	token int64
+	queue *queue
+
+	// guarded by keeper.mu
+	deadline time.Duration // when the worker stops the job unless it has extended
+	extendAt time.Duration
+	lost     bool                    // nothing may be stored under it any more
+	asked    bool                    // somebody has cancelled the job
+	cancel   context.CancelCauseFunc // of the running handler; nil before it starts
+	run      *Run
+}
+
+// keeper holds every lease of the worker, extends all that are due in one
+// statement, and gives up those that it could not extend in time. Its clock
+// always ends a lease before the database's does: a deadline is the instant
+// before the claim or the extension was sent, plus the lease, less the kill
+// margin.
+type keeper struct {
+	worker *Worker
+	wake   chan struct{} // a cancel notification: extend now, the answer tells
+
+	mu sync.Mutex
+	// guarded by mu
+	held map[int64]*lease
+}
+
+func newKeeper(w *Worker) *keeper {
+	return &keeper{worker: w, wake: make(chan struct{}, 1), held: make(map[int64]*lease)}
+}
+
+// add takes charge of leases claimed by a request that was sent at the instant.
+func (k *keeper) add(runs []*Run, sent time.Duration, settings queueSettings) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, run := range runs {
+		run.lease.deadline = sent + settings.lease - killMargin(settings.lease)
+		run.lease.extendAt = sent + settings.extendEvery
+		run.lease.run = run
+		k.held[run.row.ID] = run.lease
+	}
+}
+
+// start says that the handler begins, and which function stops it. It returns
+// false when the lease is lost already, and then the handler must not begin.
+func (k *keeper) start(l *lease, cancel context.CancelCauseFunc) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if l.lost || sinceBoot() >= l.deadline {
+		k.loseLocked(l)
+		return false
+	}
+	l.cancel = cancel
+	if l.asked {
+		cancel(ErrCancelled)
+	}
+	return true
+}
+
+// drop forgets a lease whose run has ended, and says whether its result may
+// be stored.
+func (k *keeper) drop(l *lease) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.forgetLocked(l)
+	return !l.lost
+}
+
+func (k *keeper) forgetLocked(l *lease) {
+	if k.held[l.id] == l { // the job may have come back under another token
+		delete(k.held, l.id)
+	}
+}
+
+// lose gives a lease up and stops its handler.
+func (k *keeper) lose(l *lease) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.loseLocked(l)
+}
+
+func (k *keeper) loseLocked(l *lease) {
+	if l.lost {
+		return
+	}
+	l.lost = true
+	if l.cancel != nil {
+		l.cancel(ErrLeaseLost)
+	}
+	k.forgetLocked(l)
+	k.worker.log.Warn("lease lost", "job_id", l.id, "token", l.token, "queue", l.queue.name)
+}
+
+func (l *lease) isLost() bool {
+	k := l.queue.worker.keeper
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return l.lost
+}
+
+// wakeFor makes the next extension happen at once when the job is held here.
+func (k *keeper) wakeFor(id int64) {
+	k.mu.Lock()
+	l, ok := k.held[id]
+	if ok {
+		l.extendAt = 0
+	}
+	k.mu.Unlock()
+	if ok {
+		signal(k.wake)
+	}
+}
+
+// run checks deadlines and extends leases until the context ends. The
+// extension runs beside the checks: a database that does not answer must not
+// keep the deadlines from being seen.
+func (k *keeper) run(ctx context.Context) {
+	extended := make(chan struct{}, 1)
+	extending := false
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			if extending {
+				<-extended
+			}
+			return
+		case <-timer.C:
+		case <-k.wake:
+		case <-extended:
+			extending = false
+		}
+		k.expire()
+		if !extending {
+			if due := k.due(); len(due) > 0 {
+				extending = true
+				go func() {
+					k.extend(ctx, due)
+					extended <- struct{}{}
+				}()
+			}
+		}
+		k.worker.flushProgress(ctx, k.progress())
+		timer.Reset(k.tick())
+	}
+}
+
+// tick is how often the keeper looks: a fraction of the shortest kill margin
+// in use, so that a deadline is never seen late enough to matter.
+func (k *keeper) tick() time.Duration {
+	tick := time.Second
+	for _, q := range k.worker.queues {
+		tick = min(tick, killMargin(q.settings().lease)/4)
+	}
+	return max(tick, 20*time.Millisecond)
+}
+
+// expire gives up leases whose deadline has passed.
+func (k *keeper) expire() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := sinceBoot()
+	for _, l := range k.held {
+		if now >= l.deadline {
+			k.loseLocked(l)
+		}
+	}
+}
+
+// due returns the leases that it is time to extend, by id.
+func (k *keeper) due() []*lease {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := sinceBoot()
+	var due []*lease
+	for _, l := range k.held {
+		if now >= l.extendAt {
+			due = append(due, l)
+		}
+	}
+	slices.SortFunc(due, func(a, b *lease) int { return cmp.Compare(a.id, b.id) })
+	return due
+}
+
+// progress returns what handlers have reported since the last call.
+func (k *keeper) progress() []*db.JobProgressParams {
+	k.mu.Lock()
+	runs := make([]*Run, 0, len(k.held))
+	for _, l := range k.held {
+		if l.cancel != nil {
+			runs = append(runs, l.run)
+		}
+	}
+	k.mu.Unlock()
+	var reports []*db.JobProgressParams
+	for _, run := range runs {
+		if progress := run.takeProgress(); progress != nil {
+			reports = append(reports, progress)
+		}
+	}
+	return reports
+}
+
+// extend sends one extension and acts on its answers. When it fails, the
+// leases stay due and are tried again soon, until their deadlines pass.
+func (k *keeper) extend(ctx context.Context, due []*lease) {
+	params := db.LeaseExtendParams{Owner: k.worker.id}
+	asked := make(map[int64]extension, len(due))
+	patience := killMarginMax
+	for _, l := range due {
+		settings := l.queue.settings()
+		params.Ids, params.Tokens = append(params.Ids, l.id), append(params.Tokens, l.token)
+		params.Leases = append(params.Leases, db.Interval(settings.lease))
+		patience = min(patience, killMargin(settings.lease))
+		asked[l.id] = extension{l, settings}
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	sent := sinceBoot()
+	answers, err := k.worker.schema.ExtendLeases(ctx, k.worker.pool, params)
+	if err != nil {
+		k.worker.databaseTrouble(err)
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, answer := range answers {
+		k.answerLocked(asked[answer.ID], answer.Answer, sent)
+	}
+}
+
+// extension is a lease and the settings that it was extended with.
+type extension struct {
+	*lease
+	settings queueSettings
+}
+
+func (k *keeper) answerLocked(l extension, answer string, sent time.Duration) {
+	if k.held[l.id] != l.lease {
+		return // finished while the statement ran
+	}
+	switch answer {
+	case "cancel":
+		l.asked = true
+		if l.cancel != nil {
+			l.cancel(ErrCancelled)
+		}
+		fallthrough
+	case "ok":
+		l.deadline = sent + l.settings.lease - killMargin(l.settings.lease)
+		l.extendAt = sent + l.settings.extendEvery
+	case "busy":
+		l.extendAt = sent + min(l.settings.extendEvery/4, time.Second)
+	default:
+		k.loseLocked(l.lease)
+	}
+}
+
+// stop cancels every running handler for the reason.
+func (k *keeper) stop(reason error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, l := range k.held {
+		if l.cancel != nil {
+			l.cancel(reason)
+		}
+	}
+}
+
+// abandon gives up the leases of handlers that do not stop, and returns their
+// runs: whatever they still report is not stored.
+func (k *keeper) abandon() []*Run {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var runs []*Run
+	for _, l := range k.held {
+		if l.cancel != nil {
+			l.lost = true
+			k.forgetLocked(l)
+			runs = append(runs, l.run)
+		}
+	}
+	return runs
+}

@@ -1,0 +1,298 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jobq-dev/jobq/internal/db"
+)
+
+const (
+	// lookaheadMax bounds the jobs that are claimed before a slot is free for
+	// them. They hold leases, which are extended, and released on drain.
+	lookaheadMax = 1000
+	// lookaheadTime is how much work, at the rate of late, is claimed ahead:
+	// enough to keep the slots busy while the next claim travels, and little
+	// enough that no other worker waits for jobs that lie here.
+	lookaheadTime = 50 * time.Millisecond
+	// exchangeTimeoutMax bounds one round trip that finishes and claims.
+	exchangeTimeoutMax = 30 * time.Second
+)
+
+// queueSettings is what the database says about a queue.
+type queueSettings struct {
+	lease       time.Duration
+	extendEvery time.Duration
+}
+
+// queue runs the jobs of one queue: one goroutine (run) talks to the
+// database, and one per slot runs handlers. A result waits no longer than for
+// the round trip before it; what has gathered by then travels together, with
+// the next claim.
+type queue struct {
+	worker *Worker
+	name   string
+	slots  int
+	buffer chan *Run     // claimed, not yet started
+	wake   chan struct{} // there may be work
+	ended  chan struct{} // there are results
+
+	mu sync.Mutex
+	// guarded by mu
+	results []result
+	inHand  int // in the buffer or with a handler
+	conf    queueSettings
+}
+
+func newQueue(w *Worker, name string, slots int) *queue {
+	return &queue{
+		worker: w, name: name, slots: slots,
+		buffer: make(chan *Run, slots+lookaheadMax),
+		wake:   make(chan struct{}, 1), ended: make(chan struct{}, 1),
+	}
+}
+
+// signal leaves a wake-up for a reader that may be busy; one is enough.
+func signal(wake chan struct{}) {
+	select {
+	case wake <- struct{}{}:
+	default:
+	}
+}
+
+func (q *queue) settings() queueSettings {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.conf
+}
+
+func (q *queue) configure(settings queueSettings) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.conf = settings
+}
+
+// run claims, and stores results, until the context ends; then it releases
+// what has not started, and goes on storing until every handler has returned
+// or flush ends.
+func (q *queue) run(ctx, flush context.Context) {
+	var slots sync.WaitGroup
+	for range q.slots {
+		slots.Go(q.runSlot)
+	}
+	defer slots.Wait()
+	defer close(q.buffer)
+
+	pace := pace{more: true}
+	poll := time.NewTimer(q.pollInterval())
+	defer poll.Stop()
+	var backoff db.Backoff
+	for flush.Err() == nil {
+		if ctx.Err() != nil {
+			q.releaseBuffered()
+		}
+		results, want := q.next(ctx, &pace)
+		if len(results) == 0 && want == 0 {
+			if ctx.Err() != nil && q.isIdle() {
+				return
+			}
+			q.await(ctx, flush, poll, &pace)
+			continue
+		}
+		if q.exchange(flush, results, want, &pace) {
+			backoff.Reset()
+			continue
+		}
+		_ = backoff.Wait(flush) // its error is flush's, which ends the loop
+	}
+}
+
+// pace is what the queue's goroutine knows about the flow of jobs.
+type pace struct {
+	more   bool    // the last claim was filled, or something has changed since
+	rate   float64 // runs ended per second, of late
+	lastAt time.Duration
+}
+
+// observe takes into account that runs have ended.
+func (p *pace) observe(ended int) {
+	now := sinceBoot()
+	if elapsed := now - p.lastAt; p.lastAt > 0 && elapsed > 0 {
+		p.rate += 0.3 * (float64(ended)/elapsed.Seconds() - p.rate)
+	}
+	p.lastAt = now
+}
+
+// next takes the results that have gathered, and says how many jobs to claim:
+// all that there is room for, once a slot is free or a good part of the
+// lookahead is used up, so that claims are few and large.
+func (q *queue) next(ctx context.Context, pace *pace) (results []result, want int) {
+	select {
+	case <-q.wake:
+		pace.more = true
+	default:
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	results, q.results = q.results, nil
+	pace.observe(len(results))
+	if !pace.more || ctx.Err() != nil {
+		return results, 0
+	}
+	target := q.slots + min(lookaheadMax, int(pace.rate*lookaheadTime.Seconds()))
+	want = target - q.inHand
+	if q.inHand >= q.slots && want < target/4 {
+		want = 0
+	}
+	return results, max(want, 0)
+}
+
+// await blocks until there is a reason to look again.
+func (q *queue) await(ctx, flush context.Context, poll *time.Timer, pace *pace) {
+	stop := ctx.Done()
+	if ctx.Err() != nil {
+		stop = nil // draining: only results matter
+	}
+	select {
+	case <-q.ended:
+	case <-q.wake:
+		pace.more = true
+	case <-poll.C:
+		pace.more = true
+		poll.Reset(q.pollInterval())
+	case <-stop:
+	case <-flush.Done():
+	}
+}
+
+// pollInterval is between three quarters of the interval and the whole, so
+// that workers started together do not poll together.
+func (q *queue) pollInterval() time.Duration {
+	interval := q.worker.config.PollInterval
+	return interval - rand.N(interval/4+1) // #nosec G404 -- jitter
+}
+
+// exchange stores results and claims jobs in one round trip. It returns false
+// when that failed, and keeps the results for the next try.
+func (q *queue) exchange(ctx context.Context, results []result, want int, pace *pace) bool {
+	settings := q.settings()
+	request := db.Exchange{Owner: q.worker.id}
+	request.Completions, request.Endings = split(results)
+	if want > 0 {
+		request.Claim = &db.JobClaimParams{
+			Lease: db.Interval(settings.lease), Owner: q.worker.id, Queue: q.name, Kinds: q.worker.claims,
+			JobCount: int32(min(want, lookaheadMax)), // #nosec G115 -- bounded by lookaheadMax
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, min(exchangeTimeoutMax, settings.lease/2))
+	defer cancel()
+	sent := sinceBoot()
+	answer, err := q.worker.schema.Exchange(ctx, q.worker.pool, request)
+	if err != nil {
+		if len(results) > 0 && !db.IsTransient(err) && ctx.Err() == nil {
+			q.storeApart(ctx, results)
+			return true
+		}
+		q.putBack(results)
+		q.worker.databaseTrouble(err)
+		return false
+	}
+	q.worker.databaseAnswered()
+	q.account(results, answer)
+	if want > 0 {
+		pace.more = len(answer.Claimed) >= int(request.Claim.JobCount)
+		q.accept(answer.Claimed, sent, settings)
+	}
+	return true
+}
+
+// accept hands claimed jobs to the slots, first in line first.
+func (q *queue) accept(claimed []db.JobClaimRow, sent time.Duration, settings queueSettings) {
+	if len(claimed) == 0 {
+		return
+	}
+	slices.SortFunc(claimed, func(a, b db.JobClaimRow) int {
+		if a.Priority != b.Priority {
+			return int(a.Priority) - int(b.Priority)
+		}
+		if a.Position.Int64 < b.Position.Int64 {
+			return -1
+		}
+		return 1
+	})
+	runs := make([]*Run, len(claimed))
+	for i, row := range claimed {
+		run := &Run{worker: q.worker, row: row}
+		run.lease = &lease{id: row.ID, token: row.LeaseToken, queue: q, run: run}
+		runs[i] = run
+	}
+	q.worker.keeper.add(runs, sent, settings)
+	q.worker.counts.claimed.Add(int64(len(runs)))
+	q.mu.Lock()
+	q.inHand += len(runs)
+	q.mu.Unlock()
+	for _, run := range runs {
+		q.buffer <- run // has room: no more is claimed than fits
+	}
+}
+
+// releaseBuffered gives jobs back that no handler has begun.
+func (q *queue) releaseBuffered() {
+	for {
+		select {
+		case run := <-q.buffer:
+			if q.worker.keeper.drop(run.lease) {
+				q.end(run.released(false))
+			} else {
+				q.discard()
+			}
+		default:
+			return
+		}
+	}
+}
+
+// end records a result for the next round trip.
+func (q *queue) end(r result) {
+	q.mu.Lock()
+	q.results = append(q.results, r)
+	q.inHand--
+	q.mu.Unlock()
+	signal(q.ended)
+}
+
+// discard records that a run has no result to store: its lease was lost, or
+// its own transaction has completed it.
+func (q *queue) discard() {
+	q.mu.Lock()
+	q.inHand--
+	q.mu.Unlock()
+	signal(q.ended)
+}
+
+// putBack returns results that could not be stored.
+func (q *queue) putBack(results []result) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for i := range results {
+		results[i].retried = true
+	}
+	q.results = append(results, q.results...)
+}
+
+func (q *queue) isIdle() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.inHand == 0 && len(q.results) == 0
+}
+
+var (
+	// errStuck: handlers did not return after their contexts were cancelled.
+	errStuck = errors.New("handlers did not stop")
+	// errUnstored: the database did not take the last results in time.
+	errUnstored = errors.New("results could not be stored; their leases will expire")
+)

@@ -1,0 +1,175 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/printable"
+)
+
+// beatEvery is how often a worker says that it lives, and reads what its
+// queues' settings have become. No lease depends on it.
+const beatEvery = 10 * time.Second
+
+// beat registers the worker anew, and refreshes settings, until the context ends.
+func (w *Worker) beat(ctx context.Context) {
+	ticker := time.NewTicker(beatEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		callCtx, cancel := context.WithTimeout(ctx, beatEvery)
+		if err := w.register(callCtx); err != nil && ctx.Err() == nil {
+			w.databaseTrouble(err)
+		}
+		cancel()
+	}
+}
+
+// register writes the worker's row and takes over the settings of its queues.
+func (w *Worker) register(ctx context.Context) error {
+	hostname, err := os.Hostname()
+	if err != nil {
+		return err
+	}
+	slots, err := json.Marshal(w.config.Queues)
+	if err != nil {
+		return err
+	}
+	err = w.queries.WorkerBeat(ctx, db.WorkerBeatParams{
+		ID: w.id, Pid: int32(os.Getpid()), Draining: w.draining.Load(), Hostname: hostname, // #nosec G115 -- pids fit
+		BootID: bootID(), Version: w.config.Version, Queues: slots, Kinds: w.claims,
+	})
+	if err != nil {
+		return err
+	}
+	names := make([]string, 0, len(w.queues))
+	for name := range w.queues {
+		names = append(names, name)
+	}
+	settings, err := w.queries.QueueSettings(ctx, names)
+	if err != nil {
+		return err
+	}
+	for _, s := range settings {
+		w.queues[s.Name].configure(queueSettings{
+			lease:       time.Duration(s.LeaseMs) * time.Millisecond,
+			extendEvery: time.Duration(s.ExtendEveryMs) * time.Millisecond,
+		})
+	}
+	return nil
+}
+
+// deregister removes the worker's row. When that fails, the janitor does it
+// after a while.
+func (w *Worker) deregister() {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	if err := w.queries.WorkerGone(ctx, w.id); err != nil {
+		w.log.Debug("worker not deregistered", "error", err)
+	}
+}
+
+// bootID tells one boot of this machine from another; nil where the system
+// does not say.
+func bootID() *string {
+	content, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return nil // not Linux, or /proc is not there
+	}
+	id := strings.TrimSpace(string(content))
+	return &id
+}
+
+// databaseTrouble reports that a call has failed: once as a warning for each
+// time that the database goes away, and in detail at debug level.
+func (w *Worker) databaseTrouble(err error) {
+	if db.IsReadOnly(err) {
+		w.pool.Reset() // the server became a standby: look for the primary anew
+	}
+	if !w.away.Swap(true) {
+		w.log.Warn("database does not answer, trying on", "error", err)
+		return
+	}
+	w.log.Debug("database does not answer", "error", err)
+}
+
+func (w *Worker) databaseAnswered() {
+	if w.away.Load() && w.away.Swap(false) {
+		w.log.Info("database answers again")
+	}
+}
+
+// counts are totals since the start.
+type counts struct {
+	claimed, completed, failed, released, snoozed, cancelled, lost atomic.Int64
+}
+
+func (c *counts) ended(outcome string) {
+	switch jobq.Outcome(outcome) {
+	case jobq.OutcomeReleased:
+		c.released.Add(1)
+	case jobq.OutcomeSnoozed:
+		c.snoozed.Add(1)
+	case jobq.OutcomeCancelled:
+		c.cancelled.Add(1)
+	default:
+		c.failed.Add(1)
+	}
+}
+
+// Counts are what a worker has done since it started, in runs.
+type Counts struct {
+	Claimed   int64 `json:"claimed"`
+	Completed int64 `json:"completed"`
+	Failed    int64 `json:"failed"` // runs that count as an attempt
+	Released  int64 `json:"released"`
+	Snoozed   int64 `json:"snoozed"`
+	Cancelled int64 `json:"cancelled"`
+	Lost      int64 `json:"lost"` // results that were refused: the lease was lost
+}
+
+// Counts returns the totals so far.
+func (w *Worker) Counts() Counts {
+	return Counts{
+		Claimed: w.counts.claimed.Load(), Completed: w.counts.completed.Load(), Failed: w.counts.failed.Load(),
+		Released: w.counts.released.Load(), Snoozed: w.counts.snoozed.Load(), Cancelled: w.counts.cancelled.Load(),
+		Lost: w.counts.lost.Load(),
+	}
+}
+
+// LogValue shows the totals in one group.
+func (c Counts) LogValue() slog.Value {
+	return slog.GroupValue(slog.Int64("claimed", c.Claimed), slog.Int64("completed", c.Completed),
+		slog.Int64("failed", c.Failed), slog.Int64("released", c.Released), slog.Int64("snoozed", c.Snoozed),
+		slog.Int64("cancelled", c.Cancelled), slog.Int64("lost", c.Lost))
+}
+
+// logAttrs are the attributes that every line about a run has.
+func (r *Run) logAttrs() []any {
+	return []any{
+		"job_id", r.row.ID, "queue", r.row.Queue, "kind", r.row.Kind, "attempt", r.Attempt(), "token", r.row.LeaseToken,
+	}
+}
+
+// logEnding writes a line about a run that did not simply succeed. The error
+// has its control characters removed: it may come from anywhere.
+func (w *Worker) logEnding(r result, state string) {
+	attrs := append(r.run.logAttrs(), "outcome", r.ending.Outcome, "state", state)
+	level := slog.LevelDebug
+	if outcome := jobq.Outcome(r.ending.Outcome); outcome == jobq.OutcomeFailed || outcome == jobq.OutcomeTimedOut {
+		level = slog.LevelWarn
+		attrs = append(attrs, "error", printable.FirstLine(r.ending.Error))
+	}
+	w.log.Log(context.Background(), level, "run ended", attrs...)
+}

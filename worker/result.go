@@ -1,0 +1,161 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/db"
+)
+
+// result is how a run ended, on its way to the database.
+type result struct {
+	run        *Run
+	completion *db.Completion // either this
+	ending     *db.Ending     // or that
+	retried    bool           // sent before, with an unknown outcome
+}
+
+// split sorts results by id, which is the order in which their rows are
+// locked, and by what is to be done.
+func split(results []result) (completions []db.Completion, endings []db.Ending) {
+	slices.SortFunc(results, func(a, b result) int { return cmp.Compare(a.run.row.ID, b.run.row.ID) })
+	for _, r := range results {
+		if r.completion != nil {
+			completions = append(completions, *r.completion)
+		} else {
+			endings = append(endings, *r.ending)
+		}
+	}
+	return completions, endings
+}
+
+// runSlot runs handlers, one after the other, until the buffer is closed.
+func (q *queue) runSlot() {
+	for run := range q.buffer {
+		q.execute(run)
+	}
+}
+
+// execute runs one job and hands in the result.
+func (q *queue) execute(run *Run) {
+	ctx, cancel := context.WithCancelCause(q.worker.handlers.ctx)
+	defer cancel(nil)
+	if run.row.TimeoutMs > 0 {
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeoutCause(ctx, time.Duration(run.row.TimeoutMs)*time.Millisecond, ErrTimedOut)
+		defer stop()
+	}
+	if !q.worker.keeper.start(run.lease, cancel) {
+		q.discard()
+		return
+	}
+	err := run.call(ctx)
+	cause := context.Cause(ctx)
+	if !q.worker.keeper.drop(run.lease) {
+		q.discard() // reported when it was lost
+		return
+	}
+	r, stored := run.result(err, cause)
+	if stored {
+		q.worker.counts.completed.Add(1)
+		q.discard()
+		return
+	}
+	q.end(r)
+}
+
+// result turns what the handler returned into what is to be stored; stored
+// is true when the handler's own transaction has done so.
+func (r *Run) result(err, cause error) (_ result, stored bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err == nil {
+		if r.completedByTx {
+			return result{}, true
+		}
+		return result{run: r, completion: &db.Completion{
+			ID: r.row.ID, Token: r.row.LeaseToken, Result: r.resultJSON, Output: r.output,
+		}}, false
+	}
+	ending := endingOf(err, cause)
+	ending.ID, ending.Token, ending.Output = r.row.ID, r.row.LeaseToken, r.output
+	return result{run: r, ending: &ending}, false
+}
+
+// released is the result of a run that was cut short for the worker's sake.
+func (r *Run) released(started bool) result {
+	return result{run: r, ending: &db.Ending{
+		ID: r.row.ID, Token: r.row.LeaseToken, Outcome: string(jobq.OutcomeReleased), Started: started,
+	}}
+}
+
+// account compares what was sent with what the database has accepted.
+func (q *queue) account(results []result, answer db.Exchanged) {
+	if len(results) == 0 {
+		return
+	}
+	accepted := make(map[int64]string, len(results))
+	for _, id := range answer.Completed {
+		accepted[id] = string(jobq.Completed)
+	}
+	for _, ended := range answer.Ended {
+		accepted[ended.ID] = ended.State
+	}
+	for _, r := range results {
+		state, ok := accepted[r.run.row.ID]
+		switch {
+		case ok && r.completion != nil:
+			q.worker.counts.completed.Add(1)
+		case ok:
+			q.worker.counts.ended(r.ending.Outcome)
+			q.worker.logEnding(r, state)
+		case r.retried:
+			// The try before may have been the one that stored it.
+			q.worker.log.Warn("result refused, or stored before the connection broke", r.run.logAttrs()...)
+		default:
+			q.worker.counts.lost.Add(1)
+			q.worker.log.Warn("result refused, lease lost", r.run.logAttrs()...)
+		}
+	}
+}
+
+// storeApart stores results one by one, after the database has refused them
+// together for a reason that will not pass, such as a result with a NUL in
+// it. The one at fault becomes a failed attempt, and the others are stored.
+func (q *queue) storeApart(ctx context.Context, results []result) {
+	for _, r := range results {
+		err := q.storeOne(ctx, r)
+		if err == nil {
+			continue
+		}
+		if db.IsTransient(err) || ctx.Err() != nil {
+			q.putBack([]result{r})
+			continue
+		}
+		reason := "result could not be stored: " + err.Error()
+		if invalid, ok := db.Invalid(err); ok {
+			reason = "result could not be stored: " + invalid
+		}
+		ending := db.Ending{
+			ID: r.run.row.ID, Token: r.run.row.LeaseToken, Outcome: string(jobq.OutcomeFailed),
+			Error: storable(reason, 1000), Started: true,
+		}
+		if err := q.storeOne(ctx, result{run: r.run, ending: &ending}); err != nil {
+			// The lease ends by itself, and the janitor counts the attempt.
+			q.worker.log.Error("result dropped", append(r.run.logAttrs(), "error", err)...)
+		}
+	}
+}
+
+func (q *queue) storeOne(ctx context.Context, r result) error {
+	request := db.Exchange{Owner: q.worker.id}
+	request.Completions, request.Endings = split([]result{r})
+	answer, err := q.worker.schema.Exchange(ctx, q.worker.pool, request)
+	if err == nil {
+		q.account([]result{r}, answer)
+	}
+	return err
+}

@@ -1,0 +1,362 @@
+package worker
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/listen"
+)
+
+// Defaults of Config.
+const (
+	DefaultSlots        = 10
+	DefaultPollInterval = 5 * time.Second
+	DefaultDrainTimeout = 30 * time.Second
+)
+
+// stopGrace is how long handlers have to return after their contexts were
+// cancelled by a drain, and flushGrace how long the last results may take.
+const (
+	stopGrace  = 5 * time.Second
+	flushGrace = 5 * time.Second
+)
+
+// Config says which jobs a worker takes and how. The zero value takes jobs
+// from the queue "default".
+type Config struct {
+	// Queues are the queues to claim from, each with its slots: how many jobs
+	// run at once. Default {"default": 10}.
+	Queues map[string]int
+	// Lease, when not zero, is stored as the lease of these queues before the
+	// worker starts, for every worker to obey: 1 second to 30 days. Zero leaves
+	// what is stored, or else 60 seconds.
+	Lease time.Duration
+	// PollInterval is how often an idle queue is looked at when nothing wakes
+	// the worker. Default 5 seconds; less some jitter.
+	PollInterval time.Duration
+	// PollOnly does without LISTEN, for poolers that do not pass it on.
+	PollOnly bool
+	// DrainTimeout is how long Run waits for running handlers when its context
+	// ends. After that their contexts are cancelled and their jobs released.
+	// Default 30 seconds; negative means not at all.
+	DrainTimeout time.Duration
+	// Middleware wraps every run, the first one outermost.
+	Middleware []Middleware
+	// Logger is where the worker writes. Default slog.Default().
+	Logger *slog.Logger
+	// Version is shown to operators. Default "unknown".
+	Version string
+}
+
+// Worker claims jobs and runs their handlers. Make one with New, add handlers
+// with Handle, and call Run once.
+type Worker struct {
+	client   *jobq.Client
+	config   Config
+	id       string
+	schema   *db.Schema
+	pool     *pgxpool.Pool // its own: a handler that uses up the caller's must not keep leases from being extended
+	queries  *db.Queries
+	log      *slog.Logger
+	handlers handlers
+	queues   map[string]*queue
+	claims   []string // the kinds that have handlers
+	keeper   *keeper
+	counts   counts
+	hurry    chan struct{} // closed when a drain is not to wait
+	hurried  sync.Once
+	started  atomic.Bool
+	away     atomic.Bool // the database did not answer last time
+	draining atomic.Bool
+}
+
+// handlers are what runs jobs, and the context that every run's descends from.
+type handlers struct {
+	byKind map[string]rawHandler
+	ctx    context.Context
+}
+
+// New returns a worker that works for the client's database and schema. It
+// does not talk to the database yet. A nil config means the defaults.
+func New(client *jobq.Client, config *Config) (*Worker, error) {
+	if config == nil {
+		config = &Config{}
+	}
+	w := &Worker{client: client, config: *config, queues: make(map[string]*queue), hurry: make(chan struct{})}
+	if err := w.config.complete(); err != nil {
+		return nil, fmt.Errorf("worker: %w", err)
+	}
+	schema, err := db.NewSchema(client.Schema())
+	if err != nil {
+		return nil, fmt.Errorf("worker: %w", err)
+	}
+	w.schema, w.handlers.byKind, w.keeper = schema, make(map[string]rawHandler), newKeeper(w)
+	if w.id, err = newID(); err != nil {
+		return nil, fmt.Errorf("worker id: %w", err)
+	}
+	w.log = w.config.Logger.With("worker", w.id)
+	for name, slots := range w.config.Queues {
+		w.queues[name] = newQueue(w, name, slots)
+	}
+	return w, nil
+}
+
+// complete fills in defaults and refuses what cannot work.
+func (c *Config) complete() error {
+	if len(c.Queues) == 0 {
+		c.Queues = map[string]int{"default": DefaultSlots}
+	}
+	for name, slots := range c.Queues {
+		if name == "" || len([]rune(name)) > 128 {
+			return fmt.Errorf("queue name %q: must be 1 to 128 characters", name)
+		}
+		if slots < 1 || slots > 10_000 {
+			return fmt.Errorf("queue %q: slots must be 1 to 10000, not %d", name, slots)
+		}
+	}
+	if c.PollInterval == 0 {
+		c.PollInterval = DefaultPollInterval
+	}
+	if c.PollInterval < time.Millisecond {
+		return fmt.Errorf("poll interval must be at least 1ms, not %s", c.PollInterval)
+	}
+	if c.DrainTimeout == 0 {
+		c.DrainTimeout = DefaultDrainTimeout
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	if c.Version == "" {
+		c.Version = "unknown"
+	}
+	return nil
+}
+
+// newID names a worker process for people and for leases: hostname-pid-random.
+func newID() (string, error) {
+	hostname, err := os.Hostname()
+	if err != nil {
+		return "", err
+	}
+	var random [4]byte
+	if _, err := rand.Read(random[:]); err != nil {
+		return "", err
+	}
+	return hostname + "-" + strconv.Itoa(os.Getpid()) + "-" + hex.EncodeToString(random[:]), nil
+}
+
+// ID is the worker's name: hostname-pid-random. It owns the worker's leases.
+func (w *Worker) ID() string { return w.id }
+
+// Run works until the context ends, and then drains: it claims nothing more,
+// releases what has not started, waits up to DrainTimeout for handlers, then
+// cancels them and releases their jobs, which costs none of them an attempt.
+// It survives a database that goes away, and waits for one that is not there
+// yet. An error is about tables that are missing or newer than this build,
+// about handlers that did not stop, or about results that could not be stored.
+func (w *Worker) Run(ctx context.Context) error {
+	if w.started.Swap(true) {
+		return errors.New("worker: Run was called twice")
+	}
+	if w.claims = w.kinds(); len(w.claims) == 0 {
+		return errors.New("worker: no handlers; call Handle before Run")
+	}
+	if err := w.connect(ctx); err != nil || ctx.Err() != nil {
+		return err
+	}
+	defer w.pool.Close()
+	listener, err := w.listener()
+	if err != nil {
+		return err
+	}
+	var stopHandlers context.CancelFunc
+	w.handlers.ctx, stopHandlers = context.WithCancel(context.WithoutCancel(ctx))
+	defer stopHandlers()
+	flush, stopFlush := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopFlush()
+
+	var background, working sync.WaitGroup
+	background.Go(func() { w.keeper.run(flush) })
+	background.Go(func() { w.beat(flush) })
+	if listener != nil {
+		background.Go(func() { _ = listener.Run(ctx) }) // ends with ctx and has no other error
+	}
+	for _, q := range w.queues {
+		working.Go(func() { q.run(ctx, flush) })
+	}
+	w.log.Info("worker started", "queues", w.config.Queues, "kinds", w.claims)
+	err = w.drain(ctx, &working, stopFlush)
+	stopFlush()
+	background.Wait()
+	w.deregister()
+	w.log.Info("worker stopped", "counts", w.Counts())
+	return err
+}
+
+// connect makes the worker's own pool, and waits for the database and its
+// settings. A database that is away is waited for; one with the wrong tables is
+// an error.
+func (w *Worker) connect(ctx context.Context) error {
+	config := w.client.Pool().Config()
+	config.MinConns, config.MinIdleConns = 0, 0
+	config.MaxConns = int32(len(w.queues)) + 3 // #nosec G115 -- one a queue; leases, progress and heartbeat
+	config.ConnConfig.RuntimeParams["application_name"] = "jobq-worker"
+	pool, err := pgxpool.NewWithConfig(context.WithoutCancel(ctx), config)
+	if err != nil {
+		return fmt.Errorf("worker: %w", err)
+	}
+	w.pool, w.queries = pool, w.schema.Queries(pool)
+	err = db.Retry(ctx, func(ctx context.Context) error {
+		err := db.CheckVersion(ctx, w.pool, w.schema)
+		if err == nil {
+			err = w.storeLease(ctx)
+		}
+		if err == nil {
+			err = w.register(ctx)
+		}
+		if db.IsTransient(err) {
+			w.databaseTrouble(err)
+		}
+		return err
+	})
+	if err != nil {
+		pool.Close()
+		if ctx.Err() != nil {
+			return nil // asked to stop before there was anything to do
+		}
+		return fmt.Errorf("worker: %w", err)
+	}
+	w.databaseAnswered()
+	return nil
+}
+
+// storeLease writes the lease that the configuration asks for.
+func (w *Worker) storeLease(ctx context.Context) error {
+	if w.config.Lease == 0 {
+		return nil
+	}
+	for name := range w.queues {
+		if err := w.client.SetQueueLease(ctx, name, w.config.Lease); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// listener returns the connection that wakes the worker, or nil with PollOnly.
+func (w *Worker) listener() (*listen.Listener, error) {
+	if w.config.PollOnly {
+		return nil, nil
+	}
+	work, cancel := db.Channel(w.schema.Name(), db.TopicWork), db.Channel(w.schema.Name(), db.TopicCancel)
+	listener, err := listen.New(listen.Config{
+		ConnConfig: w.client.Pool().Config().ConnConfig, Channels: []string{work, cancel}, Logger: w.log, SelfTest: true,
+		OnNotify: func(channel, payload string) {
+			if channel == cancel {
+				if id, err := strconv.ParseInt(payload, 10, 64); err == nil {
+					w.keeper.wakeFor(id)
+				}
+				return
+			}
+			if q, ok := w.queues[payload]; ok {
+				signal(q.wake)
+			}
+		},
+		OnConnect: func() { // whatever was said meanwhile was not heard
+			for _, q := range w.queues {
+				signal(q.wake)
+			}
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("worker: %w", err)
+	}
+	return listener, nil
+}
+
+// drain waits for the end of the context and then for the queues, and makes
+// them end.
+func (w *Worker) drain(ctx context.Context, working *sync.WaitGroup, stopFlush func()) error {
+	done := make(chan struct{})
+	go func() {
+		working.Wait()
+		close(done)
+	}()
+	<-ctx.Done()
+	w.draining.Store(true)
+	w.log.Info("worker drains", "timeout", w.config.DrainTimeout)
+	if within(done, w.config.DrainTimeout, w.hurry) {
+		return nil
+	}
+	w.keeper.stop(ErrDrained)
+	if within(done, stopGrace, nil) {
+		return nil
+	}
+	stuck := w.keeper.abandon()
+	for _, run := range stuck {
+		w.log.Error("handler did not stop", run.logAttrs()...)
+		run.lease.queue.end(run.released(true))
+	}
+	if !within(done, flushGrace, nil) {
+		stopFlush()
+		return errors.Join(fmt.Errorf("worker: %w", errUnstored), stuckError(stuck))
+	}
+	return stuckError(stuck)
+}
+
+func stuckError(stuck []*Run) error {
+	if len(stuck) > 0 {
+		return fmt.Errorf("worker: %w: %d", errStuck, len(stuck))
+	}
+	return nil
+}
+
+// StopNow makes a drain wait no longer for running handlers: their contexts
+// are cancelled, as after DrainTimeout. The drain itself begins with the end
+// of Run's context.
+func (w *Worker) StopNow() { w.hurried.Do(func() { close(w.hurry) }) }
+
+// within says whether the channel is closed before the time is over, or there
+// is a reason not to wait that long.
+func within(done <-chan struct{}, limit time.Duration, hurry <-chan struct{}) bool {
+	timer := time.NewTimer(max(limit, 0))
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-hurry:
+	case <-timer.C:
+	}
+	return false
+}
+
+// flushProgress stores what handlers have reported. A report that cannot be
+// stored is dropped: the next one says more.
+func (w *Worker) flushProgress(ctx context.Context, reports []*db.JobProgressParams) {
+	if len(reports) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, killMarginMax)
+	defer cancel()
+	batch := &pgx.Batch{}
+	for _, r := range reports {
+		batch.Queue(w.schema.SQL(db.JobProgress), r.Percent, r.Stage, r.Message, r.ID, r.Token, r.Owner)
+	}
+	if err := w.pool.SendBatch(ctx, batch).Close(); err != nil {
+		w.databaseTrouble(err)
+	}
+}
