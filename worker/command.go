@@ -47,8 +47,14 @@ type Command struct {
 	Grace time.Duration
 }
 
+// MaybeRunShim must be the first call in main of a program that uses
+// HandleCommand: between a worker and the programs it runs stands this
+// executable once more, to end them when the worker dies, and then this call
+// does not return.
+func MaybeRunShim() { subproc.MaybeRunShim() }
+
 // HandleCommand makes the worker run jobs of a kind with a program, in a
-// process group and session of its own.
+// process group and session of its own. See MaybeRunShim.
 func HandleCommand(w *Worker, kind string, command Command) error {
 	if len(command.Args) == 0 {
 		return fmt.Errorf("handler of kind %q: the command is empty", kind)
@@ -95,7 +101,7 @@ func (c Command) environ(r *Run) ([]string, error) {
 		"JOBQ_LEASE_TOKEN":  strconv.FormatInt(r.row.LeaseToken, 10),
 		"JOBQ_CHECKPOINT":   string(r.row.Checkpoint),
 		"JOBQ_CONTROL_FD":   "3",
-	}), nil
+	})
 }
 
 // killOnLostLease returns a context that ends with ctx, and tells subproc

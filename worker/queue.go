@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -19,6 +20,8 @@ const (
 	// enough to keep the slots busy while the next claim travels, and little
 	// enough that no other worker waits for jobs that lie here.
 	lookaheadTime = 50 * time.Millisecond
+	// rateMemory is the time over which the rate of late is averaged.
+	rateMemory = 100 * time.Millisecond
 	// exchangeTimeoutMax bounds one round trip that finishes and claims.
 	exchangeTimeoutMax = 30 * time.Second
 )
@@ -118,11 +121,13 @@ type pace struct {
 	lastAt time.Duration
 }
 
-// observe takes into account that runs have ended.
+// observe takes into account that runs have ended. The average forgets with
+// time and not with calls: two ends in quick succession are not a high rate.
 func (p *pace) observe(ended int) {
 	now := sinceBoot()
 	if elapsed := now - p.lastAt; p.lastAt > 0 && elapsed > 0 {
-		p.rate += 0.3 * (float64(ended)/elapsed.Seconds() - p.rate)
+		weight := 1 - math.Exp(-float64(elapsed)/float64(rateMemory))
+		p.rate += weight * (float64(ended)/elapsed.Seconds() - p.rate)
 	}
 	p.lastAt = now
 }

@@ -32,7 +32,7 @@ PostgreSQL and removes it afterwards.`,
 func (a *app) runDemo(cmd *cobra.Command, folder string) error {
 	url, err := a.url()
 	if err != nil {
-		server, err := startPostgres(cmd, postgres.Config{Durable: true})
+		server, err := postgres.Start(cmd.Context(), postgres.Config{Durable: true})
 		if err != nil {
 			return err
 		}
@@ -54,7 +54,7 @@ func (a *app) runDemo(cmd *cobra.Command, folder string) error {
 		return err
 	}
 	return demo.Run(cmd.Context(), demo.Config{
-		Client: client, Folder: folder, Out: cmd.OutOrStdout(),
+		Client: client, Folder: folder, Out: cmd.OutOrStdout(), Terminal: isTerminal(cmd.OutOrStdout()),
 		WorkerCommand: []string{self, "demo", "worker", "--schema", a.schema},
 		WorkerEnv:     []string{"JOBQ_DATABASE_URL=" + url},
 	})

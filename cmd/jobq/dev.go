@@ -64,7 +64,7 @@ func (a *app) devServe(cmd *cobra.Command, dir string) error {
 			return err
 		}
 	}
-	server, err := startPostgres(cmd, postgres.Config{DataDir: dir, Durable: true})
+	server, err := postgres.Start(cmd.Context(), postgres.Config{DataDir: dir, Durable: true, TCP: true})
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (a *app) devServe(cmd *cobra.Command, dir string) error {
 
 // devRun runs a command on a server of its own.
 func (a *app) devRun(cmd *cobra.Command, args []string) error {
-	server, err := startPostgres(cmd, postgres.Config{})
+	server, err := postgres.Start(cmd.Context(), postgres.Config{})
 	if err != nil {
 		return err
 	}
@@ -115,11 +115,6 @@ func (a *app) migrateUp(ctx context.Context, url string) error {
 	defer pool.Close()
 	_, err = migrate.Up(ctx, pool, &migrate.Config{Schema: a.schema, Logger: slog.New(slog.DiscardHandler)})
 	return err
-}
-
-// startPostgres starts a private server, and says what goes on if it takes long.
-func startPostgres(cmd *cobra.Command, config postgres.Config) (*postgres.Server, error) {
-	return postgres.Start(cmd.Context(), config)
 }
 
 func stopPostgres(server *postgres.Server) {

@@ -13,7 +13,7 @@ import (
 	"syscall"
 
 	"github.com/jobq-dev/jobq"
-	"github.com/jobq-dev/jobq/internal/subproc"
+	"github.com/jobq-dev/jobq/worker"
 )
 
 // Exit codes, the same for every command. Those that run another command,
@@ -27,7 +27,7 @@ const (
 )
 
 func main() {
-	subproc.MaybeRunShim() // does not return in a process that is to be one
+	worker.MaybeRunShim() // does not return in a process that is to be one
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))

@@ -261,14 +261,14 @@ create function jobq.delete_job(job_id bigint) returns boolean
   as $$
 declare
   deleted boolean := false;
-  key_kind text;
-  key text;
+  held_kind text;
+  held_key text;
 begin
   for round in 1..3 loop
-    delete from jobq.pending p where p.id = delete_job.job_id returning p.kind, p.unique_key into key_kind, key;
+    delete from jobq.pending p where p.id = delete_job.job_id returning p.kind, p.unique_key into held_kind, held_key;
     deleted := found;
     if deleted then
-      delete from jobq.unique_key u where u.kind = key_kind and u.key = delete_job.key and u.job_id = delete_job.job_id;
+      delete from jobq.unique_key u where u.kind = held_kind and u.key = held_key and u.job_id = delete_job.job_id;
     else
       delete from jobq.finished f where f.id = delete_job.job_id;
       deleted := found;

@@ -40,7 +40,10 @@ type Config struct {
 	WorkerCommand []string
 	// WorkerEnv is added to the environment of that process.
 	WorkerEnv []string
-	Out       io.Writer
+	// Out is told what happens, and if it is a Terminal, how far the work has
+	// come.
+	Out      io.Writer
+	Terminal bool
 }
 
 // Run does the demo and reports what happened. An error means that not every
@@ -178,9 +181,10 @@ func (w *workerProcess) stop() {
 // killHalfway kills the worker with SIGKILL once a good part of the jobs are
 // done and it is in the middle of some.
 func (d *demo) killHalfway(ctx context.Context, victim *workerProcess) error {
+	done := 0
 	for {
-		done, err := d.completed(ctx)
-		if err != nil {
+		var err error
+		if done, err = d.completed(ctx); err != nil {
 			return err
 		}
 		d.progress(done)
@@ -208,7 +212,8 @@ func (d *demo) killHalfway(ctx context.Context, victim *workerProcess) error {
 		return err
 	}
 	d.orphans = orphans
-	d.say("\nkilled     worker %s, pid %d, with SIGKILL; it held %d jobs", victim.name, victim.command.Process.Pid, len(orphans))
+	d.endBar()
+	d.say("killed     worker %s, pid %d, with SIGKILL at %d of %d jobs; it held %d", victim.name, victim.command.Process.Pid, done, len(d.ids), len(orphans))
 	return nil
 }
 
@@ -258,7 +263,7 @@ func (d *demo) awaitEnd(ctx context.Context) error {
 		}
 		d.progress(done)
 		if done == len(d.ids) {
-			d.say("")
+			d.endBar()
 			return nil
 		}
 		if err := pause(ctx); err != nil {
@@ -267,10 +272,20 @@ func (d *demo) awaitEnd(ctx context.Context) error {
 	}
 }
 
+// progress draws a bar over the one before.
 func (d *demo) progress(done int) {
+	if !d.Terminal {
+		return
+	}
 	const width = 40
 	full := done * width / len(d.ids)
 	fmt.Fprintf(d.Out, "\rworking    [%s%s] %d of %d ", strings.Repeat("#", full), strings.Repeat(".", width-full), done, len(d.ids))
+}
+
+func (d *demo) endBar() {
+	if d.Terminal {
+		d.say("")
+	}
 }
 
 func pause(ctx context.Context) error {
@@ -345,6 +360,6 @@ func (d *demo) tell(ctx context.Context, id int64) error {
 			d.say("           run %d on %s: lost, %s", run.Number, run.WorkerID, run.Error)
 		}
 	}
-	d.say("           then completed on %s %s", job.LeaseOwner, job.Result)
+	d.say("           run %d on %s: %s %s", len(runs), job.LeaseOwner, job.State, job.Result)
 	return nil
 }

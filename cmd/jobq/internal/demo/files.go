@@ -30,8 +30,10 @@ func findFiles(folder string) (foundFiles, error) {
 	folders := []string{folder}
 	if folder == "" {
 		home, _ := os.UserHomeDir() // "" is left out below
-		folders = []string{home + "/Pictures", runtime.GOROOT() + "/src/image", runtime.GOROOT() + "/doc", "/usr/share/pixmaps",
-			"/usr/share/doc", "/usr/share", "/usr/local/share", "/System/Library/Desktop Pictures"}
+		folders = []string{
+			home + "/Pictures", runtime.GOROOT() + "/src/image", runtime.GOROOT() + "/doc", "/usr/share/pixmaps",
+			"/usr/share/doc", "/usr/share", "/usr/local/share", "/System/Library/Desktop Pictures",
+		}
 	}
 	var found foundFiles
 	for _, folder := range folders {

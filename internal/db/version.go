@@ -1,0 +1,46 @@
+package db
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jobq-dev/jobq/sql/migrations"
+)
+
+var (
+	// ErrNotMigrated means that the tables are missing or older than this build.
+	ErrNotMigrated = errors.New("the database is not migrated")
+	// ErrNewerSchema means that the tables are newer than this build.
+	ErrNewerSchema = errors.New("the database is newer than this jobq")
+)
+
+// NotMigrated is ErrNotMigrated with the command that mends it.
+func NotMigrated(schema *Schema) error {
+	return fmt.Errorf("%w: run `%s`", ErrNotMigrated, migrateCommand(schema))
+}
+
+func migrateCommand(schema *Schema) string {
+	if schema.Name() == DefaultSchema {
+		return "jobq migrate up"
+	}
+	return "jobq migrate up --schema " + schema.Name()
+}
+
+// CheckVersion says whether this build can work with the tables in the
+// database: they must be of exactly its version.
+func CheckVersion(ctx context.Context, conn DBTX, schema *Schema) error {
+	var version int
+	err := conn.QueryRow(ctx, schema.SQL("select coalesce(max(version), 0) from jobq.jobq_migration")).Scan(&version)
+	switch {
+	case IsNotMigrated(err):
+		return NotMigrated(schema)
+	case err != nil:
+		return fmt.Errorf("schema version: %w", err)
+	case version > migrations.Latest():
+		return fmt.Errorf("%w: it has version %d, this jobq knows %d; upgrade jobq", ErrNewerSchema, version, migrations.Latest())
+	case version < migrations.Latest():
+		return fmt.Errorf("%w: it has version %d, this jobq needs %d; run `%s`", ErrNotMigrated, version, migrations.Latest(), migrateCommand(schema))
+	}
+	return nil
+}

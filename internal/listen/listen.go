@@ -1,0 +1,205 @@
+// Package listen keeps the one connection of a process that hears
+// notifications. It pings, so that a connection that has gone deaf is noticed
+// within seconds, and it reconnects for ever. A notification is only a hint:
+// whoever listens must also look for itself after every connect, because what
+// was said while nobody listened is lost.
+package listen
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/jobq-dev/jobq/internal/db"
+)
+
+const (
+	defaultPingEvery = 5 * time.Second
+	pingTimeout      = 5 * time.Second
+	connectTimeout   = 10 * time.Second
+	selfTestTimeout  = 2 * time.Second
+	reconnectMax     = 15 * time.Second
+	// userTimeout is how long unacknowledged data may be under way before the
+	// kernel gives the connection up. Without it, a query to a peer that has
+	// vanished waits for many minutes.
+	userTimeout = 8 * time.Second
+)
+
+// Config says what to listen for and whom to tell. The functions are called
+// by one goroutine, one at a time, and must not block.
+type Config struct {
+	// ConnConfig is the database; it is copied. It must lead to the server
+	// directly: a pooler accepts LISTEN and delivers nothing.
+	ConnConfig *pgx.ConnConfig
+	// Channels to listen on: at least one.
+	Channels []string
+	// OnNotify is told of each notification.
+	OnNotify func(channel, payload string)
+	// OnConnect is told after each LISTEN, also the first.
+	OnConnect func()
+	// OnDeaf is told, at most once per connect, that notifications do not
+	// arrive: SelfTest has found out.
+	OnDeaf func()
+	// SelfTest sends a notification to itself from another connection after
+	// the first connect, and waits for it.
+	SelfTest bool
+	// PingEvery is how long the connection may be silent. Default 5 seconds.
+	PingEvery time.Duration
+	// Logger is told of trouble. Default slog.Default().
+	Logger *slog.Logger
+}
+
+// Listener is the connection. Make one with New and call Run.
+type Listener struct {
+	config Config
+	tested bool
+}
+
+// New returns a listener that has not connected yet.
+func New(config Config) (*Listener, error) {
+	if config.ConnConfig == nil || len(config.Channels) == 0 || config.OnNotify == nil {
+		return nil, errors.New("listener: a connection, channels and OnNotify are needed")
+	}
+	for _, channel := range config.Channels {
+		if len(channel) == 0 || len(channel) > 63 {
+			return nil, fmt.Errorf("listener: channel %q: must be 1 to 63 bytes", channel)
+		}
+	}
+	if config.PingEvery == 0 {
+		config.PingEvery = defaultPingEvery
+	}
+	if config.Logger == nil {
+		config.Logger = slog.Default()
+	}
+	config.ConnConfig = config.ConnConfig.Copy()
+	config.ConnConfig.RuntimeParams["application_name"] = "jobq-listen"
+	config.ConnConfig.DialFunc = dialer().DialContext
+	return &Listener{config: config}, nil
+}
+
+// dialer makes connections whose loss is noticed.
+func dialer() *net.Dialer {
+	return &net.Dialer{
+		Timeout: connectTimeout,
+		KeepAliveConfig: net.KeepAliveConfig{
+			Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3,
+		},
+		Control: setUserTimeout,
+	}
+}
+
+// Run listens until the context ends, and then returns nil, the connection
+// closed.
+func (l *Listener) Run(ctx context.Context) error {
+	backoff := db.Backoff{Max: reconnectMax}
+	for ctx.Err() == nil {
+		err := l.session(ctx, backoff.Reset)
+		if ctx.Err() != nil {
+			break
+		}
+		l.config.Logger.Warn("listener lost its connection, polling until it is back", "error", err)
+		if backoff.Wait(ctx) != nil {
+			break
+		}
+	}
+	return nil
+}
+
+// session is the life of one connection.
+func (l *Listener) session(ctx context.Context, connected func()) error {
+	connectCtx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	conn, err := pgx.ConnectConfig(connectCtx, l.config.ConnConfig)
+	if err != nil {
+		return err
+	}
+	defer closeConn(conn)
+	for _, channel := range l.config.Channels {
+		if _, err := conn.Exec(connectCtx, "listen "+pgx.Identifier{channel}.Sanitize()); err != nil {
+			return err
+		}
+	}
+	connected()
+	if l.config.OnConnect != nil {
+		l.config.OnConnect()
+	}
+	if l.config.SelfTest && !l.tested {
+		if err := l.selfTest(ctx, conn); err != nil {
+			return err
+		}
+		l.tested = true
+	}
+	for {
+		if err := l.receive(ctx, conn); err != nil {
+			return err
+		}
+	}
+}
+
+func closeConn(conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = conn.Close(ctx) // it is given up either way
+}
+
+// receive waits for one notification, or pings when there is none for long.
+func (l *Listener) receive(ctx context.Context, conn *pgx.Conn) error {
+	waitCtx, cancel := context.WithTimeout(ctx, l.config.PingEvery)
+	notification, err := conn.WaitForNotification(waitCtx)
+	cancel()
+	switch {
+	case err == nil:
+		l.config.OnNotify(notification.Channel, notification.Payload)
+		return nil
+	case ctx.Err() != nil || !pgconn.Timeout(err) || conn.IsClosed():
+		return err
+	}
+	pingCtx, cancel := context.WithTimeout(ctx, pingTimeout)
+	defer cancel()
+	if err := conn.Ping(pingCtx); err != nil {
+		return fmt.Errorf("ping: %w", err)
+	}
+	return nil
+}
+
+// selfTest notifies from another connection, and waits to hear it here: to
+// notify oneself would succeed where others are not heard.
+func (l *Listener) selfTest(ctx context.Context, conn *pgx.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	other, err := pgx.ConnectConfig(ctx, l.config.ConnConfig)
+	if err != nil {
+		return err
+	}
+	defer closeConn(other)
+	token := "self-test " + rand.Text()
+	if _, err := other.Exec(ctx, "select pg_notify($1, $2)", l.config.Channels[0], token); err != nil {
+		return err
+	}
+	waitCtx, cancelWait := context.WithTimeout(ctx, selfTestTimeout)
+	defer cancelWait()
+	for {
+		notification, err := conn.WaitForNotification(waitCtx)
+		switch {
+		case err == nil && notification.Payload == token:
+			return nil
+		case err == nil:
+			l.config.OnNotify(notification.Channel, notification.Payload)
+		case ctx.Err() == nil && pgconn.Timeout(err) && !conn.IsClosed():
+			l.config.Logger.Warn("notifications do not arrive, as behind a pooler in transaction mode: wake-ups are off, polling goes on; give jobq a direct connection")
+			if l.config.OnDeaf != nil {
+				l.config.OnDeaf()
+			}
+			return nil
+		default:
+			return err
+		}
+	}
+}

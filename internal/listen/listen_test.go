@@ -1,0 +1,209 @@
+package listen_test
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq/internal/listen"
+	"github.com/jobq-dev/jobq/internal/pgtest"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+const patience = 30 * time.Second
+
+// heard is a running listener and what it has told.
+type heard struct {
+	connects chan struct{}
+	payloads chan string
+	deaf     chan struct{}
+}
+
+// startListener runs a listener until the test ends.
+func startListener(t *testing.T, config *pgx.ConnConfig, change func(*listen.Config)) *heard {
+	t.Helper()
+	h := &heard{connects: make(chan struct{}, 100), payloads: make(chan string, 100), deaf: make(chan struct{}, 1)}
+	listenConfig := listen.Config{
+		ConnConfig: config, Channels: []string{`odd "Channel"`}, Logger: slog.New(slog.DiscardHandler),
+		OnNotify:  func(_, payload string) { h.payloads <- payload },
+		OnConnect: func() { h.connects <- struct{}{} },
+		OnDeaf:    func() { h.deaf <- struct{}{} },
+	}
+	if change != nil {
+		change(&listenConfig)
+	}
+	listener, err := listen.New(listenConfig)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { _ = listener.Run(ctx) })
+	t.Cleanup(func() {
+		cancel()
+		running.Wait()
+	})
+	return h
+}
+
+func receive[T any](t *testing.T, from <-chan T, what string) T {
+	t.Helper()
+	select {
+	case value := <-from:
+		return value
+	case <-time.After(patience):
+		require.FailNow(t, "nothing came", what)
+		panic("unreachable")
+	}
+}
+
+func notify(t *testing.T, pool *pgxpool.Pool, payload string) {
+	t.Helper()
+	_, err := pool.Exec(context.Background(), "select pg_notify($1, $2)", `odd "Channel"`, payload)
+	require.NoError(t, err)
+}
+
+// A notification arrives, and after the server has ended the connection the
+// listener comes back, says so, and hears again.
+func TestHearsAndReconnects(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Connect(t, pgtest.EmptyURL(t))
+	h := startListener(t, pool.Config().ConnConfig, func(c *listen.Config) { c.SelfTest = true })
+	receive(t, h.connects, "the first connect")
+	notify(t, pool, "one")
+	require.Equal(t, "one", receive(t, h.payloads, "the notification"))
+
+	_, err := pool.Exec(context.Background(), "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'jobq-listen' and datname = current_database()")
+	require.NoError(t, err)
+	receive(t, h.connects, "the second connect")
+	notify(t, pool, "two")
+	require.Equal(t, "two", receive(t, h.payloads, "the notification after the reconnect"))
+	require.Empty(t, h.deaf)
+}
+
+// A connection that has gone silent, both ends open, is noticed by the ping.
+func TestNoticesABlackHole(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Connect(t, pgtest.EmptyURL(t))
+	proxy := startProxy(t, pool.Config().ConnConfig)
+	h := startListener(t, proxy.config, func(c *listen.Config) { c.PingEvery = 50 * time.Millisecond })
+	receive(t, h.connects, "the first connect")
+	proxy.swallow(true)
+	proxy.awaitSwallowed(t)
+	proxy.swallow(false) // for new connections
+	receive(t, h.connects, "the connect after the black hole")
+	notify(t, pool, "after")
+	require.Equal(t, "after", receive(t, h.payloads, "the notification"))
+}
+
+// Behind a pooler that accepts LISTEN and passes nothing on, the self-test
+// finds out. The "pooler" here hands every connection another channel.
+func TestSelfTestFindsDeafness(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Connect(t, pgtest.EmptyURL(t))
+	_, err := pool.Exec(context.Background(), "create function public.pg_notify(text, text) returns void language sql as 'select null::void'")
+	require.NoError(t, err)
+	config := pool.Config().ConnConfig
+	config.RuntimeParams["search_path"] = "public, pg_catalog" // our pg_notify, which does nothing, comes first
+	h := startListener(t, config, func(c *listen.Config) { c.SelfTest = true })
+	receive(t, h.deaf, "the self-test's verdict")
+}
+
+// What cannot work is refused with the reason.
+func TestRefusedConfigs(t *testing.T) {
+	t.Parallel()
+	_, err := listen.New(listen.Config{})
+	require.Error(t, err)
+	_, err = listen.New(listen.Config{
+		ConnConfig: &pgx.ConnConfig{}, OnNotify: func(string, string) {},
+		Channels: []string{string(make([]byte, 64))},
+	})
+	require.ErrorContains(t, err, "63 bytes")
+}
+
+// proxy passes bytes between a TCP port and the server, or swallows them.
+type proxy struct {
+	config *pgx.ConnConfig // leads through the proxy
+
+	mu        sync.Mutex
+	swallows  bool
+	swallowed chan struct{}
+}
+
+func startProxy(t *testing.T, server *pgx.ConnConfig) *proxy {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	p := &proxy{config: server.Copy(), swallowed: make(chan struct{}, 1)}
+	p.config.Host, p.config.Port = "127.0.0.1", uint16(listener.Addr().(*net.TCPAddr).Port)
+	p.config.Fallbacks = nil
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			backend, err := server.DialFunc(ctx, "unix", server.Host+"/.s.PGSQL.5432")
+			if err != nil {
+				_ = client.Close()
+				continue
+			}
+			context.AfterFunc(ctx, func() { _, _ = client.Close(), backend.Close() })
+			running.Go(func() { p.pipe(client, backend) })
+			running.Go(func() { p.pipe(backend, client) })
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		_ = listener.Close()
+		running.Wait()
+	})
+	return p
+}
+
+func (p *proxy) swallow(on bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.swallows = on
+}
+
+// pipe passes bytes on. A pipe that has once swallowed some goes on to
+// swallow: the stream is broken.
+func (p *proxy) pipe(from, to net.Conn) {
+	defer func() { _ = to.Close() }()
+	buffer := make([]byte, 4096)
+	hole := false
+	for {
+		count, err := from.Read(buffer)
+		if err != nil {
+			return
+		}
+		p.mu.Lock()
+		hole = hole || p.swallows
+		p.mu.Unlock()
+		if hole {
+			select {
+			case p.swallowed <- struct{}{}:
+			default:
+			}
+			continue
+		}
+		if _, err := to.Write(buffer[:count]); err != nil && err != io.EOF {
+			return
+		}
+	}
+}
+
+func (p *proxy) awaitSwallowed(t *testing.T) {
+	t.Helper()
+	receive(t, p.swallowed, "the black hole")
+}

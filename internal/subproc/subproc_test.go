@@ -1,0 +1,315 @@
+package subproc_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/jobq-dev/jobq/internal/subproc"
+)
+
+// helperVariable makes the test binary a worker that runs one command, to be
+// killed by a test.
+const helperVariable = "JOBQ_TEST_RUN"
+
+func TestMain(m *testing.M) {
+	subproc.MaybeRunShim()
+	if script := os.Getenv(helperVariable); script != "" {
+		_, err := subproc.Run(context.Background(), shell(script))
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func shell(script string) subproc.Command {
+	return subproc.Command{Args: []string{"/bin/sh", "-c", script}, Env: []string{"PATH=" + os.Getenv("PATH")}}
+}
+
+func run(t *testing.T, command subproc.Command) subproc.Result {
+	t.Helper()
+	result, err := subproc.Run(context.Background(), command)
+	require.NoError(t, err)
+	return result
+}
+
+// Exit codes, signals, input and both outputs come through as they are.
+func TestOutcomes(t *testing.T) {
+	t.Parallel()
+	command := shell("cat; echo problem >&2; exit 3")
+	command.Stdin = []byte(`{"a": 1}`)
+	result := run(t, command)
+	require.Equal(t, 3, result.ExitCode)
+	require.Contains(t, string(result.Output), `{"a": 1}`)
+	require.Equal(t, "problem\n", string(result.Stderr))
+	require.Positive(t, result.MaxRSSBytes)
+
+	result = run(t, shell("kill -SEGV $$"))
+	require.Equal(t, "SIGSEGV", result.Signal)
+	require.Equal(t, -1, result.ExitCode)
+	require.False(t, result.Stopped)
+
+	result = run(t, subproc.Command{Args: []string{"/bin/sh", "-c", "exit 0"}})
+	require.Zero(t, result.ExitCode)
+}
+
+// A program that cannot be started says why.
+func TestCannotStart(t *testing.T) {
+	t.Parallel()
+	plain := filepath.Join(t.TempDir(), "plain")
+	require.NoError(t, os.WriteFile(plain, []byte("text"), 0o600))
+	for want, command := range map[string]subproc.Command{
+		"no such file":      {Args: []string{"/does/not/exist"}},
+		"not found":         {Args: []string{"jobq-no-such-program"}, Env: []string{"PATH=/bin"}},
+		"permission denied": {Args: []string{plain}},
+		"chdir":             {Args: []string{"/bin/true"}, Dir: "/does/not/exist"},
+		"empty":             {},
+	} {
+		_, err := subproc.Run(context.Background(), command)
+		require.ErrorContains(t, err, want)
+	}
+}
+
+// A megabyte of input that nobody reads hangs nobody.
+func TestInputNotRead(t *testing.T) {
+	t.Parallel()
+	command := shell("exec 0<&-; exit 4")
+	command.Stdin = bytes.Repeat([]byte("x"), 1<<20)
+	require.Equal(t, 4, run(t, command).ExitCode)
+}
+
+// A flood of output leaves its end, in bounded memory, also without a newline.
+func TestFlood(t *testing.T) {
+	t.Parallel()
+	for _, script := range []string{
+		"head -c 100000000 /dev/zero | tr '\\0' x; printf end",
+		"i=0; while [ $i -lt 2000 ]; do i=$((i+1)); echo line $i of very many; done; printf end",
+	} {
+		result := run(t, shell(script))
+		require.Zero(t, result.ExitCode)
+		require.LessOrEqual(t, len(result.Output), 64<<10)
+		require.True(t, bytes.HasSuffix(result.Output, []byte("end")))
+	}
+}
+
+// The end of the context means SIGTERM first, which the program may obey, and
+// SIGKILL after the grace; with ErrKill it means SIGKILL.
+func TestStop(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		script, signal string
+		code           int
+		cause          error
+	}{
+		"obeys":   {"trap 'exit 9' TERM; echo ready >&3; while :; do sleep 0.01; done", "", 9, nil},
+		"ignores": {"trap '' TERM; echo ready >&3; while :; do sleep 0.01; done", "SIGKILL", -1, nil},
+		"kill":    {"trap 'exit 9' TERM; echo ready >&3; while :; do sleep 0.01; done", "SIGKILL", -1, subproc.ErrKill},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithCancelCause(context.Background())
+			command := shell(test.script)
+			command.Grace = 300 * time.Millisecond
+			command.ControlError = func(error) { cancel(test.cause) } // "ready" is no message, and a good signal
+			result, err := subproc.Run(ctx, command)
+			require.NoError(t, err)
+			require.True(t, result.Stopped)
+			require.Equal(t, test.signal, result.Signal)
+			require.Equal(t, test.code, result.ExitCode)
+		})
+	}
+}
+
+// What a program leaves running, in its group, in another session or with two
+// forks, ends with it and does not hold up the result.
+func TestChildrenEndWithTheProgram(t *testing.T) {
+	t.Parallel()
+	mark := uniqueSleep(t)
+	run(t, shell(fmt.Sprintf("sleep %[1]s & setsid sleep %[1]s & (setsid sh -c 'sleep %[1]s & sleep %[1]s' &) ; exit 0", mark)))
+	require.Empty(t, processesWith(t, mark))
+}
+
+// A worker that is killed with SIGKILL takes everything with it.
+func TestNothingSurvivesAKilledWorker(t *testing.T) {
+	t.Parallel()
+	for trial := range 25 {
+		mark := uniqueSleep(t)
+		ready := filepath.Join(t.TempDir(), "ready")
+		worker := exec.Command(os.Args[0])
+		worker.Env = append(os.Environ(), helperVariable+"="+fmt.Sprintf(
+			"trap '' TERM; sleep %[1]s & (setsid sh -c 'trap \"\" TERM; sleep %[1]s & sleep %[1]s' &); : > %[2]s; sleep %[1]s", mark, ready))
+		require.NoError(t, worker.Start())
+		require.Eventually(t, func() bool {
+			_, err := os.Stat(ready)
+			return err == nil && len(processesWith(t, mark)) >= 3+trial%2
+		}, 20*time.Second, time.Millisecond)
+		require.NoError(t, worker.Process.Signal(syscall.SIGKILL))
+		_ = worker.Wait()
+		require.Eventually(t, func() bool { return len(processesWith(t, mark)) == 0 }, 20*time.Second, 5*time.Millisecond)
+	}
+}
+
+// A shim that somebody kills takes the program with it, and is reported.
+func TestKilledShim(t *testing.T) {
+	t.Parallel()
+	mark := uniqueSleep(t)
+	command := shell("echo '{\"stage\": \"'$PPID'\"}' >&3; sleep " + mark)
+	command.Control = func(message subproc.Message) {
+		pid, err := strconv.Atoi(message.Stage)
+		if err == nil {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+	_, err := subproc.Run(context.Background(), command)
+	require.ErrorContains(t, err, "supervisor was killed")
+	require.Eventually(t, func() bool { return len(processesWith(t, mark)) == 0 }, 20*time.Second, 5*time.Millisecond)
+}
+
+// Lines on descriptor 3 arrive as messages; garbage, half lines and endless
+// ones are complaints, and hurt nothing.
+func TestControl(t *testing.T) {
+	t.Parallel()
+	var messages []subproc.Message
+	var problems []error
+	command := shell(`
+		echo '{"progress": 40, "stage": "resize", "message": "img"}' >&3
+		echo '{"checkpoint": {"at": 7}}' >&3
+		echo 'garbage' >&3
+		echo '{"progres": 1}' >&3
+		head -c 3000000 /dev/zero | tr '\0' 'x' >&3
+		echo >&3
+		echo '{"snooze": "10m"}' >&3
+		echo '{"cancel": "why"}' >&3
+		printf '{"result": [1' >&3`)
+	command.Control = func(message subproc.Message) { messages = append(messages, message) }
+	command.ControlError = func(err error) { problems = append(problems, err) }
+	require.Zero(t, run(t, command).ExitCode)
+	require.Len(t, messages, 4)
+	require.InDelta(t, 40, *messages[0].Progress, 0)
+	require.Equal(t, "resize", messages[0].Stage)
+	require.JSONEq(t, `{"at": 7}`, string(messages[1].Checkpoint))
+	require.Equal(t, 10*time.Minute, *messages[2].Snooze)
+	require.Equal(t, "why", *messages[3].Cancel)
+	require.Len(t, problems, 4)
+	require.ErrorContains(t, problems[2], "longer than")
+}
+
+// Many programs at once: ending one of them leaves the others alone.
+func TestOneOfMany(t *testing.T) {
+	t.Parallel()
+	const count = 32
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	var running sync.WaitGroup
+	results := make([]subproc.Result, count)
+	failures := make([]error, count)
+	for i := range count {
+		running.Go(func() {
+			jobCtx, script := context.Background(), "sleep 0.3; exit 7"
+			if i == count/2 {
+				jobCtx, script = ctx, "echo ready >&3; sleep 100"
+			}
+			command := shell(script)
+			command.ControlError = func(error) { cancel(subproc.ErrKill) }
+			results[i], failures[i] = subproc.Run(jobCtx, command)
+		})
+	}
+	running.Wait()
+	require.NoError(t, errors.Join(failures...))
+	for i, result := range results {
+		if i == count/2 {
+			require.Equal(t, "SIGKILL", result.Signal)
+			continue
+		}
+		require.Equal(t, 7, result.ExitCode)
+	}
+}
+
+// The environment has what is named and nothing that leads to the database.
+func TestEnviron(t *testing.T) {
+	t.Setenv("DATABASE_URL", "secret")
+	t.Setenv("PGPASSWORD", "secret")
+	t.Setenv("WANTED", "yes")
+	environ, err := subproc.Environ([]string{"WANTED", "NOT_SET"}, map[string]string{"JOBQ_JOB_ID": "7", "HOME": "/override"})
+	require.NoError(t, err)
+	require.Contains(t, environ, "WANTED=yes")
+	require.Contains(t, environ, "JOBQ_JOB_ID=7")
+	require.Contains(t, environ, "HOME=/override")
+	require.NotContains(t, strings.Join(environ, "\n"), "secret")
+	_, err = subproc.Environ(nil, map[string]string{"A": "x\x00y"})
+	require.ErrorContains(t, err, "NUL")
+}
+
+// Words are cut as a shell cuts them, and nothing is expanded.
+func TestSplit(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string][]string{
+		``:                       nil,
+		`cat`:                    {"cat"},
+		`  a  b	c `:              {"a", "b", "c"},
+		`sh -c 'echo "$HOME" *'`: {"sh", "-c", `echo "$HOME" *`},
+		`a"b c"d ''`:             {"ab cd", ""},
+		`"a\"b" c\ d '\' "\x"`:   {`a"b`, "c d", `\`, `\x`},
+	} {
+		words, err := subproc.Split(line)
+		require.NoError(t, err, line)
+		require.Equal(t, want, words, line)
+	}
+	for _, line := range []string{`a 'b`, `"`, `a\`} {
+		_, err := subproc.Split(line)
+		require.Error(t, err, line)
+	}
+}
+
+// Neither parser may panic, whatever it is given.
+func FuzzParsers(f *testing.F) {
+	f.Add(`sh -c 'x "y"' \z`, []byte(`{"progress": 4e1, "snooze": "1s"}`))
+	f.Fuzz(func(t *testing.T, line string, message []byte) {
+		words, err := subproc.Split(line)
+		if err == nil && strings.TrimSpace(line) == "" {
+			require.Empty(t, words)
+		}
+		_, _ = subproc.ParseMessage(message)
+	})
+}
+
+var sleeps struct {
+	sync.Mutex
+	count int
+}
+
+// uniqueSleep is an argument for sleep that no other process has.
+func uniqueSleep(t *testing.T) string {
+	t.Helper()
+	sleeps.Lock()
+	defer sleeps.Unlock()
+	sleeps.count++
+	return fmt.Sprintf("%d.%d", 1000+sleeps.count, os.Getpid())
+}
+
+// processesWith returns the processes that have the word among their arguments.
+func processesWith(t *testing.T, word string) []string {
+	t.Helper()
+	out, err := exec.Command("ps", "-eo", "pid,stat,args").Output()
+	require.NoError(t, err)
+	var found []string
+	for line := range strings.Lines(string(out)) {
+		if fields := strings.Fields(line); len(fields) > 2 && fields[len(fields)-1] == word && fields[2] == "sleep" {
+			found = append(found, line)
+		}
+	}
+	return found
+}
