@@ -133,6 +133,17 @@ func (k *keeper) wakeFor(id int64) {
 	}
 }
 
+// wakeAll makes the next extension of every lease happen at once: somebody may
+// have cancelled a job while nobody listened.
+func (k *keeper) wakeAll() {
+	k.mu.Lock()
+	for _, l := range k.held {
+		l.extendAt = 0
+	}
+	k.mu.Unlock()
+	signal(k.wake)
+}
+
 // run checks deadlines and extends leases until the context ends. The
 // extension runs beside the checks: a database that does not answer must not
 // keep the deadlines from being seen.

@@ -280,6 +280,7 @@ func (w *Worker) listener() (*listen.Listener, error) {
 			for _, q := range w.queues {
 				signal(q.wake)
 			}
+			w.keeper.wakeAll()
 		},
 	})
 	if err != nil {

@@ -116,7 +116,9 @@ func Invalid(err error) (reason string, ok bool) {
 		return "text must be valid UTF-8 without NUL bytes", true
 	case codeStatementTooDeep:
 		return "JSON is nested too deeply for PostgreSQL", true
-	case codeInvalidText, codeNumericOutOfRange, codeInvalidParameter:
+	case codeNumericOutOfRange:
+		return "number out of range: " + pgErr.Message, true
+	case codeInvalidText, codeInvalidParameter:
 		return strings.TrimSpace(pgErr.Message + " " + pgErr.Detail), true
 	}
 	return "", false

@@ -156,7 +156,7 @@ func (s *Schema) ExtendLeases(ctx context.Context, conn Batcher, params LeaseExt
 	var answers []LeaseExtendRow
 	batch := &pgx.Batch{}
 	batch.Queue(hotSettings)
-	batch.Queue(s.SQL(LeaseExtend), params.Ids, params.Tokens, params.Leases, params.Owner).Query(func(rows pgx.Rows) (err error) {
+	batch.Queue(s.SQL(LeaseExtend), params.Owner, params.Ids, params.Tokens, params.Leases).Query(func(rows pgx.Rows) (err error) {
 		answers, err = pgx.CollectRows(rows, pgx.RowToStructByPos[LeaseExtendRow])
 		return err
 	})

@@ -128,6 +128,7 @@ with f as (
       case
         when outcome = 'cancelled' then 'cancelled'
         when outcome in ('failed', 'timed_out') and (final or r.attempts + 1 >= r.max_attempts) then 'failed'
+        when r.cancel_requested_at is not null then 'cancelled'
         when outcome = 'released' or delay <= interval '0' then 'available'
         else 'scheduled'
       end::jobq.job_state as state
@@ -203,6 +204,7 @@ type JobEndRow struct {
 //	released           back to its old place in the line; attempts stay
 //	snoozed            back to pending after the delay; attempts stay
 //
+// A job that somebody has asked to cancel does not go back: it is cancelled.
 // Each leaves an attempt row, but for a release of a job that never started
 // (started false). The ids come sorted, and the rows are locked in that order.
 // Needs running_pkey only.

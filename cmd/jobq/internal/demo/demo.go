@@ -360,6 +360,6 @@ func (d *demo) tell(ctx context.Context, id int64) error {
 			d.say("           run %d on %s: lost, %s", run.Number, run.WorkerID, run.Error)
 		}
 	}
-	d.say("           run %d on %s: %s %s", len(runs), job.LeaseOwner, job.State, job.Result)
+	d.say("           run %d on %s: %s %s", job.Attempts+1, job.LeaseOwner, job.State, job.Result)
 	return nil
 }

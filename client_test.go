@@ -1,0 +1,366 @@
+package jobq_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/pgtest"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// greeting is the kind of job that tests enqueue.
+type greeting struct {
+	Name string `json:"name"`
+}
+
+func (greeting) Kind() string { return "greeting" }
+
+func newClient(t *testing.T) *jobq.Client {
+	t.Helper()
+	client, err := jobq.NewClient(pgtest.Pool(t), nil)
+	require.NoError(t, err)
+	return client
+}
+
+func enqueue(t *testing.T, client *jobq.Client, options *jobq.EnqueueOptions) int64 {
+	t.Helper()
+	enqueued, err := client.Enqueue(context.Background(), greeting{"world"}, options)
+	require.NoError(t, err)
+	return enqueued.ID
+}
+
+func state(t *testing.T, client *jobq.Client, id int64) jobq.State {
+	t.Helper()
+	job, err := client.Get(context.Background(), id)
+	require.NoError(t, err)
+	return job.State
+}
+
+// Every option of an enqueue is stored and comes back.
+func TestEnqueueOptions(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	runAt := time.Now().Add(time.Hour).UTC().Truncate(time.Microsecond)
+	id := enqueue(t, client, &jobq.EnqueueOptions{
+		Queue: "mail", Priority: -3, RunAt: runAt, MaxAttempts: 7, Timeout: 90 * time.Second, UniqueKey: "k",
+		Tags: []string{"a", `b "c"`}, Metadata: json.RawMessage(`{"trace":"x"}`),
+	})
+	job, err := client.Get(context.Background(), id)
+	require.NoError(t, err)
+	require.Equal(t, jobq.Scheduled, job.State)
+	require.Equal(t, "mail", job.Queue)
+	require.Equal(t, "greeting", job.Kind)
+	require.Equal(t, int16(-3), job.Priority)
+	require.Equal(t, runAt, job.RunAt)
+	require.Equal(t, 7, job.MaxAttempts)
+	require.Equal(t, 90*time.Second, job.Timeout)
+	require.Equal(t, "k", job.UniqueKey)
+	require.Equal(t, []string{"a", `b "c"`}, job.Tags)
+	require.JSONEq(t, `{"trace":"x"}`, string(job.Metadata))
+	require.JSONEq(t, `{"name":"world"}`, string(job.Args))
+
+	id = enqueue(t, client, nil)
+	job, err = client.Get(context.Background(), id)
+	require.NoError(t, err)
+	require.Equal(t, jobq.Available, job.State)
+	require.Equal(t, "default", job.Queue)
+	require.Equal(t, 25, job.MaxAttempts)
+	require.Zero(t, job.Timeout)
+
+	delayed := enqueue(t, client, &jobq.EnqueueOptions{Delay: time.Hour})
+	require.Equal(t, jobq.Scheduled, state(t, client, delayed))
+}
+
+// Many jobs in one call get their ids in the order given.
+func TestEnqueueMany(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	client := newClient(t)
+	jobs := make([]jobq.EnqueueParams, 10_000)
+	for i := range jobs {
+		jobs[i].Args = greeting{fmt.Sprint(i)}
+	}
+	enqueued, err := client.EnqueueMany(ctx, jobs)
+	require.NoError(t, err)
+	require.Len(t, enqueued, len(jobs))
+	for _, i := range []int{0, 1, 4999, 9999} {
+		job, err := client.Get(ctx, enqueued[i].ID)
+		require.NoError(t, err)
+		require.JSONEq(t, fmt.Sprintf(`{"name":"%d"}`, i), string(job.Args))
+	}
+	_, err = client.EnqueueMany(ctx, make([]jobq.EnqueueParams, jobq.EnqueueManyMax+1))
+	require.ErrorIs(t, err, jobq.ErrInvalid)
+	none, err := client.EnqueueMany(ctx, nil)
+	require.NoError(t, err)
+	require.Empty(t, none)
+}
+
+// A job enqueued in a transaction exists if that commits, whatever the
+// transaction's search_path is, and in whatever schema jobq lives.
+func TestEnqueueTx(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	for _, schema := range []string{"jobq", "Other-Schema"} {
+		pool := pgtest.Connect(t, pgtest.EmptyURL(t))
+		require.NoError(t, pgtest.Migrate(ctx, pool.Config().ConnString(), schema))
+		client, err := jobq.NewClient(pool, &jobq.Config{Schema: schema})
+		require.NoError(t, err)
+		require.NoError(t, client.Check(ctx))
+
+		var kept, dropped jobq.Enqueued
+		inTx := func(enqueued *jobq.Enqueued, end error) error {
+			return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+				if _, err := tx.Exec(ctx, "set local search_path = nowhere"); err != nil {
+					return err
+				}
+				var err error
+				*enqueued, err = client.EnqueueTx(ctx, tx, greeting{"tx"}, &jobq.EnqueueOptions{UniqueKey: fmt.Sprint(end)})
+				return errors.Join(err, end)
+			})
+		}
+		require.NoError(t, inTx(&kept, nil))
+		errRollback := errors.New("roll back")
+		require.ErrorIs(t, inTx(&dropped, errRollback), errRollback)
+		require.Equal(t, jobq.Available, state(t, client, kept.ID))
+		_, err = client.Get(ctx, dropped.ID)
+		require.ErrorIs(t, err, jobq.ErrNotFound)
+		_, err = client.Cancel(ctx, kept.ID)
+		require.NoError(t, err)
+		require.NoError(t, client.Requeue(ctx, kept.ID))
+		require.NoError(t, client.Delete(ctx, kept.ID))
+	}
+}
+
+// What the database cannot take is refused in words that name the field and
+// the limit, and nothing is stored.
+func TestInvalidInput(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	client := newClient(t)
+	text := func(length int) json.RawMessage {
+		return json.RawMessage(`"` + strings.Repeat("x", length) + `"`)
+	}
+	// A JSON string of n characters takes n + 8 bytes as jsonb.
+	const mebibyte, overhead = 1 << 20, 12
+	for name, test := range map[string]struct {
+		job  jobq.EnqueueParams
+		want string
+	}{
+		"no kind":            {raw("", `{}`, nil), "kind must be 1 to 128 characters"},
+		"long kind":          {raw(strings.Repeat("k", 129), `{}`, nil), "kind must be 1 to 128 characters"},
+		"long queue":         {raw("k", `{}`, &jobq.EnqueueOptions{Queue: strings.Repeat("q", 129)}), "queue must be 1 to 128 characters"},
+		"long unique key":    {raw("k", `{}`, &jobq.EnqueueOptions{UniqueKey: strings.Repeat("u", 256)}), "unique_key must be 1 to 255 characters"},
+		"NUL in args":        {raw("k", `{"a":"\u0000"}`, nil), "NUL"},
+		"invalid UTF-8":      {raw("k", "\"\xff\"", nil), "UTF-8"},
+		"args not JSON":      {raw("k", `{"a"`, nil), "args of job 0"},
+		"args too large":     {raw("k", string(text(mebibyte)), nil), "args must be at most"},
+		"args too deep":      {raw("k", strings.Repeat("[", 20000)+strings.Repeat("]", 20000), nil), "deep"},
+		"number too large":   {raw("k", `1e400000`, nil), "out of range"},
+		"negative attempts":  {raw("k", `{}`, &jobq.EnqueueOptions{MaxAttempts: -1}), "max_attempts must be 1 to 32767"},
+		"too many attempts":  {raw("k", `{}`, &jobq.EnqueueOptions{MaxAttempts: 32768}), "max_attempts must be 1 to 32767"},
+		"negative timeout":   {raw("k", `{}`, &jobq.EnqueueOptions{Timeout: -1 * time.Second}), "timeout must be positive"},
+		"too many tags":      {raw("k", `{}`, &jobq.EnqueueOptions{Tags: make([]string, 33)}), "tags must be at most 32"},
+		"metadata too large": {raw("k", `{}`, &jobq.EnqueueOptions{Metadata: text(64 << 10)}), "metadata must be at most 64 KiB"},
+		"no args":            {jobq.EnqueueParams{}, "args of job 0 are nil"},
+	} {
+		_, err := client.EnqueueMany(ctx, []jobq.EnqueueParams{test.job})
+		require.ErrorIs(t, err, jobq.ErrInvalid, name)
+		require.ErrorContains(t, err, test.want, name)
+	}
+	page, err := client.List(ctx, jobq.Filter{})
+	require.NoError(t, err)
+	require.Empty(t, page.Jobs)
+
+	// The limits themselves are allowed.
+	_, err = client.EnqueueMany(ctx, []jobq.EnqueueParams{raw(strings.Repeat("é", 128), string(text(mebibyte-overhead)), &jobq.EnqueueOptions{
+		Queue: strings.Repeat("q", 128), MaxAttempts: 32767, Priority: -32768, Tags: make([]string, 32), UniqueKey: strings.Repeat("u", 255),
+	})})
+	require.NoError(t, err)
+
+	// The limit on args is one that can be moved.
+	_, err = client.Pool().Exec(ctx, "create or replace function jobq.args_bytes_max() returns integer language sql immutable parallel safe return 100")
+	require.NoError(t, err)
+	_, err = client.EnqueueMany(ctx, []jobq.EnqueueParams{raw("k", string(text(200)), nil)})
+	require.ErrorContains(t, err, "args must be at most")
+}
+
+func raw(kind, args string, options *jobq.EnqueueOptions) jobq.EnqueueParams {
+	job := jobq.EnqueueParams{Args: jobq.RawArgs{Name: kind, JSON: json.RawMessage(args)}}
+	if options != nil {
+		job.EnqueueOptions = *options
+	}
+	return job
+}
+
+// Without tables, or with tables of another version, the error says what to do.
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	empty, err := jobq.NewClient(pgtest.Connect(t, pgtest.EmptyURL(t)), &jobq.Config{Schema: "mine"})
+	require.NoError(t, err)
+	err = empty.Check(ctx)
+	require.ErrorIs(t, err, jobq.ErrNotMigrated)
+	require.ErrorContains(t, err, "jobq migrate up --schema mine")
+	_, err = empty.Enqueue(ctx, greeting{}, nil)
+	require.ErrorIs(t, err, jobq.ErrNotMigrated)
+
+	client := newClient(t)
+	require.NoError(t, client.Check(ctx))
+	_, err = client.Pool().Exec(ctx, "delete from jobq.jobq_migration where version = (select max(version) from jobq.jobq_migration)")
+	require.NoError(t, err)
+	require.ErrorIs(t, client.Check(ctx), jobq.ErrNotMigrated)
+	_, err = client.Pool().Exec(ctx, "insert into jobq.jobq_migration (version) values (1000)")
+	require.NoError(t, err)
+	require.ErrorIs(t, client.Check(ctx), jobq.ErrNewerSchema)
+
+	_, err = jobq.NewClient(client.Pool(), &jobq.Config{Schema: `a"b`})
+	require.ErrorContains(t, err, "schema name")
+	_, err = jobq.NewClient(nil, nil)
+	require.Error(t, err)
+}
+
+// Pages walk over all states, newest first, without gaps or repeats, and
+// filters choose.
+func TestList(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	client := newClient(t)
+	var want []int64
+	for i := range 25 {
+		options := &jobq.EnqueueOptions{Queue: []string{"a", "b"}[i%2], Tags: []string{fmt.Sprint("t", i%5)}}
+		if i%3 == 0 {
+			options.Delay = time.Hour
+		}
+		want = append([]int64{enqueue(t, client, options)}, want...)
+		if i%4 == 0 {
+			_, err := client.Cancel(ctx, want[0])
+			require.NoError(t, err)
+		}
+	}
+	var got []int64
+	filter := jobq.Filter{Limit: 7}
+	for {
+		page, err := client.List(ctx, filter)
+		require.NoError(t, err)
+		for _, job := range page.Jobs {
+			got = append(got, job.ID)
+		}
+		if page.Next == 0 {
+			break
+		}
+		filter.Before = page.Next
+	}
+	require.Equal(t, want, got)
+
+	count := func(filter jobq.Filter) int {
+		page, err := client.List(ctx, filter)
+		require.NoError(t, err)
+		return len(page.Jobs)
+	}
+	require.Equal(t, 12, count(jobq.Filter{Queue: "b"}))
+	require.Equal(t, 5, count(jobq.Filter{Tag: "t3"}))
+	require.Equal(t, 7, count(jobq.Filter{States: []jobq.State{jobq.Cancelled}}))
+	require.Equal(t, 0, count(jobq.Filter{Kind: "other"}))
+	_, err := client.List(ctx, jobq.Filter{Limit: 1001})
+	require.ErrorIs(t, err, jobq.ErrInvalid)
+}
+
+// Cancel, requeue and delete do what they say in every state that a job can
+// have without a worker.
+func TestActions(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	client := newClient(t)
+	available, scheduled := enqueue(t, client, nil), enqueue(t, client, &jobq.EnqueueOptions{Delay: time.Hour})
+
+	after, err := client.Cancel(ctx, available)
+	require.NoError(t, err)
+	require.Equal(t, jobq.Cancelled, after)
+	after, err = client.Cancel(ctx, available)
+	require.NoError(t, err)
+	require.Equal(t, jobq.Cancelled, after, "a second cancel finds it cancelled")
+
+	require.NoError(t, client.Requeue(ctx, available))
+	require.Equal(t, jobq.Available, state(t, client, available))
+	require.NoError(t, client.Requeue(ctx, available), "a requeue of an available job changes nothing")
+	require.NoError(t, client.Requeue(ctx, scheduled))
+	require.Equal(t, jobq.Available, state(t, client, scheduled))
+
+	require.NoError(t, client.Delete(ctx, available))
+	for _, err := range []error{
+		client.Requeue(ctx, available), client.Delete(ctx, available), second(client.Cancel(ctx, available)), second(client.Get(ctx, available)),
+	} {
+		require.ErrorIs(t, err, jobq.ErrNotFound)
+	}
+
+	// A running job is neither requeued nor deleted, and is only asked to stop.
+	running := scheduled
+	makeRunning(t, client.Pool(), running)
+	require.ErrorIs(t, client.Requeue(ctx, running), jobq.ErrConflict)
+	require.ErrorIs(t, client.Delete(ctx, running), jobq.ErrConflict)
+	after, err = client.Cancel(ctx, running)
+	require.NoError(t, err)
+	require.Equal(t, jobq.Running, after)
+	job, err := client.Get(ctx, running)
+	require.NoError(t, err)
+	require.NotNil(t, job.CancelRequestedAt)
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// makeRunning moves an available job to running, as a claim would.
+func makeRunning(t *testing.T, pool *pgxpool.Pool, id int64) {
+	t.Helper()
+	tag, err := pool.Exec(context.Background(), `
+		with taken as (delete from jobq.pending where id = $1 returning *)
+		insert into jobq.running (id, position, lease_token, lease_expires_at, started_at, run_at, created_at, priority, attempts,
+		    max_attempts, crashes, args_apart, queue, kind, lease_owner, args, unique_key)
+		  select id, position, lease_token + 1, now() + interval '1 hour', now(), run_at, created_at, priority, attempts,
+		      max_attempts, crashes, args_apart, queue, kind, 'somebody', args, unique_key from taken`, id)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, tag.RowsAffected())
+}
+
+// Pausing, resuming and the lease of a queue show in the list of queues.
+func TestQueues(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	client := newClient(t)
+	enqueue(t, client, &jobq.EnqueueOptions{Queue: "busy"})
+	enqueue(t, client, &jobq.EnqueueOptions{Queue: "busy", Delay: time.Hour})
+	changed, err := client.PauseQueue(ctx, "paused", "ana", "smtp is down")
+	require.NoError(t, err)
+	require.True(t, changed)
+	changed, err = client.PauseQueue(ctx, "paused", "bob", "")
+	require.NoError(t, err)
+	require.False(t, changed)
+	require.NoError(t, client.SetQueueLease(ctx, "busy", 5*time.Second))
+	require.ErrorIs(t, client.SetQueueLease(ctx, "busy", time.Millisecond), jobq.ErrInvalid)
+
+	queues, err := client.Queues(ctx)
+	require.NoError(t, err)
+	require.Len(t, queues, 2)
+	require.Equal(t, jobq.Queue{Name: "busy", Available: 1, Scheduled: 1, Lease: 5 * time.Second}, queues[0])
+	require.Equal(t, "paused", queues[1].Name)
+	require.Equal(t, "ana", queues[1].PausedBy)
+	require.Equal(t, "smtp is down", queues[1].PauseReason)
+	require.NotNil(t, queues[1].PausedAt)
+
+	changed, err = client.ResumeQueue(ctx, "paused")
+	require.NoError(t, err)
+	require.True(t, changed)
+	changed, err = client.ResumeQueue(ctx, "paused")
+	require.NoError(t, err)
+	require.False(t, changed)
+}

@@ -1,0 +1,101 @@
+package jobq_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/jobq-dev/jobq"
+)
+
+// Of many that enqueue at once with one key, one adds a job, and the others
+// are told its id.
+func TestUniqueKeyRace(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	client := newClient(t)
+	results := make([]jobq.Enqueued, 64)
+	var group errgroup.Group
+	for i := range results {
+		group.Go(func() (err error) {
+			results[i], err = client.Enqueue(ctx, greeting{fmt.Sprint(i)}, &jobq.EnqueueOptions{UniqueKey: "one"})
+			return err
+		})
+	}
+	require.NoError(t, group.Wait())
+	added := 0
+	for _, result := range results {
+		require.Equal(t, results[0].ID, result.ID)
+		if !result.Duplicate {
+			added++
+		}
+	}
+	require.Equal(t, 1, added)
+	page, err := client.List(ctx, jobq.Filter{})
+	require.NoError(t, err)
+	require.Len(t, page.Jobs, 1)
+}
+
+// Two batches with the same keys in opposite orders do not deadlock, and add
+// each key once.
+func TestUniqueKeysInBatches(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	client := newClient(t)
+	const count = 100
+	var group errgroup.Group
+	for worker := range 4 {
+		group.Go(func() error {
+			for range 5 {
+				jobs := make([]jobq.EnqueueParams, count)
+				for i := range jobs {
+					key := i
+					if worker%2 == 1 {
+						key = count - 1 - i
+					}
+					jobs[i] = raw("k", "{}", &jobq.EnqueueOptions{UniqueKey: fmt.Sprint(key)})
+				}
+				if _, err := client.EnqueueMany(ctx, jobs); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	require.NoError(t, group.Wait())
+	page, err := client.List(ctx, jobq.Filter{Limit: 1000})
+	require.NoError(t, err)
+	require.Len(t, page.Jobs, count)
+}
+
+// A key is free again when its job has ended, and is looked after by a
+// requeue. It belongs to one kind.
+func TestUniqueKeyLife(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	client := newClient(t)
+	options := &jobq.EnqueueOptions{UniqueKey: "k"}
+	first := enqueue(t, client, options)
+	other, err := client.EnqueueMany(ctx, []jobq.EnqueueParams{raw("another kind", "{}", options), raw("another kind", "{}", options)})
+	require.NoError(t, err)
+	require.False(t, other[0].Duplicate)
+	require.Equal(t, jobq.Enqueued{ID: other[0].ID, Duplicate: true}, other[1], "within one batch as well")
+
+	_, err = client.Cancel(ctx, first)
+	require.NoError(t, err)
+	next := enqueue(t, client, options)
+	require.NotEqual(t, first, next)
+	require.ErrorIs(t, client.Requeue(ctx, first), jobq.ErrDuplicate)
+	require.NoError(t, client.Delete(ctx, next))
+	require.NoError(t, client.Requeue(ctx, first))
+
+	// A plain INSERT has nobody to return the holder's id to: it fails.
+	_, err = client.Pool().Exec(ctx, "insert into jobq.pending (kind, unique_key) values ('greeting', 'k')")
+	require.ErrorContains(t, err, fmt.Sprintf("is held by unfinished job %d", first))
+	var keys int
+	require.NoError(t, client.Pool().QueryRow(ctx, "select count(*) from jobq.unique_key").Scan(&keys))
+	require.Equal(t, 2, keys)
+}

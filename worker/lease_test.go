@@ -1,0 +1,353 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/pgtest"
+	"github.com/jobq-dev/jobq/internal/postgres"
+	"github.com/jobq-dev/jobq/janitor"
+	"github.com/jobq-dev/jobq/worker"
+)
+
+// startJanitor runs a janitor until the test ends.
+func startJanitor(t *testing.T, client *jobq.Client) {
+	t.Helper()
+	j, err := janitor.New(client, &janitor.Config{ScanInterval: 50 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- j.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		require.NoError(t, <-ended)
+	})
+}
+
+func exec(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) {
+	t.Helper()
+	_, err := pool.Exec(context.Background(), sql, args...)
+	require.NoError(t, err)
+}
+
+// reap lets a lease expire and takes the job away, before the worker can
+// extend it.
+func reap(t *testing.T, client *jobq.Client, id int64) {
+	t.Helper()
+	schema, err := db.NewSchema(client.Schema())
+	require.NoError(t, err)
+	require.NoError(t, pgx.BeginFunc(context.Background(), client.Pool(), func(tx pgx.Tx) error {
+		if _, err := tx.Exec(context.Background(), "update jobq.running set lease_expires_at = now() - interval '1 s' where id = $1", id); err != nil {
+			return err
+		}
+		reaped, err := schema.Queries(tx).LeaseReap(context.Background(), 10)
+		require.Len(t, reaped, 1)
+		return err
+	}))
+}
+
+// A job that runs for several times its lease keeps it, with a janitor that
+// would take it at once: it waits until its lease has been extended twice
+// beyond the first one's end.
+func TestLongJobKeepsItsLease(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	startJanitor(t, client)
+	start(t, client, &worker.Config{Lease: time.Second}, func(ctx context.Context, job *worker.Job[task]) error {
+		for extended := 0; extended < 2; {
+			var rounds int
+			err := client.Pool().QueryRow(ctx, "select floor(extract(epoch from lease_expires_at - started_at))::int from jobq.running where id = $1", job.ID()).Scan(&rounds)
+			if err != nil {
+				return err
+			}
+			extended = rounds - 1
+		}
+		return nil
+	})
+	job := awaitState(t, client, enqueue(t, client, 1, nil), jobq.Completed)
+	require.Zero(t, job.Attempts)
+	require.EqualValues(t, 1, job.LeaseToken)
+}
+
+// When a row is taken away, that job's context is cancelled with
+// ErrLeaseLost, nothing that it says is stored, and the others run on.
+func TestLostLease(t *testing.T) {
+	t.Parallel()
+	for name, take := range map[string]string{
+		"deleted":     "delete from jobq.running where id = $1",
+		"other token": "update jobq.running set lease_token = lease_token + 1 where id = $1",
+		"other owner": "update jobq.running set lease_owner = 'thief' where id = $1",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client := newClient(t)
+			begun, causes, proceed := make(chan int64, 2), make(chan error, 1), make(chan struct{})
+			w := start(t, client, &worker.Config{Lease: time.Second}, func(ctx context.Context, job *worker.Job[task]) error {
+				begun <- job.ID()
+				if job.Args.N == 2 {
+					<-proceed
+					return ctx.Err()
+				}
+				<-ctx.Done()
+				causes <- context.Cause(ctx)
+				return job.SaveCheckpoint(context.Background(), "stale")
+			})
+			stolen, kept := enqueue(t, client, 1, nil), enqueue(t, client, 2, nil)
+			receive(t, begun, "the first start")
+			receive(t, begun, "the second start")
+			exec(t, client.Pool(), take, stolen)
+			require.ErrorIs(t, receive(t, causes, "the cause"), worker.ErrLeaseLost)
+			close(proceed)
+			awaitState(t, client, kept, jobq.Completed)
+			require.NoError(t, w.drain())
+			require.EqualValues(t, 1, w.Counts().Completed)
+			require.Zero(t, w.Counts().Failed)
+			require.Empty(t, attempts(t, client, stolen))
+			var touched bool
+			require.NoError(t, client.Pool().QueryRow(context.Background(),
+				"select exists (select from jobq.job where id = $1 and (checkpoint is not null or finished_at is not null))", stolen).Scan(&touched))
+			require.False(t, touched)
+		})
+	}
+}
+
+// A worker that cannot reach the database stops its jobs before their leases
+// end by the database's clock.
+func TestFencesItself(t *testing.T) {
+	t.Parallel()
+	server := pgtest.StartProxy(t, pgtest.URL(t))
+	direct, err := jobq.NewClient(pgtest.Connect(t, server.DirectURL), nil)
+	require.NoError(t, err)
+	client, err := jobq.NewClient(pgtest.Connect(t, server.URL), nil)
+	require.NoError(t, err)
+	begun, stoppedAt := make(chan struct{}, 1), make(chan time.Time, 1)
+	w := start(t, client, &worker.Config{Lease: 2 * time.Second, DrainTimeout: -1}, func(ctx context.Context, _ *worker.Job[task]) error {
+		begun <- struct{}{}
+		<-ctx.Done()
+		var now time.Time
+		if err := direct.Pool().QueryRow(context.Background(), "select clock_timestamp()").Scan(&now); err != nil {
+			return err
+		}
+		stoppedAt <- now
+		return nil
+	})
+	id := enqueue(t, direct, 1, nil)
+	receive(t, begun, "the start")
+	server.Swallow()
+	stopped := receive(t, stoppedAt, "the stop")
+	job, err := direct.Get(context.Background(), id)
+	require.NoError(t, err)
+	require.Equal(t, jobq.Running, job.State)
+	require.Less(t, stopped.UTC(), *job.LeaseExpiresAt, "stopped after the lease had ended")
+	server.Close()
+	_ = w.drain() // it could not tell the database anything
+}
+
+// A result that comes after another worker has taken over is refused: also
+// when it is the same worker that claimed the job again.
+func TestLateCompletionIsRefused(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	tokens, proceed := make(chan int64, 2), map[int64]chan struct{}{1: make(chan struct{}), 2: make(chan struct{})}
+	w := start(t, client, &worker.Config{Lease: time.Hour}, func(_ context.Context, job *worker.Job[task]) error {
+		tokens <- job.LeaseToken()
+		<-proceed[job.LeaseToken()]
+		return job.SetResult(job.LeaseToken())
+	})
+	id := enqueue(t, client, 1, nil)
+	require.EqualValues(t, 1, receive(t, tokens, "the first run"))
+	reap(t, client, id)
+	require.EqualValues(t, 2, receive(t, tokens, "the second run"))
+	close(proceed[1]) // the first ends while the second runs
+	require.Eventually(t, func() bool { return w.Counts().Lost == 1 }, patience, time.Millisecond)
+	job, err := client.Get(context.Background(), id)
+	require.NoError(t, err)
+	require.Equal(t, jobq.Running, job.State)
+	close(proceed[2])
+	job = awaitState(t, client, id, jobq.Completed)
+	require.JSONEq(t, "2", string(job.Result))
+	require.Equal(t, 1, job.Attempts)
+	require.Equal(t, 1, job.Crashes)
+}
+
+// A worker outlives its database: what ended meanwhile is stored or run again,
+// and new jobs are heard of as before.
+func TestDatabaseGoesAway(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	server, err := postgres.Start(ctx, postgres.Config{Durable: true})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, server.Stop(ctx)) })
+	require.NoError(t, pgtest.Migrate(ctx, server.URL("postgres"), "jobq"))
+	client, err := jobq.NewClient(pgtest.Connect(t, server.URL("postgres")), nil)
+	require.NoError(t, err)
+	startJanitor(t, client)
+	begun, proceed := make(chan int, 10), make(chan struct{})
+	start(t, client, &worker.Config{Lease: 10 * time.Second, PollInterval: time.Hour}, func(_ context.Context, job *worker.Job[task]) error {
+		begun <- job.Args.N
+		if job.Args.N == 1 {
+			<-proceed
+		}
+		return nil
+	})
+	during := enqueue(t, client, 1, nil)
+	receive(t, begun, "the start")
+	require.NoError(t, server.Kill())
+	close(proceed) // it ends while there is no database
+	require.NoError(t, server.Relaunch(ctx))
+	awaitState(t, client, during, jobq.Completed)
+	require.Eventually(t, func() bool { // the listener is back
+		var listening bool
+		err := client.Pool().QueryRow(ctx, "select exists (select from pg_stat_activity where application_name = 'jobq-listen')").Scan(&listening)
+		return err == nil && listening
+	}, patience, 10*time.Millisecond)
+	awaitState(t, client, enqueue(t, client, 2, nil), jobq.Completed)
+}
+
+// A drain takes nothing new, gives back what has not begun, waits for what
+// has, and then stops it; no attempt is used up.
+func TestDrain(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	begun, causes := make(chan struct{}, 10), make(chan error, 1)
+	w := start(t, client, &worker.Config{Queues: map[string]int{"default": 1}, DrainTimeout: 50 * time.Millisecond},
+		func(ctx context.Context, _ *worker.Job[task]) error {
+			begun <- struct{}{}
+			<-ctx.Done()
+			causes <- context.Cause(ctx)
+			return ctx.Err()
+		})
+	ids := []int64{enqueue(t, client, 1, nil), enqueue(t, client, 2, nil)}
+	receive(t, begun, "the start")
+	require.NoError(t, w.drain())
+	require.ErrorIs(t, receive(t, causes, "the cause"), worker.ErrDrained)
+	for _, id := range ids {
+		job := awaitState(t, client, id, jobq.Available)
+		require.Zero(t, job.Attempts)
+		require.Zero(t, job.Crashes)
+	}
+	require.Equal(t, jobq.OutcomeReleased, attempts(t, client, ids[0])[0].Outcome)
+	workers, err := client.Workers(context.Background())
+	require.NoError(t, err)
+	require.Empty(t, workers)
+}
+
+// A handler that ignores its context does not keep Run for ever; its job is
+// given back, and what it reports afterwards is not stored.
+func TestStuckHandler(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	begun, proceed := make(chan struct{}, 1), make(chan struct{})
+	w := start(t, client, &worker.Config{DrainTimeout: -1}, func(context.Context, *worker.Job[task]) error {
+		begun <- struct{}{}
+		<-proceed
+		return nil
+	})
+	id := enqueue(t, client, 1, nil)
+	receive(t, begun, "the start")
+	require.ErrorContains(t, w.drain(), "handlers did not stop: 1")
+	awaitState(t, client, id, jobq.Available)
+	close(proceed)
+	require.Equal(t, jobq.Available, awaitState(t, client, id, jobq.Available).State)
+}
+
+// Workers that come and go under load burn no attempts and lose no job: each
+// is completed exactly once as far as the database is concerned.
+func TestDrainsUnderLoad(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	const jobs, rounds = 2000, 25
+	batch := make([]jobq.EnqueueParams, jobs)
+	for i := range batch {
+		batch[i].Args = task{i}
+	}
+	_, err := client.EnqueueMany(context.Background(), batch)
+	require.NoError(t, err)
+	var ran atomic.Int64
+	handler := func(context.Context, *worker.Job[task]) error { ran.Add(1); return nil }
+	for range rounds {
+		before := ran.Load()
+		w := start(t, client, nil, handler)
+		require.Eventually(t, func() bool { return ran.Load() > before || ran.Load() >= jobs }, patience, time.Millisecond)
+		require.NoError(t, w.drain())
+	}
+	start(t, client, nil, handler)
+	require.Eventually(t, func() bool { return completed(t, client) == jobs }, patience, 10*time.Millisecond)
+	require.EqualValues(t, jobs, ran.Load(), "a job ran twice")
+	var burnt int
+	require.NoError(t, client.Pool().QueryRow(context.Background(), "select coalesce(sum(attempts), 0) from jobq.job").Scan(&burnt))
+	require.Zero(t, burnt)
+}
+
+func completed(t *testing.T, client *jobq.Client) (count int) {
+	t.Helper()
+	require.NoError(t, client.Pool().QueryRow(context.Background(), "select count(*) from jobq.finished where state = 'completed'").Scan(&count))
+	return count
+}
+
+// A mix of everything, with several workers and two janitors: in the end each
+// job is in exactly one place, and has not had more attempts than it may.
+func TestEverythingAtOnce(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	client := newClient(t)
+	const jobs = 600
+	startJanitor(t, client)
+	startJanitor(t, client)
+	handler := func(ctx context.Context, job *worker.Job[task]) error {
+		switch job.Args.N % 7 {
+		case 0:
+			return fmt.Errorf("failure %d", job.Attempt())
+		case 1:
+			panic("panic")
+		case 2:
+			return worker.Snooze(time.Millisecond * time.Duration(job.LeaseToken()%2))
+		case 3: // loses its lease now and then
+			if job.LeaseToken() == 1 {
+				_, err := client.Pool().Exec(ctx, "update jobq.running set lease_expires_at = now() - interval '1 s' where id = $1", job.ID())
+				return errors.Join(err, job.SaveCheckpoint(ctx, 1))
+			}
+		}
+		return nil
+	}
+	for range 3 {
+		start(t, client, &worker.Config{PollInterval: 20 * time.Millisecond}, handler)
+	}
+	var ids []int64
+	for i := range jobs {
+		ids = append(ids, enqueue(t, client, i, &jobq.EnqueueOptions{MaxAttempts: 3, BackoffBase: time.Millisecond, BackoffMax: 5 * time.Millisecond}))
+	}
+	var group errgroup.Group
+	group.Go(func() error {
+		for i := 2; i < jobs; i += 7 { // the snoozing ones end only so
+			if _, err := client.Cancel(ctx, ids[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	require.NoError(t, group.Wait())
+	require.Eventually(t, func() bool {
+		var left int
+		err := client.Pool().QueryRow(ctx, "select (select count(*) from jobq.pending) + (select count(*) from jobq.running)").Scan(&left)
+		return err == nil && left == 0
+	}, 2*patience, 10*time.Millisecond)
+	var total, distinct, tooMany int
+	require.NoError(t, client.Pool().QueryRow(ctx, "select count(*), count(distinct id), count(*) filter (where attempts > max_attempts) from jobq.finished").
+		Scan(&total, &distinct, &tooMany))
+	require.Equal(t, jobs, total)
+	require.Equal(t, jobs, distinct)
+	require.Zero(t, tooMany)
+}

@@ -1,0 +1,475 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/pgtest"
+	"github.com/jobq-dev/jobq/worker"
+)
+
+func TestMain(m *testing.M) {
+	worker.MaybeRunShim()
+	pgtest.Main(m)
+}
+
+// patience bounds waits for what should come soon.
+const patience = 30 * time.Second
+
+// task is the kind of job that tests run; the handler decides what it means.
+type task struct {
+	N int `json:"n"`
+}
+
+func (task) Kind() string { return "task" }
+
+func newClient(t *testing.T) *jobq.Client {
+	t.Helper()
+	client, err := jobq.NewClient(pgtest.Pool(t), nil)
+	require.NoError(t, err)
+	return client
+}
+
+// running is a worker that runs in the background of a test.
+type running struct {
+	*worker.Worker
+	drain func() error // ends it and returns what Run returned; at most once
+}
+
+// start runs a worker with a handler for tasks until the test ends.
+func start(t *testing.T, client *jobq.Client, config *worker.Config, handler worker.Handler[task]) *running {
+	t.Helper()
+	if config == nil {
+		config = &worker.Config{}
+	}
+	config.Logger = slog.New(slog.DiscardHandler)
+	w, err := worker.New(client, config)
+	require.NoError(t, err)
+	if handler != nil {
+		require.NoError(t, worker.Handle(w, handler))
+	}
+	return run(t, w)
+}
+
+func run(t *testing.T, w *worker.Worker) *running {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx) }()
+	r := &running{Worker: w, drain: sync.OnceValue(func() error {
+		cancel()
+		return <-ended
+	})}
+	t.Cleanup(func() { _ = r.drain() })
+	return r
+}
+
+func enqueue(t *testing.T, client *jobq.Client, n int, options *jobq.EnqueueOptions) int64 {
+	t.Helper()
+	enqueued, err := client.Enqueue(context.Background(), task{n}, options)
+	require.NoError(t, err)
+	return enqueued.ID
+}
+
+// awaitState waits until the job is in the state, and returns it.
+func awaitState(t *testing.T, client *jobq.Client, id int64, state jobq.State) *jobq.Job {
+	t.Helper()
+	var job *jobq.Job
+	require.Eventually(t, func() bool {
+		var err error
+		job, err = client.Get(context.Background(), id)
+		return err == nil && job.State == state
+	}, patience, 2*time.Millisecond, "job %d does not become %s", id, state)
+	return job
+}
+
+func receive[T any](t *testing.T, from <-chan T, what string) T {
+	t.Helper()
+	select {
+	case value := <-from:
+		return value
+	case <-time.After(patience):
+		require.FailNow(t, "nothing came", what)
+		panic("unreachable")
+	}
+}
+
+func attempts(t *testing.T, client *jobq.Client, id int64) []jobq.Attempt {
+	t.Helper()
+	attempts, err := client.Attempts(context.Background(), id)
+	require.NoError(t, err)
+	return attempts
+}
+
+// Jobs that are there, and jobs that come while the worker is idle, run with
+// their args, and complete. The poll is far too slow to be the reason.
+func TestRunsJobs(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	first := enqueue(t, client, 1, nil)
+	seen := make(chan int, 10)
+	start(t, client, &worker.Config{PollInterval: time.Hour}, func(_ context.Context, job *worker.Job[task]) error {
+		seen <- job.Args.N
+		return job.SetResult(map[string]int{"n": job.Args.N})
+	})
+	require.Equal(t, 1, receive(t, seen, "the job that was there"))
+	second := enqueue(t, client, 2, nil)
+	require.Equal(t, 2, receive(t, seen, "the job that came"))
+	require.Equal(t, 1, len(awaitState(t, client, first, jobq.Completed).LeaseOwner[:1]))
+	job := awaitState(t, client, second, jobq.Completed)
+	require.JSONEq(t, `{"n":2}`, string(job.Result))
+	require.Zero(t, job.Attempts)
+	require.Empty(t, attempts(t, client, second))
+}
+
+// Without LISTEN, polling finds jobs.
+func TestPollOnly(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	start(t, client, &worker.Config{PollOnly: true, PollInterval: 10 * time.Millisecond}, func(context.Context, *worker.Job[task]) error { return nil })
+	awaitState(t, client, enqueue(t, client, 1, nil), jobq.Completed)
+}
+
+// A queue never runs more jobs at once than it has slots, several queues do
+// not share them, and a queue that the worker was not given is left alone.
+func TestSlots(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	var now, most [2]atomic.Int64
+	names := []string{"narrow", "wide"}
+	var ids []int64
+	for i := range 60 {
+		ids = append(ids, enqueue(t, client, i, &jobq.EnqueueOptions{Queue: names[i%2]}))
+	}
+	elsewhere := enqueue(t, client, 0, &jobq.EnqueueOptions{Queue: "elsewhere"})
+	start(t, client, &worker.Config{Queues: map[string]int{"narrow": 2, "wide": 5}}, func(_ context.Context, job *worker.Job[task]) error {
+		i := slices.Index(names, job.Queue())
+		count := now[i].Add(1)
+		defer now[i].Add(-1)
+		for {
+			seen := most[i].Load()
+			if count <= seen || most[i].CompareAndSwap(seen, count) {
+				break
+			}
+		}
+		time.Sleep(time.Millisecond) //nolint:forbidigo // the work
+		return nil
+	})
+	for _, id := range ids {
+		awaitState(t, client, id, jobq.Completed)
+	}
+	require.LessOrEqual(t, most[0].Load(), int64(2))
+	require.LessOrEqual(t, most[1].Load(), int64(5))
+	job, err := client.Get(context.Background(), elsewhere)
+	require.NoError(t, err)
+	require.Equal(t, jobq.Available, job.State)
+}
+
+// Jobs of kinds without a handler, and of paused queues, are not claimed.
+func TestNotClaimed(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	client := newClient(t)
+	unknown, err := client.Enqueue(ctx, jobq.RawArgs{Name: "unknown"}, nil)
+	require.NoError(t, err)
+	_, err = client.PauseQueue(ctx, "paused", "test", "")
+	require.NoError(t, err)
+	paused := enqueue(t, client, 1, &jobq.EnqueueOptions{Queue: "paused"})
+	start(t, client, &worker.Config{Queues: map[string]int{"default": 1, "paused": 1}, PollInterval: 5 * time.Millisecond},
+		func(context.Context, *worker.Job[task]) error { return nil })
+	awaitState(t, client, enqueue(t, client, 2, nil), jobq.Completed)
+	for _, id := range []int64{unknown.ID, paused} {
+		job, err := client.Get(ctx, id)
+		require.NoError(t, err)
+		require.Equal(t, jobq.Available, job.State)
+		require.Zero(t, job.LeaseToken, "it was claimed")
+	}
+	_, err = client.ResumeQueue(ctx, "paused")
+	require.NoError(t, err)
+	awaitState(t, client, paused, jobq.Completed)
+}
+
+// Lower priorities run first, and within one, the older job.
+func TestOrder(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	for i, priority := range []int16{5, 0, -5, 0, 5, -5} {
+		enqueue(t, client, i, &jobq.EnqueueOptions{Priority: priority})
+	}
+	order := make(chan int, 6)
+	start(t, client, &worker.Config{Queues: map[string]int{"default": 1}}, func(_ context.Context, job *worker.Job[task]) error {
+		order <- job.Args.N
+		return nil
+	})
+	var got []int
+	for range 6 {
+		got = append(got, receive(t, order, "the next job"))
+	}
+	require.Equal(t, []int{2, 5, 1, 3, 0, 4}, got)
+}
+
+// What a handler returns decides what becomes of the job.
+func TestOutcomes(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	errBroken := errors.New("broken")
+	outcomes := map[int]func(context.Context, *worker.Job[task]) error{
+		1: func(context.Context, *worker.Job[task]) error { return errBroken },
+		2: func(context.Context, *worker.Job[task]) error { return worker.Retry(time.Hour, errBroken) },
+		3: func(context.Context, *worker.Job[task]) error { return worker.Snooze(time.Hour) },
+		4: func(context.Context, *worker.Job[task]) error {
+			return fmt.Errorf("wrapped: %w", worker.Discard(errBroken))
+		},
+		5: func(context.Context, *worker.Job[task]) error { panic("aaah") },
+		6: func(ctx context.Context, _ *worker.Job[task]) error {
+			<-ctx.Done()
+			return context.Cause(ctx)
+		},
+		7: func(context.Context, *worker.Job[task]) error { return worker.Cancel("not needed") },
+		8: func(context.Context, *worker.Job[task]) error {
+			return errors.New("nul \x00, invalid \xff, " + strings.Repeat("long ", 1<<20))
+		},
+	}
+	options := func(n int) *jobq.EnqueueOptions {
+		switch n {
+		case 1, 5, 8:
+			return &jobq.EnqueueOptions{BackoffBase: time.Hour, BackoffMax: 24 * time.Hour}
+		case 6:
+			return &jobq.EnqueueOptions{Timeout: 20 * time.Millisecond, BackoffBase: time.Hour}
+		}
+		return nil
+	}
+	ids := make(map[int]int64)
+	for n := range outcomes {
+		ids[n] = enqueue(t, client, n, options(n))
+	}
+	start(t, client, nil, func(ctx context.Context, job *worker.Job[task]) error { return outcomes[job.Args.N](ctx, job) })
+
+	for n, want := range map[int]struct {
+		state    jobq.State
+		attempts int
+		outcome  jobq.Outcome
+		err      string
+	}{
+		1: {jobq.Scheduled, 1, jobq.OutcomeFailed, "broken"},
+		2: {jobq.Scheduled, 1, jobq.OutcomeFailed, "broken"},
+		3: {jobq.Scheduled, 0, jobq.OutcomeSnoozed, ""},
+		4: {jobq.Failed, 1, jobq.OutcomeFailed, "wrapped: broken"},
+		5: {jobq.Scheduled, 1, jobq.OutcomeFailed, "panic: aaah"},
+		6: {jobq.Scheduled, 1, jobq.OutcomeTimedOut, "job timed out"},
+		7: {jobq.Cancelled, 0, jobq.OutcomeCancelled, "not needed"},
+		8: {jobq.Scheduled, 1, jobq.OutcomeFailed, "nul \uFFFD, invalid \uFFFD"},
+	} {
+		job := awaitState(t, client, ids[n], want.state)
+		require.Equal(t, want.attempts, job.Attempts, n)
+		runs := attempts(t, client, ids[n])
+		require.Len(t, runs, 1, n)
+		require.Equal(t, want.outcome, runs[0].Outcome, n)
+		require.Contains(t, runs[0].Error, want.err, n)
+		require.LessOrEqual(t, len(runs[0].Error), 17<<10, n)
+		require.LessOrEqual(t, len(job.LastError), 4000, n)
+		if n == 2 || n == 3 {
+			require.Greater(t, time.Until(job.RunAt), 50*time.Minute, n)
+		}
+	}
+	require.Contains(t, attempts(t, client, ids[5])[0].Error, "worker_test.go", "the stack of the panic")
+}
+
+// A job whose attempts are used up has failed; until then it comes back, and
+// sees the error of the run before.
+func TestAttemptsRunOut(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	type sight struct {
+		attempt   int
+		lastError string
+		token     int64
+	}
+	seen := make(chan sight, 3)
+	start(t, client, nil, func(_ context.Context, job *worker.Job[task]) error {
+		seen <- sight{job.Attempt(), job.LastError(), job.LeaseToken()}
+		return worker.Retry(0, fmt.Errorf("failure %d", job.Attempt()))
+	})
+	id := enqueue(t, client, 1, &jobq.EnqueueOptions{MaxAttempts: 3})
+	job := awaitState(t, client, id, jobq.Failed)
+	require.Equal(t, 3, job.Attempts)
+	require.Equal(t, "failure 3", job.LastError)
+	require.Equal(t, []sight{{1, "", 1}, {2, "failure 1", 2}, {3, "failure 2", 3}}, []sight{<-seen, <-seen, <-seen})
+}
+
+// Progress shows while the job runs, and a checkpoint is what the next run
+// begins with.
+func TestProgressAndCheckpoint(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	proceed := make(chan struct{})
+	type place struct{ Line int }
+	start(t, client, nil, func(ctx context.Context, job *worker.Job[task]) error {
+		var at place
+		if found, err := job.Checkpoint(&at); err != nil || found {
+			return errors.Join(err, job.SetResult(at))
+		}
+		job.Progress(40, "reading", "line 7")
+		if err := job.SaveCheckpoint(ctx, place{7}); err != nil {
+			return err
+		}
+		<-proceed
+		return worker.Retry(0, errors.New("again"))
+	})
+	id := enqueue(t, client, 1, nil)
+	require.Eventually(t, func() bool {
+		job, err := client.Get(context.Background(), id)
+		return err == nil && job.Progress != nil && job.Progress.Percent == 40 && job.Progress.Stage == "reading" && job.Progress.Message == "line 7"
+	}, patience, 5*time.Millisecond)
+	close(proceed)
+	job := awaitState(t, client, id, jobq.Completed)
+	require.JSONEq(t, `{"Line":7}`, string(job.Result))
+}
+
+// Completing in the handler's own transaction stores both or neither.
+func TestCompleteTx(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	client := newClient(t)
+	_, err := client.Pool().Exec(ctx, "create table public.effect (n int)")
+	require.NoError(t, err)
+	start(t, client, nil, func(ctx context.Context, job *worker.Job[task]) error {
+		tx, err := client.Pool().Begin(ctx)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = tx.Rollback(ctx) }()
+		if _, err := tx.Exec(ctx, "insert into public.effect values ($1)", job.Args.N); err != nil {
+			return err
+		}
+		if err := job.CompleteTx(ctx, tx); err != nil {
+			return err
+		}
+		if job.Args.N == 2 {
+			return worker.Discard(errors.New("changed my mind"))
+		}
+		return tx.Commit(ctx)
+	})
+	committed, rolledBack := enqueue(t, client, 1, nil), enqueue(t, client, 2, nil)
+	awaitState(t, client, committed, jobq.Completed)
+	awaitState(t, client, rolledBack, jobq.Failed)
+	rows, err := client.Pool().Query(ctx, "select n from public.effect")
+	require.NoError(t, err)
+	effects, err := pgx.CollectRows(rows, pgx.RowTo[int])
+	require.NoError(t, err)
+	require.Equal(t, []int{1}, effects)
+}
+
+// Cancelling a running job ends it as cancelled, soon, whatever its lease is.
+func TestCancelRunning(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	begun := make(chan struct{}, 1)
+	start(t, client, &worker.Config{Lease: time.Hour}, func(ctx context.Context, _ *worker.Job[task]) error {
+		begun <- struct{}{}
+		<-ctx.Done()
+		return context.Cause(ctx)
+	})
+	id := enqueue(t, client, 1, nil)
+	receive(t, begun, "the start")
+	state, err := client.Cancel(context.Background(), id)
+	require.NoError(t, err)
+	require.Equal(t, jobq.Running, state)
+	job := awaitState(t, client, id, jobq.Cancelled)
+	require.Zero(t, job.Attempts)
+	require.Equal(t, jobq.OutcomeCancelled, attempts(t, client, id)[0].Outcome)
+}
+
+// A result that PostgreSQL cannot store fails its own job; those that ended in
+// the same moment are stored.
+func TestUnstorableResult(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	var gate sync.WaitGroup
+	gate.Add(3)
+	start(t, client, nil, func(_ context.Context, job *worker.Job[task]) error {
+		gate.Done()
+		gate.Wait() // so that they end together
+		switch job.Args.N {
+		case 1:
+			return job.SetResult("nul \x00")
+		case 2:
+			return job.SetResult(strings.Repeat("x", 2<<20))
+		}
+		return job.SetResult("fine")
+	})
+	options := &jobq.EnqueueOptions{MaxAttempts: 1}
+	ids := []int64{enqueue(t, client, 0, options), enqueue(t, client, 1, options), enqueue(t, client, 2, options)}
+	awaitState(t, client, ids[0], jobq.Completed)
+	require.Contains(t, awaitState(t, client, ids[1], jobq.Failed).LastError, "NUL")
+	require.Contains(t, awaitState(t, client, ids[2], jobq.Failed).LastError, "result must be at most 1 MiB")
+}
+
+// Middleware wraps each run, the first one outermost.
+func TestMiddleware(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	order := make(chan string, 10)
+	wrap := func(name string) worker.Middleware {
+		return func(ctx context.Context, run *worker.Run, next func(context.Context) error) error {
+			order <- name + " " + run.Kind()
+			defer func() { order <- name + " ends" }()
+			return next(ctx)
+		}
+	}
+	start(t, client, &worker.Config{Middleware: []worker.Middleware{wrap("outer"), wrap("inner")}},
+		func(context.Context, *worker.Job[task]) error { order <- "handler"; return nil })
+	enqueue(t, client, 1, nil)
+	for _, want := range []string{"outer task", "inner task", "handler", "inner ends", "outer ends"} {
+		require.Equal(t, want, receive(t, order, want))
+	}
+}
+
+// Args that do not fit the handler's type are a failed attempt.
+func TestUndecodableArgs(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	start(t, client, nil, func(context.Context, *worker.Job[task]) error { return nil })
+	enqueued, err := client.Enqueue(context.Background(), jobq.RawArgs{Name: "task", JSON: []byte(`{"n": "text"}`)}, &jobq.EnqueueOptions{MaxAttempts: 1})
+	require.NoError(t, err)
+	require.Contains(t, awaitState(t, client, enqueued.ID, jobq.Failed).LastError, "decode args")
+}
+
+// What cannot work is refused before anything runs.
+func TestRefusedConfigs(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	for want, config := range map[string]*worker.Config{
+		"slots":         {Queues: map[string]int{"default": 0}},
+		"queue name":    {Queues: map[string]int{"": 1}},
+		"poll interval": {PollInterval: time.Nanosecond},
+	} {
+		_, err := worker.New(client, config)
+		require.ErrorContains(t, err, want)
+	}
+	w, err := worker.New(client, nil)
+	require.NoError(t, err)
+	require.ErrorContains(t, w.Run(context.Background()), "no handlers")
+	handler := func(context.Context, *worker.Job[task]) error { return nil }
+	require.NoError(t, worker.Handle(w, handler))
+	require.ErrorContains(t, worker.Handle(w, handler), "has one already")
+
+	empty, err := jobq.NewClient(pgtest.Connect(t, pgtest.EmptyURL(t)), nil)
+	require.NoError(t, err)
+	w, err = worker.New(empty, &worker.Config{Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	require.NoError(t, worker.Handle(w, handler))
+	require.ErrorIs(t, w.Run(context.Background()), jobq.ErrNotMigrated)
+}
