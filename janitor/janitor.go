@@ -43,8 +43,11 @@ const (
 
 const (
 	promoteBatch = 1000
-	// followerRetry is how often a follower looks whether the leader is gone.
-	followerRetry = 5 * time.Second
+	// A follower looks whether the leader is gone every followerRetry, and more
+	// often when leases are short: half of the shortest one, which keeps the
+	// recovery within lease and scan when leader and worker die together.
+	followerRetry    = 5 * time.Second
+	followerRetryMin = 500 * time.Millisecond
 	// leaderPing is how long the leader's connection may be silent, and
 	// leaderTTL how long the server lets it: a stopped leader loses the lock.
 	leaderPing = 10 * time.Second
@@ -182,13 +185,14 @@ func (j *Janitor) awaitFreeLock(ctx context.Context, pool *pgxpool.Pool, healthy
 	class, object := j.schema.AdvisoryKey(db.LockJanitor)
 	for {
 		callCtx, cancel := context.WithTimeout(ctx, followerRetry)
-		free, err := j.schema.Queries(pool).JanitorLockTx(callCtx, class, object)
+		lock, err := j.schema.Queries(pool).JanitorLockTx(callCtx, class, object)
 		cancel()
-		if err != nil || free {
+		if err != nil || lock.Locked {
 			return err
 		}
 		healthy()
-		if err := sleep(ctx, followerRetry); err != nil {
+		shortest := time.Duration(lock.ShortestLeaseMs) * time.Millisecond
+		if err := sleep(ctx, min(followerRetry, max(shortest/2, followerRetryMin))); err != nil {
 			return err
 		}
 	}
@@ -235,8 +239,8 @@ func (j *Janitor) takeTurns(ctx context.Context, healthy func()) error {
 			}
 			queries := j.schema.Queries(tx)
 			class, object := j.schema.AdvisoryKey(db.LockJanitor)
-			locked, err := queries.JanitorLockTx(ctx, class, object)
-			if err != nil || !locked {
+			lock, err := queries.JanitorLockTx(ctx, class, object)
+			if err != nil || !lock.Locked {
 				return err // not locked: another is at it
 			}
 			return work(queries)

@@ -26,20 +26,20 @@ const patience = 30 * time.Second
 
 // logBuffer is a log that tests read while it is written.
 type logBuffer struct {
-	mu sync.Mutex
-	bytes.Buffer
+	mu      sync.Mutex
+	content bytes.Buffer
 }
 
 func (l *logBuffer) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.Buffer.Write(p)
+	return l.content.Write(p)
 }
 
 func (l *logBuffer) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.Buffer.String()
+	return l.content.String()
 }
 
 // fixture is a database and what tests do with it.

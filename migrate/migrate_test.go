@@ -15,7 +15,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	migrate.SetFreshPool(func(t *testing.T) *pgxpool.Pool { return pgtest.Connect(t, pgtest.EmptyURL(t)) })
+	migrate.SetFreshPool(func(t *testing.T) *pgxpool.Pool {
+		t.Helper()
+		return pgtest.Connect(t, pgtest.EmptyURL(t))
+	})
 	pgtest.Main(m)
 }
 

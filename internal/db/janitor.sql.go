@@ -23,13 +23,21 @@ func (q *Queries) JanitorLock(ctx context.Context, class int32, object int32) (b
 }
 
 const JanitorLockTx = `-- name: JanitorLockTx :one
-select (not pg_is_in_recovery() and pg_try_advisory_xact_lock($1::integer, $2::integer))::boolean as locked
+select (not pg_is_in_recovery() and pg_try_advisory_xact_lock($1::integer, $2::integer))::boolean as locked,
+    coalesce((select extract(epoch from min(q.lease)) * 1000 from jobq.queue q), 60000)::bigint as shortest_lease_ms
 `
 
+type JanitorLockTxRow struct {
+	Locked          bool
+	ShortestLeaseMs int64
+}
+
 // JanitorLockTx takes the janitor's lock until the transaction ends, likewise.
-func (q *Queries) JanitorLockTx(ctx context.Context, class int32, object int32) (bool, error) {
+// It also tells the shortest lease of all queues: a job of a dead worker must
+// not wait for much longer than that, not even when the leader died with it.
+func (q *Queries) JanitorLockTx(ctx context.Context, class int32, object int32) (JanitorLockTxRow, error) {
 	row := q.db.QueryRow(ctx, JanitorLockTx, class, object)
-	var locked bool
-	err := row.Scan(&locked)
-	return locked, err
+	var i JanitorLockTxRow
+	err := row.Scan(&i.Locked, &i.ShortestLeaseMs)
+	return i, err
 }

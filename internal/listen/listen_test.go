@@ -2,9 +2,7 @@ package listen_test
 
 import (
 	"context"
-	"io"
 	"log/slog"
-	"net"
 	"sync"
 	"testing"
 	"time"
@@ -91,13 +89,15 @@ func TestHearsAndReconnects(t *testing.T) {
 // A connection that has gone silent, both ends open, is noticed by the ping.
 func TestNoticesABlackHole(t *testing.T) {
 	t.Parallel()
-	pool := pgtest.Connect(t, pgtest.EmptyURL(t))
-	proxy := startProxy(t, pool.Config().ConnConfig)
-	h := startListener(t, proxy.config, func(c *listen.Config) { c.PingEvery = 50 * time.Millisecond })
+	proxy := pgtest.StartProxy(t, pgtest.EmptyURL(t))
+	pool := pgtest.Connect(t, proxy.DirectURL)
+	config, err := pgx.ParseConfig(proxy.URL)
+	require.NoError(t, err)
+	h := startListener(t, config, func(c *listen.Config) { c.PingEvery = 50 * time.Millisecond })
 	receive(t, h.connects, "the first connect")
-	proxy.swallow(true)
-	proxy.awaitSwallowed(t)
-	proxy.swallow(false) // for new connections
+	proxy.Swallow()
+	receive(t, proxy.Swallowed(), "the black hole")
+	proxy.Heal() // for new connections
 	receive(t, h.connects, "the connect after the black hole")
 	notify(t, pool, "after")
 	require.Equal(t, "after", receive(t, h.payloads, "the notification"))
@@ -126,84 +126,4 @@ func TestRefusedConfigs(t *testing.T) {
 		Channels: []string{string(make([]byte, 64))},
 	})
 	require.ErrorContains(t, err, "63 bytes")
-}
-
-// proxy passes bytes between a TCP port and the server, or swallows them.
-type proxy struct {
-	config *pgx.ConnConfig // leads through the proxy
-
-	mu        sync.Mutex
-	swallows  bool
-	swallowed chan struct{}
-}
-
-func startProxy(t *testing.T, server *pgx.ConnConfig) *proxy {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	p := &proxy{config: server.Copy(), swallowed: make(chan struct{}, 1)}
-	p.config.Host, p.config.Port = "127.0.0.1", uint16(listener.Addr().(*net.TCPAddr).Port)
-	p.config.Fallbacks = nil
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() {
-		for {
-			client, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			backend, err := server.DialFunc(ctx, "unix", server.Host+"/.s.PGSQL.5432")
-			if err != nil {
-				_ = client.Close()
-				continue
-			}
-			context.AfterFunc(ctx, func() { _, _ = client.Close(), backend.Close() })
-			running.Go(func() { p.pipe(client, backend) })
-			running.Go(func() { p.pipe(backend, client) })
-		}
-	})
-	t.Cleanup(func() {
-		cancel()
-		_ = listener.Close()
-		running.Wait()
-	})
-	return p
-}
-
-func (p *proxy) swallow(on bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.swallows = on
-}
-
-// pipe passes bytes on. A pipe that has once swallowed some goes on to
-// swallow: the stream is broken.
-func (p *proxy) pipe(from, to net.Conn) {
-	defer func() { _ = to.Close() }()
-	buffer := make([]byte, 4096)
-	hole := false
-	for {
-		count, err := from.Read(buffer)
-		if err != nil {
-			return
-		}
-		p.mu.Lock()
-		hole = hole || p.swallows
-		p.mu.Unlock()
-		if hole {
-			select {
-			case p.swallowed <- struct{}{}:
-			default:
-			}
-			continue
-		}
-		if _, err := to.Write(buffer[:count]); err != nil && err != io.EOF {
-			return
-		}
-	}
-}
-
-func (p *proxy) awaitSwallowed(t *testing.T) {
-	t.Helper()
-	receive(t, p.swallowed, "the black hole")
 }

@@ -60,11 +60,11 @@ func Main(m *testing.M) {
 
 // Server is the server of this test process, shared by all its tests: do not
 // stop it. A test that breaks its server starts one of its own.
-func Server(t testing.TB) *postgres.Server {
-	t.Helper()
+func Server(tb testing.TB) *postgres.Server {
+	tb.Helper()
 	server, err := start()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return server
 }
@@ -102,41 +102,41 @@ func Migrate(ctx context.Context, url, schema string) error {
 }
 
 // EmptyURL is a new database without any tables, for this test.
-func EmptyURL(t testing.TB) string {
-	t.Helper()
-	return newDatabase(t, "template1")
+func EmptyURL(tb testing.TB) string {
+	tb.Helper()
+	return newDatabase(tb, "template1")
 }
 
 // URL is a new database with jobq's tables in the schema jobq, for this test.
-func URL(t testing.TB) string {
-	t.Helper()
-	return newDatabase(t, template)
+func URL(tb testing.TB) string {
+	tb.Helper()
+	return newDatabase(tb, template)
 }
 
 // Pool is a pool on a new database as URL makes it, closed with the test.
-func Pool(t testing.TB) *pgxpool.Pool {
-	t.Helper()
-	return Connect(t, URL(t))
+func Pool(tb testing.TB) *pgxpool.Pool {
+	tb.Helper()
+	return Connect(tb, URL(tb))
 }
 
 // Connect is a pool on a database, closed with the test.
-func Connect(t testing.TB, url string) *pgxpool.Pool {
-	t.Helper()
+func Connect(tb testing.TB, url string) *pgxpool.Pool {
+	tb.Helper()
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	return ConnectConfig(t, config)
+	return ConnectConfig(tb, config)
 }
 
 // ConnectConfig is a pool as configured, closed with the test.
-func ConnectConfig(t testing.TB, config *pgxpool.Config) *pgxpool.Pool {
-	t.Helper()
+func ConnectConfig(tb testing.TB, config *pgxpool.Config) *pgxpool.Pool {
+	tb.Helper()
 	pool, err := pgxpool.NewWithConfig(context.Background(), config)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(pool.Close)
+	tb.Cleanup(pool.Close)
 	return pool
 }
 
@@ -166,23 +166,23 @@ func ExamplePool() (*pgxpool.Pool, func()) {
 
 // newDatabase copies a database, and afterwards sees to it that the test has
 // left nothing behind in it before it drops it.
-func newDatabase(t testing.TB, from string) string {
-	t.Helper()
-	server := Server(t)
+func newDatabase(tb testing.TB, from string) string {
+	tb.Helper()
+	server := Server(tb)
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	name, err := copyDatabase(ctx, server, from)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), timeout)
 		defer cancel()
-		if err := checkLeftovers(ctx, server, name); err != nil && !t.Failed() {
-			t.Error(err)
+		if err := checkLeftovers(ctx, server, name); err != nil && !tb.Failed() {
+			tb.Error(err)
 		}
 		if err := execute(ctx, server, "drop database "+name+" with (force)"); err != nil {
-			t.Error(err)
+			tb.Error(err)
 		}
 	})
 	return server.URL(name)

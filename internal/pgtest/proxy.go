@@ -24,19 +24,20 @@ type Proxy struct {
 	mu sync.Mutex
 	// guarded by mu
 	swallows bool
+	refuses  bool
 	noticed  chan struct{}
 }
 
 // StartProxy starts a proxy for the database, until the test ends.
-func StartProxy(t testing.TB, databaseURL string) *Proxy {
-	t.Helper()
+func StartProxy(tb testing.TB, databaseURL string) *Proxy {
+	tb.Helper()
 	server, err := pgx.ParseConfig(databaseURL)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &Proxy{
@@ -48,7 +49,7 @@ func StartProxy(t testing.TB, databaseURL string) *Proxy {
 		},
 	}
 	p.running.Go(func() { p.accept(ctx, listener, server) })
-	t.Cleanup(p.Close)
+	tb.Cleanup(p.Close)
 	return p
 }
 
@@ -62,6 +63,10 @@ func (p *Proxy) accept(ctx context.Context, listener net.Listener, server *pgx.C
 		backend, err := (&net.Dialer{}).DialContext(ctx, network, address)
 		if err != nil {
 			_ = client.Close()
+			continue
+		}
+		if p.isRefusing() {
+			_, _ = client.Close(), backend.Close()
 			continue
 		}
 		context.AfterFunc(ctx, func() { _, _ = client.Close(), backend.Close() })
@@ -108,6 +113,19 @@ func (p *Proxy) setSwallow(on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.swallows = on
+}
+
+// Refuse makes the proxy close new connections at once, or not any more.
+func (p *Proxy) Refuse(on bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refuses = on
+}
+
+func (p *Proxy) isRefusing() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.refuses
 }
 
 // Swallowed tells once something has been swallowed.

