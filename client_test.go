@@ -165,7 +165,7 @@ func TestInvalidInput(t *testing.T) {
 		"invalid UTF-8":      {raw("k", "\"\xff\"", nil), "UTF-8"},
 		"args not JSON":      {raw("k", `{"a"`, nil), "args of job 0"},
 		"args too large":     {raw("k", string(text(mebibyte)), nil), "args must be at most"},
-		"args too deep":      {raw("k", strings.Repeat("[", 20000)+strings.Repeat("]", 20000), nil), "deep"},
+		"args too deep":      {raw("k", strings.Repeat("[", 20000)+strings.Repeat("]", 20000), nil), "depth"},
 		"number too large":   {raw("k", `1e400000`, nil), "out of range"},
 		"negative attempts":  {raw("k", `{}`, &jobq.EnqueueOptions{MaxAttempts: -1}), "max_attempts must be 1 to 32767"},
 		"too many attempts":  {raw("k", `{}`, &jobq.EnqueueOptions{MaxAttempts: 32768}), "max_attempts must be 1 to 32767"},

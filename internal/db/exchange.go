@@ -8,13 +8,13 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// hotSettings keep the plans of the hot statements what they are meant to be:
+// HotSettings keep the plans of the hot statements what they are meant to be:
 // index lookups in nested loops, made once per connection. Left alone, the
 // planner trusts statistics, and statistics of a queue table are wrong most
 // of the time: a plan made while the table was empty reads the whole table
 // once it is full. The settings end with the batch's own transaction, so they
 // cannot leak to others behind a pooler.
-const hotSettings = `select set_config('plan_cache_mode', 'force_generic_plan', true),
+const HotSettings = `select set_config('plan_cache_mode', 'force_generic_plan', true),
   set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
   set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true),
   set_config('enable_sort', 'off', true), set_config('jit', 'off', true)`
@@ -65,7 +65,7 @@ type Exchanged struct {
 func (s *Schema) Exchange(ctx context.Context, conn Batcher, exchange Exchange) (Exchanged, error) {
 	var answer Exchanged
 	batch := &pgx.Batch{}
-	batch.Queue(hotSettings)
+	batch.Queue(HotSettings)
 	if len(exchange.Completions) > 0 {
 		s.queueCompletions(batch, exchange, &answer)
 	}
@@ -155,7 +155,7 @@ func scanClaimed(rows pgx.Rows, expected int) ([]JobClaimRow, error) {
 func (s *Schema) ExtendLeases(ctx context.Context, conn Batcher, params LeaseExtendParams) ([]LeaseExtendRow, error) {
 	var answers []LeaseExtendRow
 	batch := &pgx.Batch{}
-	batch.Queue(hotSettings)
+	batch.Queue(HotSettings)
 	batch.Queue(s.SQL(LeaseExtend), params.Owner, params.Ids, params.Tokens, params.Leases).Query(func(rows pgx.Rows) (err error) {
 		answers, err = pgx.CollectRows(rows, pgx.RowToStructByPos[LeaseExtendRow])
 		return err

@@ -1,0 +1,323 @@
+package db_test
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/pgtest"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// queue is a database and the statements that a worker uses on it.
+type queue struct {
+	*testing.T
+	schema  *db.Schema
+	queries *db.Queries
+	pool    *pgxpool.Pool
+}
+
+func setUp(t *testing.T) *queue {
+	t.Helper()
+	schema, err := db.NewSchema("")
+	require.NoError(t, err)
+	pool := pgtest.Pool(t)
+	return &queue{T: t, schema: schema, queries: schema.Queries(pool), pool: pool}
+}
+
+func (q *queue) exec(sql string, args ...any) {
+	q.Helper()
+	_, err := q.pool.Exec(context.Background(), sql, args...)
+	require.NoError(q, err)
+}
+
+func (q *queue) number(sql string, args ...any) (number int) {
+	q.Helper()
+	require.NoError(q, q.pool.QueryRow(context.Background(), sql, args...).Scan(&number))
+	return number
+}
+
+func (q *queue) exchange(exchange db.Exchange) db.Exchanged {
+	q.Helper()
+	answer, err := q.schema.Exchange(context.Background(), q.pool, exchange)
+	require.NoError(q, err)
+	return answer
+}
+
+// claim takes up to count jobs of kind k for the owner.
+func (q *queue) claim(owner string, count int32) []db.JobClaimRow {
+	q.Helper()
+	return q.exchange(db.Exchange{Owner: owner, Claim: &db.JobClaimParams{
+		Lease: db.Interval(time.Hour), Owner: owner, Queue: "default", Kinds: []string{"k"}, JobCount: count,
+	}}).Claimed
+}
+
+func (q *queue) reap() {
+	q.Helper()
+	q.exec("update jobq.running set lease_expires_at = now() - interval '1 s'")
+	_, err := q.queries.LeaseReap(context.Background(), 1000)
+	require.NoError(q, err)
+}
+
+// write is one of the writes that a worker may do under a lease. It says
+// whether the database accepted it.
+type write func(q *queue, id, token int64, owner string) bool
+
+func ending(outcome string) write {
+	return func(q *queue, id, token int64, owner string) bool {
+		return len(q.exchange(db.Exchange{Owner: owner, Endings: []db.Ending{{ID: id, Token: token, Outcome: outcome, Error: "e", Started: true}}}).Ended) == 1
+	}
+}
+
+var writes = map[string]write{
+	"complete": func(q *queue, id, token int64, owner string) bool {
+		return len(q.exchange(db.Exchange{Owner: owner, Completions: []db.Completion{{ID: id, Token: token, Output: "o"}}}).Completed) == 1
+	},
+	"fail": ending("failed"), "time out": ending("timed_out"), "cancel": ending("cancelled"),
+	"release": ending("released"), "snooze": ending("snoozed"),
+	"extend": func(q *queue, id, token int64, owner string) bool {
+		answers, err := q.schema.ExtendLeases(context.Background(), q.pool, db.LeaseExtendParams{
+			Ids: []int64{id}, Tokens: []int64{token}, Leases: []pgtype.Interval{db.Interval(time.Hour)}, Owner: owner,
+		})
+		require.NoError(q, err)
+		require.Len(q, answers, 1)
+		return answers[0].Answer == "ok"
+	},
+	"progress": func(q *queue, id, token int64, owner string) bool {
+		percent := float32(50)
+		count, err := q.queries.JobProgress(context.Background(), db.JobProgressParams{Percent: &percent, ID: id, Token: token, Owner: owner})
+		require.NoError(q, err)
+		return count == 1
+	},
+	"checkpoint": func(q *queue, id, token int64, owner string) bool {
+		count, err := q.queries.JobCheckpoint(context.Background(), db.JobCheckpointParams{Checkpoint: json.RawMessage(`1`), ID: id, Token: token, Owner: owner})
+		require.NoError(q, err)
+		return count == 1
+	},
+}
+
+// Every write is refused, and leaves no trace, when the token or the owner is
+// not the lease's: above all while the job runs again, also when the same
+// worker has claimed it again. With both right it is accepted.
+func TestFence(t *testing.T) {
+	t.Parallel()
+	for name, write := range writes {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			q := setUp(t)
+			q.exec("select jobq.enqueue('k')")
+			first := q.claim("a", 1)[0]
+			q.reap()
+			second := q.claim("a", 1)[0]
+			require.Equal(t, first.LeaseToken+1, second.LeaseToken)
+			snapshot := func() (rows string) {
+				require.NoError(t, q.pool.QueryRow(context.Background(), `select concat((select json_agg(r) from jobq.running r), (select json_agg(f) from jobq.finished f),
+					(select json_agg(p) from jobq.pending p), (select json_agg(a) from jobq.attempt a))`).Scan(&rows))
+				return rows
+			}
+			before := snapshot()
+			for _, stale := range []struct {
+				token int64
+				owner string
+			}{{first.LeaseToken, "a"}, {second.LeaseToken, "b"}, {second.LeaseToken + 1, "a"}} {
+				require.False(t, write(q, first.ID, stale.token, stale.owner), "token %d of %s was accepted", stale.token, stale.owner)
+				require.Equal(t, before, snapshot())
+			}
+			require.True(t, write(q, second.ID, second.LeaseToken, "a"))
+			require.NotEqual(t, before, snapshot())
+		})
+	}
+}
+
+// A completion with the current token counts though the lease has expired, as
+// long as nobody has reaped it.
+func TestCompletionAfterExpiry(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	q.exec("select jobq.enqueue('k')")
+	job := q.claim("a", 1)[0]
+	q.exec("update jobq.running set lease_expires_at = now() - interval '1 hour'")
+	require.True(t, writes["complete"](q, job.ID, job.LeaseToken, "a"))
+}
+
+// A claim returns at most as many as asked for, in the order of priority and
+// position, only of the kinds and the queue, and nothing of a paused queue.
+func TestClaim(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	q.exec("select jobq.enqueue('k', priority => i % 3) from generate_series(1, 30) i")
+	q.exec("select jobq.enqueue('other', priority => -1), jobq.enqueue('k', queue => 'elsewhere', priority => -1), jobq.enqueue('k', run_at => now() + interval '1 hour')")
+	var ids []int64
+	for _, job := range q.claim("a", 15) {
+		ids = append(ids, job.ID)
+	}
+	require.Len(t, ids, 15)
+	require.Equal(t, 10, q.number("select count(*) from jobq.running where priority = 0"))
+	require.Equal(t, 5, q.number("select count(*) from jobq.running where priority = 1 and id <= 13"))
+	q.exec("insert into jobq.queue (name, paused_at) values ('default', now())")
+	require.Empty(t, q.claim("a", 15))
+	q.exec("update jobq.queue set paused_at = null")
+	require.Len(t, q.claim("a", 100), 15)
+}
+
+// A row that is edited while a claim waits for nobody is skipped while it is
+// locked, and claimed afterwards, once.
+func TestEditedRowIsClaimedLater(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	q := setUp(t)
+	q.exec("select jobq.enqueue('k'), jobq.enqueue('k')")
+	tx, err := q.pool.Begin(ctx)
+	require.NoError(t, err)
+	_, err = tx.Exec(ctx, "update jobq.pending set priority = 1 where id = 1")
+	require.NoError(t, err)
+	require.Len(t, q.claim("a", 10), 1)
+	require.NoError(t, tx.Commit(ctx))
+	jobs := q.claim("a", 10)
+	require.Len(t, jobs, 1)
+	require.EqualValues(t, 1, jobs[0].ID)
+	require.EqualValues(t, 1, jobs[0].Priority)
+}
+
+// A new claim shows nothing of the run before: no progress, no wish to cancel.
+func TestClaimStartsClean(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	q.exec("select jobq.enqueue('k', max_attempts => 5)")
+	job := q.claim("a", 1)[0]
+	require.True(t, writes["progress"](q, job.ID, job.LeaseToken, "a"))
+	require.True(t, writes["checkpoint"](q, job.ID, job.LeaseToken, "a"))
+	q.reap()
+	again := q.claim("b", 1)[0]
+	require.JSONEq(t, "1", string(again.Checkpoint))
+	require.EqualValues(t, 1, again.Attempts)
+	require.EqualValues(t, 1, again.Crashes)
+	require.Equal(t, 1, q.number("select count(*) from jobq.running where progressed_at is null and progress_percent is null and cancel_requested_at is null and lease_owner = 'b'"))
+}
+
+// A released job is at its old place in the line, a failed one at its end.
+func TestPlaceInLine(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	q.exec("select jobq.enqueue('k') from generate_series(1, 3)")
+	jobs := q.claim("a", 2)
+	require.Len(t, jobs, 2)
+	q.exchange(db.Exchange{Owner: "a", Endings: []db.Ending{
+		{ID: 1, Token: 1, Outcome: "failed", Error: "e", Delay: db.DelayOf(0), Started: true},
+		{ID: 2, Token: 1, Outcome: "released"},
+	}})
+	var order []int64
+	for range 3 {
+		order = append(order, q.claim("a", 1)[0].ID)
+	}
+	require.Equal(t, []int64{2, 3, 1}, order)
+	require.Equal(t, 1, q.number("select count(*) from jobq.attempt"), "what was released before it began leaves no record")
+}
+
+// An extension answers for a lease whose row somebody has locked without
+// waiting, and tells of a wish to cancel.
+func TestExtensionAnswers(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	q := setUp(t)
+	q.exec("select jobq.enqueue('k') from generate_series(1, 4)")
+	q.claim("a", 4)
+	q.exec("select jobq.cancel(2)")
+	q.exec("delete from jobq.running where id = 3")
+	tx, err := q.pool.Begin(ctx)
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(ctx) }()
+	_, err = tx.Exec(ctx, "select from jobq.running where id = 4 for update")
+	require.NoError(t, err)
+	lease := db.Interval(time.Hour)
+	answers, err := q.schema.ExtendLeases(ctx, q.pool, db.LeaseExtendParams{
+		Owner: "a", Ids: []int64{1, 2, 3, 4}, Tokens: []int64{1, 1, 1, 1}, Leases: []pgtype.Interval{lease, lease, lease, lease},
+	})
+	require.NoError(t, err)
+	got := make(map[int64]string)
+	for _, answer := range answers {
+		got[answer.ID] = answer.Answer
+	}
+	require.Equal(t, map[int64]string{1: "ok", 2: "cancel", 3: "lost", 4: "busy"}, got)
+}
+
+// Finishing, extending, cancelling and reaping the same rows at once ends in
+// no deadlock, and with each job in one place.
+func TestNoDeadlocks(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	q := setUp(t)
+	for round := range 30 {
+		q.exec("select jobq.enqueue('k') from generate_series(1, 40)")
+		jobs := q.claim("a", 40)
+		var ids, tokens []int64
+		var leases []pgtype.Interval
+		completions := make([]db.Completion, 0, len(jobs))
+		seen := make(map[int64]bool)
+		for _, job := range jobs {
+			require.False(t, seen[job.ID])
+			seen[job.ID] = true
+		}
+		for id := range seen {
+			ids, tokens, leases = append(ids, id), append(tokens, jobs[0].LeaseToken), append(leases, db.Interval(time.Hour))
+		}
+		slices.SortFunc(jobs, func(a, b db.JobClaimRow) int { return cmp.Compare(a.ID, b.ID) })
+		for _, job := range jobs {
+			completions = append(completions, db.Completion{ID: job.ID, Token: job.LeaseToken})
+		}
+		if round%2 == 0 {
+			q.exec("update jobq.running set lease_expires_at = now() - interval '1 s' where id % 3 = 0")
+		}
+		failures := make(chan error, 4)
+		go func() {
+			_, err := q.schema.Exchange(ctx, q.pool, db.Exchange{Owner: "a", Completions: completions})
+			failures <- err
+		}()
+		go func() {
+			_, err := q.schema.ExtendLeases(ctx, q.pool, db.LeaseExtendParams{Owner: "a", Ids: ids, Tokens: tokens, Leases: leases})
+			failures <- err
+		}()
+		go func() {
+			_, err := q.queries.LeaseReap(ctx, 100)
+			failures <- err
+		}()
+		go func() {
+			_, err := q.pool.Exec(ctx, "select jobq.cancel(id) from unnest($1::bigint[]) id order by id", ids)
+			failures <- err
+		}()
+		for range 4 {
+			require.NoError(t, <-failures)
+		}
+		q.reap()
+		q.exec("select jobq.cancel(id) from jobq.pending")
+	}
+	require.Equal(t, 30*40, q.number("select count(distinct id) from jobq.finished"))
+	require.Equal(t, 30*40, q.number("select count(*) from jobq.finished"))
+	require.Zero(t, q.number("select count(*) from jobq.running")+q.number("select count(*) from jobq.pending"))
+}
+
+// Channels are called the same in Go and in SQL, in any schema.
+func TestChannel(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	for _, name := range []string{"jobq", "Other-Schema", "s_" + fmt.Sprintf("%060d", 7)} {
+		pool := pgtest.Connect(t, pgtest.EmptyURL(t))
+		require.NoError(t, pgtest.Migrate(ctx, pool.Config().ConnString(), name))
+		for _, topic := range []string{db.TopicWork, db.TopicDue, db.TopicCancel} {
+			var channel string
+			require.NoError(t, pool.QueryRow(ctx, db.Render("select jobq.channel($1)", name), topic).Scan(&channel))
+			require.Equal(t, channel, db.Channel(name, topic))
+			require.Less(t, len(channel), 64)
+		}
+	}
+}
