@@ -91,7 +91,7 @@ func TestLargeArgs(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	client := newClient(t)
-	large := greeting{longText(5000)}
+	large := greeting{longText(1500)}
 	enqueued, err := client.Enqueue(ctx, large, nil)
 	require.NoError(t, err)
 	payloads := func() (count int) {

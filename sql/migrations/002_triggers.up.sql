@@ -53,7 +53,7 @@ begin
         constraint = 'unique_key_pkey', table = 'unique_key';
     end if;
   end if;
-  if pg_column_size(new.args) > 2000 then
+  if pg_column_size(new.args) > 1000 then
     insert into jobq.payload (job_id, args) values (new.id, new.args);
     new.args := null;
     new.args_apart := true;
@@ -62,7 +62,7 @@ begin
 end $$;
 
 create trigger pending_before_insert before insert on jobq.pending
-  for each row when (new.run_at > now() or new.unique_key is not null or pg_column_size(new.args) > 2000)
+  for each row when (new.run_at > now() or new.unique_key is not null or pg_column_size(new.args) > 1000)
   execute function jobq.pending_before_insert();
 
 -- Wakes workers of the queues that have new available jobs, and the janitor

@@ -1,0 +1,40 @@
+// Package examples runs the examples as a reader would.
+package examples
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq/internal/pgtest"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// Each example runs to its end and says what it should.
+func TestExamples(t *testing.T) {
+	t.Parallel()
+	binaries := t.TempDir()
+	build := exec.Command("go", "build", "-o", binaries, "../cmd/jobq")
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, string(out))
+	for name, want := range map[string][]string{
+		"sql":           {"9   completed  default  greet"},
+		"gotransaction": {"charged 20 orders, each once"},
+		"python":        {`"be": 2`, "attempt 2 goes on at word 3", "something broke", "exit code 65: args have no text"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			command := exec.Command(filepath.Join(name, "run.sh"))
+			command.Env = append(os.Environ(), "DATABASE_URL="+pgtest.URL(t), "PATH="+binaries+":"+os.Getenv("PATH"))
+			out, err := command.CombinedOutput()
+			require.NoError(t, err, string(out))
+			for _, text := range want {
+				require.Contains(t, string(out), text)
+			}
+		})
+	}
+}

@@ -1,0 +1,238 @@
+package db_test
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq/internal/db"
+)
+
+var hour = pgtype.Interval{Microseconds: time.Hour.Microseconds(), Valid: true}
+
+// sorted orders claimed jobs by id, as an exchange wants them.
+func sorted(jobs []db.JobClaimRow) []db.JobClaimRow {
+	slices.SortFunc(jobs, func(a, b db.JobClaimRow) int { return int(a.ID - b.ID) })
+	return jobs
+}
+
+// end ends job 1 under its current lease and returns where it went.
+func (q *queue) end(ending db.Ending) string {
+	q.Helper()
+	ending.ID, ending.Started = 1, true
+	ending.Token = int64(q.number("select lease_token from jobq.running where id = 1"))
+	ended := q.exchange(db.Exchange{Owner: "a", Endings: []db.Ending{ending}}).Ended
+	require.Len(q, ended, 1)
+	return ended[0].State
+}
+
+// What becomes of a job whose run did not simply succeed: the state, whether
+// the run counts, whether the error is kept, and what the charts say.
+func TestEndings(t *testing.T) {
+	t.Parallel()
+	backoff, now, later := db.Delay{}, db.DelayOf(0), db.DelayOf(time.Hour)
+	const free, last = 25, 1 // max_attempts
+	for name, test := range map[string]struct {
+		maxAttempts int
+		cancelled   bool
+		ending      db.Ending
+		state       string
+		attempts    int
+		lastError   string
+		stats       string // failed, retried, cancelled
+	}{
+		"failed":                        {free, false, db.Ending{Outcome: "failed", Delay: backoff}, "scheduled", 1, "e", "0,1,0"},
+		"failed, at once":               {free, false, db.Ending{Outcome: "failed", Delay: now}, "available", 1, "e", "0,1,0"},
+		"failed, later":                 {free, false, db.Ending{Outcome: "failed", Delay: later}, "scheduled", 1, "e", "0,1,0"},
+		"failed, last attempt":          {last, false, db.Ending{Outcome: "failed", Delay: later}, "failed", 1, "e", "1,0,0"},
+		"failed, for good":              {free, false, db.Ending{Outcome: "failed", Final: true}, "failed", 1, "e", "1,0,0"},
+		"failed, to be cancelled":       {free, true, db.Ending{Outcome: "failed", Delay: now}, "cancelled", 1, "e", "0,1,1"},
+		"last failed, to be cancelled":  {last, true, db.Ending{Outcome: "failed"}, "failed", 1, "e", "1,0,0"},
+		"timed out":                     {free, false, db.Ending{Outcome: "timed_out", Delay: now}, "available", 1, "e", "0,1,0"},
+		"timed out, last attempt":       {last, false, db.Ending{Outcome: "timed_out"}, "failed", 1, "e", "1,0,0"},
+		"timed out, to be cancelled":    {free, true, db.Ending{Outcome: "timed_out"}, "cancelled", 1, "e", "0,1,1"},
+		"cancelled":                     {free, true, db.Ending{Outcome: "cancelled"}, "cancelled", 0, "", "0,0,1"},
+		"cancelled by itself":           {last, false, db.Ending{Outcome: "cancelled"}, "cancelled", 0, "", "0,0,1"},
+		"released":                      {free, false, db.Ending{Outcome: "released"}, "available", 0, "", "0,0,0"},
+		"released, last attempt":        {last, false, db.Ending{Outcome: "released"}, "available", 0, "", "0,0,0"},
+		"released, final means nothing": {free, false, db.Ending{Outcome: "released", Final: true}, "available", 0, "", "0,0,0"},
+		"released, to be cancelled":     {free, true, db.Ending{Outcome: "released"}, "cancelled", 0, "", "0,0,1"},
+		"snoozed":                       {free, false, db.Ending{Outcome: "snoozed", Delay: later}, "scheduled", 0, "", "0,0,0"},
+		"snoozed, last attempt":         {last, false, db.Ending{Outcome: "snoozed", Delay: later}, "scheduled", 0, "", "0,0,0"},
+		"snoozed, to be cancelled":      {free, true, db.Ending{Outcome: "snoozed", Delay: later}, "cancelled", 0, "", "0,0,1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			q := setUp(t)
+			q.exec("select jobq.enqueue('k', max_attempts => $1::integer, backoff_base => '1 hour')", test.maxAttempts)
+			require.Len(t, q.claim("a", 1), 1)
+			if test.cancelled {
+				q.exec("select jobq.cancel(1)")
+			}
+			test.ending.Error = "e"
+			require.Equal(t, test.state, q.end(test.ending))
+
+			job, err := q.queries.JobGet(context.Background(), 1)
+			require.NoError(t, err)
+			require.EqualValues(t, test.attempts, job.Attempts)
+			require.EqualValues(t, 1, job.LeaseToken, "the token travels with the job")
+			require.Zero(t, job.Crashes)
+			if test.lastError == "" {
+				require.Nil(t, job.LastError)
+			} else {
+				require.Equal(t, test.lastError, *job.LastError)
+			}
+			// A job that waits for a moment in the past is available after all,
+			// as soon as the janitor looks: a jitter of nothing is possible.
+			require.Equal(t, test.state, job.State)
+			require.Zero(t, q.number("select count(*) from jobq.running"))
+			require.Equal(t, 1, q.number("select count(*) from jobq.attempt where number = 1 and error = 'e' and outcome::text = $1", test.ending.Outcome))
+			var stats string
+			require.NoError(t, q.pool.QueryRow(context.Background(),
+				"select concat_ws(',', coalesce(sum(failed), 0), coalesce(sum(retried), 0), coalesce(sum(cancelled), 0)) from jobq.stats").Scan(&stats))
+			require.Equal(t, test.stats, stats)
+		})
+	}
+}
+
+// The wait before a retry is drawn from what the row says, doubles, and stops
+// at its cap; a snooze and a given delay are exact.
+func TestDelays(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	seconds := func() float64 {
+		var seconds float64
+		require.NoError(t, q.pool.QueryRow(context.Background(), "select extract(epoch from run_at - clock_timestamp())::float8 from jobq.pending where id = 1").Scan(&seconds))
+		return seconds
+	}
+	again := func() {
+		q.exec("select jobq.requeue(1)")
+		require.Len(t, q.claim("a", 1), 1)
+	}
+	q.exec("select jobq.enqueue('k', backoff_base => '1000 s', backoff_max => '3000 s')")
+	require.Len(t, q.claim("a", 1), 1)
+	longest := 0.0
+	for i := range 12 {
+		q.end(db.Ending{Outcome: "failed"})
+		require.LessOrEqual(t, seconds(), min(3000, 1000*float64(int(1)<<i)))
+		longest = max(longest, seconds())
+		again()
+	}
+	require.Greater(t, longest, 300.0, "twelve draws up to 3000 are not all below 300")
+	q.end(db.Ending{Outcome: "failed", Delay: db.DelayOf(time.Hour)})
+	require.InDelta(t, 3600, seconds(), 30)
+	again()
+	q.end(db.Ending{Outcome: "snoozed", Delay: db.DelayOf(2 * time.Hour)})
+	require.InDelta(t, 7200, seconds(), 30)
+}
+
+// A batch with some leases lost does what it can under the others, and says
+// which those were.
+func TestBatchWithLostLeases(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	q.exec("select jobq.enqueue('k') from generate_series(1, 6)")
+	require.Len(t, q.claim("a", 6), 6)
+	q.exec("update jobq.running set lease_owner = 'b' where id in (2, 5)")
+	answer := q.exchange(db.Exchange{
+		Owner: "a",
+		Completions: []db.Completion{
+			{ID: 1, Token: 1, Result: json.RawMessage(`{"n":1}`), Output: "one"},
+			{ID: 2, Token: 1, Result: json.RawMessage(`{"n":2}`), Output: "two"},
+			{ID: 3, Token: 7, Result: json.RawMessage(`{"n":3}`), Output: "three"},
+		},
+		Endings: []db.Ending{
+			{ID: 4, Token: 1, Outcome: "failed", Error: "four", Started: true},
+			{ID: 5, Token: 1, Outcome: "failed", Error: "five", Started: true},
+		},
+	})
+	require.Equal(t, []int64{1}, answer.Completed)
+	require.Len(t, answer.Ended, 1)
+	require.EqualValues(t, 4, answer.Ended[0].ID)
+	require.Equal(t, 4, q.number("select count(*) from jobq.running where id in (2, 3, 5, 6)"))
+	require.Equal(t, 1, q.number("select count(*) from jobq.finished where result = '{\"n\": 1}'"))
+	require.Equal(t, 2, q.number("select count(*) from jobq.attempt"), "the output of a lost run is kept nowhere")
+	require.Equal(t, 1, q.number("select count(*) from jobq.attempt where output = 'one' and outcome = 'completed'"))
+}
+
+// An exchange is all or nothing: when its claim is refused, nothing is finished.
+func TestExchangeIsAtomic(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	q.exec("select jobq.enqueue('k') from generate_series(1, 2)")
+	require.Len(t, q.claim("a", 1), 1)
+	_, err := q.schema.Exchange(context.Background(), q.pool, db.Exchange{
+		Owner: "a", Completions: []db.Completion{{ID: 1, Token: 1}},
+		Claim: &db.JobClaimParams{Lease: hour, Owner: "a", Queue: "default", Kinds: []string{"k\x00"}, JobCount: 1},
+	})
+	require.Error(t, err)
+	require.Equal(t, 1, q.number("select count(*) from jobq.running"))
+	require.Zero(t, q.number("select count(*) from jobq.finished"))
+}
+
+// What a run leaves is bounded, and a refusal names the field; the row stays
+// under its lease, so that the worker can end it in another way.
+func TestRunLimits(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	q := setUp(t)
+	q.exec("select jobq.enqueue('k')")
+	q.claim("a", 1)
+	refused := func(err error, want string) {
+		t.Helper()
+		require.Error(t, err)
+		reason, ok := db.Invalid(err)
+		require.True(t, ok, err)
+		require.Contains(t, reason, want)
+		require.False(t, db.IsTransient(err))
+		require.Equal(t, 1, q.number("select count(*) from jobq.running where lease_token = 1"))
+	}
+	exchange := func(exchange db.Exchange) error {
+		exchange.Owner = "a"
+		_, err := q.schema.Exchange(ctx, q.pool, exchange)
+		return err
+	}
+	large := json.RawMessage(`"` + strings.Repeat("x", 1<<20) + `"`)
+	refused(exchange(db.Exchange{Completions: []db.Completion{{ID: 1, Token: 1, Result: large}}}), "result must be at most 1 MiB")
+	refused(exchange(db.Exchange{Completions: []db.Completion{{ID: 1, Token: 1, Result: json.RawMessage(`"\u0000"`)}}}), "NUL")
+	refused(exchange(db.Exchange{Completions: []db.Completion{{ID: 1, Token: 1, Output: strings.Repeat("x", 64<<10+1)}}}), "output must be at most 64 KiB")
+	refused(exchange(db.Exchange{Endings: []db.Ending{{ID: 1, Token: 1, Outcome: "failed", Error: strings.Repeat("x", 64<<10+1), Started: true}}}), "error must be at most 64 KiB")
+	refused(exchange(db.Exchange{Endings: []db.Ending{{ID: 1, Token: 1, Outcome: "failed", Error: "a\x00b", Started: true}}}), "UTF-8")
+	progress := func(percent float32, stage, message string) error {
+		_, err := q.queries.JobProgress(ctx, db.JobProgressParams{Percent: &percent, Stage: &stage, Message: &message, ID: 1, Token: 1, Owner: "a"})
+		return err
+	}
+	refused(progress(101, "", ""), "progress_percent must be 0 to 100")
+	refused(progress(-1, "", ""), "progress_percent must be 0 to 100")
+	refused(progress(1, strings.Repeat("s", 129), ""), "progress_stage must be at most 128")
+	refused(progress(1, "", strings.Repeat("m", 1025)), "progress_message must be at most 1024")
+	_, err := q.queries.JobCheckpoint(ctx, db.JobCheckpointParams{Checkpoint: large, ID: 1, Token: 1, Owner: "a"})
+	refused(err, "checkpoint must be at most 1 MiB")
+
+	// The longest error is cut to fit last_error, at a character.
+	require.NoError(t, exchange(db.Exchange{Endings: []db.Ending{{ID: 1, Token: 1, Outcome: "failed", Error: strings.Repeat("é", 32<<10), Started: true}}}))
+	require.Equal(t, 1000, q.number("select char_length(last_error) from jobq.pending"))
+}
+
+// Progress keeps what it is not told, and a claim forgets all of it.
+func TestProgressIsMerged(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	q := setUp(t)
+	q.exec("select jobq.enqueue('k')")
+	q.claim("a", 1)
+	percent, stage := float32(40), "resize"
+	for _, params := range []db.JobProgressParams{{Percent: &percent}, {Stage: &stage}} {
+		params.ID, params.Token, params.Owner = 1, 1, "a"
+		count, err := q.queries.JobProgress(ctx, params)
+		require.NoError(t, err)
+		require.EqualValues(t, 1, count)
+	}
+	require.Equal(t, 1, q.number("select count(*) from jobq.running where progress_percent = 40 and progress_stage = 'resize' and progress_message is null and progressed_at <= clock_timestamp()"))
+}

@@ -1,0 +1,180 @@
+package db_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/jobq-dev/jobq/internal/db"
+)
+
+// expire makes all leases expire, the smaller the id the longer ago.
+func (q *queue) expire() {
+	q.Helper()
+	q.exec("update jobq.running set lease_expires_at = now() - interval '1 hour' + id * interval '1 ms'")
+}
+
+// Eight reapers at once over the same expired leases count each lost run once.
+func TestReapersCountOnce(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	q := setUp(t)
+	const count = 500
+	q.exec("select jobq.enqueue('k') from generate_series(1, $1::integer)", count)
+	require.Len(t, q.claim("a", count), count)
+	q.expire()
+	var group errgroup.Group
+	var mu sync.Mutex
+	reaped := make(map[int64]int)
+	for range 8 {
+		group.Go(func() error {
+			for empty := 0; empty < 3; {
+				rows, err := q.queries.LeaseReap(ctx, 37)
+				if err != nil {
+					return err
+				}
+				if len(rows) == 0 {
+					empty++
+				}
+				mu.Lock()
+				for _, row := range rows {
+					reaped[row.ID]++
+				}
+				mu.Unlock()
+			}
+			return nil
+		})
+	}
+	require.NoError(t, group.Wait())
+	require.Len(t, reaped, count)
+	for id, times := range reaped {
+		require.Equal(t, 1, times, "job %d", id)
+	}
+	require.Zero(t, q.number("select count(*) from jobq.running"))
+	require.Equal(t, count, q.number("select count(*) from jobq.pending where attempts = 1 and crashes = 1 and position is not null"))
+	require.Equal(t, count, q.number("select count(*) from jobq.attempt where outcome = 'lost' and number = 1"))
+	require.Equal(t, count, q.number("select sum(lost) from jobq.stats"))
+}
+
+// A reap takes the longest expired leases, no more than asked for, and none
+// that is not expired.
+func TestReapTakesOldestFirst(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	q := setUp(t)
+	q.exec("select jobq.enqueue('k') from generate_series(1, 10)")
+	q.claim("a", 10)
+	q.exec("update jobq.running set lease_expires_at = now() - id * interval '1 s' where id > 4")
+	rows, err := q.queries.LeaseReap(ctx, 3)
+	require.NoError(t, err)
+	var ids []int64
+	for _, row := range rows {
+		require.Equal(t, "a", row.LeaseOwner)
+		require.EqualValues(t, 1, row.LeaseToken)
+		require.Equal(t, "available", row.State)
+		ids = append(ids, row.ID)
+	}
+	require.ElementsMatch(t, []int64{10, 9, 8}, ids)
+	rows, err = q.queries.LeaseReap(ctx, 100)
+	require.NoError(t, err)
+	require.Len(t, rows, 3)
+	require.Equal(t, 4, q.number("select count(*) from jobq.running where attempts = 0"))
+}
+
+// A row that somebody has locked is not waited for, and is reaped later.
+func TestReapSkipsLockedRows(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	q := setUp(t)
+	q.exec("select jobq.enqueue('k') from generate_series(1, 3)")
+	q.claim("a", 3)
+	q.expire()
+	tx, err := q.pool.Begin(ctx)
+	require.NoError(t, err)
+	_, err = tx.Exec(ctx, "select from jobq.running where id = 2 for update")
+	require.NoError(t, err)
+	rows, err := q.queries.LeaseReap(ctx, 100)
+	require.NoError(t, err)
+	require.Len(t, rows, 2)
+	require.NoError(t, tx.Rollback(ctx))
+	rows, err = q.queries.LeaseReap(ctx, 100)
+	require.NoError(t, err)
+	require.Len(t, rows, 1)
+}
+
+// A heartbeat that comes while the reaper is at work wins or loses as a whole:
+// extended leases are not reaped, reaped ones are not extended.
+func TestReapAgainstHeartbeat(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	q := setUp(t)
+	const count, rounds = 50, 40
+	q.exec("select jobq.enqueue('k', max_attempts => 32767) from generate_series(1, $1::integer)", count)
+	for range rounds {
+		params := db.LeaseExtendParams{Owner: "a"}
+		for _, job := range sorted(q.claim("a", count)) {
+			params.Ids, params.Tokens = append(params.Ids, job.ID), append(params.Tokens, job.LeaseToken)
+			params.Leases = append(params.Leases, hour)
+		}
+		require.Len(t, params.Ids, count)
+		q.expire()
+		var group errgroup.Group
+		var answers []db.LeaseExtendRow
+		var reaped []db.LeaseReapRow
+		group.Go(func() (err error) {
+			answers, err = q.schema.ExtendLeases(ctx, q.pool, params)
+			return err
+		})
+		group.Go(func() (err error) {
+			reaped, err = q.queries.LeaseReap(ctx, count)
+			return err
+		})
+		require.NoError(t, group.Wait())
+		extended := make(map[int64]bool)
+		for _, answer := range answers {
+			extended[answer.ID] = answer.Answer == "ok"
+		}
+		for _, row := range reaped {
+			require.False(t, extended[row.ID], "job %d was extended and reaped", row.ID)
+		}
+		q.reap()
+	}
+}
+
+// A job that loses every worker ends as failed when its attempts are used up,
+// with an attempt for each, and is not claimed again.
+func TestReapEndsPoison(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	q.exec("select jobq.enqueue('k', max_attempts => 3, unique_key => 'u')")
+	for token := range int64(3) {
+		jobs := q.claim("a", 1)
+		require.Len(t, jobs, 1)
+		require.Equal(t, token+1, jobs[0].LeaseToken)
+		require.EqualValues(t, token, jobs[0].Attempts)
+		require.EqualValues(t, token, jobs[0].Crashes)
+		q.reap()
+	}
+	require.Empty(t, q.claim("a", 1))
+	require.Equal(t, 1, q.number("select count(*) from jobq.finished where state = 'failed' and attempts = 3 and crashes = 3 and last_error like 'lease expired: worker a%'"))
+	require.Equal(t, 3, q.number("select count(*) from jobq.attempt where outcome = 'lost' and worker_id = 'a' and number = lease_token"))
+	require.Equal(t, 1, q.number("select sum(failed) from jobq.stats"))
+	require.Equal(t, 2, q.number("select sum(retried) from jobq.stats"))
+	require.Zero(t, q.number("select count(*) from jobq.unique_key"), "the key is free again")
+}
+
+// A job that was asked to stop before its worker died is cancelled, not run again.
+func TestReapObeysCancel(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	q.exec("select jobq.enqueue('k', unique_key => 'u')")
+	q.claim("a", 1)
+	q.exec("select jobq.cancel(1)")
+	q.reap()
+	require.Equal(t, 1, q.number("select count(*) from jobq.finished where state = 'cancelled'"))
+	require.Equal(t, 1, q.number("select sum(cancelled) from jobq.stats"))
+	require.Zero(t, q.number("select count(*) from jobq.unique_key"))
+}
