@@ -167,11 +167,11 @@ with f as (
       (minute, queue, kind, completed, failed, retried, lost, cancelled, run_seconds, wait_seconds)
     select date_trunc('minute', clock_timestamp()), e.queue, e.kind, 0,
         count(*) filter (where e.state = 'failed'),
-        count(*) filter (where e.outcome in ('failed', 'timed_out') and e.state <> 'failed'), 0,
+        count(*) filter (where e.outcome in ('failed', 'timed_out') and e.state in ('available', 'scheduled')), 0,
         count(*) filter (where e.state = 'cancelled'),
         sum(extract(epoch from clock_timestamp() - e.started_at)::float8), 0
       from ended e
-      where e.outcome in ('failed', 'timed_out', 'cancelled')
+      where e.outcome in ('failed', 'timed_out') or e.state = 'cancelled'
       group by e.queue, e.kind
 )
 select e.id, e.state from ended e

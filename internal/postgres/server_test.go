@@ -26,10 +26,10 @@ func TestMain(m *testing.M) {
 	if folder := os.Getenv(asServer); folder != "" {
 		server, err := postgres.Start(context.Background(), postgres.Config{DataDir: folder})
 		if err != nil {
-			fmt.Println("error", err)
+			fmt.Fprintln(os.Stdout, "error", err)
 			os.Exit(1)
 		}
-		fmt.Println("url", server.URL("postgres"))
+		fmt.Fprintln(os.Stdout, "url", server.URL("postgres"))
 		select {} // until it is killed
 	}
 	goleak.VerifyTestMain(m)
