@@ -55,3 +55,7 @@ lint: ## golangci-lint, which also checks who may import whom
 .PHONY: bench-layout
 bench-layout: ## Measure the table layouts of docs/decisions/0001
 	cd bench && go run ./layout
+
+.PHONY: bench-drain
+bench-drain: ## Measure draining beside River
+	cd bench && go run ./drain

@@ -23,11 +23,10 @@ func sorted(jobs []db.JobClaimRow) []db.JobClaimRow {
 	return jobs
 }
 
-// end ends job 1 under its current lease and returns where it went.
-func (q *queue) end(ending db.Ending) string {
+// end ends a claimed job and returns where it went.
+func (q *queue) end(job db.JobClaimRow, ending db.Ending) string {
 	q.Helper()
-	ending.ID, ending.Started = 1, true
-	ending.Token = int64(q.number("select lease_token from jobq.running where id = 1"))
+	ending.ID, ending.Token, ending.Started = job.ID, job.LeaseToken, true
 	ended := q.exchange(db.Exchange{Owner: "a", Endings: []db.Ending{ending}}).Ended
 	require.Len(q, ended, 1)
 	return ended[0].State
@@ -37,6 +36,7 @@ func (q *queue) end(ending db.Ending) string {
 // the run counts, whether the error is kept, and what the charts say.
 func TestEndings(t *testing.T) {
 	t.Parallel()
+	q := setUp(t)
 	backoff, now, later := db.Delay{}, db.DelayOf(0), db.DelayOf(time.Hour)
 	const free, last = 25, 1 // max_attempts
 	for name, test := range map[string]struct {
@@ -68,36 +68,34 @@ func TestEndings(t *testing.T) {
 		"snoozed, last attempt":         {last, false, db.Ending{Outcome: "snoozed", Delay: later}, "scheduled", 0, "", "0,0,0"},
 		"snoozed, to be cancelled":      {free, true, db.Ending{Outcome: "snoozed", Delay: later}, "cancelled", 0, "", "0,0,1"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			q := setUp(t)
-			q.exec("select jobq.enqueue('k', max_attempts => $1::integer, backoff_base => '1 hour')", test.maxAttempts)
-			require.Len(t, q.claim("a", 1), 1)
-			if test.cancelled {
-				q.exec("select jobq.cancel(1)")
-			}
-			test.ending.Error = "e"
-			require.Equal(t, test.state, q.end(test.ending))
+		id := q.number("select jobq.enqueue('k', queue => $1, max_attempts => $2::integer, backoff_base => '1 hour')", name, test.maxAttempts)
+		claimed := q.exchange(db.Exchange{Owner: "a", Claim: &db.JobClaimParams{Lease: hour, Owner: "a", Queue: name, Kinds: []string{"k"}, JobCount: 1}}).Claimed
+		require.Len(t, claimed, 1, name)
+		if test.cancelled {
+			q.exec("select jobq.cancel($1)", id)
+		}
+		test.ending.Error = "e"
+		require.Equal(t, test.state, q.end(claimed[0], test.ending), name)
 
-			job, err := q.queries.JobGet(context.Background(), 1)
-			require.NoError(t, err)
-			require.EqualValues(t, test.attempts, job.Attempts)
-			require.EqualValues(t, 1, job.LeaseToken, "the token travels with the job")
-			require.Zero(t, job.Crashes)
-			if test.lastError == "" {
-				require.Nil(t, job.LastError)
-			} else {
-				require.Equal(t, test.lastError, *job.LastError)
-			}
-			require.Equal(t, test.state, job.State)
-			require.Zero(t, q.number("select count(*) from jobq.running"))
-			require.Equal(t, 1, q.number("select count(*) from jobq.attempt where number = 1 and error = 'e' and outcome::text = $1", test.ending.Outcome))
-			var stats string
-			require.NoError(t, q.pool.QueryRow(context.Background(),
-				"select concat_ws(',', coalesce(sum(failed), 0), coalesce(sum(retried), 0), coalesce(sum(cancelled), 0)) from jobq.stats").Scan(&stats))
-			require.Equal(t, test.stats, stats)
-		})
+		job, err := q.queries.JobGet(context.Background(), int64(id))
+		require.NoError(t, err, name)
+		require.Equal(t, test.state, job.State, name)
+		require.EqualValues(t, test.attempts, job.Attempts, name)
+		require.EqualValues(t, 1, job.LeaseToken, "%s: the token travels with the job", name)
+		require.Zero(t, job.Crashes, name)
+		if test.lastError == "" {
+			require.Nil(t, job.LastError, name)
+		} else {
+			require.Equal(t, test.lastError, *job.LastError, name)
+		}
+		require.Equal(t, 1, q.number("select count(*) from jobq.attempt where job_id = $1 and number = 1 and error = 'e' and outcome::text = $2",
+			id, test.ending.Outcome), name)
+		var stats string
+		require.NoError(t, q.pool.QueryRow(context.Background(), `select concat_ws(',', coalesce(sum(failed), 0), coalesce(sum(retried), 0),
+			coalesce(sum(cancelled), 0)) from jobq.stats where queue = $1`, name).Scan(&stats))
+		require.Equal(t, test.stats, stats, name)
 	}
+	require.Zero(t, q.number("select count(*) from jobq.running"))
 }
 
 // The wait before a retry is drawn from what the row says, doubles, and stops
@@ -110,24 +108,23 @@ func TestDelays(t *testing.T) {
 		require.NoError(t, q.pool.QueryRow(context.Background(), "select extract(epoch from run_at - clock_timestamp())::float8 from jobq.pending where id = 1").Scan(&seconds))
 		return seconds
 	}
-	again := func() {
+	again := func() db.JobClaimRow {
 		q.exec("select jobq.requeue(1)")
-		require.Len(t, q.claim("a", 1), 1)
+		jobs := q.claim("a", 1)
+		require.Len(t, jobs, 1)
+		return jobs[0]
 	}
 	q.exec("select jobq.enqueue('k', backoff_base => '1000 s', backoff_max => '3000 s')")
-	require.Len(t, q.claim("a", 1), 1)
 	longest := 0.0
 	for i := range 12 {
-		q.end(db.Ending{Outcome: "failed"})
+		q.end(again(), db.Ending{Outcome: "failed"})
 		require.LessOrEqual(t, seconds(), min(3000, 1000*float64(int(1)<<i)))
 		longest = max(longest, seconds())
-		again()
 	}
 	require.Greater(t, longest, 300.0, "twelve draws up to 3000 are not all below 300")
-	q.end(db.Ending{Outcome: "failed", Delay: db.DelayOf(time.Hour)})
+	q.end(again(), db.Ending{Outcome: "failed", Delay: db.DelayOf(time.Hour)})
 	require.InDelta(t, 3600, seconds(), 30)
-	again()
-	q.end(db.Ending{Outcome: "snoozed", Delay: db.DelayOf(2 * time.Hour)})
+	q.end(again(), db.Ending{Outcome: "snoozed", Delay: db.DelayOf(2 * time.Hour)})
 	require.InDelta(t, 7200, seconds(), 30)
 }
 

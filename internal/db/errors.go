@@ -14,6 +14,8 @@ import (
 // appendix A).
 const (
 	codeNumericOutOfRange = "22003"
+	codeTimeOutOfRange    = "22008"
+	codeSpanOutOfRange    = "22015"
 	codeBadEncoding       = "22021"
 	codeInvalidParameter  = "22023"
 	codeInvalidText       = "22P02"
@@ -116,7 +118,7 @@ func Invalid(err error) (reason string, ok bool) {
 		return "text must be valid UTF-8 without NUL bytes", true
 	case codeStatementTooDeep:
 		return "JSON is nested too deeply for PostgreSQL", true
-	case codeNumericOutOfRange:
+	case codeNumericOutOfRange, codeTimeOutOfRange, codeSpanOutOfRange:
 		return "number out of range: " + pgErr.Message, true
 	case codeInvalidText, codeInvalidParameter:
 		return strings.TrimSpace(pgErr.Message + " " + pgErr.Detail), true

@@ -54,13 +54,20 @@ create table jobq.pending (
   constraint "unique_key must be 1 to 255 characters" check (char_length(unique_key) between 1 and 255),
   constraint "max_attempts must be 1 to 32767" check (max_attempts >= 1),
   constraint "args must not be null" check (args is not null or args_apart),
-  constraint "args must be at most args_bytes_max() bytes, 1 MiB by default" check (pg_column_size(args) <= jobq.args_bytes_max()),
+  -- What has been claimed was accepted: a limit lowered since must not keep it from coming back.
+  constraint "args must be at most args_bytes_max() bytes, 1 MiB by default" check (lease_token > 0 or pg_column_size(args) <= jobq.args_bytes_max()),
   constraint "metadata must be at most 64 KiB" check (pg_column_size(metadata) <= 65536),
   constraint "tags must be at most 32, without nulls" check (cardinality(tags) <= 32 and array_position(tags, null) is null),
   constraint "last_error must be at most 1000 characters" check (char_length(last_error) <= 1000),
-  constraint "timeout must be positive" check (timeout > interval '0'),
-  constraint "backoff_base must be positive" check (backoff_base > interval '0'),
-  constraint "backoff_max must be positive" check (backoff_max > interval '0')
+  constraint "timeout must be positive, at most 10 years" check (timeout > interval '0' and timeout <= interval '10 years'),
+  -- One statement claims, ends or reaps many jobs: arithmetic that fails on one
+  -- would hold up all the others, so a row with such values never gets in.
+  constraint "backoff_base must be positive, at most 10 years" check (backoff_base > interval '0' and backoff_base <= interval '10 years'),
+  constraint "backoff_max must be positive, at most 10 years" check (backoff_max > interval '0' and backoff_max <= interval '10 years'),
+  constraint "run_at must be finite" check (isfinite(run_at)),
+  constraint "attempts must be 0 to max_attempts - 1" check (attempts >= 0 and attempts < max_attempts),
+  constraint "lease_token must be 0 to 2^62" check (lease_token between 0 and 4611686018427387904),
+  constraint "checkpoint must be at most 1 MiB" check (pg_column_size(checkpoint) <= 1048576)
 );
 
 -- The claim walks this one and nothing else.

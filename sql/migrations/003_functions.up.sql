@@ -324,8 +324,8 @@ end $$;
 
 -- partition_prune drops the days of finished or attempt that are past
 -- retention as a whole, and deletes what the default partition has of them.
--- It returns how many partitions it dropped. A day that still owns payload
--- rows waits until those are gone.
+-- It returns how many partitions it dropped. A day, or a job in the default
+-- partition, that still owns payload rows waits until those are gone.
 create function jobq.partition_prune(parent text) returns bigint
   language plpgsql
   as $$
@@ -354,7 +354,9 @@ begin
     execute format('drop table %s', old.name);
     dropped := dropped + 1;
   end loop;
-  execute format('delete from jobq.%I where finished_at < %L', parent || '_default', keep_from::timestamp at time zone 'UTC');
+  execute format('delete from jobq.%I f where f.finished_at < %L', parent || '_default', keep_from::timestamp at time zone 'UTC')
+    || case when parent = 'finished' then
+      ' and not (f.args_apart and exists (select from jobq.payload a where a.job_id = f.id))' else '' end;
   return dropped;
 end $$;
 

@@ -1,0 +1,102 @@
+package db_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq/internal/db"
+)
+
+// No row that a producer may insert, whatever its values, keeps other jobs
+// from being claimed, finished, retried or reaped: it is refused, or it can be
+// run. One statement deals with many rows, so one that fails would hold up all.
+func TestNoRowHoldsUpOthers(t *testing.T) {
+	t.Parallel()
+	for name, values := range map[string]string{
+		"run_at in the infinite past":   "(kind, run_at) values ('k', '-infinity')",
+		"run_at in the infinite future": "(kind, run_at) values ('k', 'infinity')",
+		"run_at in the distant past":    "(kind, run_at) values ('k', '4713-01-01 BC')",
+		"created in the infinite past":  "(kind, created_at) values ('k', '-infinity')",
+		"endless backoff":               "(kind, backoff_base, backoff_max) values ('k', '178000000 years', '178000000 years')",
+		"endless timeout":               "(kind, timeout) values ('k', '178000000 years')",
+		"no attempts left":              "(kind, attempts, max_attempts) values ('k', 32767, 1)",
+		"attempts below zero":           "(kind, attempts) values ('k', -32768)",
+		"crashes":                       "(kind, crashes) values ('k', 32767)",
+		"largest token":                 "(kind, lease_token) values ('k', 9223372036854775807)",
+		"token below zero":              "(kind, lease_token) values ('k', -9223372036854775808)",
+		"position below zero":           "(kind, position) values ('k', -9223372036854775808)",
+		"args said to be apart":         "(kind, args, args_apart) values ('k', null, true)",
+		"error given":                   "(kind, last_error) values ('k', repeat('e', 1000))",
+		"checkpoint given":              "(kind, checkpoint) select 'k', jsonb_agg(md5(i::text)) from generate_series(1, 50000) i",
+		"both waits at their longest":   "(kind, backoff_base, backoff_max, timeout) values ('k', '10 years', '10 years', '10 years')",
+		"a run so far in the future":    "(kind, run_at) values ('k', '294276-12-31')",
+		"metadata of null":              "(kind, metadata, tags) values ('k', 'null', '{}')",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			q := setUp(t)
+			enqueue := func() (all int) {
+				_, err := q.pool.Exec(context.Background(), "insert into jobq.pending "+values)
+				if err != nil {
+					_, refused := db.Invalid(err)
+					require.True(t, refused, err)
+				}
+				q.exec("select jobq.enqueue('k') from generate_series(1, 3)")
+				return q.number("select count(*) from jobq.pending where position is not null")
+			}
+			claim := func() []db.JobClaimRow {
+				all := enqueue()
+				jobs := q.claim("a", 100)
+				require.Len(t, jobs, all)
+				return jobs
+			}
+			for name, write := range writes {
+				for _, job := range claim() {
+					require.True(t, write(q, job.ID, job.LeaseToken, "a"), name)
+				}
+				q.exec("delete from jobq.running")
+				q.exec("update jobq.pending set run_at = now() - interval '1 s'")
+				_, err := q.queries.JobPromote(context.Background(), 100)
+				require.NoError(t, err)
+				q.claim("a", 100)
+				q.exec("delete from jobq.running")
+			}
+			claim()
+			_, err := q.queries.NextDue(context.Background(), 1000)
+			require.NoError(t, err)
+			q.reap()
+			require.Zero(t, q.number("select count(*) from jobq.running"))
+			enqueue()
+			q.exec("select jobq.cancel(id) from jobq.job")
+			q.exec("select jobq.requeue(id) from jobq.job")
+			_, err = q.queries.StatsByQueue(context.Background(), hour)
+			require.NoError(t, err)
+			rows, err := q.queries.JobList(context.Background(), db.JobListParams{Before: 1 << 60, States: []string{"available", "failed"}, PageSize: 1000})
+			require.NoError(t, err)
+			require.NotEmpty(t, rows)
+		})
+	}
+}
+
+// A limit on args that is lowered holds for new jobs; those that were accepted
+// before are run, retried and recovered all the same.
+func TestLoweredArgsLimit(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	q.exec("select jobq.enqueue('k', to_jsonb(repeat('x', 800))), jobq.enqueue('k', to_jsonb(repeat('x', 5000)))")
+	q.exec("create or replace function jobq.args_bytes_max() returns integer language sql immutable parallel safe return 100")
+	_, err := q.pool.Exec(context.Background(), "select jobq.enqueue('k', to_jsonb(repeat('x', 800)))")
+	require.ErrorContains(t, err, "args must be at most")
+	require.Len(t, q.claim("a", 2), 2)
+	q.reap()
+	for _, write := range []string{"release", "fail", "complete"} {
+		jobs := q.claim("a", 2)
+		require.Len(t, jobs, 2)
+		for _, job := range jobs {
+			require.True(t, writes[write](q, job.ID, job.LeaseToken, "a"))
+			q.exec("select jobq.requeue($1)", job.ID)
+		}
+	}
+}

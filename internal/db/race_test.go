@@ -1,0 +1,156 @@
+package db_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/jobq-dev/jobq/internal/db"
+)
+
+const (
+	eventually = 30 * time.Second
+	tick       = 5 * time.Millisecond
+)
+
+// Everything that may happen to the same few jobs happens at once, a few
+// thousand times: claim, complete, end, extend, progress, reap, promote,
+// cancel, requeue, enqueue with the same keys, roll-up. Nothing deadlocks, no
+// job is lost or doubled, and no key is left behind. The database detects a
+// deadlock after 50 ms here (pgtest), so that none hides in a wait.
+func TestEverythingAtOnce(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	q := setUp(t)
+	const jobs, rounds = 40, 400
+	for id := range jobs {
+		q.exec("select jobq.enqueue('k', max_attempts => 32767, unique_key => $1, backoff_base => '1 ms', backoff_max => '1 ms')", fmt.Sprint(id%20))
+		q.exec("select jobq.enqueue('k', max_attempts => 2, args => $1)", fmt.Sprintf(`{"n": %d}`, id))
+	}
+	total := q.number("select count(*) from jobq.job")
+
+	var group errgroup.Group
+	loop := func(name string, step func(random *rand.Rand) error) {
+		seed := rand.Uint64()
+		group.Go(func() error {
+			random := rand.New(rand.NewPCG(seed, 0)) // #nosec G404 -- a test
+			for range rounds {
+				if err := step(random); err != nil {
+					return fmt.Errorf("%s (seed %d): %w", name, seed, err)
+				}
+			}
+			return nil
+		})
+	}
+	statement := func(name, sql string) {
+		loop(name, func(*rand.Rand) error {
+			_, err := q.pool.Exec(ctx, sql)
+			return err
+		})
+	}
+	for i := range 3 {
+		owner := fmt.Sprint("worker ", i)
+		var held []db.JobClaimRow
+		loop(owner, func(random *rand.Rand) (err error) {
+			held, err = q.work(ctx, owner, held, random)
+			return err
+		})
+	}
+	loop("reap", func(random *rand.Rand) error {
+		_, err := q.queries.LeaseReap(ctx, random.Int32N(10)+1)
+		return err
+	})
+	statement("expire", "update jobq.running set lease_expires_at = now() - interval '1 s' where id = (select r.id from jobq.running r order by random() limit 1)")
+	loop("promote", func(*rand.Rand) error {
+		_, err := q.queries.JobPromote(ctx, 100)
+		return err
+	})
+	loop("roll up", func(*rand.Rand) error {
+		_, err := q.queries.StatRollUp(ctx, 1000)
+		return err
+	})
+	loop("cancel", func(random *rand.Rand) error {
+		_, err := q.queries.JobCancel(ctx, random.Int64N(2*jobs)+1)
+		return err
+	})
+	for range 4 {
+		loop("requeue", func(random *rand.Rand) error {
+			_, err := q.queries.JobRequeue(ctx, random.Int64N(2*jobs)+1)
+			if db.IsPrerequisite(err) || db.IsUnique(err) { // it runs, or its key is taken
+				return nil
+			}
+			return err
+		})
+	}
+	require.NoError(t, group.Wait())
+
+	require.Equal(t, total, q.number("select count(*) from jobq.job"))
+	require.Equal(t, total, q.number("select count(distinct id) from jobq.job"))
+	q.checkKeys()
+	require.Greater(t, q.number("select sum(completed) from jobq.stats"), rounds/4, "the test did little")
+}
+
+// work ends some of the jobs that a worker believes to hold, touches others,
+// and claims more, as a worker does; it may have lost them long ago.
+func (q *queue) work(ctx context.Context, owner string, held []db.JobClaimRow, random *rand.Rand) ([]db.JobClaimRow, error) {
+	exchange := db.Exchange{Owner: owner, Claim: &db.JobClaimParams{
+		Lease: hour, Owner: owner, Queue: "default", Kinds: []string{"k"}, JobCount: 5,
+	}}
+	extend := db.LeaseExtendParams{Owner: owner}
+	var kept []db.JobClaimRow
+	for _, job := range sorted(held) {
+		switch random.IntN(6) {
+		case 0, 1:
+			exchange.Completions = append(exchange.Completions, db.Completion{ID: job.ID, Token: job.LeaseToken, Output: "o"})
+		case 2:
+			exchange.Endings = append(exchange.Endings, db.Ending{ID: job.ID, Token: job.LeaseToken, Outcome: "failed", Error: "e", Started: true})
+		case 3:
+			exchange.Endings = append(exchange.Endings, db.Ending{ID: job.ID, Token: job.LeaseToken, Outcome: "released"})
+		default:
+			kept = append(kept, job)
+			extend.Ids, extend.Tokens = append(extend.Ids, job.ID), append(extend.Tokens, job.LeaseToken)
+			extend.Leases = append(extend.Leases, hour)
+		}
+	}
+	// A heartbeat comes in its own time and order.
+	random.Shuffle(len(extend.Ids), func(i, j int) {
+		extend.Ids[i], extend.Ids[j] = extend.Ids[j], extend.Ids[i]
+		extend.Tokens[i], extend.Tokens[j] = extend.Tokens[j], extend.Tokens[i]
+	})
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		_, err := q.schema.ExtendLeases(groupCtx, q.pool, extend)
+		return err
+	})
+	group.Go(func() error {
+		if len(kept) == 0 {
+			return nil
+		}
+		percent := float32(1)
+		_, err := q.queries.JobProgress(groupCtx, db.JobProgressParams{Percent: &percent, ID: kept[0].ID, Token: kept[0].LeaseToken, Owner: owner})
+		return err
+	})
+	var answer db.Exchanged
+	group.Go(func() (err error) {
+		answer, err = q.schema.Exchange(groupCtx, q.pool, exchange)
+		return err
+	})
+	err := group.Wait()
+	return append(kept, answer.Claimed...), err
+}
+
+// checkKeys fails unless exactly the unfinished jobs with a key hold it.
+func (q *queue) checkKeys() {
+	q.Helper()
+	require.Zero(q, q.number(`select count(*) from (
+		select kind, unique_key, id from jobq.job where unique_key is not null and finished_at is null
+		except select kind, key, job_id from jobq.unique_key) x`), "jobs without their key")
+	require.Zero(q, q.number(`select count(*) from (
+		select kind, key, job_id from jobq.unique_key
+		except select kind, unique_key, id from jobq.job where finished_at is null) x`), "keys without their job")
+}

@@ -1,0 +1,158 @@
+package db_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// finishedOn puts a job into the history as if it had ended so many days from
+// today, with args kept apart when they are large.
+func (q *queue) finishedOn(days int, large bool) int {
+	q.Helper()
+	id := q.number(`select jobq.enqueue('k', case when $1 then to_jsonb((select string_agg(md5(i::text), '') from generate_series(1, 100) i)) end)`, large)
+	q.exec("select jobq.cancel($1)", id)
+	q.exec("update jobq.finished set finished_at = (date_trunc('day', now() at time zone 'UTC') at time zone 'UTC') + $2::integer * interval '1 day' + interval '1 hour' where id = $1", id, days)
+	return id
+}
+
+func (q *queue) days(parent string) int {
+	q.Helper()
+	return q.number("select count(*) from pg_inherits where inhparent = $1::regclass", "jobq."+parent) - 1
+}
+
+// A new partition takes over what the default partition has caught of its
+// day, and nothing else; nobody loses sight of a job, and it happens once.
+func TestPartitionAdd(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	q := setUp(t)
+	today := q.days("finished")
+	caught, other := q.finishedOn(20, false), q.finishedOn(21, true)
+	q.exec("insert into jobq.attempt (job_id, finished_at, started_at, lease_token, outcome, number, worker_id) select $1, f.finished_at, now(), 1, 'failed', 1, 'a' from jobq.finished f where f.id = $1", caught)
+	require.Equal(t, 2, q.number("select count(*) from only jobq.finished_default"))
+
+	for _, parent := range []string{"finished", "attempt"} {
+		for _, want := range []bool{true, false} {
+			added, err := q.queries.PartitionAdd(ctx, parent, 20)
+			require.NoError(t, err)
+			require.Equal(t, want, added)
+		}
+	}
+	require.Equal(t, today+1, q.days("finished"))
+	require.Equal(t, 1, q.number("select count(*) from only jobq.finished_default"))
+	require.Zero(t, q.number("select count(*) from only jobq.attempt_default"))
+	require.Equal(t, 2, q.number("select count(*) from jobq.finished"))
+	require.Equal(t, 1, q.number("select count(*) from jobq.attempt where job_id = $1", caught))
+	for _, id := range []int{caught, other} {
+		job, err := q.queries.JobGet(ctx, int64(id))
+		require.NoError(t, err)
+		require.NotEmpty(t, job.Args)
+	}
+
+	// What is there by default is there in a new partition: the look-up by id,
+	// the checks, and the trigger that frees a unique key.
+	require.Equal(t, 1, q.number("select count(*) from pg_indexes where tablename like 'finished_2%' and indexdef like '%(id)' group by tablename limit 1"))
+	q.exec("select jobq.requeue($1)", caught)
+	q.exec("insert into jobq.unique_key values ('k', 'u', $1)", caught)
+	q.exec("insert into jobq.finished select (jsonb_populate_record(f, jsonb_build_object('id', $1::bigint, 'unique_key', 'u', 'finished_at', f.finished_at - interval '1 day'))).* from jobq.finished f where id = $2", caught, other)
+	require.Zero(t, q.number("select count(*) from jobq.unique_key"))
+
+	_, err := q.queries.PartitionAdd(ctx, "pending", 1)
+	require.ErrorContains(t, err, "no partitioned table 'pending'")
+}
+
+// Days are dropped when all of them is past retention, and not before the
+// large args of their jobs are gone. The default partition, too, forgets no
+// job whose args it would leave behind.
+func TestPartitionPrune(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	q := setUp(t)
+	for _, day := range []int32{-8, -7, -30} {
+		_, err := q.queries.PartitionAdd(ctx, "finished", day)
+		require.NoError(t, err)
+	}
+	prune := func() int64 {
+		dropped, err := q.queries.PartitionPrune(ctx, "finished")
+		require.NoError(t, err)
+		return dropped
+	}
+	days := q.days("finished")
+	kept, small, large := q.finishedOn(-7, true), q.finishedOn(-8, false), q.finishedOn(-30, true)
+	byDefault, byDefaultLarge, byDefaultKept := q.finishedOn(-9, false), q.finishedOn(-9, true), q.finishedOn(-6, true)
+	exists := func(id int) bool { return q.number("select count(*) from jobq.finished where id = $1", id) == 1 }
+
+	require.EqualValues(t, 1, prune())
+	require.False(t, exists(small))
+	require.True(t, exists(large), "its args are still there")
+	require.False(t, exists(byDefault))
+	require.True(t, exists(byDefaultLarge), "its args are still there")
+	for {
+		pruned, err := q.queries.PayloadPrune(ctx, 1)
+		require.NoError(t, err)
+		if pruned == 0 {
+			break
+		}
+		require.EqualValues(t, 1, pruned, "as many as asked for")
+	}
+	require.Equal(t, 2, q.number("select count(*) from jobq.payload where job_id in ($1, $2)", kept, byDefaultKept))
+	require.Equal(t, 2, q.number("select count(*) from jobq.payload"))
+	require.EqualValues(t, 1, prune())
+	require.Equal(t, days-2, q.days("finished"))
+	require.Equal(t, 2, q.number("select count(*) from jobq.finished"))
+	require.True(t, exists(kept))
+	require.True(t, exists(byDefaultKept))
+
+	q.exec("update jobq.setting set finished_retention = '30 days'")
+	require.Zero(t, prune())
+	_, err := q.pool.Exec(ctx, "update jobq.setting set finished_retention = '1 hour'")
+	require.ErrorContains(t, err, "finished_retention must be at least 1 day")
+}
+
+// Partitions come and go while jobs finish and are looked up, without a
+// deadlock and without a lost job.
+func TestPartitionsUnderLoad(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	q := setUp(t)
+	done := make(chan error, 1)
+	const days = 8
+	go func() {
+		for day := range int32(days) {
+			for _, parent := range []string{"finished", "attempt"} {
+				if _, err := q.queries.PartitionAdd(ctx, parent, day+5); err != nil {
+					done <- err
+					return
+				}
+				if _, err := q.queries.PartitionAdd(ctx, parent, -day-20); err != nil {
+					done <- err
+					return
+				}
+				if _, err := q.queries.PartitionPrune(ctx, parent); err != nil {
+					done <- err
+					return
+				}
+			}
+		}
+		done <- nil
+	}()
+	jobs := 0
+	for end := false; !end; {
+		select {
+		case err := <-done:
+			require.NoError(t, err)
+			end = true
+		default:
+		}
+		jobs += 5
+		q.exec("select jobq.enqueue('k') from generate_series(1, 5)")
+		for i, job := range q.claim("a", 5) {
+			require.True(t, writes[[]string{"complete", "cancel"}[i%2]](q, job.ID, job.LeaseToken, "a"))
+		}
+		require.Equal(t, jobs, q.number("select count(*) from jobq.job"))
+		q.exec("select jobq.delete_job(max(id)) from jobq.finished")
+		jobs--
+	}
+}
