@@ -193,6 +193,12 @@ func (r *Run) takeProgress() *db.JobProgressParams {
 	return progress
 }
 
+func (r *Run) hasProgress() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.progress != nil
+}
+
 // call runs the handler and turns a panic into an error.
 func (r *Run) call(ctx context.Context) (err error) {
 	defer func() {

@@ -28,6 +28,7 @@ type lease struct {
 	deadline time.Duration // when the worker stops the job unless it has extended
 	extendAt time.Duration
 	lost     bool                    // nothing may be stored under it any more
+	given    bool                    // given back while its handler would not stop
 	asked    bool                    // somebody has cancelled the job
 	cancel   context.CancelCauseFunc // of the running handler; nil before it starts
 	run      *Run
@@ -79,13 +80,13 @@ func (k *keeper) start(l *lease, cancel context.CancelCauseFunc) bool {
 	return true
 }
 
-// drop forgets a lease whose run has ended, and says whether its result may
-// be stored.
-func (k *keeper) drop(l *lease) bool {
+// drop forgets a lease whose run has ended. It says whether its result may be
+// stored, and if not, whether the run was given back already.
+func (k *keeper) drop(l *lease) (storable, given bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.forgetLocked(l)
-	return !l.lost
+	return !l.lost, l.given
 }
 
 func (k *keeper) forgetLocked(l *lease) {
@@ -144,37 +145,40 @@ func (k *keeper) wakeAll() {
 	signal(k.wake)
 }
 
-// run checks deadlines and extends leases until the context ends. The
-// extension runs beside the checks: a database that does not answer must not
-// keep the deadlines from being seen.
+// run checks deadlines, extends leases and stores progress until the context
+// ends. What talks to the database runs beside the checks, one call of each
+// sort at a time: a database that does not answer must not keep the deadlines
+// from being seen.
 func (k *keeper) run(ctx context.Context) {
-	extended := make(chan struct{}, 1)
-	extending := false
+	var calls sync.WaitGroup
+	defer calls.Wait()
+	extending, flushing := make(chan struct{}, 1), make(chan struct{}, 1)
+	beside := func(busy chan struct{}, call func()) {
+		select {
+		case busy <- struct{}{}:
+			calls.Go(func() {
+				call()
+				<-busy
+			})
+		default: // the one before has not ended
+		}
+	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			if extending {
-				<-extended
-			}
 			return
 		case <-timer.C:
 		case <-k.wake:
-		case <-extended:
-			extending = false
 		}
 		k.expire()
-		if !extending {
-			if due := k.due(); len(due) > 0 {
-				extending = true
-				go func() {
-					k.extend(ctx, due)
-					extended <- struct{}{}
-				}()
-			}
+		if k.hasDue() {
+			beside(extending, func() { k.extend(ctx, k.due()) })
 		}
-		k.worker.flushProgress(ctx, k.progress())
+		if k.hasProgress() {
+			beside(flushing, func() { k.worker.flushProgress(ctx, k.progress()) })
+		}
 		timer.Reset(k.tick())
 	}
 }
@@ -201,6 +205,19 @@ func (k *keeper) expire() {
 	}
 }
 
+// hasDue says whether it is time to extend a lease.
+func (k *keeper) hasDue() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := sinceBoot()
+	for _, l := range k.held {
+		if now >= l.extendAt {
+			return true
+		}
+	}
+	return false
+}
+
 // due returns the leases that it is time to extend, by id.
 func (k *keeper) due() []*lease {
 	k.mu.Lock()
@@ -216,23 +233,33 @@ func (k *keeper) due() []*lease {
 	return due
 }
 
+// hasProgress says whether a handler has reported anything that is not stored.
+func (k *keeper) hasProgress() bool {
+	return slices.ContainsFunc(k.running(), func(run *Run) bool { return run.hasProgress() })
+}
+
 // progress returns what handlers have reported since the last call.
 func (k *keeper) progress() []*db.JobProgressParams {
+	var reports []*db.JobProgressParams
+	for _, run := range k.running() {
+		if progress := run.takeProgress(); progress != nil {
+			reports = append(reports, progress)
+		}
+	}
+	return reports
+}
+
+// running returns the runs whose handlers have begun.
+func (k *keeper) running() []*Run {
 	k.mu.Lock()
+	defer k.mu.Unlock()
 	runs := make([]*Run, 0, len(k.held))
 	for _, l := range k.held {
 		if l.cancel != nil {
 			runs = append(runs, l.run)
 		}
 	}
-	k.mu.Unlock()
-	var reports []*db.JobProgressParams
-	for _, run := range runs {
-		if progress := run.takeProgress(); progress != nil {
-			reports = append(reports, progress)
-		}
-	}
-	return reports
+	return runs
 }
 
 // extend sends one extension and acts on its answers. When it fails, the
@@ -309,7 +336,7 @@ func (k *keeper) abandon() []*Run {
 	var runs []*Run
 	for _, l := range k.held {
 		if l.cancel != nil {
-			l.lost = true
+			l.lost, l.given = true, true
 			k.forgetLocked(l)
 			runs = append(runs, l.run)
 		}

@@ -257,7 +257,7 @@ func TestStuckHandler(t *testing.T) {
 	})
 	id := enqueue(t, client, 1, nil)
 	receive(t, begun, "the start")
-	require.ErrorContains(t, w.drain(), "handlers did not stop: 1")
+	require.EqualError(t, w.drain(), "worker: handlers did not stop: 1")
 	awaitState(t, client, id, jobq.Available)
 	close(proceed)
 	require.Equal(t, jobq.Available, awaitState(t, client, id, jobq.Available).State)

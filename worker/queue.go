@@ -81,13 +81,11 @@ func (q *queue) configure(settings queueSettings) {
 
 // run claims, and stores results, until the context ends; then it releases
 // what has not started, and goes on storing until every handler has returned
-// or flush ends.
-func (q *queue) run(ctx, flush context.Context) {
-	var slots sync.WaitGroup
+// or was given up, or flush ends. The slots' goroutines end with their handlers.
+func (q *queue) run(ctx, flush context.Context, slots *sync.WaitGroup) {
 	for range q.slots {
 		slots.Go(q.runSlot)
 	}
-	defer slots.Wait()
 	defer close(q.buffer)
 
 	pace := pace{more: true}
@@ -250,7 +248,7 @@ func (q *queue) releaseBuffered() {
 	for {
 		select {
 		case run := <-q.buffer:
-			if q.worker.keeper.drop(run.lease) {
+			if storable, _ := q.worker.keeper.drop(run.lease); storable {
 				q.end(run.released(false))
 			} else {
 				q.discard()

@@ -54,7 +54,11 @@ func (q *queue) execute(run *Run) {
 	}
 	err := run.call(ctx)
 	cause := context.Cause(ctx)
-	if !q.worker.keeper.drop(run.lease) {
+	storable, given := q.worker.keeper.drop(run.lease)
+	if given {
+		return // accounted for when it was given back
+	}
+	if !storable {
 		q.discard() // reported when it was lost
 		return
 	}

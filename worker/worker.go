@@ -189,19 +189,22 @@ func (w *Worker) Run(ctx context.Context) error {
 	flush, stopFlush := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopFlush()
 
-	var background, working sync.WaitGroup
+	var background, working, slots sync.WaitGroup
 	background.Go(func() { w.keeper.run(flush) })
 	background.Go(func() { w.beat(flush) })
 	if listener != nil {
 		background.Go(func() { _ = listener.Run(ctx) }) // ends with ctx and has no other error
 	}
 	for _, q := range w.queues {
-		working.Go(func() { q.run(ctx, flush) })
+		working.Go(func() { q.run(ctx, flush, &slots) })
 	}
 	w.log.Info("worker started", "queues", w.config.Queues, "kinds", w.claims)
 	err = w.drain(ctx, &working, stopFlush)
 	stopFlush()
 	background.Wait()
+	if !errors.Is(err, errStuck) {
+		slots.Wait()
+	}
 	w.deregister()
 	w.log.Info("worker stopped", "counts", w.Counts())
 	return err
@@ -312,18 +315,15 @@ func (w *Worker) drain(ctx context.Context, working *sync.WaitGroup, stopFlush f
 		w.log.Error("handler did not stop", run.logAttrs()...)
 		run.lease.queue.end(run.released(true))
 	}
+	var problems []error
+	if len(stuck) > 0 {
+		problems = append(problems, fmt.Errorf("worker: %w: %d", errStuck, len(stuck)))
+	}
 	if !within(done, flushGrace, nil) {
 		stopFlush()
-		return errors.Join(fmt.Errorf("worker: %w", errUnstored), stuckError(stuck))
+		problems = append(problems, fmt.Errorf("worker: %w", errUnstored))
 	}
-	return stuckError(stuck)
-}
-
-func stuckError(stuck []*Run) error {
-	if len(stuck) > 0 {
-		return fmt.Errorf("worker: %w: %d", errStuck, len(stuck))
-	}
-	return nil
+	return errors.Join(problems...)
 }
 
 // StopNow makes a drain wait no longer for running handlers: their contexts

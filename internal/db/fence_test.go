@@ -115,17 +115,21 @@ func TestFence(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			q := setUp(t)
+			snapshot := func() (rows string) {
+				require.NoError(t, q.pool.QueryRow(context.Background(), `select concat((select json_agg(r) from jobq.running r), (select json_agg(f) from jobq.finished f),
+					(select json_agg(p) from jobq.pending p), (select json_agg(a) from jobq.attempt a), (select json_agg(s) from jobq.stat_delta s))`).Scan(&rows))
+				return rows
+			}
 			q.exec("select jobq.enqueue('k')")
 			first := q.claim("a", 1)[0]
 			q.reap()
+			before := snapshot()
+			require.False(t, write(q, first.ID, first.LeaseToken, "a"), "accepted after the reap")
+			require.Equal(t, before, snapshot())
+
 			second := q.claim("a", 1)[0]
 			require.Equal(t, first.LeaseToken+1, second.LeaseToken)
-			snapshot := func() (rows string) {
-				require.NoError(t, q.pool.QueryRow(context.Background(), `select concat((select json_agg(r) from jobq.running r), (select json_agg(f) from jobq.finished f),
-					(select json_agg(p) from jobq.pending p), (select json_agg(a) from jobq.attempt a))`).Scan(&rows))
-				return rows
-			}
-			before := snapshot()
+			before = snapshot()
 			for _, stale := range []struct {
 				token int64
 				owner string
@@ -135,6 +139,13 @@ func TestFence(t *testing.T) {
 			}
 			require.True(t, write(q, second.ID, second.LeaseToken, "a"))
 			require.NotEqual(t, before, snapshot())
+
+			if q.number("select count(*) from jobq.running") == 1 {
+				require.True(t, writes["complete"](q, second.ID, second.LeaseToken, "a"))
+			}
+			before = snapshot()
+			require.False(t, write(q, second.ID, second.LeaseToken, "a"), "accepted twice")
+			require.Equal(t, before, snapshot())
 		})
 	}
 }
