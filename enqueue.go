@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"time"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -162,8 +163,8 @@ func enqueueColumns(jobs []EnqueueParams) (db.JobEnqueueManyParams, error) {
 		if err != nil {
 			return columns, fmt.Errorf("enqueue: %w: args of job %d: %w", ErrInvalid, i, err)
 		}
-		if job.MaxAttempts < 0 || job.MaxAttempts > 32767 {
-			return columns, fmt.Errorf("enqueue: %w: max_attempts must be 1 to 32767, not %d", ErrInvalid, job.MaxAttempts)
+		if err := checkOptions(&job.EnqueueOptions); err != nil {
+			return columns, fmt.Errorf("enqueue: %w: %w (job %d)", ErrInvalid, err, i)
 		}
 		columns.Kinds[i], columns.Args[i], columns.Queues[i] = job.Args.Kind(), args, job.Queue
 		columns.Priorities[i], columns.MaxAttempts[i] = int32(job.Priority), int32(job.MaxAttempts) // #nosec G115 -- checked above
@@ -178,4 +179,22 @@ func enqueueColumns(jobs []EnqueueParams) (db.JobEnqueueManyParams, error) {
 		}
 	}
 	return columns, nil
+}
+
+// checkOptions refuses what would reach the database changed, so that its own
+// checks cannot see it. All other limits are the database's to keep.
+func checkOptions(options *EnqueueOptions) error {
+	if options.MaxAttempts < 0 || options.MaxAttempts > 32767 {
+		return fmt.Errorf("max_attempts must be 1 to 32767, not %d", options.MaxAttempts)
+	}
+	// Beyond these years the protocol's microseconds wrap around.
+	if year := options.RunAt.Year(); year < -4712 || year > 294276 {
+		return fmt.Errorf("run_at must be in the years -4712 to 294276, not %d", year)
+	}
+	for _, tag := range options.Tags {
+		if !utf8.ValidString(tag) {
+			return fmt.Errorf("tags must be valid UTF-8, not %q", tag)
+		}
+	}
+	return nil
 }

@@ -37,7 +37,7 @@ insert into jobq.running as r
       t.args_apart, t.queue, t.kind, $2, t.args, t.unique_key, t.last_error, t.checkpoint, t.metadata, t.tags
     from taken t
   returning r.id, r.position, r.lease_token, r.priority, r.attempts, r.max_attempts, r.crashes, r.queue, r.kind,
-    r.created_at, r.run_at, r.started_at, coalesce(extract(epoch from r.timeout) * 1000, 0)::bigint as timeout_ms,
+    r.created_at, r.run_at, r.started_at, coalesce(ceil(extract(epoch from r.timeout) * 1000), 0)::bigint as timeout_ms,
     coalesce(r.args, (select a.args from jobq.payload a where a.job_id = r.id))::jsonb as args,
     r.checkpoint, r.metadata, r.tags, r.last_error
 `

@@ -17,6 +17,7 @@ insert into jobq.attempt (job_id, finished_at, started_at, lease_token, outcome,
   select f.id, clock_timestamp(), coalesce(f.started_at, clock_timestamp()), o.token, 'completed', f.attempts + 1, $1, o.output
     from rows from (unnest($2::bigint[]), unnest($3::bigint[]), unnest($4::text[])) as o(id, token, output)
     join jobq.finished f on f.id = o.id and f.lease_token = o.token and f.lease_owner = $1
+    where not exists (select from jobq.attempt a where a.job_id = o.id and a.lease_token = o.token)
 `
 
 type AttemptKeepOutputParams struct {
@@ -27,7 +28,8 @@ type AttemptKeepOutputParams struct {
 }
 
 // AttemptKeepOutput records the output of runs that succeeded, for those that
-// have any. It goes into the transaction of JobComplete, for ids it returned.
+// have any. It goes into the transaction of JobComplete, and adds nothing for
+// a completion that is sent again because its answer was lost.
 func (q *Queries) AttemptKeepOutput(ctx context.Context, arg AttemptKeepOutputParams) error {
 	_, err := q.db.Exec(ctx, AttemptKeepOutput,
 		arg.Owner,

@@ -14,6 +14,7 @@ import (
 // run. One statement deals with many rows, so one that fails would hold up all.
 func TestNoRowHoldsUpOthers(t *testing.T) {
 	t.Parallel()
+	q := setUp(t)
 	for name, values := range map[string]string{
 		"run_at in the infinite past":   "(kind, run_at) values ('k', '-infinity')",
 		"run_at in the infinite future": "(kind, run_at) values ('k', 'infinity')",
@@ -35,49 +36,56 @@ func TestNoRowHoldsUpOthers(t *testing.T) {
 		"metadata of null":              "(kind, metadata, tags) values ('k', 'null', '{}')",
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			q := setUp(t)
-			enqueue := func() (all int) {
-				_, err := q.pool.Exec(context.Background(), "insert into jobq.pending "+values)
-				if err != nil {
-					_, refused := db.Invalid(err)
-					require.True(t, refused, err)
-				}
-				q.exec("select jobq.enqueue('k') from generate_series(1, 3)")
-				return q.number("select count(*) from jobq.pending where position is not null")
-			}
-			claim := func() []db.JobClaimRow {
-				all := enqueue()
-				jobs := q.claim("a", 100)
-				require.Len(t, jobs, all)
-				return jobs
-			}
-			for name, write := range writes {
-				for _, job := range claim() {
-					require.True(t, write(q, job.ID, job.LeaseToken, "a"), name)
-				}
-				q.exec("delete from jobq.running")
-				q.exec("update jobq.pending set run_at = now() - interval '1 s'")
-				_, err := q.queries.JobPromote(context.Background(), 100)
-				require.NoError(t, err)
-				q.claim("a", 100)
-				q.exec("delete from jobq.running")
-			}
-			claim()
-			_, err := q.queries.NextDue(context.Background(), 1000)
-			require.NoError(t, err)
-			q.reap()
-			require.Zero(t, q.number("select count(*) from jobq.running"))
-			enqueue()
-			q.exec("select jobq.cancel(id) from jobq.job")
-			q.exec("select jobq.requeue(id) from jobq.job")
-			_, err = q.queries.StatsByQueue(context.Background(), hour)
-			require.NoError(t, err)
-			rows, err := q.queries.JobList(context.Background(), db.JobListParams{Before: 1 << 60, States: []string{"available", "failed"}, PageSize: 1000})
-			require.NoError(t, err)
-			require.NotEmpty(t, rows)
+			(&queue{T: t, schema: q.schema, queries: q.queries, pool: q.pool}).live("insert into jobq.pending " + values)
 		})
 	}
+}
+
+// live takes the row that the statement adds, if it is not refused, and three
+// ordinary ones through all that can happen to a job.
+func (q *queue) live(insert string) {
+	q.Helper()
+	ctx := context.Background()
+	q.exec("delete from jobq.pending")
+	q.exec("delete from jobq.finished")
+	add := func() (all int) {
+		if _, err := q.pool.Exec(ctx, insert); err != nil {
+			_, refused := db.Invalid(err)
+			require.True(q, refused, err)
+		}
+		q.exec("select jobq.enqueue('k') from generate_series(1, 3)")
+		return q.number("select count(*) from jobq.pending where position is not null")
+	}
+	claim := func() []db.JobClaimRow {
+		all := add()
+		jobs := q.claim("a", 100)
+		require.Len(q, jobs, all)
+		return jobs
+	}
+	for name, write := range writes {
+		for _, job := range claim() {
+			require.True(q, write(q, job.ID, job.LeaseToken, "a"), name)
+		}
+		q.exec("delete from jobq.running")
+		q.exec("update jobq.pending set run_at = now() - interval '1 s'")
+		_, err := q.queries.JobPromote(ctx, 100)
+		require.NoError(q, err)
+		q.claim("a", 100)
+		q.exec("delete from jobq.running")
+	}
+	claim()
+	_, err := q.queries.NextDue(ctx, 1000)
+	require.NoError(q, err)
+	q.reap()
+	require.Zero(q, q.number("select count(*) from jobq.running"))
+	add()
+	q.exec("select jobq.cancel(id) from jobq.job")
+	q.exec("select jobq.requeue(id) from jobq.job")
+	_, err = q.queries.StatsByQueue(ctx, hour)
+	require.NoError(q, err)
+	rows, err := q.queries.JobList(ctx, db.JobListParams{Before: 1 << 60, States: []string{"available", "failed"}, PageSize: 1000})
+	require.NoError(q, err)
+	require.NotEmpty(q, rows)
 }
 
 // A limit on args that is lowered holds for new jobs; those that were accepted

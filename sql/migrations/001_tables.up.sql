@@ -65,7 +65,7 @@ create table jobq.pending (
   constraint "backoff_base must be positive, at most 10 years" check (backoff_base > interval '0' and backoff_base <= interval '10 years'),
   constraint "backoff_max must be positive, at most 10 years" check (backoff_max > interval '0' and backoff_max <= interval '10 years'),
   constraint "run_at must be finite" check (isfinite(run_at)),
-  constraint "attempts must be 0 to max_attempts - 1" check (attempts >= 0 and attempts < max_attempts),
+  constraint "attempts must be 0 to max_attempts - 1" check (attempts >= 0 and attempts < greatest(max_attempts, 1)),
   constraint "lease_token must be 0 to 2^62" check (lease_token between 0 and 4611686018427387904),
   constraint "checkpoint must be at most 1 MiB" check (pg_column_size(checkpoint) <= 1048576)
 );

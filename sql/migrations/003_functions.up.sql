@@ -139,7 +139,11 @@ begin
     select from jsonb_to_recordset(jobs) as j(priority numeric, max_attempts numeric)
       where j.priority not between -32768 and 32767 or j.max_attempts not between 1 and 32767
   ) then
-    raise numeric_value_out_of_range using message = 'priority must be -32768 to 32767, max_attempts 1 to 32767';
+    raise numeric_value_out_of_range using message = 'priority must be -32768 to 32767, max_attempts must be 1 to 32767';
+  end if;
+  -- To enqueue_arrays, empty means the default; to our callers it is a mistake.
+  if exists (select from jsonb_to_recordset(jobs) as j(queue text, unique_key text) where j.queue = '' or j.unique_key = '') then
+    raise invalid_parameter_value using message = 'queue must be 1 to 128 characters, unique_key must be 1 to 255 characters';
   end if;
   return query
     select e.id, e.duplicate

@@ -1,0 +1,79 @@
+package db_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq/internal/db"
+)
+
+// Which errors pass by themselves, and which would come back for ever.
+func TestIsTransient(t *testing.T) {
+	t.Parallel()
+	for _, code := range []string{"08006", "08P01", "25006", "40001", "40P01", "53100", "53300", "55P03", "57P01", "57P02", "57P03", "57014", "0A000"} {
+		require.True(t, db.IsTransient(fmt.Errorf("wrapped: %w", &pgconn.PgError{Code: code})), code)
+	}
+	for _, code := range []string{"22P05", "22003", "23505", "23514", "23502", "42P01", "42501", "54001", "55000", "28P01", "3D000"} {
+		require.False(t, db.IsTransient(&pgconn.PgError{Code: code}), code)
+	}
+	for _, err := range []error{
+		io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, context.DeadlineExceeded,
+		&net.OpError{Op: "read", Err: errors.New("connection reset by peer")}, errors.New("conn closed"),
+	} {
+		require.True(t, db.IsTransient(fmt.Errorf("wrapped: %w", err)), err.Error())
+	}
+	for _, err := range []error{nil, context.Canceled, errors.New("anything else")} {
+		require.False(t, db.IsTransient(err))
+	}
+}
+
+// Retry goes on while errors pass by themselves, and stops at the first other
+// one, at success, and with the context.
+func TestRetry(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	transient, permanent := &pgconn.PgError{Code: "40P01"}, &pgconn.PgError{Code: "23514"}
+	calls := 0
+	require.NoError(t, db.Retry(ctx, func(context.Context) error {
+		if calls++; calls < 3 {
+			return transient
+		}
+		return nil
+	}))
+	require.Equal(t, 3, calls)
+	calls = 0
+	require.ErrorIs(t, db.Retry(ctx, func(context.Context) error {
+		calls++
+		return permanent
+	}), permanent)
+	require.Equal(t, 1, calls)
+	canceled, cancel := context.WithCancel(ctx)
+	require.ErrorIs(t, db.Retry(canceled, func(context.Context) error {
+		cancel()
+		return transient
+	}), transient, "what went wrong says more than that time was up")
+}
+
+// The waits grow to the longest, are never nothing, and begin anew after a success.
+func TestBackoff(t *testing.T) {
+	t.Parallel()
+	backoff := db.Backoff{Min: time.Millisecond, Max: 4 * time.Millisecond}
+	for _, longest := range []time.Duration{1, 2, 4, 4} {
+		start := time.Now()
+		require.NoError(t, backoff.Wait(context.Background()))
+		require.GreaterOrEqual(t, time.Since(start), longest*time.Millisecond/2)
+	}
+	backoff.Reset()
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	slow := db.Backoff{Min: time.Hour}
+	require.ErrorIs(t, slow.Wait(ctx), context.Canceled)
+}

@@ -1,0 +1,128 @@
+package db_test
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq/internal/db"
+)
+
+// What wakes whom: one notification per queue and transaction for available
+// jobs, one for the earliest of those that are due later, one per wish to
+// cancel a running job, and none where there is nothing to wake for.
+func TestNotifications(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	q := setUp(t)
+	conn, err := pgx.Connect(ctx, q.pool.Config().ConnString())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, conn.Close(ctx)) }()
+	topics := make(map[string]string)
+	for _, topic := range []string{db.TopicWork, db.TopicDue, db.TopicCancel} {
+		topics[db.Channel("jobq", topic)] = topic
+		_, err := conn.Exec(ctx, "listen "+db.Channel("jobq", topic))
+		require.NoError(t, err)
+	}
+	_, err = conn.Exec(ctx, "listen done")
+	require.NoError(t, err)
+	// heard is what the statement sent, found between it and a mark behind it.
+	heard := func(sql string, args ...any) (heard []string) {
+		q.exec(sql, args...)
+		q.exec("notify done")
+		ctx, cancel := context.WithTimeout(ctx, eventually)
+		defer cancel()
+		for {
+			notification, err := conn.WaitForNotification(ctx)
+			require.NoError(t, err)
+			if notification.Channel == "done" {
+				slices.Sort(heard)
+				return heard
+			}
+			heard = append(heard, topics[notification.Channel]+" "+notification.Payload)
+		}
+	}
+
+	require.Equal(t, []string{"work default"}, heard("select jobq.enqueue('k')"))
+	require.Equal(t, []string{"work a", "work b"}, heard("select jobq.enqueue('k', queue => q) from unnest(array['a', 'b', 'a', 'b']) q"))
+	require.Equal(t, []string{"work c"}, heard("insert into jobq.pending (kind, queue) select 'k', 'c' from generate_series(1, 100)"))
+
+	soon := time.Now().Add(time.Hour).Truncate(time.Second)
+	due := heard("select * from jobq.enqueue_many(jsonb_build_array(jsonb_build_object('kind', 'k', 'run_at', $1::text), jsonb_build_object('kind', 'k', 'run_at', $2::text)))",
+		soon.Format(time.RFC3339), soon.Add(time.Hour).Format(time.RFC3339))
+	require.Len(t, due, 1)
+	epoch, err := strconv.ParseFloat(strings.TrimPrefix(due[0], "due "), 64)
+	require.NoError(t, err)
+	require.InDelta(t, soon.Unix(), epoch, 0.001)
+
+	require.Empty(t, heard("select jobq.cancel(2)"), "a waiting job")
+	require.Equal(t, []string{"work a"}, heard("select jobq.requeue(2)"))
+	require.Len(t, q.claim("a", 1), 1)
+	require.Equal(t, []string{"cancel 1"}, heard("select jobq.cancel(1)"))
+	scheduled := q.number("select min(id) from jobq.pending where position is null")
+	require.Equal(t, []string{"work default"}, heard("select jobq.requeue($1)", scheduled))
+	require.Empty(t, heard("select jobq.requeue($1)", scheduled), "it is available already")
+
+	q.exec("update jobq.pending set run_at = now() where position is null")
+	require.Equal(t, []string{"work default"}, heard(q.schema.SQL(db.JobPromote), 100))
+	require.Empty(t, heard(q.schema.SQL(db.JobPromote), 100))
+	require.Empty(t, heard("insert into jobq.queue (name, paused_at) values ('a', now())"))
+	require.Equal(t, []string{"work a"}, heard(q.schema.SQL(db.QueueResume), "a"))
+	require.Empty(t, heard(q.schema.SQL(db.QueueResume), "a"))
+	q.exec("delete from jobq.pending")
+	q.exec("insert into jobq.pending (kind) values ('k')")
+	job := q.claim("a", 1)[0]
+	require.Equal(t, []string{"work default"}, heard("select 1"), "of the insert")
+	q.expire()
+	require.Equal(t, []string{"work default"}, heard(q.schema.SQL(db.LeaseReap), 100))
+	require.Equal(t, job.ID, q.claim("a", 1)[0].ID)
+}
+
+// Due jobs are promoted earliest first, to the tail of the line, no more than
+// asked for, and not before they are due.
+func TestPromote(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	q := setUp(t)
+	q.exec("select jobq.enqueue('k', run_at => now() + interval '1 hour') from generate_series(1, 5)")
+	q.exec("select jobq.enqueue('k')")
+	promote := func() int64 {
+		row, err := q.queries.JobPromote(ctx, 2)
+		require.NoError(t, err)
+		return row.Promoted
+	}
+	require.Zero(t, promote())
+	q.exec("update jobq.pending set run_at = now() - id * interval '1 s' where position is null and id > 2")
+	require.EqualValues(t, 2, promote())
+	require.Equal(t, 2, q.number("select count(*) from jobq.pending where position is not null and id in (5, 4)"))
+	require.EqualValues(t, 1, promote())
+	require.Zero(t, promote())
+	require.EqualValues(t, 6, q.claim("a", 1)[0].ID, "who was there first")
+}
+
+// The janitor is told the next moment at which there is something to do.
+func TestNextDue(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	q := setUp(t)
+	next := func() float64 {
+		row, err := q.queries.NextDue(ctx, 10_000)
+		require.NoError(t, err)
+		return float64(row.Ms)
+	}
+	require.InDelta(t, 10_000, next(), 100)
+	q.exec("select jobq.enqueue('k', run_at => now() + interval '8 s')")
+	require.InDelta(t, 8000, next(), 1000)
+	q.exec("select jobq.enqueue('k')")
+	q.claim("a", 1)
+	q.exec("update jobq.running set lease_expires_at = now() + interval '5 s'")
+	require.InDelta(t, 5000, next(), 1000)
+	q.exec("update jobq.running set lease_expires_at = now() - interval '5 s'")
+	require.Negative(t, next())
+}

@@ -1,0 +1,318 @@
+package jobq_test
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/db"
+)
+
+// worker is what these tests run jobs with: the statements that package
+// worker uses, one at a time.
+type worker struct {
+	*testing.T
+	schema  *db.Schema
+	queries *db.Queries
+	client  *jobq.Client
+}
+
+func newWorker(t *testing.T) *worker {
+	t.Helper()
+	client := newClient(t)
+	schema, err := db.NewSchema("")
+	require.NoError(t, err)
+	return &worker{T: t, schema: schema, queries: schema.Queries(client.Pool()), client: client}
+}
+
+// claim takes up to count greetings of the queue, by id.
+func (w *worker) claim(queue string, count int32) []db.JobClaimRow {
+	w.Helper()
+	answer, err := w.schema.Exchange(context.Background(), w.client.Pool(), db.Exchange{Owner: "w", Claim: &db.JobClaimParams{
+		Lease: db.Interval(time.Hour), Owner: "w", Queue: queue, Kinds: []string{"greeting"}, JobCount: count,
+	}})
+	require.NoError(w, err)
+	slices.SortFunc(answer.Claimed, func(a, b db.JobClaimRow) int { return cmp.Compare(a.ID, b.ID) })
+	return answer.Claimed
+}
+
+func (w *worker) complete(job db.JobClaimRow) {
+	w.Helper()
+	answer, err := w.schema.Exchange(context.Background(), w.client.Pool(), db.Exchange{
+		Owner: "w", Completions: []db.Completion{{ID: job.ID, Token: job.LeaseToken, Result: json.RawMessage(`{"done": true}`), Output: "said"}},
+	})
+	require.NoError(w, err)
+	require.Equal(w, []int64{job.ID}, answer.Completed)
+}
+
+// end ends a run in the way given, for another run at once where there is one.
+func (w *worker) end(job db.JobClaimRow, outcome string, final bool) {
+	w.Helper()
+	answer, err := w.schema.Exchange(context.Background(), w.client.Pool(), db.Exchange{Owner: "w", Endings: []db.Ending{{
+		ID: job.ID, Token: job.LeaseToken, Outcome: outcome, Error: "no luck", Delay: db.DelayOf(0), Final: final, Started: true,
+	}}})
+	require.NoError(w, err)
+	require.Len(w, answer.Ended, 1)
+}
+
+// lose lets all leases expire and reaps them.
+func (w *worker) lose() {
+	w.Helper()
+	_, err := w.client.Pool().Exec(context.Background(), "update jobq.running set lease_expires_at = now() - interval '1 s'")
+	require.NoError(w, err)
+	_, err = w.queries.LeaseReap(context.Background(), 1000)
+	require.NoError(w, err)
+}
+
+func (w *worker) count(sql string, args ...any) (count int) {
+	w.Helper()
+	require.NoError(w, w.client.Pool().QueryRow(context.Background(), sql, args...).Scan(&count))
+	return count
+}
+
+// inState makes a job in that state. It needs a queue without others waiting.
+func (w *worker) inState(want jobq.State, options jobq.EnqueueOptions) int64 {
+	w.Helper()
+	ctx := context.Background()
+	if options.Queue == "" {
+		options.Queue = "to be " + string(want)
+	}
+	if want == jobq.Scheduled {
+		options.Delay = time.Hour
+	}
+	id := enqueue(w.T, w.client, &options)
+	switch want {
+	case jobq.Running:
+		require.Len(w, w.claim(options.Queue, 1), 1)
+	case jobq.Completed:
+		w.complete(w.claim(options.Queue, 1)[0])
+	case jobq.Failed:
+		w.end(w.claim(options.Queue, 1)[0], "failed", true)
+	case jobq.Cancelled:
+		_, err := w.client.Cancel(ctx, id)
+		require.NoError(w, err)
+	case jobq.Scheduled, jobq.Available:
+	}
+	require.Equal(w, want, state(w.T, w.client, id))
+	return id
+}
+
+// What cancel, requeue and delete do to a job in each state.
+func TestActionsInEachState(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	w := newWorker(t)
+	for from, want := range map[jobq.State]struct {
+		afterCancel, afterRequeue jobq.State
+		requeue, delete           error
+	}{
+		jobq.Scheduled: {jobq.Cancelled, jobq.Available, nil, nil},
+		jobq.Available: {jobq.Cancelled, jobq.Available, nil, nil},
+		jobq.Running:   {jobq.Running, jobq.Running, jobq.ErrConflict, jobq.ErrConflict},
+		jobq.Completed: {jobq.Completed, jobq.Available, nil, nil},
+		jobq.Failed:    {jobq.Failed, jobq.Available, nil, nil},
+		jobq.Cancelled: {jobq.Cancelled, jobq.Available, nil, nil},
+	} {
+		id := w.inState(from, jobq.EnqueueOptions{Queue: "cancel"})
+		after, err := w.client.Cancel(ctx, id)
+		require.NoError(t, err, from)
+		require.Equal(t, want.afterCancel, after, from)
+		require.Equal(t, want.afterCancel, state(t, w.client, id), from)
+
+		id = w.inState(from, jobq.EnqueueOptions{Queue: "requeue " + string(from)})
+		require.ErrorIs(t, w.client.Requeue(ctx, id), want.requeue, from)
+		require.Equal(t, want.afterRequeue, state(t, w.client, id), from)
+
+		id = w.inState(from, jobq.EnqueueOptions{Queue: "delete", UniqueKey: "u"})
+		err = w.client.Delete(ctx, id)
+		require.ErrorIs(t, err, want.delete, from)
+		_, gone := w.client.Get(ctx, id)
+		if want.delete == nil {
+			require.ErrorIs(t, gone, jobq.ErrNotFound, from)
+			attempts, err := w.client.Attempts(ctx, id)
+			require.NoError(t, err)
+			require.Empty(t, attempts, from)
+			require.Zero(t, w.count("select count(*) from jobq.unique_key"), from)
+		} else {
+			require.NoError(t, gone)
+			require.ErrorContains(t, err, fmt.Sprintf("job %d is running", id))
+			w.complete(w.claimed(id))
+		}
+	}
+}
+
+// claimed is the lease of a running job.
+func (w *worker) claimed(id int64) db.JobClaimRow {
+	w.Helper()
+	job, err := w.client.Get(context.Background(), id)
+	require.NoError(w, err)
+	require.Equal(w, jobq.Running, job.State)
+	return db.JobClaimRow{ID: id, LeaseToken: job.LeaseToken}
+}
+
+// A requeued job keeps its story and gets an attempt if it had none left; its
+// token goes on growing, so that nobody from before can write to it.
+func TestRequeueKeepsTheStory(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	w := newWorker(t)
+	id := enqueue(t, w.client, &jobq.EnqueueOptions{MaxAttempts: 2, Tags: []string{"t"}, Timeout: time.Minute})
+	for range 2 {
+		w.end(w.claim("default", 1)[0], "failed", false)
+	}
+	require.Equal(t, jobq.Failed, state(t, w.client, id))
+	require.NoError(t, w.client.Requeue(ctx, id))
+	job, err := w.client.Get(ctx, id)
+	require.NoError(t, err)
+	require.Equal(t, 2, job.Attempts)
+	require.Equal(t, 3, job.MaxAttempts)
+	require.Equal(t, "no luck", job.LastError)
+	require.Equal(t, []string{"t"}, job.Tags)
+	require.Equal(t, time.Minute, job.Timeout)
+	require.Nil(t, job.FinishedAt)
+	again := w.claim("default", 1)[0]
+	require.EqualValues(t, 3, again.LeaseToken)
+	w.complete(again)
+	job, err = w.client.Get(ctx, id)
+	require.NoError(t, err)
+	require.Equal(t, jobq.Completed, job.State)
+	require.JSONEq(t, `{"done": true}`, string(job.Result))
+	require.Equal(t, "w", job.LeaseOwner)
+	attempts, err := w.client.Attempts(ctx, id)
+	require.NoError(t, err)
+	require.Len(t, attempts, 3)
+	for i, attempt := range attempts {
+		require.Equal(t, i+1, attempt.Number)
+		require.EqualValues(t, i+1, attempt.LeaseToken)
+		require.Equal(t, "w", attempt.WorkerID)
+		require.False(t, attempt.FinishedAt.Before(attempt.StartedAt))
+	}
+	require.Equal(t, jobq.OutcomeFailed, attempts[0].Outcome)
+	require.Equal(t, "no luck", attempts[0].Error)
+	require.Equal(t, jobq.OutcomeCompleted, attempts[2].Outcome)
+	require.Equal(t, "said", attempts[2].Output)
+}
+
+// A key is kept through retries, release and loss of the worker, and is free
+// as soon as the job has ended, in whatever way.
+func TestUniqueKeyThroughRuns(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	w := newWorker(t)
+	options := &jobq.EnqueueOptions{UniqueKey: "u"}
+	for name, end := range map[string]func(job db.JobClaimRow){
+		"completed": w.complete,
+		"failed":    func(job db.JobClaimRow) { w.end(job, "failed", true) },
+		"cancelled": func(job db.JobClaimRow) { w.end(job, "cancelled", false) },
+		"lost": func(db.JobClaimRow) {
+			_, err := w.client.Pool().Exec(ctx, "update jobq.running set max_attempts = 1")
+			require.NoError(t, err)
+			w.lose()
+		},
+	} {
+		id := enqueue(t, w.client, options)
+		held := func(when string) {
+			enqueued, err := w.client.Enqueue(ctx, greeting{"other"}, options)
+			require.NoError(t, err)
+			require.Equal(t, jobq.Enqueued{ID: id, Duplicate: true}, enqueued, "%s, %s", name, when)
+		}
+		held("waiting")
+		for _, outcome := range []string{"failed", "released", "snoozed"} {
+			job := w.claim("default", 1)[0]
+			held("running")
+			w.end(job, outcome, false)
+			held("after it " + outcome)
+		}
+		w.claim("default", 1)
+		w.lose()
+		held("after it was lost")
+		end(w.claim("default", 1)[0])
+		next := enqueue(t, w.client, options)
+		require.NotEqual(t, id, next, name)
+		require.ErrorIs(t, w.client.Requeue(ctx, id), jobq.ErrDuplicate, name)
+		require.NotEqual(t, jobq.Available, state(t, w.client, id), "a refused requeue changes nothing")
+		require.NoError(t, w.client.Delete(ctx, next))
+	}
+}
+
+// Large args are stored once, are there for every run and in the history, and
+// go with the job.
+func TestLargeArgsThroughRuns(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	w := newWorker(t)
+	for _, length := range []int{10, 900, 1100, 1990, 2100, 500_000} {
+		text := longText(length)
+		enqueued, err := w.client.Enqueue(ctx, greeting{text}, nil)
+		require.NoError(t, err)
+		apart := 0
+		if length > 1000 {
+			apart = 1
+		}
+		has := func(args json.RawMessage) {
+			t.Helper()
+			require.JSONEq(t, fmt.Sprintf(`{"name": %q}`, text), string(args), "%d", length)
+			require.Equal(t, apart, w.count("select count(*) from jobq.payload"), "%d", length)
+		}
+		get := func() {
+			t.Helper()
+			job, err := w.client.Get(ctx, enqueued.ID)
+			require.NoError(t, err)
+			has(job.Args)
+		}
+		get()
+		for _, outcome := range []string{"failed", "released"} {
+			job := w.claim("default", 1)[0]
+			has(job.Args)
+			get()
+			w.end(job, outcome, false)
+		}
+		w.claim("default", 1)
+		w.lose()
+		w.complete(w.claim("default", 1)[0])
+		get()
+		require.NoError(t, w.client.Requeue(ctx, enqueued.ID))
+		w.end(w.claim("default", 1)[0], "cancelled", false)
+		get()
+		require.NoError(t, w.client.Delete(ctx, enqueued.ID))
+		require.Zero(t, w.count("select count(*) from jobq.payload"))
+	}
+}
+
+// Ids and places above 2^31 go through every statement.
+func TestLargeIDsThroughRuns(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	w := newWorker(t)
+	_, err := w.client.Pool().Exec(ctx, "alter sequence jobq.job_id_seq restart 9007199254740993; alter sequence jobq.position_seq restart 9007199254740993")
+	require.NoError(t, err)
+	id := enqueue(t, w.client, nil)
+	require.EqualValues(t, 9007199254740993, id, "which a float64 cannot hold")
+	w.end(w.claim("default", 1)[0], "failed", false)
+	job := w.claim("default", 1)[0]
+	require.Equal(t, id, job.ID)
+	answers, err := w.schema.ExtendLeases(ctx, w.client.Pool(), db.LeaseExtendParams{
+		Owner: "w", Ids: []int64{id}, Tokens: []int64{job.LeaseToken}, Leases: []pgtype.Interval{db.Interval(time.Hour)},
+	})
+	require.NoError(t, err)
+	require.Equal(t, []db.LeaseExtendRow{{ID: id, Answer: "ok"}}, answers)
+	w.lose()
+	w.complete(w.claim("default", 1)[0])
+	attempts, err := w.client.Attempts(ctx, id)
+	require.NoError(t, err)
+	require.Len(t, attempts, 3)
+	page, err := w.client.List(ctx, jobq.Filter{Before: id + 1})
+	require.NoError(t, err)
+	require.Equal(t, id, page.Jobs[0].ID)
+	encoded, err := json.Marshal(page.Jobs[0])
+	require.NoError(t, err)
+	require.Contains(t, string(encoded), `"id":9007199254740993`)
+}

@@ -1,0 +1,262 @@
+package jobq_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq"
+)
+
+// requireNothingStored fails if any table has a trace of a job.
+func requireNothingStored(t *testing.T, client *jobq.Client) {
+	t.Helper()
+	for _, table := range []string{"pending", "running", "finished", "payload", "unique_key", "attempt", "stat_delta"} {
+		var count int
+		require.NoError(t, client.Pool().QueryRow(context.Background(), "select count(*) from jobq."+table).Scan(&count))
+		require.Zero(t, count, table)
+	}
+}
+
+// The limits of the SQL interface: the largest and smallest values are taken,
+// the next ones are refused by name, by the functions and by a plain INSERT
+// alike, and leave nothing.
+func TestSQLLimits(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	client := newClient(t)
+	const kind, queue = "kind must be 1 to 128 characters", "queue must be 1 to 128 characters"
+	const attempts, priority = "max_attempts must be 1 to 32767", "priority must be -32768 to 32767"
+	for _, test := range []struct{ column, value, refusal string }{
+		{"kind", "''::text", kind},
+		{"kind", "repeat('k', 129)", kind},
+		{"kind", "null::text", "kind"},
+		{"kind", "repeat('é', 128)", ""},
+		{"queue", "''::text", queue},
+		{"queue", "repeat('q', 129)", queue},
+		{"queue", "repeat('ü', 128)", ""},
+		{"max_attempts", "0", attempts},
+		{"max_attempts", "-1", attempts},
+		{"max_attempts", "32768", attempts},
+		{"max_attempts", "1", ""},
+		{"max_attempts", "32767", ""},
+		{"priority", "-32769", priority},
+		{"priority", "32768", priority},
+		{"priority", "-32768", ""},
+		{"priority", "32767", ""},
+		{"unique_key", "''::text", "unique_key must be 1 to 255 characters"},
+		{"unique_key", "repeat('u', 256)", "unique_key must be 1 to 255 characters"},
+		{"unique_key", "repeat('u', 255)", ""},
+		{"timeout", "interval '0'", "timeout must be positive"},
+		{"timeout", "interval '-1 s'", "timeout must be positive"},
+		{"timeout", "interval '1 us'", ""},
+		{"backoff_base", "interval '0'", "backoff_base must be positive"},
+		{"backoff_max", "interval '-1 s'", "backoff_max must be positive"},
+		{"backoff_max", "interval '10 years 1 day'", "at most 10 years"},
+		{"run_at", "timestamptz '-infinity'", "run_at must be finite"},
+		{"run_at", "timestamptz 'infinity'", "run_at must be finite"},
+		{"tags", "array_fill('t'::text, array[33])", "tags must be at most 32"},
+		{"tags", "array['a', null]", "tags must be at most 32, without nulls"},
+		{"tags", "array_fill('t'::text, array[32])", ""},
+		{"metadata", "to_jsonb(repeat('x', 65536))", "metadata must be at most 64 KiB"},
+		{"metadata", "to_jsonb(repeat('x', 65500))", ""},
+		{"args", "to_jsonb(repeat('x', 1048576))", "args must be at most"},
+		{"args", "to_jsonb(repeat('x', 1048000))", ""},
+	} {
+		kindColumn := "'k', "
+		if test.column == "kind" {
+			kindColumn = ""
+		}
+		statements := map[string]string{
+			"enqueue":      fmt.Sprintf("select jobq.enqueue(%s%s => %s)", kindColumn, test.column, test.value),
+			"enqueue_many": fmt.Sprintf("select * from jobq.enqueue_many(jsonb_build_array(jsonb_build_object('kind', 'other'), jsonb_build_object('kind', 'k') || jsonb_build_object('%s', to_jsonb(%s))))", test.column, test.value),
+			"insert":       fmt.Sprintf("insert into jobq.pending (kind, %s) values ('k', %s)", test.column, test.value),
+		}
+		if test.column == "kind" {
+			statements["insert"] = fmt.Sprintf("insert into jobq.pending (kind) values (%s)", test.value)
+		}
+		for name, statement := range statements {
+			_, err := client.Pool().Exec(ctx, statement)
+			switch {
+			case test.refusal == "":
+				require.NoError(t, err, statement)
+				_, err = client.Pool().Exec(ctx, "select jobq.delete_job(id) from jobq.job")
+				require.NoError(t, err)
+			case name == "insert" && test.column == "priority":
+				require.ErrorContains(t, err, "smallint out of range", "a plain INSERT is refused by the type")
+			case name == "insert" && test.value == "32768":
+				require.ErrorContains(t, err, "smallint out of range")
+			default:
+				require.ErrorContains(t, err, test.refusal, statement)
+			}
+		}
+		requireNothingStored(t, client)
+	}
+}
+
+// Any JSON is kept as it is, and what PostgreSQL cannot keep as JSON is
+// refused, not changed.
+func TestArgsRoundTrip(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	client := newClient(t)
+	for _, args := range []string{
+		`null`, `true`, `0`, `-1.5e3`, `""`, `"\"\\\u00e9\ud83d\ude00\t\u001b"`, `[]`, `{}`, `[null, [], {"a": {"b": [1]}}]`,
+		`12345678901234567890123456789`, `0.1234567890123456789012345678901234567890`, `"jobq.pending"`, `"$1 '' \\"`,
+	} {
+		enqueued, err := client.EnqueueMany(ctx, []jobq.EnqueueParams{raw("k", args, nil)})
+		require.NoError(t, err, args)
+		job, err := client.Get(ctx, enqueued[0].ID)
+		require.NoError(t, err)
+		require.JSONEq(t, args, string(job.Args))
+		if args[0] >= '0' && args[0] <= '9' {
+			require.Equal(t, args, string(job.Args), "a number keeps all of its digits")
+		}
+	}
+	job, err := client.Enqueue(ctx, jobq.RawArgs{Name: "k"}, nil)
+	require.NoError(t, err)
+	got, err := client.Get(ctx, job.ID)
+	require.NoError(t, err)
+	require.JSONEq(t, `{}`, string(got.Args))
+}
+
+// Text that is not text is refused wherever it comes in.
+func TestInvalidText(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	client := newClient(t)
+	for name, text := range map[string]string{"NUL": "a\x00b", "invalid UTF-8": "a\xffb"} {
+		for field, job := range map[string]jobq.EnqueueParams{
+			"kind":       raw(text, `{}`, nil),
+			"args":       raw("k", `"`+text+`"`, nil),
+			"queue":      raw("k", `{}`, &jobq.EnqueueOptions{Queue: text}),
+			"unique key": raw("k", `{}`, &jobq.EnqueueOptions{UniqueKey: text}),
+			"tags":       raw("k", `{}`, &jobq.EnqueueOptions{Tags: []string{text}}),
+			"metadata":   raw("k", `{}`, &jobq.EnqueueOptions{Metadata: json.RawMessage(`"` + text + `"`)}),
+		} {
+			_, err := client.EnqueueMany(ctx, []jobq.EnqueueParams{raw("k", `{}`, nil), job})
+			require.ErrorIs(t, err, jobq.ErrInvalid, "%s in %s", name, field)
+		}
+		_, err := client.PauseQueue(ctx, text, "", "")
+		require.ErrorIs(t, err, jobq.ErrInvalid)
+		_, err = client.List(ctx, jobq.Filter{Queue: text})
+		require.ErrorIs(t, err, jobq.ErrInvalid)
+	}
+	requireNothingStored(t, client)
+}
+
+// Moments and spans beyond what PostgreSQL can keep are refused, not wrapped
+// around.
+func TestExtremeTimes(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	client := newClient(t)
+	for name, options := range map[string]jobq.EnqueueOptions{
+		"year 300000":        {RunAt: time.Date(300_000, 1, 1, 0, 0, 0, 0, time.UTC)},
+		"year 1000000":       {RunAt: time.Date(1_000_000, 1, 1, 0, 0, 0, 0, time.UTC)},
+		"year -10000":        {RunAt: time.Date(-10_000, 1, 1, 0, 0, 0, 0, time.UTC)},
+		"the last moment":    {RunAt: time.Unix(1<<62, 0)},
+		"292 years, timeout": {Timeout: 1<<63 - 1},
+		"292 years, backoff": {BackoffBase: 1<<63 - 1},
+		"a nanosecond":       {Timeout: 1},
+	} {
+		_, err := client.Enqueue(ctx, greeting{}, &options)
+		require.ErrorIs(t, err, jobq.ErrInvalid, name)
+	}
+	requireNothingStored(t, client)
+	for _, runAt := range []time.Time{time.Unix(0, 0), time.Date(1, 1, 1, 0, 0, 0, 1000, time.UTC), time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)} {
+		job, err := client.Get(ctx, enqueue(t, client, &jobq.EnqueueOptions{RunAt: runAt}))
+		require.NoError(t, err)
+		require.True(t, runAt.Equal(job.RunAt), "%s is stored as %s", runAt, job.RunAt)
+	}
+	id := enqueue(t, client, &jobq.EnqueueOptions{Timeout: 1500 * time.Microsecond})
+	job, err := client.Get(ctx, id)
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, job.Timeout, time.Millisecond)
+	id = enqueue(t, client, &jobq.EnqueueOptions{Timeout: 100 * time.Microsecond})
+	job, err = client.Get(ctx, id)
+	require.NoError(t, err)
+	require.Positive(t, job.Timeout, "a short timeout is not none")
+}
+
+// A batch is all or nothing.
+func TestEnqueueManyIsAtomic(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	client := newClient(t)
+	jobs := []jobq.EnqueueParams{raw("k", `{}`, &jobq.EnqueueOptions{UniqueKey: "u"}), raw("k", `"`+longText(5000)+`"`, nil), raw("", `{}`, nil)}
+	_, err := client.EnqueueMany(ctx, jobs)
+	require.ErrorIs(t, err, jobq.ErrInvalid)
+	requireNothingStored(t, client)
+	enqueued, err := client.EnqueueMany(ctx, jobs[:2])
+	require.NoError(t, err)
+	require.False(t, enqueued[0].Duplicate)
+}
+
+// The answers of a batch are in its order, one by one, whatever mixture it
+// is; ten thousand of them.
+func TestEnqueueManyOrder(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	client := newClient(t)
+	const count = 10_000
+	held := enqueue(t, client, &jobq.EnqueueOptions{UniqueKey: "held"})
+	jobs := make([]jobq.EnqueueParams, count)
+	for i := range jobs {
+		jobs[i] = raw("greeting", fmt.Sprintf(`{"i": %d}`, i), &jobq.EnqueueOptions{Priority: int16(i % 100), Queue: []string{"", "q"}[i%2]})
+		switch i % 1000 {
+		case 7:
+			jobs[i].UniqueKey = "held"
+		case 8:
+			jobs[i].UniqueKey = fmt.Sprint(i / 2000)
+		case 9:
+			jobs[i].Delay = time.Hour
+		}
+	}
+	enqueued, err := client.EnqueueMany(ctx, jobs)
+	require.NoError(t, err)
+	require.Len(t, enqueued, count)
+	type stored struct {
+		number   int
+		queue    string
+		priority int16
+		state    string
+	}
+	found := make(map[int64]stored)
+	rows, err := client.Pool().Query(ctx, "select id, (args->>'i')::integer, queue, priority, state::text from jobq.job where args ? 'i'")
+	require.NoError(t, err)
+	var id int64
+	var row stored
+	_, err = pgx.ForEachRow(rows, []any{&id, &row.number, &row.queue, &row.priority, &row.state}, func() error {
+		found[id] = row
+		return nil
+	})
+	require.NoError(t, err)
+	added := 0
+	for i, answer := range enqueued {
+		if i%1000 == 7 {
+			require.Equal(t, jobq.Enqueued{ID: held, Duplicate: true}, answer)
+			continue
+		}
+		if answer.Duplicate {
+			require.Equal(t, enqueued[i-1000].ID, answer.ID, "the second of a pair")
+			continue
+		}
+		added++
+		want := stored{i, "default", int16(i % 100), "available"}
+		if i%2 == 1 {
+			want.queue = "q"
+		}
+		if i%1000 == 9 {
+			want.state = "scheduled"
+		}
+		require.Equal(t, want, found[answer.ID], "job %d", i)
+	}
+	require.Equal(t, count-10-5, added)
+	require.Len(t, found, added)
+}

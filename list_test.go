@@ -1,0 +1,130 @@
+package jobq_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq"
+)
+
+// Pages over jobs in all states have no gaps and no repeats, whatever the
+// filter, and the filters agree with what the database says.
+func TestListAllStates(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	w := newWorker(t)
+	random := rand.New(rand.NewPCG(1, 2)) // #nosec G404 -- a test
+	states := jobq.States()
+	for range 60 {
+		w.inState(states[random.IntN(len(states))], jobq.EnqueueOptions{Tags: []string{[]string{"x", "y"}[random.IntN(2)], "z"}})
+	}
+	walk := func(filter jobq.Filter) (ids []int64) {
+		for {
+			page, err := w.client.List(ctx, filter)
+			require.NoError(t, err)
+			require.LessOrEqual(t, len(page.Jobs), filter.Limit)
+			for _, job := range page.Jobs {
+				require.Nil(t, job.Args, "a list has no args")
+				ids = append(ids, job.ID)
+			}
+			if page.Next == 0 {
+				return ids
+			}
+			require.Len(t, page.Jobs, filter.Limit, "only the last page is short")
+			filter.Before = page.Next
+		}
+	}
+	want := func(where string) (ids []int64) {
+		rows, err := w.client.Pool().Query(ctx, "select id from jobq.job where "+where+" order by id desc")
+		require.NoError(t, err)
+		for rows.Next() {
+			var id int64
+			require.NoError(t, rows.Scan(&id))
+			ids = append(ids, id)
+		}
+		require.NoError(t, rows.Err())
+		return ids
+	}
+	for _, limit := range []int{1, 7, 60, 1000} {
+		require.Equal(t, want("true"), walk(jobq.Filter{Limit: limit}))
+		require.Equal(t, want("tags @> '{x}'"), walk(jobq.Filter{Limit: limit, Tag: "x"}))
+	}
+	total := 0
+	for _, state := range states {
+		ids := walk(jobq.Filter{Limit: 3, States: []jobq.State{state}})
+		require.Equal(t, want("state = '"+string(state)+"'"), ids)
+		require.Equal(t, ids, walk(jobq.Filter{Limit: 1000, Queue: "to be " + string(state), Kind: "greeting"}))
+		total += len(ids)
+	}
+	require.Equal(t, 60, total)
+	require.Equal(t, want("state in ('failed', 'scheduled') and tags @> '{y}'"),
+		walk(jobq.Filter{Limit: 2, States: []jobq.State{jobq.Failed, jobq.Scheduled}, Tag: "y"}))
+	_, err := w.client.List(ctx, jobq.Filter{States: []jobq.State{"asleep"}})
+	require.ErrorIs(t, err, jobq.ErrInvalid)
+	require.ErrorContains(t, err, "asleep")
+}
+
+// The sums agree with what ended, before the janitor has rolled them up,
+// afterwards, and in between.
+func TestStatsAgree(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	w := newWorker(t)
+	random := rand.New(rand.NewPCG(3, 4)) // #nosec G404 -- a test
+	var want jobq.QueueStats
+	want.Queue = "default"
+	for i := range 80 {
+		enqueue(t, w.client, &jobq.EnqueueOptions{MaxAttempts: 2})
+		job := w.claim("default", 1)[0]
+		last := job.Attempts == 1
+		switch random.IntN(6) {
+		case 0, 1:
+			w.complete(job)
+			want.Completed++
+		case 2:
+			w.end(job, []string{"failed", "timed_out"}[i%2], false)
+			if want.Retried++; last {
+				want.Retried--
+				want.Failed++
+			}
+		case 3:
+			w.lose()
+			want.Lost++
+			if want.Retried++; last {
+				want.Retried--
+				want.Failed++
+			}
+		case 4:
+			w.end(job, []string{"released", "snoozed"}[i%2], false)
+		case 5:
+			_, err := w.client.Cancel(ctx, job.ID)
+			require.NoError(t, err)
+			w.end(job, []string{"cancelled", "released", "snoozed"}[i%3], false)
+			want.Cancelled++
+		}
+		if i%20 == 7 {
+			_, err := w.queries.StatRollUp(ctx, int32(i)) // #nosec G115 -- small
+			require.NoError(t, err)
+		}
+	}
+	for range 2 {
+		stats, err := w.client.Stats(ctx, time.Hour)
+		require.NoError(t, err)
+		require.Len(t, stats, 1)
+		require.Positive(t, stats[0].RunTime)
+		require.Positive(t, stats[0].WaitTime)
+		stats[0].RunTime, stats[0].WaitTime = 0, 0
+		require.Equal(t, want, stats[0])
+		for _, state := range []jobq.State{jobq.Completed, jobq.Failed, jobq.Cancelled} {
+			require.EqualValues(t, map[jobq.State]int64{jobq.Completed: want.Completed, jobq.Failed: want.Failed, jobq.Cancelled: want.Cancelled}[state],
+				w.count("select count(*) from jobq.job where state::text = $1", string(state)), state)
+		}
+		_, err = w.queries.StatRollUp(ctx, 10_000)
+		require.NoError(t, err)
+	}
+	require.Zero(t, w.count("select count(*) from jobq.stat_delta"))
+}
