@@ -5,12 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
@@ -142,67 +140,6 @@ func TestEnqueueTx(t *testing.T) {
 	}
 }
 
-// What the database cannot take is refused in words that name the field and
-// the limit, and nothing is stored.
-func TestInvalidInput(t *testing.T) {
-	t.Parallel()
-	ctx := context.Background()
-	client := newClient(t)
-	text := func(length int) json.RawMessage {
-		return json.RawMessage(`"` + strings.Repeat("x", length) + `"`)
-	}
-	// A JSON string of n characters takes n + 8 bytes as jsonb.
-	const mebibyte, overhead = 1 << 20, 12
-	for name, test := range map[string]struct {
-		job  jobq.EnqueueParams
-		want string
-	}{
-		"no kind":            {raw("", `{}`, nil), "kind must be 1 to 128 characters"},
-		"long kind":          {raw(strings.Repeat("k", 129), `{}`, nil), "kind must be 1 to 128 characters"},
-		"long queue":         {raw("k", `{}`, &jobq.EnqueueOptions{Queue: strings.Repeat("q", 129)}), "queue must be 1 to 128 characters"},
-		"long unique key":    {raw("k", `{}`, &jobq.EnqueueOptions{UniqueKey: strings.Repeat("u", 256)}), "unique_key must be 1 to 255 characters"},
-		"NUL in args":        {raw("k", `{"a":"\u0000"}`, nil), "NUL"},
-		"invalid UTF-8":      {raw("k", "\"\xff\"", nil), "UTF-8"},
-		"args not JSON":      {raw("k", `{"a"`, nil), "args of job 0"},
-		"args too large":     {raw("k", string(text(mebibyte)), nil), "args must be at most"},
-		"args too deep":      {raw("k", strings.Repeat("[", 20000)+strings.Repeat("]", 20000), nil), "depth"},
-		"number too large":   {raw("k", `1e400000`, nil), "out of range"},
-		"negative attempts":  {raw("k", `{}`, &jobq.EnqueueOptions{MaxAttempts: -1}), "max_attempts must be 1 to 32767"},
-		"too many attempts":  {raw("k", `{}`, &jobq.EnqueueOptions{MaxAttempts: 32768}), "max_attempts must be 1 to 32767"},
-		"negative timeout":   {raw("k", `{}`, &jobq.EnqueueOptions{Timeout: -1 * time.Second}), "timeout must be positive"},
-		"too many tags":      {raw("k", `{}`, &jobq.EnqueueOptions{Tags: make([]string, 33)}), "tags must be at most 32"},
-		"metadata too large": {raw("k", `{}`, &jobq.EnqueueOptions{Metadata: text(64 << 10)}), "metadata must be at most 64 KiB"},
-		"no args":            {jobq.EnqueueParams{}, "args of job 0 are nil"},
-	} {
-		_, err := client.EnqueueMany(ctx, []jobq.EnqueueParams{test.job})
-		require.ErrorIs(t, err, jobq.ErrInvalid, name)
-		require.ErrorContains(t, err, test.want, name)
-	}
-	page, err := client.List(ctx, jobq.Filter{})
-	require.NoError(t, err)
-	require.Empty(t, page.Jobs)
-
-	// The limits themselves are allowed.
-	_, err = client.EnqueueMany(ctx, []jobq.EnqueueParams{raw(strings.Repeat("é", 128), string(text(mebibyte-overhead)), &jobq.EnqueueOptions{
-		Queue: strings.Repeat("q", 128), MaxAttempts: 32767, Priority: -32768, Tags: make([]string, 32), UniqueKey: strings.Repeat("u", 255),
-	})})
-	require.NoError(t, err)
-
-	// The limit on args is one that can be moved.
-	_, err = client.Pool().Exec(ctx, "create or replace function jobq.args_bytes_max() returns integer language sql immutable parallel safe return 100")
-	require.NoError(t, err)
-	_, err = client.EnqueueMany(ctx, []jobq.EnqueueParams{raw("k", string(text(200)), nil)})
-	require.ErrorContains(t, err, "args must be at most")
-}
-
-func raw(kind, args string, options *jobq.EnqueueOptions) jobq.EnqueueParams {
-	job := jobq.EnqueueParams{Args: jobq.RawArgs{Name: kind, JSON: json.RawMessage(args)}}
-	if options != nil {
-		job.EnqueueOptions = *options
-	}
-	return job
-}
-
 // Without tables, or with tables of another version, the error says what to do.
 func TestCheck(t *testing.T) {
 	t.Parallel()
@@ -315,21 +252,6 @@ func TestActions(t *testing.T) {
 	job, err := client.Get(ctx, running)
 	require.NoError(t, err)
 	require.NotNil(t, job.CancelRequestedAt)
-}
-
-func second[T any](_ T, err error) error { return err }
-
-// makeRunning moves an available job to running, as a claim would.
-func makeRunning(t *testing.T, pool *pgxpool.Pool, id int64) {
-	t.Helper()
-	tag, err := pool.Exec(context.Background(), `
-		with taken as (delete from jobq.pending where id = $1 returning *)
-		insert into jobq.running (id, position, lease_token, lease_expires_at, started_at, run_at, created_at, priority, attempts,
-		    max_attempts, crashes, args_apart, queue, kind, lease_owner, args, unique_key)
-		  select id, position, lease_token + 1, now() + interval '1 hour', now(), run_at, created_at, priority, attempts,
-		      max_attempts, crashes, args_apart, queue, kind, 'somebody', args, unique_key from taken`, id)
-	require.NoError(t, err)
-	require.EqualValues(t, 1, tag.RowsAffected())
 }
 
 // Pausing, resuming and the lease of a queue show in the list of queues.

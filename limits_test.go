@@ -2,7 +2,6 @@ package jobq_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"testing"
 	"time"
@@ -97,91 +96,6 @@ func TestSQLLimits(t *testing.T) {
 		}
 		requireNothingStored(t, client)
 	}
-}
-
-// Any JSON is kept as it is, and what PostgreSQL cannot keep as JSON is
-// refused, not changed.
-func TestArgsRoundTrip(t *testing.T) {
-	t.Parallel()
-	ctx := context.Background()
-	client := newClient(t)
-	for _, args := range []string{
-		`null`, `true`, `0`, `-1.5e3`, `""`, `"\"\\\u00e9\ud83d\ude00\t\u001b"`, `[]`, `{}`, `[null, [], {"a": {"b": [1]}}]`,
-		`12345678901234567890123456789`, `0.1234567890123456789012345678901234567890`, `"jobq.pending"`, `"$1 '' \\"`,
-	} {
-		enqueued, err := client.EnqueueMany(ctx, []jobq.EnqueueParams{raw("k", args, nil)})
-		require.NoError(t, err, args)
-		job, err := client.Get(ctx, enqueued[0].ID)
-		require.NoError(t, err)
-		require.JSONEq(t, args, string(job.Args))
-		if args[0] >= '0' && args[0] <= '9' {
-			require.Equal(t, args, string(job.Args), "a number keeps all of its digits")
-		}
-	}
-	job, err := client.Enqueue(ctx, jobq.RawArgs{Name: "k"}, nil)
-	require.NoError(t, err)
-	got, err := client.Get(ctx, job.ID)
-	require.NoError(t, err)
-	require.JSONEq(t, `{}`, string(got.Args))
-}
-
-// Text that is not text is refused wherever it comes in.
-func TestInvalidText(t *testing.T) {
-	t.Parallel()
-	ctx := context.Background()
-	client := newClient(t)
-	for name, text := range map[string]string{"NUL": "a\x00b", "invalid UTF-8": "a\xffb"} {
-		for field, job := range map[string]jobq.EnqueueParams{
-			"kind":       raw(text, `{}`, nil),
-			"args":       raw("k", `"`+text+`"`, nil),
-			"queue":      raw("k", `{}`, &jobq.EnqueueOptions{Queue: text}),
-			"unique key": raw("k", `{}`, &jobq.EnqueueOptions{UniqueKey: text}),
-			"tags":       raw("k", `{}`, &jobq.EnqueueOptions{Tags: []string{text}}),
-			"metadata":   raw("k", `{}`, &jobq.EnqueueOptions{Metadata: json.RawMessage(`"` + text + `"`)}),
-		} {
-			_, err := client.EnqueueMany(ctx, []jobq.EnqueueParams{raw("k", `{}`, nil), job})
-			require.ErrorIs(t, err, jobq.ErrInvalid, "%s in %s", name, field)
-		}
-		_, err := client.PauseQueue(ctx, text, "", "")
-		require.ErrorIs(t, err, jobq.ErrInvalid)
-		_, err = client.List(ctx, jobq.Filter{Queue: text})
-		require.ErrorIs(t, err, jobq.ErrInvalid)
-	}
-	requireNothingStored(t, client)
-}
-
-// Moments and spans beyond what PostgreSQL can keep are refused, not wrapped
-// around.
-func TestExtremeTimes(t *testing.T) {
-	t.Parallel()
-	ctx := context.Background()
-	client := newClient(t)
-	for name, options := range map[string]jobq.EnqueueOptions{
-		"year 300000":        {RunAt: time.Date(300_000, 1, 1, 0, 0, 0, 0, time.UTC)},
-		"year 1000000":       {RunAt: time.Date(1_000_000, 1, 1, 0, 0, 0, 0, time.UTC)},
-		"year -10000":        {RunAt: time.Date(-10_000, 1, 1, 0, 0, 0, 0, time.UTC)},
-		"the last moment":    {RunAt: time.Unix(1<<62, 0)},
-		"292 years, timeout": {Timeout: 1<<63 - 1},
-		"292 years, backoff": {BackoffBase: 1<<63 - 1},
-		"a nanosecond":       {Timeout: 1},
-	} {
-		_, err := client.Enqueue(ctx, greeting{}, &options)
-		require.ErrorIs(t, err, jobq.ErrInvalid, name)
-	}
-	requireNothingStored(t, client)
-	for _, runAt := range []time.Time{time.Unix(0, 0), time.Date(1, 1, 1, 0, 0, 0, 1000, time.UTC), time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)} {
-		job, err := client.Get(ctx, enqueue(t, client, &jobq.EnqueueOptions{RunAt: runAt}))
-		require.NoError(t, err)
-		require.True(t, runAt.Equal(job.RunAt), "%s is stored as %s", runAt, job.RunAt)
-	}
-	id := enqueue(t, client, &jobq.EnqueueOptions{Timeout: 1500 * time.Microsecond})
-	job, err := client.Get(ctx, id)
-	require.NoError(t, err)
-	require.GreaterOrEqual(t, job.Timeout, time.Millisecond)
-	id = enqueue(t, client, &jobq.EnqueueOptions{Timeout: 100 * time.Microsecond})
-	job, err = client.Get(ctx, id)
-	require.NoError(t, err)
-	require.Positive(t, job.Timeout, "a short timeout is not none")
 }
 
 // A batch is all or nothing.

@@ -285,8 +285,8 @@ func (k *keeper) extend(ctx context.Context, due []*lease) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for _, answer := range answers {
-		k.answerLocked(asked[answer.ID], answer.Answer, sent)
+	for id, answer := range answers {
+		k.answerLocked(asked[id], answer, sent)
 	}
 }
 
@@ -301,16 +301,16 @@ func (k *keeper) answerLocked(l extension, answer string, sent time.Duration) {
 		return // finished while the statement ran
 	}
 	switch answer {
-	case "cancel":
+	case db.LeaseCancel:
 		l.asked = true
 		if l.cancel != nil {
 			l.cancel(ErrCancelled)
 		}
 		fallthrough
-	case "ok":
+	case db.LeaseOK:
 		l.deadline = sent + l.settings.lease - killMargin(l.settings.lease)
 		l.extendAt = sent + l.settings.extendEvery
-	case "busy":
+	case db.LeaseBusy:
 		l.extendAt = sent + min(l.settings.extendEvery/4, time.Second)
 	default:
 		k.loseLocked(l.lease)

@@ -355,7 +355,7 @@ func (w *Worker) flushProgress(ctx context.Context, reports []*db.JobProgressPar
 	defer cancel()
 	batch := &pgx.Batch{}
 	for _, r := range reports {
-		batch.Queue(w.schema.SQL(db.JobProgress), r.Percent, r.Stage, r.Message, r.ID, r.Token, r.Owner)
+		w.schema.Queue(batch, func(q *db.Queries) { _, _ = q.JobProgress(ctx, *r) })
 	}
 	if err := w.pool.SendBatch(ctx, batch).Close(); err != nil {
 		w.databaseTrouble(err)

@@ -3,9 +3,11 @@ package db
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // HotSettings keep the plans of the hot statements what they are meant to be:
@@ -67,13 +69,13 @@ func (s *Schema) Exchange(ctx context.Context, conn Batcher, exchange Exchange) 
 	batch := &pgx.Batch{}
 	batch.Queue(HotSettings)
 	if len(exchange.Completions) > 0 {
-		s.queueCompletions(batch, exchange, &answer)
+		s.queueCompletions(ctx, batch, exchange, &answer)
 	}
 	if len(exchange.Endings) > 0 {
-		s.queueEndings(batch, exchange, &answer)
+		s.queueEndings(ctx, batch, exchange, &answer)
 	}
 	if claim := exchange.Claim; claim != nil {
-		batch.Queue(s.SQL(JobClaim), claim.Lease, claim.Owner, claim.Queue, claim.Kinds, claim.JobCount).
+		s.Queue(batch, func(q *Queries) { _, _ = q.JobClaim(ctx, *claim) }).
 			Query(func(rows pgx.Rows) (err error) {
 				answer.Claimed, err = scanClaimed(rows, int(claim.JobCount))
 				return err
@@ -85,7 +87,7 @@ func (s *Schema) Exchange(ctx context.Context, conn Batcher, exchange Exchange) 
 	return answer, nil
 }
 
-func (s *Schema) queueCompletions(batch *pgx.Batch, exchange Exchange, answer *Exchanged) {
+func (s *Schema) queueCompletions(ctx context.Context, batch *pgx.Batch, exchange Exchange, answer *Exchanged) {
 	count := len(exchange.Completions)
 	ids, tokens, results := make([]int64, count), make([]int64, count), make([]json.RawMessage, count)
 	var withOutput []int
@@ -96,7 +98,8 @@ func (s *Schema) queueCompletions(batch *pgx.Batch, exchange Exchange, answer *E
 		}
 	}
 	answer.Completed = make([]int64, 0, count)
-	batch.Queue(s.SQL(JobComplete), ids, tokens, results, exchange.Owner).Query(func(rows pgx.Rows) error {
+	complete := JobCompleteParams{Ids: ids, Tokens: tokens, Results: results, Owner: exchange.Owner}
+	s.Queue(batch, func(q *Queries) { _, _ = q.JobComplete(ctx, complete) }).Query(func(rows pgx.Rows) error {
 		var id int64
 		_, err := pgx.ForEachRow(rows, []any{&id}, func() error {
 			answer.Completed = append(answer.Completed, id)
@@ -107,24 +110,23 @@ func (s *Schema) queueCompletions(batch *pgx.Batch, exchange Exchange, answer *E
 	if len(withOutput) == 0 {
 		return
 	}
-	outputIDs, outputTokens, outputs := make([]int64, 0, count), make([]int64, 0, count), make([]string, 0, count)
+	keep := AttemptKeepOutputParams{Owner: exchange.Owner}
 	for _, i := range withOutput {
-		outputIDs, outputTokens = append(outputIDs, ids[i]), append(outputTokens, tokens[i])
-		outputs = append(outputs, exchange.Completions[i].Output)
+		keep.Ids, keep.Tokens = append(keep.Ids, ids[i]), append(keep.Tokens, tokens[i])
+		keep.Outputs = append(keep.Outputs, exchange.Completions[i].Output)
 	}
-	batch.Queue(s.SQL(AttemptKeepOutput), exchange.Owner, outputIDs, outputTokens, outputs)
+	s.Queue(batch, func(q *Queries) { _ = q.AttemptKeepOutput(ctx, keep) })
 }
 
-func (s *Schema) queueEndings(batch *pgx.Batch, exchange Exchange, answer *Exchanged) {
-	var params JobEndParams
+func (s *Schema) queueEndings(ctx context.Context, batch *pgx.Batch, exchange Exchange, answer *Exchanged) {
+	params := JobEndParams{Owner: exchange.Owner}
 	for _, ending := range exchange.Endings {
 		params.Ids, params.Tokens = append(params.Ids, ending.ID), append(params.Tokens, ending.Token)
 		params.Outcomes, params.Errors = append(params.Outcomes, ending.Outcome), append(params.Errors, ending.Error)
 		params.Outputs, params.Delays = append(params.Outputs, ending.Output), append(params.Delays, ending.Delay.interval())
 		params.Finals, params.Started = append(params.Finals, ending.Final), append(params.Started, ending.Started)
 	}
-	batch.Queue(s.SQL(JobEnd), params.Ids, params.Tokens, params.Outcomes, params.Errors, params.Outputs, params.Delays,
-		params.Finals, params.Started, exchange.Owner).
+	s.Queue(batch, func(q *Queries) { _, _ = q.JobEnd(ctx, params) }).
 		Query(func(rows pgx.Rows) (err error) {
 			answer.Ended, err = pgx.CollectRows(rows, pgx.RowToStructByPos[JobEndRow])
 			return err
@@ -151,13 +153,30 @@ func scanClaimed(rows pgx.Rows, expected int) ([]JobClaimRow, error) {
 	return claimed, rows.Err()
 }
 
-// ExtendLeases is LeaseExtend with the plan that the hot statements get.
-func (s *Schema) ExtendLeases(ctx context.Context, conn Batcher, params LeaseExtendParams) ([]LeaseExtendRow, error) {
-	var answers []LeaseExtendRow
+// Answers of ExtendLeases.
+const (
+	LeaseOK     = "ok"     // extended
+	LeaseCancel = "cancel" // extended, but somebody asked the job to stop
+	LeaseBusy   = "busy"   // in another transaction's hands: ask again
+	LeaseLost   = "lost"   // not the caller's any more
+)
+
+// ExtendLeases extends leases, and answers for each id.
+func (s *Schema) ExtendLeases(ctx context.Context, conn Batcher, params LeaseExtendParams) (map[int64]string, error) {
+	answers := make(map[int64]string, len(params.Ids))
+	for _, id := range params.Ids {
+		answers[id] = LeaseLost
+	}
 	batch := &pgx.Batch{}
 	batch.Queue(HotSettings)
-	batch.Queue(s.SQL(LeaseExtend), params.Owner, params.Ids, params.Tokens, params.Leases).Query(func(rows pgx.Rows) (err error) {
-		answers, err = pgx.CollectRows(rows, pgx.RowToStructByPos[LeaseExtendRow])
+	s.Queue(batch, func(q *Queries) { _, _ = q.LeaseExtend(ctx, params) }).Query(func(rows pgx.Rows) error {
+		var row LeaseExtendRow
+		_, err := pgx.ForEachRow(rows, []any{&row.ID, &row.Answer}, func() error {
+			if row.Answer != LeaseBusy || answers[row.ID] == LeaseLost { // busy is said of the extended ones too
+				answers[row.ID] = row.Answer
+			}
+			return nil
+		})
 		return err
 	})
 	if err := conn.SendBatch(ctx, batch).Close(); err != nil {
@@ -165,3 +184,34 @@ func (s *Schema) ExtendLeases(ctx context.Context, conn Batcher, params LeaseExt
 	}
 	return answers, nil
 }
+
+// Queue adds a generated query to a batch. The generated function knows the
+// order of the parameters, which is sqlc's and changes with the text, so it is
+// called on a connection that only writes down what it is given.
+func (s *Schema) Queue(batch *pgx.Batch, call func(*Queries)) *pgx.QueuedQuery {
+	var r recorder
+	call(s.Queries(&r))
+	return batch.Queue(r.sql, r.args...)
+}
+
+// recorder is the connection of Queue.
+type recorder struct {
+	sql  string
+	args []any
+}
+
+// errRecorded ends the generated function, whose caller ignores it.
+var errRecorded = errors.New("recorded")
+
+func (r *recorder) Exec(_ context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	r.sql, r.args = sql, args
+	return pgconn.CommandTag{}, errRecorded
+}
+
+func (r *recorder) Query(_ context.Context, sql string, args ...any) (pgx.Rows, error) {
+	r.sql, r.args = sql, args
+	return nil, errRecorded
+}
+
+// QueryRow is for :one queries, which no batch of ours has.
+func (r *recorder) QueryRow(context.Context, string, ...any) pgx.Row { return nil }

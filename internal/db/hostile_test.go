@@ -35,9 +35,8 @@ func TestNoRowHoldsUpOthers(t *testing.T) {
 		"a run so far in the future":    "(kind, run_at) values ('k', '294276-12-31')",
 		"metadata of null":              "(kind, metadata, tags) values ('k', 'null', '{}')",
 	} {
-		t.Run(name, func(t *testing.T) {
-			(&queue{T: t, schema: q.schema, queries: q.queries, pool: q.pool}).live("insert into jobq.pending " + values)
-		})
+		t.Log(name)
+		q.live("insert into jobq.pending " + values)
 	}
 }
 

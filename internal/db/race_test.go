@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
@@ -93,6 +94,60 @@ func TestEverythingAtOnce(t *testing.T) {
 	require.Equal(t, total, q.number("select count(distinct id) from jobq.job"))
 	q.checkKeys()
 	require.Greater(t, q.number("select sum(completed) from jobq.stats"), rounds/4, "the test did little")
+}
+
+// Finishing, extending, cancelling and reaping the same rows at once ends in
+// no deadlock, and with each job in one place.
+func TestNoDeadlocks(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	q := setUp(t)
+	for round := range 30 {
+		q.exec("select jobq.enqueue('k') from generate_series(1, 40)")
+		jobs := q.claim("a", 40)
+		var ids, tokens []int64
+		var leases []pgtype.Interval
+		completions := make([]db.Completion, 0, len(jobs))
+		seen := make(map[int64]bool)
+		for _, job := range jobs {
+			require.False(t, seen[job.ID])
+			seen[job.ID] = true
+		}
+		for id := range seen {
+			ids, tokens, leases = append(ids, id), append(tokens, jobs[0].LeaseToken), append(leases, db.Interval(time.Hour))
+		}
+		for _, job := range sorted(jobs) {
+			completions = append(completions, db.Completion{ID: job.ID, Token: job.LeaseToken})
+		}
+		if round%2 == 0 {
+			q.exec("update jobq.running set lease_expires_at = now() - interval '1 s' where id % 3 = 0")
+		}
+		failures := make(chan error, 4)
+		go func() {
+			_, err := q.schema.Exchange(ctx, q.pool, db.Exchange{Owner: "a", Completions: completions})
+			failures <- err
+		}()
+		go func() {
+			_, err := q.schema.ExtendLeases(ctx, q.pool, db.LeaseExtendParams{Owner: "a", Ids: ids, Tokens: tokens, Leases: leases})
+			failures <- err
+		}()
+		go func() {
+			_, err := q.queries.LeaseReap(ctx, 100)
+			failures <- err
+		}()
+		go func() {
+			_, err := q.pool.Exec(ctx, "select jobq.cancel(id) from unnest($1::bigint[]) id order by id", ids)
+			failures <- err
+		}()
+		for range 4 {
+			require.NoError(t, <-failures)
+		}
+		q.reap()
+		q.exec("select jobq.cancel(id) from jobq.pending")
+	}
+	require.Equal(t, 30*40, q.number("select count(distinct id) from jobq.finished"))
+	require.Equal(t, 30*40, q.number("select count(*) from jobq.finished"))
+	require.Zero(t, q.number("select count(*) from jobq.running")+q.number("select count(*) from jobq.pending"))
 }
 
 // work ends some of the jobs that a worker believes to hold, touches others,

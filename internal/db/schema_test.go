@@ -108,6 +108,22 @@ func TestNothingEscapesTheRendering(t *testing.T) {
 	require.Zero(t, elsewhere, "nothing is made outside the schema")
 }
 
+// Channels are called the same in Go and in SQL, in any schema.
+func TestChannel(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	for _, name := range []string{"jobq", "Other-Schema", "s_" + fmt.Sprintf("%060d", 7)} {
+		pool := pgtest.Connect(t, pgtest.EmptyURL(t))
+		require.NoError(t, pgtest.Migrate(ctx, pool.Config().ConnString(), name))
+		for _, topic := range []string{db.TopicWork, db.TopicDue, db.TopicCancel} {
+			var channel string
+			require.NoError(t, pool.QueryRow(ctx, db.Render("select jobq.channel($1)", name), topic).Scan(&channel))
+			require.Equal(t, channel, db.Channel(name, topic))
+			require.Less(t, len(channel), 64)
+		}
+	}
+}
+
 // FuzzRender puts any name into a statement in such a way that PostgreSQL
 // reads exactly that name back: valid names by Render, all by their quotes.
 func FuzzRender(f *testing.F) {

@@ -61,7 +61,7 @@ func TestHotPlans(t *testing.T) {
 		"claim":    {db.JobClaim, "'1 hour', 'a', 'default', '{k}', 100"},
 		"complete": {db.JobComplete, "'{1,2}', '{1,1}', array[null, null]::jsonb[], 'a'"},
 		"end":      {db.JobEnd, "'{1}', '{1}', '{failed}', '{e}', array['']::text[], array[null]::interval[], '{f}', '{t}', 'a'"},
-		"extend":   {db.LeaseExtend, "'a', '{1}', '{1}', array['1 hour']::interval[]"},
+		"extend":   {db.LeaseExtend, "'{1}', '{1}', array['1 hour']::interval[], 'a'"},
 	}
 	for name, statement := range statements {
 		_, err := tx.Exec(ctx, fmt.Sprintf("prepare hot_%s as %s", name, q.schema.SQL(statement.sql)))

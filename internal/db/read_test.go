@@ -1,0 +1,57 @@
+package db_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq/internal/db"
+)
+
+// A page of the list reads about as many rows as it shows, however deep it
+// is, and a job is found by its id, with a hundred thousand jobs in the
+// history and as many waiting.
+func TestReadPlans(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	q := setUp(t)
+	const count = 100_000
+	q.exec("insert into jobq.pending (kind) select 'k' from generate_series(1, $1::integer)", count)
+	q.exec(`insert into jobq.finished (id, finished_at, lease_token, run_at, created_at, state, priority, attempts, max_attempts, crashes, args_apart, queue, kind)
+		select nextval('jobq.job_id_seq'), now() + (i % 4) * interval '1 day', 1, now(), now(), 'completed', 0, 0, 25, 0, false, 'default', 'k' from generate_series(1, $1::integer) i`, count)
+	q.exec("analyze jobq.pending")
+	q.exec("analyze jobq.finished")
+	explain := func(query, args string) string {
+		tx, err := q.pool.Begin(ctx)
+		require.NoError(t, err)
+		defer func() { _ = tx.Rollback(ctx) }()
+		_, err = tx.Exec(ctx, "prepare reading as "+q.schema.SQL(query))
+		require.NoError(t, err)
+		defer func() { _, _ = tx.Exec(ctx, "deallocate reading") }()
+		rows, err := tx.Query(ctx, fmt.Sprintf("explain (analyze, timing off, summary off) execute reading(%s)", args))
+		require.NoError(t, err)
+		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		require.NoError(t, err)
+		return strings.Join(lines, "\n")
+	}
+	states := "'{scheduled,available,running,completed,failed,cancelled}'"
+	plans := []string{explain(db.JobGet, fmt.Sprint(count+500))}
+	for _, before := range []int{math.MaxInt64, count + 1000, 1000} {
+		plans = append(plans, explain(db.JobList, fmt.Sprintf("%d, %s, null, null, null, 50", before, states)))
+	}
+	numbers := regexp.MustCompile(`(?:actual rows=|Rows Removed by Filter: )(\d+)`)
+	for _, plan := range plans {
+		for _, match := range numbers.FindAllStringSubmatch(plan, -1) {
+			rows, err := strconv.Atoi(match[1])
+			require.NoError(t, err)
+			require.LessOrEqual(t, rows, 100, plan)
+		}
+	}
+}
