@@ -62,7 +62,7 @@ func TestKeyOfOpenTransaction(t *testing.T) {
 			}()
 			require.Eventually(t, func() bool {
 				var waiting int
-				require.NoError(t, client.Pool().QueryRow(ctx, "select count(*) from pg_locks where not granted").Scan(&waiting))
+				require.NoError(t, client.Pool().QueryRow(ctx, "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'").Scan(&waiting))
 				return waiting > 0
 			}, eventually, tick)
 			if commits {

@@ -128,7 +128,7 @@ func TestRowChangesBetweenSnapshotAndLock(t *testing.T) {
 				claimed <- ids(answer.Claimed)
 			}()
 			require.Eventually(t, func() bool {
-				return q.number("select count(*) from pg_locks where locktype = 'advisory' and not granted") == 1
+				return q.number("select count(*) from pg_locks where locktype = 'advisory' and not granted and database = (select oid from pg_database where datname = current_database())") == 1
 			}, eventually, tick)
 			test.change(q)
 			require.NoError(t, holder.Commit(ctx))
