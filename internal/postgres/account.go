@@ -1,32 +1,35 @@
 package postgres
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"os/user"
 	"strconv"
 	"syscall"
 )
 
-// account is the user that the server runs as: PostgreSQL refuses root.
+// account is the user that the server runs as.
 type account struct {
 	name       string
-	credential *syscall.Credential // nil for the user that runs jobq
 	uid, gid   int
+	credential *syscall.Credential // nil for the user that runs jobq
 }
 
-// serverAccount is the user that runs jobq or, for root, the one behind sudo,
-// else postgres, else nobody.
+// serverAccount is the user that runs jobq or, for root, the first to exist of
+// the one behind sudo, postgres, and nobody.
 func serverAccount() (account, error) {
-	if os.Getuid() != 0 {
-		current, err := user.Current()
-		if err != nil {
-			return account{}, err
-		}
-		return account{name: current.Username, uid: os.Getuid(), gid: os.Getgid()}, nil
+	uid := os.Getuid()
+	if uid != 0 {
+		return account{name: "user " + strconv.Itoa(uid), uid: uid, gid: os.Getgid()}, nil
 	}
-	for _, name := range []string{os.Getenv("SUDO_USER"), "postgres", "nobody"} {
+	return accountForRoot(os.Getenv("SUDO_USER"), "postgres", "nobody")
+}
+
+func accountForRoot(names ...string) (account, error) {
+	for _, name := range names {
 		if name == "" || name == "root" {
 			continue
 		}
@@ -34,35 +37,46 @@ func serverAccount() (account, error) {
 		if err != nil {
 			continue
 		}
-		uid, err := strconv.ParseUint(found.Uid, 10, 32)
-		if err != nil {
+		uid, err := strconv.ParseUint(found.Uid, 10, 31)
+		if err != nil || uid == 0 {
 			continue
 		}
-		gid, err := strconv.ParseUint(found.Gid, 10, 32)
+		gid, err := strconv.ParseUint(found.Gid, 10, 31)
 		if err != nil {
 			continue
 		}
 		return account{
 			name: name, uid: int(uid), gid: int(gid),
-			credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid), NoSetGroups: false},
+			// No supplementary groups: root's own must not stay.
+			credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)},
 		}, nil
 	}
 	return account{}, errors.New("PostgreSQL does not run as root, and there is no other user to run it as (tried SUDO_USER, postgres, nobody)")
 }
 
-// own makes a folder that only the account can enter, and its parents.
-func (a account) own(folder string) error {
-	if err := os.MkdirAll(folder, 0o755); err != nil { // #nosec G301 -- the parents must be passable; the folder is closed below
-		return err
-	}
-	if err := os.Chmod(folder, 0o700); err != nil { // #nosec G302 -- a folder
-		return err
-	}
+// give makes the account the owner of a file or folder; a symbolic link is not
+// followed, since the folders belong to a user whom root need not trust.
+func (a account) give(path string) error {
 	if a.credential == nil {
 		return nil
 	}
-	if err := os.Chown(folder, a.uid, a.gid); err != nil {
-		return fmt.Errorf("give %s to %s: %w", folder, a.name, err)
+	if err := os.Lchown(path, a.uid, a.gid); err != nil {
+		return fmt.Errorf("gift of %s to %s: %w", path, a.name, err)
+	}
+	return nil
+}
+
+// enters says whether the account can work in a folder, by trying: the modes
+// of all folders above count, and access lists do too.
+func (a account) enters(ctx context.Context, folder string) error {
+	if a.credential == nil {
+		return nil
+	}
+	command := exec.CommandContext(ctx, "/bin/sh", "-c", `cd -- "$1" && test -w .`, "sh", folder) // #nosec G204 -- the program is constant
+	command.Dir = "/"
+	command.SysProcAttr = &syscall.SysProcAttr{Credential: a.credential}
+	if err := command.Run(); err != nil {
+		return fmt.Errorf("the server runs as %s, who cannot use %s: choose a folder that this user can reach (%w)", a.name, folder, err)
 	}
 	return nil
 }

@@ -2,6 +2,6 @@ package postgres
 
 import "syscall"
 
-// dieWithParent makes the kernel interrupt the server, which then shuts down,
-// when the thread that started it ends: also after kill -9.
-func dieWithParent(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGINT }
+// dieWithParent makes the kernel send the signal when the thread that started
+// the program ends: also after kill -9 of jobq.
+func dieWithParent(attr *syscall.SysProcAttr, signal syscall.Signal) { attr.Pdeathsig = signal }
