@@ -73,10 +73,18 @@ func (a *app) devServe(cmd *cobra.Command, dir string) error {
 		return err
 	}
 	fmt.Fprintf(cmd.OutOrStdout(), "%s\n", server.URL(devDatabase))
-	fmt.Fprintf(cmd.ErrOrStderr(), "PostgreSQL runs with jobq's tables, until Ctrl-C. In another terminal:\n  export DATABASE_URL='%s'\n",
-		server.URL(devDatabase))
-	<-cmd.Context().Done()
-	return nil
+	until := "until Ctrl-C"
+	if owner := server.Owner(); owner != nil {
+		until = "as long as " + owner.String() + " does"
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "PostgreSQL runs with jobq's tables, %s. In another terminal:\n  export DATABASE_URL='%s'\n",
+		until, server.URL(devDatabase))
+	if err := server.Wait(cmd.Context()); cmd.Context().Err() != nil {
+		return nil // told to stop
+	} else if err != nil {
+		return err
+	}
+	return errors.New("the server has ended")
 }
 
 // devRun runs a command on a server of its own.
