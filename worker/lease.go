@@ -111,6 +111,7 @@ func (k *keeper) loseLocked(l *lease) {
 		l.cancel(ErrLeaseLost)
 	}
 	k.forgetLocked(l)
+	k.worker.counts.lost.Add(1)
 	k.worker.log.Warn("lease lost", "job_id", l.id, "token", l.token, "queue", l.queue.name)
 }
 

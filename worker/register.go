@@ -136,7 +136,7 @@ type Counts struct {
 	Released  int64 `json:"released"`
 	Snoozed   int64 `json:"snoozed"`
 	Cancelled int64 `json:"cancelled"`
-	Lost      int64 `json:"lost"` // results that were refused: the lease was lost
+	Lost      int64 `json:"lost"` // their lease was lost: nothing of them is stored
 }
 
 // Counts returns the totals so far.
