@@ -28,7 +28,11 @@ func setUp(t *testing.T) *queue {
 	t.Helper()
 	schema, err := db.NewSchema("")
 	require.NoError(t, err)
-	pool := pgtest.Pool(t)
+	config, err := pgxpool.ParseConfig(pgtest.URL(t))
+	require.NoError(t, err)
+	// A statement that waits where it must not is to fail, not to hang.
+	config.ConnConfig.RuntimeParams["lock_timeout"] = "10s"
+	pool := pgtest.ConnectConfig(t, config)
 	return &queue{T: t, schema: schema, queries: schema.Queries(pool), pool: pool}
 }
 
