@@ -71,6 +71,47 @@ func TestUniqueKeysInBatches(t *testing.T) {
 	require.Len(t, page.Jobs, count)
 }
 
+// Two batches that both have one key and want the other's would wait for each
+// other for ever. To be sure that they meet, a third transaction holds a key
+// in the middle until both are on their way.
+func TestKeysInOppositeOrders(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	client := newClient(t)
+	batch := func(keys ...string) (jobs []jobq.EnqueueParams) {
+		for _, key := range keys {
+			jobs = append(jobs, raw("k", "{}", &jobq.EnqueueOptions{UniqueKey: key}))
+		}
+		return jobs
+	}
+	holder, err := client.Pool().Begin(ctx)
+	require.NoError(t, err)
+	_, err = client.EnqueueManyTx(ctx, holder, batch("m"))
+	require.NoError(t, err)
+	var group errgroup.Group
+	var first, second []jobq.Enqueued
+	group.Go(func() (err error) {
+		first, err = client.EnqueueMany(ctx, batch("a", "m", "z"))
+		return err
+	})
+	group.Go(func() (err error) {
+		second, err = client.EnqueueMany(ctx, batch("z", "m", "a"))
+		return err
+	})
+	require.Eventually(t, func() bool {
+		var waiting int
+		require.NoError(t, client.Pool().QueryRow(ctx, `select count(*) from pg_stat_activity
+			where datname = current_database() and wait_event_type = 'Lock'`).Scan(&waiting))
+		return waiting == 2
+	}, eventually, tick)
+	require.NoError(t, holder.Rollback(ctx))
+	require.NoError(t, group.Wait())
+	for i := range first {
+		require.Equal(t, first[i].ID, second[2-i].ID)
+		require.NotEqual(t, first[i].Duplicate, second[2-i].Duplicate)
+	}
+}
+
 // A key is free again when its job has ended, and is looked after by a
 // requeue. It belongs to one kind.
 func TestUniqueKeyLife(t *testing.T) {

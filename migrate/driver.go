@@ -22,21 +22,37 @@ const createTable = `create table if not exists jobq.jobq_migration (
 
 // noTransaction is the first line of a migration that cannot run in a
 // transaction, such as CREATE INDEX CONCURRENTLY. Its statements run one by
-// one; each ends with a semicolon at the end of a line.
+// one in a session of their own, which ends with it, so that a `set` holds for
+// those after it and for nothing else; each ends with a semicolon at the end of
+// a line. What fails halfway stays half done and is run again as a whole, so it
+// begins by removing what it makes: an index that could not be built to its end
+// is there, but invalid.
 const noTransaction = "-- jobq:no-transaction"
+
+// idleTransaction begins a transaction that will be idle for as long as a
+// migration takes: the one that holds the lock, and the one that will record
+// what a migration does outside of it. The server's settings must not end
+// them, and with them the lock or the record; and they must hold no snapshot
+// between statements, for which CREATE INDEX CONCURRENTLY would wait for ever:
+// hence read committed, and the simple protocol for whoever sends this.
+// Asked of pg_settings, because transaction_timeout came with PostgreSQL 17.
+const idleTransaction = `set transaction isolation level read committed;
+select set_config(name, '0', true) from pg_catalog.pg_settings
+  where name in ('idle_in_transaction_session_timeout', 'transaction_timeout')`
 
 func isNonTransactional(sql string) bool { return strings.HasPrefix(sql, noTransaction) }
 
 // driver is River's driver with our files and our bookkeeping.
 type driver struct {
 	*riverpgxv5.Driver
-	pool   *pgxpool.Pool
-	schema *db.Schema
-	files  fs.FS
+	pool          *pgxpool.Pool
+	schema        *db.Schema
+	files         fs.FS
+	committedFunc func(version int) // told of each migration when it is done
 }
 
-func newDriver(pool *pgxpool.Pool, schema *db.Schema, files fs.FS) *driver {
-	return &driver{Driver: riverpgxv5.New(pool), pool: pool, schema: schema, files: files}
+func newDriver(pool *pgxpool.Pool, schema *db.Schema, files fs.FS, committedFunc func(version int)) *driver {
+	return &driver{Driver: riverpgxv5.New(pool), pool: pool, schema: schema, files: files, committedFunc: committedFunc}
 }
 
 func (d *driver) GetMigrationFS(string) fs.FS                     { return d.files }
@@ -74,6 +90,10 @@ func (e *executor) Begin(ctx context.Context) (riverdriver.ExecutorTx, error) {
 	if err != nil {
 		return nil, err
 	}
+	if _, err := tx.Exec(ctx, idleTransaction, pgx.QueryExecModeSimpleProtocol); err != nil {
+		_ = tx.Rollback(ctx) // the first error says more; the pool closes the connection
+		return nil, err
+	}
 	return e.driver.UnwrapExecutor(tx), nil
 }
 
@@ -103,32 +123,57 @@ func (e *executor) MigrationDeleteByLineAndVersionMany(ctx context.Context, para
 type executorTx struct {
 	riverdriver.ExecutorTx
 	executor executor
+	versions []int // recorded or forgotten by this transaction
 }
 
 // Exec runs a migration: in the transaction, unless it says that it cannot.
 func (e *executorTx) Exec(ctx context.Context, sql string, args ...any) error {
-	if !isNonTransactional(sql) {
-		return e.ExecutorTx.Exec(ctx, sql, args...)
+	if isNonTransactional(sql) {
+		return e.executor.driver.execOutside(ctx, sql)
 	}
-	for _, statement := range strings.SplitAfter(sql, ";\n") {
-		if strings.TrimSpace(statement) == "" {
-			continue
-		}
-		if _, err := e.executor.driver.pool.Exec(ctx, statement, pgx.QueryExecModeSimpleProtocol); err != nil {
-			return err
-		}
+	return e.ExecutorTx.Exec(ctx, sql, args...)
+}
+
+// Commit ends one migration.
+func (e *executorTx) Commit(ctx context.Context) error {
+	if err := e.ExecutorTx.Commit(ctx); err != nil {
+		return err
+	}
+	for _, version := range e.versions {
+		e.executor.driver.committedFunc(version)
 	}
 	return nil
 }
 
 // MigrationInsertMany records migrations in the transaction that made them.
 func (e *executorTx) MigrationInsertMany(ctx context.Context, params *riverdriver.MigrationInsertManyParams) ([]*riverdriver.Migration, error) {
+	e.versions = append(e.versions, params.Versions...)
 	return e.executor.MigrationInsertMany(ctx, params)
 }
 
 // MigrationDeleteByLineAndVersionMany forgets them likewise.
 func (e *executorTx) MigrationDeleteByLineAndVersionMany(ctx context.Context, params *riverdriver.MigrationDeleteByLineAndVersionManyParams) ([]*riverdriver.Migration, error) {
+	e.versions = append(e.versions, params.Versions...)
 	return e.executor.MigrationDeleteByLineAndVersionMany(ctx, params)
+}
+
+// execOutside runs a migration that cannot run in a transaction.
+func (d *driver) execOutside(ctx context.Context, sql string) error {
+	pooled, err := d.pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	conn := pooled.Hijack()
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }() // nothing is left in it to lose
+	for _, statement := range strings.SplitAfter(sql, ";\n") {
+		if strings.TrimSpace(statement) == "" {
+			continue
+		}
+		if _, err := conn.Exec(ctx, statement, pgx.QueryExecModeSimpleProtocol); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // appliedVersions reads the bookkeeping; without a table nothing is applied.

@@ -2,7 +2,6 @@ package migrate
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -20,24 +19,23 @@ const (
 // and returns the function that ends the turn.
 //
 // The lock belongs to a transaction, so that a pooler cannot leave it behind,
-// and that transaction must hold no snapshot, for which CREATE INDEX
-// CONCURRENTLY would wait for ever: hence the simple protocol. For the same
-// reason nobody blocks in the server for the lock: they ask again.
+// and that transaction holds no snapshot (idleTransaction). Nobody blocks in
+// the server for the lock, which would be a snapshot too: they ask again.
 func lock(ctx context.Context, pool *pgxpool.Pool, schema *db.Schema) (unlock func(), err error) {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
 	class, object := schema.AdvisoryKey(db.LockMigrate)
-	ask := fmt.Sprintf("begin; select pg_try_advisory_xact_lock(%d, %d)", class, object)
+	ask := fmt.Sprintf("begin; %s; select pg_try_advisory_xact_lock(%d, %d)", idleTransaction, class, object)
 	for {
 		results, err := conn.Conn().PgConn().Exec(ctx, ask).ReadAll()
 		if err != nil {
 			conn.Release()
 			return nil, fmt.Errorf("wait for other migrators: %w", err)
 		}
-		locked := len(results) == 2 && len(results[1].Rows) == 1 && string(results[1].Rows[0][0]) == "t"
-		if locked {
+		answer := results[len(results)-1].Rows
+		if len(answer) == 1 && string(answer[0][0]) == "t" {
 			break
 		}
 		if _, err := conn.Conn().PgConn().Exec(ctx, "rollback").ReadAll(); err != nil {
@@ -47,7 +45,7 @@ func lock(ctx context.Context, pool *pgxpool.Pool, schema *db.Schema) (unlock fu
 		select {
 		case <-ctx.Done():
 			conn.Release()
-			return nil, errors.Join(errors.New("another migration is under way"), ctx.Err())
+			return nil, fmt.Errorf("another migration is under way: %w", ctx.Err())
 		case <-time.After(lockPoll):
 		}
 	}

@@ -27,11 +27,11 @@ type Config struct {
 	// Schema holds jobq's tables, and is made if it is not there. Default "jobq".
 	Schema string
 	// Target is the version to arrive at. Zero means the latest for Up, and one
-	// step for Down. For Down, -1 removes everything.
+	// step for Down. For Down, -1 removes everything but the schema itself.
 	Target int
 	// DryRun only says what would be done.
 	DryRun bool
-	// Logger is told of each migration. Default slog.Default().
+	// Logger is told of each migration when it is done. Default slog.Default().
 	Logger *slog.Logger
 
 	source source // for tests
@@ -40,7 +40,7 @@ type Config struct {
 // Version is one migration.
 type Version struct {
 	Version   int           `json:"version"`
-	Name      string        `json:"name"`
+	Name      string        `json:"name"`                 // empty when this build does not know it
 	AppliedAt *time.Time    `json:"applied_at,omitempty"` // nil when pending
 	Duration  time.Duration `json:"duration_ns,omitempty"`
 }
@@ -52,7 +52,11 @@ type Result struct {
 }
 
 // Up applies the migrations that are missing, each in a transaction of its
-// own. Several at once take turns. A nil config means the defaults.
+// own: when one fails, those before it stay applied, and the next Up goes on
+// from there. Several at once take turns. A nil config means the defaults.
+//
+// The pool only says where the database is: Up makes a private one from its
+// settings. Behind a pooler, give it a direct connection.
 func Up(ctx context.Context, pool *pgxpool.Pool, config *Config) (*Result, error) {
 	return migrate(ctx, pool, config, rivermigrate.DirectionUp)
 }
@@ -83,6 +87,8 @@ type migrator struct {
 	schema *db.Schema
 	pool   *pgxpool.Pool
 	river  *rivermigrate.Migrator[pgx.Tx]
+
+	direction rivermigrate.Direction // of the run that is going on
 }
 
 func newMigrator(ctx context.Context, pool *pgxpool.Pool, config *Config) (*migrator, error) {
@@ -93,14 +99,11 @@ func newMigrator(ctx context.Context, pool *pgxpool.Pool, config *Config) (*migr
 	if m.config.Logger == nil {
 		m.config.Logger = slog.Default()
 	}
-	if m.config.source.files == nil {
-		m.config.source = embeddedSource()
-	}
 	var err error
 	if m.schema, err = db.NewSchema(m.config.Schema); err != nil {
 		return nil, err
 	}
-	files, err := m.config.source.render(m.schema)
+	files, err := m.config.source.orEmbedded().render(m.schema)
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +113,7 @@ func newMigrator(ctx context.Context, pool *pgxpool.Pool, config *Config) (*migr
 	if m.pool, err = pgxpool.NewWithConfig(ctx, private); err != nil {
 		return nil, err
 	}
-	driver := newDriver(m.pool, m.schema, files)
+	driver := newDriver(m.pool, m.schema, files, m.committed)
 	m.river, err = rivermigrate.New(driver, &rivermigrate.Config{Line: line, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		m.pool.Close()
@@ -121,12 +124,12 @@ func newMigrator(ctx context.Context, pool *pgxpool.Pool, config *Config) (*migr
 
 // run migrates under the lock, or without it when nothing will be changed.
 func (m *migrator) run(ctx context.Context, direction rivermigrate.Direction) (*Result, error) {
+	m.direction = direction
 	if latest := m.latest(); m.config.Target < -1 || m.config.Target > latest || (m.config.Target == -1 && direction == rivermigrate.DirectionUp) {
 		return nil, fmt.Errorf("there is no version %d: versions are 1 to %d", m.config.Target, latest)
 	}
-	options := &rivermigrate.MigrateOpts{TargetVersion: m.config.Target, DryRun: m.config.DryRun}
 	if m.config.DryRun {
-		return m.apply(ctx, direction, options)
+		return m.apply(ctx)
 	}
 	unlock, err := lock(ctx, m.pool, m.schema)
 	if err != nil {
@@ -138,63 +141,89 @@ func (m *migrator) run(ctx context.Context, direction rivermigrate.Direction) (*
 			return nil, err
 		}
 	}
-	result, err := m.apply(ctx, direction, options)
+	result, err := m.apply(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if direction == rivermigrate.DirectionDown && m.config.Target == -1 {
 		if _, err := m.pool.Exec(ctx, m.schema.SQL("drop table if exists jobq.jobq_migration")); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("drop table jobq_migration: %w", err)
 		}
 	}
 	return result, nil
 }
 
-func (m *migrator) apply(ctx context.Context, direction rivermigrate.Direction, options *rivermigrate.MigrateOpts) (*Result, error) {
-	if err := m.refuseNewer(ctx); err != nil {
+func (m *migrator) apply(ctx context.Context) (*Result, error) {
+	if err := m.check(ctx); err != nil {
 		return nil, err
 	}
-	applied, err := m.river.Migrate(ctx, direction, options)
+	options := &rivermigrate.MigrateOpts{TargetVersion: m.config.Target, DryRun: m.config.DryRun}
+	applied, err := m.river.Migrate(ctx, m.direction, options)
 	if err != nil {
 		return nil, err
 	}
-	result := &Result{Direction: string(direction), Versions: []Version{}}
+	result := &Result{Direction: string(m.direction), Versions: []Version{}}
 	for _, version := range applied.Versions {
 		result.Versions = append(result.Versions, Version{Version: version.Version, Name: version.Name, Duration: version.Duration})
-		m.config.Logger.Info("migrated", "direction", string(direction), "version", version.Version, "name", version.Name,
-			"schema", m.schema.Name(), "dry_run", m.config.DryRun)
+		if m.config.DryRun {
+			m.log("would migrate", version.Version, version.Name)
+		}
 	}
 	return result, nil
 }
 
-// prepare makes the schema and the bookkeeping table.
-func (m *migrator) prepare(ctx context.Context) error {
-	var exists bool
-	err := m.pool.QueryRow(ctx, "select exists (select from pg_catalog.pg_namespace where nspname = $1)", m.schema.Name()).Scan(&exists)
+// committed reports a migration at once, and not at the end with the others:
+// the next may take long, or fail.
+func (m *migrator) committed(version int) {
+	known, err := m.river.GetVersion(version)
 	if err != nil {
-		return err
+		return // rivermigrate applies none that it does not know
 	}
-	if !exists { // asked first: "if not exists" wants the right to create in any case
-		if _, err := m.pool.Exec(ctx, "create schema "+pgx.Identifier{m.schema.Name()}.Sanitize()); err != nil {
+	m.log("migrated", version, known.Name)
+}
+
+func (m *migrator) log(message string, version int, name string) {
+	m.config.Logger.Info(message, "direction", string(m.direction), "version", version, "name", name, "schema", m.schema.Name())
+}
+
+// prepare makes the schema and the bookkeeping table. It looks for them first,
+// because "if not exists" wants the right to create in any case, and an Up that
+// has nothing to do needs no such right.
+func (m *migrator) prepare(ctx context.Context) error {
+	var schemaExists, tableExists bool
+	err := m.pool.QueryRow(ctx, `
+		select exists (select from pg_catalog.pg_namespace n where n.nspname = $1),
+		       exists (select from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+		                 where n.nspname = $1 and c.relname = 'jobq_migration')`, m.schema.Name()).Scan(&schemaExists, &tableExists)
+	if err != nil {
+		return fmt.Errorf("look for schema %s: %w", m.schema.Name(), err)
+	}
+	if !schemaExists {
+		if _, err := m.pool.Exec(ctx, "create schema "+quoted(m.schema)); err != nil {
 			return fmt.Errorf("create schema %s: %w", m.schema.Name(), err)
 		}
 	}
-	_, err = m.pool.Exec(ctx, m.schema.SQL(createTable))
-	return err
+	if !tableExists {
+		if _, err := m.pool.Exec(ctx, m.schema.SQL(createTable)); err != nil {
+			return fmt.Errorf("create table jobq_migration in schema %s: %w", m.schema.Name(), err)
+		}
+	}
+	return nil
 }
 
-// refuseNewer returns ErrNewerSchema when the database knows more than this
-// build: rivermigrate would call that valid, and take back the wrong thing.
-func (m *migrator) refuseNewer(ctx context.Context) error {
+// check returns ErrNewerSchema when the database knows more than this build:
+// rivermigrate would call that valid, and take back the wrong thing.
+func (m *migrator) check(ctx context.Context) error {
 	applied, err := appliedVersions(ctx, m.pool, m.schema)
 	if err != nil {
-		return err
+		return fmt.Errorf("read table jobq_migration: %w", err)
 	}
-	latest := m.latest()
-	for version := range applied {
-		if version > latest {
-			return fmt.Errorf("%w: it has version %d, this jobq knows %d; upgrade jobq", ErrNewerSchema, version, latest)
-		}
+	current, latest := newest(applied), m.latest()
+	if current > latest {
+		return db.NewerSchema(current, latest)
+	}
+	if _, ok := applied[m.config.Target]; !ok && m.config.Target > 0 && m.direction == rivermigrate.DirectionDown {
+		return fmt.Errorf("version %d is not applied: the database has version %d", m.config.Target, current)
 	}
 	return nil
 }
@@ -206,45 +235,4 @@ func (m *migrator) latest() int {
 		latest = max(latest, version.Version)
 	}
 	return latest
-}
-
-// Status is how far a database has come.
-type Status struct {
-	Schema   string    `json:"schema"`
-	Current  int       `json:"current"` // 0 when nothing is applied
-	Latest   int       `json:"latest"`  // that this build knows
-	Versions []Version `json:"versions"`
-}
-
-// Pending says whether there is something to migrate.
-func (s *Status) Pending() bool { return s.Current < s.Latest }
-
-// GetStatus reads how far the database has come. It changes nothing. When the
-// database is newer than this build it returns the status and ErrNewerSchema.
-func GetStatus(ctx context.Context, pool *pgxpool.Pool, config *Config) (*Status, error) {
-	m, err := newMigrator(ctx, pool, config)
-	if err != nil {
-		return nil, fmt.Errorf("migration status: %w", err)
-	}
-	defer m.pool.Close()
-	applied, err := appliedVersions(ctx, m.pool, m.schema)
-	if err != nil {
-		return nil, fmt.Errorf("migration status: %w", err)
-	}
-	status := &Status{Schema: m.schema.Name()}
-	for _, known := range m.river.AllVersions() {
-		version := Version{Version: known.Version, Name: known.Name}
-		if at, ok := applied[known.Version]; ok {
-			version.AppliedAt = &at
-		}
-		status.Versions = append(status.Versions, version)
-		status.Latest = max(status.Latest, known.Version)
-	}
-	for version := range applied {
-		status.Current = max(status.Current, version)
-	}
-	if status.Current > status.Latest {
-		return status, fmt.Errorf("migration status: %w", ErrNewerSchema)
-	}
-	return status, nil
 }

@@ -2,12 +2,12 @@ package migrate_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"os"
 	"testing"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/jobq-dev/jobq/internal/pgtest"
 	"github.com/jobq-dev/jobq/migrate"
@@ -15,10 +15,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	migrate.SetFreshPool(func(t *testing.T) *pgxpool.Pool {
-		t.Helper()
-		return pgtest.Connect(t, pgtest.EmptyURL(t))
-	})
+	if url := os.Getenv(childVariable); url != "" {
+		os.Exit(migrateAsChild(url))
+	}
 	pgtest.Main(m)
 }
 
@@ -68,71 +67,60 @@ func TestUpAndDown(t *testing.T) {
 	}
 }
 
-// Migrators that start together take turns: each migration is applied once.
-func TestConcurrentMigrators(t *testing.T) {
-	t.Parallel()
-	pool := pgtest.Connect(t, pgtest.EmptyURL(t))
-	applied := make([]int, 6)
-	var group errgroup.Group
-	for i := range applied {
-		group.Go(func() error {
-			result, err := migrate.Up(context.Background(), pool, &migrate.Config{Logger: quiet})
-			if err == nil {
-				applied[i] = len(result.Versions)
-			}
-			return err
-		})
-	}
-	require.NoError(t, group.Wait())
-	total := 0
-	for _, count := range applied {
-		total += count
-	}
-	require.Equal(t, migrations.Latest(), total)
-}
-
-// A database that a newer jobq has migrated is not touched.
+// A database that a newer jobq has migrated is not touched, in either
+// direction, and the error says what to do.
 func TestNewerSchemaIsRefused(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	pool := pgtest.Pool(t)
-	_, err := pool.Exec(ctx, "insert into jobq.jobq_migration (version) values ($1)", migrations.Latest()+1)
+	newer := migrations.Latest() + 1
+	_, err := pool.Exec(ctx, "insert into jobq.jobq_migration (version) values ($1)", newer)
 	require.NoError(t, err)
-	_, err = migrate.Up(ctx, pool, &migrate.Config{Logger: quiet})
+	want := fmt.Sprintf("it has version %d, this jobq knows %d; upgrade jobq", newer, newer-1)
+	for _, config := range []*migrate.Config{{}, {DryRun: true}, {Target: 1}} {
+		config.Logger = quiet
+		_, err = migrate.Up(ctx, pool, config)
+		require.ErrorIs(t, err, migrate.ErrNewerSchema)
+		require.ErrorContains(t, err, want)
+		_, err = migrate.Down(ctx, pool, config)
+		require.ErrorIs(t, err, migrate.ErrNewerSchema)
+		require.ErrorContains(t, err, want)
+	}
+	status, err := migrate.GetStatus(ctx, pool, &migrate.Config{Logger: quiet})
 	require.ErrorIs(t, err, migrate.ErrNewerSchema)
-	_, err = migrate.Down(ctx, pool, &migrate.Config{Logger: quiet})
-	require.ErrorIs(t, err, migrate.ErrNewerSchema)
-	_, err = migrate.GetStatus(ctx, pool, &migrate.Config{Logger: quiet})
-	require.ErrorIs(t, err, migrate.ErrNewerSchema)
+	require.ErrorContains(t, err, want)
+	require.Equal(t, newer, status.Current)
+	require.Len(t, status.Versions, newer)
+	require.NotNil(t, status.Versions[newer-1].AppliedAt, "the unknown one is listed too")
+	var tables int
+	require.NoError(t, pool.QueryRow(ctx, "select count(*) from pg_tables where schemaname = 'jobq' and tablename = 'pending'").Scan(&tables))
+	require.Equal(t, 1, tables)
 }
 
-// A dry run says what it would do, and does nothing.
+// A dry run says what it would do, in either direction, and does nothing: not
+// even the schema is made.
 func TestDryRun(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	pool := pgtest.Connect(t, pgtest.EmptyURL(t))
-	result, err := migrate.Up(ctx, pool, &migrate.Config{DryRun: true, Logger: quiet})
+	dry := &migrate.Config{DryRun: true, Logger: quiet}
+	result, err := migrate.Up(ctx, pool, dry)
 	require.NoError(t, err)
 	require.Len(t, result.Versions, migrations.Latest())
+	var made bool
+	require.NoError(t, pool.QueryRow(ctx, "select exists (select from pg_namespace where nspname = 'jobq')").Scan(&made))
+	require.False(t, made)
 	status, err := migrate.GetStatus(ctx, pool, nil)
 	require.NoError(t, err)
 	require.Zero(t, status.Current)
-}
 
-// The printed SQL, run by hand, leaves a database that counts as migrated.
-func TestSQLByHand(t *testing.T) {
-	t.Parallel()
-	ctx := context.Background()
-	pool := pgtest.Connect(t, pgtest.EmptyURL(t))
-	config := &migrate.Config{Schema: "by-hand", Logger: quiet}
-	script, err := migrate.SQL(config, 0)
+	_, err = migrate.Up(ctx, pool, &migrate.Config{Logger: quiet})
 	require.NoError(t, err)
-	conn, err := pool.Acquire(ctx)
+	dry.Target = -1
+	result, err = migrate.Down(ctx, pool, dry)
 	require.NoError(t, err)
-	defer conn.Release()
-	_, err = conn.Conn().PgConn().Exec(ctx, script).ReadAll()
-	require.NoError(t, err)
-	status, err := migrate.GetStatus(ctx, pool, config)
+	require.Len(t, result.Versions, migrations.Latest())
+	status, err = migrate.GetStatus(ctx, pool, nil)
 	require.NoError(t, err)
 	require.False(t, status.Pending())
 }
@@ -147,22 +135,15 @@ func TestRefusedConfigs(t *testing.T) {
 		_, err := migrate.Up(ctx, pool, &migrate.Config{Schema: schema, Logger: quiet})
 		require.ErrorContains(t, err, "schema name")
 	}
-	_, err := migrate.Up(ctx, pool, &migrate.Config{Target: 999, Logger: quiet})
-	require.ErrorContains(t, err, "there is no version 999")
-}
-
-// A role that may not create a schema is told so, and nothing is half done.
-func TestMissingPrivilege(t *testing.T) {
-	t.Parallel()
-	ctx := context.Background()
-	url := pgtest.EmptyURL(t)
-	admin := pgtest.Connect(t, url)
-	_, err := admin.Exec(ctx, "do $$ begin create role powerless login; exception when duplicate_object then null; end $$")
+	for _, target := range []int{-2, -1, 999} {
+		_, err := migrate.Up(ctx, pool, &migrate.Config{Target: target, Logger: quiet})
+		require.ErrorContains(t, err, fmt.Sprintf("there is no version %d", target))
+	}
+	for target, want := range map[int]string{-2: "there is no version -2", 2: "version 2 is not applied: the database has version 0"} {
+		_, err := migrate.Down(ctx, pool, &migrate.Config{Target: target, Logger: quiet})
+		require.ErrorContains(t, err, want)
+	}
+	result, err := migrate.Down(ctx, pool, &migrate.Config{Logger: quiet})
 	require.NoError(t, err)
-	config := admin.Config()
-	config.ConnConfig.User = "powerless"
-	pool := pgtest.ConnectConfig(t, config)
-	_, err = migrate.Up(ctx, pool, &migrate.Config{Logger: quiet})
-	require.ErrorContains(t, err, "create schema jobq")
-	require.ErrorContains(t, err, "permission denied")
+	require.Empty(t, result.Versions, "there is nothing to take back")
 }

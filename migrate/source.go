@@ -18,7 +18,13 @@ const line = "jobq"
 // source is where the migration files are, as NNN_name.up.sql and .down.sql.
 type source struct{ files fs.FS }
 
-func embeddedSource() source { return source{files: migrations.FS} }
+// orEmbedded is the migrations of this build, unless a test has its own.
+func (s source) orEmbedded() source {
+	if s.files == nil {
+		return source{files: migrations.FS}
+	}
+	return s
+}
 
 // render returns the files for one schema, where rivermigrate looks for them.
 func (s source) render(schema *db.Schema) (fs.FS, error) {
@@ -37,37 +43,60 @@ func (s source) render(schema *db.Schema) (fs.FS, error) {
 	return rendered, nil
 }
 
+// scriptHead tells whoever runs the script how to stop at the first error:
+// psql would go on with the next migration.
+const scriptHead = `-- jobq, schema %s: migrations %d to %d, with the record of each.
+-- Run it with: psql -v ON_ERROR_STOP=1 -f FILE
+`
+
 // SQL returns what Up would run for the config's schema, for those who want
 // to read it or run it themselves, with psql: every migration above from, up
-// to and including Target, or to the latest.
+// to and including Target, or to the latest. From 0 means all of them, and the
+// schema; one alone is from Target - 1. It is empty when there is nothing to
+// run. A nil config means the defaults.
 func SQL(config *Config, from int) (string, error) {
+	script, err := writeScript(config, from)
+	if err != nil {
+		return "", fmt.Errorf("migration sql: %w", err)
+	}
+	return script, nil
+}
+
+func writeScript(config *Config, from int) (string, error) {
 	if config == nil {
 		config = &Config{}
 	}
 	schema, err := db.NewSchema(config.Schema)
 	if err != nil {
-		return "", fmt.Errorf("migration sql: %w", err)
+		return "", err
 	}
-	files := embeddedSource().files
-	names, err := fs.Glob(files, "*.up.sql")
+	files := config.source.orEmbedded().files
+	names, err := fs.Glob(files, "*.up.sql") // sorted, and so by number
 	if err != nil {
-		return "", fmt.Errorf("migration sql: %w", err)
+		return "", err
+	}
+	latest, target := len(names), config.Target // numbered from 1 without gaps
+	if target == 0 {
+		target = latest
+	}
+	if from < 0 || target > latest || from > target {
+		return "", fmt.Errorf("no versions above %d up to %d: versions are 1 to %d", from, target, latest)
+	}
+	if from == target {
+		return "", nil
 	}
 	var script strings.Builder
-	fmt.Fprintf(&script, "create schema if not exists %s;\n%s;\n", quoted(schema), schema.SQL(createTable))
-	for _, name := range names {
-		var version int
-		if _, err := fmt.Sscanf(name, "%d_", &version); err != nil {
-			return "", fmt.Errorf("migration sql: file %s: %w", name, err)
-		}
-		if version <= from || (config.Target > 0 && version > config.Target) {
-			continue
-		}
+	fmt.Fprintf(&script, scriptHead, schema.Name(), from+1, target)
+	if from == 0 {
+		fmt.Fprintf(&script, "\ncreate schema if not exists %s;\n%s;\n", quoted(schema), schema.SQL(createTable))
+	}
+	for version := from + 1; version <= target; version++ {
+		name := names[version-1]
 		content, err := fs.ReadFile(files, name)
 		if err != nil {
-			return "", fmt.Errorf("migration sql: %w", err)
+			return "", err
 		}
-		body := db.Render(string(content), schema.Name())
+		body := strings.TrimSpace(db.Render(string(content), schema.Name()))
 		record := schema.SQL(fmt.Sprintf("insert into jobq.jobq_migration (version) values (%d);", version))
 		if isNonTransactional(body) {
 			fmt.Fprintf(&script, "\n-- %s\n%s\n%s\n", name, body, record)

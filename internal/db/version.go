@@ -27,20 +27,28 @@ func migrateCommand(schema *Schema) string {
 	return "jobq migrate up --schema " + schema.Name()
 }
 
+// NewerSchema is ErrNewerSchema with both versions and what to do.
+func NewerSchema(version, latest int) error {
+	return fmt.Errorf("%w: it has version %d, this jobq knows %d; upgrade jobq", ErrNewerSchema, version, latest)
+}
+
 // CheckVersion says whether this build can work with the tables in the
-// database: they must be of exactly its version.
+// database: they must be of exactly its version, with every migration before it.
 func CheckVersion(ctx context.Context, conn DBTX, schema *Schema) error {
-	var version int
-	err := conn.QueryRow(ctx, schema.SQL("select coalesce(max(version), 0) from jobq.jobq_migration")).Scan(&version)
+	var version, count int
+	latest := migrations.Latest()
+	err := conn.QueryRow(ctx, schema.SQL("select coalesce(max(version), 0), count(*) from jobq.jobq_migration")).Scan(&version, &count)
 	switch {
 	case IsNotMigrated(err):
 		return NotMigrated(schema)
 	case err != nil:
 		return fmt.Errorf("schema version: %w", err)
-	case version > migrations.Latest():
-		return fmt.Errorf("%w: it has version %d, this jobq knows %d; upgrade jobq", ErrNewerSchema, version, migrations.Latest())
-	case version < migrations.Latest():
-		return fmt.Errorf("%w: it has version %d, this jobq needs %d; run `%s`", ErrNotMigrated, version, migrations.Latest(), migrateCommand(schema))
+	case version > latest:
+		return NewerSchema(version, latest)
+	case version < latest:
+		return fmt.Errorf("%w: it has version %d, this jobq needs %d; run `%s`", ErrNotMigrated, version, latest, migrateCommand(schema))
+	case count < latest: // run by hand, and one forgotten
+		return fmt.Errorf("%w: it has %d of the migrations 1 to %d; run `%s`", ErrNotMigrated, count, latest, migrateCommand(schema))
 	}
 	return nil
 }

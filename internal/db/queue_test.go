@@ -1,0 +1,50 @@
+package db_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq/internal/db"
+)
+
+// Every worker reads the same settings, in the order that it asks in: those
+// of the queue's row, else the defaults; and no heartbeat is ever due later
+// than half of the lease.
+func TestQueueSettings(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	q := setUp(t)
+	q.exec("insert into jobq.queue (name, lease, extend_every) values ('mail', '40 s', '20 s')")
+	settings := func(names ...string) []db.QueueSettingsRow {
+		rows, err := q.queries.QueueSettings(ctx, names)
+		require.NoError(t, err)
+		return rows
+	}
+	minute := db.QueueSettingsRow{Name: "unknown", LeaseMs: 60_000, ExtendEveryMs: 20_000}
+	mail := db.QueueSettingsRow{Name: "mail", LeaseMs: 40_000, ExtendEveryMs: 20_000}
+	require.Equal(t, []db.QueueSettingsRow{minute, mail}, settings("unknown", "mail"))
+	require.Equal(t, []db.QueueSettingsRow{mail, minute}, settings("mail", "unknown"))
+
+	require.NoError(t, q.queries.QueueSetLease(ctx, "mail", db.Interval(50*time.Second)))
+	mail.LeaseMs = 50_000
+	require.Equal(t, mail, settings("mail")[0], "a heartbeat that still fits is kept")
+	require.NoError(t, q.queries.QueueSetLease(ctx, "mail", db.Interval(6*time.Second)))
+	require.Equal(t, db.QueueSettingsRow{Name: "mail", LeaseMs: 6000, ExtendEveryMs: 2000}, settings("mail")[0])
+	_, err := q.queries.QueuePause(ctx, "unknown", nil, nil)
+	require.NoError(t, err)
+	minute.Paused = true
+	require.Equal(t, minute, settings("unknown")[0])
+
+	for sql, want := range map[string]string{
+		"update jobq.queue set extend_every = lease / 2 + interval '1 ms'": "extend_every must be positive and at most half of lease",
+		"update jobq.queue set lease = '31 days'":                          "lease must be 1 second to 30 days",
+		"update jobq.queue set lease = '999 ms', extend_every = null":      "lease must be 1 second to 30 days",
+		"update jobq.queue set pause_reason = repeat('x', 1025)":           "pause_reason must be at most 1024 characters",
+	} {
+		_, err := q.pool.Exec(ctx, sql)
+		require.ErrorContains(t, err, want)
+	}
+}
