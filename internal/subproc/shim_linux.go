@@ -5,6 +5,7 @@ import (
 	"os"
 	"strconv"
 	"syscall"
+	"time"
 	"unsafe"
 )
 
@@ -59,15 +60,8 @@ func endDescendants() {
 // killDescendants sends SIGKILL to every process below the shim.
 func killDescendants() {
 	children := make(map[int][]int)
-	entries, _ := os.ReadDir("/proc") // empty without /proc: then the group has to do
-	for _, entry := range entries {
-		pid, err := strconv.Atoi(entry.Name())
-		if err != nil {
-			continue
-		}
-		if parent, ok := parentOf(pid); ok {
-			children[parent] = append(children[parent], pid)
-		}
+	for _, process := range processes() {
+		children[process.parent] = append(children[process.parent], process.pid)
 	}
 	queue := children[os.Getpid()]
 	for len(queue) > 0 {
@@ -77,17 +71,54 @@ func killDescendants() {
 	}
 }
 
-// parentOf reads the fourth field of /proc/PID/stat; the second is the name in
-// brackets, which may have anything in it.
-func parentOf(pid int) (int, bool) {
+// killSession sends SIGKILL to every process of a session until none is left:
+// one may fork while it is looked for.
+func killSession(session int) {
+	for found := true; found; time.Sleep(time.Millisecond) {
+		found = false
+		for _, process := range processes() {
+			if process.session == session && process.state != 'Z' {
+				found = true
+				_ = syscall.Kill(process.pid, syscall.SIGKILL) // ended meanwhile: fine
+			}
+		}
+	}
+}
+
+// process is what /proc/PID/stat says of one.
+type process struct {
+	pid, parent, session int
+	state                byte
+}
+
+// processes returns all that there are; none without /proc.
+func processes() []process {
+	var all []process
+	entries, _ := os.ReadDir("/proc") // empty without /proc: then the group has to do
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			continue
+		}
+		if process, ok := readProcess(pid); ok {
+			all = append(all, process)
+		}
+	}
+	return all
+}
+
+// readProcess reads the fields after the name, which is in brackets and may
+// have anything in it: state, parent, group, session.
+func readProcess(pid int) (process, bool) {
 	content, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
-		return 0, false
+		return process{}, false
 	}
 	fields := bytes.Fields(content[bytes.LastIndexByte(content, ')')+1:])
-	if len(fields) < 2 {
-		return 0, false
+	if len(fields) < 4 {
+		return process{}, false
 	}
-	parent, err := strconv.Atoi(string(fields[1]))
-	return parent, err == nil
+	parent, err1 := strconv.Atoi(string(fields[1]))
+	session, err2 := strconv.Atoi(string(fields[3]))
+	return process{pid: pid, parent: parent, session: session, state: fields[0][0]}, err1 == nil && err2 == nil
 }

@@ -35,6 +35,9 @@ const (
 	// shimPatience is how long the shim may take to kill and report, after
 	// which it is killed itself.
 	shimPatience = 10 * time.Second
+	// orphanPatience is how long the program's streams may stay open after
+	// somebody has killed the shim.
+	orphanPatience = time.Second
 )
 
 // Command says what to run. Only Args is needed.
@@ -98,8 +101,9 @@ func Run(ctx context.Context, command Command) (Result, error) {
 type supervised struct {
 	command        Command
 	shim           *exec.Cmd
-	lifeLine       *os.File // orders to the shim
-	reports        *os.File // its answers
+	lifeLine       *os.File   // orders to the shim
+	reports        *os.File   // its answers
+	open           []*os.File // our ends of the program's streams
 	output, stderr *tail
 	streams        sync.WaitGroup // that read what the program writes
 }
@@ -167,6 +171,7 @@ func (p *supervised) start() (err error) {
 		return err
 	}
 	p.lifeLine, p.reports = lifeLine, reports
+	p.open = []*os.File{stdin, stdout, stderr, control}
 	p.streams.Go(func() { p.feed(stdin) })
 	p.streams.Go(func() { p.keep(stdout, p.output) })
 	p.streams.Go(func() { p.keep(stderr, p.output, p.stderr) })
@@ -216,10 +221,8 @@ func (p *supervised) await(ctx context.Context) (Result, error) {
 	}
 	_ = p.lifeLine.Close() // if the shim still lives, it ends now
 	_ = p.shim.Wait()      // its own exit code says nothing
-	if final.PID > 0 && !final.ended() {
-		// Somebody has killed the shim. The program died with it (its death
-		// signal); this is for its children.
-		_ = syscall.Kill(-final.PID, syscall.SIGKILL) // none left: fine
+	if !final.ended() {
+		p.orphaned(final.PID)
 	}
 	p.streams.Wait()
 	result := Result{
@@ -234,6 +237,20 @@ func (p *supervised) await(ctx context.Context) (Result, error) {
 		return result, errors.New("the program's supervisor was killed")
 	}
 	return result, nil
+}
+
+// orphaned ends what it can of a program whose shim somebody has killed. The
+// program itself died with the shim (its death signal); this is for its
+// children. One that has moved to another session cannot be found, and must
+// not hold us up by the streams that it has open.
+func (p *supervised) orphaned(group int) {
+	if group > 0 { // 0: the shim was killed before it could say
+		_ = syscall.Kill(-group, syscall.SIGKILL) // none left: fine
+	}
+	killSession(p.shim.Process.Pid)
+	for _, stream := range p.open {
+		_ = stream.SetDeadline(time.Now().Add(orphanPatience)) // closed already: fine
+	}
 }
 
 // Orders to the shim. The end of the stream means orderKill.

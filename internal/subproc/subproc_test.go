@@ -178,6 +178,24 @@ func TestKilledShim(t *testing.T) {
 	require.Eventually(t, func() bool { return len(processesWith(t, mark)) == 0 }, 20*time.Second, 5*time.Millisecond)
 }
 
+// A shim that is killed before it could say what it had started, or with
+// something running in another session, holds nobody up: what is left of its
+// own session is killed, and its open streams are given up.
+func TestKilledShimHangsNobody(t *testing.T) {
+	t.Parallel()
+	mark := uniqueSleep(t)
+	escaped := uniqueSleep(t)
+	command := shell(fmt.Sprintf("sleep %s & setsid sleep %s & kill -STOP $PPID; kill -KILL $PPID; sleep 100", mark, escaped))
+	_, err := subproc.Run(context.Background(), command)
+	require.ErrorContains(t, err, "supervisor was killed")
+	require.Eventually(t, func() bool { return len(processesWith(t, mark)) == 0 }, 20*time.Second, 5*time.Millisecond)
+	for _, line := range processesWith(t, escaped) {
+		pid, err := strconv.Atoi(strings.Fields(line)[0])
+		require.NoError(t, err)
+		require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+	}
+}
+
 // Lines on descriptor 3 arrive as messages; garbage, half lines and endless
 // ones are complaints, and hurt nothing.
 func TestControl(t *testing.T) {
