@@ -74,7 +74,7 @@ func killDescendants() {
 // killSession sends SIGKILL to every process of a session until none is left:
 // one may fork while it is looked for.
 func killSession(session int) {
-	for found := true; found; time.Sleep(time.Millisecond) {
+	for found := true; found; <-time.After(time.Millisecond) {
 		found = false
 		for _, process := range processes() {
 			if process.session == session && process.state != 'Z' {
