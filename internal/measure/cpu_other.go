@@ -4,5 +4,5 @@ package measure
 
 import "time"
 
-// clientCPU is not known here.
-func clientCPU() time.Duration { return 0 }
+// ClientCPU is not known here.
+func ClientCPU() time.Duration { return 0 }

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// clientCPU is the CPU time of this process.
-func clientCPU() time.Duration {
+// ClientCPU is the CPU time of this process.
+func ClientCPU() time.Duration {
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
 		return 0 // there is no reason for it to fail

@@ -57,7 +57,7 @@ func NewMeter(ctx context.Context, db querier) (*Meter, error) {
 
 // Read takes a reading.
 func (m *Meter) Read(ctx context.Context) (Reading, error) {
-	reading := Reading{ClientCPU: clientCPU()}
+	reading := Reading{ClientCPU: ClientCPU()}
 	if m.postmaster != 0 {
 		reading.ServerCPU = familyCPU(m.postmaster)
 	}
