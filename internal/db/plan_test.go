@@ -78,7 +78,7 @@ func hotStatements() []hotStatement {
 		{"extend", db.LeaseExtend, func(ids, tokens string) string {
 			return fmt.Sprintf("%s, %s, %s, 'a'", ids, tokens, repeat("interval '1 hour'"))
 		}, 2, false}, // ok and, of all that it held, busy: see there
-		{"reap", db.LeaseReap, func(string, string) string { return fmt.Sprint(planBatch) }, 1, true},
+		{"reap", db.LeaseReap, func(string, string) string { return fmt.Sprintf("null, %d, 'test'", planBatch) }, 1, true},
 	}
 }
 
