@@ -54,6 +54,8 @@ type lab struct {
 	mutant   string
 	pool     *pgxpool.Pool // the supervisor's own, direct
 	run      check.Run
+	scale    time.Duration               // how long the fault goes on
+	after    func(*check.Verdict) string // makes the figure when the checker has spoken
 
 	mu sync.Mutex
 	// guarded by mu
@@ -131,8 +133,10 @@ func (l *lab) role() (string, error) {
 func (l *lab) worker(args ...string) (*process, error) { return l.workerOn("", args...) }
 
 func (l *lab) workerOn(host hostname, args ...string) (*process, error) {
-	all := []string{"worker", "--janitor", "off", "--poll", poll.String(), "-q", "default=4", "--drain-timeout", "20s",
-		"--run", fmt.Sprintf("task=%s program %s", l.self, l.folder)}
+	all := []string{
+		"worker", "--janitor", "off", "--poll", poll.String(), "-q", "default=4", "--drain-timeout", "20s",
+		"--run", fmt.Sprintf("task=%s program %s", l.self, l.folder),
+	}
 	if !l.run.Recovers {
 		all = append(all, "--reconcile", "off")
 	}
@@ -148,8 +152,10 @@ func (l *lab) workerOn(host hostname, args ...string) (*process, error) {
 
 // janitor starts a janitor.
 func (l *lab) janitor(args ...string) (*process, error) {
-	p, err := l.start("", append([]string{"janitor", "--scan", scan.String(), "--leader-retry", scan.String(),
-		"--leader-ttl", "3s", "--leader-renew", "1s"}, args...)...)
+	p, err := l.start("", append([]string{
+		"janitor", "--scan", scan.String(), "--leader-retry", scan.String(),
+		"--leader-ttl", "3s", "--leader-renew", "1s",
+	}, args...)...)
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@
 alter table jobq.pending add column ctid tid;
 alter table jobq.stat_delta add column ctid tid;
 alter table jobq.running
+  add column ctid tid,
   add column result jsonb,
   add column outcome text,
   add column error text,

@@ -60,14 +60,21 @@ type Verdict struct {
 	Violations []Violation
 	// What was there to be judged: a run without any of it proves nothing.
 	Transitions, Acknowledged, Reaps, Completions, Effects int
-	Lost       int // acknowledged jobs without an effect or a recorded reason
-	Stale      int // writes of workers to jobs that were not theirs
-	Early      int // reaps before the lease's end
-	DoubleBump int // transitions that counted a run more or less often than they must
-	Overlaps   int // runs of a job that began while an earlier one had not ended
-	Duplicates int // jobs whose effect was complete more than once
+	Lost                                                   int // acknowledged jobs without an effect or a recorded reason
+	Stale                                                  int // writes of workers to jobs that were not theirs
+	Early                                                  int // reaps before the lease's end
+	DoubleBump                                             int // transitions that counted a run more or less often than they must
+	Overlaps                                               int // runs of a job that began while an earlier one had not ended
+	Duplicates                                             int // jobs whose effect was complete more than once
 	// ReapDelays is how long after a lease's end each reap came.
 	ReapDelays []time.Duration
+	Reaped     []Reap
+}
+
+// Reap is a job taken from its owner.
+type Reap struct {
+	Owner string
+	At    time.Time
 }
 
 // row is a line of the history.
@@ -119,7 +126,6 @@ type checker struct {
 	run     Run
 	verdict *Verdict
 	jobs    map[int64][]row
-	ended   map[int64]string // state
 }
 
 func (c *checker) violate(invariant, format string, args ...any) {
@@ -232,6 +238,7 @@ func (c *checker) reaped(id int64, r row, counted int) {
 		c.verdict.DoubleBump++
 		c.violate("I4", "job %d: a reap counted %d", id, counted)
 	}
+	c.verdict.Reaped = append(c.verdict.Reaped, Reap{*r.Owner, r.At})
 	delay := r.At.Sub(*r.Expires)
 	if delay < 0 {
 		c.verdict.Early++

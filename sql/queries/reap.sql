@@ -10,7 +10,7 @@
 -- queue. Scans running, which holds no more than the work in hand.
 -- name: LeaseReap :many
 with stale as materialized (
-  select r.id, coalesce(q.stale_grace, interval '0') as grace, coalesce(q.redelivery, 'tail') as redelivery,
+  select r.id, r.ctid as place, coalesce(q.redelivery, 'tail') as redelivery,
       coalesce(q.redelivery_delay, interval '0') as delay, coalesce(q.reset_on_reap, false) as reset
     from jobq.running r
     left join jobq.queue q on q.name = r.queue
@@ -23,9 +23,10 @@ with stale as materialized (
     limit sqlc.arg(job_count)::integer
     for update of r skip locked
 ), taken as (
-  -- By the key, whatever the planner thinks of running's size.
+  -- By place: a row that was edited between snapshot and lock is elsewhere, and
+  -- waits for the next reap.
   delete from jobq.running r
-    where r.id = any(array(select s.id from stale s))
+    where r.ctid = any(array(select s.place from stale s))
     returning r.id, r.position, r.lease_token, r.lease_expires_at, r.started_at, r.run_at, r.created_at, r.timeout, r.backoff_base,
       r.backoff_max, r.priority, r.attempts, r.max_attempts, r.crashes, r.args_apart, r.queue, r.kind, r.lease_owner, r.args,
       r.unique_key, r.checkpoint, r.metadata, r.tags, r.cancel_requested_at
