@@ -183,18 +183,17 @@ func (l *lab) workerOn(host hostname, args ...string) (*process, error) {
 }
 
 // janitor starts a janitor.
-func (l *lab) janitor(args ...string) (*process, error) {
+func (l *lab) janitor(args ...string) error {
 	p, err := l.start("", append([]string{
-		"janitor", "--scan", scan.String(), "--leader-retry", scan.String(),
-		"--leader-ttl", "3s", "--leader-renew", "1s",
+		"janitor", "--scan", scan.String(), "--leader-retry", scan.String(), "--leader-ttl", "3s", "--leader-renew", "1s",
 	}, args...)...)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	l.mu.Lock()
 	l.run.Janitors[p.role] = true
 	l.mu.Unlock()
-	return p, nil
+	return nil
 }
 
 func (l *lab) awaitLog(p *process, text string) error {
@@ -209,7 +208,7 @@ func (l *lab) awaitLog(p *process, text string) error {
 // crew starts workers and two janitors.
 func (l *lab) crew(count int) ([]*process, error) {
 	for range 2 {
-		if _, err := l.janitor(); err != nil {
+		if err := l.janitor(); err != nil {
 			return nil, err
 		}
 	}

@@ -210,7 +210,7 @@ func (l *lab) logged(text string) int {
 // lateResult has a worker's result lie in the network until the same worker
 // runs the same job again: the owner is right and only the token is old.
 func lateResult(l *lab) error {
-	if _, err := l.janitor(); err != nil {
+	if err := l.janitor(); err != nil {
 		return err
 	}
 	w, err := l.worker()
@@ -265,7 +265,7 @@ func lateResult(l *lab) error {
 // lateHeartbeat has a worker's extension lie in the network until another
 // worker runs the job.
 func lateHeartbeat(l *lab) error {
-	if _, err := l.janitor(); err != nil {
+	if err := l.janitor(); err != nil {
 		return err
 	}
 	first, err := l.worker()

@@ -333,7 +333,7 @@ func restartServer(l *lab) error {
 // restart, the others' are never touched.
 func restartBesideSibling(l *lab) error {
 	l.run.Recovers = true
-	if _, err := l.janitor("--scan", "0"); err != nil { // only restarts recover
+	if err := l.janitor("--scan", "0"); err != nil { // only restarts recover
 		return err
 	}
 	if err := l.set("--lease", "1h"); err != nil {

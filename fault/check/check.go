@@ -228,7 +228,7 @@ func (c *checker) leave(id int64, r row, next *row) {
 	case c.run.Janitors[r.Session]:
 		c.reaped(id, r, counted)
 	case worker && !owns && c.run.Recovers && next.Error != nil && *next.Error == "orphaned by worker restart":
-		c.orphaned(id, r, counted)
+		c.orphaned(id, counted)
 	case worker && !owns:
 		c.verdict.Stale++
 		c.violate("I3", "job %d, token %d of %s: ended by %s", id, *r.Token, *r.Owner, r.Session)
@@ -265,7 +265,7 @@ func (c *checker) reaped(id int64, r row, counted int) {
 }
 
 // orphaned is a job that a starting worker took from one that must be dead.
-func (c *checker) orphaned(id int64, r row, counted int) {
+func (c *checker) orphaned(id int64, counted int) {
 	c.verdict.Reaps++
 	if counted != 1 {
 		c.verdict.DoubleBump++
@@ -309,16 +309,10 @@ func (c *checker) ledgers() error {
 	}
 	completed := make(map[int64]int)
 	began := make(map[int64]int)
-	type run struct{ job, token int64 }
-	open := make(map[int64]map[run]bool)
 	for _, e := range effects {
 		switch e.What {
 		case "begin":
 			began[e.Job]++
-			if open[e.Job] == nil {
-				open[e.Job] = make(map[run]bool)
-			}
-			open[e.Job][run{e.Job, e.Token}] = true
 		case "end":
 			completed[e.Job]++
 		}
