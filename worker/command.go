@@ -62,11 +62,11 @@ func HandleCommand(w *Worker, kind string, command Command) error {
 	if command.Grace == 0 {
 		command.Grace = commandGrace
 	}
-	return w.handle(kind, command.run)
+	return w.handle(kind, func(ctx context.Context, r *Run) error { return command.run(ctx, r, &w.programs.supervisor) })
 }
 
 // run is the handler.
-func (c Command) run(ctx context.Context, r *Run) error {
+func (c Command) run(ctx context.Context, r *Run, supervisor *subproc.Supervisor) error {
 	environ, err := c.environ(r)
 	if err != nil {
 		return err
@@ -74,7 +74,7 @@ func (c Command) run(ctx context.Context, r *Run) error {
 	said := &said{run: r}
 	stop, cancel := killOnLostLease(ctx)
 	defer cancel()
-	ended, err := subproc.Run(stop, subproc.Command{
+	ended, err := supervisor.Run(stop, subproc.Command{
 		Args: c.Args, Dir: c.Dir, Env: environ, Stdin: r.row.Args, Grace: c.Grace,
 		Control: func(message subproc.Message) { said.hear(ctx, message) }, ControlError: said.complain,
 	})

@@ -73,6 +73,7 @@ type Worker struct {
 	queries  *db.Queries
 	log      *slog.Logger
 	handlers handlers
+	programs programs
 	queues   map[string]*queue
 	claims   []string // the kinds that have handlers
 	keeper   *keeper
@@ -179,6 +180,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		return err
 	}
 	defer w.pool.Close()
+	defer w.programs.close()
 	listener, err := w.listener()
 	if err != nil {
 		return err

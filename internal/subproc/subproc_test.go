@@ -28,7 +28,7 @@ const helperVariable = "JOBQ_TEST_RUN"
 func TestMain(m *testing.M) {
 	subproc.MaybeRunShim()
 	if script := os.Getenv(helperVariable); script != "" {
-		_, err := subproc.Run(context.Background(), shell(script))
+		_, err := new(subproc.Supervisor).Run(context.Background(), shell(script))
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -39,9 +39,17 @@ func shell(script string) subproc.Command {
 	return subproc.Command{Args: []string{"/bin/sh", "-c", script}, Env: []string{"PATH=" + os.Getenv("PATH")}}
 }
 
+// supervisor is one for a test. Its shims have ended when the test has.
+func supervisor(t *testing.T) *subproc.Supervisor {
+	t.Helper()
+	var s subproc.Supervisor
+	t.Cleanup(s.Close)
+	return &s
+}
+
 func run(t *testing.T, command subproc.Command) subproc.Result {
 	t.Helper()
-	result, err := subproc.Run(context.Background(), command)
+	result, err := supervisor(t).Run(context.Background(), command)
 	require.NoError(t, err)
 	return result
 }
@@ -78,7 +86,7 @@ func TestCannotStart(t *testing.T) {
 		"chdir":             {Args: []string{"/bin/true"}, Dir: "/does/not/exist"},
 		"empty":             {},
 	} {
-		_, err := subproc.Run(context.Background(), command)
+		_, err := supervisor(t).Run(context.Background(), command)
 		require.ErrorContains(t, err, want)
 	}
 }
@@ -124,7 +132,7 @@ func TestStop(t *testing.T) {
 			command := shell(test.script)
 			command.Grace = 300 * time.Millisecond
 			command.ControlError = func(error) { cancel(test.cause) } // "ready" is no message, and a good signal
-			result, err := subproc.Run(ctx, command)
+			result, err := supervisor(t).Run(ctx, command)
 			require.NoError(t, err)
 			require.True(t, result.Stopped)
 			require.Equal(t, test.signal, result.Signal)
@@ -173,7 +181,7 @@ func TestKilledShim(t *testing.T) {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
 	}
-	_, err := subproc.Run(context.Background(), command)
+	_, err := supervisor(t).Run(context.Background(), command)
 	require.ErrorContains(t, err, "supervisor was killed")
 	require.Eventually(t, func() bool { return len(processesWith(t, mark)) == 0 }, 20*time.Second, 5*time.Millisecond)
 }
@@ -186,7 +194,7 @@ func TestKilledShimHangsNobody(t *testing.T) {
 	mark := uniqueSleep(t)
 	escaped := uniqueSleep(t)
 	command := shell(fmt.Sprintf("sleep %s & setsid sleep %s & kill -STOP $PPID; kill -KILL $PPID; sleep 100", mark, escaped))
-	_, err := subproc.Run(context.Background(), command)
+	_, err := supervisor(t).Run(context.Background(), command)
 	require.ErrorContains(t, err, "supervisor was killed")
 	require.Eventually(t, func() bool { return len(processesWith(t, mark)) == 0 }, 20*time.Second, 5*time.Millisecond)
 	for _, line := range processesWith(t, escaped) {
@@ -232,6 +240,7 @@ func TestOneOfMany(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 	var running sync.WaitGroup
+	s := supervisor(t)
 	results := make([]subproc.Result, count)
 	failures := make([]error, count)
 	for i := range count {
@@ -242,7 +251,7 @@ func TestOneOfMany(t *testing.T) {
 			}
 			command := shell(script)
 			command.ControlError = func(error) { cancel(subproc.ErrKill) }
-			results[i], failures[i] = subproc.Run(jobCtx, command)
+			results[i], failures[i] = s.Run(jobCtx, command)
 		})
 	}
 	running.Wait()
@@ -254,6 +263,44 @@ func TestOneOfMany(t *testing.T) {
 		}
 		require.Equal(t, 7, result.ExitCode)
 	}
+}
+
+// A shim that has ended, or was killed while it had nothing to do, is replaced;
+// one that goes on runs the next program with nothing of the one before.
+func TestShimsAreReused(t *testing.T) {
+	t.Parallel()
+	s := supervisor(t)
+	parentOf := func() int {
+		result, err := s.Run(context.Background(), shell("cd /; umask 0; exec 9>/dev/null; sleep 1000 & echo $PPID"))
+		require.NoError(t, err)
+		parent, err := strconv.Atoi(strings.TrimSpace(string(result.Output)))
+		require.NoError(t, err)
+		return parent
+	}
+	first := parentOf()
+	require.Equal(t, first, parentOf())
+	result, err := s.Run(context.Background(), shell("ls /proc/self/fd | tr '\\n' ' '; umask; ps --no-headers --ppid $PPID | wc -l"))
+	require.NoError(t, err)
+	require.Contains(t, string(result.Output), "0 1 2 3 4 ") // 4 is the folder that ls reads
+	require.NotContains(t, string(result.Output), "5 ")
+	require.NotContains(t, string(result.Output), "0000")
+	require.True(t, strings.HasSuffix(string(result.Output), "\n1\n"), string(result.Output))
+
+	require.NoError(t, syscall.Kill(first, syscall.SIGKILL))
+	require.Eventually(t, func() bool { // until the line has broken, the kill may come too late for a run
+		result, err := s.Run(context.Background(), shell("echo $PPID"))
+		return err == nil && strings.TrimSpace(string(result.Output)) != strconv.Itoa(first)
+	}, 20*time.Second, time.Millisecond)
+}
+
+// Children that end before the program do not gather as zombies.
+func TestOrphansAreReaped(t *testing.T) {
+	t.Parallel()
+	result := run(t, shell(`
+		for i in 1 2 3 4 5 6 7 8; do (sh -c : &); done
+		i=0; while ps --no-headers -o stat --ppid $PPID | grep -q Z && [ $i -lt 500 ]; do i=$((i+1)); sleep 0.01; done
+		ps --no-headers -o stat --ppid $PPID | grep -c Z`))
+	require.Equal(t, "0\n", string(result.Output))
 }
 
 // The environment has what is named and nothing that leads to the database.
