@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -45,6 +44,9 @@ type Command struct {
 	// Grace is how long the program has between SIGTERM and SIGKILL when it is
 	// stopped. Default 3 seconds. A lost lease means SIGKILL at once.
 	Grace time.Duration
+	// LostTerminates makes a lost lease mean SIGTERM first, and SIGKILL before
+	// the lease ends by the database's clock.
+	LostTerminates bool
 }
 
 // MaybeRunShim must be the first call in main of a program that uses
@@ -56,13 +58,20 @@ func MaybeRunShim() { subproc.MaybeRunShim() }
 // HandleCommand makes the worker run jobs of a kind with a program, in a
 // process group and session of its own. See MaybeRunShim.
 func HandleCommand(w *Worker, kind string, command Command) error {
-	if len(command.Args) == 0 {
-		return fmt.Errorf("handler of kind %q: the command is empty", kind)
-	}
-	if command.Grace == 0 {
-		command.Grace = commandGrace
+	if err := command.complete(); err != nil {
+		return fmt.Errorf("handler of kind %q: %w", kind, err)
 	}
 	return w.handle(kind, func(ctx context.Context, r *Run) error { return command.run(ctx, r, &w.programs.supervisor) })
+}
+
+func (c *Command) complete() error {
+	if len(c.Args) == 0 {
+		return errors.New("the command is empty")
+	}
+	if c.Grace == 0 {
+		c.Grace = commandGrace
+	}
+	return nil
 }
 
 // run is the handler.
@@ -72,10 +81,10 @@ func (c Command) run(ctx context.Context, r *Run, supervisor *subproc.Supervisor
 		return err
 	}
 	said := &said{run: r}
-	stop, cancel := killOnLostLease(ctx)
-	defer cancel()
-	ended, err := supervisor.Run(stop, subproc.Command{
-		Args: c.Args, Dir: c.Dir, Env: environ, Stdin: r.row.Args, Grace: c.Grace,
+	leash := newLeash(ctx, r, c.LostTerminates)
+	defer leash.drop()
+	ended, err := supervisor.Run(leash.ctx, subproc.Command{
+		Args: c.Args, Dir: c.Dir, Env: environ, Stdin: r.row.Args, Grace: c.Grace, Kill: leash.kill,
 		Control: func(message subproc.Message) { said.hear(ctx, message) }, ControlError: said.complain,
 	})
 	r.mu.Lock()
@@ -104,86 +113,14 @@ func (c Command) environ(r *Run) ([]string, error) {
 	})
 }
 
-// killOnLostLease returns a context that ends with ctx, and tells subproc
-// whether there is time to ask the program first.
-func killOnLostLease(ctx context.Context) (context.Context, func()) {
-	stop, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	unhook := context.AfterFunc(ctx, func() {
-		cause := context.Cause(ctx)
-		if errors.Is(cause, ErrLeaseLost) {
-			cause = subproc.ErrKill
-		}
-		cancel(cause)
-	})
-	return stop, func() {
-		unhook()
-		cancel(nil)
-	}
-}
-
-// said is what a program has told on its control channel. One goroutine of
-// subproc calls it, and is done before subproc.Run returns.
-type said struct {
-	run      *Run
-	snooze   *time.Duration
-	cancel   *string
-	problems []error
-}
-
-func (s *said) hear(ctx context.Context, message subproc.Message) {
-	if p := message.Progress; p != nil || message.Stage != "" || message.Message != "" {
-		s.run.reportProgress(p, message.Stage, message.Message)
-	}
-	if message.Checkpoint != nil {
-		if err := s.checkpoint(ctx, message.Checkpoint); err != nil {
-			s.complain(err)
-		}
-	}
-	if message.Result != nil {
-		if err := s.run.SetResult(message.Result); err != nil {
-			s.complain(err)
-		}
-	}
-	if message.Snooze != nil {
-		s.snooze = message.Snooze
-	}
-	if message.Cancel != nil {
-		s.cancel = message.Cancel
-	}
-}
-
-func (s *said) checkpoint(ctx context.Context, checkpoint json.RawMessage) error {
-	if len(checkpoint) > checkpointEnvBytesMax {
-		return fmt.Errorf("checkpoint has %d bytes, a program's may have %d", len(checkpoint), checkpointEnvBytesMax)
-	}
-	ctx, cancel := context.WithTimeout(ctx, killMarginMax)
-	defer cancel()
-	return s.run.SaveCheckpoint(ctx, checkpoint)
-}
-
-// complain remembers the first few problems of the control channel.
-func (s *said) complain(err error) {
-	if len(s.problems) < 5 {
-		s.problems = append(s.problems, err)
-	}
-}
-
 // verdict is what the handler returns for how the program has ended.
 func (s *said) verdict(ended subproc.Result) error {
 	if ended.ExitCode == 0 && ended.Signal == "" && !ended.Stopped {
-		switch {
-		case s.cancel != nil:
-			return &cancelError{*s.cancel}
-		case s.snooze != nil:
-			return Snooze(*s.snooze)
-		case len(s.problems) > 0:
-			return fmt.Errorf("control channel: %w", errors.Join(s.problems...))
-		}
-		return nil
+		return s.ended()
 	}
 	err := errors.New(failure(ended))
-	if len(s.problems) > 0 {
-		err = fmt.Errorf("%w\ncontrol channel: %w", err, errors.Join(s.problems...))
+	if problem := s.problem(); problem != nil {
+		err = fmt.Errorf("%w\n%w", err, problem)
 	}
 	switch {
 	case ended.Signal != "":

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -27,6 +28,7 @@ type Run struct {
 	worker *Worker
 	row    db.JobClaimRow
 	lease  *lease
+	onLost atomic.Pointer[func()] // told when the lease is lost, even if the context has ended before
 
 	mu sync.Mutex
 	// guarded by mu

@@ -13,12 +13,12 @@ import (
 
 // supervised is a program that runs, seen from this process.
 type supervised struct {
-	command        Command
-	shim           *shimProcess
-	reusable       bool       // the shim has said that all of the program is gone
-	open           []*os.File // our ends of the program's streams
-	output, stderr *tail
-	streams        sync.WaitGroup // that read what the program writes
+	command  Command
+	shim     *shimProcess
+	reusable bool       // the shim has said that all of the program is gone
+	open     []*os.File // our ends of the program's streams
+	stderr   *Tail
+	streams  sync.WaitGroup // that read what the program writes
 }
 
 // pipes collects both ends of pipes, to close what is not handed on.
@@ -67,9 +67,13 @@ func (p *supervised) start(s *Supervisor) (err error) {
 		return err
 	}
 	p.open = all.ours
-	p.streams.Go(func() { p.feed(stdin) })
-	p.streams.Go(func() { p.keep(stdout, p.output) })
-	p.streams.Go(func() { p.keep(stderr, p.output, p.stderr) })
+	if p.command.Talk != nil {
+		p.streams.Go(func() { p.talk(stdin, stdout) })
+	} else {
+		p.streams.Go(func() { p.feed(stdin) })
+		p.streams.Go(func() { p.keep(stdout, p.command.Output) })
+	}
+	p.streams.Go(func() { p.keep(stderr, p.command.Output, p.stderr) })
 	p.streams.Go(func() { p.listen(control) })
 	return nil
 }
@@ -81,9 +85,17 @@ func (p *supervised) feed(stdin *os.File) {
 	_ = stdin.Close()
 }
 
+// talk leaves standard input and output to the caller's function.
+func (p *supervised) talk(stdin, stdout *os.File) {
+	p.command.Talk(stdin, stdout)
+	_ = stdin.Close() // closed already, or the program is not to wait for more
+	_, _ = io.Copy(io.Discard, stdout)
+	_ = stdout.Close() // read to its end
+}
+
 // keep reads a stream to its end, and no faster than the tails take it: a
 // flood slows the program, and does not grow memory.
-func (p *supervised) keep(stream *os.File, tails ...*tail) {
+func (p *supervised) keep(stream *os.File, tails ...*Tail) {
 	buffer := make([]byte, 32<<10)
 	for {
 		count, err := stream.Read(buffer)
@@ -113,6 +125,9 @@ func (p *supervised) await(ctx context.Context) (Result, error) {
 	case <-ctx.Done():
 		stopped = true
 		final = p.stop(errors.Is(context.Cause(ctx), ErrKill), reported)
+	case <-p.command.Kill:
+		stopped = true
+		final = p.stop(true, reported)
 	}
 	if !final.ended() {
 		p.orphaned(final.PID)
@@ -120,7 +135,7 @@ func (p *supervised) await(ctx context.Context) (Result, error) {
 	p.reusable = final.ended()
 	p.streams.Wait()
 	result := Result{
-		ExitCode: final.ExitCode, Signal: final.Signal, Stopped: stopped, Output: p.output.bytes(), Stderr: p.stderr.bytes(),
+		ExitCode: final.ExitCode, Signal: final.Signal, Stopped: stopped, Output: p.command.Output.Bytes(), Stderr: p.stderr.Bytes(),
 		CPU: time.Duration(final.CPUNs), MaxRSSBytes: final.MaxRSSBytes,
 	}
 	switch {
@@ -177,6 +192,7 @@ func (p *supervised) stop(atOnce bool, reported <-chan report) report {
 		select {
 		case final := <-reported:
 			return final
+		case <-p.command.Kill:
 		case <-time.After(p.command.Grace):
 		}
 	}

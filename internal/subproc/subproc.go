@@ -16,6 +16,7 @@ package subproc
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"time"
 )
@@ -46,10 +47,18 @@ type Command struct {
 	Env []string
 	// Stdin is what the program can read.
 	Stdin []byte
+	// Kill, when it is closed, means SIGKILL at once, also while the program has
+	// been asked to end and the grace runs. Nil means never.
+	Kill <-chan struct{}
 	// Grace is the time between SIGTERM and SIGKILL. Default 3 seconds.
 	Grace time.Duration
-	// OutputBytesMax is how much of the end of the output is kept. Default 64 KiB.
-	OutputBytesMax int
+	// Talk, when it is not nil, has the program's standard input and output
+	// instead of Stdin and Output. It returns at the latest when the output ends;
+	// both are closed then.
+	Talk func(stdin io.WriteCloser, stdout io.Reader)
+	// Output keeps the end of standard output and error, and may be read while
+	// the program runs. Default: one of 64 KiB.
+	Output *Tail
 	// Control is told what the program writes on file descriptor 3, and
 	// ControlError what it writes there that cannot be understood. Neither is
 	// called after Run has returned. Nil means that nobody listens.
@@ -68,8 +77,8 @@ func (c *Command) complete() error {
 	if c.Grace <= 0 {
 		c.Grace = defaultGrace
 	}
-	if c.OutputBytesMax <= 0 {
-		c.OutputBytesMax = defaultOutputBytes
+	if c.Output == nil {
+		c.Output = NewTail(defaultOutputBytes)
 	}
 	return nil
 }

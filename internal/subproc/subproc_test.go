@@ -348,6 +348,7 @@ func FuzzParsers(f *testing.F) {
 			require.Empty(t, words)
 		}
 		_, _ = subproc.ParseMessage(message)
+		_, _ = subproc.ParseReply(message)
 	})
 }
 

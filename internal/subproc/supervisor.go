@@ -46,7 +46,7 @@ func (s *Supervisor) Run(ctx context.Context, command Command) (Result, error) {
 	if err := command.complete(); err != nil {
 		return Result{}, err
 	}
-	p := &supervised{command: command, output: newTail(command.OutputBytesMax), stderr: newTail(defaultStderrBytes)}
+	p := &supervised{command: command, stderr: NewTail(defaultStderrBytes)}
 	if err := p.start(s); err != nil {
 		return Result{}, fmt.Errorf("start %s: %w", command.Args[0], err)
 	}
