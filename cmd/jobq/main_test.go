@@ -290,3 +290,34 @@ func TestWorkerWaitsForDatabase(t *testing.T) {
 	proxy.Refuse(false)
 	w.awaitLog(t, "worker started")
 }
+
+// A shell script tells its worker everything by `jobq job`, and resumes from
+// its checkpoint.
+func TestJobCommandInScripts(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	pool := pgtest.Connect(t, url)
+	tell := func(args string) string { return asCommand + "=1 " + os.Args[0] + " job " + args }
+	script := strings.Join([]string{
+		"set -e",
+		tell("progress 40 --stage resize --message img"),
+		`if [ -z "$JOBQ_CHECKPOINT" ]; then ` + tell(`checkpoint "{\"at\": 7}"`) + `; exit 1; fi`,
+		tell(`enqueue other "{\"x\": 1}" --queue elsewhere`),
+		`echo "$JOBQ_CHECKPOINT" | ` + tell("result -"),
+	}, "\n")
+	startProcess(t, "worker", "--database-url", url, "--run", "task=sh -c '"+script+"'")
+	id := query[int64](t, pool, "select jobq.enqueue('task', backoff_base => '1 ms')")
+	eventually(t, pool, "completed", "select state::text from jobq.job where id = $1", id)
+	require.JSONEq(t, `{"at": 7}`, query[string](t, pool, "select result::text from jobq.job where id = $1", id))
+	require.Equal(t, 1, query[int](t, pool, "select attempts from jobq.job where id = $1", id))
+	require.JSONEq(t, `{"x": 1}`, query[string](t, pool, "select args::text from jobq.job where kind = 'other' and queue = 'elsewhere'"))
+
+	for want, args := range map[string][]string{
+		"JOBQ_CONTROL_FD": {"job", "snooze", "10m"}, "0 to 100": {"job", "progress", "NaN"}, "not JSON": {"job", "result", "{"},
+		"duration": {"job", "snooze", "soon"}, "give a percentage": {"job", "progress"},
+	} {
+		_, stderr, code := invoke(t, "", args...)
+		require.Equal(t, exitUsage, code, args)
+		require.Contains(t, stderr, want, args)
+	}
+}

@@ -17,7 +17,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/jobq-dev/jobq"
-	"github.com/jobq-dev/jobq/internal/subproc"
 	"github.com/jobq-dev/jobq/janitor"
 	"github.com/jobq-dev/jobq/worker"
 )
@@ -26,6 +25,8 @@ import (
 type workerFlags struct {
 	queues       []string
 	run          []string
+	runStream    []string
+	runHTTP      []string
 	lease        time.Duration
 	poll         time.Duration
 	pollOnly     bool
@@ -46,12 +47,16 @@ else has only PATH, HOME, LANG and TZ of the worker's. Exit code 0 completes the
 75 tries it again later without using an attempt, 65 fails it for good; any other,
 and death by a signal, is a failed attempt, with the end of standard error as its text.
 
+--run-stream keeps processes that take job after job, as lines of JSON on standard
+input, and --run-http posts jobs to a server. docs/subprocess.md has all three contracts.
+
 The first SIGTERM or SIGINT drains: nothing new is claimed, running jobs have
 --drain-timeout to end and are then stopped and given back without using an attempt.
 A second one does not wait. A janitor runs inside unless --janitor=off.
 
 Exit codes: 0 drained, 1 error, 2 usage.`,
 		Example: `  jobq worker --run hello='cat'
+  jobq worker --run-stream score='python3 -u score.py' --run-http mail=http://127.0.0.1:8080/jobs
   jobq worker -q images=4 -q default=2 --run resize='./resize.sh --fast' --run report='python3 report.py'`,
 		Args: exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.runWorker(cmd, f) },
@@ -59,6 +64,8 @@ Exit codes: 0 drained, 1 error, 2 usage.`,
 	flags := command.Flags()
 	flags.StringArrayVarP(&f.queues, "queue", "q", nil, "queue to claim from, NAME or NAME=SLOTS, may be repeated (default default=10)")
 	flags.StringArrayVar(&f.run, "run", nil, "KIND='COMMAND ARGS': the program for a kind, may be repeated; no shell is involved")
+	flags.StringArrayVar(&f.runStream, "run-stream", nil, "KIND='COMMAND ARGS': a program that is kept and runs job after job, may be repeated")
+	flags.StringArrayVar(&f.runHTTP, "run-http", nil, "KIND=URL: a server to which jobs are posted, may be repeated")
 	flags.DurationVar(&f.lease, "lease", 0, "set the lease of the queues, for all workers (default as stored, else 60s)")
 	flags.DurationVar(&f.poll, "poll", worker.DefaultPollInterval, "look at idle queues this often when nothing wakes the worker")
 	flags.BoolVar(&f.pollOnly, "poll-only", false, "do without LISTEN")
@@ -77,7 +84,7 @@ func (a *app) runWorker(cmd *cobra.Command, f workerFlags) error {
 	if err != nil {
 		return err
 	}
-	programs, err := parsePrograms(f.run)
+	handlers, err := parseHandlers(f)
 	if err != nil {
 		return err
 	}
@@ -93,8 +100,8 @@ func (a *app) runWorker(cmd *cobra.Command, f workerFlags) error {
 	if err != nil {
 		return usageError{err}
 	}
-	for kind, command := range programs {
-		if err := worker.HandleCommand(w, kind, worker.Command{Args: command}); err != nil {
+	for _, handle := range handlers {
+		if err := handle(w); err != nil {
 			return usageError{err}
 		}
 	}
@@ -170,32 +177,6 @@ func parseQueues(flags []string) (map[string]int, error) {
 		queues[name] = slots
 	}
 	return queues, nil
-}
-
-// parsePrograms reads KIND='COMMAND ARGS' flags.
-func parsePrograms(flags []string) (map[string][]string, error) {
-	programs := make(map[string][]string, len(flags))
-	for _, flag := range flags {
-		kind, command, ok := strings.Cut(flag, "=")
-		if !ok || kind == "" {
-			return nil, usagef("--run %q: must be KIND='COMMAND ARGS'", flag)
-		}
-		if _, twice := programs[kind]; twice {
-			return nil, usagef("--run %s: the kind is given twice", kind)
-		}
-		words, err := subproc.Split(command)
-		if err != nil {
-			return nil, usagef("--run %s: %w", kind, err)
-		}
-		if len(words) == 0 {
-			return nil, usagef("--run %s: the command is empty", kind)
-		}
-		programs[kind] = words
-	}
-	if len(programs) == 0 {
-		return nil, usagef("nothing to run: give at least one --run KIND='COMMAND ARGS'")
-	}
-	return programs, nil
 }
 
 // logFlags choose how daemons log.
