@@ -81,18 +81,21 @@ func (c Command) run(ctx context.Context, r *Run, supervisor *subproc.Supervisor
 		return err
 	}
 	said := &said{run: r}
+	output := subproc.NewTail(outputBytesMax)
+	live := r.showOutput(output)
 	leash := newLeash(ctx, r, c.LostTerminates)
 	defer leash.drop()
 	ended, err := supervisor.Run(leash.ctx, subproc.Command{
-		Args: c.Args, Dir: c.Dir, Env: environ, Stdin: r.row.Args, Grace: c.Grace, Kill: leash.kill,
+		Args: c.Args, Dir: c.Dir, Env: environ, Stdin: r.row.Args, Grace: c.Grace, Kill: leash.kill, Output: output,
 		Control: func(message subproc.Message) { said.hear(ctx, message) }, ControlError: said.complain,
 	})
-	r.mu.Lock()
-	r.output = storable(printable.Text(string(ended.Output)), outputBytesMax)
-	r.mu.Unlock()
+	r.live.Store(nil)
+	live.flushRest(ctx)
+	r.keepOutput(ended.Output)
 	if err != nil {
 		return err // it could not be started
 	}
+	r.keepUsage(ended)
 	return said.verdict(ended)
 }
 
@@ -146,6 +149,3 @@ func failure(ended subproc.Result) string {
 	}
 	return how + ": " + printable.Text(string(tail))
 }
-
-// outputBytesMax bounds the output kept of a run; the table has the same limit.
-const outputBytesMax = 64 << 10

@@ -142,9 +142,7 @@ func (h *httpHandler) verdict(r *Run, response *http.Response, answer []byte) er
 func keepAnswer(r *Run, isJSON bool, answer []byte) error {
 	switch {
 	case !isJSON:
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.output = storable(printable.Text(string(answer)), outputBytesMax)
+		r.keepOutput(answer)
 		return nil
 	case len(answer) == 0:
 		return nil

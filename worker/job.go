@@ -28,13 +28,15 @@ type Run struct {
 	worker *Worker
 	row    db.JobClaimRow
 	lease  *lease
-	onLost atomic.Pointer[func()] // told when the lease is lost, even if the context has ended before
+	live   atomic.Pointer[liveOutput] // of a program that runs
+	onLost atomic.Pointer[func()]     // told when the lease is lost, even if the context has ended before
 
 	mu sync.Mutex
 	// guarded by mu
 	progress      *db.JobProgressParams // not yet stored
 	resultJSON    json.RawMessage
 	output        string
+	usage         json.RawMessage
 	completedByTx bool
 }
 

@@ -81,11 +81,11 @@ func (r *Run) result(err, cause error) (_ result, stored bool) {
 			return result{}, true
 		}
 		return result{run: r, completion: &db.Completion{
-			ID: r.row.ID, Token: r.row.LeaseToken, Result: r.resultJSON, Output: r.output,
+			ID: r.row.ID, Token: r.row.LeaseToken, Result: r.resultJSON, Output: r.output, Usage: r.usage,
 		}}, false
 	}
 	ending := endingOf(err, cause)
-	ending.ID, ending.Token, ending.Output = r.row.ID, r.row.LeaseToken, r.output
+	ending.ID, ending.Token, ending.Output, ending.Usage = r.row.ID, r.row.LeaseToken, r.output, r.usage
 	return result{run: r, ending: &ending}, false
 }
 

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jobq-dev/jobq/internal/printable"
 	"github.com/jobq-dev/jobq/internal/subproc"
 )
 
@@ -180,11 +179,4 @@ func (s *streamProcess) deathError() error {
 		return s.failure
 	}
 	return errors.New("handler process ended, " + failure(s.result))
-}
-
-// keepOutput keeps what the process has written to standard error.
-func (s *streamProcess) keepOutput(r *Run) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.output = storable(printable.Text(string(s.output.Bytes())), outputBytesMax)
 }

@@ -65,7 +65,12 @@ func (s *streamProcess) work(ctx context.Context, r *Run, lostTerminates bool) e
 	job := &streamJob{said: said{run: r}, ctx: ctx, reply: make(chan subproc.Reply, 1)}
 	s.setJob(job)
 	defer s.setJob(nil)
-	defer s.keepOutput(r)
+	live := r.showOutput(s.output)
+	defer func() {
+		r.live.Store(nil)
+		live.flushRest(ctx)
+		r.keepOutput(s.output.Bytes())
+	}()
 	leash := newLeash(ctx, r, lostTerminates)
 	defer leash.drop()
 	// Also while the process does not read: then the write below fails with it.

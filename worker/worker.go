@@ -194,6 +194,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	var background, working, slots sync.WaitGroup
 	background.Go(func() { w.keeper.run(flush) })
 	background.Go(func() { w.beat(flush) })
+	background.Go(func() { w.flushOutput(flush) })
 	if listener != nil {
 		background.Go(func() { _ = listener.Run(ctx) }) // ends with ctx and has no other error
 	}

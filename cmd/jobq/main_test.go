@@ -321,3 +321,34 @@ func TestJobCommandInScripts(t *testing.T) {
 		require.Contains(t, stderr, want, args)
 	}
 }
+
+// What a program writes can be followed while it runs, through its attempts,
+// and what it has used is kept.
+func TestLogs(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	pool := pgtest.Connect(t, url)
+	folder := t.TempDir()
+	startProcess(t, "worker", "--database-url", url, "--run", fmt.Sprintf(
+		`task=sh -c 'printf "one \033[31m \303"; until [ -e %[1]s/go ]; do sleep 0.01; done; printf "\244 two\n"; [ $JOBQ_ATTEMPT = 2 ]'`, folder))
+	id := fmt.Sprint(query[int64](t, pool, "select jobq.enqueue('task', backoff_base => '1 ms')"))
+	follower := startProcess(t, "logs", "-f", id, "--database-url", url)
+	follower.awaitLog(t, "one ␛[31m ")
+	begun := time.Now()
+	out, _, code := invoke(t, "", "show", id, "--database-url", url)
+	require.Zero(t, code)
+	require.Contains(t, out, "output so far\n    one ␛[31m")
+	require.NoError(t, os.WriteFile(folder+"/go", nil, 0o600))
+	follower.awaitLog(t, "ä two")
+	t.Logf("output was seen %s after it was written", time.Since(begun).Round(time.Millisecond))
+	require.NoError(t, follower.Wait())
+	require.Equal(t, 2, strings.Count(follower.log.String(), "ä two"), "the second attempt is followed as well")
+
+	out, _, code = invoke(t, "", "logs", id, "--database-url", url)
+	require.Zero(t, code)
+	require.Equal(t, "one ␛[31m ä two\n", out)
+	out, _, code = invoke(t, "", "show", id, "--database-url", url)
+	require.Zero(t, code)
+	require.Regexp(t, `exit code 1, 0\.\d\d s of CPU, at most [1-9][0-9.]* MiB of memory`, out)
+	require.Contains(t, out, "exit code 0,")
+}

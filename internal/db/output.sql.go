@@ -7,7 +7,34 @@ package db
 
 import (
 	"context"
+	"encoding/json"
 )
+
+const AttemptKeepUsage = `-- name: AttemptKeepUsage :exec
+update jobq.attempt a
+  set usage = u.usage
+  from rows from (unnest($2::bigint[]), unnest($3::bigint[]), unnest($4::jsonb[])) as u(id, token, usage)
+  where a.job_id = u.id and a.lease_token = u.token and a.worker_id = $1
+`
+
+type AttemptKeepUsageParams struct {
+	Owner  string
+	Ids    []int64
+	Tokens []int64
+	Usages []json.RawMessage
+}
+
+// AttemptKeepUsage records what programs have used whose runs did not simply
+// succeed. It follows JobEnd in its transaction.
+func (q *Queries) AttemptKeepUsage(ctx context.Context, arg AttemptKeepUsageParams) error {
+	_, err := q.db.Exec(ctx, AttemptKeepUsage,
+		arg.Owner,
+		arg.Ids,
+		arg.Tokens,
+		arg.Usages,
+	)
+	return err
+}
 
 const LeaseHold = `-- name: LeaseHold :execrows
 select r.id
@@ -25,4 +52,105 @@ func (q *Queries) LeaseHold(ctx context.Context, iD int64, token int64, owner st
 		return 0, err
 	}
 	return result.RowsAffected(), nil
+}
+
+const OutputAppend = `-- name: OutputAppend :execrows
+with dropped as (
+  delete from jobq.output o
+    where o.job_id = $4
+      and (o.lease_token < $5 or (o.lease_token = $5 and o.ends_at < $7::bigint))
+)
+insert into jobq.output (job_id, lease_token, begins_at, ends_at, content)
+  select r.id, r.lease_token, $1::bigint, $2::bigint, $3::text
+    from jobq.running r
+    where r.id = $4 and r.lease_token = $5 and r.lease_owner = $6
+  on conflict do nothing
+`
+
+type OutputAppendParams struct {
+	BeginsAt int64
+	EndsAt   int64
+	Content  string
+	ID       int64
+	Token    int64
+	Owner    string
+	KeepFrom int64
+}
+
+// OutputAppend stores what a program has written since the last time, under
+// the run's lease, and drops what earlier runs have left and what is too far
+// back. Zero rows means that the lease was lost. Needs running_pkey and
+// output_pkey only.
+func (q *Queries) OutputAppend(ctx context.Context, arg OutputAppendParams) (int64, error) {
+	result, err := q.db.Exec(ctx, OutputAppend,
+		arg.BeginsAt,
+		arg.EndsAt,
+		arg.Content,
+		arg.ID,
+		arg.Token,
+		arg.Owner,
+		arg.KeepFrom,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const OutputPrune = `-- name: OutputPrune :execrows
+delete from jobq.output o
+  where o.written_at < clock_timestamp() - interval '5 minutes'
+    and not exists (select from jobq.running r where r.id = o.job_id and r.lease_token = o.lease_token)
+`
+
+// OutputPrune drops pieces of runs that have ended, some time after: whoever
+// follows has read them by then. It scans the table, which is as small as the
+// work in hand.
+func (q *Queries) OutputPrune(ctx context.Context) (int64, error) {
+	result, err := q.db.Exec(ctx, OutputPrune)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const OutputSince = `-- name: OutputSince :many
+select o.lease_token, o.begins_at, o.ends_at, o.content
+  from jobq.output o
+  where o.job_id = $1 and (o.lease_token, o.begins_at) > ($2::bigint, $3::bigint)
+  order by o.lease_token, o.begins_at
+  limit 100
+`
+
+type OutputSinceRow struct {
+	LeaseToken int64
+	BeginsAt   int64
+	EndsAt     int64
+	Content    string
+}
+
+// OutputSince is what a job's programs have written after a piece, in order.
+func (q *Queries) OutputSince(ctx context.Context, jobID int64, token int64, beginsAt int64) ([]OutputSinceRow, error) {
+	rows, err := q.db.Query(ctx, OutputSince, jobID, token, beginsAt)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []OutputSinceRow
+	for rows.Next() {
+		var i OutputSinceRow
+		if err := rows.Scan(
+			&i.LeaseToken,
+			&i.BeginsAt,
+			&i.EndsAt,
+			&i.Content,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
