@@ -34,6 +34,8 @@ type request struct {
 	Env  [][]byte `json:"env"`
 	Dir  []byte   `json:"dir,omitempty"`
 
+	Attributes *Attributes `json:"attributes,omitempty"`
+
 	streams []*os.File // travel beside the JSON
 }
 

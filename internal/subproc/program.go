@@ -62,7 +62,10 @@ func (p *supervised) start(s *Supervisor) (err error) {
 	if err := errors.Join(err1, err2, err3, err4); err != nil {
 		return err
 	}
-	r := request{Args: bytesOf(p.command.Args), Env: bytesOf(p.command.Env), Dir: []byte(p.command.Dir), streams: all.theirs}
+	r := request{
+		Args: bytesOf(p.command.Args), Env: bytesOf(p.command.Env), Dir: []byte(p.command.Dir),
+		Attributes: p.command.Attributes, streams: all.theirs,
+	}
 	if p.shim, err = s.send(r); err != nil {
 		return err
 	}

@@ -2,7 +2,9 @@ package subproc
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -29,12 +31,19 @@ var shimEnabled atomic.Bool
 // started as one. It must be called before anything else in main, also in
 // TestMain.
 func MaybeRunShim() {
-	if len(os.Args) == 0 || os.Args[0] != shimName {
-		shimEnabled.Store(true)
-		return
+	name := ""
+	if len(os.Args) > 0 {
+		name = os.Args[0]
 	}
-	runShim()
-	os.Exit(0)
+	switch name {
+	case shimName:
+		runShim()
+		os.Exit(0)
+	case launchName:
+		runtime.LockOSThread() // niceness is the thread's, and this one becomes the program
+		launch(os.Args[1:])
+	}
+	shimEnabled.Store(true)
 }
 
 // shim runs one program at a time, for as long as the worker lives.
@@ -94,18 +103,57 @@ func (s *shim) start(r request) (int, error) {
 	for i, stream := range r.streams {
 		descriptors[i] = stream.Fd()
 	}
+	attributes := &syscall.ProcAttr{Dir: string(r.Dir), Env: env, Files: descriptors, Sys: programAttributes()}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.orphaned {
 		return 0, syscall.ESRCH
 	}
-	pid, err := syscall.ForkExec(path, args, &syscall.ProcAttr{ // #nosec G204 -- to run what it is told is the shim's purpose
-		Dir: string(r.Dir), Env: env, Files: descriptors, Sys: programAttributes(r),
-	})
+	start := fork
+	if !r.Attributes.isZero() {
+		start = r.Attributes.fork
+	}
+	pid, err := start(path, args, attributes)
+	if err == nil {
+		s.group = pid
+	}
+	return pid, err
+}
+
+func fork(path string, args []string, attributes *syscall.ProcAttr) (int, error) {
+	pid, err := syscall.ForkExec(path, args, attributes) // #nosec G204 -- to run what it is told is the shim's purpose
 	if err != nil {
 		return 0, &os.PathError{Op: "fork/exec", Path: path, Err: err}
 	}
-	s.group = pid
+	return pid, nil
+}
+
+// fork starts this executable, which takes the attributes on and becomes the
+// program. It waits for that, so that the reason of a failure is known.
+func (a *Attributes) fork(path string, args []string, attributes *syscall.ProcAttr) (int, error) {
+	self, err := selfPath()
+	if err != nil {
+		return 0, err
+	}
+	if args, err = launchArgs(a, path, args); err != nil {
+		return 0, err
+	}
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = reader.Close() }() // read to its end
+	attributes.Files = append(attributes.Files, writer.Fd())
+	pid, err := fork(self, args, attributes)
+	_ = writer.Close() // the child has its own
+	if err != nil {
+		return 0, err
+	}
+	reason, _ := io.ReadAll(reader) // ends when the child has become the program, or has failed
+	if len(reason) > 0 {
+		_, _, _ = wait(pid)
+		return 0, errors.New(string(reason))
+	}
 	return pid, nil
 }
 

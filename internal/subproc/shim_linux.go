@@ -32,8 +32,17 @@ func selfPath() (string, error) { return "/proc/self/exe", nil }
 
 // programAttributes put the program into a group of its own, and have the
 // kernel kill it if somebody kills the shim.
-func programAttributes(request) *syscall.SysProcAttr {
+func programAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+}
+
+// dieWithParent has the kernel kill this process if somebody kills the shim.
+func dieWithParent() error {
+	const setDeathSignal = 1 // PR_SET_PDEATHSIG of linux/prctl.h
+	if _, _, errno := syscall.RawSyscall(syscall.SYS_PRCTL, setDeathSignal, uintptr(syscall.SIGKILL), 0); errno != 0 {
+		return errno
+	}
+	return nil
 }
 
 // closeOnExecFrom keeps the descriptors from this one on from programs, also

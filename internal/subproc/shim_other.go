@@ -14,7 +14,9 @@ const (
 
 func selfPath() (string, error) { return os.Executable() }
 
-func programAttributes(request) *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
+func programAttributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
+
+func dieWithParent() error { return nil }
 
 func closeOnExecFrom(first int) { syscall.CloseOnExec(first) }
 

@@ -45,6 +45,8 @@ type Command struct {
 	Dir string
 	// Env is the whole environment, as Environ makes it.
 	Env []string
+	// Attributes are the user, limits and niceness of the program. Nil for none.
+	Attributes *Attributes
 	// Stdin is what the program can read.
 	Stdin []byte
 	// Kill, when it is closed, means SIGKILL at once, also while the program has
@@ -73,6 +75,9 @@ func (c *Command) complete() error {
 	}
 	if info, err := os.Stat(c.Dir); c.Dir != "" && (err != nil || !info.IsDir()) {
 		return fmt.Errorf("chdir %s: not a folder, or not there", c.Dir)
+	}
+	if err := c.Attributes.check(); err != nil {
+		return err
 	}
 	if c.Grace <= 0 {
 		c.Grace = defaultGrace

@@ -303,6 +303,58 @@ func TestOrphansAreReaped(t *testing.T) {
 	require.Equal(t, "0\n", string(result.Output))
 }
 
+// Limits, niceness and the user are the program's, and not the next one's.
+func TestAttributes(t *testing.T) {
+	t.Parallel()
+	s := supervisor(t)
+	command := shell("ulimit -n; ulimit -v; ulimit -t; nice; id -u; id -g; id -G; kill -TERM $$")
+	command.Attributes = &subproc.Attributes{Nice: 15, Limits: map[string]uint64{"open_files": 50, "address_space": 1 << 30, "cpu_seconds": 9}}
+	want := fmt.Sprintf("50\n1048576\n9\n15\n%d\n%d\n", os.Getuid(), os.Getgid())
+	if os.Getuid() == 0 {
+		id := uint32(65534)
+		command.Attributes.UID, command.Attributes.GID = &id, &id
+		want = "50\n1048576\n9\n15\n65534\n65534\n65534\n"
+	}
+	result, err := s.Run(context.Background(), command)
+	require.NoError(t, err)
+	require.True(t, strings.HasPrefix(string(result.Output), want), string(result.Output))
+	require.Equal(t, "SIGTERM", result.Signal)
+
+	result, err = s.Run(context.Background(), shell("ulimit -n; nice"))
+	require.NoError(t, err)
+	require.NotContains(t, string(result.Output), "50\n")
+	require.NotContains(t, string(result.Output), "15\n")
+
+	command.Args = []string{"/does/not/exist"}
+	_, err = s.Run(context.Background(), command)
+	require.ErrorContains(t, err, "no such file")
+	command.Attributes = &subproc.Attributes{Limits: map[string]uint64{"patience": 1}}
+	_, err = s.Run(context.Background(), command)
+	require.ErrorContains(t, err, "patience")
+}
+
+// A program that runs as another user dies with its worker like any other.
+func TestOtherUserDiesWithShim(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Log("only root can run programs as somebody else")
+		return
+	}
+	mark := uniqueSleep(t)
+	id := uint32(65534)
+	command := shell("echo '{\"stage\": \"'$PPID'\"}' >&3; exec sleep " + mark)
+	command.Attributes = &subproc.Attributes{UID: &id, GID: &id}
+	command.Control = func(message subproc.Message) {
+		pid, err := strconv.Atoi(message.Stage)
+		if err == nil {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+	_, err := supervisor(t).Run(context.Background(), command)
+	require.ErrorContains(t, err, "supervisor was killed")
+	require.Eventually(t, func() bool { return len(processesWith(t, mark)) == 0 }, 20*time.Second, 5*time.Millisecond)
+}
+
 // The environment has what is named and nothing that leads to the database.
 func TestEnviron(t *testing.T) {
 	t.Setenv("DATABASE_URL", "secret")
