@@ -49,6 +49,7 @@ type Job struct {
 	Checkpoint  json.RawMessage `json:"checkpoint,omitempty"` // nil in a list
 	Result      json.RawMessage `json:"result,omitempty"`     // nil in a list
 	LastError   string          `json:"last_error,omitempty"`
+	ClearReason string          `json:"clear_reason,omitempty"` // why the last run was taken away, until the next one ends
 
 	LeaseToken        int64      `json:"lease_token"` // how often it was claimed
 	LeaseOwner        string     `json:"lease_owner,omitempty"`
@@ -229,7 +230,7 @@ func jobFromListRow(row db.JobListRow) *Job {
 		CreatedAt: row.CreatedAt, StartedAt: row.StartedAt, FinishedAt: row.FinishedAt, LeaseOwner: row.LeaseOwner,
 		LeaseExpiresAt: row.LeaseExpiresAt, CancelRequestedAt: row.CancelRequestedAt, ProgressedAt: row.ProgressedAt,
 		ProgressPercent: row.ProgressPercent, ProgressStage: row.ProgressStage, ProgressMessage: row.ProgressMessage,
-		TimeoutMs: row.TimeoutMs, UniqueKey: row.UniqueKey, LastError: row.LastError, Tags: row.Tags, Metadata: row.Metadata,
+		TimeoutMs: row.TimeoutMs, UniqueKey: row.UniqueKey, LastError: row.LastError, ClearReason: row.ClearReason, Tags: row.Tags, Metadata: row.Metadata,
 	})
 }
 
@@ -239,7 +240,7 @@ func jobFromRow(row db.JobGetRow) *Job {
 		Attempts: int(row.Attempts), MaxAttempts: int(row.MaxAttempts), Crashes: int(row.Crashes),
 		RunAt: row.RunAt.Time.UTC(), CreatedAt: row.CreatedAt.Time.UTC(), StartedAt: utc(row.StartedAt), FinishedAt: utc(row.FinishedAt),
 		Timeout: time.Duration(row.TimeoutMs) * time.Millisecond, UniqueKey: text(row.UniqueKey), Tags: row.Tags,
-		Metadata: row.Metadata, Checkpoint: row.Checkpoint, Result: row.Result, LastError: text(row.LastError),
+		Metadata: row.Metadata, Checkpoint: row.Checkpoint, Result: row.Result, LastError: text(row.LastError), ClearReason: text(row.ClearReason),
 		LeaseToken: row.LeaseToken, LeaseOwner: text(row.LeaseOwner), LeaseExpiresAt: utc(row.LeaseExpiresAt),
 		CancelRequestedAt: utc(row.CancelRequestedAt),
 	}

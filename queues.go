@@ -15,14 +15,14 @@ const CountMax = 10_000
 
 // Queue is a queue with its settings and what waits and runs in it.
 type Queue struct {
-	Name        string        `json:"name"`
-	Available   int64         `json:"available"` // up to CountMax
-	Scheduled   int64         `json:"scheduled"` // up to CountMax
-	Running     int64         `json:"running"`
-	Lease       time.Duration `json:"lease_ns"`
-	PausedAt    *time.Time    `json:"paused_at,omitempty"`
-	PausedBy    string        `json:"paused_by,omitempty"`
-	PauseReason string        `json:"pause_reason,omitempty"`
+	Name      string `json:"name"`
+	Available int64  `json:"available"` // up to CountMax
+	Scheduled int64  `json:"scheduled"` // up to CountMax
+	Running   int64  `json:"running"`
+	QueueSettings
+	PausedAt    *time.Time `json:"paused_at,omitempty"`
+	PausedBy    string     `json:"paused_by,omitempty"`
+	PauseReason string     `json:"pause_reason,omitempty"`
 }
 
 // Queues returns every queue that has a setting, a live job or a worker, by name.
@@ -35,7 +35,11 @@ func (c *Client) Queues(ctx context.Context) ([]Queue, error) {
 	for i, row := range rows {
 		queues[i] = Queue{
 			Name: row.Name, Available: row.Available, Scheduled: row.Scheduled, Running: row.Running,
-			Lease:    time.Duration(row.LeaseMs) * time.Millisecond,
+			QueueSettings: QueueSettings{
+				Lease: milliseconds(row.LeaseMs), ExtendEvery: milliseconds(row.ExtendEveryMs), Heartbeat: Heartbeat(row.Heartbeat),
+				StaleGrace: milliseconds(row.StaleGraceMs), Redelivery: Redelivery(row.Redelivery),
+				RedeliveryDelay: milliseconds(row.RedeliveryDelayMs), ResetOnReap: row.ResetOnReap,
+			},
 			PausedAt: utc(row.PausedAt), PausedBy: text(row.PausedBy), PauseReason: text(row.PauseReason),
 		}
 	}
@@ -61,14 +65,6 @@ func (c *Client) ResumeQueue(ctx context.Context, name string) (bool, error) {
 		return false, c.clientError(fmt.Sprintf("resume queue %q", name), err)
 	}
 	return resumed > 0, nil
-}
-
-// SetQueueLease changes how long a worker may hold a job of the queue without
-// a heartbeat: 1 second to 30 days, 60 seconds by default. Every worker obeys
-// within seconds, for the leases that it takes or extends from then on.
-func (c *Client) SetQueueLease(ctx context.Context, name string, lease time.Duration) error {
-	err := c.queries.QueueSetLease(ctx, name, db.Interval(lease))
-	return c.clientError(fmt.Sprintf("lease of queue %q", name), err)
 }
 
 // Worker is a worker process that has registered itself.
@@ -133,5 +129,7 @@ func (c *Client) Stats(ctx context.Context, span time.Duration) ([]QueueStats, e
 	}
 	return stats, nil
 }
+
+func milliseconds(count int64) time.Duration { return time.Duration(count) * time.Millisecond }
 
 func seconds(count float64) time.Duration { return time.Duration(count * float64(time.Second)) }

@@ -58,7 +58,8 @@ Exit codes: 0 ok, 1 error, 2 usage or invalid value, 3 no such job, 4 conflict.`
 	}
 	add("jobs", newEnqueueCommand(a), newListCommand(a), newShowCommand(a), newLogsCommand(a), newRequeueCommand(a), newCancelCommand(a),
 		newDeleteCommand(a), newStatsCommand(a))
-	add("run", newWorkerCommand(a), newJanitorCommand(a), newQueuesCommand(a), newWorkersCommand(a), newJobCommand())
+	add("run", newWorkerCommand(a), newJanitorCommand(a), newQueuesCommand(a), newWorkersCommand(a), newEventsCommand(a),
+		newJobCommand())
 	add("setup", newMigrateCommand(a), newDevCommand(a), newDemoCommand(a), newVersionCommand(a))
 	return root
 }

@@ -90,7 +90,7 @@ const JobGet = `-- name: JobGet :one
 select j.id, j.state, j.queue, j.kind, j.priority, j.attempts, j.max_attempts, j.crashes, j.lease_token, j.run_at,
     j.created_at, j.started_at, j.finished_at, j.lease_owner, j.lease_expires_at, j.cancel_requested_at, j.progressed_at,
     j.progress_percent, j.progress_stage, j.progress_message,
-    coalesce(ceil(extract(epoch from j.timeout) * 1000), 0)::bigint as timeout_ms, j.unique_key, j.last_error, j.tags, j.metadata, j.args,
+    coalesce(ceil(extract(epoch from j.timeout) * 1000), 0)::bigint as timeout_ms, j.unique_key, j.last_error, j.clear_reason, j.tags, j.metadata, j.args,
     j.checkpoint, j.result
   from jobq.job j
   where j.id = $1
@@ -120,6 +120,7 @@ type JobGetRow struct {
 	TimeoutMs         int64
 	UniqueKey         *string
 	LastError         *string
+	ClearReason       *string
 	Tags              []string
 	Metadata          json.RawMessage
 	Args              json.RawMessage
@@ -154,6 +155,7 @@ func (q *Queries) JobGet(ctx context.Context, id int64) (JobGetRow, error) {
 		&i.TimeoutMs,
 		&i.UniqueKey,
 		&i.LastError,
+		&i.ClearReason,
 		&i.Tags,
 		&i.Metadata,
 		&i.Args,
@@ -167,7 +169,7 @@ const JobList = `-- name: JobList :many
 select j.id, j.state, j.queue, j.kind, j.priority, j.attempts, j.max_attempts, j.crashes, j.lease_token, j.run_at,
     j.created_at, j.started_at, j.finished_at, j.lease_owner, j.lease_expires_at, j.cancel_requested_at, j.progressed_at,
     j.progress_percent, j.progress_stage, j.progress_message,
-    coalesce(ceil(extract(epoch from j.timeout) * 1000), 0)::bigint as timeout_ms, j.unique_key, j.last_error, j.tags, j.metadata
+    coalesce(ceil(extract(epoch from j.timeout) * 1000), 0)::bigint as timeout_ms, j.unique_key, j.last_error, j.clear_reason, j.tags, j.metadata
   from jobq.job j
   where j.id < $1
     and j.state = any($2::text[]::jobq.job_state[])
@@ -211,6 +213,7 @@ type JobListRow struct {
 	TimeoutMs         int64
 	UniqueKey         *string
 	LastError         *string
+	ClearReason       *string
 	Tags              []string
 	Metadata          json.RawMessage
 }
@@ -257,6 +260,7 @@ func (q *Queries) JobList(ctx context.Context, arg JobListParams) ([]JobListRow,
 			&i.TimeoutMs,
 			&i.UniqueKey,
 			&i.LastError,
+			&i.ClearReason,
 			&i.Tags,
 			&i.Metadata,
 		); err != nil {

@@ -112,7 +112,7 @@ func TestNextDue(t *testing.T) {
 	ctx := context.Background()
 	q := setUp(t)
 	next := func() float64 {
-		row, err := q.queries.NextDue(ctx, 10_000)
+		row, err := q.queries.NextDue(ctx, true, 10_000)
 		require.NoError(t, err)
 		return float64(row.Ms)
 	}

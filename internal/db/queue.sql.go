@@ -31,6 +31,12 @@ select n.name::text as name,
       where p.queue = n.name and p.position is null limit $1::integer) x) as scheduled,
     (select count(*) from jobq.running r where r.queue = n.name) as running,
     (extract(epoch from coalesce(q.lease, interval '60 s')) * 1000)::bigint as lease_ms,
+    (extract(epoch from coalesce(q.extend_every, coalesce(q.lease, interval '60 s') / 3)) * 1000)::bigint as extend_every_ms,
+    coalesce(q.heartbeat, 'ticker')::text as heartbeat,
+    (extract(epoch from coalesce(q.stale_grace, interval '0')) * 1000)::bigint as stale_grace_ms,
+    coalesce(q.redelivery, 'tail')::text as redelivery,
+    (extract(epoch from coalesce(q.redelivery_delay, interval '0')) * 1000)::bigint as redelivery_delay_ms,
+    coalesce(q.reset_on_reap, false)::boolean as reset_on_reap,
     q.paused_at, q.paused_by, q.pause_reason
   from name n
   left join jobq.queue q on q.name = n.name
@@ -38,14 +44,20 @@ select n.name::text as name,
 `
 
 type QueueListRow struct {
-	Name        string
-	Available   int64
-	Scheduled   int64
-	Running     int64
-	LeaseMs     int64
-	PausedAt    *time.Time
-	PausedBy    *string
-	PauseReason *string
+	Name              string
+	Available         int64
+	Scheduled         int64
+	Running           int64
+	LeaseMs           int64
+	ExtendEveryMs     int64
+	Heartbeat         string
+	StaleGraceMs      int64
+	Redelivery        string
+	RedeliveryDelayMs int64
+	ResetOnReap       bool
+	PausedAt          *time.Time
+	PausedBy          *string
+	PauseReason       *string
 }
 
 // QueueList counts what waits and runs in each queue that has a row, a job or
@@ -65,6 +77,12 @@ func (q *Queries) QueueList(ctx context.Context, countMax int32) ([]QueueListRow
 			&i.Scheduled,
 			&i.Running,
 			&i.LeaseMs,
+			&i.ExtendEveryMs,
+			&i.Heartbeat,
+			&i.StaleGraceMs,
+			&i.Redelivery,
+			&i.RedeliveryDelayMs,
+			&i.ResetOnReap,
 			&i.PausedAt,
 			&i.PausedBy,
 			&i.PauseReason,
@@ -116,16 +134,47 @@ func (q *Queries) QueueResume(ctx context.Context, name string) (int64, error) {
 	return resumed, err
 }
 
-const QueueSetLease = `-- name: QueueSetLease :exec
-insert into jobq.queue as q (name, lease)
-  values ($1, $2::interval)
+const QueueSet = `-- name: QueueSet :exec
+insert into jobq.queue as q (name, lease, extend_every, heartbeat, stale_grace, redelivery, redelivery_delay, reset_on_reap)
+  values ($1, coalesce($2::interval, interval '60 s'), $3::interval,
+    coalesce($4::text, 'ticker'), coalesce($5::interval, interval '0'),
+    coalesce($6::text, 'tail'), coalesce($7::interval, interval '0'),
+    coalesce($8::boolean, false))
   on conflict (name) do update
-    set lease = excluded.lease,
-      extend_every = case when q.extend_every <= excluded.lease / 2 then q.extend_every end
+    set lease = coalesce($2::interval, q.lease),
+      extend_every = coalesce($3::interval,
+        case when q.extend_every <= coalesce($2::interval, q.lease) / 2 then q.extend_every end),
+      heartbeat = coalesce($4::text, q.heartbeat),
+      stale_grace = coalesce($5::interval, q.stale_grace),
+      redelivery = coalesce($6::text, q.redelivery),
+      redelivery_delay = coalesce($7::interval, q.redelivery_delay),
+      reset_on_reap = coalesce($8::boolean, q.reset_on_reap)
 `
 
-func (q *Queries) QueueSetLease(ctx context.Context, name string, lease pgtype.Interval) error {
-	_, err := q.db.Exec(ctx, QueueSetLease, name, lease)
+type QueueSetParams struct {
+	Name            string
+	Lease           pgtype.Interval
+	ExtendEvery     pgtype.Interval
+	Heartbeat       *string
+	StaleGrace      pgtype.Interval
+	Redelivery      *string
+	RedeliveryDelay pgtype.Interval
+	ResetOnReap     pgtype.Bool
+}
+
+// QueueSet changes those settings of a queue that are not null. A lease without
+// an extend_every that fits puts extend_every back to a third of it.
+func (q *Queries) QueueSet(ctx context.Context, arg QueueSetParams) error {
+	_, err := q.db.Exec(ctx, QueueSet,
+		arg.Name,
+		arg.Lease,
+		arg.ExtendEvery,
+		arg.Heartbeat,
+		arg.StaleGrace,
+		arg.Redelivery,
+		arg.RedeliveryDelay,
+		arg.ResetOnReap,
+	)
 	return err
 }
 
@@ -133,7 +182,7 @@ const QueueSettings = `-- name: QueueSettings :many
 select n.name::text as name,
     (extract(epoch from coalesce(q.lease, interval '60 s')) * 1000)::bigint as lease_ms,
     (extract(epoch from coalesce(q.extend_every, coalesce(q.lease, interval '60 s') / 3)) * 1000)::bigint as extend_every_ms,
-    (q.paused_at is not null)::boolean as paused
+    coalesce(q.heartbeat, 'ticker')::text as heartbeat, (q.paused_at is not null)::boolean as paused
   from unnest($1::text[]) with ordinality as n(name, place)
   left join jobq.queue q on q.name = n.name
   order by n.place
@@ -143,6 +192,7 @@ type QueueSettingsRow struct {
 	Name          string
 	LeaseMs       int64
 	ExtendEveryMs int64
+	Heartbeat     string
 	Paused        bool
 }
 
@@ -161,6 +211,7 @@ func (q *Queries) QueueSettings(ctx context.Context, names []string) ([]QueueSet
 			&i.Name,
 			&i.LeaseMs,
 			&i.ExtendEveryMs,
+			&i.Heartbeat,
 			&i.Paused,
 		); err != nil {
 			return nil, err
