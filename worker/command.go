@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"time"
 
@@ -33,7 +34,10 @@ const (
 // Command is a program that runs jobs. The program gets the args as JSON on
 // standard input; docs/subprocess.md is its side of the contract.
 type Command struct {
-	// Args is the program and its arguments. No shell is involved.
+	// Args is the program and its arguments. No shell is involved. In them,
+	// ${args.NAME} stands for a member of the job's args, ${args.NAME.NAME} for one
+	// of its members, and ${job.id}, kind, queue, attempt and lease_token for what
+	// they say. A job that lacks what is named fails for good.
 	Args []string
 	// Dir is the working directory. Default: the worker's.
 	Dir string
@@ -41,12 +45,36 @@ type Command struct {
 	// besides PATH, HOME, LANG and TZ. Database variables must be named to be
 	// passed.
 	Environ []string
+	// Env is added to the program's environment.
+	Env map[string]string
+	// Attributes are the user, resource limits and niceness of the program.
+	Attributes Attributes
 	// Grace is how long the program has between SIGTERM and SIGKILL when it is
 	// stopped. Default 3 seconds. A lost lease means SIGKILL at once.
 	Grace time.Duration
 	// LostTerminates makes a lost lease mean SIGTERM first, and SIGKILL before
 	// the lease ends by the database's clock.
 	LostTerminates bool
+
+	literal bool // Args are the program's as they are
+}
+
+// Attributes are what a program has that the worker has not. The zero value
+// changes nothing. They cost some milliseconds for each start.
+type Attributes struct {
+	// UID and GID are who the program runs as, for a worker that runs as root.
+	// Nil is the worker's. There are no supplementary groups then.
+	UID, GID *uint32
+	// Nice is the program's niceness: 19 runs when nobody else wants to. Zero is
+	// the worker's.
+	Nice int
+	// Limits are resource limits, hard and soft alike: address_space, core, data,
+	// file_size and stack in bytes, cpu_seconds, open_files.
+	Limits map[string]uint64
+}
+
+func (a *Attributes) subproc() *subproc.Attributes {
+	return &subproc.Attributes{UID: a.UID, GID: a.GID, Nice: a.Nice, Limits: a.Limits}
 }
 
 // MaybeRunShim must be the first call in main of a program that uses
@@ -68,6 +96,9 @@ func (c *Command) complete() error {
 	if len(c.Args) == 0 {
 		return errors.New("the command is empty")
 	}
+	if err := c.Attributes.subproc().Check(); err != nil {
+		return err
+	}
 	if c.Grace == 0 {
 		c.Grace = commandGrace
 	}
@@ -80,13 +111,19 @@ func (c Command) run(ctx context.Context, r *Run, supervisor *subproc.Supervisor
 	if err != nil {
 		return err
 	}
+	args := c.Args
+	if !c.literal {
+		if args, err = r.expand(args); err != nil {
+			return err
+		}
+	}
 	said := &said{run: r}
 	output := subproc.NewTail(outputBytesMax)
 	live := r.showOutput(output)
 	leash := newLeash(ctx, r, c.LostTerminates)
 	defer leash.drop()
 	ended, err := supervisor.Run(leash.ctx, subproc.Command{
-		Args: c.Args, Dir: c.Dir, Env: environ, Stdin: r.row.Args, Grace: c.Grace, Kill: leash.kill, Output: output,
+		Args: args, Dir: c.Dir, Env: environ, Attributes: c.Attributes.subproc(), Stdin: r.row.Args, Grace: c.Grace, Kill: leash.kill, Output: output,
 		Control: func(message subproc.Message) { said.hear(ctx, message) }, ControlError: said.complain,
 	})
 	r.live.Store(nil)
@@ -104,7 +141,11 @@ func (c Command) environ(r *Run) ([]string, error) {
 	if len(r.row.Checkpoint) > checkpointEnvBytesMax {
 		return nil, fmt.Errorf("checkpoint has %d bytes, a program can take %d", len(r.row.Checkpoint), checkpointEnvBytesMax)
 	}
-	return subproc.Environ(c.Environ, map[string]string{
+	additions := maps.Clone(c.Env)
+	if additions == nil {
+		additions = make(map[string]string)
+	}
+	maps.Copy(additions, map[string]string{
 		"JOBQ_JOB_ID":       strconv.FormatInt(r.row.ID, 10),
 		"JOBQ_KIND":         r.row.Kind,
 		"JOBQ_QUEUE":        r.row.Queue,
@@ -115,6 +156,7 @@ func (c Command) environ(r *Run) ([]string, error) {
 		"JOBQ_CLEAR_REASON": r.ClearReason(),
 		"JOBQ_CONTROL_FD":   "3",
 	})
+	return subproc.Environ(c.Environ, additions)
 }
 
 // verdict is what the handler returns for how the program has ended.

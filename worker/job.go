@@ -29,6 +29,7 @@ type Run struct {
 	row    db.JobClaimRow
 	lease  *lease
 	live   atomic.Pointer[liveOutput] // of a program that runs
+	signs  signs                      // that the run goes on
 	onLost atomic.Pointer[func()]     // told when the lease is lost, even if the context has ended before
 
 	mu sync.Mutex

@@ -63,6 +63,7 @@ func (q *queue) execute(run *Run) {
 		return
 	}
 	r, stored := run.result(err, cause)
+	q.worker.observe(r.failed(), stored || r.completion != nil)
 	if stored {
 		q.worker.counts.completed.Add(1)
 		q.discard()
@@ -87,6 +88,11 @@ func (r *Run) result(err, cause error) (_ result, stored bool) {
 	ending := endingOf(err, cause)
 	ending.ID, ending.Token, ending.Output, ending.Usage = r.row.ID, r.row.LeaseToken, r.output, r.usage
 	return result{run: r, ending: &ending}, false
+}
+
+// failed says whether the run counts as an attempt.
+func (r result) failed() bool {
+	return r.ending != nil && (r.ending.Outcome == string(jobq.OutcomeFailed) || r.ending.Outcome == string(jobq.OutcomeTimedOut))
 }
 
 // released is the result of a run that was cut short for the worker's sake.

@@ -27,6 +27,7 @@ type said struct {
 }
 
 func (s *said) hear(ctx context.Context, message subproc.Message) {
+	s.run.signs.Add(1)
 	if p := message.Progress; p != nil || message.Stage != "" || message.Message != "" {
 		s.run.reportProgress(p, message.Stage, message.Message)
 	}

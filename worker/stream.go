@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -149,7 +150,9 @@ func (p *streamPool) close() {
 }
 
 func (p *streamPool) start() (*streamProcess, error) {
-	environ, err := subproc.Environ(p.stream.Environ, map[string]string{"JOBQ_PROTOCOL": fmt.Sprint(protocolVersion), "JOBQ_CONTROL_FD": "3"})
+	additions := map[string]string{"JOBQ_PROTOCOL": fmt.Sprint(protocolVersion), "JOBQ_CONTROL_FD": "3"}
+	maps.Copy(additions, p.stream.Env)
+	environ, err := subproc.Environ(p.stream.Environ, additions)
 	if err != nil {
 		return nil, err
 	}
@@ -159,7 +162,7 @@ func (p *streamPool) start() (*streamProcess, error) {
 	go func() {
 		defer close(process.ended)
 		process.result, process.failure = p.worker.programs.supervisor.Run(ctx, subproc.Command{
-			Args: p.stream.Args, Dir: p.stream.Dir, Env: environ, Grace: p.stream.Grace, Kill: process.killed, Output: process.output,
+			Args: p.stream.Args, Dir: p.stream.Dir, Env: environ, Attributes: p.stream.Attributes.subproc(), Grace: p.stream.Grace, Kill: process.killed, Output: process.output,
 			Talk: process.talk, Control: process.hear, ControlError: process.complain,
 		})
 		stop()

@@ -154,3 +154,21 @@ func (q *Queries) OutputSince(ctx context.Context, jobID int64, token int64, beg
 	}
 	return items, nil
 }
+
+const WorkWaits = `-- name: WorkWaits :one
+select exists (
+  select from jobq.pending p
+    where p.queue = any($1::text[]) and p.kind = any($2::text[])
+      and (p.position is not null or p.run_at <= clock_timestamp())
+      and not exists (select from jobq.queue q where q.name = p.queue and q.paused_at is not null)
+)::boolean as waits
+`
+
+// WorkWaits says whether one of the queues that are not paused has a job of
+// the kinds that could run now. Walks pending_claim_idx and pending_due_idx.
+func (q *Queries) WorkWaits(ctx context.Context, queues []string, kinds []string) (bool, error) {
+	row := q.db.QueryRow(ctx, WorkWaits, queues, kinds)
+	var waits bool
+	err := row.Scan(&waits)
+	return waits, err
+}

@@ -53,8 +53,8 @@ func (a *Attributes) isZero() bool {
 	return a == nil || (a.UID == nil && a.GID == nil && a.Nice == 0 && len(a.Limits) == 0)
 }
 
-// check refuses what would only fail when the program starts.
-func (a *Attributes) check() error {
+// Check refuses what would only fail when the program starts.
+func (a *Attributes) Check() error {
 	if a == nil {
 		return nil
 	}

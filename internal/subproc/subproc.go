@@ -76,7 +76,7 @@ func (c *Command) complete() error {
 	if info, err := os.Stat(c.Dir); c.Dir != "" && (err != nil || !info.IsDir()) {
 		return fmt.Errorf("chdir %s: not a folder, or not there", c.Dir)
 	}
-	if err := c.Attributes.check(); err != nil {
+	if err := c.Attributes.Check(); err != nil {
 		return err
 	}
 	if c.Grace <= 0 {

@@ -46,3 +46,13 @@ update jobq.attempt a
   set usage = u.usage
   from rows from (unnest(sqlc.arg(ids)::bigint[]), unnest(sqlc.arg(tokens)::bigint[]), unnest(sqlc.arg(usages)::jsonb[])) as u(id, token, usage)
   where a.job_id = u.id and a.lease_token = u.token and a.worker_id = sqlc.arg(owner);
+
+-- WorkWaits says whether one of the queues that are not paused has a job of
+-- the kinds that could run now. Walks pending_claim_idx and pending_due_idx.
+-- name: WorkWaits :one
+select exists (
+  select from jobq.pending p
+    where p.queue = any(sqlc.arg(queues)::text[]) and p.kind = any(sqlc.arg(kinds)::text[])
+      and (p.position is not null or p.run_at <= clock_timestamp())
+      and not exists (select from jobq.queue q where q.name = p.queue and q.paused_at is not null)
+)::boolean as waits;
