@@ -352,3 +352,82 @@ func TestLogs(t *testing.T) {
 	require.Regexp(t, `exit code 1, 0\.\d\d s of CPU, at most [1-9][0-9.]* MiB of memory`, out)
 	require.Contains(t, out, "exit code 0,")
 }
+
+// A config file says how kinds are run, flags win over it, and exec jobs run
+// only where that is allowed.
+func TestConfigFileAndExec(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	pool := pgtest.Connect(t, url)
+	folder := t.TempDir()
+	file := folder + "/jobq.yaml"
+	require.NoError(t, os.WriteFile(file, []byte(`
+queues: {work: 3}
+kinds:
+  shown:
+    command: [sh, -c, 'echo "$0 $MODE $PWD"; ulimit -n', '${args.name}']
+    env: {MODE: fast}
+    cwd: `+folder+`
+    limits: {open_files: 77}
+    slots: 1
+  replaced: {command: "false"}
+  exec: {env: {MODE: by config}}
+`), 0o600))
+	enqueue := func(input string, args ...string) {
+		_, stderr, code := invoke(t, input, append([]string{"enqueue", "--database-url", url, "-q", "work", "--max-attempts", "1"}, args...)...)
+		require.Zero(t, code, stderr)
+	}
+	enqueue("", "shown", `{"name": "a b"}`)
+	enqueue("", "replaced")
+	worker := []string{"worker", "--database-url", url, "--config", file, "--run", "replaced=echo by flag", "--exit-when-empty"}
+	_, stderr, code := invoke(t, "", worker...)
+	require.Zero(t, code, stderr)
+	output := func(kind string) string {
+		return query[string](t, pool, "select string_agg(a.output, '' order by j.id) from jobq.attempt a join jobq.job j on j.id = a.job_id and j.kind = $1 and j.state = 'completed'", kind)
+	}
+	require.Equal(t, "a b fast "+folder+"\n77\n", output("shown"))
+	require.Equal(t, "by flag\n", output("replaced"))
+
+	enqueue("", "--exec", "--", "sh", "-c", "echo one $MODE")
+	enqueue("echo two 'a  b' $MODE\n\necho three\n", "--exec", "-")
+	enqueue(`{"cmd": ["sh", "-c", "echo $MODE; pwd"], "env": {"MODE": "four"}, "cwd": "/"}`+"\n", "--exec", "--ndjson")
+	_, stderr, code = invoke(t, "", worker...)
+	require.Zero(t, code, stderr)
+	require.Equal(t, 4, query[int](t, pool, "select count(*) from jobq.job where kind = 'exec' and state = 'available'"))
+	_, stderr, code = invoke(t, "", append(worker, "--allow-exec")...)
+	require.Zero(t, code, stderr)
+	require.Equal(t, "one by config\ntwo a  b $MODE\nthree\nfour\n/\n", output("exec"))
+
+	enqueue("", "replaced")
+	_, stderr, code = invoke(t, "", "worker", "--database-url", url, "--config", file, "--max-consecutive-failures", "1")
+	require.Equal(t, exitError, code)
+	require.Contains(t, stderr, "too many runs in a row")
+	for want, args := range map[string][]string{
+		"not found in type":    {"worker", "--config", folder + "/bad.yaml"},
+		"no such file":         {"worker", "--config", folder + "/none.yaml"},
+		"the command is empty": {"enqueue", "--exec", "--ndjson"},
+	} {
+		require.NoError(t, os.WriteFile(folder+"/bad.yaml", []byte("knids: {}"), 0o600))
+		_, stderr, code := invoke(t, "{}\n", append(args, "--database-url", url)...)
+		require.Equal(t, exitUsage, code, args)
+		require.Contains(t, stderr, want, args)
+	}
+}
+
+// SIGUSR1 takes no new work, and what runs ends in its own time.
+func TestFinishSignal(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	pool := pgtest.Connect(t, url)
+	folder := t.TempDir()
+	w := startProcess(t, "worker", "--database-url", url, "-q", "default=1", "--drain-timeout", "1ms",
+		"--run", fmt.Sprintf("task=sh -c 'touch %[1]s/begun; until [ -e %[1]s/go ]; do sleep 0.01; done'", folder))
+	first, second := query[int64](t, pool, "select jobq.enqueue('task')"), query[int64](t, pool, "select jobq.enqueue('task')")
+	awaitFile(t, folder+"/begun")
+	require.NoError(t, w.Process.Signal(syscall.SIGUSR1))
+	w.awaitLog(t, "takes no new work")
+	require.NoError(t, os.WriteFile(folder+"/go", nil, 0o600))
+	require.NoError(t, w.Wait())
+	require.Equal(t, "completed", query[string](t, pool, "select state::text from jobq.job where id = $1", first))
+	require.Equal(t, "available", query[string](t, pool, "select state::text from jobq.job where id = $1", second))
+}
