@@ -32,6 +32,9 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+	if mark := os.Getenv(busyVariable); mark != "" {
+		beBusy(mark)
+	}
 	goleak.VerifyTestMain(m)
 }
 
