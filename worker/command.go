@@ -124,6 +124,7 @@ func (c Command) run(ctx context.Context, r *Run, supervisor *subproc.Supervisor
 	defer leash.drop()
 	ended, err := supervisor.Run(leash.ctx, subproc.Command{
 		Args: args, Dir: c.Dir, Env: environ, Attributes: c.Attributes.subproc(), Stdin: r.row.Args, Grace: c.Grace, Kill: leash.kill, Output: output,
+		Deadline: r.deadline, DeadlineEvery: r.deadlineEvery(),
 		Control: func(message subproc.Message) { said.hear(ctx, message) }, ControlError: said.complain,
 	})
 	r.live.Store(nil)
@@ -133,6 +134,10 @@ func (c Command) run(ctx context.Context, r *Run, supervisor *subproc.Supervisor
 		return err // it could not be started
 	}
 	r.keepUsage(ended)
+	if ended.Expired { // the worker was stopped: the lease is lost, and nobody has failed
+		r.worker.keeper.lose(r.lease)
+		return ErrLeaseLost
+	}
 	return said.verdict(ended)
 }
 

@@ -46,6 +46,22 @@ func newLeash(ctx context.Context, r *Run, lostTerminates bool) *leash {
 	return l
 }
 
+// deadline is when the program must be dead even if this worker is stopped or
+// hangs: half of the kill margin after the worker would have given the lease
+// up, and as long before it ends.
+func (r *Run) deadline() time.Duration {
+	k := r.worker.keeper
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return r.lease.deadline + killMargin(r.lease.queue.settings().lease)/2
+}
+
+// deadlineEvery is how often the deadline is looked at: often enough for the
+// lease, which is extended every third of it.
+func (r *Run) deadlineEvery() time.Duration {
+	return min(max(r.lease.queue.settings().lease/10, 50*time.Millisecond), time.Second)
+}
+
 func (l *leash) killNow() { l.killed.Do(func() { close(l.kill) }) }
 
 // drop is for when the program has ended.

@@ -16,6 +16,9 @@ const (
 	// is started in place of one that died; it doubles until a job ends normally.
 	restartDelayMin = 100 * time.Millisecond
 	restartDelayMax = 30 * time.Second
+	// streamDeadlineEvery is how often the supervisor of a process looks at the
+	// deadline of the job that it has.
+	streamDeadlineEvery = 100 * time.Millisecond
 )
 
 // Stream is a program that runs many jobs, one after the other: each job is a
@@ -163,7 +166,7 @@ func (p *streamPool) start() (*streamProcess, error) {
 		defer close(process.ended)
 		process.result, process.failure = p.worker.programs.supervisor.Run(ctx, subproc.Command{
 			Args: p.stream.Args, Dir: p.stream.Dir, Env: environ, Attributes: p.stream.Attributes.subproc(), Grace: p.stream.Grace, Kill: process.killed, Output: process.output,
-			Talk: process.talk, Control: process.hear, ControlError: process.complain,
+			Deadline: process.deadline, DeadlineEvery: streamDeadlineEvery, Talk: process.talk, Control: process.hear, ControlError: process.complain,
 		})
 		stop()
 	}()

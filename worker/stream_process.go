@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/jobq-dev/jobq/internal/subproc"
 )
@@ -21,6 +23,10 @@ type streamProcess struct {
 	ended   chan struct{}  // closed when all of it is gone
 	result  subproc.Result // after ended
 	failure error          // likewise
+
+	// run is that of the job, for those who must not wait for mu, which is held
+	// while a checkpoint is stored.
+	run atomic.Pointer[Run]
 
 	mu sync.Mutex
 	// guarded by mu
@@ -64,7 +70,9 @@ func (s *streamProcess) work(ctx context.Context, r *Run, lostTerminates bool) e
 	s.output.Reset()
 	job := &streamJob{said: said{run: r}, ctx: ctx, reply: make(chan subproc.Reply, 1)}
 	s.setJob(job)
+	s.run.Store(r)
 	defer s.setJob(nil)
+	defer s.run.Store(nil)
 	live := r.showOutput(s.output)
 	defer func() {
 		r.live.Store(nil)
@@ -87,12 +95,25 @@ func (s *streamProcess) work(ctx context.Context, r *Run, lostTerminates bool) e
 		return s.verdict(job, reply)
 	default:
 	}
+	if s.result.Expired { // the worker was stopped: the lease is lost, and nobody has failed
+		r.worker.keeper.lose(r.lease)
+		return ErrLeaseLost
+	}
 	if broken := s.brokenBy(); broken != nil {
 		return broken
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return errors.Join(s.deathError(), job.problem())
+}
+
+// deadline is that of the job's lease; without a job there is none.
+func (s *streamProcess) deadline() time.Duration {
+	run := s.run.Load()
+	if run == nil {
+		return 0
+	}
+	return run.deadline()
 }
 
 // obey kills the process when the leash says so, until that is dropped or the

@@ -234,7 +234,7 @@ func TestStoppedWorker(t *testing.T) {
 	pool := pgtest.Connect(t, url)
 	folder := t.TempDir()
 	// The first run ends when the test says so, which is while the second runs.
-	script := fmt.Sprintf(`task=sh -c 'touch %[1]s/begun.$JOBQ_ATTEMPT; while [ ! -e %[1]s/end.$JOBQ_ATTEMPT ]; do sleep 0.01; done; echo "{\"result\": $JOBQ_ATTEMPT}" >&3'`, folder)
+	script := fmt.Sprintf(`task=sh -c 'echo $$ > %[1]s/pid.$JOBQ_ATTEMPT; touch %[1]s/begun.$JOBQ_ATTEMPT; while [ ! -e %[1]s/end.$JOBQ_ATTEMPT ]; do sleep 0.01; done; echo "{\"result\": $JOBQ_ATTEMPT}" >&3'`, folder)
 	args := []string{"worker", "--database-url", url, "--lease", "1s", "--run", script, "--log-level", "debug"}
 	stopped := startProcess(t, args...)
 	stopped.awaitLog(t, "worker started")
@@ -243,6 +243,9 @@ func TestStoppedWorker(t *testing.T) {
 	require.NoError(t, stopped.Process.Signal(syscall.SIGSTOP))
 	startProcess(t, args...)
 	awaitFile(t, folder+"/begun.2")
+	pid, err := os.ReadFile(folder + "/pid.1")
+	require.NoError(t, err)
+	require.Error(t, exec.Command("kill", "-0", strings.TrimSpace(string(pid))).Run(), "the first program is dead before the second begins, though its worker sleeps")
 	require.NoError(t, os.WriteFile(folder+"/end.1", nil, 0o600)) // the program ends, its worker sleeps
 	require.NoError(t, stopped.Process.Signal(syscall.SIGCONT))
 	stopped.awaitLog(t, "lease lost")

@@ -12,11 +12,14 @@ import (
 
 // Orders to the shim: one byte each. orderRun is followed by the length of a
 // request in four bytes and the request as JSON, and carries the program's
-// streams as descriptors. The end of the line means orderKill.
+// streams as descriptors. orderDeadline is followed by the time since boot, in
+// nanoseconds in eight bytes, at which the program is to be killed unless a
+// later one has come; zero means never. The end of the line means orderKill.
 const (
 	orderRun       = 'R'
 	orderTerminate = 'T'
 	orderKill      = 'K'
+	orderDeadline  = 'D'
 )
 
 const (
@@ -35,6 +38,7 @@ type request struct {
 	Dir  []byte   `json:"dir,omitempty"`
 
 	Attributes *Attributes `json:"attributes,omitempty"`
+	DeadlineNs int64       `json:"deadline_ns,omitempty"` // also of orderDeadline
 
 	streams []*os.File // travel beside the JSON
 }
@@ -47,6 +51,7 @@ type report struct {
 	Ended       bool   `json:"ended,omitempty"`
 	ExitCode    int    `json:"exit_code,omitempty"`
 	Signal      string `json:"signal,omitempty"`
+	Expired     bool   `json:"expired,omitempty"` // the deadline has passed
 	CPUNs       int64  `json:"cpu_ns,omitempty"`
 	MaxRSSBytes int64  `json:"max_rss,omitempty"`
 }
@@ -108,6 +113,12 @@ func receive(line int) (order byte, r request, err error) {
 	count, besideCount, err := receiveMessage(line, first, beside)
 	if err != nil || count == 0 {
 		return 0, r, errors.Join(err, io.EOF)
+	}
+	if first[0] == orderDeadline {
+		deadline := make([]byte, 8)
+		err := readFull(line, deadline)
+		r.DeadlineNs = int64(binary.BigEndian.Uint64(deadline)) // #nosec G115 -- it was one
+		return orderDeadline, r, err
 	}
 	if first[0] != orderRun {
 		return first[0], r, nil

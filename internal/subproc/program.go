@@ -2,6 +2,7 @@ package subproc
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"io"
@@ -18,6 +19,7 @@ type supervised struct {
 	reusable bool       // the shim has said that all of the program is gone
 	open     []*os.File // our ends of the program's streams
 	stderr   *Tail
+	deadline time.Duration  // that the shim knows
 	streams  sync.WaitGroup // that read what the program writes
 }
 
@@ -65,6 +67,10 @@ func (p *supervised) start(s *Supervisor) (err error) {
 	r := request{
 		Args: bytesOf(p.command.Args), Env: bytesOf(p.command.Env), Dir: []byte(p.command.Dir),
 		Attributes: p.command.Attributes, streams: all.theirs,
+	}
+	if p.command.Deadline != nil {
+		p.deadline = p.command.Deadline()
+		r.DeadlineNs = int64(p.deadline)
 	}
 	if p.shim, err = s.send(r); err != nil {
 		return err
@@ -121,24 +127,14 @@ func (p *supervised) listen(control *os.File) {
 func (p *supervised) await(ctx context.Context) (Result, error) {
 	reported := make(chan report, 1)
 	go func() { reported <- p.readReports() }()
-	var final report
-	stopped := false
-	select {
-	case final = <-reported:
-	case <-ctx.Done():
-		stopped = true
-		final = p.stop(errors.Is(context.Cause(ctx), ErrKill), reported)
-	case <-p.command.Kill:
-		stopped = true
-		final = p.stop(true, reported)
-	}
+	final, stopped := p.wait(ctx, reported)
 	if !final.ended() {
 		p.orphaned(final.PID)
 	}
 	p.reusable = final.ended()
 	p.streams.Wait()
 	result := Result{
-		ExitCode: final.ExitCode, Signal: final.Signal, Stopped: stopped, Output: p.command.Output.Bytes(), Stderr: p.stderr.Bytes(),
+		ExitCode: final.ExitCode, Signal: final.Signal, Stopped: stopped, Expired: final.Expired, Output: p.command.Output.Bytes(), Stderr: p.stderr.Bytes(),
 		CPU: time.Duration(final.CPUNs), MaxRSSBytes: final.MaxRSSBytes,
 	}
 	switch {
@@ -149,6 +145,52 @@ func (p *supervised) await(ctx context.Context) (Result, error) {
 		return result, errors.New("the program's supervisor was killed")
 	}
 	return result, nil
+}
+
+// wait returns the shim's last report, and whether the program was told to end.
+func (p *supervised) wait(ctx context.Context, reported <-chan report) (final report, stopped bool) {
+	var tick, grace, impatience <-chan time.Time
+	if p.command.Deadline != nil {
+		ticker := time.NewTicker(p.command.DeadlineEvery)
+		defer ticker.Stop()
+		tick = ticker.C
+	}
+	asked, kill := ctx.Done(), p.command.Kill
+	killNow := func() {
+		p.shim.order(orderKill)
+		asked, kill, grace, impatience = nil, nil, nil, time.After(shimPatience)
+	}
+	for {
+		select {
+		case final = <-reported:
+			return final, stopped
+		case <-tick:
+			p.renew()
+		case <-asked:
+			asked, stopped = nil, true
+			if errors.Is(context.Cause(ctx), ErrKill) {
+				killNow()
+				continue
+			}
+			p.shim.order(orderTerminate) // a broken line kills
+			grace = time.After(p.command.Grace)
+		case <-kill:
+			stopped = true
+			killNow()
+		case <-grace:
+			killNow()
+		case <-impatience:
+			_ = p.shim.command.Process.Kill() // gone already: fine
+		}
+	}
+}
+
+// renew tells the shim a deadline that has changed.
+func (p *supervised) renew() {
+	if deadline := p.command.Deadline(); deadline != p.deadline {
+		p.deadline = deadline
+		p.shim.order(binary.BigEndian.AppendUint64([]byte{orderDeadline}, uint64(deadline))...) // #nosec G115 -- not negative
+	}
 }
 
 // readReports reads until the program has ended, or the shim.
@@ -185,26 +227,5 @@ func (p *supervised) orphaned(group int) {
 	killSession(p.shim.command.Process.Pid)
 	for _, stream := range p.open {
 		_ = stream.SetDeadline(time.Now().Add(orphanPatience)) // closed already: fine
-	}
-}
-
-// stop has the program ended, and waits for the report.
-func (p *supervised) stop(atOnce bool, reported <-chan report) report {
-	if !atOnce {
-		p.shim.order(orderTerminate)
-		select {
-		case final := <-reported:
-			return final
-		case <-p.command.Kill:
-		case <-time.After(p.command.Grace):
-		}
-	}
-	p.shim.order(orderKill)
-	select {
-	case final := <-reported:
-		return final
-	case <-time.After(shimPatience):
-		_ = p.shim.command.Process.Kill() // gone already: fine
-		return <-reported
 	}
 }

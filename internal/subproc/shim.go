@@ -14,6 +14,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 )
 
 // shimName is the name under which this executable knows that it is a shim.
@@ -52,8 +53,11 @@ type shim struct {
 
 	mu sync.Mutex
 	// guarded by mu
-	group    int  // of the program that runs, or 0
-	orphaned bool // the worker is gone: nothing more may start
+	group    int           // of the program that runs, or 0
+	deadline time.Duration // since boot, or 0; the worker may be stopped or hang
+	alarm    *time.Timer   // at the deadline
+	expired  bool          // the deadline has passed
+	orphaned bool          // the worker is gone: nothing more may start
 }
 
 // runShim runs programs, one after the other, until the worker is gone.
@@ -88,7 +92,9 @@ func (s *shim) run(r request) report {
 	if err != nil {
 		return report{Failure: "wait: " + err.Error()}
 	}
-	return reportOf(status, usage)
+	final := reportOf(status, usage)
+	final.Expired = s.hasExpired()
+	return final
 }
 
 // start starts the program.
@@ -115,7 +121,8 @@ func (s *shim) start(r request) (int, error) {
 	}
 	pid, err := start(path, args, attributes)
 	if err == nil {
-		s.group = pid
+		s.group, s.expired = pid, false
+		s.setDeadlineLocked(time.Duration(r.DeadlineNs))
 	}
 	return pid, err
 }
@@ -162,6 +169,36 @@ func (s *shim) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.group = 0
+	s.setDeadlineLocked(0)
+}
+
+// setDeadlineLocked makes the program die at the deadline, unless another one
+// comes before.
+func (s *shim) setDeadlineLocked(deadline time.Duration) {
+	if s.alarm != nil {
+		s.alarm.Stop() // fired already: it finds another deadline
+	}
+	s.deadline = deadline
+	if deadline > 0 {
+		s.alarm = time.AfterFunc(deadline-sinceBoot(), s.expire)
+	}
+}
+
+// expire kills the program of a worker that has not extended the deadline.
+func (s *shim) expire() {
+	s.mu.Lock()
+	expired := s.group > 0 && s.deadline > 0 && sinceBoot() >= s.deadline
+	s.expired = s.expired || expired
+	s.mu.Unlock()
+	if expired {
+		s.kill(false)
+	}
+}
+
+func (s *shim) hasExpired() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.expired
 }
 
 // wait reaps the program.
@@ -188,6 +225,12 @@ func (s *shim) obey(line int, requests chan<- request) {
 			s.signal(syscall.SIGTERM)
 		case orderKill:
 			s.kill(err != nil)
+		case orderDeadline:
+			s.mu.Lock()
+			if s.group > 0 {
+				s.setDeadlineLocked(time.Duration(r.DeadlineNs))
+			}
+			s.mu.Unlock()
 		}
 		if err != nil {
 			return

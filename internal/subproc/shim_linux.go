@@ -45,6 +45,18 @@ func dieWithParent() error {
 	return nil
 }
 
+// sinceBoot is the time since the machine has started, as every process of it
+// sees it; it also runs while the machine is suspended.
+func sinceBoot() time.Duration {
+	const clockBootTime = 7 // CLOCK_BOOTTIME of linux/time.h
+	var now syscall.Timespec
+	_, _, _ = syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, clockBootTime, uintptr(unsafe.Pointer(&now)), 0) // #nosec G103 -- the call's convention; in Linux since 2.6.39
+	return time.Duration(now.Nano())
+}
+
+// hasDeadlines: processes have a clock in common.
+const hasDeadlines = true
+
 // closeOnExecFrom keeps the descriptors from this one on from programs, also
 // those that the worker was started with.
 func closeOnExecFrom(first int) {

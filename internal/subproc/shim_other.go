@@ -5,6 +5,7 @@ package subproc
 import (
 	"os"
 	"syscall"
+	"time"
 )
 
 const (
@@ -15,6 +16,11 @@ const (
 func selfPath() (string, error) { return os.Executable() }
 
 func programAttributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
+
+// hasDeadlines: there is no clock here that two processes read alike.
+const hasDeadlines = false
+
+func sinceBoot() time.Duration { return 0 }
 
 func dieWithParent() error { return nil }
 

@@ -52,6 +52,11 @@ type Command struct {
 	// Kill, when it is closed, means SIGKILL at once, also while the program has
 	// been asked to end and the grace runs. Nil means never.
 	Kill <-chan struct{}
+	// Deadline, asked every DeadlineEvery, is the time since boot (CLOCK_BOOTTIME)
+	// at which the program is killed even if this process is stopped or hangs;
+	// zero means never. Linux only. Nil means never.
+	Deadline      func() time.Duration
+	DeadlineEvery time.Duration
 	// Grace is the time between SIGTERM and SIGKILL. Default 3 seconds.
 	Grace time.Duration
 	// Talk, when it is not nil, has the program's standard input and output
@@ -79,6 +84,9 @@ func (c *Command) complete() error {
 	if err := c.Attributes.Check(); err != nil {
 		return err
 	}
+	if !hasDeadlines || c.DeadlineEvery <= 0 {
+		c.Deadline = nil
+	}
 	if c.Grace <= 0 {
 		c.Grace = defaultGrace
 	}
@@ -93,6 +101,7 @@ type Result struct {
 	ExitCode int    // 0 to 255, or -1 when a signal ended it
 	Signal   string // such as "SIGKILL", or ""
 	Stopped  bool   // it was told to end
+	Expired  bool   // its deadline has passed, which has killed it
 	Output   []byte // the end of standard output and error together
 	Stderr   []byte // the end of standard error alone
 	// What the program and those of its children that it waited for used.

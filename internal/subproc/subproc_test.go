@@ -296,6 +296,46 @@ func TestShimsAreReused(t *testing.T) {
 	}, 20*time.Second, time.Millisecond)
 }
 
+// A deadline that is extended lets a program run; one that is not kills it,
+// whatever this process does, and the next program has its own.
+func TestDeadline(t *testing.T) {
+	t.Parallel()
+	s := supervisor(t)
+	begun := time.Now()
+	command := shell("trap '' TERM; sleep 0.5; echo done")
+	command.DeadlineEvery = 10 * time.Millisecond
+	command.Deadline = func() time.Duration { return sinceBoot(t) + 200*time.Millisecond }
+	result, err := s.Run(context.Background(), command)
+	require.NoError(t, err)
+	require.Equal(t, "done\n", string(result.Output))
+	require.False(t, result.Expired)
+
+	last := sinceBoot(t) + 300*time.Millisecond
+	command.Args[2] = "trap '' TERM; sleep 1000 & sleep 1000"
+	command.Deadline = func() time.Duration { return last }
+	result, err = s.Run(context.Background(), command)
+	require.NoError(t, err)
+	require.True(t, result.Expired)
+	require.Equal(t, "SIGKILL", result.Signal)
+	require.Less(t, time.Since(begun), 20*time.Second)
+
+	command = shell("sleep 0.3")
+	result, err = s.Run(context.Background(), command)
+	require.NoError(t, err)
+	require.False(t, result.Expired)
+	require.Zero(t, result.ExitCode)
+}
+
+// sinceBoot reads the clock that deadlines are kept in.
+func sinceBoot(t *testing.T) time.Duration {
+	t.Helper()
+	content, err := os.ReadFile("/proc/uptime") // CLOCK_BOOTTIME, to a hundredth of a second
+	require.NoError(t, err)
+	seconds, err := strconv.ParseFloat(strings.Fields(string(content))[0], 64)
+	require.NoError(t, err)
+	return time.Duration(seconds * float64(time.Second))
+}
+
 // Children that end before the program do not gather as zombies.
 func TestOrphansAreReaped(t *testing.T) {
 	t.Parallel()

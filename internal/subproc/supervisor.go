@@ -176,8 +176,8 @@ func (p *shimProcess) isAlive() bool {
 	return p.line.SetReadDeadline(time.Time{}) == nil
 }
 
-// order sends one byte. A broken line kills by itself.
-func (p *shimProcess) order(order byte) { _, _ = p.line.Write([]byte{order}) }
+// order sends an order. A broken line kills by itself.
+func (p *shimProcess) order(order ...byte) { _, _ = p.line.Write(order) }
 
 // end has the shim kill what it runs and end, and waits for that.
 func (p *shimProcess) end() {
