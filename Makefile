@@ -59,3 +59,7 @@ bench-layout: ## Measure the table layouts of docs/decisions/0001
 .PHONY: bench-drain
 bench-drain: ## Measure draining beside River
 	cd bench && go run ./drain
+
+.PHONY: bench-handlers
+bench-handlers: ## Measure programs, kept processes and HTTP servers as handlers
+	cd bench && go run ./handlers
