@@ -312,18 +312,3 @@ func TestDeadWorkers(t *testing.T) {
 	f.eventually("select count(*) from jobq.worker", 2)
 	require.Zero(t, f.number("select count(*) from jobq.worker where id = 'gone'"))
 }
-
-// What cannot work is refused.
-func TestRefusedConfigs(t *testing.T) {
-	t.Parallel()
-	f := setUp(t)
-	for _, config := range []janitor.Config{{Mode: "both"}, {ScanInterval: -1}, {ReapBatch: -1}} {
-		_, err := janitor.New(f.client, &config)
-		require.Error(t, err)
-	}
-	empty, err := jobq.NewClient(pgtest.Connect(t, pgtest.EmptyURL(t)), nil)
-	require.NoError(t, err)
-	j, err := janitor.New(empty, &janitor.Config{Logger: slog.New(slog.DiscardHandler)})
-	require.NoError(t, err)
-	require.ErrorIs(t, j.Run(context.Background()), jobq.ErrNotMigrated)
-}
