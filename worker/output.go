@@ -108,6 +108,9 @@ func (w *Worker) flushOutput(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-flush.C:
+			if w.keeper.hasProgress() {
+				signal(w.keeper.wake) // by itself it may take a second to look
+			}
 			w.flushPieces(ctx)
 		case <-prune.C:
 			ctx, cancel := context.WithTimeout(ctx, killMarginMax)
