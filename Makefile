@@ -82,6 +82,10 @@ fault: ## Break jobq in all ways, ten seeds each, and write docs/faults.md (25 m
 bench-layout: ## Measure the table layouts of docs/decisions/0001
 	cd bench && go run ./layout
 
+.PHONY: bench-handlers
+bench-handlers: ## Measure programs, kept processes and HTTP servers as handlers
+	cd bench && go run ./handlers
+
 .PHONY: bench-peers
 bench-peers: ## Install the peers that run on Node
 	cd bench/peers && npm ci

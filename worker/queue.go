@@ -43,9 +43,11 @@ type queue struct {
 	worker *Worker
 	name   string
 	slots  int
-	buffer chan *Run     // claimed, not yet started
-	wake   chan struct{} // there may be work
-	ended  chan struct{} // there are results
+	kinds  []string          // that are claimed into these slots
+	apart  map[string]*queue // of kinds with slots of their own
+	buffer chan *Run         // claimed, not yet started
+	wake   chan struct{}     // there may be work
+	ended  chan struct{}     // there are results
 
 	mu sync.Mutex
 	// guarded by mu
@@ -80,6 +82,9 @@ func (q *queue) configure(settings queueSettings) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.conf = settings
+	for _, each := range q.apart {
+		each.configure(settings)
+	}
 }
 
 // run claims, and stores results, until the context ends; then it releases
@@ -196,7 +201,7 @@ func (q *queue) exchange(ctx context.Context, results []result, want int, pace *
 	request.Completions, request.Endings = split(results)
 	if want > 0 {
 		request.Claim = &db.JobClaimParams{
-			Lease: db.Interval(settings.lease), Owner: q.worker.id, Queue: q.name, Kinds: q.worker.claims,
+			Lease: db.Interval(settings.lease), Owner: q.worker.id, Queue: q.name, Kinds: q.kinds,
 			JobCount: int32(min(want, lookaheadMax)), // #nosec G115 -- bounded by lookaheadMax
 		}
 	}

@@ -32,6 +32,7 @@ type Completion struct {
 	Token  int64
 	Result json.RawMessage // nil for none
 	Output string          // "" for none
+	Usage  json.RawMessage // of a program; nil for none
 }
 
 // Ending is a run that did not simply succeed; see JobEnd.
@@ -44,6 +45,7 @@ type Ending struct {
 	Delay   Delay
 	Final   bool
 	Started bool
+	Usage   json.RawMessage // of a program; nil for none
 }
 
 // Exchange is what a worker tells the database and asks of it in one round
@@ -93,7 +95,7 @@ func (s *Schema) queueCompletions(ctx context.Context, batch *pgx.Batch, exchang
 	var withOutput []int
 	for i, completion := range exchange.Completions {
 		ids[i], tokens[i], results[i] = completion.ID, completion.Token, completion.Result
-		if completion.Output != "" {
+		if completion.Output != "" || completion.Usage != nil {
 			withOutput = append(withOutput, i)
 		}
 	}
@@ -114,6 +116,7 @@ func (s *Schema) queueCompletions(ctx context.Context, batch *pgx.Batch, exchang
 	for _, i := range withOutput {
 		keep.Ids, keep.Tokens = append(keep.Ids, ids[i]), append(keep.Tokens, tokens[i])
 		keep.Outputs = append(keep.Outputs, exchange.Completions[i].Output)
+		keep.Usages = append(keep.Usages, exchange.Completions[i].Usage)
 	}
 	s.Queue(batch, func(q *Queries) { _ = q.AttemptKeepOutput(ctx, keep) })
 }
@@ -131,6 +134,19 @@ func (s *Schema) queueEndings(ctx context.Context, batch *pgx.Batch, exchange Ex
 			answer.Ended, err = pgx.CollectRows(rows, pgx.RowToStructByPos[JobEndRow])
 			return err
 		})
+	s.queueUsages(ctx, batch, exchange)
+}
+
+func (s *Schema) queueUsages(ctx context.Context, batch *pgx.Batch, exchange Exchange) {
+	keep := AttemptKeepUsageParams{Owner: exchange.Owner}
+	for _, ending := range exchange.Endings {
+		if ending.Usage != nil {
+			keep.Ids, keep.Tokens, keep.Usages = append(keep.Ids, ending.ID), append(keep.Tokens, ending.Token), append(keep.Usages, ending.Usage)
+		}
+	}
+	if len(keep.Ids) > 0 {
+		s.Queue(batch, func(q *Queries) { _ = q.AttemptKeepUsage(ctx, keep) })
+	}
 }
 
 // scanClaimed is the generated query's scan, which the generated code offers
