@@ -216,8 +216,14 @@ func TestListSorted(t *testing.T) {
 		require.Equal(t, want, got, test.sql)
 	}
 	for _, wrong := range []jobq.Filter{
-		{Sort: jobq.FinishedFirst}, {Sort: jobq.DueFirst, Match: "state:failed"}, {Sort: "kind"}, {After: "x"}, {After: "1.2"},
-		{Sort: jobq.DueFirst, Match: "state:scheduled", After: "7"}, {Match: "foo:bar"}, {States: []jobq.State{"gone"}},
+		{Sort: jobq.FinishedFirst},
+		{Sort: jobq.DueFirst, Match: "state:failed"},
+		{Sort: "kind"},
+		{After: "x"},
+		{After: "1.2"},
+		{Sort: jobq.DueFirst, Match: "state:scheduled", After: "7"},
+		{Match: "foo:bar"},
+		{States: []jobq.State{"gone"}},
 	} {
 		_, err := w.client.List(ctx, wrong)
 		require.ErrorIs(t, err, jobq.ErrInvalid)

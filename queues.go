@@ -43,24 +43,29 @@ func (c *Client) Queues(ctx context.Context) ([]Queue, error) {
 }
 
 // PauseQueue makes workers claim nothing more from the queue; what runs goes
-// on. By and reason are for people. It says whether the queue was not paused
-// before. The queue need not have had a job.
+// on. By and reason are for people, and default to the client's Actor and to
+// nothing. It says whether the queue was not paused before. The queue need not
+// have had a job.
 func (c *Client) PauseQueue(ctx context.Context, name, by, reason string) (bool, error) {
-	changed, err := c.queries.QueuePause(ctx, name, textOrNull(by), textOrNull(reason))
-	if err != nil {
-		return false, c.clientError(fmt.Sprintf("pause queue %q", name), err)
+	if by == "" {
+		by = c.actor
 	}
-	return changed > 0, nil
+	return c.actOnQueue(ctx, db.QueueActParams{Action: string(ActionPause), Actor: by, Queue: name, Note: textOrNull(reason)})
 }
 
 // ResumeQueue lets workers claim from the queue again, and wakes them. It
 // says whether the queue was paused.
 func (c *Client) ResumeQueue(ctx context.Context, name string) (bool, error) {
-	resumed, err := c.queries.QueueResume(ctx, name)
+	return c.actOnQueue(ctx, db.QueueActParams{Action: string(ActionResume), Actor: c.actor, Queue: name})
+}
+
+// actOnQueue acts and records it in the audit. It says whether anything changed.
+func (c *Client) actOnQueue(ctx context.Context, params db.QueueActParams) (bool, error) {
+	auditID, err := c.queries.QueueAct(ctx, params)
 	if err != nil {
-		return false, c.clientError(fmt.Sprintf("resume queue %q", name), err)
+		return false, c.clientError(fmt.Sprintf("%s queue %q", params.Action, params.Queue), err)
 	}
-	return resumed > 0, nil
+	return auditID > 0, nil
 }
 
 // SetQueueLease changes how long a worker may hold a job of the queue without

@@ -57,7 +57,7 @@ Exit codes: 0 ok, 1 error, 2 usage or invalid value, 3 no such job, 4 conflict.`
 		}
 	}
 	add("jobs", newEnqueueCommand(a), newListCommand(a), newShowCommand(a), newRequeueCommand(a), newCancelCommand(a),
-		newDeleteCommand(a), newStatsCommand(a))
+		newDeleteCommand(a), newUndoCommand(a), newAuditCommand(a), newStatsCommand(a))
 	add("run", newWorkerCommand(a), newJanitorCommand(a), newQueuesCommand(a), newWorkersCommand(a))
 	add("setup", newMigrateCommand(a), newDevCommand(a), newDemoCommand(a), newVersionCommand(a))
 	return root
@@ -122,7 +122,7 @@ func (a *app) uncheckedClient(ctx context.Context) (*jobq.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, err := jobq.NewClient(pool, &jobq.Config{Schema: a.schema})
+	client, err := jobq.NewClient(pool, &jobq.Config{Schema: a.schema, Actor: userAtHost() + " via jobq"})
 	if err != nil {
 		pool.Close()
 		return nil, usageError{err}

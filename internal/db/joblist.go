@@ -40,6 +40,7 @@ type JobPage struct {
 	After     *JobKey // nil to begin
 	IDMax     int64   // 0 for no limit
 	Size      int
+	unsorted  bool // any jobs will do
 }
 
 // Stage is a table that jobs are in, and what its columns are called.
@@ -94,6 +95,17 @@ func (s *Schema) JobList(ctx context.Context, conn DBTX, page JobPage) ([]JobGet
 	return pgx.CollectRows(rows, pgx.RowToStructByPos[JobGetRow])
 }
 
+// JobCount counts the jobs of a list, up to the page's size.
+func (s *Schema) JobCount(ctx context.Context, conn DBTX, page JobPage) (count int64, err error) {
+	page.unsorted = true
+	sql, args := page.sql()
+	if sql == "" {
+		return 0, nil
+	}
+	err = conn.QueryRow(ctx, Render("select count(*) from ("+sql+") counted", s.name), args...).Scan(&count)
+	return count, err
+}
+
 // SQL is the statement of the page, for a look at its plan.
 func (p JobPage) SQL() (string, []any) { return p.sql() }
 
@@ -115,6 +127,10 @@ func (p JobPage) sql() (string, []any) {
 			continue
 		}
 		conditions := p.conditions(stage, wanted, key, &args)
+		sorted := "order by j." + strings.ReplaceAll(order, ", ", ", j.")
+		if p.unsorted {
+			sorted = ""
+		}
 		parts = append(parts, fmt.Sprintf(`
   (select j.id, %s as state, j.queue, j.kind, j.priority, j.attempts, j.max_attempts, j.crashes, j.lease_token, j.run_at,
         j.created_at, %s as started_at, %s as finished_at, %s,
@@ -122,12 +138,15 @@ func (p JobPage) sql() (string, []any) {
         null::jsonb, null::jsonb, null::jsonb
     from %s j
     where %s
-    order by j.%s
+    %s
     limit $1::integer)`, stage.state, stage.started, stage.finished, stage.progress, stage.Table,
-			strings.Join(conditions, "\n      and "), strings.ReplaceAll(order, ", ", ", j.")))
+			strings.Join(conditions, "\n      and "), sorted))
 	}
 	if len(parts) == 0 {
 		return "", nil
+	}
+	if p.unsorted {
+		return "select from (" + strings.Join(parts, "\n  union all") + "\n) page limit $1::integer", args
 	}
 	return "select * from (" + strings.Join(parts, "\n  union all") + "\n) page order by " + order + " limit $1::integer", args
 }

@@ -79,43 +79,6 @@ func (q *Queries) QueueList(ctx context.Context, countMax int32) ([]QueueListRow
 	return items, nil
 }
 
-const QueuePause = `-- name: QueuePause :execrows
-insert into jobq.queue as q (name, paused_at, paused_by, pause_reason)
-  values ($1, clock_timestamp(), $2, $3)
-  on conflict (name) do update
-    set paused_at = excluded.paused_at, paused_by = excluded.paused_by, pause_reason = excluded.pause_reason
-    where q.paused_at is null
-`
-
-// QueuePause makes no worker claim from the queue. It says whether that is news.
-func (q *Queries) QueuePause(ctx context.Context, name string, pausedBy *string, reason *string) (int64, error) {
-	result, err := q.db.Exec(ctx, QueuePause, name, pausedBy, reason)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
-}
-
-const QueueResume = `-- name: QueueResume :one
-with resumed as (
-  update jobq.queue q
-    set paused_at = null, paused_by = null, pause_reason = null
-    where q.name = $1 and q.paused_at is not null
-    returning q.name
-), told as (
-  select pg_notify(jobq.channel('work'), r.name) from resumed r
-)
-select count(*) as resumed from told
-`
-
-// QueueResume lets workers claim again, and wakes them.
-func (q *Queries) QueueResume(ctx context.Context, name string) (int64, error) {
-	row := q.db.QueryRow(ctx, QueueResume, name)
-	var resumed int64
-	err := row.Scan(&resumed)
-	return resumed, err
-}
-
 const QueueSetLease = `-- name: QueueSetLease :exec
 insert into jobq.queue as q (name, lease)
   values ($1, $2::interval)

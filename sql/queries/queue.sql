@@ -16,26 +16,6 @@ insert into jobq.queue as q (name, lease)
     set lease = excluded.lease,
       extend_every = case when q.extend_every <= excluded.lease / 2 then q.extend_every end;
 
--- QueuePause makes no worker claim from the queue. It says whether that is news.
--- name: QueuePause :execrows
-insert into jobq.queue as q (name, paused_at, paused_by, pause_reason)
-  values (sqlc.arg(name), clock_timestamp(), sqlc.narg(paused_by), sqlc.narg(reason))
-  on conflict (name) do update
-    set paused_at = excluded.paused_at, paused_by = excluded.paused_by, pause_reason = excluded.pause_reason
-    where q.paused_at is null;
-
--- QueueResume lets workers claim again, and wakes them.
--- name: QueueResume :one
-with resumed as (
-  update jobq.queue q
-    set paused_at = null, paused_by = null, pause_reason = null
-    where q.name = sqlc.arg(name) and q.paused_at is not null
-    returning q.name
-), told as (
-  select pg_notify(jobq.channel('work'), r.name) from resumed r
-)
-select count(*) as resumed from told;
-
 -- QueueList counts what waits and runs in each queue that has a row, a job or
 -- a worker. Counts stop at count_max, which then means "at least".
 -- name: QueueList :many
