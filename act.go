@@ -48,7 +48,7 @@ type ActedJob struct {
 }
 
 // Deleted is the state after a delete.
-const Deleted State = "deleted"
+const Deleted = "deleted"
 
 // Changed counts the jobs that the action has changed.
 func (a *Acted) Changed() (changed int) {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgtype"
+
 	"github.com/jobq-dev/jobq/internal/db"
 )
 
@@ -159,4 +161,11 @@ func utc(moment *time.Time) *time.Time {
 	}
 	inUTC := moment.UTC()
 	return &inUTC
+}
+
+func timeOrNil(moment pgtype.Timestamptz) *time.Time {
+	if !moment.Valid {
+		return nil
+	}
+	return utc(&moment.Time)
 }

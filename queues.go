@@ -15,17 +15,26 @@ const CountMax = 10_000
 
 // Queue is a queue with its settings and what waits and runs in it.
 type Queue struct {
-	Name        string        `json:"name"`
-	Available   int64         `json:"available"` // up to CountMax
-	Scheduled   int64         `json:"scheduled"` // up to CountMax
+	Name      string `json:"name"`
+	Available int64  `json:"available"` // up to CountMax
+	// Scheduled and Retrying count among the CountMax jobs of all queues that
+	// are due next, Failed and Cancelled among the CountMax that ended last
+	// without success.
+	Scheduled   int64         `json:"scheduled"`
+	Retrying    int64         `json:"retrying"` // those of the scheduled that have failed before
 	Running     int64         `json:"running"`
+	Slots       int64         `json:"slots"` // of workers that live and do not drain
+	Failed      int64         `json:"failed"`
+	Cancelled   int64         `json:"cancelled"`
+	HeadRunAt   *time.Time    `json:"head_run_at,omitempty"` // since when the next job to run could have run
 	Lease       time.Duration `json:"lease_ns"`
 	PausedAt    *time.Time    `json:"paused_at,omitempty"`
 	PausedBy    string        `json:"paused_by,omitempty"`
 	PauseReason string        `json:"pause_reason,omitempty"`
 }
 
-// Queues returns every queue that has a setting, a live job or a worker, by name.
+// Queues returns every queue that has a setting, a live job or a worker, by
+// name. It costs the same however many jobs there are.
 func (c *Client) Queues(ctx context.Context) ([]Queue, error) {
 	rows, err := c.queries.QueueList(ctx, CountMax)
 	if err != nil {
@@ -34,7 +43,8 @@ func (c *Client) Queues(ctx context.Context) ([]Queue, error) {
 	queues := make([]Queue, len(rows))
 	for i, row := range rows {
 		queues[i] = Queue{
-			Name: row.Name, Available: row.Available, Scheduled: row.Scheduled, Running: row.Running,
+			Name: row.Name, Available: row.Available, Scheduled: row.Scheduled, Retrying: row.Retrying, Running: row.Running,
+			Slots: row.Slots, Failed: row.Failed, Cancelled: row.Cancelled, HeadRunAt: timeOrNil(row.HeadRunAt),
 			Lease:    time.Duration(row.LeaseMs) * time.Millisecond,
 			PausedAt: utc(row.PausedAt), PausedBy: text(row.PausedBy), PauseReason: text(row.PauseReason),
 		}

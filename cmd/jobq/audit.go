@@ -44,7 +44,7 @@ func newAuditCommand(a *app) *cobra.Command {
 // auditTarget is what the action was about: a filter or a queue, or the jobs.
 func auditTarget(entry jobq.AuditEntry) string {
 	if entry.Target != "" {
-		return cut(entry.Target, 60)
+		return cut(entry.Target)
 	}
 	text := ""
 	for i, id := range entry.JobIDs {

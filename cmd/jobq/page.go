@@ -40,7 +40,7 @@ func writeTable(cmd *cobra.Command, page *jobq.Page, wide bool) error {
 			row = append(row, strconv.Itoa(int(job.Priority)), job.CreatedAt.Format(time.RFC3339), job.LeaseOwner,
 				strings.Join(job.Tags, ","), job.UniqueKey)
 		}
-		t.row(append(row, cut(job.LastError, 60))...)
+		t.row(append(row, cut(job.LastError))...)
 	}
 	if err := t.flush(); err != nil {
 		return err
