@@ -80,7 +80,7 @@ func TestUndoDeleteWithPayload(t *testing.T) {
 	require.NoError(t, err)
 	acted, err := operator.Act(ctx, jobq.ActionDelete, jobq.Target{ID: job.ID})
 	require.NoError(t, err)
-	require.Equal(t, jobq.Deleted, acted.Jobs[0].After)
+	require.EqualValues(t, jobq.Deleted, acted.Jobs[0].After)
 	_, err = w.client.Get(ctx, job.ID)
 	require.ErrorIs(t, err, jobq.ErrNotFound)
 	_, err = operator.Undo(ctx, acted.AuditID)

@@ -273,6 +273,8 @@ func TestQueues(t *testing.T) {
 	queues, err := client.Queues(ctx)
 	require.NoError(t, err)
 	require.Len(t, queues, 2)
+	require.NotNil(t, queues[0].HeadRunAt)
+	queues[0].HeadRunAt = nil
 	require.Equal(t, jobq.Queue{Name: "busy", Available: 1, Scheduled: 1, Lease: 5 * time.Second}, queues[0])
 	require.Equal(t, "paused", queues[1].Name)
 	require.Equal(t, "ana", queues[1].PausedBy)
