@@ -100,12 +100,23 @@ func (a *app) tuiClient(ctx context.Context, readOnly bool) (*jobq.Client, error
 	parameters["application_name"] = "jobq-tui"
 	parameters["statement_timeout"] = tuiStatementTimeout
 	parameters["lock_timeout"] = tuiLockTimeout
+	parameters["jit"] = "off" // compiling a query takes longer than any of these does
 	if readOnly {
 		parameters["default_transaction_read_only"] = "on"
 	}
 	pool, err := pgxpool.NewWithConfig(context.WithoutCancel(ctx), config)
 	if err != nil {
 		return nil, err
+	}
+	if err := pool.Ping(ctx); err != nil && strings.Contains(err.Error(), "unsupported startup parameter") && !readOnly {
+		// A pooler: it lets nobody set these. The UI's own deadlines stay.
+		pool.Close()
+		for _, name := range []string{"statement_timeout", "lock_timeout", "jit"} {
+			delete(parameters, name)
+		}
+		if pool, err = pgxpool.NewWithConfig(context.WithoutCancel(ctx), config); err != nil {
+			return nil, err
+		}
 	}
 	client, err := jobq.NewClient(pool, &jobq.Config{Schema: a.schema, Actor: userAtHost() + " via jobq-tui"})
 	if err == nil {

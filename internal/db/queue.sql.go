@@ -33,18 +33,23 @@ with recursive ready as (
     group by e.queue
 ), slot as (
   select s.name, sum((s.queues ->> s.name)::integer) as slots
-    from (select jsonb_object_keys(w.queues) as name, w.queues
+    from (select jsonb_object_keys(w.queues) as name,
+        case when not w.draining and w.heartbeat_at > clock_timestamp() - interval '1 minute' then w.queues end as queues
       from jobq.worker w
-      where not w.draining and w.heartbeat_at > clock_timestamp() - interval '1 minute') s
+      limit 1000) s
     group by s.name
 ), name as (
-  select w.name from ready w where w.name is not null
-  union select d.name from due d
-  union select b.name from busy b
-  union select e.name from ended e
-  union select s.name from slot s
-  union select q.name from jobq.queue q
-  union select jsonb_object_keys(w.queues) from jobq.worker w
+  -- The limit is for the planner: expecting more names than anybody has, it
+  -- would compile the whole query (JIT), which takes seconds.
+  select u.name from (
+    select w.name from ready w where w.name is not null
+    union select d.name from due d
+    union select b.name from busy b
+    union select e.name from ended e
+    union select s.name from slot s
+    union select q.name from jobq.queue q
+  ) u
+  limit 1000
 )
 select n.name::text as name,
     (select count(*) from (select from jobq.pending p
