@@ -267,15 +267,19 @@ func TestQueues(t *testing.T) {
 	changed, err = client.PauseQueue(ctx, "paused", "bob", "")
 	require.NoError(t, err)
 	require.False(t, changed)
-	require.NoError(t, client.SetQueueLease(ctx, "busy", 5*time.Second))
-	require.ErrorIs(t, client.SetQueueLease(ctx, "busy", time.Millisecond), jobq.ErrInvalid)
+	lease, tooShort := 5*time.Second, time.Millisecond
+	require.NoError(t, client.SetQueue(ctx, "busy", jobq.QueueChange{Lease: &lease}))
+	require.ErrorIs(t, client.SetQueue(ctx, "busy", jobq.QueueChange{Lease: &tooShort}), jobq.ErrInvalid)
 
 	queues, err := client.Queues(ctx)
 	require.NoError(t, err)
 	require.Len(t, queues, 2)
 	require.NotNil(t, queues[0].HeadRunAt)
 	queues[0].HeadRunAt = nil
-	require.Equal(t, jobq.Queue{Name: "busy", Available: 1, Scheduled: 1, Lease: 5 * time.Second}, queues[0])
+	require.Equal(t, jobq.Queue{Name: "busy", Available: 1, Scheduled: 1, QueueSettings: jobq.QueueSettings{
+		Lease: 5 * time.Second, ExtendEvery: 1667 * time.Millisecond,
+		Heartbeat: jobq.HeartbeatTicker, Redelivery: jobq.RedeliverTail,
+	}}, queues[0])
 	require.Equal(t, "paused", queues[1].Name)
 	require.Equal(t, "ana", queues[1].PausedBy)
 	require.Equal(t, "smtp is down", queues[1].PauseReason)
@@ -287,4 +291,46 @@ func TestQueues(t *testing.T) {
 	changed, err = client.ResumeQueue(ctx, "paused")
 	require.NoError(t, err)
 	require.False(t, changed)
+}
+
+// Settings change one by one, and those that cannot go together are refused
+// with the reason, and nothing is changed.
+func TestSetQueue(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	client := newClient(t)
+	pointer := func(duration time.Duration) *time.Duration { return &duration }
+	progress, head, yes := jobq.HeartbeatProgress, jobq.RedeliverHead, true
+	require.NoError(t, client.SetQueue(ctx, "q", jobq.QueueChange{
+		Lease: pointer(time.Minute), ExtendEvery: pointer(20 * time.Second), StaleGrace: pointer(time.Second),
+		RedeliveryDelay: pointer(time.Second), ResetOnReap: &yes,
+	}))
+	require.NoError(t, client.SetQueue(ctx, "q", jobq.QueueChange{Heartbeat: &progress}))
+	want := jobq.QueueSettings{
+		Lease: time.Minute, ExtendEvery: 20 * time.Second, Heartbeat: progress, StaleGrace: time.Second,
+		Redelivery: jobq.RedeliverTail, RedeliveryDelay: time.Second, ResetOnReap: true,
+	}
+	settings := func() jobq.QueueSettings {
+		queues, err := client.Queues(ctx)
+		require.NoError(t, err)
+		require.Len(t, queues, 1)
+		return queues[0].QueueSettings
+	}
+	require.Equal(t, want, settings())
+	wrong := jobq.Heartbeat("wrong")
+	for reason, change := range map[string]jobq.QueueChange{
+		"extend_every must be positive and at most half of lease": {ExtendEvery: pointer(31 * time.Second)},
+		"redelivery_delay needs redelivery tail":                  {Redelivery: &head},
+		"heartbeat must be ticker, progress, both or off":         {Heartbeat: &wrong},
+		"stale_grace must be 0 to 30 days":                        {StaleGrace: pointer(-time.Second)},
+		"lease must be 1 second to 30 days":                       {Lease: pointer(0)},
+	} {
+		err := client.SetQueue(ctx, "q", change)
+		require.ErrorIs(t, err, jobq.ErrInvalid, reason)
+		require.ErrorContains(t, err, reason)
+		require.Equal(t, want, settings(), reason)
+	}
+	want.Lease, want.ExtendEvery = 30*time.Second, 10*time.Second
+	require.NoError(t, client.SetQueue(ctx, "q", jobq.QueueChange{Lease: pointer(30 * time.Second)}))
+	require.Equal(t, want, settings(), "the extend_every that no longer fits is a third again")
 }

@@ -50,6 +50,7 @@ type Job struct {
 	Checkpoint  json.RawMessage `json:"checkpoint,omitempty"` // nil in a list
 	Result      json.RawMessage `json:"result,omitempty"`     // nil in a list
 	LastError   string          `json:"last_error,omitempty"`
+	ClearReason string          `json:"clear_reason,omitempty"` // why the last run was taken away, until the next one ends
 
 	LeaseToken        int64      `json:"lease_token"` // how often it was claimed
 	LeaseOwner        string     `json:"lease_owner,omitempty"`
@@ -126,7 +127,7 @@ func jobFromRow(row db.JobGetRow) *Job {
 		Attempts: int(row.Attempts), MaxAttempts: int(row.MaxAttempts), Crashes: int(row.Crashes),
 		RunAt: row.RunAt.Time.UTC(), CreatedAt: row.CreatedAt.Time.UTC(), StartedAt: utc(row.StartedAt), FinishedAt: utc(row.FinishedAt),
 		Timeout: time.Duration(row.TimeoutMs) * time.Millisecond, UniqueKey: text(row.UniqueKey), Tags: row.Tags,
-		Metadata: row.Metadata, Checkpoint: row.Checkpoint, Result: row.Result, LastError: text(row.LastError),
+		Metadata: row.Metadata, Checkpoint: row.Checkpoint, Result: row.Result, LastError: text(row.LastError), ClearReason: text(row.ClearReason),
 		LeaseToken: row.LeaseToken, LeaseOwner: text(row.LeaseOwner), LeaseExpiresAt: utc(row.LeaseExpiresAt),
 		CancelRequestedAt: utc(row.CancelRequestedAt),
 	}

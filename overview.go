@@ -85,9 +85,9 @@ type Session struct {
 	Database   string        `json:"database"`
 	Host       string        `json:"host"`
 	Role       string        `json:"role"`
-	ReadOnly   bool          `json:"read_only"` // a standby, or told so
-	MayAct     bool          `json:"may_act"`   // the role has the privileges
-	At         time.Time     `json:"at"`        // the server's clock
+	ReadOnly   bool          `json:"read_only"`      // a standby, or told so
+	MayAct     bool          `json:"may_act"`        // the role has the privileges
+	At         time.Time     `json:"at"`             // the server's clock
 	NextExpiry time.Duration `json:"next_expiry_ns"` // until the first lease ends unless extended; 0 for none
 	NextDue    time.Duration `json:"next_due_ns"`    // until the next scheduled job is due; 0 for none
 }

@@ -20,17 +20,17 @@ type Queue struct {
 	// Scheduled and Retrying count among the CountMax jobs of all queues that
 	// are due next, Failed and Cancelled among the CountMax that ended last
 	// without success.
-	Scheduled   int64         `json:"scheduled"`
-	Retrying    int64         `json:"retrying"` // those of the scheduled that have failed before
-	Running     int64         `json:"running"`
-	Slots       int64         `json:"slots"` // of workers that live and do not drain
-	Failed      int64         `json:"failed"`
-	Cancelled   int64         `json:"cancelled"`
-	HeadRunAt   *time.Time    `json:"head_run_at,omitempty"` // since when the next job to run could have run
-	Lease       time.Duration `json:"lease_ns"`
-	PausedAt    *time.Time    `json:"paused_at,omitempty"`
-	PausedBy    string        `json:"paused_by,omitempty"`
-	PauseReason string        `json:"pause_reason,omitempty"`
+	Scheduled int64      `json:"scheduled"`
+	Retrying  int64      `json:"retrying"` // those of the scheduled that have failed before
+	Running   int64      `json:"running"`
+	Slots     int64      `json:"slots"` // of workers that live and do not drain
+	Failed    int64      `json:"failed"`
+	Cancelled int64      `json:"cancelled"`
+	HeadRunAt *time.Time `json:"head_run_at,omitempty"` // since when the next job to run could have run
+	QueueSettings
+	PausedAt    *time.Time `json:"paused_at,omitempty"`
+	PausedBy    string     `json:"paused_by,omitempty"`
+	PauseReason string     `json:"pause_reason,omitempty"`
 }
 
 // Queues returns every queue that has a setting, a live job or a worker, by
@@ -45,7 +45,11 @@ func (c *Client) Queues(ctx context.Context) ([]Queue, error) {
 		queues[i] = Queue{
 			Name: row.Name, Available: row.Available, Scheduled: row.Scheduled, Retrying: row.Retrying, Running: row.Running,
 			Slots: row.Slots, Failed: row.Failed, Cancelled: row.Cancelled, HeadRunAt: timeOrNil(row.HeadRunAt),
-			Lease:    time.Duration(row.LeaseMs) * time.Millisecond,
+			QueueSettings: QueueSettings{
+				Lease: milliseconds(row.LeaseMs), ExtendEvery: milliseconds(row.ExtendEveryMs), Heartbeat: Heartbeat(row.Heartbeat),
+				StaleGrace: milliseconds(row.StaleGraceMs), Redelivery: Redelivery(row.Redelivery),
+				RedeliveryDelay: milliseconds(row.RedeliveryDelayMs), ResetOnReap: row.ResetOnReap,
+			},
 			PausedAt: utc(row.PausedAt), PausedBy: text(row.PausedBy), PauseReason: text(row.PauseReason),
 		}
 	}
@@ -76,14 +80,6 @@ func (c *Client) actOnQueue(ctx context.Context, params db.QueueActParams) (bool
 		return false, c.clientError(fmt.Sprintf("%s queue %q", params.Action, params.Queue), err)
 	}
 	return auditID > 0, nil
-}
-
-// SetQueueLease changes how long a worker may hold a job of the queue without
-// a heartbeat: 1 second to 30 days, 60 seconds by default. Every worker obeys
-// within seconds, for the leases that it takes or extends from then on.
-func (c *Client) SetQueueLease(ctx context.Context, name string, lease time.Duration) error {
-	err := c.queries.QueueSetLease(ctx, name, db.Interval(lease))
-	return c.clientError(fmt.Sprintf("lease of queue %q", name), err)
 }
 
 // Worker is a worker process that has registered itself.
@@ -148,5 +144,7 @@ func (c *Client) Stats(ctx context.Context, span time.Duration) ([]QueueStats, e
 	}
 	return stats, nil
 }
+
+func milliseconds(count int64) time.Duration { return time.Duration(count) * time.Millisecond }
 
 func seconds(count float64) time.Duration { return time.Duration(count * float64(time.Second)) }

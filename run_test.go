@@ -67,7 +67,7 @@ func (w *worker) lose() {
 	w.Helper()
 	_, err := w.client.Pool().Exec(context.Background(), "update jobq.running set lease_expires_at = now() - interval '1 s'")
 	require.NoError(w, err)
-	_, err = w.queries.LeaseReap(context.Background(), 1000)
+	_, err = w.queries.LeaseReap(context.Background(), nil, 1000, "test")
 	require.NoError(w, err)
 }
 

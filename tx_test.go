@@ -149,7 +149,7 @@ func TestNotMigrated(t *testing.T) {
 		"queues":   func() error { return second(client.Queues(ctx)) },
 		"pause":    func() error { return second(client.PauseQueue(ctx, "q", "", "")) },
 		"resume":   func() error { return second(client.ResumeQueue(ctx, "q")) },
-		"lease":    func() error { return client.SetQueueLease(ctx, "q", time.Minute) },
+		"lease":    func() error { return client.SetQueue(ctx, "q", jobq.QueueChange{}) },
 		"workers":  func() error { return second(client.Workers(ctx)) },
 		"stats":    func() error { return second(client.Stats(ctx, time.Hour)) },
 	} {

@@ -8,6 +8,7 @@
 package janitor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/identity"
 )
 
 // Mode is how janitors share the work.
@@ -39,21 +41,21 @@ const (
 const (
 	DefaultScanInterval = 10 * time.Second
 	DefaultReapBatch    = 100
+	DefaultLeaderTTL    = 30 * time.Second
+	DefaultLeaderRenew  = 10 * time.Second
+	DefaultLeaderRetry  = 5 * time.Second
 )
 
 const (
 	promoteBatch = 1000
-	// A follower looks whether the leader is gone every followerRetry, and more
-	// often when leases are short: half of the shortest one, which keeps the
-	// recovery within lease and scan when leader and worker die together.
-	followerRetry    = 5 * time.Second
-	followerRetryMin = 500 * time.Millisecond
-	// leaderPing is how long the leader's connection may be silent, and
-	// leaderTTL how long the server lets it: a stopped leader loses the lock.
-	leaderPing = 10 * time.Second
-	leaderTTL  = 30 * time.Second
+	// A follower looks more often than LeaderRetry when leases are short: half of
+	// the shortest one, which keeps the recovery within lease and scan when leader
+	// and worker die together.
+	leaderRetryMin = 500 * time.Millisecond
 	// taskTimeout bounds each statement of the janitor.
 	taskTimeout = 30 * time.Second
+	// errorBackoffMax is the longest wait after a failure.
+	errorBackoffMax = 5 * time.Second
 )
 
 // Config changes how a janitor works. The zero value is ready to use.
@@ -64,17 +66,56 @@ type Config struct {
 	// the janitor also wakes at the earliest expiry that it knows of. Default
 	// 10 seconds.
 	ScanInterval time.Duration
+	// NoReap leaves expired leases alone; the janitor's other tasks go on. For a
+	// single worker that recovers at its start, or where others reap.
+	NoReap bool
 	// ReapBatch is how many leases one statement reaps; while there are more,
 	// it goes on. Default 100.
 	ReapBatch int
+	// LeaderTTL is how long a leader may be silent before the server ends its
+	// session, and with it its leadership. Default 30 seconds.
+	LeaderTTL time.Duration
+	// LeaderRenew is how long a leader is silent at most: half of LeaderTTL or
+	// less. Default 10 seconds.
+	LeaderRenew time.Duration
+	// LeaderRetry is how often a follower looks whether there is no leader. It
+	// looks more often when there are leases shorter than twice that. Default
+	// 5 seconds.
+	LeaderRetry time.Duration
+	// OnEvent is told of what the janitor sees and does, which it also logs and
+	// keeps in the table event. One goroutine calls it, and waits for it.
+	OnEvent func(Event)
 	// Logger is where the janitor writes. Default slog.Default().
 	Logger *slog.Logger
+}
+
+// complete fills in defaults and refuses what cannot work.
+func (c *Config) complete() error {
+	c.Mode = cmp.Or(c.Mode, Leader)
+	c.ScanInterval, c.ReapBatch = cmp.Or(c.ScanInterval, DefaultScanInterval), cmp.Or(c.ReapBatch, DefaultReapBatch)
+	c.LeaderTTL, c.LeaderRenew = cmp.Or(c.LeaderTTL, DefaultLeaderTTL), cmp.Or(c.LeaderRenew, DefaultLeaderRenew)
+	c.LeaderRetry, c.Logger = cmp.Or(c.LeaderRetry, DefaultLeaderRetry), cmp.Or(c.Logger, slog.Default())
+	switch {
+	case c.Mode != Leader && c.Mode != Any:
+		return fmt.Errorf("mode %q: must be %q or %q", c.Mode, Leader, Any)
+	case c.ScanInterval < time.Millisecond:
+		return fmt.Errorf("scan interval must be at least 1ms, not %s", c.ScanInterval)
+	case c.ReapBatch < 1 || c.ReapBatch > 10_000:
+		return fmt.Errorf("reap batch must be 1 to 10000, not %d", c.ReapBatch)
+	case c.LeaderRetry < time.Millisecond || c.LeaderRenew < time.Millisecond:
+		return errors.New("leader retry and leader renew must be at least 1ms")
+	case c.LeaderRenew > c.LeaderTTL/2:
+		return fmt.Errorf("leader renew %s must be at most half of leader TTL %s: one late renewal would end the leadership",
+			c.LeaderRenew, c.LeaderTTL)
+	}
+	return nil
 }
 
 // Janitor keeps one schema in order. Make one with New and call Run.
 type Janitor struct {
 	client  *jobq.Client
 	config  Config
+	id      string
 	schema  *db.Schema
 	log     *slog.Logger
 	leading atomic.Bool
@@ -87,32 +128,25 @@ func New(client *jobq.Client, config *Config) (*Janitor, error) {
 		config = &Config{}
 	}
 	j := &Janitor{client: client, config: *config}
-	c := &j.config
-	if c.Mode == "" {
-		c.Mode = Leader
+	if err := j.config.complete(); err != nil {
+		return nil, fmt.Errorf("janitor: %w", err)
 	}
-	if c.Mode != Leader && c.Mode != Any {
-		return nil, fmt.Errorf("janitor: mode %q: must be %q or %q", c.Mode, Leader, Any)
+	process, err := identity.Self()
+	if err != nil {
+		return nil, fmt.Errorf("janitor: %w", err)
 	}
-	if c.ScanInterval == 0 {
-		c.ScanInterval = DefaultScanInterval
+	if j.id, err = process.NewID(); err != nil {
+		return nil, fmt.Errorf("janitor: %w", err)
 	}
-	if c.ReapBatch == 0 {
-		c.ReapBatch = DefaultReapBatch
-	}
-	if c.ScanInterval < time.Millisecond || c.ReapBatch < 1 || c.ReapBatch > 10_000 {
-		return nil, errors.New("janitor: the scan interval must be at least 1ms and the reap batch 1 to 10000")
-	}
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
-	var err error
 	if j.schema, err = db.NewSchema(client.Schema()); err != nil {
 		return nil, fmt.Errorf("janitor: %w", err)
 	}
-	j.log = c.Logger.With("janitor", string(c.Mode))
+	j.log = j.config.Logger.With("janitor", string(j.config.Mode))
 	return j, nil
 }
+
+// ID is the janitor's name: hostname-pid-random.
+func (j *Janitor) ID() string { return j.id }
 
 // Leading says whether this janitor is the leader now.
 func (j *Janitor) Leading() bool { return j.leading.Load() }
@@ -125,7 +159,10 @@ func (j *Janitor) Run(ctx context.Context) error {
 	if j.config.Mode == Any {
 		work = j.takeTurns
 	}
-	backoff := db.Backoff{Max: followerRetry}
+	if j.config.NoReap {
+		j.log.Warn("reaping is off: unless another janitor reaps, jobs of dead workers stay running")
+	}
+	backoff := db.Backoff{Max: errorBackoffMax}
 	away := false
 	for ctx.Err() == nil {
 		err := work(ctx, func() {
@@ -141,6 +178,10 @@ func (j *Janitor) Run(ctx context.Context) error {
 		if err != nil && !away {
 			away = true
 			j.log.Warn("janitor interrupted, trying on", "error", err)
+			j.tell(ctx, Event{Type: jobq.EventError, Err: err})
+		}
+		if db.IsReadOnly(err) {
+			j.client.Pool().Reset() // the server became a standby: look for the primary anew
 		}
 		if err := backoff.Wait(ctx); err != nil {
 			break
@@ -172,10 +213,13 @@ func (j *Janitor) lead(ctx context.Context, healthy func()) error {
 	}
 	healthy()
 	j.leading.Store(true)
-	defer j.leading.Store(false)
 	j.log.Info("leadership acquired")
-	err = j.newPasses(conn).run(ctx, sleepOn(conn))
+	j.tell(ctx, Event{Type: jobq.EventLeadershipAcquired})
+	err = j.newPasses(conn).run(ctx, j.sleepOn(conn))
+	j.leading.Store(false)
 	j.log.Info("leadership lost", "error", err)
+	closeConn(conn) // the lock is free before anybody is told
+	j.tell(ctx, Event{Type: jobq.EventLeadershipLost, Err: err})
 	return err
 }
 
@@ -184,7 +228,7 @@ func (j *Janitor) lead(ctx context.Context, healthy func()) error {
 func (j *Janitor) awaitFreeLock(ctx context.Context, pool *pgxpool.Pool, healthy func()) error {
 	class, object := j.schema.AdvisoryKey(db.LockJanitor)
 	for {
-		callCtx, cancel := context.WithTimeout(ctx, followerRetry)
+		callCtx, cancel := context.WithTimeout(ctx, taskTimeout)
 		lock, err := j.schema.Queries(pool).JanitorLockTx(callCtx, class, object)
 		cancel()
 		if err != nil || lock.Locked {
@@ -192,7 +236,7 @@ func (j *Janitor) awaitFreeLock(ctx context.Context, pool *pgxpool.Pool, healthy
 		}
 		healthy()
 		shortest := time.Duration(lock.ShortestLeaseMs) * time.Millisecond
-		if err := sleep(ctx, min(followerRetry, max(shortest/2, followerRetryMin))); err != nil {
+		if err := sleep(ctx, min(j.config.LeaderRetry, max(shortest/2, leaderRetryMin))); err != nil {
 			return err
 		}
 	}
@@ -203,6 +247,7 @@ func (j *Janitor) awaitFreeLock(ctx context.Context, pool *pgxpool.Pool, healthy
 func (j *Janitor) connect(ctx context.Context) (*pgx.Conn, error) {
 	config := j.client.Pool().Config().ConnConfig.Copy()
 	config.RuntimeParams["application_name"] = "jobq-janitor"
+	db.RequirePrimary(config)
 	connectCtx, cancel := context.WithTimeout(ctx, taskTimeout)
 	defer cancel()
 	conn, err := pgx.ConnectConfig(connectCtx, config)
@@ -210,7 +255,7 @@ func (j *Janitor) connect(ctx context.Context) (*pgx.Conn, error) {
 		return nil, err
 	}
 	channel := pgx.Identifier{db.Channel(j.schema.Name(), db.TopicDue)}.Sanitize()
-	settings := fmt.Sprintf("set idle_session_timeout = %d; set lock_timeout = '2s'; listen %s", leaderTTL.Milliseconds(), channel)
+	settings := fmt.Sprintf("set idle_session_timeout = %d; set lock_timeout = '2s'; listen %s", j.config.LeaderTTL.Milliseconds(), channel)
 	if _, err := conn.Exec(connectCtx, settings); err != nil {
 		closeConn(conn)
 		return nil, err

@@ -148,7 +148,7 @@ func TestConcurrentReapersCountOnce(t *testing.T) {
 	for range 8 {
 		group.Go(func() error {
 			for {
-				reaped, err := schema.Queries(f.pool).LeaseReap(context.Background(), 7)
+				reaped, err := schema.Queries(f.pool).LeaseReap(context.Background(), nil, 7, "test")
 				if err != nil || len(reaped) == 0 {
 					return err
 				}
@@ -311,19 +311,4 @@ func TestDeadWorkers(t *testing.T) {
 	f.start(janitor.Config{})
 	f.eventually("select count(*) from jobq.worker", 2)
 	require.Zero(t, f.number("select count(*) from jobq.worker where id = 'gone'"))
-}
-
-// What cannot work is refused.
-func TestRefusedConfigs(t *testing.T) {
-	t.Parallel()
-	f := setUp(t)
-	for _, config := range []janitor.Config{{Mode: "both"}, {ScanInterval: -1}, {ReapBatch: -1}} {
-		_, err := janitor.New(f.client, &config)
-		require.Error(t, err)
-	}
-	empty, err := jobq.NewClient(pgtest.Connect(t, pgtest.EmptyURL(t)), nil)
-	require.NoError(t, err)
-	j, err := janitor.New(empty, &janitor.Config{Logger: slog.New(slog.DiscardHandler)})
-	require.NoError(t, err)
-	require.ErrorIs(t, j.Run(context.Background()), jobq.ErrNotMigrated)
 }

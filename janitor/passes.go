@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
 )
 
@@ -22,6 +23,7 @@ const (
 	partitionDaysAhead = 3
 	payloadBatch       = 500
 	statRetention      = 30 * 24 * time.Hour
+	eventRetention     = 7 * 24 * time.Hour
 	// sleepMin keeps a row that cannot be dealt with, such as an expired lease
 	// that somebody has locked, from making the janitor spin.
 	sleepMin = 20 * time.Millisecond
@@ -68,14 +70,16 @@ func (p *passes) run(ctx context.Context, sleep sleepFunc) error {
 		if err := p.task(ctx, p.promote); err != nil {
 			return err
 		}
-		if err := p.task(ctx, p.reap); err != nil {
-			return err
+		if !p.janitor.config.NoReap {
+			if err := p.reap(ctx); err != nil {
+				return err
+			}
 		}
 		if err := p.doChores(ctx); err != nil {
 			return err
 		}
 		callCtx, cancel := context.WithTimeout(ctx, taskTimeout)
-		next, err := p.queries.NextDue(callCtx, p.janitor.config.ScanInterval.Milliseconds())
+		next, err := p.queries.NextDue(callCtx, !p.janitor.config.NoReap, p.janitor.config.ScanInterval.Milliseconds())
 		cancel()
 		if err != nil {
 			return err
@@ -114,27 +118,38 @@ func (p *passes) doChores(ctx context.Context) error {
 	return nil
 }
 
-// reap takes jobs away from workers whose leases have expired.
-func (p *passes) reap(ctx context.Context, queries *db.Queries) error {
+// reap takes jobs away from workers whose leases have expired, a batch in each
+// transaction, and tells of them when it has committed.
+func (p *passes) reap(ctx context.Context) error {
 	total := 0
-	for {
-		reaped, err := queries.LeaseReap(ctx, int32(p.janitor.config.ReapBatch)) // #nosec G115 -- checked by New
+	for more := true; more; {
+		var reaped []db.LeaseReapRow
+		err := p.task(ctx, func(ctx context.Context, queries *db.Queries) (err error) {
+			reaped, err = queries.LeaseReap(ctx, nil, int32(p.janitor.config.ReapBatch), p.janitor.id) // #nosec G115 -- checked by New
+			return err
+		})
 		if err != nil {
 			return err
 		}
 		for _, job := range reaped {
-			p.janitor.log.Debug("stalled", "job_id", job.ID, "queue", job.Queue, "kind", job.Kind, "attempts", job.Attempts,
-				"token", job.LeaseToken, "worker", job.LeaseOwner, "state", job.State)
+			p.stalled(ctx, job)
 		}
 		total += len(reaped)
-		if len(reaped) < p.janitor.config.ReapBatch {
-			break
-		}
+		more = len(reaped) == p.janitor.config.ReapBatch
 	}
 	if total > 0 {
 		p.janitor.log.Warn("released stale running jobs", "count", total)
 	}
 	return nil
+}
+
+func (p *passes) stalled(ctx context.Context, job db.LeaseReapRow) {
+	p.janitor.log.Debug("stalled", "job_id", job.ID, "queue", job.Queue, "kind", job.Kind, "attempts", job.Attempts,
+		"token", job.LeaseToken, "worker", job.LeaseOwner, "state", job.State)
+	p.janitor.tell(ctx, Event{Type: jobq.EventStalled, Job: &Stalled{
+		ID: job.ID, Queue: job.Queue, Kind: job.Kind, Worker: job.LeaseOwner, LeaseToken: job.LeaseToken,
+		LeaseExpiredAt: job.LeaseExpiresAt.Time.UTC(), Attempts: int(job.Attempts), State: jobq.State(job.State),
+	}})
 }
 
 // promote makes scheduled jobs available that are due.
@@ -190,13 +205,16 @@ func (p *passes) dropOldDays(ctx context.Context, queries *db.Queries) error {
 			p.janitor.log.Info("dropped old days", "table", parent, "count", dropped)
 		}
 	}
-	_, err := queries.StatPrune(ctx, db.Interval(statRetention))
+	if _, err := queries.StatPrune(ctx, db.Interval(statRetention)); err != nil {
+		return err
+	}
+	_, err := queries.EventPrune(ctx, db.Interval(eventRetention))
 	return err
 }
 
 // sleepOn sleeps on the leader's connection, which hears of jobs that become
 // due, and pings so that the server does not take it for dead.
-func sleepOn(conn *pgx.Conn) sleepFunc {
+func (j *Janitor) sleepOn(conn *pgx.Conn) sleepFunc {
 	return func(ctx context.Context, duration time.Duration, wakeEpoch float64) error {
 		end := time.Now().Add(duration)
 		for {
@@ -204,7 +222,7 @@ func sleepOn(conn *pgx.Conn) sleepFunc {
 			if remaining <= 0 {
 				return nil
 			}
-			waitCtx, cancel := context.WithTimeout(ctx, min(remaining, leaderPing))
+			waitCtx, cancel := context.WithTimeout(ctx, min(remaining, j.config.LeaderRenew))
 			notification, err := conn.WaitForNotification(waitCtx)
 			cancel()
 			switch {
@@ -215,7 +233,7 @@ func sleepOn(conn *pgx.Conn) sleepFunc {
 			case ctx.Err() != nil || !pgconn.Timeout(err):
 				return err
 			default:
-				pingCtx, cancel := context.WithTimeout(ctx, leaderPing)
+				pingCtx, cancel := context.WithTimeout(ctx, j.config.LeaderRenew)
 				err := conn.Ping(pingCtx)
 				cancel()
 				if err != nil {

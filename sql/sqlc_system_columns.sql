@@ -10,4 +10,7 @@ alter table jobq.running
   add column output text,
   add column delay interval,
   add column final boolean,
-  add column started boolean;
+  add column started boolean,
+  add column stale_redelivery text,
+  add column stale_delay interval,
+  add column stale_reset boolean;

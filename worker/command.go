@@ -100,6 +100,7 @@ func (c Command) environ(r *Run) ([]string, error) {
 		"JOBQ_MAX_ATTEMPTS": strconv.Itoa(r.MaxAttempts()),
 		"JOBQ_LEASE_TOKEN":  strconv.FormatInt(r.row.LeaseToken, 10),
 		"JOBQ_CHECKPOINT":   string(r.row.Checkpoint),
+		"JOBQ_CLEAR_REASON": r.ClearReason(),
 		"JOBQ_CONTROL_FD":   "3",
 	})
 }

@@ -66,6 +66,19 @@ func (r *Run) LastError() string {
 // Crashes is how many runs of the job were lost so far.
 func (r *Run) Crashes() int { return int(r.row.Crashes) }
 
+// ClearReason says why the run before this one was taken away from its worker,
+// such as that its lease expired; "" when it was not. What that run did outside
+// of the database may be half done.
+func (r *Run) ClearReason() string {
+	if r.row.ClearReason == nil {
+		return ""
+	}
+	return *r.row.ClearReason
+}
+
+// Cleared says whether the run before this one was taken away: see ClearReason.
+func (r *Run) Cleared() bool { return r.row.ClearReason != nil }
+
 // Tags are the job's tags.
 func (r *Run) Tags() []string { return r.row.Tags }
 
@@ -96,8 +109,10 @@ func (r *Run) SaveCheckpoint(ctx context.Context, value any) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", operation, err)
 	}
+	settings, sent := r.lease.queue.settings(), sinceBoot()
 	stored, err := r.worker.queries.JobCheckpoint(ctx, db.JobCheckpointParams{
 		Checkpoint: checkpoint, ID: r.row.ID, Token: r.row.LeaseToken, Owner: r.worker.id,
+		ExtendBy: db.IntervalOrNull(settings.progressExtends()),
 	})
 	if err != nil {
 		if reason, ok := db.Invalid(err); ok {
@@ -109,41 +124,11 @@ func (r *Run) SaveCheckpoint(ctx context.Context, value any) error {
 		r.worker.keeper.lose(r.lease)
 		return fmt.Errorf("%s: %w", operation, ErrLeaseLost)
 	}
+	if settings.progressExtends() > 0 {
+		r.worker.keeper.extended(r.lease, sent, settings)
+	}
 	r.row.Checkpoint = checkpoint
 	return nil
-}
-
-// Progress says how far the run is: percent from 0 to 100, and where it is in
-// words. It returns at once; the latest word is stored within about a second.
-// An empty stage or message keeps the one before.
-func (r *Run) Progress(percent float32, stage, message string) {
-	r.reportProgress(&percent, stage, message)
-}
-
-// reportProgress is Progress in which nil keeps the percentage before.
-func (r *Run) reportProgress(percent *float32, stage, message string) {
-	params := &db.JobProgressParams{
-		ID: r.row.ID, Token: r.row.LeaseToken, Owner: r.worker.id,
-		Stage: storableOrNull(stage, 128), Message: storableOrNull(message, 1024),
-	}
-	if percent != nil {
-		bounded := min(max(*percent, 0), 100)
-		params.Percent = &bounded
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if earlier := r.progress; earlier != nil { // not stored yet
-		if params.Percent == nil {
-			params.Percent = earlier.Percent
-		}
-		if params.Stage == nil {
-			params.Stage = earlier.Stage
-		}
-		if params.Message == nil {
-			params.Message = earlier.Message
-		}
-	}
-	r.progress = params
 }
 
 // SetResult keeps a JSON value of at most 1 MiB with the job when it
@@ -184,21 +169,6 @@ func (r *Run) CompleteTx(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// takeProgress returns progress that is not stored yet, once.
-func (r *Run) takeProgress() *db.JobProgressParams {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	progress := r.progress
-	r.progress = nil
-	return progress
-}
-
-func (r *Run) hasProgress() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.progress != nil
-}
-
 // call runs the handler and turns a panic into an error.
 func (r *Run) call(ctx context.Context) (err error) {
 	defer func() {
@@ -216,12 +186,4 @@ func (r *Run) call(ctx context.Context) (err error) {
 		next = func(ctx context.Context) error { return middleware(ctx, r, inner) }
 	}
 	return next(ctx)
-}
-
-func storableOrNull(text string, limit int) *string {
-	if text == "" {
-		return nil
-	}
-	text = storable(text, limit)
-	return &text
 }

@@ -35,7 +35,7 @@ type lease struct {
 }
 
 // keeper holds every lease of the worker, extends all that are due in one
-// statement, and gives up those that it could not extend in time. Its clock
+// statement, or asks after them where the ticker does not extend, and gives up those that it could not extend in time. Its clock
 // always ends a lease before the database's does: a deadline is the instant
 // before the claim or the extension was sent, plus the lease, less the kill
 // margin.
@@ -57,11 +57,24 @@ func (k *keeper) add(runs []*Run, sent time.Duration, settings queueSettings) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, run := range runs {
-		run.lease.deadline = sent + settings.lease - killMargin(settings.lease)
+		run.lease.extendedLocked(sent, settings)
 		run.lease.extendAt = sent + settings.extendEvery
 		run.lease.run = run
 		k.held[run.row.ID] = run.lease
 	}
+}
+
+// extendedLocked takes into account that a request sent at the instant gave the
+// lease its full time. It never shortens one, and nor does the database.
+func (l *lease) extendedLocked(sent time.Duration, settings queueSettings) {
+	l.deadline = max(l.deadline, sent+settings.lease-killMargin(settings.lease))
+}
+
+// extended is extendedLocked for a lease that may be given up already.
+func (k *keeper) extended(l *lease, sent time.Duration, settings queueSettings) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	l.extendedLocked(sent, settings)
 }
 
 // start says that the handler begins, and which function stops it. It returns
@@ -178,7 +191,7 @@ func (k *keeper) run(ctx context.Context) {
 			beside(extending, func() { k.extend(ctx, k.due()) })
 		}
 		if k.hasProgress() {
-			beside(flushing, func() { k.worker.flushProgress(ctx, k.progress()) })
+			beside(flushing, func() { k.flushProgress(ctx) })
 		}
 		timer.Reset(k.tick())
 	}
@@ -234,23 +247,8 @@ func (k *keeper) due() []*lease {
 	return due
 }
 
-// hasProgress says whether a handler has reported anything that is not stored.
-func (k *keeper) hasProgress() bool {
-	return slices.ContainsFunc(k.running(), func(run *Run) bool { return run.hasProgress() })
-}
-
-// progress returns what handlers have reported since the last call.
-func (k *keeper) progress() []*db.JobProgressParams {
-	var reports []*db.JobProgressParams
-	for _, run := range k.running() {
-		if progress := run.takeProgress(); progress != nil {
-			reports = append(reports, progress)
-		}
-	}
-	return reports
-}
-
-// running returns the runs whose handlers have begun.
+// running returns the runs whose handlers have begun, by id: the order in
+// which rows are locked.
 func (k *keeper) running() []*Run {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -260,6 +258,7 @@ func (k *keeper) running() []*Run {
 			runs = append(runs, l.run)
 		}
 	}
+	slices.SortFunc(runs, func(a, b *Run) int { return cmp.Compare(a.row.ID, b.row.ID) })
 	return runs
 }
 
@@ -272,7 +271,7 @@ func (k *keeper) extend(ctx context.Context, due []*lease) {
 	for _, l := range due {
 		settings := l.queue.settings()
 		params.Ids, params.Tokens = append(params.Ids, l.id), append(params.Tokens, l.token)
-		params.Leases = append(params.Leases, db.Interval(settings.lease))
+		params.Leases = append(params.Leases, db.Interval(settings.tickerExtends()))
 		patience = min(patience, killMargin(settings.lease))
 		asked[l.id] = extension{l, settings}
 	}
@@ -309,7 +308,9 @@ func (k *keeper) answerLocked(l extension, answer string, sent time.Duration) {
 		}
 		fallthrough
 	case db.LeaseOK:
-		l.deadline = sent + l.settings.lease - killMargin(l.settings.lease)
+		if l.settings.tickerExtends() > 0 {
+			l.extendedLocked(sent, l.settings)
+		}
 		l.extendAt = sent + l.settings.extendEvery
 	case db.LeaseBusy:
 		l.extendAt = sent + min(l.settings.extendEvery/4, time.Second)

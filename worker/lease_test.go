@@ -52,7 +52,7 @@ func reap(t *testing.T, client *jobq.Client, id int64) {
 		if _, err := tx.Exec(context.Background(), "update jobq.running set lease_expires_at = now() - interval '1 s' where id = $1", id); err != nil {
 			return err
 		}
-		reaped, err := schema.Queries(tx).LeaseReap(context.Background(), 10)
+		reaped, err := schema.Queries(tx).LeaseReap(context.Background(), nil, 10, "test")
 		require.Len(t, reaped, 1)
 		return err
 	}))

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
 )
 
@@ -30,6 +31,7 @@ const (
 type queueSettings struct {
 	lease       time.Duration
 	extendEvery time.Duration
+	heartbeat   jobq.Heartbeat
 }
 
 // queue runs the jobs of one queue: one goroutine (run) talks to the
@@ -146,7 +148,10 @@ func (q *queue) next(ctx context.Context, pace *pace) (results []result, want in
 	if !pace.more || ctx.Err() != nil {
 		return results, 0
 	}
-	target := q.slots + min(lookaheadMax, int(pace.rate*lookaheadTime.Seconds()))
+	target := q.slots
+	if q.conf.tickerExtends() > 0 { // else a job's lease runs out while it waits here
+		target += min(lookaheadMax, int(pace.rate*lookaheadTime.Seconds()))
+	}
 	want = target - q.inHand
 	if q.inHand >= q.slots && want < target/4 {
 		want = 0

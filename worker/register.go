@@ -4,10 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
-	"os"
-	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
@@ -38,17 +38,14 @@ func (w *Worker) beat(ctx context.Context) {
 
 // register writes the worker's row and takes over the settings of its queues.
 func (w *Worker) register(ctx context.Context) error {
-	hostname, err := os.Hostname()
-	if err != nil {
-		return err
-	}
 	slots, err := json.Marshal(w.config.Queues)
 	if err != nil {
 		return err
 	}
 	err = w.queries.WorkerBeat(ctx, db.WorkerBeatParams{
-		ID: w.id, Pid: int32(os.Getpid()), Draining: w.draining.Load(), Hostname: hostname, // #nosec G115 -- pids fit
-		BootID: bootID(), Version: w.config.Version, Queues: slots, Kinds: w.claims,
+		ID: w.id, Pid: int32(w.process.PID), ProcessStart: pgtype.Int8{Int64: w.process.Start, Valid: w.process.Start != 0}, // #nosec G115 -- pids fit
+		Draining: w.draining.Load(), Present: w.present.Load(), Hostname: w.process.Hostname, BootID: orNull(w.process.BootID),
+		PidNamespace: orNull(w.process.Namespace), Version: w.config.Version, Queues: slots, Kinds: w.claims,
 	})
 	if err != nil {
 		return err
@@ -65,6 +62,7 @@ func (w *Worker) register(ctx context.Context) error {
 		w.queues[s.Name].configure(queueSettings{
 			lease:       time.Duration(s.LeaseMs) * time.Millisecond,
 			extendEvery: time.Duration(s.ExtendEveryMs) * time.Millisecond,
+			heartbeat:   jobq.Heartbeat(s.Heartbeat),
 		})
 	}
 	return nil
@@ -80,15 +78,11 @@ func (w *Worker) deregister() {
 	}
 }
 
-// bootID tells one boot of this machine from another; nil where the system
-// does not say.
-func bootID() *string {
-	content, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return nil // not Linux, or /proc is not there
+func orNull(text string) *string {
+	if text == "" {
+		return nil
 	}
-	id := strings.TrimSpace(string(content))
-	return &id
+	return &text
 }
 
 // databaseTrouble reports that a call has failed: once as a warning for each
@@ -98,10 +92,10 @@ func (w *Worker) databaseTrouble(err error) {
 		w.pool.Reset() // the server became a standby: look for the primary anew
 	}
 	if !w.away.Swap(true) {
-		w.log.Warn("database does not answer, trying on", "error", err)
+		w.log.Warn("database call failed, trying on", "error", err)
 		return
 	}
-	w.log.Debug("database does not answer", "error", err)
+	w.log.Debug("database call failed", "error", err)
 }
 
 func (w *Worker) databaseAnswered() {

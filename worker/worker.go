@@ -2,22 +2,19 @@ package worker
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/identity"
 	"github.com/jobq-dev/jobq/internal/listen"
 )
 
@@ -54,6 +51,9 @@ type Config struct {
 	// ends. After that their contexts are cancelled and their jobs released.
 	// Default 30 seconds; negative means not at all.
 	DrainTimeout time.Duration
+	// Reconcile says which jobs of dead workers are recovered before this one
+	// claims its first. Default ReconcileHost.
+	Reconcile Reconcile
 	// Middleware wraps every run, the first one outermost.
 	Middleware []Middleware
 	// Logger is where the worker writes. Default slog.Default().
@@ -68,6 +68,7 @@ type Worker struct {
 	client   *jobq.Client
 	config   Config
 	id       string
+	process  identity.Process
 	schema   *db.Schema
 	pool     *pgxpool.Pool // its own: a handler that uses up the caller's must not keep leases from being extended
 	queries  *db.Queries
@@ -82,6 +83,7 @@ type Worker struct {
 	started  atomic.Bool
 	away     atomic.Bool // the database did not answer last time
 	draining atomic.Bool
+	present  atomic.Bool // the presence lock is held
 }
 
 // handlers are what runs jobs, and the context that every run's descends from.
@@ -105,8 +107,11 @@ func New(client *jobq.Client, config *Config) (*Worker, error) {
 		return nil, fmt.Errorf("worker: %w", err)
 	}
 	w.schema, w.handlers.byKind, w.keeper = schema, make(map[string]rawHandler), newKeeper(w)
-	if w.id, err = newID(); err != nil {
-		return nil, fmt.Errorf("worker id: %w", err)
+	if w.process, err = identity.Self(); err != nil {
+		return nil, fmt.Errorf("worker: %w", err)
+	}
+	if w.id, err = w.process.NewID(); err != nil {
+		return nil, fmt.Errorf("worker: %w", err)
 	}
 	w.log = w.config.Logger.With("worker", w.id)
 	for name, slots := range w.config.Queues {
@@ -137,6 +142,13 @@ func (c *Config) complete() error {
 	if c.DrainTimeout == 0 {
 		c.DrainTimeout = DefaultDrainTimeout
 	}
+	switch c.Reconcile {
+	case "":
+		c.Reconcile = ReconcileHost
+	case ReconcileHost, ReconcileAll, ReconcileOff:
+	default:
+		return fmt.Errorf("reconcile %q: must be %q, %q or %q", c.Reconcile, ReconcileHost, ReconcileAll, ReconcileOff)
+	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
@@ -144,19 +156,6 @@ func (c *Config) complete() error {
 		c.Version = "unknown"
 	}
 	return nil
-}
-
-// newID names a worker process for people and for leases: hostname-pid-random.
-func newID() (string, error) {
-	hostname, err := os.Hostname()
-	if err != nil {
-		return "", err
-	}
-	var random [4]byte
-	if _, err := rand.Read(random[:]); err != nil {
-		return "", err
-	}
-	return hostname + "-" + strconv.Itoa(os.Getpid()) + "-" + hex.EncodeToString(random[:]), nil
 }
 
 // ID is the worker's name: hostname-pid-random. It owns the worker's leases.
@@ -218,6 +217,7 @@ func (w *Worker) connect(ctx context.Context) error {
 	config.MinConns, config.MinIdleConns = 0, 0
 	config.MaxConns = int32(len(w.queues)) + 3 // #nosec G115 -- one a queue; leases, progress and heartbeat
 	config.ConnConfig.RuntimeParams["application_name"] = "jobq-worker"
+	db.RequirePrimary(config.ConnConfig)
 	pool, err := pgxpool.NewWithConfig(context.WithoutCancel(ctx), config)
 	if err != nil {
 		return fmt.Errorf("worker: %w", err)
@@ -230,6 +230,9 @@ func (w *Worker) connect(ctx context.Context) error {
 		}
 		if err == nil {
 			err = w.register(ctx)
+		}
+		if err == nil {
+			err = w.reconcile(ctx)
 		}
 		if db.IsTransient(err) {
 			w.databaseTrouble(err)
@@ -253,7 +256,7 @@ func (w *Worker) storeLease(ctx context.Context) error {
 		return nil
 	}
 	for name := range w.queues {
-		if err := w.client.SetQueueLease(ctx, name, w.config.Lease); err != nil {
+		if err := w.client.SetQueue(ctx, name, jobq.QueueChange{Lease: &w.config.Lease}); err != nil {
 			return err
 		}
 	}
@@ -279,6 +282,7 @@ func (w *Worker) listener() (*listen.Listener, error) {
 				signal(q.wake)
 			}
 		},
+		OnHealthy: w.takePresence, OnEnd: func() { w.present.Store(false) },
 		OnConnect: func() { // whatever was said meanwhile was not heard
 			for _, q := range w.queues {
 				signal(q.wake)
@@ -343,21 +347,4 @@ func within(done <-chan struct{}, limit time.Duration, hurry <-chan struct{}) bo
 	case <-timer.C:
 	}
 	return false
-}
-
-// flushProgress stores what handlers have reported. A report that cannot be
-// stored is dropped: the next one says more.
-func (w *Worker) flushProgress(ctx context.Context, reports []*db.JobProgressParams) {
-	if len(reports) == 0 {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, killMarginMax)
-	defer cancel()
-	batch := &pgx.Batch{}
-	for _, r := range reports {
-		w.schema.Queue(batch, func(q *db.Queries) { _, _ = q.JobProgress(ctx, *r) })
-	}
-	if err := w.pool.SendBatch(ctx, batch).Close(); err != nil {
-		w.databaseTrouble(err)
-	}
 }

@@ -83,7 +83,11 @@ func newDemoWorkerCommand(a *app) *cobra.Command {
 			if err := demo.Handle(w); err != nil {
 				return err
 			}
-			return runWithJanitor(cmd.Context(), client, w, string(janitor.Leader), log)
+			j, err := janitor.New(client, &janitor.Config{Logger: log})
+			if err != nil {
+				return fmt.Errorf("janitor: %w", err)
+			}
+			return runWithJanitor(cmd.Context(), w, j)
 		},
 	}
 }

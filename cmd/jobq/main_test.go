@@ -286,7 +286,7 @@ func TestWorkerWaitsForDatabase(t *testing.T) {
 	proxy := pgtest.StartProxy(t, pgtest.URL(t))
 	proxy.Refuse(true)
 	w := startProcess(t, "worker", "--database-url", proxy.URL, "--run", "task=true")
-	w.awaitLog(t, "database does not answer")
+	w.awaitLog(t, "database call failed")
 	proxy.Refuse(false)
 	w.awaitLog(t, "worker started")
 }

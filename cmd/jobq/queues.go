@@ -13,10 +13,11 @@ import (
 func newQueuesCommand(a *app) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "queues",
-		Short: "List queues; pause and resume them",
+		Short: "List queues; pause, resume and set them",
 		Example: `  jobq queues list
   jobq queues pause email --reason "smtp is down"
-  jobq queues resume email`,
+  jobq queues resume email
+  jobq queues set video --lease 10m --heartbeat progress`,
 		Args: usageArgs(cobra.NoArgs),
 	}
 	list := &cobra.Command{
@@ -40,7 +41,7 @@ func newQueuesCommand(a *app) *cobra.Command {
 			return sayChange(cmd, args[0], "running", changed, err)
 		}),
 	}
-	command.AddCommand(list, pause, resume)
+	command.AddCommand(list, pause, resume, newQueuesSetCommand(a))
 	return command
 }
 
@@ -64,14 +65,14 @@ func (a *app) listQueues(cmd *cobra.Command, _ []string, client *jobq.Client) er
 	if a.json {
 		return writeJSON(cmd.OutOrStdout(), queues)
 	}
-	t := newTable(cmd.OutOrStdout(), "QUEUE", "AVAILABLE", "SCHEDULED", "RUNNING", "LEASE", "PAUSED")
+	t := newTable(cmd.OutOrStdout(), "QUEUE", "AVAILABLE", "SCHEDULED", "RUNNING", "LEASE", "HEARTBEAT", "PAUSED")
 	for _, queue := range queues {
 		paused := ""
 		if queue.PausedAt != nil {
 			paused = strings.TrimSpace(fmt.Sprintf("%s by %s %s", ago(*queue.PausedAt), queue.PausedBy, queue.PauseReason))
 		}
 		t.row(queue.Name, count(queue.Available), count(queue.Scheduled), strconv.FormatInt(queue.Running, 10),
-			queue.Lease.String(), paused)
+			queue.Lease.String(), string(queue.Heartbeat), paused)
 	}
 	return t.flush()
 }

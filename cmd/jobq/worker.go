@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -16,7 +15,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/subproc"
 	"github.com/jobq-dev/jobq/janitor"
 	"github.com/jobq-dev/jobq/worker"
@@ -30,7 +28,9 @@ type workerFlags struct {
 	poll         time.Duration
 	pollOnly     bool
 	drainTimeout time.Duration
-	janitor      string
+	reconcile    string
+	janitorMode  string
+	janitor      janitorFlags
 	log          logFlags
 }
 
@@ -63,7 +63,9 @@ Exit codes: 0 drained, 1 error, 2 usage.`,
 	flags.DurationVar(&f.poll, "poll", worker.DefaultPollInterval, "look at idle queues this often when nothing wakes the worker")
 	flags.BoolVar(&f.pollOnly, "poll-only", false, "do without LISTEN")
 	flags.DurationVar(&f.drainTimeout, "drain-timeout", worker.DefaultDrainTimeout, "how long running jobs may go on when the worker stops")
-	flags.StringVar(&f.janitor, "janitor", string(janitor.Leader), "run a janitor inside: leader, any or off")
+	flags.StringVar(&f.reconcile, "reconcile", string(worker.ReconcileHost), "whose jobs to recover before claiming: host, those of dead workers of this host; all, everybody's, if no other worker is present; off")
+	flags.StringVar(&f.janitorMode, "janitor", string(janitor.Leader), "run a janitor inside: leader, any or off")
+	f.janitor.add(flags)
 	f.log.add(flags)
 	return command
 }
@@ -88,7 +90,7 @@ func (a *app) runWorker(cmd *cobra.Command, f workerFlags) error {
 	defer client.Pool().Close()
 	w, err := worker.New(client, &worker.Config{
 		Queues: queues, Lease: f.lease, PollInterval: f.poll, PollOnly: f.pollOnly, DrainTimeout: f.drainTimeout,
-		Logger: log, Version: version(),
+		Reconcile: worker.Reconcile(f.reconcile), Logger: log, Version: version(),
 	})
 	if err != nil {
 		return usageError{err}
@@ -98,29 +100,29 @@ func (a *app) runWorker(cmd *cobra.Command, f workerFlags) error {
 			return usageError{err}
 		}
 	}
-	return runWithJanitor(cmd.Context(), client, w, f.janitor, log)
+	var j *janitor.Janitor
+	if f.janitorMode == janitorOff {
+		log.Warn("no janitor here: unless one runs elsewhere, jobs of dead workers stay running and scheduled jobs do not start")
+	} else if j, err = janitor.New(client, f.janitor.config(cmd.Flags(), f.janitorMode, log)); err != nil {
+		return usageError{err}
+	}
+	return runWithJanitor(cmd.Context(), w, j)
 }
 
-// runWithJanitor runs a worker and a janitor beside it, until the worker has
-// drained or one of the two cannot go on.
-func runWithJanitor(ctx context.Context, client *jobq.Client, w *worker.Worker, mode string, log *slog.Logger) error {
+// runWithJanitor runs a worker and beside it a janitor, if there is one, until
+// the worker has drained or one of the two cannot go on.
+func runWithJanitor(ctx context.Context, w *worker.Worker, j *janitor.Janitor) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	defer stopNowOnSecondSignal(ctx, w)()
 	var janitorErr error
 	var running sync.WaitGroup
-	if mode != "off" {
-		j, err := janitor.New(client, &janitor.Config{Mode: janitor.Mode(mode), Logger: log})
-		if err != nil {
-			return usageError{err}
-		}
+	if j != nil {
 		running.Go(func() {
 			if janitorErr = j.Run(ctx); janitorErr != nil {
 				stop()
 			}
 		})
-	} else {
-		log.Warn("no janitor here: unless one runs elsewhere, jobs of dead workers stay running and scheduled jobs do not start")
 	}
 	err := w.Run(ctx)
 	stop()
@@ -223,43 +225,4 @@ func (l *logFlags) logger(out io.Writer) (*slog.Logger, error) {
 		return slog.New(slog.NewJSONHandler(out, options)), nil
 	}
 	return nil, usagef("--log-format %q: must be text or json", l.format)
-}
-
-func newJanitorCommand(a *app) *cobra.Command {
-	var config janitor.Config
-	var log logFlags
-	mode := string(janitor.Leader)
-	command := &cobra.Command{
-		Use:   "janitor",
-		Short: "Recover jobs of dead workers, start scheduled ones, keep the tables in order",
-		Long: `Run a janitor by itself. Every "jobq worker" has one inside; one of all is the leader
-and works, the others wait to take over.`,
-		Args: exactArgs(0),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			logger, err := log.logger(cmd.ErrOrStderr())
-			if err != nil {
-				return err
-			}
-			config.Mode, config.Logger = janitor.Mode(mode), logger
-			client, err := a.uncheckedClient(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer client.Pool().Close()
-			j, err := janitor.New(client, &config)
-			if err != nil {
-				return usageError{err}
-			}
-			if err := j.Run(cmd.Context()); err != nil {
-				return fmt.Errorf("run: %w", err)
-			}
-			return nil
-		},
-	}
-	flags := command.Flags()
-	flags.StringVar(&mode, "mode", mode, "leader: one of all works, by a session lock; any: whoever comes first, also behind PgBouncer")
-	flags.DurationVar(&config.ScanInterval, "scan", janitor.DefaultScanInterval, "longest time between two looks for expired leases")
-	flags.IntVar(&config.ReapBatch, "batch", janitor.DefaultReapBatch, "leases to reap in one statement")
-	log.add(flags)
-	return command
 }

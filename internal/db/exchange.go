@@ -145,7 +145,7 @@ func scanClaimed(rows pgx.Rows, expected int) ([]JobClaimRow, error) {
 		var i JobClaimRow
 		if err := rows.Scan(&i.ID, &i.Position, &i.LeaseToken, &i.Priority, &i.Attempts, &i.MaxAttempts, &i.Crashes, &i.Queue,
 			&i.Kind, &i.CreatedAt, &i.RunAt, &i.StartedAt, &i.TimeoutMs, &i.Args, &i.Checkpoint, &i.Metadata, &i.Tags,
-			&i.LastError); err != nil {
+			&i.LastError, &i.ClearReason); err != nil {
 			return nil, err
 		}
 		claimed = append(claimed, i)

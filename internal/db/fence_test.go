@@ -66,7 +66,7 @@ func (q *queue) claim(owner string, count int32) []db.JobClaimRow {
 func (q *queue) reap() {
 	q.Helper()
 	q.exec("update jobq.running set lease_expires_at = now() - interval '1 s'")
-	_, err := q.queries.LeaseReap(context.Background(), 1000)
+	_, err := q.queries.LeaseReap(context.Background(), nil, 1000, "test")
 	require.NoError(q, err)
 }
 

@@ -19,6 +19,22 @@ func IntervalOrNull(duration time.Duration) pgtype.Interval {
 	return Interval(duration)
 }
 
+// IntervalPointer is null for nil.
+func IntervalPointer(duration *time.Duration) pgtype.Interval {
+	if duration == nil {
+		return pgtype.Interval{}
+	}
+	return Interval(*duration)
+}
+
+// BoolPointer is null for nil.
+func BoolPointer(value *bool) pgtype.Bool {
+	if value == nil {
+		return pgtype.Bool{}
+	}
+	return pgtype.Bool{Bool: *value, Valid: true}
+}
+
 // Delay is a wait before the next run; its zero value leaves it to the row's
 // backoff.
 type Delay struct {

@@ -88,7 +88,7 @@ const JobGet = `-- name: JobGet :one
 select j.id, j.state, j.queue, j.kind, j.priority, j.attempts, j.max_attempts, j.crashes, j.lease_token, j.run_at,
     j.created_at, j.started_at, j.finished_at, j.lease_owner, j.lease_expires_at, j.cancel_requested_at, j.progressed_at,
     j.progress_percent, j.progress_stage, j.progress_message,
-    coalesce(ceil(extract(epoch from j.timeout) * 1000), 0)::bigint as timeout_ms, j.unique_key, j.last_error, j.tags, j.metadata, j.args,
+    coalesce(ceil(extract(epoch from j.timeout) * 1000), 0)::bigint as timeout_ms, j.unique_key, j.last_error, j.clear_reason, j.tags, j.metadata, j.args,
     j.checkpoint, j.result
   from jobq.job j
   where j.id = $1
@@ -118,6 +118,7 @@ type JobGetRow struct {
 	TimeoutMs         int64
 	UniqueKey         *string
 	LastError         *string
+	ClearReason       *string
 	Tags              []string
 	Metadata          json.RawMessage
 	Args              json.RawMessage
@@ -152,6 +153,7 @@ func (q *Queries) JobGet(ctx context.Context, id int64) (JobGetRow, error) {
 		&i.TimeoutMs,
 		&i.UniqueKey,
 		&i.LastError,
+		&i.ClearReason,
 		&i.Tags,
 		&i.Metadata,
 		&i.Args,

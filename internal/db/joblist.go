@@ -45,10 +45,10 @@ type JobPage struct {
 
 // Stage is a table that jobs are in, and what its columns are called.
 type Stage struct {
-	Table                              string
-	Since, Worker, Args, Scheduled     string
-	state, started, finished, progress string
-	states                             []string
+	Table                                       string
+	Since, Worker, Args, Scheduled              string
+	state, started, finished, progress, cleared string
+	states                                      []string
 }
 
 // argsOf is the args of a job, which are kept apart when they are large.
@@ -59,18 +59,18 @@ func stages() []Stage {
 		{
 			Table: "jobq.pending", Since: "j.created_at", Worker: "null::text", Args: argsOf, Scheduled: "j.position is null",
 			state:   "case when j.position is null then 'scheduled' else 'available' end",
-			started: "null::timestamptz", finished: "null::timestamptz", states: []string{"scheduled", "available"},
+			started: "null::timestamptz", finished: "null::timestamptz", states: []string{"scheduled", "available"}, cleared: "j.clear_reason",
 			progress: "null::text, null::timestamptz, null::timestamptz, null::timestamptz, null::real, null::text, null::text",
 		},
 		{
 			Table: "jobq.running", Since: "j.created_at", Worker: "j.lease_owner", Args: argsOf, Scheduled: "false",
-			state: "'running'", started: "j.started_at", finished: "null::timestamptz", states: []string{"running"},
+			state: "'running'", started: "j.started_at", finished: "null::timestamptz", states: []string{"running"}, cleared: "j.clear_reason",
 			progress: `j.lease_owner, j.lease_expires_at, j.cancel_requested_at, j.progressed_at, j.progress_percent,
         j.progress_stage, j.progress_message`,
 		},
 		{
 			Table: "jobq.finished", Since: "j.finished_at", Worker: "j.lease_owner", Args: argsOf, Scheduled: "false",
-			state: "j.state::text", started: "j.started_at", finished: "j.finished_at", states: []string{"completed", "failed", "cancelled"},
+			state: "j.state::text", started: "j.started_at", finished: "j.finished_at", states: []string{"completed", "failed", "cancelled"}, cleared: "null::text",
 			progress: "j.lease_owner, null::timestamptz, null::timestamptz, null::timestamptz, null::real, null::text, null::text",
 		},
 	}
@@ -134,12 +134,12 @@ func (p JobPage) sql() (string, []any) {
 		parts = append(parts, fmt.Sprintf(`
   (select j.id, %s as state, j.queue, j.kind, j.priority, j.attempts, j.max_attempts, j.crashes, j.lease_token, j.run_at,
         j.created_at, %s as started_at, %s as finished_at, %s,
-        coalesce(ceil(extract(epoch from j.timeout) * 1000), 0)::bigint, j.unique_key, j.last_error, j.tags, j.metadata,
+        coalesce(ceil(extract(epoch from j.timeout) * 1000), 0)::bigint, j.unique_key, j.last_error, %s, j.tags, j.metadata,
         null::jsonb, null::jsonb, null::jsonb
     from %s j
     where %s
     %s
-    limit $1::integer)`, stage.state, stage.started, stage.finished, stage.progress, stage.Table,
+    limit $1::integer)`, stage.state, stage.started, stage.finished, stage.progress, stage.cleared, stage.Table,
 			strings.Join(conditions, "\n      and "), sorted))
 	}
 	if len(parts) == 0 {

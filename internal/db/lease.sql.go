@@ -14,22 +14,25 @@ import (
 
 const JobCheckpoint = `-- name: JobCheckpoint :execrows
 update jobq.running r
-  set checkpoint = $1
-  where r.id = $2 and r.lease_token = $3 and r.lease_owner = $4
+  set checkpoint = $1,
+    lease_expires_at = greatest(r.lease_expires_at, clock_timestamp() + $2::interval)
+  where r.id = $3 and r.lease_token = $4 and r.lease_owner = $5
 `
 
 type JobCheckpointParams struct {
 	Checkpoint json.RawMessage
+	ExtendBy   pgtype.Interval
 	ID         int64
 	Token      int64
 	Owner      string
 }
 
 // JobCheckpoint stores what the next run may resume from, under the current
-// lease. Zero rows means the lease was lost. Needs running_pkey only.
+// lease, and extends the lease as JobProgress does. Zero rows means the lease was lost. Needs running_pkey only.
 func (q *Queries) JobCheckpoint(ctx context.Context, arg JobCheckpointParams) (int64, error) {
 	result, err := q.db.Exec(ctx, JobCheckpoint,
 		arg.Checkpoint,
+		arg.ExtendBy,
 		arg.ID,
 		arg.Token,
 		arg.Owner,
@@ -45,26 +48,30 @@ update jobq.running r
   set progress_percent = coalesce($1::real, r.progress_percent),
     progress_stage = coalesce($2, r.progress_stage),
     progress_message = coalesce($3, r.progress_message),
-    progressed_at = clock_timestamp()
-  where r.id = $4 and r.lease_token = $5 and r.lease_owner = $6
+    progressed_at = clock_timestamp(),
+    lease_expires_at = greatest(r.lease_expires_at, clock_timestamp() + $4::interval)
+  where r.id = $5 and r.lease_token = $6 and r.lease_owner = $7
 `
 
 type JobProgressParams struct {
-	Percent *float32
-	Stage   *string
-	Message *string
-	ID      int64
-	Token   int64
-	Owner   string
+	Percent  *float32
+	Stage    *string
+	Message  *string
+	ExtendBy pgtype.Interval
+	ID       int64
+	Token    int64
+	Owner    string
 }
 
-// JobProgress stores how far a run is, under its lease. Zero rows means the
-// lease was lost. Null keeps what was there. Needs running_pkey only.
+// JobProgress stores how far a run is, under its lease, and extends the lease
+// where progress is what does. Zero rows means the lease was lost. Null keeps
+// what was there. Needs running_pkey only; a HOT update.
 func (q *Queries) JobProgress(ctx context.Context, arg JobProgressParams) (int64, error) {
 	result, err := q.db.Exec(ctx, JobProgress,
 		arg.Percent,
 		arg.Stage,
 		arg.Message,
+		arg.ExtendBy,
 		arg.ID,
 		arg.Token,
 		arg.Owner,
@@ -86,7 +93,10 @@ with held as materialized (
     ) r
 ), extended as (
   update jobq.running r
-    set lease_expires_at = clock_timestamp() + held.lease
+    set lease_expires_at = case
+        when held.lease > interval '0' then greatest(r.lease_expires_at, clock_timestamp() + held.lease)
+        else r.lease_expires_at
+      end
     from held
     where r.id = held.id
     returning r.id, r.cancel_requested_at
@@ -116,7 +126,7 @@ type LeaseExtendRow struct {
 }
 
 // LeaseExtend gives every held lease its full time again, in one statement
-// for all. It answers ok for those it has extended, cancel for those it has
+// for all, and never shortens one. With a lease of 0 it only asks. It answers ok for those it has extended, cancel for those it has
 // extended of jobs that somebody asked to stop, and busy for all that are still
 // the caller's: an id that is only busy is in another transaction's hands, and
 // one without any answer is lost. (Not joined here, since that is quadratic in

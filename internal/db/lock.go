@@ -17,6 +17,16 @@ const (
 // AdvisoryKey is the two-part key of an advisory lock: the class tells
 // schemas, and jobq from other users of advisory locks, apart.
 func (s *Schema) AdvisoryKey(role LockRole) (class, object int32) {
-	sum := md5.Sum([]byte("jobq advisory lock " + s.name))      // #nosec G401 -- see the import
-	return int32(binary.BigEndian.Uint32(sum[:4])), int32(role) // #nosec G115 -- any 32 bits will do
+	return spread("jobq advisory lock " + s.name), int32(role)
+}
+
+// PresenceKey is the advisory lock that a worker holds, shared, for as long as
+// it is connected. Two workers with one key would only look alive for longer.
+func (s *Schema) PresenceKey(workerID string) (class, object int32) {
+	return spread("jobq presence lock " + s.name), spread(workerID)
+}
+
+func spread(name string) int32 {
+	sum := md5.Sum([]byte(name))                   // #nosec G401 -- see the import
+	return int32(binary.BigEndian.Uint32(sum[:4])) // #nosec G115 -- any 32 bits will do
 }

@@ -80,7 +80,7 @@ func TestNotifications(t *testing.T) {
 	job := q.claim("a", 1)[0]
 	require.Equal(t, []string{"work default"}, heard("select 1"), "of the insert")
 	q.expire()
-	require.Equal(t, []string{"work default"}, heard(q.schema.SQL(db.LeaseReap), 100))
+	require.Equal(t, []string{"work default"}, heard(q.schema.SQL(db.LeaseReap), []string(nil), 100, "test"))
 	require.Equal(t, job.ID, q.claim("a", 1)[0].ID)
 }
 
@@ -112,7 +112,7 @@ func TestNextDue(t *testing.T) {
 	ctx := context.Background()
 	q := setUp(t)
 	next := func() float64 {
-		row, err := q.queries.NextDue(ctx, 10_000)
+		row, err := q.queries.NextDue(ctx, true, 10_000)
 		require.NoError(t, err)
 		return float64(row.Ms)
 	}

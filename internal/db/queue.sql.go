@@ -60,6 +60,12 @@ select n.name::text as name,
     (select p.run_at from jobq.pending p where p.queue = n.name and p.position is not null
       order by p.priority, p.position limit 1) as head_run_at,
     (extract(epoch from coalesce(q.lease, interval '60 s')) * 1000)::bigint as lease_ms,
+    (extract(epoch from coalesce(q.extend_every, coalesce(q.lease, interval '60 s') / 3)) * 1000)::bigint as extend_every_ms,
+    coalesce(q.heartbeat, 'ticker')::text as heartbeat,
+    (extract(epoch from coalesce(q.stale_grace, interval '0')) * 1000)::bigint as stale_grace_ms,
+    coalesce(q.redelivery, 'tail')::text as redelivery,
+    (extract(epoch from coalesce(q.redelivery_delay, interval '0')) * 1000)::bigint as redelivery_delay_ms,
+    coalesce(q.reset_on_reap, false)::boolean as reset_on_reap,
     q.paused_at, q.paused_by, q.pause_reason
   from name n
   left join due d on d.name = n.name
@@ -71,19 +77,25 @@ select n.name::text as name,
 `
 
 type QueueListRow struct {
-	Name        string
-	Available   int64
-	Scheduled   int64
-	Retrying    int64
-	Running     int64
-	Failed      int64
-	Cancelled   int64
-	Slots       int64
-	HeadRunAt   pgtype.Timestamptz
-	LeaseMs     int64
-	PausedAt    *time.Time
-	PausedBy    *string
-	PauseReason *string
+	Name              string
+	Available         int64
+	Scheduled         int64
+	Retrying          int64
+	Running           int64
+	Failed            int64
+	Cancelled         int64
+	Slots             int64
+	HeadRunAt         pgtype.Timestamptz
+	LeaseMs           int64
+	ExtendEveryMs     int64
+	Heartbeat         string
+	StaleGraceMs      int64
+	Redelivery        string
+	RedeliveryDelayMs int64
+	ResetOnReap       bool
+	PausedAt          *time.Time
+	PausedBy          *string
+	PauseReason       *string
 }
 
 // QueueList counts what waits, runs and has ended badly in each queue that has
@@ -112,6 +124,12 @@ func (q *Queries) QueueList(ctx context.Context, countMax int32) ([]QueueListRow
 			&i.Slots,
 			&i.HeadRunAt,
 			&i.LeaseMs,
+			&i.ExtendEveryMs,
+			&i.Heartbeat,
+			&i.StaleGraceMs,
+			&i.Redelivery,
+			&i.RedeliveryDelayMs,
+			&i.ResetOnReap,
 			&i.PausedAt,
 			&i.PausedBy,
 			&i.PauseReason,
@@ -126,16 +144,47 @@ func (q *Queries) QueueList(ctx context.Context, countMax int32) ([]QueueListRow
 	return items, nil
 }
 
-const QueueSetLease = `-- name: QueueSetLease :exec
-insert into jobq.queue as q (name, lease)
-  values ($1, $2::interval)
+const QueueSet = `-- name: QueueSet :exec
+insert into jobq.queue as q (name, lease, extend_every, heartbeat, stale_grace, redelivery, redelivery_delay, reset_on_reap)
+  values ($1, coalesce($2::interval, interval '60 s'), $3::interval,
+    coalesce($4::text, 'ticker'), coalesce($5::interval, interval '0'),
+    coalesce($6::text, 'tail'), coalesce($7::interval, interval '0'),
+    coalesce($8::boolean, false))
   on conflict (name) do update
-    set lease = excluded.lease,
-      extend_every = case when q.extend_every <= excluded.lease / 2 then q.extend_every end
+    set lease = coalesce($2::interval, q.lease),
+      extend_every = coalesce($3::interval,
+        case when q.extend_every <= coalesce($2::interval, q.lease) / 2 then q.extend_every end),
+      heartbeat = coalesce($4::text, q.heartbeat),
+      stale_grace = coalesce($5::interval, q.stale_grace),
+      redelivery = coalesce($6::text, q.redelivery),
+      redelivery_delay = coalesce($7::interval, q.redelivery_delay),
+      reset_on_reap = coalesce($8::boolean, q.reset_on_reap)
 `
 
-func (q *Queries) QueueSetLease(ctx context.Context, name string, lease pgtype.Interval) error {
-	_, err := q.db.Exec(ctx, QueueSetLease, name, lease)
+type QueueSetParams struct {
+	Name            string
+	Lease           pgtype.Interval
+	ExtendEvery     pgtype.Interval
+	Heartbeat       *string
+	StaleGrace      pgtype.Interval
+	Redelivery      *string
+	RedeliveryDelay pgtype.Interval
+	ResetOnReap     pgtype.Bool
+}
+
+// QueueSet changes those settings of a queue that are not null. A lease without
+// an extend_every that fits puts extend_every back to a third of it.
+func (q *Queries) QueueSet(ctx context.Context, arg QueueSetParams) error {
+	_, err := q.db.Exec(ctx, QueueSet,
+		arg.Name,
+		arg.Lease,
+		arg.ExtendEvery,
+		arg.Heartbeat,
+		arg.StaleGrace,
+		arg.Redelivery,
+		arg.RedeliveryDelay,
+		arg.ResetOnReap,
+	)
 	return err
 }
 
@@ -143,7 +192,7 @@ const QueueSettings = `-- name: QueueSettings :many
 select n.name::text as name,
     (extract(epoch from coalesce(q.lease, interval '60 s')) * 1000)::bigint as lease_ms,
     (extract(epoch from coalesce(q.extend_every, coalesce(q.lease, interval '60 s') / 3)) * 1000)::bigint as extend_every_ms,
-    (q.paused_at is not null)::boolean as paused
+    coalesce(q.heartbeat, 'ticker')::text as heartbeat, (q.paused_at is not null)::boolean as paused
   from unnest($1::text[]) with ordinality as n(name, place)
   left join jobq.queue q on q.name = n.name
   order by n.place
@@ -153,6 +202,7 @@ type QueueSettingsRow struct {
 	Name          string
 	LeaseMs       int64
 	ExtendEveryMs int64
+	Heartbeat     string
 	Paused        bool
 }
 
@@ -171,6 +221,7 @@ func (q *Queries) QueueSettings(ctx context.Context, names []string) ([]QueueSet
 			&i.Name,
 			&i.LeaseMs,
 			&i.ExtendEveryMs,
+			&i.Heartbeat,
 			&i.Paused,
 		); err != nil {
 			return nil, err

@@ -23,25 +23,30 @@ func TestQueueSettings(t *testing.T) {
 		require.NoError(t, err)
 		return rows
 	}
-	minute := db.QueueSettingsRow{Name: "unknown", LeaseMs: 60_000, ExtendEveryMs: 20_000}
-	mail := db.QueueSettingsRow{Name: "mail", LeaseMs: 40_000, ExtendEveryMs: 20_000}
+	minute := db.QueueSettingsRow{Name: "unknown", LeaseMs: 60_000, ExtendEveryMs: 20_000, Heartbeat: "ticker"}
+	mail := db.QueueSettingsRow{Name: "mail", LeaseMs: 40_000, ExtendEveryMs: 20_000, Heartbeat: "ticker"}
 	require.Equal(t, []db.QueueSettingsRow{minute, mail}, settings("unknown", "mail"))
 	require.Equal(t, []db.QueueSettingsRow{mail, minute}, settings("mail", "unknown"))
 
-	require.NoError(t, q.queries.QueueSetLease(ctx, "mail", db.Interval(50*time.Second)))
+	require.NoError(t, q.queries.QueueSet(ctx, db.QueueSetParams{Name: "mail", Lease: db.Interval(50 * time.Second)}))
 	mail.LeaseMs = 50_000
 	require.Equal(t, mail, settings("mail")[0], "a heartbeat that still fits is kept")
-	require.NoError(t, q.queries.QueueSetLease(ctx, "mail", db.Interval(6*time.Second)))
-	require.Equal(t, db.QueueSettingsRow{Name: "mail", LeaseMs: 6000, ExtendEveryMs: 2000}, settings("mail")[0])
+	require.NoError(t, q.queries.QueueSet(ctx, db.QueueSetParams{Name: "mail", Lease: db.Interval(6 * time.Second)}))
+	require.Equal(t, db.QueueSettingsRow{Name: "mail", LeaseMs: 6000, ExtendEveryMs: 2000, Heartbeat: "ticker"}, settings("mail")[0])
 	q.exec("select jobq.act_queue('me', 'pause', 'unknown', null)")
 	minute.Paused = true
 	require.Equal(t, minute, settings("unknown")[0])
 
 	for sql, want := range map[string]string{
-		"update jobq.queue set extend_every = lease / 2 + interval '1 ms'": "extend_every must be positive and at most half of lease",
-		"update jobq.queue set lease = '31 days'":                          "lease must be 1 second to 30 days",
-		"update jobq.queue set lease = '999 ms', extend_every = null":      "lease must be 1 second to 30 days",
-		"update jobq.queue set pause_reason = repeat('x', 1025)":           "pause_reason must be at most 1024 characters",
+		"update jobq.queue set extend_every = lease / 2 + interval '1 ms'":    "extend_every must be positive and at most half of lease",
+		"update jobq.queue set lease = '31 days'":                             "lease must be 1 second to 30 days",
+		"update jobq.queue set lease = '999 ms', extend_every = null":         "lease must be 1 second to 30 days",
+		"update jobq.queue set heartbeat = 'always'":                          "heartbeat must be ticker, progress, both or off",
+		"update jobq.queue set redelivery = 'middle'":                         "redelivery must be head or tail",
+		"update jobq.queue set stale_grace = '-1 s'":                          "stale_grace must be 0 to 30 days",
+		"update jobq.queue set redelivery_delay = '31 days'":                  "redelivery_delay must be 0 to 30 days",
+		"update jobq.queue set redelivery = 'head', redelivery_delay = '1 s'": "redelivery_delay needs redelivery tail",
+		"update jobq.queue set pause_reason = repeat('x', 1025)":              "pause_reason must be at most 1024 characters",
 	} {
 		_, err := q.pool.Exec(ctx, sql)
 		require.ErrorContains(t, err, want)

@@ -63,7 +63,7 @@ func TestEverythingAtOnce(t *testing.T) {
 		})
 	}
 	loop("reap", func(random *rand.Rand) error {
-		_, err := q.queries.LeaseReap(ctx, random.Int32N(10)+1)
+		_, err := q.queries.LeaseReap(ctx, nil, random.Int32N(10)+1, "test")
 		return err
 	})
 	statement("expire", "update jobq.running set lease_expires_at = now() - interval '1 s' where id = (select r.id from jobq.running r order by random() limit 1)")
@@ -132,7 +132,7 @@ func TestNoDeadlocks(t *testing.T) {
 			failures <- err
 		}()
 		go func() {
-			_, err := q.queries.LeaseReap(ctx, 100)
+			_, err := q.queries.LeaseReap(ctx, nil, 100, "test")
 			failures <- err
 		}()
 		go func() {

@@ -12,36 +12,47 @@ import (
 )
 
 const LeaseReap = `-- name: LeaseReap :many
-with expired as materialized (
-  select r.id
+with stale as materialized (
+  select r.id, coalesce(q.stale_grace, interval '0') as grace, coalesce(q.redelivery, 'tail') as stale_redelivery,
+      coalesce(q.redelivery_delay, interval '0') as stale_delay,
+      coalesce(q.reset_on_reap, false) as stale_reset
     from jobq.running r
-    where r.lease_expires_at < clock_timestamp()
+    left join jobq.queue q on q.name = r.queue
+    where case
+        when $1::text[] is null then r.lease_expires_at < clock_timestamp() - coalesce(q.stale_grace, interval '0')
+        else r.lease_owner = any($1::text[])
+      end
     order by r.lease_expires_at, r.id
-    limit $1::integer
-    for update skip locked
+    limit $2::integer
+    for update of r skip locked
 ), ended as (
   delete from jobq.running r
-    using expired x
-    where r.id = x.id and r.lease_expires_at < clock_timestamp()
-    returning r.id, r.lease_token, r.lease_expires_at, r.started_at, r.run_at, r.created_at, r.timeout, r.backoff_base,
+    using stale s
+    where r.id = s.id and ($1::text[] is not null or r.lease_expires_at < clock_timestamp() - s.grace)
+    returning r.id, r.position, r.lease_token, r.lease_expires_at, r.started_at, r.run_at, r.created_at, r.timeout, r.backoff_base,
       r.backoff_max, r.priority, r.max_attempts, r.args_apart, r.queue, r.kind, r.lease_owner, r.args, r.unique_key,
-      r.checkpoint, r.metadata, r.tags, r.cancel_requested_at,
+      r.checkpoint, r.metadata, r.tags, stale_redelivery, stale_delay, stale_reset,
       r.attempts + 1 as attempts, least(r.crashes + 1, 32767) as crashes,
       case
         when r.cancel_requested_at is not null then 'cancelled'
         when r.attempts + 1 >= r.max_attempts then 'failed'
+        when stale_delay > interval '0' then 'scheduled'
         else 'available'
       end::jobq.job_state as state,
-      left(format('lease expired: worker %s stopped responding', r.lease_owner), 1000) as error
+      case
+        when $1::text[] is not null then 'orphaned by worker restart'
+        else left(format('lease expired: worker %s stopped responding', r.lease_owner), 1000)
+      end as error
 ), again as (
   insert into jobq.pending
-      (id, lease_token, run_at, created_at, timeout, backoff_base, backoff_max, priority, attempts, max_attempts,
-       crashes, args_apart, queue, kind, args, unique_key, last_error, checkpoint, metadata, tags)
-    select e.id, e.lease_token, clock_timestamp(), e.created_at, e.timeout, e.backoff_base, e.backoff_max, e.priority,
-        e.attempts, e.max_attempts, e.crashes, e.args_apart, e.queue, e.kind, e.args, e.unique_key, e.error,
-        e.checkpoint, e.metadata, e.tags
+      (id, position, lease_token, run_at, created_at, timeout, backoff_base, backoff_max, priority, attempts, max_attempts,
+       crashes, args_apart, queue, kind, args, unique_key, last_error, clear_reason, checkpoint, metadata, tags)
+    select e.id, case when e.stale_redelivery = 'head' then e.position else nextval('jobq.position_seq') end, e.lease_token,
+        clock_timestamp() + e.stale_delay, e.created_at, e.timeout, e.backoff_base, e.backoff_max, e.priority,
+        e.attempts, e.max_attempts, e.crashes, e.args_apart, e.queue, e.kind, e.args, e.unique_key, e.error, e.error,
+        case when not e.stale_reset then e.checkpoint end, e.metadata, e.tags
       from ended e
-      where e.state = 'available'
+      where e.state in ('available', 'scheduled')
 ), history as (
   insert into jobq.finished
       (id, finished_at, lease_token, started_at, run_at, created_at, timeout, backoff_base, backoff_max, state,
@@ -51,17 +62,21 @@ with expired as materialized (
         e.backoff_max, e.state, e.priority, e.attempts, e.max_attempts, e.crashes, e.args_apart, e.queue, e.kind,
         e.lease_owner, e.args, e.unique_key, e.error, e.checkpoint, e.metadata, e.tags
       from ended e
-      where e.state <> 'available'
+      where e.state in ('failed', 'cancelled')
 ), told as (
   insert into jobq.attempt
       (job_id, finished_at, started_at, lease_token, outcome, number, worker_id, error)
     select e.id, clock_timestamp(), e.started_at, e.lease_token, 'lost', e.attempts, e.lease_owner, e.error
       from ended e
+), recorded as (
+  insert into jobq.event (type, source, job_id, queue, message)
+    select case when $1::text[] is null then 'stalled' else 'orphaned' end, $3, e.id, e.queue, e.error
+      from ended e
 ), counted as (
   insert into jobq.stat_delta
       (minute, queue, kind, completed, failed, retried, lost, cancelled, run_seconds, wait_seconds)
     select date_trunc('minute', clock_timestamp()), e.queue, e.kind, 0,
-        count(*) filter (where e.state = 'failed'), count(*) filter (where e.state = 'available'), count(*),
+        count(*) filter (where e.state = 'failed'), count(*) filter (where e.state in ('available', 'scheduled')), count(*),
         count(*) filter (where e.state = 'cancelled'), 0, 0
       from ended e
       group by e.queue, e.kind
@@ -80,15 +95,18 @@ type LeaseReapRow struct {
 	State          string
 }
 
-// LeaseReap takes jobs whose lease has expired away from their owner, longest
-// expired first, and counts the lost run: one attempt more, and failed when
-// it was the last, so that a job that kills every worker comes to an end.
+// LeaseReap takes jobs away from their owners and counts the lost runs: one
+// attempt more, and failed when it was the last, so that a job that kills every
+// worker comes to an end. Without owners it takes those whose lease, and the
+// queue's stale_grace after it, has ended, longest ended first; with owners,
+// which the caller knows to be dead, all of theirs.
+//
 // It is right without any lock around it: the expiry is checked on the row as
 // locked, rows that somebody else works on are skipped, and a second reaper
-// finds nothing left. It asks for no handler: the policy is on the row.
-// Scans running, which holds no more than the work in hand.
-func (q *Queries) LeaseReap(ctx context.Context, jobCount int32) ([]LeaseReapRow, error) {
-	rows, err := q.db.Query(ctx, LeaseReap, jobCount)
+// finds nothing left. It asks for no handler: the policy is on the row and its
+// queue. Scans running, which holds no more than the work in hand.
+func (q *Queries) LeaseReap(ctx context.Context, owners []string, jobCount int32, source string) ([]LeaseReapRow, error) {
+	rows, err := q.db.Query(ctx, LeaseReap, owners, jobCount, source)
 	if err != nil {
 		return nil, err
 	}
@@ -120,9 +138,11 @@ const NextDue = `-- name: NextDue :one
 select ceil(extract(epoch from n.at - clock_timestamp()) * 1000)::bigint as ms, extract(epoch from n.at)::float8 as epoch
   from (
     select least(
-      (select min(r.lease_expires_at) from jobq.running r),
+      (select min(r.lease_expires_at + coalesce(q.stale_grace, interval '0'))
+        from jobq.running r left join jobq.queue q on q.name = r.queue where $1::boolean),
       (select min(p.run_at) from jobq.pending p where p.position is null),
-      clock_timestamp() + $1::bigint * interval '1 ms') as at
+      (select clock_timestamp() + min(q.lease) from jobq.queue q where $1::boolean),
+      clock_timestamp() + $2::bigint * interval '1 ms') as at
   ) n
 `
 
@@ -131,11 +151,13 @@ type NextDueRow struct {
 	Epoch float64
 }
 
-// NextDue says when the next lease expires or the next scheduled job is due,
-// but no later than max_ms from now: in milliseconds from now, not positive
-// when it is time already, and as the epoch in seconds by the server's clock.
-func (q *Queries) NextDue(ctx context.Context, maxMs int64) (NextDueRow, error) {
-	row := q.db.QueryRow(ctx, NextDue, maxMs)
+// NextDue says when the next lease, with its queue's grace, ends or the next
+// scheduled job is due, but no later than max_ms from now: in milliseconds from
+// now, not positive when it is time already, and as the epoch in seconds by the
+// server's clock. And no later than the shortest lease from now: whatever is
+// claimed meanwhile ends after that, and so no end is missed.
+func (q *Queries) NextDue(ctx context.Context, reaping bool, maxMs int64) (NextDueRow, error) {
+	row := q.db.QueryRow(ctx, NextDue, reaping, maxMs)
 	var i NextDueRow
 	err := row.Scan(&i.Ms, &i.Epoch)
 	return i, err

@@ -32,7 +32,7 @@ func TestReapersCountOnce(t *testing.T) {
 	for range 8 {
 		group.Go(func() error {
 			for empty := 0; empty < 3; {
-				rows, err := q.queries.LeaseReap(ctx, 37)
+				rows, err := q.queries.LeaseReap(ctx, nil, 37, "test")
 				if err != nil {
 					return err
 				}
@@ -68,7 +68,7 @@ func TestReapTakesOldestFirst(t *testing.T) {
 	q.exec("select jobq.enqueue('k') from generate_series(1, 10)")
 	q.claim("a", 10)
 	q.exec("update jobq.running set lease_expires_at = now() - id * interval '1 s' where id > 4")
-	rows, err := q.queries.LeaseReap(ctx, 3)
+	rows, err := q.queries.LeaseReap(ctx, nil, 3, "test")
 	require.NoError(t, err)
 	var ids []int64
 	for _, row := range rows {
@@ -78,7 +78,7 @@ func TestReapTakesOldestFirst(t *testing.T) {
 		ids = append(ids, row.ID)
 	}
 	require.ElementsMatch(t, []int64{10, 9, 8}, ids)
-	rows, err = q.queries.LeaseReap(ctx, 100)
+	rows, err = q.queries.LeaseReap(ctx, nil, 100, "test")
 	require.NoError(t, err)
 	require.Len(t, rows, 3)
 	require.Equal(t, 4, q.number("select count(*) from jobq.running where attempts = 0"))
@@ -96,11 +96,11 @@ func TestReapSkipsLockedRows(t *testing.T) {
 	require.NoError(t, err)
 	_, err = tx.Exec(ctx, "select from jobq.running where id = 2 for update")
 	require.NoError(t, err)
-	rows, err := q.queries.LeaseReap(ctx, 100)
+	rows, err := q.queries.LeaseReap(ctx, nil, 100, "test")
 	require.NoError(t, err)
 	require.Len(t, rows, 2)
 	require.NoError(t, tx.Rollback(ctx))
-	rows, err = q.queries.LeaseReap(ctx, 100)
+	rows, err = q.queries.LeaseReap(ctx, nil, 100, "test")
 	require.NoError(t, err)
 	require.Len(t, rows, 1)
 }
@@ -129,7 +129,7 @@ func TestReapAgainstHeartbeat(t *testing.T) {
 			return err
 		})
 		group.Go(func() (err error) {
-			reaped, err = q.queries.LeaseReap(ctx, count)
+			reaped, err = q.queries.LeaseReap(ctx, nil, count, "test")
 			return err
 		})
 		require.NoError(t, group.Wait())

@@ -12,23 +12,76 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
+const LeaseOwners = `-- name: LeaseOwners :many
+select distinct r.lease_owner from jobq.running r where r.lease_owner <> $1
+`
+
+// LeaseOwners are the ids that own leases, other than one's own.
+func (q *Queries) LeaseOwners(ctx context.Context, id string) ([]string, error) {
+	rows, err := q.db.Query(ctx, LeaseOwners, id)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var lease_owner string
+		if err := rows.Scan(&lease_owner); err != nil {
+			return nil, err
+		}
+		items = append(items, lease_owner)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const PresenceFree = `-- name: PresenceFree :one
+select pg_try_advisory_xact_lock($1::integer, $2::integer)::boolean as free
+`
+
+// PresenceFree says whether no session holds the presence lock, by holding it
+// for the statement's transaction.
+func (q *Queries) PresenceFree(ctx context.Context, class int32, object int32) (bool, error) {
+	row := q.db.QueryRow(ctx, PresenceFree, class, object)
+	var free bool
+	err := row.Scan(&free)
+	return free, err
+}
+
+const PresenceTake = `-- name: PresenceTake :exec
+select pg_advisory_lock_shared($1::integer, $2::integer)
+`
+
+// PresenceTake says that a worker is there for as long as the session lives.
+// Shared, so that a new session of the same worker need not wait for the old one to end.
+func (q *Queries) PresenceTake(ctx context.Context, class int32, object int32) error {
+	_, err := q.db.Exec(ctx, PresenceTake, class, object)
+	return err
+}
+
 const WorkerBeat = `-- name: WorkerBeat :exec
-insert into jobq.worker as w (id, pid, draining, hostname, boot_id, version, queues, kinds)
+insert into jobq.worker as w
+    (id, pid, process_start, draining, present, hostname, boot_id, pid_namespace, version, queues, kinds)
   values ($1, $2, $3, $4, $5, $6,
-    $7, $8::text[])
+    $7, $8, $9, $10, $11::text[])
   on conflict (id) do update
-    set heartbeat_at = clock_timestamp(), draining = excluded.draining
+    set heartbeat_at = clock_timestamp(), draining = excluded.draining, present = excluded.present
 `
 
 type WorkerBeatParams struct {
-	ID       string
-	Pid      int32
-	Draining bool
-	Hostname string
-	BootID   *string
-	Version  string
-	Queues   json.RawMessage
-	Kinds    []string
+	ID           string
+	Pid          int32
+	ProcessStart pgtype.Int8
+	Draining     bool
+	Present      bool
+	Hostname     string
+	BootID       *string
+	PidNamespace *string
+	Version      string
+	Queues       json.RawMessage
+	Kinds        []string
 }
 
 // WorkerBeat registers the worker, or says that it lives. No lease depends
@@ -37,14 +90,68 @@ func (q *Queries) WorkerBeat(ctx context.Context, arg WorkerBeatParams) error {
 	_, err := q.db.Exec(ctx, WorkerBeat,
 		arg.ID,
 		arg.Pid,
+		arg.ProcessStart,
 		arg.Draining,
+		arg.Present,
 		arg.Hostname,
 		arg.BootID,
+		arg.PidNamespace,
 		arg.Version,
 		arg.Queues,
 		arg.Kinds,
 	)
 	return err
+}
+
+const WorkerEarlier = `-- name: WorkerEarlier :many
+select w.id, w.hostname, w.pid, w.process_start, w.boot_id, w.pid_namespace, w.present,
+    (w.heartbeat_at > clock_timestamp() - $1::interval)::boolean as fresh
+  from jobq.worker w
+  where w.id <> $2 and ($3::text is null or w.hostname = $3)
+  order by w.id
+`
+
+type WorkerEarlierRow struct {
+	ID           string
+	Hostname     string
+	Pid          int32
+	ProcessStart pgtype.Int8
+	BootID       *string
+	PidNamespace *string
+	Present      bool
+	Fresh        bool
+}
+
+// WorkerEarlier is what is known of the other workers of a host, or of all
+// hosts when none is given, for a worker that starts. Equal hostnames only:
+// web-1 is not web-1-2.
+func (q *Queries) WorkerEarlier(ctx context.Context, silence pgtype.Interval, iD string, hostname *string) ([]WorkerEarlierRow, error) {
+	rows, err := q.db.Query(ctx, WorkerEarlier, silence, iD, hostname)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []WorkerEarlierRow
+	for rows.Next() {
+		var i WorkerEarlierRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.Hostname,
+			&i.Pid,
+			&i.ProcessStart,
+			&i.BootID,
+			&i.PidNamespace,
+			&i.Present,
+			&i.Fresh,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const WorkerGone = `-- name: WorkerGone :exec

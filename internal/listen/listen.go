@@ -44,8 +44,13 @@ type Config struct {
 	OnNotify func(channel, payload string)
 	// OnConnect is told after each LISTEN, also the first.
 	OnConnect func()
-	// OnDeaf is told, at most once per connect, that notifications do not
-	// arrive: SelfTest has found out.
+	// OnHealthy is given the session itself after each LISTEN, also the first,
+	// unless SelfTest has found that the server is not at its other end: for
+	// what is to live as long as the session. Its error ends the session.
+	OnHealthy func(ctx context.Context, conn *pgx.Conn) error
+	// OnEnd is told that the session has ended.
+	OnEnd func()
+	// OnDeaf is told that notifications do not arrive: SelfTest has found out.
 	OnDeaf func()
 	// SelfTest sends a notification to itself from another connection after
 	// the first connect, and waits for it.
@@ -60,6 +65,7 @@ type Config struct {
 type Listener struct {
 	config Config
 	tested bool
+	deaf   bool
 }
 
 // New returns a listener that has not connected yet.
@@ -136,6 +142,14 @@ func (l *Listener) session(ctx context.Context, connected func()) error {
 		}
 		l.tested = true
 	}
+	if l.config.OnHealthy != nil && !l.deaf {
+		if err := l.config.OnHealthy(connectCtx, conn); err != nil {
+			return err
+		}
+	}
+	if l.config.OnEnd != nil {
+		defer l.config.OnEnd()
+	}
 	for {
 		if err := l.receive(ctx, conn); err != nil {
 			return err
@@ -194,6 +208,7 @@ func (l *Listener) selfTest(ctx context.Context, conn *pgx.Conn) error {
 			l.config.OnNotify(notification.Channel, notification.Payload)
 		case ctx.Err() == nil && pgconn.Timeout(err) && !conn.IsClosed():
 			l.config.Logger.Warn("notifications do not arrive, as behind a pooler in transaction mode: wake-ups are off, polling goes on; give jobq a direct connection")
+			l.deaf = true
 			if l.config.OnDeaf != nil {
 				l.config.OnDeaf()
 			}

@@ -45,6 +45,7 @@ create table jobq.pending (
   args         jsonb                default '{}',
   unique_key   text,
   last_error   text,
+  clear_reason text,
   checkpoint   jsonb,
   metadata     jsonb,
   tags         text[],
@@ -59,6 +60,7 @@ create table jobq.pending (
   constraint "metadata must be at most 64 KiB" check (pg_column_size(metadata) <= 65536),
   constraint "tags must be at most 32, without nulls" check (cardinality(tags) <= 32 and array_position(tags, null) is null),
   constraint "last_error must be at most 1000 characters" check (char_length(last_error) <= 1000),
+  constraint "clear_reason must be at most 1000 characters" check (char_length(clear_reason) <= 1000),
   constraint "timeout must be positive, at most 10 years" check (timeout > interval '0' and timeout <= interval '10 years'),
   -- One statement claims, ends or reaps many jobs: arithmetic that fails on one
   -- would hold up all the others, so a row with such values never gets in.
@@ -103,6 +105,7 @@ create table jobq.running (
   args                jsonb,
   unique_key          text,
   last_error          text,
+  clear_reason        text,
   checkpoint          jsonb,
   metadata            jsonb,
   tags                text[],
@@ -187,19 +190,38 @@ create table jobq.unique_key (
   constraint unique_key_pkey primary key (kind, key)
 );
 
--- Settings per queue, obeyed by every worker. A queue without a row has the defaults.
+-- Settings per queue, obeyed by every worker and janitor, so that no two can
+-- disagree. A queue without a row has the defaults.
 create table jobq.queue (
-  name         text        not null primary key,
-  lease        interval    not null default '60 s',
-  extend_every interval,
-  paused_at    timestamptz,
-  paused_by    text,
-  pause_reason text,
-  created_at   timestamptz not null default now(),
+  name             text        not null primary key,
+  lease            interval    not null default '60 s',
+  extend_every     interval, -- null: a third of the lease
+  -- What extends a lease: the worker's ticker, the job's own reports of
+  -- progress, both, or nothing, which makes the lease the longest a run may take.
+  heartbeat        text        not null default 'ticker',
+  -- How long after its expiry a lease is left alone.
+  stale_grace      interval    not null default '0',
+  -- Where a job goes whose lease was taken away: back to its place at the head of
+  -- the line, or to the tail, and there after a delay if one is set.
+  redelivery       text        not null default 'tail',
+  redelivery_delay interval    not null default '0',
+  -- Whether the next run begins without the checkpoint of a run that was lost.
+  reset_on_reap    boolean     not null default false,
+  paused_at        timestamptz,
+  paused_by        text,
+  pause_reason     text,
+  created_at       timestamptz not null default now(),
   constraint "queue must be 1 to 128 characters" check (char_length(name) between 1 and 128),
   constraint "lease must be 1 second to 30 days" check (lease between interval '1 s' and interval '30 days'),
   constraint "extend_every must be positive and at most half of lease"
     check (extend_every > interval '0' and extend_every <= lease / 2),
+  constraint "heartbeat must be ticker, progress, both or off" check (heartbeat in ('ticker', 'progress', 'both', 'off')),
+  constraint "stale_grace must be 0 to 30 days" check (stale_grace between interval '0' and interval '30 days'),
+  constraint "redelivery must be head or tail" check (redelivery in ('head', 'tail')),
+  constraint "redelivery_delay must be 0 to 30 days" check (redelivery_delay between interval '0' and interval '30 days'),
+  -- A job that waits has no place at the head.
+  constraint "redelivery_delay needs redelivery tail"
+    check (redelivery = 'tail' or redelivery_delay = interval '0'),
   constraint "pause_reason must be at most 1024 characters" check (char_length(pause_reason) <= 1024)
 );
 
@@ -208,15 +230,34 @@ create table jobq.worker (
   id           text        not null primary key,
   started_at   timestamptz not null default now(),
   heartbeat_at timestamptz not null default now(),
+  process_start bigint, -- in clock ticks since boot, tells a pid from its next use; null where unknown
   pid          integer     not null,
   draining     boolean     not null default false,
+  present      boolean     not null default false, -- it holds its presence lock
   hostname     text        not null,
   boot_id      text,
+  pid_namespace text,
   version      text        not null,
   queues       jsonb       not null,
   kinds        text[]      not null,
   constraint "worker id must be 1 to 255 characters" check (char_length(id) between 1 and 255)
 ) with (fillfactor = 50);
+
+-- What janitors and starting workers saw and did, for people: see docs/guarantees.md.
+create table jobq.event (
+  id      bigint      not null generated always as identity primary key,
+  at      timestamptz not null default clock_timestamp(),
+  job_id  bigint,
+  type    text        not null,
+  source  text        not null, -- the id of the janitor or worker
+  queue   text,
+  message text        not null default '',
+  constraint "type must be a known event"
+    check (type in ('stalled', 'orphaned', 'leadership_acquired', 'leadership_lost', 'error')),
+  constraint "message must be at most 1000 characters" check (char_length(message) <= 1000)
+);
+-- For the janitor, which forgets old events.
+create index event_at_idx on jobq.event (at);
 
 -- Settings of the whole schema: one row.
 create table jobq.setting (

@@ -22,17 +22,18 @@ with candidate as materialized (
     where p.ctid = any(array(select c.place from candidate c))
     returning p.id, p.position, p.lease_token, p.run_at, p.created_at, p.timeout, p.backoff_base, p.backoff_max,
       p.priority, p.attempts, p.max_attempts, p.crashes, p.args_apart, p.queue, p.kind, p.args, p.unique_key,
-      p.last_error, p.checkpoint, p.metadata, p.tags
+      p.last_error, p.clear_reason, p.checkpoint, p.metadata, p.tags
 )
 insert into jobq.running as r
     (id, position, lease_token, lease_expires_at, started_at, run_at, created_at, timeout, backoff_base, backoff_max,
      priority, attempts, max_attempts, crashes, args_apart, queue, kind, lease_owner, args, unique_key, last_error,
-     checkpoint, metadata, tags)
+     clear_reason, checkpoint, metadata, tags)
   select t.id, t.position, t.lease_token + 1, clock_timestamp() + sqlc.arg(lease)::interval, clock_timestamp(), t.run_at,
       t.created_at, t.timeout, t.backoff_base, t.backoff_max, t.priority, t.attempts, t.max_attempts, t.crashes,
-      t.args_apart, t.queue, t.kind, sqlc.arg(owner), t.args, t.unique_key, t.last_error, t.checkpoint, t.metadata, t.tags
+      t.args_apart, t.queue, t.kind, sqlc.arg(owner), t.args, t.unique_key, t.last_error, t.clear_reason, t.checkpoint,
+      t.metadata, t.tags
     from taken t
   returning r.id, r.position, r.lease_token, r.priority, r.attempts, r.max_attempts, r.crashes, r.queue, r.kind,
     r.created_at, r.run_at, r.started_at, coalesce(ceil(extract(epoch from r.timeout) * 1000), 0)::bigint as timeout_ms,
     coalesce(r.args, (select a.args from jobq.payload a where a.job_id = r.id))::jsonb as args,
-    r.checkpoint, r.metadata, r.tags, r.last_error;
+    r.checkpoint, r.metadata, r.tags, r.last_error, r.clear_reason;

@@ -61,7 +61,7 @@ with f as (
     where r.id = f.id and r.lease_token = f.token and r.lease_owner = sqlc.arg(owner)
     returning r.id, r.position, r.lease_token, r.started_at, r.run_at, r.created_at, r.timeout, r.backoff_base, r.backoff_max,
       r.priority, r.max_attempts, r.crashes, r.args_apart, r.queue, r.kind, r.lease_owner, r.args,
-      r.unique_key, r.checkpoint, r.metadata, r.tags, outcome, error, output, delay, started,
+      r.unique_key, r.clear_reason, r.checkpoint, r.metadata, r.tags, outcome, error, output, delay, started,
       r.attempts as attempts_before, r.attempts + case when outcome in ('failed', 'timed_out') then 1 else 0 end as attempts,
       case when outcome in ('failed', 'timed_out') then left(error, 1000) else r.last_error end as last_error,
       case
@@ -74,14 +74,15 @@ with f as (
 ), again as (
   insert into jobq.pending
       (id, position, lease_token, run_at, created_at, timeout, backoff_base, backoff_max, priority, attempts,
-       max_attempts, crashes, args_apart, queue, kind, args, unique_key, last_error, checkpoint, metadata, tags)
+       max_attempts, crashes, args_apart, queue, kind, args, unique_key, last_error, clear_reason, checkpoint, metadata, tags)
     select e.id, case when e.outcome = 'released' then e.position else nextval('jobq.position_seq') end, e.lease_token,
         case
           when e.outcome = 'released' then e.run_at
           else clock_timestamp() + coalesce(e.delay, jobq.backoff_delay(e.attempts, e.backoff_base, e.backoff_max))
         end,
         e.created_at, e.timeout, e.backoff_base, e.backoff_max, e.priority, e.attempts, e.max_attempts, e.crashes,
-        e.args_apart, e.queue, e.kind, e.args, e.unique_key, e.last_error, e.checkpoint, e.metadata, e.tags
+        e.args_apart, e.queue, e.kind, e.args, e.unique_key, e.last_error,
+        case when e.outcome = 'released' then e.clear_reason end, e.checkpoint, e.metadata, e.tags
       from ended e
       where e.state in ('available', 'scheduled')
 ), history as (

@@ -1,5 +1,5 @@
 -- LeaseExtend gives every held lease its full time again, in one statement
--- for all. It answers ok for those it has extended, cancel for those it has
+-- for all, and never shortens one. With a lease of 0 it only asks. It answers ok for those it has extended, cancel for those it has
 -- extended of jobs that somebody asked to stop, and busy for all that are still
 -- the caller's: an id that is only busy is in another transaction's hands, and
 -- one without any answer is lost. (Not joined here, since that is quadratic in
@@ -18,7 +18,10 @@ with held as materialized (
     ) r
 ), extended as (
   update jobq.running r
-    set lease_expires_at = clock_timestamp() + held.lease
+    set lease_expires_at = case
+        when held.lease > interval '0' then greatest(r.lease_expires_at, clock_timestamp() + held.lease)
+        else r.lease_expires_at
+      end
     from held
     where r.id = held.id
     returning r.id, r.cancel_requested_at
@@ -34,19 +37,22 @@ select r.id, 'busy'
       limit 1
   ) r;
 
--- JobProgress stores how far a run is, under its lease. Zero rows means the
--- lease was lost. Null keeps what was there. Needs running_pkey only.
+-- JobProgress stores how far a run is, under its lease, and extends the lease
+-- where progress is what does. Zero rows means the lease was lost. Null keeps
+-- what was there. Needs running_pkey only; a HOT update.
 -- name: JobProgress :execrows
 update jobq.running r
   set progress_percent = coalesce(sqlc.narg(percent)::real, r.progress_percent),
     progress_stage = coalesce(sqlc.narg(stage), r.progress_stage),
     progress_message = coalesce(sqlc.narg(message), r.progress_message),
-    progressed_at = clock_timestamp()
+    progressed_at = clock_timestamp(),
+    lease_expires_at = greatest(r.lease_expires_at, clock_timestamp() + sqlc.narg(extend_by)::interval)
   where r.id = sqlc.arg(id) and r.lease_token = sqlc.arg(token) and r.lease_owner = sqlc.arg(owner);
 
 -- JobCheckpoint stores what the next run may resume from, under the current
--- lease. Zero rows means the lease was lost. Needs running_pkey only.
+-- lease, and extends the lease as JobProgress does. Zero rows means the lease was lost. Needs running_pkey only.
 -- name: JobCheckpoint :execrows
 update jobq.running r
-  set checkpoint = sqlc.arg(checkpoint)
+  set checkpoint = sqlc.arg(checkpoint),
+    lease_expires_at = greatest(r.lease_expires_at, clock_timestamp() + sqlc.narg(extend_by)::interval)
   where r.id = sqlc.arg(id) and r.lease_token = sqlc.arg(token) and r.lease_owner = sqlc.arg(owner);

@@ -4,17 +4,28 @@
 select n.name::text as name,
     (extract(epoch from coalesce(q.lease, interval '60 s')) * 1000)::bigint as lease_ms,
     (extract(epoch from coalesce(q.extend_every, coalesce(q.lease, interval '60 s') / 3)) * 1000)::bigint as extend_every_ms,
-    (q.paused_at is not null)::boolean as paused
+    coalesce(q.heartbeat, 'ticker')::text as heartbeat, (q.paused_at is not null)::boolean as paused
   from unnest(sqlc.arg(names)::text[]) with ordinality as n(name, place)
   left join jobq.queue q on q.name = n.name
   order by n.place;
 
--- name: QueueSetLease :exec
-insert into jobq.queue as q (name, lease)
-  values (sqlc.arg(name), sqlc.arg(lease)::interval)
+-- QueueSet changes those settings of a queue that are not null. A lease without
+-- an extend_every that fits puts extend_every back to a third of it.
+-- name: QueueSet :exec
+insert into jobq.queue as q (name, lease, extend_every, heartbeat, stale_grace, redelivery, redelivery_delay, reset_on_reap)
+  values (sqlc.arg(name), coalesce(sqlc.narg(lease)::interval, interval '60 s'), sqlc.narg(extend_every)::interval,
+    coalesce(sqlc.narg(heartbeat)::text, 'ticker'), coalesce(sqlc.narg(stale_grace)::interval, interval '0'),
+    coalesce(sqlc.narg(redelivery)::text, 'tail'), coalesce(sqlc.narg(redelivery_delay)::interval, interval '0'),
+    coalesce(sqlc.narg(reset_on_reap)::boolean, false))
   on conflict (name) do update
-    set lease = excluded.lease,
-      extend_every = case when q.extend_every <= excluded.lease / 2 then q.extend_every end;
+    set lease = coalesce(sqlc.narg(lease)::interval, q.lease),
+      extend_every = coalesce(sqlc.narg(extend_every)::interval,
+        case when q.extend_every <= coalesce(sqlc.narg(lease)::interval, q.lease) / 2 then q.extend_every end),
+      heartbeat = coalesce(sqlc.narg(heartbeat)::text, q.heartbeat),
+      stale_grace = coalesce(sqlc.narg(stale_grace)::interval, q.stale_grace),
+      redelivery = coalesce(sqlc.narg(redelivery)::text, q.redelivery),
+      redelivery_delay = coalesce(sqlc.narg(redelivery_delay)::interval, q.redelivery_delay),
+      reset_on_reap = coalesce(sqlc.narg(reset_on_reap)::boolean, q.reset_on_reap);
 
 -- QueueList counts what waits, runs and has ended badly in each queue that has
 -- a row, a job or a worker. Counts stop at count_max, which then means "at
@@ -70,6 +81,12 @@ select n.name::text as name,
     (select p.run_at from jobq.pending p where p.queue = n.name and p.position is not null
       order by p.priority, p.position limit 1) as head_run_at,
     (extract(epoch from coalesce(q.lease, interval '60 s')) * 1000)::bigint as lease_ms,
+    (extract(epoch from coalesce(q.extend_every, coalesce(q.lease, interval '60 s') / 3)) * 1000)::bigint as extend_every_ms,
+    coalesce(q.heartbeat, 'ticker')::text as heartbeat,
+    (extract(epoch from coalesce(q.stale_grace, interval '0')) * 1000)::bigint as stale_grace_ms,
+    coalesce(q.redelivery, 'tail')::text as redelivery,
+    (extract(epoch from coalesce(q.redelivery_delay, interval '0')) * 1000)::bigint as redelivery_delay_ms,
+    coalesce(q.reset_on_reap, false)::boolean as reset_on_reap,
     q.paused_at, q.paused_by, q.pause_reason
   from name n
   left join due d on d.name = n.name

@@ -1,11 +1,12 @@
 -- WorkerBeat registers the worker, or says that it lives. No lease depends
 -- on this row: it is for people, and for the janitor to clear away.
 -- name: WorkerBeat :exec
-insert into jobq.worker as w (id, pid, draining, hostname, boot_id, version, queues, kinds)
-  values (sqlc.arg(id), sqlc.arg(pid), sqlc.arg(draining), sqlc.arg(hostname), sqlc.narg(boot_id), sqlc.arg(version),
-    sqlc.arg(queues), sqlc.arg(kinds)::text[])
+insert into jobq.worker as w
+    (id, pid, process_start, draining, present, hostname, boot_id, pid_namespace, version, queues, kinds)
+  values (sqlc.arg(id), sqlc.arg(pid), sqlc.narg(process_start), sqlc.arg(draining), sqlc.arg(present), sqlc.arg(hostname),
+    sqlc.narg(boot_id), sqlc.narg(pid_namespace), sqlc.arg(version), sqlc.arg(queues), sqlc.arg(kinds)::text[])
   on conflict (id) do update
-    set heartbeat_at = clock_timestamp(), draining = excluded.draining;
+    set heartbeat_at = clock_timestamp(), draining = excluded.draining, present = excluded.present;
 
 -- name: WorkerGone :exec
 delete from jobq.worker w where w.id = sqlc.arg(id);
@@ -22,3 +23,27 @@ select w.id, w.hostname, w.pid, w.version, w.queues, w.kinds, w.draining, w.star
 delete from jobq.worker w
   where w.heartbeat_at < clock_timestamp() - sqlc.arg(silence)::interval
     and not exists (select from jobq.running r where r.lease_owner = w.id);
+
+-- WorkerEarlier is what is known of the other workers of a host, or of all
+-- hosts when none is given, for a worker that starts. Equal hostnames only:
+-- web-1 is not web-1-2.
+-- name: WorkerEarlier :many
+select w.id, w.hostname, w.pid, w.process_start, w.boot_id, w.pid_namespace, w.present,
+    (w.heartbeat_at > clock_timestamp() - sqlc.arg(silence)::interval)::boolean as fresh
+  from jobq.worker w
+  where w.id <> sqlc.arg(id) and (sqlc.narg(hostname)::text is null or w.hostname = sqlc.narg(hostname))
+  order by w.id;
+
+-- LeaseOwners are the ids that own leases, other than one's own.
+-- name: LeaseOwners :many
+select distinct r.lease_owner from jobq.running r where r.lease_owner <> sqlc.arg(id);
+
+-- PresenceTake says that a worker is there for as long as the session lives.
+-- Shared, so that a new session of the same worker need not wait for the old one to end.
+-- name: PresenceTake :exec
+select pg_advisory_lock_shared(sqlc.arg(class)::integer, sqlc.arg(object)::integer);
+
+-- PresenceFree says whether no session holds the presence lock, by holding it
+-- for the statement's transaction.
+-- name: PresenceFree :one
+select pg_try_advisory_xact_lock(sqlc.arg(class)::integer, sqlc.arg(object)::integer)::boolean as free;

@@ -57,7 +57,8 @@ func Run(ctx context.Context, config Config) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(d.scratch) }() // a temporary folder
-	if err := config.Client.SetQueueLease(ctx, Queue, Lease); err != nil {
+	lease := Lease
+	if err := config.Client.SetQueue(ctx, Queue, jobq.QueueChange{Lease: &lease}); err != nil {
 		return err
 	}
 	if err := d.enqueue(ctx); err != nil {

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/jobq-dev/jobq/janitor"
+)
+
+// janitorOff is the mode in which a worker has no janitor inside.
+const janitorOff = "off"
+
+// janitorFlags are the flags of every command that runs a janitor.
+type janitorFlags struct {
+	scan, ttl, renew, retry time.Duration
+	batch                   int
+}
+
+func (j *janitorFlags) add(flags *pflag.FlagSet) {
+	flags.DurationVar(&j.scan, "scan", janitor.DefaultScanInterval, "longest time between two looks for expired leases; 0 never reaps")
+	flags.IntVar(&j.batch, "reap-batch", janitor.DefaultReapBatch, "leases to reap in one statement")
+	flags.DurationVar(&j.ttl, "leader-ttl", janitor.DefaultLeaderTTL, "how long a silent leader keeps the leadership")
+	flags.DurationVar(&j.renew, "leader-renew", janitor.DefaultLeaderRenew, "how long a leader is silent at most")
+	flags.DurationVar(&j.retry, "leader-retry", janitor.DefaultLeaderRetry, "how often the others look whether there is no leader")
+}
+
+// config is what the flags say. An interval of 0 means never, to people;
+// to package janitor it means the default.
+func (j *janitorFlags) config(flags *pflag.FlagSet, mode string, log *slog.Logger) *janitor.Config {
+	return &janitor.Config{
+		Mode: janitor.Mode(mode), ScanInterval: j.scan, NoReap: flags.Changed("scan") && j.scan == 0, ReapBatch: j.batch,
+		LeaderTTL: j.ttl, LeaderRenew: j.renew, LeaderRetry: j.retry, Logger: log,
+	}
+}
+
+func newJanitorCommand(a *app) *cobra.Command {
+	var f janitorFlags
+	var log logFlags
+	mode := string(janitor.Leader)
+	command := &cobra.Command{
+		Use:   "janitor",
+		Short: "Recover jobs of dead workers, start scheduled ones, keep the tables in order",
+		Long: `Run a janitor by itself. Every "jobq worker" has one inside; one of all is the leader
+and works, the others wait to take over. docs/guarantees.md says what it promises, and
+"jobq events" what it has done.`,
+		Args: exactArgs(0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			logger, err := log.logger(cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			client, err := a.uncheckedClient(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer client.Pool().Close()
+			j, err := janitor.New(client, f.config(cmd.Flags(), mode, logger))
+			if err != nil {
+				return usageError{err}
+			}
+			if err := j.Run(cmd.Context()); err != nil {
+				return fmt.Errorf("run: %w", err)
+			}
+			return nil
+		},
+	}
+	flags := command.Flags()
+	flags.StringVar(&mode, "mode", mode, "leader: one of all works, by a session lock; any: whoever comes first, also behind PgBouncer")
+	f.add(flags)
+	log.add(flags)
+	return command
+}

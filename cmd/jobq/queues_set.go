@@ -1,0 +1,60 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/jobq-dev/jobq"
+)
+
+func newQueuesSetCommand(a *app) *cobra.Command {
+	var lease, extendEvery, staleGrace, redeliveryDelay time.Duration
+	var heartbeat, redelivery string
+	var resetOnReap bool
+	command := &cobra.Command{
+		Use:   "set NAME",
+		Short: "Change how the leases of a queue are kept and taken away",
+		Long: `Change settings of a queue. They are kept in the database, and every worker and
+janitor obeys them within seconds. What is not given stays as it is. Combinations that
+cannot work are refused. docs/guarantees.md shows settings for five ways of recovery.`,
+		Example: `  jobq queues set video --lease 45m --extend-every 2m --stale-grace 45m
+  jobq queues set import --lease 5m --heartbeat progress --reset-on-reap
+  jobq queues set mail --lease 30s --heartbeat off --redelivery head`,
+		Args: exactArgs(1),
+		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
+			given := cmd.Flags().Changed
+			change := jobq.QueueChange{
+				Lease: ifGiven(given("lease"), lease), ExtendEvery: ifGiven(given("extend-every"), extendEvery),
+				Heartbeat:  ifGiven(given("heartbeat"), jobq.Heartbeat(heartbeat)),
+				StaleGrace: ifGiven(given("stale-grace"), staleGrace), Redelivery: ifGiven(given("redelivery"), jobq.Redelivery(redelivery)),
+				RedeliveryDelay: ifGiven(given("redelivery-delay"), redeliveryDelay), ResetOnReap: ifGiven(given("reset-on-reap"), resetOnReap),
+			}
+			if change == (jobq.QueueChange{}) {
+				return usagef("nothing to set: give at least one flag")
+			}
+			if err := client.SetQueue(cmd.Context(), args[0], change); err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "queue %s is set\n", args[0])
+			return nil
+		}),
+	}
+	flags := command.Flags()
+	flags.DurationVar(&lease, "lease", 0, "how long a worker may hold a job without a heartbeat, 1s to 720h")
+	flags.DurationVar(&extendEvery, "extend-every", 0, "time between two heartbeats, at most half of the lease")
+	flags.StringVar(&heartbeat, "heartbeat", "", "what extends a lease: ticker, progress, both or off")
+	flags.DurationVar(&staleGrace, "stale-grace", 0, "how long a lease that has ended is left alone")
+	flags.StringVar(&redelivery, "redelivery", "", "where a job goes whose lease was taken away: head or tail of the line")
+	flags.DurationVar(&redeliveryDelay, "redelivery-delay", 0, "how long it waits first; needs the tail")
+	flags.BoolVar(&resetOnReap, "reset-on-reap", false, "begin the next run without the lost one's checkpoint")
+	return command
+}
+
+func ifGiven[T any](given bool, value T) *T {
+	if !given {
+		return nil
+	}
+	return &value
+}

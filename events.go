@@ -1,0 +1,54 @@
+package jobq
+
+import (
+	"context"
+	"math"
+	"time"
+)
+
+// EventType is what an event is about.
+type EventType string
+
+// The types of events.
+const (
+	EventStalled            EventType = "stalled"             // a lease ended, and its job was taken away
+	EventOrphaned           EventType = "orphaned"            // a job was taken from a worker that is proven dead
+	EventLeadershipAcquired EventType = "leadership_acquired" // a janitor has become the leader
+	EventLeadershipLost     EventType = "leadership_lost"     // it is not any more; the message says why
+	EventError              EventType = "error"               // a janitor was interrupted
+)
+
+// Event is what a janitor or a starting worker saw or did. They are kept for
+// a week.
+type Event struct {
+	ID      int64     `json:"id"`
+	At      time.Time `json:"at"`
+	Type    EventType `json:"type"`
+	Source  string    `json:"source"` // the id of the janitor or worker
+	JobID   int64     `json:"job_id,omitempty"`
+	Queue   string    `json:"queue,omitempty"`
+	Message string    `json:"message,omitempty"`
+}
+
+// eventsMax bounds one page of events.
+const eventsMax = 1000
+
+// Events returns up to limit events, 1000 at most, newest first, older than the one with
+// the id before; 0 begins with the newest.
+func (c *Client) Events(ctx context.Context, before int64, limit int) ([]Event, error) {
+	if before <= 0 {
+		before = math.MaxInt64
+	}
+	rows, err := c.queries.EventList(ctx, before, int32(min(max(limit, 1), eventsMax))) // #nosec G115 -- bounded
+	if err != nil {
+		return nil, c.clientError("list events", err)
+	}
+	events := make([]Event, len(rows))
+	for i, row := range rows {
+		events[i] = Event{
+			ID: row.ID, At: row.At.Time.UTC(), Type: EventType(row.Type), Source: row.Source, JobID: row.JobID.Int64,
+			Queue: text(row.Queue), Message: row.Message,
+		}
+	}
+	return events, nil
+}

@@ -1,0 +1,52 @@
+package janitor
+
+import (
+	"context"
+	"time"
+
+	"github.com/jobq-dev/jobq"
+)
+
+// eventTimeout bounds the time that the record of an event may take.
+const eventTimeout = 2 * time.Second
+
+// Event is what a janitor tells Config.OnEvent.
+type Event struct {
+	Type      jobq.EventType
+	JanitorID string
+	Job       *Stalled // of jobq.EventStalled
+	Err       error    // of jobq.EventError, and why leadership was lost
+}
+
+// Stalled is a job that was taken away from its worker.
+type Stalled struct {
+	ID             int64
+	Queue, Kind    string
+	Worker         string // that has lost it
+	LeaseToken     int64
+	LeaseExpiredAt time.Time
+	Attempts       int        // with this one
+	State          jobq.State // afterwards
+}
+
+// tell passes an event on, and keeps those of which no statement of ours has
+// left a row already. That is a try: what is recorded may be that the database
+// is away.
+func (j *Janitor) tell(ctx context.Context, event Event) {
+	event.JanitorID = j.id
+	if j.config.OnEvent != nil {
+		j.config.OnEvent(event)
+	}
+	if event.Job != nil {
+		return
+	}
+	message := ""
+	if event.Err != nil {
+		message = event.Err.Error()
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), eventTimeout)
+	defer cancel()
+	if err := j.schema.Queries(j.client.Pool()).EventAdd(ctx, string(event.Type), j.id, message); err != nil {
+		j.log.Debug("event not recorded", "type", event.Type, "error", err)
+	}
+}

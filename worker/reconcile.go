@@ -1,0 +1,182 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/identity"
+)
+
+// Reconcile says whose jobs a worker recovers when it starts, before it claims
+// its first: a restart need not wait for the leases of the process before it.
+type Reconcile string
+
+// The ways to reconcile.
+const (
+	// ReconcileHost recovers the jobs of workers with the equal hostname whose
+	// processes are proven dead: they had another boot of the machine, or in this
+	// boot and pid namespace there is no such process any more; and their
+	// presence lock is free. Without proof it leaves them to the janitor.
+	ReconcileHost Reconcile = "host"
+	// ReconcileAll recovers every running job. It is for a single worker without
+	// a janitor, and refuses to start while another worker is present.
+	ReconcileAll Reconcile = "all"
+	// ReconcileOff leaves all to the janitor.
+	ReconcileOff Reconcile = "off"
+)
+
+const (
+	// orphanBatch is how many jobs one statement recovers.
+	orphanBatch = 100
+	// presencePatience is how long the server may take to notice that a process
+	// which is proven dead has let go of its presence lock.
+	presencePatience = 2 * time.Second
+	presencePoll     = 20 * time.Millisecond
+	// workerSilence is how long a worker that holds no presence lock counts as
+	// present after its last heartbeat.
+	workerSilence = 3 * beatEvery
+)
+
+// errPresent keeps ReconcileAll from taking a live worker's jobs.
+var errPresent = errors.New("another worker is present; stop it, or use reconcile mode \"host\"")
+
+// takePresence holds this worker's presence lock for as long as the session lives.
+func (w *Worker) takePresence(ctx context.Context, conn *pgx.Conn) error {
+	class, object := w.schema.PresenceKey(w.id)
+	if err := w.schema.Queries(conn).PresenceTake(ctx, class, object); err != nil {
+		return fmt.Errorf("presence lock: %w", err)
+	}
+	w.present.Store(true)
+	return nil
+}
+
+// reconcile recovers the jobs of dead workers.
+func (w *Worker) reconcile(ctx context.Context) error {
+	var dead []string
+	var err error
+	switch w.config.Reconcile {
+	case ReconcileHost:
+		dead, err = w.deadOnHost(ctx)
+	case ReconcileAll:
+		dead, err = w.allButMe(ctx)
+	case ReconcileOff:
+	}
+	if err != nil || len(dead) == 0 {
+		return err
+	}
+	total, err := w.recover(ctx, dead)
+	if total > 0 {
+		w.log.Warn(fmt.Sprintf("recovered %d orphaned jobs", total), "workers", dead)
+	}
+	return err
+}
+
+// recover takes all jobs away from the owners, a batch in each transaction,
+// and forgets the owners.
+func (w *Worker) recover(ctx context.Context, owners []string) (total int, err error) {
+	for {
+		reaped, err := w.queries.LeaseReap(ctx, owners, orphanBatch, w.id)
+		if err != nil {
+			return total, err
+		}
+		total += len(reaped)
+		if len(reaped) < orphanBatch {
+			break
+		}
+	}
+	for _, owner := range owners {
+		if err := w.queries.WorkerGone(ctx, owner); err != nil {
+			return total, err
+		}
+	}
+	return total, nil
+}
+
+// deadOnHost returns the workers of this host that are proven dead.
+func (w *Worker) deadOnHost(ctx context.Context) ([]string, error) {
+	earlier, err := w.queries.WorkerEarlier(ctx, db.Interval(workerSilence), w.id, &w.process.Hostname)
+	if err != nil {
+		return nil, err
+	}
+	var dead []string
+	for _, other := range earlier {
+		patience := time.Duration(0)
+		switch w.process.Proof(processOf(other)) {
+		case identity.Gone:
+			patience = presencePatience // the server is about to notice
+		case identity.Rebooted:
+			if !other.Present { // nothing would say that it lives on another machine of this name
+				continue
+			}
+		case identity.Unknown:
+			continue
+		}
+		free, err := w.isAbsent(ctx, other.ID, patience)
+		if err != nil {
+			return nil, err
+		}
+		if free {
+			dead = append(dead, other.ID)
+		}
+	}
+	return dead, nil
+}
+
+// allButMe returns every other owner of leases, or an error if one of them
+// may be at work.
+func (w *Worker) allButMe(ctx context.Context) ([]string, error) {
+	earlier, err := w.queries.WorkerEarlier(ctx, db.Interval(workerSilence), w.id, nil)
+	if err != nil {
+		return nil, err
+	}
+	for _, other := range earlier {
+		proof := w.process.Proof(processOf(other))
+		if proof == identity.Gone {
+			continue
+		}
+		free, err := w.isAbsent(ctx, other.ID, 0)
+		if err != nil {
+			return nil, err
+		}
+		if !free || (other.Fresh && !other.Present) {
+			return nil, fmt.Errorf("reconcile all: worker %s: %w", other.ID, errPresent)
+		}
+	}
+	return w.queries.LeaseOwners(ctx, w.id)
+}
+
+// isAbsent says whether a worker's presence lock is free, or becomes so in
+// time.
+func (w *Worker) isAbsent(ctx context.Context, workerID string, patience time.Duration) (bool, error) {
+	class, object := w.schema.PresenceKey(workerID)
+	ctx, cancel := context.WithTimeout(ctx, patience+exchangeTimeoutMax)
+	defer cancel()
+	for end := time.Now().Add(patience); ; {
+		free, err := w.queries.PresenceFree(ctx, class, object)
+		if err != nil || free || !time.Now().Before(end) {
+			return free, err
+		}
+		select {
+		case <-ctx.Done():
+			return false, ctx.Err()
+		case <-time.After(presencePoll):
+		}
+	}
+}
+
+// processOf is what a worker has said of its process.
+func processOf(row db.WorkerEarlierRow) identity.Process {
+	p := identity.Process{Hostname: row.Hostname, PID: int(row.Pid), Start: row.ProcessStart.Int64}
+	if row.BootID != nil {
+		p.BootID = *row.BootID
+	}
+	if row.PidNamespace != nil {
+		p.Namespace = *row.PidNamespace
+	}
+	return p
+}
