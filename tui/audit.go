@@ -16,8 +16,14 @@ func (m *Model) auditBody() []string {
 		return []string{"", " " + m.waiting(panelAudit)}
 	}
 	columns := columnsFor([]column{
-		{"ID", 7, true, 0}, {"AT", 11, false, 0}, {"ACTION", 8, false, 0}, {"DONE", 6, true, 0}, {"REF", 5, true, 3},
-		{"WHAT", 0, false, 0}, {"WHO", 30, false, 2}, {"NOTE", 20, false, 1},
+		{"ID", 7, true, 0},
+		{"AT", 11, false, 0},
+		{"ACTION", 8, false, 0},
+		{"DONE", 6, true, 0},
+		{"REF", 5, true, 3},
+		{"WHAT", 0, false, 0},
+		{"WHO", 30, false, 2},
+		{"NOTE", 20, false, 1},
 	}, m.width-2, 16)
 	lines := []string{m.tableHeader(columns, m.width)}
 	height := m.layout().body - 1

@@ -49,7 +49,7 @@ type exportedMsg struct {
 
 // jobEvent is what a worker says about one job.
 type jobEvent struct {
-	id          int64
+	id, token   int64
 	queue, kind string
 	state       jobq.State
 	attempts    int
@@ -62,10 +62,13 @@ type jobEvent struct {
 type feedMsg struct {
 	at     time.Time
 	events []jobEvent
-	ended  map[string]int64 // runs ended, by queue
-	lag    time.Duration    // from the worker's clock to ours
-	gap    bool             // something was not heard: look again
+	ended  map[string]endedCount // by queue
+	lag    time.Duration         // from the worker's clock to ours
+	gap    bool                  // something was not heard: look again
 }
+
+// endedCount is how many runs have ended, and how many of them not well.
+type endedCount struct{ completed, failed int64 }
 
 // feedStateMsg says whether events are heard.
 type feedStateMsg struct {

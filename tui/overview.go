@@ -12,9 +12,9 @@ import (
 // totals are the counts of all queues together.
 type totals struct {
 	available, scheduled, retrying, running, slots, failed, cancelled int64
-	completed, recentFailed                                          int64 // within the hour
-	head                                                             *time.Time
-	headQueue                                                        string
+	completed, recentFailed                                           int64 // within the hour
+	head                                                              *time.Time
+	headQueue                                                         string
 }
 
 func (m *Model) totals() (t totals) {

@@ -38,8 +38,13 @@ func (m *Model) workersBody() []string {
 		head += "  " + red(fmt.Sprintf("%d silent", silent))
 	}
 	columns := columnsFor([]column{
-		{"WORKER", 34, false, 0}, {"RUNNING", 9, true, 0}, {"BEAT", 6, true, 0}, {"UP", 5, true, 2}, {"VERSION", 10, false, 4},
-		{"KINDS", 24, false, 5}, {"QUEUES", 0, false, 1},
+		{"WORKER", 34, false, 0},
+		{"RUNNING", 9, true, 0},
+		{"BEAT", 6, true, 0},
+		{"UP", 5, true, 2},
+		{"VERSION", 10, false, 4},
+		{"KINDS", 24, false, 5},
+		{"QUEUES", 0, false, 1},
 	}, m.width-2, 10)
 	lines := []string{head, m.tableHeader(columns, m.width)}
 	height := max(m.layout().body-8, 3)

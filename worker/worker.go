@@ -77,6 +77,7 @@ type Worker struct {
 	queues   map[string]*queue
 	claims   []string // the kinds that have handlers
 	keeper   *keeper
+	digests  *digester
 	counts   counts
 	hurry    chan struct{} // closed when a drain is not to wait
 	hurried  sync.Once
@@ -107,6 +108,7 @@ func New(client *jobq.Client, config *Config) (*Worker, error) {
 		return nil, fmt.Errorf("worker: %w", err)
 	}
 	w.schema, w.handlers.byKind, w.keeper = schema, make(map[string]rawHandler), newKeeper(w)
+	w.digests = newDigester(w)
 	if w.process, err = identity.Self(); err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
 	}
@@ -191,6 +193,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	var background, working, slots sync.WaitGroup
 	background.Go(func() { w.keeper.run(flush) })
 	background.Go(func() { w.beat(flush) })
+	background.Go(func() { w.digests.run(flush) })
 	if listener != nil {
 		background.Go(func() { _ = listener.Run(ctx) }) // ends with ctx and has no other error
 	}
@@ -269,9 +272,14 @@ func (w *Worker) listener() (*listen.Listener, error) {
 		return nil, nil
 	}
 	work, cancel := db.Channel(w.schema.Name(), db.TopicWork), db.Channel(w.schema.Name(), db.TopicCancel)
+	watch := db.Channel(w.schema.Name(), db.TopicWatch)
 	listener, err := listen.New(listen.Config{
-		ConnConfig: w.client.Pool().Config().ConnConfig, Channels: []string{work, cancel}, Logger: w.log, SelfTest: true,
+		ConnConfig: w.client.Pool().Config().ConnConfig, Channels: []string{work, cancel, watch}, Logger: w.log, SelfTest: true,
 		OnNotify: func(channel, payload string) {
+			if channel == watch {
+				w.digests.watched(true)
+				return
+			}
 			if channel == cancel {
 				if id, err := strconv.ParseInt(payload, 10, 64); err == nil {
 					w.keeper.wakeFor(id)
