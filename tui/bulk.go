@@ -23,7 +23,7 @@ type bulkRun struct {
 func (m *Model) actOnAll(action jobq.Action) tea.Cmd {
 	all := m.jobs.all
 	details := []string{
-		"filter    " + clean(all.filter),
+		"filter    " + filterOrAll(all.filter),
 		"snapshot  " + all.at.UTC().Format("15:04:05Z") + ": jobs that come or end later are left alone",
 		"effect    " + effectOf(action),
 		"as a command   " + clean(bulkCommand(action, all.filter)),
@@ -33,6 +33,13 @@ func (m *Model) actOnAll(action jobq.Action) tea.Cmd {
 		return startBulkMsg{action, all}
 	})
 	return nil
+}
+
+func filterOrAll(filter string) string {
+	if filter == "" {
+		return "none: all jobs"
+	}
+	return clean(filter)
 }
 
 // startBulkMsg begins a bulk action that was confirmed.

@@ -17,9 +17,6 @@ const (
 	feedEvery = 100 * time.Millisecond
 	// feedJobsMax bounds the jobs that one message names.
 	feedJobsMax = 500
-	// feedSilence is how long there may be no digest before the UI no longer
-	// calls what it shows live.
-	feedSilence = 20 * time.Second
 )
 
 // feed gathers digests between two messages.

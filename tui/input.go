@@ -2,6 +2,7 @@ package tui
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -174,7 +175,7 @@ func runTyped(m *Model, text string) (tea.Cmd, error) {
 		if c.id != text {
 			continue
 		}
-		if c.screens != nil && commandFor(m.screen, c.keys[0]) != c {
+		if c.screens != nil && !slices.Contains(c.screens, m.screen) {
 			return nil, fmt.Errorf("%s: not on this screen", c.id)
 		}
 		m.overlay = nil

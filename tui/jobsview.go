@@ -67,18 +67,15 @@ func (m *Model) jobTabs() string {
 	}
 	line := ""
 	for i := range tabEnd {
-		name := tabNames[i]
-		if !m.layout().wide && len(name) > 5 {
-			name = name[:5]
-			if i == tabCompleted {
-				name = "Done"
+		name, value := tabNames[i], counts[i]
+		if !m.layout().wide {
+			name = [tabEnd]string{"All", "Avail", "Sched", "Run", "Retry", "Fail", "Canc", "Done"}[i]
+			if thousands, _, found := strings.Cut(value, ","); found {
+				value = thousands + "k"
 			}
 		}
-		if m.layout().narrow {
-			name = name[:min(len(name), 4)]
-		}
-		if counts[i] != "" && counts[i] != "0" && !m.layout().narrow {
-			name += " " + counts[i]
+		if value != "" && value != "0" && !m.layout().narrow {
+			name += " " + value
 		}
 		if i == m.jobs.tab {
 			line += " " + styled(sgrReverse, "["+name+"]")

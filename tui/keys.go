@@ -40,7 +40,7 @@ var (
 
 // commands is the registry.
 func commands() []*command {
-	return slices.Concat(screenCommands(), moveCommands(), listCommands(), actionCommands(), otherCommands())
+	return slices.Concat(screenCommands(), moveCommands(), actionCommands(), listCommands(), otherCommands())
 }
 
 func screenCommands() []*command {
@@ -175,10 +175,11 @@ func (m *Model) keyHints(cells int) string {
 			continue
 		}
 		hint := c.keys[0] + " " + c.title
-		if used += len(hint) + 2; used > cells {
-			break
+		if c.id == "help" || used+len(hint)+2 > cells-len("? help  ") {
+			continue
 		}
+		used += len(hint) + 2
 		hints = append(hints, bold(c.keys[0])+" "+c.title)
 	}
-	return strings.Join(hints, "  ")
+	return strings.Join(append(hints, bold("?")+" help"), "  ")
 }

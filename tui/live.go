@@ -145,25 +145,25 @@ func sortedKeys[V any](m map[string]V) []string {
 	return keys
 }
 
-// cursorPosition is where the terminal's own cursor goes: to the selected row,
+// cursorLine is where the terminal's own cursor goes: to the selected row,
 // which is what screen readers and magnifiers follow.
-func (m *Model) cursorPosition() (x, y int, ok bool) {
+func (m *Model) cursorLine() (y int, ok bool) {
 	if m.overlay != nil || m.width < widthMin || m.height < heightMin {
-		return 0, 0, false
+		return 0, false
 	}
 	const head = 3
 	switch m.screen {
 	case screenJobs:
 		if at := m.jobs.at(); at >= 0 {
-			return 0, head + 4 + at - m.jobs.offset, true
+			return head + 4 + at - m.jobs.offset, true
 		}
 	case screenQueues:
-		return 0, head + 2 + m.queueAt(), len(m.queues) > 0
+		return head + 2 + m.queueAt(), len(m.queues) > 0
 	case screenWorkers:
-		return 0, head + 2 + m.workerAt(), len(m.workers) > 0
+		return head + 2 + m.workerAt(), len(m.workers) > 0
 	case screenAudit:
-		return 0, head + 1 + m.auditAt(), len(m.audit) > 0
+		return head + 1 + m.auditAt(), len(m.audit) > 0
 	case screenOverview, screenJob:
 	}
-	return 0, 0, false
+	return 0, false
 }

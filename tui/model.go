@@ -47,7 +47,6 @@ type Model struct {
 	toast      string
 	toastUntil time.Time
 	lastAudit  int64 // for undo
-	lastTarget []int64
 	bulk       *bulkRun
 
 	feed       feedState

@@ -270,15 +270,15 @@ func (m *Model) chart() []string {
 func queueColumns() []column {
 	return []column{
 		{"NAME", 0, false, 0},
-		{"SLOTS", 6, true, 4},
+		{"SLOTS", 6, true, 5},
 		{"RUN", 6, true, 0},
 		{"AVAIL", 7, true, 0},
-		{"SCHED", 7, true, 3},
+		{"SCHED", 7, true, 4},
 		{"RETRY", 6, true, 3},
 		{"FAIL", 7, true, 0},
 		{"OLD", 6, true, 1},
 		{"/s", 8, true, 2},
-		{"60 MIN", 20, false, 5},
+		{"60 MIN", 16, false, 3},
 	}
 }
 
@@ -321,7 +321,7 @@ func (m *Model) queueRow(columns []column, q jobq.Queue, selected bool) string {
 	return m.tableRow(columns, m.width, marks, map[string]string{
 		"NAME": name, "SLOTS": number(q.Slots), "RUN": number(q.Running), "AVAIL": capped(q.Available), "SCHED": capped(q.Scheduled),
 		"RETRY": capped(q.Retrying), "FAIL": failed, "OLD": old, "/s": rate(m.rates(q.Name).completed),
-		"60 MIN": m.spark(m.series(q.Name, false), 20),
+		"60 MIN": m.spark(m.series(q.Name, false), 16),
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/x/ansi"
 )
 
 // The smallest terminal that the screens fit in.
@@ -35,8 +36,8 @@ func (m *Model) View() tea.View {
 	view.AltScreen = true
 	view.ReportFocus = true
 	view.WindowTitle = m.title()
-	if x, y, ok := m.cursorPosition(); ok {
-		view.Cursor = tea.NewCursor(x, y)
+	if y, ok := m.cursorLine(); ok {
+		view.Cursor = tea.NewCursor(0, y)
 		view.Cursor.Blink = false
 	}
 	return view
@@ -53,8 +54,7 @@ func (m *Model) title() string {
 // frame is the screen as text: exactly height lines of exactly width cells.
 func (m *Model) frame() string {
 	if m.width < widthMin || m.height < heightMin {
-		return m.fit(fmt.Sprintf("jobq needs %dx%d, this is %dx%d. `jobq stats --watch` works at any size.",
-			widthMin, heightMin, m.width, m.height), m.width) + strings.Repeat("\n", max(m.height-1, 0))
+		return m.tooSmall()
 	}
 	lines := []string{m.headLine(), m.tabLine(), m.rule(m.width)}
 	body := m.body()
@@ -70,6 +70,19 @@ func (m *Model) frame() string {
 		lines = m.cover(lines, m.overlay.view(m))
 	}
 	return strings.Join(lines, "\n")
+}
+
+// tooSmall says what would be large enough, and what works instead.
+func (m *Model) tooSmall() string {
+	text := fmt.Sprintf("jobq needs %dx%d, this is %dx%d. `jobq stats --watch` works at any size.", widthMin, heightMin, m.width, m.height)
+	lines := strings.Split(ansi.Wordwrap(text, max(m.width, 1), ""), "\n")
+	for i := range lines {
+		lines[i] = m.fit(lines[i], m.width)
+	}
+	for len(lines) < m.height {
+		lines = append(lines, m.fit("", m.width))
+	}
+	return strings.Join(lines[:max(m.height, 1)], "\n")
 }
 
 func (m *Model) body() []string {
@@ -126,7 +139,7 @@ func (m *Model) health() string {
 	now := m.env.now()
 	switch {
 	case m.offline():
-		return red(fmt.Sprintf("%s offline %s", g.off, ago(now.Sub(m.offlineSince))))
+		return red(fmt.Sprintf("%s offline %s", g.off, ago(now.Sub(m.offlineSince)))) + ", trying on"
 	case m.frozen:
 		return styled(sgrYellow, g.pause+" frozen")
 	case m.feed == feedLive && m.feedLag > 0:

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -69,4 +70,43 @@ func TestOperator(t *testing.T) {
 	}
 	require.Equal(t, []string{"pause 0", "requeue 0", "delete 1", "undo 2", "requeue 2"}, story)
 	require.Contains(t, command(exitOK, "audit"), "undone by 2")
+}
+
+// A watched list writes each job once, and again when it has changed, as JSON
+// lines that a program can follow.
+func TestListWatch(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	pool := pgtest.Connect(t, url)
+	id := query[int64](t, pool, "select jobq.enqueue('a')")
+	p := startProcess(t, "list", "queue:default", "--watch=20ms", "--database-url", url)
+	p.awaitLog(t, fmt.Sprintf(`{"id":%d,"state":"available"`, id))
+	other := query[int64](t, pool, "select jobq.enqueue('b')")
+	p.awaitLog(t, fmt.Sprintf(`{"id":%d,"state":"available"`, other))
+	query[string](t, pool, "select jobq.cancel($1)::text", id)
+	p.awaitLog(t, fmt.Sprintf(`{"id":%d,"state":"cancelled"`, id))
+	require.NoError(t, p.Process.Signal(syscall.SIGINT))
+	require.NoError(t, p.Wait())
+	require.Equal(t, 3, strings.Count(p.log.String(), "\n"))
+}
+
+// One frame needs no terminal; the UI itself does, and says what works without.
+func TestTUIPrint(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	ids := makeFailed(t, url, "email", 2)
+	frame, stderr, code := invoke(t, "", "tui", "--print", "overview", "--size", "80x24", "--database-url", url)
+	require.Zero(t, code, stderr)
+	require.Equal(t, 24, strings.Count(frame, "\n"))
+	require.Contains(t, frame, "email")
+	frame, _, _ = invoke(t, "", "tui", "--print", fmt.Sprintf("job/%d", ids[0]), "--size", "120x35", "--ascii", "--read-only", "--database-url", url)
+	require.Contains(t, frame, "smtp 421 rate limited")
+	require.Contains(t, frame, "RO")
+	_, stderr, code = invoke(t, "", "tui", "--database-url", url)
+	require.Equal(t, exitUsage, code)
+	require.Contains(t, stderr, "jobq stats --watch")
+	for _, args := range [][]string{{"--print", "nowhere"}, {"--print", "overview", "--size", "big"}} {
+		_, _, code = invoke(t, "", append([]string{"tui", "--database-url", url}, args...)...)
+		require.Equal(t, exitUsage, code)
+	}
 }
