@@ -24,6 +24,12 @@ func (m *Model) attemptLines() []string {
 			"TOOK": took(m.env.now().Sub(*job.StartedAt)), "WORKER": clean(job.LeaseOwner),
 		}))
 	}
+	if m.job.story.unrecorded() {
+		lines = append(lines, m.tableRow(columns, m.width, "  ", map[string]string{
+			"#": strconv.Itoa(job.Attempts + 1), "OUTCOME": outcomeText(jobq.OutcomeCompleted), "STARTED": m.clock(*job.StartedAt),
+			"TOOK": took(job.FinishedAt.Sub(*job.StartedAt)), "WORKER": clean(job.LeaseOwner),
+		}))
+	}
 	const shown = 6
 	first := max(m.job.run-shown+1, 0)
 	for i := first; i < min(first+shown, len(runs)); i++ {
@@ -37,12 +43,8 @@ func (m *Model) attemptLines() []string {
 			"TOOK": took(run.FinishedAt.Sub(run.StartedAt)), "WORKER": clean(run.WorkerID), "ERROR": firstLine(run.Error),
 		}))
 	}
-	if len(runs) == 0 && job.State != jobq.Running {
-		word := "has not run yet"
-		if job.State == jobq.Completed {
-			word = "succeeded at once, without output"
-		}
-		lines = append(lines, "  "+dim(word))
+	if len(runs) == 0 && job.State != jobq.Running && !m.job.story.unrecorded() {
+		lines = append(lines, "  "+dim("has not run yet"))
 	}
 	return lines
 }
@@ -56,6 +58,14 @@ func outcomeText(outcome jobq.Outcome) string {
 	case jobq.OutcomeCancelled, jobq.OutcomeReleased, jobq.OutcomeSnoozed:
 	}
 	return string(outcome)
+}
+
+// unrecorded says that the last run succeeded without output: such a run
+// leaves no record of its own.
+func (s jobStory) unrecorded() bool {
+	job := s.job
+	return job.State == jobq.Completed && job.StartedAt != nil && job.FinishedAt != nil &&
+		!slices.ContainsFunc(s.runs, func(run jobq.Attempt) bool { return run.LeaseToken == job.LeaseToken })
 }
 
 // moment is something that happened to a job.
@@ -76,7 +86,7 @@ func (s jobStory) moments() []moment {
 	for _, action := range s.actions {
 		moments = append(moments, moment{action.At, fmt.Sprintf("%s by %s: %s, was %s", action.Action, clean(action.Actor), action.After, action.Before)})
 	}
-	if job.StartedAt != nil && job.FinishedAt == nil {
+	if job.StartedAt != nil && (job.FinishedAt == nil || s.unrecorded()) {
 		moments = append(moments, moment{*job.StartedAt, fmt.Sprintf("attempt %d      %s", job.Attempts+1, clean(job.LeaseOwner))})
 	}
 	if job.FinishedAt != nil {

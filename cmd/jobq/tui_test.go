@@ -138,7 +138,7 @@ func TestTUIStory(t *testing.T) {
 	term.keys("Enter")
 	term.await("COMPLETED")
 	term.keys("6")
-	screen := term.await("resume")
+	screen := term.await("WHAT")
 	var entries []jobq.AuditEntry
 	out, _, code := invoke(t, "", "audit", "--json", "--database-url", url)
 	require.Zero(t, code)
