@@ -52,7 +52,9 @@ func Run(ctx context.Context, client *jobq.Client, config *Config) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	options := []tea.ProgramOption{tea.WithContext(ctx), tea.WithFPS(30)}
+	// Signals end the caller's context. Bubble Tea's own handler would wait for
+	// ever to deliver one to a program that the context has ended already.
+	options := []tea.ProgramOption{tea.WithContext(ctx), tea.WithFPS(30), tea.WithoutSignalHandler()}
 	if config.Input != nil {
 		options = append(options, tea.WithInput(config.Input))
 	}
