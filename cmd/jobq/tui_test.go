@@ -153,7 +153,7 @@ func TestTUIStory(t *testing.T) {
 	}
 	require.Equal(t, []string{"resume", "requeue", "undo", "requeue", "pause"}, story)
 	term.keys("q")
-	term.await("ready>")
+	term.await("\nready>\n")
 }
 
 // A job can be opened by its permalink, and r in its detail requeues it; the
@@ -181,7 +181,7 @@ func TestTUIOpenAndResize(t *testing.T) {
 	term.await("Live activity")
 
 	require.NoError(t, syscall.Kill(term.pid(), syscall.SIGTERM))
-	term.await("ready>")
+	term.await("\nready>\n")
 	term.text("stty -a | grep -o ' echo ' && echo terminal is sane")
 	term.keys("Enter")
 	term.await("\nterminal is sane")
@@ -232,5 +232,5 @@ func TestTUISuspend(t *testing.T) {
 	term.await("● live")
 	eventually(t, pool, 1, listeners)
 	term.keys("C-c")
-	term.await("ready>")
+	term.await("\nready>\n")
 }
