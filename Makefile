@@ -52,10 +52,26 @@ vet: ## go vet, also for the other systems that jobq builds on
 lint: ## golangci-lint, which also checks who may import whom
 	$(LINT) run ./...
 
+.PHONY: bench
+bench: bench-peers ## Measure everything beside the peers, into bench/RESULTS.md (two hours)
+	cd bench && go run ./run -out RESULTS.md
+
+.PHONY: bench-quick
+bench-quick: bench-peers ## The same with few jobs, to see that it works (ten minutes)
+	cd bench && go run ./run -rounds 1 -scale 0.1 -held 20s
+
+.PHONY: bench-drain
+bench-drain: bench-peers ## Measure draining beside the peers
+	cd bench && go run ./run -scenarios drain
+
+.PHONY: bench-held
+bench-held: bench-peers ## Measure ten minutes with a transaction held open
+	cd bench && go run ./run -scenarios held
+
 .PHONY: bench-layout
 bench-layout: ## Measure the table layouts of docs/decisions/0001
 	cd bench && go run ./layout
 
-.PHONY: bench-drain
-bench-drain: ## Measure draining beside River
-	cd bench && go run ./drain
+.PHONY: bench-peers
+bench-peers: ## Install the peers that run on Node
+	cd bench/peers && npm ci

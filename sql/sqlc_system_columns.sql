@@ -4,13 +4,11 @@
 alter table jobq.pending add column ctid tid;
 alter table jobq.stat_delta add column ctid tid;
 alter table jobq.running
+  add column ctid tid,
   add column result jsonb,
   add column outcome text,
   add column error text,
   add column output text,
   add column delay interval,
   add column final boolean,
-  add column started boolean,
-  add column stale_redelivery text,
-  add column stale_delay interval,
-  add column stale_reset boolean;
+  add column started boolean;

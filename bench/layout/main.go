@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/jobq-dev/jobq/bench/layouts"
 	"github.com/jobq-dev/jobq/internal/postgres"
 )
 
@@ -54,16 +55,16 @@ func run(ctx context.Context, rounds int, scale float64) error {
 	}{{"100 B", 100, 40_000}, {"2 kB", 2_000, 40_000}, {"100 kB", 100_000, 2_000}} {
 		results := make(map[string][]figures)
 		for range rounds {
-			for _, layout := range layouts {
+			for _, layout := range layouts.All() {
 				f, err := measure(ctx, server, layout, size.bytes, int(float64(size.jobs)*scale))
 				if err != nil {
-					return fmt.Errorf("%s, %s: %w", layout.name, size.name, err)
+					return fmt.Errorf("%s, %s: %w", layout.Name, size.name, err)
 				}
-				results[layout.name] = append(results[layout.name], f)
+				results[layout.Name] = append(results[layout.Name], f)
 			}
 		}
-		for _, layout := range layouts {
-			report(layout.name, size.name, results[layout.name])
+		for _, layout := range layouts.All() {
+			report(layout.Name, size.name, results[layout.Name])
 		}
 	}
 	return nil
@@ -89,7 +90,7 @@ func report(layout, size string, all []figures) {
 		slices.Min(drains), slices.Max(drains))
 }
 
-func measure(ctx context.Context, server *postgres.Server, layout layout, argBytes, jobs int) (figures, error) {
+func measure(ctx context.Context, server *postgres.Server, layout layouts.Layout, argBytes, jobs int) (figures, error) {
 	conns := make([]*pgx.Conn, connections)
 	for i := range conns {
 		conn, err := pgx.Connect(ctx, server.URL("postgres"))
@@ -99,7 +100,7 @@ func measure(ctx context.Context, server *postgres.Server, layout layout, argByt
 		defer func() { _ = conn.Close(ctx) }()
 		conns[i] = conn
 	}
-	setUp := "drop schema if exists layout cascade; create schema layout; set search_path = layout;" + layout.tables
+	setUp := "drop schema if exists layout cascade; create schema layout; set search_path = layout;" + layout.Tables
 	if _, err := conns[0].Exec(ctx, setUp); err != nil {
 		return figures{}, err
 	}
@@ -115,7 +116,7 @@ func measure(ctx context.Context, server *postgres.Server, layout layout, argByt
 	var f figures
 	started, wal := time.Now(), position(ctx, conns[0])
 	for range jobs / batch {
-		if _, err := conns[0].Exec(ctx, layout.insert, batch, args); err != nil {
+		if _, err := conns[0].Exec(ctx, layout.Insert, batch, args); err != nil {
 			return figures{}, err
 		}
 	}
@@ -129,7 +130,7 @@ func measure(ctx context.Context, server *postgres.Server, layout layout, argByt
 	cpu, wal, started := cpuTime(pids), position(ctx, conns[0]), time.Now()
 	var group errgroup.Group
 	for i, conn := range conns {
-		group.Go(func() error { return layout.drain(ctx, conn, fmt.Sprint("owner", i)) })
+		group.Go(func() error { return layout.Drain(ctx, conn, fmt.Sprint("owner", i), batch, func(int) {}) })
 	}
 	if err := group.Wait(); err != nil {
 		return figures{}, err
@@ -138,35 +139,6 @@ func measure(ctx context.Context, server *postgres.Server, layout layout, argByt
 	f.serverMicros = float64((cpuTime(pids) - cpu).Microseconds()) / float64(jobs)
 	f.walBytes = (insertWAL + position(ctx, conns[0]) - wal) / float64(jobs)
 	return f, nil
-}
-
-// drain claims and completes in batches until nothing is left.
-func (l layout) drain(ctx context.Context, conn *pgx.Conn, owner string) error {
-	for {
-		rows, err := conn.Query(ctx, l.claim, owner, batch)
-		if err != nil {
-			return err
-		}
-		var ids, tokens []int64
-		var id, token int64
-		var args []byte
-		if _, err := pgx.ForEachRow(rows, []any{&id, &token, &args}, func() error {
-			ids, tokens = append(ids, id), append(tokens, token)
-			return nil
-		}); err != nil {
-			return err
-		}
-		if len(ids) == 0 {
-			return nil
-		}
-		tag, err := conn.Exec(ctx, l.complete, ids, tokens, owner)
-		if err != nil {
-			return err
-		}
-		if int(tag.RowsAffected()) != len(ids) {
-			return fmt.Errorf("completed %d of %d", tag.RowsAffected(), len(ids))
-		}
-	}
 }
 
 // randomArgs are JSON that does not compress much: base64 of random bytes.

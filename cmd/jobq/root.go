@@ -59,7 +59,7 @@ Exit codes: 0 ok, 1 error, 2 usage or invalid value, 3 no such job, 4 conflict.`
 	add("jobs", newEnqueueCommand(a), newListCommand(a), newShowCommand(a), newRequeueCommand(a), newCancelCommand(a),
 		newDeleteCommand(a), newUndoCommand(a), newAuditCommand(a), newStatsCommand(a))
 	add("run", newTUICommand(a), newWorkerCommand(a), newJanitorCommand(a), newQueuesCommand(a), newWorkersCommand(a), newEventsCommand(a))
-	add("setup", newMigrateCommand(a), newDevCommand(a), newDemoCommand(a), newVersionCommand(a))
+	add("setup", newMigrateCommand(a), newDevCommand(a), newDemoCommand(a), newBenchCommand(a), newVersionCommand(a))
 	return root
 }
 
@@ -86,6 +86,15 @@ func (a *app) url() (string, error) {
 
 // pool returns a pool that has not connected yet.
 func (a *app) pool(ctx context.Context) (*pgxpool.Pool, error) {
+	config, err := a.poolConfig()
+	if err != nil {
+		return nil, err
+	}
+	return pgxpool.NewWithConfig(ctx, config)
+}
+
+// poolConfig says how to connect, for commands that make pools themselves.
+func (a *app) poolConfig() (*pgxpool.Config, error) {
 	url, err := a.url()
 	if err != nil {
 		return nil, err
@@ -97,7 +106,7 @@ func (a *app) pool(ctx context.Context) (*pgxpool.Pool, error) {
 	if _, ok := config.ConnConfig.RuntimeParams["application_name"]; !ok {
 		config.ConnConfig.RuntimeParams["application_name"] = "jobq"
 	}
-	return pgxpool.NewWithConfig(ctx, config)
+	return config, nil
 }
 
 // client returns a client whose database answers and has the right tables.

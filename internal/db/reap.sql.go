@@ -13,44 +13,51 @@ import (
 
 const LeaseReap = `-- name: LeaseReap :many
 with stale as materialized (
-  select r.id, coalesce(q.stale_grace, interval '0') as grace, coalesce(q.redelivery, 'tail') as stale_redelivery,
-      coalesce(q.redelivery_delay, interval '0') as stale_delay,
-      coalesce(q.reset_on_reap, false) as stale_reset
+  select r.id, r.ctid as place, coalesce(q.redelivery, 'tail') as redelivery,
+      coalesce(q.redelivery_delay, interval '0') as delay, coalesce(q.reset_on_reap, false) as reset
     from jobq.running r
     left join jobq.queue q on q.name = r.queue
-    where case
-        when $1::text[] is null then r.lease_expires_at < clock_timestamp() - coalesce(q.stale_grace, interval '0')
+    where case -- before the queue is looked up
+        when $1::text[] is null then r.lease_expires_at < clock_timestamp()
         else r.lease_owner = any($1::text[])
       end
+      and ($1::text[] is not null or r.lease_expires_at < clock_timestamp() - coalesce(q.stale_grace, interval '0'))
     order by r.lease_expires_at, r.id
     limit $2::integer
     for update of r skip locked
-), ended as (
+), taken as (
+  -- By place: a row that was edited between snapshot and lock is elsewhere, and
+  -- waits for the next reap.
   delete from jobq.running r
-    using stale s
-    where r.id = s.id and ($1::text[] is not null or r.lease_expires_at < clock_timestamp() - s.grace)
+    where r.ctid = any(array(select s.place from stale s))
     returning r.id, r.position, r.lease_token, r.lease_expires_at, r.started_at, r.run_at, r.created_at, r.timeout, r.backoff_base,
-      r.backoff_max, r.priority, r.max_attempts, r.args_apart, r.queue, r.kind, r.lease_owner, r.args, r.unique_key,
-      r.checkpoint, r.metadata, r.tags, stale_redelivery, stale_delay, stale_reset,
-      r.attempts + 1 as attempts, least(r.crashes + 1, 32767) as crashes,
+      r.backoff_max, r.priority, r.attempts, r.max_attempts, r.crashes, r.args_apart, r.queue, r.kind, r.lease_owner, r.args,
+      r.unique_key, r.checkpoint, r.metadata, r.tags, r.cancel_requested_at
+), ended as (
+  select t.id, t.position, t.lease_token, t.lease_expires_at, t.started_at, t.run_at, t.created_at, t.timeout, t.backoff_base,
+      t.backoff_max, t.priority, t.max_attempts, t.args_apart, t.queue, t.kind, t.lease_owner, t.args, t.unique_key,
+      t.checkpoint, t.metadata, t.tags, s.redelivery, s.delay, s.reset,
+      t.attempts + 1 as attempts, least(t.crashes + 1, 32767) as crashes,
       case
-        when r.cancel_requested_at is not null then 'cancelled'
-        when r.attempts + 1 >= r.max_attempts then 'failed'
-        when stale_delay > interval '0' then 'scheduled'
+        when t.cancel_requested_at is not null then 'cancelled'
+        when t.attempts + 1 >= t.max_attempts then 'failed'
+        when s.delay > interval '0' then 'scheduled'
         else 'available'
       end::jobq.job_state as state,
       case
         when $1::text[] is not null then 'orphaned by worker restart'
-        else left(format('lease expired: worker %s stopped responding', r.lease_owner), 1000)
+        else left(format('lease expired: worker %s stopped responding', t.lease_owner), 1000)
       end as error
+    from taken t
+    join stale s on s.id = t.id
 ), again as (
   insert into jobq.pending
       (id, position, lease_token, run_at, created_at, timeout, backoff_base, backoff_max, priority, attempts, max_attempts,
        crashes, args_apart, queue, kind, args, unique_key, last_error, clear_reason, checkpoint, metadata, tags)
-    select e.id, case when e.stale_redelivery = 'head' then e.position else nextval('jobq.position_seq') end, e.lease_token,
-        clock_timestamp() + e.stale_delay, e.created_at, e.timeout, e.backoff_base, e.backoff_max, e.priority,
+    select e.id, case when e.redelivery = 'head' then e.position else nextval('jobq.position_seq') end, e.lease_token,
+        clock_timestamp() + e.delay, e.created_at, e.timeout, e.backoff_base, e.backoff_max, e.priority,
         e.attempts, e.max_attempts, e.crashes, e.args_apart, e.queue, e.kind, e.args, e.unique_key, e.error, e.error,
-        case when not e.stale_reset then e.checkpoint end, e.metadata, e.tags
+        case when not e.reset then e.checkpoint end, e.metadata, e.tags
       from ended e
       where e.state in ('available', 'scheduled')
 ), history as (
@@ -102,7 +109,7 @@ type LeaseReapRow struct {
 // which the caller knows to be dead, all of theirs.
 //
 // It is right without any lock around it: the expiry is checked on the row as
-// locked, rows that somebody else works on are skipped, and a second reaper
+// locked (FOR UPDATE checks a row that has changed since the snapshot again), rows that somebody else works on are skipped, and a second reaper
 // finds nothing left. It asks for no handler: the policy is on the row and its
 // queue. Scans running, which holds no more than the work in hand.
 func (q *Queries) LeaseReap(ctx context.Context, owners []string, jobCount int32, source string) ([]LeaseReapRow, error) {

@@ -11,6 +11,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/jobq-dev/jobq/internal/mutant"
 )
 
 // DefaultSchema is where the tables live unless told otherwise.
@@ -87,7 +89,7 @@ func (s *Schema) SQL(query string) string {
 	if sql, ok := s.rendered.Load(query); ok {
 		return sql.(string)
 	}
-	sql := Render(query, s.name)
+	sql := Render(mutant.SQL(query), s.name)
 	s.rendered.Store(query, sql)
 	return sql
 }

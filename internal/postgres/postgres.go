@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -174,4 +175,9 @@ func (s *Server) PID() int {
 		return 0
 	}
 	return s.process.pid
+}
+
+// SocketFile is the server's unix socket.
+func (s *Server) SocketFile() string {
+	return filepath.Join(s.folder.socket, ".s.PGSQL."+strconv.Itoa(s.port))
 }

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/jobq-dev/jobq/internal/measure"
+)
+
+// bar is a promise of ours, and a ratio or figure that shows whether it is
+// kept.
+type bar struct {
+	what  string
+	value func(s *sheet) (float64, bool)
+	limit float64
+	most  bool // the limit is the most that is allowed, and not the least
+}
+
+// ratio divides two medians.
+func ratio(above, below entry) func(s *sheet) (float64, bool) {
+	return func(s *sheet) (float64, bool) {
+		a, okA := s.median(above)
+		b, okB := s.median(below)
+		return a / b, okA && okB && b != 0
+	}
+}
+
+func figure(e entry) func(s *sheet) (float64, bool) {
+	return func(s *sheet) (float64, bool) { return s.median(e) }
+}
+
+const (
+	ours     = "jobq, tuned"
+	oursAsIs = "jobq, defaults"
+	perSec   = "jobs/s"
+)
+
+func drainOf(contender string) entry { return entry{"drain", "", contender, perSec} }
+
+// bars are those of the project that can be put as one number.
+func (l *lab) bars() []bar {
+	many := func(what string, jobs int) string { return measure.Short(float64(jobs)) + " " + what }
+	one := fmt.Sprintf("1 at once, %d connections", 1)
+	batch := fmt.Sprintf("%d at once, 1 connections", enqueueBatch)
+	busy := fmt.Sprintf("%d writers, workers busy", busyWriters)
+	const bare, triggers = "plain INSERT, no triggers", "plain INSERT, with jobq's triggers"
+	return []bar{
+		{"1. drain, of graphile-worker's", ratio(drainOf(ours), drainOf("graphile-worker, tuned")), 1.5, false},
+		{"1. drain, of pg-boss's", ratio(drainOf(ours), drainOf("pg-boss, tuned")), 1.5, false},
+		{"1. drain, of River's", ratio(drainOf(ours), drainOf("river, tuned")), 3, false},
+		{"1. drain, of hand-written SQL", ratio(drainOf(ours), drainOf("hand-written SQL")), 0.7, false},
+		{"2. drain at defaults, of our best", ratio(drainOf(oursAsIs), drainOf(ours)), 0.8, false},
+		{"3. enqueue one, time of a bare INSERT's", ratio(entry{"enqueue", one, bare, perSec}, entry{"enqueue", one, "jobq", perSec}), 1.1, true},
+		{"3. enqueue many, of graphile-worker's", ratio(entry{"enqueue", batch, "jobq", perSec}, entry{"enqueue", batch, "graphile-worker", perSec}), 1, false},
+		{"3. enqueue many, of River's COPY", ratio(entry{"enqueue", batch, "jobq", perSec}, entry{"enqueue", batch, "river", perSec}), 1, false},
+		{"3. 8 writers with triggers, of those without", ratio(entry{"triggers", busy, triggers, perSec}, entry{"triggers", busy, bare, perSec}), 0.95, false},
+		{"4. pickup p50, of a bare NOTIFY's", ratio(entry{"latency", "", oursAsIs, "p50 ms"}, entry{"latency", "", "bare NOTIFY", "p50 ms"}), 1.5, true},
+		{"4. pickup p99, of River's", ratio(entry{"latency", "", oursAsIs, "p99 ms"}, entry{"latency", "", "river, tuned", "p99 ms"}), 1, true},
+		{"4. pickup p99, of graphile-worker's", ratio(entry{"latency", "", oursAsIs, "p99 ms"}, entry{"latency", "", "graphile-worker, tuned", "p99 ms"}), 1, true},
+		{"4. pickup p99, of pg-boss's", ratio(entry{"latency", "", oursAsIs, "p99 ms"}, entry{"latency", "", "pg-boss, tuned", "p99 ms"}), 1, true},
+		{"5. drain with a backlog, of without", ratio(entry{"backlog", many("waiting", l.scaled(manyJobs)), ours, perSec}, entry{"backlog", many("waiting", 0), ours, perSec}), 0.9, false},
+		{"5. drain with a history, of without", ratio(entry{"history", many("finished", l.scaled(manyJobs)), ours, perSec}, entry{"history", many("finished", 0), ours, perSec}), 0.9, false},
+		{"5. transaction open: the end, of without", ratio(entry{"held", "transaction open", ours, "last tenth, jobs/s"}, entry{"held", "nothing open", ours, "last tenth, jobs/s"}), 0.8, false},
+		{"5. transaction open: the end, of the beginning", ratio(entry{"held", "transaction open", ours, "last tenth, jobs/s"}, entry{"held", "transaction open", ours, "first tenth, jobs/s"}), 0.8, false},
+		{"6. server CPU, µs a job", figure(entry{"drain", "", ours, "server µs/job"}), 40, true},
+		{"6. client CPU, µs a job", figure(entry{"drain", "", ours, "client µs/job"}), 20, true},
+		{"6. WAL, bytes a job", figure(entry{"drain", "", ours, "WAL B/job"}), 900, true},
+		{"7. idle: statements a second", figure(entry{"idle", "", oursAsIs, "statements/s"}), 0.5, true},
+		{"7. idle with 1,000 slots, of with 10", ratio(entry{"idle", "1000 slots", ours, "statements/s"}, entry{"idle", "10 slots", ours, "statements/s"}), 1.2, true},
+		{"8. 8 processes, of one", ratio(entry{"scaling", "8 processes", ours, perSec}, entry{"scaling", "1 processes", ours, perSec}), 1, false},
+		{"8. one job, 50 idle workers: statements", figure(entry{"herd", fmt.Sprintf("%d idle workers, 1 job", herdWorkers), oursAsIs, "statements more"}), 15, true},
+	}
+}
+
+// writeBars writes those bars for which there are figures.
+func (l *lab) writeBars(out io.Writer) {
+	fmt.Fprint(out, "\n## Bars\n\nWhat the project asks of itself, as ratios of medians within this run.\n\n| | value | bar | |\n|---|---:|---:|---|\n")
+	for _, b := range l.bars() {
+		value, ok := b.value(l.sheet)
+		if !ok {
+			continue
+		}
+		sign, met := "≥", value >= b.limit
+		if b.most {
+			sign, met = "≤", value <= b.limit
+		}
+		verdict := "met"
+		if !met {
+			verdict = "**not met**"
+		}
+		fmt.Fprintf(out, "| %s | %s | %s %s | %s |\n", b.what, number(value), sign, number(b.limit), verdict)
+	}
+}

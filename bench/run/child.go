@@ -1,0 +1,299 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/jobq-dev/jobq/internal/measure"
+)
+
+// order is what a child process is told, and ../peers/protocol.mjs is told
+// the same.
+type order struct {
+	Tuned       bool    `json:"tuned"`
+	ReportMs    int     `json:"report_ms,omitempty"`  // how often it says how far it is
+	HandlerMs   int     `json:"handler_ms,omitempty"` // how long a job takes
+	Workers     int     `json:"workers,omitempty"`    // in one process; 0 means one
+	Slots       int     `json:"slots,omitempty"`      // of each; 0 means what tuned says
+	Way         string  `json:"way,omitempty"`        // of enqueueing, for systems with several
+	Connections int     `json:"connections,omitempty"`
+	Batch       int     `json:"batch,omitempty"`
+	Seconds     float64 `json:"seconds,omitempty"`
+	Rate        int     `json:"rate,omitempty"`
+	Samples     int     `json:"samples,omitempty"`
+	WarmUp      int     `json:"warm_up,omitempty"`
+}
+
+// line is what a child process says.
+type line struct {
+	Ready     bool      `json:"ready,omitempty"`
+	End       bool      `json:"end,omitempty"`
+	Ran       int64     `json:"ran,omitempty"`
+	FirstMs   float64   `json:"first_ms,omitempty"` // when the first job started, since 1970
+	LastMs    float64   `json:"last_ms,omitempty"`
+	CPUMicros int64     `json:"cpu_us,omitempty"`
+	Jobs      int64     `json:"jobs,omitempty"`
+	Seconds   float64   `json:"seconds,omitempty"`
+	SamplesMs []float64 `json:"samples_ms,omitempty"`
+}
+
+// system is a queue in Go.
+type system interface {
+	setUp(ctx context.Context, pool *pgxpool.Pool) error
+	// start runs jobs, calling ran for each. It returns when workers are on
+	// their way; stop when they have stored everything.
+	start(ctx context.Context, pool *pgxpool.Pool, o order, ran func(n int64)) (stop func() error, err error)
+	producer(pool *pgxpool.Pool, o order) (producer, error)
+}
+
+// producer adds jobs, one or many or in a caller's transaction.
+type producer interface {
+	one(ctx context.Context, n int64) error
+	many(ctx context.Context, from, count int64) error
+	inTransaction(ctx context.Context, tx pgx.Tx, n int64) error
+}
+
+// systems are those in Go, by name.
+func systems() map[string]system {
+	return map[string]system{"jobq": jobqSystem{}, "river": riverSystem{}, "sql": sqlSystem{}}
+}
+
+// child is a child process at its work.
+type child struct {
+	system system
+	order  order
+	pool   *pgxpool.Pool
+	out    *json.Encoder
+}
+
+// runChild does what the arguments say: a system, a command, and an order.
+func runChild(ctx context.Context, args []string) error {
+	if len(args) != 3 {
+		return errors.New("usage: child SYSTEM COMMAND ORDER")
+	}
+	c := &child{system: systems()[args[0]], out: json.NewEncoder(os.Stdout)}
+	commands := map[string]func(context.Context) error{
+		"setup": c.setUp, "work": c.work, "enqueue": c.enqueue, "latency": c.latency, "mixed": c.mixed,
+	}
+	if c.system == nil || commands[args[1]] == nil {
+		return fmt.Errorf("no such child: %s %s", args[0], args[1])
+	}
+	if err := json.Unmarshal([]byte(args[2]), &c.order); err != nil {
+		return err
+	}
+	config, err := pgxpool.ParseConfig(os.Getenv("DATABASE_URL"))
+	if err != nil {
+		return err
+	}
+	config.MaxConns = int32(c.order.Connections + 10) // #nosec G115 -- small
+	if c.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
+		return err
+	}
+	defer c.pool.Close()
+	return commands[args[1]](ctx)
+}
+
+func (c *child) setUp(ctx context.Context) error {
+	if err := c.system.setUp(ctx, c.pool); err != nil {
+		return err
+	}
+	return c.out.Encode(line{End: true})
+}
+
+// tally counts jobs that ran, and remembers when the first and the last did.
+type tally struct{ ran, first, last atomic.Int64 }
+
+func (t *tally) add() {
+	now := time.Now().UnixMicro()
+	t.last.Store(now)
+	if t.ran.Add(1) == 1 {
+		t.first.Store(now)
+	}
+}
+
+func (t *tally) line() line {
+	return line{
+		Ran: t.ran.Load(), FirstMs: float64(t.first.Load()) / 1e3, LastMs: float64(t.last.Load()) / 1e3,
+		CPUMicros: measure.ClientCPU().Microseconds(),
+	}
+}
+
+// work runs jobs until standard input ends, and says now and then how many.
+func (c *child) work(ctx context.Context) error {
+	var t tally
+	stop, err := c.system.start(ctx, c.pool, c.order, func(int64) {
+		t.add()
+		if c.order.HandlerMs > 0 {
+			pause(ctx, time.Duration(c.order.HandlerMs)*time.Millisecond)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	ready := t.line()
+	ready.Ready = true
+	if err := c.out.Encode(ready); err != nil {
+		return err
+	}
+	told := make(chan struct{})
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin) // its end is the message
+		close(told)
+	}()
+	ticker := time.NewTicker(time.Duration(c.order.ReportMs) * time.Millisecond)
+	defer ticker.Stop()
+	for running := true; running; {
+		select {
+		case <-ticker.C:
+			if err := c.out.Encode(t.line()); err != nil {
+				return err
+			}
+		case <-told:
+			running = false
+		}
+	}
+	cpu := measure.ClientCPU().Microseconds()
+	if err := stop(); err != nil {
+		return err
+	}
+	end := t.line()
+	end.End, end.CPUMicros = true, cpu
+	return c.out.Encode(end)
+}
+
+func pause(ctx context.Context, duration time.Duration) {
+	timer := time.NewTimer(duration)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// enqueue adds jobs until the time is over.
+func (c *child) enqueue(ctx context.Context) error {
+	p, err := c.system.producer(c.pool, c.order)
+	if err != nil {
+		return err
+	}
+	var jobs atomic.Int64
+	cpu, began := measure.ClientCPU(), time.Now()
+	end := began.Add(time.Duration(c.order.Seconds * float64(time.Second)))
+	group, ctx := errgroup.WithContext(ctx)
+	for range c.order.Connections {
+		group.Go(func() error {
+			for time.Now().Before(end) {
+				from, count := jobs.Add(int64(c.order.Batch))-int64(c.order.Batch), int64(c.order.Batch)
+				var err error
+				if count == 1 {
+					err = p.one(ctx, from)
+				} else {
+					err = p.many(ctx, from, count)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	return c.out.Encode(line{
+		End: true, Jobs: jobs.Load(), Seconds: time.Since(began).Seconds(), CPUMicros: (measure.ClientCPU() - cpu).Microseconds(),
+	})
+}
+
+// latency times single jobs from the moment of their commit until they start.
+func (c *child) latency(ctx context.Context) error {
+	arrived := make(chan time.Time, 1)
+	stop, err := c.system.start(ctx, c.pool, c.order, func(int64) { arrived <- time.Now() })
+	if err != nil {
+		return err
+	}
+	p, err := c.system.producer(c.pool, c.order)
+	if err != nil {
+		return err
+	}
+	end := line{End: true}
+	for i := range c.order.WarmUp + c.order.Samples {
+		tx, err := c.pool.Begin(ctx)
+		if err != nil {
+			return err
+		}
+		if err := p.inTransaction(ctx, tx, int64(i)); err != nil {
+			return err
+		}
+		committing := time.Now()
+		if err := tx.Commit(ctx); err != nil {
+			return err
+		}
+		if at := <-arrived; i >= c.order.WarmUp {
+			end.SamplesMs = append(end.SamplesMs, float64(at.Sub(committing))/1e6)
+		}
+	}
+	if err := stop(); err != nil {
+		return err
+	}
+	return c.out.Encode(end)
+}
+
+// mixed enqueues at a fixed rate, and times each job from when it was due.
+func (c *child) mixed(ctx context.Context) error {
+	jobs := int(float64(c.order.Rate) * c.order.Seconds)
+	var mu sync.Mutex
+	end := line{End: true, Jobs: int64(jobs)}
+	finished := make(chan struct{})
+	var base time.Time // written before the first job is added
+	stop, err := c.system.start(ctx, c.pool, c.order, func(micros int64) {
+		sample := time.Since(base.Add(time.Duration(micros) * time.Microsecond))
+		mu.Lock()
+		defer mu.Unlock()
+		if end.SamplesMs = append(end.SamplesMs, float64(sample)/1e6); len(end.SamplesMs) == jobs {
+			close(finished)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	p, err := c.system.producer(c.pool, c.order)
+	if err != nil {
+		return err
+	}
+	base = time.Now()
+	var next atomic.Int64
+	group, groupCtx := errgroup.WithContext(ctx)
+	for range c.order.Connections {
+		group.Go(func() error {
+			for i := next.Add(1) - 1; i < int64(jobs); i = next.Add(1) - 1 {
+				due := time.Duration(float64(i) / float64(c.order.Rate) * float64(time.Second))
+				pause(groupCtx, time.Until(base.Add(due)))
+				if err := p.one(groupCtx, due.Microseconds()); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	<-finished
+	end.Seconds = time.Since(base).Seconds()
+	if err := stop(); err != nil {
+		return err
+	}
+	return c.out.Encode(end)
+}

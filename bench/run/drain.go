@@ -1,0 +1,211 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jobq-dev/jobq/internal/measure"
+)
+
+const (
+	drainJobs    = 100_000
+	drainLimit   = 20 * time.Second // for systems that would take minutes: their rate shows by then
+	reportEvery  = 20               // ms
+	manyJobs     = 10_000_000
+	processesMax = 8
+)
+
+// drained is what a drain came to.
+type drained struct {
+	jobsPerSecond, serverMicros, clientMicros, walBytes float64
+}
+
+// drain lets some processes run jobs until so many have run, or the time is
+// over, and checks that all that ran is stored.
+func (b *bed) drain(ctx context.Context, jobs, processes int) (drained, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // ends the children when one of them fails
+	before, err := b.meter.Read(ctx)
+	if err != nil {
+		return drained{}, err
+	}
+	children := make([]*running, processes)
+	for i := range children {
+		if children[i], err = launch(ctx, b.peers, b.contender, b.url, "work", order{ReportMs: reportEvery}); err != nil {
+			return drained{}, err
+		}
+	}
+	for _, child := range children {
+		if err := child.awaitReady(); err != nil {
+			return drained{}, err
+		}
+	}
+	if err := awaitRan(ctx, children, int64(jobs)); err != nil {
+		return drained{}, err
+	}
+	var ran, cpu int64
+	first, last := 0.0, 0.0
+	for _, child := range children {
+		end, err := child.stop()
+		if err != nil {
+			return drained{}, err
+		}
+		ran, cpu = ran+end.Ran, cpu+end.CPUMicros-child.first.CPUMicros
+		if end.Ran > 0 && (first == 0 || end.FirstMs < first) {
+			first = end.FirstMs
+		}
+		last = max(last, end.LastMs)
+	}
+	after, err := b.meter.Read(ctx)
+	if err != nil {
+		return drained{}, err
+	}
+	var left int64
+	if err := b.pool.QueryRow(ctx, b.left).Scan(&left); err != nil {
+		return drained{}, err
+	}
+	if left != int64(b.filled)-ran {
+		b.sheet.note("%s: %d jobs ran, and %d of %d are left", b.contender, ran, left, b.filled)
+	}
+	b.filled = int(left)
+	usage := b.meter.Since(before, after)
+	count := float64(max(ran, 1))
+	return drained{
+		jobsPerSecond: count / max((last-first)/1000, 0.001), serverMicros: float64(usage.ServerCPU.Microseconds()) / count,
+		clientMicros: float64(cpu) / count, walBytes: float64(usage.WALBytes) / count,
+	}, nil
+}
+
+// awaitRan waits until the children together have run so many jobs, or long
+// enough.
+func awaitRan(ctx context.Context, children []*running, jobs int64) error {
+	limit := time.NewTimer(drainLimit)
+	defer limit.Stop()
+	ticker := time.NewTicker(reportEvery * time.Millisecond / 4)
+	defer ticker.Stop()
+	for {
+		var ran int64
+		for _, child := range children {
+			ran += child.say().Ran
+			if child.hasEnded() && child.say().Ran < jobs {
+				_, err := child.result()
+				return fmt.Errorf("a worker has ended: %w", err)
+			}
+		}
+		if ran >= jobs {
+			return nil
+		}
+		select {
+		case <-ticker.C:
+		case <-limit.C:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// put records a drain.
+func (l *lab) put(scenario, test string, c contender, d drained) {
+	l.say("%-10s %-28s %-28s %8.0f/s", scenario, test, c, d.jobsPerSecond)
+	for figure, value := range d.figures() {
+		l.sheet.put(entry{scenario, test, c.String(), figure}, value)
+	}
+}
+
+// figures in the order of a table's columns.
+func (d drained) figures() func(yield func(string, float64) bool) {
+	return func(yield func(string, float64) bool) {
+		_ = yield("jobs/s", d.jobsPerSecond) && yield("server µs/job", d.serverMicros) &&
+			yield("client µs/job", d.clientMicros) && yield("WAL B/job", d.walBytes)
+	}
+}
+
+// runDrain drains the same number of jobs with every contender, in turns.
+func (l *lab) runDrain(ctx context.Context) error {
+	for range l.rounds {
+		for _, c := range l.chosen() {
+			if err := l.drainOnce(ctx, c, "drain", "", 1); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (l *lab) drainOnce(ctx context.Context, c contender, scenario, test string, processes int) error {
+	return l.with(ctx, c, func(b *bed) error {
+		if err := b.add(ctx, l.scaled(drainJobs)); err != nil {
+			return err
+		}
+		if err := b.settle(ctx); err != nil {
+			return err
+		}
+		d, err := b.drain(ctx, b.filled, processes)
+		if err == nil {
+			l.put(scenario, test, c, d)
+		}
+		return err
+	})
+}
+
+// runScaling drains with more and more processes.
+func (l *lab) runScaling(ctx context.Context) error {
+	for range l.rounds {
+		for processes := 1; processes <= processesMax; processes *= 2 {
+			for _, c := range l.chosen("jobq, tuned", "jobq, defaults", "graphile-worker, tuned", "river, tuned") {
+				if err := l.drainOnce(ctx, c, "scaling", fmt.Sprintf("%d processes", processes), processes); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// runBacklog drains without and with very many jobs that wait behind.
+func (l *lab) runBacklog(ctx context.Context) error {
+	return l.obstructed(ctx, "backlog", "waiting", func(b *bed, jobs int) error { return b.add(ctx, jobs) })
+}
+
+// runHistory drains without and with very many jobs that have finished.
+func (l *lab) runHistory(ctx context.Context) error {
+	return l.obstructed(ctx, "history", "finished", func(b *bed, jobs int) error {
+		if b.fillHistory == "" {
+			return nil // the system keeps none: it has nothing in its way
+		}
+		return b.chunks(ctx, b.fillHistory, 1, jobs)
+	})
+}
+
+func (l *lab) obstructed(ctx context.Context, scenario, what string, obstruct func(b *bed, jobs int) error) error {
+	many := l.scaled(manyJobs)
+	for _, c := range l.chosen("jobq, tuned", "river, tuned", "graphile-worker, tuned") {
+		err := l.with(ctx, c, func(b *bed) error {
+			for _, obstacles := range []int{0, many} {
+				if err := obstruct(b, obstacles); err != nil {
+					return err
+				}
+				for range l.rounds {
+					if err := b.add(ctx, l.scaled(drainJobs)); err != nil {
+						return err
+					}
+					if err := b.settle(ctx); err != nil {
+						return err
+					}
+					d, err := b.drain(ctx, l.scaled(drainJobs), 1)
+					if err != nil {
+						return err
+					}
+					l.put(scenario, measure.Short(float64(obstacles))+" "+what, c, d)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/migrate"
+	"github.com/jobq-dev/jobq/worker"
+)
+
+// tunedSlots is as many as River has workers when it is tuned.
+const tunedSlots = 500
+
+// noop is a job that does nothing, for jobq and for River.
+type noop struct {
+	N int64 `json:"n"`
+}
+
+// Kind names the handler.
+func (noop) Kind() string { return "noop" }
+
+// jobqSystem is jobq.
+type jobqSystem struct{}
+
+// setUp also makes the table that shows what the triggers cost.
+func (jobqSystem) setUp(ctx context.Context, pool *pgxpool.Pool) error {
+	if _, err := migrate.Up(ctx, pool, &migrate.Config{Logger: quiet()}); err != nil {
+		return err
+	}
+	_, err := pool.Exec(ctx, "create table jobq.bare (like jobq.pending including all)")
+	return err
+}
+
+func (jobqSystem) start(ctx context.Context, pool *pgxpool.Pool, o order, ran func(int64)) (func() error, error) {
+	client, err := jobq.NewClient(pool, nil)
+	if err != nil {
+		return nil, err
+	}
+	config := worker.Config{Logger: quiet()}
+	switch {
+	case o.Slots > 0:
+		config.Queues = map[string]int{"default": o.Slots}
+	case o.Tuned:
+		config.Queues = map[string]int{"default": tunedSlots}
+	}
+	ctx, end := context.WithCancel(ctx)
+	group, ctx := errgroup.WithContext(ctx)
+	for range max(o.Workers, 1) {
+		w, err := worker.New(client, &config)
+		if err == nil {
+			err = worker.Handle(w, func(_ context.Context, job *worker.Job[noop]) error {
+				ran(job.Args.N)
+				return nil
+			})
+		}
+		if err != nil {
+			end()
+			return nil, err
+		}
+		group.Go(func() error { return w.Run(ctx) })
+	}
+	return func() error {
+		end()
+		return group.Wait()
+	}, nil
+}
+
+// jobqProducer enqueues in the way that the order asks for.
+type jobqProducer struct {
+	client *jobq.Client
+	pool   *pgxpool.Pool
+	insert string // "" for the client's own way
+}
+
+func (jobqSystem) producer(pool *pgxpool.Pool, o order) (producer, error) {
+	client, err := jobq.NewClient(pool, nil)
+	if err != nil {
+		return nil, err
+	}
+	p := jobqProducer{client: client, pool: pool}
+	switch o.Way {
+	case "":
+	case "insert": // with the triggers
+		p.insert = "insert into jobq.pending (kind, args) values ('noop', $1)"
+	case "bare": // the same table without them
+		p.insert = "insert into jobq.bare (kind, args) values ('noop', $1)"
+	default:
+		return nil, fmt.Errorf("no way %q", o.Way)
+	}
+	return p, nil
+}
+
+func (p jobqProducer) one(ctx context.Context, n int64) (err error) {
+	if p.insert != "" {
+		_, err = p.pool.Exec(ctx, p.insert, noop{n})
+		return err
+	}
+	_, err = p.client.Enqueue(ctx, noop{n}, nil)
+	return err
+}
+
+func (p jobqProducer) many(ctx context.Context, from, count int64) error {
+	jobs := make([]jobq.EnqueueParams, count)
+	for i := range jobs {
+		jobs[i].Args = noop{from + int64(i)}
+	}
+	_, err := p.client.EnqueueMany(ctx, jobs)
+	return err
+}
+
+func (p jobqProducer) inTransaction(ctx context.Context, tx pgx.Tx, n int64) error {
+	_, err := p.client.EnqueueTx(ctx, tx, noop{n}, nil)
+	return err
+}

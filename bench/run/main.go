@@ -1,0 +1,116 @@
+// Command run measures jobq beside its peers on a private PostgreSQL with
+// durable commits, in interleaved rounds, and writes what came out. Every
+// contender works in processes of its own. `make bench` runs it.
+package main
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"log"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/jobq-dev/jobq/internal/postgres"
+)
+
+// scenario is one thing that is measured, and why.
+type scenario struct {
+	name, title, about string
+	run                func(l *lab, ctx context.Context) error
+}
+
+func scenarios() []scenario {
+	return []scenario{
+		{"drain", "Drain", "100,000 waiting jobs that do nothing, one worker process; the rate is taken from the first job's start to the last one's. " +
+			"graphile-worker keeps no finished jobs. Hand-written SQL claims and completes batches of 500 on two connections, with no handlers.", (*lab).runDrain},
+		{"scaling", "More processes", "The same, with several worker processes at once.", (*lab).runScaling},
+		{"enqueue", "Enqueue", "For 5 s, into empty tables, with nobody listening.", (*lab).runEnqueue},
+		{"triggers", "What the triggers cost", "8 connections that insert one by one, while all slots of a worker are busy.", (*lab).runTriggers},
+		{"latency", "Pickup latency", "Single jobs on an idle queue, from the moment at which the transaction is told to commit until the handler starts.", (*lab).runLatency},
+		{"mixed", "Mixed", "2,000 jobs a second enqueued one by one over 16 connections, for 10 s, timed from the moment at which each was due.", (*lab).runMixed},
+		{"idle", "Idle", "One worker process with nothing to do. Statements are those of the whole database.", (*lab).runIdle},
+		{"herd", "No herd", "One job for many idle workers: the statements that they send because of it, the insert included.", (*lab).runHerd},
+		{"backlog", "Backlog", "100,000 jobs of a queue in which no others wait, and very many.", (*lab).runBacklog},
+		{"history", "History", "100,000 jobs with an empty history, and a very long one.", (*lab).runHistory},
+		{"held", "A transaction held open", "Jobs flow, inserted as fast as they run, while a transaction stays open elsewhere; beside it a fifth of the time without.", (*lab).runHeld},
+	}
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if len(os.Args) > 1 && os.Args[1] == "child" {
+		if err := runChild(context.WithoutCancel(ctx), os.Args[2:]); err != nil { // the end of standard input ends it
+			log.Fatal(err)
+		}
+		return
+	}
+	l := &lab{log: os.Stderr, sheet: newSheet()}
+	flag.IntVar(&l.rounds, "rounds", 3, "rounds of each contender")
+	flag.Float64Var(&l.scale, "scale", 1, "multiplies numbers of jobs, and shortens times when below 1")
+	flag.DurationVar(&l.held, "held", 10*time.Minute, "how long a transaction is held open")
+	flag.StringVar(&l.only, "only", "", "systems, separated by commas: jobq, river, graphile-worker, pg-boss, sql (default all)")
+	flag.StringVar(&l.peers, "peers", "peers", "folder of the peers that run on Node")
+	names := flag.String("scenarios", "", "scenarios, separated by commas (default all)")
+	out := flag.String("out", "", "file to write the results to (default standard output)")
+	flag.Parse()
+	if err := run(ctx, l, *names, *out); err != nil {
+		stop()
+		log.Fatal(err) // #nosec -- nothing is deferred but stop
+	}
+}
+
+func run(ctx context.Context, l *lab, names, out string) error {
+	started := time.Now().UTC()
+	server, err := postgres.Start(ctx, postgres.Config{Durable: true, Settings: serverSettings()})
+	if err != nil {
+		return err
+	}
+	l.server = server
+	defer func() {
+		stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+		defer cancel()
+		if err := server.Stop(stopCtx); err != nil {
+			log.Print(err)
+		}
+	}()
+	if l.admin, err = pgxpool.New(ctx, server.URL("postgres")); err != nil {
+		return err
+	}
+	defer l.admin.Close()
+	var done []scenario
+	for _, s := range scenarios() {
+		if names != "" && !strings.Contains(","+names+",", ","+s.name+",") {
+			continue
+		}
+		// What was measured is reported even when a later scenario fails.
+		if err = s.run(l, ctx); err != nil {
+			err = fmt.Errorf("%s: %w", s.name, err)
+			l.sheet.note("%s", err)
+			break
+		}
+		done = append(done, s)
+	}
+	var report bytes.Buffer
+	if reportErr := l.report(context.WithoutCancel(ctx), &report, done, started); reportErr != nil {
+		return reportErr
+	}
+	if out == "" {
+		_, writeErr := os.Stdout.Write(report.Bytes())
+		if err == nil {
+			err = writeErr
+		}
+		return err
+	}
+	if writeErr := os.WriteFile(out, report.Bytes(), 0o644); err == nil { // #nosec G306 -- for everybody to read
+		err = writeErr
+	}
+	return err
+}

@@ -1,0 +1,318 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/jobq-dev/jobq/internal/measure"
+)
+
+const (
+	enqueueSeconds = 5.0
+	enqueueBatch   = 1000
+	enqueueWriters = 16
+	busyWriters    = 8
+	latencySamples = 200
+	latencyWarmUp  = 20
+	mixedRate      = 2000
+	mixedSeconds   = 10.0
+	mixedWriters   = 16
+	idleSeconds    = 30
+	// idleSettle is longer than what any of them does once at its start.
+	idleSettle  = 12 * time.Second
+	herdWorkers = 50
+	herdSettle  = 2 * time.Second
+	longHandler = 600_000 // ms: longer than any scenario
+)
+
+// seconds is a duration at the chosen scale, not too short to mean anything.
+func (l *lab) seconds(full float64) float64 { return max(full*min(l.scale, 1), 0.5) }
+
+// runEnqueue enqueues one by one and many at once, jobq beside plain INSERTs.
+func (l *lab) runEnqueue(ctx context.Context) error {
+	ways := map[string][]string{"jobq": {"", "insert", "bare"}}
+	for range l.rounds {
+		for _, c := range l.chosen("jobq, tuned", "graphile-worker, tuned", "river, tuned", "pg-boss, tuned") {
+			for _, test := range []struct{ connections, batch int }{{1, 1}, {enqueueWriters, 1}, {1, enqueueBatch}} {
+				for _, way := range append(ways[c.name], "")[:max(len(ways[c.name]), 1)] {
+					if way != "" && test.batch > 1 {
+						continue
+					}
+					o := order{Connections: test.connections, Batch: test.batch, Way: way}
+					name := fmt.Sprintf("%d at once, %d connections", test.batch, test.connections)
+					if err := l.with(ctx, c, func(b *bed) error { return b.enqueue(ctx, "enqueue", name, o) }); err != nil {
+						return err
+					}
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// enqueue measures one way to enqueue.
+func (b *bed) enqueue(ctx context.Context, scenario, test string, o order) error {
+	o.Seconds = b.seconds(enqueueSeconds)
+	before, err := b.meter.Read(ctx)
+	if err != nil {
+		return err
+	}
+	end, err := b.call(ctx, "enqueue", o)
+	if err != nil {
+		return err
+	}
+	after, err := b.meter.Read(ctx)
+	if err != nil {
+		return err
+	}
+	name := b.name
+	if o.Way != "" {
+		name = map[string]string{"insert": "plain INSERT, with jobq's triggers", "bare": "plain INSERT, no triggers"}[o.Way]
+	}
+	usage, jobs := b.meter.Since(before, after), float64(max(end.Jobs, 1))
+	b.say("%-10s %-28s %-28s %8.0f/s", scenario, test, name, jobs/end.Seconds)
+	b.sheet.put(entry{scenario, test, name, "jobs/s"}, jobs/end.Seconds)
+	b.sheet.put(entry{scenario, test, name, "server µs/job"}, float64(usage.ServerCPU.Microseconds())/jobs)
+	b.sheet.put(entry{scenario, test, name, "client µs/job"}, float64(end.CPUMicros)/jobs)
+	b.sheet.put(entry{scenario, test, name, "WAL B/job"}, float64(usage.WALBytes)/jobs)
+	return nil
+}
+
+// runTriggers shows what jobq's triggers cost writers while all workers are
+// busy, so that nobody needs to be woken.
+func (l *lab) runTriggers(ctx context.Context) error {
+	for range l.rounds {
+		for _, c := range l.chosen("jobq, defaults") {
+			for _, way := range []string{"bare", "insert", ""} {
+				err := l.with(ctx, c, func(b *bed) error {
+					if err := b.add(ctx, 1000); err != nil {
+						return err
+					}
+					child, err := launch(ctx, b.peers, b.contender, b.url, "work", order{ReportMs: reportEvery, HandlerMs: longHandler})
+					if err != nil {
+						return err
+					}
+					defer func() { _ = child.cmd.Process.Kill() }() // its jobs do not end
+					if err := awaitRan(ctx, []*running{child}, 10); err != nil {
+						return err
+					}
+					return b.enqueue(ctx, "triggers", fmt.Sprintf("%d writers, workers busy", busyWriters),
+						order{Connections: busyWriters, Batch: 1, Way: way})
+				})
+				if err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// runLatency times single jobs on idle queues, beside a bare NOTIFY.
+func (l *lab) runLatency(ctx context.Context) error {
+	for range l.rounds {
+		if err := l.notifyLatency(ctx); err != nil {
+			return err
+		}
+		for _, c := range l.chosen("jobq", "graphile-worker", "river", "pg-boss, tuned") {
+			err := l.with(ctx, c, func(b *bed) error {
+				end, err := b.call(ctx, "latency", order{Samples: min(l.scaled(latencySamples), latencySamples), WarmUp: latencyWarmUp})
+				if err == nil {
+					l.putSamples("latency", "", c.String(), end.SamplesMs)
+				}
+				return err
+			})
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (l *lab) putSamples(scenario, test, name string, samplesMs []float64) {
+	durations := make([]time.Duration, len(samplesMs))
+	for i, ms := range samplesMs {
+		durations[i] = time.Duration(ms * float64(time.Millisecond))
+	}
+	summary := measure.Summarize(durations)
+	ms := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+	l.say("%-10s %-28s %-28s p50 %.2f ms, p99 %.2f ms", scenario, test, name, ms(summary.P50), ms(summary.P99))
+	l.sheet.put(entry{scenario, test, name, "p50 ms"}, ms(summary.P50))
+	l.sheet.put(entry{scenario, test, name, "p99 ms"}, ms(summary.P99))
+	l.sheet.put(entry{scenario, test, name, "max ms"}, ms(summary.Max))
+}
+
+// notifyLatency is the limit: a transaction that writes a row and notifies,
+// and a connection that does nothing but listen.
+func (l *lab) notifyLatency(ctx context.Context) error {
+	url := l.server.URL("postgres")
+	listener, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = listener.Close(ctx) }() // it has nothing to lose
+	if _, err := listener.Exec(ctx, "create table if not exists bench_notified (at timestamptz); listen bench"); err != nil {
+		return err
+	}
+	var samples []float64
+	for i := range latencyWarmUp + latencySamples {
+		tx, err := l.admin.Begin(ctx)
+		if err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, "insert into bench_notified values (now())"); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, "notify bench"); err != nil {
+			return err
+		}
+		arrived := make(chan error, 1)
+		var at time.Time
+		go func() {
+			_, err := listener.WaitForNotification(ctx)
+			at = time.Now()
+			arrived <- err
+		}()
+		committing := time.Now()
+		if err := tx.Commit(ctx); err != nil {
+			return err
+		}
+		if err := <-arrived; err != nil {
+			return err
+		}
+		if i >= latencyWarmUp {
+			samples = append(samples, float64(at.Sub(committing))/float64(time.Millisecond))
+		}
+	}
+	l.putSamples("latency", "", "bare NOTIFY", samples)
+	return nil
+}
+
+// runMixed enqueues at a fixed rate while a worker runs the jobs.
+func (l *lab) runMixed(ctx context.Context) error {
+	for range l.rounds {
+		for _, c := range l.chosen("jobq", "graphile-worker, tuned", "river, tuned", "pg-boss, tuned") {
+			err := l.with(ctx, c, func(b *bed) error {
+				end, err := b.call(ctx, "mixed", order{Rate: mixedRate, Seconds: l.seconds(mixedSeconds), Connections: mixedWriters})
+				if err != nil {
+					return err
+				}
+				l.sheet.put(entry{"mixed", "", c.String(), "jobs/s"}, float64(end.Jobs)/end.Seconds)
+				l.putSamples("mixed", "", c.String(), end.SamplesMs)
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// runIdle counts what one idle worker process sends, and what it costs; jobq
+// with few slots and with very many.
+func (l *lab) runIdle(ctx context.Context) error {
+	for _, c := range l.chosen("jobq", "graphile-worker", "river", "pg-boss") {
+		slots := []int{0}
+		if c.name == "jobq" && c.tuned {
+			slots = []int{10, 1000}
+		}
+		for _, count := range slots {
+			test := ""
+			if count > 0 {
+				test = fmt.Sprintf("%d slots", count)
+			}
+			if err := l.with(ctx, c, func(b *bed) error { return b.idle(ctx, test, order{ReportMs: 1000, Slots: count}) }); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (b *bed) idle(ctx context.Context, test string, o order) error {
+	child, err := launch(ctx, b.peers, b.contender, b.url, "work", o)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = child.cmd.Process.Kill() }() // when it has not ended below
+	if err := child.awaitReady(); err != nil {
+		return err
+	}
+	pause(ctx, time.Duration(min(b.scale, 1)*float64(idleSettle)))
+	before, err := b.meter.Read(ctx)
+	if err != nil {
+		return err
+	}
+	calls, err := b.statements(ctx)
+	if err != nil {
+		return err
+	}
+	cpu := child.say().CPUMicros
+	pause(ctx, time.Duration(b.seconds(idleSeconds)*float64(time.Second)))
+	callsAfter, err := b.statements(ctx)
+	if err != nil {
+		return err
+	}
+	after, err := b.meter.Read(ctx)
+	if err != nil {
+		return err
+	}
+	cpu = child.say().CPUMicros - cpu
+	if _, err := child.stop(); err != nil {
+		return err
+	}
+	usage := b.meter.Since(before, after)
+	seconds := usage.Elapsed.Seconds()
+	rate := float64(callsAfter-calls) / seconds
+	b.say("%-10s %-28s %-28s %.2f statements/s", "idle", test, b.contender, rate)
+	b.sheet.put(entry{"idle", test, b.String(), "statements/s"}, rate)
+	b.sheet.put(entry{"idle", test, b.String(), "client CPU, % of a core"}, float64(cpu)/1e4/seconds)
+	b.sheet.put(entry{"idle", test, b.String(), "server CPU, % of a core"}, 100*usage.ServerCPU.Seconds()/seconds)
+	return ctx.Err()
+}
+
+// runHerd wakes many idle workers with one job, and counts what they send
+// because of it.
+func (l *lab) runHerd(ctx context.Context) error {
+	for _, c := range l.chosen("jobq, defaults") {
+		err := l.with(ctx, c, func(b *bed) error {
+			child, err := launch(ctx, b.peers, b.contender, b.url, "work", order{ReportMs: 100, Workers: herdWorkers})
+			if err != nil {
+				return err
+			}
+			defer func() { _ = child.cmd.Process.Kill() }() // when it has not ended below
+			if err := child.awaitReady(); err != nil {
+				return err
+			}
+			pause(ctx, idleSettle)
+			counts := make([]int64, 3)
+			for i := range counts { // a while without, and a while with the job
+				if i == 2 {
+					if err := b.add(ctx, 1); err != nil {
+						return err
+					}
+				}
+				if i > 0 {
+					pause(ctx, herdSettle)
+				}
+				if counts[i], err = b.statements(ctx); err != nil {
+					return err
+				}
+			}
+			extra := counts[2] - counts[1] - (counts[1] - counts[0])
+			b.say("%-10s %-28s %-28s %d statements more", "herd", fmt.Sprintf("%d idle workers, 1 job", herdWorkers), c, extra)
+			l.sheet.put(entry{"herd", fmt.Sprintf("%d idle workers, 1 job", herdWorkers), c.String(), "statements more"}, float64(extra))
+			_, err = child.stop()
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

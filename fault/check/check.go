@@ -1,0 +1,391 @@
+// Package check decides whether a run kept what jobq promises, from what row
+// triggers and ledgers outside of the database have written down. It imports
+// nothing of jobq and knows nothing of its code, so that it cannot share its
+// mistakes.
+package check
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+//go:embed history.sql
+var historySQL string
+
+// Install puts the triggers into the database, before the run.
+func Install(ctx context.Context, conn *pgx.Conn) error {
+	_, err := conn.Exec(ctx, historySQL)
+	return err
+}
+
+// Run is what the checker must know of a run besides its traces.
+type Run struct {
+	Folder string // of the ledgers
+	// Processes are the pids of workers by the role that they connect as. Only
+	// what such a role does is a worker's.
+	Processes map[string]int
+	// Janitors are the roles of janitors.
+	Janitors map[string]bool
+	// Recovers says that workers recover the jobs of dead ones when they start.
+	Recovers bool
+	// Bound is how long after a lease's end its job may stay with a dead worker.
+	Bound time.Duration
+	// Paused are spans in which nobody could have reaped, such as when the
+	// server was down: a lease that ended in one is not late.
+	Paused []Span
+	// Requeues says that an operator requeues finished jobs.
+	Requeues bool
+}
+
+// Span is a time by the database's clock.
+type Span struct{ From, To time.Time }
+
+// Violation is a broken promise: an invariant of faults.md, and what happened.
+type Violation struct {
+	Invariant string
+	What      string
+}
+
+func (v Violation) String() string { return v.Invariant + ": " + v.What }
+
+// Verdict is what a run came to.
+type Verdict struct {
+	Violations []Violation
+	// What was there to be judged: a run without any of it proves nothing.
+	Transitions, Acknowledged, Reaps, Completions, Effects int
+	Lost                                                   int // acknowledged jobs without an effect or a recorded reason
+	Stale                                                  int // writes of workers to jobs that were not theirs
+	Early                                                  int // reaps before the lease's end
+	DoubleBump                                             int // transitions that counted a run more or less often than they must
+	Overlaps                                               int // runs of a job that began while an earlier one had not ended
+	Duplicates                                             int // jobs whose effect was complete more than once
+	// ReapDelays is how long after a lease's end each reap came.
+	ReapDelays []time.Duration
+	Reaped     []Reap
+}
+
+// Reap is a job taken from its owner.
+type Reap struct {
+	Owner string
+	At    time.Time
+}
+
+// row is a line of the history.
+type row struct {
+	Seq                                int64
+	At                                 time.Time
+	Txid                               int64
+	Session, Stage, Op                 string
+	ID                                 int64
+	Token                              *int64
+	Owner                              *string
+	Expires, ExpiresNew                *time.Time
+	Attempts, AttemptsNew, MaxAttempts *int
+	State                              *string
+	Result                             *string
+	Error                              *string
+}
+
+// Check judges a run that has ended and been drained.
+func Check(ctx context.Context, conn *pgx.Conn, run Run) (*Verdict, error) {
+	rows, err := conn.Query(ctx, `select seq, at, txid, session::text, stage, op, id, token, owner, expires, expires_new, attempts,
+		attempts_new, max_attempts, state, result::text, error from fault.history order by seq`)
+	if err != nil {
+		return nil, err
+	}
+	history, err := pgx.CollectRows(rows, pgx.RowToStructByPos[row])
+	if err != nil {
+		return nil, err
+	}
+	c := &checker{run: run, verdict: &Verdict{Transitions: len(history)}, jobs: make(map[int64][]row)}
+	for _, r := range history {
+		c.jobs[r.ID] = append(c.jobs[r.ID], r)
+	}
+	for id, job := range c.jobs {
+		c.job(id, job)
+	}
+	if err := c.ledgers(); err != nil {
+		return nil, err
+	}
+	if err := c.rest(ctx, conn); err != nil {
+		return nil, err
+	}
+	slices.SortFunc(c.verdict.Violations, func(a, b Violation) int { return strings.Compare(a.String(), b.String()) })
+	slices.Sort(c.verdict.ReapDelays)
+	return c.verdict, nil
+}
+
+type checker struct {
+	run     Run
+	verdict *Verdict
+	jobs    map[int64][]row
+}
+
+func (c *checker) violate(invariant, format string, args ...any) {
+	c.verdict.Violations = append(c.verdict.Violations, Violation{invariant, fmt.Sprintf(format, args...)})
+}
+
+// isWorkers says whether the session is of a worker, and of the one that owns.
+func (c *checker) isWorkers(r row) (worker, owns bool) {
+	pid, ok := c.run.Processes[r.Session]
+	if !ok || r.Owner == nil {
+		return ok, false
+	}
+	return true, strings.Contains(*r.Owner, fmt.Sprintf("-%d-", pid))
+}
+
+// job follows one job through its stages.
+func (c *checker) job(id int64, history []row) {
+	stage := ""
+	var token int64
+	attempts := 0
+	for i := 0; i < len(history); i++ {
+		r := history[i]
+		if r.Attempts != nil && r.MaxAttempts != nil && (*r.Attempts < 0 || *r.Attempts > *r.MaxAttempts) {
+			c.violate("I4", "job %d has %d attempts of %d", id, *r.Attempts, *r.MaxAttempts)
+		}
+		switch {
+		case r.Op == "insert":
+			c.enter(id, stage, r, token)
+			if r.Stage == "running" {
+				if r.Token != nil {
+					token = *r.Token
+				}
+				if *r.AttemptsNew != attempts {
+					c.verdict.DoubleBump++
+					c.violate("I4", "job %d: a claim changed attempts from %d to %d", id, attempts, *r.AttemptsNew)
+				}
+			}
+			attempts, stage = *r.AttemptsNew, r.Stage
+		case r.Op == "delete" && r.Stage == "running":
+			var next *row
+			for k := i + 1; k < len(history) && history[k].Txid == r.Txid; k++ {
+				if history[k].Op == "insert" {
+					next = &history[k]
+					break
+				}
+			}
+			c.leave(id, r, next)
+			stage = "left " + r.Stage
+		case r.Op == "delete":
+			stage = "left " + r.Stage
+		case r.Stage == "running":
+			c.held(id, r)
+		}
+	}
+}
+
+// enter checks that a stage may follow the one before.
+func (c *checker) enter(id int64, before string, r row, token int64) {
+	legal := map[string][]string{
+		"":              {"pending"},
+		"left pending":  {"running", "finished"},
+		"left running":  {"pending", "finished"},
+		"left finished": {"pending"},
+	}
+	if !slices.Contains(legal[before], r.Stage) || (before == "left finished" && !c.run.Requeues) {
+		c.violate("I5", "job %d: %s after %q", id, r.Stage, before)
+	}
+	if r.Stage == "running" && *r.Token != token+1 {
+		c.violate("I4", "job %d: token %d claimed after %d", id, *r.Token, token)
+	}
+}
+
+// held checks a change of a running job: an extension, progress or a wish.
+func (c *checker) held(id int64, r row) {
+	if worker, owns := c.isWorkers(r); worker && !owns {
+		c.verdict.Stale++
+		c.violate("I3", "job %d, token %d of %s: changed by %s", id, *r.Token, *r.Owner, r.Session)
+	}
+	if r.ExpiresNew.Before(*r.Expires) {
+		c.violate("I4", "job %d: its lease was shortened from %s to %s", id, r.Expires.Format(clock), r.ExpiresNew.Format(clock))
+	}
+}
+
+const clock = "15:04:05.000"
+
+// leave checks the end of a run: by its worker, or by whoever takes it away.
+func (c *checker) leave(id int64, r row, next *row) {
+	if next == nil {
+		c.violate("I5", "job %d left running and went nowhere", id)
+		return
+	}
+	counted := *next.AttemptsNew - *r.Attempts
+	worker, owns := c.isWorkers(r)
+	switch {
+	case c.run.Janitors[r.Session]:
+		c.reaped(id, r, counted)
+	case worker && !owns && c.run.Recovers && next.Error != nil && *next.Error == "orphaned by worker restart":
+		c.orphaned(id, r, counted)
+	case worker && !owns:
+		c.verdict.Stale++
+		c.violate("I3", "job %d, token %d of %s: ended by %s", id, *r.Token, *r.Owner, r.Session)
+	case worker:
+		c.finished(id, r, next, counted)
+	}
+}
+
+func (c *checker) reaped(id int64, r row, counted int) {
+	c.verdict.Reaps++
+	if counted != 1 {
+		c.verdict.DoubleBump++
+		c.violate("I4", "job %d: a reap counted %d", id, counted)
+	}
+	c.verdict.Reaped = append(c.verdict.Reaped, Reap{*r.Owner, r.At})
+	delay := r.At.Sub(*r.Expires)
+	if delay < 0 {
+		c.verdict.Early++
+		c.violate("I7", "job %d: reaped %s before its lease ended", id, -delay)
+		return
+	}
+	for _, span := range c.run.Paused {
+		if r.Expires.After(span.From.Add(-c.run.Bound)) && r.Expires.Before(span.To) {
+			return // nobody could
+		}
+	}
+	c.verdict.ReapDelays = append(c.verdict.ReapDelays, delay)
+	if delay > c.run.Bound {
+		c.violate("I6", "job %d: reaped %s after its lease ended, later than %s", id, delay.Round(time.Millisecond), c.run.Bound)
+	}
+}
+
+// orphaned is a job that a starting worker took from one that must be dead.
+func (c *checker) orphaned(id int64, r row, counted int) {
+	c.verdict.Reaps++
+	if counted != 1 {
+		c.verdict.DoubleBump++
+		c.violate("I4", "job %d: a recovery counted %d", id, counted)
+	}
+}
+
+// finished is a run whose end its own worker reports.
+func (c *checker) finished(id int64, r row, next *row, counted int) {
+	if counted < 0 || counted > 1 {
+		c.verdict.DoubleBump++
+		c.violate("I4", "job %d: an end counted %d", id, counted)
+	}
+	if next.State == nil || *next.State != "completed" {
+		return
+	}
+	c.verdict.Completions++
+	if counted != 0 {
+		c.verdict.DoubleBump++
+		c.violate("I4", "job %d: a completion counted %d", id, counted)
+	}
+	if next.Result == nil {
+		return
+	}
+	var result struct{ Token int64 }
+	if err := json.Unmarshal([]byte(*next.Result), &result); err == nil && result.Token != 0 && result.Token != *r.Token {
+		c.verdict.Stale++
+		c.violate("I3", "job %d: the result of token %d was stored under token %d", id, result.Token, *r.Token)
+	}
+}
+
+// ledgers joins the history with what happened outside of the database.
+func (c *checker) ledgers() error {
+	produced, err := ReadLedger(c.run.Folder, Producers)
+	if err != nil {
+		return err
+	}
+	effects, err := ReadLedger(c.run.Folder, Effects)
+	if err != nil {
+		return err
+	}
+	completed := make(map[int64]int)
+	began := make(map[int64]int)
+	type run struct{ job, token int64 }
+	open := make(map[int64]map[run]bool)
+	for _, e := range effects {
+		switch e.What {
+		case "begin":
+			began[e.Job]++
+			if open[e.Job] == nil {
+				open[e.Job] = make(map[run]bool)
+			}
+			open[e.Job][run{e.Job, e.Token}] = true
+		case "end":
+			completed[e.Job]++
+		}
+	}
+	c.verdict.Effects = len(effects)
+	c.verdict.Overlaps = overlaps(effects)
+	for _, e := range produced {
+		if e.What != "ack" {
+			continue
+		}
+		c.verdict.Acknowledged++
+		history := c.jobs[e.Job]
+		if len(history) == 0 {
+			c.verdict.Lost++
+			c.violate("I1", "job %d was acknowledged and is nowhere", e.Job)
+			continue
+		}
+		last := history[len(history)-1]
+		switch {
+		case last.Stage != "finished" || last.Op == "delete":
+			c.verdict.Lost++
+			c.violate("I8", "job %d has not ended: %s of %s", e.Job, last.Op, last.Stage)
+		case *last.State == "completed" && completed[e.Job] == 0:
+			c.verdict.Lost++
+			c.violate("I1", "job %d is completed and had no effect", e.Job)
+		case *last.State == "failed" && last.Error == nil:
+			c.violate("I1", "job %d has failed for no recorded reason", e.Job)
+		case *last.State == "failed" && *last.AttemptsNew != *last.MaxAttempts:
+			c.violate("I4", "job %d has failed after %d attempts of %d", e.Job, *last.AttemptsNew, *last.MaxAttempts)
+		case *last.State == "failed" && began[e.Job] > *last.MaxAttempts:
+			c.violate("I4", "job %d has %d attempts and was run %d times", e.Job, *last.MaxAttempts, began[e.Job])
+		}
+		if completed[e.Job] > 1 {
+			c.verdict.Duplicates++
+		}
+	}
+	return nil
+}
+
+// overlaps counts the runs that began while an earlier run of the same job
+// went on: its last sign of life came later.
+func overlaps(effects []Entry) int {
+	last := make(map[[2]int64]time.Duration)
+	for _, e := range effects {
+		key := [2]int64{e.Job, e.Token}
+		last[key] = max(last[key], e.Mono)
+	}
+	count := 0
+	for _, e := range effects {
+		if e.What != "begin" {
+			continue
+		}
+		for token := e.Token - 1; token >= max(1, e.Token-3); token-- {
+			if last[[2]int64{e.Job, token}] > e.Mono {
+				count++
+				break
+			}
+		}
+	}
+	return count
+}
+
+// rest checks what a run must not leave behind, when all processes have ended.
+func (c *checker) rest(ctx context.Context, conn *pgx.Conn) error {
+	var locks, idle int
+	var usage float64
+	err := conn.QueryRow(ctx, `select
+		(select count(*) from pg_locks l join pg_database d on d.oid = l.database where d.datname = current_database() and l.locktype = 'advisory'),
+		(select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid() and state like 'idle in transaction%'),
+		pg_notification_queue_usage()`).Scan(&locks, &idle, &usage)
+	if err != nil {
+		return err
+	}
+	if locks > 0 || idle > 0 || usage > 0.01 {
+		c.violate("I10", "left behind: %d advisory locks, %d idle transactions, notification queue %.2f full", locks, idle, usage)
+	}
+	return nil
+}

@@ -1,0 +1,319 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/jobq-dev/jobq/fault/check"
+	"github.com/jobq-dev/jobq/internal/postgres"
+)
+
+// The timing of every run, short so that much happens, and what follows from
+// it.
+const (
+	lease         = 2 * time.Second
+	extendEvery   = 500 * time.Millisecond
+	scan          = 500 * time.Millisecond
+	poll          = time.Second
+	maxAttempts   = 5
+	slack         = time.Second // of a loaded machine with two cores
+	patience      = 60 * time.Second
+	drainPatience = 40 * time.Second
+)
+
+// cluster is the server of many runs, with what all need.
+type cluster struct {
+	server  *postgres.Server
+	socket  string
+	binary  string // jobq
+	self    string // this program
+	scratch string
+	names   atomic.Int64
+}
+
+// lab is one run: a database of its own, processes and their traces.
+type lab struct {
+	*cluster
+	ctx      context.Context
+	seed     uint64
+	random   *rand.Rand
+	database string
+	folder   string // of the ledgers
+	mutant   string
+	pool     *pgxpool.Pool // the supervisor's own, direct
+	run      check.Run
+	scale    time.Duration               // how long the fault goes on
+	after    func(*check.Verdict) string // makes the figure when the checker has spoken
+
+	mu sync.Mutex
+	// guarded by mu
+	processes []*process
+	roles     int
+	produced  int
+	figure    string
+}
+
+func newLab(ctx context.Context, c *cluster, seed uint64, mutant string) (*lab, error) {
+	number := c.names.Add(1)
+	l := &lab{
+		cluster: c, ctx: ctx, seed: seed, random: rand.New(rand.NewPCG(seed, 0)), mutant: mutant, // #nosec G404 -- repeatable on purpose
+		database: fmt.Sprintf("fault_%d", number), folder: filepath.Join(c.scratch, fmt.Sprint(number)),
+		run: check.Run{Processes: make(map[string]int), Janitors: make(map[string]bool), Bound: scan + slack},
+	}
+	l.run.Folder = l.folder
+	if err := os.MkdirAll(l.folder, 0o700); err != nil {
+		return nil, err
+	}
+	admin, err := pgx.Connect(ctx, c.server.SocketURL("postgres"))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = admin.Close(ctx) }()
+	if _, err := admin.Exec(ctx, "create database "+l.database); err != nil {
+		return nil, err
+	}
+	config, err := pgxpool.ParseConfig(c.server.SocketURL(l.database))
+	if err != nil {
+		return nil, err
+	}
+	config.MaxConns = 20
+	if l.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
+		return nil, err
+	}
+	if out, err := exec.CommandContext(ctx, c.binary, "migrate", "up", "--database-url", c.server.SocketURL(l.database)).CombinedOutput(); err != nil { // #nosec G204 -- the program under test
+		return nil, fmt.Errorf("migrate: %w: %s", err, out)
+	}
+	if err := l.set("--lease", lease.String(), "--extend-every", extendEvery.String()); err != nil {
+		return nil, err
+	}
+	return l, l.withConn(func(conn *pgx.Conn) error { return check.Install(ctx, conn) })
+}
+
+// set changes settings of the queue.
+func (l *lab) set(args ...string) error {
+	args = append([]string{"queues", "set", "default", "--database-url", l.server.SocketURL(l.database)}, args...)
+	if out, err := exec.CommandContext(l.ctx, l.binary, args...).CombinedOutput(); err != nil { // #nosec G204 -- the program under test
+		return fmt.Errorf("%v: %w: %s", args, err, out)
+	}
+	return nil
+}
+
+func (l *lab) withConn(use func(*pgx.Conn) error) error {
+	conn, err := l.pool.Acquire(l.ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	return use(conn.Conn())
+}
+
+// role makes a role for one process, so that the history says who did what.
+func (l *lab) role() (string, error) {
+	l.mu.Lock()
+	l.roles++
+	name := fmt.Sprintf("%s_p%d", l.database, l.roles)
+	l.mu.Unlock()
+	_, err := l.pool.Exec(l.ctx, "create role "+name+" login superuser")
+	return name, err
+}
+
+// worker starts a worker without a janitor, for jobs of kind task.
+func (l *lab) worker(args ...string) (*process, error) { return l.workerOn("", args...) }
+
+func (l *lab) workerOn(host hostname, args ...string) (*process, error) {
+	all := []string{
+		"worker", "--janitor", "off", "--poll", poll.String(), "-q", "default=4", "--drain-timeout", "20s",
+		"--run", fmt.Sprintf("task=%s program %s", l.self, l.folder),
+	}
+	if !l.run.Recovers {
+		all = append(all, "--reconcile", "off")
+	}
+	p, err := l.start(host, append(all, args...)...)
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	l.run.Processes[p.role] = p.pid()
+	l.mu.Unlock()
+	return p, l.awaitLog(p, "worker started")
+}
+
+// janitor starts a janitor.
+func (l *lab) janitor(args ...string) (*process, error) {
+	p, err := l.start("", append([]string{
+		"janitor", "--scan", scan.String(), "--leader-retry", scan.String(),
+		"--leader-ttl", "3s", "--leader-renew", "1s",
+	}, args...)...)
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	l.run.Janitors[p.role] = true
+	l.mu.Unlock()
+	return p, nil
+}
+
+func (l *lab) awaitLog(p *process, text string) error {
+	return l.within(patience, fmt.Sprintf("%q in the log of %s", text, p.args[0]), func() (bool, error) {
+		if !p.alive() {
+			return false, fmt.Errorf("%v ended: %s", p.args, p.log)
+		}
+		return p.log.count(text) > 0, nil
+	})
+}
+
+// crew starts workers and two janitors.
+func (l *lab) crew(count int) ([]*process, error) {
+	for range 2 {
+		if _, err := l.janitor(); err != nil {
+			return nil, err
+		}
+	}
+	workers := make([]*process, count)
+	var err error
+	for i := range workers {
+		if workers[i], err = l.worker(); err != nil {
+			return nil, err
+		}
+	}
+	return workers, nil
+}
+
+// enqueue adds a job, with its intent and its acknowledgement in the ledger,
+// and returns its id; 0 when the outcome is unknown.
+func (l *lab) enqueue(o order) (int64, error) { return l.enqueueVia(l.pool, o, "task", "") }
+
+// conn is what enqueues.
+type conn interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+func (l *lab) enqueueVia(via conn, o order, kind, more string) (int64, error) {
+	l.mu.Lock()
+	l.produced++
+	o.Key = fmt.Sprintf("%d-%d", l.seed, l.produced)
+	l.mu.Unlock()
+	if err := check.Append(l.folder, check.Producers, check.Entry{Mono: monotonic(), What: "intent", Key: o.Key}); err != nil {
+		return 0, err
+	}
+	var id int64
+	err := via.QueryRow(l.ctx, fmt.Sprintf("select jobq.enqueue($1, $2, max_attempts => %d, backoff_max => '200 ms', backoff_base => '50 ms' %s)", maxAttempts, more),
+		kind, o).Scan(&id)
+	if err != nil {
+		return 0, nil //nolint:nilerr // not acknowledged: may be lost, or not
+	}
+	return id, check.Append(l.folder, check.Producers, check.Entry{Mono: monotonic(), What: "ack", Key: o.Key, Job: id})
+}
+
+// produce enqueues short jobs at a rate until the function returned is called.
+func (l *lab) produce(perSecond int, ms int) (stop func() error) {
+	ctx, cancel := context.WithCancel(l.ctx)
+	ended := make(chan error, 1)
+	go func() {
+		ticker := time.NewTicker(time.Second / time.Duration(perSecond))
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				ended <- nil
+				return
+			case <-ticker.C:
+			}
+			if _, err := l.enqueue(order{Ms: ms}); err != nil {
+				ended <- err
+				return
+			}
+		}
+	}()
+	return func() error {
+		cancel()
+		return <-ended
+	}
+}
+
+// within waits until the condition holds.
+func (l *lab) within(limit time.Duration, what string, holds func() (bool, error)) error {
+	for end := time.Now().Add(limit); time.Now().Before(end) && l.ctx.Err() == nil; pause(l.ctx, 10*time.Millisecond) {
+		ok, err := holds()
+		if ok || err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("waited %s for %s", limit, what)
+}
+
+// number reads one number; -1 while the server is away.
+func (l *lab) number(sql string, args ...any) int {
+	number := -1
+	if err := l.pool.QueryRow(l.ctx, sql, args...).Scan(&number); err != nil {
+		return -1
+	}
+	return number
+}
+
+func (l *lab) awaitNumber(limit time.Duration, want int, sql string, args ...any) error {
+	return l.within(limit, fmt.Sprintf("%s to be %d", sql, want), func() (bool, error) { return l.number(sql, args...) == want, nil })
+}
+
+// now is the database's clock.
+func (l *lab) now() (now time.Time, err error) {
+	err = l.pool.QueryRow(l.ctx, "select clock_timestamp()").Scan(&now)
+	return now, err
+}
+
+// drain heals everything, waits until no job is left, and ends all processes.
+func (l *lab) drain() error {
+	l.mu.Lock()
+	processes := append([]*process(nil), l.processes...)
+	l.mu.Unlock()
+	for _, p := range processes {
+		p.proxy.heal()
+		if p.stopped {
+			p.thaw()
+		}
+	}
+	err := l.awaitNumber(drainPatience, 0, "select (select count(*) from jobq.pending where kind = 'task') + (select count(*) from jobq.running)")
+	for _, p := range processes {
+		err = errors.Join(err, p.end())
+	}
+	return errors.Join(err, l.survivors())
+}
+
+// survivors looks for programs that have outlived their workers.
+func (l *lab) survivors() error {
+	return l.within(5*time.Second, "the end of every program", func() (bool, error) {
+		out, err := exec.CommandContext(l.ctx, "ps", "-eo", "args").Output()
+		return !strings.Contains(string(out), "program "+l.folder), err
+	})
+}
+
+// close removes the run's database.
+func (l *lab) close() {
+	l.mu.Lock()
+	processes := append([]*process(nil), l.processes...)
+	l.mu.Unlock()
+	for _, p := range processes {
+		if p.alive() {
+			p.kill()
+		}
+	}
+	l.pool.Close()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(l.ctx), 10*time.Second)
+	defer cancel()
+	if admin, err := pgx.Connect(ctx, l.server.SocketURL("postgres")); err == nil {
+		_, _ = admin.Exec(ctx, "drop database "+l.database+" with (force)") // a scratch cluster, gone soon
+		_ = admin.Close(ctx)
+	}
+}

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"time"
+)
+
+// print says how a trial went, when it has ended.
+func (s *suite) print(t *trial) {
+	name := t.id + " " + t.name
+	switch {
+	case t.mutant != "" && t.broke():
+		fmt.Printf("%6.1fs  %-60s caught mutant %s: %s\n", t.took.Seconds(), name, t.mutant, t.why())
+	case t.mutant != "":
+		fmt.Printf("%6.1fs  %-60s MUTANT %s NOT CAUGHT: %s\n", t.took.Seconds(), name, t.mutant, t.figure)
+	case t.broke():
+		fmt.Printf("%6.1fs  %-60s BROKEN (seed %d): %s\n", t.took.Seconds(), name, t.seed, t.why())
+		if s.verbose {
+			fmt.Println(t.logs)
+		}
+	default:
+		fmt.Printf("%6.1fs  %-60s %s\n", t.took.Seconds(), name, t.figure)
+	}
+}
+
+// why is the first promises that were broken.
+func (t *trial) why() string {
+	var reasons []string
+	for i, violation := range t.verdict.Violations {
+		if i == 3 {
+			reasons = append(reasons, fmt.Sprintf("and %d more", len(t.verdict.Violations)-i))
+			break
+		}
+		reasons = append(reasons, violation.String())
+	}
+	if t.problem != nil {
+		reasons = append(reasons, t.problem.Error())
+	}
+	return strings.Join(reasons, "; ")
+}
+
+// report writes the table, and returns an error when a promise was broken or a
+// mutant was not caught.
+func (s *suite) report() error {
+	var text strings.Builder
+	broken, caught, mutants := 0, 0, 0
+	var lost, stale, early, double, transitions, acknowledged, reaps int
+	fmt.Fprintf(&text, "| Scenario | Runs | Figure of the last run | Violations | Verdict |\n|---|---|---|---|---|\n")
+	for i := 0; i < len(s.trials); {
+		first := s.trials[i]
+		runs, violations, verdict, figure := 0, 0, "holds", ""
+		for ; i < len(s.trials) && s.trials[i].id == first.id && s.trials[i].mutant == first.mutant; i++ {
+			t := s.trials[i]
+			runs++
+			if t.verdict != nil {
+				violations += len(t.verdict.Violations)
+				if t.mutant == "" {
+					lost, stale, early, double = lost+t.verdict.Lost, stale+t.verdict.Stale, early+t.verdict.Early, double+t.verdict.DoubleBump
+					transitions, acknowledged, reaps = transitions+t.verdict.Transitions, acknowledged+t.verdict.Acknowledged, reaps+t.verdict.Reaps
+				}
+			}
+			switch {
+			case t.mutant != "":
+				mutants++
+				verdict = "**not caught**"
+				if t.broke() {
+					caught++
+					verdict, figure = "caught", t.why()
+				}
+			case t.broke():
+				broken++
+				verdict, figure = "**broken**", fmt.Sprintf("seed %d: %s", t.seed, t.why())
+			case verdict == "holds":
+				figure = t.figure
+			}
+		}
+		name := first.id + " " + first.name
+		if first.mutant != "" {
+			name = "mutant " + first.mutant + " in " + first.id
+		}
+		fmt.Fprintf(&text, "| %s | %d | %s | %d | %s |\n", name, runs, strings.ReplaceAll(figure, "|", "/"), violations, verdict)
+	}
+	summary := fmt.Sprintf("%d acknowledged jobs, %d transitions, %d reaps: %d lost, %d stale writes accepted, %d early reaps, %d double bumps. Mutants caught: %d/%d.",
+		acknowledged, transitions, reaps, lost, stale, early, double, caught, mutants)
+	fmt.Printf("\n%s\n%s\n%d runs in %s\n", text.String(), summary, len(s.trials), time.Since(s.started).Round(time.Second))
+	if s.out != "" {
+		head := fmt.Sprintf("# Fault tests\n\nWritten by `make fault` (`go run . --seeds %d --seed %d` in fault/) on %s: PostgreSQL %s, %s, %d CPUs, in %s.\n"+
+			"Leases of %s, extended every %s; scan %s; poll %s; max_attempts %d. What each invariant is: docs/guarantees.md.\n\n%s\n\n",
+			s.seeds, s.seed, time.Now().UTC().Format(time.DateOnly), s.cluster.server.Version(), runtime.Version(), runtime.NumCPU(),
+			time.Since(s.started).Round(time.Second), lease, extendEvery, scan, poll, maxAttempts, summary)
+		if err := os.WriteFile(s.out, []byte(head+text.String()), 0o644); err != nil { // #nosec G306 -- a page of the documentation
+			return err
+		}
+	}
+	switch {
+	case broken > 0:
+		return fmt.Errorf("%d of %d runs broke a promise", broken, len(s.trials))
+	case caught < mutants:
+		return fmt.Errorf("%d of %d mutants were not caught", mutants-caught, mutants)
+	case len(s.trials) == 0:
+		return errors.New("no such scenario")
+	}
+	return nil
+}

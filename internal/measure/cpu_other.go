@@ -1,0 +1,8 @@
+//go:build !unix
+
+package measure
+
+import "time"
+
+// ClientCPU is not known here.
+func ClientCPU() time.Duration { return 0 }

@@ -1,0 +1,12 @@
+//go:build !jobq_mutant
+
+// Package mutant breaks jobq on purpose, to show that the fault tests would
+// notice: with the build tag jobq_mutant, the environment variable JOBQ_MUTANT
+// names one fault. Without the tag there is nothing here.
+package mutant
+
+// Polls says whether idle queues are polled. They are.
+func Polls() bool { return true }
+
+// SQL returns the query as it is.
+func SQL(query string) string { return query }
