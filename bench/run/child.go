@@ -85,6 +85,7 @@ func runChild(ctx context.Context, args []string) error {
 	c := &child{system: systems()[args[0]], out: json.NewEncoder(os.Stdout)}
 	commands := map[string]func(context.Context) error{
 		"setup": c.setUp, "work": c.work, "enqueue": c.enqueue, "latency": c.latency, "mixed": c.mixed,
+		"scheduled": c.scheduled,
 	}
 	if c.system == nil || commands[args[1]] == nil {
 		return fmt.Errorf("no such child: %s %s", args[0], args[1])

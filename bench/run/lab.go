@@ -31,6 +31,8 @@ type lab struct {
 	held   time.Duration
 	only   string
 	serial int
+	now    *runOf // the scenario that is being measured
+	commit measure.Latencies
 }
 
 // serverSettings are for durable commits on a machine of this size; the
@@ -149,6 +151,11 @@ func (b *bed) statements(ctx context.Context) (calls int64, err error) {
 		where s.dbid = (select oid from pg_database where datname = current_database()) and s.toplevel
 		  and s.query not like '%pg_stat_statements%'`).Scan(&calls)
 	return calls, err
+}
+
+// problem is something that the report must not hide.
+func (l *lab) problem(format string, args ...any) {
+	l.now.Problems = append(l.now.Problems, fmt.Sprintf(format, args...))
 }
 
 func (l *lab) say(format string, args ...any) { fmt.Fprintf(l.log, format+"\n", args...) }

@@ -6,6 +6,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"log"
@@ -68,7 +69,6 @@ func main() {
 }
 
 func run(ctx context.Context, l *lab, names, out string) error {
-	started := time.Now().UTC()
 	server, err := postgres.Start(ctx, postgres.Config{Durable: true, Settings: serverSettings()})
 	if err != nil {
 		return err
@@ -85,32 +85,55 @@ func run(ctx context.Context, l *lab, names, out string) error {
 		return err
 	}
 	defer l.admin.Close()
-	var done []scenario
+	if l.commit, err = l.latencies(ctx); err != nil {
+		return err
+	}
+	if out != "" {
+		if err := l.sheet.load(dataFile(out)); err != nil {
+			return err
+		}
+	}
 	for _, s := range scenarios() {
 		if names != "" && !strings.Contains(","+names+",", ","+s.name+",") {
 			continue
 		}
-		// What was measured is reported even when a later scenario fails.
-		if err = s.run(l, ctx); err != nil {
-			err = fmt.Errorf("%s: %w", s.name, err)
-			l.sheet.note("%s", err)
-			break
+		if err := l.measure(ctx, s); err != nil {
+			return err
 		}
-		done = append(done, s)
-	}
-	var report bytes.Buffer
-	if reportErr := l.report(context.WithoutCancel(ctx), &report, done, started); reportErr != nil {
-		return reportErr
+		if out == "" {
+			continue
+		}
+		// After each scenario, so that an interruption costs one at most.
+		if err := errors.Join(l.sheet.save(dataFile(out)), l.writeReport(ctx, out)); err != nil {
+			return err
+		}
 	}
 	if out == "" {
-		_, writeErr := os.Stdout.Write(report.Bytes())
-		if err == nil {
-			err = writeErr
-		}
+		return l.report(ctx, os.Stdout)
+	}
+	return nil
+}
+
+// measure runs a scenario anew, and keeps what the report says about it.
+func (l *lab) measure(ctx context.Context, s scenario) error {
+	l.sheet.forget(s.name)
+	l.now = &runOf{
+		Started: time.Now().UTC(), Commit: output("git", "describe", "--always", "--dirty"),
+		Command: "go run ./run " + strings.Join(os.Args[1:], " "), Rounds: l.rounds,
+	}
+	l.sheet.runs[s.name] = l.now
+	if err := s.run(l, ctx); err != nil {
+		return fmt.Errorf("%s: %w", s.name, err)
+	}
+	l.now.Ended = time.Now().UTC()
+	return nil
+}
+
+// writeReport replaces the report.
+func (l *lab) writeReport(ctx context.Context, file string) error {
+	var report bytes.Buffer
+	if err := l.report(ctx, &report); err != nil {
 		return err
 	}
-	if writeErr := os.WriteFile(out, report.Bytes(), 0o644); err == nil { // #nosec G306 -- for everybody to read
-		err = writeErr
-	}
-	return err
+	return os.WriteFile(file, report.Bytes(), 0o644) // #nosec G306 -- for everybody to read
 }
