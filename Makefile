@@ -24,7 +24,7 @@ test: ## Run all tests, on a private PostgreSQL, with the race detector
 	go test -race ./...
 
 .PHONY: check
-check: format-check vet lint sqlc-diff test ## All that CI does
+check: format-check vet lint sqlc-diff test bench-check ## All that CI does
 
 .PHONY: generate
 generate: ## Generate internal/db from sql/
@@ -71,6 +71,10 @@ bench-held: bench-peers ## Measure ten minutes with a transaction held open
 .PHONY: bench-layout
 bench-layout: ## Measure the table layouts of docs/decisions/0001
 	cd bench && go run ./layout
+
+.PHONY: bench-check
+bench-check: ## Vet and test the module bench, which no other target builds
+	cd bench && go vet ./... && go test -race ./...
 
 .PHONY: bench-peers
 bench-peers: ## Install the peers that run on Node

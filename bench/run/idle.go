@@ -136,7 +136,7 @@ func (l *lab) runHerd(ctx context.Context) error {
 			if err := child.awaitReady(); err != nil {
 				return err
 			}
-			pause(ctx, idleSettle)
+			pause(ctx, time.Duration(min(b.scale, 1)*float64(idleSettle)))
 			counts := make([]int64, 3)
 			for i := range counts { // a while without, and a while with the job
 				if i == 2 {

@@ -30,9 +30,11 @@ type lab struct {
 	rounds int
 	held   time.Duration
 	only   string
-	serial int
-	now    *runOf // the scenario that is being measured
-	commit measure.Latencies
+	// durable is false in tests only.
+	durable bool
+	serial  int
+	now     *runOf // the scenario that is being measured
+	commit  measure.Latencies
 }
 
 // serverSettings are for durable commits on a machine of this size; the

@@ -53,7 +53,7 @@ func main() {
 		}
 		return
 	}
-	l := &lab{log: os.Stderr, sheet: newSheet()}
+	l := &lab{log: os.Stderr, sheet: newSheet(), durable: true}
 	flag.IntVar(&l.rounds, "rounds", 3, "rounds of each contender")
 	flag.Float64Var(&l.scale, "scale", 1, "multiplies numbers of jobs, and shortens times when below 1")
 	flag.DurationVar(&l.held, "held", 10*time.Minute, "how long a transaction is held open")
@@ -69,7 +69,7 @@ func main() {
 }
 
 func run(ctx context.Context, l *lab, names, out string) error {
-	server, err := postgres.Start(ctx, postgres.Config{Durable: true, Settings: serverSettings()})
+	server, err := postgres.Start(ctx, postgres.Config{Durable: l.durable, Settings: serverSettings()})
 	if err != nil {
 		return err
 	}

@@ -26,6 +26,9 @@ const (
 // seconds is a duration at the chosen scale, not too short to mean anything.
 func (l *lab) seconds(full float64) float64 { return max(full*min(l.scale, 1), 0.5) }
 
+// samples are how many single jobs are timed.
+func (l *lab) samples() int { return max(int(latencySamples*min(l.scale, 1)), 5) }
+
 // runEnqueue enqueues one by one and many at once, jobq beside plain INSERTs.
 func (l *lab) runEnqueue(ctx context.Context) error {
 	ways := map[string][]string{"jobq": {"", "insert", "bare"}}
@@ -131,13 +134,13 @@ func (l *lab) runLatency(ctx context.Context) error {
 		for _, c := range l.chosen("jobq", "graphile-worker", "river", "pg-boss, tuned") {
 			err := l.with(ctx, c, func(b *bed) error {
 				if c.String() == oursAsIs {
-					end, err := b.call(ctx, "scheduled", order{Samples: min(l.scaled(latencySamples), latencySamples)})
+					end, err := b.call(ctx, "scheduled", order{Samples: l.samples()})
 					if err != nil {
 						return err
 					}
 					l.putSamples("latency", "scheduled", c.String(), end.SamplesMs)
 				}
-				end, err := b.call(ctx, "latency", order{Samples: min(l.scaled(latencySamples), latencySamples), WarmUp: latencyWarmUp})
+				end, err := b.call(ctx, "latency", order{Samples: l.samples(), WarmUp: min(latencyWarmUp, l.samples())})
 				if err == nil {
 					l.putSamples("latency", "", c.String(), end.SamplesMs)
 				}
