@@ -26,6 +26,7 @@ type order struct {
 	HandlerMs   int     `json:"handler_ms,omitempty"` // how long a job takes
 	Workers     int     `json:"workers,omitempty"`    // in one process; 0 means one
 	Slots       int     `json:"slots,omitempty"`      // of each; 0 means what tuned says
+	PollMs      int     `json:"poll_ms,omitempty"`    // how often an idle one looks by itself; 0 means as it likes
 	Way         string  `json:"way,omitempty"`        // of enqueueing, for systems with several
 	Connections int     `json:"connections,omitempty"`
 	Batch       int     `json:"batch,omitempty"`

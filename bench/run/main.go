@@ -37,7 +37,7 @@ func scenarios() []scenario {
 		{"latency", "Pickup latency", "Single jobs on an idle queue, from the moment at which the transaction is told to commit until the handler starts.", (*lab).runLatency},
 		{"mixed", "Mixed", "2,000 jobs a second enqueued one by one over 16 connections, for 10 s, timed from the moment at which each was due.", (*lab).runMixed},
 		{"idle", "Idle", "One worker process with nothing to do. Statements are those of the whole database.", (*lab).runIdle},
-		{"herd", "No herd", "One job for many idle workers: the statements that they send because of it, the insert included.", (*lab).runHerd},
+		{"herd", "No herd", "One job for many idle workers, which do not poll: how many of them come for it.", (*lab).runHerd},
 		{"backlog", "Backlog", "100,000 jobs of a queue in which no others wait, and very many.", (*lab).runBacklog},
 		{"history", "History", "100,000 jobs with an empty history, and a very long one.", (*lab).runHistory},
 		{"held", "A transaction held open", "Jobs flow, inserted as fast as they run, while a transaction stays open elsewhere; beside it a fifth of the time without.", (*lab).runHeld},

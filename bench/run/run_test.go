@@ -24,22 +24,22 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// One scenario of each sort runs with the contenders in Go, with few jobs, and
-// the report has a table for each. The peers on Node need `make bench-peers`.
+// A few scenarios run with jobq and plain SQL, with few jobs, and the report
+// has a table for each.
 func TestScenarios(t *testing.T) {
 	t.Parallel()
 	out := filepath.Join(t.TempDir(), "RESULTS.md")
-	l := &lab{log: io.Discard, sheet: newSheet(), rounds: 1, scale: 0.001, held: time.Second, only: "jobq,river,sql", peers: "../peers"}
-	require.NoError(t, run(context.Background(), l, "drain,triggers,latency,idle,held", out))
+	l := &lab{log: io.Discard, sheet: newSheet(), rounds: 1, scale: 0.001, held: time.Second, only: "jobq,sql", peers: "../peers"}
+	require.NoError(t, run(context.Background(), l, "drain,latency,held", out))
 	content, err := os.ReadFile(out)
 	require.NoError(t, err)
 	report := string(content)
-	for _, title := range []string{"Drain", "What the triggers cost", "Pickup latency", "Idle", "A transaction held open"} {
+	for _, title := range []string{"Drain", "Pickup latency", "A transaction held open"} {
 		require.Contains(t, report, "\n## "+title+"\n")
 	}
-	require.Contains(t, report, "| 1. drain, of River's |")
+	require.Contains(t, report, "| 1. drain, of hand-written SQL |")
 	require.Contains(t, report, "| jobq, defaults |")
-	require.Contains(t, report, "transaction open, river, tuned, jobs/s:")
+	require.Contains(t, report, "transaction open, jobq, tuned, jobs/s:")
 	require.NotContains(t, report, "Problem:")
 }
 
