@@ -182,33 +182,47 @@ func (l *lab) runHistory(ctx context.Context) error {
 	})
 }
 
+// obstructed drains in turns from a database with nothing in the way and from
+// one with very much, so that the machine's moods meet both.
 func (l *lab) obstructed(ctx context.Context, scenario, what string, obstruct func(b *bed, jobs int) error) error {
 	many := l.scaled(manyJobs)
 	for _, c := range l.chosen("jobq, tuned", "river, tuned", "graphile-worker, tuned") {
-		err := l.with(ctx, c, func(b *bed) error {
-			for _, obstacles := range []int{0, many} {
-				if err := obstruct(b, obstacles); err != nil {
-					return err
-				}
-				for range l.rounds {
-					if err := b.add(ctx, l.scaled(drainJobs)); err != nil {
-						return err
-					}
-					if err := b.settle(ctx); err != nil {
-						return err
-					}
-					d, err := b.drain(ctx, l.scaled(drainJobs), 1)
-					if err != nil {
-						return err
-					}
-					l.put(scenario, measure.Short(float64(obstacles))+" "+what, c, d)
-				}
+		err := l.with(ctx, c, func(full *bed) error {
+			l.say("%-10s %s: making %d jobs", scenario, c, many)
+			if err := obstruct(full, many); err != nil {
+				return err
 			}
-			return nil
+			return l.with(ctx, c, func(empty *bed) error {
+				for range l.rounds {
+					if err := empty.drainSome(ctx, scenario, "0 "+what); err != nil {
+						return err
+					}
+					if err := full.drainSome(ctx, scenario, measure.Short(float64(many))+" "+what); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
 		})
 		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// drainSome adds as many jobs as it drains.
+func (b *bed) drainSome(ctx context.Context, scenario, test string) error {
+	jobs := b.scaled(drainJobs)
+	if err := b.add(ctx, jobs); err != nil {
+		return err
+	}
+	if err := b.settle(ctx); err != nil {
+		return err
+	}
+	d, err := b.drain(ctx, jobs, 1)
+	if err == nil {
+		b.put(scenario, test, b.contender, d)
+	}
+	return err
 }

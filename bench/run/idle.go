@@ -9,8 +9,11 @@ import (
 const (
 	idleSeconds = 30
 	// idleSettle is longer than what any of them does once at its start.
-	idleSettle  = 12 * time.Second
-	runningJobs = 1000
+	idleSettle = 12 * time.Second
+	// At any scale, what happens every few seconds must show.
+	idleSecondsMin = 10.0
+	idleSettleMin  = 5 * time.Second
+	runningJobs    = 1000
 	// heartbeatSeconds are long enough for every lease to be extended, which
 	// happens every 20 s.
 	heartbeatSeconds = 60
@@ -88,7 +91,8 @@ func (b *bed) heartbeats(ctx context.Context) error {
 
 // watch measures for some seconds while nothing is asked of anybody.
 func (b *bed) watch(ctx context.Context, test, name string, child *running, seconds float64) error {
-	pause(ctx, time.Duration(min(b.scale, 1)*float64(idleSettle)))
+	seconds = max(seconds, idleSecondsMin)
+	pause(ctx, max(time.Duration(min(b.scale, 1)*float64(idleSettle)), idleSettleMin))
 	before, err := b.meter.Read(ctx)
 	if err != nil {
 		return err
