@@ -19,7 +19,7 @@ import (
 const HotSettings = `select set_config('plan_cache_mode', 'force_generic_plan', true),
   set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
   set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true),
-  set_config('enable_sort', 'off', true), set_config('jit', 'off', true)`
+  set_config('enable_sort', 'off', true), set_config('enable_material', 'off', true), set_config('jit', 'off', true)`
 
 // Batcher sends a batch of statements: a pool, a connection or a transaction.
 type Batcher interface {
