@@ -65,6 +65,7 @@ type queue struct {
 	conf    queueSettings
 	pace    pace
 	line    db.Line
+	round   int // of waiting, in which it claimed last
 }
 
 func newQueue(w *Worker, name string, slots int) *queue {
@@ -125,7 +126,9 @@ func (q *queue) run(ctx, flush context.Context, slots *sync.WaitGroup) {
 			if ctx.Err() != nil && q.isIdle() {
 				return
 			}
-			q.await(ctx, flush, poll)
+			if again, recheck := q.announce(ctx); !again {
+				q.await(ctx, flush, poll, recheck)
+			}
 			continue
 		}
 		if q.exchange(flush, results, want) {
@@ -215,14 +218,45 @@ func (q *queue) wantLocked() int {
 	return max(want, 0)
 }
 
+// announce makes sure that those who insert notify, when this queue has slots
+// to fill. It says whether to claim once more first, because jobs may have come
+// unnoticed, and when to do so anyhow; never when it is 0.
+func (q *queue) announce(ctx context.Context) (again bool, recheck time.Duration) {
+	if q.worker.config.PollOnly || ctx.Err() != nil || !q.hasRoom() {
+		return false, 0
+	}
+	round, settled := q.worker.wait.announce(ctx)
+	if !settled {
+		recheck = waitRecheck
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if again = round != q.round; again {
+		q.round, q.pace.more = round, true
+	}
+	return again, recheck
+}
+
+func (q *queue) hasRoom() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.inHand+q.asked < q.slots
+}
+
 // await blocks until there is a reason to look again.
-func (q *queue) await(ctx, flush context.Context, poll *time.Timer) {
+func (q *queue) await(ctx, flush context.Context, poll *time.Timer, recheck time.Duration) {
 	stop := ctx.Done()
 	if ctx.Err() != nil {
 		stop = nil // draining: only results matter
 	}
 	whole, stopTimer := q.untilWhole()
 	defer stopTimer()
+	var unsettled <-chan time.Time
+	if recheck > 0 {
+		timer := time.NewTimer(recheck)
+		defer timer.Stop()
+		unsettled = timer.C
+	}
 	select {
 	case <-q.ended:
 		return
@@ -231,6 +265,7 @@ func (q *queue) await(ctx, flush context.Context, poll *time.Timer) {
 	case <-flush.Done():
 		return
 	case <-whole:
+	case <-unsettled:
 	case <-q.wake:
 	case <-poll.C:
 		poll.Reset(q.pollInterval())

@@ -83,6 +83,7 @@ type Worker struct {
 	kindSlots map[string]int
 	keeper    *keeper
 	digests   *digester
+	wait      waiting
 	counts    counts
 	halt      halt
 	hurry     chan struct{} // closed when a drain is not to wait
@@ -115,7 +116,7 @@ func New(client *jobq.Client, config *Config) (*Worker, error) {
 		return nil, fmt.Errorf("worker: %w", err)
 	}
 	w.schema, w.handlers.byKind, w.keeper = schema, make(map[string]rawHandler), newKeeper(w)
-	w.digests = newDigester(w)
+	w.digests, w.wait.worker = newDigester(w), w
 	if w.process, err = identity.Self(); err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
 	}

@@ -49,6 +49,15 @@ func TestNotifications(t *testing.T) {
 		}
 	}
 
+	require.Empty(t, heard("select jobq.enqueue('k')"), "nobody waits")
+	q.exec("delete from jobq.pending")
+	q.exec("select setval('jobq.job_id_seq', 1, false)")
+	answer, err := q.queries.WaitAnnounce(ctx, 3600)
+	require.NoError(t, err)
+	require.True(t, answer.News)
+	answer, err = q.queries.WaitAnnounce(ctx, 15)
+	require.NoError(t, err)
+	require.False(t, answer.News)
 	require.Equal(t, []string{"work default"}, heard("select jobq.enqueue('k')"))
 	require.Equal(t, []string{"work a", "work b"}, heard("select jobq.enqueue('k', queue => q) from unnest(array['a', 'b', 'a', 'b']) q"))
 	require.Equal(t, []string{"work c"}, heard("insert into jobq.pending (kind, queue) select 'k', 'c' from generate_series(1, 100)"))

@@ -24,6 +24,11 @@ create function jobq.args_bytes_max() returns integer
 create sequence jobq.job_id_seq as bigint;
 create sequence jobq.position_seq as bigint;
 
+-- Until when somebody waits for notifications of new jobs, as the epoch in
+-- seconds. A sequence, because its value is read as it is and not as of a
+-- snapshot, whatever the isolation level: see pending_notify.
+create sequence jobq.waiting_seq as bigint minvalue 0 start 0;
+
 -- What producers write, and all that they may write: no lease can be forged
 -- here. A job is `available` when it has a position, else `scheduled`.
 create table jobq.pending (

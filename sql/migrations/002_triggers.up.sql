@@ -68,16 +68,28 @@ create trigger pending_before_insert before insert on jobq.pending
 -- Wakes workers of the queues that have new available jobs, and the janitor
 -- for jobs that become due: one NOTIFY per queue and transaction at most,
 -- because PostgreSQL folds equal ones of a transaction.
+--
+-- NOTIFY makes all commits of a database queue up for one lock, so workers are
+-- notified only while one says that it waits. That loses no wake-up:
+-- - a worker says so (1), looks which transactions are open (2), and claims (3);
+-- - an insert gets its transaction's id, looks here whether somebody waits (4),
+--   and commits (5).
+-- If (4) sees (1), it notifies. Else (4) came before (1), and so the insert's
+-- transaction had its id, and was open at (2) or had ended before it: either
+-- (3) finds the job, or the worker goes on claiming until all that it saw at
+-- (2) have ended. internal/db has the interleavings as a test.
 create function jobq.pending_notify() returns trigger
-  language plpgsql
+  language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
 declare
   name text;
   due timestamptz;
 begin
-  for name in select distinct i.queue from inserted i where i.position is not null loop
-    perform pg_notify(jobq.channel('work'), name);
-  end loop;
+  if (select s.last_value from jobq.waiting_seq s) >= extract(epoch from clock_timestamp()) then
+    for name in select distinct i.queue from inserted i where i.position is not null loop
+      perform pg_notify(jobq.channel('work'), name);
+    end loop;
+  end if;
   select min(i.run_at) into due from inserted i where i.position is null;
   if due is not null then
     perform pg_notify(jobq.channel('due'), extract(epoch from due)::text);

@@ -1,0 +1,18 @@
+-- WaitAnnounce says that somebody waits for jobs, for so many seconds from now,
+-- which makes inserts notify. It says whether nobody did before: then an insert
+-- that has looked already, and has not committed yet, will not notify.
+-- name: WaitAnnounce :one
+with before as materialized (
+  select coalesce(pg_sequence_last_value('jobq.waiting_seq'::regclass), 0)::bigint as until
+)
+select (b.until < extract(epoch from clock_timestamp()))::boolean as news,
+    setval('jobq.waiting_seq', greatest(b.until, ceil(extract(epoch from clock_timestamp()))::bigint + sqlc.arg(seconds)::bigint))::bigint as until
+  from before b;
+
+-- TransactionsOpen are those that have changed something and not ended.
+-- name: TransactionsOpen :many
+select x::text as id from pg_snapshot_xip(pg_current_snapshot()) x;
+
+-- TransactionsStillOpen are those of the given ones that have not ended.
+-- name: TransactionsStillOpen :many
+select x::text as id from unnest(sqlc.arg(ids)::text[]) x where pg_xact_status(x::xid8) = 'in progress';
