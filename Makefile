@@ -47,6 +47,8 @@ format-check: ## Refuse unformatted Go code
 vet: ## go vet, also for the other systems that jobq builds on
 	go vet ./...
 	GOOS=darwin go vet ./worker ./internal/...
+	cd bench && go vet ./...
+	cd fault && go vet ./...
 
 .PHONY: lint
 lint: ## golangci-lint, which also checks who may import whom
@@ -67,6 +69,14 @@ bench-drain: bench-peers ## Measure draining beside the peers
 .PHONY: bench-held
 bench-held: bench-peers ## Measure ten minutes with a transaction held open
 	cd bench && go run ./run -scenarios held
+
+.PHONY: fault-smoke
+fault-smoke: ## Break jobq in the short set of ways, and with all mutants (3 minutes)
+	cd fault && go run . --smoke
+
+.PHONY: fault
+fault: ## Break jobq in all ways, ten seeds each, and write docs/faults.md (25 minutes)
+	cd fault && go run . --out ../docs/faults.md
 
 .PHONY: bench-layout
 bench-layout: ## Measure the table layouts of docs/decisions/0001

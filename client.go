@@ -15,6 +15,7 @@ type Client struct {
 	pool    *pgxpool.Pool
 	schema  *db.Schema
 	queries *db.Queries
+	actor   string
 }
 
 // Config changes what a Client does. The zero value is ready to use.
@@ -22,6 +23,8 @@ type Config struct {
 	// Schema holds jobq's tables. Default "jobq". Letters, digits, _ and -,
 	// at most 63 bytes.
 	Schema string
+	// Actor is who acts, in the audit. Default "unknown".
+	Actor string
 }
 
 // NewClient returns a client on the pool. It does not talk to the database:
@@ -38,7 +41,11 @@ func NewClient(pool *pgxpool.Pool, config *Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Client{pool: pool, schema: schema, queries: schema.Queries(pool)}, nil
+	actor := config.Actor
+	if actor == "" {
+		actor = "unknown"
+	}
+	return &Client{pool: pool, schema: schema, queries: schema.Queries(pool), actor: actor}, nil
 }
 
 // Check returns ErrNotMigrated or ErrNewerSchema when this build cannot work

@@ -274,6 +274,8 @@ func TestQueues(t *testing.T) {
 	queues, err := client.Queues(ctx)
 	require.NoError(t, err)
 	require.Len(t, queues, 2)
+	require.NotNil(t, queues[0].HeadRunAt)
+	queues[0].HeadRunAt = nil
 	require.Equal(t, jobq.Queue{Name: "busy", Available: 1, Scheduled: 1, QueueSettings: jobq.QueueSettings{
 		Lease: 5 * time.Second, ExtendEvery: 1667 * time.Millisecond,
 		Heartbeat: jobq.HeartbeatTicker, Redelivery: jobq.RedeliverTail,

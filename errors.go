@@ -21,6 +21,12 @@ var (
 	// ErrInvalid is returned when the database refuses a value. The text names
 	// the field and the limit.
 	ErrInvalid = errors.New("invalid job")
+	// ErrTimeout is returned when the database has answered too late, by its
+	// statement_timeout or the caller's deadline.
+	ErrTimeout = errors.New("it took too long")
+	// ErrUnavailable is returned when the database does not answer, or cannot
+	// for now.
+	ErrUnavailable = errors.New("the database is not available")
 	// ErrNotMigrated is returned when the tables are missing or too old.
 	ErrNotMigrated = db.ErrNotMigrated
 	// ErrNewerSchema is returned when the tables are newer than this build.
@@ -42,6 +48,10 @@ func (c *Client) clientError(operation string, err error) error {
 		return fmt.Errorf("%s: %w: %w", operation, ErrConflict, err)
 	case db.IsUnique(err):
 		return fmt.Errorf("%s: %w: %w", operation, ErrDuplicate, err)
+	case db.IsTimeout(err):
+		return fmt.Errorf("%s: %w: %w", operation, ErrTimeout, err)
+	case db.IsTransient(err):
+		return fmt.Errorf("%s: %w: %w", operation, ErrUnavailable, err)
 	case db.IsNotMigrated(err):
 		return fmt.Errorf("%s: %w: %w", operation, db.NotMigrated(c.schema), err)
 	}

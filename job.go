@@ -4,8 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"math"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/jobq-dev/jobq/internal/db"
 )
@@ -165,75 +166,6 @@ func (c *Client) Output(ctx context.Context, id int64, after OutputPiece) ([]Out
 	return pieces, nil
 }
 
-// Filter chooses jobs. Zero fields choose all.
-type Filter struct {
-	States []State
-	Queue  string
-	Kind   string
-	Tag    string
-	// Before continues after a page: its Next. Zero means from the newest job.
-	Before int64
-	// Limit is the size of the page: 1 to 1000. Default 50.
-	Limit int
-}
-
-// Page is a part of a list, newest job first. Jobs come without args,
-// checkpoint and result, which can be large.
-type Page struct {
-	Jobs []*Job `json:"jobs"`
-	// Next is the Before of the next page; 0 when this is the last.
-	Next int64 `json:"next,omitempty"`
-}
-
-// List returns a page of jobs, newest id first. However deep the page, it
-// costs the same, but a filter that matches few of many jobs looks at many.
-func (c *Client) List(ctx context.Context, filter Filter) (*Page, error) {
-	limit := filter.Limit
-	if limit == 0 {
-		limit = 50
-	}
-	if limit < 1 || limit > 1000 {
-		return nil, fmt.Errorf("list jobs: %w: limit must be 1 to 1000, not %d", ErrInvalid, limit)
-	}
-	states := filter.States
-	if len(states) == 0 {
-		states = States()
-	}
-	params := db.JobListParams{
-		Before: filter.Before, Queue: textOrNull(filter.Queue), Kind: textOrNull(filter.Kind), Tag: textOrNull(filter.Tag),
-		PageSize: int32(limit + 1), // #nosec G115 -- checked above; one more, to know whether there are more
-	}
-	if params.Before <= 0 {
-		params.Before = math.MaxInt64
-	}
-	for _, state := range states {
-		params.States = append(params.States, string(state))
-	}
-	rows, err := c.queries.JobList(ctx, params)
-	if err != nil {
-		return nil, c.clientError("list jobs", err)
-	}
-	page := &Page{Jobs: make([]*Job, 0, min(len(rows), limit))}
-	for _, row := range rows[:min(len(rows), limit)] {
-		page.Jobs = append(page.Jobs, jobFromListRow(row))
-	}
-	if len(rows) > limit {
-		page.Next = page.Jobs[limit-1].ID
-	}
-	return page, nil
-}
-
-func jobFromListRow(row db.JobListRow) *Job {
-	return jobFromRow(db.JobGetRow{
-		ID: row.ID, State: row.State, Queue: row.Queue, Kind: row.Kind, Priority: row.Priority, Attempts: row.Attempts,
-		MaxAttempts: row.MaxAttempts, Crashes: row.Crashes, LeaseToken: row.LeaseToken, RunAt: row.RunAt,
-		CreatedAt: row.CreatedAt, StartedAt: row.StartedAt, FinishedAt: row.FinishedAt, LeaseOwner: row.LeaseOwner,
-		LeaseExpiresAt: row.LeaseExpiresAt, CancelRequestedAt: row.CancelRequestedAt, ProgressedAt: row.ProgressedAt,
-		ProgressPercent: row.ProgressPercent, ProgressStage: row.ProgressStage, ProgressMessage: row.ProgressMessage,
-		TimeoutMs: row.TimeoutMs, UniqueKey: row.UniqueKey, LastError: row.LastError, ClearReason: row.ClearReason, Tags: row.Tags, Metadata: row.Metadata,
-	})
-}
-
 func jobFromRow(row db.JobGetRow) *Job {
 	job := &Job{
 		ID: row.ID, State: State(row.State), Queue: row.Queue, Kind: row.Kind, Priority: row.Priority, Args: row.Args,
@@ -275,4 +207,11 @@ func utc(moment *time.Time) *time.Time {
 	}
 	inUTC := moment.UTC()
 	return &inUTC
+}
+
+func timeOrNil(moment pgtype.Timestamptz) *time.Time {
+	if !moment.Valid {
+		return nil
+	}
+	return utc(&moment.Time)
 }

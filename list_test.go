@@ -2,6 +2,7 @@ package jobq_test
 
 import (
 	"context"
+	"encoding/json"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -127,4 +128,111 @@ func TestStatsAgree(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.Zero(t, w.count("select count(*) from jobq.stat_delta"))
+}
+
+// The grammar chooses what it says, in every stage that a job can be in; the
+// figures come from the same conditions written by hand.
+func TestListMatch(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	w := newWorker(t)
+	for i, state := range append(jobq.States(), jobq.States()...) {
+		w.inState(state, jobq.EnqueueOptions{Tags: []string{[]string{"eu", "us"}[i%2]}, Metadata: toJSON(t, map[string]any{"trace": i}), Priority: int16(i - 3)})
+	}
+	big := map[string]any{"tenant": 4411, "size": 70_000.5, "user": map[string]any{"name": "Ann Lee"}, "filler": make([]int, 2000)}
+	_, err := w.client.Enqueue(ctx, jobq.RawArgs{Name: "Send100%", JSON: toJSON(t, big)}, &jobq.EnqueueOptions{Queue: "email"})
+	require.NoError(t, err)
+	for match, where := range map[string]string{
+		"":                           "true",
+		"state:failed":               "state = 'failed'",
+		"-state:failed,running":      "state not in ('failed', 'running')",
+		"state:retrying":             "state = 'scheduled' and attempts > 0",
+		"-state:retrying":            "not (state = 'scheduled' and attempts > 0)",
+		"queue:email":                "queue = 'email'",
+		"queue:*e*,email -queue:em*": "queue like '%e%' and queue not like 'em%'",
+		`kind:"Send100%"`:            "kind = 'Send100%'",
+		"kind:Send*%":                "kind like 'Send%'",
+		"tag:eu":                     "tags @> '{eu}'",
+		"-tag:eu":                    "tags @> '{eu}' is not true",
+		"args.tenant=4411":           "kind = 'Send100%'",
+		`args.user.name="Ann Lee"`:   "kind = 'Send100%'",
+		"args.user.name=Ann*":        "kind = 'Send100%'",
+		"args.size>70000 ":           "kind = 'Send100%'",
+		"args.size>70001":            "false",
+		"args.tenant>x*":             "",
+		"meta.trace=3":               "metadata ->> 'trace' = '3'",
+		"age:<1h":                    "true",
+		"age:>1h":                    "false",
+		"err:BOOM":                   "last_error ilike '%boom%'",
+		"send100%":                   "kind = 'Send100%'",
+		"id:1,2,3":                   "id in (1, 2, 3)",
+		"id:>4 attempts:>=1":         "id > 4 and attempts >= 1",
+		"priority:<=-1":              "priority <= -1",
+		"worker:*":                   "lease_owner is not null",
+		"2":                          "id = 2",
+	} {
+		page, err := w.client.List(ctx, jobq.Filter{Match: match, Limit: 1000})
+		if where == "" {
+			require.ErrorIs(t, err, jobq.ErrInvalid, match)
+			continue
+		}
+		require.NoError(t, err, match)
+		require.EqualValues(t, w.count("select count(*) from jobq.job where "+where), len(page.Jobs), match)
+	}
+}
+
+// The other orders page without gaps too, and only where they exist.
+func TestListSorted(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	w := newWorker(t)
+	for range 7 {
+		w.inState(jobq.Failed, jobq.EnqueueOptions{})
+		w.inState(jobq.Cancelled, jobq.EnqueueOptions{})
+		w.inState(jobq.Scheduled, jobq.EnqueueOptions{})
+	}
+	for _, test := range []struct {
+		filter jobq.Filter
+		sql    string
+	}{
+		{jobq.Filter{Match: "state:failed,cancelled", Sort: jobq.FinishedFirst}, "select array_agg(id order by finished_at desc, id desc) from jobq.finished"},
+		{jobq.Filter{Match: "state:failed", Sort: jobq.FinishedFirst, Reverse: true}, "select array_agg(id order by finished_at, id) from jobq.finished where state = 'failed'"},
+		{jobq.Filter{Match: "state:scheduled", Sort: jobq.DueFirst}, "select array_agg(id order by run_at, id) from jobq.pending"},
+		{jobq.Filter{Reverse: true}, "select array_agg(id order by id) from jobq.job"},
+	} {
+		var want, got []int64
+		require.NoError(t, w.client.Pool().QueryRow(ctx, test.sql).Scan(&want))
+		for filter := test.filter; ; {
+			filter.Limit = 3
+			page, err := w.client.List(ctx, filter)
+			require.NoError(t, err)
+			for _, job := range page.Jobs {
+				got = append(got, job.ID)
+			}
+			if filter.After = page.Cursor; page.Cursor == "" {
+				break
+			}
+		}
+		require.Equal(t, want, got, test.sql)
+	}
+	for _, wrong := range []jobq.Filter{
+		{Sort: jobq.FinishedFirst},
+		{Sort: jobq.DueFirst, Match: "state:failed"},
+		{Sort: "kind"},
+		{After: "x"},
+		{After: "1.2"},
+		{Sort: jobq.DueFirst, Match: "state:scheduled", After: "7"},
+		{Match: "foo:bar"},
+		{States: []jobq.State{"gone"}},
+	} {
+		_, err := w.client.List(ctx, wrong)
+		require.ErrorIs(t, err, jobq.ErrInvalid)
+	}
+}
+
+func toJSON(t *testing.T, value any) json.RawMessage {
+	t.Helper()
+	encoded, err := json.Marshal(value)
+	require.NoError(t, err)
+	return encoded
 }

@@ -17,15 +17,24 @@ const CountMax = 10_000
 type Queue struct {
 	Name      string `json:"name"`
 	Available int64  `json:"available"` // up to CountMax
-	Scheduled int64  `json:"scheduled"` // up to CountMax
-	Running   int64  `json:"running"`
+	// Scheduled and Retrying count among the CountMax jobs of all queues that
+	// are due next, Failed and Cancelled among the CountMax that ended last
+	// without success.
+	Scheduled int64      `json:"scheduled"`
+	Retrying  int64      `json:"retrying"` // those of the scheduled that have failed before
+	Running   int64      `json:"running"`
+	Slots     int64      `json:"slots"` // of workers that live and do not drain
+	Failed    int64      `json:"failed"`
+	Cancelled int64      `json:"cancelled"`
+	HeadRunAt *time.Time `json:"head_run_at,omitempty"` // since when the next job to run could have run
 	QueueSettings
 	PausedAt    *time.Time `json:"paused_at,omitempty"`
 	PausedBy    string     `json:"paused_by,omitempty"`
 	PauseReason string     `json:"pause_reason,omitempty"`
 }
 
-// Queues returns every queue that has a setting, a live job or a worker, by name.
+// Queues returns every queue that has a setting, a live job or a worker, by
+// name. It costs the same however many jobs there are.
 func (c *Client) Queues(ctx context.Context) ([]Queue, error) {
 	rows, err := c.queries.QueueList(ctx, CountMax)
 	if err != nil {
@@ -34,7 +43,8 @@ func (c *Client) Queues(ctx context.Context) ([]Queue, error) {
 	queues := make([]Queue, len(rows))
 	for i, row := range rows {
 		queues[i] = Queue{
-			Name: row.Name, Available: row.Available, Scheduled: row.Scheduled, Running: row.Running,
+			Name: row.Name, Available: row.Available, Scheduled: row.Scheduled, Retrying: row.Retrying, Running: row.Running,
+			Slots: row.Slots, Failed: row.Failed, Cancelled: row.Cancelled, HeadRunAt: timeOrNil(row.HeadRunAt),
 			QueueSettings: QueueSettings{
 				Lease: milliseconds(row.LeaseMs), ExtendEvery: milliseconds(row.ExtendEveryMs), Heartbeat: Heartbeat(row.Heartbeat),
 				StaleGrace: milliseconds(row.StaleGraceMs), Redelivery: Redelivery(row.Redelivery),
@@ -47,24 +57,29 @@ func (c *Client) Queues(ctx context.Context) ([]Queue, error) {
 }
 
 // PauseQueue makes workers claim nothing more from the queue; what runs goes
-// on. By and reason are for people. It says whether the queue was not paused
-// before. The queue need not have had a job.
+// on. By and reason are for people, and default to the client's Actor and to
+// nothing. It says whether the queue was not paused before. The queue need not
+// have had a job.
 func (c *Client) PauseQueue(ctx context.Context, name, by, reason string) (bool, error) {
-	changed, err := c.queries.QueuePause(ctx, name, textOrNull(by), textOrNull(reason))
-	if err != nil {
-		return false, c.clientError(fmt.Sprintf("pause queue %q", name), err)
+	if by == "" {
+		by = c.actor
 	}
-	return changed > 0, nil
+	return c.actOnQueue(ctx, db.QueueActParams{Action: string(ActionPause), Actor: by, Queue: name, Note: textOrNull(reason)})
 }
 
 // ResumeQueue lets workers claim from the queue again, and wakes them. It
 // says whether the queue was paused.
 func (c *Client) ResumeQueue(ctx context.Context, name string) (bool, error) {
-	resumed, err := c.queries.QueueResume(ctx, name)
+	return c.actOnQueue(ctx, db.QueueActParams{Action: string(ActionResume), Actor: c.actor, Queue: name})
+}
+
+// actOnQueue acts and records it in the audit. It says whether anything changed.
+func (c *Client) actOnQueue(ctx context.Context, params db.QueueActParams) (bool, error) {
+	auditID, err := c.queries.QueueAct(ctx, params)
 	if err != nil {
-		return false, c.clientError(fmt.Sprintf("resume queue %q", name), err)
+		return false, c.clientError(fmt.Sprintf("%s queue %q", params.Action, params.Queue), err)
 	}
-	return resumed > 0, nil
+	return auditID > 0, nil
 }
 
 // Worker is a worker process that has registered itself.

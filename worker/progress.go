@@ -93,6 +93,7 @@ func (k *keeper) flushProgress(ctx context.Context) {
 		if report == nil {
 			continue
 		}
+		k.worker.digests.progressed(run, report)
 		l := extension{run.lease, run.lease.queue.settings()}
 		report.ExtendBy = db.IntervalOrNull(l.settings.progressExtends())
 		k.worker.schema.Queue(batch, func(q *db.Queries) { _, _ = q.JobProgress(ctx, *report) }).Exec(func(tag pgconn.CommandTag) error {

@@ -249,6 +249,7 @@ func (q *queue) accept(claimed []db.JobClaimRow, sent time.Duration, settings qu
 	}
 	q.worker.keeper.add(runs, sent, settings)
 	q.worker.counts.claimed.Add(int64(len(runs)))
+	q.worker.digests.claimed(runs)
 	q.mu.Lock()
 	q.inHand += len(runs)
 	q.mu.Unlock()

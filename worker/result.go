@@ -119,8 +119,10 @@ func (q *queue) account(results []result, answer db.Exchanged) {
 		switch {
 		case ok && r.completion != nil:
 			q.worker.counts.completed.Add(1)
+			q.worker.digests.ended(r.run, state, false)
 		case ok:
 			q.worker.counts.ended(r.ending.Outcome)
+			q.worker.digests.ended(r.run, state, countsAsAttempt(r.ending.Outcome))
 			q.worker.logEnding(r, state)
 		case r.retried:
 			// The try before may have been the one that stored it.

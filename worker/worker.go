@@ -82,6 +82,7 @@ type Worker struct {
 	// kindSlots are the kinds that have slots of their own, and how many.
 	kindSlots map[string]int
 	keeper    *keeper
+	digests   *digester
 	counts    counts
 	halt      halt
 	hurry     chan struct{} // closed when a drain is not to wait
@@ -114,6 +115,7 @@ func New(client *jobq.Client, config *Config) (*Worker, error) {
 		return nil, fmt.Errorf("worker: %w", err)
 	}
 	w.schema, w.handlers.byKind, w.keeper = schema, make(map[string]rawHandler), newKeeper(w)
+	w.digests = newDigester(w)
 	if w.process, err = identity.Self(); err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
 	}
@@ -205,6 +207,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	background.Go(func() { w.keeper.run(flush) })
 	background.Go(func() { w.beat(flush) })
 	background.Go(func() { w.flushOutput(flush) })
+	background.Go(func() { w.digests.run(flush) })
 	if listener != nil {
 		background.Go(func() { _ = listener.Run(ctx) }) // ends with ctx and has no other error
 	}
@@ -286,9 +289,14 @@ func (w *Worker) listener() (*listen.Listener, error) {
 		return nil, nil
 	}
 	work, cancel := db.Channel(w.schema.Name(), db.TopicWork), db.Channel(w.schema.Name(), db.TopicCancel)
+	watch := db.Channel(w.schema.Name(), db.TopicWatch)
 	listener, err := listen.New(listen.Config{
-		ConnConfig: w.client.Pool().Config().ConnConfig, Channels: []string{work, cancel}, Logger: w.log, SelfTest: true,
+		ConnConfig: w.client.Pool().Config().ConnConfig, Channels: []string{work, cancel, watch}, Logger: w.log, SelfTest: true,
 		OnNotify: func(channel, payload string) {
+			if channel == watch {
+				w.digests.watched(true)
+				return
+			}
 			if channel == cancel {
 				if id, err := strconv.ParseInt(payload, 10, 64); err == nil {
 					w.keeper.wakeFor(id)

@@ -115,7 +115,7 @@ func (a *app) enqueueOne(cmd *cobra.Command, client *jobq.Client, args []string,
 			raw.JSON = bytes.TrimSpace(content)
 		}
 		if !json.Valid(raw.JSON) {
-			return usagef("args are not JSON: %s", cut(string(raw.JSON), 60))
+			return usagef("args are not JSON: %s", cut(string(raw.JSON)))
 		}
 	}
 	enqueued, err := client.Enqueue(cmd.Context(), raw, &options)
@@ -189,7 +189,7 @@ func (a *app) enqueueLines(cmd *cobra.Command, client *jobq.Client, parse func(l
 func parseLine(line []byte, args []string, options jobq.EnqueueOptions) (jobq.EnqueueParams, error) {
 	if len(args) > 0 {
 		if !json.Valid(line) {
-			return jobq.EnqueueParams{}, usagef("args are not JSON: %s", cut(string(line), 60))
+			return jobq.EnqueueParams{}, usagef("args are not JSON: %s", cut(string(line)))
 		}
 		return jobq.EnqueueParams{Args: jobq.RawArgs{Name: args[0], JSON: bytes.Clone(line)}, EnqueueOptions: options}, nil
 	}

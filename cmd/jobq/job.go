@@ -132,7 +132,7 @@ func readJSON(cmd *cobra.Command, source string) (json.RawMessage, error) {
 	}
 	var line bytes.Buffer // a message is one line
 	if err := json.Compact(&line, content); err != nil {
-		return nil, usagef("not JSON: %s", cut(string(content), 40))
+		return nil, usagef("not JSON: %s", cut(string(content)))
 	}
 	return line.Bytes(), nil
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -12,31 +11,52 @@ import (
 	"github.com/jobq-dev/jobq"
 )
 
+// filterHelp is the grammar in short, for every command that has a filter.
+const filterHelp = `A filter is made of terms that must all hold:
+
+  state:failed queue:email kind:Send* err:"smtp 421" age:<2h args.tenant=4411
+
+Commas separate alternatives (queue:email,sms), * stands for any text, - in
+front of a term means "not", and quotes keep blanks. A bare number is a job id,
+another bare word is looked for in kind, queue and last error.`
+
 func newListCommand(a *app) *cobra.Command {
 	var filter jobq.Filter
 	var states []string
+	var order, format string
+	var watch time.Duration
 	command := &cobra.Command{
-		Use:   "list",
+		Use:   "list [FILTER...]",
 		Short: "List jobs, newest first",
-		Example: `  jobq list --state failed --queue email
-  jobq list --kind resize --limit 200 --json
-  jobq list --before 4711        # the page after job 4711`,
-		Args: exactArgs(0),
-		RunE: a.withClient(func(cmd *cobra.Command, _ []string, client *jobq.Client) error {
+		Long:  "List jobs, newest first unless sorted otherwise.\n\n" + filterHelp,
+		Example: `  jobq list 'state:failed queue:email kind:Send*' --sort finished
+  jobq list state:scheduled --sort due -o wide
+  jobq list 'args.tenant=4411 age:<2h' -o jsonl | jq .id
+  jobq list state:failed --watch       # one JSON object per change, until interrupted
+  jobq list --after 4711               # the page after job 4711`,
+		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
 			for _, state := range states {
 				if !slices.Contains(jobq.States(), jobq.State(state)) {
 					return usagef("state %q: must be one of %s", state, stateNames())
 				}
 				filter.States = append(filter.States, jobq.State(state))
 			}
+			filter.Match, filter.Sort = strings.Join(args, " "), jobq.Sort(order)
+			if a.json {
+				format = "json"
+			}
+			write, ok := pageWriters[format]
+			if !ok {
+				return usagef("-o %q: must be table, wide, json, jsonl, csv or id", format)
+			}
+			if watch > 0 {
+				return watchList(cmd, client, filter, watch)
+			}
 			page, err := client.List(cmd.Context(), filter)
 			if err != nil {
 				return err
 			}
-			if a.json {
-				return writeJSON(cmd.OutOrStdout(), page)
-			}
-			return writePage(cmd, page)
+			return write(cmd, page)
 		}),
 	}
 	flags := command.Flags()
@@ -46,6 +66,12 @@ func newListCommand(a *app) *cobra.Command {
 	flags.StringVar(&filter.Tag, "tag", "", "only jobs with this tag")
 	flags.IntVar(&filter.Limit, "limit", 50, "jobs on a page, 1 to 1000")
 	flags.Int64Var(&filter.Before, "before", 0, "continue below this job id")
+	flags.StringVar(&filter.After, "after", "", "continue after this cursor, in any order")
+	flags.StringVar(&order, "sort", string(jobq.NewestFirst), "id, finished (failed and cancelled jobs) or due (scheduled jobs)")
+	flags.BoolVar(&filter.Reverse, "reverse", false, "turn the order around")
+	flags.StringVarP(&format, "output", "o", "table", "table, wide, json, jsonl, csv or id")
+	flags.DurationVar(&watch, "watch", 0, "write a JSON object for each new job and each change, looking this often")
+	flags.Lookup("watch").NoOptDefVal = "1s"
 	a.addJSONFlag(command)
 	return command
 }
@@ -58,19 +84,44 @@ func stateNames() string {
 	return strings.Join(names, ", ")
 }
 
-func writePage(cmd *cobra.Command, page *jobq.Page) error {
-	t := newTable(cmd.OutOrStdout(), "ID", "STATE", "QUEUE", "KIND", "TRY", "WHEN", "LAST ERROR")
-	for _, job := range page.Jobs {
-		t.row(strconv.FormatInt(job.ID, 10), stateText(job), job.Queue, job.Kind,
-			fmt.Sprintf("%d/%d", job.Attempts, job.MaxAttempts), when(job), cut(job.LastError, 60))
+// watchList appends one line for each job of the first page that is new or
+// has changed since the last look, oldest first, until it is interrupted.
+func watchList(cmd *cobra.Command, client *jobq.Client, filter jobq.Filter, every time.Duration) error {
+	seen := make(map[int64]string)
+	for {
+		page, err := client.List(cmd.Context(), filter)
+		if cmd.Context().Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		now := make(map[int64]string, len(page.Jobs))
+		for _, job := range slices.Backward(page.Jobs) {
+			version := versionOf(job)
+			if now[job.ID] = version; seen[job.ID] == version {
+				continue
+			}
+			if err := writeLine(cmd.OutOrStdout(), job); err != nil {
+				return err
+			}
+		}
+		seen = now
+		select {
+		case <-cmd.Context().Done():
+			return nil
+		case <-time.After(every):
+		}
 	}
-	if err := t.flush(); err != nil {
-		return err
+}
+
+// versionOf is what a watcher wants to hear about when it changes.
+func versionOf(job *jobq.Job) string {
+	percent, stage := float32(0), ""
+	if job.Progress != nil {
+		percent, stage = job.Progress.Percent, job.Progress.Stage
 	}
-	if page.Next > 0 {
-		fmt.Fprintf(cmd.ErrOrStderr(), "more: --before %d\n", page.Next)
-	}
-	return nil
+	return fmt.Sprint(job.State, job.Attempts, job.LeaseToken, job.RunAt.UnixMicro(), job.CancelRequestedAt != nil, percent, stage)
 }
 
 // when is the time that matters most in the job's state.

@@ -194,7 +194,7 @@ func TestKilledWorker(t *testing.T) {
 	pool := pgtest.Connect(t, url)
 	folder := t.TempDir()
 	script := fmt.Sprintf(`task=sh -c 'echo $$ > %s/$JOBQ_JOB_ID.$JOBQ_ATTEMPT; [ $JOBQ_ATTEMPT = 2 ] || exec sleep 1000'`, folder)
-	args := []string{"worker", "--database-url", url, "--lease", "2s", "--run", script, "-q", "default=2"}
+	args := []string{"worker", "--database-url", url, "--lease", "5s", "--run", script, "-q", "default=2"}
 	victim := startProcess(t, args...)
 	victim.awaitLog(t, "worker started")
 	ids := []int64{query[int64](t, pool, "select jobq.enqueue('task')"), query[int64](t, pool, "select jobq.enqueue('task')")}
@@ -219,7 +219,7 @@ func TestKilledWorker(t *testing.T) {
 		eventually(t, pool, "completed", "select state::text from jobq.job where id = $1", id)
 		require.Equal(t, 1, query[int](t, pool, "select attempts from jobq.job where id = $1 and crashes = 1", id))
 		again := query[time.Time](t, pool, "select started_at from jobq.job where id = $1", id)
-		t.Logf("job %d ran again %s after the kill, with leases of 2s", id, again.Sub(killedAt).Round(time.Millisecond))
+		t.Logf("job %d ran again %s after the kill, with leases of 5s", id, again.Sub(killedAt).Round(time.Millisecond))
 	}
 	for _, pid := range programs {
 		require.Eventually(t, func() bool { return exec.Command("kill", "-0", pid).Run() != nil }, patience, 5*time.Millisecond)
@@ -235,7 +235,7 @@ func TestStoppedWorker(t *testing.T) {
 	folder := t.TempDir()
 	// The first run ends when the test says so, which is while the second runs.
 	script := fmt.Sprintf(`task=sh -c 'echo $$ > %[1]s/pid.$JOBQ_ATTEMPT; touch %[1]s/begun.$JOBQ_ATTEMPT; while [ ! -e %[1]s/end.$JOBQ_ATTEMPT ]; do sleep 0.01; done; echo "{\"result\": $JOBQ_ATTEMPT}" >&3'`, folder)
-	args := []string{"worker", "--database-url", url, "--lease", "1s", "--run", script, "--log-level", "debug"}
+	args := []string{"worker", "--database-url", url, "--lease", "4s", "--run", script, "--log-level", "debug"}
 	stopped := startProcess(t, args...)
 	stopped.awaitLog(t, "worker started")
 	id := query[int64](t, pool, "select jobq.enqueue('task')")

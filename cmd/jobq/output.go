@@ -65,7 +65,8 @@ func stateText(job *jobq.Job) string {
 	return string(job.State)
 }
 
-func cut(text string, limit int) string {
+func cut(text string) string {
+	const limit = 60
 	runes := []rune(printable.FirstLine(text))
 	if len(runes) <= limit {
 		return string(runes)

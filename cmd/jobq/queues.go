@@ -29,7 +29,7 @@ func newQueuesCommand(a *app) *cobra.Command {
 	pause := &cobra.Command{
 		Use: "pause NAME", Short: "Let workers claim nothing more from a queue", Args: exactArgs(1),
 		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
-			changed, err := client.PauseQueue(cmd.Context(), args[0], userAtHost(), reason)
+			changed, err := client.PauseQueue(cmd.Context(), args[0], "", reason)
 			return sayChange(cmd, args[0], "paused", changed, err)
 		}),
 	}

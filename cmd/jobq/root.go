@@ -57,8 +57,8 @@ Exit codes: 0 ok, 1 error, 2 usage or invalid value, 3 no such job, 4 conflict.`
 		}
 	}
 	add("jobs", newEnqueueCommand(a), newListCommand(a), newShowCommand(a), newLogsCommand(a), newRequeueCommand(a), newCancelCommand(a),
-		newDeleteCommand(a), newStatsCommand(a))
-	add("run", newWorkerCommand(a), newJanitorCommand(a), newQueuesCommand(a), newWorkersCommand(a), newEventsCommand(a),
+		newDeleteCommand(a), newUndoCommand(a), newAuditCommand(a), newStatsCommand(a))
+	add("run", newTUICommand(a), newWorkerCommand(a), newJanitorCommand(a), newQueuesCommand(a), newWorkersCommand(a), newEventsCommand(a),
 		newJobCommand())
 	add("setup", newMigrateCommand(a), newDevCommand(a), newDemoCommand(a), newBenchCommand(a), newVersionCommand(a))
 	return root
@@ -132,7 +132,7 @@ func (a *app) uncheckedClient(ctx context.Context) (*jobq.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, err := jobq.NewClient(pool, &jobq.Config{Schema: a.schema})
+	client, err := jobq.NewClient(pool, &jobq.Config{Schema: a.schema, Actor: userAtHost() + " via jobq"})
 	if err != nil {
 		pool.Close()
 		return nil, usageError{err}

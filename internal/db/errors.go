@@ -128,3 +128,9 @@ func Invalid(err error) (reason string, ok bool) {
 
 // IsLockTimeout says that a lock was not available within lock_timeout.
 func IsLockTimeout(err error) bool { return code(err) == codeLockTimeout }
+
+// IsTimeout says that the statement took longer than the server or the caller
+// would wait.
+func IsTimeout(err error) bool {
+	return code(err) == "57014" || errors.Is(err, context.DeadlineExceeded)
+}

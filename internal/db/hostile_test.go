@@ -82,7 +82,7 @@ func (q *queue) live(insert string) {
 	q.exec("select jobq.requeue(id) from jobq.job")
 	_, err = q.queries.StatsByQueue(ctx, hour)
 	require.NoError(q, err)
-	rows, err := q.queries.JobList(ctx, db.JobListParams{Before: 1 << 60, States: []string{"available", "failed"}, PageSize: 1000})
+	rows, err := q.schema.JobList(ctx, q.pool, db.JobPage{States: []string{"available", "failed"}, Sort: db.SortID, Size: 1000})
 	require.NoError(q, err)
 	require.NotEmpty(q, rows)
 }

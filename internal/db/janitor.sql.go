@@ -7,7 +7,34 @@ package db
 
 import (
 	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
 )
+
+const JanitorLeader = `-- name: JanitorLeader :one
+select a.pid, coalesce(host(a.client_addr), 'local')::text as address, a.backend_start
+  from pg_catalog.pg_locks l
+  join pg_catalog.pg_stat_activity a on a.pid = l.pid
+  where l.locktype = 'advisory' and l.granted and l.classid::bigint = $1::bigint & 4294967295
+    and l.objid::bigint = $2::bigint and a.datname = current_database()
+  limit 1
+`
+
+type JanitorLeaderRow struct {
+	Pid          pgtype.Int4
+	Address      string
+	BackendStart *time.Time
+}
+
+// JanitorLeader is the session that holds the janitor's lock, as far as this
+// role may see it.
+func (q *Queries) JanitorLeader(ctx context.Context, class int64, object int64) (JanitorLeaderRow, error) {
+	row := q.db.QueryRow(ctx, JanitorLeader, class, object)
+	var i JanitorLeaderRow
+	err := row.Scan(&i.Pid, &i.Address, &i.BackendStart)
+	return i, err
+}
 
 const JanitorLock = `-- name: JanitorLock :one
 select (not pg_is_in_recovery() and pg_try_advisory_lock($1::integer, $2::integer))::boolean as locked
@@ -39,5 +66,42 @@ func (q *Queries) JanitorLockTx(ctx context.Context, class int32, object int32) 
 	row := q.db.QueryRow(ctx, JanitorLockTx, class, object)
 	var i JanitorLockTxRow
 	err := row.Scan(&i.Locked, &i.ShortestLeaseMs)
+	return i, err
+}
+
+const SessionFacts = `-- name: SessionFacts :one
+select current_database()::text as database, current_user::text as role,
+    (pg_is_in_recovery() or current_setting('transaction_read_only') = 'on')::boolean as read_only,
+    (has_table_privilege('jobq.pending', 'insert') and has_table_privilege('jobq.pending', 'delete')
+      and has_table_privilege('jobq.finished', 'delete') and has_table_privilege('jobq.audit', 'insert'))::boolean as may_act,
+    clock_timestamp()::timestamptz as at,
+    coalesce((select extract(epoch from min(r.lease_expires_at) - clock_timestamp()) * 1000 from jobq.running r), 0)::bigint as next_expiry_ms,
+    coalesce((select extract(epoch from p.run_at - clock_timestamp()) * 1000 from jobq.pending p
+      where p.position is null order by p.run_at limit 1), 0)::bigint as next_due_ms
+`
+
+type SessionFactsRow struct {
+	Database     string
+	Role         string
+	ReadOnly     bool
+	MayAct       bool
+	At           pgtype.Timestamptz
+	NextExpiryMs int64
+	NextDueMs    int64
+}
+
+// SessionFacts are what decides what an operator can see and do.
+func (q *Queries) SessionFacts(ctx context.Context) (SessionFactsRow, error) {
+	row := q.db.QueryRow(ctx, SessionFacts)
+	var i SessionFactsRow
+	err := row.Scan(
+		&i.Database,
+		&i.Role,
+		&i.ReadOnly,
+		&i.MayAct,
+		&i.At,
+		&i.NextExpiryMs,
+		&i.NextDueMs,
+	)
 	return i, err
 }

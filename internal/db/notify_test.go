@@ -73,8 +73,8 @@ func TestNotifications(t *testing.T) {
 	require.Equal(t, []string{"work default"}, heard(q.schema.SQL(db.JobPromote), 100))
 	require.Empty(t, heard(q.schema.SQL(db.JobPromote), 100))
 	require.Empty(t, heard("insert into jobq.queue (name, paused_at) values ('a', now())"))
-	require.Equal(t, []string{"work a"}, heard(q.schema.SQL(db.QueueResume), "a"))
-	require.Empty(t, heard(q.schema.SQL(db.QueueResume), "a"))
+	require.Equal(t, []string{"work a"}, heard("select jobq.act_queue('me', 'resume', 'a', null)"))
+	require.Empty(t, heard("select jobq.act_queue('me', 'resume', 'a', null)"))
 	q.exec("delete from jobq.pending")
 	q.exec("insert into jobq.pending (kind) values ('k')")
 	job := q.claim("a", 1)[0]

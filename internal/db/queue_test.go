@@ -33,8 +33,7 @@ func TestQueueSettings(t *testing.T) {
 	require.Equal(t, mail, settings("mail")[0], "a heartbeat that still fits is kept")
 	require.NoError(t, q.queries.QueueSet(ctx, db.QueueSetParams{Name: "mail", Lease: db.Interval(6 * time.Second)}))
 	require.Equal(t, db.QueueSettingsRow{Name: "mail", LeaseMs: 6000, ExtendEveryMs: 2000, Heartbeat: "ticker"}, settings("mail")[0])
-	_, err := q.queries.QueuePause(ctx, "unknown", nil, nil)
-	require.NoError(t, err)
+	q.exec("select jobq.act_queue('me', 'pause', 'unknown', null)")
 	minute.Paused = true
 	require.Equal(t, minute, settings("unknown")[0])
 

@@ -58,6 +58,8 @@ const (
 	TopicWork   = "work"
 	TopicDue    = "due"
 	TopicCancel = "cancel"
+	TopicWatch  = "watch" // somebody watches
+	TopicEvent  = "event" // a digest of what a worker has done
 )
 
 // Schema renders the generated queries for one schema, and remembers them.

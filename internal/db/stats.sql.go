@@ -11,6 +11,54 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
+const FailuresByError = `-- name: FailuresByError :many
+select e.queue, e.error::text as error, count(*) as jobs, min(e.finished_at)::timestamptz as since
+  from (
+    select f.queue, f.finished_at, coalesce(left(split_part(f.last_error, E'\n', 1), 60), '') as error
+      from jobq.finished f
+      where f.state = 'failed' and f.finished_at > now() - $1::interval
+      order by f.finished_at desc
+      limit 1000
+  ) e
+  group by e.queue, e.error
+  order by count(*) desc, e.queue
+  limit 10
+`
+
+type FailuresByErrorRow struct {
+	Queue string
+	Error string
+	Jobs  int64
+	Since pgtype.Timestamptz
+}
+
+// FailuresByError groups the last failures within the span by queue and the
+// first words of the error. Reads at most 1000 jobs. Needs finished_unsuccessful_idx.
+func (q *Queries) FailuresByError(ctx context.Context, span pgtype.Interval) ([]FailuresByErrorRow, error) {
+	rows, err := q.db.Query(ctx, FailuresByError, span)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []FailuresByErrorRow
+	for rows.Next() {
+		var i FailuresByErrorRow
+		if err := rows.Scan(
+			&i.Queue,
+			&i.Error,
+			&i.Jobs,
+			&i.Since,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const StatPrune = `-- name: StatPrune :execrows
 delete from jobq.stat s where s.minute < clock_timestamp() - $1::interval
 `
@@ -49,6 +97,59 @@ func (q *Queries) StatRollUp(ctx context.Context, rowCount int32) (int64, error)
 		return 0, err
 	}
 	return result.RowsAffected(), nil
+}
+
+const StatsByMinute = `-- name: StatsByMinute :many
+select s.minute, s.queue, sum(s.completed)::bigint as completed, sum(s.failed)::bigint as failed, sum(s.retried)::bigint as retried,
+    sum(s.lost)::bigint as lost, sum(s.cancelled)::bigint as cancelled,
+    sum(s.run_seconds)::float8 as run_seconds, sum(s.wait_seconds)::float8 as wait_seconds
+  from jobq.stats s
+  where s.minute > date_trunc('minute', clock_timestamp() - $1::interval)
+  group by s.minute, s.queue
+  order by s.minute, s.queue
+`
+
+type StatsByMinuteRow struct {
+	Minute      pgtype.Timestamptz
+	Queue       string
+	Completed   int64
+	Failed      int64
+	Retried     int64
+	Lost        int64
+	Cancelled   int64
+	RunSeconds  float64
+	WaitSeconds float64
+}
+
+// StatsByMinute sums the ended jobs of the last span, by minute and queue.
+func (q *Queries) StatsByMinute(ctx context.Context, span pgtype.Interval) ([]StatsByMinuteRow, error) {
+	rows, err := q.db.Query(ctx, StatsByMinute, span)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []StatsByMinuteRow
+	for rows.Next() {
+		var i StatsByMinuteRow
+		if err := rows.Scan(
+			&i.Minute,
+			&i.Queue,
+			&i.Completed,
+			&i.Failed,
+			&i.Retried,
+			&i.Lost,
+			&i.Cancelled,
+			&i.RunSeconds,
+			&i.WaitSeconds,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const StatsByQueue = `-- name: StatsByQueue :many

@@ -61,13 +61,14 @@ func (q *Queries) PresenceTake(ctx context.Context, class int32, object int32) e
 	return err
 }
 
-const WorkerBeat = `-- name: WorkerBeat :exec
+const WorkerBeat = `-- name: WorkerBeat :one
 insert into jobq.worker as w
     (id, pid, process_start, draining, present, hostname, boot_id, pid_namespace, version, queues, kinds)
   values ($1, $2, $3, $4, $5, $6,
     $7, $8, $9, $10, $11::text[])
   on conflict (id) do update
     set heartbeat_at = clock_timestamp(), draining = excluded.draining, present = excluded.present
+  returning exists (select from jobq.watcher x where x.expires_at > clock_timestamp())::boolean as watched
 `
 
 type WorkerBeatParams struct {
@@ -85,9 +86,10 @@ type WorkerBeatParams struct {
 }
 
 // WorkerBeat registers the worker, or says that it lives. No lease depends
-// on this row: it is for people, and for the janitor to clear away.
-func (q *Queries) WorkerBeat(ctx context.Context, arg WorkerBeatParams) error {
-	_, err := q.db.Exec(ctx, WorkerBeat,
+// on this row: it is for people, and for the janitor to clear away. It answers
+// whether anybody watches, and wants digests.
+func (q *Queries) WorkerBeat(ctx context.Context, arg WorkerBeatParams) (bool, error) {
+	row := q.db.QueryRow(ctx, WorkerBeat,
 		arg.ID,
 		arg.Pid,
 		arg.ProcessStart,
@@ -100,7 +102,9 @@ func (q *Queries) WorkerBeat(ctx context.Context, arg WorkerBeatParams) error {
 		arg.Queues,
 		arg.Kinds,
 	)
-	return err
+	var watched bool
+	err := row.Scan(&watched)
+	return watched, err
 }
 
 const WorkerEarlier = `-- name: WorkerEarlier :many

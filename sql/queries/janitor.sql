@@ -9,3 +9,24 @@ select (not pg_is_in_recovery() and pg_try_advisory_lock(sqlc.arg(class)::intege
 -- name: JanitorLockTx :one
 select (not pg_is_in_recovery() and pg_try_advisory_xact_lock(sqlc.arg(class)::integer, sqlc.arg(object)::integer))::boolean as locked,
     coalesce((select extract(epoch from min(q.lease)) * 1000 from jobq.queue q), 60000)::bigint as shortest_lease_ms;
+
+-- JanitorLeader is the session that holds the janitor's lock, as far as this
+-- role may see it.
+-- name: JanitorLeader :one
+select a.pid, coalesce(host(a.client_addr), 'local')::text as address, a.backend_start
+  from pg_catalog.pg_locks l
+  join pg_catalog.pg_stat_activity a on a.pid = l.pid
+  where l.locktype = 'advisory' and l.granted and l.classid::bigint = sqlc.arg(class)::bigint & 4294967295
+    and l.objid::bigint = sqlc.arg(object)::bigint and a.datname = current_database()
+  limit 1;
+
+-- SessionFacts are what decides what an operator can see and do.
+-- name: SessionFacts :one
+select current_database()::text as database, current_user::text as role,
+    (pg_is_in_recovery() or current_setting('transaction_read_only') = 'on')::boolean as read_only,
+    (has_table_privilege('jobq.pending', 'insert') and has_table_privilege('jobq.pending', 'delete')
+      and has_table_privilege('jobq.finished', 'delete') and has_table_privilege('jobq.audit', 'insert'))::boolean as may_act,
+    clock_timestamp()::timestamptz as at,
+    coalesce((select extract(epoch from min(r.lease_expires_at) - clock_timestamp()) * 1000 from jobq.running r), 0)::bigint as next_expiry_ms,
+    coalesce((select extract(epoch from p.run_at - clock_timestamp()) * 1000 from jobq.pending p
+      where p.position is null order by p.run_at limit 1), 0)::bigint as next_due_ms;

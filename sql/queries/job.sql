@@ -7,22 +7,6 @@ select j.id, j.state, j.queue, j.kind, j.priority, j.attempts, j.max_attempts, j
   from jobq.job j
   where j.id = sqlc.arg(id);
 
--- JobList is a page of jobs, newest id first, below the id of the page
--- before. Without args, which can be large. Walks the id index of each stage.
--- name: JobList :many
-select j.id, j.state, j.queue, j.kind, j.priority, j.attempts, j.max_attempts, j.crashes, j.lease_token, j.run_at,
-    j.created_at, j.started_at, j.finished_at, j.lease_owner, j.lease_expires_at, j.cancel_requested_at, j.progressed_at,
-    j.progress_percent, j.progress_stage, j.progress_message,
-    coalesce(ceil(extract(epoch from j.timeout) * 1000), 0)::bigint as timeout_ms, j.unique_key, j.last_error, j.clear_reason, j.tags, j.metadata
-  from jobq.job j
-  where j.id < sqlc.arg(before)
-    and j.state = any(sqlc.arg(states)::text[]::jobq.job_state[])
-    and (sqlc.narg(queue)::text is null or j.queue = sqlc.narg(queue))
-    and (sqlc.narg(kind)::text is null or j.kind = sqlc.narg(kind))
-    and (sqlc.narg(tag)::text is null or j.tags @> array[sqlc.narg(tag)::text])
-  order by j.id desc
-  limit sqlc.arg(page_size)::integer;
-
 -- AttemptList is the recorded runs of a job, oldest first.
 -- name: AttemptList :many
 select a.lease_token, a.number, a.outcome, a.worker_id, a.started_at, a.finished_at, a.error, a.output, a.usage

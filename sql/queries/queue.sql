@@ -27,46 +27,59 @@ insert into jobq.queue as q (name, lease, extend_every, heartbeat, stale_grace, 
       redelivery_delay = coalesce(sqlc.narg(redelivery_delay)::interval, q.redelivery_delay),
       reset_on_reap = coalesce(sqlc.narg(reset_on_reap)::boolean, q.reset_on_reap);
 
--- QueuePause makes no worker claim from the queue. It says whether that is news.
--- name: QueuePause :execrows
-insert into jobq.queue as q (name, paused_at, paused_by, pause_reason)
-  values (sqlc.arg(name), clock_timestamp(), sqlc.narg(paused_by), sqlc.narg(reason))
-  on conflict (name) do update
-    set paused_at = excluded.paused_at, paused_by = excluded.paused_by, pause_reason = excluded.pause_reason
-    where q.paused_at is null;
-
--- QueueResume lets workers claim again, and wakes them.
--- name: QueueResume :one
-with resumed as (
-  update jobq.queue q
-    set paused_at = null, paused_by = null, pause_reason = null
-    where q.name = sqlc.arg(name) and q.paused_at is not null
-    returning q.name
-), told as (
-  select pg_notify(jobq.channel('work'), r.name) from resumed r
-)
-select count(*) as resumed from told;
-
--- QueueList counts what waits and runs in each queue that has a row, a job or
--- a worker. Counts stop at count_max, which then means "at least".
+-- QueueList counts what waits, runs and has ended badly in each queue that has
+-- a row, a job or a worker. Counts stop at count_max, which then means "at
+-- least": those of scheduled jobs are of the next ones due, and those of ended
+-- jobs of the last ones, of all queues together. So it costs the same however
+-- many jobs there are. Needs pending_claim_idx, pending_due_idx and
+-- finished_unsuccessful_idx.
 -- name: QueueList :many
-with recursive with_jobs as (
-  (select p.queue as name from jobq.pending p order by p.queue limit 1)
+with recursive ready as (
+  (select p.queue as name from jobq.pending p where p.position is not null order by p.queue limit 1)
   union all
-  select (select p.queue from jobq.pending p where p.queue > w.name order by p.queue limit 1)
-    from with_jobs w where w.name is not null
+  select (select p.queue from jobq.pending p where p.position is not null and p.queue > w.name order by p.queue limit 1)
+    from ready w where w.name is not null
+), due as (
+  select d.queue as name, count(*) as scheduled, count(*) filter (where d.attempts > 0) as retrying
+    from (select p.queue, p.attempts from jobq.pending p where p.position is null
+      order by p.run_at limit sqlc.arg(count_max)::integer) d
+    group by d.queue
+), busy as (
+  select r.queue as name, count(*) as running from jobq.running r group by r.queue
+), ended as (
+  select e.queue as name, count(*) filter (where e.state = 'failed') as failed,
+      count(*) filter (where e.state = 'cancelled') as cancelled
+    from (select f.queue, f.state from jobq.finished f where f.state in ('failed', 'cancelled')
+      order by f.finished_at desc limit sqlc.arg(count_max)::integer) e
+    group by e.queue
+), slot as (
+  select s.name, sum((s.queues ->> s.name)::integer) as slots
+    from (select jsonb_object_keys(w.queues) as name,
+        case when not w.draining and w.heartbeat_at > clock_timestamp() - interval '1 minute' then w.queues end as queues
+      from jobq.worker w
+      limit 1000) s
+    group by s.name
 ), name as (
-  select w.name from with_jobs w where w.name is not null
-  union select q.name from jobq.queue q
-  union select r.queue from jobq.running r
-  union select jsonb_object_keys(w.queues) from jobq.worker w
+  -- The limit is for the planner: expecting more names than anybody has, it
+  -- would compile the whole query (JIT), which takes seconds.
+  select u.name from (
+    select w.name from ready w where w.name is not null
+    union select d.name from due d
+    union select b.name from busy b
+    union select e.name from ended e
+    union select s.name from slot s
+    union select q.name from jobq.queue q
+  ) u
+  limit 1000
 )
 select n.name::text as name,
     (select count(*) from (select from jobq.pending p
       where p.queue = n.name and p.position is not null limit sqlc.arg(count_max)::integer) x) as available,
-    (select count(*) from (select from jobq.pending p
-      where p.queue = n.name and p.position is null limit sqlc.arg(count_max)::integer) x) as scheduled,
-    (select count(*) from jobq.running r where r.queue = n.name) as running,
+    coalesce(d.scheduled, 0)::bigint as scheduled, coalesce(d.retrying, 0)::bigint as retrying,
+    coalesce(b.running, 0)::bigint as running, coalesce(e.failed, 0)::bigint as failed,
+    coalesce(e.cancelled, 0)::bigint as cancelled, coalesce(s.slots, 0)::bigint as slots,
+    (select p.run_at from jobq.pending p where p.queue = n.name and p.position is not null
+      order by p.priority, p.position limit 1) as head_run_at,
     (extract(epoch from coalesce(q.lease, interval '60 s')) * 1000)::bigint as lease_ms,
     (extract(epoch from coalesce(q.extend_every, coalesce(q.lease, interval '60 s') / 3)) * 1000)::bigint as extend_every_ms,
     coalesce(q.heartbeat, 'ticker')::text as heartbeat,
@@ -76,5 +89,9 @@ select n.name::text as name,
     coalesce(q.reset_on_reap, false)::boolean as reset_on_reap,
     q.paused_at, q.paused_by, q.pause_reason
   from name n
+  left join due d on d.name = n.name
+  left join busy b on b.name = n.name
+  left join ended e on e.name = n.name
+  left join slot s on s.name = n.name
   left join jobq.queue q on q.name = n.name
   order by n.name;

@@ -29,3 +29,28 @@ select s.queue, sum(s.completed)::bigint as completed, sum(s.failed)::bigint as 
   where s.minute >= date_trunc('minute', clock_timestamp() - sqlc.arg(span)::interval)
   group by s.queue
   order by s.queue;
+
+-- StatsByMinute sums the ended jobs of the last span, by minute and queue.
+-- name: StatsByMinute :many
+select s.minute, s.queue, sum(s.completed)::bigint as completed, sum(s.failed)::bigint as failed, sum(s.retried)::bigint as retried,
+    sum(s.lost)::bigint as lost, sum(s.cancelled)::bigint as cancelled,
+    sum(s.run_seconds)::float8 as run_seconds, sum(s.wait_seconds)::float8 as wait_seconds
+  from jobq.stats s
+  where s.minute > date_trunc('minute', clock_timestamp() - sqlc.arg(span)::interval)
+  group by s.minute, s.queue
+  order by s.minute, s.queue;
+
+-- FailuresByError groups the last failures within the span by queue and the
+-- first words of the error. Reads at most 1000 jobs. Needs finished_unsuccessful_idx.
+-- name: FailuresByError :many
+select e.queue, e.error::text as error, count(*) as jobs, min(e.finished_at)::timestamptz as since
+  from (
+    select f.queue, f.finished_at, coalesce(left(split_part(f.last_error, E'\n', 1), 60), '') as error
+      from jobq.finished f
+      where f.state = 'failed' and f.finished_at > now() - sqlc.arg(span)::interval
+      order by f.finished_at desc
+      limit 1000
+  ) e
+  group by e.queue, e.error
+  order by count(*) desc, e.queue
+  limit 10;

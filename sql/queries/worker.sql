@@ -1,12 +1,14 @@
 -- WorkerBeat registers the worker, or says that it lives. No lease depends
--- on this row: it is for people, and for the janitor to clear away.
--- name: WorkerBeat :exec
+-- on this row: it is for people, and for the janitor to clear away. It answers
+-- whether anybody watches, and wants digests.
+-- name: WorkerBeat :one
 insert into jobq.worker as w
     (id, pid, process_start, draining, present, hostname, boot_id, pid_namespace, version, queues, kinds)
   values (sqlc.arg(id), sqlc.arg(pid), sqlc.narg(process_start), sqlc.arg(draining), sqlc.arg(present), sqlc.arg(hostname),
     sqlc.narg(boot_id), sqlc.narg(pid_namespace), sqlc.arg(version), sqlc.arg(queues), sqlc.arg(kinds)::text[])
   on conflict (id) do update
-    set heartbeat_at = clock_timestamp(), draining = excluded.draining, present = excluded.present;
+    set heartbeat_at = clock_timestamp(), draining = excluded.draining, present = excluded.present
+  returning exists (select from jobq.watcher x where x.expires_at > clock_timestamp())::boolean as watched;
 
 -- name: WorkerGone :exec
 delete from jobq.worker w where w.id = sqlc.arg(id);

@@ -1,0 +1,199 @@
+package jobq
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/jobq-dev/jobq/internal/db"
+)
+
+// Action is what a person does to jobs or queues, as the audit names it.
+type Action string
+
+// The actions. The first three are for Act and Bulk.
+const (
+	ActionRequeue Action = "requeue"
+	ActionCancel  Action = "cancel"
+	ActionDelete  Action = "delete"
+	ActionPause   Action = "pause"
+	ActionResume  Action = "resume"
+	ActionUndo    Action = "undo"
+)
+
+// Target is a job to act on. With a State, the job must still be in it, with
+// that lease token, or it is left alone: what a person sees may be old.
+type Target struct {
+	ID         int64
+	State      State
+	LeaseToken int64
+}
+
+// Acted is what came of an action.
+type Acted struct {
+	// AuditID is the action's entry in the audit, for Undo.
+	AuditID int64      `json:"audit_id"`
+	Jobs    []ActedJob `json:"jobs"`
+}
+
+// ActedJob is what came of an action on one job.
+type ActedJob struct {
+	ID      int64  `json:"id"`
+	Before  State  `json:"before,omitempty"`
+	After   State  `json:"after,omitempty"`   // Deleted after a delete
+	Problem string `json:"problem,omitempty"` // why nothing was done
+}
+
+// Deleted is the state after a delete.
+const Deleted = "deleted"
+
+// Changed counts the jobs that the action has changed.
+func (a *Acted) Changed() (changed int) {
+	for _, job := range a.Jobs {
+		if job.Problem == "" && (job.Before != job.After || job.Before == Running) {
+			changed++
+		}
+	}
+	return changed
+}
+
+// Problems are the jobs that nothing was done to.
+func (a *Acted) Problems() (problems []ActedJob) {
+	for _, job := range a.Jobs {
+		if job.Problem != "" {
+			problems = append(problems, job)
+		}
+	}
+	return problems
+}
+
+// Act requeues, cancels or deletes up to 1000 jobs in the name of the client's
+// Actor, and records it in the audit, from where it can be undone. What
+// cannot be done to one job keeps nothing from being done to the others.
+func (c *Client) Act(ctx context.Context, action Action, targets ...Target) (*Acted, error) {
+	return c.act(ctx, action, targets, "", 0)
+}
+
+func (c *Client) act(ctx context.Context, action Action, targets []Target, filter string, auditID int64) (*Acted, error) {
+	switch action {
+	case ActionRequeue, ActionCancel, ActionDelete:
+	default:
+		return nil, fmt.Errorf("%w: no action %q on jobs", ErrInvalid, action)
+	}
+	if len(targets) == 0 || len(targets) > 1000 {
+		return nil, fmt.Errorf("%s: %w: 1 to 1000 jobs, not %d", action, ErrInvalid, len(targets))
+	}
+	params := db.JobActParams{Actor: c.actor, Action: string(action), Target: textOrNull(filter), AuditID: auditID}
+	for _, target := range targets {
+		expected := ""
+		if target.State != "" {
+			expected = fmt.Sprintf("%s/%d", target.State, target.LeaseToken)
+		}
+		params.Ids, params.Expected = append(params.Ids, target.ID), append(params.Expected, expected)
+	}
+	rows, err := c.queries.JobAct(ctx, params)
+	if err != nil {
+		return nil, c.clientError(string(action), err)
+	}
+	acted := &Acted{AuditID: auditID}
+	for _, row := range rows {
+		acted.AuditID = row.Audit
+		acted.Jobs = append(acted.Jobs, ActedJob{row.JobID, State(row.StateBefore), State(row.StateAfter), row.Problem})
+	}
+	return acted, nil
+}
+
+// Undo takes back an action on those of its jobs that nothing has happened to
+// since; the others come with the reason. ErrNotFound if there is no such
+// action, ErrConflict if it is undone already or an undo itself.
+func (c *Client) Undo(ctx context.Context, auditID int64) (*Acted, error) {
+	if _, err := c.queries.AuditGet(ctx, auditID); err != nil {
+		return nil, c.clientError(fmt.Sprintf("undo action %d", auditID), err)
+	}
+	rows, err := c.queries.AuditUndo(ctx, c.actor, auditID)
+	if err != nil {
+		return nil, c.clientError(fmt.Sprintf("undo action %d", auditID), err)
+	}
+	undone := &Acted{}
+	for _, row := range rows {
+		undone.AuditID = row.Audit
+		undone.Jobs = append(undone.Jobs, ActedJob{row.JobID, State(row.StateBefore), State(row.StateAfter), row.Problem})
+	}
+	return undone, nil
+}
+
+// AuditEntry is an action that somebody has taken.
+type AuditEntry struct {
+	ID         int64      `json:"id"`
+	At         time.Time  `json:"at"`
+	Actor      string     `json:"actor"`
+	Action     Action     `json:"action"`
+	Target     string     `json:"target,omitempty"` // the filter, or the queue
+	Note       string     `json:"note,omitempty"`
+	Done       int        `json:"done"`    // jobs changed
+	Refused    int        `json:"refused"` // jobs that could not be
+	JobIDs     []int64    `json:"job_ids"` // the first 20 of those changed
+	UndoneBy   int64      `json:"undone_by,omitempty"`
+	Undoes     int64      `json:"undoes,omitempty"`
+	SnapshotAt *time.Time `json:"snapshot_at,omitempty"` // of an action by filter
+	// IDMax and IDDone are how far an action by filter has come: from the
+	// highest id down.
+	IDMax  int64 `json:"id_max,omitempty"`
+	IDDone int64 `json:"id_done,omitempty"`
+}
+
+// Audit returns up to limit actions, newest first, below the id of the last
+// one of the page before; 0 begins with the newest.
+func (c *Client) Audit(ctx context.Context, before int64, limit int) ([]AuditEntry, error) {
+	if limit < 1 || limit > 1000 {
+		return nil, fmt.Errorf("audit: %w: limit must be 1 to 1000, not %d", ErrInvalid, limit)
+	}
+	if before <= 0 {
+		before = math.MaxInt64
+	}
+	rows, err := c.queries.AuditList(ctx, before, int32(limit)) // #nosec G115 -- checked above
+	if err != nil {
+		return nil, c.clientError("audit", err)
+	}
+	entries := make([]AuditEntry, len(rows))
+	for i, row := range rows {
+		entries[i] = auditEntry(db.AuditGetRow(row))
+	}
+	return entries, nil
+}
+
+func auditEntry(row db.AuditGetRow) AuditEntry {
+	number := func(n pgtype.Int8) int64 { return n.Int64 }
+	return AuditEntry{
+		ID: row.ID, At: row.At.Time.UTC(), Actor: row.Actor, Action: Action(row.Action), Target: text(row.Target),
+		Note: text(row.Note), Done: int(row.Done), Refused: int(row.Refused), JobIDs: row.JobIds,
+		UndoneBy: number(row.UndoneBy), Undoes: number(row.Undoes), SnapshotAt: utc(row.SnapshotAt),
+		IDMax: number(row.IDMax), IDDone: number(row.IDDone),
+	}
+}
+
+// JobAction is something that a person did to a job.
+type JobAction struct {
+	AuditID int64     `json:"audit_id"`
+	At      time.Time `json:"at"`
+	Actor   string    `json:"actor"`
+	Action  Action    `json:"action"`
+	Before  State     `json:"before"`
+	After   State     `json:"after"`
+}
+
+// JobActions returns what people did to a job, oldest first, up to 100.
+func (c *Client) JobActions(ctx context.Context, id int64) ([]JobAction, error) {
+	rows, err := c.queries.AuditOfJob(ctx, id)
+	if err != nil {
+		return nil, c.clientError(fmt.Sprintf("actions on job %d", id), err)
+	}
+	actions := make([]JobAction, len(rows))
+	for i, row := range rows {
+		actions[i] = JobAction{row.ID, row.At.Time.UTC(), row.Actor, Action(row.Action), State(row.StateBefore), State(row.StateAfter)}
+	}
+	return actions, nil
+}

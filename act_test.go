@@ -1,0 +1,217 @@
+package jobq_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq"
+)
+
+// newOperator is a client that acts as somebody, on the worker's database.
+func newOperator(w *worker) *jobq.Client {
+	w.Helper()
+	operator, err := jobq.NewClient(w.client.Pool(), &jobq.Config{Actor: "ana@laptop via jobq"})
+	require.NoError(w, err)
+	return operator
+}
+
+// story is all that is stored about a job, as text.
+func (w *worker) story(id int64) string {
+	w.Helper()
+	var story string
+	require.NoError(w, w.client.Pool().QueryRow(context.Background(), `
+		select (to_jsonb(j) - array['run_at_fraction'])::text || coalesce((select jsonb_agg(to_jsonb(a))::text from jobq.attempt a where a.job_id = j.id), '')
+			|| exists (select from jobq.unique_key u where u.job_id = j.id)
+		from jobq.job j where j.id = $1`, id).Scan(&story))
+	return story
+}
+
+// Whatever an action does to a job in any state, an undo takes it back to the
+// last detail, if nothing has happened to the job meanwhile. Method: compare
+// all that is stored before the action and after the undo.
+func TestUndo(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	w := newWorker(t)
+	operator := newOperator(w)
+	for _, action := range []jobq.Action{jobq.ActionRequeue, jobq.ActionCancel, jobq.ActionDelete} {
+		for _, state := range jobq.States() {
+			if state == jobq.Running {
+				continue
+			}
+			name := fmt.Sprint(action, " ", state)
+			id := w.inState(state, jobq.EnqueueOptions{
+				Queue: name, Tags: []string{"a"}, Metadata: json.RawMessage(`{"m": "1"}`), UniqueKey: name, Priority: 3,
+			})
+			before := w.story(id)
+			acted, err := operator.Act(ctx, action, jobq.Target{ID: id})
+			require.NoError(t, err, name)
+			require.Empty(t, acted.Problems(), name)
+			if acted.Changed() == 0 {
+				require.Equal(t, before, w.story(id), name)
+				continue
+			}
+			undone, err := operator.Undo(ctx, acted.AuditID)
+			require.NoError(t, err, name)
+			require.Empty(t, undone.Problems(), name)
+			require.Equal(t, before, w.story(id), name)
+			_, err = operator.Undo(ctx, acted.AuditID)
+			require.ErrorIs(t, err, jobq.ErrConflict, "an action is undone once")
+			_, err = operator.Undo(ctx, undone.AuditID)
+			require.ErrorIs(t, err, jobq.ErrConflict, "an undo is not undone")
+		}
+	}
+	_, err := operator.Undo(ctx, 1<<40)
+	require.ErrorIs(t, err, jobq.ErrNotFound)
+}
+
+// A job with large args comes back from a delete with them.
+func TestUndoDeleteWithPayload(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	w := newWorker(t)
+	operator := newOperator(w)
+	args := toJSON(t, make([]int, 3000))
+	job, err := w.client.Enqueue(ctx, jobq.RawArgs{Name: "k", JSON: args}, nil)
+	require.NoError(t, err)
+	acted, err := operator.Act(ctx, jobq.ActionDelete, jobq.Target{ID: job.ID})
+	require.NoError(t, err)
+	require.EqualValues(t, jobq.Deleted, acted.Jobs[0].After)
+	_, err = w.client.Get(ctx, job.ID)
+	require.ErrorIs(t, err, jobq.ErrNotFound)
+	_, err = operator.Undo(ctx, acted.AuditID)
+	require.NoError(t, err)
+	restored, err := w.client.Get(ctx, job.ID)
+	require.NoError(t, err)
+	require.JSONEq(t, string(args), string(restored.Args))
+}
+
+// What has happened to a job since is never undone with the action, nor acted
+// on when the operator saw something else; and the answer says so.
+func TestActAndUndoAreGuarded(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	w := newWorker(t)
+	operator := newOperator(w)
+	failed := w.inState(jobq.Failed, jobq.EnqueueOptions{Queue: "q"})
+	other := w.inState(jobq.Failed, jobq.EnqueueOptions{Queue: "other"})
+	acted, err := operator.Act(ctx, jobq.ActionRequeue, jobq.Target{ID: other}, jobq.Target{ID: failed}, jobq.Target{ID: 1 << 40})
+	require.NoError(t, err)
+	require.Equal(t, 2, acted.Changed())
+	require.Equal(t, "no such job", acted.Problems()[0].Problem)
+	job := w.claim("q", 1)[0]
+	undone, err := operator.Undo(ctx, acted.AuditID)
+	require.NoError(t, err)
+	require.Equal(t, 1, undone.Changed())
+	require.Equal(t, []jobq.ActedJob{{ID: failed, Before: jobq.Available, After: jobq.Failed, Problem: "it has changed meanwhile, and is running now"}}, undone.Problems())
+	require.Equal(t, jobq.Failed, state(t, w.client, other))
+	w.complete(job)
+
+	acted, err = operator.Act(ctx, jobq.ActionDelete, jobq.Target{ID: failed, State: jobq.Failed, LeaseToken: 1})
+	require.NoError(t, err)
+	require.Equal(t, "it has changed meanwhile, and is completed now", acted.Problems()[0].Problem)
+
+	running := w.inState(jobq.Running, jobq.EnqueueOptions{Queue: "r"})
+	acted, err = operator.Act(ctx, jobq.ActionRequeue, jobq.Target{ID: running})
+	require.NoError(t, err)
+	require.Contains(t, acted.Problems()[0].Problem, "is running")
+	acted, err = operator.Act(ctx, jobq.ActionCancel, jobq.Target{ID: running})
+	require.NoError(t, err)
+	require.Equal(t, 1, acted.Changed())
+	undone, err = operator.Undo(ctx, acted.AuditID)
+	require.NoError(t, err)
+	require.Equal(t, "its worker has been told to stop it", undone.Problems()[0].Problem)
+	w.complete(w.claimed(running))
+
+	_, err = operator.Act(ctx, jobq.ActionPause, jobq.Target{ID: 1})
+	require.ErrorIs(t, err, jobq.ErrInvalid)
+	_, err = operator.Act(ctx, jobq.ActionRequeue)
+	require.ErrorIs(t, err, jobq.ErrInvalid)
+}
+
+// The audit tells every action with who took it, and what was undone by what.
+func TestAudit(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	w := newWorker(t)
+	operator := newOperator(w)
+	id := w.inState(jobq.Failed, jobq.EnqueueOptions{})
+	acted, err := operator.Act(ctx, jobq.ActionRequeue, jobq.Target{ID: id})
+	require.NoError(t, err)
+	undone, err := operator.Undo(ctx, acted.AuditID)
+	require.NoError(t, err)
+	for _, change := range []bool{true, false} { // the second time is no news
+		changed, err := operator.PauseQueue(ctx, "email", "", "smtp down")
+		require.NoError(t, err)
+		require.Equal(t, change, changed)
+	}
+	entries, err := operator.Audit(ctx, 0, 10)
+	require.NoError(t, err)
+	require.Len(t, entries, 3)
+	pause, undo, requeue := entries[0], entries[1], entries[2]
+	require.Equal(t, []any{jobq.ActionPause, "email", "smtp down", "ana@laptop via jobq"}, []any{pause.Action, pause.Target, pause.Note, pause.Actor})
+	require.Equal(t, []any{jobq.ActionUndo, acted.AuditID, []int64{id}, 1}, []any{undo.Action, undo.Undoes, undo.JobIDs, undo.Done})
+	require.Equal(t, []any{jobq.ActionRequeue, undone.AuditID, []int64{id}, 1}, []any{requeue.Action, requeue.UndoneBy, requeue.JobIDs, requeue.Done})
+	older, err := operator.Audit(ctx, undo.ID, 10)
+	require.NoError(t, err)
+	require.Equal(t, entries[2:], older)
+	_, err = operator.Undo(ctx, pause.ID)
+	require.NoError(t, err)
+	require.Zero(t, w.count("select count(*) from jobq.queue where paused_at is not null"))
+	actions, err := operator.JobActions(ctx, id)
+	require.NoError(t, err)
+	require.Equal(t, jobq.ActionRequeue, actions[0].Action)
+	require.Equal(t, jobq.ActionUndo, actions[1].Action)
+	require.Equal(t, jobq.Failed, actions[1].After)
+}
+
+// A bulk action is about the jobs that matched when it began, keeps to its
+// limits, goes on where it was stopped, and is undone as one.
+func TestBulk(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	w := newWorker(t)
+	operator := newOperator(w)
+	for range 12 {
+		w.inState(jobq.Failed, jobq.EnqueueOptions{Queue: "email"})
+	}
+	w.inState(jobq.Failed, jobq.EnqueueOptions{Queue: "sms"})
+	filter := jobq.Filter{Match: "state:failed queue:email"}
+	count, err := operator.Count(ctx, filter, 1000)
+	require.NoError(t, err)
+	require.EqualValues(t, 12, count)
+	count, err = operator.Count(ctx, filter, 5)
+	require.NoError(t, err)
+	require.EqualValues(t, 5, count)
+
+	progress, err := operator.Bulk(ctx, jobq.BulkParams{Action: jobq.ActionRequeue, Filter: filter, Max: 4})
+	require.NoError(t, err)
+	require.Equal(t, 4, progress.Done)
+	stopped, stop := context.WithCancel(ctx)
+	var late int64
+	progress, err = operator.Bulk(stopped, jobq.BulkParams{
+		Action: jobq.ActionRequeue, Filter: filter, RatePerSecond: 3,
+		OnBatch: func(jobq.BulkProgress) { // a job that fails while the action runs is not among those meant
+			stop()
+			late = w.inState(jobq.Failed, jobq.EnqueueOptions{Queue: "late"})
+			_, err := w.client.Pool().Exec(ctx, "update jobq.finished set queue = 'email' where id = $1", late)
+			require.NoError(t, err)
+		},
+	})
+	require.ErrorIs(t, err, context.Canceled)
+	require.Equal(t, 3, progress.Done)
+	again, err := operator.Bulk(ctx, jobq.BulkParams{Resume: progress.AuditID})
+	require.NoError(t, err)
+	require.Equal(t, jobq.BulkProgress{AuditID: progress.AuditID, Done: 8}, again)
+	require.Equal(t, jobq.Failed, state(t, w.client, late))
+
+	undone, err := operator.Undo(ctx, progress.AuditID)
+	require.NoError(t, err)
+	require.Equal(t, 8, undone.Changed())
+	_, err = operator.Bulk(ctx, jobq.BulkParams{Action: jobq.ActionRequeue, Filter: jobq.Filter{Match: "foo:"}})
+	require.ErrorIs(t, err, jobq.ErrInvalid)
+}

@@ -1,0 +1,168 @@
+package jobq
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/filter"
+)
+
+// bulkBatch is how many jobs one statement of a bulk action is about.
+const bulkBatch = 500
+
+// BulkParams is an action on all jobs that a filter matches.
+type BulkParams struct {
+	Action Action
+	Filter Filter // of which Sort, Reverse, Before, After and Limit mean nothing
+	// Max bounds how many jobs are changed. Zero means no bound.
+	Max int
+	// RatePerSecond bounds how many jobs are changed in a second. Zero means
+	// no bound.
+	RatePerSecond int
+	// Resume goes on with an action that has not come to its end: the id of
+	// its entry in the audit. Action and Filter are the entry's then.
+	Resume int64
+	// OnBatch is told after each batch.
+	OnBatch func(BulkProgress)
+}
+
+// BulkProgress is how far a bulk action has come.
+type BulkProgress struct {
+	AuditID int64 `json:"audit_id"`
+	Done    int   `json:"done"`    // jobs changed
+	Refused int   `json:"refused"` // jobs that could not be
+}
+
+// Bulk acts on the jobs that the filter matches when it begins: jobs that are
+// enqueued, or end, later are left alone. It works in batches from the newest
+// job down, each batch a transaction, and records all of them as one action,
+// which can be undone as one. When the context ends it stops between two
+// batches, and Resume goes on from there.
+func (c *Client) Bulk(ctx context.Context, params BulkParams) (BulkProgress, error) {
+	entry, err := c.bulkEntry(ctx, params)
+	if err != nil {
+		return BulkProgress{}, err
+	}
+	progress := BulkProgress{AuditID: entry.ID, Done: entry.Done, Refused: entry.Refused}
+	page, err := bulkPage(entry)
+	if err != nil {
+		return progress, err
+	}
+	for {
+		began := time.Now()
+		size := bulkBatch
+		if params.RatePerSecond > 0 {
+			size = min(size, params.RatePerSecond)
+		}
+		if params.Max > 0 {
+			size = min(size, params.Max-progress.Done)
+		}
+		if size <= 0 {
+			return progress, nil
+		}
+		page.Size = size
+		rows, err := c.schema.JobList(ctx, c.pool, page)
+		if err != nil {
+			return progress, c.clientError(string(entry.Action), err)
+		}
+		if len(rows) == 0 {
+			return progress, nil
+		}
+		targets := make([]Target, len(rows))
+		for i, row := range rows {
+			targets[i] = Target{ID: row.ID, State: State(row.State), LeaseToken: row.LeaseToken}
+		}
+		acted, err := c.act(ctx, entry.Action, targets, "", entry.ID)
+		if err != nil {
+			return progress, err
+		}
+		progress.Done += acted.Changed()
+		progress.Refused += len(acted.Problems())
+		page.After = &db.JobKey{ID: rows[len(rows)-1].ID}
+		if params.OnBatch != nil {
+			params.OnBatch(progress)
+		}
+		if params.RatePerSecond > 0 {
+			pause := time.Duration(len(rows)) * time.Second / time.Duration(params.RatePerSecond)
+			if err := sleep(ctx, pause-time.Since(began)); err != nil {
+				return progress, err
+			}
+		}
+	}
+}
+
+func sleep(ctx context.Context, duration time.Duration) error {
+	if duration <= 0 {
+		return ctx.Err()
+	}
+	timer := time.NewTimer(duration)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
+
+// bulkEntry is the audit's entry of the action: a new one, or the one to resume.
+func (c *Client) bulkEntry(ctx context.Context, params BulkParams) (AuditEntry, error) {
+	id := params.Resume
+	if id == 0 {
+		query, err := params.Filter.query()
+		if err != nil {
+			return AuditEntry{}, fmt.Errorf("%s: %w", params.Action, err)
+		}
+		if id, err = c.queries.AuditBegin(ctx, c.actor, string(params.Action), textOrNull(query.String())); err != nil {
+			return AuditEntry{}, c.clientError(string(params.Action), err)
+		}
+	}
+	row, err := c.queries.AuditGet(ctx, id)
+	if err != nil {
+		return AuditEntry{}, c.clientError(fmt.Sprintf("action %d", id), err)
+	}
+	entry := auditEntry(row)
+	if entry.IDMax == 0 {
+		return entry, fmt.Errorf("%w: action %d is not one by filter", ErrInvalid, id)
+	}
+	return entry, nil
+}
+
+// bulkPage is the first page of what is left to do of an action.
+func bulkPage(entry AuditEntry) (db.JobPage, error) {
+	query, err := filter.Parse(entry.Target)
+	if err != nil {
+		return db.JobPage{}, err
+	}
+	matches := conditionOf(query)
+	page := db.JobPage{States: query.States(), Sort: db.SortID, IDMax: entry.IDMax}
+	page.Condition = func(stage db.Stage, first int) (string, []any) {
+		sql, args := matches(stage, first)
+		if stage.Since != "j.finished_at" {
+			return sql, args
+		}
+		return fmt.Sprintf("%s and j.finished_at <= $%d::timestamptz", sql, first+len(args)), append(args, *entry.SnapshotAt)
+	}
+	if entry.IDDone > 0 {
+		page.After = &db.JobKey{ID: entry.IDDone}
+	}
+	return page, nil
+}
+
+// Count counts the jobs that the filter matches, up to limit: a count that
+// has reached it means "at least as many".
+func (c *Client) Count(ctx context.Context, filter Filter, limit int) (int64, error) {
+	filter.Sort, filter.After, filter.Before = NewestFirst, "", 0
+	page, err := filter.page()
+	if err != nil {
+		return 0, fmt.Errorf("count jobs: %w", err)
+	}
+	page.Size = limit
+	count, err := c.schema.JobCount(ctx, c.pool, page)
+	if err != nil {
+		return 0, c.clientError("count jobs", err)
+	}
+	return count, nil
+}

@@ -1,0 +1,142 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq"
+)
+
+// docs/cli.md says what the commands and their JSON are. Method: it is made
+// of them, and compared; JOBQ_GOLDEN=write writes it.
+func TestCLIDocs(t *testing.T) {
+	t.Parallel()
+	var page strings.Builder
+	page.WriteString("# The command line\n\nGenerated from the commands themselves: `JOBQ_GOLDEN=write go test ./cmd/jobq -run CLIDocs`.\n\n")
+	page.WriteString("Data goes to standard output and everything else to standard error. Times in JSON are RFC 3339 in UTC, spans are\n" +
+		"integers whose names end in their unit, and ids are numbers of up to 63 bits: read them as such, and not as floats.\n" +
+		"Fields are added in time, and none is renamed or removed within a major version.\n")
+	root := newRootCommand(&app{schema: "jobq"})
+	describe(&page, root)
+	page.WriteString("\n## JSON\n\nFields marked ? are left out where they do not apply.\n")
+	for _, form := range []struct {
+		title string
+		value any
+	}{
+		{"`jobq list --json`, of which `-o jsonl` and `--watch` write the jobs, one a line", jobq.Page{}},
+		{"A job: in `jobq list`, and with `runs` in `jobq show ID --json`", jobq.Job{}},
+		{"A run, in `jobq show ID --json`", jobq.Attempt{}},
+		{"`jobq stats --json`, and again and again with `--watch`", overview{}},
+		{"A queue, in `jobq stats --json` and `jobq queues list --json`", jobq.Queue{}},
+		{"What ended of a queue, in `jobq stats --json`", jobq.QueueStats{}},
+		{"A worker, in `jobq workers --json`", jobq.Worker{}},
+		{"An action, in `jobq audit --json`", jobq.AuditEntry{}},
+	} {
+		fmt.Fprintf(&page, "\n### %s\n\n| field | type |\n|---|---|\n", form.title)
+		fields(&page, reflect.TypeOf(form.value))
+	}
+	const path = "../../docs/cli.md"
+	if os.Getenv("JOBQ_GOLDEN") == "write" {
+		require.NoError(t, os.WriteFile(path, []byte(page.String()), 0o600))
+	}
+	content, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, page.String(), string(content), "JOBQ_GOLDEN=write writes it anew")
+}
+
+// describe writes a command and those below it.
+func describe(page *strings.Builder, command *cobra.Command) {
+	if command.Hidden || command.Name() == "help" || command.Name() == "completion" {
+		return
+	}
+	fmt.Fprintf(page, "\n## %s\n\n", command.CommandPath())
+	text := command.Long
+	if text == "" {
+		text = command.Short + "."
+	}
+	fmt.Fprintf(page, "%s\n\n    %s\n", indentBlocks(text), command.UseLine())
+	if command.Example != "" {
+		fmt.Fprintf(page, "\n%s\n", indentExamples(command.Example))
+	}
+	flags := command.LocalNonPersistentFlags()
+	if command.HasPersistentFlags() {
+		flags = command.PersistentFlags()
+	}
+	if usage := strings.TrimRight(flags.FlagUsages(), "\n"); usage != "" {
+		fmt.Fprintf(page, "\n```\n%s\n```\n", usage)
+	}
+	for _, child := range command.Commands() {
+		describe(page, child)
+	}
+}
+
+// indentBlocks makes lines that begin with two blanks into code.
+func indentBlocks(text string) string {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		if strings.HasPrefix(line, "  ") {
+			lines[i] = "  " + line
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+func indentExamples(text string) string {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		lines[i] = "    " + strings.TrimPrefix(line, "  ")
+	}
+	return strings.Join(lines, "\n")
+}
+
+// fields lists the fields of a struct as encoding/json writes them.
+func fields(page *strings.Builder, of reflect.Type) {
+	for i := range of.NumField() {
+		field := of.Field(i)
+		tag := field.Tag.Get("json")
+		if tag == "" && field.Anonymous {
+			fields(page, field.Type)
+			continue
+		}
+		name, options, _ := strings.Cut(tag, ",")
+		if strings.Contains(options, "omitempty") {
+			name += " ?"
+		}
+		fmt.Fprintf(page, "| `%s` | %s |\n", name, typeName(field.Type))
+	}
+}
+
+func typeName(of reflect.Type) string {
+	switch of {
+	case reflect.TypeFor[time.Time](), reflect.TypeFor[*time.Time]():
+		return "time"
+	case reflect.TypeFor[time.Duration]():
+		return "nanoseconds"
+	case reflect.TypeFor[json.RawMessage]():
+		return "any JSON"
+	}
+	switch of.Kind() {
+	case reflect.String:
+		return "text"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Slice:
+		return "list of " + typeName(of.Elem())
+	case reflect.Pointer:
+		return typeName(of.Elem())
+	case reflect.Map:
+		return typeName(of.Elem()) + " by name"
+	case reflect.Struct:
+		return strings.ToLower(of.Name())
+	default:
+		return "number"
+	}
+}

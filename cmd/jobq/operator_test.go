@@ -1,0 +1,112 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/pgtest"
+)
+
+// failedJobs enqueues jobs and lets them fail for good, without a worker.
+const failedJobs = `with added as (select jobq.enqueue('SendInvoice', '{"tenant": 4411}', queue => $1) as id from generate_series(1, $2::integer)),
+	gone as (select jobq.cancel(id) from added) select count(*) from gone`
+
+// makeFailed makes jobs of a queue that have failed, and returns their ids.
+func makeFailed(t *testing.T, url, queue string, count int) (ids []int64) {
+	t.Helper()
+	pool := pgtest.Connect(t, url)
+	query[int](t, pool, failedJobs, queue, count)
+	return query[[]int64](t, pool, `with f as (update jobq.finished set state = 'failed', attempts = 1, last_error = 'smtp 421 rate limited'
+		where queue = $1 returning id) select array_agg(id order by id) from f`, queue)
+}
+
+// An operator finds failed jobs by filter, in every format, requeues them by
+// filter, undoes that, and the audit tells the story.
+func TestOperator(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	ids := makeFailed(t, url, "email", 3)
+	command := func(want int, args ...string) string {
+		t.Helper()
+		out, stderr, code := invoke(t, "", append(args, "--database-url", url)...)
+		require.Equal(t, want, code, stderr)
+		return out + stderr
+	}
+	const match = `state:failed queue:email kind:Send* err:"smtp 421" age:<2h args.tenant=4411`
+	list := strings.TrimSpace(command(exitOK, "list", match, "-o", "id"))
+	require.Equal(t, fmt.Sprintf("%d\n%d\n%d", ids[2], ids[1], ids[0]), list)
+	require.Contains(t, command(exitOK, "list", match, "-o", "wide"), "CREATED")
+	require.Equal(t, 3, strings.Count(command(exitOK, "list", match, "-o", "jsonl"), `"state":"failed"`))
+	require.Equal(t, 4, strings.Count(command(exitOK, "list", match, "-o", "csv"), "\n"))
+	require.Contains(t, command(exitOK, "list", match, "--sort", "finished", "--limit", "2"), "more: --after ")
+	require.Contains(t, command(exitUsage, "list", "state:fialed"), `no state "fialed"`)
+	require.Contains(t, command(exitUsage, "list", "-o", "xml"), "must be table, wide")
+
+	require.Contains(t, command(exitOK, "requeue", "--filter", match, "--dry-run"), "would requeue 3 jobs")
+	require.Contains(t, command(exitUsage, "requeue", "--filter", match), "give --yes")
+	require.Contains(t, command(exitUsage, "requeue", "--filter", match, "--yes", "--rate", "fast"), "jobs a second")
+	require.Contains(t, command(exitUsage, "requeue"), "name jobs by id, or --filter")
+	require.Contains(t, command(exitOK, "requeue", "--filter", match, "--yes", "--max", "2", "--rate", "1000/s"), "requeue: 2 jobs, 0 refused; take it back with: jobq undo 1")
+	require.Contains(t, command(exitOK, "undo", "1"), "2 of 2 undone")
+	require.Contains(t, command(exitConflict, "undo", "1"), "undone already")
+	require.Contains(t, command(exitNotFound, "undo", "99"), "no such")
+	require.Contains(t, command(exitOK, "delete", fmt.Sprint(ids[0])), "deleted")
+	require.Contains(t, command(exitNotFound, "requeue", fmt.Sprint(ids[0])), "no such job")
+	command(exitOK, "queues", "pause", "email", "--reason", "smtp down")
+
+	var entries []jobq.AuditEntry
+	out, _, _ := invoke(t, "", "audit", "--json", "--database-url", url)
+	require.NoError(t, json.Unmarshal([]byte(out), &entries))
+	var story []string
+	for _, entry := range entries {
+		story = append(story, fmt.Sprint(entry.Action, " ", entry.Done))
+		require.Contains(t, entry.Actor, " via jobq")
+	}
+	require.Equal(t, []string{"pause 0", "requeue 0", "delete 1", "undo 2", "requeue 2"}, story)
+	require.Contains(t, command(exitOK, "audit"), "undone by 2")
+}
+
+// A watched list writes each job once, and again when it has changed, as JSON
+// lines that a program can follow.
+func TestListWatch(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	pool := pgtest.Connect(t, url)
+	id := query[int64](t, pool, "select jobq.enqueue('a')")
+	p := startProcess(t, "list", "queue:default", "--watch=20ms", "--database-url", url)
+	p.awaitLog(t, fmt.Sprintf(`{"id":%d,"state":"available"`, id))
+	other := query[int64](t, pool, "select jobq.enqueue('b')")
+	p.awaitLog(t, fmt.Sprintf(`{"id":%d,"state":"available"`, other))
+	query[string](t, pool, "select jobq.cancel($1)::text", id)
+	p.awaitLog(t, fmt.Sprintf(`{"id":%d,"state":"cancelled"`, id))
+	require.NoError(t, p.Process.Signal(syscall.SIGINT))
+	require.NoError(t, p.Wait())
+	require.Equal(t, 3, strings.Count(p.log.String(), "\n"))
+}
+
+// One frame needs no terminal; the UI itself does, and says what works without.
+func TestTUIPrint(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	ids := makeFailed(t, url, "email", 2)
+	frame, stderr, code := invoke(t, "", "tui", "--print", "overview", "--size", "80x24", "--database-url", url)
+	require.Zero(t, code, stderr)
+	require.Equal(t, 24, strings.Count(frame, "\n"))
+	require.Contains(t, frame, "email")
+	frame, _, _ = invoke(t, "", "tui", "--print", fmt.Sprintf("job/%d", ids[0]), "--size", "120x35", "--ascii", "--read-only", "--database-url", url)
+	require.Contains(t, frame, "smtp 421 rate limited")
+	require.Contains(t, frame, "RO")
+	_, stderr, code = invoke(t, "", "tui", "--database-url", url)
+	require.Equal(t, exitUsage, code)
+	require.Contains(t, stderr, "jobq stats --watch")
+	for _, args := range [][]string{{"--print", "nowhere"}, {"--print", "overview", "--size", "big"}} {
+		_, _, code = invoke(t, "", append([]string{"tui", "--database-url", url}, args...)...)
+		require.Equal(t, exitUsage, code)
+	}
+}

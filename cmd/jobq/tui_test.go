@@ -1,0 +1,236 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/pgtest"
+)
+
+// terminal is a real one, in tmux, with a shell in it.
+type terminal struct {
+	*testing.T
+	socket string
+}
+
+func openTerminal(t *testing.T, cells, lines int) *terminal {
+	t.Helper()
+	if _, err := exec.LookPath("tmux"); err != nil {
+		t.Skip("tmux is not there; CI installs it")
+	}
+	term := &terminal{t, filepath.Join(t.TempDir(), "tmux")}
+	term.tmux("-f", "/dev/null", "new-session", "-d", "-x", strconv.Itoa(cells), "-y", strconv.Itoa(lines),
+		"env", "PS1=ready> ", "TERM=screen-256color", "LC_ALL=C.UTF-8", asCommand+"=1", "bash", "--norc", "--noprofile")
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the screen:\n%s", term.screen())
+		}
+		term.tmux("kill-server")
+	})
+	term.await("ready>")
+	return term
+}
+
+func (term *terminal) tmux(args ...string) string {
+	term.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "tmux", append([]string{"-S", term.socket}, args...)...).CombinedOutput()
+	require.NoError(term, err, "tmux %v: %s", args, out)
+	return string(out)
+}
+
+// run types the jobq command into the shell.
+func (term *terminal) run(args ...string) {
+	term.Helper()
+	term.text(os.Args[0] + " '" + strings.Join(args, "' '") + "'")
+	term.keys("Enter")
+}
+
+func (term *terminal) text(text string) { term.tmux("send-keys", "-l", text) }
+
+// keys presses keys by their names in tmux.
+func (term *terminal) keys(names ...string) {
+	term.tmux(append([]string{"send-keys"}, names...)...)
+}
+
+func (term *terminal) screen() string { return term.tmux("capture-pane", "-p") }
+
+// await waits until the text is on the screen, and returns the screen.
+func (term *terminal) await(text string) (screen string) {
+	term.Helper()
+	require.Eventually(term, func() bool {
+		screen = term.screen()
+		return strings.Contains(screen, text)
+	}, patience, 20*time.Millisecond, "no %q on the screen", text)
+	return screen
+}
+
+// pid is the process that the shell runs.
+func (term *terminal) pid() int {
+	term.Helper()
+	shell := strings.TrimSpace(term.tmux("display", "-p", "#{pane_pid}"))
+	children, err := os.ReadFile("/proc/" + shell + "/task/" + shell + "/children")
+	require.NoError(term, err)
+	pid, err := strconv.Atoi(strings.Fields(string(children))[0])
+	require.NoError(term, err)
+	return pid
+}
+
+// An operator finds a failed job by filter, requeues it, takes that back,
+// requeues it again and sees it complete, all in a real terminal with a real
+// worker; the audit tells the same story on the screen and as JSON.
+func TestTUIStory(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	pool := pgtest.Connect(t, url)
+	flag := filepath.Join(t.TempDir(), "mended")
+	w := startProcess(t, "worker", "--database-url", url, "--run", "task=sh -c 'test -e "+flag+"'")
+	w.awaitLog(t, "worker started")
+	id := query[int64](t, pool, "select jobq.enqueue('task', max_attempts => 1)")
+	eventually(t, pool, "failed", "select state::text from jobq.job where id = $1", id)
+	require.NoError(t, os.WriteFile(flag, nil, 0o600))
+
+	term := openTerminal(t, 120, 35)
+	term.run("tui", "--database-url", url, "--context", "staging")
+	term.await("Throughput")
+	term.keys("3")
+	term.await("default")
+	term.keys("p")
+	term.await("paused queue default")
+	term.keys("2")
+	term.await("to filter")
+	term.keys("/")
+	term.await("Filter")
+	term.text("state:failed kind:ta*")
+	term.keys("Enter")
+	term.await("1-1 of 1  last ended first")
+	term.keys("r")
+	term.await(fmt.Sprintf("requeue job %d: it is available", id))
+	eventually(t, pool, "available", "select state::text from jobq.job where id = $1", id)
+	term.keys("u")
+	term.await(fmt.Sprintf("undo job %d: it is failed", id))
+	eventually(t, pool, "failed", "select state::text from jobq.job where id = $1", id)
+	term.keys("Enter")
+	term.await("FAILED  attempt 1 of 1")
+	term.keys("r")
+	term.await("AVAILABLE")
+	term.keys("3")
+	term.await("PAUSED")
+	term.keys("p")
+	term.await("resumed queue default")
+	term.keys("2")
+	term.text(":")
+	term.await("Command")
+	term.text(fmt.Sprintf("job %d", id))
+	term.keys("Enter")
+	term.await("COMPLETED")
+	term.keys("6")
+	screen := term.await("WHAT")
+	var entries []jobq.AuditEntry
+	out, _, code := invoke(t, "", "audit", "--json", "--database-url", url)
+	require.Zero(t, code)
+	require.NoError(t, json.Unmarshal([]byte(out), &entries))
+	story := make([]string, 0, len(entries))
+	lines := strings.Split(screen, "\n")
+	for i, entry := range entries {
+		story = append(story, string(entry.Action))
+		require.Contains(t, lines[4+i], string(entry.Action))
+		require.Contains(t, lines[4+i], fmt.Sprint(" ", entry.ID, " "))
+		require.Contains(t, entry.Actor, "via jobq-tui")
+	}
+	require.Equal(t, []string{"resume", "requeue", "undo", "requeue", "pause"}, story)
+	term.keys("q")
+	term.await("\nready>\n")
+}
+
+// A job can be opened by its permalink, and r in its detail requeues it; the
+// screen follows the size of the terminal, however small.
+func TestTUIOpenAndResize(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	pool := pgtest.Connect(t, url)
+	id := makeFailed(t, url, "email", 1)[0]
+	term := openTerminal(t, 120, 35)
+	term.run("tui", "--database-url", url, "--open", fmt.Sprintf("job/%d", id))
+	term.await("FAILED")
+	term.keys("r")
+	eventually(t, pool, "available", "select state::text from jobq.job where id = $1", id)
+	term.keys("1")
+	term.await("Live activity")
+	term.tmux("resize-window", "-x", "80", "-y", "24")
+	term.await("─ Activity ─")
+	for _, line := range strings.Split(term.screen(), "\n") {
+		require.LessOrEqual(t, len([]rune(line)), 80)
+	}
+	term.tmux("resize-window", "-x", "40", "-y", "10")
+	term.await("stats --watch")
+	term.tmux("resize-window", "-x", "120", "-y", "35")
+	term.await("Live activity")
+
+	require.NoError(t, syscall.Kill(term.pid(), syscall.SIGTERM))
+	term.await("\nready>\n")
+	term.text("stty -a | grep -o ' echo ' && echo terminal is sane")
+	term.keys("Enter")
+	term.await("\nterminal is sane")
+}
+
+// When the database dies, the UI says so, keeps what it knows, changes
+// nothing, and is live again by itself when the database is back.
+func TestTUIDatabaseGoesAway(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	server := pgtest.OwnServer(t)
+	url := server.URL("postgres")
+	require.NoError(t, pgtest.Migrate(ctx, url, "jobq"))
+	makeFailed(t, url, "email", 3)
+	term := openTerminal(t, 120, 35)
+	term.run("tui", "--database-url", url, "--open", "jobs")
+	term.await("● live")
+	term.await("1-3 of 3")
+	require.NoError(t, server.Kill())
+	term.await("offline")
+	term.keys("r")
+	term.await("the database does not answer")
+	require.Contains(t, term.screen(), "SendInvoice", "what was known is still there")
+	require.NoError(t, server.Relaunch(ctx))
+	term.await("● live")
+	term.keys("r")
+	term.await("it is available")
+}
+
+// A suspended UI holds nothing in the database: its LISTEN is dropped, and it
+// is live again when it comes back.
+func TestTUISuspend(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	pool := pgtest.Connect(t, url)
+	term := openTerminal(t, 80, 24)
+	term.run("tui", "--database-url", url)
+	term.await("● live")
+	const listeners = "select count(*)::int from pg_stat_activity where datname = current_database() and application_name = 'jobq-listen'"
+	const holding = "select count(*)::int from pg_stat_activity where datname = current_database() and application_name like 'jobq-%' and (backend_xmin is not null or xact_start is not null)"
+	eventually(t, pool, 1, listeners)
+	term.keys("C-z")
+	term.await("Stopped")
+	require.Zero(t, query[int](t, pool, listeners))
+	require.Zero(t, query[int](t, pool, holding))
+	term.text("fg")
+	term.keys("Enter")
+	term.await("● live")
+	eventually(t, pool, 1, listeners)
+	term.keys("C-c")
+	term.await("\nready>\n")
+}

@@ -1,0 +1,51 @@
+-- JobAct requeues, cancels or deletes jobs for an actor, and records it. Locks
+-- the jobs in id order. expected may have empty texts, which expect nothing.
+-- name: JobAct :many
+select a.audit::bigint as audit, a.job_id::bigint as job_id, coalesce(a.state_before, '')::text as state_before,
+    coalesce(a.state_after, '')::text as state_after, coalesce(a.problem, '')::text as problem
+  from jobq.act(sqlc.arg(actor), sqlc.arg(action), sqlc.arg(ids)::bigint[],
+    (select array_agg(nullif(x.text, '') order by x.place) from unnest(sqlc.arg(expected)::text[]) with ordinality as x(text, place)),
+    sqlc.narg(target)::text, sqlc.arg(audit_id)::bigint) a;
+
+-- AuditUndo takes an action back on the jobs that have not changed since.
+-- name: AuditUndo :many
+select a.audit::bigint as audit, a.job_id::bigint as job_id, coalesce(a.state_before, '')::text as state_before,
+    coalesce(a.state_after, '')::text as state_after, coalesce(a.problem, '')::text as problem
+  from jobq.undo(sqlc.arg(actor), sqlc.arg(audit_id)::bigint) a;
+
+-- QueueAct pauses or resumes a queue and records it: 0 when there was nothing to do.
+-- name: QueueAct :one
+select coalesce(jobq.act_queue(sqlc.arg(actor)::text, sqlc.arg(action)::text, sqlc.arg(queue)::text, sqlc.narg(note)::text), 0)::bigint as audit;
+
+-- AuditBegin records an action by filter before its first batch, with the
+-- bounds of what it is about: later jobs have higher ids, or end later.
+-- name: AuditBegin :one
+select jobq.audit_begin_many(sqlc.arg(actor)::text, sqlc.arg(action)::text, sqlc.narg(target)::text)::bigint as id;
+
+-- AuditGet is one action. Needs audit_pkey.
+-- name: AuditGet :one
+select a.id, a.at, a.snapshot_at, a.id_max, a.id_done, a.undone_by, a.undoes, a.done, a.refused, a.actor, a.action,
+    a.target, a.note,
+    array(select t.job_id from jobq.audit_job t where t.audit_id = a.id order by t.job_id limit 20)::bigint[] as job_ids
+  from jobq.audit a
+  where a.id = sqlc.arg(id);
+
+-- AuditList is a page of actions, newest first, each with a few of its jobs.
+-- Needs audit_pkey and audit_job_pkey.
+-- name: AuditList :many
+select a.id, a.at, a.snapshot_at, a.id_max, a.id_done, a.undone_by, a.undoes, a.done, a.refused, a.actor, a.action,
+    a.target, a.note,
+    array(select t.job_id from jobq.audit_job t where t.audit_id = a.id order by t.job_id limit 20)::bigint[] as job_ids
+  from jobq.audit a
+  where a.id < sqlc.arg(before)
+  order by a.id desc
+  limit sqlc.arg(page_size)::integer;
+
+-- AuditOfJob is what people did to one job, oldest first. Needs audit_job_job_id_idx.
+-- name: AuditOfJob :many
+select a.id, a.at, a.actor, a.action, t.state_before, t.state_after
+  from jobq.audit_job t
+  join jobq.audit a on a.id = t.audit_id
+  where t.job_id = sqlc.arg(job_id)
+  order by a.id
+  limit 100;

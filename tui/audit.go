@@ -1,0 +1,102 @@
+package tui
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/jobq-dev/jobq"
+)
+
+func (m *Model) auditBody() []string {
+	if m.polls[panelAudit].at.IsZero() {
+		return []string{"", " " + m.waiting(panelAudit)}
+	}
+	columns := columnsFor([]column{
+		{"ID", 7, true, 0},
+		{"AT", 11, false, 0},
+		{"ACTION", 8, false, 0},
+		{"DONE", 6, true, 0},
+		{"REF", 5, true, 3},
+		{"WHAT", 0, false, 0},
+		{"WHO", 30, false, 2},
+		{"NOTE", 20, false, 1},
+	}, m.width-2, 16)
+	lines := []string{m.tableHeader(columns, m.width)}
+	height := m.layout().body - 1
+	at := m.auditAt()
+	offset := window(0, at, len(m.audit), height)
+	for i := offset; i < min(offset+height, len(m.audit)); i++ {
+		entry := m.audit[i]
+		marks := "  "
+		if i == at {
+			marks = bold("> ")
+		}
+		lines = append(lines, m.tableRow(columns, m.width, marks, map[string]string{
+			"ID": strconv.FormatInt(entry.ID, 10), "AT": m.clock(entry.At), "ACTION": string(entry.Action),
+			"DONE": number(int64(entry.Done)), "REF": number(int64(entry.Refused)), "WHAT": auditWhat(entry),
+			"WHO": clean(entry.Actor), "NOTE": auditNote(entry),
+		}))
+	}
+	if len(m.audit) == 0 {
+		lines = append(lines, "  "+dim("nobody has acted on a job or a queue yet"))
+	}
+	return lines
+}
+
+// auditWhat is what the action was about.
+func auditWhat(entry jobq.AuditEntry) string {
+	if entry.Target != "" {
+		return clean(entry.Target)
+	}
+	ids := make([]string, 0, len(entry.JobIDs))
+	for _, id := range entry.JobIDs {
+		ids = append(ids, strconv.FormatInt(id, 10))
+	}
+	return strings.Join(ids, " ")
+}
+
+func auditNote(entry jobq.AuditEntry) string {
+	switch {
+	case entry.UndoneBy > 0:
+		return fmt.Sprintf("undone by %d", entry.UndoneBy)
+	case entry.Undoes > 0:
+		return fmt.Sprintf("undoes %s %d", clean(entry.Note), entry.Undoes)
+	}
+	return clean(entry.Note)
+}
+
+func (m *Model) auditAt() int {
+	return max(slices.IndexFunc(m.audit, func(e jobq.AuditEntry) bool {
+		return strconv.FormatInt(e.ID, 10) == m.cursor[screenAudit]
+	}), 0)
+}
+
+func (m *Model) moveAudit(by int) {
+	if len(m.audit) == 0 {
+		return
+	}
+	at := min(max(m.auditAt()+by, 0), len(m.audit)-1)
+	m.cursor[screenAudit] = strconv.FormatInt(m.audit[at].ID, 10)
+}
+
+// openAudit shows the jobs of an action.
+func (m *Model) openAudit() tea.Cmd {
+	if len(m.audit) == 0 {
+		return nil
+	}
+	entry := m.audit[m.auditAt()]
+	switch {
+	case len(entry.JobIDs) == 1:
+		return m.openJob(entry.JobIDs[0])
+	case len(entry.JobIDs) > 1:
+		m.show(screenJobs)
+		m.jobs.setTab(tabAll)
+		m.jobs.setMatch("id:" + strings.ReplaceAll(auditWhat(jobq.AuditEntry{JobIDs: entry.JobIDs}), " ", ","))
+		m.renew(panelPage, panelVisible, panelCount)
+	}
+	return nil
+}

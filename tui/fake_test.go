@@ -1,0 +1,286 @@
+package tui
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"go.uber.org/goleak"
+
+	"github.com/jobq-dev/jobq"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// noon is when every test of the UI takes place.
+var noon = time.Date(2026, 11, 21, 14, 2, 31, 0, time.UTC)
+
+// fake is a database that holds still, and remembers what was done to it.
+type fake struct {
+	now      time.Time
+	session  jobq.Session
+	queues   []jobq.Queue
+	minutes  []jobq.Minute
+	failures []jobq.Failure
+	workers  []jobq.Worker
+	jobs     []*jobq.Job
+	audit    []jobq.AuditEntry
+	err      error    // of every query
+	written  []string // what was done
+	filters  []jobq.Filter
+}
+
+func newFake() *fake {
+	f := &fake{now: noon, session: jobq.Session{Database: "app", Role: "ana", MayAct: true, At: noon, NextExpiry: 24 * time.Second, NextDue: time.Minute}}
+	head, paused := noon.Add(-41*time.Second), noon.Add(-12*time.Minute)
+	f.queues = []jobq.Queue{
+		{Name: "default", Available: 12, Scheduled: 2711, Retrying: 6, Running: 104, Slots: 128, Failed: 4},
+		{Name: "email", Available: jobq.CountMax, Scheduled: 1204, Retrying: 61, Running: 64, Slots: 64, Failed: 1180, Cancelled: 31, HeadRunAt: &head},
+		{Name: "billing", Available: 311, Scheduled: 187, Slots: 8, PausedAt: &paused, PausedBy: "ana@laptop", PauseReason: "audit"},
+	}
+	for i := range 60 {
+		at := noon.Truncate(time.Minute).Add(time.Duration(i-59) * time.Minute)
+		f.minutes = append(f.minutes,
+			jobq.Minute{At: at, QueueStats: jobq.QueueStats{Queue: "email", Completed: int64(1000 + 100*i), Failed: int64(i % 7), RunTime: time.Duration(i) * time.Second, WaitTime: time.Second}},
+			jobq.Minute{At: at, QueueStats: jobq.QueueStats{Queue: "default", Completed: int64(5000 - 50*i)}})
+	}
+	f.failures = []jobq.Failure{{Queue: "email", Error: "smtp 421 rate limited", Jobs: 960, Since: noon.Add(-19 * time.Minute)}, {Queue: "email", Error: "timeout", Jobs: 40, Since: noon}}
+	f.workers = []jobq.Worker{
+		{ID: "img-1-881-q2", Slots: map[string]int{"thumbnails": 16}, Running: 4, Version: "1.8.1", Draining: true, StartedAt: noon.Add(-6 * time.Hour), HeartbeatAt: noon.Add(-time.Second)},
+		{ID: "web-7-991-k2", Slots: map[string]int{"email": 32}, Running: 3, Version: "1.8.0", Kinds: []string{"SendInvoice"}, StartedAt: noon.Add(-48 * time.Hour), HeartbeatAt: noon.Add(-48 * time.Second)},
+	}
+	kinds := []string{"SendInvoice", "SendReceipt", "SendDigest"}
+	for i := range 250 {
+		started, finished := noon.Add(-time.Duration(3*i+2)*time.Second-112*time.Millisecond), noon.Add(-time.Duration(3*i+2)*time.Second)
+		f.jobs = append(f.jobs, &jobq.Job{
+			ID: 48213911 - int64(7*i), State: jobq.Failed, Queue: "email", Kind: kinds[i%3], Attempts: 5, MaxAttempts: 5, LeaseToken: 5,
+			CreatedAt: noon.Add(-time.Hour), RunAt: started, StartedAt: &started, FinishedAt: &finished,
+			LastError: "smtp 421 4.7.0 rate limited", Args: json.RawMessage(`{"batch":"2026-09-24","tenant":4411}`), Tags: []string{"eu", "nightly"},
+		})
+	}
+	return f
+}
+
+func (f *fake) Session(context.Context) (*jobq.Session, error) { return &f.session, f.err }
+func (f *fake) Queues(context.Context) ([]jobq.Queue, error) {
+	return slices.Clone(f.queues), f.err
+}
+
+func (f *fake) Minutes(context.Context, time.Duration) ([]jobq.Minute, error) {
+	return slices.Clone(f.minutes), f.err
+}
+
+func (f *fake) Failures(context.Context, time.Duration) ([]jobq.Failure, error) {
+	return f.failures, f.err
+}
+func (f *fake) Workers(context.Context) ([]jobq.Worker, error) { return f.workers, f.err }
+func (f *fake) Leader(context.Context) (*jobq.Leader, error) {
+	return &jobq.Leader{PID: 4711, Address: "10.0.0.7", Since: noon.Add(-3 * time.Hour)}, f.err
+}
+
+// List knows of states by the fields and of ids by the filter, which is all
+// that the tests need.
+func (f *fake) List(_ context.Context, filter jobq.Filter) (*jobq.Page, error) {
+	f.filters = append(f.filters, filter)
+	if f.err != nil {
+		return nil, f.err
+	}
+	page := &jobq.Page{}
+	after := filter.After == ""
+	for _, job := range f.jobs {
+		switch {
+		case !after:
+			after = filter.After == fmt.Sprint(job.ID)
+			continue
+		case strings.HasPrefix(filter.Match, "id:") && !strings.Contains(filter.Match, fmt.Sprint(job.ID)):
+			continue
+		case strings.HasPrefix(filter.Match, "state:") && !strings.HasPrefix(filter.Match, "state:"+string(job.State)):
+			continue
+		}
+		if len(page.Jobs) == filter.Limit {
+			page.Cursor = fmt.Sprint(page.Jobs[len(page.Jobs)-1].ID)
+			break
+		}
+		row := *job
+		row.Args = nil
+		page.Jobs = append(page.Jobs, &row)
+	}
+	return page, nil
+}
+
+func (f *fake) Count(context.Context, jobq.Filter, int) (int64, error) {
+	return int64(len(f.jobs)), f.err
+}
+
+func (f *fake) find(id int64) *jobq.Job {
+	for _, job := range f.jobs {
+		if job.ID == id {
+			return job
+		}
+	}
+	return nil
+}
+
+func (f *fake) Get(_ context.Context, id int64) (*jobq.Job, error) {
+	if f.err != nil {
+		return nil, f.err
+	}
+	job := f.find(id)
+	if job == nil {
+		return nil, jobq.ErrNotFound
+	}
+	row := *job
+	return &row, nil
+}
+
+func (f *fake) Attempts(_ context.Context, id int64) ([]jobq.Attempt, error) {
+	job := f.find(id)
+	if job == nil || job.StartedAt == nil {
+		return nil, f.err
+	}
+	return []jobq.Attempt{
+		{Number: 4, Outcome: jobq.OutcomeTimedOut, WorkerID: "web-2-4711-a8", StartedAt: job.StartedAt.Add(-time.Minute), FinishedAt: job.StartedAt.Add(-30 * time.Second), Error: "timed out"},
+		{Number: 5, Outcome: jobq.OutcomeFailed, WorkerID: "web-2-4711-a8", StartedAt: *job.StartedAt, FinishedAt: noon, Error: job.LastError, Output: "connect\nsmtp 421\n\x1b[2Jevil\n"},
+	}, f.err
+}
+
+func (f *fake) JobActions(context.Context, int64) ([]jobq.JobAction, error) { return nil, f.err }
+func (f *fake) Audit(context.Context, int64, int) ([]jobq.AuditEntry, error) {
+	return f.audit, f.err
+}
+
+func (f *fake) Act(_ context.Context, action jobq.Action, targets ...jobq.Target) (*jobq.Acted, error) {
+	acted := &jobq.Acted{AuditID: int64(len(f.written) + 1)}
+	after := map[jobq.Action]jobq.State{jobq.ActionRequeue: jobq.Available, jobq.ActionCancel: jobq.Cancelled, jobq.ActionDelete: jobq.Deleted}[action]
+	text := string(action)
+	for _, target := range targets {
+		text += fmt.Sprintf(" %d:%s/%d", target.ID, target.State, target.LeaseToken)
+		acted.Jobs = append(acted.Jobs, jobq.ActedJob{ID: target.ID, Before: target.State, After: after})
+		if job := f.find(target.ID); job != nil {
+			job.State = after
+		}
+	}
+	f.written = append(f.written, text)
+	return acted, f.err
+}
+
+func (f *fake) Undo(_ context.Context, id int64) (*jobq.Acted, error) {
+	f.written = append(f.written, fmt.Sprintf("undo %d", id))
+	return &jobq.Acted{AuditID: 99, Jobs: []jobq.ActedJob{{ID: 1, Before: jobq.Available, After: jobq.Failed}}}, f.err
+}
+
+func (f *fake) Bulk(_ context.Context, params jobq.BulkParams) (jobq.BulkProgress, error) {
+	f.written = append(f.written, fmt.Sprintf("bulk %s %s", params.Action, params.Filter.Match))
+	progress := jobq.BulkProgress{AuditID: 7, Done: len(f.jobs)}
+	params.OnBatch(progress)
+	return progress, f.err
+}
+
+func (f *fake) PauseQueue(_ context.Context, name, _, _ string) (bool, error) {
+	f.written = append(f.written, "pause "+name)
+	return true, f.err
+}
+
+func (f *fake) ResumeQueue(_ context.Context, name string) (bool, error) {
+	f.written = append(f.written, "resume "+name)
+	return true, f.err
+}
+
+// bench is a model with its database, whose commands are run at once.
+type bench struct {
+	*Model
+	fake *fake
+}
+
+func newBench(cells, lines int) *bench {
+	f := newFake()
+	b := &bench{fake: f, Model: newModel(env{
+		reader: f, writer: f, now: func() time.Time { return f.now }, name: "staging", host: "db-1", schema: "jobq",
+		glyphs: unicodeGlyphs, send: &sender{},
+	})}
+	b.width, b.height = cells, lines
+	b.do(b.poll())
+	return b
+}
+
+// do runs a command and all that follow from it, but for clocks.
+func (b *bench) do(command tea.Cmd) {
+	if command == nil {
+		return
+	}
+	switch msg := command().(type) {
+	case nil:
+	case tea.BatchMsg:
+		for _, c := range msg {
+			b.do(c)
+		}
+	case loadedMsg, actedMsg, queueActedMsg, bulkMsg, startBulkMsg:
+		_, next := b.Update(msg)
+		b.do(next)
+	}
+}
+
+// tick lets time pass.
+func (b *bench) tick(span time.Duration) {
+	b.fake.now = b.fake.now.Add(span)
+	b.age()
+	b.do(b.poll())
+	b.frame() // decides what is visible
+}
+
+var keyCodes = map[string]rune{
+	"enter": tea.KeyEnter, "esc": tea.KeyEscape, "backspace": tea.KeyBackspace, "tab": tea.KeyTab, "up": tea.KeyUp, "down": tea.KeyDown,
+	"left": tea.KeyLeft, "right": tea.KeyRight, "pgdown": tea.KeyPgDown, "pgup": tea.KeyPgUp, "home": tea.KeyHome, "end": tea.KeyEnd,
+}
+
+// press types keys, each a name or a text of single keys.
+func (b *bench) press(keys ...string) {
+	for _, key := range keys {
+		code, named := keyCodes[key]
+		var presses []tea.KeyPressMsg
+		switch {
+		case named:
+			presses = []tea.KeyPressMsg{{Code: code}}
+		case key == "space":
+			presses = []tea.KeyPressMsg{{Code: tea.KeySpace, Text: " "}}
+		case strings.HasPrefix(key, "ctrl+"):
+			presses = []tea.KeyPressMsg{{Code: rune(key[5]), Mod: tea.ModCtrl}}
+		default:
+			for _, char := range key {
+				presses = append(presses, tea.KeyPressMsg{Code: char, Text: string(char)})
+			}
+		}
+		for _, press := range presses {
+			_, command := b.Update(press)
+			if isQuit := key == "q" || key == "ctrl+c" || key == "ctrl+z"; !isQuit {
+				b.do(command)
+			}
+			b.frame()
+		}
+	}
+}
+
+// golden compares with a file, which `JOBQ_GOLDEN=write go test` writes.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := "testdata/" + name + ".txt"
+	if os.Getenv("JOBQ_GOLDEN") == "write" {
+		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Fatalf("%s differs; JOBQ_GOLDEN=write go test ./tui writes it anew. It is now:\n%s", path, got)
+	}
+}

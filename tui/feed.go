@@ -1,0 +1,169 @@
+package tui
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/jobq-dev/jobq"
+)
+
+const (
+	// feedEvery is how often what was heard is shown: one message however much
+	// there is.
+	feedEvery = 100 * time.Millisecond
+	// feedJobsMax bounds the jobs that one message names.
+	feedJobsMax = 500
+)
+
+// feed gathers digests between two messages.
+type feed struct {
+	mu sync.Mutex
+	// guarded by mu
+	next   feedMsg
+	places map[int64]int    // of next.events, by job: the last word counts
+	heard  map[string]int64 // the sequence of each worker
+	oldest int64            // when the first event of next happened, in ms
+	dirty  bool
+	wake   chan struct{}
+}
+
+// start begins to hear events, and to send them to the program. It does
+// nothing when only polling is wanted.
+func (s *sender) start(ctx context.Context, client *jobq.Client, send func(tea.Msg), pollOnly bool) {
+	if pollOnly {
+		go send(feedStateMsg{feedPolling, "polling, as it was told to"})
+		return
+	}
+	s.mu.Lock()
+	s.parent = ctx
+	s.run = func(ctx context.Context) { listenTo(ctx, client, send) }
+	s.mu.Unlock()
+	s.begin()
+}
+
+// listenTo watches until the context ends.
+func listenTo(ctx context.Context, client *jobq.Client, send func(tea.Msg)) {
+	f := &feed{heard: make(map[string]int64), places: make(map[int64]int), wake: make(chan struct{}, 1)}
+	flushed := make(chan struct{})
+	go func() {
+		defer close(flushed)
+		f.flushUntil(ctx, send)
+	}()
+	err := client.Watch(ctx, jobq.WatchConfig{
+		Logger: slog.New(slog.DiscardHandler), OnDigest: f.take,
+		OnConnect: func() {
+			f.lost()
+			send(feedStateMsg{feedLive, ""})
+		},
+		OnDeaf: func() {
+			send(feedStateMsg{feedPolling, "notifications do not arrive, as behind a pooler: polling"})
+		},
+	})
+	if err != nil {
+		send(feedStateMsg{feedPolling, err.Error()})
+	}
+	<-flushed
+}
+
+// lost notes that something may not have been heard.
+func (f *feed) lost() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.next.gap, f.dirty = true, true
+	f.signal()
+}
+
+func (f *feed) signal() {
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take adds a digest to the next message.
+func (f *feed) take(digest *jobq.Digest) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if last, ok := f.heard[digest.Worker]; ok && digest.Sequence != last+1 {
+		f.next.gap = true
+	}
+	if len(f.heard) > 10_000 { // nobody has so many workers: somebody makes names up
+		clear(f.heard)
+	}
+	f.heard[digest.Worker] = digest.Sequence
+	f.next.gap = f.next.gap || digest.More
+	if f.next.ended == nil {
+		f.next.ended = make(map[string]endedCount)
+	}
+	for name, count := range digest.Queues {
+		if len(f.next.ended) > 1000 {
+			break
+		}
+		sum := f.next.ended[name]
+		f.next.ended[name] = endedCount{sum.completed + count.Completed, sum.failed + count.Failed + count.Others}
+	}
+	for _, event := range digest.Events {
+		e := jobEvent{
+			id: event.ID, token: event.Token, queue: event.Queue, kind: event.Kind, state: jobq.State(event.State), attempts: event.Attempts,
+			percent: event.Percent, stage: event.Stage, took: time.Duration(event.TookMs) * time.Millisecond,
+		}
+		if at, ok := f.places[e.id]; ok {
+			f.next.events[at] = e
+			continue
+		}
+		if len(f.next.events) >= feedJobsMax {
+			f.next.gap = true
+			break
+		}
+		f.places[e.id] = len(f.next.events)
+		f.next.events = append(f.next.events, e)
+	}
+	if f.oldest == 0 || digest.AtMs < f.oldest {
+		f.oldest = digest.AtMs
+	}
+	f.dirty = true
+	f.signal()
+}
+
+// flushUntil sends what has gathered, at most every feedEvery; the first after
+// a quiet time at once.
+func (f *feed) flushUntil(ctx context.Context, send func(tea.Msg)) {
+	timer := time.NewTimer(feedEvery)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-f.wake:
+		}
+		if msg, ok := f.flush(time.Now()); ok {
+			send(msg)
+		}
+		timer.Reset(feedEvery)
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+	}
+}
+
+func (f *feed) flush(now time.Time) (feedMsg, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.dirty {
+		return feedMsg{}, false
+	}
+	msg := f.next
+	msg.at = now
+	if f.oldest > 0 {
+		msg.lag = max(now.Sub(time.UnixMilli(f.oldest)), 0)
+	}
+	f.next, f.oldest, f.dirty = feedMsg{}, 0, false
+	clear(f.places)
+	return msg, true
+}

@@ -1,0 +1,98 @@
+package tui
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/charmbracelet/x/ansi"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq"
+)
+
+// plain is the frame without colours, and without blanks at the ends of lines.
+func (b *bench) plain() string {
+	lines := strings.Split(ansi.Strip(b.frame()), "\n")
+	for i, line := range lines {
+		lines[i] = strings.TrimRight(line, " ")
+	}
+	return strings.Join(lines, "\n") + "\n"
+}
+
+// Every screen looks at every size as it did when somebody last looked at it.
+func TestFrames(t *testing.T) {
+	t.Parallel()
+	screens := map[string]func(b *bench){
+		"overview": func(b *bench) {
+			b.Update(feedStateMsg{feedLive, ""})
+			b.Update(feedMsg{at: noon, lag: 84 * time.Millisecond, ended: map[string]endedCount{"default": {412, 3}}, events: []jobEvent{
+				{id: 48213907, queue: "email", kind: "SendInvoice", state: jobq.Completed, took: 11 * time.Millisecond},
+				{id: 48213888, queue: "thumbnails", kind: "Resize", state: jobq.Running, percent: 63, stage: "encode 19/30"},
+			}})
+		},
+		"jobs": func(b *bench) {
+			b.press("2", "/", `state:failed kind:Send*`, "enter", "jj", "space", "space")
+		},
+		"job":     func(b *bench) { b.press("2", "j", "enter") },
+		"output":  func(b *bench) { b.press("2", "j", "enter", "L") },
+		"queues":  func(b *bench) { b.press("3", "j") },
+		"workers": func(b *bench) { b.press("4", "j") },
+		"audit": func(b *bench) {
+			b.fake.audit = []jobq.AuditEntry{
+				{ID: 2, At: noon, Actor: "ana@laptop via jobq-tui", Action: jobq.ActionUndo, Undoes: 1, Note: "requeue", Done: 1, JobIDs: []int64{48213890}},
+				{ID: 1, At: noon.Add(-time.Minute), Actor: "ana@laptop via jobq-tui", Action: jobq.ActionRequeue, UndoneBy: 2, Done: 1, JobIDs: []int64{48213890}},
+			}
+			b.press("6")
+		},
+		"help":    func(b *bench) { b.press("?") },
+		"palette": func(b *bench) { b.press(":", "wo") },
+		"filter":  func(b *bench) { b.press("2", "/", "st") },
+		"confirm": func(b *bench) { b.press("2", "D") },
+		"bulk":    func(b *bench) { b.press("2", "A", "r") },
+		"copy":    func(b *bench) { b.press("2", "y") },
+		"offline": func(b *bench) {
+			b.fake.err = fmt.Errorf("list queues: %w", jobq.ErrUnavailable)
+			b.tick(3 * time.Second)
+			b.tick(4 * time.Second)
+		},
+	}
+	for _, size := range []struct{ cells, lines int }{{120, 35}, {80, 24}, {60, 15}, {40, 10}} {
+		for name, arrange := range screens {
+			if size.cells == 40 && name != "overview" {
+				continue // too small for any of them
+			}
+			t.Run(fmt.Sprintf("%s-%dx%d", name, size.cells, size.lines), func(t *testing.T) {
+				t.Parallel()
+				b := newBench(size.cells, size.lines)
+				b.frame()
+				arrange(b)
+				golden(t, fmt.Sprintf("%s-%dx%d", name, size.cells, size.lines), b.plain())
+			})
+		}
+	}
+}
+
+// With --ascii there is nothing but ASCII, and production says what it is in
+// words and not just in colour.
+func TestASCIIAndProduction(t *testing.T) {
+	t.Parallel()
+	for _, keys := range []string{"1", "2", "3", "4", "6"} {
+		b := newBench(120, 35)
+		b.env.glyphs, b.env.name, b.env.confirm = asciiGlyphs, "prod", true
+		b.press(keys)
+		frame := strings.NewReplacer("│", "|").Replace(b.plain())
+		for _, char := range frame {
+			require.Less(t, char, rune(128), "%q in\n%s", char, frame)
+		}
+		require.Contains(t, frame, " prod ")
+	}
+}
+
+// The styled overview, once: colours are part of what people see.
+func TestStyled(t *testing.T) {
+	t.Parallel()
+	b := newBench(80, 24)
+	golden(t, "overview-styled", strings.ReplaceAll(b.frame(), "\x1b", "^[")+"\n")
+}

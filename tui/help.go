@@ -1,0 +1,144 @@
+package tui
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	tea "charm.land/bubbletea/v2"
+)
+
+// helpOverlay lists the commands; typing narrows the list, enter runs the
+// first one.
+type helpOverlay struct {
+	search string
+	at     int
+}
+
+func (m *Model) openHelp() tea.Cmd {
+	m.overlay = &helpOverlay{}
+	return nil
+}
+
+// matching are the commands of the screen, then the others, that the search finds.
+func (o *helpOverlay) matching(s screen) []*command {
+	var here, elsewhere []*command
+	for _, c := range commands() {
+		if o.search != "" && !strings.Contains(strings.ToLower(c.id+" "+c.help), strings.ToLower(o.search)) {
+			continue
+		}
+		if c.screens == nil || slices.Contains(c.screens, s) {
+			here = append(here, c)
+		} else {
+			elsewhere = append(elsewhere, c)
+		}
+	}
+	return append(here, elsewhere...)
+}
+
+func (o *helpOverlay) key(m *Model, msg tea.KeyPressMsg) tea.Cmd {
+	found := o.matching(m.screen)
+	switch name := msg.String(); name {
+	case "esc":
+		m.overlay = nil
+	case "down":
+		o.at = min(o.at+1, max(len(found)-1, 0))
+	case "up":
+		o.at = max(o.at-1, 0)
+	case "enter":
+		m.overlay = nil
+		if len(found) == 0 {
+			return nil
+		}
+		c := found[min(o.at, len(found)-1)]
+		if c.screens != nil && !slices.Contains(c.screens, m.screen) {
+			m.say(c.id + ": not on this screen")
+			return nil
+		}
+		return m.run(c)
+	case "backspace":
+		o.search, o.at = o.search[:max(len(o.search)-1, 0)], 0
+	default:
+		if len(msg.Text) == 1 && msg.Text[0] > ' ' && msg.Text[0] <= '~' && len(o.search) < 30 {
+			if msg.Text == "?" && o.search == "" {
+				m.overlay = nil
+				return nil
+			}
+			o.search, o.at = o.search+msg.Text, 0
+		}
+	}
+	return nil
+}
+
+func (o *helpOverlay) view(m *Model) []string {
+	found := o.matching(m.screen)
+	height := max(m.height-8, 3)
+	offset := window(0, o.at, len(found), height)
+	lines := []string{"search: " + o.search + "_", ""}
+	for i := offset; i < min(offset+height, len(found)); i++ {
+		c := found[i]
+		marks := "  "
+		if i == o.at {
+			marks = bold("> ")
+		}
+		line := fmt.Sprintf("%-14s %-13s %s", strings.Join(c.keys, " "), c.id, c.help)
+		if c.screens != nil && !slices.Contains(c.screens, m.screen) {
+			line = dim(line)
+		}
+		lines = append(lines, m.fit(marks+line, min(m.width-8, 110)))
+	}
+	return m.box("Keys", append(lines, dim("type to search   enter: do it   esc: leave")))
+}
+
+// copyItem is something to copy.
+type copyItem struct{ name, text string }
+
+// copyOverlay offers texts for the clipboard.
+type copyOverlay struct {
+	items []copyItem
+	at    int
+}
+
+func (m *Model) openCopy() tea.Cmd {
+	m.overlay = &copyOverlay{items: m.copyItems()}
+	return nil
+}
+
+func (o *copyOverlay) key(m *Model, msg tea.KeyPressMsg) tea.Cmd {
+	name := msg.String()
+	switch {
+	case name == "down" || name == "j":
+		o.at = min(o.at+1, len(o.items)-1)
+	case name == "up" || name == "k":
+		o.at = max(o.at-1, 0)
+	case len(name) == 1 && name[0] >= '1' && int(name[0]-'1') < len(o.items):
+		o.at = int(name[0] - '1')
+		return o.copy(m)
+	case name == "enter":
+		return o.copy(m)
+	default:
+		m.overlay = nil
+	}
+	return nil
+}
+
+// copy puts the text on the clipboard, through the terminal, and shows it,
+// for terminals that do not let programs do that.
+func (o *copyOverlay) copy(m *Model) tea.Cmd {
+	m.overlay = nil
+	text := o.items[o.at].text
+	m.say("copied: " + text)
+	return tea.SetClipboard(text)
+}
+
+func (o *copyOverlay) view(m *Model) []string {
+	lines := make([]string, 0, len(o.items)+2)
+	for i, item := range o.items {
+		marks := "  "
+		if i == o.at {
+			marks = bold("> ")
+		}
+		lines = append(lines, m.fit(fmt.Sprintf("%s%d %-10s %s", marks, i+1, item.name, clean(item.text)), min(m.width-8, 100)))
+	}
+	return m.box("Copy", append(lines, "", dim("enter or a number: copy   esc: leave")))
+}

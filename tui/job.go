@@ -1,0 +1,216 @@
+package tui
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/printable"
+)
+
+// jobStory is a job with its runs and what people did to it.
+type jobStory struct {
+	job     *jobq.Job
+	runs    []jobq.Attempt
+	actions []jobq.JobAction
+}
+
+func loadJob(ctx context.Context, r reader, id int64) (jobStory, error) {
+	var story jobStory
+	var err error
+	if story.job, err = r.Get(ctx, id); err != nil {
+		return story, err
+	}
+	if story.runs, err = r.Attempts(ctx, id); err != nil {
+		return story, err
+	}
+	story.actions, err = r.JobActions(ctx, id)
+	return story, err
+}
+
+// jobModel is one job in detail.
+type jobModel struct {
+	id     int64
+	story  jobStory
+	run    int  // of the runs, from the newest: 0
+	output bool // full screen
+	scroll int  // lines of output up from its end
+	follow bool
+}
+
+func (j *jobModel) take(story jobStory) { j.story = story }
+
+// openJob shows a job in detail.
+func (m *Model) openJob(id int64) tea.Cmd {
+	if id == 0 {
+		return nil
+	}
+	if m.job.id != id {
+		m.job.id, m.job.run, m.job.scroll, m.job.output = id, 0, 0, false
+		if m.job.story.job == nil || m.job.story.job.ID != id {
+			m.job.story = jobStory{}
+		}
+	}
+	m.show(screenJob)
+	m.renew(panelJob)
+	return nil
+}
+
+// jobHead is the second line of the screen, in place of the tabs.
+func (m *Model) jobHead() string {
+	job := m.job.story.job
+	left := fmt.Sprintf(" Jobs %s %d", m.env.glyphs.cross, m.job.id)
+	right := "esc back "
+	if job != nil {
+		left += fmt.Sprintf(" %s/%s", clean(job.Queue), clean(job.Kind))
+		right = styled(stateColour(job.State)+sgrBold, strings.ToUpper(stateWord(job))) +
+			fmt.Sprintf("  attempt %d of %d   ", min(attemptsShown(job), job.MaxAttempts), job.MaxAttempts) + right
+	}
+	return m.spread(bold(left), right, m.width)
+}
+
+func (m *Model) jobBody() []string {
+	job := m.job.story.job
+	if job == nil {
+		if err := m.polls[panelJob].err; err != nil {
+			return []string{"", " " + styled(sgrYellow, shortError(err))}
+		}
+		return []string{"", " " + m.waiting(panelJob)}
+	}
+	if m.job.output {
+		return append([]string{m.rule(m.width, m.outputTitle())}, m.outputLines(m.layout().body-1)...)
+	}
+	var lines []string
+	if job.State == jobq.Running {
+		lines = m.runningLines(job)
+	}
+	if m.layout().wide {
+		lines = append(lines, m.sideBySide(m.properties(job), m.timeline(m.width/2-3))...)
+	} else {
+		lines = append(lines, m.rule(m.width, "Properties"))
+		lines = append(lines, m.properties(job)...)
+	}
+	lines = append(lines, m.attemptLines()...)
+	room := m.layout().body - len(lines) - 1
+	if room < 2 && !m.layout().wide {
+		return lines
+	}
+	lines = append(lines, m.rule(m.width, m.outputTitle()))
+	return append(lines, m.outputLines(room)...)
+}
+
+// runningLines are how far a run is, and how long its lease holds.
+func (m *Model) runningLines(job *jobq.Job) []string {
+	now := m.env.now()
+	var elapsed time.Duration
+	if job.StartedAt != nil {
+		elapsed = now.Sub(*job.StartedAt)
+	}
+	progress := fmt.Sprintf(" Progress  none reported   %s elapsed", took(elapsed))
+	if p := job.Progress; p != nil {
+		left := ""
+		if p.Percent > 1 && p.Percent < 100 {
+			left = "   about " + took(time.Duration(float64(elapsed)*float64(100-p.Percent)/float64(p.Percent))) + " left"
+		}
+		progress = fmt.Sprintf(" Progress  %s %s  %s %.0f%%   %s elapsed%s   updated %s ago", clean(p.Stage), clean(p.Message),
+			m.bar(float64(p.Percent)/100, 24), p.Percent, took(elapsed), left, ago(now.Sub(p.At)))
+	}
+	lease := " Lease     " + clean(job.LeaseOwner)
+	if job.LeaseExpiresAt != nil {
+		lease += "   ends in " + ago(job.LeaseExpiresAt.Sub(now)) + " unless extended"
+	}
+	lease += fmt.Sprintf("   token %d", job.LeaseToken)
+	if job.CancelRequestedAt != nil {
+		lease += "   " + styled(sgrYellow, "asked to stop "+ago(now.Sub(*job.CancelRequestedAt))+" ago")
+	}
+	return []string{progress, lease}
+}
+
+// properties are what the job is. Texts of any length become one line each.
+func (m *Model) properties(job *jobq.Job) []string {
+	lines := []string{
+		fmt.Sprintf(" queue      %s        priority %d        attempts %d/%d, %d crashed", clean(job.Queue), job.Priority, job.Attempts, job.MaxAttempts, job.Crashes),
+		fmt.Sprintf(" created    %s        run at %s", m.clock(job.CreatedAt), m.clock(job.RunAt)),
+	}
+	add := func(name, value string) {
+		if value != "" {
+			lines = append(lines, fmt.Sprintf(" %-10s %s", name, value))
+		}
+	}
+	if job.Timeout > 0 {
+		add("timeout", job.Timeout.String())
+	}
+	add("unique", clean(job.UniqueKey))
+	add("tags", clean(strings.Join(job.Tags, ", ")))
+	add("args", jsonLine(job.Args))
+	add("metadata", jsonLine(job.Metadata))
+	add("checkpoint", jsonLine(job.Checkpoint))
+	add("result", jsonLine(job.Result))
+	if job.LastError != "" {
+		add("error", styled(sgrRed, firstLine(job.LastError)))
+	}
+	return lines
+}
+
+// jsonLine shows JSON as it is stored, never decoded: numbers keep their digits.
+func jsonLine(raw json.RawMessage) string { return clean(string(raw)) }
+
+func (m *Model) sideBySide(left, right []string) []string {
+	half := m.width / 2
+	lines := []string{m.rule(m.width, "Properties", "Timeline")}
+	for i := range max(len(left), len(right)) {
+		l, r := "", ""
+		if i < len(left) {
+			l = left[i]
+		}
+		if i < len(right) {
+			r = right[i]
+		}
+		lines = append(lines, m.fit(l, half)+dim("│")+" "+m.fit(r, m.width-half-2))
+	}
+	return lines
+}
+
+// outputTitle names the run whose output is shown.
+func (m *Model) outputTitle() string {
+	run := m.selectedRun()
+	if run == nil {
+		return "Output"
+	}
+	return fmt.Sprintf("Output of run %d, %d lines", run.Number, strings.Count(run.Output, "\n"))
+}
+
+// outputLines are the last lines of the selected run's error and output.
+func (m *Model) outputLines(height int) []string {
+	run := m.selectedRun()
+	if run == nil || height <= 0 {
+		return []string{" " + dim("no run has left a record yet; a run's output is kept when it ends")}
+	}
+	content := run.Output
+	if run.Error != "" {
+		content = run.Error + "\n" + content
+	}
+	lines := strings.Split(strings.TrimRight(printable.Text(content), "\n"), "\n")
+	end := max(len(lines)-m.job.scroll, min(height, len(lines)))
+	lines = lines[max(end-height, 0):end]
+	shown := make([]string, len(lines))
+	for i, line := range lines {
+		shown[i] = " " + clean(strings.ReplaceAll(line, "\t", "    "))
+	}
+	return shown
+}
+
+// selectedRun is the run under the cursor; the newest first.
+func (m *Model) selectedRun() *jobq.Attempt {
+	runs := m.job.story.runs
+	at := len(runs) - 1 - m.job.run
+	if at < 0 || at >= len(runs) {
+		return nil
+	}
+	return &runs[at]
+}

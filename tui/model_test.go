@@ -1,0 +1,322 @@
+package tui
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/x/ansi"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq"
+)
+
+// What keys do to the database: keys in, writes out.
+func TestKeysAndWrites(t *testing.T) {
+	t.Parallel()
+	const first = "48213911:failed/5"
+	for name, test := range map[string]struct {
+		keys []string
+		want []string
+	}{
+		"requeue one":                 {[]string{"2", "r"}, []string{"requeue " + first}},
+		"requeue in the detail":       {[]string{"2", "enter", "r"}, []string{"requeue " + first}},
+		"requeue and undo":            {[]string{"2", "r", "u"}, []string{"requeue " + first, "undo 1"}},
+		"nothing to undo":             {[]string{"2", "u"}, nil},
+		"delete asks":                 {[]string{"2", "D"}, nil},
+		"delete, no":                  {[]string{"2", "D", "wait", "n"}, nil},
+		"delete, typed ahead":         {[]string{"2", "D", "y"}, nil},
+		"delete, yes":                 {[]string{"2", "D", "wait", "y"}, []string{"delete " + first}},
+		"cancel what has failed":      {[]string{"2", "c"}, nil},
+		"marks ask":                   {[]string{"2", "space", "space", "r"}, nil},
+		"marks, yes":                  {[]string{"2", "space", "space", "r", "wait", "y"}, []string{"requeue " + first + " 48213904:failed/5"}},
+		"marks taken back":            {[]string{"2", "space", "k", "space", "r"}, []string{"requeue 48213904:failed/5"}},
+		"esc drops marks":             {[]string{"2", "space", "esc", "r"}, []string{"requeue 48213904:failed/5"}},
+		"all, wrong number":           {[]string{"2", "A", "r", "wait", "25", "enter"}, nil},
+		"all, right number":           {[]string{"2", "/", "kind:Send*", "enter", "A", "r", "wait", "250", "enter"}, []string{"bulk requeue kind:Send*"}},
+		"all, undo":                   {[]string{"2", "A", "r", "wait", "250", "enter", "u"}, []string{"bulk requeue ", "undo 7"}},
+		"pause":                       {[]string{"3", "p"}, []string{"pause email"}},
+		"resume":                      {[]string{"3", "j", "p"}, []string{"resume billing"}},
+		"pause on the overview":       {[]string{"p"}, []string{"pause email"}},
+		"keys in a text do nothing":   {[]string{"2", "/", "rDcpu", "esc"}, nil},
+		"by the palette":              {[]string{"2", ":", "requeue", "enter"}, []string{"requeue " + first}},
+		"by the help":                 {[]string{"2", "?", "now", "enter"}, []string{"requeue " + first}},
+		"no delete on the queues":     {[]string{"3", "D", ":", "delete", "enter"}, nil},
+		"a job by its number":         {[]string{":", "job 48213890", "enter", "r"}, []string{"requeue 48213890:failed/5"}},
+		"older job, then requeue":     {[]string{"2", "enter", "]", "r"}, []string{"requeue 48213904:failed/5"}},
+		"the end of the list":         {[]string{"2", "G", "r"}, []string{"requeue 48213218:failed/5"}},
+		"further than the first page": {[]string{"2", "G", "G", "G", "r"}, []string{"requeue 48212168:failed/5"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(120, 35)
+			b.frame()
+			for _, key := range test.keys {
+				if key == "wait" {
+					b.tick(time.Second)
+					continue
+				}
+				b.press(key)
+			}
+			require.Equal(t, test.want, b.fake.written, b.plain())
+		})
+	}
+}
+
+// Production asks for what elsewhere is done at once.
+func TestProductionAsks(t *testing.T) {
+	t.Parallel()
+	for _, keys := range [][]string{{"2", "r"}, {"3", "p"}} {
+		b := newBench(120, 35)
+		b.env.confirm = true
+		b.press(keys...)
+		require.Empty(t, b.fake.written)
+		b.tick(time.Second)
+		b.press("y")
+		require.Len(t, b.fake.written, 1)
+	}
+	b := newBench(120, 35)
+	b.env.confirm = true
+	b.press("2", "D")
+	b.tick(time.Second)
+	b.press("1", "enter")
+	require.Equal(t, []string{"delete 48213911:failed/5"}, b.fake.written)
+}
+
+// Nothing that changes anything works where nothing may be changed, from any
+// screen, and the key says why.
+func TestReadOnly(t *testing.T) {
+	t.Parallel()
+	for name, forbid := range map[string]func(b *bench){
+		"read-only, as it was started": func(b *bench) { b.env.noWrite = true },
+		"read-only: a standby":         func(b *bench) { b.fake.session.ReadOnly = true; b.session = &b.fake.session },
+		"role ana may not change":      func(b *bench) { b.fake.session.MayAct = false; b.session = &b.fake.session },
+		"does not answer":              func(b *bench) { b.offlineSince = noon },
+	} {
+		for _, start := range []string{"1", "2", "3", "4", "6"} {
+			for _, c := range commands() {
+				if c.class == reading {
+					continue
+				}
+				b := newBench(120, 35)
+				b.lastAudit = 5
+				b.press(start)
+				forbid(b)
+				if found := commandFor(b.screen, c.keys[0]); found == nil || found.id != c.id {
+					continue
+				}
+				b.frozen = true // so that the bench asks nothing, which would mend it
+				b.press(c.keys[0])
+				require.Nil(t, b.overlay, c.id)
+				require.Empty(t, b.fake.written, c.id)
+				require.Contains(t, b.toast, name, c.id)
+			}
+		}
+	}
+}
+
+// Every destructive command asks, from every screen it can be given on.
+func TestDestructiveAsks(t *testing.T) {
+	t.Parallel()
+	for _, c := range commands() {
+		if c.class != destructive {
+			continue
+		}
+		for _, keys := range [][]string{{"2"}, {"2", "enter"}, {"2", "space", "space"}, {"2", "A"}} {
+			b := newBench(120, 35)
+			b.press(keys...)
+			b.press(c.keys[0])
+			require.IsType(t, &confirmOverlay{}, b.overlay, c.id)
+			require.Empty(t, b.fake.written)
+		}
+	}
+}
+
+// The registry has no key twice in one place, a help for everything, and
+// docs/keys.md says the same.
+func TestRegistry(t *testing.T) {
+	t.Parallel()
+	for s := screenOverview; s <= screenJob; s++ {
+		seen := make(map[string]string)
+		for _, c := range commands() {
+			if c.screens != nil && !slices.Contains(c.screens, s) {
+				continue
+			}
+			for _, key := range c.keys {
+				require.Empty(t, seen[key], "%s is %s and %s", key, seen[key], c.id)
+				seen[key] = c.id
+			}
+		}
+	}
+	ids := make(map[string]bool)
+	for _, c := range commands() {
+		require.NotEmpty(t, c.help, c.id)
+		require.False(t, ids[c.id], c.id)
+		ids[c.id] = true
+	}
+	const path = "../docs/keys.md"
+	if os.Getenv("JOBQ_GOLDEN") == "write" {
+		require.NoError(t, os.WriteFile(path, []byte(KeysMarkdown()), 0o600))
+	}
+	content, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, KeysMarkdown(), string(content), "JOBQ_GOLDEN=write go test ./tui writes it anew")
+}
+
+// Whatever keys are pressed and whatever the database and the workers say, in
+// any order and at any size, the screen keeps its shape, marks are of known
+// jobs, and the job under the cursor is another one only because of a key.
+func TestAnything(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(15) {
+		random := rand.New(rand.NewPCG(seed, 7)) // #nosec G404 -- a test
+		b := newBench(120, 35)
+		for step := range 150 {
+			before := b.jobs.cursor
+			keyed := anything(b, random)
+			frame := b.frame()
+			lines := strings.Split(frame, "\n")
+			where := fmt.Sprintf("seed %d step %d", seed, step)
+			require.Len(t, lines, max(b.height, 1), where)
+			for _, line := range lines {
+				require.LessOrEqual(t, ansi.StringWidth(line), b.width, "%s: %q", where, line)
+				require.NotContains(t, strings.ReplaceAll(line, "\x1b[", ""), "\x1b", where)
+			}
+			if !keyed && before != 0 && b.jobs.at() >= 0 {
+				require.Equal(t, before, b.jobs.cursor, where)
+			}
+			for id := range b.jobs.marks {
+				require.GreaterOrEqual(t, b.jobs.indexOf(id), 0, where)
+			}
+		}
+	}
+}
+
+// anything does one of the things that can happen, and says whether it was a key.
+func anything(b *bench, random *rand.Rand) bool {
+	pick := func(texts ...string) string { return texts[random.IntN(len(texts))] }
+	switch random.IntN(8) {
+	case 0, 1, 2:
+		var keys []string
+		for _, c := range commands() {
+			keys = append(keys, c.keys...)
+		}
+		keys = append(keys, "y", "n", "1", "enter", "esc", "backspace", "ä", "state:failed", "tab")
+		key := pick(keys...)
+		if key == "x" { // writes a file
+			return true
+		}
+		b.press(key)
+		return true
+	case 3:
+		b.Update(tea.WindowSizeMsg{Width: random.IntN(200), Height: random.IntN(60)})
+	case 4:
+		b.tick(time.Duration(random.IntN(8000)) * time.Millisecond)
+	case 5: // the database changes
+		at := random.IntN(len(b.fake.jobs))
+		job := b.fake.jobs[at]
+		switch random.IntN(4) {
+		case 0:
+			b.fake.jobs = slices.Delete(b.fake.jobs, at, at+1)
+		case 1:
+			newer := *job
+			newer.ID = b.fake.jobs[0].ID + 1
+			newer.LastError = pick("\x1b[31mred", "\u202eevil", strings.Repeat("long ", 5000), "日本語日本語", "\r\n\x00")
+			b.fake.jobs = append([]*jobq.Job{&newer}, b.fake.jobs...)
+		default:
+			job.State = jobq.States()[random.IntN(6)]
+			job.Kind = pick("\x9b31m", "Send", "日本")
+		}
+		if len(b.fake.jobs) == 0 {
+			b.fake.jobs = newFake().jobs
+		}
+	case 6:
+		events := []jobEvent{{
+			id: b.fake.jobs[random.IntN(len(b.fake.jobs))].ID, state: jobq.States()[random.IntN(6)], attempts: random.IntN(9),
+			queue: "q\x1b]0;x\x07", kind: "k\n", percent: float32(random.IntN(101)), stage: pick("", "s\x1b[2J"),
+		}}
+		b.Update(feedMsg{at: b.fake.now, events: events, ended: map[string]endedCount{"q": {1, 2}}, gap: random.IntN(2) == 0})
+	case 7:
+		b.fake.err = []error{nil, jobq.ErrUnavailable, jobq.ErrTimeout, errors.New("\x1b[31mERROR: evil\n"), nil, nil}[random.IntN(6)]
+	}
+	return false
+}
+
+// A row whose job changes stays where it is, dimmed and with its new state,
+// until the cursor moves off it or a while has passed.
+func TestRowsStay(t *testing.T) {
+	t.Parallel()
+	b := newBench(120, 35)
+	b.press("2", "/", "state:failed", "enter", "j")
+	id := b.jobs.cursor
+	b.Update(feedMsg{at: b.fake.now, events: []jobEvent{{id: id, token: 6, state: jobq.Completed, attempts: 5, took: time.Second}}})
+	require.Contains(t, b.plain(), "→ completed")
+	require.Equal(t, []jobq.Target{{ID: id, State: jobq.Completed, LeaseToken: 6}}, b.targets())
+	b.fake.find(id).State = jobq.Completed
+	b.tick(10 * time.Second)
+	require.Equal(t, id, b.jobs.cursor, "it stays under the cursor")
+	b.press("j")
+	require.Negative(t, b.jobs.indexOf(id))
+
+	b.press("k", "k", "j") // new jobs wait above
+	newer := *b.fake.jobs[0]
+	newer.ID++
+	b.fake.jobs = append([]*jobq.Job{&newer}, b.fake.jobs...)
+	b.tick(3 * time.Second)
+	require.Contains(t, b.plain(), "▲ 1 new above (g")
+	b.press("g")
+	b.tick(3 * time.Second)
+	require.Equal(t, newer.ID, b.jobs.rows[0].ID)
+}
+
+// A slow database is asked less often, and one that is away more rarely still.
+func TestPollingAdapts(t *testing.T) {
+	t.Parallel()
+	b := newBench(80, 24)
+	wait := func(took time.Duration, err error) time.Duration {
+		b.loaded(loadedMsg{panel: panelQueues, generation: b.polls[panelQueues].generation, took: took, value: b.queues, err: err})
+		return b.polls[panelQueues].due.Sub(b.fake.now)
+	}
+	require.Equal(t, 2*time.Second, wait(time.Millisecond, nil))
+	require.Equal(t, 10*time.Second, wait(500*time.Millisecond, nil))
+	require.Equal(t, 30*time.Second, wait(5*time.Second, nil))
+	require.Equal(t, 30*time.Second, wait(2*time.Second, jobq.ErrTimeout))
+	require.Equal(t, time.Second, wait(0, jobq.ErrUnavailable))
+	for range 10 {
+		wait(0, jobq.ErrUnavailable)
+	}
+	require.Equal(t, 15*time.Second, wait(0, jobq.ErrUnavailable))
+	require.Equal(t, 2*time.Second, wait(0, nil))
+	b.blurred = true
+	require.Equal(t, 20*time.Second, wait(0, nil))
+
+	b.polls[panelQueues].underWay = true
+	was := len(b.queues)
+	b.loaded(loadedMsg{panel: panelQueues, generation: b.polls[panelQueues].generation - 1, value: []jobq.Queue{}})
+	require.Len(t, b.queues, was, "an answer to an old question is dropped")
+	b.blurred, b.fake.now = true, b.fake.now.Add(11*time.Minute)
+	b.polls[panelQueues] = poll{}
+	require.Nil(t, b.poll(), "nobody looks")
+}
+
+// A filter can be typed, is checked, and its state chooses the tab.
+func TestFilterInput(t *testing.T) {
+	t.Parallel()
+	b := newBench(120, 35)
+	b.press("/", "foo:bar", "enter")
+	require.Contains(t, b.plain(), `no field "foo"`)
+	b.press("ctrl+u", "que", "tab", "email", "enter")
+	require.Equal(t, screenJobs, b.screen)
+	require.Equal(t, "queue:email", b.jobs.match)
+	b.press("/", "ctrl+u", "state:failed queue:email", "enter")
+	require.Equal(t, tabFailed, b.jobs.tab)
+	require.Equal(t, "state:failed queue:email", b.jobs.filterText())
+	b.press("esc")
+	require.Empty(t, b.jobs.match)
+}

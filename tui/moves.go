@@ -1,0 +1,157 @@
+package tui
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/jobq-dev/jobq"
+)
+
+// move moves the cursor of the screen.
+func (m *Model) move(by int) tea.Cmd {
+	switch m.screen {
+	case screenOverview, screenQueues:
+		m.moveQueue(by)
+	case screenWorkers:
+		m.moveWorker(by)
+	case screenAudit:
+		m.moveAudit(by)
+	case screenJob:
+		if m.job.output {
+			m.job.scroll = max(m.job.scroll-by, 0)
+		} else {
+			m.job.run = min(max(m.job.run+by, 0), max(len(m.job.story.runs)-1, 0))
+		}
+	case screenJobs:
+		was := m.jobs.cursor
+		m.jobs.move(by)
+		if was != m.jobs.cursor {
+			m.renew(panelJob)
+		}
+		if m.jobs.more {
+			m.need(panelPage)
+		}
+	}
+	return nil
+}
+
+func (m *Model) goTop() tea.Cmd {
+	if m.screen != screenJobs {
+		return m.move(-1_000_000)
+	}
+	m.jobs.top()
+	m.renew(panelPage, panelJob)
+	return nil
+}
+
+// open opens what is under the cursor.
+func (m *Model) open() tea.Cmd {
+	switch m.screen {
+	case screenOverview, screenQueues:
+		return m.openQueue()
+	case screenWorkers:
+		return m.openWorker()
+	case screenAudit:
+		return m.openAudit()
+	case screenJobs:
+		return m.openJob(m.jobs.previewed())
+	case screenJob:
+		m.job.output, m.job.scroll = !m.job.output, 0
+	}
+	return nil
+}
+
+// neighbour opens the job beside this one in the list.
+func (m *Model) neighbour(by int) tea.Cmd {
+	at := m.jobs.indexOf(m.job.id) + by
+	if m.jobs.indexOf(m.job.id) < 0 || at < 0 || at >= len(m.jobs.rows) {
+		m.say("no job there in the list")
+		return nil
+	}
+	m.jobs.move(at - m.jobs.at())
+	return m.openJob(m.jobs.rows[at].ID)
+}
+
+func noJob(m *Model) string {
+	if m.jobs.selected() == nil {
+		return "no job is selected"
+	}
+	return ""
+}
+
+// mark marks the job under the cursor, by its id, and goes on to the next.
+func (m *Model) mark() tea.Cmd {
+	id := m.jobs.cursor
+	if m.jobs.all = nil; m.jobs.marks[id] {
+		delete(m.jobs.marks, id)
+	} else {
+		m.jobs.marks[id] = true
+	}
+	return m.move(1)
+}
+
+func (m *Model) markLoaded() tea.Cmd {
+	m.jobs.all = nil
+	if len(m.jobs.marks) > 0 {
+		clear(m.jobs.marks)
+		return nil
+	}
+	for _, row := range m.jobs.rows {
+		m.jobs.marks[row.ID] = true
+	}
+	m.jobs.follow = false
+	return nil
+}
+
+// selectAll selects what matches the filter at this moment.
+func (m *Model) selectAll() tea.Cmd {
+	clear(m.jobs.marks)
+	if m.jobs.total < 0 {
+		m.say("select-all: the jobs are still being counted")
+		return nil
+	}
+	m.jobs.all = &allMatching{filter: m.jobs.filterText(), count: m.jobs.total, at: m.env.now()}
+	m.jobs.follow = false
+	return nil
+}
+
+// export writes what is loaded, as it is stored.
+func (m *Model) export() tea.Cmd {
+	path := "jobq-" + m.env.now().UTC().Format("20060102-150405") + ".jsonl"
+	rows := make([]jobq.Job, len(m.jobs.rows))
+	for i, row := range m.jobs.rows {
+		rows[i] = *row
+	}
+	m.pending++
+	return func() tea.Msg {
+		var content strings.Builder
+		encoder := json.NewEncoder(&content)
+		for i := range rows {
+			if err := encoder.Encode(&rows[i]); err != nil {
+				return exportedMsg{err: err}
+			}
+		}
+		return exportedMsg{path, len(rows), os.WriteFile(path, []byte(content.String()), 0o600)}
+	}
+}
+
+func (m *Model) exported(msg exportedMsg) {
+	m.pending--
+	if msg.err != nil {
+		m.say("export: " + shortError(msg.err))
+		return
+	}
+	m.say(fmt.Sprintf("wrote %d jobs to %s", msg.count, msg.path))
+}
+
+// suspend stops the program as the shell's job control does. It stops
+// listening before: a stopped listener keeps VACUUM from removing anything in
+// the whole database.
+func (m *Model) suspend() tea.Cmd {
+	m.suspended = true
+	return tea.Sequence(m.env.send.pause(), tea.Suspend)
+}

@@ -1,0 +1,124 @@
+package tui
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+)
+
+// overlay is what lies over the screen and takes the keys.
+type overlay interface {
+	key(m *Model, msg tea.KeyPressMsg) tea.Cmd
+	view(m *Model) []string
+}
+
+// box draws lines in a frame.
+func (m *Model) box(title string, lines []string) []string {
+	g := m.env.glyphs
+	left, right, down, up := "┌", "┐", "│", "└"
+	corner := "┘"
+	if g.rule == "-" {
+		left, right, down, up, corner = "+", "+", "|", "+", "+"
+	}
+	inner := width(title) + 4
+	for _, line := range lines {
+		inner = max(inner, width(line)+2)
+	}
+	inner = min(inner, m.width-4)
+	head := left + g.rule + " " + bold(title) + " "
+	box := []string{m.fit(head+strings.Repeat(g.rule, max(inner+1-width(head), 0)), inner+1) + right}
+	for _, line := range lines {
+		box = append(box, down+" "+m.fit(line, inner-1)+down)
+	}
+	return append(box, up+strings.Repeat(g.rule, inner)+corner)
+}
+
+// confirmQuiet is how long a question hears no keys: those typed before it was
+// seen are no answer.
+const confirmQuiet = 400 * time.Millisecond
+
+// confirmOverlay asks before something is done.
+type confirmOverlay struct {
+	title   string
+	details []string
+	typed   string // what must be typed; empty asks for y
+	input   string
+	since   time.Time
+	run     tea.Cmd
+	pending int
+}
+
+// ask asks, and runs the command on a yes. With typed, that must be typed.
+func (m *Model) ask(title string, details []string, typed string, run tea.Cmd) {
+	m.overlay = &confirmOverlay{title: title, details: details, typed: typed, since: m.env.now(), run: run, pending: m.pending}
+}
+
+func (o *confirmOverlay) key(m *Model, msg tea.KeyPressMsg) tea.Cmd {
+	name := msg.String()
+	if name == "esc" {
+		m.overlay, m.pending = nil, max(o.pending-1, 0)
+		m.say("nothing was done")
+		return nil
+	}
+	if m.env.now().Sub(o.since) < confirmQuiet {
+		return nil
+	}
+	if o.typed == "" {
+		m.overlay = nil
+		if name == "y" || name == "Y" {
+			return o.run
+		}
+		m.pending = max(o.pending-1, 0)
+		m.say("nothing was done")
+		return nil
+	}
+	switch {
+	case name == "enter" && o.input == o.typed:
+		m.overlay = nil
+		return o.run
+	case name == "backspace" && o.input != "":
+		o.input = o.input[:len(o.input)-1]
+	case len(msg.Text) == 1 && len(o.input) < 20:
+		o.input += msg.Text
+	}
+	return nil
+}
+
+func (o *confirmOverlay) view(m *Model) []string {
+	lines := []string{fmt.Sprintf("database  %s  %s", m.env.name, clean(m.env.host))}
+	lines = append(lines, o.details...)
+	lines = append(lines, "")
+	if o.typed == "" {
+		lines = append(lines, "y yes    any other key: no")
+	} else {
+		lines = append(lines, fmt.Sprintf("Type the number of jobs, %s, and press enter: %s_", o.typed, o.input), "esc: do nothing")
+	}
+	return m.box(o.title, lines)
+}
+
+// progressOverlay shows a bulk action under way.
+type progressOverlay struct{}
+
+func (o *progressOverlay) key(m *Model, msg tea.KeyPressMsg) tea.Cmd {
+	if msg.String() == "esc" && m.bulk != nil {
+		m.bulk.stop()
+	}
+	return nil
+}
+
+func (o *progressOverlay) view(m *Model) []string {
+	if m.bulk == nil {
+		return nil
+	}
+	share := 0.0
+	if m.bulk.total > 0 {
+		share = min(float64(m.bulk.progress.Done+m.bulk.progress.Refused)/float64(m.bulk.total), 1)
+	}
+	return m.box(string(m.bulk.action), []string{
+		m.bar(share, 40),
+		fmt.Sprintf("%s of %s done, %s not", number(int64(m.bulk.progress.Done)), capped(m.bulk.total), number(int64(m.bulk.progress.Refused))),
+		"esc: stop after this batch",
+	})
+}

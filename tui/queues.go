@@ -1,0 +1,108 @@
+package tui
+
+import (
+	"context"
+	"fmt"
+
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/jobq-dev/jobq"
+)
+
+func (m *Model) queuesBody() []string {
+	if m.polls[panelQueues].at.IsZero() {
+		return []string{"", " " + m.waiting(panelQueues)}
+	}
+	lines := m.queueTable(max(m.layout().body-9, 3), "trouble first")
+	if len(m.queues) == 0 {
+		return lines
+	}
+	q := m.queues[m.queueAt()]
+	r := m.rates(q.Name)
+	lines = append(lines, m.rule(m.width, clean(q.Name)))
+	paused := "no"
+	if q.PausedAt != nil {
+		paused = fmt.Sprintf("since %s by %s %s", m.clock(*q.PausedAt), clean(q.PausedBy), clean(q.PauseReason))
+	}
+	return append(
+		lines,
+		fmt.Sprintf(" paused    %s", paused),
+		fmt.Sprintf(" lease     %s        slots %d, %d running", q.Lease, q.Slots, q.Running),
+		fmt.Sprintf(" last min  %s/s done   %s/s failed   run avg %s   wait avg %s", rate(r.completed), rate(r.failed), took(r.run), took(r.wait)),
+		" 60 min    "+m.spark(m.series(q.Name, false), 60),
+		" failed    "+m.spark(m.series(q.Name, true), 60),
+	)
+}
+
+// moveQueue moves the cursor over queues, which it knows by name.
+func (m *Model) moveQueue(by int) {
+	if len(m.queues) == 0 {
+		return
+	}
+	at := min(max(m.queueAt()+by, 0), len(m.queues)-1)
+	m.cursor[screenQueues] = m.queues[at].Name
+}
+
+// openQueue shows the queue's jobs.
+func (m *Model) openQueue() tea.Cmd {
+	if len(m.queues) == 0 {
+		return nil
+	}
+	m.show(screenJobs)
+	m.jobs.setMatch("queue:" + quoteValue(m.queues[m.queueAt()].Name))
+	m.renew(panelPage, panelVisible, panelCount)
+	return nil
+}
+
+func noQueue(m *Model) string {
+	if len(m.queues) == 0 {
+		return "no queue is selected"
+	}
+	return ""
+}
+
+// togglePause pauses the queue under the cursor, or lets it go on.
+func (m *Model) togglePause() tea.Cmd {
+	q := m.queues[m.queueAt()]
+	m.cursor[screenQueues] = q.Name
+	w := m.env.writer
+	verb := "pause"
+	act := func(ctx context.Context) (bool, error) { return w.PauseQueue(ctx, q.Name, "", "from the terminal UI") }
+	if q.PausedAt != nil {
+		verb = "resume"
+		act = func(ctx context.Context) (bool, error) { return w.ResumeQueue(ctx, q.Name) }
+	}
+	run := m.write(func(ctx context.Context) tea.Msg {
+		changed, err := act(ctx)
+		return queueActedMsg{q.Name, verb, changed, err}
+	})
+	if !m.env.confirm {
+		return run
+	}
+	m.ask(fmt.Sprintf("%s queue %s", verb, clean(q.Name)), nil, "", run)
+	return nil
+}
+
+func (m *Model) queueActed(msg queueActedMsg) {
+	m.pending--
+	switch {
+	case msg.err != nil:
+		m.say(msg.verb + ": " + shortError(msg.err))
+	case !msg.changed:
+		m.say(fmt.Sprintf("%s: queue %s was so already", msg.verb, clean(msg.queue)))
+	default:
+		m.say(fmt.Sprintf("%sd queue %s", msg.verb, clean(msg.queue)))
+	}
+	m.need(panelQueues)
+}
+
+// write runs a change apart from the model.
+func (m *Model) write(change func(context.Context) tea.Msg) tea.Cmd {
+	return func() tea.Msg {
+		ctx, cancel := context.WithTimeout(context.Background(), writeTimeout)
+		defer cancel()
+		return change(ctx)
+	}
+}
+
+var _ writer = (*jobq.Client)(nil)

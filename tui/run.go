@@ -1,0 +1,199 @@
+package tui
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/x/ansi"
+
+	"github.com/jobq-dev/jobq"
+)
+
+// Config says what the UI shows and how. The zero value is ready to use.
+type Config struct {
+	// Name is what the operator calls this database. One with "prod" in it
+	// looks different and asks for typed confirmations.
+	Name string
+	// Confirm asks for typed confirmations whatever the name.
+	Confirm bool
+	// ReadOnly takes all actions away. The database must enforce it too: give
+	// the client a pool whose sessions are read-only.
+	ReadOnly bool
+	// ASCII draws with ASCII only.
+	ASCII bool
+	// Poll does without live events.
+	Poll bool
+	// Open is where to begin: overview, jobs, queues, workers, audit, or
+	// job/ID. Default overview.
+	Open string
+	// Input and Output are the terminal. Default the standard ones.
+	Input  io.Reader
+	Output io.Writer
+}
+
+// ErrPanic is returned when the UI has failed and given the terminal back.
+var ErrPanic = tea.ErrProgramPanic
+
+// Run shows the UI until the operator leaves it, or the context ends.
+func Run(ctx context.Context, client *jobq.Client, config *Config) error {
+	if config == nil {
+		config = &Config{}
+	}
+	m, err := config.model(client)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	// Signals end the caller's context. Bubble Tea's own handler would wait for
+	// ever to deliver one to a program that the context has ended already.
+	options := []tea.ProgramOption{tea.WithContext(ctx), tea.WithFPS(30), tea.WithoutSignalHandler()}
+	if config.Input != nil {
+		options = append(options, tea.WithInput(config.Input))
+	}
+	if config.Output != nil {
+		options = append(options, tea.WithOutput(config.Output))
+	}
+	program := tea.NewProgram(m, options...)
+	m.env.send.start(ctx, client, program.Send, config.Poll)
+	defer m.env.send.stop()
+	_, err = program.Run()
+	if errors.Is(err, tea.ErrProgramKilled) && ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// model is the UI before it has asked anything.
+func (c *Config) model(client *jobq.Client) (*Model, error) {
+	connection := client.Pool().Config().ConnConfig
+	e := env{
+		reader: client, writer: client, now: time.Now, name: c.Name, host: connection.Host, schema: client.Schema(),
+		confirm: c.Confirm || strings.Contains(strings.ToLower(c.Name), "prod"), noWrite: c.ReadOnly,
+		glyphs: unicodeGlyphs, send: &sender{},
+	}
+	if c.ASCII {
+		e.glyphs = asciiGlyphs
+	}
+	m := newModel(e)
+	return m, m.openAt(c.Open)
+}
+
+// openAt shows a screen by its name.
+func (m *Model) openAt(place string) error {
+	names := map[string]screen{
+		"": screenOverview, "overview": screenOverview, "jobs": screenJobs, "queues": screenQueues, "workers": screenWorkers, "audit": screenAudit,
+	}
+	if s, ok := names[place]; ok {
+		m.screen = s
+		return nil
+	}
+	name, found := strings.CutPrefix(place, "job/")
+	id, err := strconv.ParseInt(name, 10, 64)
+	if !found || err != nil || id < 1 {
+		return fmt.Errorf("%w: %q is no place: overview, jobs, queues, workers, audit or job/ID", jobq.ErrInvalid, place)
+	}
+	m.openJob(id)
+	m.back = []screen{screenJobs}
+	return nil
+}
+
+// Print returns one frame, without a terminal and without colours.
+func Print(ctx context.Context, client *jobq.Client, config *Config, cells, lines int) (string, error) {
+	m, err := config.model(client)
+	if err != nil {
+		return "", err
+	}
+	m.width, m.height = cells, lines
+	m.feedReason = "one frame: no live events"
+	// Twice: some panels ask about what others have answered.
+	for range 2 {
+		if err := m.loadAll(ctx); err != nil {
+			return "", err
+		}
+		m.frame()
+	}
+	plain := strings.Split(ansi.Strip(m.frame()), "\n")
+	for i, line := range plain {
+		plain[i] = strings.TrimRight(line, " ")
+	}
+	return strings.Join(plain, "\n"), nil
+}
+
+// loadAll asks everything that the screen wants, and waits for it.
+func (m *Model) loadAll(ctx context.Context) error {
+	for _, p := range m.wanted() {
+		query := m.query(p)
+		if query == nil {
+			continue
+		}
+		value, err := query(ctx)
+		if err != nil {
+			return err
+		}
+		m.loaded(loadedMsg{panel: p, generation: m.polls[p].generation, value: value})
+	}
+	return nil
+}
+
+// sender stands between the feed of events and the program, and can be stopped
+// while the program is suspended. The zero value hears nothing.
+type sender struct {
+	mu sync.Mutex
+	// guarded by mu
+	run    func(context.Context)
+	parent context.Context
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+// stop ends listening, and returns when the connection is closed.
+func (s *sender) stop() {
+	s.mu.Lock()
+	cancel, done := s.cancel, s.done
+	s.cancel = nil
+	s.mu.Unlock()
+	if cancel != nil {
+		cancel()
+		<-done
+	}
+}
+
+// begin listens, unless it does so already.
+func (s *sender) begin() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.run == nil || s.cancel != nil || s.parent.Err() != nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(s.parent)
+	done := make(chan struct{})
+	s.cancel, s.done = cancel, done
+	run := s.run
+	go func() {
+		defer close(done)
+		run(ctx)
+	}()
+}
+
+// pause and resume are stop and begin as commands.
+func (s *sender) pause() tea.Cmd {
+	return func() tea.Msg {
+		s.stop()
+		return nil
+	}
+}
+
+func (s *sender) resume() tea.Cmd {
+	return func() tea.Msg {
+		s.begin()
+		return nil
+	}
+}

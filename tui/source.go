@@ -1,0 +1,47 @@
+package tui
+
+import (
+	"context"
+	"time"
+
+	"github.com/jobq-dev/jobq"
+)
+
+// reader is what the UI asks of the database. *jobq.Client is one.
+type reader interface {
+	Session(ctx context.Context) (*jobq.Session, error)
+	Queues(ctx context.Context) ([]jobq.Queue, error)
+	Minutes(ctx context.Context, span time.Duration) ([]jobq.Minute, error)
+	Failures(ctx context.Context, span time.Duration) ([]jobq.Failure, error)
+	Leader(ctx context.Context) (*jobq.Leader, error)
+	Workers(ctx context.Context) ([]jobq.Worker, error)
+	List(ctx context.Context, filter jobq.Filter) (*jobq.Page, error)
+	Count(ctx context.Context, filter jobq.Filter, limit int) (int64, error)
+	Get(ctx context.Context, id int64) (*jobq.Job, error)
+	Attempts(ctx context.Context, id int64) ([]jobq.Attempt, error)
+	JobActions(ctx context.Context, id int64) ([]jobq.JobAction, error)
+	Audit(ctx context.Context, before int64, limit int) ([]jobq.AuditEntry, error)
+}
+
+// writer is what it may do. *jobq.Client is one.
+type writer interface {
+	Act(ctx context.Context, action jobq.Action, targets ...jobq.Target) (*jobq.Acted, error)
+	Undo(ctx context.Context, auditID int64) (*jobq.Acted, error)
+	Bulk(ctx context.Context, params jobq.BulkParams) (jobq.BulkProgress, error)
+	PauseQueue(ctx context.Context, name, by, reason string) (bool, error)
+	ResumeQueue(ctx context.Context, name string) (bool, error)
+}
+
+// env is what the model has of the world. Nothing in it changes.
+type env struct {
+	reader  reader
+	writer  writer
+	now     func() time.Time
+	name    string // of the context, as the operator calls it
+	host    string
+	schema  string
+	confirm bool // asks for typed confirmations: production
+	noWrite bool // told to be read-only
+	glyphs  glyphs
+	send    *sender
+}

@@ -1,0 +1,183 @@
+package worker
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/watch"
+)
+
+const (
+	// digestEvery is how long a digest gathers what happens.
+	digestEvery = 100 * time.Millisecond
+	// watchedFor is how long the worker believes that somebody watches after
+	// it has heard so: longer than two heartbeats are apart.
+	watchedFor = 15 * time.Second
+	// digestTimeout bounds the sending of one. What cannot be sent is dropped:
+	// the numbering shows it to watchers, who then look for themselves.
+	digestTimeout = 2 * time.Second
+)
+
+// digester tells watchers what the worker does: at most one notification every
+// digestEvery, and none while nobody watches.
+type digester struct {
+	worker *Worker
+	until  atomic.Int64 // of sinceBoot: nobody watches later than that
+	wake   chan struct{}
+
+	mu sync.Mutex
+	// guarded by mu
+	next     watch.Digest
+	progress map[int64]int // of next.Events, to replace a job's earlier report
+}
+
+func newDigester(w *Worker) *digester {
+	return &digester{worker: w, wake: make(chan struct{}, 1)}
+}
+
+// watched notes that somebody watches.
+func (d *digester) watched(now bool) {
+	if now {
+		d.until.Store(int64(sinceBoot() + watchedFor))
+	}
+}
+
+func (d *digester) isWatched() bool { return int64(sinceBoot()) < d.until.Load() }
+
+// begin returns the digest to add to, or nil when nobody would read it. The
+// caller unlocks.
+func (d *digester) begin() *watch.Digest {
+	if !d.isWatched() {
+		return nil
+	}
+	d.mu.Lock()
+	if d.next.AtMs == 0 {
+		d.next.AtMs = time.Now().UnixMilli()
+		d.next.Queues, d.progress = make(map[string]watch.Count), make(map[int64]int)
+		signal(d.wake)
+	}
+	return &d.next
+}
+
+// claimed notes that runs have begun, or are about to.
+func (d *digester) claimed(runs []*Run) {
+	digest := d.begin()
+	if digest == nil {
+		return
+	}
+	defer d.mu.Unlock()
+	for _, run := range runs {
+		if len(digest.Events) >= watch.EventsMax/2 { // ends tell more
+			digest.More = true
+			return
+		}
+		d.add(run, string(jobq.Running), int(run.row.Attempts), watch.Event{})
+	}
+}
+
+// ended notes that the database has accepted the end of a run.
+func (d *digester) ended(run *Run, state string, counts bool) {
+	digest := d.begin()
+	if digest == nil {
+		return
+	}
+	defer d.mu.Unlock()
+	count := digest.Queues[run.row.Queue]
+	attempts := int(run.row.Attempts)
+	switch {
+	case state == string(jobq.Completed):
+		count.Completed++
+	case counts:
+		count.Failed++
+		attempts++
+	default:
+		count.Others++
+	}
+	digest.Queues[run.row.Queue] = count
+	if len(digest.Events) >= watch.EventsMax {
+		digest.More = true
+		return
+	}
+	var tookMs int64
+	if run.row.StartedAt.Valid {
+		tookMs = max(time.Since(run.row.StartedAt.Time).Milliseconds(), 0)
+	}
+	d.add(run, state, attempts, watch.Event{TookMs: tookMs})
+}
+
+// progressed notes a report of a handler; a newer one takes its place.
+func (d *digester) progressed(run *Run, report *db.JobProgressParams) {
+	digest := d.begin()
+	if digest == nil {
+		return
+	}
+	defer d.mu.Unlock()
+	event := watch.Event{}
+	if report.Percent != nil {
+		event.Percent = *report.Percent
+	}
+	if report.Stage != nil {
+		event.Stage = *report.Stage
+	}
+	if at, ok := d.progress[run.row.ID]; ok {
+		digest.Events[at].Percent, digest.Events[at].Stage = event.Percent, event.Stage
+		return
+	}
+	if len(digest.Events) < watch.EventsMax {
+		d.progress[run.row.ID] = len(digest.Events)
+		d.add(run, string(jobq.Running), int(run.row.Attempts), event)
+	}
+}
+
+// add completes an event. Called with mu held.
+func (d *digester) add(run *Run, state string, attempts int, event watch.Event) {
+	event.ID, event.Token, event.State, event.Attempts, event.Queue, event.Kind = run.row.ID, run.row.LeaseToken, state, attempts, run.row.Queue, run.row.Kind
+	d.next.Events = append(d.next.Events, event)
+}
+
+// run sends digests until the context ends. The first event after a quiet time
+// goes out at once.
+func (d *digester) run(ctx context.Context) {
+	timer := time.NewTimer(digestEvery)
+	defer timer.Stop()
+	var sequence int64
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.wake:
+		}
+		d.mu.Lock()
+		digest := d.next
+		d.next = watch.Digest{}
+		d.mu.Unlock()
+		if digest.AtMs > 0 {
+			sequence++
+			digest.Worker, digest.Sequence = d.worker.id, sequence
+			d.send(ctx, &digest)
+		}
+		timer.Reset(digestEvery)
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+	}
+}
+
+func (d *digester) send(ctx context.Context, digest *watch.Digest) {
+	ctx, cancel := context.WithTimeout(ctx, digestTimeout)
+	defer cancel()
+	if err := d.worker.queries.DigestSend(ctx, digest.Encode()); err != nil {
+		d.worker.log.Debug("digest not sent", "error", err)
+	}
+}
+
+// countsAsAttempt says whether a run that ended so used up an attempt.
+func countsAsAttempt(outcome string) bool {
+	return outcome == string(jobq.OutcomeFailed) || outcome == string(jobq.OutcomeTimedOut)
+}

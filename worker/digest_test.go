@@ -1,0 +1,121 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/worker"
+)
+
+// heard gathers digests.
+type heard struct {
+	mu      sync.Mutex
+	digests []*jobq.Digest
+}
+
+// watchFor watches until the function returned is called.
+func (h *heard) watchFor(t *testing.T, client *jobq.Client) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done, connected := make(chan struct{}), make(chan struct{}, 10)
+	go func() {
+		defer close(done)
+		_ = client.Watch(ctx, jobq.WatchConfig{
+			Logger: slog.New(slog.DiscardHandler), OnConnect: func() { connected <- struct{}{} },
+			OnDigest: func(digest *jobq.Digest) {
+				h.mu.Lock()
+				defer h.mu.Unlock()
+				h.digests = append(h.digests, digest)
+			},
+		})
+	}()
+	receive(t, connected, "a connection")
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+// event is the last that was heard of the job.
+func (h *heard) event(id int64) (event jobq.DigestEvent) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, digest := range h.digests {
+		for _, e := range digest.Events {
+			if e.ID == id {
+				event = e
+			}
+		}
+	}
+	return event
+}
+
+// Workers say nothing while nobody watches; then they tell how runs began,
+// went on and ended, numbered without gaps, and fall silent again.
+func TestDigests(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	client := newClient(t)
+	conn, err := pgx.ConnectConfig(ctx, client.Pool().Config().ConnConfig)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(ctx) })
+	_, err = conn.Exec(ctx, "listen "+db.Channel(client.Schema(), db.TopicEvent))
+	require.NoError(t, err)
+
+	release := make(chan struct{})
+	start(t, client, &worker.Config{Queues: map[string]int{"default": 4}}, func(ctx context.Context, job *worker.Job[task]) error {
+		switch job.Args.N {
+		case 1:
+			return errors.New("no luck")
+		case 2:
+			job.Progress(63, "encode", "")
+			select {
+			case <-release:
+			case <-ctx.Done():
+			}
+		}
+		return nil
+	})
+	unwatched := enqueue(t, client, 0, nil)
+	awaitState(t, client, unwatched, jobq.Completed)
+
+	var h heard
+	stop := h.watchFor(t, client)
+	require.Eventually(t, func() bool { // until the worker has heard that somebody watches
+		id := enqueue(t, client, 0, nil)
+		awaitState(t, client, id, jobq.Completed)
+		waitCtx, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+		defer cancel()
+		_, err := conn.WaitForNotification(waitCtx)
+		return err == nil
+	}, patience, time.Millisecond)
+	require.Zero(t, h.event(unwatched).ID, "nothing was said of what happened before")
+
+	failing, long := enqueue(t, client, 1, &jobq.EnqueueOptions{MaxAttempts: 1}), enqueue(t, client, 2, nil)
+	require.Eventually(t, func() bool {
+		return h.event(failing).State == "failed" && h.event(long).Stage == "encode" && h.event(long).Percent == 63
+	}, patience, time.Millisecond)
+	require.Equal(t, 1, h.event(failing).Attempts)
+	require.Equal(t, "running", h.event(long).State)
+	close(release)
+	require.Eventually(t, func() bool { return h.event(long).State == "completed" }, patience, time.Millisecond)
+	h.mu.Lock()
+	for i, digest := range h.digests[1:] {
+		require.Equal(t, h.digests[i].Sequence+1, digest.Sequence)
+	}
+	h.mu.Unlock()
+
+	stop()
+	var watchers int
+	require.NoError(t, client.Pool().QueryRow(ctx, "select count(*) from jobq.watcher").Scan(&watchers))
+	require.Zero(t, watchers, "who leaves gives up the lease")
+}
