@@ -235,7 +235,7 @@ func (w *Worker) Run(ctx context.Context) error {
 func (w *Worker) connect(ctx context.Context) error {
 	config := w.client.Pool().Config()
 	config.MinConns, config.MinIdleConns = 0, 0
-	config.MaxConns = int32(len(w.queues)*(1+len(w.kindSlots))) + 4 // #nosec G115 -- one a queue; leases, progress, output and heartbeat
+	config.MaxConns = int32(2*len(w.queues)*(1+len(w.kindSlots))) + 4 // #nosec G115 -- two a queue; leases, progress, output and heartbeat
 	config.ConnConfig.RuntimeParams["application_name"] = "jobq-worker"
 	db.RequirePrimary(config.ConnConfig)
 	pool, err := pgxpool.NewWithConfig(context.WithoutCancel(ctx), config)

@@ -19,7 +19,7 @@ import (
 const HotSettings = `select set_config('plan_cache_mode', 'force_generic_plan', true),
   set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
   set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true),
-  set_config('enable_sort', 'off', true), set_config('jit', 'off', true)`
+  set_config('enable_sort', 'off', true), set_config('enable_material', 'off', true), set_config('jit', 'off', true)`
 
 // Batcher sends a batch of statements: a pool, a connection or a transaction.
 type Batcher interface {
@@ -54,7 +54,7 @@ type Exchange struct {
 	Owner       string
 	Completions []Completion
 	Endings     []Ending
-	Claim       *JobClaimParams // nil to claim nothing
+	Claim       *JobClaimParams // nil to claim nothing; without segments it looks at the whole line
 }
 
 // Exchanged is the database's answer.
@@ -77,6 +77,9 @@ func (s *Schema) Exchange(ctx context.Context, conn Batcher, exchange Exchange) 
 		s.queueEndings(ctx, batch, exchange, &answer)
 	}
 	if claim := exchange.Claim; claim != nil {
+		if claim.FromPriorities == nil {
+			WholeLine(claim)
+		}
 		s.Queue(batch, func(q *Queries) { _, _ = q.JobClaim(ctx, *claim) }).
 			Query(func(rows pgx.Rows) (err error) {
 				answer.Claimed, err = scanClaimed(rows, int(claim.JobCount))
