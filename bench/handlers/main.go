@@ -98,9 +98,11 @@ func run(ctx context.Context, scale float64) error {
 			return worker.HandleHTTP(w, kind, worker.HTTP{URL: answering.URL})
 		}},
 	}
-	if path, err := exec.LookPath("python3"); err == nil {
+	// The interpreter itself, and not a script that looks for one.
+	if found, err := exec.Command("python3", "-c", "import sys; print(sys.executable, end='')").Output(); err == nil {
+		path := string(found)
 		contenders = append(contenders,
-			contender{"program for each job: python3 -c pass", 200, func(w *worker.Worker) error {
+			contender{"program for each job: python3 -c pass", 500, func(w *worker.Worker) error {
 				return worker.HandleCommand(w, kind, worker.Command{Args: []string{path, "-c", "pass"}})
 			}},
 			contender{"kept process, Python", 20_000, func(w *worker.Worker) error {

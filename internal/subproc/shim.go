@@ -53,11 +53,13 @@ type shim struct {
 
 	mu sync.Mutex
 	// guarded by mu
-	group    int           // of the program that runs, or 0
-	deadline time.Duration // since boot, or 0; the worker may be stopped or hang
-	alarm    *time.Timer   // at the deadline
-	expired  bool          // the deadline has passed
-	orphaned bool          // the worker is gone: nothing more may start
+	group    int              // of the program that runs, or 0
+	starting bool             // a program is about to start
+	early    []syscall.Signal // came before it had started
+	deadline time.Duration    // since boot, or 0; the worker may be stopped or hang
+	alarm    *time.Timer      // at the deadline
+	expired  bool             // the deadline has passed
+	orphaned bool             // the worker is gone: nothing more may start
 }
 
 // runShim runs programs, one after the other, until the worker is gone.
@@ -112,6 +114,7 @@ func (s *shim) start(r request) (int, error) {
 	attributes := &syscall.ProcAttr{Dir: string(r.Dir), Env: env, Files: descriptors, Sys: programAttributes()}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	defer func() { s.starting = false }()
 	if s.orphaned {
 		return 0, syscall.ESRCH
 	}
@@ -123,6 +126,9 @@ func (s *shim) start(r request) (int, error) {
 	if err == nil {
 		s.group, s.expired = pid, false
 		s.setDeadlineLocked(time.Duration(r.DeadlineNs))
+		for _, number := range s.early {
+			_ = syscall.Kill(-pid, number) // it has just started
+		}
 	}
 	return pid, err
 }
@@ -220,6 +226,7 @@ func (s *shim) obey(line int, requests chan<- request) {
 		}
 		switch order {
 		case orderRun:
+			s.prepare()
 			requests <- r
 		case orderTerminate:
 			s.signal(syscall.SIGTERM)
@@ -238,12 +245,22 @@ func (s *shim) obey(line int, requests chan<- request) {
 	}
 }
 
-// signal sends the program's group a signal; without a program, nothing.
+// prepare makes signals count for the program that is about to start.
+func (s *shim) prepare() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.starting, s.early = true, nil
+}
+
+// signal sends the program's group a signal, now or when it has started;
+// without a program, nothing.
 func (s *shim) signal(number syscall.Signal) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.group > 0 {
 		_ = syscall.Kill(-s.group, number) // none left: fine
+	} else if s.starting {
+		s.early = append(s.early, number)
 	}
 }
 

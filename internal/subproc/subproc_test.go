@@ -236,6 +236,33 @@ func TestControl(t *testing.T) {
 	require.ErrorContains(t, problems[2], "longer than")
 }
 
+// An end that comes while the program is being started is not lost.
+func TestStopAtOnce(t *testing.T) {
+	t.Parallel()
+	s := supervisor(t)
+	for i := range 200 {
+		ctx, cancel := context.WithCancelCause(context.Background())
+		command := shell("trap '' TERM; sleep 1000")
+		command.Grace = time.Millisecond
+		kill := make(chan struct{})
+		command.Kill = kill
+		switch i % 3 {
+		case 0:
+			cancel(subproc.ErrKill)
+		case 1:
+			cancel(nil)
+		case 2:
+			close(kill)
+		}
+		begun := time.Now()
+		result, err := s.Run(ctx, command)
+		require.NoError(t, err)
+		require.True(t, result.Stopped)
+		require.Less(t, time.Since(begun), 8*time.Second, "it was not the end of patience that killed it")
+		cancel(nil)
+	}
+}
+
 // Many programs at once: ending one of them leaves the others alone.
 func TestOneOfMany(t *testing.T) {
 	t.Parallel()
@@ -368,6 +395,12 @@ func TestAttributes(t *testing.T) {
 	require.NotContains(t, string(result.Output), "50\n")
 	require.NotContains(t, string(result.Output), "15\n")
 
+	if os.Getuid() == 0 { // a folder that is closed to nobody
+		command.Args = []string{filepath.Join(t.TempDir(), "program")}
+		require.NoError(t, os.WriteFile(command.Args[0], []byte("#!/bin/sh\n"), 0o700))
+		_, err = s.Run(context.Background(), command)
+		require.ErrorContains(t, err, "permission denied")
+	}
 	command.Args = []string{"/does/not/exist"}
 	_, err = s.Run(context.Background(), command)
 	require.ErrorContains(t, err, "no such file")
