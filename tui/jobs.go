@@ -115,8 +115,8 @@ func (j *jobsModel) query(r reader, p panel) func(context.Context) (any, error) 
 		}
 	case p == panelVisible:
 		ids := j.visibleIDs()
-		if len(ids) == 0 || j.follow {
-			return nil // the page itself is as fresh
+		if len(ids) == 0 {
+			return nil
 		}
 		match := "id:" + strings.Join(ids, ",")
 		return func(ctx context.Context) (any, error) {
