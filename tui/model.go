@@ -107,6 +107,7 @@ func (m *Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		return m, tea.Batch(m.poll(), m.tick())
 	case loadedMsg:
 		m.loaded(msg)
+		return m, m.poll() // some ask about what others have answered
 	case feedMsg:
 		m.takeFeed(msg)
 		return m, m.poll()

@@ -51,7 +51,9 @@ type bench struct {
 	pool     *pgxpool.Pool
 	client   *jobq.Client
 	binary   string
+	folder   string
 	socket   string
+	opened   int
 	done     atomic.Int64
 	release  []chan struct{}
 	released []time.Time
@@ -85,7 +87,7 @@ func run(history int, binary, queue string, span time.Duration, probes int) erro
 		return err
 	}
 	defer func() { _ = os.RemoveAll(folder) }()
-	b := &bench{pool: pool, client: client, binary: binary, socket: folder + "/tmux"}
+	b := &bench{pool: pool, client: client, binary: binary, folder: folder}
 	if err := b.fill(ctx, history); err != nil {
 		return err
 	}
@@ -101,7 +103,7 @@ func run(history int, binary, queue string, span time.Duration, probes int) erro
 // fill makes a history in which one job of 2,000 has failed.
 func (b *bench) fill(ctx context.Context, history int) error {
 	var have int
-	if err := b.pool.QueryRow(ctx, "select coalesce(sum(reltuples), 0)::bigint from pg_class where relname like 'finished_2%'").Scan(&have); err != nil {
+	if err := b.pool.QueryRow(ctx, "select coalesce(sum(reltuples), 0)::bigint from pg_class where relname like 'finished\\_%' and relkind = 'r'").Scan(&have); err != nil {
 		return err
 	}
 	if have < history*9/10 {
@@ -109,14 +111,16 @@ func (b *bench) fill(ctx context.Context, history int) error {
 			select nextval('jobq.job_id_seq'), t, 1, t - interval '80 ms', t - interval '1 s', t - interval '1 s',
 				case when i % 2000 = 0 then 'failed' when i % 50000 = 1 then 'cancelled' else 'completed' end::jobq.job_state, 0, 1, 5, 0, false,
 				'q' || i % 8, 'kind' || i % 20, 'web-1', '{"tenant": 4411}', case when i % 2000 = 0 then 'smtp 421 rate limited' end
-			from (select i, now() - ($1 - i) * interval '20 ms' as t from generate_series(1, $1::integer) i) x`, history)
+			from (select i, now() - ($1 - i) * interval '3 ms' as t from generate_series(1, $1::integer) i) x`, history)
+		if err == nil {
+			_, err = b.pool.Exec(ctx, "analyze jobq.finished")
+		}
 		if err != nil {
 			return err
 		}
 	}
-	_, err := b.pool.Exec(ctx, "analyze jobq.finished")
 	fmt.Printf("history            %d finished jobs\n", max(have, history))
-	return err
+	return nil
 }
 
 func (b *bench) tmux(args ...string) string {
@@ -129,6 +133,8 @@ func (b *bench) tmux(args ...string) string {
 
 // open starts the UI, and returns when it was started.
 func (b *bench) open(args ...string) time.Time {
+	b.opened++ // a server of its own each time: the one before may still be ending
+	b.socket = fmt.Sprintf("%s/tmux%d", b.folder, b.opened)
 	began := time.Now()
 	b.tmux(append([]string{"-f", "/dev/null", "new-session", "-d", "-s", session, "-x", strconv.Itoa(cells), "-y", strconv.Itoa(lines),
 		"env", "TERM=screen-256color", "LC_ALL=C.UTF-8", b.binary, "tui"}, args...)...)
@@ -245,6 +251,7 @@ func (b *bench) rest(ctx context.Context, span time.Duration) error {
 // load runs jobs as fast as this machine can, with probes among them.
 func (b *bench) load(ctx context.Context, queue string, span time.Duration, probes int) error {
 	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	w, err := worker.New(b.client, &worker.Config{Queues: map[string]int{"load": 100 + probes, "quiet": probes}, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return err
