@@ -14,8 +14,8 @@ import (
 const (
 	// digestEvery is how long a digest gathers what happens.
 	digestEvery = 100 * time.Millisecond
-	// watchedFor is how long the worker believes that somebody watches after
-	// it has heard so: longer than two heartbeats are apart.
+	// watchedFor is how long somebody watches who has just said so: the lease
+	// of a watcher, which jobq.Client.Watch takes.
 	watchedFor = 15 * time.Second
 	// digestTimeout bounds the sending of one. What cannot be sent is dropped:
 	// the numbering shows it to watchers, who then look for themselves.
@@ -43,10 +43,11 @@ func newDigester(w *Worker) *digester {
 	return &digester{worker: w, wake: make(chan struct{}, 1)}
 }
 
-// watched notes that somebody watches.
-func (d *digester) watched(now bool) {
-	if now {
-		d.until.Store(int64(sinceBoot() + watchedFor))
+// watched notes that somebody watches for so long.
+func (d *digester) watched(span time.Duration) {
+	until := int64(sinceBoot() + span)
+	if span > 0 && until > d.until.Load() {
+		d.until.Store(until)
 	}
 }
 
