@@ -320,3 +320,20 @@ func TestFilterInput(t *testing.T) {
 	b.press("esc")
 	require.Empty(t, b.jobs.match)
 }
+
+// A filter that takes too long on all jobs is tried on the newest ones, and
+// the screen says so.
+func TestFilterTakesTooLong(t *testing.T) {
+	t.Parallel()
+	b := newBench(120, 35)
+	b.press("2", "/", "kind:Send*", "enter")
+	b.fake.err = jobq.ErrTimeout
+	b.tick(5 * time.Second)
+	b.fake.err = nil
+	b.tick(time.Second)
+	require.Contains(t, b.plain(), "only the newest 400,000 jobs were searched")
+	last := b.fake.filters[len(b.fake.filters)-1]
+	require.Equal(t, "kind:Send* id:>47813911", last.Match)
+	b.press("esc")
+	require.NotContains(t, b.plain(), "400,000")
+}

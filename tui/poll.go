@@ -132,6 +132,8 @@ func (m *Model) loaded(msg loadedMsg) {
 		state.at = now
 		m.offlineSince, m.offlineTries = time.Time{}, 0
 		m.take(msg.panel, msg.value)
+	case errors.Is(msg.err, jobq.ErrTimeout) && msg.panel == panelPage && m.jobs.match != "" && !m.jobs.recent:
+		m.jobs.recent, wait = true, 0
 	case errors.Is(msg.err, jobq.ErrTimeout):
 		wait = waitMax
 	case errors.Is(msg.err, jobq.ErrUnavailable):

@@ -64,14 +64,15 @@ func main() {
 	binary := flag.String("jobq", "jobq", "the command to measure")
 	span := flag.Duration("span", 20*time.Second, "how long each measurement takes")
 	probes := flag.Int("probes", 60, "jobs to wait for on the screen")
+	brief := flag.Bool("brief", false, "only measure under load")
 	queue := flag.String("probe-queue", "load", "the queue of the probes: load is the busy one")
 	flag.Parse()
-	if err := run(*history, *binary, *queue, *span, *probes); err != nil {
+	if err := run(*history, *binary, *queue, *span, *probes, *brief); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(history int, binary, queue string, span time.Duration, probes int) error {
+func run(history int, binary, queue string, span time.Duration, probes int, brief bool) error {
 	ctx := context.Background()
 	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
 	if err != nil {
@@ -91,11 +92,13 @@ func run(history int, binary, queue string, span time.Duration, probes int) erro
 	if err := b.fill(ctx, history); err != nil {
 		return err
 	}
-	if err := b.firstFrame(); err != nil {
-		return err
-	}
-	if err := b.rest(ctx, span); err != nil {
-		return err
+	if !brief {
+		if err := b.firstFrame(); err != nil {
+			return err
+		}
+		if err := b.rest(ctx, span); err != nil {
+			return err
+		}
 	}
 	return b.load(ctx, queue, span, probes)
 }
@@ -358,7 +361,7 @@ func (b *bench) silence(ctx context.Context, span time.Duration) error {
 func (b *bench) latency(ids []int64, queue string) error {
 	b.tmux("send-keys", "-t", session, "/")
 	time.Sleep(300 * time.Millisecond)
-	b.tmux("send-keys", "-t", session, "-l", "kind:probe")
+	b.tmux("send-keys", "-t", session, "-l", "state:running kind:probe")
 	b.tmux("send-keys", "-t", session, "Enter")
 	if _, err := b.await(func(s string) bool { return strings.Contains(s, fmt.Sprintf("%d running", ids[len(ids)-1])) }); err != nil {
 		return err
