@@ -139,8 +139,10 @@ func (b *bench) open(args ...string) time.Time {
 	b.opened++ // a server of its own each time: the one before may still be ending
 	b.socket = fmt.Sprintf("%s/tmux%d", b.folder, b.opened)
 	began := time.Now()
-	b.tmux(append([]string{"-f", "/dev/null", "new-session", "-d", "-s", session, "-x", strconv.Itoa(cells), "-y", strconv.Itoa(lines),
-		"env", "TERM=screen-256color", "LC_ALL=C.UTF-8", b.binary, "tui"}, args...)...)
+	b.tmux(append([]string{
+		"-f", "/dev/null", "new-session", "-d", "-s", session, "-x", strconv.Itoa(cells), "-y", strconv.Itoa(lines),
+		"env", "TERM=screen-256color", "LC_ALL=C.UTF-8", b.binary, "tui",
+	}, args...)...)
 	return began
 }
 
@@ -340,10 +342,10 @@ func (b *bench) silence(ctx context.Context, span time.Duration) error {
 	if err := conn.QueryRow(ctx, "select jobq.channel('event')").Scan(&channel); err != nil {
 		return err
 	}
+	time.Sleep(16 * time.Second) // watchers before are forgotten
 	if _, err := conn.Exec(ctx, "listen "+pgx.Identifier{channel}.Sanitize()); err != nil {
 		return err
 	}
-	time.Sleep(16 * time.Second) // watchers before are forgotten
 	count, done := 0, b.done.Load()
 	ctx, cancel := context.WithTimeout(ctx, span)
 	defer cancel()
