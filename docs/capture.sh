@@ -78,7 +78,7 @@ capture() { # title, size, keys…
     sleep 0.7
   done
   sleep 1.5
-  tmux -S "$scratch/tmux" capture-pane -p | sed 's/ *$//; s|/[^ ]*/run/postgres|db-1/app|' >"$scratch/frame"
+  tmux -S "$scratch/tmux" capture-pane -p | sed 's/ *$//' >"$scratch/frame"
   { printf '\n## %s, %s\n\n```\n' "$title" "$size"; cat "$scratch/frame"; printf '```\n'; } >>"$page"
   tmux -S "$scratch/tmux" kill-server
   sleep 0.3

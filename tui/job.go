@@ -134,8 +134,8 @@ func (m *Model) runningLines(job *jobq.Job) []string {
 // properties are what the job is. Texts of any length become one line each.
 func (m *Model) properties(job *jobq.Job) []string {
 	lines := []string{
-		fmt.Sprintf(" queue      %s        priority %d        attempts %d/%d, %d crashed", clean(job.Queue), job.Priority, job.Attempts, job.MaxAttempts, job.Crashes),
-		fmt.Sprintf(" created    %s        run at %s", m.clock(job.CreatedAt), m.clock(job.RunAt)),
+		fmt.Sprintf(" queue      %s   priority %d   attempts %d/%d, %d crashed", clean(job.Queue), job.Priority, job.Attempts, job.MaxAttempts, job.Crashes),
+		fmt.Sprintf(" created    %s   run at %s", m.clock(job.CreatedAt), m.clock(job.RunAt)),
 	}
 	add := func(name, value string) {
 		if value != "" {

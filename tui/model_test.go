@@ -327,9 +327,7 @@ func TestFilterTakesTooLong(t *testing.T) {
 	t.Parallel()
 	b := newBench(120, 35)
 	b.press("2", "/", "kind:Send*", "enter")
-	b.fake.err = jobq.ErrTimeout
-	b.tick(5 * time.Second)
-	b.fake.err = nil
+	b.loaded(loadedMsg{panel: panelPage, generation: b.polls[panelPage].generation, err: jobq.ErrTimeout})
 	b.tick(time.Second)
 	require.Contains(t, b.plain(), "only the newest 400,000 jobs were searched")
 	require.True(t, slices.ContainsFunc(b.fake.filters, func(f jobq.Filter) bool { return f.Match == "kind:Send* id:>47813911" }))
