@@ -47,6 +47,8 @@ format-check: ## Refuse unformatted Go code
 vet: ## go vet, also for the other systems that jobq builds on
 	go vet ./...
 	GOOS=darwin go vet ./worker ./internal/...
+	cd bench && go vet ./...
+	cd fault && go vet ./...
 
 .PHONY: lint
 lint: ## golangci-lint, which also checks who may import whom
@@ -76,9 +78,21 @@ bench-tui: build ## Measure the terminal UI with 10 million jobs (five minutes; 
 captures: ## Capture the screens of docs/tui.md and README.md from a real terminal (tmux, psql)
 	docs/capture.sh
 
+.PHONY: fault-smoke
+fault-smoke: ## Break jobq in the short set of ways, and with all mutants (3 minutes)
+	cd fault && go run . --smoke
+
+.PHONY: fault
+fault: ## Break jobq in all ways, ten seeds each, and write docs/faults.md (25 minutes)
+	cd fault && go run . --out ../docs/faults.md
+
 .PHONY: bench-layout
 bench-layout: ## Measure the table layouts of docs/decisions/0001
 	cd bench && go run ./layout
+
+.PHONY: bench-handlers
+bench-handlers: ## Measure programs, kept processes and HTTP servers as handlers
+	cd bench && go run ./handlers
 
 .PHONY: bench-peers
 bench-peers: ## Install the peers that run on Node

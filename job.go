@@ -92,6 +92,26 @@ type Attempt struct {
 	FinishedAt time.Time `json:"finished_at"`
 	Error      string    `json:"error,omitempty"`
 	Output     string    `json:"output,omitempty"`
+	Usage      *Usage    `json:"usage,omitempty"` // nil when no program ran
+}
+
+// Usage is how a program ended and what it used, with those of its children
+// that it waited for.
+type Usage struct {
+	ExitCode    int     `json:"exit_code"`        // -1 when a signal ended it
+	Signal      string  `json:"signal,omitempty"` // such as SIGKILL
+	CPUSeconds  float64 `json:"cpu_seconds"`
+	MaxRSSBytes int64   `json:"max_rss_bytes"`
+}
+
+// OutputPiece is a part of what a program has written while it runs.
+type OutputPiece struct {
+	LeaseToken int64 `json:"lease_token"` // of the run
+	// BeginsAt and EndsAt count the bytes that the run has written before the
+	// piece and up to its end. Between two pieces there may be a gap.
+	BeginsAt int64  `json:"begins_at"`
+	EndsAt   int64  `json:"ends_at"`
+	Content  string `json:"content"` // control characters made visible
 }
 
 // Get returns a job, or ErrNotFound.
@@ -117,8 +137,33 @@ func (c *Client) Attempts(ctx context.Context, id int64) ([]Attempt, error) {
 			StartedAt: row.StartedAt.Time.UTC(), FinishedAt: row.FinishedAt.Time.UTC(),
 			Error: text(row.Error), Output: text(row.Output),
 		}
+		if row.Usage != nil {
+			attempts[i].Usage = new(Usage)
+			if err := json.Unmarshal(row.Usage, attempts[i].Usage); err != nil {
+				return nil, fmt.Errorf("attempts of job %d: usage: %w", id, err)
+			}
+		}
 	}
 	return attempts, nil
+}
+
+// Output returns what the programs of a job have written after a piece, oldest
+// first, at most 100 pieces; a zero piece means from the beginning. It has the
+// output of runs that take longer than a moment, for those who follow; some
+// minutes after the end only the attempt has it.
+func (c *Client) Output(ctx context.Context, id int64, after OutputPiece) ([]OutputPiece, error) {
+	if after == (OutputPiece{}) {
+		after.BeginsAt = -1
+	}
+	rows, err := c.queries.OutputSince(ctx, id, after.LeaseToken, after.BeginsAt)
+	if err != nil {
+		return nil, c.clientError(fmt.Sprintf("output of job %d", id), err)
+	}
+	pieces := make([]OutputPiece, len(rows))
+	for i, row := range rows {
+		pieces[i] = OutputPiece{LeaseToken: row.LeaseToken, BeginsAt: row.BeginsAt, EndsAt: row.EndsAt, Content: row.Content}
+	}
+	return pieces, nil
 }
 
 func jobFromRow(row db.JobGetRow) *Job {

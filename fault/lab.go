@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -33,10 +34,17 @@ const (
 	drainPatience = 40 * time.Second
 )
 
+// brokenPromise is an error that says that jobq did not do what it must. Other
+// errors say that a run could not be made or judged.
+type brokenPromise string
+
+func (b brokenPromise) Error() string { return string(b) }
+
+func brokenf(format string, args ...any) error { return brokenPromise(fmt.Sprintf(format, args...)) }
+
 // cluster is the server of many runs, with what all need.
 type cluster struct {
 	server  *postgres.Server
-	socket  string
 	binary  string // jobq
 	self    string // this program
 	scratch string
@@ -56,6 +64,11 @@ type lab struct {
 	run      check.Run
 	scale    time.Duration               // how long the fault goes on
 	after    func(*check.Verdict) string // makes the figure when the checker has spoken
+	own      *server                     // instead of the cluster's
+	socket   string                      // of whichever server it is
+	atEnd    []func() error
+	patient  time.Duration // for the drain at the end
+	drained  bool
 
 	mu sync.Mutex
 	// guarded by mu
@@ -65,45 +78,62 @@ type lab struct {
 	figure    string
 }
 
-func newLab(ctx context.Context, c *cluster, seed uint64, mutant string) (*lab, error) {
-	number := c.names.Add(1)
+func newLab(ctx context.Context, c *cluster, t *trial) (*lab, error) {
+	number, seed := c.names.Add(1), t.seed
 	l := &lab{
-		cluster: c, ctx: ctx, seed: seed, random: rand.New(rand.NewPCG(seed, 0)), mutant: mutant, // #nosec G404 -- repeatable on purpose
+		cluster: c, ctx: ctx, seed: seed, random: rand.New(rand.NewPCG(seed, 0)), mutant: t.mutant, scale: t.scale, patient: drainPatience, // #nosec G404 -- repeatable on purpose
 		database: fmt.Sprintf("fault_%d", number), folder: filepath.Join(c.scratch, fmt.Sprint(number)),
 		run: check.Run{Processes: make(map[string]int), Janitors: make(map[string]bool), Bound: scan + slack},
 	}
 	l.run.Folder = l.folder
-	if err := os.MkdirAll(l.folder, 0o700); err != nil {
+	if err := os.MkdirAll(l.folder, 0o755); err != nil {
 		return nil, err
 	}
-	admin, err := pgx.Connect(ctx, c.server.SocketURL("postgres"))
+	l.socket = c.server.SocketFile()
+	if t.mutant != "" {
+		l.patient = drainPatience / 4 // it is not to be expected that it drains
+	}
+	if t.server != nil {
+		if err := ownServer(t.server)(l); err != nil {
+			return l, err
+		}
+	}
+	admin, err := pgx.Connect(ctx, l.url("postgres"))
 	if err != nil {
-		return nil, err
+		return l, err
 	}
 	defer func() { _ = admin.Close(ctx) }()
 	if _, err := admin.Exec(ctx, "create database "+l.database); err != nil {
-		return nil, err
+		return l, err
 	}
-	config, err := pgxpool.ParseConfig(c.server.SocketURL(l.database))
+	config, err := pgxpool.ParseConfig(l.url(l.database))
 	if err != nil {
-		return nil, err
+		return l, err
 	}
 	config.MaxConns = 20
 	if l.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
-		return nil, err
+		return l, err
 	}
-	if out, err := exec.CommandContext(ctx, c.binary, "migrate", "up", "--database-url", c.server.SocketURL(l.database)).CombinedOutput(); err != nil { // #nosec G204 -- the program under test
-		return nil, fmt.Errorf("migrate: %w: %s", err, out)
+	if out, err := exec.CommandContext(ctx, c.binary, "migrate", "up", "--database-url", l.url(l.database)).CombinedOutput(); err != nil { // #nosec G204 -- the program under test
+		return l, fmt.Errorf("migrate: %w: %s", err, out)
 	}
 	if err := l.set("--lease", lease.String(), "--extend-every", extendEvery.String()); err != nil {
-		return nil, err
+		return l, err
 	}
 	return l, l.withConn(func(conn *pgx.Conn) error { return check.Install(ctx, conn) })
 }
 
+// url is a database of the run's server, directly.
+func (l *lab) url(database string) string {
+	if l.own != nil {
+		return l.own.url(database)
+	}
+	return l.server.SocketURL(database)
+}
+
 // set changes settings of the queue.
 func (l *lab) set(args ...string) error {
-	args = append([]string{"queues", "set", "default", "--database-url", l.server.SocketURL(l.database)}, args...)
+	args = append([]string{"queues", "set", "default", "--database-url", l.url(l.database)}, args...)
 	if out, err := exec.CommandContext(l.ctx, l.binary, args...).CombinedOutput(); err != nil { // #nosec G204 -- the program under test
 		return fmt.Errorf("%v: %w: %s", args, err, out)
 	}
@@ -130,11 +160,13 @@ func (l *lab) role() (string, error) {
 }
 
 // worker starts a worker without a janitor, for jobs of kind task.
-func (l *lab) worker(args ...string) (*process, error) { return l.workerOn("", args...) }
+func (l *lab) worker(args ...string) (*process, error) {
+	return l.workerOn("", append([]string{"-q", "default=4"}, args...)...)
+}
 
 func (l *lab) workerOn(host hostname, args ...string) (*process, error) {
 	all := []string{
-		"worker", "--janitor", "off", "--poll", poll.String(), "-q", "default=4", "--drain-timeout", "20s",
+		"worker", "--janitor", "off", "--poll", poll.String(), "--drain-timeout", "20s",
 		"--run", fmt.Sprintf("task=%s program %s", l.self, l.folder),
 	}
 	if !l.run.Recovers {
@@ -151,18 +183,17 @@ func (l *lab) workerOn(host hostname, args ...string) (*process, error) {
 }
 
 // janitor starts a janitor.
-func (l *lab) janitor(args ...string) (*process, error) {
+func (l *lab) janitor(args ...string) error {
 	p, err := l.start("", append([]string{
-		"janitor", "--scan", scan.String(), "--leader-retry", scan.String(),
-		"--leader-ttl", "3s", "--leader-renew", "1s",
+		"janitor", "--scan", scan.String(), "--leader-retry", scan.String(), "--leader-ttl", "3s", "--leader-renew", "1s",
 	}, args...)...)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	l.mu.Lock()
 	l.run.Janitors[p.role] = true
 	l.mu.Unlock()
-	return p, nil
+	return nil
 }
 
 func (l *lab) awaitLog(p *process, text string) error {
@@ -177,7 +208,7 @@ func (l *lab) awaitLog(p *process, text string) error {
 // crew starts workers and two janitors.
 func (l *lab) crew(count int) ([]*process, error) {
 	for range 2 {
-		if _, err := l.janitor(); err != nil {
+		if err := l.janitor(); err != nil {
 			return nil, err
 		}
 	}
@@ -251,7 +282,7 @@ func (l *lab) within(limit time.Duration, what string, holds func() (bool, error
 			return err
 		}
 	}
-	return fmt.Errorf("waited %s for %s", limit, what)
+	return brokenf("waited %s for %s", limit, what)
 }
 
 // number reads one number; -1 while the server is away.
@@ -275,6 +306,10 @@ func (l *lab) now() (now time.Time, err error) {
 
 // drain heals everything, waits until no job is left, and ends all processes.
 func (l *lab) drain() error {
+	if l.drained {
+		return nil
+	}
+	l.drained = true
 	l.mu.Lock()
 	processes := append([]*process(nil), l.processes...)
 	l.mu.Unlock()
@@ -284,7 +319,7 @@ func (l *lab) drain() error {
 			p.thaw()
 		}
 	}
-	err := l.awaitNumber(drainPatience, 0, "select (select count(*) from jobq.pending where kind = 'task') + (select count(*) from jobq.running)")
+	err := l.awaitNumber(l.patient, 0, "select (select count(*) from jobq.pending where kind = 'task') + (select count(*) from jobq.running)")
 	for _, p := range processes {
 		err = errors.Join(err, p.end())
 	}
@@ -300,7 +335,7 @@ func (l *lab) survivors() error {
 }
 
 // close removes the run's database.
-func (l *lab) close() {
+func (l *lab) close() error {
 	l.mu.Lock()
 	processes := append([]*process(nil), l.processes...)
 	l.mu.Unlock()
@@ -309,11 +344,20 @@ func (l *lab) close() {
 			p.kill()
 		}
 	}
-	l.pool.Close()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(l.ctx), 10*time.Second)
+	if l.pool != nil {
+		l.pool.Close()
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(l.ctx), 20*time.Second)
 	defer cancel()
-	if admin, err := pgx.Connect(ctx, l.server.SocketURL("postgres")); err == nil {
-		_, _ = admin.Exec(ctx, "drop database "+l.database+" with (force)") // a scratch cluster, gone soon
+	var err error
+	if l.own != nil {
+		l.own.end(syscall.SIGINT)
+	} else if admin, connectErr := pgx.Connect(ctx, l.url("postgres")); connectErr == nil {
+		_, err = admin.Exec(ctx, "drop database if exists "+l.database+" with (force)")
 		_ = admin.Close(ctx)
 	}
+	for _, end := range l.atEnd {
+		err = errors.Join(err, end())
+	}
+	return err
 }

@@ -101,7 +101,6 @@ func newCluster(ctx context.Context) (*cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.socket = c.server.SocketFile()
 	return c, nil
 }
 
@@ -129,12 +128,20 @@ type trial struct {
 // broke says whether a promise was broken.
 func (t *trial) broke() bool { return t.problem != nil || len(t.verdict.Violations) > 0 }
 
+// caught says whether a mutant was noticed by what it broke, and not by a run
+// that could not be made.
+func (t *trial) caught() bool {
+	var broken brokenPromise
+	return len(t.verdict.Violations) > 0 || errors.As(t.problem, &broken)
+}
+
 // suite is all trials.
 type suite struct {
 	settings
 	cluster *cluster
 	started time.Time
 	trials  []*trial
+	skipped []string // with the reason
 }
 
 // plan lists what is to be run: mutants last, each in the scenario that is to
@@ -145,6 +152,12 @@ func (s *suite) plan() {
 	for _, scenario := range scenarios() {
 		if s.only != "" && !slices.Contains(wanted, scenario.id) || s.only == "" && s.smoke && !scenario.smoke {
 			continue
+		}
+		if scenario.needs != nil {
+			if err := scenario.needs(); err != nil {
+				s.skipped = append(s.skipped, fmt.Sprintf("%s %s: %s", scenario.id, scenario.name, err))
+				continue
+			}
 		}
 		seeds := s.seeds
 		if s.smoke {
@@ -208,13 +221,15 @@ func (s *suite) work(ctx context.Context) {
 func (t *trial) run(ctx context.Context, c *cluster) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
-	l, err := newLab(ctx, c, t.seed, t.mutant)
-	if err != nil {
-		t.problem = err
+	l, err := newLab(ctx, c, t)
+	if l == nil || err != nil {
+		t.problem, t.verdict = err, &check.Verdict{}
+		if l != nil {
+			t.problem = errors.Join(err, l.close())
+		}
 		return
 	}
-	defer l.close()
-	l.scale = t.scale
+	defer func() { t.problem = errors.Join(t.problem, l.close()) }()
 	err = t.body(l)
 	if drained := l.drain(); err == nil {
 		err = drained

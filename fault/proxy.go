@@ -15,12 +15,12 @@ import (
 // application's name, for some.
 type proxy struct {
 	listener net.Listener
-	target   string // the server's unix socket
 	stop     context.CancelFunc
 	running  sync.WaitGroup
 
 	mu sync.Mutex
 	// guarded by mu
+	target  string // the server's unix socket
 	links   map[*link]bool
 	hold    func(start []byte) bool // nil: nothing is held
 	refuses bool
@@ -79,7 +79,10 @@ func (p *proxy) serve(ctx context.Context, client net.Conn) {
 	}
 	l := &link{proxy: p, client: client, start: start[:n]}
 	p.await(ctx, l) // a connection that is held does not even begin
-	if l.server, err = (&net.Dialer{}).DialContext(ctx, "unix", p.target); err != nil {
+	p.mu.Lock()
+	target := p.target
+	p.mu.Unlock()
+	if l.server, err = (&net.Dialer{}).DialContext(ctx, "unix", target); err != nil {
 		return
 	}
 	defer func() { _ = l.server.Close() }()
@@ -227,6 +230,13 @@ func (p *proxy) set(delay time.Duration, cutAt int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.delay, p.cutAt = delay, cutAt
+}
+
+// redirect leads new connections to another server.
+func (p *proxy) redirect(target string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.target = target
 }
 
 func (p *proxy) late() int {

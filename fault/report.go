@@ -13,10 +13,10 @@ import (
 func (s *suite) print(t *trial) {
 	name := t.id + " " + t.name
 	switch {
-	case t.mutant != "" && t.broke():
+	case t.mutant != "" && t.caught():
 		fmt.Printf("%6.1fs  %-60s caught mutant %s: %s\n", t.took.Seconds(), name, t.mutant, t.why())
 	case t.mutant != "":
-		fmt.Printf("%6.1fs  %-60s MUTANT %s NOT CAUGHT: %s\n", t.took.Seconds(), name, t.mutant, t.figure)
+		fmt.Printf("%6.1fs  %-60s MUTANT %s NOT CAUGHT: %s %s\n", t.took.Seconds(), name, t.mutant, t.figure, t.why())
 	case t.broke():
 		fmt.Printf("%6.1fs  %-60s BROKEN (seed %d): %s\n", t.took.Seconds(), name, t.seed, t.why())
 		if s.verbose {
@@ -67,7 +67,7 @@ func (s *suite) report() error {
 			case t.mutant != "":
 				mutants++
 				verdict = "**not caught**"
-				if t.broke() {
+				if t.caught() {
 					caught++
 					verdict, figure = "caught", t.why()
 				}
@@ -87,6 +87,10 @@ func (s *suite) report() error {
 	summary := fmt.Sprintf("%d acknowledged jobs, %d transitions, %d reaps: %d lost, %d stale writes accepted, %d early reaps, %d double bumps. Mutants caught: %d/%d.",
 		acknowledged, transitions, reaps, lost, stale, early, double, caught, mutants)
 	fmt.Printf("\n%s\n%s\n%d runs in %s\n", text.String(), summary, len(s.trials), time.Since(s.started).Round(time.Second))
+	for _, skipped := range s.skipped {
+		fmt.Println("not run:", skipped)
+		fmt.Fprintf(&text, "\nNot run: %s\n", skipped)
+	}
 	if s.out != "" {
 		head := fmt.Sprintf("# Fault tests\n\nWritten by `make fault` (`go run . --seeds %d --seed %d` in fault/) on %s: PostgreSQL %s, %s, %d CPUs, in %s.\n"+
 			"Leases of %s, extended every %s; scan %s; poll %s; max_attempts %d. What each invariant is: docs/guarantees.md.\n\n%s\n\n",

@@ -41,6 +41,9 @@ func badData(l *lab) error {
 	if _, err := l.worker(args...); err != nil {
 		return err
 	}
+	if _, err := l.enqueue(order{Ms: 1}); err != nil { // the worker lives on
+		return err
+	}
 	for name := range scripts {
 		if _, err := l.enqueueVia(l.pool, order{}, strings.ReplaceAll(name, " ", "-"), ""); err != nil {
 			return err
@@ -75,7 +78,7 @@ func unknownKind(l *lab) error {
 	}
 	l.figuref("%d attempts spent on a kind that nobody knew", spent)
 	if spent != 0 {
-		return fmt.Errorf("%d claims or attempts of an unknown kind", spent)
+		return brokenf("%d claims or attempts of an unknown kind", spent)
 	}
 	return l.awaitNumber(patience, 20, "select count(*) from jobq.finished where state = 'completed'")
 }
@@ -197,7 +200,7 @@ func uniqueRace(l *lab) error {
 	}
 	l.figuref("640 inserts of 10 keys, %d duplicates", duplicates)
 	if duplicates != 0 {
-		return fmt.Errorf("%d duplicates", duplicates)
+		return brokenf("%d duplicates", duplicates)
 	}
 	return nil
 }
@@ -229,7 +232,7 @@ func drains(l *lab) error {
 	burnt := l.number("select count(*) from jobq.attempt where outcome not in ('completed', 'released')")
 	l.figuref("%d drains at full load, the longest %s, %d attempts burnt", rounds, longest.Round(10*time.Millisecond), burnt)
 	if rounds == 0 || burnt != 0 {
-		return fmt.Errorf("%d rounds, %d attempts burnt", rounds, burnt)
+		return brokenf("%d rounds, %d attempts burnt", rounds, burnt)
 	}
 	return nil
 }
@@ -330,7 +333,7 @@ func restartServer(l *lab) error {
 // restart, the others' are never touched.
 func restartBesideSibling(l *lab) error {
 	l.run.Recovers = true
-	if _, err := l.janitor("--scan", "0"); err != nil { // only restarts recover
+	if err := l.janitor("--scan", "0"); err != nil { // only restarts recover
 		return err
 	}
 	if err := l.set("--lease", "1h"); err != nil {
@@ -371,7 +374,7 @@ func restartBesideSibling(l *lab) error {
 			return err
 		}
 		if restarted.log.count("recovered 1 orphaned jobs") != 1 {
-			return fmt.Errorf("the restarted worker did not recover one job: %s", restarted.log)
+			return brokenf("the restarted worker did not recover one job: %s", restarted.log)
 		}
 		if err := l.awaitNumber(patience, 1, "select count(*) from jobq.finished where id = $1 and attempts = 1 and last_error = 'orphaned by worker restart'", id); err != nil {
 			return err
@@ -386,7 +389,7 @@ func restartBesideSibling(l *lab) error {
 	touched := l.number("select count(*) from fault.history where id = any($1) and op = 'delete' and stage = 'running'", siblings)
 	l.figuref("%d restarts, siblings touched %d times; recovered and done again within %s of the kill, leases of 1h", trials, touched, longest.Round(10*time.Millisecond))
 	if touched != 0 {
-		return fmt.Errorf("live siblings' jobs were touched %d times", touched)
+		return brokenf("live siblings' jobs were touched %d times", touched)
 	}
 	return nil
 }

@@ -2,9 +2,9 @@ package worker
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"time"
 
@@ -34,7 +34,10 @@ const (
 // Command is a program that runs jobs. The program gets the args as JSON on
 // standard input; docs/subprocess.md is its side of the contract.
 type Command struct {
-	// Args is the program and its arguments. No shell is involved.
+	// Args is the program and its arguments. No shell is involved. In them,
+	// ${args.NAME} stands for a member of the job's args, ${args.NAME.NAME} for one
+	// of its members, and ${job.id}, kind, queue, attempt and lease_token for what
+	// they say. A job that lacks what is named fails for good.
 	Args []string
 	// Dir is the working directory. Default: the worker's.
 	Dir string
@@ -42,9 +45,36 @@ type Command struct {
 	// besides PATH, HOME, LANG and TZ. Database variables must be named to be
 	// passed.
 	Environ []string
+	// Env is added to the program's environment.
+	Env map[string]string
+	// Attributes are the user, resource limits and niceness of the program.
+	Attributes Attributes
 	// Grace is how long the program has between SIGTERM and SIGKILL when it is
 	// stopped. Default 3 seconds. A lost lease means SIGKILL at once.
 	Grace time.Duration
+	// LostTerminates makes a lost lease mean SIGTERM first, and SIGKILL before
+	// the lease ends by the database's clock.
+	LostTerminates bool
+
+	literal bool // Args are the program's as they are
+}
+
+// Attributes are what a program has that the worker has not. The zero value
+// changes nothing. They cost some milliseconds for each start.
+type Attributes struct {
+	// UID and GID are who the program runs as, for a worker that runs as root.
+	// Nil is the worker's. There are no supplementary groups then.
+	UID, GID *uint32
+	// Nice is the program's niceness: 19 runs when nobody else wants to. Zero is
+	// the worker's.
+	Nice int
+	// Limits are resource limits, hard and soft alike: address_space, core, data,
+	// file_size and stack in bytes, cpu_seconds, open_files.
+	Limits map[string]uint64
+}
+
+func (a *Attributes) subproc() *subproc.Attributes {
+	return &subproc.Attributes{UID: a.UID, GID: a.GID, Nice: a.Nice, Limits: a.Limits}
 }
 
 // MaybeRunShim must be the first call in main of a program that uses
@@ -56,33 +86,57 @@ func MaybeRunShim() { subproc.MaybeRunShim() }
 // HandleCommand makes the worker run jobs of a kind with a program, in a
 // process group and session of its own. See MaybeRunShim.
 func HandleCommand(w *Worker, kind string, command Command) error {
-	if len(command.Args) == 0 {
-		return fmt.Errorf("handler of kind %q: the command is empty", kind)
+	if err := command.complete(); err != nil {
+		return fmt.Errorf("handler of kind %q: %w", kind, err)
 	}
-	if command.Grace == 0 {
-		command.Grace = commandGrace
+	return w.handle(kind, func(ctx context.Context, r *Run) error { return command.run(ctx, r, &w.programs.supervisor) })
+}
+
+func (c *Command) complete() error {
+	if len(c.Args) == 0 {
+		return errors.New("the command is empty")
 	}
-	return w.handle(kind, command.run)
+	if err := c.Attributes.subproc().Check(); err != nil {
+		return err
+	}
+	if c.Grace == 0 {
+		c.Grace = commandGrace
+	}
+	return nil
 }
 
 // run is the handler.
-func (c Command) run(ctx context.Context, r *Run) error {
+func (c Command) run(ctx context.Context, r *Run, supervisor *subproc.Supervisor) error {
 	environ, err := c.environ(r)
 	if err != nil {
 		return err
 	}
+	args := c.Args
+	if !c.literal {
+		if args, err = r.expand(args); err != nil {
+			return err
+		}
+	}
 	said := &said{run: r}
-	stop, cancel := killOnLostLease(ctx)
-	defer cancel()
-	ended, err := subproc.Run(stop, subproc.Command{
-		Args: c.Args, Dir: c.Dir, Env: environ, Stdin: r.row.Args, Grace: c.Grace,
+	output := subproc.NewTail(outputBytesMax)
+	live := r.showOutput(output)
+	leash := newLeash(ctx, r, c.LostTerminates)
+	defer leash.drop()
+	ended, err := supervisor.Run(leash.ctx, subproc.Command{
+		Args: args, Dir: c.Dir, Env: environ, Attributes: c.Attributes.subproc(), Stdin: r.row.Args, Grace: c.Grace, Kill: leash.kill, Output: output,
+		Deadline: r.deadline, DeadlineEvery: r.deadlineEvery(),
 		Control: func(message subproc.Message) { said.hear(ctx, message) }, ControlError: said.complain,
 	})
-	r.mu.Lock()
-	r.output = storable(printable.Text(string(ended.Output)), outputBytesMax)
-	r.mu.Unlock()
+	r.live.Store(nil)
+	live.flushRest(ctx)
+	r.keepOutput(ended.Output)
 	if err != nil {
 		return err // it could not be started
+	}
+	r.keepUsage(ended)
+	if ended.Expired { // the worker was stopped: the lease is lost, and nobody has failed
+		r.worker.keeper.lose(r.lease)
+		return ErrLeaseLost
 	}
 	return said.verdict(ended)
 }
@@ -92,7 +146,11 @@ func (c Command) environ(r *Run) ([]string, error) {
 	if len(r.row.Checkpoint) > checkpointEnvBytesMax {
 		return nil, fmt.Errorf("checkpoint has %d bytes, a program can take %d", len(r.row.Checkpoint), checkpointEnvBytesMax)
 	}
-	return subproc.Environ(c.Environ, map[string]string{
+	additions := maps.Clone(c.Env)
+	if additions == nil {
+		additions = make(map[string]string)
+	}
+	maps.Copy(additions, map[string]string{
 		"JOBQ_JOB_ID":       strconv.FormatInt(r.row.ID, 10),
 		"JOBQ_KIND":         r.row.Kind,
 		"JOBQ_QUEUE":        r.row.Queue,
@@ -103,88 +161,17 @@ func (c Command) environ(r *Run) ([]string, error) {
 		"JOBQ_CLEAR_REASON": r.ClearReason(),
 		"JOBQ_CONTROL_FD":   "3",
 	})
-}
-
-// killOnLostLease returns a context that ends with ctx, and tells subproc
-// whether there is time to ask the program first.
-func killOnLostLease(ctx context.Context) (context.Context, func()) {
-	stop, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	unhook := context.AfterFunc(ctx, func() {
-		cause := context.Cause(ctx)
-		if errors.Is(cause, ErrLeaseLost) {
-			cause = subproc.ErrKill
-		}
-		cancel(cause)
-	})
-	return stop, func() {
-		unhook()
-		cancel(nil)
-	}
-}
-
-// said is what a program has told on its control channel. One goroutine of
-// subproc calls it, and is done before subproc.Run returns.
-type said struct {
-	run      *Run
-	snooze   *time.Duration
-	cancel   *string
-	problems []error
-}
-
-func (s *said) hear(ctx context.Context, message subproc.Message) {
-	if p := message.Progress; p != nil || message.Stage != "" || message.Message != "" {
-		s.run.reportProgress(p, message.Stage, message.Message)
-	}
-	if message.Checkpoint != nil {
-		if err := s.checkpoint(ctx, message.Checkpoint); err != nil {
-			s.complain(err)
-		}
-	}
-	if message.Result != nil {
-		if err := s.run.SetResult(message.Result); err != nil {
-			s.complain(err)
-		}
-	}
-	if message.Snooze != nil {
-		s.snooze = message.Snooze
-	}
-	if message.Cancel != nil {
-		s.cancel = message.Cancel
-	}
-}
-
-func (s *said) checkpoint(ctx context.Context, checkpoint json.RawMessage) error {
-	if len(checkpoint) > checkpointEnvBytesMax {
-		return fmt.Errorf("checkpoint has %d bytes, a program's may have %d", len(checkpoint), checkpointEnvBytesMax)
-	}
-	ctx, cancel := context.WithTimeout(ctx, killMarginMax)
-	defer cancel()
-	return s.run.SaveCheckpoint(ctx, checkpoint)
-}
-
-// complain remembers the first few problems of the control channel.
-func (s *said) complain(err error) {
-	if len(s.problems) < 5 {
-		s.problems = append(s.problems, err)
-	}
+	return subproc.Environ(c.Environ, additions)
 }
 
 // verdict is what the handler returns for how the program has ended.
 func (s *said) verdict(ended subproc.Result) error {
 	if ended.ExitCode == 0 && ended.Signal == "" && !ended.Stopped {
-		switch {
-		case s.cancel != nil:
-			return &cancelError{*s.cancel}
-		case s.snooze != nil:
-			return Snooze(*s.snooze)
-		case len(s.problems) > 0:
-			return fmt.Errorf("control channel: %w", errors.Join(s.problems...))
-		}
-		return nil
+		return s.ended()
 	}
 	err := errors.New(failure(ended))
-	if len(s.problems) > 0 {
-		err = fmt.Errorf("%w\ncontrol channel: %w", err, errors.Join(s.problems...))
+	if problem := s.problem(); problem != nil {
+		err = fmt.Errorf("%w\n%w", err, problem)
 	}
 	switch {
 	case ended.Signal != "":
@@ -210,6 +197,3 @@ func failure(ended subproc.Result) string {
 	}
 	return how + ": " + printable.Text(string(tail))
 }
-
-// outputBytesMax bounds the output kept of a run; the table has the same limit.
-const outputBytesMax = 64 << 10

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -27,12 +28,16 @@ type Run struct {
 	worker *Worker
 	row    db.JobClaimRow
 	lease  *lease
+	live   atomic.Pointer[liveOutput] // of a program that runs
+	signs  signs                      // that the run goes on
+	onLost atomic.Pointer[func()]     // told when the lease is lost, even if the context has ended before
 
 	mu sync.Mutex
 	// guarded by mu
 	progress      *db.JobProgressParams // not yet stored
 	resultJSON    json.RawMessage
 	output        string
+	usage         json.RawMessage
 	completedByTx bool
 }
 

@@ -123,6 +123,9 @@ func (k *keeper) loseLocked(l *lease) {
 	if l.cancel != nil {
 		l.cancel(ErrLeaseLost)
 	}
+	if onLost := l.run.onLost.Load(); onLost != nil {
+		(*onLost)()
+	}
 	k.forgetLocked(l)
 	k.worker.counts.lost.Add(1)
 	k.worker.log.Warn("lease lost", "job_id", l.id, "token", l.token, "queue", l.queue.name)

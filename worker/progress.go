@@ -30,6 +30,7 @@ func (r *Run) reportProgress(percent *float32, stage, message string) {
 		ID: r.row.ID, Token: r.row.LeaseToken, Owner: r.worker.id,
 		Stage: storableOrNull(stage, 128), Message: storableOrNull(message, 1024),
 	}
+	r.signs.Add(1)
 	if percent != nil {
 		bounded := min(max(*percent, 0), 100)
 		params.Percent = &bounded

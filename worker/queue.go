@@ -24,6 +24,12 @@ const (
 	lookaheadTime = 50 * time.Millisecond
 	// rateMemory is the time over which the rate of late is averaged.
 	rateMemory = 100 * time.Millisecond
+	// assistMin is how many results gather during a round trip before a second
+	// one is worth its commit.
+	assistMin = 150
+	// wholeLineShare is how much of its time a worker spends at most on looking
+	// at the whole of a long line: see db.Line.
+	wholeLineShare = 20
 	// exchangeTimeoutMax bounds one round trip that finishes and claims.
 	exchangeTimeoutMax = 30 * time.Second
 )
@@ -43,22 +49,30 @@ type queue struct {
 	worker *Worker
 	name   string
 	slots  int
-	buffer chan *Run     // claimed, not yet started
-	wake   chan struct{} // there may be work
-	ended  chan struct{} // there are results
+	kinds  []string          // that are claimed into these slots
+	apart  map[string]*queue // of kinds with slots of their own
+	buffer chan *Run         // claimed, not yet started
+	wake   chan struct{}     // there may be work
+	ended  chan struct{}     // there are results
+	many   chan struct{}     // so many that a second round trip is worth while
 
 	mu sync.Mutex
 	// guarded by mu
 	results []result
 	inHand  int // in the buffer or with a handler
+	flying  int // round trips under way
+	asked   int // jobs that they claim at most
 	conf    queueSettings
+	pace    pace
+	line    db.Line
 }
 
 func newQueue(w *Worker, name string, slots int) *queue {
 	return &queue{
 		worker: w, name: name, slots: slots,
 		buffer: make(chan *Run, slots+lookaheadMax),
-		wake:   make(chan struct{}, 1), ended: make(chan struct{}, 1),
+		wake:   make(chan struct{}, 1), ended: make(chan struct{}, 1), many: make(chan struct{}, 1),
+		pace: pace{more: true}, line: make(db.Line),
 	}
 }
 
@@ -80,6 +94,9 @@ func (q *queue) configure(settings queueSettings) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.conf = settings
+	for _, each := range q.apart {
+		each.configure(settings)
+	}
 }
 
 // run claims, and stores results, until the context ends; then it releases
@@ -90,8 +107,12 @@ func (q *queue) run(ctx, flush context.Context, slots *sync.WaitGroup) {
 		slots.Go(q.runSlot)
 	}
 	defer close(q.buffer)
+	over := make(chan struct{})
+	var assistant sync.WaitGroup
+	assistant.Go(func() { q.assist(ctx, flush, over) })
+	defer assistant.Wait()
+	defer close(over)
 
-	pace := pace{more: true}
 	poll := time.NewTimer(q.pollInterval())
 	defer poll.Stop()
 	var backoff db.Backoff
@@ -99,15 +120,15 @@ func (q *queue) run(ctx, flush context.Context, slots *sync.WaitGroup) {
 		if ctx.Err() != nil {
 			q.releaseBuffered()
 		}
-		results, want := q.next(ctx, &pace)
+		results, want := q.next(ctx)
 		if len(results) == 0 && want == 0 {
 			if ctx.Err() != nil && q.isIdle() {
 				return
 			}
-			q.await(ctx, flush, poll, &pace)
+			q.await(ctx, flush, poll)
 			continue
 		}
-		if q.exchange(flush, results, want, &pace) {
+		if q.exchange(flush, results, want) {
 			backoff.Reset()
 			continue
 		}
@@ -115,11 +136,32 @@ func (q *queue) run(ctx, flush context.Context, slots *sync.WaitGroup) {
 	}
 }
 
-// pace is what the queue's goroutine knows about the flow of jobs.
+// assist makes a second round trip beside the one that is under way, when that
+// takes so long that many results have gathered: the server works on the one
+// while the other travels and commits. At lower rates it sleeps.
+func (q *queue) assist(ctx, flush context.Context, over <-chan struct{}) {
+	for {
+		select {
+		case <-over:
+			return
+		case <-q.many:
+		}
+		results, want := q.next(ctx)
+		if len(results) > 0 || want > 0 {
+			q.exchange(flush, results, want) // a failure is the other's to wait after
+		}
+	}
+}
+
+// pace is what the queue knows about the flow of jobs.
 type pace struct {
 	more   bool    // the last claim was filled, or something has changed since
 	rate   float64 // runs ended per second, of late
 	lastAt time.Duration
+	// wholeAt is when the whole line is looked at again, and not only beyond what
+	// was claimed; awaited says that there is a reason to be there in time.
+	wholeAt time.Duration
+	awaited bool
 }
 
 // observe takes into account that runs have ended. The average forgets with
@@ -135,47 +177,79 @@ func (p *pace) observe(ended int) {
 
 // next takes the results that have gathered, and says how many jobs to claim:
 // all that there is room for, once a slot is free or a good part of the
-// lookahead is used up, so that claims are few and large.
-func (q *queue) next(ctx context.Context, pace *pace) (results []result, want int) {
-	select {
-	case <-q.wake:
-		pace.more = true
-	default:
-	}
+// lookahead is used up, so that claims are few and large. What it returns has to
+// be exchanged.
+func (q *queue) next(ctx context.Context) (results []result, want int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	results, q.results = q.results, nil
-	pace.observe(len(results))
-	if !pace.more || ctx.Err() != nil {
-		return results, 0
+	select {
+	case <-q.wake:
+		q.pace.more = true
+	default:
 	}
+	if q.pace.awaited && sinceBoot() >= q.pace.wholeAt {
+		q.pace.more, q.pace.awaited = true, false
+	}
+	results, q.results = q.results, nil
+	q.pace.observe(len(results))
+	if q.pace.more && ctx.Err() == nil {
+		want = q.wantLocked()
+	}
+	if len(results) > 0 || want > 0 {
+		q.flying++
+		q.asked += want
+	}
+	return results, want
+}
+
+func (q *queue) wantLocked() int {
 	target := q.slots
 	if q.conf.tickerExtends() > 0 { // else a job's lease runs out while it waits here
-		target += min(lookaheadMax, int(pace.rate*lookaheadTime.Seconds()))
+		target += min(lookaheadMax, int(q.pace.rate*lookaheadTime.Seconds()))
 	}
-	want = target - q.inHand
-	if q.inHand >= q.slots && want < target/4 {
+	inHand := q.inHand + q.asked
+	want := min(target-inHand, lookaheadMax)
+	if inHand >= q.slots && want < target/4 {
 		want = 0
 	}
-	return results, max(want, 0)
+	return max(want, 0)
 }
 
 // await blocks until there is a reason to look again.
-func (q *queue) await(ctx, flush context.Context, poll *time.Timer, pace *pace) {
+func (q *queue) await(ctx, flush context.Context, poll *time.Timer) {
 	stop := ctx.Done()
 	if ctx.Err() != nil {
 		stop = nil // draining: only results matter
 	}
+	whole, stopTimer := q.untilWhole()
+	defer stopTimer()
 	select {
 	case <-q.ended:
-	case <-q.wake:
-		pace.more = true
-	case <-poll.C:
-		pace.more = true
-		poll.Reset(q.pollInterval())
+		return
 	case <-stop:
+		return
 	case <-flush.Done():
+		return
+	case <-whole:
+	case <-q.wake:
+	case <-poll.C:
+		poll.Reset(q.pollInterval())
 	}
+	q.mu.Lock()
+	q.pace.more = true
+	q.mu.Unlock()
+}
+
+// untilWhole fires when the whole line is to be looked at, if somebody waits
+// for that.
+func (q *queue) untilWhole() (<-chan time.Time, func()) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.pace.awaited {
+		return nil, func() {}
+	}
+	timer := time.NewTimer(max(q.pace.wholeAt-sinceBoot(), 0))
+	return timer.C, func() { timer.Stop() }
 }
 
 // pollInterval is between three quarters of the interval and the whole, so
@@ -190,21 +264,27 @@ func (q *queue) pollInterval() time.Duration {
 
 // exchange stores results and claims jobs in one round trip. It returns false
 // when that failed, and keeps the results for the next try.
-func (q *queue) exchange(ctx context.Context, results []result, want int, pace *pace) bool {
+func (q *queue) exchange(ctx context.Context, results []result, want int) bool {
+	defer q.landed(want)
 	settings := q.settings()
 	request := db.Exchange{Owner: q.worker.id}
 	request.Completions, request.Endings = split(results)
+	whole := false
 	if want > 0 {
 		request.Claim = &db.JobClaimParams{
-			Lease: db.Interval(settings.lease), Owner: q.worker.id, Queue: q.name, Kinds: q.worker.claims,
-			JobCount: int32(min(want, lookaheadMax)), // #nosec G115 -- bounded by lookaheadMax
+			Lease: db.Interval(settings.lease), Owner: q.worker.id, Queue: q.name, Kinds: q.kinds,
+			JobCount: int32(want), // #nosec G115 -- bounded by lookaheadMax
 		}
+		whole = q.aim(request.Claim)
 	}
 	ctx, cancel := context.WithTimeout(ctx, min(exchangeTimeoutMax, settings.lease/2))
 	defer cancel()
 	sent := sinceBoot()
 	answer, err := q.worker.schema.Exchange(ctx, q.worker.pool, request)
 	if err != nil {
+		if whole {
+			q.lookAgain()
+		}
 		if len(results) > 0 && !db.IsTransient(err) && ctx.Err() == nil {
 			q.storeApart(ctx, results)
 			return true
@@ -216,10 +296,55 @@ func (q *queue) exchange(ctx context.Context, results []result, want int, pace *
 	q.worker.databaseAnswered()
 	q.account(results, answer)
 	if want > 0 {
-		pace.more = len(answer.Claimed) >= int(request.Claim.JobCount)
+		q.observeClaim(answer.Claimed, int(request.Claim.JobCount), whole, sinceBoot()-sent)
 		q.accept(answer.Claimed, sent, settings)
 	}
 	return true
+}
+
+// landed ends a round trip.
+func (q *queue) landed(want int) {
+	q.mu.Lock()
+	q.flying--
+	q.asked -= want
+	q.mu.Unlock()
+	signal(q.ended)
+}
+
+// aim makes a claim look beyond what was claimed before or, when it is time, at
+// the whole line.
+func (q *queue) aim(claim *db.JobClaimParams) (whole bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if sinceBoot() < q.pace.wholeAt {
+		q.line.Rest(claim)
+		return false
+	}
+	q.pace.wholeAt = math.MaxInt64 // one at a time
+	db.WholeLine(claim)
+	return true
+}
+
+// lookAgain makes the next claim look at the whole line after all.
+func (q *queue) lookAgain() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.pace.wholeAt, q.pace.more = 0, true
+}
+
+// observeClaim decides when to claim next. A claim of the whole line that found
+// less than it asked for leaves nothing; one beyond the bound may have left
+// what came late, which the next look at the whole line finds. That comes the
+// sooner the less it costs: at once in effect, but for long lines of dead entries.
+func (q *queue) observeClaim(claimed []db.JobClaimRow, asked int, whole bool, took time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.line.Advance(claimed)
+	if whole {
+		q.pace.wholeAt = sinceBoot() + min(took*wholeLineShare, q.worker.config.PollInterval)
+	}
+	q.pace.more = len(claimed) >= asked
+	q.pace.awaited = !q.pace.more && !whole
 }
 
 // accept hands claimed jobs to the slots, first in line first.
@@ -274,7 +399,11 @@ func (q *queue) end(r result) {
 	q.mu.Lock()
 	q.results = append(q.results, r)
 	q.inHand--
+	many := q.flying == 1 && len(q.results) >= assistMin
 	q.mu.Unlock()
+	if many {
+		signal(q.many)
+	}
 	signal(q.ended)
 }
 
@@ -300,7 +429,7 @@ func (q *queue) putBack(results []result) {
 func (q *queue) isIdle() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.inHand == 0 && len(q.results) == 0
+	return q.inHand == 0 && len(q.results) == 0 && q.flying == 0
 }
 
 var (

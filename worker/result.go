@@ -63,6 +63,7 @@ func (q *queue) execute(run *Run) {
 		return
 	}
 	r, stored := run.result(err, cause)
+	q.worker.observe(r.failed(), stored || r.completion != nil)
 	if stored {
 		q.worker.counts.completed.Add(1)
 		q.discard()
@@ -81,12 +82,17 @@ func (r *Run) result(err, cause error) (_ result, stored bool) {
 			return result{}, true
 		}
 		return result{run: r, completion: &db.Completion{
-			ID: r.row.ID, Token: r.row.LeaseToken, Result: r.resultJSON, Output: r.output,
+			ID: r.row.ID, Token: r.row.LeaseToken, Result: r.resultJSON, Output: r.output, Usage: r.usage,
 		}}, false
 	}
 	ending := endingOf(err, cause)
-	ending.ID, ending.Token, ending.Output = r.row.ID, r.row.LeaseToken, r.output
+	ending.ID, ending.Token, ending.Output, ending.Usage = r.row.ID, r.row.LeaseToken, r.output, r.usage
 	return result{run: r, ending: &ending}, false
+}
+
+// failed says whether the run counts as an attempt.
+func (r result) failed() bool {
+	return r.ending != nil && (r.ending.Outcome == string(jobq.OutcomeFailed) || r.ending.Outcome == string(jobq.OutcomeTimedOut))
 }
 
 // released is the result of a run that was cut short for the worker's sake.

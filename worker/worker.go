@@ -56,6 +56,8 @@ type Config struct {
 	Reconcile Reconcile
 	// Middleware wraps every run, the first one outermost.
 	Middleware []Middleware
+	// Batch says when the worker ends by itself. Default: never.
+	Batch Batch
 	// Logger is where the worker writes. Default slog.Default().
 	Logger *slog.Logger
 	// Version is shown to operators. Default "unknown".
@@ -74,17 +76,21 @@ type Worker struct {
 	queries  *db.Queries
 	log      *slog.Logger
 	handlers handlers
+	programs programs
 	queues   map[string]*queue
 	claims   []string // the kinds that have handlers
-	keeper   *keeper
-	digests  *digester
-	counts   counts
-	hurry    chan struct{} // closed when a drain is not to wait
-	hurried  sync.Once
-	started  atomic.Bool
-	away     atomic.Bool // the database did not answer last time
-	draining atomic.Bool
-	present  atomic.Bool // the presence lock is held
+	// kindSlots are the kinds that have slots of their own, and how many.
+	kindSlots map[string]int
+	keeper    *keeper
+	digests   *digester
+	counts    counts
+	halt      halt
+	hurry     chan struct{} // closed when a drain is not to wait
+	hurried   sync.Once
+	started   atomic.Bool
+	away      atomic.Bool // the database did not answer last time
+	draining  atomic.Bool
+	present   atomic.Bool // the presence lock is held
 }
 
 // handlers are what runs jobs, and the context that every run's descends from.
@@ -100,6 +106,7 @@ func New(client *jobq.Client, config *Config) (*Worker, error) {
 		config = &Config{}
 	}
 	w := &Worker{client: client, config: *config, queues: make(map[string]*queue), hurry: make(chan struct{})}
+	w.kindSlots, w.halt.asked = make(map[string]int), make(chan struct{})
 	if err := w.config.complete(); err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
 	}
@@ -168,7 +175,8 @@ func (w *Worker) ID() string { return w.id }
 // cancels them and releases their jobs, which costs none of them an attempt.
 // It survives a database that goes away, and waits for one that is not there
 // yet. An error is about tables that are missing or newer than this build,
-// about handlers that did not stop, or about results that could not be stored.
+// about handlers that did not stop, about results that could not be stored, or
+// about too many failures. See Batch for when it ends by itself, and Finish.
 func (w *Worker) Run(ctx context.Context) error {
 	if w.started.Swap(true) {
 		return errors.New("worker: Run was called twice")
@@ -176,14 +184,19 @@ func (w *Worker) Run(ctx context.Context) error {
 	if w.claims = w.kinds(); len(w.claims) == 0 {
 		return errors.New("worker: no handlers; call Handle before Run")
 	}
+	w.divideQueues()
 	if err := w.connect(ctx); err != nil || ctx.Err() != nil {
 		return err
 	}
 	defer w.pool.Close()
+	defer w.programs.close()
 	listener, err := w.listener()
 	if err != nil {
 		return err
 	}
+	asked := ctx
+	ctx, release := w.untilHalted(asked)
+	defer release()
 	var stopHandlers context.CancelFunc
 	w.handlers.ctx, stopHandlers = context.WithCancel(context.WithoutCancel(ctx))
 	defer stopHandlers()
@@ -193,15 +206,18 @@ func (w *Worker) Run(ctx context.Context) error {
 	var background, working, slots sync.WaitGroup
 	background.Go(func() { w.keeper.run(flush) })
 	background.Go(func() { w.beat(flush) })
+	background.Go(func() { w.flushOutput(flush) })
 	background.Go(func() { w.digests.run(flush) })
 	if listener != nil {
 		background.Go(func() { _ = listener.Run(ctx) }) // ends with ctx and has no other error
 	}
 	for _, q := range w.queues {
-		working.Go(func() { q.run(ctx, flush, &slots) })
+		for _, each := range q.all() {
+			working.Go(func() { each.run(ctx, flush, &slots) })
+		}
 	}
 	w.log.Info("worker started", "queues", w.config.Queues, "kinds", w.claims)
-	err = w.drain(ctx, &working, stopFlush)
+	err = w.drain(asked, ctx, &working, stopFlush)
 	stopFlush()
 	background.Wait()
 	if !errors.Is(err, errStuck) {
@@ -209,7 +225,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	w.deregister()
 	w.log.Info("worker stopped", "counts", w.Counts())
-	return err
+	reason, _ := w.halt.verdict()
+	return errors.Join(err, reason)
 }
 
 // connect makes the worker's own pool, and waits for the database and its
@@ -218,7 +235,7 @@ func (w *Worker) Run(ctx context.Context) error {
 func (w *Worker) connect(ctx context.Context) error {
 	config := w.client.Pool().Config()
 	config.MinConns, config.MinIdleConns = 0, 0
-	config.MaxConns = int32(len(w.queues)) + 3 // #nosec G115 -- one a queue; leases, progress and heartbeat
+	config.MaxConns = int32(2*len(w.queues)*(1+len(w.kindSlots))) + 4 // #nosec G115 -- two a queue; leases, progress, output and heartbeat
 	config.ConnConfig.RuntimeParams["application_name"] = "jobq-worker"
 	db.RequirePrimary(config.ConnConfig)
 	pool, err := pgxpool.NewWithConfig(context.WithoutCancel(ctx), config)
@@ -287,13 +304,13 @@ func (w *Worker) listener() (*listen.Listener, error) {
 				return
 			}
 			if q, ok := w.queues[payload]; ok {
-				signal(q.wake)
+				q.wakeAll()
 			}
 		},
 		OnHealthy: w.takePresence, OnEnd: func() { w.present.Store(false) },
 		OnConnect: func() { // whatever was said meanwhile was not heard
 			for _, q := range w.queues {
-				signal(q.wake)
+				q.wakeAll()
 			}
 			w.keeper.wakeAll()
 		},
@@ -305,8 +322,9 @@ func (w *Worker) listener() (*listen.Listener, error) {
 }
 
 // drain waits for the end of the context and then for the queues, and makes
-// them end.
-func (w *Worker) drain(ctx context.Context, working *sync.WaitGroup, stopFlush func()) error {
+// them end. When the worker itself has decided to end, the context that Run was
+// given can still end, and with it the patience for what runs.
+func (w *Worker) drain(asked, ctx context.Context, working *sync.WaitGroup, stopFlush func()) error {
 	done := make(chan struct{})
 	go func() {
 		working.Wait()
@@ -314,6 +332,15 @@ func (w *Worker) drain(ctx context.Context, working *sync.WaitGroup, stopFlush f
 	}()
 	<-ctx.Done()
 	w.draining.Store(true)
+	if _, patient := w.halt.verdict(); patient && asked.Err() == nil {
+		w.log.Info("worker takes no new work")
+		select {
+		case <-done:
+			return nil
+		case <-asked.Done():
+		case <-w.hurry:
+		}
+	}
 	w.log.Info("worker drains", "timeout", w.config.DrainTimeout)
 	if within(done, w.config.DrainTimeout, w.hurry) {
 		return nil

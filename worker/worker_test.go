@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -22,6 +23,10 @@ import (
 
 func TestMain(m *testing.M) {
 	worker.MaybeRunShim()
+	if len(os.Args) > 1 && os.Args[1] == asStreamHandler {
+		handleStream()
+		return
+	}
 	pgtest.Main(m)
 }
 

@@ -199,9 +199,13 @@ func TestNoDatabase(t *testing.T) {
 	_, stderr, code = invoke(t, "", "list", "--database-url", "postgres://postgres@127.0.0.1:1/nothing")
 	require.Equal(t, exitError, code)
 	require.Contains(t, stderr, "connection refused")
+	userFile := filepath.Join(t.TempDir(), "jobq.yaml")
+	require.NoError(t, os.WriteFile(userFile, []byte("kinds: {a: {command: x, user: no-such-user}}"), 0o600))
 	for want, args := range map[string][]string{
 		"nothing to run":  {"worker"},
 		"KIND='COMMAND":   {"worker", "--run", "x"},
+		"no-such-user":    {"worker", "--config", userFile},
+		"must be like":    {"worker", "--run-http", "x=example.com"},
 		"quote":           {"worker", "--run", "x='"},
 		"NAME=SLOTS":      {"worker", "--run", "x=y", "-q", "a=b"},
 		"twice":           {"worker", "--run", "x=y", "--run", "x=z"},

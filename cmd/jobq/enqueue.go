@@ -39,19 +39,30 @@ type jobLine struct {
 func newEnqueueCommand(a *app) *cobra.Command {
 	var options jobq.EnqueueOptions
 	var runAt string
-	var ndjson bool
+	var ndjson, exec bool
 	command := &cobra.Command{
 		Use:   "enqueue KIND [ARGS | @FILE | -]",
 		Short: "Add jobs",
 		Long: `Add a job of a kind. Its args are JSON: on the command line, in a file, or "-" for
 many on standard input, one job's args a line. With --ndjson, each line of standard
 input is a whole job: {"kind": "resize", "args": {"id": 1}, "queue": "images"}.
+With --exec, the job is a program and its arguments, for workers with --allow-exec: on
+the command line, or many on standard input, one command a line (cut as a shell cuts
+it, nothing is expanded), or with --ndjson {"cmd": ["ls", "-l"], "env": {}, "cwd": "/"}.
 The id of each job is printed; with a unique key that is taken, the id of its holder.`,
 		Example: `  jobq enqueue resize '{"id": 1}' --queue images --max-attempts 5
   jobq enqueue report @args.json --delay 10m --unique-key monthly
   jq -c '.[]' images.json | jobq enqueue resize -
-  jobq enqueue --ndjson < jobs.ndjson`,
+  jobq enqueue --ndjson < jobs.ndjson
+  jobq enqueue --exec -- convert big.png small.jpg    # for workers with --allow-exec
+  ls *.png | sed 's/.*/pngquant -- &/' | jobq enqueue --exec -`,
 		Args: func(_ *cobra.Command, args []string) error {
+			if exec && len(args) == 0 && !ndjson {
+				return usagef("usage: jobq enqueue --exec -- PROGRAM ARGS..., or - for many on standard input, or --ndjson")
+			}
+			if exec && !ndjson {
+				return nil
+			}
 			if ndjson && len(args) > 0 {
 				return usagef("--ndjson takes whole jobs from standard input, and no KIND")
 			}
@@ -68,8 +79,11 @@ The id of each job is printed; with a unique key that is taken, the id of its ho
 				}
 				options.RunAt = at
 			}
+			if exec {
+				return a.enqueueExec(cmd, client, args, ndjson, options)
+			}
 			if ndjson || (len(args) == 2 && args[1] == "-") {
-				return a.enqueueLines(cmd, client, args, options)
+				return a.enqueueLines(cmd, client, func(line []byte) (jobq.EnqueueParams, error) { return parseLine(line, args, options) })
 			}
 			return a.enqueueOne(cmd, client, args, options)
 		}),
@@ -83,6 +97,7 @@ The id of each job is printed; with a unique key that is taken, the id of its ho
 	flags.DurationVar(&options.Timeout, "timeout", 0, "longest run (default no limit)")
 	flags.StringVar(&options.UniqueKey, "unique-key", "", "at most one unfinished job of the kind with this key")
 	flags.StringSliceVar(&options.Tags, "tag", nil, "tag, may be repeated")
+	flags.BoolVar(&exec, "exec", false, "the job is a program to run: its words, or many on standard input")
 	flags.BoolVar(&ndjson, "ndjson", false, "read whole jobs from standard input, one a line")
 	a.addJSONFlag(command)
 	return command
@@ -128,7 +143,7 @@ func (a *app) printEnqueued(out io.Writer, enqueued []jobq.Enqueued) error {
 // enqueueLines adds a job for each line of standard input, in batches. What a
 // batch before has added stays when a later line is refused, and the error
 // says how far it came.
-func (a *app) enqueueLines(cmd *cobra.Command, client *jobq.Client, args []string, options jobq.EnqueueOptions) error {
+func (a *app) enqueueLines(cmd *cobra.Command, client *jobq.Client, parse func(line []byte) (jobq.EnqueueParams, error)) error {
 	lines := bufio.NewScanner(cmd.InOrStdin())
 	lines.Buffer(make([]byte, 64<<10), lineBytesMax)
 	meter := newMeter(cmd.ErrOrStderr(), cmd.InOrStdin())
@@ -154,7 +169,7 @@ func (a *app) enqueueLines(cmd *cobra.Command, client *jobq.Client, args []strin
 		if len(line) == 0 {
 			continue
 		}
-		job, err := parseLine(line, args, options)
+		job, err := parse(line)
 		if err != nil {
 			return fmt.Errorf("line %d: %w (the jobs before line %d were added)", number, err, firstOfBatch)
 		}

@@ -194,7 +194,7 @@ func TestKilledWorker(t *testing.T) {
 	pool := pgtest.Connect(t, url)
 	folder := t.TempDir()
 	script := fmt.Sprintf(`task=sh -c 'echo $$ > %s/$JOBQ_JOB_ID.$JOBQ_ATTEMPT; [ $JOBQ_ATTEMPT = 2 ] || exec sleep 1000'`, folder)
-	args := []string{"worker", "--database-url", url, "--lease", "2s", "--run", script, "-q", "default=2"}
+	args := []string{"worker", "--database-url", url, "--lease", "5s", "--run", script, "-q", "default=2"}
 	victim := startProcess(t, args...)
 	victim.awaitLog(t, "worker started")
 	ids := []int64{query[int64](t, pool, "select jobq.enqueue('task')"), query[int64](t, pool, "select jobq.enqueue('task')")}
@@ -219,7 +219,7 @@ func TestKilledWorker(t *testing.T) {
 		eventually(t, pool, "completed", "select state::text from jobq.job where id = $1", id)
 		require.Equal(t, 1, query[int](t, pool, "select attempts from jobq.job where id = $1 and crashes = 1", id))
 		again := query[time.Time](t, pool, "select started_at from jobq.job where id = $1", id)
-		t.Logf("job %d ran again %s after the kill, with leases of 2s", id, again.Sub(killedAt).Round(time.Millisecond))
+		t.Logf("job %d ran again %s after the kill, with leases of 5s", id, again.Sub(killedAt).Round(time.Millisecond))
 	}
 	for _, pid := range programs {
 		require.Eventually(t, func() bool { return exec.Command("kill", "-0", pid).Run() != nil }, patience, 5*time.Millisecond)
@@ -234,8 +234,8 @@ func TestStoppedWorker(t *testing.T) {
 	pool := pgtest.Connect(t, url)
 	folder := t.TempDir()
 	// The first run ends when the test says so, which is while the second runs.
-	script := fmt.Sprintf(`task=sh -c 'touch %[1]s/begun.$JOBQ_ATTEMPT; while [ ! -e %[1]s/end.$JOBQ_ATTEMPT ]; do sleep 0.01; done; echo "{\"result\": $JOBQ_ATTEMPT}" >&3'`, folder)
-	args := []string{"worker", "--database-url", url, "--lease", "1s", "--run", script, "--log-level", "debug"}
+	script := fmt.Sprintf(`task=sh -c 'echo $$ > %[1]s/pid.$JOBQ_ATTEMPT; touch %[1]s/begun.$JOBQ_ATTEMPT; while [ ! -e %[1]s/end.$JOBQ_ATTEMPT ]; do sleep 0.01; done; echo "{\"result\": $JOBQ_ATTEMPT}" >&3'`, folder)
+	args := []string{"worker", "--database-url", url, "--lease", "4s", "--run", script, "--log-level", "debug"}
 	stopped := startProcess(t, args...)
 	stopped.awaitLog(t, "worker started")
 	id := query[int64](t, pool, "select jobq.enqueue('task')")
@@ -243,6 +243,9 @@ func TestStoppedWorker(t *testing.T) {
 	require.NoError(t, stopped.Process.Signal(syscall.SIGSTOP))
 	startProcess(t, args...)
 	awaitFile(t, folder+"/begun.2")
+	pid, err := os.ReadFile(folder + "/pid.1")
+	require.NoError(t, err)
+	require.Error(t, exec.Command("kill", "-0", strings.TrimSpace(string(pid))).Run(), "the first program is dead before the second begins, though its worker sleeps")
 	require.NoError(t, os.WriteFile(folder+"/end.1", nil, 0o600)) // the program ends, its worker sleeps
 	require.NoError(t, stopped.Process.Signal(syscall.SIGCONT))
 	stopped.awaitLog(t, "lease lost")
@@ -289,4 +292,145 @@ func TestWorkerWaitsForDatabase(t *testing.T) {
 	w.awaitLog(t, "database call failed")
 	proxy.Refuse(false)
 	w.awaitLog(t, "worker started")
+}
+
+// A shell script tells its worker everything by `jobq job`, and resumes from
+// its checkpoint.
+func TestJobCommandInScripts(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	pool := pgtest.Connect(t, url)
+	tell := func(args string) string { return asCommand + "=1 " + os.Args[0] + " job " + args }
+	script := strings.Join([]string{
+		"set -e",
+		tell("progress 40 --stage resize --message img"),
+		`if [ -z "$JOBQ_CHECKPOINT" ]; then ` + tell(`checkpoint "{\"at\": 7}"`) + `; exit 1; fi`,
+		tell(`enqueue other "{\"x\": 1}" --queue elsewhere`),
+		`echo "$JOBQ_CHECKPOINT" | ` + tell("result -"),
+	}, "\n")
+	startProcess(t, "worker", "--database-url", url, "--run", "task=sh -c '"+script+"'")
+	id := query[int64](t, pool, "select jobq.enqueue('task', backoff_base => '1 ms')")
+	eventually(t, pool, "completed", "select state::text from jobq.job where id = $1", id)
+	require.JSONEq(t, `{"at": 7}`, query[string](t, pool, "select result::text from jobq.job where id = $1", id))
+	require.Equal(t, 1, query[int](t, pool, "select attempts from jobq.job where id = $1", id))
+	require.JSONEq(t, `{"x": 1}`, query[string](t, pool, "select args::text from jobq.job where kind = 'other' and queue = 'elsewhere'"))
+
+	for want, args := range map[string][]string{
+		"JOBQ_CONTROL_FD": {"job", "snooze", "10m"}, "0 to 100": {"job", "progress", "NaN"}, "not JSON": {"job", "result", "{"},
+		"duration": {"job", "snooze", "soon"}, "give a percentage": {"job", "progress"},
+	} {
+		_, stderr, code := invoke(t, "", args...)
+		require.Equal(t, exitUsage, code, args)
+		require.Contains(t, stderr, want, args)
+	}
+}
+
+// What a program writes can be followed while it runs, through its attempts,
+// and what it has used is kept.
+func TestLogs(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	pool := pgtest.Connect(t, url)
+	folder := t.TempDir()
+	startProcess(t, "worker", "--database-url", url, "--run", fmt.Sprintf(
+		`task=sh -c 'printf "one \033[31m \303"; until [ -e %[1]s/go ]; do sleep 0.01; done; printf "\244 two\n"; [ $JOBQ_ATTEMPT = 2 ]'`, folder))
+	id := fmt.Sprint(query[int64](t, pool, "select jobq.enqueue('task', backoff_base => '1 ms')"))
+	follower := startProcess(t, "logs", "-f", id, "--database-url", url)
+	follower.awaitLog(t, "one ␛[31m ")
+	begun := time.Now()
+	out, _, code := invoke(t, "", "show", id, "--database-url", url)
+	require.Zero(t, code)
+	require.Contains(t, out, "output so far\n    one ␛[31m")
+	require.NoError(t, os.WriteFile(folder+"/go", nil, 0o600))
+	follower.awaitLog(t, "ä two")
+	t.Logf("output was seen %s after it was written", time.Since(begun).Round(time.Millisecond))
+	require.NoError(t, follower.Wait())
+	require.Equal(t, 2, strings.Count(follower.log.String(), "ä two"), "the second attempt is followed as well")
+
+	out, _, code = invoke(t, "", "logs", id, "--database-url", url)
+	require.Zero(t, code)
+	require.Equal(t, "one ␛[31m ä two\n", out)
+	out, _, code = invoke(t, "", "show", id, "--database-url", url)
+	require.Zero(t, code)
+	require.Regexp(t, `exit code 1, 0\.\d\d s of CPU, at most [1-9][0-9.]* MiB of memory`, out)
+	require.Contains(t, out, "exit code 0,")
+}
+
+// A config file says how kinds are run, flags win over it, and exec jobs run
+// only where that is allowed.
+func TestConfigFileAndExec(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	pool := pgtest.Connect(t, url)
+	folder := t.TempDir()
+	file := folder + "/jobq.yaml"
+	require.NoError(t, os.WriteFile(file, []byte(`
+queues: {work: 3}
+kinds:
+  shown:
+    command: [sh, -c, 'echo "$0 $MODE $PWD"; ulimit -n', '${args.name}']
+    env: {MODE: fast}
+    cwd: `+folder+`
+    limits: {open_files: 77}
+    slots: 1
+  replaced: {command: "false"}
+  exec: {env: {MODE: by config}}
+`), 0o600))
+	enqueue := func(input string, args ...string) {
+		_, stderr, code := invoke(t, input, append([]string{"enqueue", "--database-url", url, "-q", "work", "--max-attempts", "1"}, args...)...)
+		require.Zero(t, code, stderr)
+	}
+	enqueue("", "shown", `{"name": "a b"}`)
+	enqueue("", "replaced")
+	worker := []string{"worker", "--database-url", url, "--config", file, "--run", "replaced=echo by flag", "--exit-when-empty"}
+	_, stderr, code := invoke(t, "", worker...)
+	require.Zero(t, code, stderr)
+	output := func(kind string) string {
+		return query[string](t, pool, "select string_agg(a.output, '' order by j.id) from jobq.attempt a join jobq.job j on j.id = a.job_id and j.kind = $1 and j.state = 'completed'", kind)
+	}
+	require.Equal(t, "a b fast "+folder+"\n77\n", output("shown"))
+	require.Equal(t, "by flag\n", output("replaced"))
+
+	enqueue("", "--exec", "--", "sh", "-c", "echo one $MODE")
+	enqueue("echo two 'a  b' $MODE\n\necho three\n", "--exec", "-")
+	enqueue(`{"cmd": ["sh", "-c", "echo $MODE; pwd"], "env": {"MODE": "four"}, "cwd": "/"}`+"\n", "--exec", "--ndjson")
+	_, stderr, code = invoke(t, "", worker...)
+	require.Zero(t, code, stderr)
+	require.Equal(t, 4, query[int](t, pool, "select count(*) from jobq.job where kind = 'exec' and state = 'available'"))
+	_, stderr, code = invoke(t, "", append(worker, "--allow-exec")...)
+	require.Zero(t, code, stderr)
+	require.Equal(t, "one by config\ntwo a  b $MODE\nthree\nfour\n/\n", output("exec"))
+
+	enqueue("", "replaced")
+	_, stderr, code = invoke(t, "", "worker", "--database-url", url, "--config", file, "--max-consecutive-failures", "1")
+	require.Equal(t, exitError, code)
+	require.Contains(t, stderr, "too many runs in a row")
+	for want, args := range map[string][]string{
+		"not found in type":    {"worker", "--config", folder + "/bad.yaml"},
+		"no such file":         {"worker", "--config", folder + "/none.yaml"},
+		"the command is empty": {"enqueue", "--exec", "--ndjson"},
+	} {
+		require.NoError(t, os.WriteFile(folder+"/bad.yaml", []byte("knids: {}"), 0o600))
+		_, stderr, code := invoke(t, "{}\n", append(args, "--database-url", url)...)
+		require.Equal(t, exitUsage, code, args)
+		require.Contains(t, stderr, want, args)
+	}
+}
+
+// SIGUSR1 takes no new work, and what runs ends in its own time.
+func TestFinishSignal(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	pool := pgtest.Connect(t, url)
+	folder := t.TempDir()
+	w := startProcess(t, "worker", "--database-url", url, "-q", "default=1", "--drain-timeout", "1ms",
+		"--run", fmt.Sprintf("task=sh -c 'touch %[1]s/begun; until [ -e %[1]s/go ]; do sleep 0.01; done'", folder))
+	first, second := query[int64](t, pool, "select jobq.enqueue('task')"), query[int64](t, pool, "select jobq.enqueue('task')")
+	awaitFile(t, folder+"/begun")
+	require.NoError(t, w.Process.Signal(syscall.SIGUSR1))
+	w.awaitLog(t, "takes no new work")
+	require.NoError(t, os.WriteFile(folder+"/go", nil, 0o600))
+	require.NoError(t, w.Wait())
+	require.Equal(t, "completed", query[string](t, pool, "select state::text from jobq.job where id = $1", first))
+	require.Equal(t, "available", query[string](t, pool, "select state::text from jobq.job where id = $1", second))
 }

@@ -101,7 +101,7 @@ func (p *profile) completed(id int64, attempt int) {
 // is taken before lease and grace are over, and the log says how many were.
 func TestProfileLongLeases(t *testing.T) {
 	t.Parallel()
-	p := newProfile(t, "--lease", "2s", "--extend-every", "500ms", "--stale-grace", "2s")
+	p := newProfile(t, "--lease", "4s", "--extend-every", "1s", "--stale-grace", "2s")
 	args := []string{"--janitor", "any", "--scan", "500ms", "--reconcile", "off"}
 	victim := p.worker(args...)
 	first, second := p.enqueue(""), p.enqueue("")
@@ -137,7 +137,7 @@ func (p *profile) reason(id int64, killed, earliest time.Time) string {
 // ended.
 func TestProfileReapingDisabled(t *testing.T) {
 	t.Parallel()
-	p := newProfile(t, "--lease", "1s")
+	p := newProfile(t, "--lease", "4s")
 	victim := p.worker("--janitor", "any", "--scan", "0", "--reconcile", "off")
 	id := p.enqueue("")
 	p.begun(id, 1)
@@ -183,16 +183,16 @@ func TestProfileRestartSweep(t *testing.T) {
 // hangs loses it with its worker alive; the next run begins afresh and knows why.
 func TestProfileProgress(t *testing.T) {
 	t.Parallel()
-	p := newProfile(t, "--lease", "2s", "--heartbeat", "progress", "--reset-on-reap")
+	p := newProfile(t, "--lease", "3s", "--heartbeat", "progress", "--reset-on-reap")
 	script := fmt.Sprintf(`steps=sh -c 'echo "$JOBQ_CHECKPOINT:$JOBQ_CLEAR_REASON" > %s/$JOBQ_JOB_ID.begun.$JOBQ_ATTEMPT; `+
-		`echo "{\"checkpoint\": {\"at\": 1}}" >&3; i=0; while [ $i -lt 40 ]; do i=$((i+1)); sleep 0.1; echo "{\"progress\": $i}" >&3; done; `+
+		`echo "{\"checkpoint\": {\"at\": 1}}" >&3; i=0; while [ $i -lt 50 ]; do i=$((i+1)); sleep 0.1; echo "{\"progress\": $i}" >&3; done; `+
 		`[ $JOBQ_ATTEMPT -ge 2 ] || exec sleep 1000'`, p.folder)
 	w := p.worker("--scan", "500ms", "--run", script)
 	id := query[int64](t, p.pool, "select jobq.enqueue('steps')")
 	p.begun(id, 1)
 	started := query[time.Time](t, p.pool, "select started_at from jobq.running where id = $1", id)
 	reason, lost := p.recovered(id, started)
-	require.Greater(t, lost.Sub(started), 4*time.Second, "four seconds of progress kept the lease of two seconds")
+	require.Greater(t, lost.Sub(started), 5*time.Second, "five seconds of progress kept the lease of three seconds")
 	require.Equal(t, fmt.Sprintf(":lease expired: worker %s stopped responding", p.owner(id)), reason, "no checkpoint, and the reason")
 	eventually(t, p.pool, "completed", "select state::text from jobq.job where id = $1", id)
 	require.Contains(t, w.log.String(), "lease lost", "the worker has stopped the run that hung")
@@ -204,7 +204,7 @@ func TestProfileProgress(t *testing.T) {
 // leader dies with a worker, another takes over and the job is recovered.
 func TestProfileLeaders(t *testing.T) {
 	t.Parallel()
-	p := newProfile(t, "--lease", "3s", "--heartbeat", "off")
+	p := newProfile(t, "--lease", "5s", "--heartbeat", "off")
 	timings := []string{"--leader-ttl", "3s", "--leader-renew", "1s", "--leader-retry", "500ms"}
 	janitor := func() *process {
 		return startProcess(t, append([]string{"janitor", "--database-url", p.url}, timings...)...)
@@ -238,7 +238,7 @@ func TestProfileKilledOnLoss(t *testing.T) {
 	for redelivery, want := range map[string][]int{"head": {1, 2}, "tail": {2, 1}} {
 		t.Run(redelivery, func(t *testing.T) {
 			t.Parallel()
-			p := newProfile(t, "--lease", "2s", "--redelivery", redelivery)
+			p := newProfile(t, "--lease", "5s", "--redelivery", redelivery)
 			w := p.worker("-q", "default=1", "--scan", "200ms")
 			first, second := p.enqueue(""), p.enqueue("")
 			p.begun(first, 1)

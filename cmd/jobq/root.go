@@ -56,9 +56,10 @@ Exit codes: 0 ok, 1 error, 2 usage or invalid value, 3 no such job, 4 conflict.`
 			root.AddCommand(command)
 		}
 	}
-	add("jobs", newEnqueueCommand(a), newListCommand(a), newShowCommand(a), newRequeueCommand(a), newCancelCommand(a),
+	add("jobs", newEnqueueCommand(a), newListCommand(a), newShowCommand(a), newLogsCommand(a), newRequeueCommand(a), newCancelCommand(a),
 		newDeleteCommand(a), newUndoCommand(a), newAuditCommand(a), newStatsCommand(a))
-	add("run", newTUICommand(a), newWorkerCommand(a), newJanitorCommand(a), newQueuesCommand(a), newWorkersCommand(a), newEventsCommand(a))
+	add("run", newTUICommand(a), newWorkerCommand(a), newJanitorCommand(a), newQueuesCommand(a), newWorkersCommand(a), newEventsCommand(a),
+		newJobCommand())
 	add("setup", newMigrateCommand(a), newDevCommand(a), newDemoCommand(a), newBenchCommand(a), newVersionCommand(a))
 	return root
 }

@@ -16,7 +16,8 @@ import (
 // jobStory is a job with its runs.
 type jobStory struct {
 	*jobq.Job
-	Runs []jobq.Attempt `json:"runs"`
+	Runs   []jobq.Attempt     `json:"runs"`
+	Output []jobq.OutputPiece `json:"output,omitempty"` // of the run that runs
 }
 
 func newShowCommand(a *app) *cobra.Command {
@@ -38,17 +39,24 @@ func newShowCommand(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if a.json {
-				return writeJSON(cmd.OutOrStdout(), jobStory{job, runs})
+			story := jobStory{Job: job, Runs: runs}
+			if job.State == jobq.Running {
+				if story.Output, err = client.Output(cmd.Context(), id, jobq.OutputPiece{LeaseToken: job.LeaseToken, BeginsAt: -1}); err != nil {
+					return err
+				}
 			}
-			return writeStory(cmd.OutOrStdout(), job, runs)
+			if a.json {
+				return writeJSON(cmd.OutOrStdout(), story)
+			}
+			return writeStory(cmd.OutOrStdout(), story)
 		}),
 	}
 	a.addJSONFlag(command)
 	return command
 }
 
-func writeStory(out io.Writer, job *jobq.Job, runs []jobq.Attempt) error {
+func writeStory(out io.Writer, whole jobStory) error {
+	job := whole.Job
 	var story strings.Builder
 	field := func(name, format string, args ...any) {
 		fmt.Fprintf(&story, "%-12s %s\n", name, printable.Line(fmt.Sprintf(format, args...)))
@@ -93,8 +101,16 @@ func writeStory(out io.Writer, job *jobq.Job, runs []jobq.Attempt) error {
 	value("metadata", job.Metadata)
 	value("checkpoint", job.Checkpoint)
 	value("result", job.Result)
-	for _, run := range runs {
+	for _, run := range whole.Runs {
 		writeRun(&story, run)
+	}
+	if len(whole.Output) > 0 {
+		story.WriteString("\noutput so far\n")
+		var output strings.Builder
+		for _, piece := range whole.Output {
+			output.WriteString(piece.Content)
+		}
+		writeIndented(&story, output.String())
 	}
 	_, err := io.WriteString(out, story.String())
 	return err
@@ -103,16 +119,24 @@ func writeStory(out io.Writer, job *jobq.Job, runs []jobq.Attempt) error {
 func writeRun(story *strings.Builder, run jobq.Attempt) {
 	fmt.Fprintf(story, "\nrun %d  %s after %s, %s, on %s\n", run.Number, run.Outcome,
 		short(run.FinishedAt.Sub(run.StartedAt)), run.FinishedAt.Format(time.RFC3339), printable.Line(run.WorkerID))
-	indent := func(text string) {
-		for line := range strings.Lines(printable.Text(strings.TrimRight(text, "\n"))) {
-			fmt.Fprintf(story, "    %s\n", strings.TrimRight(line, "\n"))
+	if usage := run.Usage; usage != nil {
+		how := fmt.Sprintf("exit code %d", usage.ExitCode)
+		if usage.Signal != "" {
+			how = "killed by " + usage.Signal
 		}
+		fmt.Fprintf(story, "  %s, %.2f s of CPU, at most %.1f MiB of memory\n", how, usage.CPUSeconds, float64(usage.MaxRSSBytes)/(1<<20))
 	}
 	if run.Error != "" {
-		indent(run.Error)
+		writeIndented(story, run.Error)
 	}
 	if run.Output != "" {
 		story.WriteString("  output:\n")
-		indent(run.Output)
+		writeIndented(story, run.Output)
+	}
+}
+
+func writeIndented(story *strings.Builder, text string) {
+	for line := range strings.Lines(printable.Text(strings.TrimRight(text, "\n"))) {
+		fmt.Fprintf(story, "    %s\n", strings.TrimRight(line, "\n"))
 	}
 }

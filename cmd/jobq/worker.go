@@ -15,7 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/jobq-dev/jobq/internal/subproc"
+	"github.com/jobq-dev/jobq/internal/config"
 	"github.com/jobq-dev/jobq/janitor"
 	"github.com/jobq-dev/jobq/worker"
 )
@@ -24,6 +24,11 @@ import (
 type workerFlags struct {
 	queues       []string
 	run          []string
+	runStream    []string
+	runHTTP      []string
+	config       string
+	allowExec    bool
+	batch        worker.Batch
 	lease        time.Duration
 	poll         time.Duration
 	pollOnly     bool
@@ -46,12 +51,20 @@ else has only PATH, HOME, LANG and TZ of the worker's. Exit code 0 completes the
 75 tries it again later without using an attempt, 65 fails it for good; any other,
 and death by a signal, is a failed attempt, with the end of standard error as its text.
 
+--run-stream keeps processes that take job after job, as lines of JSON on standard
+input, and --run-http posts jobs to a server. docs/subprocess.md has all three contracts.
+
+--config names a file that says more about each kind: user, limits, environment,
+timeouts, slots of its own; docs/configuration.md has all of it. What flags say wins.
+
 The first SIGTERM or SIGINT drains: nothing new is claimed, running jobs have
 --drain-timeout to end and are then stopped and given back without using an attempt.
-A second one does not wait. A janitor runs inside unless --janitor=off.
+A second one does not wait. SIGUSR1 takes no new work and ends when what runs has
+ended, however long that takes. A janitor runs inside unless --janitor=off.
 
-Exit codes: 0 drained, 1 error, 2 usage.`,
+Exit codes: 0 drained, 1 error or too many failures in a row, 2 usage.`,
 		Example: `  jobq worker --run hello='cat'
+  jobq worker --run-stream score='python3 -u score.py' --run-http mail=http://127.0.0.1:8080/jobs
   jobq worker -q images=4 -q default=2 --run resize='./resize.sh --fast' --run report='python3 report.py'`,
 		Args: exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.runWorker(cmd, f) },
@@ -59,6 +72,13 @@ Exit codes: 0 drained, 1 error, 2 usage.`,
 	flags := command.Flags()
 	flags.StringArrayVarP(&f.queues, "queue", "q", nil, "queue to claim from, NAME or NAME=SLOTS, may be repeated (default default=10)")
 	flags.StringArrayVar(&f.run, "run", nil, "KIND='COMMAND ARGS': the program for a kind, may be repeated; no shell is involved")
+	flags.StringArrayVar(&f.runStream, "run-stream", nil, "KIND='COMMAND ARGS': a program that is kept and runs job after job, may be repeated")
+	flags.StringArrayVar(&f.runHTTP, "run-http", nil, "KIND=URL: a server to which jobs are posted, may be repeated")
+	flags.StringVar(&f.config, "config", envOr("JOBQ_CONFIG", ""), "file that says how kinds are run, such as jobq.yaml")
+	flags.BoolVar(&f.allowExec, "allow-exec", false, "run jobs of kind exec, which say themselves which program to run")
+	flags.DurationVar(&f.batch.TimeLimit, "time-limit", 0, "drain after this time (default never)")
+	flags.IntVar(&f.batch.MaxConsecutiveFailures, "max-consecutive-failures", 0, "drain and exit with 1 after so many failed runs in a row (default never)")
+	flags.BoolVar(&f.batch.ExitWhenEmpty, "exit-when-empty", false, "drain when nothing is available and nothing runs")
 	flags.DurationVar(&f.lease, "lease", 0, "set the lease of the queues, for all workers (default as stored, else 60s)")
 	flags.DurationVar(&f.poll, "poll", worker.DefaultPollInterval, "look at idle queues this often when nothing wakes the worker")
 	flags.BoolVar(&f.pollOnly, "poll-only", false, "do without LISTEN")
@@ -75,11 +95,18 @@ func (a *app) runWorker(cmd *cobra.Command, f workerFlags) error {
 	if err != nil {
 		return err
 	}
+	file, err := f.load(cmd.Flags().Changed)
+	if err != nil {
+		return err
+	}
 	queues, err := parseQueues(f.queues)
 	if err != nil {
 		return err
 	}
-	programs, err := parsePrograms(f.run)
+	if len(queues) == 0 {
+		queues = file.Queues
+	}
+	handlers, err := handlersOf(&f, file)
 	if err != nil {
 		return err
 	}
@@ -90,13 +117,13 @@ func (a *app) runWorker(cmd *cobra.Command, f workerFlags) error {
 	defer client.Pool().Close()
 	w, err := worker.New(client, &worker.Config{
 		Queues: queues, Lease: f.lease, PollInterval: f.poll, PollOnly: f.pollOnly, DrainTimeout: f.drainTimeout,
-		Reconcile: worker.Reconcile(f.reconcile), Logger: log, Version: version(),
+		Reconcile: worker.Reconcile(f.reconcile), Batch: f.batch, Logger: log, Version: version(),
 	})
 	if err != nil {
 		return usageError{err}
 	}
-	for kind, command := range programs {
-		if err := worker.HandleCommand(w, kind, worker.Command{Args: command}); err != nil {
+	for _, handle := range handlers {
+		if err := handle(w); err != nil {
 			return usageError{err}
 		}
 	}
@@ -109,12 +136,35 @@ func (a *app) runWorker(cmd *cobra.Command, f workerFlags) error {
 	return runWithJanitor(cmd.Context(), w, j)
 }
 
+// load reads the config file, if there is one, and takes from it what no flag says.
+func (f *workerFlags) load(changed func(flag string) bool) (*config.File, error) {
+	if f.config == "" {
+		return new(config.File), nil
+	}
+	file, err := config.Load(f.config)
+	if err != nil {
+		return nil, usagef("--config: %w", err)
+	}
+	for flag, setting := range map[string]struct {
+		target *time.Duration
+		value  config.Duration
+	}{
+		"lease": {&f.lease, file.Lease}, "poll": {&f.poll, file.Poll}, "drain-timeout": {&f.drainTimeout, file.DrainTimeout},
+	} {
+		if setting.value > 0 && !changed(flag) {
+			*setting.target = time.Duration(setting.value)
+		}
+	}
+	return file, nil
+}
+
 // runWithJanitor runs a worker and beside it a janitor, if there is one, until
 // the worker has drained or one of the two cannot go on.
 func runWithJanitor(ctx context.Context, w *worker.Worker, j *janitor.Janitor) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	defer stopNowOnSecondSignal(ctx, w)()
+	defer finishOnSignal(w)()
 	var janitorErr error
 	var running sync.WaitGroup
 	if j != nil {
@@ -128,6 +178,28 @@ func runWithJanitor(ctx context.Context, w *worker.Worker, j *janitor.Janitor) e
 	stop()
 	running.Wait()
 	return errors.Join(err, janitorErr)
+}
+
+// finishOnSignal makes SIGUSR1 the end of new work. The function returned
+// undoes it.
+func finishOnSignal(w *worker.Worker) func() {
+	signals := make(chan os.Signal, 1)
+	ended := make(chan struct{})
+	signal.Notify(signals, syscall.SIGUSR1)
+	go func() {
+		for {
+			select {
+			case <-signals:
+				w.Finish()
+			case <-ended:
+				return
+			}
+		}
+	}()
+	return func() {
+		signal.Stop(signals)
+		close(ended)
+	}
 }
 
 // stopNowOnSecondSignal makes a draining worker not wait when it is told to
@@ -172,32 +244,6 @@ func parseQueues(flags []string) (map[string]int, error) {
 		queues[name] = slots
 	}
 	return queues, nil
-}
-
-// parsePrograms reads KIND='COMMAND ARGS' flags.
-func parsePrograms(flags []string) (map[string][]string, error) {
-	programs := make(map[string][]string, len(flags))
-	for _, flag := range flags {
-		kind, command, ok := strings.Cut(flag, "=")
-		if !ok || kind == "" {
-			return nil, usagef("--run %q: must be KIND='COMMAND ARGS'", flag)
-		}
-		if _, twice := programs[kind]; twice {
-			return nil, usagef("--run %s: the kind is given twice", kind)
-		}
-		words, err := subproc.Split(command)
-		if err != nil {
-			return nil, usagef("--run %s: %w", kind, err)
-		}
-		if len(words) == 0 {
-			return nil, usagef("--run %s: the command is empty", kind)
-		}
-		programs[kind] = words
-	}
-	if len(programs) == 0 {
-		return nil, usagef("nothing to run: give at least one --run KIND='COMMAND ARGS'")
-	}
-	return programs, nil
 }
 
 // logFlags choose how daemons log.

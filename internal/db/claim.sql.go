@@ -14,13 +14,20 @@ import (
 
 const JobClaim = `-- name: JobClaim :many
 with candidate as materialized (
-  select p.ctid as place
-    from jobq.pending p
-    where p.queue = $3 and p.position is not null and p.kind = any($4::text[])
-      and not exists (select from jobq.queue q where q.name = $3 and q.paused_at is not null)
-    order by p.priority, p.position
-    limit $5::integer
-    for update of p skip locked
+  select c.place
+    from rows from (unnest($3::integer[]), unnest($4::bigint[]),
+        unnest($5::integer[])) as s(from_priority, from_position, to_priority)
+    cross join lateral (
+      select p.ctid as place
+        from jobq.pending p
+        where p.queue = $6 and p.position is not null and p.kind = any($7::text[])
+          and (p.priority, p.position) > (s.from_priority, s.from_position) and p.priority <= s.to_priority
+          and not exists (select from jobq.queue q where q.name = $6 and q.paused_at is not null)
+        order by p.priority, p.position
+        limit $8::integer
+        for update of p skip locked
+    ) c
+    limit $8::integer
 ), taken as (
   delete from jobq.pending p
     where p.ctid = any(array(select c.place from candidate c))
@@ -44,11 +51,14 @@ insert into jobq.running as r
 `
 
 type JobClaimParams struct {
-	Lease    pgtype.Interval
-	Owner    string
-	Queue    string
-	Kinds    []string
-	JobCount int32
+	Lease          pgtype.Interval
+	Owner          string
+	FromPriorities []int32
+	FromPositions  []int64
+	ToPriorities   []int32
+	Queue          string
+	Kinds          []string
+	JobCount       int32
 }
 
 type JobClaimRow struct {
@@ -82,11 +92,19 @@ type JobClaimRow struct {
 // edited after the statement's snapshot and before the lock has a new ctid,
 // is not deleted, and therefore not claimed this time: harmless. Rows that
 // others are claiming are skipped, never waited for.
+//
+// The line is looked at in segments: from (from_priorities, from_positions),
+// not included, to the end of to_priorities. One segment is all of it. Several
+// leave out what was claimed before, whose dead index entries would else be
+// walked through again at each claim for as long as any transaction is open.
 // Needs pending_claim_idx, and nothing else whatever the statistics say.
 func (q *Queries) JobClaim(ctx context.Context, arg JobClaimParams) ([]JobClaimRow, error) {
 	rows, err := q.db.Query(ctx, JobClaim,
 		arg.Lease,
 		arg.Owner,
+		arg.FromPriorities,
+		arg.FromPositions,
+		arg.ToPriorities,
 		arg.Queue,
 		arg.Kinds,
 		arg.JobCount,

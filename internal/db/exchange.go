@@ -32,6 +32,7 @@ type Completion struct {
 	Token  int64
 	Result json.RawMessage // nil for none
 	Output string          // "" for none
+	Usage  json.RawMessage // of a program; nil for none
 }
 
 // Ending is a run that did not simply succeed; see JobEnd.
@@ -44,6 +45,7 @@ type Ending struct {
 	Delay   Delay
 	Final   bool
 	Started bool
+	Usage   json.RawMessage // of a program; nil for none
 }
 
 // Exchange is what a worker tells the database and asks of it in one round
@@ -52,7 +54,7 @@ type Exchange struct {
 	Owner       string
 	Completions []Completion
 	Endings     []Ending
-	Claim       *JobClaimParams // nil to claim nothing
+	Claim       *JobClaimParams // nil to claim nothing; without segments it looks at the whole line
 }
 
 // Exchanged is the database's answer.
@@ -75,6 +77,9 @@ func (s *Schema) Exchange(ctx context.Context, conn Batcher, exchange Exchange) 
 		s.queueEndings(ctx, batch, exchange, &answer)
 	}
 	if claim := exchange.Claim; claim != nil {
+		if claim.FromPriorities == nil {
+			WholeLine(claim)
+		}
 		s.Queue(batch, func(q *Queries) { _, _ = q.JobClaim(ctx, *claim) }).
 			Query(func(rows pgx.Rows) (err error) {
 				answer.Claimed, err = scanClaimed(rows, int(claim.JobCount))
@@ -93,7 +98,7 @@ func (s *Schema) queueCompletions(ctx context.Context, batch *pgx.Batch, exchang
 	var withOutput []int
 	for i, completion := range exchange.Completions {
 		ids[i], tokens[i], results[i] = completion.ID, completion.Token, completion.Result
-		if completion.Output != "" {
+		if completion.Output != "" || completion.Usage != nil {
 			withOutput = append(withOutput, i)
 		}
 	}
@@ -114,6 +119,7 @@ func (s *Schema) queueCompletions(ctx context.Context, batch *pgx.Batch, exchang
 	for _, i := range withOutput {
 		keep.Ids, keep.Tokens = append(keep.Ids, ids[i]), append(keep.Tokens, tokens[i])
 		keep.Outputs = append(keep.Outputs, exchange.Completions[i].Output)
+		keep.Usages = append(keep.Usages, exchange.Completions[i].Usage)
 	}
 	s.Queue(batch, func(q *Queries) { _ = q.AttemptKeepOutput(ctx, keep) })
 }
@@ -131,6 +137,19 @@ func (s *Schema) queueEndings(ctx context.Context, batch *pgx.Batch, exchange Ex
 			answer.Ended, err = pgx.CollectRows(rows, pgx.RowToStructByPos[JobEndRow])
 			return err
 		})
+	s.queueUsages(ctx, batch, exchange)
+}
+
+func (s *Schema) queueUsages(ctx context.Context, batch *pgx.Batch, exchange Exchange) {
+	keep := AttemptKeepUsageParams{Owner: exchange.Owner}
+	for _, ending := range exchange.Endings {
+		if ending.Usage != nil {
+			keep.Ids, keep.Tokens, keep.Usages = append(keep.Ids, ending.ID), append(keep.Tokens, ending.Token), append(keep.Usages, ending.Usage)
+		}
+	}
+	if len(keep.Ids) > 0 {
+		s.Queue(batch, func(q *Queries) { _ = q.AttemptKeepUsage(ctx, keep) })
+	}
 }
 
 // scanClaimed is the generated query's scan, which the generated code offers

@@ -13,9 +13,11 @@ import (
 )
 
 const AttemptKeepOutput = `-- name: AttemptKeepOutput :exec
-insert into jobq.attempt (job_id, finished_at, started_at, lease_token, outcome, number, worker_id, output)
-  select f.id, clock_timestamp(), coalesce(f.started_at, clock_timestamp()), o.token, 'completed', f.attempts + 1, $1, o.output
-    from rows from (unnest($2::bigint[]), unnest($3::bigint[]), unnest($4::text[])) as o(id, token, output)
+insert into jobq.attempt (job_id, finished_at, started_at, lease_token, outcome, number, worker_id, output, usage)
+  select f.id, clock_timestamp(), coalesce(f.started_at, clock_timestamp()), o.token, 'completed', f.attempts + 1, $1,
+      nullif(o.output, ''), o.usage
+    from rows from (unnest($2::bigint[]), unnest($3::bigint[]), unnest($4::text[]),
+      unnest($5::jsonb[])) as o(id, token, output, usage)
     join jobq.finished f on f.id = o.id and f.lease_token = o.token and f.lease_owner = $1
     where not exists (select from jobq.attempt a where a.job_id = o.id and a.lease_token = o.token)
 `
@@ -25,17 +27,20 @@ type AttemptKeepOutputParams struct {
 	Ids     []int64
 	Tokens  []int64
 	Outputs []string
+	Usages  []json.RawMessage
 }
 
-// AttemptKeepOutput records the output of runs that succeeded, for those that
-// have any. It goes into the transaction of JobComplete, and adds nothing for
-// a completion that is sent again because its answer was lost.
+// AttemptKeepOutput records the output of runs that succeeded and what their
+// programs have used, for those that have any. It goes into the transaction of
+// JobComplete, and adds nothing for a completion that is sent again because its
+// answer was lost.
 func (q *Queries) AttemptKeepOutput(ctx context.Context, arg AttemptKeepOutputParams) error {
 	_, err := q.db.Exec(ctx, AttemptKeepOutput,
 		arg.Owner,
 		arg.Ids,
 		arg.Tokens,
 		arg.Outputs,
+		arg.Usages,
 	)
 	return err
 }

@@ -14,7 +14,7 @@ import (
 )
 
 const AttemptList = `-- name: AttemptList :many
-select a.lease_token, a.number, a.outcome, a.worker_id, a.started_at, a.finished_at, a.error, a.output
+select a.lease_token, a.number, a.outcome, a.worker_id, a.started_at, a.finished_at, a.error, a.output, a.usage
   from jobq.attempt a
   where a.job_id = $1
   order by a.lease_token, a.finished_at
@@ -29,6 +29,7 @@ type AttemptListRow struct {
 	FinishedAt pgtype.Timestamptz
 	Error      *string
 	Output     *string
+	Usage      json.RawMessage
 }
 
 // AttemptList is the recorded runs of a job, oldest first.
@@ -50,6 +51,7 @@ func (q *Queries) AttemptList(ctx context.Context, jobID int64) ([]AttemptListRo
 			&i.FinishedAt,
 			&i.Error,
 			&i.Output,
+			&i.Usage,
 		); err != nil {
 			return nil, err
 		}

@@ -66,7 +66,7 @@ func hotStatements() []hotStatement {
 	repeat := func(value string) string { return "array_fill(" + value + ", array[" + fmt.Sprint(planBatch) + "])" }
 	return []hotStatement{
 		{"claim", db.JobClaim, func(string, string) string {
-			return fmt.Sprintf("'1 hour', 'a', 'default', '{k,other}', %d", planBatch)
+			return fmt.Sprintf("'1 hour', 'a', '{-32769}', '{0}', '{32767}', 'default', '{k,other}', %d", planBatch)
 		}, 1, false},
 		{"complete", db.JobComplete, func(ids, tokens string) string {
 			return fmt.Sprintf("%s, %s, %s, 'a'", ids, tokens, repeat("null::jsonb"))

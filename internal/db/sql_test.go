@@ -58,7 +58,7 @@ func TestHotPlans(t *testing.T) {
 	_, err = tx.Exec(ctx, db.HotSettings)
 	require.NoError(t, err)
 	statements := map[string]struct{ sql, args string }{
-		"claim":    {db.JobClaim, "'1 hour', 'a', 'default', '{k}', 100"},
+		"claim":    {db.JobClaim, "'1 hour', 'a', '{-32769}', '{0}', '{32767}', 'default', '{k}', 100"},
 		"complete": {db.JobComplete, "'{1,2}', '{1,1}', array[null, null]::jsonb[], 'a'"},
 		"end":      {db.JobEnd, "'{1}', '{1}', '{failed}', '{e}', array['']::text[], array[null]::interval[], '{f}', '{t}', 'a'"},
 		"extend":   {db.LeaseExtend, "'{1}', '{1}', array['1 hour']::interval[], 'a'"},

@@ -22,45 +22,113 @@ type Message struct {
 	Checkpoint json.RawMessage
 	Result     json.RawMessage
 	Snooze     *time.Duration
-	Cancel     *string // why
+	Cancel     *string         // why
+	Enqueue    json.RawMessage // a job
+}
+
+// Reply is one line of a program that runs many jobs: a Message, or the end of
+// the job with this id. It ended well when Done is set, badly when Error is.
+type Reply struct {
+	Message
+	ID      *int64
+	Done    bool
+	Error   *string
+	Discard bool
+	Retry   *time.Duration // after which to try again
+}
+
+// rawMessage and rawReply are a Message and a Reply as JSON.
+type rawMessage struct {
+	Progress   *float32        `json:"progress"`
+	Stage      string          `json:"stage"`
+	Message    string          `json:"message"`
+	Checkpoint json.RawMessage `json:"checkpoint"`
+	Result     json.RawMessage `json:"result"`
+	Snooze     *string         `json:"snooze"`
+	Cancel     *string         `json:"cancel"`
+	Enqueue    json.RawMessage `json:"enqueue"`
+}
+
+type rawReply struct {
+	rawMessage
+	ID      *int64  `json:"id"`
+	Done    bool    `json:"done"`
+	Error   *string `json:"error"`
+	Discard bool    `json:"discard"`
+	Retry   *string `json:"retry"`
 }
 
 // ParseMessage reads one line, without its end. Unknown members are an error:
 // a misspelt checkpoint would else be lost in silence.
 func ParseMessage(line []byte) (Message, error) {
-	var raw struct {
-		Progress   *float32        `json:"progress"`
-		Stage      string          `json:"stage"`
-		Message    string          `json:"message"`
-		Checkpoint json.RawMessage `json:"checkpoint"`
-		Result     json.RawMessage `json:"result"`
-		Snooze     *string         `json:"snooze"`
-		Cancel     *string         `json:"cancel"`
+	var raw rawMessage
+	if err := decodeLine(line, &raw); err != nil {
+		return Message{}, err
 	}
-	decoder := json.NewDecoder(bytes.NewReader(line))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&raw); err != nil {
-		return Message{}, fmt.Errorf("line %.80q: %w", line, err)
-	}
-	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return Message{}, fmt.Errorf("line %.80q: more than one value", line)
-	}
-	message := Message{
-		Progress: raw.Progress, Stage: raw.Stage, Message: raw.Message, Checkpoint: raw.Checkpoint, Result: raw.Result, Cancel: raw.Cancel,
-	}
-	if raw.Snooze != nil {
-		snooze, err := time.ParseDuration(*raw.Snooze)
-		if err != nil || snooze < 0 {
-			return Message{}, fmt.Errorf("line %.80q: snooze must be a duration such as 10m", line)
-		}
-		message.Snooze = &snooze
-	}
-	return message, nil
+	return raw.message(line)
 }
 
-// readMessages reads lines to the end of the stream. One that is too long is
-// skipped as a whole.
-func readMessages(stream io.Reader, hear func(Message), complain func(error)) {
+// ParseReply reads one line of a program that runs many jobs, as strictly.
+func ParseReply(line []byte) (Reply, error) {
+	var raw rawReply
+	if err := decodeLine(line, &raw); err != nil {
+		return Reply{}, err
+	}
+	message, err := raw.message(line)
+	if err != nil {
+		return Reply{}, err
+	}
+	retry, err := durationIn(line, "retry", raw.Retry)
+	if err != nil {
+		return Reply{}, err
+	}
+	reply := Reply{Message: message, ID: raw.ID, Done: raw.Done, Error: raw.Error, Discard: raw.Discard, Retry: retry}
+	if reply.Ends() && reply.ID == nil {
+		return Reply{}, fmt.Errorf("line %.80q: it ends a job without saying which: id is missing", line)
+	}
+	return reply, nil
+}
+
+// Ends says whether the reply is the end of its job.
+func (r Reply) Ends() bool {
+	return r.Done || r.Error != nil || r.Discard || r.Retry != nil || r.Snooze != nil || r.Cancel != nil
+}
+
+func decodeLine(line []byte, target any) error {
+	decoder := json.NewDecoder(bytes.NewReader(line))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(target); err != nil {
+		return fmt.Errorf("line %.80q: %w", line, err)
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return fmt.Errorf("line %.80q: more than one value", line)
+	}
+	return nil
+}
+
+func (m rawMessage) message(line []byte) (Message, error) {
+	snooze, err := durationIn(line, "snooze", m.Snooze)
+	return Message{
+		Progress: m.Progress, Stage: m.Stage, Message: m.Message, Checkpoint: m.Checkpoint, Result: m.Result,
+		Snooze: snooze, Cancel: m.Cancel, Enqueue: m.Enqueue,
+	}, err
+}
+
+func durationIn(line []byte, member string, text *string) (*time.Duration, error) {
+	if text == nil {
+		return nil, nil
+	}
+	duration, err := time.ParseDuration(*text)
+	if err != nil || duration < 0 {
+		return nil, fmt.Errorf("line %.80q: %s must be a duration such as 10m", line, member)
+	}
+	return &duration, nil
+}
+
+// ReadLines calls hear for each line that is not blank, without its end, until
+// the stream ends. A line that is too long is skipped as a whole, and complained
+// about. The line is hear's only until it returns.
+func ReadLines(stream io.Reader, hear func(line []byte), complain func(error)) {
 	reader := bufio.NewReaderSize(stream, 4<<10)
 	var line []byte
 	tooLong := false
@@ -77,30 +145,30 @@ func readMessages(stream io.Reader, hear func(Message), complain func(error)) {
 		}
 		switch {
 		case tooLong:
-			tell(complain, fmt.Errorf("a line is longer than %d bytes", controlLineBytesMax))
+			complain(fmt.Errorf("a line is longer than %d bytes", controlLineBytesMax))
 		case len(bytes.TrimSpace(line)) > 0:
-			deliver(bytes.TrimSpace(line), hear, complain)
+			hear(bytes.TrimSpace(line))
 		}
 		line, tooLong = line[:0], false
 		if err != nil {
-			return // the end: the program and all that it started are gone
+			return
 		}
 	}
 }
 
-func deliver(line []byte, hear func(Message), complain func(error)) {
-	message, err := ParseMessage(line)
-	if err != nil {
-		tell(complain, err)
-		return
+// readMessages reads the control channel until the program and all that it
+// started are gone. Either function may be nil.
+func readMessages(stream io.Reader, hear func(Message), complain func(error)) {
+	if complain == nil {
+		complain = func(error) {}
 	}
-	if hear != nil {
-		hear(message)
-	}
-}
-
-func tell(complain func(error), err error) {
-	if complain != nil {
-		complain(err)
-	}
+	ReadLines(stream, func(line []byte) {
+		message, err := ParseMessage(line)
+		switch {
+		case err != nil:
+			complain(err)
+		case hear != nil:
+			hear(message)
+		}
+	}, complain)
 }

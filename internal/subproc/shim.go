@@ -2,24 +2,27 @@ package subproc
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"os"
-	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"runtime"
+	"slices"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 )
 
 // shimName is the name under which this executable knows that it is a shim.
 const shimName = "jobq-shim"
 
-// File descriptors of the shim besides the standard ones.
-const (
-	controlFD = 3 // the program's control channel
-	lifeFD    = 4 // orders, and the life line
-	reportFD  = 5
-)
+// lineFD is the shim's end of the socket to the worker: requests and orders
+// come in, reports go out, and its end is the end of the worker.
+const lineFD = 3
 
 // shimEnabled says that this executable becomes a shim when it is asked to.
 // The only state of the package: it belongs to the executable, not to a value.
@@ -29,82 +32,259 @@ var shimEnabled atomic.Bool
 // started as one. It must be called before anything else in main, also in
 // TestMain.
 func MaybeRunShim() {
-	if len(os.Args) == 0 || os.Args[0] != shimName {
-		shimEnabled.Store(true)
-		return
+	name := ""
+	if len(os.Args) > 0 {
+		name = os.Args[0]
 	}
-	runShim(os.Args[1:])
-	os.Exit(0)
+	switch name {
+	case shimName:
+		runShim()
+		os.Exit(0)
+	case launchName:
+		runtime.LockOSThread() // niceness is the thread's, and this one becomes the program
+		launch(os.Args[1:])
+	}
+	shimEnabled.Store(true)
 }
 
-// runShim starts the program, obeys orders until it has ended, ends what it
-// has left, and reports.
-func runShim(args []string) {
-	// The program's death signal is bound to the thread that starts it.
+// shim runs one program at a time, for as long as the worker lives.
+type shim struct {
+	reports *json.Encoder
+
+	mu sync.Mutex
+	// guarded by mu
+	group    int           // of the program that runs, or 0
+	deadline time.Duration // since boot, or 0; the worker may be stopped or hang
+	alarm    *time.Timer   // at the deadline
+	expired  bool          // the deadline has passed
+	orphaned bool          // the worker is gone: nothing more may start
+}
+
+// runShim runs programs, one after the other, until the worker is gone.
+func runShim() {
+	// A program's death signal is bound to the thread that starts it.
 	runtime.LockOSThread()
-	for _, descriptor := range []int{lifeFD, reportFD} {
-		syscall.CloseOnExec(descriptor)
-	}
-	// Caught and thrown away: what ends the program must not end the shim first.
-	// Ignored signals would stay ignored in the program.
+	closeOnExecFrom(lineFD)
+	// Caught and thrown away: what ends a program must not end the shim first.
+	// Ignored signals would stay ignored in the programs.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE)
-	reports := json.NewEncoder(os.NewFile(reportFD, "reports"))
 	becomeSubreaper()
-	streams := []*os.File{os.Stdin, os.Stdout, os.Stderr, os.NewFile(controlFD, "control")}
-	program, err := startProgram(args, streams)
-	if err != nil {
-		_ = reports.Encode(report{Failure: err.Error()}) // nobody left to tell
-		return
+	s := &shim{reports: json.NewEncoder(os.NewFile(lineFD, "line"))}
+	requests := make(chan request)
+	go func() {
+		s.obey(lineFD, requests)
+		close(requests)
+	}()
+	for r := range requests {
+		_ = s.reports.Encode(s.run(r)) // nobody left to tell
 	}
-	_ = reports.Encode(report{PID: program.Pid}) // likewise
-	closeAll(streams)                            // the program's now: its end must show as the end of the streams
-	go obey(program.Pid)
-	awaitExit(program.Pid)
-	// Not reaped yet, so that the group's number cannot be another's.
-	_ = syscall.Kill(-program.Pid, syscall.SIGKILL) // none left: fine
-	state, err := program.Wait()
+}
+
+// run runs a program to its end, ends what it has left, and says how it ended.
+func (s *shim) run(r request) report {
+	pid, err := s.start(r)
 	if err != nil {
-		_ = reports.Encode(report{Failure: "wait: " + err.Error()})
-		return
+		return report{Failure: err.Error()}
 	}
+	_ = s.reports.Encode(report{PID: pid}) // nobody left to tell
+	status, usage, err := reap(pid, s.forget)
 	endDescendants()
-	_ = reports.Encode(reportOf(state))
-}
-
-// startProgram starts the program in a group of its own.
-func startProgram(args []string, streams []*os.File) (*os.Process, error) {
-	path, err := exec.LookPath(args[0])
 	if err != nil {
-		return nil, err
+		return report{Failure: "wait: " + err.Error()}
 	}
-	return os.StartProcess(path, args, &os.ProcAttr{Env: os.Environ(), Files: streams, Sys: programAttributes()}) // #nosec G702 -- to run what it is told is the shim's purpose
+	final := reportOf(status, usage)
+	final.Expired = s.hasExpired()
+	return final
 }
 
-// obey carries out orders. When the life line breaks, there is nobody left
-// for whom the program could work.
-func obey(group int) {
-	lifeLine := os.NewFile(lifeFD, "life line")
-	order := make([]byte, 1)
+// start starts the program.
+func (s *shim) start(r request) (int, error) {
+	defer closeAll(r.streams) // the program's now: its end must show as the end of the streams
+	args, env := texts(r.Args), texts(r.Env)
+	path, err := lookPath(args[0], env)
+	if err != nil {
+		return 0, err
+	}
+	descriptors := make([]uintptr, len(r.streams))
+	for i, stream := range r.streams {
+		descriptors[i] = stream.Fd()
+	}
+	attributes := &syscall.ProcAttr{Dir: string(r.Dir), Env: env, Files: descriptors, Sys: programAttributes()}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.orphaned {
+		return 0, syscall.ESRCH
+	}
+	start := fork
+	if !r.Attributes.isZero() {
+		start = r.Attributes.fork
+	}
+	pid, err := start(path, args, attributes)
+	if err == nil {
+		s.group, s.expired = pid, false
+		s.setDeadlineLocked(time.Duration(r.DeadlineNs))
+	}
+	return pid, err
+}
+
+func fork(path string, args []string, attributes *syscall.ProcAttr) (int, error) {
+	pid, err := syscall.ForkExec(path, args, attributes) // #nosec G204 -- to run what it is told is the shim's purpose
+	if err != nil {
+		return 0, &os.PathError{Op: "fork/exec", Path: path, Err: err}
+	}
+	return pid, nil
+}
+
+// fork starts this executable, which takes the attributes on and becomes the
+// program. It waits for that, so that the reason of a failure is known.
+func (a *Attributes) fork(path string, args []string, attributes *syscall.ProcAttr) (int, error) {
+	self, err := selfPath()
+	if err != nil {
+		return 0, err
+	}
+	if args, err = launchArgs(a, path, args); err != nil {
+		return 0, err
+	}
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = reader.Close() }() // read to its end
+	attributes.Files = append(attributes.Files, writer.Fd())
+	pid, err := fork(self, args, attributes)
+	_ = writer.Close() // the child has its own
+	if err != nil {
+		return 0, err
+	}
+	reason, _ := io.ReadAll(reader) // ends when the child has become the program, or has failed
+	if len(reason) > 0 {
+		_, _, _ = wait(pid)
+		return 0, errors.New(string(reason))
+	}
+	return pid, nil
+}
+
+// forget says that the group's number is no longer the program's.
+func (s *shim) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.group = 0
+	s.setDeadlineLocked(0)
+}
+
+// setDeadlineLocked makes the program die at the deadline, unless another one
+// comes before.
+func (s *shim) setDeadlineLocked(deadline time.Duration) {
+	if s.alarm != nil {
+		s.alarm.Stop() // fired already: it finds another deadline
+	}
+	s.deadline = deadline
+	if deadline > 0 {
+		s.alarm = time.AfterFunc(deadline-sinceBoot(), s.expire)
+	}
+}
+
+// expire kills the program of a worker that has not extended the deadline.
+func (s *shim) expire() {
+	s.mu.Lock()
+	expired := s.group > 0 && s.deadline > 0 && sinceBoot() >= s.deadline
+	s.expired = s.expired || expired
+	s.mu.Unlock()
+	if expired {
+		s.kill(false)
+	}
+}
+
+func (s *shim) hasExpired() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.expired
+}
+
+// wait reaps the program.
+func wait(pid int) (status syscall.WaitStatus, usage syscall.Rusage, err error) {
 	for {
-		count, err := lifeLine.Read(order)
-		switch {
-		case err != nil || count == 0 || order[0] == orderKill:
-			_ = syscall.Kill(-group, syscall.SIGKILL) // none left: fine
-			killDescendants()
-			return
-		case order[0] == orderTerminate:
-			_ = syscall.Kill(-group, syscall.SIGTERM) // likewise
+		if _, err = syscall.Wait4(pid, &status, 0, &usage); err != syscall.EINTR { //nolint:errorlint // a bare errno
+			return status, usage, err
 		}
 	}
 }
 
-func reportOf(state *os.ProcessState) report {
-	final := report{Ended: true, ExitCode: state.ExitCode(), CPU: state.UserTime() + state.SystemTime()}
-	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-		final.Signal = signalName(status.Signal())
+// obey hands requests on and carries out orders. When the line breaks, there
+// is nobody left for whom a program could work.
+func (s *shim) obey(line int, requests chan<- request) {
+	for {
+		order, r, err := receive(line)
+		if err != nil {
+			order = orderKill
+		}
+		switch order {
+		case orderRun:
+			requests <- r
+		case orderTerminate:
+			s.signal(syscall.SIGTERM)
+		case orderKill:
+			s.kill(err != nil)
+		case orderDeadline:
+			s.mu.Lock()
+			if s.group > 0 {
+				s.setDeadlineLocked(time.Duration(r.DeadlineNs))
+			}
+			s.mu.Unlock()
+		}
+		if err != nil {
+			return
+		}
 	}
-	if usage, ok := state.SysUsage().(*syscall.Rusage); ok {
-		final.MaxRSSBytes = int64(usage.Maxrss) * maxRSSUnit
+}
+
+// signal sends the program's group a signal; without a program, nothing.
+func (s *shim) signal(number syscall.Signal) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.group > 0 {
+		_ = syscall.Kill(-s.group, number) // none left: fine
+	}
+}
+
+func (s *shim) kill(orphaned bool) {
+	s.signal(syscall.SIGKILL)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.orphaned = s.orphaned || orphaned
+	if s.group > 0 {
+		killDescendants()
+	}
+}
+
+// lookPath finds the program as a shell would, in the PATH that it will have.
+// Folders of PATH that are not absolute do not count.
+func lookPath(name string, env []string) (string, error) {
+	if strings.Contains(name, "/") {
+		return name, nil
+	}
+	for _, variable := range slices.Backward(env) {
+		list, ok := strings.CutPrefix(variable, "PATH=")
+		if !ok {
+			continue
+		}
+		for _, folder := range filepath.SplitList(list) {
+			path := filepath.Join(folder, name)
+			info, err := os.Stat(path)
+			if err == nil && filepath.IsAbs(folder) && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+				return path, nil
+			}
+		}
+		break
+	}
+	return "", fmt.Errorf("%s: not found in PATH", name)
+}
+
+func reportOf(status syscall.WaitStatus, usage syscall.Rusage) report {
+	final := report{Ended: true, ExitCode: status.ExitStatus(), MaxRSSBytes: int64(usage.Maxrss) * maxRSSUnit}
+	final.CPUNs = usage.Utime.Nano() + usage.Stime.Nano()
+	if status.Signaled() {
+		final.Signal = signalName(status.Signal())
 	}
 	return final
 }

@@ -12,9 +12,17 @@ import (
 // Constants of Linux that package syscall does not have.
 const (
 	prSetChildSubreaper = 36        // linux/prctl.h
-	waitPID             = 1         // P_PID of linux/wait.h
+	waitAll             = 0         // P_ALL of linux/wait.h
 	waitExited          = 4         // WEXITED
 	waitKeep            = 0x1000000 // WNOWAIT
+
+	sysCloseRange = 436 // the same on every architecture
+
+	// siginfoPID is where si_pid is in siginfo_t: after three ints, aligned for a pointer.
+	siginfoPID = 12 + (unsafe.Sizeof(uintptr(0)) - 4)
+
+	// sendFlags: a line without a shim is an error, not a signal.
+	sendFlags = syscall.MSG_NOSIGNAL
 
 	maxRSSUnit = 1024 // getrusage counts in KiB
 )
@@ -28,31 +36,82 @@ func programAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
+// dieWithParent has the kernel kill this process if somebody kills the shim.
+func dieWithParent() error {
+	const setDeathSignal = 1 // PR_SET_PDEATHSIG of linux/prctl.h
+	if _, _, errno := syscall.RawSyscall(syscall.SYS_PRCTL, setDeathSignal, uintptr(syscall.SIGKILL), 0); errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// sinceBoot is the time since the machine has started, as every process of it
+// sees it; it also runs while the machine is suspended.
+func sinceBoot() time.Duration {
+	const clockBootTime = 7 // CLOCK_BOOTTIME of linux/time.h
+	var now syscall.Timespec
+	_, _, _ = syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, clockBootTime, uintptr(unsafe.Pointer(&now)), 0) // #nosec G103 -- the call's convention; in Linux since 2.6.39
+	return time.Duration(now.Nano())
+}
+
+// hasDeadlines: processes have a clock in common.
+const hasDeadlines = true
+
+// closeOnExecFrom keeps the descriptors from this one on from programs, also
+// those that the worker was started with.
+func closeOnExecFrom(first int) {
+	const closeRangeCloexec = 4
+	if _, _, errno := syscall.RawSyscall(sysCloseRange, uintptr(first), uintptr(^uint32(0)), closeRangeCloexec); errno != 0 {
+		syscall.CloseOnExec(first) // Linux before 5.11: the line at least
+	}
+}
+
 // becomeSubreaper makes processes whose parents have ended children of the
 // shim, so that none gets away by forking twice.
 func becomeSubreaper() {
 	_, _, _ = syscall.RawSyscall(syscall.SYS_PRCTL, prSetChildSubreaper, 1, 0) // in Linux since 3.4
 }
 
-// awaitExit waits until the child has ended, and leaves it to be reaped.
+// awaitExit waits until the program has ended, and leaves it to be reaped, so
+// that its group's number cannot be another's. Adopted children that end before
+// it are reaped.
 func awaitExit(pid int) {
-	var info [128]byte // siginfo_t, which nobody reads
 	for {
-		_, _, errno := syscall.Syscall6(syscall.SYS_WAITID, waitPID, uintptr(pid), uintptr(unsafe.Pointer(&info)), // #nosec G103 G115 -- the call's convention
+		var info [128]byte                                                                              // siginfo_t
+		_, _, errno := syscall.Syscall6(syscall.SYS_WAITID, waitAll, 0, uintptr(unsafe.Pointer(&info)), // #nosec G103 -- the call's convention
 			waitExited|waitKeep, 0, 0)
-		if errno != syscall.EINTR {
+		if errno == syscall.EINTR {
+			continue
+		}
+		ended := int(*(*int32)(unsafe.Pointer(&info[siginfoPID]))) // #nosec G103 -- as the kernel has laid it out
+		if errno != 0 || ended == pid {
 			return
 		}
+		_, _ = syscall.Wait4(ended, nil, 0, nil) // it has ended: nothing can go wrong
 	}
+}
+
+// reap waits for the program and kills its group, whose number is the group's
+// until forget is called.
+func reap(pid int, forget func()) (syscall.WaitStatus, syscall.Rusage, error) {
+	awaitExit(pid)
+	forget()
+	_ = syscall.Kill(-pid, syscall.SIGKILL) // none left: fine
+	return wait(pid)
 }
 
 // endDescendants kills what the program has left and reaps it, until there is
 // nothing left.
 func endDescendants() {
 	for {
-		killDescendants()
-		if _, err := syscall.Wait4(-1, nil, 0, nil); err != nil && err != syscall.EINTR { //nolint:errorlint // a bare errno
+		pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
+		switch {
+		case err == syscall.EINTR, err == nil && pid > 0: //nolint:errorlint // a bare errno
+		case err != nil:
 			return // ECHILD: no children
+		default:
+			killDescendants()
+			_, _ = syscall.Wait4(-1, nil, 0, nil) // the next round sees what went wrong
 		}
 	}
 }

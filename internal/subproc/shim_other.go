@@ -5,18 +5,39 @@ package subproc
 import (
 	"os"
 	"syscall"
+	"time"
 )
 
-const maxRSSUnit = 1 // getrusage counts in bytes on Darwin
+const (
+	maxRSSUnit = 1 // getrusage counts in bytes on Darwin
+	sendFlags  = 0 // package os has had SIGPIPE ignored for sockets
+)
 
 func selfPath() (string, error) { return os.Executable() }
 
 func programAttributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
-// What follows needs Linux: elsewhere a process that leaves its group and
-// session outlives the job.
+// hasDeadlines: there is no clock here that two processes read alike.
+const hasDeadlines = false
+
+func sinceBoot() time.Duration { return 0 }
+
+func dieWithParent() error { return nil }
+
+func closeOnExecFrom(first int) { syscall.CloseOnExec(first) }
+
+// reap waits for the program and kills its group. There is no waiting here
+// without reaping: the group's number is soon free.
+func reap(pid int, forget func()) (syscall.WaitStatus, syscall.Rusage, error) {
+	status, usage, err := wait(pid)
+	forget()
+	_ = syscall.Kill(-pid, syscall.SIGKILL) // none left: fine
+	return status, usage, err
+}
+
+// What follows needs Linux: elsewhere a process that leaves its group outlives
+// the job.
 func becomeSubreaper() {}
-func awaitExit(int)    {}
 func endDescendants()  {}
 func killDescendants() {}
 

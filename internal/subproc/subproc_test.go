@@ -28,9 +28,12 @@ const helperVariable = "JOBQ_TEST_RUN"
 func TestMain(m *testing.M) {
 	subproc.MaybeRunShim()
 	if script := os.Getenv(helperVariable); script != "" {
-		_, err := subproc.Run(context.Background(), shell(script))
+		_, err := new(subproc.Supervisor).Run(context.Background(), shell(script))
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
+	}
+	if mark := os.Getenv(busyVariable); mark != "" {
+		beBusy(mark)
 	}
 	goleak.VerifyTestMain(m)
 }
@@ -39,9 +42,17 @@ func shell(script string) subproc.Command {
 	return subproc.Command{Args: []string{"/bin/sh", "-c", script}, Env: []string{"PATH=" + os.Getenv("PATH")}}
 }
 
+// supervisor is one for a test. Its shims have ended when the test has.
+func supervisor(t *testing.T) *subproc.Supervisor {
+	t.Helper()
+	var s subproc.Supervisor
+	t.Cleanup(s.Close)
+	return &s
+}
+
 func run(t *testing.T, command subproc.Command) subproc.Result {
 	t.Helper()
-	result, err := subproc.Run(context.Background(), command)
+	result, err := supervisor(t).Run(context.Background(), command)
 	require.NoError(t, err)
 	return result
 }
@@ -78,7 +89,7 @@ func TestCannotStart(t *testing.T) {
 		"chdir":             {Args: []string{"/bin/true"}, Dir: "/does/not/exist"},
 		"empty":             {},
 	} {
-		_, err := subproc.Run(context.Background(), command)
+		_, err := supervisor(t).Run(context.Background(), command)
 		require.ErrorContains(t, err, want)
 	}
 }
@@ -124,7 +135,7 @@ func TestStop(t *testing.T) {
 			command := shell(test.script)
 			command.Grace = 300 * time.Millisecond
 			command.ControlError = func(error) { cancel(test.cause) } // "ready" is no message, and a good signal
-			result, err := subproc.Run(ctx, command)
+			result, err := supervisor(t).Run(ctx, command)
 			require.NoError(t, err)
 			require.True(t, result.Stopped)
 			require.Equal(t, test.signal, result.Signal)
@@ -173,7 +184,7 @@ func TestKilledShim(t *testing.T) {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
 	}
-	_, err := subproc.Run(context.Background(), command)
+	_, err := supervisor(t).Run(context.Background(), command)
 	require.ErrorContains(t, err, "supervisor was killed")
 	require.Eventually(t, func() bool { return len(processesWith(t, mark)) == 0 }, 20*time.Second, 5*time.Millisecond)
 }
@@ -186,7 +197,7 @@ func TestKilledShimHangsNobody(t *testing.T) {
 	mark := uniqueSleep(t)
 	escaped := uniqueSleep(t)
 	command := shell(fmt.Sprintf("sleep %s & setsid sleep %s & kill -STOP $PPID; kill -KILL $PPID; sleep 100", mark, escaped))
-	_, err := subproc.Run(context.Background(), command)
+	_, err := supervisor(t).Run(context.Background(), command)
 	require.ErrorContains(t, err, "supervisor was killed")
 	require.Eventually(t, func() bool { return len(processesWith(t, mark)) == 0 }, 20*time.Second, 5*time.Millisecond)
 	for _, line := range processesWith(t, escaped) {
@@ -232,6 +243,7 @@ func TestOneOfMany(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 	var running sync.WaitGroup
+	s := supervisor(t)
 	results := make([]subproc.Result, count)
 	failures := make([]error, count)
 	for i := range count {
@@ -242,7 +254,7 @@ func TestOneOfMany(t *testing.T) {
 			}
 			command := shell(script)
 			command.ControlError = func(error) { cancel(subproc.ErrKill) }
-			results[i], failures[i] = subproc.Run(jobCtx, command)
+			results[i], failures[i] = s.Run(jobCtx, command)
 		})
 	}
 	running.Wait()
@@ -254,6 +266,136 @@ func TestOneOfMany(t *testing.T) {
 		}
 		require.Equal(t, 7, result.ExitCode)
 	}
+}
+
+// A shim that has ended, or was killed while it had nothing to do, is replaced;
+// one that goes on runs the next program with nothing of the one before.
+func TestShimsAreReused(t *testing.T) {
+	t.Parallel()
+	s := supervisor(t)
+	parentOf := func() int {
+		result, err := s.Run(context.Background(), shell("cd /; umask 0; exec 9>/dev/null; sleep 1000 & echo $PPID"))
+		require.NoError(t, err)
+		parent, err := strconv.Atoi(strings.TrimSpace(string(result.Output)))
+		require.NoError(t, err)
+		return parent
+	}
+	first := parentOf()
+	require.Equal(t, first, parentOf())
+	result, err := s.Run(context.Background(), shell("ls /proc/self/fd | tr '\\n' ' '; umask; ps --no-headers --ppid $PPID | wc -l"))
+	require.NoError(t, err)
+	require.Contains(t, string(result.Output), "0 1 2 3 4 ") // 4 is the folder that ls reads
+	require.NotContains(t, string(result.Output), "5 ")
+	require.NotContains(t, string(result.Output), "0000")
+	require.True(t, strings.HasSuffix(string(result.Output), "\n1\n"), string(result.Output))
+
+	require.NoError(t, syscall.Kill(first, syscall.SIGKILL))
+	require.Eventually(t, func() bool { // until the line has broken, the kill may come too late for a run
+		result, err := s.Run(context.Background(), shell("echo $PPID"))
+		return err == nil && strings.TrimSpace(string(result.Output)) != strconv.Itoa(first)
+	}, 20*time.Second, time.Millisecond)
+}
+
+// A deadline that is extended lets a program run; one that is not kills it,
+// whatever this process does, and the next program has its own.
+func TestDeadline(t *testing.T) {
+	t.Parallel()
+	s := supervisor(t)
+	begun := time.Now()
+	command := shell("trap '' TERM; sleep 0.5; echo done")
+	command.DeadlineEvery = 10 * time.Millisecond
+	command.Deadline = func() time.Duration { return sinceBoot(t) + 200*time.Millisecond }
+	result, err := s.Run(context.Background(), command)
+	require.NoError(t, err)
+	require.Equal(t, "done\n", string(result.Output))
+	require.False(t, result.Expired)
+
+	last := sinceBoot(t) + 300*time.Millisecond
+	command.Args[2] = "trap '' TERM; sleep 1000 & sleep 1000"
+	command.Deadline = func() time.Duration { return last }
+	result, err = s.Run(context.Background(), command)
+	require.NoError(t, err)
+	require.True(t, result.Expired)
+	require.Equal(t, "SIGKILL", result.Signal)
+	require.Less(t, time.Since(begun), 20*time.Second)
+
+	command = shell("sleep 0.3")
+	result, err = s.Run(context.Background(), command)
+	require.NoError(t, err)
+	require.False(t, result.Expired)
+	require.Zero(t, result.ExitCode)
+}
+
+// sinceBoot reads the clock that deadlines are kept in.
+func sinceBoot(t *testing.T) time.Duration {
+	t.Helper()
+	content, err := os.ReadFile("/proc/uptime") // CLOCK_BOOTTIME, to a hundredth of a second
+	require.NoError(t, err)
+	seconds, err := strconv.ParseFloat(strings.Fields(string(content))[0], 64)
+	require.NoError(t, err)
+	return time.Duration(seconds * float64(time.Second))
+}
+
+// Children that end before the program do not gather as zombies.
+func TestOrphansAreReaped(t *testing.T) {
+	t.Parallel()
+	result := run(t, shell(`
+		for i in 1 2 3 4 5 6 7 8; do (sh -c : &); done
+		i=0; while ps --no-headers -o stat --ppid $PPID | grep -q Z && [ $i -lt 500 ]; do i=$((i+1)); sleep 0.01; done
+		ps --no-headers -o stat --ppid $PPID | grep -c Z`))
+	require.Equal(t, "0\n", string(result.Output))
+}
+
+// Limits, niceness and the user are the program's, and not the next one's.
+func TestAttributes(t *testing.T) {
+	t.Parallel()
+	s := supervisor(t)
+	command := shell("ulimit -n; ulimit -v; ulimit -t; nice; id -u; id -g; id -G; kill -TERM $$")
+	command.Attributes = &subproc.Attributes{Nice: 15, Limits: map[string]uint64{"open_files": 50, "address_space": 1 << 30, "cpu_seconds": 9}}
+	want := fmt.Sprintf("50\n1048576\n9\n15\n%d\n%d\n", os.Getuid(), os.Getgid())
+	if os.Getuid() == 0 {
+		id := uint32(65534)
+		command.Attributes.UID, command.Attributes.GID = &id, &id
+		want = "50\n1048576\n9\n15\n65534\n65534\n65534\n"
+	}
+	result, err := s.Run(context.Background(), command)
+	require.NoError(t, err)
+	require.True(t, strings.HasPrefix(string(result.Output), want), string(result.Output))
+	require.Equal(t, "SIGTERM", result.Signal)
+
+	result, err = s.Run(context.Background(), shell("ulimit -n; nice"))
+	require.NoError(t, err)
+	require.NotContains(t, string(result.Output), "50\n")
+	require.NotContains(t, string(result.Output), "15\n")
+
+	command.Args = []string{"/does/not/exist"}
+	_, err = s.Run(context.Background(), command)
+	require.ErrorContains(t, err, "no such file")
+	command.Attributes = &subproc.Attributes{Limits: map[string]uint64{"patience": 1}}
+	_, err = s.Run(context.Background(), command)
+	require.ErrorContains(t, err, "patience")
+}
+
+// A program that runs as another user dies with its worker like any other.
+func TestOtherUserDiesWithShim(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Log("only root can run programs as somebody else")
+		return
+	}
+	mark := uniqueSleep(t)
+	id := uint32(65534)
+	command := shell("echo '{\"stage\": \"'$PPID'\"}' >&3; exec sleep " + mark)
+	command.Attributes = &subproc.Attributes{UID: &id, GID: &id}
+	command.Control = func(message subproc.Message) {
+		pid, err := strconv.Atoi(message.Stage)
+		if err == nil {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+	_, err := supervisor(t).Run(context.Background(), command)
+	require.ErrorContains(t, err, "supervisor was killed")
+	require.Eventually(t, func() bool { return len(processesWith(t, mark)) == 0 }, 20*time.Second, 5*time.Millisecond)
 }
 
 // The environment has what is named and nothing that leads to the database.
@@ -301,6 +443,7 @@ func FuzzParsers(f *testing.F) {
 			require.Empty(t, words)
 		}
 		_, _ = subproc.ParseMessage(message)
+		_, _ = subproc.ParseReply(message)
 	})
 }
 

@@ -7,16 +7,28 @@
 -- edited after the statement's snapshot and before the lock has a new ctid,
 -- is not deleted, and therefore not claimed this time: harmless. Rows that
 -- others are claiming are skipped, never waited for.
+--
+-- The line is looked at in segments: from (from_priorities, from_positions),
+-- not included, to the end of to_priorities. One segment is all of it. Several
+-- leave out what was claimed before, whose dead index entries would else be
+-- walked through again at each claim for as long as any transaction is open.
 -- Needs pending_claim_idx, and nothing else whatever the statistics say.
 -- name: JobClaim :many
 with candidate as materialized (
-  select p.ctid as place
-    from jobq.pending p
-    where p.queue = sqlc.arg(queue) and p.position is not null and p.kind = any(sqlc.arg(kinds)::text[])
-      and not exists (select from jobq.queue q where q.name = sqlc.arg(queue) and q.paused_at is not null)
-    order by p.priority, p.position
+  select c.place
+    from rows from (unnest(sqlc.arg(from_priorities)::integer[]), unnest(sqlc.arg(from_positions)::bigint[]),
+        unnest(sqlc.arg(to_priorities)::integer[])) as s(from_priority, from_position, to_priority)
+    cross join lateral (
+      select p.ctid as place
+        from jobq.pending p
+        where p.queue = sqlc.arg(queue) and p.position is not null and p.kind = any(sqlc.arg(kinds)::text[])
+          and (p.priority, p.position) > (s.from_priority, s.from_position) and p.priority <= s.to_priority
+          and not exists (select from jobq.queue q where q.name = sqlc.arg(queue) and q.paused_at is not null)
+        order by p.priority, p.position
+        limit sqlc.arg(job_count)::integer
+        for update of p skip locked
+    ) c
     limit sqlc.arg(job_count)::integer
-    for update of p skip locked
 ), taken as (
   delete from jobq.pending p
     where p.ctid = any(array(select c.place from candidate c))

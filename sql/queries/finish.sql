@@ -116,12 +116,15 @@ with f as (
 )
 select e.id, e.state from ended e;
 
--- AttemptKeepOutput records the output of runs that succeeded, for those that
--- have any. It goes into the transaction of JobComplete, and adds nothing for
--- a completion that is sent again because its answer was lost.
+-- AttemptKeepOutput records the output of runs that succeeded and what their
+-- programs have used, for those that have any. It goes into the transaction of
+-- JobComplete, and adds nothing for a completion that is sent again because its
+-- answer was lost.
 -- name: AttemptKeepOutput :exec
-insert into jobq.attempt (job_id, finished_at, started_at, lease_token, outcome, number, worker_id, output)
-  select f.id, clock_timestamp(), coalesce(f.started_at, clock_timestamp()), o.token, 'completed', f.attempts + 1, sqlc.arg(owner), o.output
-    from rows from (unnest(sqlc.arg(ids)::bigint[]), unnest(sqlc.arg(tokens)::bigint[]), unnest(sqlc.arg(outputs)::text[])) as o(id, token, output)
+insert into jobq.attempt (job_id, finished_at, started_at, lease_token, outcome, number, worker_id, output, usage)
+  select f.id, clock_timestamp(), coalesce(f.started_at, clock_timestamp()), o.token, 'completed', f.attempts + 1, sqlc.arg(owner),
+      nullif(o.output, ''), o.usage
+    from rows from (unnest(sqlc.arg(ids)::bigint[]), unnest(sqlc.arg(tokens)::bigint[]), unnest(sqlc.arg(outputs)::text[]),
+      unnest(sqlc.arg(usages)::jsonb[])) as o(id, token, output, usage)
     join jobq.finished f on f.id = o.id and f.lease_token = o.token and f.lease_owner = sqlc.arg(owner)
     where not exists (select from jobq.attempt a where a.job_id = o.id and a.lease_token = o.token);

@@ -9,7 +9,7 @@ select j.id, j.state, j.queue, j.kind, j.priority, j.attempts, j.max_attempts, j
 
 -- AttemptList is the recorded runs of a job, oldest first.
 -- name: AttemptList :many
-select a.lease_token, a.number, a.outcome, a.worker_id, a.started_at, a.finished_at, a.error, a.output
+select a.lease_token, a.number, a.outcome, a.worker_id, a.started_at, a.finished_at, a.error, a.output, a.usage
   from jobq.attempt a
   where a.job_id = sqlc.arg(job_id)
   order by a.lease_token, a.finished_at;

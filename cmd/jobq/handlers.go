@@ -1,0 +1,198 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"os/user"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jobq-dev/jobq/internal/config"
+	"github.com/jobq-dev/jobq/internal/subproc"
+	"github.com/jobq-dev/jobq/worker"
+)
+
+// lockLostVariable says what becomes of programs whose lease is lost, where
+// the config file does not.
+const lockLostVariable = "JOBQ_LOCK_LOST_BEHAVIOR"
+
+// addHandler gives a worker a handler.
+type addHandler func(w *worker.Worker) error
+
+// kindsOf are the kinds of the config file and of the flags, which win.
+func kindsOf(f *workerFlags, file *config.File) (map[string]config.Kind, error) {
+	kinds := make(map[string]config.Kind)
+	for _, flag := range []struct {
+		name   string
+		values []string
+		set    func(kind *config.Kind, value string) error
+	}{
+		{"run", f.run, func(kind *config.Kind, value string) error { return split(value, &kind.Command) }},
+		{"run-stream", f.runStream, func(kind *config.Kind, value string) error { return split(value, &kind.Stream) }},
+		{"run-http", f.runHTTP, func(kind *config.Kind, value string) error { kind.HTTP = value; return nil }},
+	} {
+		for _, text := range flag.values {
+			name, value, ok := strings.Cut(text, "=")
+			if !ok || name == "" {
+				return nil, usagef("--%s %q: must be KIND='COMMAND ARGS', or KIND=URL for --run-http", flag.name, text)
+			}
+			if _, twice := kinds[name]; twice {
+				return nil, usagef("--%s %s: the kind is given twice", flag.name, name)
+			}
+			kind := file.Kinds[name]
+			kind.Command, kind.Stream, kind.HTTP = nil, nil, ""
+			if err := flag.set(&kind, value); err != nil {
+				return nil, usagef("--%s %s: %w", flag.name, name, err)
+			}
+			kinds[name] = kind
+		}
+	}
+	for name, kind := range file.Kinds {
+		if _, given := kinds[name]; !given {
+			kinds[name] = kind
+		}
+	}
+	return kinds, nil
+}
+
+func split(command string, target *config.Words) error {
+	words, err := subproc.Split(command)
+	if err == nil && len(words) == 0 {
+		err = fmt.Errorf("the command is empty")
+	}
+	*target = words
+	return err
+}
+
+// handlersOf makes a handler for each kind.
+func handlersOf(f *workerFlags, file *config.File) ([]addHandler, error) {
+	kinds, err := kindsOf(f, file)
+	if err != nil {
+		return nil, err
+	}
+	if _, given := kinds[config.ExecKind]; f.allowExec && !given {
+		kinds[config.ExecKind] = config.Kind{}
+	}
+	var handlers []addHandler
+	for name, kind := range kinds {
+		isExec := len(kind.Command) == 0 && len(kind.Stream) == 0 && kind.HTTP == ""
+		if isExec && !f.allowExec {
+			continue // what the file says of exec jobs is for workers that may run them
+		}
+		handler, err := handlerOf(name, kind)
+		if err != nil {
+			return nil, usagef("kind %s: %w", name, err)
+		}
+		handlers = append(handlers, handler)
+	}
+	if len(handlers) == 0 {
+		return nil, usagef("nothing to run: give at least one --run KIND='COMMAND ARGS', --run-stream, --run-http, --allow-exec, or a --config with kinds")
+	}
+	return handlers, nil
+}
+
+func handlerOf(name string, kind config.Kind) (addHandler, error) {
+	command, err := commandOf(kind)
+	if err != nil {
+		return nil, err
+	}
+	policy := worker.Policy{Slots: kind.Slots, Timeout: time.Duration(kind.Timeout), StallTimeout: time.Duration(kind.StallTimeout)}
+	return func(w *worker.Worker) error {
+		var err error
+		switch {
+		case len(kind.Command) > 0:
+			err = worker.HandleCommand(w, name, command)
+		case len(kind.Stream) > 0:
+			command.Args = kind.Stream
+			err = worker.HandleStream(w, name, worker.Stream{Command: command, Processes: kind.Processes})
+		case kind.HTTP != "":
+			header := make(http.Header, len(kind.Header))
+			for field, value := range kind.Header {
+				header.Set(field, value)
+			}
+			err = worker.HandleHTTP(w, name, worker.HTTP{URL: kind.HTTP, Header: header})
+		default:
+			err = worker.HandleExec(w, command)
+		}
+		if err != nil {
+			return err
+		}
+		return worker.SetPolicy(w, name, policy)
+	}, nil
+}
+
+// commandOf is what the kind says of its program.
+func commandOf(kind config.Kind) (worker.Command, error) {
+	command := worker.Command{
+		Args: kind.Command, Dir: kind.Dir, Environ: kind.PassEnv, Env: kind.Env, Grace: time.Duration(kind.Grace),
+		Attributes: worker.Attributes{Nice: kind.Nice},
+	}
+	lost := kind.LockLost
+	if lost == "" {
+		lost = envOr(lockLostVariable, config.LostKill)
+	}
+	switch lost {
+	case config.LostKill:
+	case config.LostTerminate:
+		command.LostTerminates = true
+	default:
+		return command, fmt.Errorf("%s %q: must be %s or %s", lockLostVariable, lost, config.LostKill, config.LostTerminate)
+	}
+	if len(kind.Limits) > 0 {
+		command.Attributes.Limits = make(map[string]uint64, len(kind.Limits))
+	}
+	for name, size := range kind.Limits {
+		command.Attributes.Limits[name] = uint64(size)
+	}
+	var err error
+	command.Attributes.UID, command.Attributes.GID, err = identity(kind.User, kind.Group)
+	return command, err
+}
+
+// identity finds the numbers of a user and a group, each a name or a number.
+// A named user brings its group along.
+func identity(userName, groupName string) (uid, gid *uint32, err error) {
+	if userName != "" {
+		if uid, err = number(userName); err != nil {
+			account, err := user.Lookup(userName)
+			if err != nil {
+				return nil, nil, err
+			}
+			if uid, err = number(account.Uid); err != nil {
+				return nil, nil, err
+			}
+			if gid, err = number(account.Gid); err != nil {
+				return nil, nil, err
+			}
+		}
+	}
+	if groupName != "" {
+		if gid, err = number(groupName); err != nil {
+			group, err := user.LookupGroup(groupName)
+			if err != nil {
+				return nil, nil, err
+			}
+			if gid, err = number(group.Gid); err != nil {
+				return nil, nil, err
+			}
+		}
+	}
+	if uid != nil && gid == nil {
+		return nil, nil, fmt.Errorf("user %s is a number: it needs a group beside it", userName)
+	}
+	if uid != nil && os.Getuid() != 0 && int(*uid) != os.Getuid() {
+		return nil, nil, fmt.Errorf("user %s: only a worker that runs as root can run programs as somebody else", userName)
+	}
+	return uid, gid, nil
+}
+
+func number(text string) (*uint32, error) {
+	value, err := strconv.ParseUint(text, 10, 32)
+	if err != nil {
+		return nil, err
+	}
+	id := uint32(value)
+	return &id, nil
+}

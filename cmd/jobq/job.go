@@ -1,0 +1,153 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// controlVariable names the file descriptor on which a program tells its
+// worker about the job.
+const controlVariable = "JOBQ_CONTROL_FD"
+
+func newJobCommand() *cobra.Command {
+	command := &cobra.Command{
+		Use:   "job",
+		Short: "Tell the worker about the job that runs: for shell scripts",
+		Long: `Tell the worker about the job that runs this script: how far it is, what the next run
+may resume from, its result. Only for programs that a worker runs; they need no database.`,
+		Example: `  jobq job progress 40 --stage resize
+  jobq job checkpoint '{"page": 7}'
+  jobq job result @summary.json
+  jobq job snooze 10m && exit 0`,
+		Args: exactArgs(0),
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	command.AddCommand(newJobProgressCommand(), newJobSnoozeCommand(), newJobEnqueueCommand(),
+		newJobValueCommand("checkpoint", "Store what the next run may resume from, at once"),
+		newJobValueCommand("result", "Keep a result with the job when it completes"),
+		&cobra.Command{
+			Use: "cancel WHY", Short: "End the job as cancelled, when the program exits with 0", Args: exactArgs(1),
+			RunE: func(_ *cobra.Command, args []string) error { return tellWorker(map[string]any{"cancel": args[0]}) },
+		})
+	return command
+}
+
+func newJobProgressCommand() *cobra.Command {
+	var stage, text string
+	command := &cobra.Command{
+		Use: "progress [PERCENT]", Short: "Say how far the job is", Args: usageArgs(cobra.MaximumNArgs(1)),
+		RunE: func(_ *cobra.Command, args []string) error {
+			message := make(map[string]any)
+			if len(args) == 1 {
+				percent, err := strconv.ParseFloat(strings.TrimSuffix(args[0], "%"), 32)
+				if err != nil || !(percent >= 0 && percent <= 100) {
+					return usagef("progress %q: must be 0 to 100", args[0])
+				}
+				message["progress"] = percent
+			}
+			if stage != "" {
+				message["stage"] = stage
+			}
+			if text != "" {
+				message["message"] = text
+			}
+			if len(message) == 0 {
+				return usagef("progress: give a percentage, --stage or --message")
+			}
+			return tellWorker(message)
+		},
+	}
+	command.Flags().StringVar(&stage, "stage", "", "what it does now, in a word")
+	command.Flags().StringVar(&text, "message", "", "more words")
+	return command
+}
+
+// newJobValueCommand makes a command that tells one JSON value.
+func newJobValueCommand(name, short string) *cobra.Command {
+	return &cobra.Command{
+		Use: name + " JSON | @FILE | -", Short: short, Args: exactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			value, err := readJSON(cmd, args[0])
+			if err != nil {
+				return err
+			}
+			return tellWorker(map[string]any{name: value})
+		},
+	}
+}
+
+func newJobSnoozeCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "snooze DURATION", Short: "Run the job again later without using an attempt, when the program exits with 0",
+		Args: exactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			after, err := time.ParseDuration(args[0])
+			if err != nil || after < 0 {
+				return usagef("snooze %q: must be a duration such as 10m", args[0])
+			}
+			return tellWorker(map[string]any{"snooze": after.String()})
+		},
+	}
+}
+
+func newJobEnqueueCommand() *cobra.Command {
+	var queue, uniqueKey string
+	command := &cobra.Command{
+		Use: "enqueue KIND [JSON | @FILE | -]", Short: "Add another job", Args: usageArgs(cobra.RangeArgs(1, 2)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			job := map[string]any{"kind": args[0], "queue": queue, "unique_key": uniqueKey}
+			if len(args) == 2 {
+				value, err := readJSON(cmd, args[1])
+				if err != nil {
+					return err
+				}
+				job["args"] = value
+			}
+			return tellWorker(map[string]any{"enqueue": job})
+		},
+	}
+	command.Flags().StringVarP(&queue, "queue", "q", "", `queue (default "default")`)
+	command.Flags().StringVar(&uniqueKey, "unique-key", "", "at most one unfinished job of the kind with this key")
+	return command
+}
+
+// readJSON reads a value from the command line, a file or standard input.
+func readJSON(cmd *cobra.Command, source string) (json.RawMessage, error) {
+	content := []byte(source)
+	var err error
+	if name, isFile := strings.CutPrefix(source, "@"); isFile {
+		content, err = os.ReadFile(name) // #nosec G304 -- the caller's own file
+	} else if source == "-" {
+		content, err = io.ReadAll(io.LimitReader(cmd.InOrStdin(), lineBytesMax))
+	}
+	if err != nil {
+		return nil, err
+	}
+	var line bytes.Buffer // a message is one line
+	if err := json.Compact(&line, content); err != nil {
+		return nil, usagef("not JSON: %s", cut(string(content)))
+	}
+	return line.Bytes(), nil
+}
+
+// tellWorker writes a line on the control channel, whole.
+func tellWorker(message map[string]any) error {
+	descriptor, err := strconv.ParseUint(os.Getenv(controlVariable), 10, 16)
+	if err != nil {
+		return usagef("%s is not set: this command is for programs that a worker runs", controlVariable)
+	}
+	line, err := json.Marshal(message)
+	if err != nil {
+		return err
+	}
+	control := os.NewFile(uintptr(descriptor), "control channel")
+	_, err = control.Write(append(line, '\n'))
+	return err
+}

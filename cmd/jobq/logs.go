@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/printable"
+)
+
+// followEvery is how often `logs -f` looks for more.
+const followEvery = 250 * time.Millisecond
+
+func newLogsCommand(a *app) *cobra.Command {
+	var follow bool
+	command := &cobra.Command{
+		Use:   "logs ID",
+		Short: "Show what a job's program has written",
+		Long: `Show what the last run of a job has written, up to now if it runs. With -f, go on
+until the job has ended, also through further attempts.`,
+		Example: "  jobq logs -f 4711",
+		Args:    exactArgs(1),
+		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
+			id, err := parseID(args[0])
+			if err != nil {
+				return err
+			}
+			f := &follower{client: client, id: id, out: cmd.OutOrStdout()}
+			return f.run(cmd.Context(), follow)
+		}),
+	}
+	command.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the job has ended")
+	return command
+}
+
+// follower prints a job's output once.
+type follower struct {
+	client *jobq.Client
+	id     int64
+	out    io.Writer
+	last   jobq.OutputPiece // that was printed
+	done   int64            // runs with tokens up to this one are printed
+	begun  bool
+}
+
+func (f *follower) run(ctx context.Context, follow bool) error {
+	for {
+		// In this order: what a run has written is stored before it ends.
+		job, err := f.client.Get(ctx, f.id)
+		if err != nil {
+			return err
+		}
+		if err := f.printNew(ctx, job); err != nil {
+			return err
+		}
+		if !follow || job.State == jobq.Completed || job.State == jobq.Failed || job.State == jobq.Cancelled {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil // interrupted: that is how one stops following
+		case <-time.After(followEvery):
+		}
+	}
+}
+
+// printNew prints pieces, and the whole output of runs too short to have any.
+func (f *follower) printNew(ctx context.Context, job *jobq.Job) error {
+	runs, err := f.client.Attempts(ctx, f.id)
+	if err != nil {
+		return err
+	}
+	if !f.begun { // only the last run is asked for
+		f.begun, f.done = true, job.LeaseToken-1
+		f.last = jobq.OutputPiece{LeaseToken: f.done, BeginsAt: math.MaxInt64}
+	}
+	if err := f.printPieces(ctx); err != nil {
+		return err
+	}
+	for _, run := range runs {
+		if run.LeaseToken <= f.done {
+			continue
+		}
+		f.done = run.LeaseToken
+		if run.LeaseToken > f.last.LeaseToken {
+			fmt.Fprint(f.out, printable.Text(run.Output))
+		}
+	}
+	return nil
+}
+
+func (f *follower) printPieces(ctx context.Context) error {
+	for {
+		pieces, err := f.client.Output(ctx, f.id, f.last)
+		if err != nil {
+			return err
+		}
+		for _, piece := range pieces {
+			if gap := piece.BeginsAt - f.last.EndsAt; piece.LeaseToken == f.last.LeaseToken && gap > 0 {
+				fmt.Fprintf(f.out, "\n[%d bytes left out]\n", gap)
+			}
+			fmt.Fprint(f.out, printable.Text(piece.Content))
+			f.last = piece
+		}
+		if len(pieces) == 0 {
+			return nil
+		}
+	}
+}

@@ -1,0 +1,277 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/jobq-dev/jobq/fault/check"
+)
+
+// promote kills the primary with SIGKILL and promotes its standby.
+func promote(synchronous bool) func(*lab) error {
+	return func(l *lab) error {
+		primary := l.own
+		standby, err := l.copyOf(l.ctx, primary, filepath.Join(l.folder, "standby"), "hot_standby=on")
+		if err != nil {
+			return err
+		}
+		if err := standby.start(l.ctx); err != nil {
+			return err
+		}
+		l.atEnd = append(l.atEnd, func() error {
+			standby.end(syscall.SIGINT)
+			return nil
+		})
+		if synchronous {
+			if _, err := l.pool.Exec(l.ctx, "alter system set synchronous_standby_names = '*'"); err != nil {
+				return err
+			}
+			if _, err := l.pool.Exec(l.ctx, "select pg_reload_conf()"); err != nil {
+				return err
+			}
+			if err := l.awaitNumber(patience, 1, "select count(*) from pg_stat_replication where sync_state = 'sync'"); err != nil {
+				return err
+			}
+		} else {
+			l.run.MayLose = true
+		}
+		if _, err := l.crew(3); err != nil {
+			return err
+		}
+		stop := l.produce(60, 400)
+		pause(l.ctx, 4*time.Second)
+		if !synchronous { // the last moments do not reach the standby
+			if _, err := l.pool.Exec(l.ctx, "select pg_terminate_backend(pid, 1000) from pg_stat_replication"); err != nil {
+				return err
+			}
+		}
+		died := time.Now()
+		primary.end(syscall.SIGKILL)
+		if err := stop(); err != nil {
+			return err
+		}
+		if err := standby.do(l.ctx, "pg_ctl", "promote", "-w", "-D", standby.data()); err != nil {
+			return err
+		}
+		if err := l.moveTo(standby); err != nil {
+			return err
+		}
+		before := l.number("select coalesce(max(seq), 0) from fault.history")
+		stop = l.produce(30, 200)
+		err = l.within(patience, "a claim on the promoted server", func() (bool, error) {
+			return l.number("select count(*) from fault.history where seq > $1 and stage = 'running' and op = 'insert'", before) > 0, nil
+		})
+		outage := time.Since(died)
+		pause(l.ctx, 2*lease)
+		if err := errors.Join(err, stop()); err != nil {
+			return err
+		}
+		now, err := l.now()
+		l.run.Paused = append(l.run.Paused, check.Span{From: now.Add(-time.Minute), To: now})
+		l.after = func(v *check.Verdict) string {
+			return fmt.Sprintf("%d acknowledged jobs, %d lost with the primary; first claim %s after its death; %d stale writes accepted, %d runs began before an earlier one had ended",
+				v.Acknowledged, v.Lost, outage.Round(10*time.Millisecond), v.Stale, v.Overlaps)
+		}
+		return errors.Join(err, l.drain())
+	}
+}
+
+// moveTo leads everybody to another server, as a changed name would.
+func (l *lab) moveTo(s *server) error {
+	l.pool.Close()
+	l.own = s
+	l.mu.Lock()
+	l.socket = s.socket()
+	for _, p := range l.processes {
+		p.proxy.redirect(s.socket())
+		p.proxy.cut(false)
+	}
+	l.mu.Unlock()
+	var err error
+	l.pool, err = pgxpool.New(l.ctx, s.url(l.database))
+	return err
+}
+
+// fillDisk fills the disk of the server, and makes room again.
+func fillDisk(l *lab) error {
+	if _, err := l.crew(2); err != nil {
+		return err
+	}
+	stop := l.produce(15, 100)
+	pause(l.ctx, 2*time.Second)
+	from, err := l.now()
+	if err != nil {
+		return err
+	}
+	filler := filepath.Join(l.own.dir, "filler")
+	full := func() error {
+		file, err := os.Create(filler) // #nosec G304 -- a scratch disk
+		if err != nil {
+			return err
+		}
+		block := make([]byte, 64<<10)
+		for err == nil {
+			_, err = file.Write(block)
+		}
+		return errors.Join(file.Close())
+	}
+	if err := full(); err != nil {
+		return err
+	}
+	// Work that needs room finds none.
+	_, refused := l.pool.Exec(l.ctx, "create table fault.big as select repeat(md5(i::text), 100) from generate_series(1, 20000) i")
+	if refused == nil {
+		return errors.New("the disk was not full")
+	}
+	pause(l.ctx, 3*time.Second)
+	if err := os.Remove(filler); err != nil {
+		return err
+	}
+	freed := time.Now()
+	died := !l.own.runs()
+	if died {
+		if err := l.own.start(l.ctx); err != nil {
+			return err
+		}
+	}
+	before := l.number("select coalesce(max(seq), 0) from fault.history")
+	err = l.within(patience, "a claim after there was room again", func() (bool, error) {
+		return l.number("select count(*) from fault.history where seq > $1 and stage = 'running' and op = 'insert'", before) > 0, nil
+	})
+	recovery := time.Since(freed)
+	to, err2 := l.now()
+	l.run.Paused = append(l.run.Paused, check.Span{From: from, To: to.Add(lease)})
+	l.after = func(v *check.Verdict) string {
+		return fmt.Sprintf("full for 3s (%s); first claim %s after there was room, by itself; %d of %d acknowledged jobs lost",
+			map[bool]string{true: "the server died of it", false: "the server lived"}[died], recovery.Round(10*time.Millisecond), v.Lost, v.Acknowledged)
+	}
+	return errors.Join(err, err2, stop())
+}
+
+// stepClock has the server's clock jump by an hour, forth and back, under
+// jobs longer than their lease. Every lease is by that clock.
+func stepClock(l *lab) error {
+	if _, err := l.crew(2); err != nil {
+		return err
+	}
+	for range 6 {
+		if _, err := l.enqueue(order{Ms: 5000, MsTwo: 500}); err != nil {
+			return err
+		}
+	}
+	if err := l.awaitNumber(patience, 6, "select count(*) from jobq.running"); err != nil {
+		return err
+	}
+	pause(l.ctx, lease)
+	steps := 0
+	var furthest time.Duration
+	for _, offset := range []string{"+3600", "+0"} {
+		if err := l.own.setClock(offset); err != nil {
+			return err
+		}
+		steps++
+		now, err := l.now()
+		if err != nil {
+			return err
+		}
+		furthest = max(furthest, time.Until(now))
+		pause(l.ctx, 2*lease)
+	}
+	if furthest < time.Hour/2 {
+		return errors.New("the server's clock did not jump")
+	}
+	// A clock that was set back leaves expiries an hour ahead: of jobs that live.
+	l.run.ClockSteps = true
+	l.after = func(v *check.Verdict) string {
+		return fmt.Sprintf("%d steps, of an hour; %d leases reaped by the jump forth, whose runs were stopped; %d stale writes accepted, %d jobs lost", steps, v.Reaps, v.Stale, v.Lost)
+	}
+	return l.awaitNumber(patience, 6, "select count(*) from jobq.finished where state = 'completed'")
+}
+
+// holdTransaction keeps a transaction open that pins everything deleted since,
+// under a fixed rate of jobs.
+func holdTransaction(l *lab) error {
+	if _, err := l.crew(2); err != nil {
+		return err
+	}
+	rate := func(seconds time.Duration) (float64, error) {
+		before := l.number("select count(*) from fault.history where stage = 'running' and op = 'insert'")
+		pause(l.ctx, seconds)
+		after := l.number("select count(*) from fault.history where stage = 'running' and op = 'insert'")
+		if before < 0 || after < 0 {
+			return 0, errors.New("the server does not answer")
+		}
+		return float64(after-before) / seconds.Seconds(), nil
+	}
+	stop := l.produce(20, 20)
+	pause(l.ctx, time.Second)
+	free, err := rate(4 * time.Second)
+	if err != nil {
+		return err
+	}
+	tx, err := l.pool.Begin(l.ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback(l.ctx) }()
+	if _, err := tx.Exec(l.ctx, "select txid_current()"); err != nil {
+		return err
+	}
+	pause(l.ctx, l.duration())
+	held, err := rate(4 * time.Second)
+	if err != nil {
+		return err
+	}
+	l.figuref("%.1f claims/s before, %.1f after %s with a transaction held open", free, held, l.duration())
+	if held < free/2 {
+		return brokenf("claims fell from %.1f/s to %.1f/s", free, held)
+	}
+	return errors.Join(tx.Rollback(l.ctx), stop())
+}
+
+// ownServer gives the scenario a server of its own before it begins.
+func ownServer(prepare func(*lab, string) (*server, error)) func(*lab) error {
+	return func(l *lab) error {
+		var err error
+		if l.own, err = prepare(l, filepath.Join(l.folder, "server")); err != nil {
+			return err
+		}
+		if err := l.own.start(l.ctx); err != nil {
+			return err
+		}
+		l.socket = l.own.socket()
+		return nil
+	}
+}
+
+func plainServer(l *lab, dir string) (*server, error) {
+	return l.newServer(l.ctx, dir, "wal_level=replica", "max_wal_senders=5", "wal_receiver_status_interval=1s")
+}
+
+func clockedServer(l *lab, dir string) (*server, error) {
+	s, err := l.newServer(l.ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	return s, s.fakeClock("+0")
+}
+
+// smallDisk is a server on a disk of its own, which needs root to be mounted.
+func smallDisk(l *lab, dir string) (*server, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil { // #nosec G301 -- the server's user goes through it
+		return nil, err
+	}
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=160m"); err != nil {
+		return nil, fmt.Errorf("mount a small disk: %w", err)
+	}
+	l.atEnd = append(l.atEnd, func() error {
+		return syscall.Unmount(dir, syscall.MNT_DETACH)
+	})
+	return l.newServer(l.ctx, dir, "max_wal_size=64MB")
+}

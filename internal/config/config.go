@@ -1,0 +1,147 @@
+// Package config reads jobq.yaml: how a worker runs which kind of job. It
+// knows what the file can say, and not what is done with it.
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"slices"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/jobq-dev/jobq/internal/subproc"
+)
+
+// fileBytesMax bounds the file.
+const fileBytesMax = 1 << 20
+
+// What becomes of a program whose lease is lost.
+const (
+	LostKill      = "sigkill" // SIGKILL at once
+	LostTerminate = "sigterm" // SIGTERM, and SIGKILL before the lease ends
+)
+
+// File is the whole file. What is missing is zero, and means the default.
+type File struct {
+	// Queues are the queues to claim from, and their slots.
+	Queues       map[string]int  `yaml:"queues"`
+	Lease        Duration        `yaml:"lease"`
+	Poll         Duration        `yaml:"poll"`
+	DrainTimeout Duration        `yaml:"drain_timeout"`
+	Kinds        map[string]Kind `yaml:"kinds"`
+}
+
+// Kind is how jobs of a kind are run: one of Command, Stream and HTTP says by what.
+type Kind struct {
+	Command   Words  `yaml:"command"` // a program for each job
+	Stream    Words  `yaml:"stream"`  // a program that is kept
+	Processes int    `yaml:"processes"`
+	HTTP      string `yaml:"http"` // a URL
+	// Header is sent with each request.
+	Header map[string]string `yaml:"header"`
+
+	Slots        int      `yaml:"slots"`
+	Timeout      Duration `yaml:"timeout"`
+	StallTimeout Duration `yaml:"stall_timeout"`
+
+	Dir      string            `yaml:"cwd"`
+	PassEnv  []string          `yaml:"pass_env"` // variables of the worker's
+	Env      map[string]string `yaml:"env"`
+	Grace    Duration          `yaml:"grace"`
+	LockLost string            `yaml:"lock_lost"` // LostKill or LostTerminate
+	User     string            `yaml:"user"`      // a name or a number
+	Group    string            `yaml:"group"`     // likewise
+	Nice     int               `yaml:"nice"`
+	Limits   map[string]Size   `yaml:"limits"`
+}
+
+// Load reads a file. A key that is not known is an error, and so is a value
+// that cannot be meant.
+func Load(path string) (*File, error) {
+	reader, err := os.Open(path) // #nosec G304 -- the operator's own file
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = reader.Close() }() // only read
+	content, err := io.ReadAll(io.LimitReader(reader, fileBytesMax+1))
+	if err != nil {
+		return nil, err
+	}
+	file, err := Parse(content)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return file, nil
+}
+
+// Parse is Load for what has been read.
+func Parse(content []byte) (*File, error) {
+	if len(content) > fileBytesMax {
+		return nil, fmt.Errorf("the file is longer than %d bytes", fileBytesMax)
+	}
+	var file File
+	decoder := yaml.NewDecoder(bytes.NewReader(content))
+	decoder.KnownFields(true)
+	if err := decoder.Decode(&file); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+		return nil, errors.New("it has more than one document")
+	}
+	for name, kind := range file.Kinds {
+		if err := kind.check(name); err != nil {
+			return nil, fmt.Errorf("kinds: %s: %w", name, err)
+		}
+	}
+	return &file, nil
+}
+
+// ExecKind is the kind whose jobs say themselves what to run.
+const ExecKind = "exec"
+
+func (k *Kind) check(name string) error {
+	ways := 0
+	for _, given := range []bool{len(k.Command) > 0, len(k.Stream) > 0, k.HTTP != ""} {
+		if given {
+			ways++
+		}
+	}
+	switch {
+	case name == "":
+		return errors.New("a kind has no name")
+	case ways == 0 && name != ExecKind:
+		return errors.New("one of command, stream and http must say what runs it")
+	case ways > 1:
+		return errors.New("only one of command, stream and http can run it")
+	case k.Slots < 0 || k.Slots > 10_000:
+		return fmt.Errorf("slots must be 1 to 10000, not %d", k.Slots)
+	case k.Processes < 0 || (k.Processes > 0 && len(k.Stream) == 0):
+		return errors.New("processes is for stream, and at least 1")
+	case len(k.Header) > 0 && k.HTTP == "":
+		return errors.New("header is for http")
+	case k.HTTP != "" && k.hasProgram():
+		return errors.New("an http handler has no program: cwd, env, user and their like are not for it")
+	case k.LockLost != "" && !slices.Contains([]string{LostKill, LostTerminate}, k.LockLost):
+		return fmt.Errorf("lock_lost %q: must be %s or %s", k.LockLost, LostKill, LostTerminate)
+	case k.Nice < -20 || k.Nice > 19:
+		return fmt.Errorf("nice must be -20 to 19, not %d", k.Nice)
+	}
+	for limit := range k.Limits {
+		if !slices.Contains(subproc.LimitNames(), limit) {
+			return fmt.Errorf("limits: %s: must be one of %q", limit, subproc.LimitNames())
+		}
+	}
+	if _, err := url.Parse(k.HTTP); err != nil {
+		return fmt.Errorf("http: %w", err)
+	}
+	return nil
+}
+
+// hasProgram says whether anything is said that only a program can have.
+func (k *Kind) hasProgram() bool {
+	return k.Dir != "" || len(k.PassEnv) > 0 || len(k.Env) > 0 || k.User != "" || k.Group != "" || k.Nice != 0 || len(k.Limits) > 0
+}

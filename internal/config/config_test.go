@@ -1,0 +1,104 @@
+package config_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq/internal/config"
+)
+
+// Everything that the file can say is read as it is meant.
+func TestParse(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "jobq.yaml")
+	require.NoError(t, os.WriteFile(path, []byte(`
+queues: {default: 10, images: 4}
+drain_timeout: 1m
+kinds:
+  resize:
+    command: ["./resize", "--id", "${args.id}"]
+    slots: 2
+    timeout: 10m
+    stall_timeout: 1m30s
+    cwd: /srv
+    pass_env: [AWS_REGION]
+    env: {MODE: fast, N: 3}
+    grace: 10s
+    lock_lost: sigterm
+    user: nobody
+    group: 65534
+    nice: 10
+    limits: {address_space: 512MiB, open_files: 100}
+  score: {stream: "python3 -u 'my score.py'", processes: 4}
+  mail:
+    http: http://127.0.0.1:8080/jobs
+    header: {Authorization: Bearer x}
+  exec: {timeout: 1h}
+`), 0o600))
+	file, err := config.Load(path)
+	require.NoError(t, err)
+	require.Equal(t, map[string]int{"default": 10, "images": 4}, file.Queues)
+	require.Equal(t, config.Duration(time.Minute), file.DrainTimeout)
+	require.Equal(t, config.Kind{
+		Command: config.Words{"./resize", "--id", "${args.id}"}, Slots: 2, Timeout: config.Duration(10 * time.Minute),
+		StallTimeout: config.Duration(90 * time.Second), Dir: "/srv", PassEnv: []string{"AWS_REGION"},
+		Env: map[string]string{"MODE": "fast", "N": "3"}, Grace: config.Duration(10 * time.Second), LockLost: config.LostTerminate,
+		User: "nobody", Group: "65534", Nice: 10, Limits: map[string]config.Size{"address_space": 512 << 20, "open_files": 100},
+	}, file.Kinds["resize"])
+	require.Equal(t, config.Words{"python3", "-u", "my score.py"}, file.Kinds["score"].Stream)
+	require.Equal(t, "Bearer x", file.Kinds["mail"].Header["Authorization"])
+	empty, err := config.Parse(nil)
+	require.NoError(t, err)
+	require.Empty(t, empty.Kinds)
+}
+
+// What cannot be meant is refused, and the error says where.
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	for content, want := range map[string]string{
+		"kind: {}":                "field kind not found",
+		"kinds: {a: {comand: x}}": "field comand not found",
+		"kinds: {a: {}}":          "kinds: a: one of command",
+		"kinds: {a: {command: x, http: http://x}}":    "only one of",
+		"kinds: {a: {command: x, timeout: 10}}":       "duration",
+		"kinds: {a: {command: x, timeout: -1s}}":      "duration",
+		"kinds: {a: {command: \"x 'y\"}}":             "quote",
+		"kinds: {a: {command: {x: y}}}":               "must be a command",
+		"kinds: {a: {command: x, processes: 2}}":      "processes",
+		"kinds: {a: {http: http://x, cwd: /}}":        "no program",
+		"kinds: {a: {command: x, lock_lost: no}}":     "lock_lost",
+		"kinds: {a: {command: x, nice: 30}}":          "nice",
+		"kinds: {a: {command: x, slots: -1}}":         "slots",
+		"kinds: {a: {command: x, limits: {x: 1}}}":    "limits: x",
+		"kinds: {a: {command: x, limits: {core: x}}}": "size such as",
+		"kinds: {a: {command: x, header: {a: b}}}":    "header",
+		"kinds: {a: {command: x}, a: {command: y}}":   "already defined",
+		"kinds: []":   "cannot unmarshal",
+		"{}\n---\n{}": "more than one",
+		"a: &a [*a]":  "",
+	} {
+		_, err := config.Parse([]byte(content))
+		require.ErrorContains(t, err, want, content)
+	}
+	_, err := config.Load("/does/not/exist")
+	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+// The parser never panics, and what it accepts has been checked.
+func FuzzParse(f *testing.F) {
+	f.Add([]byte("kinds: {a: {command: x, limits: {core: 1KiB}, timeout: 1s}}"))
+	f.Fuzz(func(t *testing.T, content []byte) {
+		file, err := config.Parse(content)
+		if err != nil {
+			return
+		}
+		for name, kind := range file.Kinds {
+			require.NotEmpty(t, name)
+			require.True(t, len(kind.Command) > 0 || len(kind.Stream) > 0 || kind.HTTP != "" || name == config.ExecKind)
+		}
+	})
+}

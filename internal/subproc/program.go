@@ -1,0 +1,231 @@
+package subproc
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// supervised is a program that runs, seen from this process.
+type supervised struct {
+	command  Command
+	shim     *shimProcess
+	reusable bool       // the shim has said that all of the program is gone
+	open     []*os.File // our ends of the program's streams
+	stderr   *Tail
+	deadline time.Duration  // that the shim knows
+	streams  sync.WaitGroup // that read what the program writes
+}
+
+// pipes collects both ends of pipes, to close what is not handed on.
+type pipes struct{ ours, theirs []*os.File }
+
+func (p *pipes) toUs() (ours *os.File, err error) {
+	reader, writer, err := os.Pipe()
+	if err == nil {
+		p.ours, p.theirs = append(p.ours, reader), append(p.theirs, writer)
+	}
+	return reader, err
+}
+
+func (p *pipes) toThem() (ours *os.File, err error) {
+	reader, writer, err := os.Pipe()
+	if err == nil {
+		p.ours, p.theirs = append(p.ours, writer), append(p.theirs, reader)
+	}
+	return writer, err
+}
+
+func closeAll(files []*os.File) {
+	for _, file := range files {
+		_ = file.Close() // a pipe's end: nothing is buffered
+	}
+}
+
+// start has a shim start the program.
+func (p *supervised) start(s *Supervisor) (err error) {
+	var all pipes
+	defer func() {
+		closeAll(all.theirs) // the shim has its own by now
+		if err != nil {
+			closeAll(all.ours)
+		}
+	}()
+	stdin, err1 := all.toThem()
+	stdout, err2 := all.toUs()
+	stderr, err3 := all.toUs()
+	control, err4 := all.toUs()
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
+		return err
+	}
+	r := request{
+		Args: bytesOf(p.command.Args), Env: bytesOf(p.command.Env), Dir: []byte(p.command.Dir),
+		Attributes: p.command.Attributes, streams: all.theirs,
+	}
+	if p.command.Deadline != nil {
+		p.deadline = p.command.Deadline()
+		r.DeadlineNs = int64(p.deadline)
+	}
+	if p.shim, err = s.send(r); err != nil {
+		return err
+	}
+	p.open = all.ours
+	if p.command.Talk != nil {
+		p.streams.Go(func() { p.talk(stdin, stdout) })
+	} else {
+		p.streams.Go(func() { p.feed(stdin) })
+		p.streams.Go(func() { p.keep(stdout, p.command.Output) })
+	}
+	p.streams.Go(func() { p.keep(stderr, p.command.Output, p.stderr) })
+	p.streams.Go(func() { p.listen(control) })
+	return nil
+}
+
+// feed writes standard input. A program that does not read it is within its
+// rights: the pipe breaks when it ends.
+func (p *supervised) feed(stdin *os.File) {
+	_, _ = stdin.Write(p.command.Stdin)
+	_ = stdin.Close()
+}
+
+// talk leaves standard input and output to the caller's function.
+func (p *supervised) talk(stdin, stdout *os.File) {
+	p.command.Talk(stdin, stdout)
+	_ = stdin.Close() // closed already, or the program is not to wait for more
+	_, _ = io.Copy(io.Discard, stdout)
+	_ = stdout.Close() // read to its end
+}
+
+// keep reads a stream to its end, and no faster than the tails take it: a
+// flood slows the program, and does not grow memory.
+func (p *supervised) keep(stream *os.File, tails ...*Tail) {
+	buffer := make([]byte, 32<<10)
+	for {
+		count, err := stream.Read(buffer)
+		for _, tail := range tails {
+			tail.add(buffer[:count])
+		}
+		if err != nil {
+			_ = stream.Close() // read to its end
+			return
+		}
+	}
+}
+
+func (p *supervised) listen(control *os.File) {
+	readMessages(control, p.command.Control, p.command.ControlError)
+	_ = control.Close() // read to its end
+}
+
+// await waits for the shim's report, and passes the context's end on to it.
+func (p *supervised) await(ctx context.Context) (Result, error) {
+	reported := make(chan report, 1)
+	go func() { reported <- p.readReports() }()
+	final, stopped := p.wait(ctx, reported)
+	if !final.ended() {
+		p.orphaned(final.PID)
+	}
+	p.reusable = final.ended()
+	p.streams.Wait()
+	result := Result{
+		ExitCode: final.ExitCode, Signal: final.Signal, Stopped: stopped, Expired: final.Expired, Output: p.command.Output.Bytes(), Stderr: p.stderr.Bytes(),
+		CPU: time.Duration(final.CPUNs), MaxRSSBytes: final.MaxRSSBytes,
+	}
+	switch {
+	case final.Failure != "":
+		return result, errors.New(final.Failure)
+	case !final.ended():
+		result.ExitCode = -1
+		return result, errors.New("the program's supervisor was killed")
+	}
+	return result, nil
+}
+
+// wait returns the shim's last report, and whether the program was told to end.
+func (p *supervised) wait(ctx context.Context, reported <-chan report) (final report, stopped bool) {
+	var tick, grace, impatience <-chan time.Time
+	if p.command.Deadline != nil {
+		ticker := time.NewTicker(p.command.DeadlineEvery)
+		defer ticker.Stop()
+		tick = ticker.C
+	}
+	asked, kill := ctx.Done(), p.command.Kill
+	killNow := func() {
+		p.shim.order(orderKill)
+		asked, kill, grace, impatience = nil, nil, nil, time.After(shimPatience)
+	}
+	for {
+		select {
+		case final = <-reported:
+			return final, stopped
+		case <-tick:
+			p.renew()
+		case <-asked:
+			asked, stopped = nil, true
+			if errors.Is(context.Cause(ctx), ErrKill) {
+				killNow()
+				continue
+			}
+			p.shim.order(orderTerminate) // a broken line kills
+			grace = time.After(p.command.Grace)
+		case <-kill:
+			stopped = true
+			killNow()
+		case <-grace:
+			killNow()
+		case <-impatience:
+			_ = p.shim.command.Process.Kill() // gone already: fine
+		}
+	}
+}
+
+// renew tells the shim a deadline that has changed.
+func (p *supervised) renew() {
+	if deadline := p.command.Deadline(); deadline != p.deadline {
+		p.deadline = deadline
+		p.shim.order(binary.BigEndian.AppendUint64([]byte{orderDeadline}, uint64(deadline))...) // #nosec G115 -- not negative
+	}
+}
+
+// readReports reads until the program has ended, or the shim.
+func (p *supervised) readReports() report {
+	var pid int
+	for {
+		next, err := p.shim.readReport()
+		if err != nil {
+			return report{PID: pid}
+		}
+		if next.ended() {
+			return next
+		}
+		pid = next.PID
+	}
+}
+
+func parseReport(line []byte) (report, error) {
+	var r report
+	if err := json.Unmarshal(line, &r); err != nil {
+		return report{}, errors.Join(io.ErrUnexpectedEOF, err)
+	}
+	return r, nil
+}
+
+// orphaned ends what it can of a program whose shim somebody has killed. The
+// program itself died with the shim (its death signal); this is for its
+// children. One that has moved to another session cannot be found, and must
+// not hold us up by the streams that it has open.
+func (p *supervised) orphaned(group int) {
+	if group > 0 { // 0: the shim was killed before it could say
+		_ = syscall.Kill(-group, syscall.SIGKILL) // none left: fine
+	}
+	killSession(p.shim.command.Process.Pid)
+	for _, stream := range p.open {
+		_ = stream.SetDeadline(time.Now().Add(orphanPatience)) // closed already: fine
+	}
+}

@@ -1,0 +1,4 @@
+set local lock_timeout = '5s';
+
+alter table jobq.attempt drop column usage;
+drop table jobq.output;

@@ -1,0 +1,21 @@
+-- What programs write while they run, and what they have used.
+set local lock_timeout = '5s';
+
+-- Output of programs that run, in the pieces in which it was flushed: only
+-- what is new is written. Unlogged: it is for who watches, the end of it is
+-- kept with the attempt, and a crash of the server may empty it.
+create unlogged table jobq.output (
+  job_id      bigint      not null,
+  lease_token bigint      not null,
+  -- Of the content in all bytes that the run has written: where it begins, and
+  -- where what comes next begins. Between two pieces there may be a gap.
+  begins_at   bigint      not null,
+  ends_at     bigint      not null,
+  written_at  timestamptz not null default clock_timestamp(),
+  content     text        not null,
+  constraint output_pkey primary key (job_id, lease_token, begins_at),
+  constraint "content must be at most 64 KiB" check (octet_length(content) <= 65536)
+);
+
+-- {"exit_code": 3, "signal": "SIGKILL", "cpu_seconds": 0.5, "max_rss_bytes": 1000000}, of programs.
+alter table jobq.attempt add column usage jsonb;

@@ -1,0 +1,171 @@
+package worker
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/jobq-dev/jobq/internal/printable"
+)
+
+const (
+	// httpBodyBytesMax bounds what is read of an answer: a result of the largest size.
+	httpBodyBytesMax = 1 << 20
+	// httpIdleMax bounds the connections kept for the next job.
+	httpIdleMax = 256
+	// retryAfterMax bounds what an answer can ask for.
+	retryAfterMax = 30 * 24 * time.Hour
+)
+
+// HTTP is a server that runs jobs: each is posted to the URL, and the answer
+// says how it ended; docs/subprocess.md is the server's side of the contract.
+type HTTP struct {
+	// URL is where jobs are posted.
+	URL string
+	// Header is sent with each job, for instance to authorize the worker.
+	Header http.Header
+	// Transport does the requests. Default: one that keeps connections open, and
+	// uses HTTP_PROXY and its like as every Go program does.
+	Transport http.RoundTripper
+}
+
+// httpHandler is a handler of one kind.
+type httpHandler struct {
+	url    string
+	header http.Header
+	client *http.Client
+}
+
+// HandleHTTP makes the worker run jobs of a kind with an HTTP server.
+func HandleHTTP(w *Worker, kind string, server HTTP) error {
+	parsed, err := url.Parse(server.URL)
+	if err != nil || parsed.Host == "" || (parsed.Scheme != "http" && parsed.Scheme != "https") {
+		return fmt.Errorf("handler of kind %q: URL %q: must be like http://127.0.0.1:8080/jobs", kind, server.URL)
+	}
+	transport := server.Transport
+	if transport == nil {
+		kept := http.DefaultTransport.(*http.Transport).Clone()
+		kept.MaxIdleConns, kept.MaxIdleConnsPerHost = httpIdleMax, httpIdleMax
+		transport = kept
+	}
+	handler := &httpHandler{url: server.URL, header: server.Header, client: &http.Client{
+		Transport: transport,
+		// A POST that is redirected becomes a GET, which is no job.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+	if err := w.handle(kind, handler.run); err != nil {
+		return err
+	}
+	w.programs.clients = append(w.programs.clients, handler)
+	return nil
+}
+
+func (h *httpHandler) close() { h.client.CloseIdleConnections() }
+
+// run is the handler. The end of the context closes the request.
+func (h *httpHandler) run(ctx context.Context, r *Run) error {
+	body, err := r.message()
+	if err != nil {
+		return err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, h.url, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	for name, values := range h.header {
+		request.Header[name] = values
+	}
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Jobq-Job-Id", strconv.FormatInt(r.row.ID, 10))
+	request.Header.Set("Jobq-Lease-Token", strconv.FormatInt(r.row.LeaseToken, 10))
+	request.Header.Set("Jobq-Attempt", strconv.Itoa(r.Attempt()))
+	// The same key for every run of the job: servers that know the header run it once.
+	request.Header.Set("Idempotency-Key", "jobq-"+strconv.FormatInt(r.row.ID, 10))
+	response, err := h.client.Do(request)
+	if err != nil {
+		return stopError(ctx, err)
+	}
+	defer func() { _ = response.Body.Close() }() // read, or not worth it
+	answer, err := io.ReadAll(io.LimitReader(response.Body, httpBodyBytesMax+1))
+	if err != nil {
+		return stopError(ctx, fmt.Errorf("read answer: %w", err))
+	}
+	return h.verdict(r, response, answer)
+}
+
+// stopError is why the request was closed, or else what went wrong with it.
+func stopError(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// verdict is what the handler returns for an answer.
+func (h *httpHandler) verdict(r *Run, response *http.Response, answer []byte) error {
+	isJSON := isJSONType(response.Header.Get("Content-Type"))
+	if code := response.StatusCode; code >= 200 && code < 300 {
+		return keepAnswer(r, isJSON, answer)
+	}
+	err := fmt.Errorf("HTTP %d: %s", response.StatusCode, printable.Text(string(answer[:min(len(answer), errorTailBytes)])))
+	var said struct {
+		Error   string `json:"error"`
+		Discard bool   `json:"discard"`
+	}
+	if isJSON && json.Unmarshal(answer, &said) == nil && said.Error != "" {
+		err = fmt.Errorf("HTTP %d: %s", response.StatusCode, said.Error)
+	}
+	after, hasAfter := retryAfter(response.Header.Get("Retry-After"), time.Now())
+	switch {
+	case said.Discard && response.StatusCode >= 400 && response.StatusCode < 500:
+		return Discard(err)
+	case response.StatusCode == http.StatusTooManyRequests && hasAfter:
+		return Snooze(after)
+	case response.StatusCode == http.StatusTooManyRequests:
+		return Snooze(tempFailDelay)
+	case hasAfter:
+		return Retry(after, err)
+	}
+	return err
+}
+
+// keepAnswer keeps what a server says of a job that has completed: JSON as its
+// result, anything else as output.
+func keepAnswer(r *Run, isJSON bool, answer []byte) error {
+	switch {
+	case !isJSON:
+		r.keepOutput(answer)
+		return nil
+	case len(answer) == 0:
+		return nil
+	case len(answer) > httpBodyBytesMax:
+		return fmt.Errorf("the answer is longer than %d bytes", httpBodyBytesMax)
+	case !json.Valid(answer):
+		return errors.New("the answer says that it is JSON, and is not")
+	}
+	return r.SetResult(json.RawMessage(answer))
+}
+
+func isJSONType(contentType string) bool {
+	mediaType, _, err := mime.ParseMediaType(contentType)
+	return err == nil && mediaType == "application/json"
+}
+
+// retryAfter reads the header: seconds, or a date.
+func retryAfter(value string, now time.Time) (time.Duration, bool) {
+	if seconds, err := strconv.ParseInt(value, 10, 64); err == nil && seconds >= 0 {
+		return time.Duration(min(seconds, int64(retryAfterMax/time.Second))) * time.Second, true
+	}
+	if at, err := http.ParseTime(value); err == nil {
+		return min(max(at.Sub(now), 0), retryAfterMax), true
+	}
+	return 0, false
+}

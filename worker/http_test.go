@@ -1,0 +1,134 @@
+package worker_test
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/worker"
+)
+
+// startHTTP runs a worker whose jobs the function answers.
+func startHTTP(t *testing.T, client *jobq.Client, answer http.HandlerFunc) {
+	t.Helper()
+	server := httptest.NewServer(answer)
+	t.Cleanup(server.Close)
+	w, err := worker.New(client, &worker.Config{Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	require.NoError(t, worker.HandleHTTP(w, "h", worker.HTTP{URL: server.URL + "/jobs", Header: http.Header{"Authorization": {"Bearer secret"}}}))
+	run(t, w)
+}
+
+func enqueueHTTP(t *testing.T, client *jobq.Client, args string, options *jobq.EnqueueOptions) int64 {
+	t.Helper()
+	enqueued, err := client.Enqueue(context.Background(), jobq.RawArgs{Name: "h", JSON: json.RawMessage(args)}, options)
+	require.NoError(t, err)
+	return enqueued.ID
+}
+
+// Each answer has the effect that the documentation promises.
+func TestHTTPAnswers(t *testing.T) {
+	t.Parallel()
+	type answer struct {
+		Code              int
+		Type, Body, After string
+	}
+	client := newClient(t)
+	startHTTP(t, client, func(w http.ResponseWriter, r *http.Request) {
+		var job struct{ Args answer }
+		body, _ := io.ReadAll(r.Body)
+		if r.Header.Get("Jobq-Lease-Token") != "1" || r.Header.Get("Authorization") != "Bearer secret" || json.Unmarshal(body, &job) != nil {
+			w.WriteHeader(http.StatusTeapot)
+			return
+		}
+		w.Header().Set("Content-Type", job.Args.Type)
+		if job.Args.After != "" {
+			w.Header().Set("Retry-After", job.Args.After)
+		}
+		w.WriteHeader(job.Args.Code)
+		_, _ = io.WriteString(w, job.Args.Body)
+	})
+	const isJSON, isText = "application/json; charset=utf-8", "text/plain"
+	for _, test := range []struct {
+		answer
+		state    jobq.State
+		attempts int
+		text     string // in the result, the error or the output
+	}{
+		{answer{200, isJSON, `{"x": 1}`, ""}, jobq.Completed, 0, `"x"`},
+		{answer{204, isJSON, "", ""}, jobq.Completed, 0, ""},
+		{answer{201, isText, "made it\x1b", ""}, jobq.Completed, 0, "made it␛"},
+		{answer{200, isJSON, `{"x"`, ""}, jobq.Scheduled, 1, "is not"},
+		{answer{302, isText, "", ""}, jobq.Scheduled, 1, "HTTP 302"},
+		{answer{400, isJSON, `{"discard": true, "error": "bad args"}`, ""}, jobq.Failed, 1, "HTTP 400: bad args"},
+		{answer{404, isText, "no such page", ""}, jobq.Scheduled, 1, "HTTP 404: no such page"},
+		{answer{422, isJSON, `{"error": "perhaps later"}`, ""}, jobq.Scheduled, 1, "perhaps later"},
+		{answer{429, isText, "", "7200"}, jobq.Scheduled, 0, ""},
+		{answer{500, isJSON, `{"discard": true}`, ""}, jobq.Scheduled, 1, "HTTP 500"},
+		{answer{503, isText, "busy", "7200"}, jobq.Scheduled, 1, "busy"},
+	} {
+		args, err := json.Marshal(test.answer)
+		require.NoError(t, err)
+		id := enqueueHTTP(t, client, string(args), &jobq.EnqueueOptions{BackoffBase: time.Second})
+		var job *jobq.Job
+		require.Eventually(t, func() bool {
+			job, err = client.Get(context.Background(), id)
+			return err == nil && job.LeaseToken > 0 && job.State != jobq.Running
+		}, patience, 2*time.Millisecond)
+		runs := attempts(t, client, id)
+		if job.LeaseToken == 1 { // else the retry has begun, which finds another token
+			require.Equal(t, test.state, job.State, test.answer)
+			require.Equal(t, test.attempts, job.Attempts, test.answer)
+		}
+		said := string(job.Result)
+		if len(runs) > 0 {
+			said += runs[0].Error + runs[0].Output
+		}
+		require.Contains(t, said, test.text, test.answer)
+		if test.After != "" {
+			require.WithinDuration(t, time.Now().Add(2*time.Hour), job.RunAt, 10*time.Minute)
+		}
+	}
+}
+
+// A cancelled job closes its request.
+func TestHTTPCancel(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	begun, closed := make(chan struct{}), make(chan struct{})
+	startHTTP(t, client, func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.ReadAll(r.Body) // the server sees the client go only when it has read the request
+		close(begun)
+		<-r.Context().Done()
+		close(closed)
+	})
+	id := enqueueHTTP(t, client, `{}`, nil)
+	receive(t, begun, "the request")
+	_, err := client.Cancel(context.Background(), id)
+	require.NoError(t, err)
+	receive(t, closed, "the end of the request")
+	awaitState(t, client, id, jobq.Cancelled)
+}
+
+// A server that is not there is a failed attempt; URLs that cannot be are refused.
+func TestHTTPNoServer(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	w, err := worker.New(client, &worker.Config{Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	for _, url := range []string{"", "127.0.0.1:80", "ftp://x/", "http://"} {
+		require.ErrorContains(t, worker.HandleHTTP(w, "h", worker.HTTP{URL: url}), "must be like")
+	}
+	require.NoError(t, worker.HandleHTTP(w, "h", worker.HTTP{URL: "http://127.0.0.1:1/"}))
+	run(t, w)
+	id := enqueueHTTP(t, client, `{}`, &jobq.EnqueueOptions{MaxAttempts: 1})
+	require.Contains(t, awaitState(t, client, id, jobq.Failed).LastError, "connection refused")
+}

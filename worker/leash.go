@@ -1,0 +1,73 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// leash is what stops the program of a run: the end of its context asks the
+// program to end, and the closed channel kills it. A lease can also be lost
+// while the program has been asked already.
+type leash struct {
+	ctx  context.Context
+	kill chan struct{}
+
+	run     *Run
+	unhook  func() bool
+	cancel  context.CancelCauseFunc
+	killed  sync.Once
+	dropped chan struct{} // closed by drop
+}
+
+// newLeash returns the leash of a run. When the lease is lost it kills at
+// once, or after half of the kill margin if there is to be a SIGTERM before:
+// the lease then still has the other half of its margin to run.
+func newLeash(ctx context.Context, r *Run, lostTerminates bool) *leash {
+	l := &leash{kill: make(chan struct{}), dropped: make(chan struct{}), run: r}
+	l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	lost := func() {
+		if !lostTerminates {
+			l.killNow()
+			return
+		}
+		l.cancel(ErrLeaseLost)
+		time.AfterFunc(killMargin(r.lease.queue.settings().lease)/2, l.killNow)
+	}
+	r.onLost.Store(&lost)
+	l.unhook = context.AfterFunc(ctx, func() {
+		if cause := context.Cause(ctx); !errors.Is(cause, ErrLeaseLost) {
+			l.cancel(cause)
+			return
+		}
+		lost() // perhaps before it could be told above
+	})
+	return l
+}
+
+// deadline is when the program must be dead even if this worker is stopped or
+// hangs: half of the kill margin after the worker would have given the lease
+// up, and as long before it ends.
+func (r *Run) deadline() time.Duration {
+	k := r.worker.keeper
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return r.lease.deadline + killMargin(r.lease.queue.settings().lease)/2
+}
+
+// deadlineEvery is how often the deadline is looked at: often enough for the
+// lease, which is extended every third of it.
+func (r *Run) deadlineEvery() time.Duration {
+	return min(max(r.lease.queue.settings().lease/10, 50*time.Millisecond), time.Second)
+}
+
+func (l *leash) killNow() { l.killed.Do(func() { close(l.kill) }) }
+
+// drop is for when the program has ended.
+func (l *leash) drop() {
+	l.run.onLost.Store(nil)
+	l.unhook()
+	l.cancel(nil)
+	close(l.dropped)
+}

@@ -1,0 +1,178 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/printable"
+	"github.com/jobq-dev/jobq/internal/subproc"
+)
+
+const (
+	// outputBytesMax bounds the output kept of a run; the table has the same limit.
+	outputBytesMax = 64 << 10
+	// outputFlushEvery is how often what programs have written since is stored
+	// for those who follow.
+	outputFlushEvery = 500 * time.Millisecond
+	// outputFlushBytesMax bounds what is stored of one run each time: a flood
+	// leaves gaps for those who follow, and its end on the attempt.
+	outputFlushBytesMax = 16 << 10
+	// outputPruneEvery is how often what nobody follows any more is dropped.
+	outputPruneEvery = time.Minute
+)
+
+// liveOutput is the output of a program that runs, on its way to the table
+// of pieces.
+type liveOutput struct {
+	run  *Run
+	tail *subproc.Tail
+
+	mu sync.Mutex
+	// guarded by mu
+	flushedAt int64 // bytes written up to there are stored, or skipped
+}
+
+// showOutput has the output stored while the program writes it.
+func (r *Run) showOutput(tail *subproc.Tail) *liveOutput {
+	live := &liveOutput{run: r, tail: tail}
+	r.live.Store(live)
+	return live
+}
+
+// next returns the piece to store, or nil when nothing is new. The end of a
+// stream's last character may still be to come: it is left for the next time.
+func (l *liveOutput) next() *db.OutputAppendParams {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	content, begin := l.tail.Since(l.flushedAt)
+	if excess := len(content) - outputFlushBytesMax; excess > 0 {
+		content, begin = content[excess:], begin+int64(excess)
+	}
+	content = content[:len(content)-halfRune(content)]
+	if len(content) == 0 {
+		return nil
+	}
+	l.flushedAt = begin + int64(len(content))
+	return &db.OutputAppendParams{
+		BeginsAt: begin, EndsAt: l.flushedAt, Content: shown(content), KeepFrom: l.flushedAt - outputBytesMax,
+		ID: l.run.row.ID, Token: l.run.row.LeaseToken, Owner: l.run.worker.id,
+	}
+}
+
+// flushRest stores what has come since the last time, if there was one: who
+// follows a run sees all of it, and a short run costs nothing.
+func (l *liveOutput) flushRest(ctx context.Context) {
+	l.mu.Lock()
+	begun := l.flushedAt > 0
+	l.mu.Unlock()
+	if !begun {
+		return
+	}
+	if piece := l.next(); piece != nil {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killMarginMax)
+		defer cancel()
+		if _, err := l.run.worker.queries.OutputAppend(ctx, *piece); err != nil {
+			l.run.worker.databaseTrouble(err)
+		}
+	}
+}
+
+// halfRune is how many bytes at the end may be the beginning of a character.
+func halfRune(content []byte) int {
+	for length := 1; length < utf8.UTFMax && length <= len(content); length++ {
+		if end := content[len(content)-length:]; utf8.RuneStart(end[0]) {
+			if end[0] >= utf8.RuneSelf && !utf8.FullRune(end) {
+				return length
+			}
+			return 0
+		}
+	}
+	return 0
+}
+
+// flushOutput stores what programs write, until the context ends.
+func (w *Worker) flushOutput(ctx context.Context) {
+	flush, prune := time.NewTicker(outputFlushEvery), time.NewTicker(outputPruneEvery)
+	defer flush.Stop()
+	defer prune.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-flush.C:
+			if w.keeper.hasProgress() {
+				signal(w.keeper.wake) // by itself it may take a second to look
+			}
+			w.flushPieces(ctx)
+		case <-prune.C:
+			ctx, cancel := context.WithTimeout(ctx, killMarginMax)
+			if _, err := w.queries.OutputPrune(ctx); err != nil && ctx.Err() == nil {
+				w.databaseTrouble(err)
+			}
+			cancel()
+		}
+	}
+}
+
+// flushPieces stores what is new of all runs in one round trip. What cannot be
+// stored is skipped: the end of the output is kept with the attempt.
+func (w *Worker) flushPieces(ctx context.Context) {
+	batch := &pgx.Batch{}
+	for _, run := range w.keeper.running() {
+		live := run.live.Load()
+		if live == nil {
+			continue
+		}
+		if piece := live.next(); piece != nil {
+			w.schema.Queue(batch, func(q *db.Queries) { _, _ = q.OutputAppend(ctx, *piece) })
+		}
+	}
+	if batch.Len() == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, killMarginMax)
+	defer cancel()
+	if err := w.pool.SendBatch(ctx, batch).Close(); err != nil {
+		w.databaseTrouble(err)
+	}
+}
+
+// keepOutput keeps the end of what a program has written with the attempt.
+func (r *Run) keepOutput(output []byte) {
+	text := shown(output)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.output = text
+}
+
+// keepUsage keeps what a program has used with the attempt.
+func (r *Run) keepUsage(ended subproc.Result) {
+	usage, err := json.Marshal(jobq.Usage{
+		ExitCode: ended.ExitCode, Signal: ended.Signal, CPUSeconds: ended.CPU.Seconds(), MaxRSSBytes: ended.MaxRSSBytes,
+	})
+	if err != nil {
+		return // numbers and a name always encode
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.usage = usage
+}
+
+// shown is output as it is stored: harmless to terminals, and the end of it
+// when that makes it longer than the table takes.
+func shown(output []byte) string {
+	text := printable.Text(string(output))
+	if excess := len(text) - outputBytesMax; excess > 0 {
+		start := excess + slices.IndexFunc([]byte(text[excess:]), utf8.RuneStart)
+		text = text[start:]
+	}
+	return text
+}

@@ -1,0 +1,188 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/jobq-dev/jobq/internal/subproc"
+)
+
+const (
+	// restartDelayMin and restartDelayMax bound the wait before a handler process
+	// is started in place of one that died; it doubles until a job ends normally.
+	restartDelayMin = 100 * time.Millisecond
+	restartDelayMax = 30 * time.Second
+	// streamDeadlineEvery is how often the supervisor of a process looks at the
+	// deadline of the job that it has.
+	streamDeadlineEvery = 100 * time.Millisecond
+)
+
+// Stream is a program that runs many jobs, one after the other: each job is a
+// line on its standard input, and the answers are lines on its standard
+// output; docs/subprocess.md is its side of the contract.
+type Stream struct {
+	// Args, Dir, Environ and Grace are as in Command. A lost lease kills the
+	// process that has the job, and so does a stop that it does not obey.
+	Command
+	// Processes is how many run at most. They are started when jobs come, and
+	// kept. Default: as many as there are jobs at a time, which slots limit.
+	Processes int
+}
+
+// HandleStream makes the worker run jobs of a kind with processes that are
+// kept from job to job. See MaybeRunShim.
+func HandleStream(w *Worker, kind string, stream Stream) error {
+	if err := stream.complete(); err != nil {
+		return fmt.Errorf("handler of kind %q: %w", kind, err)
+	}
+	pool := &streamPool{worker: w, stream: stream}
+	if stream.Processes > 0 {
+		pool.places = make(chan struct{}, stream.Processes)
+	}
+	if err := w.handle(kind, pool.run); err != nil {
+		return err
+	}
+	w.programs.streams = append(w.programs.streams, pool)
+	return nil
+}
+
+// streamPool is the processes of one kind.
+type streamPool struct {
+	worker *Worker
+	stream Stream
+	places chan struct{} // one for each process that has a job; nil for no limit
+
+	mu sync.Mutex
+	// guarded by mu
+	idle    []*streamProcess
+	deaths  int       // since a job last ended normally
+	startAt time.Time // not before then
+}
+
+// run is the handler.
+func (p *streamPool) run(ctx context.Context, r *Run) error {
+	if p.places != nil {
+		select {
+		case p.places <- struct{}{}:
+			defer func() { <-p.places }()
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	process, err := p.take(ctx)
+	if err != nil {
+		return err
+	}
+	err = process.work(ctx, r, p.stream.LostTerminates)
+	if ctx.Err() == nil && process.isIdle() {
+		p.giveBack(process)
+		return err
+	}
+	process.stop() // nothing of it may live on when the run is over
+	<-process.ended
+	if ctx.Err() == nil {
+		p.died()
+	}
+	return err
+}
+
+// take returns a process that waits for a job: the one used last, or a new one.
+func (p *streamPool) take(ctx context.Context) (*streamProcess, error) {
+	for {
+		p.mu.Lock()
+		last := len(p.idle) - 1
+		var process *streamProcess
+		if last >= 0 {
+			process, p.idle = p.idle[last], p.idle[:last]
+		}
+		wait := time.Until(p.startAt)
+		p.mu.Unlock()
+		switch {
+		case process != nil && process.isIdle():
+			return process, nil
+		case process != nil:
+			process.stop()
+			<-process.ended // it has done its jobs: the next need not wait
+			continue
+		}
+		if wait > 0 {
+			timer := time.NewTimer(wait)
+			select {
+			case <-timer.C:
+				continue
+			case <-ctx.Done():
+				timer.Stop()
+				return nil, context.Cause(ctx)
+			}
+		}
+		return p.start()
+	}
+}
+
+func (p *streamPool) giveBack(process *streamProcess) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.deaths, p.startAt = 0, time.Time{}
+	p.idle = append(p.idle, process)
+}
+
+// died makes the next start wait, longer after each death in a row.
+func (p *streamPool) died() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.startAt = time.Now().Add(min(restartDelayMin<<min(p.deaths, 20), restartDelayMax))
+	p.deaths++
+}
+
+// close ends the processes. None has a job any more.
+func (p *streamPool) close() {
+	p.mu.Lock()
+	idle := p.idle
+	p.idle = nil
+	p.mu.Unlock()
+	for _, process := range idle {
+		process.stop()
+	}
+	for _, process := range idle {
+		<-process.ended
+	}
+}
+
+func (p *streamPool) start() (*streamProcess, error) {
+	additions := map[string]string{"JOBQ_PROTOCOL": fmt.Sprint(protocolVersion), "JOBQ_CONTROL_FD": "3"}
+	maps.Copy(additions, p.stream.Env)
+	environ, err := subproc.Environ(p.stream.Environ, additions)
+	if err != nil {
+		return nil, err
+	}
+	process := newStreamProcess()
+	ctx, stop := context.WithCancel(context.Background())
+	process.stop = stop
+	go func() {
+		defer close(process.ended)
+		process.result, process.failure = p.worker.programs.supervisor.Run(ctx, subproc.Command{
+			Args: p.stream.Args, Dir: p.stream.Dir, Env: environ, Attributes: p.stream.Attributes.subproc(), Grace: p.stream.Grace, Kill: process.killed, Output: process.output,
+			Deadline: process.deadline, DeadlineEvery: streamDeadlineEvery, Talk: process.talk, Control: process.hear, ControlError: process.complain,
+		})
+		stop()
+	}()
+	select {
+	case <-process.ready:
+		return process, nil
+	case <-process.ended: // it could not be started
+		p.died()
+		return nil, process.deathError()
+	}
+}
+
+// deathError says how a process has ended that should not have.
+func (s *streamProcess) deathError() error {
+	if s.failure != nil {
+		return s.failure
+	}
+	return errors.New("handler process ended, " + failure(s.result))
+}

@@ -1,0 +1,206 @@
+package worker_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	osexec "os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/worker"
+)
+
+// asStreamHandler makes the test binary a handler process for streams.
+const asStreamHandler = "as-stream-handler"
+
+// handleStream does what each job's args say.
+func handleStream() {
+	lines := bufio.NewScanner(os.Stdin)
+	for lines.Scan() {
+		var job struct {
+			Jobq       int
+			ID         int64
+			Attempt    int
+			LeaseToken int64           `json:"lease_token"`
+			Checkpoint json.RawMessage `json:"checkpoint"`
+			Args       struct{ Say, Do string }
+		}
+		if err := json.Unmarshal(lines.Bytes(), &job); err != nil || job.Jobq != 1 {
+			os.Exit(3)
+		}
+		said := strings.NewReplacer("ID", fmt.Sprint(job.ID), "PID", fmt.Sprint(os.Getpid()), "SAVED", string(job.Checkpoint)).Replace(job.Args.Say)
+		fmt.Fprintln(os.Stderr, "job", job.ID)
+		if said != "" {
+			fmt.Println(said) //nolint:forbidigo // standard output is what it speaks on
+		}
+		switch job.Args.Do {
+		case "exit":
+			os.Exit(7)
+		case "exit once":
+			if job.Attempt == 1 {
+				os.Exit(7)
+			}
+			fmt.Printf("{\"id\": %d, \"done\": true, \"result\": %s}\n", job.ID, job.Checkpoint) //nolint:forbidigo // likewise
+		case "hang":
+			select {}
+		case "sleep":
+			_ = osexec.Command("sleep", "1000").Run()
+		}
+	}
+}
+
+func startStream(t *testing.T, client *jobq.Client, config *worker.Config, stream worker.Stream) *running {
+	t.Helper()
+	config.Logger = slog.New(slog.DiscardHandler)
+	w, err := worker.New(client, config)
+	require.NoError(t, err)
+	self, err := os.Executable()
+	require.NoError(t, err)
+	stream.Args = []string{self, asStreamHandler}
+	require.NoError(t, worker.HandleStream(w, "s", stream))
+	return run(t, w)
+}
+
+func enqueueStream(t *testing.T, client *jobq.Client, say, do string, options *jobq.EnqueueOptions) int64 {
+	t.Helper()
+	args, err := json.Marshal(map[string]string{"say": say, "do": do})
+	require.NoError(t, err)
+	enqueued, err := client.Enqueue(context.Background(), jobq.RawArgs{Name: "s", JSON: args}, options)
+	require.NoError(t, err)
+	return enqueued.ID
+}
+
+// Each reply that ends a job has the effect that the documentation promises.
+func TestStreamReplies(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	startStream(t, client, &worker.Config{}, worker.Stream{})
+	for say, want := range map[string]struct {
+		state    jobq.State
+		attempts int
+		text     string
+	}{
+		`{"id": ID, "done": true, "result": {"x": 1}}`:       {jobq.Completed, 0, ""},
+		`{"id": ID, "error": "why"}`:                         {jobq.Scheduled, 1, "why"},
+		`{"id": ID, "error": "why", "retry": "1h"}`:          {jobq.Scheduled, 1, "why"},
+		`{"id": ID, "error": "bad args", "discard": true}`:   {jobq.Failed, 1, "bad args"},
+		`{"id": ID, "snooze": "1h"}`:                         {jobq.Scheduled, 0, ""},
+		`{"id": ID, "cancel": "not needed"}`:                 {jobq.Cancelled, 0, ""},
+		"print debugging\n" + `{"id": ID, "done": true}`:     {jobq.Scheduled, 1, "print debugging"},
+		`{"doen": true}` + "\n" + `{"id": ID, "done": true}`: {jobq.Scheduled, 1, "doen"},
+		`{"id": 99999, "done": true}`:                        {jobq.Scheduled, 1, "answered for job 99999"},
+	} {
+		id := enqueueStream(t, client, say, "", &jobq.EnqueueOptions{BackoffBase: time.Hour * 24 * 365})
+		var job *jobq.Job
+		require.Eventually(t, func() bool {
+			var err error
+			job, err = client.Get(context.Background(), id)
+			return err == nil && job.State == want.state && job.LeaseToken > 0
+		}, patience, 2*time.Millisecond, say)
+		require.Equal(t, want.attempts, job.Attempts, say)
+		require.Contains(t, job.LastError, want.text, say)
+		if strings.Contains(say, "result") {
+			require.JSONEq(t, `{"x": 1}`, string(job.Result))
+		}
+	}
+}
+
+// One process runs job after job; one that dies is replaced, and the next
+// attempt goes on from the checkpoint.
+func TestStreamProcesses(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	startStream(t, client, &worker.Config{Queues: map[string]int{"default": 4}}, worker.Stream{Processes: 1})
+	pid := func() string {
+		id := enqueueStream(t, client, `{"id": ID, "done": true, "result": PID}`, "", nil)
+		return string(awaitState(t, client, id, jobq.Completed).Result)
+	}
+	first := pid()
+	for range 5 {
+		require.Equal(t, first, pid())
+	}
+	fails := enqueueStream(t, client, "", "exit", &jobq.EnqueueOptions{MaxAttempts: 1})
+	require.Contains(t, awaitState(t, client, fails, jobq.Failed).LastError, "exit code 7")
+	require.Contains(t, attempts(t, client, fails)[0].Output, fmt.Sprint("job ", fails))
+	require.NotEqual(t, first, pid())
+
+	resumes := enqueueStream(t, client, `{"checkpoint": {"at": 7}}`, "exit once", &jobq.EnqueueOptions{BackoffBase: time.Hour})
+	require.Eventually(t, func() bool { // the first attempt has failed
+		job, err := client.Get(context.Background(), resumes)
+		return err == nil && job.Attempts == 1
+	}, patience, 2*time.Millisecond)
+	require.NoError(t, client.Requeue(context.Background(), resumes))
+	job := awaitState(t, client, resumes, jobq.Completed)
+	require.Equal(t, 1, job.Attempts)
+	require.JSONEq(t, `{"at": 7}`, string(job.Result))
+
+	// An answer that comes when nobody asked is never the next job's.
+	twice := enqueueStream(t, client, `{"id": ID, "done": true}`+"\n"+`{"id": ID, "done": true}`, "", nil)
+	awaitState(t, client, twice, jobq.Completed)
+	next := enqueueStream(t, client, "", "hang", &jobq.EnqueueOptions{Timeout: time.Second, MaxAttempts: 1})
+	awaitState(t, client, next, jobq.Failed) // by its timeout, or because the process was found out
+}
+
+// A timeout ends the process that has the job with all that it has started,
+// and no other.
+func TestStreamTimeout(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	startStream(t, client, &worker.Config{Queues: map[string]int{"default": 2}}, worker.Stream{Command: worker.Command{Grace: 100 * time.Millisecond}})
+	slow := enqueueStream(t, client, "", "sleep", &jobq.EnqueueOptions{MaxAttempts: 1, Timeout: 300 * time.Millisecond})
+	other := enqueueStream(t, client, `{"id": ID, "done": true, "result": PID}`, "", nil)
+	pid := awaitState(t, client, other, jobq.Completed).Result
+	awaitState(t, client, slow, jobq.Failed)
+	require.Equal(t, jobq.OutcomeTimedOut, attempts(t, client, slow)[0].Outcome)
+	other = enqueueStream(t, client, `{"id": ID, "done": true, "result": PID}`, "", nil)
+	require.Equal(t, pid, awaitState(t, client, other, jobq.Completed).Result)
+}
+
+// A job that is taken away kills its process at once, and counts no attempt of
+// the one that has it now.
+func TestStreamLostLease(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	startStream(t, client, &worker.Config{Lease: time.Second}, worker.Stream{Command: worker.Command{Grace: time.Hour}})
+	id := enqueueStream(t, client, `{"stage": "PID"}`, "hang", nil)
+	var pid int
+	require.Eventually(t, func() bool {
+		job, err := client.Get(context.Background(), id)
+		if err != nil || job.Progress == nil {
+			return false
+		}
+		pid, err = strconv.Atoi(job.Progress.Stage)
+		return err == nil
+	}, patience, 2*time.Millisecond)
+	_, err := client.Pool().Exec(context.Background(), "update jobq.running set lease_owner = 'other', lease_token = lease_token + 1, lease_expires_at = now() + interval '1 hour'")
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return !isAlive(pid) }, patience, 2*time.Millisecond)
+	job, err := client.Get(context.Background(), id)
+	require.NoError(t, err)
+	require.Equal(t, jobq.Running, job.State)
+	require.Zero(t, job.Attempts)
+}
+
+func isAlive(pid int) bool { return osexec.Command("kill", "-0", strconv.Itoa(pid)).Run() == nil }
+
+// A handler that cannot be started fails its jobs, and says why.
+func TestStreamCannotStart(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	w, err := worker.New(client, &worker.Config{Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	require.ErrorContains(t, worker.HandleStream(w, "s", worker.Stream{}), "empty")
+	require.NoError(t, worker.HandleStream(w, "s", worker.Stream{Command: worker.Command{Args: []string{"/does/not/exist"}}}))
+	run(t, w)
+	id := enqueueStream(t, client, "", "", &jobq.EnqueueOptions{MaxAttempts: 1})
+	require.Contains(t, awaitState(t, client, id, jobq.Failed).LastError, "no such file")
+}
