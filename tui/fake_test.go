@@ -150,6 +150,12 @@ func (f *fake) Attempts(_ context.Context, id int64) ([]jobq.Attempt, error) {
 	}, f.err
 }
 
+// Output is a line each time, of the run under way.
+func (f *fake) Output(_ context.Context, id int64, after jobq.OutputPiece) ([]jobq.OutputPiece, error) {
+	line := fmt.Sprintf("frame %d\x1b[2J\n", after.EndsAt)
+	return []jobq.OutputPiece{{LeaseToken: f.find(id).LeaseToken, BeginsAt: after.EndsAt, EndsAt: after.EndsAt + 1, Content: line}}, f.err
+}
+
 func (f *fake) JobActions(context.Context, int64) ([]jobq.JobAction, error) { return nil, f.err }
 func (f *fake) Audit(context.Context, int64, int) ([]jobq.AuditEntry, error) {
 	return f.audit, f.err

@@ -197,7 +197,13 @@ func (m *Model) query(p panel) func(context.Context) (any, error) {
 		if m.screen == screenJobs {
 			id = m.jobs.previewed()
 		}
-		return func(ctx context.Context) (any, error) { return loadJob(ctx, r, id) }
+		after := jobq.OutputPiece{}
+		if m.job.outputOf == id {
+			after = m.job.last
+		} else {
+			m.job.outputOf, m.job.live, m.job.last = id, "", after
+		}
+		return func(ctx context.Context) (any, error) { return loadJob(ctx, r, id, after) }
 	case panelEnd:
 	}
 	return nil

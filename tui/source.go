@@ -19,6 +19,7 @@ type reader interface {
 	Count(ctx context.Context, filter jobq.Filter, limit int) (int64, error)
 	Get(ctx context.Context, id int64) (*jobq.Job, error)
 	Attempts(ctx context.Context, id int64) ([]jobq.Attempt, error)
+	Output(ctx context.Context, id int64, after jobq.OutputPiece) ([]jobq.OutputPiece, error)
 	JobActions(ctx context.Context, id int64) ([]jobq.JobAction, error)
 	Audit(ctx context.Context, before int64, limit int) ([]jobq.AuditEntry, error)
 }
