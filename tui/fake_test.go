@@ -80,6 +80,13 @@ func (f *fake) Failures(context.Context, time.Duration) ([]jobq.Failure, error) 
 	return f.failures, f.err
 }
 func (f *fake) Workers(context.Context) ([]jobq.Worker, error) { return f.workers, f.err }
+func (f *fake) Events(context.Context, int64, int) ([]jobq.Event, error) {
+	return []jobq.Event{
+		{ID: 2, At: noon.Add(-time.Minute), Type: jobq.EventStalled, Source: "web-2-4711-a8", JobID: 48213890, Queue: "email", Message: "lease expired"},
+		{ID: 1, At: noon.Add(-3 * time.Hour), Type: jobq.EventLeadershipAcquired, Source: "web-2-4711-a8"},
+	}, f.err
+}
+
 func (f *fake) Leader(context.Context) (*jobq.Leader, error) {
 	return &jobq.Leader{PID: 4711, Address: "10.0.0.7", Since: noon.Add(-3 * time.Hour)}, f.err
 }

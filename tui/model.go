@@ -37,6 +37,7 @@ type Model struct {
 	failures []jobq.Failure
 	workers  []jobq.Worker
 	leader   *jobq.Leader
+	events   []jobq.Event
 	audit    []jobq.AuditEntry
 	jobs     jobsModel
 	job      jobModel
