@@ -61,7 +61,7 @@ under `?`. These are captures of a real terminal (tmux) on real workers: `make c
   `jobq audit`, and can be undone from there too.
 - **Cheap**: every query is bounded, has a deadline, and waits for twenty times as long as the last one took.
 - **Measured** (`make bench-tui`, 2026-11-21, PostgreSQL 15, 10 million finished jobs, two cores shared by everything,
-  and busy): first frame after 145 ms from the start of the process; 2 % of a core at rest, 7 % and 28 MB while 30,600
+  and busy): first frame 145 to 175 ms after the start of the process; 2 % of a core at rest, 7 % and 28 MB while 30,600
   jobs/s run; its sessions at most 4.2 % of a core on the server; from the end of a run to the new state on the screen
   129 ms at the median and 422 ms at the 99th percentile of 40, at 21,900 jobs/s in the same queue; no digest in
   5 s at 19,200 jobs/s when nobody watches.
