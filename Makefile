@@ -24,7 +24,7 @@ test: ## Run all tests, on a private PostgreSQL, with the race detector
 	go test -race ./...
 
 .PHONY: check
-check: format-check vet lint sqlc-diff test ## All that CI does
+check: format-check vet lint sqlc-diff test bench-check ## All that CI does
 
 .PHONY: generate
 generate: ## Generate internal/db from sql/
@@ -47,7 +47,6 @@ format-check: ## Refuse unformatted Go code
 vet: ## go vet, also for the other systems that jobq builds on
 	go vet ./...
 	GOOS=darwin go vet ./worker ./internal/...
-	cd bench && go vet ./...
 	cd fault && go vet ./...
 
 .PHONY: lint
@@ -93,6 +92,10 @@ bench-layout: ## Measure the table layouts of docs/decisions/0001
 .PHONY: bench-handlers
 bench-handlers: ## Measure programs, kept processes and HTTP servers as handlers
 	cd bench && go run ./handlers
+
+.PHONY: bench-check
+bench-check: ## Vet and test the module bench, which no other target builds
+	cd bench && go vet ./... && go test -race ./...
 
 .PHONY: bench-peers
 bench-peers: ## Install the peers that run on Node

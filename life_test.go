@@ -199,7 +199,7 @@ func TestLargeIDsThroughRuns(t *testing.T) {
 	w.end(w.claim("default", 1)[0], "failed", false)
 	job := w.claim("default", 1)[0]
 	require.Equal(t, id, job.ID)
-	answers, err := w.schema.ExtendLeases(ctx, w.client.Pool(), db.LeaseExtendParams{
+	answers, err := w.schema.ExtendLeases(ctx, w.client.Pool(), db.Extensions{
 		Owner: "w", Ids: []int64{id}, Tokens: []int64{job.LeaseToken}, Leases: []pgtype.Interval{db.Interval(time.Hour)},
 	})
 	require.NoError(t, err)

@@ -268,7 +268,7 @@ func (k *keeper) running() []*Run {
 // extend sends one extension and acts on its answers. When it fails, the
 // leases stay due and are tried again soon, until their deadlines pass.
 func (k *keeper) extend(ctx context.Context, due []*lease) {
-	params := db.LeaseExtendParams{Owner: k.worker.id}
+	params := db.Extensions{Owner: k.worker.id}
 	asked := make(map[int64]extension, len(due))
 	patience := killMarginMax
 	for _, l := range due {

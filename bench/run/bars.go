@@ -35,13 +35,27 @@ const (
 	perSec   = "jobs/s"
 )
 
+// heartbeats is what 1,000 running jobs cost, with what an idle server costs
+// taken off.
+func heartbeats(s *sheet) (float64, bool) {
+	sum := 0.0
+	for _, name := range []string{clientShare, serverShare} {
+		with, ok := s.median(entry{"idle", "1000 running jobs", oursAsIs, name})
+		if !ok {
+			return 0, false
+		}
+		sum += with
+	}
+	idle, ok := s.median(entry{"idle", "", nobody, serverShare})
+	return sum - idle, ok
+}
+
 func drainOf(contender string) entry { return entry{"drain", "", contender, perSec} }
 
 // bars are those of the project that can be put as one number.
 func (l *lab) bars() []bar {
 	many := func(what string, jobs int) string { return measure.Short(float64(jobs)) + " " + what }
-	one := fmt.Sprintf("1 at once, %d connections", 1)
-	batch := fmt.Sprintf("%d at once, 1 connections", enqueueBatch)
+	one, batch := enqueueName(1, 1), enqueueName(enqueueBatch, 1)
 	busy := fmt.Sprintf("%d writers, workers busy", busyWriters)
 	const bare, triggers = "plain INSERT, no triggers", "plain INSERT, with jobq's triggers"
 	return []bar{
@@ -58,6 +72,7 @@ func (l *lab) bars() []bar {
 		{"4. pickup p99, of River's", ratio(entry{"latency", "", oursAsIs, "p99 ms"}, entry{"latency", "", "river, tuned", "p99 ms"}), 1, true},
 		{"4. pickup p99, of graphile-worker's", ratio(entry{"latency", "", oursAsIs, "p99 ms"}, entry{"latency", "", "graphile-worker, tuned", "p99 ms"}), 1, true},
 		{"4. pickup p99, of pg-boss's", ratio(entry{"latency", "", oursAsIs, "p99 ms"}, entry{"latency", "", "pg-boss, tuned", "p99 ms"}), 1, true},
+		{"4. scheduled p99, ms", figure(entry{"latency", "scheduled", oursAsIs, "p99 ms"}), 20, true},
 		{"5. drain with a backlog, of without", ratio(entry{"backlog", many("waiting", l.scaled(manyJobs)), ours, perSec}, entry{"backlog", many("waiting", 0), ours, perSec}), 0.9, false},
 		{"5. drain with a history, of without", ratio(entry{"history", many("finished", l.scaled(manyJobs)), ours, perSec}, entry{"history", many("finished", 0), ours, perSec}), 0.9, false},
 		{"5. transaction open: the end, of without", ratio(entry{"held", "transaction open", ours, "last tenth, jobs/s"}, entry{"held", "nothing open", ours, "last tenth, jobs/s"}), 0.8, false},
@@ -65,10 +80,11 @@ func (l *lab) bars() []bar {
 		{"6. server CPU, µs a job", figure(entry{"drain", "", ours, "server µs/job"}), 40, true},
 		{"6. client CPU, µs a job", figure(entry{"drain", "", ours, "client µs/job"}), 20, true},
 		{"6. WAL, bytes a job", figure(entry{"drain", "", ours, "WAL B/job"}), 900, true},
+		{"6. 1,000 running jobs: % of a core, both sides", heartbeats, 1, true},
 		{"7. idle: statements a second", figure(entry{"idle", "", oursAsIs, "statements/s"}), 0.5, true},
 		{"7. idle with 1,000 slots, of with 10", ratio(entry{"idle", "1000 slots", ours, "statements/s"}, entry{"idle", "10 slots", ours, "statements/s"}), 1.2, true},
-		{"8. 8 processes, of one", ratio(entry{"scaling", "8 processes", ours, perSec}, entry{"scaling", "1 processes", ours, perSec}), 1, false},
-		{"8. one job, 50 idle workers: statements", figure(entry{"herd", fmt.Sprintf("%d idle workers, 1 job", herdWorkers), oursAsIs, "statements more"}), 15, true},
+		{"8. 8 processes, of one", ratio(entry{"scaling", count(8, "process"), ours, perSec}, entry{"scaling", count(1, "process"), ours, perSec}), 1, false},
+		{"8. one job, 50 idle workers: claims", figure(entry{"herd", fmt.Sprintf("%d idle workers, 1 job", herdWorkers), oursAsIs, "claims"}), 5, true},
 	}
 }
 

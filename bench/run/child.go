@@ -26,6 +26,7 @@ type order struct {
 	HandlerMs   int     `json:"handler_ms,omitempty"` // how long a job takes
 	Workers     int     `json:"workers,omitempty"`    // in one process; 0 means one
 	Slots       int     `json:"slots,omitempty"`      // of each; 0 means what tuned says
+	PollMs      int     `json:"poll_ms,omitempty"`    // how often an idle one looks by itself; 0 means as it likes
 	Way         string  `json:"way,omitempty"`        // of enqueueing, for systems with several
 	Connections int     `json:"connections,omitempty"`
 	Batch       int     `json:"batch,omitempty"`
@@ -85,6 +86,7 @@ func runChild(ctx context.Context, args []string) error {
 	c := &child{system: systems()[args[0]], out: json.NewEncoder(os.Stdout)}
 	commands := map[string]func(context.Context) error{
 		"setup": c.setUp, "work": c.work, "enqueue": c.enqueue, "latency": c.latency, "mixed": c.mixed,
+		"scheduled": c.scheduled,
 	}
 	if c.system == nil || commands[args[1]] == nil {
 		return fmt.Errorf("no such child: %s %s", args[0], args[1])

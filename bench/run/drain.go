@@ -14,10 +14,12 @@ const (
 	reportEvery  = 20               // ms
 	manyJobs     = 10_000_000
 	processesMax = 8
+	costJobsMin  = 1000
 )
 
 // drained is what a drain came to.
 type drained struct {
+	jobs                                                int64
 	jobsPerSecond, serverMicros, clientMicros, walBytes float64
 }
 
@@ -66,13 +68,13 @@ func (b *bed) drain(ctx context.Context, jobs, processes int) (drained, error) {
 		return drained{}, err
 	}
 	if left != int64(b.filled)-ran {
-		b.sheet.note("%s: %d jobs ran, and %d of %d are left", b.contender, ran, left, b.filled)
+		b.problem("%s: %d jobs ran, and %d of %d are left", b.contender, ran, left, b.filled)
 	}
 	b.filled = int(left)
 	usage := b.meter.Since(before, after)
 	count := float64(max(ran, 1))
 	return drained{
-		jobsPerSecond: count / max((last-first)/1000, 0.001), serverMicros: float64(usage.ServerCPU.Microseconds()) / count,
+		jobs: ran, jobsPerSecond: count / max((last-first)/1000, 0.001), serverMicros: float64(usage.ServerCPU.Microseconds()) / count,
 		clientMicros: float64(cpu) / count, walBytes: float64(usage.WALBytes) / count,
 	}, nil
 }
@@ -114,10 +116,11 @@ func (l *lab) put(scenario, test string, c contender, d drained) {
 	}
 }
 
-// figures in the order of a table's columns.
+// figures in the order of a table's columns. What a process costs at its start
+// hides what a job costs when there were few.
 func (d drained) figures() func(yield func(string, float64) bool) {
 	return func(yield func(string, float64) bool) {
-		_ = yield("jobs/s", d.jobsPerSecond) && yield("server µs/job", d.serverMicros) &&
+		_ = yield("jobs/s", d.jobsPerSecond) && d.jobs >= costJobsMin && yield("server µs/job", d.serverMicros) &&
 			yield("client µs/job", d.clientMicros) && yield("WAL B/job", d.walBytes)
 	}
 }
@@ -155,7 +158,7 @@ func (l *lab) runScaling(ctx context.Context) error {
 	for range l.rounds {
 		for processes := 1; processes <= processesMax; processes *= 2 {
 			for _, c := range l.chosen("jobq, tuned", "jobq, defaults", "graphile-worker, tuned", "river, tuned") {
-				if err := l.drainOnce(ctx, c, "scaling", fmt.Sprintf("%d processes", processes), processes); err != nil {
+				if err := l.drainOnce(ctx, c, "scaling", count(processes, "process"), processes); err != nil {
 					return err
 				}
 			}
@@ -179,33 +182,47 @@ func (l *lab) runHistory(ctx context.Context) error {
 	})
 }
 
+// obstructed drains in turns from a database with nothing in the way and from
+// one with very much, so that the machine's moods meet both.
 func (l *lab) obstructed(ctx context.Context, scenario, what string, obstruct func(b *bed, jobs int) error) error {
 	many := l.scaled(manyJobs)
 	for _, c := range l.chosen("jobq, tuned", "river, tuned", "graphile-worker, tuned") {
-		err := l.with(ctx, c, func(b *bed) error {
-			for _, obstacles := range []int{0, many} {
-				if err := obstruct(b, obstacles); err != nil {
-					return err
-				}
-				for range l.rounds {
-					if err := b.add(ctx, l.scaled(drainJobs)); err != nil {
-						return err
-					}
-					if err := b.settle(ctx); err != nil {
-						return err
-					}
-					d, err := b.drain(ctx, l.scaled(drainJobs), 1)
-					if err != nil {
-						return err
-					}
-					l.put(scenario, measure.Short(float64(obstacles))+" "+what, c, d)
-				}
+		err := l.with(ctx, c, func(full *bed) error {
+			l.say("%-10s %s: making %d jobs", scenario, c, many)
+			if err := obstruct(full, many); err != nil {
+				return err
 			}
-			return nil
+			return l.with(ctx, c, func(empty *bed) error {
+				for range l.rounds {
+					if err := empty.drainSome(ctx, scenario, "0 "+what); err != nil {
+						return err
+					}
+					if err := full.drainSome(ctx, scenario, measure.Short(float64(many))+" "+what); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
 		})
 		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// drainSome adds as many jobs as it drains.
+func (b *bed) drainSome(ctx context.Context, scenario, test string) error {
+	jobs := b.scaled(drainJobs)
+	if err := b.add(ctx, jobs); err != nil {
+		return err
+	}
+	if err := b.settle(ctx); err != nil {
+		return err
+	}
+	d, err := b.drain(ctx, jobs, 1)
+	if err == nil {
+		b.put(scenario, test, b.contender, d)
+	}
+	return err
 }

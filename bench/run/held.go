@@ -42,6 +42,9 @@ func (b *bed) held(ctx context.Context, held bool) error {
 			return err
 		}
 	}
+	if err := b.add(ctx, flowAhead); err != nil { // nobody begins by waiting
+		return err
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends the child when the feeding fails
 	child, err := launch(ctx, b.peers, b.contender, b.url, "work", order{ReportMs: reportEvery})

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -41,7 +42,7 @@ func (jobqSystem) start(ctx context.Context, pool *pgxpool.Pool, o order, ran fu
 	if err != nil {
 		return nil, err
 	}
-	config := worker.Config{Logger: quiet()}
+	config := worker.Config{Logger: quiet(), PollInterval: time.Duration(o.PollMs) * time.Millisecond}
 	switch {
 	case o.Slots > 0:
 		config.Queues = map[string]int{"default": o.Slots}

@@ -30,7 +30,11 @@ type lab struct {
 	rounds int
 	held   time.Duration
 	only   string
-	serial int
+	// durable is false in tests only.
+	durable bool
+	serial  int
+	now     *runOf // the scenario that is being measured
+	commit  measure.Latencies
 }
 
 // serverSettings are for durable commits on a machine of this size; the
@@ -149,6 +153,11 @@ func (b *bed) statements(ctx context.Context) (calls int64, err error) {
 		where s.dbid = (select oid from pg_database where datname = current_database()) and s.toplevel
 		  and s.query not like '%pg_stat_statements%'`).Scan(&calls)
 	return calls, err
+}
+
+// problem is something that the report must not hide.
+func (l *lab) problem(format string, args ...any) {
+	l.now.Problems = append(l.now.Problems, fmt.Sprintf(format, args...))
 }
 
 func (l *lab) say(format string, args ...any) { fmt.Fprintf(l.log, format+"\n", args...) }

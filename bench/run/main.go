@@ -6,6 +6,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"log"
@@ -36,7 +37,7 @@ func scenarios() []scenario {
 		{"latency", "Pickup latency", "Single jobs on an idle queue, from the moment at which the transaction is told to commit until the handler starts.", (*lab).runLatency},
 		{"mixed", "Mixed", "2,000 jobs a second enqueued one by one over 16 connections, for 10 s, timed from the moment at which each was due.", (*lab).runMixed},
 		{"idle", "Idle", "One worker process with nothing to do. Statements are those of the whole database.", (*lab).runIdle},
-		{"herd", "No herd", "One job for many idle workers: the statements that they send because of it, the insert included.", (*lab).runHerd},
+		{"herd", "No herd", "One job for many idle workers, which do not poll: how many of them come for it.", (*lab).runHerd},
 		{"backlog", "Backlog", "100,000 jobs of a queue in which no others wait, and very many.", (*lab).runBacklog},
 		{"history", "History", "100,000 jobs with an empty history, and a very long one.", (*lab).runHistory},
 		{"held", "A transaction held open", "Jobs flow, inserted as fast as they run, while a transaction stays open elsewhere; beside it a fifth of the time without.", (*lab).runHeld},
@@ -52,7 +53,7 @@ func main() {
 		}
 		return
 	}
-	l := &lab{log: os.Stderr, sheet: newSheet()}
+	l := &lab{log: os.Stderr, sheet: newSheet(), durable: true}
 	flag.IntVar(&l.rounds, "rounds", 3, "rounds of each contender")
 	flag.Float64Var(&l.scale, "scale", 1, "multiplies numbers of jobs, and shortens times when below 1")
 	flag.DurationVar(&l.held, "held", 10*time.Minute, "how long a transaction is held open")
@@ -68,8 +69,7 @@ func main() {
 }
 
 func run(ctx context.Context, l *lab, names, out string) error {
-	started := time.Now().UTC()
-	server, err := postgres.Start(ctx, postgres.Config{Durable: true, Settings: serverSettings()})
+	server, err := postgres.Start(ctx, postgres.Config{Durable: l.durable, Settings: serverSettings()})
 	if err != nil {
 		return err
 	}
@@ -85,32 +85,55 @@ func run(ctx context.Context, l *lab, names, out string) error {
 		return err
 	}
 	defer l.admin.Close()
-	var done []scenario
+	if l.commit, err = l.latencies(ctx); err != nil {
+		return err
+	}
+	if out != "" {
+		if err := l.sheet.load(dataFile(out)); err != nil {
+			return err
+		}
+	}
 	for _, s := range scenarios() {
 		if names != "" && !strings.Contains(","+names+",", ","+s.name+",") {
 			continue
 		}
-		// What was measured is reported even when a later scenario fails.
-		if err = s.run(l, ctx); err != nil {
-			err = fmt.Errorf("%s: %w", s.name, err)
-			l.sheet.note("%s", err)
-			break
+		if err := l.measure(ctx, s); err != nil {
+			return err
 		}
-		done = append(done, s)
-	}
-	var report bytes.Buffer
-	if reportErr := l.report(context.WithoutCancel(ctx), &report, done, started); reportErr != nil {
-		return reportErr
+		if out == "" {
+			continue
+		}
+		// After each scenario, so that an interruption costs one at most.
+		if err := errors.Join(l.sheet.save(dataFile(out)), l.writeReport(ctx, out)); err != nil {
+			return err
+		}
 	}
 	if out == "" {
-		_, writeErr := os.Stdout.Write(report.Bytes())
-		if err == nil {
-			err = writeErr
-		}
+		return l.report(ctx, os.Stdout)
+	}
+	return nil
+}
+
+// measure runs a scenario anew, and keeps what the report says about it.
+func (l *lab) measure(ctx context.Context, s scenario) error {
+	l.sheet.forget(s.name)
+	l.now = &runOf{
+		Started: time.Now().UTC(), Commit: output("git", "describe", "--always", "--dirty"),
+		Command: "go run ./run " + strings.Join(os.Args[1:], " "), Rounds: l.rounds,
+	}
+	l.sheet.runs[s.name] = l.now
+	if err := s.run(l, ctx); err != nil {
+		return fmt.Errorf("%s: %w", s.name, err)
+	}
+	l.now.Ended = time.Now().UTC()
+	return nil
+}
+
+// writeReport replaces the report.
+func (l *lab) writeReport(ctx context.Context, file string) error {
+	var report bytes.Buffer
+	if err := l.report(ctx, &report); err != nil {
 		return err
 	}
-	if writeErr := os.WriteFile(out, report.Bytes(), 0o644); err == nil { // #nosec G306 -- for everybody to read
-		err = writeErr
-	}
-	return err
+	return os.WriteFile(file, report.Bytes(), 0o644) // #nosec G306 -- for everybody to read
 }

@@ -8,38 +8,52 @@ import (
 	"os/exec"
 	"runtime"
 	"strings"
-	"time"
 
 	"github.com/jobq-dev/jobq/internal/measure"
 )
 
 // report writes the results as they are kept in RESULTS.md.
-func (l *lab) report(ctx context.Context, out io.Writer, done []scenario, started time.Time) error {
+func (l *lab) report(ctx context.Context, out io.Writer) error {
 	settings, err := measure.Settings(ctx, l.admin)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "# Results\n\nWritten by `make bench`; do not edit. Medians of %d interleaved rounds (least–most), on one machine for server\n"+
-		"and clients. Only ratios within one run mean anything: the machine is shared and its speed changes by the hour.\n\n", l.rounds)
-	fmt.Fprintf(out, "- Date: %s to %s\n- Commit: %s\n- Command: `%s`\n- Machine: %s\n- Clients: %s, Node %s, %s\n- Server: PostgreSQL",
-		started.Format("2006-01-02 15:04"), time.Now().UTC().Format("15:04 UTC"), output("git", "describe", "--always", "--dirty"),
-		"go run ./run "+strings.Join(os.Args[1:], " "), machine(), runtime.Version(), strings.TrimPrefix(output(onNode("")(l.peers)[0], "--version"), "v"), l.versions())
+	fmt.Fprint(out, "# Results\n\nWritten by `make bench`; do not edit. Medians of interleaved rounds (least–most), on one machine for server and\n"+
+		"clients. Only ratios within one table mean anything: the machine is shared, and its speed changes by the hour.\n\n")
+	fmt.Fprintf(out, "- Machine: %s\n- Clients: %s, Node %s, %s\n- Server: PostgreSQL", machine(), runtime.Version(),
+		strings.TrimPrefix(output(onNode("")(l.peers)[0], "--version"), "v"), l.versions())
 	for _, setting := range settings {
 		fmt.Fprintf(out, " %s,", strings.TrimPrefix(setting.Name+" "+setting.Value, "server_version "))
 	}
-	fmt.Fprint(out, " else as shipped\n")
+	fmt.Fprintf(out, " else as shipped\n- At the start of the last run: a round trip took %.2f ms, a commit of one row %.2f ms (medians)\n",
+		l.commit.RoundTrip.P50.Seconds()*1000, l.commit.Commit.P50.Seconds()*1000)
 	l.writeBars(out)
-	for _, s := range done {
-		fmt.Fprintf(out, "\n## %s\n\n%s\n\n", s.title, s.about)
+	for _, s := range scenarios() {
+		run, ok := l.sheet.runs[s.name]
+		if !ok {
+			continue
+		}
+		fmt.Fprintf(out, "\n## %s\n\n%s\n\n%s to %s, %s, commit %s, `%s`\n\n", s.title, s.about, run.Started.Format("2006-01-02 15:04"),
+			run.Ended.Format("15:04 UTC"), count(run.Rounds, "round"), run.Commit, run.Command)
 		l.sheet.write(out, s.name)
-	}
-	if len(l.sheet.notes) > 0 {
-		fmt.Fprint(out, "\n## What went wrong\n\n")
-		for _, note := range l.sheet.notes {
-			fmt.Fprintf(out, "- %s\n", note)
+		for _, problem := range run.Problems {
+			fmt.Fprintf(out, "\nProblem: %s\n", problem)
 		}
 	}
 	return nil
+}
+
+// latencies tells how fast the machine's disk is now.
+func (l *lab) latencies(ctx context.Context) (measure.Latencies, error) {
+	conn, err := l.admin.Acquire(ctx)
+	if err != nil {
+		return measure.Latencies{}, err
+	}
+	defer conn.Release()
+	if _, err := conn.Exec(ctx, "create table committed (at timestamptz)"); err != nil {
+		return measure.Latencies{}, err
+	}
+	return measure.MeasureLatencies(ctx, conn.Conn(), latencySamples, "insert into committed values (now())")
 }
 
 // versions of the peers, as installed.

@@ -5,6 +5,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jobq-dev/jobq/internal/measure"
 )
@@ -14,7 +15,17 @@ type sheet struct {
 	values map[entry][]float64
 	order  []entry
 	charts []chart
-	notes  []string
+	runs   map[string]*runOf // by scenario
+}
+
+// runOf says when and how a scenario was measured, and what went wrong.
+type runOf struct {
+	Started  time.Time `json:"started"`
+	Ended    time.Time `json:"ended"`
+	Commit   string    `json:"commit"`
+	Command  string    `json:"command"`
+	Rounds   int       `json:"rounds"`
+	Problems []string  `json:"problems,omitempty"`
 }
 
 // entry is one figure of a contender in a scenario; a scenario may have
@@ -27,7 +38,9 @@ type chart struct {
 	rates                     measure.Series
 }
 
-func newSheet() *sheet { return &sheet{values: make(map[entry][]float64)} }
+func newSheet() *sheet {
+	return &sheet{values: make(map[entry][]float64), runs: make(map[string]*runOf)}
+}
 
 // put adds a value of one round.
 func (s *sheet) put(e entry, value float64) {
@@ -44,11 +57,6 @@ func (s *sheet) median(e entry) (float64, bool) {
 		return 0, false
 	}
 	return measure.SpreadOf(values).Median, true
-}
-
-// note is a line that the report ends with.
-func (s *sheet) note(format string, args ...any) {
-	s.notes = append(s.notes, fmt.Sprintf(format, args...))
 }
 
 // distinct are the values of a part of the entries of a scenario, in order.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -20,16 +21,13 @@ const (
 	mixedRate      = 2000
 	mixedSeconds   = 10.0
 	mixedWriters   = 16
-	idleSeconds    = 30
-	// idleSettle is longer than what any of them does once at its start.
-	idleSettle  = 12 * time.Second
-	herdWorkers = 50
-	herdSettle  = 2 * time.Second
-	longHandler = 600_000 // ms: longer than any scenario
 )
 
 // seconds is a duration at the chosen scale, not too short to mean anything.
 func (l *lab) seconds(full float64) float64 { return max(full*min(l.scale, 1), 0.5) }
+
+// samples are how many single jobs are timed.
+func (l *lab) samples() int { return max(int(latencySamples*min(l.scale, 1)), 5) }
 
 // runEnqueue enqueues one by one and many at once, jobq beside plain INSERTs.
 func (l *lab) runEnqueue(ctx context.Context) error {
@@ -42,7 +40,7 @@ func (l *lab) runEnqueue(ctx context.Context) error {
 						continue
 					}
 					o := order{Connections: test.connections, Batch: test.batch, Way: way}
-					name := fmt.Sprintf("%d at once, %d connections", test.batch, test.connections)
+					name := enqueueName(test.batch, test.connections)
 					if err := l.with(ctx, c, func(b *bed) error { return b.enqueue(ctx, "enqueue", name, o) }); err != nil {
 						return err
 					}
@@ -51,6 +49,22 @@ func (l *lab) runEnqueue(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// enqueueName names a case.
+func enqueueName(batch, connections int) string {
+	return fmt.Sprintf("%d at once, %s", batch, count(connections, "connection"))
+}
+
+// count is a number with its noun.
+func count(number int, noun string) string {
+	switch {
+	case number == 1:
+		return "1 " + noun
+	case strings.HasSuffix(noun, "s"):
+		return fmt.Sprintf("%d %ses", number, noun)
+	}
+	return fmt.Sprintf("%d %ss", number, noun)
 }
 
 // enqueue measures one way to enqueue.
@@ -119,7 +133,14 @@ func (l *lab) runLatency(ctx context.Context) error {
 		}
 		for _, c := range l.chosen("jobq", "graphile-worker", "river", "pg-boss, tuned") {
 			err := l.with(ctx, c, func(b *bed) error {
-				end, err := b.call(ctx, "latency", order{Samples: min(l.scaled(latencySamples), latencySamples), WarmUp: latencyWarmUp})
+				if c.String() == oursAsIs {
+					end, err := b.call(ctx, "scheduled", order{Samples: l.samples()})
+					if err != nil {
+						return err
+					}
+					l.putSamples("latency", "scheduled", c.String(), end.SamplesMs)
+				}
+				end, err := b.call(ctx, "latency", order{Samples: l.samples(), WarmUp: min(latencyWarmUp, l.samples())})
 				if err == nil {
 					l.putSamples("latency", "", c.String(), end.SamplesMs)
 				}
@@ -208,110 +229,6 @@ func (l *lab) runMixed(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-		}
-	}
-	return nil
-}
-
-// runIdle counts what one idle worker process sends, and what it costs; jobq
-// with few slots and with very many.
-func (l *lab) runIdle(ctx context.Context) error {
-	for _, c := range l.chosen("jobq", "graphile-worker", "river", "pg-boss") {
-		slots := []int{0}
-		if c.name == "jobq" && c.tuned {
-			slots = []int{10, 1000}
-		}
-		for _, count := range slots {
-			test := ""
-			if count > 0 {
-				test = fmt.Sprintf("%d slots", count)
-			}
-			if err := l.with(ctx, c, func(b *bed) error { return b.idle(ctx, test, order{ReportMs: 1000, Slots: count}) }); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func (b *bed) idle(ctx context.Context, test string, o order) error {
-	child, err := launch(ctx, b.peers, b.contender, b.url, "work", o)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = child.cmd.Process.Kill() }() // when it has not ended below
-	if err := child.awaitReady(); err != nil {
-		return err
-	}
-	pause(ctx, time.Duration(min(b.scale, 1)*float64(idleSettle)))
-	before, err := b.meter.Read(ctx)
-	if err != nil {
-		return err
-	}
-	calls, err := b.statements(ctx)
-	if err != nil {
-		return err
-	}
-	cpu := child.say().CPUMicros
-	pause(ctx, time.Duration(b.seconds(idleSeconds)*float64(time.Second)))
-	callsAfter, err := b.statements(ctx)
-	if err != nil {
-		return err
-	}
-	after, err := b.meter.Read(ctx)
-	if err != nil {
-		return err
-	}
-	cpu = child.say().CPUMicros - cpu
-	if _, err := child.stop(); err != nil {
-		return err
-	}
-	usage := b.meter.Since(before, after)
-	seconds := usage.Elapsed.Seconds()
-	rate := float64(callsAfter-calls) / seconds
-	b.say("%-10s %-28s %-28s %.2f statements/s", "idle", test, b.contender, rate)
-	b.sheet.put(entry{"idle", test, b.String(), "statements/s"}, rate)
-	b.sheet.put(entry{"idle", test, b.String(), "client CPU, % of a core"}, float64(cpu)/1e4/seconds)
-	b.sheet.put(entry{"idle", test, b.String(), "server CPU, % of a core"}, 100*usage.ServerCPU.Seconds()/seconds)
-	return ctx.Err()
-}
-
-// runHerd wakes many idle workers with one job, and counts what they send
-// because of it.
-func (l *lab) runHerd(ctx context.Context) error {
-	for _, c := range l.chosen("jobq, defaults") {
-		err := l.with(ctx, c, func(b *bed) error {
-			child, err := launch(ctx, b.peers, b.contender, b.url, "work", order{ReportMs: 100, Workers: herdWorkers})
-			if err != nil {
-				return err
-			}
-			defer func() { _ = child.cmd.Process.Kill() }() // when it has not ended below
-			if err := child.awaitReady(); err != nil {
-				return err
-			}
-			pause(ctx, idleSettle)
-			counts := make([]int64, 3)
-			for i := range counts { // a while without, and a while with the job
-				if i == 2 {
-					if err := b.add(ctx, 1); err != nil {
-						return err
-					}
-				}
-				if i > 0 {
-					pause(ctx, herdSettle)
-				}
-				if counts[i], err = b.statements(ctx); err != nil {
-					return err
-				}
-			}
-			extra := counts[2] - counts[1] - (counts[1] - counts[0])
-			b.say("%-10s %-28s %-28s %d statements more", "herd", fmt.Sprintf("%d idle workers, 1 job", herdWorkers), c, extra)
-			l.sheet.put(entry{"herd", fmt.Sprintf("%d idle workers, 1 job", herdWorkers), c.String(), "statements more"}, float64(extra))
-			_, err = child.stop()
-			return err
-		})
-		if err != nil {
-			return err
 		}
 	}
 	return nil

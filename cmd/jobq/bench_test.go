@@ -131,6 +131,19 @@ func TestFailingBench(t *testing.T) {
 	require.Zero(t, query[int](t, pool, benchSchemas))
 }
 
+// A bench says which schemas others have left, and leaves them alone.
+func TestBenchNamesLeftovers(t *testing.T) {
+	t.Parallel()
+	url := pgtest.EmptyURL(t)
+	pool := pgtest.Connect(t, url)
+	_, err := pool.Exec(context.Background(), "create schema jobq_bench_left")
+	require.NoError(t, err)
+	_, errs, code := invoke(t, "", "bench", "drain", "--jobs", "10", "--database-url", url)
+	require.Zero(t, code, errs)
+	require.Contains(t, errs, "drop schema jobq_bench_left cascade removes it")
+	require.Equal(t, 1, query[int](t, pool, benchSchemas))
+}
+
 // Numbers that make no sense are mistakes of usage, and so is a schema.
 func TestBenchUsage(t *testing.T) {
 	t.Parallel()

@@ -177,7 +177,7 @@ func TestHotSettingsDoNotLeak(t *testing.T) {
 		Lease: hour, Owner: "a", Queue: "default", Kinds: []string{"k"}, JobCount: 1,
 	}})
 	require.NoError(t, err)
-	_, err = q.schema.ExtendLeases(ctx, conn, db.LeaseExtendParams{})
+	_, err = q.schema.ExtendLeases(ctx, conn, db.Extensions{})
 	require.NoError(t, err)
 	require.Equal(t, before, settings(conn))
 }

@@ -8,17 +8,19 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// HotSettings keep the plans of the hot statements what they are meant to be:
-// index lookups in nested loops, made once per connection. Left alone, the
-// planner trusts statistics, and statistics of a queue table are wrong most
-// of the time: a plan made while the table was empty reads the whole table
-// once it is full. The settings end with the batch's own transaction, so they
-// cannot leak to others behind a pooler.
+// HotSettings keep the plans of the hot statements what they are meant to be,
+// made once per connection. Left alone, the planner trusts statistics, and
+// statistics of a queue table are wrong most of the time: a plan made while the
+// table was empty reads the whole table once it is full. The statements look
+// rows up in subqueries of their own, which can only be index lookups then, and
+// join nothing but their own results, by hashing. The settings end with the
+// batch's own transaction, so they cannot leak to others behind a pooler.
 const HotSettings = `select set_config('plan_cache_mode', 'force_generic_plan', true),
   set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
-  set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true),
+  set_config('enable_nestloop', 'off', true), set_config('enable_mergejoin', 'off', true),
   set_config('enable_sort', 'off', true), set_config('jit', 'off', true)`
 
 // Batcher sends a batch of statements: a pool, a connection or a transaction.
@@ -66,7 +68,53 @@ type Exchanged struct {
 
 // Exchange finishes runs and claims the next jobs, all or nothing. After an
 // error whether it took effect is unknown, unless the server said no.
+//
+// What an edit at the same moment has hidden from the statements, such as a
+// heartbeat that committed in between, is asked for a second time.
 func (s *Schema) Exchange(ctx context.Context, conn Batcher, exchange Exchange) (Exchanged, error) {
+	answer, err := s.exchangeOnce(ctx, conn, exchange)
+	if err != nil {
+		return Exchanged{}, err
+	}
+	missing, some := answer.missing(exchange)
+	if !some {
+		return answer, nil
+	}
+	again, err := s.exchangeOnce(ctx, conn, missing)
+	if err != nil {
+		return Exchanged{}, err
+	}
+	answer.Completed, answer.Ended = append(answer.Completed, again.Completed...), append(answer.Ended, again.Ended...)
+	return answer, nil
+}
+
+// missing is what was asked for and not answered.
+func (e *Exchanged) missing(exchange Exchange) (missing Exchange, some bool) {
+	if len(e.Completed) == len(exchange.Completions) && len(e.Ended) == len(exchange.Endings) {
+		return Exchange{}, false
+	}
+	answered := make(map[int64]bool, len(e.Completed)+len(e.Ended))
+	for _, id := range e.Completed {
+		answered[id] = true
+	}
+	for _, ended := range e.Ended {
+		answered[ended.ID] = true
+	}
+	missing.Owner = exchange.Owner
+	for _, completion := range exchange.Completions {
+		if !answered[completion.ID] {
+			missing.Completions = append(missing.Completions, completion)
+		}
+	}
+	for _, ending := range exchange.Endings {
+		if !answered[ending.ID] {
+			missing.Endings = append(missing.Endings, ending)
+		}
+	}
+	return missing, true
+}
+
+func (s *Schema) exchangeOnce(ctx context.Context, conn Batcher, exchange Exchange) (Exchanged, error) {
 	var answer Exchanged
 	batch := &pgx.Batch{}
 	batch.Queue(HotSettings)
@@ -180,24 +228,44 @@ const (
 	LeaseLost   = "lost"   // not the caller's any more
 )
 
-// ExtendLeases extends leases, and answers for each id.
-func (s *Schema) ExtendLeases(ctx context.Context, conn Batcher, params LeaseExtendParams) (map[int64]string, error) {
-	answers := make(map[int64]string, len(params.Ids))
-	for _, id := range params.Ids {
+// Extensions are leases to be extended, one by one: ids, tokens and the time
+// that each gets, 0 to only ask after it.
+type Extensions struct {
+	Owner  string
+	Ids    []int64
+	Tokens []int64
+	Leases []pgtype.Interval
+}
+
+// ExtendLeases extends leases, and answers for each id. Leases of one length,
+// which mostly all are, take one statement.
+func (s *Schema) ExtendLeases(ctx context.Context, conn Batcher, extensions Extensions) (map[int64]string, error) {
+	answers := make(map[int64]string, len(extensions.Ids))
+	groups := make(map[int64]*LeaseExtendParams)
+	for i, id := range extensions.Ids {
 		answers[id] = LeaseLost
+		lease := extensions.Leases[i]
+		group, ok := groups[lease.Microseconds]
+		if !ok {
+			group = &LeaseExtendParams{Owner: extensions.Owner, Lease: lease}
+			groups[lease.Microseconds] = group
+		}
+		group.Ids, group.Tokens = append(group.Ids, id), append(group.Tokens, extensions.Tokens[i])
 	}
 	batch := &pgx.Batch{}
 	batch.Queue(HotSettings)
-	s.Queue(batch, func(q *Queries) { _, _ = q.LeaseExtend(ctx, params) }).Query(func(rows pgx.Rows) error {
-		var row LeaseExtendRow
-		_, err := pgx.ForEachRow(rows, []any{&row.ID, &row.Answer}, func() error {
-			if row.Answer != LeaseBusy || answers[row.ID] == LeaseLost { // busy is said of the extended ones too
-				answers[row.ID] = row.Answer
-			}
-			return nil
+	for _, group := range groups {
+		s.Queue(batch, func(q *Queries) { _, _ = q.LeaseExtend(ctx, *group) }).Query(func(rows pgx.Rows) error {
+			var row LeaseExtendRow
+			_, err := pgx.ForEachRow(rows, []any{&row.ID, &row.Answer}, func() error {
+				if row.Answer != LeaseBusy || answers[row.ID] == LeaseLost { // busy is said of the extended ones too
+					answers[row.ID] = row.Answer
+				}
+				return nil
+			})
+			return err
 		})
-		return err
-	})
+	}
 	if err := conn.SendBatch(ctx, batch).Close(); err != nil {
 		return nil, fmt.Errorf("extend leases: %w", err)
 	}

@@ -87,7 +87,7 @@ var writes = map[string]write{
 	"fail": ending("failed"), "time out": ending("timed_out"), "cancel": ending("cancelled"),
 	"release": ending("released"), "snooze": ending("snoozed"),
 	"extend": func(q *queue, id, token int64, owner string) bool {
-		answers, err := q.schema.ExtendLeases(context.Background(), q.pool, db.LeaseExtendParams{
+		answers, err := q.schema.ExtendLeases(context.Background(), q.pool, db.Extensions{
 			Ids: []int64{id}, Tokens: []int64{token}, Leases: []pgtype.Interval{db.Interval(time.Hour)}, Owner: owner,
 		})
 		require.NoError(q, err)
@@ -252,7 +252,7 @@ func TestExtensionAnswers(t *testing.T) {
 	_, err = tx.Exec(ctx, "select from jobq.running where id = 4 for update")
 	require.NoError(t, err)
 	lease := db.Interval(time.Hour)
-	answers, err := q.schema.ExtendLeases(ctx, q.pool, db.LeaseExtendParams{
+	answers, err := q.schema.ExtendLeases(ctx, q.pool, db.Extensions{
 		Owner: "a", Ids: []int64{1, 2, 3, 4}, Tokens: []int64{1, 1, 1, 1}, Leases: []pgtype.Interval{lease, lease, lease, lease},
 	})
 	require.NoError(t, err)

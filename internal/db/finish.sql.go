@@ -18,7 +18,11 @@ insert into jobq.attempt (job_id, finished_at, started_at, lease_token, outcome,
       nullif(o.output, ''), o.usage
     from rows from (unnest($2::bigint[]), unnest($3::bigint[]), unnest($4::text[]),
       unnest($5::jsonb[])) as o(id, token, output, usage)
-    join jobq.finished f on f.id = o.id and f.lease_token = o.token and f.lease_owner = $1
+    cross join lateral (
+      select x.id, x.finished_at, x.started_at, x.attempts from jobq.finished x
+        where x.id = o.id and x.lease_token = o.token and x.lease_owner = $1
+        limit 1
+    ) f
     where not exists (select from jobq.attempt a where a.job_id = o.id and a.lease_token = o.token)
 `
 
@@ -46,17 +50,30 @@ func (q *Queries) AttemptKeepOutput(ctx context.Context, arg AttemptKeepOutputPa
 }
 
 const JobComplete = `-- name: JobComplete :many
-with f as (
+with f as materialized (
   select f.id, f.token, f.result
     from rows from (unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::jsonb[]))
       as f(id, token, result)
-), done as (
+), held as materialized (
+  select h.place
+    from f
+    cross join lateral (
+      select x.ctid as place from jobq.running x
+        where x.id = f.id and x.lease_token = f.token and x.lease_owner = $4
+        for update
+    ) h
+), taken as (
   delete from jobq.running r
-    using f
-    where r.id = f.id and r.lease_token = f.token and r.lease_owner = $4
+    where r.ctid = any(array(select h.place from held h))
     returning r.id, r.lease_token, r.started_at, r.run_at, r.created_at, r.timeout, r.backoff_base, r.backoff_max,
       r.priority, r.attempts, r.max_attempts, r.crashes, r.args_apart, r.queue, r.kind, r.lease_owner, r.args,
-      r.unique_key, r.last_error, r.checkpoint, r.metadata, r.tags, result
+      r.unique_key, r.last_error, r.checkpoint, r.metadata, r.tags
+), done as (
+  select t.id, t.lease_token, t.started_at, t.run_at, t.created_at, t.timeout, t.backoff_base, t.backoff_max,
+      t.priority, t.attempts, t.max_attempts, t.crashes, t.args_apart, t.queue, t.kind, t.lease_owner, t.args,
+      t.unique_key, t.last_error, t.checkpoint, t.metadata, t.tags, f.result
+    from taken t
+    join f on f.id = t.id and f.token = t.lease_token
 ), history as (
   insert into jobq.finished
       (id, finished_at, lease_token, started_at, run_at, created_at, timeout, backoff_base, backoff_max, state,
@@ -89,7 +106,13 @@ type JobCompleteParams struct {
 // lease, and returns the ids it moved. An id that does not come back was no
 // longer the caller's, and its result is nowhere. A lease that has expired
 // but was not reaped still counts: nobody else has owned the job since.
-// The ids come sorted, and the rows are locked in that order.
+//
+// The ids come sorted, and the rows are locked in that order. They are then
+// taken by place and not joined: a join with running would read all of it for
+// each id when the planner believes the table to be empty, as it does after a
+// vacuum at a quiet moment. A row that was edited between the snapshot and the
+// lock is elsewhere and does not come back: ask again before calling it lost
+// (Schema.Exchange does).
 // Needs running_pkey only. Output kept goes to attempt, and only then.
 func (q *Queries) JobComplete(ctx context.Context, arg JobCompleteParams) ([]int64, error) {
 	rows, err := q.db.Query(ctx, JobComplete,
@@ -117,28 +140,41 @@ func (q *Queries) JobComplete(ctx context.Context, arg JobCompleteParams) ([]int
 }
 
 const JobEnd = `-- name: JobEnd :many
-with f as (
+with f as materialized (
   select f.id, f.token, f.outcome, f.error, f.output, f.delay, f.final, f.started
     from rows from (unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::text[]),
       unnest($4::text[]), unnest($5::text[]), unnest($6::interval[]),
       unnest($7::boolean[]), unnest($8::boolean[]))
       as f(id, token, outcome, error, output, delay, final, started)
-), ended as (
+), held as materialized (
+  select h.place
+    from f
+    cross join lateral (
+      select x.ctid as place from jobq.running x
+        where x.id = f.id and x.lease_token = f.token and x.lease_owner = $9
+        for update
+    ) h
+), taken as (
   delete from jobq.running r
-    using f
-    where r.id = f.id and r.lease_token = f.token and r.lease_owner = $9
+    where r.ctid = any(array(select h.place from held h))
     returning r.id, r.position, r.lease_token, r.started_at, r.run_at, r.created_at, r.timeout, r.backoff_base, r.backoff_max,
-      r.priority, r.max_attempts, r.crashes, r.args_apart, r.queue, r.kind, r.lease_owner, r.args,
-      r.unique_key, r.clear_reason, r.checkpoint, r.metadata, r.tags, outcome, error, output, delay, started,
-      r.attempts as attempts_before, r.attempts + case when outcome in ('failed', 'timed_out') then 1 else 0 end as attempts,
-      case when outcome in ('failed', 'timed_out') then left(error, 1000) else r.last_error end as last_error,
+      r.priority, r.attempts, r.max_attempts, r.crashes, r.args_apart, r.queue, r.kind, r.lease_owner, r.args,
+      r.unique_key, r.last_error, r.clear_reason, r.checkpoint, r.metadata, r.tags, r.cancel_requested_at
+), ended as (
+  select t.id, t.position, t.lease_token, t.started_at, t.run_at, t.created_at, t.timeout, t.backoff_base, t.backoff_max,
+      t.priority, t.max_attempts, t.crashes, t.args_apart, t.queue, t.kind, t.lease_owner, t.args,
+      t.unique_key, t.clear_reason, t.checkpoint, t.metadata, t.tags, f.outcome, f.error, f.output, f.delay, f.started,
+      t.attempts as attempts_before, t.attempts + case when f.outcome in ('failed', 'timed_out') then 1 else 0 end as attempts,
+      case when f.outcome in ('failed', 'timed_out') then left(f.error, 1000) else t.last_error end as last_error,
       case
-        when outcome = 'cancelled' then 'cancelled'
-        when outcome in ('failed', 'timed_out') and (final or r.attempts + 1 >= r.max_attempts) then 'failed'
-        when r.cancel_requested_at is not null then 'cancelled'
-        when outcome = 'released' or delay <= interval '0' then 'available'
+        when f.outcome = 'cancelled' then 'cancelled'
+        when f.outcome in ('failed', 'timed_out') and (f.final or t.attempts + 1 >= t.max_attempts) then 'failed'
+        when t.cancel_requested_at is not null then 'cancelled'
+        when f.outcome = 'released' or f.delay <= interval '0' then 'available'
         else 'scheduled'
       end::jobq.job_state as state
+    from taken t
+    join f on f.id = t.id and f.token = t.lease_token
 ), again as (
   insert into jobq.pending
       (id, position, lease_token, run_at, created_at, timeout, backoff_base, backoff_max, priority, attempts,
@@ -214,7 +250,8 @@ type JobEndRow struct {
 //
 // A job that somebody has asked to cancel does not go back: it is cancelled.
 // Each leaves an attempt row, but for a release of a job that never started
-// (started false). The ids come sorted, and the rows are locked in that order.
+// (started false). The ids come sorted, and the rows are locked in that order
+// and taken by place, as in JobComplete: what is missing must be asked again.
 // Needs running_pkey only.
 func (q *Queries) JobEnd(ctx context.Context, arg JobEndParams) ([]JobEndRow, error) {
 	rows, err := q.db.Query(ctx, JobEnd,

@@ -84,21 +84,20 @@ func (q *Queries) JobProgress(ctx context.Context, arg JobProgressParams) (int64
 
 const LeaseExtend = `-- name: LeaseExtend :many
 with held as materialized (
-  select r.id, h.lease
-    from rows from (unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::interval[])) as h(id, token, lease)
+  select r.place
+    from rows from (unnest($1::bigint[]), unnest($2::bigint[])) as h(id, token)
     cross join lateral (
-      select x.id from jobq.running x
-        where x.id = h.id and x.lease_token = h.token and x.lease_owner = $4
+      select x.ctid as place from jobq.running x
+        where x.id = h.id and x.lease_token = h.token and x.lease_owner = $3
         for update skip locked
     ) r
 ), extended as (
   update jobq.running r
     set lease_expires_at = case
-        when held.lease > interval '0' then greatest(r.lease_expires_at, clock_timestamp() + held.lease)
+        when $4::interval > interval '0' then greatest(r.lease_expires_at, clock_timestamp() + $4::interval)
         else r.lease_expires_at
       end
-    from held
-    where r.id = held.id
+    where r.ctid = any(array(select h.place from held h))
     returning r.id, r.cancel_requested_at
 )
 select e.id, (case when e.cancel_requested_at is null then 'ok' else 'cancel' end)::text as answer
@@ -108,7 +107,7 @@ select r.id, 'busy'
   from rows from (unnest($1::bigint[]), unnest($2::bigint[])) as h(id, token)
   cross join lateral (
     select x.id from jobq.running x
-      where x.id = h.id and x.lease_token = h.token and x.lease_owner = $4
+      where x.id = h.id and x.lease_token = h.token and x.lease_owner = $3
       limit 1
   ) r
 `
@@ -116,8 +115,8 @@ select r.id, 'busy'
 type LeaseExtendParams struct {
 	Ids    []int64
 	Tokens []int64
-	Leases []pgtype.Interval
 	Owner  string
+	Lease  pgtype.Interval
 }
 
 type LeaseExtendRow struct {
@@ -125,8 +124,8 @@ type LeaseExtendRow struct {
 	Answer string
 }
 
-// LeaseExtend gives every held lease its full time again, in one statement
-// for all, and never shortens one. With a lease of 0 it only asks. It answers ok for those it has extended, cancel for those it has
+// LeaseExtend gives held leases of one length their full time again, in one
+// statement for all, and never shortens one. With a lease of 0 it only asks. It answers ok for those it has extended, cancel for those it has
 // extended of jobs that somebody asked to stop, and busy for all that are still
 // the caller's: an id that is only busy is in another transaction's hands, and
 // one without any answer is lost. (Not joined here, since that is quadratic in
@@ -138,8 +137,8 @@ func (q *Queries) LeaseExtend(ctx context.Context, arg LeaseExtendParams) ([]Lea
 	rows, err := q.db.Query(ctx, LeaseExtend,
 		arg.Ids,
 		arg.Tokens,
-		arg.Leases,
 		arg.Owner,
+		arg.Lease,
 	)
 	if err != nil {
 		return nil, err

@@ -128,7 +128,7 @@ func TestNoDeadlocks(t *testing.T) {
 			failures <- err
 		}()
 		go func() {
-			_, err := q.schema.ExtendLeases(ctx, q.pool, db.LeaseExtendParams{Owner: "a", Ids: ids, Tokens: tokens, Leases: leases})
+			_, err := q.schema.ExtendLeases(ctx, q.pool, db.Extensions{Owner: "a", Ids: ids, Tokens: tokens, Leases: leases})
 			failures <- err
 		}()
 		go func() {
@@ -156,7 +156,7 @@ func (q *queue) work(ctx context.Context, owner string, held []db.JobClaimRow, r
 	exchange := db.Exchange{Owner: owner, Claim: &db.JobClaimParams{
 		Lease: hour, Owner: owner, Queue: "default", Kinds: []string{"k"}, JobCount: 5,
 	}}
-	extend := db.LeaseExtendParams{Owner: owner}
+	extend := db.Extensions{Owner: owner}
 	var kept []db.JobClaimRow
 	for _, job := range sorted(held) {
 		switch random.IntN(6) {

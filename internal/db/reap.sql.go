@@ -13,8 +13,7 @@ import (
 
 const LeaseReap = `-- name: LeaseReap :many
 with stale as materialized (
-  select r.id, r.ctid as place, coalesce(q.redelivery, 'tail') as redelivery,
-      coalesce(q.redelivery_delay, interval '0') as delay, coalesce(q.reset_on_reap, false) as reset
+  select r.ctid as place
     from jobq.running r
     left join jobq.queue q on q.name = r.queue
     where case -- before the queue is looked up
@@ -36,12 +35,13 @@ with stale as materialized (
 ), ended as (
   select t.id, t.position, t.lease_token, t.lease_expires_at, t.started_at, t.run_at, t.created_at, t.timeout, t.backoff_base,
       t.backoff_max, t.priority, t.max_attempts, t.args_apart, t.queue, t.kind, t.lease_owner, t.args, t.unique_key,
-      t.checkpoint, t.metadata, t.tags, s.redelivery, s.delay, s.reset,
+      t.checkpoint, t.metadata, t.tags, coalesce(q.redelivery, 'tail') as redelivery,
+      coalesce(q.redelivery_delay, interval '0') as delay, coalesce(q.reset_on_reap, false) as reset,
       t.attempts + 1 as attempts, least(t.crashes + 1, 32767) as crashes,
       case
         when t.cancel_requested_at is not null then 'cancelled'
         when t.attempts + 1 >= t.max_attempts then 'failed'
-        when s.delay > interval '0' then 'scheduled'
+        when q.redelivery_delay > interval '0' then 'scheduled'
         else 'available'
       end::jobq.job_state as state,
       case
@@ -49,7 +49,7 @@ with stale as materialized (
         else left(format('lease expired: worker %s stopped responding', t.lease_owner), 1000)
       end as error
     from taken t
-    join stale s on s.id = t.id
+    left join jobq.queue q on q.name = t.queue
 ), again as (
   insert into jobq.pending
       (id, position, lease_token, run_at, created_at, timeout, backoff_base, backoff_max, priority, attempts, max_attempts,

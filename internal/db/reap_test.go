@@ -114,7 +114,7 @@ func TestReapAgainstHeartbeat(t *testing.T) {
 	const count, rounds = 50, 40
 	q.exec("select jobq.enqueue('k', max_attempts => 32767) from generate_series(1, $1::integer)", count)
 	for range rounds {
-		params := db.LeaseExtendParams{Owner: "a"}
+		params := db.Extensions{Owner: "a"}
 		for _, job := range sorted(q.claim("a", count)) {
 			params.Ids, params.Tokens = append(params.Ids, job.ID), append(params.Tokens, job.LeaseToken)
 			params.Leases = append(params.Leases, hour)

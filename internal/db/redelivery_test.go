@@ -127,7 +127,7 @@ func TestExtensionNeverShortens(t *testing.T) {
 	}
 	before := expiry()
 	for _, lease := range []time.Duration{time.Second, 0} {
-		answers, err := q.schema.ExtendLeases(ctx, q.pool, db.LeaseExtendParams{
+		answers, err := q.schema.ExtendLeases(ctx, q.pool, db.Extensions{
 			Owner: "a", Ids: []int64{1}, Tokens: []int64{1}, Leases: []pgtype.Interval{db.Interval(lease)},
 		})
 		require.NoError(t, err)
@@ -135,7 +135,7 @@ func TestExtensionNeverShortens(t *testing.T) {
 		require.Equal(t, before, expiry())
 	}
 	q.exec("update jobq.running set lease_expires_at = now() - interval '1 hour'")
-	answers, err := q.schema.ExtendLeases(ctx, q.pool, db.LeaseExtendParams{
+	answers, err := q.schema.ExtendLeases(ctx, q.pool, db.Extensions{
 		Owner: "a", Ids: []int64{1}, Tokens: []int64{1}, Leases: []pgtype.Interval{db.Interval(0)},
 	})
 	require.NoError(t, err)

@@ -25,17 +25,18 @@ type change struct{ query, from, to string }
 
 // unfenced is a reap that looks first and takes later, as from a snapshot.
 var unfenced = []change{
+	{"LeaseReap", "select r.ctid as place\n", "select r.id, r.ctid as place\n"},
 	{"LeaseReap", "    for update of r skip locked\n), taken as (", "\n), slept as materialized (select pg_sleep(0.3) from (select count(*) from stale) s), taken as ("},
 	{"LeaseReap", "where r.ctid = any(array(select s.place from stale s))", "where r.id = any(array(select s.id from stale s, slept))"},
 }
 
 var changes = map[string][]change{
-	completeWithoutToken: {{"JobComplete", " and r.lease_token = f.token", ""}},
-	extendWithoutToken:   {{"LeaseExtend", "x.lease_token = h.token and x.lease_owner = $4", "$4::text is not null"}},
+	completeWithoutToken: {{"JobComplete", " and x.lease_token = f.token", ""}},
+	extendWithoutToken:   {{"LeaseExtend", "x.lease_token = h.token and x.lease_owner = $3", "$3::text is not null"}},
 	reapWithoutRecheck:   unfenced,
 	reapWithoutBump:      {{"LeaseReap", "t.attempts + 1 as attempts", "t.attempts as attempts"}},
 	noPolling:            nil,
-	uncountedRelease:     {{"JobEnd", "r.attempts + case when outcome in ('failed', 'timed_out') then 1 else 0 end as attempts", "r.attempts as attempts"}, {"JobEnd", "(final or r.attempts + 1 >= r.max_attempts)", "final"}},
+	uncountedRelease:     {{"JobEnd", "t.attempts + case when f.outcome in ('failed', 'timed_out') then 1 else 0 end as attempts", "t.attempts as attempts"}, {"JobEnd", "(f.final or t.attempts + 1 >= t.max_attempts)", "f.final"}},
 	prefixHost: {{
 		"LeaseReap", "else r.lease_owner = any($1::text[])",
 		`else exists (select from unnest($1::text[]) o where r.lease_owner like regexp_replace(o, '-\d+-[0-9a-f]{8}$', '') || '-%')`,

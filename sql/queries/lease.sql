@@ -1,5 +1,5 @@
--- LeaseExtend gives every held lease its full time again, in one statement
--- for all, and never shortens one. With a lease of 0 it only asks. It answers ok for those it has extended, cancel for those it has
+-- LeaseExtend gives held leases of one length their full time again, in one
+-- statement for all, and never shortens one. With a lease of 0 it only asks. It answers ok for those it has extended, cancel for those it has
 -- extended of jobs that somebody asked to stop, and busy for all that are still
 -- the caller's: an id that is only busy is in another transaction's hands, and
 -- one without any answer is lost. (Not joined here, since that is quadratic in
@@ -9,21 +9,20 @@
 -- HOT update.
 -- name: LeaseExtend :many
 with held as materialized (
-  select r.id, h.lease
-    from rows from (unnest(sqlc.arg(ids)::bigint[]), unnest(sqlc.arg(tokens)::bigint[]), unnest(sqlc.arg(leases)::interval[])) as h(id, token, lease)
+  select r.place
+    from rows from (unnest(sqlc.arg(ids)::bigint[]), unnest(sqlc.arg(tokens)::bigint[])) as h(id, token)
     cross join lateral (
-      select x.id from jobq.running x
+      select x.ctid as place from jobq.running x
         where x.id = h.id and x.lease_token = h.token and x.lease_owner = sqlc.arg(owner)
         for update skip locked
     ) r
 ), extended as (
   update jobq.running r
     set lease_expires_at = case
-        when held.lease > interval '0' then greatest(r.lease_expires_at, clock_timestamp() + held.lease)
+        when sqlc.arg(lease)::interval > interval '0' then greatest(r.lease_expires_at, clock_timestamp() + sqlc.arg(lease)::interval)
         else r.lease_expires_at
       end
-    from held
-    where r.id = held.id
+    where r.ctid = any(array(select h.place from held h))
     returning r.id, r.cancel_requested_at
 )
 select e.id, (case when e.cancel_requested_at is null then 'ok' else 'cancel' end)::text as answer

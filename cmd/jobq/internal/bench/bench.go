@@ -110,6 +110,9 @@ func Run(ctx context.Context, scenario Scenario, config Config) (result *Result,
 		return nil, err
 	}
 	b.schema = pgx.Identifier{name}.Sanitize()
+	if err := b.sayLeftovers(ctx); err != nil {
+		return nil, err
+	}
 	defer func() { err = errors.Join(err, b.remove(ctx)) }()
 	if err := b.prepare(ctx, name); err != nil {
 		return nil, err
@@ -123,6 +126,20 @@ func Run(ctx context.Context, scenario Scenario, config Config) (result *Result,
 		return nil, fmt.Errorf("bench %s: %w", scenario.Name, err)
 	}
 	return result, nil
+}
+
+// sayLeftovers names the schemas of benches that run elsewhere, or that were
+// killed: it cannot tell which.
+func (b *bench) sayLeftovers(ctx context.Context) error {
+	rows, err := b.pool.Query(ctx, "select n.nspname::text from pg_namespace n where starts_with(n.nspname, $1) order by 1", SchemaPrefix)
+	if err != nil {
+		return err
+	}
+	schemas, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	for _, schema := range schemas {
+		b.say("schema %[1]s is there: another bench runs, or one was killed; drop schema %[1]s cascade removes it", schema)
+	}
+	return err
 }
 
 // prepare makes the schema and finds out about the server.

@@ -66,6 +66,7 @@ func (b *bench) flow(ctx context.Context, name string) (Case, error) {
 	if err != nil {
 		return c, err
 	}
+	calls := b.tracer.read()
 	crew, err := b.startCrew(ctx, func(context.Context, *worker.Job[task]) error {
 		ran.Add(1)
 		return nil
@@ -89,6 +90,7 @@ func (b *bench) flow(ctx context.Context, name string) (Case, error) {
 	c.add("first tenth", "/s", first)
 	c.add("last tenth", "/s", last)
 	c.addCost(usage, jobs)
+	c.Limit = b.limit(usage, b.tracer.read().since(calls), b.Workers+1) // one connection feeds
 	c.Rates = &rates
 	return c, nil
 }

@@ -24,6 +24,9 @@ system that falls behind shows it, and does not slow the clock down.`,
 	},
 }
 
+// keptUp is the part of the wanted rate that counts as all of it.
+const keptUp = 0.95
+
 // timings gathers the times of jobs from many goroutines.
 type timings struct {
 	mu sync.Mutex
@@ -61,6 +64,7 @@ func (b *bench) mixed(ctx context.Context) (Case, error) {
 	if err != nil {
 		return c, crew.failed(err)
 	}
+	calls := b.tracer.read()
 	base = time.Now()
 	if err := b.enqueueAt(crew.ctx, base, jobs); err != nil {
 		return c, crew.failed(err)
@@ -81,6 +85,9 @@ func (b *bench) mixed(ctx context.Context) (Case, error) {
 	c.add("jobs", "/s", float64(jobs)/usage.Elapsed.Seconds())
 	c.addLatency(times.samples)
 	c.addCost(usage, jobs)
+	if c.Limit = "the rate that was wanted"; c.rate() < keptUp*float64(b.Rate) {
+		c.Limit = b.limit(usage, b.tracer.read().since(calls), b.Writers+b.Workers)
+	}
 	return c, nil
 }
 

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+const (
+	idleSeconds = 30
+	// idleSettle is longer than what any of them does once at its start.
+	idleSettle = 12 * time.Second
+	// At any scale, what happens every few seconds must show.
+	idleSecondsMin = 10.0
+	idleSettleMin  = 5 * time.Second
+	runningJobs    = 1000
+	// heartbeatSeconds are long enough for every lease to be extended, which
+	// happens every 20 s.
+	heartbeatSeconds = 60
+	herdWorkers      = 50
+	herdSettle       = 3 * time.Second
+	longHandler      = 600_000 // ms: longer than any scenario
+
+	nobody      = "no worker"
+	clientShare = "client CPU, % of a core"
+	serverShare = "server CPU, % of a core"
+)
+
+// runIdle counts what one idle worker process sends, and what it costs; jobq
+// with few slots and with very many, and with jobs that only run. What the
+// server costs when nobody does anything stands first.
+func (l *lab) runIdle(ctx context.Context) error {
+	for _, c := range l.chosen(oursAsIs) {
+		if err := l.with(ctx, c, func(b *bed) error { return b.watch(ctx, "", nobody, nil, l.seconds(idleSeconds)) }); err != nil {
+			return err
+		}
+		if err := l.with(ctx, c, func(b *bed) error { return b.heartbeats(ctx) }); err != nil {
+			return err
+		}
+	}
+	for _, c := range l.chosen("jobq", "graphile-worker", "river", "pg-boss") {
+		slots := []int{0}
+		if c.name == "jobq" && c.tuned {
+			slots = []int{10, 1000}
+		}
+		for _, number := range slots {
+			test := ""
+			if number > 0 {
+				test = fmt.Sprintf("%d slots", number)
+			}
+			if err := l.with(ctx, c, func(b *bed) error { return b.idle(ctx, test, number) }); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// idle watches a worker that has nothing to do.
+func (b *bed) idle(ctx context.Context, test string, slots int) error {
+	child, err := launch(ctx, b.peers, b.contender, b.url, "work", order{ReportMs: 1000, Slots: slots})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = child.cmd.Process.Kill() }() // when it has not ended below
+	if err := child.awaitReady(); err != nil {
+		return err
+	}
+	if err := b.watch(ctx, test, b.String(), child, b.seconds(idleSeconds)); err != nil {
+		return err
+	}
+	_, err = child.stop()
+	return err
+}
+
+// heartbeats watches a worker whose jobs all run, and do nothing else.
+func (b *bed) heartbeats(ctx context.Context) error {
+	if err := b.add(ctx, runningJobs); err != nil {
+		return err
+	}
+	child, err := launch(ctx, b.peers, b.contender, b.url, "work", order{ReportMs: 1000, Slots: runningJobs, HandlerMs: longHandler})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = child.cmd.Process.Kill() }() // its jobs do not end
+	if err := awaitRan(ctx, []*running{child}, runningJobs); err != nil {
+		return err
+	}
+	return b.watch(ctx, count(runningJobs, "running job"), b.String(), child, b.seconds(heartbeatSeconds))
+}
+
+// watch measures for some seconds while nothing is asked of anybody.
+func (b *bed) watch(ctx context.Context, test, name string, child *running, seconds float64) error {
+	seconds = max(seconds, idleSecondsMin)
+	pause(ctx, max(time.Duration(min(b.scale, 1)*float64(idleSettle)), idleSettleMin))
+	before, err := b.meter.Read(ctx)
+	if err != nil {
+		return err
+	}
+	calls, err := b.statements(ctx)
+	if err != nil {
+		return err
+	}
+	var cpu int64
+	if child != nil {
+		cpu = -child.say().CPUMicros
+	}
+	pause(ctx, time.Duration(seconds*float64(time.Second)))
+	callsAfter, err := b.statements(ctx)
+	if err != nil {
+		return err
+	}
+	after, err := b.meter.Read(ctx)
+	if err != nil {
+		return err
+	}
+	if child != nil {
+		cpu += child.say().CPUMicros
+	}
+	usage := b.meter.Since(before, after)
+	elapsed := usage.Elapsed.Seconds()
+	rate := float64(callsAfter-calls) / elapsed
+	b.say("%-10s %-28s %-28s %.2f statements/s", "idle", test, name, rate)
+	b.sheet.put(entry{"idle", test, name, "statements/s"}, rate)
+	b.sheet.put(entry{"idle", test, name, clientShare}, float64(cpu)/1e4/elapsed)
+	b.sheet.put(entry{"idle", test, name, serverShare}, 100*usage.ServerCPU.Seconds()/elapsed)
+	return ctx.Err()
+}
+
+// runHerd wakes many idle workers with one job, and counts how many of them
+// come for it. They do not poll meanwhile, so that all claims are for the job.
+func (l *lab) runHerd(ctx context.Context) error {
+	for range l.rounds {
+		for _, c := range l.chosen(oursAsIs) {
+			if err := l.with(ctx, c, func(b *bed) error { return b.herd(ctx) }); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (b *bed) herd(ctx context.Context) error {
+	child, err := launch(ctx, b.peers, b.contender, b.url, "work", order{ReportMs: 100, Workers: herdWorkers, PollMs: longHandler})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = child.cmd.Process.Kill() }() // when it has not ended below
+	if err := child.awaitReady(); err != nil {
+		return err
+	}
+	pause(ctx, herdSettle)
+	before, err := b.claims(ctx)
+	if err != nil {
+		return err
+	}
+	if err := b.add(ctx, 1); err != nil {
+		return err
+	}
+	pause(ctx, herdSettle)
+	after, err := b.claims(ctx)
+	if err != nil {
+		return err
+	}
+	test := fmt.Sprintf("%d idle workers, 1 job", herdWorkers)
+	b.say("%-10s %-28s %-28s %d claims", "herd", test, b.contender, after-before)
+	b.sheet.put(entry{"herd", test, b.String(), "claims"}, float64(after-before))
+	_, err = child.stop()
+	return err
+}
+
+// claims counts how often workers have asked jobq for jobs.
+func (b *bed) claims(ctx context.Context) (calls int64, err error) {
+	err = b.pool.QueryRow(ctx, `select coalesce(sum(s.calls), 0)::bigint from pg_stat_statements s
+		where s.dbid = (select oid from pg_database where datname = current_database())
+		  and s.query like '%insert into "jobq".running%'`).Scan(&calls)
+	return calls, err
+}

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq/internal/measure"
+)
+
+// TestMain lets the test binary be the child processes too.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "child" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// A few scenarios run with jobq and plain SQL, with few jobs, and the report
+// has a table for each.
+func TestScenarios(t *testing.T) {
+	t.Parallel()
+	out := filepath.Join(t.TempDir(), "RESULTS.md")
+	l := &lab{log: io.Discard, sheet: newSheet(), rounds: 1, scale: 0.001, held: time.Second, only: "jobq,sql", peers: "../peers"}
+	require.NoError(t, run(context.Background(), l, "drain,latency,held", out))
+	content, err := os.ReadFile(out)
+	require.NoError(t, err)
+	report := string(content)
+	for _, title := range []string{"Drain", "Pickup latency", "A transaction held open"} {
+		require.Contains(t, report, "\n## "+title+"\n")
+	}
+	require.Contains(t, report, "| 1. drain, of hand-written SQL |")
+	require.Contains(t, report, "| jobq, defaults |")
+	require.Contains(t, report, "transaction open, jobq, tuned, jobs/s:")
+	require.NotContains(t, report, "Problem:")
+}
+
+// A sheet comes back from its file as it was, and without what was forgotten.
+func TestKeep(t *testing.T) {
+	t.Parallel()
+	file := dataFile(filepath.Join(t.TempDir(), "RESULTS.md"))
+	s := newSheet()
+	require.NoError(t, s.load(file), "there is none at first")
+	for _, value := range []float64{30_000, 10_000, 20_000} {
+		s.put(drainOf(ours), value)
+	}
+	s.put(drainOf("river, tuned"), 10_000)
+	s.put(entry{"idle", "", oursAsIs, "statements/s"}, 0.7)
+	s.charts = append(s.charts, chart{"held", "t", ours, measure.Series{Every: time.Second, Values: []float64{1, 2}}})
+	s.runs["drain"] = &runOf{Rounds: 3, Problems: []string{"p"}}
+	require.NoError(t, s.save(file))
+
+	again := newSheet()
+	require.NoError(t, again.load(file))
+	require.Equal(t, s, again)
+	var table bytes.Buffer
+	again.write(&table, "drain")
+	require.Equal(t, "| | jobs/s |\n|---|---:|\n| jobq, tuned | 20000 (10000–30000) |\n| river, tuned | 10000 |\n", table.String())
+
+	l := &lab{sheet: again, scale: 1}
+	var bars bytes.Buffer
+	l.writeBars(&bars)
+	require.Contains(t, bars.String(), "| 1. drain, of River's | 2.00 | ≥ 3.00 | **not met** |")
+	require.Contains(t, bars.String(), "| 7. idle: statements a second | 0.70 | ≤ 0.50 | **not met** |")
+	require.Equal(t, 2+2+4, strings.Count(bars.String(), "\n")-1, "only bars that have figures")
+
+	again.forget("drain")
+	_, ok := again.median(drainOf(ours))
+	require.False(t, ok)
+	require.NotContains(t, again.runs, "drain")
+}
