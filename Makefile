@@ -69,6 +69,14 @@ bench-drain: bench-peers ## Measure draining beside the peers
 bench-held: bench-peers ## Measure ten minutes with a transaction held open
 	cd bench && go run ./run -scenarios held
 
+.PHONY: bench-tui
+bench-tui: build ## Measure the terminal UI with 10 million jobs (five minutes; tmux, Linux)
+	cd bench && ../bin/jobq dev --ephemeral -- go run ./tui -jobq ../bin/jobq
+
+.PHONY: captures
+captures: ## Capture the screens of docs/tui.md and README.md from a real terminal (tmux, psql)
+	docs/capture.sh
+
 .PHONY: fault-smoke
 fault-smoke: ## Break jobq in the short set of ways, and with all mutants (3 minutes)
 	cd fault && go run . --smoke

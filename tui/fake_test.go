@@ -80,6 +80,13 @@ func (f *fake) Failures(context.Context, time.Duration) ([]jobq.Failure, error) 
 	return f.failures, f.err
 }
 func (f *fake) Workers(context.Context) ([]jobq.Worker, error) { return f.workers, f.err }
+func (f *fake) Events(context.Context, int64, int) ([]jobq.Event, error) {
+	return []jobq.Event{
+		{ID: 2, At: noon.Add(-time.Minute), Type: jobq.EventStalled, Source: "web-2-4711-a8", JobID: 48213890, Queue: "email", Message: "lease expired"},
+		{ID: 1, At: noon.Add(-3 * time.Hour), Type: jobq.EventLeadershipAcquired, Source: "web-2-4711-a8"},
+	}, f.err
+}
+
 func (f *fake) Leader(context.Context) (*jobq.Leader, error) {
 	return &jobq.Leader{PID: 4711, Address: "10.0.0.7", Since: noon.Add(-3 * time.Hour)}, f.err
 }
@@ -148,6 +155,12 @@ func (f *fake) Attempts(_ context.Context, id int64) ([]jobq.Attempt, error) {
 		{Number: 4, Outcome: jobq.OutcomeTimedOut, WorkerID: "web-2-4711-a8", StartedAt: job.StartedAt.Add(-time.Minute), FinishedAt: job.StartedAt.Add(-30 * time.Second), Error: "timed out"},
 		{Number: 5, Outcome: jobq.OutcomeFailed, WorkerID: "web-2-4711-a8", StartedAt: *job.StartedAt, FinishedAt: noon, Error: job.LastError, Output: "connect\nsmtp 421\n\x1b[2Jevil\n"},
 	}, f.err
+}
+
+// Output is a line each time, of the run under way.
+func (f *fake) Output(_ context.Context, id int64, after jobq.OutputPiece) ([]jobq.OutputPiece, error) {
+	line := fmt.Sprintf("frame %d\x1b[2J\n", after.EndsAt)
+	return []jobq.OutputPiece{{LeaseToken: f.find(id).LeaseToken, BeginsAt: after.EndsAt, EndsAt: after.EndsAt + 1, Content: line}}, f.err
 }
 
 func (f *fake) JobActions(context.Context, int64) ([]jobq.JobAction, error) { return nil, f.err }

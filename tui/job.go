@@ -18,9 +18,13 @@ type jobStory struct {
 	job     *jobq.Job
 	runs    []jobq.Attempt
 	actions []jobq.JobAction
+	pieces  []jobq.OutputPiece // what its program has written since the last look
 }
 
-func loadJob(ctx context.Context, r reader, id int64) (jobStory, error) {
+// liveBytesMax is how much of the output of a run under way is kept.
+const liveBytesMax = 64 << 10
+
+func loadJob(ctx context.Context, r reader, id int64, after jobq.OutputPiece) (jobStory, error) {
 	var story jobStory
 	var err error
 	if story.job, err = r.Get(ctx, id); err != nil {
@@ -29,21 +33,50 @@ func loadJob(ctx context.Context, r reader, id int64) (jobStory, error) {
 	if story.runs, err = r.Attempts(ctx, id); err != nil {
 		return story, err
 	}
-	story.actions, err = r.JobActions(ctx, id)
+	if story.actions, err = r.JobActions(ctx, id); err != nil || story.job.State != jobq.Running {
+		return story, err
+	}
+	story.pieces, err = r.Output(ctx, id, after)
 	return story, err
 }
 
 // jobModel is one job in detail.
 type jobModel struct {
-	id     int64
-	story  jobStory
-	run    int  // of the runs, from the newest: 0
-	output bool // full screen
-	scroll int  // lines of output up from its end
-	follow bool
+	id       int64
+	story    jobStory
+	live     string           // what the run under way has written
+	last     jobq.OutputPiece // where that ends
+	outputOf int64            // whose output that is
+	run      int              // of the runs, from the newest, which may be under way: 0
+	output   bool             // full screen
+	scroll   int              // lines of output up from its end
+	follow   bool
 }
 
-func (j *jobModel) take(story jobStory) { j.story = story }
+// take takes the job in, and adds what its program has written to what is
+// known of the same run.
+func (j *jobModel) take(story jobStory) {
+	j.story = story
+	for _, piece := range story.pieces {
+		if piece.LeaseToken != j.last.LeaseToken {
+			j.live = "" // another run
+		}
+		j.last = piece
+		j.live += piece.Content
+	}
+	if story.job.State == jobq.Running && story.job.LeaseToken != j.last.LeaseToken {
+		j.live = "" // a run that has written nothing yet
+	}
+	j.live = j.live[max(len(j.live)-liveBytesMax, 0):]
+}
+
+// under is 1 when a run is under way, which has no record yet.
+func (j *jobModel) under() int {
+	if j.story.job != nil && j.story.job.State == jobq.Running {
+		return 1
+	}
+	return 0
+}
 
 // openJob shows a job in detail.
 func (m *Model) openJob(id int64) tea.Cmd {
@@ -51,7 +84,7 @@ func (m *Model) openJob(id int64) tea.Cmd {
 		return nil
 	}
 	if m.job.id != id {
-		m.job.id, m.job.run, m.job.scroll, m.job.output = id, 0, 0, false
+		m.job.id, m.job.run, m.job.scroll, m.job.output, m.job.live, m.job.last = id, 0, 0, false, "", jobq.OutputPiece{}
 		if m.job.story.job == nil || m.job.story.job.ID != id {
 			m.job.story = jobStory{}
 		}
@@ -134,8 +167,8 @@ func (m *Model) runningLines(job *jobq.Job) []string {
 // properties are what the job is. Texts of any length become one line each.
 func (m *Model) properties(job *jobq.Job) []string {
 	lines := []string{
-		fmt.Sprintf(" queue      %s        priority %d        attempts %d/%d, %d crashed", clean(job.Queue), job.Priority, job.Attempts, job.MaxAttempts, job.Crashes),
-		fmt.Sprintf(" created    %s        run at %s", m.clock(job.CreatedAt), m.clock(job.RunAt)),
+		fmt.Sprintf(" queue      %s   priority %d   attempts %d/%d, %d crashed", clean(job.Queue), job.Priority, job.Attempts, job.MaxAttempts, job.Crashes),
+		fmt.Sprintf(" created    %s   run at %s", m.clock(job.CreatedAt), m.clock(job.RunAt)),
 	}
 	add := func(name, value string) {
 		if value != "" {
@@ -179,7 +212,10 @@ func (m *Model) sideBySide(left, right []string) []string {
 // outputTitle names the run whose output is shown.
 func (m *Model) outputTitle() string {
 	run := m.selectedRun()
-	if run == nil {
+	switch {
+	case run == nil && m.job.under() == 1:
+		return fmt.Sprintf("Output  following  %d lines", strings.Count(m.job.live, "\n"))
+	case run == nil:
 		return "Output"
 	}
 	return fmt.Sprintf("Output of run %d, %d lines", run.Number, strings.Count(run.Output, "\n"))
@@ -188,12 +224,16 @@ func (m *Model) outputTitle() string {
 // outputLines are the last lines of the selected run's error and output.
 func (m *Model) outputLines(height int) []string {
 	run := m.selectedRun()
-	if run == nil || height <= 0 {
-		return []string{" " + dim("no run has left a record yet; a run's output is kept when it ends")}
-	}
-	content := run.Output
-	if run.Error != "" {
-		content = run.Error + "\n" + content
+	content := m.job.live
+	switch {
+	case height <= 0:
+		return nil
+	case run == nil && (m.job.under() == 0 || content == ""):
+		return []string{" " + dim("no output yet")}
+	case run != nil && run.Error != "":
+		content = run.Error + "\n" + run.Output
+	case run != nil:
+		content = run.Output
 	}
 	lines := strings.Split(strings.TrimRight(printable.Text(content), "\n"), "\n")
 	end := max(len(lines)-m.job.scroll, min(height, len(lines)))
@@ -205,10 +245,10 @@ func (m *Model) outputLines(height int) []string {
 	return shown
 }
 
-// selectedRun is the run under the cursor; the newest first.
+// selectedRun is the recorded run under the cursor, or nil.
 func (m *Model) selectedRun() *jobq.Attempt {
 	runs := m.job.story.runs
-	at := len(runs) - 1 - m.job.run
+	at := len(runs) - 1 - m.job.run + m.job.under()
 	if at < 0 || at >= len(runs) {
 		return nil
 	}

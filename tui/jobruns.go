@@ -19,7 +19,11 @@ func (m *Model) attemptLines() []string {
 	lines = append(lines, m.tableHeader(columns, m.width))
 	job, runs := m.job.story.job, m.job.story.runs
 	if job.State == jobq.Running && job.StartedAt != nil {
-		lines = append(lines, m.tableRow(columns, m.width, "  ", map[string]string{
+		marks := "  "
+		if m.job.run == 0 {
+			marks = bold("> ")
+		}
+		lines = append(lines, m.tableRow(columns, m.width, marks, map[string]string{
 			"#": strconv.Itoa(job.Attempts + 1), "OUTCOME": styled(sgrCyan, "running"), "STARTED": m.clock(*job.StartedAt),
 			"TOOK": took(m.env.now().Sub(*job.StartedAt)), "WORKER": clean(job.LeaseOwner),
 		}))
@@ -35,7 +39,7 @@ func (m *Model) attemptLines() []string {
 	for i := first; i < min(first+shown, len(runs)); i++ {
 		run := runs[len(runs)-1-i]
 		marks := "  "
-		if i == m.job.run {
+		if i+m.job.under() == m.job.run {
 			marks = bold("> ")
 		}
 		lines = append(lines, m.tableRow(columns, m.width, marks, map[string]string{

@@ -2,6 +2,7 @@ package tui
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,6 +40,9 @@ const (
 	pageSize = 100
 	// rowsMax bounds what is kept of a list; who wants to look further filters.
 	rowsMax = 2000
+	// recentJobs is how many of the newest jobs are searched when a filter
+	// that matches few of very many has taken too long.
+	recentJobs = 400_000
 	// leftShown is how long a row stays that no longer matches.
 	leftShown = 5 * time.Second
 )
@@ -60,6 +64,7 @@ type jobsModel struct {
 	marks   map[int64]bool
 	all     *allMatching
 	total   int64 // jobs that match, up to CountMax; -1 when unknown
+	recent  bool  // the whole was too much to search: only the newest jobs are
 	visible int   // rows on the screen
 }
 
@@ -108,6 +113,11 @@ func (j *jobsModel) query(r reader, p panel) func(context.Context) (any, error) 
 			page, err := r.List(ctx, filter)
 			return pageAnswer{page, true}, err
 		}
+	case p == panelPage && j.recent:
+		return func(ctx context.Context) (any, error) {
+			page, err := listRecent(ctx, r, filter)
+			return pageAnswer{page, false}, err
+		}
 	case p == panelPage:
 		return func(ctx context.Context) (any, error) {
 			page, err := r.List(ctx, filter)
@@ -115,8 +125,8 @@ func (j *jobsModel) query(r reader, p panel) func(context.Context) (any, error) 
 		}
 	case p == panelVisible:
 		ids := j.visibleIDs()
-		if len(ids) == 0 || j.follow {
-			return nil // the page itself is as fresh
+		if len(ids) == 0 {
+			return nil
 		}
 		match := "id:" + strings.Join(ids, ",")
 		return func(ctx context.Context) (any, error) {
@@ -128,6 +138,16 @@ func (j *jobsModel) query(r reader, p panel) func(context.Context) (any, error) 
 		}
 	}
 	return func(ctx context.Context) (any, error) { return r.Count(ctx, filter, jobq.CountMax) }
+}
+
+// listRecent looks for what matches among the newest jobs only.
+func listRecent(ctx context.Context, r reader, filter jobq.Filter) (*jobq.Page, error) {
+	newest, err := r.List(ctx, jobq.Filter{Limit: 1})
+	if err != nil || len(newest.Jobs) == 0 {
+		return newest, err
+	}
+	filter.Match += fmt.Sprintf(" id:>%d", max(newest.Jobs[0].ID-recentJobs, 0))
+	return r.List(ctx, filter)
 }
 
 func (j *jobsModel) visibleIDs() (ids []string) {
@@ -304,7 +324,7 @@ func (j *jobsModel) top() {
 // reset empties the list, because it is about to be another one.
 func (j *jobsModel) reset() {
 	j.rows, j.next, j.more, j.cursor, j.offset, j.follow, j.above, j.total = nil, "", false, 0, 0, true, 0, -1
-	j.all = nil
+	j.all, j.recent = nil, false
 	clear(j.left)
 	clear(j.marks)
 }

@@ -38,6 +38,8 @@ func (m *Model) jobsBody() []string {
 		lines = append(lines, fmt.Sprintf(" %s %d+ new above (g jumps to the top and follows)", m.env.glyphs.up, j.above))
 	case j.above > 0:
 		lines = append(lines, fmt.Sprintf(" %s %d new above (g jumps to the top and follows)", m.env.glyphs.up, j.above))
+	case j.recent:
+		lines = append(lines, styled(sgrYellow, fmt.Sprintf(" only the newest %s jobs were searched: name a state or a queue to look further", number(recentJobs))))
 	case len(j.rows) >= rowsMax:
 		lines = append(lines, dim(fmt.Sprintf(" the first %d are kept here: filter with / to look further", rowsMax)))
 	default:

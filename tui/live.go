@@ -19,9 +19,8 @@ func (m *Model) takeFeed(msg feedMsg) {
 	if m.frozen {
 		return
 	}
-	touched := false
 	for _, event := range msg.events {
-		touched = m.patchRow(event) || touched
+		m.patchRow(event)
 		if story := m.job.story.job; story != nil && story.ID == event.id {
 			patchJob(story, event, msg.at)
 			if event.state != jobq.Running {
@@ -31,19 +30,28 @@ func (m *Model) takeFeed(msg feedMsg) {
 	}
 	m.countEnded(msg)
 	m.tell(msg)
-	if msg.gap && m.screen == screenJobs && !m.jobs.follow && !touched {
-		m.hurry(panelVisible)
+	if msg.gap && m.screen == screenJobs {
+		m.hurry(gapEvery, panelVisible)
 	}
 	if len(msg.ended) > 0 {
-		m.hurry(panelQueues, panelPage)
+		m.hurry(0, panelQueues, panelPage)
 	}
 }
 
-// hurry asks again soon, but no sooner than the panel's floor allows.
-func (m *Model) hurry(panels ...panel) {
+// gapEvery is how often the rows on the screen are looked at while workers do
+// more than they can name.
+const gapEvery = 200 * time.Millisecond
+
+// hurry asks again soon: after the floor given, or else the panel's own, and
+// no sooner than a slow database allows.
+func (m *Model) hurry(floor time.Duration, panels ...panel) {
 	for _, p := range panels {
 		state := &m.polls[p]
-		soon := state.at.Add(max(floors[p], dutyShare*state.took))
+		wait := max(floor, dutyShare*state.took)
+		if floor == 0 {
+			wait = max(floors[p], wait)
+		}
+		soon := state.at.Add(wait)
 		if state.err == nil && state.due.After(soon) {
 			state.due = soon
 		}
@@ -51,15 +59,14 @@ func (m *Model) hurry(panels ...panel) {
 }
 
 // patchRow changes the row of a job in the list, if it is there.
-func (m *Model) patchRow(event jobEvent) bool {
+func (m *Model) patchRow(event jobEvent) {
 	at := m.jobs.indexOf(event.id)
 	if at < 0 {
-		return false
+		return
 	}
 	row := m.jobs.rows[at]
 	patchJob(row, event, m.env.now())
 	m.jobs.notice(row, m.env.now())
-	return true
 }
 
 // patchJob is what the event tells about the job.

@@ -37,6 +37,7 @@ type Model struct {
 	failures []jobq.Failure
 	workers  []jobq.Worker
 	leader   *jobq.Leader
+	events   []jobq.Event
 	audit    []jobq.AuditEntry
 	jobs     jobsModel
 	job      jobModel
@@ -107,6 +108,7 @@ func (m *Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		return m, tea.Batch(m.poll(), m.tick())
 	case loadedMsg:
 		m.loaded(msg)
+		return m, m.poll() // some ask about what others have answered
 	case feedMsg:
 		m.takeFeed(msg)
 		return m, m.poll()

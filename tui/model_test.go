@@ -320,3 +320,39 @@ func TestFilterInput(t *testing.T) {
 	b.press("esc")
 	require.Empty(t, b.jobs.match)
 }
+
+// A filter that takes too long on all jobs is tried on the newest ones, and
+// the screen says so.
+func TestFilterTakesTooLong(t *testing.T) {
+	t.Parallel()
+	b := newBench(120, 35)
+	b.press("2", "/", "kind:Send*", "enter")
+	b.loaded(loadedMsg{panel: panelPage, generation: b.polls[panelPage].generation, err: jobq.ErrTimeout})
+	b.tick(time.Second)
+	require.Contains(t, b.plain(), "only the newest 400,000 jobs were searched")
+	require.True(t, slices.ContainsFunc(b.fake.filters, func(f jobq.Filter) bool { return f.Match == "kind:Send* id:>47813911" }))
+	b.press("esc")
+	require.NotContains(t, b.plain(), "400,000")
+}
+
+// The output of a run under way is followed, and made safe to show; the
+// records of the runs before can be looked at meanwhile.
+func TestOutputIsFollowed(t *testing.T) {
+	t.Parallel()
+	b := newBench(120, 35)
+	job := b.fake.jobs[0]
+	job.State, job.FinishedAt, job.Attempts = jobq.Running, nil, 4
+	b.press("2", "enter")
+	b.tick(2 * time.Second)
+	b.tick(2 * time.Second)
+	frame := b.plain()
+	require.Contains(t, frame, "Output  following  ")
+	require.Contains(t, frame, "frame 1␛[2J\n frame 2␛[2J")
+	require.NotContains(t, b.frame(), "\x1b[2J")
+	b.press("j")
+	require.Contains(t, b.plain(), "Output of run 5")
+	job.LeaseToken++
+	b.press("k")
+	b.tick(2 * time.Second)
+	require.NotContains(t, b.plain(), "frame 1␛", "of the run before")
+}

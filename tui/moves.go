@@ -24,7 +24,7 @@ func (m *Model) move(by int) tea.Cmd {
 		if m.job.output {
 			m.job.scroll = max(m.job.scroll-by, 0)
 		} else {
-			m.job.run = min(max(m.job.run+by, 0), max(len(m.job.story.runs)-1, 0))
+			m.job.run = min(max(m.job.run+by, 0), max(len(m.job.story.runs)-1+m.job.under(), 0))
 		}
 	case screenJobs:
 		was := m.jobs.cursor

@@ -20,6 +20,7 @@ const (
 	panelFailures
 	panelWorkers
 	panelLeader
+	panelEvents
 	panelPage
 	panelVisible
 	panelCount
@@ -48,7 +49,7 @@ const (
 // floors are the shortest waits between two queries of a panel.
 var floors = [panelEnd]time.Duration{
 	panelSession: 5 * time.Second, panelQueues: 2 * time.Second, panelMinutes: 5 * time.Second, panelFailures: 5 * time.Second,
-	panelWorkers: 5 * time.Second, panelLeader: 5 * time.Second, panelPage: 2 * time.Second, panelVisible: 2 * time.Second,
+	panelWorkers: 5 * time.Second, panelLeader: 5 * time.Second, panelEvents: 5 * time.Second, panelPage: 2 * time.Second, panelVisible: 2 * time.Second,
 	panelCount: 10 * time.Second, panelJob: time.Second, panelAudit: 5 * time.Second,
 }
 
@@ -132,6 +133,8 @@ func (m *Model) loaded(msg loadedMsg) {
 		state.at = now
 		m.offlineSince, m.offlineTries = time.Time{}, 0
 		m.take(msg.panel, msg.value)
+	case errors.Is(msg.err, jobq.ErrTimeout) && msg.panel == panelPage && m.jobs.match != "" && !m.jobs.recent:
+		m.jobs.recent, wait = true, 0
 	case errors.Is(msg.err, jobq.ErrTimeout):
 		wait = waitMax
 	case errors.Is(msg.err, jobq.ErrUnavailable):
@@ -163,7 +166,7 @@ func (m *Model) wanted() []panel {
 	case screenQueues:
 		panels = append(panels, panelQueues, panelMinutes)
 	case screenWorkers:
-		panels = append(panels, panelWorkers, panelLeader, panelMinutes)
+		panels = append(panels, panelWorkers, panelLeader, panelMinutes, panelEvents)
 	case screenAudit:
 		panels = append(panels, panelAudit)
 	}
@@ -186,6 +189,8 @@ func (m *Model) query(p panel) func(context.Context) (any, error) {
 		return func(ctx context.Context) (any, error) { return r.Workers(ctx) }
 	case panelLeader:
 		return func(ctx context.Context) (any, error) { return r.Leader(ctx) }
+	case panelEvents:
+		return func(ctx context.Context) (any, error) { return r.Events(ctx, 0, 20) }
 	case panelAudit:
 		return func(ctx context.Context) (any, error) { return r.Audit(ctx, 0, 100) }
 	case panelPage, panelVisible, panelCount:
@@ -195,7 +200,13 @@ func (m *Model) query(p panel) func(context.Context) (any, error) {
 		if m.screen == screenJobs {
 			id = m.jobs.previewed()
 		}
-		return func(ctx context.Context) (any, error) { return loadJob(ctx, r, id) }
+		after := jobq.OutputPiece{}
+		if m.job.outputOf == id {
+			after = m.job.last
+		} else {
+			m.job.outputOf, m.job.live, m.job.last = id, "", after
+		}
+		return func(ctx context.Context) (any, error) { return loadJob(ctx, r, id, after) }
 	case panelEnd:
 	}
 	return nil
@@ -216,6 +227,8 @@ func (m *Model) take(p panel, value any) {
 		m.workers = value.([]jobq.Worker)
 	case panelLeader:
 		m.leader = value.(*jobq.Leader)
+	case panelEvents:
+		m.events = value.([]jobq.Event)
 	case panelAudit:
 		m.audit = value.([]jobq.AuditEntry)
 	case panelPage:

@@ -74,8 +74,12 @@ func Run(ctx context.Context, client *jobq.Client, config *Config) error {
 // model is the UI before it has asked anything.
 func (c *Config) model(client *jobq.Client) (*Model, error) {
 	connection := client.Pool().Config().ConnConfig
+	host := connection.Host
+	if strings.HasPrefix(host, "/") { // the folder of a socket
+		host = "local"
+	}
 	e := env{
-		reader: client, writer: client, now: time.Now, name: c.Name, host: connection.Host, schema: client.Schema(),
+		reader: client, writer: client, now: time.Now, name: c.Name, host: host, schema: client.Schema(),
 		confirm: c.Confirm || strings.Contains(strings.ToLower(c.Name), "prod"), noWrite: c.ReadOnly,
 		glyphs: unicodeGlyphs, send: &sender{},
 	}

@@ -14,11 +14,13 @@ type reader interface {
 	Minutes(ctx context.Context, span time.Duration) ([]jobq.Minute, error)
 	Failures(ctx context.Context, span time.Duration) ([]jobq.Failure, error)
 	Leader(ctx context.Context) (*jobq.Leader, error)
+	Events(ctx context.Context, before int64, limit int) ([]jobq.Event, error)
 	Workers(ctx context.Context) ([]jobq.Worker, error)
 	List(ctx context.Context, filter jobq.Filter) (*jobq.Page, error)
 	Count(ctx context.Context, filter jobq.Filter, limit int) (int64, error)
 	Get(ctx context.Context, id int64) (*jobq.Job, error)
 	Attempts(ctx context.Context, id int64) ([]jobq.Attempt, error)
+	Output(ctx context.Context, id int64, after jobq.OutputPiece) ([]jobq.OutputPiece, error)
 	JobActions(ctx context.Context, id int64) ([]jobq.JobAction, error)
 	Audit(ctx context.Context, before int64, limit int) ([]jobq.AuditEntry, error)
 }

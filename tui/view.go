@@ -202,7 +202,7 @@ func (m *Model) dataAge() string {
 func (m *Model) problem() string {
 	names := map[panel]string{
 		panelQueues: "counts", panelMinutes: "stats", panelFailures: "failures", panelWorkers: "workers", panelPage: "page",
-		panelVisible: "rows", panelCount: "count", panelJob: "job", panelAudit: "audit", panelSession: "session", panelLeader: "leader",
+		panelVisible: "rows", panelCount: "count", panelJob: "job", panelAudit: "audit", panelSession: "session", panelLeader: "leader", panelEvents: "events",
 	}
 	for _, p := range m.wanted() {
 		if err := m.polls[p].err; err != nil {

@@ -47,7 +47,7 @@ func (m *Model) workersBody() []string {
 		{"QUEUES", 0, false, 1},
 	}, m.width-2, 10)
 	lines := []string{head, m.tableHeader(columns, m.width)}
-	height := max(m.layout().body-8, 3)
+	height := max(m.layout().body-12, 3)
 	at := m.workerAt()
 	offset := window(0, at, len(m.workers), height)
 	for i := offset; i < min(offset+height, len(m.workers)); i++ {
@@ -112,12 +112,35 @@ func (m *Model) janitorLines() []string {
 	if m.session != nil {
 		expiry, due = next(m.session.NextExpiry, "no lease is held"), next(m.session.NextDue, "nothing is scheduled")
 	}
-	return append(
+	for _, event := range m.events { // newest first
+		if event.Type == jobq.EventLeadershipAcquired {
+			leader = clean(event.Source) + ", elected " + m.clock(event.At) + "; " + leader
+			break
+		}
+	}
+	lines = append(
 		lines,
 		" leader    "+leader,
 		fmt.Sprintf(" rescue    %s leases lost in 60 min     next expiry unless extended: %s", number(lost), expiry),
 		fmt.Sprintf(" promote   next scheduled job due: %s     retried in 60 min: %s", due, number(retried)),
 	)
+	return append(lines, m.eventLines()...)
+}
+
+// eventLines are what janitors and starting workers have seen and done last.
+func (m *Model) eventLines() []string {
+	lines := []string{m.rule(m.width, "Events")}
+	for _, event := range m.events {
+		text := fmt.Sprintf(" %s  %-20s %s", m.clock(event.At), event.Type, clean(event.Source))
+		if event.JobID > 0 {
+			text += fmt.Sprintf("  job %d", event.JobID)
+		}
+		lines = append(lines, text+"  "+clean(event.Message))
+	}
+	if len(m.events) == 0 {
+		lines = append(lines, " "+dim("none: no lease was lost, no leader has changed"))
+	}
+	return lines
 }
 
 func (m *Model) workerAt() int {

@@ -14,12 +14,15 @@ import (
 const (
 	// digestEvery is how long a digest gathers what happens.
 	digestEvery = 100 * time.Millisecond
-	// watchedFor is how long the worker believes that somebody watches after
-	// it has heard so: longer than two heartbeats are apart.
+	// watchedFor is how long somebody watches who has just said so: the lease
+	// of a watcher, which jobq.Client.Watch takes.
 	watchedFor = 15 * time.Second
 	// digestTimeout bounds the sending of one. What cannot be sent is dropped:
 	// the numbering shows it to watchers, who then look for themselves.
 	digestTimeout = 2 * time.Second
+	// queueEventsMax bounds the jobs that a digest names of one queue, so that a
+	// busy queue leaves room for the others.
+	queueEventsMax = 40
 )
 
 // digester tells watchers what the worker does: at most one notification every
@@ -32,17 +35,19 @@ type digester struct {
 	mu sync.Mutex
 	// guarded by mu
 	next     watch.Digest
-	progress map[int64]int // of next.Events, to replace a job's earlier report
+	named    map[string]int // events of next, by queue
+	progress map[int64]int  // of next.Events, to replace a job's earlier report
 }
 
 func newDigester(w *Worker) *digester {
 	return &digester{worker: w, wake: make(chan struct{}, 1)}
 }
 
-// watched notes that somebody watches.
-func (d *digester) watched(now bool) {
-	if now {
-		d.until.Store(int64(sinceBoot() + watchedFor))
+// watched notes that somebody watches for so long.
+func (d *digester) watched(span time.Duration) {
+	until := int64(sinceBoot() + span)
+	if span > 0 && until > d.until.Load() {
+		d.until.Store(until)
 	}
 }
 
@@ -57,7 +62,7 @@ func (d *digester) begin() *watch.Digest {
 	d.mu.Lock()
 	if d.next.AtMs == 0 {
 		d.next.AtMs = time.Now().UnixMilli()
-		d.next.Queues, d.progress = make(map[string]watch.Count), make(map[int64]int)
+		d.next.Queues, d.progress, d.named = make(map[string]watch.Count), make(map[int64]int), make(map[string]int)
 		signal(d.wake)
 	}
 	return &d.next
@@ -71,7 +76,7 @@ func (d *digester) claimed(runs []*Run) {
 	}
 	defer d.mu.Unlock()
 	for _, run := range runs {
-		if len(digest.Events) >= watch.EventsMax/2 { // ends tell more
+		if d.named[run.row.Queue] >= queueEventsMax/2 { // ends tell more
 			digest.More = true
 			return
 		}
@@ -98,7 +103,7 @@ func (d *digester) ended(run *Run, state string, counts bool) {
 		count.Others++
 	}
 	digest.Queues[run.row.Queue] = count
-	if len(digest.Events) >= watch.EventsMax {
+	if len(digest.Events) >= watch.EventsMax || d.named[run.row.Queue] >= queueEventsMax {
 		digest.More = true
 		return
 	}
@@ -137,6 +142,7 @@ func (d *digester) progressed(run *Run, report *db.JobProgressParams) {
 func (d *digester) add(run *Run, state string, attempts int, event watch.Event) {
 	event.ID, event.Token, event.State, event.Attempts, event.Queue, event.Kind = run.row.ID, run.row.LeaseToken, state, attempts, run.row.Queue, run.row.Kind
 	d.next.Events = append(d.next.Events, event)
+	d.named[run.row.Queue]++
 }
 
 // run sends digests until the context ends. The first event after a quiet time

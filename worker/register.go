@@ -50,7 +50,7 @@ func (w *Worker) register(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.digests.watched(watched)
+	w.digests.watched(time.Duration(watched) * time.Millisecond)
 	names := make([]string, 0, len(w.queues))
 	for name := range w.queues {
 		names = append(names, name)

@@ -295,7 +295,7 @@ func (w *Worker) listener() (*listen.Listener, error) {
 		ConnConfig: w.client.Pool().Config().ConnConfig, Channels: []string{work, cancel, watch}, Logger: w.log, SelfTest: true,
 		OnNotify: func(channel, payload string) {
 			if channel == watch {
-				w.digests.watched(true)
+				w.digests.watched(watchedFor)
 				return
 			}
 			if channel == cancel {

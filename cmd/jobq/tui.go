@@ -95,7 +95,7 @@ func (a *app) tuiClient(ctx context.Context, readOnly bool) (*jobq.Client, error
 	if err != nil {
 		return nil, usageError{err}
 	}
-	config.MaxConns = tuiConnections
+	config.MaxConns, config.MinConns = tuiConnections, 2 // two from the start: the first frame has several questions
 	parameters := config.ConnConfig.RuntimeParams
 	parameters["application_name"] = "jobq-tui"
 	parameters["statement_timeout"] = tuiStatementTimeout

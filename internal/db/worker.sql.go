@@ -68,7 +68,7 @@ insert into jobq.worker as w
     $7, $8, $9, $10, $11::text[])
   on conflict (id) do update
     set heartbeat_at = clock_timestamp(), draining = excluded.draining, present = excluded.present
-  returning exists (select from jobq.watcher x where x.expires_at > clock_timestamp())::boolean as watched
+  returning greatest(coalesce((select extract(epoch from max(x.expires_at) - clock_timestamp()) * 1000 from jobq.watcher x), 0), 0)::bigint as watched_ms
 `
 
 type WorkerBeatParams struct {
@@ -87,8 +87,8 @@ type WorkerBeatParams struct {
 
 // WorkerBeat registers the worker, or says that it lives. No lease depends
 // on this row: it is for people, and for the janitor to clear away. It answers
-// whether anybody watches, and wants digests.
-func (q *Queries) WorkerBeat(ctx context.Context, arg WorkerBeatParams) (bool, error) {
+// for how long somebody watches, and wants digests: 0 when nobody does.
+func (q *Queries) WorkerBeat(ctx context.Context, arg WorkerBeatParams) (int64, error) {
 	row := q.db.QueryRow(ctx, WorkerBeat,
 		arg.ID,
 		arg.Pid,
@@ -102,9 +102,9 @@ func (q *Queries) WorkerBeat(ctx context.Context, arg WorkerBeatParams) (bool, e
 		arg.Queues,
 		arg.Kinds,
 	)
-	var watched bool
-	err := row.Scan(&watched)
-	return watched, err
+	var watched_ms int64
+	err := row.Scan(&watched_ms)
+	return watched_ms, err
 }
 
 const WorkerEarlier = `-- name: WorkerEarlier :many

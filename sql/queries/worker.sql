@@ -1,6 +1,6 @@
 -- WorkerBeat registers the worker, or says that it lives. No lease depends
 -- on this row: it is for people, and for the janitor to clear away. It answers
--- whether anybody watches, and wants digests.
+-- for how long somebody watches, and wants digests: 0 when nobody does.
 -- name: WorkerBeat :one
 insert into jobq.worker as w
     (id, pid, process_start, draining, present, hostname, boot_id, pid_namespace, version, queues, kinds)
@@ -8,7 +8,7 @@ insert into jobq.worker as w
     sqlc.narg(boot_id), sqlc.narg(pid_namespace), sqlc.arg(version), sqlc.arg(queues), sqlc.arg(kinds)::text[])
   on conflict (id) do update
     set heartbeat_at = clock_timestamp(), draining = excluded.draining, present = excluded.present
-  returning exists (select from jobq.watcher x where x.expires_at > clock_timestamp())::boolean as watched;
+  returning greatest(coalesce((select extract(epoch from max(x.expires_at) - clock_timestamp()) * 1000 from jobq.watcher x), 0), 0)::bigint as watched_ms;
 
 -- name: WorkerGone :exec
 delete from jobq.worker w where w.id = sqlc.arg(id);

@@ -1,0 +1,48 @@
+package jobq_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq"
+)
+
+// What an operator sees at a glance agrees with what there is.
+func TestOverview(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	w := newWorker(t)
+	for _, state := range jobq.States() {
+		w.inState(state, jobq.EnqueueOptions{Queue: "q " + string(state)})
+	}
+	queues, err := w.client.Queues(ctx)
+	require.NoError(t, err)
+	require.Len(t, queues, 5, "what has completed alone makes no queue worth a look")
+	for _, queue := range queues {
+		counts := map[string]int64{
+			"q available": queue.Available, "q scheduled": queue.Scheduled, "q running": queue.Running,
+			"q failed": queue.Failed, "q cancelled": queue.Cancelled,
+		}
+		require.EqualValues(t, 1, counts[queue.Name], queue.Name)
+		require.Equal(t, queue.Available > 0, queue.HeadRunAt != nil, queue.Name)
+	}
+	failures, err := w.client.Failures(ctx, time.Hour)
+	require.NoError(t, err)
+	require.Len(t, failures, 1)
+	require.Equal(t, "no luck", failures[0].Error)
+	minutes, err := w.client.Minutes(ctx, time.Hour)
+	require.NoError(t, err)
+	require.Len(t, minutes, 3)
+	session, err := w.client.Session(ctx)
+	require.NoError(t, err)
+	require.True(t, session.MayAct)
+	require.False(t, session.ReadOnly)
+	require.Positive(t, session.NextExpiry)
+	require.Positive(t, session.NextDue)
+	leader, err := w.client.Leader(ctx)
+	require.NoError(t, err)
+	require.Nil(t, leader, "no janitor runs")
+}
