@@ -290,9 +290,9 @@ func (w *Worker) listener() (*listen.Listener, error) {
 		return nil, nil
 	}
 	work, cancel := db.Channel(w.schema.Name(), db.TopicWork), db.Channel(w.schema.Name(), db.TopicCancel)
-	watch := db.Channel(w.schema.Name(), db.TopicWatch)
+	head, watch := db.Channel(w.schema.Name(), db.TopicHead), db.Channel(w.schema.Name(), db.TopicWatch)
 	listener, err := listen.New(listen.Config{
-		ConnConfig: w.client.Pool().Config().ConnConfig, Channels: []string{work, cancel, watch}, Logger: w.log, SelfTest: true,
+		ConnConfig: w.client.Pool().Config().ConnConfig, Channels: []string{work, head, cancel, watch}, Logger: w.log, SelfTest: true,
 		OnNotify: func(channel, payload string) {
 			if channel == watch {
 				w.digests.watched(watchedFor)
@@ -305,6 +305,9 @@ func (w *Worker) listener() (*listen.Listener, error) {
 				return
 			}
 			if q, ok := w.queues[payload]; ok {
+				if channel == head {
+					q.lookAgainAll()
+				}
 				q.wakeAll()
 			}
 		},

@@ -25,7 +25,7 @@ func TestNotifications(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, conn.Close(ctx)) }()
 	topics := make(map[string]string)
-	for _, topic := range []string{db.TopicWork, db.TopicDue, db.TopicCancel} {
+	for _, topic := range []string{db.TopicWork, db.TopicHead, db.TopicDue, db.TopicCancel} {
 		topics[db.Channel("jobq", topic)] = topic
 		_, err := conn.Exec(ctx, "listen "+db.Channel("jobq", topic))
 		require.NoError(t, err)
@@ -91,6 +91,12 @@ func TestNotifications(t *testing.T) {
 	q.expire()
 	require.Equal(t, []string{"work default"}, heard(q.schema.SQL(db.LeaseReap), []string(nil), 100, "test"))
 	require.Equal(t, job.ID, q.claim("a", 1)[0].ID)
+	q.exec("insert into jobq.queue (name, redelivery) values ('default', 'head')")
+	q.expire()
+	require.Equal(t, []string{"head default", "work default"}, heard(q.schema.SQL(db.LeaseReap), []string(nil), 100, "test"))
+	job = q.claim("a", 1)[0]
+	q.end(job, db.Ending{Outcome: "released"})
+	require.Equal(t, []string{"head default", "work default"}, heard("select 1"), "of the release")
 }
 
 // Due jobs are promoted earliest first, to the tail of the line, no more than

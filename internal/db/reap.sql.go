@@ -87,8 +87,14 @@ with stale as materialized (
         count(*) filter (where e.state = 'cancelled'), 0, 0
       from ended e
       group by e.queue, e.kind
+), woken as (
+  -- Back at its old place, a job is behind what workers look at first.
+  select pg_notify(jobq.channel('head'), q.queue)
+    from (select distinct e.queue from ended e where e.redelivery = 'head' and e.state = 'available') q
 )
-select e.id, e.queue, e.kind, e.lease_owner, e.lease_token, e.lease_expires_at, e.attempts, e.state from ended e
+select e.id, e.queue, e.kind, e.lease_owner, e.lease_token, e.lease_expires_at, e.attempts, e.state
+  from ended e
+  where (select count(*) from woken) >= 0
 `
 
 type LeaseReapRow struct {

@@ -56,6 +56,7 @@ func Channel(schema, topic string) string {
 // Topics of NOTIFY channels; the SQL function jobq.channel says what each carries.
 const (
 	TopicWork   = "work"
+	TopicHead   = "head"
 	TopicDue    = "due"
 	TopicCancel = "cancel"
 	TopicWatch  = "watch" // somebody watches

@@ -146,8 +146,12 @@ with f as materialized (
       from ended e
       where e.outcome in ('failed', 'timed_out') or e.state = 'cancelled'
       group by e.queue, e.kind
+), woken as (
+  -- Back at its old place, a job is behind what workers look at first.
+  select pg_notify(jobq.channel('head'), q.queue)
+    from (select distinct e.queue from ended e where e.outcome = 'released' and e.state = 'available') q
 )
-select e.id, e.state from ended e;
+select e.id, e.state from ended e where (select count(*) from woken) >= 0;
 
 -- AttemptKeepOutput records the output of runs that succeeded and what their
 -- programs have used, for those that have any. It goes into the transaction of
