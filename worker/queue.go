@@ -225,10 +225,7 @@ func (q *queue) announce(ctx context.Context) (again bool, recheck time.Duration
 	if q.worker.config.PollOnly || ctx.Err() != nil || !q.hasRoom() {
 		return false, 0
 	}
-	round, settled := q.worker.wait.announce(ctx)
-	if !settled {
-		recheck = waitRecheck
-	}
+	round, recheck := q.worker.wait.announce(ctx)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if again = round != q.round; again {

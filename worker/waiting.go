@@ -11,9 +11,11 @@ const (
 	// jobs. It is renewed when less than waitRenewed is left.
 	waitAnnounced = 15 * time.Second
 	waitRenewed   = 8 * time.Second
-	// waitRecheck is how often a worker claims while transactions are open that
-	// may have inserted jobs without noticing the announcement.
-	waitRecheck = 250 * time.Millisecond
+	// waitRecheck is when a worker claims anyhow while transactions are open that
+	// may have inserted jobs without noticing the announcement. It doubles, up to
+	// the poll interval: one that has been open for long, perhaps of another
+	// database, is not to keep an idle worker busy.
+	waitRecheck = 100 * time.Millisecond
 )
 
 // waiting is what the worker has announced to those who insert: that they
@@ -26,22 +28,26 @@ type waiting struct {
 	until time.Duration // by sinceBoot, a little earlier than the database's
 	open  []string      // transactions that may not have seen it
 	asked time.Duration // when their fate was last asked for
+	after time.Duration // how long until it is asked for again
 	round int           // grows whenever all queues have to claim once more
 }
 
 // announce makes sure that inserts notify. Jobs may have come in between
-// whenever the round is another than that of the last claim; and while it is not
-// settled, they may come without a notification.
-func (w *waiting) announce(ctx context.Context) (round int, settled bool) {
+// whenever the round is another than that of the last claim; and when there is a
+// time to recheck, they may still come without a notification.
+func (w *waiting) announce(ctx context.Context) (round int, recheck time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, waitRenewed/2)
 	defer cancel()
 	if err := w.renew(ctx); err != nil {
 		w.worker.databaseTrouble(err)
-		return w.round, false
+		return w.round, waitRecheck
 	}
-	return w.round, len(w.open) == 0
+	if len(w.open) == 0 {
+		return w.round, 0
+	}
+	return w.round, w.after
 }
 
 func (w *waiting) renew(ctx context.Context) error {
@@ -58,13 +64,14 @@ func (w *waiting) renew(ctx context.Context) error {
 				return err
 			}
 			w.round++
+			w.asked, w.after = sent, waitRecheck
 		}
 		return nil
 	}
-	if len(w.open) == 0 || sent < w.asked+waitRecheck {
+	if len(w.open) == 0 || sent < w.asked+w.after {
 		return nil
 	}
-	w.asked = sent
+	w.asked, w.after = sent, min(2*w.after, w.worker.config.PollInterval)
 	open, err := w.worker.queries.TransactionsStillOpen(ctx, w.open)
 	if err != nil {
 		return err

@@ -1,0 +1,141 @@
+package db_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq/internal/db"
+)
+
+// A worker announces that it waits, looks which transactions are open, and
+// claims; an insert begins, inserts, and commits. In whatever order these steps
+// come, and at whatever isolation level, the job is found: by the claim, by a
+// notification, or because its transaction was seen open, and then by the claim
+// after its end.
+func TestNoInterleavingLosesAWakeUp(t *testing.T) {
+	t.Parallel()
+	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable} {
+		for _, order := range interleavings("bic", "aoc") {
+			t.Run(fmt.Sprintf("%s %s", level, order), func(t *testing.T) {
+				t.Parallel()
+				w := newWaiter(t, level)
+				for _, step := range order {
+					w.step(step)
+				}
+				w.judge()
+			})
+		}
+	}
+}
+
+// interleavings are all merges of two sequences that keep the order of each;
+// steps of the second are in capitals.
+func interleavings(first, second string) []string {
+	upper := func(s string) string { return string(s[0] - 'a' + 'A') }
+	switch {
+	case second == "":
+		return []string{first}
+	case first == "":
+		return []string{upper(second) + interleavings("", second[1:])[0]}
+	}
+	var all []string
+	for _, rest := range interleavings(first[1:], second) {
+		all = append(all, first[:1]+rest)
+	}
+	for _, rest := range interleavings(first, second[1:]) {
+		all = append(all, upper(second)+rest)
+	}
+	return all
+}
+
+// waiter is a worker and an insert, step by step.
+type waiter struct {
+	*queue
+	ctx      context.Context
+	level    pgx.TxIsoLevel
+	listener *pgx.Conn
+	insert   pgx.Tx
+	xid      string // of the insert's transaction
+	open     []string
+	claimed  int
+	hint     bool // by notification or by an open transaction: the worker claims again
+}
+
+func newWaiter(t *testing.T, level pgx.TxIsoLevel) *waiter {
+	t.Helper()
+	w := &waiter{queue: setUp(t), ctx: context.Background(), level: level}
+	var err error
+	w.listener, err = pgx.Connect(w.ctx, w.pool.Config().ConnString())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = w.listener.Close(context.Background()) })
+	_, err = w.listener.Exec(w.ctx, "listen "+db.Channel("jobq", db.TopicWork))
+	require.NoError(t, err)
+	return w
+}
+
+func (w *waiter) step(step rune) {
+	w.Helper()
+	var err error
+	switch step {
+	case 'b': // with a snapshot, which the stricter levels keep
+		w.insert, err = w.pool.BeginTx(w.ctx, pgx.TxOptions{IsoLevel: w.level})
+		require.NoError(w, err)
+		_, err = w.insert.Exec(w.ctx, "select count(*) from jobq.pending")
+	case 'i':
+		err = w.insert.QueryRow(w.ctx, "select pg_current_xact_id()::text from jobq.enqueue('k')").Scan(&w.xid)
+	case 'c':
+		err = w.insert.Commit(w.ctx)
+	case 'A':
+		var answer db.WaitAnnounceRow
+		answer, err = w.queries.WaitAnnounce(w.ctx, 3600)
+		require.True(w, answer.News)
+	case 'O':
+		w.open, err = w.queries.TransactionsOpen(w.ctx)
+	case 'C':
+		w.claimed += len(w.claim("a", 10))
+	}
+	require.NoError(w, err)
+}
+
+// judge does what the worker does afterwards: it claims once more, but only
+// if something told it to.
+func (w *waiter) judge() {
+	w.Helper()
+	still, err := w.queries.TransactionsStillOpen(w.ctx, w.open)
+	require.NoError(w, err)
+	require.NotContains(w, still, w.xid, "it has ended")
+	w.hint = slices.Contains(w.open, w.xid) // others are of other tests
+	ctx, cancel := context.WithTimeout(w.ctx, 100*time.Millisecond)
+	defer cancel()
+	if _, err := w.listener.WaitForNotification(ctx); err == nil {
+		w.hint = true
+	}
+	if w.claimed == 0 && w.hint {
+		w.claimed += len(w.claim("a", 10))
+	}
+	require.Equal(w, 1, w.claimed, "the job is there and the worker sleeps")
+}
+
+// The test can fail: without the look at open transactions, an insert that
+// began before the announcement and commits after the claim is missed.
+func TestInterleavingsCoverTheGap(t *testing.T) {
+	t.Parallel()
+	require.Len(t, interleavings("bic", "aoc"), 20)
+	require.True(t, slices.Contains(interleavings("bic", "aoc"), "biAOCc"))
+	w := newWaiter(t, pgx.ReadCommitted)
+	for _, step := range "biAOCc" {
+		w.step(step)
+	}
+	require.Zero(t, w.claimed)
+	require.Contains(t, w.open, w.xid, "this is what saves it")
+	ctx, cancel := context.WithTimeout(w.ctx, 100*time.Millisecond)
+	defer cancel()
+	_, err := w.listener.WaitForNotification(ctx)
+	require.Error(t, err, "nobody notifies")
+}
