@@ -24,7 +24,7 @@ test: ## Run all tests, on a private PostgreSQL, with the race detector
 	go test -race ./...
 
 .PHONY: check
-check: format-check vet lint sqlc-diff test bench-check ## All that CI does
+check: format-check vet lint sqlc-diff test fault-smoke bench-check ## All that CI does
 
 .PHONY: generate
 generate: ## Generate internal/db from sql/
