@@ -119,6 +119,7 @@ type trial struct {
 	mutant string
 
 	figure  string
+	samples []time.Duration
 	verdict *check.Verdict
 	problem error // the run could not be judged, or something did not happen
 	logs    string
@@ -243,6 +244,7 @@ func (t *trial) run(ctx context.Context, c *cluster) {
 	if l.after != nil {
 		t.figure = l.after(t.verdict)
 	}
+	t.samples = l.samples
 	if t.problem == nil && (t.verdict.Transitions == 0 || t.verdict.Effects == 0) {
 		t.problem = errors.New("nothing happened that could be judged")
 	}

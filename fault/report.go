@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 )
@@ -53,6 +54,7 @@ func (s *suite) report() error {
 	for i := 0; i < len(s.trials); {
 		first := s.trials[i]
 		runs, violations, verdict, figure := 0, 0, "holds", ""
+		var samples []time.Duration
 		for ; i < len(s.trials) && s.trials[i].id == first.id && s.trials[i].mutant == first.mutant; i++ {
 			t := s.trials[i]
 			runs++
@@ -75,8 +77,12 @@ func (s *suite) report() error {
 				broken++
 				verdict, figure = "**broken**", fmt.Sprintf("seed %d: %s", t.seed, t.why())
 			case verdict == "holds":
-				figure = t.figure
+				figure, samples = t.figure, append(samples, t.samples...)
 			}
+		}
+		if runs > 1 && len(samples) > 0 {
+			slices.Sort(samples)
+			figure += "; in all runs together: " + some(samples)
 		}
 		name := first.id + " " + first.name
 		if first.mutant != "" {

@@ -114,8 +114,8 @@ func killWorkers(l *lab) error {
 		return err
 	}
 	l.after = func(v *check.Verdict) string {
-		return fmt.Sprintf("%d kills, %d jobs; kill to reclaim: %s (bound %s); after the lease's end: %s", kills, v.Acknowledged,
-			some(reclaimed(v, deaths)), lease+scan, some(v.ReapDelays))
+		l.samples = reclaimed(v, deaths)
+		return fmt.Sprintf("%d kills, %d jobs; kill to reclaim, with leases and scans of %s: %s", kills, v.Acknowledged, lease+scan, some(l.samples))
 	}
 	if kills == 0 {
 		return fmt.Errorf("no kills")
