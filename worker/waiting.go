@@ -26,6 +26,7 @@ type waiting struct {
 	mu sync.Mutex
 	// guarded by mu
 	until time.Duration // by sinceBoot, a little earlier than the database's
+	news  bool          // nobody waited before, and what is open is not known yet
 	open  []string      // transactions that may not have seen it
 	asked time.Duration // when their fate was last asked for
 	after time.Duration // how long until it is asked for again
@@ -42,7 +43,7 @@ func (w *waiting) announce(ctx context.Context) (round int, recheck time.Duratio
 	defer cancel()
 	if err := w.renew(ctx); err != nil {
 		w.worker.databaseTrouble(err)
-		return w.round, waitRecheck
+		return w.round, 0 // the poll, or the listener's return, comes back here
 	}
 	if len(w.open) == 0 {
 		return w.round, 0
@@ -57,28 +58,27 @@ func (w *waiting) renew(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		w.until = sent + waitAnnounced
-		if answer.News {
-			if w.open, err = w.worker.queries.TransactionsOpen(ctx); err != nil {
-				w.until = 0 // what is open is not known
-				return err
-			}
-			w.round++
-			w.asked, w.after = sent, waitRecheck
+		w.until, w.news = sent+waitAnnounced, w.news || answer.News
+	}
+	switch {
+	case w.news:
+		open, err := w.worker.queries.TransactionsOpen(ctx)
+		if err != nil {
+			return err
 		}
-		return nil
+		w.open, w.news = open, false
+		w.asked, w.after = sent, waitRecheck
+		w.round++
+	case len(w.open) > 0 && sent >= w.asked+w.after:
+		open, err := w.worker.queries.TransactionsStillOpen(ctx, w.open)
+		if err != nil {
+			return err
+		}
+		w.asked, w.after = sent, min(2*w.after, w.worker.config.PollInterval)
+		if len(open) < len(w.open) {
+			w.round++ // what these have committed is there to be claimed
+		}
+		w.open = open
 	}
-	if len(w.open) == 0 || sent < w.asked+w.after {
-		return nil
-	}
-	w.asked, w.after = sent, min(2*w.after, w.worker.config.PollInterval)
-	open, err := w.worker.queries.TransactionsStillOpen(ctx, w.open)
-	if err != nil {
-		return err
-	}
-	if len(open) < len(w.open) {
-		w.round++ // what these have committed is there to be claimed
-	}
-	w.open = open
 	return nil
 }
