@@ -26,7 +26,7 @@ type waiting struct {
 	mu sync.Mutex
 	// guarded by mu
 	until time.Duration // by sinceBoot, a little earlier than the database's
-	news  bool          // nobody waited before, and what is open is not known yet
+	news  bool          // this worker did not wait before, and what is open is not known yet
 	open  []string      // transactions that may not have seen it
 	asked time.Duration // when their fate was last asked for
 	after time.Duration // how long until it is asked for again
@@ -58,7 +58,10 @@ func (w *waiting) renew(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		w.until, w.news = sent+waitAnnounced, w.news || answer.News
+		// Another worker's announcement is not enough: that one may have other
+		// queues, and may no longer look for what did not see it.
+		w.news = w.news || answer.News || sent >= w.until
+		w.until = sent + waitAnnounced
 	}
 	switch {
 	case w.news:
