@@ -9,8 +9,9 @@ import (
 const (
 	// waitAnnounced is how long an announcement holds that this worker waits for
 	// jobs. It is renewed when less than waitRenewed is left.
-	waitAnnounced = 15 * time.Second
-	waitRenewed   = 8 * time.Second
+	waitAnnounced = 30 * time.Second
+	waitRenewed   = 15 * time.Second
+	waitTimeout   = 4 * time.Second
 	// waitRecheck is when a worker claims anyhow while transactions are open that
 	// may have inserted jobs without noticing the announcement. It doubles, up to
 	// the poll interval: one that has been open for long, perhaps of another
@@ -39,7 +40,7 @@ type waiting struct {
 func (w *waiting) announce(ctx context.Context) (round int, recheck time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, waitRenewed/2)
+	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
 	defer cancel()
 	if err := w.renew(ctx); err != nil {
 		w.worker.databaseTrouble(err)
