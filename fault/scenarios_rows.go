@@ -12,6 +12,132 @@ import (
 	"github.com/jobq-dev/jobq/fault/check"
 )
 
+// raceReap holds a running row, as a heartbeat that is slow to commit does,
+// past the end of its lease, and then extends it.
+func raceReap(l *lab) error {
+	if _, err := l.crew(2); err != nil {
+		return err
+	}
+	trials := 0
+	err := l.until(max(l.duration(), 5*time.Second), func() error {
+		id, err := l.enqueue(order{Ms: 2500})
+		if err != nil {
+			return err
+		}
+		if err := l.awaitNumber(patience, 1, "select count(*) from jobq.running where id = $1", id); err != nil {
+			return err
+		}
+		tx, err := l.pool.Begin(l.ctx)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = tx.Rollback(l.ctx) }()
+		// The worker cannot extend meanwhile, and keeps its belief for the lease
+		// less its margin; the extension that commits is in time by the row.
+		if _, err := tx.Exec(l.ctx, "select from jobq.running where id = $1 for update", id); err != nil {
+			return err
+		}
+		var remaining float64
+		if err := tx.QueryRow(l.ctx, "select extract(epoch from lease_expires_at - clock_timestamp())::float8 from jobq.running where id = $1", id).Scan(&remaining); err != nil {
+			return err
+		}
+		pause(l.ctx, time.Duration(remaining*float64(time.Second))+l.between(50*time.Millisecond, scan))
+		if _, err := tx.Exec(l.ctx, "update jobq.running set lease_expires_at = clock_timestamp() + interval '3 s' where id = $1", id); err != nil {
+			return err
+		}
+		trials++
+		return tx.Commit(l.ctx)
+	})
+	l.after = func(v *check.Verdict) string { return fmt.Sprintf("%d races, %d early reaps", trials, v.Early) }
+	return err
+}
+
+// terminateBackends ends server processes of jobq at random.
+func terminateBackends(l *lab) error {
+	if _, err := l.crew(3); err != nil {
+		return err
+	}
+	stop := l.produce(20, 100)
+	terminated := 0
+	err := l.until(l.duration(), func() error {
+		pause(l.ctx, 200*time.Millisecond)
+		terminated += max(0, l.number(`select count(pg_terminate_backend(pid)) from (select pid from pg_stat_activity
+			where datname = current_database() and application_name like 'jobq%' order by random() limit 1) x`))
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := stop(); err != nil {
+		return err
+	}
+	failed := l.number("select count(*) from jobq.attempt where outcome = 'failed'")
+	l.figuref("%d backends terminated, %d errors seen by jobs", terminated, failed)
+	if terminated == 0 || failed != 0 {
+		return brokenf("%d terminated, %d jobs failed", terminated, failed)
+	}
+	return nil
+}
+
+// stealLock kills leaders' connections in the middle of their work, and holds
+// their lock from elsewhere for a while.
+func stealLock(l *lab) error {
+	workers, err := l.crew(2)
+	if err != nil {
+		return err
+	}
+	stop := l.produce(15, 120)
+	stolen, terminated := 0, 0
+	err = l.until(l.duration(), func() error {
+		i := l.random.IntN(len(workers))
+		workers[i].kill() // something to reap
+		if workers[i], err = l.worker(); err != nil {
+			return err
+		}
+		pause(l.ctx, l.between(lease/2, lease))
+		from, err := l.now()
+		if err != nil {
+			return err
+		}
+		var class, object int64
+		err = l.pool.QueryRow(l.ctx, `select l.classid::bigint, l.objid::bigint from pg_locks l join pg_stat_activity a using (pid)
+			where a.datname = current_database() and a.application_name = 'jobq-janitor' and l.locktype = 'advisory' limit 1`).Scan(&class, &object)
+		if err != nil {
+			return nil // nobody leads at the moment
+		}
+		conn, err := l.pool.Acquire(l.ctx)
+		if err != nil {
+			return err
+		}
+		defer conn.Release()
+		terminated += max(0, l.number("select count(pg_terminate_backend(pid)) from pg_stat_activity where datname = current_database() and application_name = 'jobq-janitor'"))
+		if _, err := conn.Exec(l.ctx, "select pg_advisory_lock(($1::bigint::bit(32))::int, ($2::bigint::bit(32))::int)", class, object); err != nil {
+			return err
+		}
+		pause(l.ctx, scan)
+		if _, err := conn.Exec(l.ctx, "select pg_advisory_unlock_all()"); err != nil {
+			return err
+		}
+		stolen++
+		to, err := l.now()
+		l.run.Paused = append(l.run.Paused, check.Span{From: from, To: to.Add(2 * scan)})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if err := stop(); err != nil {
+		return err
+	}
+	l.after = func(v *check.Verdict) string {
+		return fmt.Sprintf("lock stolen %d times, %d janitor backends terminated, %d reaps, %d double bumps", stolen, terminated, v.Reaps, v.DoubleBump)
+	}
+	if stolen == 0 {
+		return fmt.Errorf("the lock was never stolen")
+	}
+	return nil
+}
+
 // badData offers what cannot be stored, and results that cannot.
 func badData(l *lab) error {
 	if _, err := l.crew(1); err != nil {
@@ -81,45 +207,6 @@ func unknownKind(l *lab) error {
 		return brokenf("%d claims or attempts of an unknown kind", spent)
 	}
 	return l.awaitNumber(patience, 20, "select count(*) from jobq.finished where state = 'completed'")
-}
-
-// stoppedListener stops a worker and notifies it of megabytes: what is pinned,
-// and is it free afterwards?
-func stoppedListener(l *lab) error {
-	workers, err := l.crew(2)
-	if err != nil {
-		return err
-	}
-	channel := ""
-	if err := l.pool.QueryRow(l.ctx, "select jobq.channel('work')").Scan(&channel); err != nil {
-		return err
-	}
-	workers[0].freeze()
-	for range 100 {
-		if _, err := l.pool.Exec(l.ctx, "select count(pg_notify($1, i || repeat('x', 7000))) from generate_series(1, 10) i", channel); err != nil {
-			return err
-		}
-	}
-	var full float64
-	if err := l.pool.QueryRow(l.ctx, "select pg_notification_queue_usage()").Scan(&full); err != nil {
-		return err
-	}
-	id, err := l.enqueue(order{Ms: 1})
-	if err != nil {
-		return err
-	}
-	if err := l.awaitNumber(patience, 1, "select count(*) from jobq.finished where id = $1", id); err != nil {
-		return err
-	}
-	workers[0].thaw()
-	since := time.Now()
-	err = l.within(patience, "the notification queue to be read", func() (bool, error) {
-		var usage float64
-		err := l.pool.QueryRow(l.ctx, "select pg_notification_queue_usage()").Scan(&usage)
-		return usage < 0.0001, err
-	})
-	l.figuref("queue %.4f full while stopped, empty %s after it went on; the other worker served meanwhile", full, time.Since(since).Round(10*time.Millisecond))
-	return err
 }
 
 // contend has many sessions complete, cancel, requeue and delete the same
@@ -205,88 +292,6 @@ func uniqueRace(l *lab) error {
 	return nil
 }
 
-// drains ends workers at full load, by one signal, by two, and not by -9.
-func drains(l *lab) error {
-	workers, err := l.crew(2)
-	if err != nil {
-		return err
-	}
-	stop := l.produce(40, 150)
-	rounds := 0
-	var longest time.Duration
-	err = l.until(l.duration(), func() error {
-		pause(l.ctx, l.between(200*time.Millisecond, 600*time.Millisecond))
-		i := rounds % len(workers)
-		since := time.Now()
-		if err := workers[i].end(); err != nil {
-			return err
-		}
-		longest = max(longest, time.Since(since))
-		rounds++
-		workers[i], err = l.worker()
-		return err
-	})
-	if err := errors.Join(err, stop()); err != nil {
-		return err
-	}
-	burnt := l.number("select count(*) from jobq.attempt where outcome not in ('completed', 'released')")
-	l.figuref("%d drains at full load, the longest %s, %d attempts burnt", rounds, longest.Round(10*time.Millisecond), burnt)
-	if rounds == 0 || burnt != 0 {
-		return brokenf("%d rounds, %d attempts burnt", rounds, burnt)
-	}
-	return nil
-}
-
-// chaos picks faults at random, more often heals, for as long as it may.
-func chaos(l *lab) error {
-	workers, err := l.crew(3)
-	if err != nil {
-		return err
-	}
-	stop := l.produce(15, 250)
-	faults := map[string]int{}
-	err = l.until(l.duration(), func() error {
-		i := l.random.IntN(len(workers))
-		w := workers[i]
-		pause(l.ctx, l.between(50*time.Millisecond, 500*time.Millisecond))
-		switch n := l.random.IntN(16); {
-		case n < 2:
-			faults["kill"]++
-			w.kill()
-			workers[i], err = l.worker()
-			return err
-		case n < 4:
-			faults["stop"]++
-			w.freeze()
-		case n < 5:
-			faults["blackhole"]++
-			w.proxy.blackhole(everything)
-		case n < 6:
-			faults["cut"]++
-			w.proxy.cut(false)
-		case n < 7:
-			faults["delay"]++
-			w.proxy.set(l.between(time.Millisecond, 200*time.Millisecond), 0)
-		default:
-			for _, w := range workers {
-				w.thaw()
-				w.proxy.heal()
-			}
-		}
-		return nil
-	})
-	for _, w := range workers {
-		w.thaw()
-	}
-	if err := errors.Join(err, stop()); err != nil {
-		return err
-	}
-	l.after = func(v *check.Verdict) string {
-		return fmt.Sprintf("%v; %d transitions, %d jobs, %d violations", faults, v.Transitions, v.Acknowledged, len(v.Violations))
-	}
-	return nil
-}
-
 // restartServer restarts the server at once, as a crash of it does, under load.
 func restartServer(l *lab) error {
 	if _, err := l.crew(3); err != nil {
@@ -324,72 +329,6 @@ func restartServer(l *lab) error {
 	l.after = func(v *check.Verdict) string {
 		return fmt.Sprintf("%d restarts, %d acknowledged jobs, %d lost; first claim at most %s after the server was up", restarts, v.Acknowledged, v.Lost,
 			longest.Round(10*time.Millisecond))
-	}
-	return nil
-}
-
-// restartBesideSibling kills and restarts one of two workers of a host, beside
-// one of a host with a longer name. The dead one's jobs are recovered at its
-// restart, the others' are never touched.
-func restartBesideSibling(l *lab) error {
-	l.run.Recovers = true
-	if err := l.janitor("--scan", "0"); err != nil { // only restarts recover
-		return err
-	}
-	if err := l.set("--lease", "1h"); err != nil {
-		return err
-	}
-	siblings := make([]int64, 0, 2)
-	for _, host := range []hostname{"web-1", "web-1-2"} {
-		if _, err := l.workerOn(host, "-q", "default=1"); err != nil {
-			return err
-		}
-		id, err := l.enqueue(order{Ms: int((l.duration() + 25*time.Second).Milliseconds()), MsTwo: 1})
-		if err != nil {
-			return err
-		}
-		if err := l.awaitNumber(patience, 1, "select count(*) from jobq.running where id = $1", id); err != nil {
-			return err
-		}
-		siblings = append(siblings, id)
-	}
-	trials := 0
-	var longest time.Duration
-	err := l.until(max(l.duration(), 5*time.Second), func() error {
-		victim, err := l.workerOn("web-1", "-q", "default=1")
-		if err != nil {
-			return err
-		}
-		id, err := l.enqueue(order{Ms: 60_000, MsTwo: 1})
-		if err != nil {
-			return err
-		}
-		if err := l.awaitNumber(patience, 1, "select count(*) from jobq.running where id = $1", id); err != nil {
-			return err
-		}
-		victim.kill()
-		since := time.Now()
-		restarted, err := l.workerOn("web-1", "-q", "default=1")
-		if err != nil {
-			return err
-		}
-		if restarted.log.count("recovered 1 orphaned jobs") != 1 {
-			return brokenf("the restarted worker did not recover one job: %s", restarted.log)
-		}
-		if err := l.awaitNumber(patience, 1, "select count(*) from jobq.finished where id = $1 and attempts = 1 and last_error = 'orphaned by worker restart'", id); err != nil {
-			return err
-		}
-		longest = max(longest, time.Since(since))
-		trials++
-		return restarted.end()
-	})
-	if err != nil {
-		return err
-	}
-	touched := l.number("select count(*) from fault.history where id = any($1) and op = 'delete' and stage = 'running'", siblings)
-	l.figuref("%d restarts, siblings touched %d times; recovered and done again within %s of the kill, leases of 1h", trials, touched, longest.Round(10*time.Millisecond))
-	if touched != 0 {
-		return brokenf("live siblings' jobs were touched %d times", touched)
 	}
 	return nil
 }

@@ -1,0 +1,229 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jobq-dev/jobq/fault/check"
+)
+
+// lateResult has a worker's result lie in the network until the same worker
+// runs the same job again: the owner is right and only the token is old.
+func lateResult(l *lab) error {
+	if err := l.janitor(); err != nil {
+		return err
+	}
+	w, err := l.worker()
+	if err != nil {
+		return err
+	}
+	for range 8 { // its statements are prepared by then, on whatever connection
+		if _, err := l.enqueue(order{Ms: 10}); err != nil {
+			return err
+		}
+	}
+	if err := l.awaitNumber(patience, 8, "select count(*) from jobq.finished"); err != nil {
+		return err
+	}
+	late := 0
+	for range 4 {
+		id, err := l.enqueue(order{Ms: 400, MsTwo: 4000})
+		if err != nil {
+			return err
+		}
+		if err := l.awaitNumber(patience, 1, "select count(*) from jobq.running where id = $1", id); err != nil {
+			return err
+		}
+		w.proxy.blackhole(everything) // the result, and every try to send it again, stay here
+		if err := l.awaitNumber(patience, 0, "select count(*) from jobq.running where id = $1", id); err != nil {
+			return err
+		}
+		release := w.proxy.stick()
+		w.proxy.heal() // what begins from now on gets through
+		if err := l.awaitNumber(patience, 1, "select count(*) from jobq.running where id = $1 and lease_token = 2", id); err != nil {
+			return err
+		}
+		before := w.proxy.late()
+		release()
+		if err := l.within(patience, "what was held to arrive", func() (bool, error) { return w.proxy.late() > before, nil }); err != nil {
+			return err
+		}
+		late += w.proxy.late() - before
+		if err := l.awaitNumber(patience, 1, "select count(*) from jobq.finished where id = $1", id); err != nil {
+			return err
+		}
+	}
+	l.after = func(v *check.Verdict) string {
+		return fmt.Sprintf("4 times, %d bytes delivered late, %d stale writes accepted", late, v.Stale)
+	}
+	if late == 0 {
+		return fmt.Errorf("nothing was delivered late")
+	}
+	return nil
+}
+
+// lateHeartbeat has a worker's extension lie in the network until another
+// worker runs the job.
+func lateHeartbeat(l *lab) error {
+	if err := l.janitor(); err != nil {
+		return err
+	}
+	first, err := l.worker()
+	if err != nil {
+		return err
+	}
+	id, err := l.enqueue(order{Ms: 20_000, MsTwo: 5000})
+	if err != nil {
+		return err
+	}
+	if err := l.awaitNumber(patience, 1, "select count(*) from jobq.running where id = $1", id); err != nil {
+		return err
+	}
+	pause(l.ctx, lease) // its statements are prepared by then
+	first.proxy.blackhole(everything)
+	pause(l.ctx, extendEvery*3/2) // an extension is under way by then
+	release := first.proxy.stick()
+	if _, err := l.worker(); err != nil {
+		return err
+	}
+	if err := l.awaitNumber(patience, 1, "select count(*) from jobq.running where id = $1 and lease_token = 2", id); err != nil {
+		return err
+	}
+	before := first.proxy.late()
+	release()
+	first.proxy.heal()
+	if err := l.within(patience, "what was held to arrive", func() (bool, error) { return first.proxy.late() > before, nil }); err != nil {
+		return err
+	}
+	late := first.proxy.late() - before
+	l.after = func(v *check.Verdict) string {
+		return fmt.Sprintf("%d bytes delivered late, %d stale writes accepted", late, v.Stale)
+	}
+	return l.awaitNumber(patience, 1, "select count(*) from jobq.finished where id = $1", id)
+}
+
+// loseNetwork takes the network from workers for one and for three times the
+// lease, and cuts answers in the middle.
+func loseNetwork(l *lab) error {
+	workers, err := l.crew(3)
+	if err != nil {
+		return err
+	}
+	stop := l.produce(5, 1500)
+	losses := 0
+	err = l.until(max(l.duration(), 10*time.Second), func() error {
+		w := workers[losses%len(workers)]
+		switch losses % 4 {
+		case 0:
+			w.proxy.blackhole(everything)
+			pause(l.ctx, 3*lease)
+		case 1:
+			w.proxy.blackhole(everything)
+			pause(l.ctx, lease)
+		case 2:
+			w.proxy.set(0, 300+l.random.IntN(3000))
+			pause(l.ctx, lease)
+		case 3:
+			w.proxy.cut(true)
+			pause(l.ctx, lease/2)
+		}
+		w.proxy.heal()
+		losses++
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := stop(); err != nil {
+		return err
+	}
+	l.after = func(v *check.Verdict) string {
+		return fmt.Sprintf("%d losses, %d leases given up, %d runs began before an earlier one had ended", losses, l.logged("lease lost"), v.Overlaps)
+	}
+	return nil
+}
+
+// loseNotifications makes the listeners deaf: their connections stay open and
+// carry nothing. Polling must find the jobs.
+func loseNotifications(l *lab) error {
+	workers, err := l.crew(2)
+	if err != nil {
+		return err
+	}
+	latency := func() (time.Duration, error) {
+		sent := time.Now()
+		id, err := l.enqueue(order{Ms: 1})
+		if err != nil {
+			return 0, err
+		}
+		err = l.within(5*poll, "a job to be picked up", func() (bool, error) {
+			return l.number("select count(*) from jobq.pending where id = $1", id) == 0, nil
+		})
+		return time.Since(sent), err
+	}
+	measure := func() (delays []time.Duration, err error) {
+		for range 8 {
+			pause(l.ctx, l.between(100*time.Millisecond, 300*time.Millisecond)) // idle by then
+			delay, err := latency()
+			if err != nil {
+				return nil, err
+			}
+			delays = append(delays, delay)
+		}
+		slices.Sort(delays)
+		return delays, nil
+	}
+	healthy, err := measure()
+	if err != nil {
+		return err
+	}
+	for _, w := range workers {
+		w.proxy.blackhole(withWord("jobq-listen"))
+	}
+	deaf, err := measure()
+	if err != nil {
+		return err
+	}
+	l.figuref("picked up: healthy %s; deaf %s (poll %s)", some(healthy), some(deaf), poll)
+	return nil
+}
+
+// stoppedListener stops a worker and notifies it of megabytes: what is pinned,
+// and is it free afterwards?
+func stoppedListener(l *lab) error {
+	workers, err := l.crew(2)
+	if err != nil {
+		return err
+	}
+	channel := ""
+	if err := l.pool.QueryRow(l.ctx, "select jobq.channel('work')").Scan(&channel); err != nil {
+		return err
+	}
+	workers[0].freeze()
+	for range 100 {
+		if _, err := l.pool.Exec(l.ctx, "select count(pg_notify($1, i || repeat('x', 7000))) from generate_series(1, 10) i", channel); err != nil {
+			return err
+		}
+	}
+	var full float64
+	if err := l.pool.QueryRow(l.ctx, "select pg_notification_queue_usage()").Scan(&full); err != nil {
+		return err
+	}
+	id, err := l.enqueue(order{Ms: 1})
+	if err != nil {
+		return err
+	}
+	if err := l.awaitNumber(patience, 1, "select count(*) from jobq.finished where id = $1", id); err != nil {
+		return err
+	}
+	workers[0].thaw()
+	since := time.Now()
+	err = l.within(patience, "the notification queue to be read", func() (bool, error) {
+		var usage float64
+		err := l.pool.QueryRow(l.ctx, "select pg_notification_queue_usage()").Scan(&usage)
+		return usage < 0.0001, err
+	})
+	l.figuref("queue %.4f full while stopped, empty %s after it went on; the other worker served meanwhile", full, time.Since(since).Round(10*time.Millisecond))
+	return err
+}
