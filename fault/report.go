@@ -49,7 +49,7 @@ func (t *trial) why() string {
 func (s *suite) report() error {
 	var text strings.Builder
 	broken, caught, mutants := 0, 0, 0
-	var lost, stale, early, double, transitions, acknowledged, reaps int
+	var lost, forgotten, stale, early, double, transitions, acknowledged, reaps int
 	fmt.Fprintf(&text, "| Scenario | Runs | Figure of the last run | Violations | Verdict |\n|---|---|---|---|---|\n")
 	for i := 0; i < len(s.trials); {
 		first := s.trials[i]
@@ -61,7 +61,8 @@ func (s *suite) report() error {
 			if t.verdict != nil {
 				violations += len(t.verdict.Violations)
 				if t.mutant == "" {
-					lost, stale, early, double = lost+t.verdict.Lost, stale+t.verdict.Stale, early+t.verdict.Early, double+t.verdict.DoubleBump
+					lost, forgotten = lost+t.verdict.Lost, forgotten+t.verdict.Forgotten
+					stale, early, double = stale+t.verdict.Stale, early+t.verdict.Early, double+t.verdict.DoubleBump
 					transitions, acknowledged, reaps = transitions+t.verdict.Transitions, acknowledged+t.verdict.Acknowledged, reaps+t.verdict.Reaps
 				}
 			}
@@ -88,10 +89,10 @@ func (s *suite) report() error {
 		if first.mutant != "" {
 			name = "mutant " + first.mutant + " in " + first.id
 		}
-		fmt.Fprintf(&text, "| %s | %d | %s | %d | %s |\n", name, runs, strings.ReplaceAll(figure, "|", "/"), violations, verdict)
+		fmt.Fprintf(&text, "| %s | %d | %s | %d | %s |\n", name, runs, strings.NewReplacer("|", "/", "\n", " ").Replace(figure), violations, verdict)
 	}
-	summary := fmt.Sprintf("%d acknowledged jobs, %d transitions, %d reaps: %d lost, %d stale writes accepted, %d early reaps, %d double bumps. Mutants caught: %d/%d.",
-		acknowledged, transitions, reaps, lost, stale, early, double, caught, mutants)
+	summary := fmt.Sprintf("%d acknowledged jobs, %d transitions, %d reaps: %d lost (and %d that an asynchronous standby had not got), %d stale writes accepted, %d early reaps, %d double bumps. Mutants caught: %d/%d.",
+		acknowledged, transitions, reaps, lost, forgotten, stale, early, double, caught, mutants)
 	fmt.Printf("\n%s\n%s\n%d runs in %s\n", text.String(), summary, len(s.trials), time.Since(s.started).Round(time.Second))
 	for _, skipped := range s.skipped {
 		fmt.Println("not run:", skipped)

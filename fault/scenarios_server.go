@@ -76,7 +76,7 @@ func promote(synchronous bool) func(*lab) error {
 		l.run.Paused = append(l.run.Paused, check.Span{From: now.Add(-time.Minute), To: now})
 		l.after = func(v *check.Verdict) string {
 			return fmt.Sprintf("%d acknowledged jobs, %d lost with the primary; first claim %s after its death; %d stale writes accepted, %d runs began before an earlier one had ended",
-				v.Acknowledged, v.Lost, outage.Round(10*time.Millisecond), v.Stale, v.Overlaps)
+				v.Acknowledged, v.Lost+v.Forgotten, outage.Round(10*time.Millisecond), v.Stale, v.Overlaps)
 		}
 		return errors.Join(err, l.drain())
 	}

@@ -326,7 +326,7 @@ func (c *checker) ledgers() error {
 		c.verdict.Acknowledged++
 		history := c.jobs[e.Job]
 		if len(history) == 0 && c.run.MayLose {
-			c.verdict.Lost++
+			c.verdict.Forgotten++
 			continue
 		}
 		if len(history) == 0 {
