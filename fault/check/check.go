@@ -66,6 +66,7 @@ type Verdict struct {
 	// What was there to be judged: a run without any of it proves nothing.
 	Transitions, Acknowledged, Reaps, Completions, Effects int
 	Lost                                                   int // acknowledged jobs without an effect or a recorded reason
+	Forgotten                                              int // acknowledged jobs that a dead server had not sent on: see Run.MayLose
 	Stale                                                  int // writes of workers to jobs that were not theirs
 	Early                                                  int // reaps before the lease's end
 	DoubleBump                                             int // transitions that counted a run more or less often than they must
