@@ -13,6 +13,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/watch"
 	"github.com/jobq-dev/jobq/worker"
 )
 
@@ -95,7 +96,11 @@ func TestDigests(t *testing.T) {
 		awaitState(t, client, id, jobq.Completed)
 		waitCtx, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 		defer cancel()
-		_, err := conn.WaitForNotification(waitCtx)
+		notification, err := conn.WaitForNotification(waitCtx)
+		if err != nil {
+			return false
+		}
+		_, err = watch.Parse(notification.Payload) // else it is the watcher's own test of its connection
 		return err == nil
 	}, patience, time.Millisecond)
 	require.Zero(t, h.event(unwatched).ID, "nothing was said of what happened before")
