@@ -162,9 +162,11 @@ type pace struct {
 	rate   float64 // runs ended per second, of late
 	lastAt time.Duration
 	// wholeAt is when the whole line is looked at again, and not only beyond what
-	// was claimed; awaited says that there is a reason to be there in time.
+	// was claimed; awaited says that there is a reason to be there in time, and
+	// behind that jobs are known to be where nobody looks before.
 	wholeAt time.Duration
 	awaited bool
+	behind  bool
 }
 
 // observe takes into account that runs have ended. The average forgets with
@@ -348,20 +350,21 @@ func (q *queue) landed(want int) {
 func (q *queue) aim(claim *db.JobClaimParams) (whole bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if sinceBoot() < q.pace.wholeAt {
+	if sinceBoot() < q.pace.wholeAt && !q.pace.behind {
 		q.line.Rest(claim)
 		return false
 	}
-	q.pace.wholeAt = math.MaxInt64 // one at a time
+	q.pace.wholeAt, q.pace.behind = math.MaxInt64, false // one at a time
 	db.WholeLine(claim)
 	return true
 }
 
-// lookAgain makes the next claim look at the whole line after all.
+// lookAgain makes the next claim look at the whole line after all, also when one
+// that does so is under way: it may have looked too early.
 func (q *queue) lookAgain() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.pace.wholeAt, q.pace.more = 0, true
+	q.pace.behind, q.pace.more = true, true
 }
 
 // observeClaim decides when to claim next. A claim of the whole line that found

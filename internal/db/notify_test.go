@@ -82,7 +82,7 @@ func TestNotifications(t *testing.T) {
 	require.Equal(t, []string{"work default"}, heard(q.schema.SQL(db.JobPromote), 100))
 	require.Empty(t, heard(q.schema.SQL(db.JobPromote), 100))
 	require.Empty(t, heard("insert into jobq.queue (name, paused_at) values ('a', now())"))
-	require.Equal(t, []string{"work a"}, heard("select jobq.act_queue('me', 'resume', 'a', null)"))
+	require.Equal(t, []string{"head a"}, heard("select jobq.act_queue('me', 'resume', 'a', null)"))
 	require.Empty(t, heard("select jobq.act_queue('me', 'resume', 'a', null)"))
 	q.exec("delete from jobq.pending")
 	q.exec("insert into jobq.pending (kind) values ('k')")

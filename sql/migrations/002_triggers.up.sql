@@ -5,7 +5,7 @@ set local lock_timeout = '5s';
 -- The name of a NOTIFY channel. The hash keeps two schemas of one database
 -- apart and every name below 64 bytes, whatever the schema is called. In Go:
 -- db.Channel. Topics: work (payload: a queue with available jobs), head (a queue
--- with jobs back at their old places), due (the
+-- that may have some at places where workers have looked already), due (the
 -- epoch in seconds of the earliest new run_at), cancel (a job id).
 create function jobq.channel(topic text) returns text
   language sql immutable parallel safe
