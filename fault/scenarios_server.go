@@ -62,12 +62,13 @@ func promote(synchronous bool) func(*lab) error {
 		if err := l.moveTo(standby); err != nil {
 			return err
 		}
+		promoted := time.Now()
 		before := l.number("select coalesce(max(seq), 0) from fault.history")
 		stop = l.produce(30, 200)
 		err = l.within(patience, "a claim on the promoted server", func() (bool, error) {
 			return l.number("select count(*) from fault.history where seq > $1 and stage = 'running' and op = 'insert'", before) > 0, nil
 		})
-		outage := time.Since(died)
+		claimed := time.Now()
 		pause(l.ctx, 2*lease)
 		if err := errors.Join(err, stop()); err != nil {
 			return err
@@ -75,8 +76,8 @@ func promote(synchronous bool) func(*lab) error {
 		now, err := l.now()
 		l.run.Paused = append(l.run.Paused, check.Span{From: now.Add(-time.Minute), To: now})
 		l.after = func(v *check.Verdict) string {
-			return fmt.Sprintf("%d acknowledged jobs, %d lost with the primary; first claim %s after its death; %d stale writes accepted, %d runs began before an earlier one had ended",
-				v.Acknowledged, v.Lost+v.Forgotten, outage.Round(10*time.Millisecond), v.Stale, v.Overlaps)
+			return fmt.Sprintf("%d acknowledged jobs, %d lost with the primary; first claim %s after its death, %s after the promotion; %d stale writes accepted, %d runs began before an earlier one had ended",
+				v.Acknowledged, v.Lost+v.Forgotten, claimed.Sub(died).Round(10*time.Millisecond), claimed.Sub(promoted).Round(10*time.Millisecond), v.Stale, v.Overlaps)
 		}
 		return errors.Join(err, l.drain())
 	}
