@@ -35,10 +35,3 @@ func (q *queue) wakeAll() {
 		signal(each.wake)
 	}
 }
-
-// lookAgainAll tells them that there may be work at the head of the line.
-func (q *queue) lookAgainAll() {
-	for _, each := range q.all() {
-		each.lookAgain()
-	}
-}

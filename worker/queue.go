@@ -65,6 +65,7 @@ type queue struct {
 	conf    queueSettings
 	pace    pace
 	line    db.Line
+	words   words
 	round   int // of waiting, in which it claimed last
 }
 
@@ -287,9 +288,13 @@ func (q *queue) untilWhole() (<-chan time.Time, func()) {
 }
 
 // pollInterval is between three quarters of the interval and the whole, so
-// that workers started together do not poll together.
+// that workers started together do not poll together; and twice that while
+// notifications arrive.
 func (q *queue) pollInterval() time.Duration {
 	interval := q.worker.config.PollInterval
+	if q.worker.present.Load() {
+		interval *= 2
+	}
 	if !mutant.Polls() {
 		return math.MaxInt64
 	}
@@ -303,13 +308,13 @@ func (q *queue) exchange(ctx context.Context, results []result, want int) bool {
 	settings := q.settings()
 	request := db.Exchange{Owner: q.worker.id}
 	request.Completions, request.Endings = split(results)
-	whole := false
+	whole, word := false, ""
 	if want > 0 {
 		request.Claim = &db.JobClaimParams{
 			Lease: db.Interval(settings.lease), Owner: q.worker.id, Queue: q.name, Kinds: q.kinds,
 			JobCount: int32(want), // #nosec G115 -- bounded by lookaheadMax
 		}
-		whole = q.aim(request.Claim)
+		whole, word = q.aim(request.Claim)
 	}
 	ctx, cancel := context.WithTimeout(ctx, min(exchangeTimeoutMax, settings.lease/2))
 	defer cancel()
@@ -330,7 +335,7 @@ func (q *queue) exchange(ctx context.Context, results []result, want int) bool {
 	q.worker.databaseAnswered()
 	q.account(results, answer)
 	if want > 0 {
-		q.observeClaim(answer.Claimed, int(request.Claim.JobCount), whole, sinceBoot()-sent)
+		q.observeClaim(answer.Claimed, int(request.Claim.JobCount), whole, word, sinceBoot()-sent)
 		q.accept(answer.Claimed, sent, settings)
 	}
 	return true
@@ -346,17 +351,17 @@ func (q *queue) landed(want int) {
 }
 
 // aim makes a claim look beyond what was claimed before or, when it is time, at
-// the whole line.
-func (q *queue) aim(claim *db.JobClaimParams) (whole bool) {
+// the whole line. It returns the last word of new jobs that the claim comes after.
+func (q *queue) aim(claim *db.JobClaimParams) (whole bool, word string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if sinceBoot() < q.pace.wholeAt && !q.pace.behind {
 		q.line.Rest(claim)
-		return false
+		return false, q.words.last
 	}
 	q.pace.wholeAt, q.pace.behind = math.MaxInt64, false // one at a time
 	db.WholeLine(claim)
-	return true
+	return true, q.words.last
 }
 
 // lookAgain makes the next claim look at the whole line after all, also when one
@@ -364,14 +369,14 @@ func (q *queue) aim(claim *db.JobClaimParams) (whole bool) {
 func (q *queue) lookAgain() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.pace.behind, q.pace.more = true, true
+	q.pace.behind = true
 }
 
 // observeClaim decides when to claim next. A claim of the whole line that found
 // less than it asked for leaves nothing; one beyond the bound may have left
 // what came late, which the next look at the whole line finds. That comes the
 // sooner the less it costs: at once in effect, but for long lines of dead entries.
-func (q *queue) observeClaim(claimed []db.JobClaimRow, asked int, whole bool, took time.Duration) {
+func (q *queue) observeClaim(claimed []db.JobClaimRow, asked int, whole bool, word string, took time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.line.Advance(claimed)
@@ -380,6 +385,9 @@ func (q *queue) observeClaim(claimed []db.JobClaimRow, asked int, whole bool, to
 	}
 	q.pace.more = len(claimed) >= asked
 	q.pace.awaited = !q.pace.more && !whole
+	if whole && !q.pace.more {
+		q.tellLocked(word)
+	}
 }
 
 // accept hands claimed jobs to the slots, first in line first.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -42,28 +44,22 @@ func (w *Worker) register(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	watched, err := w.queries.WorkerBeat(ctx, db.WorkerBeatParams{
+	names := slices.Collect(maps.Keys(w.queues))
+	rows, err := w.queries.WorkerBeat(ctx, db.WorkerBeatParams{
 		ID: w.id, Pid: int32(w.process.PID), ProcessStart: pgtype.Int8{Int64: w.process.Start, Valid: w.process.Start != 0}, // #nosec G115 -- pids fit
 		Draining: w.draining.Load(), Present: w.present.Load(), Hostname: w.process.Hostname, BootID: orNull(w.process.BootID),
-		PidNamespace: orNull(w.process.Namespace), Version: w.config.Version, Queues: slots, Kinds: w.claims,
+		PidNamespace: orNull(w.process.Namespace), Version: w.config.Version, Queues: slots, Kinds: w.claims, QueueNames: names,
 	})
 	if err != nil {
 		return err
 	}
-	w.digests.watched(time.Duration(watched) * time.Millisecond)
-	names := make([]string, 0, len(w.queues))
-	for name := range w.queues {
-		names = append(names, name)
-	}
-	settings, err := w.queries.QueueSettings(ctx, names)
-	if err != nil {
-		return err
-	}
-	for _, s := range settings {
-		w.queues[s.Name].configure(queueSettings{
-			lease:       time.Duration(s.LeaseMs) * time.Millisecond,
-			extendEvery: time.Duration(s.ExtendEveryMs) * time.Millisecond,
-			heartbeat:   jobq.Heartbeat(s.Heartbeat),
+	for _, row := range rows {
+		w.digests.watched(time.Duration(row.WatchedMs) * time.Millisecond)
+		w.herd.fleet.Store(row.Fleet)
+		w.queues[row.Queue].configure(queueSettings{
+			lease:       time.Duration(row.LeaseMs) * time.Millisecond,
+			extendEvery: time.Duration(row.ExtendEveryMs) * time.Millisecond,
+			heartbeat:   jobq.Heartbeat(row.Heartbeat),
 		})
 	}
 	return nil

@@ -12,17 +12,33 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/worker"
 )
 
 // wakeUpsVariable is how many single inserts TestNoLostWakeUps makes.
 const wakeUpsVariable = "JOBQ_WAKE_UPS"
 
-// A worker that never polls finds every job of writers that insert one by one,
-// at random moments, while it goes idle and busy and idle again. Were one
-// wake-up lost, its job would lie there when all is still.
+// Workers that never poll find every job of writers that insert one by one, at
+// random moments, while they go idle and busy and idle again. Were one wake-up
+// lost, its job would lie there when all is still. One worker alone; and a few
+// that believe to be many, and so leave jobs to each other.
 func TestNoLostWakeUps(t *testing.T) {
 	t.Parallel()
+	for name, workers := range map[string]int{"alone": 1, "of many": 3} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client := newClient(t)
+			if workers > 1 {
+				pretendFleet(t, client, 20)
+			}
+			testWakeUps(t, client, workers)
+		})
+	}
+}
+
+func testWakeUps(t *testing.T, client *jobq.Client, workers int) {
+	t.Helper()
 	total := 4000
 	if wanted := os.Getenv(wakeUpsVariable); wanted != "" {
 		var err error
@@ -30,12 +46,13 @@ func TestNoLostWakeUps(t *testing.T) {
 		require.NoError(t, err)
 	}
 	const writers = 4
-	client := newClient(t)
 	var ran atomic.Int64
-	start(t, client, &worker.Config{PollInterval: time.Hour}, func(context.Context, *worker.Job[task]) error {
-		ran.Add(1)
-		return nil
-	})
+	for range workers {
+		start(t, client, &worker.Config{PollInterval: time.Hour}, func(context.Context, *worker.Job[task]) error {
+			ran.Add(1)
+			return nil
+		})
+	}
 	var writing sync.WaitGroup
 	for writer := range writers {
 		random := rand.New(rand.NewPCG(uint64(writer), 0)) // #nosec G404 -- repeatable
@@ -63,4 +80,35 @@ func TestNoLostWakeUps(t *testing.T) {
 	writing.Wait()
 	require.Eventually(t, func() bool { return ran.Load() == int64(total/writers*writers) }, patience, time.Millisecond,
 		"%d of %d ran: wake-ups were lost", ran.Load(), total)
+}
+
+// A worker that begins to wait while another's announcement holds looks for
+// itself which transactions did not see one: the other may have other queues.
+func TestLooksAtItsOwnAnnouncement(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	client := newClient(t)
+	tx, err := client.Pool().Begin(ctx)
+	require.NoError(t, err)
+	_, err = client.EnqueueTx(ctx, tx, task{}, nil)
+	require.NoError(t, err)
+	exec(t, client.Pool(), "select setval('jobq.waiting_seq', extract(epoch from now())::bigint + 25)") // the other's
+
+	ran := make(chan struct{}, 2)
+	start(t, client, &worker.Config{PollInterval: time.Hour}, func(context.Context, *worker.Job[task]) error {
+		ran <- struct{}{}
+		return nil
+	})
+	require.Eventually(t, func() bool {
+		var listens bool
+		require.NoError(t, client.Pool().QueryRow(ctx, `select exists (select from pg_stat_activity
+			where datname = current_database() and application_name = 'jobq-listen' and query ~ 'pg_advisory')`).Scan(&listens))
+		return listens
+	}, patience, time.Millisecond, "and so has looked for what came before it listened")
+	_, err = client.Enqueue(ctx, task{}, nil)
+	require.NoError(t, err)
+	awaitRun(t, ran, "the first")
+	<-time.After(500 * time.Millisecond) // until it sleeps
+	require.NoError(t, tx.Commit(ctx))
+	awaitRun(t, ran, "the one that came unnoticed")
 }

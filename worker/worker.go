@@ -43,7 +43,8 @@ type Config struct {
 	// what is stored, or else 60 seconds.
 	Lease time.Duration
 	// PollInterval is how often an idle queue is looked at when nothing wakes
-	// the worker. Default 5 seconds; less some jitter.
+	// the worker: half as often while notifications arrive. Default 5 seconds;
+	// less some jitter.
 	PollInterval time.Duration
 	// PollOnly does without LISTEN, for poolers that do not pass it on.
 	PollOnly bool
@@ -84,6 +85,7 @@ type Worker struct {
 	keeper    *keeper
 	digests   *digester
 	wait      waiting
+	herd      herd
 	counts    counts
 	halt      halt
 	hurry     chan struct{} // closed when a drain is not to wait
@@ -117,6 +119,7 @@ func New(client *jobq.Client, config *Config) (*Worker, error) {
 	}
 	w.schema, w.handlers.byKind, w.keeper = schema, make(map[string]rawHandler), newKeeper(w)
 	w.digests, w.wait.worker = newDigester(w), w
+	w.herd.worker, w.herd.taken = w, make(chan string, 1)
 	if w.process, err = identity.Self(); err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
 	}
@@ -209,6 +212,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	background.Go(func() { w.beat(flush) })
 	background.Go(func() { w.flushOutput(flush) })
 	background.Go(func() { w.digests.run(flush) })
+	background.Go(func() { w.herd.run(flush) })
 	if listener != nil {
 		background.Go(func() { _ = listener.Run(ctx) }) // ends with ctx and has no other error
 	}
@@ -290,25 +294,22 @@ func (w *Worker) listener() (*listen.Listener, error) {
 		return nil, nil
 	}
 	work, cancel := db.Channel(w.schema.Name(), db.TopicWork), db.Channel(w.schema.Name(), db.TopicCancel)
-	head, watch := db.Channel(w.schema.Name(), db.TopicHead), db.Channel(w.schema.Name(), db.TopicWatch)
+	head, taken := db.Channel(w.schema.Name(), db.TopicHead), db.Channel(w.schema.Name(), db.TopicTaken)
+	watch := db.Channel(w.schema.Name(), db.TopicWatch)
 	listener, err := listen.New(listen.Config{
-		ConnConfig: w.client.Pool().Config().ConnConfig, Channels: []string{work, head, cancel, watch}, Logger: w.log, SelfTest: true,
+		ConnConfig: w.client.Pool().Config().ConnConfig, Channels: []string{work, head, taken, cancel, watch}, Logger: w.log, SelfTest: true,
 		OnNotify: func(channel, payload string) {
-			if channel == watch {
+			switch channel {
+			case work, head:
+				w.newWork(payload, channel == head)
+			case taken:
+				w.newsTaken(payload)
+			case watch:
 				w.digests.watched(watchedFor)
-				return
-			}
-			if channel == cancel {
+			case cancel:
 				if id, err := strconv.ParseInt(payload, 10, 64); err == nil {
 					w.keeper.wakeFor(id)
 				}
-				return
-			}
-			if q, ok := w.queues[payload]; ok {
-				if channel == head {
-					q.lookAgainAll()
-				}
-				q.wakeAll()
 			}
 		},
 		OnHealthy: w.takePresence, OnEnd: func() { w.present.Store(false) },

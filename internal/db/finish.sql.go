@@ -219,7 +219,7 @@ with f as materialized (
       group by e.queue, e.kind
 ), woken as (
   -- Back at its old place, a job is behind what workers look at first.
-  select pg_notify(jobq.channel('head'), q.queue)
+  select jobq.wake('head', q.queue)
     from (select distinct e.queue from ended e where e.outcome = 'released' and e.state = 'available') q
 )
 select e.id, e.state from ended e where (select count(*) from woken) >= 0

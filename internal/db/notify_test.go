@@ -45,7 +45,14 @@ func TestNotifications(t *testing.T) {
 				slices.Sort(heard)
 				return heard
 			}
-			heard = append(heard, topics[notification.Channel]+" "+notification.Payload)
+			topic, payload := topics[notification.Channel], notification.Payload
+			if topic == db.TopicWork || topic == db.TopicHead {
+				transaction, queue, _ := strings.Cut(payload, " ")
+				_, err := strconv.ParseUint(transaction, 10, 64)
+				require.NoError(t, err)
+				payload = queue
+			}
+			heard = append(heard, topic+" "+payload)
 		}
 	}
 

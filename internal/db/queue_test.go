@@ -10,32 +10,30 @@ import (
 	"github.com/jobq-dev/jobq/internal/db"
 )
 
-// Every worker reads the same settings, in the order that it asks in: those
-// of the queue's row, else the defaults; and no heartbeat is ever due later
-// than half of the lease.
+// Every worker reads the same settings with its heartbeat: those of the
+// queue's row, else the defaults; and no heartbeat is ever due later than half
+// of the lease.
 func TestQueueSettings(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	q := setUp(t)
 	q.exec("insert into jobq.queue (name, lease, extend_every) values ('mail', '40 s', '20 s')")
-	settings := func(names ...string) []db.QueueSettingsRow {
-		rows, err := q.queries.QueueSettings(ctx, names)
+	settings := func(names ...string) []db.WorkerBeatRow {
+		rows, err := q.queries.WorkerBeat(ctx, db.WorkerBeatParams{ID: "w", Queues: []byte("{}"), Kinds: []string{}, QueueNames: names})
 		require.NoError(t, err)
 		return rows
 	}
-	minute := db.QueueSettingsRow{Name: "unknown", LeaseMs: 60_000, ExtendEveryMs: 20_000, Heartbeat: "ticker"}
-	mail := db.QueueSettingsRow{Name: "mail", LeaseMs: 40_000, ExtendEveryMs: 20_000, Heartbeat: "ticker"}
-	require.Equal(t, []db.QueueSettingsRow{minute, mail}, settings("unknown", "mail"))
-	require.Equal(t, []db.QueueSettingsRow{mail, minute}, settings("mail", "unknown"))
+	minute := db.WorkerBeatRow{Queue: "unknown", LeaseMs: 60_000, ExtendEveryMs: 20_000, Heartbeat: "ticker"}
+	mail := db.WorkerBeatRow{Queue: "mail", LeaseMs: 40_000, ExtendEveryMs: 20_000, Heartbeat: "ticker"}
+	require.ElementsMatch(t, []db.WorkerBeatRow{minute, mail}, settings("unknown", "mail"), "before it is counted itself")
+	minute.Fleet, mail.Fleet = 1, 1
+	require.ElementsMatch(t, []db.WorkerBeatRow{minute, mail}, settings("mail", "unknown"))
 
 	require.NoError(t, q.queries.QueueSet(ctx, db.QueueSetParams{Name: "mail", Lease: db.Interval(50 * time.Second)}))
 	mail.LeaseMs = 50_000
 	require.Equal(t, mail, settings("mail")[0], "a heartbeat that still fits is kept")
 	require.NoError(t, q.queries.QueueSet(ctx, db.QueueSetParams{Name: "mail", Lease: db.Interval(6 * time.Second)}))
-	require.Equal(t, db.QueueSettingsRow{Name: "mail", LeaseMs: 6000, ExtendEveryMs: 2000, Heartbeat: "ticker"}, settings("mail")[0])
-	q.exec("select jobq.act_queue('me', 'pause', 'unknown', null)")
-	minute.Paused = true
-	require.Equal(t, minute, settings("unknown")[0])
+	require.Equal(t, db.WorkerBeatRow{Queue: "mail", LeaseMs: 6000, ExtendEveryMs: 2000, Heartbeat: "ticker", Fleet: 1}, settings("mail")[0])
 
 	for sql, want := range map[string]string{
 		"update jobq.queue set extend_every = lease / 2 + interval '1 ms'":    "extend_every must be positive and at most half of lease",

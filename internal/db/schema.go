@@ -57,6 +57,7 @@ func Channel(schema, topic string) string {
 const (
 	TopicWork   = "work"
 	TopicHead   = "head"
+	TopicTaken  = "taken" // a worker has looked after word of new jobs, and left none
 	TopicDue    = "due"
 	TopicCancel = "cancel"
 	TopicWatch  = "watch" // somebody watches

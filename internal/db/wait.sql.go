@@ -9,6 +9,17 @@ import (
 	"context"
 )
 
+const TakenSend = `-- name: TakenSend :exec
+select pg_notify(jobq.channel('taken'), $1::text)
+`
+
+// TakenSend tells the other workers that one has looked after a word of new
+// jobs and left none; see worker/wake.go.
+func (q *Queries) TakenSend(ctx context.Context, word string) error {
+	_, err := q.db.Exec(ctx, TakenSend, word)
+	return err
+}
+
 const TransactionsOpen = `-- name: TransactionsOpen :many
 select x::text as id from pg_snapshot_xip(pg_current_snapshot()) x
 `

@@ -61,17 +61,27 @@ func (q *Queries) PresenceTake(ctx context.Context, class int32, object int32) e
 	return err
 }
 
-const WorkerBeat = `-- name: WorkerBeat :one
-insert into jobq.worker as w
-    (id, pid, process_start, draining, present, hostname, boot_id, pid_namespace, version, queues, kinds)
-  values ($1, $2, $3, $4, $5, $6,
-    $7, $8, $9, $10, $11::text[])
-  on conflict (id) do update
-    set heartbeat_at = clock_timestamp(), draining = excluded.draining, present = excluded.present
-  returning greatest(coalesce((select extract(epoch from max(x.expires_at) - clock_timestamp()) * 1000 from jobq.watcher x), 0), 0)::bigint as watched_ms
+const WorkerBeat = `-- name: WorkerBeat :many
+with beat as (
+  insert into jobq.worker as w
+      (id, pid, process_start, draining, present, hostname, boot_id, pid_namespace, version, queues, kinds)
+    values ($2, $3, $4, $5, $6, $7,
+      $8, $9, $10, $11, $12::text[])
+    on conflict (id) do update
+      set heartbeat_at = clock_timestamp(), draining = excluded.draining, present = excluded.present
+)
+select n.name::text as queue,
+    (extract(epoch from coalesce(q.lease, interval '60 s')) * 1000)::bigint as lease_ms,
+    (extract(epoch from coalesce(q.extend_every, coalesce(q.lease, interval '60 s') / 3)) * 1000)::bigint as extend_every_ms,
+    coalesce(q.heartbeat, 'ticker')::text as heartbeat,
+    (select count(*) from jobq.worker w) as fleet,
+    greatest(coalesce((select extract(epoch from max(x.expires_at) - clock_timestamp()) * 1000 from jobq.watcher x), 0), 0)::bigint as watched_ms
+  from unnest($1::text[]) as n(name)
+  left join jobq.queue q on q.name = n.name
 `
 
 type WorkerBeatParams struct {
+	QueueNames   []string
 	ID           string
 	Pid          int32
 	ProcessStart pgtype.Int8
@@ -85,11 +95,22 @@ type WorkerBeatParams struct {
 	Kinds        []string
 }
 
+type WorkerBeatRow struct {
+	Queue         string
+	LeaseMs       int64
+	ExtendEveryMs int64
+	Heartbeat     string
+	Fleet         int64
+	WatchedMs     int64
+}
+
 // WorkerBeat registers the worker, or says that it lives. No lease depends
 // on this row: it is for people, and for the janitor to clear away. It answers
-// for how long somebody watches, and wants digests: 0 when nobody does.
-func (q *Queries) WorkerBeat(ctx context.Context, arg WorkerBeatParams) (int64, error) {
-	row := q.db.QueryRow(ctx, WorkerBeat,
+// with the settings of the queues, defaults included, and beside each how many
+// workers there are and for how long somebody watches, who wants digests.
+func (q *Queries) WorkerBeat(ctx context.Context, arg WorkerBeatParams) ([]WorkerBeatRow, error) {
+	rows, err := q.db.Query(ctx, WorkerBeat,
+		arg.QueueNames,
 		arg.ID,
 		arg.Pid,
 		arg.ProcessStart,
@@ -102,9 +123,29 @@ func (q *Queries) WorkerBeat(ctx context.Context, arg WorkerBeatParams) (int64, 
 		arg.Queues,
 		arg.Kinds,
 	)
-	var watched_ms int64
-	err := row.Scan(&watched_ms)
-	return watched_ms, err
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []WorkerBeatRow
+	for rows.Next() {
+		var i WorkerBeatRow
+		if err := rows.Scan(
+			&i.Queue,
+			&i.LeaseMs,
+			&i.ExtendEveryMs,
+			&i.Heartbeat,
+			&i.Fleet,
+			&i.WatchedMs,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const WorkerEarlier = `-- name: WorkerEarlier :many

@@ -4,12 +4,19 @@ set local lock_timeout = '5s';
 
 -- The name of a NOTIFY channel. The hash keeps two schemas of one database
 -- apart and every name below 64 bytes, whatever the schema is called. In Go:
--- db.Channel. Topics: work (payload: a queue with available jobs), head (a queue
--- that may have some at places where workers have looked already), due (the
--- epoch in seconds of the earliest new run_at), cancel (a job id).
+-- db.Channel. Topics and payloads: work and head, see wake; due, the epoch in
+-- seconds of the earliest new run_at; cancel, a job id.
 create function jobq.channel(topic text) returns text
   language sql immutable parallel safe
   as $$ select 'jobq_' || topic || '_' || left(md5('jobq.'), 16) $$;
+
+-- wake tells workers that a queue has available jobs (work), or some at places
+-- where they have looked already (head). The transaction's id tells one word
+-- from another: who has looked after it says so to the others; see
+-- worker/wake.go.
+create function jobq.wake(topic text, queue text) returns void
+  language sql
+  as $$ select pg_notify(jobq.channel(topic), pg_current_xact_id()::text || ' ' || queue) $$;
 
 -- unique_key_take reserves (kind, key) for the job and returns its holder:
 -- the job itself, or the unfinished job that has it already. It waits for a
@@ -88,7 +95,7 @@ declare
 begin
   if (select s.last_value from jobq.waiting_seq s) >= extract(epoch from clock_timestamp()) then
     for name in select distinct i.queue from inserted i where i.position is not null loop
-      perform pg_notify(jobq.channel('work'), name);
+      perform jobq.wake('work', name);
     end loop;
   end if;
   select min(i.run_at) into due from inserted i where i.position is null;

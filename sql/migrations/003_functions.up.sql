@@ -243,7 +243,7 @@ begin
     update jobq.pending p set run_at = clock_timestamp(), position = nextval('jobq.position_seq')
       where p.id = requeue.job_id and p.position is null;
     if found then
-      perform pg_notify(jobq.channel('work'), (select p.queue from jobq.pending p where p.id = requeue.job_id));
+      perform jobq.wake('work', (select p.queue from jobq.pending p where p.id = requeue.job_id));
       return 'available';
     end if;
     if exists (select from jobq.pending p where p.id = requeue.job_id) then

@@ -189,7 +189,7 @@ begin
   if act_queue.action = 'resume' then
     -- Whoever looked at the whole line meanwhile found nothing there, not even
     -- what has come back to its old place.
-    perform pg_notify(jobq.channel('head'), act_queue.queue);
+    perform jobq.wake('head', act_queue.queue);
   end if;
   return jobq.audit_begin(act_queue.actor, act_queue.action, act_queue.queue, act_queue.note);
 end $$;

@@ -16,6 +16,6 @@ with due as materialized (
     where p.id = d.id and p.position is null
     returning p.queue
 ), told as (
-  select pg_notify(jobq.channel('work'), q.queue) from (select distinct p.queue from promoted p) q
+  select jobq.wake('work', q.queue) from (select distinct p.queue from promoted p) q
 )
 select (select count(*) from promoted) as promoted, (select count(*) from told) as queues;

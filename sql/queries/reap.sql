@@ -86,7 +86,7 @@ with stale as materialized (
       group by e.queue, e.kind
 ), woken as (
   -- Back at its old place, a job is behind what workers look at first.
-  select pg_notify(jobq.channel('head'), q.queue)
+  select jobq.wake('head', q.queue)
     from (select distinct e.queue from ended e where e.redelivery = 'head' and e.state = 'available') q
 )
 select e.id, e.queue, e.kind, e.lease_owner, e.lease_token, e.lease_expires_at, e.attempts, e.state

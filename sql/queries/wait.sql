@@ -9,6 +9,11 @@ select (b.until < extract(epoch from clock_timestamp()))::boolean as news,
     setval('jobq.waiting_seq', greatest(b.until, ceil(extract(epoch from clock_timestamp()))::bigint + sqlc.arg(seconds)::bigint))::bigint as until
   from before b;
 
+-- TakenSend tells the other workers that one has looked after a word of new
+-- jobs and left none; see worker/wake.go.
+-- name: TakenSend :exec
+select pg_notify(jobq.channel('taken'), sqlc.arg(word)::text);
+
 -- TransactionsOpen are those that have changed something and not ended.
 -- name: TransactionsOpen :many
 select x::text as id from pg_snapshot_xip(pg_current_snapshot()) x;

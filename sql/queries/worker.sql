@@ -1,14 +1,24 @@
 -- WorkerBeat registers the worker, or says that it lives. No lease depends
 -- on this row: it is for people, and for the janitor to clear away. It answers
--- for how long somebody watches, and wants digests: 0 when nobody does.
--- name: WorkerBeat :one
-insert into jobq.worker as w
-    (id, pid, process_start, draining, present, hostname, boot_id, pid_namespace, version, queues, kinds)
-  values (sqlc.arg(id), sqlc.arg(pid), sqlc.narg(process_start), sqlc.arg(draining), sqlc.arg(present), sqlc.arg(hostname),
-    sqlc.narg(boot_id), sqlc.narg(pid_namespace), sqlc.arg(version), sqlc.arg(queues), sqlc.arg(kinds)::text[])
-  on conflict (id) do update
-    set heartbeat_at = clock_timestamp(), draining = excluded.draining, present = excluded.present
-  returning greatest(coalesce((select extract(epoch from max(x.expires_at) - clock_timestamp()) * 1000 from jobq.watcher x), 0), 0)::bigint as watched_ms;
+-- with the settings of the queues, defaults included, and beside each how many
+-- workers there are and for how long somebody watches, who wants digests.
+-- name: WorkerBeat :many
+with beat as (
+  insert into jobq.worker as w
+      (id, pid, process_start, draining, present, hostname, boot_id, pid_namespace, version, queues, kinds)
+    values (sqlc.arg(id), sqlc.arg(pid), sqlc.narg(process_start), sqlc.arg(draining), sqlc.arg(present), sqlc.arg(hostname),
+      sqlc.narg(boot_id), sqlc.narg(pid_namespace), sqlc.arg(version), sqlc.arg(queues), sqlc.arg(kinds)::text[])
+    on conflict (id) do update
+      set heartbeat_at = clock_timestamp(), draining = excluded.draining, present = excluded.present
+)
+select n.name::text as queue,
+    (extract(epoch from coalesce(q.lease, interval '60 s')) * 1000)::bigint as lease_ms,
+    (extract(epoch from coalesce(q.extend_every, coalesce(q.lease, interval '60 s') / 3)) * 1000)::bigint as extend_every_ms,
+    coalesce(q.heartbeat, 'ticker')::text as heartbeat,
+    (select count(*) from jobq.worker w) as fleet,
+    greatest(coalesce((select extract(epoch from max(x.expires_at) - clock_timestamp()) * 1000 from jobq.watcher x), 0), 0)::bigint as watched_ms
+  from unnest(sqlc.arg(queue_names)::text[]) as n(name)
+  left join jobq.queue q on q.name = n.name;
 
 -- name: WorkerGone :exec
 delete from jobq.worker w where w.id = sqlc.arg(id);

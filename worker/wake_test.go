@@ -1,0 +1,113 @@
+package worker_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/pgtest"
+	"github.com/jobq-dev/jobq/worker"
+)
+
+// claimCounter counts claims on all connections of a pool.
+type claimCounter struct{ claims atomic.Int64 }
+
+func (*claimCounter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	return ctx
+}
+func (*claimCounter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+func (*claimCounter) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	return ctx
+}
+
+func (c *claimCounter) TraceBatchQuery(_ context.Context, _ *pgx.Conn, data pgx.TraceBatchQueryData) {
+	if strings.Contains(data.SQL, "name: JobClaim ") {
+		c.claims.Add(1)
+	}
+}
+func (*claimCounter) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
+
+// awaitRun waits until a handler has said that it runs.
+func awaitRun(t *testing.T, ran <-chan struct{}, which ...any) {
+	t.Helper()
+	select {
+	case <-ran:
+	case <-time.After(patience):
+		require.FailNow(t, "a job lies there, and nobody looks", which...)
+	}
+}
+
+// pretendFleet makes workers believe from the start that they are many.
+func pretendFleet(t *testing.T, client *jobq.Client, count int) {
+	t.Helper()
+	exec(t, client.Pool(), `insert into jobq.worker (id, pid, present, hostname, version, queues, kinds)
+		select 'elsewhere-' || i, 1, false, 'elsewhere', 'v', '{}', '{}' from generate_series(1, $1) i`, count)
+}
+
+// Word of one new job makes a few of many idle workers claim, not all.
+func TestNoHerd(t *testing.T) {
+	t.Parallel()
+	const workers, jobs = 20, 20
+	counter := &claimCounter{}
+	config, err := pgxpool.ParseConfig(pgtest.URL(t))
+	require.NoError(t, err)
+	config.ConnConfig.Tracer = counter
+	client, err := jobq.NewClient(pgtest.ConnectConfig(t, config), nil)
+	require.NoError(t, err)
+	pretendFleet(t, client, workers)
+	ran := make(chan struct{}, jobs)
+	for range workers {
+		start(t, client, &worker.Config{PollInterval: time.Hour}, func(context.Context, *worker.Job[task]) error {
+			ran <- struct{}{}
+			return nil
+		})
+	}
+	enqueueOne := func() {
+		_, err := client.Enqueue(context.Background(), task{}, nil)
+		require.NoError(t, err)
+		awaitRun(t, ran)
+		<-time.After(100 * time.Millisecond) // until all have looked who do
+	}
+	enqueueOne() // by then they have started
+	before := counter.claims.Load()
+	for range jobs {
+		enqueueOne()
+	}
+	perJob := float64(counter.claims.Load()-before) / jobs
+	t.Logf("%.1f claims a job", perJob)
+	require.Less(t, perJob, float64(workers)/2)
+}
+
+// Word that somebody has looked after one job keeps nobody from looking after
+// the next, which may have come too late for that look.
+func TestLaterWordHolds(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	client := newClient(t)
+	pretendFleet(t, client, 20)
+	ran := make(chan struct{}, 2)
+	for range 3 {
+		start(t, client, &worker.Config{PollInterval: time.Hour}, func(context.Context, *worker.Job[task]) error {
+			ran <- struct{}{}
+			return nil
+		})
+	}
+	for round := range 100 {
+		for range 2 {
+			_, err := client.Enqueue(ctx, task{}, nil)
+			require.NoError(t, err)
+			<-time.After(rand.N(3 * time.Millisecond)) // #nosec G404 -- the time of a claim and of the word of it
+		}
+		for range 2 {
+			awaitRun(t, ran, "round %d", round)
+		}
+	}
+}
