@@ -135,7 +135,7 @@ func (c Command) run(ctx context.Context, r *Run, supervisor *subproc.Supervisor
 	}
 	r.keepUsage(ended)
 	if ended.Expired { // the worker was stopped: the lease is lost, and nobody has failed
-		r.worker.keeper.lose(r.lease)
+		r.worker.keeper.lose(&r.lease)
 		return ErrLeaseLost
 	}
 	return said.verdict(ended)

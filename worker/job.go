@@ -27,7 +27,7 @@ type Job[T jobq.Args] struct {
 type Run struct {
 	worker *Worker
 	row    db.JobClaimRow
-	lease  *lease
+	lease  lease
 	live   atomic.Pointer[liveOutput] // of a program that runs
 	signs  signs                      // that the run goes on
 	onLost atomic.Pointer[func()]     // told when the lease is lost, even if the context has ended before
@@ -39,6 +39,7 @@ type Run struct {
 	output        string
 	usage         json.RawMessage
 	completedByTx bool
+	completion    db.Completion // what result hands in
 }
 
 // ID is the job's id.
@@ -126,11 +127,11 @@ func (r *Run) SaveCheckpoint(ctx context.Context, value any) error {
 		return fmt.Errorf("%s: %w", operation, err)
 	}
 	if stored == 0 {
-		r.worker.keeper.lose(r.lease)
+		r.worker.keeper.lose(&r.lease)
 		return fmt.Errorf("%s: %w", operation, ErrLeaseLost)
 	}
 	if settings.progressExtends() > 0 {
-		r.worker.keeper.extended(r.lease, sent, settings)
+		r.worker.keeper.extended(&r.lease, sent, settings)
 	}
 	r.row.Checkpoint = checkpoint
 	return nil

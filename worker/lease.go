@@ -59,8 +59,7 @@ func (k *keeper) add(runs []*Run, sent time.Duration, settings queueSettings) {
 	for _, run := range runs {
 		run.lease.extendedLocked(sent, settings)
 		run.lease.extendAt = sent + settings.extendEvery
-		run.lease.run = run
-		k.held[run.row.ID] = run.lease
+		k.held[run.row.ID] = &run.lease
 	}
 }
 

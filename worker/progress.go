@@ -94,7 +94,7 @@ func (k *keeper) flushProgress(ctx context.Context) {
 			continue
 		}
 		k.worker.digests.progressed(run, report)
-		l := extension{run.lease, run.lease.queue.settings()}
+		l := extension{&run.lease, run.lease.queue.settings()}
 		report.ExtendBy = db.IntervalOrNull(l.settings.progressExtends())
 		k.worker.schema.Queue(batch, func(q *db.Queries) { _, _ = q.JobProgress(ctx, *report) }).Exec(func(tag pgconn.CommandTag) error {
 			if tag.RowsAffected() == 0 {

@@ -196,7 +196,9 @@ func (q *queue) next(ctx context.Context) (results []result, want int) {
 	if q.pace.awaited && sinceBoot() >= q.pace.wholeAt {
 		q.pace.more, q.pace.awaited = true, false
 	}
-	results, q.results = q.results, nil
+	if len(q.results) > 0 {
+		results, q.results = q.results, make([]result, 0, len(q.results)) // about as many come next
+	}
 	q.pace.observe(len(results))
 	if q.pace.more && ctx.Err() == nil {
 		want = q.wantLocked()
@@ -407,7 +409,7 @@ func (q *queue) accept(claimed []db.JobClaimRow, sent time.Duration, settings qu
 	runs := make([]*Run, len(claimed))
 	for i, row := range claimed {
 		run := &Run{worker: q.worker, row: row}
-		run.lease = &lease{id: row.ID, token: row.LeaseToken, queue: q, run: run}
+		run.lease.id, run.lease.token, run.lease.queue, run.lease.run = row.ID, row.LeaseToken, q, run
 		runs[i] = run
 	}
 	q.worker.keeper.add(runs, sent, settings)
@@ -426,7 +428,7 @@ func (q *queue) releaseBuffered() {
 	for {
 		select {
 		case run := <-q.buffer:
-			if storable, _ := q.worker.keeper.drop(run.lease); storable {
+			if storable, _ := q.worker.keeper.drop(&run.lease); storable {
 				q.end(run.released(false))
 			} else {
 				q.discard()

@@ -21,6 +21,7 @@ type result struct {
 // split sorts results by id, which is the order in which their rows are
 // locked, and by what is to be done.
 func split(results []result) (completions []db.Completion, endings []db.Ending) {
+	completions = make([]db.Completion, 0, len(results))
 	slices.SortFunc(results, func(a, b result) int { return cmp.Compare(a.run.row.ID, b.run.row.ID) })
 	for _, r := range results {
 		if r.completion != nil {
@@ -48,13 +49,13 @@ func (q *queue) execute(run *Run) {
 		ctx, stop = context.WithTimeoutCause(ctx, time.Duration(run.row.TimeoutMs)*time.Millisecond, ErrTimedOut)
 		defer stop()
 	}
-	if !q.worker.keeper.start(run.lease, cancel) {
+	if !q.worker.keeper.start(&run.lease, cancel) {
 		q.discard()
 		return
 	}
 	err := run.call(ctx)
 	cause := context.Cause(ctx)
-	storable, given := q.worker.keeper.drop(run.lease)
+	storable, given := q.worker.keeper.drop(&run.lease)
 	if given {
 		return // accounted for when it was given back
 	}
@@ -81,9 +82,10 @@ func (r *Run) result(err, cause error) (_ result, stored bool) {
 		if r.completedByTx {
 			return result{}, true
 		}
-		return result{run: r, completion: &db.Completion{
+		r.completion = db.Completion{
 			ID: r.row.ID, Token: r.row.LeaseToken, Result: r.resultJSON, Output: r.output, Usage: r.usage,
-		}}, false
+		}
+		return result{run: r, completion: &r.completion}, false
 	}
 	ending := endingOf(err, cause)
 	ending.ID, ending.Token, ending.Output, ending.Usage = r.row.ID, r.row.LeaseToken, r.output, r.usage

@@ -120,7 +120,7 @@ func (r *Run) inTransaction(ctx context.Context, work func(tx pgx.Tx) error) err
 		return work(tx)
 	})
 	if errors.Is(err, ErrLeaseLost) {
-		r.worker.keeper.lose(r.lease)
+		r.worker.keeper.lose(&r.lease)
 	}
 	return err
 }

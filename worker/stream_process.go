@@ -96,7 +96,7 @@ func (s *streamProcess) work(ctx context.Context, r *Run, lostTerminates bool) e
 	default:
 	}
 	if s.result.Expired { // the worker was stopped: the lease is lost, and nobody has failed
-		r.worker.keeper.lose(r.lease)
+		r.worker.keeper.lose(&r.lease)
 		return ErrLeaseLost
 	}
 	if broken := s.brokenBy(); broken != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/jobq-dev/jobq/worker"
 )
 
-// tunedSlots is as many as River has workers when it is tuned.
-const tunedSlots = 500
+// tunedSlots is what jobs that do nothing need: more slots only take turns.
+const tunedSlots = 32
 
 // noop is a job that does nothing, for jobq and for River.
 type noop struct {

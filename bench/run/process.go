@@ -42,6 +42,9 @@ func launch(ctx context.Context, peers string, c contender, url, command string,
 		ready: make(chan struct{}), ended: make(chan struct{}),
 	}
 	r.cmd.Env = append(os.Environ(), "DATABASE_URL="+url)
+	if c.tuned {
+		r.cmd.Env = append(r.cmd.Env, "GOGC=400") // as `jobq worker` has it; River gets it too
+	}
 	r.cmd.Stderr = os.Stderr
 	r.cmd.WaitDelay = stopGrace
 	if r.stdin, err = r.cmd.StdinPipe(); err != nil {

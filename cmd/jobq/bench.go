@@ -37,6 +37,7 @@ func newBenchScenarioCommand(a *app, scenario bench.Scenario) *cobra.Command {
 	command := &cobra.Command{
 		Use: scenario.Name, Short: scenario.Short, Long: scenario.Long, Args: exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			collectSeldom() // as `jobq worker` does
 			if cmd.Flags().Changed("schema") {
 				return usagef("a bench makes a schema of its own: leave --schema out")
 			}

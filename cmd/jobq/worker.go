@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
@@ -90,7 +91,20 @@ Exit codes: 0 drained, 1 error or too many failures in a row, 2 usage.`,
 	return command
 }
 
+// heapGrowth is by how many percent of what lives the heap of a worker's
+// process grows before garbage is collected, unless GOGC says otherwise. What
+// lives is a few MB; at Go's 100, a busy worker collects a hundred times a
+// second, which is a third of its CPU time.
+const heapGrowth = 400
+
+func collectSeldom() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(heapGrowth)
+	}
+}
+
 func (a *app) runWorker(cmd *cobra.Command, f workerFlags) error {
+	collectSeldom()
 	log, err := f.log.logger(cmd.ErrOrStderr())
 	if err != nil {
 		return err

@@ -201,19 +201,23 @@ func (s *Schema) queueUsages(ctx context.Context, batch *pgx.Batch, exchange Exc
 }
 
 // scanClaimed is the generated query's scan, which the generated code offers
-// for a single statement only.
+// for a single statement only. It looks at each column's type once and not for
+// each row, and takes JSON as the bytes that it is.
 func scanClaimed(rows pgx.Rows, expected int) ([]JobClaimRow, error) {
 	defer rows.Close()
+	var i JobClaimRow
+	columns := []any{
+		&i.ID, &i.Position, &i.LeaseToken, &i.Priority, &i.Attempts, &i.MaxAttempts, &i.Crashes, &i.Queue, &i.Kind,
+		&i.CreatedAt, &i.RunAt, &i.StartedAt, &i.TimeoutMs, (*[]byte)(&i.Args), (*[]byte)(&i.Checkpoint),
+		(*[]byte)(&i.Metadata), &i.Tags, &i.LastError, &i.ClearReason,
+	}
 	var claimed []JobClaimRow
 	for rows.Next() {
+		if err := rows.Scan(columns...); err != nil {
+			return nil, err
+		}
 		if claimed == nil {
 			claimed = make([]JobClaimRow, 0, expected)
-		}
-		var i JobClaimRow
-		if err := rows.Scan(&i.ID, &i.Position, &i.LeaseToken, &i.Priority, &i.Attempts, &i.MaxAttempts, &i.Crashes, &i.Queue,
-			&i.Kind, &i.CreatedAt, &i.RunAt, &i.StartedAt, &i.TimeoutMs, &i.Args, &i.Checkpoint, &i.Metadata, &i.Tags,
-			&i.LastError, &i.ClearReason); err != nil {
-			return nil, err
 		}
 		claimed = append(claimed, i)
 	}
