@@ -89,7 +89,7 @@ func HandleCommand(w *Worker, kind string, command Command) error {
 	if err := command.complete(); err != nil {
 		return fmt.Errorf("handler of kind %q: %w", kind, err)
 	}
-	return w.handle(kind, func(ctx context.Context, r *Run) error { return command.run(ctx, r, &w.programs.supervisor) })
+	return w.handle(kind, func(ctx context.Context, r *Run) error { return command.run(ctx, r) })
 }
 
 func (c *Command) complete() error {
@@ -106,7 +106,7 @@ func (c *Command) complete() error {
 }
 
 // run is the handler.
-func (c Command) run(ctx context.Context, r *Run, supervisor *subproc.Supervisor) error {
+func (c Command) run(ctx context.Context, r *Run) error {
 	environ, err := c.environ(r)
 	if err != nil {
 		return err
@@ -122,7 +122,7 @@ func (c Command) run(ctx context.Context, r *Run, supervisor *subproc.Supervisor
 	live := r.showOutput(output)
 	leash := newLeash(ctx, r, c.LostTerminates)
 	defer leash.drop()
-	ended, err := supervisor.Run(leash.ctx, subproc.Command{
+	ended, err := r.worker.programs.run(leash.ctx, r.row.Kind, subproc.Command{
 		Args: args, Dir: c.Dir, Env: environ, Attributes: c.Attributes.subproc(), Stdin: r.row.Args, Grace: c.Grace, Kill: leash.kill, Output: output,
 		Deadline: r.deadline, DeadlineEvery: r.deadlineEvery(),
 		Control: func(message subproc.Message) { said.hear(ctx, message) }, ControlError: said.complain,

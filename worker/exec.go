@@ -47,6 +47,6 @@ func HandleExec(w *Worker, command Command) error {
 		if args.Dir != "" {
 			own.Dir = args.Dir
 		}
-		return own.run(ctx, r, &w.programs.supervisor)
+		return own.run(ctx, r)
 	})
 }

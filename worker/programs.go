@@ -1,8 +1,11 @@
 package worker
 
 import (
+	"context"
+	"encoding/json"
 	"sync"
 
+	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/subproc"
 )
 
@@ -11,6 +14,65 @@ type programs struct {
 	supervisor subproc.Supervisor
 	streams    []*streamPool
 	clients    []*httpHandler
+
+	mu sync.Mutex
+	// guarded by mu
+	byKind map[string]*jobq.Programs
+}
+
+// run runs a program for a kind, and counts it.
+func (p *programs) run(ctx context.Context, kind string, command subproc.Command) (subproc.Result, error) {
+	p.count(kind, func(sum *jobq.Programs) { sum.Started++ })
+	ended, err := p.supervisor.Run(ctx, command)
+	p.count(kind, func(sum *jobq.Programs) {
+		if err != nil {
+			sum.NotStarted++
+		} else {
+			addProgram(sum, ended)
+		}
+	})
+	return ended, err
+}
+
+func (p *programs) count(kind string, change func(*jobq.Programs)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.byKind == nil {
+		p.byKind = make(map[string]*jobq.Programs)
+	}
+	if p.byKind[kind] == nil {
+		p.byKind[kind] = new(jobq.Programs)
+	}
+	change(p.byKind[kind])
+}
+
+func addProgram(sum *jobq.Programs, ended subproc.Result) {
+	switch {
+	case ended.Stopped || ended.Expired:
+		sum.Stopped++
+	case ended.Signal != "":
+		sum.Signalled++
+	case ended.ExitCode == 0:
+		sum.Succeeded++
+	case ended.ExitCode == exitTempFail:
+		sum.Later++
+	case ended.ExitCode == exitDataError:
+		sum.Final++
+	default:
+		sum.Failed++
+	}
+	sum.CPUSeconds += ended.CPU.Seconds()
+	sum.MaxRSSBytes = max(sum.MaxRSSBytes, ended.MaxRSSBytes)
+}
+
+// sums are those of all kinds, for the worker's row.
+func (p *programs) sums() (json.RawMessage, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.byKind == nil {
+		return json.RawMessage("{}"), nil
+	}
+	return json.Marshal(p.byKind)
 }
 
 // close ends what was kept for jobs that will not come any more.

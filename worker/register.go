@@ -44,11 +44,15 @@ func (w *Worker) register(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	programs, err := w.programs.sums()
+	if err != nil {
+		return err
+	}
 	names := slices.Collect(maps.Keys(w.queues))
 	rows, err := w.queries.WorkerBeat(ctx, db.WorkerBeatParams{
 		ID: w.id, Pid: int32(w.process.PID), ProcessStart: pgtype.Int8{Int64: w.process.Start, Valid: w.process.Start != 0}, // #nosec G115 -- pids fit
 		Draining: w.draining.Load(), Present: w.present.Load(), Hostname: w.process.Hostname, BootID: orNull(w.process.BootID),
-		PidNamespace: orNull(w.process.Namespace), Version: w.config.Version, Queues: slots, Kinds: w.claims, QueueNames: names,
+		PidNamespace: orNull(w.process.Namespace), Version: w.config.Version, Queues: slots, Kinds: w.claims, QueueNames: names, Programs: programs,
 	})
 	if err != nil {
 		return err

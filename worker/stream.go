@@ -39,7 +39,7 @@ func HandleStream(w *Worker, kind string, stream Stream) error {
 	if err := stream.complete(); err != nil {
 		return fmt.Errorf("handler of kind %q: %w", kind, err)
 	}
-	pool := &streamPool{worker: w, stream: stream}
+	pool := &streamPool{worker: w, kind: kind, stream: stream}
 	if stream.Processes > 0 {
 		pool.places = make(chan struct{}, stream.Processes)
 	}
@@ -53,6 +53,7 @@ func HandleStream(w *Worker, kind string, stream Stream) error {
 // streamPool is the processes of one kind.
 type streamPool struct {
 	worker *Worker
+	kind   string
 	stream Stream
 	places chan struct{} // one for each process that has a job; nil for no limit
 
@@ -164,7 +165,7 @@ func (p *streamPool) start() (*streamProcess, error) {
 	process.stop = stop
 	go func() {
 		defer close(process.ended)
-		process.result, process.failure = p.worker.programs.supervisor.Run(ctx, subproc.Command{
+		process.result, process.failure = p.worker.programs.run(ctx, p.kind, subproc.Command{
 			Args: p.stream.Args, Dir: p.stream.Dir, Env: environ, Attributes: p.stream.Attributes.subproc(), Grace: p.stream.Grace, Kill: process.killed, Output: process.output,
 			Deadline: process.deadline, DeadlineEvery: streamDeadlineEvery, Talk: process.talk, Control: process.hear, ControlError: process.complain,
 		})

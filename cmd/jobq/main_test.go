@@ -184,6 +184,17 @@ func TestProgramOutcomes(t *testing.T) {
 			require.JSONEq(t, `{"at": 7}`, query[string](t, pool, "select result::text from jobq.job where id = $1", id))
 		}
 	}
+
+	// The worker counts them by kind, and says so with its next heartbeat.
+	for kind, end := range map[string]string{
+		"fails": "failed", "later": "later", "never": "final", "dies": "signalled", "missing": "not_started", "talks": "succeeded",
+	} {
+		eventually(t, pool, true, "select (programs -> $1 ->> 'started')::int >= 1 and programs -> $1 ->> 'started' = programs -> $1 ->> $2 from jobq.worker", kind, end)
+	}
+	require.Positive(t, query[float64](t, pool, "select (programs -> 'talks' ->> 'cpu_seconds')::float8 * (programs -> 'talks' ->> 'max_rss_bytes')::float8 from jobq.worker"))
+	stdout, _, code := invoke(t, "", "workers", "--programs", "--database-url", url)
+	require.Zero(t, code)
+	require.Regexp(t, `resumes +2 +0 +1 +0 +0 +1 +0 +0 +0\.\d\ds +\d+\.\d MiB`, stdout)
 }
 
 // A worker that is killed with SIGKILL loses its jobs to the other within

@@ -19,7 +19,7 @@ func TestQueueSettings(t *testing.T) {
 	q := setUp(t)
 	q.exec("insert into jobq.queue (name, lease, extend_every) values ('mail', '40 s', '20 s')")
 	settings := func(names ...string) []db.WorkerBeatRow {
-		rows, err := q.queries.WorkerBeat(ctx, db.WorkerBeatParams{ID: "w", Queues: []byte("{}"), Kinds: []string{}, QueueNames: names})
+		rows, err := q.queries.WorkerBeat(ctx, db.WorkerBeatParams{ID: "w", Queues: []byte("{}"), Kinds: []string{}, Programs: []byte("{}"), QueueNames: names})
 		require.NoError(t, err)
 		return rows
 	}

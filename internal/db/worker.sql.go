@@ -64,11 +64,13 @@ func (q *Queries) PresenceTake(ctx context.Context, class int32, object int32) e
 const WorkerBeat = `-- name: WorkerBeat :many
 with beat as (
   insert into jobq.worker as w
-      (id, pid, process_start, draining, present, hostname, boot_id, pid_namespace, version, queues, kinds)
+      (id, pid, process_start, draining, present, hostname, boot_id, pid_namespace, version, queues, kinds, programs)
     values ($2, $3, $4, $5, $6, $7,
-      $8, $9, $10, $11, $12::text[])
+      $8, $9, $10, $11, $12::text[],
+      $13)
     on conflict (id) do update
-      set heartbeat_at = clock_timestamp(), draining = excluded.draining, present = excluded.present
+      set heartbeat_at = clock_timestamp(), draining = excluded.draining, present = excluded.present,
+          programs = excluded.programs
 )
 select n.name::text as queue,
     (extract(epoch from coalesce(q.lease, interval '60 s')) * 1000)::bigint as lease_ms,
@@ -93,6 +95,7 @@ type WorkerBeatParams struct {
 	Version      string
 	Queues       json.RawMessage
 	Kinds        []string
+	Programs     json.RawMessage
 }
 
 type WorkerBeatRow struct {
@@ -122,6 +125,7 @@ func (q *Queries) WorkerBeat(ctx context.Context, arg WorkerBeatParams) ([]Worke
 		arg.Version,
 		arg.Queues,
 		arg.Kinds,
+		arg.Programs,
 	)
 	if err != nil {
 		return nil, err
@@ -209,7 +213,7 @@ func (q *Queries) WorkerGone(ctx context.Context, id string) error {
 }
 
 const WorkerList = `-- name: WorkerList :many
-select w.id, w.hostname, w.pid, w.version, w.queues, w.kinds, w.draining, w.started_at, w.heartbeat_at,
+select w.id, w.hostname, w.pid, w.version, w.queues, w.kinds, w.programs, w.draining, w.started_at, w.heartbeat_at,
     (select count(*) from jobq.running r where r.lease_owner = w.id) as running
   from jobq.worker w
   order by w.id
@@ -222,6 +226,7 @@ type WorkerListRow struct {
 	Version     string
 	Queues      json.RawMessage
 	Kinds       []string
+	Programs    json.RawMessage
 	Draining    bool
 	StartedAt   pgtype.Timestamptz
 	HeartbeatAt pgtype.Timestamptz
@@ -245,6 +250,7 @@ func (q *Queries) WorkerList(ctx context.Context) ([]WorkerListRow, error) {
 			&i.Version,
 			&i.Queues,
 			&i.Kinds,
+			&i.Programs,
 			&i.Draining,
 			&i.StartedAt,
 			&i.HeartbeatAt,

@@ -5,11 +5,13 @@
 -- name: WorkerBeat :many
 with beat as (
   insert into jobq.worker as w
-      (id, pid, process_start, draining, present, hostname, boot_id, pid_namespace, version, queues, kinds)
+      (id, pid, process_start, draining, present, hostname, boot_id, pid_namespace, version, queues, kinds, programs)
     values (sqlc.arg(id), sqlc.arg(pid), sqlc.narg(process_start), sqlc.arg(draining), sqlc.arg(present), sqlc.arg(hostname),
-      sqlc.narg(boot_id), sqlc.narg(pid_namespace), sqlc.arg(version), sqlc.arg(queues), sqlc.arg(kinds)::text[])
+      sqlc.narg(boot_id), sqlc.narg(pid_namespace), sqlc.arg(version), sqlc.arg(queues), sqlc.arg(kinds)::text[],
+      sqlc.arg(programs))
     on conflict (id) do update
-      set heartbeat_at = clock_timestamp(), draining = excluded.draining, present = excluded.present
+      set heartbeat_at = clock_timestamp(), draining = excluded.draining, present = excluded.present,
+          programs = excluded.programs
 )
 select n.name::text as queue,
     (extract(epoch from coalesce(q.lease, interval '60 s')) * 1000)::bigint as lease_ms,
@@ -25,7 +27,7 @@ delete from jobq.worker w where w.id = sqlc.arg(id);
 
 -- WorkerList is every worker that has beaten lately or still holds leases.
 -- name: WorkerList :many
-select w.id, w.hostname, w.pid, w.version, w.queues, w.kinds, w.draining, w.started_at, w.heartbeat_at,
+select w.id, w.hostname, w.pid, w.version, w.queues, w.kinds, w.programs, w.draining, w.started_at, w.heartbeat_at,
     (select count(*) from jobq.running r where r.lease_owner = w.id) as running
   from jobq.worker w
   order by w.id;
