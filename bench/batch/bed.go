@@ -23,12 +23,10 @@ type plan struct {
 	path
 	jobs, argBytes     int
 	batch, connections int
-	failPercent        int // of the jobs fail, and go back to wait for an hour
-	longPercent        int // of the jobs end one round trip after the others
+	failPercent        int    // of the jobs fail, and go back to wait for an hour
+	longPercent        int    // of the jobs end one round trip after the others
 	session            string // set on each connection
 	compressible       bool   // args are one word, again and again
-	checkpoint         bool   // before the drain, so that pages are written to the WAL whole
-	against            int    // the plan that it is compared with, by its place
 }
 
 // path is how jobs are claimed and finished, as SQL for jobq's own schema.
@@ -117,11 +115,6 @@ func (b *bed) round(ctx context.Context) (f figures, err error) {
 	if _, f.fillMicros, f.fillWAL, err = b.cost(ctx, func() error { return b.add(ctx) }); err != nil {
 		return f, err
 	}
-	if b.checkpoint {
-		if _, err := b.conns[0].Exec(ctx, "checkpoint"); err != nil {
-			return f, err
-		}
-	}
 	if f.perSecond, f.micros, f.wal, err = b.cost(ctx, func() error { return b.drain(ctx) }); err != nil {
 		return f, err
 	}
@@ -131,25 +124,35 @@ func (b *bed) round(ctx context.Context) (f figures, err error) {
 	return f, b.read(ctx, &f)
 }
 
-// add makes the jobs that wait. No two have the same args, which would compress too well.
+// add makes all the jobs that wait.
 func (b *bed) add(ctx context.Context) error {
-	const chunk = 1000
-	args := make([]string, chunk)
 	for range b.jobs / chunk {
-		for i := range args {
-			if b.compressible {
-				args[i] = `{"d": "` + strings.Repeat("jobq ", b.argBytes/5) + `"}`
-				continue
-			}
-			random, err := layouts.RandomArgs(b.argBytes)
-			if err != nil {
-				return err
-			}
-			args[i] = random
+		if err := b.addChunk(ctx); err != nil {
+			return err
 		}
-		if _, err := b.conns[0].Exec(ctx, b.schema.SQL(b.fill), args); err != nil {
-			return fmt.Errorf("fill: %w", err)
+	}
+	return nil
+}
+
+// chunk is how many jobs one statement adds.
+const chunk = 1000
+
+// addChunk makes some jobs. No two have the same args, which would compress too well.
+func (b *bed) addChunk(ctx context.Context) error {
+	args := make([]string, chunk)
+	for i := range args {
+		if b.compressible {
+			args[i] = `{"d": "` + strings.Repeat("jobq ", b.argBytes/5) + `"}`
+			continue
 		}
+		random, err := layouts.RandomArgs(b.argBytes)
+		if err != nil {
+			return err
+		}
+		args[i] = random
+	}
+	if _, err := b.conns[0].Exec(ctx, b.schema.SQL(b.fill), args); err != nil {
+		return fmt.Errorf("fill: %w", err)
 	}
 	return nil
 }
@@ -226,11 +229,14 @@ func (b *bed) read(ctx context.Context, f *figures) error {
 
 func (b *bed) drain(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
-	for i, conn := range b.conns {
-		w := &worker{bed: b, conn: conn, owner: fmt.Sprint("owner", i), line: db.Line{}}
-		group.Go(func() error { return w.drain(ctx) })
+	for i := range b.conns {
+		group.Go(func() error { return b.worker(i).drain(ctx) })
 	}
 	return group.Wait()
+}
+
+func (b *bed) worker(number int) *worker {
+	return &worker{bed: b, conn: b.conns[number], owner: fmt.Sprint("owner", number), line: db.Line{}}
 }
 
 // claimed are the jobs of one claim.

@@ -85,14 +85,21 @@ var claimBatch = claimHead + `, p as job
 select ` + answer + ` from taken t`
 
 const (
+	// split makes rows of running of some jobs of a batch, d, but not of those that somebody has split off before.
 	split = `, split as (
   insert into jobq.running (lease_owner, lease_expires_at, started_at, position, clear_reason, ` + movedColumns + `)
     select d.lease_owner, d.lease_expires_at, d.claimed_at, j.position, j.clear_reason, ` + movedValues + `
       from d cross join unnest(d.jobs) j
-      where j.id = any($7::bigint[])
+      where j.id = any($7::bigint[]) and j.id <> all(d.gone)
 )`
+	// ended locks the batch, which may have changed while it waited, before it is updated.
+	ended = `with d as materialized (
+  select ` + dColumns + ` from jobq.batch b where b.id = $1 and b.lease_owner = $2 and b.finished_at is null for update
+), done as (
+  update jobq.batch b set finished_at = clock_timestamp(), gone = d.gone || array(select g.id from unnest($7::bigint[]) g(id) where g.id <> all(d.gone)) from d where b.id = d.id
+), `
 	ofTheBatch = ` b where b.id = $1 and b.lease_owner = $2 and b.finished_at is null`
-	dColumns   = `b.id, b.claimed_at, b.lease_expires_at, b.id_min, b.id_max, b.lease_owner, b.queue, b.jobs`
+	dColumns   = `b.id, b.claimed_at, b.lease_expires_at, b.id_min, b.id_max, b.lease_owner, b.queue, b.jobs, b.gone`
 )
 
 // rowPerBatch is a lease and a row of history for each batch: the design that 0008 describes.
@@ -100,9 +107,8 @@ func rowPerBatch(name, compression string) path {
 	p := today()
 	p.name, p.setUp, p.claim, p.batched = name, batchTable(compression), claimBatch, true
 	p.finish = `with d as (update jobq.batch b set finished_at = clock_timestamp() where b.id = $1 and b.lease_owner = $2 and b.finished_at is null
-  returning b.id, b.queue), ` + counted + ` select d.id from d`
-	p.split = `with d as (update jobq.batch b set finished_at = clock_timestamp(), gone = b.gone || $7::bigint[]
-  where b.id = $1 and b.lease_owner = $2 and b.finished_at is null returning ` + dColumns + `), ` + counted + split + ` select d.id from d`
+  returning b.id, b.queue, b.gone), ` + counted + ` select d.id, d.gone from d`
+	p.split = ended + counted + split + ` select d.id from d`
 	p.history = `select coalesce((select sum(cardinality(b.jobs) - cardinality(b.gone)) from jobq.batch b where b.finished_at is not null), 0)
   + (select count(*) from jobq.finished f where f.state = 'completed')`
 	p.look = `select j.id from jobq.batch b cross join unnest(b.jobs) j
@@ -121,7 +127,7 @@ create index on jobq.batch_done (id);
 create index on jobq.batch_done using gist (int8range(id_min, id_max, '[]'));`
 	p.finish = `with d as (delete from jobq.batch` + ofTheBatch + ` returning ` + dColumns + `), ` + counted + `
 insert into jobq.batch_done (id, claimed_at, lease_expires_at, finished_at, id_min, id_max, lease_owner, queue, gone, jobs)
-  select d.id, d.claimed_at, d.lease_expires_at, clock_timestamp(), d.id_min, d.id_max, d.lease_owner, d.queue, '{}', d.jobs from d returning id`
+  select d.id, d.claimed_at, d.lease_expires_at, clock_timestamp(), d.id_min, d.id_max, d.lease_owner, d.queue, d.gone, d.jobs from d returning id`
 	p.history, p.look = strings.ReplaceAll(p.history, "jobq.batch ", "jobq.batch_done "), ""
 	return p
 }

@@ -129,30 +129,22 @@ func elements() []element {
 		{"args of 3 kB, compressible, pglz", func(p *plan) { p.argBytes, p.compressible = 3000, true }},
 		{"args of 3 kB, compressible, lz4", both(func(p *plan) { p.argBytes, p.compressible = 3000, true }, tables("alter table jobq.payload alter args set compression lz4;"))},
 		{"args of 3 kB, compressible, external", both(func(p *plan) { p.argBytes, p.compressible = 3000, true }, tables("alter table jobq.payload alter args set storage external;"))},
-		{"a checkpoint before the drain", func(p *plan) { p.checkpoint = true }},
-		{"the same, wal_compression lz4", func(p *plan) { p.checkpoint, p.session = true, "set wal_compression = lz4" }},
-		{"synchronous_commit off", func(p *plan) { p.session = "set synchronous_commit = off" }},
-		{"3 connections", func(p *plan) { p.connections = 3 }},
-		{"1 connection, synchronous_commit off", func(p *plan) { p.connections, p.session = 1, "set synchronous_commit = off" }},
+		{"claim: no row locks", claiming(skipLocked, "")},
 		{"together: no row locks, no join without results, one clock, settings on the session", both(lockRows, noResults, oneClock, settingsOnSession)},
 		{"together, and a hash index on running", both(lockRows, noResults, oneClock, settingsOnSession,
 			tables("alter table jobq.running drop constraint running_pkey; create index running_hash_idx on jobq.running using hash (id);"))},
 	}
 }
 
+// elementPlans are today's path and its variants, on one connection each.
 func elementPlans() []plan {
 	plans := []plan{standard(today())}
-	for _, e := range elements() {
-		p := standard(today())
-		p.name, p.look = e.name, ""
+	plans[0].connections = 1
+	for _, e := range append([]element{{"the same once more", func(*plan) {}}}, elements()...) {
+		p := plans[0]
+		p.name = e.name
 		e.change(&p)
 		plans = append(plans, p)
 	}
-	// Without skipping what others have locked, two connections would wait for each other.
-	single := standard(today())
-	single.name, single.connections, single.against, single.look = "1 connection", 1, len(plans), ""
-	unlocked := single
-	unlocked.name = "claim: no row locks, 1 connection (beside 1 connection)"
-	claiming(skipLocked, "")(&unlocked)
-	return append(plans, single, unlocked)
+	return plans
 }

@@ -51,6 +51,9 @@ func run(ctx context.Context, part, only string, rounds, jobs int) error {
 		}
 		defer beds[i].close(ctx)
 	}
+	if part == "elements" {
+		return runPairs(ctx, beds, chosen, rounds)
+	}
 	results := make([][]figures, len(chosen))
 	for round := range rounds {
 		for i := range beds {
@@ -65,6 +68,22 @@ func run(ctx context.Context, part, only string, rounds, jobs int) error {
 		}
 	}
 	report(chosen, results)
+	return nil
+}
+
+// runPairs measures each bed but the first beside the first.
+func runPairs(ctx context.Context, beds []*bed, plans []plan, rounds int) error {
+	results := make([][][2]figures, len(beds)-1)
+	for range rounds {
+		for i := range results {
+			of, err := pair(ctx, [2]*bed{beds[0], beds[i+1]})
+			if err != nil {
+				return fmt.Errorf("%s: %w", plans[i+1].name, err)
+			}
+			results[i] = append(results[i], of)
+		}
+	}
+	reportPairs(plans[1:], results)
 	return nil
 }
 
@@ -90,6 +109,15 @@ func sizePlans() (plans []plan) {
 			each.batch = size
 			plans = append(plans, each)
 		}
+	}
+	for _, each := range []struct {
+		connections int
+		commit      string
+	}{{1, "on"}, {2, "on"}, {3, "on"}, {4, "on"}, {1, "off"}, {2, "off"}} {
+		p := standard(today())
+		p.name = fmt.Sprintf("today, %d connections, synchronous_commit %s", each.connections, each.commit)
+		p.connections, p.session = each.connections, "set synchronous_commit = "+each.commit
+		plans = append(plans, p)
 	}
 	return plans
 }

@@ -18,6 +18,9 @@ type worker struct {
 	conn  *pgx.Conn
 	owner string
 	line  db.Line
+	had   work
+	late  claimed // jobs of the round before, which took longer
+	done  bool    // nothing is left
 }
 
 // work is what a round trip has to finish.
@@ -27,19 +30,24 @@ type work struct {
 }
 
 func (w *worker) drain(ctx context.Context) error {
-	var had work
-	var late claimed // jobs of the round before, which took longer
-	for {
-		got, err := w.exchange(ctx, had, late)
-		if err != nil {
+	for !w.done {
+		if err := w.step(ctx); err != nil {
 			return err
 		}
-		late = had.pick(had.long)
-		had = w.run(got)
-		if len(had.ids) == 0 && len(late.ids) == 0 {
-			return nil
-		}
 	}
+	return nil
+}
+
+// step makes one round trip.
+func (w *worker) step(ctx context.Context) error {
+	got, err := w.exchange(ctx, w.had, w.late)
+	if err != nil {
+		return err
+	}
+	w.late = w.had.pick(w.had.long)
+	w.had = w.run(got)
+	w.done = len(w.had.ids) == 0 && len(w.late.ids) == 0
+	return nil
 }
 
 // run says how the jobs ended: the last digits of their ids decide.
