@@ -46,10 +46,11 @@ type path struct {
 	keep     string // kept with each completion: ids, tokens and owner; mostly none
 	look     string // shows one finished job by its id; "" where that is not measured
 	page     string // the newest 50 finished jobs
+	scan     string // asks all finished jobs for something that has no index
 }
 
 // figures are what one round came to.
-type figures struct{ fillMicros, fillWAL, perSecond, micros, wal, lookMillis, pageMillis, historyBytes float64 }
+type figures struct{ fillMicros, fillWAL, perSecond, micros, wal, lookMillis, pageMillis, scanMillis, historyBytes float64 }
 
 // bed is a schema of a plan's own, and the plan's connections.
 type bed struct {
@@ -220,6 +221,11 @@ func (b *bed) read(ctx context.Context, f *figures) error {
 		}
 	}
 	f.pageMillis = time.Since(started).Seconds() * 1000 / looks
+	started = time.Now()
+	if _, err := conn.Exec(ctx, b.schema.SQL(b.scan)); err != nil {
+		return fmt.Errorf("scan: %w", err)
+	}
+	f.scanMillis = time.Since(started).Seconds() * 1000
 	var bytes int64
 	err := conn.QueryRow(ctx, b.schema.SQL(`select coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint from pg_class c
 		where c.relnamespace = left('jobq.', -1)::regnamespace and c.relkind = 'r' and c.relname ~ '^(finished|batch)'`)).Scan(&bytes)

@@ -20,6 +20,7 @@ func today() path {
 		fill:    "insert into jobq.pending (kind, args) select '" + kind + "', a.args from unnest($1::jsonb[]) a(args)",
 		look:    "select f.id from jobq.finished f where f.id = $1",
 		page:    "select f.* from jobq.finished f order by f.id desc limit 50",
+		scan:    "select f.id from jobq.finished f where f.kind = 'none'",
 	}
 }
 
@@ -116,6 +117,7 @@ func rowPerBatch(name, compression string) path {
   union all select f.id from jobq.finished f where f.id = $1`
 	p.page = `select j.* from (select b.jobs, b.gone from jobq.batch b where b.finished_at is not null order by b.id desc limit 1) b
   cross join unnest(b.jobs) j where j.id <> all(b.gone) order by j.id desc limit 50`
+	p.scan = `select j.id from jobq.batch b cross join unnest(b.jobs) j where b.finished_at is not null and j.kind = 'none'`
 	return p
 }
 
@@ -141,7 +143,7 @@ func leasePerBatch() path {
 	p.finish = `with d as (delete from jobq.batch` + ofTheBatch + ` returning ` + dColumns + `), ` + counted + intoHistory + `) select d.id from d`
 	p.split = `with d as (delete from jobq.batch` + ofTheBatch + ` returning ` + dColumns + `), ` + counted + split + intoHistory +
 		` where j.id <> all($7::bigint[])) select d.id from d`
-	p.history, p.look, p.page = today().history, today().look, today().page
+	p.history, p.look, p.page, p.scan = today().history, today().look, today().page, today().scan
 	return p
 }
 
@@ -166,7 +168,7 @@ func historyPerBatch() path {
 )
 select t.id from taken t`
 	done := rowPerBatch("", "set (fillfactor = 100)")
-	p.history, p.look, p.page = done.history, done.look, done.page
+	p.history, p.look, p.page, p.scan = done.history, done.look, done.page, done.scan
 	return p
 }
 

@@ -9,15 +9,15 @@ import (
 // prints the least too, and the distances between these: what others do on the
 // machine only ever adds to it. "beside" compares with the rates of the same rounds.
 func report(plans []plan, results [][]figures) {
-	fmt.Println("| | jobs/s (range) | beside | µs/job, median | least | − | WAL B/job | − | insert µs, least | insert WAL B | history B/job | one by id ms | page of 50 ms |")
-	fmt.Println("|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
+	fmt.Println("| | jobs/s (range) | beside | µs/job, median | least | − | WAL B/job | − | insert µs, least | insert WAL B | history B/job | one by id ms | page of 50 ms | all by kind ms |")
+	fmt.Println("|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
 	for i, p := range plans {
 		all, first := results[i], results[0]
 		rates := each(all, func(_ int, f figures) float64 { return f.perSecond })
 		micros := func(_ int, f figures) float64 { return f.micros }
 		wal := func(_ int, f figures) float64 { return f.wal }
 		least := slices.Min(each(all, micros))
-		fmt.Printf("| %s | %.0f (%.0f–%.0f) | %.2f | %.1f | %.1f | %+.1f | %.0f | %+.0f | %.1f | %.0f | %.0f | %.2f | %.2f |\n", p.name,
+		fmt.Printf("| %s | %.0f (%.0f–%.0f) | %.2f | %.1f | %.1f | %+.1f | %.0f | %+.0f | %.1f | %.0f | %.0f | %.2f | %.2f | %.0f |\n", p.name,
 			median(rates), slices.Min(rates), slices.Max(rates),
 			median(each(all, func(round int, f figures) float64 { return f.perSecond / first[round].perSecond })),
 			median(each(all, micros)), least, least-slices.Min(each(first, micros)),
@@ -26,7 +26,8 @@ func report(plans []plan, results [][]figures) {
 			median(each(all, func(_ int, f figures) float64 { return f.fillWAL })),
 			median(each(all, func(_ int, f figures) float64 { return f.historyBytes })),
 			median(each(all, func(_ int, f figures) float64 { return f.lookMillis })),
-			median(each(all, func(_ int, f figures) float64 { return f.pageMillis })))
+			median(each(all, func(_ int, f figures) float64 { return f.pageMillis })),
+			median(each(all, func(_ int, f figures) float64 { return f.scanMillis })))
 	}
 }
 
