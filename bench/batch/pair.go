@@ -5,11 +5,10 @@ import "context"
 // pair measures a variant beside its twin, and changes between them after each
 // batch: what else happens on the machine then adds to both alike.
 func pair(ctx context.Context, beds [2]*bed) (of [2]figures, err error) {
-	for i, b := range beds {
+	for _, b := range beds {
 		if _, err := b.conns[0].Exec(ctx, b.schema.SQL(empty)); err != nil {
 			return of, err
 		}
-		of[i] = figures{}
 	}
 	for part := range beds[0].jobs / chunk {
 		for turn := range beds {
