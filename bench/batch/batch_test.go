@@ -45,6 +45,7 @@ insert into jobq.running (lease_owner, lease_expires_at, started_at, position, c
 
 // claimTen is a bed with ten jobs in one batch.
 func claimTen(ctx context.Context, t *testing.T, p path) (*worker, work) {
+	t.Helper()
 	server, err := postgres.Start(ctx, postgres.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = server.Stop(context.WithoutCancel(ctx)) }) // it is removed with its folder anyhow
@@ -62,6 +63,7 @@ func claimTen(ctx context.Context, t *testing.T, p path) (*worker, work) {
 }
 
 func count(ctx context.Context, t *testing.T, w *worker, sql string) (n int) {
+	t.Helper()
 	require.NoError(t, w.conn.QueryRow(ctx, w.schema.SQL(sql)).Scan(&n))
 	return n
 }

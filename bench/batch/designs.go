@@ -152,8 +152,7 @@ func historyPerBatch() path {
 	p := today()
 	p.name = "lease per job, history per batch"
 	p.setUp = strings.ReplaceAll(batchTable("alter jobs set compression lz4"), "jobq.pending[]", "jobq.running[]")
-	p.complete = mustReplace(db.JobComplete[:strings.Index(db.JobComplete, "    returning r.id, r.lease_token")],
-		"select f.id, f.token, f.result", "select f.id, f.token, f.result") + `    returning r.id, r.queue, r.kind, r.started_at, r.run_at, r as job
+	p.complete = db.JobComplete[:strings.Index(db.JobComplete, "    returning r.id, r.lease_token")] + `    returning r.id, r.queue, r.kind, r.started_at, r.run_at, r as job
 ), history as (
   insert into jobq.batch (id, claimed_at, lease_expires_at, finished_at, id_min, id_max, lease_owner, queue, jobs)
     select nextval('jobq.batch_id_seq'), min(t.started_at), clock_timestamp(), clock_timestamp(), min(t.id), max(t.id), $4, min(t.queue), array_agg(t.job)
