@@ -5,12 +5,9 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/base64"
 	"flag"
 	"fmt"
 	"log"
-	"os"
 	"slices"
 	"time"
 
@@ -109,25 +106,28 @@ func measure(ctx context.Context, server *postgres.Server, layout layouts.Layout
 			return figures{}, err
 		}
 	}
-	args, err := randomArgs(argBytes)
+	args, err := layouts.RandomArgs(argBytes)
 	if err != nil {
 		return figures{}, err
 	}
 	var f figures
-	started, wal := time.Now(), position(ctx, conns[0])
+	started := time.Now()
+	wal, err := layouts.WALPosition(ctx, conns[0])
+	if err != nil {
+		return figures{}, err
+	}
 	for range jobs / batch {
 		if _, err := conns[0].Exec(ctx, layout.Insert, batch, args); err != nil {
 			return figures{}, err
 		}
 	}
 	f.insertPerSecond = float64(jobs) / time.Since(started).Seconds()
-	insertWAL := position(ctx, conns[0]) - wal
 
-	pids := make([]uint32, len(conns))
-	for i, conn := range conns {
-		pids[i] = conn.PgConn().PID()
+	cpu, err := layouts.CPUTime(conns)
+	if err != nil {
+		return figures{}, err
 	}
-	cpu, wal, started := cpuTime(pids), position(ctx, conns[0]), time.Now()
+	started = time.Now()
 	var group errgroup.Group
 	for i, conn := range conns {
 		group.Go(func() error { return layout.Drain(ctx, conn, fmt.Sprint("owner", i), batch, func(int) {}) })
@@ -136,43 +136,15 @@ func measure(ctx context.Context, server *postgres.Server, layout layouts.Layout
 		return figures{}, err
 	}
 	f.drainPerSecond = float64(jobs) / time.Since(started).Seconds()
-	f.serverMicros = float64((cpuTime(pids) - cpu).Microseconds()) / float64(jobs)
-	f.walBytes = (insertWAL + position(ctx, conns[0]) - wal) / float64(jobs)
+	used, err := layouts.CPUTime(conns)
+	if err != nil {
+		return figures{}, err
+	}
+	f.serverMicros = float64((used - cpu).Microseconds()) / float64(jobs)
+	end, err := layouts.WALPosition(ctx, conns[0])
+	if err != nil {
+		return figures{}, err
+	}
+	f.walBytes = (end - wal) / float64(jobs)
 	return f, nil
-}
-
-// randomArgs are JSON that does not compress much: base64 of random bytes.
-func randomArgs(length int) (string, error) {
-	random := make([]byte, length*3/4)
-	if _, err := rand.Read(random); err != nil {
-		return "", err
-	}
-	return `{"d": "` + base64.StdEncoding.EncodeToString(random) + `"}`, nil
-}
-
-// position is how many bytes of WAL the server has written.
-func position(ctx context.Context, conn *pgx.Conn) (bytes float64) {
-	if err := conn.QueryRow(ctx, "select (pg_current_wal_insert_lsn() - '0/0')::float8").Scan(&bytes); err != nil {
-		log.Fatal(err)
-	}
-	return bytes
-}
-
-// cpuTime is what the backends have used, by Linux's count in ticks of 10 ms.
-func cpuTime(pids []uint32) time.Duration {
-	var total time.Duration
-	for _, pid := range pids {
-		content, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil {
-			log.Fatal(err)
-		}
-		var skip string
-		var number, user, system int64
-		if _, err := fmt.Sscan(string(content), &number, &skip, &skip, &number, &number, &number, &number, &number, &number,
-			&number, &number, &number, &number, &user, &system); err != nil {
-			log.Fatal(err)
-		}
-		total += time.Duration(user+system) * 10 * time.Millisecond
-	}
-	return total
 }

@@ -1,0 +1,262 @@
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/jobq-dev/jobq/bench/layouts"
+	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/postgres"
+	"github.com/jobq-dev/jobq/migrate"
+)
+
+// plan is one thing to measure: a path that jobs take, and the load.
+type plan struct {
+	path
+	jobs, argBytes     int
+	batch, connections int
+	failPercent        int    // of the jobs fail, and go back to wait for an hour
+	longPercent        int    // of the jobs end one round trip after the others
+	session            string // set on each connection
+	compressible       bool   // args are one word, again and again
+}
+
+// path is how jobs are claimed and finished, as SQL for jobq's own schema.
+// Statements take the parameters of the statements that they stand for.
+type path struct {
+	name     string
+	setUp    string // after the migrations
+	settings string // begins each transaction; none when empty
+	lock     string // before the claim, when a claim must wait for the one before it; takes the queue
+	claim    string // as db.JobClaim; a last column `batch` where batches are leased
+	complete string // as db.JobComplete
+	batched  bool   // jobs are finished by the three below, and those split off by complete
+	finish   string // all of a batch: its id, owner, kinds, counts, seconds run and waited
+	split    string // all of a batch but some: the same, and the ids of these, which become rows of running
+	history  string // how many jobs have completed; "" where the path keeps no history
+	fill     string // takes the args of some jobs
+	keep     string // kept with each completion: ids, tokens and owner; mostly none
+	look     string // shows one finished job by its id; "" where that is not measured
+	page     string // the newest 50 finished jobs
+	scan     string // asks all finished jobs for something that has no index
+}
+
+// figures are what one round came to.
+type figures struct{ fillMicros, fillWAL, perSecond, micros, wal, lookMillis, pageMillis, scanMillis, historyBytes float64 }
+
+// bed is a schema of a plan's own, and the plan's connections.
+type bed struct {
+	plan
+	schema *db.Schema
+	conns  []*pgx.Conn
+}
+
+// makeBed makes the schema and opens the connections, for all rounds.
+func makeBed(ctx context.Context, server *postgres.Server, p plan, number int) (*bed, error) {
+	schema, err := db.NewSchema(fmt.Sprint("plan", number))
+	if err != nil {
+		return nil, err
+	}
+	b := &bed{plan: p, schema: schema}
+	pool, err := pgxpool.New(ctx, server.URL("postgres"))
+	if err != nil {
+		return nil, err
+	}
+	defer pool.Close()
+	if _, err := migrate.Up(ctx, pool, &migrate.Config{Schema: schema.Name(), Logger: slog.New(slog.DiscardHandler)}); err != nil {
+		return nil, err
+	}
+	if _, err := pool.Exec(ctx, schema.SQL(p.setUp)); err != nil {
+		return nil, fmt.Errorf("%s: set up: %w", p.name, err)
+	}
+	for range p.connections {
+		conn, err := pgx.Connect(ctx, server.URL("postgres"))
+		if err != nil {
+			return nil, err
+		}
+		b.conns = append(b.conns, conn)
+		if _, err := conn.Exec(ctx, p.session); err != nil {
+			return nil, err
+		}
+	}
+	return b, nil
+}
+
+func (b *bed) close(ctx context.Context) {
+	for _, conn := range b.conns {
+		_ = conn.Close(ctx) // all is committed
+	}
+}
+
+// empty takes away what an earlier round has left.
+const empty = `do $$ declare tables text; begin
+  select string_agg(c.oid::regclass::text, ', ') into tables from pg_class c
+    where c.relnamespace = left('jobq.', -1)::regnamespace and c.relkind in ('r', 'p') and not c.relispartition
+      and c.relname = any('{pending,running,finished,attempt,payload,unique_key,stat_delta,batch,batch_done}');
+  execute 'truncate ' || tables;
+  perform setval('jobq.job_id_seq', 1, false), setval('jobq.position_seq', 1, false);
+  if to_regclass('jobq.line') is not null then
+    update jobq.line set position = 0;
+  end if;
+end $$`
+
+// round fills the schema, drains it, and looks at what came to be.
+func (b *bed) round(ctx context.Context) (f figures, err error) {
+	if _, err := b.conns[0].Exec(ctx, b.schema.SQL(empty)); err != nil {
+		return f, fmt.Errorf("empty: %w", err)
+	}
+	if _, f.fillMicros, f.fillWAL, err = b.cost(ctx, func() error { return b.add(ctx) }); err != nil {
+		return f, err
+	}
+	if f.perSecond, f.micros, f.wal, err = b.cost(ctx, func() error { return b.drain(ctx) }); err != nil {
+		return f, err
+	}
+	if err := b.check(ctx); err != nil {
+		return f, err
+	}
+	return f, b.read(ctx, &f)
+}
+
+// add makes all the jobs that wait.
+func (b *bed) add(ctx context.Context) error {
+	for range b.jobs / chunk {
+		if err := b.addChunk(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// chunk is how many jobs one statement adds.
+const chunk = 1000
+
+// addChunk makes some jobs. No two have the same args, which would compress too well.
+func (b *bed) addChunk(ctx context.Context) error {
+	args := make([]string, chunk)
+	for i := range args {
+		if b.compressible {
+			args[i] = `{"d": "` + strings.Repeat("jobq ", b.argBytes/5) + `"}`
+			continue
+		}
+		random, err := layouts.RandomArgs(b.argBytes)
+		if err != nil {
+			return err
+		}
+		args[i] = random
+	}
+	if _, err := b.conns[0].Exec(ctx, b.schema.SQL(b.fill), args); err != nil {
+		return fmt.Errorf("fill: %w", err)
+	}
+	return nil
+}
+
+// cost is the rate, and the server's CPU in microseconds and WAL in bytes per job, of some work.
+func (b *bed) cost(ctx context.Context, work func() error) (perSecond, micros, wal float64, err error) {
+	cpuBefore, err := layouts.CPUTime(b.conns)
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	walBefore, err := layouts.WALPosition(ctx, b.conns[0])
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	started, jobs := time.Now(), float64(b.jobs)
+	if err := work(); err != nil {
+		return 0, 0, 0, err
+	}
+	perSecond = jobs / time.Since(started).Seconds()
+	walAfter, err := layouts.WALPosition(ctx, b.conns[0])
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	cpu, err := layouts.CPUTime(b.conns)
+	return perSecond, float64((cpu - cpuBefore).Nanoseconds()) / 1000 / jobs, (walAfter - walBefore) / jobs, err
+}
+
+// check counts the history: a path that loses jobs must not win.
+func (b *bed) check(ctx context.Context) error {
+	if b.history == "" {
+		return nil
+	}
+	var completed int
+	if err := b.conns[0].QueryRow(ctx, b.schema.SQL(b.history)).Scan(&completed); err != nil {
+		return fmt.Errorf("count the history: %w", err)
+	}
+	if want := b.jobs - b.jobs*b.failPercent/100; completed != want {
+		return fmt.Errorf("%d jobs completed, not %d", completed, want)
+	}
+	return nil
+}
+
+// read measures how dear it is to look at the history.
+func (b *bed) read(ctx context.Context, f *figures) error {
+	if b.look == "" {
+		return nil
+	}
+	conn := b.conns[0]
+	if _, err := conn.Exec(ctx, "analyze"); err != nil {
+		return err
+	}
+	const looks = 100
+	started := time.Now()
+	for i := range looks {
+		var id int64
+		if err := conn.QueryRow(ctx, b.schema.SQL(b.look), int64(i*(b.jobs/looks)+1)).Scan(&id); err != nil {
+			return fmt.Errorf("look at one: %w", err)
+		}
+	}
+	f.lookMillis = time.Since(started).Seconds() * 1000 / looks
+	started = time.Now()
+	for range looks {
+		if _, err := conn.Exec(ctx, b.schema.SQL(b.page)); err != nil {
+			return fmt.Errorf("page: %w", err)
+		}
+	}
+	f.pageMillis = time.Since(started).Seconds() * 1000 / looks
+	started = time.Now()
+	if _, err := conn.Exec(ctx, b.schema.SQL(b.scan)); err != nil {
+		return fmt.Errorf("scan: %w", err)
+	}
+	f.scanMillis = time.Since(started).Seconds() * 1000
+	var bytes int64
+	err := conn.QueryRow(ctx, b.schema.SQL(`select coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint from pg_class c
+		where c.relnamespace = left('jobq.', -1)::regnamespace and c.relkind = 'r' and c.relname ~ '^(finished|batch)'`)).Scan(&bytes)
+	f.historyBytes = float64(bytes) / float64(b.jobs)
+	return err
+}
+
+func (b *bed) drain(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for i := range b.conns {
+		group.Go(func() error { return b.worker(i).drain(ctx) })
+	}
+	return group.Wait()
+}
+
+func (b *bed) worker(number int) *worker {
+	return &worker{bed: b, conn: b.conns[number], owner: fmt.Sprint("owner", number), line: db.Line{}}
+}
+
+// claimed are the jobs of one claim.
+type claimed struct {
+	ids, tokens []int64
+	batch       int64
+	last        int64 // position
+}
+
+// read takes a row of the claim's answer, which is as JobClaimRow and may have a batch.
+func (c *claimed) read(values [][]byte, batched bool) {
+	number := func(column int) int64 { return int64(binary.BigEndian.Uint64(values[column])) } // #nosec G115 -- an int8
+	c.ids, c.tokens, c.last = append(c.ids, number(0)), append(c.tokens, number(2)), max(c.last, number(1))
+	if batched {
+		c.batch = number(len(values) - 1)
+	}
+}
