@@ -62,7 +62,7 @@ func TestNoHerd(t *testing.T) {
 	config.ConnConfig.Tracer = counter
 	client, err := jobq.NewClient(pgtest.ConnectConfig(t, config), nil)
 	require.NoError(t, err)
-	pretendFleet(t, client, 1000) // each looks later by up to 200 ms, which is long even for this machine
+	pretendFleet(t, client, 1000) // each looks later by up to 300 ms, which is long even for this machine
 	ran := make(chan struct{}, jobs)
 	for range workers {
 		start(t, client, &worker.Config{PollInterval: time.Hour}, func(context.Context, *worker.Job[task]) error {
@@ -74,7 +74,7 @@ func TestNoHerd(t *testing.T) {
 		_, err := client.Enqueue(context.Background(), task{}, nil)
 		require.NoError(t, err)
 		awaitRun(t, ran)
-		<-time.After(250 * time.Millisecond) // until all have looked who do
+		<-time.After(350 * time.Millisecond) // until all have looked who do
 	}
 	enqueueOne() // by then they have started
 	before := counter.claims.Load()

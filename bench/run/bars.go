@@ -84,7 +84,7 @@ func (l *lab) bars() []bar {
 		{"7. idle: statements a second", figure(entry{"idle", "", oursAsIs, "statements/s"}), 0.5, true},
 		{"7. idle with 1,000 slots, of with 10", ratio(entry{"idle", "1000 slots", ours, "statements/s"}, entry{"idle", "10 slots", ours, "statements/s"}), 1.2, true},
 		{"8. 8 processes, of one", ratio(entry{"scaling", count(8, "process"), ours, perSec}, entry{"scaling", count(1, "process"), ours, perSec}), 1, false},
-		{"8. one job, 50 idle workers: claims", figure(entry{"herd", fmt.Sprintf("%d idle workers, 1 job", herdWorkers), oursAsIs, "claims"}), 5, true},
+		{"8. one job, 50 idle workers: claims", figure(entry{"herd", fmt.Sprintf("%d idle workers, 1 job", herdWorkers), oursAsIs, "claims a job"}), 5, true},
 	}
 }
 

@@ -18,8 +18,10 @@ const (
 	// happens every 20 s.
 	heartbeatSeconds = 60
 	herdWorkers      = 50
-	herdSettle       = 3 * time.Second
-	longHandler      = 600_000 // ms: longer than any scenario
+	herdJobs         = 20
+	herdSettle       = 500 * time.Millisecond
+	herdAcquainted   = 12 * time.Second // until each has counted the others, with its heartbeat
+	longHandler      = 600_000          // ms: longer than any scenario
 
 	nobody      = "no worker"
 	clientShare = "client CPU, % of a core"
@@ -127,8 +129,8 @@ func (b *bed) watch(ctx context.Context, test, name string, child *running, seco
 	return ctx.Err()
 }
 
-// runHerd wakes many idle workers with one job, and counts how many of them
-// come for it. They do not poll meanwhile, so that all claims are for the job.
+// runHerd wakes many idle workers with one job, several times, and counts how
+// many of them come for it. They do not poll meanwhile, so that all claims are for the job.
 func (l *lab) runHerd(ctx context.Context) error {
 	for range l.rounds {
 		for _, c := range l.chosen(oursAsIs) {
@@ -149,22 +151,25 @@ func (b *bed) herd(ctx context.Context) error {
 	if err := child.awaitReady(); err != nil {
 		return err
 	}
-	pause(ctx, herdSettle)
+	pause(ctx, herdAcquainted)
 	before, err := b.claims(ctx)
 	if err != nil {
 		return err
 	}
-	if err := b.add(ctx, 1); err != nil {
-		return err
+	for range herdJobs {
+		if err := b.add(ctx, 1); err != nil {
+			return err
+		}
+		pause(ctx, herdSettle)
 	}
-	pause(ctx, herdSettle)
 	after, err := b.claims(ctx)
 	if err != nil {
 		return err
 	}
+	each := float64(after-before) / herdJobs
 	test := fmt.Sprintf("%d idle workers, 1 job", herdWorkers)
-	b.say("%-10s %-28s %-28s %d claims", "herd", test, b.contender, after-before)
-	b.sheet.put(entry{"herd", test, b.String(), "claims"}, float64(after-before))
+	b.say("%-10s %-28s %-28s %.1f claims a job", "herd", test, b.contender, each)
+	b.sheet.put(entry{"herd", test, b.String(), "claims a job"}, each)
 	_, err = child.stop()
 	return err
 }
