@@ -68,7 +68,8 @@ insert into jobq.worker as w
     $7, $8, $9, $10, $11::text[])
   on conflict (id) do update
     set heartbeat_at = clock_timestamp(), draining = excluded.draining, present = excluded.present
-  returning greatest(coalesce((select extract(epoch from max(x.expires_at) - clock_timestamp()) * 1000 from jobq.watcher x), 0), 0)::bigint as watched_ms
+  returning greatest(coalesce((select extract(epoch from max(x.expires_at) - clock_timestamp()) * 1000 from jobq.watcher x), 0), 0)::bigint as watched_ms,
+    (w.drain_requested_at is not null)::boolean as drain_requested
 `
 
 type WorkerBeatParams struct {
@@ -85,10 +86,16 @@ type WorkerBeatParams struct {
 	Kinds        []string
 }
 
+type WorkerBeatRow struct {
+	WatchedMs      int64
+	DrainRequested bool
+}
+
 // WorkerBeat registers the worker, or says that it lives. No lease depends
 // on this row: it is for people, and for the janitor to clear away. It answers
-// for how long somebody watches, and wants digests: 0 when nobody does.
-func (q *Queries) WorkerBeat(ctx context.Context, arg WorkerBeatParams) (int64, error) {
+// for how long somebody watches, and wants digests, 0 when nobody does; and
+// whether an operator wants the worker to drain.
+func (q *Queries) WorkerBeat(ctx context.Context, arg WorkerBeatParams) (WorkerBeatRow, error) {
 	row := q.db.QueryRow(ctx, WorkerBeat,
 		arg.ID,
 		arg.Pid,
@@ -102,9 +109,9 @@ func (q *Queries) WorkerBeat(ctx context.Context, arg WorkerBeatParams) (int64, 
 		arg.Queues,
 		arg.Kinds,
 	)
-	var watched_ms int64
-	err := row.Scan(&watched_ms)
-	return watched_ms, err
+	var i WorkerBeatRow
+	err := row.Scan(&i.WatchedMs, &i.DrainRequested)
+	return i, err
 }
 
 const WorkerEarlier = `-- name: WorkerEarlier :many
@@ -168,7 +175,8 @@ func (q *Queries) WorkerGone(ctx context.Context, id string) error {
 }
 
 const WorkerList = `-- name: WorkerList :many
-select w.id, w.hostname, w.pid, w.version, w.queues, w.kinds, w.draining, w.started_at, w.heartbeat_at,
+select w.id, w.hostname, w.pid, w.version, w.queues, w.kinds,
+    (w.draining or w.drain_requested_at is not null)::boolean as draining, w.started_at, w.heartbeat_at,
     (select count(*) from jobq.running r where r.lease_owner = w.id) as running
   from jobq.worker w
   order by w.id

@@ -6,7 +6,8 @@ set local lock_timeout = '5s';
 -- apart and every name below 64 bytes, whatever the schema is called. In Go:
 -- db.Channel. Topics: work (payload: a queue with available jobs), head (a queue
 -- that may have some at places where workers have looked already), due (the
--- epoch in seconds of the earliest new run_at), cancel (a job id).
+-- epoch in seconds of the earliest new run_at), cancel (a job id), drain (a
+-- worker id).
 create function jobq.channel(topic text) returns text
   language sql immutable parallel safe
   as $$ select 'jobq_' || topic || '_' || left(md5('jobq.'), 16) $$;

@@ -1,6 +1,7 @@
 -- WorkerBeat registers the worker, or says that it lives. No lease depends
 -- on this row: it is for people, and for the janitor to clear away. It answers
--- for how long somebody watches, and wants digests: 0 when nobody does.
+-- for how long somebody watches, and wants digests, 0 when nobody does; and
+-- whether an operator wants the worker to drain.
 -- name: WorkerBeat :one
 insert into jobq.worker as w
     (id, pid, process_start, draining, present, hostname, boot_id, pid_namespace, version, queues, kinds)
@@ -8,14 +9,16 @@ insert into jobq.worker as w
     sqlc.narg(boot_id), sqlc.narg(pid_namespace), sqlc.arg(version), sqlc.arg(queues), sqlc.arg(kinds)::text[])
   on conflict (id) do update
     set heartbeat_at = clock_timestamp(), draining = excluded.draining, present = excluded.present
-  returning greatest(coalesce((select extract(epoch from max(x.expires_at) - clock_timestamp()) * 1000 from jobq.watcher x), 0), 0)::bigint as watched_ms;
+  returning greatest(coalesce((select extract(epoch from max(x.expires_at) - clock_timestamp()) * 1000 from jobq.watcher x), 0), 0)::bigint as watched_ms,
+    (w.drain_requested_at is not null)::boolean as drain_requested;
 
 -- name: WorkerGone :exec
 delete from jobq.worker w where w.id = sqlc.arg(id);
 
 -- WorkerList is every worker that has beaten lately or still holds leases.
 -- name: WorkerList :many
-select w.id, w.hostname, w.pid, w.version, w.queues, w.kinds, w.draining, w.started_at, w.heartbeat_at,
+select w.id, w.hostname, w.pid, w.version, w.queues, w.kinds,
+    (w.draining or w.drain_requested_at is not null)::boolean as draining, w.started_at, w.heartbeat_at,
     (select count(*) from jobq.running r where r.lease_owner = w.id) as running
   from jobq.worker w
   order by w.id;
