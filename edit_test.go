@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/db"
 )
 
 // everyChange changes all that can be.
@@ -290,6 +292,36 @@ func TestEditRacesClaim(t *testing.T) {
 	for id, args := range claimed {
 		require.Equal(t, edited[id], args == `{"name": "edited"}`, "job %d: %s", id, args)
 	}
+}
+
+// An edit that comes while a claim is about to commit waits for it, and then
+// says that the job runs: it never reports a change that went nowhere.
+func TestEditWaitsForTheClaim(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	w := newWorker(t)
+	id := enqueue(t, w.client, nil)
+	tx, err := w.client.Pool().Begin(ctx)
+	require.NoError(t, err)
+	claimed, err := w.schema.Queries(tx).JobClaim(ctx, db.JobClaimParams{
+		Lease: db.Interval(time.Hour), Owner: "w", Queue: "default", Kinds: []string{"greeting"}, JobCount: 1,
+		FromPriorities: []int32{math.MinInt16}, FromPositions: []int64{0}, ToPriorities: []int32{math.MaxInt16},
+	})
+	require.NoError(t, err)
+	require.Len(t, claimed, 1)
+	var acted *jobq.Acted
+	var group errgroup.Group
+	group.Go(func() (err error) {
+		acted, err = newOperator(w).Edit(ctx, jobq.JobChange{Queue: new("other")}, jobq.Target{ID: id})
+		return err
+	})
+	require.Eventually(t, func() bool {
+		return w.count("select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'") == 1
+	}, 30*time.Second, 5*time.Millisecond)
+	require.NoError(t, tx.Commit(ctx))
+	require.NoError(t, group.Wait())
+	require.Equal(t, fmt.Sprintf("job %d is running", id), acted.Problems()[0].Problem)
+	require.Equal(t, 1, w.count("select count(*) from jobq.job where queue = 'default'"))
 }
 
 // A clone is a new job that is made as the old one was, from any state; its

@@ -42,7 +42,7 @@ func (w *Worker) register(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	watched, err := w.queries.WorkerBeat(ctx, db.WorkerBeatParams{
+	beat, err := w.queries.WorkerBeat(ctx, db.WorkerBeatParams{
 		ID: w.id, Pid: int32(w.process.PID), ProcessStart: pgtype.Int8{Int64: w.process.Start, Valid: w.process.Start != 0}, // #nosec G115 -- pids fit
 		Draining: w.draining.Load(), Present: w.present.Load(), Hostname: w.process.Hostname, BootID: orNull(w.process.BootID),
 		PidNamespace: orNull(w.process.Namespace), Version: w.config.Version, Queues: slots, Kinds: w.claims,
@@ -50,7 +50,10 @@ func (w *Worker) register(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.digests.watched(time.Duration(watched) * time.Millisecond)
+	w.digests.watched(time.Duration(beat.WatchedMs) * time.Millisecond)
+	if beat.DrainRequested {
+		w.drainAsAsked()
+	}
 	names := make([]string, 0, len(w.queues))
 	for name := range w.queues {
 		names = append(names, name)
@@ -67,6 +70,15 @@ func (w *Worker) register(ctx context.Context) error {
 		})
 	}
 	return nil
+}
+
+// drainAsAsked obeys an operator, as Finish does. It is called again with each
+// heartbeat until the worker is gone.
+func (w *Worker) drainAsAsked() {
+	if !w.draining.Load() {
+		w.log.Info("an operator asks the worker to drain")
+	}
+	w.Finish()
 }
 
 // deregister removes the worker's row. When that fails, the janitor does it

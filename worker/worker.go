@@ -291,14 +291,20 @@ func (w *Worker) listener() (*listen.Listener, error) {
 	}
 	work, cancel := db.Channel(w.schema.Name(), db.TopicWork), db.Channel(w.schema.Name(), db.TopicCancel)
 	head, watch := db.Channel(w.schema.Name(), db.TopicHead), db.Channel(w.schema.Name(), db.TopicWatch)
+	drain := db.Channel(w.schema.Name(), db.TopicDrain)
 	listener, err := listen.New(listen.Config{
-		ConnConfig: w.client.Pool().Config().ConnConfig, Channels: []string{work, head, cancel, watch}, Logger: w.log, SelfTest: true,
+		ConnConfig: w.client.Pool().Config().ConnConfig, Channels: []string{work, head, cancel, watch, drain}, Logger: w.log, SelfTest: true,
 		OnNotify: func(channel, payload string) {
-			if channel == watch {
+			switch channel {
+			case watch:
 				w.digests.watched(watchedFor)
 				return
-			}
-			if channel == cancel {
+			case drain:
+				if payload == w.id {
+					w.drainAsAsked()
+				}
+				return
+			case cancel:
 				if id, err := strconv.ParseInt(payload, 10, 64); err == nil {
 					w.keeper.wakeFor(id)
 				}

@@ -59,6 +59,7 @@ const (
 	TopicHead   = "head"
 	TopicDue    = "due"
 	TopicCancel = "cancel"
+	TopicDrain  = "drain" // a worker is to
 	TopicWatch  = "watch" // somebody watches
 	TopicEvent  = "event" // a digest of what a worker has done
 )
