@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -87,7 +88,9 @@ func count(n int64) string {
 
 func newWorkersCommand(a *app) *cobra.Command {
 	command := &cobra.Command{
-		Use: "workers", Short: "List worker processes", Args: exactArgs(0),
+		Use: "workers", Short: "List worker processes; drain them", Args: exactArgs(0),
+		Example: `  jobq workers
+  jobq workers drain web-1-4711-0a1b2c3d`,
 		RunE: a.withClient(func(cmd *cobra.Command, _ []string, client *jobq.Client) error {
 			workers, err := client.Workers(cmd.Context())
 			if err != nil {
@@ -113,5 +116,34 @@ func newWorkersCommand(a *app) *cobra.Command {
 		}),
 	}
 	a.addJSONFlag(command)
+	command.AddCommand(newWorkersDrainCommand(a))
+	return command
+}
+
+func newWorkersDrainCommand(a *app) *cobra.Command {
+	command := &cobra.Command{
+		Use: "drain ID...", Short: "Ask workers to take no new work, and to leave when what they run has ended",
+		Long: `Ask workers to take no new work, and to leave when what they run has ended, as SIGUSR1
+does on their host. A worker hears of it at once, or within ten seconds where it cannot
+listen; it has drained when "jobq workers" does not list it any more. What supervises
+it may start another one. It is in the audit, and cannot be undone.`,
+		Example: `  jobq workers drain web-1-4711-0a1b2c3d`,
+		Args:    usageArgs(cobra.MinimumNArgs(1)),
+		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
+			var failures []error
+			for _, id := range args {
+				asked, err := client.DrainWorker(cmd.Context(), id)
+				switch {
+				case err != nil:
+					failures = append(failures, err)
+				case asked:
+					fmt.Fprintf(cmd.OutOrStdout(), "worker %s was asked to drain\n", id)
+				default:
+					fmt.Fprintf(cmd.OutOrStdout(), "worker %s drains already\n", id)
+				}
+			}
+			return errors.Join(failures...)
+		}),
+	}
 	return command
 }
