@@ -112,13 +112,14 @@ func (o *progressOverlay) view(m *Model) []string {
 	if m.bulk == nil {
 		return nil
 	}
-	share := 0.0
-	if m.bulk.total > 0 {
-		share = min(float64(m.bulk.progress.Done+m.bulk.progress.Refused)/float64(m.bulk.total), 1)
+	const stop = "esc: stop after this batch; R on the audit screen goes on"
+	progress := m.bulk.progress
+	done, refused := number(int64(progress.Done)), number(int64(progress.Refused))
+	if m.bulk.total == 0 {
+		return m.box(string(m.bulk.action), []string{fmt.Sprintf("%s done, %s not", done, refused), stop})
 	}
+	share := min(float64(progress.Done+progress.Refused)/float64(m.bulk.total), 1)
 	return m.box(string(m.bulk.action), []string{
-		m.bar(share, 40),
-		fmt.Sprintf("%s of %s done, %s not", number(int64(m.bulk.progress.Done)), capped(m.bulk.total), number(int64(m.bulk.progress.Refused))),
-		"esc: stop after this batch",
+		m.bar(share, 40), fmt.Sprintf("%s of %s done, %s not", done, capped(m.bulk.total), refused), stop,
 	})
 }

@@ -75,7 +75,7 @@ one action in the audit: "jobq undo" takes all of it back.`,
 // auditTarget is what the action was about: a filter, a queue or a worker, or
 // the jobs; and what an edit sets.
 func auditTarget(entry jobq.AuditEntry) string {
-	return cut(strings.TrimSpace(auditSubject(entry) + " " + jobedit.ChangeText(entry.Change)))
+	return cut(strings.TrimSpace(auditSubject(entry) + " " + jobedit.OneLine(entry.Change)))
 }
 
 func auditSubject(entry jobq.AuditEntry) string {

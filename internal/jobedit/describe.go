@@ -62,10 +62,10 @@ func (d *Difference) shorten() {
 	d.Old, d.New = "..."+strings.ToValidUTF8(d.Old[cut:], ""), "..."+strings.ToValidUTF8(d.New[cut:], "")
 }
 
-// ChangeText is a change in one line, as the audit has it: by the names of columns.
-func ChangeText(change json.RawMessage) string {
-	if change == nil {
+// OneLine is JSON without blanks, and without what a terminal might obey.
+func OneLine(value json.RawMessage) string {
+	if value == nil {
 		return ""
 	}
-	return compact(change)
+	return compact(value)
 }
