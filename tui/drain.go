@@ -31,7 +31,7 @@ func (m *Model) drain() tea.Cmd {
 	m.pending++
 	w := m.env.writer
 	m.ask("drain worker "+clean(worker.ID), []string{
-		fmt.Sprintf("effect    it takes no new work, and leaves when its %d jobs have ended", worker.Running),
+		fmt.Sprintf("effect    it takes no new work, and leaves when what it runs has ended: %d now", worker.Running),
 		"this cannot be undone; what supervises it may start another one",
 	}, "", m.write(func(ctx context.Context) tea.Msg {
 		asked, err := w.DrainWorker(ctx, worker.ID)

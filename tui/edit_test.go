@@ -152,7 +152,7 @@ func TestDrain(t *testing.T) {
 	t.Parallel()
 	b := newBench(120, 35)
 	b.press("4", "j", "d")
-	require.Contains(t, b.plain(), "leaves when its 3 jobs have ended")
+	require.Contains(t, b.plain(), "leaves when what it runs has ended: 3 now")
 	b.fake.workers = append([]jobq.Worker{{ID: "a-new-one"}}, b.fake.workers...) // the list moves under the question
 	b.tick(6 * time.Second)
 	b.press("y")
