@@ -82,11 +82,10 @@ func (a *Acted) Problems() (problems []ActedJob) {
 // Actor, and records it in the audit, from where it can be undone. What
 // cannot be done to one job keeps nothing from being done to the others.
 func (c *Client) Act(ctx context.Context, action Action, targets ...Target) (*Acted, error) {
-	switch action {
-	case ActionRequeue, ActionCancel, ActionDelete:
-		return c.act(ctx, db.JobActParams{Action: string(action)}, targets)
+	if action != ActionRequeue && action != ActionCancel && action != ActionDelete {
+		return nil, fmt.Errorf("%w: no action %q on jobs", ErrInvalid, action)
 	}
-	return nil, fmt.Errorf("%w: no action %q on jobs", ErrInvalid, action)
+	return c.act(ctx, db.JobActParams{Action: string(action)}, targets)
 }
 
 func (c *Client) act(ctx context.Context, params db.JobActParams, targets []Target) (*Acted, error) {

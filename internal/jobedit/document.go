@@ -178,7 +178,7 @@ func problemOf(err error, text string) error {
 	var moment *time.ParseError
 	switch {
 	case errors.As(err, &syntax):
-		return fmt.Errorf("line %d: %s", lineAt(text, syntax.Offset), syntax)
+		return fmt.Errorf("line %d: %w", lineAt(text, syntax.Offset), syntax)
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return errors.New("the text ends in the middle: a bracket is not closed")
 	case errors.As(err, &moment):
