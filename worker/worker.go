@@ -177,7 +177,8 @@ func (w *Worker) ID() string { return w.id }
 // It survives a database that goes away, and waits for one that is not there
 // yet. An error is about tables that are missing or newer than this build,
 // about handlers that did not stop, about results that could not be stored, or
-// about too many failures. See Batch for when it ends by itself, and Finish.
+// about too many failures. See Batch for when it ends by itself, and Finish,
+// which is also what jobq.Client.DrainWorker makes it do from afar.
 func (w *Worker) Run(ctx context.Context) error {
 	if w.started.Swap(true) {
 		return errors.New("worker: Run was called twice")

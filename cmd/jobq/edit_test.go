@@ -171,6 +171,9 @@ func TestWorkersDrain(t *testing.T) {
 			require.Contains(t, command(exitNotFound, "workers", "drain", "nobody"), "no such worker")
 			w.awaitLog(t, "worker takes no new work")
 			t.Logf("obeyed after %s", time.Since(began))
+			if flags == nil {
+				require.Less(t, time.Since(began), 8*time.Second, "it did not wait for its next heartbeat")
+			}
 			later := p.enqueue("")
 			p.end(1, 1)
 			require.NoError(t, w.Wait(), "it ends well")

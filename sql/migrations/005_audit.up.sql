@@ -127,13 +127,6 @@ begin
   update jobq.audit a set note = format('resumed by %s', audit_resume.actor) where a.id = audit_resume.audit_id;
 end $$;
 
--- job_editable is what an edit can change of a job, by the names of columns.
-create function jobq.job_editable(job jobq.pending) returns jsonb
-  language sql stable
-  return jsonb_build_object('queue', job.queue, 'priority', job.priority, 'run_at', job.run_at, 'max_attempts', job.max_attempts,
-    'tags', job.tags, 'metadata', job.metadata,
-    'args', coalesce(job.args, (select a.args from jobq.payload a where a.job_id = job.id)));
-
 -- job_edit changes a job that waits: the columns that `change` names. What
 -- `seen` names must still be as it says. It returns the values of the columns
 -- before and after, or null when they are so already.
@@ -163,7 +156,9 @@ begin
         format('job %s is gone', job_edit.job_id)),
       hint = 'Only a job that waits can be edited.';
   end if;
-  was := jobq.job_editable(old);
+  was := jsonb_build_object('queue', old.queue, 'priority', old.priority, 'run_at', old.run_at, 'max_attempts', old.max_attempts,
+    'tags', old.tags, 'metadata', old.metadata,
+    'args', coalesce(old.args, (select a.args from jobq.payload a where a.job_id = old.id)));
   -- One moment has as many texts as there are time zones.
   if change ? 'run_at' then
     change := change || jsonb_build_object('run_at', (change ->> 'run_at')::timestamptz);
