@@ -1,6 +1,7 @@
 package tui
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"os"
@@ -83,6 +84,28 @@ func TestEditCommand(t *testing.T) {
 	require.Equal(t, `jobq clone 7 --queue 'a b' --priority -1 --run-at 2026-11-21T14:02:31.000001Z --max-attempts 3 --tag '"a,b",c' `+
 		`--metadata null --args '{"it":"is \u0027quoted'\''"}'`, editCommand("clone", 7, change))
 	require.Equal(t, "jobq edit 7 --tag ''", editCommand("edit", 7, jobq.JobChange{Tags: &[]string{}}))
+}
+
+// While the editor has the terminal, nothing is listened to and nothing asked;
+// afterwards both go on.
+func TestEditorIsAlone(t *testing.T) {
+	t.Parallel()
+	b := newEditBench()
+	b.env.send.run = func(ctx context.Context) { <-ctx.Done() }
+	b.env.send.parent = context.Background()
+	b.env.send.begin()
+	defer b.env.send.stop()
+	alone := false
+	b.fake.edit = func(content string) (string, error) {
+		b.need(b.wanted()...)
+		alone = b.env.send.cancel == nil && b.poll() == nil
+		return content, nil
+	}
+	b.press("e")
+	require.True(t, alone)
+	require.NotNil(t, b.env.send.cancel)
+	b.need(b.wanted()...)
+	require.NotNil(t, b.poll())
 }
 
 // What cannot be read, or is refused, can be edited again, and is not lost.
