@@ -130,7 +130,7 @@ func (m *Model) edited(msg editedMsg) tea.Cmd {
 	switch {
 	case msg.err != nil:
 		m.pending--
-		m.say(fmt.Sprintf("%s: %s; the text is in %s", msg.verb(), shortError(msg.err), msg.file.Path))
+		m.notDone(msg.editing, shortError(msg.err))
 	case msg.problem != nil:
 		m.askAgain(msg.editing, msg.problem)
 	case msg.change.IsEmpty() && !msg.clone:
@@ -147,6 +147,14 @@ func (m *Model) edited(msg editedMsg) tea.Cmd {
 func (m *Model) askAgain(e editing, problem error) {
 	details := []string{red(clean(problem.Error())), "text      " + clean(e.file.Path) + ", which stays", "", "Edit it again?"}
 	m.ask(fmt.Sprintf("%s job %d: that cannot be", e.verb(), e.job.ID), details, "", m.editAgain(e, problem))
+}
+
+// notDone says why the text was not stored, and where it is.
+func (m *Model) notDone(e editing, reason string) {
+	m.overlay = &noteOverlay{
+		title: fmt.Sprintf("%s job %d: not done", e.verb(), e.job.ID), since: m.env.now(),
+		lines: []string{reason, "the text is in " + clean(e.file.Path)},
+	}
 }
 
 // askChange asks whether to do what was written.
@@ -211,7 +219,7 @@ func (m *Model) editDone(msg editDoneMsg) {
 	}
 	m.acted(actedMsg{verb, msg.acted, msg.err})
 	if msg.err != nil || len(msg.acted.Problems()) > 0 {
-		m.say(m.toast + "; the text is in " + msg.file.Path)
+		m.notDone(msg.editing, m.toast)
 		return
 	}
 	m.lastEdit = editCommand(msg.verb(), msg.job.ID, msg.change)

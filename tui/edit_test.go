@@ -30,12 +30,14 @@ func newEditBench(edits ...string) *bench {
 	return b
 }
 
-// texts are the files that editors have been opened on.
-func texts(t *testing.T, b *bench) string {
+// kept is the text that the note on the screen says was not stored.
+func kept(t *testing.T, b *bench) string {
 	t.Helper()
-	at := strings.LastIndex(b.toast, os.TempDir())
-	require.GreaterOrEqual(t, at, 0, b.toast)
-	content, err := os.ReadFile(b.toast[at:])
+	note, ok := b.overlay.(*noteOverlay)
+	require.True(t, ok)
+	path, found := strings.CutPrefix(note.lines[1], "the text is in ")
+	require.True(t, found)
+	content, err := os.ReadFile(path) // #nosec G304 -- the test's own
 	require.NoError(t, err)
 	return string(content)
 }
@@ -131,17 +133,22 @@ func TestEditAgain(t *testing.T) {
 	b.press("y")
 	b.tick(time.Second)
 	b.press("y")
-	require.Contains(t, b.toast, "its priority has changed meanwhile")
-	require.Contains(t, texts(t, b), `"priority": 7`)
+	require.Contains(t, b.plain(), "edit job 48213911: its priority has changed meanwhile")
+	require.Contains(t, kept(t, b), `"priority": 7`)
 	require.Len(t, b.fake.written, 1)
 	require.Zero(t, b.pending)
 
 	b = newEditBench(`"priority": 0`, `"priority": 1`)
 	b.fake.edit = func(content string) (string, error) { return "kept " + content, errors.New("exit status 1") }
 	b.press("e")
-	require.Contains(t, b.toast, "editor: exit status 1")
-	require.Contains(t, texts(t, b), "kept")
+	require.Contains(t, b.plain(), "editor: exit status 1")
+	require.Contains(t, kept(t, b), "kept")
 	require.Zero(t, b.pending)
+	b.press("j")
+	require.NotNil(t, b.overlay, "typed ahead")
+	b.tick(time.Second)
+	b.press("j")
+	require.Nil(t, b.overlay)
 	b.press("j", "e")
 	require.Contains(t, b.toast, "the job is failed: only one that waits can be changed, C makes a new one")
 	b.press("space", "space", "e")

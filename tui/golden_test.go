@@ -73,6 +73,10 @@ func TestFrames(t *testing.T) {
 			b.fake.jobs[0].State = jobq.Scheduled
 			b.askChange(editedMsg{editing: editing{job: b.fake.jobs[0], file: &jobedit.File{Path: "/tmp/jobq-48213911-12.json"}}, change: change})
 		},
+		"edit-not-done": func(b *bench) {
+			e := editing{job: b.fake.jobs[0], file: &jobedit.File{Path: "/tmp/jobq-48213911-12.json"}}
+			b.notDone(e, "edit job 48213911: its priority has changed meanwhile")
+		},
 		"edit-again": func(b *bench) {
 			e := editing{job: b.fake.jobs[0], file: &jobedit.File{Path: "/tmp/jobq-48213911-12.json"}}
 			b.askAgain(e, errors.New("line 5: priority must be a whole number from -32768 to 32767, not string"))

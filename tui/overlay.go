@@ -2,6 +2,7 @@ package tui
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -96,6 +97,24 @@ func (o *confirmOverlay) view(m *Model) []string {
 		lines = append(lines, fmt.Sprintf("Type the number of jobs, %s, and press enter: %s_", o.typed, o.input), "esc: do nothing")
 	}
 	return m.box(o.title, lines)
+}
+
+// noteOverlay says what is too long for a line, until a key is pressed.
+type noteOverlay struct {
+	title string
+	lines []string
+	since time.Time
+}
+
+func (o *noteOverlay) key(m *Model, _ tea.KeyPressMsg) tea.Cmd {
+	if m.env.now().Sub(o.since) >= confirmQuiet {
+		m.overlay = nil
+	}
+	return nil
+}
+
+func (o *noteOverlay) view(m *Model) []string {
+	return m.box(o.title, append(slices.Clone(o.lines), "", dim("any key: leave")))
 }
 
 // progressOverlay shows a bulk action under way.
