@@ -131,8 +131,8 @@ end $$;
 -- `seen` names must still be as it says. It returns the values of the columns
 -- before and after, or null when they are so already.
 --
--- The job keeps its place in the line, unless it gets another queue, priority
--- or time: workers may have looked beyond its old place there, so it goes to
+-- An available job keeps its place in the line, unless it gets another queue or
+-- priority: workers may have looked beyond its old place there, so it goes to
 -- the tail, as whatever becomes available does. It keeps its unique key, which
 -- is of its kind, and an edit leaves that alone. Args change between the row
 -- and the payload table as they grow and shrink.
