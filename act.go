@@ -2,6 +2,7 @@ package jobq
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math"
 	"time"
@@ -14,13 +15,16 @@ import (
 // Action is what a person does to jobs or queues, as the audit names it.
 type Action string
 
-// The actions. The first three are for Act and Bulk.
+// The actions. The first three are for Act, and they and ActionEdit for Bulk.
 const (
 	ActionRequeue Action = "requeue"
 	ActionCancel  Action = "cancel"
 	ActionDelete  Action = "delete"
+	ActionEdit    Action = "edit"
+	ActionClone   Action = "clone"
 	ActionPause   Action = "pause"
 	ActionResume  Action = "resume"
+	ActionDrain   Action = "drain"
 	ActionUndo    Action = "undo"
 )
 
@@ -30,6 +34,9 @@ type Target struct {
 	ID         int64
 	State      State
 	LeaseToken int64
+	// Seen, for an edit, is the job as it was when the change was thought of:
+	// what the change is about must still be so.
+	Seen *Job
 }
 
 // Acted is what came of an action.
@@ -44,6 +51,7 @@ type ActedJob struct {
 	ID      int64  `json:"id"`
 	Before  State  `json:"before,omitempty"`
 	After   State  `json:"after,omitempty"`   // Deleted after a delete
+	Changed bool   `json:"changed"`           // false too when there was nothing to do
 	Problem string `json:"problem,omitempty"` // why nothing was done
 }
 
@@ -53,7 +61,7 @@ const Deleted = "deleted"
 // Changed counts the jobs that the action has changed.
 func (a *Acted) Changed() (changed int) {
 	for _, job := range a.Jobs {
-		if job.Problem == "" && (job.Before != job.After || job.Before == Running) {
+		if job.Changed {
 			changed++
 		}
 	}
@@ -74,41 +82,44 @@ func (a *Acted) Problems() (problems []ActedJob) {
 // Actor, and records it in the audit, from where it can be undone. What
 // cannot be done to one job keeps nothing from being done to the others.
 func (c *Client) Act(ctx context.Context, action Action, targets ...Target) (*Acted, error) {
-	return c.act(ctx, action, targets, "", 0)
-}
-
-func (c *Client) act(ctx context.Context, action Action, targets []Target, filter string, auditID int64) (*Acted, error) {
-	switch action {
-	case ActionRequeue, ActionCancel, ActionDelete:
-	default:
+	if action != ActionRequeue && action != ActionCancel && action != ActionDelete {
 		return nil, fmt.Errorf("%w: no action %q on jobs", ErrInvalid, action)
 	}
+	return c.act(ctx, db.JobActParams{Action: string(action)}, targets)
+}
+
+func (c *Client) act(ctx context.Context, params db.JobActParams, targets []Target) (*Acted, error) {
 	if len(targets) == 0 || len(targets) > 1000 {
-		return nil, fmt.Errorf("%s: %w: 1 to 1000 jobs, not %d", action, ErrInvalid, len(targets))
+		return nil, fmt.Errorf("%s: %w: 1 to 1000 jobs, not %d", params.Action, ErrInvalid, len(targets))
 	}
-	params := db.JobActParams{Actor: c.actor, Action: string(action), Target: textOrNull(filter), AuditID: auditID}
+	params.Actor = c.actor
 	for _, target := range targets {
 		expected := ""
 		if target.State != "" {
 			expected = fmt.Sprintf("%s/%d", target.State, target.LeaseToken)
 		}
+		seen, err := seenOf(target.Seen, params.Change)
+		if err != nil {
+			return nil, err
+		}
 		params.Ids, params.Expected = append(params.Ids, target.ID), append(params.Expected, expected)
+		params.Seen = append(params.Seen, seen)
 	}
 	rows, err := c.queries.JobAct(ctx, params)
 	if err != nil {
-		return nil, c.clientError(string(action), err)
+		return nil, c.clientError(params.Action, err)
 	}
-	acted := &Acted{AuditID: auditID}
+	acted := &Acted{AuditID: params.AuditID}
 	for _, row := range rows {
 		acted.AuditID = row.Audit
-		acted.Jobs = append(acted.Jobs, ActedJob{row.JobID, State(row.StateBefore), State(row.StateAfter), row.Problem})
+		acted.Jobs = append(acted.Jobs, ActedJob{row.JobID, State(row.StateBefore), State(row.StateAfter), row.Changed, row.Problem})
 	}
 	return acted, nil
 }
 
 // Undo takes back an action on those of its jobs that nothing has happened to
 // since; the others come with the reason. ErrNotFound if there is no such
-// action, ErrConflict if it is undone already or an undo itself.
+// action, ErrConflict if it is undone already, an undo itself, or a drain.
 func (c *Client) Undo(ctx context.Context, auditID int64) (*Acted, error) {
 	if _, err := c.queries.AuditGet(ctx, auditID); err != nil {
 		return nil, c.clientError(fmt.Sprintf("undo action %d", auditID), err)
@@ -120,29 +131,48 @@ func (c *Client) Undo(ctx context.Context, auditID int64) (*Acted, error) {
 	undone := &Acted{}
 	for _, row := range rows {
 		undone.AuditID = row.Audit
-		undone.Jobs = append(undone.Jobs, ActedJob{row.JobID, State(row.StateBefore), State(row.StateAfter), row.Problem})
+		undone.Jobs = append(undone.Jobs, ActedJob{row.JobID, State(row.StateBefore), State(row.StateAfter), row.Problem == "", row.Problem})
 	}
 	return undone, nil
 }
 
 // AuditEntry is an action that somebody has taken.
 type AuditEntry struct {
-	ID         int64      `json:"id"`
-	At         time.Time  `json:"at"`
-	Actor      string     `json:"actor"`
-	Action     Action     `json:"action"`
-	Target     string     `json:"target,omitempty"` // the filter, or the queue
-	Note       string     `json:"note,omitempty"`
-	Done       int        `json:"done"`    // jobs changed
-	Refused    int        `json:"refused"` // jobs that could not be
-	JobIDs     []int64    `json:"job_ids"` // the first 20 of those changed
-	UndoneBy   int64      `json:"undone_by,omitempty"`
-	Undoes     int64      `json:"undoes,omitempty"`
-	SnapshotAt *time.Time `json:"snapshot_at,omitempty"` // of an action by filter
+	ID     int64     `json:"id"`
+	At     time.Time `json:"at"`
+	Actor  string    `json:"actor"`
+	Action Action    `json:"action"`
+	Target string    `json:"target,omitempty"` // the filter, the queue or the worker
+	Note   string    `json:"note,omitempty"`
+	// Change is what an edit or a clone has set, by the names of columns. Args
+	// of more than 1000 bytes are "..." in it.
+	Change     json.RawMessage `json:"change,omitempty"`
+	Done       int             `json:"done"`    // jobs changed
+	Refused    int             `json:"refused"` // jobs that could not be
+	JobIDs     []int64         `json:"job_ids"` // the first 20 of those changed
+	UndoneBy   int64           `json:"undone_by,omitempty"`
+	Undoes     int64           `json:"undoes,omitempty"`
+	SnapshotAt *time.Time      `json:"snapshot_at,omitempty"` // of an action by filter
 	// IDMax and IDDone are how far an action by filter has come: from the
 	// highest id down.
 	IDMax  int64 `json:"id_max,omitempty"`
 	IDDone int64 `json:"id_done,omitempty"`
+	// EndedAt is when an action by filter has come to its end.
+	EndedAt *time.Time `json:"ended_at,omitempty"`
+}
+
+// NoResume says why the action cannot go on, or nothing when it can: it was
+// one by filter, and was stopped.
+func (e *AuditEntry) NoResume() string {
+	switch {
+	case e.IDMax == 0:
+		return "it is not one by filter"
+	case e.UndoneBy > 0:
+		return "it is undone"
+	case e.EndedAt != nil:
+		return "it has come to its end"
+	}
+	return ""
 }
 
 // Audit returns up to limit actions, newest first, below the id of the last
@@ -171,7 +201,7 @@ func auditEntry(row db.AuditGetRow) AuditEntry {
 		ID: row.ID, At: row.At.Time.UTC(), Actor: row.Actor, Action: Action(row.Action), Target: text(row.Target),
 		Note: text(row.Note), Done: int(row.Done), Refused: int(row.Refused), JobIDs: row.JobIds,
 		UndoneBy: number(row.UndoneBy), Undoes: number(row.Undoes), SnapshotAt: utc(row.SnapshotAt),
-		IDMax: number(row.IDMax), IDDone: number(row.IDDone),
+		IDMax: number(row.IDMax), IDDone: number(row.IDDone), EndedAt: utc(row.EndedAt), Change: row.Change,
 	}
 }
 

@@ -15,14 +15,15 @@ const bulkBatch = 500
 // BulkParams is an action on all jobs that a filter matches.
 type BulkParams struct {
 	Action Action
-	Filter Filter // of which Sort, Reverse, Before, After and Limit mean nothing
+	Change JobChange // of ActionEdit
+	Filter Filter    // of which Sort, Reverse, Before, After and Limit mean nothing
 	// Max bounds how many jobs are changed. Zero means no bound.
 	Max int
 	// RatePerSecond bounds how many jobs are changed in a second. Zero means
 	// no bound.
 	RatePerSecond int
 	// Resume goes on with an action that has not come to its end: the id of
-	// its entry in the audit. Action and Filter are the entry's then.
+	// its entry in the audit. Action, Change and Filter are the entry's then.
 	Resume int64
 	// OnBatch is told after each batch.
 	OnBatch func(BulkProgress)
@@ -39,7 +40,8 @@ type BulkProgress struct {
 // enqueued, or end, later are left alone. It works in batches from the newest
 // job down, each batch a transaction, and records all of them as one action,
 // which can be undone as one. When the context ends it stops between two
-// batches, and Resume goes on from there.
+// batches, and Resume goes on from there: ErrConflict if the action has come to
+// its end, or was undone.
 func (c *Client) Bulk(ctx context.Context, params BulkParams) (BulkProgress, error) {
 	entry, err := c.bulkEntry(ctx, params)
 	if err != nil {
@@ -60,7 +62,7 @@ func (c *Client) Bulk(ctx context.Context, params BulkParams) (BulkProgress, err
 			size = min(size, params.Max-progress.Done)
 		}
 		if size <= 0 {
-			return progress, nil
+			return progress, c.bulkEnd(ctx, entry)
 		}
 		page.Size = size
 		rows, err := c.schema.JobList(ctx, c.pool, page)
@@ -68,13 +70,13 @@ func (c *Client) Bulk(ctx context.Context, params BulkParams) (BulkProgress, err
 			return progress, c.clientError(string(entry.Action), err)
 		}
 		if len(rows) == 0 {
-			return progress, nil
+			return progress, c.bulkEnd(ctx, entry)
 		}
 		targets := make([]Target, len(rows))
 		for i, row := range rows {
 			targets[i] = Target{ID: row.ID, State: State(row.State), LeaseToken: row.LeaseToken}
 		}
-		acted, err := c.act(ctx, entry.Action, targets, "", entry.ID)
+		acted, err := c.act(ctx, db.JobActParams{Action: string(entry.Action), AuditID: entry.ID}, targets)
 		if err != nil {
 			return progress, err
 		}
@@ -110,24 +112,46 @@ func sleep(ctx context.Context, duration time.Duration) error {
 // bulkEntry is the audit's entry of the action: a new one, or the one to resume.
 func (c *Client) bulkEntry(ctx context.Context, params BulkParams) (AuditEntry, error) {
 	id := params.Resume
+	var err error
 	if id == 0 {
-		query, err := params.Filter.query()
-		if err != nil {
-			return AuditEntry{}, fmt.Errorf("%s: %w", params.Action, err)
-		}
-		if id, err = c.queries.AuditBegin(ctx, c.actor, string(params.Action), textOrNull(query.String())); err != nil {
-			return AuditEntry{}, c.clientError(string(params.Action), err)
-		}
+		id, err = c.bulkBegin(ctx, params)
 	}
+	if err != nil {
+		return AuditEntry{}, err
+	}
+	operation := fmt.Sprintf("action %d", id)
 	row, err := c.queries.AuditGet(ctx, id)
 	if err != nil {
-		return AuditEntry{}, c.clientError(fmt.Sprintf("action %d", id), err)
+		return AuditEntry{}, c.clientError(operation, err)
 	}
-	entry := auditEntry(row)
-	if entry.IDMax == 0 {
-		return entry, fmt.Errorf("%w: action %d is not one by filter", ErrInvalid, id)
+	if params.Resume > 0 {
+		err = c.queries.AuditResume(ctx, c.actor, id)
 	}
-	return entry, nil
+	return auditEntry(row), c.clientError(operation, err)
+}
+
+// bulkBegin records a new action by filter.
+func (c *Client) bulkBegin(ctx context.Context, params BulkParams) (int64, error) {
+	query, err := params.Filter.query()
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", params.Action, err)
+	}
+	begin := db.AuditBeginParams{Actor: c.actor, Action: string(params.Action), Target: textOrNull(query.String())}
+	switch {
+	case params.Action == ActionEdit && !params.Change.IsEmpty():
+		if begin.Change, err = params.Change.columns(); err != nil {
+			return 0, fmt.Errorf("%s: %w", params.Action, err)
+		}
+	case params.Action != ActionRequeue && params.Action != ActionCancel && params.Action != ActionDelete:
+		return 0, fmt.Errorf("%w: no action %q on jobs, or nothing to change", ErrInvalid, params.Action)
+	}
+	id, err := c.queries.AuditBegin(ctx, begin)
+	return id, c.clientError(string(params.Action), err)
+}
+
+// bulkEnd records that an action by filter has come to its end.
+func (c *Client) bulkEnd(ctx context.Context, entry AuditEntry) error {
+	return c.clientError(string(entry.Action), c.queries.AuditEnd(ctx, entry.ID))
 }
 
 // bulkPage is the first page of what is left to do of an action.

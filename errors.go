@@ -33,6 +33,14 @@ var (
 	ErrNewerSchema = db.ErrNewerSchema
 )
 
+// notFoundError is ErrNotFound about something that is no job.
+type notFoundError string
+
+func (e notFoundError) Error() string { return string(e) }
+
+// Is makes it ErrNotFound.
+func (e notFoundError) Is(target error) bool { return target == ErrNotFound } //nolint:errorlint // this is what errors.Is calls
+
 // clientError says in the caller's words what the database said.
 func (c *Client) clientError(operation string, err error) error {
 	if err == nil {

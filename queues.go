@@ -3,8 +3,11 @@ package jobq
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/jobq-dev/jobq/internal/db"
 )
@@ -92,8 +95,8 @@ type Worker struct {
 	Kinds    []string       `json:"kinds"`
 	// Programs sums up those of the kinds that have programs for handlers.
 	Programs    map[string]Programs `json:"programs,omitempty"`
-	Draining    bool                `json:"draining"`
-	Running     int64               `json:"running"` // leases held
+	Draining    bool                `json:"draining"` // takes no new work, or was asked to
+	Running     int64               `json:"running"`  // leases held
 	StartedAt   time.Time           `json:"started_at"`
 	HeartbeatAt time.Time           `json:"heartbeat_at"`
 }
@@ -135,6 +138,22 @@ func (c *Client) Workers(ctx context.Context) ([]Worker, error) {
 		}
 	}
 	return workers, nil
+}
+
+// DrainWorker asks a worker to take no new work, and to leave when what it runs
+// has ended, however long that takes. It hears of it at once, or where it cannot
+// listen within ten seconds. It says whether the worker did not drain before.
+// ErrNotFound if there is no such worker. This cannot be undone.
+func (c *Client) DrainWorker(ctx context.Context, id string) (bool, error) {
+	operation := fmt.Sprintf("drain worker %q", id)
+	auditID, err := c.queries.WorkerDrain(ctx, c.actor, id)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return false, fmt.Errorf("%s: %w", operation, notFoundError("no such worker"))
+	}
+	if err != nil {
+		return false, c.clientError(operation, err)
+	}
+	return auditID > 0, nil
 }
 
 // QueueStats sums up the jobs of a queue that ended within a span of time.

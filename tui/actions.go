@@ -129,7 +129,9 @@ func effectOf(action jobq.Action) string {
 		return "cancelled; a running one is asked to stop"
 	case jobq.ActionDelete:
 		return "removed with its history; u brings it back"
-	case jobq.ActionPause, jobq.ActionResume, jobq.ActionUndo:
+	case jobq.ActionEdit:
+		return "changed as the audit says; u undoes it"
+	case jobq.ActionClone, jobq.ActionPause, jobq.ActionResume, jobq.ActionDrain, jobq.ActionUndo:
 	}
 	return string(action)
 }

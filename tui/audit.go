@@ -9,6 +9,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/jobedit"
 )
 
 func (m *Model) auditBody() []string {
@@ -47,8 +48,12 @@ func (m *Model) auditBody() []string {
 	return lines
 }
 
-// auditWhat is what the action was about.
+// auditWhat is what the action was about, and what an edit has set.
 func auditWhat(entry jobq.AuditEntry) string {
+	return strings.TrimSpace(auditSubject(entry) + " " + clean(jobedit.OneLine(entry.Change)))
+}
+
+func auditSubject(entry jobq.AuditEntry) string {
 	if entry.Target != "" {
 		return clean(entry.Target)
 	}
@@ -65,6 +70,8 @@ func auditNote(entry jobq.AuditEntry) string {
 		return fmt.Sprintf("undone by %d", entry.UndoneBy)
 	case entry.Undoes > 0:
 		return fmt.Sprintf("undoes %s %d", clean(entry.Note), entry.Undoes)
+	case entry.NoResume() == "":
+		return strings.TrimSpace("not at its end  " + clean(entry.Note))
 	}
 	return clean(entry.Note)
 }
@@ -95,7 +102,7 @@ func (m *Model) openAudit() tea.Cmd {
 	case len(entry.JobIDs) > 1:
 		m.show(screenJobs)
 		m.jobs.setTab(tabAll)
-		m.jobs.setMatch("id:" + strings.ReplaceAll(auditWhat(jobq.AuditEntry{JobIDs: entry.JobIDs}), " ", ","))
+		m.jobs.setMatch("id:" + strings.ReplaceAll(auditSubject(jobq.AuditEntry{JobIDs: entry.JobIDs}), " ", ","))
 		m.renew(panelPage, panelVisible, panelCount)
 	}
 	return nil

@@ -13,7 +13,7 @@ import (
 // bulkRun is a bulk action under way.
 type bulkRun struct {
 	action   jobq.Action
-	total    int64
+	total    int64 // how many it is about; 0 when that is not known
 	progress jobq.BulkProgress
 	stop     context.CancelFunc
 	steps    <-chan bulkMsg
@@ -30,7 +30,30 @@ func (m *Model) actOnAll(action jobq.Action) tea.Cmd {
 	}
 	typed := fmt.Sprint(all.count)
 	m.ask(fmt.Sprintf("%s %s jobs that match", action, capped(all.count)), details, typed, func() tea.Msg {
-		return startBulkMsg{action, all}
+		return startBulkMsg{jobq.BulkParams{Action: action, Filter: jobq.Filter{Match: all.filter}}, all.count}
+	})
+	return nil
+}
+
+func noResume(m *Model) string {
+	if len(m.audit) == 0 {
+		return "nobody has acted yet"
+	}
+	return m.audit[m.auditAt()].NoResume()
+}
+
+// resumeBulk asks, and then goes on with the action under the cursor.
+func (m *Model) resumeBulk() tea.Cmd {
+	entry := m.audit[m.auditAt()]
+	details := []string{
+		"filter    " + filterOrAll(entry.Target),
+		"snapshot  " + entry.SnapshotAt.UTC().Format("2006-01-02 15:04:05Z") + ", when it began: later jobs are left alone",
+		fmt.Sprintf("so far    %s done, %s not, by %s", number(int64(entry.Done)), number(int64(entry.Refused)), clean(entry.Actor)),
+		"effect    " + effectOf(entry.Action),
+		"as a command   " + resumeCommand(entry),
+	}
+	m.ask(fmt.Sprintf("go on with action %d, %s", entry.ID, entry.Action), details, "", func() tea.Msg {
+		return startBulkMsg{jobq.BulkParams{Action: entry.Action, Resume: entry.ID}, 0}
 	})
 	return nil
 }
@@ -44,28 +67,27 @@ func filterOrAll(filter string) string {
 
 // startBulkMsg begins a bulk action that was confirmed.
 type startBulkMsg struct {
-	action jobq.Action
-	all    *allMatching
+	params jobq.BulkParams
+	total  int64
 }
 
 // startBulk runs the action apart from the model, which hears of each batch.
 func (m *Model) startBulk(msg startBulkMsg) tea.Cmd {
 	ctx, stop := context.WithCancel(context.Background())
 	steps := make(chan bulkMsg, 1)
-	m.bulk = &bulkRun{action: msg.action, total: msg.all.count, stop: stop, steps: steps}
+	m.bulk = &bulkRun{action: msg.params.Action, total: msg.total, stop: stop, steps: steps}
 	m.overlay = &progressOverlay{}
 	w := m.env.writer
 	work := func() tea.Msg {
 		defer stop()
-		progress, err := w.Bulk(ctx, jobq.BulkParams{
-			Action: msg.action, Filter: jobq.Filter{Match: msg.all.filter},
-			OnBatch: func(progress jobq.BulkProgress) {
-				select {
-				case steps <- bulkMsg{progress: progress}:
-				default: // the one before is yet to be shown; the next one says more
-				}
-			},
-		})
+		params := msg.params
+		params.OnBatch = func(progress jobq.BulkProgress) {
+			select {
+			case steps <- bulkMsg{progress: progress}:
+			default: // the one before is yet to be shown; the next one says more
+			}
+		}
+		progress, err := w.Bulk(ctx, params)
 		close(steps)
 		return bulkMsg{progress: progress, done: true, err: err}
 	}
@@ -97,7 +119,7 @@ func (m *Model) takeBulk(msg bulkMsg) tea.Cmd {
 	text := fmt.Sprintf("%s: %d jobs, %d not", m.bulk.action, msg.progress.Done, msg.progress.Refused)
 	switch {
 	case errors.Is(msg.err, context.Canceled):
-		text += fmt.Sprintf("; stopped, action %d", msg.progress.AuditID)
+		text += fmt.Sprintf("; stopped, R on screen 6 goes on with action %d", msg.progress.AuditID)
 	case msg.err != nil:
 		text += ": " + shortError(msg.err)
 	}
@@ -110,6 +132,6 @@ func (m *Model) takeBulk(msg bulkMsg) tea.Cmd {
 		m.overlay = nil
 	}
 	m.bulk, m.jobs.all = nil, nil
-	m.renew(panelPage, panelVisible, panelCount)
+	m.renew(panelPage, panelVisible, panelCount, panelAudit)
 	return m.poll()
 }

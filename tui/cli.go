@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/jobedit"
 )
 
 // shellQuote makes a text one word of a POSIX shell.
@@ -20,6 +22,38 @@ func bulkCommand(action jobq.Action, filter string) string {
 	return fmt.Sprintf("jobq %s --filter %s", action, shellQuote(filter))
 }
 
+// editCommand is the command line that makes the same change.
+func editCommand(verb string, id int64, change jobq.JobChange) string {
+	command := fmt.Sprintf("jobq %s %d", verb, id)
+	flag := func(name, value string) { command += " --" + name + " " + shellQuote(value) }
+	if change.Queue != nil {
+		flag("queue", *change.Queue)
+	}
+	if change.Priority != nil {
+		flag("priority", strconv.Itoa(int(*change.Priority)))
+	}
+	if change.RunAt != nil {
+		flag("run-at", change.RunAt.Format(time.RFC3339Nano))
+	}
+	if change.MaxAttempts != nil {
+		flag("max-attempts", strconv.Itoa(*change.MaxAttempts))
+	}
+	if change.Tags != nil {
+		flag("tag", csvLine(*change.Tags))
+	}
+	if change.Metadata != nil {
+		flag("metadata", jobedit.OneLine(change.Metadata))
+	}
+	if change.Args != nil {
+		flag("args", jobedit.OneLine(change.Args))
+	}
+	return command
+}
+
+func resumeCommand(entry jobq.AuditEntry) string {
+	return fmt.Sprintf("jobq audit resume %d", entry.ID)
+}
+
 // copyItems are what can be copied on the screen: above all the command lines
 // that do, or show, the same.
 func (m *Model) copyItems() []copyItem {
@@ -27,11 +61,20 @@ func (m *Model) copyItems() []copyItem {
 	case screenJob, screenJobs:
 		return m.jobCopyItems()
 	case screenWorkers:
-		return []copyItem{{"command", "jobq workers"}, {"json", "jobq workers --json"}}
+		items := []copyItem{{"command", "jobq workers"}, {"json", "jobq workers --json"}}
+		if len(m.workers) > 0 {
+			id := m.workers[m.workerAt()].ID
+			items = append(items, copyItem{"id", id}, copyItem{"drain", "jobq workers drain " + shellQuote(id)})
+		}
+		return items
 	case screenAudit:
 		items := []copyItem{{"command", "jobq audit --json"}}
 		if len(m.audit) > 0 {
-			items = append(items, copyItem{"undo", fmt.Sprintf("jobq undo %d", m.audit[m.auditAt()].ID)})
+			entry := m.audit[m.auditAt()]
+			items = append(items, copyItem{"undo", fmt.Sprintf("jobq undo %d", entry.ID)})
+			if entry.NoResume() == "" {
+				items = append(items, copyItem{"resume", resumeCommand(entry)})
+			}
 		}
 		return items
 	case screenQueues, screenOverview:
@@ -70,7 +113,11 @@ func (m *Model) jobCopyItems() []copyItem {
 	all := strings.Join(ids, " ")
 	items = append(items,
 		copyItem{"id", all}, copyItem{"requeue", "jobq requeue " + all}, copyItem{"cancel", "jobq cancel " + all},
+		copyItem{"edit", "jobq edit " + ids[0]}, copyItem{"clone", "jobq clone " + ids[0]},
 		copyItem{"show", "jobq show " + ids[0]}, copyItem{"permalink", "jobq tui --open job/" + ids[0]})
+	if m.lastEdit != "" {
+		items = append(items, copyItem{"last edit", m.lastEdit})
+	}
 	if job := m.job.story.job; job != nil && job.ID == targets[0].ID {
 		items = append(items, copyItem{"args", string(job.Args)})
 		if job.LastError != "" {

@@ -14,9 +14,23 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/jobedit"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// Texts to edit are files; they go with the tests.
+func TestMain(m *testing.M) {
+	folder, err := os.MkdirTemp("", "jobq-tui")
+	if err == nil {
+		err = os.Setenv("TMPDIR", folder)
+	}
+	if err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		_ = os.RemoveAll(folder)
+		os.Exit(code)
+	}))
+}
 
 // noon is when every test of the UI takes place.
 var noon = time.Date(2026, 11, 21, 14, 2, 31, 0, time.UTC)
@@ -32,8 +46,13 @@ type fake struct {
 	jobs     []*jobq.Job
 	audit    []jobq.AuditEntry
 	err      error    // of every query
+	refusal  error    // of an edit or a clone, once
+	problem  string   // of an edit
 	written  []string // what was done
-	filters  []jobq.Filter
+	saved    string   // what was exported last
+	// edit is the operator's editor. Nil leaves all as it is.
+	edit    func(content string) (string, error)
+	filters []jobq.Filter
 }
 
 func newFake() *fake {
@@ -174,7 +193,7 @@ func (f *fake) Act(_ context.Context, action jobq.Action, targets ...jobq.Target
 	text := string(action)
 	for _, target := range targets {
 		text += fmt.Sprintf(" %d:%s/%d", target.ID, target.State, target.LeaseToken)
-		acted.Jobs = append(acted.Jobs, jobq.ActedJob{ID: target.ID, Before: target.State, After: after})
+		acted.Jobs = append(acted.Jobs, jobq.ActedJob{ID: target.ID, Before: target.State, After: after, Changed: true})
 		if job := f.find(target.ID); job != nil {
 			job.State = after
 		}
@@ -183,13 +202,59 @@ func (f *fake) Act(_ context.Context, action jobq.Action, targets ...jobq.Target
 	return acted, f.err
 }
 
+func (f *fake) Edit(_ context.Context, change jobq.JobChange, targets ...jobq.Target) (*jobq.Acted, error) {
+	if err := f.refusal; err != nil {
+		f.refusal = nil
+		return nil, err
+	}
+	text, _ := json.Marshal(change)
+	f.written = append(f.written, fmt.Sprintf("edit %d:%s/%d %s", targets[0].ID, targets[0].State, targets[0].LeaseToken, text))
+	state := targets[0].Seen.State
+	return &jobq.Acted{AuditID: 5, Jobs: []jobq.ActedJob{{ID: targets[0].ID, Before: state, After: state, Changed: f.problem == "", Problem: f.problem}}}, f.err
+}
+
+func (f *fake) Clone(_ context.Context, id int64, change jobq.JobChange) (*jobq.Cloned, error) {
+	text, _ := json.Marshal(change)
+	f.written = append(f.written, fmt.Sprintf("clone %d %s", id, text))
+	return &jobq.Cloned{AuditID: 6, ID: 48213999, State: jobq.Available}, f.err
+}
+
+func (f *fake) DrainWorker(_ context.Context, id string) (bool, error) {
+	f.written = append(f.written, "drain "+id)
+	return true, f.err
+}
+
+// runEditor is what an editor does to a file.
+func (f *fake) runEditor(file *jobedit.File, done func(error) tea.Msg) tea.Cmd {
+	return func() tea.Msg {
+		content, err := file.Read()
+		if err == nil && f.edit != nil {
+			var text string
+			text, err = f.edit(string(content))
+			if writeErr := file.Write([]byte(text)); err == nil {
+				err = writeErr
+			}
+		}
+		return done(err)
+	}
+}
+
+func (f *fake) save(path string, content []byte) error {
+	f.saved = path + "\n" + string(content)
+	return f.err
+}
+
 func (f *fake) Undo(_ context.Context, id int64) (*jobq.Acted, error) {
 	f.written = append(f.written, fmt.Sprintf("undo %d", id))
-	return &jobq.Acted{AuditID: 99, Jobs: []jobq.ActedJob{{ID: 1, Before: jobq.Available, After: jobq.Failed}}}, f.err
+	return &jobq.Acted{AuditID: 99, Jobs: []jobq.ActedJob{{ID: 1, Before: jobq.Available, After: jobq.Failed, Changed: true}}}, f.err
 }
 
 func (f *fake) Bulk(_ context.Context, params jobq.BulkParams) (jobq.BulkProgress, error) {
-	f.written = append(f.written, fmt.Sprintf("bulk %s %s", params.Action, params.Filter.Match))
+	text := fmt.Sprintf("bulk %s %s", params.Action, params.Filter.Match)
+	if params.Resume > 0 {
+		text = fmt.Sprintf("resume %d", params.Resume)
+	}
+	f.written = append(f.written, text)
 	progress := jobq.BulkProgress{AuditID: 7, Done: len(f.jobs)}
 	params.OnBatch(progress)
 	return progress, f.err
@@ -215,7 +280,7 @@ func newBench(cells, lines int) *bench {
 	f := newFake()
 	b := &bench{fake: f, Model: newModel(env{
 		reader: f, writer: f, now: func() time.Time { return f.now }, name: "staging", host: "db-1", schema: "jobq",
-		glyphs: unicodeGlyphs, send: &sender{},
+		glyphs: unicodeGlyphs, send: &sender{}, edit: f.runEditor, save: f.save,
 	})}
 	b.width, b.height = cells, lines
 	b.do(b.poll())
@@ -233,7 +298,7 @@ func (b *bench) do(command tea.Cmd) {
 		for _, c := range msg {
 			b.do(c)
 		}
-	case loadedMsg, actedMsg, queueActedMsg, bulkMsg, startBulkMsg:
+	case loadedMsg, actedMsg, queueActedMsg, bulkMsg, startBulkMsg, exportedMsg, drainedMsg, editReadyMsg, editedMsg, editDoneMsg:
 		_, next := b.Update(msg)
 		b.do(next)
 	}

@@ -1,6 +1,8 @@
 package tui
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -10,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/jobedit"
 )
 
 // plain is the frame without colours, and without blanks at the ends of lines.
@@ -19,6 +22,12 @@ func (b *bench) plain() string {
 		lines[i] = strings.TrimRight(line, " ")
 	}
 	return strings.Join(lines, "\n") + "\n"
+}
+
+// editEntry is an edit in the audit.
+var editEntry = jobq.AuditEntry{
+	ID: 16, At: noon.Add(-2 * time.Hour), Actor: "ana@laptop via jobq-tui", Action: jobq.ActionEdit, Done: 1, JobIDs: []int64{48213890},
+	Change: json.RawMessage(`{"priority": -5, "queue": "bulk"}`),
 }
 
 // Every screen looks at every size as it did when somebody last looked at it.
@@ -52,6 +61,26 @@ func TestFrames(t *testing.T) {
 		"confirm": func(b *bench) { b.press("2", "D") },
 		"bulk":    func(b *bench) { b.press("2", "A", "r") },
 		"copy":    func(b *bench) { b.press("2", "y") },
+		"export":  func(b *bench) { b.press("2", "x") },
+		"drain":   func(b *bench) { b.press("4", "j", "d") },
+		"resume": func(b *bench) {
+			b.fake.audit = []jobq.AuditEntry{stoppedBulk, editEntry}
+			b.press("6", "R")
+		},
+		"edit": func(b *bench) {
+			change := jobq.JobChange{Priority: new(int16(-5)), Tags: &[]string{}, Args: json.RawMessage(`{"batch":"2026-09-24","tenant":4412,"note":"a longer text"}`)}
+			b.press("2")
+			b.fake.jobs[0].State = jobq.Scheduled
+			b.askChange(editedMsg{editing: editing{job: b.fake.jobs[0], file: &jobedit.File{Path: "/tmp/jobq-48213911-12.json"}}, change: change})
+		},
+		"edit-not-done": func(b *bench) {
+			e := editing{job: b.fake.jobs[0], file: &jobedit.File{Path: "/tmp/jobq-48213911-12.json"}}
+			b.notDone(e, "edit job 48213911: its priority has changed meanwhile")
+		},
+		"edit-again": func(b *bench) {
+			e := editing{job: b.fake.jobs[0], file: &jobedit.File{Path: "/tmp/jobq-48213911-12.json"}}
+			b.askAgain(e, errors.New("line 5: priority must be a whole number from -32768 to 32767, not string"))
+		},
 		"offline": func(b *bench) {
 			b.fake.err = fmt.Errorf("list queues: %w", jobq.ErrUnavailable)
 			b.tick(3 * time.Second)

@@ -3,6 +3,7 @@ package tui
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	tea "charm.land/bubbletea/v2"
@@ -132,13 +133,18 @@ func (o *copyOverlay) copy(m *Model) tea.Cmd {
 }
 
 func (o *copyOverlay) view(m *Model) []string {
-	lines := make([]string, 0, len(o.items)+2)
-	for i, item := range o.items {
-		marks := "  "
+	height := max(m.height-5, 3)
+	offset := window(0, o.at, len(o.items), height)
+	lines := make([]string, 0, height+2)
+	for i := offset; i < min(offset+height, len(o.items)); i++ {
+		marks, number := "  ", " "
 		if i == o.at {
 			marks = bold("> ")
 		}
-		lines = append(lines, m.fit(fmt.Sprintf("%s%d %-10s %s", marks, i+1, item.name, clean(item.text)), min(m.width-8, 100)))
+		if i < 9 {
+			number = strconv.Itoa(i + 1)
+		}
+		lines = append(lines, m.fit(fmt.Sprintf("%s%s %-10s %s", marks, number, o.items[i].name, clean(o.items[i].text)), min(m.width-8, 100)))
 	}
 	return m.box("Copy", append(lines, "", dim("enter or a number: copy   esc: leave")))
 }

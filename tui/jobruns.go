@@ -88,7 +88,11 @@ func (s jobStory) moments() []moment {
 		moments = append(moments, moment{run.FinishedAt, text})
 	}
 	for _, action := range s.actions {
-		moments = append(moments, moment{action.At, fmt.Sprintf("%s by %s: %s, was %s", action.Action, clean(action.Actor), action.After, action.Before)})
+		text := fmt.Sprintf("%s by %s", action.Action, clean(action.Actor))
+		if action.After != action.Before {
+			text += fmt.Sprintf(": %s, was %s", action.After, action.Before)
+		}
+		moments = append(moments, moment{action.At, text})
 	}
 	if job.StartedAt != nil && (job.FinishedAt == nil || s.unrecorded()) {
 		moments = append(moments, moment{*job.StartedAt, fmt.Sprintf("attempt %d      %s", job.Attempts+1, clean(job.LeaseOwner))})

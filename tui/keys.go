@@ -36,6 +36,9 @@ var (
 	onJob    = []screen{screenJob}
 	onBoth   = []screen{screenJobs, screenJob}
 	onQueues = []screen{screenOverview, screenQueues}
+
+	onWorkers = []screen{screenWorkers}
+	onAudit   = []screen{screenAudit}
 )
 
 // commands is the registry.
@@ -95,7 +98,6 @@ func listCommands() []*command {
 		{id: "mark", keys: []string{"space"}, title: "mark", help: "Mark the job, and go on", screens: onJobs, disabled: noJob, run: (*Model).mark},
 		{id: "mark-loaded", keys: []string{"*"}, help: "Mark all jobs that are loaded, or none", screens: onJobs, disabled: noJob, run: (*Model).markLoaded},
 		{id: "select-all", keys: []string{"A"}, title: "all matching", help: "Select all jobs that match the filter now", screens: onJobs, disabled: noJob, run: (*Model).selectAll},
-		{id: "export", keys: []string{"x"}, help: "Write the jobs that are loaded to a file, as JSON lines", screens: onJobs, disabled: noJob, run: (*Model).export},
 		{id: "newer", keys: []string{"["}, help: "The job above in the list", screens: onJob, run: func(m *Model) tea.Cmd { return m.neighbour(-1) }},
 		{id: "older", keys: []string{"]"}, help: "The job below in the list", screens: onJob, run: func(m *Model) tea.Cmd { return m.neighbour(1) }},
 		{id: "output", keys: []string{"L"}, title: "output", help: "The run's output, full screen", screens: onJob, run: func(m *Model) tea.Cmd {
@@ -112,8 +114,12 @@ func actionCommands() []*command {
 	return []*command{
 		{id: "requeue", keys: []string{"r"}, title: "requeue", help: "Make the job available now (u undoes it)", screens: onBoth, class: reversible, disabled: noRequeue, run: act(jobq.ActionRequeue)},
 		{id: "cancel", keys: []string{"c"}, title: "cancel", help: "Cancel the job; asks when it runs", screens: onBoth, class: reversible, disabled: noCancel, run: act(jobq.ActionCancel)},
+		{id: "edit", keys: []string{"e"}, title: "edit", help: "Change a job that waits, in your editor", screens: onBoth, class: reversible, disabled: noEdit, run: func(m *Model) tea.Cmd { return m.edit(false) }},
+		{id: "clone", keys: []string{"C"}, help: "Make a new job of the job, in your editor", screens: onBoth, class: reversible, disabled: noClone, run: func(m *Model) tea.Cmd { return m.edit(true) }},
 		{id: "delete", keys: []string{"D"}, title: "Delete", help: "Delete the job with its history", screens: onBoth, class: destructive, disabled: noDelete, run: act(jobq.ActionDelete)},
 		{id: "pause", keys: []string{"p"}, title: "pause", help: "Pause the queue, or let it go on", screens: onQueues, class: reversible, disabled: noQueue, run: (*Model).togglePause},
+		{id: "drain", keys: []string{"d"}, title: "drain", help: "Ask the worker to take no new work, and to leave when its jobs have ended", screens: onWorkers, class: destructive, disabled: noDrain, run: (*Model).drain},
+		{id: "resume", keys: []string{"R"}, title: "Resume", help: "Go on with an action by filter that was stopped", screens: onAudit, class: destructive, disabled: noResume, run: (*Model).resumeBulk},
 		{id: "undo", keys: []string{"u", "z"}, help: "Undo the last action on jobs that nothing has happened to since; on the Audit screen, the action under the cursor", class: reversible, disabled: noUndo, run: (*Model).undo},
 	}
 }
@@ -121,6 +127,7 @@ func actionCommands() []*command {
 func otherCommands() []*command {
 	return []*command{
 		{id: "copy", keys: []string{"y"}, title: "copy", help: "Copy an id, a permalink, or the command line that does the same", run: (*Model).openCopy},
+		{id: "export", keys: []string{"x"}, help: "Write what the screen has loaded to a file, as JSON lines or CSV", run: (*Model).openExport},
 		{id: "palette", keys: []string{":", "ctrl+p"}, title: "command", help: "Type a command, `job ID` or `jobs FILTER`", run: (*Model).openPalette},
 		{id: "freeze", keys: []string{"f"}, title: "freeze", help: "Let the screen stand still, or follow again", run: func(m *Model) tea.Cmd {
 			m.frozen = !m.frozen

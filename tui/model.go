@@ -47,7 +47,8 @@ type Model struct {
 	overlay    overlay
 	toast      string
 	toastUntil time.Time
-	lastAudit  int64 // for undo
+	lastAudit  int64  // for undo
+	lastEdit   string // as a command line
 	bulk       *bulkRun
 
 	feed       feedState
@@ -125,7 +126,17 @@ func (m *Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	case startBulkMsg:
 		return m, m.startBulk(msg)
 	case exportedMsg:
-		m.exported(msg)
+		m.exportDone(msg)
+	case drainedMsg:
+		m.drained(msg)
+		return m, m.poll()
+	case editReadyMsg:
+		return m, m.editReady(msg)
+	case editedMsg:
+		return m, tea.Batch(m.edited(msg), m.poll())
+	case editDoneMsg:
+		m.editDone(msg)
+		return m, m.poll()
 	case tea.PasteMsg:
 		if o, ok := m.overlay.(*inputOverlay); ok {
 			o.insert(clean(msg.Content))

@@ -128,8 +128,16 @@ func TestDestructiveAsks(t *testing.T) {
 		if c.class != destructive {
 			continue
 		}
-		for _, keys := range [][]string{{"2"}, {"2", "enter"}, {"2", "space", "space"}, {"2", "A"}} {
+		starts := [][]string{{"2"}, {"2", "enter"}, {"2", "space", "space"}, {"2", "A"}}
+		switch {
+		case slices.Contains(c.screens, screenWorkers):
+			starts = [][]string{{"4", "j"}}
+		case slices.Contains(c.screens, screenAudit):
+			starts = [][]string{{"6"}}
+		}
+		for _, keys := range starts {
 			b := newBench(120, 35)
+			b.fake.audit = []jobq.AuditEntry{stoppedBulk}
 			b.press(keys...)
 			b.press(c.keys[0])
 			require.IsType(t, &confirmOverlay{}, b.overlay, c.id)
@@ -209,9 +217,6 @@ func anything(b *bench, random *rand.Rand) bool {
 		}
 		keys = append(keys, "y", "n", "1", "enter", "esc", "backspace", "ä", "state:failed", "tab")
 		key := pick(keys...)
-		if key == "x" { // writes a file
-			return true
-		}
 		b.press(key)
 		return true
 	case 3:

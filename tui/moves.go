@@ -1,14 +1,7 @@
 package tui
 
 import (
-	"encoding/json"
-	"fmt"
-	"os"
-	"strings"
-
 	tea "charm.land/bubbletea/v2"
-
-	"github.com/jobq-dev/jobq"
 )
 
 // move moves the cursor of the screen.
@@ -117,35 +110,6 @@ func (m *Model) selectAll() tea.Cmd {
 	m.jobs.all = &allMatching{filter: m.jobs.filterText(), count: m.jobs.total, at: m.env.now()}
 	m.jobs.follow = false
 	return nil
-}
-
-// export writes what is loaded, as it is stored.
-func (m *Model) export() tea.Cmd {
-	path := "jobq-" + m.env.now().UTC().Format("20060102-150405") + ".jsonl"
-	rows := make([]jobq.Job, len(m.jobs.rows))
-	for i, row := range m.jobs.rows {
-		rows[i] = *row
-	}
-	m.pending++
-	return func() tea.Msg {
-		var content strings.Builder
-		encoder := json.NewEncoder(&content)
-		for i := range rows {
-			if err := encoder.Encode(&rows[i]); err != nil {
-				return exportedMsg{err: err}
-			}
-		}
-		return exportedMsg{path, len(rows), os.WriteFile(path, []byte(content.String()), 0o600)}
-	}
-}
-
-func (m *Model) exported(msg exportedMsg) {
-	m.pending--
-	if msg.err != nil {
-		m.say("export: " + shortError(msg.err))
-		return
-	}
-	m.say(fmt.Sprintf("wrote %d jobs to %s", msg.count, msg.path))
 }
 
 // suspend stops the program as the shell's job control does. It stops

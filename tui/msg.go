@@ -40,13 +40,6 @@ type bulkMsg struct {
 	err      error
 }
 
-// exportedMsg is what came of writing a file.
-type exportedMsg struct {
-	path  string
-	count int
-	err   error
-}
-
 // jobEvent is what a worker says about one job.
 type jobEvent struct {
 	id, token   int64

@@ -2,6 +2,7 @@ package tui
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -98,6 +99,24 @@ func (o *confirmOverlay) view(m *Model) []string {
 	return m.box(o.title, lines)
 }
 
+// noteOverlay says what is too long for a line, until a key is pressed.
+type noteOverlay struct {
+	title string
+	lines []string
+	since time.Time
+}
+
+func (o *noteOverlay) key(m *Model, _ tea.KeyPressMsg) tea.Cmd {
+	if m.env.now().Sub(o.since) >= confirmQuiet {
+		m.overlay = nil
+	}
+	return nil
+}
+
+func (o *noteOverlay) view(m *Model) []string {
+	return m.box(o.title, append(slices.Clone(o.lines), "", dim("any key: leave")))
+}
+
 // progressOverlay shows a bulk action under way.
 type progressOverlay struct{}
 
@@ -112,13 +131,14 @@ func (o *progressOverlay) view(m *Model) []string {
 	if m.bulk == nil {
 		return nil
 	}
-	share := 0.0
-	if m.bulk.total > 0 {
-		share = min(float64(m.bulk.progress.Done+m.bulk.progress.Refused)/float64(m.bulk.total), 1)
+	const stop = "esc: stop after this batch; R on the audit screen goes on"
+	progress := m.bulk.progress
+	done, refused := number(int64(progress.Done)), number(int64(progress.Refused))
+	if m.bulk.total == 0 {
+		return m.box(string(m.bulk.action), []string{fmt.Sprintf("%s done, %s not", done, refused), stop})
 	}
+	share := min(float64(progress.Done+progress.Refused)/float64(m.bulk.total), 1)
 	return m.box(string(m.bulk.action), []string{
-		m.bar(share, 40),
-		fmt.Sprintf("%s of %s done, %s not", number(int64(m.bulk.progress.Done)), capped(m.bulk.total), number(int64(m.bulk.progress.Refused))),
-		"esc: stop after this batch",
+		m.bar(share, 40), fmt.Sprintf("%s of %s done, %s not", done, capped(m.bulk.total), refused), stop,
 	})
 }

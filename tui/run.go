@@ -81,7 +81,7 @@ func (c *Config) model(client *jobq.Client) (*Model, error) {
 	e := env{
 		reader: client, writer: client, now: time.Now, name: c.Name, host: host, schema: client.Schema(),
 		confirm: c.Confirm || strings.Contains(strings.ToLower(c.Name), "prod"), noWrite: c.ReadOnly,
-		glyphs: unicodeGlyphs, send: &sender{},
+		glyphs: unicodeGlyphs, send: &sender{}, edit: runEditor, save: saveFile,
 	}
 	if c.ASCII {
 		e.glyphs = asciiGlyphs

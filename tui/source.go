@@ -2,9 +2,13 @@ package tui
 
 import (
 	"context"
+	"os"
 	"time"
 
+	tea "charm.land/bubbletea/v2"
+
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/jobedit"
 )
 
 // reader is what the UI asks of the database. *jobq.Client is one.
@@ -28,6 +32,9 @@ type reader interface {
 // writer is what it may do. *jobq.Client is one.
 type writer interface {
 	Act(ctx context.Context, action jobq.Action, targets ...jobq.Target) (*jobq.Acted, error)
+	Edit(ctx context.Context, change jobq.JobChange, targets ...jobq.Target) (*jobq.Acted, error)
+	Clone(ctx context.Context, id int64, change jobq.JobChange) (*jobq.Cloned, error)
+	DrainWorker(ctx context.Context, id string) (bool, error)
 	Undo(ctx context.Context, auditID int64) (*jobq.Acted, error)
 	Bulk(ctx context.Context, params jobq.BulkParams) (jobq.BulkProgress, error)
 	PauseQueue(ctx context.Context, name, by, reason string) (bool, error)
@@ -46,4 +53,15 @@ type env struct {
 	noWrite bool // told to be read-only
 	glyphs  glyphs
 	send    *sender
+	// edit gives the terminal to the operator's editor, until that ends.
+	edit func(file *jobedit.File, done func(error) tea.Msg) tea.Cmd
+	save func(path string, content []byte) error
 }
+
+// runEditor is edit in a real terminal.
+func runEditor(file *jobedit.File, done func(error) tea.Msg) tea.Cmd {
+	return tea.ExecProcess(file.Command(context.Background()), done)
+}
+
+// saveFile is save on the real disk: for the operator's eyes only.
+func saveFile(path string, content []byte) error { return os.WriteFile(path, content, 0o600) }

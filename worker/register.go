@@ -60,6 +60,9 @@ func (w *Worker) register(ctx context.Context) error {
 	for _, row := range rows {
 		w.digests.watched(time.Duration(row.WatchedMs) * time.Millisecond)
 		w.herd.fleet.Store(row.Fleet)
+		if row.DrainRequested {
+			w.drainAsAsked()
+		}
 		w.queues[row.Queue].configure(queueSettings{
 			lease:       time.Duration(row.LeaseMs) * time.Millisecond,
 			extendEvery: time.Duration(row.ExtendEveryMs) * time.Millisecond,
@@ -67,6 +70,15 @@ func (w *Worker) register(ctx context.Context) error {
 		})
 	}
 	return nil
+}
+
+// drainAsAsked obeys an operator, as Finish does. It is called again with each
+// heartbeat until the worker is gone.
+func (w *Worker) drainAsAsked() {
+	if !w.draining.Load() {
+		w.log.Info("an operator asks the worker to drain")
+	}
+	w.Finish()
 }
 
 // deregister removes the worker's row. When that fails, the janitor does it

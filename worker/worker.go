@@ -180,7 +180,8 @@ func (w *Worker) ID() string { return w.id }
 // It survives a database that goes away, and waits for one that is not there
 // yet. An error is about tables that are missing or newer than this build,
 // about handlers that did not stop, about results that could not be stored, or
-// about too many failures. See Batch for when it ends by itself, and Finish.
+// about too many failures. See Batch for when it ends by itself, and Finish,
+// which is also what jobq.Client.DrainWorker makes it do from afar.
 func (w *Worker) Run(ctx context.Context) error {
 	if w.started.Swap(true) {
 		return errors.New("worker: Run was called twice")
@@ -295,9 +296,9 @@ func (w *Worker) listener() (*listen.Listener, error) {
 	}
 	work, cancel := db.Channel(w.schema.Name(), db.TopicWork), db.Channel(w.schema.Name(), db.TopicCancel)
 	head, taken := db.Channel(w.schema.Name(), db.TopicHead), db.Channel(w.schema.Name(), db.TopicTaken)
-	watch := db.Channel(w.schema.Name(), db.TopicWatch)
+	watch, drain := db.Channel(w.schema.Name(), db.TopicWatch), db.Channel(w.schema.Name(), db.TopicDrain)
 	listener, err := listen.New(listen.Config{
-		ConnConfig: w.client.Pool().Config().ConnConfig, Channels: []string{work, head, taken, cancel, watch}, Logger: w.log, SelfTest: true,
+		ConnConfig: w.client.Pool().Config().ConnConfig, Channels: []string{work, head, taken, cancel, watch, drain}, Logger: w.log, SelfTest: true,
 		OnNotify: func(channel, payload string) {
 			switch channel {
 			case work, head:
@@ -306,6 +307,10 @@ func (w *Worker) listener() (*listen.Listener, error) {
 				w.newsTaken(payload)
 			case watch:
 				w.digests.watched(watchedFor)
+			case drain:
+				if payload == w.id {
+					w.drainAsAsked()
+				}
 			case cancel:
 				if id, err := strconv.ParseInt(payload, 10, 64); err == nil {
 					w.keeper.wakeFor(id)

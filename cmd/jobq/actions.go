@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/jobq-dev/jobq"
 )
@@ -36,6 +37,42 @@ type bulkFlags struct {
 	max          int
 }
 
+func (b *bulkFlags) add(flags *pflag.FlagSet) {
+	flags.StringVar(&b.filter, "filter", "", "act on all jobs that match")
+	flags.BoolVar(&b.dryRun, "dry-run", false, "with --filter: only say how many jobs match")
+	flags.BoolVar(&b.yes, "yes", false, "with --filter: do not ask")
+	b.addLimits(flags, "with --filter: ")
+}
+
+func (b *bulkFlags) addLimits(flags *pflag.FlagSet, when string) {
+	flags.IntVar(&b.max, "max", 0, when+"act on this many jobs at most")
+	flags.StringVar(&b.rate, "rate", "", when+"at most so many a second, such as 100/s")
+}
+
+// bulkHelp is what all actions by filter promise.
+const bulkHelp = `With --filter it acts on all jobs that match now; those that come later are
+left alone. It asks first, unless --yes is given. What was done is in
+"jobq audit", and "jobq undo" takes it back where nothing has happened since.
+What was stopped goes on with "jobq audit resume".
+
+` + filterHelp
+
+// targetsOf reads ids, or none where there is a filter.
+func (b *bulkFlags) targetsOf(cmd *cobra.Command, args []string) ([]jobq.Target, error) {
+	if (len(args) == 0) == (b.filter == "") {
+		return nil, usagef("name jobs by id, or --filter, and not both; usage: %s", cmd.UseLine())
+	}
+	targets := make([]jobq.Target, len(args))
+	for i, arg := range args {
+		id, err := parseID(arg)
+		if err != nil {
+			return nil, err
+		}
+		targets[i].ID = id
+	}
+	return targets, nil
+}
+
 // newActionCommand makes a command that acts on the jobs named, or on all that
 // match a filter. It goes on after a job that cannot be acted on; the exit
 // code tells that there was one.
@@ -45,30 +82,17 @@ func (a *app) newActionCommand(action jobq.Action, short, long string) *cobra.Co
 	command := &cobra.Command{
 		Use:   name + " ID... | --filter FILTER",
 		Short: short,
-		Long: short + ".\n\n" + long + `
-
-With --filter it acts on all jobs that match now; those that come later are
-left alone. It asks first, unless --yes is given. What was done is in
-"jobq audit", and "jobq undo" takes it back where nothing has happened since.
-
-` + filterHelp,
+		Long:  short + ".\n\n" + long + "\n\n" + bulkHelp,
 		Example: fmt.Sprintf("  jobq %s 4711 4712\n  jobq %s --filter 'state:failed queue:email' --dry-run\n"+
 			"  jobq %s --filter 'state:failed queue:email' --yes --max 1000 --rate 100/s", name, name, name),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if (len(args) == 0) == (bulk.filter == "") {
-				return usagef("name jobs by id, or --filter, and not both; usage: %s", cmd.UseLine())
-			}
-			targets := make([]jobq.Target, len(args))
-			for i, arg := range args {
-				id, err := parseID(arg)
-				if err != nil {
-					return err
-				}
-				targets[i].ID = id
+			targets, err := bulk.targetsOf(cmd, args)
+			if err != nil {
+				return err
 			}
 			return a.withClient(func(cmd *cobra.Command, _ []string, client *jobq.Client) error {
 				if bulk.filter != "" {
-					return runBulk(cmd, client, action, bulk)
+					return runBulk(cmd, client, jobq.BulkParams{Action: action, Filter: jobq.Filter{Match: bulk.filter}}, bulk)
 				}
 				acted, err := client.Act(cmd.Context(), action, targets...)
 				if err != nil {
@@ -78,12 +102,7 @@ left alone. It asks first, unless --yes is given. What was done is in
 			})(cmd, args)
 		},
 	}
-	flags := command.Flags()
-	flags.StringVar(&bulk.filter, "filter", "", "act on all jobs that match")
-	flags.BoolVar(&bulk.dryRun, "dry-run", false, "with --filter: only say how many jobs match")
-	flags.BoolVar(&bulk.yes, "yes", false, "with --filter: do not ask")
-	flags.IntVar(&bulk.max, "max", 0, "with --filter: act on this many jobs at most")
-	flags.StringVar(&bulk.rate, "rate", "", "with --filter: at most so many a second, such as 100/s")
+	bulk.add(command.Flags())
 	return command
 }
 
@@ -116,13 +135,12 @@ func problemError(verb string, job jobq.ActedJob) error {
 	return fmt.Errorf("%s job %d: %w: %s", verb, job.ID, jobq.ErrConflict, job.Problem)
 }
 
-func runBulk(cmd *cobra.Command, client *jobq.Client, action jobq.Action, flags bulkFlags) error {
-	rate, err := parseRate(flags.rate)
-	if err != nil {
+// runBulk acts on what a filter matches, after it has asked.
+func runBulk(cmd *cobra.Command, client *jobq.Client, params jobq.BulkParams, flags bulkFlags) error {
+	if err := flags.limit(&params); err != nil {
 		return err
 	}
-	filter := jobq.Filter{Match: flags.filter}
-	count, err := client.Count(cmd.Context(), filter, jobq.CountMax)
+	count, err := client.Count(cmd.Context(), params.Filter, jobq.CountMax)
 	if err != nil {
 		return err
 	}
@@ -131,25 +149,40 @@ func runBulk(cmd *cobra.Command, client *jobq.Client, action jobq.Action, flags 
 		matches = fmt.Sprintf("at least %d", jobq.CountMax)
 	}
 	if flags.dryRun {
-		fmt.Fprintf(cmd.OutOrStdout(), "would %s %s jobs\n", action, matches)
+		fmt.Fprintf(cmd.OutOrStdout(), "would %s %s jobs\n", params.Action, matches)
 		return nil
 	}
 	if !flags.yes {
-		if err := askForBulk(cmd, action, matches); err != nil {
+		if err := askForBulk(cmd, params.Action, matches); err != nil {
 			return err
 		}
 	}
-	progress, err := client.Bulk(cmd.Context(), jobq.BulkParams{
-		Action: action, Filter: filter, Max: flags.max, RatePerSecond: rate,
-		OnBatch: func(progress jobq.BulkProgress) {
-			fmt.Fprintf(cmd.ErrOrStderr(), "%s: %d done, %d refused\n", action, progress.Done, progress.Refused)
-		},
-	})
+	return workThrough(cmd, client, params)
+}
+
+// limit sets how many jobs, and how many a second.
+func (b *bulkFlags) limit(params *jobq.BulkParams) (err error) {
+	params.Max = b.max
+	params.RatePerSecond, err = parseRate(b.rate)
+	return err
+}
+
+// workThrough runs an action by filter, or goes on with one, and says how far
+// it comes.
+func workThrough(cmd *cobra.Command, client *jobq.Client, params jobq.BulkParams) error {
+	verb := string(params.Action)
+	if params.Resume > 0 {
+		verb = fmt.Sprintf("action %d", params.Resume)
+	}
+	params.OnBatch = func(progress jobq.BulkProgress) {
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: %d done, %d refused\n", verb, progress.Done, progress.Refused)
+	}
+	progress, err := client.Bulk(cmd.Context(), params)
 	if progress.AuditID > 0 {
-		fmt.Fprintf(cmd.OutOrStdout(), "%s: %d jobs, %d refused; take it back with: jobq undo %d\n", action, progress.Done, progress.Refused, progress.AuditID)
+		fmt.Fprintf(cmd.OutOrStdout(), "%s: %d jobs, %d refused; take it back with: jobq undo %d\n", verb, progress.Done, progress.Refused, progress.AuditID)
 	}
 	if errors.Is(err, context.Canceled) {
-		return fmt.Errorf("%s stopped before its end: %w", action, err)
+		return fmt.Errorf("%s stopped before its end, go on with jobq audit resume %d: %w", verb, progress.AuditID, err)
 	}
 	return err
 }

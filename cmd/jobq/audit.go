@@ -3,11 +3,13 @@ package main
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/jobedit"
 )
 
 func newAuditCommand(a *app) *cobra.Command {
@@ -17,7 +19,8 @@ func newAuditCommand(a *app) *cobra.Command {
 		Use:   "audit",
 		Short: "Show who did what to jobs and queues, newest first",
 		Example: `  jobq audit
-  jobq audit --json | jq '.[] | select(.action == "delete")'`,
+  jobq audit --json | jq '.[] | select(.action == "delete")'
+  jobq audit resume 17 --rate 100/s`,
 		Args: exactArgs(0),
 		RunE: a.withClient(func(cmd *cobra.Command, _ []string, client *jobq.Client) error {
 			entries, err := client.Audit(cmd.Context(), before, limit)
@@ -38,13 +41,46 @@ func newAuditCommand(a *app) *cobra.Command {
 	command.Flags().Int64Var(&before, "before", 0, "continue below this id")
 	command.Flags().IntVar(&limit, "limit", 50, "actions to show, 1 to 1000")
 	a.addJSONFlag(command)
+	command.AddCommand(newAuditResumeCommand(a))
 	return command
 }
 
-// auditTarget is what the action was about: a filter or a queue, or the jobs.
+func newAuditResumeCommand(a *app) *cobra.Command {
+	var bulk bulkFlags
+	command := &cobra.Command{
+		Use:   "resume AUDIT-ID",
+		Short: "Go on with an action by filter that was stopped",
+		Long: `Go on with an action by filter that was interrupted, or whose process has ended, on the
+jobs that it had not come to. It stays about the jobs that were there when it began, and
+one action in the audit: "jobq undo" takes all of it back.`,
+		Example: `  jobq audit      # shows the ids
+  jobq audit resume 17 --rate 100/s`,
+		Args: exactArgs(1),
+		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
+			id, err := parseID(args[0])
+			if err != nil {
+				return err
+			}
+			params := jobq.BulkParams{Resume: id}
+			if err := bulk.limit(&params); err != nil {
+				return err
+			}
+			return workThrough(cmd, client, params)
+		}),
+	}
+	bulk.addLimits(command.Flags(), "")
+	return command
+}
+
+// auditTarget is what the action was about: a filter, a queue or a worker, or
+// the jobs; and what an edit sets.
 func auditTarget(entry jobq.AuditEntry) string {
+	return cut(strings.TrimSpace(auditSubject(entry) + " " + jobedit.OneLine(entry.Change)))
+}
+
+func auditSubject(entry jobq.AuditEntry) string {
 	if entry.Target != "" {
-		return cut(entry.Target)
+		return entry.Target
 	}
 	text := ""
 	for i, id := range entry.JobIDs {
@@ -62,6 +98,10 @@ func auditNote(entry jobq.AuditEntry) string {
 		return fmt.Sprintf("undone by %d", entry.UndoneBy)
 	case entry.Undoes > 0:
 		return fmt.Sprintf("undoes %s %d", entry.Note, entry.Undoes)
+	case entry.NoResume() == "" && entry.Note == "":
+		return "not at its end"
+	case entry.NoResume() == "":
+		return "not at its end, " + entry.Note
 	}
 	return entry.Note
 }

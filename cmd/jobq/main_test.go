@@ -73,8 +73,14 @@ func (b *syncBuffer) String() string {
 
 func startProcess(t *testing.T, args ...string) *process {
 	t.Helper()
+	return startProcessWith(t, nil, args...)
+}
+
+// startProcessWith adds to the environment.
+func startProcessWith(t *testing.T, environment []string, args ...string) *process {
+	t.Helper()
 	p := &process{Cmd: exec.Command(os.Args[0], args...), log: &syncBuffer{}}
-	p.Env = append(os.Environ(), asCommand+"=1")
+	p.Env = append(append(os.Environ(), asCommand+"=1"), environment...)
 	p.Stdout, p.Stderr = p.log, p.log
 	require.NoError(t, p.Start())
 	t.Cleanup(func() {

@@ -2,9 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -86,57 +83,4 @@ func count(n int64) string {
 		return strconv.Itoa(jobq.CountMax) + "+"
 	}
 	return strconv.FormatInt(n, 10)
-}
-
-func newWorkersCommand(a *app) *cobra.Command {
-	var programs bool
-	command := &cobra.Command{
-		Use: "workers", Short: "List worker processes", Args: exactArgs(0),
-		Example: `  jobq workers
-  jobq workers --programs   # how the programs of each kind have ended, and what they used`,
-		RunE: a.withClient(func(cmd *cobra.Command, _ []string, client *jobq.Client) error {
-			workers, err := client.Workers(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if a.json {
-				return writeJSON(cmd.OutOrStdout(), workers)
-			}
-			if programs {
-				return writePrograms(cmd.OutOrStdout(), workers)
-			}
-			t := newTable(cmd.OutOrStdout(), "WORKER", "RUNNING", "HEARTBEAT", "UP", "VERSION", "QUEUES", "KINDS")
-			for _, w := range workers {
-				queues := make([]string, 0, len(w.Slots))
-				for name, slots := range w.Slots {
-					queues = append(queues, fmt.Sprintf("%s=%d", name, slots))
-				}
-				name := w.ID
-				if w.Draining {
-					name += " (draining)"
-				}
-				t.row(name, strconv.FormatInt(w.Running, 10), ago(w.HeartbeatAt), strings.TrimSuffix(ago(w.StartedAt), " ago"),
-					w.Version, strings.Join(queues, ","), strings.Join(w.Kinds, ","))
-			}
-			return t.flush()
-		}),
-	}
-	command.Flags().BoolVar(&programs, "programs", false, "show what the programs of each kind have done (JSON has it always)")
-	a.addJSONFlag(command)
-	return command
-}
-
-func writePrograms(out io.Writer, workers []jobq.Worker) error {
-	t := newTable(out, "WORKER", "KIND", "STARTED", "NOT STARTED", "OK", "LATER", "FINAL", "FAILED", "SIGNALLED", "STOPPED", "CPU", "MAX MEMORY")
-	for _, w := range workers {
-		for _, kind := range slices.Sorted(maps.Keys(w.Programs)) {
-			p := w.Programs[kind]
-			row := []string{w.ID, kind}
-			for _, n := range []int64{p.Started, p.NotStarted, p.Succeeded, p.Later, p.Final, p.Failed, p.Signalled, p.Stopped} {
-				row = append(row, strconv.FormatInt(n, 10))
-			}
-			t.row(append(row, fmt.Sprintf("%.2fs", p.CPUSeconds), fmt.Sprintf("%.1f MiB", float64(p.MaxRSSBytes)/(1<<20)))...)
-		}
-	}
-	return t.flush()
 }

@@ -57,7 +57,7 @@ Exit codes: 0 ok, 1 error, 2 usage or invalid value, 3 no such job, 4 conflict.`
 		}
 	}
 	add("jobs", newEnqueueCommand(a), newListCommand(a), newShowCommand(a), newLogsCommand(a), newRequeueCommand(a), newCancelCommand(a),
-		newDeleteCommand(a), newUndoCommand(a), newAuditCommand(a), newStatsCommand(a))
+		newDeleteCommand(a), newEditCommand(a), newCloneCommand(a), newUndoCommand(a), newAuditCommand(a), newStatsCommand(a))
 	add("run", newTUICommand(a), newWorkerCommand(a), newJanitorCommand(a), newQueuesCommand(a), newWorkersCommand(a), newEventsCommand(a),
 		newJobCommand())
 	add("setup", newMigrateCommand(a), newDevCommand(a), newDemoCommand(a), newBenchCommand(a), newVersionCommand(a))

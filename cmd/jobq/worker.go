@@ -60,8 +60,9 @@ timeouts, slots of its own; docs/configuration.md has all of it. What flags say 
 
 The first SIGTERM or SIGINT drains: nothing new is claimed, running jobs have
 --drain-timeout to end and are then stopped and given back without using an attempt.
-A second one does not wait. SIGUSR1 takes no new work and ends when what runs has
-ended, however long that takes. A janitor runs inside unless --janitor=off.
+A second one does not wait. SIGUSR1, and "jobq workers drain" from anywhere, take no new
+work and end when what runs has ended, however long that takes. A janitor runs inside
+unless --janitor=off.
 
 Exit codes: 0 drained, 1 error or too many failures in a row, 2 usage.`,
 		Example: `  jobq worker --run hello='cat'

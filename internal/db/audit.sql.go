@@ -7,27 +7,51 @@ package db
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
 const AuditBegin = `-- name: AuditBegin :one
-select jobq.audit_begin_many($1::text, $2::text, $3::text)::bigint as id
+select jobq.audit_begin_many($1::text, $2::text, $3::text, $4::jsonb)::bigint as id
 `
+
+type AuditBeginParams struct {
+	Actor  string
+	Action string
+	Target *string
+	Change json.RawMessage
+}
 
 // AuditBegin records an action by filter before its first batch, with the
 // bounds of what it is about: later jobs have higher ids, or end later.
-func (q *Queries) AuditBegin(ctx context.Context, actor string, action string, target *string) (int64, error) {
-	row := q.db.QueryRow(ctx, AuditBegin, actor, action, target)
+func (q *Queries) AuditBegin(ctx context.Context, arg AuditBeginParams) (int64, error) {
+	row := q.db.QueryRow(ctx, AuditBegin,
+		arg.Actor,
+		arg.Action,
+		arg.Target,
+		arg.Change,
+	)
 	var id int64
 	err := row.Scan(&id)
 	return id, err
 }
 
+const AuditEnd = `-- name: AuditEnd :exec
+update jobq.audit a set ended_at = clock_timestamp() where a.id = $1
+`
+
+// AuditEnd says that an action by filter has come to its end.
+func (q *Queries) AuditEnd(ctx context.Context, id int64) error {
+	_, err := q.db.Exec(ctx, AuditEnd, id)
+	return err
+}
+
 const AuditGet = `-- name: AuditGet :one
 select a.id, a.at, a.snapshot_at, a.id_max, a.id_done, a.undone_by, a.undoes, a.done, a.refused, a.actor, a.action,
-    a.target, a.note,
+    a.target, a.note, a.ended_at,
+    (case when pg_column_size(a.change -> 'args') > 1000 then a.change || '{"args": "..."}' else a.change end)::jsonb as change,
     array(select t.job_id from jobq.audit_job t where t.audit_id = a.id order by t.job_id limit 20)::bigint[] as job_ids
   from jobq.audit a
   where a.id = $1
@@ -47,10 +71,12 @@ type AuditGetRow struct {
 	Action     string
 	Target     *string
 	Note       *string
+	EndedAt    *time.Time
+	Change     json.RawMessage
 	JobIds     []int64
 }
 
-// AuditGet is one action. Needs audit_pkey.
+// AuditGet is one action. Of large args that it sets, it only says that it does. Needs audit_pkey.
 func (q *Queries) AuditGet(ctx context.Context, id int64) (AuditGetRow, error) {
 	row := q.db.QueryRow(ctx, AuditGet, id)
 	var i AuditGetRow
@@ -68,6 +94,8 @@ func (q *Queries) AuditGet(ctx context.Context, id int64) (AuditGetRow, error) {
 		&i.Action,
 		&i.Target,
 		&i.Note,
+		&i.EndedAt,
+		&i.Change,
 		&i.JobIds,
 	)
 	return i, err
@@ -75,7 +103,8 @@ func (q *Queries) AuditGet(ctx context.Context, id int64) (AuditGetRow, error) {
 
 const AuditList = `-- name: AuditList :many
 select a.id, a.at, a.snapshot_at, a.id_max, a.id_done, a.undone_by, a.undoes, a.done, a.refused, a.actor, a.action,
-    a.target, a.note,
+    a.target, a.note, a.ended_at,
+    (case when pg_column_size(a.change -> 'args') > 1000 then a.change || '{"args": "..."}' else a.change end)::jsonb as change,
     array(select t.job_id from jobq.audit_job t where t.audit_id = a.id order by t.job_id limit 20)::bigint[] as job_ids
   from jobq.audit a
   where a.id < $1
@@ -97,10 +126,12 @@ type AuditListRow struct {
 	Action     string
 	Target     *string
 	Note       *string
+	EndedAt    *time.Time
+	Change     json.RawMessage
 	JobIds     []int64
 }
 
-// AuditList is a page of actions, newest first, each with a few of its jobs.
+// AuditList is a page of actions as AuditGet, newest first, each with a few of its jobs.
 // Needs audit_pkey and audit_job_pkey.
 func (q *Queries) AuditList(ctx context.Context, before int64, pageSize int32) ([]AuditListRow, error) {
 	rows, err := q.db.Query(ctx, AuditList, before, pageSize)
@@ -125,6 +156,8 @@ func (q *Queries) AuditList(ctx context.Context, before int64, pageSize int32) (
 			&i.Action,
 			&i.Target,
 			&i.Note,
+			&i.EndedAt,
+			&i.Change,
 			&i.JobIds,
 		); err != nil {
 			return nil, err
@@ -183,6 +216,16 @@ func (q *Queries) AuditOfJob(ctx context.Context, jobID int64) ([]AuditOfJobRow,
 	return items, nil
 }
 
+const AuditResume = `-- name: AuditResume :exec
+select jobq.audit_resume($1::text, $2::bigint)
+`
+
+// AuditResume makes an action by filter go on that was stopped.
+func (q *Queries) AuditResume(ctx context.Context, actor string, iD int64) error {
+	_, err := q.db.Exec(ctx, AuditResume, actor, iD)
+	return err
+}
+
 const AuditUndo = `-- name: AuditUndo :many
 select a.audit::bigint as audit, a.job_id::bigint as job_id, coalesce(a.state_before, '')::text as state_before,
     coalesce(a.state_after, '')::text as state_after, coalesce(a.problem, '')::text as problem
@@ -226,10 +269,10 @@ func (q *Queries) AuditUndo(ctx context.Context, actor string, auditID int64) ([
 
 const JobAct = `-- name: JobAct :many
 select a.audit::bigint as audit, a.job_id::bigint as job_id, coalesce(a.state_before, '')::text as state_before,
-    coalesce(a.state_after, '')::text as state_after, coalesce(a.problem, '')::text as problem
+    coalesce(a.state_after, '')::text as state_after, a.changed::boolean as changed, coalesce(a.problem, '')::text as problem
   from jobq.act($1, $2, $3::bigint[],
     (select array_agg(nullif(x.text, '') order by x.place) from unnest($4::text[]) with ordinality as x(text, place)),
-    $5::text, $6::bigint) a
+    $5::jsonb[], $6::text, $7::bigint, $8::jsonb) a
 `
 
 type JobActParams struct {
@@ -237,8 +280,10 @@ type JobActParams struct {
 	Action   string
 	Ids      []int64
 	Expected []string
+	Seen     []json.RawMessage
 	Target   *string
 	AuditID  int64
+	Change   json.RawMessage
 }
 
 type JobActRow struct {
@@ -246,19 +291,22 @@ type JobActRow struct {
 	JobID       int64
 	StateBefore string
 	StateAfter  string
+	Changed     bool
 	Problem     string
 }
 
-// JobAct requeues, cancels or deletes jobs for an actor, and records it. Locks
-// the jobs in id order. expected may have empty texts, which expect nothing.
+// JobAct requeues, cancels, deletes or edits jobs for an actor, and records it.
+// Locks the jobs in id order. expected may have empty texts, which expect nothing.
 func (q *Queries) JobAct(ctx context.Context, arg JobActParams) ([]JobActRow, error) {
 	rows, err := q.db.Query(ctx, JobAct,
 		arg.Actor,
 		arg.Action,
 		arg.Ids,
 		arg.Expected,
+		arg.Seen,
 		arg.Target,
 		arg.AuditID,
+		arg.Change,
 	)
 	if err != nil {
 		return nil, err
@@ -272,6 +320,7 @@ func (q *Queries) JobAct(ctx context.Context, arg JobActParams) ([]JobActRow, er
 			&i.JobID,
 			&i.StateBefore,
 			&i.StateAfter,
+			&i.Changed,
 			&i.Problem,
 		); err != nil {
 			return nil, err
@@ -282,6 +331,25 @@ func (q *Queries) JobAct(ctx context.Context, arg JobActParams) ([]JobActRow, er
 		return nil, err
 	}
 	return items, nil
+}
+
+const JobClone = `-- name: JobClone :one
+select a.audit::bigint as audit, a.clone_id::bigint as id, a.clone_state::text as state
+  from jobq.act_clone($1::text, $2::bigint, $3::jsonb) a
+`
+
+type JobCloneRow struct {
+	Audit int64
+	ID    int64
+	State string
+}
+
+// JobClone adds a job that is made as another one was. No row when there is none.
+func (q *Queries) JobClone(ctx context.Context, actor string, jobID int64, change json.RawMessage) (JobCloneRow, error) {
+	row := q.db.QueryRow(ctx, JobClone, actor, jobID, change)
+	var i JobCloneRow
+	err := row.Scan(&i.Audit, &i.ID, &i.State)
+	return i, err
 }
 
 const QueueAct = `-- name: QueueAct :one
@@ -303,6 +371,21 @@ func (q *Queries) QueueAct(ctx context.Context, arg QueueActParams) (int64, erro
 		arg.Queue,
 		arg.Note,
 	)
+	var audit int64
+	err := row.Scan(&audit)
+	return audit, err
+}
+
+const WorkerDrain = `-- name: WorkerDrain :one
+select d.audit::bigint as audit
+  from jobq.act_drain($1::text, $2::text) as d(audit)
+  where d.audit is not null
+`
+
+// WorkerDrain asks a worker to drain: 0 when it does so already, no row when
+// there is none.
+func (q *Queries) WorkerDrain(ctx context.Context, actor string, worker string) (int64, error) {
+	row := q.db.QueryRow(ctx, WorkerDrain, actor, worker)
 	var audit int64
 	err := row.Scan(&audit)
 	return audit, err

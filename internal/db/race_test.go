@@ -2,8 +2,10 @@ package db_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -21,7 +23,7 @@ const (
 
 // Everything that may happen to the same few jobs happens at once, a few
 // thousand times: claim, complete, end, extend, progress, reap, promote,
-// cancel, requeue, enqueue with the same keys, roll-up. Nothing deadlocks, no
+// cancel, requeue, edit, enqueue with the same keys, roll-up. Nothing deadlocks, no
 // job is lost or doubled, and no key is left behind. The database detects a
 // deadlock after 50 ms here (pgtest), so that none hides in a wait.
 func TestEverythingAtOnce(t *testing.T) {
@@ -79,6 +81,16 @@ func TestEverythingAtOnce(t *testing.T) {
 		_, err := q.queries.JobCancel(ctx, random.Int64N(2*jobs)+1)
 		return err
 	})
+	for i := range 2 {
+		loop("edit", func(random *rand.Rand) error { // large args and small ones, several jobs in an action
+			first := random.Int64N(2*jobs-3) + 1
+			_, err := q.queries.JobAct(ctx, db.JobActParams{
+				Actor: "test", Action: "edit", Ids: []int64{first + 2, first, first + 1}, Expected: make([]string, 3), Seen: make([]json.RawMessage, 3),
+				Change: fmt.Appendf(nil, `{"priority": %d, "args": %q}`, i, strings.Repeat("x", random.IntN(2000))),
+			})
+			return err
+		})
+	}
 	for range 4 {
 		loop("requeue", func(random *rand.Rand) error {
 			_, err := q.queries.JobRequeue(ctx, random.Int64N(2*jobs)+1)
@@ -92,6 +104,9 @@ func TestEverythingAtOnce(t *testing.T) {
 
 	require.Equal(t, total, q.number("select count(*) from jobq.job"))
 	require.Equal(t, total, q.number("select count(distinct id) from jobq.job"))
+	require.Equal(t, q.number("select count(*) from jobq.job j where args is null"), 0)
+	require.Equal(t, q.number("select count(*) from jobq.payload"), q.number(`select count(*) from (select id, args_apart from jobq.pending
+		union all select id, args_apart from jobq.running union all select id, args_apart from jobq.finished) j where args_apart`))
 	q.checkKeys()
 	require.Greater(t, q.number("select sum(completed) from jobq.stats"), rounds/4, "the test did little")
 }

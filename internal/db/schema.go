@@ -60,6 +60,7 @@ const (
 	TopicTaken  = "taken" // a worker has looked after word of new jobs, and left none
 	TopicDue    = "due"
 	TopicCancel = "cancel"
+	TopicDrain  = "drain" // a worker is to
 	TopicWatch  = "watch" // somebody watches
 	TopicEvent  = "event" // a digest of what a worker has done
 )

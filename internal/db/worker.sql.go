@@ -65,7 +65,7 @@ const WorkerBeat = `-- name: WorkerBeat :many
 with beat as (
   insert into jobq.worker as w
       (id, pid, process_start, draining, present, hostname, boot_id, pid_namespace, version, queues, kinds, programs)
-    values ($2, $3, $4, $5, $6, $7,
+    values ($1, $3, $4, $5, $6, $7,
       $8, $9, $10, $11, $12::text[],
       $13)
     on conflict (id) do update
@@ -77,14 +77,15 @@ select n.name::text as queue,
     (extract(epoch from coalesce(q.extend_every, coalesce(q.lease, interval '60 s') / 3)) * 1000)::bigint as extend_every_ms,
     coalesce(q.heartbeat, 'ticker')::text as heartbeat,
     (select count(*) from jobq.worker w) as fleet,
-    greatest(coalesce((select extract(epoch from max(x.expires_at) - clock_timestamp()) * 1000 from jobq.watcher x), 0), 0)::bigint as watched_ms
-  from unnest($1::text[]) as n(name)
+    greatest(coalesce((select extract(epoch from max(x.expires_at) - clock_timestamp()) * 1000 from jobq.watcher x), 0), 0)::bigint as watched_ms,
+    exists (select from jobq.worker w where w.id = $1 and w.drain_requested_at is not null) as drain_requested
+  from unnest($2::text[]) as n(name)
   left join jobq.queue q on q.name = n.name
 `
 
 type WorkerBeatParams struct {
-	QueueNames   []string
 	ID           string
+	QueueNames   []string
 	Pid          int32
 	ProcessStart pgtype.Int8
 	Draining     bool
@@ -99,22 +100,24 @@ type WorkerBeatParams struct {
 }
 
 type WorkerBeatRow struct {
-	Queue         string
-	LeaseMs       int64
-	ExtendEveryMs int64
-	Heartbeat     string
-	Fleet         int64
-	WatchedMs     int64
+	Queue          string
+	LeaseMs        int64
+	ExtendEveryMs  int64
+	Heartbeat      string
+	Fleet          int64
+	WatchedMs      int64
+	DrainRequested bool
 }
 
 // WorkerBeat registers the worker, or says that it lives. No lease depends
 // on this row: it is for people, and for the janitor to clear away. It answers
 // with the settings of the queues, defaults included, and beside each how many
-// workers there are and for how long somebody watches, who wants digests.
+// workers there are, for how long somebody watches, who wants digests, and
+// whether an operator wants the worker to drain.
 func (q *Queries) WorkerBeat(ctx context.Context, arg WorkerBeatParams) ([]WorkerBeatRow, error) {
 	rows, err := q.db.Query(ctx, WorkerBeat,
-		arg.QueueNames,
 		arg.ID,
+		arg.QueueNames,
 		arg.Pid,
 		arg.ProcessStart,
 		arg.Draining,
@@ -141,6 +144,7 @@ func (q *Queries) WorkerBeat(ctx context.Context, arg WorkerBeatParams) ([]Worke
 			&i.Heartbeat,
 			&i.Fleet,
 			&i.WatchedMs,
+			&i.DrainRequested,
 		); err != nil {
 			return nil, err
 		}
@@ -213,7 +217,8 @@ func (q *Queries) WorkerGone(ctx context.Context, id string) error {
 }
 
 const WorkerList = `-- name: WorkerList :many
-select w.id, w.hostname, w.pid, w.version, w.queues, w.kinds, w.programs, w.draining, w.started_at, w.heartbeat_at,
+select w.id, w.hostname, w.pid, w.version, w.queues, w.kinds, w.programs,
+    (w.draining or w.drain_requested_at is not null)::boolean as draining, w.started_at, w.heartbeat_at,
     (select count(*) from jobq.running r where r.lease_owner = w.id) as running
   from jobq.worker w
   order by w.id

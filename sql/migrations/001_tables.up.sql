@@ -235,6 +235,7 @@ create table jobq.worker (
   id           text        not null primary key,
   started_at   timestamptz not null default now(),
   heartbeat_at timestamptz not null default now(),
+  drain_requested_at timestamptz, -- an operator wants it to take no new work, and leave
   process_start bigint, -- in clock ticks since boot, tells a pid from its next use; null where unknown
   pid          integer     not null,
   draining     boolean     not null default false,

@@ -10,14 +10,16 @@ create table jobq.audit (
   id_done      bigint,      -- how far it has come, from id_max down
   undone_by    bigint,      -- the undo of this action
   undoes       bigint,      -- the action that this undo is of
+  ended_at     timestamptz, -- of an action by filter that has come to its end
   done         integer     not null default 0, -- jobs changed
   refused      integer     not null default 0, -- jobs that could not be
   actor        text        not null,
   action       text        not null,
   target       text,        -- the filter, or the queue
   note         text,
+  change       jsonb,       -- what an edit or a clone sets, by the names of columns
   constraint "actor must be 1 to 255 characters" check (char_length(actor) between 1 and 255),
-  constraint "action must be known" check (action in ('requeue', 'cancel', 'delete', 'pause', 'resume', 'undo')),
+  constraint "action must be known" check (action in ('requeue', 'cancel', 'delete', 'edit', 'clone', 'pause', 'resume', 'drain', 'undo')),
   constraint "target must be at most 8192 characters" check (char_length(target) <= 8192),
   constraint "note must be at most 1024 characters" check (char_length(note) <= 1024)
 );
@@ -76,7 +78,7 @@ begin
 end $$;
 
 -- audit_begin records that an action begins, and forgets a few old ones.
-create function jobq.audit_begin(actor text, action text, target text, note text) returns bigint
+create function jobq.audit_begin(actor text, action text, target text, note text, change jsonb default null) returns bigint
   language plpgsql
   as $$
 declare
@@ -84,19 +86,19 @@ declare
 begin
   delete from jobq.audit a
     where a.id in (select o.id from jobq.audit o where o.at < clock_timestamp() - interval '90 days' order by o.at limit 100);
-  insert into jobq.audit (actor, action, target, note)
-    values (audit_begin.actor, audit_begin.action, audit_begin.target, audit_begin.note)
+  insert into jobq.audit (actor, action, target, note, change)
+    values (audit_begin.actor, audit_begin.action, audit_begin.target, audit_begin.note, audit_begin.change)
     returning id into begun;
   return begun;
 end $$;
 
 -- audit_begin_many is audit_begin for an action by filter, which takes many
 -- calls of act: it fixes which jobs are meant, so that later ones are not.
-create function jobq.audit_begin_many(actor text, action text, target text) returns bigint
+create function jobq.audit_begin_many(actor text, action text, target text, change jsonb) returns bigint
   language plpgsql
   as $$
 declare
-  begun bigint := jobq.audit_begin(audit_begin_many.actor, audit_begin_many.action, audit_begin_many.target, null);
+  begun bigint := jobq.audit_begin(audit_begin_many.actor, audit_begin_many.action, audit_begin_many.target, null, audit_begin_many.change);
 begin
   update jobq.audit a
     set snapshot_at = clock_timestamp(), id_max = (select s.last_value from jobq.job_id_seq s)
@@ -104,27 +106,142 @@ begin
   return begun;
 end $$;
 
--- act requeues, cancels or deletes jobs in the name of an actor, in id order,
--- and records it under the audit row given, or under a new one. Where
+-- audit_resume makes an action by filter go on that was stopped, and notes who
+-- did. An action that has come to its end, or was undone, does not go on.
+create function jobq.audit_resume(actor text, audit_id bigint) returns void
+  language plpgsql
+  as $$
+declare
+  stopped jobq.audit;
+begin
+  select a.* into stopped from jobq.audit a where a.id = audit_resume.audit_id for update;
+  if not found then
+    raise no_data_found using message = format('no action %s', audit_resume.audit_id);
+  end if;
+  if stopped.id_max is null or stopped.ended_at is not null or stopped.undone_by is not null then
+    raise object_not_in_prerequisite_state using message = format(
+      case when stopped.id_max is null then 'action %s is not one by filter'
+        when stopped.undone_by is not null then 'action %s is undone'
+        else 'action %s has come to its end' end, audit_resume.audit_id);
+  end if;
+  update jobq.audit a set note = format('resumed by %s', audit_resume.actor) where a.id = audit_resume.audit_id;
+end $$;
+
+-- job_edit changes a job that waits: the columns that `change` names. What
+-- `seen` names must still be as it says. It returns the values of the columns
+-- before and after, or null when they are so already.
+--
+-- An available job keeps its place in the line, unless it gets another queue or
+-- priority: workers may have looked beyond its old place there, so it goes to
+-- the tail, as whatever becomes available does. It keeps its unique key, which
+-- is of its kind, and an edit leaves that alone. Args change between the row
+-- and the payload table as they grow and shrink.
+create function jobq.job_edit(job_id bigint, change jsonb, seen jsonb) returns jsonb
+  language plpgsql
+  as $$
+declare
+  old jobq.pending;
+  was jsonb;
+  wanted jsonb;
+  due timestamptz;
+  place bigint;
+  labels text[];
+  other text;
+  apart boolean;
+begin
+  select p.* into old from jobq.pending p where p.id = job_edit.job_id for update;
+  if not found then
+    raise object_not_in_prerequisite_state using
+      message = coalesce((select format('job %s is %s', job_edit.job_id, j.state) from jobq.job j where j.id = job_edit.job_id),
+        format('job %s is gone', job_edit.job_id)),
+      hint = 'Only a job that waits can be edited.';
+  end if;
+  was := jsonb_build_object('queue', old.queue, 'priority', old.priority, 'run_at', old.run_at, 'max_attempts', old.max_attempts,
+    'tags', old.tags, 'metadata', old.metadata,
+    'args', coalesce(old.args, (select a.args from jobq.payload a where a.job_id = old.id)));
+  -- One moment has as many texts as there are time zones.
+  if change ? 'run_at' then
+    change := change || jsonb_build_object('run_at', (change ->> 'run_at')::timestamptz);
+  end if;
+  if seen ? 'run_at' then
+    seen := seen || jsonb_build_object('run_at', (seen ->> 'run_at')::timestamptz);
+  end if;
+  select s.key into other from jsonb_each(seen) s where was -> s.key is distinct from s.value limit 1;
+  if found then
+    raise object_not_in_prerequisite_state using message = format('its %s has changed meanwhile', other);
+  end if;
+  wanted := was || change;
+  if wanted = was then
+    return null;
+  end if;
+  if (wanted -> 'max_attempts')::integer <= old.attempts then
+    raise object_not_in_prerequisite_state using
+      message = format('it has used %s attempts: max_attempts must be more', old.attempts);
+  end if;
+  due := (wanted ->> 'run_at')::timestamptz;
+  place := case
+    when due > clock_timestamp() then null
+    when old.position is null or (wanted ->> 'queue', (wanted -> 'priority')::integer) <> (old.queue, old.priority)
+      then nextval('jobq.position_seq')
+    else old.position end;
+  if jsonb_typeof(wanted -> 'tags') = 'array' then
+    labels := array(select jsonb_array_elements_text(wanted -> 'tags'));
+  end if;
+  apart := old.args_apart;
+  if wanted -> 'args' <> was -> 'args' then
+    apart := pg_column_size(wanted -> 'args') > 1000; -- as pending_before_insert has it
+    if apart then
+      insert into jobq.payload as a (job_id, args) values (old.id, wanted -> 'args')
+        on conflict on constraint payload_pkey do update set args = excluded.args;
+    else
+      delete from jobq.payload a where a.job_id = old.id;
+    end if;
+  end if;
+  update jobq.pending p
+    set queue = wanted ->> 'queue', priority = (wanted -> 'priority')::smallint, run_at = due, position = place,
+      max_attempts = (wanted -> 'max_attempts')::smallint, tags = labels, metadata = nullif(wanted -> 'metadata', 'null'),
+      args = case when not apart then wanted -> 'args' end, args_apart = apart
+    where p.id = old.id;
+  if place is null then
+    perform pg_notify(jobq.channel('due'), extract(epoch from due)::text);
+  elsif place is distinct from old.position then
+    perform pg_notify(jobq.channel('work'), wanted ->> 'queue');
+  end if;
+  return jsonb_build_object(
+    'before', (select jsonb_object_agg(w.key, w.value) from jsonb_each(was) w where change ? w.key),
+    'after', (select jsonb_object_agg(w.key, w.value) from jsonb_each(wanted) w where change ? w.key));
+end $$;
+
+-- act requeues, cancels, deletes or edits jobs in the name of an actor, in id
+-- order, and records it under the audit row given, or under a new one. Where
 -- expected has a text, such as 'failed/7', the job must be in that state with
--- that lease token, or it is left alone. It answers for each job with the
--- states before and after, or with why nothing was done.
+-- that lease token, or it is left alone; and what an edit changes must be as
+-- seen says. It answers for each job with the states before and after, whether
+-- it was changed, and why not.
 create function jobq.act(
-  actor text, action text, ids bigint[], expected text[], target text, audit_id bigint
-) returns table (audit bigint, job_id bigint, state_before text, state_after text, problem text)
+  actor text, action text, ids bigint[], expected text[], seen jsonb[], target text, audit_id bigint, change jsonb
+) returns table (audit bigint, job_id bigint, state_before text, state_after text, changed boolean, problem text)
   language plpgsql
   as $$
 declare
   job record;
+  begun jobq.audit;
   before jsonb;
-  changed integer := 0;
+  edited jsonb;
+  changes integer := 0;
   refusals integer := 0;
 begin
-  audit := coalesce(nullif(act.audit_id, 0), jobq.audit_begin(act.actor, act.action, act.target, null));
-  for job in select x.id, x.expected from unnest(act.ids, act.expected) as x(id, expected) order by x.id loop
+  audit := coalesce(nullif(act.audit_id, 0), jobq.audit_begin(act.actor, act.action, act.target, null, act.change));
+  -- The lock makes an undo wait for the batch, and the next batch see the undo.
+  select a.* into begun from jobq.audit a where a.id = act.audit for update;
+  if begun.undone_by is not null then
+    raise object_not_in_prerequisite_state using message = format('action %s is undone', begun.id);
+  end if;
+  for job in select x.id, x.expected, x.seen from unnest(act.ids, act.expected, act.seen) as x(id, expected, seen) order by x.id loop
     job_id := job.id;
     state_before := null;
     state_after := null;
+    changed := false;
     problem := null;
     before := jobq.job_lock(job.id, act.action = 'delete');
     state_before := before -> 'row' ->> 'state';
@@ -142,15 +259,20 @@ begin
           when 'delete' then
             perform jobq.delete_job(job.id);
             state_after := 'deleted';
+          when 'edit' then
+            edited := jobq.job_edit(job.id, begun.change, job.seen);
+            before := before || jsonb_build_object('edit', edited);
+            select j.state into state_after from jobq.job j where j.id = job.id;
         end case;
+        changed := state_after <> state_before or state_before = 'running' or (act.action = 'edit' and edited is not null);
       exception when object_not_in_prerequisite_state or unique_violation then
         problem := sqlerrm;
       end;
     end if;
     if problem is not null then
       refusals := refusals + 1;
-    elsif state_after <> state_before or state_before = 'running' then
-      changed := changed + 1;
+    elsif changed then
+      changes := changes + 1;
       insert into jobq.audit_job (audit_id, job_id, lease_token, version, state_before, state_after, before)
         values (audit, job.id, (before -> 'row' ->> 'lease_token')::bigint,
           coalesce((select p.run_at from jobq.pending p where p.id = job.id),
@@ -161,9 +283,57 @@ begin
     return next;
   end loop;
   update jobq.audit a
-    set done = a.done + changed, refused = a.refused + refusals,
+    set done = a.done + changes, refused = a.refused + refusals,
       id_done = case when a.id_max is not null then (select min(x) from unnest(act.ids) x) end
     where a.id = act.audit;
+end $$;
+
+-- act_clone adds a job that is made as another one was, in whatever state that
+-- is, but for what change sets. It is a new job: without attempts, checkpoint
+-- and unique key, and due now unless change says when. The audit has the new
+-- job's id. Null when there is no such job.
+create function jobq.act_clone(actor text, job_id bigint, change jsonb)
+  returns table (audit bigint, clone_id bigint, clone_state text)
+  language plpgsql
+  as $$
+declare
+  wanted jsonb;
+begin
+  select to_jsonb(j) || jsonb_build_object('run_at', now()) || act_clone.change into wanted
+    from jobq.job j where j.id = act_clone.job_id;
+  if not found then
+    return;
+  end if;
+  insert into jobq.pending as p
+      (kind, queue, priority, run_at, max_attempts, timeout, backoff_base, backoff_max, tags, metadata, args)
+    select wanted ->> 'kind', wanted ->> 'queue', (wanted -> 'priority')::smallint, (wanted ->> 'run_at')::timestamptz,
+        (wanted -> 'max_attempts')::smallint, (wanted ->> 'timeout')::interval, (wanted ->> 'backoff_base')::interval,
+        (wanted ->> 'backoff_max')::interval,
+        case when jsonb_typeof(wanted -> 'tags') = 'array' then array(select jsonb_array_elements_text(wanted -> 'tags')) end,
+        nullif(wanted -> 'metadata', 'null'), wanted -> 'args'
+    returning p.id, case when p.position is null then 'scheduled' else 'available' end into clone_id, clone_state;
+  audit := jobq.audit_begin(act_clone.actor, 'clone', null, format('of job %s', act_clone.job_id), nullif(act_clone.change, '{}'));
+  insert into jobq.audit_job (audit_id, job_id, lease_token, state_before, state_after, before)
+    values (audit, clone_id, 0, 'none', clone_state, '{}');
+  update jobq.audit a set done = 1 where a.id = audit;
+  return next;
+end $$;
+
+-- act_drain asks a worker to take no new work, and to leave when what it runs
+-- has ended. The worker hears of it at once, or with its next heartbeat. It
+-- returns the audit row's id, or 0 when the worker drains already, or null when
+-- there is no such worker.
+create function jobq.act_drain(actor text, worker text) returns bigint
+  language plpgsql
+  as $$
+begin
+  update jobq.worker w set drain_requested_at = clock_timestamp()
+    where w.id = act_drain.worker and w.drain_requested_at is null and not w.draining;
+  if found then
+    perform pg_notify(jobq.channel('drain'), act_drain.worker);
+    return jobq.audit_begin(act_drain.actor, 'drain', act_drain.worker, null);
+  end if;
+  return (select 0 from jobq.worker w where w.id = act_drain.worker);
 end $$;
 
 -- act_queue pauses or resumes a queue. It returns the audit row's id, or null
@@ -202,9 +372,17 @@ create function jobq.undo_job(action text, entry jobq.audit_job) returns text
 declare
   row jsonb := entry.before -> 'row';
   queue text;
+  editor bigint;
 begin
   if entry.state_before = 'running' then
     return 'its worker has been told to stop it';
+  end if;
+  select min(a.id) into editor
+    from jobq.audit_job t
+    join jobq.audit a on a.id = t.audit_id
+    where t.job_id = entry.job_id and a.id > entry.audit_id and a.action = 'edit' and a.undone_by is null;
+  if editor is not null then
+    return format('it was edited meanwhile, by action %s', editor);
   end if;
   if undo_job.action = 'delete' then
     if entry.before ->> 'stage' = 'pending' then
@@ -222,7 +400,16 @@ begin
     end if;
     return null;
   end if;
-  if undo_job.action = 'cancel' then
+  if undo_job.action in ('edit', 'clone') then
+    perform from jobq.pending p where p.id = entry.job_id and p.lease_token = entry.lease_token for update;
+    if found and undo_job.action = 'edit' then
+      perform jobq.job_edit(entry.job_id, entry.before -> 'edit' -> 'before', entry.before -> 'edit' -> 'after');
+      return null;
+    elsif found then
+      perform jobq.delete_job(entry.job_id);
+      return null;
+    end if;
+  elsif undo_job.action = 'cancel' then
     with taken as (
       delete from jobq.finished f
         where f.id = entry.job_id and f.state = 'cancelled' and f.lease_token = entry.lease_token and f.finished_at = entry.version
@@ -293,9 +480,11 @@ begin
   if not found then
     raise no_data_found using message = format('no action %s', undo.audit_id);
   end if;
-  if undone.undone_by is not null or undone.action = 'undo' then
-    raise object_not_in_prerequisite_state using message = case when undone.action = 'undo'
-      then 'an undo is not undone: act again instead' else format('action %s is undone already', undo.audit_id) end;
+  if undone.undone_by is not null or undone.action in ('undo', 'drain') then
+    raise object_not_in_prerequisite_state using message = case undone.action
+      when 'undo' then 'an undo is not undone: act again instead'
+      when 'drain' then 'a worker that drains is not called back: start another'
+      else format('action %s is undone already', undo.audit_id) end;
   end if;
   if undone.action in ('pause', 'resume') then
     perform jobq.act_queue(undo.actor, case undone.action when 'pause' then 'resume' else 'pause' end, undone.target, 'undo');
@@ -307,7 +496,7 @@ begin
     state_after := entry.state_before;
     begin
       problem := jobq.undo_job(undone.action, entry);
-    exception when unique_violation then
+    exception when unique_violation or object_not_in_prerequisite_state then
       problem := sqlerrm;
     end;
     if problem is null then

@@ -1,11 +1,23 @@
--- JobAct requeues, cancels or deletes jobs for an actor, and records it. Locks
--- the jobs in id order. expected may have empty texts, which expect nothing.
+-- JobAct requeues, cancels, deletes or edits jobs for an actor, and records it.
+-- Locks the jobs in id order. expected may have empty texts, which expect nothing.
 -- name: JobAct :many
 select a.audit::bigint as audit, a.job_id::bigint as job_id, coalesce(a.state_before, '')::text as state_before,
-    coalesce(a.state_after, '')::text as state_after, coalesce(a.problem, '')::text as problem
+    coalesce(a.state_after, '')::text as state_after, a.changed::boolean as changed, coalesce(a.problem, '')::text as problem
   from jobq.act(sqlc.arg(actor), sqlc.arg(action), sqlc.arg(ids)::bigint[],
     (select array_agg(nullif(x.text, '') order by x.place) from unnest(sqlc.arg(expected)::text[]) with ordinality as x(text, place)),
-    sqlc.narg(target)::text, sqlc.arg(audit_id)::bigint) a;
+    sqlc.arg(seen)::jsonb[], sqlc.narg(target)::text, sqlc.arg(audit_id)::bigint, sqlc.narg(change)::jsonb) a;
+
+-- JobClone adds a job that is made as another one was. No row when there is none.
+-- name: JobClone :one
+select a.audit::bigint as audit, a.clone_id::bigint as id, a.clone_state::text as state
+  from jobq.act_clone(sqlc.arg(actor)::text, sqlc.arg(job_id)::bigint, sqlc.arg(change)::jsonb) a;
+
+-- WorkerDrain asks a worker to drain: 0 when it does so already, no row when
+-- there is none.
+-- name: WorkerDrain :one
+select d.audit::bigint as audit
+  from jobq.act_drain(sqlc.arg(actor)::text, sqlc.arg(worker)::text) as d(audit)
+  where d.audit is not null;
 
 -- AuditUndo takes an action back on the jobs that have not changed since.
 -- name: AuditUndo :many
@@ -20,21 +32,31 @@ select coalesce(jobq.act_queue(sqlc.arg(actor)::text, sqlc.arg(action)::text, sq
 -- AuditBegin records an action by filter before its first batch, with the
 -- bounds of what it is about: later jobs have higher ids, or end later.
 -- name: AuditBegin :one
-select jobq.audit_begin_many(sqlc.arg(actor)::text, sqlc.arg(action)::text, sqlc.narg(target)::text)::bigint as id;
+select jobq.audit_begin_many(sqlc.arg(actor)::text, sqlc.arg(action)::text, sqlc.narg(target)::text, sqlc.narg(change)::jsonb)::bigint as id;
 
--- AuditGet is one action. Needs audit_pkey.
+-- AuditResume makes an action by filter go on that was stopped.
+-- name: AuditResume :exec
+select jobq.audit_resume(sqlc.arg(actor)::text, sqlc.arg(id)::bigint);
+
+-- AuditEnd says that an action by filter has come to its end.
+-- name: AuditEnd :exec
+update jobq.audit a set ended_at = clock_timestamp() where a.id = sqlc.arg(id);
+
+-- AuditGet is one action. Of large args that it sets, it only says that it does. Needs audit_pkey.
 -- name: AuditGet :one
 select a.id, a.at, a.snapshot_at, a.id_max, a.id_done, a.undone_by, a.undoes, a.done, a.refused, a.actor, a.action,
-    a.target, a.note,
+    a.target, a.note, a.ended_at,
+    (case when pg_column_size(a.change -> 'args') > 1000 then a.change || '{"args": "..."}' else a.change end)::jsonb as change,
     array(select t.job_id from jobq.audit_job t where t.audit_id = a.id order by t.job_id limit 20)::bigint[] as job_ids
   from jobq.audit a
   where a.id = sqlc.arg(id);
 
--- AuditList is a page of actions, newest first, each with a few of its jobs.
+-- AuditList is a page of actions as AuditGet, newest first, each with a few of its jobs.
 -- Needs audit_pkey and audit_job_pkey.
 -- name: AuditList :many
 select a.id, a.at, a.snapshot_at, a.id_max, a.id_done, a.undone_by, a.undoes, a.done, a.refused, a.actor, a.action,
-    a.target, a.note,
+    a.target, a.note, a.ended_at,
+    (case when pg_column_size(a.change -> 'args') > 1000 then a.change || '{"args": "..."}' else a.change end)::jsonb as change,
     array(select t.job_id from jobq.audit_job t where t.audit_id = a.id order by t.job_id limit 20)::bigint[] as job_ids
   from jobq.audit a
   where a.id < sqlc.arg(before)

@@ -1,7 +1,8 @@
 -- WorkerBeat registers the worker, or says that it lives. No lease depends
 -- on this row: it is for people, and for the janitor to clear away. It answers
 -- with the settings of the queues, defaults included, and beside each how many
--- workers there are and for how long somebody watches, who wants digests.
+-- workers there are, for how long somebody watches, who wants digests, and
+-- whether an operator wants the worker to drain.
 -- name: WorkerBeat :many
 with beat as (
   insert into jobq.worker as w
@@ -18,7 +19,8 @@ select n.name::text as queue,
     (extract(epoch from coalesce(q.extend_every, coalesce(q.lease, interval '60 s') / 3)) * 1000)::bigint as extend_every_ms,
     coalesce(q.heartbeat, 'ticker')::text as heartbeat,
     (select count(*) from jobq.worker w) as fleet,
-    greatest(coalesce((select extract(epoch from max(x.expires_at) - clock_timestamp()) * 1000 from jobq.watcher x), 0), 0)::bigint as watched_ms
+    greatest(coalesce((select extract(epoch from max(x.expires_at) - clock_timestamp()) * 1000 from jobq.watcher x), 0), 0)::bigint as watched_ms,
+    exists (select from jobq.worker w where w.id = sqlc.arg(id) and w.drain_requested_at is not null) as drain_requested
   from unnest(sqlc.arg(queue_names)::text[]) as n(name)
   left join jobq.queue q on q.name = n.name;
 
@@ -27,7 +29,8 @@ delete from jobq.worker w where w.id = sqlc.arg(id);
 
 -- WorkerList is every worker that has beaten lately or still holds leases.
 -- name: WorkerList :many
-select w.id, w.hostname, w.pid, w.version, w.queues, w.kinds, w.programs, w.draining, w.started_at, w.heartbeat_at,
+select w.id, w.hostname, w.pid, w.version, w.queues, w.kinds, w.programs,
+    (w.draining or w.drain_requested_at is not null)::boolean as draining, w.started_at, w.heartbeat_at,
     (select count(*) from jobq.running r where r.lease_owner = w.id) as running
   from jobq.worker w
   order by w.id;

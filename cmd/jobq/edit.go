@@ -1,0 +1,243 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/jobedit"
+)
+
+// changeFlags are those that say what a job is made of.
+type changeFlags struct {
+	args, metadata, queue, runAt string
+	priority                     int16
+	maxAttempts                  int
+	tags                         []string
+}
+
+func (f *changeFlags) add(command *cobra.Command) {
+	flags := command.Flags()
+	flags.StringVar(&f.args, "args", "", "what the job works on: JSON, @FILE, or - for standard input")
+	flags.Int16Var(&f.priority, "priority", 0, "lower runs first")
+	flags.StringVar(&f.runAt, "run-at", "", "earliest start, as 2026-12-31T23:59:00Z")
+	flags.StringVarP(&f.queue, "queue", "q", "", "queue")
+	flags.IntVar(&f.maxAttempts, "max-attempts", 0, "attempts before the job fails for good")
+	flags.StringSliceVar(&f.tags, "tag", nil, "tag, may be repeated; these replace all tags, and an empty one leaves none")
+	flags.StringVar(&f.metadata, "metadata", "", "JSON, @FILE or -; null removes it")
+}
+
+// change is what the flags given say.
+func (f *changeFlags) change(cmd *cobra.Command) (change jobq.JobChange, err error) {
+	given := cmd.Flags().Changed
+	if given("args") {
+		if change.Args, err = readJSON(cmd, f.args); err != nil {
+			return change, fmt.Errorf("--args: %w", err)
+		}
+	}
+	if given("metadata") {
+		if change.Metadata, err = readJSON(cmd, f.metadata); err != nil {
+			return change, fmt.Errorf("--metadata: %w", err)
+		}
+	}
+	if given("run-at") {
+		at, err := time.Parse(time.RFC3339, f.runAt)
+		if err != nil {
+			return change, usagef("--run-at %q: must be like 2026-12-31T23:59:00Z", f.runAt)
+		}
+		change.RunAt = &at
+	}
+	if given("priority") {
+		change.Priority = &f.priority
+	}
+	if given("queue") {
+		change.Queue = &f.queue
+	}
+	if given("max-attempts") {
+		change.MaxAttempts = &f.maxAttempts
+	}
+	if given("tag") {
+		change.Tags = &f.tags
+	}
+	return change, nil
+}
+
+func newEditCommand(a *app) *cobra.Command {
+	var values changeFlags
+	var bulk bulkFlags
+	command := &cobra.Command{
+		Use:   "edit ID... | --filter FILTER",
+		Short: "Change jobs that wait",
+		Long: `Change args, queue, priority, start, attempts allowed, tags or metadata of jobs that
+wait: available and scheduled ones. One that runs or has ended is refused; "jobq
+clone" makes a new job of it.
+
+Without a flag that says what to change, one job is opened in $VISUAL, $EDITOR or vi
+as JSON with comments, and changed as you leave it. What cannot be read is opened
+again with the problem at its top; what was not stored stays in its file. If somebody
+else has changed meanwhile what you change, nothing is done.
+
+A job goes to the tail of its new queue or priority, keeps its place otherwise, and
+always keeps its unique key.
+
+` + bulkHelp,
+		Example: `  jobq edit 4711                                  # in your editor
+  jobq edit 4711 --args @args.json --run-at 2026-12-31T23:59:00Z
+  jobq edit --filter 'queue:email kind:Send*' --queue bulk --priority 10 --dry-run
+  jobq edit --filter 'state:scheduled tag:eu' --max-attempts 3 --yes --max 1000 --rate 100/s`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			targets, err := bulk.targetsOf(cmd, args)
+			if err != nil {
+				return err
+			}
+			change, err := values.change(cmd)
+			if err != nil {
+				return err
+			}
+			if change.IsEmpty() && len(targets) != 1 {
+				return usagef("say what to change, such as --priority 10; only one job can be opened in an editor")
+			}
+			return a.withClient(func(cmd *cobra.Command, _ []string, client *jobq.Client) error {
+				switch {
+				case bulk.filter != "":
+					filter := jobq.Filter{Match: bulk.filter, States: []jobq.State{jobq.Scheduled, jobq.Available}}
+					return runBulk(cmd, client, jobq.BulkParams{Action: jobq.ActionEdit, Filter: filter, Change: change}, bulk)
+				case change.IsEmpty():
+					return a.editByHand(cmd, client, targets[0].ID)
+				}
+				acted, err := client.Edit(cmd.Context(), change, targets...)
+				if err != nil {
+					return err
+				}
+				return a.sayEdited(cmd, acted)
+			})(cmd, args)
+		},
+	}
+	values.add(command)
+	bulk.add(command.Flags())
+	a.addJSONFlag(command)
+	return command
+}
+
+// sayEdited tells what came of an edit.
+func (a *app) sayEdited(cmd *cobra.Command, acted *jobq.Acted) error {
+	if a.json {
+		if err := writeJSON(cmd.OutOrStdout(), acted); err != nil {
+			return err
+		}
+	}
+	var failures []error
+	for _, job := range acted.Jobs {
+		switch {
+		case job.Problem != "":
+			failures = append(failures, problemError("edit", job))
+		case a.json:
+		case job.Changed:
+			fmt.Fprintf(cmd.OutOrStdout(), "%d edited, %s\n", job.ID, job.After)
+		default:
+			fmt.Fprintf(cmd.OutOrStdout(), "%d was so already\n", job.ID)
+		}
+	}
+	return errors.Join(failures...)
+}
+
+// editByHand opens a job in the operator's editor until what is left there can
+// be stored, or is left as it was.
+func (a *app) editByHand(cmd *cobra.Command, client *jobq.Client, id int64) error {
+	job, err := client.Get(cmd.Context(), id)
+	if err != nil {
+		return err
+	}
+	if job.State != jobq.Available && job.State != jobq.Scheduled {
+		return fmt.Errorf("edit job %d: %w: job %d is %s", id, jobq.ErrConflict, id, job.State)
+	}
+	file, err := jobedit.Create(id, jobedit.Document(job, jobedit.Heading(job)...))
+	if err != nil {
+		return err
+	}
+	var before []byte
+	for {
+		change, content, err := a.openEditor(cmd, file, job)
+		if err == nil && change.IsEmpty() {
+			file.Remove()
+			fmt.Fprintln(cmd.ErrOrStderr(), "nothing was changed")
+			return nil
+		}
+		var acted *jobq.Acted
+		if err == nil {
+			acted, err = client.Edit(cmd.Context(), change, jobq.Target{ID: id, State: job.State, LeaseToken: job.LeaseToken, Seen: job})
+		}
+		switch {
+		case err == nil && len(acted.Problems()) == 0:
+			file.Remove()
+			return a.sayEdited(cmd, acted)
+		case err == nil:
+			return fmt.Errorf("%w; what you wrote is in %s", a.sayEdited(cmd, acted), file.Path)
+		case !errors.Is(err, jobq.ErrInvalid) || bytes.Equal(content, before):
+			return fmt.Errorf("%w; what you wrote is in %s", err, file.Path)
+		}
+		before = content
+		if err := file.Write(jobedit.WithProblem(content, err.Error())); err != nil {
+			return err
+		}
+	}
+}
+
+// openEditor lets the operator work on the file, and returns what was changed,
+// with the text. What cannot be read is ErrInvalid.
+func (a *app) openEditor(cmd *cobra.Command, file *jobedit.File, job *jobq.Job) (change jobq.JobChange, content []byte, err error) {
+	editor := file.Command(cmd.Context())
+	editor.Stdin, editor.Stdout, editor.Stderr = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
+	if err := editor.Run(); err != nil {
+		return change, nil, fmt.Errorf("editor: %w", err)
+	}
+	if content, err = file.Read(); err != nil {
+		return change, nil, err
+	}
+	content = jobedit.WithoutProblem(content)
+	change, err = jobedit.Changes(content, job)
+	if err != nil {
+		err = fmt.Errorf("%w: %w", jobq.ErrInvalid, err)
+	}
+	return change, content, err
+}
+
+func newCloneCommand(a *app) *cobra.Command {
+	var values changeFlags
+	command := &cobra.Command{
+		Use:   "clone ID",
+		Short: "Add a job that is made as another one was",
+		Long: `Add a job with the kind, args, queue, priority, limits, tags and metadata of another
+one, in whatever state that is, but for what flags say. It can start at once unless
+--run-at says when, and has no unique key. The new job's id is printed.`,
+		Example: `  jobq clone 4711
+  jobq clone 4711 --args '{"id": 2}' --queue images --tag again`,
+		Args: exactArgs(1),
+		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
+			id, err := parseID(args[0])
+			if err != nil {
+				return err
+			}
+			change, err := values.change(cmd)
+			if err != nil {
+				return err
+			}
+			clone, err := client.Clone(cmd.Context(), id, change)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return writeJSON(cmd.OutOrStdout(), clone)
+			}
+			fmt.Fprintln(cmd.OutOrStdout(), clone.ID)
+			return nil
+		}),
+	}
+	values.add(command)
+	a.addJSONFlag(command)
+	return command
+}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/jobq-dev/jobq"
+)
+
+func newWorkersCommand(a *app) *cobra.Command {
+	var programs bool
+	command := &cobra.Command{
+		Use: "workers", Short: "List worker processes; drain them", Args: exactArgs(0),
+		Example: `  jobq workers
+  jobq workers --programs   # how the programs of each kind have ended, and what they used
+  jobq workers drain web-1-4711-0a1b2c3d`,
+		RunE: a.withClient(func(cmd *cobra.Command, _ []string, client *jobq.Client) error {
+			workers, err := client.Workers(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return writeJSON(cmd.OutOrStdout(), workers)
+			}
+			if programs {
+				return writePrograms(cmd.OutOrStdout(), workers)
+			}
+			t := newTable(cmd.OutOrStdout(), "WORKER", "RUNNING", "HEARTBEAT", "UP", "VERSION", "QUEUES", "KINDS")
+			for _, w := range workers {
+				queues := make([]string, 0, len(w.Slots))
+				for name, slots := range w.Slots {
+					queues = append(queues, fmt.Sprintf("%s=%d", name, slots))
+				}
+				name := w.ID
+				if w.Draining {
+					name += " (draining)"
+				}
+				t.row(name, strconv.FormatInt(w.Running, 10), ago(w.HeartbeatAt), strings.TrimSuffix(ago(w.StartedAt), " ago"),
+					w.Version, strings.Join(queues, ","), strings.Join(w.Kinds, ","))
+			}
+			return t.flush()
+		}),
+	}
+	command.Flags().BoolVar(&programs, "programs", false, "show what the programs of each kind have done (JSON has it always)")
+	a.addJSONFlag(command)
+	command.AddCommand(newWorkersDrainCommand(a))
+	return command
+}
+
+func newWorkersDrainCommand(a *app) *cobra.Command {
+	command := &cobra.Command{
+		Use: "drain ID...", Short: "Ask workers to take no new work, and to leave when what they run has ended",
+		Long: `Ask workers to take no new work, and to leave when what they run has ended, as SIGUSR1
+does on their host. A worker hears of it at once, or within ten seconds where it cannot
+listen; it has drained when "jobq workers" does not list it any more. What supervises
+it may start another one. It is in the audit, and cannot be undone.`,
+		Example: `  jobq workers drain web-1-4711-0a1b2c3d`,
+		Args:    usageArgs(cobra.MinimumNArgs(1)),
+		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
+			var failures []error
+			for _, id := range args {
+				asked, err := client.DrainWorker(cmd.Context(), id)
+				switch {
+				case err != nil:
+					failures = append(failures, err)
+				case asked:
+					fmt.Fprintf(cmd.OutOrStdout(), "worker %s was asked to drain\n", id)
+				default:
+					fmt.Fprintf(cmd.OutOrStdout(), "worker %s drains already\n", id)
+				}
+			}
+			return errors.Join(failures...)
+		}),
+	}
+	return command
+}
+
+func writePrograms(out io.Writer, workers []jobq.Worker) error {
+	t := newTable(out, "WORKER", "KIND", "STARTED", "NOT STARTED", "OK", "LATER", "FINAL", "FAILED", "SIGNALLED", "STOPPED", "CPU", "MAX MEMORY")
+	for _, w := range workers {
+		for _, kind := range slices.Sorted(maps.Keys(w.Programs)) {
+			p := w.Programs[kind]
+			row := []string{w.ID, kind}
+			for _, n := range []int64{p.Started, p.NotStarted, p.Succeeded, p.Later, p.Final, p.Failed, p.Signalled, p.Stopped} {
+				row = append(row, strconv.FormatInt(n, 10))
+			}
+			t.row(append(row, fmt.Sprintf("%.2fs", p.CPUSeconds), fmt.Sprintf("%.1f MiB", float64(p.MaxRSSBytes)/(1<<20)))...)
+		}
+	}
+	return t.flush()
+}

@@ -1,0 +1,54 @@
+package tui
+
+import (
+	"context"
+	"fmt"
+
+	tea "charm.land/bubbletea/v2"
+)
+
+// drainedMsg is what came of asking a worker to drain.
+type drainedMsg struct {
+	worker string
+	asked  bool
+	err    error
+}
+
+func noDrain(m *Model) string {
+	if len(m.workers) == 0 {
+		return "no worker has registered"
+	}
+	if m.workers[m.workerAt()].Draining {
+		return "the worker drains already"
+	}
+	return ""
+}
+
+// drain asks the worker under the cursor to take no new work, and to leave.
+func (m *Model) drain() tea.Cmd {
+	worker := m.workers[m.workerAt()]
+	m.cursor[screenWorkers] = worker.ID
+	m.pending++
+	w := m.env.writer
+	m.ask("drain worker "+clean(worker.ID), []string{
+		fmt.Sprintf("effect    it takes no new work, and leaves when what it runs has ended: %d now", worker.Running),
+		"this cannot be undone; what supervises it may start another one",
+	}, "", m.write(func(ctx context.Context) tea.Msg {
+		asked, err := w.DrainWorker(ctx, worker.ID)
+		return drainedMsg{worker.ID, asked, err}
+	}))
+	return nil
+}
+
+func (m *Model) drained(msg drainedMsg) {
+	m.pending = max(m.pending-1, 0)
+	switch {
+	case msg.err != nil:
+		m.say("drain: " + shortError(msg.err))
+	case !msg.asked:
+		m.say("drain: the worker drains already")
+	default:
+		m.say("asked worker " + clean(msg.worker) + " to drain")
+	}
+	m.need(panelWorkers)
+}
