@@ -205,7 +205,7 @@ begin
   if place is null then
     perform pg_notify(jobq.channel('due'), extract(epoch from due)::text);
   elsif place is distinct from old.position then
-    perform pg_notify(jobq.channel('work'), wanted ->> 'queue');
+    perform jobq.wake('work', wanted ->> 'queue');
   end if;
   return jsonb_build_object(
     'before', (select jsonb_object_agg(w.key, w.value) from jsonb_each(was) w where change ? w.key),
