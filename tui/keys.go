@@ -121,7 +121,8 @@ func actionCommands() []*command {
 func otherCommands() []*command {
 	return []*command{
 		{id: "copy", keys: []string{"y"}, title: "copy", help: "Copy an id, a permalink, or the command line that does the same", run: (*Model).openCopy},
-		{id: "palette", keys: []string{":", "ctrl+p"}, title: "command", help: "Type a command, `job ID` or `jobs FILTER`", run: (*Model).openPalette},
+		{id: "palette", keys: []string{":", "ctrl+p"}, title: "command", help: "Type a command, `job ID`, `jobs FILTER`, `ctx NAME` or `theme NAME`", run: (*Model).openPalette},
+		{id: "contexts", keys: []string{"@"}, help: "Go to another database of your settings; `:ctx NAME` too", disabled: noContexts, run: (*Model).openContexts},
 		{id: "freeze", keys: []string{"f"}, title: "freeze", help: "Let the screen stand still, or follow again", run: func(m *Model) tea.Cmd {
 			m.frozen = !m.frozen
 			m.need(m.wanted()...)
@@ -147,9 +148,9 @@ const grammarHint = `state:failed queue:email kind:Send* err:"smtp 421" age:<2h 
 
 // commandFor is the command of a key on a screen, or nil. Those of the screen
 // come before those of all.
-func commandFor(s screen, key string) *command {
+func (m *Model) commandFor(s screen, key string) *command {
 	var general *command
-	for _, c := range commands() {
+	for _, c := range m.env.commands {
 		if !slices.Contains(c.keys, key) {
 			continue
 		}
@@ -167,7 +168,7 @@ func commandFor(s screen, key string) *command {
 func (m *Model) keyHints(cells int) string {
 	var hints []string
 	used := 0
-	for _, c := range commands() {
+	for _, c := range m.env.commands {
 		if c.title == "" || c.screens != nil && !slices.Contains(c.screens, m.screen) {
 			continue
 		}

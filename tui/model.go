@@ -25,6 +25,7 @@ const (
 type Model struct {
 	env           env
 	width, height int
+	look          look
 
 	screen screen
 	back   []screen // where esc leads
@@ -62,7 +63,25 @@ type Model struct {
 	suspended    bool
 	offlineSince time.Time
 	offlineTries int
-	pending      int // commands under way, for tests to wait on
+	pending      int    // commands under way, for tests to wait on
+	switching    string // the context that is being connected to
+}
+
+// look is how the operator wants to see things, wherever he is.
+type look struct {
+	theme theme
+}
+
+// suit takes the theme that the terminal's background asks for, unless the
+// operator has chosen one meanwhile.
+func (l *look) suit(dark bool) {
+	switch {
+	case l.theme != themeAsDrawn:
+	case dark:
+		l.theme = themeDark
+	default:
+		l.theme = themeLight
+	}
 }
 
 // activity is a line of what happens.
@@ -72,18 +91,26 @@ type activity struct {
 }
 
 func newModel(e env) *Model {
-	m := &Model{env: e, width: 80, height: 24, cursor: make(map[screen]string), lastKey: e.now()}
+	if e.commands == nil {
+		e.commands = commands()
+	}
+	m := &Model{env: e, width: 80, height: 24, look: look{theme: themeAsDrawn}, cursor: make(map[screen]string), lastKey: e.now()}
 	m.jobs = newJobsModel()
 	m.job.follow = true
 	return m
 }
 
 // Init starts the clock and the first queries.
-func (m *Model) Init() tea.Cmd { return tea.Batch(m.poll(), m.tick()) }
+func (m *Model) Init() tea.Cmd {
+	if m.look.theme == themeAsDrawn {
+		return tea.Batch(m.poll(), m.tick(), tea.RequestBackgroundColor)
+	}
+	return tea.Batch(m.poll(), m.tick())
+}
 
 func (m *Model) tick() tea.Cmd {
 	every := tickEvery
-	if m.blurred {
+	if m.blurred || m.env.calm {
 		every = tickBlur
 	}
 	return tea.Tick(every, func(now time.Time) tea.Msg { return tickMsg(now) })
@@ -126,6 +153,10 @@ func (m *Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		return m, m.startBulk(msg)
 	case exportedMsg:
 		m.exported(msg)
+	case switchedMsg:
+		return m, m.switched(msg)
+	case tea.BackgroundColorMsg:
+		m.look.suit(msg.IsDark())
 	case tea.PasteMsg:
 		if o, ok := m.overlay.(*inputOverlay); ok {
 			o.insert(clean(msg.Content))
@@ -146,7 +177,7 @@ func (m *Model) key(msg tea.KeyPressMsg) tea.Cmd {
 	if m.overlay != nil {
 		return m.overlay.key(m, msg)
 	}
-	if command := commandFor(m.screen, name); command != nil {
+	if command := m.commandFor(m.screen, name); command != nil {
 		return m.run(command)
 	}
 	return nil
@@ -174,6 +205,8 @@ func (m *Model) writeDisabled() string {
 	switch {
 	case m.env.noWrite:
 		return "read-only, as it was started"
+	case m.switching != "":
+		return "on the way to " + clean(m.switching)
 	case m.offline():
 		return "the database does not answer"
 	case m.session == nil:

@@ -72,6 +72,7 @@ func (m *Model) togglePause() tea.Cmd {
 		verb = "resume"
 		act = func(ctx context.Context) (bool, error) { return w.ResumeQueue(ctx, q.Name) }
 	}
+	m.pending++
 	run := m.write(func(ctx context.Context) tea.Msg {
 		changed, err := act(ctx)
 		return queueActedMsg{q.Name, verb, changed, err}
@@ -84,7 +85,7 @@ func (m *Model) togglePause() tea.Cmd {
 }
 
 func (m *Model) queueActed(msg queueActedMsg) {
-	m.pending--
+	m.pending = max(m.pending-1, 0)
 	switch {
 	case msg.err != nil:
 		m.say(msg.verb + ": " + shortError(msg.err))

@@ -18,14 +18,19 @@ import (
 
 // Config says what the UI shows and how. The zero value is ready to use.
 type Config struct {
-	// Name is what the operator calls this database. One with "prod" in it
-	// looks different and asks for typed confirmations.
-	Name string
-	// Confirm asks for typed confirmations whatever the name.
-	Confirm bool
-	// ReadOnly takes all actions away. The database must enforce it too: give
-	// the client a pool whose sessions are read-only.
-	ReadOnly bool
+	// Context is the database to begin with: the client's.
+	Context Context
+	// Contexts are all that the operator can go to. Default none.
+	Contexts []Context
+	// Connect opens one of Contexts. The UI closes the client's pool, and that
+	// of the one before, when the operator goes on to another.
+	Connect func(ctx context.Context, name string) (*jobq.Client, Context, error)
+	// Keys are keys of commands, by their ids, in place of those they have.
+	Keys map[string][]string
+	// Theme is one of Themes. Default auto: what suits the terminal.
+	Theme string
+	// Calm redraws at most once a second.
+	Calm bool
 	// ASCII draws with ASCII only.
 	ASCII bool
 	// Poll does without live events.
@@ -62,6 +67,9 @@ func Run(ctx context.Context, client *jobq.Client, config *Config) error {
 		options = append(options, tea.WithOutput(config.Output))
 	}
 	program := tea.NewProgram(m, options...)
+	if config.Calm {
+		m.env.send.every = tickBlur
+	}
 	m.env.send.start(ctx, client, program.Send, config.Poll)
 	defer m.env.send.stop()
 	_, err = program.Run()
@@ -73,20 +81,30 @@ func Run(ctx context.Context, client *jobq.Client, config *Config) error {
 
 // model is the UI before it has asked anything.
 func (c *Config) model(client *jobq.Client) (*Model, error) {
-	connection := client.Pool().Config().ConnConfig
-	host := connection.Host
-	if strings.HasPrefix(host, "/") { // the folder of a socket
-		host = "local"
+	registry, err := withKeys(commands(), c.Keys)
+	if err != nil {
+		return nil, err
+	}
+	look, err := themeNamed(c.Theme)
+	if err != nil {
+		return nil, err
 	}
 	e := env{
-		reader: client, writer: client, now: time.Now, name: c.Name, host: host, schema: client.Schema(),
-		confirm: c.Confirm || strings.Contains(strings.ToLower(c.Name), "prod"), noWrite: c.ReadOnly,
-		glyphs: unicodeGlyphs, send: &sender{},
+		now: time.Now, glyphs: unicodeGlyphs, send: &sender{every: feedEvery}, commands: registry, calm: c.Calm, contexts: c.Contexts,
+		connect: func(ctx context.Context, name string) (*link, error) {
+			client, where, err := c.Connect(ctx, name)
+			if err != nil {
+				return nil, err
+			}
+			return newLink(client, where), nil
+		},
 	}
+	e.use(newLink(client, c.Context))
 	if c.ASCII {
 		e.glyphs = asciiGlyphs
 	}
 	m := newModel(e)
+	m.look.theme = look
 	return m, m.openAt(c.Open)
 }
 
@@ -150,7 +168,9 @@ func (m *Model) loadAll(ctx context.Context) error {
 // sender stands between the feed of events and the program, and can be stopped
 // while the program is suspended. The zero value hears nothing.
 type sender struct {
-	mu sync.Mutex
+	every time.Duration // between two messages, at least
+	send  func(tea.Msg)
+	mu    sync.Mutex
 	// guarded by mu
 	run    func(context.Context)
 	parent context.Context
@@ -187,7 +207,7 @@ func (s *sender) begin() {
 	}()
 }
 
-// pause and resume are stop and begin as commands.
+// pause, resume and listenTo are stop, begin and turnTo as commands.
 func (s *sender) pause() tea.Cmd {
 	return func() tea.Msg {
 		s.stop()
@@ -198,6 +218,13 @@ func (s *sender) pause() tea.Cmd {
 func (s *sender) resume() tea.Cmd {
 	return func() tea.Msg {
 		s.begin()
+		return nil
+	}
+}
+
+func (s *sender) listenTo(client *jobq.Client) tea.Cmd {
+	return func() tea.Msg {
+		s.turnTo(client)
 		return nil
 	}
 }

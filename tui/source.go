@@ -34,16 +34,26 @@ type writer interface {
 	ResumeQueue(ctx context.Context, name string) (bool, error)
 }
 
-// env is what the model has of the world. Nothing in it changes.
+// env is what the model has of the world. Only going to another database
+// changes it.
 type env struct {
-	reader  reader
-	writer  writer
-	now     func() time.Time
-	name    string // of the context, as the operator calls it
-	host    string
-	schema  string
-	confirm bool // asks for typed confirmations: production
-	noWrite bool // told to be read-only
-	glyphs  glyphs
-	send    *sender
+	link       *link // whose parts the next ones are
+	reader     reader
+	writer     writer
+	host       string
+	schema     string
+	name       string // of the context, as the operator calls it
+	color      string
+	production bool // looks different
+	confirm    bool // asks for typed confirmations
+	noWrite    bool // told to be read-only
+
+	contexts []Context // that the operator can go to
+	connect  func(ctx context.Context, name string) (*link, error)
+
+	now      func() time.Time
+	glyphs   glyphs
+	commands []*command // the registry, with the operator's keys
+	calm     bool       // moves as little as possible
+	send     *sender
 }

@@ -32,7 +32,7 @@ func (m *Model) layout() layout {
 
 // View draws the screen.
 func (m *Model) View() tea.View {
-	view := tea.NewView(m.frame())
+	view := tea.NewView(m.look.theme.paint(m.frame()))
 	view.AltScreen = true
 	view.ReportFocus = true
 	view.WindowTitle = m.title()
@@ -108,8 +108,8 @@ func (m *Model) headLine() string {
 	name := ""
 	if m.env.name != "" {
 		name = bold(clean(m.env.name))
-		if m.env.confirm {
-			name = styled(sgrReverse+sgrRed+sgrBold, " "+clean(m.env.name)+" ")
+		if m.env.color != "" {
+			name = styled(sgrReverse+colorSGR(m.env.color), " "+clean(m.env.name)+" ")
 		}
 	}
 	left := " " + bold("jobq") + " " + name
@@ -130,7 +130,23 @@ func (m *Model) headLine() string {
 		access = styled(sgrYellow, "RO")
 	}
 	right += "   " + access + "  " + m.env.now().UTC().Format("15:04:05Z") + " "
+	if m.env.production {
+		return m.productionLine(left, right)
+	}
 	return m.spread(left, right, m.width)
+}
+
+// productionLine is the first line, painted from end to end, with the word in
+// it where the name does not say it.
+func (m *Model) productionLine(left, right string) string {
+	if !strings.Contains(strings.ToLower(m.env.name), "prod") {
+		left += "  PRODUCTION"
+	}
+	paint := sgrRed
+	if m.env.color != "" {
+		paint = colorSGR(m.env.color)
+	}
+	return styled(sgrReverse+sgrBold+paint, ansi.Strip(m.spread(left, right, m.width)))
 }
 
 // health is how fresh the screen is.
