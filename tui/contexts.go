@@ -30,10 +30,10 @@ type Context struct {
 	ReadOnly bool
 }
 
-// link is a database that has answered.
+// link is a database that has answered, or the first one before it has.
 type link struct {
 	Context
-	reader       reader
+	reader       reader // nil before
 	writer       writer
 	host, schema string
 	client       *jobq.Client // nil in tests
@@ -77,8 +77,13 @@ func (m *Model) goTo(name string) (tea.Cmd, error) {
 	case m.bulk != nil || m.pending > 0:
 		return nil, fmt.Errorf("an action is under way: wait for its end")
 	}
-	m.switching = name
 	m.say("connecting to " + name + " " + m.env.glyphs.more)
+	return m.connect(name), nil
+}
+
+// connect connects apart from the model.
+func (m *Model) connect(name string) tea.Cmd {
+	m.switching = name
 	connect, feed := m.env.connect, m.env.send
 	return func() tea.Msg {
 		ctx, cancel := context.WithTimeout(context.Background(), connectTimeout)
@@ -88,18 +93,26 @@ func (m *Model) goTo(name string) (tea.Cmd, error) {
 			feed.stop() // its last word has been said before the switch
 		}
 		return switchedMsg{name, l, err}
-	}, nil
+	}
 }
 
 // switched begins anew with the other database. Answers of the one before,
 // which may be under way, are of an old generation.
 func (m *Model) switched(msg switchedMsg) tea.Cmd {
 	m.switching = ""
+	if msg.err != nil && m.env.reader == nil {
+		m.failed = msg.err
+		return tea.Quit
+	}
 	if msg.err != nil {
 		m.say("context " + msg.name + ": " + shortError(msg.err))
 		return nil
 	}
 	old := m.env.link
+	if old.reader == nil {
+		m.env.use(msg.link)
+		return tea.Batch(m.poll(), m.env.send.listenTo(msg.link.client))
+	}
 	fresh := newModel(m.env)
 	fresh.env.use(msg.link)
 	fresh.width, fresh.height, fresh.look = m.width, m.height, m.look

@@ -31,9 +31,8 @@ type feed struct {
 	wake   chan struct{}
 }
 
-// start begins to hear events, and to send them to the program. It does
-// nothing when only polling is wanted.
-func (s *sender) start(ctx context.Context, client *jobq.Client, send func(tea.Msg), pollOnly bool) {
+// start says where to send events. It does nothing when only polling is wanted.
+func (s *sender) start(ctx context.Context, send func(tea.Msg), pollOnly bool) {
 	if pollOnly {
 		go send(feedStateMsg{feedPolling, "polling, as it was told to"})
 		return
@@ -42,7 +41,6 @@ func (s *sender) start(ctx context.Context, client *jobq.Client, send func(tea.M
 	s.mu.Lock()
 	s.parent = ctx
 	s.mu.Unlock()
-	s.turnTo(client)
 }
 
 // turnTo listens to this database, after stop to the one before.

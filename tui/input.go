@@ -83,7 +83,7 @@ func (o *inputOverlay) view(m *Model) []string {
 // askFilter lets the operator type which jobs to show.
 func (m *Model) askFilter() tea.Cmd {
 	if m.screen == screenJob {
-		return nil
+		return m.askSearch()
 	}
 	m.overlay = &inputOverlay{
 		title: "Filter", text: []rune(m.jobs.match), hints: fieldHints,

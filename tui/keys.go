@@ -36,6 +36,7 @@ var (
 	onJob    = []screen{screenJob}
 	onBoth   = []screen{screenJobs, screenJob}
 	onQueues = []screen{screenOverview, screenQueues}
+	notOnJob = []screen{screenOverview, screenJobs, screenQueues, screenWorkers, screenAudit}
 )
 
 // commands is the registry.
@@ -55,6 +56,8 @@ func screenCommands() []*command {
 		top("audit", "6", "Audit: who did what", screenAudit),
 		{id: "open", keys: []string{"enter"}, title: "open", help: "Open what is under the cursor", run: (*Model).open},
 		{id: "back", keys: []string{"esc"}, help: "Go back: selection, filter, screen", run: (*Model).leave},
+		{id: "backward", keys: []string{"["}, help: "The view that was seen before", screens: notOnJob, run: (*Model).backward},
+		{id: "forward", keys: []string{"]"}, help: "The view that was gone back from", screens: notOnJob, run: (*Model).forward},
 	}
 }
 
@@ -85,19 +88,22 @@ func listCommands() []*command {
 	return []*command{
 		{id: "next-tab", keys: []string{"l", "right", "tab"}, help: "Next state", screens: onJobs, run: tabBy(1)},
 		{id: "previous-tab", keys: []string{"h", "left", "shift+tab"}, help: "Previous state", screens: onJobs, run: tabBy(-1)},
-		{id: "filter", keys: []string{"/"}, title: "filter", help: "Filter jobs: " + grammarHint, run: (*Model).askFilter},
-		{id: "reverse", keys: []string{"S"}, help: "Turn the order around", screens: onJobs, run: func(m *Model) tea.Cmd {
-			m.jobs.reverse = !m.jobs.reverse
-			m.jobs.reset()
-			m.renew(panelPage, panelVisible, panelCount)
-			return nil
-		}},
+		{id: "filter", keys: []string{"/"}, title: "filter", help: "Filter jobs: " + grammarHint + "; in a job, search its output", run: (*Model).askFilter},
+		{id: "next-match", keys: []string{"n"}, help: "The next line of the output that the search finds", screens: onJob, disabled: noSearch, run: func(m *Model) tea.Cmd { return m.findMatch(1) }},
+		{id: "previous-match", keys: []string{"N"}, help: "The previous one", screens: onJob, disabled: noSearch, run: func(m *Model) tea.Cmd { return m.findMatch(-1) }},
+		{id: "sort", keys: []string{"s"}, title: "sort", help: "Sort by what an index has", screens: onJobs, run: (*Model).openSort},
+		{id: "reverse", keys: []string{"S"}, help: "Turn the order around", screens: onJobs, run: (*Model).turnAround},
 		{id: "mark", keys: []string{"space"}, title: "mark", help: "Mark the job, and go on", screens: onJobs, disabled: noJob, run: (*Model).mark},
+		{id: "range", keys: []string{"v"}, help: "Mark a range: moving marks, until v again", screens: onJobs, disabled: noJob, run: (*Model).toggleRange},
 		{id: "mark-loaded", keys: []string{"*"}, help: "Mark all jobs that are loaded, or none", screens: onJobs, disabled: noJob, run: (*Model).markLoaded},
 		{id: "select-all", keys: []string{"A"}, title: "all matching", help: "Select all jobs that match the filter now", screens: onJobs, disabled: noJob, run: (*Model).selectAll},
 		{id: "export", keys: []string{"x"}, help: "Write the jobs that are loaded to a file, as JSON lines", screens: onJobs, disabled: noJob, run: (*Model).export},
 		{id: "newer", keys: []string{"["}, help: "The job above in the list", screens: onJob, run: func(m *Model) tea.Cmd { return m.neighbour(-1) }},
 		{id: "older", keys: []string{"]"}, help: "The job below in the list", screens: onJob, run: func(m *Model) tea.Cmd { return m.neighbour(1) }},
+		{id: "panel", keys: []string{"tab", "shift+tab"}, help: "Move in the output, or among the runs", screens: onJob, run: func(m *Model) tea.Cmd {
+			m.job.focused = !m.job.focused
+			return nil
+		}},
 		{id: "output", keys: []string{"L"}, title: "output", help: "The run's output, full screen", screens: onJob, run: func(m *Model) tea.Cmd {
 			m.job.output, m.job.scroll = !m.job.output, 0
 			return nil
@@ -128,6 +134,9 @@ func otherCommands() []*command {
 			m.need(m.wanted()...)
 			return nil
 		}},
+		{id: "wide", keys: []string{"w"}, help: "Other columns: priority, creation, worker, tags", screens: onJobs, run: toggle(func(l *look) *bool { return &l.wide })},
+		{id: "times", keys: []string{"T"}, help: "Times in UTC, or how long ago", run: toggle(func(l *look) *bool { return &l.absolute })},
+		{id: "mouse", keys: []string{"M"}, help: "Take the mouse, or give it back to the terminal", run: (*Model).toggleMouse},
 		{id: "refetch", keys: []string{"ctrl+r"}, help: "Ask the database again", run: func(m *Model) tea.Cmd {
 			m.renew(m.wanted()...)
 			return nil
@@ -141,6 +150,15 @@ func otherCommands() []*command {
 			}
 			return tea.Quit
 		}},
+	}
+}
+
+// toggle turns a part of the look on or off.
+func toggle(part func(*look) *bool) func(*Model) tea.Cmd {
+	return func(m *Model) tea.Cmd {
+		on := part(&m.look)
+		*on = !*on
+		return nil
 	}
 }
 

@@ -29,6 +29,8 @@ type Model struct {
 
 	screen screen
 	back   []screen // where esc leads
+	past   []place  // where [ leads, the last one first
+	ahead  []place  // and ]
 	polls  [panelEnd]poll
 
 	// What the database has said last.
@@ -65,11 +67,15 @@ type Model struct {
 	offlineTries int
 	pending      int    // commands under way, for tests to wait on
 	switching    string // the context that is being connected to
+	failed       error  // what ended the UI before it could begin
 }
 
 // look is how the operator wants to see things, wherever he is.
 type look struct {
-	theme theme
+	theme    theme
+	absolute bool // times, and not how long ago
+	wide     bool // other columns of jobs
+	mouse    bool // is heard
 }
 
 // suit takes the theme that the terminal's background asks for, unless the
@@ -100,12 +106,13 @@ func newModel(e env) *Model {
 	return m
 }
 
-// Init starts the clock and the first queries.
+// Init starts the clock and the way to the database.
 func (m *Model) Init() tea.Cmd {
+	begin := tea.Batch(m.connect(m.env.name), m.tick())
 	if m.look.theme == themeAsDrawn {
-		return tea.Batch(m.poll(), m.tick(), tea.RequestBackgroundColor)
+		return tea.Batch(begin, tea.RequestBackgroundColor)
 	}
-	return tea.Batch(m.poll(), m.tick())
+	return begin
 }
 
 func (m *Model) tick() tea.Cmd {
@@ -153,6 +160,10 @@ func (m *Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		return m, m.startBulk(msg)
 	case exportedMsg:
 		m.exported(msg)
+	case tea.MouseWheelMsg:
+		return m, tea.Batch(m.wheel(msg), m.poll())
+	case tea.MouseClickMsg:
+		return m, tea.Batch(m.click(msg), m.poll())
 	case switchedMsg:
 		return m, m.switched(msg)
 	case tea.BackgroundColorMsg:
@@ -205,6 +216,8 @@ func (m *Model) writeDisabled() string {
 	switch {
 	case m.env.noWrite:
 		return "read-only, as it was started"
+	case m.env.reader == nil:
+		return "the database has not answered yet"
 	case m.switching != "":
 		return "on the way to " + clean(m.switching)
 	case m.offline():
@@ -241,6 +254,7 @@ func (m *Model) show(s screen) {
 	if m.screen == screenJobs {
 		m.jobs.settle()
 	}
+	m.remember()
 	m.back = append(m.back, m.screen)
 	if len(m.back) > 20 {
 		m.back = m.back[1:]
@@ -260,7 +274,7 @@ func (m *Model) showTop(s screen) tea.Cmd {
 func (m *Model) leave() tea.Cmd {
 	switch {
 	case m.screen == screenJobs && (len(m.jobs.marks) > 0 || m.jobs.all != nil):
-		m.jobs.marks, m.jobs.all = make(map[int64]bool), nil
+		m.jobs.unmark()
 		return nil
 	case m.screen == screenJobs && m.jobs.match != "":
 		m.jobs.setMatch("")

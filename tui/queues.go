@@ -13,7 +13,7 @@ func (m *Model) queuesBody() []string {
 	if m.polls[panelQueues].at.IsZero() {
 		return []string{"", " " + m.waiting(panelQueues)}
 	}
-	lines := m.queueTable(max(m.layout().body-9, 3), "trouble first")
+	lines := m.queueTable(m.queueRows(), "trouble first")
 	if len(m.queues) == 0 {
 		return lines
 	}
@@ -33,6 +33,9 @@ func (m *Model) queuesBody() []string {
 		" failed    "+m.spark(m.series(q.Name, true), 60),
 	)
 }
+
+// queueRows is how many queues the screen has room for.
+func (m *Model) queueRows() int { return max(m.layout().body-9, 3) }
 
 // moveQueue moves the cursor over queues, which it knows by name.
 func (m *Model) moveQueue(by int) {

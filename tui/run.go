@@ -18,12 +18,14 @@ import (
 
 // Config says what the UI shows and how. The zero value is ready to use.
 type Config struct {
-	// Context is the database to begin with: the client's.
+	// Context is the database to begin with, as far as it is known before it
+	// has answered.
 	Context Context
 	// Contexts are all that the operator can go to. Default none.
 	Contexts []Context
-	// Connect opens one of Contexts. The UI closes the client's pool, and that
-	// of the one before, when the operator goes on to another.
+	// Connect opens the database of that name: Context's, or one of Contexts.
+	// The UI closes the client's pool. It is called while the UI is shown
+	// already, so that there is something to see at once.
 	Connect func(ctx context.Context, name string) (*jobq.Client, Context, error)
 	// Keys are keys of commands, by their ids, in place of those they have.
 	Keys map[string][]string
@@ -46,12 +48,10 @@ type Config struct {
 // ErrPanic is returned when the UI has failed and given the terminal back.
 var ErrPanic = tea.ErrProgramPanic
 
-// Run shows the UI until the operator leaves it, or the context ends.
-func Run(ctx context.Context, client *jobq.Client, config *Config) error {
-	if config == nil {
-		config = &Config{}
-	}
-	m, err := config.model(client)
+// Run shows the UI until the operator leaves it, or the context ends. A
+// database that cannot be reached in the first place is an error.
+func Run(ctx context.Context, config *Config) error {
+	m, err := config.model()
 	if err != nil {
 		return err
 	}
@@ -70,17 +70,18 @@ func Run(ctx context.Context, client *jobq.Client, config *Config) error {
 	if config.Calm {
 		m.env.send.every = tickBlur
 	}
-	m.env.send.start(ctx, client, program.Send, config.Poll)
-	defer m.env.send.stop()
+	m.env.send.start(ctx, program.Send, config.Poll)
 	_, err = program.Run()
+	m.env.send.stop()
+	m.env.link.close()()
 	if errors.Is(err, tea.ErrProgramKilled) && ctx.Err() != nil {
 		return nil
 	}
-	return err
+	return errors.Join(err, m.failed)
 }
 
 // model is the UI before it has asked anything.
-func (c *Config) model(client *jobq.Client) (*Model, error) {
+func (c *Config) model() (*Model, error) {
 	registry, err := withKeys(commands(), c.Keys)
 	if err != nil {
 		return nil, err
@@ -99,7 +100,7 @@ func (c *Config) model(client *jobq.Client) (*Model, error) {
 			return newLink(client, where), nil
 		},
 	}
-	e.use(newLink(client, c.Context))
+	e.use(&link{Context: c.Context})
 	if c.ASCII {
 		e.glyphs = asciiGlyphs
 	}
@@ -128,11 +129,17 @@ func (m *Model) openAt(place string) error {
 }
 
 // Print returns one frame, without a terminal and without colours.
-func Print(ctx context.Context, client *jobq.Client, config *Config, cells, lines int) (string, error) {
-	m, err := config.model(client)
+func Print(ctx context.Context, config *Config, cells, lines int) (string, error) {
+	m, err := config.model()
 	if err != nil {
 		return "", err
 	}
+	l, err := m.env.connect(ctx, m.env.name)
+	if err != nil {
+		return "", err
+	}
+	defer l.close()()
+	m.env.use(l)
 	m.width, m.height = cells, lines
 	m.feedReason = "one frame: no live events"
 	// Twice: some panels ask about what others have answered.

@@ -36,6 +36,9 @@ func (m *Model) View() tea.View {
 	view.AltScreen = true
 	view.ReportFocus = true
 	view.WindowTitle = m.title()
+	if m.look.mouse {
+		view.MouseMode = tea.MouseModeCellMotion
+	}
 	if y, ok := m.cursorLine(); ok {
 		view.Cursor = tea.NewCursor(0, y)
 		view.Cursor.Blink = false
@@ -108,7 +111,7 @@ func (m *Model) headLine() string {
 	name := ""
 	if m.env.name != "" {
 		name = bold(clean(m.env.name))
-		if m.env.color != "" {
+		if m.env.color != "" && !m.env.production {
 			name = styled(sgrReverse+colorSGR(m.env.color), " "+clean(m.env.name)+" ")
 		}
 	}
@@ -117,7 +120,9 @@ func (m *Model) headLine() string {
 		if m.session != nil {
 			left += "  " + clean(m.env.host) + "/" + clean(m.session.Database)
 		}
-		left += "  schema " + clean(m.env.schema)
+		if m.env.schema != "" {
+			left += "  schema " + clean(m.env.schema)
+		}
 	}
 	right := m.health()
 	if m.layout().wide {
@@ -154,6 +159,8 @@ func (m *Model) health() string {
 	g := m.env.glyphs
 	now := m.env.now()
 	switch {
+	case m.env.reader == nil:
+		return dim("connecting " + g.more)
 	case m.offline():
 		return red(fmt.Sprintf("%s offline %s", g.off, ago(now.Sub(m.offlineSince)))) + ", trying on"
 	case m.frozen:

@@ -100,7 +100,7 @@ keys: {requeue: R}
 	term.text("@")
 	term.await("production")
 	term.text("1")
-	term.await(" billing   local")
+	term.await("jobq billing  local")
 	term.await("PRODUCTION")
 	term.await("elsewhere")
 	term.await("● live")

@@ -80,18 +80,10 @@ func (a *app) runTUI(cmd *cobra.Command, config *tui.Config, f *tuiFlags) error 
 	if err := a.offerContexts(config, f); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), connectTimeout)
-	defer cancel()
-	client, where, err := a.tuiConnect(ctx, f)
-	if err != nil {
-		return err
-	}
-	defer client.Pool().Close()
-	config.Context = where
 	if f.print != "" {
-		return printFrame(ctx, cmd, client, config, f.print, f.size)
+		return printFrame(cmd, config, f.print, f.size)
 	}
-	return tui.Run(cmd.Context(), client, config)
+	return tui.Run(cmd.Context(), config)
 }
 
 // offerContexts gives the UI what the operator's settings say: his keys, and
@@ -109,7 +101,14 @@ func (a *app) offerContexts(config *tui.Config, f *tuiFlags) error {
 		database, host := databaseName(file.Contexts[name].DatabaseURL)
 		config.Contexts = append(config.Contexts, f.context(name, file.Contexts[name], database, host))
 	}
+	if _, err := a.poolConfig(); err != nil {
+		return err
+	}
+	config.Context = f.context(a.contextName, a.context, "", "")
 	config.Connect = func(ctx context.Context, name string) (*jobq.Client, tui.Context, error) {
+		if name == a.contextName { // as the flags say
+			return a.tuiConnect(ctx, f)
+		}
 		there := &app{schema: defaultSchema()}
 		there.enter(name, file.Contexts[name], false)
 		return there.tuiConnect(ctx, f)
@@ -188,13 +187,15 @@ func (a *app) tuiConnect(ctx context.Context, f *tuiFlags) (*jobq.Client, tui.Co
 	return client, where, nil
 }
 
-func printFrame(ctx context.Context, cmd *cobra.Command, client *jobq.Client, config *tui.Config, screen, size string) error {
+func printFrame(cmd *cobra.Command, config *tui.Config, screen, size string) error {
 	var cells, lines int
 	if _, err := fmt.Sscanf(size, "%dx%d", &cells, &lines); err != nil || cells < 1 || lines < 1 || cells > 1000 || lines > 1000 {
 		return usagef("--size %q: columns and lines, such as 120x35", size)
 	}
 	config.Open = screen
-	frame, err := tui.Print(ctx, client, config, cells, lines)
+	ctx, cancel := context.WithTimeout(cmd.Context(), connectTimeout)
+	defer cancel()
+	frame, err := tui.Print(ctx, config, cells, lines)
 	if err != nil {
 		return err
 	}
