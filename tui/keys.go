@@ -91,7 +91,7 @@ func listCommands() []*command {
 		{id: "filter", keys: []string{"/"}, title: "filter", help: "Filter jobs: " + grammarHint + "; in a job, search its output", run: (*Model).askFilter},
 		{id: "next-match", keys: []string{"n"}, help: "The next line of the output that the search finds", screens: onJob, disabled: noSearch, run: func(m *Model) tea.Cmd { return m.findMatch(1) }},
 		{id: "previous-match", keys: []string{"N"}, help: "The previous one", screens: onJob, disabled: noSearch, run: func(m *Model) tea.Cmd { return m.findMatch(-1) }},
-		{id: "sort", keys: []string{"s"}, title: "sort", help: "Sort by what an index has", screens: onJobs, run: (*Model).openSort},
+		{id: "sort", keys: []string{"s"}, help: "Sort by what an index has", screens: onJobs, run: (*Model).openSort},
 		{id: "reverse", keys: []string{"S"}, help: "Turn the order around", screens: onJobs, run: (*Model).turnAround},
 		{id: "mark", keys: []string{"space"}, title: "mark", help: "Mark the job, and go on", screens: onJobs, disabled: noJob, run: (*Model).mark},
 		{id: "range", keys: []string{"v"}, help: "Mark a range: moving marks, until v again", screens: onJobs, disabled: noJob, run: (*Model).toggleRange},

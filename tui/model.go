@@ -281,6 +281,7 @@ func (m *Model) leave() tea.Cmd {
 		m.renew(panelPage, panelVisible, panelCount)
 		return nil
 	case len(m.back) > 0:
+		m.remember()
 		m.screen = m.back[len(m.back)-1]
 		m.back = m.back[:len(m.back)-1]
 		m.renew(panelJob)
