@@ -121,6 +121,10 @@ func (o *copyOverlay) key(m *Model, msg tea.KeyPressMsg) tea.Cmd {
 func (o *copyOverlay) copy(m *Model) tea.Cmd {
 	m.overlay = nil
 	text := o.items[o.at].text
+	if m.env.plain { // to read, or to copy from there
+		m.say(text)
+		return nil
+	}
 	m.say("copied: " + text)
 	return tea.SetClipboard(text)
 }

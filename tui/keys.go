@@ -27,6 +27,7 @@ type command struct {
 	help     string
 	screens  []screen // nil for all
 	class    class
+	drawn    bool                // is about the drawn screen: plain mode goes without
 	disabled func(*Model) string // why it cannot be done now; nil for always
 	run      func(*Model) tea.Cmd
 }
@@ -136,14 +137,14 @@ func otherCommands() []*command {
 		}},
 		{id: "wide", keys: []string{"w"}, help: "Other columns: priority, creation, worker, tags", screens: onJobs, run: toggle(func(l *look) *bool { return &l.wide })},
 		{id: "times", keys: []string{"T"}, help: "Times in UTC, or how long ago", run: toggle(func(l *look) *bool { return &l.absolute })},
-		{id: "mouse", keys: []string{"M"}, help: "Take the mouse, or give it back to the terminal", run: (*Model).toggleMouse},
+		{id: "mouse", drawn: true, keys: []string{"M"}, help: "Take the mouse, or give it back to the terminal", run: (*Model).toggleMouse},
 		{id: "refetch", keys: []string{"ctrl+r"}, help: "Ask the database again", run: func(m *Model) tea.Cmd {
 			m.renew(m.wanted()...)
 			return nil
 		}},
-		{id: "redraw", keys: []string{"ctrl+l"}, help: "Draw the screen again", run: func(*Model) tea.Cmd { return tea.ClearScreen }},
+		{id: "redraw", drawn: true, keys: []string{"ctrl+l"}, help: "Draw the screen again", run: func(*Model) tea.Cmd { return tea.ClearScreen }},
 		{id: "help", keys: []string{"?"}, title: "help", help: "What the keys do", run: (*Model).openHelp},
-		{id: "suspend", keys: []string{"ctrl+z"}, help: "Suspend; stops listening to the database meanwhile", run: (*Model).suspend},
+		{id: "suspend", drawn: true, keys: []string{"ctrl+z"}, help: "Suspend; stops listening to the database meanwhile", run: (*Model).suspend},
 		{id: "quit", keys: []string{"q"}, title: "quit", help: "Quit; in a screen opened from another, go back", run: func(m *Model) tea.Cmd {
 			if len(m.back) > 0 && m.screen == screenJob {
 				return m.leave()

@@ -55,5 +55,6 @@ type env struct {
 	glyphs   glyphs
 	commands []*command // the registry, with the operator's keys
 	calm     bool       // moves as little as possible
+	plain    bool       // tells, and does not draw
 	send     *sender
 }

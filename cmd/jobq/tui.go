@@ -25,7 +25,7 @@ const (
 // tuiFlags are the flags of `jobq tui` that are not the UI's own.
 type tuiFlags struct {
 	print, size, confirm string
-	readOnly             bool
+	readOnly, plain      bool
 }
 
 func newTUICommand(a *app) *cobra.Command {
@@ -56,6 +56,7 @@ docs/configuration.md says what else the settings can, such as other keys.`,
 	flags.BoolVar(&f.readOnly, "read-only", os.Getenv("JOBQ_READ_ONLY") != "", "change nothing; the database's session enforces it")
 	flags.StringVar(&config.Theme, "theme", "", "auto, dark, light or mono (default auto; mono with NO_COLOR or CLICOLOR=0)")
 	flags.BoolVar(&config.ASCII, "ascii", false, "draw with ASCII only")
+	flags.BoolVar(&f.plain, "plain", false, "tell the screen line by line and take a command a line, for screen readers; help lists them")
 	flags.BoolVar(&config.Calm, "reduce-motion", false, "draw at most once a second")
 	flags.BoolVar(&config.Poll, "poll-only", false, "do without live events, as behind a pooler")
 	flags.StringVar(&config.Open, "open", "", "where to begin: overview, jobs, queues, workers, audit, job/ID")
@@ -68,7 +69,7 @@ func (a *app) runTUI(cmd *cobra.Command, config *tui.Config, f *tuiFlags) error 
 	switch {
 	case !slices.Contains([]string{"", settings.ConfirmAsk, settings.ConfirmType}, f.confirm):
 		return usagef("--confirm %q: must be ask or type", f.confirm)
-	case f.print == "" && !isTerminal(cmd.OutOrStdout()):
+	case f.print == "" && !f.plain && !isTerminal(cmd.OutOrStdout()):
 		return usagef("tui needs a terminal; `jobq stats --watch` works without one")
 	}
 	if !localeIsUTF8() {
@@ -82,6 +83,9 @@ func (a *app) runTUI(cmd *cobra.Command, config *tui.Config, f *tuiFlags) error 
 	}
 	if f.print != "" {
 		return printFrame(cmd, config, f.print, f.size)
+	}
+	if f.plain {
+		return tui.RunPlain(cmd.Context(), config, cmd.InOrStdin(), cmd.OutOrStdout())
 	}
 	return tui.Run(cmd.Context(), config)
 }
