@@ -116,6 +116,9 @@ func (m *Model) switched(msg switchedMsg) tea.Cmd {
 	fresh := newModel(m.env)
 	fresh.env.use(msg.link)
 	fresh.width, fresh.height, fresh.look = m.width, m.height, m.look
+	if m.env.send.send == nil { // told to poll, there too
+		fresh.feed, fresh.feedReason = m.feed, m.feedReason
+	}
 	for p := range fresh.polls {
 		fresh.polls[p].generation = m.polls[p].generation + 1
 	}

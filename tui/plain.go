@@ -81,15 +81,25 @@ func (p *plain) run(lines <-chan string) error {
 	ticker := time.NewTicker(tickBlur)
 	defer ticker.Stop()
 	p.do(p.m.connect(p.m.env.name))
-	for {
+	for ended := false; ; {
+		// A line is heard when the one before has been answered, so that what
+		// is typed ahead, or piped, means what it would mean then.
+		heard := lines
+		switch {
+		case p.asked && p.m.bulk == nil:
+			heard = nil
+		case ended:
+			return nil
+		}
 		select {
 		case <-p.stop:
 			return nil
 		case <-ticker.C:
 			p.m.age()
-		case line, more := <-lines:
+		case line, more := <-heard:
 			if !more {
-				return nil
+				ended = true
+				continue
 			}
 			p.m.lastKey = p.m.env.now()
 			p.do(p.take(strings.TrimSpace(line)))

@@ -127,7 +127,8 @@ func TestPlain(t *testing.T) {
 	require.Len(t, f.written, 1)
 }
 
-// The end of the input is the end of plain mode.
+// The end of the input is the end of plain mode, but not before each line has
+// had its answer.
 func TestPlainInput(t *testing.T) {
 	t.Parallel()
 	f := &serial{fake: newFake()}
@@ -137,8 +138,9 @@ func TestPlainInput(t *testing.T) {
 	e.use(&link{})
 	h, stop, lines := &heard{}, make(chan struct{}), make(chan string)
 	p := newPlain(newModel(e), h, stop)
-	go read(context.Background(), strings.NewReader("4\nworkers\n"), lines)
+	go read(context.Background(), strings.NewReader("jobs\n2\nopen\n"), lines)
 	require.NoError(t, p.run(lines))
+	h.next(t, "Job 48213904 email SendReceipt failed")
 	close(stop)
 	p.working.Wait()
 }

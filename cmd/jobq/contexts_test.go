@@ -109,6 +109,7 @@ keys: {requeue: R}
 	term.text("R")
 	term.await("y yes")
 	term.keys("Escape")
+	term.await("nothing was done")
 	term.text(":ctx staging")
 	term.keys("Enter")
 	term.await("no queues yet")
