@@ -59,7 +59,7 @@ func Run(ctx context.Context, config *Config) error {
 	defer cancel()
 	// Signals end the caller's context. Bubble Tea's own handler would wait for
 	// ever to deliver one to a program that the context has ended already.
-	options := []tea.ProgramOption{tea.WithContext(ctx), tea.WithFPS(30), tea.WithoutSignalHandler()}
+	options := []tea.ProgramOption{tea.WithContext(ctx), tea.WithFPS(60), tea.WithoutSignalHandler()}
 	if config.Input != nil {
 		options = append(options, tea.WithInput(config.Input))
 	}
