@@ -114,3 +114,30 @@ func TestOwnKeys(t *testing.T) {
 		require.ErrorIs(t, err, jobq.ErrInvalid)
 	}
 }
+
+// Before the database has answered there is something to see, and nothing to
+// do; a database that cannot be reached in the first place ends the UI.
+func TestBeforeTheFirstAnswer(t *testing.T) {
+	t.Parallel()
+	b := newBench(120, 35)
+	there := b.other()
+	fresh := newModel(b.env)
+	fresh.env.use(&link{Context: Context{Name: "prod"}})
+	b.Model = fresh
+	b.width, b.height = 120, 35
+	command := b.connect("prod")
+	require.Contains(t, b.plain(), "connecting …   --")
+	b.press("2", "r", "p")
+	require.Empty(t, there.written)
+	require.Empty(t, there.filters, "nothing is asked")
+	b.do(command)
+	b.frame()
+	require.Contains(t, b.plain(), "jobq prod  db-9/app")
+	require.NotEmpty(t, there.filters)
+
+	fresh = newModel(b.env)
+	fresh.env.use(&link{})
+	_, quit := fresh.Update(fresh.connect("gone")())
+	require.IsType(t, tea.QuitMsg{}, quit())
+	require.ErrorIs(t, fresh.failed, jobq.ErrUnavailable)
+}

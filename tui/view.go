@@ -131,7 +131,10 @@ func (m *Model) headLine() string {
 		}
 	}
 	access := "RW"
-	if m.writeDisabled() != "" {
+	switch {
+	case m.env.reader == nil:
+		access = "--"
+	case m.writeDisabled() != "":
 		access = styled(sgrYellow, "RO")
 	}
 	right += "   " + access + "  " + m.env.now().UTC().Format("15:04:05Z") + " "
