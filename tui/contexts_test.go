@@ -111,7 +111,7 @@ func TestOwnKeys(t *testing.T) {
 	} {
 		_, err := withKeys(commands(), keys)
 		require.ErrorContains(t, err, want)
-		require.ErrorIs(t, err, jobq.ErrInvalid)
+		require.ErrorIs(t, err, ErrInvalid)
 	}
 }
 

@@ -6,8 +6,6 @@ import (
 	"strings"
 
 	tea "charm.land/bubbletea/v2"
-
-	"github.com/jobq-dev/jobq"
 )
 
 // withKeys is the registry with the operator's own keys. A command that does
@@ -17,13 +15,13 @@ func withKeys(registry []*command, keys map[string][]string) ([]*command, error)
 	for _, id := range sortedKeys(keys) {
 		at := slices.IndexFunc(registry, func(c *command) bool { return c.id == id })
 		if at < 0 {
-			return nil, fmt.Errorf("%w: keys: no command %q for %q; docs/keys.md lists them", jobq.ErrInvalid, id, strings.Join(keys[id], " "))
+			return nil, fmt.Errorf("%w: keys: no command %q for %q; docs/keys.md lists them", ErrInvalid, id, strings.Join(keys[id], " "))
 		}
 		if len(keys[id]) == 0 || slices.Contains(keys[id], "") {
-			return nil, fmt.Errorf("%w: keys: %s: a key is missing", jobq.ErrInvalid, id)
+			return nil, fmt.Errorf("%w: keys: %s: a key is missing", ErrInvalid, id)
 		}
 		if slices.Contains(keys[id], "ctrl+c") {
-			return nil, fmt.Errorf("%w: keys: %s: ctrl+c always quits", jobq.ErrInvalid, id)
+			return nil, fmt.Errorf("%w: keys: %s: ctrl+c always quits", ErrInvalid, id)
 		}
 		registry[at].keys = keys[id]
 	}
@@ -40,7 +38,7 @@ func checkKeys(registry []*command) error {
 			}
 			for _, key := range c.keys {
 				if owner[key] != "" {
-					return fmt.Errorf("%w: keys: %q is %s and %s", jobq.ErrInvalid, key, owner[key], c.id)
+					return fmt.Errorf("%w: keys: %q is %s and %s", ErrInvalid, key, owner[key], c.id)
 				}
 				owner[key] = c.id
 			}

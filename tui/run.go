@@ -48,6 +48,9 @@ type Config struct {
 // ErrPanic is returned when the UI has failed and given the terminal back.
 var ErrPanic = tea.ErrProgramPanic
 
+// ErrInvalid is returned for a Config that cannot be meant.
+var ErrInvalid = errors.New("invalid setting")
+
 // Run shows the UI until the operator leaves it, or the context ends. A
 // database that cannot be reached in the first place is an error.
 func Run(ctx context.Context, config *Config) error {
@@ -121,7 +124,7 @@ func (m *Model) openAt(place string) error {
 	name, found := strings.CutPrefix(place, "job/")
 	id, err := strconv.ParseInt(name, 10, 64)
 	if !found || err != nil || id < 1 {
-		return fmt.Errorf("%w: %q is no place: overview, jobs, queues, workers, audit or job/ID", jobq.ErrInvalid, place)
+		return fmt.Errorf("%w: %q is no place: overview, jobs, queues, workers, audit or job/ID", ErrInvalid, place)
 	}
 	m.openJob(id)
 	m.back = []screen{screenJobs}

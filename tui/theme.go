@@ -52,7 +52,7 @@ func themeNamed(name string) (theme, error) {
 			return t, nil
 		}
 	}
-	return theme{}, fmt.Errorf("%w: no theme %q; there are %s", jobq.ErrInvalid, name, strings.Join(Themes(), ", "))
+	return theme{}, fmt.Errorf("%w: no theme %q; there are %s", ErrInvalid, name, strings.Join(Themes(), ", "))
 }
 
 func (t theme) paint(frame string) string {

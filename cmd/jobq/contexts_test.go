@@ -79,6 +79,23 @@ contexts:
 	out, _, _ = invoke(t, "", "contexts")
 	require.Contains(t, out, "secret")
 	require.NotContains(t, out, "hunter2")
+
+	t.Setenv("XDG_CONFIG_HOME", writeSettings(t, "keys: {requeue: D}"))
+	_, stderr, code = invoke(t, "", "tui", "--print", "overview", "--database-url", here)
+	require.Equal(t, exitUsage, code)
+	require.Contains(t, stderr, `"D" is requeue and delete`)
+}
+
+// Plain mode needs no terminal. Method: a job that the input leads to.
+func TestTUIPlain(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	id := makeFailed(t, url, "email", 1)[0]
+	out, stderr, code := invoke(t, "/state:failed\n1\nopen\n", "tui", "--plain", "--database-url", url)
+	require.Zero(t, code, stderr)
+	require.Contains(t, out, fmt.Sprintf("1 of 1: %d email SendInvoice failed", id))
+	require.Contains(t, out, "smtp 421 rate limited")
+	require.NotContains(t, out, "\x1b")
 }
 
 // In the UI the picker goes to another database, and a production one looks it.
