@@ -65,15 +65,25 @@ under `?`. These are captures of a real terminal (tmux) on real workers: `make c
   jobs/s run; its sessions at most 4.2 % of a core on the server; from the end of a run to the new state on the screen
   129 ms at the median and 422 ms at the 99th percentile of 40, at 21,900 jobs/s in the same queue; no digest in
   5 s at 19,200 jobs/s when nobody watches.
-- **Careful**: `--read-only` is enforced by the database session; a `--context` with "prod" in its name asks for typed
-  confirmations; `ctrl+z` drops the LISTEN, which would keep VACUUM from its work.
-- Below 60x15 it says so; `NO_COLOR`, `--ascii` and any size above that work. `jobq tui --print overview --size 80x24`
-  writes one frame, for documents and bug reports.
+- **Careful**: `--read-only` is enforced by the database session; a production context is painted from end to end and
+  asks for typed confirmations; `ctrl+z` drops the LISTEN, which would keep VACUUM from its work.
+- **Yours**: databases under names, `@` or `:ctx NAME` to go from one to another, and keys of your own, all in
+  [one file](configuration.md#your-own-settings). The sixteen colours are your terminal's; on light and on dark ground
+  jobq picks those that can be read, `--theme light`, `dark` or `mono` and `:theme` choose, and `NO_COLOR` or `CLICOLOR=0`
+  means none. What a colour says, a word or a mark says too.
+- **In lists**: `s` sorts by what an index has, `S` turns it around; `space`, `v` and `*` mark; `w` shows other columns, `T`
+  times in UTC; `[` and `]` go through what you have looked at; in a job, `/` searches the output and `n` and `N` go on.
+  `M` takes the mouse.
+- **Without looking**: the terminal's cursor is on the selected row, for readers and magnifiers. `--plain` tells the screen
+  line by line and takes a command a line: the number of a row, `/` and a filter, a key or a command's name; `help` lists
+  them. `--reduce-motion` draws at most once a second.
+- Below 60x15 it says so; `--ascii` and any size above that work. `jobq tui --print overview --size 80x24` writes one
+  frame, for documents and bug reports.
 END
 capture() { # title, size, keys…
   local title=$1 size=$2; shift 2
   tmux -S "$scratch/tmux" -f /dev/null new-session -d -x "${size%x*}" -y "${size#*x}" \
-    env TERM=screen-256color LC_ALL=C.UTF-8 USER=ana "$jobq" tui --context staging
+    env TERM=screen-256color LC_ALL=C.UTF-8 USER=ana "$jobq" tui --database-url "$DATABASE_URL" --context staging
   sleep 1.5
   for key in "$@"; do
     case $key in

@@ -186,7 +186,7 @@ func (m *Model) acted(msg actedMsg) {
 		m.lastAudit = msg.acted.AuditID
 		text += "   u undo"
 	}
-	clear(m.jobs.marks)
+	m.jobs.unmark()
 	m.say(text)
 	m.patchActed(msg.acted)
 }

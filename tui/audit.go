@@ -27,7 +27,7 @@ func (m *Model) auditBody() []string {
 		{"NOTE", 20, false, 1},
 	}, m.width-2, 16)
 	lines := []string{m.tableHeader(columns, m.width)}
-	height := m.layout().body - 1
+	height := m.auditRows()
 	at := m.auditAt()
 	offset := window(0, at, len(m.audit), height)
 	for i := offset; i < min(offset+height, len(m.audit)); i++ {
@@ -47,6 +47,9 @@ func (m *Model) auditBody() []string {
 	}
 	return lines
 }
+
+// auditRows is how many actions the screen has room for.
+func (m *Model) auditRows() int { return m.layout().body - 1 }
 
 // auditWhat is what the action was about, and what an edit has set.
 func auditWhat(entry jobq.AuditEntry) string {

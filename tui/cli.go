@@ -93,8 +93,12 @@ func (m *Model) jobCopyItems() []copyItem {
 	var items []copyItem
 	if m.screen == screenJobs {
 		command := "jobq list " + shellQuote(m.jobs.filterText())
-		if sort := m.jobs.filter().Sort; sort != "" {
-			command += " --sort " + string(sort)
+		o := m.jobs.order()
+		if o.sort != jobq.NewestFirst {
+			command += " --sort " + string(o.sort)
+		}
+		if o.reverse {
+			command += " --reverse"
 		}
 		items = append(items, copyItem{"list", command})
 		if m.jobs.all != nil {

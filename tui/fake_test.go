@@ -278,10 +278,9 @@ type bench struct {
 
 func newBench(cells, lines int) *bench {
 	f := newFake()
-	b := &bench{fake: f, Model: newModel(env{
-		reader: f, writer: f, now: func() time.Time { return f.now }, name: "staging", host: "db-1", schema: "jobq",
-		glyphs: unicodeGlyphs, send: &sender{}, edit: f.runEditor, save: f.save,
-	})}
+	e := env{now: func() time.Time { return f.now }, glyphs: unicodeGlyphs, send: &sender{}, edit: f.runEditor, save: f.save}
+	e.use(&link{Context: Context{Name: "staging"}, reader: f, writer: f, host: "db-1", schema: "jobq"})
+	b := &bench{fake: f, Model: newModel(e)}
 	b.width, b.height = cells, lines
 	b.do(b.poll())
 	return b
@@ -298,7 +297,7 @@ func (b *bench) do(command tea.Cmd) {
 		for _, c := range msg {
 			b.do(c)
 		}
-	case loadedMsg, actedMsg, queueActedMsg, bulkMsg, startBulkMsg, exportedMsg, drainedMsg, editReadyMsg, editedMsg, editDoneMsg:
+	case loadedMsg, actedMsg, queueActedMsg, bulkMsg, startBulkMsg, exportedMsg, drainedMsg, editReadyMsg, editedMsg, editDoneMsg, switchedMsg:
 		_, next := b.Update(msg)
 		b.do(next)
 	}

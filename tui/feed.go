@@ -31,27 +31,36 @@ type feed struct {
 	wake   chan struct{}
 }
 
-// start begins to hear events, and to send them to the program. It does
-// nothing when only polling is wanted.
-func (s *sender) start(ctx context.Context, client *jobq.Client, send func(tea.Msg), pollOnly bool) {
+// start says where to send events. It does nothing when only polling is wanted.
+func (s *sender) start(ctx context.Context, send func(tea.Msg), pollOnly bool) {
 	if pollOnly {
 		go send(feedStateMsg{feedPolling, "polling, as it was told to"})
 		return
 	}
+	s.send = send
 	s.mu.Lock()
 	s.parent = ctx
-	s.run = func(ctx context.Context) { listenTo(ctx, client, send) }
+	s.mu.Unlock()
+}
+
+// turnTo listens to this database, after stop to the one before.
+func (s *sender) turnTo(client *jobq.Client) {
+	if s.send == nil { // told to poll
+		return
+	}
+	s.mu.Lock()
+	s.run = func(ctx context.Context) { listenTo(ctx, client, s.every, s.send) }
 	s.mu.Unlock()
 	s.begin()
 }
 
 // listenTo watches until the context ends.
-func listenTo(ctx context.Context, client *jobq.Client, send func(tea.Msg)) {
+func listenTo(ctx context.Context, client *jobq.Client, every time.Duration, send func(tea.Msg)) {
 	f := &feed{heard: make(map[string]int64), places: make(map[int64]int), wake: make(chan struct{}, 1)}
 	flushed := make(chan struct{})
 	go func() {
 		defer close(flushed)
-		f.flushUntil(ctx, send)
+		f.flushUntil(ctx, every, send)
 	}()
 	err := client.Watch(ctx, jobq.WatchConfig{
 		Logger: slog.New(slog.DiscardHandler), OnDigest: f.take,
@@ -129,10 +138,10 @@ func (f *feed) take(digest *jobq.Digest) {
 	f.signal()
 }
 
-// flushUntil sends what has gathered, at most every feedEvery; the first after
-// a quiet time at once.
-func (f *feed) flushUntil(ctx context.Context, send func(tea.Msg)) {
-	timer := time.NewTimer(feedEvery)
+// flushUntil sends what has gathered, at most that often; the first after a
+// quiet time at once.
+func (f *feed) flushUntil(ctx context.Context, every time.Duration, send func(tea.Msg)) {
+	timer := time.NewTimer(every)
 	defer timer.Stop()
 	for {
 		select {
@@ -143,7 +152,7 @@ func (f *feed) flushUntil(ctx context.Context, send func(tea.Msg)) {
 		if msg, ok := f.flush(time.Now()); ok {
 			send(msg)
 		}
-		timer.Reset(feedEvery)
+		timer.Reset(every)
 		select {
 		case <-ctx.Done():
 			return

@@ -4,10 +4,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"image/color"
 	"strings"
 	"testing"
 	"time"
 
+	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/x/ansi"
 	"github.com/stretchr/testify/require"
 
@@ -30,10 +32,9 @@ var editEntry = jobq.AuditEntry{
 	Change: json.RawMessage(`{"priority": -5, "queue": "bulk"}`),
 }
 
-// Every screen looks at every size as it did when somebody last looked at it.
-func TestFrames(t *testing.T) {
-	t.Parallel()
-	screens := map[string]func(b *bench){
+// screens are all that can be seen, and how to get there.
+func screens() map[string]func(b *bench) {
+	return map[string]func(b *bench){
 		"overview": func(b *bench) {
 			b.Update(feedStateMsg{feedLive, ""})
 			b.Update(feedMsg{at: noon, lag: 84 * time.Millisecond, ended: map[string]endedCount{"default": {412, 3}}, events: []jobEvent{
@@ -60,7 +61,6 @@ func TestFrames(t *testing.T) {
 		"filter":  func(b *bench) { b.press("2", "/", "st") },
 		"confirm": func(b *bench) { b.press("2", "D") },
 		"bulk":    func(b *bench) { b.press("2", "A", "r") },
-		"copy":    func(b *bench) { b.press("2", "y") },
 		"export":  func(b *bench) { b.press("2", "x") },
 		"drain":   func(b *bench) { b.press("4", "j", "d") },
 		"resume": func(b *bench) {
@@ -81,14 +81,28 @@ func TestFrames(t *testing.T) {
 			e := editing{job: b.fake.jobs[0], file: &jobedit.File{Path: "/tmp/jobq-48213911-12.json"}}
 			b.askAgain(e, errors.New("line 5: priority must be a whole number from -32768 to 32767, not string"))
 		},
+		"contexts": func(b *bench) {
+			b.env.contexts = []Context{
+				{Name: "prod", Database: "app@db-1:5432/app", Color: "red", Production: true, Confirm: true, ReadOnly: true},
+				{Name: "staging", Database: "app@db-2:5432/app", Color: "green"},
+			}
+			b.press("@")
+		},
+		"production": func(b *bench) { b.env.name, b.env.production, b.env.color = "billing", true, "magenta" },
+		"copy":       func(b *bench) { b.press("2", "y") },
 		"offline": func(b *bench) {
 			b.fake.err = fmt.Errorf("list queues: %w", jobq.ErrUnavailable)
 			b.tick(3 * time.Second)
 			b.tick(4 * time.Second)
 		},
 	}
+}
+
+// Every screen looks at every size as it did when somebody last looked at it.
+func TestFrames(t *testing.T) {
+	t.Parallel()
 	for _, size := range []struct{ cells, lines int }{{120, 35}, {80, 24}, {60, 15}, {40, 10}} {
-		for name, arrange := range screens {
+		for name, arrange := range screens() {
 			if size.cells == 40 && name != "overview" {
 				continue // too small for any of them
 			}
@@ -103,13 +117,49 @@ func TestFrames(t *testing.T) {
 	}
 }
 
+// Every screen in the colours of each theme, and in ASCII: what people see is
+// more than the text. The colours of mono are none.
+func TestThemes(t *testing.T) {
+	t.Parallel()
+	for name, arrange := range screens() {
+		b := newBench(80, 24)
+		b.frame()
+		arrange(b)
+		for _, theme := range []theme{themeDark, themeLight, themeMono} {
+			b.look.theme = theme
+			golden(t, "styled/"+name+"-"+theme.name, strings.ReplaceAll(b.View().Content, "\x1b", "^[")+"\n")
+		}
+		require.NotRegexp(t, `\^\[\[[39]\dm`, b.View().Content)
+		b.env.glyphs = asciiGlyphs
+		golden(t, "styled/"+name+"-ascii", b.plain())
+	}
+}
+
+// The terminal's background chooses the theme, unless the operator has.
+func TestThemeChoice(t *testing.T) {
+	t.Parallel()
+	b := newBench(80, 24)
+	require.Contains(t, b.View().Content, sgrRed)
+	b.Update(tea.BackgroundColorMsg{Color: color.White})
+	require.Equal(t, "light", b.look.theme.name)
+	b.press(":", "theme dark", "enter")
+	require.Contains(t, b.View().Content, "\x1b[91m")
+	b.Update(tea.BackgroundColorMsg{Color: color.White})
+	require.Equal(t, "dark", b.look.theme.name)
+	b.press(":", "theme pink", "enter")
+	require.Contains(t, b.plain(), `no theme "pink"; there are auto, dark, light, mono`)
+	b.press("ctrl+u", "theme a", "tab", "enter")
+	b.Update(tea.BackgroundColorMsg{Color: color.Black})
+	require.Equal(t, "dark", b.look.theme.name)
+}
+
 // With --ascii there is nothing but ASCII, and production says what it is in
 // words and not just in colour.
 func TestASCIIAndProduction(t *testing.T) {
 	t.Parallel()
 	for _, keys := range []string{"1", "2", "3", "4", "6"} {
 		b := newBench(120, 35)
-		b.env.glyphs, b.env.name, b.env.confirm = asciiGlyphs, "prod", true
+		b.env.glyphs, b.env.name, b.env.production = asciiGlyphs, "prod", true
 		b.press(keys)
 		frame := strings.NewReplacer("│", "|").Replace(b.plain())
 		for _, char := range frame {
@@ -117,11 +167,4 @@ func TestASCIIAndProduction(t *testing.T) {
 		}
 		require.Contains(t, frame, " prod ")
 	}
-}
-
-// The styled overview, once: colours are part of what people see.
-func TestStyled(t *testing.T) {
-	t.Parallel()
-	b := newBench(80, 24)
-	golden(t, "overview-styled", strings.ReplaceAll(b.frame(), "\x1b", "^[")+"\n")
 }

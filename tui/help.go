@@ -3,7 +3,6 @@ package tui
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	tea "charm.land/bubbletea/v2"
@@ -22,9 +21,10 @@ func (m *Model) openHelp() tea.Cmd {
 }
 
 // matching are the commands of the screen, then the others, that the search finds.
-func (o *helpOverlay) matching(s screen) []*command {
+func (o *helpOverlay) matching(m *Model) []*command {
+	s := m.screen
 	var here, elsewhere []*command
-	for _, c := range commands() {
+	for _, c := range m.env.commands {
 		if o.search != "" && !strings.Contains(strings.ToLower(c.id+" "+c.help), strings.ToLower(o.search)) {
 			continue
 		}
@@ -38,7 +38,7 @@ func (o *helpOverlay) matching(s screen) []*command {
 }
 
 func (o *helpOverlay) key(m *Model, msg tea.KeyPressMsg) tea.Cmd {
-	found := o.matching(m.screen)
+	found := o.matching(m)
 	switch name := msg.String(); name {
 	case "esc":
 		m.overlay = nil
@@ -72,7 +72,7 @@ func (o *helpOverlay) key(m *Model, msg tea.KeyPressMsg) tea.Cmd {
 }
 
 func (o *helpOverlay) view(m *Model) []string {
-	found := o.matching(m.screen)
+	found := o.matching(m)
 	height := max(m.height-8, 3)
 	offset := window(0, o.at, len(found), height)
 	lines := []string{"search: " + o.search + "_", ""}
@@ -106,19 +106,12 @@ func (m *Model) openCopy() tea.Cmd {
 }
 
 func (o *copyOverlay) key(m *Model, msg tea.KeyPressMsg) tea.Cmd {
-	name := msg.String()
-	switch {
-	case name == "down" || name == "j":
-		o.at = min(o.at+1, len(o.items)-1)
-	case name == "up" || name == "k":
-		o.at = max(o.at-1, 0)
-	case len(name) == 1 && name[0] >= '1' && int(name[0]-'1') < len(o.items):
-		o.at = int(name[0] - '1')
-		return o.copy(m)
-	case name == "enter":
-		return o.copy(m)
-	default:
+	chosen, leave := pick(&o.at, len(o.items), msg.String())
+	if leave {
 		m.overlay = nil
+	}
+	if chosen {
+		return o.copy(m)
 	}
 	return nil
 }
@@ -128,6 +121,10 @@ func (o *copyOverlay) key(m *Model, msg tea.KeyPressMsg) tea.Cmd {
 func (o *copyOverlay) copy(m *Model) tea.Cmd {
 	m.overlay = nil
 	text := o.items[o.at].text
+	if m.env.plain { // to read, or to copy from there
+		m.say(text)
+		return nil
+	}
 	m.say("copied: " + text)
 	return tea.SetClipboard(text)
 }
@@ -137,14 +134,7 @@ func (o *copyOverlay) view(m *Model) []string {
 	offset := window(0, o.at, len(o.items), height)
 	lines := make([]string, 0, height+2)
 	for i := offset; i < min(offset+height, len(o.items)); i++ {
-		marks, number := "  ", " "
-		if i == o.at {
-			marks = bold("> ")
-		}
-		if i < 9 {
-			number = strconv.Itoa(i + 1)
-		}
-		lines = append(lines, m.fit(fmt.Sprintf("%s%s %-10s %s", marks, number, o.items[i].name, clean(o.items[i].text)), min(m.width-8, 100)))
+		lines = append(lines, m.fit(fmt.Sprintf("%s %-10s %s", m.choice(i, o.at), o.items[i].name, clean(o.items[i].text)), min(m.width-8, 100)))
 	}
 	return m.box("Copy", append(lines, "", dim("enter or a number: copy   esc: leave")))
 }

@@ -16,7 +16,7 @@ type inputOverlay struct {
 	title   string
 	text    []rune
 	problem string
-	hints   func(text string) []string
+	hints   func(m *Model, text string) []string
 	accept  func(m *Model, text string) (tea.Cmd, error)
 }
 
@@ -53,7 +53,7 @@ func (o *inputOverlay) key(m *Model, msg tea.KeyPressMsg) tea.Cmd {
 		text := strings.TrimRight(string(o.text), " ")
 		o.text = []rune(text[:strings.LastIndex(text, " ")+1])
 	case "tab":
-		if hints := o.hints(string(o.text)); len(hints) > 0 {
+		if hints := o.hints(m, string(o.text)); len(hints) > 0 {
 			word, _, _ := strings.Cut(hints[0], " ")
 			text := string(o.text)
 			o.text = []rune(text[:strings.LastIndexAny(text, " ")+1] + word)
@@ -70,7 +70,7 @@ func (o *inputOverlay) view(m *Model) []string {
 		lines = append(lines, styled(sgrRed, o.problem))
 	}
 	lines = append(lines, "")
-	hints := o.hints(string(o.text))
+	hints := o.hints(m, string(o.text))
 	for _, hint := range hints[:min(len(hints), m.height-9)] {
 		lines = append(lines, dim(hint))
 	}
@@ -83,7 +83,7 @@ func (o *inputOverlay) view(m *Model) []string {
 // askFilter lets the operator type which jobs to show.
 func (m *Model) askFilter() tea.Cmd {
 	if m.screen == screenJob {
-		return nil
+		return m.askSearch()
 	}
 	m.overlay = &inputOverlay{
 		title: "Filter", text: []rune(m.jobs.match), hints: fieldHints,
@@ -119,7 +119,7 @@ func (m *Model) applyFilter(text string) error {
 }
 
 // fieldHints are the fields that the last word may become.
-func fieldHints(text string) []string {
+func fieldHints(_ *Model, text string) []string {
 	word := text[strings.LastIndex(text, " ")+1:]
 	word = strings.TrimPrefix(word, "-")
 	var hints []string
@@ -142,15 +142,26 @@ func (m *Model) openPalette() tea.Cmd {
 	return nil
 }
 
-func commandHints(text string) []string {
+func commandHints(m *Model, text string) []string {
+	if name, found := strings.CutPrefix(text, "ctx "); found {
+		return m.contextNames(name)
+	}
+	if name, found := strings.CutPrefix(text, "theme "); found {
+		return slices.DeleteFunc(Themes(), func(theme string) bool { return !strings.HasPrefix(theme, name) })
+	}
 	var hints []string
-	for _, c := range commands() {
+	for _, c := range m.env.commands {
 		if strings.HasPrefix(c.id, text) {
 			hints = append(hints, fmt.Sprintf("%-14s %s  %s", c.id, strings.Join(c.keys, " "), c.help))
 		}
 	}
 	if text == "" || strings.HasPrefix("job ", text) {
 		hints = append(hints, "job ID         open a job", "jobs FILTER    show the jobs that match")
+	}
+	for _, hint := range []string{"ctx NAME       go to another database of your settings", "theme NAME     " + strings.Join(Themes(), ", ")} {
+		if strings.HasPrefix(hint, text) {
+			hints = append(hints, hint)
+		}
 	}
 	return hints
 }
@@ -167,11 +178,15 @@ func runTyped(m *Model, text string) (tea.Cmd, error) {
 		}
 		m.overlay = nil
 		return m.openJob(id), nil
+	case verb == "ctx":
+		return m.goTo(strings.TrimSpace(rest))
+	case verb == "theme":
+		return m.setTheme(strings.TrimSpace(rest))
 	case verb == "jobs" && rest != "":
 		m.overlay = nil
 		return nil, m.applyFilter(rest)
 	}
-	for _, c := range commands() {
+	for _, c := range m.env.commands {
 		if c.id != text {
 			continue
 		}

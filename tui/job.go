@@ -49,7 +49,10 @@ type jobModel struct {
 	outputOf int64            // whose output that is
 	run      int              // of the runs, from the newest, which may be under way: 0
 	output   bool             // full screen
+	focused  bool             // moving scrolls the output, and does not choose a run
 	scroll   int              // lines of output up from its end
+	search   string           // what is looked for in the output
+	found    int              // the line of it that was gone to
 	follow   bool
 }
 
@@ -83,15 +86,22 @@ func (m *Model) openJob(id int64) tea.Cmd {
 	if id == 0 {
 		return nil
 	}
-	if m.job.id != id {
-		m.job.id, m.job.run, m.job.scroll, m.job.output, m.job.live, m.job.last = id, 0, 0, false, "", jobq.OutputPiece{}
-		if m.job.story.job == nil || m.job.story.job.ID != id {
-			m.job.story = jobStory{}
-		}
-	}
 	m.show(screenJob)
+	m.job.turnTo(id)
 	m.renew(panelJob)
 	return nil
+}
+
+// turnTo makes another job the one in detail.
+func (j *jobModel) turnTo(id int64) {
+	if j.id == id {
+		return
+	}
+	story := j.story
+	if story.job == nil || story.job.ID != id {
+		story = jobStory{}
+	}
+	*j = jobModel{id: id, story: story, follow: j.follow}
 }
 
 // jobHead is the second line of the screen, in place of the tabs.
@@ -212,37 +222,56 @@ func (m *Model) sideBySide(left, right []string) []string {
 // outputTitle names the run whose output is shown.
 func (m *Model) outputTitle() string {
 	run := m.selectedRun()
+	title := "Output"
 	switch {
-	case run == nil && m.job.under() == 1:
-		return fmt.Sprintf("Output  following  %d lines", strings.Count(m.job.live, "\n"))
-	case run == nil:
-		return "Output"
+	case run != nil:
+		title = fmt.Sprintf("Output of run %d, %d lines", run.Number, strings.Count(run.Output, "\n"))
+	case m.job.under() == 1:
+		title = fmt.Sprintf("Output  following  %d lines", strings.Count(m.job.live, "\n"))
 	}
-	return fmt.Sprintf("Output of run %d, %d lines", run.Number, strings.Count(run.Output, "\n"))
+	if m.job.focused && !m.job.output {
+		title = "> " + title
+	}
+	return title
 }
 
 // outputLines are the last lines of the selected run's error and output.
 func (m *Model) outputLines(height int) []string {
-	run := m.selectedRun()
-	content := m.job.live
+	lines := m.outputText()
 	switch {
 	case height <= 0:
 		return nil
-	case run == nil && (m.job.under() == 0 || content == ""):
+	case lines == nil:
 		return []string{" " + dim("no output yet")}
+	}
+	end := max(len(lines)-m.job.scroll, min(height, len(lines)))
+	begin := max(end-height, 0)
+	shown := make([]string, end-begin)
+	for i, line := range lines[begin:end] {
+		shown[i] = " " + clean(strings.ReplaceAll(line, "\t", "    "))
+		if m.job.search != "" && matches(line, m.job.search) {
+			shown[i] = styled(sgrReverse, shown[i])
+			if begin+i == m.job.found {
+				shown[i] = bold(">") + strings.Replace(shown[i], " ", "", 1)
+			}
+		}
+	}
+	return shown
+}
+
+// outputText is the selected run's error and output, line by line, or nil.
+func (m *Model) outputText() []string {
+	run := m.selectedRun()
+	content := m.job.live
+	switch {
+	case run == nil && (m.job.under() == 0 || content == ""):
+		return nil
 	case run != nil && run.Error != "":
 		content = run.Error + "\n" + run.Output
 	case run != nil:
 		content = run.Output
 	}
-	lines := strings.Split(strings.TrimRight(printable.Text(content), "\n"), "\n")
-	end := max(len(lines)-m.job.scroll, min(height, len(lines)))
-	lines = lines[max(end-height, 0):end]
-	shown := make([]string, len(lines))
-	for i, line := range lines {
-		shown[i] = " " + clean(strings.ReplaceAll(line, "\t", "    "))
-	}
-	return shown
+	return strings.Split(strings.TrimRight(printable.Text(content), "\n"), "\n")
 }
 
 // selectedRun is the recorded run under the cursor, or nil.

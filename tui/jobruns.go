@@ -124,6 +124,8 @@ func (m *Model) summary(story jobStory) []string {
 	now := m.env.now()
 	state := stateWord(job)
 	switch {
+	case m.look.absolute:
+		state += " at " + m.clock(jobSince(job)) + " UTC"
 	case job.FinishedAt != nil:
 		state += " " + ago(now.Sub(*job.FinishedAt)) + " ago"
 	case job.StartedAt != nil:

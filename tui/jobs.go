@@ -50,7 +50,8 @@ const (
 // jobsModel is the list of jobs.
 type jobsModel struct {
 	tab     tab
-	match   string // the operator's filter, beside the tab
+	match   string    // the operator's filter, beside the tab
+	sort    jobq.Sort // what the operator has chosen; empty for the tab's own
 	reverse bool
 
 	rows    []*jobq.Job
@@ -62,6 +63,7 @@ type jobsModel struct {
 	above   int    // new jobs that have not
 	left    map[int64]time.Time
 	marks   map[int64]bool
+	ranged  *markRange // that grows with the cursor; nil for none
 	all     *allMatching
 	total   int64 // jobs that match, up to CountMax; -1 when unknown
 	recent  bool  // the whole was too much to search: only the newest jobs are
@@ -87,15 +89,8 @@ type pageAnswer struct {
 
 // filter is what the list shows.
 func (j *jobsModel) filter() jobq.Filter {
-	f := jobq.Filter{Match: j.filterText(), Limit: pageSize, Reverse: j.reverse}
-	switch j.tab {
-	case tabFailed, tabCancelled:
-		f.Sort = jobq.FinishedFirst
-	case tabScheduled, tabRetrying:
-		f.Sort = jobq.DueFirst
-	case tabAll, tabAvailable, tabRunning, tabCompleted, tabEnd:
-	}
-	return f
+	o := j.order()
+	return jobq.Filter{Match: j.filterText(), Limit: pageSize, Sort: o.sort, Reverse: o.reverse}
 }
 
 // filterText is the tab and the filter as one text.
@@ -324,13 +319,13 @@ func (j *jobsModel) top() {
 // reset empties the list, because it is about to be another one.
 func (j *jobsModel) reset() {
 	j.rows, j.next, j.more, j.cursor, j.offset, j.follow, j.above, j.total = nil, "", false, 0, 0, true, 0, -1
-	j.all, j.recent = nil, false
+	j.recent = false
 	clear(j.left)
-	clear(j.marks)
+	j.unmark()
 }
 
 func (j *jobsModel) setTab(t tab) {
-	j.tab = (t + tabEnd) % tabEnd
+	j.tab, j.sort = (t+tabEnd)%tabEnd, ""
 	j.reset()
 }
 

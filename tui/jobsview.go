@@ -21,7 +21,7 @@ func (m *Model) jobsBody() []string {
 	if j.visible = height; j.at() >= 0 {
 		j.offset = window(j.offset, j.at(), len(j.rows), height)
 	}
-	columns := columnsFor(jobColumns(j.tab), m.width-2, 16)
+	columns := columnsFor(m.jobColumns(), m.width-2, 16)
 	lines = append(lines, m.tableHeader(columns, m.width))
 	for i := j.offset; i < j.offset+height; i++ {
 		switch {
@@ -108,30 +108,34 @@ func (m *Model) filterLine() string {
 		}
 		right = append(right, fmt.Sprintf("%d-%d of %s", j.offset+1, min(j.offset+j.visible, len(j.rows)), total))
 	}
-	return m.spread(left, strings.Join(right, "  ")+"  "+j.order()+" ", m.width)
+	return m.spread(left, strings.Join(right, "  ")+"  "+j.order().title+" ", m.width)
 }
 
-func (j *jobsModel) order() string {
-	f := j.filter()
-	switch {
-	case f.Sort == jobq.DueFirst && !f.Reverse:
-		return "next due first"
-	case f.Sort == jobq.DueFirst:
-		return "last due first"
-	case f.Sort == jobq.FinishedFirst && !f.Reverse:
-		return "last ended first"
-	case f.Sort == jobq.FinishedFirst:
-		return "first ended first"
-	case f.Reverse:
-		return "oldest first"
-	}
-	return "newest first"
-}
-
-func jobColumns(t tab) []column {
+// jobColumns are the columns of the list. Wide has others, which may cost the
+// error its place.
+func (m *Model) jobColumns() []column {
 	last := "LAST ERROR"
-	if t == tabRunning {
+	if m.jobs.tab == tabRunning {
 		last = "PROGRESS"
+	}
+	age := column{"AGE", 7, true, 0}
+	if m.look.absolute {
+		age = column{"AT (UTC)", 11, true, 0}
+	}
+	if m.look.wide {
+		return []column{
+			{"ID", 12, true, 0},
+			{"STATE", 9, false, 2},
+			{"QUEUE", 11, false, 1},
+			{"KIND", 20, false, 0},
+			{"TRY", 6, true, 6},
+			age,
+			{"PRIO", 5, true, 1},
+			{"CREATED", 11, true, 1},
+			{"WORKER", 20, false, 3},
+			{"TAGS", 12, false, 4},
+			{last, 0, false, 5},
+		}
 	}
 	return []column{
 		{"ID", 12, true, 0},
@@ -139,7 +143,7 @@ func jobColumns(t tab) []column {
 		{"QUEUE", 11, false, 4},
 		{"KIND", 20, false, 0},
 		{"TRY", 6, true, 1},
-		{"AGE", 7, true, 0},
+		age,
 		{"TOOK", 7, true, 5},
 		{last, 0, false, 3},
 	}
@@ -164,7 +168,8 @@ func (m *Model) jobRow(columns []column, job *jobq.Job) string {
 	}
 	values := map[string]string{
 		"ID": strconv.FormatInt(job.ID, 10), "STATE": state, "QUEUE": clean(job.Queue), "KIND": clean(job.Kind),
-		"TRY": fmt.Sprintf("%d/%d", min(attemptsShown(job), job.MaxAttempts), job.MaxAttempts), "AGE": jobAge(job, now),
+		"TRY": fmt.Sprintf("%d/%d", min(attemptsShown(job), job.MaxAttempts), job.MaxAttempts), "AGE": jobAge(job, now), "AT (UTC)": m.clock(jobSince(job)),
+		"PRIO": strconv.Itoa(int(job.Priority)), "CREATED": m.clock(job.CreatedAt), "WORKER": clean(job.LeaseOwner), "TAGS": clean(strings.Join(job.Tags, ",")),
 		"TOOK": tookText, "LAST ERROR": firstLine(job.LastError), "PROGRESS": m.progressText(job.Progress),
 	}
 	if !j.left[job.ID].IsZero() {
@@ -207,17 +212,24 @@ func stateWord(job *jobq.Job) string {
 	return string(job.State)
 }
 
-// jobAge is since when the job has been in its state, or until when.
-func jobAge(job *jobq.Job, now time.Time) string {
+// jobSince is since when the job has been in its state; when it is due for one
+// that waits.
+func jobSince(job *jobq.Job) time.Time {
 	switch {
 	case job.FinishedAt != nil:
-		return ago(now.Sub(*job.FinishedAt))
+		return *job.FinishedAt
 	case job.StartedAt != nil:
-		return ago(now.Sub(*job.StartedAt))
-	case job.State == jobq.Scheduled && job.RunAt.After(now):
+		return *job.StartedAt
+	}
+	return job.RunAt
+}
+
+// jobAge is how long ago that was, or how far off it is.
+func jobAge(job *jobq.Job, now time.Time) string {
+	if job.State == jobq.Scheduled && job.RunAt.After(now) && job.StartedAt == nil {
 		return "in " + ago(job.RunAt.Sub(now))
 	}
-	return ago(now.Sub(job.RunAt))
+	return ago(now.Sub(jobSince(job)))
 }
 
 // preview is the job under the cursor in a few lines.

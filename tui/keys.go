@@ -27,6 +27,7 @@ type command struct {
 	help     string
 	screens  []screen // nil for all
 	class    class
+	drawn    bool                // is about the drawn screen: plain mode goes without
 	disabled func(*Model) string // why it cannot be done now; nil for always
 	run      func(*Model) tea.Cmd
 }
@@ -39,6 +40,7 @@ var (
 
 	onWorkers = []screen{screenWorkers}
 	onAudit   = []screen{screenAudit}
+	notOnJob  = []screen{screenOverview, screenJobs, screenQueues, screenWorkers, screenAudit}
 )
 
 // commands is the registry.
@@ -58,6 +60,8 @@ func screenCommands() []*command {
 		top("audit", "6", "Audit: who did what", screenAudit),
 		{id: "open", keys: []string{"enter"}, title: "open", help: "Open what is under the cursor", run: (*Model).open},
 		{id: "back", keys: []string{"esc"}, help: "Go back: selection, filter, screen", run: (*Model).leave},
+		{id: "backward", keys: []string{"["}, help: "The view that was seen before", screens: notOnJob, run: (*Model).backward},
+		{id: "forward", keys: []string{"]"}, help: "The view that was gone back from", screens: notOnJob, run: (*Model).forward},
 	}
 }
 
@@ -88,18 +92,21 @@ func listCommands() []*command {
 	return []*command{
 		{id: "next-tab", keys: []string{"l", "right", "tab"}, help: "Next state", screens: onJobs, run: tabBy(1)},
 		{id: "previous-tab", keys: []string{"h", "left", "shift+tab"}, help: "Previous state", screens: onJobs, run: tabBy(-1)},
-		{id: "filter", keys: []string{"/"}, title: "filter", help: "Filter jobs: " + grammarHint, run: (*Model).askFilter},
-		{id: "reverse", keys: []string{"S"}, help: "Turn the order around", screens: onJobs, run: func(m *Model) tea.Cmd {
-			m.jobs.reverse = !m.jobs.reverse
-			m.jobs.reset()
-			m.renew(panelPage, panelVisible, panelCount)
-			return nil
-		}},
+		{id: "filter", keys: []string{"/"}, title: "filter", help: "Filter jobs: " + grammarHint + "; in a job, search its output", run: (*Model).askFilter},
+		{id: "next-match", keys: []string{"n"}, help: "The next line of the output that the search finds", screens: onJob, disabled: noSearch, run: func(m *Model) tea.Cmd { return m.findMatch(1) }},
+		{id: "previous-match", keys: []string{"N"}, help: "The previous one", screens: onJob, disabled: noSearch, run: func(m *Model) tea.Cmd { return m.findMatch(-1) }},
+		{id: "sort", keys: []string{"s"}, help: "Sort by what an index has", screens: onJobs, run: (*Model).openSort},
+		{id: "reverse", keys: []string{"S"}, help: "Turn the order around", screens: onJobs, run: (*Model).turnAround},
 		{id: "mark", keys: []string{"space"}, title: "mark", help: "Mark the job, and go on", screens: onJobs, disabled: noJob, run: (*Model).mark},
+		{id: "range", keys: []string{"v"}, help: "Mark a range: moving marks, until v again", screens: onJobs, disabled: noJob, run: (*Model).toggleRange},
 		{id: "mark-loaded", keys: []string{"*"}, help: "Mark all jobs that are loaded, or none", screens: onJobs, disabled: noJob, run: (*Model).markLoaded},
 		{id: "select-all", keys: []string{"A"}, title: "all matching", help: "Select all jobs that match the filter now", screens: onJobs, disabled: noJob, run: (*Model).selectAll},
 		{id: "newer", keys: []string{"["}, help: "The job above in the list", screens: onJob, run: func(m *Model) tea.Cmd { return m.neighbour(-1) }},
 		{id: "older", keys: []string{"]"}, help: "The job below in the list", screens: onJob, run: func(m *Model) tea.Cmd { return m.neighbour(1) }},
+		{id: "panel", keys: []string{"tab", "shift+tab"}, help: "Move in the output, or among the runs", screens: onJob, run: func(m *Model) tea.Cmd {
+			m.job.focused = !m.job.focused
+			return nil
+		}},
 		{id: "output", keys: []string{"L"}, title: "output", help: "The run's output, full screen", screens: onJob, run: func(m *Model) tea.Cmd {
 			m.job.output, m.job.scroll = !m.job.output, 0
 			return nil
@@ -114,8 +121,8 @@ func actionCommands() []*command {
 	return []*command{
 		{id: "requeue", keys: []string{"r"}, title: "requeue", help: "Make the job available now (u undoes it)", screens: onBoth, class: reversible, disabled: noRequeue, run: act(jobq.ActionRequeue)},
 		{id: "cancel", keys: []string{"c"}, title: "cancel", help: "Cancel the job; asks when it runs", screens: onBoth, class: reversible, disabled: noCancel, run: act(jobq.ActionCancel)},
-		{id: "edit", keys: []string{"e"}, title: "edit", help: "Change a job that waits, in your editor", screens: onBoth, class: reversible, disabled: noEdit, run: func(m *Model) tea.Cmd { return m.edit(false) }},
-		{id: "clone", keys: []string{"C"}, help: "Make a new job of the job, in your editor", screens: onBoth, class: reversible, disabled: noClone, run: func(m *Model) tea.Cmd { return m.edit(true) }},
+		{id: "edit", drawn: true, keys: []string{"e"}, title: "edit", help: "Change a job that waits, in your editor", screens: onBoth, class: reversible, disabled: noEdit, run: func(m *Model) tea.Cmd { return m.edit(false) }},
+		{id: "clone", drawn: true, keys: []string{"C"}, help: "Make a new job of the job, in your editor", screens: onBoth, class: reversible, disabled: noClone, run: func(m *Model) tea.Cmd { return m.edit(true) }},
 		{id: "delete", keys: []string{"D"}, title: "Delete", help: "Delete the job with its history", screens: onBoth, class: destructive, disabled: noDelete, run: act(jobq.ActionDelete)},
 		{id: "pause", keys: []string{"p"}, title: "pause", help: "Pause the queue, or let it go on", screens: onQueues, class: reversible, disabled: noQueue, run: (*Model).togglePause},
 		{id: "drain", keys: []string{"d"}, title: "drain", help: "Ask the worker to take no new work, and to leave when its jobs have ended", screens: onWorkers, class: destructive, disabled: noDrain, run: (*Model).drain},
@@ -128,19 +135,23 @@ func otherCommands() []*command {
 	return []*command{
 		{id: "copy", keys: []string{"y"}, title: "copy", help: "Copy an id, a permalink, or the command line that does the same", run: (*Model).openCopy},
 		{id: "export", keys: []string{"x"}, help: "Write what the screen has loaded to a file, as JSON lines or CSV", run: (*Model).openExport},
-		{id: "palette", keys: []string{":", "ctrl+p"}, title: "command", help: "Type a command, `job ID` or `jobs FILTER`", run: (*Model).openPalette},
+		{id: "palette", keys: []string{":", "ctrl+p"}, title: "command", help: "Type a command, `job ID`, `jobs FILTER`, `ctx NAME` or `theme NAME`", run: (*Model).openPalette},
+		{id: "contexts", keys: []string{"@"}, help: "Go to another database of your settings; `:ctx NAME` too", disabled: noContexts, run: (*Model).openContexts},
 		{id: "freeze", keys: []string{"f"}, title: "freeze", help: "Let the screen stand still, or follow again", run: func(m *Model) tea.Cmd {
 			m.frozen = !m.frozen
 			m.need(m.wanted()...)
 			return nil
 		}},
+		{id: "wide", keys: []string{"w"}, help: "Other columns: priority, creation, worker, tags", screens: onJobs, run: toggle(func(l *look) *bool { return &l.wide })},
+		{id: "times", keys: []string{"T"}, help: "Times in UTC, or how long ago", run: toggle(func(l *look) *bool { return &l.absolute })},
+		{id: "mouse", drawn: true, keys: []string{"M"}, help: "Take the mouse, or give it back to the terminal", run: (*Model).toggleMouse},
 		{id: "refetch", keys: []string{"ctrl+r"}, help: "Ask the database again", run: func(m *Model) tea.Cmd {
 			m.renew(m.wanted()...)
 			return nil
 		}},
-		{id: "redraw", keys: []string{"ctrl+l"}, help: "Draw the screen again", run: func(*Model) tea.Cmd { return tea.ClearScreen }},
+		{id: "redraw", drawn: true, keys: []string{"ctrl+l"}, help: "Draw the screen again", run: func(*Model) tea.Cmd { return tea.ClearScreen }},
 		{id: "help", keys: []string{"?"}, title: "help", help: "What the keys do", run: (*Model).openHelp},
-		{id: "suspend", keys: []string{"ctrl+z"}, help: "Suspend; stops listening to the database meanwhile", run: (*Model).suspend},
+		{id: "suspend", drawn: true, keys: []string{"ctrl+z"}, help: "Suspend; stops listening to the database meanwhile", run: (*Model).suspend},
 		{id: "quit", keys: []string{"q"}, title: "quit", help: "Quit; in a screen opened from another, go back", run: func(m *Model) tea.Cmd {
 			if len(m.back) > 0 && m.screen == screenJob {
 				return m.leave()
@@ -150,13 +161,22 @@ func otherCommands() []*command {
 	}
 }
 
+// toggle turns a part of the look on or off.
+func toggle(part func(*look) *bool) func(*Model) tea.Cmd {
+	return func(m *Model) tea.Cmd {
+		on := part(&m.look)
+		*on = !*on
+		return nil
+	}
+}
+
 const grammarHint = `state:failed queue:email kind:Send* err:"smtp 421" age:<2h args.tenant=4411`
 
 // commandFor is the command of a key on a screen, or nil. Those of the screen
 // come before those of all.
-func commandFor(s screen, key string) *command {
+func (m *Model) commandFor(s screen, key string) *command {
 	var general *command
-	for _, c := range commands() {
+	for _, c := range m.env.commands {
 		if !slices.Contains(c.keys, key) {
 			continue
 		}
@@ -174,7 +194,7 @@ func commandFor(s screen, key string) *command {
 func (m *Model) keyHints(cells int) string {
 	var hints []string
 	used := 0
-	for _, c := range commands() {
+	for _, c := range m.env.commands {
 		if c.title == "" || c.screens != nil && !slices.Contains(c.screens, m.screen) {
 			continue
 		}

@@ -151,26 +151,3 @@ func sortedKeys[V any](m map[string]V) []string {
 	slices.Sort(keys)
 	return keys
 }
-
-// cursorLine is where the terminal's own cursor goes: to the selected row,
-// which is what screen readers and magnifiers follow.
-func (m *Model) cursorLine() (y int, ok bool) {
-	if m.overlay != nil || m.width < widthMin || m.height < heightMin {
-		return 0, false
-	}
-	const head = 3
-	switch m.screen {
-	case screenJobs:
-		if at := m.jobs.at(); at >= 0 {
-			return head + 4 + at - m.jobs.offset, true
-		}
-	case screenQueues:
-		return head + 2 + m.queueAt(), len(m.queues) > 0
-	case screenWorkers:
-		return head + 2 + m.workerAt(), len(m.workers) > 0
-	case screenAudit:
-		return head + 1 + m.auditAt(), len(m.audit) > 0
-	case screenOverview, screenJob:
-	}
-	return 0, false
-}

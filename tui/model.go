@@ -25,9 +25,12 @@ const (
 type Model struct {
 	env           env
 	width, height int
+	look          look
 
 	screen screen
 	back   []screen // where esc leads
+	past   []place  // where [ leads, the last one first
+	ahead  []place  // and ]
 	polls  [panelEnd]poll
 
 	// What the database has said last.
@@ -63,7 +66,29 @@ type Model struct {
 	suspended    bool
 	offlineSince time.Time
 	offlineTries int
-	pending      int // commands under way, for tests to wait on
+	pending      int    // commands under way, for tests to wait on
+	switching    string // the context that is being connected to
+	failed       error  // what ended the UI before it could begin
+}
+
+// look is how the operator wants to see things, wherever he is.
+type look struct {
+	theme    theme
+	absolute bool // times, and not how long ago
+	wide     bool // other columns of jobs
+	mouse    bool // is heard
+}
+
+// suit takes the theme that the terminal's background asks for, unless the
+// operator has chosen one meanwhile.
+func (l *look) suit(dark bool) {
+	switch {
+	case l.theme != themeAsDrawn:
+	case dark:
+		l.theme = themeDark
+	default:
+		l.theme = themeLight
+	}
 }
 
 // activity is a line of what happens.
@@ -73,18 +98,27 @@ type activity struct {
 }
 
 func newModel(e env) *Model {
-	m := &Model{env: e, width: 80, height: 24, cursor: make(map[screen]string), lastKey: e.now()}
+	if e.commands == nil {
+		e.commands = commands()
+	}
+	m := &Model{env: e, width: 80, height: 24, look: look{theme: themeAsDrawn}, cursor: make(map[screen]string), lastKey: e.now()}
 	m.jobs = newJobsModel()
 	m.job.follow = true
 	return m
 }
 
-// Init starts the clock and the first queries.
-func (m *Model) Init() tea.Cmd { return tea.Batch(m.poll(), m.tick()) }
+// Init starts the clock and the way to the database.
+func (m *Model) Init() tea.Cmd {
+	begin := tea.Batch(m.connect(m.env.name), m.tick())
+	if m.look.theme == themeAsDrawn {
+		return tea.Batch(begin, tea.RequestBackgroundColor)
+	}
+	return begin
+}
 
 func (m *Model) tick() tea.Cmd {
 	every := tickEvery
-	if m.blurred {
+	if m.blurred || m.env.calm {
 		every = tickBlur
 	}
 	return tea.Tick(every, func(now time.Time) tea.Msg { return tickMsg(now) })
@@ -137,6 +171,14 @@ func (m *Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	case editDoneMsg:
 		m.editDone(msg)
 		return m, m.poll()
+	case tea.MouseWheelMsg:
+		return m, tea.Batch(m.wheel(msg), m.poll())
+	case tea.MouseClickMsg:
+		return m, tea.Batch(m.click(msg), m.poll())
+	case switchedMsg:
+		return m, m.switched(msg)
+	case tea.BackgroundColorMsg:
+		m.look.suit(msg.IsDark())
 	case tea.PasteMsg:
 		if o, ok := m.overlay.(*inputOverlay); ok {
 			o.insert(clean(msg.Content))
@@ -157,7 +199,7 @@ func (m *Model) key(msg tea.KeyPressMsg) tea.Cmd {
 	if m.overlay != nil {
 		return m.overlay.key(m, msg)
 	}
-	if command := commandFor(m.screen, name); command != nil {
+	if command := m.commandFor(m.screen, name); command != nil {
 		return m.run(command)
 	}
 	return nil
@@ -185,6 +227,10 @@ func (m *Model) writeDisabled() string {
 	switch {
 	case m.env.noWrite:
 		return "read-only, as it was started"
+	case m.env.reader == nil:
+		return "the database has not answered yet"
+	case m.switching != "":
+		return "on the way to " + clean(m.switching)
 	case m.offline():
 		return "the database does not answer"
 	case m.session == nil:
@@ -219,6 +265,7 @@ func (m *Model) show(s screen) {
 	if m.screen == screenJobs {
 		m.jobs.settle()
 	}
+	m.remember()
 	m.back = append(m.back, m.screen)
 	if len(m.back) > 20 {
 		m.back = m.back[1:]
@@ -238,13 +285,14 @@ func (m *Model) showTop(s screen) tea.Cmd {
 func (m *Model) leave() tea.Cmd {
 	switch {
 	case m.screen == screenJobs && (len(m.jobs.marks) > 0 || m.jobs.all != nil):
-		m.jobs.marks, m.jobs.all = make(map[int64]bool), nil
+		m.jobs.unmark()
 		return nil
 	case m.screen == screenJobs && m.jobs.match != "":
 		m.jobs.setMatch("")
 		m.renew(panelPage, panelVisible, panelCount)
 		return nil
 	case len(m.back) > 0:
+		m.remember()
 		m.screen = m.back[len(m.back)-1]
 		m.back = m.back[:len(m.back)-1]
 		m.renew(panelJob)

@@ -108,7 +108,7 @@ func TestReadOnly(t *testing.T) {
 				b.lastAudit = 5
 				b.press(start)
 				forbid(b)
-				if found := commandFor(b.screen, c.keys[0]); found == nil || found.id != c.id {
+				if found := b.commandFor(b.screen, c.keys[0]); found == nil || found.id != c.id {
 					continue
 				}
 				b.frozen = true // so that the bench asks nothing, which would mend it

@@ -14,14 +14,15 @@ func (m *Model) move(by int) tea.Cmd {
 	case screenAudit:
 		m.moveAudit(by)
 	case screenJob:
-		if m.job.output {
-			m.job.scroll = max(m.job.scroll-by, 0)
+		if m.job.output || m.job.focused {
+			m.job.scroll = min(max(m.job.scroll-by, 0), len(m.outputText()))
 		} else {
 			m.job.run = min(max(m.job.run+by, 0), max(len(m.job.story.runs)-1+m.job.under(), 0))
 		}
 	case screenJobs:
 		was := m.jobs.cursor
 		m.jobs.move(by)
+		m.jobs.stretch()
 		if was != m.jobs.cursor {
 			m.renew(panelJob)
 		}
@@ -79,6 +80,7 @@ func noJob(m *Model) string {
 // mark marks the job under the cursor, by its id, and goes on to the next.
 func (m *Model) mark() tea.Cmd {
 	id := m.jobs.cursor
+	m.jobs.ranged = nil
 	if m.jobs.all = nil; m.jobs.marks[id] {
 		delete(m.jobs.marks, id)
 	} else {
@@ -88,9 +90,8 @@ func (m *Model) mark() tea.Cmd {
 }
 
 func (m *Model) markLoaded() tea.Cmd {
-	m.jobs.all = nil
-	if len(m.jobs.marks) > 0 {
-		clear(m.jobs.marks)
+	marked := len(m.jobs.marks) > 0
+	if m.jobs.unmark(); marked {
 		return nil
 	}
 	for _, row := range m.jobs.rows {
@@ -102,7 +103,7 @@ func (m *Model) markLoaded() tea.Cmd {
 
 // selectAll selects what matches the filter at this moment.
 func (m *Model) selectAll() tea.Cmd {
-	clear(m.jobs.marks)
+	m.jobs.unmark()
 	if m.jobs.total < 0 {
 		m.say("select-all: the jobs are still being counted")
 		return nil

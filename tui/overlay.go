@@ -17,6 +17,9 @@ type overlay interface {
 
 // box draws lines in a frame.
 func (m *Model) box(title string, lines []string) []string {
+	if m.env.plain {
+		return append([]string{title}, lines...)
+	}
 	g := m.env.glyphs
 	left, right, down, up := "┌", "┐", "│", "└"
 	corner := "┘"

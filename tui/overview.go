@@ -41,15 +41,7 @@ func (m *Model) overviewBody() []string {
 	if m.polls[panelQueues].at.IsZero() {
 		return []string{"", " " + m.waiting(panelQueues)}
 	}
-	var lines []string
-	if m.layout().wide {
-		lines = append(m.tiles(), "")
-		lines = append(lines, m.chart()...)
-		lines = append(lines, "")
-	} else {
-		lines = m.tilesNarrow()
-	}
-	lines = append(lines, m.queueTable(m.overviewQueues(), "trouble first")...)
+	lines := append(m.overviewHead(), m.queueTable(m.overviewQueues(), "trouble first")...)
 	attention := m.attention()
 	if m.layout().wide {
 		lines = append(lines, "", m.rule(m.width, fmt.Sprintf("Needs attention %d", len(attention)), "Live activity"))
@@ -79,6 +71,14 @@ func (m *Model) overviewBody() []string {
 		lines = append(lines, " "+m.activityLine(a))
 	}
 	return lines
+}
+
+// overviewHead is what stands above the queues.
+func (m *Model) overviewHead() []string {
+	if !m.layout().wide {
+		return m.tilesNarrow()
+	}
+	return slices.Concat(m.tiles(), []string{""}, m.chart(), []string{""})
 }
 
 // overviewQueues is how many queues the overview has room for.

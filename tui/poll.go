@@ -82,7 +82,7 @@ func (m *Model) renew(panels ...panel) {
 
 // poll returns the queries of the panels that are wanted and due.
 func (m *Model) poll() tea.Cmd {
-	if m.suspended || m.frozen || m.blurred && m.env.now().Sub(m.lastKey) > idleAfter {
+	if m.env.reader == nil || m.suspended || m.frozen || m.blurred && m.env.now().Sub(m.lastKey) > idleAfter {
 		return nil
 	}
 	now := m.env.now()

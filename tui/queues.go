@@ -13,7 +13,7 @@ func (m *Model) queuesBody() []string {
 	if m.polls[panelQueues].at.IsZero() {
 		return []string{"", " " + m.waiting(panelQueues)}
 	}
-	lines := m.queueTable(max(m.layout().body-9, 3), "trouble first")
+	lines := m.queueTable(m.queueRows(), "trouble first")
 	if len(m.queues) == 0 {
 		return lines
 	}
@@ -33,6 +33,9 @@ func (m *Model) queuesBody() []string {
 		" failed    "+m.spark(m.series(q.Name, true), 60),
 	)
 }
+
+// queueRows is how many queues the screen has room for.
+func (m *Model) queueRows() int { return max(m.layout().body-9, 3) }
 
 // moveQueue moves the cursor over queues, which it knows by name.
 func (m *Model) moveQueue(by int) {
@@ -72,6 +75,7 @@ func (m *Model) togglePause() tea.Cmd {
 		verb = "resume"
 		act = func(ctx context.Context) (bool, error) { return w.ResumeQueue(ctx, q.Name) }
 	}
+	m.pending++
 	run := m.write(func(ctx context.Context) tea.Msg {
 		changed, err := act(ctx)
 		return queueActedMsg{q.Name, verb, changed, err}
@@ -84,7 +88,7 @@ func (m *Model) togglePause() tea.Cmd {
 }
 
 func (m *Model) queueActed(msg queueActedMsg) {
-	m.pending--
+	m.pending = max(m.pending-1, 0)
 	switch {
 	case msg.err != nil:
 		m.say(msg.verb + ": " + shortError(msg.err))

@@ -18,14 +18,21 @@ import (
 
 // Config says what the UI shows and how. The zero value is ready to use.
 type Config struct {
-	// Name is what the operator calls this database. One with "prod" in it
-	// looks different and asks for typed confirmations.
-	Name string
-	// Confirm asks for typed confirmations whatever the name.
-	Confirm bool
-	// ReadOnly takes all actions away. The database must enforce it too: give
-	// the client a pool whose sessions are read-only.
-	ReadOnly bool
+	// Context is the database to begin with, as far as it is known before it
+	// has answered.
+	Context Context
+	// Contexts are all that the operator can go to. Default none.
+	Contexts []Context
+	// Connect opens the database of that name: Context's, or one of Contexts.
+	// The UI closes the client's pool. It is called while the UI is shown
+	// already, so that there is something to see at once.
+	Connect func(ctx context.Context, name string) (*jobq.Client, Context, error)
+	// Keys are keys of commands, by their ids, in place of those they have.
+	Keys map[string][]string
+	// Theme is one of Themes. Default auto: what suits the terminal.
+	Theme string
+	// Calm redraws at most once a second.
+	Calm bool
 	// ASCII draws with ASCII only.
 	ASCII bool
 	// Poll does without live events.
@@ -41,12 +48,13 @@ type Config struct {
 // ErrPanic is returned when the UI has failed and given the terminal back.
 var ErrPanic = tea.ErrProgramPanic
 
-// Run shows the UI until the operator leaves it, or the context ends.
-func Run(ctx context.Context, client *jobq.Client, config *Config) error {
-	if config == nil {
-		config = &Config{}
-	}
-	m, err := config.model(client)
+// ErrInvalid is returned for a Config that cannot be meant.
+var ErrInvalid = errors.New("invalid setting")
+
+// Run shows the UI until the operator leaves it, or the context ends. A
+// database that cannot be reached in the first place is an error.
+func Run(ctx context.Context, config *Config) error {
+	m, err := config.model()
 	if err != nil {
 		return err
 	}
@@ -54,7 +62,7 @@ func Run(ctx context.Context, client *jobq.Client, config *Config) error {
 	defer cancel()
 	// Signals end the caller's context. Bubble Tea's own handler would wait for
 	// ever to deliver one to a program that the context has ended already.
-	options := []tea.ProgramOption{tea.WithContext(ctx), tea.WithFPS(30), tea.WithoutSignalHandler()}
+	options := []tea.ProgramOption{tea.WithContext(ctx), tea.WithFPS(60), tea.WithoutSignalHandler()}
 	if config.Input != nil {
 		options = append(options, tea.WithInput(config.Input))
 	}
@@ -62,31 +70,45 @@ func Run(ctx context.Context, client *jobq.Client, config *Config) error {
 		options = append(options, tea.WithOutput(config.Output))
 	}
 	program := tea.NewProgram(m, options...)
-	m.env.send.start(ctx, client, program.Send, config.Poll)
-	defer m.env.send.stop()
+	if config.Calm {
+		m.env.send.every = tickBlur
+	}
+	m.env.send.start(ctx, program.Send, config.Poll)
 	_, err = program.Run()
+	m.env.send.stop()
+	m.env.link.close()()
 	if errors.Is(err, tea.ErrProgramKilled) && ctx.Err() != nil {
 		return nil
 	}
-	return err
+	return errors.Join(err, m.failed)
 }
 
 // model is the UI before it has asked anything.
-func (c *Config) model(client *jobq.Client) (*Model, error) {
-	connection := client.Pool().Config().ConnConfig
-	host := connection.Host
-	if strings.HasPrefix(host, "/") { // the folder of a socket
-		host = "local"
+func (c *Config) model() (*Model, error) {
+	registry, err := withKeys(commands(), c.Keys)
+	if err != nil {
+		return nil, err
+	}
+	look, err := themeNamed(c.Theme)
+	if err != nil {
+		return nil, err
 	}
 	e := env{
-		reader: client, writer: client, now: time.Now, name: c.Name, host: host, schema: client.Schema(),
-		confirm: c.Confirm || strings.Contains(strings.ToLower(c.Name), "prod"), noWrite: c.ReadOnly,
-		glyphs: unicodeGlyphs, send: &sender{}, edit: runEditor, save: saveFile,
+		now: time.Now, edit: runEditor, save: saveFile, glyphs: unicodeGlyphs, send: &sender{every: feedEvery}, commands: registry, calm: c.Calm, contexts: c.Contexts,
+		connect: func(ctx context.Context, name string) (*link, error) {
+			client, where, err := c.Connect(ctx, name)
+			if err != nil {
+				return nil, err
+			}
+			return newLink(client, where), nil
+		},
 	}
+	e.use(&link{Context: c.Context})
 	if c.ASCII {
 		e.glyphs = asciiGlyphs
 	}
 	m := newModel(e)
+	m.look.theme = look
 	return m, m.openAt(c.Open)
 }
 
@@ -102,7 +124,7 @@ func (m *Model) openAt(place string) error {
 	name, found := strings.CutPrefix(place, "job/")
 	id, err := strconv.ParseInt(name, 10, 64)
 	if !found || err != nil || id < 1 {
-		return fmt.Errorf("%w: %q is no place: overview, jobs, queues, workers, audit or job/ID", jobq.ErrInvalid, place)
+		return fmt.Errorf("%w: %q is no place: overview, jobs, queues, workers, audit or job/ID", ErrInvalid, place)
 	}
 	m.openJob(id)
 	m.back = []screen{screenJobs}
@@ -110,11 +132,17 @@ func (m *Model) openAt(place string) error {
 }
 
 // Print returns one frame, without a terminal and without colours.
-func Print(ctx context.Context, client *jobq.Client, config *Config, cells, lines int) (string, error) {
-	m, err := config.model(client)
+func Print(ctx context.Context, config *Config, cells, lines int) (string, error) {
+	m, err := config.model()
 	if err != nil {
 		return "", err
 	}
+	l, err := m.env.connect(ctx, m.env.name)
+	if err != nil {
+		return "", err
+	}
+	defer l.close()()
+	m.env.use(l)
 	m.width, m.height = cells, lines
 	m.feedReason = "one frame: no live events"
 	// Twice: some panels ask about what others have answered.
@@ -150,7 +178,9 @@ func (m *Model) loadAll(ctx context.Context) error {
 // sender stands between the feed of events and the program, and can be stopped
 // while the program is suspended. The zero value hears nothing.
 type sender struct {
-	mu sync.Mutex
+	every time.Duration // between two messages, at least
+	send  func(tea.Msg)
+	mu    sync.Mutex
 	// guarded by mu
 	run    func(context.Context)
 	parent context.Context
@@ -187,7 +217,7 @@ func (s *sender) begin() {
 	}()
 }
 
-// pause and resume are stop and begin as commands.
+// pause, resume and listenTo are stop, begin and turnTo as commands.
 func (s *sender) pause() tea.Cmd {
 	return func() tea.Msg {
 		s.stop()
@@ -198,6 +228,13 @@ func (s *sender) pause() tea.Cmd {
 func (s *sender) resume() tea.Cmd {
 	return func() tea.Msg {
 		s.begin()
+		return nil
+	}
+}
+
+func (s *sender) listenTo(client *jobq.Client) tea.Cmd {
+	return func() tea.Msg {
+		s.turnTo(client)
 		return nil
 	}
 }

@@ -41,18 +41,29 @@ type writer interface {
 	ResumeQueue(ctx context.Context, name string) (bool, error)
 }
 
-// env is what the model has of the world. Nothing in it changes.
+// env is what the model has of the world. Only going to another database
+// changes it.
 type env struct {
-	reader  reader
-	writer  writer
-	now     func() time.Time
-	name    string // of the context, as the operator calls it
-	host    string
-	schema  string
-	confirm bool // asks for typed confirmations: production
-	noWrite bool // told to be read-only
-	glyphs  glyphs
-	send    *sender
+	link       *link // whose parts the next ones are
+	reader     reader
+	writer     writer
+	host       string
+	schema     string
+	name       string // of the context, as the operator calls it
+	color      string
+	production bool // looks different
+	confirm    bool // asks for typed confirmations
+	noWrite    bool // told to be read-only
+
+	contexts []Context // that the operator can go to
+	connect  func(ctx context.Context, name string) (*link, error)
+
+	now      func() time.Time
+	glyphs   glyphs
+	commands []*command // the registry, with the operator's keys
+	calm     bool       // moves as little as possible
+	plain    bool       // tells, and does not draw
+	send     *sender
 	// edit gives the terminal to the operator's editor, until that ends.
 	edit func(file *jobedit.File, done func(error) tea.Msg) tea.Cmd
 	save func(path string, content []byte) error

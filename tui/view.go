@@ -32,10 +32,13 @@ func (m *Model) layout() layout {
 
 // View draws the screen.
 func (m *Model) View() tea.View {
-	view := tea.NewView(m.frame())
+	view := tea.NewView(m.look.theme.paint(m.frame()))
 	view.AltScreen = true
 	view.ReportFocus = true
 	view.WindowTitle = m.title()
+	if m.look.mouse {
+		view.MouseMode = tea.MouseModeCellMotion
+	}
 	if y, ok := m.cursorLine(); ok {
 		view.Cursor = tea.NewCursor(0, y)
 		view.Cursor.Blink = false
@@ -108,8 +111,8 @@ func (m *Model) headLine() string {
 	name := ""
 	if m.env.name != "" {
 		name = bold(clean(m.env.name))
-		if m.env.confirm {
-			name = styled(sgrReverse+sgrRed+sgrBold, " "+clean(m.env.name)+" ")
+		if m.env.color != "" && !m.env.production {
+			name = styled(sgrReverse+colorSGR(m.env.color), " "+clean(m.env.name)+" ")
 		}
 	}
 	left := " " + bold("jobq") + " " + name
@@ -117,7 +120,9 @@ func (m *Model) headLine() string {
 		if m.session != nil {
 			left += "  " + clean(m.env.host) + "/" + clean(m.session.Database)
 		}
-		left += "  schema " + clean(m.env.schema)
+		if m.env.schema != "" {
+			left += "  schema " + clean(m.env.schema)
+		}
 	}
 	right := m.health()
 	if m.layout().wide {
@@ -126,11 +131,30 @@ func (m *Model) headLine() string {
 		}
 	}
 	access := "RW"
-	if m.writeDisabled() != "" {
+	switch {
+	case m.env.reader == nil:
+		access = "--"
+	case m.writeDisabled() != "":
 		access = styled(sgrYellow, "RO")
 	}
 	right += "   " + access + "  " + m.env.now().UTC().Format("15:04:05Z") + " "
+	if m.env.production {
+		return m.productionLine(left, right)
+	}
 	return m.spread(left, right, m.width)
+}
+
+// productionLine is the first line, painted from end to end, with the word in
+// it where the name does not say it.
+func (m *Model) productionLine(left, right string) string {
+	if !strings.Contains(strings.ToLower(m.env.name), "prod") {
+		left += "  PRODUCTION"
+	}
+	paint := sgrRed
+	if m.env.color != "" {
+		paint = colorSGR(m.env.color)
+	}
+	return styled(sgrReverse+sgrBold+paint, ansi.Strip(m.spread(left, right, m.width)))
 }
 
 // health is how fresh the screen is.
@@ -138,6 +162,8 @@ func (m *Model) health() string {
 	g := m.env.glyphs
 	now := m.env.now()
 	switch {
+	case m.env.reader == nil:
+		return dim("connecting " + g.more)
 	case m.offline():
 		return red(fmt.Sprintf("%s offline %s", g.off, ago(now.Sub(m.offlineSince)))) + ", trying on"
 	case m.frozen:

@@ -47,7 +47,7 @@ func (m *Model) workersBody() []string {
 		{"QUEUES", 0, false, 1},
 	}, m.width-2, 10)
 	lines := []string{head, m.tableHeader(columns, m.width)}
-	height := max(m.layout().body-12, 3)
+	height := m.workerRows()
 	at := m.workerAt()
 	offset := window(0, at, len(m.workers), height)
 	for i := offset; i < min(offset+height, len(m.workers)); i++ {
@@ -58,6 +58,9 @@ func (m *Model) workersBody() []string {
 	}
 	return append(lines, m.janitorLines()...)
 }
+
+// workerRows is how many workers the screen has room for.
+func (m *Model) workerRows() int { return max(m.layout().body-12, 3) }
 
 func (m *Model) workerRow(columns []column, w jobq.Worker, selected bool) string {
 	now := m.env.now()

@@ -39,6 +39,7 @@ func TestCLIDocs(t *testing.T) {
 		{"What ended of a queue, in `jobq stats --json`", jobq.QueueStats{}},
 		{"A worker, in `jobq workers --json`", jobq.Worker{}},
 		{"An action, in `jobq audit --json`", jobq.AuditEntry{}},
+		{"A named database, in `jobq contexts --json`", contextInfo{}},
 	} {
 		fmt.Fprintf(&page, "\n### %s\n\n| field | type |\n|---|---|\n", form.title)
 		fields(&page, reflect.TypeOf(form.value))

@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/tui"
 	"github.com/jobq-dev/jobq/worker"
 )
 
@@ -70,7 +71,7 @@ func exitCode(err error) int {
 		return exitOK
 	case errors.As(err, &status):
 		return int(status)
-	case errors.As(err, &usage), errors.Is(err, jobq.ErrInvalid), strings.HasPrefix(err.Error(), "unknown command"):
+	case errors.As(err, &usage), errors.Is(err, jobq.ErrInvalid), errors.Is(err, tui.ErrInvalid), strings.HasPrefix(err.Error(), "unknown command"):
 		return exitUsage
 	case errors.Is(err, jobq.ErrNotFound):
 		return exitNotFound

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/settings"
 )
 
 // connectTimeout bounds the first connection of commands that do one thing.
@@ -20,6 +21,8 @@ const connectTimeout = 10 * time.Second
 type app struct {
 	databaseURL string
 	schema      string
+	contextName string
+	context     settings.Context // of that name; zero when there is none
 	json        bool
 }
 
@@ -29,22 +32,25 @@ func newRootCommand(a *app) *cobra.Command {
 		Short: "A job queue inside PostgreSQL",
 		Long: `jobq is a job queue inside PostgreSQL, with leases, fencing and recovery.
 
-The database is taken from --database-url, else JOBQ_DATABASE_URL, else
-DATABASE_URL, else libpq's PGHOST, PGUSER, … . Without any at hand, try
-"jobq dev" or "jobq demo".
+The database is taken from --database-url, else --context, else JOBQ_DATABASE_URL,
+else DATABASE_URL, else JOBQ_CONTEXT, else libpq's PGHOST, PGUSER, … : flags before the
+environment, and a URL before a name. "jobq contexts" lists the names. Without any at
+hand, try "jobq dev" or "jobq demo".
 
 Exit codes: 0 ok, 1 error, 2 usage or invalid value, 3 no such job, 4 conflict.`,
 		Example: `  jobq migrate up
   jobq enqueue hello '{"name": "world"}'
   jobq worker --run hello='cat'
   jobq show 1`,
-		SilenceUsage:  true,
-		SilenceErrors: true,
+		SilenceUsage:      true,
+		SilenceErrors:     true,
+		PersistentPreRunE: a.useContext,
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.databaseURL, "database-url", "", "PostgreSQL URL or key=value string (default: the environment, see help)")
-	flags.StringVar(&a.schema, "schema", envOr("JOBQ_SCHEMA", "jobq"), "schema that holds jobq's tables")
+	flags.StringVar(&a.contextName, "context", "", "a database that your settings name; with --database-url, only its name and manners")
+	flags.StringVar(&a.schema, "schema", defaultSchema(), "schema that holds jobq's tables")
 	root.AddGroup(
 		&cobra.Group{ID: "jobs", Title: "Jobs:"},
 		&cobra.Group{ID: "run", Title: "Running them:"},
@@ -60,7 +66,7 @@ Exit codes: 0 ok, 1 error, 2 usage or invalid value, 3 no such job, 4 conflict.`
 		newDeleteCommand(a), newEditCommand(a), newCloneCommand(a), newUndoCommand(a), newAuditCommand(a), newStatsCommand(a))
 	add("run", newTUICommand(a), newWorkerCommand(a), newJanitorCommand(a), newQueuesCommand(a), newWorkersCommand(a), newEventsCommand(a),
 		newJobCommand())
-	add("setup", newMigrateCommand(a), newDevCommand(a), newDemoCommand(a), newBenchCommand(a), newVersionCommand(a))
+	add("setup", newMigrateCommand(a), newDevCommand(a), newDemoCommand(a), newBenchCommand(a), newContextsCommand(a), newVersionCommand(a))
 	return root
 }
 
@@ -72,17 +78,18 @@ func (a *app) addJSONFlag(command *cobra.Command) {
 // url is the database to use. Nothing at all is an error: libpq's default of a
 // local server would be a surprise.
 func (a *app) url() (string, error) {
-	for _, url := range []string{a.databaseURL, os.Getenv("JOBQ_DATABASE_URL"), os.Getenv("DATABASE_URL")} {
-		if url != "" {
-			return url, nil
-		}
+	if a.databaseURL != "" {
+		return a.databaseURL, nil
+	}
+	if url := environmentURL(); url != "" {
+		return url, nil
 	}
 	for _, name := range []string{"PGHOST", "PGHOSTADDR", "PGSERVICE", "PGDATABASE", "PGUSER"} {
 		if os.Getenv(name) != "" {
 			return "", nil
 		}
 	}
-	return "", usagef(`no database given: use --database-url or set DATABASE_URL, or try "jobq dev"`)
+	return "", usagef(`no database given: use --database-url or --context, or set DATABASE_URL, or try "jobq dev"`)
 }
 
 // pool returns a pool that has not connected yet.
@@ -106,6 +113,9 @@ func (a *app) poolConfig() (*pgxpool.Config, error) {
 	}
 	if _, ok := config.ConnConfig.RuntimeParams["application_name"]; !ok {
 		config.ConnConfig.RuntimeParams["application_name"] = "jobq"
+	}
+	if a.context.ReadOnly {
+		config.ConnConfig.RuntimeParams["default_transaction_read_only"] = "on"
 	}
 	return config, nil
 }
@@ -171,6 +181,8 @@ func parseID(text string) (int64, error) {
 	}
 	return id, nil
 }
+
+func defaultSchema() string { return envOr("JOBQ_SCHEMA", "jobq") }
 
 func envOr(name, otherwise string) string {
 	if value := os.Getenv(name); value != "" {

@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/settings"
 	"github.com/jobq-dev/jobq/tui"
 )
 
@@ -20,9 +22,15 @@ const (
 	tuiLockTimeout      = "500ms"
 )
 
+// tuiFlags are the flags of `jobq tui` that are not the UI's own.
+type tuiFlags struct {
+	print, size, confirm string
+	readOnly, plain      bool
+}
+
 func newTUICommand(a *app) *cobra.Command {
 	var config tui.Config
-	var print, size, confirm string
+	var f tuiFlags
 	command := &cobra.Command{
 		Use:   "tui",
 		Short: "Watch and act on jobs in a terminal",
@@ -32,43 +40,100 @@ What it asks of the database is bounded: it looks again at most every two
 seconds, less often when answers are slow, and hears of changes from the
 workers while it is open. Every action is in "jobq audit" and u undoes it.
 
-A name with "prod" in it is painted and asks for typed confirmations.`,
+A context with "prod" in its name, with the color red, or with confirm: type
+in your settings is painted as production and asks for typed confirmations. A
+database on another host asks for them too, unless your settings say ask.
+docs/configuration.md says what else the settings can, such as other keys.`,
 		Example: `  jobq tui
   jobq tui --context prod --read-only
   jobq tui --open job/4711
   jobq tui --print overview --size 120x35   # one frame, without a terminal`,
 		Args: exactArgs(0),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			config.Confirm = confirm == "type"
-			if print == "" && !isTerminal(cmd.OutOrStdout()) {
-				return usagef("tui needs a terminal; `jobq stats --watch` works without one")
-			}
-			if !localeIsUTF8() {
-				config.ASCII = true
-			}
-			ctx, cancel := context.WithTimeout(cmd.Context(), connectTimeout)
-			defer cancel()
-			client, err := a.tuiClient(ctx, config.ReadOnly)
-			if err != nil {
-				return err
-			}
-			defer client.Pool().Close()
-			if print != "" {
-				return printFrame(ctx, cmd, client, &config, print, size)
-			}
-			return tui.Run(cmd.Context(), client, &config)
-		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.runTUI(cmd, &config, &f) },
 	}
 	flags := command.Flags()
-	flags.StringVar(&config.Name, "context", os.Getenv("JOBQ_CONTEXT"), "what to call this database; with \"prod\" in it, actions ask for more")
-	flags.StringVar(&confirm, "confirm", "", "\"type\" asks for typed confirmations whatever the name")
-	flags.BoolVar(&config.ReadOnly, "read-only", os.Getenv("JOBQ_READ_ONLY") != "", "change nothing; the database's session enforces it")
+	flags.StringVar(&f.confirm, "confirm", "", "ask or type: how much is confirmed by typing, whatever the context says")
+	flags.BoolVar(&f.readOnly, "read-only", os.Getenv("JOBQ_READ_ONLY") != "", "change nothing; the database's session enforces it")
+	flags.StringVar(&config.Theme, "theme", "", "auto, dark, light or mono (default auto; mono with NO_COLOR or CLICOLOR=0)")
 	flags.BoolVar(&config.ASCII, "ascii", false, "draw with ASCII only")
+	flags.BoolVar(&f.plain, "plain", false, "tell the screen line by line and take a command a line, for screen readers; help lists them")
+	flags.BoolVar(&config.Calm, "reduce-motion", false, "draw at most once a second")
 	flags.BoolVar(&config.Poll, "poll-only", false, "do without live events, as behind a pooler")
 	flags.StringVar(&config.Open, "open", "", "where to begin: overview, jobs, queues, workers, audit, job/ID")
-	flags.StringVar(&print, "print", "", "write one frame of this screen and leave")
-	flags.StringVar(&size, "size", "80x24", "with --print: columns and lines")
+	flags.StringVar(&f.print, "print", "", "write one frame of this screen and leave")
+	flags.StringVar(&f.size, "size", "80x24", "with --print: columns and lines")
 	return command
+}
+
+func (a *app) runTUI(cmd *cobra.Command, config *tui.Config, f *tuiFlags) error {
+	switch {
+	case !slices.Contains([]string{"", settings.ConfirmAsk, settings.ConfirmType}, f.confirm):
+		return usagef("--confirm %q: must be ask or type", f.confirm)
+	case f.print == "" && !f.plain && !isTerminal(cmd.OutOrStdout()):
+		return usagef("tui needs a terminal; `jobq stats --watch` works without one")
+	}
+	if !localeIsUTF8() {
+		config.ASCII = true
+	}
+	if config.Theme == "" && colourless() {
+		config.Theme = "mono"
+	}
+	if err := a.offerContexts(config, f); err != nil {
+		return err
+	}
+	if f.print != "" {
+		return printFrame(cmd, config, f.print, f.size)
+	}
+	if f.plain {
+		return tui.RunPlain(cmd.Context(), config, cmd.InOrStdin(), cmd.OutOrStdout())
+	}
+	return tui.Run(cmd.Context(), config)
+}
+
+// offerContexts gives the UI what the operator's settings say: his keys, and
+// the databases that he can go to.
+func (a *app) offerContexts(config *tui.Config, f *tuiFlags) error {
+	file, err := settings.Load(settings.Path())
+	if err != nil {
+		return usageError{err}
+	}
+	config.Keys = make(map[string][]string, len(file.Keys))
+	for id, keys := range file.Keys {
+		config.Keys[id] = keys
+	}
+	for _, name := range file.Names() {
+		database, host := databaseName(file.Contexts[name].DatabaseURL)
+		config.Contexts = append(config.Contexts, f.context(name, file.Contexts[name], database, host))
+	}
+	if _, err := a.poolConfig(); err != nil {
+		return err
+	}
+	config.Context = f.context(a.contextName, a.context, "", "")
+	config.Connect = func(ctx context.Context, name string) (*jobq.Client, tui.Context, error) {
+		if name == a.contextName { // as the flags say
+			return a.tuiConnect(ctx, f)
+		}
+		there := &app{schema: defaultSchema()}
+		there.enter(name, file.Contexts[name], false)
+		return there.tuiConnect(ctx, f)
+	}
+	return nil
+}
+
+// context is a context as the UI treats it. What the flags say wins.
+func (f *tuiFlags) context(name string, context settings.Context, database, host string) tui.Context {
+	if f.confirm != "" {
+		context.Confirm = f.confirm
+	}
+	return tui.Context{
+		Name: name, Database: database, Color: context.Color, ReadOnly: context.ReadOnly || f.readOnly,
+		Production: settings.Production(name, context), Confirm: settings.Typed(name, context, host),
+	}
+}
+
+// colourless says whether the environment asks for no colours.
+func colourless() bool {
+	return os.Getenv("NO_COLOR") != "" || os.Getenv("CLICOLOR") == "0" || os.Getenv("TERM") == "dumb"
 }
 
 func localeIsUTF8() bool {
@@ -84,16 +149,12 @@ func localeIsUTF8() bool {
 	return true // nothing said: most terminals are
 }
 
-// tuiClient is a client on a small pool whose sessions are bounded, and
+// tuiConnect makes a client on a small pool whose sessions are bounded, and
 // read-only where that was asked for: it is the database that sees to it.
-func (a *app) tuiClient(ctx context.Context, readOnly bool) (*jobq.Client, error) {
-	url, err := a.url()
+func (a *app) tuiConnect(ctx context.Context, f *tuiFlags) (*jobq.Client, tui.Context, error) {
+	config, err := a.poolConfig()
 	if err != nil {
-		return nil, err
-	}
-	config, err := pgxpool.ParseConfig(url)
-	if err != nil {
-		return nil, usageError{err}
+		return nil, tui.Context{}, err
 	}
 	config.MaxConns, config.MinConns = tuiConnections, 2 // two from the start: the first frame has several questions
 	parameters := config.ConnConfig.RuntimeParams
@@ -101,21 +162,22 @@ func (a *app) tuiClient(ctx context.Context, readOnly bool) (*jobq.Client, error
 	parameters["statement_timeout"] = tuiStatementTimeout
 	parameters["lock_timeout"] = tuiLockTimeout
 	parameters["jit"] = "off" // compiling a query takes longer than any of these does
-	if readOnly {
+	where := f.context(a.contextName, a.context, config.ConnConfig.Database, config.ConnConfig.Host)
+	if where.ReadOnly {
 		parameters["default_transaction_read_only"] = "on"
 	}
 	pool, err := pgxpool.NewWithConfig(context.WithoutCancel(ctx), config)
 	if err != nil {
-		return nil, err
+		return nil, where, err
 	}
-	if err := pool.Ping(ctx); err != nil && strings.Contains(err.Error(), "unsupported startup parameter") && !readOnly {
+	if err := pool.Ping(ctx); err != nil && strings.Contains(err.Error(), "unsupported startup parameter") && !where.ReadOnly {
 		// A pooler: it lets nobody set these. The UI's own deadlines stay.
 		pool.Close()
 		for _, name := range []string{"statement_timeout", "lock_timeout", "jit"} {
 			delete(parameters, name)
 		}
 		if pool, err = pgxpool.NewWithConfig(context.WithoutCancel(ctx), config); err != nil {
-			return nil, err
+			return nil, where, err
 		}
 	}
 	client, err := jobq.NewClient(pool, &jobq.Config{Schema: a.schema, Actor: userAtHost() + " via jobq-tui"})
@@ -124,18 +186,20 @@ func (a *app) tuiClient(ctx context.Context, readOnly bool) (*jobq.Client, error
 	}
 	if err != nil {
 		pool.Close()
-		return nil, err
+		return nil, where, err
 	}
-	return client, nil
+	return client, where, nil
 }
 
-func printFrame(ctx context.Context, cmd *cobra.Command, client *jobq.Client, config *tui.Config, screen, size string) error {
+func printFrame(cmd *cobra.Command, config *tui.Config, screen, size string) error {
 	var cells, lines int
 	if _, err := fmt.Sscanf(size, "%dx%d", &cells, &lines); err != nil || cells < 1 || lines < 1 || cells > 1000 || lines > 1000 {
 		return usagef("--size %q: columns and lines, such as 120x35", size)
 	}
 	config.Open = screen
-	frame, err := tui.Print(ctx, client, config, cells, lines)
+	ctx, cancel := context.WithTimeout(cmd.Context(), connectTimeout)
+	defer cancel()
+	frame, err := tui.Print(ctx, config, cells, lines)
 	if err != nil {
 		return err
 	}

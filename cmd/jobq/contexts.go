@@ -1,0 +1,133 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/cobra"
+
+	"github.com/jobq-dev/jobq/internal/settings"
+)
+
+// useContext finds out which context is meant, once the flags are known, and
+// takes the database from it. Only then is the operator's file read: a mistake
+// in it harms nobody who does not use it.
+func (a *app) useContext(cmd *cobra.Command, _ []string) error {
+	name := a.contextName
+	if name == "" && a.databaseURL == "" && environmentURL() == "" {
+		name = os.Getenv("JOBQ_CONTEXT")
+	}
+	if name == "" {
+		return nil
+	}
+	file, err := settings.Load(settings.Path())
+	if err != nil {
+		return usageError{err}
+	}
+	context, err := file.Context(name)
+	if err != nil && a.databaseURL == "" {
+		return usageError{err}
+	}
+	a.enter(name, context, cmd.Flags().Changed("schema"))
+	return nil
+}
+
+// enter makes the context the one that is worked in. What the flags say wins.
+func (a *app) enter(name string, context settings.Context, schemaGiven bool) {
+	a.contextName, a.context = name, context
+	if a.databaseURL == "" {
+		a.databaseURL = context.DatabaseURL
+	}
+	if context.Schema != "" && !schemaGiven {
+		a.schema = context.Schema
+	}
+}
+
+// environmentURL is the database that the environment names.
+func environmentURL() string { return envOr("JOBQ_DATABASE_URL", os.Getenv("DATABASE_URL")) }
+
+// contextInfo is a context without its secrets.
+type contextInfo struct {
+	Name       string `json:"name"`
+	Database   string `json:"database"`
+	Schema     string `json:"schema"`
+	Color      string `json:"color,omitempty"`
+	Confirm    string `json:"confirm"`
+	Production bool   `json:"production"`
+	ReadOnly   bool   `json:"read_only"`
+	Current    bool   `json:"current"`
+}
+
+func newContextsCommand(a *app) *cobra.Command {
+	command := &cobra.Command{
+		Use:   "contexts",
+		Short: "List the databases that you have named",
+		Long: `List the databases that your settings name: ` + "`contexts`" + ` in jobq/config.yaml below
+$XDG_CONFIG_HOME, else ~/.config. docs/configuration.md says what it can say. Every command
+takes --context NAME, and the terminal UI goes from one to another with @.
+
+Passwords are not shown.`,
+		Example: "  jobq contexts\n  jobq list --context staging state:failed",
+		Args:    exactArgs(0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			file, err := settings.Load(settings.Path())
+			if err != nil {
+				return usageError{err}
+			}
+			infos := make([]contextInfo, 0, len(file.Contexts))
+			for _, name := range file.Names() {
+				infos = append(infos, a.describeContext(name, file.Contexts[name]))
+			}
+			if a.json {
+				return writeJSON(cmd.OutOrStdout(), infos)
+			}
+			t := newTable(cmd.OutOrStdout(), "NAME", "DATABASE", "SCHEMA", "COLOR", "CONFIRM", "ACCESS")
+			for _, info := range infos {
+				access := "RW"
+				if info.ReadOnly {
+					access = "RO"
+				}
+				name := info.Name
+				if info.Current {
+					name += " *"
+				}
+				t.row(name, info.Database, info.Schema, info.Color, info.Confirm, access)
+			}
+			return t.flush()
+		},
+	}
+	a.addJSONFlag(command)
+	return command
+}
+
+func (a *app) describeContext(name string, context settings.Context) contextInfo {
+	database, host := databaseName(context.DatabaseURL)
+	info := contextInfo{
+		Name: name, Database: database, Schema: context.Schema, Color: context.Color, Confirm: settings.ConfirmAsk,
+		Production: settings.Production(name, context), ReadOnly: context.ReadOnly, Current: name == a.contextName,
+	}
+	if info.Schema == "" {
+		info.Schema = defaultSchema()
+	}
+	if settings.Typed(name, context, host) {
+		info.Confirm = settings.ConfirmType
+	}
+	return info
+}
+
+// databaseName is user@host:port/database, without anything secret, and the host.
+func databaseName(url string) (name, host string) {
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return "not a database URL", ""
+	}
+	c := config.ConnConfig
+	if strings.HasPrefix(c.Host, "/") {
+		return fmt.Sprintf("%s@%s/%s", c.User, c.Host, c.Database), c.Host
+	}
+	return fmt.Sprintf("%s@%s/%s", c.User, net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port))), c.Database), c.Host
+}

@@ -1,0 +1,143 @@
+package tui
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq"
+)
+
+// other makes contexts to go to: prod, which is another fake, and gone, which
+// does not answer.
+func (b *bench) other() *fake {
+	there := newFake()
+	b.env.contexts = []Context{{Name: "gone"}, {Name: "prod", Production: true, Confirm: true}}
+	b.env.connect = func(_ context.Context, name string) (*link, error) {
+		if name == "gone" {
+			return nil, fmt.Errorf("connect: %w", jobq.ErrUnavailable)
+		}
+		return &link{Context: b.env.contexts[1], reader: there, writer: there, host: "db-9", schema: "work"}, nil
+	}
+	return there
+}
+
+// In another context everything is of the other database, and nothing of the
+// one before is left: not its rows, its marks, its answers, nor its undo.
+func TestSwitchContext(t *testing.T) {
+	t.Parallel()
+	for _, keys := range [][]string{{"@", "2"}, {"@", "j", "enter"}, {":", "ctx prod", "enter"}, {":", "ctx p", "tab", "enter"}} {
+		b := newBench(120, 35)
+		there := b.other()
+		there.queues = []jobq.Queue{{Name: "elsewhere"}}
+		b.press("2", "r", "space")
+		stale := loadedMsg{panel: panelQueues, generation: b.polls[panelQueues].generation, value: []jobq.Queue{{Name: "stale"}}}
+		b.press(keys...)
+		require.Contains(t, b.plain(), "elsewhere", keys)
+		require.Contains(t, b.plain(), "jobq prod  db-9/app  schema work")
+		b.Update(stale)
+		require.NotContains(t, b.plain(), "stale")
+		require.Empty(t, b.jobs.marks)
+		b.press("u")
+		require.Empty(t, there.written)
+		b.press("2", "r")
+		require.Empty(t, there.written, "it asks")
+		b.tick(time.Second)
+		b.press("y")
+		require.Len(t, there.written, 1)
+		require.Len(t, b.fake.written, 1)
+	}
+}
+
+// A context that does not answer leaves the screen as it is; no action can be
+// begun on the way to another one, and none be under way.
+func TestSwitchContextRefused(t *testing.T) {
+	t.Parallel()
+	b := newBench(120, 35)
+	b.press("@")
+	require.Contains(t, b.toast, "your settings name none")
+	b.other()
+	b.press("2", ":", "ctx gone", "enter")
+	require.Contains(t, b.toast, "context gone: connect: ")
+	require.Equal(t, "staging", b.env.name)
+	b.press("r")
+	require.Len(t, b.fake.written, 1, "it goes on where it was")
+	b.press(":", "ctx nowhere", "enter")
+	require.Contains(t, b.plain(), `no context "nowhere"; there are gone, prod`)
+	b.press("esc")
+
+	command, err := b.goTo("prod")
+	require.NoError(t, err)
+	b.press("r")
+	require.Equal(t, "requeue: on the way to prod", b.toast)
+	require.Len(t, b.fake.written, 1)
+	b.do(command)
+	require.Equal(t, "prod", b.env.name)
+
+	b = newBench(120, 35)
+	b.other()
+	b.press("2")
+	_, acting := b.Update(tea.KeyPressMsg{Code: 'r', Text: "r"})
+	b.press(":", "ctx prod", "enter")
+	require.Contains(t, b.plain(), "an action is under way")
+	b.do(acting)
+	b.press("enter")
+	require.Equal(t, "prod", b.env.name)
+}
+
+// The operator's own keys do what he says, in the hints and the help as well;
+// what cannot be meant names both sides of the mistake.
+func TestOwnKeys(t *testing.T) {
+	t.Parallel()
+	b := newBench(120, 35)
+	var err error
+	b.env.commands, err = withKeys(commands(), map[string][]string{"requeue": {"R"}, "pause": {"r"}})
+	require.NoError(t, err, "pause and requeue have no screen in common")
+	b.press("2", "r")
+	require.Empty(t, b.fake.written)
+	require.Contains(t, b.plain(), "R requeue")
+	b.press("R")
+	require.Len(t, b.fake.written, 1)
+	for want, keys := range map[string]map[string][]string{
+		`no command "requue" for "R"`: {"requeue": {"X"}, "requue": {"R"}},
+		`"D" is requeue and delete`:   {"requeue": {"D"}},
+		`"g" is top and cancel`:       {"cancel": {"g"}},
+		`undo: a key is missing`:      {"undo": {}},
+		`ctrl+c always quits`:         {"undo": {"ctrl+c"}},
+	} {
+		_, err := withKeys(commands(), keys)
+		require.ErrorContains(t, err, want)
+		require.ErrorIs(t, err, ErrInvalid)
+	}
+}
+
+// Before the database has answered there is something to see, and nothing to
+// do; a database that cannot be reached in the first place ends the UI.
+func TestBeforeTheFirstAnswer(t *testing.T) {
+	t.Parallel()
+	b := newBench(120, 35)
+	there := b.other()
+	fresh := newModel(b.env)
+	fresh.env.use(&link{Context: Context{Name: "prod"}})
+	b.Model = fresh
+	b.width, b.height = 120, 35
+	command := b.connect("prod")
+	require.Contains(t, b.plain(), "connecting …   --")
+	b.press("2", "r", "p")
+	require.Empty(t, there.written)
+	require.Empty(t, there.filters, "nothing is asked")
+	b.do(command)
+	b.frame()
+	require.Contains(t, b.plain(), "jobq prod  db-9/app")
+	require.NotEmpty(t, there.filters)
+
+	fresh = newModel(b.env)
+	fresh.env.use(&link{})
+	_, quit := fresh.Update(fresh.connect("gone")())
+	require.IsType(t, tea.QuitMsg{}, quit())
+	require.ErrorIs(t, fresh.failed, jobq.ErrUnavailable)
+}

@@ -1,0 +1,62 @@
+package tui
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	tea "charm.land/bubbletea/v2"
+)
+
+// withKeys is the registry with the operator's own keys. A command that does
+// not exist is a mistake, and so is a key that would mean two things on one
+// screen: it would do what nobody expects.
+func withKeys(registry []*command, keys map[string][]string) ([]*command, error) {
+	for _, id := range sortedKeys(keys) {
+		at := slices.IndexFunc(registry, func(c *command) bool { return c.id == id })
+		if at < 0 {
+			return nil, fmt.Errorf("%w: keys: no command %q for %q; docs/keys.md lists them", ErrInvalid, id, strings.Join(keys[id], " "))
+		}
+		if len(keys[id]) == 0 || slices.Contains(keys[id], "") {
+			return nil, fmt.Errorf("%w: keys: %s: a key is missing", ErrInvalid, id)
+		}
+		if slices.Contains(keys[id], "ctrl+c") {
+			return nil, fmt.Errorf("%w: keys: %s: ctrl+c always quits", ErrInvalid, id)
+		}
+		registry[at].keys = keys[id]
+	}
+	return registry, checkKeys(registry)
+}
+
+// checkKeys refuses a key that two commands of one screen have.
+func checkKeys(registry []*command) error {
+	for s := screenOverview; s <= screenJob; s++ {
+		owner := make(map[string]string)
+		for _, c := range registry {
+			if c.screens != nil && !slices.Contains(c.screens, s) {
+				continue
+			}
+			for _, key := range c.keys {
+				if owner[key] != "" {
+					return fmt.Errorf("%w: keys: %q is %s and %s", ErrInvalid, key, owner[key], c.id)
+				}
+				owner[key] = c.id
+			}
+		}
+	}
+	return nil
+}
+
+// setTheme changes the colours at once. auto asks the terminal again.
+func (m *Model) setTheme(name string) (tea.Cmd, error) {
+	chosen, err := themeNamed(name)
+	if err != nil {
+		return nil, err
+	}
+	m.look.theme = chosen
+	m.overlay = nil
+	if chosen == themeAsDrawn {
+		return tea.RequestBackgroundColor, nil
+	}
+	return nil, nil
+}

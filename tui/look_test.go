@@ -1,0 +1,136 @@
+package tui
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq"
+)
+
+// The menu offers what the tab's index has, S turns it around, and the command
+// line that is copied says the same.
+func TestSort(t *testing.T) {
+	t.Parallel()
+	b := newBench(120, 35)
+	b.press("2", "/", "state:failed", "enter", "s")
+	require.Contains(t, b.plain(), "first ended first")
+	b.press("3")
+	require.Contains(t, b.plain(), "newest first")
+	b.press("S")
+	require.Contains(t, b.plain(), "oldest first")
+	last := b.fake.filters[len(b.fake.filters)-1]
+	for _, filter := range b.fake.filters {
+		if filter.Limit == pageSize {
+			last = filter
+		}
+	}
+	require.Equal(t, jobq.Filter{Match: "state:failed", Limit: pageSize, Sort: jobq.NewestFirst, Reverse: true}, last)
+	b.press("y")
+	require.Contains(t, b.plain(), "jobq list state:failed --reverse")
+	b.press("esc", "l", "s")
+	require.NotContains(t, b.plain(), "due", "cancelled jobs are not due")
+	b.press("esc", "h", "h")
+	require.Equal(t, jobq.DueFirst, b.jobs.filter().Sort)
+}
+
+// A range follows the cursor, both ways, beside what was marked before.
+func TestRange(t *testing.T) {
+	t.Parallel()
+	b := newBench(120, 35)
+	b.press("2", "space", "jj", "v", "jjj", "k")
+	require.Len(t, b.jobs.marks, 4)
+	b.press("v", "jjj")
+	require.Len(t, b.jobs.marks, 4)
+	b.press("r")
+	b.tick(time.Second)
+	b.press("y")
+	require.Equal(t, []string{"requeue 48213911:failed/5 48213890:failed/5 48213883:failed/5 48213876:failed/5"}, b.fake.written)
+	require.Empty(t, b.jobs.marks)
+	b.press("v", "j", "esc", "j")
+	require.Empty(t, b.jobs.marks, "esc ends the range")
+}
+
+// The history goes back and forth through views; what was seen is what comes back.
+func TestHistory(t *testing.T) {
+	t.Parallel()
+	b := newBench(120, 35)
+	b.press("[")
+	require.Contains(t, b.toast, "no view there")
+	b.press("enter") // the queue's jobs
+	require.Equal(t, "queue:email", b.jobs.match)
+	b.press("3", "j", "enter")
+	require.Equal(t, "queue:billing", b.jobs.match)
+	b.press("[", "[")
+	require.Equal(t, "queue:email", b.jobs.match)
+	require.Equal(t, screenJobs, b.screen)
+	b.press("[")
+	require.Equal(t, screenOverview, b.screen)
+	b.press("]", "]", "]")
+	require.Equal(t, "queue:billing", b.jobs.match)
+	b.press("[", "1", "]")
+	require.Contains(t, b.toast, "no view there", "another way was taken")
+	b.press("2", "enter", "esc", "4", "[", "[")
+	require.Equal(t, screenJob, b.screen)
+	require.EqualValues(t, 48213911, b.job.id)
+}
+
+// A search in the output finds lines one after another, and shows them.
+func TestSearchOutput(t *testing.T) {
+	t.Parallel()
+	b := newBench(80, 24)
+	job := b.fake.jobs[0]
+	job.LastError = strings.Repeat("filler\n", 100) + "needle one\n" + strings.Repeat("filler\n", 100) + "NEEDLE two"
+	b.press("2", "enter", "n")
+	require.Contains(t, b.toast, "there is no search")
+	b.press("/", "needle", "enter")
+	require.Contains(t, b.plain(), ">needle one")
+	b.press("n")
+	require.Contains(t, b.plain(), ">NEEDLE two")
+	b.press("n")
+	require.Contains(t, b.plain(), ">needle one")
+	b.press("N")
+	require.Contains(t, b.plain(), "match 2 of 2")
+	b.press("/", "ctrl+u", "nothing", "enter")
+	require.Contains(t, b.toast, "nothing in the output matches")
+	b.press("L", "/", "ctrl+u", "enter", "L")
+	b.press("tab", "k")
+	require.Contains(t, b.plain(), "> Output of run 5")
+	require.Equal(t, 1, b.job.scroll)
+}
+
+// Times, columns and the mouse are as the operator wants them; a click selects
+// the row that it is on, on every screen, and the terminal's cursor is there.
+func TestLook(t *testing.T) {
+	t.Parallel()
+	b := newBench(120, 35)
+	b.press("2", "T")
+	require.Contains(t, b.plain(), "14:02:29")
+	require.Contains(t, b.plain(), "failed at 14:02:29 UTC")
+	b.press("w")
+	require.Contains(t, b.plain(), "CREATED")
+	b.press("T", "w", "M")
+	require.Equal(t, tea.MouseModeCellMotion, b.View().MouseMode)
+	for _, screen := range []string{"1", "2", "3", "4"} {
+		b.press(screen)
+		lines := strings.Split(b.plain(), "\n")
+		for _, y := range []int{b.View().Cursor.Y + 1, b.View().Cursor.Y} {
+			b.Update(tea.MouseClickMsg{X: 5, Y: y, Button: tea.MouseLeft})
+			b.frame()
+			now := strings.Split(b.plain(), "\n")
+			require.Equal(t, y, b.View().Cursor.Y, screen)
+			require.Equal(t, strings.TrimLeft(lines[y], ">! "), strings.TrimLeft(now[y], ">! "), screen)
+			require.True(t, strings.HasPrefix(now[y], ">"), now[y])
+		}
+		b.Update(tea.MouseClickMsg{X: 5, Y: 33, Button: tea.MouseLeft})
+		require.Equal(t, lines[b.View().Cursor.Y], strings.Split(b.plain(), "\n")[b.View().Cursor.Y], "not a row")
+	}
+	b.press("2")
+	b.Update(tea.MouseWheelMsg{Button: tea.MouseWheelDown})
+	require.Equal(t, 3, b.jobs.at())
+	b.press("M")
+	require.Equal(t, tea.MouseModeNone, b.View().MouseMode)
+}

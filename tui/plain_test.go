@@ -1,0 +1,146 @@
+package tui
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq"
+)
+
+// heard is what plain mode has written, and can be waited for.
+type heard struct {
+	mu   sync.Mutex
+	text bytes.Buffer // guarded by mu
+}
+
+func (h *heard) Write(text []byte) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.text.Write(text)
+}
+
+// next waits until the text was written since the last time, and takes it.
+func (h *heard) next(t *testing.T, want string) (all string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		all = h.text.String()
+		return strings.Contains(all, want)
+	}, 6*time.Second, time.Millisecond, "no %q was told; but:\n%s", want, &h.text)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.text.Reset()
+	return all
+}
+
+// serial is a fake that is asked several things at once.
+type serial struct {
+	*fake
+	mu sync.Mutex
+}
+
+func (s *serial) List(ctx context.Context, filter jobq.Filter) (*jobq.Page, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.fake.List(ctx, filter)
+}
+
+func (s *serial) Get(ctx context.Context, id int64) (*jobq.Job, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.fake.Get(ctx, id)
+}
+
+func (s *serial) Act(ctx context.Context, action jobq.Action, targets ...jobq.Target) (*jobq.Acted, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.fake.Act(ctx, action, targets...)
+}
+
+// In plain mode rows have numbers, keys and names are commands, questions are
+// answered by a line, and nothing that is written moves a cursor.
+func TestPlain(t *testing.T) {
+	t.Parallel()
+	f, began := &serial{fake: newFake()}, time.Now()
+	e := env{
+		now: func() time.Time { return noon.Add(time.Since(began)) }, glyphs: asciiGlyphs, send: &sender{}, plain: true,
+		connect: func(context.Context, string) (*link, error) {
+			return &link{Context: Context{Name: "prod", Production: true, Confirm: true}, reader: f, writer: f, host: "db-1", schema: "jobq"}, nil
+		},
+	}
+	e.use(&link{Context: Context{Name: "prod"}})
+	h, stop, lines := &heard{}, make(chan struct{}), make(chan string)
+	p := newPlain(newModel(e), h, stop)
+	ended := make(chan error)
+	go func() { ended <- p.run(lines) }()
+	h.next(t, "1 of 3: email, 64 running, 10k+ available")
+	lines <- "3"
+	h.next(t, "3 of 3: default, 104 running, 12 available, 2,711 scheduled, 6 retrying, 4 failed, selected")
+	lines <- "9"
+	h.next(t, "no row 9 here")
+	lines <- "jobs"
+	all := h.next(t, "20 of 100")
+	require.Contains(t, all, "1 of 100: 48213911 email SendInvoice failed, 5 of 5, ")
+	require.Contains(t, all, "smtp 421 4.7.0 rate limited, selected")
+	lines <- "/state:failed kind:Send*"
+	h.next(t, "failed jobs that match kind:Send* of prod, production, 250 in all, last ended first")
+	lines <- "/foo:bar"
+	h.next(t, `no field "foo"`)
+	lines <- "3"
+	h.next(t, "3 of 100: 48213897")
+	lines <- "r"
+	h.next(t, "y yes any other key: no")
+	// A question hears nothing at first.
+	insist := func(line, want string) {
+		require.Eventually(t, func() bool {
+			lines <- line
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			return strings.Contains(h.text.String(), want)
+		}, 6*time.Second, 100*time.Millisecond)
+	}
+	insist("n", "nothing was done")
+	require.Empty(t, f.written)
+	lines <- "requeue"
+	h.next(t, "y yes any other key: no")
+	insist("y", "requeue job 48213897: it is available")
+	lines <- "esc"
+	lines <- "open"
+	h.next(t, "attempt 5")
+	lines <- "help"
+	all = h.next(t, "quit, or q")
+	require.NotContains(t, all, "suspend")
+	require.NotContains(t, all, "\x1b")
+	lines <- "workers"
+	h.next(t, "2 of 2: ")
+	lines <- "q"
+	require.NoError(t, <-ended)
+	close(stop)
+	p.working.Wait()
+	require.Len(t, f.written, 1)
+}
+
+// The end of the input is the end of plain mode, but not before each line has
+// had its answer.
+func TestPlainInput(t *testing.T) {
+	t.Parallel()
+	f := &serial{fake: newFake()}
+	e := env{now: time.Now, send: &sender{}, plain: true, connect: func(context.Context, string) (*link, error) {
+		return &link{reader: f, writer: f}, nil
+	}}
+	e.use(&link{})
+	h, stop, lines := &heard{}, make(chan struct{}), make(chan string)
+	p := newPlain(newModel(e), h, stop)
+	go read(context.Background(), strings.NewReader("jobs\n2\nopen\n"), lines)
+	require.NoError(t, p.run(lines))
+	h.next(t, "Job 48213904 email SendReceipt failed")
+	close(stop)
+	p.working.Wait()
+}
