@@ -3,6 +3,7 @@ package tui
 import (
 	"context"
 	"log/slog"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -35,14 +36,25 @@ type feed struct {
 // nothing when only polling is wanted.
 func (s *sender) start(ctx context.Context, client *jobq.Client, send func(tea.Msg), pollOnly bool) {
 	if pollOnly {
-		go send(feedStateMsg{feedPolling, "polling, as it was told to"})
+		go send(feedStateMsg{feedPolling, "as it was told to"})
 		return
 	}
 	s.mu.Lock()
 	s.parent = ctx
-	s.run = func(ctx context.Context) { listenTo(ctx, client, send) }
+	s.run = func(ctx context.Context) { guard(send, func() { listenTo(ctx, client, send) }) }
 	s.mu.Unlock()
 	s.begin()
+}
+
+// guard hands a panic to the program, which gives the terminal back before it
+// ends. Left alone in a goroutine of our own, it would end the process at once.
+func guard(send func(tea.Msg), f func()) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			send(panicMsg{reason, debug.Stack()})
+		}
+	}()
+	f()
 }
 
 // listenTo watches until the context ends.
@@ -51,7 +63,7 @@ func listenTo(ctx context.Context, client *jobq.Client, send func(tea.Msg)) {
 	flushed := make(chan struct{})
 	go func() {
 		defer close(flushed)
-		f.flushUntil(ctx, send)
+		guard(send, func() { f.flushUntil(ctx, send) })
 	}()
 	err := client.Watch(ctx, jobq.WatchConfig{
 		Logger: slog.New(slog.DiscardHandler), OnDigest: f.take,
@@ -59,8 +71,9 @@ func listenTo(ctx context.Context, client *jobq.Client, send func(tea.Msg)) {
 			f.lost()
 			send(feedStateMsg{feedLive, ""})
 		},
+		OnLost: func(err error) { send(feedStateMsg{feedPolling, shortError(err)}) },
 		OnDeaf: func() {
-			send(feedStateMsg{feedPolling, "notifications do not arrive, as behind a pooler: polling"})
+			send(feedStateMsg{feedPolling, "no events, as behind a pooler"})
 		},
 	})
 	if err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -52,11 +53,11 @@ A name with "prod" in it is painted and asks for typed confirmations.`,
 			if err != nil {
 				return err
 			}
-			defer client.Pool().Close()
 			if print != "" {
+				defer client.Pool().Close()
 				return printFrame(ctx, cmd, client, &config, print, size)
 			}
-			return tui.Run(cmd.Context(), client, &config)
+			return runUI(cmd.Context(), client, &config)
 		},
 	}
 	flags := command.Flags()
@@ -69,6 +70,16 @@ A name with "prod" in it is painted and asks for typed confirmations.`,
 	flags.StringVar(&print, "print", "", "write one frame of this screen and leave")
 	flags.StringVar(&size, "size", "80x24", "with --print: columns and lines")
 	return command
+}
+
+// runUI runs the UI and closes the client's pool. After a panic it does not: a
+// connection may be in use still, for which closing would wait for ever.
+func runUI(ctx context.Context, client *jobq.Client, config *tui.Config) error {
+	err := tui.Run(ctx, client, config)
+	if !errors.Is(err, tui.ErrPanic) {
+		client.Pool().Close()
+	}
+	return err
 }
 
 func localeIsUTF8() bool {

@@ -78,6 +78,22 @@ func (term *terminal) await(text string) (screen string) {
 	return screen
 }
 
+// state is what a program may leave behind: another screen, no cursor, mouse
+// reports, keys of another kind.
+func (term *terminal) state() string {
+	return term.tmux("display", "-p", "#{alternate_on} #{cursor_flag} #{mouse_any_flag} #{keypad_flag} #{keypad_cursor_flag}")
+}
+
+// answer presses a key until the question has gone: one that has just come up
+// hears no keys for a moment.
+func (term *terminal) answer(key string) {
+	term.Helper()
+	require.Eventually(term, func() bool {
+		term.keys(key)
+		return !strings.Contains(term.screen(), "y yes")
+	}, patience, 50*time.Millisecond, "the question stays")
+}
+
 // pid is the process that the shell runs.
 func (term *terminal) pid() int {
 	term.Helper()
