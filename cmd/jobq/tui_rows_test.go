@@ -57,6 +57,7 @@ exit 1
 		}
 		screen := term.await(step.want)
 		require.Contains(t, screen, "jobq", "nothing has cleared the screen")
+		require.Contains(t, term.await("␛[2J"), "␛]0;pwned", "and what was meant to can be seen")
 		for _, char := range []string{"\x1b", "\u202e", "\u2066", "\u009b"} {
 			require.NotContains(t, screen, char, step.key)
 		}
