@@ -77,6 +77,10 @@ bench-tui: build ## Measure the terminal UI with 10 million jobs (five minutes; 
 captures: ## Capture the screens of docs/tui.md and README.md from a real terminal (tmux, psql)
 	docs/capture.sh
 
+.PHONY: recording
+recording: ## Record the terminal UI at work, from tmux into docs/tui.svg (one minute; tmux, psql)
+	docs/capture.sh recording
+
 .PHONY: fault-smoke
 fault-smoke: ## Break jobq in the short set of ways, and with all mutants (3 minutes)
 	cd fault && go run . --smoke

@@ -33,6 +33,9 @@ type WatchConfig struct {
 	// OnConnect is told whenever listening begins anew: what was said before
 	// is lost.
 	OnConnect func()
+	// OnLost is told why nothing is heard any more, or cannot be, as on a
+	// standby. Watch goes on trying.
+	OnLost func(err error)
 	// OnDeaf is told that notifications do not arrive, as behind a pooler.
 	OnDeaf func()
 	// Logger is told of trouble. Default slog.Default().
@@ -48,6 +51,11 @@ func (c *Client) Watch(ctx context.Context, config WatchConfig) error {
 	listener, err := listen.New(listen.Config{
 		ConnConfig: c.pool.Config().ConnConfig, Channels: []string{db.Channel(c.schema.Name(), db.TopicEvent)},
 		Logger: config.Logger, SelfTest: true, OnConnect: config.OnConnect, OnDeaf: config.OnDeaf,
+		OnEnd: func(err error) {
+			if config.OnLost != nil && ctx.Err() == nil {
+				config.OnLost(c.clientError("listen", err))
+			}
+		},
 		OnNotify: func(_, payload string) {
 			if digest, err := watch.Parse(payload); err == nil { // anybody may send anything
 				config.OnDigest(digest)

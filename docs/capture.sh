@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Writes docs/tui.md and the screen in README.md: captures of the terminal UI
-# in tmux, on a private PostgreSQL with real workers that really fail.
-# Run it with `make captures`; needs tmux and psql.
+# in tmux, on a private PostgreSQL with real workers that really fail; or, with
+# the argument "recording", docs/tui.svg. Run it with `make captures` or `make
+# recording`; needs tmux and psql.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if [ "${1:-}" != inside ]; then
   CGO_ENABLED=0 go build -o bin/jobq ./cmd/jobq
-  exec bin/jobq dev --ephemeral -- "$0" inside
+  exec bin/jobq dev --ephemeral -- "$0" inside "${1:-captures}"
 fi
 jobq=$PWD/bin/jobq
 scratch=$(mktemp -d)
@@ -16,6 +17,7 @@ cat >"$scratch/invoice" <<'END'
 #!/bin/sh
 sleep 0.2
 read -r args
+[ -e "${0%/*}/mended" ] && args=mended
 case $args in *'"tenant": 44'*) echo "connect mx.example.com:25" >&2; echo "smtp 421 4.7.0 rate limited" >&2; exit 1 ;; esac
 echo sent
 END
@@ -45,6 +47,12 @@ q "select jobq.enqueue('Resize', '{\"asset\": 8812}', queue => 'thumbnails', run
 report=$("$jobq" enqueue Report '{"month": "2026-10"}' --queue reports)
 sleep 8
 (while sleep 0.3; do q "select jobq.enqueue('Resize', '{\"asset\": 8812}', queue => 'thumbnails') from generate_series(1, 4)" >/dev/null 2>&1 || exit; done) &
+
+if [ "$2" = recording ]; then # what has failed works now, and is to be requeued
+  touch "$scratch/mended"
+  (cd bench && go run ./record -jobq "$jobq" -out ../docs/tui.svg)
+  exit
+fi
 
 page=docs/tui.md
 cat >"$page" <<'END'

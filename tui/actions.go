@@ -225,7 +225,7 @@ func (m *Model) patchActed(acted *jobq.Acted) {
 func shortError(err error) string {
 	switch {
 	case errors.Is(err, jobq.ErrTimeout):
-		return "timed out, asking again in 30s"
+		return "timed out"
 	case errors.Is(err, jobq.ErrNotFound):
 		return "no such job: it was deleted, or retention has removed it"
 	case errors.Is(err, jobq.ErrNotMigrated), errors.Is(err, jobq.ErrNewerSchema):

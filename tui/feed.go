@@ -3,6 +3,7 @@ package tui
 import (
 	"context"
 	"log/slog"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -34,7 +35,7 @@ type feed struct {
 // start says where to send events. It does nothing when only polling is wanted.
 func (s *sender) start(ctx context.Context, send func(tea.Msg), pollOnly bool) {
 	if pollOnly {
-		go send(feedStateMsg{feedPolling, "polling, as it was told to"})
+		go send(feedStateMsg{feedPolling, "as it was told to"})
 		return
 	}
 	s.send = send
@@ -49,9 +50,20 @@ func (s *sender) turnTo(client *jobq.Client) {
 		return
 	}
 	s.mu.Lock()
-	s.run = func(ctx context.Context) { listenTo(ctx, client, s.every, s.send) }
+	s.run = func(ctx context.Context) { guard(s.send, func() { listenTo(ctx, client, s.every, s.send) }) }
 	s.mu.Unlock()
 	s.begin()
+}
+
+// guard hands a panic to the program, which gives the terminal back before it
+// ends. Left alone in a goroutine of our own, it would end the process at once.
+func guard(send func(tea.Msg), f func()) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			send(panicMsg{reason, debug.Stack()})
+		}
+	}()
+	f()
 }
 
 // listenTo watches until the context ends.
@@ -60,7 +72,7 @@ func listenTo(ctx context.Context, client *jobq.Client, every time.Duration, sen
 	flushed := make(chan struct{})
 	go func() {
 		defer close(flushed)
-		f.flushUntil(ctx, every, send)
+		guard(send, func() { f.flushUntil(ctx, every, send) })
 	}()
 	err := client.Watch(ctx, jobq.WatchConfig{
 		Logger: slog.New(slog.DiscardHandler), OnDigest: f.take,
@@ -68,8 +80,9 @@ func listenTo(ctx context.Context, client *jobq.Client, every time.Duration, sen
 			f.lost()
 			send(feedStateMsg{feedLive, ""})
 		},
+		OnLost: func(err error) { send(feedStateMsg{feedPolling, shortError(err)}) },
 		OnDeaf: func() {
-			send(feedStateMsg{feedPolling, "notifications do not arrive, as behind a pooler: polling"})
+			send(feedStateMsg{feedPolling, "no events, as behind a pooler"})
 		},
 	})
 	if err != nil {

@@ -121,7 +121,7 @@ func (m *Model) jobBody() []string {
 	job := m.job.story.job
 	if job == nil {
 		if err := m.polls[panelJob].err; err != nil {
-			return []string{"", " " + styled(sgrYellow, shortError(err))}
+			return []string{"", " " + styled(sgrYellow, queryProblem(err))}
 		}
 		return []string{"", " " + m.waiting(panelJob)}
 	}

@@ -1,6 +1,7 @@
 package tui
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -149,6 +150,8 @@ func (m *Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		return m, m.poll()
 	case feedStateMsg:
 		m.feed, m.feedReason = msg.state, msg.reason
+	case panicMsg:
+		panic(fmt.Sprintf("%v\n\n%s", msg.reason, msg.stack))
 	case actedMsg:
 		m.acted(msg)
 		return m, m.poll()

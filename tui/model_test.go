@@ -1,6 +1,7 @@
 package tui
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -300,6 +301,16 @@ func TestPollingAdapts(t *testing.T) {
 	require.Equal(t, 2*time.Second, wait(0, nil))
 	b.blurred = true
 	require.Equal(t, 20*time.Second, wait(0, nil))
+
+	require.False(t, b.offline(), "a slow query is no dead database")
+	b.loaded(loadedMsg{panel: panelSession, err: fmt.Errorf("%w: %w", jobq.ErrTimeout, context.DeadlineExceeded)})
+	require.True(t, b.offline(), "no answer to the smallest question is")
+	b.polls[panelPage].due = noon.Add(time.Hour)
+	b.screen = screenJobs
+	b.loaded(loadedMsg{panel: panelSession, value: &b.fake.session})
+	require.False(t, b.offline())
+	require.Zero(t, b.polls[panelPage].due, "and when it is back, all is asked anew")
+	b.screen = screenOverview
 
 	b.polls[panelQueues].underWay = true
 	was := len(b.queues)

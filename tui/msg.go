@@ -63,6 +63,12 @@ type feedMsg struct {
 // endedCount is how many runs have ended, and how many of them not well.
 type endedCount struct{ completed, failed int64 }
 
+// panicMsg is a panic of a goroutine that the program does not know.
+type panicMsg struct {
+	reason any
+	stack  []byte
+}
+
 // feedStateMsg says whether events are heard.
 type feedStateMsg struct {
 	state  feedState

@@ -91,7 +91,7 @@ func (m *Model) overviewQueues() int {
 
 func (m *Model) waiting(p panel) string {
 	if err := m.polls[p].err; err != nil {
-		return styled(sgrYellow, shortError(err))
+		return styled(sgrYellow, queryProblem(err))
 	}
 	return dim("asking the database " + m.env.glyphs.more)
 }

@@ -3,6 +3,7 @@ package tui
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
@@ -131,13 +132,16 @@ func (m *Model) loaded(msg loadedMsg) {
 	switch {
 	case msg.err == nil:
 		state.at = now
+		if m.offline() {
+			m.need(m.wanted()...) // whatever has waited for long need not any more
+		}
 		m.offlineSince, m.offlineTries = time.Time{}, 0
 		m.take(msg.panel, msg.value)
 	case errors.Is(msg.err, jobq.ErrTimeout) && msg.panel == panelPage && m.jobs.match != "" && !m.jobs.recent:
 		m.jobs.recent, wait = true, 0
-	case errors.Is(msg.err, jobq.ErrTimeout):
+	case errors.Is(msg.err, jobq.ErrTimeout) && !asleep(msg):
 		wait = waitMax
-	case errors.Is(msg.err, jobq.ErrUnavailable):
+	case errors.Is(msg.err, jobq.ErrUnavailable) || asleep(msg):
 		if m.offlineSince.IsZero() {
 			m.offlineSince = now
 		}
@@ -145,6 +149,20 @@ func (m *Model) loaded(msg loadedMsg) {
 		wait = min(500*time.Millisecond<<min(m.offlineTries, 5), 15*time.Second)
 	}
 	state.due = now.Add(wait)
+}
+
+// asleep says that the database has not even answered that it took too long,
+// and that to the smallest question: it is not a query that is slow.
+func asleep(msg loadedMsg) bool {
+	return msg.panel == panelSession && errors.Is(msg.err, context.DeadlineExceeded)
+}
+
+// queryProblem says in one line why a panel is not up to date.
+func queryProblem(err error) string {
+	if errors.Is(err, jobq.ErrTimeout) {
+		return fmt.Sprintf("timed out, asking again in %s", waitMax)
+	}
+	return shortError(err)
 }
 
 // offline says whether the database did not answer last time.

@@ -76,7 +76,9 @@ func Run(ctx context.Context, config *Config) error {
 	m.env.send.start(ctx, program.Send, config.Poll)
 	_, err = program.Run()
 	m.env.send.stop()
-	m.env.link.close()()
+	if !errors.Is(err, ErrPanic) { // else a connection may be in use still, for which closing would wait for ever
+		m.env.link.close()()
+	}
 	if errors.Is(err, tea.ErrProgramKilled) && ctx.Err() != nil {
 		return nil
 	}

@@ -157,6 +157,9 @@ func (m *Model) productionLine(left, right string) string {
 	return styled(sgrReverse+sgrBold+paint, ansi.Strip(m.spread(left, right, m.width)))
 }
 
+// reasonCells is the room on line 1 for why there are no live events.
+const reasonCells = 40
+
 // health is how fresh the screen is.
 func (m *Model) health() string {
 	g := m.env.glyphs
@@ -173,7 +176,11 @@ func (m *Model) health() string {
 	case m.feed == feedLive:
 		return styled(sgrGreen, g.live) + " live"
 	}
-	return styled(sgrYellow, g.poll) + " poll"
+	health := styled(sgrYellow, g.poll) + " poll"
+	if m.feed == feedPolling && m.feedReason != "" {
+		health += ": " + ansi.Truncate(clean(m.feedReason), reasonCells, g.more)
+	}
+	return health
 }
 
 func (m *Model) tabLine() string {
@@ -235,7 +242,7 @@ func (m *Model) problem() string {
 			if m.offline() {
 				return "" // line 1 says it
 			}
-			return clean(names[p] + ": " + shortError(err))
+			return clean(names[p] + ": " + queryProblem(err))
 		}
 	}
 	return ""

@@ -317,7 +317,7 @@ func (w *Worker) listener() (*listen.Listener, error) {
 				}
 			}
 		},
-		OnHealthy: w.takePresence, OnEnd: func() { w.present.Store(false) },
+		OnHealthy: w.takePresence, OnEnd: func(error) { w.present.Store(false) },
 		OnConnect: func() { // whatever was said meanwhile was not heard
 			for _, q := range w.queues {
 				q.wakeAll()

@@ -7,7 +7,8 @@
 // It measures the time to the first frame, what the UI and its sessions use of
 // a core at rest and under load, how long it takes from the end of a run to
 // the new state on the screen, and how many notifications there are without a
-// watcher. It reads /proc, and so needs Linux and a server on this machine.
+// watcher; a verdict follows each figure, and the exit code is 1 when a bar was
+// missed. It reads /proc, and so needs Linux and a server on this machine.
 package main
 
 import (
@@ -57,6 +58,7 @@ type bench struct {
 	done     atomic.Int64
 	release  []chan struct{}
 	released []time.Time
+	bars     bars
 }
 
 func main() {
@@ -96,11 +98,17 @@ func run(history int, binary, queue string, span time.Duration, probes int, brie
 		if err := b.firstFrame(); err != nil {
 			return err
 		}
+		if err := b.noMatch(); err != nil {
+			return err
+		}
 		if err := b.rest(ctx, span); err != nil {
 			return err
 		}
 	}
-	return b.load(ctx, queue, span, probes)
+	if err := b.load(ctx, queue, span, probes); err != nil {
+		return err
+	}
+	return b.bars.err()
 }
 
 // fill makes a history in which one job of 2,000 has failed.
@@ -175,7 +183,33 @@ func (b *bench) firstFrame() error {
 		}
 		slices.Sort(times)
 		fmt.Printf("first frame        %-9s median %s, slowest %s of %d, with tmux and the process started\n", screen, round(times[3]), round(times[6]), len(times))
+		b.bars.atMost("first frame, median", times[3], firstFrameMax)
 	}
+	return nil
+}
+
+// noMatch filters by a kind that no job has.
+func (b *bench) noMatch() error {
+	b.open("--open", "jobs")
+	defer b.close()
+	if _, err := b.await(func(s string) bool { return strings.Contains(s, "newest first") && !strings.Contains(s, "asking") }); err != nil {
+		return err
+	}
+	b.tmux("send-keys", "-t", session, "/")
+	time.Sleep(300 * time.Millisecond)
+	b.tmux("send-keys", "-t", session, "-l", "kind:nosuch")
+	b.tmux("send-keys", "-t", session, "Enter")
+	began := time.Now()
+	deeper := "only the newest"
+	at, err := b.await(func(s string) bool { return strings.Contains(s, "no job matches") })
+	if err != nil {
+		return err
+	}
+	if !strings.Contains(b.tmux("capture-pane", "-p", "-t", session), deeper) {
+		deeper = "all of them were searched"
+	}
+	fmt.Printf("no match           after %s: %s\n", round(at.Sub(began)), deeper)
+	b.bars.atMost("a filter without a match", at.Sub(began), noMatchMax)
 	return nil
 }
 
@@ -232,9 +266,13 @@ func (b *bench) measure(ctx context.Context, name string, span time.Duration) er
 		return err
 	}
 	elapsed := after.at.Sub(before.at)
+	ui := 100 * (after.ui - before.ui).Seconds() / elapsed.Seconds()
+	server := 100 * (after.server - before.server).Seconds() / elapsed.Seconds()
 	fmt.Printf("%-18s UI %.1f %% of a core, %d MB; its sessions %.1f %% of a core; %.0f jobs/s\n", name,
-		100*(after.ui-before.ui).Seconds()/elapsed.Seconds(), after.residentBytes>>20,
-		100*(after.server-before.server).Seconds()/elapsed.Seconds(), float64(b.done.Load()-done)/elapsed.Seconds())
+		ui, after.residentBytes>>20, server, float64(b.done.Load()-done)/elapsed.Seconds())
+	b.bars.check(ui < uiCPUMax, "UI's CPU time %.1f %%, under %.0f %%", ui, uiCPUMax)
+	b.bars.check(after.residentBytes < uiBytesMax, "UI's memory %d MB, under %d MB", after.residentBytes>>20, uiBytesMax>>20)
+	b.bars.check(server <= serverCPUMax, "server's CPU time %.1f %%, at most %.0f %%", server, serverCPUMax)
 	return nil
 }
 
@@ -356,6 +394,7 @@ func (b *bench) silence(ctx context.Context, span time.Duration) error {
 		count++
 	}
 	fmt.Printf("nobody watches     %d digests in %s at %.0f jobs/s\n", count, span, float64(b.done.Load()-done)/span.Seconds())
+	b.bars.check(count == 0, "digests without a watcher: %d, none", count)
 	return nil
 }
 
@@ -384,6 +423,8 @@ func (b *bench) latency(ids []int64, queue string) error {
 	fmt.Printf("event to screen    p50 %s, p90 %s, p99 %s of %d, in queue %s at %.0f jobs/s; from the handler's return to tmux's screen\n",
 		round(times[len(times)/2]), round(times[len(times)*9/10]), round(times[len(times)*99/100]), len(times), queue,
 		float64(b.done.Load()-done)/time.Since(began).Seconds())
+	b.bars.atMost("event to screen, median", times[len(times)/2], eventMedianMax)
+	b.bars.atMost("event to screen, 99th percentile", times[len(times)*99/100], eventWorstMax)
 	b.close()
 	return nil
 }

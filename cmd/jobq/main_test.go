@@ -28,6 +28,10 @@ const asCommand = "JOBQ_TEST_AS_COMMAND"
 
 func TestMain(m *testing.M) {
 	worker.MaybeRunShim()
+	if flag := os.Getenv(asPanickingUI); flag != "" {
+		fmt.Fprintln(os.Stderr, "the UI has ended:", panickingUI(flag, os.Args[1], len(os.Args) > 2))
+		os.Exit(1)
+	}
 	if os.Getenv(asCommand) != "" {
 		main()
 	}

@@ -105,6 +105,7 @@ func TestTUIPrint(t *testing.T) {
 	_, stderr, code = invoke(t, "", "tui", "--database-url", url)
 	require.Equal(t, exitUsage, code)
 	require.Contains(t, stderr, "jobq stats --watch")
+	require.Equal(t, 1, strings.Count(stderr, "\n"), stderr)
 	for _, args := range [][]string{{"--print", "nowhere"}, {"--print", "overview", "--size", "big"}} {
 		_, _, code = invoke(t, "", append([]string{"tui", "--database-url", url}, args...)...)
 		require.Equal(t, exitUsage, code)

@@ -78,6 +78,22 @@ func (term *terminal) await(text string) (screen string) {
 	return screen
 }
 
+// state is what a program may leave behind: another screen, no cursor, mouse
+// reports, keys of another kind.
+func (term *terminal) state() string {
+	return term.tmux("display", "-p", "#{alternate_on} #{cursor_flag} #{mouse_any_flag} #{keypad_flag} #{keypad_cursor_flag}")
+}
+
+// answer presses a key until the question has gone: one that has just come up
+// hears no keys for a moment.
+func (term *terminal) answer(key string) {
+	term.Helper()
+	require.Eventually(term, func() bool {
+		term.keys(key)
+		return !strings.Contains(term.screen(), "y yes")
+	}, patience, 50*time.Millisecond, "the question stays")
+}
+
 // pid is the process that the shell runs.
 func (term *terminal) pid() int {
 	term.Helper()
@@ -143,15 +159,31 @@ func TestTUIStory(t *testing.T) {
 	out, _, code := invoke(t, "", "audit", "--json", "--database-url", url)
 	require.Zero(t, code)
 	require.NoError(t, json.Unmarshal([]byte(out), &entries))
-	story := make([]string, 0, len(entries))
-	lines := strings.Split(screen, "\n")
+	var told, shown []string
 	for i, entry := range entries {
-		story = append(story, string(entry.Action))
-		require.Contains(t, lines[4+i], string(entry.Action))
-		require.Contains(t, lines[4+i], fmt.Sprint(" ", entry.ID, " "))
-		require.Contains(t, entry.Actor, "via jobq-tui")
+		require.Equal(t, userAtHost()+" via jobq-tui", entry.Actor)
+		told = append(told, fmt.Sprintf("%d %s %s done %d refused %d jobs %v undoes %d undone by %d", entry.ID, entry.Action,
+			entry.Target, entry.Done, entry.Refused, entry.JobIDs, entry.Undoes, entry.UndoneBy))
+		line := strings.Split(screen, "\n")[4+i]
+		require.Contains(t, line, entry.At.UTC().Format("15:04:05"))
+		require.Contains(t, line, entry.Actor[:min(len(entry.Actor), 29)])
+		fields := strings.Fields(strings.TrimPrefix(line, ">"))
+		shown = append(shown, strings.Join(append([]string{fields[0]}, fields[2:6]...), " ")+" | "+strings.TrimSpace(string([]rune(fmt.Sprintf("%-120s", line))[98:])))
 	}
-	require.Equal(t, []string{"resume", "requeue", "undo", "requeue", "pause"}, story)
+	require.Equal(t, []string{
+		"5 resume default done 0 refused 0 jobs [] undoes 0 undone by 0",
+		fmt.Sprintf("4 requeue  done 1 refused 0 jobs [%d] undoes 0 undone by 0", id),
+		fmt.Sprintf("3 undo  done 1 refused 0 jobs [%d] undoes 2 undone by 0", id),
+		fmt.Sprintf("2 requeue  done 1 refused 0 jobs [%d] undoes 0 undone by 3", id),
+		"1 pause default done 0 refused 0 jobs [] undoes 0 undone by 0",
+	}, told, "as JSON")
+	require.Equal(t, []string{
+		"5 resume 0 0 default | ",
+		fmt.Sprintf("4 requeue 1 0 %d | ", id),
+		fmt.Sprintf("3 undo 1 0 %d | undoes requeue 2", id),
+		fmt.Sprintf("2 requeue 1 0 %d | undone by 3", id),
+		"1 pause 0 0 default | from the terminal UI",
+	}, shown, "on the screen")
 	term.keys("q")
 	term.await("\nready>\n")
 }
@@ -223,10 +255,12 @@ func TestTUISuspend(t *testing.T) {
 	const listeners = "select count(*)::int from pg_stat_activity where datname = current_database() and application_name = 'jobq-listen'"
 	const holding = "select count(*)::int from pg_stat_activity where datname = current_database() and application_name like 'jobq-%' and (backend_xmin is not null or xact_start is not null)"
 	eventually(t, pool, 1, listeners)
+	eventually(t, pool, 1, "select count(*)::int from jobq.watcher")
 	term.keys("C-z")
 	term.await("Stopped")
 	require.Zero(t, query[int](t, pool, listeners))
 	require.Zero(t, query[int](t, pool, holding))
+	require.Zero(t, query[int](t, pool, "select count(*)::int from jobq.watcher"), "workers need tell nobody")
 	term.text("fg")
 	term.keys("Enter")
 	term.await("● live")

@@ -130,7 +130,7 @@ func Invalid(err error) (reason string, ok bool) {
 func IsLockTimeout(err error) bool { return code(err) == codeLockTimeout }
 
 // IsTimeout says that the statement took longer than the server or the caller
-// would wait.
+// would wait, be it for a lock.
 func IsTimeout(err error) bool {
-	return code(err) == "57014" || errors.Is(err, context.DeadlineExceeded)
+	return code(err) == "57014" || IsLockTimeout(err) || errors.Is(err, context.DeadlineExceeded)
 }

@@ -48,8 +48,8 @@ type Config struct {
 	// unless SelfTest has found that the server is not at its other end: for
 	// what is to live as long as the session. Its error ends the session.
 	OnHealthy func(ctx context.Context, conn *pgx.Conn) error
-	// OnEnd is told that the session has ended.
-	OnEnd func()
+	// OnEnd is told why a session has ended, or could not begin.
+	OnEnd func(err error)
 	// OnDeaf is told that notifications do not arrive: SelfTest has found out.
 	OnDeaf func()
 	// SelfTest sends a notification to itself from another connection after
@@ -107,6 +107,9 @@ func (l *Listener) Run(ctx context.Context) error {
 	backoff := db.Backoff{Max: reconnectMax}
 	for ctx.Err() == nil {
 		err := l.session(ctx, backoff.Reset)
+		if l.config.OnEnd != nil {
+			l.config.OnEnd(err)
+		}
 		if ctx.Err() != nil {
 			break
 		}
@@ -146,9 +149,6 @@ func (l *Listener) session(ctx context.Context, connected func()) error {
 		if err := l.config.OnHealthy(connectCtx, conn); err != nil {
 			return err
 		}
-	}
-	if l.config.OnEnd != nil {
-		defer l.config.OnEnd()
 	}
 	for {
 		if err := l.receive(ctx, conn); err != nil {

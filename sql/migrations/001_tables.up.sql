@@ -301,3 +301,8 @@ create table jobq.stat (
   kind        text             not null,
   constraint stat_pkey primary key (minute, queue, kind)
 );
+
+-- sql/roles.sql says who may call them.
+revoke execute on function
+  jobq.args_bytes_max
+  from public;

@@ -122,3 +122,9 @@ end $$;
 create trigger finished_unique_key_drop after insert on jobq.finished
   for each row when (new.unique_key is not null)
   execute function jobq.finished_unique_key_drop();
+
+-- sql/roles.sql says who may call them.
+revoke execute on function
+  jobq.channel, jobq.wake, jobq.unique_key_take,
+  jobq.pending_before_insert, jobq.pending_notify, jobq.finished_unique_key_drop
+  from public;

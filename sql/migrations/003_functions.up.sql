@@ -302,9 +302,10 @@ create function jobq.backoff_delay(failures integer, base interval, cap interval
 
 -- partition_add makes the partition of a day of finished or attempt, if it is
 -- not there. It is made apart and then attached, which keeps finishers waiting
--- only for a moment; what the default partition caught of that day moves over.
+-- only for a moment; what the default partition caught of that day moves over. It
+-- runs as the owner, who alone may do that; so does partition_prune.
 create function jobq.partition_add(parent text, day date) returns boolean
-  language plpgsql
+  language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
 declare
   name text := parent || '_' || to_char(day, 'YYYYMMDD');
@@ -331,7 +332,7 @@ end $$;
 -- It returns how many partitions it dropped. A day, or a job in the default
 -- partition, that still owns payload rows waits until those are gone.
 create function jobq.partition_prune(parent text) returns bigint
-  language plpgsql
+  language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
 declare
   keep_from date := ((clock_timestamp() - (select s.finished_retention from jobq.setting s)) at time zone 'UTC')::date;
@@ -367,3 +368,10 @@ end $$;
 -- The first days. The janitor makes the others ahead of need.
 select jobq.partition_add(parent, (now() at time zone 'UTC')::date + ahead)
   from unnest(array['finished', 'attempt']) as parent, generate_series(0, 3) as ahead;
+
+-- sql/roles.sql says who may call them.
+revoke execute on function
+  jobq.enqueue, jobq.enqueue_arrays, jobq.enqueue_many,
+  jobq.cancel, jobq.requeue, jobq.delete_job, jobq.backoff_delay,
+  jobq.partition_add, jobq.partition_prune
+  from public;

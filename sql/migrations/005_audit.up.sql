@@ -511,3 +511,9 @@ begin
   update jobq.audit a set done = changed, refused = refusals, undoes = undo.audit_id, note = undone.action where a.id = undo.audit;
   update jobq.audit a set undone_by = undo.audit where a.id = undo.audit_id;
 end $$;
+
+-- sql/roles.sql says who may call them.
+revoke execute on function
+  jobq.job_lock, jobq.audit_begin, jobq.audit_begin_many, jobq.audit_resume, jobq.job_edit,
+  jobq.act, jobq.act_clone, jobq.act_drain, jobq.act_queue, jobq.undo_job, jobq.undo
+  from public;

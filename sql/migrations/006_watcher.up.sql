@@ -19,3 +19,8 @@ begin
     on conflict on constraint watcher_pkey do update set expires_at = excluded.expires_at;
   perform pg_notify(jobq.channel('watch'), '');
 end $$;
+
+-- sql/roles.sql says who may call them.
+revoke execute on function
+  jobq.watch
+  from public;

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq/internal/pgtest"
+)
+
+// rolesServer is a server of its own, since roles are the server's, with
+// sql/roles.sql applied twice and a login in each role. It returns the owner's
+// pool, and how to connect as one of them.
+func rolesServer(t *testing.T) (owner *pgxpool.Pool, as func(role string) string) {
+	t.Helper()
+	ctx := context.Background()
+	ownerURL := pgtest.OwnServer(t).URL("postgres")
+	require.NoError(t, pgtest.Migrate(ctx, ownerURL, "jobq"))
+	owner = pgtest.Connect(t, ownerURL)
+	roles, err := os.ReadFile("../../sql/roles.sql")
+	require.NoError(t, err)
+	for range 2 {
+		_, err = owner.Exec(ctx, string(roles))
+		require.NoError(t, err)
+	}
+	for _, role := range []string{"producer", "worker", "viewer", "admin"} {
+		_, err = owner.Exec(ctx, fmt.Sprintf("create role my_%s login in role jobq_%[1]s", role))
+		require.NoError(t, err)
+	}
+	return owner, func(role string) string {
+		parsed, err := url.Parse(ownerURL)
+		require.NoError(t, err)
+		parsed.User = url.User("my_" + role)
+		return parsed.String()
+	}
+}
+
+// Each role may do what its name says, and nothing of what others do.
+func TestRoles(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	owner, _ := rolesServer(t)
+	failed := "(select id from jobq.finished limit 1)"
+	for _, test := range []struct{ sql, who string }{
+		{"select jobq.enqueue('a', unique_key => 'k', args => jsonb_build_object('large', repeat('x', 5000)))", "producer worker admin"},
+		{`select * from jobq.enqueue_many('[{"kind": "a"}, {"kind": "b", "unique_key": "u"}]')`, "producer worker admin"},
+		{"insert into jobq.pending (kind, args, run_at) values ('a', '{}', now() + interval '1 h')", "producer worker admin"},
+		{"insert into jobq.pending (kind, lease_token) values ('a', 7)", "worker admin"},
+		{"insert into jobq.pending (kind, position) values ('a', -1)", "worker admin"},
+		{"select * from jobq.job", "worker viewer admin"},
+		{"select args from jobq.pending", "worker viewer admin"},
+		{"select * from jobq.stats", "worker viewer admin"},
+		{"select * from jobq.audit", "viewer admin"},
+		{"select jobq.watch('me', '15 s')", "worker viewer admin"},
+		{"delete from jobq.pending", "worker admin"},
+		{"insert into jobq.running select id, null, 1, now(), now(), now(), now(), null, null, null, null, null, null, 0, 0, 1, 0, false, 'q', 'k', 'w' from jobq.finished", "worker"},
+		{"select setval('jobq.waiting_seq', 1)", "worker"},
+		{"select jobq.partition_add('attempt', '2001-01-01')", "worker"},
+		{"select jobq.partition_prune('finished')", "worker"},
+		{"drop table jobq.attempt_default", ""},
+		{"truncate jobq.finished", ""},
+		{"update jobq.jobq_migration set version = 9", ""},
+		{"create table jobq.mine ()", ""},
+		{"select jobq.cancel(" + failed + ")", "admin"},
+		{"select jobq.requeue(" + failed + ")", "admin"},
+		{"select jobq.delete_job(" + failed + ")", "admin"},
+		{"select * from jobq.act('me', 'requeue', array" + failed + "::bigint[], array['failed/0'], null, null, null, null)", "admin"},
+		{"select * from jobq.act_clone('me', " + failed + ", '{}')", "admin"},
+		{"select jobq.act_drain('me', 'nobody')", "admin"},
+		{"select jobq.wake('work', 'default')", "worker admin"},
+		{"select jobq.act_queue('me', 'pause', 'default', null)", "admin"},
+		{"update jobq.queue set lease = '5 s'", "admin"},
+		{"update jobq.setting set finished_retention = '2 days'", "admin"},
+		{"insert into jobq.audit (actor, action) values ('somebody else', 'delete')", "admin"},
+	} {
+		for _, role := range []string{"producer", "worker", "viewer", "admin"} {
+			tx, err := owner.Begin(ctx)
+			require.NoError(t, err)
+			_, err = tx.Exec(ctx, `with added as (select jobq.enqueue('old') as id) select jobq.cancel(id) from added`)
+			require.NoError(t, err)
+			_, err = tx.Exec(ctx, "set local role jobq_"+role)
+			require.NoError(t, err)
+			_, err = tx.Exec(ctx, test.sql)
+			if strings.Contains(test.who, role) {
+				require.NoError(t, err, "%s: %s", role, test.sql)
+			} else {
+				require.ErrorContains(t, err, "SQLSTATE 42501", "%s: %s", role, test.sql)
+			}
+			require.NoError(t, tx.Rollback(ctx))
+		}
+	}
+}
+
+// The roles are enough for the commands: a producer enqueues, a worker works
+// and keeps house, an operator acts and undoes; and the terminal UI of a viewer
+// shows all of it live, with its keys disabled and the reason given.
+func TestRolesAtWork(t *testing.T) {
+	t.Parallel()
+	owner, as := rolesServer(t)
+	command := func(want int, role string, args ...string) string {
+		t.Helper()
+		out, stderr, code := invoke(t, "", append(args, "--database-url", as(role))...)
+		require.Equal(t, want, code, stderr)
+		return out + stderr
+	}
+	w := startProcess(t, "worker", "--database-url", as("worker"), "--run", "good=echo done", "--run", "bad=sh -c 'echo no >&2; exit 1'")
+	w.awaitLog(t, "leadership acquired")
+	good := strings.TrimSpace(command(exitOK, "producer", "enqueue", "good"))
+	bad := strings.TrimSpace(command(exitOK, "producer", "enqueue", "bad", "--max-attempts", "1"))
+	eventually(t, owner, "completed", "select state::text from jobq.job where id::text = $1", good)
+	eventually(t, owner, "failed", "select state::text from jobq.job where id::text = $1", bad)
+
+	command(exitError, "producer", "list")
+	require.Contains(t, command(exitOK, "viewer", "show", bad), "failed")
+	require.Contains(t, command(exitError, "viewer", "requeue", bad), "permission denied")
+
+	term := openTerminal(t, 120, 35)
+	term.run("tui", "--database-url", as("viewer"), "--open", "jobs")
+	term.await("● live")
+	term.await("1-2 of 2")
+	require.Contains(t, term.screen(), " RO ")
+	for key, action := range map[string]string{"r": "requeue", "c": "cancel", "D": "delete"} {
+		term.keys(key)
+		term.await(action + ": role my_viewer may not change jobs")
+	}
+	eventually(t, owner, true, "select exists (select from jobq.watcher)")
+
+	command(exitOK, "admin", "requeue", bad)
+	eventually(t, owner, 2, "select count(*)::int from jobq.attempt where job_id::text = $1", bad)
+	command(exitOK, "admin", "queues", "pause", "default")
+	waits := strings.TrimSpace(command(exitOK, "producer", "enqueue", "good"))
+	command(exitOK, "admin", "cancel", waits)
+	term.await("cancelled")
+	command(exitOK, "admin", "undo", "3")
+	eventually(t, owner, "available", "select state::text from jobq.job where id::text = $1", waits)
+	require.Contains(t, command(exitOK, "viewer", "audit"), "undoes")
+	term.keys("q")
+	term.await("\nready>\n")
+
+	require.NoError(t, w.Process.Signal(syscall.SIGTERM))
+	require.NoError(t, w.Wait())
+	require.NotContains(t, w.log.String(), "permission denied")
+}

@@ -1,0 +1,201 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq/internal/pgtest"
+	"github.com/jobq-dev/jobq/internal/postgres"
+)
+
+// A database that is there and does not answer, as one that sleeps: the UI
+// says so after its own time limit, changes nothing, and catches up by itself.
+func TestTUIDatabaseAsleep(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	server := pgtest.OwnServer(t)
+	require.NoError(t, pgtest.Migrate(ctx, server.URL("postgres"), "jobq"))
+	id := makeFailed(t, server.URL("postgres"), "email", 1)[0]
+	term := openTerminal(t, 120, 35)
+	term.run("tui", "--database-url", server.URL("postgres"), "--open", "jobs")
+	term.await("1-1 of 1")
+	term.await("● live")
+
+	processes := family(t, server.PID())
+	signal := func(sig syscall.Signal) {
+		for _, pid := range processes {
+			_ = syscall.Kill(pid, sig) // a child may have ended
+		}
+	}
+	signal(syscall.SIGSTOP)
+	t.Cleanup(func() { signal(syscall.SIGCONT) })
+	term.await("offline")
+	term.keys("r")
+	screen := term.await("requeue: the database does not answer")
+	require.Contains(t, screen, "SendInvoice", "what was known is still there")
+	require.NotContains(t, screen, "● live")
+	signal(syscall.SIGCONT)
+	term.await("● live")
+	term.keys("r")
+	term.await(fmt.Sprintf("requeue job %d: it is available", id))
+}
+
+// family is a process and its children.
+func family(t *testing.T, pid int) []int {
+	t.Helper()
+	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	require.NoError(t, err)
+	pids := []int{pid}
+	for _, child := range strings.Fields(string(children)) {
+		number, err := strconv.Atoi(child)
+		require.NoError(t, err)
+		pids = append(pids, number)
+	}
+	return pids
+}
+
+// On a streaming standby, which has no LISTEN and takes no writes, the UI
+// polls, shows the jobs, and says why a key does nothing.
+func TestTUIReplica(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	primary := pgtest.OwnServer(t)
+	require.NoError(t, pgtest.Migrate(ctx, primary.URL("postgres"), "jobq"))
+	makeFailed(t, primary.URL("postgres"), "email", 1)
+	term := openTerminal(t, 120, 35)
+	term.run("tui", "--database-url", standby(t, primary), "--open", "jobs")
+	screen := term.await("1-1 of 1")
+	require.Contains(t, screen, "SendInvoice")
+	term.await("● poll: cannot execute LISTEN during recovery")
+	require.Contains(t, term.screen(), " RO ")
+	term.keys("r")
+	term.await("requeue: the database is read-only: a standby, or told so")
+	makeFailed(t, primary.URL("postgres"), "email", 1)
+	term.await("of 2")
+}
+
+// standby is the URL of a streaming standby of the server, which ends with the
+// test.
+func standby(t *testing.T, primary *postgres.Server) string {
+	t.Helper()
+	ctx := context.Background()
+	dir, err := os.MkdirTemp("", "jobq-standby")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	owner := serverUser(t, dir)
+	binaries, err := postgres.FindBinaries(ctx)
+	require.NoError(t, err)
+	command := func(name string, args ...string) *exec.Cmd {
+		c := exec.Command(filepath.Join(binaries.Folder, name), args...)
+		c.Dir, c.Env = "/", []string{"PATH=/usr/bin:/bin", "LC_ALL=C"}
+		c.SysProcAttr = &syscall.SysProcAttr{Credential: owner}
+		return c
+	}
+	data := filepath.Join(dir, "data")
+	out, err := command("pg_basebackup", "-h", filepath.Dir(primary.SocketFile()), "-U", "postgres", "-D", data, "-R", "-X", "stream", "-c", "fast").CombinedOutput()
+	require.NoError(t, err, string(out))
+	server := command("postgres", "-D", data, "-k", dir, "-c", "listen_addresses=", "-c", "max_connections=500", "-c", "fsync=off")
+	log := &syncBuffer{}
+	server.Stdout, server.Stderr = log, log
+	require.NoError(t, server.Start())
+	t.Cleanup(func() {
+		_ = server.Process.Signal(syscall.SIGQUIT)
+		_ = server.Wait() // how it ended is in its log
+	})
+	require.Eventually(t, func() bool { return strings.Contains(log.String(), "ready to accept read-only connections") }, patience, 5*time.Millisecond, "the standby: %s", log)
+	return fmt.Sprintf("postgres://postgres@/postgres?host=%s", url.QueryEscape(dir))
+}
+
+// serverUser gives the folder to the user that servers run as, and returns it;
+// nil when that is who runs the test.
+func serverUser(t *testing.T, dir string) *syscall.Credential {
+	t.Helper()
+	if os.Getuid() != 0 {
+		return nil
+	}
+	account, err := user.Lookup("postgres")
+	if err != nil {
+		account, err = user.Lookup("nobody")
+	}
+	require.NoError(t, err)
+	uid, err := strconv.ParseUint(account.Uid, 10, 31)
+	require.NoError(t, err)
+	gid, err := strconv.ParseUint(account.Gid, 10, 31)
+	require.NoError(t, err)
+	require.NoError(t, os.Chown(dir, int(uid), int(gid)))
+	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+}
+
+// Behind PgBouncer in transaction mode, where LISTEN is accepted and nothing is
+// heard, the UI finds that out, polls, says so, and acts all the same.
+func TestTUIPgBouncer(t *testing.T) {
+	t.Parallel()
+	direct := pgtest.URL(t)
+	pool := pgtest.Connect(t, direct)
+	id := makeFailed(t, direct, "email", 1)[0]
+	term := openTerminal(t, 120, 35)
+	term.run("tui", "--database-url", pgBouncer(t, direct), "--open", "jobs")
+	term.await("1-1 of 1")
+	term.await("● poll: no events, as behind a pooler")
+	require.Contains(t, term.screen(), " RW ")
+	term.keys("r")
+	term.await(fmt.Sprintf("requeue job %d: it is available", id))
+	require.Equal(t, "cancelled", query[string](t, pool, "select jobq.cancel($1)::text", id))
+	term.await("cancelled") // seen by polling
+	term.keys("q")
+	term.await("\nready>\n")
+}
+
+// pgBouncer is the URL of a database through PgBouncer in transaction mode,
+// which ends with the test.
+func pgBouncer(t *testing.T, direct string) string {
+	t.Helper()
+	program, err := exec.LookPath("pgbouncer")
+	if err != nil {
+		program = "/usr/sbin/pgbouncer"
+	}
+	if _, err := os.Stat(program); err != nil {
+		t.Skip("pgbouncer is not there; CI installs it")
+	}
+	server, err := pgx.ParseConfig(direct)
+	require.NoError(t, err)
+	dir, err := os.MkdirTemp("", "jobq-pgbouncer")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	owner := serverUser(t, dir)
+	config := filepath.Join(dir, "config")
+	require.NoError(t, os.WriteFile(config, []byte(fmt.Sprintf(`[databases]
+%s = host=%s port=%d user=postgres
+[pgbouncer]
+listen_addr =
+listen_port = 6432
+unix_socket_dir = %s
+auth_type = any
+pool_mode = transaction
+`, server.Database, server.Host, server.Port, dir)), 0o644))
+	command := exec.Command(program, config)
+	command.Dir = "/"
+	command.SysProcAttr = &syscall.SysProcAttr{Credential: owner}
+	log := &syncBuffer{}
+	command.Stdout, command.Stderr = log, log
+	require.NoError(t, command.Start())
+	t.Cleanup(func() {
+		_ = command.Process.Signal(syscall.SIGQUIT)
+		_ = command.Wait() // how it ended is in its log
+	})
+	require.Eventually(t, func() bool { return strings.Contains(log.String(), "process up") }, patience, 5*time.Millisecond, "pgbouncer: %s", log)
+	return fmt.Sprintf("postgres://postgres@/%s?host=%s&port=6432", server.Database, url.QueryEscape(dir))
+}

@@ -1,0 +1,70 @@
+-- Four roles, and what each may do. Run it as the owner of the schema, who may
+-- also make roles, after each `jobq migrate up`; it changes nothing twice:
+--
+--   psql "$DATABASE_URL" -f sql/roles.sql
+--
+-- They are groups without a login: `create role web login in role jobq_producer`.
+-- With another schema than jobq: `sed 's/\bjobq\b/NAME/g' sql/roles.sql | psql …`.
+begin;
+
+do $$
+declare
+  name text;
+begin
+  foreach name in array array['jobq_producer', 'jobq_worker', 'jobq_viewer', 'jobq_admin'] loop
+    if not exists (select from pg_roles r where r.rolname = name) then
+      execute format('create role %I nologin', name);
+    end if;
+  end loop;
+end $$;
+
+grant usage on schema jobq to jobq_producer, jobq_worker, jobq_viewer, jobq_admin;
+-- Every client looks which version the tables have, and what the limit on args is.
+grant execute on function jobq.args_bytes_max to jobq_producer, jobq_worker, jobq_viewer, jobq_admin;
+grant select on jobq.jobq_migration to jobq_producer, jobq_worker, jobq_viewer, jobq_admin;
+
+-- A producer adds jobs and reads nothing, not even its own: no args of others,
+-- and no lease, attempt or place in the line of its own making.
+grant insert (id, kind, args, queue, priority, run_at, max_attempts, unique_key, timeout, backoff_base, backoff_max, tags, metadata)
+  on jobq.pending to jobq_producer, jobq_worker, jobq_admin;
+grant usage on sequence jobq.job_id_seq, jobq.position_seq to jobq_producer, jobq_worker, jobq_admin;
+grant execute on function
+  jobq.unique_key_take, jobq.enqueue, jobq.enqueue_arrays, jobq.enqueue_many
+  to jobq_producer, jobq_worker, jobq_admin;
+
+-- A viewer reads everything, args too, and says that it watches.
+grant select on
+  jobq.pending, jobq.running, jobq.finished, jobq.attempt, jobq.payload, jobq.unique_key, jobq.output, jobq.queue,
+  jobq.worker, jobq.event, jobq.setting, jobq.stat, jobq.stat_delta, jobq.audit, jobq.audit_job, jobq.watcher,
+  jobq.job, jobq.stats, jobq.job_id_seq, jobq.position_seq, jobq.waiting_seq
+  to jobq_viewer, jobq_admin;
+grant insert, update, delete on jobq.watcher to jobq_viewer, jobq_admin;
+grant execute on function jobq.channel, jobq.watch to jobq_viewer, jobq_worker, jobq_admin;
+grant execute on function jobq.wake to jobq_worker, jobq_admin;
+
+-- A worker claims and ends jobs, adds more, and does the janitor's work. It
+-- changes no settings and leaves no trace of people: neither audit nor pause.
+grant select, insert, update, delete on
+  jobq.pending, jobq.running, jobq.finished, jobq.attempt, jobq.payload, jobq.unique_key, jobq.output,
+  jobq.worker, jobq.event, jobq.stat, jobq.stat_delta, jobq.watcher
+  to jobq_worker;
+grant select on jobq.queue, jobq.setting, jobq.job, jobq.stats to jobq_worker;
+grant select, usage, update on sequence jobq.job_id_seq, jobq.position_seq, jobq.waiting_seq to jobq_worker;
+grant execute on function jobq.backoff_delay, jobq.partition_add, jobq.partition_prune to jobq_worker;
+
+-- An admin does what operators do: acts on jobs and queues, and has it
+-- recorded. It claims nothing: it cannot make a lease.
+grant insert, update, delete on jobq.pending, jobq.finished, jobq.attempt, jobq.payload, jobq.unique_key to jobq_admin;
+grant update, delete on jobq.running to jobq_admin;
+grant insert, update, delete on jobq.queue to jobq_admin;
+grant insert on jobq.stat_delta to jobq_admin;
+grant insert, update, delete on jobq.audit, jobq.audit_job to jobq_admin;
+grant update on jobq.setting to jobq_admin;
+grant update (drain_requested_at) on jobq.worker to jobq_admin;
+grant execute on function
+  jobq.cancel, jobq.requeue, jobq.delete_job, jobq.job_lock, jobq.job_edit,
+  jobq.audit_begin, jobq.audit_begin_many, jobq.audit_resume,
+  jobq.act, jobq.act_clone, jobq.act_drain, jobq.act_queue, jobq.undo_job, jobq.undo
+  to jobq_admin;
+
+commit;
