@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -118,6 +119,9 @@ func (s *Schema) exchangeOnce(ctx context.Context, conn Batcher, exchange Exchan
 	var answer Exchanged
 	batch := &pgx.Batch{}
 	batch.Queue(HotSettings)
+	if len(exchange.Completions) > 0 && len(exchange.Endings) > 0 {
+		s.queueLocks(ctx, batch, exchange)
+	}
 	if len(exchange.Completions) > 0 {
 		s.queueCompletions(ctx, batch, exchange, &answer)
 	}
@@ -138,6 +142,20 @@ func (s *Schema) exchangeOnce(ctx context.Context, conn Batcher, exchange Exchan
 		return Exchanged{}, fmt.Errorf("finish and claim: %w", err)
 	}
 	return answer, nil
+}
+
+// queueLocks locks all rows in the order of ids, and not those of the
+// completions before those of the endings.
+func (s *Schema) queueLocks(ctx context.Context, batch *pgx.Batch, exchange Exchange) {
+	ids := make([]int64, 0, len(exchange.Completions)+len(exchange.Endings))
+	for _, completion := range exchange.Completions {
+		ids = append(ids, completion.ID)
+	}
+	for _, ending := range exchange.Endings {
+		ids = append(ids, ending.ID)
+	}
+	slices.Sort(ids)
+	s.Queue(batch, func(q *Queries) { _ = q.RunningLock(ctx, ids) })
 }
 
 func (s *Schema) queueCompletions(ctx context.Context, batch *pgx.Batch, exchange Exchange, answer *Exchanged) {

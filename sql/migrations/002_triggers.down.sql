@@ -7,4 +7,5 @@ drop function jobq.finished_unique_key_drop();
 drop function jobq.pending_notify();
 drop function jobq.pending_before_insert();
 drop function jobq.unique_key_take(text, text, bigint);
+drop function jobq.wake(text, text);
 drop function jobq.channel(text);
