@@ -54,44 +54,23 @@ if [ "$2" = recording ]; then # what has failed works now, and is to be requeued
   exit
 fi
 
+# What stands before the first screen is written by hand, and stays.
 page=docs/tui.md
-cat >"$page" <<'END'
-# The terminal UI
-
-`jobq tui` shows what waits, runs and has failed, live, and acts on what you see. Keys are in [keys.md](keys.md) and
-under `?`. These are captures of a real terminal (tmux) on real workers: `make captures` makes them anew.
-
-- **Live**: workers send digests of what they do while somebody watches, and only then; rows on the screen change in
-  place, without a query. Polling stands behind it, and says so (`● poll`) where events cannot arrive.
-- **What a key acts on** is a job id with the state that you saw. If it has changed meanwhile, nothing is done, and
-  the screen says what it is now.
-- **`u` undoes** the last action, on the jobs that nothing has happened to since. Every action is on screen 6, in
-  `jobq audit`, and can be undone from there too.
-- **Cheap**: every query is bounded, has a deadline, and waits for twenty times as long as the last one took.
-- **Measured** (`make bench-tui`, 2026-11-21, PostgreSQL 15, 10 million finished jobs, two cores shared by everything,
-  and busy): first frame 145 to 175 ms after the start of the process; 2 % of a core at rest, 7 % and 28 MB while 30,600
-  jobs/s run; its sessions at most 4.2 % of a core on the server; from the end of a run to the new state on the screen
-  129 ms at the median and 422 ms at the 99th percentile of 40, at 21,900 jobs/s in the same queue; no digest in
-  5 s at 19,200 jobs/s when nobody watches.
-- **Careful**: `--read-only` is enforced by the database session; a production context is painted from end to end and
-  asks for typed confirmations; `ctrl+z` drops the LISTEN, which would keep VACUUM from its work.
-- **Yours**: databases under names, `@` or `:ctx NAME` to go from one to another, and keys of your own, all in
-  [one file](configuration.md#your-own-settings). The sixteen colours are your terminal's; on light and on dark ground
-  jobq picks those that can be read, `--theme light`, `dark` or `mono` and `:theme` choose, and `NO_COLOR` or `CLICOLOR=0`
-  means none. What a colour says, a word or a mark says too.
-- **In lists**: `s` sorts by what an index has, `S` turns it around; `space`, `v` and `*` mark; `w` shows other columns, `T`
-  times in UTC; `[` and `]` go through what you have looked at; in a job, `/` searches the output and `n` and `N` go on.
-  `M` takes the mouse.
-- **Without looking**: the terminal's cursor is on the selected row, for readers and magnifiers. `--plain` tells the screen
-  line by line and takes a command a line: the number of a row, `/` and a filter, a key or a command's name; `help` lists
-  them. `--reduce-motion` draws at most once a second.
-- Below 60x15 it says so; `--ascii` and any size above that work. `jobq tui --print overview --size 80x24` writes one
-  frame, for documents and bug reports.
+sed -i '/^## /,$d' "$page"
+sed -i -e :a -e '/^\n*$/{$d;N;ba' -e '}' "$page"
+# The editor of the one who looks.
+printf '#!/bin/sh\nsed -i "s/\\"priority\\": 0/\\"priority\\": -5/" "$1"\n' >"$scratch/editor"
+chmod +x "$scratch/editor"
+mkdir -p "$scratch/config/jobq"
+cat >"$scratch/config/jobq/config.yaml" <<'END'
+contexts:
+  prod: {database_url: "postgres://app@db-1.example.com/app", color: red, read_only: true}
+  staging: {database_url: "postgres://app@db-2.example.com/app", color: green}
 END
 capture() { # title, size, keys…
   local title=$1 size=$2; shift 2
   tmux -S "$scratch/tmux" -f /dev/null new-session -d -x "${size%x*}" -y "${size#*x}" \
-    env TERM=screen-256color LC_ALL=C.UTF-8 USER=ana "$jobq" tui --database-url "$DATABASE_URL" --context staging
+    env TERM=screen-256color LC_ALL=C.UTF-8 USER=ana EDITOR="$scratch/editor" XDG_CONFIG_HOME="$scratch/config" "$jobq" tui --database-url "$DATABASE_URL" --context staging
   sleep 1.5
   for key in "$@"; do
     case $key in
@@ -112,10 +91,17 @@ for size in 120x35 80x24; do
   capture 'Jobs, filtered and marked' $size 2 / 'text:state:failed queue:email kind:Send*' Enter j Space Space
   capture 'A job that has failed' $size 2 / 'text:state:failed' Enter Enter
   capture 'A job that runs' $size : "text:job $report" Enter
+  capture 'Its output, full screen' $size : "text:job $report" Enter L
   capture Queues $size 3 j
   capture Workers $size 4
+  capture 'A worker is to drain' $size 4 d
   [ $size = 120x35 ] && capture 'Requeued, undone, requeued' $size 2 / 'text:state:failed' Enter r u r
   capture Audit $size 6
+  capture 'A job that waits, edited' $size 2 / 'text:state:available queue:billing' Enter e
+  capture 'A filter' $size 2 / 'text:state:failed age:<2h args.tenant=4411'
+  capture 'Sorting' $size 2 s
+  capture 'A command' $size : text:re
+  capture 'Another database' $size @
   capture 'Before something is done to many' $size 2 / 'text:state:failed queue:email' Enter A r
   capture 'What can be copied' $size 2 y
   capture Help $size '?'
