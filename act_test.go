@@ -90,6 +90,51 @@ func TestUndoDeleteWithPayload(t *testing.T) {
 	require.JSONEq(t, string(args), string(restored.Args))
 }
 
+// Args of null are args, and come back as such.
+func TestUndoDeleteWithNullArgs(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	w := newWorker(t)
+	operator := newOperator(w)
+	job, err := w.client.Enqueue(ctx, jobq.RawArgs{Name: "k", JSON: json.RawMessage("null")}, nil)
+	require.NoError(t, err)
+	acted, err := operator.Act(ctx, jobq.ActionDelete, jobq.Target{ID: job.ID})
+	require.NoError(t, err)
+	undone, err := operator.Undo(ctx, acted.AuditID)
+	require.NoError(t, err)
+	require.Empty(t, undone.Jobs[0].Problem)
+	restored, err := w.client.Get(ctx, job.ID)
+	require.NoError(t, err)
+	require.JSONEq(t, "null", string(restored.Args))
+}
+
+// An edit that came after a requeue keeps that from being undone, although the
+// edit is of an action on many jobs that began before.
+func TestUndoSeesTheOrderOfEvents(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	w := newWorker(t)
+	operator := newOperator(w)
+	id := w.inState(jobq.Failed, jobq.EnqueueOptions{})
+	var many int64
+	require.NoError(t, w.client.Pool().QueryRow(ctx, `select jobq.audit_begin_many('me', 'edit', '', '{"tags": ["late"]}')`).Scan(&many))
+	requeued, err := operator.Act(ctx, jobq.ActionRequeue, jobq.Target{ID: id})
+	require.NoError(t, err)
+	_, err = w.client.Pool().Exec(ctx, "select * from jobq.act('me', 'edit', array[$1::bigint], array[null::text], null, null, $2, null)", id, many)
+	require.NoError(t, err)
+
+	undone, err := operator.Undo(ctx, requeued.AuditID)
+	require.NoError(t, err)
+	require.Contains(t, undone.Jobs[0].Problem, "edited meanwhile")
+	job, err := w.client.Get(ctx, id)
+	require.NoError(t, err)
+	require.Equal(t, jobq.Available, job.State)
+	require.Equal(t, []string{"late"}, job.Tags)
+	undone, err = operator.Undo(ctx, many)
+	require.NoError(t, err)
+	require.Empty(t, undone.Problems())
+}
+
 // What has happened to a job since is never undone with the action, nor acted
 // on when the operator saw something else; and the answer says so.
 func TestActAndUndoAreGuarded(t *testing.T) {

@@ -180,8 +180,8 @@ func (j *Janitor) Run(ctx context.Context) error {
 			j.log.Warn("janitor interrupted, trying on", "error", err)
 			j.tell(ctx, Event{Type: jobq.EventError, Err: err})
 		}
-		if db.IsReadOnly(err) {
-			j.client.Pool().Reset() // the server became a standby: look for the primary anew
+		if db.IsStale(err) {
+			j.client.Pool().Reset() // whoever is the primary now: new connections find it
 		}
 		if err := backoff.Wait(ctx); err != nil {
 			break

@@ -25,11 +25,11 @@ grant select on jobq.jobq_migration to jobq_producer, jobq_worker, jobq_viewer, 
 
 -- A producer adds jobs and reads nothing, not even its own: no args of others,
 -- and no lease, attempt or place in the line of its own making.
-grant insert (id, kind, args, queue, priority, run_at, max_attempts, unique_key, timeout, backoff_base, backoff_max, tags, metadata)
+grant insert (kind, args, queue, priority, run_at, max_attempts, unique_key, timeout, backoff_base, backoff_max, tags, metadata)
   on jobq.pending to jobq_producer, jobq_worker, jobq_admin;
 grant usage on sequence jobq.job_id_seq, jobq.position_seq to jobq_producer, jobq_worker, jobq_admin;
 grant execute on function
-  jobq.unique_key_take, jobq.enqueue, jobq.enqueue_arrays, jobq.enqueue_many
+  jobq.enqueue, jobq.enqueue_arrays, jobq.enqueue_many
   to jobq_producer, jobq_worker, jobq_admin;
 
 -- A viewer reads everything, args too, and says that it watches.
@@ -55,7 +55,7 @@ grant execute on function jobq.backoff_delay, jobq.partition_add, jobq.partition
 -- An admin does what operators do: acts on jobs and queues, and has it
 -- recorded. It claims nothing: it cannot make a lease.
 grant insert, update, delete on jobq.pending, jobq.finished, jobq.attempt, jobq.payload, jobq.unique_key to jobq_admin;
-grant update, delete on jobq.running to jobq_admin;
+grant update (cancel_requested_at) on jobq.running to jobq_admin;
 grant insert, update, delete on jobq.queue to jobq_admin;
 grant insert on jobq.stat_delta to jobq_admin;
 grant insert, update, delete on jobq.audit, jobq.audit_job to jobq_admin;

@@ -29,6 +29,19 @@ func (q *queue) all() []*queue {
 	return all
 }
 
+// hasRoom says whether the worker would take a job that it hears of.
+func (w *Worker) hasRoom() bool {
+	if w.config.PollOnly {
+		return false
+	}
+	for _, q := range w.queues {
+		if slices.ContainsFunc(q.all(), (*queue).hasRoom) {
+			return true
+		}
+	}
+	return false
+}
+
 // wakeAll tells them that there may be work.
 func (q *queue) wakeAll() {
 	for _, each := range q.all() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -24,4 +25,10 @@ func NewReconciler(t *testing.T, client *jobq.Client) func() int {
 		require.NoError(t, err)
 		return total
 	}
+}
+
+// SpreadWakeUps sets the longest time that a worker waits before it looks after
+// a word of new jobs.
+func SpreadWakeUps(w *Worker, longest time.Duration) {
+	w.herd.spread = longest
 }

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jobq-dev/jobq"
@@ -55,6 +56,7 @@ type queue struct {
 	wake   chan struct{}     // there may be work
 	ended  chan struct{}     // there are results
 	many   chan struct{}     // so many that a second round trip is worth while
+	fleet  atomic.Int64      // workers that had room for such jobs, by the last heartbeat; kept where apart is
 
 	mu sync.Mutex
 	// guarded by mu
@@ -323,8 +325,11 @@ func (q *queue) exchange(ctx context.Context, results []result, want int) bool {
 	sent := sinceBoot()
 	answer, err := q.worker.schema.Exchange(ctx, q.worker.pool, request)
 	if err != nil {
-		if whole {
-			q.lookAgain()
+		if len(answer.Claimed) > 0 { // only what was asked a second time has failed
+			q.observeClaim(answer.Claimed, int(request.Claim.JobCount), whole, word, sinceBoot()-sent)
+			q.accept(answer.Claimed, sent, settings)
+		} else if whole {
+			q.lookMissed()
 		}
 		if len(results) > 0 && !db.IsTransient(err) && ctx.Err() == nil {
 			q.storeApart(ctx, results)
@@ -372,6 +377,14 @@ func (q *queue) lookAgain() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.pace.behind = true
+}
+
+// lookMissed makes the queue claim again: a look at the whole line has failed,
+// and another claim may have passed by what that one had locked.
+func (q *queue) lookMissed() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.pace.behind, q.pace.more, q.pace.wholeAt = true, true, 0
 }
 
 // observeClaim decides when to claim next. A claim of the whole line that found

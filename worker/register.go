@@ -51,18 +51,20 @@ func (w *Worker) register(ctx context.Context) error {
 	names := slices.Collect(maps.Keys(w.queues))
 	rows, err := w.queries.WorkerBeat(ctx, db.WorkerBeatParams{
 		ID: w.id, Pid: int32(w.process.PID), ProcessStart: pgtype.Int8{Int64: w.process.Start, Valid: w.process.Start != 0}, // #nosec G115 -- pids fit
-		Draining: w.draining.Load(), Present: w.present.Load(), Hostname: w.process.Hostname, BootID: orNull(w.process.BootID),
+		Draining: w.draining.Load(), Present: w.present.Load(), HasRoom: w.hasRoom(), Silence: db.Interval(workerSilence), Hostname: w.process.Hostname, BootID: orNull(w.process.BootID),
 		PidNamespace: orNull(w.process.Namespace), Version: w.config.Version, Queues: slots, Kinds: w.claims, QueueNames: names, Programs: programs,
 	})
 	if err != nil {
 		return err
 	}
-	for _, row := range rows {
-		w.digests.watched(time.Duration(row.WatchedMs) * time.Millisecond)
-		w.herd.fleet.Store(row.Fleet)
-		if row.DrainRequested {
+	if len(rows) > 0 { // a worker has a queue at least, and each row says this
+		w.digests.watched(time.Duration(rows[0].WatchedMs) * time.Millisecond)
+		if rows[0].DrainRequested {
 			w.drainAsAsked()
 		}
+	}
+	for _, row := range rows {
+		w.queues[row.Queue].fleet.Store(row.Fleet)
 		w.queues[row.Queue].configure(queueSettings{
 			lease:       time.Duration(row.LeaseMs) * time.Millisecond,
 			extendEvery: time.Duration(row.ExtendEveryMs) * time.Millisecond,
@@ -101,8 +103,8 @@ func orNull(text string) *string {
 // databaseTrouble reports that a call has failed: once as a warning for each
 // time that the database goes away, and in detail at debug level.
 func (w *Worker) databaseTrouble(err error) {
-	if db.IsReadOnly(err) {
-		w.pool.Reset() // the server became a standby: look for the primary anew
+	if db.IsStale(err) {
+		w.pool.Reset() // whoever is the primary now: new connections find it
 	}
 	if !w.away.Swap(true) {
 		w.log.Warn("database call failed, trying on", "error", err)

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 )
 
@@ -24,8 +23,8 @@ const (
 	// wakeSpread is how much longer, for each worker of the fleet, the last of
 	// them waits; on average two do not wait at all. It is about as long as a
 	// claim and the word of it take.
-	wakeSpread    = 3 * time.Millisecond
-	wakeSpreadMax = 300 * time.Millisecond
+	wakeSpread    = 2 * time.Millisecond
+	wakeSpreadMax = 100 * time.Millisecond
 	// takenTimeout bounds the telling. What cannot be told costs the others a
 	// claim that finds nothing.
 	takenTimeout = 2 * time.Second
@@ -34,8 +33,8 @@ const (
 // herd is the worker among the others that wait for the same jobs.
 type herd struct {
 	worker *Worker
-	fleet  atomic.Int64 // workers, by the last heartbeat
-	taken  chan string  // to be told
+	taken  chan string   // to be told
+	spread time.Duration // the longest delay: wakeSpreadMax, but in tests
 }
 
 // run tells the others, until the context ends.
@@ -54,13 +53,13 @@ func (h *herd) run(ctx context.Context) {
 	}
 }
 
-// delay is how long this worker waits before it looks after a word.
-func (h *herd) delay() time.Duration {
-	fleet := time.Duration(h.fleet.Load())
+// delay is how long this worker waits before it looks after a word, as one of so
+// many that had room for such jobs when they last beat.
+func (h *herd) delay(fleet time.Duration) time.Duration {
 	if fleet <= fleetSmall {
 		return 0
 	}
-	spread := min(fleet*wakeSpread, wakeSpreadMax)
+	spread := min(fleet*wakeSpread, h.spread)
 	return rand.N(spread) - 2*spread/fleet // #nosec G404 -- no secret
 }
 
@@ -108,13 +107,12 @@ func (q *queue) spare(word string, kinds uint32) {
 // tellLocked lets the others know that a claim, sent after the word was heard, has
 // found less than it asked for.
 func (q *queue) tellLocked(word string) {
-	herd := &q.worker.herd
-	if word == "" || word == q.words.told || herd.fleet.Load() <= fleetSmall {
+	if word == "" || word == q.words.told || q.worker.queues[q.name].fleet.Load() <= fleetSmall {
 		return
 	}
 	q.words.told = word
 	select {
-	case herd.taken <- fmt.Sprintf("%s %x %s", word, kindsHash(q.kinds), q.name):
+	case q.worker.herd.taken <- fmt.Sprintf("%s %x %s", word, kindsHash(q.kinds), q.name):
 	default:
 	}
 }
@@ -135,7 +133,7 @@ func (w *Worker) newWork(payload string, atHead bool) {
 	if !ok {
 		return
 	}
-	delay := w.herd.delay()
+	delay := w.herd.delay(time.Duration(q.fleet.Load()))
 	for _, each := range q.all() {
 		if atHead {
 			each.lookAgain()

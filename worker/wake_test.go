@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"context"
+	"log/slog"
 	"math/rand/v2"
 	"strings"
 	"sync/atomic"
@@ -45,36 +46,44 @@ func awaitRun(t *testing.T, ran <-chan struct{}, which ...any) {
 	}
 }
 
-// pretendFleet makes workers believe from the start that they are many.
+// pretendFleet makes workers believe from the start that they are many, with
+// room for the same jobs.
 func pretendFleet(t *testing.T, client *jobq.Client, count int) {
 	t.Helper()
-	exec(t, client.Pool(), `insert into jobq.worker (id, pid, present, hostname, version, queues, kinds)
-		select 'elsewhere-' || i, 1, false, 'elsewhere', 'v', '{}', '{}' from generate_series(1, $1) i`, count)
+	exec(t, client.Pool(), `insert into jobq.worker (id, pid, present, has_room, hostname, version, queues, kinds)
+		select 'elsewhere-' || i, 1, false, true, 'elsewhere', 'v', '{"default": 10}', '{task}' from generate_series(1, $1) i`, count)
 }
 
 // Word of one new job makes a few of many idle workers claim, not all.
 func TestNoHerd(t *testing.T) {
 	t.Parallel()
-	const workers, jobs = 20, 10
+	const (
+		workers, jobs = 20, 5
+		spread        = 2 * time.Second // long even for a busy machine
+	)
 	counter := &claimCounter{}
 	config, err := pgxpool.ParseConfig(pgtest.URL(t))
 	require.NoError(t, err)
 	config.ConnConfig.Tracer = counter
 	client, err := jobq.NewClient(pgtest.ConnectConfig(t, config), nil)
 	require.NoError(t, err)
-	pretendFleet(t, client, 1000) // each looks later by up to 300 ms, which is long even for this machine
+	pretendFleet(t, client, 1000)
 	ran := make(chan struct{}, jobs)
 	for range workers {
-		start(t, client, &worker.Config{PollInterval: time.Hour}, func(context.Context, *worker.Job[task]) error {
+		w, err := worker.New(client, &worker.Config{PollInterval: time.Hour, Logger: slog.New(slog.DiscardHandler)})
+		require.NoError(t, err)
+		worker.SpreadWakeUps(w, spread)
+		require.NoError(t, worker.Handle(w, func(context.Context, *worker.Job[task]) error {
 			ran <- struct{}{}
 			return nil
-		})
+		}))
+		run(t, w)
 	}
 	enqueueOne := func() {
 		_, err := client.Enqueue(context.Background(), task{}, nil)
 		require.NoError(t, err)
 		awaitRun(t, ran)
-		<-time.After(350 * time.Millisecond) // until all have looked who do
+		<-time.After(spread + 100*time.Millisecond) // until all have looked who do
 	}
 	enqueueOne() // by then they have started
 	before := counter.claims.Load()

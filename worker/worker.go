@@ -119,7 +119,7 @@ func New(client *jobq.Client, config *Config) (*Worker, error) {
 	}
 	w.schema, w.handlers.byKind, w.keeper = schema, make(map[string]rawHandler), newKeeper(w)
 	w.digests, w.wait.worker = newDigester(w), w
-	w.herd.worker, w.herd.taken = w, make(chan string, 1)
+	w.herd.worker, w.herd.taken, w.herd.spread = w, make(chan string, 1), wakeSpreadMax
 	if w.process, err = identity.Self(); err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
 	}
@@ -241,7 +241,7 @@ func (w *Worker) Run(ctx context.Context) error {
 func (w *Worker) connect(ctx context.Context) error {
 	config := w.client.Pool().Config()
 	config.MinConns, config.MinIdleConns = 0, 0
-	config.MaxConns = int32(2*len(w.queues)*(1+len(w.kindSlots))) + 4 // #nosec G115 -- two a queue; leases, progress, output and heartbeat
+	config.MaxConns = int32(2*len(w.queues)*(1+len(w.kindSlots))) + 8 // #nosec G115 -- two a queue; leases, progress, output, heartbeat, digests, words taken, and two for what handlers store
 	config.ConnConfig.RuntimeParams["application_name"] = "jobq-worker"
 	db.RequirePrimary(config.ConnConfig)
 	pool, err := pgxpool.NewWithConfig(context.WithoutCancel(ctx), config)

@@ -81,7 +81,7 @@ Exit codes: 0 drained, 1 error or too many failures in a row, 2 usage.`,
 	flags.DurationVar(&f.batch.TimeLimit, "time-limit", 0, "drain after this time (default never)")
 	flags.IntVar(&f.batch.MaxConsecutiveFailures, "max-consecutive-failures", 0, "drain and exit with 1 after so many failed runs in a row (default never)")
 	flags.BoolVar(&f.batch.ExitWhenEmpty, "exit-when-empty", false, "drain when nothing is available and nothing runs")
-	flags.DurationVar(&f.lease, "lease", 0, "set the lease of the queues, for all workers (default as stored, else 60s)")
+	flags.DurationVar(&f.lease, "lease", 0, "set the lease of the queues, for all workers, as `jobq queues set` does and with its privileges (default as stored, else 60s)")
 	flags.DurationVar(&f.poll, "poll", worker.DefaultPollInterval, "look at idle queues this often when nothing wakes the worker")
 	flags.BoolVar(&f.pollOnly, "poll-only", false, "do without LISTEN")
 	flags.DurationVar(&f.drainTimeout, "drain-timeout", worker.DefaultDrainTimeout, "how long running jobs may go on when the worker stops")

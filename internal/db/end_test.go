@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/stretchr/testify/require"
 
@@ -231,4 +232,35 @@ func TestProgressIsMerged(t *testing.T) {
 		require.EqualValues(t, 1, count)
 	}
 	require.Equal(t, 1, q.number("select count(*) from jobq.running where progress_percent = 40 and progress_stage = 'resize' and progress_message is null and progressed_at <= clock_timestamp()"))
+}
+
+// halfway is a connection that fails after the first batch.
+type halfway struct {
+	db.Batcher
+	batches int
+}
+
+func (h *halfway) SendBatch(ctx context.Context, batch *pgx.Batch) pgx.BatchResults {
+	h.batches++
+	if h.batches > 1 {
+		ended, cancel := context.WithCancel(ctx)
+		cancel()
+		ctx = ended
+	}
+	return h.Batcher.SendBatch(ctx, batch)
+}
+
+// What was claimed is the worker's although the second half of the round trip,
+// which asks again for what did not come back, has failed.
+func TestClaimsOfHalfAnExchange(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	q.exec("select jobq.enqueue('k')")
+	answer, err := q.schema.Exchange(context.Background(), &halfway{Batcher: q.pool}, db.Exchange{
+		Owner: "a", Completions: []db.Completion{{ID: 99, Token: 1}},
+		Claim: &db.JobClaimParams{Lease: hour, Owner: "a", Queue: "default", Kinds: []string{"k"}, JobCount: 1},
+	})
+	require.ErrorIs(t, err, context.Canceled)
+	require.Len(t, answer.Claimed, 1)
+	require.Equal(t, 1, q.number("select count(*) from jobq.running"))
 }

@@ -81,8 +81,15 @@ func IsTransient(err error) bool {
 		strings.Contains(err.Error(), "conn closed")
 }
 
-// IsReadOnly says that the server has become a standby: the pool should be reset.
-func IsReadOnly(err error) bool { return code(err) == codeReadOnly }
+// IsStale says that the server has gone, has ended the session, or has become
+// a standby. Other connections from before are probably as useless: the pool
+// should be reset, or each will fail in its turn, after a longer wait each time.
+func IsStale(err error) bool {
+	if sqlState := code(err); sqlState != "" {
+		return sqlState == codeReadOnly || strings.HasPrefix(sqlState, "08") || strings.HasPrefix(sqlState, "57P")
+	}
+	return IsTransient(err) && !pgconn.Timeout(err) && !errors.Is(err, context.DeadlineExceeded)
+}
 
 // IsPrerequisite says that the row was not in the state that the call needs.
 func IsPrerequisite(err error) bool { return code(err) == codePrerequisiteState }

@@ -35,6 +35,22 @@ func TestIsTransient(t *testing.T) {
 	}
 }
 
+// What says that other connections are as useless as the one that failed.
+func TestIsStale(t *testing.T) {
+	t.Parallel()
+	for _, err := range []error{
+		&pgconn.PgError{Code: "25006"}, &pgconn.PgError{Code: "57P01"}, &pgconn.PgError{Code: "57P03"}, &pgconn.PgError{Code: "08006"},
+		io.ErrUnexpectedEOF, &net.OpError{Op: "read", Err: errors.New("connection reset by peer")},
+	} {
+		require.True(t, db.IsStale(fmt.Errorf("wrapped: %w", err)), err.Error())
+	}
+	for _, err := range []error{
+		nil, &pgconn.PgError{Code: "40P01"}, &pgconn.PgError{Code: "57014"}, &pgconn.PgError{Code: "23505"}, context.DeadlineExceeded, context.Canceled,
+	} {
+		require.False(t, db.IsStale(err), "%v", err)
+	}
+}
+
 // Retry goes on while errors pass by themselves, and stops at the first other
 // one, at success, and with the context.
 func TestRetry(t *testing.T) {

@@ -1,6 +1,7 @@
 package db
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -71,7 +72,8 @@ type Exchanged struct {
 // error whether it took effect is unknown, unless the server said no.
 //
 // What an edit at the same moment has hidden from the statements, such as a
-// heartbeat that committed in between, is asked for a second time.
+// heartbeat that committed in between, is asked for a second time. An error of
+// that comes with the first answer, whose claims are the caller's.
 func (s *Schema) Exchange(ctx context.Context, conn Batcher, exchange Exchange) (Exchanged, error) {
 	answer, err := s.exchangeOnce(ctx, conn, exchange)
 	if err != nil {
@@ -83,7 +85,7 @@ func (s *Schema) Exchange(ctx context.Context, conn Batcher, exchange Exchange) 
 	}
 	again, err := s.exchangeOnce(ctx, conn, missing)
 	if err != nil {
-		return Exchanged{}, err
+		return answer, err
 	}
 	answer.Completed, answer.Ended = append(answer.Completed, again.Completed...), append(answer.Ended, again.Ended...)
 	return answer, nil
@@ -147,15 +149,20 @@ func (s *Schema) exchangeOnce(ctx context.Context, conn Batcher, exchange Exchan
 // queueLocks locks all rows in the order of ids, and not those of the
 // completions before those of the endings.
 func (s *Schema) queueLocks(ctx context.Context, batch *pgx.Batch, exchange Exchange) {
-	ids := make([]int64, 0, len(exchange.Completions)+len(exchange.Endings))
+	type held struct{ id, token int64 }
+	all := make([]held, 0, len(exchange.Completions)+len(exchange.Endings))
 	for _, completion := range exchange.Completions {
-		ids = append(ids, completion.ID)
+		all = append(all, held{completion.ID, completion.Token})
 	}
 	for _, ending := range exchange.Endings {
-		ids = append(ids, ending.ID)
+		all = append(all, held{ending.ID, ending.Token})
 	}
-	slices.Sort(ids)
-	s.Queue(batch, func(q *Queries) { _ = q.RunningLock(ctx, ids) })
+	slices.SortFunc(all, func(a, b held) int { return cmp.Compare(a.id, b.id) })
+	ids, tokens := make([]int64, len(all)), make([]int64, len(all))
+	for i, h := range all {
+		ids[i], tokens[i] = h.id, h.token
+	}
+	s.Queue(batch, func(q *Queries) { _ = q.RunningLock(ctx, ids, tokens, exchange.Owner) })
 }
 
 func (s *Schema) queueCompletions(ctx context.Context, batch *pgx.Batch, exchange Exchange, answer *Exchanged) {

@@ -84,6 +84,8 @@ func TestNotifications(t *testing.T) {
 	scheduled := q.number("select min(id) from jobq.pending where position is null")
 	require.Equal(t, []string{"work default"}, heard("select jobq.requeue($1)", scheduled))
 	require.Empty(t, heard("select jobq.requeue($1)", scheduled), "it is available already")
+	require.Equal(t, []string{"head default"}, heard(`select jobq.job_edit($1, '{"tags": ["t"]}', '{}')`, scheduled), "it was locked")
+	require.Equal(t, []string{"head default"}, heard(`select jobq.act('me', 'requeue', array[$1::bigint], array[''], null, null, null, null)`, scheduled), "likewise")
 	require.Equal(t, []string{"work b"}, heard(`select jobq.job_edit($1, '{"queue": "b"}', '{}')`, scheduled))
 
 	q.exec("update jobq.pending set run_at = now() where position is null")

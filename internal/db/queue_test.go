@@ -19,21 +19,19 @@ func TestQueueSettings(t *testing.T) {
 	q := setUp(t)
 	q.exec("insert into jobq.queue (name, lease, extend_every) values ('mail', '40 s', '20 s')")
 	settings := func(names ...string) []db.WorkerBeatRow {
-		rows, err := q.queries.WorkerBeat(ctx, db.WorkerBeatParams{ID: "w", Queues: []byte("{}"), Kinds: []string{}, Programs: []byte("{}"), QueueNames: names})
+		rows, err := q.queries.WorkerBeat(ctx, db.WorkerBeatParams{ID: "w", Queues: []byte("{}"), Kinds: []string{}, Programs: []byte("{}"), QueueNames: names, Silence: db.Interval(time.Minute)})
 		require.NoError(t, err)
 		return rows
 	}
 	minute := db.WorkerBeatRow{Queue: "unknown", LeaseMs: 60_000, ExtendEveryMs: 20_000, Heartbeat: "ticker"}
 	mail := db.WorkerBeatRow{Queue: "mail", LeaseMs: 40_000, ExtendEveryMs: 20_000, Heartbeat: "ticker"}
-	require.ElementsMatch(t, []db.WorkerBeatRow{minute, mail}, settings("unknown", "mail"), "before it is counted itself")
-	minute.Fleet, mail.Fleet = 1, 1
 	require.ElementsMatch(t, []db.WorkerBeatRow{minute, mail}, settings("mail", "unknown"))
 
 	require.NoError(t, q.queries.QueueSet(ctx, db.QueueSetParams{Name: "mail", Lease: db.Interval(50 * time.Second)}))
 	mail.LeaseMs = 50_000
 	require.Equal(t, mail, settings("mail")[0], "a heartbeat that still fits is kept")
 	require.NoError(t, q.queries.QueueSet(ctx, db.QueueSetParams{Name: "mail", Lease: db.Interval(6 * time.Second)}))
-	require.Equal(t, db.WorkerBeatRow{Queue: "mail", LeaseMs: 6000, ExtendEveryMs: 2000, Heartbeat: "ticker", Fleet: 1}, settings("mail")[0])
+	require.Equal(t, db.WorkerBeatRow{Queue: "mail", LeaseMs: 6000, ExtendEveryMs: 2000, Heartbeat: "ticker"}, settings("mail")[0])
 
 	for sql, want := range map[string]string{
 		"update jobq.queue set extend_every = lease / 2 + interval '1 ms'":    "extend_every must be positive and at most half of lease",
@@ -49,4 +47,26 @@ func TestQueueSettings(t *testing.T) {
 		_, err := q.pool.Exec(ctx, sql)
 		require.ErrorContains(t, err, want)
 	}
+}
+
+// A worker makes room for those who had room for the same jobs lately, and for
+// nobody else.
+func TestFleet(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	worker := func(id, queues, kinds string, draining, room bool, silent time.Duration) {
+		q.exec(`insert into jobq.worker (id, pid, present, draining, has_room, hostname, version, queues, kinds, heartbeat_at)
+			values ($1, 1, true, $2, $3, 'h', 'v', $4, $5, now() - $6::interval)`, id, draining, room, queues, kinds, silent)
+	}
+	worker("same", `{"a": 1, "b": 1}`, "{k,l}", false, true, 0)
+	worker("other queue", `{"b": 1}`, "{k}", false, true, 0)
+	worker("other kinds", `{"a": 1}`, "{l}", false, true, 0)
+	worker("draining", `{"a": 1}`, "{k}", true, true, 0)
+	worker("full", `{"a": 1}`, "{k}", false, false, 0)
+	worker("silent", `{"a": 1}`, "{k}", false, true, time.Minute)
+	rows, err := q.queries.WorkerBeat(context.Background(), db.WorkerBeatParams{
+		ID: "w", Queues: []byte(`{"a": 1}`), Kinds: []string{"k"}, Programs: []byte("{}"), QueueNames: []string{"a"}, Silence: db.Interval(30 * time.Second),
+	})
+	require.NoError(t, err)
+	require.EqualValues(t, 1, rows[0].Fleet)
 }

@@ -64,38 +64,42 @@ func (q *Queries) PresenceTake(ctx context.Context, class int32, object int32) e
 const WorkerBeat = `-- name: WorkerBeat :many
 with beat as (
   insert into jobq.worker as w
-      (id, pid, process_start, draining, present, hostname, boot_id, pid_namespace, version, queues, kinds, programs)
-    values ($1, $3, $4, $5, $6, $7,
-      $8, $9, $10, $11, $12::text[],
-      $13)
+      (id, pid, process_start, draining, present, has_room, hostname, boot_id, pid_namespace, version, queues, kinds, programs)
+    values ($3, $5, $6, $7, $8, $9, $10,
+      $11, $12, $13, $14, $2::text[],
+      $15)
     on conflict (id) do update
       set heartbeat_at = clock_timestamp(), draining = excluded.draining, present = excluded.present,
-          programs = excluded.programs
+          has_room = excluded.has_room, programs = excluded.programs
 )
 select n.name::text as queue,
     (extract(epoch from coalesce(q.lease, interval '60 s')) * 1000)::bigint as lease_ms,
     (extract(epoch from coalesce(q.extend_every, coalesce(q.lease, interval '60 s') / 3)) * 1000)::bigint as extend_every_ms,
     coalesce(q.heartbeat, 'ticker')::text as heartbeat,
-    (select count(*) from jobq.worker w) as fleet,
+    (select count(*) from jobq.worker w
+      where w.has_room and not w.draining and w.heartbeat_at > clock_timestamp() - $1::interval
+        and w.queues -> n.name is not null and w.kinds && $2::text[]) as fleet,
     greatest(coalesce((select extract(epoch from max(x.expires_at) - clock_timestamp()) * 1000 from jobq.watcher x), 0), 0)::bigint as watched_ms,
-    exists (select from jobq.worker w where w.id = $1 and w.drain_requested_at is not null) as drain_requested
-  from unnest($2::text[]) as n(name)
+    exists (select from jobq.worker w where w.id = $3 and w.drain_requested_at is not null) as drain_requested
+  from unnest($4::text[]) as n(name)
   left join jobq.queue q on q.name = n.name
 `
 
 type WorkerBeatParams struct {
+	Silence      pgtype.Interval
+	Kinds        []string
 	ID           string
 	QueueNames   []string
 	Pid          int32
 	ProcessStart pgtype.Int8
 	Draining     bool
 	Present      bool
+	HasRoom      bool
 	Hostname     string
 	BootID       *string
 	PidNamespace *string
 	Version      string
 	Queues       json.RawMessage
-	Kinds        []string
 	Programs     json.RawMessage
 }
 
@@ -111,23 +115,25 @@ type WorkerBeatRow struct {
 
 // WorkerBeat registers the worker, or says that it lives. No lease depends
 // on this row: it is for people, and for the janitor to clear away. It answers
-// with the settings of the queues, defaults included, and beside each how many
-// workers there are, for how long somebody watches, who wants digests, and
-// whether an operator wants the worker to drain.
+// with the settings of the queues, defaults included, and how many workers had
+// room for the same jobs of each; and beside each for how long somebody watches,
+// who wants digests, and whether an operator wants the worker to drain.
 func (q *Queries) WorkerBeat(ctx context.Context, arg WorkerBeatParams) ([]WorkerBeatRow, error) {
 	rows, err := q.db.Query(ctx, WorkerBeat,
+		arg.Silence,
+		arg.Kinds,
 		arg.ID,
 		arg.QueueNames,
 		arg.Pid,
 		arg.ProcessStart,
 		arg.Draining,
 		arg.Present,
+		arg.HasRoom,
 		arg.Hostname,
 		arg.BootID,
 		arg.PidNamespace,
 		arg.Version,
 		arg.Queues,
-		arg.Kinds,
 		arg.Programs,
 	)
 	if err != nil {

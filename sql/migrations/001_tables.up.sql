@@ -239,6 +239,7 @@ create table jobq.worker (
   process_start bigint, -- in clock ticks since boot, tells a pid from its next use; null where unknown
   pid          integer     not null,
   draining     boolean     not null default false,
+  has_room     boolean     not null default false, -- free slots, when it last beat
   present      boolean     not null default false, -- it holds its presence lock
   hostname     text        not null,
   boot_id      text,

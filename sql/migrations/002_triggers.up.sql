@@ -4,9 +4,9 @@ set local lock_timeout = '5s';
 
 -- The name of a NOTIFY channel. The hash keeps two schemas of one database
 -- apart and every name below 64 bytes, whatever the schema is called. In Go:
--- db.Channel. Topics and payloads: work and head, see wake; due, the epoch in
--- seconds of the earliest new run_at; cancel, a job id;
--- drain, a worker id.
+-- db.Channel. Topics and payloads: work and head, see wake; taken, see
+-- worker/wake.go; due, the epoch in seconds of the earliest new run_at; cancel,
+-- a job id; drain, a worker id; watch, nothing; event, a digest.
 create function jobq.channel(topic text) returns text
   language sql immutable parallel safe
   as $$ select 'jobq_' || topic || '_' || left(md5('jobq.'), 16) $$;

@@ -49,6 +49,8 @@ create view jobq.stats as
 -- enqueue adds one job and returns its id. With a unique_key that an
 -- unfinished job of the kind holds, it adds nothing and returns that job's id.
 -- Every argument but kind may be left out or null, which means its default.
+-- With its owner's rights: whoever chooses ids himself could choose one that a
+-- running job has, and then neither row could move.
 create function jobq.enqueue(
   kind         text,
   args         jsonb       default null,
@@ -63,7 +65,7 @@ create function jobq.enqueue(
   tags         text[]      default null,
   metadata     jsonb       default null
 ) returns bigint
-  language plpgsql
+  language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
 declare
   job_id bigint := nextval('jobq.job_id_seq');
@@ -99,7 +101,7 @@ create function jobq.enqueue_arrays(
   max_attempts integer[], unique_keys text[], timeouts interval[], backoff_bases interval[], backoff_maxes interval[],
   tags jsonb[], metadata jsonb[]
 ) returns table (id bigint, duplicate boolean)
-  language plpgsql
+  language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
 declare
   job_ids bigint[];

@@ -27,8 +27,10 @@ create index audit_at_idx on jobq.audit (at);
 
 -- One row per job changed. `before` is what an undo needs that the job's row
 -- does not have any more; `version` is the moment that the action wrote into
--- the job's row, and a row that still has it was not touched since.
+-- the job's row, and a row that still has it was at most edited since. `seq` is
+-- the order of events: an action on many jobs may take long.
 create table jobq.audit_job (
+  seq          bigint      not null generated always as identity,
   audit_id     bigint      not null references jobq.audit (id) on delete cascade,
   job_id       bigint      not null,
   lease_token  bigint      not null,
@@ -206,6 +208,8 @@ begin
     perform pg_notify(jobq.channel('due'), extract(epoch from due)::text);
   elsif place is distinct from old.position then
     perform jobq.wake('work', wanted ->> 'queue');
+  else -- while the row was locked, whoever looked passed it by
+    perform jobq.wake('head', old.queue);
   end if;
   return jsonb_build_object(
     'before', (select jsonb_object_agg(w.key, w.value) from jsonb_each(was) w where change ? w.key),
@@ -230,6 +234,7 @@ declare
   edited jsonb;
   changes integer := 0;
   refusals integer := 0;
+  held text[] := '{}'; -- queues with available jobs that stay and were locked
 begin
   audit := coalesce(nullif(act.audit_id, 0), jobq.audit_begin(act.actor, act.action, act.target, null, act.change));
   -- The lock makes an undo wait for the batch, and the next batch see the undo.
@@ -269,6 +274,9 @@ begin
         problem := sqlerrm;
       end;
     end if;
+    if state_before = 'available' and not changed and not before -> 'row' ->> 'queue' = any(held) then
+      held := held || (before -> 'row' ->> 'queue');
+    end if;
     if problem is not null then
       refusals := refusals + 1;
     elsif changed then
@@ -286,6 +294,7 @@ begin
     set done = a.done + changes, refused = a.refused + refusals,
       id_done = case when a.id_max is not null then (select min(x) from unnest(act.ids) x) end
     where a.id = act.audit;
+  perform jobq.wake('head', h.queue) from unnest(held) as h(queue); -- whoever looked meanwhile passed those by
 end $$;
 
 -- act_clone adds a job that is made as another one was, in whatever state that
@@ -371,6 +380,8 @@ create function jobq.undo_job(action text, entry jobq.audit_job) returns text
   as $$
 declare
   row jsonb := entry.before -> 'row';
+  waiting jobq.pending;
+  ended jobq.finished;
   queue text;
   editor bigint;
 begin
@@ -380,17 +391,22 @@ begin
   select min(a.id) into editor
     from jobq.audit_job t
     join jobq.audit a on a.id = t.audit_id
-    where t.job_id = entry.job_id and a.id > entry.audit_id and a.action = 'edit' and a.undone_by is null;
+    where t.job_id = entry.job_id and t.seq > entry.seq and a.action = 'edit' and a.undone_by is null;
   if editor is not null then
     return format('it was edited meanwhile, by action %s', editor);
   end if;
   if undo_job.action = 'delete' then
+    if row -> 'args' = 'null' and not (row -> 'args_apart')::boolean then -- JSON's null, not ours
+      waiting.args := 'null';
+      ended.args := 'null';
+      row := row - 'args';
+    end if;
     if entry.before ->> 'stage' = 'pending' then
       insert into jobq.pending
-        select p.* from jsonb_populate_record(null::jobq.pending,
+        select p.* from jsonb_populate_record(waiting,
           row || jsonb_build_object('position', case when entry.state_before = 'available' then nextval('jobq.position_seq') end)) p;
     else
-      insert into jobq.finished select f.* from jsonb_populate_record(null::jobq.finished, row) f;
+      insert into jobq.finished select f.* from jsonb_populate_record(ended, row) f;
     end if;
     if entry.before -> 'payload' <> 'null' then
       insert into jobq.payload (job_id, args) values (entry.job_id, entry.before -> 'payload');
@@ -496,7 +512,7 @@ begin
     state_after := entry.state_before;
     begin
       problem := jobq.undo_job(undone.action, entry);
-    exception when unique_violation or object_not_in_prerequisite_state then
+    exception when unique_violation or check_violation or object_not_in_prerequisite_state then
       problem := sqlerrm;
     end;
     if problem is null then

@@ -61,7 +61,9 @@ update jobq.running r
 -- the order of ids, or two may wait for each other. Needs running_pkey only.
 -- name: RunningLock :exec
 select count(h.place)
-  from unnest(sqlc.arg(ids)::bigint[]) as f(id)
+  from rows from (unnest(sqlc.arg(ids)::bigint[]), unnest(sqlc.arg(tokens)::bigint[])) as f(id, token)
   cross join lateral (
-    select x.ctid as place from jobq.running x where x.id = f.id for update
+    select x.ctid as place from jobq.running x
+      where x.id = f.id and x.lease_token = f.token and x.lease_owner = sqlc.arg(owner)
+      for update
   ) h;

@@ -1,24 +1,26 @@
 -- WorkerBeat registers the worker, or says that it lives. No lease depends
 -- on this row: it is for people, and for the janitor to clear away. It answers
--- with the settings of the queues, defaults included, and beside each how many
--- workers there are, for how long somebody watches, who wants digests, and
--- whether an operator wants the worker to drain.
+-- with the settings of the queues, defaults included, and how many workers had
+-- room for the same jobs of each; and beside each for how long somebody watches,
+-- who wants digests, and whether an operator wants the worker to drain.
 -- name: WorkerBeat :many
 with beat as (
   insert into jobq.worker as w
-      (id, pid, process_start, draining, present, hostname, boot_id, pid_namespace, version, queues, kinds, programs)
-    values (sqlc.arg(id), sqlc.arg(pid), sqlc.narg(process_start), sqlc.arg(draining), sqlc.arg(present), sqlc.arg(hostname),
+      (id, pid, process_start, draining, present, has_room, hostname, boot_id, pid_namespace, version, queues, kinds, programs)
+    values (sqlc.arg(id), sqlc.arg(pid), sqlc.narg(process_start), sqlc.arg(draining), sqlc.arg(present), sqlc.arg(has_room), sqlc.arg(hostname),
       sqlc.narg(boot_id), sqlc.narg(pid_namespace), sqlc.arg(version), sqlc.arg(queues), sqlc.arg(kinds)::text[],
       sqlc.arg(programs))
     on conflict (id) do update
       set heartbeat_at = clock_timestamp(), draining = excluded.draining, present = excluded.present,
-          programs = excluded.programs
+          has_room = excluded.has_room, programs = excluded.programs
 )
 select n.name::text as queue,
     (extract(epoch from coalesce(q.lease, interval '60 s')) * 1000)::bigint as lease_ms,
     (extract(epoch from coalesce(q.extend_every, coalesce(q.lease, interval '60 s') / 3)) * 1000)::bigint as extend_every_ms,
     coalesce(q.heartbeat, 'ticker')::text as heartbeat,
-    (select count(*) from jobq.worker w) as fleet,
+    (select count(*) from jobq.worker w
+      where w.has_room and not w.draining and w.heartbeat_at > clock_timestamp() - sqlc.arg(silence)::interval
+        and w.queues -> n.name is not null and w.kinds && sqlc.arg(kinds)::text[]) as fleet,
     greatest(coalesce((select extract(epoch from max(x.expires_at) - clock_timestamp()) * 1000 from jobq.watcher x), 0), 0)::bigint as watched_ms,
     exists (select from jobq.worker w where w.id = sqlc.arg(id) and w.drain_requested_at is not null) as drain_requested
   from unnest(sqlc.arg(queue_names)::text[]) as n(name)
