@@ -29,6 +29,9 @@ type Context struct {
 	// ReadOnly takes all actions away. The database must enforce it too: give
 	// the client a pool whose sessions are read-only.
 	ReadOnly bool
+	// Flags lead the jobq command to this database, in the command lines that
+	// can be copied. Default none: the environment does.
+	Flags []string
 }
 
 // link is a database that has answered, or the first one before it has.

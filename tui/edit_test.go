@@ -83,9 +83,9 @@ func TestEditCommand(t *testing.T) {
 		Args: json.RawMessage(`{"it": "is \u0027quoted'"}`), Queue: new("a b"), Priority: new(int16(-1)), RunAt: new(noon.Add(time.Microsecond)),
 		MaxAttempts: new(3), Tags: &[]string{"a,b", "c"}, Metadata: json.RawMessage("null"),
 	}
-	require.Equal(t, `jobq clone 7 --queue 'a b' --priority -1 --run-at 2026-11-21T14:02:31.000001Z --max-attempts 3 --tag '"a,b",c' `+
+	require.Equal(t, `clone 7 --queue 'a b' --priority -1 --run-at 2026-11-21T14:02:31.000001Z --max-attempts 3 --tag '"a,b",c' `+
 		`--metadata null --args '{"it":"is \u0027quoted'\''"}'`, editCommand("clone", 7, change))
-	require.Equal(t, "jobq edit 7 --tag ''", editCommand("edit", 7, jobq.JobChange{Tags: &[]string{}}))
+	require.Equal(t, "edit 7 --tag ''", editCommand("edit", 7, jobq.JobChange{Tags: &[]string{}}))
 }
 
 // While the editor has the terminal, nothing is listened to and nothing asked;

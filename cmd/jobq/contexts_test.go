@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq/internal/pgtest"
+	"github.com/jobq-dev/jobq/internal/settings"
 )
 
 // writeSettings makes the file that the variable XDG_CONFIG_HOME leads to.
@@ -84,6 +86,32 @@ contexts:
 	_, stderr, code = invoke(t, "", "tui", "--print", "overview", "--database-url", here)
 	require.Equal(t, exitUsage, code)
 	require.Contains(t, stderr, `"D" is requeue and delete`)
+}
+
+// The command lines that the UI offers lead to its database, and never show a
+// URL. Method: what stands for one is refused.
+func TestCommandFlags(t *testing.T) {
+	t.Parallel()
+	prod := settings.Context{DatabaseURL: "postgres://db-1/app", Schema: "work"}
+	for name, test := range map[string]struct {
+		url, context, schema string
+		want                 string
+	}{
+		"environment":    {"", "", "", ""},
+		"URL":            {"postgres://ana:hunter2@db-2/app", "", "", "--database-url URL"},
+		"context":        {"", "prod", "", "--context prod"},
+		"its schema not": {"", "prod", "jobq", "--context prod --schema jobq"},
+		"schema":         {"", "", "other", "--schema other"},
+		"a label":        {"postgres://ana:hunter2@db-2/app", "prod", "", "--database-url URL --context prod"},
+	} {
+		a := &app{databaseURL: test.url, schema: cmp.Or(test.schema, "jobq")}
+		if test.context != "" {
+			a.enter(test.context, prod, test.schema != "")
+		}
+		require.Equal(t, test.want, strings.Join(a.flags(), " "), name)
+	}
+	_, _, code := invoke(t, "", "cancel", "1", "--database-url", "URL")
+	require.Equal(t, exitUsage, code)
 }
 
 // Plain mode needs no terminal. Method: a job that the input leads to.

@@ -109,6 +109,7 @@ func (a *app) offerContexts(config *tui.Config, f *tuiFlags) error {
 		return err
 	}
 	config.Context = f.context(a.contextName, a.context, "", "")
+	config.Context.Flags = a.flags()
 	config.Connect = func(ctx context.Context, name string) (*jobq.Client, tui.Context, error) {
 		if name == a.contextName { // as the flags say
 			return a.tuiConnect(ctx, f)
@@ -163,6 +164,7 @@ func (a *app) tuiConnect(ctx context.Context, f *tuiFlags) (*jobq.Client, tui.Co
 	parameters["lock_timeout"] = tuiLockTimeout
 	parameters["jit"] = "off" // compiling a query takes longer than any of these does
 	where := f.context(a.contextName, a.context, config.ConnConfig.Database, config.ConnConfig.Host)
+	where.Flags = a.flags()
 	if where.ReadOnly {
 		parameters["default_transaction_read_only"] = "on"
 	}
