@@ -215,3 +215,35 @@ func TestBulk(t *testing.T) {
 	_, err = operator.Bulk(ctx, jobq.BulkParams{Action: jobq.ActionRequeue, Filter: jobq.Filter{Match: "foo:"}})
 	require.ErrorIs(t, err, jobq.ErrInvalid)
 }
+
+// Max is of one call, and ends nothing: what is left is for the next one. Only
+// when nothing is, has the action come to its end.
+func TestBulkMax(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	w := newWorker(t)
+	operator := newOperator(w)
+	for range 7 {
+		enqueue(t, w.client, &jobq.EnqueueOptions{Queue: "email"})
+	}
+	progress, err := operator.Bulk(ctx, jobq.BulkParams{Action: jobq.ActionCancel, Filter: jobq.Filter{Match: "queue:email"}, Max: 3})
+	require.NoError(t, err)
+	require.Equal(t, 3, progress.Done)
+	resume := jobq.BulkParams{Resume: progress.AuditID, Max: 2}
+	for _, test := range []struct {
+		done int
+		more bool
+	}{{5, true}, {7, false}} {
+		progress, err = operator.Bulk(ctx, resume)
+		require.NoError(t, err)
+		require.Equal(t, test.done, progress.Done)
+		entries, err := operator.Audit(ctx, 0, 1)
+		require.NoError(t, err)
+		require.Equal(t, test.more, entries[0].NoResume() == "")
+	}
+	_, err = operator.Bulk(ctx, resume)
+	require.ErrorContains(t, err, "has come to its end")
+	undone, err := operator.Undo(ctx, progress.AuditID)
+	require.NoError(t, err)
+	require.Equal(t, 7, undone.Changed())
+}

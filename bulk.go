@@ -17,7 +17,9 @@ type BulkParams struct {
 	Action Action
 	Change JobChange // of ActionEdit
 	Filter Filter    // of which Sort, Reverse, Before, After and Limit mean nothing
-	// Max bounds how many jobs are changed. Zero means no bound.
+	// Max bounds how many jobs this call changes, not counting those that were
+	// before a Resume. An action that has reached it, and has more to do, has
+	// not come to its end. Zero means no bound.
 	Max int
 	// RatePerSecond bounds how many jobs are changed in a second. Zero means
 	// no bound.
@@ -58,11 +60,9 @@ func (c *Client) Bulk(ctx context.Context, params BulkParams) (BulkProgress, err
 		if params.RatePerSecond > 0 {
 			size = min(size, params.RatePerSecond)
 		}
+		left := params.Max - (progress.Done - entry.Done)
 		if params.Max > 0 {
-			size = min(size, params.Max-progress.Done)
-		}
-		if size <= 0 {
-			return progress, c.bulkEnd(ctx, entry)
+			size = min(size, max(left, 1)) // one even at the bound: without a next job, the action has come to its end
 		}
 		page.Size = size
 		rows, err := c.schema.JobList(ctx, c.pool, page)
@@ -71,6 +71,9 @@ func (c *Client) Bulk(ctx context.Context, params BulkParams) (BulkProgress, err
 		}
 		if len(rows) == 0 {
 			return progress, c.bulkEnd(ctx, entry)
+		}
+		if params.Max > 0 && left <= 0 {
+			return progress, nil
 		}
 		targets := make([]Target, len(rows))
 		for i, row := range rows {
