@@ -114,6 +114,31 @@ func TestCommandFlags(t *testing.T) {
 	require.Equal(t, exitUsage, code)
 }
 
+// --confirm says how much is typed, whatever the context says, and changes
+// nothing about how it looks.
+func TestConfirmFlag(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		flag, context, host string
+		settings            settings.Context
+		production, typed   bool
+	}{
+		"local":               {"", "", "localhost", settings.Context{}, false, false},
+		"local, type":         {"type", "", "localhost", settings.Context{}, false, true},
+		"remote":              {"", "", "db-1", settings.Context{}, false, true},
+		"remote, ask":         {"ask", "", "db-1", settings.Context{}, false, false},
+		"production":          {"", "eu-prod", "localhost", settings.Context{}, true, true},
+		"production, ask":     {"ask", "eu-prod", "db-1", settings.Context{}, true, false},
+		"settings type, ask":  {"ask", "billing", "db-1", settings.Context{Confirm: "type"}, true, false},
+		"settings ask, type":  {"type", "billing", "db-1", settings.Context{Confirm: "ask"}, false, true},
+		"settings ask, again": {"ask", "billing", "db-1", settings.Context{Confirm: "ask"}, false, false},
+	} {
+		context := (&tuiFlags{confirm: test.flag}).context(test.context, test.settings, "", test.host)
+		require.Equal(t, test.production, context.Production, name)
+		require.Equal(t, test.typed, context.Confirm, name)
+	}
+}
+
 // Plain mode needs no terminal. Method: a job that the input leads to.
 func TestTUIPlain(t *testing.T) {
 	t.Parallel()

@@ -121,14 +121,16 @@ func (a *app) offerContexts(config *tui.Config, f *tuiFlags) error {
 	return nil
 }
 
-// context is a context as the UI treats it. What the flags say wins.
+// context is a context as the UI treats it. What the flags say wins: about what
+// is typed, not about what is production.
 func (f *tuiFlags) context(name string, context settings.Context, database, host string) tui.Context {
+	typed := settings.Typed(name, context, host)
 	if f.confirm != "" {
-		context.Confirm = f.confirm
+		typed = f.confirm == settings.ConfirmType
 	}
 	return tui.Context{
 		Name: name, Database: database, Color: context.Color, ReadOnly: context.ReadOnly || f.readOnly,
-		Production: settings.Production(name, context), Confirm: settings.Typed(name, context, host),
+		Production: settings.Production(name, context), Confirm: typed,
 	}
 }
 
