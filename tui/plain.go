@@ -80,6 +80,11 @@ func read(ctx context.Context, input io.Reader, lines chan<- string) {
 func (p *plain) run(lines <-chan string) error {
 	ticker := time.NewTicker(tickBlur)
 	defer ticker.Stop()
+	defer func() {
+		if p.m.bulk != nil { // nobody would hear of it any more
+			p.m.bulk.stop()
+		}
+	}()
 	p.do(p.m.connect(p.m.env.name))
 	for ended := false; ; {
 		// A line is heard when the one before has been answered, so that what
@@ -88,7 +93,7 @@ func (p *plain) run(lines <-chan string) error {
 		switch {
 		case p.asked && p.m.bulk == nil:
 			heard = nil
-		case ended:
+		case ended && p.m.bulk == nil:
 			return nil
 		}
 		select {
@@ -98,7 +103,7 @@ func (p *plain) run(lines <-chan string) error {
 			p.m.age()
 		case line, more := <-heard:
 			if !more {
-				ended = true
+				ended, lines = true, nil
 				continue
 			}
 			p.m.lastKey = p.m.env.now()
@@ -212,7 +217,7 @@ func (p *plain) tell() {
 	if m.bulk != nil {
 		p.line(fmt.Sprintf("%s: %s of %s done; esc stops", m.bulk.action, number(int64(m.bulk.progress.Done)), capped(m.bulk.total)))
 	}
-	if !p.asked || m.env.reader == nil || m.pending > 0 && m.overlay == nil || m.bulk != nil || m.waits() {
+	if !p.asked || m.env.reader == nil || m.switching != "" || m.pending > 0 && m.overlay == nil || m.bulk != nil || m.waits() {
 		return
 	}
 	p.asked = false

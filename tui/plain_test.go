@@ -144,3 +144,109 @@ func TestPlainInput(t *testing.T) {
 	close(stop)
 	p.working.Wait()
 }
+
+// startPlain runs plain mode on an environment with a connect, and takes lines
+// until it is stopped.
+func startPlain(t *testing.T, e env) (h *heard, lines chan<- string) {
+	t.Helper()
+	e.now, e.glyphs, e.send, e.plain = time.Now, asciiGlyphs, &sender{}, true
+	e.use(&link{Context: Context{Name: "here"}})
+	h = &heard{}
+	stop, typed, ended := make(chan struct{}), make(chan string), make(chan error, 1)
+	p := newPlain(newModel(e), h, stop)
+	go func() { ended <- p.run(typed) }()
+	t.Cleanup(func() {
+		close(stop)
+		require.NoError(t, <-ended)
+		p.working.Wait()
+	})
+	return h, typed
+}
+
+// On the way to another database nothing is heard, so that no line means the
+// database before, and then the other one is told. Method: a way that takes as
+// long as the test wants.
+func TestPlainSwitch(t *testing.T) {
+	t.Parallel()
+	here, there, arrive := &serial{fake: newFake()}, &serial{fake: newFake()}, make(chan error)
+	there.queues = []jobq.Queue{{Name: "elsewhere"}}
+	h, lines := startPlain(t, env{
+		contexts: []Context{{Name: "here"}, {Name: "there"}},
+		connect: func(_ context.Context, name string) (*link, error) {
+			if name == "here" {
+				return &link{Context: Context{Name: name}, reader: here, writer: here}, nil
+			}
+			select {
+			case err := <-arrive:
+				return &link{Context: Context{Name: name}, reader: there, writer: there}, err
+			case <-t.Context().Done():
+				return nil, t.Context().Err()
+			}
+		},
+	})
+	h.next(t, "Overview of here")
+	for _, err := range []error{jobq.ErrUnavailable, nil} {
+		lines <- "ctx there"
+		h.next(t, "connecting to there")
+		select {
+		case lines <- "jobs":
+			require.Fail(t, "a line was heard on the way")
+		case <-time.After(50 * time.Millisecond):
+		}
+		arrive <- err
+		if err != nil {
+			require.NotContains(t, h.next(t, "Overview of here"), "there,")
+		}
+	}
+	all := h.next(t, "elsewhere")
+	require.Contains(t, all, "this is there")
+	require.Contains(t, all, "Overview of there")
+	require.NotContains(t, all, "Overview of here")
+}
+
+// The end of plain mode stops a bulk action after its batch; the end of the
+// input alone does not.
+func TestPlainStopsBulk(t *testing.T) {
+	t.Parallel()
+	f := &bulky{serial: &serial{fake: newFake()}, began: make(chan struct{}), end: make(chan struct{})}
+	e := env{now: time.Now, glyphs: asciiGlyphs, send: &sender{}, plain: true, connect: func(context.Context, string) (*link, error) {
+		return &link{reader: f, writer: f}, nil
+	}}
+	e.use(&link{})
+	for _, stopped := range []bool{true, false} {
+		h, stop, lines, ended := &heard{}, make(chan struct{}), make(chan string), make(chan error)
+		p := newPlain(newModel(e), h, stop)
+		go func() { ended <- p.run(lines) }()
+		h.next(t, "Overview")
+		go func() { p.msgs <- startBulkMsg{jobq.BulkParams{Action: jobq.ActionCancel}, 250} }()
+		<-f.began
+		if stopped {
+			close(stop)
+		} else {
+			close(lines)
+			h.next(t, "0 of 250 done")
+			f.end <- struct{}{}
+		}
+		require.NoError(t, <-ended)
+		if !stopped {
+			close(stop)
+		}
+		p.working.Wait()
+	}
+}
+
+// bulky is a database whose actions by filter take until they are let end.
+type bulky struct {
+	*serial
+	began, end chan struct{}
+}
+
+func (b *bulky) Bulk(ctx context.Context, _ jobq.BulkParams) (jobq.BulkProgress, error) {
+	b.began <- struct{}{}
+	select {
+	case <-ctx.Done():
+		return jobq.BulkProgress{}, ctx.Err()
+	case <-b.end:
+		return jobq.BulkProgress{}, nil
+	}
+}
