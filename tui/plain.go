@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,7 +13,8 @@ import (
 	"time"
 
 	tea "charm.land/bubbletea/v2"
-	"github.com/charmbracelet/x/ansi"
+
+	"github.com/jobq-dev/jobq/internal/printable"
 )
 
 // The page that plain mode shows at once.
@@ -249,9 +251,14 @@ func (p *plain) lines(texts []string) {
 	}
 }
 
-// line writes one, without the colours and the blanks of a drawing.
+// colours are all that the UI itself puts into a line for the terminal.
+var colours = regexp.MustCompile("\x1b\\[[0-9;]*m")
+
+// line writes one, without the colours and the blanks of a drawing. It is the
+// one way to the terminal: here everything else that could drive it becomes
+// visible, whatever job it comes from.
 func (p *plain) line(text string) {
-	if text = strings.Join(strings.Fields(ansi.Strip(text)), " "); text != "" {
-		_, _ = fmt.Fprintln(p.out, text) // a terminal that has gone ends the input as well
+	if text = strings.Join(strings.Fields(colours.ReplaceAllString(text, "")), " "); text != "" {
+		_, _ = fmt.Fprintln(p.out, printable.Line(text)) // a terminal that has gone ends the input as well
 	}
 }

@@ -250,3 +250,16 @@ func (b *bulky) Bulk(ctx context.Context, _ jobq.BulkParams) (jobq.BulkProgress,
 		return jobq.BulkProgress{}, nil
 	}
 }
+
+// Nothing that comes from a job drives the terminal, whatever says it: a toast
+// is not drawn, and so not cleaned by what draws.
+func TestPlainCleans(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	p := &plain{m: newBench(120, 35).Model, out: &out}
+	p.m.say("{\"a\": \"\x07\x08\u0090\u009b31m\u202e\"}\n\x1b]0;evil\x07 told")
+	p.asked = false
+	p.tell()
+	p.lines([]string{bold("bold") + "   " + styled(sgrRed, "red\x9b2J")})
+	require.Equal(t, "{\"a\": \"␇␈��31m�\"} ␛]0;evil␇ told\nbold red�2J\n", out.String())
+}
