@@ -179,12 +179,29 @@ func (p *plain) take(text string) tea.Cmd {
 	return m.run(c)
 }
 
-// answer types the line into what asks, and enter after it.
+// answer types the line into what asks, and enter after it. A line is a whole
+// answer: it takes the place of what was there, and is all of a choice's number.
 func (p *plain) answer(text string) tea.Cmd {
 	m := p.m
 	asking := m.overlay
 	if text == "esc" || text == "back" {
 		return asking.key(m, tea.KeyPressMsg{Code: tea.KeyEscape})
+	}
+	switch asking := asking.(type) {
+	case *inputOverlay:
+		asking.text = nil
+	case *confirmOverlay:
+		asking.input = ""
+	case chooser:
+		number, err := strconv.Atoi(text)
+		at, count := asking.choices(m)
+		switch {
+		case err == nil && (number < 1 || number > count):
+			m.say(fmt.Sprintf("no choice %d here", number))
+			return nil
+		case err == nil:
+			*at, text = number-1, ""
+		}
 	}
 	var commands []tea.Cmd
 	for _, char := range text {
@@ -240,9 +257,22 @@ func (p *plain) help() {
 	p.line("type the number of a row, / and a filter, a key, or a command's name; an empty line tells the screen again")
 	for _, c := range p.m.env.commands {
 		if c.screens == nil || slices.Contains(c.screens, p.m.screen) {
-			p.line(fmt.Sprintf("%s, or %s: %s", c.id, strings.Join(c.keys, " "), c.help))
+			p.line(strings.Join(append([]string{c.id}, c.plainKeys()...), ", or ") + ": " + c.help)
 		}
 	}
+}
+
+// plainKeys are the command's keys in plain mode, as one text or none: a number
+// is a row there.
+func (c *command) plainKeys() []string {
+	keys := slices.DeleteFunc(slices.Clone(c.keys), func(key string) bool {
+		_, err := strconv.Atoi(key)
+		return err == nil
+	})
+	if len(keys) == 0 {
+		return nil
+	}
+	return []string{strings.Join(keys, " ")}
 }
 
 func (p *plain) lines(texts []string) {

@@ -3,6 +3,7 @@ package tui
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -262,4 +263,55 @@ func TestPlainCleans(t *testing.T) {
 	p.tell()
 	p.lines([]string{bold("bold") + "   " + styled(sgrRed, "red\x9b2J")})
 	require.Equal(t, "{\"a\": \"␇␈��31m�\"} ␛]0;evil␇ told\nbold red�2J\n", out.String())
+}
+
+// A line is a whole answer: the number of a choice, however long, or the text
+// in place of what was there. Keys that are numbers of rows are not offered.
+func TestPlainAnswers(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	b := newBench(120, 35)
+	b.env.plain = true
+	for i := range 12 {
+		b.env.contexts = append(b.env.contexts, Context{Name: fmt.Sprintf("db-%d", i+1)})
+	}
+	p := &plain{m: b.Model, out: &out}
+	var gone []string
+	b.env.connect = func(_ context.Context, name string) (*link, error) {
+		gone = append(gone, name)
+		return nil, jobq.ErrUnavailable
+	}
+	say := func(line string) string {
+		b.do(p.take(line))
+		b.do(b.poll())
+		p.tell()
+		defer out.Reset()
+		return out.String()
+	}
+	require.Contains(t, say("contexts"), "12 db-12")
+	require.Contains(t, say("13"), "no choice 13 here")
+	require.Empty(t, gone)
+	say("10")
+	require.Equal(t, []string{"db-10"}, gone)
+
+	say("jobs")
+	say("/state:failed kind:Send*")
+	require.Contains(t, say("filter"), "kind:Send*_")
+	say("kind:Other")
+	require.Equal(t, "kind:Other", b.jobs.match)
+	say("filter")
+	require.Contains(t, say("foo:bar"), "no field")
+	say("queue:email")
+	require.Equal(t, "queue:email", b.jobs.match, "what could not be meant is gone")
+	say("select-all")
+	say("requeue")
+	b.fake.now = b.fake.now.Add(time.Second)
+	say("25")
+	require.Empty(t, b.fake.written)
+	say("250")
+	require.Equal(t, []string{"bulk requeue state:failed queue:email"}, b.fake.written)
+
+	help := say("help")
+	require.Contains(t, help, "\noverview: ")
+	require.Contains(t, help, "\nquit, or q: ")
 }
