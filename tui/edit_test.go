@@ -232,3 +232,24 @@ func TestExport(t *testing.T) {
 	require.Contains(t, b.fake.saved, "\"a, \"\"b\"\"\nc\"")
 	require.Contains(t, lines[2], `"[""eu"",""nightly""]"`)
 }
+
+// A list has no args, checkpoint and result, and its export says so; what was
+// deleted is not in it.
+func TestExportOfList(t *testing.T) {
+	t.Parallel()
+	b := newBench(120, 35)
+	b.press("2", "x")
+	require.Contains(t, b.plain(), "100 jobs, to a file here, ")
+	require.Contains(t, b.plain(), "without args, checkpoint and result")
+	b.press("esc", "D")
+	b.tick(time.Second)
+	b.press("y", "x")
+	require.Contains(t, b.plain(), "99 jobs, to a file")
+	b.press("j")
+	require.NotContains(t, b.fake.saved, "48213911")
+	require.Contains(t, b.fake.saved, "48213904")
+	b.press("j", "enter", "x")
+	require.Contains(t, b.plain(), "as they are stored")
+	b.press("j")
+	require.Contains(t, b.fake.saved, `"tenant":4411`)
+}
