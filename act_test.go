@@ -260,3 +260,74 @@ func TestBulk(t *testing.T) {
 	_, err = operator.Bulk(ctx, jobq.BulkParams{Action: jobq.ActionRequeue, Filter: jobq.Filter{Match: "foo:"}})
 	require.ErrorIs(t, err, jobq.ErrInvalid)
 }
+
+// Max is of one call, and ends nothing: what is left is for the next one. Only
+// when nothing is, has the action come to its end.
+func TestBulkMax(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	w := newWorker(t)
+	operator := newOperator(w)
+	for range 7 {
+		enqueue(t, w.client, &jobq.EnqueueOptions{Queue: "email"})
+	}
+	progress, err := operator.Bulk(ctx, jobq.BulkParams{Action: jobq.ActionCancel, Filter: jobq.Filter{Match: "queue:email"}, Max: 3})
+	require.NoError(t, err)
+	require.Equal(t, 3, progress.Done)
+	resume := jobq.BulkParams{Resume: progress.AuditID, Max: 2}
+	for _, test := range []struct {
+		done int
+		more bool
+	}{{5, true}, {7, false}} {
+		progress, err = operator.Bulk(ctx, resume)
+		require.NoError(t, err)
+		require.Equal(t, test.done, progress.Done)
+		entries, err := operator.Audit(ctx, 0, 1)
+		require.NoError(t, err)
+		require.Equal(t, test.more, entries[0].NoResume() == "")
+	}
+	_, err = operator.Bulk(ctx, resume)
+	require.ErrorContains(t, err, "has come to its end")
+	undone, err := operator.Undo(ctx, progress.AuditID)
+	require.NoError(t, err)
+	require.Equal(t, 7, undone.Changed())
+}
+
+// One at a time works on an action by filter: who resumes one that runs is told
+// so, and whoever stops, or dies, lets go. Method: the second tries between two
+// batches of the first.
+func TestBulkRunsOnce(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	w := newWorker(t)
+	operator, colleague := newOperator(w), newOperator(w)
+	for range 4 {
+		enqueue(t, w.client, &jobq.EnqueueOptions{Queue: "email"})
+	}
+	stopped, stop := context.WithCancel(ctx)
+	refused := 0
+	progress, err := operator.Bulk(stopped, jobq.BulkParams{
+		Action: jobq.ActionCancel, Filter: jobq.Filter{Match: "queue:email"}, RatePerSecond: 2,
+		OnBatch: func(progress jobq.BulkProgress) {
+			again, err := colleague.Bulk(ctx, jobq.BulkParams{Resume: progress.AuditID})
+			require.ErrorIs(t, err, jobq.ErrConflict)
+			require.ErrorContains(t, err, "it runs")
+			require.Zero(t, again)
+			refused++
+			stop()
+		},
+	})
+	require.ErrorIs(t, err, context.Canceled)
+	require.Equal(t, 1, refused)
+	require.Equal(t, 2, progress.Done)
+
+	_, err = colleague.Bulk(ctx, jobq.BulkParams{Resume: progress.AuditID, RatePerSecond: 1, OnBatch: func(jobq.BulkProgress) {
+		_, err := w.client.Pool().Exec(ctx, `select pg_terminate_backend(l.pid, 5000) from pg_locks l
+			join pg_database d on d.oid = l.database where d.datname = current_database() and l.locktype = 'advisory' and l.objid = $1`, progress.AuditID)
+		require.NoError(t, err)
+	}})
+	require.ErrorIs(t, err, jobq.ErrUnavailable)
+	again, err := operator.Bulk(ctx, jobq.BulkParams{Resume: progress.AuditID})
+	require.NoError(t, err)
+	require.Equal(t, 4, again.Done)
+}

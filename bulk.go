@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/internal/filter"
 )
@@ -17,7 +19,9 @@ type BulkParams struct {
 	Action Action
 	Change JobChange // of ActionEdit
 	Filter Filter    // of which Sort, Reverse, Before, After and Limit mean nothing
-	// Max bounds how many jobs are changed. Zero means no bound.
+	// Max bounds how many jobs this call changes, not counting those that were
+	// before a Resume. An action that has reached it, and has more to do, has
+	// not come to its end. Zero means no bound.
 	Max int
 	// RatePerSecond bounds how many jobs are changed in a second. Zero means
 	// no bound.
@@ -41,12 +45,34 @@ type BulkProgress struct {
 // job down, each batch a transaction, and records all of them as one action,
 // which can be undone as one. When the context ends it stops between two
 // batches, and Resume goes on from there: ErrConflict if the action has come to
-// its end, or was undone.
+// its end, was undone, or runs. It holds one connection of the pool for as long
+// as it works.
 func (c *Client) Bulk(ctx context.Context, params BulkParams) (BulkProgress, error) {
-	entry, err := c.bulkEntry(ctx, params)
+	conn, err := c.pool.Acquire(ctx)
+	if err != nil {
+		return BulkProgress{}, c.clientError("act by filter", err)
+	}
+	defer conn.Release()
+	held := *c
+	held.queries = c.schema.Queries(conn)
+	id, err := held.bulkID(ctx, params)
 	if err != nil {
 		return BulkProgress{}, err
 	}
+	letGo, err := held.bulkHold(ctx, conn.Conn(), id)
+	if err != nil {
+		return BulkProgress{}, err
+	}
+	defer letGo()
+	entry, err := held.bulkEntry(ctx, id, params.Resume > 0)
+	if err != nil {
+		return BulkProgress{}, err
+	}
+	return held.bulkWork(ctx, conn, entry, params)
+}
+
+// bulkWork does what is left to do of an action, on the connection that holds it.
+func (c *Client) bulkWork(ctx context.Context, conn db.DBTX, entry AuditEntry, params BulkParams) (BulkProgress, error) {
 	progress := BulkProgress{AuditID: entry.ID, Done: entry.Done, Refused: entry.Refused}
 	page, err := bulkPage(entry)
 	if err != nil {
@@ -58,19 +84,20 @@ func (c *Client) Bulk(ctx context.Context, params BulkParams) (BulkProgress, err
 		if params.RatePerSecond > 0 {
 			size = min(size, params.RatePerSecond)
 		}
+		left := params.Max - (progress.Done - entry.Done)
 		if params.Max > 0 {
-			size = min(size, params.Max-progress.Done)
-		}
-		if size <= 0 {
-			return progress, c.bulkEnd(ctx, entry)
+			size = min(size, max(left, 1)) // one even at the bound: without a next job, the action has come to its end
 		}
 		page.Size = size
-		rows, err := c.schema.JobList(ctx, c.pool, page)
+		rows, err := c.schema.JobList(ctx, conn, page)
 		if err != nil {
 			return progress, c.clientError(string(entry.Action), err)
 		}
 		if len(rows) == 0 {
 			return progress, c.bulkEnd(ctx, entry)
+		}
+		if params.Max > 0 && left <= 0 {
+			return progress, nil
 		}
 		targets := make([]Target, len(rows))
 		for i, row := range rows {
@@ -109,22 +136,44 @@ func sleep(ctx context.Context, duration time.Duration) error {
 	}
 }
 
-// bulkEntry is the audit's entry of the action: a new one, or the one to resume.
-func (c *Client) bulkEntry(ctx context.Context, params BulkParams) (AuditEntry, error) {
-	id := params.Resume
-	var err error
-	if id == 0 {
-		id, err = c.bulkBegin(ctx, params)
+// letGoTimeout bounds the way back of an action's lock.
+const letGoTimeout = 5 * time.Second
+
+// bulkHold makes sure that nobody else works on the action, until letGo. The
+// lock is the session's: who dies lets go as well.
+func (c *Client) bulkHold(ctx context.Context, conn *pgx.Conn, id int64) (letGo func(), err error) {
+	class, object := c.schema.ActionKey(id)
+	operation := fmt.Sprintf("action %d", id)
+	held, err := c.queries.AuditHold(ctx, class, object)
+	switch {
+	case err != nil:
+		return nil, c.clientError(operation, err)
+	case !held:
+		return nil, fmt.Errorf("%s: %w: it runs", operation, ErrConflict)
 	}
-	if err != nil {
-		return AuditEntry{}, err
+	return func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), letGoTimeout)
+		defer cancel()
+		if c.queries.AuditLetGo(ctx, class, object) != nil {
+			_ = conn.Close(ctx) // which lets go too, and keeps the lock out of the pool
+		}
+	}, nil
+}
+
+// bulkID is the id of the action in the audit: a new one, or the one to resume.
+func (c *Client) bulkID(ctx context.Context, params BulkParams) (int64, error) {
+	if params.Resume > 0 {
+		return params.Resume, nil
 	}
+	return c.bulkBegin(ctx, params)
+}
+
+// bulkEntry is the audit's entry of the action. One to resume is checked, and
+// says who does.
+func (c *Client) bulkEntry(ctx context.Context, id int64, resume bool) (AuditEntry, error) {
 	operation := fmt.Sprintf("action %d", id)
 	row, err := c.queries.AuditGet(ctx, id)
-	if err != nil {
-		return AuditEntry{}, c.clientError(operation, err)
-	}
-	if params.Resume > 0 {
+	if err == nil && resume {
 		err = c.queries.AuditResume(ctx, c.actor, id)
 	}
 	return auditEntry(row), c.clientError(operation, err)

@@ -26,7 +26,9 @@ func (m *Model) actOnAll(action jobq.Action) tea.Cmd {
 		"filter    " + filterOrAll(all.filter),
 		"snapshot  " + all.at.UTC().Format("15:04:05Z") + ": jobs that come or end later are left alone",
 		"effect    " + effectOf(action),
-		"as a command   " + clean(bulkCommand(action, all.filter)),
+	}
+	if command := m.bulkCommand(action, all.filter); command != "" {
+		details = append(details, "as a command   "+clean(command))
 	}
 	typed := fmt.Sprint(all.count)
 	m.ask(fmt.Sprintf("%s %s jobs that match", action, capped(all.count)), details, typed, func() tea.Msg {
@@ -50,7 +52,7 @@ func (m *Model) resumeBulk() tea.Cmd {
 		"snapshot  " + entry.SnapshotAt.UTC().Format("2006-01-02 15:04:05Z") + ", when it began: later jobs are left alone",
 		fmt.Sprintf("so far    %s done, %s not, by %s", number(int64(entry.Done)), number(int64(entry.Refused)), clean(entry.Actor)),
 		"effect    " + effectOf(entry.Action),
-		"as a command   " + resumeCommand(entry),
+		"as a command   " + clean(m.resumeCommand(entry)),
 	}
 	m.ask(fmt.Sprintf("go on with action %d, %s", entry.ID, entry.Action), details, "", func() tea.Msg {
 		return startBulkMsg{jobq.BulkParams{Action: entry.Action, Resume: entry.ID}, 0}

@@ -18,13 +18,27 @@ func shellQuote(text string) string {
 	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
-func bulkCommand(action jobq.Action, filter string) string {
-	return fmt.Sprintf("jobq %s --filter %s", action, shellQuote(filter))
+// commandLine is the command line of what follows the program's name, on this database.
+func (m *Model) commandLine(command string) string {
+	line := "jobq "
+	for _, word := range m.env.link.Flags {
+		line += shellQuote(word) + " "
+	}
+	return line + command
 }
 
-// editCommand is the command line that makes the same change.
+// bulkCommand is the command line of an action by filter, or empty: none acts
+// on all jobs there are.
+func (m *Model) bulkCommand(action jobq.Action, filter string) string {
+	if filter == "" {
+		return ""
+	}
+	return m.commandLine(fmt.Sprintf("%s --filter %s", action, shellQuote(filter)))
+}
+
+// editCommand is the command that makes the same change, from its verb on.
 func editCommand(verb string, id int64, change jobq.JobChange) string {
-	command := fmt.Sprintf("jobq %s %d", verb, id)
+	command := fmt.Sprintf("%s %d", verb, id)
 	flag := func(name, value string) { command += " --" + name + " " + shellQuote(value) }
 	if change.Queue != nil {
 		flag("queue", *change.Queue)
@@ -50,8 +64,8 @@ func editCommand(verb string, id int64, change jobq.JobChange) string {
 	return command
 }
 
-func resumeCommand(entry jobq.AuditEntry) string {
-	return fmt.Sprintf("jobq audit resume %d", entry.ID)
+func (m *Model) resumeCommand(entry jobq.AuditEntry) string {
+	return m.commandLine(fmt.Sprintf("audit resume %d", entry.ID))
 }
 
 // copyItems are what can be copied on the screen: above all the command lines
@@ -61,38 +75,38 @@ func (m *Model) copyItems() []copyItem {
 	case screenJob, screenJobs:
 		return m.jobCopyItems()
 	case screenWorkers:
-		items := []copyItem{{"command", "jobq workers"}, {"json", "jobq workers --json"}}
+		items := []copyItem{{"command", m.commandLine("workers")}, {"json", m.commandLine("workers --json")}}
 		if len(m.workers) > 0 {
 			id := m.workers[m.workerAt()].ID
-			items = append(items, copyItem{"id", id}, copyItem{"drain", "jobq workers drain " + shellQuote(id)})
+			items = append(items, copyItem{"id", id}, copyItem{"drain", m.commandLine("workers drain " + shellQuote(id))})
 		}
 		return items
 	case screenAudit:
-		items := []copyItem{{"command", "jobq audit --json"}}
+		items := []copyItem{{"command", m.commandLine("audit --json")}}
 		if len(m.audit) > 0 {
 			entry := m.audit[m.auditAt()]
-			items = append(items, copyItem{"undo", fmt.Sprintf("jobq undo %d", entry.ID)})
+			items = append(items, copyItem{"undo", m.commandLine(fmt.Sprintf("undo %d", entry.ID))})
 			if entry.NoResume() == "" {
-				items = append(items, copyItem{"resume", resumeCommand(entry)})
+				items = append(items, copyItem{"resume", m.resumeCommand(entry)})
 			}
 		}
 		return items
 	case screenQueues, screenOverview:
 	}
-	items := []copyItem{{"command", "jobq stats --watch"}, {"queues", "jobq queues list"}}
+	items := []copyItem{{"command", m.commandLine("stats --watch")}, {"queues", m.commandLine("queues list")}}
 	if len(m.queues) > 0 {
 		name := m.queues[m.queueAt()].Name
 		items = append(items,
-			copyItem{"jobs", "jobq list " + shellQuote("queue:"+quoteValue(name))},
-			copyItem{"pause", "jobq queues pause " + shellQuote(name)}, copyItem{"resume", "jobq queues resume " + shellQuote(name)})
+			copyItem{"jobs", m.commandLine("list " + shellQuote("queue:"+quoteValue(name)))},
+			copyItem{"pause", m.commandLine("queues pause " + shellQuote(name))}, copyItem{"resume", m.commandLine("queues resume " + shellQuote(name))})
 	}
-	return append(items, copyItem{"frame", "jobq tui --print overview --size 80x24"})
+	return append(items, copyItem{"frame", m.commandLine("tui --print overview --size 80x24")})
 }
 
 func (m *Model) jobCopyItems() []copyItem {
 	var items []copyItem
 	if m.screen == screenJobs {
-		command := "jobq list " + shellQuote(m.jobs.filterText())
+		command := "list " + shellQuote(m.jobs.filterText())
 		o := m.jobs.order()
 		if o.sort != jobq.NewestFirst {
 			command += " --sort " + string(o.sort)
@@ -100,15 +114,19 @@ func (m *Model) jobCopyItems() []copyItem {
 		if o.reverse {
 			command += " --reverse"
 		}
-		items = append(items, copyItem{"list", command})
+		items = append(items, copyItem{"list", m.commandLine(command)})
 		if m.jobs.all != nil {
-			return append(items, copyItem{"requeue", bulkCommand(jobq.ActionRequeue, m.jobs.all.filter)},
-				copyItem{"cancel", bulkCommand(jobq.ActionCancel, m.jobs.all.filter)})
+			for _, action := range []jobq.Action{jobq.ActionRequeue, jobq.ActionCancel} {
+				if command := m.bulkCommand(action, m.jobs.all.filter); command != "" {
+					items = append(items, copyItem{string(action), command})
+				}
+			}
+			return items
 		}
 	}
 	targets := m.targets()
 	if len(targets) == 0 {
-		return append(items, copyItem{"command", "jobq tui"})
+		return append(items, copyItem{"command", m.commandLine("tui")})
 	}
 	ids := make([]string, len(targets))
 	for i, target := range targets {
@@ -116,11 +134,11 @@ func (m *Model) jobCopyItems() []copyItem {
 	}
 	all := strings.Join(ids, " ")
 	items = append(items,
-		copyItem{"id", all}, copyItem{"requeue", "jobq requeue " + all}, copyItem{"cancel", "jobq cancel " + all},
-		copyItem{"edit", "jobq edit " + ids[0]}, copyItem{"clone", "jobq clone " + ids[0]},
-		copyItem{"show", "jobq show " + ids[0]}, copyItem{"permalink", "jobq tui --open job/" + ids[0]})
+		copyItem{"id", all}, copyItem{"requeue", m.commandLine("requeue " + all)}, copyItem{"cancel", m.commandLine("cancel " + all)},
+		copyItem{"edit", m.commandLine("edit " + ids[0])}, copyItem{"clone", m.commandLine("clone " + ids[0])},
+		copyItem{"show", m.commandLine("show " + ids[0])}, copyItem{"permalink", m.commandLine("tui --open job/" + ids[0])})
 	if m.lastEdit != "" {
-		items = append(items, copyItem{"last edit", m.lastEdit})
+		items = append(items, copyItem{"last edit", m.commandLine(m.lastEdit)})
 	}
 	if job := m.job.story.job; job != nil && job.ID == targets[0].ID {
 		items = append(items, copyItem{"args", string(job.Args)})

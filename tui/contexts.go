@@ -29,6 +29,9 @@ type Context struct {
 	// ReadOnly takes all actions away. The database must enforce it too: give
 	// the client a pool whose sessions are read-only.
 	ReadOnly bool
+	// Flags lead the jobq command to this database, in the command lines that
+	// can be copied. Default none: the environment does.
+	Flags []string
 }
 
 // link is a database that has answered, or the first one before it has.
@@ -164,8 +167,10 @@ func noContexts(m *Model) string {
 	return ""
 }
 
+func (o *contextOverlay) choices(m *Model) (at *int, count int) { return &o.at, len(m.env.contexts) }
+
 func (o *contextOverlay) key(m *Model, msg tea.KeyPressMsg) tea.Cmd {
-	chosen, leave := pick(&o.at, len(m.env.contexts), msg.String())
+	chosen, leave := pick(m, o, msg.String())
 	if leave || chosen {
 		m.overlay = nil
 	}
@@ -198,8 +203,15 @@ func (o *contextOverlay) view(m *Model) []string {
 	return m.box("Contexts", append(lines, "", dim("enter or a number: go there   esc: stay")))
 }
 
+// chooser is an overlay with a list of choices: where the cursor is, and how
+// many there are.
+type chooser interface {
+	choices(m *Model) (at *int, count int)
+}
+
 // pick moves in a list of choices: chosen when one is, leave when none will be.
-func pick(at *int, count int, key string) (chosen, leave bool) {
+func pick(m *Model, o chooser, key string) (chosen, leave bool) {
+	at, count := o.choices(m)
 	switch {
 	case key == "down" || key == "j":
 		*at = min(*at+1, count-1)
@@ -216,14 +228,14 @@ func pick(at *int, count int, key string) (chosen, leave bool) {
 	return false, false
 }
 
-// choice is the number of a line in a list of choices, if a key has it, with
+// choice is the number of a line in a list of choices, if it can be typed, with
 // the cursor's mark.
 func (m *Model) choice(i, at int) string {
 	marks := "  "
 	if i == at {
 		marks = bold("> ")
 	}
-	if i >= 9 {
+	if i >= 9 && !m.env.plain { // no key has it
 		return marks + " "
 	}
 	return marks + strconv.Itoa(i+1)

@@ -3,6 +3,7 @@ package tui
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -51,6 +52,44 @@ func TestSwitchContext(t *testing.T) {
 		require.Len(t, there.written, 1)
 		require.Len(t, b.fake.written, 1)
 	}
+}
+
+// A command line that is copied acts on the database that the UI shows, and
+// not on the shell's; none acts on all jobs, which the command would refuse.
+func TestCopyNamesDatabase(t *testing.T) {
+	t.Parallel()
+	b := newBench(120, 35)
+	b.other()
+	b.fake.audit = []jobq.AuditEntry{{ID: 17, Action: jobq.ActionRequeue, At: noon, IDMax: 5, SnapshotAt: &b.fake.now}}
+	for _, screen := range []string{"1", "2", "3", "4", "6"} {
+		b.press(screen)
+		for _, item := range b.copyItems() {
+			require.NotContains(t, item.text, "--context")
+		}
+	}
+	b.env.link.Flags = []string{"--context", "the prod", "--schema", "work"}
+	commands := 0
+	for _, screen := range []string{"1", "2", "3", "4", "6"} {
+		b.press(screen)
+		for _, item := range b.copyItems() {
+			if strings.HasPrefix(item.text, "jobq ") {
+				commands++
+				require.True(t, strings.HasPrefix(item.text, "jobq --context 'the prod' --schema work "), item.text)
+			}
+		}
+	}
+	require.Greater(t, commands, 15)
+	b.lastEdit = "edit 7 --priority 1"
+	b.press("2")
+	require.Contains(t, b.copyItems(), copyItem{"last edit", "jobq --context 'the prod' --schema work edit 7 --priority 1"})
+	b.press("A")
+	require.Len(t, b.copyItems(), 1, "the list only: no command acts on all jobs")
+	b.press("r")
+	require.NotContains(t, b.plain(), "as a command")
+	b.press("esc", "esc", "/", "queue:email", "enter", "A")
+	require.Contains(t, b.copyItems(), copyItem{"cancel", "jobq --context 'the prod' --schema work cancel --filter queue:email"})
+	b.press("r")
+	require.Contains(t, b.plain(), "as a command   jobq --context 'the prod' --schema work requeue --filter queue:email")
 }
 
 // A context that does not answer leaves the screen as it is; no action can be

@@ -83,9 +83,9 @@ func TestEditCommand(t *testing.T) {
 		Args: json.RawMessage(`{"it": "is \u0027quoted'"}`), Queue: new("a b"), Priority: new(int16(-1)), RunAt: new(noon.Add(time.Microsecond)),
 		MaxAttempts: new(3), Tags: &[]string{"a,b", "c"}, Metadata: json.RawMessage("null"),
 	}
-	require.Equal(t, `jobq clone 7 --queue 'a b' --priority -1 --run-at 2026-11-21T14:02:31.000001Z --max-attempts 3 --tag '"a,b",c' `+
+	require.Equal(t, `clone 7 --queue 'a b' --priority -1 --run-at 2026-11-21T14:02:31.000001Z --max-attempts 3 --tag '"a,b",c' `+
 		`--metadata null --args '{"it":"is \u0027quoted'\''"}'`, editCommand("clone", 7, change))
-	require.Equal(t, "jobq edit 7 --tag ''", editCommand("edit", 7, jobq.JobChange{Tags: &[]string{}}))
+	require.Equal(t, "edit 7 --tag ''", editCommand("edit", 7, jobq.JobChange{Tags: &[]string{}}))
 }
 
 // While the editor has the terminal, nothing is listened to and nothing asked;
@@ -231,4 +231,25 @@ func TestExport(t *testing.T) {
 	require.Contains(t, lines[2], `48213911,failed,email,SendInvoice,0,5,5,0,`)
 	require.Contains(t, b.fake.saved, "\"a, \"\"b\"\"\nc\"")
 	require.Contains(t, lines[2], `"[""eu"",""nightly""]"`)
+}
+
+// A list has no args, checkpoint and result, and its export says so; what was
+// deleted is not in it.
+func TestExportOfList(t *testing.T) {
+	t.Parallel()
+	b := newBench(120, 35)
+	b.press("2", "x")
+	require.Contains(t, b.plain(), "100 jobs, to a file here, ")
+	require.Contains(t, b.plain(), "without args, checkpoint and result")
+	b.press("esc", "D")
+	b.tick(time.Second)
+	b.press("y", "x")
+	require.Contains(t, b.plain(), "99 jobs, to a file")
+	b.press("j")
+	require.NotContains(t, b.fake.saved, "48213911")
+	require.Contains(t, b.fake.saved, "48213904")
+	b.press("j", "enter", "x")
+	require.Contains(t, b.plain(), "as they are stored")
+	b.press("j")
+	require.Contains(t, b.fake.saved, `"tenant":4411`)
 }

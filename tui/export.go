@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	tea "charm.land/bubbletea/v2"
+
+	"github.com/jobq-dev/jobq"
 )
 
 // exportedMsg is what came of writing a file.
@@ -39,8 +41,12 @@ func (o *exportOverlay) key(m *Model, msg tea.KeyPressMsg) tea.Cmd {
 
 func (o *exportOverlay) view(m *Model) []string {
 	rows, what := m.exported()
+	how := "as they are stored"
+	if m.screen == screenJobs {
+		how = "without args, checkpoint and result" // which a list does not load: they can be large
+	}
 	return m.box("Export", []string{
-		fmt.Sprintf("%s %s, as they are stored, to a file here", number(int64(len(rows))), what), "",
+		fmt.Sprintf("%s %s, to a file here,", number(int64(len(rows))), what), how, "",
 		"j  JSON lines", "c  CSV, one column a field", "", dim("any other key: leave"),
 	})
 }
@@ -49,7 +55,8 @@ func (o *exportOverlay) view(m *Model) []string {
 func (m *Model) exported() (rows []json.RawMessage, what string) {
 	switch m.screen {
 	case screenJobs:
-		return encoded(m.jobs.rows), "jobs"
+		deleted := func(job *jobq.Job) bool { return job.State == jobq.Deleted }
+		return encoded(slices.DeleteFunc(slices.Clone(m.jobs.rows), deleted)), "jobs"
 	case screenWorkers:
 		return encoded(m.workers), "workers"
 	case screenAudit:
@@ -75,7 +82,7 @@ func encoded[T any](rows []T) []json.RawMessage {
 	return lines
 }
 
-// export writes what is loaded, as it is stored.
+// export writes what is loaded.
 func (m *Model) export(extension string, format func([]json.RawMessage) ([]byte, error)) tea.Cmd {
 	rows, what := m.exported()
 	path := fmt.Sprintf("jobq-%s-%s.%s", what, m.env.now().UTC().Format("20060102-150405"), extension)

@@ -105,8 +105,10 @@ func (m *Model) openCopy() tea.Cmd {
 	return nil
 }
 
+func (o *copyOverlay) choices(*Model) (at *int, count int) { return &o.at, len(o.items) }
+
 func (o *copyOverlay) key(m *Model, msg tea.KeyPressMsg) tea.Cmd {
-	chosen, leave := pick(&o.at, len(o.items), msg.String())
+	chosen, leave := pick(m, o, msg.String())
 	if leave {
 		m.overlay = nil
 	}

@@ -74,8 +74,10 @@ func (m *Model) openSort() tea.Cmd {
 	return nil
 }
 
+func (o *sortOverlay) choices(*Model) (at *int, count int) { return &o.at, len(o.orders) }
+
 func (o *sortOverlay) key(m *Model, msg tea.KeyPressMsg) tea.Cmd {
-	chosen, leave := pick(&o.at, len(o.orders), msg.String())
+	chosen, leave := pick(m, o, msg.String())
 	if chosen || leave {
 		m.overlay = nil
 	}

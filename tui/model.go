@@ -52,7 +52,7 @@ type Model struct {
 	toast      string
 	toastUntil time.Time
 	lastAudit  int64  // for undo
-	lastEdit   string // as a command line
+	lastEdit   string // as a command, without the program's name
 	bulk       *bulkRun
 
 	feed       feedState

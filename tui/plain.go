@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,7 +13,8 @@ import (
 	"time"
 
 	tea "charm.land/bubbletea/v2"
-	"github.com/charmbracelet/x/ansi"
+
+	"github.com/jobq-dev/jobq/internal/printable"
 )
 
 // The page that plain mode shows at once.
@@ -80,6 +82,11 @@ func read(ctx context.Context, input io.Reader, lines chan<- string) {
 func (p *plain) run(lines <-chan string) error {
 	ticker := time.NewTicker(tickBlur)
 	defer ticker.Stop()
+	defer func() {
+		if p.m.bulk != nil { // nobody would hear of it any more
+			p.m.bulk.stop()
+		}
+	}()
 	p.do(p.m.connect(p.m.env.name))
 	for ended := false; ; {
 		// A line is heard when the one before has been answered, so that what
@@ -88,7 +95,7 @@ func (p *plain) run(lines <-chan string) error {
 		switch {
 		case p.asked && p.m.bulk == nil:
 			heard = nil
-		case ended:
+		case ended && p.m.bulk == nil:
 			return nil
 		}
 		select {
@@ -98,7 +105,7 @@ func (p *plain) run(lines <-chan string) error {
 			p.m.age()
 		case line, more := <-heard:
 			if !more {
-				ended = true
+				ended, lines = true, nil
 				continue
 			}
 			p.m.lastKey = p.m.env.now()
@@ -172,12 +179,29 @@ func (p *plain) take(text string) tea.Cmd {
 	return m.run(c)
 }
 
-// answer types the line into what asks, and enter after it.
+// answer types the line into what asks, and enter after it. A line is a whole
+// answer: it takes the place of what was there, and is all of a choice's number.
 func (p *plain) answer(text string) tea.Cmd {
 	m := p.m
 	asking := m.overlay
 	if text == "esc" || text == "back" {
 		return asking.key(m, tea.KeyPressMsg{Code: tea.KeyEscape})
+	}
+	switch asking := asking.(type) {
+	case *inputOverlay:
+		asking.text = nil
+	case *confirmOverlay:
+		asking.input = ""
+	case chooser:
+		number, err := strconv.Atoi(text)
+		at, count := asking.choices(m)
+		switch {
+		case err == nil && (number < 1 || number > count):
+			m.say(fmt.Sprintf("no choice %d here", number))
+			return nil
+		case err == nil:
+			*at, text = number-1, ""
+		}
 	}
 	var commands []tea.Cmd
 	for _, char := range text {
@@ -212,7 +236,7 @@ func (p *plain) tell() {
 	if m.bulk != nil {
 		p.line(fmt.Sprintf("%s: %s of %s done; esc stops", m.bulk.action, number(int64(m.bulk.progress.Done)), capped(m.bulk.total)))
 	}
-	if !p.asked || m.env.reader == nil || m.pending > 0 && m.overlay == nil || m.bulk != nil || m.waits() {
+	if !p.asked || m.env.reader == nil || m.switching != "" || m.pending > 0 && m.overlay == nil || m.bulk != nil || m.waits() {
 		return
 	}
 	p.asked = false
@@ -233,9 +257,22 @@ func (p *plain) help() {
 	p.line("type the number of a row, / and a filter, a key, or a command's name; an empty line tells the screen again")
 	for _, c := range p.m.env.commands {
 		if c.screens == nil || slices.Contains(c.screens, p.m.screen) {
-			p.line(fmt.Sprintf("%s, or %s: %s", c.id, strings.Join(c.keys, " "), c.help))
+			p.line(strings.Join(append([]string{c.id}, c.plainKeys()...), ", or ") + ": " + c.help)
 		}
 	}
+}
+
+// plainKeys are the command's keys in plain mode, as one text or none: a number
+// is a row there.
+func (c *command) plainKeys() []string {
+	keys := slices.DeleteFunc(slices.Clone(c.keys), func(key string) bool {
+		_, err := strconv.Atoi(key)
+		return err == nil
+	})
+	if len(keys) == 0 {
+		return nil
+	}
+	return []string{strings.Join(keys, " ")}
 }
 
 func (p *plain) lines(texts []string) {
@@ -244,9 +281,14 @@ func (p *plain) lines(texts []string) {
 	}
 }
 
-// line writes one, without the colours and the blanks of a drawing.
+// colours are all that the UI itself puts into a line for the terminal.
+var colours = regexp.MustCompile("\x1b\\[[0-9;]*m")
+
+// line writes one, without the colours and the blanks of a drawing. It is the
+// one way to the terminal: here everything else that could drive it becomes
+// visible, whatever job it comes from.
 func (p *plain) line(text string) {
-	if text = strings.Join(strings.Fields(ansi.Strip(text)), " "); text != "" {
-		_, _ = fmt.Fprintln(p.out, text) // a terminal that has gone ends the input as well
+	if text = strings.Join(strings.Fields(colours.ReplaceAllString(text, "")), " "); text != "" {
+		_, _ = fmt.Fprintln(p.out, printable.Line(text)) // a terminal that has gone ends the input as well
 	}
 }

@@ -3,6 +3,7 @@ package tui
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -143,4 +144,174 @@ func TestPlainInput(t *testing.T) {
 	h.next(t, "Job 48213904 email SendReceipt failed")
 	close(stop)
 	p.working.Wait()
+}
+
+// startPlain runs plain mode on an environment with a connect, and takes lines
+// until it is stopped.
+func startPlain(t *testing.T, e env) (h *heard, lines chan<- string) {
+	t.Helper()
+	e.now, e.glyphs, e.send, e.plain = time.Now, asciiGlyphs, &sender{}, true
+	e.use(&link{Context: Context{Name: "here"}})
+	h = &heard{}
+	stop, typed, ended := make(chan struct{}), make(chan string), make(chan error, 1)
+	p := newPlain(newModel(e), h, stop)
+	go func() { ended <- p.run(typed) }()
+	t.Cleanup(func() {
+		close(stop)
+		require.NoError(t, <-ended)
+		p.working.Wait()
+	})
+	return h, typed
+}
+
+// On the way to another database nothing is heard, so that no line means the
+// database before, and then the other one is told. Method: a way that takes as
+// long as the test wants.
+func TestPlainSwitch(t *testing.T) {
+	t.Parallel()
+	here, there, arrive := &serial{fake: newFake()}, &serial{fake: newFake()}, make(chan error)
+	there.queues = []jobq.Queue{{Name: "elsewhere"}}
+	h, lines := startPlain(t, env{
+		contexts: []Context{{Name: "here"}, {Name: "there"}},
+		connect: func(_ context.Context, name string) (*link, error) {
+			if name == "here" {
+				return &link{Context: Context{Name: name}, reader: here, writer: here}, nil
+			}
+			select {
+			case err := <-arrive:
+				return &link{Context: Context{Name: name}, reader: there, writer: there}, err
+			case <-t.Context().Done():
+				return nil, t.Context().Err()
+			}
+		},
+	})
+	h.next(t, "Overview of here")
+	for _, err := range []error{jobq.ErrUnavailable, nil} {
+		lines <- "ctx there"
+		h.next(t, "connecting to there")
+		select {
+		case lines <- "jobs":
+			require.Fail(t, "a line was heard on the way")
+		case <-time.After(50 * time.Millisecond):
+		}
+		arrive <- err
+		if err != nil {
+			require.NotContains(t, h.next(t, "Overview of here"), "there,")
+		}
+	}
+	all := h.next(t, "elsewhere")
+	require.Contains(t, all, "this is there")
+	require.Contains(t, all, "Overview of there")
+	require.NotContains(t, all, "Overview of here")
+}
+
+// The end of plain mode stops a bulk action after its batch; the end of the
+// input alone does not.
+func TestPlainStopsBulk(t *testing.T) {
+	t.Parallel()
+	f := &bulky{serial: &serial{fake: newFake()}, began: make(chan struct{}), end: make(chan struct{})}
+	e := env{now: time.Now, glyphs: asciiGlyphs, send: &sender{}, plain: true, connect: func(context.Context, string) (*link, error) {
+		return &link{reader: f, writer: f}, nil
+	}}
+	e.use(&link{})
+	for _, stopped := range []bool{true, false} {
+		h, stop, lines, ended := &heard{}, make(chan struct{}), make(chan string), make(chan error)
+		p := newPlain(newModel(e), h, stop)
+		go func() { ended <- p.run(lines) }()
+		h.next(t, "Overview")
+		go func() { p.msgs <- startBulkMsg{jobq.BulkParams{Action: jobq.ActionCancel}, 250} }()
+		<-f.began
+		if stopped {
+			close(stop)
+		} else {
+			close(lines)
+			h.next(t, "0 of 250 done")
+			f.end <- struct{}{}
+		}
+		require.NoError(t, <-ended)
+		if !stopped {
+			close(stop)
+		}
+		p.working.Wait()
+	}
+}
+
+// bulky is a database whose actions by filter take until they are let end.
+type bulky struct {
+	*serial
+	began, end chan struct{}
+}
+
+func (b *bulky) Bulk(ctx context.Context, _ jobq.BulkParams) (jobq.BulkProgress, error) {
+	b.began <- struct{}{}
+	select {
+	case <-ctx.Done():
+		return jobq.BulkProgress{}, ctx.Err()
+	case <-b.end:
+		return jobq.BulkProgress{}, nil
+	}
+}
+
+// Nothing that comes from a job drives the terminal, whatever says it: a toast
+// is not drawn, and so not cleaned by what draws.
+func TestPlainCleans(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	p := &plain{m: newBench(120, 35).Model, out: &out}
+	p.m.say("{\"a\": \"\x07\x08\u0090\u009b31m\u202e\"}\n\x1b]0;evil\x07 told")
+	p.asked = false
+	p.tell()
+	p.lines([]string{bold("bold") + "   " + styled(sgrRed, "red\x9b2J")})
+	require.Equal(t, "{\"a\": \"␇␈��31m�\"} ␛]0;evil␇ told\nbold red�2J\n", out.String())
+}
+
+// A line is a whole answer: the number of a choice, however long, or the text
+// in place of what was there. Keys that are numbers of rows are not offered.
+func TestPlainAnswers(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	b := newBench(120, 35)
+	b.env.plain = true
+	for i := range 12 {
+		b.env.contexts = append(b.env.contexts, Context{Name: fmt.Sprintf("db-%d", i+1)})
+	}
+	p := &plain{m: b.Model, out: &out}
+	var gone []string
+	b.env.connect = func(_ context.Context, name string) (*link, error) {
+		gone = append(gone, name)
+		return nil, jobq.ErrUnavailable
+	}
+	say := func(line string) string {
+		b.do(p.take(line))
+		b.do(b.poll())
+		p.tell()
+		defer out.Reset()
+		return out.String()
+	}
+	require.Contains(t, say("contexts"), "12 db-12")
+	require.Contains(t, say("13"), "no choice 13 here")
+	require.Empty(t, gone)
+	say("10")
+	require.Equal(t, []string{"db-10"}, gone)
+
+	say("jobs")
+	say("/state:failed kind:Send*")
+	require.Contains(t, say("filter"), "kind:Send*_")
+	say("kind:Other")
+	require.Equal(t, "kind:Other", b.jobs.match)
+	say("filter")
+	require.Contains(t, say("foo:bar"), "no field")
+	say("queue:email")
+	require.Equal(t, "queue:email", b.jobs.match, "what could not be meant is gone")
+	say("select-all")
+	say("requeue")
+	b.fake.now = b.fake.now.Add(time.Second)
+	say("25")
+	require.Empty(t, b.fake.written)
+	say("250")
+	require.Equal(t, []string{"bulk requeue state:failed queue:email"}, b.fake.written)
+
+	help := say("help")
+	require.Contains(t, help, "\noverview: ")
+	require.Contains(t, help, "\nquit, or q: ")
 }

@@ -50,8 +50,8 @@ func newAuditResumeCommand(a *app) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "resume AUDIT-ID",
 		Short: "Go on with an action by filter that was stopped",
-		Long: `Go on with an action by filter that was interrupted, or whose process has ended, on the
-jobs that it had not come to. It stays about the jobs that were there when it began, and
+		Long: `Go on with an action by filter that was interrupted, that has reached its --max, or whose
+process has ended, on the jobs that it had not come to. It stays about the jobs that were there when it began, and
 one action in the audit: "jobq undo" takes all of it back.`,
 		Example: `  jobq audit      # shows the ids
   jobq audit resume 17 --rate 100/s`,

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"os"
@@ -45,6 +46,24 @@ func (a *app) enter(name string, context settings.Context, schemaGiven bool) {
 	if context.Schema != "" && !schemaGiven {
 		a.schema = context.Schema
 	}
+}
+
+// flags lead another command, in the same shell, to the same database and
+// schema. A URL that was given as a flag is not repeated: it can hold a
+// password, and a command line is pasted into tickets. URL stands for it, which
+// is refused until one is in its place. A context's name does not stand for it:
+// with a URL it is a label, and alone it may lead to another database.
+func (a *app) flags() (flags []string) {
+	if a.databaseURL != "" && a.databaseURL != a.context.DatabaseURL {
+		flags = append(flags, "--database-url", "URL")
+	}
+	if a.contextName != "" {
+		flags = append(flags, "--context", a.contextName)
+	}
+	if a.schema != cmp.Or(a.context.Schema, defaultSchema()) {
+		flags = append(flags, "--schema", a.schema)
+	}
+	return flags
 }
 
 // environmentURL is the database that the environment names.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq/internal/pgtest"
+	"github.com/jobq-dev/jobq/internal/settings"
 )
 
 // writeSettings makes the file that the variable XDG_CONFIG_HOME leads to.
@@ -84,6 +86,57 @@ contexts:
 	_, stderr, code = invoke(t, "", "tui", "--print", "overview", "--database-url", here)
 	require.Equal(t, exitUsage, code)
 	require.Contains(t, stderr, `"D" is requeue and delete`)
+}
+
+// The command lines that the UI offers lead to its database, and never show a
+// URL. Method: what stands for one is refused.
+func TestCommandFlags(t *testing.T) {
+	t.Parallel()
+	prod := settings.Context{DatabaseURL: "postgres://db-1/app", Schema: "work"}
+	for name, test := range map[string]struct {
+		url, context, schema string
+		want                 string
+	}{
+		"environment":    {"", "", "", ""},
+		"URL":            {"postgres://ana:hunter2@db-2/app", "", "", "--database-url URL"},
+		"context":        {"", "prod", "", "--context prod"},
+		"its schema not": {"", "prod", "jobq", "--context prod --schema jobq"},
+		"schema":         {"", "", "other", "--schema other"},
+		"a label":        {"postgres://ana:hunter2@db-2/app", "prod", "", "--database-url URL --context prod"},
+	} {
+		a := &app{databaseURL: test.url, schema: cmp.Or(test.schema, "jobq")}
+		if test.context != "" {
+			a.enter(test.context, prod, test.schema != "")
+		}
+		require.Equal(t, test.want, strings.Join(a.flags(), " "), name)
+	}
+	_, _, code := invoke(t, "", "cancel", "1", "--database-url", "URL")
+	require.Equal(t, exitUsage, code)
+}
+
+// --confirm says how much is typed, whatever the context says, and changes
+// nothing about how it looks.
+func TestConfirmFlag(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		flag, context, host string
+		settings            settings.Context
+		production, typed   bool
+	}{
+		"local":               {"", "", "localhost", settings.Context{}, false, false},
+		"local, type":         {"type", "", "localhost", settings.Context{}, false, true},
+		"remote":              {"", "", "db-1", settings.Context{}, false, true},
+		"remote, ask":         {"ask", "", "db-1", settings.Context{}, false, false},
+		"production":          {"", "eu-prod", "localhost", settings.Context{}, true, true},
+		"production, ask":     {"ask", "eu-prod", "db-1", settings.Context{}, true, false},
+		"settings type, ask":  {"ask", "billing", "db-1", settings.Context{Confirm: "type"}, true, false},
+		"settings ask, type":  {"type", "billing", "db-1", settings.Context{Confirm: "ask"}, false, true},
+		"settings ask, again": {"ask", "billing", "db-1", settings.Context{Confirm: "ask"}, false, false},
+	} {
+		context := (&tuiFlags{confirm: test.flag}).context(test.context, test.settings, "", test.host)
+		require.Equal(t, test.production, context.Production, name)
+		require.Equal(t, test.typed, context.Confirm, name)
+	}
 }
 
 // Plain mode needs no terminal. Method: a job that the input leads to.

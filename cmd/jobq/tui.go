@@ -109,6 +109,7 @@ func (a *app) offerContexts(config *tui.Config, f *tuiFlags) error {
 		return err
 	}
 	config.Context = f.context(a.contextName, a.context, "", "")
+	config.Context.Flags = a.flags()
 	config.Connect = func(ctx context.Context, name string) (*jobq.Client, tui.Context, error) {
 		if name == a.contextName { // as the flags say
 			return a.tuiConnect(ctx, f)
@@ -120,14 +121,16 @@ func (a *app) offerContexts(config *tui.Config, f *tuiFlags) error {
 	return nil
 }
 
-// context is a context as the UI treats it. What the flags say wins.
+// context is a context as the UI treats it. What the flags say wins: about what
+// is typed, not about what is production.
 func (f *tuiFlags) context(name string, context settings.Context, database, host string) tui.Context {
+	typed := settings.Typed(name, context, host)
 	if f.confirm != "" {
-		context.Confirm = f.confirm
+		typed = f.confirm == settings.ConfirmType
 	}
 	return tui.Context{
 		Name: name, Database: database, Color: context.Color, ReadOnly: context.ReadOnly || f.readOnly,
-		Production: settings.Production(name, context), Confirm: settings.Typed(name, context, host),
+		Production: settings.Production(name, context), Confirm: typed,
 	}
 }
 
@@ -163,6 +166,7 @@ func (a *app) tuiConnect(ctx context.Context, f *tuiFlags) (*jobq.Client, tui.Co
 	parameters["lock_timeout"] = tuiLockTimeout
 	parameters["jit"] = "off" // compiling a query takes longer than any of these does
 	where := f.context(a.contextName, a.context, config.ConnConfig.Database, config.ConnConfig.Host)
+	where.Flags = a.flags()
 	if where.ReadOnly {
 		parameters["default_transaction_read_only"] = "on"
 	}

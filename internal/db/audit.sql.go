@@ -101,6 +101,29 @@ func (q *Queries) AuditGet(ctx context.Context, id int64) (AuditGetRow, error) {
 	return i, err
 }
 
+const AuditHold = `-- name: AuditHold :one
+select pg_try_advisory_lock($1::integer, $2::integer)::boolean as held
+`
+
+// AuditHold keeps others from working on an action by filter, until AuditLetGo
+// or the end of the session. False when somebody works on it.
+func (q *Queries) AuditHold(ctx context.Context, class int32, object int32) (bool, error) {
+	row := q.db.QueryRow(ctx, AuditHold, class, object)
+	var held bool
+	err := row.Scan(&held)
+	return held, err
+}
+
+const AuditLetGo = `-- name: AuditLetGo :exec
+select pg_advisory_unlock($1::integer, $2::integer)
+`
+
+// AuditLetGo lets others work on the action.
+func (q *Queries) AuditLetGo(ctx context.Context, class int32, object int32) error {
+	_, err := q.db.Exec(ctx, AuditLetGo, class, object)
+	return err
+}
+
 const AuditList = `-- name: AuditList :many
 select a.id, a.at, a.snapshot_at, a.id_max, a.id_done, a.undone_by, a.undoes, a.done, a.refused, a.actor, a.action,
     a.target, a.note, a.ended_at,

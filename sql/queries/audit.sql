@@ -34,6 +34,15 @@ select coalesce(jobq.act_queue(sqlc.arg(actor)::text, sqlc.arg(action)::text, sq
 -- name: AuditBegin :one
 select jobq.audit_begin_many(sqlc.arg(actor)::text, sqlc.arg(action)::text, sqlc.narg(target)::text, sqlc.narg(change)::jsonb)::bigint as id;
 
+-- AuditHold keeps others from working on an action by filter, until AuditLetGo
+-- or the end of the session. False when somebody works on it.
+-- name: AuditHold :one
+select pg_try_advisory_lock(sqlc.arg(class)::integer, sqlc.arg(object)::integer)::boolean as held;
+
+-- AuditLetGo lets others work on the action.
+-- name: AuditLetGo :exec
+select pg_advisory_unlock(sqlc.arg(class)::integer, sqlc.arg(object)::integer);
+
 -- AuditResume makes an action by filter go on that was stopped.
 -- name: AuditResume :exec
 select jobq.audit_resume(sqlc.arg(actor)::text, sqlc.arg(id)::bigint);
