@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	tea "charm.land/bubbletea/v2"
@@ -106,11 +107,11 @@ func (m *Model) act(action jobq.Action) tea.Cmd {
 	}
 	asks := len(targets) > 1 || action == jobq.ActionDelete || runs || m.env.confirm
 	if !asks {
-		return run
+		return m.begin(run)
 	}
 	details := []string{"effect    " + effectOf(action), "if it changed meanwhile, it is left alone"}
 	typed := ""
-	if len(targets) > manyMarks || m.env.confirm && (action == jobq.ActionDelete || len(targets) > 1) {
+	if len(targets) > manyMarks || m.env.confirm && (action == jobq.ActionDelete || len(targets) > 1 || runs) {
 		typed = fmt.Sprint(len(targets))
 	}
 	title := fmt.Sprintf("%s %d jobs", action, len(targets))
@@ -139,13 +140,14 @@ func effectOf(action jobq.Action) string {
 // actNow is the action itself, on ids and on what was seen of them.
 func (m *Model) actNow(action jobq.Action, targets []jobq.Target) tea.Cmd {
 	w := m.env.writer
-	m.pending++
 	return m.write(func(ctx context.Context) tea.Msg {
 		acted, err := w.Act(ctx, action, targets...)
 		return actedMsg{string(action), acted, err}
 	})
 }
 
+// undo takes back the last action at once or, on the Audit screen, the one under
+// the cursor after a question; in production it always asks.
 func (m *Model) undo() tea.Cmd {
 	id := m.undoID()
 	w := m.env.writer
@@ -153,13 +155,24 @@ func (m *Model) undo() tea.Cmd {
 		undone, err := w.Undo(ctx, id)
 		return actedMsg{"undo", undone, err}
 	})
-	m.pending++
-	if m.screen == screenAudit {
-		m.pending--
-		m.ask(fmt.Sprintf("undo action %d", id), nil, "", run)
+	if m.screen != screenAudit {
+		if !m.env.confirm {
+			return m.begin(run)
+		}
+		m.ask(fmt.Sprintf("undo action %d, your last", id), nil, "", run)
 		return nil
 	}
-	return run
+	entry := m.audit[m.auditAt()]
+	typed := ""
+	if m.env.confirm {
+		typed = strconv.FormatInt(id, 10)
+	}
+	m.ask(fmt.Sprintf("undo action %d, %s", id, entry.Action), []string{
+		fmt.Sprintf("action    %s %s, %s jobs", entry.Action, auditWhat(entry), number(int64(entry.Done))),
+		fmt.Sprintf("by        %s, %s", clean(entry.Actor), entry.At.UTC().Format("2006-01-02 15:04:05Z")),
+		"effect    undone on the jobs that nothing has happened to since",
+	}, typed, run)
+	return nil
 }
 
 // acted says what came of an action, and looks at the jobs again.

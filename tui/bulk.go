@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 
 	tea "charm.land/bubbletea/v2"
 
@@ -24,7 +25,7 @@ func (m *Model) actOnAll(action jobq.Action) tea.Cmd {
 	all := m.jobs.all
 	details := []string{
 		"filter    " + filterOrAll(all.filter),
-		"snapshot  " + all.at.UTC().Format("15:04:05Z") + ": jobs that come or end later are left alone",
+		"counted   " + all.at.UTC().Format("15:04:05Z") + "; jobs that come after you confirm are left alone",
 		"effect    " + effectOf(action),
 	}
 	if command := m.bulkCommand(action, all.filter); command != "" {
@@ -54,7 +55,11 @@ func (m *Model) resumeBulk() tea.Cmd {
 		"effect    " + effectOf(entry.Action),
 		"as a command   " + clean(m.resumeCommand(entry)),
 	}
-	m.ask(fmt.Sprintf("go on with action %d, %s", entry.ID, entry.Action), details, "", func() tea.Msg {
+	typed := ""
+	if m.env.confirm {
+		typed = strconv.FormatInt(entry.ID, 10)
+	}
+	m.ask(fmt.Sprintf("go on with action %d, %s", entry.ID, entry.Action), details, typed, func() tea.Msg {
 		return startBulkMsg{jobq.BulkParams{Action: entry.Action, Resume: entry.ID}, 0}
 	})
 	return nil
@@ -75,6 +80,7 @@ type startBulkMsg struct {
 
 // startBulk runs the action apart from the model, which hears of each batch.
 func (m *Model) startBulk(msg startBulkMsg) tea.Cmd {
+	m.pending = max(m.pending-1, 0) // from here on it is m.bulk
 	ctx, stop := context.WithCancel(context.Background())
 	steps := make(chan bulkMsg, 1)
 	m.bulk = &bulkRun{action: msg.params.Action, total: msg.total, stop: stop, steps: steps}

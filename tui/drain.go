@@ -28,7 +28,6 @@ func noDrain(m *Model) string {
 func (m *Model) drain() tea.Cmd {
 	worker := m.workers[m.workerAt()]
 	m.cursor[screenWorkers] = worker.ID
-	m.pending++
 	w := m.env.writer
 	m.ask("drain worker "+clean(worker.ID), []string{
 		fmt.Sprintf("effect    it takes no new work, and leaves when what it runs has ended: %d now", worker.Running),

@@ -146,7 +146,7 @@ func (m *Model) edited(msg editedMsg) tea.Cmd {
 // askAgain offers to mend what cannot be stored as it is.
 func (m *Model) askAgain(e editing, problem error) {
 	details := []string{red(clean(problem.Error())), "text      " + clean(e.file.Path) + ", which stays", "", "Edit it again?"}
-	m.ask(fmt.Sprintf("%s job %d: that cannot be", e.verb(), e.job.ID), details, "", m.editAgain(e, problem))
+	m.askOn(fmt.Sprintf("%s job %d: that cannot be", e.verb(), e.job.ID), details, m.editAgain(e, problem))
 }
 
 // notDone says why the text was not stored, and where it is.
@@ -180,7 +180,7 @@ func (m *Model) askChange(msg editedMsg) {
 		}
 	}
 	details = append(details, "", "effect    "+effect, "text      "+clean(msg.file.Path)+", kept unless it is done")
-	m.ask(title, details, "", m.storeEdit(msg))
+	m.askOn(title, details, m.storeEdit(msg))
 }
 
 func orNone(text string) string {
@@ -214,7 +214,7 @@ func (m *Model) editDone(msg editDoneMsg) {
 		return
 	}
 	verb := msg.verb()
-	if msg.clone {
+	if msg.clone && msg.err == nil {
 		verb = fmt.Sprintf("cloned job %d into", msg.job.ID)
 	}
 	m.acted(actedMsg{verb, msg.acted, msg.err})

@@ -316,6 +316,9 @@ func (m *Model) setQueues(queues []jobq.Queue) {
 		}
 		return strings.Compare(a.Name, b.Name)
 	})
+	if !m.polls[panelFailures].at.IsZero() || m.screen == screenQueues { // else their order is not known yet
+		m.moveQueue(0) // what a key acts on stays the queue that it was shown on
+	}
 }
 
 // trouble ranks queues: failures of late, then jobs that wait, then a pause.

@@ -51,37 +51,60 @@ type confirmOverlay struct {
 	input   string
 	since   time.Time
 	run     tea.Cmd
-	pending int
+	begun   bool // what it asks about is counted as pending already
 }
 
-// ask asks, and runs the command on a yes. With typed, that must be typed.
+// ask asks, and begins the command on a yes. With typed, that must be typed.
 func (m *Model) ask(title string, details []string, typed string, run tea.Cmd) {
-	m.overlay = &confirmOverlay{title: title, details: details, typed: typed, since: m.env.now(), run: run, pending: m.pending}
+	m.overlay = &confirmOverlay{title: title, details: details, typed: typed, since: m.env.now(), run: run}
+}
+
+// askOn is ask in the middle of something, which a no ends.
+func (m *Model) askOn(title string, details []string, run tea.Cmd) {
+	m.overlay = &confirmOverlay{title: title, details: details, since: m.env.now(), run: run, begun: true}
+}
+
+// begin counts a command as pending, until its message comes.
+func (m *Model) begin(run tea.Cmd) tea.Cmd {
+	m.pending++
+	return run
+}
+
+func (o *confirmOverlay) yes(m *Model) tea.Cmd {
+	m.overlay = nil
+	if o.begun {
+		return o.run
+	}
+	return m.begin(o.run)
+}
+
+func (o *confirmOverlay) no(m *Model) {
+	m.overlay = nil
+	if o.begun {
+		m.pending--
+	}
+	m.say("nothing was done")
 }
 
 func (o *confirmOverlay) key(m *Model, msg tea.KeyPressMsg) tea.Cmd {
 	name := msg.String()
 	if name == "esc" {
-		m.overlay, m.pending = nil, max(o.pending-1, 0)
-		m.say("nothing was done")
+		o.no(m)
 		return nil
 	}
 	if m.env.now().Sub(o.since) < confirmQuiet {
 		return nil
 	}
 	if o.typed == "" {
-		m.overlay = nil
 		if name == "y" || name == "Y" {
-			return o.run
+			return o.yes(m)
 		}
-		m.pending = max(o.pending-1, 0)
-		m.say("nothing was done")
+		o.no(m)
 		return nil
 	}
 	switch {
 	case name == "enter" && o.input == o.typed:
-		m.overlay = nil
-		return o.run
+		return o.yes(m)
 	case name == "backspace" && o.input != "":
 		o.input = o.input[:len(o.input)-1]
 	case len(msg.Text) == 1 && len(o.input) < 20:
@@ -97,7 +120,7 @@ func (o *confirmOverlay) view(m *Model) []string {
 	if o.typed == "" {
 		lines = append(lines, "y yes    any other key: no")
 	} else {
-		lines = append(lines, fmt.Sprintf("Type the number of jobs, %s, and press enter: %s_", o.typed, o.input), "esc: do nothing")
+		lines = append(lines, fmt.Sprintf("Type %s and press enter: %s_", o.typed, o.input), "esc: do nothing")
 	}
 	return m.box(o.title, lines)
 }

@@ -243,12 +243,14 @@ func (m *Model) take(p panel, value any) {
 		m.failures = value.([]jobq.Failure)
 	case panelWorkers:
 		m.workers = value.([]jobq.Worker)
+		m.moveWorker(0)
 	case panelLeader:
 		m.leader = value.(*jobq.Leader)
 	case panelEvents:
 		m.events = value.([]jobq.Event)
 	case panelAudit:
 		m.audit = value.([]jobq.AuditEntry)
+		m.moveAudit(0)
 	case panelPage:
 		m.jobs.takePage(value.(pageAnswer))
 	case panelVisible:

@@ -75,13 +75,12 @@ func (m *Model) togglePause() tea.Cmd {
 		verb = "resume"
 		act = func(ctx context.Context) (bool, error) { return w.ResumeQueue(ctx, q.Name) }
 	}
-	m.pending++
 	run := m.write(func(ctx context.Context) tea.Msg {
 		changed, err := act(ctx)
 		return queueActedMsg{q.Name, verb, changed, err}
 	})
 	if !m.env.confirm {
-		return run
+		return m.begin(run)
 	}
 	m.ask(fmt.Sprintf("%s queue %s", verb, clean(q.Name)), nil, "", run)
 	return nil
