@@ -92,7 +92,7 @@ func stopWorkers(l *lab) error {
 	}
 	stop := l.produce(6, 700)
 	stops := 0
-	err = l.until(max(l.duration(), 10*time.Second), func() error {
+	freeze := func() error {
 		w := workers[l.random.IntN(len(workers))]
 		pause(l.ctx, l.between(300*time.Millisecond, 800*time.Millisecond))
 		w.freeze()
@@ -104,7 +104,13 @@ func stopWorkers(l *lab) error {
 		pause(l.ctx, l.between(shortest, 3*lease))
 		w.thaw()
 		return nil
-	})
+	}
+	err = l.until(max(l.duration(), 10*time.Second), freeze)
+	for range 5 { // by chance, those that were stopped may have had no job
+		if err == nil && l.logged("lease lost") == 0 {
+			err = freeze()
+		}
+	}
 	if err != nil {
 		return err
 	}

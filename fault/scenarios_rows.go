@@ -275,7 +275,8 @@ func uniqueRace(l *lab) error {
 					return
 				}
 				defer func() { _ = conn.Close(l.ctx) }()
-				ids[i], failures[i] = l.enqueueVia(conn, order{Ms: 1000}, "task", fmt.Sprintf(", unique_key => 'round %d'", round))
+				// Longer than a round takes on a busy machine: the key is free when the job has ended.
+				ids[i], failures[i] = l.enqueueVia(conn, order{Ms: 6000}, "task", fmt.Sprintf(", unique_key => 'round %d'", round))
 			})
 		}
 		sessions.Wait()
