@@ -29,10 +29,14 @@ func (m *Model) drain() tea.Cmd {
 	worker := m.workers[m.workerAt()]
 	m.cursor[screenWorkers] = worker.ID
 	w := m.env.writer
+	typed := ""
+	if m.env.confirm {
+		typed = "drain"
+	}
 	m.ask("drain worker "+clean(worker.ID), []string{
 		fmt.Sprintf("effect    it takes no new work, and leaves when what it runs has ended: %d now", worker.Running),
 		"this cannot be undone; what supervises it may start another one",
-	}, "", m.write(func(ctx context.Context) tea.Msg {
+	}, typed, m.write(func(ctx context.Context) tea.Msg {
 		asked, err := w.DrainWorker(ctx, worker.ID)
 		return drainedMsg{worker.ID, asked, err}
 	}))

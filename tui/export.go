@@ -98,7 +98,7 @@ func (m *Model) export(extension string, format func([]json.RawMessage) ([]byte,
 }
 
 func (m *Model) exportDone(msg exportedMsg) {
-	m.pending--
+	m.pending = max(m.pending-1, 0) // it may have begun at another database
 	if msg.err != nil {
 		m.say("export: " + shortError(msg.err))
 		return

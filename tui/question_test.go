@@ -88,4 +88,11 @@ func TestProductionAsksToUndo(t *testing.T) {
 	require.Len(t, b.fake.written, 1)
 	b.press("backspace", "1", "7", "enter")
 	require.Len(t, b.fake.written, 2)
+
+	b.press("4", "j", "d")
+	b.tick(time.Second)
+	b.press("y", "esc", "d")
+	b.tick(time.Second)
+	b.press("d", "r", "a", "i", "n", "enter")
+	require.Equal(t, "drain web-7-991-k2", b.fake.written[2])
 }
