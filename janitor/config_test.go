@@ -121,6 +121,40 @@ func TestEvents(t *testing.T) {
 	require.Equal(t, rows[6:], older)
 }
 
+// A chore that the server refuses is told of, and keeps the janitor neither
+// from its leadership nor from what recovers jobs.
+func TestRefusedChore(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	f.exec("alter table jobq.stat rename to elsewhere")
+	var told events
+	f.start(janitor.Config{OnEvent: told.add, ScanInterval: 5 * time.Millisecond})
+	require.Eventually(t, func() bool { return len(told.of(jobq.EventError)) > 0 }, patience, time.Millisecond)
+	require.ErrorContains(t, told.of(jobq.EventError)[0].Err, "roll up stats: ")
+	f.running(2, "-1 s", 25)
+	f.eventually("select count(*) from jobq.running", 0)
+	require.Len(t, told.of(jobq.EventLeadershipAcquired), 1)
+	require.Len(t, told.of(jobq.EventError), 2, "this, and dropping old days, once each")
+}
+
+// Passes that the server refuses are tried again ever later, also by a leader
+// who gets the lock each time. Five tries take 0.75 s at least, by the backoff's
+// lower bounds.
+func TestRefusedPass(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	f.exec(`create function refuse() returns trigger language plpgsql as $$ begin raise 'no'; end $$`)
+	f.exec("create trigger refuse before delete or update on jobq.running for each row execute function refuse()")
+	f.running(1, "-1 s", 25)
+	var told events
+	began := time.Now()
+	f.start(janitor.Config{OnEvent: told.add})
+	require.Eventually(t, func() bool { return len(told.of(jobq.EventLeadershipAcquired)) == 5 }, patience, time.Millisecond)
+	require.Greater(t, time.Since(began), 750*time.Millisecond)
+	require.Len(t, told.of(jobq.EventError), 1, "told once")
+	require.Equal(t, 1, strings.Count(f.log.String(), "janitor interrupted"))
+}
+
 // A leader that is silent for longer than its TTL, as a stopped process is,
 // loses the leadership to one that retries.
 func TestSilentLeader(t *testing.T) {

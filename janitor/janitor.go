@@ -211,11 +211,14 @@ func (j *Janitor) lead(ctx context.Context, healthy func()) error {
 	if err != nil || !locked {
 		return err // not locked: another was faster
 	}
-	healthy()
 	j.leading.Store(true)
 	j.log.Info("leadership acquired")
 	j.tell(ctx, Event{Type: jobq.EventLeadershipAcquired})
-	err = j.newPasses(conn).run(ctx, j.sleepOn(conn))
+	sleep := j.sleepOn(conn)
+	err = j.newPasses(conn).run(ctx, func(ctx context.Context, duration time.Duration, wakeEpoch float64) error {
+		healthy() // only now: the lock alone does not make a pass succeed
+		return sleep(ctx, duration, wakeEpoch)
+	})
 	j.leading.Store(false)
 	j.log.Info("leadership lost", "error", err)
 	closeConn(conn) // the lock is free before anybody is told

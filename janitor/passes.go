@@ -2,6 +2,7 @@ package janitor
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -18,6 +19,7 @@ const (
 	workersEvery   = time.Minute
 	workerSilence  = 5 * time.Minute
 	retentionEvery = 10 * time.Minute
+	choreRetry     = time.Minute // after the server has refused one
 	// partitionDaysAhead is how many days of partitions are there before they
 	// are needed: a janitor may be away for a weekend.
 	partitionDaysAhead = 3
@@ -99,21 +101,28 @@ func (p *passes) task(ctx context.Context, work func(context.Context, *db.Querie
 }
 
 // doChores does those that are due. One that could not get its lock in time is
-// tried again at the next pass; it is the busy tables that matter.
+// tried again at the next pass; it is the busy tables that matter. One that the
+// server refuses must not keep the janitor from what recovers jobs: it is told
+// of, and tried again after a while.
 func (p *passes) doChores(ctx context.Context) error {
 	for i := range p.chores {
 		c := &p.chores[i]
 		if time.Now().Before(c.next) {
 			continue
 		}
-		if err := p.task(ctx, c.work); err != nil {
-			if ctx.Err() != nil || !db.IsLockTimeout(err) {
-				return err
-			}
+		err := p.task(ctx, c.work)
+		switch {
+		case err == nil:
+			c.next = time.Now().Add(c.every)
+		case ctx.Err() == nil && db.IsLockTimeout(err):
 			p.janitor.log.Debug("chore postponed", "chore", c.name, "error", err)
-			continue
+		case ctx.Err() == nil && db.IsRefusal(err):
+			c.next = time.Now().Add(choreRetry)
+			p.janitor.log.Warn("chore failed", "chore", c.name, "again_in", choreRetry, "error", err)
+			p.janitor.tell(ctx, Event{Type: jobq.EventError, Err: fmt.Errorf("%s: %w", c.name, err)})
+		default:
+			return err
 		}
-		c.next = time.Now().Add(c.every)
 	}
 	return nil
 }

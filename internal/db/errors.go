@@ -81,6 +81,10 @@ func IsTransient(err error) bool {
 		strings.Contains(err.Error(), "conn closed")
 }
 
+// IsRefusal says that the server has answered, with an error that the same
+// statement will meet again.
+func IsRefusal(err error) bool { return code(err) != "" && !IsTransient(err) }
+
 // IsStale says that the server has gone, has ended the session, or has become
 // a standby. Other connections from before are probably as useless: the pool
 // should be reset, or each will fail in its turn, after a longer wait each time.
