@@ -21,8 +21,7 @@ const (
 const (
 	// tempFailDelay is how long a job waits whose program said "not now".
 	tempFailDelay = time.Minute
-	// commandGrace is how long a program has between SIGTERM and SIGKILL. It is
-	// below stopGrace, so that a drain sees programs end.
+	// commandGrace is how long a program has between SIGTERM and SIGKILL.
 	commandGrace = 3 * time.Second
 	// checkpointEnvBytesMax keeps JOBQ_CHECKPOINT below what Linux takes for one
 	// variable (MAX_ARG_STRLEN, 128 KiB).
@@ -89,6 +88,7 @@ func HandleCommand(w *Worker, kind string, command Command) error {
 	if err := command.complete(); err != nil {
 		return fmt.Errorf("handler of kind %q: %w", kind, err)
 	}
+	w.programs.graceMax = max(w.programs.graceMax, command.Grace)
 	return w.handle(kind, func(ctx context.Context, r *Run) error { return command.run(ctx, r) })
 }
 

@@ -45,7 +45,8 @@ type keeper struct {
 
 	mu sync.Mutex
 	// guarded by mu
-	held map[int64]*lease
+	held    map[int64]*lease
+	stopped error // why no handler is to begin any more
 }
 
 func newKeeper(w *Worker) *keeper {
@@ -53,12 +54,18 @@ func newKeeper(w *Worker) *keeper {
 }
 
 // add takes charge of leases claimed by a request that was sent at the instant.
+// A job that was held already has been lost meanwhile, or else it could not have
+// been claimed. Its earlier run must not go on, and not store anything: after an
+// asynchronous standby has taken over, even the tokens may be equal.
 func (k *keeper) add(runs []*Run, sent time.Duration, settings queueSettings) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, run := range runs {
 		run.lease.extendedLocked(sent, settings)
 		run.lease.extendAt = sent + settings.extendEvery
+		if earlier := k.held[run.row.ID]; earlier != nil {
+			k.loseLocked(earlier)
+		}
 		k.held[run.row.ID] = &run.lease
 	}
 }
@@ -88,6 +95,9 @@ func (k *keeper) start(l *lease, cancel context.CancelCauseFunc) bool {
 	l.cancel = cancel
 	if l.asked {
 		cancel(ErrCancelled)
+	}
+	if k.stopped != nil {
+		cancel(k.stopped)
 	}
 	return true
 }
@@ -321,10 +331,12 @@ func (k *keeper) answerLocked(l extension, answer string, sent time.Duration) {
 	}
 }
 
-// stop cancels every running handler for the reason.
+// stop cancels every running handler for the reason, and those that begin
+// although the drain has begun, with jobs of a claim that was under way.
 func (k *keeper) stop(reason error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.stopped = reason
 	for _, l := range k.held {
 		if l.cancel != nil {
 			l.cancel(reason)
@@ -332,8 +344,8 @@ func (k *keeper) stop(reason error) {
 	}
 }
 
-// abandon gives up the leases of handlers that do not stop, and returns their
-// runs: whatever they still report is not stored.
+// abandon gives up the leases of handlers that do not stop, kills their
+// programs, and returns the runs: whatever they still report is not stored.
 func (k *keeper) abandon() []*Run {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -341,6 +353,9 @@ func (k *keeper) abandon() []*Run {
 	for _, l := range k.held {
 		if l.cancel != nil {
 			l.lost, l.given = true, true
+			if onLost := l.run.onLost.Load(); onLost != nil {
+				(*onLost)()
+			}
 			k.forgetLocked(l)
 			runs = append(runs, l.run)
 		}

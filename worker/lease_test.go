@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -46,10 +48,16 @@ func exec(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) {
 // extend it.
 func reap(t *testing.T, client *jobq.Client, id int64) {
 	t.Helper()
+	reapChanged(t, client, id, "")
+}
+
+// reapChanged is reap of a row that is changed before, such as ", attempts = 3".
+func reapChanged(t *testing.T, client *jobq.Client, id int64, change string) {
+	t.Helper()
 	schema, err := db.NewSchema(client.Schema())
 	require.NoError(t, err)
 	require.NoError(t, pgx.BeginFunc(context.Background(), client.Pool(), func(tx pgx.Tx) error {
-		if _, err := tx.Exec(context.Background(), "update jobq.running set lease_expires_at = now() - interval '1 s' where id = $1", id); err != nil {
+		if _, err := tx.Exec(context.Background(), "update jobq.running set lease_expires_at = now() - interval '1 s'"+change+" where id = $1", id); err != nil {
 			return err
 		}
 		reaped, err := schema.Queries(tx).LeaseReap(context.Background(), nil, 10, "test")
@@ -119,6 +127,46 @@ func TestLostLease(t *testing.T) {
 			require.NoError(t, client.Pool().QueryRow(context.Background(),
 				"select exists (select from jobq.job where id = $1 and (checkpoint is not null or finished_at is not null))", stolen).Scan(&touched))
 			require.False(t, touched)
+		})
+	}
+}
+
+// A worker that claims a job of its own again, which it had lost without
+// knowing, stops the run before: also where an asynchronous standby has
+// forgotten the first claim, and the tokens are equal.
+func TestClaimsItsLostJobAgain(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change string
+		token  int64
+	}{
+		"reaped":                       {"", 2},
+		"claim forgotten by a standby": {", lease_token = lease_token - 1", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client := newClient(t)
+			causes, proceed := make(chan error, 1), make(chan struct{})
+			var runs atomic.Int64
+			w := start(t, client, &worker.Config{Lease: time.Hour}, func(ctx context.Context, _ *worker.Job[task]) error {
+				if runs.Add(1) == 2 {
+					<-proceed
+					return nil
+				}
+				<-ctx.Done()
+				causes <- context.Cause(ctx)
+				return nil
+			})
+			id := enqueue(t, client, 1, nil)
+			require.Eventually(t, func() bool { return runs.Load() == 1 }, patience, time.Millisecond)
+			reapChanged(t, client, id, c.change)
+			require.ErrorIs(t, receive(t, causes, "the cause"), worker.ErrLeaseLost)
+			require.Eventually(t, func() bool { return runs.Load() == 2 }, patience, time.Millisecond)
+			awaitState(t, client, id, jobq.Running) // what the first run has returned is not stored
+			close(proceed)
+			require.Equal(t, c.token, awaitState(t, client, id, jobq.Completed).LeaseToken)
+			require.NoError(t, w.drain())
+			require.EqualValues(t, 1, w.Counts().Completed)
 		})
 	}
 }
@@ -242,6 +290,27 @@ func TestDrain(t *testing.T) {
 	workers, err := client.Workers(context.Background())
 	require.NoError(t, err)
 	require.Empty(t, workers)
+}
+
+// A drain gives a program all its grace before it gives the job back.
+func TestDrainObeysGrace(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	w, err := worker.New(client, &worker.Config{DrainTimeout: -1, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	begun, ended := filepath.Join(t.TempDir(), "begun"), filepath.Join(t.TempDir(), "ended")
+	command := shellCommand(fmt.Sprintf(`trap "sleep 6; : > %s; exit 0" TERM; : > %s; while :; do sleep 0.1; done`, ended, begun))
+	command.Grace = time.Minute
+	require.NoError(t, worker.HandleCommand(w, "p", command))
+	r := run(t, w)
+	id := enqueueRaw(t, client, "p", "{}", nil)
+	require.Eventually(t, func() bool {
+		_, err := os.Stat(begun)
+		return err == nil
+	}, patience, 5*time.Millisecond)
+	require.NoError(t, r.drain())
+	require.FileExists(t, ended)
+	require.Zero(t, awaitState(t, client, id, jobq.Available).Attempts)
 }
 
 // A handler that ignores its context does not keep Run for ever; its job is

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"sync"
+	"time"
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/subproc"
@@ -14,6 +15,7 @@ type programs struct {
 	supervisor subproc.Supervisor
 	streams    []*streamPool
 	clients    []*httpHandler
+	graceMax   time.Duration // the longest that any has between SIGTERM and SIGKILL
 
 	mu sync.Mutex
 	// guarded by mu

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -31,24 +32,40 @@ func (r *Run) reportProgress(percent *float32, stage, message string) {
 		Stage: storableOrNull(stage, 128), Message: storableOrNull(message, 1024),
 	}
 	r.signs.Add(1)
-	if percent != nil {
+	if percent != nil && *percent == *percent { // a share of nothing is not a number, and says nothing
 		bounded := min(max(*percent, 0), 100)
 		params.Percent = &bounded
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if earlier := r.progress; earlier != nil { // not stored yet
-		if params.Percent == nil {
-			params.Percent = earlier.Percent
-		}
-		if params.Stage == nil {
-			params.Stage = earlier.Stage
-		}
-		if params.Message == nil {
-			params.Message = earlier.Message
-		}
+	if r.progress != nil { // not stored yet
+		complete(params, r.progress)
 	}
 	r.progress = params
+}
+
+// putBackProgress keeps a report that could not be stored for the next try.
+func (r *Run) putBackProgress(report *db.JobProgressParams) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.progress == nil {
+		r.progress = report
+		return
+	}
+	complete(r.progress, report)
+}
+
+// complete takes from an earlier report what a later one does not say.
+func complete(later, earlier *db.JobProgressParams) {
+	if later.Percent == nil {
+		later.Percent = earlier.Percent
+	}
+	if later.Stage == nil {
+		later.Stage = earlier.Stage
+	}
+	if later.Message == nil {
+		later.Message = earlier.Message
+	}
 }
 
 // takeProgress returns progress that is not stored yet, once.
@@ -80,48 +97,75 @@ func (k *keeper) hasProgress() bool {
 }
 
 // flushProgress stores what handlers have reported since the last call, and
-// gives up the leases that turn out to be lost. A report that cannot be stored
-// is dropped: the next one says more.
+// gives up the leases that turn out to be lost. What the database could not take
+// now is kept for the next call: where a report is what extends the lease,
+// nothing else might. One that it refuses costs only itself.
 func (k *keeper) flushProgress(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, killMarginMax)
 	defer cancel()
+	var reports []progressReport
+	for _, run := range k.running() {
+		if report := run.takeProgress(); report != nil {
+			k.worker.digests.progressed(run, report)
+			settings := run.lease.queue.settings()
+			report.ExtendBy = db.IntervalOrNull(settings.progressExtends())
+			reports = append(reports, progressReport{run, report, settings})
+		}
+	}
+	if len(reports) == 0 {
+		return
+	}
+	err := k.storeProgress(ctx, reports)
+	if db.IsRefusal(err) && len(reports) > 1 {
+		for _, report := range reports {
+			err = errors.Join(err, k.storeProgress(ctx, []progressReport{report}))
+		}
+	}
+	if err != nil {
+		k.worker.databaseTrouble(err)
+	}
+}
+
+// progressReport is what a run has reported, and the settings that its lease is
+// extended with.
+type progressReport struct {
+	run      *Run
+	params   *db.JobProgressParams
+	settings queueSettings
+}
+
+// storeProgress stores reports in one round trip, all or none.
+func (k *keeper) storeProgress(ctx context.Context, reports []progressReport) error {
 	batch := &pgx.Batch{}
 	sent := sinceBoot()
-	var lost, extended []extension
-	for _, run := range k.running() {
-		report := run.takeProgress()
-		if report == nil {
-			continue
-		}
-		k.worker.digests.progressed(run, report)
-		l := extension{&run.lease, run.lease.queue.settings()}
-		report.ExtendBy = db.IntervalOrNull(l.settings.progressExtends())
-		k.worker.schema.Queue(batch, func(q *db.Queries) { _, _ = q.JobProgress(ctx, *report) }).Exec(func(tag pgconn.CommandTag) error {
-			if tag.RowsAffected() == 0 {
-				lost = append(lost, l)
-			} else if l.settings.progressExtends() > 0 {
-				extended = append(extended, l)
-			}
+	stored := make([]bool, len(reports))
+	for i, report := range reports {
+		k.worker.schema.Queue(batch, func(q *db.Queries) { _, _ = q.JobProgress(ctx, *report.params) }).Exec(func(tag pgconn.CommandTag) error {
+			stored[i] = tag.RowsAffected() > 0
 			return nil
 		})
 	}
-	if batch.Len() == 0 {
-		return
-	}
 	if err := k.worker.pool.SendBatch(ctx, batch).Close(); err != nil {
-		k.worker.databaseTrouble(err)
-		return
+		if !db.IsRefusal(err) {
+			for _, report := range reports {
+				report.run.putBackProgress(report.params)
+			}
+		}
+		return err
 	}
 	k.mu.Lock() // committed by now
 	defer k.mu.Unlock()
-	for _, l := range lost {
-		if k.held[l.id] == l.lease { // else the run has ended meanwhile, and with it the row
-			k.loseLocked(l.lease)
+	for i, report := range reports {
+		lease := &report.run.lease
+		switch {
+		case k.held[lease.id] != lease: // the run has ended meanwhile, and with it the row
+		case !stored[i]:
+			k.loseLocked(lease)
+		case report.settings.progressExtends() > 0:
+			lease.extendedLocked(sent, report.settings)
 		}
 	}
-	for _, l := range extended {
-		l.extendedLocked(sent, l.settings)
-	}
+	return nil
 }
 
 // tickerExtends is the lease that the worker's ticker gives, 0 if it only asks.

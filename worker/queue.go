@@ -325,6 +325,7 @@ func (q *queue) exchange(ctx context.Context, results []result, want int) bool {
 	sent := sinceBoot()
 	answer, err := q.worker.schema.Exchange(ctx, q.worker.pool, request)
 	if err != nil {
+		results = q.accountStored(results, answer)
 		if len(answer.Claimed) > 0 { // only what was asked a second time has failed
 			q.observeClaim(answer.Claimed, int(request.Claim.JobCount), whole, word, sinceBoot()-sent)
 			q.accept(answer.Claimed, sent, settings)

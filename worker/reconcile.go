@@ -19,9 +19,10 @@ type Reconcile string
 // The ways to reconcile.
 const (
 	// ReconcileHost recovers the jobs of workers with the equal hostname whose
-	// processes are proven dead: they had another boot of the machine, or in this
-	// boot and pid namespace there is no such process any more; and their
-	// presence lock is free. Without proof it leaves them to the janitor.
+	// processes are proven dead: in this boot and pid namespace there is no such
+	// process any more, or they had another boot of the machine and have been
+	// silent for 30 seconds; and their presence lock is free. Without proof it
+	// leaves them to the janitor.
 	ReconcileHost Reconcile = "host"
 	// ReconcileAll recovers every running job. It is for a single worker without
 	// a janitor, and refuses to start while another worker is present.
@@ -110,7 +111,10 @@ func (w *Worker) deadOnHost(ctx context.Context) ([]string, error) {
 		case identity.Gone:
 			patience = presencePatience // the server is about to notice
 		case identity.Rebooted:
-			if !other.Present { // nothing would say that it lives on another machine of this name
+			// It may live on another machine of this name. Its lock says so, but for a
+			// moment after the server has restarted or a standby has taken over; then
+			// its heartbeat does.
+			if !other.Present || other.Fresh {
 				continue
 			}
 		case identity.Unknown:

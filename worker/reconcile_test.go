@@ -128,14 +128,15 @@ func TestReconcileHost(t *testing.T) {
 	}
 	h.worker("dead", h.dead(), true, 0)
 	h.worker("pid used again", changed(func(p *identity.Process) { p.PID = os.Getpid() }), false, 0)
-	h.worker("before the boot", changed(func(p *identity.Process) { p.BootID = "earlier" }), true, 0)
+	h.worker("before the boot", changed(func(p *identity.Process) { p.BootID = "earlier" }), true, time.Minute)
 	h.worker("live sibling", h.self, true, 0)
 	h.worker("longer hostname", changed(func(p *identity.Process) { p.Hostname += "-2" }), true, 0)
 	h.worker("shorter hostname", changed(func(p *identity.Process) { p.Hostname = p.Hostname[:1] }), true, 0)
 	h.worker("pattern hostname", changed(func(p *identity.Process) { p.Hostname = "%" }), true, 0)
 	h.worker("other namespace", changed(func(p *identity.Process) { p.Namespace = "pid:[1]" }), true, 0)
-	h.worker("other boot, no lock", changed(func(p *identity.Process) { p.BootID = "earlier" }), false, 0)
-	h.worker("other boot, connected", changed(func(p *identity.Process) { p.BootID = "earlier" }), true, 0)
+	h.worker("other boot, no lock", changed(func(p *identity.Process) { p.BootID = "earlier" }), false, time.Minute)
+	h.worker("other boot, heard of", changed(func(p *identity.Process) { p.BootID = "earlier" }), true, 0) // the server has forgotten its lock
+	h.worker("other boot, connected", changed(func(p *identity.Process) { p.BootID = "earlier" }), true, time.Minute)
 	h.hold("other boot, connected")
 	h.worker("dead, connected", h.dead(), true, 0) // its session has not ended
 	h.hold("dead, connected")
@@ -143,7 +144,7 @@ func TestReconcileHost(t *testing.T) {
 	log := h.startOnce("")
 	require.Contains(t, log, `level=WARN msg="recovered 3 orphaned jobs"`)
 	require.Equal(t, []string{
-		"dead, connected", "live sibling", "longer hostname", "other boot, connected", "other boot, no lock", "other namespace",
+		"dead, connected", "live sibling", "longer hostname", "other boot, connected", "other boot, heard of", "other boot, no lock", "other namespace",
 		"pattern hostname", "shorter hostname",
 	}, h.owners())
 	var recovered int

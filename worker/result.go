@@ -136,6 +136,31 @@ func (q *queue) account(results []result, answer db.Exchanged) {
 	}
 }
 
+// accountStored is account for a round trip of which a part has failed. It
+// returns the results that the other part does not speak of.
+func (q *queue) accountStored(results []result, answer db.Exchanged) (rest []result) {
+	if len(answer.Completed) == 0 && len(answer.Ended) == 0 {
+		return results
+	}
+	told := make(map[int64]bool, len(answer.Completed)+len(answer.Ended))
+	for _, id := range answer.Completed {
+		told[id] = true
+	}
+	for _, ended := range answer.Ended {
+		told[ended.ID] = true
+	}
+	var stored []result
+	for _, r := range results {
+		if told[r.run.row.ID] {
+			stored = append(stored, r)
+		} else {
+			rest = append(rest, r)
+		}
+	}
+	q.account(stored, answer)
+	return rest
+}
+
 // storeApart stores results one by one, after the database has refused them
 // together for a reason that will not pass, such as a result with a NUL in
 // it. The one at fault becomes a failed attempt, and the others are stored.

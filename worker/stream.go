@@ -43,6 +43,7 @@ func HandleStream(w *Worker, kind string, stream Stream) error {
 	if stream.Processes > 0 {
 		pool.places = make(chan struct{}, stream.Processes)
 	}
+	w.programs.graceMax = max(w.programs.graceMax, stream.Grace)
 	if err := w.handle(kind, pool.run); err != nil {
 		return err
 	}

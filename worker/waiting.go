@@ -52,6 +52,14 @@ func (w *waiting) announce(ctx context.Context) (round int, recheck time.Duratio
 	return w.round, w.after
 }
 
+// forget makes the next announcement be made anew: a standby that has become the
+// server may never have heard of the last one.
+func (w *waiting) forget() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.until = 0
+}
+
 func (w *waiting) renew(ctx context.Context) error {
 	sent := sinceBoot()
 	if sent > w.until-waitRenewed {

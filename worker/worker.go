@@ -26,9 +26,11 @@ const (
 )
 
 // stopGrace is how long handlers have to return after their contexts were
-// cancelled by a drain, and flushGrace how long the last results may take.
+// cancelled by a drain, or killTime longer than the longest grace of a program
+// if that is more; and flushGrace how long the last results may take.
 const (
 	stopGrace  = 5 * time.Second
+	killTime   = 2 * time.Second
 	flushGrace = 5 * time.Second
 )
 
@@ -319,6 +321,7 @@ func (w *Worker) listener() (*listen.Listener, error) {
 		},
 		OnHealthy: w.takePresence, OnEnd: func(error) { w.present.Store(false) },
 		OnConnect: func() { // whatever was said meanwhile was not heard
+			w.wait.forget()
 			for _, q := range w.queues {
 				q.wakeAll()
 			}
@@ -356,7 +359,7 @@ func (w *Worker) drain(asked, ctx context.Context, working *sync.WaitGroup, stop
 		return nil
 	}
 	w.keeper.stop(ErrDrained)
-	if within(done, stopGrace, nil) {
+	if within(done, max(stopGrace, w.programs.graceMax+killTime), nil) {
 		return nil
 	}
 	stuck := w.keeper.abandon()

@@ -24,6 +24,7 @@ const (
 	codeNotNull           = "23502"
 	codeUnique            = "23505"
 	codeCheck             = "23514"
+	codeLimitExceeded     = "54000"
 	codeStatementTooDeep  = "54001"
 	codePrerequisiteState = "55000"
 	codeLockTimeout       = "55P03"
@@ -63,13 +64,16 @@ func IsTransient(err error) bool {
 	if err == nil {
 		return false
 	}
-	if sqlState := code(err); sqlState != "" {
+	var pgErr *pgconn.PgError
+	if errors.As(err, &pgErr) {
 		for _, transient := range transientCodes {
-			if strings.HasPrefix(sqlState, transient) {
+			if strings.HasPrefix(pgErr.Code, transient) {
 				return true
 			}
 		}
-		return false
+		// The queue of notifications is full: a limit exceeded as others are, but
+		// one that passes.
+		return pgErr.Code == codeLimitExceeded && pgErr.Routine == "PreCommit_Notify"
 	}
 	if errors.Is(err, context.Canceled) {
 		return false

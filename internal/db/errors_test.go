@@ -24,6 +24,8 @@ func TestIsTransient(t *testing.T) {
 	for _, code := range []string{"22P05", "22003", "23505", "23514", "23502", "42P01", "42501", "54001", "55000", "28P01", "3D000"} {
 		require.False(t, db.IsTransient(&pgconn.PgError{Code: code}), code)
 	}
+	require.True(t, db.IsTransient(&pgconn.PgError{Code: "54000", Routine: "PreCommit_Notify"}), "the queue of notifications is full")
+	require.False(t, db.IsTransient(&pgconn.PgError{Code: "54000", Routine: "index_form_tuple"}))
 	for _, err := range []error{
 		io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, context.DeadlineExceeded,
 		&net.OpError{Op: "read", Err: errors.New("connection reset by peer")}, errors.New("conn closed"),

@@ -135,7 +135,6 @@ func (l *Listener) session(ctx context.Context, connected func()) error {
 			return err
 		}
 	}
-	connected()
 	if l.config.OnConnect != nil {
 		l.config.OnConnect()
 	}
@@ -150,6 +149,7 @@ func (l *Listener) session(ctx context.Context, connected func()) error {
 			return err
 		}
 	}
+	connected() // only now: a server at its limit of connections may let this one in, and not the self-test's
 	for {
 		if err := l.receive(ctx, conn); err != nil {
 			return err
