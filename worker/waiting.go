@@ -74,6 +74,9 @@ func (w *waiting) renew(ctx context.Context) error {
 	}
 	switch {
 	case w.news:
+		if err := w.worker.queries.TransactionMark(ctx); err != nil {
+			return err
+		}
 		open, err := w.worker.queries.TransactionsOpen(ctx)
 		if err != nil {
 			return err

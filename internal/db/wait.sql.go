@@ -20,11 +20,24 @@ func (q *Queries) TakenSend(ctx context.Context, word string) error {
 	return err
 }
 
+const TransactionMark = `-- name: TransactionMark :exec
+select pg_current_xact_id()
+`
+
+// TransactionMark ends a transaction with an id of its own. A snapshot lists only
+// transactions older than the youngest that has ended: after this, all that had
+// an id before.
+func (q *Queries) TransactionMark(ctx context.Context) error {
+	_, err := q.db.Exec(ctx, TransactionMark)
+	return err
+}
+
 const TransactionsOpen = `-- name: TransactionsOpen :many
 select x::text as id from pg_snapshot_xip(pg_current_snapshot()) x
 `
 
-// TransactionsOpen are those that have changed something and not ended.
+// TransactionsOpen are those that have changed something and not ended, of those
+// older than some that has.
 func (q *Queries) TransactionsOpen(ctx context.Context) ([]string, error) {
 	rows, err := q.db.Query(ctx, TransactionsOpen)
 	if err != nil {

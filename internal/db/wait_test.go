@@ -96,6 +96,7 @@ func (w *waiter) step(step rune) {
 		answer, err = w.queries.WaitAnnounce(w.ctx, 3600)
 		require.True(w, answer.News)
 	case 'O':
+		require.NoError(w, w.queries.TransactionMark(w.ctx))
 		w.open, err = w.queries.TransactionsOpen(w.ctx)
 	case 'C':
 		w.claimed += len(w.claim("a", 10))
@@ -138,4 +139,25 @@ func TestInterleavingsCoverTheGap(t *testing.T) {
 	defer cancel()
 	_, err := w.listener.WaitForNotification(ctx)
 	require.Error(t, err, "nobody notifies")
+}
+
+// An announcement takes its transaction's id before it takes effect. An insert
+// whose id is younger may still come before it: no snapshot lists that one until
+// something younger has ended.
+func TestOpenThoughYounger(t *testing.T) {
+	t.Parallel()
+	w := newWaiter(t, pgx.ReadCommitted)
+	announcer, err := w.pool.Begin(w.ctx)
+	require.NoError(t, err)
+	defer func() { _ = announcer.Rollback(w.ctx) }()
+	_, err = announcer.Exec(w.ctx, "select pg_current_xact_id()")
+	require.NoError(t, err)
+	w.step('b')
+	w.step('i')
+	_, err = w.queries.WithTx(announcer).WaitAnnounce(w.ctx, 3600)
+	require.NoError(t, err)
+	require.NoError(t, announcer.Commit(w.ctx))
+	w.step('O')
+	require.Contains(t, w.open, w.xid)
+	require.NoError(t, w.insert.Rollback(w.ctx))
 }

@@ -80,7 +80,8 @@ create trigger pending_before_insert before insert on jobq.pending
 --
 -- NOTIFY makes all commits of a database queue up for one lock, so workers are
 -- notified only while one says that it waits. That loses no wake-up:
--- - a worker says so (1), looks which transactions are open (2), and claims (3);
+-- - a worker says so (1), has a transaction with a younger id end, so that a
+--   snapshot lists all older ones, looks which of them are open (2), and claims (3);
 -- - an insert gets its transaction's id, looks here whether somebody waits (4),
 --   and commits (5).
 -- If (4) sees (1), it notifies. Else (4) came before (1), and so the insert's

@@ -14,7 +14,14 @@ select (b.until < extract(epoch from clock_timestamp()))::boolean as news,
 -- name: TakenSend :exec
 select pg_notify(jobq.channel('taken'), sqlc.arg(word)::text);
 
--- TransactionsOpen are those that have changed something and not ended.
+-- TransactionMark ends a transaction with an id of its own. A snapshot lists only
+-- transactions older than the youngest that has ended: after this, all that had
+-- an id before.
+-- name: TransactionMark :exec
+select pg_current_xact_id();
+
+-- TransactionsOpen are those that have changed something and not ended, of those
+-- older than some that has.
 -- name: TransactionsOpen :many
 select x::text as id from pg_snapshot_xip(pg_current_snapshot()) x;
 
