@@ -93,7 +93,7 @@ func (m *Model) undoID() int64 {
 const manyMarks = 100
 
 // act does something to the selected jobs, and asks first where that is due:
-// not for one job that u can bring back, with y for what cannot be taken back
+// not for one job that undo can bring back, with y for what cannot be taken back
 // so easily, and with the number of jobs for many, and in production.
 func (m *Model) act(action jobq.Action) tea.Cmd {
 	if m.screen == screenJobs && m.jobs.all != nil {
@@ -109,7 +109,7 @@ func (m *Model) act(action jobq.Action) tea.Cmd {
 	if !asks {
 		return m.begin(run)
 	}
-	details := []string{"effect    " + effectOf(action), "if it changed meanwhile, it is left alone"}
+	details := []string{"effect    " + m.effectOf(action), "if it changed meanwhile, it is left alone"}
 	typed := ""
 	if len(targets) > manyMarks || m.env.confirm && (action == jobq.ActionDelete || len(targets) > 1 || runs) {
 		typed = fmt.Sprint(len(targets))
@@ -122,16 +122,16 @@ func (m *Model) act(action jobq.Action) tea.Cmd {
 	return nil
 }
 
-func effectOf(action jobq.Action) string {
+func (m *Model) effectOf(action jobq.Action) string {
 	switch action {
 	case jobq.ActionRequeue:
-		return "available now, attempts kept, one more allowed; u undoes it"
+		return "available now, attempts kept, one more allowed; " + m.keyOf("undo") + " undoes it"
 	case jobq.ActionCancel:
 		return "cancelled; a running one is asked to stop"
 	case jobq.ActionDelete:
-		return "removed with its history; u brings it back"
+		return "removed with its history; " + m.keyOf("undo") + " brings it back"
 	case jobq.ActionEdit:
-		return "changed as the audit says; u undoes it"
+		return "changed as the audit says; " + m.keyOf("undo") + " undoes it"
 	case jobq.ActionClone, jobq.ActionPause, jobq.ActionResume, jobq.ActionDrain, jobq.ActionUndo:
 	}
 	return string(action)
@@ -197,12 +197,15 @@ func (m *Model) acted(msg actedMsg) {
 	m.lastAudit = 0
 	if msg.verb != "undo" && changed > 0 {
 		m.lastAudit = msg.acted.AuditID
-		text += "   u undo"
+		text += m.undoHint()
 	}
 	m.jobs.unmark()
 	m.say(text)
 	m.patchActed(msg.acted)
 }
+
+// undoHint says at the end of a toast how to take back what it tells of.
+func (m *Model) undoHint() string { return "   " + m.keyOf("undo") + " undo" }
 
 func afterWord(job jobq.ActedJob) string {
 	if job.After == jobq.Running {

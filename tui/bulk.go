@@ -26,7 +26,7 @@ func (m *Model) actOnAll(action jobq.Action) tea.Cmd {
 	details := []string{
 		"filter    " + filterOrAll(all.filter),
 		"counted   " + all.at.UTC().Format("15:04:05Z") + "; jobs that come after you confirm are left alone",
-		"effect    " + effectOf(action),
+		"effect    " + m.effectOf(action),
 	}
 	if command := m.bulkCommand(action, all.filter); command != "" {
 		details = append(details, "as a command   "+clean(command))
@@ -52,7 +52,7 @@ func (m *Model) resumeBulk() tea.Cmd {
 		"filter    " + filterOrAll(entry.Target),
 		"snapshot  " + entry.SnapshotAt.UTC().Format("2006-01-02 15:04:05Z") + ", when it began: later jobs are left alone",
 		fmt.Sprintf("so far    %s done, %s not, by %s", number(int64(entry.Done)), number(int64(entry.Refused)), clean(entry.Actor)),
-		"effect    " + effectOf(entry.Action),
+		"effect    " + m.effectOf(entry.Action),
 		"as a command   " + clean(m.resumeCommand(entry)),
 	}
 	typed := ""
@@ -127,13 +127,13 @@ func (m *Model) takeBulk(msg bulkMsg) tea.Cmd {
 	text := fmt.Sprintf("%s: %d jobs, %d not", m.bulk.action, msg.progress.Done, msg.progress.Refused)
 	switch {
 	case errors.Is(msg.err, context.Canceled):
-		text += fmt.Sprintf("; stopped, R on screen 6 goes on with action %d", msg.progress.AuditID)
+		text += fmt.Sprintf("; stopped, %s on the audit screen goes on with action %d", m.keyOf("resume"), msg.progress.AuditID)
 	case msg.err != nil:
 		text += ": " + shortError(msg.err)
 	}
 	if msg.progress.Done > 0 {
 		m.lastAudit = msg.progress.AuditID
-		text += "   u undo"
+		text += m.undoHint()
 	}
 	m.say(text)
 	if _, ok := m.overlay.(*progressOverlay); ok {

@@ -61,7 +61,7 @@ func noEdit(m *Model) string {
 		if state == jobq.Scheduled || state == jobq.Available {
 			return ""
 		}
-		return fmt.Sprintf("the job is %s: only one that waits can be changed, C makes a new one", state)
+		return fmt.Sprintf("the job is %s: only one that waits can be changed, %s makes a new one", state, m.keyOf("clone"))
 	})
 }
 
@@ -168,12 +168,13 @@ func (m *Model) askChange(msg editedMsg) {
 		details = append(details, fmt.Sprintf("%-12s  %s", d.Field, dim(clean(d.Old))), fmt.Sprintf("%12s  %s", m.env.glyphs.arrow, clean(d.New)))
 	}
 	title := fmt.Sprintf("edit job %d, %s", msg.job.ID, msg.job.State)
-	effect := "stored if nobody has changed the same meanwhile; u undoes it"
+	undo := m.keyOf("undo")
+	effect := "stored if nobody has changed the same meanwhile; " + undo + " undoes it"
 	if msg.clone {
 		title = fmt.Sprintf("clone job %d, %s", msg.job.ID, msg.job.State)
-		effect = "a new job, without unique key and attempts; u removes it"
+		effect = "a new job, without unique key and attempts; " + undo + " removes it"
 		if msg.change.RunAt == nil {
-			effect = "a new job, due now, without unique key and attempts; u removes it"
+			effect = "a new job, due now, without unique key and attempts; " + undo + " removes it"
 		}
 		if len(details) == 0 {
 			details = append(details, "as it is")

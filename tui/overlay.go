@@ -157,7 +157,7 @@ func (o *progressOverlay) view(m *Model) []string {
 	if m.bulk == nil {
 		return nil
 	}
-	const stop = "esc: stop after this batch; R on the audit screen goes on"
+	stop := "esc: stop after this batch; " + m.keyOf("resume") + " on the audit screen goes on"
 	progress := m.bulk.progress
 	done, refused := number(int64(progress.Done)), number(int64(progress.Refused))
 	if m.bulk.total == 0 {

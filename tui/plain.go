@@ -230,7 +230,7 @@ func (p *plain) tell() {
 	if above := m.screen == screenJobs && m.jobs.above > 0; above != p.above {
 		p.above = above
 		if above {
-			p.line("there are new jobs above; g goes there")
+			p.line("there are new jobs above; " + m.keyOf("top") + " goes there")
 		}
 	}
 	if m.bulk != nil {
@@ -257,22 +257,21 @@ func (p *plain) help() {
 	p.line("type the number of a row, / and a filter, a key, or a command's name; an empty line tells the screen again")
 	for _, c := range p.m.env.commands {
 		if c.screens == nil || slices.Contains(c.screens, p.m.screen) {
-			p.line(strings.Join(append([]string{c.id}, c.plainKeys()...), ", or ") + ": " + c.help)
+			name := c.id
+			if keys := c.plainKeys(); len(keys) > 0 {
+				name += ", or " + strings.Join(keys, " ")
+			}
+			p.line(name + ": " + c.help)
 		}
 	}
 }
 
-// plainKeys are the command's keys in plain mode, as one text or none: a number
-// is a row there.
+// plainKeys are the command's keys in plain mode, where a number is a row.
 func (c *command) plainKeys() []string {
-	keys := slices.DeleteFunc(slices.Clone(c.keys), func(key string) bool {
+	return slices.DeleteFunc(slices.Clone(c.keys), func(key string) bool {
 		_, err := strconv.Atoi(key)
 		return err == nil
 	})
-	if len(keys) == 0 {
-		return nil
-	}
-	return []string{strings.Join(keys, " ")}
 }
 
 func (p *plain) lines(texts []string) {
