@@ -31,8 +31,7 @@ func (m *Model) actOnAll(action jobq.Action) tea.Cmd {
 	if command := m.bulkCommand(action, all.filter); command != "" {
 		details = append(details, "as a command   "+clean(command))
 	}
-	typed := fmt.Sprint(all.count)
-	m.ask(fmt.Sprintf("%s %s jobs that match", action, capped(all.count)), details, typed, func() tea.Msg {
+	m.ask(fmt.Sprintf("%s %s jobs that match", action, capped(all.count)), details, typedCount(all.count, action), func() tea.Msg {
 		return startBulkMsg{jobq.BulkParams{Action: action, Filter: jobq.Filter{Match: all.filter}}, all.count}
 	})
 	return nil
@@ -55,11 +54,11 @@ func (m *Model) resumeBulk() tea.Cmd {
 		"effect    " + m.effectOf(entry.Action),
 		"as a command   " + clean(m.resumeCommand(entry)),
 	}
-	typed := ""
+	var answer typed
 	if m.env.confirm {
-		typed = strconv.FormatInt(entry.ID, 10)
+		answer = typed{strconv.FormatInt(entry.ID, 10), "the number of the action", "go on with it"}
 	}
-	m.ask(fmt.Sprintf("go on with action %d, %s", entry.ID, entry.Action), details, typed, func() tea.Msg {
+	m.ask(fmt.Sprintf("go on with action %d, %s", entry.ID, entry.Action), details, answer, func() tea.Msg {
 		return startBulkMsg{jobq.BulkParams{Action: entry.Action, Resume: entry.ID}, 0}
 	})
 	return nil
@@ -80,10 +79,10 @@ type startBulkMsg struct {
 
 // startBulk runs the action apart from the model, which hears of each batch.
 func (m *Model) startBulk(msg startBulkMsg) tea.Cmd {
-	m.pending = max(m.pending-1, 0) // from here on it is m.bulk
 	ctx, stop := context.WithCancel(context.Background())
 	steps := make(chan bulkMsg, 1)
-	m.bulk = &bulkRun{action: msg.params.Action, total: msg.total, stop: stop, steps: steps}
+	run := &bulkRun{action: msg.params.Action, total: msg.total, stop: stop, steps: steps}
+	m.bulk = run
 	m.overlay = &progressOverlay{}
 	w := m.env.writer
 	work := func() tea.Msg {
@@ -91,13 +90,13 @@ func (m *Model) startBulk(msg startBulkMsg) tea.Cmd {
 		params := msg.params
 		params.OnBatch = func(progress jobq.BulkProgress) {
 			select {
-			case steps <- bulkMsg{progress: progress}:
+			case steps <- bulkMsg{run: run, progress: progress}:
 			default: // the one before is yet to be shown; the next one says more
 			}
 		}
 		progress, err := w.Bulk(ctx, params)
 		close(steps)
-		return bulkMsg{progress: progress, done: true, err: err}
+		return bulkMsg{run, progress, true, err}
 	}
 	return tea.Batch(work, m.bulk.listen())
 }
@@ -115,7 +114,7 @@ func (b *bulkRun) listen() tea.Cmd {
 }
 
 func (m *Model) takeBulk(msg bulkMsg) tea.Cmd {
-	if m.bulk == nil {
+	if m.bulk == nil || msg.run != m.bulk { // the last step of one that has ended already
 		return nil
 	}
 	if msg.progress.Done >= m.bulk.progress.Done {

@@ -183,8 +183,13 @@ func (f *fake) Output(_ context.Context, id int64, after jobq.OutputPiece) ([]jo
 }
 
 func (f *fake) JobActions(context.Context, int64) ([]jobq.JobAction, error) { return nil, f.err }
-func (f *fake) Audit(context.Context, int64, int) ([]jobq.AuditEntry, error) {
-	return f.audit, f.err
+func (f *fake) Audit(_ context.Context, before int64, limit int) (entries []jobq.AuditEntry, _ error) {
+	for _, entry := range f.audit {
+		if (before == 0 || entry.ID < before) && len(entries) < limit {
+			entries = append(entries, entry)
+		}
+	}
+	return entries, f.err
 }
 
 func (f *fake) Act(_ context.Context, action jobq.Action, targets ...jobq.Target) (*jobq.Acted, error) {
@@ -297,7 +302,7 @@ func (b *bench) do(command tea.Cmd) {
 		for _, c := range msg {
 			b.do(c)
 		}
-	case loadedMsg, actedMsg, queueActedMsg, bulkMsg, startBulkMsg, exportedMsg, drainedMsg, editReadyMsg, editedMsg, editDoneMsg, switchedMsg:
+	case loadedMsg, answerMsg, bulkMsg, switchedMsg:
 		_, next := b.Update(msg)
 		b.do(next)
 	}

@@ -82,7 +82,7 @@ func TestTextsNameOwnKeys(t *testing.T) {
 
 	_, _ = b.Update(startBulkMsg{jobq.BulkParams{Action: jobq.ActionCancel}, 9})
 	require.Contains(t, b.plain(), "K-resume on the audit screen goes on")
-	_, _ = b.Update(bulkMsg{jobq.BulkProgress{AuditID: 3, Done: 1}, true, context.Canceled})
+	_, _ = b.Update(bulkMsg{b.bulk, jobq.BulkProgress{AuditID: 3, Done: 1}, true, context.Canceled})
 	require.Contains(t, b.toast, "K-resume on the audit screen goes on with action 3   K-undo undo")
 }
 

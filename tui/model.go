@@ -152,6 +152,8 @@ func (m *Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		m.feed, m.feedReason = msg.state, msg.reason
 	case panicMsg:
 		panic(fmt.Sprintf("%v\n\n%s", msg.reason, msg.stack))
+	case answerMsg:
+		return m.answered(msg)
 	case actedMsg:
 		m.acted(msg)
 		return m, m.poll()
@@ -164,6 +166,8 @@ func (m *Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		return m, m.startBulk(msg)
 	case exportedMsg:
 		m.exportDone(msg)
+	case undoSeenMsg:
+		m.undoSeen(msg)
 	case drainedMsg:
 		m.drained(msg)
 		return m, m.poll()

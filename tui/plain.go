@@ -236,7 +236,7 @@ func (p *plain) tell() {
 	if m.bulk != nil {
 		p.line(fmt.Sprintf("%s: %s of %s done; esc stops", m.bulk.action, number(int64(m.bulk.progress.Done)), capped(m.bulk.total)))
 	}
-	if !p.asked || m.env.reader == nil || m.switching != "" || m.pending > 0 && m.overlay == nil || m.bulk != nil || m.waits() {
+	if !p.asked || m.env.reader == nil || m.switching != "" || m.pending > 0 || m.bulk != nil || m.waits() {
 		return
 	}
 	p.asked = false

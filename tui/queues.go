@@ -82,12 +82,11 @@ func (m *Model) togglePause() tea.Cmd {
 	if !m.env.confirm {
 		return m.begin(run)
 	}
-	m.ask(fmt.Sprintf("%s queue %s", verb, clean(q.Name)), nil, "", run)
+	m.ask(fmt.Sprintf("%s queue %s", verb, clean(q.Name)), nil, typed{}, run)
 	return nil
 }
 
 func (m *Model) queueActed(msg queueActedMsg) {
-	m.pending = max(m.pending-1, 0)
 	switch {
 	case msg.err != nil:
 		m.say(msg.verb + ": " + shortError(msg.err))
