@@ -2,7 +2,6 @@ package tui
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -79,18 +78,12 @@ func auditNote(entry jobq.AuditEntry) string {
 	return clean(entry.Note)
 }
 
-func (m *Model) auditAt() int {
-	return max(slices.IndexFunc(m.audit, func(e jobq.AuditEntry) bool {
-		return strconv.FormatInt(e.ID, 10) == m.cursor[screenAudit]
-	}), 0)
-}
+func (m *Model) auditAt() int { return m.cursor[screenAudit].in(len(m.audit), m.auditID) }
+
+func (m *Model) auditID(i int) string { return strconv.FormatInt(m.audit[i].ID, 10) }
 
 func (m *Model) moveAudit(by int) {
-	if len(m.audit) == 0 {
-		return
-	}
-	at := min(max(m.auditAt()+by, 0), len(m.audit)-1)
-	m.cursor[screenAudit] = strconv.FormatInt(m.audit[at].ID, 10)
+	m.cursor[screenAudit] = m.cursor[screenAudit].moved(by, len(m.audit), m.auditID)
 }
 
 // openAudit shows the jobs of an action.

@@ -27,7 +27,7 @@ func noDrain(m *Model) string {
 // drain asks the worker under the cursor to take no new work, and to leave.
 func (m *Model) drain() tea.Cmd {
 	worker := m.workers[m.workerAt()]
-	m.cursor[screenWorkers] = worker.ID
+	m.moveWorker(0)
 	w := m.env.writer
 	var answer typed
 	if m.env.confirm {

@@ -46,7 +46,7 @@ type Model struct {
 	jobs     jobsModel
 	job      jobModel
 
-	cursor map[screen]string // of the screens whose rows have names
+	cursor map[screen]spot // of the screens whose rows have names
 
 	overlay    overlay
 	toast      string
@@ -102,7 +102,7 @@ func newModel(e env) *Model {
 	if e.commands == nil {
 		e.commands = commands()
 	}
-	m := &Model{env: e, width: 80, height: 24, look: look{theme: themeAsDrawn}, cursor: make(map[screen]string), lastKey: e.now()}
+	m := &Model{env: e, width: 80, height: 24, look: look{theme: themeAsDrawn}, cursor: make(map[screen]spot), lastKey: e.now()}
 	m.jobs = newJobsModel()
 	m.job.follow = true
 	return m

@@ -1,6 +1,7 @@
 package tui
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -212,4 +213,56 @@ func TestAnswersOfTheDatabaseBefore(t *testing.T) {
 		b.say("this is prod")
 		require.Equal(t, before, b.plain())
 	}
+}
+
+// When the row under the cursor has gone, the cursor is on the one that has
+// taken its place, or on the last one; and what a key acts on then is that.
+func TestCursorOfARowThatHasGone(t *testing.T) {
+	t.Parallel()
+	b := newBench(120, 35)
+	names := func(ids ...string) (workers []jobq.Worker) {
+		for _, id := range ids {
+			workers = append(workers, jobq.Worker{ID: id})
+		}
+		return workers
+	}
+	at := func() string { return b.workers[b.workerAt()].ID }
+	b.fake.workers = names("a", "b", "c", "d")
+	b.press("4")
+	b.tick(6 * time.Second)
+	b.press("j", "j")
+	require.Equal(t, "c", at())
+	b.fake.workers = names("a", "b", "d")
+	b.tick(6 * time.Second)
+	require.Equal(t, "d", at(), "what was below")
+	b.fake.workers = names("a", "b")
+	b.tick(6 * time.Second)
+	require.Equal(t, "b", at(), "there is none below")
+	b.fake.workers = nil
+	b.tick(6 * time.Second)
+	b.fake.workers = names("a", "b", "c")
+	b.tick(6 * time.Second)
+	require.Equal(t, "b", at(), "its row is back")
+
+	b.press("3", "j")
+	require.Equal(t, 1, b.queueAt())
+	b.fake.queues = slices.DeleteFunc(b.fake.queues, func(q jobq.Queue) bool { return q.Name == b.queues[1].Name })
+	next := b.queues[2].Name
+	b.tick(3 * time.Second)
+	require.Equal(t, next, b.queues[b.queueAt()].Name)
+
+	b.fake.audit = []jobq.AuditEntry{{ID: 9, At: noon}, {ID: 8, At: noon}, {ID: 7, At: noon}}
+	b.press("6", "j")
+	b.fake.audit = []jobq.AuditEntry{{ID: 9, At: noon}, {ID: 7, At: noon}}
+	b.tick(6 * time.Second)
+	require.Equal(t, int64(7), b.undoID())
+
+	b.press("2", "j", "j")
+	gone, below := b.jobs.cursor, b.jobs.rows[3].ID
+	b.fake.jobs = slices.DeleteFunc(b.fake.jobs, func(job *jobq.Job) bool { return job.ID == gone })
+	b.tick(3 * time.Second)
+	require.Equal(t, gone, b.jobs.cursor, "a job that has gone stays in sight until the cursor leaves it")
+	b.press("j")
+	require.Equal(t, below, b.jobs.cursor)
+	require.Negative(t, b.jobs.indexOf(gone))
 }
