@@ -27,7 +27,11 @@ func (m *Model) targets() []jobq.Target {
 // single says why an action on one job makes no sense; with many, the answer
 // says it for each.
 func (m *Model) single(check func(jobq.State) string) string {
-	if m.screen == screenJobs && m.jobs.all != nil {
+	switch {
+	case m.screen != screenJobs:
+	case m.jobs.counting:
+		return "the jobs that match are still being counted"
+	case m.jobs.all != nil:
 		return ""
 	}
 	targets := m.targets()

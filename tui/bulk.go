@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
 	tea "charm.land/bubbletea/v2"
@@ -23,16 +24,17 @@ type bulkRun struct {
 // actOnAll asks for the number of jobs, and then acts on all that matched.
 func (m *Model) actOnAll(action jobq.Action) tea.Cmd {
 	all := m.jobs.all
+	count := all.snapshot.Count
 	details := []string{
 		"filter    " + filterOrAll(all.filter),
-		"counted   " + all.at.UTC().Format("15:04:05Z") + "; jobs that come after you confirm are left alone",
+		"counted   " + all.snapshot.At.UTC().Format("15:04:05Z") + "; jobs that came later are left alone",
 		"effect    " + m.effectOf(action),
 	}
 	if command := m.bulkCommand(action, all.filter); command != "" {
 		details = append(details, "as a command   "+clean(command))
 	}
-	m.ask(fmt.Sprintf("%s %s jobs that match", action, capped(all.count)), details, typedCount(all.count, action), func() tea.Msg {
-		return startBulkMsg{jobq.BulkParams{Action: action, Filter: jobq.Filter{Match: all.filter}}, all.count}
+	m.ask(fmt.Sprintf("%s %s jobs that match", action, capped(count)), details, typedCount(count, action), func() tea.Msg {
+		return startBulkMsg{jobq.BulkParams{Action: action, Filter: jobq.Filter{Match: all.filter}, Snapshot: all.snapshot}, count}
 	})
 	return nil
 }
@@ -53,6 +55,9 @@ func (m *Model) resumeBulk() tea.Cmd {
 		fmt.Sprintf("so far    %s done, %s not, by %s", number(int64(entry.Done)), number(int64(entry.Refused)), clean(entry.Actor)),
 		"effect    " + m.effectOf(entry.Action),
 		"as a command   " + clean(m.resumeCommand(entry)),
+	}
+	if entry.Max > 0 {
+		details = slices.Insert(details, 3, fmt.Sprintf("at most   %s, as it began: what is left of them, or as many again", number(int64(entry.Max))))
 	}
 	var answer typed
 	if m.env.confirm {

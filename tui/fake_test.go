@@ -45,11 +45,12 @@ type fake struct {
 	workers  []jobq.Worker
 	jobs     []*jobq.Job
 	audit    []jobq.AuditEntry
-	err      error    // of every query
-	refusal  error    // of an edit or a clone, once
-	problem  string   // of an edit
-	written  []string // what was done
-	saved    string   // what was exported last
+	err      error             // of every query
+	refusal  error             // of an edit or a clone, once
+	problem  string            // of an edit
+	written  []string          // what was done
+	saved    string            // what was exported last
+	snapshot jobq.BulkSnapshot // of the last action by filter
 	// edit is the operator's editor. Nil leaves all as it is.
 	edit    func(content string) (string, error)
 	filters []jobq.Filter
@@ -142,6 +143,10 @@ func (f *fake) List(_ context.Context, filter jobq.Filter) (*jobq.Page, error) {
 
 func (f *fake) Count(context.Context, jobq.Filter, int) (int64, error) {
 	return int64(len(f.jobs)), f.err
+}
+
+func (f *fake) BulkSnapshot(context.Context, jobq.Filter) (jobq.BulkSnapshot, error) {
+	return jobq.BulkSnapshot{At: f.now, IDMax: f.jobs[0].ID, Count: int64(len(f.jobs))}, f.err
 }
 
 func (f *fake) find(id int64) *jobq.Job {
@@ -260,6 +265,7 @@ func (f *fake) Bulk(_ context.Context, params jobq.BulkParams) (jobq.BulkProgres
 		text = fmt.Sprintf("resume %d", params.Resume)
 	}
 	f.written = append(f.written, text)
+	f.snapshot = params.Snapshot
 	progress := jobq.BulkProgress{AuditID: 7, Done: len(f.jobs)}
 	params.OnBatch(progress)
 	return progress, f.err

@@ -99,7 +99,7 @@ func (m *Model) filterLine() string {
 	var right []string
 	switch {
 	case j.all != nil:
-		right = append(right, styled(sgrYellow, "all "+capped(j.all.count)+" matching selected"))
+		right = append(right, styled(sgrYellow, "all "+capped(j.all.snapshot.Count)+" matching selected"))
 	case len(j.marks) > 0:
 		right = append(right, fmt.Sprintf("%d marked", len(j.marks)))
 	}

@@ -166,6 +166,8 @@ func (m *Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		return m, m.startBulk(msg)
 	case exportedMsg:
 		m.exportDone(msg)
+	case selectedMsg:
+		m.selected(msg)
 	case undoSeenMsg:
 		m.undoSeen(msg)
 	case drainedMsg:

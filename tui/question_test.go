@@ -266,3 +266,40 @@ func TestCursorOfARowThatHasGone(t *testing.T) {
 	require.Equal(t, below, b.jobs.cursor)
 	require.Negative(t, b.jobs.indexOf(gone))
 }
+
+// What was counted when all jobs were selected is what the action is about,
+// however much later it is confirmed; and what was selected meanwhile stays.
+func TestAllMatchingIsFixedWhenSelected(t *testing.T) {
+	t.Parallel()
+	b := newBench(120, 35)
+	selected := jobq.BulkSnapshot{At: noon, IDMax: b.fake.jobs[0].ID, Count: 250}
+	b.press("2", "A")
+	b.fake.jobs = append([]*jobq.Job{{ID: 48219999, State: jobq.Failed}}, b.fake.jobs...)
+	b.tick(time.Minute)
+	b.press("D")
+	require.Contains(t, b.plain(), "counted   14:02:31Z; jobs that came later are left alone")
+	require.Contains(t, b.plain(), "Type 250, the number of jobs,")
+	require.Contains(t, b.plain(), "and press enter to delete them: _")
+	b.tick(time.Second)
+	b.press("250", "enter")
+	require.Equal(t, selected, b.fake.snapshot)
+
+	b.fake.err = jobq.ErrTimeout
+	b.press("A")
+	require.Equal(t, "select-all: timed out", b.toast)
+	require.Nil(t, b.jobs.all)
+	b.fake.err = nil
+	_, answer := b.Update(tea.KeyPressMsg{Code: 'A', Text: "A"})
+	written := len(b.fake.written)
+	b.press("r")
+	require.Contains(t, b.toast, "still being counted", "it would be about one job only")
+	require.Len(t, b.fake.written, written)
+	b.do(answer)
+	require.NotNil(t, b.jobs.all)
+	for _, meanwhile := range []string{"space", "l"} {
+		_, answer := b.Update(tea.KeyPressMsg{Code: 'A', Text: "A"})
+		b.press(meanwhile)
+		b.do(answer)
+		require.Nil(t, b.jobs.all, meanwhile)
+	}
+}
