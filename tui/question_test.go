@@ -303,3 +303,21 @@ func TestAllMatchingIsFixedWhenSelected(t *testing.T) {
 		require.Nil(t, b.jobs.all, meanwhile)
 	}
 }
+
+// An action on a few jobs opens as a list of them, whatever its row has room for.
+func TestOpenAudit(t *testing.T) {
+	t.Parallel()
+	b := newBench(120, 35)
+	b.fake.audit = []jobq.AuditEntry{
+		{ID: 9, At: noon, Action: jobq.ActionDelete, JobIDs: []int64{4, 5, 6, 7}, Done: 4},
+		{ID: 8, At: noon, Action: jobq.ActionDelete, JobIDs: []int64{48213904}, Done: 1},
+	}
+	b.press("6")
+	require.Contains(t, b.plain(), "4 5 6 ...")
+	b.press("enter")
+	require.Equal(t, screenJobs, b.screen)
+	require.Equal(t, "id:4,5,6,7", b.jobs.match)
+	b.press("6", "j", "enter")
+	require.Equal(t, screenJob, b.screen)
+	require.Equal(t, int64(48213904), b.job.id)
+}
