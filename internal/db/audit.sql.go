@@ -262,7 +262,7 @@ func (q *Queries) AuditResume(ctx context.Context, actor string, iD int64) error
 }
 
 const AuditSnapshot = `-- name: AuditSnapshot :one
-select clock_timestamp()::timestamptz as at, coalesce(pg_sequence_last_value('jobq.job_id_seq'::regclass), 1)::bigint as id_max
+select clock_timestamp()::timestamptz as at, coalesce(pg_sequence_last_value('jobq.job_id_seq'::regclass), 9223372036854775807)::bigint as id_max
 `
 
 type AuditSnapshotRow struct {
@@ -271,6 +271,7 @@ type AuditSnapshotRow struct {
 }
 
 // AuditSnapshot is what bounds an action by filter that begins at this moment.
+// Who may not read the sequence counts all jobs; AuditBegin has the bound then.
 func (q *Queries) AuditSnapshot(ctx context.Context) (AuditSnapshotRow, error) {
 	row := q.db.QueryRow(ctx, AuditSnapshot)
 	var i AuditSnapshotRow

@@ -37,8 +37,9 @@ select jobq.audit_begin_many(sqlc.arg(actor)::text, sqlc.arg(action)::text, sqlc
     sqlc.narg(snapshot_at)::timestamptz, sqlc.narg(id_max)::bigint, sqlc.narg(done_max)::integer)::bigint as id;
 
 -- AuditSnapshot is what bounds an action by filter that begins at this moment.
+-- Who may not read the sequence counts all jobs; AuditBegin has the bound then.
 -- name: AuditSnapshot :one
-select clock_timestamp()::timestamptz as at, coalesce(pg_sequence_last_value('jobq.job_id_seq'::regclass), 1)::bigint as id_max;
+select clock_timestamp()::timestamptz as at, coalesce(pg_sequence_last_value('jobq.job_id_seq'::regclass), 9223372036854775807)::bigint as id_max;
 
 -- AuditHold keeps others from working on an action by filter, until AuditLetGo
 -- or the end of the session. False when somebody works on it.
