@@ -157,6 +157,9 @@ type AuditEntry struct {
 	// highest id down.
 	IDMax  int64 `json:"id_max,omitempty"`
 	IDDone int64 `json:"id_done,omitempty"`
+	// Max is how many jobs a run of an action by filter changes at most; 0 for
+	// no bound.
+	Max int `json:"max,omitempty"`
 	// EndedAt is when an action by filter has come to its end.
 	EndedAt *time.Time `json:"ended_at,omitempty"`
 }
@@ -201,7 +204,7 @@ func auditEntry(row db.AuditGetRow) AuditEntry {
 		ID: row.ID, At: row.At.Time.UTC(), Actor: row.Actor, Action: Action(row.Action), Target: text(row.Target),
 		Note: text(row.Note), Done: int(row.Done), Refused: int(row.Refused), JobIDs: row.JobIds,
 		UndoneBy: number(row.UndoneBy), Undoes: number(row.Undoes), SnapshotAt: utc(row.SnapshotAt),
-		IDMax: number(row.IDMax), IDDone: number(row.IDDone), EndedAt: utc(row.EndedAt), Change: row.Change,
+		IDMax: number(row.IDMax), IDDone: number(row.IDDone), EndedAt: utc(row.EndedAt), Max: int(row.DoneMax.Int32), Change: row.Change,
 	}
 }
 

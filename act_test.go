@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -291,6 +292,67 @@ func TestBulkMax(t *testing.T) {
 	undone, err := operator.Undo(ctx, progress.AuditID)
 	require.NoError(t, err)
 	require.Equal(t, 7, undone.Changed())
+}
+
+// An action goes on with the bound that it began with, unless another is given:
+// with what an interruption has left of it, then with all of it again.
+func TestBulkKeepsMax(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	w := newWorker(t)
+	operator := newOperator(w)
+	for range 9 {
+		enqueue(t, w.client, &jobq.EnqueueOptions{Queue: "email"})
+	}
+	stopped, stop := context.WithCancel(ctx)
+	progress, err := operator.Bulk(stopped, jobq.BulkParams{
+		Action: jobq.ActionCancel, Filter: jobq.Filter{Match: "queue:email"}, Max: 4, RatePerSecond: 1, OnBatch: func(jobq.BulkProgress) { stop() },
+	})
+	require.ErrorIs(t, err, context.Canceled)
+	require.Equal(t, 1, progress.Done)
+	entries, err := operator.Audit(ctx, 0, 1)
+	require.NoError(t, err)
+	require.Equal(t, 4, entries[0].Max)
+	for _, done := range []int{4, 8, 9} {
+		progress, err = operator.Bulk(ctx, jobq.BulkParams{Resume: progress.AuditID})
+		require.NoError(t, err)
+		require.Equal(t, done, progress.Done)
+	}
+}
+
+// An action is about the jobs that were counted before it began: one that was
+// enqueued meanwhile, or has ended, is left alone. A snapshot of nowhere is no
+// wider than the moment.
+func TestBulkSnapshot(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	w := newWorker(t)
+	operator := newOperator(w)
+	filter := jobq.Filter{Match: "queue:email"}
+	w.inState(jobq.Failed, jobq.EnqueueOptions{Queue: "email"})
+	waits := enqueue(t, w.client, &jobq.EnqueueOptions{Queue: "email"})
+	snapshot, err := operator.BulkSnapshot(ctx, filter)
+	require.NoError(t, err)
+	require.EqualValues(t, 2, snapshot.Count)
+	_, err = operator.Act(ctx, jobq.ActionCancel, jobq.Target{ID: waits}) // it has ended since
+	require.NoError(t, err)
+	late := enqueue(t, w.client, &jobq.EnqueueOptions{Queue: "email"})
+	progress, err := operator.Bulk(ctx, jobq.BulkParams{Action: jobq.ActionDelete, Filter: filter, Snapshot: snapshot})
+	require.NoError(t, err)
+	require.Equal(t, 1, progress.Done)
+	require.Equal(t, jobq.Cancelled, state(t, w.client, waits))
+	require.Equal(t, jobq.Available, state(t, w.client, late))
+
+	snapshot.At, snapshot.IDMax = snapshot.At.Add(time.Hour), snapshot.IDMax+1000
+	progress, err = operator.Bulk(ctx, jobq.BulkParams{Action: jobq.ActionDelete, Filter: filter, Snapshot: snapshot})
+	require.NoError(t, err)
+	require.Equal(t, 2, progress.Done)
+	entries, err := operator.Audit(ctx, 0, 1)
+	require.NoError(t, err)
+	require.Equal(t, late, entries[0].IDMax)
+	require.True(t, entries[0].SnapshotAt.Before(snapshot.At))
+	_, err = operator.BulkSnapshot(ctx, jobq.Filter{Match: "foo:"})
+	require.ErrorIs(t, err, jobq.ErrInvalid)
 }
 
 // One at a time works on an action by filter: who resumes one that runs is told

@@ -3,9 +3,11 @@ package jobq
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/internal/filter"
@@ -19,9 +21,13 @@ type BulkParams struct {
 	Action Action
 	Change JobChange // of ActionEdit
 	Filter Filter    // of which Sort, Reverse, Before, After and Limit mean nothing
+	// Snapshot is of BulkSnapshot: the action is about the jobs that were counted
+	// then. The zero value means those that are there when it begins.
+	Snapshot BulkSnapshot
 	// Max bounds how many jobs this call changes, not counting those that were
 	// before a Resume. An action that has reached it, and has more to do, has
-	// not come to its end. Zero means no bound.
+	// not come to its end. Zero means no bound; with Resume, the bound that the
+	// action has begun with: what is left of it, or all of it again.
 	Max int
 	// RatePerSecond bounds how many jobs are changed in a second. Zero means
 	// no bound.
@@ -31,6 +37,36 @@ type BulkParams struct {
 	Resume int64
 	// OnBatch is told after each batch.
 	OnBatch func(BulkProgress)
+}
+
+// BulkSnapshot is what a filter matches at a moment.
+type BulkSnapshot struct {
+	At    time.Time // by the clock of the database
+	IDMax int64     // later jobs have higher ids
+	Count int64     // jobs that match, up to CountMax
+}
+
+// BulkSnapshot counts what a Bulk would be about that begins now. With
+// BulkParams.Snapshot it is about no more than that whenever it begins: later
+// jobs, and those that end later, are left alone.
+func (c *Client) BulkSnapshot(ctx context.Context, filter Filter) (BulkSnapshot, error) {
+	const operation = "count jobs"
+	query, err := filter.query()
+	if err != nil {
+		return BulkSnapshot{}, fmt.Errorf("%s: %w", operation, err)
+	}
+	row, err := c.queries.AuditSnapshot(ctx)
+	if err != nil {
+		return BulkSnapshot{}, c.clientError(operation, err)
+	}
+	snapshot := BulkSnapshot{At: row.At.Time.UTC(), IDMax: row.IDMax}
+	page, err := bulkPage(AuditEntry{Target: query.String(), SnapshotAt: &snapshot.At, IDMax: snapshot.IDMax})
+	if err != nil {
+		return BulkSnapshot{}, fmt.Errorf("%s: %w", operation, err)
+	}
+	page.Size = CountMax
+	snapshot.Count, err = c.schema.JobCount(ctx, c.pool, page)
+	return snapshot, c.clientError(operation, err)
 }
 
 // BulkProgress is how far a bulk action has come.
@@ -77,6 +113,9 @@ func (c *Client) bulkWork(ctx context.Context, conn db.DBTX, entry AuditEntry, p
 	page, err := bulkPage(entry)
 	if err != nil {
 		return progress, err
+	}
+	if params.Max == 0 && entry.Max > 0 {
+		params.Max = entry.Max - entry.Done%entry.Max
 	}
 	for {
 		began := time.Now()
@@ -185,7 +224,13 @@ func (c *Client) bulkBegin(ctx context.Context, params BulkParams) (int64, error
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", params.Action, err)
 	}
-	begin := db.AuditBeginParams{Actor: c.actor, Action: string(params.Action), Target: textOrNull(query.String())}
+	begin := db.AuditBeginParams{
+		Actor: c.actor, Action: string(params.Action), Target: textOrNull(query.String()),
+		DoneMax: pgtype.Int4{Int32: int32(min(params.Max, math.MaxInt32)), Valid: params.Max > 0}, // #nosec G115 -- bounded here
+	}
+	if snapshot := params.Snapshot; snapshot.IDMax > 0 {
+		begin.SnapshotAt, begin.IDMax = &snapshot.At, pgtype.Int8{Int64: snapshot.IDMax, Valid: true}
+	}
 	switch {
 	case params.Action == ActionEdit && !params.Change.IsEmpty():
 		if begin.Change, err = params.Change.columns(); err != nil {

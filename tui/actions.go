@@ -27,7 +27,11 @@ func (m *Model) targets() []jobq.Target {
 // single says why an action on one job makes no sense; with many, the answer
 // says it for each.
 func (m *Model) single(check func(jobq.State) string) string {
-	if m.screen == screenJobs && m.jobs.all != nil {
+	switch {
+	case m.screen != screenJobs:
+	case m.jobs.counting:
+		return "the jobs that match are still being counted"
+	case m.jobs.all != nil:
 		return ""
 	}
 	targets := m.targets()
@@ -73,27 +77,12 @@ func noDelete(m *Model) string {
 	})
 }
 
-func noUndo(m *Model) string {
-	if m.undoID() == 0 {
-		return "there is nothing to undo"
-	}
-	return ""
-}
-
-// undoID is the action that u would take back.
-func (m *Model) undoID() int64 {
-	if m.screen == screenAudit && len(m.audit) > 0 {
-		return m.audit[m.auditAt()].ID
-	}
-	return m.lastAudit
-}
-
 // manyMarks is how many jobs an action may be about before it asks for their
 // number, and not just for a yes.
 const manyMarks = 100
 
 // act does something to the selected jobs, and asks first where that is due:
-// not for one job that u can bring back, with y for what cannot be taken back
+// not for one job that undo can bring back, with y for what cannot be taken back
 // so easily, and with the number of jobs for many, and in production.
 func (m *Model) act(action jobq.Action) tea.Cmd {
 	if m.screen == screenJobs && m.jobs.all != nil {
@@ -109,29 +98,38 @@ func (m *Model) act(action jobq.Action) tea.Cmd {
 	if !asks {
 		return m.begin(run)
 	}
-	details := []string{"effect    " + effectOf(action), "if it changed meanwhile, it is left alone"}
-	typed := ""
+	details := []string{"effect    " + m.effectOf(action), "if it changed meanwhile, it is left alone"}
+	var answer typed
 	if len(targets) > manyMarks || m.env.confirm && (action == jobq.ActionDelete || len(targets) > 1 || runs) {
-		typed = fmt.Sprint(len(targets))
+		answer = typedCount(int64(len(targets)), action)
 	}
 	title := fmt.Sprintf("%s %d jobs", action, len(targets))
 	if len(targets) == 1 {
 		title = fmt.Sprintf("%s job %d, %s", action, targets[0].ID, targets[0].State)
 	}
-	m.ask(title, details, typed, run)
+	m.ask(title, details, answer, run)
 	return nil
 }
 
-func effectOf(action jobq.Action) string {
+// typedCount asks for the number of jobs that the action is about.
+func typedCount(count int64, action jobq.Action) typed {
+	effect := string(action) + " them"
+	if count == 1 {
+		effect = string(action) + " it"
+	}
+	return typed{strconv.FormatInt(count, 10), "the number of jobs", effect}
+}
+
+func (m *Model) effectOf(action jobq.Action) string {
 	switch action {
 	case jobq.ActionRequeue:
-		return "available now, attempts kept, one more allowed; u undoes it"
+		return "available now, attempts kept, one more allowed; " + m.keyOf("undo") + " undoes it"
 	case jobq.ActionCancel:
 		return "cancelled; a running one is asked to stop"
 	case jobq.ActionDelete:
-		return "removed with its history; u brings it back"
+		return "removed with its history; " + m.keyOf("undo") + " brings it back"
 	case jobq.ActionEdit:
-		return "changed as the audit says; u undoes it"
+		return "changed as the audit says; " + m.keyOf("undo") + " undoes it"
 	case jobq.ActionClone, jobq.ActionPause, jobq.ActionResume, jobq.ActionDrain, jobq.ActionUndo:
 	}
 	return string(action)
@@ -146,38 +144,8 @@ func (m *Model) actNow(action jobq.Action, targets []jobq.Target) tea.Cmd {
 	})
 }
 
-// undo takes back the last action at once or, on the Audit screen, the one under
-// the cursor after a question; in production it always asks.
-func (m *Model) undo() tea.Cmd {
-	id := m.undoID()
-	w := m.env.writer
-	run := m.write(func(ctx context.Context) tea.Msg {
-		undone, err := w.Undo(ctx, id)
-		return actedMsg{"undo", undone, err}
-	})
-	if m.screen != screenAudit {
-		if !m.env.confirm {
-			return m.begin(run)
-		}
-		m.ask(fmt.Sprintf("undo action %d, your last", id), nil, "", run)
-		return nil
-	}
-	entry := m.audit[m.auditAt()]
-	typed := ""
-	if m.env.confirm {
-		typed = strconv.FormatInt(id, 10)
-	}
-	m.ask(fmt.Sprintf("undo action %d, %s", id, entry.Action), []string{
-		fmt.Sprintf("action    %s %s, %s jobs", entry.Action, auditWhat(entry), number(int64(entry.Done))),
-		fmt.Sprintf("by        %s, %s", clean(entry.Actor), entry.At.UTC().Format("2006-01-02 15:04:05Z")),
-		"effect    undone on the jobs that nothing has happened to since",
-	}, typed, run)
-	return nil
-}
-
 // acted says what came of an action, and looks at the jobs again.
 func (m *Model) acted(msg actedMsg) {
-	m.pending = max(m.pending-1, 0)
 	m.need(m.wanted()...)
 	if msg.err != nil {
 		m.say(msg.verb + ": " + shortError(msg.err))
@@ -197,12 +165,15 @@ func (m *Model) acted(msg actedMsg) {
 	m.lastAudit = 0
 	if msg.verb != "undo" && changed > 0 {
 		m.lastAudit = msg.acted.AuditID
-		text += "   u undo"
+		text += m.undoHint()
 	}
 	m.jobs.unmark()
 	m.say(text)
 	m.patchActed(msg.acted)
 }
+
+// undoHint says at the end of a toast how to take back what it tells of.
+func (m *Model) undoHint() string { return "   " + m.keyOf("undo") + " undo" }
 
 func afterWord(job jobq.ActedJob) string {
 	if job.After == jobq.Running {

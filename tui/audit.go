@@ -1,15 +1,13 @@
 package tui
 
 import (
-	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/jobq-dev/jobq"
-	"github.com/jobq-dev/jobq/internal/jobedit"
+	"github.com/jobq-dev/jobq/internal/auditline"
 )
 
 func (m *Model) auditBody() []string {
@@ -51,46 +49,17 @@ func (m *Model) auditBody() []string {
 // auditRows is how many actions the screen has room for.
 func (m *Model) auditRows() int { return m.layout().body - 1 }
 
-// auditWhat is what the action was about, and what an edit has set.
-func auditWhat(entry jobq.AuditEntry) string {
-	return strings.TrimSpace(auditSubject(entry) + " " + clean(jobedit.OneLine(entry.Change)))
-}
+// auditWhat and auditNote are what the action was about and what became of it,
+// no longer than any other text from the database.
+func auditWhat(entry jobq.AuditEntry) string { return clean(auditline.What(entry)) }
+func auditNote(entry jobq.AuditEntry) string { return clean(auditline.Note(entry)) }
 
-func auditSubject(entry jobq.AuditEntry) string {
-	if entry.Target != "" {
-		return clean(entry.Target)
-	}
-	ids := make([]string, 0, len(entry.JobIDs))
-	for _, id := range entry.JobIDs {
-		ids = append(ids, strconv.FormatInt(id, 10))
-	}
-	return strings.Join(ids, " ")
-}
+func (m *Model) auditAt() int { return m.cursor[screenAudit].in(len(m.audit), m.auditID) }
 
-func auditNote(entry jobq.AuditEntry) string {
-	switch {
-	case entry.UndoneBy > 0:
-		return fmt.Sprintf("undone by %d", entry.UndoneBy)
-	case entry.Undoes > 0:
-		return fmt.Sprintf("undoes %s %d", clean(entry.Note), entry.Undoes)
-	case entry.NoResume() == "":
-		return strings.TrimSpace("not at its end  " + clean(entry.Note))
-	}
-	return clean(entry.Note)
-}
-
-func (m *Model) auditAt() int {
-	return max(slices.IndexFunc(m.audit, func(e jobq.AuditEntry) bool {
-		return strconv.FormatInt(e.ID, 10) == m.cursor[screenAudit]
-	}), 0)
-}
+func (m *Model) auditID(i int) string { return strconv.FormatInt(m.audit[i].ID, 10) }
 
 func (m *Model) moveAudit(by int) {
-	if len(m.audit) == 0 {
-		return
-	}
-	at := min(max(m.auditAt()+by, 0), len(m.audit)-1)
-	m.cursor[screenAudit] = strconv.FormatInt(m.audit[at].ID, 10)
+	m.cursor[screenAudit] = m.cursor[screenAudit].moved(by, len(m.audit), m.auditID)
 }
 
 // openAudit shows the jobs of an action.
@@ -103,9 +72,13 @@ func (m *Model) openAudit() tea.Cmd {
 	case len(entry.JobIDs) == 1:
 		return m.openJob(entry.JobIDs[0])
 	case len(entry.JobIDs) > 1:
+		ids := make([]string, len(entry.JobIDs))
+		for i, id := range entry.JobIDs {
+			ids[i] = strconv.FormatInt(id, 10)
+		}
 		m.show(screenJobs)
 		m.jobs.setTab(tabAll)
-		m.jobs.setMatch("id:" + strings.ReplaceAll(auditSubject(jobq.AuditEntry{JobIDs: entry.JobIDs}), " ", ","))
+		m.jobs.setMatch("id:" + strings.Join(ids, ","))
 		m.renew(panelPage, panelVisible, panelCount)
 	}
 	return nil

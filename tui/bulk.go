@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
 	tea "charm.land/bubbletea/v2"
@@ -23,17 +24,17 @@ type bulkRun struct {
 // actOnAll asks for the number of jobs, and then acts on all that matched.
 func (m *Model) actOnAll(action jobq.Action) tea.Cmd {
 	all := m.jobs.all
+	count := all.snapshot.Count
 	details := []string{
 		"filter    " + filterOrAll(all.filter),
-		"counted   " + all.at.UTC().Format("15:04:05Z") + "; jobs that come after you confirm are left alone",
-		"effect    " + effectOf(action),
+		"counted   " + all.snapshot.At.UTC().Format("15:04:05Z") + "; jobs that came later are left alone",
+		"effect    " + m.effectOf(action),
 	}
 	if command := m.bulkCommand(action, all.filter); command != "" {
 		details = append(details, "as a command   "+clean(command))
 	}
-	typed := fmt.Sprint(all.count)
-	m.ask(fmt.Sprintf("%s %s jobs that match", action, capped(all.count)), details, typed, func() tea.Msg {
-		return startBulkMsg{jobq.BulkParams{Action: action, Filter: jobq.Filter{Match: all.filter}}, all.count}
+	m.ask(fmt.Sprintf("%s %s jobs that match", action, capped(count)), details, typedCount(count, action), func() tea.Msg {
+		return startBulkMsg{jobq.BulkParams{Action: action, Filter: jobq.Filter{Match: all.filter}, Snapshot: all.snapshot}, count}
 	})
 	return nil
 }
@@ -52,14 +53,17 @@ func (m *Model) resumeBulk() tea.Cmd {
 		"filter    " + filterOrAll(entry.Target),
 		"snapshot  " + entry.SnapshotAt.UTC().Format("2006-01-02 15:04:05Z") + ", when it began: later jobs are left alone",
 		fmt.Sprintf("so far    %s done, %s not, by %s", number(int64(entry.Done)), number(int64(entry.Refused)), clean(entry.Actor)),
-		"effect    " + effectOf(entry.Action),
+		"effect    " + m.effectOf(entry.Action),
 		"as a command   " + clean(m.resumeCommand(entry)),
 	}
-	typed := ""
-	if m.env.confirm {
-		typed = strconv.FormatInt(entry.ID, 10)
+	if entry.Max > 0 {
+		details = slices.Insert(details, 3, fmt.Sprintf("at most   %s, as it began: what is left of them, or as many again", number(int64(entry.Max))))
 	}
-	m.ask(fmt.Sprintf("go on with action %d, %s", entry.ID, entry.Action), details, typed, func() tea.Msg {
+	var answer typed
+	if m.env.confirm {
+		answer = typed{strconv.FormatInt(entry.ID, 10), "the number of the action", "go on with it"}
+	}
+	m.ask(fmt.Sprintf("go on with action %d, %s", entry.ID, entry.Action), details, answer, func() tea.Msg {
 		return startBulkMsg{jobq.BulkParams{Action: entry.Action, Resume: entry.ID}, 0}
 	})
 	return nil
@@ -80,10 +84,10 @@ type startBulkMsg struct {
 
 // startBulk runs the action apart from the model, which hears of each batch.
 func (m *Model) startBulk(msg startBulkMsg) tea.Cmd {
-	m.pending = max(m.pending-1, 0) // from here on it is m.bulk
 	ctx, stop := context.WithCancel(context.Background())
 	steps := make(chan bulkMsg, 1)
-	m.bulk = &bulkRun{action: msg.params.Action, total: msg.total, stop: stop, steps: steps}
+	run := &bulkRun{action: msg.params.Action, total: msg.total, stop: stop, steps: steps}
+	m.bulk = run
 	m.overlay = &progressOverlay{}
 	w := m.env.writer
 	work := func() tea.Msg {
@@ -91,13 +95,13 @@ func (m *Model) startBulk(msg startBulkMsg) tea.Cmd {
 		params := msg.params
 		params.OnBatch = func(progress jobq.BulkProgress) {
 			select {
-			case steps <- bulkMsg{progress: progress}:
+			case steps <- bulkMsg{run: run, progress: progress}:
 			default: // the one before is yet to be shown; the next one says more
 			}
 		}
 		progress, err := w.Bulk(ctx, params)
 		close(steps)
-		return bulkMsg{progress: progress, done: true, err: err}
+		return bulkMsg{run, progress, true, err}
 	}
 	return tea.Batch(work, m.bulk.listen())
 }
@@ -115,7 +119,7 @@ func (b *bulkRun) listen() tea.Cmd {
 }
 
 func (m *Model) takeBulk(msg bulkMsg) tea.Cmd {
-	if m.bulk == nil {
+	if m.bulk == nil || msg.run != m.bulk { // the last step of one that has ended already
 		return nil
 	}
 	if msg.progress.Done >= m.bulk.progress.Done {
@@ -127,13 +131,13 @@ func (m *Model) takeBulk(msg bulkMsg) tea.Cmd {
 	text := fmt.Sprintf("%s: %d jobs, %d not", m.bulk.action, msg.progress.Done, msg.progress.Refused)
 	switch {
 	case errors.Is(msg.err, context.Canceled):
-		text += fmt.Sprintf("; stopped, R on screen 6 goes on with action %d", msg.progress.AuditID)
+		text += fmt.Sprintf("; stopped, %s on the audit screen goes on with action %d", m.keyOf("resume"), msg.progress.AuditID)
 	case msg.err != nil:
 		text += ": " + shortError(msg.err)
 	}
 	if msg.progress.Done > 0 {
 		m.lastAudit = msg.progress.AuditID
-		text += "   u undo"
+		text += m.undoHint()
 	}
 	m.say(text)
 	if _, ok := m.overlay.(*progressOverlay); ok {

@@ -2,6 +2,7 @@ package tui
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -79,7 +80,7 @@ func (m *Model) goTo(name string) (tea.Cmd, error) {
 	case at < 0:
 		return nil, fmt.Errorf("no context %q; there are %s", name, strings.Join(m.contextNames(""), ", "))
 	case m.bulk != nil || m.pending > 0:
-		return nil, fmt.Errorf("an action is under way: wait for its end")
+		return nil, errors.New(underWay)
 	}
 	m.say("connecting to " + name + " " + m.env.glyphs.more)
 	return m.connect(name), nil

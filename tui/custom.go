@@ -47,6 +47,30 @@ func checkKeys(registry []*command) error {
 	return nil
 }
 
+// keyOf is the key of a command as the operator has it, for texts that name
+// one: its first or, in plain mode, the first that is no row's number. A command
+// without one goes by its id, which plain mode takes as well.
+func (m *Model) keyOf(id string) string {
+	for _, c := range m.env.commands {
+		if c.id != id {
+			continue
+		}
+		keys := c.keys
+		if m.env.plain {
+			keys = c.plainKeys()
+		}
+		if len(keys) > 0 {
+			return keys[0]
+		}
+	}
+	return id
+}
+
+// hasKey says whether the key is one of the command's.
+func (m *Model) hasKey(id, key string) bool {
+	return slices.ContainsFunc(m.env.commands, func(c *command) bool { return c.id == id && slices.Contains(c.keys, key) })
+}
+
 // setTheme changes the colours at once. auto asks the terminal again.
 func (m *Model) setTheme(name string) (tea.Cmd, error) {
 	chosen, err := themeNamed(name)

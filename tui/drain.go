@@ -27,16 +27,16 @@ func noDrain(m *Model) string {
 // drain asks the worker under the cursor to take no new work, and to leave.
 func (m *Model) drain() tea.Cmd {
 	worker := m.workers[m.workerAt()]
-	m.cursor[screenWorkers] = worker.ID
+	m.moveWorker(0)
 	w := m.env.writer
-	typed := ""
+	var answer typed
 	if m.env.confirm {
-		typed = "drain"
+		answer = typed{text: "drain", effect: "drain it"}
 	}
 	m.ask("drain worker "+clean(worker.ID), []string{
 		fmt.Sprintf("effect    it takes no new work, and leaves when what it runs has ended: %d now", worker.Running),
 		"this cannot be undone; what supervises it may start another one",
-	}, typed, m.write(func(ctx context.Context) tea.Msg {
+	}, answer, m.write(func(ctx context.Context) tea.Msg {
 		asked, err := w.DrainWorker(ctx, worker.ID)
 		return drainedMsg{worker.ID, asked, err}
 	}))
@@ -44,7 +44,6 @@ func (m *Model) drain() tea.Cmd {
 }
 
 func (m *Model) drained(msg drainedMsg) {
-	m.pending = max(m.pending-1, 0)
 	switch {
 	case msg.err != nil:
 		m.say("drain: " + shortError(msg.err))

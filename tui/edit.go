@@ -41,16 +41,19 @@ type editDoneMsg struct {
 	err    error
 }
 
-func (e *editing) verb() string {
+func (e *editing) action() jobq.Action {
 	if e.clone {
-		return string(jobq.ActionClone)
+		return jobq.ActionClone
 	}
-	return string(jobq.ActionEdit)
+	return jobq.ActionEdit
 }
 
 // noEditor says why an editor cannot be opened on what is selected.
 func (m *Model) noEditor(check func(jobq.State) string) string {
-	if m.screen == screenJobs && m.jobs.all != nil || len(m.targets()) > 1 {
+	switch {
+	case m.pending > 0:
+		return underWay // it may be another editor on its way
+	case m.screen == screenJobs && m.jobs.all != nil || len(m.targets()) > 1:
 		return "an editor takes one job: `jobq edit --filter` is for many"
 	}
 	return m.single(check)
@@ -61,7 +64,7 @@ func noEdit(m *Model) string {
 		if state == jobq.Scheduled || state == jobq.Available {
 			return ""
 		}
-		return fmt.Sprintf("the job is %s: only one that waits can be changed, C makes a new one", state)
+		return fmt.Sprintf("the job is %s: only one that waits can be changed, %s makes a new one", state, m.keyOf("clone"))
 	})
 }
 
@@ -70,9 +73,8 @@ func noClone(m *Model) string { return m.noEditor(func(jobq.State) string { retu
 // edit lets the operator change the job in an editor, or a copy of it.
 func (m *Model) edit(clone bool) tea.Cmd {
 	id := m.targets()[0].ID
-	m.pending++
 	r, s := m.env.reader, m.env.send
-	return m.write(func(ctx context.Context) tea.Msg {
+	return m.begin(m.write(func(ctx context.Context) tea.Msg {
 		e := editing{clone: clone}
 		var err error
 		if e.job, err = r.Get(ctx, id); err != nil {
@@ -84,7 +86,7 @@ func (m *Model) edit(clone bool) tea.Cmd {
 		e.file, err = jobedit.Create(id, jobedit.Document(e.job, jobedit.Heading(e.job)...))
 		s.stop()
 		return editReadyMsg{e, err}
-	})
+	}))
 }
 
 // editAgain opens the editor once more, with what was wrong at the top.
@@ -104,23 +106,26 @@ func (m *Model) editAgain(e editing, problem error) tea.Cmd {
 // meanwhile: a listener that nobody reads keeps VACUUM from its work.
 func (m *Model) editReady(msg editReadyMsg) tea.Cmd {
 	if msg.err != nil {
-		m.pending--
-		m.say(msg.verb() + ": " + shortError(msg.err))
+		m.say(string(msg.action()) + ": " + shortError(msg.err))
 		return m.env.send.resume()
 	}
 	e := msg.editing
 	m.suspended = true
-	return m.env.edit(e.file, func(err error) tea.Msg {
-		if err != nil {
-			return editedMsg{editing: e, err: fmt.Errorf("editor: %w", err)}
-		}
-		content, err := e.file.Read()
-		if err != nil {
-			return editedMsg{editing: e, err: err}
-		}
-		change, problem := jobedit.Changes(content, e.job)
-		return editedMsg{editing: e, change: change, problem: problem}
-	})
+	answer := m.expect()
+	return m.env.edit(e.file, func(err error) tea.Msg { return answer(e.read(err)) })
+}
+
+// read reads what the operator has written, once the editor has ended.
+func (e *editing) read(err error) editedMsg {
+	if err != nil {
+		return editedMsg{editing: *e, err: fmt.Errorf("editor: %w", err)}
+	}
+	content, err := e.file.Read()
+	if err != nil {
+		return editedMsg{editing: *e, err: err}
+	}
+	change, problem := jobedit.Changes(content, e.job)
+	return editedMsg{editing: *e, change: change, problem: problem}
 }
 
 // edited shows what would be changed, and asks.
@@ -129,12 +134,10 @@ func (m *Model) edited(msg editedMsg) tea.Cmd {
 	m.need(m.wanted()...)
 	switch {
 	case msg.err != nil:
-		m.pending--
 		m.notDone(msg.editing, shortError(msg.err))
 	case msg.problem != nil:
 		m.askAgain(msg.editing, msg.problem)
 	case msg.change.IsEmpty() && !msg.clone:
-		m.pending--
 		msg.file.Remove()
 		m.say("nothing was changed")
 	default:
@@ -146,13 +149,13 @@ func (m *Model) edited(msg editedMsg) tea.Cmd {
 // askAgain offers to mend what cannot be stored as it is.
 func (m *Model) askAgain(e editing, problem error) {
 	details := []string{red(clean(problem.Error())), "text      " + clean(e.file.Path) + ", which stays", "", "Edit it again?"}
-	m.askOn(fmt.Sprintf("%s job %d: that cannot be", e.verb(), e.job.ID), details, m.editAgain(e, problem))
+	m.ask(fmt.Sprintf("%s job %d: that cannot be", e.action(), e.job.ID), details, typed{}, m.editAgain(e, problem))
 }
 
 // notDone says why the text was not stored, and where it is.
 func (m *Model) notDone(e editing, reason string) {
 	m.overlay = &noteOverlay{
-		title: fmt.Sprintf("%s job %d: not done", e.verb(), e.job.ID), since: m.env.now(),
+		title: fmt.Sprintf("%s job %d: not done", e.action(), e.job.ID), since: m.env.now(),
 		lines: []string{reason, "the text is in " + clean(e.file.Path)},
 	}
 }
@@ -168,19 +171,24 @@ func (m *Model) askChange(msg editedMsg) {
 		details = append(details, fmt.Sprintf("%-12s  %s", d.Field, dim(clean(d.Old))), fmt.Sprintf("%12s  %s", m.env.glyphs.arrow, clean(d.New)))
 	}
 	title := fmt.Sprintf("edit job %d, %s", msg.job.ID, msg.job.State)
-	effect := "stored if nobody has changed the same meanwhile; u undoes it"
+	undo := m.keyOf("undo")
+	effect := "stored if nobody has changed the same meanwhile; " + undo + " undoes it"
 	if msg.clone {
 		title = fmt.Sprintf("clone job %d, %s", msg.job.ID, msg.job.State)
-		effect = "a new job, without unique key and attempts; u removes it"
+		effect = "a new job, without unique key and attempts; " + undo + " removes it"
 		if msg.change.RunAt == nil {
-			effect = "a new job, due now, without unique key and attempts; u removes it"
+			effect = "a new job, due now, without unique key and attempts; " + undo + " removes it"
 		}
 		if len(details) == 0 {
 			details = append(details, "as it is")
 		}
 	}
 	details = append(details, "", "effect    "+effect, "text      "+clean(msg.file.Path)+", kept unless it is done")
-	m.askOn(title, details, m.storeEdit(msg))
+	var answer typed
+	if m.env.confirm {
+		answer = typedCount(1, msg.action())
+	}
+	m.ask(title, details, answer, m.storeEdit(msg))
 }
 
 func orNone(text string) string {
@@ -213,7 +221,7 @@ func (m *Model) editDone(msg editDoneMsg) {
 		m.askAgain(msg.editing, msg.err)
 		return
 	}
-	verb := msg.verb()
+	verb := string(msg.action())
 	if msg.clone && msg.err == nil {
 		verb = fmt.Sprintf("cloned job %d into", msg.job.ID)
 	}
@@ -222,6 +230,6 @@ func (m *Model) editDone(msg editDoneMsg) {
 		m.notDone(msg.editing, m.toast)
 		return
 	}
-	m.lastEdit = editCommand(msg.verb(), msg.job.ID, msg.change)
+	m.lastEdit = editCommand(string(msg.action()), msg.job.ID, msg.change)
 	msg.file.Remove()
 }

@@ -208,6 +208,12 @@ func TestResumeBulk(t *testing.T) {
 	require.Equal(t, []string{"resume 17"}, b.fake.written)
 	b.press("j", "R")
 	require.Contains(t, b.toast, "it has come to its end")
+	bounded := stoppedBulk
+	bounded.ID, bounded.Max = 18, 5000
+	b.fake.audit = []jobq.AuditEntry{bounded}
+	b.tick(6 * time.Second)
+	b.press("R")
+	require.Contains(t, b.plain(), "at most   5,000, as it began")
 }
 
 // What a screen has loaded is written as JSON lines or CSV.

@@ -87,18 +87,16 @@ func (m *Model) export(extension string, format func([]json.RawMessage) ([]byte,
 	rows, what := m.exported()
 	path := fmt.Sprintf("jobq-%s-%s.%s", what, m.env.now().UTC().Format("20060102-150405"), extension)
 	save := m.env.save
-	m.pending++
-	return func() tea.Msg {
+	return m.begin(func() tea.Msg {
 		content, err := format(rows)
 		if err == nil {
 			err = save(path, content)
 		}
 		return exportedMsg{path, what, len(rows), err}
-	}
+	})
 }
 
 func (m *Model) exportDone(msg exportedMsg) {
-	m.pending = max(m.pending-1, 0) // it may have begun at another database
 	if msg.err != nil {
 		m.say("export: " + shortError(msg.err))
 		return

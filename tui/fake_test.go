@@ -45,11 +45,12 @@ type fake struct {
 	workers  []jobq.Worker
 	jobs     []*jobq.Job
 	audit    []jobq.AuditEntry
-	err      error    // of every query
-	refusal  error    // of an edit or a clone, once
-	problem  string   // of an edit
-	written  []string // what was done
-	saved    string   // what was exported last
+	err      error             // of every query
+	refusal  error             // of an edit or a clone, once
+	problem  string            // of an edit
+	written  []string          // what was done
+	saved    string            // what was exported last
+	snapshot jobq.BulkSnapshot // of the last action by filter
 	// edit is the operator's editor. Nil leaves all as it is.
 	edit    func(content string) (string, error)
 	filters []jobq.Filter
@@ -144,6 +145,10 @@ func (f *fake) Count(context.Context, jobq.Filter, int) (int64, error) {
 	return int64(len(f.jobs)), f.err
 }
 
+func (f *fake) BulkSnapshot(context.Context, jobq.Filter) (jobq.BulkSnapshot, error) {
+	return jobq.BulkSnapshot{At: f.now, IDMax: f.jobs[0].ID, Count: int64(len(f.jobs))}, f.err
+}
+
 func (f *fake) find(id int64) *jobq.Job {
 	for _, job := range f.jobs {
 		if job.ID == id {
@@ -183,8 +188,13 @@ func (f *fake) Output(_ context.Context, id int64, after jobq.OutputPiece) ([]jo
 }
 
 func (f *fake) JobActions(context.Context, int64) ([]jobq.JobAction, error) { return nil, f.err }
-func (f *fake) Audit(context.Context, int64, int) ([]jobq.AuditEntry, error) {
-	return f.audit, f.err
+func (f *fake) Audit(_ context.Context, before int64, limit int) (entries []jobq.AuditEntry, _ error) {
+	for _, entry := range f.audit {
+		if (before == 0 || entry.ID < before) && len(entries) < limit {
+			entries = append(entries, entry)
+		}
+	}
+	return entries, f.err
 }
 
 func (f *fake) Act(_ context.Context, action jobq.Action, targets ...jobq.Target) (*jobq.Acted, error) {
@@ -255,6 +265,7 @@ func (f *fake) Bulk(_ context.Context, params jobq.BulkParams) (jobq.BulkProgres
 		text = fmt.Sprintf("resume %d", params.Resume)
 	}
 	f.written = append(f.written, text)
+	f.snapshot = params.Snapshot
 	progress := jobq.BulkProgress{AuditID: 7, Done: len(f.jobs)}
 	params.OnBatch(progress)
 	return progress, f.err
@@ -297,7 +308,7 @@ func (b *bench) do(command tea.Cmd) {
 		for _, c := range msg {
 			b.do(c)
 		}
-	case loadedMsg, actedMsg, queueActedMsg, bulkMsg, startBulkMsg, exportedMsg, drainedMsg, editReadyMsg, editedMsg, editDoneMsg, switchedMsg:
+	case loadedMsg, answerMsg, bulkMsg, switchedMsg:
 		_, next := b.Update(msg)
 		b.do(next)
 	}

@@ -39,7 +39,11 @@ func (o *helpOverlay) matching(m *Model) []*command {
 
 func (o *helpOverlay) key(m *Model, msg tea.KeyPressMsg) tea.Cmd {
 	found := o.matching(m)
-	switch name := msg.String(); name {
+	name := msg.String()
+	if o.search == "" && m.hasKey("help", name) {
+		name = "esc"
+	}
+	switch name {
 	case "esc":
 		m.overlay = nil
 	case "down":
@@ -61,10 +65,6 @@ func (o *helpOverlay) key(m *Model, msg tea.KeyPressMsg) tea.Cmd {
 		o.search, o.at = o.search[:max(len(o.search)-1, 0)], 0
 	default:
 		if len(msg.Text) == 1 && msg.Text[0] > ' ' && msg.Text[0] <= '~' && len(o.search) < 30 {
-			if msg.Text == "?" && o.search == "" {
-				m.overlay = nil
-				return nil
-			}
 			o.search, o.at = o.search+msg.Text, 0
 		}
 	}

@@ -108,7 +108,7 @@ func (j *jobModel) turnTo(id int64) {
 func (m *Model) jobHead() string {
 	job := m.job.story.job
 	left := fmt.Sprintf(" Jobs %s %d", m.env.glyphs.cross, m.job.id)
-	right := "esc back "
+	right := m.keyOf("back") + " back "
 	if job != nil {
 		left += fmt.Sprintf(" %s/%s", clean(job.Queue), clean(job.Kind))
 		right = styled(stateColour(job.State)+sgrBold, strings.ToUpper(stateWord(job))) +

@@ -54,27 +54,27 @@ type jobsModel struct {
 	sort    jobq.Sort // what the operator has chosen; empty for the tab's own
 	reverse bool
 
-	rows    []*jobq.Job
-	next    string // cursor of the page after the last row
-	more    bool   // the page after is being fetched
-	cursor  int64  // the job under the cursor, 0 for none
-	offset  int    // of the first row on the screen
-	follow  bool   // new jobs come in at the top
-	above   int    // new jobs that have not
-	left    map[int64]time.Time
-	marks   map[int64]bool
-	ranged  *markRange // that grows with the cursor; nil for none
-	all     *allMatching
-	total   int64 // jobs that match, up to CountMax; -1 when unknown
-	recent  bool  // the whole was too much to search: only the newest jobs are
-	visible int   // rows on the screen
+	rows     []*jobq.Job
+	next     string // cursor of the page after the last row
+	more     bool   // the page after is being fetched
+	cursor   int64  // the job under the cursor, 0 for none
+	offset   int    // of the first row on the screen
+	follow   bool   // new jobs come in at the top
+	above    int    // new jobs that have not
+	left     map[int64]time.Time
+	marks    map[int64]bool
+	ranged   *markRange // that grows with the cursor; nil for none
+	all      *allMatching
+	counting bool  // all is about to be set: what matches is being counted
+	total    int64 // jobs that match, up to CountMax; -1 when unknown
+	recent   bool  // the whole was too much to search: only the newest jobs are
+	visible  int   // rows on the screen
 }
 
 // allMatching is a selection by filter: what it meant when it was made.
 type allMatching struct {
-	filter string
-	count  int64
-	at     time.Time
+	filter   string
+	snapshot jobq.BulkSnapshot
 }
 
 func newJobsModel() jobsModel {

@@ -34,14 +34,16 @@ func (m *Model) jobsBody() []string {
 		}
 	}
 	switch {
-	case j.above >= pageSize:
-		lines = append(lines, fmt.Sprintf(" %s %d+ new above (g jumps to the top and follows)", m.env.glyphs.up, j.above))
 	case j.above > 0:
-		lines = append(lines, fmt.Sprintf(" %s %d new above (g jumps to the top and follows)", m.env.glyphs.up, j.above))
+		count := strconv.Itoa(j.above)
+		if j.above >= pageSize {
+			count += "+"
+		}
+		lines = append(lines, fmt.Sprintf(" %s %s new above (%s jumps to the top and follows)", m.env.glyphs.up, count, m.keyOf("top")))
 	case j.recent:
 		lines = append(lines, styled(sgrYellow, fmt.Sprintf(" only the newest %s jobs were searched: name a state or a queue to look further", number(recentJobs))))
 	case len(j.rows) >= rowsMax:
-		lines = append(lines, dim(fmt.Sprintf(" the first %d are kept here: filter with / to look further", rowsMax)))
+		lines = append(lines, dim(fmt.Sprintf(" the first %d are kept here: filter with %s to look further", rowsMax, m.keyOf("filter"))))
 	default:
 		lines = append(lines, "")
 	}
@@ -58,7 +60,7 @@ func (m *Model) noJobs() string {
 	if m.jobs.match == "" {
 		return dim("no such jobs")
 	}
-	return dim("no job matches; esc clears the filter")
+	return dim("no job matches; " + m.keyOf("back") + " clears the filter")
 }
 
 func (m *Model) jobTabs() string {
@@ -90,14 +92,14 @@ func (m *Model) jobTabs() string {
 
 func (m *Model) filterLine() string {
 	j := &m.jobs
-	left := " / " + clean(j.match)
+	left := " " + m.keyOf("filter") + " " + clean(j.match)
 	if j.match == "" {
-		left = dim(" / to filter")
+		left = dim(" " + m.keyOf("filter") + " to filter")
 	}
 	var right []string
 	switch {
 	case j.all != nil:
-		right = append(right, styled(sgrYellow, "all "+capped(j.all.count)+" matching selected"))
+		right = append(right, styled(sgrYellow, "all "+capped(j.all.snapshot.Count)+" matching selected"))
 	case len(j.marks) > 0:
 		right = append(right, fmt.Sprintf("%d marked", len(j.marks)))
 	}

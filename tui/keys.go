@@ -14,7 +14,7 @@ type class int
 
 const (
 	reading     class = iota
-	reversible        // is undone with u, and does not ask unless the context is production
+	reversible        // can be undone, and does not ask unless the context is production
 	destructive       // always asks
 )
 
@@ -98,7 +98,7 @@ func listCommands() []*command {
 		{id: "sort", keys: []string{"s"}, help: "Sort by what an index has", screens: onJobs, run: (*Model).openSort},
 		{id: "reverse", keys: []string{"S"}, help: "Turn the order around", screens: onJobs, run: (*Model).turnAround},
 		{id: "mark", keys: []string{"space"}, title: "mark", help: "Mark the job, and go on", screens: onJobs, disabled: noJob, run: (*Model).mark},
-		{id: "range", keys: []string{"v"}, help: "Mark a range: moving marks, until v again", screens: onJobs, disabled: noJob, run: (*Model).toggleRange},
+		{id: "range", keys: []string{"v"}, help: "Mark a range: moving marks, until this is pressed again", screens: onJobs, disabled: noJob, run: (*Model).toggleRange},
 		{id: "mark-loaded", keys: []string{"*"}, help: "Mark all jobs that are loaded, or none", screens: onJobs, disabled: noJob, run: (*Model).markLoaded},
 		{id: "select-all", keys: []string{"A"}, title: "all matching", help: "Select all jobs that match the filter now", screens: onJobs, disabled: noJob, run: (*Model).selectAll},
 		{id: "newer", keys: []string{"["}, help: "The job above in the list", screens: onJob, run: func(m *Model) tea.Cmd { return m.neighbour(-1) }},
@@ -119,7 +119,7 @@ func actionCommands() []*command {
 		return func(m *Model) tea.Cmd { return m.act(action) }
 	}
 	return []*command{
-		{id: "requeue", keys: []string{"r"}, title: "requeue", help: "Make the job available now (u undoes it)", screens: onBoth, class: reversible, disabled: noRequeue, run: act(jobq.ActionRequeue)},
+		{id: "requeue", keys: []string{"r"}, title: "requeue", help: "Make the job available now; undo takes it back", screens: onBoth, class: reversible, disabled: noRequeue, run: act(jobq.ActionRequeue)},
 		{id: "cancel", keys: []string{"c"}, title: "cancel", help: "Cancel the job; asks when it runs", screens: onBoth, class: reversible, disabled: noCancel, run: act(jobq.ActionCancel)},
 		{id: "edit", drawn: true, keys: []string{"e"}, title: "edit", help: "Change a job that waits, in your editor", screens: onBoth, class: reversible, disabled: noEdit, run: func(m *Model) tea.Cmd { return m.edit(false) }},
 		{id: "clone", drawn: true, keys: []string{"C"}, help: "Make a new job of the job, in your editor", screens: onBoth, class: reversible, disabled: noClone, run: func(m *Model) tea.Cmd { return m.edit(true) }},
@@ -136,7 +136,7 @@ func otherCommands() []*command {
 		{id: "copy", keys: []string{"y"}, title: "copy", help: "Copy an id, a permalink, or the command line that does the same", run: (*Model).openCopy},
 		{id: "export", keys: []string{"x"}, help: "Write what the screen has loaded to a file, as JSON lines or CSV", run: (*Model).openExport},
 		{id: "palette", keys: []string{":", "ctrl+p"}, title: "command", help: "Type a command, `job ID`, `jobs FILTER`, `ctx NAME` or `theme NAME`", run: (*Model).openPalette},
-		{id: "contexts", keys: []string{"@"}, help: "Go to another database of your settings; `:ctx NAME` too", disabled: noContexts, run: (*Model).openContexts},
+		{id: "contexts", keys: []string{"@"}, help: "Go to another database of your settings; in the palette, `ctx NAME` does", disabled: noContexts, run: (*Model).openContexts},
 		{id: "freeze", keys: []string{"f"}, title: "freeze", help: "Let the screen stand still, or follow again", run: func(m *Model) tea.Cmd {
 			m.frozen = !m.frozen
 			m.need(m.wanted()...)
@@ -193,7 +193,7 @@ func (m *Model) commandFor(s screen, key string) *command {
 // keyHints are the keys that matter most on the screen.
 func (m *Model) keyHints(cells int) string {
 	var hints []string
-	used := 0
+	help, used := m.keyOf("help")+" help", 0
 	for _, c := range m.env.commands {
 		if c.title == "" || c.screens != nil && !slices.Contains(c.screens, m.screen) {
 			continue
@@ -202,11 +202,11 @@ func (m *Model) keyHints(cells int) string {
 			continue
 		}
 		hint := c.keys[0] + " " + c.title
-		if c.id == "help" || used+len(hint)+2 > cells-len("? help  ") {
+		if c.id == "help" || used+len(hint)+2 > cells-len(help)-2 {
 			continue
 		}
 		used += len(hint) + 2
 		hints = append(hints, bold(c.keys[0])+" "+c.title)
 	}
-	return strings.Join(append(hints, bold("?")+" help"), "  ")
+	return strings.Join(append(hints, bold(m.keyOf("help"))+" help"), "  ")
 }

@@ -1,6 +1,7 @@
 package tui
 
 import (
+	"fmt"
 	"maps"
 
 	tea "charm.land/bubbletea/v2"
@@ -111,7 +112,7 @@ func (m *Model) toggleRange() tea.Cmd {
 	j.all, j.follow = nil, false
 	j.ranged = &markRange{j.cursor, maps.Clone(j.marks)}
 	j.stretch()
-	m.say("range: moving marks; v ends it, esc drops the marks")
+	m.say(fmt.Sprintf("range: moving marks; %s ends it, %s drops the marks", m.keyOf("range"), m.keyOf("back")))
 	return nil
 }
 

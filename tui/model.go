@@ -46,7 +46,7 @@ type Model struct {
 	jobs     jobsModel
 	job      jobModel
 
-	cursor map[screen]string // of the screens whose rows have names
+	cursor map[screen]spot // of the screens whose rows have names
 
 	overlay    overlay
 	toast      string
@@ -102,7 +102,7 @@ func newModel(e env) *Model {
 	if e.commands == nil {
 		e.commands = commands()
 	}
-	m := &Model{env: e, width: 80, height: 24, look: look{theme: themeAsDrawn}, cursor: make(map[screen]string), lastKey: e.now()}
+	m := &Model{env: e, width: 80, height: 24, look: look{theme: themeAsDrawn}, cursor: make(map[screen]spot), lastKey: e.now()}
 	m.jobs = newJobsModel()
 	m.job.follow = true
 	return m
@@ -152,6 +152,8 @@ func (m *Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		m.feed, m.feedReason = msg.state, msg.reason
 	case panicMsg:
 		panic(fmt.Sprintf("%v\n\n%s", msg.reason, msg.stack))
+	case answerMsg:
+		return m.answered(msg)
 	case actedMsg:
 		m.acted(msg)
 		return m, m.poll()
@@ -164,6 +166,10 @@ func (m *Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		return m, m.startBulk(msg)
 	case exportedMsg:
 		m.exportDone(msg)
+	case selectedMsg:
+		m.selected(msg)
+	case undoSeenMsg:
+		m.undoSeen(msg)
 	case drainedMsg:
 		m.drained(msg)
 		return m, m.poll()

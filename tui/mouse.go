@@ -10,7 +10,7 @@ const wheelRows = 3
 func (m *Model) toggleMouse() tea.Cmd {
 	m.look.mouse = !m.look.mouse
 	if m.look.mouse {
-		m.say("mouse: the wheel moves, a click selects; M gives it back to the terminal")
+		m.say("mouse: the wheel moves, a click selects; " + m.keyOf("mouse") + " gives it back to the terminal")
 	} else {
 		m.say("mouse: given back to the terminal")
 	}

@@ -1,7 +1,11 @@
 package tui
 
 import (
+	"context"
+
 	tea "charm.land/bubbletea/v2"
+
+	"github.com/jobq-dev/jobq"
 )
 
 // move moves the cursor of the screen.
@@ -101,16 +105,36 @@ func (m *Model) markLoaded() tea.Cmd {
 	return nil
 }
 
-// selectAll selects what matches the filter at this moment.
+// selectedMsg is what matched the filter when all of it was selected.
+type selectedMsg struct {
+	all allMatching
+	err error
+}
+
+// selectAll selects what matches the filter at this moment, by the clock of the
+// database: what is counted now is what an action will be about.
 func (m *Model) selectAll() tea.Cmd {
 	m.jobs.unmark()
-	if m.jobs.total < 0 {
-		m.say("select-all: the jobs are still being counted")
-		return nil
+	m.jobs.follow, m.jobs.counting = false, true
+	r, match := m.env.reader, m.jobs.filterText()
+	return m.begin(func() tea.Msg {
+		ctx, cancel := context.WithTimeout(context.Background(), queryTimeout)
+		defer cancel()
+		snapshot, err := r.BulkSnapshot(ctx, jobq.Filter{Match: match})
+		return selectedMsg{allMatching{match, snapshot}, err}
+	})
+}
+
+// selected shows the selection, unless the list is about other jobs by now or
+// some were marked meanwhile.
+func (m *Model) selected(msg selectedMsg) {
+	m.jobs.counting = false
+	switch {
+	case msg.err != nil:
+		m.say("select-all: " + shortError(msg.err))
+	case m.jobs.filterText() == msg.all.filter && len(m.jobs.marks) == 0:
+		m.jobs.all = &msg.all
 	}
-	m.jobs.all = &allMatching{filter: m.jobs.filterText(), count: m.jobs.total, at: m.env.now()}
-	m.jobs.follow = false
-	return nil
 }
 
 // suspend stops the program as the shell's job control does. It stops

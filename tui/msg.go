@@ -3,6 +3,8 @@ package tui
 import (
 	"time"
 
+	tea "charm.land/bubbletea/v2"
+
 	"github.com/jobq-dev/jobq"
 )
 
@@ -17,6 +19,12 @@ type loadedMsg struct {
 	took       time.Duration
 	value      any
 	err        error
+}
+
+// answerMsg is what came of a command that was begun at a database.
+type answerMsg struct {
+	link   *link
+	answer tea.Msg
 }
 
 // actedMsg is what came of an action.
@@ -35,6 +43,7 @@ type queueActedMsg struct {
 
 // bulkMsg is how far a bulk action has come; done with the last one.
 type bulkMsg struct {
+	run      *bulkRun
 	progress jobq.BulkProgress
 	done     bool
 	err      error

@@ -43,46 +43,35 @@ func (m *Model) box(title string, lines []string) []string {
 // seen are no answer.
 const confirmQuiet = 400 * time.Millisecond
 
+// typed is what must be typed before something is done. The zero value asks for y.
+type typed struct {
+	text    string
+	meaning string // of the text: "the number of jobs"
+	effect  string // of enter: "delete them"
+}
+
 // confirmOverlay asks before something is done.
 type confirmOverlay struct {
 	title   string
 	details []string
-	typed   string // what must be typed; empty asks for y
+	typed   typed
 	input   string
 	since   time.Time
 	run     tea.Cmd
-	begun   bool // what it asks about is counted as pending already
 }
 
 // ask asks, and begins the command on a yes. With typed, that must be typed.
-func (m *Model) ask(title string, details []string, typed string, run tea.Cmd) {
+func (m *Model) ask(title string, details []string, typed typed, run tea.Cmd) {
 	m.overlay = &confirmOverlay{title: title, details: details, typed: typed, since: m.env.now(), run: run}
-}
-
-// askOn is ask in the middle of something, which a no ends.
-func (m *Model) askOn(title string, details []string, run tea.Cmd) {
-	m.overlay = &confirmOverlay{title: title, details: details, since: m.env.now(), run: run, begun: true}
-}
-
-// begin counts a command as pending, until its message comes.
-func (m *Model) begin(run tea.Cmd) tea.Cmd {
-	m.pending++
-	return run
 }
 
 func (o *confirmOverlay) yes(m *Model) tea.Cmd {
 	m.overlay = nil
-	if o.begun {
-		return o.run
-	}
 	return m.begin(o.run)
 }
 
 func (o *confirmOverlay) no(m *Model) {
 	m.overlay = nil
-	if o.begun {
-		m.pending--
-	}
 	m.say("nothing was done")
 }
 
@@ -95,7 +84,7 @@ func (o *confirmOverlay) key(m *Model, msg tea.KeyPressMsg) tea.Cmd {
 	if m.env.now().Sub(o.since) < confirmQuiet {
 		return nil
 	}
-	if o.typed == "" {
+	if o.typed.text == "" {
 		if name == "y" || name == "Y" {
 			return o.yes(m)
 		}
@@ -103,7 +92,7 @@ func (o *confirmOverlay) key(m *Model, msg tea.KeyPressMsg) tea.Cmd {
 		return nil
 	}
 	switch {
-	case name == "enter" && o.input == o.typed:
+	case name == "enter" && o.input == o.typed.text:
 		return o.yes(m)
 	case name == "backspace" && o.input != "":
 		o.input = o.input[:len(o.input)-1]
@@ -117,10 +106,14 @@ func (o *confirmOverlay) view(m *Model) []string {
 	lines := []string{fmt.Sprintf("database  %s  %s", m.env.name, clean(m.env.host))}
 	lines = append(lines, o.details...)
 	lines = append(lines, "")
-	if o.typed == "" {
+	if o.typed.text == "" {
 		lines = append(lines, "y yes    any other key: no")
 	} else {
-		lines = append(lines, fmt.Sprintf("Type %s and press enter: %s_", o.typed, o.input), "esc: do nothing")
+		what := o.typed.text
+		if o.typed.meaning != "" {
+			what += ", " + o.typed.meaning + ","
+		}
+		lines = append(lines, "Type "+what, fmt.Sprintf("and press enter to %s: %s_", o.typed.effect, o.input), "esc: do nothing")
 	}
 	return m.box(o.title, lines)
 }
@@ -157,7 +150,7 @@ func (o *progressOverlay) view(m *Model) []string {
 	if m.bulk == nil {
 		return nil
 	}
-	const stop = "esc: stop after this batch; R on the audit screen goes on"
+	stop := "esc: stop after this batch; " + m.keyOf("resume") + " on the audit screen goes on"
 	progress := m.bulk.progress
 	done, refused := number(int64(progress.Done)), number(int64(progress.Refused))
 	if m.bulk.total == 0 {

@@ -325,7 +325,7 @@ func (m *Model) queueRow(columns []column, q jobq.Queue, selected bool) string {
 	})
 }
 
-// queueAt is where the cursor's queue is; the first one when it has gone.
-func (m *Model) queueAt() int {
-	return max(slices.IndexFunc(m.queues, func(q jobq.Queue) bool { return q.Name == m.cursor[screenQueues] }), 0)
-}
+// queueAt is where the cursor's queue is.
+func (m *Model) queueAt() int { return m.cursor[screenQueues].in(len(m.queues), m.queueName) }
+
+func (m *Model) queueName(i int) string { return m.queues[i].Name }

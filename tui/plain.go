@@ -1,20 +1,14 @@
 package tui
 
 import (
-	"bufio"
 	"context"
-	"fmt"
 	"io"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
-
-	"github.com/jobq-dev/jobq/internal/printable"
 )
 
 // The page that plain mode shows at once.
@@ -64,19 +58,6 @@ func newPlain(m *Model, output io.Writer, stop <-chan struct{}) *plain {
 	m.width, m.height = plainCells, plainLines
 	m.feed, m.feedReason = feedPolling, "polling, as plain mode does"
 	return &plain{m: m, out: output, msgs: make(chan tea.Msg), stop: stop, asked: true}
-}
-
-// read sends the lines of the input, and closes when there are no more.
-func read(ctx context.Context, input io.Reader, lines chan<- string) {
-	defer close(lines)
-	scanner := bufio.NewScanner(input)
-	for scanner.Scan() {
-		select {
-		case lines <- scanner.Text():
-		case <-ctx.Done():
-			return
-		}
-	}
 }
 
 func (p *plain) run(lines <-chan string) error {
@@ -141,154 +122,4 @@ func (p *plain) do(command tea.Cmd) {
 			}
 		}
 	})
-}
-
-// take does what a line says: an answer to what was asked, the number of a
-// row, / and a filter, a key, or the name of a command.
-func (p *plain) take(text string) tea.Cmd {
-	m := p.m
-	p.asked = true
-	if m.overlay != nil {
-		return p.answer(text)
-	}
-	if number, err := strconv.Atoi(text); err == nil {
-		m.pickRow(number)
-		return nil
-	}
-	if filter, found := strings.CutPrefix(text, "/"); found && m.screen != screenJob {
-		if err := m.applyFilter(strings.TrimSpace(filter)); err != nil {
-			m.say(err.Error())
-		}
-		return nil
-	}
-	if text == "" {
-		return nil
-	}
-	c := m.commandFor(m.screen, text)
-	if text == "help" || c != nil && c.id == "help" {
-		p.help()
-		return nil
-	}
-	if c == nil {
-		command, err := runTyped(m, strings.TrimPrefix(text, ":"))
-		if err != nil {
-			m.say(err.Error())
-		}
-		return command
-	}
-	return m.run(c)
-}
-
-// answer types the line into what asks, and enter after it. A line is a whole
-// answer: it takes the place of what was there, and is all of a choice's number.
-func (p *plain) answer(text string) tea.Cmd {
-	m := p.m
-	asking := m.overlay
-	if text == "esc" || text == "back" {
-		return asking.key(m, tea.KeyPressMsg{Code: tea.KeyEscape})
-	}
-	switch asking := asking.(type) {
-	case *inputOverlay:
-		asking.text = nil
-	case *confirmOverlay:
-		asking.input = ""
-	case chooser:
-		number, err := strconv.Atoi(text)
-		at, count := asking.choices(m)
-		switch {
-		case err == nil && (number < 1 || number > count):
-			m.say(fmt.Sprintf("no choice %d here", number))
-			return nil
-		case err == nil:
-			*at, text = number-1, ""
-		}
-	}
-	var commands []tea.Cmd
-	for _, char := range text {
-		if m.overlay == asking {
-			commands = append(commands, asking.key(m, tea.KeyPressMsg{Code: char, Text: string(char)}))
-		}
-	}
-	if m.overlay == asking {
-		commands = append(commands, asking.key(m, tea.KeyPressMsg{Code: tea.KeyEnter}))
-	}
-	return tea.Batch(commands...)
-}
-
-// tell writes what is new: what was said, how the database is, and what was
-// asked for once all of it is there.
-func (p *plain) tell() {
-	m := p.m
-	if m.toast != "" && m.toastUntil != p.told {
-		p.told = m.toastUntil
-		p.line(m.toast)
-	}
-	if m.offline() != p.away {
-		p.away = m.offline()
-		p.line(map[bool]string{true: "the database does not answer; trying on", false: "the database answers again"}[p.away])
-	}
-	if above := m.screen == screenJobs && m.jobs.above > 0; above != p.above {
-		p.above = above
-		if above {
-			p.line("there are new jobs above; g goes there")
-		}
-	}
-	if m.bulk != nil {
-		p.line(fmt.Sprintf("%s: %s of %s done; esc stops", m.bulk.action, number(int64(m.bulk.progress.Done)), capped(m.bulk.total)))
-	}
-	if !p.asked || m.env.reader == nil || m.switching != "" || m.pending > 0 && m.overlay == nil || m.bulk != nil || m.waits() {
-		return
-	}
-	p.asked = false
-	if m.overlay != nil {
-		p.lines(m.overlay.view(m))
-		return
-	}
-	p.lines(m.told())
-}
-
-// waits says whether a question of the screen is under way.
-func (m *Model) waits() bool {
-	return slices.ContainsFunc(m.wanted(), func(p panel) bool { return m.polls[p].underWay })
-}
-
-func (p *plain) help() {
-	p.asked = false
-	p.line("type the number of a row, / and a filter, a key, or a command's name; an empty line tells the screen again")
-	for _, c := range p.m.env.commands {
-		if c.screens == nil || slices.Contains(c.screens, p.m.screen) {
-			p.line(strings.Join(append([]string{c.id}, c.plainKeys()...), ", or ") + ": " + c.help)
-		}
-	}
-}
-
-// plainKeys are the command's keys in plain mode, as one text or none: a number
-// is a row there.
-func (c *command) plainKeys() []string {
-	keys := slices.DeleteFunc(slices.Clone(c.keys), func(key string) bool {
-		_, err := strconv.Atoi(key)
-		return err == nil
-	})
-	if len(keys) == 0 {
-		return nil
-	}
-	return []string{strings.Join(keys, " ")}
-}
-
-func (p *plain) lines(texts []string) {
-	for _, text := range texts {
-		p.line(text)
-	}
-}
-
-// colours are all that the UI itself puts into a line for the terminal.
-var colours = regexp.MustCompile("\x1b\\[[0-9;]*m")
-
-// line writes one, without the colours and the blanks of a drawing. It is the
-// one way to the terminal: here everything else that could drive it becomes
-// visible, whatever job it comes from.
-func (p *plain) line(text string) {
-	if text = strings.Join(strings.Fields(colours.ReplaceAllString(text, "")), " "); text != "" {
-		_, _ = fmt.Fprintln(p.out, printable.Line(text)) // a terminal that has gone ends the input as well
-	}
 }

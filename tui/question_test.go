@@ -10,59 +10,6 @@ import (
 	"github.com/jobq-dev/jobq"
 )
 
-// A key acts on the row that it was pressed on, also when rows come in above
-// although nobody has moved the cursor yet.
-func TestRowsStayUnderTheCursor(t *testing.T) {
-	t.Parallel()
-	b := newBench(120, 35)
-	b.press("4")
-	b.fake.workers = append([]jobq.Worker{{ID: "a-new-one"}}, b.fake.workers...)
-	b.tick(6 * time.Second)
-	require.Equal(t, "img-1-881-q2", b.workers[b.workerAt()].ID)
-
-	b.fake.audit = []jobq.AuditEntry{{ID: 7, At: noon, Actor: "ana", Action: jobq.ActionDelete, Done: 3}}
-	b.press("6")
-	b.fake.audit = append([]jobq.AuditEntry{{ID: 8, At: noon, Actor: "bob", Action: jobq.ActionCancel, Done: 1}}, b.fake.audit...)
-	b.tick(6 * time.Second)
-	b.press("u")
-	require.Contains(t, b.plain(), "undo action 7, delete")
-	require.Contains(t, b.plain(), "3 jobs")
-	require.Contains(t, b.plain(), "by        ana")
-
-	b = newBench(120, 35)
-	b.tick(3 * time.Second) // by now it is known which queues have failures
-	b.fake.queues[0].HeadRunAt = &noon
-	first := b.queues[b.queueAt()].Name
-	b.fake.failures = []jobq.Failure{{Queue: "default", Error: "new", Jobs: 9, Since: noon}}
-	b.tick(10 * time.Second)
-	require.Equal(t, first, b.queues[b.queueAt()].Name)
-}
-
-// What is under way is counted once, whatever is asked and answered meanwhile:
-// else another database is refused for ever, or entered too early.
-func TestPendingThroughQuestions(t *testing.T) {
-	t.Parallel()
-	b := newBench(120, 35)
-	b.press("2")
-	key := func(name rune) tea.Cmd {
-		_, command := b.Update(tea.KeyPressMsg{Code: name, Text: string(name)})
-		return command
-	}
-	answer := key('r') // under way, and not answered yet
-	require.Equal(t, 1, b.pending)
-	key('D')
-	require.Equal(t, 1, b.pending, "a question is nothing under way")
-	b.do(answer)
-	require.Zero(t, b.pending)
-	b.press("esc")
-	require.Zero(t, b.pending)
-	b.press("D")
-	b.tick(time.Second)
-	b.press("y")
-	require.Zero(t, b.pending)
-	require.Len(t, b.fake.written, 2)
-}
-
 // In production, what is done at once elsewhere is asked about, and what is
 // answered with y elsewhere is typed.
 func TestProductionAsksToUndo(t *testing.T) {
@@ -73,8 +20,11 @@ func TestProductionAsksToUndo(t *testing.T) {
 	b.tick(time.Second)
 	b.press("y")
 	require.Len(t, b.fake.written, 1)
+	b.fake.audit = []jobq.AuditEntry{{ID: 2, Action: jobq.ActionDelete}, {ID: 1, At: noon, Actor: "ana", Action: jobq.ActionRequeue, Done: 1, JobIDs: []int64{48213911}}}
 	b.press("u")
-	require.Contains(t, b.plain(), "your last")
+	require.Contains(t, b.plain(), "undo action 1, requeue, your last")
+	require.Contains(t, b.plain(), "action    requeue 48213911, 1 jobs")
+	require.Contains(t, b.plain(), "by        ana, 2026-11-21 14:02:31Z")
 	b.tick(time.Second)
 	b.press("n")
 	require.Len(t, b.fake.written, 1)
@@ -95,4 +45,77 @@ func TestProductionAsksToUndo(t *testing.T) {
 	b.tick(time.Second)
 	b.press("d", "r", "a", "i", "n", "enter")
 	require.Equal(t, "drain web-7-991-k2", b.fake.written[2])
+}
+
+// In production an edit is typed as other actions are, and so is a clone.
+func TestProductionAsksToEdit(t *testing.T) {
+	t.Parallel()
+	for key, verb := range map[string]string{"e": "edit", "C": "clone"} {
+		b := newEditBench(`"priority": 0`, `"priority": -5`)
+		b.env.confirm = true
+		b.press(key)
+		require.Contains(t, b.plain(), "Type 1, the number of jobs,")
+		require.Contains(t, b.plain(), "and press enter to "+verb+" it: _")
+		b.tick(time.Second)
+		b.press("y", "enter")
+		require.Empty(t, b.fake.written, key)
+		b.press("backspace", "1", "enter")
+		require.Len(t, b.fake.written, 1, key)
+		require.Zero(t, b.pending)
+	}
+}
+
+// What was counted when all jobs were selected is what the action is about,
+// however much later it is confirmed; and what was selected meanwhile stays.
+func TestAllMatchingIsFixedWhenSelected(t *testing.T) {
+	t.Parallel()
+	b := newBench(120, 35)
+	selected := jobq.BulkSnapshot{At: noon, IDMax: b.fake.jobs[0].ID, Count: 250}
+	b.press("2", "A")
+	b.fake.jobs = append([]*jobq.Job{{ID: 48219999, State: jobq.Failed}}, b.fake.jobs...)
+	b.tick(time.Minute)
+	b.press("D")
+	require.Contains(t, b.plain(), "counted   14:02:31Z; jobs that came later are left alone")
+	require.Contains(t, b.plain(), "Type 250, the number of jobs,")
+	require.Contains(t, b.plain(), "and press enter to delete them: _")
+	b.tick(time.Second)
+	b.press("250", "enter")
+	require.Equal(t, selected, b.fake.snapshot)
+
+	b.fake.err = jobq.ErrTimeout
+	b.press("A")
+	require.Equal(t, "select-all: timed out", b.toast)
+	require.Nil(t, b.jobs.all)
+	b.fake.err = nil
+	_, answer := b.Update(tea.KeyPressMsg{Code: 'A', Text: "A"})
+	written := len(b.fake.written)
+	b.press("r")
+	require.Contains(t, b.toast, "still being counted", "it would be about one job only")
+	require.Len(t, b.fake.written, written)
+	b.do(answer)
+	require.NotNil(t, b.jobs.all)
+	for _, meanwhile := range []string{"space", "l"} {
+		_, answer := b.Update(tea.KeyPressMsg{Code: 'A', Text: "A"})
+		b.press(meanwhile)
+		b.do(answer)
+		require.Nil(t, b.jobs.all, meanwhile)
+	}
+}
+
+// An action on a few jobs opens as a list of them, whatever its row has room for.
+func TestOpenAudit(t *testing.T) {
+	t.Parallel()
+	b := newBench(120, 35)
+	b.fake.audit = []jobq.AuditEntry{
+		{ID: 9, At: noon, Action: jobq.ActionDelete, JobIDs: []int64{4, 5, 6, 7}, Done: 4},
+		{ID: 8, At: noon, Action: jobq.ActionDelete, JobIDs: []int64{48213904}, Done: 1},
+	}
+	b.press("6")
+	require.Contains(t, b.plain(), "4 5 6 ...")
+	b.press("enter")
+	require.Equal(t, screenJobs, b.screen)
+	require.Equal(t, "id:4,5,6,7", b.jobs.match)
+	b.press("6", "j", "enter")
+	require.Equal(t, screenJob, b.screen)
+	require.Equal(t, int64(48213904), b.job.id)
 }

@@ -39,11 +39,7 @@ func (m *Model) queueRows() int { return max(m.layout().body-9, 3) }
 
 // moveQueue moves the cursor over queues, which it knows by name.
 func (m *Model) moveQueue(by int) {
-	if len(m.queues) == 0 {
-		return
-	}
-	at := min(max(m.queueAt()+by, 0), len(m.queues)-1)
-	m.cursor[screenQueues] = m.queues[at].Name
+	m.cursor[screenQueues] = m.cursor[screenQueues].moved(by, len(m.queues), m.queueName)
 }
 
 // openQueue shows the queue's jobs.
@@ -67,7 +63,7 @@ func noQueue(m *Model) string {
 // togglePause pauses the queue under the cursor, or lets it go on.
 func (m *Model) togglePause() tea.Cmd {
 	q := m.queues[m.queueAt()]
-	m.cursor[screenQueues] = q.Name
+	m.moveQueue(0)
 	w := m.env.writer
 	verb := "pause"
 	act := func(ctx context.Context) (bool, error) { return w.PauseQueue(ctx, q.Name, "", "from the terminal UI") }
@@ -82,12 +78,11 @@ func (m *Model) togglePause() tea.Cmd {
 	if !m.env.confirm {
 		return m.begin(run)
 	}
-	m.ask(fmt.Sprintf("%s queue %s", verb, clean(q.Name)), nil, "", run)
+	m.ask(fmt.Sprintf("%s queue %s", verb, clean(q.Name)), nil, typed{}, run)
 	return nil
 }
 
 func (m *Model) queueActed(msg queueActedMsg) {
-	m.pending = max(m.pending-1, 0)
 	switch {
 	case msg.err != nil:
 		m.say(msg.verb + ": " + shortError(msg.err))

@@ -26,7 +26,7 @@ func (m *Model) askSearch() tea.Cmd {
 
 func noSearch(m *Model) string {
 	if m.job.search == "" {
-		return "there is no search: / begins one"
+		return "there is no search: " + m.keyOf("filter") + " begins one"
 	}
 	return ""
 }

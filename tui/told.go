@@ -105,7 +105,7 @@ func (m *Model) toldJobs(head string) []string {
 	lines := []string{fmt.Sprintf("%s of %s, %s, %s", about, head, total, j.order().title)}
 	switch {
 	case j.all != nil:
-		lines = append(lines, "all "+capped(j.all.count)+" that match are selected")
+		lines = append(lines, "all "+capped(j.all.snapshot.Count)+" that match are selected")
 	case len(j.marks) > 0:
 		lines = append(lines, fmt.Sprintf("%d marked", len(j.marks)))
 	}

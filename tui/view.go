@@ -187,14 +187,12 @@ func (m *Model) tabLine() string {
 	if m.screen == screenJob {
 		return m.jobHead()
 	}
-	names := []string{"1 Overview", "2 Jobs", "3 Queues", "4 Workers", "6 Audit"}
+	names := []string{"Overview", "Jobs", "Queues", "Workers", "Audit"}
 	for i, name := range names {
+		names[i] = m.keyOf(strings.ToLower(name)) + " " + name
 		if screen(i) == m.screen {
-			names[i] = styled(sgrReverse, name)
+			names[i] = styled(sgrReverse, names[i])
 		}
-	}
-	if m.screen == screenJobs {
-		names[screenJobs] = styled(sgrReverse, "2 Jobs")
 	}
 	return m.fit(" "+strings.Join(names, "   "), m.width)
 }

@@ -146,16 +146,12 @@ func (m *Model) eventLines() []string {
 	return lines
 }
 
-func (m *Model) workerAt() int {
-	return max(slices.IndexFunc(m.workers, func(w jobq.Worker) bool { return w.ID == m.cursor[screenWorkers] }), 0)
-}
+func (m *Model) workerAt() int { return m.cursor[screenWorkers].in(len(m.workers), m.workerID) }
+
+func (m *Model) workerID(i int) string { return m.workers[i].ID }
 
 func (m *Model) moveWorker(by int) {
-	if len(m.workers) == 0 {
-		return
-	}
-	at := min(max(m.workerAt()+by, 0), len(m.workers)-1)
-	m.cursor[screenWorkers] = m.workers[at].ID
+	m.cursor[screenWorkers] = m.cursor[screenWorkers].moved(by, len(m.workers), m.workerID)
 }
 
 // openWorker shows the jobs that the worker holds.

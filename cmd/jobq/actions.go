@@ -50,8 +50,8 @@ func (b *bulkFlags) addLimits(flags *pflag.FlagSet, when string) {
 }
 
 // bulkHelp is what all actions by filter promise.
-const bulkHelp = `With --filter it acts on all jobs that match now; those that come later are
-left alone. It asks first, unless --yes is given. What was done is in
+const bulkHelp = `With --filter it acts on all jobs that match when it has counted them; those
+that come later are left alone. It asks first, unless --yes is given. What was done is in
 "jobq audit", and "jobq undo" takes it back where nothing has happened since.
 What was stopped goes on with "jobq audit resume".
 
@@ -140,12 +140,13 @@ func runBulk(cmd *cobra.Command, client *jobq.Client, params jobq.BulkParams, fl
 	if err := flags.limit(&params); err != nil {
 		return err
 	}
-	count, err := client.Count(cmd.Context(), params.Filter, jobq.CountMax)
+	snapshot, err := client.BulkSnapshot(cmd.Context(), params.Filter)
 	if err != nil {
 		return err
 	}
-	matches := strconv.FormatInt(count, 10)
-	if count >= jobq.CountMax {
+	params.Snapshot = snapshot
+	matches := strconv.FormatInt(snapshot.Count, 10)
+	if snapshot.Count >= jobq.CountMax {
 		matches = fmt.Sprintf("at least %d", jobq.CountMax)
 	}
 	if flags.dryRun {

@@ -3,13 +3,12 @@ package main
 import (
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/jobq-dev/jobq"
-	"github.com/jobq-dev/jobq/internal/jobedit"
+	"github.com/jobq-dev/jobq/internal/auditline"
 )
 
 func newAuditCommand(a *app) *cobra.Command {
@@ -33,7 +32,7 @@ func newAuditCommand(a *app) *cobra.Command {
 			t := newTable(cmd.OutOrStdout(), "ID", "AT", "WHO", "ACTION", "JOBS", "REFUSED", "WHAT", "NOTE")
 			for _, entry := range entries {
 				t.row(strconv.FormatInt(entry.ID, 10), entry.At.Format(time.RFC3339), entry.Actor, string(entry.Action),
-					strconv.Itoa(entry.Done), strconv.Itoa(entry.Refused), auditTarget(entry), auditNote(entry))
+					strconv.Itoa(entry.Done), strconv.Itoa(entry.Refused), cut(auditline.What(entry)), auditline.Note(entry))
 			}
 			return t.flush()
 		}),
@@ -52,7 +51,8 @@ func newAuditResumeCommand(a *app) *cobra.Command {
 		Short: "Go on with an action by filter that was stopped",
 		Long: `Go on with an action by filter that was interrupted, that has reached its --max, or whose
 process has ended, on the jobs that it had not come to. It stays about the jobs that were there when it began, and
-one action in the audit: "jobq undo" takes all of it back.`,
+one action in the audit: "jobq undo" takes all of it back. Without --max it keeps
+the one that it began with: it does what is left of that or, when nothing is, as many again.`,
 		Example: `  jobq audit      # shows the ids
   jobq audit resume 17 --rate 100/s`,
 		Args: exactArgs(1),
@@ -70,40 +70,6 @@ one action in the audit: "jobq undo" takes all of it back.`,
 	}
 	bulk.addLimits(command.Flags(), "")
 	return command
-}
-
-// auditTarget is what the action was about: a filter, a queue or a worker, or
-// the jobs; and what an edit sets.
-func auditTarget(entry jobq.AuditEntry) string {
-	return cut(strings.TrimSpace(auditSubject(entry) + " " + jobedit.OneLine(entry.Change)))
-}
-
-func auditSubject(entry jobq.AuditEntry) string {
-	if entry.Target != "" {
-		return entry.Target
-	}
-	text := ""
-	for i, id := range entry.JobIDs {
-		if i == 3 {
-			return text + " …"
-		}
-		text += " " + strconv.FormatInt(id, 10)
-	}
-	return text
-}
-
-func auditNote(entry jobq.AuditEntry) string {
-	switch {
-	case entry.UndoneBy > 0:
-		return fmt.Sprintf("undone by %d", entry.UndoneBy)
-	case entry.Undoes > 0:
-		return fmt.Sprintf("undoes %s %d", entry.Note, entry.Undoes)
-	case entry.NoResume() == "" && entry.Note == "":
-		return "not at its end"
-	case entry.NoResume() == "":
-		return "not at its end, " + entry.Note
-	}
-	return entry.Note
 }
 
 func newUndoCommand(a *app) *cobra.Command {

@@ -14,24 +14,32 @@ import (
 )
 
 const AuditBegin = `-- name: AuditBegin :one
-select jobq.audit_begin_many($1::text, $2::text, $3::text, $4::jsonb)::bigint as id
+select jobq.audit_begin_many($1::text, $2::text, $3::text, $4::jsonb,
+    $5::timestamptz, $6::bigint, $7::integer)::bigint as id
 `
 
 type AuditBeginParams struct {
-	Actor  string
-	Action string
-	Target *string
-	Change json.RawMessage
+	Actor      string
+	Action     string
+	Target     *string
+	Change     json.RawMessage
+	SnapshotAt *time.Time
+	IDMax      pgtype.Int8
+	DoneMax    pgtype.Int4
 }
 
 // AuditBegin records an action by filter before its first batch, with the
-// bounds of what it is about: later jobs have higher ids, or end later.
+// bounds of what it is about: later jobs have higher ids, or end later. Those
+// of this moment, unless a snapshot is given.
 func (q *Queries) AuditBegin(ctx context.Context, arg AuditBeginParams) (int64, error) {
 	row := q.db.QueryRow(ctx, AuditBegin,
 		arg.Actor,
 		arg.Action,
 		arg.Target,
 		arg.Change,
+		arg.SnapshotAt,
+		arg.IDMax,
+		arg.DoneMax,
 	)
 	var id int64
 	err := row.Scan(&id)
@@ -49,7 +57,7 @@ func (q *Queries) AuditEnd(ctx context.Context, id int64) error {
 }
 
 const AuditGet = `-- name: AuditGet :one
-select a.id, a.at, a.snapshot_at, a.id_max, a.id_done, a.undone_by, a.undoes, a.done, a.refused, a.actor, a.action,
+select a.id, a.at, a.snapshot_at, a.id_max, a.id_done, a.undone_by, a.undoes, a.done, a.refused, a.done_max, a.actor, a.action,
     a.target, a.note, a.ended_at,
     (case when pg_column_size(a.change -> 'args') > 1000 then a.change || '{"args": "..."}' else a.change end)::jsonb as change,
     array(select t.job_id from jobq.audit_job t where t.audit_id = a.id order by t.job_id limit 20)::bigint[] as job_ids
@@ -67,6 +75,7 @@ type AuditGetRow struct {
 	Undoes     pgtype.Int8
 	Done       int32
 	Refused    int32
+	DoneMax    pgtype.Int4
 	Actor      string
 	Action     string
 	Target     *string
@@ -90,6 +99,7 @@ func (q *Queries) AuditGet(ctx context.Context, id int64) (AuditGetRow, error) {
 		&i.Undoes,
 		&i.Done,
 		&i.Refused,
+		&i.DoneMax,
 		&i.Actor,
 		&i.Action,
 		&i.Target,
@@ -125,7 +135,7 @@ func (q *Queries) AuditLetGo(ctx context.Context, class int32, object int32) err
 }
 
 const AuditList = `-- name: AuditList :many
-select a.id, a.at, a.snapshot_at, a.id_max, a.id_done, a.undone_by, a.undoes, a.done, a.refused, a.actor, a.action,
+select a.id, a.at, a.snapshot_at, a.id_max, a.id_done, a.undone_by, a.undoes, a.done, a.refused, a.done_max, a.actor, a.action,
     a.target, a.note, a.ended_at,
     (case when pg_column_size(a.change -> 'args') > 1000 then a.change || '{"args": "..."}' else a.change end)::jsonb as change,
     array(select t.job_id from jobq.audit_job t where t.audit_id = a.id order by t.job_id limit 20)::bigint[] as job_ids
@@ -145,6 +155,7 @@ type AuditListRow struct {
 	Undoes     pgtype.Int8
 	Done       int32
 	Refused    int32
+	DoneMax    pgtype.Int4
 	Actor      string
 	Action     string
 	Target     *string
@@ -175,6 +186,7 @@ func (q *Queries) AuditList(ctx context.Context, before int64, pageSize int32) (
 			&i.Undoes,
 			&i.Done,
 			&i.Refused,
+			&i.DoneMax,
 			&i.Actor,
 			&i.Action,
 			&i.Target,
@@ -247,6 +259,24 @@ select jobq.audit_resume($1::text, $2::bigint)
 func (q *Queries) AuditResume(ctx context.Context, actor string, iD int64) error {
 	_, err := q.db.Exec(ctx, AuditResume, actor, iD)
 	return err
+}
+
+const AuditSnapshot = `-- name: AuditSnapshot :one
+select clock_timestamp()::timestamptz as at, coalesce(pg_sequence_last_value('jobq.job_id_seq'::regclass), 9223372036854775807)::bigint as id_max
+`
+
+type AuditSnapshotRow struct {
+	At    pgtype.Timestamptz
+	IDMax int64
+}
+
+// AuditSnapshot is what bounds an action by filter that begins at this moment.
+// Who may not read the sequence counts all jobs; AuditBegin has the bound then.
+func (q *Queries) AuditSnapshot(ctx context.Context) (AuditSnapshotRow, error) {
+	row := q.db.QueryRow(ctx, AuditSnapshot)
+	var i AuditSnapshotRow
+	err := row.Scan(&i.At, &i.IDMax)
+	return i, err
 }
 
 const AuditUndo = `-- name: AuditUndo :many

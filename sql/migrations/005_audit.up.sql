@@ -13,6 +13,7 @@ create table jobq.audit (
   ended_at     timestamptz, -- of an action by filter that has come to its end
   done         integer     not null default 0, -- jobs changed
   refused      integer     not null default 0, -- jobs that could not be
+  done_max     integer,     -- of an action by filter: how many jobs a run of it changes at most
   actor        text        not null,
   action       text        not null,
   target       text,        -- the filter, or the queue
@@ -21,7 +22,8 @@ create table jobq.audit (
   constraint "actor must be 1 to 255 characters" check (char_length(actor) between 1 and 255),
   constraint "action must be known" check (action in ('requeue', 'cancel', 'delete', 'edit', 'clone', 'pause', 'resume', 'drain', 'undo')),
   constraint "target must be at most 8192 characters" check (char_length(target) <= 8192),
-  constraint "note must be at most 1024 characters" check (char_length(note) <= 1024)
+  constraint "note must be at most 1024 characters" check (char_length(note) <= 1024),
+  constraint "done_max must be positive" check (done_max > 0)
 );
 create index audit_at_idx on jobq.audit (at);
 
@@ -95,15 +97,21 @@ begin
 end $$;
 
 -- audit_begin_many is audit_begin for an action by filter, which takes many
--- calls of act: it fixes which jobs are meant, so that later ones are not.
-create function jobq.audit_begin_many(actor text, action text, target text, change jsonb) returns bigint
+-- calls of act: it fixes which jobs are meant, so that later ones are not. Those
+-- of a moment before, when somebody counted them, have its snapshot_at and id_max.
+create function jobq.audit_begin_many(
+  actor text, action text, target text, change jsonb,
+  snapshot_at timestamptz default null, id_max bigint default null, done_max integer default null
+) returns bigint
   language plpgsql
   as $$
 declare
   begun bigint := jobq.audit_begin(audit_begin_many.actor, audit_begin_many.action, audit_begin_many.target, null, audit_begin_many.change);
 begin
   update jobq.audit a
-    set snapshot_at = clock_timestamp(), id_max = (select s.last_value from jobq.job_id_seq s)
+    set snapshot_at = least(audit_begin_many.snapshot_at, clock_timestamp()),
+      id_max = (select least(audit_begin_many.id_max, s.last_value) from jobq.job_id_seq s),
+      done_max = audit_begin_many.done_max
     where a.id = begun;
   return begun;
 end $$;

@@ -30,9 +30,16 @@ select a.audit::bigint as audit, a.job_id::bigint as job_id, coalesce(a.state_be
 select coalesce(jobq.act_queue(sqlc.arg(actor)::text, sqlc.arg(action)::text, sqlc.arg(queue)::text, sqlc.narg(note)::text), 0)::bigint as audit;
 
 -- AuditBegin records an action by filter before its first batch, with the
--- bounds of what it is about: later jobs have higher ids, or end later.
+-- bounds of what it is about: later jobs have higher ids, or end later. Those
+-- of this moment, unless a snapshot is given.
 -- name: AuditBegin :one
-select jobq.audit_begin_many(sqlc.arg(actor)::text, sqlc.arg(action)::text, sqlc.narg(target)::text, sqlc.narg(change)::jsonb)::bigint as id;
+select jobq.audit_begin_many(sqlc.arg(actor)::text, sqlc.arg(action)::text, sqlc.narg(target)::text, sqlc.narg(change)::jsonb,
+    sqlc.narg(snapshot_at)::timestamptz, sqlc.narg(id_max)::bigint, sqlc.narg(done_max)::integer)::bigint as id;
+
+-- AuditSnapshot is what bounds an action by filter that begins at this moment.
+-- Who may not read the sequence counts all jobs; AuditBegin has the bound then.
+-- name: AuditSnapshot :one
+select clock_timestamp()::timestamptz as at, coalesce(pg_sequence_last_value('jobq.job_id_seq'::regclass), 9223372036854775807)::bigint as id_max;
 
 -- AuditHold keeps others from working on an action by filter, until AuditLetGo
 -- or the end of the session. False when somebody works on it.
@@ -53,7 +60,7 @@ update jobq.audit a set ended_at = clock_timestamp() where a.id = sqlc.arg(id);
 
 -- AuditGet is one action. Of large args that it sets, it only says that it does. Needs audit_pkey.
 -- name: AuditGet :one
-select a.id, a.at, a.snapshot_at, a.id_max, a.id_done, a.undone_by, a.undoes, a.done, a.refused, a.actor, a.action,
+select a.id, a.at, a.snapshot_at, a.id_max, a.id_done, a.undone_by, a.undoes, a.done, a.refused, a.done_max, a.actor, a.action,
     a.target, a.note, a.ended_at,
     (case when pg_column_size(a.change -> 'args') > 1000 then a.change || '{"args": "..."}' else a.change end)::jsonb as change,
     array(select t.job_id from jobq.audit_job t where t.audit_id = a.id order by t.job_id limit 20)::bigint[] as job_ids
@@ -63,7 +70,7 @@ select a.id, a.at, a.snapshot_at, a.id_max, a.id_done, a.undone_by, a.undoes, a.
 -- AuditList is a page of actions as AuditGet, newest first, each with a few of its jobs.
 -- Needs audit_pkey and audit_job_pkey.
 -- name: AuditList :many
-select a.id, a.at, a.snapshot_at, a.id_max, a.id_done, a.undone_by, a.undoes, a.done, a.refused, a.actor, a.action,
+select a.id, a.at, a.snapshot_at, a.id_max, a.id_done, a.undone_by, a.undoes, a.done, a.refused, a.done_max, a.actor, a.action,
     a.target, a.note, a.ended_at,
     (case when pg_column_size(a.change -> 'args') > 1000 then a.change || '{"args": "..."}' else a.change end)::jsonb as change,
     array(select t.job_id from jobq.audit_job t where t.audit_id = a.id order by t.job_id limit 20)::bigint[] as job_ids

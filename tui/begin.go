@@ -1,0 +1,38 @@
+package tui
+
+import tea "charm.land/bubbletea/v2"
+
+// underWay is why something has to wait that needs to know what came of the
+// command before.
+const underWay = "an action is under way: wait for its end"
+
+// begin runs a command whose answer is waited for.
+func (m *Model) begin(run tea.Cmd) tea.Cmd {
+	answer := m.expect()
+	return func() tea.Msg { return answer(run()) }
+}
+
+// expect counts an answer as under way, and returns what makes a message that
+// answer. Only answered takes it off the count again, once for each: a question
+// that is replaced, or never answered, is nothing under way.
+func (m *Model) expect() func(tea.Msg) tea.Msg {
+	m.pending++
+	at := m.env.link
+	return func(msg tea.Msg) tea.Msg { return answerMsg{at, msg} }
+}
+
+// answered takes an answer in. One of a database that was left meanwhile says
+// nothing about the rows of this one; only a file that was written is there all
+// the same.
+func (m *Model) answered(msg answerMsg) (tea.Model, tea.Cmd) {
+	if msg.link == m.env.link {
+		m.pending--
+		return m.Update(msg.answer)
+	}
+	if exported, ok := msg.answer.(exportedMsg); ok {
+		m.exportDone(exported)
+		return m, nil
+	}
+	m.say("an action ended at " + clean(msg.link.Name) + " after that was left: the audit there has it")
+	return m, nil
+}

@@ -1,0 +1,132 @@
+package tui
+
+import (
+	"testing"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/jobedit"
+)
+
+// What is under way is counted once, whatever is asked and answered meanwhile:
+// else another database is refused for ever, or entered too early.
+func TestPendingThroughQuestions(t *testing.T) {
+	t.Parallel()
+	b := newBench(120, 35)
+	b.press("2")
+	key := func(name rune) tea.Cmd {
+		_, command := b.Update(tea.KeyPressMsg{Code: name, Text: string(name)})
+		return command
+	}
+	answer := key('r') // under way, and not answered yet
+	require.Equal(t, 1, b.pending)
+	key('D')
+	require.Equal(t, 1, b.pending, "a question is nothing under way")
+	b.do(answer)
+	require.Zero(t, b.pending)
+	b.press("esc")
+	require.Zero(t, b.pending)
+	b.press("D")
+	b.tick(time.Second)
+	b.press("y")
+	require.Zero(t, b.pending)
+	require.Len(t, b.fake.written, 2)
+}
+
+// The key of an action pressed again before its answer begins nothing twice,
+// and leaves nothing pending: there is one editor at a time, and what is the
+// last action, which u takes back, is known before u does.
+func TestKeysPressedTwice(t *testing.T) {
+	t.Parallel()
+	key := func(b *bench, name rune) tea.Cmd {
+		_, command := b.Update(tea.KeyPressMsg{Code: name, Text: string(name)})
+		return command
+	}
+	for _, name := range "eC" {
+		b := newEditBench(`"priority": 0`, `"priority": -5`)
+		editors := 0
+		edit := b.env.edit
+		b.env.edit = func(file *jobedit.File, done func(error) tea.Msg) tea.Cmd {
+			editors++
+			return edit(file, done)
+		}
+		first, second := key(b, name), key(b, name)
+		require.Contains(t, b.toast, underWay)
+		b.do(first)
+		b.do(second)
+		require.Equal(t, 1, editors)
+		require.Zero(t, b.pending, "the question is nothing under way")
+		b.tick(time.Second)
+		b.press("y")
+		require.Len(t, b.fake.written, 1)
+		require.Zero(t, b.pending)
+	}
+	for _, production := range []bool{false, true} {
+		b := newBench(120, 35)
+		b.fake.audit = []jobq.AuditEntry{{ID: 1, Action: jobq.ActionRequeue}}
+		b.press("2", "r")
+		b.env.confirm = production
+		first, second := key(b, 'u'), key(b, 'u')
+		require.Contains(t, b.toast, underWay)
+		b.do(first)
+		b.do(second)
+		b.tick(time.Second)
+		b.press("y")
+		require.Equal(t, []string{"requeue 48213911:failed/5", "undo 1"}, b.fake.written)
+		require.Zero(t, b.pending)
+	}
+	// Whatever is begun twice at once, all of it is counted off again.
+	for _, name := range "rcDpx" {
+		b := newBench(120, 35)
+		b.press("2")
+		first, second := key(b, name), key(b, name)
+		b.do(second)
+		b.do(first)
+		b.press("esc", "esc")
+		require.Zero(t, b.pending, string(name))
+	}
+}
+
+// A question that takes the place of another one leaves nothing of it pending.
+func TestQuestionsReplaced(t *testing.T) {
+	t.Parallel()
+	b := newEditBench(`"priority": 0`, `"priority": -5`)
+	b.press("e")
+	first := b.overlay
+	b.undoSeen(undoSeenMsg{entry: stoppedBulk})
+	require.NotSame(t, first, b.overlay)
+	b.press("esc")
+	require.Zero(t, b.pending)
+}
+
+// What an action at the database before has come to changes nothing of the
+// database that the screen shows now, and is nothing that is waited for.
+func TestAnswersOfTheDatabaseBefore(t *testing.T) {
+	t.Parallel()
+	for _, keys := range [][]string{{"2", "r"}, {"2", "space", "r"}, {"3", "p"}, {"2", "x", "j"}} {
+		b := newBench(120, 35)
+		b.other()
+		b.press(keys[:len(keys)-1]...)
+		last := keys[len(keys)-1]
+		_, acting := b.Update(tea.KeyPressMsg{Code: rune(last[0]), Text: last})
+		require.Equal(t, 1, b.pending)
+		b.do(b.connect("prod")) // which goTo would refuse
+		require.Equal(t, "prod", b.env.name)
+		b.press("2")
+		before := b.plain()
+		b.toast = ""
+		b.do(acting)
+		require.Zero(t, b.pending)
+		require.Zero(t, b.lastAudit)
+		if last == "j" {
+			require.Contains(t, b.toast, "wrote 100 jobs")
+		} else {
+			require.Contains(t, b.toast, "an action ended at staging after that was left")
+		}
+		b.say("this is prod")
+		require.Equal(t, before, b.plain())
+	}
+}

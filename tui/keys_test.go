@@ -1,0 +1,123 @@
+package tui
+
+import (
+	"bytes"
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq"
+)
+
+// ownKeys gives every command another key than its own: K- and its id.
+func (b *bench) ownKeys(t *testing.T) {
+	t.Helper()
+	keys := make(map[string][]string)
+	for _, c := range commands() {
+		keys[c.id] = []string{"K-" + c.id}
+	}
+	var err error
+	b.env.commands, err = withKeys(commands(), keys)
+	require.NoError(t, err)
+}
+
+// command runs commands by their ids, whatever their keys are.
+func (b *bench) command(ids ...string) {
+	for _, id := range ids {
+		for _, c := range b.env.commands {
+			if c.id == id {
+				b.do(b.run(c))
+				b.frame()
+			}
+		}
+	}
+}
+
+// Texts that name a key name the operator's own: toasts, questions, hints, and
+// what a screen says when it is empty.
+func TestTextsNameOwnKeys(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		commands []string
+		wants    []string
+	}{
+		"tabs":         {nil, []string{"K-overview Overview   K-jobs Jobs   K-queues Queues   K-workers Workers   K-audit Audit", "K-help help"}},
+		"list":         {[]string{"jobs"}, []string{"K-filter to filter"}},
+		"requeue":      {[]string{"jobs", "requeue"}, []string{"K-undo undo"}},
+		"requeue many": {[]string{"jobs", "mark", "mark", "requeue"}, []string{"K-undo undoes it"}},
+		"delete":       {[]string{"jobs", "delete"}, []string{"K-undo brings it back"}},
+		"refused edit": {[]string{"jobs", "down", "edit"}, []string{"K-clone makes a new one"}},
+		"edit":         {[]string{"jobs", "edit"}, []string{"K-undo undoes it"}},
+		"clone":        {[]string{"jobs", "clone"}, []string{"K-undo removes it"}},
+		"mouse":        {[]string{"mouse"}, []string{"K-mouse gives it back"}},
+		"search":       {[]string{"jobs", "open", "next-match"}, []string{"K-filter begins one", "K-back back"}},
+		"range":        {[]string{"jobs", "range"}, []string{"K-range ends it, K-back drops the marks"}},
+	} {
+		b := newEditBench(`"priority": 0`, `"priority": -5`)
+		b.press("1")
+		b.ownKeys(t)
+		b.command(test.commands...)
+		for _, want := range test.wants {
+			require.Contains(t, b.plain(), want, name)
+		}
+	}
+
+	b := newBench(120, 35)
+	b.ownKeys(t)
+	b.command("jobs", "down")
+	b.jobs.above = 7
+	require.Contains(t, b.plain(), "7 new above (K-top jumps")
+	b.jobs.above = pageSize
+	require.Contains(t, b.plain(), "100+ new above (K-top jumps")
+	b.fake.jobs = nil
+	require.NoError(t, b.applyFilter("queue:none"))
+	b.tick(time.Second)
+	require.Contains(t, b.plain(), "K-back clears the filter")
+	for range rowsMax {
+		b.jobs.rows = append(b.jobs.rows, &jobq.Job{})
+	}
+	require.Contains(t, b.plain(), "filter with K-filter to look further")
+
+	_, _ = b.Update(startBulkMsg{jobq.BulkParams{Action: jobq.ActionCancel}, 9})
+	require.Contains(t, b.plain(), "K-resume on the audit screen goes on")
+	_, _ = b.Update(bulkMsg{b.bulk, jobq.BulkProgress{AuditID: 3, Done: 1}, true, context.Canceled})
+	require.Contains(t, b.toast, "K-resume on the audit screen goes on with action 3   K-undo undo")
+}
+
+// Plain mode names a command whose keys are all numbers, which are rows there,
+// by its id; and what is new above is reached with the operator's own key.
+func TestPlainNamesOwnKeys(t *testing.T) {
+	t.Parallel()
+	b := newBench(120, 35)
+	b.ownKeys(t)
+	b.env.plain = true
+	var out bytes.Buffer
+	p := newPlain(b.Model, &out, nil)
+	b.screen, b.jobs.above = screenJobs, 1
+	p.tell()
+	require.Contains(t, out.String(), "there are new jobs above; K-top goes there")
+	b.env.commands = commands()
+	require.Equal(t, "audit", b.keyOf("audit"))
+	require.Equal(t, "u", b.keyOf("undo"))
+}
+
+// What a command is for says nothing of keys, which are named beside it and can
+// be others; and the help is left with the key that opened it.
+func TestHelpNamesNoKeys(t *testing.T) {
+	t.Parallel()
+	for _, c := range commands() {
+		require.NotRegexp(t, "(^|[ (`:])[B-Zb-z@?/:*\\[\\]](\\s|[,;)`]|$)", c.help, c.id)
+	}
+	b := newBench(120, 35)
+	var err error
+	b.env.commands, err = withKeys(commands(), map[string][]string{"help": {"H"}})
+	require.NoError(t, err)
+	b.press("H")
+	require.IsType(t, &helpOverlay{}, b.overlay)
+	b.press("?")
+	require.NotNil(t, b.overlay)
+	b.press("backspace", "H")
+	require.Nil(t, b.overlay)
+}

@@ -1,0 +1,88 @@
+package tui
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/jobq-dev/jobq/internal/printable"
+)
+
+// tell writes what is new: what was said, how the database is, and what was
+// asked for once all of it is there.
+func (p *plain) tell() {
+	m := p.m
+	if m.toast != "" && m.toastUntil != p.told {
+		p.told = m.toastUntil
+		p.line(m.toast)
+	}
+	if m.offline() != p.away {
+		p.away = m.offline()
+		p.line(map[bool]string{true: "the database does not answer; trying on", false: "the database answers again"}[p.away])
+	}
+	if above := m.screen == screenJobs && m.jobs.above > 0; above != p.above {
+		p.above = above
+		if above {
+			p.line("there are new jobs above; " + m.keyOf("top") + " goes there")
+		}
+	}
+	if m.bulk != nil {
+		p.line(fmt.Sprintf("%s: %s of %s done; esc stops", m.bulk.action, number(int64(m.bulk.progress.Done)), capped(m.bulk.total)))
+	}
+	if !p.asked || m.env.reader == nil || m.switching != "" || m.pending > 0 || m.bulk != nil || m.waits() {
+		return
+	}
+	p.asked = false
+	if m.overlay != nil {
+		p.lines(m.overlay.view(m))
+		return
+	}
+	p.lines(m.told())
+}
+
+// waits says whether a question of the screen is under way.
+func (m *Model) waits() bool {
+	return slices.ContainsFunc(m.wanted(), func(p panel) bool { return m.polls[p].underWay })
+}
+
+func (p *plain) help() {
+	p.asked = false
+	p.line("type the number of a row, / and a filter, a key, or a command's name; an empty line tells the screen again")
+	for _, c := range p.m.env.commands {
+		if c.screens == nil || slices.Contains(c.screens, p.m.screen) {
+			name := c.id
+			if keys := c.plainKeys(); len(keys) > 0 {
+				name += ", or " + strings.Join(keys, " ")
+			}
+			p.line(name + ": " + c.help)
+		}
+	}
+}
+
+// plainKeys are the command's keys in plain mode, where a number is a row.
+func (c *command) plainKeys() []string {
+	return slices.DeleteFunc(slices.Clone(c.keys), func(key string) bool {
+		_, err := strconv.Atoi(key)
+		return err == nil
+	})
+}
+
+func (p *plain) lines(texts []string) {
+	for _, text := range texts {
+		p.line(text)
+	}
+}
+
+// colours are all that the UI itself puts into a line for the terminal.
+var colours = regexp.MustCompile("\x1b\\[[0-9;]*m")
+
+// line writes one, without the colours and the blanks of a drawing. It is the
+// one way to the terminal: here everything else that could drive it becomes
+// visible, whatever job it comes from.
+func (p *plain) line(text string) {
+	if text = strings.Join(strings.Fields(colours.ReplaceAllString(text, "")), " "); text != "" {
+		_, _ = fmt.Fprintln(p.out, printable.Line(text)) // a terminal that has gone ends the input as well
+	}
+}

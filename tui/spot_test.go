@@ -1,0 +1,91 @@
+package tui
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq"
+)
+
+// A key acts on the row that it was pressed on, also when rows come in above
+// although nobody has moved the cursor yet.
+func TestRowsStayUnderTheCursor(t *testing.T) {
+	t.Parallel()
+	b := newBench(120, 35)
+	b.press("4")
+	b.fake.workers = append([]jobq.Worker{{ID: "a-new-one"}}, b.fake.workers...)
+	b.tick(6 * time.Second)
+	require.Equal(t, "img-1-881-q2", b.workers[b.workerAt()].ID)
+
+	b.fake.audit = []jobq.AuditEntry{{ID: 7, At: noon, Actor: "ana", Action: jobq.ActionDelete, Done: 3}}
+	b.press("6")
+	b.fake.audit = append([]jobq.AuditEntry{{ID: 8, At: noon, Actor: "bob", Action: jobq.ActionCancel, Done: 1}}, b.fake.audit...)
+	b.tick(6 * time.Second)
+	b.press("u")
+	require.Contains(t, b.plain(), "undo action 7, delete")
+	require.Contains(t, b.plain(), "3 jobs")
+	require.Contains(t, b.plain(), "by        ana")
+
+	b = newBench(120, 35)
+	b.tick(3 * time.Second) // by now it is known which queues have failures
+	b.fake.queues[0].HeadRunAt = &noon
+	first := b.queues[b.queueAt()].Name
+	b.fake.failures = []jobq.Failure{{Queue: "default", Error: "new", Jobs: 9, Since: noon}}
+	b.tick(10 * time.Second)
+	require.Equal(t, first, b.queues[b.queueAt()].Name)
+}
+
+// When the row under the cursor has gone, the cursor is on the one that has
+// taken its place, or on the last one; and what a key acts on then is that.
+func TestCursorOfARowThatHasGone(t *testing.T) {
+	t.Parallel()
+	b := newBench(120, 35)
+	names := func(ids ...string) (workers []jobq.Worker) {
+		for _, id := range ids {
+			workers = append(workers, jobq.Worker{ID: id})
+		}
+		return workers
+	}
+	at := func() string { return b.workers[b.workerAt()].ID }
+	b.fake.workers = names("a", "b", "c", "d")
+	b.press("4")
+	b.tick(6 * time.Second)
+	b.press("j", "j")
+	require.Equal(t, "c", at())
+	b.fake.workers = names("a", "b", "d")
+	b.tick(6 * time.Second)
+	require.Equal(t, "d", at(), "what was below")
+	b.fake.workers = names("a", "b")
+	b.tick(6 * time.Second)
+	require.Equal(t, "b", at(), "there is none below")
+	b.fake.workers = nil
+	b.tick(6 * time.Second)
+	b.fake.workers = names("a", "b", "c")
+	b.tick(6 * time.Second)
+	require.Equal(t, "b", at(), "its row is back")
+
+	b.press("3", "j")
+	require.Equal(t, 1, b.queueAt())
+	b.fake.queues = slices.DeleteFunc(b.fake.queues, func(q jobq.Queue) bool { return q.Name == b.queues[1].Name })
+	next := b.queues[2].Name
+	b.tick(3 * time.Second)
+	require.Equal(t, next, b.queues[b.queueAt()].Name)
+
+	b.fake.audit = []jobq.AuditEntry{{ID: 9, At: noon}, {ID: 8, At: noon}, {ID: 7, At: noon}}
+	b.press("6", "j")
+	b.fake.audit = []jobq.AuditEntry{{ID: 9, At: noon}, {ID: 7, At: noon}}
+	b.tick(6 * time.Second)
+	require.Equal(t, int64(7), b.undoID())
+
+	b.press("2", "j", "j")
+	gone, below := b.jobs.cursor, b.jobs.rows[3].ID
+	b.fake.jobs = slices.DeleteFunc(b.fake.jobs, func(job *jobq.Job) bool { return job.ID == gone })
+	b.tick(3 * time.Second)
+	require.Equal(t, gone, b.jobs.cursor, "a job that has gone stays in sight until the cursor leaves it")
+	b.press("j")
+	require.Equal(t, below, b.jobs.cursor)
+	require.Negative(t, b.jobs.indexOf(gone))
+}
