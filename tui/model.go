@@ -67,7 +67,7 @@ type Model struct {
 	suspended    bool
 	offlineSince time.Time
 	offlineTries int
-	pending      int    // commands under way, for tests to wait on
+	pending      int    // commands whose answers are waited for
 	switching    string // the context that is being connected to
 	failed       error  // what ended the UI before it could begin
 }
