@@ -73,7 +73,8 @@ type Config struct {
 	// it goes on. Default 100.
 	ReapBatch int
 	// LeaderTTL is how long a leader may be silent before the server ends its
-	// session, and with it its leadership. Default 30 seconds.
+	// session, and with it its leadership; so may a pass in mode Any. Default 30
+	// seconds.
 	LeaderTTL time.Duration
 	// LeaderRenew is how long a leader is silent at most: half of LeaderTTL or
 	// less. Default 10 seconds.
@@ -280,9 +281,11 @@ func (j *Janitor) takeTurns(ctx context.Context, healthy func()) error {
 		return err
 	}
 	passes := j.newPasses(pool)
+	// A janitor that is stuck or lost in its pass must not keep the lock.
+	settings := fmt.Sprintf("set local lock_timeout = '2s'; set local idle_in_transaction_session_timeout = %d", j.config.LeaderTTL.Milliseconds())
 	passes.guard = func(ctx context.Context, work func(*db.Queries) error) error {
 		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, "set local lock_timeout = '2s'"); err != nil {
+			if _, err := tx.Exec(ctx, settings); err != nil {
 				return err
 			}
 			queries := j.schema.Queries(tx)

@@ -62,7 +62,7 @@ grant insert, update, delete on jobq.audit, jobq.audit_job to jobq_admin;
 grant update on jobq.setting to jobq_admin;
 grant update (drain_requested_at) on jobq.worker to jobq_admin;
 grant execute on function
-  jobq.cancel, jobq.requeue, jobq.delete_job, jobq.job_lock, jobq.job_edit,
+  jobq.cancel, jobq.args_require, jobq.requeue, jobq.delete_job, jobq.job_lock, jobq.job_edit,
   jobq.audit_begin, jobq.audit_begin_many, jobq.audit_resume,
   jobq.act, jobq.act_clone, jobq.act_drain, jobq.act_queue, jobq.undo_job, jobq.undo
   to jobq_admin;

@@ -39,12 +39,14 @@ with old as (
     where f.args_apart and f.finished_at < clock_timestamp() - (select s.finished_retention from jobq.setting s) - interval '1 day'
       and exists (select from jobq.payload a where a.job_id = f.id)
     limit $1::integer
+    for update of f skip locked
 )
 delete from jobq.payload a using old o where a.job_id = o.id
 `
 
 // PayloadPrune removes the args of a batch of jobs of days past retention:
-// small steps, because large args are many pages.
+// small steps, because large args are many pages. It locks the jobs, so that
+// none of them is made to run again meanwhile, and leaves those that others have.
 func (q *Queries) PayloadPrune(ctx context.Context, jobCount int32) (int64, error) {
 	result, err := q.db.Exec(ctx, PayloadPrune, jobCount)
 	if err != nil {

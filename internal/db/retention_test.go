@@ -156,3 +156,43 @@ func TestPartitionsUnderLoad(t *testing.T) {
 		jobs--
 	}
 }
+
+// A job whose large args retention has removed, while its day is still there,
+// cannot run again: requeue, alone or by filter, and the undo of a cancel say so
+// and leave it as it is.
+func TestNoRunWithoutArgs(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	id, whole := q.finishedOn(-9, true), q.finishedOn(-7, true)
+	undone := q.number(`select jobq.enqueue('k', to_jsonb((select string_agg(md5(i::text), '') from generate_series(1, 100) i)))`)
+	cancel := q.number("select audit from jobq.act('ann', 'cancel', array[$1]::bigint[], null, null, null, null, null) limit 1", undone)
+	q.exec("delete from jobq.payload where job_id = $1", undone)
+	pruned, err := q.queries.PayloadPrune(context.Background(), 10)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, pruned)
+
+	_, err = q.pool.Exec(context.Background(), "select jobq.requeue($1)", id)
+	require.ErrorContains(t, err, "its args have been removed by retention")
+	require.ErrorContains(t, err, "55000")
+	require.Equal(t, 1, q.number("select count(*) from jobq.act('ann', 'requeue', array[$1, $2]::bigint[], null, null, null, null, null) where problem is null", id, whole))
+	require.Equal(t, 1, q.number("select count(*) from jobq.undo('ann', $1) where problem like '%removed by retention%'", cancel))
+	require.Equal(t, 2, q.number("select count(*) from jobq.finished where id in ($1, $2)", id, undone))
+}
+
+// Retention leaves the args of a job that somebody is requeueing at this moment.
+func TestPayloadPruneSkipsTaken(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	q := setUp(t)
+	id := q.finishedOn(-9, true)
+	tx, err := q.pool.Begin(ctx)
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(ctx) }()
+	_, err = tx.Exec(ctx, "select jobq.requeue($1)", id)
+	require.NoError(t, err)
+	pruned, err := q.queries.PayloadPrune(ctx, 10)
+	require.NoError(t, err)
+	require.Zero(t, pruned)
+	require.NoError(t, tx.Commit(ctx))
+	require.Equal(t, 1, q.number("select count(*) from jobq.payload where job_id = $1", id))
+}

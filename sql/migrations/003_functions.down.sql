@@ -5,6 +5,7 @@ drop function jobq.partition_add(text, date);
 drop function jobq.backoff_delay(integer, interval, interval);
 drop function jobq.delete_job(bigint);
 drop function jobq.requeue(bigint);
+drop function jobq.args_require(bigint);
 drop function jobq.cancel(bigint);
 drop function jobq.enqueue_many(jsonb);
 drop function jobq.enqueue_arrays(

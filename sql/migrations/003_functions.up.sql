@@ -218,9 +218,26 @@ begin
   return null;
 end $$;
 
+-- args_require raises unless the large args of a job that is to run again are
+-- still there: retention removes them before the day of the job. It must be a
+-- statement of its own, after the job is taken, to see what was removed meanwhile.
+create function jobq.args_require(job_id bigint) returns void
+  language plpgsql
+  as $$
+begin
+  if exists (
+    select from jobq.pending p
+      where p.id = args_require.job_id and p.args_apart
+        and not exists (select from jobq.payload a where a.job_id = p.id)
+  ) then
+    raise object_not_in_prerequisite_state using
+      message = format('job %s: its args have been removed by retention (they were over 1000 bytes): enqueue it anew', args_require.job_id);
+  end if;
+end $$;
+
 -- requeue makes a finished or scheduled job available now, with at least one
 -- attempt left. It returns the job's state afterwards, or null when there is
--- no such job. A running job cannot be requeued.
+-- no such job. A running job cannot be requeued, nor one whose args are gone.
 create function jobq.requeue(job_id bigint) returns jobq.job_state
   language plpgsql
   as $$
@@ -240,6 +257,7 @@ begin
           t.queue, t.kind, t.args, t.unique_key, t.last_error, t.checkpoint, t.metadata, t.tags
         from taken t;
     if found then
+      perform jobq.args_require(requeue.job_id);
       return 'available';
     end if;
     update jobq.pending p set run_at = clock_timestamp(), position = nextval('jobq.position_seq')
@@ -374,6 +392,6 @@ select jobq.partition_add(parent, (now() at time zone 'UTC')::date + ahead)
 -- sql/roles.sql says who may call them.
 revoke execute on function
   jobq.enqueue, jobq.enqueue_arrays, jobq.enqueue_many,
-  jobq.cancel, jobq.requeue, jobq.delete_job, jobq.backoff_delay,
+  jobq.cancel, jobq.args_require, jobq.requeue, jobq.delete_job, jobq.backoff_delay,
   jobq.partition_add, jobq.partition_prune
   from public;

@@ -452,6 +452,10 @@ begin
           t.created_at, t.timeout, t.backoff_base, t.backoff_max, t.priority, t.attempts, t.max_attempts, t.crashes,
           t.args_apart, t.queue, t.kind, t.args, t.unique_key, t.last_error, t.checkpoint, t.metadata, t.tags
         from taken t;
+    if found then
+      perform jobq.args_require(entry.job_id);
+      return null;
+    end if;
   elsif entry.before ->> 'stage' = 'pending' then -- a requeue that made a scheduled job available
     update jobq.pending p
       set position = null, run_at = (row ->> 'run_at')::timestamptz
