@@ -223,8 +223,8 @@ func TestServerEndsASilentLeader(t *testing.T) {
 	require.Eventually(t, j.Leading, patience, time.Millisecond)
 }
 
-// Days are made ahead, what the default partition caught moves to its day,
-// old days go, and large args go before them.
+// Days are made ahead, what the default partition caught stays there until it
+// is past retention, old days go, and large args go before them.
 func TestPartitions(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
@@ -245,10 +245,10 @@ func TestPartitions(t *testing.T) {
 	f.start(janitor.Config{})
 	f.eventually("select count(*) from jobq.payload", 0)
 	f.eventually("select count(*) from jobq.finished", 1)
-	f.eventually("select count(*) from jobq.finished_default", 0)
-	require.Equal(t, 1, f.number("select count(*) from "+f.partition("finished", 0)))
-	f.eventually("select count(*) from pg_inherits where inhparent = 'jobq.attempt'::regclass", 5) // four days and the default
-	require.Contains(t, f.log.String(), "dropped old days")
+	f.eventually("select count(*) from jobq.finished_default", 1)
+	f.eventually("select count(*) from pg_inherits where inhparent = 'jobq.finished'::regclass", 4) // three days and the default
+	f.eventually("select count(*) from pg_inherits where inhparent = 'jobq.attempt'::regclass", 5)  // four days and the default
+	require.Equal(t, 2, strings.Count(f.log.String(), "dropped an old day"))
 }
 
 // partition is the name of the partition of a day.

@@ -24,12 +24,16 @@ const (
 	// are needed: a janitor may be away for a weekend.
 	partitionDaysAhead = 3
 	payloadBatch       = 500
+	defaultBatch       = 10_000
 	statRetention      = 30 * 24 * time.Hour
 	eventRetention     = 7 * 24 * time.Hour
 	// sleepMin keeps a row that cannot be dealt with, such as an expired lease
 	// that somebody has locked, from making the janitor spin.
 	sleepMin = 20 * time.Millisecond
 )
+
+// partitioned are the tables with a partition a day.
+var partitioned = []string{"finished", "attempt"}
 
 // passes does the janitor's tasks, again and again.
 type passes struct {
@@ -44,7 +48,7 @@ type passes struct {
 type chore struct {
 	name  string
 	every time.Duration
-	work  func(ctx context.Context, queries *db.Queries) error
+	work  func(ctx context.Context, queries *db.Queries) (more bool, err error) // a step, in a transaction of its own
 	next  time.Time
 }
 
@@ -110,7 +114,7 @@ func (p *passes) doChores(ctx context.Context) error {
 		if time.Now().Before(c.next) {
 			continue
 		}
-		err := p.task(ctx, c.work)
+		err := p.chore(ctx, c)
 		switch {
 		case err == nil:
 			c.next = time.Now().Add(c.every)
@@ -121,6 +125,21 @@ func (p *passes) doChores(ctx context.Context) error {
 			p.janitor.log.Warn("chore failed", "chore", c.name, "again_in", choreRetry, "error", err)
 			p.janitor.tell(ctx, Event{Type: jobq.EventError, Err: fmt.Errorf("%s: %w", c.name, err)})
 		default:
+			return err
+		}
+	}
+	return nil
+}
+
+// chore does all steps that a chore has.
+func (p *passes) chore(ctx context.Context, c *chore) error {
+	for more := true; more; {
+		more = false // and stays so when another has the lock
+		err := p.task(ctx, func(ctx context.Context, queries *db.Queries) (err error) {
+			more, err = c.work(ctx, queries)
+			return err
+		})
+		if err != nil {
 			return err
 		}
 	}
@@ -171,54 +190,60 @@ func (p *passes) promote(ctx context.Context, queries *db.Queries) error {
 	}
 }
 
-func (p *passes) rollUp(ctx context.Context, queries *db.Queries) error {
-	_, err := queries.StatRollUp(ctx, rollUpBatch)
-	return err
+func (p *passes) rollUp(ctx context.Context, queries *db.Queries) (more bool, err error) {
+	_, err = queries.StatRollUp(ctx, rollUpBatch)
+	return false, err
 }
 
-func (p *passes) removeWorkers(ctx context.Context, queries *db.Queries) error {
+func (p *passes) removeWorkers(ctx context.Context, queries *db.Queries) (more bool, err error) {
 	removed, err := queries.WorkerPrune(ctx, db.Interval(workerSilence))
 	if err == nil && removed > 0 {
 		p.janitor.log.Info("removed dead workers", "count", removed)
 	}
-	return err
+	return false, err
 }
 
-func (p *passes) keepPartitions(ctx context.Context, queries *db.Queries) error {
-	for _, parent := range []string{"finished", "attempt"} {
-		for day := range int32(partitionDaysAhead + 1) {
-			if _, err := queries.PartitionAdd(ctx, parent, day); err != nil {
-				return err
+// keepPartitions makes a partition that is missing, the furthest ahead first:
+// a day that nothing has been caught of is made in a moment, and is the one that
+// keeps the next from being caught.
+func (p *passes) keepPartitions(ctx context.Context, queries *db.Queries) (more bool, err error) {
+	for day := int32(partitionDaysAhead); day >= 0; day-- {
+		for _, parent := range partitioned {
+			if added, err := queries.PartitionAdd(ctx, parent, day); err != nil || added {
+				return added, err
 			}
 		}
 	}
-	return nil
+	return false, nil
 }
 
-func (p *passes) prunePayloads(ctx context.Context, queries *db.Queries) error {
-	for {
-		removed, err := queries.PayloadPrune(ctx, payloadBatch)
-		if err != nil || removed < payloadBatch {
-			return err
-		}
-	}
+func (p *passes) prunePayloads(ctx context.Context, queries *db.Queries) (more bool, err error) {
+	removed, err := queries.PayloadPrune(ctx, payloadBatch)
+	return removed == payloadBatch, err
 }
 
-func (p *passes) dropOldDays(ctx context.Context, queries *db.Queries) error {
-	for _, parent := range []string{"finished", "attempt"} {
+// dropOldDays drops one day, or deletes a batch of what the default partition
+// has of them, or else prunes what is small.
+func (p *passes) dropOldDays(ctx context.Context, queries *db.Queries) (more bool, err error) {
+	for _, parent := range partitioned {
 		dropped, err := queries.PartitionPrune(ctx, parent)
 		if err != nil {
-			return err
+			return false, err
 		}
-		if dropped > 0 {
-			p.janitor.log.Info("dropped old days", "table", parent, "count", dropped)
+		if dropped != "" {
+			p.janitor.log.Info("dropped an old day", "partition", dropped)
+			return true, nil
+		}
+		deleted, err := queries.DefaultPrune(ctx, parent, defaultBatch)
+		if err != nil || deleted == defaultBatch {
+			return true, err
 		}
 	}
 	if _, err := queries.StatPrune(ctx, db.Interval(statRetention)); err != nil {
-		return err
+		return false, err
 	}
-	_, err := queries.EventPrune(ctx, db.Interval(eventRetention))
-	return err
+	_, err = queries.EventPrune(ctx, db.Interval(eventRetention))
+	return false, err
 }
 
 // sleepOn sleeps on the leader's connection, which hears of jobs that become

@@ -64,6 +64,7 @@ func TestRoles(t *testing.T) {
 		{"select setval('jobq.waiting_seq', 1)", "worker"},
 		{"select jobq.partition_add('attempt', '2001-01-01')", "worker"},
 		{"select jobq.partition_prune('finished')", "worker"},
+		{"select jobq.default_prune('finished', 1)", "worker"},
 		{"drop table jobq.attempt_default", ""},
 		{"truncate jobq.finished", ""},
 		{"update jobq.jobq_migration set version = 9", ""},

@@ -9,12 +9,24 @@ import (
 	"context"
 )
 
+const DefaultPrune = `-- name: DefaultPrune :one
+select jobq.default_prune($1::text, $2::integer)::bigint as deleted
+`
+
+// DefaultPrune deletes a batch of what the default partition has of such days.
+func (q *Queries) DefaultPrune(ctx context.Context, parent string, rowCount int32) (int64, error) {
+	row := q.db.QueryRow(ctx, DefaultPrune, parent, rowCount)
+	var deleted int64
+	err := row.Scan(&deleted)
+	return deleted, err
+}
+
 const PartitionAdd = `-- name: PartitionAdd :one
 select jobq.partition_add($1::text,
   ((clock_timestamp() at time zone 'UTC')::date + $2::integer))::boolean as added
 `
 
-// PartitionAdd makes the partition of a day, and says whether it was missing.
+// PartitionAdd makes the partition of a day, and says whether it has made one.
 func (q *Queries) PartitionAdd(ctx context.Context, parent string, daysAhead int32) (bool, error) {
 	row := q.db.QueryRow(ctx, PartitionAdd, parent, daysAhead)
 	var added bool
@@ -23,14 +35,16 @@ func (q *Queries) PartitionAdd(ctx context.Context, parent string, daysAhead int
 }
 
 const PartitionPrune = `-- name: PartitionPrune :one
-select jobq.partition_prune($1::text)::bigint as pruned
+select coalesce(jobq.partition_prune($1::text), '')::text as dropped
 `
 
-func (q *Queries) PartitionPrune(ctx context.Context, parent string) (int64, error) {
+// PartitionPrune drops the earliest day past retention, and returns its name,
+// empty if there is none.
+func (q *Queries) PartitionPrune(ctx context.Context, parent string) (string, error) {
 	row := q.db.QueryRow(ctx, PartitionPrune, parent)
-	var pruned int64
-	err := row.Scan(&pruned)
-	return pruned, err
+	var dropped string
+	err := row.Scan(&dropped)
+	return dropped, err
 }
 
 const PayloadPrune = `-- name: PayloadPrune :execrows

@@ -22,15 +22,14 @@ func (q *queue) days(parent string) int {
 	return q.number("select count(*) from pg_inherits where inhparent = $1::regclass", "jobq."+parent) - 1
 }
 
-// A new partition takes over what the default partition has caught of its
-// day, and nothing else; nobody loses sight of a job, and it happens once.
+// A partition is made once, and not of a day of which the default partition
+// has caught something; nobody loses sight of a job.
 func TestPartitionAdd(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	q := setUp(t)
 	today := q.days("finished")
-	caught, other := q.finishedOn(20, false), q.finishedOn(21, true)
-	q.exec("insert into jobq.attempt (job_id, finished_at, started_at, lease_token, outcome, number, worker_id) select $1, f.finished_at, now(), 1, 'failed', 1, 'a' from jobq.finished f where f.id = $1", caught)
+	caught, other := q.finishedOn(21, false), q.finishedOn(22, true)
 	require.Equal(t, 2, q.number("select count(*) from only jobq.finished_default"))
 
 	for _, parent := range []string{"finished", "attempt"} {
@@ -40,12 +39,15 @@ func TestPartitionAdd(t *testing.T) {
 			require.Equal(t, want, added)
 		}
 	}
+	added, err := q.queries.PartitionAdd(ctx, "finished", 21)
+	require.NoError(t, err)
+	require.False(t, added)
 	require.Equal(t, today+1, q.days("finished"))
-	require.Equal(t, 1, q.number("select count(*) from only jobq.finished_default"))
-	require.Zero(t, q.number("select count(*) from only jobq.attempt_default"))
-	require.Equal(t, 2, q.number("select count(*) from jobq.finished"))
-	require.Equal(t, 1, q.number("select count(*) from jobq.attempt where job_id = $1", caught))
-	for _, id := range []int{caught, other} {
+	require.Equal(t, 2, q.number("select count(*) from only jobq.finished_default"))
+	inside := q.finishedOn(20, false)
+	require.Equal(t, 2, q.number("select count(*) from only jobq.finished_default"))
+	require.Equal(t, 3, q.number("select count(*) from jobq.finished"))
+	for _, id := range []int{caught, other, inside} {
 		job, err := q.queries.JobGet(ctx, int64(id))
 		require.NoError(t, err)
 		require.NotEmpty(t, job.Args)
@@ -54,12 +56,12 @@ func TestPartitionAdd(t *testing.T) {
 	// What is there by default is there in a new partition: the look-up by id,
 	// the checks, and the trigger that frees a unique key.
 	require.Equal(t, 1, q.number("select count(*) from pg_indexes where tablename like 'finished_2%' and indexdef like '%(id)' group by tablename limit 1"))
-	q.exec("select jobq.requeue($1)", caught)
+	q.exec("select jobq.requeue($1)", inside)
 	q.exec("insert into jobq.unique_key values ('k', 'u', $1)", caught)
-	q.exec("insert into jobq.finished select (jsonb_populate_record(f, jsonb_build_object('id', $1::bigint, 'unique_key', 'u', 'finished_at', f.finished_at - interval '1 day'))).* from jobq.finished f where id = $2", caught, other)
+	q.exec("insert into jobq.finished select (jsonb_populate_record(f, jsonb_build_object('id', $1::bigint, 'unique_key', 'u', 'finished_at', f.finished_at - interval '2 days'))).* from jobq.finished f where id = $2", caught, other)
 	require.Zero(t, q.number("select count(*) from jobq.unique_key"))
 
-	_, err := q.queries.PartitionAdd(ctx, "pending", 1)
+	_, err = q.queries.PartitionAdd(ctx, "pending", 1)
 	require.ErrorContains(t, err, "no partitioned table 'pending'")
 }
 
@@ -74,17 +76,29 @@ func TestPartitionPrune(t *testing.T) {
 		_, err := q.queries.PartitionAdd(ctx, "finished", day)
 		require.NoError(t, err)
 	}
-	prune := func() int64 {
-		dropped, err := q.queries.PartitionPrune(ctx, "finished")
+	prune := func() (days int) {
+		for {
+			dropped, err := q.queries.PartitionPrune(ctx, "finished")
+			require.NoError(t, err)
+			if dropped == "" {
+				return days
+			}
+			days++
+		}
+	}
+	pruneDefault := func() int64 {
+		deleted, err := q.queries.DefaultPrune(ctx, "finished", 1)
 		require.NoError(t, err)
-		return dropped
+		return deleted
 	}
 	days := q.days("finished")
 	kept, small, large := q.finishedOn(-7, true), q.finishedOn(-8, false), q.finishedOn(-30, true)
 	byDefault, byDefaultLarge, byDefaultKept := q.finishedOn(-9, false), q.finishedOn(-9, true), q.finishedOn(-6, true)
 	exists := func(id int) bool { return q.number("select count(*) from jobq.finished where id = $1", id) == 1 }
 
-	require.EqualValues(t, 1, prune())
+	require.Equal(t, 1, prune())
+	require.EqualValues(t, 1, pruneDefault())
+	require.Zero(t, pruneDefault())
 	require.False(t, exists(small))
 	require.True(t, exists(large), "its args are still there")
 	require.False(t, exists(byDefault))
@@ -99,7 +113,8 @@ func TestPartitionPrune(t *testing.T) {
 	}
 	require.Equal(t, 2, q.number("select count(*) from jobq.payload where job_id in ($1, $2)", kept, byDefaultKept))
 	require.Equal(t, 2, q.number("select count(*) from jobq.payload"))
-	require.EqualValues(t, 1, prune())
+	require.Equal(t, 1, prune())
+	require.EqualValues(t, 1, pruneDefault())
 	require.Equal(t, days-2, q.days("finished"))
 	require.Equal(t, 2, q.number("select count(*) from jobq.finished"))
 	require.True(t, exists(kept))

@@ -1,5 +1,6 @@
 set local lock_timeout = '5s';
 
+drop function jobq.default_prune(text, integer);
 drop function jobq.partition_prune(text);
 drop function jobq.partition_add(text, date);
 drop function jobq.backoff_delay(integer, interval, interval);

@@ -322,8 +322,9 @@ create function jobq.backoff_delay(failures integer, base interval, cap interval
 
 -- partition_add makes the partition of a day of finished or attempt, if it is
 -- not there. It is made apart and then attached, which keeps finishers waiting
--- only for a moment; what the default partition caught of that day moves over. It
--- runs as the owner, who alone may do that; so does partition_prune.
+-- only for a moment. A day of which the default partition has rows stays there:
+-- there may be millions, and finishers would wait while they move. It runs as the
+-- owner, who alone may do that; so do partition_prune and default_prune.
 create function jobq.partition_add(parent text, day date) returns boolean
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
@@ -331,6 +332,8 @@ declare
   name text := parent || '_' || to_char(day, 'YYYYMMDD');
   low timestamptz := day::timestamp at time zone 'UTC';
   high timestamptz := (day + 1)::timestamp at time zone 'UTC';
+  has_rows text := format('select exists (select from jobq.%I where finished_at >= %L and finished_at < %L)', parent || '_default', low, high);
+  caught boolean;
 begin
   if parent not in ('finished', 'attempt') then
     raise invalid_parameter_value using message = format('no partitioned table %L', parent);
@@ -338,51 +341,77 @@ begin
   if to_regclass(format('jobq.%I', name)) is not null then
     return false;
   end if;
+  execute has_rows into caught;
+  if caught then
+    return false;
+  end if;
   execute format('create table jobq.%I (like jobq.%I including defaults including constraints)', name, parent);
   execute format('lock table jobq.%I in access exclusive mode', parent || '_default');
-  execute format(
-    'with moved as (delete from jobq.%I where finished_at >= %L and finished_at < %L returning *)
-       insert into jobq.%I select * from moved', parent || '_default', low, high, name);
+  execute has_rows into caught;
+  if caught then -- while the lock was waited for
+    execute format('drop table jobq.%I', name);
+    return false;
+  end if;
   execute format('alter table jobq.%I attach partition jobq.%I for values from (%L) to (%L)', parent, name, low, high);
   return true;
 end $$;
 
--- partition_prune drops the days of finished or attempt that are past
--- retention as a whole, and deletes what the default partition has of them.
--- It returns how many partitions it dropped. A day, or a job in the default
--- partition, that still owns payload rows waits until those are gone.
-create function jobq.partition_prune(parent text) returns bigint
+-- partition_prune drops the earliest day of finished or attempt that is past
+-- retention as a whole, and returns its name, or null when there is none: one a
+-- transaction, because the lock that it takes keeps finishers waiting. A day
+-- that still owns payload rows waits until those are gone.
+create function jobq.partition_prune(parent text) returns text
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
 declare
   keep_from date := ((clock_timestamp() - (select s.finished_retention from jobq.setting s)) at time zone 'UTC')::date;
   old record;
   owns_payload boolean;
-  dropped bigint := 0;
 begin
   if parent not in ('finished', 'attempt') then
     raise invalid_parameter_value using message = format('no partitioned table %L', parent);
   end if;
   for old in
-    select c.oid::regclass as name
+    select c.relname as name
       from pg_inherits i
       join pg_class c on c.oid = i.inhrelid
       where i.inhparent = format('jobq.%I', parent)::regclass
         and c.relname ~ (parent || '_[0-9]{8}$') and right(c.relname, 8) < to_char(keep_from, 'YYYYMMDD')
+      order by 1
   loop
     if parent = 'finished' then
       execute format(
-        'select exists (select from %s f where f.args_apart and exists (select from jobq.payload a where a.job_id = f.id))',
+        'select exists (select from jobq.%I f where f.args_apart and exists (select from jobq.payload a where a.job_id = f.id))',
         old.name) into owns_payload;
       continue when owns_payload;
     end if;
-    execute format('drop table %s', old.name);
-    dropped := dropped + 1;
+    execute format('drop table jobq.%I', old.name);
+    return old.name;
   end loop;
-  execute format('delete from jobq.%I f where f.finished_at < %L', parent || '_default', keep_from::timestamp at time zone 'UTC')
-    || case when parent = 'finished' then
-      ' and not (f.args_apart and exists (select from jobq.payload a where a.job_id = f.id))' else '' end;
-  return dropped;
+  return null;
+end $$;
+
+-- default_prune deletes so many rows at most that the default partition of
+-- finished or attempt has of days past retention, and returns how many it
+-- deleted. A job that still owns a payload row waits until that is gone.
+create function jobq.default_prune(parent text, row_count integer) returns bigint
+  language plpgsql security definer set search_path = pg_catalog, pg_temp
+  as $$
+declare
+  keep_from date := ((clock_timestamp() - (select s.finished_retention from jobq.setting s)) at time zone 'UTC')::date;
+  deleted bigint;
+begin
+  if parent not in ('finished', 'attempt') then
+    raise invalid_parameter_value using message = format('no partitioned table %L', parent);
+  end if;
+  execute format(
+    'delete from jobq.%1$I where ctid = any (array(select f.ctid from jobq.%1$I f where f.finished_at < %2$L %3$s limit %4$s))',
+    parent || '_default', keep_from::timestamp at time zone 'UTC',
+    case when parent = 'finished' then
+      'and not (f.args_apart and exists (select from jobq.payload a where a.job_id = f.id))' else '' end,
+    row_count);
+  get diagnostics deleted = row_count;
+  return deleted;
 end $$;
 
 -- The first days. The janitor makes the others ahead of need.
@@ -393,5 +422,5 @@ select jobq.partition_add(parent, (now() at time zone 'UTC')::date + ahead)
 revoke execute on function
   jobq.enqueue, jobq.enqueue_arrays, jobq.enqueue_many,
   jobq.cancel, jobq.args_require, jobq.requeue, jobq.delete_job, jobq.backoff_delay,
-  jobq.partition_add, jobq.partition_prune
+  jobq.partition_add, jobq.partition_prune, jobq.default_prune
   from public;
