@@ -21,7 +21,7 @@ const launchErrorFD = streamCount
 // changes nothing. They cost the start of one more process.
 type Attributes struct {
 	// UID and GID are who the program runs as; for a worker that runs as root.
-	// There are no supplementary groups then.
+	// There are no supplementary groups then. A UID needs a GID beside it.
 	UID *uint32 `json:"uid,omitempty"`
 	GID *uint32 `json:"gid,omitempty"`
 	// Nice is the program's niceness: 19 runs when nobody else wants to. Zero is
@@ -57,6 +57,9 @@ func (a *Attributes) isZero() bool {
 func (a *Attributes) Check() error {
 	if a == nil {
 		return nil
+	}
+	if a.UID != nil && a.GID == nil {
+		return errors.New("a user without a group: the program would keep the worker's groups")
 	}
 	for name := range a.Limits {
 		if _, ok := limits()[name]; !ok {
