@@ -21,7 +21,8 @@ const launchErrorFD = streamCount
 // changes nothing. They cost the start of one more process.
 type Attributes struct {
 	// UID and GID are who the program runs as; for a worker that runs as root.
-	// There are no supplementary groups then.
+	// There are no supplementary groups then. A UID needs a GID beside it. Another
+	// worker may name only itself, which changes nothing.
 	UID *uint32 `json:"uid,omitempty"`
 	GID *uint32 `json:"gid,omitempty"`
 	// Nice is the program's niceness: 19 runs when nobody else wants to. Zero is
@@ -57,6 +58,12 @@ func (a *Attributes) isZero() bool {
 func (a *Attributes) Check() error {
 	if a == nil {
 		return nil
+	}
+	if a.UID != nil && a.GID == nil {
+		return errors.New("a user without a group: the program would keep the worker's groups")
+	}
+	if os.Geteuid() != 0 && !a.isOurs() {
+		return errors.New("only a worker that runs as root can run programs as another user or group")
 	}
 	for name := range a.Limits {
 		if _, ok := limits()[name]; !ok {
@@ -115,9 +122,14 @@ func becomeProgram(args []string) error {
 	return &os.PathError{Op: "exec", Path: path, Err: err}
 }
 
+// isOurs says whether the program runs as who this process is.
+func (a *Attributes) isOurs() bool {
+	return (a.UID == nil || int(*a.UID) == os.Geteuid()) && (a.GID == nil || int(*a.GID) == os.Getegid())
+}
+
 func (a *Attributes) changeUser() error {
-	if a.UID == nil && a.GID == nil {
-		return nil
+	if (a.UID == nil && a.GID == nil) || (os.Geteuid() != 0 && a.isOurs()) {
+		return nil // only root could drop groups
 	}
 	if a.GID != nil {
 		if err := syscall.Setgroups([]int{}); err != nil {

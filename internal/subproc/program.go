@@ -16,8 +16,9 @@ import (
 type supervised struct {
 	command  Command
 	shim     *shimProcess
-	reusable bool       // the shim has said that all of the program is gone
-	open     []*os.File // our ends of the program's streams
+	reusable bool // the shim has said that all of the program is gone
+	stdin    *os.File
+	outputs  []*stream // what the program writes
 	stderr   *Tail
 	deadline time.Duration  // that the shim knows
 	streams  sync.WaitGroup // that read what the program writes
@@ -75,16 +76,22 @@ func (p *supervised) start(s *Supervisor) (err error) {
 	if p.shim, err = s.send(r); err != nil {
 		return err
 	}
-	p.open = all.ours
+	p.stdin, p.outputs = stdin, []*stream{{File: stdout}, {File: stderr}, {File: control}}
+	p.read()
+	return nil
+}
+
+// read starts what feeds the program and reads what it writes.
+func (p *supervised) read() {
+	stdout, stderr, control := p.outputs[0], p.outputs[1], p.outputs[2]
 	if p.command.Talk != nil {
-		p.streams.Go(func() { p.talk(stdin, stdout) })
+		p.streams.Go(func() { p.talk(p.stdin, stdout) })
 	} else {
-		p.streams.Go(func() { p.feed(stdin) })
+		p.streams.Go(func() { p.feed(p.stdin) })
 		p.streams.Go(func() { p.keep(stdout, p.command.Output) })
 	}
 	p.streams.Go(func() { p.keep(stderr, p.command.Output, p.stderr) })
 	p.streams.Go(func() { p.listen(control) })
-	return nil
 }
 
 // feed writes standard input. A program that does not read it is within its
@@ -95,7 +102,7 @@ func (p *supervised) feed(stdin *os.File) {
 }
 
 // talk leaves standard input and output to the caller's function.
-func (p *supervised) talk(stdin, stdout *os.File) {
+func (p *supervised) talk(stdin *os.File, stdout *stream) {
 	p.command.Talk(stdin, stdout)
 	_ = stdin.Close() // closed already, or the program is not to wait for more
 	_, _ = io.Copy(io.Discard, stdout)
@@ -104,7 +111,7 @@ func (p *supervised) talk(stdin, stdout *os.File) {
 
 // keep reads a stream to its end, and no faster than the tails take it: a
 // flood slows the program, and does not grow memory.
-func (p *supervised) keep(stream *os.File, tails ...*Tail) {
+func (p *supervised) keep(stream *stream, tails ...*Tail) {
 	buffer := make([]byte, 32<<10)
 	for {
 		count, err := stream.Read(buffer)
@@ -118,7 +125,7 @@ func (p *supervised) keep(stream *os.File, tails ...*Tail) {
 	}
 }
 
-func (p *supervised) listen(control *os.File) {
+func (p *supervised) listen(control *stream) {
 	readMessages(control, p.command.Control, p.command.ControlError)
 	_ = control.Close() // read to its end
 }
@@ -132,7 +139,7 @@ func (p *supervised) await(ctx context.Context) (Result, error) {
 		p.orphaned(final.PID)
 	}
 	p.reusable = final.ended()
-	p.streams.Wait()
+	p.awaitStreams(ctx)
 	result := Result{
 		ExitCode: final.ExitCode, Signal: final.Signal, Stopped: stopped, Expired: final.Expired, Output: p.command.Output.Bytes(), Stderr: p.stderr.Bytes(),
 		CPU: time.Duration(final.CPUNs), MaxRSSBytes: final.MaxRSSBytes,
@@ -145,6 +152,32 @@ func (p *supervised) await(ctx context.Context) (Result, error) {
 		return result, errors.New("the program's supervisor was killed")
 	}
 	return result, nil
+}
+
+// awaitStreams waits until what the program has written is read. Somebody
+// whom nobody here can end may have the streams open still: one that was given a
+// descriptor, or that has opened it under /proc. It may not hold up a run that
+// is over, nor keep its lease.
+func (p *supervised) awaitStreams(ctx context.Context) {
+	read := make(chan struct{})
+	go func() {
+		p.streams.Wait()
+		close(read)
+	}()
+	patience := time.NewTimer(streamPatience)
+	defer patience.Stop()
+	select {
+	case <-read:
+		return
+	case <-ctx.Done():
+	case <-p.command.Kill:
+	case <-patience.C:
+	}
+	_ = p.stdin.SetWriteDeadline(time.Now()) // closed already: fine
+	for _, output := range p.outputs {
+		output.cut()
+	}
+	<-read
 }
 
 // wait returns the shim's last report, and whether the program was told to end.
@@ -218,14 +251,10 @@ func parseReport(line []byte) (report, error) {
 
 // orphaned ends what it can of a program whose shim somebody has killed. The
 // program itself died with the shim (its death signal); this is for its
-// children. One that has moved to another session cannot be found, and must
-// not hold us up by the streams that it has open.
+// children. One that has moved to another session cannot be found.
 func (p *supervised) orphaned(group int) {
 	if group > 0 { // 0: the shim was killed before it could say
 		_ = syscall.Kill(-group, syscall.SIGKILL) // none left: fine
 	}
 	killSession(p.shim.command.Process.Pid)
-	for _, stream := range p.open {
-		_ = stream.SetDeadline(time.Now().Add(orphanPatience)) // closed already: fine
-	}
 }

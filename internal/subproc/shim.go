@@ -193,11 +193,11 @@ func (s *shim) setDeadlineLocked(deadline time.Duration) {
 // expire kills the program of a worker that has not extended the deadline.
 func (s *shim) expire() {
 	s.mu.Lock()
-	expired := s.group > 0 && s.deadline > 0 && sinceBoot() >= s.deadline
-	s.expired = s.expired || expired
-	s.mu.Unlock()
-	if expired {
-		s.kill(false)
+	defer s.mu.Unlock()
+	if s.group > 0 && s.deadline > 0 && sinceBoot() >= s.deadline {
+		s.expired = true
+		s.signalLocked(syscall.SIGKILL) // under the same lock: the next program is not this one
+		killDescendants()
 	}
 }
 
@@ -257,6 +257,10 @@ func (s *shim) prepare() {
 func (s *shim) signal(number syscall.Signal) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.signalLocked(number)
+}
+
+func (s *shim) signalLocked(number syscall.Signal) {
 	if s.group > 0 {
 		_ = syscall.Kill(-s.group, number) // none left: fine
 	} else if s.starting {
@@ -265,9 +269,9 @@ func (s *shim) signal(number syscall.Signal) {
 }
 
 func (s *shim) kill(orphaned bool) {
-	s.signal(syscall.SIGKILL)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.signalLocked(syscall.SIGKILL)
 	s.orphaned = s.orphaned || orphaned
 	if s.group > 0 {
 		killDescendants()

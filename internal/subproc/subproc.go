@@ -32,9 +32,9 @@ const (
 	// shimPatience is how long the shim may take to kill and report, after
 	// which it is killed itself.
 	shimPatience = 10 * time.Second
-	// orphanPatience is how long the program's streams may stay open after
-	// somebody has killed the shim.
-	orphanPatience = time.Second
+	// streamPatience is how long the program's streams may stay open after it
+	// and everything below it have ended, or its shim was killed.
+	streamPatience = 3 * time.Second
 )
 
 // Command says what to run. Only Args is needed.

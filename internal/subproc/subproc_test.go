@@ -407,6 +407,10 @@ func TestAttributes(t *testing.T) {
 	command.Attributes = &subproc.Attributes{Limits: map[string]uint64{"patience": 1}}
 	_, err = s.Run(context.Background(), command)
 	require.ErrorContains(t, err, "patience")
+	id := uint32(os.Getuid())
+	command.Attributes = &subproc.Attributes{UID: &id}
+	_, err = s.Run(context.Background(), command)
+	require.ErrorContains(t, err, "a user without a group")
 }
 
 // A program that runs as another user dies with its worker like any other.
