@@ -84,7 +84,7 @@ func newLab(ctx context.Context, c *cluster, t *trial) (*lab, error) {
 	l := &lab{
 		cluster: c, ctx: ctx, seed: seed, random: rand.New(rand.NewPCG(seed, 0)), mutant: t.mutant, scale: t.scale, patient: drainPatience, // #nosec G404 -- repeatable on purpose
 		database: fmt.Sprintf("fault_%d", number), folder: filepath.Join(c.scratch, fmt.Sprint(number)),
-		run: check.Run{Processes: make(map[string]int), Janitors: make(map[string]bool), Bound: scan + slack},
+		run: check.Run{Processes: make(map[string]int), Janitors: make(map[string]bool), Late: make(map[int]time.Time), Bound: scan + slack},
 	}
 	l.run.Folder = l.folder
 	if err := os.MkdirAll(l.folder, 0o755); err != nil {
@@ -183,6 +183,28 @@ func (l *lab) workerOn(host hostname, args ...string) (*process, error) {
 	return p, l.awaitLog(p, "worker started")
 }
 
+// stick holds what the process has sent for long, while new connections get
+// through, and tells the checker that what arrives of it later is old. All of
+// the process's connections must have been held for a while.
+func (l *lab) stick(p *process) (release func(), err error) {
+	now, err := l.now()
+	if err != nil {
+		return nil, err
+	}
+	rows, err := l.pool.Query(l.ctx, "select pid from pg_stat_activity where usename = $1", p.role)
+	if err != nil {
+		return nil, err
+	}
+	pids, err := pgx.CollectRows(rows, pgx.RowTo[int])
+	if err != nil {
+		return nil, err
+	}
+	for _, pid := range pids {
+		l.run.Late[pid] = now
+	}
+	return p.proxy.stick(), nil
+}
+
 // janitor starts a janitor.
 func (l *lab) janitor(args ...string) error {
 	p, err := l.start("", append([]string{
@@ -277,6 +299,9 @@ func (l *lab) produce(perSecond int, ms int) (stop func() error) {
 
 // within waits until the condition holds.
 func (l *lab) within(limit time.Duration, what string, holds func() (bool, error)) error {
+	if l.mutant != "" {
+		limit = min(limit, patience/3) // it may wait for what the mutant has broken
+	}
 	for end := time.Now().Add(limit); time.Now().Before(end) && l.ctx.Err() == nil; pause(l.ctx, 10*time.Millisecond) {
 		ok, err := holds()
 		if ok || err != nil {

@@ -27,6 +27,7 @@ func scenarios() []scenario {
 		{id: "F4", name: "workers stopped past their leases", body: stopWorkers, smoke: true, scale: 16 * time.Second},
 		{id: "F4b", name: "a result that arrives under the next lease", body: lateResult, smoke: true, mutants: []string{"complete-without-token"}},
 		{id: "F4c", name: "a heartbeat that arrives under another's lease", body: lateHeartbeat, smoke: true, mutants: []string{"extend-without-token"}},
+		{id: "F4d", name: "whatever a run sent, under the same owner's next lease", body: lateUnderOwner, smoke: true, mutants: []string{"extend-old-token", "end-old-token", "progress-old-token", "checkpoint-old-token"}},
 		{id: "F5", name: "worker stopped, its programs not", body: stoppedWithChildren},
 		{id: "F6", name: "a heartbeat that races the reap", body: raceReap, smoke: true, mutants: []string{"reap-without-recheck", "lock-ignored-unfenced-reap"}, scale: 15 * time.Second},
 		{id: "F7", name: "network lost for 1x and 3x the lease, answers cut", body: loseNetwork, smoke: true, scale: 16 * time.Second},

@@ -47,6 +47,9 @@ type Run struct {
 	ClockSteps bool
 	// Requeues says that an operator requeues finished jobs.
 	Requeues bool
+	// Late are server processes, by pid, that carry nothing that was sent after a
+	// time: their clients are gone, and only what lay in the network arrives.
+	Late map[int]time.Time
 }
 
 // Span is a time by the database's clock.
@@ -88,7 +91,9 @@ type row struct {
 	Seq                                int64
 	At                                 time.Time
 	Txid                               int64
-	Session, Stage, Op                 string
+	Session                            string
+	PID                                int
+	Stage, Op                          string
 	ID                                 int64
 	Token                              *int64
 	Owner                              *string
@@ -97,12 +102,14 @@ type row struct {
 	State                              *string
 	Result                             *string
 	Error                              *string
+	Key                                *string
+	ProgressBy, CheckpointBy           *string
 }
 
 // Check judges a run that has ended and been drained.
 func Check(ctx context.Context, conn *pgx.Conn, run Run) (*Verdict, error) {
-	rows, err := conn.Query(ctx, `select seq, at, txid, session::text, stage, op, id, token, owner, expires, expires_new, attempts,
-		attempts_new, max_attempts, state, result::text, error from fault.history order by seq`)
+	rows, err := conn.Query(ctx, `select seq, at, txid, session::text, pid, stage, op, id, token, owner, expires, expires_new, attempts,
+		attempts_new, max_attempts, state, result::text, error, key, progress_by, checkpoint_by from fault.history order by seq`)
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +117,10 @@ func Check(ctx context.Context, conn *pgx.Conn, run Run) (*Verdict, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &checker{run: run, verdict: &Verdict{Transitions: len(history)}, jobs: make(map[int64][]row)}
+	c := &checker{run: run, verdict: &Verdict{Transitions: len(history)}, jobs: make(map[int64][]row), outcomes: make(map[[2]int64]string)}
+	if err := c.attempts(ctx, conn); err != nil {
+		return nil, err
+	}
 	for _, r := range history {
 		c.jobs[r.ID] = append(c.jobs[r.ID], r)
 	}
@@ -132,6 +142,8 @@ type checker struct {
 	run     Run
 	verdict *Verdict
 	jobs    map[int64][]row
+	// outcomes are how runs ended by what jobq tells its users, by job and token.
+	outcomes map[[2]int64]string
 }
 
 func (c *checker) violate(invariant, format string, args ...any) {
@@ -151,16 +163,22 @@ func (c *checker) isWorkers(r row) (worker, owns bool) {
 func (c *checker) job(id int64, history []row) {
 	stage := ""
 	var token int64
+	var claimed time.Time
 	attempts := 0
 	for i := 0; i < len(history); i++ {
 		r := history[i]
 		if r.Attempts != nil && r.MaxAttempts != nil && (*r.Attempts < 0 || *r.Attempts > *r.MaxAttempts) {
 			c.violate("I4", "job %d has %d attempts of %d", id, *r.Attempts, *r.MaxAttempts)
 		}
+		if from, late := c.run.Late[r.PID]; late && r.Stage == "running" && r.Op != "insert" && claimed.After(from) {
+			c.verdict.Stale++
+			c.violate("I3", "job %d, token %d: %s by what was sent before its claim", id, *r.Token, r.Op)
+		}
 		switch {
 		case r.Op == "insert":
 			c.enter(id, stage, r, token)
 			if r.Stage == "running" {
+				claimed = r.At
 				if r.Token != nil {
 					token = *r.Token
 				}
@@ -210,6 +228,12 @@ func (c *checker) held(id int64, r row) {
 		c.verdict.Stale++
 		c.violate("I3", "job %d, token %d of %s: changed by %s", id, *r.Token, *r.Owner, r.Session)
 	}
+	for what, by := range map[string]*string{"progress": r.ProgressBy, "a checkpoint": r.CheckpointBy} {
+		if by != nil && *by != fmt.Sprint(*r.Token) {
+			c.verdict.Stale++
+			c.violate("I3", "job %d: %s of token %s was stored under token %d", id, what, *by, *r.Token)
+		}
+	}
 	if r.ExpiresNew.Before(*r.Expires) && !c.run.ClockSteps {
 		c.violate("I4", "job %d: its lease was shortened from %s to %s", id, r.Expires.Format(clock), r.ExpiresNew.Format(clock))
 	}
@@ -244,6 +268,9 @@ func (c *checker) reaped(id int64, r row, counted int) {
 		c.verdict.DoubleBump++
 		c.violate("I4", "job %d: a reap counted %d", id, counted)
 	}
+	if outcome := c.outcomes[[2]int64{id, *r.Token}]; outcome != "lost" {
+		c.violate("I4", "job %d, token %d: reaped, and its attempt is %q", id, *r.Token, outcome)
+	}
 	c.verdict.Reaped = append(c.verdict.Reaped, Reap{*r.Owner, r.At})
 	if c.run.ClockSteps {
 		return
@@ -276,18 +303,24 @@ func (c *checker) orphaned(id int64, counted int) {
 
 // finished is a run whose end its own worker reports.
 func (c *checker) finished(id int64, r row, next *row, counted int) {
-	if counted < 0 || counted > 1 {
+	outcome := c.outcomes[[2]int64{id, *r.Token}] // "": completed, or given back before it began
+	failed := outcome == "failed" || outcome == "timed_out"
+	if failed != (counted == 1) || counted < 0 || counted > 1 {
 		c.verdict.DoubleBump++
-		c.violate("I4", "job %d: an end counted %d", id, counted)
+		c.violate("I4", "job %d: an end as %q counted %d", id, outcome, counted)
+	}
+	if failed && next.Error != nil {
+		var by int64
+		_, text, said := strings.Cut(*next.Error, "told to fail by token ")
+		if _, err := fmt.Sscan(text, &by); said && err == nil && by != *r.Token {
+			c.verdict.Stale++
+			c.violate("I3", "job %d: the failure of token %d was stored under token %d", id, by, *r.Token)
+		}
 	}
 	if next.State == nil || *next.State != "completed" {
 		return
 	}
 	c.verdict.Completions++
-	if counted != 0 {
-		c.verdict.DoubleBump++
-		c.violate("I4", "job %d: a completion counted %d", id, counted)
-	}
 	if next.Result == nil {
 		return
 	}
@@ -296,6 +329,21 @@ func (c *checker) finished(id int64, r row, next *row, counted int) {
 		c.verdict.Stale++
 		c.violate("I3", "job %d: the result of token %d was stored under token %d", id, result.Token, *r.Token)
 	}
+}
+
+// attempts reads what jobq tells its users of runs that did not just complete.
+func (c *checker) attempts(ctx context.Context, conn *pgx.Conn) error {
+	rows, err := conn.Query(ctx, "select job_id, lease_token, outcome::text from jobq.attempt")
+	if err != nil {
+		return err
+	}
+	var key [2]int64
+	var outcome string
+	_, err = pgx.ForEachRow(rows, []any{&key[0], &key[1], &outcome}, func() error {
+		c.outcomes[key] = outcome
+		return nil
+	})
+	return err
 }
 
 // ledgers joins the history with what happened outside of the database.
