@@ -84,7 +84,8 @@ func newLab(ctx context.Context, c *cluster, t *trial) (*lab, error) {
 	l := &lab{
 		cluster: c, ctx: ctx, seed: seed, random: rand.New(rand.NewPCG(seed, 0)), mutant: t.mutant, scale: t.scale, patient: drainPatience, // #nosec G404 -- repeatable on purpose
 		database: fmt.Sprintf("fault_%d", number), folder: filepath.Join(c.scratch, fmt.Sprint(number)),
-		run: check.Run{Processes: make(map[string]int), Janitors: make(map[string]bool), Late: make(map[int]time.Time), Bound: scan + slack},
+		run: check.Run{Processes: make(map[string]int), Janitors: make(map[string]bool), Late: make(map[int]time.Time), Died: make(map[int]time.Time), Bound: scan + slack,
+			MayOverlap: t.cutOff},
 	}
 	l.run.Folder = l.folder
 	if err := os.MkdirAll(l.folder, 0o755); err != nil {
@@ -346,10 +347,47 @@ func (l *lab) drain() error {
 		}
 	}
 	err := l.awaitNumber(l.patient, 0, "select (select count(*) from jobq.pending where kind = 'task') + (select count(*) from jobq.running)")
+	if err == nil {
+		err = l.atRest(processes)
+	}
 	for _, p := range processes {
 		err = errors.Join(err, p.end())
 	}
 	return errors.Join(err, l.survivors())
+}
+
+// atRest waits until processes that have nothing to do hold nothing in the
+// server.
+func (l *lab) atRest(processes []*process) error {
+	roles := []string{}
+	for _, p := range processes {
+		if p.alive() {
+			roles = append(roles, p.role)
+		}
+	}
+	held := ""
+	err := l.within(10*time.Second, "I10", func() (bool, error) {
+		return held == "", l.withConn(func(conn *pgx.Conn) (err error) {
+			held, err = check.AtRest(l.ctx, conn, roles)
+			return err
+		})
+	})
+	if held != "" {
+		return brokenf("I10: held by idle processes for 10 s: %s", held)
+	}
+	return err
+}
+
+// awaitReaper waits until a janitor leads, and returns when it must have reaped
+// whatever had to wait for that, by the database's clock.
+func (l *lab) awaitReaper() (time.Time, error) {
+	err := l.awaitNumber(patience, 1, `select count(*) from pg_locks l join pg_stat_activity a using (pid)
+		where a.datname = current_database() and a.application_name = 'jobq-janitor' and l.locktype = 'advisory' and l.granted`)
+	if err != nil {
+		return time.Time{}, err
+	}
+	now, err := l.now()
+	return now.Add(scan), err
 }
 
 // survivors looks for programs that have outlived their workers.

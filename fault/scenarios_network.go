@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -277,6 +278,9 @@ func stoppedListener(l *lab) error {
 	var full float64
 	if err := l.pool.QueryRow(l.ctx, "select pg_notification_queue_usage()").Scan(&full); err != nil {
 		return err
+	}
+	if full == 0 {
+		return errors.New("the stopped listener kept nothing in the notification queue")
 	}
 	id, err := l.enqueue(order{Ms: 1})
 	if err != nil {

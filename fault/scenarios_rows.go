@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/jobq-dev/jobq/fault/check"
 )
@@ -224,15 +226,27 @@ func contend(l *lab) error {
 	}
 	stop := l.produce(40, 5)
 	var sessions sync.WaitGroup
+	var own, done atomic.Int64
 	failures := make(chan error, 8)
 	for i := range 4 {
 		sessions.Go(func() {
 			verb := []string{"cancel", "requeue"}[i%2]
+			conn, err := pgx.Connect(l.ctx, l.url(l.database)) // whose end has its deadlocks counted
+			if err != nil {
+				failures <- err
+				return
+			}
+			defer func() { _ = conn.Close(l.ctx) }()
 			failures <- l.until(l.duration(), func() error {
-				_, err := l.pool.Exec(l.ctx, fmt.Sprintf("select jobq.%s(id) from (select id from jobq.job order by id desc limit 30) j order by random()", verb))
-				if err != nil && !strings.Contains(err.Error(), "is running") {
+				_, err := conn.Exec(l.ctx, fmt.Sprintf("select jobq.%s(id) from (select id from jobq.job order by id desc limit 30) j order by id", verb))
+				var refused *pgconn.PgError
+				switch {
+				case errors.As(err, &refused) && refused.Code == "40P01":
+					own.Add(1) // of this test's own random order
+				case err != nil && !strings.Contains(err.Error(), "is running"):
 					return err
 				}
+				done.Add(1)
 				pause(l.ctx, 10*time.Millisecond)
 				return nil
 			})
@@ -241,19 +255,23 @@ func contend(l *lab) error {
 	sessions.Wait()
 	close(failures)
 	var err error
-	deadlocks := 0
 	for failure := range failures {
-		if failure != nil && strings.Contains(failure.Error(), "deadlock") {
-			deadlocks++ // of this test's own random order
-			continue
-		}
 		err = errors.Join(err, failure)
 	}
-	if err := errors.Join(err, stop()); err != nil {
+	if err := errors.Join(err, stop(), l.drain()); err != nil { // all that ends has its deadlocks counted
 		return err
 	}
-	seen := l.number("select deadlocks from pg_stat_database where datname = current_database()")
-	l.figuref("%d deadlocks seen by the server, %d of them between the test's own sessions, no job hurt", seen, deadlocks)
+	seen := 0
+	if err := l.within(5*time.Second, "the count of deadlocks", func() (bool, error) {
+		seen = l.number("select deadlocks from pg_stat_database where datname = current_database()")
+		return seen >= int(own.Load()), nil
+	}); err != nil {
+		return err
+	}
+	l.figuref("%d statements on 30 jobs each; %d deadlocks seen by the server, %d of them ended the test's own statements", done.Load(), seen, own.Load())
+	if seen != int(own.Load()) {
+		return brokenf("%d deadlocks seen by the server, %d of them ended the test's own statements", seen, own.Load())
+	}
 	return nil
 }
 
@@ -323,8 +341,8 @@ func restartServer(l *lab) error {
 			return l.number("select count(*) from fault.history where seq > $1 and stage = 'running' and op = 'insert'", before) > 0, nil
 		})
 		longest = max(longest, time.Since(up))
-		to, err2 := l.now()
-		l.run.Paused = append(l.run.Paused, check.Span{From: from.Add(-lease), To: to.Add(time.Second)})
+		to, err2 := l.awaitReaper()
+		l.run.Paused = append(l.run.Paused, check.Span{From: from, To: to})
 		return errors.Join(err, err2)
 	})
 	if err := errors.Join(err, stop()); err != nil {

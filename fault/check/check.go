@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -35,11 +36,16 @@ type Run struct {
 	Janitors map[string]bool
 	// Recovers says that workers recover the jobs of dead ones when they start.
 	Recovers bool
+	// Died is when each process that died was still alive, by its pid.
+	Died map[int]time.Time
 	// Bound is how long after a lease's end its job may stay with a dead worker.
 	Bound time.Duration
 	// Paused are spans in which nobody could have reaped, such as when the
-	// server was down: a lease that ended in one is not late.
+	// server was down: they do not count towards the bound.
 	Paused []Span
+	// MayOverlap says that processes were stopped or cut off, and with them the
+	// programs that they would have ended in time.
+	MayOverlap bool
 	// MayLose says that what the dead server had not sent on may be lost, and its
 	// history with it.
 	MayLose bool
@@ -253,7 +259,7 @@ func (c *checker) leave(id int64, r row, next *row) {
 	case c.run.Janitors[r.Session]:
 		c.reaped(id, r, counted)
 	case worker && !owns && c.run.Recovers && next.Error != nil && *next.Error == "orphaned by worker restart":
-		c.orphaned(id, counted)
+		c.orphaned(id, r, counted)
 	case worker && !owns:
 		c.verdict.Stale++
 		c.violate("I3", "job %d, token %d of %s: ended by %s", id, *r.Token, *r.Owner, r.Session)
@@ -281,20 +287,46 @@ func (c *checker) reaped(id int64, r row, counted int) {
 		c.violate("I7", "job %d: reaped %s before its lease ended", id, -delay)
 		return
 	}
-	for _, span := range c.run.Paused {
-		if r.Expires.After(span.From.Add(-c.run.Bound)) && r.Expires.Before(span.To) {
-			return // nobody could
-		}
+	paused := c.paused(*r.Expires, r.At)
+	if paused == 0 {
+		c.verdict.ReapDelays = append(c.verdict.ReapDelays, delay)
 	}
-	c.verdict.ReapDelays = append(c.verdict.ReapDelays, delay)
-	if delay > c.run.Bound {
-		c.violate("I6", "job %d: reaped %s after its lease ended, later than %s", id, delay.Round(time.Millisecond), c.run.Bound)
+	if delay-paused > c.run.Bound {
+		c.violate("I6", "job %d: reaped %s after its lease ended (and nobody could for %s of them), later than %s", id,
+			delay.Round(time.Millisecond), paused.Round(time.Millisecond), c.run.Bound)
 	}
 }
 
+// paused is for how much of the time nobody could have reaped.
+func (c *checker) paused(from, to time.Time) (total time.Duration) {
+	spans := slices.SortedFunc(slices.Values(c.run.Paused), func(a, b Span) int { return a.From.Compare(b.From) })
+	for _, span := range spans {
+		if span.From.After(from) {
+			from = span.From
+		}
+		end := span.To
+		if end.After(to) {
+			end = to
+		}
+		if end.After(from) {
+			total += end.Sub(from)
+			from = end
+		}
+	}
+	return total
+}
+
 // orphaned is a job that a starting worker took from one that must be dead.
-func (c *checker) orphaned(id int64, counted int) {
+func (c *checker) orphaned(id int64, r row, counted int) {
 	c.verdict.Reaps++
+	pid := 0
+	if parts := strings.Split(*r.Owner, "-"); len(parts) > 2 {
+		pid, _ = strconv.Atoi(parts[len(parts)-2]) // else nobody died by it
+	}
+	if alive, died := c.run.Died[pid]; !died || r.At.Before(alive) {
+		c.verdict.Early++
+		c.violate("I7", "job %d: recovered from %s, which lived", id, *r.Owner)
+	}
 	if counted != 1 {
 		c.verdict.DoubleBump++
 		c.violate("I4", "job %d: a recovery counted %d", id, counted)
@@ -329,118 +361,4 @@ func (c *checker) finished(id int64, r row, next *row, counted int) {
 		c.verdict.Stale++
 		c.violate("I3", "job %d: the result of token %d was stored under token %d", id, result.Token, *r.Token)
 	}
-}
-
-// attempts reads what jobq tells its users of runs that did not just complete.
-func (c *checker) attempts(ctx context.Context, conn *pgx.Conn) error {
-	rows, err := conn.Query(ctx, "select job_id, lease_token, outcome::text from jobq.attempt")
-	if err != nil {
-		return err
-	}
-	var key [2]int64
-	var outcome string
-	_, err = pgx.ForEachRow(rows, []any{&key[0], &key[1], &outcome}, func() error {
-		c.outcomes[key] = outcome
-		return nil
-	})
-	return err
-}
-
-// ledgers joins the history with what happened outside of the database.
-func (c *checker) ledgers() error {
-	produced, err := ReadLedger(c.run.Folder, Producers)
-	if err != nil {
-		return err
-	}
-	effects, err := ReadLedger(c.run.Folder, Effects)
-	if err != nil {
-		return err
-	}
-	completed := make(map[int64]int)
-	began := make(map[int64]int)
-	for _, e := range effects {
-		switch e.What {
-		case "begin":
-			began[e.Job]++
-		case "end":
-			completed[e.Job]++
-		}
-	}
-	c.verdict.Effects = len(effects)
-	c.verdict.Overlaps = overlaps(effects)
-	for _, e := range produced {
-		if e.What != "ack" {
-			continue
-		}
-		c.verdict.Acknowledged++
-		history := c.jobs[e.Job]
-		if len(history) == 0 && c.run.MayLose {
-			c.verdict.Forgotten++
-			continue
-		}
-		if len(history) == 0 {
-			c.verdict.Lost++
-			c.violate("I1", "job %d was acknowledged and is nowhere", e.Job)
-			continue
-		}
-		last := history[len(history)-1]
-		switch {
-		case last.Stage != "finished" || last.Op == "delete":
-			c.verdict.Lost++
-			c.violate("I8", "job %d has not ended: %s of %s", e.Job, last.Op, last.Stage)
-		case *last.State == "completed" && completed[e.Job] == 0:
-			c.verdict.Lost++
-			c.violate("I1", "job %d is completed and had no effect", e.Job)
-		case *last.State == "failed" && last.Error == nil:
-			c.violate("I1", "job %d has failed for no recorded reason", e.Job)
-		case *last.State == "failed" && *last.AttemptsNew != *last.MaxAttempts:
-			c.violate("I4", "job %d has failed after %d attempts of %d", e.Job, *last.AttemptsNew, *last.MaxAttempts)
-		case *last.State == "failed" && began[e.Job] > *last.MaxAttempts:
-			c.violate("I4", "job %d has %d attempts and was run %d times", e.Job, *last.MaxAttempts, began[e.Job])
-		}
-		if completed[e.Job] > 1 {
-			c.verdict.Duplicates++
-		}
-	}
-	return nil
-}
-
-// overlaps counts the runs that began while an earlier run of the same job
-// went on: its last sign of life came later.
-func overlaps(effects []Entry) int {
-	last := make(map[[2]int64]time.Duration)
-	for _, e := range effects {
-		key := [2]int64{e.Job, e.Token}
-		last[key] = max(last[key], e.Mono)
-	}
-	count := 0
-	for _, e := range effects {
-		if e.What != "begin" {
-			continue
-		}
-		for token := e.Token - 1; token >= max(1, e.Token-3); token-- {
-			if last[[2]int64{e.Job, token}] > e.Mono {
-				count++
-				break
-			}
-		}
-	}
-	return count
-}
-
-// rest checks what a run must not leave behind, when all processes have ended.
-func (c *checker) rest(ctx context.Context, conn *pgx.Conn) error {
-	var locks, idle int
-	var usage float64
-	err := conn.QueryRow(ctx, `select
-		(select count(*) from pg_locks l join pg_database d on d.oid = l.database where d.datname = current_database() and l.locktype = 'advisory'),
-		(select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid() and state like 'idle in transaction%'),
-		pg_notification_queue_usage()`).Scan(&locks, &idle, &usage)
-	if err != nil {
-		return err
-	}
-	if locks > 0 || idle > 0 || usage > 0.01 {
-		c.violate("I10", "left behind: %d advisory locks, %d idle transactions, notification queue %.2f full", locks, idle, usage)
-	}
-	return nil
 }
