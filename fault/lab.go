@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -392,10 +393,21 @@ func (l *lab) awaitReaper() (time.Time, error) {
 
 // survivors looks for programs that have outlived their workers.
 func (l *lab) survivors() error {
-	return l.within(5*time.Second, "the end of every program", func() (bool, error) {
-		out, err := exec.CommandContext(l.ctx, "ps", "-eo", "args").Output()
-		return !strings.Contains(string(out), "program "+l.folder), err
+	left := ""
+	err := l.within(5*time.Second, "the end of every program", func() (bool, error) {
+		out, err := exec.CommandContext(l.ctx, "ps", "-eo", "pid,ppid,stat,etime,args").Output()
+		left = ""
+		for line := range strings.Lines(string(out)) {
+			if slices.Contains(strings.Fields(line), l.folder) { // as a whole: other runs' begin with it
+				left += line
+			}
+		}
+		return left == "", err
 	})
+	if left != "" {
+		return brokenf("I9: programs have outlived their workers by 5 s:\n%s", left)
+	}
+	return err
 }
 
 // close removes the run's database.

@@ -75,6 +75,10 @@ func lateUnder(l *lab, w *process, id int64) (late int, err error) {
 	return w.proxy.late() - before, l.awaitNumber(patience, 1, "select count(*) from jobq.finished where id = $1", id)
 }
 
+// seldom keeps polls, which are not what is to be late, off the connection that
+// the pool gives first.
+var seldom = []string{"--poll", "10s"}
+
 // lateUnderOwner has what a run has sent (extensions, progress, checkpoints and
 // its end) lie in the network until the same worker runs the same job again:
 // the owner is right and only the token is old.
@@ -82,7 +86,7 @@ func lateUnderOwner(l *lab) error {
 	if err := l.janitor(); err != nil {
 		return err
 	}
-	w, err := l.worker()
+	w, err := l.worker(seldom...)
 	if err != nil {
 		return err
 	}
@@ -135,7 +139,7 @@ func lateHeartbeat(l *lab) error {
 	if err := l.janitor(); err != nil {
 		return err
 	}
-	first, err := l.worker()
+	first, err := l.worker(seldom...)
 	if err != nil {
 		return err
 	}
@@ -159,9 +163,12 @@ func lateHeartbeat(l *lab) error {
 	if err := l.awaitNumber(patience, 1, "select count(*) from jobq.running where id = $1 and lease_token = 2", id); err != nil {
 		return err
 	}
+	// The worker has asked for the cancellation of what it waited for: that
+	// comes first, and finds nothing to cancel.
+	first.proxy.heal()
+	pause(l.ctx, extendEvery)
 	before := first.proxy.late()
 	release()
-	first.proxy.heal()
 	if err := l.within(patience, "what was held to arrive", func() (bool, error) { return first.proxy.late() > before, nil }); err != nil {
 		return err
 	}
