@@ -85,8 +85,10 @@ func newLab(ctx context.Context, c *cluster, t *trial) (*lab, error) {
 	l := &lab{
 		cluster: c, ctx: ctx, seed: seed, random: rand.New(rand.NewPCG(seed, 0)), mutant: t.mutant, scale: t.scale, patient: drainPatience, // #nosec G404 -- repeatable on purpose
 		database: fmt.Sprintf("fault_%d", number), folder: filepath.Join(c.scratch, fmt.Sprint(number)),
-		run: check.Run{Processes: make(map[string]int), Janitors: make(map[string]bool), Late: make(map[int]time.Time), Died: make(map[int]time.Time), Bound: scan + slack,
-			MayOverlap: t.cutOff},
+		run: check.Run{
+			Processes: make(map[string]int), Janitors: make(map[string]bool), Late: make(map[int]time.Time), Died: make(map[int]time.Time), Bound: scan + slack,
+			MayOverlap: t.cutOff,
+		},
 	}
 	l.run.Folder = l.folder
 	if err := os.MkdirAll(l.folder, 0o755); err != nil {

@@ -19,23 +19,31 @@ func claim() []row {
 	return []row{
 		{At: at(0), Op: "insert", Stage: "pending", ID: 1, AttemptsNew: ref(0), Key: ref("a")},
 		{At: at(0), Op: "delete", Stage: "pending", ID: 1, Attempts: ref(0), MaxAttempts: ref(5), Txid: 1},
-		{At: at(0), Op: "insert", Stage: "running", ID: 1, AttemptsNew: ref(0), MaxAttempts: ref(5), Txid: 1, Token: ref[int64](1),
-			Owner: ref(owner), ExpiresNew: ref(at(2)), Session: "worker", PID: 500},
+		{
+			At: at(0), Op: "insert", Stage: "running", ID: 1, AttemptsNew: ref(0), MaxAttempts: ref(5), Txid: 1, Token: ref[int64](1),
+			Owner: ref(owner), ExpiresNew: ref(at(2)), Session: "worker", PID: 500,
+		},
 	}
 }
 
 // end is how it goes from there into a stage, with the attempts counted then.
 func end(seconds float64, session, stage, state, text string, attempts int) []row {
-	left := row{At: at(seconds), Op: "delete", Stage: "running", ID: 1, Attempts: ref(0), MaxAttempts: ref(5), Txid: 2, Token: ref[int64](1),
-		Owner: ref(owner), Expires: ref(at(2)), Session: session, PID: 500}
-	next := row{At: at(seconds), Op: "insert", Stage: stage, ID: 1, AttemptsNew: ref(attempts), MaxAttempts: ref(5), Txid: 2,
-		State: ref(state), Error: ref(text), Session: session, PID: 500}
+	left := row{
+		At: at(seconds), Op: "delete", Stage: "running", ID: 1, Attempts: ref(0), MaxAttempts: ref(5), Txid: 2, Token: ref[int64](1),
+		Owner: ref(owner), Expires: ref(at(2)), Session: session, PID: 500,
+	}
+	next := row{
+		At: at(seconds), Op: "insert", Stage: stage, ID: 1, AttemptsNew: ref(attempts), MaxAttempts: ref(5), Txid: 2,
+		State: ref(state), Error: ref(text), Session: session, PID: 500,
+	}
 	return []row{left, next}
 }
 
 func extend(seconds float64, pid int, progress, checkpoint *string) row {
-	return row{At: at(seconds), Op: "update", Stage: "running", ID: 1, Attempts: ref(0), AttemptsNew: ref(0), MaxAttempts: ref(5), Token: ref[int64](1),
-		Owner: ref(owner), Expires: ref(at(2)), ExpiresNew: ref(at(3)), Session: "worker", PID: pid, ProgressBy: progress, CheckpointBy: checkpoint}
+	return row{
+		At: at(seconds), Op: "update", Stage: "running", ID: 1, Attempts: ref(0), AttemptsNew: ref(0), MaxAttempts: ref(5), Token: ref[int64](1),
+		Owner: ref(owner), Expires: ref(at(2)), ExpiresNew: ref(at(3)), Session: "worker", PID: pid, ProgressBy: progress, CheckpointBy: checkpoint,
+	}
 }
 
 // Every check of a job's history lets what is right pass, and sees what is not.
