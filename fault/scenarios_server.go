@@ -206,7 +206,7 @@ func holdTransaction(l *lab) error {
 	if _, err := l.crew(2); err != nil {
 		return err
 	}
-	const churned = 30_000
+	const churned = 8_000
 	stop := l.produce(40, 10)
 	wait := func(duration time.Duration) (p99 time.Duration, jobs int, err error) {
 		from, err := l.now()
