@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -84,7 +85,10 @@ func newLab(ctx context.Context, c *cluster, t *trial) (*lab, error) {
 	l := &lab{
 		cluster: c, ctx: ctx, seed: seed, random: rand.New(rand.NewPCG(seed, 0)), mutant: t.mutant, scale: t.scale, patient: drainPatience, // #nosec G404 -- repeatable on purpose
 		database: fmt.Sprintf("fault_%d", number), folder: filepath.Join(c.scratch, fmt.Sprint(number)),
-		run: check.Run{Processes: make(map[string]int), Janitors: make(map[string]bool), Bound: scan + slack},
+		run: check.Run{
+			Processes: make(map[string]int), Janitors: make(map[string]bool), Late: make(map[int]time.Time), Died: make(map[int]time.Time), Bound: scan + slack,
+			MayOverlap: t.cutOff,
+		},
 	}
 	l.run.Folder = l.folder
 	if err := os.MkdirAll(l.folder, 0o755); err != nil {
@@ -183,6 +187,28 @@ func (l *lab) workerOn(host hostname, args ...string) (*process, error) {
 	return p, l.awaitLog(p, "worker started")
 }
 
+// stick holds what the process has sent for long, while new connections get
+// through, and tells the checker that what arrives of it later is old. All of
+// the process's connections must have been held for a while.
+func (l *lab) stick(p *process) (release func(), err error) {
+	now, err := l.now()
+	if err != nil {
+		return nil, err
+	}
+	rows, err := l.pool.Query(l.ctx, "select pid from pg_stat_activity where usename = $1", p.role)
+	if err != nil {
+		return nil, err
+	}
+	pids, err := pgx.CollectRows(rows, pgx.RowTo[int])
+	if err != nil {
+		return nil, err
+	}
+	for _, pid := range pids {
+		l.run.Late[pid] = now
+	}
+	return p.proxy.stick(), nil
+}
+
 // janitor starts a janitor.
 func (l *lab) janitor(args ...string) error {
 	p, err := l.start("", append([]string{
@@ -277,6 +303,9 @@ func (l *lab) produce(perSecond int, ms int) (stop func() error) {
 
 // within waits until the condition holds.
 func (l *lab) within(limit time.Duration, what string, holds func() (bool, error)) error {
+	if l.mutant != "" {
+		limit = min(limit, patience/3) // it may wait for what the mutant has broken
+	}
 	for end := time.Now().Add(limit); time.Now().Before(end) && l.ctx.Err() == nil; pause(l.ctx, 10*time.Millisecond) {
 		ok, err := holds()
 		if ok || err != nil {
@@ -321,18 +350,66 @@ func (l *lab) drain() error {
 		}
 	}
 	err := l.awaitNumber(l.patient, 0, "select (select count(*) from jobq.pending where kind = 'task') + (select count(*) from jobq.running)")
+	if err == nil {
+		err = l.atRest(processes)
+	}
 	for _, p := range processes {
 		err = errors.Join(err, p.end())
 	}
 	return errors.Join(err, l.survivors())
 }
 
+// atRest waits until processes that have nothing to do hold nothing in the
+// server.
+func (l *lab) atRest(processes []*process) error {
+	roles := []string{}
+	for _, p := range processes {
+		if p.alive() {
+			roles = append(roles, p.role)
+		}
+	}
+	held := ""
+	err := l.within(10*time.Second, "I10", func() (bool, error) {
+		return held == "", l.withConn(func(conn *pgx.Conn) (err error) {
+			held, err = check.AtRest(l.ctx, conn, roles)
+			return err
+		})
+	})
+	if held != "" {
+		return brokenf("I10: held by idle processes for 10 s: %s", held)
+	}
+	return err
+}
+
+// awaitReaper waits until a janitor leads, and returns when it must have reaped
+// whatever had to wait for that, by the database's clock.
+func (l *lab) awaitReaper() (time.Time, error) {
+	err := l.awaitNumber(patience, 1, `select count(*) from pg_locks l join pg_stat_activity a using (pid)
+		where a.datname = current_database() and a.application_name = 'jobq-janitor' and l.locktype = 'advisory' and l.granted`)
+	if err != nil {
+		return time.Time{}, err
+	}
+	now, err := l.now()
+	return now.Add(scan), err
+}
+
 // survivors looks for programs that have outlived their workers.
 func (l *lab) survivors() error {
-	return l.within(5*time.Second, "the end of every program", func() (bool, error) {
-		out, err := exec.CommandContext(l.ctx, "ps", "-eo", "args").Output()
-		return !strings.Contains(string(out), "program "+l.folder), err
+	left := ""
+	err := l.within(5*time.Second, "the end of every program", func() (bool, error) {
+		out, err := exec.CommandContext(l.ctx, "ps", "-eo", "pid,ppid,stat,etime,args").Output()
+		left = ""
+		for line := range strings.Lines(string(out)) {
+			if slices.Contains(strings.Fields(line), l.folder) { // as a whole: other runs' begin with it
+				left += line
+			}
+		}
+		return left == "", err
 	})
+	if left != "" {
+		return brokenf("I9: programs have outlived their workers by 5 s:\n%s", left)
+	}
+	return err
 }
 
 // close removes the run's database.

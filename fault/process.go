@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // process is a jobq of its own, with a role of its own in the database and a
@@ -98,6 +99,9 @@ func (p *process) alive() bool {
 
 // kill ends the process as a crash would.
 func (p *process) kill() {
+	p.lab.mu.Lock()
+	p.lab.run.Died[p.pid()] = time.Now()
+	p.lab.mu.Unlock()
 	_ = p.command.Process.Signal(syscall.SIGKILL) // ended already: fine
 	<-p.ended
 	p.proxy.close()

@@ -23,6 +23,7 @@ type order struct {
 	Do    string `json:"do"`     // how to end: "", fail, exit137, kill (the worker)
 	Once  bool   `json:"once"`   // do so in the first run only
 	Mute  bool   `json:"mute"`   // no result
+	Talk  string `json:"talk"`   // progress or checkpoint: sends that, all the time
 }
 
 // runProgram is what the jobs of a run are: it writes down that it lives, in a
@@ -47,12 +48,19 @@ func runProgram(folder string) error {
 	if err := note("begin"); err != nil {
 		return err
 	}
+	control := os.NewFile(3, "control")
 	ms := o.Ms
 	if again && o.MsTwo > 0 {
 		ms = o.MsTwo
 	}
 	for end := time.Now().Add(time.Duration(ms) * time.Millisecond); time.Now().Before(end); {
 		time.Sleep(min(time.Until(end), 50*time.Millisecond))
+		switch o.Talk { // a worker that is gone does not listen
+		case "progress":
+			_, _ = fmt.Fprintf(control, "{\"progress\": 1, \"stage\": \"%d\"}\n", token)
+		case "checkpoint":
+			_, _ = fmt.Fprintf(control, "{\"checkpoint\": {\"token\": %d}}\n", token)
+		}
 		if ms > 1000 {
 			if err := note("beat"); err != nil {
 				return err
@@ -62,7 +70,7 @@ func runProgram(folder string) error {
 	if !again || !o.Once {
 		switch o.Do {
 		case "fail":
-			fmt.Fprintln(os.Stderr, "told to fail")
+			fmt.Fprintf(os.Stderr, "told to fail by token %d\n", token)
 			os.Exit(1)
 		case "exit137":
 			os.Exit(137)
@@ -76,7 +84,7 @@ func runProgram(folder string) error {
 	if o.Mute {
 		return nil
 	}
-	_, err = fmt.Fprintf(os.NewFile(3, "control"), "{\"result\": {\"token\": %d}}\n", token)
+	_, err = fmt.Fprintf(control, "{\"result\": {\"token\": %d}}\n", token)
 	return err
 }
 

@@ -194,13 +194,17 @@ func (p *proxy) heal() {
 
 // stick holds the connections that there are, each on its own: healing does
 // not free them, but the function returned does. It is a path that loses
-// packets for long and then delivers them.
+// packets for long and then delivers them. The process sees them ended, as by
+// its own timeouts, so that they carry what lies there and nothing newer.
 func (p *proxy) stick() (release func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	free := make(chan struct{})
 	for l := range p.links {
 		l.stuck = free
+		if half, ok := l.client.(*net.TCPConn); ok {
+			_ = half.CloseWrite() // ended already: fine
+		}
 	}
 	return func() {
 		p.mu.Lock()

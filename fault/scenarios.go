@@ -14,6 +14,7 @@ type scenario struct {
 	alone    bool                                      // it touches the server that others use
 	server   func(l *lab, dir string) (*server, error) // of its own; nil: the one of all
 	smoke    bool                                      // in the short set
+	cutOff   bool                                      // processes are stopped or cut off, so that runs of a job may overlap
 	needs    func() error                              // nil: nothing; its error is why the scenario cannot run here
 	mutants  []string                                  // that it must catch
 	scale    time.Duration                             // how long the fault goes on in the full set; the short set has a third
@@ -24,28 +25,30 @@ func scenarios() []scenario {
 		{id: "F1", name: "kill -9 of workers", body: killWorkers, smoke: true, mutants: []string{"reap-without-bump"}, scale: 20 * time.Second},
 		{id: "F2", name: "immediate restart of the server", body: restartServer, alone: true, scale: 12 * time.Second},
 		{id: "F3", name: "jobs much longer than their lease", body: longJobs, smoke: true, scale: 12 * time.Second},
-		{id: "F4", name: "workers stopped past their leases", body: stopWorkers, smoke: true, scale: 16 * time.Second},
-		{id: "F4b", name: "a result that arrives under the next lease", body: lateResult, smoke: true, mutants: []string{"complete-without-token"}},
-		{id: "F4c", name: "a heartbeat that arrives under another's lease", body: lateHeartbeat, smoke: true, mutants: []string{"extend-without-token"}},
+		{id: "F4", name: "workers stopped past their leases", body: stopWorkers, cutOff: true, smoke: true, scale: 16 * time.Second},
+		{id: "F4b", name: "a result that arrives under the next lease", body: lateResult, cutOff: true, smoke: true, mutants: []string{"complete-without-token"}},
+		{id: "F4c", name: "a heartbeat that arrives under another's lease", body: lateHeartbeat, cutOff: true, smoke: true, mutants: []string{"extend-without-token"}},
+		{id: "F4d", name: "whatever a run sent, under the same owner's next lease", body: lateUnderOwner, cutOff: true, smoke: true, mutants: []string{"extend-old-token", "end-old-token", "progress-old-token", "checkpoint-old-token"}},
 		{id: "F5", name: "worker stopped, its programs not", body: stoppedWithChildren},
 		{id: "F6", name: "a heartbeat that races the reap", body: raceReap, smoke: true, mutants: []string{"reap-without-recheck", "lock-ignored-unfenced-reap"}, scale: 15 * time.Second},
-		{id: "F7", name: "network lost for 1x and 3x the lease, answers cut", body: loseNetwork, smoke: true, scale: 16 * time.Second},
+		{id: "F7", name: "network lost for 1x and 3x the lease, answers cut", body: loseNetwork, cutOff: true, smoke: true, scale: 16 * time.Second},
 		{id: "F8", name: "backends terminated at random", body: terminateBackends, smoke: true, scale: 15 * time.Second},
 		{id: "F9", name: "poison jobs: exit 1, exit 137, kill of their worker", body: poison, smoke: true, mutants: []string{"uncounted-release"}},
 		{id: "F10", name: "janitors terminated, their lock stolen", body: stealLock, smoke: true, scale: 15 * time.Second},
 		{id: "F11", name: "notifications lost", body: loseNotifications, smoke: true, mutants: []string{"no-polling"}},
-		{id: "F12", name: "the server's clock jumps by an hour, forth and back", body: stepClock, server: clockedServer, needs: fakeTime},
+		{id: "F12", name: "the server's clock jumps by an hour, forth and back", body: stepClock, cutOff: true, server: clockedServer, needs: fakeTime},
 		{id: "F13", name: "a transaction held open", body: holdTransaction, scale: 10 * time.Second},
 		{id: "F14", name: "bad data", body: badData, smoke: true},
 		{id: "F15", name: "a kind that only some workers know", body: unknownKind, smoke: true},
 		{id: "F18", name: "a stopped listener", body: stoppedListener},
-		{id: "F19", name: "complete, cancel and requeue against each other", body: contend, smoke: true, scale: 8 * time.Second},
-		{id: "F21", name: "promotion of a synchronous standby", body: promote(true), server: plainServer},
-		{id: "F21b", name: "promotion of an asynchronous standby", body: promote(false), server: plainServer},
+		{id: "F19", name: "complete, cancel and requeue against each other", body: contend(true), smoke: true, scale: 8 * time.Second},
+		{id: "F19b", name: "the same in no order, with deadlocks", body: contend(false), scale: 8 * time.Second},
+		{id: "F21", name: "promotion of a synchronous standby", body: promote(true), cutOff: true, server: plainServer},
+		{id: "F21b", name: "promotion of an asynchronous standby", body: promote(false), cutOff: true, server: plainServer},
 		{id: "F24", name: "disk full, and room again", body: fillDisk, server: smallDisk, needs: root},
 		{id: "F25", name: "unique keys, 64 at once", body: uniqueRace, smoke: true},
 		{id: "F27", name: "drain at full load", body: drains, smoke: true, scale: 15 * time.Second},
-		{id: "F28", name: "everything at random", body: chaos, smoke: true, scale: 30 * time.Second},
+		{id: "F28", name: "everything at random", body: chaos, cutOff: true, smoke: true, scale: 30 * time.Second},
 		{id: "R1", name: "restart beside a live sibling, web-1 and web-1-2", body: restartBesideSibling, smoke: true, needs: hostnames, mutants: []string{"prefix-host"}, scale: 40 * time.Second},
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -35,24 +36,11 @@ func lateResult(l *lab) error {
 		if err := l.awaitNumber(patience, 1, "select count(*) from jobq.running where id = $1", id); err != nil {
 			return err
 		}
-		w.proxy.blackhole(everything) // the result, and every try to send it again, stay here
-		if err := l.awaitNumber(patience, 0, "select count(*) from jobq.running where id = $1", id); err != nil {
+		delivered, err := lateUnder(l, w, id)
+		if err != nil {
 			return err
 		}
-		release := w.proxy.stick()
-		w.proxy.heal() // what begins from now on gets through
-		if err := l.awaitNumber(patience, 1, "select count(*) from jobq.running where id = $1 and lease_token = 2", id); err != nil {
-			return err
-		}
-		before := w.proxy.late()
-		release()
-		if err := l.within(patience, "what was held to arrive", func() (bool, error) { return w.proxy.late() > before, nil }); err != nil {
-			return err
-		}
-		late += w.proxy.late() - before
-		if err := l.awaitNumber(patience, 1, "select count(*) from jobq.finished where id = $1", id); err != nil {
-			return err
-		}
+		late += delivered
 	}
 	l.after = func(v *check.Verdict) string {
 		return fmt.Sprintf("4 times, %d bytes delivered late, %d stale writes accepted", late, v.Stale)
@@ -63,13 +51,95 @@ func lateResult(l *lab) error {
 	return nil
 }
 
+// lateUnder has all that the worker sends from now on for a job lie in the
+// network until the worker runs the job again, and then delivers it. It returns
+// how many bytes that were.
+func lateUnder(l *lab, w *process, id int64) (late int, err error) {
+	w.proxy.blackhole(everything) // what is sent, and every try to send it again, stays here
+	if err := l.awaitNumber(patience, 0, "select count(*) from jobq.running where id = $1", id); err != nil {
+		return 0, err
+	}
+	release, err := l.stick(w)
+	if err != nil {
+		return 0, err
+	}
+	w.proxy.heal() // what begins from now on gets through
+	if err := l.awaitNumber(patience, 1, "select count(*) from jobq.running where id = $1 and lease_token = 2", id); err != nil {
+		return 0, err
+	}
+	before := w.proxy.late()
+	release()
+	if err := l.within(patience, "what was held to arrive", func() (bool, error) { return w.proxy.late() > before, nil }); err != nil {
+		return 0, err
+	}
+	return w.proxy.late() - before, l.awaitNumber(patience, 1, "select count(*) from jobq.finished where id = $1", id)
+}
+
+// seldom keeps polls, which are not what is to be late, off the connection that
+// the pool gives first.
+var seldom = []string{"--poll", "10s"}
+
+// lateUnderOwner has what a run has sent (extensions, progress, checkpoints and
+// its end) lie in the network until the same worker runs the same job again:
+// the owner is right and only the token is old.
+func lateUnderOwner(l *lab) error {
+	if err := l.janitor(); err != nil {
+		return err
+	}
+	w, err := l.worker(seldom...)
+	if err != nil {
+		return err
+	}
+	// The statements that each round is about are prepared by then on the
+	// connection that the pool gives first, which only one of them uses in a round.
+	for range 4 {
+		for _, o := range []order{{Ms: 1000, Talk: "progress"}, {Ms: 1000, Talk: "checkpoint"}, {Ms: 10, Do: "fail", Once: true}} {
+			if _, err := l.enqueue(o); err != nil {
+				return err
+			}
+		}
+		if err := l.awaitNumber(patience, 0, "select (select count(*) from jobq.pending) + (select count(*) from jobq.running)"); err != nil {
+			return err
+		}
+	}
+	rounds := []order{
+		{Ms: 400, MsTwo: 1500, Do: "fail", Once: true}, // its end lies in the network
+		{Ms: 20_000, MsTwo: 1500},                      // an extension
+		{Ms: 20_000, MsTwo: 1500, Talk: "progress"},
+		{Ms: 20_000, MsTwo: 1500, Talk: "checkpoint"},
+	}
+	rounds = append(rounds, rounds...)
+	late := 0
+	for _, o := range rounds {
+		id, err := l.enqueue(o)
+		if err != nil {
+			return err
+		}
+		if err := l.awaitNumber(patience, 1, "select count(*) from jobq.running where id = $1", id); err != nil {
+			return err
+		}
+		if o.Do == "" {
+			pause(l.ctx, 200*time.Millisecond) // it talks by then
+		}
+		delivered, err := lateUnder(l, w, id)
+		if err != nil {
+			return err
+		}
+		late += delivered
+	}
+	l.after = func(v *check.Verdict) string {
+		return fmt.Sprintf("%d times, %d bytes delivered late, %d stale writes accepted", len(rounds), late, v.Stale)
+	}
+	return nil
+}
+
 // lateHeartbeat has a worker's extension lie in the network until another
 // worker runs the job.
 func lateHeartbeat(l *lab) error {
 	if err := l.janitor(); err != nil {
 		return err
 	}
-	first, err := l.worker()
+	first, err := l.worker(seldom...)
 	if err != nil {
 		return err
 	}
@@ -83,16 +153,22 @@ func lateHeartbeat(l *lab) error {
 	pause(l.ctx, lease) // its statements are prepared by then
 	first.proxy.blackhole(everything)
 	pause(l.ctx, extendEvery*3/2) // an extension is under way by then
-	release := first.proxy.stick()
+	release, err := l.stick(first)
+	if err != nil {
+		return err
+	}
 	if _, err := l.worker(); err != nil {
 		return err
 	}
 	if err := l.awaitNumber(patience, 1, "select count(*) from jobq.running where id = $1 and lease_token = 2", id); err != nil {
 		return err
 	}
+	// The worker has asked for the cancellation of what it waited for: that
+	// comes first, and finds nothing to cancel.
+	first.proxy.heal()
+	pause(l.ctx, extendEvery)
 	before := first.proxy.late()
 	release()
-	first.proxy.heal()
 	if err := l.within(patience, "what was held to arrive", func() (bool, error) { return first.proxy.late() > before, nil }); err != nil {
 		return err
 	}
@@ -209,6 +285,9 @@ func stoppedListener(l *lab) error {
 	var full float64
 	if err := l.pool.QueryRow(l.ctx, "select pg_notification_queue_usage()").Scan(&full); err != nil {
 		return err
+	}
+	if full == 0 {
+		return errors.New("the stopped listener kept nothing in the notification queue")
 	}
 	id, err := l.enqueue(order{Ms: 1})
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -35,11 +36,16 @@ type Run struct {
 	Janitors map[string]bool
 	// Recovers says that workers recover the jobs of dead ones when they start.
 	Recovers bool
+	// Died is when each process that died was still alive, by its pid.
+	Died map[int]time.Time
 	// Bound is how long after a lease's end its job may stay with a dead worker.
 	Bound time.Duration
 	// Paused are spans in which nobody could have reaped, such as when the
-	// server was down: a lease that ended in one is not late.
+	// server was down: they do not count towards the bound.
 	Paused []Span
+	// MayOverlap says that processes were stopped or cut off, and with them the
+	// programs that they would have ended in time.
+	MayOverlap bool
 	// MayLose says that what the dead server had not sent on may be lost, and its
 	// history with it.
 	MayLose bool
@@ -47,6 +53,9 @@ type Run struct {
 	ClockSteps bool
 	// Requeues says that an operator requeues finished jobs.
 	Requeues bool
+	// Late are server processes, by pid, that carry nothing that was sent after a
+	// time: their clients are gone, and only what lay in the network arrives.
+	Late map[int]time.Time
 }
 
 // Span is a time by the database's clock.
@@ -88,7 +97,9 @@ type row struct {
 	Seq                                int64
 	At                                 time.Time
 	Txid                               int64
-	Session, Stage, Op                 string
+	Session                            string
+	PID                                int
+	Stage, Op                          string
 	ID                                 int64
 	Token                              *int64
 	Owner                              *string
@@ -97,12 +108,14 @@ type row struct {
 	State                              *string
 	Result                             *string
 	Error                              *string
+	Key                                *string
+	ProgressBy, CheckpointBy           *string
 }
 
 // Check judges a run that has ended and been drained.
 func Check(ctx context.Context, conn *pgx.Conn, run Run) (*Verdict, error) {
-	rows, err := conn.Query(ctx, `select seq, at, txid, session::text, stage, op, id, token, owner, expires, expires_new, attempts,
-		attempts_new, max_attempts, state, result::text, error from fault.history order by seq`)
+	rows, err := conn.Query(ctx, `select seq, at, txid, session::text, pid, stage, op, id, token, owner, expires, expires_new, attempts,
+		attempts_new, max_attempts, state, result::text, error, key, progress_by, checkpoint_by from fault.history order by seq`)
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +123,10 @@ func Check(ctx context.Context, conn *pgx.Conn, run Run) (*Verdict, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &checker{run: run, verdict: &Verdict{Transitions: len(history)}, jobs: make(map[int64][]row)}
+	c := &checker{run: run, verdict: &Verdict{Transitions: len(history)}, jobs: make(map[int64][]row), outcomes: make(map[[2]int64]string)}
+	if err := c.attempts(ctx, conn); err != nil {
+		return nil, err
+	}
 	for _, r := range history {
 		c.jobs[r.ID] = append(c.jobs[r.ID], r)
 	}
@@ -132,6 +148,8 @@ type checker struct {
 	run     Run
 	verdict *Verdict
 	jobs    map[int64][]row
+	// outcomes are how runs ended by what jobq tells its users, by job and token.
+	outcomes map[[2]int64]string
 }
 
 func (c *checker) violate(invariant, format string, args ...any) {
@@ -151,16 +169,22 @@ func (c *checker) isWorkers(r row) (worker, owns bool) {
 func (c *checker) job(id int64, history []row) {
 	stage := ""
 	var token int64
+	var claimed time.Time
 	attempts := 0
 	for i := 0; i < len(history); i++ {
 		r := history[i]
 		if r.Attempts != nil && r.MaxAttempts != nil && (*r.Attempts < 0 || *r.Attempts > *r.MaxAttempts) {
 			c.violate("I4", "job %d has %d attempts of %d", id, *r.Attempts, *r.MaxAttempts)
 		}
+		if from, late := c.run.Late[r.PID]; late && r.Stage == "running" && r.Op != "insert" && claimed.After(from) {
+			c.verdict.Stale++
+			c.violate("I3", "job %d, token %d: %s by what was sent before its claim", id, *r.Token, r.Op)
+		}
 		switch {
 		case r.Op == "insert":
 			c.enter(id, stage, r, token)
 			if r.Stage == "running" {
+				claimed = r.At
 				if r.Token != nil {
 					token = *r.Token
 				}
@@ -210,6 +234,12 @@ func (c *checker) held(id int64, r row) {
 		c.verdict.Stale++
 		c.violate("I3", "job %d, token %d of %s: changed by %s", id, *r.Token, *r.Owner, r.Session)
 	}
+	for what, by := range map[string]*string{"progress": r.ProgressBy, "a checkpoint": r.CheckpointBy} {
+		if by != nil && *by != fmt.Sprint(*r.Token) {
+			c.verdict.Stale++
+			c.violate("I3", "job %d: %s of token %s was stored under token %d", id, what, *by, *r.Token)
+		}
+	}
 	if r.ExpiresNew.Before(*r.Expires) && !c.run.ClockSteps {
 		c.violate("I4", "job %d: its lease was shortened from %s to %s", id, r.Expires.Format(clock), r.ExpiresNew.Format(clock))
 	}
@@ -229,7 +259,7 @@ func (c *checker) leave(id int64, r row, next *row) {
 	case c.run.Janitors[r.Session]:
 		c.reaped(id, r, counted)
 	case worker && !owns && c.run.Recovers && next.Error != nil && *next.Error == "orphaned by worker restart":
-		c.orphaned(id, counted)
+		c.orphaned(id, r, counted)
 	case worker && !owns:
 		c.verdict.Stale++
 		c.violate("I3", "job %d, token %d of %s: ended by %s", id, *r.Token, *r.Owner, r.Session)
@@ -244,6 +274,9 @@ func (c *checker) reaped(id int64, r row, counted int) {
 		c.verdict.DoubleBump++
 		c.violate("I4", "job %d: a reap counted %d", id, counted)
 	}
+	if outcome := c.outcomes[[2]int64{id, *r.Token}]; outcome != "lost" {
+		c.violate("I4", "job %d, token %d: reaped, and its attempt is %q", id, *r.Token, outcome)
+	}
 	c.verdict.Reaped = append(c.verdict.Reaped, Reap{*r.Owner, r.At})
 	if c.run.ClockSteps {
 		return
@@ -254,20 +287,46 @@ func (c *checker) reaped(id int64, r row, counted int) {
 		c.violate("I7", "job %d: reaped %s before its lease ended", id, -delay)
 		return
 	}
-	for _, span := range c.run.Paused {
-		if r.Expires.After(span.From.Add(-c.run.Bound)) && r.Expires.Before(span.To) {
-			return // nobody could
-		}
+	paused := c.paused(*r.Expires, r.At)
+	if paused == 0 {
+		c.verdict.ReapDelays = append(c.verdict.ReapDelays, delay)
 	}
-	c.verdict.ReapDelays = append(c.verdict.ReapDelays, delay)
-	if delay > c.run.Bound {
-		c.violate("I6", "job %d: reaped %s after its lease ended, later than %s", id, delay.Round(time.Millisecond), c.run.Bound)
+	if delay-paused > c.run.Bound {
+		c.violate("I6", "job %d: reaped %s after its lease ended (and nobody could for %s of them), later than %s", id,
+			delay.Round(time.Millisecond), paused.Round(time.Millisecond), c.run.Bound)
 	}
 }
 
+// paused is for how much of the time nobody could have reaped.
+func (c *checker) paused(from, to time.Time) (total time.Duration) {
+	spans := slices.SortedFunc(slices.Values(c.run.Paused), func(a, b Span) int { return a.From.Compare(b.From) })
+	for _, span := range spans {
+		if span.From.After(from) {
+			from = span.From
+		}
+		end := span.To
+		if end.After(to) {
+			end = to
+		}
+		if end.After(from) {
+			total += end.Sub(from)
+			from = end
+		}
+	}
+	return total
+}
+
 // orphaned is a job that a starting worker took from one that must be dead.
-func (c *checker) orphaned(id int64, counted int) {
+func (c *checker) orphaned(id int64, r row, counted int) {
 	c.verdict.Reaps++
+	pid := 0
+	if parts := strings.Split(*r.Owner, "-"); len(parts) > 2 {
+		pid, _ = strconv.Atoi(parts[len(parts)-2]) // else nobody died by it
+	}
+	if alive, died := c.run.Died[pid]; !died || r.At.Before(alive) {
+		c.verdict.Early++
+		c.violate("I7", "job %d: recovered from %s, which lived", id, *r.Owner)
+	}
 	if counted != 1 {
 		c.verdict.DoubleBump++
 		c.violate("I4", "job %d: a recovery counted %d", id, counted)
@@ -276,18 +335,24 @@ func (c *checker) orphaned(id int64, counted int) {
 
 // finished is a run whose end its own worker reports.
 func (c *checker) finished(id int64, r row, next *row, counted int) {
-	if counted < 0 || counted > 1 {
+	outcome := c.outcomes[[2]int64{id, *r.Token}] // "": completed, or given back before it began
+	failed := outcome == "failed" || outcome == "timed_out"
+	if failed != (counted == 1) || counted < 0 || counted > 1 {
 		c.verdict.DoubleBump++
-		c.violate("I4", "job %d: an end counted %d", id, counted)
+		c.violate("I4", "job %d: an end as %q counted %d", id, outcome, counted)
+	}
+	if failed && next.Error != nil {
+		var by int64
+		_, text, said := strings.Cut(*next.Error, "told to fail by token ")
+		if _, err := fmt.Sscan(text, &by); said && err == nil && by != *r.Token {
+			c.verdict.Stale++
+			c.violate("I3", "job %d: the failure of token %d was stored under token %d", id, by, *r.Token)
+		}
 	}
 	if next.State == nil || *next.State != "completed" {
 		return
 	}
 	c.verdict.Completions++
-	if counted != 0 {
-		c.verdict.DoubleBump++
-		c.violate("I4", "job %d: a completion counted %d", id, counted)
-	}
 	if next.Result == nil {
 		return
 	}
@@ -296,103 +361,4 @@ func (c *checker) finished(id int64, r row, next *row, counted int) {
 		c.verdict.Stale++
 		c.violate("I3", "job %d: the result of token %d was stored under token %d", id, result.Token, *r.Token)
 	}
-}
-
-// ledgers joins the history with what happened outside of the database.
-func (c *checker) ledgers() error {
-	produced, err := ReadLedger(c.run.Folder, Producers)
-	if err != nil {
-		return err
-	}
-	effects, err := ReadLedger(c.run.Folder, Effects)
-	if err != nil {
-		return err
-	}
-	completed := make(map[int64]int)
-	began := make(map[int64]int)
-	for _, e := range effects {
-		switch e.What {
-		case "begin":
-			began[e.Job]++
-		case "end":
-			completed[e.Job]++
-		}
-	}
-	c.verdict.Effects = len(effects)
-	c.verdict.Overlaps = overlaps(effects)
-	for _, e := range produced {
-		if e.What != "ack" {
-			continue
-		}
-		c.verdict.Acknowledged++
-		history := c.jobs[e.Job]
-		if len(history) == 0 && c.run.MayLose {
-			c.verdict.Forgotten++
-			continue
-		}
-		if len(history) == 0 {
-			c.verdict.Lost++
-			c.violate("I1", "job %d was acknowledged and is nowhere", e.Job)
-			continue
-		}
-		last := history[len(history)-1]
-		switch {
-		case last.Stage != "finished" || last.Op == "delete":
-			c.verdict.Lost++
-			c.violate("I8", "job %d has not ended: %s of %s", e.Job, last.Op, last.Stage)
-		case *last.State == "completed" && completed[e.Job] == 0:
-			c.verdict.Lost++
-			c.violate("I1", "job %d is completed and had no effect", e.Job)
-		case *last.State == "failed" && last.Error == nil:
-			c.violate("I1", "job %d has failed for no recorded reason", e.Job)
-		case *last.State == "failed" && *last.AttemptsNew != *last.MaxAttempts:
-			c.violate("I4", "job %d has failed after %d attempts of %d", e.Job, *last.AttemptsNew, *last.MaxAttempts)
-		case *last.State == "failed" && began[e.Job] > *last.MaxAttempts:
-			c.violate("I4", "job %d has %d attempts and was run %d times", e.Job, *last.MaxAttempts, began[e.Job])
-		}
-		if completed[e.Job] > 1 {
-			c.verdict.Duplicates++
-		}
-	}
-	return nil
-}
-
-// overlaps counts the runs that began while an earlier run of the same job
-// went on: its last sign of life came later.
-func overlaps(effects []Entry) int {
-	last := make(map[[2]int64]time.Duration)
-	for _, e := range effects {
-		key := [2]int64{e.Job, e.Token}
-		last[key] = max(last[key], e.Mono)
-	}
-	count := 0
-	for _, e := range effects {
-		if e.What != "begin" {
-			continue
-		}
-		for token := e.Token - 1; token >= max(1, e.Token-3); token-- {
-			if last[[2]int64{e.Job, token}] > e.Mono {
-				count++
-				break
-			}
-		}
-	}
-	return count
-}
-
-// rest checks what a run must not leave behind, when all processes have ended.
-func (c *checker) rest(ctx context.Context, conn *pgx.Conn) error {
-	var locks, idle int
-	var usage float64
-	err := conn.QueryRow(ctx, `select
-		(select count(*) from pg_locks l join pg_database d on d.oid = l.database where d.datname = current_database() and l.locktype = 'advisory'),
-		(select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid() and state like 'idle in transaction%'),
-		pg_notification_queue_usage()`).Scan(&locks, &idle, &usage)
-	if err != nil {
-		return err
-	}
-	if locks > 0 || idle > 0 || usage > 0.01 {
-		c.violate("I10", "left behind: %d advisory locks, %d idle transactions, notification queue %.2f full", locks, idle, usage)
-	}
-	return nil
 }

@@ -10,6 +10,7 @@ create table fault.history (
   at         timestamptz not null default clock_timestamp(),
   txid       bigint not null default txid_current(),
   session    name not null default session_user, -- a role of its own for every process
+  pid        integer not null default pg_backend_pid(),
   stage      text not null,
   op         text not null,
   id         bigint not null,
@@ -22,7 +23,10 @@ create table fault.history (
   max_attempts integer,
   state      text,
   result     jsonb,
-  error      text
+  error      text,
+  key        text,   -- of the producers' ledger
+  progress_by text,  -- the token of the run that said so, where this changed it
+  checkpoint_by text -- likewise
 );
 
 create function fault.record() returns trigger language plpgsql security definer as $$
@@ -33,11 +37,14 @@ declare
 begin
   -- tg_argv[0] is the stage: a partition has another name than its table.
   insert into fault.history
-      (stage, op, id, token, owner, expires, expires_new, attempts, attempts_new, max_attempts, state, result, error)
+      (stage, op, id, token, owner, expires, expires_new, attempts, attempts_new, max_attempts, state, result, error,
+       key, progress_by, checkpoint_by)
     values (tg_argv[0], lower(tg_op), (known->>'id')::bigint, (known->>'lease_token')::bigint, known->>'lease_owner',
       (before->>'lease_expires_at')::timestamptz, (after->>'lease_expires_at')::timestamptz,
       (before->>'attempts')::integer, (after->>'attempts')::integer, (known->>'max_attempts')::integer,
-      after->>'state', after->'result', after->>'last_error');
+      after->>'state', after->'result', after->>'last_error',
+      known->'args'->>'key', nullif(after->>'progress_stage', before->>'progress_stage'),
+      nullif(after->'checkpoint'->>'token', before->'checkpoint'->>'token'));
   return null;
 end $$;
 

@@ -18,6 +18,11 @@ const (
 	uncountedRelease     = "uncounted-release"
 	prefixHost           = "prefix-host"
 	lockIgnored          = "lock-ignored-unfenced-reap"
+	// The owner is asked for, and its old token will do.
+	extendOldToken     = "extend-old-token"
+	endOldToken        = "end-old-token"
+	progressOldToken   = "progress-old-token"
+	checkpointOldToken = "checkpoint-old-token"
 )
 
 // change is a piece of a query and what the mutant has in its place.
@@ -31,7 +36,7 @@ var unfenced = []change{
 }
 
 var changes = map[string][]change{
-	completeWithoutToken: {{"JobComplete", " and x.lease_token = f.token", ""}},
+	completeWithoutToken: {{"JobComplete", " and x.lease_token = f.token", ""}, {"JobComplete", " and f.token = t.lease_token", ""}},
 	extendWithoutToken:   {{"LeaseExtend", "x.lease_token = h.token and x.lease_owner = $3", "$3::text is not null"}},
 	reapWithoutRecheck:   unfenced,
 	reapWithoutBump:      {{"LeaseReap", "t.attempts + 1 as attempts", "t.attempts as attempts"}},
@@ -45,6 +50,10 @@ var changes = map[string][]change{
 		{"JanitorLock ", "pg_try_advisory_lock($1::integer, $2::integer)", "($1::integer + $2::integer) is not null"},
 		{"JanitorLockTx ", "pg_try_advisory_xact_lock($1::integer, $2::integer)", "($1::integer + $2::integer) is not null"},
 	}, unfenced...),
+	extendOldToken:     {{"LeaseExtend", "x.lease_token = h.token and ", ""}},
+	endOldToken:        {{"JobEnd", " and x.lease_token = f.token", ""}, {"JobEnd", " and f.token = t.lease_token", ""}},
+	progressOldToken:   {{"JobProgress", "r.lease_token = $6 ", "$6::bigint is not null "}},
+	checkpointOldToken: {{"JobCheckpoint", "r.lease_token = $4 ", "$4::bigint is not null "}},
 }
 
 func active() string { return os.Getenv("JOBQ_MUTANT") }
