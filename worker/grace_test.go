@@ -4,6 +4,8 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -132,4 +134,23 @@ func TestStreamDescriptor3(t *testing.T) {
 	startStream(t, client, &worker.Config{}, worker.Stream{})
 	id := enqueueStream(t, client, "", "descriptor 3", &jobq.EnqueueOptions{MaxAttempts: 1})
 	require.Contains(t, awaitState(t, client, id, jobq.Failed).LastError, "file descriptor 3")
+}
+
+// A program that somebody else ends with SIGTERM while the worker drains was
+// stopped with it: the job goes back and no attempt is counted.
+func TestStoppedWithTheWorker(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	end := filepath.Join(t.TempDir(), "end")
+	w := newWorker(t, client, worker.Config{DrainTimeout: time.Minute})
+	require.NoError(t, worker.HandleCommand(w, "k", shellCommand(`echo '{"stage": "up"}' >&3; until [ -e `+end+` ]; do sleep 0.02; done; kill -TERM $$`)))
+	r := run(t, w)
+	id := enqueueRaw(t, client, "k", "{}", nil)
+	awaitStage(t, client, id)
+	drained := make(chan error, 1)
+	go func() { drained <- r.drain() }()
+	require.Eventually(t, func() bool { return worker.Draining(w) }, patience, 2*time.Millisecond)
+	require.NoError(t, os.WriteFile(end, nil, 0o600))
+	require.NoError(t, receive(t, drained, "the end of the drain"))
+	require.Zero(t, awaitState(t, client, id, jobq.Available).Attempts)
 }
