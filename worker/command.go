@@ -125,7 +125,7 @@ func (c Command) run(ctx context.Context, r *Run) error {
 	ended, err := r.worker.programs.run(leash.ctx, r.row.Kind, subproc.Command{
 		Args: args, Dir: c.Dir, Env: environ, Attributes: c.Attributes.subproc(), Stdin: r.row.Args, Grace: c.Grace, Kill: leash.kill, Output: output,
 		Deadline: r.deadline, DeadlineEvery: r.deadlineEvery(),
-		Control: func(message subproc.Message) { said.hear(ctx, message) }, ControlError: said.complain,
+		Control: func(message subproc.Message) { said.hear(leash.held, message) }, ControlError: said.complain,
 	})
 	r.live.Store(nil)
 	live.flushRest(ctx)
@@ -143,8 +143,9 @@ func (c Command) run(ctx context.Context, r *Run) error {
 
 // environ is the program's whole environment.
 func (c Command) environ(r *Run) ([]string, error) {
-	if len(r.row.Checkpoint) > checkpointEnvBytesMax {
-		return nil, fmt.Errorf("checkpoint has %d bytes, a program can take %d", len(r.row.Checkpoint), checkpointEnvBytesMax)
+	checkpoint, err := checkpointEnv(r.row.Checkpoint)
+	if err != nil {
+		return nil, err
 	}
 	additions := maps.Clone(c.Env)
 	if additions == nil {
@@ -157,7 +158,7 @@ func (c Command) environ(r *Run) ([]string, error) {
 		"JOBQ_ATTEMPT":      strconv.Itoa(r.Attempt()),
 		"JOBQ_MAX_ATTEMPTS": strconv.Itoa(r.MaxAttempts()),
 		"JOBQ_LEASE_TOKEN":  strconv.FormatInt(r.row.LeaseToken, 10),
-		"JOBQ_CHECKPOINT":   string(r.row.Checkpoint),
+		"JOBQ_CHECKPOINT":   checkpoint,
 		"JOBQ_CLEAR_REASON": r.ClearReason(),
 		"JOBQ_CONTROL_FD":   "3",
 	})
@@ -174,6 +175,12 @@ func (s *said) verdict(ended subproc.Result) error {
 		err = fmt.Errorf("%w\n%w", err, problem)
 	}
 	switch {
+	case ended.Stopped: // why it was stopped decides, not what it says then
+		return err
+	case ended.Signal == "SIGTERM" && s.run.worker.draining.Load():
+		// Whoever stops the worker has stopped its programs too, as systemd does
+		// with KillMode=control-group.
+		return fmt.Errorf("%w: %w", ErrDrained, err)
 	case ended.Signal != "":
 		return err
 	case ended.ExitCode == exitTempFail:

@@ -32,3 +32,6 @@ func NewReconciler(t *testing.T, client *jobq.Client) func() int {
 func SpreadWakeUps(w *Worker, longest time.Duration) {
 	w.herd.spread = longest
 }
+
+// Draining says whether a worker has begun to drain.
+func Draining(w *Worker) bool { return w.draining.Load() }

@@ -88,7 +88,9 @@ func (h *httpHandler) run(ctx context.Context, r *Run) error {
 	request.Header.Set("Jobq-Lease-Token", strconv.FormatInt(r.row.LeaseToken, 10))
 	request.Header.Set("Jobq-Attempt", strconv.Itoa(r.Attempt()))
 	// The same key for every run of the job: servers that know the header run it once.
-	request.Header.Set("Idempotency-Key", "jobq-"+strconv.FormatInt(r.row.ID, 10))
+	// In lower case, or net/http would itself send a job again, within the run,
+	// when a connection breaks after the server has begun.
+	request.Header["idempotency-key"] = []string{"jobq-" + strconv.FormatInt(r.row.ID, 10)} //nolint:canonicalheader // see above
 	response, err := h.client.Do(request)
 	if err != nil {
 		return stopError(ctx, err)

@@ -13,10 +13,14 @@ import (
 type leash struct {
 	ctx  context.Context
 	kill chan struct{}
+	// held is for what the program says. It ends when the lease is lost and not
+	// when the program is asked to end: a checkpoint in the grace counts.
+	held context.Context
 
 	run     *Run
 	unhook  func() bool
 	cancel  context.CancelCauseFunc
+	release context.CancelCauseFunc // of held
 	killed  sync.Once
 	dropped chan struct{} // closed by drop
 }
@@ -27,7 +31,9 @@ type leash struct {
 func newLeash(ctx context.Context, r *Run, lostTerminates bool) *leash {
 	l := &leash{kill: make(chan struct{}), dropped: make(chan struct{}), run: r}
 	l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	l.held, l.release = context.WithCancelCause(context.WithoutCancel(ctx))
 	lost := func() {
+		l.release(ErrLeaseLost)
 		if !lostTerminates {
 			l.killNow()
 			return
@@ -69,5 +75,6 @@ func (l *leash) drop() {
 	l.run.onLost.Store(nil)
 	l.unhook()
 	l.cancel(nil)
+	l.release(nil)
 	close(l.dropped)
 }

@@ -112,7 +112,7 @@ func endingOf(err, cause error) db.Ending {
 		ending.Final = true
 	case errors.As(err, &cancelled), errors.Is(cause, ErrCancelled):
 		ending.Outcome = string(jobq.OutcomeCancelled)
-	case errors.Is(cause, ErrDrained):
+	case errors.Is(cause, ErrDrained), errors.Is(err, ErrDrained):
 		ending.Outcome = string(jobq.OutcomeReleased)
 	case errors.Is(cause, ErrTimedOut):
 		ending.Outcome = string(jobq.OutcomeTimedOut)

@@ -55,8 +55,8 @@ func (s *said) hear(ctx context.Context, message subproc.Message) {
 }
 
 func (s *said) checkpoint(ctx context.Context, checkpoint json.RawMessage) error {
-	if len(checkpoint) > checkpointEnvBytesMax {
-		return fmt.Errorf("checkpoint has %d bytes, a program's may have %d", len(checkpoint), checkpointEnvBytesMax)
+	if err := checkCheckpoint(checkpoint); err != nil {
+		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, killMarginMax)
 	defer cancel()
@@ -133,13 +133,16 @@ func (s *said) problem() error {
 	return fmt.Errorf("control channel: %w", errors.Join(s.problems...))
 }
 
-// ended is what the handler returns for a program that has ended well.
+// ended is what the handler returns for a program that has ended well. What
+// could not be understood comes first: it may have been a checkpoint.
 func (s *said) ended() error {
 	switch {
+	case len(s.problems) > 0:
+		return s.problem()
 	case s.cancel != nil:
 		return Cancel(*s.cancel)
 	case s.snooze != nil:
 		return Snooze(*s.snooze)
 	}
-	return s.problem()
+	return nil
 }

@@ -155,7 +155,7 @@ func (p *streamPool) close() {
 }
 
 func (p *streamPool) start() (*streamProcess, error) {
-	additions := map[string]string{"JOBQ_PROTOCOL": fmt.Sprint(protocolVersion), "JOBQ_CONTROL_FD": "3"}
+	additions := map[string]string{"JOBQ_PROTOCOL": fmt.Sprint(protocolVersion)}
 	maps.Copy(additions, p.stream.Env)
 	environ, err := subproc.Environ(p.stream.Environ, additions)
 	if err != nil {
@@ -168,7 +168,7 @@ func (p *streamPool) start() (*streamProcess, error) {
 		defer close(process.ended)
 		process.result, process.failure = p.worker.programs.run(ctx, p.kind, subproc.Command{
 			Args: p.stream.Args, Dir: p.stream.Dir, Env: environ, Attributes: p.stream.Attributes.subproc(), Grace: p.stream.Grace, Kill: process.killed, Output: process.output,
-			Deadline: process.deadline, DeadlineEvery: streamDeadlineEvery, Talk: process.talk, Control: process.hear, ControlError: process.complain,
+			Deadline: process.deadline, DeadlineEvery: streamDeadlineEvery, Talk: process.talk, Control: process.hearOutside, ControlError: process.failOutside,
 		})
 		stop()
 	}()

@@ -38,7 +38,7 @@ type streamProcess struct {
 // streamJob is the job that a process has.
 type streamJob struct {
 	said
-	ctx   context.Context
+	leash *leash
 	reply chan subproc.Reply // the end, once
 }
 
@@ -68,7 +68,9 @@ func (s *streamProcess) work(ctx context.Context, r *Run, lostTerminates bool) e
 		return err
 	}
 	s.output.Reset()
-	job := &streamJob{said: said{run: r}, ctx: ctx, reply: make(chan subproc.Reply, 1)}
+	leash := newLeash(ctx, r, lostTerminates)
+	defer leash.drop()
+	job := &streamJob{said: said{run: r}, leash: leash, reply: make(chan subproc.Reply, 1)}
 	s.setJob(job)
 	s.run.Store(r)
 	defer s.setJob(nil)
@@ -79,8 +81,6 @@ func (s *streamProcess) work(ctx context.Context, r *Run, lostTerminates bool) e
 		live.flushRest(ctx)
 		r.keepOutput(s.output.Bytes())
 	}()
-	leash := newLeash(ctx, r, lostTerminates)
-	defer leash.drop()
 	// Also while the process does not read: then the write below fails with it.
 	defer context.AfterFunc(leash.ctx, s.stop)()
 	go s.obey(leash)
@@ -134,12 +134,18 @@ func (s *streamProcess) setJob(job *streamJob) {
 }
 
 func (s *streamProcess) verdict(job *streamJob, reply subproc.Reply) error {
-	if err := verdictOf(reply); err != nil {
-		return err
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return job.ended()
+	err, problem := verdictOf(reply), job.problem()
+	switch {
+	case err == nil:
+		return problem
+	case job.leash.ctx.Err() != nil: // why it was stopped decides, not what it answers then
+		return errors.New(err.Error())
+	case problem != nil && (reply.Snooze != nil || reply.Cancel != nil): // it may have been a checkpoint
+		return problem
+	}
+	return err
 }
 
 func (s *streamProcess) brokenBy() error {
@@ -202,12 +208,12 @@ func (s *streamProcess) breakLocked(reason error) {
 	s.kill()
 }
 
-// hear takes a message about the job, from either channel.
+// hear takes a message about the job.
 func (s *streamProcess) hear(message subproc.Message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.job != nil {
-		s.job.hear(s.job.ctx, message)
+		s.job.hear(s.job.leash.held, message)
 	}
 }
 
@@ -217,4 +223,15 @@ func (s *streamProcess) complain(err error) {
 	if s.job != nil {
 		s.job.complain(err)
 	}
+}
+
+// hearOutside is told of messages on descriptor 3, which no handler that is
+// kept may use: what is read there has no order with standard output, and could
+// be another job's.
+func (s *streamProcess) hearOutside(subproc.Message) { s.failOutside(nil) }
+
+func (s *streamProcess) failOutside(error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.breakLocked(errors.New("handler process wrote to file descriptor 3: messages belong on its standard output"))
 }

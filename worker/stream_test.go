@@ -50,6 +50,12 @@ func handleStream() {
 				os.Exit(7)
 			}
 			fmt.Printf("{\"id\": %d, \"done\": true, \"result\": %s}\n", job.ID, job.Checkpoint) //nolint:forbidigo // likewise
+		case "descriptor 3":
+			if os.Getenv("JOBQ_CONTROL_FD") != "" {
+				os.Exit(8)
+			}
+			_, _ = os.NewFile(3, "control").WriteString("{\"stage\": \"lost\"}\n")
+			select {}
 		case "hang":
 			select {}
 		case "sleep":
