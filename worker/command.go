@@ -61,8 +61,9 @@ type Command struct {
 // Attributes are what a program has that the worker has not. The zero value
 // changes nothing. They cost some milliseconds for each start.
 type Attributes struct {
-	// UID and GID are who the program runs as, for a worker that runs as root.
-	// Nil is the worker's. There are no supplementary groups then.
+	// UID and GID are who the program runs as, without supplementary groups, for
+	// a worker that runs as root. A UID needs a GID beside it. Nil is the worker's.
+	// A worker that is not root may name only its own, which changes nothing.
 	UID, GID *uint32
 	// Nice is the program's niceness: 19 runs when nobody else wants to. Zero is
 	// the worker's.

@@ -191,7 +191,7 @@ func (p *supervised) wait(ctx context.Context, reported <-chan report) (final re
 	asked, kill := ctx.Done(), p.command.Kill
 	killNow := func() {
 		p.shim.order(orderKill)
-		asked, kill, grace, impatience = nil, nil, nil, time.After(shimPatience)
+		asked, kill, grace, impatience = nil, nil, nil, time.After(p.patience())
 	}
 	for {
 		select {
@@ -216,6 +216,14 @@ func (p *supervised) wait(ctx context.Context, reported <-chan report) (final re
 			_ = p.shim.command.Process.Kill() // gone already: fine
 		}
 	}
+}
+
+// patience is how long the shim may take to kill.
+func (p *supervised) patience() time.Duration {
+	if p.command.Deadline == nil {
+		return shimPatience
+	}
+	return max(shimPatienceMin, min(p.command.Deadline()-sinceBoot(), shimPatience))
 }
 
 // renew tells the shim a deadline that has changed.

@@ -30,8 +30,10 @@ const (
 	defaultStderrBytes = 16 << 10
 	defaultGrace       = 3 * time.Second
 	// shimPatience is how long the shim may take to kill and report, after
-	// which it is killed itself.
-	shimPatience = 10 * time.Second
+	// which it is killed itself; less, but not less than shimPatienceMin, when
+	// that would be after the program's deadline.
+	shimPatience    = 10 * time.Second
+	shimPatienceMin = 250 * time.Millisecond
 	// streamPatience is how long the program's streams may stay open after it
 	// and everything below it have ended, or its shim was killed.
 	streamPatience = 3 * time.Second

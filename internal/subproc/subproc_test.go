@@ -353,6 +353,24 @@ func TestDeadline(t *testing.T) {
 	require.Zero(t, result.ExitCode)
 }
 
+// A shim that does not even kill, because somebody has stopped it, is killed
+// in time, and the program with it.
+func TestStoppedShim(t *testing.T) {
+	t.Parallel()
+	mark := uniqueSleep(t)
+	kill := make(chan struct{})
+	command := shell("kill -STOP $PPID; echo '{\"stage\": \"stopped\"}' >&3; sleep " + mark)
+	command.Kill = kill
+	command.Control = func(subproc.Message) { close(kill) }
+	command.DeadlineEvery = 10 * time.Millisecond
+	deadline := sinceBoot(t) + 5*time.Second
+	command.Deadline = func() time.Duration { return deadline }
+	_, err := supervisor(t).Run(context.Background(), command)
+	require.ErrorContains(t, err, "supervisor was killed")
+	require.Less(t, sinceBoot(t), deadline+4*time.Second, "not the patience of ten seconds")
+	require.Eventually(t, func() bool { return len(processesWith(t, mark)) == 0 }, 20*time.Second, 5*time.Millisecond)
+}
+
 // sinceBoot reads the clock that deadlines are kept in.
 func sinceBoot(t *testing.T) time.Duration {
 	t.Helper()
