@@ -324,6 +324,15 @@ func (l *lab) number(sql string, args ...any) int {
 	return number
 }
 
+// text is number for what is to be read.
+func (l *lab) text(sql string, args ...any) string {
+	var text *string
+	if err := l.pool.QueryRow(l.ctx, sql, args...).Scan(&text); err != nil || text == nil {
+		return fmt.Sprint("unknown: ", err)
+	}
+	return *text
+}
+
 func (l *lab) awaitNumber(limit time.Duration, want int, sql string, args ...any) error {
 	return l.within(limit, fmt.Sprintf("%s to be %d", sql, want), func() (bool, error) { return l.number(sql, args...) == want, nil })
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
@@ -249,6 +250,55 @@ func TestPartitions(t *testing.T) {
 	f.eventually("select count(*) from pg_inherits where inhparent = 'jobq.finished'::regclass", 4) // three days and the default
 	f.eventually("select count(*) from pg_inherits where inhparent = 'jobq.attempt'::regclass", 5)  // four days and the default
 	require.Equal(t, 2, strings.Count(f.log.String(), "dropped an old day"))
+}
+
+// statements are the names of what a janitor asks, in order.
+type statements struct {
+	mu    sync.Mutex
+	names []string
+}
+
+func (s *statements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, query pgx.TraceQueryStartData) context.Context {
+	if name, ok := strings.CutPrefix(query.SQL, "-- name: "); ok {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.names = append(s.names, strings.Fields(name)[0])
+	}
+	return ctx
+}
+
+func (s *statements) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// Between two steps of a long chore, jobs are recovered.
+func TestChoresLetRecoveryPass(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	f.exec(`insert into jobq.finished (id, finished_at, lease_token, run_at, created_at, state, priority, attempts, max_attempts, crashes,
+		    args_apart, queue, kind)
+		  select nextval('jobq.job_id_seq'), now() - interval '30 days', 1, now(), now(), 'completed', 0, 0, 1, 0, true, 'q', 'k' from generate_series(1, 1200)`)
+	f.exec("insert into jobq.payload (job_id, args) select id, '{}' from jobq.finished")
+	var asked statements
+	config := f.pool.Config()
+	config.ConnConfig.Tracer = &asked
+	pool, err := pgxpool.NewWithConfig(context.Background(), config)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	f.client, err = jobq.NewClient(pool, nil)
+	require.NoError(t, err)
+	_, stop := f.start(janitor.Config{})
+	f.eventually("select count(*) from jobq.payload", 0)
+	stop()
+	reaps, prunes := 0, 0
+	for _, name := range asked.names {
+		switch name {
+		case "LeaseReap":
+			reaps++
+		case "PayloadPrune":
+			require.Less(t, prunes, reaps)
+			prunes++
+		}
+	}
+	require.GreaterOrEqual(t, prunes, 3, "500 each")
 }
 
 // partition is the name of the partition of a day.

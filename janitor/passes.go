@@ -81,8 +81,12 @@ func (p *passes) run(ctx context.Context, sleep sleepFunc) error {
 				return err
 			}
 		}
-		if err := p.doChores(ctx); err != nil {
+		more, err := p.doChores(ctx)
+		if err != nil {
 			return err
+		}
+		if more {
+			continue
 		}
 		callCtx, cancel := context.WithTimeout(ctx, taskTimeout)
 		next, err := p.queries.NextDue(callCtx, !p.janitor.config.NoReap, p.janitor.config.ScanInterval.Milliseconds())
@@ -104,18 +108,25 @@ func (p *passes) task(ctx context.Context, work func(context.Context, *db.Querie
 	return p.guard(ctx, func(queries *db.Queries) error { return work(ctx, queries) })
 }
 
-// doChores does those that are due. One that could not get its lock in time is
+// doChores does a step of each that is due, and says whether there are more: in
+// between, jobs are recovered. A chore that could not get its lock in time is
 // tried again at the next pass; it is the busy tables that matter. One that the
-// server refuses must not keep the janitor from what recovers jobs: it is told
-// of, and tried again after a while.
-func (p *passes) doChores(ctx context.Context) error {
+// server refuses must not keep the janitor from anything else: it is told of, and
+// tried again after a while.
+func (p *passes) doChores(ctx context.Context) (more bool, err error) {
 	for i := range p.chores {
 		c := &p.chores[i]
 		if time.Now().Before(c.next) {
 			continue
 		}
-		err := p.chore(ctx, c)
+		unfinished := false // and stays so when another has the lock
+		err := p.task(ctx, func(ctx context.Context, queries *db.Queries) (err error) {
+			unfinished, err = c.work(ctx, queries)
+			return err
+		})
 		switch {
+		case err == nil && unfinished:
+			more = true
 		case err == nil:
 			c.next = time.Now().Add(c.every)
 		case ctx.Err() == nil && db.IsLockTimeout(err):
@@ -125,25 +136,10 @@ func (p *passes) doChores(ctx context.Context) error {
 			p.janitor.log.Warn("chore failed", "chore", c.name, "again_in", choreRetry, "error", err)
 			p.janitor.tell(ctx, Event{Type: jobq.EventError, Err: fmt.Errorf("%s: %w", c.name, err)})
 		default:
-			return err
+			return false, err
 		}
 	}
-	return nil
-}
-
-// chore does all steps that a chore has.
-func (p *passes) chore(ctx context.Context, c *chore) error {
-	for more := true; more; {
-		more = false // and stays so when another has the lock
-		err := p.task(ctx, func(ctx context.Context, queries *db.Queries) (err error) {
-			more, err = c.work(ctx, queries)
-			return err
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return more, nil
 }
 
 // reap takes jobs away from workers whose leases have expired, a batch in each
