@@ -216,8 +216,17 @@ func (b *bench) noMatch() error {
 // usage is CPU time and memory of the UI, and CPU time of its sessions.
 type usage struct {
 	at            time.Time
-	ui, server    time.Duration
+	ui            time.Duration
+	sessions      map[int32]time.Duration // by the server's process
 	residentBytes int64
+}
+
+// serverSince is what the sessions have used that are there now.
+func (u usage) serverSince(before usage) (used time.Duration) {
+	for pid, total := range u.sessions {
+		used += total - before.sessions[pid]
+	}
+	return used
 }
 
 func (b *bench) usage(ctx context.Context) (u usage, err error) {
@@ -229,8 +238,9 @@ func (b *bench) usage(ctx context.Context) (u usage, err error) {
 		return u, err
 	}
 	pids, err := pgx.CollectRows(rows, pgx.RowTo[int32])
+	u.sessions = make(map[int32]time.Duration, len(pids))
 	for _, pid := range pids {
-		u.server += processTime(int(pid))
+		u.sessions[pid] = processTime(int(pid))
 	}
 	return u, err
 }
@@ -267,7 +277,7 @@ func (b *bench) measure(ctx context.Context, name string, span time.Duration) er
 	}
 	elapsed := after.at.Sub(before.at)
 	ui := 100 * (after.ui - before.ui).Seconds() / elapsed.Seconds()
-	server := 100 * (after.server - before.server).Seconds() / elapsed.Seconds()
+	server := 100 * after.serverSince(before).Seconds() / elapsed.Seconds()
 	fmt.Printf("%-18s UI %.1f %% of a core, %d MB; its sessions %.1f %% of a core; %.0f jobs/s\n", name,
 		ui, after.residentBytes>>20, server, float64(b.done.Load()-done)/elapsed.Seconds())
 	b.bars.check(ui < uiCPUMax, "UI's CPU time %.1f %%, under %.0f %%", ui, uiCPUMax)
