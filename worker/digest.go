@@ -20,9 +20,11 @@ const (
 	// digestTimeout bounds the sending of one. What cannot be sent is dropped:
 	// the numbering shows it to watchers, who then look for themselves.
 	digestTimeout = 2 * time.Second
-	// queueEventsMax bounds the jobs that a digest names of one queue, so that a
-	// busy queue leaves room for the others.
+	// queueEventsMax and kindEventsMax bound the jobs that a digest names of one
+	// queue, and of one kind in it, so that what is busy leaves room for the rest:
+	// of a flood, counts say more than a few names.
 	queueEventsMax = 40
+	kindEventsMax  = 20
 )
 
 // digester tells watchers what the worker does: at most one notification every
@@ -35,7 +37,8 @@ type digester struct {
 	mu sync.Mutex
 	// guarded by mu
 	next     watch.Digest
-	named    map[string]int // events of next, by queue
+	named    map[string]int    // events of next, by queue
+	kinds    map[[2]string]int // and by queue and kind
 	progress map[int64]int  // of next.Events, to replace a job's earlier report
 }
 
@@ -62,7 +65,8 @@ func (d *digester) begin() *watch.Digest {
 	d.mu.Lock()
 	if d.next.AtMs == 0 {
 		d.next.AtMs = time.Now().UnixMilli()
-		d.next.Queues, d.progress, d.named = make(map[string]watch.Count), make(map[int64]int), make(map[string]int)
+		d.next.Queues, d.progress = make(map[string]watch.Count), make(map[int64]int)
+		d.named, d.kinds = make(map[string]int), make(map[[2]string]int)
 		signal(d.wake)
 	}
 	return &d.next
@@ -76,9 +80,9 @@ func (d *digester) claimed(runs []*Run) {
 	}
 	defer d.mu.Unlock()
 	for _, run := range runs {
-		if d.named[run.row.Queue] >= queueEventsMax/2 { // ends tell more
+		if !d.hasRoom(run, 2) { // ends tell more
 			digest.More = true
-			return
+			continue
 		}
 		d.add(run, string(jobq.Running), int(run.row.Attempts), watch.Event{})
 	}
@@ -103,7 +107,7 @@ func (d *digester) ended(run *Run, state string, counts bool) {
 		count.Others++
 	}
 	digest.Queues[run.row.Queue] = count
-	if len(digest.Events) >= watch.EventsMax || d.named[run.row.Queue] >= queueEventsMax {
+	if !d.hasRoom(run, 1) {
 		digest.More = true
 		return
 	}
@@ -138,11 +142,19 @@ func (d *digester) progressed(run *Run, report *db.JobProgressParams) {
 	}
 }
 
+// hasRoom says whether one more job of this sort may be named, in that part of
+// the room. Called with mu held.
+func (d *digester) hasRoom(run *Run, part int) bool {
+	return len(d.next.Events) < watch.EventsMax && d.named[run.row.Queue] < queueEventsMax/part &&
+		d.kinds[[2]string{run.row.Queue, run.row.Kind}] < kindEventsMax/part
+}
+
 // add completes an event. Called with mu held.
 func (d *digester) add(run *Run, state string, attempts int, event watch.Event) {
 	event.ID, event.Token, event.State, event.Attempts, event.Queue, event.Kind = run.row.ID, run.row.LeaseToken, state, attempts, run.row.Queue, run.row.Kind
 	d.next.Events = append(d.next.Events, event)
 	d.named[run.row.Queue]++
+	d.kinds[[2]string{run.row.Queue, run.row.Kind}]++
 }
 
 // run sends digests until the context ends. The first event after a quiet time

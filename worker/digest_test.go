@@ -124,3 +124,26 @@ func TestDigests(t *testing.T) {
 	require.NoError(t, client.Pool().QueryRow(ctx, "select count(*) from jobq.watcher").Scan(&watchers))
 	require.Zero(t, watchers, "who leaves gives up the lease")
 }
+
+// A job of a rare kind is named although its queue is flooded by another kind.
+func TestDigestsNameRareKinds(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	w, err := worker.New(client, &worker.Config{Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	for _, kind := range []string{"flood", "rare"} {
+		require.NoError(t, worker.HandleRaw(w, kind, func(context.Context, *worker.Job[jobq.RawArgs]) error { return nil }))
+	}
+	var h heard
+	t.Cleanup(h.watchFor(t, client))
+	run(t, w)
+	require.Eventually(t, func() bool { // until the worker has heard that somebody watches
+		id := enqueueRaw(t, client, "rare", "{}", nil)
+		awaitState(t, client, id, jobq.Completed)
+		return h.event(id).ID == id
+	}, patience, time.Millisecond)
+	exec(t, client.Pool(), "select jobq.enqueue(case when i < 2000 then 'flood' else 'rare' end) from generate_series(1, 2000) i")
+	var rare int64
+	require.NoError(t, client.Pool().QueryRow(context.Background(), "select max(id) from jobq.job where kind = 'rare'").Scan(&rare))
+	require.Eventually(t, func() bool { return h.event(rare).State == "completed" }, patience, time.Millisecond)
+}
