@@ -39,7 +39,7 @@ type digester struct {
 	next     watch.Digest
 	named    map[string]int    // events of next, by queue
 	kinds    map[[2]string]int // and by queue and kind
-	progress map[int64]int  // of next.Events, to replace a job's earlier report
+	progress map[int64]int     // of next.Events, to replace a job's earlier report
 }
 
 func newDigester(w *Worker) *digester {
