@@ -52,7 +52,7 @@ create table jobq.plain (like jobq.finished including defaults including constra
 drop table jobq.finished cascade;
 alter table jobq.plain rename to finished;
 create index finished_id_idx on jobq.finished (id);
-create index finished_unsuccessful_idx on jobq.finished (finished_at, id) where state <> 'completed';
+create index finished_unsuccessful_idx on jobq.finished (finished_at, id) include (queue, state) where state <> 'completed';
 create trigger finished_unique_key_drop after insert on jobq.finished
   for each row when (new.unique_key is not null) execute function jobq.finished_unique_key_drop();`
 

@@ -160,8 +160,9 @@ create table jobq.finished_default partition of jobq.finished default;
 
 -- Looking a job up by its id.
 create index finished_id_idx on jobq.finished (id);
--- What did not succeed, newest first. The many that did succeed cost it nothing.
-create index finished_unsuccessful_idx on jobq.finished (finished_at, id) where state <> 'completed';
+-- What did not succeed, newest first, and to be counted by queue without looking
+-- at the rows. The many that did succeed cost it nothing.
+create index finished_unsuccessful_idx on jobq.finished (finished_at, id) include (queue, state) where state <> 'completed';
 
 -- One row per run that did not simply succeed, and per run with output kept.
 create table jobq.attempt (
