@@ -48,9 +48,16 @@ report=$("$jobq" enqueue Report '{"month": "2026-10"}' --queue reports)
 sleep 8
 (while sleep 0.3; do q "select jobq.enqueue('Resize', '{\"asset\": 8812}', queue => 'thumbnails') from generate_series(1, 4)" >/dev/null 2>&1 || exit; done) &
 
+mkdir -p "$scratch/config/jobq"
+cat >"$scratch/config/jobq/config.yaml" <<'END'
+contexts:
+  prod: {database_url: "postgres://app@db-1.example.com/app", color: red, read_only: true}
+  staging: {database_url: "postgres://app@db-2.example.com/app", color: green}
+END
+
 if [ "$2" = recording ]; then # what has failed works now, and is to be requeued
   touch "$scratch/mended"
-  (cd bench && go run ./record -jobq "$jobq" -out ../docs/tui.svg)
+  (cd bench && XDG_CONFIG_HOME="$scratch/config" go run ./record -jobq "$jobq" -out ../docs/tui.svg)
   exit
 fi
 
@@ -61,12 +68,6 @@ sed -i -e :a -e '/^\n*$/{$d;N;ba' -e '}' "$page"
 # The editor of the one who looks.
 printf '#!/bin/sh\nsed -i "s/\\"priority\\": 0/\\"priority\\": -5/" "$1"\n' >"$scratch/editor"
 chmod +x "$scratch/editor"
-mkdir -p "$scratch/config/jobq"
-cat >"$scratch/config/jobq/config.yaml" <<'END'
-contexts:
-  prod: {database_url: "postgres://app@db-1.example.com/app", color: red, read_only: true}
-  staging: {database_url: "postgres://app@db-2.example.com/app", color: green}
-END
 capture() { # title, size, keys…
   local title=$1 size=$2; shift 2
   tmux -S "$scratch/tmux" -f /dev/null new-session -d -x "${size%x*}" -y "${size#*x}" \

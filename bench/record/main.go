@@ -67,7 +67,7 @@ func run(binary, out string) error {
 	defer func() { _ = os.RemoveAll(folder) }()
 	t := terminal(filepath.Join(folder, "tmux"))
 	if _, err := t.tmux("-f", "/dev/null", "new-session", "-d", "-x", strconv.Itoa(cells), "-y", strconv.Itoa(lines),
-		"env", "TERM=screen-256color", "LC_ALL=C.UTF-8", "USER=ana", binary, "tui", "--context", "staging"); err != nil {
+		"env", "TERM=screen-256color", "LC_ALL=C.UTF-8", "USER=ana", binary, "tui", "--database-url", os.Getenv("DATABASE_URL"), "--context", "staging"); err != nil {
 		return err
 	}
 	defer func() { _, _ = t.tmux("kill-server") }() // it may have ended with the UI
