@@ -28,8 +28,12 @@ async function setUp(peer) {
   say({ end: true })
 }
 
-/** Runs jobs until standard input ends, and says now and then how many. */
+/** Runs jobs from the first word on standard input until its end, and says now and then how many. */
 async function work(peer, options) {
+  const told = new Promise((resolve) => process.stdin.once('data', resolve))
+  const ended = new Promise((resolve) => process.stdin.once('end', resolve))
+  say({ up: true })
+  await told
   const count = { ran: 0, first_ms: 0, last_ms: 0 }
   const stop = await peer.start(url, options, async () => {
     count.last_ms = now()
@@ -38,7 +42,8 @@ async function work(peer, options) {
   })
   say({ ready: true, cpu_us: cpuMicros(), ...count })
   const timer = setInterval(() => say({ cpu_us: cpuMicros(), ...count }), options.report_ms)
-  await new Promise((resolve) => process.stdin.on('end', resolve).resume())
+  process.stdin.resume()
+  await ended
   clearInterval(timer)
   const cpu_us = cpuMicros()
   await stop()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -38,6 +39,7 @@ type order struct {
 
 // line is what a child process says.
 type line struct {
+	Up        bool      `json:"up,omitempty"` // waits to be told to begin
 	Ready     bool      `json:"ready,omitempty"`
 	End       bool      `json:"end,omitempty"`
 	Ran       int64     `json:"ran,omitempty"`
@@ -131,8 +133,20 @@ func (t *tally) line() line {
 	}
 }
 
-// work runs jobs until standard input ends, and says now and then how many.
+// work runs jobs from a line on standard input until its end, and says now and
+// then how many. It is up before it is told to begin, so that no process works
+// while another one starts.
 func (c *child) work(ctx context.Context) error {
+	if err := c.pool.Ping(ctx); err != nil {
+		return err
+	}
+	if err := c.out.Encode(line{Up: true}); err != nil {
+		return err
+	}
+	orders := bufio.NewReader(os.Stdin)
+	if _, err := orders.ReadString('\n'); err != nil {
+		return fmt.Errorf("never told to begin: %w", err)
+	}
 	var t tally
 	stop, err := c.system.start(ctx, c.pool, c.order, func(int64) {
 		t.add()
@@ -150,7 +164,7 @@ func (c *child) work(ctx context.Context) error {
 	}
 	told := make(chan struct{})
 	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin) // its end is the message
+		_, _ = io.Copy(io.Discard, orders) // its end is the message
 		close(told)
 	}()
 	ticker := time.NewTicker(time.Duration(c.order.ReportMs) * time.Millisecond)

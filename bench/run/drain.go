@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -28,22 +29,19 @@ type drained struct {
 func (b *bed) drain(ctx context.Context, jobs, processes int) (drained, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends the children when one of them fails
+	children, err := b.muster(ctx, processes, order{ReportMs: reportEvery})
+	if err != nil {
+		return drained{}, err
+	}
 	before, err := b.meter.Read(ctx)
 	if err != nil {
 		return drained{}, err
 	}
-	children := make([]*running, processes)
-	for i := range children {
-		if children[i], err = launch(ctx, b.peers, b.contender, b.url, "work", order{ReportMs: reportEvery}); err != nil {
-			return drained{}, err
-		}
+	if err := begin(children...); err != nil {
+		return drained{}, err
 	}
-	for _, child := range children {
-		if err := child.awaitReady(); err != nil {
-			return drained{}, err
-		}
-	}
-	if err := awaitRan(ctx, children, int64(jobs)); err != nil {
+	all, err := awaitRan(ctx, children, int64(jobs))
+	if err != nil {
 		return drained{}, err
 	}
 	var ran, cpu int64
@@ -63,14 +61,12 @@ func (b *bed) drain(ctx context.Context, jobs, processes int) (drained, error) {
 	if err != nil {
 		return drained{}, err
 	}
-	var left int64
-	if err := b.pool.QueryRow(ctx, b.left).Scan(&left); err != nil {
+	if !all {
+		b.problem("%s, %s: stopped after %s, when %d of %d had run", b.contender, count(processes, "process"), drainLimit, ran, jobs)
+	}
+	if err := b.checkLeft(ctx, ran); err != nil {
 		return drained{}, err
 	}
-	if left != int64(b.filled)-ran {
-		b.problem("%s: %d jobs ran, and %d of %d are left", b.contender, ran, left, b.filled)
-	}
-	b.filled = int(left)
 	usage := b.meter.Since(before, after)
 	count := float64(max(ran, 1))
 	return drained{
@@ -79,9 +75,22 @@ func (b *bed) drain(ctx context.Context, jobs, processes int) (drained, error) {
 	}, nil
 }
 
-// awaitRan waits until the children together have run so many jobs, or long
-// enough.
-func awaitRan(ctx context.Context, children []*running, jobs int64) error {
+// checkLeft reports when jobs that ran are not stored as such, or others are.
+func (b *bed) checkLeft(ctx context.Context, ran int64) error {
+	var left int64
+	if err := b.pool.QueryRow(ctx, b.left).Scan(&left); err != nil {
+		return err
+	}
+	if left != int64(b.filled)-ran {
+		b.problem("%s: %d jobs ran, and %d of %d are left", b.contender, ran, left, b.filled)
+	}
+	b.filled = int(left)
+	return nil
+}
+
+// awaitRan waits until the children together have run so many jobs, which it
+// returns, or long enough.
+func awaitRan(ctx context.Context, children []*running, jobs int64) (all bool, err error) {
 	limit := time.NewTimer(drainLimit)
 	defer limit.Stop()
 	ticker := time.NewTicker(reportEvery * time.Millisecond / 4)
@@ -92,18 +101,18 @@ func awaitRan(ctx context.Context, children []*running, jobs int64) error {
 			ran += child.say().Ran
 			if child.hasEnded() && child.say().Ran < jobs {
 				_, err := child.result()
-				return fmt.Errorf("a worker has ended: %w", err)
+				return false, fmt.Errorf("a worker has ended: %w", err)
 			}
 		}
 		if ran >= jobs {
-			return nil
+			return true, nil
 		}
 		select {
 		case <-ticker.C:
 		case <-limit.C:
-			return nil
+			return false, nil
 		case <-ctx.Done():
-			return ctx.Err()
+			return false, ctx.Err()
 		}
 	}
 }
@@ -189,7 +198,7 @@ func (l *lab) obstructed(ctx context.Context, scenario, what string, obstruct fu
 	for _, c := range l.chosen("jobq, tuned", "river, tuned", "graphile-worker, tuned") {
 		err := l.with(ctx, c, func(full *bed) error {
 			l.say("%-10s %s: making %d jobs", scenario, c, many)
-			if err := obstruct(full, many); err != nil {
+			if err := errors.Join(obstruct(full, many), full.settle(ctx)); err != nil {
 				return err
 			}
 			return l.with(ctx, c, func(empty *bed) error {

@@ -32,6 +32,7 @@ const (
 // with few slots and with very many, and with jobs that only run. What the
 // server costs when nobody does anything stands first.
 func (l *lab) runIdle(ctx context.Context) error {
+	l.now.Rounds = 1
 	for _, c := range l.chosen(oursAsIs) {
 		if err := l.with(ctx, c, func(b *bed) error { return b.watch(ctx, "", nobody, nil, l.seconds(idleSeconds)) }); err != nil {
 			return err
@@ -60,12 +61,10 @@ func (l *lab) runIdle(ctx context.Context) error {
 
 // idle watches a worker that has nothing to do.
 func (b *bed) idle(ctx context.Context, test string, slots int) error {
-	child, err := launch(ctx, b.peers, b.contender, b.url, "work", order{ReportMs: 1000, Slots: slots})
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // ends the child when it has not ended below
+	child, err := b.one(ctx, order{ReportMs: 1000, Slots: slots})
 	if err != nil {
-		return err
-	}
-	defer func() { _ = child.cmd.Process.Kill() }() // when it has not ended below
-	if err := child.awaitReady(); err != nil {
 		return err
 	}
 	if err := b.watch(ctx, test, b.String(), child, b.seconds(idleSeconds)); err != nil {
@@ -77,18 +76,49 @@ func (b *bed) idle(ctx context.Context, test string, slots int) error {
 
 // heartbeats watches a worker whose jobs all run, and do nothing else.
 func (b *bed) heartbeats(ctx context.Context) error {
-	if err := b.add(ctx, runningJobs); err != nil {
-		return err
-	}
-	child, err := launch(ctx, b.peers, b.contender, b.url, "work", order{ReportMs: 1000, Slots: runningJobs, HandlerMs: longHandler})
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // ends the child, whose jobs do not end
+	child, err := b.busy(ctx, runningJobs, order{ReportMs: 1000, Slots: runningJobs, HandlerMs: longHandler})
 	if err != nil {
 		return err
 	}
-	defer func() { _ = child.cmd.Process.Kill() }() // its jobs do not end
-	if err := awaitRan(ctx, []*running{child}, runningJobs); err != nil {
+	if err := b.watch(ctx, count(runningJobs, "running job"), b.String(), child, b.seconds(heartbeatSeconds)); err != nil {
 		return err
 	}
-	return b.watch(ctx, count(runningJobs, "running job"), b.String(), child, b.seconds(heartbeatSeconds))
+	return b.stillBusy(ctx, child, runningJobs)
+}
+
+// busy is a process of jobq's all of whose slots have jobs that do not end, and
+// for which more wait. It ends with the context.
+func (b *bed) busy(ctx context.Context, slots int, o order) (*running, error) {
+	if err := b.add(ctx, slots); err != nil {
+		return nil, err
+	}
+	child, err := b.one(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	all, err := awaitRan(ctx, []*running{child}, int64(slots))
+	if err == nil && !all {
+		err = fmt.Errorf("only %d of %d jobs run after %s", child.say().Ran, slots, drainLimit)
+	}
+	return child, err
+}
+
+// stillBusy is an error when what was measured was not a busy worker.
+func (b *bed) stillBusy(ctx context.Context, child *running, jobs int) error {
+	if child.hasEnded() {
+		_, err := child.result()
+		return fmt.Errorf("the worker has ended: %w", err)
+	}
+	var number int
+	if err := b.pool.QueryRow(ctx, "select count(*) from jobq.running").Scan(&number); err != nil {
+		return err
+	}
+	if number != jobs {
+		return fmt.Errorf("%d jobs run, and not %d", number, jobs)
+	}
+	return nil
 }
 
 // watch measures for some seconds while nothing is asked of anybody.
@@ -143,12 +173,10 @@ func (l *lab) runHerd(ctx context.Context) error {
 }
 
 func (b *bed) herd(ctx context.Context) error {
-	child, err := launch(ctx, b.peers, b.contender, b.url, "work", order{ReportMs: 100, Workers: herdWorkers, PollMs: longHandler})
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // ends the child when it has not ended below
+	child, err := b.one(ctx, order{ReportMs: 100, Workers: herdWorkers, PollMs: longHandler})
 	if err != nil {
-		return err
-	}
-	defer func() { _ = child.cmd.Process.Kill() }() // when it has not ended below
-	if err := child.awaitReady(); err != nil {
 		return err
 	}
 	pause(ctx, herdAcquainted)
@@ -170,7 +198,10 @@ func (b *bed) herd(ctx context.Context) error {
 	test := fmt.Sprintf("%d idle workers, 1 job", herdWorkers)
 	b.say("%-10s %-28s %-28s %.1f claims a job", "herd", test, b.contender, each)
 	b.sheet.put(entry{"herd", test, b.String(), "claims a job"}, each)
-	_, err = child.stop()
+	end, err := child.stop()
+	if err == nil && (end.Ran != herdJobs || after-before < herdJobs) {
+		err = fmt.Errorf("%d of %d jobs ran, after %d claims", end.Ran, herdJobs, after-before)
+	}
 	return err
 }
 

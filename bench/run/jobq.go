@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/janitor"
 	"github.com/jobq-dev/jobq/migrate"
 	"github.com/jobq-dev/jobq/worker"
 )
@@ -37,6 +38,7 @@ func (jobqSystem) setUp(ctx context.Context, pool *pgxpool.Pool) error {
 	return err
 }
 
+// start runs what a process of jobq worker does: workers, and a janitor.
 func (jobqSystem) start(ctx context.Context, pool *pgxpool.Pool, o order, ran func(int64)) (func() error, error) {
 	client, err := jobq.NewClient(pool, nil)
 	if err != nil {
@@ -51,6 +53,12 @@ func (jobqSystem) start(ctx context.Context, pool *pgxpool.Pool, o order, ran fu
 	}
 	ctx, end := context.WithCancel(ctx)
 	group, ctx := errgroup.WithContext(ctx)
+	j, err := janitor.New(client, &janitor.Config{Logger: quiet()})
+	if err != nil {
+		end()
+		return nil, err
+	}
+	group.Go(func() error { return j.Run(ctx) })
 	for range max(o.Workers, 1) {
 		w, err := worker.New(client, &config)
 		if err == nil {

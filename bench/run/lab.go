@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -34,6 +35,7 @@ type lab struct {
 	durable bool
 	serial  int
 	now     *runOf // the scenario that is being measured
+	version string // of the sources: the commit, when they were built
 	commit  measure.Latencies
 }
 
@@ -106,19 +108,32 @@ func (l *lab) with(ctx context.Context, c contender, work func(b *bed) error) (e
 	if b.meter, err = measure.NewMeter(ctx, b.pool); err != nil {
 		return err
 	}
+	if !b.meter.KnowsServer() {
+		return errors.New("the server's processes cannot be seen in /proc, and so what it uses cannot be measured")
+	}
 	if err := work(b); err != nil {
 		return fmt.Errorf("%s: %w", c, err)
 	}
 	return nil
 }
 
+// callLimit is far more than any child takes that ends by itself, unless it
+// waits for a job that was lost.
+const callLimit = 10 * time.Minute
+
 // call runs a child that ends by itself.
 func (b *bed) call(ctx context.Context, command string, o order) (line, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, callLimit, fmt.Errorf("%s took longer than %s", command, callLimit))
+	defer cancel()
 	child, err := launch(ctx, b.peers, b.contender, b.url, command, o)
 	if err != nil {
 		return line{}, err
 	}
-	return child.result()
+	end, err := child.result()
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return end, err
 }
 
 // add makes jobs that wait, by SQL: the same for all.

@@ -12,6 +12,7 @@ import (
 	"log"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -69,6 +70,10 @@ func main() {
 }
 
 func run(ctx context.Context, l *lab, names, out string) error {
+	if err := l.check(names, out); err != nil {
+		return err
+	}
+	l.version = output("git", "describe", "--always", "--dirty") // now: this program was built a moment ago
 	server, err := postgres.Start(ctx, postgres.Config{Durable: l.durable, Settings: serverSettings()})
 	if err != nil {
 		return err
@@ -114,11 +119,47 @@ func run(ctx context.Context, l *lab, names, out string) error {
 	return nil
 }
 
+// check refuses what would measure nothing, or lose what was measured.
+func (l *lab) check(names, out string) error {
+	known := func(names string, all ...string) error {
+		for name := range strings.SplitSeq(names, ",") {
+			if names != "" && !slices.Contains(all, name) {
+				return fmt.Errorf("no %q: there are %s", name, strings.Join(all, ", "))
+			}
+		}
+		return nil
+	}
+	var scenarioNames, systemNames []string
+	for _, s := range scenarios() {
+		scenarioNames = append(scenarioNames, s.name)
+	}
+	for _, c := range contenders() {
+		if !slices.Contains(systemNames, c.name) {
+			systemNames = append(systemNames, c.name)
+		}
+	}
+	if err := errors.Join(known(names, scenarioNames...), known(l.only, systemNames...)); err != nil {
+		return err
+	}
+	if l.rounds < 1 || l.scale <= 0 {
+		return errors.New("-rounds must be at least 1, and -scale more than 0")
+	}
+	if out == "" || names == "" {
+		return nil
+	}
+	_, reportErr := os.Stat(out)
+	_, dataErr := os.Stat(dataFile(out))
+	if reportErr == nil && dataErr != nil {
+		return fmt.Errorf("%s is not here, so that %s would lose all other scenarios: measure all, or write to another file", dataFile(out), out)
+	}
+	return nil
+}
+
 // measure runs a scenario anew, and keeps what the report says about it.
 func (l *lab) measure(ctx context.Context, s scenario) error {
 	l.sheet.forget(s.name)
 	l.now = &runOf{
-		Started: time.Now().UTC(), Commit: output("git", "describe", "--always", "--dirty"),
+		Started: time.Now().UTC(), Commit: l.version, Environment: l.environment(), Scale: l.scale,
 		Command: "go run ./run " + strings.Join(os.Args[1:], " "), Rounds: l.rounds,
 	}
 	l.sheet.runs[s.name] = l.now

@@ -20,7 +20,8 @@ const stopGrace = 30 * time.Second
 type running struct {
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
-	ready chan struct{} // closed when it says so
+	up    chan struct{} // closed when it waits to be told to begin
+	ready chan struct{} // closed when its workers are on their way
 	ended chan struct{} // closed when it has
 
 	mu sync.Mutex
@@ -38,8 +39,8 @@ func launch(ctx context.Context, peers string, c contender, url, command string,
 	}
 	program := append(c.program(peers), command, string(encoded))
 	r := &running{
-		cmd:   exec.CommandContext(ctx, program[0], program[1:]...), // #nosec G204 -- our own children
-		ready: make(chan struct{}), ended: make(chan struct{}),
+		cmd: exec.CommandContext(ctx, program[0], program[1:]...), // #nosec G204 -- our own children
+		up:  make(chan struct{}), ready: make(chan struct{}), ended: make(chan struct{}),
 	}
 	r.cmd.Env = append(os.Environ(), "DATABASE_URL="+url)
 	if c.tuned {
@@ -73,7 +74,10 @@ func (r *running) listen(stdout io.Reader) {
 			continue
 		}
 		r.mu.Lock()
-		if r.latest = l; l.Ready {
+		switch r.latest = l; {
+		case l.Up:
+			close(r.up)
+		case l.Ready:
 			r.first = l
 			close(r.ready)
 		}
@@ -94,15 +98,58 @@ func (r *running) say() line {
 	return r.latest
 }
 
-// awaitReady waits until its workers are on their way.
-func (r *running) awaitReady() error {
+// await waits for a word of it.
+func (r *running) await(word <-chan struct{}) error {
 	select {
-	case <-r.ready:
+	case <-word:
 		return nil
 	case <-r.ended:
 		_, err := r.result()
 		return err
 	}
+}
+
+// muster starts processes that run jobs, and returns when all wait to be told
+// to begin: what it takes to start one is then over. They end with the context.
+func (b *bed) muster(ctx context.Context, processes int, o order) ([]*running, error) {
+	crew := make([]*running, processes)
+	for i := range crew {
+		var err error
+		if crew[i], err = launch(ctx, b.peers, b.contender, b.url, "work", o); err != nil {
+			return nil, err
+		}
+	}
+	for _, child := range crew {
+		if err := child.await(child.up); err != nil {
+			return nil, err
+		}
+	}
+	return crew, nil
+}
+
+// begin tells processes to begin together, and returns when their workers are
+// on their way.
+func begin(crew ...*running) error {
+	for _, child := range crew {
+		if _, err := io.WriteString(child.stdin, "begin\n"); err != nil {
+			return err
+		}
+	}
+	for _, child := range crew {
+		if err := child.await(child.ready); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// one is a process that has begun. It ends with the context.
+func (b *bed) one(ctx context.Context, o order) (*running, error) {
+	crew, err := b.muster(ctx, 1, o)
+	if err != nil {
+		return nil, err
+	}
+	return crew[0], begin(crew...)
 }
 
 // hasEnded says whether it ended by itself, which workers must not.

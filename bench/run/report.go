@@ -20,8 +20,8 @@ func (l *lab) report(ctx context.Context, out io.Writer) error {
 	}
 	fmt.Fprint(out, "# Results\n\nWritten by `make bench`; do not edit. Medians of interleaved rounds (least–most), on one machine for server and\n"+
 		"clients. Only ratios within one table mean anything: the machine is shared, and its speed changes by the hour.\n\n")
-	fmt.Fprintf(out, "- Machine: %s\n- Clients: %s, Node %s, %s\n- Server: PostgreSQL", machine(), runtime.Version(),
-		strings.TrimPrefix(output(onNode("")(l.peers)[0], "--version"), "v"), l.versions())
+	environment := l.environment()
+	fmt.Fprintf(out, "%s\n- Server: PostgreSQL", environment)
 	for _, setting := range settings {
 		fmt.Fprintf(out, " %s,", strings.TrimPrefix(setting.Name+" "+setting.Value, "server_version "))
 	}
@@ -35,12 +35,24 @@ func (l *lab) report(ctx context.Context, out io.Writer) error {
 		}
 		fmt.Fprintf(out, "\n## %s\n\n%s\n\n%s to %s, %s, commit %s, `%s`\n\n", s.title, s.about, run.Started.Format("2006-01-02 15:04"),
 			run.Ended.Format("15:04 UTC"), count(run.Rounds, "round"), run.Commit, run.Command)
+		if run.Environment != environment {
+			fmt.Fprintf(out, "Elsewhere:\n\n%s\n\n", run.Environment)
+		}
+		if run.Scale != 1 {
+			fmt.Fprintf(out, "At a scale of %g: these figures mean little.\n\n", run.Scale)
+		}
 		l.sheet.write(out, s.name)
 		for _, problem := range run.Problems {
 			fmt.Fprintf(out, "\nProblem: %s\n", problem)
 		}
 	}
 	return nil
+}
+
+// environment is what the clients run on, as the report says it.
+func (l *lab) environment() string {
+	return fmt.Sprintf("- Machine: %s\n- Clients: %s, Node %s, %s", machine(), runtime.Version(),
+		strings.TrimPrefix(output(onNode("")(l.peers)[0], "--version"), "v"), l.versions())
 }
 
 // latencies tells how fast the machine's disk is now.

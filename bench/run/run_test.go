@@ -43,6 +43,40 @@ func TestScenarios(t *testing.T) {
 	require.NotContains(t, report, "Problem:")
 }
 
+// What would measure nothing, or lose what was measured, is refused before
+// anything is started.
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	good := lab{rounds: 1, scale: 1, only: "jobq,river"}
+	require.NoError(t, good.check("drain,held", ""))
+	require.NoError(t, good.check("", ""))
+	misspelt := good
+	misspelt.only = "rivr"
+	require.ErrorContains(t, misspelt.check("", ""), `no "rivr": there are jobq, graphile-worker`)
+	require.ErrorContains(t, good.check("drian", ""), `no "drian": there are drain, scaling`)
+	idle := good
+	idle.rounds = 0
+	require.ErrorContains(t, idle.check("", ""), "-rounds")
+	out := filepath.Join(t.TempDir(), "RESULTS.md")
+	require.NoError(t, good.check("drain", out))
+	require.NoError(t, os.WriteFile(out, nil, 0o600))
+	require.ErrorContains(t, good.check("drain", out), "would lose all other scenarios")
+	require.NoError(t, good.check("", out))
+}
+
+// A drain that does not come to its end says so.
+func TestUnfinishedDrain(t *testing.T) {
+	t.Parallel()
+	stuck := &running{ended: make(chan struct{}), latest: line{Ran: 99}}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, err := awaitRan(ctx, []*running{stuck}, 100)
+	require.ErrorIs(t, err, context.Canceled)
+	all, err := awaitRan(context.Background(), []*running{stuck}, 99)
+	require.NoError(t, err)
+	require.True(t, all)
+}
+
 // A sheet comes back from its file as it was, and without what was forgotten.
 func TestKeep(t *testing.T) {
 	t.Parallel()
@@ -70,7 +104,8 @@ func TestKeep(t *testing.T) {
 	l.writeBars(&bars)
 	require.Contains(t, bars.String(), "| 1. drain, of River's | 2.00 | ≥ 3.00 | **not met** |")
 	require.Contains(t, bars.String(), "| 7. idle: statements a second | 0.70 | ≤ 0.50 | **not met** |")
-	require.Equal(t, 2+2+4, strings.Count(bars.String(), "\n")-1, "only bars that have figures")
+	require.Contains(t, bars.String(), "| 1. drain, of pg-boss's | | ≥ 1.50 | not measured |")
+	require.Equal(t, 7+len(l.bars()), strings.Count(bars.String(), "\n"), "a line for each bar, measured or not")
 
 	again.forget("drain")
 	_, ok := again.median(drainOf(ours))

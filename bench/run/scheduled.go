@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/jobq-dev/jobq"
-	"github.com/jobq-dev/jobq/janitor"
 )
 
 const (
@@ -22,14 +21,6 @@ func (c *child) scheduled(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	j, err := janitor.New(client, &janitor.Config{Logger: quiet()})
-	if err != nil {
-		return err
-	}
-	janitorCtx, endJanitor := context.WithCancel(ctx)
-	defer endJanitor()
-	ended := make(chan error, 1)
-	go func() { ended <- j.Run(janitorCtx) }()
 	end, arrived := line{End: true}, make(chan float64, c.order.Samples)
 	stop, err := c.system.start(ctx, c.pool, c.order, func(due int64) {
 		arrived <- float64(time.Now().UnixMicro()-due) / 1e3
@@ -44,10 +35,6 @@ func (c *child) scheduled(ctx context.Context) error {
 		end.SamplesMs = append(end.SamplesMs, <-arrived)
 	}
 	if err := stop(); err != nil {
-		return err
-	}
-	endJanitor()
-	if err := <-ended; err != nil {
 		return err
 	}
 	return c.out.Encode(end)

@@ -20,12 +20,15 @@ type sheet struct {
 
 // runOf says when and how a scenario was measured, and what went wrong.
 type runOf struct {
-	Started  time.Time `json:"started"`
-	Ended    time.Time `json:"ended"`
-	Commit   string    `json:"commit"`
-	Command  string    `json:"command"`
-	Rounds   int       `json:"rounds"`
-	Problems []string  `json:"problems,omitempty"`
+	Started time.Time `json:"started"`
+	Ended   time.Time `json:"ended"`
+	Commit  string    `json:"commit"`
+	Command string    `json:"command"`
+	Rounds  int       `json:"rounds"`
+	Scale   float64   `json:"scale"`
+	// Environment is the machine and the versions.
+	Environment string   `json:"environment"`
+	Problems    []string `json:"problems,omitempty"`
 }
 
 // entry is one figure of a contender in a scenario; a scenario may have

@@ -16,6 +16,7 @@ const (
 	enqueueBatch   = 1000
 	enqueueWriters = 16
 	busyWriters    = 8
+	busySlots      = 10
 	latencySamples = 200
 	latencyWarmUp  = 20
 	mixedRate      = 2000
@@ -102,19 +103,17 @@ func (l *lab) runTriggers(ctx context.Context) error {
 		for _, c := range l.chosen("jobq, defaults") {
 			for _, way := range []string{"bare", "insert", ""} {
 				err := l.with(ctx, c, func(b *bed) error {
-					if err := b.add(ctx, 1000); err != nil {
-						return err
-					}
-					child, err := launch(ctx, b.peers, b.contender, b.url, "work", order{ReportMs: reportEvery, HandlerMs: longHandler})
+					ctx, cancel := context.WithCancel(ctx)
+					defer cancel() // ends the child, whose jobs do not end
+					child, err := b.busy(ctx, busySlots, order{ReportMs: reportEvery, Slots: busySlots, HandlerMs: longHandler})
 					if err != nil {
 						return err
 					}
-					defer func() { _ = child.cmd.Process.Kill() }() // its jobs do not end
-					if err := awaitRan(ctx, []*running{child}, 10); err != nil {
+					test := fmt.Sprintf("%d writers, workers busy", busyWriters)
+					if err := b.enqueue(ctx, "triggers", test, order{Connections: busyWriters, Batch: 1, Way: way}); err != nil {
 						return err
 					}
-					return b.enqueue(ctx, "triggers", fmt.Sprintf("%d writers, workers busy", busyWriters),
-						order{Connections: busyWriters, Batch: 1, Way: way})
+					return b.stillBusy(ctx, child, busySlots)
 				})
 				if err != nil {
 					return err

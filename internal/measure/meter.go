@@ -55,6 +55,9 @@ func NewMeter(ctx context.Context, db querier) (*Meter, error) {
 	return m, nil
 }
 
+// KnowsServer says whether the server's CPU time can be read.
+func (m *Meter) KnowsServer() bool { return m.postmaster != 0 }
+
 // Read takes a reading.
 func (m *Meter) Read(ctx context.Context) (Reading, error) {
 	reading := Reading{ClientCPU: ClientCPU()}
