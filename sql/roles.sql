@@ -28,6 +28,7 @@ grant select on jobq.jobq_migration to jobq_producer, jobq_worker, jobq_viewer, 
 grant insert (kind, args, queue, priority, run_at, max_attempts, unique_key, timeout, backoff_base, backoff_max, tags, metadata)
   on jobq.pending to jobq_producer, jobq_worker, jobq_admin;
 grant usage on sequence jobq.job_id_seq, jobq.position_seq to jobq_producer, jobq_worker, jobq_admin;
+grant select on sequence jobq.waiting_seq to jobq_producer; -- is somebody to be woken?
 grant execute on function
   jobq.enqueue, jobq.enqueue_arrays, jobq.enqueue_many
   to jobq_producer, jobq_worker, jobq_admin;

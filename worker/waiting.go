@@ -20,7 +20,7 @@ const (
 )
 
 // waiting is what the worker has announced to those who insert: that they
-// are to notify. See the function pending_notify in sql/migrations.
+// are to notify. See the function pending_wake in sql/migrations.
 type waiting struct {
 	worker *Worker
 

@@ -100,7 +100,7 @@ func elements() []element {
 		{"pending: no primary key", tables("alter table jobq.pending drop constraint pending_pkey;")},
 		{"pending: no checks", withoutChecks("pending")},
 		{"pending: no trigger before insert", tables("drop trigger pending_before_insert on jobq.pending;")},
-		{"pending: no trigger to notify", tables("drop trigger pending_notify on jobq.pending;")},
+		{"pending: no trigger to notify", tables("drop trigger pending_wake on jobq.pending; drop trigger pending_due on jobq.pending;")},
 		{"sequences: cache 100", tables("alter sequence jobq.job_id_seq cache 100; alter sequence jobq.position_seq cache 100;")},
 		{"complete: no row locks (offset 0)", lockRows},
 		{"complete: plain join", joined},

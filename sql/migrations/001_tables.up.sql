@@ -26,7 +26,7 @@ create sequence jobq.position_seq as bigint;
 
 -- Until when somebody waits for notifications of new jobs, as the epoch in
 -- seconds. A sequence, because its value is read as it is and not as of a
--- snapshot, whatever the isolation level: see pending_notify.
+-- snapshot, whatever the isolation level: see pending_wake.
 create sequence jobq.waiting_seq as bigint minvalue 0 start 0;
 
 -- What producers write, and all that they may write: no lease can be forged

@@ -1,10 +1,12 @@
 set local lock_timeout = '5s';
 
 drop trigger finished_unique_key_drop on jobq.finished;
-drop trigger pending_notify on jobq.pending;
+drop trigger pending_due on jobq.pending;
+drop trigger pending_wake on jobq.pending;
 drop trigger pending_before_insert on jobq.pending;
 drop function jobq.finished_unique_key_drop();
-drop function jobq.pending_notify();
+drop function jobq.pending_due();
+drop function jobq.pending_wake();
 drop function jobq.pending_before_insert();
 drop function jobq.unique_key_take(text, text, bigint);
 drop function jobq.wake(text, text);

@@ -53,6 +53,9 @@ begin
   if new.run_at > clock_timestamp() then
     new.position := null;
   end if;
+  if new.position is null then
+    perform set_config('jobq_pending.scheduled', 'on', true); -- for pending_due
+  end if;
   if new.unique_key is not null then
     holder := jobq.unique_key_take(new.kind, new.unique_key, new.id);
     if holder <> new.id then
@@ -71,12 +74,13 @@ begin
 end $$;
 
 create trigger pending_before_insert before insert on jobq.pending
-  for each row when (new.run_at > now() or new.unique_key is not null or pg_column_size(new.args) > 1000)
+  for each row when (new.run_at > now() or new.position is null or new.unique_key is not null or pg_column_size(new.args) > 1000)
   execute function jobq.pending_before_insert();
 
--- Wakes workers of the queues that have new available jobs, and the janitor
--- for jobs that become due: one NOTIFY per queue and transaction at most,
--- because PostgreSQL folds equal ones of a transaction.
+-- Wakes workers of the queues that have new available jobs: one NOTIFY per
+-- queue and transaction at most, because PostgreSQL folds equal ones of a
+-- transaction. Whether somebody waits is asked in the trigger's WHEN, with the
+-- rights of whoever inserts: a function that is called costs more than the row.
 --
 -- NOTIFY makes all commits of a database queue up for one lock, so workers are
 -- notified only while one says that it waits. That loses no wake-up:
@@ -88,18 +92,31 @@ create trigger pending_before_insert before insert on jobq.pending
 -- transaction had its id, and was open at (2) or had ended before it: either
 -- (3) finds the job, or the worker goes on claiming until all that it saw at
 -- (2) have ended. internal/db has the interleavings as a test.
-create function jobq.pending_notify() returns trigger
+create function jobq.pending_wake() returns trigger
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
 declare
   name text;
+begin
+  for name in select distinct i.queue from inserted i where i.position is not null loop
+    perform jobq.wake('work', name);
+  end loop;
+  return null;
+end $$;
+
+create trigger pending_wake after insert on jobq.pending
+  referencing new table as inserted
+  for each statement when (pg_sequence_last_value('jobq.waiting_seq') >= extract(epoch from clock_timestamp()))
+  execute function jobq.pending_wake();
+
+-- Tells the janitor of the earliest of the jobs that become due. Called only in
+-- transactions in which pending_before_insert has seen one.
+create function jobq.pending_due() returns trigger
+  language plpgsql security definer set search_path = pg_catalog, pg_temp
+  as $$
+declare
   due timestamptz;
 begin
-  if (select s.last_value from jobq.waiting_seq s) >= extract(epoch from clock_timestamp()) then
-    for name in select distinct i.queue from inserted i where i.position is not null loop
-      perform jobq.wake('work', name);
-    end loop;
-  end if;
   select min(i.run_at) into due from inserted i where i.position is null;
   if due is not null then
     perform pg_notify(jobq.channel('due'), extract(epoch from due)::text);
@@ -107,9 +124,10 @@ begin
   return null;
 end $$;
 
-create trigger pending_notify after insert on jobq.pending
+create trigger pending_due after insert on jobq.pending
   referencing new table as inserted
-  for each statement execute function jobq.pending_notify();
+  for each statement when (current_setting('jobq_pending.scheduled', true) = 'on')
+  execute function jobq.pending_due();
 
 -- A finished job gives up its unique key.
 create function jobq.finished_unique_key_drop() returns trigger
@@ -127,5 +145,5 @@ create trigger finished_unique_key_drop after insert on jobq.finished
 -- sql/roles.sql says who may call them.
 revoke execute on function
   jobq.channel, jobq.wake, jobq.unique_key_take,
-  jobq.pending_before_insert, jobq.pending_notify, jobq.finished_unique_key_drop
+  jobq.pending_before_insert, jobq.pending_wake, jobq.pending_due, jobq.finished_unique_key_drop
   from public;
