@@ -20,6 +20,7 @@ type streamProcess struct {
 	kill    func()         // does so
 	ready   chan struct{}  // closed when stdin is there
 	stdin   io.WriteCloser // after ready
+	arm     func()         // likewise: tells the shim the deadline of a new job
 	ended   chan struct{}  // closed when all of it is gone
 	result  subproc.Result // after ended
 	failure error          // likewise
@@ -51,8 +52,8 @@ func newStreamProcess() *streamProcess {
 }
 
 // talk reads what the process says.
-func (s *streamProcess) talk(stdin io.WriteCloser, stdout io.Reader) {
-	s.stdin = stdin
+func (s *streamProcess) talk(stdin io.WriteCloser, stdout io.Reader, arm func()) {
+	s.stdin, s.arm = stdin, arm
 	close(s.ready)
 	subproc.ReadLines(stdout, s.heard, s.complain)
 	s.mu.Lock()
@@ -84,6 +85,7 @@ func (s *streamProcess) work(ctx context.Context, r *Run, lostTerminates bool) e
 	// Also while the process does not read: then the write below fails with it.
 	defer context.AfterFunc(leash.ctx, s.stop)()
 	go s.obey(leash)
+	s.arm()
 	_, _ = s.stdin.Write(append(line, '\n')) // broken: the process ends, which is seen next
 	select {
 	case reply := <-job.reply:

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"os"
 	"slices"
 	"strings"
@@ -14,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
@@ -313,69 +311,6 @@ func TestAttemptsRunOut(t *testing.T) {
 	require.Equal(t, 3, job.Attempts)
 	require.Equal(t, "failure 3", job.LastError)
 	require.Equal(t, []sight{{1, "", 1}, {2, "failure 1", 2}, {3, "failure 2", 3}}, []sight{<-seen, <-seen, <-seen})
-}
-
-// Progress shows while the job runs, and a checkpoint is what the next run
-// begins with.
-func TestProgressAndCheckpoint(t *testing.T) {
-	t.Parallel()
-	client := newClient(t)
-	proceed := make(chan struct{})
-	type place struct{ Line int }
-	start(t, client, nil, func(ctx context.Context, job *worker.Job[task]) error {
-		var at place
-		if found, err := job.Checkpoint(&at); err != nil || found {
-			return errors.Join(err, job.SetResult(at))
-		}
-		job.Progress(40, "reading", "line 7")
-		if err := job.SaveCheckpoint(ctx, place{7}); err != nil {
-			return err
-		}
-		<-proceed
-		return worker.Retry(0, errors.New("again"))
-	})
-	id := enqueue(t, client, 1, nil)
-	require.Eventually(t, func() bool {
-		job, err := client.Get(context.Background(), id)
-		return err == nil && job.Progress != nil && job.Progress.Percent == 40 && job.Progress.Stage == "reading" && job.Progress.Message == "line 7"
-	}, patience, 5*time.Millisecond)
-	close(proceed)
-	job := awaitState(t, client, id, jobq.Completed)
-	require.JSONEq(t, `{"Line":7}`, string(job.Result))
-}
-
-// A report that the database cannot take now is stored later, one that it
-// refuses costs only itself, and a share of nothing is no percentage.
-func TestProgressInTrouble(t *testing.T) {
-	t.Parallel()
-	client := newClient(t)
-	exec(t, client.Pool(), "create sequence public.tries")
-	exec(t, client.Pool(), `create function public.trouble() returns trigger language plpgsql as $$ begin
-		if new.progress_stage = 'refused' then raise 'no'; end if;
-		if nextval('public.tries') < 3 then raise 'not now' using errcode = '40001'; end if;
-		return new;
-	end $$`)
-	exec(t, client.Pool(), "create trigger trouble before update of progress_stage on jobq.running for each row execute function public.trouble()")
-	var both sync.WaitGroup
-	both.Add(2)
-	start(t, client, nil, func(ctx context.Context, job *worker.Job[task]) error {
-		both.Done()
-		both.Wait()
-		if job.Args.N == 1 {
-			job.Progress(1, "refused", "")
-		} else {
-			job.Progress(70, "", "")
-			job.Progress(float32(math.NaN()), "taken", "")
-		}
-		<-ctx.Done()
-		return nil
-	})
-	enqueue(t, client, 1, nil)
-	taken := enqueue(t, client, 2, nil)
-	require.Eventually(t, func() bool {
-		job, err := client.Get(context.Background(), taken)
-		return err == nil && job.Progress != nil && job.Progress.Stage == "taken" && job.Progress.Percent == 70
-	}, patience, 5*time.Millisecond)
 }
 
 // Completing in the handler's own transaction stores both or neither.

@@ -279,6 +279,30 @@ func TestStoppedWorker(t *testing.T) {
 	require.Equal(t, 1, query[int](t, pool, "select attempts from jobq.job where id = $1", id))
 }
 
+// A kept process is given its deadline with its job: a worker that is stopped as
+// soon as the job has begun leaves nothing that runs past the lease.
+func TestStoppedWorkerOfKeptProcess(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	pool := pgtest.Connect(t, url)
+	begun := t.TempDir() + "/begun"
+	script := fmt.Sprintf(`task=sh -c 'read job; echo "{\"id\": 1, \"done\": true}"; read job; echo $$ > %[1]s.new; mv %[1]s.new %[1]s; sleep 1000'`, begun)
+	w := startProcess(t, "worker", "--database-url", url, "--lease", "4s", "--run-stream", script, "--log-level", "debug")
+	w.awaitLog(t, "worker started")
+	require.Equal(t, int64(1), query[int64](t, pool, "select jobq.enqueue('task')"))
+	eventually(t, pool, "completed", "select state::text from jobq.job where id = $1", int64(1))
+	second := query[int64](t, pool, "select jobq.enqueue('task', run_at => now() + interval '500 ms')") // the process is idle before
+	awaitFile(t, begun)
+	require.NoError(t, w.Process.Signal(syscall.SIGSTOP))
+	expires := query[time.Time](t, pool, "select lease_expires_at from jobq.running where id = $1", second)
+	pid, err := os.ReadFile(begun)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return exec.Command("kill", "-0", strings.TrimSpace(string(pid))).Run() != nil }, patience, 5*time.Millisecond)
+	require.Less(t, query[time.Time](t, pool, "select clock_timestamp()"), expires, "dead before another worker may have the job")
+	require.NoError(t, w.Process.Signal(syscall.SIGCONT))
+	w.awaitLog(t, "lease lost")
+}
+
 func awaitFile(t *testing.T, name string) {
 	t.Helper()
 	require.Eventually(t, func() bool {

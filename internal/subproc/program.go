@@ -20,8 +20,12 @@ type supervised struct {
 	stdin    *os.File
 	outputs  []*stream // what the program writes
 	stderr   *Tail
-	deadline time.Duration  // that the shim knows
 	streams  sync.WaitGroup // that read what the program writes
+
+	mu sync.Mutex
+	// guarded by mu
+	deadline time.Duration // that the shim knows
+	over     bool          // the shim may have another program
 }
 
 // pipes collects both ends of pipes, to close what is not handed on.
@@ -103,7 +107,7 @@ func (p *supervised) feed(stdin *os.File) {
 
 // talk leaves standard input and output to the caller's function.
 func (p *supervised) talk(stdin *os.File, stdout *stream) {
-	p.command.Talk(stdin, stdout)
+	p.command.Talk(stdin, stdout, p.arm)
 	_ = stdin.Close() // closed already, or the program is not to wait for more
 	_, _ = io.Copy(io.Discard, stdout)
 	_ = stdout.Close() // read to its end
@@ -135,6 +139,9 @@ func (p *supervised) await(ctx context.Context) (Result, error) {
 	reported := make(chan report, 1)
 	go func() { reported <- p.readReports() }()
 	final, stopped := p.wait(ctx, reported)
+	p.mu.Lock()
+	p.over = true
+	p.mu.Unlock()
 	if !final.ended() {
 		p.orphaned(final.PID)
 	}
@@ -228,10 +235,30 @@ func (p *supervised) patience() time.Duration {
 
 // renew tells the shim a deadline that has changed.
 func (p *supervised) renew() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if deadline := p.command.Deadline(); deadline != p.deadline {
-		p.deadline = deadline
-		p.shim.order(binary.BigEndian.AppendUint64([]byte{orderDeadline}, uint64(deadline))...) // #nosec G115 -- not negative
+		p.setDeadlineLocked(deadline)
 	}
+}
+
+// arm sees to it that the shim knows no later deadline than there is now. An
+// earlier one it may have: there is time to renew that. So a program that has
+// work all the time is not dearer for it.
+func (p *supervised) arm() {
+	if p.command.Deadline == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if deadline := p.command.Deadline(); !p.over && deadline > 0 && (p.deadline == 0 || deadline < p.deadline) {
+		p.setDeadlineLocked(deadline)
+	}
+}
+
+func (p *supervised) setDeadlineLocked(deadline time.Duration) {
+	p.deadline = deadline
+	p.shim.order(binary.BigEndian.AppendUint64([]byte{orderDeadline}, uint64(deadline))...) // #nosec G115 -- not negative
 }
 
 // readReports reads until the program has ended, or the shim.

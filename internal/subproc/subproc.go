@@ -63,8 +63,9 @@ type Command struct {
 	Grace time.Duration
 	// Talk, when it is not nil, has the program's standard input and output
 	// instead of Stdin and Output. It returns at the latest when the output ends;
-	// both are closed then.
-	Talk func(stdin io.WriteCloser, stdout io.Reader)
+	// both are closed then. What gives the program work of which the Deadline was
+	// not asked before calls arm first: the next look may never come.
+	Talk func(stdin io.WriteCloser, stdout io.Reader, arm func())
 	// Output keeps the end of standard output and error, and may be read while
 	// the program runs. Default: one of 64 KiB.
 	Output *Tail
