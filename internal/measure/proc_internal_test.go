@@ -41,33 +41,36 @@ func TestFamilyCPU(t *testing.T) {
 	require.Zero(t, postmasterOf(proc, 400), "not there")
 }
 
-// A child that is reaped while the family is read is counted once: when it goes
-// before the look at it, and when it is still there as one that goes.
+// A child that is reaped while the family is read is counted once, in whatever
+// order its time goes to its parent and itself out of sight.
 func TestFamilyCPUWhileChildrenEnd(t *testing.T) {
 	t.Parallel()
-	for name, state := range map[string]string{"gone": "", "going": reaping} {
+	// What is there by each look at the child.
+	type look struct {
+		reaped int
+		child  string // its state, or none
+	}
+	for name, all := range map[string][]look{
+		"gone":             {{37, ""}},
+		"reaped and there": {{37, reaping}, {37, reaping}, {37, ""}},
+		"there as it goes": {{7, reaping}, {37, reaping}, {37, ""}},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			proc := hookedFS{MapFS: fstest.MapFS{
 				"100/stat": stat("postgres", "S", 1, 5, 7),
 				"200/stat": stat("postgres", "R", 100, 30, 0),
 			}}
-			looks := 0
 			proc.before = func(name string) {
-				if name != "200/stat" {
+				if name != "200/stat" || len(all) == 0 {
 					return
 				}
-				switch looks++; {
-				case looks == 1 && state == "":
-					delete(proc.MapFS, "200/stat")
-					proc.MapFS["100/stat"] = stat("postgres", "S", 1, 5, 37)
-				case looks == 1: // its time is not its parent's yet
-					proc.MapFS["200/stat"] = stat("postgres", state, 100, 30, 0)
-				case looks == 2: // now it is
-					proc.MapFS["100/stat"] = stat("postgres", "S", 1, 5, 37)
-				default:
+				proc.MapFS["100/stat"] = stat("postgres", "S", 1, 5, all[0].reaped)
+				proc.MapFS["200/stat"] = stat("postgres", all[0].child, 100, 30, 0)
+				if all[0].child == "" {
 					delete(proc.MapFS, "200/stat")
 				}
+				all = all[1:]
 			}
 			require.Equal(t, 42*tick, familyCPU(proc, 100))
 		})

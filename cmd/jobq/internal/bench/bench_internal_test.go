@@ -40,36 +40,50 @@ func prepared(t *testing.T, config Config) *bench {
 	return b
 }
 
-// One scheduled job that is late shows as one that is late, by all that it is,
-// and not as each of those behind it being a little late: here the first starts
-// after all others.
+// Each scheduled job is compared with when it was due itself, also when it
+// starts after those that were due later: here the first starts after all others.
 func TestLateScheduledJob(t *testing.T) {
 	t.Parallel()
 	b := prepared(t, Config{Samples: 9, Workers: 1})
 	started := make(chan arrival, b.Samples)
-	others := make(chan struct{}, b.Samples)
+	others := make(chan arrival, b.Samples)
+	var inOrder []arrival // written by the first job alone
 	crew, err := b.startCrew(t.Context(), func(ctx context.Context, job *worker.Job[task]) error {
-		if job.Args.N > 0 {
-			started <- arrival{job.Args.N, time.Now()}
-			others <- struct{}{}
+		a := arrival{job.Args.N, time.Now()}
+		if a.n > 0 {
+			started <- a
+			others <- a
 			return nil
 		}
 		for range b.Samples - 1 {
 			select {
-			case <-others:
+			case other := <-others:
+				inOrder = append(inOrder, other)
 			case <-ctx.Done():
 				return ctx.Err()
 			}
 		}
-		started <- arrival{job.Args.N, time.Now()}
+		a.at = time.Now()
+		started <- a
+		inOrder = append(inOrder, a)
 		return nil
 	})
 	require.NoError(t, err)
 	samples, err := b.timeScheduled(crew.ctx, started)
 	require.NoError(t, crew.stop())
 	require.NoError(t, err)
-	// The last to be due starts no sooner, but for what the clocks are apart.
-	require.Greater(t, slices.Max(samples), time.Duration(b.Samples-2)*scheduleApart)
+	require.Len(t, inOrder, len(samples))
+	last := len(samples) - 1
+	require.Zero(t, inOrder[last].n)
+	// The others may change places among themselves between the two channels.
+	var want []time.Duration
+	for _, a := range inOrder {
+		require.Zero(t, time.Duration(a.n)%scheduleApart)
+		want = append(want, samples[last]-inOrder[last].at.Sub(a.at)-time.Duration(a.n))
+	}
+	require.ElementsMatch(t, want, samples)
+	require.Equal(t, slices.Max(samples), samples[last])
+	require.GreaterOrEqual(t, samples[last], time.Duration(last)*scheduleApart-10*time.Millisecond, "but for what clocks may differ")
 }
 
 // The tables are settled before a drain, so that autovacuum finds nothing of
