@@ -18,7 +18,8 @@ import (
 // so is one that comes when the load is ended.
 func TestBeside(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
 	broken := errors.New("broken")
 	untilEnd := func(ctx context.Context) error { <-ctx.Done(); return nil }
 	fails := func(context.Context) error { return broken }
