@@ -43,17 +43,27 @@ insert into jobq.running (lease_owner, lease_expires_at, started_at, position, c
     where j.id <> all(d.gone)`
 )
 
-// claimTen is a bed with ten jobs in one batch.
-func claimTen(ctx context.Context, t *testing.T, p path) (*worker, work) {
+// bedsOf are beds of plans on a server of their own.
+func bedsOf(ctx context.Context, t *testing.T, plans ...plan) (beds []*bed) {
 	t.Helper()
 	server, err := postgres.Start(ctx, postgres.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = server.Stop(context.WithoutCancel(ctx)) }) // it is removed with its folder anyhow
-	b, err := makeBed(ctx, server, standard(p), 0)
-	require.NoError(t, err)
-	t.Cleanup(func() { b.close(context.WithoutCancel(ctx)) })
+	for i, p := range plans {
+		b, err := makeBed(ctx, server, p, i)
+		require.NoError(t, err)
+		t.Cleanup(func() { b.close(context.WithoutCancel(ctx)) })
+		beds = append(beds, b)
+	}
+	return beds
+}
+
+// claimTen is a bed with ten jobs in one batch.
+func claimTen(ctx context.Context, t *testing.T, p path) (*worker, work) {
+	t.Helper()
+	b := bedsOf(ctx, t, standard(p))[0]
 	args := []string{"{}", "{}", "{}", "{}", "{}", "{}", "{}", "{}", "{}", "{}"}
-	_, err = b.conns[0].Exec(ctx, b.schema.SQL(b.fill), args)
+	_, err := b.conns[0].Exec(ctx, b.schema.SQL(b.fill), args)
 	require.NoError(t, err)
 	w := b.worker(0)
 	got, err := w.exchange(ctx, work{}, claimed{})

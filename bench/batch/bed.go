@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"log/slog"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -57,6 +56,7 @@ type bed struct {
 	plan
 	schema *db.Schema
 	conns  []*pgx.Conn
+	added  int // jobs of this round
 }
 
 // makeBed makes the schema and opens the connections, for all rounds.
@@ -96,22 +96,10 @@ func (b *bed) close(ctx context.Context) {
 	}
 }
 
-// empty takes away what an earlier round has left.
-const empty = `do $$ declare tables text; begin
-  select string_agg(c.oid::regclass::text, ', ') into tables from pg_class c
-    where c.relnamespace = left('jobq.', -1)::regnamespace and c.relkind in ('r', 'p') and not c.relispartition
-      and c.relname = any('{pending,running,finished,attempt,payload,unique_key,stat_delta,batch,batch_done}');
-  execute 'truncate ' || tables;
-  perform setval('jobq.job_id_seq', 1, false), setval('jobq.position_seq', 1, false);
-  if to_regclass('jobq.line') is not null then
-    update jobq.line set position = 0;
-  end if;
-end $$`
-
 // round fills the schema, drains it, and looks at what came to be.
 func (b *bed) round(ctx context.Context) (f figures, err error) {
-	if _, err := b.conns[0].Exec(ctx, b.schema.SQL(empty)); err != nil {
-		return f, fmt.Errorf("empty: %w", err)
+	if err := b.clear(ctx); err != nil {
+		return f, err
 	}
 	if _, f.fillMicros, f.fillWAL, err = b.cost(ctx, func() error { return b.add(ctx) }); err != nil {
 		return f, err
@@ -123,39 +111,6 @@ func (b *bed) round(ctx context.Context) (f figures, err error) {
 		return f, err
 	}
 	return f, b.read(ctx, &f)
-}
-
-// add makes all the jobs that wait.
-func (b *bed) add(ctx context.Context) error {
-	for range b.jobs / chunk {
-		if err := b.addChunk(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// chunk is how many jobs one statement adds.
-const chunk = 1000
-
-// addChunk makes some jobs. No two have the same args, which would compress too well.
-func (b *bed) addChunk(ctx context.Context) error {
-	args := make([]string, chunk)
-	for i := range args {
-		if b.compressible {
-			args[i] = `{"d": "` + strings.Repeat("jobq ", b.argBytes/5) + `"}`
-			continue
-		}
-		random, err := layouts.RandomArgs(b.argBytes)
-		if err != nil {
-			return err
-		}
-		args[i] = random
-	}
-	if _, err := b.conns[0].Exec(ctx, b.schema.SQL(b.fill), args); err != nil {
-		return fmt.Errorf("fill: %w", err)
-	}
-	return nil
 }
 
 // cost is the rate, and the server's CPU in microseconds and WAL in bytes per job, of some work.
@@ -190,7 +145,13 @@ func (b *bed) check(ctx context.Context) error {
 	if err := b.conns[0].QueryRow(ctx, b.schema.SQL(b.history)).Scan(&completed); err != nil {
 		return fmt.Errorf("count the history: %w", err)
 	}
-	if want := b.jobs - b.jobs*b.failPercent/100; completed != want {
+	want := b.added
+	for id := range b.added {
+		if b.fails(int64(id + 1)) {
+			want--
+		}
+	}
+	if completed != want {
 		return fmt.Errorf("%d jobs completed, not %d", completed, want)
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"log"
+	"os"
 	"strings"
 
 	"github.com/jobq-dev/jobq/internal/postgres"
@@ -68,7 +69,7 @@ func run(ctx context.Context, part, only string, rounds, jobs int) error {
 			results[i] = append(results[i], f)
 		}
 	}
-	report(chosen, results)
+	report(os.Stdout, chosen, results)
 	return nil
 }
 
@@ -84,7 +85,7 @@ func runPairs(ctx context.Context, beds []*bed, plans []plan, rounds int) error 
 			results[i] = append(results[i], of)
 		}
 	}
-	reportPairs(plans[1:], results)
+	reportPairs(os.Stdout, plans[1:], results)
 	return nil
 }
 

@@ -6,11 +6,11 @@ import "context"
 // batch: what else happens on the machine then adds to both alike.
 func pair(ctx context.Context, beds [2]*bed) (of [2]figures, err error) {
 	for _, b := range beds {
-		if _, err := b.conns[0].Exec(ctx, b.schema.SQL(empty)); err != nil {
+		if err := b.clear(ctx); err != nil {
 			return of, err
 		}
 	}
-	for part := range beds[0].jobs / chunk {
+	for part := range beds[0].chunks() {
 		for turn := range beds {
 			i := (part + turn) % 2
 			_, micros, wal, err := beds[i].cost(ctx, func() error { return beds[i].addChunk(ctx) })
@@ -19,6 +19,11 @@ func pair(ctx context.Context, beds [2]*bed) (of [2]figures, err error) {
 			}
 			of[i].fillMicros += micros
 			of[i].fillWAL += wal
+		}
+	}
+	for _, b := range beds {
+		if err := b.filled(); err != nil {
+			return of, err
 		}
 	}
 	workers := [2]*worker{beds[0].worker(0), beds[1].worker(0)}

@@ -54,16 +54,22 @@ func (w *worker) step(ctx context.Context) error {
 func (w *worker) run(got claimed) work {
 	had := work{claimed: got}
 	for i, id := range got.ids {
-		switch percent := int(id % 100); {
-		case percent < w.failPercent:
+		switch {
+		case w.fails(id):
 			had.failed = append(had.failed, i)
-		case percent < w.failPercent+w.longPercent:
+		case w.takesLong(id):
 			had.long = append(had.long, i)
 		default:
 			had.succeeded = append(had.succeeded, i)
 		}
 	}
 	return had
+}
+
+func (p plan) fails(id int64) bool { return int(id%100) < p.failPercent }
+
+func (p plan) takesLong(id int64) bool {
+	return !p.fails(id) && int(id%100) < p.failPercent+p.longPercent
 }
 
 func (c claimed) pick(places []int) (some claimed) {

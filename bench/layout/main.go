@@ -7,14 +7,17 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"io"
 	"log"
-	"slices"
+	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/jobq-dev/jobq/bench/layouts"
+	"github.com/jobq-dev/jobq/internal/measure"
 	"github.com/jobq-dev/jobq/internal/postgres"
 )
 
@@ -23,9 +26,9 @@ const (
 	batch       = 500
 )
 
-// figures are what one round of one layout came to.
+// figures are what one round of one layout came to. CPU and WAL are per job.
 type figures struct {
-	insertPerSecond, drainPerSecond, serverMicros, walBytes float64
+	insertPerSecond, insertWAL, drainPerSecond, drainMicros, drainWAL float64
 }
 
 func main() {
@@ -45,7 +48,7 @@ func run(ctx context.Context, rounds int, scale float64) error {
 		return err
 	}
 	defer func() { _ = server.Stop(ctx) }()
-	fmt.Printf("%-28s %-8s %14s %14s %14s %12s\n", "layout", "args", "insert/s", "drain/s", "server us/job", "WAL B/job")
+	fmt.Printf("%-28s %-8s %14s %14s %14s %14s %14s\n", "layout", "args", "insert/s", "insert WAL B", "drain/s", "drain us/job", "drain WAL B")
 	for _, size := range []struct {
 		name        string
 		bytes, jobs int
@@ -53,7 +56,7 @@ func run(ctx context.Context, rounds int, scale float64) error {
 		results := make(map[string][]figures)
 		for range rounds {
 			for _, layout := range layouts.All() {
-				f, err := measure(ctx, server, layout, size.bytes, int(float64(size.jobs)*scale))
+				f, err := round(ctx, server, layout, size.bytes, int(float64(size.jobs)*scale))
 				if err != nil {
 					return fmt.Errorf("%s, %s: %w", layout.Name, size.name, err)
 				}
@@ -61,33 +64,30 @@ func run(ctx context.Context, rounds int, scale float64) error {
 			}
 		}
 		for _, layout := range layouts.All() {
-			report(layout.Name, size.name, results[layout.Name])
+			report(os.Stdout, layout.Name, size.name, results[layout.Name])
 		}
 	}
 	return nil
 }
 
-// report prints the median and, of the drain, the range.
-func report(layout, size string, all []figures) {
-	median := func(value func(figures) float64) float64 {
+// report prints medians and, of the drain, the range.
+func report(out io.Writer, layout, size string, all []figures) {
+	of := func(value func(figures) float64) measure.Spread {
 		values := make([]float64, len(all))
 		for i, f := range all {
 			values[i] = value(f)
 		}
-		slices.Sort(values)
-		return values[len(values)/2]
+		return measure.SpreadOf(values)
 	}
-	drains := make([]float64, len(all))
-	for i, f := range all {
-		drains[i] = f.drainPerSecond
-	}
-	fmt.Printf("%-28s %-8s %14.0f %14.0f %14.1f %12.0f   drain %.0f to %.0f\n", layout, size,
-		median(func(f figures) float64 { return f.insertPerSecond }), median(func(f figures) float64 { return f.drainPerSecond }),
-		median(func(f figures) float64 { return f.serverMicros }), median(func(f figures) float64 { return f.walBytes }),
-		slices.Min(drains), slices.Max(drains))
+	drain := of(func(f figures) float64 { return f.drainPerSecond })
+	fmt.Fprintf(out, "%-28s %-8s %14.0f %14.0f %14.0f %14.1f %14.0f   drain %.0f to %.0f\n", layout, size,
+		of(func(f figures) float64 { return f.insertPerSecond }).Median, of(func(f figures) float64 { return f.insertWAL }).Median,
+		drain.Median, of(func(f figures) float64 { return f.drainMicros }).Median, of(func(f figures) float64 { return f.drainWAL }).Median,
+		drain.Min, drain.Max)
 }
 
-func measure(ctx context.Context, server *postgres.Server, layout layouts.Layout, argBytes, jobs int) (figures, error) {
+// round fills a layout's tables and drains them.
+func round(ctx context.Context, server *postgres.Server, layout layouts.Layout, argBytes, jobs int) (figures, error) {
 	conns := make([]*pgx.Conn, connections)
 	for i := range conns {
 		conn, err := pgx.Connect(ctx, server.URL("postgres"))
@@ -110,41 +110,65 @@ func measure(ctx context.Context, server *postgres.Server, layout layouts.Layout
 	if err != nil {
 		return figures{}, err
 	}
-	var f figures
-	started := time.Now()
-	wal, err := layouts.WALPosition(ctx, conns[0])
+	inserted := 0
+	insert, err := spend(ctx, conns, func() (err error) {
+		inserted, err = layout.Fill(ctx, conns[0], jobs, batch, args)
+		return err
+	})
 	if err != nil {
 		return figures{}, err
 	}
-	for range jobs / batch {
-		if _, err := conns[0].Exec(ctx, layout.Insert, batch, args); err != nil {
-			return figures{}, err
-		}
+	drain, err := spend(ctx, conns, func() error { return drainAll(ctx, conns, layout, inserted) })
+	if err != nil {
+		return figures{}, err
 	}
-	f.insertPerSecond = float64(jobs) / time.Since(started).Seconds()
+	count := float64(inserted)
+	return figures{
+		insertPerSecond: count / insert.seconds, insertWAL: insert.wal / count,
+		drainPerSecond: count / drain.seconds, drainMicros: drain.micros / count, drainWAL: drain.wal / count,
+	}, nil
+}
 
-	cpu, err := layouts.CPUTime(conns)
-	if err != nil {
-		return figures{}, err
-	}
-	started = time.Now()
+// drainAll drains over all connections. It is an error when not all jobs ran.
+func drainAll(ctx context.Context, conns []*pgx.Conn, layout layouts.Layout, inserted int) error {
+	var done atomic.Int64
 	var group errgroup.Group
 	for i, conn := range conns {
-		group.Go(func() error { return layout.Drain(ctx, conn, fmt.Sprint("owner", i), batch, func(int) {}) })
+		group.Go(func() error {
+			return layout.Drain(ctx, conn, fmt.Sprint("owner", i), batch, func(jobs int) { done.Add(int64(jobs)) })
+		})
 	}
 	if err := group.Wait(); err != nil {
-		return figures{}, err
+		return err
 	}
-	f.drainPerSecond = float64(jobs) / time.Since(started).Seconds()
-	used, err := layouts.CPUTime(conns)
+	if ran := int(done.Load()); ran != inserted {
+		return fmt.Errorf("%d jobs ran of %d", ran, inserted)
+	}
+	return nil
+}
+
+// spent is what some work took: time, CPU time of the backends in
+// microseconds, and WAL in bytes.
+type spent struct{ seconds, micros, wal float64 }
+
+func spend(ctx context.Context, conns []*pgx.Conn, work func() error) (spent, error) {
+	walBefore, err := layouts.WALPosition(ctx, conns[0])
 	if err != nil {
-		return figures{}, err
+		return spent{}, err
 	}
-	f.serverMicros = float64((used - cpu).Microseconds()) / float64(jobs)
-	end, err := layouts.WALPosition(ctx, conns[0])
+	cpuBefore, err := layouts.CPUTime(conns)
 	if err != nil {
-		return figures{}, err
+		return spent{}, err
 	}
-	f.walBytes = (end - wal) / float64(jobs)
-	return f, nil
+	started := time.Now()
+	if err := work(); err != nil {
+		return spent{}, err
+	}
+	seconds := time.Since(started).Seconds()
+	cpu, err := layouts.CPUTime(conns)
+	if err != nil {
+		return spent{}, err
+	}
+	wal, err := layouts.WALPosition(ctx, conns[0])
+	return spent{seconds: seconds, micros: float64((cpu - cpuBefore).Nanoseconds()) / 1000, wal: wal - walBefore}, err
 }

@@ -65,6 +65,26 @@ func Named(name string) (Layout, error) {
 	return Layout{}, fmt.Errorf("no layout %q", name)
 }
 
+// Fill inserts jobs in batches, the last of them with what is left, and returns
+// how many there are now. It is an error when these are not as many as asked
+// for, or none: no rate can be had from them.
+func (l Layout) Fill(ctx context.Context, conn *pgx.Conn, jobs, batch int, args string) (inserted int, err error) {
+	for inserted < jobs {
+		tag, err := conn.Exec(ctx, l.Insert, min(batch, jobs-inserted), args)
+		if err != nil {
+			return inserted, err
+		}
+		if tag.RowsAffected() == 0 {
+			break
+		}
+		inserted += int(tag.RowsAffected())
+	}
+	if inserted != jobs || inserted == 0 {
+		return inserted, fmt.Errorf("inserted %d jobs of %d", inserted, jobs)
+	}
+	return inserted, nil
+}
+
 // Drain claims and completes in batches until nothing is left, and tells how
 // many each batch had.
 func (l Layout) Drain(ctx context.Context, conn *pgx.Conn, owner string, batch int, ran func(jobs int)) error {

@@ -131,6 +131,54 @@ func TestFailingBench(t *testing.T) {
 	require.Zero(t, query[int](t, pool, benchSchemas))
 }
 
+// A bench in a session that cannot write says so at once, and neither waits for
+// that to pass nor speaks of a schema that it has not made.
+func TestReadOnlyBench(t *testing.T) {
+	t.Parallel()
+	began := time.Now()
+	_, errs, code := invoke(t, "", "bench", "drain", "--database-url", pgtest.EmptyURL(t)+"&default_transaction_read_only=on")
+	require.Equal(t, exitError, code)
+	require.Contains(t, errs, "the session is read-only")
+	require.NotContains(t, errs, "left behind")
+	require.Less(t, time.Since(began), 20*time.Second)
+}
+
+// The held transaction outlasts what the database's own settings allow one that
+// is idle.
+func TestHeldBenchUnderTimeout(t *testing.T) {
+	t.Parallel()
+	url := pgtest.EmptyURL(t)
+	_, err := pgtest.Connect(t, url).Exec(context.Background(),
+		"do $$ begin execute format('alter database %I set idle_in_transaction_session_timeout = 100', current_database()); end $$")
+	require.NoError(t, err)
+	_, errs, code := invoke(t, "", "bench", "held", "--duration", "500ms", "--database-url", url)
+	require.Zero(t, code, errs)
+}
+
+// A held transaction that did not stay open is an error, and no figure.
+func TestHeldBenchThatEnds(t *testing.T) {
+	t.Parallel()
+	url := pgtest.EmptyURL(t)
+	pool := pgtest.Connect(t, url)
+	ended := make(chan string)
+	go func() {
+		_, errs, code := invoke(t, "", "bench", "held", "--duration", "2s", "--database-url", url)
+		if code == exitOK {
+			errs = "no error"
+		}
+		ended <- errs
+	}()
+	eventually(t, pool, true, `select coalesce(bool_or(pg_terminate_backend(a.pid)), false) from pg_stat_activity a
+		where a.datname = current_database() and a.state = 'idle in transaction' and a.query like 'select count(*) from %committed'`)
+	select {
+	case errs := <-ended:
+		require.Contains(t, errs, "the transaction did not stay open")
+	case <-time.After(patience):
+		t.Fatal("the bench goes on")
+	}
+	require.Zero(t, query[int](t, pool, benchSchemas))
+}
+
 // A bench says which schemas others have left, and leaves them alone.
 func TestBenchNamesLeftovers(t *testing.T) {
 	t.Parallel()

@@ -2,6 +2,8 @@ package measure
 
 import (
 	"context"
+	"io/fs"
+	"os"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -16,7 +18,8 @@ type querier interface {
 // Meter reads what client and server have used up.
 type Meter struct {
 	db         querier
-	postmaster int // 0 when the server is elsewhere, or hidden
+	proc       fs.FS // /proc
+	postmaster int   // 0 when the server is elsewhere, or hidden
 }
 
 // Reading is what was used up by a moment.
@@ -25,7 +28,6 @@ type Reading struct {
 	ClientCPU time.Duration // of this process
 	ServerCPU time.Duration // of the whole server, when it is local
 	WALBytes  int64         // of the whole server
-	Commits   int64         // of the database; the server counts them up to a second late
 }
 
 // Usage is what was used up between two readings.
@@ -35,13 +37,12 @@ type Usage struct {
 	ServerCPU   time.Duration
 	ServerKnown bool // whether ServerCPU was measured
 	WALBytes    int64
-	Commits     int64
 }
 
 // NewMeter looks whether the server is on this machine, where its CPU time
 // can be read.
 func NewMeter(ctx context.Context, db querier) (*Meter, error) {
-	m := &Meter{db: db}
+	m := &Meter{db: db, proc: os.DirFS("/proc")}
 	var pid int
 	var local bool
 	err := db.QueryRow(ctx, "select pg_backend_pid(), inet_server_addr() is null or inet_server_addr() <<= '127.0.0.0/8' or inet_server_addr() = '::1'").
@@ -50,7 +51,7 @@ func NewMeter(ctx context.Context, db querier) (*Meter, error) {
 		return nil, err
 	}
 	if local {
-		m.postmaster = postmasterOf(pid)
+		m.postmaster = postmasterOf(m.proc, pid)
 	}
 	return m, nil
 }
@@ -62,10 +63,9 @@ func (m *Meter) KnowsServer() bool { return m.postmaster != 0 }
 func (m *Meter) Read(ctx context.Context) (Reading, error) {
 	reading := Reading{ClientCPU: ClientCPU()}
 	if m.postmaster != 0 {
-		reading.ServerCPU = familyCPU(m.postmaster)
+		reading.ServerCPU = familyCPU(m.proc, m.postmaster)
 	}
-	err := m.db.QueryRow(ctx, `select (pg_current_wal_insert_lsn() - '0/0')::bigint, d.xact_commit
-		from pg_stat_database d where d.datname = current_database()`).Scan(&reading.WALBytes, &reading.Commits)
+	err := m.db.QueryRow(ctx, "select (pg_current_wal_insert_lsn() - '0/0')::bigint").Scan(&reading.WALBytes)
 	reading.At = time.Now()
 	return reading, err
 }
@@ -75,6 +75,6 @@ func (m *Meter) Since(before Reading, now Reading) Usage {
 	return Usage{
 		Elapsed: now.At.Sub(before.At), ClientCPU: now.ClientCPU - before.ClientCPU,
 		ServerCPU: now.ServerCPU - before.ServerCPU, ServerKnown: m.postmaster != 0,
-		WALBytes: now.WALBytes - before.WALBytes, Commits: now.Commits - before.Commits,
+		WALBytes: now.WALBytes - before.WALBytes,
 	}
 }

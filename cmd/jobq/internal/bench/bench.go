@@ -4,8 +4,6 @@ package bench
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -17,7 +15,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/jobq-dev/jobq"
-	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/internal/measure"
 	"github.com/jobq-dev/jobq/migrate"
 )
@@ -25,9 +22,6 @@ import (
 const (
 	// SchemaPrefix begins the name of every schema that a bench makes.
 	SchemaPrefix = "jobq_bench_"
-	// removeTimeout bounds the removal of the schema, which happens also when
-	// the bench was interrupted.
-	removeTimeout = time.Minute
 	// spareConnections are those that a bench needs beside its writers': for
 	// the meter, for filling, for a held transaction and for the janitor.
 	spareConnections = 5
@@ -71,7 +65,9 @@ type bench struct {
 	client *jobq.Client
 	// caretaker is the janitor's client, whose statements are counted apart.
 	caretaker               *jobq.Client
-	schema                  string // quoted, for SQL
+	caretakers              *pgxpool.Pool // caretaker's
+	name                    string        // of the schema
+	schema                  string        // its name quoted, for SQL
 	meter                   *measure.Meter
 	tracer, caretakerTracer *tracer
 	logger                  *slog.Logger
@@ -80,41 +76,22 @@ type bench struct {
 }
 
 // Run measures a scenario. The schema is removed whatever happens, and an
-// error of the removal names it.
+// error of the removal names it. A session that cannot write is an error before
+// anything is done.
 func Run(ctx context.Context, scenario Scenario, config Config) (result *Result, err error) {
-	b := &bench{Config: config, tracer: &tracer{}, caretakerTracer: &tracer{}}
-	b.logger = slog.New(slog.NewTextHandler(config.Progress, &slog.HandlerOptions{Level: slog.LevelError}))
-	poolConfig := config.Pool.Copy()
-	poolConfig.MaxConns = max(poolConfig.MaxConns, int32(min(config.Writers, 1000)+spareConnections)) // #nosec G115 -- bounded
-	poolConfig.ConnConfig.Tracer = b.tracer
-	b.pool, err = pgxpool.NewWithConfig(ctx, poolConfig)
+	b, err := open(ctx, config)
 	if err != nil {
 		return nil, err
 	}
-	defer b.pool.Close()
-	poolConfig = poolConfig.Copy()
-	poolConfig.ConnConfig.Tracer = b.caretakerTracer
-	caretakers, err := pgxpool.NewWithConfig(ctx, poolConfig)
-	if err != nil {
+	defer b.close()
+	if err := b.checkWritable(ctx); err != nil {
 		return nil, err
 	}
-	defer caretakers.Close()
-	name, err := newSchemaName()
-	if err != nil {
-		return nil, err
-	}
-	if b.client, err = jobq.NewClient(b.pool, &jobq.Config{Schema: name}); err != nil {
-		return nil, err
-	}
-	if b.caretaker, err = jobq.NewClient(caretakers, &jobq.Config{Schema: name}); err != nil {
-		return nil, err
-	}
-	b.schema = pgx.Identifier{name}.Sanitize()
 	if err := b.sayLeftovers(ctx); err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, b.remove(ctx)) }()
-	if err := b.prepare(ctx, name); err != nil {
+	if err := b.prepare(ctx); err != nil {
 		return nil, err
 	}
 	result = &Result{
@@ -128,23 +105,49 @@ func Run(ctx context.Context, scenario Scenario, config Config) (result *Result,
 	return result, nil
 }
 
-// sayLeftovers names the schemas of benches that run elsewhere, or that were
-// killed: it cannot tell which.
-func (b *bench) sayLeftovers(ctx context.Context) error {
-	rows, err := b.pool.Query(ctx, "select n.nspname::text from pg_namespace n where starts_with(n.nspname, $1) order by 1", SchemaPrefix)
-	if err != nil {
-		return err
+// open makes the clients, and touches nothing yet.
+func open(ctx context.Context, config Config) (b *bench, err error) {
+	b = &bench{Config: config, tracer: newTracer(), caretakerTracer: newTracer()}
+	defer func() {
+		if err != nil {
+			b.close()
+		}
+	}()
+	b.logger = slog.New(slog.NewTextHandler(config.Progress, &slog.HandlerOptions{Level: slog.LevelError}))
+	if b.name, err = newSchemaName(); err != nil {
+		return b, err
 	}
-	schemas, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	for _, schema := range schemas {
-		b.say("schema %[1]s is there: another bench runs, or one was killed; drop schema %[1]s cascade removes it", schema)
+	b.schema = pgx.Identifier{b.name}.Sanitize()
+	poolConfig := config.Pool.Copy()
+	poolConfig.MaxConns = max(poolConfig.MaxConns, int32(min(config.Writers, 1000)+spareConnections)) // #nosec G115 -- bounded
+	poolConfig.ConnConfig.Tracer = b.tracer
+	if b.pool, err = pgxpool.NewWithConfig(ctx, poolConfig); err != nil {
+		return b, err
 	}
-	return err
+	poolConfig = poolConfig.Copy()
+	poolConfig.ConnConfig.Tracer = b.caretakerTracer
+	if b.caretakers, err = pgxpool.NewWithConfig(ctx, poolConfig); err != nil {
+		return b, err
+	}
+	if b.client, err = jobq.NewClient(b.pool, &jobq.Config{Schema: b.name}); err != nil {
+		return b, err
+	}
+	b.caretaker, err = jobq.NewClient(b.caretakers, &jobq.Config{Schema: b.name})
+	return b, err
+}
+
+// close ends the connections that there are.
+func (b *bench) close() {
+	for _, pool := range []*pgxpool.Pool{b.caretakers, b.pool} {
+		if pool != nil {
+			pool.Close()
+		}
+	}
 }
 
 // prepare makes the schema and finds out about the server.
-func (b *bench) prepare(ctx context.Context, schema string) error {
-	_, err := migrate.Up(ctx, b.pool, &migrate.Config{Schema: schema, Logger: b.logger})
+func (b *bench) prepare(ctx context.Context) error {
+	_, err := migrate.Up(ctx, b.pool, &migrate.Config{Schema: b.name, Logger: b.logger})
 	if err != nil {
 		return err
 	}
@@ -166,39 +169,5 @@ func (b *bench) prepare(ctx context.Context, schema string) error {
 	return err
 }
 
-// remove drops the schema, also when the context has ended. Statements that
-// were interrupted may still be ending in the server, and get in its way.
-func (b *bench) remove(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
-	defer cancel()
-	err := db.Retry(ctx, func(ctx context.Context) error {
-		_, err := b.pool.Exec(ctx, "drop schema if exists "+b.schema+" cascade")
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("remove schema %s, which is left behind: %w", b.schema, err)
-	}
-	return nil
-}
-
-// reset empties the tables, for the next case.
-func (b *bench) reset(ctx context.Context) error {
-	tables := ""
-	for _, table := range []string{"pending", "running", "finished", "attempt", "stat_delta", "stat"} {
-		tables += ", " + b.schema + "." + table
-	}
-	_, err := b.pool.Exec(ctx, "truncate "+tables[2:])
-	return err
-}
-
 // say tells whoever looks on what is being done.
 func (b *bench) say(format string, args ...any) { fmt.Fprintf(b.Progress, format+"\n", args...) }
-
-// newSchemaName is a name that no other bench has.
-func newSchemaName() (string, error) {
-	var random [4]byte
-	if _, err := rand.Read(random[:]); err != nil {
-		return "", err
-	}
-	return SchemaPrefix + hex.EncodeToString(random[:]), nil
-}

@@ -91,6 +91,9 @@ func (b *bench) fillHistory(ctx context.Context, jobs int) error {
 // the workers to the last result stored.
 func (b *bench) drain(ctx context.Context, name string) (Case, error) {
 	c := Case{Name: name}
+	if err := b.settle(ctx); err != nil {
+		return c, err
+	}
 	b.say("draining %d jobs: %s", b.Jobs, name)
 	var ran atomic.Int64
 	done := make(chan struct{})
@@ -125,12 +128,13 @@ func (b *bench) drain(ctx context.Context, name string) (Case, error) {
 	}
 	// Jobs that were claimed ahead may have run too, before the stop.
 	jobs, usage := int(ran.Load()), b.meter.Since(before, after)
+	sent := b.tracer.read().since(calls)
 	if err := b.checkStored(ctx, jobs); err != nil {
 		return c, err
 	}
 	c.add("jobs", "/s", float64(jobs)/usage.Elapsed.Seconds())
 	c.addCost(usage, jobs)
-	c.Limit = b.limit(usage, b.tracer.read().since(calls), b.Workers)
+	c.Limit = b.limit(usage, sent, sent.connections())
 	c.Rates = &rates
 	return c, nil
 }

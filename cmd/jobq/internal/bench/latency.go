@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -35,9 +36,9 @@ scheduled jobs, from the time at which they are due.`,
 		if err != nil {
 			return nil, err
 		}
-		started := make(chan time.Time, b.Samples+warmUp)
-		crew, err := b.startCrew(ctx, func(context.Context, *worker.Job[task]) error {
-			started <- time.Now()
+		started := make(chan arrival, b.Samples+warmUp)
+		crew, err := b.startCrew(ctx, func(_ context.Context, job *worker.Job[task]) error {
+			started <- arrival{job.Args.N, time.Now()}
 			return nil
 		})
 		if err != nil {
@@ -51,8 +52,14 @@ scheduled jobs, from the time at which they are due.`,
 	},
 }
 
+// arrival is what was waited for: a job that starts, or a notification.
+type arrival struct {
+	n  int64 // what the job carries
+	at time.Time
+}
+
 // latencies measures with workers that run, and stops when they fail.
-func (b *bench) latencies(crew *crew, started <-chan time.Time) ([]Case, error) {
+func (b *bench) latencies(crew *crew, started <-chan arrival) ([]Case, error) {
 	ctx := crew.ctx
 	if err := b.awaitReady(ctx); err != nil {
 		return nil, err
@@ -76,7 +83,7 @@ func (b *bench) latencies(crew *crew, started <-chan time.Time) ([]Case, error) 
 
 // time commits transactions one after the other, each after what the one
 // before has set off.
-func (b *bench) time(ctx context.Context, arrived <-chan time.Time, work func(tx pgx.Tx) error) ([]time.Duration, error) {
+func (b *bench) time(ctx context.Context, arrived <-chan arrival, work func(tx pgx.Tx) error) ([]time.Duration, error) {
 	samples := make([]time.Duration, 0, b.Samples)
 	for i := range warmUp + b.Samples {
 		tx, err := b.pool.Begin(ctx)
@@ -92,27 +99,27 @@ func (b *bench) time(ctx context.Context, arrived <-chan time.Time, work func(tx
 			_ = tx.Rollback(ctx) // of a transaction that has failed
 			return nil, err
 		}
-		at, err := receive(ctx, arrived)
+		next, err := receive(ctx, arrived)
 		if err != nil {
 			return nil, err
 		}
 		if i >= warmUp {
-			samples = append(samples, at.Sub(committing))
+			samples = append(samples, next.at.Sub(committing))
 		}
 	}
 	return samples, nil
 }
 
-func receive(ctx context.Context, arrived <-chan time.Time) (time.Time, error) {
+func receive(ctx context.Context, arrived <-chan arrival) (arrival, error) {
 	timer := time.NewTimer(lateMax)
 	defer timer.Stop()
 	select {
-	case at := <-arrived:
-		return at, nil
+	case a := <-arrived:
+		return a, nil
 	case <-timer.C:
-		return time.Time{}, fmt.Errorf("nothing has happened for %s", lateMax)
+		return arrival{}, fmt.Errorf("nothing has happened for %s", lateMax)
 	case <-ctx.Done():
-		return time.Time{}, context.Cause(ctx)
+		return arrival{}, context.Cause(ctx)
 	}
 }
 
@@ -130,14 +137,14 @@ func (b *bench) notifyLatency(ctx context.Context) (Case, error) {
 		return c, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	arrived, ended := make(chan time.Time, 1), make(chan struct{})
+	arrived, ended := make(chan arrival, 1), make(chan struct{})
 	go func() {
 		defer close(ended)
 		for {
 			if _, err := conn.Conn().WaitForNotification(ctx); err != nil {
 				return // the end of the context, or of the connection, which time notices
 			}
-			arrived <- time.Now()
+			arrived <- arrival{at: time.Now()}
 		}
 	}()
 	samples, err := b.time(ctx, arrived, func(tx pgx.Tx) error {
@@ -159,8 +166,10 @@ func (b *bench) notifyLatency(ctx context.Context) (Case, error) {
 }
 
 // timeScheduled makes jobs that are due one after the other, and compares
-// when each was to start with when it did, by this process's clock.
-func (b *bench) timeScheduled(ctx context.Context, started <-chan time.Time) ([]time.Duration, error) {
+// when each was to start with when it did, by this process's clock. They carry
+// when they are due, after the first: one that is late starts after others that
+// are not.
+func (b *bench) timeScheduled(ctx context.Context, started <-chan arrival) ([]time.Duration, error) {
 	offset, err := b.clockOffset(ctx)
 	if err != nil {
 		return nil, err
@@ -168,23 +177,22 @@ func (b *bench) timeScheduled(ctx context.Context, started <-chan time.Time) ([]
 	b.say("timing %d scheduled jobs", b.Samples)
 	samples := make([]time.Duration, b.Samples)
 	jobs := make([]jobq.EnqueueParams, b.Samples)
-	due := make([]time.Time, b.Samples)
 	first := time.Now().Add(scheduleAhead)
 	for i := range jobs {
-		due[i] = first.Add(time.Duration(i) * scheduleApart)
-		jobs[i] = jobq.EnqueueParams{Args: task{int64(i)}, EnqueueOptions: jobq.EnqueueOptions{RunAt: due[i].Add(offset)}}
+		due := time.Duration(i) * scheduleApart
+		jobs[i] = jobq.EnqueueParams{Args: task{int64(due)}, EnqueueOptions: jobq.EnqueueOptions{RunAt: first.Add(due + offset)}}
 	}
-	for first := 0; first < len(jobs); first += jobq.EnqueueManyMax {
-		if _, err := b.client.EnqueueMany(ctx, jobs[first:min(first+jobq.EnqueueManyMax, len(jobs))]); err != nil {
+	for chunk := range slices.Chunk(jobs, jobq.EnqueueManyMax) {
+		if _, err := b.client.EnqueueMany(ctx, chunk); err != nil {
 			return nil, err
 		}
 	}
 	for i := range samples {
-		at, err := receive(ctx, started)
+		start, err := receive(ctx, started)
 		if err != nil {
 			return nil, err
 		}
-		samples[i] = at.Sub(due[i]) // they start in the order in which they are due
+		samples[i] = start.at.Sub(first.Add(time.Duration(start.n)))
 	}
 	return samples, nil
 }

@@ -12,11 +12,12 @@ import (
 const full = 0.8
 
 // limit says what kept a run from being faster: the first of these that was
-// used up. connections are those that were busy with the jobs.
+// used up. connections are those that were used for the jobs, of which each has
+// one round trip under way at a time.
 func (b *bench) limit(usage measure.Usage, calls traced, connections int) string {
 	elapsed := usage.Elapsed.Seconds()
 	client, server := usage.ClientCPU.Seconds()/elapsed, usage.ServerCPU.Seconds()/elapsed
-	waiting := min(calls.waited.Seconds()/elapsed/float64(connections), 1)
+	waiting := min(calls.waited().Seconds()/elapsed/float64(connections), 1)
 	commits := float64(calls.roundTrips) * b.latency.Commit.P50.Seconds() / elapsed / float64(connections)
 	cores := float64(runtime.NumCPU())
 	switch {

@@ -86,7 +86,8 @@ func (b *bench) mixed(ctx context.Context) (Case, error) {
 	c.addLatency(times.samples)
 	c.addCost(usage, jobs)
 	if c.Limit = "the rate that was wanted"; c.rate() < keptUp*float64(b.Rate) {
-		c.Limit = b.limit(usage, b.tracer.read().since(calls), b.Writers+b.Workers)
+		sent := b.tracer.read().since(calls)
+		c.Limit = b.limit(usage, sent, sent.connections())
 	}
 	return c, nil
 }
