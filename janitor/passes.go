@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	rollUpEvery    = 10 * time.Second
+	rollUpEvery    = 30 * time.Second
 	rollUpBatch    = 10_000
 	workersEvery   = time.Minute
 	workerSilence  = 5 * time.Minute
@@ -69,8 +69,8 @@ func (j *Janitor) newPasses(conn db.DBTX) *passes {
 	return p
 }
 
-// run does passes until something fails. Between two it sleeps until the next
-// moment at which there will be something to do.
+// run does passes until something fails: at once, and whenever something may
+// be due.
 func (p *passes) run(ctx context.Context, sleep sleepFunc) error {
 	for {
 		if err := p.task(ctx, p.promote); err != nil {
@@ -81,21 +81,29 @@ func (p *passes) run(ctx context.Context, sleep sleepFunc) error {
 				return err
 			}
 		}
-		more, err := p.doChores(ctx)
-		if err != nil {
+		if err := p.await(ctx, sleep); err != nil {
 			return err
 		}
-		if more {
-			continue
+	}
+}
+
+// await sleeps until the next moment at which a lease ends or a job is due,
+// with chores before. While there is none, it looks once a scan interval, and
+// asks nothing else: an idle queue is to cost next to nothing.
+func (p *passes) await(ctx context.Context, sleep sleepFunc) error {
+	for slept := false; ; slept = true {
+		more, err := p.doChores(ctx)
+		if err != nil || more {
+			return err
 		}
 		callCtx, cancel := context.WithTimeout(ctx, taskTimeout)
 		next, err := p.queries.NextDue(callCtx, !p.janitor.config.NoReap, p.janitor.config.ScanInterval.Milliseconds())
 		cancel()
-		if err != nil {
+		if err != nil || slept && next.Ms <= 0 {
 			return err
 		}
 		duration := max(time.Duration(next.Ms)*time.Millisecond, sleepMin)
-		if err := sleep(ctx, duration, next.Epoch); err != nil {
+		if err := sleep(ctx, duration, next.Epoch); err != nil || next.Expected {
 			return err
 		}
 	}

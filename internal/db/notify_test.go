@@ -136,12 +136,17 @@ func TestNextDue(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	q := setUp(t)
+	expected := false
 	next := func() float64 {
 		row, err := q.queries.NextDue(ctx, true, 10_000)
 		require.NoError(t, err)
+		require.Equal(t, expected, row.Expected)
 		return float64(row.Ms)
 	}
 	require.InDelta(t, 10_000, next(), 100)
+	q.exec("select jobq.enqueue('k', run_at => now() + interval '1 minute')")
+	require.InDelta(t, 10_000, next(), 100)
+	expected = true
 	q.exec("select jobq.enqueue('k', run_at => now() + interval '8 s')")
 	require.InDelta(t, 8000, next(), 1000)
 	q.exec("select jobq.enqueue('k')")

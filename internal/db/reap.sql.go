@@ -148,30 +148,36 @@ func (q *Queries) LeaseReap(ctx context.Context, owners []string, jobCount int32
 }
 
 const NextDue = `-- name: NextDue :one
-select ceil(extract(epoch from n.at - clock_timestamp()) * 1000)::bigint as ms, extract(epoch from n.at)::float8 as epoch
+select ceil(extract(epoch from n.at - clock_timestamp()) * 1000)::bigint as ms, extract(epoch from n.at)::float8 as epoch,
+    coalesce(n.at = n.due, false)::boolean as expected
   from (
-    select least(
-      (select min(r.lease_expires_at + coalesce(q.stale_grace, interval '0'))
-        from jobq.running r left join jobq.queue q on q.name = r.queue where $1::boolean),
-      (select min(p.run_at) from jobq.pending p where p.position is null),
-      (select clock_timestamp() + min(q.lease) from jobq.queue q where $1::boolean),
-      clock_timestamp() + $2::bigint * interval '1 ms') as at
+    select d.due, least(d.due,
+        (select clock_timestamp() + min(q.lease) from jobq.queue q where $1::boolean),
+        clock_timestamp() + $2::bigint * interval '1 ms') as at
+      from (
+        select least(
+          (select min(r.lease_expires_at + coalesce(q.stale_grace, interval '0'))
+            from jobq.running r left join jobq.queue q on q.name = r.queue where $1::boolean),
+          (select min(p.run_at) from jobq.pending p where p.position is null)) as due
+      ) d
   ) n
 `
 
 type NextDueRow struct {
-	Ms    int64
-	Epoch float64
+	Ms       int64
+	Epoch    float64
+	Expected bool
 }
 
 // NextDue says when the next lease, with its queue's grace, ends or the next
 // scheduled job is due, but no later than max_ms from now: in milliseconds from
 // now, not positive when it is time already, and as the epoch in seconds by the
-// server's clock. And no later than the shortest lease from now: whatever is
-// claimed meanwhile ends after that, and so no end is missed.
+// server's clock; expected when it is the moment of a lease or a job. And no
+// later than the shortest lease from now: whatever is claimed meanwhile ends
+// after that, and so no end is missed.
 func (q *Queries) NextDue(ctx context.Context, reaping bool, maxMs int64) (NextDueRow, error) {
 	row := q.db.QueryRow(ctx, NextDue, reaping, maxMs)
 	var i NextDueRow
-	err := row.Scan(&i.Ms, &i.Epoch)
+	err := row.Scan(&i.Ms, &i.Epoch, &i.Expected)
 	return i, err
 }

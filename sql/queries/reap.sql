@@ -96,15 +96,20 @@ select e.id, e.queue, e.kind, e.lease_owner, e.lease_token, e.lease_expires_at, 
 -- NextDue says when the next lease, with its queue's grace, ends or the next
 -- scheduled job is due, but no later than max_ms from now: in milliseconds from
 -- now, not positive when it is time already, and as the epoch in seconds by the
--- server's clock. And no later than the shortest lease from now: whatever is
--- claimed meanwhile ends after that, and so no end is missed.
+-- server's clock; expected when it is the moment of a lease or a job. And no
+-- later than the shortest lease from now: whatever is claimed meanwhile ends
+-- after that, and so no end is missed.
 -- name: NextDue :one
-select ceil(extract(epoch from n.at - clock_timestamp()) * 1000)::bigint as ms, extract(epoch from n.at)::float8 as epoch
+select ceil(extract(epoch from n.at - clock_timestamp()) * 1000)::bigint as ms, extract(epoch from n.at)::float8 as epoch,
+    coalesce(n.at = n.due, false)::boolean as expected
   from (
-    select least(
-      (select min(r.lease_expires_at + coalesce(q.stale_grace, interval '0'))
-        from jobq.running r left join jobq.queue q on q.name = r.queue where sqlc.arg(reaping)::boolean),
-      (select min(p.run_at) from jobq.pending p where p.position is null),
-      (select clock_timestamp() + min(q.lease) from jobq.queue q where sqlc.arg(reaping)::boolean),
-      clock_timestamp() + sqlc.arg(max_ms)::bigint * interval '1 ms') as at
+    select d.due, least(d.due,
+        (select clock_timestamp() + min(q.lease) from jobq.queue q where sqlc.arg(reaping)::boolean),
+        clock_timestamp() + sqlc.arg(max_ms)::bigint * interval '1 ms') as at
+      from (
+        select least(
+          (select min(r.lease_expires_at + coalesce(q.stale_grace, interval '0'))
+            from jobq.running r left join jobq.queue q on q.name = r.queue where sqlc.arg(reaping)::boolean),
+          (select min(p.run_at) from jobq.pending p where p.position is null)) as due
+      ) d
   ) n;
