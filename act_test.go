@@ -179,6 +179,47 @@ func TestActAndUndoAreGuarded(t *testing.T) {
 	require.ErrorIs(t, err, jobq.ErrInvalid)
 }
 
+// A pause is taken back, but never the pause that somebody else has made since:
+// that one is about something else.
+func TestUndoPause(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	w := newWorker(t)
+	operator := newOperator(w)
+	latest := func() int64 {
+		entries, err := operator.Audit(ctx, 0, 1)
+		require.NoError(t, err)
+		return entries[0].ID
+	}
+	pause := func(by string) int64 {
+		_, err := operator.PauseQueue(ctx, "email", by, "")
+		require.NoError(t, err)
+		return latest()
+	}
+	pausedBy := func(who string) int {
+		return w.count("select count(*) from jobq.queue where paused_by = '" + who + "'")
+	}
+	undone, err := operator.Undo(ctx, pause("ann"))
+	require.NoError(t, err)
+	require.Equal(t, &jobq.Acted{AuditID: latest()}, undone)
+	require.Zero(t, pausedBy("ann"))
+
+	first := pause("ann")
+	_, err = operator.ResumeQueue(ctx, "email")
+	require.NoError(t, err)
+	resume := latest()
+	incident := pause("cid")
+	for _, id := range []int64{first, resume} {
+		_, err = operator.Undo(ctx, id)
+		require.ErrorIs(t, err, jobq.ErrConflict)
+		require.ErrorContains(t, err, "queue email has had a ")
+	}
+	require.Equal(t, 1, pausedBy("cid"))
+	_, err = operator.Undo(ctx, incident)
+	require.NoError(t, err)
+	require.Zero(t, pausedBy("cid"))
+}
+
 // The audit tells every action with who took it, and what was undone by what.
 func TestAudit(t *testing.T) {
 	t.Parallel()

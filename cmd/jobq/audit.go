@@ -76,6 +76,8 @@ func newUndoCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "undo AUDIT-ID",
 		Short: "Take an action back, on the jobs that nothing has happened to since",
+		Long: `Take an action back, on the jobs that nothing has happened to since: all of them in one
+transaction, however many there are. A pause or resume is taken back if its queue was neither paused nor resumed since.`,
 		Example: `  jobq audit      # shows the ids
   jobq undo 17`,
 		Args: exactArgs(1),
@@ -87,6 +89,10 @@ func newUndoCommand(a *app) *cobra.Command {
 			undone, err := client.Undo(cmd.Context(), id)
 			if err != nil {
 				return err
+			}
+			if len(undone.Jobs) == 0 {
+				fmt.Fprintf(cmd.ErrOrStderr(), "action %d undone\n", id)
+				return nil
 			}
 			err = sayActed(cmd, "undo on", undone)
 			fmt.Fprintf(cmd.ErrOrStderr(), "%d of %d undone\n", undone.Changed(), len(undone.Jobs))

@@ -280,7 +280,7 @@ func (q *Queries) AuditSnapshot(ctx context.Context) (AuditSnapshotRow, error) {
 }
 
 const AuditUndo = `-- name: AuditUndo :many
-select a.audit::bigint as audit, a.job_id::bigint as job_id, coalesce(a.state_before, '')::text as state_before,
+select a.audit::bigint as audit, coalesce(a.job_id, 0)::bigint as job_id, coalesce(a.state_before, '')::text as state_before,
     coalesce(a.state_after, '')::text as state_after, coalesce(a.problem, '')::text as problem
   from jobq.undo($1, $2::bigint) a
 `
@@ -293,7 +293,8 @@ type AuditUndoRow struct {
 	Problem     string
 }
 
-// AuditUndo takes an action back on the jobs that have not changed since.
+// AuditUndo takes an action back on the jobs that have not changed since. One
+// that was on no job has one row, with a job_id of 0.
 func (q *Queries) AuditUndo(ctx context.Context, actor string, auditID int64) ([]AuditUndoRow, error) {
 	rows, err := q.db.Query(ctx, AuditUndo, actor, auditID)
 	if err != nil {

@@ -19,9 +19,10 @@ select d.audit::bigint as audit
   from jobq.act_drain(sqlc.arg(actor)::text, sqlc.arg(worker)::text) as d(audit)
   where d.audit is not null;
 
--- AuditUndo takes an action back on the jobs that have not changed since.
+-- AuditUndo takes an action back on the jobs that have not changed since. One
+-- that was on no job has one row, with a job_id of 0.
 -- name: AuditUndo :many
-select a.audit::bigint as audit, a.job_id::bigint as job_id, coalesce(a.state_before, '')::text as state_before,
+select a.audit::bigint as audit, coalesce(a.job_id, 0)::bigint as job_id, coalesce(a.state_before, '')::text as state_before,
     coalesce(a.state_after, '')::text as state_after, coalesce(a.problem, '')::text as problem
   from jobq.undo(sqlc.arg(actor), sqlc.arg(audit_id)::bigint) a;
 
