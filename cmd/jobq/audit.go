@@ -50,9 +50,10 @@ func newAuditResumeCommand(a *app) *cobra.Command {
 		Use:   "resume AUDIT-ID",
 		Short: "Go on with an action by filter that was stopped",
 		Long: `Go on with an action by filter that was interrupted, that has reached its --max, or whose
-process has ended, on the jobs that it had not come to. It stays about the jobs that were there when it began, and
-one action in the audit: "jobq undo" takes all of it back. Without --max it keeps
-the one that it began with: it does what is left of that or, when nothing is, as many again.`,
+process has ended (a minute later, if it was killed), on the jobs that it had not come to.
+It stays about the jobs that were there when it began, and one action in the audit:
+"jobq undo" takes all of it back. Without --max it keeps the one that it began with: it does
+what is left of that or, when nothing is, as many again.`,
 		Example: `  jobq audit      # shows the ids
   jobq audit resume 17 --rate 100/s`,
 		Args: exactArgs(1),

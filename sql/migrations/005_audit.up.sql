@@ -14,6 +14,8 @@ create table jobq.audit (
   done         integer     not null default 0, -- jobs changed
   refused      integer     not null default 0, -- jobs that could not be
   done_max     integer,     -- of an action by filter: how many jobs a run of it changes at most
+  held_until   timestamptz, -- likewise: until then, nobody else works on it
+  held_by      text,        -- likewise: a random name for each who does
   actor        text        not null,
   action       text        not null,
   target       text,        -- the filter, or the queue
@@ -23,7 +25,8 @@ create table jobq.audit (
   constraint "action must be known" check (action in ('requeue', 'cancel', 'delete', 'edit', 'clone', 'pause', 'resume', 'drain', 'undo')),
   constraint "target must be at most 8192 characters" check (char_length(target) <= 8192),
   constraint "note must be at most 1024 characters" check (char_length(note) <= 1024),
-  constraint "done_max must be positive" check (done_max > 0)
+  constraint "done_max must be positive" check (done_max > 0),
+  constraint "held_by must be at most 64 characters" check (char_length(held_by) <= 64)
 );
 create index audit_at_idx on jobq.audit (at);
 
