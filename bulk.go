@@ -81,8 +81,8 @@ type BulkProgress struct {
 // job down, each batch a transaction, and records all of them as one action,
 // which can be undone as one. When the context ends it stops between two
 // batches, and Resume goes on from there: ErrConflict if the action has come to
-// its end, was undone, or runs. One whose process was killed
-// counts as running for a minute more.
+// its end, was undone, or runs. One whose process was killed counts as running
+// for a minute more.
 func (c *Client) Bulk(ctx context.Context, params BulkParams) (BulkProgress, error) {
 	id, err := c.bulkID(ctx, params)
 	if err != nil {
