@@ -119,7 +119,8 @@ func (c *Client) act(ctx context.Context, params db.JobActParams, targets []Targ
 
 // Undo takes back an action on those of its jobs that nothing has happened to
 // since; the others come with the reason. ErrNotFound if there is no such
-// action, ErrConflict if it is undone already, an undo itself, or a drain.
+// action, ErrConflict if it is undone already, an undo itself, a drain, or a
+// pause or resume of a queue that was paused or resumed since.
 func (c *Client) Undo(ctx context.Context, auditID int64) (*Acted, error) {
 	if _, err := c.queries.AuditGet(ctx, auditID); err != nil {
 		return nil, c.clientError(fmt.Sprintf("undo action %d", auditID), err)
@@ -131,6 +132,9 @@ func (c *Client) Undo(ctx context.Context, auditID int64) (*Acted, error) {
 	undone := &Acted{}
 	for _, row := range rows {
 		undone.AuditID = row.Audit
+		if row.JobID == 0 {
+			continue
+		}
 		undone.Jobs = append(undone.Jobs, ActedJob{row.JobID, State(row.StateBefore), State(row.StateAfter), row.Problem == "", row.Problem})
 	}
 	return undone, nil

@@ -179,6 +179,47 @@ func TestActAndUndoAreGuarded(t *testing.T) {
 	require.ErrorIs(t, err, jobq.ErrInvalid)
 }
 
+// A pause is taken back, but never the pause that somebody else has made since:
+// that one is about something else.
+func TestUndoPause(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	w := newWorker(t)
+	operator := newOperator(w)
+	latest := func() int64 {
+		entries, err := operator.Audit(ctx, 0, 1)
+		require.NoError(t, err)
+		return entries[0].ID
+	}
+	pause := func(by string) int64 {
+		_, err := operator.PauseQueue(ctx, "email", by, "")
+		require.NoError(t, err)
+		return latest()
+	}
+	pausedBy := func(who string) int {
+		return w.count("select count(*) from jobq.queue where paused_by = '" + who + "'")
+	}
+	undone, err := operator.Undo(ctx, pause("ann"))
+	require.NoError(t, err)
+	require.Equal(t, &jobq.Acted{AuditID: latest()}, undone)
+	require.Zero(t, pausedBy("ann"))
+
+	first := pause("ann")
+	_, err = operator.ResumeQueue(ctx, "email")
+	require.NoError(t, err)
+	resume := latest()
+	incident := pause("cid")
+	for _, id := range []int64{first, resume} {
+		_, err = operator.Undo(ctx, id)
+		require.ErrorIs(t, err, jobq.ErrConflict)
+		require.ErrorContains(t, err, "queue email has had a ")
+	}
+	require.Equal(t, 1, pausedBy("cid"))
+	_, err = operator.Undo(ctx, incident)
+	require.NoError(t, err)
+	require.Zero(t, pausedBy("cid"))
+}
+
 // The audit tells every action with who took it, and what was undone by what.
 func TestAudit(t *testing.T) {
 	t.Parallel()
@@ -356,8 +397,9 @@ func TestBulkSnapshot(t *testing.T) {
 }
 
 // One at a time works on an action by filter: who resumes one that runs is told
-// so, and whoever stops, or dies, lets go. Method: the second tries between two
-// batches of the first.
+// so, whoever stops lets go, and who dies keeps it only until the lease ends.
+// Method: the second tries between two batches of the first; then somebody else
+// has the lease between two batches, and dies.
 func TestBulkRunsOnce(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -384,11 +426,15 @@ func TestBulkRunsOnce(t *testing.T) {
 	require.Equal(t, 2, progress.Done)
 
 	_, err = colleague.Bulk(ctx, jobq.BulkParams{Resume: progress.AuditID, RatePerSecond: 1, OnBatch: func(jobq.BulkProgress) {
-		_, err := w.client.Pool().Exec(ctx, `select pg_terminate_backend(l.pid, 5000) from pg_locks l
-			join pg_database d on d.oid = l.database where d.datname = current_database() and l.locktype = 'advisory' and l.objid = $1`, progress.AuditID)
+		_, err := w.client.Pool().Exec(ctx, "update jobq.audit set held_by = 'somebody else' where id = $1 and held_until > now()", progress.AuditID)
 		require.NoError(t, err)
 	}})
-	require.ErrorIs(t, err, jobq.ErrUnavailable)
+	require.ErrorIs(t, err, jobq.ErrConflict)
+	require.Equal(t, 3, w.count("select count(*) from jobq.finished"), "it stops before the next batch")
+	_, err = operator.Bulk(ctx, jobq.BulkParams{Resume: progress.AuditID})
+	require.ErrorContains(t, err, "it runs")
+	_, err = w.client.Pool().Exec(ctx, "update jobq.audit set held_until = now() - interval '1 s' where id = $1", progress.AuditID)
+	require.NoError(t, err)
 	again, err := operator.Bulk(ctx, jobq.BulkParams{Resume: progress.AuditID})
 	require.NoError(t, err)
 	require.Equal(t, 4, again.Done)

@@ -2,11 +2,11 @@ package jobq
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"math"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/jobq-dev/jobq/internal/db"
@@ -81,34 +81,27 @@ type BulkProgress struct {
 // job down, each batch a transaction, and records all of them as one action,
 // which can be undone as one. When the context ends it stops between two
 // batches, and Resume goes on from there: ErrConflict if the action has come to
-// its end, was undone, or runs. It holds one connection of the pool for as long
-// as it works.
+// its end, was undone, or runs. One whose process was killed counts as running
+// for a minute more.
 func (c *Client) Bulk(ctx context.Context, params BulkParams) (BulkProgress, error) {
-	conn, err := c.pool.Acquire(ctx)
-	if err != nil {
-		return BulkProgress{}, c.clientError("act by filter", err)
-	}
-	defer conn.Release()
-	held := *c
-	held.queries = c.schema.Queries(conn)
-	id, err := held.bulkID(ctx, params)
+	id, err := c.bulkID(ctx, params)
 	if err != nil {
 		return BulkProgress{}, err
 	}
-	letGo, err := held.bulkHold(ctx, conn.Conn(), id)
+	holder := rand.Text()
+	if err := c.bulkHold(ctx, id, holder); err != nil {
+		return BulkProgress{}, err
+	}
+	defer c.bulkLetGo(ctx, id, holder)
+	entry, err := c.bulkEntry(ctx, id, params.Resume > 0)
 	if err != nil {
 		return BulkProgress{}, err
 	}
-	defer letGo()
-	entry, err := held.bulkEntry(ctx, id, params.Resume > 0)
-	if err != nil {
-		return BulkProgress{}, err
-	}
-	return held.bulkWork(ctx, conn, entry, params)
+	return c.bulkWork(ctx, entry, holder, params)
 }
 
-// bulkWork does what is left to do of an action, on the connection that holds it.
-func (c *Client) bulkWork(ctx context.Context, conn db.DBTX, entry AuditEntry, params BulkParams) (BulkProgress, error) {
+// bulkWork does what is left to do of an action, for the one who holds it.
+func (c *Client) bulkWork(ctx context.Context, entry AuditEntry, holder string, params BulkParams) (BulkProgress, error) {
 	progress := BulkProgress{AuditID: entry.ID, Done: entry.Done, Refused: entry.Refused}
 	page, err := bulkPage(entry)
 	if err != nil {
@@ -128,7 +121,7 @@ func (c *Client) bulkWork(ctx context.Context, conn db.DBTX, entry AuditEntry, p
 			size = min(size, max(left, 1)) // one even at the bound: without a next job, the action has come to its end
 		}
 		page.Size = size
-		rows, err := c.schema.JobList(ctx, conn, page)
+		rows, err := c.schema.JobList(ctx, c.pool, page)
 		if err != nil {
 			return progress, c.clientError(string(entry.Action), err)
 		}
@@ -141,6 +134,9 @@ func (c *Client) bulkWork(ctx context.Context, conn db.DBTX, entry AuditEntry, p
 		targets := make([]Target, len(rows))
 		for i, row := range rows {
 			targets[i] = Target{ID: row.ID, State: State(row.State), LeaseToken: row.LeaseToken}
+		}
+		if err := c.bulkHold(ctx, entry.ID, holder); err != nil {
+			return progress, err
 		}
 		acted, err := c.act(ctx, db.JobActParams{Action: string(entry.Action), AuditID: entry.ID}, targets)
 		if err != nil {
@@ -175,28 +171,30 @@ func sleep(ctx context.Context, duration time.Duration) error {
 	}
 }
 
-// letGoTimeout bounds the way back of an action's lock.
+// bulkLease is how long nobody else works on an action after its last batch has
+// begun: longer than one takes, and no longer than one waits for who has died.
+const bulkLease = time.Minute
+
+// letGoTimeout bounds the end of an action's lease.
 const letGoTimeout = 5 * time.Second
 
-// bulkHold makes sure that nobody else works on the action, until letGo. The
-// lock is the session's: who dies lets go as well.
-func (c *Client) bulkHold(ctx context.Context, conn *pgx.Conn, id int64) (letGo func(), err error) {
-	class, object := c.schema.ActionKey(id)
+// bulkHold makes sure that nobody else works on the action for a bulkLease from now.
+func (c *Client) bulkHold(ctx context.Context, id int64, holder string) error {
 	operation := fmt.Sprintf("action %d", id)
-	held, err := c.queries.AuditHold(ctx, class, object)
-	switch {
-	case err != nil:
-		return nil, c.clientError(operation, err)
-	case !held:
-		return nil, fmt.Errorf("%s: %w: it runs", operation, ErrConflict)
-	}
-	return func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), letGoTimeout)
-		defer cancel()
-		if c.queries.AuditLetGo(ctx, class, object) != nil {
-			_ = conn.Close(ctx) // which lets go too, and keeps the lock out of the pool
+	held, err := c.queries.AuditHold(ctx, holder, db.Interval(bulkLease), id)
+	if err == nil && held == 0 {
+		if _, err = c.queries.AuditGet(ctx, id); err == nil {
+			return fmt.Errorf("%s: %w: it runs", operation, ErrConflict)
 		}
-	}, nil
+	}
+	return c.clientError(operation, err)
+}
+
+// bulkLetGo lets others work on the action at once.
+func (c *Client) bulkLetGo(ctx context.Context, id int64, holder string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), letGoTimeout)
+	defer cancel()
+	_ = c.queries.AuditLetGo(ctx, id, holder) // the lease ends by itself
 }
 
 // bulkID is the id of the action in the audit: a new one, or the one to resume.

@@ -48,8 +48,8 @@ type EnqueueOptions struct {
 	Queue string
 	// Priority orders jobs of a queue: lower runs first. Default 0.
 	Priority int16
-	// RunAt is the earliest time of the first run, by the database's clock.
-	// Zero means now.
+	// RunAt is the earliest time of the first run, by the database's clock, in
+	// the years 1 to 9999. Zero means now.
 	RunAt time.Time
 	// Delay, when RunAt is zero, counts from the enqueue, by the database's clock.
 	Delay time.Duration
@@ -67,7 +67,7 @@ type EnqueueOptions struct {
 	// UniqueKey allows one unfinished job of the kind with this key: 1 to 255
 	// characters. Empty means no such limit.
 	UniqueKey string
-	// Tags are for finding jobs: at most 32.
+	// Tags are for finding jobs: at most 32, and 8 KiB in all.
 	Tags []string
 	// Metadata is kept with the job for the caller: JSON, at most 64 KiB.
 	Metadata json.RawMessage
@@ -187,9 +187,9 @@ func checkOptions(options *EnqueueOptions) error {
 	if options.MaxAttempts < 0 || options.MaxAttempts > 32767 {
 		return fmt.Errorf("max_attempts must be 1 to 32767, not %d", options.MaxAttempts)
 	}
-	// Beyond these years the protocol's microseconds wrap around.
-	if year := options.RunAt.Year(); year < -4712 || year > 294276 {
-		return fmt.Errorf("run_at must be in the years -4712 to 294276, not %d", year)
+	// Far beyond these years the protocol's microseconds wrap around.
+	if year := options.RunAt.UTC().Year(); year < 1 || year > 9999 {
+		return fmt.Errorf("run_at must be in the years 1 to 9999, not %d", year)
 	}
 	for _, tag := range options.Tags {
 		if !utf8.ValidString(tag) {

@@ -124,13 +124,15 @@ func TestInvalidText(t *testing.T) {
 	requireNothingStored(t, client)
 }
 
-// Moments and spans beyond what PostgreSQL can keep are refused, not wrapped
-// around.
+// Moments and spans beyond what PostgreSQL can keep, or JSON can say, are refused,
+// not wrapped around.
 func TestExtremeTimes(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	client := newClient(t)
 	for name, options := range map[string]jobq.EnqueueOptions{
+		"year 10000":         {RunAt: time.Date(9999, 12, 31, 23, 0, 0, 0, time.FixedZone("", -3600))},
+		"year 0":             {RunAt: time.Date(0, 12, 31, 0, 0, 0, 0, time.UTC)},
 		"year 300000":        {RunAt: time.Date(300_000, 1, 1, 0, 0, 0, 0, time.UTC)},
 		"year 1000000":       {RunAt: time.Date(1_000_000, 1, 1, 0, 0, 0, 0, time.UTC)},
 		"year -10000":        {RunAt: time.Date(-10_000, 1, 1, 0, 0, 0, 0, time.UTC)},
@@ -149,6 +151,11 @@ func TestExtremeTimes(t *testing.T) {
 		require.True(t, runAt.Equal(job.RunAt), "%s is stored as %s", runAt, job.RunAt)
 	}
 	id := enqueue(t, client, &jobq.EnqueueOptions{Timeout: 1500 * time.Microsecond})
+	beyond := time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC)
+	_, err := client.Edit(ctx, jobq.JobChange{RunAt: &beyond}, jobq.Target{ID: id})
+	require.ErrorIs(t, err, jobq.ErrInvalid)
+	_, err = client.Pool().Exec(ctx, "select * from jobq.act('me', 'edit', array[$1]::bigint[], null, null, null, null, '{\"run_at\": \"10000-01-01\"}')", id)
+	require.ErrorContains(t, err, "run_at must be in the years 1 to 9999")
 	job, err := client.Get(ctx, id)
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, job.Timeout, time.Millisecond)

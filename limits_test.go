@@ -30,6 +30,9 @@ func TestSQLLimits(t *testing.T) {
 	ctx := context.Background()
 	client := newClient(t)
 	const kind, queue = "kind must be 1 to 128 characters", "queue must be 1 to 128 characters"
+	const years = "run_at must be in the years 1 to 9999"
+	// An index takes no row of this size.
+	const incompressible = "(select string_agg(md5(i::text), '') from generate_series(1, 1000) i)"
 	const attempts, priority = "max_attempts must be 1 to 32767", "priority must be -32768 to 32767"
 	for _, test := range []struct{ column, value, refusal string }{
 		{"kind", "''::text", kind},
@@ -51,17 +54,26 @@ func TestSQLLimits(t *testing.T) {
 		{"unique_key", "''::text", "unique_key must be 1 to 255 characters"},
 		{"unique_key", "repeat('u', 256)", "unique_key must be 1 to 255 characters"},
 		{"unique_key", "repeat('u', 255)", ""},
+		{"unique_key", "repeat('ü', 255)", ""},
+		{"unique_key", incompressible, "unique_key must be 1 to 255 characters"},
 		{"timeout", "interval '0'", "timeout must be positive"},
 		{"timeout", "interval '-1 s'", "timeout must be positive"},
 		{"timeout", "interval '1 us'", ""},
 		{"backoff_base", "interval '0'", "backoff_base must be positive"},
 		{"backoff_max", "interval '-1 s'", "backoff_max must be positive"},
 		{"backoff_max", "interval '10 years 1 day'", "at most 10 years"},
-		{"run_at", "timestamptz '-infinity'", "run_at must be finite"},
-		{"run_at", "timestamptz 'infinity'", "run_at must be finite"},
+		{"run_at", "timestamptz '-infinity'", years},
+		{"run_at", "timestamptz 'infinity'", years},
+		{"run_at", "timestamptz '0001-12-31 00:00:00+00 BC'", years},
+		{"run_at", "timestamptz '10000-01-01 00:00:00+00'", years},
+		{"run_at", "timestamptz '0001-01-01 00:00:00+00'", ""},
+		{"run_at", "timestamptz '9999-12-31 23:59:59.999999+00'", ""},
 		{"tags", "array_fill('t'::text, array[33])", "tags must be at most 32"},
 		{"tags", "array['a', null]", "tags must be at most 32, without nulls"},
 		{"tags", "array_fill('t'::text, array[32])", ""},
+		{"tags", "array[" + incompressible + "]", "tags must be at most 32, without nulls, 8 KiB in all"},
+		{"tags", "array[repeat('t', 8192)]", "8 KiB in all"},
+		{"tags", "array[repeat('t', 8000)]", ""},
 		{"metadata", "to_jsonb(repeat('x', 65536))", "metadata must be at most 64 KiB"},
 		{"metadata", "to_jsonb(repeat('x', 65500))", ""},
 		{"args", "to_jsonb(repeat('x', 1048576))", "args must be at most"},

@@ -164,9 +164,13 @@ type QueueStats struct {
 	Retried   int64         `json:"retried"` // runs that ended badly and were followed by another
 	Lost      int64         `json:"lost"`    // runs whose lease expired, counted under failed or retried too
 	Cancelled int64         `json:"cancelled"`
-	RunTime   time.Duration `json:"run_time_ns"`  // of all runs together
+	RunTime   time.Duration `json:"run_time_ns"`  // of all runs together, but for lost ones
 	WaitTime  time.Duration `json:"wait_time_ns"` // of all completed jobs together, from run_at to the start
 }
+
+// Runs counts the runs that RunTime is to be divided by. How long a lost run
+// took, nobody knows.
+func (s QueueStats) Runs() int64 { return max(s.Completed+s.Failed+s.Retried-s.Lost, 0) }
 
 // Stats returns what ended within the last span, by queue. It reads sums per
 // minute, never jobs, and so rounds the span to minutes.

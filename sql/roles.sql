@@ -4,7 +4,8 @@
 --   psql "$DATABASE_URL" -f sql/roles.sql
 --
 -- They are groups without a login: `create role web login in role jobq_producer`.
--- With another schema than jobq: `sed 's/\bjobq\b/NAME/g' sql/roles.sql | psql …`.
+-- With another schema than jobq, quoted because its name may have a hyphen:
+-- `sed 's/\bjobq\b/"NAME"/g' sql/roles.sql | psql …`.
 begin;
 
 do $$

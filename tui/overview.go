@@ -196,7 +196,7 @@ func (m *Model) rates(queue string) (r rates) {
 		}
 		done += minute.Completed
 		r.failed += float64(minute.Failed)
-		runs += minute.Completed + minute.Failed + minute.Retried
+		runs += minute.Runs()
 		run += minute.RunTime
 		wait += minute.WaitTime
 	}

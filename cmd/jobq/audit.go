@@ -50,9 +50,10 @@ func newAuditResumeCommand(a *app) *cobra.Command {
 		Use:   "resume AUDIT-ID",
 		Short: "Go on with an action by filter that was stopped",
 		Long: `Go on with an action by filter that was interrupted, that has reached its --max, or whose
-process has ended, on the jobs that it had not come to. It stays about the jobs that were there when it began, and
-one action in the audit: "jobq undo" takes all of it back. Without --max it keeps
-the one that it began with: it does what is left of that or, when nothing is, as many again.`,
+process has ended (a minute later, if it was killed), on the jobs that it had not come to.
+It stays about the jobs that were there when it began, and one action in the audit:
+"jobq undo" takes all of it back. Without --max it keeps the one that it began with: it does
+what is left of that or, when nothing is, as many again.`,
 		Example: `  jobq audit      # shows the ids
   jobq audit resume 17 --rate 100/s`,
 		Args: exactArgs(1),
@@ -76,6 +77,8 @@ func newUndoCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "undo AUDIT-ID",
 		Short: "Take an action back, on the jobs that nothing has happened to since",
+		Long: `Take an action back, on the jobs that nothing has happened to since: all of them in one
+transaction, however many there are. A pause or resume is taken back if its queue was neither paused nor resumed since.`,
 		Example: `  jobq audit      # shows the ids
   jobq undo 17`,
 		Args: exactArgs(1),
@@ -87,6 +90,10 @@ func newUndoCommand(a *app) *cobra.Command {
 			undone, err := client.Undo(cmd.Context(), id)
 			if err != nil {
 				return err
+			}
+			if len(undone.Jobs) == 0 {
+				fmt.Fprintf(cmd.ErrOrStderr(), "action %d undone\n", id)
+				return nil
 			}
 			err = sayActed(cmd, "undo on", undone)
 			fmt.Fprintf(cmd.ErrOrStderr(), "%d of %d undone\n", undone.Changed(), len(undone.Jobs))

@@ -77,6 +77,13 @@ func (f *follower) printNew(ctx context.Context, job *jobq.Job) error {
 	}
 	if !f.begun { // only the last run is asked for
 		f.begun, f.done = true, job.LeaseToken-1
+		for _, run := range runs {
+			if run.LeaseToken == job.LeaseToken && run.Output != "" {
+				// It has ended: its output is whole, and its pieces go, the first ones first.
+				fmt.Fprint(f.out, printable.Text(run.Output))
+				f.done = run.LeaseToken
+			}
+		}
 		f.last = jobq.OutputPiece{LeaseToken: f.done, BeginsAt: math.MaxInt64}
 	}
 	if err := f.printPieces(ctx); err != nil {
@@ -101,7 +108,11 @@ func (f *follower) printPieces(ctx context.Context) error {
 			return err
 		}
 		for _, piece := range pieces {
-			if gap := piece.BeginsAt - f.last.EndsAt; piece.LeaseToken == f.last.LeaseToken && gap > 0 {
+			seen := int64(0)
+			if piece.LeaseToken == f.last.LeaseToken {
+				seen = f.last.EndsAt
+			}
+			if gap := piece.BeginsAt - seen; gap > 0 {
 				fmt.Fprintf(f.out, "\n[%d bytes left out]\n", gap)
 			}
 			fmt.Fprint(f.out, printable.Text(piece.Content))

@@ -70,6 +70,7 @@ func TestOperator(t *testing.T) {
 	}
 	require.Equal(t, []string{"pause 0", "requeue 0", "delete 1", "undo 2", "requeue 2"}, story)
 	require.Contains(t, command(exitOK, "audit"), "undone by 2")
+	require.Equal(t, "action 5 undone\n", command(exitOK, "undo", fmt.Sprint(entries[0].ID)))
 }
 
 // A watched list writes each job once, and again when it has changed, as JSON

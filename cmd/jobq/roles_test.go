@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -101,6 +102,21 @@ func TestRoles(t *testing.T) {
 			require.NoError(t, tx.Rollback(ctx))
 		}
 	}
+}
+
+// With another schema's name in place of jobq, in quotes as sql/roles.sql says,
+// the roles are for that schema.
+func TestRolesOfAnotherSchema(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	ownerURL := pgtest.OwnServer(t).URL("postgres")
+	require.NoError(t, pgtest.Migrate(ctx, ownerURL, "my-jobs"))
+	roles, err := os.ReadFile("../../sql/roles.sql")
+	require.NoError(t, err)
+	owner := pgtest.Connect(t, ownerURL)
+	_, err = owner.Exec(ctx, regexp.MustCompile(`\bjobq\b`).ReplaceAllString(string(roles), `"my-jobs"`))
+	require.NoError(t, err)
+	require.True(t, query[bool](t, owner, `select has_table_privilege('jobq_viewer', '"my-jobs".pending', 'select')`))
 }
 
 // The roles are enough for the commands: a producer enqueues, a worker works

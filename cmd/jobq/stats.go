@@ -82,10 +82,9 @@ func (a *app) writeOverview(cmd *cobra.Command, client *jobq.Client, span time.D
 	number := func(n int64) string { return strconv.FormatInt(n, 10) }
 	for _, queue := range queues {
 		stats := byQueue[queue.Name]
-		runs := stats.Completed + stats.Failed + stats.Retried
 		t.row(queue.Name, count(queue.Available), count(queue.Scheduled), number(queue.Running), number(stats.Completed),
 			number(stats.Failed), number(stats.Retried), number(stats.Lost), number(stats.Cancelled),
-			average(stats.RunTime, runs), average(stats.WaitTime, stats.Completed))
+			average(stats.RunTime, stats.Runs()), average(stats.WaitTime, stats.Completed))
 	}
 	return t.flush()
 }

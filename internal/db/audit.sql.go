@@ -111,26 +111,33 @@ func (q *Queries) AuditGet(ctx context.Context, id int64) (AuditGetRow, error) {
 	return i, err
 }
 
-const AuditHold = `-- name: AuditHold :one
-select pg_try_advisory_lock($1::integer, $2::integer)::boolean as held
+const AuditHold = `-- name: AuditHold :execrows
+update jobq.audit a
+  set held_by = $1::text, held_until = clock_timestamp() + $2::interval
+  where a.id = $3
+    and (a.held_by = $1::text or a.held_until is null or a.held_until < clock_timestamp())
 `
 
-// AuditHold keeps others from working on an action by filter, until AuditLetGo
-// or the end of the session. False when somebody works on it.
-func (q *Queries) AuditHold(ctx context.Context, class int32, object int32) (bool, error) {
-	row := q.db.QueryRow(ctx, AuditHold, class, object)
-	var held bool
-	err := row.Scan(&held)
-	return held, err
+// AuditHold keeps others from working on an action by filter for the time of the
+// lease, anew with each call, or until AuditLetGo. Zero rows when somebody else
+// works on it. No advisory lock: that is the session's, and a pooler may give
+// each transaction another one. Needs audit_pkey only.
+func (q *Queries) AuditHold(ctx context.Context, holder string, lease pgtype.Interval, auditID int64) (int64, error) {
+	result, err := q.db.Exec(ctx, AuditHold, holder, lease, auditID)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const AuditLetGo = `-- name: AuditLetGo :exec
-select pg_advisory_unlock($1::integer, $2::integer)
+update jobq.audit a set held_by = null, held_until = null
+  where a.id = $1 and a.held_by = $2::text
 `
 
-// AuditLetGo lets others work on the action.
-func (q *Queries) AuditLetGo(ctx context.Context, class int32, object int32) error {
-	_, err := q.db.Exec(ctx, AuditLetGo, class, object)
+// AuditLetGo lets others work on the action. Needs audit_pkey only.
+func (q *Queries) AuditLetGo(ctx context.Context, auditID int64, holder string) error {
+	_, err := q.db.Exec(ctx, AuditLetGo, auditID, holder)
 	return err
 }
 
@@ -280,7 +287,7 @@ func (q *Queries) AuditSnapshot(ctx context.Context) (AuditSnapshotRow, error) {
 }
 
 const AuditUndo = `-- name: AuditUndo :many
-select a.audit::bigint as audit, a.job_id::bigint as job_id, coalesce(a.state_before, '')::text as state_before,
+select a.audit::bigint as audit, coalesce(a.job_id, 0)::bigint as job_id, coalesce(a.state_before, '')::text as state_before,
     coalesce(a.state_after, '')::text as state_after, coalesce(a.problem, '')::text as problem
   from jobq.undo($1, $2::bigint) a
 `
@@ -293,7 +300,8 @@ type AuditUndoRow struct {
 	Problem     string
 }
 
-// AuditUndo takes an action back on the jobs that have not changed since.
+// AuditUndo takes an action back on the jobs that have not changed since. One
+// that was on no job has one row, with a job_id of 0.
 func (q *Queries) AuditUndo(ctx context.Context, actor string, auditID int64) ([]AuditUndoRow, error) {
 	rows, err := q.db.Query(ctx, AuditUndo, actor, auditID)
 	if err != nil {

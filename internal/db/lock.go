@@ -26,12 +26,6 @@ func (s *Schema) PresenceKey(workerID string) (class, object int32) {
 	return spread("jobq presence lock " + s.name), spread(workerID)
 }
 
-// ActionKey is the advisory lock of whoever works on an action by filter. Ids
-// that are 2^32 apart share one.
-func (s *Schema) ActionKey(auditID int64) (class, object int32) {
-	return spread("jobq action lock " + s.name), int32(auditID) // #nosec G115 -- any 32 bits will do
-}
-
 func spread(name string) int32 {
 	sum := md5.Sum([]byte(name))                   // #nosec G401 -- see the import
 	return int32(binary.BigEndian.Uint32(sum[:4])) // #nosec G115 -- any 32 bits will do

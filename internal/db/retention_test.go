@@ -173,8 +173,8 @@ func TestPartitionsUnderLoad(t *testing.T) {
 }
 
 // A job whose large args retention has removed, while its day is still there,
-// cannot run again: requeue, alone or by filter, and the undo of a cancel say so
-// and leave it as it is.
+// cannot run again: requeue, alone or by filter, the undo of a cancel and a clone
+// without other args say so and leave it as it is.
 func TestNoRunWithoutArgs(t *testing.T) {
 	t.Parallel()
 	q := setUp(t)
@@ -191,7 +191,12 @@ func TestNoRunWithoutArgs(t *testing.T) {
 	require.ErrorContains(t, err, "55000")
 	require.Equal(t, 1, q.number("select count(*) from jobq.act('ann', 'requeue', array[$1, $2]::bigint[], null, null, null, null, null) where problem is null", id, whole))
 	require.Equal(t, 1, q.number("select count(*) from jobq.undo('ann', $1) where problem like '%removed by retention%'", cancel))
+	_, err = q.pool.Exec(context.Background(), `select jobq.act_clone('ann', $1, '{"priority": 1}')`, id)
+	require.ErrorContains(t, err, "its args have been removed by retention")
+	require.ErrorContains(t, err, "55000")
 	require.Equal(t, 2, q.number("select count(*) from jobq.finished where id in ($1, $2)", id, undone))
+	require.Equal(t, 1, q.number(`select count(*) from jobq.act_clone('ann', $1, '{"args": {"n": 1}}')`, id))
+	require.Equal(t, 1, q.number("select count(*) from jobq.act_clone('ann', $1, '{}')", whole))
 }
 
 // Retention leaves the args of a job that somebody is requeueing at this moment.

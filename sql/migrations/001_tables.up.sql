@@ -63,7 +63,8 @@ create table jobq.pending (
   -- What has been claimed was accepted: a limit lowered since must not keep it from coming back.
   constraint "args must be at most args_bytes_max() bytes, 1 MiB by default" check (lease_token > 0 or pg_column_size(args) <= jobq.args_bytes_max()),
   constraint "metadata must be at most 64 KiB" check (pg_column_size(metadata) <= 65536),
-  constraint "tags must be at most 32, without nulls" check (cardinality(tags) <= 32 and array_position(tags, null) is null),
+  constraint "tags must be at most 32, without nulls, 8 KiB in all" check
+    (tags is null or (cardinality(tags) <= 32 and array_position(tags, null) is null and pg_column_size(tags) <= 8192)),
   constraint "last_error must be at most 1000 characters" check (char_length(last_error) <= 1000),
   constraint "clear_reason must be at most 1000 characters" check (char_length(clear_reason) <= 1000),
   constraint "timeout must be positive, at most 10 years" check (timeout > interval '0' and timeout <= interval '10 years'),
@@ -71,7 +72,8 @@ create table jobq.pending (
   -- would hold up all the others, so a row with such values never gets in.
   constraint "backoff_base must be positive, at most 10 years" check (backoff_base > interval '0' and backoff_base <= interval '10 years'),
   constraint "backoff_max must be positive, at most 10 years" check (backoff_max > interval '0' and backoff_max <= interval '10 years'),
-  constraint "run_at must be finite" check (isfinite(run_at)),
+  -- Go and JSON have no other years.
+  constraint "run_at must be in the years 1 to 9999" check (run_at >= '0001-01-01 00:00:00+00' and run_at < '10000-01-01 00:00:00+00'),
   constraint "attempts must be 0 to max_attempts - 1" check (attempts >= 0 and attempts < greatest(max_attempts, 1)),
   constraint "lease_token must be 0 to 2^62" check (lease_token between 0 and 4611686018427387904),
   constraint "checkpoint must be at most 1 MiB" check (pg_column_size(checkpoint) <= 1048576)
@@ -193,7 +195,10 @@ create table jobq.unique_key (
   kind   text   not null,
   key    text   not null,
   job_id bigint not null,
-  constraint unique_key_pkey primary key (kind, key)
+  constraint unique_key_pkey primary key (kind, key),
+  -- As pending has them, but before the index refuses a row that is too large for it.
+  constraint "kind must be 1 to 128 characters" check (char_length(kind) between 1 and 128),
+  constraint "unique_key must be 1 to 255 characters" check (char_length(key) between 1 and 255)
 );
 
 -- Settings per queue, obeyed by every worker and janitor, so that no two can

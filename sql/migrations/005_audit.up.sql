@@ -14,6 +14,8 @@ create table jobq.audit (
   done         integer     not null default 0, -- jobs changed
   refused      integer     not null default 0, -- jobs that could not be
   done_max     integer,     -- of an action by filter: how many jobs a run of it changes at most
+  held_until   timestamptz, -- likewise: until then, nobody else works on it
+  held_by      text,        -- likewise: a random name for each who does
   actor        text        not null,
   action       text        not null,
   target       text,        -- the filter, or the queue
@@ -23,7 +25,8 @@ create table jobq.audit (
   constraint "action must be known" check (action in ('requeue', 'cancel', 'delete', 'edit', 'clone', 'pause', 'resume', 'drain', 'undo')),
   constraint "target must be at most 8192 characters" check (char_length(target) <= 8192),
   constraint "note must be at most 1024 characters" check (char_length(note) <= 1024),
-  constraint "done_max must be positive" check (done_max > 0)
+  constraint "done_max must be positive" check (done_max > 0),
+  constraint "held_by must be at most 64 characters" check (char_length(held_by) <= 64)
 );
 create index audit_at_idx on jobq.audit (at);
 
@@ -308,18 +311,23 @@ end $$;
 -- act_clone adds a job that is made as another one was, in whatever state that
 -- is, but for what change sets. It is a new job: without attempts, checkpoint
 -- and unique key, and due now unless change says when. The audit has the new
--- job's id. Null when there is no such job.
+-- job's id. Null when there is no such job; args that are gone must be given.
 create function jobq.act_clone(actor text, job_id bigint, change jsonb)
   returns table (audit bigint, clone_id bigint, clone_state text)
   language plpgsql
   as $$
 declare
   wanted jsonb;
+  args_gone boolean;
 begin
-  select to_jsonb(j) || jsonb_build_object('run_at', now()) || act_clone.change into wanted
+  select to_jsonb(j) || jsonb_build_object('run_at', now()) || act_clone.change, j.args is null into wanted, args_gone
     from jobq.job j where j.id = act_clone.job_id;
   if not found then
     return;
+  end if;
+  if args_gone and not act_clone.change ? 'args' then
+    raise object_not_in_prerequisite_state using
+      message = format('job %s: its args have been removed by retention (they were over 1000 bytes): clone it with args', act_clone.job_id);
   end if;
   insert into jobq.pending as p
       (kind, queue, priority, run_at, max_attempts, timeout, backoff_base, backoff_max, tags, metadata, args)
@@ -493,13 +501,16 @@ end $$;
 
 -- undo takes back an action, on the jobs that nothing has happened to since.
 -- It answers for each job with the states before and after the undo, or with
--- why it was left alone. An action is undone once, and an undo is not undone.
+-- why it was left alone; an action that was on no job, such as a pause, has one
+-- answer without any. What was done to a queue is taken back if it was the last
+-- thing done to it. An action is undone once, and an undo is not undone.
 create function jobq.undo(actor text, audit_id bigint)
   returns table (audit bigint, job_id bigint, state_before text, state_after text, problem text)
   language plpgsql
   as $$
 declare
   undone jobq.audit;
+  later jobq.audit;
   entry jobq.audit_job;
   changed integer := 0;
   refusals integer := 0;
@@ -515,6 +526,16 @@ begin
       else format('action %s is undone already', undo.audit_id) end;
   end if;
   if undone.action in ('pause', 'resume') then
+    perform from jobq.queue q where q.name = undone.target for update; -- nobody pauses it from here on
+    select a.* into later
+      from jobq.audit a
+      where a.id > undone.id and a.target = undone.target and a.action in ('pause', 'resume')
+      order by a.id
+      limit 1;
+    if found then
+      raise object_not_in_prerequisite_state using
+        message = format('queue %s has had a %s meanwhile, by action %s', undone.target, later.action, later.id);
+    end if;
     perform jobq.act_queue(undo.actor, case undone.action when 'pause' then 'resume' else 'pause' end, undone.target, 'undo');
   end if;
   audit := jobq.audit_begin(undo.actor, 'undo', undone.target, null);
@@ -538,6 +559,9 @@ begin
   end loop;
   update jobq.audit a set done = changed, refused = refusals, undoes = undo.audit_id, note = undone.action where a.id = undo.audit;
   update jobq.audit a set undone_by = undo.audit where a.id = undo.audit_id;
+  if changed + refusals = 0 then
+    return next;
+  end if;
 end $$;
 
 -- sql/roles.sql says who may call them.

@@ -19,9 +19,10 @@ select d.audit::bigint as audit
   from jobq.act_drain(sqlc.arg(actor)::text, sqlc.arg(worker)::text) as d(audit)
   where d.audit is not null;
 
--- AuditUndo takes an action back on the jobs that have not changed since.
+-- AuditUndo takes an action back on the jobs that have not changed since. One
+-- that was on no job has one row, with a job_id of 0.
 -- name: AuditUndo :many
-select a.audit::bigint as audit, a.job_id::bigint as job_id, coalesce(a.state_before, '')::text as state_before,
+select a.audit::bigint as audit, coalesce(a.job_id, 0)::bigint as job_id, coalesce(a.state_before, '')::text as state_before,
     coalesce(a.state_after, '')::text as state_after, coalesce(a.problem, '')::text as problem
   from jobq.undo(sqlc.arg(actor), sqlc.arg(audit_id)::bigint) a;
 
@@ -41,14 +42,20 @@ select jobq.audit_begin_many(sqlc.arg(actor)::text, sqlc.arg(action)::text, sqlc
 -- name: AuditSnapshot :one
 select clock_timestamp()::timestamptz as at, coalesce(pg_sequence_last_value('jobq.job_id_seq'::regclass), 9223372036854775807)::bigint as id_max;
 
--- AuditHold keeps others from working on an action by filter, until AuditLetGo
--- or the end of the session. False when somebody works on it.
--- name: AuditHold :one
-select pg_try_advisory_lock(sqlc.arg(class)::integer, sqlc.arg(object)::integer)::boolean as held;
+-- AuditHold keeps others from working on an action by filter for the time of the
+-- lease, anew with each call, or until AuditLetGo. Zero rows when somebody else
+-- works on it. No advisory lock: that is the session's, and a pooler may give
+-- each transaction another one. Needs audit_pkey only.
+-- name: AuditHold :execrows
+update jobq.audit a
+  set held_by = sqlc.arg(holder)::text, held_until = clock_timestamp() + sqlc.arg(lease)::interval
+  where a.id = sqlc.arg(audit_id)
+    and (a.held_by = sqlc.arg(holder)::text or a.held_until is null or a.held_until < clock_timestamp());
 
--- AuditLetGo lets others work on the action.
+-- AuditLetGo lets others work on the action. Needs audit_pkey only.
 -- name: AuditLetGo :exec
-select pg_advisory_unlock(sqlc.arg(class)::integer, sqlc.arg(object)::integer);
+update jobq.audit a set held_by = null, held_until = null
+  where a.id = sqlc.arg(audit_id) and a.held_by = sqlc.arg(holder)::text;
 
 -- AuditResume makes an action by filter go on that was stopped.
 -- name: AuditResume :exec
