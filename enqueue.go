@@ -115,11 +115,30 @@ func (c *Client) enqueueOne(ctx context.Context, queries *db.Queries, args Args,
 	if options != nil {
 		job.EnqueueOptions = *options
 	}
-	enqueued, err := c.enqueueMany(ctx, queries, []EnqueueParams{job})
+	if job.UniqueKey != "" { // whose holder may be another job
+		enqueued, err := c.enqueueMany(ctx, queries, []EnqueueParams{job})
+		if err != nil {
+			return Enqueued{}, err
+		}
+		return enqueued[0], nil
+	}
+	columns, err := enqueueColumns([]EnqueueParams{job})
 	if err != nil {
 		return Enqueued{}, err
 	}
-	return enqueued[0], nil
+	params := db.JobEnqueueParams{
+		Kind: columns.Kinds[0], Args: columns.Args[0], Queue: columns.Queues[0], Priority: columns.Priorities[0],
+		Delay: columns.Delays[0], MaxAttempts: columns.MaxAttempts[0], Timeout: columns.Timeouts[0],
+		BackoffBase: columns.BackoffBases[0], BackoffMax: columns.BackoffMaxes[0], Tags: job.Tags, Metadata: job.Metadata,
+	}
+	if !job.RunAt.IsZero() {
+		params.RunAt = &job.RunAt
+	}
+	id, err := queries.JobEnqueue(ctx, params)
+	if err != nil {
+		return Enqueued{}, c.clientError("enqueue", err)
+	}
+	return Enqueued{ID: id}, nil
 }
 
 func (c *Client) enqueueMany(ctx context.Context, queries *db.Queries, jobs []EnqueueParams) ([]Enqueued, error) {

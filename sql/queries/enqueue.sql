@@ -1,3 +1,13 @@
+-- JobEnqueue adds one job that has no unique key, and answers with its id. For
+-- one job it costs the server half of what JobEnqueueMany does. Null, an empty
+-- queue and 0 attempts mean the column's default.
+-- name: JobEnqueue :one
+select jobq.enqueue(
+    sqlc.arg(kind)::text, sqlc.arg(args)::jsonb, nullif(sqlc.arg(queue)::text, ''), sqlc.arg(priority)::integer,
+    coalesce(sqlc.narg(run_at)::timestamptz, now() + sqlc.narg(delay)::interval), nullif(sqlc.arg(max_attempts)::integer, 0),
+    null, sqlc.narg(timeout)::interval, sqlc.narg(backoff_base)::interval, sqlc.narg(backoff_max)::interval,
+    sqlc.narg(tags)::text[], sqlc.narg(metadata)::jsonb)::bigint as id;
+
 -- JobEnqueueMany adds jobs given as columns, in one statement and one round
 -- trip, and answers in their order. Null elements mean the column's default.
 -- Locks unique keys, where there are any, in (kind, key) order.
