@@ -27,6 +27,27 @@ func extensions(ctx context.Context, client *jobq.Client, id int64) (extended fl
 	return extended, err
 }
 
+// awaitExtended waits until the lease of a running job, of a second at first, was
+// extended by so many seconds, and meanwhile calls report, if any, many times a
+// second.
+func awaitExtended(ctx context.Context, client *jobq.Client, job *worker.Job[task], seconds float64, report func()) error {
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-ticker.C:
+		}
+		if report != nil {
+			report()
+		}
+		if extended, err := extensions(ctx, client, job.ID()); err != nil || extended > seconds {
+			return err
+		}
+	}
+}
+
 // What extends a lease: with ticker and both, a handler that says nothing
 // keeps it; with progress and both, one that reports does; with off, nothing.
 func TestHeartbeats(t *testing.T) {

@@ -32,7 +32,7 @@ type Run struct {
 	signs  signs                      // that the run goes on
 	onLost atomic.Pointer[func()]     // told when the lease is lost, even if the context has ended before
 
-	mu sync.Mutex
+	mu sync.Mutex // never held during a call to the database
 	// guarded by mu
 	progress      *db.JobProgressParams // not yet stored
 	resultJSON    json.RawMessage
@@ -161,15 +161,18 @@ func (r *Run) CompleteTx(ctx context.Context, tx pgx.Tx) error {
 		return fmt.Errorf("%s: %w", operation, ErrLeaseLost)
 	}
 	r.mu.Lock()
-	defer r.mu.Unlock()
+	result := r.resultJSON
+	r.mu.Unlock() // not held below: the row may be locked for long, and the keeper asks every run
 	for range 2 { // a heartbeat at the same moment hides the row from the first
 		completed, err := r.worker.schema.Queries(tx).JobComplete(ctx, db.JobCompleteParams{
-			Ids: []int64{r.row.ID}, Tokens: []int64{r.row.LeaseToken}, Results: []json.RawMessage{r.resultJSON}, Owner: r.worker.id,
+			Ids: []int64{r.row.ID}, Tokens: []int64{r.row.LeaseToken}, Results: []json.RawMessage{result}, Owner: r.worker.id,
 		})
 		if err != nil {
 			return fmt.Errorf("%s: %w", operation, err)
 		}
 		if len(completed) > 0 {
+			r.mu.Lock()
+			defer r.mu.Unlock()
 			r.completedByTx = true
 			return nil
 		}
