@@ -369,6 +369,26 @@ func TestStuckHandler(t *testing.T) {
 	require.Equal(t, jobq.Available, awaitState(t, client, id, jobq.Available).State)
 }
 
+// Nor does one that had lost its lease before.
+func TestStuckHandlerWithoutLease(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	begun, proceed := make(chan context.Context, 1), make(chan struct{})
+	w := start(t, client, &worker.Config{Lease: time.Second, DrainTimeout: -1}, func(ctx context.Context, _ *worker.Job[task]) error {
+		begun <- ctx
+		<-proceed
+		return nil
+	})
+	t.Cleanup(func() { close(proceed) })
+	id := enqueue(t, client, 1, nil)
+	ctx := receive(t, begun, "the start")
+	exec(t, client.Pool(), "delete from jobq.running where id = $1", id)
+	receive(t, ctx.Done(), "the loss of the lease")
+	ended := make(chan error, 1)
+	go func() { ended <- w.drain() }()
+	require.EqualError(t, receive(t, ended, "the end of Run"), "worker: handlers did not stop: 1")
+}
+
 // Workers that come and go under load burn no attempts and lose no job: each
 // is completed exactly once as far as the database is concerned.
 func TestDrainsUnderLoad(t *testing.T) {

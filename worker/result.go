@@ -3,6 +3,7 @@ package worker
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -49,15 +50,15 @@ func (q *queue) execute(run *Run) {
 		ctx, stop = context.WithTimeoutCause(ctx, time.Duration(run.row.TimeoutMs)*time.Millisecond, ErrTimedOut)
 		defer stop()
 	}
-	if !q.worker.keeper.start(&run.lease, cancel) {
-		q.discard()
+	if err := q.worker.keeper.start(&run.lease, cancel); err != nil {
+		q.refuse(run, err)
 		return
 	}
 	err := run.call(ctx)
 	cause := context.Cause(ctx)
 	storable, given := q.worker.keeper.drop(&run.lease)
 	if given {
-		return // accounted for when it was given back
+		return // accounted for when it was given up
 	}
 	if !storable {
 		q.discard() // reported when it was lost
@@ -71,6 +72,17 @@ func (q *queue) execute(run *Run) {
 		return
 	}
 	q.end(r)
+}
+
+// refuse ends a run whose handler was not called, for the reason.
+func (q *queue) refuse(run *Run, reason error) {
+	if errors.Is(reason, ErrLeaseLost) {
+		q.discard() // reported when it was lost
+		return
+	}
+	ending := endingOf(reason, reason)
+	ending.ID, ending.Token, ending.Started = run.row.ID, run.row.LeaseToken, false
+	q.end(result{run: run, ending: &ending})
 }
 
 // result turns what the handler returned into what is to be stored; stored

@@ -362,20 +362,30 @@ func (w *Worker) drain(asked, ctx context.Context, working *sync.WaitGroup, stop
 	if within(done, max(stopGrace, w.programs.graceMax+killTime), nil) {
 		return nil
 	}
-	stuck := w.keeper.abandon()
-	for _, run := range stuck {
-		w.log.Error("handler did not stop", run.logAttrs()...)
-		run.lease.queue.end(run.released(true))
-	}
 	var problems []error
-	if len(stuck) > 0 {
-		problems = append(problems, fmt.Errorf("worker: %w: %d", errStuck, len(stuck)))
+	if stuck := w.abandon(); stuck > 0 {
+		problems = append(problems, fmt.Errorf("worker: %w: %d", errStuck, stuck))
 	}
 	if !within(done, flushGrace, nil) {
 		stopFlush()
 		problems = append(problems, fmt.Errorf("worker: %w", errUnstored))
 	}
 	return errors.Join(problems...)
+}
+
+// abandon gives up on the handlers that have not stopped, and returns how many
+// they are. The jobs that are still ours go back.
+func (w *Worker) abandon() (stuck int) {
+	held, lost := w.keeper.abandon()
+	for _, run := range held {
+		w.log.Error("handler did not stop", run.logAttrs()...)
+		run.lease.queue.end(run.released(true))
+	}
+	for _, run := range lost {
+		w.log.Error("handler did not stop, its lease is lost", run.logAttrs()...)
+		run.lease.queue.discard()
+	}
+	return len(held) + len(lost)
 }
 
 // StopNow makes a drain wait no longer for running handlers: their contexts
