@@ -26,7 +26,7 @@ type Job[T jobq.Args] struct {
 // methods may be called from several goroutines.
 type Run struct {
 	worker *Worker
-	row    db.JobClaimRow
+	row    db.JobClaimRow             // its Checkpoint is guarded by mu
 	lease  lease
 	live   atomic.Pointer[liveOutput] // of a program that runs
 	signs  signs                      // that the run goes on
@@ -97,13 +97,21 @@ func (r *Run) CreatedAt() time.Time { return r.row.CreatedAt.Time }
 // Checkpoint decodes what an earlier run has saved into target, and says
 // whether there was anything.
 func (r *Run) Checkpoint(target any) (bool, error) {
-	if r.row.Checkpoint == nil {
+	checkpoint := r.checkpoint()
+	if checkpoint == nil {
 		return false, nil
 	}
-	if err := json.Unmarshal(r.row.Checkpoint, target); err != nil {
+	if err := json.Unmarshal(checkpoint, target); err != nil {
 		return false, fmt.Errorf("decode checkpoint of job %d: %w", r.row.ID, err)
 	}
 	return true, nil
+}
+
+// checkpoint is what was saved last, by this run or an earlier one; nil for nothing.
+func (r *Run) checkpoint() json.RawMessage {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.row.Checkpoint
 }
 
 // SaveCheckpoint stores, at once and under the lease, what a later run of the
@@ -133,6 +141,8 @@ func (r *Run) SaveCheckpoint(ctx context.Context, value any) error {
 	if settings.progressExtends() > 0 {
 		r.worker.keeper.extended(&r.lease, sent, settings)
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.row.Checkpoint = checkpoint
 	return nil
 }
