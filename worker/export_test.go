@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/db"
 )
 
 // NewReconciler returns what a worker does about dead workers of its host when
@@ -35,3 +36,19 @@ func SpreadWakeUps(w *Worker, longest time.Duration) {
 
 // Draining says whether a worker has begun to drain.
 func Draining(w *Worker) bool { return w.draining.Load() }
+
+// Account returns what a worker counts that sends the completions of these
+// runs, each an id and a token, and hears that the ids were accepted.
+func Account(t *testing.T, client *jobq.Client, runs [][2]int64, accepted []int64) Counts {
+	t.Helper()
+	w, err := New(client, &Config{Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	results := make([]result, len(runs))
+	for i, each := range runs {
+		run := &Run{worker: w, row: db.JobClaimRow{ID: each[0], LeaseToken: each[1]}}
+		results[i] = result{run: run, completion: &db.Completion{ID: each[0], Token: each[1]}}
+	}
+	split(results)
+	w.queues["default"].account(results, db.Exchanged{Completed: accepted})
+	return w.Counts()
+}

@@ -267,6 +267,15 @@ func TestLateCompletionIsRefused(t *testing.T) {
 	require.Equal(t, 1, job.Crashes)
 }
 
+// When a stale result travels with that of the same worker's next run of the
+// job, one of them counts as stored, and not both.
+func TestStaleResultBesideTheNext(t *testing.T) {
+	t.Parallel()
+	counts := worker.Account(t, newClient(t), [][2]int64{{1, 2}, {2, 1}, {1, 1}, {3, 1}}, []int64{1, 2})
+	require.EqualValues(t, 2, counts.Completed)
+	require.EqualValues(t, 2, counts.Lost)
+}
+
 // A worker outlives its database: what ended meanwhile is stored or run again,
 // and new jobs are heard of as before.
 func TestDatabaseGoesAway(t *testing.T) {

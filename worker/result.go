@@ -20,10 +20,12 @@ type result struct {
 }
 
 // split sorts results by id, which is the order in which their rows are
-// locked, and by what is to be done.
+// locked, and runs of one job by token; and divides them by what is to be done.
 func split(results []result) (completions []db.Completion, endings []db.Ending) {
 	completions = make([]db.Completion, 0, len(results))
-	slices.SortFunc(results, func(a, b result) int { return cmp.Compare(a.run.row.ID, b.run.row.ID) })
+	slices.SortFunc(results, func(a, b result) int {
+		return cmp.Or(cmp.Compare(a.run.row.ID, b.run.row.ID), cmp.Compare(a.run.row.LeaseToken, b.run.row.LeaseToken))
+	})
 	for _, r := range results {
 		if r.completion != nil {
 			completions = append(completions, *r.completion)
@@ -116,7 +118,9 @@ func (r *Run) released(started bool) result {
 	}}
 }
 
-// account compares what was sent with what the database has accepted.
+// account compares what was sent, as split has sorted it, with what the database
+// has accepted. Of several runs of one job only the last can be meant: the others
+// had lost their leases when it was claimed again.
 func (q *queue) account(results []result, answer db.Exchanged) {
 	if len(results) == 0 {
 		return
@@ -128,8 +132,9 @@ func (q *queue) account(results []result, answer db.Exchanged) {
 	for _, ended := range answer.Ended {
 		accepted[ended.ID] = ended.State
 	}
-	for _, r := range results {
+	for i, r := range results {
 		state, ok := accepted[r.run.row.ID]
+		ok = ok && (i+1 == len(results) || results[i+1].run.row.ID != r.run.row.ID)
 		switch {
 		case ok && r.completion != nil:
 			q.worker.counts.completed.Add(1)
