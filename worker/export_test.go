@@ -52,3 +52,12 @@ func Account(t *testing.T, client *jobq.Client, runs [][2]int64, accepted []int6
 	w.queues["default"].account(results, db.Exchanged{Completed: accepted})
 	return w.Counts()
 }
+
+// KnowsCancelled says whether a worker holds the job and knows that somebody
+// has cancelled it.
+func KnowsCancelled(w *Worker, id int64) bool {
+	w.keeper.mu.Lock()
+	defer w.keeper.mu.Unlock()
+	l, ok := w.keeper.held[id]
+	return ok && l.asked
+}

@@ -94,14 +94,14 @@ func (k *keeper) start(l *lease, cancel context.CancelCauseFunc) error {
 	case l.lost || sinceBoot() >= l.deadline:
 		k.loseLocked(l)
 		return ErrLeaseLost
+	case l.asked:
+		k.forgetLocked(l)
+		return ErrCancelled
 	case k.stopped != nil: // a job of a claim that was under way
 		k.forgetLocked(l)
 		return k.stopped
 	}
 	l.cancel = cancel
-	if l.asked {
-		cancel(ErrCancelled)
-	}
 	return nil
 }
 
