@@ -105,6 +105,32 @@ func TestHeartbeats(t *testing.T) {
 	}
 }
 
+// A report for a job whose row another transaction has locked costs none of the
+// others, which report too, its lease.
+func TestReportsBesideALockedRow(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	startJanitor(t, client)
+	setHeartbeat(t, client, jobq.HeartbeatProgress)
+	begun, locked := make(chan struct{}, 10), make(chan struct{})
+	start(t, client, nil, func(ctx context.Context, job *worker.Job[task]) error {
+		begun <- struct{}{}
+		<-locked
+		if job.Args.N == 2 {
+			return awaitExtended(ctx, client, job, 3, job.Heartbeat)
+		}
+		job.Heartbeat()
+		<-ctx.Done()
+		return context.Cause(ctx)
+	})
+	busy, other := enqueue(t, client, 1, nil), enqueue(t, client, 2, nil)
+	receive(t, begun, "the first start")
+	receive(t, begun, "the second start")
+	lockRow(t, client, busy)
+	close(locked)
+	require.EqualValues(t, 1, awaitState(t, client, other, jobq.Completed).LeaseToken, "it was taken away")
+}
+
 // Without a ticker the worker still asks after its leases, and so hears of a
 // cancelled job, also when it cannot listen.
 func TestCancelWithoutTicker(t *testing.T) {

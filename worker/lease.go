@@ -331,7 +331,7 @@ func (k *keeper) answerLocked(l extension, answer string, sent time.Duration) {
 		}
 		l.extendAt = sent + l.settings.extendEvery
 	case db.LeaseBusy:
-		l.extendAt = sent + min(l.settings.extendEvery/4, time.Second)
+		l.extendAt = sent + l.settings.busyRetry()
 	default:
 		k.loseLocked(l.lease)
 	}
