@@ -217,7 +217,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	background.Go(func() { w.digests.run(flush) })
 	background.Go(func() { w.herd.run(flush) })
 	if listener != nil {
-		background.Go(func() { _ = listener.Run(ctx) }) // ends with ctx and has no other error
+		// Through the drain too: it holds the presence lock, and hears of cancelled
+		// jobs. It ends with flush and has no other error.
+		background.Go(func() { _ = listener.Run(flush) })
 	}
 	for _, q := range w.queues {
 		for _, each := range q.all() {
