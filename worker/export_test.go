@@ -34,6 +34,13 @@ func SpreadWakeUps(w *Worker, longest time.Duration) {
 	w.herd.spread = longest
 }
 
+// Deaf says whether a worker knows that it hears no notifications; and if so,
+// makes its next announcement that it waits, if any, be made at once.
+func Deaf(w *Worker) bool {
+	w.wait.forget()
+	return w.deaf.Load()
+}
+
 // Draining says whether a worker has begun to drain.
 func Draining(w *Worker) bool { return w.draining.Load() }
 

@@ -26,7 +26,7 @@ type Job[T jobq.Args] struct {
 // methods may be called from several goroutines.
 type Run struct {
 	worker *Worker
-	row    db.JobClaimRow             // its Checkpoint is guarded by mu
+	row    db.JobClaimRow // its Checkpoint is guarded by mu
 	lease  lease
 	live   atomic.Pointer[liveOutput] // of a program that runs
 	signs  signs                      // that the run goes on

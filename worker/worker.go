@@ -96,6 +96,7 @@ type Worker struct {
 	away      atomic.Bool // the database did not answer last time
 	draining  atomic.Bool
 	present   atomic.Bool // the presence lock is held
+	deaf      atomic.Bool // notifications do not arrive: with PollOnly, or as the listener has found out
 }
 
 // handlers are what runs jobs, and the context that every run's descends from.
@@ -111,6 +112,7 @@ func New(client *jobq.Client, config *Config) (*Worker, error) {
 		config = &Config{}
 	}
 	w := &Worker{client: client, config: *config, queues: make(map[string]*queue), hurry: make(chan struct{})}
+	w.deaf.Store(config.PollOnly)
 	w.kindSlots, w.halt.asked = make(map[string]int), make(chan struct{})
 	if err := w.config.complete(); err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
@@ -322,6 +324,7 @@ func (w *Worker) listener() (*listen.Listener, error) {
 			}
 		},
 		OnHealthy: w.takePresence, OnEnd: func(error) { w.present.Store(false) },
+		OnDeaf: func() { w.deaf.Store(true) },
 		OnConnect: func() { // whatever was said meanwhile was not heard
 			w.wait.forget()
 			for _, q := range w.queues {
