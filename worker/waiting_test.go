@@ -127,10 +127,10 @@ func TestDeafDoesNotAnnounce(t *testing.T) {
 	require.NoError(t, err)
 	w := start(t, client, &worker.Config{PollInterval: 10 * time.Millisecond}, func(context.Context, *worker.Job[task]) error { return nil })
 	require.Eventually(t, func() bool {
+		exec(t, pool, "select setval('jobq.waiting_seq', 1)")
 		if !worker.Deaf(w.Worker) {
 			return false
 		}
-		exec(t, pool, "select setval('jobq.waiting_seq', 1)")
 		for range 2 { // it is idle before the second
 			awaitState(t, client, enqueue(t, client, 1, nil), jobq.Completed)
 		}
