@@ -134,7 +134,8 @@ func (q *queue) account(results []result, answer db.Exchanged) {
 	}
 	for i, r := range results {
 		state, ok := accepted[r.run.row.ID]
-		ok = ok && (i+1 == len(results) || results[i+1].run.row.ID != r.run.row.ID)
+		later := results[i+1:]
+		ok = ok && (len(later) == 0 || later[0].run.row.ID != r.run.row.ID)
 		switch {
 		case ok && r.completion != nil:
 			q.worker.counts.completed.Add(1)
