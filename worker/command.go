@@ -144,7 +144,7 @@ func (c Command) run(ctx context.Context, r *Run) error {
 
 // environ is the program's whole environment.
 func (c Command) environ(r *Run) ([]string, error) {
-	checkpoint, err := checkpointEnv(r.row.Checkpoint)
+	checkpoint, err := checkpointEnv(r.checkpoint())
 	if err != nil {
 		return nil, err
 	}

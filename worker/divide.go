@@ -29,9 +29,9 @@ func (q *queue) all() []*queue {
 	return all
 }
 
-// hasRoom says whether the worker would take a job that it hears of.
+// hasRoom says whether the worker would hear of a job, and take it.
 func (w *Worker) hasRoom() bool {
-	if w.config.PollOnly {
+	if w.deaf.Load() {
 		return false
 	}
 	for _, q := range w.queues {

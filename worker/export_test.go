@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/db"
 )
 
 // NewReconciler returns what a worker does about dead workers of its host when
@@ -33,5 +34,37 @@ func SpreadWakeUps(w *Worker, longest time.Duration) {
 	w.herd.spread = longest
 }
 
+// Deaf says whether a worker knows that it hears no notifications; and if so,
+// makes its next announcement that it waits, if any, be made at once.
+func Deaf(w *Worker) bool {
+	w.wait.forget()
+	return w.deaf.Load()
+}
+
 // Draining says whether a worker has begun to drain.
 func Draining(w *Worker) bool { return w.draining.Load() }
+
+// Account returns what a worker counts that sends the completions of these
+// runs, each an id and a token, and hears that the ids were accepted.
+func Account(t *testing.T, client *jobq.Client, runs [][2]int64, accepted []int64) Counts {
+	t.Helper()
+	w, err := New(client, &Config{Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	results := make([]result, len(runs))
+	for i, each := range runs {
+		run := &Run{worker: w, row: db.JobClaimRow{ID: each[0], LeaseToken: each[1]}}
+		results[i] = result{run: run, completion: &db.Completion{ID: each[0], Token: each[1]}}
+	}
+	split(results)
+	w.queues["default"].account(results, db.Exchanged{Completed: accepted})
+	return w.Counts()
+}
+
+// KnowsCancelled says whether a worker holds the job and knows that somebody
+// has cancelled it.
+func KnowsCancelled(w *Worker, id int64) bool {
+	w.keeper.mu.Lock()
+	defer w.keeper.mu.Unlock()
+	l, ok := w.keeper.held[id]
+	return ok && l.asked
+}

@@ -27,6 +27,27 @@ func extensions(ctx context.Context, client *jobq.Client, id int64) (extended fl
 	return extended, err
 }
 
+// awaitExtended waits until the lease of a running job, of a second at first, was
+// extended by so many seconds, and meanwhile calls report, if any, many times a
+// second.
+func awaitExtended(ctx context.Context, client *jobq.Client, job *worker.Job[task], seconds float64, report func()) error {
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-ticker.C:
+		}
+		if report != nil {
+			report()
+		}
+		if extended, err := extensions(ctx, client, job.ID()); err != nil || extended > seconds {
+			return err
+		}
+	}
+}
+
 // What extends a lease: with ticker and both, a handler that says nothing
 // keeps it; with progress and both, one that reports does; with off, nothing.
 func TestHeartbeats(t *testing.T) {
@@ -82,6 +103,32 @@ func TestHeartbeats(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A report for a job whose row another transaction has locked costs none of the
+// others, which report too, its lease.
+func TestReportsBesideALockedRow(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	startJanitor(t, client)
+	setHeartbeat(t, client, jobq.HeartbeatProgress)
+	begun, locked := make(chan struct{}, 10), make(chan struct{})
+	start(t, client, nil, func(ctx context.Context, job *worker.Job[task]) error {
+		begun <- struct{}{}
+		<-locked
+		if job.Args.N == 2 {
+			return awaitExtended(ctx, client, job, 3, job.Heartbeat)
+		}
+		job.Heartbeat()
+		<-ctx.Done()
+		return context.Cause(ctx)
+	})
+	busy, other := enqueue(t, client, 1, nil), enqueue(t, client, 2, nil)
+	receive(t, begun, "the first start")
+	receive(t, begun, "the second start")
+	lockRow(t, client, busy)
+	close(locked)
+	require.EqualValues(t, 1, awaitState(t, client, other, jobq.Completed).LeaseToken, "it was taken away")
 }
 
 // Without a ticker the worker still asks after its leases, and so hears of a

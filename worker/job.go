@@ -26,13 +26,13 @@ type Job[T jobq.Args] struct {
 // methods may be called from several goroutines.
 type Run struct {
 	worker *Worker
-	row    db.JobClaimRow
+	row    db.JobClaimRow // its Checkpoint is guarded by mu
 	lease  lease
 	live   atomic.Pointer[liveOutput] // of a program that runs
 	signs  signs                      // that the run goes on
 	onLost atomic.Pointer[func()]     // told when the lease is lost, even if the context has ended before
 
-	mu sync.Mutex
+	mu sync.Mutex // never held during a call to the database
 	// guarded by mu
 	progress      *db.JobProgressParams // not yet stored
 	resultJSON    json.RawMessage
@@ -97,13 +97,21 @@ func (r *Run) CreatedAt() time.Time { return r.row.CreatedAt.Time }
 // Checkpoint decodes what an earlier run has saved into target, and says
 // whether there was anything.
 func (r *Run) Checkpoint(target any) (bool, error) {
-	if r.row.Checkpoint == nil {
+	checkpoint := r.checkpoint()
+	if checkpoint == nil {
 		return false, nil
 	}
-	if err := json.Unmarshal(r.row.Checkpoint, target); err != nil {
+	if err := json.Unmarshal(checkpoint, target); err != nil {
 		return false, fmt.Errorf("decode checkpoint of job %d: %w", r.row.ID, err)
 	}
 	return true, nil
+}
+
+// checkpoint is what was saved last, by this run or an earlier one; nil for nothing.
+func (r *Run) checkpoint() json.RawMessage {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.row.Checkpoint
 }
 
 // SaveCheckpoint stores, at once and under the lease, what a later run of the
@@ -133,6 +141,8 @@ func (r *Run) SaveCheckpoint(ctx context.Context, value any) error {
 	if settings.progressExtends() > 0 {
 		r.worker.keeper.extended(&r.lease, sent, settings)
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.row.Checkpoint = checkpoint
 	return nil
 }
@@ -161,15 +171,18 @@ func (r *Run) CompleteTx(ctx context.Context, tx pgx.Tx) error {
 		return fmt.Errorf("%s: %w", operation, ErrLeaseLost)
 	}
 	r.mu.Lock()
-	defer r.mu.Unlock()
+	result := r.resultJSON
+	r.mu.Unlock() // not held below: the row may be locked for long, and the keeper asks every run
 	for range 2 { // a heartbeat at the same moment hides the row from the first
 		completed, err := r.worker.schema.Queries(tx).JobComplete(ctx, db.JobCompleteParams{
-			Ids: []int64{r.row.ID}, Tokens: []int64{r.row.LeaseToken}, Results: []json.RawMessage{r.resultJSON}, Owner: r.worker.id,
+			Ids: []int64{r.row.ID}, Tokens: []int64{r.row.LeaseToken}, Results: []json.RawMessage{result}, Owner: r.worker.id,
 		})
 		if err != nil {
 			return fmt.Errorf("%s: %w", operation, err)
 		}
 		if len(completed) > 0 {
+			r.mu.Lock()
+			defer r.mu.Unlock()
 			r.completedByTx = true
 			return nil
 		}

@@ -28,9 +28,9 @@ type lease struct {
 	deadline time.Duration // when the worker stops the job unless it has extended
 	extendAt time.Duration
 	lost     bool                    // nothing may be stored under it any more
-	given    bool                    // given back while its handler would not stop
+	given    bool                    // given up while its handler would not stop
 	asked    bool                    // somebody has cancelled the job
-	cancel   context.CancelCauseFunc // of the running handler; nil before it starts
+	cancel   context.CancelCauseFunc // of the running handler; nil when none runs
 	run      *Run
 }
 
@@ -46,11 +46,12 @@ type keeper struct {
 	mu sync.Mutex
 	// guarded by mu
 	held    map[int64]*lease
-	stopped error // why no handler is to begin any more
+	astray  map[*lease]struct{} // lost, and their handlers have not returned
+	stopped error               // why no handler is to begin any more
 }
 
 func newKeeper(w *Worker) *keeper {
-	return &keeper{worker: w, wake: make(chan struct{}, 1), held: make(map[int64]*lease)}
+	return &keeper{worker: w, wake: make(chan struct{}, 1), held: make(map[int64]*lease), astray: make(map[*lease]struct{})}
 }
 
 // add takes charge of leases claimed by a request that was sent at the instant.
@@ -83,31 +84,35 @@ func (k *keeper) extended(l *lease, sent time.Duration, settings queueSettings) 
 	l.extendedLocked(sent, settings)
 }
 
-// start says that the handler begins, and which function stops it. It returns
-// false when the lease is lost already, and then the handler must not begin.
-func (k *keeper) start(l *lease, cancel context.CancelCauseFunc) bool {
+// start says that the handler begins, and which function stops it. An error says
+// why the handler must not begin: the lease is lost already, or else forgotten
+// here, and the run is to be ended for that reason.
+func (k *keeper) start(l *lease, cancel context.CancelCauseFunc) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if l.lost || sinceBoot() >= l.deadline {
+	switch {
+	case l.lost || sinceBoot() >= l.deadline:
 		k.loseLocked(l)
-		return false
+		return ErrLeaseLost
+	case l.asked:
+		k.forgetLocked(l)
+		return ErrCancelled
+	case k.stopped != nil: // a job of a claim that was under way
+		k.forgetLocked(l)
+		return k.stopped
 	}
 	l.cancel = cancel
-	if l.asked {
-		cancel(ErrCancelled)
-	}
-	if k.stopped != nil {
-		cancel(k.stopped)
-	}
-	return true
+	return nil
 }
 
 // drop forgets a lease whose run has ended. It says whether its result may be
-// stored, and if not, whether the run was given back already.
+// stored, and if not, whether the run was given up already.
 func (k *keeper) drop(l *lease) (storable, given bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.forgetLocked(l)
+	l.cancel = nil
+	delete(k.astray, l)
 	return !l.lost, l.given
 }
 
@@ -131,6 +136,7 @@ func (k *keeper) loseLocked(l *lease) {
 	l.lost = true
 	if l.cancel != nil {
 		l.cancel(ErrLeaseLost)
+		k.astray[l] = struct{}{}
 	}
 	if onLost := l.run.onLost.Load(); onLost != nil {
 		(*onLost)()
@@ -325,14 +331,13 @@ func (k *keeper) answerLocked(l extension, answer string, sent time.Duration) {
 		}
 		l.extendAt = sent + l.settings.extendEvery
 	case db.LeaseBusy:
-		l.extendAt = sent + min(l.settings.extendEvery/4, time.Second)
+		l.extendAt = sent + l.settings.busyRetry()
 	default:
 		k.loseLocked(l.lease)
 	}
 }
 
-// stop cancels every running handler for the reason, and those that begin
-// although the drain has begun, with jobs of a claim that was under way.
+// stop cancels every running handler for the reason, and lets none begin.
 func (k *keeper) stop(reason error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -344,12 +349,13 @@ func (k *keeper) stop(reason error) {
 	}
 }
 
-// abandon gives up the leases of handlers that do not stop, kills their
-// programs, and returns the runs: whatever they still report is not stored.
-func (k *keeper) abandon() []*Run {
+// abandon gives up on handlers that do not stop, and kills their programs:
+// whatever they still report is not stored. It returns the runs whose leases were
+// held until now, and those whose leases were lost before. No other handler runs,
+// nor will one, once stop was called.
+func (k *keeper) abandon() (held, lost []*Run) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	var runs []*Run
 	for _, l := range k.held {
 		if l.cancel != nil {
 			l.lost, l.given = true, true
@@ -357,8 +363,12 @@ func (k *keeper) abandon() []*Run {
 				(*onLost)()
 			}
 			k.forgetLocked(l)
-			runs = append(runs, l.run)
+			held = append(held, l.run)
 		}
 	}
-	return runs
+	for l := range k.astray {
+		l.given = true
+		lost = append(lost, l.run)
+	}
+	return held, lost
 }

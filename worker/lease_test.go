@@ -89,6 +89,43 @@ func TestLongJobKeepsItsLease(t *testing.T) {
 	require.EqualValues(t, 1, job.LeaseToken)
 }
 
+// lockRow holds the row of a running job in a transaction of its own until the
+// test ends.
+func lockRow(t *testing.T, client *jobq.Client, id int64) {
+	t.Helper()
+	tx, err := client.Pool().Begin(context.Background())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, tx.Rollback(context.Background())) })
+	_, err = tx.Exec(context.Background(), "select from jobq.running where id = $1 for update", id)
+	require.NoError(t, err)
+}
+
+// A handler whose CompleteTx waits for another transaction loses its own lease
+// in time, and no other job loses any: the keeper does not wait with it.
+func TestCompleteTxWaits(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	startJanitor(t, client)
+	begun, locked, causes := make(chan struct{}, 10), make(chan struct{}), make(chan error, 10)
+	start(t, client, &worker.Config{Lease: time.Second}, func(ctx context.Context, job *worker.Job[task]) error {
+		begun <- struct{}{}
+		<-locked
+		if job.Args.N == 2 {
+			return awaitExtended(ctx, client, job, 3, nil)
+		}
+		err := pgx.BeginFunc(ctx, client.Pool(), func(tx pgx.Tx) error { return job.CompleteTx(ctx, tx) })
+		causes <- context.Cause(ctx)
+		return err
+	})
+	waits, other := enqueue(t, client, 1, nil), enqueue(t, client, 2, nil)
+	receive(t, begun, "the first start")
+	receive(t, begun, "the second start")
+	lockRow(t, client, waits)
+	close(locked)
+	require.ErrorIs(t, receive(t, causes, "the end of CompleteTx"), worker.ErrLeaseLost)
+	require.EqualValues(t, 1, awaitState(t, client, other, jobq.Completed).LeaseToken, "it was taken away")
+}
+
 // When a row is taken away, that job's context is cancelled with
 // ErrLeaseLost, nothing that it says is stored, and the others run on.
 func TestLostLease(t *testing.T) {
@@ -230,6 +267,15 @@ func TestLateCompletionIsRefused(t *testing.T) {
 	require.Equal(t, 1, job.Crashes)
 }
 
+// When a stale result travels with that of the same worker's next run of the
+// job, one of them counts as stored, and not both.
+func TestStaleResultBesideTheNext(t *testing.T) {
+	t.Parallel()
+	counts := worker.Account(t, newClient(t), [][2]int64{{1, 2}, {2, 1}, {1, 1}, {3, 1}}, []int64{1, 2})
+	require.EqualValues(t, 2, counts.Completed)
+	require.EqualValues(t, 2, counts.Lost)
+}
+
 // A worker outlives its database: what ended meanwhile is stored or run again,
 // and new jobs are heard of as before.
 func TestDatabaseGoesAway(t *testing.T) {
@@ -330,6 +376,26 @@ func TestStuckHandler(t *testing.T) {
 	awaitState(t, client, id, jobq.Available)
 	close(proceed)
 	require.Equal(t, jobq.Available, awaitState(t, client, id, jobq.Available).State)
+}
+
+// Nor does one that had lost its lease before.
+func TestStuckHandlerWithoutLease(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	begun, proceed := make(chan context.Context, 1), make(chan struct{})
+	w := start(t, client, &worker.Config{Lease: time.Second, DrainTimeout: -1}, func(ctx context.Context, _ *worker.Job[task]) error {
+		begun <- ctx
+		<-proceed
+		return nil
+	})
+	t.Cleanup(func() { close(proceed) })
+	id := enqueue(t, client, 1, nil)
+	ctx := receive(t, begun, "the start")
+	exec(t, client.Pool(), "delete from jobq.running where id = $1", id)
+	receive(t, ctx.Done(), "the loss of the lease")
+	ended := make(chan error, 1)
+	go func() { ended <- w.drain() }()
+	require.EqualError(t, receive(t, ended, "the end of Run"), "worker: handlers did not stop: 1")
 }
 
 // Workers that come and go under load burn no attempts and lose no job: each

@@ -31,7 +31,7 @@ type jobMessage struct {
 func (r *Run) message() ([]byte, error) {
 	return json.Marshal(jobMessage{
 		Version: protocolVersion, ID: r.row.ID, Kind: r.row.Kind, Queue: r.row.Queue, Attempt: r.Attempt(), MaxAttempts: r.MaxAttempts(),
-		LeaseToken: r.row.LeaseToken, TimeoutMs: r.row.TimeoutMs, Args: r.row.Args, Checkpoint: r.row.Checkpoint,
+		LeaseToken: r.row.LeaseToken, TimeoutMs: r.row.TimeoutMs, Args: r.row.Args, Checkpoint: r.checkpoint(),
 		Metadata: r.row.Metadata, Tags: r.row.Tags,
 	})
 }

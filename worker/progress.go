@@ -96,10 +96,9 @@ func (k *keeper) hasProgress() bool {
 	return slices.ContainsFunc(k.running(), func(run *Run) bool { return run.hasProgress() })
 }
 
-// flushProgress stores what handlers have reported since the last call, and
-// gives up the leases that turn out to be lost. What the database could not take
-// now is kept for the next call: where a report is what extends the lease,
-// nothing else might. One that it refuses costs only itself.
+// flushProgress stores what handlers have reported since the last call. What the
+// database could not take now is kept for the next call: where a report is what
+// extends the lease, nothing else might. One that it refuses costs only itself.
 func (k *keeper) flushProgress(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, killMarginMax)
 	defer cancel()
@@ -159,8 +158,9 @@ func (k *keeper) storeProgress(ctx context.Context, reports []progressReport) er
 		lease := &report.run.lease
 		switch {
 		case k.held[lease.id] != lease: // the run has ended meanwhile, and with it the row
-		case !stored[i]:
-			k.loseLocked(lease)
+		case !stored[i]: // lost, or its row is in another transaction's hands: the extension tells
+			report.run.putBackProgress(report.params)
+			lease.extendAt = min(lease.extendAt, sent+report.settings.busyRetry())
 		case report.settings.progressExtends() > 0:
 			lease.extendedLocked(sent, report.settings)
 		}
@@ -175,6 +175,10 @@ func (s queueSettings) tickerExtends() time.Duration {
 	}
 	return 0
 }
+
+// busyRetry is after how long a lease is asked after again whose row another
+// transaction has locked.
+func (s queueSettings) busyRetry() time.Duration { return min(s.extendEvery/4, time.Second) }
 
 // progressExtends is the lease that a report of progress gives, 0 if none.
 func (s queueSettings) progressExtends() time.Duration {

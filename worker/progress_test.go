@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/worker"
@@ -41,6 +42,26 @@ func TestProgressAndCheckpoint(t *testing.T) {
 	close(proceed)
 	job := awaitState(t, client, id, jobq.Completed)
 	require.JSONEq(t, `{"Line":7}`, string(job.Result))
+}
+
+// Several goroutines of one run save checkpoints and read them. It is the race
+// detector that finds fault.
+func TestCheckpointsAtOnce(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	start(t, client, nil, func(ctx context.Context, job *worker.Job[task]) error {
+		group, ctx := errgroup.WithContext(ctx)
+		for i := range 4 {
+			group.Go(func() error {
+				var saved int
+				err := job.SaveCheckpoint(ctx, i)
+				_, readErr := job.Checkpoint(&saved)
+				return errors.Join(err, readErr)
+			})
+		}
+		return group.Wait()
+	})
+	awaitState(t, client, enqueue(t, client, 1, nil), jobq.Completed)
 }
 
 // A report that the database cannot take now is stored later, one that it

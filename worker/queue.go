@@ -229,7 +229,7 @@ func (q *queue) wantLocked() int {
 // to fill. It says whether to claim once more first, because jobs may have come
 // unnoticed, and when to do so anyhow; never when it is 0.
 func (q *queue) announce(ctx context.Context) (again bool, recheck time.Duration) {
-	if q.worker.config.PollOnly || ctx.Err() != nil || !q.hasRoom() {
+	if q.worker.deaf.Load() || ctx.Err() != nil || !q.hasRoom() {
 		return false, 0
 	}
 	round, recheck := q.worker.wait.announce(ctx)

@@ -241,3 +241,43 @@ func TestPresence(t *testing.T) {
 	require.NoError(t, w.drain())
 	require.Eventually(t, free, patience, time.Millisecond)
 }
+
+// A worker that drains is present until its last job has ended: another does
+// not take its jobs, and it hears at once that one is cancelled.
+func TestPresenceWhileDraining(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	client := newClient(t)
+	schema, err := db.NewSchema(client.Schema())
+	require.NoError(t, err)
+	begun, causes := make(chan struct{}, 1), make(chan error, 1)
+	w := start(t, client, &worker.Config{Lease: time.Hour}, func(ctx context.Context, _ *worker.Job[task]) error {
+		begun <- struct{}{}
+		<-ctx.Done()
+		causes <- context.Cause(ctx)
+		return ctx.Err()
+	})
+	id := enqueue(t, client, 1, nil)
+	receive(t, begun, "the start")
+	class, object := schema.PresenceKey(w.ID())
+	require.Eventually(t, func() bool {
+		free, err := schema.Queries(client.Pool()).PresenceFree(ctx, class, object)
+		return err == nil && !free
+	}, patience, time.Millisecond)
+	exec(t, client.Pool(), "update jobq.worker set present = true where id = $1", w.ID()) // as the next beat will
+
+	ended := make(chan error, 1)
+	go func() { ended <- w.drain() }()
+	require.Eventually(t, func() bool { return worker.Draining(w.Worker) }, patience, time.Millisecond)
+	second, err := worker.New(client, &worker.Config{Reconcile: worker.ReconcileAll, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	require.NoError(t, worker.Handle(second, func(context.Context, *worker.Job[task]) error { return nil }))
+	bounded, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	require.ErrorContains(t, second.Run(bounded), "another worker is present")
+	_, err = client.Cancel(ctx, id)
+	require.NoError(t, err)
+	require.ErrorIs(t, receive(t, causes, "the cause"), worker.ErrCancelled)
+	require.NoError(t, receive(t, ended, "the end of the drain"))
+	awaitState(t, client, id, jobq.Cancelled)
+}

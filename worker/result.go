@@ -3,6 +3,7 @@ package worker
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -19,10 +20,12 @@ type result struct {
 }
 
 // split sorts results by id, which is the order in which their rows are
-// locked, and by what is to be done.
+// locked, and runs of one job by token; and divides them by what is to be done.
 func split(results []result) (completions []db.Completion, endings []db.Ending) {
 	completions = make([]db.Completion, 0, len(results))
-	slices.SortFunc(results, func(a, b result) int { return cmp.Compare(a.run.row.ID, b.run.row.ID) })
+	slices.SortFunc(results, func(a, b result) int {
+		return cmp.Or(cmp.Compare(a.run.row.ID, b.run.row.ID), cmp.Compare(a.run.row.LeaseToken, b.run.row.LeaseToken))
+	})
 	for _, r := range results {
 		if r.completion != nil {
 			completions = append(completions, *r.completion)
@@ -49,15 +52,15 @@ func (q *queue) execute(run *Run) {
 		ctx, stop = context.WithTimeoutCause(ctx, time.Duration(run.row.TimeoutMs)*time.Millisecond, ErrTimedOut)
 		defer stop()
 	}
-	if !q.worker.keeper.start(&run.lease, cancel) {
-		q.discard()
+	if err := q.worker.keeper.start(&run.lease, cancel); err != nil {
+		q.refuse(run, err)
 		return
 	}
 	err := run.call(ctx)
 	cause := context.Cause(ctx)
 	storable, given := q.worker.keeper.drop(&run.lease)
 	if given {
-		return // accounted for when it was given back
+		return // accounted for when it was given up
 	}
 	if !storable {
 		q.discard() // reported when it was lost
@@ -71,6 +74,17 @@ func (q *queue) execute(run *Run) {
 		return
 	}
 	q.end(r)
+}
+
+// refuse ends a run whose handler was not called, for the reason.
+func (q *queue) refuse(run *Run, reason error) {
+	if errors.Is(reason, ErrLeaseLost) {
+		q.discard() // reported when it was lost
+		return
+	}
+	ending := endingOf(reason, reason)
+	ending.ID, ending.Token, ending.Started = run.row.ID, run.row.LeaseToken, false
+	q.end(result{run: run, ending: &ending})
 }
 
 // result turns what the handler returned into what is to be stored; stored
@@ -104,7 +118,9 @@ func (r *Run) released(started bool) result {
 	}}
 }
 
-// account compares what was sent with what the database has accepted.
+// account compares what was sent, as split has sorted it, with what the database
+// has accepted. Of several runs of one job only the last can be meant: the others
+// had lost their leases when it was claimed again.
 func (q *queue) account(results []result, answer db.Exchanged) {
 	if len(results) == 0 {
 		return
@@ -116,8 +132,10 @@ func (q *queue) account(results []result, answer db.Exchanged) {
 	for _, ended := range answer.Ended {
 		accepted[ended.ID] = ended.State
 	}
-	for _, r := range results {
+	for i, r := range results {
 		state, ok := accepted[r.run.row.ID]
+		later := results[i+1:]
+		ok = ok && (len(later) == 0 || later[0].run.row.ID != r.run.row.ID)
 		switch {
 		case ok && r.completion != nil:
 			q.worker.counts.completed.Add(1)

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/pgtest"
 	"github.com/jobq-dev/jobq/worker"
 )
 
@@ -111,4 +112,30 @@ func TestLooksAtItsOwnAnnouncement(t *testing.T) {
 	<-time.After(500 * time.Millisecond) // until it sleeps
 	require.NoError(t, tx.Commit(ctx))
 	awaitRun(t, ran, "the one that came unnoticed")
+}
+
+// A worker that hears no notifications, as behind a pooler, does not make those
+// who insert send any. The "pooler" is a pg_notify that does nothing.
+func TestDeafDoesNotAnnounce(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	pool := pgtest.Pool(t)
+	exec(t, pool, "create function public.pg_notify(text, text) returns void language sql as 'select null::void'")
+	config := pool.Config()
+	config.ConnConfig.RuntimeParams["search_path"] = "public, pg_catalog"
+	client, err := jobq.NewClient(pgtest.ConnectConfig(t, config), nil)
+	require.NoError(t, err)
+	w := start(t, client, &worker.Config{PollInterval: 10 * time.Millisecond}, func(context.Context, *worker.Job[task]) error { return nil })
+	require.Eventually(t, func() bool {
+		exec(t, pool, "select setval('jobq.waiting_seq', 1)")
+		if !worker.Deaf(w.Worker) {
+			return false
+		}
+		for range 2 { // it is idle before the second
+			awaitState(t, client, enqueue(t, client, 1, nil), jobq.Completed)
+		}
+		var announced int64
+		err := pool.QueryRow(ctx, "select last_value from jobq.waiting_seq").Scan(&announced)
+		return err == nil && announced == 1
+	}, patience, 100*time.Millisecond)
 }

@@ -96,6 +96,7 @@ type Worker struct {
 	away      atomic.Bool // the database did not answer last time
 	draining  atomic.Bool
 	present   atomic.Bool // the presence lock is held
+	deaf      atomic.Bool // notifications do not arrive: with PollOnly, or as the listener has found out
 }
 
 // handlers are what runs jobs, and the context that every run's descends from.
@@ -111,6 +112,7 @@ func New(client *jobq.Client, config *Config) (*Worker, error) {
 		config = &Config{}
 	}
 	w := &Worker{client: client, config: *config, queues: make(map[string]*queue), hurry: make(chan struct{})}
+	w.deaf.Store(config.PollOnly)
 	w.kindSlots, w.halt.asked = make(map[string]int), make(chan struct{})
 	if err := w.config.complete(); err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
@@ -217,7 +219,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	background.Go(func() { w.digests.run(flush) })
 	background.Go(func() { w.herd.run(flush) })
 	if listener != nil {
-		background.Go(func() { _ = listener.Run(ctx) }) // ends with ctx and has no other error
+		// Through the drain too: it holds the presence lock, and hears of cancelled
+		// jobs. It ends with flush and has no other error.
+		background.Go(func() { _ = listener.Run(flush) })
 	}
 	for _, q := range w.queues {
 		for _, each := range q.all() {
@@ -320,6 +324,7 @@ func (w *Worker) listener() (*listen.Listener, error) {
 			}
 		},
 		OnHealthy: w.takePresence, OnEnd: func(error) { w.present.Store(false) },
+		OnDeaf: func() { w.deaf.Store(true) },
 		OnConnect: func() { // whatever was said meanwhile was not heard
 			w.wait.forget()
 			for _, q := range w.queues {
@@ -362,20 +367,30 @@ func (w *Worker) drain(asked, ctx context.Context, working *sync.WaitGroup, stop
 	if within(done, max(stopGrace, w.programs.graceMax+killTime), nil) {
 		return nil
 	}
-	stuck := w.keeper.abandon()
-	for _, run := range stuck {
-		w.log.Error("handler did not stop", run.logAttrs()...)
-		run.lease.queue.end(run.released(true))
-	}
 	var problems []error
-	if len(stuck) > 0 {
-		problems = append(problems, fmt.Errorf("worker: %w: %d", errStuck, len(stuck)))
+	if stuck := w.abandon(); stuck > 0 {
+		problems = append(problems, fmt.Errorf("worker: %w: %d", errStuck, stuck))
 	}
 	if !within(done, flushGrace, nil) {
 		stopFlush()
 		problems = append(problems, fmt.Errorf("worker: %w", errUnstored))
 	}
 	return errors.Join(problems...)
+}
+
+// abandon gives up on the handlers that have not stopped, and returns how many
+// they are. The jobs that are still ours go back.
+func (w *Worker) abandon() (stuck int) {
+	held, lost := w.keeper.abandon()
+	for _, run := range held {
+		w.log.Error("handler did not stop", run.logAttrs()...)
+		run.lease.queue.end(run.released(true))
+	}
+	for _, run := range lost {
+		w.log.Error("handler did not stop, its lease is lost", run.logAttrs()...)
+		run.lease.queue.discard()
+	}
+	return len(held) + len(lost)
 }
 
 // StopNow makes a drain wait no longer for running handlers: their contexts

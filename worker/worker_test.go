@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
@@ -365,6 +366,58 @@ func TestCancelRunning(t *testing.T) {
 	job := awaitState(t, client, id, jobq.Cancelled)
 	require.Zero(t, job.Attempts)
 	require.Equal(t, jobq.OutcomeCancelled, attempts(t, client, id)[0].Outcome)
+}
+
+// A job that is cancelled after it was claimed, while no slot is free for it,
+// ends as cancelled, and its handler is not called. The gate holds up a worker
+// that has claimed ahead, since its jobs end quickly.
+func TestCancelBeforeTheStart(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	client := newClient(t)
+	jobs := make([]jobq.EnqueueParams, 5000)
+	for i := range jobs {
+		jobs[i].Args = task{i}
+	}
+	_, err := client.EnqueueMany(ctx, jobs)
+	require.NoError(t, err)
+	gate := make(chan struct{}, 1) // whoever holds it lets handlers wait
+	var begun sync.Map
+	w := start(t, client, &worker.Config{Queues: map[string]int{"default": 1}, Lease: time.Hour}, func(ctx context.Context, job *worker.Job[task]) error {
+		begun.Store(job.ID(), true)
+		select {
+		case gate <- struct{}{}:
+			<-gate
+		case <-ctx.Done():
+		}
+		return nil
+	})
+	var id int64 // one of several that wait for the slot, and not the next
+	require.Eventually(t, func() bool {
+		gate <- struct{}{}
+		var waiting []int64
+		rows, err := client.Pool().Query(ctx, "select id from jobq.running order by position desc")
+		if err == nil {
+			waiting, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+		}
+		waiting = slices.DeleteFunc(waiting, func(id int64) bool { _, ok := begun.Load(id); return ok })
+		if err != nil || len(waiting) < 2 {
+			<-gate
+			return false
+		}
+		id = waiting[0]
+		return true
+	}, patience, 5*time.Millisecond)
+	_, err = client.Cancel(ctx, id)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { // a slow machine may give the job back before, since it waits
+		job, err := client.Get(ctx, id)
+		return worker.KnowsCancelled(w.Worker, id) || (err == nil && job.State == jobq.Cancelled)
+	}, patience, time.Millisecond)
+	<-gate
+	require.Zero(t, awaitState(t, client, id, jobq.Cancelled).Attempts)
+	_, called := begun.Load(id)
+	require.False(t, called)
 }
 
 // A result that PostgreSQL cannot store fails its own job; those that ended in

@@ -50,7 +50,11 @@ update jobq.running r
     progress_message = coalesce($3, r.progress_message),
     progressed_at = clock_timestamp(),
     lease_expires_at = greatest(r.lease_expires_at, clock_timestamp() + $4::interval)
-  where r.id = $5 and r.lease_token = $6 and r.lease_owner = $7
+  where r.id = (
+    select x.id from jobq.running x
+      where x.id = $5 and x.lease_token = $6 and x.lease_owner = $7
+      for update skip locked
+  )
 `
 
 type JobProgressParams struct {
@@ -64,8 +68,11 @@ type JobProgressParams struct {
 }
 
 // JobProgress stores how far a run is, under its lease, and extends the lease
-// where progress is what does. Zero rows means the lease was lost. Null keeps
-// what was there. Needs running_pkey only; a HOT update.
+// where progress is what does. Zero rows means that the lease was lost, or that
+// the row is in another transaction's hands: LeaseExtend tells which. Like that
+// it never waits for a row, so that one locked job cannot cost the worker the
+// leases of those that report beside it. Null keeps what was there. Needs
+// running_pkey only; a HOT update.
 func (q *Queries) JobProgress(ctx context.Context, arg JobProgressParams) (int64, error) {
 	result, err := q.db.Exec(ctx, JobProgress,
 		arg.Percent,

@@ -37,8 +37,11 @@ select r.id, 'busy'
   ) r;
 
 -- JobProgress stores how far a run is, under its lease, and extends the lease
--- where progress is what does. Zero rows means the lease was lost. Null keeps
--- what was there. Needs running_pkey only; a HOT update.
+-- where progress is what does. Zero rows means that the lease was lost, or that
+-- the row is in another transaction's hands: LeaseExtend tells which. Like that
+-- it never waits for a row, so that one locked job cannot cost the worker the
+-- leases of those that report beside it. Null keeps what was there. Needs
+-- running_pkey only; a HOT update.
 -- name: JobProgress :execrows
 update jobq.running r
   set progress_percent = coalesce(sqlc.narg(percent)::real, r.progress_percent),
@@ -46,7 +49,11 @@ update jobq.running r
     progress_message = coalesce(sqlc.narg(message), r.progress_message),
     progressed_at = clock_timestamp(),
     lease_expires_at = greatest(r.lease_expires_at, clock_timestamp() + sqlc.narg(extend_by)::interval)
-  where r.id = sqlc.arg(id) and r.lease_token = sqlc.arg(token) and r.lease_owner = sqlc.arg(owner);
+  where r.id = (
+    select x.id from jobq.running x
+      where x.id = sqlc.arg(id) and x.lease_token = sqlc.arg(token) and x.lease_owner = sqlc.arg(owner)
+      for update skip locked
+  );
 
 -- JobCheckpoint stores what the next run may resume from, under the current
 -- lease, and extends the lease as JobProgress does. Zero rows means the lease was lost. Needs running_pkey only.
