@@ -57,15 +57,15 @@ the one that it began with: it does what is left of that or, when nothing is, as
   jobq audit resume 17 --rate 100/s`,
 		Args: exactArgs(1),
 		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
-			id, err := parseID(args[0])
+			id, err := parseID("audit", args[0])
 			if err != nil {
 				return err
 			}
 			params := jobq.BulkParams{Resume: id}
-			if err := bulk.limit(&params); err != nil {
+			if err := bulk.limit(cmd, &params); err != nil {
 				return err
 			}
-			return workThrough(cmd, client, params)
+			return a.workThrough(cmd, client, params)
 		}),
 	}
 	bulk.addLimits(command.Flags(), "")
@@ -80,7 +80,7 @@ func newUndoCommand(a *app) *cobra.Command {
   jobq undo 17`,
 		Args: exactArgs(1),
 		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
-			id, err := parseID(args[0])
+			id, err := parseID("audit", args[0])
 			if err != nil {
 				return err
 			}

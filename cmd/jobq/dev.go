@@ -34,7 +34,8 @@ interrupted. Its data stay for the next time. The programs are those found on th
 machine (JOBQ_PG_BIN, PATH, the usual folders), or else downloaded. As root, the
 server runs as another user.
 
-With --ephemeral, a fresh server is started, COMMAND runs with DATABASE_URL set, and
+With --ephemeral, a fresh server is started, COMMAND runs with DATABASE_URL and
+JOBQ_DATABASE_URL set, so that jobq in it can reach no other database by accident, and
 the server is removed. The exit code is the command's.`,
 		Example: `  jobq dev
   jobq dev --ephemeral -- go test ./...
@@ -77,7 +78,7 @@ func (a *app) devServe(cmd *cobra.Command, dir string) error {
 	if owner := server.Owner(); owner != nil {
 		until = "as long as " + owner.String() + " does"
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "PostgreSQL runs with jobq's tables, %s. In another terminal:\n  export DATABASE_URL='%s'\n",
+	fmt.Fprintf(cmd.ErrOrStderr(), "PostgreSQL runs with jobq's tables, %s. In another terminal:\n  export JOBQ_DATABASE_URL='%s'\n",
 		until, server.URL(devDatabase))
 	if err := server.Wait(cmd.Context()); cmd.Context().Err() != nil {
 		return nil // told to stop
@@ -99,7 +100,8 @@ func (a *app) devRun(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	command := exec.CommandContext(cmd.Context(), args[0], args[1:]...) // #nosec G204 -- the caller's own command
-	command.Env = append(os.Environ(), "DATABASE_URL="+url)
+	// All that could lead jobq in the command to the caller's own tables.
+	command.Env = append(os.Environ(), "DATABASE_URL="+url, "JOBQ_DATABASE_URL="+url, "JOBQ_SCHEMA="+a.schema)
 	command.Stdin, command.Stdout, command.Stderr = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
 	// An interrupt reaches the command by itself; give it time to end.
 	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
