@@ -246,6 +246,13 @@ func TestDevEphemeralEnvironment(t *testing.T) {
 	require.NotContains(t, p.log.String(), "outer")
 }
 
+// What dev says to type wins over what is set already.
+func TestDevExports(t *testing.T) { // not parallel: it is about the environment
+	require.Equal(t, "  export DATABASE_URL='u'\n", exports("u"))
+	t.Setenv("JOBQ_DATABASE_URL", "postgres://outer")
+	require.Contains(t, exports("u"), "JOBQ_DATABASE_URL=\"$DATABASE_URL\"")
+}
+
 // A command that is only there for those below it refuses what is none of them.
 func TestGroups(t *testing.T) {
 	t.Parallel()

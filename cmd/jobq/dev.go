@@ -78,14 +78,23 @@ func (a *app) devServe(cmd *cobra.Command, dir string) error {
 	if owner := server.Owner(); owner != nil {
 		until = "as long as " + owner.String() + " does"
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "PostgreSQL runs with jobq's tables, %s. In another terminal:\n  export JOBQ_DATABASE_URL='%s'\n",
-		until, server.URL(devDatabase))
+	fmt.Fprintf(cmd.ErrOrStderr(), "PostgreSQL runs with jobq's tables, %s. In another terminal:\n%s", until, exports(server.URL(devDatabase)))
 	if err := server.Wait(cmd.Context()); cmd.Context().Err() != nil {
 		return nil // told to stop
 	} else if err != nil {
 		return err
 	}
 	return errors.New("the server has ended")
+}
+
+// exports are the lines that lead a shell to the database. What would win over
+// DATABASE_URL there, as it is set here, is changed with it.
+func exports(url string) string {
+	lines := fmt.Sprintf("  export DATABASE_URL='%s'\n", url)
+	if os.Getenv("JOBQ_DATABASE_URL") != "" {
+		lines += "  export JOBQ_DATABASE_URL=\"$DATABASE_URL\"\n"
+	}
+	return lines
 }
 
 // devRun runs a command on a server of its own.
