@@ -101,6 +101,7 @@ func FuzzParse(f *testing.F) {
 	for _, text := range []string{
 		`state:failed queue:email kind:Send* err:"smtp 421" age:<2h args.tenant=4411`, `-tag:eu,"a b" id:>3 x`,
 		`meta.a.b:"\"" key:*`, `args.a<=-1.5 worker:a*`, `"quoted, bare" -"-x" 4711`, "état:x", `--a* ,`, "-state:retrying",
+		"key:" + strings.Repeat("a-,", 900) + "b", // quoting makes it longer than what may be typed
 	} {
 		f.Add(text)
 	}
