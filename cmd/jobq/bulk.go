@@ -35,8 +35,9 @@ func (b *bulkFlags) addLimits(flags *pflag.FlagSet, when string) {
 
 // bulkHelp is what all actions by filter promise.
 const bulkHelp = `With --filter it acts on all jobs that match when it has counted them; those
-that come later are left alone. It asks first, unless --yes is given. What was done is in
-"jobq audit", and "jobq undo" takes it back where nothing has happened since.
+that come later are left alone, and so are those in states in which it does nothing. It
+asks first, unless --yes is given. What was done is in "jobq audit", and "jobq undo"
+takes it back where nothing has happened since.
 What was stopped goes on with "jobq audit resume". An empty filter is refused: id:>0
 means all jobs.
 
