@@ -3,10 +3,12 @@ package jobq
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/jobq-dev/jobq/internal/db"
@@ -27,6 +29,23 @@ const (
 	ActionDrain   Action = "drain"
 	ActionUndo    Action = "undo"
 )
+
+// states are those in which the action does something to a job. What is no
+// action on jobs has all of them.
+func (a Action) states() []State {
+	switch a {
+	case ActionCancel:
+		return []State{Scheduled, Available, Running}
+	case ActionRequeue:
+		return []State{Scheduled, Completed, Failed, Cancelled}
+	case ActionDelete:
+		return []State{Scheduled, Available, Completed, Failed, Cancelled}
+	case ActionEdit:
+		return []State{Scheduled, Available}
+	default:
+		return States()
+	}
+}
 
 // Target is a job to act on. With a State, the job must still be in it, with
 // that lease token, or it is left alone: what a person sees may be old.
@@ -122,7 +141,7 @@ func (c *Client) act(ctx context.Context, params db.JobActParams, targets []Targ
 // action, ErrConflict if it is undone already, an undo itself, a drain, or a
 // pause or resume of a queue that was paused or resumed since.
 func (c *Client) Undo(ctx context.Context, auditID int64) (*Acted, error) {
-	if _, err := c.queries.AuditGet(ctx, auditID); err != nil {
+	if _, err := c.auditGet(ctx, auditID); err != nil {
 		return nil, c.clientError(fmt.Sprintf("undo action %d", auditID), err)
 	}
 	rows, err := c.queries.AuditUndo(ctx, c.actor, auditID)
@@ -200,6 +219,15 @@ func (c *Client) Audit(ctx context.Context, before int64, limit int) ([]AuditEnt
 		entries[i] = auditEntry(db.AuditGetRow(row))
 	}
 	return entries, nil
+}
+
+// auditGet is an action, or errNoAction.
+func (c *Client) auditGet(ctx context.Context, id int64) (db.AuditGetRow, error) {
+	row, err := c.queries.AuditGet(ctx, id)
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = errNoAction
+	}
+	return row, err
 }
 
 func auditEntry(row db.AuditGetRow) AuditEntry {

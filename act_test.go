@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -372,7 +374,7 @@ func TestBulkSnapshot(t *testing.T) {
 	filter := jobq.Filter{Match: "queue:email"}
 	w.inState(jobq.Failed, jobq.EnqueueOptions{Queue: "email"})
 	waits := enqueue(t, w.client, &jobq.EnqueueOptions{Queue: "email"})
-	snapshot, err := operator.BulkSnapshot(ctx, filter)
+	snapshot, err := operator.BulkSnapshot(ctx, jobq.ActionDelete, filter)
 	require.NoError(t, err)
 	require.EqualValues(t, 2, snapshot.Count)
 	_, err = operator.Act(ctx, jobq.ActionCancel, jobq.Target{ID: waits}) // it has ended since
@@ -392,8 +394,59 @@ func TestBulkSnapshot(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, late, entries[0].IDMax)
 	require.True(t, entries[0].SnapshotAt.Before(snapshot.At))
-	_, err = operator.BulkSnapshot(ctx, jobq.Filter{Match: "foo:"})
+	_, err = operator.BulkSnapshot(ctx, jobq.ActionDelete, jobq.Filter{Match: "foo:"})
 	require.ErrorIs(t, err, jobq.ErrInvalid)
+}
+
+// An action by filter leaves jobs alone in states in which it does nothing: it
+// neither counts them nor looks at them, however many there are.
+func TestBulkStates(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	w := newWorker(t)
+	operator := newOperator(w)
+	change := jobq.JobChange{Priority: new(int16(3))}
+	for action, want := range map[jobq.Action]int{jobq.ActionCancel: 3, jobq.ActionRequeue: 4, jobq.ActionDelete: 5, jobq.ActionEdit: 2} {
+		var ids []string
+		for _, state := range jobq.States() {
+			ids = append(ids, strconv.FormatInt(w.inState(state, jobq.EnqueueOptions{Queue: string(action) + " " + string(state)}), 10))
+		}
+		filter := jobq.Filter{Match: "id:" + strings.Join(ids, ",")}
+		all, err := operator.BulkSnapshot(ctx, "", filter)
+		require.NoError(t, err)
+		require.EqualValues(t, 6, all.Count)
+		snapshot, err := operator.BulkSnapshot(ctx, action, filter)
+		require.NoError(t, err)
+		require.EqualValues(t, want, snapshot.Count, action)
+		progress, err := operator.Bulk(ctx, jobq.BulkParams{Action: action, Change: change, Filter: filter, Snapshot: snapshot})
+		require.NoError(t, err)
+		require.Equal(t, jobq.BulkProgress{AuditID: progress.AuditID, Done: want}, progress, action)
+	}
+}
+
+// What a list takes as a filter, an action takes too, though it is stored with
+// quotes; and a bound below zero is no bound to any of them.
+func TestBulkBounds(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	w := newWorker(t)
+	operator := newOperator(w)
+	id := enqueue(t, w.client, &jobq.EnqueueOptions{UniqueKey: "a-b"})
+	filter := jobq.Filter{Match: "key:a-b" + strings.Repeat(",11111111-1111-1111-1111-111111111111", 110)}
+	_, err := operator.List(ctx, filter)
+	require.NoError(t, err)
+	for _, params := range []jobq.BulkParams{{Max: -1}, {RatePerSecond: -1}} {
+		params.Action, params.Filter = jobq.ActionDelete, filter
+		_, err := operator.Bulk(ctx, params)
+		require.ErrorIs(t, err, jobq.ErrInvalid)
+	}
+	require.Equal(t, jobq.Available, state(t, w.client, id))
+	snapshot, err := operator.BulkSnapshot(ctx, jobq.ActionDelete, filter)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, snapshot.Count)
+	progress, err := operator.Bulk(ctx, jobq.BulkParams{Action: jobq.ActionDelete, Filter: filter})
+	require.NoError(t, err)
+	require.Equal(t, 1, progress.Done)
 }
 
 // One at a time works on an action by filter: who resumes one that runs is told

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
@@ -26,11 +27,12 @@ type BulkParams struct {
 	Snapshot BulkSnapshot
 	// Max bounds how many jobs this call changes, not counting those that were
 	// before a Resume. An action that has reached it, and has more to do, has
-	// not come to its end. Zero means no bound; with Resume, the bound that the
-	// action has begun with: what is left of it, or all of it again.
+	// not come to its end. Zero means no bound, and less is ErrInvalid; with
+	// Resume, zero means the bound that the action has begun with: what is left
+	// of it, or all of it again.
 	Max int
 	// RatePerSecond bounds how many jobs are changed in a second. Zero means
-	// no bound.
+	// no bound, and less is ErrInvalid.
 	RatePerSecond int
 	// Resume goes on with an action that has not come to its end: the id of
 	// its entry in the audit. Action, Change and Filter are the entry's then.
@@ -46,10 +48,11 @@ type BulkSnapshot struct {
 	Count int64     // jobs that match, up to CountMax
 }
 
-// BulkSnapshot counts what a Bulk would be about that begins now. With
-// BulkParams.Snapshot it is about no more than that whenever it begins: later
-// jobs, and those that end later, are left alone.
-func (c *Client) BulkSnapshot(ctx context.Context, filter Filter) (BulkSnapshot, error) {
+// BulkSnapshot counts what a Bulk of that action would be about that begins
+// now; without an action, all that matches. With BulkParams.Snapshot it is about
+// no more than that whenever it begins: later jobs, and those that end later,
+// are left alone.
+func (c *Client) BulkSnapshot(ctx context.Context, action Action, filter Filter) (BulkSnapshot, error) {
 	const operation = "count jobs"
 	query, err := filter.query()
 	if err != nil {
@@ -60,10 +63,7 @@ func (c *Client) BulkSnapshot(ctx context.Context, filter Filter) (BulkSnapshot,
 		return BulkSnapshot{}, c.clientError(operation, err)
 	}
 	snapshot := BulkSnapshot{At: row.At.Time.UTC(), IDMax: row.IDMax}
-	page, err := bulkPage(AuditEntry{Target: query.String(), SnapshotAt: &snapshot.At, IDMax: snapshot.IDMax})
-	if err != nil {
-		return BulkSnapshot{}, fmt.Errorf("%s: %w", operation, err)
-	}
+	page := bulkPage(query, AuditEntry{Action: action, SnapshotAt: &snapshot.At, IDMax: snapshot.IDMax})
 	page.Size = CountMax
 	snapshot.Count, err = c.schema.JobCount(ctx, c.pool, page)
 	return snapshot, c.clientError(operation, err)
@@ -77,13 +77,17 @@ type BulkProgress struct {
 }
 
 // Bulk acts on the jobs that the filter matches when it begins: jobs that are
-// enqueued, or end, later are left alone. It works in batches from the newest
+// enqueued, or end, later are left alone, and so are those in a state in which
+// the action does nothing, such as finished ones of a cancel. It works in batches from the newest
 // job down, each batch a transaction, and records all of them as one action,
 // which can be undone as one. When the context ends it stops between two
 // batches, and Resume goes on from there: ErrConflict if the action has come to
 // its end, was undone, or runs. One whose process was killed counts as running
 // for a minute more.
 func (c *Client) Bulk(ctx context.Context, params BulkParams) (BulkProgress, error) {
+	if params.Max < 0 || params.RatePerSecond < 0 {
+		return BulkProgress{}, fmt.Errorf("act by filter: %w: max and rate must not be negative", ErrInvalid)
+	}
 	id, err := c.bulkID(ctx, params)
 	if err != nil {
 		return BulkProgress{}, err
@@ -103,10 +107,11 @@ func (c *Client) Bulk(ctx context.Context, params BulkParams) (BulkProgress, err
 // bulkWork does what is left to do of an action, for the one who holds it.
 func (c *Client) bulkWork(ctx context.Context, entry AuditEntry, holder string, params BulkParams) (BulkProgress, error) {
 	progress := BulkProgress{AuditID: entry.ID, Done: entry.Done, Refused: entry.Refused}
-	page, err := bulkPage(entry)
+	query, err := filter.ParseStored(entry.Target)
 	if err != nil {
-		return progress, err
+		return progress, fmt.Errorf("action %d: %w", entry.ID, err)
 	}
+	page := bulkPage(query, entry)
 	if params.Max == 0 && entry.Max > 0 {
 		params.Max = entry.Max - entry.Done%entry.Max
 	}
@@ -209,7 +214,7 @@ func (c *Client) bulkID(ctx context.Context, params BulkParams) (int64, error) {
 // says who does.
 func (c *Client) bulkEntry(ctx context.Context, id int64, resume bool) (AuditEntry, error) {
 	operation := fmt.Sprintf("action %d", id)
-	row, err := c.queries.AuditGet(ctx, id)
+	row, err := c.auditGet(ctx, id)
 	if err == nil && resume {
 		err = c.queries.AuditResume(ctx, c.actor, id)
 	}
@@ -246,14 +251,16 @@ func (c *Client) bulkEnd(ctx context.Context, entry AuditEntry) error {
 	return c.clientError(string(entry.Action), c.queries.AuditEnd(ctx, entry.ID))
 }
 
-// bulkPage is the first page of what is left to do of an action.
-func bulkPage(entry AuditEntry) (db.JobPage, error) {
-	query, err := filter.Parse(entry.Target)
-	if err != nil {
-		return db.JobPage{}, err
+// bulkPage is the first page of what is left to do of an action. Jobs in other
+// states than it is for would cost a lock each, and there can be millions.
+func bulkPage(query filter.Query, entry AuditEntry) db.JobPage {
+	matches, states := conditionOf(query), entry.Action.states()
+	page := db.JobPage{Sort: db.SortID, IDMax: entry.IDMax}
+	for _, state := range query.States() {
+		if slices.Contains(states, State(state)) {
+			page.States = append(page.States, state)
+		}
 	}
-	matches := conditionOf(query)
-	page := db.JobPage{States: query.States(), Sort: db.SortID, IDMax: entry.IDMax}
 	page.Condition = func(stage db.Stage, first int) (string, []any) {
 		sql, args := matches(stage, first)
 		if stage.Since != "j.finished_at" {
@@ -264,7 +271,7 @@ func bulkPage(entry AuditEntry) (db.JobPage, error) {
 	if entry.IDDone > 0 {
 		page.After = &db.JobKey{ID: entry.IDDone}
 	}
-	return page, nil
+	return page
 }
 
 // Count counts the jobs that the filter matches, up to limit: a count that

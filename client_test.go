@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
@@ -333,4 +334,21 @@ func TestSetQueue(t *testing.T) {
 	want.Lease, want.ExtendEvery = 30*time.Second, 10*time.Second
 	require.NoError(t, client.SetQueue(ctx, "q", jobq.QueueChange{Lease: pointer(30 * time.Second)}))
 	require.Equal(t, want, settings(), "the extend_every that no longer fits is a third again")
+}
+
+// A database that answers and cannot is not called away: the text says why.
+func TestReadOnlyIsNamed(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	config := newClient(t).Pool().Config()
+	config.ConnConfig.RuntimeParams["default_transaction_read_only"] = "on"
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	client, err := jobq.NewClient(pool, nil)
+	require.NoError(t, err)
+	_, err = client.Enqueue(ctx, jobq.RawArgs{Name: "a"}, nil)
+	require.ErrorIs(t, err, jobq.ErrUnavailable)
+	require.ErrorContains(t, err, "enqueue: the database is read-only here: ")
+	require.NotContains(t, err.Error(), "not available")
 }

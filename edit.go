@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"time"
+	"unicode/utf8"
 
 	"github.com/jobq-dev/jobq/internal/db"
 )
@@ -49,6 +50,9 @@ func (c *JobChange) columns() (json.RawMessage, error) {
 	}
 	if options.MaxAttempts == 0 {
 		return nil, fmt.Errorf("%w: max_attempts must be 1 to 32767, not 0", ErrInvalid)
+	}
+	if c.Queue != nil && !utf8.ValidString(*c.Queue) { // JSON has no other text: it would be replaced
+		return nil, fmt.Errorf("%w: queue must be valid UTF-8, not %q", ErrInvalid, *c.Queue)
 	}
 	columns := make(map[string]any)
 	set := func(name string, isSet bool, value any) {

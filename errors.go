@@ -10,7 +10,7 @@ import (
 )
 
 var (
-	// ErrNotFound is returned when there is no job with that id.
+	// ErrNotFound is returned when there is no job, action or worker with that id.
 	ErrNotFound = errors.New("no such job")
 	// ErrConflict is returned when the job is not in a state that allows the
 	// call, such as a requeue of a running job.
@@ -18,9 +18,9 @@ var (
 	// ErrDuplicate is returned by a requeue when another unfinished job of the
 	// same kind holds the unique key. An enqueue returns that job's id instead.
 	ErrDuplicate = errors.New("unique key is held by another job")
-	// ErrInvalid is returned when the database refuses a value. The text names
-	// the field and the limit.
-	ErrInvalid = errors.New("invalid job")
+	// ErrInvalid is returned when a value is refused, by the database or before.
+	// The text names the field and the limit.
+	ErrInvalid = errors.New("invalid value")
 	// ErrTimeout is returned when the database has answered too late, by its
 	// statement_timeout or the caller's deadline.
 	ErrTimeout = errors.New("it took too long")
@@ -33,13 +33,30 @@ var (
 	ErrNewerSchema = db.ErrNewerSchema
 )
 
-// notFoundError is ErrNotFound about something that is no job.
-type notFoundError string
+// wordedError is one of these errors in words that fit better.
+type wordedError struct {
+	is   error
+	text string
+}
 
-func (e notFoundError) Error() string { return string(e) }
+func (e wordedError) Error() string { return e.text }
 
-// Is makes it ErrNotFound.
-func (e notFoundError) Is(target error) bool { return target == ErrNotFound } //nolint:errorlint // this is what errors.Is calls
+func (e wordedError) Unwrap() error { return e.is }
+
+// errNoAction is of what the audit does not have.
+var errNoAction = wordedError{ErrNotFound, "no such action"}
+
+// unavailable is ErrUnavailable in words that fit what the database said: it
+// can answer, and still not do what it was asked.
+func unavailable(err error) error {
+	switch {
+	case db.IsReadOnly(err):
+		return wordedError{ErrUnavailable, "the database is read-only here"}
+	case db.IsContention(err):
+		return wordedError{ErrUnavailable, "another transaction was in the way"}
+	}
+	return ErrUnavailable
+}
 
 // clientError says in the caller's words what the database said.
 func (c *Client) clientError(operation string, err error) error {
@@ -59,7 +76,7 @@ func (c *Client) clientError(operation string, err error) error {
 	case db.IsTimeout(err):
 		return fmt.Errorf("%s: %w: %w", operation, ErrTimeout, err)
 	case db.IsTransient(err):
-		return fmt.Errorf("%s: %w: %w", operation, ErrUnavailable, err)
+		return fmt.Errorf("%s: %w: %w", operation, unavailable(err), err)
 	case db.IsNotMigrated(err):
 		return fmt.Errorf("%s: %w: %w", operation, db.NotMigrated(c.schema), err)
 	}

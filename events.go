@@ -2,6 +2,7 @@ package jobq
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"time"
 )
@@ -33,13 +34,16 @@ type Event struct {
 // eventsMax bounds one page of events.
 const eventsMax = 1000
 
-// Events returns up to limit events, 1000 at most, newest first, older than the one with
-// the id before; 0 begins with the newest.
+// Events returns up to limit events, 1 to 1000, newest first, older than the one
+// with the id before; 0 begins with the newest.
 func (c *Client) Events(ctx context.Context, before int64, limit int) ([]Event, error) {
+	if limit < 1 || limit > eventsMax {
+		return nil, fmt.Errorf("list events: %w: limit must be 1 to %d, not %d", ErrInvalid, eventsMax, limit)
+	}
 	if before <= 0 {
 		before = math.MaxInt64
 	}
-	rows, err := c.queries.EventList(ctx, before, int32(min(max(limit, 1), eventsMax))) // #nosec G115 -- bounded
+	rows, err := c.queries.EventList(ctx, before, int32(limit)) // #nosec G115 -- checked above
 	if err != nil {
 		return nil, c.clientError("list events", err)
 	}

@@ -30,7 +30,7 @@ type Filter struct {
 	// Reverse turns the order around.
 	Reverse bool
 	// Before continues a list by id after a page: its Next. Zero means from
-	// the newest job.
+	// the newest job. ErrInvalid with another order.
 	Before int64
 	// After continues any list after a page: its Cursor.
 	After string
@@ -142,6 +142,9 @@ func (f Filter) page() (db.JobPage, error) {
 		page.Ascending = !f.Reverse
 	default:
 		return page, fmt.Errorf("%w: no sort %q; there are id, finished and due", ErrInvalid, f.Sort)
+	}
+	if f.Before > 0 && page.Sort != db.SortID {
+		return page, fmt.Errorf("%w: before is for a list by id: use after with the page's cursor", ErrInvalid)
 	}
 	if f.Before > 0 {
 		page.After = &db.JobKey{ID: f.Before}

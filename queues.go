@@ -148,7 +148,7 @@ func (c *Client) DrainWorker(ctx context.Context, id string) (bool, error) {
 	operation := fmt.Sprintf("drain worker %q", id)
 	auditID, err := c.queries.WorkerDrain(ctx, c.actor, id)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return false, fmt.Errorf("%s: %w", operation, notFoundError("no such worker"))
+		return false, fmt.Errorf("%s: %w", operation, wordedError{ErrNotFound, "no such worker"})
 	}
 	if err != nil {
 		return false, c.clientError(operation, err)

@@ -26,7 +26,7 @@ type Digest = watch.Digest
 type DigestEvent = watch.Event
 
 // WatchConfig says whom to tell of digests. The functions are called by one
-// goroutine, one at a time, and must not block.
+// goroutine, one at a time, and must not block. Those that are nil are not.
 type WatchConfig struct {
 	// OnDigest is told of each digest.
 	OnDigest func(*Digest)
@@ -57,7 +57,8 @@ func (c *Client) Watch(ctx context.Context, config WatchConfig) error {
 			}
 		},
 		OnNotify: func(_, payload string) {
-			if digest, err := watch.Parse(payload); err == nil { // anybody may send anything
+			digest, err := watch.Parse(payload)
+			if err == nil && config.OnDigest != nil { // anybody may send anything
 				config.OnDigest(digest)
 			}
 		},

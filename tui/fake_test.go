@@ -145,7 +145,7 @@ func (f *fake) Count(context.Context, jobq.Filter, int) (int64, error) {
 	return int64(len(f.jobs)), f.err
 }
 
-func (f *fake) BulkSnapshot(context.Context, jobq.Filter) (jobq.BulkSnapshot, error) {
+func (f *fake) BulkSnapshot(context.Context, jobq.Action, jobq.Filter) (jobq.BulkSnapshot, error) {
 	return jobq.BulkSnapshot{At: f.now, IDMax: f.jobs[0].ID, Count: int64(len(f.jobs))}, f.err
 }
 

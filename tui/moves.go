@@ -120,7 +120,7 @@ func (m *Model) selectAll() tea.Cmd {
 	return m.begin(func() tea.Msg {
 		ctx, cancel := context.WithTimeout(context.Background(), queryTimeout)
 		defer cancel()
-		snapshot, err := r.BulkSnapshot(ctx, jobq.Filter{Match: match})
+		snapshot, err := r.BulkSnapshot(ctx, "", jobq.Filter{Match: match}) // which action is not known yet
 		return selectedMsg{allMatching{match, snapshot}, err}
 	})
 }

@@ -22,7 +22,7 @@ type reader interface {
 	Workers(ctx context.Context) ([]jobq.Worker, error)
 	List(ctx context.Context, filter jobq.Filter) (*jobq.Page, error)
 	Count(ctx context.Context, filter jobq.Filter, limit int) (int64, error)
-	BulkSnapshot(ctx context.Context, filter jobq.Filter) (jobq.BulkSnapshot, error)
+	BulkSnapshot(ctx context.Context, action jobq.Action, filter jobq.Filter) (jobq.BulkSnapshot, error)
 	Get(ctx context.Context, id int64) (*jobq.Job, error)
 	Attempts(ctx context.Context, id int64) ([]jobq.Attempt, error)
 	Output(ctx context.Context, id int64, after jobq.OutputPiece) ([]jobq.OutputPiece, error)

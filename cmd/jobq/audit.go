@@ -58,15 +58,15 @@ what is left of that or, when nothing is, as many again.`,
   jobq audit resume 17 --rate 100/s`,
 		Args: exactArgs(1),
 		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
-			id, err := parseID(args[0])
+			id, err := parseID("audit", args[0])
 			if err != nil {
 				return err
 			}
 			params := jobq.BulkParams{Resume: id}
-			if err := bulk.limit(&params); err != nil {
+			if err := bulk.limit(cmd, &params); err != nil {
 				return err
 			}
-			return workThrough(cmd, client, params)
+			return a.workThrough(cmd, client, params)
 		}),
 	}
 	bulk.addLimits(command.Flags(), "")
@@ -83,7 +83,7 @@ transaction, however many there are. A pause or resume is taken back if its queu
   jobq undo 17`,
 		Args: exactArgs(1),
 		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
-			id, err := parseID(args[0])
+			id, err := parseID("audit", args[0])
 			if err != nil {
 				return err
 			}

@@ -24,12 +24,11 @@ cost. Server CPU and WAL are those of the whole server: measure on a quiet one.`
 		Example: `  jobq bench drain
   jobq bench drain --jobs 1000000 --workers 2 --slots 500 --json
   jobq bench held --duration 10m`,
-		Args: usageArgs(cobra.NoArgs),
 	}
 	for _, scenario := range bench.Scenarios() {
 		command.AddCommand(newBenchScenarioCommand(a, scenario))
 	}
-	return command
+	return asGroup(command)
 }
 
 func newBenchScenarioCommand(a *app, scenario bench.Scenario) *cobra.Command {

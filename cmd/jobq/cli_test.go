@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq/internal/pgtest"
@@ -148,6 +149,10 @@ func TestJobCommands(t *testing.T) {
 		"job id":          {"show", "x"},
 		"state":           {"list", "--state", "sleeping"},
 		"limit":           {"list", "--limit", "5000"},
+		"--limit must":    {"list", "--limit", "0"},
+		"limit must":      {"events", "--limit", "-5"},
+		"list by id":      {"list", "state:failed", "--sort", "finished", "--before", "2"},
+		"audit id":        {"undo", "x"},
 		"unknown flag":    {"list", "--nonsense"},
 		"unknown command": {"nonsense"},
 	} {
@@ -228,4 +233,47 @@ func TestDevEphemeral(t *testing.T) {
 	require.Equal(t, 7, code, stderr)
 	require.Contains(t, out, "postgres://")
 	require.Empty(t, stderr)
+}
+
+// In dev --ephemeral, whatever jobq reads leads to the fresh database, and not
+// to that of the one who runs it.
+func TestDevEphemeralEnvironment(t *testing.T) {
+	t.Parallel()
+	p := startProcessWith(t, []string{"JOBQ_DATABASE_URL=postgres://outer", "JOBQ_SCHEMA=outer"},
+		"dev", "--schema", "inner", "--ephemeral", "--", "sh", "-c", `test "$JOBQ_DATABASE_URL" = "$DATABASE_URL" && echo "$JOBQ_SCHEMA $JOBQ_DATABASE_URL"`)
+	require.NoError(t, p.Wait())
+	require.Contains(t, p.log.String(), "inner postgres://")
+	require.NotContains(t, p.log.String(), "outer")
+}
+
+// What dev says to type wins over what is set already.
+func TestDevExports(t *testing.T) { // not parallel: it is about the environment
+	require.Equal(t, "  export DATABASE_URL='u'\n", exports("u"))
+	t.Setenv("JOBQ_DATABASE_URL", "postgres://outer")
+	require.Contains(t, exports("u"), "JOBQ_DATABASE_URL=\"$DATABASE_URL\"")
+}
+
+// A command that is only there for those below it refuses what is none of them.
+func TestGroups(t *testing.T) {
+	t.Parallel()
+	groups := 0
+	var walk func(command *cobra.Command)
+	walk = func(command *cobra.Command) {
+		if command.HasSubCommands() {
+			groups++
+			_, stderr, code := invoke(t, "", append(strings.Fields(command.CommandPath())[1:], "pasue", "email")...)
+			require.Equal(t, exitUsage, code, command.CommandPath())
+			require.Contains(t, stderr, "jobq: ", command.CommandPath())
+		}
+		for _, below := range command.Commands() {
+			walk(below)
+		}
+	}
+	walk(newRootCommand(&app{}))
+	require.GreaterOrEqual(t, groups, 7)
+	for _, name := range []string{"queues", "migrate", "bench", "job"} {
+		out, _, code := invoke(t, "", name)
+		require.Zero(t, code)
+		require.Contains(t, out, "Available Commands")
+	}
 }

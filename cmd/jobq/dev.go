@@ -34,7 +34,8 @@ interrupted. Its data stay for the next time. The programs are those found on th
 machine (JOBQ_PG_BIN, PATH, the usual folders), or else downloaded. As root, the
 server runs as another user.
 
-With --ephemeral, a fresh server is started, COMMAND runs with DATABASE_URL set, and
+With --ephemeral, a fresh server is started, COMMAND runs with DATABASE_URL and
+JOBQ_DATABASE_URL set, so that jobq in it can reach no other database by accident, and
 the server is removed. The exit code is the command's.`,
 		Example: `  jobq dev
   jobq dev --ephemeral -- go test ./...
@@ -77,14 +78,23 @@ func (a *app) devServe(cmd *cobra.Command, dir string) error {
 	if owner := server.Owner(); owner != nil {
 		until = "as long as " + owner.String() + " does"
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "PostgreSQL runs with jobq's tables, %s. In another terminal:\n  export DATABASE_URL='%s'\n",
-		until, server.URL(devDatabase))
+	fmt.Fprintf(cmd.ErrOrStderr(), "PostgreSQL runs with jobq's tables, %s. In another terminal:\n%s", until, exports(server.URL(devDatabase)))
 	if err := server.Wait(cmd.Context()); cmd.Context().Err() != nil {
 		return nil // told to stop
 	} else if err != nil {
 		return err
 	}
 	return errors.New("the server has ended")
+}
+
+// exports are the lines that lead a shell to the database. What would win over
+// DATABASE_URL there, as it is set here, is changed with it.
+func exports(url string) string {
+	lines := fmt.Sprintf("  export DATABASE_URL='%s'\n", url)
+	if os.Getenv("JOBQ_DATABASE_URL") != "" {
+		lines += "  export JOBQ_DATABASE_URL=\"$DATABASE_URL\"\n"
+	}
+	return lines
 }
 
 // devRun runs a command on a server of its own.
@@ -99,7 +109,8 @@ func (a *app) devRun(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	command := exec.CommandContext(cmd.Context(), args[0], args[1:]...) // #nosec G204 -- the caller's own command
-	command.Env = append(os.Environ(), "DATABASE_URL="+url)
+	// All that could lead jobq in the command to the caller's own tables.
+	command.Env = append(os.Environ(), "DATABASE_URL="+url, "JOBQ_DATABASE_URL="+url, "JOBQ_SCHEMA="+a.schema)
 	command.Stdin, command.Stdout, command.Stderr = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
 	// An interrupt reaches the command by itself; give it time to end.
 	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }

@@ -98,14 +98,15 @@ always keeps its unique key.
 			if err != nil {
 				return err
 			}
-			if change.IsEmpty() && len(targets) != 1 {
-				return usagef("say what to change, such as --priority 10; only one job can be opened in an editor")
+			if change.IsEmpty() && (len(targets) != 1 || bulk.dryRun) {
+				return usagef("say what to change, such as --priority 10; only one job can be opened in an editor, and not with --dry-run")
 			}
 			return a.withClient(func(cmd *cobra.Command, _ []string, client *jobq.Client) error {
 				switch {
 				case bulk.filter != "":
-					filter := jobq.Filter{Match: bulk.filter, States: []jobq.State{jobq.Scheduled, jobq.Available}}
-					return runBulk(cmd, client, jobq.BulkParams{Action: jobq.ActionEdit, Filter: filter, Change: change}, bulk)
+					return a.runBulk(cmd, client, jobq.BulkParams{Action: jobq.ActionEdit, Filter: jobq.Filter{Match: bulk.filter}, Change: change}, bulk)
+				case bulk.dryRun:
+					return a.wouldAct(cmd, client, jobq.ActionEdit, targets)
 				case change.IsEmpty():
 					return a.editByHand(cmd, client, targets[0].ID)
 				}
@@ -218,7 +219,7 @@ one, in whatever state that is, but for what flags say. It can start at once unl
   jobq clone 4711 --args '{"id": 2}' --queue images --tag again`,
 		Args: exactArgs(1),
 		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
-			id, err := parseID(args[0])
+			id, err := parseID("job", args[0])
 			if err != nil {
 				return err
 			}
@@ -233,8 +234,8 @@ one, in whatever state that is, but for what flags say. It can start at once unl
 			if a.json {
 				return writeJSON(cmd.OutOrStdout(), clone)
 			}
-			fmt.Fprintln(cmd.OutOrStdout(), clone.ID)
-			return nil
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), clone.ID)
+			return err
 		}),
 	}
 	values.add(command)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"fmt"
@@ -14,27 +13,6 @@ import (
 
 	"github.com/jobq-dev/jobq"
 )
-
-const (
-	// enqueueBatch is how many lines of input make one statement.
-	enqueueBatch = 1000
-	// lineBytesMax bounds a line of input: args of the largest size, and more.
-	lineBytesMax = 16 << 20
-)
-
-// jobLine is one job of NDJSON input, with the names of the SQL function's
-// arguments.
-type jobLine struct {
-	Kind        string          `json:"kind"`
-	Args        json.RawMessage `json:"args"`
-	Queue       string          `json:"queue"`
-	Priority    int16           `json:"priority"`
-	RunAt       time.Time       `json:"run_at"`
-	MaxAttempts int             `json:"max_attempts"`
-	UniqueKey   string          `json:"unique_key"`
-	Tags        []string        `json:"tags"`
-	Metadata    json.RawMessage `json:"metadata"`
-}
 
 func newEnqueueCommand(a *app) *cobra.Command {
 	var options jobq.EnqueueOptions
@@ -138,146 +116,4 @@ func (a *app) printEnqueued(out io.Writer, enqueued []jobq.Enqueued) error {
 		}
 	}
 	return nil
-}
-
-// enqueueLines adds a job for each line of standard input, in batches. What a
-// batch before has added stays when a later line is refused, and the error
-// says how far it came.
-func (a *app) enqueueLines(cmd *cobra.Command, client *jobq.Client, parse func(line []byte) (jobq.EnqueueParams, error)) error {
-	lines := bufio.NewScanner(cmd.InOrStdin())
-	lines.Buffer(make([]byte, 64<<10), lineBytesMax)
-	meter := newMeter(cmd.ErrOrStderr(), cmd.InOrStdin())
-	defer meter.done()
-	out := bufio.NewWriter(cmd.OutOrStdout())
-	defer func() { _ = out.Flush() }() // a closed pipe shows in the write before
-
-	batch := make([]jobq.EnqueueParams, 0, enqueueBatch)
-	number, firstOfBatch := 0, 1
-	send := func() error {
-		enqueued, err := client.EnqueueMany(cmd.Context(), batch)
-		if err != nil {
-			return fmt.Errorf("lines %d to %d: %w (the jobs before line %d were added)", firstOfBatch, number, err, firstOfBatch)
-		}
-		batch, firstOfBatch = batch[:0], number+1
-		meter.add(len(enqueued))
-		return a.printEnqueued(out, enqueued)
-	}
-	for lines.Scan() {
-		number++
-		meter.read(len(lines.Bytes()) + 1)
-		line := bytes.TrimSpace(lines.Bytes())
-		if len(line) == 0 {
-			continue
-		}
-		job, err := parse(line)
-		if err != nil {
-			return fmt.Errorf("line %d: %w (the jobs before line %d were added)", number, err, firstOfBatch)
-		}
-		if batch = append(batch, job); len(batch) == enqueueBatch {
-			if err := send(); err != nil {
-				return err
-			}
-		}
-	}
-	if err := lines.Err(); err != nil {
-		return fmt.Errorf("line %d: %w (the jobs before line %d were added)", number+1, err, firstOfBatch)
-	}
-	return send()
-}
-
-// parseLine makes a job of a line: its args for the kind given, or all of it.
-func parseLine(line []byte, args []string, options jobq.EnqueueOptions) (jobq.EnqueueParams, error) {
-	if len(args) > 0 {
-		if !json.Valid(line) {
-			return jobq.EnqueueParams{}, usagef("args are not JSON: %s", cut(string(line)))
-		}
-		return jobq.EnqueueParams{Args: jobq.RawArgs{Name: args[0], JSON: bytes.Clone(line)}, EnqueueOptions: options}, nil
-	}
-	var job jobLine
-	decoder := json.NewDecoder(bytes.NewReader(line))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&job); err != nil {
-		return jobq.EnqueueParams{}, usagef("not a job: %w", err)
-	}
-	given := options
-	if job.Queue != "" {
-		given.Queue = job.Queue
-	}
-	if job.Priority != 0 {
-		given.Priority = job.Priority
-	}
-	if !job.RunAt.IsZero() {
-		given.RunAt = job.RunAt
-	}
-	if job.MaxAttempts != 0 {
-		given.MaxAttempts = job.MaxAttempts
-	}
-	if job.UniqueKey != "" {
-		given.UniqueKey = job.UniqueKey
-	}
-	if job.Tags != nil {
-		given.Tags = job.Tags
-	}
-	given.Metadata = job.Metadata
-	return jobq.EnqueueParams{Args: jobq.RawArgs{Name: job.Kind, JSON: job.Args}, EnqueueOptions: given}, nil
-}
-
-// meter shows on a terminal how far a long input has come.
-type meter struct {
-	out         io.Writer // nil when nobody looks
-	bytesTotal  int64     // 0 when unknown
-	bytesRead   int64
-	jobs        int
-	started     time.Time
-	lastShownAt time.Time
-}
-
-func newMeter(out io.Writer, in io.Reader) *meter {
-	m := &meter{started: time.Now()}
-	if isTerminal(out) {
-		m.out = out
-	}
-	if file, ok := in.(*os.File); ok {
-		if info, err := file.Stat(); err == nil && info.Mode().IsRegular() {
-			m.bytesTotal = info.Size()
-		}
-	}
-	return m
-}
-
-func isTerminal(stream any) bool {
-	file, ok := stream.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := file.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
-}
-
-func (m *meter) read(bytes int) { m.bytesRead += int64(bytes) }
-
-func (m *meter) add(jobs int) {
-	m.jobs += jobs
-	if m.out != nil && time.Since(m.lastShownAt) > 100*time.Millisecond {
-		m.lastShownAt = time.Now()
-		m.show()
-	}
-}
-
-func (m *meter) show() {
-	const width = 30
-	bar := ""
-	if m.bytesTotal > 0 {
-		full := int(min(m.bytesRead*width/m.bytesTotal, width))
-		bar = fmt.Sprintf("[%s%s] %3d%%  ", strings.Repeat("#", full), strings.Repeat(".", width-full), min(m.bytesRead*100/m.bytesTotal, 100))
-	}
-	rate := float64(m.jobs) / max(time.Since(m.started).Seconds(), 0.001)
-	fmt.Fprintf(m.out, "\r%s%d jobs, %.0f/s ", bar, m.jobs, rate)
-}
-
-func (m *meter) done() {
-	if m.out != nil && m.jobs > 0 {
-		m.show()
-		fmt.Fprintln(m.out)
-	}
 }

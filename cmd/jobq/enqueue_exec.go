@@ -1,8 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -22,6 +22,11 @@ func (j execJob) params(options jobq.EnqueueOptions) (jobq.EnqueueParams, error)
 	if len(j.Command) == 0 {
 		return jobq.EnqueueParams{}, usagef("the command is empty")
 	}
+	for _, word := range j.Command {
+		if !utf8.ValidString(word) { // JSON has no other text: it would be replaced
+			return jobq.EnqueueParams{}, usagef("not valid UTF-8: %q", word)
+		}
+	}
 	args, err := json.Marshal(j)
 	return jobq.EnqueueParams{Args: jobq.RawArgs{Name: worker.ExecKind, JSON: args}, EnqueueOptions: options}, err
 }
@@ -40,9 +45,7 @@ func (a *app) enqueueExec(cmd *cobra.Command, client *jobq.Client, args []string
 				job.Command = words
 				return job.params(options)
 			}
-			decoder := json.NewDecoder(bytes.NewReader(line))
-			decoder.DisallowUnknownFields()
-			if err := decoder.Decode(&job); err != nil {
+			if err := decodeLine(line, &job); err != nil {
 				return jobq.EnqueueParams{}, usagef("not a command: %w", err)
 			}
 			return job.params(options)

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 )
@@ -26,17 +27,14 @@ may resume from, its result. Only for programs that a worker runs; they need no 
   jobq job checkpoint '{"page": 7}'
   jobq job result @summary.json
   jobq job snooze 10m && exit 0`,
-		Args: exactArgs(0),
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	command.AddCommand(newJobProgressCommand(), newJobSnoozeCommand(), newJobEnqueueCommand(),
+	return asGroup(command, newJobProgressCommand(), newJobSnoozeCommand(), newJobEnqueueCommand(),
 		newJobValueCommand("checkpoint", "Store what the next run may resume from, at once"),
 		newJobValueCommand("result", "Keep a result with the job when it completes"),
 		&cobra.Command{
 			Use: "cancel WHY", Short: "End the job as cancelled, when the program exits with 0", Args: exactArgs(1),
 			RunE: func(_ *cobra.Command, args []string) error { return tellWorker(map[string]any{"cancel": args[0]}) },
 		})
-	return command
 }
 
 func newJobProgressCommand() *cobra.Command {
@@ -102,6 +100,11 @@ func newJobEnqueueCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use: "enqueue KIND [JSON | @FILE | -]", Short: "Add another job", Args: usageArgs(cobra.RangeArgs(1, 2)),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			for _, text := range []string{args[0], queue, uniqueKey} {
+				if !utf8.ValidString(text) { // JSON has no other text: it would be replaced
+					return usagef("not valid UTF-8: %q", text)
+				}
+			}
 			job := map[string]any{"kind": args[0], "queue": queue, "unique_key": uniqueKey}
 			if len(args) == 2 {
 				value, err := readJSON(cmd, args[1])
@@ -125,7 +128,7 @@ func readJSON(cmd *cobra.Command, source string) (json.RawMessage, error) {
 	if name, isFile := strings.CutPrefix(source, "@"); isFile {
 		content, err = os.ReadFile(name) // #nosec G304 -- the caller's own file
 	} else if source == "-" {
-		content, err = io.ReadAll(io.LimitReader(cmd.InOrStdin(), lineBytesMax))
+		content, err = awaitInput(cmd.Context(), func() ([]byte, error) { return io.ReadAll(io.LimitReader(cmd.InOrStdin(), lineBytesMax)) })
 	}
 	if err != nil {
 		return nil, err

@@ -45,6 +45,9 @@ func newListCommand(a *app) *cobra.Command {
 			if a.json {
 				format = "json"
 			}
+			if filter.Limit < 1 { // which to the client means the default
+				return usagef("--limit must be 1 to 1000, not %d", filter.Limit)
+			}
 			write, ok := pageWriters[format]
 			if !ok {
 				return usagef("-o %q: must be table, wide, json, jsonl, csv or id", format)
@@ -65,7 +68,7 @@ func newListCommand(a *app) *cobra.Command {
 	flags.StringVar(&filter.Kind, "kind", "", "only this kind")
 	flags.StringVar(&filter.Tag, "tag", "", "only jobs with this tag")
 	flags.IntVar(&filter.Limit, "limit", 50, "jobs on a page, 1 to 1000")
-	flags.Int64Var(&filter.Before, "before", 0, "continue below this job id")
+	flags.Int64Var(&filter.Before, "before", 0, "continue below this job id, in a list by id")
 	flags.StringVar(&filter.After, "after", "", "continue after this cursor, in any order")
 	flags.StringVar(&order, "sort", string(jobq.NewestFirst), "id, finished (failed and cancelled jobs) or due (scheduled jobs)")
 	flags.BoolVar(&filter.Reverse, "reverse", false, "turn the order around")

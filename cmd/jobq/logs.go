@@ -26,7 +26,7 @@ until the job has ended, also through further attempts.`,
 		Example: "  jobq logs -f 4711",
 		Args:    exactArgs(1),
 		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
-			id, err := parseID(args[0])
+			id, err := parseID("job", args[0])
 			if err != nil {
 				return err
 			}
@@ -48,7 +48,17 @@ type follower struct {
 	begun  bool
 }
 
+// run prints what there is, and what comes until the job has ended, or until it
+// is interrupted, be that in a query: that is how one stops following.
 func (f *follower) run(ctx context.Context, follow bool) error {
+	err := f.print(ctx, follow)
+	if follow && ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+func (f *follower) print(ctx context.Context, follow bool) error {
 	for {
 		// In this order: what a run has written is stored before it ends.
 		job, err := f.client.Get(ctx, f.id)
@@ -63,7 +73,7 @@ func (f *follower) run(ctx context.Context, follow bool) error {
 		}
 		select {
 		case <-ctx.Done():
-			return nil // interrupted: that is how one stops following
+			return ctx.Err()
 		case <-time.After(followEvery):
 		}
 	}

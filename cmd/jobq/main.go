@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/printable"
 	"github.com/jobq-dev/jobq/tui"
 	"github.com/jobq-dev/jobq/worker"
 )
@@ -43,7 +44,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	root.SetErr(stderr)
 	err := root.ExecuteContext(ctx)
 	if err != nil && !errors.Is(err, errSilent) {
-		fmt.Fprintf(stderr, "jobq: %v\n", err)
+		fmt.Fprintf(stderr, "jobq: %s\n", printable.Text(err.Error())) // it can quote a producer
 	}
 	return exitCode(err)
 }

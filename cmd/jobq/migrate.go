@@ -21,10 +21,8 @@ func newMigrateCommand(a *app) *cobra.Command {
 		Example: `  jobq migrate up
   jobq migrate status
   jobq migrate sql | less          # what "up" would run on an empty database`,
-		Args: usageArgs(cobra.NoArgs),
 	}
-	command.AddCommand(newMigrateUpCommand(a), newMigrateDownCommand(a), newMigrateStatusCommand(a), newMigrateSQLCommand(a))
-	return command
+	return asGroup(command, newMigrateUpCommand(a), newMigrateDownCommand(a), newMigrateStatusCommand(a), newMigrateSQLCommand(a))
 }
 
 // withMigration runs work with a pool and a config that logs nowhere: the

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -37,6 +38,15 @@ func (t table) row(cells ...string) {
 }
 
 func (t table) flush() error { return t.writer.Flush() }
+
+func isTerminal(stream any) bool {
+	file, ok := stream.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := file.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
 
 // ago is how long ago a moment was, roughly.
 func ago(moment time.Time) string { return short(time.Since(moment)) + " ago" }

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/printable"
 )
 
 // pageWriters are the formats of `jobq list -o`. Data goes to the output, and
@@ -74,25 +75,33 @@ func writeJSONL(cmd *cobra.Command, page *jobq.Page) error {
 
 func writeIDs(cmd *cobra.Command, page *jobq.Page) error {
 	for _, job := range page.Jobs {
-		fmt.Fprintln(cmd.OutOrStdout(), job.ID)
+		if _, err := fmt.Fprintln(cmd.OutOrStdout(), job.ID); err != nil {
+			return err
+		}
 	}
 	sayMore(cmd, page)
 	return nil
 }
 
 func writeCSV(cmd *cobra.Command, page *jobq.Page) error {
-	writer := csv.NewWriter(cmd.OutOrStdout())
+	writer, terminal := csv.NewWriter(cmd.OutOrStdout()), isTerminal(cmd.OutOrStdout())
 	rows := [][]string{{
 		"id", "state", "queue", "kind", "priority", "attempts", "max_attempts", "run_at", "created_at", "started_at",
 		"finished_at", "unique_key", "lease_owner", "last_error",
 	}}
 	for _, job := range page.Jobs {
-		rows = append(rows, []string{
+		row := []string{
 			strconv.FormatInt(job.ID, 10), string(job.State), job.Queue, job.Kind, strconv.Itoa(int(job.Priority)),
 			strconv.Itoa(job.Attempts), strconv.Itoa(job.MaxAttempts), job.RunAt.Format(time.RFC3339Nano),
 			job.CreatedAt.Format(time.RFC3339Nano), csvTime(job.StartedAt), csvTime(job.FinishedAt), job.UniqueKey,
 			job.LeaseOwner, job.LastError,
-		})
+		}
+		if terminal { // a file has what is stored
+			for i, cell := range row {
+				row[i] = printable.Line(cell)
+			}
+		}
+		rows = append(rows, row)
 	}
 	sayMore(cmd, page)
 	return writer.WriteAll(rows)

@@ -18,7 +18,6 @@ func newQueuesCommand(a *app) *cobra.Command {
   jobq queues pause email --reason "smtp is down"
   jobq queues resume email
   jobq queues set video --lease 10m --heartbeat progress`,
-		Args: usageArgs(cobra.NoArgs),
 	}
 	list := &cobra.Command{
 		Use: "list", Short: "List queues with what waits and runs in them", Args: exactArgs(0),
@@ -41,8 +40,7 @@ func newQueuesCommand(a *app) *cobra.Command {
 			return sayChange(cmd, args[0], "running", changed, err)
 		}),
 	}
-	command.AddCommand(list, pause, resume, newQueuesSetCommand(a))
-	return command
+	return asGroup(command, list, pause, resume, newQueuesSetCommand(a))
 }
 
 func sayChange(cmd *cobra.Command, queue, state string, changed bool, err error) error {

@@ -162,6 +162,20 @@ func (a *app) withClient(work func(cmd *cobra.Command, args []string, client *jo
 	}
 }
 
+// asGroup makes a command one that is only there for those below it: it shows
+// its help, and refuses the name of none of them, which cobra would not.
+func asGroup(command *cobra.Command, below ...*cobra.Command) *cobra.Command {
+	command.AddCommand(below...)
+	command.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return usagef("unknown command %q: see %s --help", args[0], cmd.CommandPath())
+		}
+		return nil
+	}
+	command.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	return command
+}
+
 // exactArgs is cobra.ExactArgs with an error that counts as usage.
 func exactArgs(count int) cobra.PositionalArgs { return usageArgs(cobra.ExactArgs(count)) }
 
@@ -174,10 +188,11 @@ func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
-func parseID(text string) (int64, error) {
+// parseID reads the id of what is named: a job or an action.
+func parseID(what, text string) (int64, error) {
 	id, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || id < 1 {
-		return 0, usagef("job id %q: must be a positive number", text)
+		return 0, usagef("%s id %q: must be a positive number", what, text)
 	}
 	return id, nil
 }

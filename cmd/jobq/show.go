@@ -27,7 +27,7 @@ func newShowCommand(a *app) *cobra.Command {
 		Example: "  jobq show 4711\n  jobq show 4711 --json | jq .result",
 		Args:    exactArgs(1),
 		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
-			id, err := parseID(args[0])
+			id, err := parseID("job", args[0])
 			if err != nil {
 				return err
 			}

@@ -31,16 +31,10 @@ func newStatsCommand(a *app) *cobra.Command {
 			if span < time.Minute {
 				return usagef("--span must be at least 1m, not %s", span)
 			}
-			for {
-				if err := a.writeOverview(cmd, client, span); err != nil || watch <= 0 {
-					return err
-				}
-				select {
-				case <-cmd.Context().Done():
-					return nil
-				case <-time.After(watch):
-				}
+			if watch > 0 {
+				return a.watchOverview(cmd, client, span, watch)
 			}
+			return a.writeOverview(cmd, client, span)
 		}),
 	}
 	flags := command.Flags()
@@ -49,6 +43,25 @@ func newStatsCommand(a *app) *cobra.Command {
 	flags.Lookup("watch").NoOptDefVal = "1s"
 	a.addJSONFlag(command)
 	return command
+}
+
+// watchOverview writes it again and again until it is interrupted, which can be
+// in the middle of a query.
+func (a *app) watchOverview(cmd *cobra.Command, client *jobq.Client, span, every time.Duration) error {
+	for {
+		err := a.writeOverview(cmd, client, span)
+		if cmd.Context().Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		select {
+		case <-cmd.Context().Done():
+			return nil
+		case <-time.After(every):
+		}
+	}
 }
 
 func (a *app) writeOverview(cmd *cobra.Command, client *jobq.Client, span time.Duration) error {

@@ -24,6 +24,8 @@ const (
 	codeNotNull           = "23502"
 	codeUnique            = "23505"
 	codeCheck             = "23514"
+	codeSerialization     = "40001"
+	codeDeadlock          = "40P01"
 	codeLimitExceeded     = "54000"
 	codeStatementTooDeep  = "54001"
 	codePrerequisiteState = "55000"
@@ -101,6 +103,14 @@ func IsStale(err error) bool {
 
 // IsPrerequisite says that the row was not in the state that the call needs.
 func IsPrerequisite(err error) bool { return code(err) == codePrerequisiteState }
+
+// IsReadOnly says that the session cannot write: a standby, or one that was told so.
+func IsReadOnly(err error) bool { return code(err) == codeReadOnly }
+
+// IsContention says that another transaction has kept this one from its end.
+func IsContention(err error) bool {
+	return code(err) == codeSerialization || code(err) == codeDeadlock
+}
 
 // IsUnique says that a unique key was already taken.
 func IsUnique(err error) bool { return code(err) == codeUnique }

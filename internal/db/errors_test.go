@@ -37,6 +37,17 @@ func TestIsTransient(t *testing.T) {
 	}
 }
 
+// What a database that answers says of why it cannot do it now.
+func TestWhyUnavailable(t *testing.T) {
+	t.Parallel()
+	require.True(t, db.IsReadOnly(fmt.Errorf("wrapped: %w", &pgconn.PgError{Code: "25006"})))
+	require.False(t, db.IsReadOnly(&pgconn.PgError{Code: "40P01"}))
+	for _, code := range []string{"40P01", "40001"} {
+		require.True(t, db.IsContention(fmt.Errorf("wrapped: %w", &pgconn.PgError{Code: code})))
+	}
+	require.False(t, db.IsContention(&pgconn.PgError{Code: "57P01"}))
+}
+
 // What says that other connections are as useless as the one that failed.
 func TestIsStale(t *testing.T) {
 	t.Parallel()

@@ -20,6 +20,10 @@ const (
 	bytesMax  = 4096
 	termsMax  = 32
 	valuesMax = 1000
+	// The audit stores at most 8192 characters, of up to four bytes each, and a
+	// caller may have added a term for each field of a jobq.Filter.
+	storedBytesMax = 4 * 8192
+	storedTermsMax = termsMax + 8
 )
 
 // Query is a filter that has been understood. The zero value means all jobs.

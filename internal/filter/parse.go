@@ -10,7 +10,13 @@ import (
 )
 
 // Parse reads a filter. The error is an *Error.
-func Parse(text string) (Query, error) {
+func Parse(text string) (Query, error) { return parse(text, bytesMax, termsMax) }
+
+// ParseStored reads what String has written of a query, which can be longer
+// than what was typed: it has more quotes, and terms that were added.
+func ParseStored(text string) (Query, error) { return parse(text, storedBytesMax, storedTermsMax) }
+
+func parse(text string, bytesMax, termsMax int) (Query, error) {
 	if len(text) > bytesMax {
 		return Query{}, &Error{bytesMax, fmt.Sprintf("longer than %d bytes", bytesMax)}
 	}

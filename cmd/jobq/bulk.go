@@ -1,0 +1,187 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/jobq-dev/jobq"
+)
+
+// bulkFlags are those of an action by filter.
+type bulkFlags struct {
+	filter, rate string
+	dryRun, yes  bool
+	max          int
+}
+
+func (b *bulkFlags) add(flags *pflag.FlagSet) {
+	flags.StringVar(&b.filter, "filter", "", "act on all jobs that match")
+	flags.BoolVar(&b.dryRun, "dry-run", false, "only say how many jobs it would be about")
+	flags.BoolVar(&b.yes, "yes", false, "with --filter: do not ask")
+	b.addLimits(flags, "with --filter: ")
+}
+
+func (b *bulkFlags) addLimits(flags *pflag.FlagSet, when string) {
+	flags.IntVar(&b.max, "max", 0, when+"act on this many jobs at most")
+	flags.StringVar(&b.rate, "rate", "", when+"at most so many a second, such as 100/s")
+}
+
+// bulkHelp is what all actions by filter promise.
+const bulkHelp = `With --filter it acts on all jobs that match when it has counted them; those
+that come later are left alone, and so are those in states in which it does nothing. It
+asks first, unless --yes is given. What was done is in "jobq audit", and "jobq undo"
+takes it back where nothing has happened since.
+What was stopped goes on with "jobq audit resume". An empty filter is refused: id:>0
+means all jobs.
+
+` + filterHelp
+
+// targetsOf reads ids, or none where there is a filter. What an unset variable
+// of a script can leave behind is refused: an empty filter means all jobs.
+func (b *bulkFlags) targetsOf(cmd *cobra.Command, args []string) ([]jobq.Target, error) {
+	given := cmd.Flags().Changed
+	switch {
+	case (len(args) == 0) == !given("filter"):
+		return nil, usagef("name jobs by id, or --filter, and not both; usage: %s", cmd.UseLine())
+	case given("filter") && strings.TrimSpace(b.filter) == "":
+		return nil, usagef("--filter is empty: write id:>0 if you mean all jobs")
+	case len(args) > 0 && (given("max") || given("rate")):
+		return nil, usagef("--max and --rate need --filter")
+	}
+	targets := make([]jobq.Target, len(args))
+	for i, arg := range args {
+		id, err := parseID("job", arg)
+		if err != nil {
+			return nil, err
+		}
+		targets[i].ID = id
+	}
+	return targets, nil
+}
+
+// runBulk acts on what a filter matches, after it has asked.
+func (a *app) runBulk(cmd *cobra.Command, client *jobq.Client, params jobq.BulkParams, flags bulkFlags) error {
+	if err := flags.limit(cmd, &params); err != nil {
+		return err
+	}
+	snapshot, err := client.BulkSnapshot(cmd.Context(), params.Action, params.Filter)
+	if err != nil {
+		return err
+	}
+	params.Snapshot = snapshot
+	matches := strconv.FormatInt(snapshot.Count, 10)
+	if snapshot.Count >= jobq.CountMax {
+		matches = fmt.Sprintf("at least %d", jobq.CountMax)
+	}
+	if flags.dryRun {
+		return a.sayWould(cmd, params.Action, snapshot.Count, matches)
+	}
+	if !flags.yes {
+		if err := askForBulk(cmd, params.Action, matches); err != nil {
+			return err
+		}
+	}
+	return a.workThrough(cmd, client, params)
+}
+
+// limit sets how many jobs, and how many a second. A limit that is given bounds
+// something: none at all is to leave it out.
+func (b *bulkFlags) limit(cmd *cobra.Command, params *jobq.BulkParams) (err error) {
+	given := cmd.Flags().Changed
+	if given("max") && b.max < 1 {
+		return usagef("--max must be at least 1, not %d", b.max)
+	}
+	params.Max = b.max
+	if given("rate") {
+		params.RatePerSecond, err = parseRate(b.rate)
+	}
+	return err
+}
+
+// workThrough runs an action by filter, or goes on with one, and says how far
+// it comes.
+func (a *app) workThrough(cmd *cobra.Command, client *jobq.Client, params jobq.BulkParams) error {
+	verb := string(params.Action)
+	if params.Resume > 0 {
+		verb = fmt.Sprintf("action %d", params.Resume)
+	}
+	params.OnBatch = func(progress jobq.BulkProgress) {
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: %d done, %d refused\n", verb, progress.Done, progress.Refused)
+	}
+	progress, err := client.Bulk(cmd.Context(), params)
+	switch {
+	case progress.AuditID == 0:
+	case a.json:
+		err = errors.Join(err, writeJSON(cmd.OutOrStdout(), progress))
+	default:
+		fmt.Fprintf(cmd.OutOrStdout(), "%s: %d jobs, %d refused; take it back with: jobq undo %d\n", verb, progress.Done, progress.Refused, progress.AuditID)
+	}
+	// What is in conflict is undone: it cannot go on.
+	if err != nil && progress.AuditID > 0 && !errors.Is(err, jobq.ErrConflict) {
+		return fmt.Errorf("%s stopped before its end, go on with jobq audit resume %d: %w", verb, progress.AuditID, err)
+	}
+	return err
+}
+
+// askForBulk asks for the action's name. Without a terminal there is nobody to ask.
+func askForBulk(cmd *cobra.Command, action jobq.Action, matches string) error {
+	file, ok := cmd.InOrStdin().(*os.File)
+	if !ok || !isTerminal(file) {
+		return usagef("%s by filter asks first: give --yes where there is no terminal", action)
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s %s jobs? Type %q to go on: ", action, matches, action)
+	answer, err := awaitInput(cmd.Context(), func() (answer string, err error) {
+		_, err = fmt.Fscanln(file, &answer)
+		return answer, err
+	})
+	switch {
+	case cmd.Context().Err() != nil:
+		return fmt.Errorf("nothing was done: %w", err)
+	case err != nil || answer != string(action):
+		return usagef("nothing was done")
+	}
+	return nil
+}
+
+// parseRate reads 100/s, or just 100.
+func parseRate(text string) (int, error) {
+	rate, err := strconv.Atoi(strings.TrimSuffix(text, "/s"))
+	if err != nil || rate < 1 {
+		return 0, usagef("--rate %q: jobs a second, such as 100/s", text)
+	}
+	return rate, nil
+}
+
+// wouldAct says how many of the jobs named an action would be about.
+func (a *app) wouldAct(cmd *cobra.Command, client *jobq.Client, action jobq.Action, targets []jobq.Target) error {
+	const idsMax = 200 // of one filter, which has at most 4096 bytes
+	var count int64
+	for some := range slices.Chunk(targets, idsMax) {
+		ids := make([]string, len(some))
+		for i, target := range some {
+			ids[i] = strconv.FormatInt(target.ID, 10)
+		}
+		snapshot, err := client.BulkSnapshot(cmd.Context(), action, jobq.Filter{Match: "id:" + strings.Join(ids, ",")})
+		if err != nil {
+			return err
+		}
+		count += snapshot.Count
+	}
+	return a.sayWould(cmd, action, count, fmt.Sprintf("%d of %d", count, len(targets)))
+}
+
+// sayWould is what --dry-run says: how many jobs, and that in words.
+func (a *app) sayWould(cmd *cobra.Command, action jobq.Action, count int64, jobs string) error {
+	if a.json {
+		return writeJSON(cmd.OutOrStdout(), map[string]any{"action": action, "count": count})
+	}
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "would %s %s jobs\n", action, jobs)
+	return err
+}

@@ -1,0 +1,217 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/jobq-dev/jobq"
+)
+
+const (
+	// enqueueBatch is how many lines of input make one statement.
+	enqueueBatch = 1000
+	// enqueueQuiet is how long the input may be silent before what has come is
+	// added: whoever keeps a pipe open must not hold jobs back.
+	enqueueQuiet = 100 * time.Millisecond
+)
+
+// lineParser makes a job of a line.
+type lineParser func(line []byte) (jobq.EnqueueParams, error)
+
+// lineEnqueuer adds a job for each line, in batches.
+type lineEnqueuer struct {
+	client *jobq.Client
+	parse  lineParser
+	print  func([]jobq.Enqueued) error
+	meter  *meter
+	batch  []jobq.EnqueueParams
+	number int // the line that was read last
+	sent   int // what is in the lines up to this one was added
+}
+
+// enqueueLines adds a job for each line of standard input, in batches. What a
+// batch before has added stays when a later line is refused, and the error
+// says how far it came.
+func (a *app) enqueueLines(cmd *cobra.Command, client *jobq.Client, parse lineParser) error {
+	ctx, cancel := context.WithCancel(cmd.Context())
+	defer cancel() // ends the reader when a line is refused
+	out := bufio.NewWriter(cmd.OutOrStdout())
+	e := &lineEnqueuer{client: client, parse: parse, meter: newMeter(cmd.ErrOrStderr(), cmd.InOrStdin())}
+	e.print = func(enqueued []jobq.Enqueued) error {
+		return errors.Join(a.printEnqueued(out, enqueued), out.Flush())
+	}
+	defer e.meter.done()
+	return e.run(ctx, readLines(ctx, cmd.InOrStdin()))
+}
+
+func (e *lineEnqueuer) run(ctx context.Context, lines <-chan inputLine) error {
+	quiet := time.NewTimer(enqueueQuiet)
+	defer quiet.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return e.problem(fmt.Sprintf("after line %d", e.number), context.Cause(ctx))
+		case <-quiet.C:
+			if err := e.send(ctx); err != nil {
+				return err
+			}
+		case line, open := <-lines:
+			if !open {
+				return e.send(ctx)
+			}
+			if err := e.add(ctx, line); err != nil {
+				return err
+			}
+			quiet.Reset(enqueueQuiet)
+		}
+	}
+}
+
+// add takes a line, and sends the batch that it makes full.
+func (e *lineEnqueuer) add(ctx context.Context, line inputLine) error {
+	e.number++
+	at := fmt.Sprintf("line %d", e.number)
+	if line.err != nil {
+		return e.problem(at, line.err)
+	}
+	e.meter.read(len(line.text) + 1)
+	text := bytes.TrimSpace(line.text)
+	if len(text) == 0 {
+		return nil
+	}
+	if !utf8.Valid(text) { // decoding would replace what is not, and make two keys the same
+		return e.problem(at, usagef("not valid UTF-8"))
+	}
+	job, err := e.parse(text)
+	if err != nil {
+		return e.problem(at, err)
+	}
+	if e.batch = append(e.batch, job); len(e.batch) == enqueueBatch {
+		return e.send(ctx)
+	}
+	return nil
+}
+
+func (e *lineEnqueuer) send(ctx context.Context) error {
+	enqueued, err := e.client.EnqueueMany(ctx, e.batch)
+	if err != nil {
+		lines := fmt.Sprintf("lines %d to %d", e.sent+1, e.number)
+		err = e.problem(lines, err)
+		if errors.Is(err, jobq.ErrUnavailable) || errors.Is(err, jobq.ErrTimeout) || errors.Is(err, context.Canceled) {
+			return fmt.Errorf("%w (%s may have been: there was no answer)", err, lines)
+		}
+		return err
+	}
+	e.batch, e.sent = e.batch[:0], e.number
+	e.meter.add(len(enqueued))
+	if err := e.print(enqueued); err != nil {
+		return e.problem("write ids", err)
+	}
+	return nil
+}
+
+// problem says how far the input was added.
+func (e *lineEnqueuer) problem(at string, err error) error {
+	return fmt.Errorf("%s: %w (the jobs before line %d were added)", at, err, e.sent+1)
+}
+
+// jobLine is one job of NDJSON input, with the names of the arguments of the SQL
+// function enqueue. What is null or left out, the flags say.
+type jobLine struct {
+	Kind        string          `json:"kind"`
+	Args        json.RawMessage `json:"args"`
+	Queue       *string         `json:"queue"`
+	Priority    *int16          `json:"priority"`
+	RunAt       *time.Time      `json:"run_at"`
+	MaxAttempts *int            `json:"max_attempts"`
+	UniqueKey   *string         `json:"unique_key"`
+	Timeout     *lineDuration   `json:"timeout"`
+	BackoffBase *lineDuration   `json:"backoff_base"`
+	BackoffMax  *lineDuration   `json:"backoff_max"`
+	Tags        []string        `json:"tags"`
+	Metadata    json.RawMessage `json:"metadata"`
+}
+
+// lineDuration is a time as the flags have it, such as "10m".
+type lineDuration time.Duration
+
+// UnmarshalJSON reads it.
+func (d *lineDuration) UnmarshalJSON(text []byte) error {
+	var word string
+	err := json.Unmarshal(text, &word)
+	if err == nil {
+		var duration time.Duration
+		duration, err = time.ParseDuration(word)
+		*d = lineDuration(duration)
+	}
+	if err != nil || *d <= 0 {
+		return fmt.Errorf(`a time must be like "10m", not %s`, cut(string(text)))
+	}
+	return nil
+}
+
+// parseLine makes a job of a line: its args for the kind given, or all of it.
+func parseLine(line []byte, args []string, options jobq.EnqueueOptions) (jobq.EnqueueParams, error) {
+	if len(args) > 0 {
+		if !json.Valid(line) {
+			return jobq.EnqueueParams{}, usagef("args are not JSON: %s", cut(string(line)))
+		}
+		return jobq.EnqueueParams{Args: jobq.RawArgs{Name: args[0], JSON: line}, EnqueueOptions: options}, nil
+	}
+	var job jobLine
+	if err := decodeLine(line, &job); err != nil {
+		return jobq.EnqueueParams{}, usagef("not a job: %w", err)
+	}
+	// To the client, zero means the default; to those who write it, it does not.
+	switch {
+	case job.Queue != nil && *job.Queue == "":
+		return jobq.EnqueueParams{}, usagef("queue must be 1 to 128 characters")
+	case job.UniqueKey != nil && *job.UniqueKey == "":
+		return jobq.EnqueueParams{}, usagef("unique_key must be 1 to 255 characters")
+	case job.MaxAttempts != nil && *job.MaxAttempts == 0:
+		return jobq.EnqueueParams{}, usagef("max_attempts must be 1 to 32767, not 0")
+	}
+	replace(&options.Queue, job.Queue)
+	replace(&options.Priority, job.Priority)
+	replace(&options.RunAt, job.RunAt)
+	replace(&options.MaxAttempts, job.MaxAttempts)
+	replace(&options.UniqueKey, job.UniqueKey)
+	replace(&options.Timeout, (*time.Duration)(job.Timeout))
+	replace(&options.BackoffBase, (*time.Duration)(job.BackoffBase))
+	replace(&options.BackoffMax, (*time.Duration)(job.BackoffMax))
+	if job.Tags != nil {
+		options.Tags = job.Tags
+	}
+	options.Metadata = job.Metadata
+	return jobq.EnqueueParams{Args: jobq.RawArgs{Name: job.Kind, JSON: job.Args}, EnqueueOptions: options}, nil
+}
+
+// replace changes the option that a line gives.
+func replace[T any](option, given *T) {
+	if given != nil {
+		*option = *given
+	}
+}
+
+// decodeLine reads a line that is one JSON object, without other fields than
+// those of the struct.
+func decodeLine(line []byte, into any) error {
+	decoder := json.NewDecoder(bytes.NewReader(line))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(into); err != nil {
+		return err
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("there is more after the end of the object")
+	}
+	return nil
+}

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq/internal/pgtest"
+)
+
+// A line is one job, in text that is what it was: anything else is refused by
+// its number, and adds nothing.
+func TestEnqueueRefusesLines(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	for _, test := range []struct {
+		line, want string
+		args       []string
+	}{
+		{`{"kind": "a"}{"kind": "b"}`, "more after the end", []string{"--ndjson"}},
+		{`{"kind": "a"} x`, "more after the end", []string{"--ndjson"}},
+		{`{"cmd": ["a"]} ["b"]`, "more after the end", []string{"--exec", "--ndjson"}},
+		{"{\"kind\": \"a\", \"unique_key\": \"caf\xe9\"}", "not valid UTF-8", []string{"--ndjson"}},
+		{"cat caf\xe9", "not valid UTF-8", []string{"--exec", "-"}},
+		{"\"caf\xe9\"", "not valid UTF-8", []string{"a", "-"}},
+		{`{"kind": "a", "unique_key": ""}`, "unique_key must be 1 to 255", []string{"--ndjson"}},
+		{`{"kind": "a", "queue": ""}`, "queue must be 1 to 128", []string{"--ndjson"}},
+		{`{"kind": "a", "max_attempts": 0}`, "max_attempts must be 1 to 32767", []string{"--ndjson"}},
+		{`{"kind": "a", "timeout": 5}`, `a time must be like "10m"`, []string{"--ndjson"}},
+		{`{"kind": "a", "timeout": "0s"}`, `a time must be like "10m"`, []string{"--ndjson"}},
+	} {
+		_, stderr, code := invoke(t, test.line+"\n", append([]string{"enqueue", "--database-url", url}, test.args...)...)
+		require.Equal(t, exitUsage, code, test.line)
+		require.Contains(t, stderr, "line 1: ", test.line)
+		require.Contains(t, stderr, test.want, test.line)
+	}
+	_, stderr, code := invoke(t, "", "enqueue", "--database-url", url, "--exec", "--", "cat", "caf\xe9")
+	require.Equal(t, exitUsage, code)
+	require.Contains(t, stderr, "not valid UTF-8")
+	require.Zero(t, query[int](t, pgtest.Connect(t, url), "select count(*) from jobq.job"))
+}
+
+// What a line gives wins over the flags, also when it is zero; what it leaves
+// out, or says is null, the flags say.
+func TestEnqueueLineAndFlags(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	pool := pgtest.Connect(t, url)
+	_, stderr, code := invoke(t, `{"kind": "a", "priority": 0, "timeout": "10m", "backoff_base": "2s", "backoff_max": "1h"}
+		{"kind": "b", "priority": null}`+"\n", "enqueue", "--ndjson", "--priority", "10", "--timeout", "1m", "--database-url", url)
+	require.Zero(t, code, stderr)
+	require.Equal(t, "0 00:10:00 00:00:02 01:00:00", query[string](t, pool, "select concat_ws(' ', priority, timeout, backoff_base, backoff_max) from jobq.pending where kind = 'a'"))
+	require.Equal(t, "10 00:01:00", query[string](t, pool, "select concat_ws(' ', priority, timeout) from jobq.pending where kind = 'b'"))
+}
+
+// startEnqueue starts an enqueue of lines that the test writes.
+func startEnqueue(t *testing.T, url string) (p *process, in io.WriteCloser) {
+	t.Helper()
+	p = &process{Cmd: exec.Command(os.Args[0], "enqueue", "a", "-", "--database-url", url), log: &syncBuffer{}}
+	p.Env = append(os.Environ(), asCommand+"=1")
+	p.Stdout, p.Stderr = p.log, p.log
+	in, err := p.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, p.Start())
+	t.Cleanup(func() {
+		_ = p.Process.Kill()
+		_ = p.Wait()
+	})
+	return p, in
+}
+
+// A pipe that stays open holds nothing back, and keeps no signal waiting.
+func TestEnqueueOpenPipe(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	pool := pgtest.Connect(t, url)
+	p, in := startEnqueue(t, url)
+	for number := range 2 {
+		_, err := fmt.Fprintln(in, "{}")
+		require.NoError(t, err)
+		p.awaitLog(t, fmt.Sprintf("%d\n", number+1))
+	}
+	require.Equal(t, 2, query[int](t, pool, "select count(*) from jobq.job"))
+	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
+	require.Error(t, p.Wait())
+	require.Contains(t, p.log.String(), "the jobs before line 3 were added")
+	require.NotContains(t, p.log.String(), "may have been")
+}
+
+// Who hears nothing of a batch is told which lines may be in. Method: the batch
+// waits for a lock until a signal ends the command.
+func TestEnqueueWithoutAnswer(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	url := pgtest.URL(t)
+	pool := pgtest.Connect(t, url)
+	p, in := startEnqueue(t, url)
+	_, err := fmt.Fprintln(in, "{}")
+	require.NoError(t, err)
+	p.awaitLog(t, "1\n")
+	tx, err := pool.Begin(ctx)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, tx.Rollback(ctx)) }()
+	_, err = tx.Exec(ctx, "lock table jobq.pending in access exclusive mode")
+	require.NoError(t, err)
+	_, err = fmt.Fprint(in, "{}\n{}\n")
+	require.NoError(t, err)
+	eventually(t, pool, true, "select count(*) > 0 from pg_locks l join pg_database d on d.oid = l.database where d.datname = current_database() and not l.granted")
+	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
+	require.Error(t, p.Wait())
+	require.Regexp(t, `\(the jobs before line 2 were added\) \(lines 2 to \d may have been`, p.log.String())
+}
+
+// Ids that cannot be written are an error: who reads them misses some.
+func TestWriteErrors(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, full.Close()) }()
+	for _, args := range [][]string{{"enqueue", "a", "-"}, {"enqueue", "a"}, {"list", "-o", "id"}, {"clone", "1"}} {
+		var stderr bytes.Buffer
+		code := run(context.Background(), append(args, "--database-url", url), strings.NewReader("{}\n"), full, &stderr)
+		require.Equal(t, exitError, code, args)
+		require.Contains(t, stderr.String(), "no space left", args)
+	}
+}

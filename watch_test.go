@@ -1,0 +1,40 @@
+package jobq_test
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/watch"
+)
+
+// Who watches only the connection hears digests without harm. Method: another
+// watcher, who began later, says that the digest has arrived.
+func TestWatchWithoutDigests(t *testing.T) {
+	t.Parallel()
+	ctx, stop := context.WithCancel(context.Background())
+	client := newClient(t)
+	heard, ended := make(chan struct{}, 10), make(chan error, 2)
+	start := func(config jobq.WatchConfig) {
+		connected := make(chan struct{}, 10)
+		config.Logger, config.OnConnect = slog.New(slog.DiscardHandler), func() { connected <- struct{}{} }
+		go func() { ended <- client.Watch(ctx, config) }()
+		<-connected
+	}
+	start(jobq.WatchConfig{})
+	start(jobq.WatchConfig{OnDigest: func(*jobq.Digest) { heard <- struct{}{} }})
+	digest := &watch.Digest{Worker: "w", Sequence: 1}
+	for range 3 {
+		_, err := client.Pool().Exec(ctx, "select pg_notify($1, $2)", db.Channel(client.Schema(), db.TopicEvent), digest.Encode())
+		require.NoError(t, err)
+		<-heard
+	}
+	stop()
+	for range 2 {
+		require.NoError(t, <-ended)
+	}
+}
