@@ -78,6 +78,9 @@ func IsTransient(err error) bool {
 	if errors.Is(err, context.Canceled) {
 		return false
 	}
+	if errors.Is(err, ErrBusy) {
+		return true
+	}
 	var netErr net.Error
 	var connectErr *pgconn.ConnectError
 	return pgconn.SafeToRetry(err) || pgconn.Timeout(err) || errors.As(err, &connectErr) || errors.As(err, &netErr) ||
