@@ -33,5 +33,11 @@ func SpreadWakeUps(w *Worker, longest time.Duration) {
 	w.herd.spread = longest
 }
 
+// ShortenAnnouncements sets how long an announcement holds that the worker waits
+// for jobs, in whole seconds.
+func ShortenAnnouncements(w *Worker, holds time.Duration) {
+	w.wait.holds = holds
+}
+
 // Draining says whether a worker has begun to drain.
 func Draining(w *Worker) bool { return w.draining.Load() }

@@ -112,3 +112,33 @@ func TestLooksAtItsOwnAnnouncement(t *testing.T) {
 	require.NoError(t, tx.Commit(ctx))
 	awaitRun(t, ran, "the one that came unnoticed")
 }
+
+// A worker that stays idle for longer than its announcement holds renews it
+// without a poll, so that an insert still wakes it.
+func TestRenewsItsAnnouncement(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	w := newWorker(t, client, worker.Config{PollInterval: time.Hour})
+	worker.ShortenAnnouncements(w, time.Second)
+	ran := make(chan struct{}, 1)
+	require.NoError(t, worker.Handle(w, func(context.Context, *worker.Job[task]) error {
+		ran <- struct{}{}
+		return nil
+	}))
+	run(t, w)
+	enqueue(t, client, 0, nil)
+	awaitRun(t, ran, "the first")
+	var first int64
+	require.Eventually(t, func() bool { // it listens and has announced that it waits
+		err := client.Pool().QueryRow(context.Background(), `select coalesce((select pg_sequence_last_value('jobq.waiting_seq')
+			from pg_stat_activity where datname = current_database() and application_name = 'jobq-listen' and query ~ 'pg_advisory'), 0)`).Scan(&first)
+		return err == nil && first > 0
+	}, patience, time.Millisecond)
+	require.Eventually(t, func() bool {
+		var over bool
+		err := client.Pool().QueryRow(context.Background(), "select extract(epoch from clock_timestamp()) > $1::bigint + 3", first).Scan(&over)
+		return err == nil && over
+	}, patience, 10*time.Millisecond, "what it has announced first is over")
+	enqueue(t, client, 1, nil)
+	awaitRun(t, ran, "the one after")
+}
