@@ -68,8 +68,8 @@ type queue struct {
 	busy    []result      // whose rows somebody else has locked
 	busyTo  time.Duration // when these are sent again, by sinceBoot
 	inHand  int           // in the buffer or with a handler
-	flying  int // round trips under way
-	asked   int // jobs that they claim at most
+	flying  int           // round trips under way
+	asked   int           // jobs that they claim at most
 	conf    queueSettings
 	pace    pace
 	line    db.Line
