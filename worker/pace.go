@@ -37,9 +37,15 @@ type look struct {
 }
 
 // observe takes into account that runs have ended. The average forgets with
-// time and not with calls: two ends in quick succession are not a high rate.
-func (p *pace) observe(ended int) {
-	now := sinceBoot()
+// time and not with calls: two ends in quick succession are not a high rate. What
+// was given back before it began is no run.
+func (p *pace) observe(results []result) {
+	now, ended := sinceBoot(), 0
+	for _, r := range results {
+		if r.completion != nil || r.ending.Started {
+			ended++
+		}
+	}
 	if elapsed := now - p.lastAt; p.lastAt > 0 && elapsed > 0 {
 		weight := 1 - math.Exp(-float64(elapsed)/float64(rateMemory))
 		p.rate += weight * (float64(ended)/elapsed.Seconds() - p.rate)

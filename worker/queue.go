@@ -23,6 +23,9 @@ const (
 	// enough to keep the slots busy while the next claim travels, and little
 	// enough that no other worker waits for jobs that lie here.
 	lookaheadTime = 50 * time.Millisecond
+	// bufferTime is how long claimed jobs wait here while no slot comes free; then
+	// others may have them.
+	bufferTime = time.Second
 	// rateMemory is the time over which the rate of late is averaged.
 	rateMemory = 100 * time.Millisecond
 	// assistMin is how many results gather during a round trip before a second
@@ -68,6 +71,7 @@ type queue struct {
 	busy    []result      // whose rows somebody else has locked
 	busyTo  time.Duration // when these are sent again, by sinceBoot
 	inHand  int           // in the buffer or with a handler
+	movedAt time.Duration // when a slot last came free, or jobs came into the buffer
 	flying  int           // round trips under way
 	asked   int           // jobs that they claim at most
 	conf    queueSettings
@@ -127,7 +131,7 @@ func (q *queue) run(ctx, flush context.Context, slots *sync.WaitGroup) {
 	defer poll.Stop()
 	var backoff db.Backoff
 	for flush.Err() == nil {
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || q.isStuck() {
 			q.releaseBuffered()
 		}
 		results, want := q.next(ctx)
@@ -188,7 +192,7 @@ func (q *queue) next(ctx context.Context) (results []result, want int) {
 	if len(q.busy) > 0 && sinceBoot() >= q.busyTo {
 		results, q.busy = append(results, q.busy...), nil
 	}
-	q.pace.observe(len(results))
+	q.pace.observe(results)
 	if q.pace.more && ctx.Err() == nil {
 		want = q.wantLocked()
 	}
@@ -241,10 +245,10 @@ func (q *queue) await(ctx, flush context.Context, poll *time.Timer, next alarms)
 	if ctx.Err() != nil {
 		stop = nil // draining: only results matter
 	}
-	whole, busy := q.dues()
-	look, other := time.NewTimer(min(whole, next.recheck)), time.NewTimer(min(busy, next.renew))
+	whole, other := q.dues()
+	look, rest := time.NewTimer(min(whole, next.recheck)), time.NewTimer(min(other, next.renew))
 	defer look.Stop()
-	defer other.Stop()
+	defer rest.Stop()
 	select {
 	case <-q.ended:
 		return
@@ -252,7 +256,7 @@ func (q *queue) await(ctx, flush context.Context, poll *time.Timer, next alarms)
 		return
 	case <-flush.Done():
 		return
-	case <-other.C:
+	case <-rest.C:
 		return
 	case <-look.C:
 	case <-q.wake:
@@ -265,18 +269,30 @@ func (q *queue) await(ctx, flush context.Context, poll *time.Timer, next alarms)
 }
 
 // dues are how long until the whole line is to be looked at, if somebody waits
-// for that, and until results are to be sent again whose rows were locked.
-func (q *queue) dues() (whole, busy time.Duration) {
+// for that; and until results are to be sent again whose rows were locked, or
+// jobs to be given back that no slot has come free for.
+func (q *queue) dues() (whole, other time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	whole, busy = never, never
+	whole, other = never, never
 	if q.pace.awaited {
 		whole = max(q.pace.wholeAt-sinceBoot(), 0)
 	}
 	if len(q.busy) > 0 {
-		busy = max(q.busyTo-sinceBoot(), 0)
+		other = max(q.busyTo-sinceBoot(), 0)
 	}
-	return whole, busy
+	if len(q.buffer) > 0 {
+		other = min(other, max(q.movedAt+bufferTime-sinceBoot(), 0))
+	}
+	return whole, other
+}
+
+// isStuck says whether what was claimed ahead waits for runs that are not as
+// short as those of late.
+func (q *queue) isStuck() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.buffer) > 0 && sinceBoot() >= q.movedAt+bufferTime
 }
 
 // pollInterval is between three quarters of the interval and the whole, so
@@ -398,13 +414,15 @@ func (q *queue) accept(claimed []db.JobClaimRow, sent time.Duration, settings qu
 	q.worker.digests.claimed(runs)
 	q.mu.Lock()
 	q.inHand += len(runs)
+	q.movedAt = sinceBoot()
 	q.mu.Unlock()
 	for _, run := range runs {
 		q.buffer <- run // has room: no more is claimed than fits
 	}
 }
 
-// releaseBuffered gives jobs back that no handler has begun.
+// releaseBuffered gives jobs back that no handler has begun, which costs them no
+// attempt.
 func (q *queue) releaseBuffered() {
 	for {
 		select {
@@ -424,7 +442,7 @@ func (q *queue) releaseBuffered() {
 func (q *queue) end(r result) {
 	q.mu.Lock()
 	q.results = append(q.results, r)
-	q.inHand--
+	q.freedLocked()
 	many := q.flying == 1 && len(q.results) >= assistMin
 	q.mu.Unlock()
 	if many {
@@ -437,9 +455,14 @@ func (q *queue) end(r result) {
 // its own transaction has completed it.
 func (q *queue) discard() {
 	q.mu.Lock()
-	q.inHand--
+	q.freedLocked()
 	q.mu.Unlock()
 	signal(q.ended)
+}
+
+func (q *queue) freedLocked() {
+	q.inHand--
+	q.movedAt = sinceBoot()
 }
 
 // putBack returns results that could not be stored.

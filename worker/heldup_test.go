@@ -70,3 +70,32 @@ func TestSlowClaimHoldsNoResults(t *testing.T) {
 	close(proceed)
 	awaitState(t, client, id, jobq.Completed)
 }
+
+// Jobs that were claimed ahead of quick ones and then wait behind a slow one are
+// given back, and cost no attempt, so that an idle worker has them.
+func TestGivesBackWhatWaits(t *testing.T) {
+	t.Parallel()
+	const quick, slow = 1000, 5
+	client := newClient(t)
+	exec(t, client.Pool(), "select jobq.enqueue('task', args => jsonb_build_object('n', i)) from generate_series(1, $1::integer) i", quick+slow)
+	begun, proceed := make(chan string, slow), make(chan struct{})
+	handle := func(who string) worker.Handler[task] {
+		return func(_ context.Context, job *worker.Job[task]) error {
+			if job.Args.N > quick {
+				begun <- who
+				<-proceed
+			}
+			return nil
+		}
+	}
+	start(t, client, &worker.Config{Queues: map[string]int{"default": 1}, PollInterval: time.Hour}, handle("first"))
+	require.Equal(t, "first", receive(t, begun, "the first slow job"))
+	start(t, client, &worker.Config{Queues: map[string]int{"default": slow}, PollInterval: time.Hour}, handle("second"))
+	for range slow - 1 {
+		require.Equal(t, "second", receive(t, begun, "a slow job that waited"))
+	}
+	close(proceed)
+	for id := int64(quick + 1); id <= quick+slow; id++ {
+		require.Zero(t, awaitState(t, client, id, jobq.Completed).Attempts)
+	}
+}
