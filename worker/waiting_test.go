@@ -1,7 +1,9 @@
 package worker_test
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -141,4 +143,29 @@ func TestRenewsItsAnnouncement(t *testing.T) {
 	}, patience, 10*time.Millisecond, "what it has announced first is over")
 	enqueue(t, client, 1, nil)
 	awaitRun(t, ran, "the one after")
+}
+
+// A drain while the worker announces that it waits is no trouble with the database.
+func TestDrainWhileAnnouncing(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	client := newClient(t)
+	tx, err := client.Pool().Begin(ctx)
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(ctx) }()
+	_, err = tx.Exec(ctx, "alter sequence jobq.waiting_seq cache 1") // whoever announces, waits
+	require.NoError(t, err)
+	var log bytes.Buffer
+	w, err := worker.New(client, &worker.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	require.NoError(t, err)
+	require.NoError(t, worker.Handle(w, func(context.Context, *worker.Job[task]) error { return nil }))
+	r := run(t, w)
+	require.Eventually(t, func() bool {
+		var waits bool
+		err := client.Pool().QueryRow(ctx, `select exists (select from pg_stat_activity
+			where datname = current_database() and wait_event_type = 'Lock' and query like '%WaitAnnounce%')`).Scan(&waits)
+		return err == nil && waits
+	}, patience, time.Millisecond)
+	require.NoError(t, r.drain())
+	require.NotContains(t, log.String(), "database call failed")
 }

@@ -99,7 +99,7 @@ func IsStale(err error) bool {
 	if sqlState := code(err); sqlState != "" {
 		return sqlState == codeReadOnly || strings.HasPrefix(sqlState, "08") || strings.HasPrefix(sqlState, "57P")
 	}
-	return IsTransient(err) && !pgconn.Timeout(err) && !errors.Is(err, context.DeadlineExceeded)
+	return IsTransient(err) && !pgconn.Timeout(err) && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ErrBusy)
 }
 
 // IsPrerequisite says that the row was not in the state that the call needs.
