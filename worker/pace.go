@@ -89,6 +89,7 @@ func (q *queue) lookAgain() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.pace.behind = true
+	q.pace.news++
 }
 
 // observeClaim decides when to claim next. A claim of the whole line that found

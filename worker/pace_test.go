@@ -42,6 +42,21 @@ func TestNewsWhileClaiming(t *testing.T) {
 	}
 }
 
+// A look at the whole line that is under way has not seen what was given back
+// to its old place since.
+func TestLookAgain(t *testing.T) {
+	t.Parallel()
+	q := newQueue(&Worker{}, "default", 1)
+	first, _ := send(q)
+	require.True(t, first.whole)
+	q.lookAgain()
+	q.observeClaim(nil, first, 0)
+	q.landed(1)
+	again, want := send(q)
+	require.Equal(t, 1, want)
+	require.True(t, again.whole)
+}
+
 // What a claim beyond the bound may have left, an older look at the whole line
 // has not seen either, if there was news in between.
 func TestOlderWholeLook(t *testing.T) {
