@@ -41,6 +41,12 @@ func Deaf(w *Worker) bool {
 	return w.deaf.Load()
 }
 
+// ShortenAnnouncements sets how long an announcement holds that the worker waits
+// for jobs, in whole seconds.
+func ShortenAnnouncements(w *Worker, holds time.Duration) {
+	w.wait.holds = holds
+}
+
 // Draining says whether a worker has begun to drain.
 func Draining(w *Worker) bool { return w.draining.Load() }
 

@@ -23,16 +23,23 @@ const (
 	// enough to keep the slots busy while the next claim travels, and little
 	// enough that no other worker waits for jobs that lie here.
 	lookaheadTime = 50 * time.Millisecond
+	// bufferTime is how long claimed jobs wait here while no slot comes free; then
+	// others may have them.
+	bufferTime = time.Second
 	// rateMemory is the time over which the rate of late is averaged.
 	rateMemory = 100 * time.Millisecond
 	// assistMin is how many results gather during a round trip before a second
 	// one is worth its commit.
 	assistMin = 150
-	// wholeLineShare is how much of its time a worker spends at most on looking
-	// at the whole of a long line: see db.Line.
-	wholeLineShare = 20
 	// exchangeTimeoutMax bounds one round trip that finishes and claims.
 	exchangeTimeoutMax = 30 * time.Second
+	// exchangeBackoffMax bounds the wait after one that failed; an eighth of the
+	// lease when that is less, since the leases of what has ended are not extended.
+	exchangeBackoffMax = 5 * time.Second
+	// busyDelay is how long a result waits whose row somebody else has locked.
+	busyDelay = 50 * time.Millisecond
+	// never is a time that does not come.
+	never time.Duration = math.MaxInt64
 )
 
 // queueSettings is what the database says about a queue.
@@ -61,9 +68,12 @@ type queue struct {
 	mu sync.Mutex
 	// guarded by mu
 	results []result
-	inHand  int // in the buffer or with a handler
-	flying  int // round trips under way
-	asked   int // jobs that they claim at most
+	busy    []result      // whose rows somebody else has locked
+	busyTo  time.Duration // when these are sent again, by sinceBoot
+	inHand  int           // in the buffer or with a handler
+	movedAt time.Duration // when a slot last came free, or jobs came into the buffer
+	flying  int           // round trips under way
+	asked   int           // jobs that they claim at most
 	conf    queueSettings
 	pace    pace
 	line    db.Line
@@ -121,7 +131,7 @@ func (q *queue) run(ctx, flush context.Context, slots *sync.WaitGroup) {
 	defer poll.Stop()
 	var backoff db.Backoff
 	for flush.Err() == nil {
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || q.isStuck() {
 			q.releaseBuffered()
 		}
 		results, want := q.next(ctx)
@@ -129,8 +139,8 @@ func (q *queue) run(ctx, flush context.Context, slots *sync.WaitGroup) {
 			if ctx.Err() != nil && q.isIdle() {
 				return
 			}
-			if again, recheck := q.announce(ctx); !again {
-				q.await(ctx, flush, poll, recheck)
+			if again, alarms := q.announce(ctx); !again {
+				q.await(ctx, flush, poll, alarms)
 			}
 			continue
 		}
@@ -138,6 +148,7 @@ func (q *queue) run(ctx, flush context.Context, slots *sync.WaitGroup) {
 			backoff.Reset()
 			continue
 		}
+		backoff.Max = min(exchangeBackoffMax, q.settings().lease/8)
 		_ = backoff.Wait(flush) // its error is flush's, which ends the loop
 	}
 }
@@ -159,30 +170,6 @@ func (q *queue) assist(ctx, flush context.Context, over <-chan struct{}) {
 	}
 }
 
-// pace is what the queue knows about the flow of jobs.
-type pace struct {
-	more   bool    // the last claim was filled, or something has changed since
-	rate   float64 // runs ended per second, of late
-	lastAt time.Duration
-	// wholeAt is when the whole line is looked at again, and not only beyond what
-	// was claimed; awaited says that there is a reason to be there in time, and
-	// behind that jobs are known to be where nobody looks before.
-	wholeAt time.Duration
-	awaited bool
-	behind  bool
-}
-
-// observe takes into account that runs have ended. The average forgets with
-// time and not with calls: two ends in quick succession are not a high rate.
-func (p *pace) observe(ended int) {
-	now := sinceBoot()
-	if elapsed := now - p.lastAt; p.lastAt > 0 && elapsed > 0 {
-		weight := 1 - math.Exp(-float64(elapsed)/float64(rateMemory))
-		p.rate += weight * (float64(ended)/elapsed.Seconds() - p.rate)
-	}
-	p.lastAt = now
-}
-
 // next takes the results that have gathered, and says how many jobs to claim:
 // all that there is room for, once a slot is free or a good part of the
 // lookahead is used up, so that claims are few and large. What it returns has to
@@ -192,16 +179,20 @@ func (q *queue) next(ctx context.Context) (results []result, want int) {
 	defer q.mu.Unlock()
 	select {
 	case <-q.wake:
-		q.pace.more = true
+		q.pace.hasNews()
 	default:
 	}
 	if q.pace.awaited && sinceBoot() >= q.pace.wholeAt {
-		q.pace.more, q.pace.awaited = true, false
+		q.pace.awaited = false
+		q.pace.hasNews()
 	}
 	if len(q.results) > 0 {
 		results, q.results = q.results, make([]result, 0, len(q.results)) // about as many come next
 	}
-	q.pace.observe(len(results))
+	if len(q.busy) > 0 && sinceBoot() >= q.busyTo {
+		results, q.busy = append(results, q.busy...), nil
+	}
+	q.pace.observe(results)
 	if q.pace.more && ctx.Err() == nil {
 		want = q.wantLocked()
 	}
@@ -227,18 +218,19 @@ func (q *queue) wantLocked() int {
 
 // announce makes sure that those who insert notify, when this queue has slots
 // to fill. It says whether to claim once more first, because jobs may have come
-// unnoticed, and when to do so anyhow; never when it is 0.
-func (q *queue) announce(ctx context.Context) (again bool, recheck time.Duration) {
+// unnoticed, and when to come back.
+func (q *queue) announce(ctx context.Context) (again bool, next alarms) {
 	if q.worker.deaf.Load() || ctx.Err() != nil || !q.hasRoom() {
-		return false, 0
+		return false, noAlarms
 	}
-	round, recheck := q.worker.wait.announce(ctx)
+	round, next := q.worker.wait.announce(ctx)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if again = round != q.round; again {
-		q.round, q.pace.more = round, true
+		q.round = round
+		q.pace.hasNews()
 	}
-	return again, recheck
+	return again, next
 }
 
 func (q *queue) hasRoom() bool {
@@ -247,20 +239,16 @@ func (q *queue) hasRoom() bool {
 	return q.inHand+q.asked < q.slots
 }
 
-// await blocks until there is a reason to look again.
-func (q *queue) await(ctx, flush context.Context, poll *time.Timer, recheck time.Duration) {
+// await blocks until there is a reason to look again, or something else to do.
+func (q *queue) await(ctx, flush context.Context, poll *time.Timer, next alarms) {
 	stop := ctx.Done()
 	if ctx.Err() != nil {
 		stop = nil // draining: only results matter
 	}
-	whole, stopTimer := q.untilWhole()
-	defer stopTimer()
-	var unsettled <-chan time.Time
-	if recheck > 0 {
-		timer := time.NewTimer(recheck)
-		defer timer.Stop()
-		unsettled = timer.C
-	}
+	whole, other := q.dues()
+	look, rest := time.NewTimer(min(whole, next.recheck)), time.NewTimer(min(other, next.renew))
+	defer look.Stop()
+	defer rest.Stop()
 	select {
 	case <-q.ended:
 		return
@@ -268,27 +256,43 @@ func (q *queue) await(ctx, flush context.Context, poll *time.Timer, recheck time
 		return
 	case <-flush.Done():
 		return
-	case <-whole:
-	case <-unsettled:
+	case <-rest.C:
+		return
+	case <-look.C:
 	case <-q.wake:
 	case <-poll.C:
 		poll.Reset(q.pollInterval())
 	}
 	q.mu.Lock()
-	q.pace.more = true
-	q.mu.Unlock()
+	defer q.mu.Unlock()
+	q.pace.hasNews()
 }
 
-// untilWhole fires when the whole line is to be looked at, if somebody waits
-// for that.
-func (q *queue) untilWhole() (<-chan time.Time, func()) {
+// dues are how long until the whole line is to be looked at, if somebody waits
+// for that; and until results are to be sent again whose rows were locked, or
+// jobs to be given back that no slot has come free for.
+func (q *queue) dues() (whole, other time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if !q.pace.awaited {
-		return nil, func() {}
+	whole, other = never, never
+	if q.pace.awaited {
+		whole = max(q.pace.wholeAt-sinceBoot(), 0)
 	}
-	timer := time.NewTimer(max(q.pace.wholeAt-sinceBoot(), 0))
-	return timer.C, func() { timer.Stop() }
+	if len(q.busy) > 0 {
+		other = max(q.busyTo-sinceBoot(), 0)
+	}
+	if len(q.buffer) > 0 {
+		other = min(other, max(q.movedAt+bufferTime-sinceBoot(), 0))
+	}
+	return whole, other
+}
+
+// isStuck says whether what was claimed ahead waits for runs that are not as
+// short as those of late.
+func (q *queue) isStuck() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.buffer) > 0 && sinceBoot() >= q.movedAt+bufferTime
 }
 
 // pollInterval is between three quarters of the interval and the whole, so
@@ -300,37 +304,48 @@ func (q *queue) pollInterval() time.Duration {
 		interval *= 2
 	}
 	if !mutant.Polls() {
-		return math.MaxInt64
+		return never
 	}
 	return interval - rand.N(interval/4+1) // #nosec G404 -- jitter
 }
 
-// exchange stores results and claims jobs in one round trip. It returns false
-// when that failed, and keeps the results for the next try.
+// exchange stores results and claims jobs, in one round trip if all is well. It
+// returns false when that failed, and keeps the results for the next try.
 func (q *queue) exchange(ctx context.Context, results []result, want int) bool {
 	defer q.landed(want)
+	if len(results) > 0 && want > 0 && q.claimsApart() {
+		return q.roundTrip(ctx, results, 0) && q.roundTrip(ctx, nil, want)
+	}
+	return q.roundTrip(ctx, results, want)
+}
+
+func (q *queue) roundTrip(ctx context.Context, results []result, want int) bool {
 	settings := q.settings()
 	request := db.Exchange{Owner: q.worker.id}
 	request.Completions, request.Endings = split(results)
-	whole, word := false, ""
+	var look look
 	if want > 0 {
 		request.Claim = &db.JobClaimParams{
 			Lease: db.Interval(settings.lease), Owner: q.worker.id, Queue: q.name, Kinds: q.kinds,
 			JobCount: int32(want), // #nosec G115 -- bounded by lookaheadMax
 		}
-		whole, word = q.aim(request.Claim)
+		look = q.aim(request.Claim)
 	}
 	ctx, cancel := context.WithTimeout(ctx, min(exchangeTimeoutMax, settings.lease/2))
 	defer cancel()
 	sent := sinceBoot()
 	answer, err := q.worker.schema.Exchange(ctx, q.worker.pool, request)
+	took := sinceBoot() - sent
+	if errors.Is(err, db.ErrBusy) {
+		results, err = q.setAside(results, answer.Busy), nil
+	}
 	if err != nil {
 		results = q.accountStored(results, answer)
 		if len(answer.Claimed) > 0 { // only what was asked a second time has failed
-			q.observeClaim(answer.Claimed, int(request.Claim.JobCount), whole, word, sinceBoot()-sent)
+			q.observeClaim(answer.Claimed, look, took)
 			q.accept(answer.Claimed, sent, settings)
-		} else if whole {
-			q.lookMissed()
+		} else if want > 0 {
+			q.claimFailed(look, took, db.IsTimeout(err))
 		}
 		if len(results) > 0 && !db.IsTransient(err) && ctx.Err() == nil {
 			q.storeApart(ctx, results)
@@ -343,10 +358,26 @@ func (q *queue) exchange(ctx context.Context, results []result, want int) bool {
 	q.worker.databaseAnswered()
 	q.account(results, answer)
 	if want > 0 {
-		q.observeClaim(answer.Claimed, int(request.Claim.JobCount), whole, word, sinceBoot()-sent)
+		q.observeClaim(answer.Claimed, look, took)
 		q.accept(answer.Claimed, sent, settings)
 	}
 	return true
+}
+
+// setAside keeps results whose rows somebody else has locked, to be sent again
+// after a delay, and returns the others, which need not wait for these.
+func (q *queue) setAside(results []result, busy []int64) (others []result) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, r := range results {
+		if slices.Contains(busy, r.run.row.ID) {
+			q.busy = append(q.busy, r)
+		} else {
+			others = append(others, r)
+		}
+	}
+	q.busyTo = sinceBoot() + busyDelay
+	return others
 }
 
 // landed ends a round trip.
@@ -356,54 +387,6 @@ func (q *queue) landed(want int) {
 	q.asked -= want
 	q.mu.Unlock()
 	signal(q.ended)
-}
-
-// aim makes a claim look beyond what was claimed before or, when it is time, at
-// the whole line. It returns the last word of new jobs that the claim comes after.
-func (q *queue) aim(claim *db.JobClaimParams) (whole bool, word string) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if sinceBoot() < q.pace.wholeAt && !q.pace.behind {
-		q.line.Rest(claim)
-		return false, q.words.last
-	}
-	q.pace.wholeAt, q.pace.behind = math.MaxInt64, false // one at a time
-	db.WholeLine(claim)
-	return true, q.words.last
-}
-
-// lookAgain makes the next claim look at the whole line after all, also when one
-// that does so is under way: it may have looked too early.
-func (q *queue) lookAgain() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.pace.behind = true
-}
-
-// lookMissed makes the queue claim again: a look at the whole line has failed,
-// and another claim may have passed by what that one had locked.
-func (q *queue) lookMissed() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.pace.behind, q.pace.more, q.pace.wholeAt = true, true, 0
-}
-
-// observeClaim decides when to claim next. A claim of the whole line that found
-// less than it asked for leaves nothing; one beyond the bound may have left
-// what came late, which the next look at the whole line finds. That comes the
-// sooner the less it costs: at once in effect, but for long lines of dead entries.
-func (q *queue) observeClaim(claimed []db.JobClaimRow, asked int, whole bool, word string, took time.Duration) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.line.Advance(claimed)
-	if whole {
-		q.pace.wholeAt = sinceBoot() + min(took*wholeLineShare, q.worker.config.PollInterval)
-	}
-	q.pace.more = len(claimed) >= asked
-	q.pace.awaited = !q.pace.more && !whole
-	if whole && !q.pace.more {
-		q.tellLocked(word)
-	}
 }
 
 // accept hands claimed jobs to the slots, first in line first.
@@ -431,13 +414,15 @@ func (q *queue) accept(claimed []db.JobClaimRow, sent time.Duration, settings qu
 	q.worker.digests.claimed(runs)
 	q.mu.Lock()
 	q.inHand += len(runs)
+	q.movedAt = sinceBoot()
 	q.mu.Unlock()
 	for _, run := range runs {
 		q.buffer <- run // has room: no more is claimed than fits
 	}
 }
 
-// releaseBuffered gives jobs back that no handler has begun.
+// releaseBuffered gives jobs back that no handler has begun, which costs them no
+// attempt.
 func (q *queue) releaseBuffered() {
 	for {
 		select {
@@ -457,7 +442,7 @@ func (q *queue) releaseBuffered() {
 func (q *queue) end(r result) {
 	q.mu.Lock()
 	q.results = append(q.results, r)
-	q.inHand--
+	q.freedLocked()
 	many := q.flying == 1 && len(q.results) >= assistMin
 	q.mu.Unlock()
 	if many {
@@ -470,9 +455,14 @@ func (q *queue) end(r result) {
 // its own transaction has completed it.
 func (q *queue) discard() {
 	q.mu.Lock()
-	q.inHand--
+	q.freedLocked()
 	q.mu.Unlock()
 	signal(q.ended)
+}
+
+func (q *queue) freedLocked() {
+	q.inHand--
+	q.movedAt = sinceBoot()
 }
 
 // putBack returns results that could not be stored.
@@ -488,7 +478,7 @@ func (q *queue) putBack(results []result) {
 func (q *queue) isIdle() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.inHand == 0 && len(q.results) == 0 && q.flying == 0
+	return q.inHand == 0 && len(q.results) == 0 && len(q.busy) == 0 && q.flying == 0
 }
 
 var (

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -8,10 +9,11 @@ import (
 
 const (
 	// waitAnnounced is how long an announcement holds that this worker waits for
-	// jobs. It is renewed when less than waitRenewed is left.
+	// jobs. An idle queue renews it when half of that is left.
 	waitAnnounced = 30 * time.Second
-	waitRenewed   = 15 * time.Second
-	waitTimeout   = 4 * time.Second
+	// waitTimeout bounds an announcement, and is how long the worker waits after
+	// one that failed.
+	waitTimeout = 4 * time.Second
 	// waitRecheck is when a worker claims anyhow while transactions are open that
 	// may have inserted jobs without noticing the announcement. It doubles, up to
 	// the poll interval: one that has been open for long, perhaps of another
@@ -23,6 +25,7 @@ const (
 // are to notify. See the function pending_wake in sql/migrations.
 type waiting struct {
 	worker *Worker
+	holds  time.Duration // in tests, less than waitAnnounced, which 0 means
 
 	mu sync.Mutex
 	// guarded by mu
@@ -34,23 +37,37 @@ type waiting struct {
 	round int           // grows whenever all queues have to claim once more
 }
 
-// announce makes sure that inserts notify. Jobs may have come in between
-// whenever the round is another than that of the last claim; and when there is a
-// time to recheck, they may still come without a notification.
-func (w *waiting) announce(ctx context.Context) (round int, recheck time.Duration) {
+// alarms are how long an idle queue sleeps at most.
+type alarms struct {
+	recheck time.Duration // until it claims anyhow, since jobs may come without a notification
+	renew   time.Duration // until the announcement is made again
+}
+
+var noAlarms = alarms{never, never}
+
+// announce makes sure that inserts notify, and says when to come back. Jobs may
+// have come in between whenever the round is another than that of the last claim.
+func (w *waiting) announce(ctx context.Context) (round int, next alarms) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
+	callCtx, cancel := context.WithTimeout(ctx, waitTimeout)
 	defer cancel()
-	if err := w.renew(ctx); err != nil {
-		w.worker.databaseTrouble(err)
-		return w.round, 0 // the poll, or the listener's return, comes back here
+	if err := w.renew(callCtx); err != nil {
+		if ctx.Err() == nil {
+			w.worker.databaseTrouble(err)
+		}
+		return w.round, alarms{recheck: never, renew: waitTimeout}
 	}
-	if len(w.open) == 0 {
-		return w.round, 0
+	next = alarms{recheck: never, renew: max(w.renewAt()-sinceBoot(), 0)}
+	if len(w.open) > 0 {
+		next.recheck = w.after
 	}
-	return w.round, w.after
+	return w.round, next
 }
+
+func (w *waiting) announced() time.Duration { return cmp.Or(w.holds, waitAnnounced) }
+
+func (w *waiting) renewAt() time.Duration { return w.until - w.announced()/2 }
 
 // forget makes the next announcement be made anew: a standby that has become the
 // server may never have heard of the last one.
@@ -62,15 +79,15 @@ func (w *waiting) forget() {
 
 func (w *waiting) renew(ctx context.Context) error {
 	sent := sinceBoot()
-	if sent > w.until-waitRenewed {
-		answer, err := w.worker.queries.WaitAnnounce(ctx, int64(waitAnnounced/time.Second))
+	if sent >= w.renewAt() {
+		answer, err := w.worker.queries.WaitAnnounce(ctx, int64(w.announced()/time.Second))
 		if err != nil {
 			return err
 		}
 		// Another worker's announcement is not enough: that one may have other
 		// queues, and may no longer look for what did not see it.
 		w.news = w.news || answer.News || sent >= w.until
-		w.until = sent + waitAnnounced
+		w.until = sent + w.announced()
 	}
 	switch {
 	case w.news:

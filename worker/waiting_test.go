@@ -1,7 +1,9 @@
 package worker_test
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -138,4 +140,59 @@ func TestDeafDoesNotAnnounce(t *testing.T) {
 		err := pool.QueryRow(ctx, "select last_value from jobq.waiting_seq").Scan(&announced)
 		return err == nil && announced == 1
 	}, patience, 100*time.Millisecond)
+}
+
+// A worker that stays idle for longer than its announcement holds renews it
+// without a poll, so that an insert still wakes it.
+func TestRenewsItsAnnouncement(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	w := newWorker(t, client, worker.Config{PollInterval: time.Hour})
+	worker.ShortenAnnouncements(w, time.Second)
+	ran := make(chan struct{}, 1)
+	require.NoError(t, worker.Handle(w, func(context.Context, *worker.Job[task]) error {
+		ran <- struct{}{}
+		return nil
+	}))
+	run(t, w)
+	enqueue(t, client, 0, nil)
+	awaitRun(t, ran, "the first")
+	var first int64
+	require.Eventually(t, func() bool { // it listens and has announced that it waits
+		err := client.Pool().QueryRow(context.Background(), `select coalesce((select pg_sequence_last_value('jobq.waiting_seq')
+			from pg_stat_activity where datname = current_database() and application_name = 'jobq-listen' and query ~ 'pg_advisory'), 0)`).Scan(&first)
+		return err == nil && first > 0
+	}, patience, time.Millisecond)
+	require.Eventually(t, func() bool {
+		var over bool
+		err := client.Pool().QueryRow(context.Background(), "select extract(epoch from clock_timestamp()) > $1::bigint + 3", first).Scan(&over)
+		return err == nil && over
+	}, patience, 10*time.Millisecond, "what it has announced first is over")
+	enqueue(t, client, 1, nil)
+	awaitRun(t, ran, "the one after")
+}
+
+// A drain while the worker announces that it waits is no trouble with the database.
+func TestDrainWhileAnnouncing(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	client := newClient(t)
+	tx, err := client.Pool().Begin(ctx)
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(ctx) }()
+	_, err = tx.Exec(ctx, "alter sequence jobq.waiting_seq cache 1") // whoever announces, waits
+	require.NoError(t, err)
+	var log bytes.Buffer
+	w, err := worker.New(client, &worker.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	require.NoError(t, err)
+	require.NoError(t, worker.Handle(w, func(context.Context, *worker.Job[task]) error { return nil }))
+	r := run(t, w)
+	require.Eventually(t, func() bool {
+		var waits bool
+		err := client.Pool().QueryRow(ctx, `select exists (select from pg_stat_activity
+			where datname = current_database() and wait_event_type = 'Lock' and query like '%WaitAnnounce%')`).Scan(&waits)
+		return err == nil && waits
+	}, patience, time.Millisecond)
+	require.NoError(t, r.drain())
+	require.NotContains(t, log.String(), "database call failed")
 }

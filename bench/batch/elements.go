@@ -58,7 +58,7 @@ create trigger finished_unique_key_drop after insert on jobq.finished
 
 // Parts of the statements as they are.
 const (
-	lockHeld    = "        for update\n    ) h"
+	lockHeld    = "        for update skip locked\n    ) h"
 	fenceHeld   = "        offset 0\n    ) h"
 	resultJoin  = "\n    join f on f.id = t.id and f.token = t.lease_token"
 	skipLocked  = "        for update of p skip locked\n"
@@ -75,7 +75,7 @@ var (
 // joined is JobComplete's delete as a plain join, with a planner that may loop.
 func joined(p *plan) {
 	begin, end := strings.Index(p.complete, "), held as materialized"), strings.Index(p.complete, "    returning r.id, r.lease_token")
-	p.complete = p.complete[:begin] + "), taken as (\n  delete from jobq.running r using f\n    where r.id = f.id and r.lease_token = f.token and r.lease_owner = $4\n" + p.complete[end:]
+	p.complete = p.complete[:begin] + "), taken as (\n  delete from jobq.running r using f\n    where r.id = f.id and r.lease_token = f.token and r.lease_owner = $4 and $5\n" + p.complete[end:]
 	p.settings = mustReplace(mustReplace(p.settings, "'enable_nestloop', 'off'", "'enable_nestloop', 'on'"), "'enable_sort', 'off'", "'enable_hashjoin', 'off'")
 }
 

@@ -96,7 +96,7 @@ func (w *worker) exchange(ctx context.Context, had work, late claimed) (got clai
 			return
 		}
 		wanted += len(some.ids)
-		batch.Queue(w.schema.SQL(w.path.complete), some.ids, some.tokens, make([]json.RawMessage, len(some.ids)), w.owner).Query(stored)
+		batch.Queue(w.schema.SQL(w.path.complete), some.ids, some.tokens, make([]json.RawMessage, len(some.ids)), w.owner, true).Query(stored)
 		if w.keep != "" {
 			batch.Queue(w.schema.SQL(w.keep), w.owner, some.ids, some.tokens)
 		}

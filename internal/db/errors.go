@@ -80,6 +80,9 @@ func IsTransient(err error) bool {
 	if errors.Is(err, context.Canceled) {
 		return false
 	}
+	if errors.Is(err, ErrBusy) {
+		return true
+	}
 	var netErr net.Error
 	var connectErr *pgconn.ConnectError
 	return pgconn.SafeToRetry(err) || pgconn.Timeout(err) || errors.As(err, &connectErr) || errors.As(err, &netErr) ||
@@ -98,7 +101,7 @@ func IsStale(err error) bool {
 	if sqlState := code(err); sqlState != "" {
 		return sqlState == codeReadOnly || strings.HasPrefix(sqlState, "08") || strings.HasPrefix(sqlState, "57P")
 	}
-	return IsTransient(err) && !pgconn.Timeout(err) && !errors.Is(err, context.DeadlineExceeded)
+	return IsTransient(err) && !pgconn.Timeout(err) && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ErrBusy)
 }
 
 // IsPrerequisite says that the row was not in the state that the call needs.

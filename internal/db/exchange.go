@@ -1,12 +1,10 @@
 package db
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -53,27 +51,36 @@ type Ending struct {
 }
 
 // Exchange is what a worker tells the database and asks of it in one round
-// trip and one commit. Completions and Endings must be sorted by id.
+// trip and one commit.
 type Exchange struct {
 	Owner       string
 	Completions []Completion
 	Endings     []Ending
 	Claim       *JobClaimParams // nil to claim nothing; without segments it looks at the whole line
+
+	again bool // and what of this does not come back is asked after
 }
 
 // Exchanged is the database's answer.
 type Exchanged struct {
-	Completed []int64 // ids; those asked for and missing were not ours any more
+	Completed []int64 // ids; those asked for and in none of the first three were not ours any more
 	Ended     []JobEndRow
+	Busy      []int64       // in another transaction's hands, with ErrBusy
 	Claimed   []JobClaimRow // in any order
 }
+
+// ErrBusy says that some rows were in another transaction's hands, and that all
+// else was done. It is an error so that nobody takes these for lost.
+var ErrBusy = errors.New("in another transaction's hands")
 
 // Exchange finishes runs and claims the next jobs, all or nothing. After an
 // error whether it took effect is unknown, unless the server said no.
 //
-// What an edit at the same moment has hidden from the statements, such as a
-// heartbeat that committed in between, is asked for a second time. An error of
-// that comes with the first answer, whose claims are the caller's.
+// It never waits for a row. What an edit at the same moment has hidden from the
+// statements, such as a heartbeat that committed in between, or what somebody
+// has locked, is asked for a second time, and is busy if that does not help. An
+// error of the second time, or ErrBusy, comes with the answer to the rest, whose
+// claims are the caller's.
 func (s *Schema) Exchange(ctx context.Context, conn Batcher, exchange Exchange) (Exchanged, error) {
 	answer, err := s.exchangeOnce(ctx, conn, exchange)
 	if err != nil {
@@ -83,11 +90,15 @@ func (s *Schema) Exchange(ctx context.Context, conn Batcher, exchange Exchange) 
 	if !some {
 		return answer, nil
 	}
+	missing.again = true
 	again, err := s.exchangeOnce(ctx, conn, missing)
 	if err != nil {
 		return answer, err
 	}
 	answer.Completed, answer.Ended = append(answer.Completed, again.Completed...), append(answer.Ended, again.Ended...)
+	if answer.Busy = again.Busy; len(answer.Busy) > 0 {
+		return answer, ErrBusy
+	}
 	return answer, nil
 }
 
@@ -121,14 +132,14 @@ func (s *Schema) exchangeOnce(ctx context.Context, conn Batcher, exchange Exchan
 	var answer Exchanged
 	batch := &pgx.Batch{}
 	batch.Queue(HotSettings)
-	if len(exchange.Completions) > 0 && len(exchange.Endings) > 0 {
-		s.queueLocks(ctx, batch, exchange)
-	}
 	if len(exchange.Completions) > 0 {
 		s.queueCompletions(ctx, batch, exchange, &answer)
 	}
 	if len(exchange.Endings) > 0 {
 		s.queueEndings(ctx, batch, exchange, &answer)
+	}
+	if exchange.again {
+		s.queueHeld(ctx, batch, exchange, &answer)
 	}
 	if claim := exchange.Claim; claim != nil {
 		if claim.FromPriorities == nil {
@@ -146,23 +157,22 @@ func (s *Schema) exchangeOnce(ctx context.Context, conn Batcher, exchange Exchan
 	return answer, nil
 }
 
-// queueLocks locks all rows in the order of ids, and not those of the
-// completions before those of the endings.
-func (s *Schema) queueLocks(ctx context.Context, batch *pgx.Batch, exchange Exchange) {
-	type held struct{ id, token int64 }
-	all := make([]held, 0, len(exchange.Completions)+len(exchange.Endings))
+// queueHeld asks which of the runs that the exchange speaks of are still the
+// owner's, after the statements that were to end them.
+func (s *Schema) queueHeld(ctx context.Context, batch *pgx.Batch, exchange Exchange, answer *Exchanged) {
+	ids := make([]int64, 0, len(exchange.Completions)+len(exchange.Endings))
+	tokens := make([]int64, 0, cap(ids))
 	for _, completion := range exchange.Completions {
-		all = append(all, held{completion.ID, completion.Token})
+		ids, tokens = append(ids, completion.ID), append(tokens, completion.Token)
 	}
 	for _, ending := range exchange.Endings {
-		all = append(all, held{ending.ID, ending.Token})
+		ids, tokens = append(ids, ending.ID), append(tokens, ending.Token)
 	}
-	slices.SortFunc(all, func(a, b held) int { return cmp.Compare(a.id, b.id) })
-	ids, tokens := make([]int64, len(all)), make([]int64, len(all))
-	for i, h := range all {
-		ids[i], tokens[i] = h.id, h.token
-	}
-	s.Queue(batch, func(q *Queries) { _ = q.RunningLock(ctx, ids, tokens, exchange.Owner) })
+	s.Queue(batch, func(q *Queries) { _, _ = q.LeaseHeld(ctx, ids, tokens, exchange.Owner) }).
+		Query(func(rows pgx.Rows) (err error) {
+			answer.Busy, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+			return err
+		})
 }
 
 func (s *Schema) queueCompletions(ctx context.Context, batch *pgx.Batch, exchange Exchange, answer *Exchanged) {
@@ -176,7 +186,7 @@ func (s *Schema) queueCompletions(ctx context.Context, batch *pgx.Batch, exchang
 		}
 	}
 	answer.Completed = make([]int64, 0, count)
-	complete := JobCompleteParams{Ids: ids, Tokens: tokens, Results: results, Owner: exchange.Owner}
+	complete := JobCompleteParams{Ids: ids, Tokens: tokens, Results: results, Owner: exchange.Owner, SkipLocked: true}
 	s.Queue(batch, func(q *Queries) { _, _ = q.JobComplete(ctx, complete) }).Query(func(rows pgx.Rows) error {
 		var id int64
 		_, err := pgx.ForEachRow(rows, []any{&id}, func() error {

@@ -60,8 +60,18 @@ with f as materialized (
     cross join lateral (
       select x.ctid as place from jobq.running x
         where x.id = f.id and x.lease_token = f.token and x.lease_owner = $4
+        for update skip locked
+    ) h
+    where $5::boolean
+  union all
+  select h.place
+    from f
+    cross join lateral (
+      select x.ctid as place from jobq.running x
+        where x.id = f.id and x.lease_token = f.token and x.lease_owner = $4
         for update
     ) h
+    where not $5::boolean
 ), taken as (
   delete from jobq.running r
     where r.ctid = any(array(select h.place from held h))
@@ -96,10 +106,11 @@ select d.id from done d
 `
 
 type JobCompleteParams struct {
-	Ids     []int64
-	Tokens  []int64
-	Results []json.RawMessage
-	Owner   string
+	Ids        []int64
+	Tokens     []int64
+	Results    []json.RawMessage
+	Owner      string
+	SkipLocked bool
 }
 
 // JobComplete moves succeeded jobs to the history, each under its current
@@ -107,12 +118,14 @@ type JobCompleteParams struct {
 // longer the caller's, and its result is nowhere. A lease that has expired
 // but was not reaped still counts: nobody else has owned the job since.
 //
-// The ids come sorted, and the rows are locked in that order. They are then
-// taken by place and not joined: a join with running would read all of it for
-// each id when the planner believes the table to be empty, as it does after a
-// vacuum at a quiet moment. A row that was edited between the snapshot and the
-// lock is elsewhere and does not come back: ask again before calling it lost
-// (Schema.Exchange does).
+// With skip_locked it never waits for a row, so that one locked job cannot cost
+// the worker the results of others, and it can deadlock with nothing. Without,
+// in a handler's own transaction, it waits. The rows are taken by place and not
+// joined: a join with running would read all of it for each id when the planner
+// believes the table to be empty, as it does after a vacuum at a quiet moment.
+// A row that was edited between the snapshot and the lock is elsewhere and does
+// not come back, nor does one that was skipped: ask LeaseHeld before calling it
+// lost (Schema.Exchange does).
 // Needs running_pkey only. Output kept goes to attempt, and only then.
 func (q *Queries) JobComplete(ctx context.Context, arg JobCompleteParams) ([]int64, error) {
 	rows, err := q.db.Query(ctx, JobComplete,
@@ -120,6 +133,7 @@ func (q *Queries) JobComplete(ctx context.Context, arg JobCompleteParams) ([]int
 		arg.Tokens,
 		arg.Results,
 		arg.Owner,
+		arg.SkipLocked,
 	)
 	if err != nil {
 		return nil, err
@@ -152,7 +166,7 @@ with f as materialized (
     cross join lateral (
       select x.ctid as place from jobq.running x
         where x.id = f.id and x.lease_token = f.token and x.lease_owner = $9
-        for update
+        for update skip locked
     ) h
 ), taken as (
   delete from jobq.running r
@@ -254,8 +268,8 @@ type JobEndRow struct {
 //
 // A job that somebody has asked to cancel does not go back: it is cancelled.
 // Each leaves an attempt row, but for a release of a job that never started
-// (started false). The ids come sorted, and the rows are locked in that order
-// and taken by place, as in JobComplete: what is missing must be asked again.
+// (started false). It never waits for a row, and takes the rows by place, as
+// JobComplete does: ask LeaseHeld after what does not come back.
 // Needs running_pkey only.
 func (q *Queries) JobEnd(ctx context.Context, arg JobEndParams) ([]JobEndRow, error) {
 	rows, err := q.db.Query(ctx, JobEnd,
@@ -280,6 +294,39 @@ func (q *Queries) JobEnd(ctx context.Context, arg JobEndParams) ([]JobEndRow, er
 			return nil, err
 		}
 		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const LeaseHeld = `-- name: LeaseHeld :many
+select r.id
+  from rows from (unnest($1::bigint[]), unnest($2::bigint[])) as f(id, token)
+  cross join lateral (
+    select x.id from jobq.running x
+      where x.id = f.id and x.lease_token = f.token and x.lease_owner = $3
+      limit 1
+  ) r
+`
+
+// LeaseHeld returns those of the leases that are still the caller's. It waits for
+// nothing, and takes a row that somebody is about to take away for one that is
+// there. Needs running_pkey only.
+func (q *Queries) LeaseHeld(ctx context.Context, ids []int64, tokens []int64, owner string) ([]int64, error) {
+	rows, err := q.db.Query(ctx, LeaseHeld, ids, tokens, owner)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []int64
+	for rows.Next() {
+		var id int64
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err

@@ -11,6 +11,9 @@ import (
 const (
 	beforeAllPriorities = math.MinInt16 - 1
 	lastPriority        = math.MaxInt16
+	// lineMax is how many priorities a Line remembers: each costs every claim a
+	// descent of the index.
+	lineMax = 32
 )
 
 // Line is how far a worker has claimed the line of one queue, by priority: the
@@ -18,13 +21,21 @@ const (
 // or that nobody here has a handler for, lie behind it too. So may jobs that
 // came into the line late: their transaction took long to commit, or they were
 // given back to their old place. Hence the whole line must be looked at now and
-// then; see WholeLine.
+// then; see WholeLine. It remembers the lineMax priorities that it has got the
+// youngest jobs of, and looks at the others from their beginning.
 type Line map[int16]int64
 
 // Advance takes claimed jobs into account.
 func (l Line) Advance(claimed []JobClaimRow) {
 	for _, job := range claimed {
 		l[job.Priority] = max(l[job.Priority], job.Position.Int64)
+	}
+	if len(l) <= lineMax {
+		return
+	}
+	youngest := slices.SortedFunc(maps.Keys(l), func(a, b int16) int { return cmp.Compare(l[b], l[a]) })
+	for _, priority := range youngest[lineMax:] {
+		delete(l, priority)
 	}
 }
 

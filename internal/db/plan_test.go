@@ -69,7 +69,7 @@ func hotStatements() []hotStatement {
 			return fmt.Sprintf("'1 hour', 'a', '{-32769}', '{0}', '{32767}', 'default', '{k,other}', %d", planBatch)
 		}, 1, false},
 		{"complete", db.JobComplete, func(ids, tokens string) string {
-			return fmt.Sprintf("%s, %s, %s, 'a'", ids, tokens, repeat("null::jsonb"))
+			return fmt.Sprintf("%s, %s, %s, 'a', true", ids, tokens, repeat("null::jsonb"))
 		}, 1, false},
 		{"end", db.JobEnd, func(ids, tokens string) string {
 			return fmt.Sprintf("%s, %s, %s, %s, %s, %s, %s, %s, 'a'", ids, tokens, repeat("'failed'::text"), repeat("'e'::text"),

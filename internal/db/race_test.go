@@ -3,8 +3,10 @@ package db_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -139,8 +141,7 @@ func TestNoDeadlocks(t *testing.T) {
 		}
 		failures := make(chan error, 4)
 		go func() {
-			_, err := q.schema.Exchange(ctx, q.pool, db.Exchange{Owner: "a", Completions: completions})
-			failures <- err
+			failures <- q.complete(ctx, completions)
 		}()
 		go func() {
 			_, err := q.schema.ExtendLeases(ctx, q.pool, db.Extensions{Owner: "a", Ids: ids, Tokens: tokens, Leases: leases})
@@ -208,10 +209,29 @@ func (q *queue) work(ctx context.Context, owner string, held []db.JobClaimRow, r
 	var answer db.Exchanged
 	group.Go(func() (err error) {
 		answer, err = q.schema.Exchange(groupCtx, q.pool, exchange)
+		if errors.Is(err, db.ErrBusy) {
+			return nil
+		}
 		return err
 	})
 	err := group.Wait()
+	for _, job := range held {
+		if slices.Contains(answer.Busy, job.ID) {
+			kept = append(kept, job)
+		}
+	}
 	return append(kept, answer.Claimed...), err
+}
+
+// complete completes what is still the worker's, as soon as nobody else has it locked.
+func (q *queue) complete(ctx context.Context, completions []db.Completion) error {
+	for {
+		answer, err := q.schema.Exchange(ctx, q.pool, db.Exchange{Owner: "a", Completions: completions})
+		if !errors.Is(err, db.ErrBusy) {
+			return err
+		}
+		completions = slices.DeleteFunc(completions, func(c db.Completion) bool { return !slices.Contains(answer.Busy, c.ID) })
+	}
 }
 
 // checkKeys fails unless exactly the unfinished jobs with a key hold it.

@@ -3,12 +3,14 @@
 -- longer the caller's, and its result is nowhere. A lease that has expired
 -- but was not reaped still counts: nobody else has owned the job since.
 --
--- The ids come sorted, and the rows are locked in that order. They are then
--- taken by place and not joined: a join with running would read all of it for
--- each id when the planner believes the table to be empty, as it does after a
--- vacuum at a quiet moment. A row that was edited between the snapshot and the
--- lock is elsewhere and does not come back: ask again before calling it lost
--- (Schema.Exchange does).
+-- With skip_locked it never waits for a row, so that one locked job cannot cost
+-- the worker the results of others, and it can deadlock with nothing. Without,
+-- in a handler's own transaction, it waits. The rows are taken by place and not
+-- joined: a join with running would read all of it for each id when the planner
+-- believes the table to be empty, as it does after a vacuum at a quiet moment.
+-- A row that was edited between the snapshot and the lock is elsewhere and does
+-- not come back, nor does one that was skipped: ask LeaseHeld before calling it
+-- lost (Schema.Exchange does).
 -- Needs running_pkey only. Output kept goes to attempt, and only then.
 -- name: JobComplete :many
 with f as materialized (
@@ -21,8 +23,18 @@ with f as materialized (
     cross join lateral (
       select x.ctid as place from jobq.running x
         where x.id = f.id and x.lease_token = f.token and x.lease_owner = sqlc.arg(owner)
+        for update skip locked
+    ) h
+    where sqlc.arg(skip_locked)::boolean
+  union all
+  select h.place
+    from f
+    cross join lateral (
+      select x.ctid as place from jobq.running x
+        where x.id = f.id and x.lease_token = f.token and x.lease_owner = sqlc.arg(owner)
         for update
     ) h
+    where not sqlc.arg(skip_locked)::boolean
 ), taken as (
   delete from jobq.running r
     where r.ctid = any(array(select h.place from held h))
@@ -65,8 +77,8 @@ select d.id from done d;
 --   snoozed            back to pending after the delay; attempts stay
 -- A job that somebody has asked to cancel does not go back: it is cancelled.
 -- Each leaves an attempt row, but for a release of a job that never started
--- (started false). The ids come sorted, and the rows are locked in that order
--- and taken by place, as in JobComplete: what is missing must be asked again.
+-- (started false). It never waits for a row, and takes the rows by place, as
+-- JobComplete does: ask LeaseHeld after what does not come back.
 -- Needs running_pkey only.
 -- name: JobEnd :many
 with f as materialized (
@@ -81,7 +93,7 @@ with f as materialized (
     cross join lateral (
       select x.ctid as place from jobq.running x
         where x.id = f.id and x.lease_token = f.token and x.lease_owner = sqlc.arg(owner)
-        for update
+        for update skip locked
     ) h
 ), taken as (
   delete from jobq.running r
@@ -152,6 +164,18 @@ with f as materialized (
     from (select distinct e.queue from ended e where e.outcome = 'released' and e.state = 'available') q
 )
 select e.id, e.state from ended e where (select count(*) from woken) >= 0;
+
+-- LeaseHeld returns those of the leases that are still the caller's. It waits for
+-- nothing, and takes a row that somebody is about to take away for one that is
+-- there. Needs running_pkey only.
+-- name: LeaseHeld :many
+select r.id
+  from rows from (unnest(sqlc.arg(ids)::bigint[]), unnest(sqlc.arg(tokens)::bigint[])) as f(id, token)
+  cross join lateral (
+    select x.id from jobq.running x
+      where x.id = f.id and x.lease_token = f.token and x.lease_owner = sqlc.arg(owner)
+      limit 1
+  ) r;
 
 -- AttemptKeepOutput records the output of runs that succeeded and what their
 -- programs have used, for those that have any. It goes into the transaction of

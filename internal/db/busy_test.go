@@ -1,0 +1,83 @@
+package db_test
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq/internal/db"
+)
+
+// lock keeps the rows of running jobs locked until the function returned is called.
+func (q *queue) lock(ids ...int64) (release func()) {
+	q.Helper()
+	ctx := context.Background()
+	tx, err := q.pool.Begin(ctx)
+	require.NoError(q, err)
+	_, err = tx.Exec(ctx, "select from jobq.running where id = any($1) for update", ids)
+	require.NoError(q, err)
+	return func() { require.NoError(q, tx.Rollback(ctx)) }
+}
+
+// An exchange waits for no row: it does what it can, and tells what somebody
+// else has locked from what is lost.
+func TestExchangeWaitsForNoRow(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	q.exec("select jobq.enqueue('k') from generate_series(1, 5)")
+	require.Len(t, q.claim("a", 4), 4)
+	q.exec("update jobq.running set lease_owner = 'b' where id = 4")
+	release := q.lock(1, 2)
+	exchange := db.Exchange{
+		Owner:       "a",
+		Completions: []db.Completion{{ID: 1, Token: 1}, {ID: 3, Token: 1}},
+		Endings:     []db.Ending{{ID: 2, Token: 1, Outcome: "failed", Started: true}, {ID: 4, Token: 1, Outcome: "failed", Started: true}},
+		Claim:       &db.JobClaimParams{Lease: hour, Owner: "a", Queue: "default", Kinds: []string{"k"}, JobCount: 1},
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), eventually)
+	defer cancel()
+	answer, err := q.schema.Exchange(ctx, q.pool, exchange)
+	require.ErrorIs(t, err, db.ErrBusy)
+	require.True(t, db.IsTransient(err))
+	require.False(t, db.IsStale(err))
+	require.Equal(t, []int64{3}, answer.Completed)
+	require.Empty(t, answer.Ended)
+	require.ElementsMatch(t, []int64{1, 2}, answer.Busy)
+	require.Len(t, answer.Claimed, 1)
+
+	release()
+	exchange.Claim = nil
+	answer = q.exchange(exchange)
+	require.Equal(t, []int64{1}, answer.Completed)
+	require.Len(t, answer.Ended, 1)
+	require.Empty(t, answer.Busy)
+}
+
+// In a handler's own transaction, a completion waits for whoever has the row.
+func TestCompletionInTransactionWaits(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	q.exec("select jobq.enqueue('k')")
+	require.Len(t, q.claim("a", 1), 1)
+	release := q.lock(1)
+	type answer struct {
+		ids []int64
+		err error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		ids, err := q.queries.JobComplete(context.Background(), db.JobCompleteParams{
+			Ids: []int64{1}, Tokens: []int64{1}, Results: []json.RawMessage{nil}, Owner: "a",
+		})
+		answers <- answer{ids, err}
+	}()
+	require.Eventually(t, func() bool {
+		return q.number("select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'") > 0
+	}, eventually, tick)
+	release()
+	got := <-answers
+	require.NoError(t, got.err)
+	require.Equal(t, []int64{1}, got.ids)
+}

@@ -1,0 +1,39 @@
+package db_test
+
+import (
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq/internal/db"
+)
+
+// A worker that has seen a thousand priorities looks at few segments, which
+// have a place for every job that it has not got, of any priority.
+func TestLineForgets(t *testing.T) {
+	t.Parallel()
+	const priorities, segmentsMax = 1000, 33
+	line := make(db.Line)
+	for position := range int64(3 * priorities) {
+		line.Advance([]db.JobClaimRow{{
+			Priority: int16(position * 7 % priorities), Position: pgtype.Int8{Int64: position, Valid: true}, // #nosec G115 -- small
+		}})
+	}
+	var claim db.JobClaimParams
+	line.Rest(&claim)
+	require.LessOrEqual(t, len(claim.FromPriorities), segmentsMax)
+	covers := func(priority int32, position int64) bool {
+		for i, from := range claim.FromPriorities {
+			if (priority > from || priority == from && position > claim.FromPositions[i]) && priority <= claim.ToPriorities[i] {
+				return true
+			}
+		}
+		return false
+	}
+	for priority := int32(-32768); priority <= 32767; priority++ {
+		require.True(t, covers(priority, 3*priorities), "a new job of priority %d", priority)
+	}
+	const last = (3*priorities - 1) * 7 % priorities
+	require.False(t, covers(last, 3*priorities-1), "what it has got last is behind")
+}

@@ -1,0 +1,101 @@
+package worker_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/worker"
+)
+
+// A job whose row somebody has locked, and does not let go, costs the worker
+// neither the results of others nor the next jobs, and its own result is stored
+// when the lock goes.
+func TestLockedRowHoldsNothingUp(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	client := newClient(t)
+	begun, proceed := make(chan int, 3), make(chan struct{})
+	start(t, client, &worker.Config{Lease: 4 * time.Second, Queues: map[string]int{"default": 2}},
+		func(_ context.Context, job *worker.Job[task]) error {
+			begun <- job.Args.N
+			<-proceed
+			return nil
+		})
+	locked, good := enqueue(t, client, 1, nil), enqueue(t, client, 2, nil)
+	receive(t, begun, "the first start")
+	receive(t, begun, "the second start")
+	tx, err := client.Pool().Begin(ctx)
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(ctx) }()
+	_, err = tx.Exec(ctx, "select jobq.cancel($1)", locked)
+	require.NoError(t, err)
+	next := enqueue(t, client, 3, nil)
+	var ends time.Time
+	require.NoError(t, client.Pool().QueryRow(ctx, "select lease_expires_at from jobq.running where id = $1", good).Scan(&ends))
+
+	close(proceed)
+	require.Equal(t, 3, receive(t, begun, "the next job"))
+	for _, id := range []int64{good, next} {
+		require.Less(t, *awaitState(t, client, id, jobq.Completed).FinishedAt, ends)
+	}
+	require.Equal(t, jobq.Running, awaitState(t, client, locked, jobq.Running).State)
+	require.NoError(t, tx.Commit(ctx))
+	job := awaitState(t, client, locked, jobq.Completed)
+	require.EqualValues(t, 1, job.LeaseToken)
+}
+
+// While claims time out, results are stored.
+func TestSlowClaimHoldsNoResults(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	client := newClient(t)
+	begun, proceed := make(chan int, 1), make(chan struct{})
+	start(t, client, &worker.Config{Lease: time.Second, Queues: map[string]int{"default": 2}, PollInterval: time.Millisecond},
+		func(_ context.Context, job *worker.Job[task]) error {
+			begun <- job.Args.N
+			<-proceed
+			return nil
+		})
+	id := enqueue(t, client, 1, nil)
+	receive(t, begun, "the start")
+	tx, err := client.Pool().Begin(ctx)
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(ctx) }()
+	_, err = tx.Exec(ctx, "lock table jobq.pending in exclusive mode")
+	require.NoError(t, err)
+	close(proceed)
+	awaitState(t, client, id, jobq.Completed)
+}
+
+// Jobs that were claimed ahead of quick ones and then wait behind a slow one are
+// given back, and cost no attempt, so that an idle worker has them.
+func TestGivesBackWhatWaits(t *testing.T) {
+	t.Parallel()
+	const quick, slow = 1000, 5
+	client := newClient(t)
+	exec(t, client.Pool(), "select jobq.enqueue('task', args => jsonb_build_object('n', i)) from generate_series(1, $1::integer) i", quick+slow)
+	begun, proceed := make(chan string, slow), make(chan struct{})
+	handle := func(who string) worker.Handler[task] {
+		return func(_ context.Context, job *worker.Job[task]) error {
+			if job.Args.N > quick {
+				begun <- who
+				<-proceed
+			}
+			return nil
+		}
+	}
+	start(t, client, &worker.Config{Queues: map[string]int{"default": 1}, PollInterval: time.Hour}, handle("first"))
+	require.Equal(t, "first", receive(t, begun, "the first slow job"))
+	start(t, client, &worker.Config{Queues: map[string]int{"default": slow}, PollInterval: time.Hour}, handle("second"))
+	for range slow - 1 {
+		require.Equal(t, "second", receive(t, begun, "a slow job that waited"))
+	}
+	close(proceed)
+	for id := int64(quick + 1); id <= quick+slow; id++ {
+		require.Zero(t, awaitState(t, client, id, jobq.Completed).Attempts)
+	}
+}

@@ -1,0 +1,115 @@
+package worker
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq/internal/db"
+)
+
+// send does what a round trip does before its claim is sent.
+func send(q *queue) (look look, want int) {
+	if _, want = q.next(context.Background()); want > 0 {
+		look = q.aim(&db.JobClaimParams{JobCount: int32(want)}) // #nosec G115 -- a few
+	}
+	return look, want
+}
+
+// News that comes while a claim is under way makes the queue claim again,
+// whatever that claim has found, or that it has failed.
+func TestNewsWhileClaiming(t *testing.T) {
+	t.Parallel()
+	const slots = 2
+	for name, end := range map[string]func(*queue, look){
+		"nothing found": func(q *queue, look look) { q.observeClaim(nil, look, 0) },
+		"failed":        func(q *queue, look look) { q.claimFailed(look, 0, false) },
+		"too slow":      func(q *queue, look look) { q.claimFailed(look, time.Second, true) },
+	} {
+		q := newQueue(&Worker{}, "default", slots)
+		first, want := send(q)
+		require.Equal(t, slots, want, name)
+		require.True(t, first.whole, name)
+		signal(q.wake)
+		_, want = send(q)
+		require.Zero(t, want, "%s: the first has asked for all the room", name)
+		end(q, first)
+		q.landed(slots)
+		_, want = send(q)
+		require.Equal(t, slots, want, name)
+	}
+}
+
+// A look at the whole line that is under way has not seen what was given back
+// to its old place since.
+func TestLookAgain(t *testing.T) {
+	t.Parallel()
+	q := newQueue(&Worker{}, "default", 1)
+	first, _ := send(q)
+	require.True(t, first.whole)
+	q.lookAgain()
+	q.observeClaim(nil, first, 0)
+	q.landed(1)
+	again, want := send(q)
+	require.Equal(t, 1, want)
+	require.True(t, again.whole)
+}
+
+// What a claim beyond the bound may have left, an older look at the whole line
+// has not seen either, if there was news in between.
+func TestOlderWholeLook(t *testing.T) {
+	t.Parallel()
+	q := newQueue(&Worker{config: Config{PollInterval: time.Hour}}, "default", 1)
+	whole, _ := send(q)
+	q.landed(1)
+	signal(q.wake)
+	beyond, _ := send(q)
+	require.True(t, whole.whole)
+	require.False(t, beyond.whole)
+	q.observeClaim(nil, beyond, 0)
+	q.observeClaim(nil, whole, time.Hour)
+	require.True(t, q.pace.awaited)
+
+	again, _ := send(q)
+	require.Zero(t, again.asked, "until it is time")
+}
+
+// A claim that fails makes the queue claim again although another has found
+// nothing since: that one has passed by what the first had locked.
+func TestFailedClaim(t *testing.T) {
+	t.Parallel()
+	q := newQueue(&Worker{}, "default", 1)
+	whole, _ := send(q)
+	q.landed(1)
+	q.pace.hasNews()
+	beyond, _ := send(q)
+	q.claimFailed(beyond, 0, false)
+	q.observeClaim(nil, whole, 0)
+	require.True(t, q.pace.more)
+}
+
+// After a look at the whole line that took too long, claims go on beyond the
+// bound, apart from results, until such a look has gone well.
+func TestSlowWholeLook(t *testing.T) {
+	t.Parallel()
+	q := newQueue(&Worker{config: Config{PollInterval: time.Hour}}, "default", 1)
+	slow, _ := send(q)
+	require.True(t, slow.whole)
+	q.claimFailed(slow, time.Second, true)
+	q.landed(1)
+	next, want := send(q)
+	require.Equal(t, 1, want)
+	require.False(t, next.whole)
+	q.observeClaim(nil, next, 0)
+	q.landed(1)
+	require.True(t, q.claimsApart())
+	require.True(t, q.pace.awaited)
+
+	q.pace.wholeAt = 0 // time has passed
+	next, _ = send(q)
+	require.True(t, next.whole)
+	q.observeClaim(nil, next, 0)
+	require.False(t, q.claimsApart())
+}
