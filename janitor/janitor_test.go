@@ -76,6 +76,56 @@ func (f *fixture) start(config janitor.Config) (*janitor.Janitor, func()) {
 	return j, stop
 }
 
+// asked counts statements, by the first line of their text.
+type asked struct {
+	mu     sync.Mutex
+	counts map[string]int
+}
+
+func (a *asked) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	name, _, _ := strings.Cut(data.SQL, "\n")
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.counts[name]++
+	return ctx
+}
+
+func (a *asked) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// times is how often the statement of that name was sent.
+func (a *asked) times(name string) int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for text, count := range a.counts {
+		if strings.HasPrefix(text, "-- name: "+name+" ") {
+			return count
+		}
+	}
+	return 0
+}
+
+// A janitor with nothing to do asks when there will be, and nothing else; what
+// comes up is still done.
+func TestIdleAsksLittle(t *testing.T) {
+	t.Parallel()
+	config, err := pgxpool.ParseConfig(pgtest.URL(t))
+	require.NoError(t, err)
+	questions := &asked{counts: make(map[string]int)}
+	config.ConnConfig.Tracer = questions
+	pool := pgtest.ConnectConfig(t, config)
+	client, err := jobq.NewClient(pool, nil)
+	require.NoError(t, err)
+	f := &fixture{T: t, client: client, pool: pool, log: &logBuffer{}}
+	f.start(janitor.Config{ScanInterval: 10 * time.Millisecond})
+	require.Eventually(t, func() bool { return questions.times("NextDue") > 20 }, patience, time.Millisecond)
+	require.LessOrEqual(t, questions.times("JobPromote"), 8, "one, and one after each step of a chore")
+	require.LessOrEqual(t, questions.times("LeaseReap"), 8)
+	f.exec("insert into jobq.queue (name) values ('q')") // tells nobody
+	f.exec(`insert into jobq.running (id, position, lease_token, started_at, run_at, created_at, lease_expires_at, lease_owner, queue, kind, priority, attempts, max_attempts, crashes, args_apart, args)
+		values (1, 1, 1, now(), now(), now(), now() - interval '1 s', 'gone', 'q', 'k', 0, 0, 25, 0, false, '{}')`)
+	f.eventually("select count(*) from jobq.pending where id = 1", 1)
+}
+
 func (f *fixture) exec(sql string, args ...any) {
 	f.Helper()
 	_, err := f.pool.Exec(context.Background(), sql, args...)

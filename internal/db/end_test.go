@@ -264,3 +264,18 @@ func TestClaimsOfHalfAnExchange(t *testing.T) {
 	require.Len(t, answer.Claimed, 1)
 	require.Equal(t, 1, q.number("select count(*) from jobq.running"))
 }
+
+// The time of runs that were cancelled is no part of what runs take.
+func TestRunSecondsOfCancelled(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	q.exec("insert into jobq.pending (kind) select 'k' from generate_series(1, 3)")
+	jobs := q.claim("a", 3)
+	q.exec("update jobq.running set started_at = started_at - interval '1 hour'")
+	require.Equal(t, "cancelled", q.end(jobs[0], db.Ending{Outcome: "cancelled"}))
+	q.exec("select jobq.cancel($1)", jobs[1].ID)
+	require.Equal(t, "cancelled", q.end(jobs[1], db.Ending{Outcome: "failed"}))
+	require.Zero(t, q.number("select sum(run_seconds)::integer from jobq.stats"))
+	require.Equal(t, "scheduled", q.end(jobs[2], db.Ending{Outcome: "failed"}))
+	require.InDelta(t, 3600, q.number("select sum(run_seconds)::integer from jobq.stats"), 100)
+}

@@ -164,21 +164,3 @@ func (q *Queries) LeaseExtend(ctx context.Context, arg LeaseExtendParams) ([]Lea
 	}
 	return items, nil
 }
-
-const RunningLock = `-- name: RunningLock :exec
-select count(h.place)
-  from rows from (unnest($1::bigint[]), unnest($2::bigint[])) as f(id, token)
-  cross join lateral (
-    select x.ctid as place from jobq.running x
-      where x.id = f.id and x.lease_token = f.token and x.lease_owner = $3
-      for update
-  ) h
-`
-
-// RunningLock locks rows in the order of the ids given, ahead of statements
-// that each lock some of them: whoever locks several rows of running does so in
-// the order of ids, or two may wait for each other. Needs running_pkey only.
-func (q *Queries) RunningLock(ctx context.Context, ids []int64, tokens []int64, owner string) error {
-	_, err := q.db.Exec(ctx, RunningLock, ids, tokens, owner)
-	return err
-}

@@ -76,8 +76,9 @@ select d.id from done d;
 --   released           back to its old place in the line; attempts stay
 --   snoozed            back to pending after the delay; attempts stay
 -- A job that somebody has asked to cancel does not go back: it is cancelled.
--- Each leaves an attempt row, but for a release of a job that never started
--- (started false). It never waits for a row, and takes the rows by place, as
+-- Each leaves an attempt row, but for a job that never started (started false):
+-- it was released, or cancelled before. Time counts as run when the run ended
+-- by itself: an average has nothing of those that were cancelled. It never waits for a row, and takes the rows by place, as
 -- JobComplete does: ask LeaseHeld after what does not come back.
 -- Needs running_pkey only.
 -- name: JobEnd :many
@@ -154,7 +155,7 @@ with f as materialized (
         count(*) filter (where e.state = 'failed'),
         count(*) filter (where e.outcome in ('failed', 'timed_out') and e.state in ('available', 'scheduled')), 0,
         count(*) filter (where e.state = 'cancelled'),
-        sum(extract(epoch from clock_timestamp() - e.started_at)::float8), 0
+        coalesce(sum(extract(epoch from clock_timestamp() - e.started_at)::float8) filter (where e.state <> 'cancelled'), 0), 0
       from ended e
       where e.outcome in ('failed', 'timed_out') or e.state = 'cancelled'
       group by e.queue, e.kind

@@ -63,14 +63,3 @@ update jobq.running r
     lease_expires_at = greatest(r.lease_expires_at, clock_timestamp() + sqlc.narg(extend_by)::interval)
   where r.id = sqlc.arg(id) and r.lease_token = sqlc.arg(token) and r.lease_owner = sqlc.arg(owner);
 
--- RunningLock locks rows in the order of the ids given, ahead of statements
--- that each lock some of them: whoever locks several rows of running does so in
--- the order of ids, or two may wait for each other. Needs running_pkey only.
--- name: RunningLock :exec
-select count(h.place)
-  from rows from (unnest(sqlc.arg(ids)::bigint[]), unnest(sqlc.arg(tokens)::bigint[])) as f(id, token)
-  cross join lateral (
-    select x.ctid as place from jobq.running x
-      where x.id = f.id and x.lease_token = f.token and x.lease_owner = sqlc.arg(owner)
-      for update
-  ) h;
