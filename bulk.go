@@ -188,7 +188,7 @@ func (c *Client) bulkHold(ctx context.Context, id int64, holder string) error {
 	operation := fmt.Sprintf("action %d", id)
 	held, err := c.queries.AuditHold(ctx, holder, db.Interval(bulkLease), id)
 	if err == nil && held == 0 {
-		if _, err = c.queries.AuditGet(ctx, id); err == nil {
+		if _, err = c.auditGet(ctx, id); err == nil {
 			return fmt.Errorf("%s: %w: it runs", operation, ErrConflict)
 		}
 	}
