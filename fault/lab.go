@@ -55,22 +55,23 @@ type cluster struct {
 // lab is one run: a database of its own, processes and their traces.
 type lab struct {
 	*cluster
-	ctx      context.Context
-	seed     uint64
-	random   *rand.Rand
-	database string
-	folder   string // of the ledgers
-	mutant   string
-	pool     *pgxpool.Pool // the supervisor's own, direct
-	run      check.Run
-	scale    time.Duration               // how long the fault goes on
-	after    func(*check.Verdict) string // makes the figure when the checker has spoken
-	samples  []time.Duration             // that the report sums up over all runs
-	own      *server                     // instead of the cluster's
-	socket   string                      // of whichever server it is
-	atEnd    []func() error
-	patient  time.Duration // for the drain at the end
-	drained  bool
+	ctx         context.Context
+	seed        uint64
+	random      *rand.Rand
+	database    string
+	folder      string // of the ledgers
+	mutant      string
+	connections int           // at most, of the pools of processes that are started; 0 means as they like
+	pool        *pgxpool.Pool // the supervisor's own, direct
+	run         check.Run
+	scale       time.Duration               // how long the fault goes on
+	after       func(*check.Verdict) string // makes the figure when the checker has spoken
+	samples     []time.Duration             // that the report sums up over all runs
+	own         *server                     // instead of the cluster's
+	socket      string                      // of whichever server it is
+	atEnd       []func() error
+	patient     time.Duration // for the drain at the end
+	drained     bool
 
 	mu sync.Mutex
 	// guarded by mu

@@ -63,6 +63,9 @@ func (l *lab) start(host hostname, args ...string) (*process, error) {
 		return nil, err
 	}
 	url := fmt.Sprintf("postgres://%s@%s/%s?sslmode=disable&connect_timeout=2", role, p.proxy.address(), l.database)
+	if l.connections > 0 {
+		url += fmt.Sprintf("&pool_max_conns=%d", l.connections)
+	}
 	name, args := l.binary, append(append([]string{}, args...), "--database-url", url)
 	if host != "" {
 		args = append([]string{"--uts", "sh", "-c", `hostname "$0" && exec "$@"`, string(host), name}, args...)

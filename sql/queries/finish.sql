@@ -77,9 +77,10 @@ select d.id from done d;
 --   snoozed            back to pending after the delay; attempts stay
 -- A job that somebody has asked to cancel does not go back: it is cancelled.
 -- Each leaves an attempt row, but for a job that never started (started false):
--- it was released, or cancelled before. Time counts as run when the run ended
--- by itself: an average has nothing of those that were cancelled. It never waits for a row, and takes the rows by place, as
--- JobComplete does: ask LeaseHeld after what does not come back.
+-- it was released, or cancelled before. The time of cancelled runs is not
+-- counted: an average is of those that ended by themselves. It never waits for a
+-- row, and takes the rows by place, as JobComplete does: ask LeaseHeld after
+-- what does not come back.
 -- Needs running_pkey only.
 -- name: JobEnd :many
 with f as materialized (
