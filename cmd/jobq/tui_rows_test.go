@@ -87,7 +87,7 @@ func TestTUIVanishedJob(t *testing.T) {
 	term.keys("r")
 	term.await("requeue: no job is selected")
 	term.keys("j", "Enter")
-	term.await(fmt.Sprint(ids[0], " email/SendInvoice"))
+	term.await(fmt.Sprintf("▸ %d email/SendInvoice", ids[0])) // its detail, and not the preview beside the list
 	require.True(t, query[bool](t, pool, "select jobq.delete_job($1)", ids[0]))
 	term.await("it was deleted, or retention has removed it")
 	term.keys("r")
