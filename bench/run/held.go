@@ -15,7 +15,7 @@ const (
 	flowBatch = 2_000
 	// freeShare is how long the run without a held transaction is, beside the
 	// one with it.
-	freeShare = 5
+	freeShare = 10
 )
 
 // runHeld lets jobs flow, without and with a transaction open elsewhere.
