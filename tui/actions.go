@@ -155,6 +155,8 @@ func (m *Model) acted(msg actedMsg) {
 	changed := msg.acted.Changed()
 	text := fmt.Sprintf("%s: %d jobs", msg.verb, changed)
 	switch {
+	case msg.verb == "undo" && len(msg.acted.Jobs) == 0: // of what was no action on jobs
+		text = "undone"
 	case len(msg.acted.Jobs) == 1 && len(problems) == 1:
 		text = fmt.Sprintf("%s job %d: %s", msg.verb, problems[0].ID, problems[0].Problem)
 	case len(msg.acted.Jobs) == 1:

@@ -67,7 +67,7 @@ async function enqueue(peer, { seconds, connections, batch }) {
   await producer.end()
 }
 
-/** Times single jobs from the moment of their commit until they start. */
+/** Times single jobs from the moment of their commit until they start. In between is what latencyApart in child.go says. */
 async function latency(peer, options) {
   let arrive
   const stop = await peer.start(url, options, async () => arrive(now()))
@@ -76,6 +76,7 @@ async function latency(peer, options) {
   await client.connect()
   const samples_ms = []
   for (let i = 0; i < options.warm_up + options.samples; i++) {
+    await new Promise((resolve) => setTimeout(resolve, 20))
     const arrived = new Promise((resolve) => { arrive = resolve })
     await client.query('begin')
     await producer.inTransaction(client, i)

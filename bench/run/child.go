@@ -232,6 +232,9 @@ func (c *child) enqueue(ctx context.Context) error {
 	})
 }
 
+// latencyApart is enough for a system to have stored the job before, and to be idle.
+const latencyApart = 20 * time.Millisecond
+
 // latency times single jobs from the moment of their commit until they start.
 func (c *child) latency(ctx context.Context) error {
 	arrived := make(chan time.Time, 1)
@@ -245,6 +248,7 @@ func (c *child) latency(ctx context.Context) error {
 	}
 	end := line{End: true}
 	for i := range c.order.WarmUp + c.order.Samples {
+		pause(ctx, latencyApart)
 		tx, err := c.pool.Begin(ctx)
 		if err != nil {
 			return err

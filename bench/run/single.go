@@ -180,6 +180,7 @@ func (l *lab) notifyLatency(ctx context.Context) error {
 	}
 	var samples []float64
 	for i := range latencyWarmUp + latencySamples {
+		pause(ctx, latencyApart)
 		tx, err := l.admin.Begin(ctx)
 		if err != nil {
 			return err
