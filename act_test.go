@@ -458,7 +458,7 @@ func TestBulkRunsOnce(t *testing.T) {
 	ctx := context.Background()
 	w := newWorker(t)
 	operator, colleague := newOperator(w), newOperator(w)
-	for range 4 {
+	for range 5 {
 		enqueue(t, w.client, &jobq.EnqueueOptions{Queue: "email"})
 	}
 	stopped, stop := context.WithCancel(ctx)
@@ -488,7 +488,15 @@ func TestBulkRunsOnce(t *testing.T) {
 	require.ErrorContains(t, err, "it runs")
 	_, err = w.client.Pool().Exec(ctx, "update jobq.audit set held_until = now() - interval '1 s' where id = $1", progress.AuditID)
 	require.NoError(t, err)
+	_, err = colleague.Bulk(ctx, jobq.BulkParams{Resume: progress.AuditID, RatePerSecond: 1, OnBatch: func(jobq.BulkProgress) {
+		// Somebody else has gone on with it, and let go, while this one was asleep.
+		_, err := w.client.Pool().Exec(ctx, "update jobq.audit set held_by = null, held_until = null where id = $1", progress.AuditID)
+		require.NoError(t, err)
+	}})
+	require.ErrorIs(t, err, jobq.ErrConflict)
+	require.ErrorContains(t, err, "somebody else has gone on with it")
+	require.Equal(t, 4, w.count("select count(*) from jobq.finished"))
 	again, err := operator.Bulk(ctx, jobq.BulkParams{Resume: progress.AuditID})
 	require.NoError(t, err)
-	require.Equal(t, 4, again.Done)
+	require.Equal(t, 5, again.Done)
 }

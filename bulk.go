@@ -140,7 +140,7 @@ func (c *Client) bulkWork(ctx context.Context, entry AuditEntry, holder string, 
 		for i, row := range rows {
 			targets[i] = Target{ID: row.ID, State: State(row.State), LeaseToken: row.LeaseToken}
 		}
-		if err := c.bulkHold(ctx, entry.ID, holder); err != nil {
+		if err := c.bulkRenew(ctx, entry.ID, holder); err != nil {
 			return progress, err
 		}
 		acted, err := c.act(ctx, db.JobActParams{Action: string(entry.Action), AuditID: entry.ID}, targets)
@@ -191,6 +191,17 @@ func (c *Client) bulkHold(ctx context.Context, id int64, holder string) error {
 		if _, err = c.auditGet(ctx, id); err == nil {
 			return fmt.Errorf("%s: %w: it runs", operation, ErrConflict)
 		}
+	}
+	return c.clientError(operation, err)
+}
+
+// bulkRenew makes sure that nobody else has worked on the action since it was
+// held, or will for a bulkLease from now.
+func (c *Client) bulkRenew(ctx context.Context, id int64, holder string) error {
+	operation := fmt.Sprintf("action %d", id)
+	renewed, err := c.queries.AuditRenew(ctx, db.Interval(bulkLease), id, holder)
+	if err == nil && renewed == 0 {
+		return fmt.Errorf("%s: %w: somebody else has gone on with it", operation, ErrConflict)
 	}
 	return c.clientError(operation, err)
 }

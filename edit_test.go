@@ -440,3 +440,25 @@ func TestBulkEdit(t *testing.T) {
 	require.ErrorContains(t, err, "is undone")
 	require.Equal(t, 9, w.count("select count(*) from jobq.pending where queue = 'email'"))
 }
+
+// No tags are no tags, however they were given, and can be edited.
+func TestEditEmptyTags(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	w := newWorker(t)
+	operator := newOperator(w)
+	ids := []int64{enqueue(t, w.client, &jobq.EnqueueOptions{Tags: []string{}})}
+	for _, sql := range []string{"select jobq.enqueue('k', tags => '{}')", "insert into jobq.pending (kind, tags) values ('k', '{}') returning id"} {
+		var id int64
+		require.NoError(t, w.client.Pool().QueryRow(ctx, sql).Scan(&id))
+		ids = append(ids, id)
+	}
+	require.Equal(t, 2, w.count("select count(*) from jobq.pending where tags is null"), "but for what is written past the functions")
+	for _, id := range ids {
+		job, err := w.client.Get(ctx, id)
+		require.NoError(t, err)
+		acted, err := operator.Edit(ctx, jobq.JobChange{Tags: &[]string{"x"}}, jobq.Target{ID: id, State: job.State, LeaseToken: job.LeaseToken, Seen: job})
+		require.NoError(t, err)
+		require.Empty(t, acted.Problems())
+	}
+}

@@ -162,9 +162,9 @@ type QueueStats struct {
 	Completed int64         `json:"completed"`
 	Failed    int64         `json:"failed"`  // for good
 	Retried   int64         `json:"retried"` // runs that ended badly and were followed by another
-	Lost      int64         `json:"lost"`    // runs whose lease expired, counted under failed or retried too
+	Lost      int64         `json:"lost"`    // runs whose lease expired, counted under failed or retried too; not of jobs that were to be cancelled
 	Cancelled int64         `json:"cancelled"`
-	RunTime   time.Duration `json:"run_time_ns"`  // of all runs together, but for lost ones
+	RunTime   time.Duration `json:"run_time_ns"`  // of all runs together, but for lost and cancelled ones
 	WaitTime  time.Duration `json:"wait_time_ns"` // of all completed jobs together, from run_at to the start
 }
 

@@ -133,7 +133,7 @@ func (t *trial) broke() bool { return t.problem != nil || len(t.verdict.Violatio
 // that could not be made.
 func (t *trial) caught() bool {
 	var broken brokenPromise
-	return len(t.verdict.Violations) > 0 || errors.As(t.problem, &broken)
+	return !strings.Contains(t.logs, "panic: ") && (len(t.verdict.Violations) > 0 || errors.As(t.problem, &broken))
 }
 
 // suite is all trials.

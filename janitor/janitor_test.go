@@ -412,3 +412,14 @@ func TestDeadWorkers(t *testing.T) {
 	f.eventually("select count(*) from jobq.worker", 2)
 	require.Zero(t, f.number("select count(*) from jobq.worker where id = 'gone'"))
 }
+
+// However many sums there are to fold, they are folded without a pause.
+func TestRollsUpABacklog(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	f.exec(`insert into jobq.stat_delta (minute, queue, kind, completed, failed, retried, lost, cancelled, run_seconds, wait_seconds)
+		select date_trunc('minute', now()), 'q', 'k', 1, 0, 0, 0, 0, 0, 0 from generate_series(1, 25000)`)
+	f.start(janitor.Config{})
+	require.Eventually(t, func() bool { return f.number("select count(*) from jobq.stat_delta") == 0 }, 20*time.Second, 5*time.Millisecond, "not after 30 s for each 10,000")
+	require.Equal(t, 25_000, f.number("select completed from jobq.stat"))
+}

@@ -195,8 +195,8 @@ func (p *passes) promote(ctx context.Context, queries *db.Queries) error {
 }
 
 func (p *passes) rollUp(ctx context.Context, queries *db.Queries) (more bool, err error) {
-	_, err = queries.StatRollUp(ctx, rollUpBatch)
-	return false, err
+	taken, err := queries.StatRollUp(ctx, rollUpBatch)
+	return taken == rollUpBatch, err
 }
 
 func (p *passes) removeWorkers(ctx context.Context, queries *db.Queries) (more bool, err error) {

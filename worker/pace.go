@@ -38,11 +38,11 @@ type look struct {
 
 // observe takes into account that runs have ended. The average forgets with
 // time and not with calls: two ends in quick succession are not a high rate. What
-// was given back before it began is no run.
+// was given back before it began is no run, and what is sent again was one before.
 func (p *pace) observe(results []result) {
 	now, ended := sinceBoot(), 0
 	for _, r := range results {
-		if r.completion != nil || r.ending.Started {
+		if !r.retried && (r.completion != nil || r.ending.Started) {
 			ended++
 		}
 	}

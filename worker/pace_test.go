@@ -113,3 +113,24 @@ func TestSlowWholeLook(t *testing.T) {
 	q.observeClaim(nil, next, 0)
 	require.False(t, q.claimsApart())
 }
+
+// Results whose rows are locked are no runs that end again and again, and each
+// is sent again after its delay, whatever else turns out to be locked.
+func TestBusyResults(t *testing.T) {
+	t.Parallel()
+	q := newQueue(&Worker{}, "default", 1)
+	busy := func(id int64) []result {
+		run := &Run{worker: q.worker}
+		run.row.ID = id
+		return []result{{run: run, ending: &db.Ending{ID: id, Started: true}, retried: true}}
+	}
+	require.Empty(t, q.setAside(busy(1), []int64{1}))
+	due := q.busyTo
+	require.Empty(t, q.setAside(busy(2), []int64{2}))
+	require.Equal(t, due, q.busyTo)
+	q.busyTo = 1
+	q.pace.lastAt = sinceBoot() - time.Millisecond
+	results, _ := q.next(context.Background())
+	require.Len(t, results, 2)
+	require.Zero(t, q.pace.rate)
+}

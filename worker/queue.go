@@ -189,10 +189,10 @@ func (q *queue) next(ctx context.Context) (results []result, want int) {
 	if len(q.results) > 0 {
 		results, q.results = q.results, make([]result, 0, len(q.results)) // about as many come next
 	}
+	q.pace.observe(results)
 	if len(q.busy) > 0 && sinceBoot() >= q.busyTo {
 		results, q.busy = append(results, q.busy...), nil
 	}
-	q.pace.observe(results)
 	if q.pace.more && ctx.Err() == nil {
 		want = q.wantLocked()
 	}
@@ -369,6 +369,9 @@ func (q *queue) roundTrip(ctx context.Context, results []result, want int) bool 
 func (q *queue) setAside(results []result, busy []int64) (others []result) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if len(q.busy) == 0 { // else what is busy already would wait on and on
+		q.busyTo = sinceBoot() + busyDelay
+	}
 	for _, r := range results {
 		if slices.Contains(busy, r.run.row.ID) {
 			q.busy = append(q.busy, r)
@@ -376,7 +379,6 @@ func (q *queue) setAside(results []result, busy []int64) (others []result) {
 			others = append(others, r)
 		}
 	}
-	q.busyTo = sinceBoot() + busyDelay
 	return others
 }
 

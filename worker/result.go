@@ -189,7 +189,7 @@ func (q *queue) storeApart(ctx context.Context, results []result) {
 			continue
 		}
 		if db.IsTransient(err) || ctx.Err() != nil {
-			q.putBack([]result{r})
+			q.keep(r, err)
 			continue
 		}
 		reason := "result could not be stored: " + err.Error()
@@ -200,11 +200,24 @@ func (q *queue) storeApart(ctx context.Context, results []result) {
 			ID: r.run.row.ID, Token: r.run.row.LeaseToken, Outcome: string(jobq.OutcomeFailed),
 			Error: storable(reason, 1000), Started: true,
 		}
-		if err := q.storeOne(ctx, result{run: r.run, ending: &ending}); err != nil {
-			// The lease ends by itself, and the janitor counts the attempt.
+		failed := result{run: r.run, ending: &ending}
+		switch err := q.storeOne(ctx, failed); {
+		case err == nil:
+		case db.IsTransient(err) || ctx.Err() != nil:
+			q.keep(failed, err)
+		default: // the lease ends by itself, and the janitor counts the attempt
 			q.worker.log.Error("result dropped", append(r.run.logAttrs(), "error", err)...)
 		}
 	}
+}
+
+// keep keeps a result that could not be stored now, for another try.
+func (q *queue) keep(r result, err error) {
+	if errors.Is(err, db.ErrBusy) {
+		q.setAside([]result{r}, []int64{r.run.row.ID})
+		return
+	}
+	q.putBack([]result{r})
 }
 
 func (q *queue) storeOne(ctx context.Context, r result) error {

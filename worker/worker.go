@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/jobq-dev/jobq"
@@ -323,7 +324,11 @@ func (w *Worker) listener() (*listen.Listener, error) {
 				}
 			}
 		},
-		OnHealthy: w.takePresence, OnEnd: func(error) { w.present.Store(false) },
+		OnHealthy: func(ctx context.Context, conn *pgx.Conn) error {
+			w.deaf.Store(false)
+			return w.takePresence(ctx, conn)
+		},
+		OnEnd:  func(error) { w.present.Store(false) },
 		OnDeaf: func() { w.deaf.Store(true) },
 		OnConnect: func() { // whatever was said meanwhile was not heard
 			w.wait.forget()

@@ -88,8 +88,8 @@ func (b *bed) heartbeats(ctx context.Context) error {
 	return b.stillBusy(ctx, child, runningJobs)
 }
 
-// busy is a process of jobq's all of whose slots have jobs that do not end, and
-// for which more wait. It ends with the context.
+// busy is a process of jobq's all of whose slots have jobs that do not end. It
+// ends with the context.
 func (b *bed) busy(ctx context.Context, slots int, o order) (*running, error) {
 	if err := b.add(ctx, slots); err != nil {
 		return nil, err

@@ -102,6 +102,9 @@ func run(ctx context.Context, l *lab, names, out string) error {
 		if names != "" && !strings.Contains(","+names+",", ","+s.name+",") {
 			continue
 		}
+		if kept := l.sheet.runs[s.name]; kept != nil && l.only != "" && kept.Only != l.only {
+			return fmt.Errorf("%s: -only %s would replace what was measured of other systems: write to another file", s.name, l.only)
+		}
 		if err := l.measure(ctx, s); err != nil {
 			return err
 		}
@@ -159,7 +162,7 @@ func (l *lab) check(names, out string) error {
 func (l *lab) measure(ctx context.Context, s scenario) error {
 	l.sheet.forget(s.name)
 	l.now = &runOf{
-		Started: time.Now().UTC(), Commit: l.version, Environment: l.environment(), Scale: l.scale,
+		Started: time.Now().UTC(), Commit: l.version, Environment: l.environment(), Scale: l.scale, Only: l.only,
 		Command: "go run ./run " + strings.Join(os.Args[1:], " "), Rounds: l.rounds,
 	}
 	l.sheet.runs[s.name] = l.now

@@ -64,6 +64,18 @@ func TestRefused(t *testing.T) {
 	require.NoError(t, good.check("", out))
 }
 
+// A part is not measured over the whole.
+func TestPartOverWhole(t *testing.T) {
+	t.Parallel()
+	out := filepath.Join(t.TempDir(), "RESULTS.md")
+	s := newSheet()
+	s.put(drainOf("river, tuned"), 10_000)
+	s.runs["drain"] = &runOf{Rounds: 3}
+	require.NoError(t, s.save(dataFile(out)))
+	l := &lab{log: io.Discard, sheet: newSheet(), rounds: 1, scale: 0.001, only: "jobq", peers: "../peers"}
+	require.ErrorContains(t, run(context.Background(), l, "drain", out), "write to another file")
+}
+
 // A drain that does not come to its end says so.
 func TestUnfinishedDrain(t *testing.T) {
 	t.Parallel()

@@ -26,6 +26,7 @@ type runOf struct {
 	Command string    `json:"command"`
 	Rounds  int       `json:"rounds"`
 	Scale   float64   `json:"scale"`
+	Only    string    `json:"only,omitempty"` // the systems, when not all
 	// Environment is the machine and the versions.
 	Environment string   `json:"environment"`
 	Problems    []string `json:"problems,omitempty"`

@@ -76,12 +76,16 @@ func (a *app) runBulk(cmd *cobra.Command, client *jobq.Client, params jobq.BulkP
 		return err
 	}
 	params.Snapshot = snapshot
-	matches := strconv.FormatInt(snapshot.Count, 10)
-	if snapshot.Count >= jobq.CountMax {
+	count, matches := snapshot.Count, strconv.FormatInt(snapshot.Count, 10)
+	switch {
+	case params.Max > 0 && count > int64(params.Max):
+		count = int64(params.Max)
+		matches = strconv.FormatInt(count, 10)
+	case count >= jobq.CountMax:
 		matches = fmt.Sprintf("at least %d", jobq.CountMax)
 	}
 	if flags.dryRun {
-		return a.sayWould(cmd, params.Action, snapshot.Count, matches)
+		return a.sayWould(cmd, params.Action, count, matches)
 	}
 	if !flags.yes {
 		if err := askForBulk(cmd, params.Action, matches); err != nil {
@@ -123,7 +127,7 @@ func (a *app) workThrough(cmd *cobra.Command, client *jobq.Client, params jobq.B
 	default:
 		fmt.Fprintf(cmd.OutOrStdout(), "%s: %d jobs, %d refused; take it back with: jobq undo %d\n", verb, progress.Done, progress.Refused, progress.AuditID)
 	}
-	// What is in conflict is undone: it cannot go on.
+	// What is in conflict is undone, or somebody else goes on with it.
 	if err != nil && progress.AuditID > 0 && !errors.Is(err, jobq.ErrConflict) {
 		return fmt.Errorf("%s stopped before its end, go on with jobq audit resume %d: %w", verb, progress.AuditID, err)
 	}

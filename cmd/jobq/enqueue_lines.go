@@ -11,6 +11,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/spf13/cobra"
 
 	"github.com/jobq-dev/jobq"
@@ -106,7 +107,8 @@ func (e *lineEnqueuer) send(ctx context.Context) error {
 	if err != nil {
 		lines := fmt.Sprintf("lines %d to %d", e.sent+1, e.number)
 		err = e.problem(lines, err)
-		if errors.Is(err, jobq.ErrUnavailable) || errors.Is(err, jobq.ErrTimeout) || errors.Is(err, context.Canceled) {
+		if unanswered := !errors.As(err, new(*pgconn.PgError)); unanswered &&
+			(errors.Is(err, jobq.ErrUnavailable) || errors.Is(err, jobq.ErrTimeout) || errors.Is(err, context.Canceled)) {
 			return fmt.Errorf("%w (%s may have been: there was no answer)", err, lines)
 		}
 		return err
@@ -125,7 +127,8 @@ func (e *lineEnqueuer) problem(at string, err error) error {
 }
 
 // jobLine is one job of NDJSON input, with the names of the arguments of the SQL
-// function enqueue. What is null or left out, the flags say.
+// function enqueue. What is null or left out, the flags say; but null is a value of
+// args and metadata.
 type jobLine struct {
 	Kind        string          `json:"kind"`
 	Args        json.RawMessage `json:"args"`

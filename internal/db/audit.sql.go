@@ -258,6 +258,22 @@ func (q *Queries) AuditOfJob(ctx context.Context, jobID int64) ([]AuditOfJobRow,
 	return items, nil
 }
 
+const AuditRenew = `-- name: AuditRenew :execrows
+update jobq.audit a
+  set held_until = clock_timestamp() + $1::interval
+  where a.id = $2 and a.held_by = $3::text
+`
+
+// AuditRenew is AuditHold for who has it: zero rows when the lease ran out and
+// somebody else has worked on it since. Needs audit_pkey only.
+func (q *Queries) AuditRenew(ctx context.Context, lease pgtype.Interval, auditID int64, holder string) (int64, error) {
+	result, err := q.db.Exec(ctx, AuditRenew, lease, auditID, holder)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const AuditResume = `-- name: AuditResume :exec
 select jobq.audit_resume($1::text, $2::bigint)
 `

@@ -81,3 +81,25 @@ func TestCompletionInTransactionWaits(t *testing.T) {
 	require.NoError(t, got.err)
 	require.Equal(t, []int64{1}, got.ids)
 }
+
+// What a run itself holds, while it writes in its job's name, is in the way of
+// neither its progress nor its lease.
+func TestHeldByTheRunItself(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	q := setUp(t)
+	q.exec("select jobq.enqueue('k')")
+	q.claim("a", 1)
+	tx, err := q.pool.Begin(ctx)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, tx.Rollback(ctx)) }()
+	held, err := q.schema.Queries(tx).LeaseHold(ctx, 1, 1, "a")
+	require.NoError(t, err)
+	require.EqualValues(t, 1, held)
+	stored, err := q.queries.JobProgress(ctx, db.JobProgressParams{ID: 1, Token: 1, Owner: "a"})
+	require.NoError(t, err)
+	require.EqualValues(t, 1, stored)
+	answers, err := q.queries.LeaseExtend(ctx, db.LeaseExtendParams{Ids: []int64{1}, Tokens: []int64{1}, Owner: "a", Lease: hour})
+	require.NoError(t, err)
+	require.Contains(t, answers, db.LeaseExtendRow{ID: 1, Answer: "ok"})
+}

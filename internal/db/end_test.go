@@ -278,4 +278,11 @@ func TestRunSecondsOfCancelled(t *testing.T) {
 	require.Zero(t, q.number("select sum(run_seconds)::integer from jobq.stats"))
 	require.Equal(t, "scheduled", q.end(jobs[2], db.Ending{Outcome: "failed"}))
 	require.InDelta(t, 3600, q.number("select sum(run_seconds)::integer from jobq.stats"), 100)
+	q.exec("insert into jobq.pending (kind) values ('k')")
+	lost := q.claim("a", 1)[0]
+	q.exec("select jobq.cancel($1)", lost.ID)
+	q.expire()
+	_, err := q.queries.LeaseReap(context.Background(), nil, 10, "test")
+	require.NoError(t, err)
+	require.Zero(t, q.number("select sum(lost)::integer from jobq.stats"), "it counts as cancelled, and not as a run")
 }

@@ -53,7 +53,7 @@ update jobq.running r
   where r.id = (
     select x.id from jobq.running x
       where x.id = $5 and x.lease_token = $6 and x.lease_owner = $7
-      for update skip locked
+      for no key update skip locked
   )
 `
 
@@ -96,7 +96,7 @@ with held as materialized (
     cross join lateral (
       select x.ctid as place from jobq.running x
         where x.id = h.id and x.lease_token = h.token and x.lease_owner = $3
-        for update skip locked
+        for no key update skip locked
     ) r
 ), extended as (
   update jobq.running r
@@ -138,8 +138,8 @@ type LeaseExtendRow struct {
 // one without any answer is lost. (Not joined here, since that is quadratic in
 // the plan that hot statements get; Schema.ExtendLeases does it.)
 // It never waits for a row, so that one locked job cannot cost the worker its
-// other leases, and it can deadlock with nothing. Needs running_pkey only; a
-// HOT update.
+// other leases, and it can deadlock with nothing; what LeaseHold keeps of the
+// run itself is not in its way. Needs running_pkey only; a HOT update.
 func (q *Queries) LeaseExtend(ctx context.Context, arg LeaseExtendParams) ([]LeaseExtendRow, error) {
 	rows, err := q.db.Query(ctx, LeaseExtend,
 		arg.Ids,

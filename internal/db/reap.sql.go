@@ -83,7 +83,8 @@ with stale as materialized (
   insert into jobq.stat_delta
       (minute, queue, kind, completed, failed, retried, lost, cancelled, run_seconds, wait_seconds)
     select date_trunc('minute', clock_timestamp()), e.queue, e.kind, 0,
-        count(*) filter (where e.state = 'failed'), count(*) filter (where e.state in ('available', 'scheduled')), count(*),
+        count(*) filter (where e.state = 'failed'), count(*) filter (where e.state in ('available', 'scheduled')),
+        count(*) filter (where e.state <> 'cancelled'),
         count(*) filter (where e.state = 'cancelled'), 0, 0
       from ended e
       group by e.queue, e.kind

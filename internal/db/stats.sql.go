@@ -71,32 +71,34 @@ func (q *Queries) StatPrune(ctx context.Context, age pgtype.Interval) (int64, er
 	return result.RowsAffected(), nil
 }
 
-const StatRollUp = `-- name: StatRollUp :execrows
+const StatRollUp = `-- name: StatRollUp :one
 with taken as (
   delete from jobq.stat_delta d
     where d.ctid = any(array(select x.ctid from jobq.stat_delta x limit $1::integer for update skip locked))
     returning d.minute, d.queue, d.kind, d.completed, d.failed, d.retried, d.lost, d.cancelled, d.run_seconds, d.wait_seconds
+), folded as (
+  insert into jobq.stat as s (minute, queue, kind, completed, failed, retried, lost, cancelled, run_seconds, wait_seconds)
+    select t.minute, t.queue, t.kind, sum(t.completed), sum(t.failed), sum(t.retried), sum(t.lost), sum(t.cancelled),
+        sum(t.run_seconds), sum(t.wait_seconds)
+      from taken t
+      group by t.minute, t.queue, t.kind
+      order by t.minute, t.queue, t.kind
+    on conflict (minute, queue, kind) do update
+      set completed = s.completed + excluded.completed, failed = s.failed + excluded.failed,
+        retried = s.retried + excluded.retried, lost = s.lost + excluded.lost, cancelled = s.cancelled + excluded.cancelled,
+        run_seconds = s.run_seconds + excluded.run_seconds, wait_seconds = s.wait_seconds + excluded.wait_seconds
 )
-insert into jobq.stat as s (minute, queue, kind, completed, failed, retried, lost, cancelled, run_seconds, wait_seconds)
-  select t.minute, t.queue, t.kind, sum(t.completed), sum(t.failed), sum(t.retried), sum(t.lost), sum(t.cancelled),
-      sum(t.run_seconds), sum(t.wait_seconds)
-    from taken t
-    group by t.minute, t.queue, t.kind
-    order by t.minute, t.queue, t.kind
-  on conflict (minute, queue, kind) do update
-    set completed = s.completed + excluded.completed, failed = s.failed + excluded.failed,
-      retried = s.retried + excluded.retried, lost = s.lost + excluded.lost, cancelled = s.cancelled + excluded.cancelled,
-      run_seconds = s.run_seconds + excluded.run_seconds, wait_seconds = s.wait_seconds + excluded.wait_seconds
+select count(*) from taken
 `
 
 // StatRollUp folds what finishers appended into one row per minute, queue and
-// kind. One statement: a delta is in one place or the other, never in both.
+// kind, and returns how many it has taken. One statement: a delta is in one
+// place or the other, never in both.
 func (q *Queries) StatRollUp(ctx context.Context, rowCount int32) (int64, error) {
-	result, err := q.db.Exec(ctx, StatRollUp, rowCount)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
+	row := q.db.QueryRow(ctx, StatRollUp, rowCount)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
 }
 
 const StatsByMinute = `-- name: StatsByMinute :many

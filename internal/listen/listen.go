@@ -142,7 +142,7 @@ func (l *Listener) session(ctx context.Context, connected func()) error {
 		if err := l.selfTest(ctx, conn); err != nil {
 			return err
 		}
-		l.tested = true
+		l.tested = !l.deaf // else again with the next session: it may have been slow, and no pooler
 	}
 	if l.config.OnHealthy != nil && !l.deaf {
 		if err := l.config.OnHealthy(connectCtx, conn); err != nil {
@@ -203,6 +203,7 @@ func (l *Listener) selfTest(ctx context.Context, conn *pgx.Conn) error {
 		notification, err := conn.WaitForNotification(waitCtx)
 		switch {
 		case err == nil && notification.Payload == token:
+			l.deaf = false
 			return nil
 		case err == nil:
 			l.config.OnNotify(notification.Channel, notification.Payload)

@@ -52,7 +52,7 @@ var changes = map[string][]change{
 	}, unfenced...),
 	extendOldToken:     {{"LeaseExtend", "x.lease_token = h.token and ", ""}},
 	endOldToken:        {{"JobEnd", " and x.lease_token = f.token", ""}, {"JobEnd", " and f.token = t.lease_token", ""}},
-	progressOldToken:   {{"JobProgress", "r.lease_token = $6 ", "$6::bigint is not null "}},
+	progressOldToken:   {{"JobProgress", "x.lease_token = $6 ", "$6::bigint is not null "}},
 	checkpointOldToken: {{"JobCheckpoint", "r.lease_token = $4 ", "$4::bigint is not null "}},
 }
 

@@ -56,6 +56,7 @@ type shim struct {
 	group    int              // of the program that runs, or 0
 	starting bool             // a program is about to start
 	early    []syscall.Signal // came before it had started
+	armed    *time.Duration   // likewise: the deadline that it is to have, or nil
 	deadline time.Duration    // since boot, or 0; the worker may be stopped or hang
 	alarm    *time.Timer      // at the deadline
 	expired  bool             // the deadline has passed
@@ -125,7 +126,11 @@ func (s *shim) start(r request) (int, error) {
 	pid, err := start(path, args, attributes)
 	if err == nil {
 		s.group, s.expired = pid, false
-		s.setDeadlineLocked(time.Duration(r.DeadlineNs))
+		deadline := time.Duration(r.DeadlineNs)
+		if s.armed != nil {
+			deadline = *s.armed
+		}
+		s.setDeadlineLocked(deadline)
 		for _, number := range s.early {
 			_ = syscall.Kill(-pid, number) // it has just started
 		}
@@ -233,11 +238,7 @@ func (s *shim) obey(line int, requests chan<- request) {
 		case orderKill:
 			s.kill(err != nil)
 		case orderDeadline:
-			s.mu.Lock()
-			if s.group > 0 {
-				s.setDeadlineLocked(time.Duration(r.DeadlineNs))
-			}
-			s.mu.Unlock()
+			s.arm(time.Duration(r.DeadlineNs))
 		}
 		if err != nil {
 			return
@@ -245,11 +246,23 @@ func (s *shim) obey(line int, requests chan<- request) {
 	}
 }
 
-// prepare makes signals count for the program that is about to start.
+// prepare makes signals and deadlines count for the program that is about to
+// start.
 func (s *shim) prepare() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.starting, s.early = true, nil
+	s.starting, s.early, s.armed = true, nil, nil
+}
+
+// arm gives the program another deadline, now or when it has started.
+func (s *shim) arm(deadline time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.group > 0 {
+		s.setDeadlineLocked(deadline)
+	} else if s.starting {
+		s.armed = &deadline
+	}
 }
 
 // signal sends the program's group a signal, now or when it has started;

@@ -3,11 +3,13 @@ package subproc_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -165,4 +167,25 @@ func TestOrphansAreReaped(t *testing.T) {
 		i=0; while ps --no-headers -o stat --ppid $PPID | grep -q Z && [ $i -lt 500 ]; do i=$((i+1)); sleep 0.01; done
 		ps --no-headers -o stat --ppid $PPID | grep -c Z`))
 	require.Equal(t, "0\n", string(result.Output))
+}
+
+// A deadline that is given while the program is being started counts, also if
+// nothing is said of it again.
+func TestArmedAtTheStart(t *testing.T) {
+	t.Parallel()
+	s := supervisor(t)
+	for range 5 { // by a shim that is being started itself, and by one that has been idle
+		var deadline atomic.Int64
+		command := shell("trap '' TERM; sleep 1000")
+		command.DeadlineEvery = time.Hour
+		command.Deadline = func() time.Duration { return time.Duration(deadline.Load()) }
+		command.Talk = func(_ io.WriteCloser, stdout io.Reader, arm func()) {
+			deadline.Store(int64(sinceBoot(t) + 300*time.Millisecond))
+			arm()
+			_, _ = io.Copy(io.Discard, stdout)
+		}
+		result, err := s.Run(context.Background(), command)
+		require.NoError(t, err)
+		require.True(t, result.Expired)
+	}
 }

@@ -87,7 +87,7 @@ begin
       (id, kind, args, queue, priority, run_at, max_attempts, unique_key, timeout, backoff_base, backoff_max, tags, metadata)
     values (job_id, enqueue.kind, coalesce(enqueue.args, '{}'), coalesce(enqueue.queue, 'default'),
       coalesce(enqueue.priority, 0), coalesce(enqueue.run_at, now()), coalesce(enqueue.max_attempts, 25),
-      enqueue.unique_key, enqueue.timeout, enqueue.backoff_base, enqueue.backoff_max, enqueue.tags, enqueue.metadata);
+      enqueue.unique_key, enqueue.timeout, enqueue.backoff_base, enqueue.backoff_max, nullif(enqueue.tags, '{}'), enqueue.metadata);
   return job_id;
 end $$;
 

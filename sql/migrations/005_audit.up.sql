@@ -170,7 +170,7 @@ begin
       hint = 'Only a job that waits can be edited.';
   end if;
   was := jsonb_build_object('queue', old.queue, 'priority', old.priority, 'run_at', old.run_at, 'max_attempts', old.max_attempts,
-    'tags', old.tags, 'metadata', old.metadata,
+    'tags', nullif(old.tags, '{}'), 'metadata', old.metadata,
     'args', coalesce(old.args, (select a.args from jobq.payload a where a.job_id = old.id)));
   -- One moment has as many texts as there are time zones.
   if change ? 'run_at' then
@@ -198,7 +198,7 @@ begin
       then nextval('jobq.position_seq')
     else old.position end;
   if jsonb_typeof(wanted -> 'tags') = 'array' then
-    labels := array(select jsonb_array_elements_text(wanted -> 'tags'));
+    labels := nullif(array(select jsonb_array_elements_text(wanted -> 'tags')), '{}');
   end if;
   apart := old.args_apart;
   if wanted -> 'args' <> was -> 'args' then
@@ -334,7 +334,7 @@ begin
     select wanted ->> 'kind', wanted ->> 'queue', (wanted -> 'priority')::smallint, (wanted ->> 'run_at')::timestamptz,
         (wanted -> 'max_attempts')::smallint, (wanted ->> 'timeout')::interval, (wanted ->> 'backoff_base')::interval,
         (wanted ->> 'backoff_max')::interval,
-        case when jsonb_typeof(wanted -> 'tags') = 'array' then array(select jsonb_array_elements_text(wanted -> 'tags')) end,
+        case when jsonb_typeof(wanted -> 'tags') = 'array' then nullif(array(select jsonb_array_elements_text(wanted -> 'tags')), '{}') end,
         nullif(wanted -> 'metadata', 'null'), wanted -> 'args'
     returning p.id, case when p.position is null then 'scheduled' else 'available' end into clone_id, clone_state;
   audit := jobq.audit_begin(act_clone.actor, 'clone', null, format('of job %s', act_clone.job_id), nullif(act_clone.change, '{}'));

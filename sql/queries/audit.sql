@@ -52,6 +52,13 @@ update jobq.audit a
   where a.id = sqlc.arg(audit_id)
     and (a.held_by = sqlc.arg(holder)::text or a.held_until is null or a.held_until < clock_timestamp());
 
+-- AuditRenew is AuditHold for who has it: zero rows when the lease ran out and
+-- somebody else has worked on it since. Needs audit_pkey only.
+-- name: AuditRenew :execrows
+update jobq.audit a
+  set held_until = clock_timestamp() + sqlc.arg(lease)::interval
+  where a.id = sqlc.arg(audit_id) and a.held_by = sqlc.arg(holder)::text;
+
 -- AuditLetGo lets others work on the action. Needs audit_pkey only.
 -- name: AuditLetGo :exec
 update jobq.audit a set held_by = null, held_until = null

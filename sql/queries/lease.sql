@@ -5,8 +5,8 @@
 -- one without any answer is lost. (Not joined here, since that is quadratic in
 -- the plan that hot statements get; Schema.ExtendLeases does it.)
 -- It never waits for a row, so that one locked job cannot cost the worker its
--- other leases, and it can deadlock with nothing. Needs running_pkey only; a
--- HOT update.
+-- other leases, and it can deadlock with nothing; what LeaseHold keeps of the
+-- run itself is not in its way. Needs running_pkey only; a HOT update.
 -- name: LeaseExtend :many
 with held as materialized (
   select r.place
@@ -14,7 +14,7 @@ with held as materialized (
     cross join lateral (
       select x.ctid as place from jobq.running x
         where x.id = h.id and x.lease_token = h.token and x.lease_owner = sqlc.arg(owner)
-        for update skip locked
+        for no key update skip locked
     ) r
 ), extended as (
   update jobq.running r
@@ -52,7 +52,7 @@ update jobq.running r
   where r.id = (
     select x.id from jobq.running x
       where x.id = sqlc.arg(id) and x.lease_token = sqlc.arg(token) and x.lease_owner = sqlc.arg(owner)
-      for update skip locked
+      for no key update skip locked
   );
 
 -- JobCheckpoint stores what the next run may resume from, under the current

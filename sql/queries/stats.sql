@@ -1,21 +1,24 @@
 -- StatRollUp folds what finishers appended into one row per minute, queue and
--- kind. One statement: a delta is in one place or the other, never in both.
--- name: StatRollUp :execrows
+-- kind, and returns how many it has taken. One statement: a delta is in one
+-- place or the other, never in both.
+-- name: StatRollUp :one
 with taken as (
   delete from jobq.stat_delta d
     where d.ctid = any(array(select x.ctid from jobq.stat_delta x limit sqlc.arg(row_count)::integer for update skip locked))
     returning d.minute, d.queue, d.kind, d.completed, d.failed, d.retried, d.lost, d.cancelled, d.run_seconds, d.wait_seconds
+), folded as (
+  insert into jobq.stat as s (minute, queue, kind, completed, failed, retried, lost, cancelled, run_seconds, wait_seconds)
+    select t.minute, t.queue, t.kind, sum(t.completed), sum(t.failed), sum(t.retried), sum(t.lost), sum(t.cancelled),
+        sum(t.run_seconds), sum(t.wait_seconds)
+      from taken t
+      group by t.minute, t.queue, t.kind
+      order by t.minute, t.queue, t.kind
+    on conflict (minute, queue, kind) do update
+      set completed = s.completed + excluded.completed, failed = s.failed + excluded.failed,
+        retried = s.retried + excluded.retried, lost = s.lost + excluded.lost, cancelled = s.cancelled + excluded.cancelled,
+        run_seconds = s.run_seconds + excluded.run_seconds, wait_seconds = s.wait_seconds + excluded.wait_seconds
 )
-insert into jobq.stat as s (minute, queue, kind, completed, failed, retried, lost, cancelled, run_seconds, wait_seconds)
-  select t.minute, t.queue, t.kind, sum(t.completed), sum(t.failed), sum(t.retried), sum(t.lost), sum(t.cancelled),
-      sum(t.run_seconds), sum(t.wait_seconds)
-    from taken t
-    group by t.minute, t.queue, t.kind
-    order by t.minute, t.queue, t.kind
-  on conflict (minute, queue, kind) do update
-    set completed = s.completed + excluded.completed, failed = s.failed + excluded.failed,
-      retried = s.retried + excluded.retried, lost = s.lost + excluded.lost, cancelled = s.cancelled + excluded.cancelled,
-      run_seconds = s.run_seconds + excluded.run_seconds, wait_seconds = s.wait_seconds + excluded.wait_seconds;
+select count(*) from taken;
 
 -- name: StatPrune :execrows
 delete from jobq.stat s where s.minute < clock_timestamp() - sqlc.arg(age)::interval;
