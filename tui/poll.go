@@ -37,9 +37,9 @@ const (
 	// writeTimeout bounds an action.
 	writeTimeout = 10 * time.Second
 	// dutyShare bounds a panel's use of the server: after a query that took
-	// some time it waits for so many times as long. Two panels that ask for much
-	// are on one screen at most, so that all take a twentieth of a core.
-	dutyShare = 40
+	// some time it waits for so many times as long. Three or four panels that ask
+	// for much are on a screen, so that all take a twentieth of a core at most.
+	dutyShare = 80
 	waitMax   = 30 * time.Second
 	// blurFactor makes an unwatched UI ask less often, and idleAfter not at all.
 	blurFactor = 10
