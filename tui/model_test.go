@@ -290,7 +290,7 @@ func TestPollingAdapts(t *testing.T) {
 		return b.polls[panelQueues].due.Sub(b.fake.now)
 	}
 	require.Equal(t, 2*time.Second, wait(time.Millisecond, nil))
-	require.Equal(t, 20*time.Second, wait(500*time.Millisecond, nil))
+	require.Equal(t, 20*time.Second, wait(250*time.Millisecond, nil))
 	require.Equal(t, 30*time.Second, wait(5*time.Second, nil))
 	require.Equal(t, 30*time.Second, wait(2*time.Second, jobq.ErrTimeout))
 	require.Equal(t, time.Second, wait(0, jobq.ErrUnavailable))
