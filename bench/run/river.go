@@ -40,12 +40,22 @@ func (riverSystem) setUp(ctx context.Context, pool *pgxpool.Pool) error {
 	return err
 }
 
+// riverConfig is of workers and of those that insert: the cooldown also says how
+// often a client notifies of what it has inserted.
+func riverConfig(o order) *river.Config {
+	config := &river.Config{Logger: quiet()}
+	if o.Tuned {
+		config.FetchCooldown, config.FetchPollInterval = 2*time.Millisecond, 20*time.Millisecond
+	}
+	return config
+}
+
 func (riverSystem) start(ctx context.Context, pool *pgxpool.Pool, o order, ran func(int64)) (func() error, error) {
-	config := &river.Config{Logger: quiet(), Workers: river.NewWorkers()}
+	config := riverConfig(o)
+	config.Workers = river.NewWorkers()
 	workers := riverDefaultWorkers
 	if o.Tuned {
 		workers = riverWorkers
-		config.FetchCooldown, config.FetchPollInterval = 2*time.Millisecond, 20*time.Millisecond
 	}
 	config.Queues = map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: workers}}
 	river.AddWorker(config.Workers, &riverWorker{ran: ran})
@@ -61,8 +71,8 @@ func (riverSystem) start(ctx context.Context, pool *pgxpool.Pool, o order, ran f
 
 type riverProducer struct{ client *river.Client[pgx.Tx] }
 
-func (riverSystem) producer(pool *pgxpool.Pool, _ order) (producer, error) {
-	client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{Logger: quiet()})
+func (riverSystem) producer(pool *pgxpool.Pool, o order) (producer, error) {
+	client, err := river.NewClient(riverpgxv5.New(pool), riverConfig(o))
 	return riverProducer{client}, err
 }
 
