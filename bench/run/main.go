@@ -73,7 +73,7 @@ func run(ctx context.Context, l *lab, names, out string) error {
 	if err := l.check(names, out); err != nil {
 		return err
 	}
-	l.version = output("git", "describe", "--always", "--dirty") // now: this program was built a moment ago
+	l.version = version() // now: this program was built a moment ago
 	server, err := postgres.Start(ctx, postgres.Config{Durable: l.durable, Settings: serverSettings()})
 	if err != nil {
 		return err

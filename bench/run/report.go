@@ -98,6 +98,16 @@ func machine() string {
 	return fmt.Sprintf("%d cores, %s%s, %s", runtime.NumCPU(), model, memory, output("uname", "-sr"))
 }
 
+// version is the commit of the sources, and whether they differ from it; that
+// results are new does not count.
+func version() string {
+	commit := output("git", "describe", "--always")
+	if output("git", "status", "--porcelain", "--", ":/", ":(exclude)RESULTS.*") != "" {
+		commit += "-dirty"
+	}
+	return commit
+}
+
 // output is what a program prints, or that it is unknown.
 func output(name string, args ...string) string {
 	content, err := exec.CommandContext(context.Background(), name, args...).Output() // #nosec G204 -- fixed programs
