@@ -46,31 +46,39 @@ func state(t *testing.T, client *jobq.Client, id int64) jobq.State {
 	return job.State
 }
 
-// Every option of an enqueue is stored and comes back.
+// Every option of an enqueue is stored and comes back, whichever statement it
+// goes through: a job with a unique key takes that of many jobs.
 func TestEnqueueOptions(t *testing.T) {
 	t.Parallel()
 	client := newClient(t)
 	runAt := time.Now().Add(time.Hour).UTC().Truncate(time.Microsecond)
-	id := enqueue(t, client, &jobq.EnqueueOptions{
-		Queue: "mail", Priority: -3, RunAt: runAt, MaxAttempts: 7, Timeout: 90 * time.Second, UniqueKey: "k",
-		Tags: []string{"a", `b "c"`}, Metadata: json.RawMessage(`{"trace":"x"}`),
-	})
-	job, err := client.Get(context.Background(), id)
-	require.NoError(t, err)
-	require.Equal(t, jobq.Scheduled, job.State)
-	require.Equal(t, "mail", job.Queue)
-	require.Equal(t, "greeting", job.Kind)
-	require.Equal(t, int16(-3), job.Priority)
-	require.Equal(t, runAt, job.RunAt)
-	require.Equal(t, 7, job.MaxAttempts)
-	require.Equal(t, 90*time.Second, job.Timeout)
-	require.Equal(t, "k", job.UniqueKey)
-	require.Equal(t, []string{"a", `b "c"`}, job.Tags)
-	require.JSONEq(t, `{"trace":"x"}`, string(job.Metadata))
-	require.JSONEq(t, `{"name":"world"}`, string(job.Args))
+	for _, key := range []string{"", "k"} {
+		id := enqueue(t, client, &jobq.EnqueueOptions{
+			Queue: "mail", Priority: -3, RunAt: runAt, MaxAttempts: 7, Timeout: 90 * time.Second, UniqueKey: key,
+			BackoffBase: 2 * time.Second, BackoffMax: time.Minute,
+			Tags: []string{"a", `b "c"`}, Metadata: json.RawMessage(`{"trace":"x"}`),
+		})
+		job, err := client.Get(context.Background(), id)
+		require.NoError(t, err)
+		require.Equal(t, jobq.Scheduled, job.State)
+		require.Equal(t, "mail", job.Queue)
+		require.Equal(t, "greeting", job.Kind)
+		require.Equal(t, int16(-3), job.Priority)
+		require.Equal(t, runAt, job.RunAt)
+		require.Equal(t, 7, job.MaxAttempts)
+		require.Equal(t, 90*time.Second, job.Timeout)
+		require.Equal(t, key, job.UniqueKey)
+		require.Equal(t, []string{"a", `b "c"`}, job.Tags)
+		require.JSONEq(t, `{"trace":"x"}`, string(job.Metadata))
+		require.JSONEq(t, `{"name":"world"}`, string(job.Args))
+		var base, most float64 // seconds
+		require.NoError(t, client.Pool().QueryRow(context.Background(), `select extract(epoch from backoff_base)::float8, extract(epoch from backoff_max)::float8
+			from jobq.pending where id = $1`, id).Scan(&base, &most))
+		require.Equal(t, []float64{2, 60}, []float64{base, most})
+	}
 
-	id = enqueue(t, client, nil)
-	job, err = client.Get(context.Background(), id)
+	id := enqueue(t, client, nil)
+	job, err := client.Get(context.Background(), id)
 	require.NoError(t, err)
 	require.Equal(t, jobq.Available, job.State)
 	require.Equal(t, "default", job.Queue)

@@ -122,17 +122,9 @@ func (c *Client) enqueueOne(ctx context.Context, queries *db.Queries, args Args,
 		}
 		return enqueued[0], nil
 	}
-	columns, err := enqueueColumns([]EnqueueParams{job})
+	params, err := enqueueParams(0, &job)
 	if err != nil {
 		return Enqueued{}, err
-	}
-	params := db.JobEnqueueParams{
-		Kind: columns.Kinds[0], Args: columns.Args[0], Queue: columns.Queues[0], Priority: columns.Priorities[0],
-		Delay: columns.Delays[0], MaxAttempts: columns.MaxAttempts[0], Timeout: columns.Timeouts[0],
-		BackoffBase: columns.BackoffBases[0], BackoffMax: columns.BackoffMaxes[0], Tags: job.Tags, Metadata: job.Metadata,
-	}
-	if !job.RunAt.IsZero() {
-		params.RunAt = &job.RunAt
 	}
 	id, err := queries.JobEnqueue(ctx, params)
 	if err != nil {
@@ -164,7 +156,7 @@ func (c *Client) enqueueMany(ctx context.Context, queries *db.Queries, jobs []En
 }
 
 // enqueueColumns turns jobs into one array per column, which is how many rows
-// travel in one statement. Zero values become null: the column's default.
+// travel in one statement.
 func enqueueColumns(jobs []EnqueueParams) (db.JobEnqueueManyParams, error) {
 	count := len(jobs)
 	columns := db.JobEnqueueManyParams{
@@ -174,30 +166,54 @@ func enqueueColumns(jobs []EnqueueParams) (db.JobEnqueueManyParams, error) {
 		BackoffBases: make([]pgtype.Interval, count), BackoffMaxes: make([]pgtype.Interval, count),
 		Tags: make([]json.RawMessage, count), Metadata: make([]json.RawMessage, count),
 	}
-	for i, job := range jobs {
-		if job.Args == nil {
-			return columns, fmt.Errorf("enqueue: %w: args of job %d are nil", ErrInvalid, i)
-		}
-		args, err := json.Marshal(job.Args)
+	for i := range jobs {
+		job, err := enqueueParams(i, &jobs[i])
 		if err != nil {
-			return columns, fmt.Errorf("enqueue: %w: args of job %d: %w", ErrInvalid, i, err)
+			return columns, err
 		}
-		if err := checkOptions(&job.EnqueueOptions); err != nil {
-			return columns, fmt.Errorf("enqueue: %w: %w (job %d)", ErrInvalid, err, i)
+		columns.Kinds[i], columns.Args[i], columns.Queues[i] = job.Kind, job.Args, job.Queue
+		columns.Priorities[i], columns.MaxAttempts[i] = job.Priority, job.MaxAttempts
+		columns.Delays[i], columns.Timeouts[i] = job.Delay, job.Timeout
+		columns.BackoffBases[i], columns.BackoffMaxes[i] = job.BackoffBase, job.BackoffMax
+		columns.UniqueKeys[i], columns.Metadata[i] = jobs[i].UniqueKey, job.Metadata
+		if job.RunAt != nil {
+			columns.RunAts[i] = pgtype.Timestamptz{Time: *job.RunAt, Valid: true}
 		}
-		columns.Kinds[i], columns.Args[i], columns.Queues[i] = job.Args.Kind(), args, job.Queue
-		columns.Priorities[i], columns.MaxAttempts[i] = int32(job.Priority), int32(job.MaxAttempts) // #nosec G115 -- checked above
-		columns.RunAts[i] = pgtype.Timestamptz{Time: job.RunAt, Valid: !job.RunAt.IsZero()}
-		columns.Delays[i], columns.Timeouts[i] = db.IntervalOrNull(job.Delay), db.IntervalOrNull(job.Timeout)
-		columns.BackoffBases[i], columns.BackoffMaxes[i] = db.IntervalOrNull(job.BackoffBase), db.IntervalOrNull(job.BackoffMax)
-		columns.UniqueKeys[i], columns.Metadata[i] = job.UniqueKey, job.Metadata
-		if len(job.Tags) > 0 {
+		if job.Tags != nil {
 			if columns.Tags[i], err = json.Marshal(job.Tags); err != nil {
 				return columns, fmt.Errorf("enqueue: %w: tags of job %d: %w", ErrInvalid, i, err)
 			}
 		}
 	}
 	return columns, nil
+}
+
+// enqueueParams is a job as one row, without its unique key. Zero values mean
+// the column's default. An error names the job by its place in the call.
+func enqueueParams(place int, job *EnqueueParams) (db.JobEnqueueParams, error) {
+	if job.Args == nil {
+		return db.JobEnqueueParams{}, fmt.Errorf("enqueue: %w: args of job %d are nil", ErrInvalid, place)
+	}
+	args, err := json.Marshal(job.Args)
+	if err != nil {
+		return db.JobEnqueueParams{}, fmt.Errorf("enqueue: %w: args of job %d: %w", ErrInvalid, place, err)
+	}
+	if err := checkOptions(&job.EnqueueOptions); err != nil {
+		return db.JobEnqueueParams{}, fmt.Errorf("enqueue: %w: %w (job %d)", ErrInvalid, err, place)
+	}
+	params := db.JobEnqueueParams{
+		Kind: job.Args.Kind(), Args: args, Queue: job.Queue, Metadata: job.Metadata,
+		Priority: int32(job.Priority), MaxAttempts: int32(job.MaxAttempts), // #nosec G115 -- checked above
+		Delay: db.IntervalOrNull(job.Delay), Timeout: db.IntervalOrNull(job.Timeout),
+		BackoffBase: db.IntervalOrNull(job.BackoffBase), BackoffMax: db.IntervalOrNull(job.BackoffMax),
+	}
+	if !job.RunAt.IsZero() {
+		params.RunAt = &job.RunAt
+	}
+	if len(job.Tags) > 0 {
+		params.Tags = job.Tags
+	}
+	return params, nil
 }
 
 // checkOptions refuses what would reach the database changed, so that its own
