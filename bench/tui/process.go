@@ -7,47 +7,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/jobq-dev/jobq/internal/measure"
 )
-
-// tick is the unit of CPU times in /proc: USER_HZ, which Linux never changes.
-const tick = 10 * time.Millisecond
-
-// process is what /proc says about one: its program, and the CPU time that it
-// has used.
-type process struct {
-	name string
-	used time.Duration
-}
-
-// readProcess is an error for a process that is not there, or cannot be read:
-// what is not known is not zero.
-func readProcess(pid int) (process, error) {
-	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return process{}, err
-	}
-	p, err := parseStat(string(content))
-	if err != nil {
-		return process{}, fmt.Errorf("/proc/%d/stat: %w", pid, err)
-	}
-	return p, nil
-}
-
-// parseStat reads the content of /proc/PID/stat.
-func parseStat(content string) (process, error) {
-	// The name stands in parentheses and may contain anything, parentheses too.
-	open, end := strings.IndexByte(content, '('), strings.LastIndexByte(content, ')')
-	if open < 0 || end < open {
-		return process{}, fmt.Errorf("no name in %q", content)
-	}
-	fields := strings.Fields(content[end+1:])
-	if len(fields) < 13 {
-		return process{}, fmt.Errorf("no CPU times in %q", content)
-	}
-	user, errUser := strconv.ParseInt(fields[11], 10, 64)
-	system, errSystem := strconv.ParseInt(fields[12], 10, 64)
-	return process{content[open+1 : end], time.Duration(user+system) * tick}, errors.Join(errUser, errSystem)
-}
 
 // readResident is the memory that a process has, in bytes.
 func readResident(pid int) (int64, error) {
@@ -84,14 +46,14 @@ func sessionTimes(pids []int32) (map[int32]time.Duration, error) {
 	}
 	times := make(map[int32]time.Duration, len(pids))
 	for _, pid := range pids {
-		p, err := readProcess(int(pid))
+		p, err := measure.ReadProcess(int(pid))
 		if err != nil {
 			return nil, fmt.Errorf("CPU time of session %d: the server must be on this machine: %w", pid, err)
 		}
-		if !strings.HasPrefix(p.name, "postgres") { // the number is that of a process elsewhere
-			return nil, fmt.Errorf("CPU time of session %d: the server must be on this machine, where that is %q", pid, p.name)
+		if !strings.HasPrefix(p.Name, "postgres") { // the number is that of a process elsewhere
+			return nil, fmt.Errorf("CPU time of session %d: the server must be on this machine, where that is %q", pid, p.Name)
 		}
-		times[pid] = p.used
+		times[pid] = p.Own
 	}
 	return times, nil
 }

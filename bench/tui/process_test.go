@@ -2,25 +2,10 @@ package main
 
 import (
 	"os"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 )
-
-// A name may have spaces and parentheses; what is not in the content is an
-// error and not a zero.
-func TestParseStat(t *testing.T) {
-	t.Parallel()
-	p, err := parseStat("4711 (a) b (c)) S 1 4711 4711 0 -1 4194304 9 8 7 6 250 50 3 2 20 0 1 0 99\n")
-	require.NoError(t, err)
-	require.Equal(t, process{"a) b (c)", 3 * time.Second}, p)
-	for _, content := range []string{"", "4711", "4711 ) (", "4711 (jobq) S 1 2 3", "4711 (jobq) S 1 2 3 4 5 6 7 8 9 10 x 50"} {
-		_, err := parseStat(content)
-		require.Error(t, err, "%q", content)
-	}
-}
 
 // A process that has ended has no line of memory: it does not use none.
 func TestParseResident(t *testing.T) {
@@ -49,12 +34,9 @@ func TestSessionTimesUnknown(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// This process is read as any other.
-func TestReadProcess(t *testing.T) {
+// The memory of this process is read as that of any other.
+func TestReadResident(t *testing.T) {
 	t.Parallel()
-	p, err := readProcess(os.Getpid())
-	require.NoError(t, err)
-	require.True(t, strings.HasPrefix(p.name, "tui"), p.name)
 	bytes, err := readResident(os.Getpid())
 	require.NoError(t, err)
 	require.Greater(t, bytes, int64(1<<20))

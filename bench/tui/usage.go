@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/jobq-dev/jobq/internal/measure"
 )
 
 // usage is CPU time and memory of the UI, and CPU time of its sessions.
@@ -32,11 +34,11 @@ func (b *bench) usage(ctx context.Context) (u usage, err error) {
 	if err != nil {
 		return u, err
 	}
-	ui, err := readProcess(pid)
+	ui, err := measure.ReadProcess(pid)
 	if err != nil {
 		return u, err
 	}
-	u.ui = ui.used
+	u.ui = ui.Own
 	if u.residentBytes, err = readResident(pid); err != nil {
 		return u, err
 	}

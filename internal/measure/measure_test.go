@@ -109,3 +109,18 @@ func TestMeter(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "server_version", settings[0].Name)
 }
+
+// This process is read as any other, and one that is not there is an error.
+func TestReadProcess(t *testing.T) {
+	t.Parallel()
+	const beyond = 1 << 30 // Linux numbers no process so high
+	_, err := measure.ReadProcess(beyond)
+	require.ErrorIs(t, err, os.ErrNotExist)
+	if _, err := os.Stat("/proc/self/stat"); err != nil {
+		return // not Linux: so is this one
+	}
+	p, err := measure.ReadProcess(os.Getpid())
+	require.NoError(t, err)
+	require.Equal(t, os.Getppid(), p.Parent)
+	require.True(t, strings.HasPrefix(p.Name, "measure"), p.Name)
+}

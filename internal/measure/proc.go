@@ -1,7 +1,9 @@
 package measure
 
 import (
+	"fmt"
 	"io/fs"
+	"os"
 	"path"
 	"strconv"
 	"strings"
@@ -20,56 +22,71 @@ const (
 	reaping = "X"
 )
 
-// process is a line of /proc/PID/stat, as far as it is needed here.
-type process struct {
-	name   string
-	state  string
-	parent int
-	// own is what the process has used, and reaped what children of its have
-	// that have ended.
-	own, reaped time.Duration
+// Process is what /proc/PID/stat says about one, as far as measurements need it.
+type Process struct {
+	// Name is that of its program, cut to 15 bytes. It may contain anything.
+	Name string
+	// State is a letter, such as S for one that sleeps.
+	State string
+	// Parent is the id of the process that it is a child of.
+	Parent int
+	// Own is the CPU time that the process has used itself, and Reaped what
+	// those of its children have that have ended and that it has waited for.
+	// Both count in hundredths of a second.
+	Own, Reaped time.Duration
 }
 
-// readProcess is false for a process that has ended, is hidden from us, or on
-// systems without /proc, which proc is.
-func readProcess(proc fs.FS, pid int) (process, bool) {
+// ReadProcess is an error for a process that has ended, is hidden from us or
+// cannot be read, and on systems without /proc: what is not known is not zero.
+func ReadProcess(pid int) (Process, error) { return readProcess(os.DirFS("/proc"), pid) }
+
+func readProcess(proc fs.FS, pid int) (Process, error) {
 	content, err := fs.ReadFile(proc, path.Join(strconv.Itoa(pid), "stat"))
 	if err != nil {
-		return process{}, false
+		return Process{}, fmt.Errorf("process %d: %w", pid, err)
 	}
+	p, err := parseStat(string(content))
+	if err != nil {
+		return Process{}, fmt.Errorf("process %d: %w", pid, err)
+	}
+	return p, nil
+}
+
+// parseStat reads the content of /proc/PID/stat.
+func parseStat(content string) (Process, error) {
 	// The name stands in parentheses and may contain anything, parentheses too.
-	open, end := strings.IndexByte(string(content), '('), strings.LastIndexByte(string(content), ')')
+	open, end := strings.IndexByte(content, '('), strings.LastIndexByte(content, ')')
 	if open < 0 || end < open {
-		return process{}, false
+		return Process{}, fmt.Errorf("no name in %q", content)
 	}
-	fields := strings.Fields(string(content[end+1:]))
+	fields := strings.Fields(content[end+1:])
 	if len(fields) < 15 {
-		return process{}, false
+		return Process{}, fmt.Errorf("no CPU times in %q", content)
 	}
-	number := func(field int) int {
-		value, err := strconv.Atoi(fields[field])
-		if err != nil {
-			return 0 // the kernel writes numbers there
+	var numbers [15]int // by field: those that are needed
+	for _, field := range []int{1, 11, 12, 13, 14} {
+		var err error
+		if numbers[field], err = strconv.Atoi(fields[field]); err != nil {
+			return Process{}, fmt.Errorf("field %d after the name: %w", field, err)
 		}
-		return value
 	}
-	return process{
-		name: string(content[open+1 : end]), state: fields[0], parent: number(1),
-		own: time.Duration(number(11)+number(12)) * tick, reaped: time.Duration(number(13)+number(14)) * tick,
-	}, true
+	return Process{
+		Name: content[open+1 : end], State: fields[0], Parent: numbers[1],
+		Own: time.Duration(numbers[11]+numbers[12]) * tick, Reaped: time.Duration(numbers[13]+numbers[14]) * tick,
+	}, nil
 }
 
 // postmasterOf is the process that started a backend, or 0 when the pid is
 // that of a PostgreSQL elsewhere, such as in another container.
 func postmasterOf(proc fs.FS, backend int) int {
-	p, ok := readProcess(proc, backend)
-	if !ok || !strings.HasPrefix(p.name, "postgres") {
+	p, err := readProcess(proc, backend)
+	if err != nil || !strings.HasPrefix(p.Name, "postgres") {
 		return 0
 	}
-	if parent, ok := readProcess(proc, p.parent); !ok || !strings.HasPrefix(parent.name, "postgres") {
+	if parent, err := readProcess(proc, p.Parent); err != nil || !strings.HasPrefix(parent.Name, "postgres") {
 		return 0
 	}
-	return p.parent
+	return p.Parent
 }
 
 // familyCPU is the CPU time of a process and its children, with those that
@@ -91,11 +108,11 @@ func familyCPU(proc fs.FS, parent int) time.Duration {
 // readFamily is what a family has used, and whether no child was reaped while
 // it was read.
 func readFamily(proc fs.FS, parent int) (total time.Duration, settled bool) {
-	before, ok := readProcess(proc, parent)
-	if !ok {
+	before, err := readProcess(proc, parent)
+	if err != nil {
 		return 0, true
 	}
-	total, settled = before.own+before.reaped, true
+	total, settled = before.Own+before.Reaped, true
 	entries, err := fs.ReadDir(proc, ".")
 	if err != nil {
 		return total, true
@@ -105,15 +122,15 @@ func readFamily(proc fs.FS, parent int) (total time.Duration, settled bool) {
 		if err != nil {
 			continue
 		}
-		child, ok := readProcess(proc, pid)
+		child, err := readProcess(proc, pid)
 		switch {
-		case !ok || child.parent != parent:
-		case child.state == reaping:
+		case err != nil || child.Parent != parent:
+		case child.State == reaping:
 			settled = false
 		default:
-			total += child.own
+			total += child.Own
 		}
 	}
-	after, ok := readProcess(proc, parent)
-	return total, settled && (!ok || after.reaped == before.reaped)
+	after, err := readProcess(proc, parent)
+	return total, settled && (err != nil || after.Reaped == before.Reaped)
 }

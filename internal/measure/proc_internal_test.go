@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -12,6 +13,22 @@ import (
 func stat(name, state string, parent, own, reaped int) *fstest.MapFile {
 	line := fmt.Sprintf("1 (%s) %s %d 0 0 0 0 0 0 0 0 0 %d 0 %d 0 20 0", name, state, parent, own, reaped)
 	return &fstest.MapFile{Data: []byte(line)}
+}
+
+// A name may have spaces and parentheses; what is not in the content is an
+// error and not a zero.
+func TestParseStat(t *testing.T) {
+	t.Parallel()
+	p, err := parseStat("4711 (a) b (c)) S 1 4711 4711 0 -1 4194304 9 8 7 6 250 50 3 2 20 0 1 0 99\n")
+	require.NoError(t, err)
+	require.Equal(t, Process{Name: "a) b (c)", State: "S", Parent: 1, Own: 3 * time.Second, Reaped: 50 * time.Millisecond}, p)
+	for _, content := range []string{
+		"", "4711", "4711 ) (", "4711 (jobq) S 1 2 3", "4711 (jobq) S x 2 3 4 5 6 7 8 9 10 11 12 13 14",
+		"4711 (jobq) S 1 2 3 4 5 6 7 8 9 10 x 12 13 14", "4711 (jobq) S 1 2 3 4 5 6 7 8 9 10 11 12 13 x",
+	} {
+		_, err := parseStat(content)
+		require.Error(t, err, "%q", content)
+	}
 }
 
 // hookedFS does something before a file is read.
