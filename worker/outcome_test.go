@@ -1,0 +1,175 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/worker"
+)
+
+// What a handler returns decides what becomes of the job.
+func TestOutcomes(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	errBroken := errors.New("broken")
+	outcomes := map[int]func(context.Context, *worker.Job[task]) error{
+		1: func(context.Context, *worker.Job[task]) error { return errBroken },
+		2: func(context.Context, *worker.Job[task]) error { return worker.Retry(time.Hour, errBroken) },
+		3: func(context.Context, *worker.Job[task]) error { return worker.Snooze(time.Hour) },
+		4: func(context.Context, *worker.Job[task]) error {
+			return fmt.Errorf("wrapped: %w", worker.Discard(errBroken))
+		},
+		5: func(context.Context, *worker.Job[task]) error { panic("aaah") },
+		6: func(ctx context.Context, _ *worker.Job[task]) error {
+			<-ctx.Done()
+			return context.Cause(ctx)
+		},
+		7: func(context.Context, *worker.Job[task]) error { return worker.Cancel("not needed") },
+		8: func(context.Context, *worker.Job[task]) error {
+			return errors.New("nul \x00, invalid \xff, " + strings.Repeat("long ", 1<<20))
+		},
+	}
+	options := func(n int) *jobq.EnqueueOptions {
+		switch n {
+		case 1, 5, 8:
+			return &jobq.EnqueueOptions{BackoffBase: time.Hour, BackoffMax: 24 * time.Hour}
+		case 6:
+			return &jobq.EnqueueOptions{Timeout: 20 * time.Millisecond, BackoffBase: time.Hour}
+		}
+		return nil
+	}
+	ids := make(map[int]int64)
+	for n := range outcomes {
+		ids[n] = enqueue(t, client, n, options(n))
+	}
+	start(t, client, nil, func(ctx context.Context, job *worker.Job[task]) error { return outcomes[job.Args.N](ctx, job) })
+
+	for n, want := range map[int]struct {
+		state    jobq.State
+		attempts int
+		outcome  jobq.Outcome
+		err      string
+	}{
+		1: {jobq.Scheduled, 1, jobq.OutcomeFailed, "broken"},
+		2: {jobq.Scheduled, 1, jobq.OutcomeFailed, "broken"},
+		3: {jobq.Scheduled, 0, jobq.OutcomeSnoozed, ""},
+		4: {jobq.Failed, 1, jobq.OutcomeFailed, "wrapped: broken"},
+		5: {jobq.Scheduled, 1, jobq.OutcomeFailed, "panic: aaah"},
+		6: {jobq.Scheduled, 1, jobq.OutcomeTimedOut, "job timed out"},
+		7: {jobq.Cancelled, 0, jobq.OutcomeCancelled, "not needed"},
+		8: {jobq.Scheduled, 1, jobq.OutcomeFailed, "nul \uFFFD, invalid \uFFFD"},
+	} {
+		job := awaitState(t, client, ids[n], want.state)
+		require.Equal(t, want.attempts, job.Attempts, n)
+		runs := attempts(t, client, ids[n])
+		require.Len(t, runs, 1, n)
+		require.Equal(t, want.outcome, runs[0].Outcome, n)
+		require.Contains(t, runs[0].Error, want.err, n)
+		require.LessOrEqual(t, len(runs[0].Error), 17<<10, n)
+		require.LessOrEqual(t, len(job.LastError), 4000, n)
+		if n == 2 || n == 3 {
+			require.Greater(t, time.Until(job.RunAt), 50*time.Minute, n)
+		}
+	}
+	require.Contains(t, attempts(t, client, ids[5])[0].Error, "outcome_test.go", "the stack of the panic")
+}
+
+// A job whose attempts are used up has failed; until then it comes back, and
+// sees the error of the run before.
+func TestAttemptsRunOut(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	type sight struct {
+		attempt   int
+		lastError string
+		token     int64
+	}
+	seen := make(chan sight, 3)
+	start(t, client, nil, func(_ context.Context, job *worker.Job[task]) error {
+		seen <- sight{job.Attempt(), job.LastError(), job.LeaseToken()}
+		return worker.Retry(0, fmt.Errorf("failure %d", job.Attempt()))
+	})
+	id := enqueue(t, client, 1, &jobq.EnqueueOptions{MaxAttempts: 3})
+	job := awaitState(t, client, id, jobq.Failed)
+	require.Equal(t, 3, job.Attempts)
+	require.Equal(t, "failure 3", job.LastError)
+	require.Equal(t, []sight{{1, "", 1}, {2, "failure 1", 2}, {3, "failure 2", 3}}, []sight{<-seen, <-seen, <-seen})
+}
+
+// Completing in the handler's own transaction stores both or neither.
+func TestCompleteTx(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	client := newClient(t)
+	_, err := client.Pool().Exec(ctx, "create table public.effect (n int)")
+	require.NoError(t, err)
+	start(t, client, nil, func(ctx context.Context, job *worker.Job[task]) error {
+		tx, err := client.Pool().Begin(ctx)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = tx.Rollback(ctx) }()
+		if _, err := tx.Exec(ctx, "insert into public.effect values ($1)", job.Args.N); err != nil {
+			return err
+		}
+		if err := job.CompleteTx(ctx, tx); err != nil {
+			return err
+		}
+		if job.Args.N == 2 {
+			return worker.Discard(errors.New("changed my mind"))
+		}
+		return tx.Commit(ctx)
+	})
+	committed, rolledBack := enqueue(t, client, 1, nil), enqueue(t, client, 2, nil)
+	awaitState(t, client, committed, jobq.Completed)
+	awaitState(t, client, rolledBack, jobq.Failed)
+	rows, err := client.Pool().Query(ctx, "select n from public.effect")
+	require.NoError(t, err)
+	effects, err := pgx.CollectRows(rows, pgx.RowTo[int])
+	require.NoError(t, err)
+	require.Equal(t, []int{1}, effects)
+}
+
+// A result that PostgreSQL cannot store fails its own job; those that ended in
+// the same moment are stored.
+func TestUnstorableResult(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	var gate sync.WaitGroup
+	gate.Add(3)
+	start(t, client, nil, func(_ context.Context, job *worker.Job[task]) error {
+		gate.Done()
+		gate.Wait() // so that they end together
+		switch job.Args.N {
+		case 1:
+			return job.SetResult("nul \x00")
+		case 2:
+			return job.SetResult(strings.Repeat("x", 2<<20))
+		}
+		return job.SetResult("fine")
+	})
+	options := &jobq.EnqueueOptions{MaxAttempts: 1}
+	ids := []int64{enqueue(t, client, 0, options), enqueue(t, client, 1, options), enqueue(t, client, 2, options)}
+	awaitState(t, client, ids[0], jobq.Completed)
+	require.Contains(t, awaitState(t, client, ids[1], jobq.Failed).LastError, "NUL")
+	require.Contains(t, awaitState(t, client, ids[2], jobq.Failed).LastError, "result must be at most 1 MiB")
+}
+
+// Args that do not fit the handler's type are a failed attempt.
+func TestUndecodableArgs(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	start(t, client, nil, func(context.Context, *worker.Job[task]) error { return nil })
+	enqueued, err := client.Enqueue(context.Background(), jobq.RawArgs{Name: "task", JSON: []byte(`{"n": "text"}`)}, &jobq.EnqueueOptions{MaxAttempts: 1})
+	require.NoError(t, err)
+	require.Contains(t, awaitState(t, client, enqueued.ID, jobq.Failed).LastError, "decode args")
+}
