@@ -68,6 +68,13 @@ func notify(t *testing.T, pool *pgxpool.Pool, payload string) {
 	require.NoError(t, err)
 }
 
+// endSession makes the server end the listener's connection.
+func endSession(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	_, err := pool.Exec(context.Background(), "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'jobq-listen' and datname = current_database()")
+	require.NoError(t, err)
+}
+
 // A notification arrives, and after the server has ended the connection the
 // listener comes back, says so, and hears again.
 func TestHearsAndReconnects(t *testing.T) {
@@ -78,8 +85,7 @@ func TestHearsAndReconnects(t *testing.T) {
 	notify(t, pool, "one")
 	require.Equal(t, "one", receive(t, h.payloads, "the notification"))
 
-	_, err := pool.Exec(context.Background(), "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'jobq-listen' and datname = current_database()")
-	require.NoError(t, err)
+	endSession(t, pool)
 	receive(t, h.connects, "the second connect")
 	notify(t, pool, "two")
 	require.Equal(t, "two", receive(t, h.payloads, "the notification after the reconnect"))
@@ -104,16 +110,36 @@ func TestNoticesABlackHole(t *testing.T) {
 }
 
 // Behind a pooler that accepts LISTEN and passes nothing on, the self-test
-// finds out. The "pooler" here hands every connection another channel.
-func TestSelfTestFindsDeafness(t *testing.T) {
+// finds out, and the session counts as healthy only when a later one finds the
+// contrary. The "pooler" is a pg_notify that does nothing, until it is dropped.
+func TestDeafnessBeginsAndEnds(t *testing.T) {
 	t.Parallel()
+	ctx := context.Background()
 	pool := pgtest.Connect(t, pgtest.EmptyURL(t))
-	_, err := pool.Exec(context.Background(), "create function public.pg_notify(text, text) returns void language sql as 'select null::void'")
+	_, err := pool.Exec(ctx, "create function public.pg_notify(text, text) returns void language sql as 'select null::void'")
 	require.NoError(t, err)
 	config := pool.Config().ConnConfig
-	config.RuntimeParams["search_path"] = "public, pg_catalog" // our pg_notify, which does nothing, comes first
-	h := startListener(t, config, func(c *listen.Config) { c.SelfTest = true })
+	config.RuntimeParams["search_path"] = "public, pg_catalog" // our pg_notify comes first
+	healthy := make(chan struct{}, 100)
+	h := startListener(t, config, func(c *listen.Config) {
+		c.SelfTest = true
+		c.OnHealthy = func(context.Context, *pgx.Conn) error {
+			healthy <- struct{}{}
+			return nil
+		}
+	})
 	receive(t, h.deaf, "the self-test's verdict")
+	endSession(t, pool)
+	receive(t, h.deaf, "the verdict on the second session")
+	require.Empty(t, healthy)
+
+	_, err = pool.Exec(ctx, "drop function public.pg_notify")
+	require.NoError(t, err)
+	endSession(t, pool)
+	receive(t, healthy, "word that the third session hears")
+	require.Empty(t, h.deaf)
+	notify(t, pool, "after")
+	require.Equal(t, "after", receive(t, h.payloads, "the notification"))
 }
 
 // What cannot work is refused with the reason.
