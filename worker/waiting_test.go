@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
@@ -116,17 +117,25 @@ func TestLooksAtItsOwnAnnouncement(t *testing.T) {
 	awaitRun(t, ran, "the one that came unnoticed")
 }
 
-// A worker that hears no notifications, as behind a pooler, does not make those
-// who insert send any. The "pooler" is a pg_notify that does nothing.
-func TestDeafDoesNotAnnounce(t *testing.T) {
-	t.Parallel()
-	ctx := context.Background()
+// newDeafClient is a client whose workers hear no notifications, as behind a
+// pooler, and a pool that has no such trouble. The "pooler" is a pg_notify that
+// does nothing.
+func newDeafClient(t *testing.T) (*jobq.Client, *pgxpool.Pool) {
+	t.Helper()
 	pool := pgtest.Pool(t)
 	exec(t, pool, "create function public.pg_notify(text, text) returns void language sql as 'select null::void'")
 	config := pool.Config()
 	config.ConnConfig.RuntimeParams["search_path"] = "public, pg_catalog"
 	client, err := jobq.NewClient(pgtest.ConnectConfig(t, config), nil)
 	require.NoError(t, err)
+	return client, pool
+}
+
+// A worker that hears no notifications does not make those who insert send any.
+func TestDeafDoesNotAnnounce(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	client, pool := newDeafClient(t)
 	w := start(t, client, &worker.Config{PollInterval: 10 * time.Millisecond}, func(context.Context, *worker.Job[task]) error { return nil })
 	require.Eventually(t, func() bool {
 		exec(t, pool, "select setval('jobq.waiting_seq', 1)")
@@ -140,6 +149,25 @@ func TestDeafDoesNotAnnounce(t *testing.T) {
 		err := pool.QueryRow(ctx, "select last_value from jobq.waiting_seq").Scan(&announced)
 		return err == nil && announced == 1
 	}, patience, 100*time.Millisecond)
+}
+
+// A worker whose next session hears notifications is woken by inserts again,
+// without a poll.
+func TestDeafnessEnds(t *testing.T) {
+	t.Parallel()
+	client, pool := newDeafClient(t)
+	ran := make(chan struct{}, 1)
+	w := start(t, client, &worker.Config{PollInterval: time.Hour}, func(context.Context, *worker.Job[task]) error {
+		ran <- struct{}{}
+		return nil
+	})
+	require.Eventually(t, func() bool { return worker.Deaf(w.Worker) }, patience, 10*time.Millisecond)
+	exec(t, pool, "select setval('jobq.waiting_seq', 1)") // what it has announced before is over
+	exec(t, pool, "drop function public.pg_notify")
+	exec(t, pool, "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'jobq-listen' and datname = current_database()")
+	require.Eventually(t, func() bool { return !worker.Deaf(w.Worker) }, patience, 10*time.Millisecond)
+	enqueue(t, client, 0, nil)
+	awaitRun(t, ran)
 }
 
 // A worker that stays idle for longer than its announcement holds renews it

@@ -325,16 +325,16 @@ func (w *Worker) listener() (*listen.Listener, error) {
 			}
 		},
 		OnHealthy: func(ctx context.Context, conn *pgx.Conn) error {
-			w.deaf.Store(false)
+			if w.deaf.Swap(false) {
+				w.wakeQueues() // those that are idle have not announced that they wait
+			}
 			return w.takePresence(ctx, conn)
 		},
 		OnEnd:  func(error) { w.present.Store(false) },
 		OnDeaf: func() { w.deaf.Store(true) },
 		OnConnect: func() { // whatever was said meanwhile was not heard
 			w.wait.forget()
-			for _, q := range w.queues {
-				q.wakeAll()
-			}
+			w.wakeQueues()
 			w.keeper.wakeAll()
 		},
 	})
@@ -342,6 +342,13 @@ func (w *Worker) listener() (*listen.Listener, error) {
 		return nil, fmt.Errorf("worker: %w", err)
 	}
 	return listener, nil
+}
+
+// wakeQueues makes all queues look whether there is work.
+func (w *Worker) wakeQueues() {
+	for _, q := range w.queues {
+		q.wakeAll()
+	}
 }
 
 // drain waits for the end of the context and then for the queues, and makes
