@@ -62,9 +62,10 @@ const (
 type Config struct {
 	// Mode is Leader, the default, or Any.
 	Mode Mode
-	// ScanInterval is the longest time between two looks for expired leases;
-	// the janitor also wakes at the earliest expiry that it knows of. Default
-	// 10 seconds.
+	// ScanInterval is the longest time between two looks for expired leases, or
+	// twenty times what a look takes when that is more, but no longer than the
+	// shortest lease of all queues; the janitor also wakes at the earliest expiry
+	// that it knows of. Default 10 seconds.
 	ScanInterval time.Duration
 	// NoReap leaves expired leases alone; the janitor's other tasks go on. For a
 	// single worker that recovers at its start, or where others reap.

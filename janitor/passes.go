@@ -27,9 +27,15 @@ const (
 	defaultBatch       = 10_000
 	statRetention      = 30 * 24 * time.Hour
 	eventRetention     = 7 * 24 * time.Hour
-	// sleepMin keeps a row that cannot be dealt with, such as an expired lease
-	// that somebody has locked, from making the janitor spin.
-	sleepMin = 20 * time.Millisecond
+	// stuckDelay is how long the janitor leaves what it could not deal with alone,
+	// such as an expired lease that somebody has locked.
+	stuckDelay = 20 * time.Millisecond
+	// restShare is how much longer it rests than it has worked, up to stuckDelay,
+	// when jobs come due in quick succession: they are promoted together then.
+	restShare = 4
+	// scanShare is how much longer than a scan of running the next one waits,
+	// unless a lease may end before.
+	scanShare = 19
 )
 
 // partitioned are the tables with a partition a day.
@@ -42,7 +48,18 @@ type passes struct {
 	// guard runs work under the lock, or not at all when another has it.
 	guard  func(ctx context.Context, work func(*db.Queries) error) error
 	chores []chore
+	leases leases
+	woke   time.Time // when this pass began
 }
+
+// leases is what the last scan of running has said of when leases end.
+type leases struct {
+	at   time.Time     // when to scan again
+	end  bool          // since one ends then, if it is not extended
+	took time.Duration // the scan
+}
+
+func (l leases) due() bool { return !time.Now().Before(l.at) }
 
 // chore is a task that is done every now and then.
 type chore struct {
@@ -73,10 +90,11 @@ func (j *Janitor) newPasses(conn db.DBTX) *passes {
 // be due.
 func (p *passes) run(ctx context.Context, sleep sleepFunc) error {
 	for {
+		p.woke = time.Now()
 		if err := p.task(ctx, p.promote); err != nil {
 			return err
 		}
-		if !p.janitor.config.NoReap {
+		if p.leases.due() && !p.janitor.config.NoReap {
 			if err := p.reap(ctx); err != nil {
 				return err
 			}
@@ -96,17 +114,42 @@ func (p *passes) await(ctx context.Context, sleep sleepFunc) error {
 		if err != nil || more {
 			return err
 		}
-		callCtx, cancel := context.WithTimeout(ctx, taskTimeout)
-		next, err := p.queries.NextDue(callCtx, !p.janitor.config.NoReap, p.janitor.config.ScanInterval.Milliseconds())
-		cancel()
+		next, err := p.next(ctx)
 		if err != nil || slept && next.Ms <= 0 {
 			return err
 		}
-		duration := max(time.Duration(next.Ms)*time.Millisecond, sleepMin)
-		if err := sleep(ctx, duration, next.Epoch); err != nil || next.Expected {
+		duration := stuckDelay
+		if next.Ms > 0 {
+			rest := min(restShare*time.Since(p.woke), stuckDelay)
+			duration = max(time.Duration(next.Ms)*time.Millisecond, rest)
+		}
+		if err := sleep(ctx, duration, next.Epoch); err != nil || next.JobDue || p.leases.end && p.leases.due() {
 			return err
 		}
+		p.woke = time.Now()
 	}
+}
+
+// next asks when there is something to do, and scans running only when a lease
+// may have ended since the last scan, or it is time to look whether one was
+// written that nobody has told of.
+func (p *passes) next(ctx context.Context) (next db.NextDueRow, err error) {
+	ctx, cancel := context.WithTimeout(ctx, taskTimeout)
+	defer cancel()
+	interval := p.janitor.config.ScanInterval
+	if p.janitor.config.NoReap {
+		return p.queries.NextDue(ctx, interval.Milliseconds(), interval.Milliseconds(), false)
+	}
+	sent, scan := time.Now(), p.leases.due()
+	leasesMax := p.leases.at.Sub(sent) + time.Millisecond // it is cut to whole ones
+	if scan {
+		leasesMax = max(interval, scanShare*p.leases.took)
+	}
+	next, err = p.queries.NextDue(ctx, interval.Milliseconds(), leasesMax.Milliseconds(), scan)
+	if err == nil && scan {
+		p.leases = leases{at: time.Now().Add(time.Duration(next.LeasesMs) * time.Millisecond), end: next.LeaseEnds, took: time.Since(sent)}
+	}
+	return next, err
 }
 
 // task runs work under the guard and with a deadline.

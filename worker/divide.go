@@ -41,10 +41,3 @@ func (w *Worker) hasRoom() bool {
 	}
 	return false
 }
-
-// wakeAll tells them that there may be work.
-func (q *queue) wakeAll() {
-	for _, each := range q.all() {
-		signal(each.wake)
-	}
-}

@@ -1,15 +1,12 @@
 package worker
 
 import (
+	"maps"
 	"math"
 	"time"
 
 	"github.com/jobq-dev/jobq/internal/db"
 )
-
-// wholeLineShare is how much of its time a worker spends at most on looking at
-// the whole of a long line: see db.Line.
-const wholeLineShare = 20
 
 // pace is what the queue knows about the flow of jobs.
 type pace struct {
@@ -17,10 +14,10 @@ type pace struct {
 	news   int     // how often something has happened that a claim has to come after
 	rate   float64 // runs ended per second, of late
 	lastAt time.Duration
-	// wholeAt is when the whole line is looked at again, and not only beyond what
-	// was claimed; awaited says that there is a reason to be there in time, and
-	// behind that jobs are known to be where nobody looks before.
-	wholeAt time.Duration
+	// back says when claims look behind the bound; awaited that there is a reason
+	// to be there in time, and behind that jobs are known to be where nobody looks
+	// before.
+	back    lookBack
 	awaited bool
 	behind  bool
 	// apart says that claims have a round trip of their own, because one took too
@@ -30,11 +27,16 @@ type pace struct {
 
 // look is a claim under way: what it asks for, and what was known when it was sent.
 type look struct {
-	asked int    // jobs
-	whole bool   // at the whole line
-	word  string // of new jobs, the last that was heard
+	asked int  // jobs
+	back  bool // behind the bound, as far as long says
+	long  int
+	line  db.Line // the bound, when it looks back
+	word  string  // of new jobs, the last that was heard
 	news  int
 }
+
+// isWhole says whether it is a look at the whole line.
+func (l look) isWhole() bool { return l.back && l.long == wholeLine }
 
 // observe takes into account that runs have ended. The average forgets with
 // time and not with calls: two ends in quick succession are not a high rate. What
@@ -60,19 +62,24 @@ func (p *pace) hasNews() {
 	p.more = true
 }
 
-// aim makes a claim look beyond what was claimed before or, when it is time, at
-// the whole line.
+// aim makes a claim look beyond what was claimed before or, when it is time,
+// behind that as well.
 func (q *queue) aim(claim *db.JobClaimParams) look {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	look := look{asked: int(claim.JobCount), word: q.words.last, news: q.pace.news}
-	if sinceBoot() < q.pace.wholeAt && !q.pace.behind {
+	look.long, look.back = q.pace.back.due(sinceBoot(), q.line)
+	if q.pace.behind {
+		look.long, look.back = wholeLine, true
+	}
+	if !look.back {
 		q.line.Rest(claim)
 		return look
 	}
-	q.pace.wholeAt, q.pace.behind = never, false // one at a time
-	db.WholeLine(claim)
-	look.whole = true
+	q.pace.behind = false
+	q.pace.back.flying++
+	look.line = maps.Clone(q.line)
+	q.pace.back.reaches[look.long].from.Rest(claim)
 	return look
 }
 
@@ -93,16 +100,18 @@ func (q *queue) lookAgain() {
 }
 
 // observeClaim decides when to claim next. A claim of the whole line that found
-// less than it asked for leaves nothing; one beyond the bound may have left
-// what came late, which the next look at the whole line finds. Neither speaks of
-// what there was news of since it was sent.
+// less than it asked for leaves nothing; another may have left what came late,
+// which the next look back finds. Neither speaks of what there was news of since
+// it was sent.
 func (q *queue) observeClaim(claimed []db.JobClaimRow, look look, took time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.line.Advance(claimed)
-	if look.whole {
+	if look.back {
+		q.pace.back.done(look.long, look.line, took)
+	}
+	if look.isWhole() {
 		q.pace.apart = false
-		q.planWholeLocked(took)
 	}
 	if len(claimed) >= look.asked {
 		q.pace.more = true
@@ -111,23 +120,16 @@ func (q *queue) observeClaim(claimed []db.JobClaimRow, look look, took time.Dura
 	if look.news == q.pace.news {
 		q.pace.more, q.pace.awaited = false, false
 	}
-	if look.whole {
+	if look.isWhole() {
 		q.tellLocked(look.word)
 	} else {
 		q.pace.awaited = true
 	}
 }
 
-// planWholeLocked decides when to look at the whole line again, after a look that
-// took so long: the sooner the less it costs, and at once in effect but for long
-// lines of dead entries.
-func (q *queue) planWholeLocked(took time.Duration) {
-	q.pace.wholeAt = sinceBoot() + min(took*wholeLineShare, q.worker.config.PollInterval)
-}
-
 // claimFailed makes the queue claim again: another claim may have passed by what
-// the one that failed had locked. After one that took too long, the next has a round trip
-// of its own, and the whole line waits as after any long look.
+// the one that failed had locked. After one that took too long, the next has a
+// round trip of its own.
 func (q *queue) claimFailed(look look, took time.Duration, tooLong bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -135,10 +137,7 @@ func (q *queue) claimFailed(look look, took time.Duration, tooLong bool) {
 	if tooLong {
 		q.pace.apart = true
 	}
-	switch {
-	case look.whole && tooLong:
-		q.planWholeLocked(took)
-	case look.whole:
-		q.pace.wholeAt = 0
+	if look.back {
+		q.pace.back.failed(look.long, took, tooLong)
 	}
 }

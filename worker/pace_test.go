@@ -31,7 +31,7 @@ func TestNewsWhileClaiming(t *testing.T) {
 		q := newQueue(&Worker{}, "default", slots)
 		first, want := send(q)
 		require.Equal(t, slots, want, name)
-		require.True(t, first.whole, name)
+		require.True(t, first.isWhole(), name)
 		signal(q.wake)
 		_, want = send(q)
 		require.Zero(t, want, "%s: the first has asked for all the room", name)
@@ -48,26 +48,26 @@ func TestLookAgain(t *testing.T) {
 	t.Parallel()
 	q := newQueue(&Worker{}, "default", 1)
 	first, _ := send(q)
-	require.True(t, first.whole)
+	require.True(t, first.isWhole())
 	q.lookAgain()
 	q.observeClaim(nil, first, 0)
 	q.landed(1)
 	again, want := send(q)
 	require.Equal(t, 1, want)
-	require.True(t, again.whole)
+	require.True(t, again.isWhole())
 }
 
 // What a claim beyond the bound may have left, an older look at the whole line
 // has not seen either, if there was news in between.
 func TestOlderWholeLook(t *testing.T) {
 	t.Parallel()
-	q := newQueue(&Worker{config: Config{PollInterval: time.Hour}}, "default", 1)
+	q := newQueue(&Worker{}, "default", 1)
 	whole, _ := send(q)
 	q.landed(1)
 	signal(q.wake)
 	beyond, _ := send(q)
-	require.True(t, whole.whole)
-	require.False(t, beyond.whole)
+	require.True(t, whole.isWhole())
+	require.False(t, beyond.isWhole())
 	q.observeClaim(nil, beyond, 0)
 	q.observeClaim(nil, whole, time.Hour)
 	require.True(t, q.pace.awaited)
@@ -94,22 +94,22 @@ func TestFailedClaim(t *testing.T) {
 // bound, apart from results, until such a look has gone well.
 func TestSlowWholeLook(t *testing.T) {
 	t.Parallel()
-	q := newQueue(&Worker{config: Config{PollInterval: time.Hour}}, "default", 1)
+	q := newQueue(&Worker{}, "default", 1)
 	slow, _ := send(q)
-	require.True(t, slow.whole)
+	require.True(t, slow.isWhole())
 	q.claimFailed(slow, time.Second, true)
 	q.landed(1)
 	next, want := send(q)
 	require.Equal(t, 1, want)
-	require.False(t, next.whole)
+	require.False(t, next.isWhole())
 	q.observeClaim(nil, next, 0)
 	q.landed(1)
 	require.True(t, q.claimsApart())
 	require.True(t, q.pace.awaited)
 
-	q.pace.wholeAt = 0 // time has passed
+	q.pace.back.reaches[wholeLine].at = 0 // time has passed
 	next, _ = send(q)
-	require.True(t, next.whole)
+	require.True(t, next.isWhole())
 	q.observeClaim(nil, next, 0)
 	require.False(t, q.claimsApart())
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,13 +30,12 @@ const (
 	// assistMin is how many results gather during a round trip before a second
 	// one is worth its commit.
 	assistMin = 150
-	// exchangeTimeoutMax bounds one round trip that finishes and claims.
-	exchangeTimeoutMax = 30 * time.Second
 	// exchangeBackoffMax bounds the wait after one that failed; an eighth of the
 	// lease when that is less, since the leases of what has ended are not extended.
 	exchangeBackoffMax = 5 * time.Second
-	// busyDelay is how long a result waits whose row somebody else has locked.
-	busyDelay = 50 * time.Millisecond
+	// hearsFactor is how much more rarely a queue polls that hears notifications,
+	// with a poll as the net below them.
+	hearsFactor = 3
 	// never is a time that does not come.
 	never time.Duration = math.MaxInt64
 )
@@ -182,7 +180,7 @@ func (q *queue) next(ctx context.Context) (results []result, want int) {
 		q.pace.hasNews()
 	default:
 	}
-	if q.pace.awaited && sinceBoot() >= q.pace.wholeAt {
+	if q.pace.awaited && sinceBoot() >= q.pace.back.next(q.line) {
 		q.pace.awaited = false
 		q.pace.hasNews()
 	}
@@ -245,8 +243,8 @@ func (q *queue) await(ctx, flush context.Context, poll *time.Timer, next alarms)
 	if ctx.Err() != nil {
 		stop = nil // draining: only results matter
 	}
-	whole, other := q.dues()
-	look, rest := time.NewTimer(min(whole, next.recheck)), time.NewTimer(min(other, next.renew))
+	back, other := q.dues()
+	look, rest := time.NewTimer(min(back, next.recheck)), time.NewTimer(min(other, next.renew))
 	defer look.Stop()
 	defer rest.Stop()
 	select {
@@ -268,15 +266,15 @@ func (q *queue) await(ctx, flush context.Context, poll *time.Timer, next alarms)
 	q.pace.hasNews()
 }
 
-// dues are how long until the whole line is to be looked at, if somebody waits
-// for that; and until results are to be sent again whose rows were locked, or
+// dues are how long until what lies behind the bound is to be looked at, if
+// somebody waits for that; and until results are to be sent again whose rows were locked, or
 // jobs to be given back that no slot has come free for.
-func (q *queue) dues() (whole, other time.Duration) {
+func (q *queue) dues() (back, other time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	whole, other = never, never
+	back, other = never, never
 	if q.pace.awaited {
-		whole = max(q.pace.wholeAt-sinceBoot(), 0)
+		back = max(q.pace.back.next(q.line)-sinceBoot(), 0)
 	}
 	if len(q.busy) > 0 {
 		other = max(q.busyTo-sinceBoot(), 0)
@@ -284,7 +282,7 @@ func (q *queue) dues() (whole, other time.Duration) {
 	if len(q.buffer) > 0 {
 		other = min(other, max(q.movedAt+bufferTime-sinceBoot(), 0))
 	}
-	return whole, other
+	return back, other
 }
 
 // isStuck says whether what was claimed ahead waits for runs that are not as
@@ -296,131 +294,17 @@ func (q *queue) isStuck() bool {
 }
 
 // pollInterval is between three quarters of the interval and the whole, so
-// that workers started together do not poll together; and twice that while
-// notifications arrive.
+// that workers started together do not poll together; and hearsFactor times that
+// while notifications arrive.
 func (q *queue) pollInterval() time.Duration {
 	interval := q.worker.config.PollInterval
 	if q.worker.present.Load() {
-		interval *= 2
+		interval *= hearsFactor
 	}
 	if !mutant.Polls() {
 		return never
 	}
 	return interval - rand.N(interval/4+1) // #nosec G404 -- jitter
-}
-
-// exchange stores results and claims jobs, in one round trip if all is well. It
-// returns false when that failed, and keeps the results for the next try.
-func (q *queue) exchange(ctx context.Context, results []result, want int) bool {
-	defer q.landed(want)
-	if len(results) > 0 && want > 0 && q.claimsApart() {
-		return q.roundTrip(ctx, results, 0) && q.roundTrip(ctx, nil, want)
-	}
-	return q.roundTrip(ctx, results, want)
-}
-
-func (q *queue) roundTrip(ctx context.Context, results []result, want int) bool {
-	settings := q.settings()
-	request := db.Exchange{Owner: q.worker.id}
-	request.Completions, request.Endings = split(results)
-	var look look
-	if want > 0 {
-		request.Claim = &db.JobClaimParams{
-			Lease: db.Interval(settings.lease), Owner: q.worker.id, Queue: q.name, Kinds: q.kinds,
-			JobCount: int32(want), // #nosec G115 -- bounded by lookaheadMax
-		}
-		look = q.aim(request.Claim)
-	}
-	ctx, cancel := context.WithTimeout(ctx, min(exchangeTimeoutMax, settings.lease/2))
-	defer cancel()
-	sent := sinceBoot()
-	answer, err := q.worker.schema.Exchange(ctx, q.worker.pool, request)
-	took := sinceBoot() - sent
-	if errors.Is(err, db.ErrBusy) {
-		results, err = q.setAside(results, answer.Busy), nil
-	}
-	if err != nil {
-		results = q.accountStored(results, answer)
-		if len(answer.Claimed) > 0 { // only what was asked a second time has failed
-			q.observeClaim(answer.Claimed, look, took)
-			q.accept(answer.Claimed, sent, settings)
-		} else if want > 0 {
-			q.claimFailed(look, took, db.IsTimeout(err))
-		}
-		if len(results) > 0 && !db.IsTransient(err) && ctx.Err() == nil {
-			q.storeApart(ctx, results)
-			return true
-		}
-		q.putBack(results)
-		q.worker.databaseTrouble(err)
-		return false
-	}
-	q.worker.databaseAnswered()
-	q.account(results, answer)
-	if want > 0 {
-		q.observeClaim(answer.Claimed, look, took)
-		q.accept(answer.Claimed, sent, settings)
-	}
-	return true
-}
-
-// setAside keeps results whose rows somebody else has locked, to be sent again
-// after a delay, and returns the others, which need not wait for these.
-func (q *queue) setAside(results []result, busy []int64) (others []result) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if len(q.busy) == 0 { // else what is busy already would wait on and on
-		q.busyTo = sinceBoot() + busyDelay
-	}
-	for _, r := range results {
-		if slices.Contains(busy, r.run.row.ID) {
-			q.busy = append(q.busy, r)
-		} else {
-			others = append(others, r)
-		}
-	}
-	return others
-}
-
-// landed ends a round trip.
-func (q *queue) landed(want int) {
-	q.mu.Lock()
-	q.flying--
-	q.asked -= want
-	q.mu.Unlock()
-	signal(q.ended)
-}
-
-// accept hands claimed jobs to the slots, first in line first.
-func (q *queue) accept(claimed []db.JobClaimRow, sent time.Duration, settings queueSettings) {
-	if len(claimed) == 0 {
-		return
-	}
-	slices.SortFunc(claimed, func(a, b db.JobClaimRow) int {
-		if a.Priority != b.Priority {
-			return int(a.Priority) - int(b.Priority)
-		}
-		if a.Position.Int64 < b.Position.Int64 {
-			return -1
-		}
-		return 1
-	})
-	runs := make([]*Run, len(claimed))
-	for i, row := range claimed {
-		run := &Run{worker: q.worker, row: row}
-		run.lease.id, run.lease.token, run.lease.queue, run.lease.run = row.ID, row.LeaseToken, q, run
-		runs[i] = run
-	}
-	q.worker.keeper.add(runs, sent, settings)
-	q.worker.counts.claimed.Add(int64(len(runs)))
-	q.worker.digests.claimed(runs)
-	q.mu.Lock()
-	q.inHand += len(runs)
-	q.movedAt = sinceBoot()
-	q.mu.Unlock()
-	for _, run := range runs {
-		q.buffer <- run // has room: no more is claimed than fits
-	}
 }
 
 // releaseBuffered gives jobs back that no handler has begun, which costs them no
@@ -465,16 +349,6 @@ func (q *queue) discard() {
 func (q *queue) freedLocked() {
 	q.inHand--
 	q.movedAt = sinceBoot()
-}
-
-// putBack returns results that could not be stored.
-func (q *queue) putBack(results []result) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for i := range results {
-		results[i].retried = true
-	}
-	q.results = append(results, q.results...)
 }
 
 func (q *queue) isIdle() bool {

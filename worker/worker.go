@@ -46,7 +46,7 @@ type Config struct {
 	// what is stored, or else 60 seconds.
 	Lease time.Duration
 	// PollInterval is how often an idle queue is looked at when nothing wakes
-	// the worker: half as often while notifications arrive. Default 5 seconds;
+	// the worker: a third as often while notifications arrive. Default 5 seconds;
 	// less some jitter.
 	PollInterval time.Duration
 	// PollOnly does without LISTEN, for poolers that do not pass it on.
@@ -344,10 +344,13 @@ func (w *Worker) listener() (*listen.Listener, error) {
 	return listener, nil
 }
 
-// wakeQueues makes all queues look whether there is work.
+// wakeQueues makes all queues look whether there is work, wherever in the line.
 func (w *Worker) wakeQueues() {
 	for _, q := range w.queues {
-		q.wakeAll()
+		for _, each := range q.all() {
+			each.lookAgain()
+			signal(each.wake)
+		}
 	}
 }
 

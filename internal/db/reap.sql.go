@@ -149,36 +149,51 @@ func (q *Queries) LeaseReap(ctx context.Context, owners []string, jobCount int32
 }
 
 const NextDue = `-- name: NextDue :one
-select ceil(extract(epoch from n.at - clock_timestamp()) * 1000)::bigint as ms, extract(epoch from n.at)::float8 as epoch,
-    coalesce(n.at = n.due, false)::boolean as expected
+select ceil(extract(epoch from n.at - n.now) * 1000)::bigint as ms, extract(epoch from n.at)::float8 as epoch,
+    ceil(extract(epoch from n.leases - n.now) * 1000)::bigint as leases_ms, coalesce(n.leases = n.lease, false)::boolean as lease_ends,
+    coalesce(n.at = n.job, false)::boolean as job_due
   from (
-    select d.due, least(d.due,
-        (select clock_timestamp() + min(q.lease) from jobq.queue q where $1::boolean),
-        clock_timestamp() + $2::bigint * interval '1 ms') as at
+    select least(l.leases, j.job, l.now + $1::bigint * interval '1 ms') as at, l.leases, l.lease, l.now, j.job
       from (
-        select least(
-          (select min(r.lease_expires_at + coalesce(q.stale_grace, interval '0'))
-            from jobq.running r left join jobq.queue q on q.name = r.queue where $1::boolean),
-          (select min(p.run_at) from jobq.pending p where p.position is null)) as due
-      ) d
+        select least(e.lease, e.shortest, e.now + $2::bigint * interval '1 ms') as leases, e.lease, e.now
+          from (
+            select clock_timestamp() as now,
+                (select min(r.lease_expires_at + coalesce(q.stale_grace, interval '0'))
+                  from jobq.running r left join jobq.queue q on q.name = r.queue where $3::boolean) as lease,
+                (select clock_timestamp() + min(q.lease) from jobq.queue q where $3::boolean) as shortest
+          ) e
+      ) l
+      cross join (select min(p.run_at) as job from jobq.pending p where p.position is null) j
   ) n
 `
 
 type NextDueRow struct {
-	Ms       int64
-	Epoch    float64
-	Expected bool
+	Ms        int64
+	Epoch     float64
+	LeasesMs  int64
+	LeaseEnds bool
+	JobDue    bool
 }
 
-// NextDue says when the next lease, with its queue's grace, ends or the next
-// scheduled job is due, but no later than max_ms from now: in milliseconds from
-// now, not positive when it is time already, and as the epoch in seconds by the
-// server's clock; expected when it is the moment of a lease or a job. And no
-// later than the shortest lease from now: whatever is claimed meanwhile ends
-// after that, and so no end is missed.
-func (q *Queries) NextDue(ctx context.Context, reaping bool, maxMs int64) (NextDueRow, error) {
-	row := q.db.QueryRow(ctx, NextDue, reaping, maxMs)
+// NextDue says when the janitor has something to do, or to look again: in
+// milliseconds from now, not positive when it is time already, and as the epoch
+// in seconds by the server's clock. No later than jobs_max_ms from now.
+//
+// With scan, it looks when the next lease, with its queue's grace, ends, but no
+// later than leases_max_ms from now, nor than the shortest lease: whatever is
+// claimed meanwhile ends after that, and so no end is missed. It answers with
+// that in leases_ms, and lease_ends when it is the moment of a lease. Without, it
+// takes leases_max_ms for what it would have found: a scan reads all of running,
+// which has gigabytes of dead rows when a transaction was open for long.
+func (q *Queries) NextDue(ctx context.Context, jobsMaxMs int64, leasesMaxMs int64, scan bool) (NextDueRow, error) {
+	row := q.db.QueryRow(ctx, NextDue, jobsMaxMs, leasesMaxMs, scan)
 	var i NextDueRow
-	err := row.Scan(&i.Ms, &i.Epoch, &i.Expected)
+	err := row.Scan(
+		&i.Ms,
+		&i.Epoch,
+		&i.LeasesMs,
+		&i.LeaseEnds,
+		&i.JobDue,
+	)
 	return i, err
 }

@@ -1,0 +1,141 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/jobq-dev/jobq/internal/db"
+)
+
+const (
+	// exchangeTimeoutMax bounds one round trip that finishes and claims.
+	exchangeTimeoutMax = 30 * time.Second
+	// busyDelay is how long a result waits whose row somebody else has locked.
+	busyDelay = 50 * time.Millisecond
+)
+
+// exchange stores results and claims jobs, in one round trip if all is well. It
+// returns false when that failed, and keeps the results for the next try.
+func (q *queue) exchange(ctx context.Context, results []result, want int) bool {
+	defer q.landed(want)
+	if len(results) > 0 && want > 0 && q.claimsApart() {
+		return q.roundTrip(ctx, results, 0) && q.roundTrip(ctx, nil, want)
+	}
+	return q.roundTrip(ctx, results, want)
+}
+
+func (q *queue) roundTrip(ctx context.Context, results []result, want int) bool {
+	settings := q.settings()
+	request := db.Exchange{Owner: q.worker.id}
+	request.Completions, request.Endings = split(results)
+	var look look
+	if want > 0 {
+		request.Claim = &db.JobClaimParams{
+			Lease: db.Interval(settings.lease), Owner: q.worker.id, Queue: q.name, Kinds: q.kinds,
+			JobCount: int32(want), // #nosec G115 -- bounded by lookaheadMax
+		}
+		look = q.aim(request.Claim)
+	}
+	ctx, cancel := context.WithTimeout(ctx, min(exchangeTimeoutMax, settings.lease/2))
+	defer cancel()
+	sent := sinceBoot()
+	answer, err := q.worker.schema.Exchange(ctx, q.worker.pool, request)
+	took := sinceBoot() - sent
+	if errors.Is(err, db.ErrBusy) {
+		results, err = q.setAside(results, answer.Busy), nil
+	}
+	if err != nil {
+		results = q.accountStored(results, answer)
+		if len(answer.Claimed) > 0 { // only what was asked a second time has failed
+			q.observeClaim(answer.Claimed, look, took)
+			q.accept(answer.Claimed, sent, settings)
+		} else if want > 0 {
+			q.claimFailed(look, took, db.IsTimeout(err))
+		}
+		if len(results) > 0 && !db.IsTransient(err) && ctx.Err() == nil {
+			q.storeApart(ctx, results)
+			return true
+		}
+		q.putBack(results)
+		q.worker.databaseTrouble(err)
+		return false
+	}
+	q.worker.databaseAnswered()
+	q.account(results, answer)
+	if want > 0 {
+		q.observeClaim(answer.Claimed, look, took)
+		q.accept(answer.Claimed, sent, settings)
+	}
+	return true
+}
+
+// setAside keeps results whose rows somebody else has locked, to be sent again
+// after a delay, and returns the others, which need not wait for these.
+func (q *queue) setAside(results []result, busy []int64) (others []result) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.busy) == 0 { // else what is busy already would wait on and on
+		q.busyTo = sinceBoot() + busyDelay
+	}
+	for _, r := range results {
+		if slices.Contains(busy, r.run.row.ID) {
+			q.busy = append(q.busy, r)
+		} else {
+			others = append(others, r)
+		}
+	}
+	return others
+}
+
+// landed ends a round trip.
+func (q *queue) landed(want int) {
+	q.mu.Lock()
+	q.flying--
+	q.asked -= want
+	q.mu.Unlock()
+	signal(q.ended)
+}
+
+// accept hands claimed jobs to the slots, first in line first.
+func (q *queue) accept(claimed []db.JobClaimRow, sent time.Duration, settings queueSettings) {
+	if len(claimed) == 0 {
+		return
+	}
+	slices.SortFunc(claimed, func(a, b db.JobClaimRow) int {
+		if a.Priority != b.Priority {
+			return int(a.Priority) - int(b.Priority)
+		}
+		if a.Position.Int64 < b.Position.Int64 {
+			return -1
+		}
+		return 1
+	})
+	runs := make([]*Run, len(claimed))
+	for i, row := range claimed {
+		run := &Run{worker: q.worker, row: row}
+		run.lease.id, run.lease.token, run.lease.queue, run.lease.run = row.ID, row.LeaseToken, q, run
+		runs[i] = run
+	}
+	q.worker.keeper.add(runs, sent, settings)
+	q.worker.counts.claimed.Add(int64(len(runs)))
+	q.worker.digests.claimed(runs)
+	q.mu.Lock()
+	q.inHand += len(runs)
+	q.movedAt = sinceBoot()
+	q.mu.Unlock()
+	for _, run := range runs {
+		q.buffer <- run // has room: no more is claimed than fits
+	}
+}
+
+// putBack returns results that could not be stored.
+func (q *queue) putBack(results []result) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for i := range results {
+		results[i].retried = true
+	}
+	q.results = append(results, q.results...)
+}
