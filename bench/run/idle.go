@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	idleSeconds = 30
+	idleSeconds = 60
 	// idleSettle is longer than what any of them does once at its start.
 	idleSettle = 12 * time.Second
 	// At any scale, what happens every few seconds must show.

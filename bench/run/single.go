@@ -17,7 +17,8 @@ const (
 	enqueueWriters = 16
 	busyWriters    = 8
 	busySlots      = 10
-	latencySamples = 200
+	latencySamples = 500
+	fewSamples     = 200 // of those that take long over each
 	latencyWarmUp  = 20
 	mixedRate      = 2000
 	mixedSeconds   = 10.0
@@ -28,7 +29,13 @@ const (
 func (l *lab) seconds(full float64) float64 { return max(full*min(l.scale, 1), 0.5) }
 
 // samples are how many single jobs are timed.
-func (l *lab) samples() int { return max(int(latencySamples*min(l.scale, 1)), 5) }
+func (l *lab) samples(c contender) int {
+	full := fewSamples
+	if c.tuned || c.String() == oursAsIs {
+		full = latencySamples
+	}
+	return max(int(float64(full)*min(l.scale, 1)), 5)
+}
 
 // runEnqueue enqueues one by one and many at once, jobq beside plain INSERTs.
 func (l *lab) runEnqueue(ctx context.Context) error {
@@ -127,19 +134,21 @@ func (l *lab) runTriggers(ctx context.Context) error {
 // runLatency times single jobs on idle queues, beside a bare NOTIFY.
 func (l *lab) runLatency(ctx context.Context) error {
 	for range l.rounds {
-		if err := l.notifyLatency(ctx); err != nil {
-			return err
+		for _, claims := range []bool{false, true} {
+			if err := l.notifyLatency(ctx, claims); err != nil {
+				return err
+			}
 		}
 		for _, c := range l.chosen("jobq", "graphile-worker", "river", "pg-boss, tuned") {
 			err := l.with(ctx, c, func(b *bed) error {
 				if c.String() == oursAsIs {
-					end, err := b.call(ctx, "scheduled", order{Samples: l.samples()})
+					end, err := b.call(ctx, "scheduled", order{Samples: l.samples(c)})
 					if err != nil {
 						return err
 					}
 					l.putSamples("latency", "scheduled", c.String(), end.SamplesMs)
 				}
-				end, err := b.call(ctx, "latency", order{Samples: l.samples(), WarmUp: min(latencyWarmUp, l.samples())})
+				end, err := b.call(ctx, "latency", order{Samples: l.samples(c), WarmUp: min(latencyWarmUp, l.samples(c))})
 				if err == nil {
 					l.putSamples("latency", "", c.String(), end.SamplesMs)
 				}
@@ -166,9 +175,15 @@ func (l *lab) putSamples(scenario, test, name string, samplesMs []float64) {
 	l.sheet.put(entry{scenario, test, name, "max ms"}, ms(summary.Max))
 }
 
+const (
+	bareNotify  = "bare NOTIFY"
+	notifyWrite = "bare NOTIFY, then a commit"
+)
+
 // notifyLatency is the limit: a transaction that writes a row and notifies,
-// and a connection that does nothing but listen.
-func (l *lab) notifyLatency(ctx context.Context) error {
+// and a connection that does nothing but listen; or, when it claims, writes a row
+// itself when it hears.
+func (l *lab) notifyLatency(ctx context.Context, claims bool) error {
 	url := l.server.URL("postgres")
 	listener, err := pgx.Connect(ctx, url)
 	if err != nil {
@@ -177,6 +192,17 @@ func (l *lab) notifyLatency(ctx context.Context) error {
 	defer func() { _ = listener.Close(ctx) }() // it has nothing to lose
 	if _, err := listener.Exec(ctx, "create table if not exists bench_notified (at timestamptz); listen bench"); err != nil {
 		return err
+	}
+	hear := func() error {
+		_, err := listener.WaitForNotification(ctx)
+		if err == nil && claims {
+			_, err = listener.Exec(ctx, "insert into bench_notified values (now())")
+		}
+		return err
+	}
+	name := bareNotify
+	if claims {
+		name = notifyWrite
 	}
 	var samples []float64
 	for i := range latencyWarmUp + latencySamples {
@@ -194,7 +220,7 @@ func (l *lab) notifyLatency(ctx context.Context) error {
 		arrived := make(chan error, 1)
 		var at time.Time
 		go func() {
-			_, err := listener.WaitForNotification(ctx)
+			err := hear()
 			at = time.Now()
 			arrived <- err
 		}()
@@ -209,7 +235,7 @@ func (l *lab) notifyLatency(ctx context.Context) error {
 			samples = append(samples, float64(at.Sub(committing))/float64(time.Millisecond))
 		}
 	}
-	l.putSamples("latency", "", "bare NOTIFY", samples)
+	l.putSamples("latency", "", name, samples)
 	return nil
 }
 

@@ -73,7 +73,7 @@ func (q *queue) live(insert string) {
 		q.exec("delete from jobq.running")
 	}
 	claim()
-	_, err := q.queries.NextDue(ctx, true, 1000)
+	_, err := q.queries.NextDue(ctx, 1000, 1000, true)
 	require.NoError(q, err)
 	q.reap()
 	require.Zero(q, q.number("select count(*) from jobq.running"))

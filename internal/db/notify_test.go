@@ -131,28 +131,38 @@ func TestPromote(t *testing.T) {
 	require.EqualValues(t, 6, q.claim("a", 1)[0].ID, "who was there first")
 }
 
-// The janitor is told the next moment at which there is something to do.
+// The janitor is told the next moment at which there is something to do, and
+// which of the two it is.
 func TestNextDue(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	q := setUp(t)
-	expected := false
-	next := func() float64 {
-		row, err := q.queries.NextDue(ctx, true, 10_000)
+	const longest = 10_000
+	next := func(jobDue, leaseEnds bool) float64 {
+		row, err := q.queries.NextDue(ctx, longest, longest, true)
 		require.NoError(t, err)
-		require.Equal(t, expected, row.Expected)
+		require.Equal(t, jobDue, row.JobDue)
+		require.Equal(t, leaseEnds, row.LeaseEnds)
+		require.LessOrEqual(t, row.Ms, row.LeasesMs)
 		return float64(row.Ms)
 	}
-	require.InDelta(t, 10_000, next(), 100)
+	require.InDelta(t, longest, next(false, false), 100)
 	q.exec("select jobq.enqueue('k', run_at => now() + interval '1 minute')")
-	require.InDelta(t, 10_000, next(), 100)
-	expected = true
+	require.InDelta(t, longest, next(false, false), 100)
 	q.exec("select jobq.enqueue('k', run_at => now() + interval '8 s')")
-	require.InDelta(t, 8000, next(), 1000)
+	require.InDelta(t, 8000, next(true, false), 1000)
 	q.exec("select jobq.enqueue('k')")
 	q.claim("a", 1)
 	q.exec("update jobq.running set lease_expires_at = now() + interval '5 s'")
-	require.InDelta(t, 5000, next(), 1000)
+	require.InDelta(t, 5000, next(false, true), 1000)
 	q.exec("update jobq.running set lease_expires_at = now() - interval '5 s'")
-	require.Negative(t, next())
+	require.Negative(t, next(false, true))
+
+	known, err := q.queries.NextDue(ctx, longest, 3000, false)
+	require.NoError(t, err)
+	require.False(t, known.JobDue || known.LeaseEnds, "it has not looked")
+	require.InDelta(t, 3000, known.Ms, 100, "what an earlier scan has found")
+	q.exec("insert into jobq.queue (name, lease) values ('short', '2 s')")
+	q.exec("delete from jobq.running")
+	require.InDelta(t, 2000, next(false, false), 100, "a lease that is taken now could end then")
 }
