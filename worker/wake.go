@@ -23,8 +23,8 @@ const (
 	// wakeSpread is how much longer, for each worker of the fleet, the last of
 	// them waits; on average two do not wait at all. It is about as long as a
 	// claim and the word of it take.
-	wakeSpread    = 3 * time.Millisecond
-	wakeSpreadMax = 150 * time.Millisecond
+	wakeSpread    = 4 * time.Millisecond
+	wakeSpreadMax = 200 * time.Millisecond
 	// takenTimeout bounds the telling. What cannot be told costs the others a
 	// claim that finds nothing.
 	takenTimeout = 2 * time.Second
