@@ -74,3 +74,12 @@ func KnowsCancelled(w *Worker, id int64) bool {
 	l, ok := w.keeper.held[id]
 	return ok && l.asked
 }
+
+// PutOffWholeLine keeps a worker's queue default from looking at its whole line,
+// as one does that is very long.
+func PutOffWholeLine(w *Worker) {
+	q := w.queues["default"]
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.pace.back.reaches[wholeLine].at = never
+}

@@ -166,7 +166,7 @@ func (l *lab) drainOnce(ctx context.Context, c contender, scenario, test string,
 func (l *lab) runScaling(ctx context.Context) error {
 	for range l.rounds {
 		for processes := 1; processes <= processesMax; processes *= 2 {
-			for _, c := range l.chosen("jobq, tuned", "jobq, defaults", "graphile-worker, tuned", "river, tuned") {
+			for _, c := range l.chosen("jobq, tuned", "jobq, defaults", "graphile-worker, tuned", "river, tuned", "hand-written SQL") {
 				if err := l.drainOnce(ctx, c, "scaling", count(processes, "process"), processes); err != nil {
 					return err
 				}
@@ -195,7 +195,7 @@ func (l *lab) runHistory(ctx context.Context) error {
 // one with very much, so that the machine's moods meet both.
 func (l *lab) obstructed(ctx context.Context, scenario, what string, obstruct func(b *bed, jobs int) error) error {
 	many := l.scaled(manyJobs)
-	for _, c := range l.chosen("jobq, tuned", "river, tuned", "graphile-worker, tuned") {
+	for _, c := range l.chosen("jobq, tuned", "jobq, defaults", "river, tuned", "graphile-worker, tuned") {
 		err := l.with(ctx, c, func(full *bed) error {
 			l.say("%-10s %s: making %d jobs", scenario, c, many)
 			if err := errors.Join(obstruct(full, many), full.settle(ctx)); err != nil {

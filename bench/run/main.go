@@ -35,7 +35,7 @@ func scenarios() []scenario {
 		{"scaling", "More processes", "The same, with several worker processes at once.", (*lab).runScaling},
 		{"enqueue", "Enqueue", "For 5 s, into empty tables, with nobody listening.", (*lab).runEnqueue},
 		{"triggers", "What the triggers cost", "8 connections that insert one by one, while all slots of a worker are busy.", (*lab).runTriggers},
-		{"latency", "Pickup latency", "Single jobs on an idle queue, 20 ms after the one before has started, from the moment at which the transaction is told to commit until the handler starts. "+
+		{"latency", "Pickup latency", "Single jobs on an idle queue, 20 ms after the one before has started, from the moment at which the transaction is told to commit until the handler starts. " +
 			"Beside it what the least is that anybody needs: a NOTIFY, and for a claim that survives a crash a second commit.", (*lab).runLatency},
 		{"mixed", "Mixed", "2,000 jobs a second enqueued one by one over 16 connections, for 10 s, timed from the moment at which each was due.", (*lab).runMixed},
 		{"idle", "Idle", "One worker process with nothing to do. Statements are those of the whole database.", (*lab).runIdle},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -48,7 +49,7 @@ func (sqlSystem) start(ctx context.Context, pool *pgxpool.Pool, _ order, ran fun
 			if _, err := conn.Exec(ctx, sqlSettings); err != nil {
 				return err
 			}
-			return layout.Drain(ctx, conn, fmt.Sprint("owner", i), sqlBatch, func(jobs int) {
+			return layout.Drain(ctx, conn, fmt.Sprint("owner", os.Getpid(), "-", i), sqlBatch, func(jobs int) {
 				for range jobs {
 					ran(0)
 				}

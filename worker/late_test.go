@@ -1,0 +1,41 @@
+package worker_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/pgtest"
+	"github.com/jobq-dev/jobq/worker"
+)
+
+// A job whose transaction commits after later ones have been claimed is found by
+// a look back of some reach, although the whole line is not looked at.
+func TestFindsWhatCommitsLate(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	pool := pgtest.Pool(t)
+	client, err := jobq.NewClient(pool, nil)
+	require.NoError(t, err)
+	ran := make(chan int, 4)
+	w := start(t, client, &worker.Config{PollInterval: time.Hour}, func(_ context.Context, job *worker.Job[task]) error {
+		ran <- job.Args.N
+		return nil
+	})
+	enqueue(t, client, 1, nil)
+	require.Equal(t, 1, receive(t, ran, "the first job"))
+	worker.PutOffWholeLine(w.Worker)
+
+	late, err := pool.Begin(ctx)
+	require.NoError(t, err)
+	defer func() { _ = late.Rollback(ctx) }() // committed, unless the test has failed
+	_, err = client.EnqueueTx(ctx, late, task{3}, nil)
+	require.NoError(t, err)
+	enqueue(t, client, 2, nil)
+	require.Equal(t, 2, receive(t, ran, "the job behind it in the line"))
+	require.NoError(t, late.Commit(ctx))
+	require.Equal(t, 3, receive(t, ran, "the job that came late"))
+}
