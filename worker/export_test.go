@@ -76,10 +76,14 @@ func KnowsCancelled(w *Worker, id int64) bool {
 }
 
 // PutOffWholeLine keeps a worker's queue default from looking at its whole line,
-// as one does that is very long.
-func PutOffWholeLine(w *Worker) {
+// as one does that is very long; once it has nothing else to do.
+func PutOffWholeLine(w *Worker) bool {
 	q := w.queues["default"]
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if !w.present.Load() || q.flying > 0 || q.inHand > 0 || q.pace.more || q.pace.awaited {
+		return false
+	}
 	q.pace.back.reaches[wholeLine].at = never
+	return true
 }

@@ -27,7 +27,7 @@ func TestFindsWhatCommitsLate(t *testing.T) {
 	})
 	enqueue(t, client, 1, nil)
 	require.Equal(t, 1, receive(t, ran, "the first job"))
-	worker.PutOffWholeLine(w.Worker)
+	require.Eventually(t, func() bool { return worker.PutOffWholeLine(w.Worker) }, patience, time.Millisecond)
 
 	late, err := pool.Begin(ctx)
 	require.NoError(t, err)
