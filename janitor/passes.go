@@ -16,7 +16,7 @@ import (
 const (
 	rollUpEvery    = 30 * time.Second
 	rollUpBatch    = 10_000
-	workersEvery   = time.Minute
+	workersEvery   = 2 * time.Minute
 	workerSilence  = 5 * time.Minute
 	retentionEvery = 10 * time.Minute
 	choreRetry     = time.Minute // after the server has refused one

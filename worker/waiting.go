@@ -9,7 +9,7 @@ import (
 
 const (
 	// waitAnnounced is how long an announcement holds that this worker waits for
-	// jobs. An idle queue renews it when half of that is left.
+	// jobs. An idle queue renews it when a third of that is left.
 	waitAnnounced = 30 * time.Second
 	// waitTimeout bounds an announcement, and is how long the worker waits after
 	// one that failed.
@@ -67,7 +67,7 @@ func (w *waiting) announce(ctx context.Context) (round int, next alarms) {
 
 func (w *waiting) announced() time.Duration { return cmp.Or(w.holds, waitAnnounced) }
 
-func (w *waiting) renewAt() time.Duration { return w.until - w.announced()/2 }
+func (w *waiting) renewAt() time.Duration { return w.until - w.announced()/3 }
 
 // forget makes the next announcement be made anew: a standby that has become the
 // server may never have heard of the last one.
