@@ -13,9 +13,9 @@ import (
 const (
 	flowAhead = 20_000
 	flowBatch = 2_000
-	// freeShare is how much shorter the peers' run without a held transaction is
-	// than the one with it. Ours is as long, since its end is compared.
-	freeShare = 10
+	// The run without a held transaction is shorter than the one with it: ours a
+	// little, since its end is compared.
+	freeShareOurs, freeShare = 2, 10
 )
 
 // runHeld lets jobs flow, without and with a transaction open elsewhere.
@@ -34,9 +34,9 @@ func (l *lab) runHeld(ctx context.Context) error {
 func (b *bed) held(ctx context.Context, held bool) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends the child when the feeding fails
-	test, duration := "nothing open", b.lab.held
-	if b.String() != ours {
-		duration /= freeShare
+	test, duration := "nothing open", b.lab.held/freeShare
+	if b.String() == ours {
+		duration = b.lab.held / freeShareOurs
 	}
 	stillOpen := func() error { return nil }
 	if held {

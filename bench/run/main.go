@@ -42,7 +42,7 @@ func scenarios() []scenario {
 		{"herd", "No herd", "One job for many idle workers, which do not poll: how many of them come for it.", (*lab).runHerd},
 		{"backlog", "Backlog", "100,000 jobs of a queue in which no others wait, and very many.", (*lab).runBacklog},
 		{"history", "History", "100,000 jobs with an empty history, and a very long one.", (*lab).runHistory},
-		{"held", "A transaction held open", "Jobs flow, inserted as fast as they run, while a transaction stays open elsewhere; beside it the same without, which of the peers lasts a tenth of the time.", (*lab).runHeld},
+		{"held", "A transaction held open", "Jobs flow, inserted as fast as they run, while a transaction stays open elsewhere; beside it the same without, for half of the time, and a tenth for the peers.", (*lab).runHeld},
 	}
 }
 
