@@ -12,16 +12,17 @@ import (
 	"github.com/jobq-dev/jobq/worker"
 )
 
-// A job whose transaction commits after later ones have been claimed is found by
-// a look back of some reach, although the whole line is not looked at.
+// Jobs whose transaction commits after later ones have been claimed are found by
+// looks back of some reach, although the whole line is not looked at, and one
+// such look has room for a few of them only.
 func TestFindsWhatCommitsLate(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	pool := pgtest.Pool(t)
 	client, err := jobq.NewClient(pool, nil)
 	require.NoError(t, err)
-	ran := make(chan int, 4)
-	w := start(t, client, &worker.Config{PollInterval: time.Hour}, func(_ context.Context, job *worker.Job[task]) error {
+	ran := make(chan int, 10)
+	w := start(t, client, &worker.Config{PollInterval: time.Hour, Queues: map[string]int{"default": 1}}, func(_ context.Context, job *worker.Job[task]) error {
 		ran <- job.Args.N
 		return nil
 	})
@@ -32,10 +33,15 @@ func TestFindsWhatCommitsLate(t *testing.T) {
 	late, err := pool.Begin(ctx)
 	require.NoError(t, err)
 	defer func() { _ = late.Rollback(ctx) }() // committed, unless the test has failed
-	_, err = client.EnqueueTx(ctx, late, task{3}, nil)
-	require.NoError(t, err)
+	const first, last = 3, 9
+	for n := first; n <= last; n++ {
+		_, err = client.EnqueueTx(ctx, late, task{n}, nil)
+		require.NoError(t, err)
+	}
 	enqueue(t, client, 2, nil)
 	require.Equal(t, 2, receive(t, ran, "the job behind it in the line"))
 	require.NoError(t, late.Commit(ctx))
-	require.Equal(t, 3, receive(t, ran, "the job that came late"))
+	for n := first; n <= last; n++ {
+		require.Equal(t, n, receive(t, ran, "a job that came late"))
+	}
 }

@@ -8,19 +8,18 @@ import (
 )
 
 const (
-	// lookBackShare is how much of its time a worker spends at most on looks back
-	// of one reach: a twentieth.
-	lookBackShare = 20
+	// lookBackShare is how much longer than a look back took the next one of its
+	// reach waits.
+	lookBackShare = 19
 	// wholeLineMax is the longest time between two looks at the whole line, for
 	// one that was slow for another reason than its length.
 	wholeLineMax = 2 * time.Minute
 )
 
-// lookBackEvery is how often a look of each reach is made at most. Each covers
-// what the queue has claimed since the last one that reached as far, so that a
-// job that came into the line late is found after about as long again as it was
-// late, up to eight times that. The last reach is the whole line, as often as its
-// share of time allows, which in a healthy database is every few milliseconds.
+// lookBackEvery is how often a look of each reach is made at most. A job that was
+// late by no more than that is found by the next one. The last reach is the whole
+// line, as often as its share of time allows, which in a healthy database is every
+// few milliseconds.
 var lookBackEvery = [...]time.Duration{250 * time.Millisecond, 2 * time.Second, 16 * time.Second, 0}
 
 const wholeLine = len(lookBackEvery) - 1
@@ -34,8 +33,13 @@ type lookBack struct {
 	flying  int // looks under way
 }
 
+// reach is a distance to look back. A look begins at the bound as it was at the
+// last but one: a job that the claims had passed before the last one began, and
+// that committed after it, lies behind the bound of that, but before the bound of
+// the one before, unless it was late by more than the time between the two.
 type reach struct {
-	from db.Line       // where it begins: the line at the last look that reached as far; nil for its head
+	from db.Line       // where the next look begins; nil for the head of the line
+	last db.Line       // the bound at the last one
 	at   time.Duration // when the next is due, by sinceBoot
 }
 
@@ -67,38 +71,41 @@ func (b *lookBack) next(line db.Line) time.Duration {
 	return next
 }
 
-// isWorthwhile says whether something was claimed since the last look that
-// reached as far.
+// isWorthwhile says whether something was claimed since where a look begins.
 func (b *lookBack) isWorthwhile(long int, line db.Line) bool {
 	return long == wholeLine || !maps.Equal(b.reaches[long].from, line)
 }
 
-// done takes into account that a look has found what there was, up to the line
-// as it was when the look began.
-func (b *lookBack) done(long int, line db.Line, took time.Duration) {
+// done takes into account that a look has found what there was, up to the bound
+// as it was when it began. It counts for the shorter ones that were due as well.
+func (b *lookBack) done(now time.Duration, long int, bound db.Line, took time.Duration) {
 	b.flying--
-	now := sinceBoot()
 	for each := range long + 1 {
-		b.reaches[each].at = now + lookBackEvery[each]
-		if each < wholeLine {
-			b.reaches[each].from = line
+		r := &b.reaches[each]
+		if each < long && now < r.at {
+			continue
 		}
+		if each < wholeLine {
+			r.from, r.last = r.last, bound
+		}
+		r.at = now + lookBackEvery[each]
 	}
-	b.wait(long, took)
+	r := &b.reaches[long]
+	r.at = max(r.at, now+min(lookBackShare*took, wholeLineMax))
+}
+
+// goOn makes the next look begin where one has ended before the bound, because
+// it was filled.
+func (b *lookBack) goOn(from db.Line) {
+	b.reaches[0] = reach{from: from, last: from}
 }
 
 // failed takes into account that a look has found nothing out. It is made again
-// at once, or as after any long one when it took too long.
-func (b *lookBack) failed(long int, took time.Duration, tooLong bool) {
+// at once, or after as long again when it took too long.
+func (b *lookBack) failed(now time.Duration, long int, took time.Duration, tooLong bool) {
 	b.flying--
+	b.reaches[long].at = now
 	if tooLong {
-		b.wait(long, took)
-	} else {
-		b.reaches[long].at = 0
+		b.reaches[long].at = now + took
 	}
-}
-
-func (b *lookBack) wait(long int, took time.Duration) {
-	pause := min(took*(lookBackShare-1), wholeLineMax)
-	b.reaches[long].at = max(b.reaches[long].at, sinceBoot()+pause)
 }

@@ -30,8 +30,9 @@ type look struct {
 	asked int  // jobs
 	back  bool // behind the bound, as far as long says
 	long  int
-	line  db.Line // the bound, when it looks back
-	word  string  // of new jobs, the last that was heard
+	from  db.Line // where it begins, when it looks back, and the bound
+	line  db.Line
+	word  string // of new jobs, the last that was heard
 	news  int
 }
 
@@ -78,8 +79,8 @@ func (q *queue) aim(claim *db.JobClaimParams) look {
 	}
 	q.pace.behind = false
 	q.pace.back.flying++
-	look.line = maps.Clone(q.line)
-	q.pace.back.reaches[look.long].from.Rest(claim)
+	look.from, look.line = q.pace.back.reaches[look.long].from, maps.Clone(q.line)
+	look.from.Rest(claim)
 	return look
 }
 
@@ -107,13 +108,21 @@ func (q *queue) observeClaim(claimed []db.JobClaimRow, look look, took time.Dura
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.line.Advance(claimed)
-	if look.back {
-		q.pace.back.done(look.long, look.line, took)
-	}
 	if look.isWhole() {
 		q.pace.apart = false
 	}
-	if len(claimed) >= look.asked {
+	filled := len(claimed) >= look.asked
+	switch {
+	case look.back && filled:
+		covered := look.line.Covered(look.from, claimed)
+		q.pace.back.done(sinceBoot(), look.long, covered, took)
+		if !maps.Equal(covered, look.line) {
+			q.pace.back.goOn(covered)
+		}
+	case look.back:
+		q.pace.back.done(sinceBoot(), look.long, look.line, took)
+	}
+	if filled {
 		q.pace.more = true
 		return
 	}
@@ -138,6 +147,6 @@ func (q *queue) claimFailed(look look, took time.Duration, tooLong bool) {
 		q.pace.apart = true
 	}
 	if look.back {
-		q.pace.back.failed(look.long, took, tooLong)
+		q.pace.back.failed(sinceBoot(), look.long, took, tooLong)
 	}
 }

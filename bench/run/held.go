@@ -13,8 +13,8 @@ import (
 const (
 	flowAhead = 20_000
 	flowBatch = 2_000
-	// The run without a held transaction is shorter than the one with it: ours a
-	// little, since its end is compared.
+	// The run without a held transaction is shorter than the one with it; ours is
+	// half as long, since its end is compared.
 	freeShareOurs, freeShare = 2, 10
 )
 

@@ -204,17 +204,17 @@ func (l *lab) notifyLatency(ctx context.Context, test string, claims bool) error
 	if test == asyncCommit {
 		synchronous = "set synchronous_commit = off"
 	}
-	sender, err := l.admin.Acquire(ctx)
+	sender, err := pgx.Connect(ctx, l.server.URL("postgres"))
 	if err != nil {
 		return err
 	}
-	defer sender.Release()
+	defer func() { _ = sender.Close(ctx) }() // neither has anything to lose
 	listener, err := pgx.Connect(ctx, l.server.URL("postgres"))
 	if err != nil {
 		return err
 	}
-	defer func() { _ = listener.Close(ctx) }() // it has nothing to lose
-	for _, conn := range []*pgx.Conn{sender.Conn(), listener} {
+	defer func() { _ = listener.Close(ctx) }()
+	for _, conn := range []*pgx.Conn{sender, listener} {
 		if _, err := conn.Exec(ctx, synchronous); err != nil {
 			return err
 		}

@@ -21,7 +21,7 @@ type janitorFlags struct {
 }
 
 func (j *janitorFlags) add(flags *pflag.FlagSet) {
-	flags.DurationVar(&j.scan, "scan", janitor.DefaultScanInterval, "longest time between two looks for expired leases; 0 never reaps")
+	flags.DurationVar(&j.scan, "scan", janitor.DefaultScanInterval, "look for expired leases this often at least, or as often as slow looks allow; 0 never reaps")
 	flags.IntVar(&j.batch, "reap-batch", janitor.DefaultReapBatch, "leases to reap in one statement")
 	flags.DurationVar(&j.ttl, "leader-ttl", janitor.DefaultLeaderTTL, "how long a silent leader keeps the leadership")
 	flags.DurationVar(&j.renew, "leader-renew", janitor.DefaultLeaderRenew, "how long a leader is silent at most")

@@ -39,6 +39,26 @@ func (l Line) Advance(claimed []JobClaimRow) {
 	}
 }
 
+// Covered is how far a look has come that began at from and was filled: what lies
+// between that and the line it may have left.
+func (l Line) Covered(from Line, claimed []JobClaimRow) Line {
+	last := slices.MaxFunc(claimed, func(a, b JobClaimRow) int {
+		return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.Position.Int64, b.Position.Int64))
+	})
+	covered := make(Line, len(l))
+	for priority, position := range l {
+		switch {
+		case priority < last.Priority:
+			covered[priority] = position
+		case priority == last.Priority:
+			covered[priority] = min(position, last.Position.Int64)
+		case from[priority] > 0:
+			covered[priority] = from[priority]
+		}
+	}
+	return covered
+}
+
 // Rest makes the claim look at what lies beyond. Whatever priority a job has,
 // one of the segments has its place.
 func (l Line) Rest(claim *JobClaimParams) {

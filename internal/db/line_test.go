@@ -37,3 +37,17 @@ func TestLineForgets(t *testing.T) {
 	const last = (3*priorities - 1) * 7 % priorities
 	require.False(t, covers(last, 3*priorities-1), "what it has got last is behind")
 }
+
+// A look that was filled has covered what lies before its last job, in the order
+// of priority and position, and no more of the rest than where it began.
+func TestLineCovered(t *testing.T) {
+	t.Parallel()
+	job := func(priority int16, position int64) db.JobClaimRow {
+		return db.JobClaimRow{Priority: priority, Position: pgtype.Int8{Int64: position, Valid: true}}
+	}
+	line := db.Line{1: 100, 2: 200, 3: 300, 4: 400}
+	from := db.Line{1: 10, 2: 20, 3: 30}
+	require.Equal(t, db.Line{1: 100, 2: 150, 3: 30}, line.Covered(from, []db.JobClaimRow{job(2, 150), job(1, 90), job(2, 120)}))
+	require.Equal(t, db.Line{1: 100, 2: 200, 3: 30}, line.Covered(from, []db.JobClaimRow{job(2, 250)}), "no further than the line")
+	require.Equal(t, line, line.Covered(nil, []db.JobClaimRow{job(5, 1)}))
+}

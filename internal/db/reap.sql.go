@@ -149,18 +149,19 @@ func (q *Queries) LeaseReap(ctx context.Context, owners []string, jobCount int32
 }
 
 const NextDue = `-- name: NextDue :one
-select ceil(extract(epoch from n.at - n.now) * 1000)::bigint as ms, extract(epoch from n.at)::float8 as epoch,
-    ceil(extract(epoch from n.leases - n.now) * 1000)::bigint as leases_ms, coalesce(n.leases = n.lease, false)::boolean as lease_ends,
-    coalesce(n.at = n.job, false)::boolean as job_due
+select ceil(extract(epoch from n.at - clock_timestamp()) * 1000)::bigint as ms, extract(epoch from n.at)::float8 as epoch,
+    ceil(extract(epoch from n.leases - clock_timestamp()) * 1000)::bigint as leases_ms,
+    coalesce(n.leases = n.lease, false)::boolean as lease_ends, coalesce(n.at = n.job, false)::boolean as job_due
   from (
-    select least(l.leases, j.job, l.now + $1::bigint * interval '1 ms') as at, l.leases, l.lease, l.now, j.job
+    select least(l.leases, j.job, l.asked + $1::bigint * interval '1 ms') as at, l.leases, l.lease, j.job
       from (
-        select least(e.lease, e.shortest, e.now + $2::bigint * interval '1 ms') as leases, e.lease, e.now
+        select least(e.lease, e.asked + e.shortest, e.asked + $2::bigint * interval '1 ms') as leases, e.lease, e.asked
           from (
-            select clock_timestamp() as now,
+            select clock_timestamp() as asked,
                 (select min(r.lease_expires_at + coalesce(q.stale_grace, interval '0'))
                   from jobq.running r left join jobq.queue q on q.name = r.queue where $3::boolean) as lease,
-                (select clock_timestamp() + min(q.lease) from jobq.queue q where $3::boolean) as shortest
+                -- 60 seconds is the lease of queues without a row.
+                case when $3::boolean then (select least(min(q.lease), interval '60 s') from jobq.queue q) end as shortest
           ) e
       ) l
       cross join (select min(p.run_at) as job from jobq.pending p where p.position is null) j
@@ -176,12 +177,13 @@ type NextDueRow struct {
 }
 
 // NextDue says when the janitor has something to do, or to look again: in
-// milliseconds from now, not positive when it is time already, and as the epoch
-// in seconds by the server's clock. No later than jobs_max_ms from now.
+// milliseconds from when it answers, not positive when it is time already, and as
+// the epoch in seconds by the server's clock. No later than jobs_max_ms after it
+// was asked.
 //
 // With scan, it looks when the next lease, with its queue's grace, ends, but no
-// later than leases_max_ms from now, nor than the shortest lease: whatever is
-// claimed meanwhile ends after that, and so no end is missed. It answers with
+// later than leases_max_ms after it was asked, nor than the shortest lease:
+// whatever is claimed meanwhile ends after that, and so no end is missed. It answers with
 // that in leases_ms, and lease_ends when it is the moment of a lease. Without, it
 // takes leases_max_ms for what it would have found: a scan reads all of running,
 // which has gigabytes of dead rows when a transaction was open for long.
