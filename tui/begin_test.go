@@ -130,3 +130,19 @@ func TestAnswersOfTheDatabaseBefore(t *testing.T) {
 		require.Equal(t, before, b.plain())
 	}
 }
+
+// What the role may do is not said before the database has said it.
+func TestAccessIsUnknownAtFirst(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	e := env{now: func() time.Time { return f.now }, glyphs: unicodeGlyphs, send: &sender{}}
+	e.use(&link{Context: Context{Name: "staging"}, reader: f, writer: f, host: "db-1", schema: "jobq"})
+	b := &bench{fake: f, Model: newModel(e)}
+	b.width, b.height = 120, 35
+	require.Contains(t, b.headLine(), "--  ")
+	b.do(b.poll())
+	require.Contains(t, b.headLine(), "RW  ")
+	f.session.MayAct = false
+	b.session = &f.session
+	require.Contains(t, b.headLine(), "RO")
+}

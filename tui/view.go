@@ -132,7 +132,7 @@ func (m *Model) headLine() string {
 	}
 	access := "RW"
 	switch {
-	case m.env.reader == nil:
+	case m.env.reader == nil, m.session == nil: // it is not known yet
 		access = "--"
 	case m.writeDisabled() != "":
 		access = styled(sgrYellow, "RO")

@@ -150,7 +150,7 @@ func TestTUIPgBouncer(t *testing.T) {
 	term.run("tui", "--database-url", pgBouncer(t, direct), "--open", "jobs")
 	term.await("1-1 of 1")
 	term.await("● poll: no events, as behind a pooler")
-	require.Contains(t, term.screen(), " RW ")
+	term.await(" RW ")
 	term.keys("r")
 	term.await(fmt.Sprintf("requeue job %d: it is available", id))
 	require.Equal(t, "cancelled", query[string](t, pool, "select jobq.cancel($1)::text", id))
