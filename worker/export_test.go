@@ -87,3 +87,8 @@ func PutOffWholeLine(w *Worker) bool {
 	q.pace.back.reaches[wholeLine].at = never
 	return true
 }
+
+// PoolIsOpen says whether a worker that has run has left its connections open.
+func PoolIsOpen(w *Worker) bool {
+	return w.pool != nil && w.pool.Ping(context.Background()) == nil
+}

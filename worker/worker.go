@@ -195,7 +195,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		return errors.New("worker: no handlers; call Handle before Run")
 	}
 	w.divideQueues()
-	if err := w.connect(ctx); err != nil || ctx.Err() != nil {
+	if connected, err := w.connect(ctx); !connected {
 		return err
 	}
 	defer w.pool.Close()
@@ -244,8 +244,9 @@ func (w *Worker) Run(ctx context.Context) error {
 
 // connect makes the worker's own pool, and waits for the database and its
 // settings. A database that is away is waited for; one with the wrong tables is
-// an error.
-func (w *Worker) connect(ctx context.Context) error {
+// an error. Without either it is not connected when the worker was asked to stop
+// before there was anything to do.
+func (w *Worker) connect(ctx context.Context) (connected bool, err error) {
 	config := w.client.Pool().Config()
 	config.MinConns, config.MinIdleConns = 0, 0
 	config.MaxConns = int32(2*len(w.queues)*(1+len(w.kindSlots))) + 8 // #nosec G115 -- two a queue; leases, progress, output, heartbeat, digests, words taken, and two for what handlers store
@@ -253,7 +254,7 @@ func (w *Worker) connect(ctx context.Context) error {
 	db.RequirePrimary(config.ConnConfig)
 	pool, err := pgxpool.NewWithConfig(context.WithoutCancel(ctx), config)
 	if err != nil {
-		return fmt.Errorf("worker: %w", err)
+		return false, fmt.Errorf("worker: %w", err)
 	}
 	w.pool, w.queries = pool, w.schema.Queries(pool)
 	err = db.Retry(ctx, func(ctx context.Context) error {
@@ -275,12 +276,12 @@ func (w *Worker) connect(ctx context.Context) error {
 	if err != nil {
 		pool.Close()
 		if ctx.Err() != nil {
-			return nil // asked to stop before there was anything to do
+			return false, nil
 		}
-		return fmt.Errorf("worker: %w", err)
+		return false, fmt.Errorf("worker: %w", err)
 	}
 	w.databaseAnswered()
-	return nil
+	return true, nil
 }
 
 // storeLease writes the lease that the configuration asks for.

@@ -1,0 +1,55 @@
+package worker_test
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/pgtest"
+	"github.com/jobq-dev/jobq/worker"
+)
+
+// countdown calls a function when so many statements have been answered.
+type countdown struct {
+	left atomic.Int64
+	end  func()
+}
+
+func (c *countdown) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	return ctx
+}
+
+func (c *countdown) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {
+	if c.left.Add(-1) == 0 {
+		c.end()
+	}
+}
+
+// A worker that is asked to stop at any moment of its start stops, and leaves no
+// connection open.
+func TestStopsWhileItStarts(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	for statements := int64(1); statements <= 5; statements++ {
+		ctx, cancel := context.WithCancel(context.Background())
+		config, err := pgxpool.ParseConfig(url)
+		require.NoError(t, err)
+		tracer := &countdown{end: cancel}
+		tracer.left.Store(statements)
+		config.ConnConfig.Tracer = tracer
+		client, err := jobq.NewClient(pgtest.ConnectConfig(t, config), nil)
+		require.NoError(t, err)
+		w, err := worker.New(client, &worker.Config{PollOnly: true, Logger: slog.New(slog.DiscardHandler)})
+		require.NoError(t, err)
+		require.NoError(t, worker.Handle(w, func(context.Context, *worker.Job[task]) error { return nil }))
+		require.NoError(t, w.Run(ctx), "after %d statements", statements)
+		cancel()
+		require.False(t, worker.PoolIsOpen(w), "after %d statements", statements)
+	}
+}
