@@ -197,5 +197,6 @@ pool_mode = transaction
 		_ = command.Wait() // how it ended is in its log
 	})
 	require.Eventually(t, func() bool { return strings.Contains(log.String(), "process up") }, patience, 5*time.Millisecond, "pgbouncer: %s", log)
-	return fmt.Sprintf("postgres://postgres@/%s?host=%s&port=6432", server.Database, url.QueryEscape(dir))
+	// Such a PgBouncer mixes up the prepared statements of its clients.
+	return fmt.Sprintf("postgres://postgres@/%s?host=%s&port=6432&default_query_exec_mode=cache_describe", server.Database, url.QueryEscape(dir))
 }
