@@ -190,7 +190,7 @@ func (s *suite) work(ctx context.Context) {
 			return
 		}
 		started := time.Now()
-		t.run(ctx, s.cluster)
+		t.try(ctx, s.cluster)
 		t.took = time.Since(started)
 		printing.Lock()
 		defer printing.Unlock()
@@ -215,6 +215,21 @@ func (s *suite) work(ctx context.Context) {
 	workers.Wait()
 	for _, t := range alone {
 		do(t)
+	}
+}
+
+// mutantTries is how often a mutant is tried until it is caught: what is on its
+// way when the fault comes is a matter of chance. jobq itself has one try.
+const mutantTries = 3
+
+// try runs the trial, and again one of a mutant that was not caught.
+func (t *trial) try(ctx context.Context, c *cluster) {
+	for tries := 1; ; tries++ {
+		t.run(ctx, c)
+		if t.mutant == "" || t.caught() || tries == mutantTries || ctx.Err() != nil {
+			return
+		}
+		*t = trial{scenario: t.scenario, seed: t.seed + 1, mutant: t.mutant}
 	}
 }
 
