@@ -25,14 +25,17 @@ import (
 // The timing of every run, short so that much happens, and what follows from
 // it.
 const (
-	lease         = 2 * time.Second
-	extendEvery   = 500 * time.Millisecond
-	scan          = 500 * time.Millisecond
-	poll          = time.Second
-	maxAttempts   = 5
-	slack         = time.Second // of a loaded machine with two cores
-	patience      = 60 * time.Second
-	drainPatience = 40 * time.Second
+	lease       = 2 * time.Second
+	extendEvery = 500 * time.Millisecond
+	scan        = 500 * time.Millisecond
+	poll        = time.Second
+	maxAttempts = 5
+	slack       = time.Second // of a loaded machine with two cores
+	patience    = 60 * time.Second
+	// followerPatience is how long after a lease has ended a janitor that is not the
+	// leader leaves it to the leader.
+	followerPatience = 10 * time.Second
+	drainPatience    = 40 * time.Second
 )
 
 // brokenPromise is an error that says that jobq did not do what it must. Other
