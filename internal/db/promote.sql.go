@@ -13,7 +13,7 @@ const JobPromote = `-- name: JobPromote :one
 with due as materialized (
   select p.id
     from jobq.pending p
-    where p.position is null and p.run_at <= clock_timestamp()
+    where p.position is null and p.run_at <= statement_timestamp()
     order by p.run_at
     limit $1::integer
     for update skip locked

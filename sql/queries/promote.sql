@@ -5,7 +5,7 @@
 with due as materialized (
   select p.id
     from jobq.pending p
-    where p.position is null and p.run_at <= clock_timestamp()
+    where p.position is null and p.run_at <= statement_timestamp()
     order by p.run_at
     limit sqlc.arg(job_count)::integer
     for update skip locked
