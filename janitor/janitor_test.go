@@ -319,10 +319,12 @@ func (s *statements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, query pgx
 
 func (s *statements) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// Between two steps of a long chore, jobs are recovered.
+// Between two steps of a long chore, jobs are recovered. It removes the args of an
+// old day, and then drops the day.
 func TestChoresLetRecoveryPass(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
+	f.exec("select jobq.partition_add('finished', (now() at time zone 'UTC')::date - 30)")
 	f.exec(`insert into jobq.finished (id, finished_at, lease_token, run_at, created_at, state, priority, attempts, max_attempts, crashes,
 		    args_apart, queue, kind)
 		  select nextval('jobq.job_id_seq'), now() - interval '30 days', 1, now(), now(), 'completed', 0, 0, 1, 0, true, 'q', 'k' from generate_series(1, 1200)`)
@@ -336,7 +338,8 @@ func TestChoresLetRecoveryPass(t *testing.T) {
 	f.client, err = jobq.NewClient(pool, nil)
 	require.NoError(t, err)
 	_, stop := f.start(janitor.Config{})
-	f.eventually("select count(*) from jobq.payload", 0)
+	f.eventually("select count(*) from pg_class where relname ~ '^finished_[0-9]{8}$' and right(relname, 8)::date < now() - interval '29 days'", 0)
+	require.Zero(t, f.number("select count(*) from jobq.payload"))
 	stop()
 	reaps, prunes := 0, 0
 	for _, name := range asked.names {

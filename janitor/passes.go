@@ -23,10 +23,6 @@ const (
 	// partitionDaysAhead is how many days of partitions are there before they
 	// are needed: a janitor may be away for a weekend.
 	partitionDaysAhead = 3
-	payloadBatch       = 500
-	defaultBatch       = 10_000
-	statRetention      = 30 * 24 * time.Hour
-	eventRetention     = 7 * 24 * time.Hour
 	// stuckDelay is how long the janitor leaves what it could not deal with alone,
 	// such as an expired lease that somebody has locked.
 	stuckDelay = 20 * time.Millisecond
@@ -80,9 +76,8 @@ func (j *Janitor) newPasses(conn db.DBTX) *passes {
 		{name: "roll up stats", every: rollUpEvery, work: p.rollUp},
 		{name: "remove dead workers", every: workersEvery, work: p.removeWorkers},
 		{name: "keep partitions", every: retentionEvery, work: p.keepPartitions},
-		{name: "prune payloads", every: retentionEvery, work: p.prunePayloads},
-		{name: "drop old days", every: retentionEvery, work: p.dropOldDays},
 	}
+	p.chores = append(p.chores, j.retentionChores()...)
 	return p
 }
 
@@ -262,35 +257,6 @@ func (p *passes) keepPartitions(ctx context.Context, queries *db.Queries) (more 
 		}
 	}
 	return false, nil
-}
-
-func (p *passes) prunePayloads(ctx context.Context, queries *db.Queries) (more bool, err error) {
-	removed, err := queries.PayloadPrune(ctx, payloadBatch)
-	return removed == payloadBatch, err
-}
-
-// dropOldDays drops one day, or deletes a batch of what the default partition
-// has of them, or else prunes what is small.
-func (p *passes) dropOldDays(ctx context.Context, queries *db.Queries) (more bool, err error) {
-	for _, parent := range partitioned {
-		dropped, err := queries.PartitionPrune(ctx, parent)
-		if err != nil {
-			return false, err
-		}
-		if dropped != "" {
-			p.janitor.log.Info("dropped an old day", "partition", dropped)
-			return true, nil
-		}
-		deleted, err := queries.DefaultPrune(ctx, parent, defaultBatch)
-		if err != nil || deleted == defaultBatch {
-			return true, err
-		}
-	}
-	if _, err := queries.StatPrune(ctx, db.Interval(statRetention)); err != nil {
-		return false, err
-	}
-	_, err = queries.EventPrune(ctx, db.Interval(eventRetention))
-	return false, err
 }
 
 // sleepOn sleeps on the leader's connection, which hears of jobs that become

@@ -11,7 +11,7 @@ import (
 
 const JobPromote = `-- name: JobPromote :one
 with due as materialized (
-  select p.id
+  select p.ctid as place
     from jobq.pending p
     where p.position is null and p.run_at <= statement_timestamp()
     order by p.run_at
@@ -20,8 +20,7 @@ with due as materialized (
 ), promoted as (
   update jobq.pending p
     set position = nextval('jobq.position_seq')
-    from due d
-    where p.id = d.id and p.position is null
+    where p.ctid = any(array(select d.place from due d)) and p.position is null
     returning p.queue
 ), told as (
   select jobq.wake('work', q.queue) from (select distinct p.queue from promoted p) q

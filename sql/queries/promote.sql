@@ -3,7 +3,7 @@
 -- Rows that somebody else works on are skipped.
 -- name: JobPromote :one
 with due as materialized (
-  select p.id
+  select p.ctid as place
     from jobq.pending p
     where p.position is null and p.run_at <= statement_timestamp()
     order by p.run_at
@@ -12,8 +12,7 @@ with due as materialized (
 ), promoted as (
   update jobq.pending p
     set position = nextval('jobq.position_seq')
-    from due d
-    where p.id = d.id and p.position is null
+    where p.ctid = any(array(select d.place from due d)) and p.position is null
     returning p.queue
 ), told as (
   select jobq.wake('work', q.queue) from (select distinct p.queue from promoted p) q
