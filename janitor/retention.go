@@ -28,7 +28,7 @@ const (
 )
 
 // retention forgets what is old, in steps, each of which goes on where the one
-// before has ended. What was deleted stays in the tables and their indexes for as
+// before has ended, or at the start after one that failed. What was deleted stays in the tables and their indexes for as
 // long as any transaction may still see it, and a step that began at the start
 // would walk through all of it: of 300,000 rows in steps of 500, the last one
 // would walk through 299,500, and all of them together through 90 million.
@@ -36,21 +36,20 @@ type retention struct {
 	log *slog.Logger
 	// Where the last step has ended. A run of steps that comes to its end begins
 	// anew with the next one.
-	stat, event           pgtype.Timestamptz
-	payloadDay            string
-	payloadJob            int64
-	auditAction, auditJob int64
+	stat, event pgtype.Timestamptz
+	payload     db.PayloadPruneRow
+	audit       db.AuditPruneRow
 }
 
 // retentionChores are the chores that forget what is old.
-func (j *Janitor) retentionChores() []chore {
+func (j *Janitor) retentionChores() []*chore {
 	r := &retention{log: j.log, stat: beginning, event: beginning}
-	return []chore{
+	return []*chore{
 		{name: "drop old days", every: retentionEvery, work: r.dropOldDays},
-		{name: "prune payloads", every: retentionEvery, work: r.prunePayloads},
-		{name: "prune stats", every: retentionEvery, work: r.pruneStats},
-		{name: "prune events", every: retentionEvery, work: r.pruneEvents},
-		{name: "prune actions", every: retentionEvery, work: r.pruneActions},
+		{name: "prune payloads", every: retentionEvery, work: r.prunePayloads, reset: func() { r.payload = db.PayloadPruneRow{} }},
+		{name: "prune stats", every: retentionEvery, work: r.pruneStats, reset: func() { r.stat = beginning }},
+		{name: "prune events", every: retentionEvery, work: r.pruneEvents, reset: func() { r.event = beginning }},
+		{name: "prune actions", every: retentionEvery, work: r.pruneActions, reset: func() { r.audit = db.AuditPruneRow{} }},
 	}
 }
 
@@ -79,16 +78,13 @@ func (r *retention) dropOldDays(ctx context.Context, queries *db.Queries) (more 
 
 // prunePayloads removes large args of jobs of days that were taken out.
 func (r *retention) prunePayloads(ctx context.Context, queries *db.Queries) (more bool, err error) {
-	row, err := queries.PayloadPrune(ctx, db.PayloadPruneParams{
-		AfterDay: r.payloadDay, AfterJob: r.payloadJob, JobCount: payloadJobs, PayloadCount: payloadBatch,
+	r.payload, err = queries.PayloadPrune(ctx, db.PayloadPruneParams{
+		AfterDay: r.payload.Day, AfterJob: r.payload.LastJob, JobCount: payloadJobs, PayloadCount: payloadBatch,
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return false, nil
 	}
-	if err == nil {
-		r.payloadDay, r.payloadJob = row.Day, row.LastJob
-	}
-	return true, err
+	return err == nil, err
 }
 
 func (r *retention) pruneStats(ctx context.Context, queries *db.Queries) (more bool, err error) {
@@ -112,7 +108,6 @@ func (r *retention) pruneEvents(ctx context.Context, queries *db.Queries) (more 
 }
 
 func (r *retention) pruneActions(ctx context.Context, queries *db.Queries) (more bool, err error) {
-	row, err := queries.AuditPrune(ctx, r.auditAction, r.auditJob, auditBatch)
-	r.auditAction, r.auditJob = row.LastAudit, row.LastJob
-	return row.Deleted >= auditBatch, err
+	r.audit, err = queries.AuditPrune(ctx, r.audit.LastAudit, r.audit.LastJob, auditBatch)
+	return r.audit.Deleted >= auditBatch, err
 }

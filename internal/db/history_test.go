@@ -119,8 +119,9 @@ func historyCases() []historyCase {
 	const few, batch, inHand = 300, 6_000, 3_000
 	return []historyCase{
 		// The janitor.
-		{"JobPromote", db.JobPromote, "1000", inHand, ""},
-		{"NextDue", db.NextDue, "10000, 10000, true", few, ""},
+		{"JobPromote", db.JobPromote, "'-infinity', 0, 1000", inHand, ""},
+		{"NextDue", db.NextDue, "10000, 10000, true, '-infinity'", few, ""},
+		{"DueFirst", db.DueFirst, "", few, ""},
 		{"LeaseReap", db.LeaseReap, "null, 100, 'janitor'", inHand, ""},
 		{"StatRollUp", db.StatRollUp, "1000", batch, ""},
 		{"StatPrune", db.StatPrune, "'-infinity', '30 days', 500", inHand, ""},
@@ -174,7 +175,7 @@ var elsewhere = map[string]string{
 	"TestPlansOfAMillion":      "JobClaim JobComplete JobEnd LeaseExtend",
 	"running_pkey only":        "LeaseHeld LeaseHold JobProgress JobCheckpoint",
 	"one row, by its key":      "AuditHold AuditRenew AuditLetGo AuditResume AuditEnd QueueSet WorkerGone WatcherRenew WatcherGone",
-	"no table":                 "AuditSnapshot JanitorLock JanitorLockTx JanitorLeader WaitAnnounce TakenSend TransactionMark TransactionsOpen TransactionsStillOpen DigestSend PresenceTake PresenceFree",
+	"no table":                 "AuditSnapshot JanitorLock JanitorLockTx JanitorLeader TableHolder WaitAnnounce TakenSend TransactionMark TransactionsOpen TransactionsStillOpen DigestSend PresenceTake PresenceFree",
 	"adds what it is told to ": "EventAdd JobEnqueueMany",
 }
 

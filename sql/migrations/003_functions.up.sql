@@ -320,11 +320,37 @@ create function jobq.backoff_delay(failures integer, base interval, cap interval
     coalesce(cap, interval '1 day'),
     coalesce(base, interval '1 s') * power(2, least(greatest(failures, 1) - 1, 20)));
 
+-- partition_yield ends the statement at once, as if a lock had not been to be had
+-- in time, when a transaction that is older than a second, such as that of
+-- pg_dump, has a lock on one of the tables. Whoever waits to have a table for
+-- itself makes all wait who come after it, so it is better not to begin. How old
+-- the transactions of other roles are, the owner may not see: then one that uses
+-- the table `rare`, as hardly anybody does, counts as old.
+create function jobq.partition_yield(rare regclass, busy regclass[]) returns void
+  language plpgsql security definer set search_path = pg_catalog, pg_temp
+  as $$
+declare
+  holder record;
+begin
+  select a.pid, a.application_name as application, l.relation::regclass as name into holder
+    from pg_locks l
+    join pg_stat_activity a on a.pid = l.pid
+    where l.locktype = 'relation' and l.granted and l.pid <> pg_backend_pid() and a.datname = current_database()
+      and (l.relation = rare or l.relation = any(busy::oid[]))
+      and (a.xact_start < clock_timestamp() - interval '1 s' or a.xact_start is null and l.relation = rare)
+    order by a.xact_start
+    limit 1;
+  if found then
+    raise lock_not_available using message = format('table %s is in use by session %s (%s)', holder.name, holder.pid, holder.application);
+  end if;
+end $$;
+
 -- partition_add makes the partition of a day of finished or attempt, if it is
 -- not there. It is made apart and then attached, which keeps finishers waiting
 -- only for a moment. A day of which the default partition has rows stays there:
 -- there may be millions, and finishers would wait while they move. It runs as the
--- owner, who alone may do that; so do partition_prune, payload_prune and default_prune.
+-- owner, who alone may do that; so do partition_prune, payload_prune and
+-- default_prune.
 create function jobq.partition_add(parent text, day date) returns boolean
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
@@ -332,7 +358,6 @@ declare
   name text := parent || '_' || to_char(day, 'YYYYMMDD');
   low timestamptz := day::timestamp at time zone 'UTC';
   high timestamptz := (day + 1)::timestamp at time zone 'UTC';
-  has_rows text := format('select exists (select from jobq.%I where finished_at >= %L and finished_at < %L)', parent || '_default', low, high);
   caught boolean;
 begin
   if parent not in ('finished', 'attempt') then
@@ -341,50 +366,64 @@ begin
   if to_regclass(format('jobq.%I', name)) is not null then
     return false;
   end if;
-  execute has_rows into caught;
+  -- Those who make and drop days take turns; nobody else waits for this lock.
+  execute format('lock table jobq.%I in share update exclusive mode', parent);
+  if to_regclass(format('jobq.%I', name)) is not null then
+    return false;
+  end if;
+  execute format('select exists (select from jobq.%I where finished_at >= %L and finished_at < %L)', parent || '_default', low, high)
+    into caught;
   if caught then
     return false;
   end if;
-  execute format('create table jobq.%I (like jobq.%I including defaults including constraints)', name, parent);
-  execute format('lock table jobq.%I in access exclusive mode', parent || '_default');
-  execute has_rows into caught;
-  if caught then -- while the lock was waited for
-    execute format('drop table jobq.%I', name);
+  perform jobq.partition_yield(null, array[format('jobq.%I', parent || '_default')]::regclass[]);
+  begin
+    execute format('create table jobq.%I (like jobq.%I including defaults including constraints)', name, parent);
+    -- It locks the default partition, and reads it once more.
+    execute format('alter table jobq.%I attach partition jobq.%I for values from (%L) to (%L)', parent, name, low, high);
+  exception when check_violation then -- caught since
     return false;
-  end if;
-  execute format('alter table jobq.%I attach partition jobq.%I for values from (%L) to (%L)', parent, name, low, high);
+  end;
   return true;
 end $$;
 
 -- partition_prune takes the earliest day of finished or attempt that is past
 -- retention as a whole out of the table, and returns its name, or null when there
 -- is none: one a transaction, because the lock that it takes keeps finishers
--- waiting. A day of attempt is dropped. A day of finished stays as a table of its
--- own, in which nobody finds its jobs any more, until payload_prune has removed
--- the large args of its jobs, in steps, and drops it.
+-- waiting. It gives up at once while somebody reads that day, as pg_dump does, or
+-- has used the parent for long. A day of attempt is dropped. A day of finished
+-- stays as a table of its own, in which nobody finds its jobs any more, until
+-- payload_prune has removed the large args of its jobs, in steps, and drops it.
 create function jobq.partition_prune(parent text) returns text
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
 declare
   keep_from date := ((statement_timestamp() - (select s.finished_retention from jobq.setting s)) at time zone 'UTC')::date;
-  old text;
+  old record;
 begin
   if parent not in ('finished', 'attempt') then
     raise invalid_parameter_value using message = format('no partitioned table %L', parent);
   end if;
-  select c.relname into old
-    from pg_inherits i
-    join pg_class c on c.oid = i.inhrelid
-    where i.inhparent = format('jobq.%I', parent)::regclass
-      and c.relname ~ (parent || '_[0-9]{8}$') and right(c.relname, 8) < to_char(keep_from, 'YYYYMMDD')
-    order by 1
-    limit 1;
-  if old is not null and parent = 'finished' then
-    execute format('alter table jobq.finished detach partition jobq.%I', old);
-  elsif old is not null then
-    execute format('drop table jobq.%I', old);
-  end if;
-  return old;
+  for old in
+    select c.oid, c.relname as name
+      from pg_inherits i
+      join pg_class c on c.oid = i.inhrelid
+      where i.inhparent = format('jobq.%I', parent)::regclass
+        and c.relname ~ (parent || '_[0-9]{8}$') and right(c.relname, 8) < to_char(keep_from, 'YYYYMMDD')
+      order by 2
+  loop
+    execute format('lock table jobq.%I in share update exclusive mode', parent); -- see partition_add
+    continue when not exists (select from pg_class c where c.oid = old.oid and c.relispartition); -- another session was faster
+    perform jobq.partition_yield(old.oid::regclass,
+      array[format('jobq.%I', parent), format('jobq.%I', parent || '_default')]::regclass[]);
+    if parent = 'finished' then
+      execute format('alter table jobq.finished detach partition jobq.%I', old.name);
+    else
+      execute format('drop table jobq.%I', old.name);
+    end if;
+    return old.name;
+  end loop;
+  return null;
 end $$;
 
 -- payload_prune removes large args of jobs of the earliest day that
@@ -411,27 +450,32 @@ begin
   if day is null then
     return;
   end if;
-  execute format($sql$
-    with looked as materialized (
-      select f.id, f.args_apart, count(*) filter (where f.args_apart) over (order by f.id rows unbounded preceding) as payloads
-        from jobq.%I f
-        where f.id > $1
-        order by f.id
-        limit $2
-    ), taken as (
-      select l.id, l.args_apart from looked l where l.payloads <= $3
-    ), gone as (
-      delete from jobq.payload a
-        where a.job_id = any(array(select t.id from taken t where t.args_apart))
-        returning a.job_id
-    )
-    select (select max(t.id) from taken t), (select count(*) from gone)
-  $sql$, day)
-    using case when day = after_day then after_job else 0 end, job_count, payload_count
-    into last_job, removed;
-  if last_job is null then
-    execute format('drop table jobq.%I', day);
-  end if;
+  begin
+    execute format($sql$
+      with looked as materialized (
+        select f.id, f.args_apart, count(*) filter (where f.args_apart) over (order by f.id rows unbounded preceding) as payloads
+          from jobq.%I f
+          where f.id > $1
+          order by f.id
+          limit $2
+      ), taken as (
+        select l.id, l.args_apart from looked l where l.payloads <= $3
+      ), gone as (
+        delete from jobq.payload a
+          where a.job_id = any(array(select t.id from taken t where t.args_apart))
+          returning a.job_id
+      )
+      select (select max(t.id) from taken t), (select count(*) from gone)
+    $sql$, day)
+      using case when day = after_day then after_job else 0 end, job_count, payload_count
+      into last_job, removed;
+    if last_job is null then
+      execute format('drop table jobq.%I', day);
+    end if;
+  exception when undefined_table then -- another session was faster
+    last_job := null;
+    removed := 0;
+  end;
   return next;
 end $$;
 
@@ -476,5 +520,5 @@ select jobq.partition_add(parent, (now() at time zone 'UTC')::date + ahead)
 revoke execute on function
   jobq.enqueue, jobq.enqueue_arrays, jobq.enqueue_many,
   jobq.cancel, jobq.args_require, jobq.requeue, jobq.delete_job, jobq.backoff_delay,
-  jobq.partition_add, jobq.partition_prune, jobq.payload_prune, jobq.default_prune
+  jobq.partition_yield, jobq.partition_add, jobq.partition_prune, jobq.payload_prune, jobq.default_prune
   from public;
