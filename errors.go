@@ -33,6 +33,33 @@ var (
 	ErrNewerSchema = db.ErrNewerSchema
 )
 
+// Code says why a call was refused, or an action on one job: the SQLSTATE with
+// which the SQL functions raise the same. docs/sql.md lists them.
+type Code string
+
+// The codes, and the errors that stand for them.
+const (
+	CodeInvalid   Code = db.CodeInvalid   // ErrInvalid
+	CodeNotFound  Code = db.CodeNotFound  // ErrNotFound
+	CodeConflict  Code = db.CodeConflict  // ErrConflict
+	CodeDuplicate Code = db.CodeDuplicate // ErrDuplicate
+)
+
+// Err is the error that stands for the code, or nil for a code that is none of these.
+func (c Code) Err() error {
+	switch c {
+	case CodeInvalid:
+		return ErrInvalid
+	case CodeNotFound:
+		return ErrNotFound
+	case CodeConflict:
+		return ErrConflict
+	case CodeDuplicate:
+		return ErrDuplicate
+	}
+	return nil
+}
+
 // wordedError is one of these errors in words that fit better.
 type wordedError struct {
 	is   error
@@ -42,6 +69,15 @@ type wordedError struct {
 func (e wordedError) Error() string { return e.text }
 
 func (e wordedError) Unwrap() error { return e.is }
+
+// refusedError is the error of a code, with the reason. That nothing is there
+// is a reason in itself.
+func refusedError(code Code, reason string) error {
+	if code == CodeNotFound {
+		return wordedError{ErrNotFound, reason}
+	}
+	return fmt.Errorf("%w: %s", code.Err(), reason)
+}
 
 // errNoAction is of what the audit does not have.
 var errNoAction = wordedError{ErrNotFound, "no such action"}
@@ -63,16 +99,12 @@ func (c *Client) clientError(operation string, err error) error {
 	if err == nil {
 		return nil
 	}
-	if reason, ok := db.Invalid(err); ok {
-		return fmt.Errorf("%s: %w: %s", operation, ErrInvalid, reason)
+	if code, reason, ok := db.Refused(err); ok {
+		return fmt.Errorf("%s: %w", operation, refusedError(Code(code), reason))
 	}
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return fmt.Errorf("%s: %w", operation, ErrNotFound)
-	case db.IsPrerequisite(err):
-		return fmt.Errorf("%s: %w: %w", operation, ErrConflict, err)
-	case db.IsUnique(err):
-		return fmt.Errorf("%s: %w: %w", operation, ErrDuplicate, err)
 	case db.IsTimeout(err):
 		return fmt.Errorf("%s: %w: %w", operation, ErrTimeout, err)
 	case db.IsTransient(err):

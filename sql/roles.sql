@@ -66,7 +66,7 @@ grant update (drain_requested_at) on jobq.worker to jobq_admin;
 grant execute on function
   jobq.cancel, jobq.args_require, jobq.requeue, jobq.delete_job, jobq.job_lock, jobq.job_edit,
   jobq.audit_begin, jobq.audit_begin_many, jobq.audit_resume,
-  jobq.act, jobq.act_clone, jobq.act_drain, jobq.act_queue, jobq.undo_job, jobq.undo
+  jobq.act, jobq.act_clone, jobq.act_drain, jobq.queue_known, jobq.act_queue, jobq.act_settings, jobq.undo_job, jobq.undo
   to jobq_admin;
 
 commit;

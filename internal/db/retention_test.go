@@ -123,7 +123,7 @@ func TestPartitionPrune(t *testing.T) {
 	q.exec("update jobq.setting set finished_retention = '30 days'")
 	require.Zero(t, prune())
 	_, err := q.pool.Exec(ctx, "update jobq.setting set finished_retention = '1 hour'")
-	require.ErrorContains(t, err, "finished_retention must be at least 1 day")
+	require.ErrorContains(t, err, "finished_retention must be 1 day to 10 years")
 }
 
 // Partitions come and go while jobs finish and are looked up, without a

@@ -72,10 +72,10 @@ declare
   holder bigint;
 begin
   if enqueue.priority not between -32768 and 32767 then
-    raise numeric_value_out_of_range using message = format('priority must be -32768 to 32767, not %s', enqueue.priority);
+    raise sqlstate 'JQ001' using message = format('priority must be -32768 to 32767, not %s', enqueue.priority);
   end if;
   if enqueue.max_attempts not between 1 and 32767 then
-    raise numeric_value_out_of_range using message = format('max_attempts must be 1 to 32767, not %s', enqueue.max_attempts);
+    raise sqlstate 'JQ001' using message = format('max_attempts must be 1 to 32767, not %s', enqueue.max_attempts);
   end if;
   if enqueue.unique_key is not null then
     holder := jobq.unique_key_take(enqueue.kind, enqueue.unique_key, job_id);
@@ -135,17 +135,17 @@ create function jobq.enqueue_many(jobs jsonb) returns table (id bigint, duplicat
   as $$
 begin
   if jsonb_typeof(jobs) is distinct from 'array' then
-    raise invalid_parameter_value using message = 'jobs must be a JSON array of objects such as {"kind": "resize", "args": {}}';
+    raise sqlstate 'JQ001' using message = 'jobs must be a JSON array of objects such as {"kind": "resize", "args": {}}';
   end if;
   if exists (
     select from jsonb_to_recordset(jobs) as j(priority numeric, max_attempts numeric)
       where j.priority not between -32768 and 32767 or j.max_attempts not between 1 and 32767
   ) then
-    raise numeric_value_out_of_range using message = 'priority must be -32768 to 32767, max_attempts must be 1 to 32767';
+    raise sqlstate 'JQ001' using message = 'priority must be -32768 to 32767, max_attempts must be 1 to 32767';
   end if;
   -- To enqueue_arrays, empty means the default; to our callers it is a mistake.
   if exists (select from jsonb_to_recordset(jobs) as j(queue text, unique_key text) where j.queue = '' or j.unique_key = '') then
-    raise invalid_parameter_value using message = 'queue must be 1 to 128 characters, unique_key must be 1 to 255 characters';
+    raise sqlstate 'JQ001' using message = 'queue must be 1 to 128 characters, unique_key must be 1 to 255 characters';
   end if;
   return query
     select e.id, e.duplicate
@@ -230,7 +230,7 @@ begin
       where p.id = args_require.job_id and p.args_apart
         and not exists (select from jobq.payload a where a.job_id = p.id)
   ) then
-    raise object_not_in_prerequisite_state using
+    raise sqlstate 'JQ003' using
       message = format('job %s: its args have been removed by retention (they were over 1000 bytes): enqueue it anew', args_require.job_id);
   end if;
 end $$;
@@ -270,7 +270,7 @@ begin
       return 'available';
     end if;
     if exists (select from jobq.running r where r.id = requeue.job_id) then
-      raise object_not_in_prerequisite_state using
+      raise sqlstate 'JQ003' using
         message = format('job %s is running', requeue.job_id),
         hint = 'Cancel it first, or let it end.';
     end if;
@@ -299,7 +299,7 @@ begin
     end if;
     exit when deleted;
     if exists (select from jobq.running r where r.id = delete_job.job_id) then
-      raise object_not_in_prerequisite_state using
+      raise sqlstate 'JQ003' using
         message = format('job %s is running', delete_job.job_id),
         hint = 'Cancel it first, or let it end.';
     end if;
@@ -336,7 +336,7 @@ declare
   caught boolean;
 begin
   if parent not in ('finished', 'attempt') then
-    raise invalid_parameter_value using message = format('no partitioned table %L', parent);
+    raise sqlstate 'JQ001' using message = format('no partitioned table %L', parent);
   end if;
   if to_regclass(format('jobq.%I', name)) is not null then
     return false;
@@ -369,7 +369,7 @@ declare
   owns_payload boolean;
 begin
   if parent not in ('finished', 'attempt') then
-    raise invalid_parameter_value using message = format('no partitioned table %L', parent);
+    raise sqlstate 'JQ001' using message = format('no partitioned table %L', parent);
   end if;
   for old in
     select c.relname as name
@@ -402,7 +402,7 @@ declare
   deleted bigint;
 begin
   if parent not in ('finished', 'attempt') then
-    raise invalid_parameter_value using message = format('no partitioned table %L', parent);
+    raise sqlstate 'JQ001' using message = format('no partitioned table %L', parent);
   end if;
   execute format(
     'delete from jobq.%1$I where ctid = any (array(select f.ctid from jobq.%1$I f where f.finished_at < %2$L %3$s limit %4$s))',

@@ -20,9 +20,10 @@ create table jobq.audit (
   action       text        not null,
   target       text,        -- the filter, or the queue
   note         text,
-  change       jsonb,       -- what an edit or a clone sets, by the names of columns
+  change       jsonb,       -- what an edit, a clone or a change of settings sets, by the names of columns
+  replaced     jsonb,       -- of a change of settings: what was set before, likewise
   constraint "actor must be 1 to 255 characters" check (char_length(actor) between 1 and 255),
-  constraint "action must be known" check (action in ('requeue', 'cancel', 'delete', 'edit', 'clone', 'pause', 'resume', 'drain', 'undo')),
+  constraint "action must be known" check (action in ('requeue', 'cancel', 'delete', 'edit', 'clone', 'pause', 'resume', 'drain', 'settings', 'undo')),
   constraint "target must be at most 8192 characters" check (char_length(target) <= 8192),
   constraint "note must be at most 1024 characters" check (char_length(note) <= 1024),
   constraint "done_max must be positive" check (done_max > 0),
@@ -129,10 +130,10 @@ declare
 begin
   select a.* into stopped from jobq.audit a where a.id = audit_resume.audit_id for update;
   if not found then
-    raise no_data_found using message = format('no action %s', audit_resume.audit_id);
+    raise sqlstate 'JQ002' using message = format('no action %s', audit_resume.audit_id);
   end if;
   if stopped.id_max is null or stopped.ended_at is not null or stopped.undone_by is not null then
-    raise object_not_in_prerequisite_state using message = format(
+    raise sqlstate 'JQ003' using message = format(
       case when stopped.id_max is null then 'action %s is not one by filter'
         when stopped.undone_by is not null then 'action %s is undone'
         else 'action %s has come to its end' end, audit_resume.audit_id);
@@ -164,7 +165,7 @@ declare
 begin
   select p.* into old from jobq.pending p where p.id = job_edit.job_id for update;
   if not found then
-    raise object_not_in_prerequisite_state using
+    raise sqlstate 'JQ003' using
       message = coalesce((select format('job %s is %s', job_edit.job_id, j.state) from jobq.job j where j.id = job_edit.job_id),
         format('job %s is gone', job_edit.job_id)),
       hint = 'Only a job that waits can be edited.';
@@ -181,14 +182,14 @@ begin
   end if;
   select s.key into other from jsonb_each(seen) s where was -> s.key is distinct from s.value limit 1;
   if found then
-    raise object_not_in_prerequisite_state using message = format('its %s has changed meanwhile', other);
+    raise sqlstate 'JQ003' using message = format('its %s has changed meanwhile', other);
   end if;
   wanted := was || change;
   if wanted = was then
     return null;
   end if;
   if (wanted -> 'max_attempts')::integer <= old.attempts then
-    raise object_not_in_prerequisite_state using
+    raise sqlstate 'JQ003' using
       message = format('it has used %s attempts: max_attempts must be more', old.attempts);
   end if;
   due := (wanted ->> 'run_at')::timestamptz;
@@ -232,10 +233,11 @@ end $$;
 -- expected has a text, such as 'failed/7', the job must be in that state with
 -- that lease token, or it is left alone; and what an edit changes must be as
 -- seen says. It answers for each job with the states before and after, whether
--- it was changed, and why not.
+-- it was changed, and why not, with one of the codes of docs/sql.md.
 create function jobq.act(
   actor text, action text, ids bigint[], expected text[], seen jsonb[], target text, audit_id bigint, change jsonb
-) returns table (audit bigint, job_id bigint, state_before text, state_after text, changed boolean, problem text)
+) returns table (
+  audit bigint, job_id bigint, state_before text, state_after text, changed boolean, code text, problem text)
   language plpgsql
   as $$
 declare
@@ -251,19 +253,22 @@ begin
   -- The lock makes an undo wait for the batch, and the next batch see the undo.
   select a.* into begun from jobq.audit a where a.id = act.audit for update;
   if begun.undone_by is not null then
-    raise object_not_in_prerequisite_state using message = format('action %s is undone', begun.id);
+    raise sqlstate 'JQ003' using message = format('action %s is undone', begun.id);
   end if;
   for job in select x.id, x.expected, x.seen from unnest(act.ids, act.expected, act.seen) as x(id, expected, seen) order by x.id loop
     job_id := job.id;
     state_before := null;
     state_after := null;
     changed := false;
+    code := null;
     problem := null;
     before := jobq.job_lock(job.id, act.action = 'delete');
     state_before := before -> 'row' ->> 'state';
     if before is null then
+      code := 'JQ002';
       problem := 'no such job';
     elsif job.expected <> format('%s/%s', state_before, before -> 'row' ->> 'lease_token') then
+      code := 'JQ003';
       problem := format('it has changed meanwhile, and is %s now', state_before);
     else
       begin
@@ -281,8 +286,13 @@ begin
             select j.state into state_after from jobq.job j where j.id = job.id;
         end case;
         changed := state_after <> state_before or state_before = 'running' or (act.action = 'edit' and edited is not null);
-      exception when object_not_in_prerequisite_state or unique_violation then
-        problem := sqlerrm;
+      exception
+        when sqlstate 'JQ003' then
+          code := 'JQ003';
+          problem := sqlerrm;
+        when unique_violation then
+          code := 'JQ004';
+          problem := sqlerrm;
       end;
     end if;
     if state_before = 'available' and not changed and not before -> 'row' ->> 'queue' = any(held) then
@@ -326,7 +336,7 @@ begin
     return;
   end if;
   if args_gone and not act_clone.change ? 'args' then
-    raise object_not_in_prerequisite_state using
+    raise sqlstate 'JQ003' using
       message = format('job %s: its args have been removed by retention (they were over 1000 bytes): clone it with args', act_clone.job_id);
   end if;
   insert into jobq.pending as p
@@ -361,12 +371,30 @@ begin
   return (select 0 from jobq.worker w where w.id = act_drain.worker);
 end $$;
 
--- act_queue pauses or resumes a queue. It returns the audit row's id, or null
--- when the queue was paused, or not paused, already.
-create function jobq.act_queue(actor text, action text, queue text, note text) returns bigint
+-- queue_known says whether there is a sign of a queue of that name: settings, a
+-- job that waits or runs, or a worker that serves it. Of the scheduled jobs it
+-- looks at the 10,000 that are due next, as the list of queues does.
+create function jobq.queue_known(queue text) returns boolean
+  language sql
+  as $$
+    select exists (select from jobq.queue q where q.name = queue_known.queue)
+      or exists (select from jobq.pending p where p.queue = queue_known.queue and p.position is not null)
+      or exists (select from jobq.running r where r.queue = queue_known.queue)
+      or exists (select from jobq.worker w where w.queues ? queue_known.queue)
+      or exists (
+        select from (select p.queue from jobq.pending p where p.position is null order by p.run_at limit 10000) due
+          where due.queue = queue_known.queue)
+  $$;
+
+-- act_queue pauses or resumes a queue. It returns the audit row's id, null when
+-- the queue was paused, or not paused, already; and whether the queue was known
+-- before. A queue that nobody knows yet can be paused: its first job then waits.
+create function jobq.act_queue(actor text, action text, queue text, note text)
+  returns table (audit bigint, known boolean)
   language plpgsql
   as $$
 begin
+  known := jobq.queue_known(act_queue.queue);
   if act_queue.action = 'pause' then
     insert into jobq.queue as q (name, paused_at, paused_by, pause_reason)
       values (act_queue.queue, clock_timestamp(), act_queue.actor, act_queue.note)
@@ -378,15 +406,40 @@ begin
       set paused_at = null, paused_by = null, pause_reason = null
       where q.name = act_queue.queue and q.paused_at is not null;
   end if;
-  if not found then
+  if found then
+    if act_queue.action = 'resume' then
+      -- Whoever looked at the whole line meanwhile found nothing there, not even
+      -- what has come back to its old place.
+      perform jobq.wake('head', act_queue.queue);
+    end if;
+    audit := jobq.audit_begin(act_queue.actor, act_queue.action, act_queue.queue, act_queue.note);
+  end if;
+  return next;
+end $$;
+
+-- act_settings changes the settings of the schema that are not null. It returns
+-- the audit row's id, or null when they are so already.
+create function jobq.act_settings(actor text, finished_retention interval, note text default null) returns bigint
+  language plpgsql
+  as $$
+declare
+  old jobq.setting;
+  begun bigint;
+begin
+  select s.* into strict old from jobq.setting s for update;
+  -- As text they would differ: 1 day and 24:00:00.
+  if act_settings.finished_retention is null or act_settings.finished_retention = old.finished_retention then
     return null;
   end if;
-  if act_queue.action = 'resume' then
-    -- Whoever looked at the whole line meanwhile found nothing there, not even
-    -- what has come back to its old place.
-    perform jobq.wake('head', act_queue.queue);
+  if act_settings.finished_retention not between interval '1 day' and interval '10 years' then
+    raise sqlstate 'JQ001' using
+      message = format('finished_retention must be 1 day to 10 years, not %s', act_settings.finished_retention);
   end if;
-  return jobq.audit_begin(act_queue.actor, act_queue.action, act_queue.queue, act_queue.note);
+  update jobq.setting s set finished_retention = act_settings.finished_retention;
+  begun := jobq.audit_begin(act_settings.actor, 'settings', null, act_settings.note,
+    jsonb_build_object('finished_retention', act_settings.finished_retention));
+  update jobq.audit a set replaced = jsonb_build_object('finished_retention', old.finished_retention) where a.id = begun;
+  return begun;
 end $$;
 
 -- undo_job takes back what an action did to one job, if nothing has happened
@@ -501,11 +554,11 @@ end $$;
 
 -- undo takes back an action, on the jobs that nothing has happened to since.
 -- It answers for each job with the states before and after the undo, or with
--- why it was left alone; an action that was on no job, such as a pause, has one
--- answer without any. What was done to a queue is taken back if it was the last
--- thing done to it. An action is undone once, and an undo is not undone.
+-- why it was left alone and one of the codes of docs/sql.md; an action that was on no job, such as a pause, has one
+-- answer without any. What was done to a queue, or to the settings, is taken back
+-- if it was the last thing done to them. An action is undone once, and an undo is not undone.
 create function jobq.undo(actor text, audit_id bigint)
-  returns table (audit bigint, job_id bigint, state_before text, state_after text, problem text)
+  returns table (audit bigint, job_id bigint, state_before text, state_after text, code text, problem text)
   language plpgsql
   as $$
 declare
@@ -517,27 +570,38 @@ declare
 begin
   select a.* into undone from jobq.audit a where a.id = undo.audit_id for update;
   if not found then
-    raise no_data_found using message = format('no action %s', undo.audit_id);
+    raise sqlstate 'JQ002' using message = format('no action %s', undo.audit_id);
   end if;
   if undone.undone_by is not null or undone.action in ('undo', 'drain') then
-    raise object_not_in_prerequisite_state using message = case undone.action
+    raise sqlstate 'JQ003' using message = case undone.action
       when 'undo' then 'an undo is not undone: act again instead'
       when 'drain' then 'a worker that drains is not called back: start another'
       else format('action %s is undone already', undo.audit_id) end;
   end if;
   if undone.action in ('pause', 'resume') then
     perform from jobq.queue q where q.name = undone.target for update; -- nobody pauses it from here on
+  elsif undone.action = 'settings' then
+    perform from jobq.setting for update;
+  end if;
+  if undone.action in ('pause', 'resume', 'settings') then
     select a.* into later
       from jobq.audit a
-      where a.id > undone.id and a.target = undone.target and a.action in ('pause', 'resume')
+      where a.id > undone.id and a.target is not distinct from undone.target
+        and case when undone.action = 'settings' then a.action = 'settings' else a.action in ('pause', 'resume') end
       order by a.id
       limit 1;
     if found then
-      raise object_not_in_prerequisite_state using
-        message = format('queue %s has had a %s meanwhile, by action %s', undone.target, later.action, later.id);
+      raise sqlstate 'JQ003' using message = case when undone.action = 'settings'
+        then format('the settings have been changed meanwhile, by action %s', later.id)
+        else format('queue %s has had a %s meanwhile, by action %s', undone.target, later.action, later.id) end;
     end if;
-    perform jobq.act_queue(undo.actor, case undone.action when 'pause' then 'resume' else 'pause' end, undone.target, 'undo');
   end if;
+  case undone.action
+    when 'pause' then perform jobq.act_queue(undo.actor, 'resume', undone.target, 'undo');
+    when 'resume' then perform jobq.act_queue(undo.actor, 'pause', undone.target, 'undo');
+    when 'settings' then perform jobq.act_settings(undo.actor, (undone.replaced ->> 'finished_retention')::interval, 'undo');
+    else null; -- what was done to jobs: below
+  end case;
   audit := jobq.audit_begin(undo.actor, 'undo', undone.target, null);
   for entry in select t.* from jobq.audit_job t where t.audit_id = undo.audit_id order by t.job_id loop
     job_id := entry.job_id;
@@ -545,8 +609,14 @@ begin
     state_after := entry.state_before;
     begin
       problem := jobq.undo_job(undone.action, entry);
-    exception when unique_violation or check_violation or object_not_in_prerequisite_state then
-      problem := sqlerrm;
+      code := case when problem is not null then 'JQ003' end;
+    exception
+      when check_violation or sqlstate 'JQ003' then
+        code := 'JQ003';
+        problem := sqlerrm;
+      when unique_violation then
+        code := 'JQ004';
+        problem := sqlerrm;
     end;
     if problem is null then
       changed := changed + 1;
@@ -567,5 +637,5 @@ end $$;
 -- sql/roles.sql says who may call them.
 revoke execute on function
   jobq.job_lock, jobq.audit_begin, jobq.audit_begin_many, jobq.audit_resume, jobq.job_edit,
-  jobq.act, jobq.act_clone, jobq.act_drain, jobq.act_queue, jobq.undo_job, jobq.undo
+  jobq.act, jobq.act_clone, jobq.act_drain, jobq.queue_known, jobq.act_queue, jobq.act_settings, jobq.undo_job, jobq.undo
   from public;
