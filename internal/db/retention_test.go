@@ -193,7 +193,7 @@ func TestNoRunWithoutArgs(t *testing.T) {
 	require.Equal(t, 1, q.number("select count(*) from jobq.undo('ann', $1) where problem like '%removed by retention%'", cancel))
 	_, err = q.pool.Exec(context.Background(), `select jobq.act_clone('ann', $1, '{"priority": 1}')`, id)
 	require.ErrorContains(t, err, "its args have been removed by retention")
-	require.ErrorContains(t, err, "55000")
+	require.ErrorContains(t, err, "JQ003")
 	require.Equal(t, 2, q.number("select count(*) from jobq.finished where id in ($1, $2)", id, undone))
 	require.Equal(t, 1, q.number(`select count(*) from jobq.act_clone('ann', $1, '{"args": {"n": 1}}')`, id))
 	require.Equal(t, 1, q.number("select count(*) from jobq.act_clone('ann', $1, '{}')", whole))
