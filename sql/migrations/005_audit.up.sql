@@ -717,7 +717,8 @@ begin
       from (
         select coalesce(f.kind, t.before -> 'row' ->> 'kind') as kind, coalesce(f.unique_key, t.before -> 'row' ->> 'unique_key') as key, t.job_id as id
           from jobq.audit_job t
-          left join jobq.finished f on undone.action = 'cancel' and f.id = t.job_id
+          left join lateral ( -- one look-up for each, never a join with the history
+            select x.kind, x.unique_key from jobq.finished x where undone.action = 'cancel' and x.id = t.job_id limit 1) f on true
           where t.audit_id = undo.audit_id and t.job_id > first and t.job_id <= last and t.before ->> 'stage' = 'pending'
       ) k
       where k.key is not null;
