@@ -28,16 +28,16 @@ func newQueuesCommand(a *app) *cobra.Command {
 	pause := &cobra.Command{
 		Use: "pause NAME", Short: "Let workers claim nothing more from a queue", Args: exactArgs(1),
 		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
-			changed, err := client.PauseQueue(cmd.Context(), args[0], "", reason)
-			return sayChange(cmd, args[0], "paused", changed, err)
+			acted, err := client.PauseQueue(cmd.Context(), args[0], "", reason)
+			return sayChange(cmd, args[0], "paused", acted.Changed, err)
 		}),
 	}
 	pause.Flags().StringVar(&reason, "reason", "", "why, for others to read")
 	resume := &cobra.Command{
 		Use: "resume NAME", Short: "Let workers claim from a queue again", Args: exactArgs(1),
 		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
-			changed, err := client.ResumeQueue(cmd.Context(), args[0])
-			return sayChange(cmd, args[0], "running", changed, err)
+			acted, err := client.ResumeQueue(cmd.Context(), args[0])
+			return sayChange(cmd, args[0], "running", acted.Changed, err)
 		}),
 	}
 	return asGroup(command, list, pause, resume, newQueuesSetCommand(a))

@@ -332,7 +332,8 @@ func (q *Queries) AuditSnapshot(ctx context.Context) (AuditSnapshotRow, error) {
 
 const AuditUndo = `-- name: AuditUndo :many
 select a.audit::bigint as audit, coalesce(a.job_id, 0)::bigint as job_id, coalesce(a.state_before, '')::text as state_before,
-    coalesce(a.state_after, '')::text as state_after, coalesce(a.problem, '')::text as problem
+    coalesce(a.state_after, '')::text as state_after, coalesce(a.code, '')::text as code,
+    coalesce(a.problem, '')::text as problem, a.ended::boolean as ended
   from jobq.undo($1, $2::bigint) a
 `
 
@@ -341,11 +342,15 @@ type AuditUndoRow struct {
 	JobID       int64
 	StateBefore string
 	StateAfter  string
+	Code        string
 	Problem     string
+	Ended       bool
 }
 
-// AuditUndo takes an action back on the jobs that have not changed since. One
-// that was on no job has one row, with a job_id of 0.
+// AuditUndo takes an action back on the next 1000 of its jobs, if they have not
+// changed since: ended says that there are no more. An action that was on no job
+// has one row, with a job_id of 0. Locks unique keys in (kind, key) order, then the
+// jobs in id order.
 func (q *Queries) AuditUndo(ctx context.Context, actor string, auditID int64) ([]AuditUndoRow, error) {
 	rows, err := q.db.Query(ctx, AuditUndo, actor, auditID)
 	if err != nil {
@@ -360,7 +365,9 @@ func (q *Queries) AuditUndo(ctx context.Context, actor string, auditID int64) ([
 			&i.JobID,
 			&i.StateBefore,
 			&i.StateAfter,
+			&i.Code,
 			&i.Problem,
+			&i.Ended,
 		); err != nil {
 			return nil, err
 		}
@@ -374,7 +381,8 @@ func (q *Queries) AuditUndo(ctx context.Context, actor string, auditID int64) ([
 
 const JobAct = `-- name: JobAct :many
 select a.audit::bigint as audit, a.job_id::bigint as job_id, coalesce(a.state_before, '')::text as state_before,
-    coalesce(a.state_after, '')::text as state_after, a.changed::boolean as changed, coalesce(a.problem, '')::text as problem
+    coalesce(a.state_after, '')::text as state_after, a.changed::boolean as changed, coalesce(a.code, '')::text as code,
+    coalesce(a.problem, '')::text as problem
   from jobq.act($1, $2, $3::bigint[],
     (select array_agg(nullif(x.text, '') order by x.place) from unnest($4::text[]) with ordinality as x(text, place)),
     $5::jsonb[], $6::text, $7::bigint, $8::jsonb) a
@@ -397,11 +405,12 @@ type JobActRow struct {
 	StateBefore string
 	StateAfter  string
 	Changed     bool
+	Code        string
 	Problem     string
 }
 
 // JobAct requeues, cancels, deletes or edits jobs for an actor, and records it.
-// Locks the jobs in id order. expected may have empty texts, which expect nothing.
+// Locks unique keys in (kind, key) order, then the jobs in id order. expected may have empty texts, which expect nothing.
 func (q *Queries) JobAct(ctx context.Context, arg JobActParams) ([]JobActRow, error) {
 	rows, err := q.db.Query(ctx, JobAct,
 		arg.Actor,
@@ -426,6 +435,7 @@ func (q *Queries) JobAct(ctx context.Context, arg JobActParams) ([]JobActRow, er
 			&i.StateBefore,
 			&i.StateAfter,
 			&i.Changed,
+			&i.Code,
 			&i.Problem,
 		); err != nil {
 			return nil, err
@@ -458,7 +468,8 @@ func (q *Queries) JobClone(ctx context.Context, actor string, jobID int64, chang
 }
 
 const QueueAct = `-- name: QueueAct :one
-select coalesce(jobq.act_queue($1::text, $2::text, $3::text, $4::text), 0)::bigint as audit
+select coalesce(a.audit, 0)::bigint as audit, a.known::boolean as known
+  from jobq.act_queue($1::text, $2::text, $3::text, $4::text) a
 `
 
 type QueueActParams struct {
@@ -468,14 +479,45 @@ type QueueActParams struct {
 	Note   *string
 }
 
-// QueueAct pauses or resumes a queue and records it: 0 when there was nothing to do.
-func (q *Queries) QueueAct(ctx context.Context, arg QueueActParams) (int64, error) {
+type QueueActRow struct {
+	Audit int64
+	Known bool
+}
+
+// QueueAct pauses or resumes a queue and records it. Its audit is 0 when there
+// was nothing to do.
+func (q *Queries) QueueAct(ctx context.Context, arg QueueActParams) (QueueActRow, error) {
 	row := q.db.QueryRow(ctx, QueueAct,
 		arg.Actor,
 		arg.Action,
 		arg.Queue,
 		arg.Note,
 	)
+	var i QueueActRow
+	err := row.Scan(&i.Audit, &i.Known)
+	return i, err
+}
+
+const SettingGet = `-- name: SettingGet :one
+select (extract(epoch from s.finished_retention) * 1000)::bigint as finished_retention_ms from jobq.setting s
+`
+
+// SettingGet is the settings of the schema.
+func (q *Queries) SettingGet(ctx context.Context) (int64, error) {
+	row := q.db.QueryRow(ctx, SettingGet)
+	var finished_retention_ms int64
+	err := row.Scan(&finished_retention_ms)
+	return finished_retention_ms, err
+}
+
+const SettingSet = `-- name: SettingSet :one
+select coalesce(jobq.act_settings($1::text, justify_hours($2::interval)), 0)::bigint as audit
+`
+
+// SettingSet changes the settings of the schema that are not null and records
+// it: 0 when there was nothing to do. An interval is stored in days, as people write it.
+func (q *Queries) SettingSet(ctx context.Context, actor string, finishedRetention pgtype.Interval) (int64, error) {
+	row := q.db.QueryRow(ctx, SettingSet, actor, finishedRetention)
 	var audit int64
 	err := row.Scan(&audit)
 	return audit, err

@@ -281,7 +281,8 @@ create index event_at_idx on jobq.event (at);
 create table jobq.setting (
   singleton          boolean  not null primary key default true check (singleton),
   finished_retention interval not null default '7 days',
-  constraint "finished_retention must be at least 1 day" check (finished_retention >= interval '1 day')
+  constraint "finished_retention must be 1 day to 10 years"
+    check (finished_retention >= interval '1 day' and finished_retention <= interval '10 years')
 );
 insert into jobq.setting default values;
 

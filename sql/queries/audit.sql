@@ -1,8 +1,9 @@
 -- JobAct requeues, cancels, deletes or edits jobs for an actor, and records it.
--- Locks the jobs in id order. expected may have empty texts, which expect nothing.
+-- Locks unique keys in (kind, key) order, then the jobs in id order. expected may have empty texts, which expect nothing.
 -- name: JobAct :many
 select a.audit::bigint as audit, a.job_id::bigint as job_id, coalesce(a.state_before, '')::text as state_before,
-    coalesce(a.state_after, '')::text as state_after, a.changed::boolean as changed, coalesce(a.problem, '')::text as problem
+    coalesce(a.state_after, '')::text as state_after, a.changed::boolean as changed, coalesce(a.code, '')::text as code,
+    coalesce(a.problem, '')::text as problem
   from jobq.act(sqlc.arg(actor), sqlc.arg(action), sqlc.arg(ids)::bigint[],
     (select array_agg(nullif(x.text, '') order by x.place) from unnest(sqlc.arg(expected)::text[]) with ordinality as x(text, place)),
     sqlc.arg(seen)::jsonb[], sqlc.narg(target)::text, sqlc.arg(audit_id)::bigint, sqlc.narg(change)::jsonb) a;
@@ -19,16 +20,30 @@ select d.audit::bigint as audit
   from jobq.act_drain(sqlc.arg(actor)::text, sqlc.arg(worker)::text) as d(audit)
   where d.audit is not null;
 
--- AuditUndo takes an action back on the jobs that have not changed since. One
--- that was on no job has one row, with a job_id of 0.
+-- AuditUndo takes an action back on the next 1000 of its jobs, if they have not
+-- changed since: ended says that there are no more. An action that was on no job
+-- has one row, with a job_id of 0. Locks unique keys in (kind, key) order, then the
+-- jobs in id order.
 -- name: AuditUndo :many
 select a.audit::bigint as audit, coalesce(a.job_id, 0)::bigint as job_id, coalesce(a.state_before, '')::text as state_before,
-    coalesce(a.state_after, '')::text as state_after, coalesce(a.problem, '')::text as problem
+    coalesce(a.state_after, '')::text as state_after, coalesce(a.code, '')::text as code,
+    coalesce(a.problem, '')::text as problem, a.ended::boolean as ended
   from jobq.undo(sqlc.arg(actor), sqlc.arg(audit_id)::bigint) a;
 
--- QueueAct pauses or resumes a queue and records it: 0 when there was nothing to do.
+-- QueueAct pauses or resumes a queue and records it. Its audit is 0 when there
+-- was nothing to do.
 -- name: QueueAct :one
-select coalesce(jobq.act_queue(sqlc.arg(actor)::text, sqlc.arg(action)::text, sqlc.arg(queue)::text, sqlc.narg(note)::text), 0)::bigint as audit;
+select coalesce(a.audit, 0)::bigint as audit, a.known::boolean as known
+  from jobq.act_queue(sqlc.arg(actor)::text, sqlc.arg(action)::text, sqlc.arg(queue)::text, sqlc.narg(note)::text) a;
+
+-- SettingSet changes the settings of the schema that are not null and records
+-- it: 0 when there was nothing to do. An interval is stored in days, as people write it.
+-- name: SettingSet :one
+select coalesce(jobq.act_settings(sqlc.arg(actor)::text, justify_hours(sqlc.narg(finished_retention)::interval)), 0)::bigint as audit;
+
+-- SettingGet is the settings of the schema.
+-- name: SettingGet :one
+select (extract(epoch from s.finished_retention) * 1000)::bigint as finished_retention_ms from jobq.setting s;
 
 -- AuditBegin records an action by filter before its first batch, with the
 -- bounds of what it is about: later jobs have higher ids, or end later. Those
