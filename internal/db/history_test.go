@@ -166,6 +166,7 @@ func historyCases() []historyCase {
 		{"AuditUndo", db.AuditUndo, "'ann', 200", 5 * batch, ""}, // of a hundred jobs,
 		{"AuditBegin", db.AuditBegin, "'ann', 'cancel', 'id:>0', null, null, null, null", few, ""},
 		{"QueueAct", db.QueueAct, "'ann', 'pause', 'q1', null", inHand, ""},
+		{"QueueAct on an unknown queue", db.QueueAct, "'ann', 'pause', 'none', null", inHand, ""},
 		{"WorkerDrain", db.WorkerDrain, "'ann', 'w1'", inHand, ""},
 	}
 }
@@ -174,7 +175,7 @@ func historyCases() []historyCase {
 var elsewhere = map[string]string{
 	"TestPlansOfAMillion":      "JobClaim JobComplete JobEnd LeaseExtend",
 	"running_pkey only":        "LeaseHeld LeaseHold JobProgress JobCheckpoint",
-	"one row, by its key":      "AuditHold AuditRenew AuditLetGo AuditResume AuditEnd QueueSet WorkerGone WatcherRenew WatcherGone",
+	"one row, by its key":      "AuditHold AuditRenew AuditLetGo AuditResume AuditEnd SettingSet SettingGet QueueSet WorkerGone WatcherRenew WatcherGone",
 	"no table":                 "AuditSnapshot JanitorLock JanitorLockTx JanitorLeader TableHolder WaitAnnounce TakenSend TransactionMark TransactionsOpen TransactionsStillOpen DigestSend PresenceTake PresenceFree",
 	"adds what it is told to ": "EventAdd JobEnqueueMany",
 }
