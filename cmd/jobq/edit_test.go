@@ -193,7 +193,7 @@ func TestAuditResume(t *testing.T) {
 	pool := pgtest.Connect(t, url)
 	makeFailed(t, url, "email", 30)
 	p := startProcess(t, "requeue", "--filter", "queue:email", "--yes", "--rate", "2/s", "--database-url", url)
-	p.awaitLog(t, "requeue: 2 done")
+	eventually(t, pool, true, "select done >= 2 from jobq.audit where id = 1")
 	require.NoError(t, p.Process.Signal(syscall.SIGINT))
 	require.Error(t, p.Wait())
 	require.Contains(t, p.log.String(), "go on with jobq audit resume 1")

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/when"
 )
 
 const (
@@ -153,7 +154,7 @@ func (d *lineDuration) UnmarshalJSON(text []byte) error {
 	err := json.Unmarshal(text, &word)
 	if err == nil {
 		var duration time.Duration
-		duration, err = time.ParseDuration(word)
+		duration, err = when.ParseSpan(word)
 		*d = lineDuration(duration)
 	}
 	if err != nil || *d <= 0 {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/printable"
 )
 
 // filterHelp is the grammar in short, for every command that has a filter.
@@ -18,7 +20,7 @@ const filterHelp = `A filter is made of terms that must all hold:
 
 Commas separate alternatives (queue:email,sms), * stands for any text, - in
 front of a term means "not", and quotes keep blanks. A bare number is a job id,
-another bare word is looked for in kind, queue and last error.`
+another bare word is looked for in kind, queue and last error. Ages are 90s, 2h, 30d, 1w.`
 
 func newListCommand(a *app) *cobra.Command {
 	var filter jobq.Filter
@@ -32,6 +34,7 @@ func newListCommand(a *app) *cobra.Command {
 		Example: `  jobq list 'state:failed queue:email kind:Send*' --sort finished
   jobq list state:scheduled --sort due -o wide
   jobq list 'args.tenant=4411 age:<2h' -o jsonl | jq .id
+  jobq list -queue:email -tag:test     # jobs of other queues, without that tag
   jobq list state:failed --watch       # one JSON object per change, until interrupted
   jobq list --after 4711               # the page after job 4711`,
 		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
@@ -59,7 +62,10 @@ func newListCommand(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return write(cmd, page)
+			if err := write(cmd, page); err != nil || len(page.Jobs) > 0 {
+				return err
+			}
+			return sayNothing(cmd, client, filter)
 		}),
 	}
 	flags := command.Flags()
@@ -73,10 +79,25 @@ func newListCommand(a *app) *cobra.Command {
 	flags.StringVar(&order, "sort", string(jobq.NewestFirst), "id, finished (failed and cancelled jobs) or due (scheduled jobs)")
 	flags.BoolVar(&filter.Reverse, "reverse", false, "turn the order around")
 	flags.StringVarP(&format, "output", "o", "table", "table, wide, json, jsonl, csv or id")
-	flags.DurationVar(&watch, "watch", 0, "write a JSON object for each new job and each change, looking this often")
+	spanVar(flags, &watch, "watch", 0, "write a JSON object for each new job and each change, looking this often")
 	flags.Lookup("watch").NoOptDefVal = "1s"
 	a.addJSONFlag(command)
 	return command
+}
+
+// sayNothing says that a list is empty, and whether that is because nobody knows
+// its queue.
+func sayNothing(cmd *cobra.Command, client *jobq.Client, filter jobq.Filter) error {
+	fmt.Fprintln(cmd.ErrOrStderr(), "no job matches")
+	if filter.Queue == "" {
+		return nil
+	}
+	err := knownQueue(cmd.Context(), client, filter.Queue)
+	if errors.As(err, new(notFoundError)) {
+		fmt.Fprintln(cmd.ErrOrStderr(), printable.Line(err.Error()))
+		return nil
+	}
+	return err
 }
 
 func stateNames() string {
@@ -127,8 +148,8 @@ func versionOf(job *jobq.Job) string {
 	return fmt.Sprint(job.State, job.Attempts, job.LeaseToken, job.RunAt.UnixMicro(), job.CancelRequestedAt != nil, percent, stage)
 }
 
-// when is the time that matters most in the job's state.
-func when(job *jobq.Job) string {
+// timeOf is the time that matters most in the job's state.
+func timeOf(job *jobq.Job) string {
 	switch {
 	case job.FinishedAt != nil:
 		return "ended " + ago(*job.FinishedAt)
