@@ -129,9 +129,15 @@ func TestListWithout(t *testing.T) {
 		require.Zero(t, code, stderr)
 		require.Equal(t, want, out, line)
 	}
-	_, stderr, code := invoke(t, "", "list", "--database-url", url, "queue:nothing")
-	require.Zero(t, code)
-	require.Equal(t, "no job matches\n", stderr)
+	for line, want := range map[string]string{
+		"queue:nothing":        "no job matches\n",
+		"queue:nothing --json": "",
+		"--queue emial":        "no job matches\nno queue \"emial\" is known: no job, no worker and no settings name it; did you mean email?\n",
+	} {
+		_, stderr, code := invoke(t, "", append([]string{"list", "--database-url", url}, strings.Fields(line)...)...)
+		require.Zero(t, code)
+		require.Equal(t, want, stderr, line)
+	}
 }
 
 // Every flag says what it is in words that pflag does not take apart: what is in

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -124,6 +125,10 @@ always keeps its unique key.
 // editByHand opens a job in the operator's editor until what is left there can
 // be stored, or is left as it was.
 func (a *app) editByHand(cmd *cobra.Command, client *jobq.Client, id int64) error {
+	isChosen := os.Getenv("VISUAL") != "" || os.Getenv("EDITOR") != "" // which may need no terminal; vi would wait for ever
+	if !isChosen && !(isTerminal(cmd.InOrStdin()) && isTerminal(cmd.OutOrStdout())) {
+		return usagef("edit opens an editor, and there is no terminal for it: say what to change, such as --priority 10")
+	}
 	job, err := client.Get(cmd.Context(), id)
 	if err != nil {
 		return err

@@ -51,9 +51,9 @@ func TestEditCommand(t *testing.T) {
 	require.Equal(t, []jobq.ActedJob{{ID: 1, Before: jobq.Available, After: jobq.Available, Changed: true}}, acted.Jobs)
 
 	require.Contains(t, command(exitNotFound, "edit", "99", "--priority", "1"), "no such job")
-	require.Contains(t, command(exitUsage, "edit", "1", "--queue", ""), "queue must be 1 to 128 characters")
+	require.Contains(t, command(exitUsage, "edit", "1", "--queue", strings.Repeat("q", 129)), "queue must be 1 to 128 characters")
 	require.Contains(t, command(exitUsage, "edit", "1", "--args", "{"), "--args: not JSON")
-	require.Contains(t, command(exitUsage, "edit", "1", "--run-at", "tomorrow"), "must be like 2026")
+	require.Contains(t, command(exitUsage, "edit", "1", "--run-at", "tomorow"), "not a time: write 2h")
 	require.Contains(t, command(exitUsage, "edit", "1", "2"), "say what to change")
 	require.Contains(t, command(exitUsage, "edit", "--filter", "queue:email"), "say what to change")
 	command(exitOK, "cancel", "5")

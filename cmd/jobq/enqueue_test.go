@@ -27,6 +27,7 @@ func TestEnqueueRefusesLines(t *testing.T) {
 	}{
 		{`{"kind": "a"}{"kind": "b"}`, "more after the end", []string{"--ndjson"}},
 		{`{"kind": "a"} x`, "more after the end", []string{"--ndjson"}},
+		{`{"cmd": [""]}`, "the command is empty", []string{"--exec", "--ndjson"}},
 		{`{"cmd": ["a"]} ["b"]`, "more after the end", []string{"--exec", "--ndjson"}},
 		{"{\"kind\": \"a\", \"unique_key\": \"caf\xe9\"}", "not valid UTF-8", []string{"--ndjson"}},
 		{"cat caf\xe9", "not valid UTF-8", []string{"--exec", "-"}},

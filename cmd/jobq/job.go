@@ -63,8 +63,8 @@ func newJobProgressCommand() *cobra.Command {
 			return tellWorker(message)
 		},
 	}
-	command.Flags().StringVar(&stage, "stage", "", "what it does now, in a word")
-	command.Flags().StringVar(&text, "message", "", "more words")
+	command.Flags().StringVar(&stage, "stage", "", "what it does now, in one word")
+	command.Flags().StringVar(&text, "message", "", "what it does now, in a sentence")
 	return command
 }
 

@@ -65,6 +65,9 @@ func newListCommand(a *app) *cobra.Command {
 			if err := write(cmd, page); err != nil || len(page.Jobs) > 0 {
 				return err
 			}
+			if format != "table" && format != "wide" {
+				return nil
+			}
 			return sayNothing(cmd, client, filter)
 		}),
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
@@ -128,4 +129,9 @@ func TestNoTerminal(t *testing.T) {
 		require.Contains(t, errs.String(), "give --yes")
 	}
 	require.Equal(t, 1, query[int](t, pool, "select count(*)::int from jobq.pending where priority = 0"))
+	p := exec.Command(os.Args[0], "edit", "1", "--database-url", url)
+	p.Env = append(os.Environ(), asCommand+"=1", "VISUAL=", "EDITOR=")
+	said, err := p.CombinedOutput()
+	require.Error(t, err)
+	require.Contains(t, string(said), "there is no terminal for it") // vi would wait for ever
 }

@@ -43,6 +43,7 @@ action, 4 conflict, such as a job that runs or a unique key that is taken.`,
   jobq enqueue hello '{"name": "world"}'
   jobq worker --run hello='cat'
   jobq show 1`,
+		Version:           version(),
 		SilenceUsage:      true,
 		SilenceErrors:     true,
 		PersistentPreRunE: a.prepare,
@@ -50,7 +51,7 @@ action, 4 conflict, such as a job that runs or a unique key that is taken.`,
 	root.SetFlagErrorFunc(flagError)
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.databaseURL, "database-url", "", "PostgreSQL URL or key=value string (default: the environment, see help)")
-	flags.StringVar(&a.contextName, "context", "", "a database that your settings name; with --database-url, only its name and manners")
+	flags.StringVar(&a.contextName, "context", "", "a database named in your settings (jobq contexts); beside --database-url, only its name, color, confirmations and read_only")
 	flags.StringVar(&a.schema, "schema", defaultSchema(), "schema that holds jobq's tables")
 	root.AddGroup(
 		&cobra.Group{ID: "jobs", Title: "Jobs:"},
