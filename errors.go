@@ -3,8 +3,10 @@ package jobq
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/jobq-dev/jobq/internal/db"
 )
@@ -94,10 +96,43 @@ func unavailable(err error) error {
 	return ErrUnavailable
 }
 
+// connectError is a failed attempt to connect, which tries each address of a
+// host, with and without TLS: what all of them answered is said once.
+type connectError struct {
+	*pgconn.ConnectError
+}
+
+func (e connectError) Error() string {
+	causes := []error{e.ConnectError.Unwrap()}
+	if joined, ok := causes[0].(interface{ Unwrap() []error }); ok {
+		causes = joined.Unwrap()
+	}
+	var texts []string
+	seen := make(map[string]bool)
+	for _, cause := range causes {
+		key := cause.Error()
+		var answer *pgconn.PgError
+		if errors.As(cause, &answer) {
+			key = answer.Error()
+		}
+		if !seen[key] {
+			seen[key] = true
+			texts = append(texts, cause.Error())
+		}
+	}
+	return fmt.Sprintf("connect as user %s to database %s: %s", e.Config.User, e.Config.Database, strings.Join(texts, "; "))
+}
+
+func (e connectError) Unwrap() error { return e.ConnectError }
+
 // clientError says in the caller's words what the database said.
 func (c *Client) clientError(operation string, err error) error {
 	if err == nil {
 		return nil
+	}
+	var connect *pgconn.ConnectError
+	if errors.As(err, &connect) {
+		err = connectError{connect}
 	}
 	if code, reason, ok := db.Refused(err); ok {
 		return fmt.Errorf("%s: %w", operation, refusedError(Code(code), reason))

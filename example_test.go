@@ -120,7 +120,7 @@ func ExampleClient_Enqueue_invalid() {
 	fmt.Println(err)
 	// Output:
 	// true
-	// enqueue: invalid value: max_attempts must be 1 to 32767, not 40000 (job 0)
+	// enqueue: invalid value: max_attempts must be 1 to 32767, not 40000
 }
 
 // The job exists if the order does: both are of one transaction.

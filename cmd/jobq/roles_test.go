@@ -78,7 +78,7 @@ func TestRoles(t *testing.T) {
 		{"select jobq.act_drain('me', 'nobody')", "admin"},
 		{"select jobq.wake('work', 'default')", "worker admin"},
 		{"insert into jobq.pending (id, kind) values (7, 'k')", "worker admin"},
-		{"select jobq.unique_key_take('k', 'key', 1)", ""},
+		{"select jobq.unique_key_take('k', 'key', 1)", "admin"},
 		{"update jobq.running set lease_expires_at = now()", "worker"},
 		{"delete from jobq.running", "worker"},
 		{"select * from jobq.act_queue('me', 'pause', 'default', null)", "admin"},

@@ -188,7 +188,7 @@ func TestNoRunWithoutArgs(t *testing.T) {
 
 	_, err = q.pool.Exec(context.Background(), "select jobq.requeue($1)", id)
 	require.ErrorContains(t, err, "its args have been removed by retention")
-	require.ErrorContains(t, err, "55000")
+	require.ErrorContains(t, err, "JQ003")
 	require.Equal(t, 1, q.number("select count(*) from jobq.act('ann', 'requeue', array[$1, $2]::bigint[], null, null, null, null, null) where problem is null", id, whole))
 	require.Equal(t, 1, q.number("select count(*) from jobq.undo('ann', $1) where problem like '%removed by retention%'", cancel))
 	_, err = q.pool.Exec(context.Background(), `select jobq.act_clone('ann', $1, '{"priority": 1}')`, id)

@@ -8,10 +8,22 @@ drop function jobq.delete_job(bigint);
 drop function jobq.requeue(bigint);
 drop function jobq.args_require(bigint);
 drop function jobq.cancel(bigint);
+drop function jobq.enqueue_many(text);
+drop function jobq.enqueue_many(json);
 drop function jobq.enqueue_many(jsonb);
+drop function jobq.object_problem(jsonb, text[], boolean);
 drop function jobq.enqueue_arrays(
-  text[], jsonb[], text[], integer[], timestamptz[], interval[], integer[], text[], interval[], interval[], interval[], jsonb[], jsonb[]);
+  text[], jsonb[], text[], bigint[], timestamptz[], interval[], bigint[], text[], interval[], interval[], interval[], jsonb[], jsonb[]);
+drop function jobq.unique_keys_release(text[], text[], bigint[]);
+drop function jobq.unique_keys_take(text[], text[], bigint[]);
 drop function jobq.enqueue(
-  text, jsonb, text, integer, timestamptz, integer, text, interval, interval, interval, text[], jsonb);
+  text, text, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], text);
+drop function jobq.enqueue(
+  text, json, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], json);
+drop function jobq.enqueue(
+  text, jsonb, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], jsonb);
+drop function jobq.json_of(text, text);
+drop function jobq.job_problem(
+  text, jsonb, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], jsonb);
 drop view jobq.stats;
 drop view jobq.job;

@@ -49,8 +49,8 @@ create table jobq.audit_job (
 create index audit_job_job_id_idx on jobq.audit_job (job_id);
 
 -- job_lock locks a job's row and returns it with the stage and the state that
--- it is in: with everything that belongs to it (whole), or else without what
--- only a delete would lose. Null when there is no such job.
+-- it is in: with everything that belongs to it (whole), of its attempts the latest
+-- 100, or else without what only a delete would lose. Null when there is no such job.
 create function jobq.job_lock(job_id bigint, whole boolean) returns jsonb
   language plpgsql
   as $$
@@ -82,7 +82,8 @@ begin
   end if;
   return jsonb_build_object('stage', stage, 'row', found_row,
     'payload', (select a.args from jobq.payload a where a.job_id = job_lock.job_id),
-    'attempts', (select jsonb_agg(to_jsonb(t)) from jobq.attempt t where t.job_id = job_lock.job_id));
+    'attempts', (select jsonb_agg(to_jsonb(t)) from (
+      select a.* from jobq.attempt a where a.job_id = job_lock.job_id order by a.lease_token desc limit 100) t));
 end $$;
 
 -- audit_begin records that an action begins, and forgets a few old ones.
@@ -91,7 +92,16 @@ create function jobq.audit_begin(actor text, action text, target text, note text
   as $$
 declare
   begun bigint;
+  problem text := case
+    when actor is null or char_length(actor) not between 1 and 255 then
+      format('actor must be 1 to 255 characters, not %s', coalesce(char_length(actor)::text, 'null'))
+    when char_length(target) > 8192 then format('target must be at most 8192 characters, not %s', char_length(target))
+    when char_length(note) > 1024 then format('note must be at most 1024 characters, not %s', char_length(note))
+  end;
 begin
+  if problem is not null then
+    raise sqlstate 'JQ001' using message = problem;
+  end if;
   delete from jobq.audit a
     where a.id in (select o.id from jobq.audit o where o.at < clock_timestamp() - interval '90 days' order by o.at limit 100);
   insert into jobq.audit (actor, action, target, note, change)
@@ -228,12 +238,45 @@ begin
     'after', (select jsonb_object_agg(w.key, w.value) from jsonb_each(wanted) w where change ? w.key));
 end $$;
 
+-- change_problem says what is wrong with what an edit or a clone is to change, or null.
+create function jobq.change_problem(change jsonb, names text[]) returns text
+  language plpgsql stable
+  as $$
+declare
+  problem text := jobq.object_problem(change, names, true);
+begin
+  return case
+    when problem is null then (
+      select format('change: %s must not be null', m.key) from jsonb_each(change) m
+        where m.value = 'null' and m.key in ('kind', 'queue', 'priority', 'run_at', 'max_attempts') limit 1)
+    when problem like 'must be %' then format('change must be a JSON object such as {"priority": 1}, not %s', coalesce(jsonb_typeof(change), 'null'))
+    else 'change: ' || problem
+  end;
+end $$;
+
+-- act_problem says which argument of act is beyond its limit, or null.
+create function jobq.act_problem(action text, ids bigint[], change jsonb) returns text
+  language sql stable
+  return case
+    when action is null or action not in ('requeue', 'cancel', 'delete', 'edit') then
+      format('action must be requeue, cancel, delete or edit, not %s', coalesce(left(action, 100), 'null'))
+    when ids is null or cardinality(ids) not between 1 and 1000 then
+      format('ids must be 1 to 1000 jobs, not %s', coalesce(cardinality(ids)::text, 'null'))
+    when array_ndims(ids) > 1 or array_position(ids, null) is not null then 'ids must be 1 to 1000 jobs, without nulls'
+    when change is not null then
+      jobq.change_problem(change, '{args, queue, priority, run_at, max_attempts, tags, metadata}')
+  end;
+
 -- act requeues, cancels, deletes or edits jobs in the name of an actor, in id
 -- order, and records it under the audit row given, or under a new one. Where
 -- expected has a text, such as 'failed/7', the job must be in that state with
 -- that lease token, or it is left alone; and what an edit changes must be as
 -- seen says. It answers for each job with the states before and after, whether
--- it was changed, and why not, with one of the codes of docs/sql.md.
+-- it was changed, and why not, with one of the codes of docs/sql.md. A call is
+-- about 1000 jobs at most.
+--
+-- It takes the unique keys of those to requeue before it locks any of the jobs:
+-- see unique_keys_take. A key that was taken in vain is given up at the end.
 create function jobq.act(
   actor text, action text, ids bigint[], expected text[], seen jsonb[], target text, audit_id bigint, change jsonb
 ) returns table (
@@ -248,12 +291,25 @@ declare
   changes integer := 0;
   refusals integer := 0;
   held text[] := '{}'; -- queues with available jobs that stay and were locked
+  taken record; -- unique keys
 begin
+  problem := jobq.act_problem(act.action, act.ids, act.change);
+  if problem is not null then
+    raise sqlstate 'JQ001' using message = problem;
+  end if;
   audit := coalesce(nullif(act.audit_id, 0), jobq.audit_begin(act.actor, act.action, act.target, null, act.change));
   -- The lock makes an undo wait for the batch, and the next batch see the undo.
   select a.* into begun from jobq.audit a where a.id = act.audit for update;
+  if not found then
+    raise sqlstate 'JQ002' using message = format('no action %s', act.audit);
+  end if;
   if begun.undone_by is not null then
     raise sqlstate 'JQ003' using message = format('action %s is undone', begun.id);
+  end if;
+  if act.action = 'requeue' then
+    select array_agg(f.kind) as kinds, array_agg(f.unique_key) as keys, array_agg(f.id) as ids into taken
+      from jobq.finished f where f.id = any(act.ids) and f.unique_key is not null;
+    perform jobq.unique_keys_take(taken.kinds, taken.keys, taken.ids);
   end if;
   for job in select x.id, x.expected, x.seen from unnest(act.ids, act.expected, act.seen) as x(id, expected, seen) order by x.id loop
     job_id := job.id;
@@ -290,7 +346,7 @@ begin
         when sqlstate 'JQ003' then
           code := 'JQ003';
           problem := sqlerrm;
-        when unique_violation then
+        when sqlstate 'JQ004' then
           code := 'JQ004';
           problem := sqlerrm;
       end;
@@ -315,6 +371,9 @@ begin
     set done = a.done + changes, refused = a.refused + refusals,
       id_done = case when a.id_max is not null then (select min(x) from unnest(act.ids) x) end
     where a.id = act.audit;
+  if act.action = 'requeue' then
+    perform jobq.unique_keys_release(taken.kinds, taken.keys, taken.ids);
+  end if;
   perform jobq.wake('head', h.queue) from unnest(held) as h(queue); -- whoever looked meanwhile passed those by
 end $$;
 
@@ -329,7 +388,12 @@ create function jobq.act_clone(actor text, job_id bigint, change jsonb)
 declare
   wanted jsonb;
   args_gone boolean;
+  problem text := case when job_id is null then 'job_id must not be null' else jobq.change_problem(change, '{kind, args, queue, priority,
+    run_at, max_attempts, timeout, backoff_base, backoff_max, tags, metadata}') end;
 begin
+  if problem is not null then
+    raise sqlstate 'JQ001' using message = problem;
+  end if;
   select to_jsonb(j) || jsonb_build_object('run_at', now()) || act_clone.change, j.args is null into wanted, args_gone
     from jobq.job j where j.id = act_clone.job_id;
   if not found then
@@ -362,6 +426,9 @@ create function jobq.act_drain(actor text, worker text) returns bigint
   language plpgsql
   as $$
 begin
+  if worker is null then
+    raise sqlstate 'JQ001' using message = 'worker must not be null';
+  end if;
   update jobq.worker w set drain_requested_at = clock_timestamp()
     where w.id = act_drain.worker and w.drain_requested_at is null and not w.draining;
   if found then
@@ -393,7 +460,18 @@ create function jobq.act_queue(actor text, action text, queue text, note text)
   returns table (audit bigint, known boolean)
   language plpgsql
   as $$
+declare
+  problem text := case
+    when action is null or action not in ('pause', 'resume') then
+      format('action must be pause or resume, not %s', coalesce(left(action, 100), 'null'))
+    when queue is null or char_length(queue) not between 1 and 128 then
+      format('queue must be 1 to 128 characters, not %s', coalesce(char_length(queue)::text, 'null'))
+    when char_length(note) > 1024 then format('note must be at most 1024 characters, not %s', char_length(note))
+  end;
 begin
+  if problem is not null then
+    raise sqlstate 'JQ001' using message = problem;
+  end if;
   known := jobq.queue_known(act_queue.queue);
   if act_queue.action = 'pause' then
     insert into jobq.queue as q (name, paused_at, paused_by, pause_reason)
@@ -637,5 +715,5 @@ end $$;
 -- sql/roles.sql says who may call them.
 revoke execute on function
   jobq.job_lock, jobq.audit_begin, jobq.audit_begin_many, jobq.audit_resume, jobq.job_edit,
-  jobq.act, jobq.act_clone, jobq.act_drain, jobq.queue_known, jobq.act_queue, jobq.act_settings, jobq.undo_job, jobq.undo
+  jobq.change_problem, jobq.act_problem, jobq.act, jobq.act_clone, jobq.act_drain, jobq.queue_known, jobq.act_queue, jobq.act_settings, jobq.undo_job, jobq.undo
   from public;
