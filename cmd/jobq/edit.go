@@ -125,16 +125,16 @@ always keeps its unique key.
 // editByHand opens a job in the operator's editor until what is left there can
 // be stored, or is left as it was.
 func (a *app) editByHand(cmd *cobra.Command, client *jobq.Client, id int64) error {
-	isChosen := os.Getenv("VISUAL") != "" || os.Getenv("EDITOR") != "" // which may need no terminal; vi would wait for ever
-	if !isChosen && !(isTerminal(cmd.InOrStdin()) && isTerminal(cmd.OutOrStdout())) {
-		return usagef("edit opens an editor, and there is no terminal for it: say what to change, such as --priority 10")
-	}
 	job, err := client.Get(cmd.Context(), id)
 	if err != nil {
 		return err
 	}
 	if job.State != jobq.Available && job.State != jobq.Scheduled {
 		return fmt.Errorf("edit job %d: %w: job %d is %s", id, jobq.ErrConflict, id, job.State)
+	}
+	isChosen := os.Getenv("VISUAL") != "" || os.Getenv("EDITOR") != "" // which may need no terminal; vi would wait for ever
+	if !isChosen && !(isTerminal(cmd.InOrStdin()) && isTerminal(cmd.OutOrStdout())) {
+		return usagef("edit opens an editor, and there is no terminal for it: say what to change, such as --priority 10")
 	}
 	file, err := jobedit.Create(id, jobedit.Document(job, jobedit.Heading(job)...))
 	if err != nil {
