@@ -75,9 +75,10 @@ wait: available and scheduled ones. One that runs or has ended is refused; "jobq
 clone" makes a new job of it.
 
 Without a flag that says what to change, one job is opened in $VISUAL, $EDITOR or vi
-as JSON with comments, and changed as you leave it. What cannot be read is opened
-again with the problem at its top; what was not stored stays in its file. If somebody
-else has changed meanwhile what you change, nothing is done.
+as JSON with comments, and changed as you leave it; run_at can be "tomorrow 09:00" there
+too. What cannot be read is opened again with the problem at its top; what was not
+stored stays in its file. If somebody else has changed meanwhile what you change,
+nothing is done.
 
 A job goes to the tail of its new queue or priority, keeps its place otherwise, and
 always keeps its unique key.
