@@ -18,7 +18,7 @@ import (
 // arguments makes a command line what pflag understands, which takes every
 // word with one - in front for short flags: `enqueue hello -queue images` for -q
 // with the value ueue. A long flag with one - is refused, and a term of a filter
-// that begins with - goes behind the flags. A span after a flag that can do
+// that begins with - goes behind the flags. A duration after a flag that can do
 // without, which pflag takes for an argument, is made its value.
 //
 //	list -queue:x --limit 5    becomes    list --limit 5 -- -queue:x
@@ -35,7 +35,7 @@ func arguments(root *cobra.Command, args []string) ([]string, error) {
 	var kept, terms []string
 	for i, arg := range args[:flagsEnd] {
 		isValue := i > 0 && takesValue(command, args[i-1])
-		if i > 0 && offersSpan(command, args[i-1], arg) {
+		if i > 0 && offersDuration(command, args[i-1], arg) {
 			kept[len(kept)-1] += "=" + arg
 			continue
 		}
@@ -94,15 +94,15 @@ func takesValue(command *cobra.Command, word string) bool {
 	return flag != nil && flag.NoOptDefVal == ""
 }
 
-// offersSpan says whether a word is a span of time, and the one before it a flag
+// offersDuration says whether a word is a duration, and the one before it a flag
 // that takes one or none.
-func offersSpan(command *cobra.Command, before, word string) bool {
+func offersDuration(command *cobra.Command, before, word string) bool {
 	name, isLong := strings.CutPrefix(before, "--")
 	flag := command.Flag(name)
 	if !isLong || flag == nil || flag.Value.Type() != "duration" || flag.NoOptDefVal == "" {
 		return false
 	}
-	_, err := when.ParseSpan(word)
+	_, err := when.ParseDuration(word)
 	return err == nil
 }
 

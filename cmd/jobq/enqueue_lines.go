@@ -160,7 +160,7 @@ func (d *lineDuration) UnmarshalJSON(text []byte) error {
 	err := json.Unmarshal(text, &word)
 	if err == nil {
 		var duration time.Duration
-		duration, err = when.ParseSpan(word)
+		duration, err = when.ParseDuration(word)
 		*d = lineDuration(duration)
 	}
 	if err != nil || *d <= 0 {

@@ -11,33 +11,33 @@ import (
 	"github.com/jobq-dev/jobq/internal/when"
 )
 
-// spanFlag is a span of time such as 30d. It takes the place of pflag's own
+// durationFlag is a duration such as 30d. It takes the place of pflag's own
 // durations, which know no days.
-type spanFlag time.Duration
+type durationFlag time.Duration
 
-// spanVar adds a flag that is a span of time.
-func spanVar(flags *pflag.FlagSet, target *time.Duration, name string, value time.Duration, usage string) {
+// durationVar adds a flag that is a duration.
+func durationVar(flags *pflag.FlagSet, target *time.Duration, name string, value time.Duration, usage string) {
 	*target = value
-	flags.Var((*spanFlag)(target), name, usage)
+	flags.Var((*durationFlag)(target), name, usage)
 }
 
 // Set reads it.
-func (f *spanFlag) Set(text string) error {
-	span, err := when.ParseSpan(text)
-	*f = spanFlag(span)
+func (f *durationFlag) Set(text string) error {
+	duration, err := when.ParseDuration(text)
+	*f = durationFlag(duration)
 	return err
 }
 
 // String writes it. The zero value is what pflag leaves out of the help.
-func (f *spanFlag) String() string {
+func (f *durationFlag) String() string {
 	if *f == 0 {
 		return "0"
 	}
-	return when.FormatSpan(time.Duration(*f))
+	return when.FormatDuration(time.Duration(*f))
 }
 
 // Type names the value in the help.
-func (f *spanFlag) Type() string { return "duration" }
+func (f *durationFlag) Type() string { return "duration" }
 
 // refuseEmpty refuses a text that is given and empty, which is what an unset
 // variable of a script leaves behind. It would mean the default: another
@@ -53,7 +53,7 @@ func refuseEmpty(cmd *cobra.Command) (err error) {
 	return err
 }
 
-// refuseZero refuses numbers and spans that are given and 0, where that would
+// refuseZero refuses numbers and durations that are given and 0, where that would
 // not mean none but the default.
 func refuseZero(cmd *cobra.Command, names ...string) error {
 	for _, name := range names {

@@ -87,7 +87,7 @@ func newJobSnoozeCommand() *cobra.Command {
 		Use: "snooze DURATION", Short: "Run the job again later without using an attempt, when the program exits with 0",
 		Args: exactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			after, err := when.ParseSpan(args[0])
+			after, err := when.ParseDuration(args[0])
 			if err != nil {
 				return usagef("snooze %q: %w", args[0], err)
 			}

@@ -82,7 +82,7 @@ func newListCommand(a *app) *cobra.Command {
 	flags.StringVar(&order, "sort", string(jobq.NewestFirst), "id, finished (failed and cancelled jobs) or due (scheduled jobs)")
 	flags.BoolVar(&filter.Reverse, "reverse", false, "turn the order around")
 	flags.StringVarP(&format, "output", "o", "table", "table, wide, json, jsonl, csv or id")
-	spanVar(flags, &watch, "watch", 0, "write a JSON object for each new job and each change, looking this often")
+	durationVar(flags, &watch, "watch", 0, "write a JSON object for each new job and each change, looking this often")
 	flags.Lookup("watch").NoOptDefVal = "1s"
 	a.addJSONFlag(command)
 	return command

@@ -135,7 +135,7 @@ func (a *app) listQueues(cmd *cobra.Command, _ []string, client *jobq.Client) er
 			paused = strings.TrimSpace(fmt.Sprintf("%s by %s %s", ago(*queue.PausedAt), queue.PausedBy, queue.PauseReason))
 		}
 		t.row(queue.Name, count(queue.Available), count(queue.Scheduled), strconv.FormatInt(queue.Running, 10),
-			when.FormatSpan(queue.Lease), string(queue.Heartbeat), paused)
+			when.FormatDuration(queue.Lease), string(queue.Heartbeat), paused)
 	}
 	return t.flush()
 }

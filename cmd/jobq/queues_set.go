@@ -51,12 +51,12 @@ cannot work are refused. docs/guarantees.md shows settings for five ways of reco
 		}),
 	}
 	flags := command.Flags()
-	spanVar(flags, &lease, "lease", 0, "how long a worker may hold a job without a heartbeat, 1s to 720h")
-	spanVar(flags, &extendEvery, "extend-every", 0, "time between two heartbeats, at most half of the lease")
+	durationVar(flags, &lease, "lease", 0, "how long a worker may hold a job without a heartbeat, 1s to 720h")
+	durationVar(flags, &extendEvery, "extend-every", 0, "time between two heartbeats, at most half of the lease")
 	flags.StringVar(&heartbeat, "heartbeat", "", "what extends a lease: ticker, progress, both or off")
-	spanVar(flags, &staleGrace, "stale-grace", 0, "how long a lease that has ended is left alone")
+	durationVar(flags, &staleGrace, "stale-grace", 0, "how long a lease that has ended is left alone")
 	flags.StringVar(&redelivery, "redelivery", "", "where a job goes whose lease was taken away: head or tail of the line")
-	spanVar(flags, &redeliveryDelay, "redelivery-delay", 0, "how long it waits first; needs the tail")
+	durationVar(flags, &redeliveryDelay, "redelivery-delay", 0, "how long it waits first; needs the tail")
 	flags.BoolVar(&resetOnReap, "reset-on-reap", false, "begin the next run without the lost one's checkpoint")
 	return command
 }

@@ -62,14 +62,14 @@ func writeQueue(out io.Writer, queue jobq.Queue, settings jobq.Settings) error {
 		{"scheduled", fmt.Sprintf("%s, of which %s failed before", count(queue.Scheduled), count(queue.Retrying))},
 		{"running", fmt.Sprintf("%d in %d slots", queue.Running, queue.Slots)},
 		{"paused", paused},
-		{"lease", when.FormatSpan(queue.Lease)},
-		{"extend every", when.FormatSpan(queue.ExtendEvery)},
+		{"lease", when.FormatDuration(queue.Lease)},
+		{"extend every", when.FormatDuration(queue.ExtendEvery)},
 		{"heartbeat", string(queue.Heartbeat)},
-		{"stale grace", when.FormatSpan(queue.StaleGrace)},
+		{"stale grace", when.FormatDuration(queue.StaleGrace)},
 		{"redelivery", string(queue.Redelivery)},
-		{"redelivery delay", when.FormatSpan(queue.RedeliveryDelay)},
+		{"redelivery delay", when.FormatDuration(queue.RedeliveryDelay)},
 		{"reset on reap", reset},
-		{"ended jobs kept", when.FormatSpan(settings.FinishedRetention) + ", as in all queues: jobq settings"},
+		{"ended jobs kept", when.FormatDuration(settings.FinishedRetention) + ", as in all queues: jobq settings"},
 	} {
 		fmt.Fprintf(writer, "%s\t%s\n", row[0], printable.Line(row[1]))
 	}

@@ -22,10 +22,12 @@ type schemaSetting struct {
 
 func schemaSettings() []schemaSetting {
 	return []schemaSetting{{
-		name:    "finished_retention",
-		help:    "how long jobs are kept that have completed, failed or were cancelled: 1d to 10 years",
-		get:     func(s jobq.Settings) time.Duration { return s.FinishedRetention },
-		change:  func(span time.Duration) jobq.SettingsChange { return jobq.SettingsChange{FinishedRetention: &span} },
+		name: "finished_retention",
+		help: "how long jobs are kept that have completed, failed or were cancelled: 1d to 10 years",
+		get:  func(s jobq.Settings) time.Duration { return s.FinishedRetention },
+		change: func(duration time.Duration) jobq.SettingsChange {
+			return jobq.SettingsChange{FinishedRetention: &duration}
+		},
 		shorter: "jobs that have ended longer ago are deleted within minutes, and no undo brings them back",
 	}}
 }
@@ -74,7 +76,7 @@ or runs is never removed.`,
 			}
 			t := newTable(cmd.OutOrStdout(), "SETTING", "VALUE", "WHAT IT IS")
 			for _, setting := range shown {
-				t.row(setting.name, when.FormatSpan(setting.get(stored)), setting.help)
+				t.row(setting.name, when.FormatDuration(setting.get(stored)), setting.help)
 			}
 			return t.flush()
 		}),
@@ -106,12 +108,12 @@ and so needs --yes.`,
 			if err != nil {
 				return err
 			}
-			span, err := when.ParseSpan(args[1])
+			duration, err := when.ParseDuration(args[1])
 			if err != nil {
 				return usagef("%s %q: %w", setting.name, args[1], err)
 			}
 			return a.withClient(func(cmd *cobra.Command, _ []string, client *jobq.Client) error {
-				return a.changeSetting(cmd, client, setting, span, yes)
+				return a.changeSetting(cmd, client, setting, duration, yes)
 			})(cmd, args)
 		},
 	}
@@ -120,16 +122,16 @@ and so needs --yes.`,
 	return command
 }
 
-func (a *app) changeSetting(cmd *cobra.Command, client *jobq.Client, setting schemaSetting, span time.Duration, yes bool) error {
+func (a *app) changeSetting(cmd *cobra.Command, client *jobq.Client, setting schemaSetting, duration time.Duration, yes bool) error {
 	before, err := client.Settings(cmd.Context())
 	if err != nil {
 		return err
 	}
 	old := setting.get(before)
-	if span < old && !yes {
-		return usagef("%s is %s now; with %s, %s: add --yes to do it", setting.name, when.FormatSpan(old), when.FormatSpan(span), setting.shorter)
+	if duration < old && !yes {
+		return usagef("%s is %s now; with %s, %s: add --yes to do it", setting.name, when.FormatDuration(old), when.FormatDuration(duration), setting.shorter)
 	}
-	id, err := client.SetSettings(cmd.Context(), setting.change(span))
+	id, err := client.SetSettings(cmd.Context(), setting.change(duration))
 	if err != nil {
 		return err
 	}
@@ -142,10 +144,10 @@ func (a *app) changeSetting(cmd *cobra.Command, client *jobq.Client, setting sch
 	case a.json:
 		return writeJSON(out, settingsSet{id, after})
 	case id == 0:
-		fmt.Fprintf(out, "%s is %s already\n", setting.name, when.FormatSpan(old))
+		fmt.Fprintf(out, "%s is %s already\n", setting.name, when.FormatDuration(old))
 	default:
 		fmt.Fprintf(out, "%s is %s, and was %s; take it back with: jobq undo %d\n", setting.name,
-			when.FormatSpan(setting.get(after)), when.FormatSpan(old), id)
+			when.FormatDuration(setting.get(after)), when.FormatDuration(old), id)
 	}
 	return nil
 }

@@ -39,8 +39,8 @@ func newStatsCommand(a *app) *cobra.Command {
 		}),
 	}
 	flags := command.Flags()
-	spanVar(flags, &span, "span", time.Hour, "look back this far")
-	spanVar(flags, &watch, "watch", 0, "show it again this often, until interrupted")
+	durationVar(flags, &span, "span", time.Hour, "look back this far")
+	durationVar(flags, &watch, "watch", 0, "show it again this often, until interrupted")
 	flags.Lookup("watch").NoOptDefVal = "1s"
 	a.addJSONFlag(command)
 	return command
@@ -90,7 +90,7 @@ func (a *app) writeOverview(cmd *cobra.Command, client *jobq.Client, span time.D
 			queues = append(queues, jobq.Queue{Name: stats.Queue})
 		}
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "%s, ended within %s\n", time.Now().UTC().Format(time.RFC3339), when.FormatSpan(span))
+	fmt.Fprintf(cmd.OutOrStdout(), "%s, ended within %s\n", time.Now().UTC().Format(time.RFC3339), when.FormatDuration(span))
 	t := newTable(cmd.OutOrStdout(), "QUEUE", "AVAILABLE", "SCHEDULED", "RUNNING", "COMPLETED", "FAILED", "RETRIED", "LOST",
 		"CANCELLED", "AVG RUN", "AVG WAIT")
 	number := func(n int64) string { return strconv.FormatInt(n, 10) }

@@ -18,7 +18,7 @@ type Duration time.Duration
 
 // UnmarshalYAML reads it. A number without a unit is refused: of what?
 func (d *Duration) UnmarshalYAML(node *yaml.Node) error {
-	duration, err := when.ParseSpan(node.Value)
+	duration, err := when.ParseDuration(node.Value)
 	if err == nil && node.Kind != yaml.ScalarNode {
 		err = errors.New("it must be one value")
 	}

@@ -185,7 +185,7 @@ func (t *Term) check() string {
 		case t.Op != ":" && hasPath && !decimalPattern.MatchString(value.Text):
 			return fmt.Sprintf("%s compares numbers, not %q", t.Op, value.Text)
 		case t.Field == "age":
-			if _, err := when.ParseSpan(value.Text); err != nil {
+			if _, err := when.ParseDuration(value.Text); err != nil {
 				return fmt.Sprintf("age %q: %v", value.Text, err)
 			}
 		}

@@ -1,4 +1,4 @@
-// Package when reads moments and spans of time as people write them on a
+// Package when reads moments and durations as people write them on a
 // command line and in a file: "tomorrow 09:00", "in 2h", "30d".
 package when
 
@@ -21,12 +21,12 @@ var clockLayouts = []string{"15:04", "15:04:05"}
 // Forms lists what Parse reads, for help texts and errors.
 const Forms = `2h, "in 3d", today 17:00, tomorrow 09:00, 2026-12-31, 2026-12-31 23:59 or 2026-12-31T23:59:00Z`
 
-// Parse reads a moment. Now gives the time from which spans are counted, and
+// Parse reads a moment. Now gives the time from which durations are counted, and
 // the zone of what has none. Local says that this zone was used, so that the
 // one who wrote it should be told what it was taken for.
 //
 //	now                     now
-//	2h, in 2h, in 1d12h     a span from now; a day is 24 hours
+//	2h, in 2h, in 1d12h     a duration from now; a day is 24 hours
 //	tomorrow                the start of tomorrow; also today
 //	tomorrow 09:00          in the zone of now; also today 17:00:30
 //	2026-12-31              the start of that day, in the zone of now
@@ -51,7 +51,7 @@ func Parse(text string, now time.Time) (at time.Time, local bool, err error) {
 		at = now
 	case len(words) == 2 && words[0] == "in":
 		at, err = after(now, words[1])
-	case len(words) == 1 && startsSpan(words[0]):
+	case len(words) == 1 && startsDuration(words[0]):
 		at, err = after(now, words[0])
 	default:
 		at, err = onDay(words, now)
@@ -63,15 +63,15 @@ func Parse(text string, now time.Time) (at time.Time, local bool, err error) {
 	return at, true, err
 }
 
-// startsSpan says whether a word is meant as a span, and not as a date or a
+// startsDuration says whether a word is meant as a duration, and not as a date or a
 // time of day: 2h30m, but not 2026-12-31 or 09:00.
-func startsSpan(word string) bool {
+func startsDuration(word string) bool {
 	return word[0] >= '0' && word[0] <= '9' && !strings.ContainsAny(word, "-:/") && strings.Count(word, ".") < 2
 }
 
 func after(now time.Time, word string) (time.Time, error) {
-	span, err := ParseSpan(word)
-	return now.Add(span), err
+	duration, err := ParseDuration(word)
+	return now.Add(duration), err
 }
 
 // onDay reads a day, and a time of it.
@@ -155,21 +155,21 @@ func inRange(at time.Time) (time.Time, error) {
 // Describe is a moment in its zone, with that and how far it is from now, such
 // as "2026-11-23 09:00:00 CET (UTC+01:00), in 13h58m".
 func Describe(at, now time.Time) string {
-	span := at.Sub(now)
-	switch size := span.Abs(); {
+	duration := at.Sub(now)
+	switch size := duration.Abs(); {
 	case size >= 2*day:
-		span = span.Round(time.Hour)
+		duration = duration.Round(time.Hour)
 	case size >= time.Hour:
-		span = span.Round(time.Minute)
+		duration = duration.Round(time.Minute)
 	default:
-		span = span.Round(time.Second)
+		duration = duration.Round(time.Second)
 	}
-	far := "in " + FormatSpan(span)
+	far := "in " + FormatDuration(duration)
 	switch {
-	case span == 0:
+	case duration == 0:
 		far = "now"
-	case span < 0:
-		far = FormatSpan(-span) + " ago"
+	case duration < 0:
+		far = FormatDuration(-duration) + " ago"
 	}
 	return fmt.Sprintf("%s %s, %s", at.Format(time.DateTime), zoneOf(at), far)
 }

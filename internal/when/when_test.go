@@ -74,7 +74,7 @@ func TestRefused(t *testing.T) {
 		"in two hours":           "not a time: write 2h",
 		"in 2":                   "2 has no unit: write 2s, 2m, 2h or 2d",
 		"2":                      "2 has no unit: write 2s, 2m, 2h or 2d",
-		"in -2h":                 "a span of time is",
+		"in -2h":                 "a duration is",
 		"-2h":                    "not a time",
 		"2 h":                    "not a time",
 		"2026-03-29 02:30":       "the clocks of Europe/Berlin skip 02:30 on that day",
@@ -101,27 +101,27 @@ func TestDescribe(t *testing.T) {
 	require.Equal(t, "2026-11-22 18:02:00 CET (UTC+01:00), 1h ago", when.Describe(now.Add(-time.Hour), now))
 }
 
-// A span is what Go reads, and days and weeks before it; how one is written
+// A duration is what Go reads, and days and weeks before it; how one is written
 // reads the same.
-func TestSpan(t *testing.T) {
+func TestDuration(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]time.Duration{
 		"0": 0, "0s": 0, "90s": 90 * time.Second, "1h30m": 90 * time.Minute, "1.5h": 90 * time.Minute, "30d": 720 * time.Hour,
 		"2w": 336 * time.Hour, "1w1d1h": 193 * time.Hour, "1d12h": 36 * time.Hour, "1ms": time.Millisecond, "106751d": 106751 * 24 * time.Hour,
 	} {
-		span, err := when.ParseSpan(text)
+		duration, err := when.ParseDuration(text)
 		require.NoError(t, err, text)
-		require.Equal(t, want, span, text)
+		require.Equal(t, want, duration, text)
 	}
 	for _, text := range []string{"", "5", "h", "1x", "-1h", "+1h", "1h-2m", "1h1d", "1d1d", "1.5d", " 1h", "106752d", "15251w", "106751d24h", "2562048h"} {
-		_, err := when.ParseSpan(text)
+		_, err := when.ParseDuration(text)
 		require.Error(t, err, text)
 	}
-	for span, want := range map[time.Duration]string{
+	for duration, want := range map[time.Duration]string{
 		0: "0s", time.Hour: "1h", 90 * time.Minute: "1h30m", 20 * time.Minute: "20m", 10 * time.Second: "10s", 720 * time.Hour: "30d",
 		36 * time.Hour: "1d12h", time.Millisecond: "1ms", -time.Hour: "-1h", 10*time.Hour + time.Second: "10h0m1s",
 	} {
-		require.Equal(t, want, when.FormatSpan(span))
+		require.Equal(t, want, when.FormatDuration(duration))
 	}
 }
 
@@ -151,17 +151,17 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// Whatever comes in, a span is not negative, and is written as it is read.
-func FuzzParseSpan(f *testing.F) {
+// Whatever comes in, a duration is not negative, and is written as it is read.
+func FuzzParseDuration(f *testing.F) {
 	f.Add("1w2d3h4m5.5s")
 	f.Fuzz(func(t *testing.T, text string) {
-		span, err := when.ParseSpan(text)
+		duration, err := when.ParseDuration(text)
 		if err != nil {
 			return
 		}
-		require.GreaterOrEqual(t, span, time.Duration(0))
-		again, err := when.ParseSpan(when.FormatSpan(span))
+		require.GreaterOrEqual(t, duration, time.Duration(0))
+		again, err := when.ParseDuration(when.FormatDuration(duration))
 		require.NoError(t, err)
-		require.Equal(t, span, again)
+		require.Equal(t, duration, again)
 	})
 }

@@ -15,27 +15,27 @@ const (
 	week = 7 * day
 )
 
-// spanPattern is weeks, days, and what time.ParseDuration reads.
-var spanPattern = regexp.MustCompile(`^(?:([0-9]{1,6})w)?(?:([0-9]{1,6})d)?([0-9.][0-9.a-zµμ]*)?$`)
+// durationPattern is weeks, days, and what time.ParseDuration reads.
+var durationPattern = regexp.MustCompile(`^(?:([0-9]{1,6})w)?(?:([0-9]{1,6})d)?([0-9.][0-9.a-zµμ]*)?$`)
 
 var (
-	errSpan    = errors.New("a span of time is a number with a unit: ms, s, m, h, d or w, such as 90s, 2h30m or 30d")
-	errTooLong = errors.New("a span of time is at most 292 years")
+	errDuration = errors.New("a duration is a number with a unit: ms, s, m, h, d or w, such as 90s, 2h30m or 30d")
+	errTooLong  = errors.New("a duration is at most 292 years")
 )
 
-// ParseSpan reads a span of time: what time.ParseDuration reads, and days of 24
+// ParseDuration reads a duration: what time.ParseDuration reads, and days of 24
 // hours and weeks before it, such as 30d or 1d12h. It is never negative. A number
 // without a unit is refused, but for 0: of what?
-func ParseSpan(text string) (time.Duration, error) {
+func ParseDuration(text string) (time.Duration, error) {
 	if text == "" {
-		return 0, errSpan
+		return 0, errDuration
 	}
 	if strings.Trim(text, "0123456789") == "" && strings.Trim(text, "0") != "" {
 		return 0, fmt.Errorf("%s has no unit: write %ss, %sm, %sh or %sd", text, text, text, text, text)
 	}
-	match := spanPattern.FindStringSubmatch(text)
+	match := durationPattern.FindStringSubmatch(text)
 	if match == nil {
-		return 0, errSpan
+		return 0, errDuration
 	}
 	var sum time.Duration
 	for i, unit := range []time.Duration{week, day} {
@@ -54,20 +54,20 @@ func ParseSpan(text string) (time.Duration, error) {
 	rest, err := time.ParseDuration(match[3])
 	switch {
 	case err != nil:
-		return 0, errSpan
+		return 0, errDuration
 	case rest > math.MaxInt64-sum:
 		return 0, errTooLong
 	}
 	return sum + rest, nil
 }
 
-// FormatSpan writes a span as ParseSpan reads it, without units that are 0: 1h,
-// and not 1h0m0s. A negative one has a - in front, which ParseSpan refuses.
-func FormatSpan(span time.Duration) string {
-	if span < 0 {
-		return "-" + FormatSpan(max(-span, 0)) // the most negative one has no opposite
+// FormatDuration writes a duration as ParseDuration reads it, without units that are 0: 1h,
+// and not 1h0m0s. A negative one has a - in front, which ParseDuration refuses.
+func FormatDuration(duration time.Duration) string {
+	if duration < 0 {
+		return "-" + FormatDuration(max(-duration, 0)) // the most negative one has no opposite
 	}
-	days, rest := span/day, span%day
+	days, rest := duration/day, duration%day
 	text := ""
 	if days > 0 {
 		text = strconv.FormatInt(int64(days), 10) + "d"
