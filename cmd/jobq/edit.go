@@ -134,7 +134,7 @@ func (a *app) editByHand(cmd *cobra.Command, client *jobq.Client, id int64) erro
 		return fmt.Errorf("edit job %d: %w: job %d is %s", id, jobq.ErrConflict, id, job.State)
 	}
 	isChosen := os.Getenv("VISUAL") != "" || os.Getenv("EDITOR") != "" // which may need no terminal; vi would wait for ever
-	if !isChosen && !(isTerminal(cmd.InOrStdin()) && isTerminal(cmd.OutOrStdout())) {
+	if !isChosen && (!isTerminal(cmd.InOrStdin()) || !isTerminal(cmd.OutOrStdout())) {
 		return usagef("edit opens an editor, and there is no terminal for it: say what to change, such as --priority 10")
 	}
 	file, err := jobedit.Create(id, jobedit.Document(job, jobedit.Heading(job)...))

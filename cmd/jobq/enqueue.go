@@ -34,21 +34,7 @@ The id of each job is printed; with a unique key that is taken, the id of its ho
   jobq enqueue --ndjson < jobs.ndjson
   jobq enqueue --exec -- convert big.png small.jpg    # for workers with --allow-exec
   ls *.png | sed 's/.*/pngquant -- &/' | jobq enqueue --exec -`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if exec && len(args) == 0 && !ndjson {
-				return usagef("usage: jobq enqueue --exec -- PROGRAM ARGS..., or - for many on standard input, or --ndjson")
-			}
-			if exec && !ndjson {
-				return nil
-			}
-			if ndjson && len(args) > 0 {
-				return usagef("--ndjson takes whole jobs from standard input, and no KIND")
-			}
-			if !ndjson && (len(args) < 1 || len(args) > 2) {
-				return usagef("usage: jobq enqueue KIND [ARGS | @FILE | -]")
-			}
-			return nil
-		},
+		Args: func(_ *cobra.Command, args []string) error { return checkEnqueueArgs(args, exec, ndjson) },
 		PreRunE: func(cmd *cobra.Command, _ []string) error {
 			if cmd.Flags().Changed("run-at") && cmd.Flags().Changed("delay") {
 				return usagef("give --run-at or --delay, and not both")
@@ -80,6 +66,21 @@ The id of each job is printed; with a unique key that is taken, the id of its ho
 	flags.BoolVar(&ndjson, "ndjson", false, "read whole jobs from standard input, one a line")
 	a.addJSONFlag(command)
 	return command
+}
+
+// checkEnqueueArgs says what is missing, and what is too much.
+func checkEnqueueArgs(args []string, exec, ndjson bool) error {
+	switch {
+	case ndjson && len(args) > 0:
+		return usagef("--ndjson takes whole jobs from standard input, and no KIND")
+	case ndjson:
+		return nil
+	case exec && len(args) == 0:
+		return usagef("usage: jobq enqueue --exec -- PROGRAM ARGS..., or - for many on standard input, or --ndjson")
+	case !exec && (len(args) < 1 || len(args) > 2):
+		return usagef("usage: jobq enqueue KIND [ARGS | @FILE | -]")
+	}
+	return nil
 }
 
 func (a *app) enqueueOne(cmd *cobra.Command, client *jobq.Client, args []string, options jobq.EnqueueOptions) error {

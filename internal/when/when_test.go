@@ -11,10 +11,10 @@ import (
 	"github.com/jobq-dev/jobq/internal/when"
 )
 
-func zone(t testing.TB, name string) *time.Location {
-	t.Helper()
+func zone(tb testing.TB, name string) *time.Location {
+	tb.Helper()
 	location, err := time.LoadLocation(name)
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	return location
 }
 
