@@ -138,7 +138,7 @@ func (c *Client) act(ctx context.Context, params db.JobActParams, targets []Targ
 		params.Ids, params.Expected = append(params.Ids, target.ID), append(params.Expected, expected)
 		params.Seen = append(params.Seen, seen)
 	}
-	rows, err := c.queries.JobAct(ctx, params)
+	rows, err := retried(ctx, func() ([]db.JobActRow, error) { return c.queries.JobAct(ctx, params) })
 	if err != nil {
 		return nil, c.clientError(params.Action, err)
 	}
@@ -154,28 +154,34 @@ func (c *Client) act(ctx context.Context, params db.JobActParams, targets []Targ
 }
 
 // Undo takes back an action on those of its jobs that nothing has happened to
-// since; the others come with the reason. ErrNotFound if there is no such
+// since; the others come with the reason. It works in transactions of up to 1000
+// jobs: one that was stopped goes on when it is called again. An action of which
+// nothing could be taken back can be undone later. Of a job that was deleted, the
+// latest 100 attempts come back. ErrNotFound if there is no such
 // action, ErrConflict if it is undone already, an undo itself, a drain, or a
 // pause or resume of a queue that was paused or resumed since, or a change of
 // settings that were changed since.
 func (c *Client) Undo(ctx context.Context, auditID int64) (*Acted, error) {
+	operation := fmt.Sprintf("undo action %d", auditID)
 	if _, err := c.auditGet(ctx, auditID); err != nil {
-		return nil, c.clientError(fmt.Sprintf("undo action %d", auditID), err)
-	}
-	rows, err := c.queries.AuditUndo(ctx, c.actor, auditID)
-	if err != nil {
-		return nil, c.clientError(fmt.Sprintf("undo action %d", auditID), err)
+		return nil, c.clientError(operation, err)
 	}
 	undone := &Acted{}
-	for _, row := range rows {
-		undone.AuditID = row.Audit
-		if row.JobID == 0 {
-			continue
+	for ended := false; !ended; {
+		rows, err := retried(ctx, func() ([]db.AuditUndoRow, error) { return c.queries.AuditUndo(ctx, c.actor, auditID) })
+		if err != nil {
+			return nil, c.clientError(operation, err)
 		}
-		undone.Jobs = append(undone.Jobs, ActedJob{
-			ID: row.JobID, Before: State(row.StateBefore), After: State(row.StateAfter), Changed: row.Problem == "",
-			Problem: row.Problem, Code: Code(row.Code),
-		})
+		for _, row := range rows {
+			undone.AuditID, ended = row.Audit, row.Ended
+			if row.JobID == 0 {
+				continue
+			}
+			undone.Jobs = append(undone.Jobs, ActedJob{
+				ID: row.JobID, Before: State(row.StateBefore), After: State(row.StateAfter), Changed: row.Problem == "",
+				Problem: row.Problem, Code: Code(row.Code),
+			})
+		}
 	}
 	return undone, nil
 }

@@ -140,7 +140,7 @@ func (c *Client) Clone(ctx context.Context, id int64, change JobChange) (*Cloned
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", operation, err)
 	}
-	row, err := c.queries.JobClone(ctx, c.actor, id, columns)
+	row, err := retried(ctx, func() (db.JobCloneRow, error) { return c.queries.JobClone(ctx, c.actor, id, columns) })
 	if err != nil {
 		return nil, c.clientError(operation, err)
 	}

@@ -94,7 +94,7 @@ type Enqueued struct {
 // Enqueue adds a job and wakes a worker. Nil options mean the defaults.
 // ErrInvalid says which value was refused.
 func (c *Client) Enqueue(ctx context.Context, args Args, options *EnqueueOptions) (Enqueued, error) {
-	return c.enqueueOne(ctx, c.queries, args, options)
+	return retried(ctx, func() (Enqueued, error) { return c.enqueueOne(ctx, c.queries, args, options) })
 }
 
 // EnqueueTx adds a job in the caller's transaction: it exists when the
@@ -106,7 +106,7 @@ func (c *Client) EnqueueTx(ctx context.Context, tx pgx.Tx, args Args, options *E
 // EnqueueMany adds jobs in one statement, all of them or none, and answers in
 // their order. At most EnqueueManyMax.
 func (c *Client) EnqueueMany(ctx context.Context, jobs []EnqueueParams) ([]Enqueued, error) {
-	return c.enqueueMany(ctx, c.queries, jobs)
+	return retried(ctx, func() ([]Enqueued, error) { return c.enqueueMany(ctx, c.queries, jobs) })
 }
 
 // EnqueueManyTx is EnqueueMany in the caller's transaction.

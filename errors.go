@@ -1,9 +1,11 @@
 package jobq
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -94,6 +96,24 @@ func unavailable(err error) error {
 		return wordedError{ErrUnavailable, "another transaction was in the way"}
 	}
 	return ErrUnavailable
+}
+
+// retriedMax is how many times a statement is sent in all that another
+// transaction is in the way of.
+const retriedMax = 5
+
+// retried sends a statement again when PostgreSQL has ended it, and taken all of
+// it back, for the sake of another transaction: after a deadlock, or where the
+// caller's pool has chosen a higher isolation, a conflict. Not for a statement in
+// the caller's own transaction, which has ended with it.
+func retried[T any](ctx context.Context, send func() (T, error)) (T, error) {
+	backoff := db.Backoff{Min: 10 * time.Millisecond, Max: 200 * time.Millisecond}
+	for try := 1; ; try++ {
+		result, err := send()
+		if !db.IsContention(err) || try == retriedMax || backoff.Wait(ctx) != nil {
+			return result, err
+		}
+	}
 }
 
 // connectError is a failed attempt to connect, which tries each address of a

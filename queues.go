@@ -89,7 +89,7 @@ func (c *Client) ResumeQueue(ctx context.Context, name string) (QueueActed, erro
 
 // actOnQueue acts and records it in the audit.
 func (c *Client) actOnQueue(ctx context.Context, params db.QueueActParams) (QueueActed, error) {
-	row, err := c.queries.QueueAct(ctx, params)
+	row, err := retried(ctx, func() (db.QueueActRow, error) { return c.queries.QueueAct(ctx, params) })
 	if err != nil {
 		return QueueActed{}, c.clientError(fmt.Sprintf("%s queue %q", params.Action, params.Queue), err)
 	}
@@ -157,7 +157,7 @@ func (c *Client) Workers(ctx context.Context) ([]Worker, error) {
 // ErrNotFound if there is no such worker. This cannot be undone.
 func (c *Client) DrainWorker(ctx context.Context, id string) (bool, error) {
 	operation := fmt.Sprintf("drain worker %q", id)
-	auditID, err := c.queries.WorkerDrain(ctx, c.actor, id)
+	auditID, err := retried(ctx, func() (int64, error) { return c.queries.WorkerDrain(ctx, c.actor, id) })
 	if errors.Is(err, pgx.ErrNoRows) {
 		return false, fmt.Errorf("%s: %w", operation, wordedError{ErrNotFound, "no such worker"})
 	}

@@ -33,6 +33,8 @@ func (c *Client) Settings(ctx context.Context) (Settings, error) {
 // minutes, and an Undo does not bring that back. ErrInvalid names the setting
 // that is beyond its limits.
 func (c *Client) SetSettings(ctx context.Context, change SettingsChange) (auditID int64, err error) {
-	auditID, err = c.queries.SettingSet(ctx, c.actor, db.IntervalPointer(change.FinishedRetention))
+	auditID, err = retried(ctx, func() (int64, error) {
+		return c.queries.SettingSet(ctx, c.actor, db.IntervalPointer(change.FinishedRetention))
+	})
 	return auditID, c.clientError("set settings", err)
 }

@@ -176,8 +176,10 @@ func TestSQLTypes(t *testing.T) {
 		require.NoError(t, err)
 		return job
 	}
-	for _, args := range []string{`'{"a": 1}'`, `'{"a": 1}'::json`, `'{"a": 1}'::jsonb`, `'{"a": 1}'::text`, `'{"a": 1}'::varchar`,
-		`json_build_object('a', 1)`, `jsonb_build_object('a', 1)`} {
+	for _, args := range []string{
+		`'{"a": 1}'`, `'{"a": 1}'::json`, `'{"a": 1}'::jsonb`, `'{"a": 1}'::text`, `'{"a": 1}'::varchar`,
+		`json_build_object('a', 1)`, `jsonb_build_object('a', 1)`,
+	} {
 		job := call(fmt.Sprintf("select jobq.enqueue('k', %s)", args))
 		require.JSONEq(t, `{"a": 1}`, string(job.Args), args)
 		job = call(fmt.Sprintf("select jobq.enqueue('k', args => %s, queue => 'q', unique_key => null)", args))

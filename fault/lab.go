@@ -268,7 +268,7 @@ func (l *lab) enqueueVia(via conn, o order, kind, more string) (int64, error) {
 		return 0, err
 	}
 	var id int64
-	err := via.QueryRow(l.ctx, fmt.Sprintf("select jobq.enqueue($1, $2, max_attempts => %d, backoff_max => '200 ms', backoff_base => '50 ms' %s)", maxAttempts, more),
+	err := via.QueryRow(l.ctx, fmt.Sprintf("select jobq.enqueue($1, $2::jsonb, max_attempts => %d, backoff_max => '200 ms', backoff_base => '50 ms' %s)", maxAttempts, more),
 		kind, o).Scan(&id)
 	if err != nil {
 		return 0, nil //nolint:nilerr // not acknowledged: may be lost, or not

@@ -305,7 +305,7 @@ func (q *Queries) AuditSnapshot(ctx context.Context) (AuditSnapshotRow, error) {
 const AuditUndo = `-- name: AuditUndo :many
 select a.audit::bigint as audit, coalesce(a.job_id, 0)::bigint as job_id, coalesce(a.state_before, '')::text as state_before,
     coalesce(a.state_after, '')::text as state_after, coalesce(a.code, '')::text as code,
-    coalesce(a.problem, '')::text as problem
+    coalesce(a.problem, '')::text as problem, a.ended::boolean as ended
   from jobq.undo($1, $2::bigint) a
 `
 
@@ -316,10 +316,13 @@ type AuditUndoRow struct {
 	StateAfter  string
 	Code        string
 	Problem     string
+	Ended       bool
 }
 
-// AuditUndo takes an action back on the jobs that have not changed since. One
-// that was on no job has one row, with a job_id of 0.
+// AuditUndo takes an action back on the next 1000 of its jobs, if they have not
+// changed since: ended says that there are no more. An action that was on no job
+// has one row, with a job_id of 0. Locks unique keys in (kind, key) order, then the
+// jobs in id order.
 func (q *Queries) AuditUndo(ctx context.Context, actor string, auditID int64) ([]AuditUndoRow, error) {
 	rows, err := q.db.Query(ctx, AuditUndo, actor, auditID)
 	if err != nil {
@@ -336,6 +339,7 @@ func (q *Queries) AuditUndo(ctx context.Context, actor string, auditID int64) ([
 			&i.StateAfter,
 			&i.Code,
 			&i.Problem,
+			&i.Ended,
 		); err != nil {
 			return nil, err
 		}
@@ -378,7 +382,7 @@ type JobActRow struct {
 }
 
 // JobAct requeues, cancels, deletes or edits jobs for an actor, and records it.
-// Locks the jobs in id order. expected may have empty texts, which expect nothing.
+// Locks unique keys in (kind, key) order, then the jobs in id order. expected may have empty texts, which expect nothing.
 func (q *Queries) JobAct(ctx context.Context, arg JobActParams) ([]JobActRow, error) {
 	rows, err := q.db.Query(ctx, JobAct,
 		arg.Actor,

@@ -7,10 +7,10 @@ create table jobq.audit (
   at           timestamptz not null default clock_timestamp(),
   snapshot_at  timestamptz, -- of an action by filter: jobs that came later are left alone
   id_max       bigint,      -- likewise
-  id_done      bigint,      -- how far it has come, from id_max down
+  id_done      bigint,      -- how far it has come, from id_max down; of an undo, from the lowest id up
   undone_by    bigint,      -- the undo of this action
   undoes       bigint,      -- the action that this undo is of
-  ended_at     timestamptz, -- of an action by filter that has come to its end
+  ended_at     timestamptz, -- of an action by filter, or of an undo, that has come to its end
   done         integer     not null default 0, -- jobs changed
   refused      integer     not null default 0, -- jobs that could not be
   done_max     integer,     -- of an action by filter: how many jobs a run of it changes at most
@@ -255,7 +255,7 @@ begin
 end $$;
 
 -- act_problem says which argument of act is beyond its limit, or null.
-create function jobq.act_problem(action text, ids bigint[], change jsonb) returns text
+create function jobq.act_problem(action text, ids bigint[], audit_id bigint, change jsonb) returns text
   language sql stable
   return case
     when action is null or action not in ('requeue', 'cancel', 'delete', 'edit') then
@@ -263,7 +263,7 @@ create function jobq.act_problem(action text, ids bigint[], change jsonb) return
     when ids is null or cardinality(ids) not between 1 and 1000 then
       format('ids must be 1 to 1000 jobs, not %s', coalesce(cardinality(ids)::text, 'null'))
     when array_ndims(ids) > 1 or array_position(ids, null) is not null then 'ids must be 1 to 1000 jobs, without nulls'
-    when change is not null then
+    when change is not null or (action = 'edit' and coalesce(audit_id, 0) = 0) then -- else the audit has it
       jobq.change_problem(change, '{args, queue, priority, run_at, max_attempts, tags, metadata}')
   end;
 
@@ -293,7 +293,7 @@ declare
   held text[] := '{}'; -- queues with available jobs that stay and were locked
   taken record; -- unique keys
 begin
-  problem := jobq.act_problem(act.action, act.ids, act.change);
+  problem := jobq.act_problem(act.action, act.ids, act.audit_id, act.change);
   if problem is not null then
     raise sqlstate 'JQ001' using message = problem;
   end if;
@@ -630,58 +630,104 @@ begin
     'it is gone');
 end $$;
 
+-- undo_whole takes back an action that was on no job: on a queue, or on the
+-- settings. It must have been the last thing done to them.
+create function jobq.undo_whole(actor text, undone jobq.audit) returns void
+  language plpgsql
+  as $$
+declare
+  later jobq.audit;
+begin
+  if undone.action = 'settings' then
+    perform from jobq.setting for update; -- nobody changes them from here on
+  else
+    perform from jobq.queue q where q.name = undone.target for update; -- nor pauses it
+  end if;
+  select a.* into later
+    from jobq.audit a
+    where a.id > undone.id and a.target is not distinct from undone.target
+      and case when undone.action = 'settings' then a.action = 'settings' else a.action in ('pause', 'resume') end
+    order by a.id
+    limit 1;
+  if found then
+    raise sqlstate 'JQ003' using message = case when undone.action = 'settings'
+      then format('the settings have been changed meanwhile, by action %s', later.id)
+      else format('queue %s has had a %s meanwhile, by action %s', undone.target, later.action, later.id) end;
+  end if;
+  case undone.action
+    when 'pause' then perform jobq.act_queue(actor, 'resume', undone.target, 'undo');
+    when 'resume' then perform jobq.act_queue(actor, 'pause', undone.target, 'undo');
+    when 'settings' then perform jobq.act_settings(actor, (undone.replaced ->> 'finished_retention')::interval, 'undo');
+  end case;
+end $$;
+
 -- undo takes back an action, on the jobs that nothing has happened to since.
 -- It answers for each job with the states before and after the undo, or with
--- why it was left alone and one of the codes of docs/sql.md; an action that was on no job, such as a pause, has one
--- answer without any. What was done to a queue, or to the settings, is taken back
--- if it was the last thing done to them. An action is undone once, and an undo is not undone.
+-- why it was left alone and one of the codes of docs/sql.md; an action that was
+-- on no job, such as a pause, has one answer without any. What was done to a
+-- queue, or to the settings, is taken back if it was the last thing done to them.
+--
+-- A call is about the next 1000 jobs of the action, by their ids: `ended` says
+-- that there are no more, else the next call goes on. Of 2500 jobs, the third
+-- call ends. An action is undone once, and an undo is not undone; but an undo
+-- that could take nothing back leaves the action as if it had not been tried.
+--
+-- Unique keys are taken before any job is locked, as in act.
 create function jobq.undo(actor text, audit_id bigint)
-  returns table (audit bigint, job_id bigint, state_before text, state_after text, code text, problem text)
+  returns table (audit bigint, job_id bigint, state_before text, state_after text, code text, problem text, ended boolean)
   language plpgsql
   as $$
 declare
   undone jobq.audit;
-  later jobq.audit;
+  undoing jobq.audit;
   entry jobq.audit_job;
+  first bigint; -- above this id
+  last bigint;  -- up to this one
+  taken record; -- unique keys
   changed integer := 0;
   refusals integer := 0;
 begin
   select a.* into undone from jobq.audit a where a.id = undo.audit_id for update;
   if not found then
-    raise sqlstate 'JQ002' using message = format('no action %s', undo.audit_id);
+    raise sqlstate 'JQ002' using message = format('no action %s', coalesce(undo.audit_id::text, 'null'));
   end if;
-  if undone.undone_by is not null or undone.action in ('undo', 'drain') then
+  select a.* into undoing from jobq.audit a where a.id = undone.undone_by and a.ended_at is null;
+  if undone.action in ('undo', 'drain') or (undone.undone_by is not null and undoing.id is null) then
     raise sqlstate 'JQ003' using message = case undone.action
       when 'undo' then 'an undo is not undone: act again instead'
       when 'drain' then 'a worker that drains is not called back: start another'
       else format('action %s is undone already', undo.audit_id) end;
   end if;
-  if undone.action in ('pause', 'resume') then
-    perform from jobq.queue q where q.name = undone.target for update; -- nobody pauses it from here on
-  elsif undone.action = 'settings' then
-    perform from jobq.setting for update;
-  end if;
-  if undone.action in ('pause', 'resume', 'settings') then
-    select a.* into later
-      from jobq.audit a
-      where a.id > undone.id and a.target is not distinct from undone.target
-        and case when undone.action = 'settings' then a.action = 'settings' else a.action in ('pause', 'resume') end
-      order by a.id
-      limit 1;
-    if found then
-      raise sqlstate 'JQ003' using message = case when undone.action = 'settings'
-        then format('the settings have been changed meanwhile, by action %s', later.id)
-        else format('queue %s has had a %s meanwhile, by action %s', undone.target, later.action, later.id) end;
+  if undoing.id is null then
+    if undone.action in ('pause', 'resume', 'settings') then
+      perform jobq.undo_whole(undo.actor, undone);
     end if;
+    undoing.id := jobq.audit_begin(undo.actor, 'undo', undone.target, undone.action);
+    update jobq.audit a set undoes = undo.audit_id where a.id = undoing.id;
+    update jobq.audit a set undone_by = undoing.id where a.id = undo.audit_id;
   end if;
-  case undone.action
-    when 'pause' then perform jobq.act_queue(undo.actor, 'resume', undone.target, 'undo');
-    when 'resume' then perform jobq.act_queue(undo.actor, 'pause', undone.target, 'undo');
-    when 'settings' then perform jobq.act_settings(undo.actor, (undone.replaced ->> 'finished_retention')::interval, 'undo');
-    else null; -- what was done to jobs: below
-  end case;
-  audit := jobq.audit_begin(undo.actor, 'undo', undone.target, null);
-  for entry in select t.* from jobq.audit_job t where t.audit_id = undo.audit_id order by t.job_id loop
+  audit := undoing.id;
+  first := coalesce(undoing.id_done, 0);
+  select t.job_id into last
+    from jobq.audit_job t where t.audit_id = undo.audit_id and t.job_id > first order by t.job_id offset 999 limit 1;
+  ended := last is null or not exists (select from jobq.audit_job t where t.audit_id = undo.audit_id and t.job_id > last);
+  last := coalesce(last, 9223372036854775807);
+  if undone.action in ('cancel', 'delete') then
+    select array_agg(k.kind) as kinds, array_agg(k.key) as keys, array_agg(k.id) as ids into taken
+      from (
+        select coalesce(f.kind, t.before -> 'row' ->> 'kind') as kind, coalesce(f.unique_key, t.before -> 'row' ->> 'unique_key') as key, t.job_id as id
+          from jobq.audit_job t
+          left join lateral ( -- one look-up for each, never a join with the history
+            select x.kind, x.unique_key from jobq.finished x where undone.action = 'cancel' and x.id = t.job_id limit 1) f on true
+          where t.audit_id = undo.audit_id and t.job_id > first and t.job_id <= last and t.before ->> 'stage' = 'pending'
+      ) k
+      where k.key is not null;
+    perform jobq.unique_keys_take(taken.kinds, taken.keys, taken.ids);
+  end if;
+  for entry in
+    select t.* from jobq.audit_job t
+      where t.audit_id = undo.audit_id and t.job_id > first and t.job_id <= last order by t.job_id
+  loop
     job_id := entry.job_id;
     state_before := entry.state_after;
     state_after := entry.state_before;
@@ -705,8 +751,19 @@ begin
     end if;
     return next;
   end loop;
-  update jobq.audit a set done = changed, refused = refusals, undoes = undo.audit_id, note = undone.action where a.id = undo.audit;
-  update jobq.audit a set undone_by = undo.audit where a.id = undo.audit_id;
+  if undone.action in ('cancel', 'delete') then
+    perform jobq.unique_keys_release(taken.kinds, taken.keys, taken.ids);
+  end if;
+  update jobq.audit a
+    set done = a.done + changed, refused = a.refused + refusals, id_done = case when last < 9223372036854775807 then last else a.id_done end,
+      ended_at = case when undo.ended then clock_timestamp() end
+    where a.id = undo.audit
+    returning a.* into undoing;
+  if ended and undoing.done = 0 and undoing.refused > 0 then
+    update jobq.audit a set undone_by = null where a.id = undo.audit_id;
+    update jobq.audit a set undoes = null, note = format('undo of action %s: nothing could be taken back', undo.audit_id)
+      where a.id = undo.audit;
+  end if;
   if changed + refusals = 0 then
     return next;
   end if;
@@ -715,5 +772,6 @@ end $$;
 -- sql/roles.sql says who may call them.
 revoke execute on function
   jobq.job_lock, jobq.audit_begin, jobq.audit_begin_many, jobq.audit_resume, jobq.job_edit,
-  jobq.change_problem, jobq.act_problem, jobq.act, jobq.act_clone, jobq.act_drain, jobq.queue_known, jobq.act_queue, jobq.act_settings, jobq.undo_job, jobq.undo
+  jobq.change_problem, jobq.act_problem, jobq.act, jobq.act_clone, jobq.act_drain, jobq.queue_known, jobq.act_queue, jobq.act_settings,
+  jobq.undo_job, jobq.undo_whole, jobq.undo
   from public;

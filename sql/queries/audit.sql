@@ -1,5 +1,5 @@
 -- JobAct requeues, cancels, deletes or edits jobs for an actor, and records it.
--- Locks the jobs in id order. expected may have empty texts, which expect nothing.
+-- Locks unique keys in (kind, key) order, then the jobs in id order. expected may have empty texts, which expect nothing.
 -- name: JobAct :many
 select a.audit::bigint as audit, a.job_id::bigint as job_id, coalesce(a.state_before, '')::text as state_before,
     coalesce(a.state_after, '')::text as state_after, a.changed::boolean as changed, coalesce(a.code, '')::text as code,
@@ -20,12 +20,14 @@ select d.audit::bigint as audit
   from jobq.act_drain(sqlc.arg(actor)::text, sqlc.arg(worker)::text) as d(audit)
   where d.audit is not null;
 
--- AuditUndo takes an action back on the jobs that have not changed since. One
--- that was on no job has one row, with a job_id of 0.
+-- AuditUndo takes an action back on the next 1000 of its jobs, if they have not
+-- changed since: ended says that there are no more. An action that was on no job
+-- has one row, with a job_id of 0. Locks unique keys in (kind, key) order, then the
+-- jobs in id order.
 -- name: AuditUndo :many
 select a.audit::bigint as audit, coalesce(a.job_id, 0)::bigint as job_id, coalesce(a.state_before, '')::text as state_before,
     coalesce(a.state_after, '')::text as state_after, coalesce(a.code, '')::text as code,
-    coalesce(a.problem, '')::text as problem
+    coalesce(a.problem, '')::text as problem, a.ended::boolean as ended
   from jobq.undo(sqlc.arg(actor), sqlc.arg(audit_id)::bigint) a;
 
 -- QueueAct pauses or resumes a queue and records it. Its audit is 0 when there
