@@ -82,6 +82,13 @@ func (e *cancelError) Error() string { return "cancelled by its handler: " + e.r
 // failed.
 func Cancel(reason string) error { return &cancelError{reason} }
 
+// blamelessError says that the job was not run to an end for a reason that is
+// not its own. It goes back to its place, and no attempt is counted.
+type blamelessError struct{ err error }
+
+func (e *blamelessError) Error() string { return e.err.Error() }
+func (e *blamelessError) Unwrap() error { return e.err }
+
 // panicError is a panic of a handler, with the stack that led to it.
 type panicError struct {
 	value any
@@ -104,6 +111,7 @@ func endingOf(err, cause error) db.Ending {
 	var discard *discardError
 	var cancelled *cancelError
 	var panicked *panicError
+	var blameless *blamelessError
 	switch {
 	case errors.As(err, &panicked):
 	case errors.As(err, &snooze):
@@ -112,7 +120,7 @@ func endingOf(err, cause error) db.Ending {
 		ending.Final = true
 	case errors.As(err, &cancelled), errors.Is(cause, ErrCancelled):
 		ending.Outcome = string(jobq.OutcomeCancelled)
-	case errors.Is(cause, ErrDrained), errors.Is(err, ErrDrained):
+	case errors.Is(cause, ErrDrained), errors.Is(err, ErrDrained), errors.As(err, &blameless):
 		ending.Outcome = string(jobq.OutcomeReleased)
 	case errors.Is(cause, ErrTimedOut):
 		ending.Outcome = string(jobq.OutcomeTimedOut)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"syscall"
+	"time"
 )
 
 // Orders to the shim: one byte each. orderRun is followed by the length of a
@@ -89,6 +90,9 @@ func send(line *os.File, r request) error {
 	descriptors := make([]int, len(r.streams))
 	for i, stream := range r.streams {
 		descriptors[i] = int(stream.Fd()) // #nosec G115 -- descriptors are small
+	}
+	if err := line.SetWriteDeadline(time.Now().Add(shimPatience)); err != nil {
+		return err
 	}
 	raw, err := line.SyscallConn()
 	if err != nil {

@@ -149,6 +149,24 @@ func TestStoppedShim(t *testing.T) {
 	require.Eventually(t, func() bool { return len(processesWith(t, mark)) == 0 }, 20*time.Second, 5*time.Millisecond)
 }
 
+// A stopped shim that does not read any more, until the line to it is full, keeps
+// nobody from killing its program.
+func TestStoppedShimFullLine(t *testing.T) {
+	t.Parallel()
+	kill, asked := make(chan struct{}), 0
+	command := shell("kill -STOP $PPID; sleep 1000")
+	command.Kill = kill
+	command.DeadlineEvery = 100 * time.Microsecond
+	command.Deadline = func() time.Duration { // another each time: each is an order
+		if asked++; asked == 2000 {
+			close(kill)
+		}
+		return sinceBoot(t) + time.Hour + time.Duration(asked)
+	}
+	_, err := supervisor(t).Run(context.Background(), command)
+	require.ErrorContains(t, err, "supervisor was killed")
+}
+
 // sinceBoot reads the clock that deadlines are kept in.
 func sinceBoot(t *testing.T) time.Duration {
 	t.Helper()
@@ -179,10 +197,10 @@ func TestArmedAtTheStart(t *testing.T) {
 		command := shell("trap '' TERM; sleep 1000")
 		command.DeadlineEvery = time.Hour
 		command.Deadline = func() time.Duration { return time.Duration(deadline.Load()) }
-		command.Talk = func(_ io.WriteCloser, stdout io.Reader, arm func()) {
+		command.Talk = func(program subproc.Conversation) {
 			deadline.Store(int64(sinceBoot(t) + 300*time.Millisecond))
-			arm()
-			_, _ = io.Copy(io.Discard, stdout)
+			program.Arm()
+			_, _ = io.Copy(io.Discard, program.Stdout)
 		}
 		result, err := s.Run(context.Background(), command)
 		require.NoError(t, err)

@@ -176,8 +176,14 @@ func (p *shimProcess) isAlive() bool {
 	return p.line.SetReadDeadline(time.Time{}) == nil
 }
 
-// order sends an order. A broken line kills by itself.
-func (p *shimProcess) order(order ...byte) { _, _ = p.line.Write(order) }
+// order sends an order. A broken line kills by itself. A shim that has not read
+// the hundreds of orders that fit into the line has been stopped: it is killed.
+func (p *shimProcess) order(order ...byte) {
+	_ = p.line.SetWriteDeadline(time.Now().Add(orderPatience)) // closed already: fine
+	if _, err := p.line.Write(order); errors.Is(err, os.ErrDeadlineExceeded) {
+		_ = p.command.Process.Kill() // gone already: fine
+	}
+}
 
 // end has the shim kill what it runs and end, and waits for that.
 func (p *shimProcess) end() {
