@@ -92,3 +92,8 @@ func PutOffWholeLine(w *Worker) bool {
 func PoolIsOpen(w *Worker) bool {
 	return w.pool != nil && w.pool.Ping(context.Background()) == nil
 }
+
+// LastWords and Excerpt are how texts of errors are made.
+func LastWords(how string, stderr []byte) string { return lastWords(how, stderr) }
+
+func Excerpt(text string, limit int) string { return excerpt(text, limit) }

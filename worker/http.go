@@ -117,14 +117,15 @@ func (h *httpHandler) verdict(r *Run, response *http.Response, answer []byte) er
 	if code := response.StatusCode; code >= 200 && code < 300 {
 		return keepAnswer(r, isJSON, answer)
 	}
-	err := fmt.Errorf("HTTP %d: %s", response.StatusCode, printable.Text(string(answer[:min(len(answer), errorTailBytes)])))
 	var said struct {
 		Error   string `json:"error"`
 		Discard bool   `json:"discard"`
 	}
+	reason := excerpt(printable.Text(string(answer)), errorTailBytes)
 	if isJSON && json.Unmarshal(answer, &said) == nil && said.Error != "" {
-		err = fmt.Errorf("HTTP %d: %s", response.StatusCode, said.Error)
+		reason = said.Error
 	}
+	err := errors.New(withReason(fmt.Sprintf("HTTP %d", response.StatusCode), reason))
 	after, hasAfter := retryAfter(response.Header.Get("Retry-After"), time.Now())
 	switch {
 	case said.Discard && response.StatusCode >= 400 && response.StatusCode < 500:

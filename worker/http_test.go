@@ -27,6 +27,17 @@ func startHTTP(t *testing.T, client *jobq.Client, answer http.HandlerFunc) {
 	run(t, w)
 }
 
+// serveText answers every request with this, and returns its URL.
+func serveText(t *testing.T, code int, body string) string {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(code)
+		_, _ = io.WriteString(w, body)
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
 func enqueueHTTP(t *testing.T, client *jobq.Client, args string, options *jobq.EnqueueOptions) int64 {
 	t.Helper()
 	enqueued, err := client.Enqueue(context.Background(), jobq.RawArgs{Name: "h", JSON: json.RawMessage(args)}, options)

@@ -105,7 +105,7 @@ func newPanicError(value any) *panicError {
 // endingOf decides how a run that did not succeed ended: by what the handler
 // says, and else by why its context was cancelled.
 func endingOf(err, cause error) db.Ending {
-	ending := db.Ending{Outcome: string(jobq.OutcomeFailed), Error: storable(err.Error(), errorBytesMax), Started: true}
+	ending := db.Ending{Outcome: string(jobq.OutcomeFailed), Error: storableError(err.Error()), Started: true}
 	var retry *retryError
 	var snooze *snoozeError
 	var discard *discardError
@@ -133,7 +133,7 @@ func endingOf(err, cause error) db.Ending {
 // storable makes any bytes fit for a text column: valid UTF-8, no NUL, and at
 // most limit bytes, the end cut off.
 func storable(text string, limit int) string {
-	text = strings.ReplaceAll(strings.ToValidUTF8(text, "�"), "\x00", "�")
+	text = validText(text)
 	if len(text) <= limit {
 		return text
 	}
@@ -141,4 +141,11 @@ func storable(text string, limit int) string {
 		limit--
 	}
 	return text[:limit]
+}
+
+// storableError is storable for an error, of which the end counts as well.
+func storableError(text string) string { return excerpt(validText(text), errorBytesMax) }
+
+func validText(text string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(text, "�"), "\x00", "�")
 }

@@ -198,7 +198,7 @@ func (q *queue) storeApart(ctx context.Context, results []result) {
 		}
 		ending := db.Ending{
 			ID: r.run.row.ID, Token: r.run.row.LeaseToken, Outcome: string(jobq.OutcomeFailed),
-			Error: storable(reason, 1000), Started: true,
+			Error: storableError(reason), Started: true,
 		}
 		failed := result{run: r.run, ending: &ending}
 		switch err := q.storeOne(ctx, failed); {

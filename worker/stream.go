@@ -190,5 +190,5 @@ func (s *streamProcess) deathError() error {
 	if s.failure != nil {
 		return s.failure
 	}
-	return errors.New("handler process ended, " + failure(s.result))
+	return errors.New(failure("handler process ended, ", s.result))
 }

@@ -76,7 +76,7 @@ func TestStreamDeathHasItsOwnWords(t *testing.T) {
 		require.Contains(t, attempts(t, client, noisy)[0].Output, fmt.Sprint("noise of ", noisy))
 		dies := enqueueStream(t, client, "", "exit", &jobq.EnqueueOptions{MaxAttempts: 1})
 		job := awaitState(t, client, dies, jobq.Failed)
-		require.Equal(t, fmt.Sprintf("handler process ended, exit code 7: job %d\n", dies), job.LastError)
+		require.Equal(t, fmt.Sprintf("handler process ended, exit code 7: job %d", dies), job.LastError)
 		require.Equal(t, fmt.Sprintf("job %d\n", dies), attempts(t, client, dies)[0].Output)
 	}
 }

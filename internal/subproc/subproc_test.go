@@ -313,7 +313,11 @@ func TestEnviron(t *testing.T) {
 	require.Contains(t, environ, "WANTED=yes")
 	require.Contains(t, environ, "JOBQ_JOB_ID=7")
 	require.Contains(t, environ, "HOME=/override")
+	require.Contains(t, environ, "PYTHONUNBUFFERED=1")
 	require.NotContains(t, strings.Join(environ, "\n"), "secret")
+	environ, err = subproc.Environ(nil, map[string]string{"PYTHONUNBUFFERED": ""})
+	require.NoError(t, err)
+	require.Contains(t, environ, "PYTHONUNBUFFERED=")
 	_, err = subproc.Environ(nil, map[string]string{"A": "x\x00y"})
 	require.ErrorContains(t, err, "NUL")
 }
