@@ -27,11 +27,14 @@ type lease struct {
 	// guarded by keeper.mu
 	deadline time.Duration // when the worker stops the job unless it has extended
 	extendAt time.Duration
-	lost     bool                    // nothing may be stored under it any more
-	given    bool                    // given up while its handler would not stop
-	asked    bool                    // somebody has cancelled the job
-	cancel   context.CancelCauseFunc // of the running handler; nil when none runs
-	run      *Run
+	lost     bool // nothing may be stored under it any more
+	given    bool // given up while its handler would not stop
+	asked    bool // somebody has cancelled the job
+	// completing: CompleteTx has taken the row away in a transaction whose fate is
+	// not known; completed: that has committed, and there is no lease any more.
+	completing, completed bool
+	cancel                context.CancelCauseFunc // of the running handler; nil when none runs
+	run                   *Run
 }
 
 // keeper holds every lease of the worker, extends all that are due in one
@@ -105,15 +108,15 @@ func (k *keeper) start(l *lease, cancel context.CancelCauseFunc) error {
 	return nil
 }
 
-// drop forgets a lease whose run has ended. It says whether its result may be
-// stored, and if not, whether the run was given up already.
-func (k *keeper) drop(l *lease) (storable, given bool) {
+// drop forgets a lease whose run has ended, and returns it as it was. When it is
+// lost, the result may not be stored.
+func (k *keeper) drop(l *lease) (dropped lease) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.forgetLocked(l)
 	l.cancel = nil
 	delete(k.astray, l)
-	return !l.lost, l.given
+	return *l
 }
 
 func (k *keeper) forgetLocked(l *lease) {
@@ -122,10 +125,15 @@ func (k *keeper) forgetLocked(l *lease) {
 	}
 }
 
-// lose gives a lease up and stops its handler.
+// lose gives a lease up whose row is gone, and stops its handler. Where the
+// handler's own transaction may have taken the row away, the next extension tells.
 func (k *keeper) lose(l *lease) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if l.completing {
+		l.extendAt = 0
+		return
+	}
 	k.loseLocked(l)
 }
 
@@ -231,7 +239,7 @@ func (k *keeper) expire() {
 	defer k.mu.Unlock()
 	now := sinceBoot()
 	for _, l := range k.held {
-		if now >= l.deadline {
+		if now >= l.deadline && !l.completed {
 			k.loseLocked(l)
 		}
 	}
@@ -243,7 +251,7 @@ func (k *keeper) hasDue() bool {
 	defer k.mu.Unlock()
 	now := sinceBoot()
 	for _, l := range k.held {
-		if now >= l.extendAt {
+		if now >= l.extendAt && !l.completed {
 			return true
 		}
 	}
@@ -257,7 +265,7 @@ func (k *keeper) due() []*lease {
 	now := sinceBoot()
 	var due []*lease
 	for _, l := range k.held {
-		if now >= l.extendAt {
+		if now >= l.extendAt && !l.completed {
 			due = append(due, l)
 		}
 	}
@@ -265,14 +273,14 @@ func (k *keeper) due() []*lease {
 	return due
 }
 
-// running returns the runs whose handlers have begun, by id: the order in
-// which rows are locked.
+// running returns the runs whose handlers have begun and have not completed the
+// job, by id: the order in which rows are locked.
 func (k *keeper) running() []*Run {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	runs := make([]*Run, 0, len(k.held))
 	for _, l := range k.held {
-		if l.cancel != nil {
+		if l.cancel != nil && !l.completed {
 			runs = append(runs, l.run)
 		}
 	}
@@ -301,11 +309,17 @@ func (k *keeper) extend(ctx context.Context, due []*lease) {
 		k.worker.databaseTrouble(err)
 		return
 	}
+	var gone []*lease
 	k.mu.Lock()
-	defer k.mu.Unlock()
 	for id, answer := range answers {
+		if l := asked[id]; answer == db.LeaseLost && l.completing && k.held[id] == l.lease {
+			gone = append(gone, l.lease)
+			continue
+		}
 		k.answerLocked(asked[id], answer, sent)
 	}
+	k.mu.Unlock()
+	k.settle(ctx, gone)
 }
 
 // extension is a lease and the settings that it was extended with.
@@ -351,13 +365,19 @@ func (k *keeper) stop(reason error) {
 
 // abandon gives up on handlers that do not stop, and kills their programs:
 // whatever they still report is not stored. It returns the runs whose leases were
-// held until now, and those whose leases were lost before. No other handler runs,
+// held until now, and those whose leases were lost, or whose jobs were completed,
+// before. No other handler runs,
 // nor will one, once stop was called.
 func (k *keeper) abandon() (held, lost []*Run) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, l := range k.held {
-		if l.cancel != nil {
+		switch {
+		case l.completed:
+			l.given = true
+			k.forgetLocked(l)
+			lost = append(lost, l.run)
+		case l.cancel != nil:
 			l.lost, l.given = true, true
 			if onLost := l.run.onLost.Load(); onLost != nil {
 				(*onLost)()

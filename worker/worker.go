@@ -403,7 +403,7 @@ func (w *Worker) abandon() (stuck int) {
 		run.lease.queue.end(run.released(true))
 	}
 	for _, run := range lost {
-		w.log.Error("handler did not stop, its lease is lost", run.logAttrs()...)
+		w.log.Error("handler did not stop, its job is no longer held", run.logAttrs()...)
 		run.lease.queue.discard()
 	}
 	return len(held) + len(lost)

@@ -309,6 +309,49 @@ func (q *Queries) JobEnd(ctx context.Context, arg JobEndParams) ([]JobEndRow, er
 	return items, nil
 }
 
+const JobFate = `-- name: JobFate :one
+select
+  exists (
+    select from jobq.running r
+      where r.id = $1 and r.lease_token = $2 and r.lease_owner = $3
+  ) as held,
+  exists (
+    select from jobq.finished f
+      where f.id = $1 and f.lease_token = $2 and f.lease_owner = $3
+        and f.state = 'completed' and f.finished_at >= $4
+  ) as completed
+`
+
+type JobFateParams struct {
+	ID    int64
+	Token int64
+	Owner string
+	Since pgtype.Timestamptz
+}
+
+type JobFateRow struct {
+	Held      bool
+	Completed bool
+}
+
+// JobFate says of a run whose handler has completed the job in a transaction of
+// its own whether it is still the caller's, and whether that transaction has
+// stored the completion. Neither means that the lease was lost. A row that such a
+// transaction still holds is the caller's. since is when the run was claimed, and
+// spares the partitions before.
+// Needs running_pkey and finished_id_idx only.
+func (q *Queries) JobFate(ctx context.Context, arg JobFateParams) (JobFateRow, error) {
+	row := q.db.QueryRow(ctx, JobFate,
+		arg.ID,
+		arg.Token,
+		arg.Owner,
+		arg.Since,
+	)
+	var i JobFateRow
+	err := row.Scan(&i.Held, &i.Completed)
+	return i, err
+}
+
 const LeaseHeld = `-- name: LeaseHeld :many
 select r.id
   from rows from (unnest($1::bigint[]), unnest($2::bigint[])) as f(id, token)

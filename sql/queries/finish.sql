@@ -201,3 +201,21 @@ insert into jobq.attempt (job_id, finished_at, started_at, lease_token, outcome,
         limit 1
     ) f
     where not exists (select from jobq.attempt a where a.job_id = o.id and a.lease_token = o.token);
+
+-- JobFate says of a run whose handler has completed the job in a transaction of
+-- its own whether it is still the caller's, and whether that transaction has
+-- stored the completion. Neither means that the lease was lost. A row that such a
+-- transaction still holds is the caller's. since is when the run was claimed, and
+-- spares the partitions before.
+-- Needs running_pkey and finished_id_idx only.
+-- name: JobFate :one
+select
+  exists (
+    select from jobq.running r
+      where r.id = sqlc.arg(id) and r.lease_token = sqlc.arg(token) and r.lease_owner = sqlc.arg(owner)
+  ) as held,
+  exists (
+    select from jobq.finished f
+      where f.id = sqlc.arg(id) and f.lease_token = sqlc.arg(token) and f.lease_owner = sqlc.arg(owner)
+        and f.state = 'completed' and f.finished_at >= sqlc.arg(since)
+  ) as completed;
