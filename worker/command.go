@@ -120,7 +120,7 @@ func (c Command) run(ctx context.Context, r *Run) error {
 	live := r.showOutput(output)
 	leash := newLeash(ctx, r, c.LostTerminates)
 	defer leash.drop()
-	ended, err := r.worker.programs.run(leash.ctx, r.row.Kind, subproc.Command{
+	ended, err := r.worker.runProgram(leash.ctx, r.row.Kind, subproc.Command{
 		Args: args, Dir: c.Dir, Env: environ, Attributes: c.Attributes.subproc(), Stdin: r.row.Args, Grace: c.Grace, Kill: leash.kill, Output: output,
 		Deadline: r.deadline, DeadlineEvery: r.deadlineEvery(),
 		Control: func(message subproc.Message) { said.hear(leash.held, message) }, ControlError: said.complain,

@@ -117,3 +117,14 @@ func NextHeartbeat(w *Worker, id int64) time.Duration {
 	}
 	return 0
 }
+
+// Rests is how often the handler of a kind could not be reached, by the latest
+// count; 0 when it can.
+func Rests(w *Worker, kind string) int {
+	w.absences.mu.Lock()
+	defer w.absences.mu.Unlock()
+	if absence := w.absences.byKind[kind]; absence != nil {
+		return absence.rests
+	}
+	return 0
+}

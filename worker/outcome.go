@@ -84,7 +84,10 @@ func Cancel(reason string) error { return &cancelError{reason} }
 
 // blamelessError says that the job was not run to an end for a reason that is
 // not its own. It goes back to its place, and no attempt is counted.
-type blamelessError struct{ err error }
+type blamelessError struct {
+	err       error
+	unstarted bool // no handler has seen the job
+}
 
 func (e *blamelessError) Error() string { return e.err.Error() }
 func (e *blamelessError) Unwrap() error { return e.err }
@@ -120,8 +123,10 @@ func endingOf(err, cause error) db.Ending {
 		ending.Final = true
 	case errors.As(err, &cancelled), errors.Is(cause, ErrCancelled):
 		ending.Outcome = string(jobq.OutcomeCancelled)
-	case errors.Is(cause, ErrDrained), errors.Is(err, ErrDrained), errors.As(err, &blameless):
+	case errors.Is(cause, ErrDrained), errors.Is(err, ErrDrained):
 		ending.Outcome = string(jobq.OutcomeReleased)
+	case errors.As(err, &blameless):
+		ending.Outcome, ending.Started = string(jobq.OutcomeReleased), !blameless.unstarted
 	case errors.Is(cause, ErrTimedOut):
 		ending.Outcome = string(jobq.OutcomeTimedOut)
 	case errors.As(err, &retry):

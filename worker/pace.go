@@ -34,7 +34,9 @@ type look struct {
 	from  db.Line // where it begins, when it looks back, and the bound
 	line  db.Line
 	word  string // of new jobs, the last that was heard
-	news  int
+	// partial: not of all kinds, since the handlers of some are away
+	partial bool
+	news    int
 }
 
 // isWhole says whether it is a look at the whole line.
@@ -131,10 +133,11 @@ func (q *queue) observeClaim(claimed []db.JobClaimRow, look look, took time.Dura
 	if look.news == q.pace.news {
 		q.pace.more, q.pace.awaited = false, false
 	}
-	if look.isWhole() {
-		q.tellLocked(look.word)
-	} else {
+	switch {
+	case !look.isWhole():
 		q.pace.awaited = true
+	case !look.partial:
+		q.tellLocked(look.word)
 	}
 }
 

@@ -170,7 +170,7 @@ func (p *streamPool) start() (*streamProcess, error) {
 	process.stop = stop
 	p.living.Go(func() {
 		defer close(process.ended)
-		process.result, process.failure = p.worker.programs.run(ctx, p.kind, subproc.Command{
+		process.result, process.failure = p.worker.runProgram(ctx, p.kind, subproc.Command{
 			Args: p.stream.Args, Dir: p.stream.Dir, Env: environ, Attributes: p.stream.Attributes.subproc(), Grace: p.stream.Grace, Kill: process.killed, Output: process.output,
 			Deadline: process.deadline, DeadlineEvery: streamDeadlineEvery, Talk: process.talk, Control: process.hearOutside, ControlError: process.failOutside,
 		})

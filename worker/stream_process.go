@@ -225,7 +225,7 @@ func (s *streamProcess) heard(line []byte) {
 	case job == nil:
 		s.breakLocked(fmt.Errorf("handler process spoke without a job: %.80q", line))
 	case reply.ID != nil && s.answered && *reply.ID == s.last && s.last != job.run.row.ID:
-		s.breakLocked(&blamelessError{fmt.Errorf("handler process answered twice for job %d, and was killed", s.last)})
+		s.breakLocked(&blamelessError{err: fmt.Errorf("handler process answered twice for job %d, and was killed", s.last)})
 	case reply.ID != nil && *reply.ID != job.run.row.ID:
 		s.breakLocked(fmt.Errorf("handler process answered for job %d while it had job %d", *reply.ID, job.run.row.ID))
 	default:

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -135,4 +136,23 @@ func requireBefore(t *testing.T, pool *pgxpool.Pool, leaseEnd time.Time) {
 	require.NoError(t, pool.QueryRow(context.Background(), "select extract(epoch from $1::timestamptz - clock_timestamp())::float8", leaseEnd).Scan(&left))
 	t.Logf("all dead %.2f s before the lease would have ended", left)
 	require.Positive(t, left)
+}
+
+// written is a program that somebody writes to, so that it cannot be started.
+type written struct {
+	path    string
+	release func()
+}
+
+func busyProgram(t *testing.T) written {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "program")
+	binary, err := os.ReadFile("/bin/true")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(path, binary, 0o700))
+	file, err := os.OpenFile(path, os.O_WRONLY, 0)
+	require.NoError(t, err)
+	release := sync.OnceFunc(func() { require.NoError(t, file.Close()) })
+	t.Cleanup(release)
+	return written{path, release}
 }

@@ -47,17 +47,24 @@ type request struct {
 // report is what the shim says of a program, one JSON object a line: its pid
 // first, and in the end how it ended or why it could not be started.
 type report struct {
-	PID         int    `json:"pid,omitempty"`
-	Failure     string `json:"failure,omitempty"`
-	Ended       bool   `json:"ended,omitempty"`
-	ExitCode    int    `json:"exit_code,omitempty"`
-	Signal      string `json:"signal,omitempty"`
-	Expired     bool   `json:"expired,omitempty"` // the deadline has passed
-	CPUNs       int64  `json:"cpu_ns,omitempty"`
-	MaxRSSBytes int64  `json:"max_rss,omitempty"`
+	PID         int     `json:"pid,omitempty"`
+	Failure     string  `json:"failure,omitempty"`
+	Errno       uintptr `json:"errno,omitempty"` // of the failure
+	Ended       bool    `json:"ended,omitempty"`
+	ExitCode    int     `json:"exit_code,omitempty"`
+	Signal      string  `json:"signal,omitempty"`
+	Expired     bool    `json:"expired,omitempty"` // the deadline has passed
+	CPUNs       int64   `json:"cpu_ns,omitempty"`
+	MaxRSSBytes int64   `json:"max_rss,omitempty"`
 }
 
 func (r report) ended() bool { return r.Ended || r.Failure != "" }
+
+func failureReport(err error) report {
+	var errno syscall.Errno
+	_ = errors.As(err, &errno) // 0 when it is none of the system's
+	return report{Failure: err.Error(), Errno: uintptr(errno)}
+}
 
 func bytesOf(texts []string) [][]byte {
 	all := make([][]byte, len(texts))

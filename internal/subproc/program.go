@@ -156,7 +156,7 @@ func (p *supervised) await(ctx context.Context) (Result, error) {
 	}
 	switch {
 	case final.Failure != "":
-		return result, errors.New(final.Failure)
+		return result, &startFailure{final.Failure, syscall.Errno(final.Errno)}
 	case !final.ended():
 		result.ExitCode = -1
 		return result, errors.New("the program's supervisor was killed")
@@ -276,6 +276,9 @@ func (p *supervised) readReports() report {
 			return next
 		}
 		pid = next.PID
+		if p.command.Started != nil {
+			p.command.Started()
+		}
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"syscall"
 	"time"
 )
 
@@ -63,6 +64,8 @@ type Command struct {
 	DeadlineEvery time.Duration
 	// Grace is the time between SIGTERM and SIGKILL. Default 3 seconds.
 	Grace time.Duration
+	// Started, when it is not nil, is called when the program has started.
+	Started func()
 	// Talk, when it is not nil, has the program's standard input and output
 	// instead of Stdin and Output. It returns at the latest when the output ends.
 	Talk func(Conversation)
@@ -74,6 +77,34 @@ type Command struct {
 	// called after Run has returned. Nil means that nobody listens.
 	Control      func(Message)
 	ControlError func(error)
+}
+
+// IsMachineTrouble says that a program could not be started for want of
+// processes, memory or descriptors, or because its file is being written: nothing
+// that the program, its arguments or its settings are to blame for.
+func IsMachineTrouble(err error) bool {
+	for _, errno := range []syscall.Errno{syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ETXTBSY} {
+		if errors.Is(err, errno) {
+			return true
+		}
+	}
+	return false
+}
+
+// startFailure is why a program could not be started, told by its shim.
+type startFailure struct {
+	text  string
+	errno syscall.Errno
+}
+
+func (f *startFailure) Error() string { return f.text }
+
+// Unwrap is the system's error; nil for none.
+func (f *startFailure) Unwrap() error {
+	if f.errno == 0 {
+		return nil
+	}
+	return f.errno
 }
 
 // Conversation is what Talk has of a program that is given its work bit by bit.
