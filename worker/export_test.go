@@ -128,3 +128,24 @@ func Rests(w *Worker, kind string) int {
 	}
 	return 0
 }
+
+// GivesUpAfter is how long after its claim a worker gives a lease up that it
+// cannot extend, of a program or not, when its clock has rung that late.
+func GivesUpAfter(t *testing.T, client *jobq.Client, length time.Duration, isProgram bool, late time.Duration) time.Duration {
+	t.Helper()
+	w, err := New(client, nil)
+	require.NoError(t, err)
+	q := w.queues["default"]
+	settings := queueSettings{lease: length, extendEvery: length / 3}
+	q.configure(settings)
+	run := &Run{worker: w}
+	run.lease.queue, run.lease.run = q, run
+	if isProgram {
+		run.onLost.Store(new(func()))
+	}
+	run.lease.extendedLocked(0, settings)
+	w.keeper.observeDelay(late)
+	w.keeper.mu.Lock()
+	defer w.keeper.mu.Unlock()
+	return run.lease.deadline - w.keeper.delayLocked(&run.lease)
+}

@@ -51,6 +51,7 @@ type keeper struct {
 	held    map[int64]*lease
 	astray  map[*lease]struct{} // lost, and their handlers have not returned
 	stopped error               // why no handler is to begin any more
+	late    time.Duration       // how late its clock rings, of late: the machine is overloaded
 }
 
 func newKeeper(w *Worker) *keeper {
@@ -205,11 +206,13 @@ func (k *keeper) run(ctx context.Context) {
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	planned := sinceBoot()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
+			k.observeDelay(sinceBoot() - planned)
 		case <-k.wake:
 		}
 		k.expire()
@@ -219,16 +222,45 @@ func (k *keeper) run(ctx context.Context) {
 		if k.hasProgress() {
 			beside(flushing, func() { k.flushProgress(ctx) })
 		}
-		timer.Reset(k.tick())
+		tick := k.tick()
+		planned = sinceBoot() + tick
+		timer.Reset(tick)
 	}
 }
 
-// tick is how often the keeper looks: a fraction of the shortest kill margin
-// in use, so that a deadline is never seen late enough to matter.
+// observeDelay remembers how late the keeper's clock rings when the machine is
+// overloaded, and forgets it within some ticks. By so much the leases of programs
+// are given up earlier: the signals that stop them will be as late. Steps of 50 ms,
+// so that the programs' deadlines do not change all the time.
+func (k *keeper) observeDelay(delay time.Duration) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.late = max(delay, k.late*7/8).Truncate(50 * time.Millisecond)
+}
+
+// delayLocked is the part of that which counts for a lease: nothing without a
+// program, and its kill margin at most.
+func (k *keeper) delayLocked(l *lease) time.Duration {
+	if k.late == 0 || l.run.onLost.Load() == nil {
+		return 0
+	}
+	return min(k.late, killMargin(l.queue.settings().lease))
+}
+
+// tick is how long until the keeper looks again: a fraction of the shortest kill
+// margin in use, or until the next deadline.
 func (k *keeper) tick() time.Duration {
 	tick := time.Second
 	for _, q := range k.worker.queues {
 		tick = min(tick, killMargin(q.settings().lease)/4)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := sinceBoot()
+	for _, l := range k.held {
+		if !l.completed {
+			tick = min(tick, l.deadline-k.delayLocked(l)-now)
+		}
 	}
 	return max(tick, 20*time.Millisecond)
 }
@@ -239,7 +271,7 @@ func (k *keeper) expire() {
 	defer k.mu.Unlock()
 	now := sinceBoot()
 	for _, l := range k.held {
-		if now >= l.deadline && !l.completed {
+		if now+k.delayLocked(l) >= l.deadline && !l.completed {
 			k.loseLocked(l)
 		}
 	}

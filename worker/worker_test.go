@@ -20,6 +20,9 @@ import (
 
 func TestMain(m *testing.M) {
 	worker.MaybeRunShim()
+	if len(os.Args) > 2 && os.Args[1] == asWitness {
+		witness(os.Args[2])
+	}
 	if len(os.Args) > 1 && os.Args[1] == asStreamHandler {
 		handleStream()
 		return
