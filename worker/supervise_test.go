@@ -55,7 +55,7 @@ func programs(t *testing.T, client *jobq.Client, count int, lostTerminates bool,
 	r := run(t, w)
 	for _, id := range ids {
 		// Many shims start at once here, and with the race detector each takes its time.
-		require.Eventually(t, func() bool { return len(pids(id)) == 2 }, 4*patience, 20*time.Millisecond)
+		require.Eventually(t, func() bool { return len(pids(id)) == 2 }, patience, 20*time.Millisecond)
 	}
 	return r, ids, pids
 }
@@ -148,7 +148,7 @@ func TestBlackholedDatabase(t *testing.T) {
 		return time.Unix(0, lastNs), time.Duration(longestNs)
 	}
 	for _, id := range ids {
-		require.Eventually(t, func() bool { last, _ := seen(id); return last.Unix() > 0 }, 4*patience, 20*time.Millisecond)
+		require.Eventually(t, func() bool { last, _ := seen(id); return last.Unix() > 0 }, patience, 20*time.Millisecond)
 	}
 	proxy.Swallow()
 	left := func() (count int) {
