@@ -21,6 +21,8 @@ type supervised struct {
 	outputs  []*stream // what the program writes
 	stderr   *Tail
 	streams  sync.WaitGroup // that read what the program writes
+	// streamPatience is how long these may go on after the program has ended.
+	streamPatience time.Duration
 
 	mu sync.Mutex
 	// guarded by mu
@@ -174,7 +176,7 @@ func (p *supervised) awaitStreams(ctx context.Context) {
 		p.streams.Wait()
 		close(read)
 	}()
-	patience := time.NewTimer(streamPatience)
+	patience := time.NewTimer(p.streamPatience)
 	defer patience.Stop()
 	select {
 	case <-read:

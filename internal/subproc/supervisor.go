@@ -2,6 +2,7 @@ package subproc
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +23,8 @@ const idleMax = 256
 // Close ends the shims. A shim runs one program at a time, and takes the next
 // only when nothing of the one before is left.
 type Supervisor struct {
+	streamPatience time.Duration // in tests, another than streamPatience, which 0 means
+
 	mu sync.Mutex
 	// guarded by mu
 	idle   []*shimProcess // the one used last at the end
@@ -46,7 +49,7 @@ func (s *Supervisor) Run(ctx context.Context, command Command) (Result, error) {
 	if err := command.complete(); err != nil {
 		return Result{}, err
 	}
-	p := &supervised{command: command, stderr: NewTail(defaultStderrBytes)}
+	p := &supervised{command: command, stderr: NewTail(defaultStderrBytes), streamPatience: cmp.Or(s.streamPatience, streamPatience)}
 	if err := p.start(s); err != nil {
 		return Result{}, fmt.Errorf("start %s: %w", command.Args[0], err)
 	}
