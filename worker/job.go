@@ -58,7 +58,8 @@ func (r *Run) MaxAttempts() int { return int(r.row.MaxAttempts) }
 // that can refuse a smaller one than they have seen.
 func (r *Run) LeaseToken() int64 { return r.row.LeaseToken }
 
-// LastError is the first part of the error of the attempt before, if any.
+// LastError is the error of the attempt before, if any: of a long one the beginning
+// and the end. Its first line is the summary.
 func (r *Run) LastError() string {
 	if r.row.LastError == nil {
 		return ""
