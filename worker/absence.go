@@ -139,6 +139,11 @@ func (a *absences) present(kinds []string) []string {
 	})
 }
 
+// isAll says whether none of the kinds, of which there are some, may be claimed now.
+func (a *absences) isAll(kinds []string) bool {
+	return a.some.Load() && len(kinds) > 0 && len(a.present(kinds)) == 0
+}
+
 // troubles are why the handlers that are away cannot be reached, by kind.
 func (a *absences) troubles() map[string]string {
 	a.mu.Lock()

@@ -191,7 +191,7 @@ func (q *queue) next(ctx context.Context) (results []result, want int) {
 	if len(q.busy) > 0 && sinceBoot() >= q.busyTo {
 		results, q.busy = append(results, q.busy...), nil
 	}
-	if q.pace.more && ctx.Err() == nil && len(q.worker.absences.present(q.kinds)) > 0 {
+	if q.pace.more && ctx.Err() == nil && !q.worker.absences.isAll(q.kinds) {
 		want = q.wantLocked()
 	}
 	if len(results) > 0 || want > 0 {

@@ -78,8 +78,10 @@ func (s *streamProcess) work(ctx context.Context, r *Run, lostTerminates bool) e
 		return err
 	}
 	line = append(line, '\n')
-	s.program.Settle() // what was written since the job before is nobody's
-	s.output.Reset()
+	if s.hasAnswered() { // else the first job's output begins with the start
+		s.program.Settle() // what was written since the job before is nobody's
+		s.output.Reset()
+	}
 	leash := newLeash(ctx, r, lostTerminates)
 	defer leash.drop()
 	job := &streamJob{said: said{run: r}, leash: leash, reply: make(chan subproc.Reply, 1)}
@@ -195,6 +197,12 @@ func (s *streamProcess) verdict(job *streamJob, reply subproc.Reply) error {
 		return problem
 	}
 	return err
+}
+
+func (s *streamProcess) hasAnswered() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.answered
 }
 
 // isIdle says whether the process can take a job.

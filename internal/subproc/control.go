@@ -110,7 +110,8 @@ func decodeLine(line []byte, target any) error {
 	decoder := json.NewDecoder(bytes.NewReader(line))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(target); err != nil {
-		return fmt.Errorf("%s: %.200s", quoted(line), err) // it may name a member of any length
+		reason := err.Error() // it may name a member of any length
+		return fmt.Errorf("%s: %s", quoted(line), reason[:min(len(reason), 200)])
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		return fmt.Errorf("%s: more than one value", quoted(line))
