@@ -28,16 +28,16 @@ func newQueuesCommand(a *app) *cobra.Command {
 	pause := &cobra.Command{
 		Use: "pause NAME", Short: "Let workers claim nothing more from a queue", Args: exactArgs(1),
 		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
-			changed, err := client.PauseQueue(cmd.Context(), args[0], "", reason)
-			return sayChange(cmd, args[0], "paused", changed, err)
+			acted, err := client.PauseQueue(cmd.Context(), args[0], "", reason)
+			return sayChange(cmd, args[0], "paused", acted.Changed, err)
 		}),
 	}
 	pause.Flags().StringVar(&reason, "reason", "", "why, for others to read")
 	resume := &cobra.Command{
 		Use: "resume NAME", Short: "Let workers claim from a queue again", Args: exactArgs(1),
 		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
-			changed, err := client.ResumeQueue(cmd.Context(), args[0])
-			return sayChange(cmd, args[0], "running", changed, err)
+			acted, err := client.ResumeQueue(cmd.Context(), args[0])
+			return sayChange(cmd, args[0], "running", acted.Changed, err)
 		}),
 	}
 	return asGroup(command, list, pause, resume, newQueuesSetCommand(a))
@@ -69,16 +69,16 @@ func (a *app) listQueues(cmd *cobra.Command, _ []string, client *jobq.Client) er
 		if queue.PausedAt != nil {
 			paused = strings.TrimSpace(fmt.Sprintf("%s by %s %s", ago(*queue.PausedAt), queue.PausedBy, queue.PauseReason))
 		}
-		t.row(queue.Name, count(queue.Available), count(queue.Scheduled), strconv.FormatInt(queue.Running, 10),
+		t.row(queue.Name, count(queue.Available, queue.AvailableMax), count(queue.Scheduled, jobq.CountMax), strconv.FormatInt(queue.Running, 10),
 			queue.Lease.String(), string(queue.Heartbeat), paused)
 	}
 	return t.flush()
 }
 
-// count shows a count that stops at jobq.CountMax.
-func count(n int64) string {
-	if n >= jobq.CountMax {
-		return strconv.Itoa(jobq.CountMax) + "+"
+// count shows a count that stops at a limit.
+func count(n, limit int64) string {
+	if n >= limit {
+		return strconv.FormatInt(limit, 10) + "+"
 	}
 	return strconv.FormatInt(n, 10)
 }
