@@ -226,7 +226,7 @@ func TestProfileLeaders(t *testing.T) {
 	require.NoError(t, follower.Wait())
 	stdout, _, code := invoke(t, "", "events", "--json", "--database-url", p.url)
 	require.Zero(t, code)
-	for _, event := range []string{"leadership_acquired", "leadership_lost", `"type": "stalled"`} {
+	for _, event := range []string{"leadership_acquired", "leadership_released", `"type": "stalled"`} {
 		require.Contains(t, stdout, event)
 	}
 }

@@ -134,16 +134,16 @@ func (a *app) listQueues(cmd *cobra.Command, _ []string, client *jobq.Client) er
 		if queue.PausedAt != nil {
 			paused = strings.TrimSpace(fmt.Sprintf("%s by %s %s", ago(*queue.PausedAt), queue.PausedBy, queue.PauseReason))
 		}
-		t.row(queue.Name, count(queue.Available), count(queue.Scheduled), strconv.FormatInt(queue.Running, 10),
+		t.row(queue.Name, count(queue.Available, queue.AvailableMax), count(queue.Scheduled, jobq.CountMax), strconv.FormatInt(queue.Running, 10),
 			when.FormatDuration(queue.Lease), string(queue.Heartbeat), paused)
 	}
 	return t.flush()
 }
 
-// count shows a count that stops at jobq.CountMax.
-func count(n int64) string {
-	if n >= jobq.CountMax {
-		return strconv.Itoa(jobq.CountMax) + "+"
+// count shows a count that stops at a limit.
+func count(n, limit int64) string {
+	if n >= limit {
+		return strconv.FormatInt(limit, 10) + "+"
 	}
 	return strconv.FormatInt(n, 10)
 }

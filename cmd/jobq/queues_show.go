@@ -58,8 +58,8 @@ func writeQueue(out io.Writer, queue jobq.Queue, settings jobq.Settings) error {
 	writer := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, row := range [][2]string{
 		{"queue", queue.Name},
-		{"available", count(queue.Available)},
-		{"scheduled", fmt.Sprintf("%s, of which %s failed before", count(queue.Scheduled), count(queue.Retrying))},
+		{"available", count(queue.Available, queue.AvailableMax)},
+		{"scheduled", fmt.Sprintf("%s, of which %s failed before", count(queue.Scheduled, jobq.CountMax), count(queue.Retrying, jobq.CountMax))},
 		{"running", fmt.Sprintf("%d in %d slots", queue.Running, queue.Slots)},
 		{"paused", paused},
 		{"lease", when.FormatDuration(queue.Lease)},

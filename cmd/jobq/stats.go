@@ -87,7 +87,7 @@ func (a *app) writeOverview(cmd *cobra.Command, client *jobq.Client, span time.D
 	}
 	for _, stats := range ended {
 		if !known[stats.Queue] {
-			queues = append(queues, jobq.Queue{Name: stats.Queue})
+			queues = append(queues, jobq.Queue{Name: stats.Queue, AvailableMax: jobq.CountMax})
 		}
 	}
 	fmt.Fprintf(cmd.OutOrStdout(), "%s, ended within %s\n", time.Now().UTC().Format(time.RFC3339), when.FormatDuration(span))
@@ -96,7 +96,7 @@ func (a *app) writeOverview(cmd *cobra.Command, client *jobq.Client, span time.D
 	number := func(n int64) string { return strconv.FormatInt(n, 10) }
 	for _, queue := range queues {
 		stats := byQueue[queue.Name]
-		t.row(queue.Name, count(queue.Available), count(queue.Scheduled), number(queue.Running), number(stats.Completed),
+		t.row(queue.Name, count(queue.Available, queue.AvailableMax), count(queue.Scheduled, jobq.CountMax), number(queue.Running), number(stats.Completed),
 			number(stats.Failed), number(stats.Retried), number(stats.Lost), number(stats.Cancelled),
 			average(stats.RunTime, stats.Runs()), average(stats.WaitTime, stats.Completed))
 	}
