@@ -129,6 +129,9 @@ type Programs struct {
 	Stopped     int64   `json:"stopped"`     // told to end by the worker, for whatever reason
 	CPUSeconds  float64 `json:"cpu_seconds"` // of those that have ended
 	MaxRSSBytes int64   `json:"max_rss_bytes"`
+	// Trouble is why jobs of the kind wait on this worker: its HTTP server cannot be
+	// reached, or the machine cannot start programs. "" for none.
+	Trouble string `json:"trouble,omitempty"`
 }
 
 // Workers returns the registered worker processes, by id.
@@ -170,7 +173,7 @@ func (c *Client) DrainWorker(ctx context.Context, id string) (bool, error) {
 	return auditID > 0, nil
 }
 
-// QueueStats sums up the jobs of a queue that ended within a span of time.
+// QueueStats sums up the jobs of a queue that ended within a duration.
 type QueueStats struct {
 	Queue     string        `json:"queue"`
 	Completed int64         `json:"completed"`
