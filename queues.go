@@ -173,7 +173,7 @@ func (c *Client) DrainWorker(ctx context.Context, id string) (bool, error) {
 	return auditID > 0, nil
 }
 
-// QueueStats sums up the jobs of a queue that ended within a span of time.
+// QueueStats sums up the jobs of a queue that ended within a duration.
 type QueueStats struct {
 	Queue     string        `json:"queue"`
 	Completed int64         `json:"completed"`
