@@ -214,9 +214,10 @@ func TestRunLimits(t *testing.T) {
 
 	// Of the longest error, last_error has the beginning and the end, in whole
 	// characters.
-	longest := "begin" + strings.Repeat("é", 32<<10) + "end"
+	longest := "begin" + strings.Repeat("é", 30_000) + "end"
 	require.NoError(t, exchange(db.Exchange{Endings: []db.Ending{{ID: 1, Token: 1, Outcome: "failed", Error: longest, Started: true}}}))
-	require.Equal(t, 1, q.number("select count(*) from jobq.pending where last_error ~ '^beginé{475}\\n… 31816 characters cut …\\né{477}end$'"))
+	require.Equal(t, 1, q.number(`select count(*) from jobq.pending
+		where last_error like E'beginé%é\n… 29048 characters cut …\né%éend' and char_length(last_error) between 960 and 1000`))
 }
 
 // Progress keeps what it is not told, and a claim forgets all of it.
