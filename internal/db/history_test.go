@@ -156,6 +156,7 @@ func historyCases() []historyCase {
 		{"AuditGet", db.AuditGet, "100", few, ""},
 		{"AuditOfJob", db.AuditOfJob, "20010001", few, ""},
 		{"JobGet", db.JobGet, "20000004", few, ""},
+		{"JobFate", db.JobFate, "20000100, 1, 'w', now() - interval '1 day'", few, ""},
 		{"AttemptList", db.AttemptList, "20000004", few, ""},
 		{"OutputSince", db.OutputSince, "40000001, 1, 0", few, ""},
 		{"JobCancel", db.JobCancel, "17", inHand, ""},
