@@ -285,7 +285,7 @@ func TestQueues(t *testing.T) {
 	require.Len(t, queues, 2)
 	require.NotNil(t, queues[0].HeadRunAt)
 	queues[0].HeadRunAt = nil
-	require.Equal(t, jobq.Queue{Name: "busy", Available: 1, Scheduled: 1, QueueSettings: jobq.QueueSettings{
+	require.Equal(t, jobq.Queue{Name: "busy", Available: 1, AvailableMax: jobq.CountMax, Scheduled: 1, QueueSettings: jobq.QueueSettings{
 		Lease: 5 * time.Second, ExtendEvery: 1667 * time.Millisecond,
 		Heartbeat: jobq.HeartbeatTicker, Redelivery: jobq.RedeliverTail,
 	}}, queues[0])

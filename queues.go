@@ -18,8 +18,11 @@ const CountMax = 10_000
 
 // Queue is a queue with its settings and what waits and runs in it.
 type Queue struct {
-	Name      string `json:"name"`
-	Available int64  `json:"available"` // up to CountMax
+	Name string `json:"name"`
+	// Available is counted up to AvailableMax: CountMax, and less with more than
+	// ten queues. A count that has reached it means "at least as many".
+	Available    int64 `json:"available"`
+	AvailableMax int64 `json:"available_max"`
 	// Scheduled and Retrying count among the CountMax jobs of all queues that
 	// are due next, Failed and Cancelled among the CountMax that ended last
 	// without success.
@@ -37,7 +40,7 @@ type Queue struct {
 }
 
 // Queues returns every queue that has a setting, a live job or a worker, by
-// name. It costs the same however many jobs there are.
+// name, at most 1000. It costs the same however many jobs there are.
 func (c *Client) Queues(ctx context.Context) ([]Queue, error) {
 	rows, err := c.queries.QueueList(ctx, CountMax)
 	if err != nil {
@@ -46,7 +49,7 @@ func (c *Client) Queues(ctx context.Context) ([]Queue, error) {
 	queues := make([]Queue, len(rows))
 	for i, row := range rows {
 		queues[i] = Queue{
-			Name: row.Name, Available: row.Available, Scheduled: row.Scheduled, Retrying: row.Retrying, Running: row.Running,
+			Name: row.Name, Available: row.Available, AvailableMax: row.AvailableMax, Scheduled: row.Scheduled, Retrying: row.Retrying, Running: row.Running,
 			Slots: row.Slots, Failed: row.Failed, Cancelled: row.Cancelled, HeadRunAt: timeOrNil(row.HeadRunAt),
 			QueueSettings: QueueSettings{
 				Lease: milliseconds(row.LeaseMs), ExtendEvery: milliseconds(row.ExtendEveryMs), Heartbeat: Heartbeat(row.Heartbeat),
@@ -167,7 +170,7 @@ func (c *Client) DrainWorker(ctx context.Context, id string) (bool, error) {
 	return auditID > 0, nil
 }
 
-// QueueStats sums up the jobs of a queue that ended within a span of time.
+// QueueStats sums up the jobs of a queue that ended within a duration.
 type QueueStats struct {
 	Queue     string        `json:"queue"`
 	Completed int64         `json:"completed"`

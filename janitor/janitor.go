@@ -212,6 +212,12 @@ func (j *Janitor) Run(ctx context.Context) error {
 	return nil
 }
 
+func (j *Janitor) checkVersion(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, taskTimeout)
+	defer cancel()
+	return db.CheckVersion(ctx, j.client.Pool(), j.schema)
+}
+
 func (j *Janitor) newPasses(on db.DBTX) *passes {
 	return &passes{janitor: j, queries: j.schema.Queries(on)}
 }

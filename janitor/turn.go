@@ -50,7 +50,7 @@ type beginner interface {
 // with its transaction.
 func (j *Janitor) takeTurns(ctx context.Context, started, healthy func()) error {
 	pool := j.client.Pool()
-	if err := db.CheckVersion(ctx, pool, j.schema); err != nil {
+	if err := j.checkVersion(ctx); err != nil {
 		return err
 	}
 	started()

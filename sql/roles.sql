@@ -55,7 +55,9 @@ grant select, insert, update, delete on
   to jobq_worker;
 grant select on jobq.queue, jobq.setting, jobq.job, jobq.stats to jobq_worker;
 grant select, usage, update on sequence jobq.job_id_seq, jobq.position_seq, jobq.waiting_seq to jobq_worker;
-grant execute on function jobq.backoff_delay, jobq.partition_add, jobq.partition_prune, jobq.default_prune to jobq_worker;
+grant execute on function
+  jobq.backoff_delay, jobq.partition_add, jobq.partition_prune, jobq.payload_prune, jobq.default_prune, jobq.audit_prune
+  to jobq_worker;
 
 -- An admin does what operators do: acts on jobs and queues, and has it
 -- recorded. It claims nothing: it cannot make a lease.

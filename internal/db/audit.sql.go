@@ -213,12 +213,17 @@ func (q *Queries) AuditList(ctx context.Context, before int64, pageSize int32) (
 }
 
 const AuditOfJob = `-- name: AuditOfJob :many
-select a.id, a.at, a.actor, a.action, t.state_before, t.state_after
-  from jobq.audit_job t
-  join jobq.audit a on a.id = t.audit_id
-  where t.job_id = $1
+with entry as materialized (
+  select t.audit_id, t.state_before, t.state_after
+    from jobq.audit_job t
+    where t.job_id = $1
+    order by t.audit_id
+    limit 100
+)
+select a.id, a.at, a.actor, a.action, e.state_before, e.state_after
+  from entry e
+  join jobq.audit a on a.id = e.audit_id
   order by a.id
-  limit 100
 `
 
 type AuditOfJobRow struct {
@@ -230,7 +235,9 @@ type AuditOfJobRow struct {
 	StateAfter  string
 }
 
-// AuditOfJob is what people did to one job, oldest first. Needs audit_job_job_id_idx.
+// AuditOfJob is what people did to one job, oldest first. The job's rows come
+// first (MATERIALIZED): joined at once, without statistics, the planner may ask for
+// the job in each action. Needs audit_job_job_id_idx and audit_pkey.
 func (q *Queries) AuditOfJob(ctx context.Context, jobID int64) ([]AuditOfJobRow, error) {
 	rows, err := q.db.Query(ctx, AuditOfJob, jobID)
 	if err != nil {
@@ -256,6 +263,27 @@ func (q *Queries) AuditOfJob(ctx context.Context, jobID int64) ([]AuditOfJobRow,
 		return nil, err
 	}
 	return items, nil
+}
+
+const AuditPrune = `-- name: AuditPrune :one
+select p.deleted::bigint as deleted, coalesce(p.last_audit, 0)::bigint as last_audit, coalesce(p.last_job, 0)::bigint as last_job
+  from jobq.audit_prune($1::bigint, $2::bigint, $3::integer) p
+`
+
+type AuditPruneRow struct {
+	Deleted   int64
+	LastAudit int64
+	LastJob   int64
+}
+
+// AuditPrune forgets old actions, about row_count rows, and returns how many rows
+// it has deleted: fewer when nothing is left to forget. It goes on after the action
+// and the job given, which are of its last answer. Needs audit_at_idx and audit_job_pkey.
+func (q *Queries) AuditPrune(ctx context.Context, afterAudit int64, afterJob int64, rowCount int32) (AuditPruneRow, error) {
+	row := q.db.QueryRow(ctx, AuditPrune, afterAudit, afterJob, rowCount)
+	var i AuditPruneRow
+	err := row.Scan(&i.Deleted, &i.LastAudit, &i.LastJob)
+	return i, err
 }
 
 const AuditRenew = `-- name: AuditRenew :execrows

@@ -1,6 +1,21 @@
 set local lock_timeout = '5s';
 
+do $$ -- days that retention has taken out, and not dropped yet
+declare
+  day text;
+begin
+  for day in
+    select c.relname
+      from pg_class c
+      where c.relnamespace = (select p.relnamespace from pg_class p where p.oid = 'jobq.finished'::regclass)
+        and c.relkind = 'r' and not c.relispartition and c.relname ~ '^finished_[0-9]{8}$'
+  loop
+    execute format('drop table jobq.%I', day);
+  end loop;
+end $$;
+
 drop function jobq.default_prune(text, integer);
+drop function jobq.payload_prune(text, bigint, integer, integer);
 drop function jobq.partition_prune(text);
 drop function jobq.partition_add(text, date);
 drop function jobq.partition_yield(regclass, regclass[]);

@@ -593,7 +593,8 @@ end $$;
 -- not there. It is made apart and then attached, which keeps finishers waiting
 -- only for a moment. A day of which the default partition has rows stays there:
 -- there may be millions, and finishers would wait while they move. It runs as the
--- owner, who alone may do that; so do partition_prune and default_prune.
+-- owner, who alone may do that; so do partition_prune, payload_prune and
+-- default_prune.
 create function jobq.partition_add(parent text, day date) returns boolean
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
@@ -630,67 +631,128 @@ begin
   return true;
 end $$;
 
--- partition_prune drops the earliest day of finished or attempt that is past
--- retention as a whole, and returns its name, or null when there is none: one a
--- transaction, because the lock that it takes on the parent keeps finishers
+-- partition_prune takes the earliest day of finished or attempt that is past
+-- retention as a whole out of the table, and returns its name, or null when there
+-- is none: one a transaction, because the lock that it takes keeps finishers
 -- waiting. It gives up at once while somebody reads that day, as pg_dump does, or
--- has used the parent for long. A day
--- that still owns payload rows waits until those are gone.
+-- has used the parent for long. A day of attempt is dropped. A day of finished
+-- stays as a table of its own, in which nobody finds its jobs any more, until
+-- payload_prune has removed the large args of its jobs, in steps, and drops it.
 create function jobq.partition_prune(parent text) returns text
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
 declare
-  keep_from date := ((clock_timestamp() - (select s.finished_retention from jobq.setting s)) at time zone 'UTC')::date;
+  keep_from date := ((statement_timestamp() - (select s.finished_retention from jobq.setting s)) at time zone 'UTC')::date;
   old record;
-  owns_payload boolean;
 begin
   if parent not in ('finished', 'attempt') then
     raise sqlstate 'JQ001' using message = format('no partitioned table %L', parent);
   end if;
   for old in
-    select c.relname as name
+    select c.oid, c.relname as name
       from pg_inherits i
       join pg_class c on c.oid = i.inhrelid
       where i.inhparent = format('jobq.%I', parent)::regclass
         and c.relname ~ (parent || '_[0-9]{8}$') and right(c.relname, 8) < to_char(keep_from, 'YYYYMMDD')
-      order by 1
+      order by 2
   loop
     execute format('lock table jobq.%I in share update exclusive mode', parent); -- see partition_add
-    continue when to_regclass(format('jobq.%I', old.name)) is null; -- another session was faster
-    if parent = 'finished' then
-      execute format(
-        'select exists (select from jobq.%I f where f.args_apart and exists (select from jobq.payload a where a.job_id = f.id))',
-        old.name) into owns_payload;
-      continue when owns_payload;
-    end if;
-    perform jobq.partition_yield(format('jobq.%I', old.name)::regclass,
+    continue when not exists (select from pg_class c where c.oid = old.oid and c.relispartition); -- another session was faster
+    perform jobq.partition_yield(old.oid::regclass,
       array[format('jobq.%I', parent), format('jobq.%I', parent || '_default')]::regclass[]);
-    execute format('drop table jobq.%I', old.name);
+    if parent = 'finished' then
+      execute format('alter table jobq.finished detach partition jobq.%I', old.name);
+    else
+      execute format('drop table jobq.%I', old.name);
+    end if;
     return old.name;
   end loop;
   return null;
 end $$;
 
+-- payload_prune removes large args of jobs of the earliest day that
+-- partition_prune has taken out: of at most payload_count jobs, and it looks at
+-- job_count at most, in the order of their ids, from the one after the given job
+-- of the given day on; from the first one when it is another day that is the
+-- earliest. It returns where the next call goes on, and how many payloads it has
+-- removed. When the day has no more jobs it drops the day, and returns no job. It
+-- returns no day when there is none.
+--
+-- For example: with a day of 25,000 jobs and a job_count of 10,000, the first
+-- three calls look at 10,000, 10,000 and 5,000 jobs, and the fourth drops the day.
+create function jobq.payload_prune(after_day text, after_job bigint, job_count integer, payload_count integer)
+  returns table (day text, last_job bigint, removed bigint)
+  language plpgsql security definer set search_path = pg_catalog, pg_temp
+  as $$
+begin
+  select c.relname into day
+    from pg_class c
+    where c.relnamespace = (select p.relnamespace from pg_class p where p.oid = 'jobq.finished'::regclass)
+      and c.relkind = 'r' and not c.relispartition and c.relname ~ '^finished_[0-9]{8}$'
+    order by 1
+    limit 1;
+  if day is null then
+    return;
+  end if;
+  begin
+    execute format($sql$
+      with looked as materialized (
+        select f.id, f.args_apart, count(*) filter (where f.args_apart) over (order by f.id rows unbounded preceding) as payloads
+          from jobq.%I f
+          where f.id > $1
+          order by f.id
+          limit $2
+      ), taken as (
+        select l.id, l.args_apart from looked l where l.payloads <= $3
+      ), gone as (
+        delete from jobq.payload a
+          where a.job_id = any(array(select t.id from taken t where t.args_apart))
+          returning a.job_id
+      )
+      select (select max(t.id) from taken t), (select count(*) from gone)
+    $sql$, day)
+      using case when day = after_day then after_job else 0 end, job_count, payload_count
+      into last_job, removed;
+    if last_job is null then
+      execute format('drop table jobq.%I', day);
+    end if;
+  exception when undefined_table then -- another session was faster
+    last_job := null;
+    removed := 0;
+  end;
+  return next;
+end $$;
+
 -- default_prune deletes so many rows at most that the default partition of
 -- finished or attempt has of days past retention, and returns how many it
--- deleted. A job that still owns a payload row waits until that is gone.
+-- deleted. The large args of such jobs go with them.
 create function jobq.default_prune(parent text, row_count integer) returns bigint
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
 declare
-  keep_from date := ((clock_timestamp() - (select s.finished_retention from jobq.setting s)) at time zone 'UTC')::date;
+  keep_from timestamptz := date_trunc('day', (statement_timestamp() - (select s.finished_retention from jobq.setting s)) at time zone 'UTC') at time zone 'UTC';
   deleted bigint;
 begin
-  if parent not in ('finished', 'attempt') then
+  if parent = 'attempt' then
+    delete from jobq.attempt_default t
+      where t.ctid = any(array(
+        select x.ctid from jobq.attempt_default x
+          where x.finished_at < keep_from order by x.finished_at limit default_prune.row_count for update skip locked));
+    get diagnostics deleted = row_count;
+  elsif parent = 'finished' then
+    with gone as (
+      delete from jobq.finished_default f
+        where f.ctid = any(array(
+          select x.ctid from jobq.finished_default x
+            where x.finished_at < keep_from order by x.finished_at limit default_prune.row_count for update skip locked))
+        returning f.id, f.args_apart
+    ), args_gone as (
+      delete from jobq.payload a where a.job_id = any(array(select g.id from gone g where g.args_apart))
+    )
+    select count(*) into deleted from gone;
+  else
     raise sqlstate 'JQ001' using message = format('no partitioned table %L', parent);
   end if;
-  execute format(
-    'delete from jobq.%1$I where ctid = any (array(select f.ctid from jobq.%1$I f where f.finished_at < %2$L %3$s limit %4$s))',
-    parent || '_default', keep_from::timestamp at time zone 'UTC',
-    case when parent = 'finished' then
-      'and not (f.args_apart and exists (select from jobq.payload a where a.job_id = f.id))' else '' end,
-    row_count);
-  get diagnostics deleted = row_count;
   return deleted;
 end $$;
 
@@ -706,5 +768,5 @@ revoke execute on function
   jobq.enqueue(text, text, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], text),
   jobq.enqueue_arrays, jobq.enqueue_many(jsonb), jobq.enqueue_many(json), jobq.enqueue_many(text),
   jobq.cancel, jobq.args_require, jobq.requeue, jobq.delete_job, jobq.backoff_delay,
-  jobq.partition_yield, jobq.partition_add, jobq.partition_prune, jobq.default_prune
+  jobq.partition_yield, jobq.partition_add, jobq.partition_prune, jobq.payload_prune, jobq.default_prune
   from public;

@@ -14,6 +14,7 @@ drop function jobq.change_problem(jsonb, text[]);
 drop function jobq.job_edit(bigint, jsonb, jsonb);
 drop function jobq.audit_resume(text, bigint);
 drop function jobq.audit_begin_many(text, text, text, jsonb, timestamptz, bigint, integer);
+drop function jobq.audit_prune(bigint, bigint, integer);
 drop function jobq.audit_begin(text, text, text, text, jsonb);
 drop function jobq.job_lock(bigint, boolean);
 drop table jobq.audit_job;

@@ -29,6 +29,7 @@ create table jobq.audit (
   constraint "done_max must be positive" check (done_max > 0),
   constraint "held_by must be at most 64 characters" check (char_length(held_by) <= 64)
 );
+-- For the janitor, which forgets old actions.
 create index audit_at_idx on jobq.audit (at);
 
 -- One row per job changed. `before` is what an undo needs that the job's row
@@ -46,7 +47,7 @@ create table jobq.audit_job (
   before       jsonb       not null,
   primary key (audit_id, job_id)
 );
-create index audit_job_job_id_idx on jobq.audit_job (job_id);
+create index audit_job_job_id_idx on jobq.audit_job (job_id, audit_id);
 
 -- job_lock locks a job's row and returns it with the stage and the state that
 -- it is in: with everything that belongs to it (whole), of its attempts the latest
@@ -86,7 +87,7 @@ begin
       select a.* from jobq.attempt a where a.job_id = job_lock.job_id order by a.lease_token desc limit 100) t));
 end $$;
 
--- audit_begin records that an action begins, and forgets a few old ones.
+-- audit_begin records that an action begins.
 create function jobq.audit_begin(actor text, action text, target text, note text, change jsonb default null) returns bigint
   language plpgsql
   as $$
@@ -102,12 +103,48 @@ begin
   if problem is not null then
     raise sqlstate 'JQ001' using message = problem;
   end if;
-  delete from jobq.audit a
-    where a.id in (select o.id from jobq.audit o where o.at < clock_timestamp() - interval '90 days' order by o.at limit 100);
   insert into jobq.audit (actor, action, target, note, change)
     values (audit_begin.actor, audit_begin.action, audit_begin.target, audit_begin.note, audit_begin.change)
     returning id into begun;
   return begun;
+end $$;
+
+-- audit_prune forgets what people did more than 90 days ago, the earliest first:
+-- an action goes when all its jobs have gone. It deletes about row_count rows, and
+-- returns how many it has deleted, 0 when nothing is left to forget. Where an
+-- action had more jobs, it returns the action and its last job deleted, where the
+-- next call goes on: else it would walk through a million deleted ones each time.
+-- It runs as the owner: the janitor of a worker has no other rights on the audit.
+create function jobq.audit_prune(after_audit bigint, after_job bigint, row_count integer)
+  returns table (deleted bigint, last_audit bigint, last_job bigint)
+  language plpgsql security definer set search_path = pg_catalog, pg_temp
+  as $$
+declare
+  old bigint;
+  jobs bigint;
+begin
+  deleted := 0;
+  for old in
+    select a.id from jobq.audit a where a.at < statement_timestamp() - interval '90 days' order by a.at limit audit_prune.row_count
+  loop
+    with gone as (
+      delete from jobq.audit_job t
+        where t.ctid = any(array(
+          select x.ctid from jobq.audit_job x
+            where x.audit_id = old and (old <> audit_prune.after_audit or x.job_id > audit_prune.after_job)
+            order by x.job_id
+            limit audit_prune.row_count - deleted))
+        returning t.job_id
+    )
+    select count(*), max(g.job_id) into jobs, last_job from gone g;
+    deleted := deleted + jobs;
+    last_audit := old;
+    exit when deleted >= audit_prune.row_count;
+    delete from jobq.audit a where a.id = old;
+    deleted := deleted + 1;
+    exit when deleted >= audit_prune.row_count;
+  end loop;
+  return next;
 end $$;
 
 -- audit_begin_many is audit_begin for an action by filter, which takes many
@@ -771,7 +808,7 @@ end $$;
 
 -- sql/roles.sql says who may call them.
 revoke execute on function
-  jobq.job_lock, jobq.audit_begin, jobq.audit_begin_many, jobq.audit_resume, jobq.job_edit,
+  jobq.job_lock, jobq.audit_begin, jobq.audit_prune, jobq.audit_begin_many, jobq.audit_resume, jobq.job_edit,
   jobq.change_problem, jobq.act_problem, jobq.act, jobq.act_clone, jobq.act_drain, jobq.queue_known, jobq.act_queue, jobq.act_settings,
   jobq.undo_job, jobq.undo_whole, jobq.undo
   from public;

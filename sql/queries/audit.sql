@@ -108,11 +108,25 @@ select a.id, a.at, a.snapshot_at, a.id_max, a.id_done, a.undone_by, a.undoes, a.
   order by a.id desc
   limit sqlc.arg(page_size)::integer;
 
--- AuditOfJob is what people did to one job, oldest first. Needs audit_job_job_id_idx.
+-- AuditOfJob is what people did to one job, oldest first. The job's rows come
+-- first (MATERIALIZED): joined at once, without statistics, the planner may ask for
+-- the job in each action. Needs audit_job_job_id_idx and audit_pkey.
 -- name: AuditOfJob :many
-select a.id, a.at, a.actor, a.action, t.state_before, t.state_after
-  from jobq.audit_job t
-  join jobq.audit a on a.id = t.audit_id
-  where t.job_id = sqlc.arg(job_id)
-  order by a.id
-  limit 100;
+with entry as materialized (
+  select t.audit_id, t.state_before, t.state_after
+    from jobq.audit_job t
+    where t.job_id = sqlc.arg(job_id)
+    order by t.audit_id
+    limit 100
+)
+select a.id, a.at, a.actor, a.action, e.state_before, e.state_after
+  from entry e
+  join jobq.audit a on a.id = e.audit_id
+  order by a.id;
+
+-- AuditPrune forgets old actions, about row_count rows, and returns how many rows
+-- it has deleted: fewer when nothing is left to forget. It goes on after the action
+-- and the job given, which are of its last answer. Needs audit_at_idx and audit_job_pkey.
+-- name: AuditPrune :one
+select p.deleted::bigint as deleted, coalesce(p.last_audit, 0)::bigint as last_audit, coalesce(p.last_job, 0)::bigint as last_job
+  from jobq.audit_prune(sqlc.arg(after_audit)::bigint, sqlc.arg(after_job)::bigint, sqlc.arg(row_count)::integer) p;
