@@ -24,6 +24,7 @@ type plan struct {
 	batch, connections int
 	failPercent        int    // of the jobs fail, and go back to wait for an hour
 	longPercent        int    // of the jobs end one round trip after the others
+	ownPercent         int    // of the jobs succeed, but not plainly, as those with a result or longer than 32 s: see endsOnRow
 	session            string // set on each connection
 	compressible       bool   // args are one word, again and again
 }
@@ -37,6 +38,7 @@ type path struct {
 	lock     string // before the claim, when a claim must wait for the one before it; takes the queue
 	claim    string // as db.JobClaim; a last column `batch` where batches are leased
 	complete string // as db.JobComplete
+	second   bool   // the second layout: the claim is runClaim, and the ends are runEnd and leaseEnd
 	batched  bool   // jobs are finished by the three below, and those split off by complete
 	finish   string // all of a batch: its id, owner, kinds, counts, seconds run and waited
 	split    string // all of a batch but some: the same, and the ids of these, which become rows of running
@@ -189,7 +191,7 @@ func (b *bed) read(ctx context.Context, f *figures) error {
 	f.scanMillis = time.Since(started).Seconds() * 1000
 	var bytes int64
 	err := conn.QueryRow(ctx, b.schema.SQL(`select coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint from pg_class c
-		where c.relnamespace = left('jobq.', -1)::regnamespace and c.relkind = 'r' and c.relname ~ '^(finished|batch)'`)).Scan(&bytes)
+		where c.relnamespace = left('jobq.', -1)::regnamespace and c.relkind = 'r' and c.relname ~ '^(finished|batch|run_|lease)'`)).Scan(&bytes)
 	f.historyBytes = float64(bytes) / float64(b.jobs)
 	return err
 }
@@ -210,14 +212,19 @@ func (b *bed) worker(number int) *worker {
 type claimed struct {
 	ids, tokens []int64
 	batch       int64
-	last        int64 // position
+	last        int64     // position
+	slots       []int     // in their lease, from 1: second layout only, as the next
+	claimedAt   time.Time // by the server
 }
 
-// read takes a row of the claim's answer, which is as JobClaimRow and may have a batch.
-func (c *claimed) read(values [][]byte, batched bool) {
+// read takes a row of the claim's answer, which is as JobClaimRow and may have a batch, or a lease.
+func (c *claimed) read(values [][]byte, p path) {
 	number := func(column int) int64 { return int64(binary.BigEndian.Uint64(values[column])) } // #nosec G115 -- an int8
 	c.ids, c.tokens, c.last = append(c.ids, number(0)), append(c.tokens, number(2)), max(c.last, number(1))
-	if batched {
+	switch {
+	case p.batched:
 		c.batch = number(len(values) - 1)
+	case p.second:
+		c.readRun(values)
 	}
 }

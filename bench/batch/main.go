@@ -27,7 +27,8 @@ func main() {
 }
 
 func run(ctx context.Context, part, only string, rounds, jobs int) error {
-	plans, ok := map[string]func() []plan{"designs": designPlans, "sizes": sizePlans, "exceptions": exceptionPlans, "elements": elementPlans}[part]
+	plans, ok := map[string]func() []plan{"designs": designPlans, "sizes": sizePlans, "exceptions": exceptionPlans, "elements": elementPlans,
+		"second": secondPlans, "second-sizes": secondSizePlans, "second-variants": secondVariantPlans}[part]
 	if !ok {
 		return fmt.Errorf("no part %q", part)
 	}

@@ -1,0 +1,177 @@
+package main
+
+import "strings"
+
+// The second layout, docs/decisions/0013: the claim writes a job's row of run,
+// and a run that plainly succeeds never touches that row again. What all the
+// jobs of one claim share is its lease.
+//
+// Example: claim 900 takes the jobs 41, 42 and 43 at 12:00:00.
+//
+//	lease id 900, owner w1, claimed_at 12:00:00, job_ids {41, 42, 43}, ended {null, null, null}
+//	run   41 lease 900 slot 1, 42 slot 2, 43 slot 3; state, finished_at and result are null
+//
+// 41 succeeds 250 ms later: ended = {250, null, null}; its row of run stays as it is.
+// 42 fails for good: its row of run gets state failed and finished_at; the next
+// exchange says so in the lease: ended = {250, -1, null}.
+// 43 succeeds after 900 ms: ended = {250, -1, 900}, and ended_at is set.
+
+// Values of lease.ended that are no milliseconds.
+const (
+	slotElsewhere = -1 // the run ended on its own row, which says how, or that row is gone
+	slotNow       = -2 // sent by the worker: the server puts the milliseconds since the claim there
+)
+
+// runTables are the tables of the second layout, beside jobq's own.
+const runTables = `
+create sequence jobq.lease_id_seq;
+create table jobq.lease (
+  id         bigint      not null default nextval('jobq.lease_id_seq'), -- the token of all its jobs
+  claimed_at timestamptz not null,
+  expires_at timestamptz not null,
+  lost_at    timestamptz, -- taken away from its owner, whose writes are refused from then on
+  ended_at   timestamptz, -- none of its jobs runs any more
+  owner      text        not null,
+  queue      text        not null,
+  ended      smallint[]  not null, -- by slot: milliseconds after claimed_at; -1 ended on its own row; null still runs
+  job_ids    bigint[]    not null  -- by slot
+) partition by range (claimed_at);
+alter table jobq.lease alter job_ids set storage external, alter ended set storage main;
+create index lease_id_idx on jobq.lease (id);
+create index lease_live_idx on jobq.lease (id) where ended_at is null;
+
+create table jobq.run (
+  id                  bigint      not null,
+  claimed_at          timestamptz not null, -- its lease's; when it was cancelled, if it never ran
+  lease_id            bigint      not null,
+  position            bigint,
+  run_at              timestamptz not null,
+  created_at          timestamptz not null,
+  finished_at         timestamptz, -- with state
+  cancel_requested_at timestamptz,
+  timeout             interval,
+  backoff_base        interval,
+  backoff_max         interval,
+  state               jobq.job_state, -- of ends that are not plain; null: the lease knows
+  slot                smallint    not null, -- from 1; 0: cancelled before it ran
+  priority            smallint    not null,
+  attempts            smallint    not null,
+  max_attempts        smallint    not null,
+  crashes             smallint    not null,
+  args_apart          boolean     not null,
+  queue               text        not null,
+  kind                text        not null,
+  args                jsonb,
+  unique_key          text,
+  last_error          text,
+  clear_reason        text,
+  checkpoint          jsonb,
+  metadata            jsonb,
+  tags                text[],
+  result              jsonb,
+  constraint "state must be terminal" check (state in ('completed', 'failed', 'cancelled')),
+  constraint "state and finished_at come together" check ((state is null) = (finished_at is null)),
+  constraint "checkpoint must be at most 1 MiB" check (pg_column_size(checkpoint) <= 1048576),
+  constraint "result must be at most 1 MiB" check (pg_column_size(result) <= 1048576)
+) partition by range (claimed_at);
+create index run_id_idx on jobq.run (id);
+create index run_unsuccessful_idx on jobq.run (finished_at, id) include (queue, state) where state <> 'completed';
+create index run_cancel_idx on jobq.run (lease_id) where cancel_requested_at is not null and state is null;
+-- What ended on a later day than it was claimed keeps its partition: see prunable.
+create index run_late_idx on jobq.run (finished_at)
+  where finished_at is not null and (finished_at at time zone 'UTC')::date > (claimed_at at time zone 'UTC')::date;
+create trigger run_unique_key_drop after update on jobq.run
+  for each row when (new.unique_key is not null and new.state is not null and old.state is null)
+  execute function jobq.finished_unique_key_drop();
+create trigger run_unique_key_drop_at_once after insert on jobq.run
+  for each row when (new.unique_key is not null and new.state is not null)
+  execute function jobq.finished_unique_key_drop();
+
+-- What a run reports while it runs, so that reports do not rewrite the history.
+create table jobq.progress (
+  job_id        bigint      not null primary key,
+  lease_id      bigint      not null,
+  progressed_at timestamptz not null,
+  percent       real,
+  stage         text,
+  message       text,
+  checkpoint    jsonb
+) with (fillfactor = 50);
+` + runPartitions
+
+// runPartitions are as many as a schema has from the start, and cover ten days back for the lists.
+const runPartitions = `
+do $$ declare parent text; day date; begin
+  foreach parent in array array['run', 'lease'] loop
+    execute format('create table jobq.%I partition of jobq.%I default', parent || '_default', parent);
+    for day in select generate_series((now() at time zone 'UTC')::date - {days}, (now() at time zone 'UTC')::date + 3, interval '1 day') loop
+      execute format('create table jobq.%I partition of jobq.%I for values from (%L) to (%L)', parent || '_' || to_char(day, 'YYYYMMDD'), parent,
+        day::timestamp at time zone 'UTC', (day + 1)::timestamp at time zone 'UTC');
+    end loop;
+  end loop;
+end $$;`
+
+// runView is what people see of a run: today's view, whose columns these are.
+// A plain join: who asks for one job gets a lookup, who asks for all gets a hash.
+const runView = `
+create view jobq.run_job as
+  select r.id, coalesce(r.state, case when l.ended[r.slot] >= 0 then 'completed' else 'running' end::jobq.job_state) as state,
+      r.queue, r.kind, r.priority, r.attempts, r.max_attempts, r.crashes, r.lease_id as lease_token, r.run_at, r.created_at,
+      case when r.slot > 0 then r.claimed_at end as started_at,
+      coalesce(r.finished_at, r.claimed_at + nullif(l.ended[r.slot], -1) * interval '1 ms') as finished_at,
+      case when r.slot > 0 then l.owner end as lease_owner,
+      case when r.state is null and l.ended[r.slot] is null then l.expires_at end as lease_expires_at,
+      case when r.state is null and l.ended[r.slot] is null then r.cancel_requested_at end as cancel_requested_at,
+      p.progressed_at, p.percent as progress_percent, p.stage as progress_stage, p.message as progress_message,
+      r.timeout, r.backoff_base, r.backoff_max, r.unique_key, r.last_error,
+      case when r.state is null and l.ended[r.slot] is null then r.clear_reason end as clear_reason, r.tags,
+      r.metadata, coalesce(r.args, (select a.args from jobq.payload a where a.job_id = r.id)) as args,
+      coalesce(p.checkpoint, r.checkpoint) as checkpoint, r.result
+    from jobq.run r
+    left join jobq.lease l on l.id = r.lease_id and l.claimed_at = r.claimed_at
+    left join jobq.progress p on p.job_id = r.id and p.lease_id = r.lease_id;`
+
+// jobColumns are what a job brings along from pending to run and back.
+const jobColumns = `id, position, run_at, created_at, timeout, backoff_base, backoff_max, priority, attempts, max_attempts,
+     crashes, args_apart, queue, kind, args, unique_key, last_error, clear_reason, checkpoint, metadata, tags`
+
+// of puts an alias before each of a list of columns.
+func of(alias, columns string) string {
+	names := strings.Split(columns, ",")
+	for i, name := range names {
+		names[i] = alias + "." + strings.TrimSpace(name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// secondTables are all tables of the layout, with partitions for so many days back.
+func secondTables(daysBack string) string {
+	return strings.ReplaceAll(runTables, "{days}", daysBack) + runView
+}
+
+// second is the layout as a path to measure.
+func second() path {
+	p := today()
+	p.name, p.second, p.setUp = "second layout", true, secondTables("0")
+	p.claim = runClaim
+	p.history = `select count(*) from jobq.run r left join jobq.lease l on l.id = r.lease_id and l.claimed_at = r.claimed_at
+  where r.state = 'completed' or (r.state is null and l.ended[r.slot] >= 0)`
+	p.look = `select j.id from jobq.run_job j where j.id = $1 and j.state = 'completed'`
+	p.page = runPage("true")
+	p.scan = `select r.id from jobq.run r where r.kind = 'none'`
+	return p
+}
+
+// runPage is a page of the newest 50 runs under a condition of r and l. The
+// lease is looked up for each row that is reached, never joined by a hash of
+// all leases; neighbours mostly have the same one, which Memoize remembers.
+func runPage(condition string) string {
+	return `select r.id, coalesce(r.state, case when l.ended[r.slot] >= 0 then 'completed' else 'running' end::jobq.job_state),
+    r.queue, r.kind, r.attempts, r.last_error, coalesce(r.finished_at, r.claimed_at + nullif(l.ended[r.slot], -1) * interval '1 ms'), l.owner, r.tags, r.metadata
+  from jobq.run r
+  left join lateral (
+    select x.ended, x.owner from jobq.lease x where x.id = r.lease_id and x.claimed_at = r.claimed_at limit 1
+  ) l on true
+  where ` + condition + `
+  order by r.id desc limit 50`
+}

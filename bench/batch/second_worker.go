@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/jobq-dev/jobq/internal/db"
+)
+
+// lease is what a worker of the second layout knows of one claim: by slot, how
+// each job stands, as it sends it to leaseEnd.
+type lease struct {
+	id        int64
+	claimedAt time.Time
+	ended     []pgtype.Int2 // null while the job runs
+	fresh     int32         // slots that are slotNow
+	stored    []int         // slots that have ended on their own rows, which the lease is yet to say
+}
+
+// newLease is the lease of the jobs just claimed.
+func newLease(got claimed) *lease {
+	return &lease{id: got.tokens[0], claimedAt: got.claimedAt, ended: make([]pgtype.Int2, len(got.ids))}
+}
+
+func (l *lease) set(slot int, value int16) { l.ended[slot-1] = pgtype.Int2{Int16: value, Valid: true} }
+
+// succeed marks slots, from 1, as plainly succeeded now.
+func (l *lease) succeed(slots ...int) {
+	for _, slot := range slots {
+		l.set(slot, slotNow)
+	}
+	l.fresh += int32(len(slots)) // #nosec G115 -- at most a batch
+}
+
+// elsewhere marks slots whose runs have ended on their own rows, and are known to be stored.
+func (l *lease) elsewhere(slots ...int) {
+	for _, slot := range slots {
+		l.set(slot, slotElsewhere)
+	}
+}
+
+// stored puts the server's milliseconds where the worker has said now.
+func (l *lease) acknowledge(millis int16) {
+	for i, value := range l.ended {
+		if value.Valid && value.Int16 == slotNow {
+			l.ended[i].Int16 = millis
+		}
+	}
+	l.fresh = 0
+}
+
+// endsOf are the parameters of leaseEnd for some leases.
+func endsOf(owner string, leases []*lease) []any {
+	var ids, counted []int64
+	var at []time.Time
+	var low, high, counts []int32
+	var all []pgtype.Int2
+	var kinds []string
+	var waited []float64
+	for _, l := range leases {
+		ids, at = append(ids, l.id), append(at, l.claimedAt)
+		low = append(low, int32(len(all)+1)) // #nosec G115 -- at most a few batches
+		all = append(all, l.ended...)
+		high = append(high, int32(len(all))) // #nosec G115 -- at most a few batches
+		if l.fresh > 0 {
+			counted, kinds, counts = append(counted, l.id), append(kinds, kind), append(counts, l.fresh)
+			waited = append(waited, 0.001*float64(l.fresh))
+		}
+	}
+	return []any{ids, at, low, high, all, owner, counted, kinds, counts, waited}
+}
+
+// readRun takes the columns of runClaim that JobClaim does not have.
+func (c *claimed) readRun(values [][]byte) {
+	slot, at := values[len(values)-2], values[len(values)-1]
+	c.slots = append(c.slots, int(binary.BigEndian.Uint16(slot)))
+	const epoch = 946_684_800_000_000                                              // 2000-01-01, in microseconds
+	c.claimedAt = time.UnixMicro(epoch + int64(binary.BigEndian.Uint64(at))).UTC() // #nosec G115 -- an int8
+}
+
+// queueEnds adds what ends runs in the second layout: first those that end on
+// their own rows, then the leases that have something new. A run that ended on
+// its own row is told to the lease one round trip later, when it is stored.
+func (w *worker) queueEnds(batch *pgx.Batch, had work, late claimed) (wanted *int) {
+	wanted = new(int)
+	for _, l := range w.leases {
+		l.elsewhere(l.stored...)
+		if l.id == late.lease() {
+			l.succeed(late.slots...)
+		}
+		l.stored = nil
+	}
+	if len(had.ids) > 0 {
+		l := newLease(had.claimed)
+		l.succeed(had.pick(had.succeeded).slots...)
+		l.stored = append(had.pick(had.failed).slots, had.pick(had.own).slots...)
+		w.leases = append(w.leases, l)
+	}
+	if ends := w.ownEnds(had); ends != nil {
+		*wanted += len(had.failed) + len(had.own)
+		batch.Queue(w.schema.SQL(runEnd), ends...).Query(countRows(wanted))
+	}
+	if len(w.leases) == 0 {
+		return wanted
+	}
+	*wanted += len(w.leases)
+	batch.Queue(w.schema.SQL(leaseEnd), endsOf(w.owner, w.leases)...).Query(func(rows pgx.Rows) error {
+		millis, done := make(map[int64]int16), make(map[int64]bool)
+		var id int64
+		var ms pgtype.Int2
+		var all bool
+		_, err := pgx.ForEachRow(rows, []any{&id, &ms, &all}, func() error {
+			millis[id], done[id] = ms.Int16, all
+			*wanted--
+			return nil
+		})
+		var open []*lease
+		for _, l := range w.leases {
+			l.acknowledge(millis[l.id])
+			if !done[l.id] {
+				open = append(open, l)
+			}
+		}
+		w.leases = open
+		return err
+	})
+	return wanted
+}
+
+func countRows(wanted *int) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		for rows.Next() {
+			*wanted--
+		}
+		return rows.Err()
+	}
+}
+
+// ownEnds are the parameters of runEnd for jobs that end on their own rows: nil for none.
+func (w *worker) ownEnds(had work) []any {
+	var ids, leases []int64
+	var at []time.Time
+	var outcomes, errors []string
+	var delays []pgtype.Interval
+	var finals []bool
+	var results []json.RawMessage
+	add := func(places []int, outcome, message string, result json.RawMessage) {
+		for _, i := range places {
+			ids, leases, at = append(ids, had.ids[i]), append(leases, had.tokens[i]), append(at, had.claimedAt)
+			outcomes, errors, results = append(outcomes, outcome), append(errors, message), append(results, result)
+			delays, finals = append(delays, db.Interval(time.Hour)), append(finals, false)
+		}
+	}
+	add(had.failed, "failed", "no such file", nil)
+	add(had.own, "completed", "", nil)
+	if len(ids) == 0 {
+		return nil
+	}
+	return []any{ids, leases, at, w.owner, outcomes, errors, delays, finals, results}
+}
+
+// exchangeSecond is exchange for the second layout.
+func (w *worker) exchangeSecond(ctx context.Context, had work, late claimed) (got claimed, err error) {
+	batch := &pgx.Batch{}
+	batch.Queue(w.settings)
+	wanted := w.queueEnds(batch, had, late)
+	w.queueClaim(batch, &got)
+	if err := w.conn.SendBatch(ctx, batch).Close(); err != nil {
+		return got, err
+	}
+	if *wanted != 0 {
+		return got, fmt.Errorf("%d runs or leases were not stored", *wanted)
+	}
+	if len(got.ids) > 0 {
+		w.line[0] = max(w.line[0], got.last)
+	}
+	return got, nil
+}
