@@ -13,7 +13,6 @@ import (
 
 	"github.com/jobq-dev/jobq/bench/layouts"
 	"github.com/jobq-dev/jobq/internal/db"
-	"github.com/jobq-dev/jobq/internal/postgres"
 	"github.com/jobq-dev/jobq/migrate"
 )
 
@@ -61,14 +60,14 @@ type bed struct {
 	added  int // jobs of this round
 }
 
-// makeBed makes the schema and opens the connections, for all rounds.
-func makeBed(ctx context.Context, server *postgres.Server, p plan, number int) (*bed, error) {
+// makeBed makes the schema in a database and opens the connections, for all rounds.
+func makeBed(ctx context.Context, url string, p plan, number int) (*bed, error) {
 	schema, err := db.NewSchema(fmt.Sprint("plan", number))
 	if err != nil {
 		return nil, err
 	}
 	b := &bed{plan: p, schema: schema}
-	pool, err := pgxpool.New(ctx, server.URL("postgres"))
+	pool, err := pgxpool.New(ctx, url)
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +79,7 @@ func makeBed(ctx context.Context, server *postgres.Server, p plan, number int) (
 		return nil, fmt.Errorf("%s: set up: %w", p.name, err)
 	}
 	for range p.connections {
-		conn, err := pgx.Connect(ctx, server.URL("postgres"))
+		conn, err := pgx.Connect(ctx, url)
 		if err != nil {
 			return nil, err
 		}
@@ -212,9 +211,8 @@ func (b *bed) worker(number int) *worker {
 type claimed struct {
 	ids, tokens []int64
 	batch       int64
-	last        int64     // position
-	slots       []int     // in their lease, from 1: second layout only, as the next
-	claimedAt   time.Time // by the server
+	last        int64 // position
+	slots       []int // in their lease, from 1: second layout only
 }
 
 // read takes a row of the claim's answer, which is as JobClaimRow and may have a batch, or a lease.

@@ -24,9 +24,20 @@ const (
 
 // runTables are the tables of the second layout, beside jobq's own.
 const runTables = `
-create sequence jobq.lease_id_seq;
+-- A lease's id has its day in front: (days since 2026-01-01) * 2^40 + a number
+-- from a sequence. So it grows with every claim, no two claims ever have the same, and it
+-- alone says which partition of lease and run to look in. It stays below 2^53,
+-- which JSON's readers can hold, until 2048.
+create sequence jobq.lease_number_seq maxvalue 1099511627775 cycle;
+create function jobq.lease_day(day date) returns bigint
+  language sql immutable parallel safe
+  return (day - date '2026-01-01')::bigint << 40;
+create function jobq.lease_id_next() returns bigint
+  language sql volatile
+  return jobq.lease_day((clock_timestamp() at time zone 'UTC')::date) + nextval('jobq.lease_number_seq');
+
 create table jobq.lease (
-  id         bigint      not null default nextval('jobq.lease_id_seq'), -- the token of all its jobs
+  id         bigint      not null, -- the token of all its jobs
   claimed_at timestamptz not null,
   expires_at timestamptz not null,
   lost_at    timestamptz, -- taken away from its owner, whose writes are refused from then on
@@ -34,16 +45,15 @@ create table jobq.lease (
   owner      text        not null,
   queue      text        not null,
   ended      smallint[]  not null, -- by slot: milliseconds after claimed_at; -1 ended on its own row; null still runs
-  job_ids    bigint[]    not null  -- by slot
-) partition by range (claimed_at);
+  job_ids    bigint[]    not null, -- by slot
+  constraint lease_pkey primary key (id)
+) partition by range (id);
 alter table jobq.lease alter job_ids set storage external, alter ended set storage main;
-create index lease_id_idx on jobq.lease (id);
 create index lease_live_idx on jobq.lease (id) where ended_at is null;
 
 create table jobq.run (
   id                  bigint      not null,
-  claimed_at          timestamptz not null, -- its lease's; when it was cancelled, if it never ran
-  lease_id            bigint      not null,
+  lease_id            bigint      not null, -- of its own, without a lease, if it never ran
   position            bigint,
   run_at              timestamptz not null,
   created_at          timestamptz not null,
@@ -73,13 +83,12 @@ create table jobq.run (
   constraint "state and finished_at come together" check ((state is null) = (finished_at is null)),
   constraint "checkpoint must be at most 1 MiB" check (pg_column_size(checkpoint) <= 1048576),
   constraint "result must be at most 1 MiB" check (pg_column_size(result) <= 1048576)
-) partition by range (claimed_at);
+) partition by range (lease_id);
 create index run_id_idx on jobq.run (id);
 create index run_unsuccessful_idx on jobq.run (finished_at, id) include (queue, state) where state <> 'completed';
 create index run_cancel_idx on jobq.run (lease_id) where cancel_requested_at is not null and state is null;
--- What ended on a later day than it was claimed keeps its partition: see prunable.
-create index run_late_idx on jobq.run (finished_at)
-  where finished_at is not null and (finished_at at time zone 'UTC')::date > (claimed_at at time zone 'UTC')::date;
+-- What did not complete plainly, for retention and for lists of what has ended lately.
+create index run_completed_idx on jobq.run (finished_at, id) where state = 'completed';
 create trigger run_unique_key_drop after update on jobq.run
   for each row when (new.unique_key is not null and new.state is not null and old.state is null)
   execute function jobq.finished_unique_key_drop();
@@ -105,21 +114,27 @@ do $$ declare parent text; day date; begin
   foreach parent in array array['run', 'lease'] loop
     execute format('create table jobq.%I partition of jobq.%I default', parent || '_default', parent);
     for day in select generate_series((now() at time zone 'UTC')::date - {days}, (now() at time zone 'UTC')::date + 3, interval '1 day') loop
-      execute format('create table jobq.%I partition of jobq.%I for values from (%L) to (%L)', parent || '_' || to_char(day, 'YYYYMMDD'), parent,
-        day::timestamp at time zone 'UTC', (day + 1)::timestamp at time zone 'UTC');
+      execute format('create table jobq.%I partition of jobq.%I for values from (%s) to (%s)', parent || '_' || to_char(day, 'YYYYMMDD'), parent,
+        jobq.lease_day(day), jobq.lease_day(day + 1));
     end loop;
   end loop;
 end $$;`
 
+// leaseOfRun looks the lease up for each row of run that is reached. Its limit
+// keeps the planner from hashing all leases for one job; neighbours mostly have
+// the same lease, which Memoize remembers, so that asking for all is fast too.
+const leaseOfRun = `left join lateral (
+      select x.claimed_at, x.ended, x.owner, x.expires_at from jobq.lease x where x.id = r.lease_id limit 1
+    ) l on true`
+
 // runView is what people see of a run: today's view, whose columns these are.
-// A plain join: who asks for one job gets a lookup, who asks for all gets a hash.
 const runView = `
 create view jobq.run_job as
   select r.id, coalesce(r.state, case when l.ended[r.slot] >= 0 then 'completed' else 'running' end::jobq.job_state) as state,
       r.queue, r.kind, r.priority, r.attempts, r.max_attempts, r.crashes, r.lease_id as lease_token, r.run_at, r.created_at,
-      case when r.slot > 0 then r.claimed_at end as started_at,
-      coalesce(r.finished_at, r.claimed_at + nullif(l.ended[r.slot], -1) * interval '1 ms') as finished_at,
-      case when r.slot > 0 then l.owner end as lease_owner,
+      l.claimed_at as started_at,
+      coalesce(r.finished_at, l.claimed_at + nullif(l.ended[r.slot], -1) * interval '1 ms') as finished_at,
+      l.owner as lease_owner,
       case when r.state is null and l.ended[r.slot] is null then l.expires_at end as lease_expires_at,
       case when r.state is null and l.ended[r.slot] is null then r.cancel_requested_at end as cancel_requested_at,
       p.progressed_at, p.percent as progress_percent, p.stage as progress_stage, p.message as progress_message,
@@ -128,8 +143,11 @@ create view jobq.run_job as
       r.metadata, coalesce(r.args, (select a.args from jobq.payload a where a.job_id = r.id)) as args,
       coalesce(p.checkpoint, r.checkpoint) as checkpoint, r.result
     from jobq.run r
-    left join jobq.lease l on l.id = r.lease_id and l.claimed_at = r.claimed_at
-    left join jobq.progress p on p.job_id = r.id and p.lease_id = r.lease_id;`
+    ` + leaseOfRun + `
+    left join lateral (
+      select x.progressed_at, x.percent, x.stage, x.message, x.checkpoint from jobq.progress x
+        where x.job_id = r.id and x.lease_id = r.lease_id and r.state is null and l.ended[r.slot] is null limit 1
+    ) p on true;`
 
 // jobColumns are what a job brings along from pending to run and back.
 const jobColumns = `id, position, run_at, created_at, timeout, backoff_base, backoff_max, priority, attempts, max_attempts,
@@ -154,24 +172,10 @@ func second() path {
 	p := today()
 	p.name, p.second, p.setUp = "second layout", true, secondTables("0")
 	p.claim = runClaim
-	p.history = `select count(*) from jobq.run r left join jobq.lease l on l.id = r.lease_id and l.claimed_at = r.claimed_at
+	p.history = `select count(*) from jobq.run r left join jobq.lease l on l.id = r.lease_id
   where r.state = 'completed' or (r.state is null and l.ended[r.slot] >= 0)`
 	p.look = `select j.id from jobq.run_job j where j.id = $1 and j.state = 'completed'`
-	p.page = runPage("true")
+	p.page = runList{condition: "true", size: 50}.sql()
 	p.scan = `select r.id from jobq.run r where r.kind = 'none'`
 	return p
-}
-
-// runPage is a page of the newest 50 runs under a condition of r and l. The
-// lease is looked up for each row that is reached, never joined by a hash of
-// all leases; neighbours mostly have the same one, which Memoize remembers.
-func runPage(condition string) string {
-	return `select r.id, coalesce(r.state, case when l.ended[r.slot] >= 0 then 'completed' else 'running' end::jobq.job_state),
-    r.queue, r.kind, r.attempts, r.last_error, coalesce(r.finished_at, r.claimed_at + nullif(l.ended[r.slot], -1) * interval '1 ms'), l.owner, r.tags, r.metadata
-  from jobq.run r
-  left join lateral (
-    select x.ended, x.owner from jobq.lease x where x.id = r.lease_id and x.claimed_at = r.claimed_at limit 1
-  ) l on true
-  where ` + condition + `
-  order by r.id desc limit 50`
 }

@@ -68,7 +68,7 @@ func secondVariantPlans() (plans []plan) {
 			"array_fill(null::smallint, array[t.jobs]), '{}'\n      from (select count(*)::integer as jobs from taken t having count(*) > 0) t")
 	})
 	add("only the index on id", func(p *path) {
-		p.setUp += "drop index jobq.run_unsuccessful_idx, jobq.run_cancel_idx, jobq.run_late_idx;"
+		p.setUp += "drop index jobq.run_unsuccessful_idx, jobq.run_cancel_idx, jobq.run_completed_idx;"
 	})
 	add("slots numbered in a CTE of their own", func(p *path) {
 		p.claim = strings.Replace(p.claim, "), l as (", "), numbered as materialized (\n  select row_number() over () as slot, t.* from taken t\n), l as (", 1)

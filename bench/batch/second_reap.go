@@ -33,7 +33,7 @@ const leaseReap = `with stale as materialized (
   select r.id, s.lease_id
     from slots s
     cross join lateral (
-      select x.id from jobq.run x where x.id = s.id and x.claimed_at = s.claimed_at and x.lease_id = s.lease_id and x.state is null limit 1
+      select x.id from jobq.run x where x.id = s.id and x.lease_id = s.lease_id and x.state is null limit 1
     ) r
 ), held as materialized (
   select r.place, r.id, r.attempts, s.lease_id, s.claimed_at, s.owner, coalesce(q.redelivery, 'tail') as redelivery,
@@ -49,7 +49,7 @@ const leaseReap = `with stale as materialized (
     from slots s
     cross join lateral (
       select x.ctid as place, x.id, x.queue, x.attempts, x.max_attempts, x.cancel_requested_at from jobq.run x
-        where x.id = s.id and x.claimed_at = s.claimed_at and x.lease_id = s.lease_id and x.state is null
+        where x.id = s.id and x.lease_id = s.lease_id and x.state is null
         for update of x skip locked
     ) r
     left join jobq.queue q on q.name = r.queue
@@ -60,13 +60,13 @@ const leaseReap = `with stale as materialized (
       checkpoint = coalesce((select p.checkpoint from jobq.progress p where p.job_id = h.id and p.lease_id = h.lease_id), r.checkpoint)
     from held h
     where r.id = h.id and h.state in ('failed', 'cancelled')
-      and r.ctid = any(array(select h.place from held h)) and r.claimed_at = any(array(select h.claimed_at from held h))
+      and r.ctid = any(array(select h.place from held h)) and r.lease_id = any(array(select h.lease_id from held h))
     returning r.id, r.queue, r.kind
 ), gone as (
   delete from jobq.run r
     where r.ctid = any(array(select h.place from held h where h.state in ('available', 'scheduled')))
       and r.id = any(array(select h.id from held h where h.state in ('available', 'scheduled')))
-      and r.claimed_at = any(array(select h.claimed_at from held h))
+      and r.lease_id = any(array(select h.lease_id from held h))
     returning ` + goneColumns + `
 ), again as (
   insert into jobq.pending (lease_token, ` + jobColumns + `)
@@ -87,7 +87,6 @@ const leaseReap = `with stale as materialized (
     set lost_at = coalesce(l.lost_at, clock_timestamp()),
       ended_at = case when l.id <> all(array(select o.lease_id from open o where o.id <> all(array(select h.id from held h)))) then clock_timestamp() end
     where l.ctid = any(array(select s.place from stale s)) and l.id = any(array(select s.id from stale s))
-      and l.claimed_at = any(array(select s.claimed_at from stale s))
     returning l.id, l.ended_at
 )
 select h.id, h.state, (select count(*) from taken t where t.ended_at is null) as leases_left from held h`
@@ -96,13 +95,14 @@ const goneColumns = `r.id, r.position, r.run_at, r.created_at, r.timeout, r.back
      r.crashes, r.args_apart, r.queue, r.kind, r.args, r.unique_key, r.last_error, r.clear_reason, r.checkpoint, r.metadata, r.tags`
 
 // prunable are the days before $1 that retention may drop, with run and lease
-// alike: no lease of the day is open, and nothing that ended on a later day than
-// it was claimed is younger than retention. So a job that ran for weeks keeps
-// the partition of the day on which it began until its own end is old enough.
-const prunable = `select d.day::date
-  from generate_series($1::date - $2::integer, $1::date - 1, interval '1 day') d(day)
-  where not exists (select from jobq.lease l where l.ended_at is null
-      and l.claimed_at >= d.day at time zone 'UTC' and l.claimed_at < (d.day + interval '1 day') at time zone 'UTC')
-    and not exists (select from jobq.run r where r.finished_at >= $1::timestamp at time zone 'UTC'
-      and (r.finished_at at time zone 'UTC')::date > (r.claimed_at at time zone 'UTC')::date
-      and r.claimed_at >= d.day at time zone 'UTC' and r.claimed_at < (d.day + interval '1 day') at time zone 'UTC')`
+// alike: no lease of the day is open, and nothing of it has ended since. So a job
+// that ran for weeks keeps the partition of the day on which it began until its
+// own end is old enough. (What ended by its lease did so within 33 seconds.)
+const prunable = `select $1::date - back.days as day
+  from generate_series(1, $2::integer) back(days)
+  cross join lateral (select jobq.lease_day($1::date - back.days) as low, jobq.lease_day($1::date - back.days + 1) as high) d
+  where not exists (select from jobq.lease l where l.id >= d.low and l.id < d.high and l.ended_at is null)
+    and not exists (select from jobq.run r where r.lease_id >= d.low and r.lease_id < d.high
+      and r.finished_at >= $1::timestamp at time zone 'UTC' and r.state = 'completed')
+    and not exists (select from jobq.run r where r.lease_id >= d.low and r.lease_id < d.high
+      and r.finished_at >= $1::timestamp at time zone 'UTC' and r.state <> 'completed')`

@@ -1,43 +1,45 @@
 package main
 
+import "strings"
+
 // runClaim is JobClaim's choice of candidates, one lease, and a row of run per
 // job. lease and run read the rows of taken in the same order, in which they
 // were deleted: the place of an id in job_ids is the slot of its run.
 var runClaim = claimHead + `
 ), l as (
-  insert into jobq.lease (claimed_at, expires_at, owner, queue, ended, job_ids)
-    select clock_timestamp(), clock_timestamp() + $1::interval, $2, $6, array_fill(null::smallint, array[cardinality(t.ids)]), t.ids
+  insert into jobq.lease (id, claimed_at, expires_at, owner, queue, ended, job_ids)
+    select jobq.lease_id_next(), clock_timestamp(), clock_timestamp() + $1::interval, $2, $6, array_fill(null::smallint, array[cardinality(t.ids)]), t.ids
       from (select array_agg(t.id) as ids from taken t having count(*) > 0) t
     returning id, claimed_at
 )
-insert into jobq.run as r (claimed_at, lease_id, slot, ` + jobColumns + `)
-  select (select l.claimed_at from l), (select l.id from l), row_number() over (), ` + of("t", jobColumns) + `
+insert into jobq.run as r (lease_id, slot, ` + jobColumns + `)
+  select (select l.id from l), row_number() over (), ` + of("t", jobColumns) + `
     from taken t
   returning r.id, r.position, r.lease_id, r.priority, r.attempts, r.max_attempts, r.crashes, r.queue, r.kind,
-    r.created_at, r.run_at, coalesce(ceil(extract(epoch from r.timeout) * 1000), 0)::bigint,
+    r.created_at, r.run_at, (select l.claimed_at from l) as started_at, coalesce(ceil(extract(epoch from r.timeout) * 1000), 0)::bigint,
     coalesce(r.args, (select a.args from jobq.payload a where a.job_id = r.id))::jsonb,
     r.checkpoint, r.metadata, r.tags, r.last_error, r.clear_reason,
-    r.unique_key is not null as ends_on_row, r.slot, r.claimed_at`
+    r.unique_key is not null as ends_on_row, r.slot`
 
 // leaseEnd stores which slots of leases have plainly succeeded: for each lease
-// its whole array, in which -2 stands for now. It takes ids and claimed_at of
-// the leases, where the arrays of each begin and end in the array of all, that
-// array, the owner, and for the statistics by lease and kind: which lease, the
-// kind, how many, and how many seconds they had waited.
+// its whole array, in which -2 stands for now. It takes ids of leases, where the
+// arrays of each begin and end in the array of all, that array, the owner, and
+// for the statistics by lease and kind: which lease, the kind, how many, and how
+// many seconds they had waited.
 //
 // It is refused as a whole for a lease that is not the owner's any more, that
 // somebody has locked, that was claimed too long ago for a smallint, or that
 // has as many ends already (the same once more, after a lost answer): the
 // worker then asks leaseLook. So each end is stored and counted once.
 const leaseEnd = `with f as materialized (
-  select f.id, f.claimed_at, ($5::smallint[])[f.low:f.high] as ended
-    from rows from (unnest($1::bigint[]), unnest($2::timestamptz[]), unnest($3::integer[]), unnest($4::integer[])) as f(id, claimed_at, low, high)
+  select f.id, ($4::smallint[])[f.low:f.high] as ended
+    from rows from (unnest($1::bigint[]), unnest($2::integer[]), unnest($3::integer[])) as f(id, low, high)
 ), held as materialized (
   select h.place
     from f
     cross join lateral (
       select x.ctid as place from jobq.lease x
-        where x.id = f.id and x.claimed_at = f.claimed_at and x.owner = $6 and x.ended_at is null and x.lost_at is null
+        where x.id = f.id and x.owner = $5 and x.ended_at is null and x.lost_at is null
           and cardinality(x.ended) = cardinality(f.ended)
           and cardinality(array_remove(x.ended, null)) < cardinality(array_remove(f.ended, null))
           and (array_position(f.ended, -2::smallint) is null or x.claimed_at > statement_timestamp() - interval '32.7 s')
@@ -49,36 +51,36 @@ const leaseEnd = `with f as materialized (
           least(extract(epoch from clock_timestamp() - l.claimed_at) * 1000, 32767)::smallint),
       ended_at = case when array_position(f.ended, null) is null then clock_timestamp() end
     from f
-    where l.id = f.id and l.ctid = any(array(select h.place from held h)) and l.claimed_at = any($2::timestamptz[])
-    returning l.id, l.queue, l.claimed_at, extract(epoch from clock_timestamp() - l.claimed_at)::float8 as seconds,
+    where l.id = f.id and l.ctid = any(array(select h.place from held h)) and l.id = any($1::bigint[])
+    returning l.id, l.queue, extract(epoch from clock_timestamp() - l.claimed_at)::float8 as seconds,
       l.ended[coalesce(array_position(f.ended, -2::smallint), 1)] as millis, l.ended_at
 ), counted as (
   insert into jobq.stat_delta (minute, queue, kind, completed, failed, retried, lost, cancelled, run_seconds, wait_seconds)
     select date_trunc('minute', clock_timestamp()), e.queue, s.kind, s.completed, 0, 0, 0, 0, s.completed * e.seconds, s.waited
       from e
-      join rows from (unnest($7::bigint[]), unnest($8::text[]), unnest($9::integer[]), unnest($10::float8[]))
+      join rows from (unnest($6::bigint[]), unnest($7::text[]), unnest($8::integer[]), unnest($9::float8[]))
         as s(lease_id, kind, completed, waited) on s.lease_id = e.id
 )
 select e.id, e.millis, e.ended_at is not null from e`
 
-// live is true of a lease that is owner's and of a slot that runs, by the
-// look of it: what decides is the lock on the row of run.
-func live(slot, id, claimedAt, owner string) string {
-	return `(select y.owner = ` + owner + ` and y.ended[` + slot + `] is null from jobq.lease y
-      where y.id = ` + id + ` and y.claimed_at = ` + claimedAt + ` and y.lost_at is null and y.ended_at is null limit 1)`
+// liveSince is when the lease was claimed, if it is the owner's and the slot
+// runs, by the look of it, and else null: what decides is the lock on the row of run.
+func liveSince(slot, id, owner string) string {
+	return `(select y.claimed_at from jobq.lease y
+      where y.id = ` + id + ` and y.owner = ` + owner + ` and y.ended[` + slot + `] is null and y.lost_at is null and y.ended_at is null limit 1)`
 }
 
 // runEnd ends runs on their own rows: all that did not plainly succeed, and
 // those that have a result, a unique key, a checkpoint or a long run behind
-// them. It takes ids, leases, their claimed_at, owner, outcomes, errors, delays,
+// them. It takes ids, leases, owner, outcomes, errors, delays,
 // finals and results; the outcomes are JobEnd's, and completed. It locks rows
 // of run alone, and waits for none. An end is said in the lease by a later
 // leaseEnd, when it is known to be stored.
 var runEnd = `with f as materialized (
-  select f.id, f.lease_id, f.claimed_at, f.outcome, f.error, f.delay, f.final, f.result
-    from rows from (unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::timestamptz[]), unnest($5::text[]), unnest($6::text[]),
-      unnest($7::interval[]), unnest($8::boolean[]), unnest($9::jsonb[]))
-      as f(id, lease_id, claimed_at, outcome, error, delay, final, result)
+  select f.id, f.lease_id, f.outcome, f.error, f.delay, f.final, f.result
+    from rows from (unnest($1::bigint[]), unnest($2::bigint[]), unnest($4::text[]), unnest($5::text[]),
+      unnest($6::interval[]), unnest($7::boolean[]), unnest($8::jsonb[]))
+      as f(id, lease_id, outcome, error, delay, final, result)
 ), held as materialized (
   select h.place, h.id, h.lease_id, h.claimed_at, h.queue, h.kind, h.position, h.run_at, h.attempts as attempts_before, f.outcome, f.error, f.delay, f.result,
       h.attempts + case when f.outcome in ('failed', 'timed_out') then 1 else 0 end as attempts,
@@ -91,10 +93,10 @@ var runEnd = `with f as materialized (
       end::jobq.job_state as state
     from f
     cross join lateral (
-      select x.ctid as place, x.id, x.lease_id, x.claimed_at, x.queue, x.kind, x.position, x.run_at, x.attempts, x.max_attempts, x.cancel_requested_at
+      select x.ctid as place, x.id, x.lease_id, x.queue, x.kind, x.position, x.run_at, x.attempts, x.max_attempts, x.cancel_requested_at,
+          ` + liveSince("x.slot", "f.lease_id", "$3") + ` as claimed_at
         from jobq.run x
-        where x.id = f.id and x.claimed_at = f.claimed_at and x.lease_id = f.lease_id and x.state is null
-          and ` + live("x.slot", "f.lease_id", "f.claimed_at", "$4") + `
+        where x.id = f.id and x.lease_id = f.lease_id and x.state is null and ` + liveSince("x.slot", "f.lease_id", "$3") + ` is not null
         for update of x skip locked
     ) h
 ), kept as (
@@ -104,11 +106,11 @@ var runEnd = `with f as materialized (
       checkpoint = coalesce((select p.checkpoint from jobq.progress p where p.job_id = h.id and p.lease_id = h.lease_id), r.checkpoint)
     from held h
     where r.id = h.id and h.state in ('completed', 'failed', 'cancelled')
-      and r.ctid = any(array(select h.place from held h)) and r.claimed_at = any($3::timestamptz[])
+      and r.ctid = any(array(select h.place from held h)) and r.lease_id = any($2::bigint[])
 ), gone as (
   delete from jobq.run r
     where r.ctid = any(array(select h.place from held h where h.state in ('available', 'scheduled')))
-      and r.id = any(array(select h.id from held h where h.state in ('available', 'scheduled'))) and r.claimed_at = any($3::timestamptz[])
+      and r.id = any(array(select h.id from held h where h.state in ('available', 'scheduled'))) and r.lease_id = any($2::bigint[])
     returning ` + of("r", jobColumns) + `
 ), again as (
   insert into jobq.pending (lease_token, ` + jobColumns + `)
@@ -123,7 +125,7 @@ var runEnd = `with f as materialized (
       join held h on h.id = g.id
 ), told as (
   insert into jobq.attempt (job_id, finished_at, started_at, lease_token, outcome, number, worker_id, error)
-    select h.id, clock_timestamp(), h.claimed_at, h.lease_id, h.outcome::jobq.attempt_outcome, h.attempts_before + 1, $4, nullif(h.error, '')
+    select h.id, clock_timestamp(), h.claimed_at, h.lease_id, h.outcome::jobq.attempt_outcome, h.attempts_before + 1, $3, nullif(h.error, '')
       from held h
       where h.outcome <> 'completed'
 ), forgotten as (
@@ -144,42 +146,39 @@ select h.id, h.state from held h`
 
 // runCompleteTx stores a success in the handler's own transaction. It locks the
 // row of run until that ends, and not the lease: extensions go on, and a reaper
-// passes the row by. It takes id, lease, claimed_at, owner and result.
+// passes the row by. It takes id, lease, owner and result.
 var runCompleteTx = `update jobq.run r
-  set state = 'completed', finished_at = clock_timestamp(), result = $5, clear_reason = null
-  where r.id = $1 and r.claimed_at = $3 and r.lease_id = $2 and r.state is null
-    and ` + live("r.slot", "$2", "$3", "$4::text")
+  set state = 'completed', finished_at = clock_timestamp(), result = $4, clear_reason = null
+  where r.id = $1 and r.lease_id = $2 and r.state is null and ` + liveSince("r.slot", "$2", "$3::text") + ` is not null`
 
 // leaseExtend gives leases their full time again; one of 0 only asks. The
 // answer is ok; look when somebody asked for one of its jobs to be cancelled;
 // busy when it is in other hands; and none for a lease that is lost. It takes
-// ids, claimed_at, owner and the time.
-const leaseExtend = `with h as materialized (
-  select h.id, h.claimed_at from rows from (unnest($1::bigint[]), unnest($2::timestamptz[])) as h(id, claimed_at)
-), held as materialized (
+// ids, owner and the time.
+const leaseExtend = `with held as materialized (
   select l.place
-    from h
+    from unnest($1::bigint[]) h(id)
     cross join lateral (
       select x.ctid as place from jobq.lease x
-        where x.id = h.id and x.claimed_at = h.claimed_at and x.owner = $3 and x.ended_at is null and x.lost_at is null
+        where x.id = h.id and x.owner = $2 and x.ended_at is null and x.lost_at is null
         for no key update skip locked
     ) l
-    where $4::interval > interval '0'
+    where $3::interval > interval '0'
 ), extended as (
   update jobq.lease l
-    set expires_at = greatest(l.expires_at, clock_timestamp() + $4::interval)
-    where l.ctid = any(array(select held.place from held)) and l.id = any($1::bigint[]) and l.claimed_at = any($2::timestamptz[])
+    set expires_at = greatest(l.expires_at, clock_timestamp() + $3::interval)
+    where l.ctid = any(array(select held.place from held)) and l.id = any($1::bigint[])
     returning l.id
 )
 select l.id, case
-    when $4::interval > interval '0' and l.id <> all(array(select e.id from extended e)) then 'busy'
-    when exists (select from jobq.run r where r.lease_id = l.id and r.claimed_at = h.claimed_at and r.cancel_requested_at is not null and r.state is null) then 'look'
+    when $3::interval > interval '0' and l.id <> all(array(select e.id from extended e)) then 'busy'
+    when exists (select from jobq.run r where r.lease_id = l.id and r.cancel_requested_at is not null and r.state is null) then 'look'
     else 'ok'
-  end
-  from h
+  end as answer
+  from unnest($1::bigint[]) h(id)
   cross join lateral (
     select x.id from jobq.lease x
-      where x.id = h.id and x.claimed_at = h.claimed_at and x.owner = $3 and x.ended_at is null and x.lost_at is null
+      where x.id = h.id and x.owner = $2 and x.ended_at is null and x.lost_at is null
       limit 1
   ) l`
 
@@ -187,35 +186,37 @@ select l.id, case
 // which of its jobs are open on their own rows, and which of these somebody
 // asked to cancel. A run is over when its slot has a number or it is not among
 // the open ones; it is lost when it is open and the lease is not the owner's.
-const leaseLook = `select l.owner = $3 and l.lost_at is null and l.ended_at is null as held, l.ended,
-    array(select r.id from unnest(l.job_ids) j(id) cross join lateral (
-      select x.id from jobq.run x where x.id = j.id and x.claimed_at = l.claimed_at and x.lease_id = l.id and x.state is null limit 1) r) as open,
-    array(select r.id from jobq.run r where r.lease_id = l.id and r.claimed_at = l.claimed_at
-      and r.cancel_requested_at is not null and r.state is null) as cancel
+const leaseLook = `select l.owner = $2 and l.lost_at is null and l.ended_at is null as held, l.ended,
+    array(select r.id from rows from (unnest(l.job_ids), unnest(l.ended)) j(id, ended) cross join lateral (
+      select x.id from jobq.run x where x.id = j.id and x.lease_id = l.id and x.state is null limit 1) r
+      where j.ended is null) as open,
+    array(select r.id from jobq.run r where r.lease_id = l.id and r.cancel_requested_at is not null and r.state is null) as cancel
   from jobq.lease l
-  where l.id = $1 and l.claimed_at = $2`
+  where l.id = $1`
 
 // runCancel asks for a run to stop, and runCancelPending ends one that waits.
 // Neither touches a lease, so the owner's extensions and ends go on beside it.
 const runCancel = `update jobq.run r
   set cancel_requested_at = coalesce(r.cancel_requested_at, clock_timestamp())
   where r.id = $1 and r.state is null
-    and exists (select from jobq.lease l where l.id = r.lease_id and l.claimed_at = r.claimed_at and l.ended_at is null and l.ended[r.slot] is null)`
+    and exists (select from jobq.lease l where l.id = r.lease_id and l.ended_at is null and l.ended[r.slot] is null)`
 
 const runCancelPending = `with t as (
   delete from jobq.pending p where p.id = $1 returning p.*
 )
-insert into jobq.run (claimed_at, lease_id, slot, state, finished_at, ` + jobColumns + `)
-  select clock_timestamp(), t.lease_token, 0, 'cancelled', clock_timestamp(), ` + jobColumns + ` from t`
+insert into jobq.run (lease_id, slot, state, finished_at, ` + jobColumns + `)
+  select jobq.lease_id_next(), 0, 'cancelled', clock_timestamp(), ` + jobColumns + ` from t`
 
-// runOver is true of a row of run that has ended, one way or the other. An end
-// is never taken back, so it needs no lock.
-const runOver = `(r.state is not null or exists (select from jobq.lease l
-    where l.id = r.lease_id and l.claimed_at = r.claimed_at and l.ended[r.slot] >= 0))`
+// over is true of a row of run that has ended, one way or the other. An end is
+// never taken back, so it needs no lock.
+func over(alias string) string {
+	return strings.ReplaceAll(`(r.state is not null or exists (select from jobq.lease l
+    where l.id = r.lease_id and l.ended[r.slot] >= 0))`, "r.", alias+".")
+}
 
 // runRequeue makes a job that has ended wait again.
-const runRequeue = `with t as (
-  delete from jobq.run r where r.id = $1 and ` + runOver + ` returning r.*
+var runRequeue = `with t as (
+  delete from jobq.run r where r.id = $1 and ` + over("r") + ` returning r.*
 )
 insert into jobq.pending (lease_token, id, run_at, created_at, timeout, backoff_base, backoff_max, priority, attempts, max_attempts,
     crashes, args_apart, queue, kind, args, unique_key, last_error, checkpoint, metadata, tags)
@@ -224,18 +225,17 @@ insert into jobq.pending (lease_token, id, run_at, created_at, timeout, backoff_
       t.last_error, t.checkpoint, t.metadata, t.tags
     from t`
 
-const runDelete = `delete from jobq.run r where r.id = $1 and ` + runOver
+var runDelete = `delete from jobq.run r where r.id = $1 and ` + over("r")
 
 // runProgress stores a report under the run's lease: of an older one it changes
-// nothing. Ids, leases, claimed_at and owner come first, then what is reported.
+// nothing. Ids, leases and owner come first, then what is reported.
 var runProgress = `insert into jobq.progress as p (job_id, lease_id, progressed_at, percent, stage, message)
   select f.id, f.lease_id, clock_timestamp(), f.percent, f.stage, f.message
-    from rows from (unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::timestamptz[]), unnest($5::real[]), unnest($6::text[]), unnest($7::text[]))
-      as f(id, lease_id, claimed_at, percent, stage, message)
+    from rows from (unnest($1::bigint[]), unnest($2::bigint[]), unnest($4::real[]), unnest($5::text[]), unnest($6::text[]))
+      as f(id, lease_id, percent, stage, message)
     cross join lateral (
       select x.id from jobq.run x
-        where x.id = f.id and x.claimed_at = f.claimed_at and x.lease_id = f.lease_id and x.state is null
-          and ` + live("x.slot", "f.lease_id", "f.claimed_at", "$4") + `
+        where x.id = f.id and x.lease_id = f.lease_id and x.state is null and ` + liveSince("x.slot", "f.lease_id", "$3") + ` is not null
         limit 1
     ) r
   on conflict (job_id) do update
@@ -247,15 +247,14 @@ var runProgress = `insert into jobq.progress as p (job_id, lease_id, progressed_
     where p.lease_id <= excluded.lease_id`
 
 // runCheckpoint locks the run against a reaper, so that what it has stored is
-// what the next run begins with. It takes id, lease, claimed_at, owner and the checkpoint.
+// what the next run begins with. It takes id, lease, owner and the checkpoint.
 var runCheckpoint = `with r as materialized (
   select x.id from jobq.run x
-    where x.id = $1 and x.claimed_at = $3 and x.lease_id = $2 and x.state is null
-      and ` + live("x.slot", "$2", "$3", "$4::text") + `
+    where x.id = $1 and x.lease_id = $2 and x.state is null and ` + liveSince("x.slot", "$2", "$3::text") + ` is not null
     for key share
 )
 insert into jobq.progress as p (job_id, lease_id, progressed_at, checkpoint)
-  select r.id, $2, clock_timestamp(), $5 from r
+  select r.id, $2, clock_timestamp(), $4 from r
   on conflict (job_id) do update
     set lease_id = excluded.lease_id, progressed_at = excluded.progressed_at, checkpoint = excluded.checkpoint
     where p.lease_id <= excluded.lease_id`

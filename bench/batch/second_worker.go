@@ -16,16 +16,15 @@ import (
 // lease is what a worker of the second layout knows of one claim: by slot, how
 // each job stands, as it sends it to leaseEnd.
 type lease struct {
-	id        int64
-	claimedAt time.Time
-	ended     []pgtype.Int2 // null while the job runs
-	fresh     int32         // slots that are slotNow
-	stored    []int         // slots that have ended on their own rows, which the lease is yet to say
+	id     int64
+	ended  []pgtype.Int2 // null while the job runs
+	fresh  int32         // slots that are slotNow
+	stored []int         // slots that have ended on their own rows, which the lease is yet to say
 }
 
 // newLease is the lease of the jobs just claimed.
 func newLease(got claimed) *lease {
-	return &lease{id: got.tokens[0], claimedAt: got.claimedAt, ended: make([]pgtype.Int2, len(got.ids))}
+	return &lease{id: got.lease(), ended: make([]pgtype.Int2, len(got.ids))}
 }
 
 func (l *lease) set(slot int, value int16) { l.ended[slot-1] = pgtype.Int2{Int16: value, Valid: true} }
@@ -45,7 +44,7 @@ func (l *lease) elsewhere(slots ...int) {
 	}
 }
 
-// stored puts the server's milliseconds where the worker has said now.
+// acknowledge puts the server's milliseconds where the worker has said now.
 func (l *lease) acknowledge(millis int16) {
 	for i, value := range l.ended {
 		if value.Valid && value.Int16 == slotNow {
@@ -58,13 +57,12 @@ func (l *lease) acknowledge(millis int16) {
 // endsOf are the parameters of leaseEnd for some leases.
 func endsOf(owner string, leases []*lease) []any {
 	var ids, counted []int64
-	var at []time.Time
 	var low, high, counts []int32
 	var all []pgtype.Int2
 	var kinds []string
 	var waited []float64
 	for _, l := range leases {
-		ids, at = append(ids, l.id), append(at, l.claimedAt)
+		ids = append(ids, l.id)
 		low = append(low, int32(len(all)+1)) // #nosec G115 -- at most a few batches
 		all = append(all, l.ended...)
 		high = append(high, int32(len(all))) // #nosec G115 -- at most a few batches
@@ -73,15 +71,12 @@ func endsOf(owner string, leases []*lease) []any {
 			waited = append(waited, 0.001*float64(l.fresh))
 		}
 	}
-	return []any{ids, at, low, high, all, owner, counted, kinds, counts, waited}
+	return []any{ids, low, high, all, owner, counted, kinds, counts, waited}
 }
 
-// readRun takes the columns of runClaim that JobClaim does not have.
+// readRun takes the column of runClaim that JobClaim does not have.
 func (c *claimed) readRun(values [][]byte) {
-	slot, at := values[len(values)-2], values[len(values)-1]
-	c.slots = append(c.slots, int(binary.BigEndian.Uint16(slot)))
-	const epoch = 946_684_800_000_000                                              // 2000-01-01, in microseconds
-	c.claimedAt = time.UnixMicro(epoch + int64(binary.BigEndian.Uint64(at))).UTC() // #nosec G115 -- an int8
+	c.slots = append(c.slots, int(binary.BigEndian.Uint16(values[len(values)-1])))
 }
 
 // queueEnds adds what ends runs in the second layout: first those that end on
@@ -145,14 +140,13 @@ func countRows(wanted *int) func(pgx.Rows) error {
 // ownEnds are the parameters of runEnd for jobs that end on their own rows: nil for none.
 func (w *worker) ownEnds(had work) []any {
 	var ids, leases []int64
-	var at []time.Time
 	var outcomes, errors []string
 	var delays []pgtype.Interval
 	var finals []bool
 	var results []json.RawMessage
 	add := func(places []int, outcome, message string, result json.RawMessage) {
 		for _, i := range places {
-			ids, leases, at = append(ids, had.ids[i]), append(leases, had.tokens[i]), append(at, had.claimedAt)
+			ids, leases = append(ids, had.ids[i]), append(leases, had.tokens[i])
 			outcomes, errors, results = append(outcomes, outcome), append(errors, message), append(results, result)
 			delays, finals = append(delays, db.Interval(time.Hour)), append(finals, false)
 		}
@@ -162,7 +156,7 @@ func (w *worker) ownEnds(had work) []any {
 	if len(ids) == 0 {
 		return nil
 	}
-	return []any{ids, leases, at, w.owner, outcomes, errors, delays, finals, results}
+	return []any{ids, leases, w.owner, outcomes, errors, delays, finals, results}
 }
 
 // exchangeSecond is exchange for the second layout.
