@@ -24,6 +24,7 @@ type plan struct {
 	failPercent        int    // of the jobs fail, and go back to wait for an hour
 	longPercent        int    // of the jobs end one round trip after the others
 	ownPercent         int    // of the jobs succeed, but not plainly, as those with a result or longer than 32 s: see endsOnRow
+	held               bool   // a transaction is open while the jobs are drained
 	session            string // set on each connection
 	compressible       bool   // args are one word, again and again
 }
@@ -105,7 +106,7 @@ func (b *bed) round(ctx context.Context) (f figures, err error) {
 	if _, f.fillMicros, f.fillWAL, err = b.cost(ctx, func() error { return b.add(ctx) }); err != nil {
 		return f, err
 	}
-	if f.perSecond, f.micros, f.wal, err = b.cost(ctx, func() error { return b.drain(ctx) }); err != nil {
+	if f.perSecond, f.micros, f.wal, err = b.cost(ctx, func() error { return b.drainHeld(ctx) }); err != nil {
 		return f, err
 	}
 	if err := b.check(ctx); err != nil {
@@ -160,6 +161,9 @@ func (b *bed) check(ctx context.Context) error {
 
 // read measures how dear it is to look at the history.
 func (b *bed) read(ctx context.Context, f *figures) error {
+	if b.held {
+		return b.size(ctx, f, "")
+	}
 	if b.look == "" {
 		return nil
 	}
@@ -188,11 +192,32 @@ func (b *bed) read(ctx context.Context, f *figures) error {
 		return fmt.Errorf("scan: %w", err)
 	}
 	f.scanMillis = time.Since(started).Seconds() * 1000
+	return b.size(ctx, f, "^(finished|batch|run_|lease)")
+}
+
+// size is what tables of some names take on disk, per job.
+func (b *bed) size(ctx context.Context, f *figures, names string) error {
 	var bytes int64
-	err := conn.QueryRow(ctx, b.schema.SQL(`select coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint from pg_class c
-		where c.relnamespace = left('jobq.', -1)::regnamespace and c.relkind = 'r' and c.relname ~ '^(finished|batch|run_|lease)'`)).Scan(&bytes)
+	err := b.conns[0].QueryRow(ctx, b.schema.SQL(`select coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint from pg_class c
+		where c.relnamespace = left('jobq.', -1)::regnamespace and c.relkind = 'r' and c.relname ~ $1`), names).Scan(&bytes)
 	f.historyBytes = float64(bytes) / float64(b.jobs)
 	return err
+}
+
+// drainHeld drains, with a transaction open beside it where the plan says so.
+func (b *bed) drainHeld(ctx context.Context) error {
+	if !b.held {
+		return b.drain(ctx)
+	}
+	conn, err := pgx.ConnectConfig(ctx, b.conns[0].Config())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(ctx) }() // it has changed nothing
+	if _, err := conn.Exec(ctx, "begin isolation level repeatable read; select 1"); err != nil {
+		return err
+	}
+	return b.drain(ctx)
 }
 
 func (b *bed) drain(ctx context.Context) error {

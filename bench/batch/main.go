@@ -16,7 +16,7 @@ import (
 )
 
 func main() {
-	part := flag.String("part", "designs", "designs, sizes, exceptions, elements; second, second-sizes, second-variants, slots or lists")
+	part := flag.String("part", "designs", "designs, sizes, exceptions, elements; second, second-sizes, second-variants, second-held, slots or lists")
 	rounds := flag.Int("rounds", 3, "rounds of each")
 	jobs := flag.Int("jobs", 200_000, "jobs per round")
 	only := flag.String("only", "", "only those whose names have this; the first is always measured")
@@ -34,7 +34,7 @@ func run(ctx context.Context, part, only string, rounds, jobs int) error {
 		return onServer(ctx, true, func(server *postgres.Server) error { return runSlots(ctx, server, rounds) })
 	}
 	plans, ok := map[string]func() []plan{"designs": designPlans, "sizes": sizePlans, "exceptions": exceptionPlans, "elements": elementPlans,
-		"second": secondPlans, "second-sizes": secondSizePlans, "second-variants": secondVariantPlans}[part]
+		"second": secondPlans, "second-sizes": secondSizePlans, "second-variants": secondVariantPlans, "second-held": secondHeldPlans}[part]
 	if !ok {
 		return fmt.Errorf("no part %q", part)
 	}

@@ -125,6 +125,19 @@ func TestUniqueKeyEndsOnItsOwnRow(t *testing.T) {
 	require.Zero(t, ask[int64](h, "select count(*) from jobq.unique_key"))
 }
 
+// Goal: where jobs extend their own leases by what they report, each has one.
+func TestLeaseForEachJob(t *testing.T) {
+	t.Parallel()
+	h := secondOf(t, 5)
+	h.path.claim = runClaimEach
+	got, _ := h.claim()
+	require.Len(t, leasesOf(got), 5)
+	require.EqualValues(t, 5, ask[int64](h, "select count(*) from jobq.run r join jobq.lease l on l.id = r.lease_id where l.job_ids = array[r.id] and r.slot = 1 and l.ended = '{null}'"))
+	h.had = h.run(got)
+	require.NoError(t, h.drain(h.ctx))
+	require.EqualValues(t, 5, ask[int64](h, "select count(*) from jobq.run_job where state = 'completed'"))
+}
+
 // Trap 6: a day goes from the history when nothing of it runs and nothing of it
 // has ended since: a job that runs for weeks keeps its day.
 func TestDayOfAnOpenLeaseStays(t *testing.T) {
@@ -162,7 +175,7 @@ func TestListsLookLeasesUp(t *testing.T) {
 			}
 			_, rows, blocks, err := h.timed(h.ctx, l.second, l.args, 1)
 			require.NoError(t, err)
-			if first, ok := few[l.name]; ok {
+			if first, ok := few[l.name]; ok && rows > 0 { // none of many is a scan of a day, as it is today
 				require.LessOrEqual(t, blocks, first*13/10+100, "%s: %d rows", l.name, rows)
 			}
 			few[l.name] = blocks
@@ -292,7 +305,7 @@ func (h *hands) claim1(priority int32) (claimed, *lease) {
 	rows := h.hot(runClaim, db.Interval(time.Minute), h.owner, []int32{priority - 1}, []int64{1 << 60}, []int32{priority}, queueName, []string{kind}, 10)
 	require.Len(h.t, rows, 1)
 	got := claimed{ids: []int64{rows[0]["id"].(int64)}, tokens: []int64{rows[0]["lease_id"].(int64)}, slots: []int{1}}
-	return got, newLease(got)
+	return got, leasesOf(got)[0]
 }
 
 // Trap 11: what dies while a transaction holds everything back is what waited,

@@ -18,7 +18,7 @@ func secondPlans() (plans []plan) {
 		{"no exceptions", 0, 0, 0},
 		{"1 % fail", 1, 0, 0}, {"10 % fail", 10, 0, 0},
 		{"1 % late", 0, 1, 0}, {"10 % late", 0, 10, 0},
-		{"1 % end on their own rows", 0, 0, 1}, {"10 % end on their own rows", 0, 0, 10},
+		{"1 % end on their own rows", 0, 0, 1}, {"10 % end on their own rows", 0, 0, 10}, {"all end on their own rows", 0, 0, 100},
 	} {
 		for _, p := range threeLayouts() {
 			if share.own > 0 && !p.second {
@@ -49,6 +49,21 @@ func secondSizePlans() (plans []plan) {
 	return plans
 }
 
+// secondHeldPlans have a transaction open meanwhile, and tell of all tables what they take on disk.
+func secondHeldPlans() (plans []plan) {
+	for _, held := range []bool{false, true} {
+		for _, p := range threeLayouts() {
+			if held {
+				p.name += ", transaction held"
+			}
+			each := standard(p)
+			each.held, each.batch = held, 100
+			plans = append(plans, each)
+		}
+	}
+	return plans
+}
+
 // secondVariantPlans change one thing of the second layout.
 func secondVariantPlans() (plans []plan) {
 	add := func(name string, change func(*path)) {
@@ -67,6 +82,7 @@ func secondVariantPlans() (plans []plan) {
 		p.claim = mustReplace(p.claim, "array_fill(null::smallint, array[cardinality(t.ids)]), t.ids\n      from (select array_agg(t.id) as ids from taken t having count(*) > 0) t",
 			"array_fill(null::smallint, array[t.jobs]), '{}'\n      from (select count(*)::integer as jobs from taken t having count(*) > 0) t")
 	})
+	add("a lease for each job", func(p *path) { p.claim = runClaimEach })
 	add("only the index on id", func(p *path) {
 		p.setUp += "drop index jobq.run_unsuccessful_idx, jobq.run_cancel_idx, jobq.run_completed_idx;"
 	})

@@ -16,10 +16,18 @@ insert into jobq.run as r (lease_id, slot, ` + jobColumns + `)
   select (select l.id from l), row_number() over (), ` + of("t", jobColumns) + `
     from taken t
   returning r.id, r.position, r.lease_id, r.priority, r.attempts, r.max_attempts, r.crashes, r.queue, r.kind,
-    r.created_at, r.run_at, (select l.claimed_at from l) as started_at, coalesce(ceil(extract(epoch from r.timeout) * 1000), 0)::bigint,
+    r.created_at, r.run_at, (select l.claimed_at from l limit 1) as started_at, coalesce(ceil(extract(epoch from r.timeout) * 1000), 0)::bigint,
     coalesce(r.args, (select a.args from jobq.payload a where a.job_id = r.id))::jsonb,
     r.checkpoint, r.metadata, r.tags, r.last_error, r.clear_reason,
     r.unique_key is not null as ends_on_row, r.slot`
+
+// runClaimEach is runClaim with a lease for each job, for queues whose jobs
+// extend their own leases by what they report.
+var runClaimEach = mustReplace(mustReplace(mustReplace(runClaim,
+	"$2, $6, array_fill(null::smallint, array[cardinality(t.ids)]), t.ids\n      from (select array_agg(t.id) as ids from taken t having count(*) > 0) t\n    returning id, claimed_at",
+	"$2, $6, '{null}'::smallint[], array[t.id]\n      from taken t\n    returning id, claimed_at, job_ids[1] as job_id"),
+	"select (select l.id from l), row_number() over (), ", "select l.id, 1, "),
+	"    from taken t\n  returning r.id", "    from taken t\n    join l on l.job_id = t.id\n  returning r.id")
 
 // leaseEnd stores which slots of leases have plainly succeeded: for each lease
 // its whole array, in which -2 stands for now. It takes ids of leases, where the

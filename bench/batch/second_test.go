@@ -81,7 +81,7 @@ func (h *hands) claim() (claimed, *lease) {
 	require.NoError(h.t, err)
 	require.NotEmpty(h.t, got.ids)
 	h.line[0] = 0 // what is given back to its old place is found
-	return got, newLease(got)
+	return got, leasesOf(got)[0]
 }
 
 // end sends the lease's array, and says whether it was stored.
@@ -108,7 +108,7 @@ func (h *hands) ownArgs(got claimed, outcome string, delay time.Duration, slots 
 	ids, leases, outcomes, errors := make([]int64, n), make([]int64, n), make([]string, n), make([]string, n)
 	delays, finals, results := make([]pgtype.Interval, n), make([]bool, n), make([]json.RawMessage, n)
 	for i, slot := range slots {
-		ids[i], leases[i], outcomes[i], errors[i] = h.id(got, slot), got.lease(), outcome, "no such file"
+		ids[i], leases[i], outcomes[i], errors[i] = h.id(got, slot), got.tokens[0], outcome, "no such file"
 		delays[i] = db.Interval(delay)
 	}
 	return []any{ids, leases, h.owner, outcomes, errors, delays, finals, results}

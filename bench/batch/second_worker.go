@@ -16,18 +16,34 @@ import (
 // lease is what a worker of the second layout knows of one claim: by slot, how
 // each job stands, as it sends it to leaseEnd.
 type lease struct {
-	id     int64
-	ended  []pgtype.Int2 // null while the job runs
-	fresh  int32         // slots that are slotNow
-	stored []int         // slots that have ended on their own rows, which the lease is yet to say
+	id      int64
+	ended   []pgtype.Int2 // null while the job runs
+	fresh   int32         // slots that are slotNow
+	changed bool          // since it was last sent
+	stored  []int         // slots that have ended on their own rows, which the lease is yet to say
 }
 
-// newLease is the lease of the jobs just claimed.
-func newLease(got claimed) *lease {
-	return &lease{id: got.lease(), ended: make([]pgtype.Int2, len(got.ids))}
+// leasesOf are the leases of the jobs just claimed: mostly one.
+func leasesOf(got claimed) (leases []*lease) {
+	byID := make(map[int64]*lease, 1)
+	for i, id := range got.tokens {
+		l, ok := byID[id]
+		if !ok {
+			l = &lease{id: id}
+			byID[id] = l
+			leases = append(leases, l)
+		}
+		for len(l.ended) < got.slots[i] {
+			l.ended = append(l.ended, pgtype.Int2{})
+		}
+	}
+	return leases
 }
 
-func (l *lease) set(slot int, value int16) { l.ended[slot-1] = pgtype.Int2{Int16: value, Valid: true} }
+func (l *lease) set(slot int, value int16) {
+	l.ended[slot-1] = pgtype.Int2{Int16: value, Valid: true}
+	l.changed = true
+}
 
 // succeed marks slots, from 1, as plainly succeeded now.
 func (l *lease) succeed(slots ...int) {
@@ -51,7 +67,7 @@ func (l *lease) acknowledge(millis int16) {
 			l.ended[i].Int16 = millis
 		}
 	}
-	l.fresh = 0
+	l.fresh, l.changed = 0, false
 }
 
 // endsOf are the parameters of leaseEnd for some leases.
@@ -84,28 +100,38 @@ func (c *claimed) readRun(values [][]byte) {
 // its own row is told to the lease one round trip later, when it is stored.
 func (w *worker) queueEnds(batch *pgx.Batch, had work, late claimed) (wanted *int) {
 	wanted = new(int)
+	w.leases = append(w.leases, leasesOf(had.claimed)...)
+	byID := make(map[int64]*lease, len(w.leases))
 	for _, l := range w.leases {
 		l.elsewhere(l.stored...)
-		if l.id == late.lease() {
-			l.succeed(late.slots...)
-		}
 		l.stored = nil
+		byID[l.id] = l
 	}
-	if len(had.ids) > 0 {
-		l := newLease(had.claimed)
-		l.succeed(had.pick(had.succeeded).slots...)
-		l.stored = append(had.pick(had.failed).slots, had.pick(had.own).slots...)
-		w.leases = append(w.leases, l)
+	for _, some := range []claimed{late, had.pick(had.succeeded)} {
+		for i, id := range some.tokens {
+			byID[id].succeed(some.slots[i])
+		}
+	}
+	for _, some := range []claimed{had.pick(had.failed), had.pick(had.own)} {
+		for i, id := range some.tokens {
+			byID[id].stored = append(byID[id].stored, some.slots[i])
+		}
 	}
 	if ends := w.ownEnds(had); ends != nil {
 		*wanted += len(had.failed) + len(had.own)
 		batch.Queue(w.schema.SQL(runEnd), ends...).Query(countRows(wanted))
 	}
-	if len(w.leases) == 0 {
+	var changed []*lease
+	for _, l := range w.leases {
+		if l.changed {
+			changed = append(changed, l)
+		}
+	}
+	if len(changed) == 0 {
 		return wanted
 	}
-	*wanted += len(w.leases)
-	batch.Queue(w.schema.SQL(leaseEnd), endsOf(w.owner, w.leases)...).Query(func(rows pgx.Rows) error {
+	*wanted += len(changed)
+	batch.Queue(w.schema.SQL(leaseEnd), endsOf(w.owner, changed)...).Query(func(rows pgx.Rows) error {
 		millis, done := make(map[int64]int16), make(map[int64]bool)
 		var id int64
 		var ms pgtype.Int2
@@ -117,7 +143,9 @@ func (w *worker) queueEnds(batch *pgx.Batch, had work, late claimed) (wanted *in
 		})
 		var open []*lease
 		for _, l := range w.leases {
-			l.acknowledge(millis[l.id])
+			if ms, ok := millis[l.id]; ok {
+				l.acknowledge(ms)
+			}
 			if !done[l.id] {
 				open = append(open, l)
 			}

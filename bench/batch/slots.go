@@ -67,7 +67,7 @@ func (b *bed) slots(ctx context.Context, out io.Writer, atOnce, rounds int) erro
 			if len(got.ids) == 0 {
 				break
 			}
-			leases = append(leases, newLease(got))
+			leases = append(leases, leasesOf(got)...)
 		}
 		before, err := layouts.CPUTime(b.conns)
 		if err != nil {

@@ -94,14 +94,6 @@ func (c claimed) pick(places []int) (some claimed) {
 	return some
 }
 
-// lease is the id of the jobs' lease in the second layout; 0 when there are none.
-func (c claimed) lease() int64 {
-	if len(c.tokens) == 0 {
-		return 0
-	}
-	return c.tokens[0]
-}
-
 func (w *worker) exchange(ctx context.Context, had work, late claimed) (got claimed, err error) {
 	batch := &pgx.Batch{}
 	if w.settings != "" {
