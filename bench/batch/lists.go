@@ -99,12 +99,16 @@ func (p runList) sql() string {
 	case order == "":
 		order = "r.id desc"
 	}
+	from := p.from()
+	if !p.live && !strings.Contains(p.condition, "l.") { // first the page, then its leases
+		from = fmt.Sprintf("(select r.* from jobq.run r where %s order by %s limit %d) r\n    %s", p.condition, order, p.size, leaseOfRun)
+	}
 	return fmt.Sprintf(`select r.id, coalesce(r.state::text, case when l.ended[r.slot] >= 0 then 'completed' else 'running' end) as state, r.queue, r.kind,
       r.priority, r.attempts, r.max_attempts, r.crashes, r.lease_id, r.run_at, r.created_at, l.claimed_at as started_at,
       %s as finished_at, l.owner, l.expires_at, r.cancel_requested_at,
       coalesce(ceil(extract(epoch from r.timeout) * 1000), 0)::bigint as timeout_ms, r.unique_key, r.last_error, r.tags, r.metadata
     from %s
-    order by %s limit %d`, finishedAt, p.from(), order, p.size)
+    order by %s limit %d`, finishedAt, from, order, p.size)
 }
 
 // count is how many there are, up to the size; without the leases where the

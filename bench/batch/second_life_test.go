@@ -166,7 +166,7 @@ func TestListsLookLeasesUp(t *testing.T) {
 	t.Parallel()
 	h := secondOf(t, 1)
 	few := make(map[string]int64)
-	for _, jobs := range []int{40_000, 200_000} {
+	for _, jobs := range []int{40_000, 120_000} {
 		h.execOn(h.other, "truncate jobq.run, jobq.lease")
 		require.NoError(t, h.fillHistory(h.ctx, jobs))
 		for _, l := range lists(jobs) {
