@@ -357,6 +357,24 @@ func TestReportsDoNotTouchTheHistory(t *testing.T) {
 	require.Zero(t, h.exec(runCheckpoint, h.id(got, 2), l.id, h.owner, json.RawMessage(`{}`)))
 }
 
+// Goal: a checkpoint that was accepted is what the next run begins with: a
+// reaper that comes at the same moment waits for the next pass.
+func TestCheckpointHoldsTheReaperOff(t *testing.T) {
+	t.Parallel()
+	h := secondOf(t, 1)
+	got, l := h.claim()
+	tx, err := h.conn.Begin(h.ctx)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, h.execOn(tx, runCheckpoint, got.ids[0], l.id, h.owner, json.RawMessage(`{"at": 7}`)))
+	h.expire()
+	runs, open := h.reap()
+	require.EqualValues(t, []int64{0, 1}, []int64{runs, open})
+	require.NoError(t, tx.Commit(h.ctx))
+	runs, open = h.reap()
+	require.EqualValues(t, []int64{1, 0}, []int64{runs, open})
+	require.JSONEq(t, `{"at": 7}`, ask[string](h, "select checkpoint::text from jobq.pending"))
+}
+
 // Trap 12: a lease whose jobs end one by one rewrites a row of two bytes a slot
 // each time, and not the array of ids.
 func TestEndsOneByOneWriteLittle(t *testing.T) {
