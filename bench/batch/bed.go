@@ -23,7 +23,8 @@ type plan struct {
 	batch, connections int
 	failPercent        int    // of the jobs fail, and go back to wait for an hour
 	longPercent        int    // of the jobs end one round trip after the others
-	ownPercent         int    // of the jobs succeed, but not plainly, as those with a result or longer than 32 s: see endsOnRow
+	ownPercent         int    // of the jobs succeed, but not plainly, as those longer than 32 s: see endsOnRow
+	resultPercent      int    // of the jobs return something
 	held               bool   // a transaction is open while the jobs are drained
 	session            string // set on each connection
 	compressible       bool   // args are one word, again and again

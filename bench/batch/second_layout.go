@@ -96,6 +96,16 @@ create trigger run_unique_key_drop_at_once after insert on jobq.run
   for each row when (new.unique_key is not null and new.state is not null)
   execute function jobq.finished_unique_key_drop();
 
+-- What runs that plainly succeeded have returned: written with the end of the
+-- lease's slot, so that a result does not write the job a second time.
+create table jobq.result (
+  lease_id bigint   not null,
+  slot     smallint not null,
+  result   jsonb    not null,
+  constraint result_pkey primary key (lease_id, slot),
+  constraint "result must be at most 1 MiB" check (pg_column_size(result) <= 1048576)
+) partition by range (lease_id);
+
 -- What a run reports while it runs, so that reports do not rewrite the history.
 create table jobq.progress (
   job_id        bigint      not null primary key,
@@ -111,7 +121,7 @@ create table jobq.progress (
 // runPartitions are as many as a schema has from the start, and cover ten days back for the lists.
 const runPartitions = `
 do $$ declare parent text; day date; begin
-  foreach parent in array array['run', 'lease'] loop
+  foreach parent in array array['run', 'lease', 'result'] loop
     execute format('create table jobq.%I partition of jobq.%I default', parent || '_default', parent);
     for day in select generate_series((now() at time zone 'UTC')::date - {days}, (now() at time zone 'UTC')::date + 3, interval '1 day') loop
       execute format('create table jobq.%I partition of jobq.%I for values from (%s) to (%s)', parent || '_' || to_char(day, 'YYYYMMDD'), parent,
@@ -141,7 +151,8 @@ create view jobq.run_job as
       r.timeout, r.backoff_base, r.backoff_max, r.unique_key, r.last_error,
       case when r.state is null and l.ended[r.slot] is null then r.clear_reason end as clear_reason, r.tags,
       r.metadata, coalesce(r.args, (select a.args from jobq.payload a where a.job_id = r.id)) as args,
-      coalesce(p.checkpoint, r.checkpoint) as checkpoint, r.result
+      coalesce(p.checkpoint, r.checkpoint) as checkpoint,
+      coalesce(r.result, (select x.result from jobq.result x where x.lease_id = r.lease_id and x.slot = r.slot limit 1)) as result
     from jobq.run r
     ` + leaseOfRun + `
     left join lateral (

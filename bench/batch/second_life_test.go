@@ -81,6 +81,25 @@ func TestEndIsCountedOnce(t *testing.T) {
 	require.EqualValues(t, 2, ask[int64](h, "select count(*) from jobq.run_job where state = 'completed'"))
 }
 
+// Goal: a result is stored with the end of its slot, once, and not for a lease that is lost.
+func TestResultGoesWithTheEnd(t *testing.T) {
+	t.Parallel()
+	h := secondOf(t, 2)
+	got, l := h.claim()
+	keep := func(slot int16) int64 {
+		return h.exec(resultKeep, []int64{l.id}, []int16{slot}, []json.RawMessage{json.RawMessage(`{"n": 1}`)}, h.owner)
+	}
+	require.Zero(t, keep(1), "it has not ended")
+	l.succeed(1)
+	require.True(t, h.end(l))
+	require.EqualValues(t, 1, keep(1))
+	require.Zero(t, keep(1), "the same again")
+	require.JSONEq(t, `{"n": 1}`, ask[string](h, "select result::text from jobq.run_job where id = $1", h.id(got, 1)))
+	h.expire()
+	h.reap()
+	require.Zero(t, keep(2))
+}
+
 // Goal: what was claimed longer ago than a smallint has milliseconds for is not
 // ended by its lease, but on its own row.
 func TestLongRunEndsOnItsOwnRow(t *testing.T) {

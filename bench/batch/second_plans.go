@@ -12,21 +12,25 @@ func threeLayouts() []path { return []path{today(), leasePerBatch(), second()} }
 // secondPlans vary what is not plain about the jobs.
 func secondPlans() (plans []plan) {
 	for _, share := range []struct {
-		name            string
-		fail, long, own int
+		name                    string
+		fail, long, own, result int
 	}{
-		{"no exceptions", 0, 0, 0},
-		{"1 % fail", 1, 0, 0}, {"10 % fail", 10, 0, 0},
-		{"1 % late", 0, 1, 0}, {"10 % late", 0, 10, 0},
-		{"1 % end on their own rows", 0, 0, 1}, {"10 % end on their own rows", 0, 0, 10}, {"all end on their own rows", 0, 0, 100},
+		{"no exceptions", 0, 0, 0, 0},
+		{"1 % fail", 1, 0, 0, 0},
+		{"10 % fail", 10, 0, 0, 0},
+		{"1 % late", 0, 1, 0, 0},
+		{"10 % late", 0, 10, 0, 0},
+		{"10 % end on their own rows", 0, 0, 10, 0},
+		{"all end on their own rows", 0, 0, 100, 0},
+		{"all have a result", 0, 0, 0, 100},
 	} {
 		for _, p := range threeLayouts() {
-			if share.own > 0 && !p.second {
-				continue // to the others these are jobs like all
+			if share.own > 0 && !p.second || share.result > 0 && p.batched {
+				continue // what ends on its own row is to the others a job like all; b has no results
 			}
 			p.name += ", " + share.name
 			each := standard(p)
-			each.failPercent, each.longPercent, each.ownPercent = share.fail, share.long, share.own
+			each.failPercent, each.longPercent, each.ownPercent, each.resultPercent = share.fail, share.long, share.own, share.result
 			if share.name != "no exceptions" {
 				each.look = "" // some of the ids are not in the history
 			}

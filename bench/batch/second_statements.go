@@ -71,6 +71,24 @@ const leaseEnd = `with f as materialized (
 )
 select e.id, e.millis, e.ended_at is not null from e`
 
+// resultKeep stores the results of slots that leaseEnd has stored before, in the
+// same transaction, and adds nothing when it is sent again. It takes leases,
+// slots, results and the owner.
+const resultKeep = `with f as materialized (
+  select f.lease_id, f.slot, f.result
+    from rows from (unnest($1::bigint[]), unnest($2::smallint[]), unnest($3::jsonb[])) as f(lease_id, slot, result)
+), l as materialized (
+  select x.id, x.ended
+    from (select distinct f.lease_id from f) d
+    cross join lateral (select x.id, x.ended from jobq.lease x where x.id = d.lease_id and x.owner = $4 limit 1) x
+)
+insert into jobq.result (lease_id, slot, result)
+  select f.lease_id, f.slot, f.result
+    from f
+    join l on l.id = f.lease_id
+    where l.ended[f.slot] >= 0
+  on conflict do nothing`
+
 // liveSince is when the lease was claimed, if it is the owner's and the slot
 // runs, by the look of it, and else null: what decides is the lock on the row of run.
 func liveSince(slot, id, owner string) string {
@@ -79,8 +97,7 @@ func liveSince(slot, id, owner string) string {
 }
 
 // runEnd ends runs on their own rows: all that did not plainly succeed, and
-// those that have a result, a unique key, a checkpoint or a long run behind
-// them. It takes ids, leases, owner, outcomes, errors, delays,
+// those that have a unique key, a checkpoint or a long run behind them. It takes ids, leases, owner, outcomes, errors, delays,
 // finals and results; the outcomes are JobEnd's, and completed. It locks rows
 // of run alone, and waits for none. An end is said in the lease by a later
 // leaseEnd, when it is known to be stored.

@@ -156,6 +156,22 @@ func (w *worker) queueEnds(batch *pgx.Batch, had work, late claimed) (wanted *in
 	return wanted
 }
 
+// queueResults adds the results of jobs that have one, after the end of their leases.
+func (w *worker) queueResults(batch *pgx.Batch, had work) {
+	var leases []int64
+	var slots []int16
+	var results []json.RawMessage
+	for _, i := range had.succeeded {
+		if w.hasResult(had.ids[i]) {
+			leases, slots = append(leases, had.tokens[i]), append(slots, int16(had.slots[i])) // #nosec G115 -- at most a batch
+			results = append(results, someResult)
+		}
+	}
+	if len(leases) > 0 {
+		batch.Queue(w.schema.SQL(resultKeep), leases, slots, results, w.owner)
+	}
+}
+
 func countRows(wanted *int) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		for rows.Next() {
@@ -192,6 +208,7 @@ func (w *worker) exchangeSecond(ctx context.Context, had work, late claimed) (go
 	batch := &pgx.Batch{}
 	batch.Queue(w.settings)
 	wanted := w.queueEnds(batch, had, late)
+	w.queueResults(batch, had)
 	w.queueClaim(batch, &got)
 	if err := w.conn.SendBatch(ctx, batch).Close(); err != nil {
 		return got, err

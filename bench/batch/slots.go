@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/jobq-dev/jobq/bench/layouts"
+	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/internal/postgres"
 )
 
@@ -45,7 +46,76 @@ func runSlots(ctx context.Context, server *postgres.Server, rounds int) error {
 			return err
 		}
 	}
+	return runExtensions(ctx, server, rounds)
+}
+
+// runExtensions measures what the heartbeat of 1,000 running jobs costs: today,
+// claimed together, and claimed one by one.
+func runExtensions(ctx context.Context, server *postgres.Server, rounds int) error {
+	each := second()
+	each.claim = runClaimEach
+	fmt.Fprintln(os.Stdout, "\n| heartbeat of 1,000 jobs | server µs, least | WAL B |\n|---|---:|---:|")
+	for number, of := range []struct {
+		name string
+		path
+	}{{"today", today()}, {"second layout, one lease", second()}, {"second layout, 1,000 leases", each}} {
+		p := standard(of.path)
+		p.jobs, p.batch, p.connections = 1000, 1000, 1
+		b, err := makeBed(ctx, server.URL("postgres"), p, 100+number)
+		if err != nil {
+			return err
+		}
+		defer b.close(ctx)
+		if err := b.add(ctx); err != nil {
+			return err
+		}
+		extend, err := b.claimAndExtend(ctx)
+		if err != nil {
+			return err
+		}
+		var least, leastWAL float64
+		for round := range rounds * 10 {
+			_, micros, wal, err := b.cost(ctx, extend)
+			if err != nil {
+				return err
+			}
+			if round == 0 || micros < least {
+				least = micros
+			}
+			if round == 0 || wal < leastWAL {
+				leastWAL = wal
+			}
+		}
+		fmt.Fprintf(os.Stdout, "| %s | %.0f | %.0f |\n", of.name, least*float64(b.jobs), leastWAL*float64(b.jobs))
+	}
 	return nil
+}
+
+// claimAndExtend claims all jobs, and returns what extends their leases once.
+func (b *bed) claimAndExtend(ctx context.Context) (func() error, error) {
+	w, extend := b.worker(0), &pgx.Batch{}
+	extend.Queue(db.HotSettings)
+	minute := db.Interval(time.Minute)
+	if b.second {
+		got, err := w.exchangeSecond(ctx, work{}, claimed{})
+		if err != nil {
+			return nil, err
+		}
+		var ids []int64
+		for _, l := range leasesOf(got) {
+			ids = append(ids, l.id)
+		}
+		extend.Queue(b.schema.SQL(leaseExtend), ids, w.owner, minute)
+	} else {
+		got, err := w.exchange(ctx, work{}, claimed{})
+		if err != nil {
+			return nil, err
+		}
+		b.schema.Queue(extend, func(q *db.Queries) {
+			_, _ = q.LeaseExtend(ctx, db.LeaseExtendParams{Ids: got.ids, Tokens: got.tokens, Owner: w.owner, Lease: minute})
+		})
+	}
+	return func() error { return w.conn.SendBatch(ctx, extend).Close() }, nil
 }
 
 // slots drains some jobs, so many of a lease at a time, and prints what the ends cost.

@@ -84,6 +84,11 @@ func (p plan) takesLong(id int64) bool {
 // ends it on its own row, and to the others it makes no difference.
 func (p plan) endsOnRow(id int64) bool { return int(id%100) >= 100-p.ownPercent }
 
+// hasResult is true of a job that returns someResult.
+func (p plan) hasResult(id int64) bool { return int(id%100) < p.resultPercent }
+
+var someResult = json.RawMessage(`{"rows": 12345}`)
+
 func (c claimed) pick(places []int) (some claimed) {
 	for _, i := range places {
 		some.ids, some.tokens = append(some.ids, c.ids[i]), append(some.tokens, c.tokens[i])
@@ -111,7 +116,13 @@ func (w *worker) exchange(ctx context.Context, had work, late claimed) (got clai
 			return
 		}
 		wanted += len(some.ids)
-		batch.Queue(w.schema.SQL(w.path.complete), some.ids, some.tokens, make([]json.RawMessage, len(some.ids)), w.owner, true).Query(stored)
+		results := make([]json.RawMessage, len(some.ids))
+		for i, id := range some.ids {
+			if w.hasResult(id) {
+				results[i] = someResult
+			}
+		}
+		batch.Queue(w.schema.SQL(w.path.complete), some.ids, some.tokens, results, w.owner, true).Query(stored)
 		if w.keep != "" {
 			batch.Queue(w.schema.SQL(w.keep), w.owner, some.ids, some.tokens)
 		}
