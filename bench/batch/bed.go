@@ -193,7 +193,7 @@ func (b *bed) read(ctx context.Context, f *figures) error {
 		return fmt.Errorf("scan: %w", err)
 	}
 	f.scanMillis = time.Since(started).Seconds() * 1000
-	return b.size(ctx, f, "^(finished|batch|run_|lease)")
+	return b.size(ctx, f, "^(finished|batch|run_|lease|past_lease)")
 }
 
 // size is what tables of some names take on disk, per job.

@@ -14,7 +14,7 @@ import "strings"
 // 41 succeeds 250 ms later: ended = {250, null, null}; its row of run stays as it is.
 // 42 fails for good: its row of run gets state failed and finished_at; the next
 // exchange says so in the lease: ended = {250, -1, null}.
-// 43 succeeds after 900 ms: ended = {250, -1, 900}, and ended_at is set.
+// 43 succeeds after 900 ms: the lease goes to past_lease, with ended {250, -1, 900}.
 
 // Values of lease.ended that are no milliseconds.
 const (
@@ -36,20 +36,31 @@ create function jobq.lease_id_next() returns bigint
   language sql volatile
   return jobq.lease_day((clock_timestamp() at time zone 'UTC')::date) + nextval('jobq.lease_number_seq');
 
+-- The leases that are held. Small and not partitioned: a statement that touches
+-- a partitioned table locks all its partitions first.
 create table jobq.lease (
   id         bigint      not null, -- the token of all its jobs
   claimed_at timestamptz not null,
   expires_at timestamptz not null,
   lost_at    timestamptz, -- taken away from its owner, whose writes are refused from then on
-  ended_at   timestamptz, -- none of its jobs runs any more
   owner      text        not null,
   queue      text        not null,
   ended      smallint[]  not null, -- by slot: milliseconds after claimed_at; -1 ended on its own row; null still runs
   job_ids    bigint[]    not null, -- by slot
   constraint lease_pkey primary key (id)
-) partition by range (id);
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
 alter table jobq.lease alter job_ids set storage external, alter ended set storage main;
-create index lease_live_idx on jobq.lease (id) where ended_at is null;
+
+-- Those of whose jobs none runs any more, for the history.
+create table jobq.past_lease (
+  id         bigint      not null,
+  claimed_at timestamptz not null,
+  owner      text        not null,
+  queue      text        not null,
+  ended      smallint[]  not null,
+  constraint past_lease_pkey primary key (id)
+) partition by range (id);
+alter table jobq.past_lease alter ended set storage main;
 
 create table jobq.run (
   id                  bigint      not null,
@@ -121,7 +132,7 @@ create table jobq.progress (
 // runPartitions are as many as a schema has from the start, and cover ten days back for the lists.
 const runPartitions = `
 do $$ declare parent text; day date; begin
-  foreach parent in array array['run', 'lease', 'result'] loop
+  foreach parent in array array['run', 'past_lease', 'result'] loop
     execute format('create table jobq.%I partition of jobq.%I default', parent || '_default', parent);
     for day in select generate_series((now() at time zone 'UTC')::date - {days}, (now() at time zone 'UTC')::date + 3, interval '1 day') loop
       execute format('create table jobq.%I partition of jobq.%I for values from (%s) to (%s)', parent || '_' || to_char(day, 'YYYYMMDD'), parent,
@@ -134,7 +145,10 @@ end $$;`
 // keeps the planner from hashing all leases for one job; neighbours mostly have
 // the same lease, which Memoize remembers, so that asking for all is fast too.
 const leaseOfRun = `left join lateral (
-      select x.claimed_at, x.ended, x.owner, x.expires_at from jobq.lease x where x.id = r.lease_id limit 1
+      select x.claimed_at, x.ended, x.owner, x.expires_at from jobq.lease x where x.id = r.lease_id
+      union all
+      select x.claimed_at, x.ended, x.owner, null from jobq.past_lease x where x.id = r.lease_id
+      limit 1
     ) l on true`
 
 // runView is what people see of a run: today's view, whose columns these are.
@@ -183,7 +197,7 @@ func second() path {
 	p := today()
 	p.name, p.second, p.setUp = "second layout", true, secondTables("0")
 	p.claim = runClaim
-	p.history = `select count(*) from jobq.run r left join jobq.lease l on l.id = r.lease_id
+	p.history = `select count(*) from jobq.run r ` + leaseOfRun + `
   where r.state = 'completed' or (r.state is null and l.ended[r.slot] >= 0)`
 	p.look = `select j.id from jobq.run_job j where j.id = $1 and j.state = 'completed'`
 	p.page = runList{condition: "true", size: 50}.sql()

@@ -35,8 +35,8 @@ var finishedToRun = `with t as (
 ), n as materialized (
   select jobq.lease_day((coalesce(t.started_at, t.finished_at) at time zone 'UTC')::date) + nextval('jobq.lease_number_seq') as lease_id, t.* from t
 ), l as (
-  insert into jobq.lease (id, claimed_at, expires_at, ended_at, owner, queue, ended, job_ids)
-    select n.lease_id, n.started_at, n.finished_at, n.finished_at, n.lease_owner, n.queue, '{-1}', array[n.id] from n where n.started_at is not null
+  insert into jobq.past_lease (id, claimed_at, owner, queue, ended)
+    select n.lease_id, n.started_at, n.lease_owner, n.queue, '{-1}' from n where n.started_at is not null
 )
 insert into jobq.run (lease_id, slot, ` + oldColumns + `)
   select n.lease_id, (n.started_at is not null)::integer, ` + of("n", oldColumns) + ` from n`
@@ -51,4 +51,4 @@ insert into jobq.finished (lease_token, started_at, lease_owner, ` + oldColumns 
       t.metadata, t.tags, t.result, coalesce(t.state, 'completed'),
       coalesce(t.finished_at, l.claimed_at + l.ended[t.slot] * interval '1 ms')
     from t
-    left join jobq.lease l on l.id = t.lease_id`
+    left join jobq.past_lease l on l.id = t.lease_id`

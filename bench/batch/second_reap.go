@@ -7,20 +7,19 @@ package main
 // The lease is locked first: from then on the owner's bulk ends and extensions
 // are refused, whatever comes of the rest. A run that somebody has locked
 // (CompleteTx in a transaction that is open) is passed by; its lease is then
-// lost but not ended, and comes again in the next pass. What the snapshot
-// shows as open counts as open, so a lease is never closed too early.
+// lost but stays, and comes again in the next pass. What the snapshot
+// shows as open counts as open, so a lease is never moved away too early.
 //
 // Example: lease 900 of 41, 42, 43, ended {250, null, null}, expired; 43 is
 // locked. This pass: lost_at is set, 42 goes back to pending. When 43's
-// transaction has committed, the next pass finds nothing open: ended_at is set.
+// transaction has committed, the next pass finds nothing open, and moves the lease to the history.
 const leaseReap = `with stale as materialized (
   select l.id, l.claimed_at, l.owner, l.ctid as place, l.job_ids, l.ended
     from jobq.lease l
     left join jobq.queue q on q.name = l.queue
-    where l.ended_at is null
-      and (l.lost_at is not null
-        or case when $2::text[] is null then l.expires_at < clock_timestamp() - coalesce(q.stale_grace, interval '0')
-          else l.owner = any($2::text[]) end)
+    where l.lost_at is not null
+      or case when $2::text[] is null then l.expires_at < clock_timestamp() - coalesce(q.stale_grace, interval '0')
+        else l.owner = any($2::text[]) end
     order by l.expires_at, l.id
     limit $1::integer
     for update of l skip locked
@@ -82,26 +81,33 @@ const leaseReap = `with stale as materialized (
 ), told as (
   insert into jobq.attempt (job_id, finished_at, started_at, lease_token, outcome, number, worker_id, error)
     select h.id, clock_timestamp(), h.claimed_at, h.lease_id, 'lost', h.attempts + 1, h.owner, h.error from held h
+), left_open as materialized (
+  select o.lease_id from open o where o.id <> all(array(select h.id from held h))
 ), taken as (
   update jobq.lease l
-    set lost_at = coalesce(l.lost_at, clock_timestamp()),
-      ended_at = case when l.id <> all(array(select o.lease_id from open o where o.id <> all(array(select h.id from held h)))) then clock_timestamp() end
-    where l.ctid = any(array(select s.place from stale s)) and l.id = any(array(select s.id from stale s))
-    returning l.id, l.ended_at
+    set lost_at = coalesce(l.lost_at, clock_timestamp())
+    where l.ctid = any(array(select s.place from stale s)) and l.id = any(array(select o.lease_id from left_open o))
+), closed as (
+  delete from jobq.lease l
+    where l.ctid = any(array(select s.place from stale s)) and l.id <> all(array(select o.lease_id from left_open o))
+    returning l.id, l.claimed_at, l.owner, l.queue, l.ended
+), past as (
+  insert into jobq.past_lease (id, claimed_at, owner, queue, ended)
+    select c.id, c.claimed_at, c.owner, c.queue, c.ended from closed c
 )
-select h.id, h.state, (select count(*) from taken t where t.ended_at is null) as leases_left from held h`
+select h.id, h.state from held h`
 
 const goneColumns = `r.id, r.position, r.run_at, r.created_at, r.timeout, r.backoff_base, r.backoff_max, r.priority, r.attempts, r.max_attempts,
      r.crashes, r.args_apart, r.queue, r.kind, r.args, r.unique_key, r.last_error, r.clear_reason, r.checkpoint, r.metadata, r.tags`
 
 // prunable are the days before $1 that retention may drop, with run and lease
-// alike: no lease of the day is open, and nothing of it has ended since. So a job
+// alike: no lease of the day is held, and nothing of it has ended since. So a job
 // that ran for weeks keeps the partition of the day on which it began until its
 // own end is old enough. (What ended by its lease did so within 33 seconds.)
 const prunable = `select $1::date - back.days as day
   from generate_series(1, $2::integer) back(days)
   cross join lateral (select jobq.lease_day($1::date - back.days) as low, jobq.lease_day($1::date - back.days + 1) as high) d
-  where not exists (select from jobq.lease l where l.id >= d.low and l.id < d.high and l.ended_at is null)
+  where not exists (select from jobq.lease l where l.id >= d.low and l.id < d.high)
     and not exists (select from jobq.run r where r.lease_id >= d.low and r.lease_id < d.high
       and r.finished_at >= $1::timestamp at time zone 'UTC' and r.state = 'completed')
     and not exists (select from jobq.run r where r.lease_id >= d.low and r.lease_id < d.high

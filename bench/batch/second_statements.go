@@ -33,13 +33,31 @@ var runClaimEach = mustReplace(mustReplace(mustReplace(runClaim,
 // its whole array, in which -2 stands for now. It takes ids of leases, where the
 // arrays of each begin and end in the array of all, that array, the owner, and
 // for the statistics by lease and kind: which lease, the kind, how many, and how
-// many seconds they had waited.
+// many seconds they had waited. leaseClose is the same for leases of which no
+// slot is left: it moves them to the history.
 //
 // It is refused as a whole for a lease that is not the owner's any more, that
 // somebody has locked, that was claimed too long ago for a smallint, or that
 // has as many ends already (the same once more, after a lost answer): the
 // worker then asks leaseLook. So each end is stored and counted once.
-const leaseEnd = `with f as materialized (
+const (
+	leaseEnd = endsSent + `
+  update jobq.lease l
+    set ended = ` + endsNow + `
+    from f
+    where l.id = f.id and l.ctid = any(array(select h.place from held h))
+    returning l.id, l.queue, l.claimed_at, l.ended, f.ended as sent
+)` + endsCounted
+	leaseClose = endsSent + `
+  delete from jobq.lease l
+    using f
+    where l.id = f.id and l.ctid = any(array(select h.place from held h)) and array_position(f.ended, null) is null
+    returning l.id, l.queue, l.claimed_at, l.owner, f.ended as sent, ` + endsNow + ` as ended
+), past as (
+  insert into jobq.past_lease (id, claimed_at, owner, queue, ended)
+    select e.id, e.claimed_at, e.owner, e.queue, e.ended from e
+)` + endsCounted
+	endsSent = `with f as materialized (
   select f.id, ($4::smallint[])[f.low:f.high] as ended
     from rows from (unnest($1::bigint[]), unnest($2::integer[]), unnest($3::integer[])) as f(id, low, high)
 ), held as materialized (
@@ -47,29 +65,24 @@ const leaseEnd = `with f as materialized (
     from f
     cross join lateral (
       select x.ctid as place from jobq.lease x
-        where x.id = f.id and x.owner = $5 and x.ended_at is null and x.lost_at is null
+        where x.id = f.id and x.owner = $5 and x.lost_at is null
           and cardinality(x.ended) = cardinality(f.ended)
           and cardinality(array_remove(x.ended, null)) < cardinality(array_remove(f.ended, null))
           and (array_position(f.ended, -2::smallint) is null or x.claimed_at > statement_timestamp() - interval '32.7 s')
-        for no key update skip locked
+        for update skip locked
     ) h
-), e as (
-  update jobq.lease l
-    set ended = array_replace(f.ended, -2::smallint,
-          least(extract(epoch from clock_timestamp() - l.claimed_at) * 1000, 32767)::smallint),
-      ended_at = case when array_position(f.ended, null) is null then clock_timestamp() end
-    from f
-    where l.id = f.id and l.ctid = any(array(select h.place from held h)) and l.id = any($1::bigint[])
-    returning l.id, l.queue, extract(epoch from clock_timestamp() - l.claimed_at)::float8 as seconds,
-      l.ended[coalesce(array_position(f.ended, -2::smallint), 1)] as millis, l.ended_at
-), counted as (
+), e as (`
+	endsNow     = `array_replace(f.ended, -2::smallint, least(extract(epoch from clock_timestamp() - l.claimed_at) * 1000, 32767)::smallint)`
+	endsCounted = `, counted as (
   insert into jobq.stat_delta (minute, queue, kind, completed, failed, retried, lost, cancelled, run_seconds, wait_seconds)
-    select date_trunc('minute', clock_timestamp()), e.queue, s.kind, s.completed, 0, 0, 0, 0, s.completed * e.seconds, s.waited
+    select date_trunc('minute', clock_timestamp()), e.queue, s.kind, s.completed, 0, 0, 0, 0,
+        s.completed * extract(epoch from clock_timestamp() - e.claimed_at)::float8, s.waited
       from e
       join rows from (unnest($6::bigint[]), unnest($7::text[]), unnest($8::integer[]), unnest($9::float8[]))
         as s(lease_id, kind, completed, waited) on s.lease_id = e.id
 )
-select e.id, e.millis, e.ended_at is not null from e`
+select e.id, e.ended[coalesce(array_position(e.sent, -2::smallint), 1)] as millis from e`
+)
 
 // resultKeep stores the results of slots that leaseEnd has stored before, in the
 // same transaction, and adds nothing when it is sent again. It takes leases,
@@ -80,7 +93,12 @@ const resultKeep = `with f as materialized (
 ), l as materialized (
   select x.id, x.ended
     from (select distinct f.lease_id from f) d
-    cross join lateral (select x.id, x.ended from jobq.lease x where x.id = d.lease_id and x.owner = $4 limit 1) x
+    cross join lateral (
+      select x.id, x.ended from jobq.lease x where x.id = d.lease_id and x.owner = $4
+      union all
+      select x.id, x.ended from jobq.past_lease x where x.id = d.lease_id and x.owner = $4
+      limit 1
+    ) x
 )
 insert into jobq.result (lease_id, slot, result)
   select f.lease_id, f.slot, f.result
@@ -93,7 +111,7 @@ insert into jobq.result (lease_id, slot, result)
 // runs, by the look of it, and else null: what decides is the lock on the row of run.
 func liveSince(slot, id, owner string) string {
 	return `(select y.claimed_at from jobq.lease y
-      where y.id = ` + id + ` and y.owner = ` + owner + ` and y.ended[` + slot + `] is null and y.lost_at is null and y.ended_at is null limit 1)`
+      where y.id = ` + id + ` and y.owner = ` + owner + ` and y.ended[` + slot + `] is null and y.lost_at is null limit 1)`
 }
 
 // runEnd ends runs on their own rows: all that did not plainly succeed, and
@@ -185,14 +203,14 @@ const leaseExtend = `with held as materialized (
     from unnest($1::bigint[]) h(id)
     cross join lateral (
       select x.ctid as place from jobq.lease x
-        where x.id = h.id and x.owner = $2 and x.ended_at is null and x.lost_at is null
+        where x.id = h.id and x.owner = $2 and x.lost_at is null
         for no key update skip locked
     ) l
     where $3::interval > interval '0'
 ), extended as (
   update jobq.lease l
     set expires_at = greatest(l.expires_at, clock_timestamp() + $3::interval)
-    where l.ctid = any(array(select held.place from held)) and l.id = any($1::bigint[])
+    where l.ctid = any(array(select held.place from held))
     returning l.id
 )
 select l.id, case
@@ -203,7 +221,7 @@ select l.id, case
   from unnest($1::bigint[]) h(id)
   cross join lateral (
     select x.id from jobq.lease x
-      where x.id = h.id and x.owner = $2 and x.ended_at is null and x.lost_at is null
+      where x.id = h.id and x.owner = $2 and x.lost_at is null
       limit 1
   ) l`
 
@@ -211,20 +229,22 @@ select l.id, case
 // which of its jobs are open on their own rows, and which of these somebody
 // asked to cancel. A run is over when its slot has a number or it is not among
 // the open ones; it is lost when it is open and the lease is not the owner's.
-const leaseLook = `select l.owner = $2 and l.lost_at is null and l.ended_at is null as held, l.ended,
+const leaseLook = `select l.owner = $2 and l.lost_at is null as held, l.ended,
     array(select r.id from rows from (unnest(l.job_ids), unnest(l.ended)) j(id, ended) cross join lateral (
       select x.id from jobq.run x where x.id = j.id and x.lease_id = l.id and x.state is null limit 1) r
       where j.ended is null) as open,
     array(select r.id from jobq.run r where r.lease_id = l.id and r.cancel_requested_at is not null and r.state is null) as cancel
   from jobq.lease l
-  where l.id = $1`
+  where l.id = $1
+union all
+select false, l.ended, '{}', '{}' from jobq.past_lease l where l.id = $1`
 
 // runCancel asks for a run to stop, and runCancelPending ends one that waits.
 // Neither touches a lease, so the owner's extensions and ends go on beside it.
 const runCancel = `update jobq.run r
   set cancel_requested_at = coalesce(r.cancel_requested_at, clock_timestamp())
   where r.id = $1 and r.state is null
-    and exists (select from jobq.lease l where l.id = r.lease_id and l.ended_at is null and l.ended[r.slot] is null)`
+    and exists (select from jobq.lease l where l.id = r.lease_id and l.ended[r.slot] is null)`
 
 const runCancelPending = `with t as (
   delete from jobq.pending p where p.id = $1 returning p.*
@@ -235,8 +255,9 @@ insert into jobq.run (lease_id, slot, state, finished_at, ` + jobColumns + `)
 // over is true of a row of run that has ended, one way or the other. An end is
 // never taken back, so it needs no lock.
 func over(alias string) string {
-	return strings.ReplaceAll(`(r.state is not null or exists (select from jobq.lease l
-    where l.id = r.lease_id and l.ended[r.slot] >= 0))`, "r.", alias+".")
+	return strings.ReplaceAll(`(r.state is not null
+    or exists (select from jobq.lease l where l.id = r.lease_id and l.ended[r.slot] >= 0)
+    or exists (select from jobq.past_lease l where l.id = r.lease_id and l.ended[r.slot] >= 0))`, "r.", alias+".")
 }
 
 // runRequeue makes a job that has ended wait again.

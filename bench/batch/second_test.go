@@ -87,7 +87,11 @@ func (h *hands) claim() (claimed, *lease) {
 // end sends the lease's array, and says whether it was stored.
 func (h *hands) end(l *lease) bool {
 	h.t.Helper()
-	rows := h.hot(leaseEnd, endsOf(h.owner, []*lease{l})...)
+	sql := leaseEnd
+	if l.over() {
+		sql = leaseClose
+	}
+	rows := h.hot(sql, endsOf(h.owner, []*lease{l})...)
 	if len(rows) == 0 {
 		return false
 	}
@@ -135,14 +139,14 @@ func (h *hands) state(id int64) string {
 
 func (h *hands) expire() {
 	h.t.Helper()
-	h.execOn(h.other, "update jobq.lease set expires_at = clock_timestamp() - interval '1 s' where ended_at is null")
+	h.execOn(h.other, "update jobq.lease set expires_at = clock_timestamp() - interval '1 s'")
 }
 
 // reap returns how many runs were taken away, and how many leases stay open.
 func (h *hands) reap() (runs int64, open int64) {
 	h.t.Helper()
 	runs = h.execOn(h.other, leaseReap, 10, nil)
-	return runs, ask[int64](h, "select count(*) from jobq.lease where ended_at is null")
+	return runs, ask[int64](h, "select count(*) from jobq.lease")
 }
 
 // extend asks for the lease to be extended, and returns the answer; empty for a lost one.

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -51,6 +52,11 @@ func (l *lease) succeed(slots ...int) {
 		l.set(slot, slotNow)
 	}
 	l.fresh += int32(len(slots)) // #nosec G115 -- at most a batch
+}
+
+// over is true when no slot runs any more.
+func (l *lease) over() bool {
+	return !slices.ContainsFunc(l.ended, func(value pgtype.Int2) bool { return !value.Valid })
 }
 
 // elsewhere marks slots whose runs have ended on their own rows, and are known to be stored.
@@ -131,29 +137,42 @@ func (w *worker) queueEnds(batch *pgx.Batch, had work, late claimed) (wanted *in
 		return wanted
 	}
 	*wanted += len(changed)
-	batch.Queue(w.schema.SQL(leaseEnd), endsOf(w.owner, changed)...).Query(func(rows pgx.Rows) error {
-		millis, done := make(map[int64]int16), make(map[int64]bool)
+	var some, all []*lease
+	w.leases = slices.DeleteFunc(w.leases, func(l *lease) bool {
+		switch {
+		case !l.changed:
+		case l.over():
+			all = append(all, l)
+			return true // if it is not stored, the step fails
+		default:
+			some = append(some, l)
+		}
+		return false
+	})
+	for sql, leases := range map[string][]*lease{leaseEnd: some, leaseClose: all} {
+		if len(leases) > 0 {
+			batch.Queue(w.schema.SQL(sql), endsOf(w.owner, leases)...).Query(acknowledged(leases, wanted))
+		}
+	}
+	return wanted
+}
+
+// acknowledged reads the answer of leaseEnd.
+func acknowledged(leases []*lease, wanted *int) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
 		var id int64
-		var ms pgtype.Int2
-		var all bool
-		_, err := pgx.ForEachRow(rows, []any{&id, &ms, &all}, func() error {
-			millis[id], done[id] = ms.Int16, all
-			*wanted--
+		var millis pgtype.Int2
+		_, err := pgx.ForEachRow(rows, []any{&id, &millis}, func() error {
+			for _, l := range leases {
+				if l.id == id {
+					l.acknowledge(millis.Int16)
+					*wanted--
+				}
+			}
 			return nil
 		})
-		var open []*lease
-		for _, l := range w.leases {
-			if ms, ok := millis[l.id]; ok {
-				l.acknowledge(ms)
-			}
-			if !done[l.id] {
-				open = append(open, l)
-			}
-		}
-		w.leases = open
 		return err
-	})
-	return wanted
+	}
 }
 
 // queueResults adds the results of jobs that have one, after the end of their leases.
