@@ -13,8 +13,12 @@ package main
 // Example: lease 900 of 41, 42, 43, ended {250, null, null}, expired; 43 is
 // locked. This pass: lost_at is set, 42 goes back to pending. When 43's
 // transaction has committed, the next pass finds nothing open, and moves the lease to the history.
+//
+// A lease or a run that has changed since the snapshot is locked in its new
+// version, which the snapshot does not show: it is not in sure, or not in done,
+// and waits for the next pass. Only what is in these is taken, told and counted.
 const leaseReap = `with stale as materialized (
-  select l.id, l.claimed_at, l.owner, l.ctid as place, l.job_ids, l.ended
+  select l.ctid as place
     from jobq.lease l
     left join jobq.queue q on q.name = l.queue
     where l.lost_at is not null
@@ -23,9 +27,13 @@ const leaseReap = `with stale as materialized (
     order by l.expires_at, l.id
     limit $1::integer
     for update of l skip locked
+), sure as materialized (
+  select l.id, l.claimed_at, l.owner, l.ctid as place, l.job_ids, l.ended
+    from jobq.lease l
+    where l.ctid = any(array(select s.place from stale s))
 ), slots as materialized (
   select j.id, s.id as lease_id, s.claimed_at, s.owner
-    from stale s
+    from sure s
     cross join lateral rows from (unnest(s.job_ids), unnest(s.ended)) as j(id, ended)
     where j.ended is null
 ), open as materialized (
@@ -60,13 +68,15 @@ const leaseReap = `with stale as materialized (
     from held h
     where r.id = h.id and h.state in ('failed', 'cancelled')
       and r.ctid = any(array(select h.place from held h)) and r.lease_id = any(array(select h.lease_id from held h))
-    returning r.id, r.queue, r.kind
+    returning r.id
 ), gone as (
   delete from jobq.run r
     where r.ctid = any(array(select h.place from held h where h.state in ('available', 'scheduled')))
       and r.id = any(array(select h.id from held h where h.state in ('available', 'scheduled')))
       and r.lease_id = any(array(select h.lease_id from held h))
     returning ` + goneColumns + `
+), done as materialized (
+  select h.* from held h join (select k.id from kept k union all select g.id from gone g) d on d.id = h.id
 ), again as (
   insert into jobq.pending (lease_token, ` + jobColumns + `)
     select h.lease_id, g.id, case when h.redelivery = 'head' then g.position else nextval('jobq.position_seq') end, clock_timestamp() + h.delay,
@@ -77,25 +87,25 @@ const leaseReap = `with stale as materialized (
       from gone g
       join held h on h.id = g.id
 ), forgotten as (
-  delete from jobq.progress p where p.job_id = any(array(select h.id from held h))
+  delete from jobq.progress p where p.job_id = any(array(select d.id from done d))
 ), told as (
   insert into jobq.attempt (job_id, finished_at, started_at, lease_token, outcome, number, worker_id, error)
-    select h.id, clock_timestamp(), h.claimed_at, h.lease_id, 'lost', h.attempts + 1, h.owner, h.error from held h
+    select h.id, clock_timestamp(), h.claimed_at, h.lease_id, 'lost', h.attempts + 1, h.owner, h.error from done h
 ), left_open as materialized (
-  select o.lease_id from open o where o.id <> all(array(select h.id from held h))
+  select o.lease_id from open o where o.id <> all(array(select d.id from done d))
 ), taken as (
   update jobq.lease l
     set lost_at = coalesce(l.lost_at, clock_timestamp())
-    where l.ctid = any(array(select s.place from stale s)) and l.id = any(array(select o.lease_id from left_open o))
+    where l.ctid = any(array(select s.place from sure s)) and l.id = any(array(select o.lease_id from left_open o))
 ), closed as (
   delete from jobq.lease l
-    where l.ctid = any(array(select s.place from stale s)) and l.id <> all(array(select o.lease_id from left_open o))
+    where l.ctid = any(array(select s.place from sure s)) and l.id <> all(array(select o.lease_id from left_open o))
     returning l.id, l.claimed_at, l.owner, l.queue, l.ended
 ), past as (
   insert into jobq.past_lease (id, claimed_at, owner, queue, ended)
     select c.id, c.claimed_at, c.owner, c.queue, c.ended from closed c
 )
-select h.id, h.state from held h`
+select d.id, d.state from done d`
 
 const goneColumns = `r.id, r.position, r.run_at, r.created_at, r.timeout, r.backoff_base, r.backoff_max, r.priority, r.attempts, r.max_attempts,
      r.crashes, r.args_apart, r.queue, r.kind, r.args, r.unique_key, r.last_error, r.clear_reason, r.checkpoint, r.metadata, r.tags`

@@ -117,7 +117,9 @@ func liveSince(slot, id, owner string) string {
 // runEnd ends runs on their own rows: all that did not plainly succeed, and
 // those that have a unique key, a checkpoint or a long run behind them. It takes ids, leases, owner, outcomes, errors, delays,
 // finals and results; the outcomes are JobEnd's, and completed. It locks rows
-// of run alone, and waits for none. An end is said in the lease by a later
+// of run alone, and waits for none. A row that has changed since the snapshot is
+// locked in its new version, which is then neither in kept nor in gone: it does
+// not come back, and is asked for again. An end is said in the lease by a later
 // leaseEnd, when it is known to be stored.
 var runEnd = `with f as materialized (
   select f.id, f.lease_id, f.outcome, f.error, f.delay, f.final, f.result
@@ -150,11 +152,14 @@ var runEnd = `with f as materialized (
     from held h
     where r.id = h.id and h.state in ('completed', 'failed', 'cancelled')
       and r.ctid = any(array(select h.place from held h)) and r.lease_id = any($2::bigint[])
+    returning r.id
 ), gone as (
   delete from jobq.run r
     where r.ctid = any(array(select h.place from held h where h.state in ('available', 'scheduled')))
       and r.id = any(array(select h.id from held h where h.state in ('available', 'scheduled'))) and r.lease_id = any($2::bigint[])
     returning ` + of("r", jobColumns) + `
+), done as materialized (
+  select h.* from held h join (select k.id from kept k union all select g.id from gone g) d on d.id = h.id
 ), again as (
   insert into jobq.pending (lease_token, ` + jobColumns + `)
     select h.lease_id, g.id, case when h.outcome = 'released' then g.position else nextval('jobq.position_seq') end,
@@ -169,10 +174,10 @@ var runEnd = `with f as materialized (
 ), told as (
   insert into jobq.attempt (job_id, finished_at, started_at, lease_token, outcome, number, worker_id, error)
     select h.id, clock_timestamp(), h.claimed_at, h.lease_id, h.outcome::jobq.attempt_outcome, h.attempts_before + 1, $3, nullif(h.error, '')
-      from held h
+      from done h
       where h.outcome <> 'completed'
 ), forgotten as (
-  delete from jobq.progress p where p.job_id = any(array(select h.id from held h))
+  delete from jobq.progress p where p.job_id = any(array(select d.id from done d))
 ), counted as (
   insert into jobq.stat_delta (minute, queue, kind, completed, failed, retried, lost, cancelled, run_seconds, wait_seconds)
     select date_trunc('minute', clock_timestamp()), h.queue, h.kind,
@@ -181,11 +186,11 @@ var runEnd = `with f as materialized (
         count(*) filter (where h.state = 'cancelled'),
         coalesce(sum(extract(epoch from clock_timestamp() - h.claimed_at)::float8) filter (where h.state <> 'cancelled'), 0),
         coalesce(sum(extract(epoch from h.claimed_at - h.run_at)::float8) filter (where h.state = 'completed'), 0)
-      from held h
+      from done h
       where h.outcome in ('completed', 'failed', 'timed_out') or h.state = 'cancelled'
       group by h.queue, h.kind
 )
-select h.id, h.state from held h`
+select d.id, d.state from done d`
 
 // runCompleteTx stores a success in the handler's own transaction. It locks the
 // row of run until that ends, and not the lease: extensions go on, and a reaper
