@@ -1,7 +1,7 @@
-// Command batch measures what docs/decisions/0008 argues with: ways to lease
-// and finish jobs by the batch, and what each element of today's path costs. It
-// works on jobq's own schema and statements, on a private PostgreSQL with
-// durable commits, in interleaved rounds.
+// Command batch measures what docs/decisions/0008 and 0013 argue with: ways to
+// lease and finish jobs by the batch, what each element of today's path costs,
+// and the second table layout. It works on jobq's own schema and statements, on
+// a private PostgreSQL with durable commits, in interleaved rounds.
 package main
 
 import (

@@ -2,26 +2,25 @@ package main
 
 // How jobs get from today's tables into the second layout, and back, while new
 // ones come in. What waits stays where it is. Workers of the old version have
-// stopped: what running still has then is turned into leases, one per owner and
-// queue, that the reaper ends when the old ones would have. The history moves
-// in steps of $1 rows; until it has, the view has both.
+// stopped: what running still has then becomes a run with a lease of its own,
+// which the reaper ends when the old one would have ended. The history moves in
+// steps of $1 rows; until it has, the view has both.
 
 var runningToRun = `with t as (
   delete from jobq.running r returning r.*
-), numbered as materialized (
-  select t.*, row_number() over (partition by t.lease_owner, t.queue order by t.id) as slot from t
-), grouped as materialized (
-  select jobq.lease_id_next() as lease_id, g.*
-    from (select n.lease_owner, n.queue, min(n.started_at) as at, max(n.lease_expires_at) as expires_at, array_agg(n.id order by n.slot) as ids
-      from numbered n group by n.lease_owner, n.queue) g
+), n as materialized (
+  select jobq.lease_id_next() as lease_id, t.* from t
 ), l as (
   insert into jobq.lease (id, claimed_at, expires_at, owner, queue, ended, job_ids)
-    select g.lease_id, g.at, g.expires_at, g.lease_owner, g.queue, array_fill(null::smallint, array[cardinality(g.ids)]), g.ids from grouped g
+    select n.lease_id, n.started_at, n.lease_expires_at, n.lease_owner, n.queue, '{null}', array[n.id] from n
+), p as (
+  insert into jobq.progress (job_id, lease_id, progressed_at, percent, stage, message, checkpoint)
+    select n.id, n.lease_id, n.progressed_at, n.progress_percent, n.progress_stage, n.progress_message, n.checkpoint
+      from n
+      where n.progressed_at is not null
 )
 insert into jobq.run (lease_id, slot, cancel_requested_at, ` + jobColumns + `)
-  select g.lease_id, n.slot, n.cancel_requested_at, ` + of("n", jobColumns) + `
-    from numbered n
-    join grouped g on g.lease_owner = n.lease_owner and g.queue = n.queue`
+  select n.lease_id, 1, n.cancel_requested_at, ` + of("n", jobColumns) + ` from n`
 
 // oldColumns are jobColumns that the history has.
 const oldColumns = `id, run_at, created_at, timeout, backoff_base, backoff_max, priority, attempts, max_attempts,

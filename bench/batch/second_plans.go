@@ -87,6 +87,7 @@ func secondVariantPlans() (plans []plan) {
 			"array_fill(null::smallint, array[t.jobs]), '{}'\n      from (select count(*)::integer as jobs from taken t having count(*) > 0) t")
 	})
 	add("a lease for each job", func(p *path) { p.claim = runClaimEach })
+	add("partitions of nine more days", func(p *path) { p.setUp = secondTables("9") })
 	add("only the index on id", func(p *path) {
 		p.setUp += "drop index jobq.run_unsuccessful_idx, jobq.run_cancel_idx, jobq.run_completed_idx;"
 	})
@@ -95,5 +96,16 @@ func secondVariantPlans() (plans []plan) {
 		p.claim = strings.Replace(p.claim, "array_agg(t.id) as ids from taken t", "array_agg(t.id order by t.slot) as ids from numbered t", 1)
 		p.claim = mustReplace(mustReplace(p.claim, "row_number() over (), ", "t.slot, "), "    from taken t\n  returning", "    from numbered t\n  returning")
 	})
-	return plans
+	for _, days := range []string{"0", "9"} {
+		p := second()
+		p.setUp = secondTables(days)
+		p.name = "second layout: 10 % fail, batches of 10, partitions of " + days + " more days"
+		each := standard(p)
+		each.batch, each.failPercent, each.look = 10, 10, ""
+		plans = append(plans, each)
+	}
+	each := standard(today())
+	each.name = "today: 10 % fail, batches of 10"
+	each.batch, each.failPercent, each.look = 10, 10, ""
+	return append(plans, each)
 }
