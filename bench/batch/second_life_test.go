@@ -327,6 +327,21 @@ func (h *hands) claim1(priority int32) (claimed, *lease) {
 	return got, leasesOf(got)[0]
 }
 
+// Goal: a job that is cancelled before it ran comes into the history whole, and
+// as one that was never started by anybody.
+func TestCancelOfWhatWaits(t *testing.T) {
+	t.Parallel()
+	h := secondOf(t, 1)
+	before := ask[map[string]any](h, "select to_jsonb(p) - 'lease_token' - 'position' from jobq.pending p")
+	require.EqualValues(t, 1, h.exec(runCancelPending, before["id"]))
+	after := ask[map[string]any](h, "select to_jsonb(r) from jobq.run r")
+	for column := range before {
+		require.Equal(t, before[column], after[column], column)
+	}
+	require.Equal(t, "cancelled", ask[string](h, "select j.state::text from jobq.run_job j where j.started_at is null and j.lease_owner is null and j.finished_at is not null"))
+	require.EqualValues(t, 1, h.exec(runRequeue, before["id"]))
+}
+
 // Trap 11: what dies while a transaction holds everything back is what waited,
 // and a version of each lease: nothing of the history.
 func TestHistoryHasNoDeadRows(t *testing.T) {
