@@ -81,6 +81,7 @@ type Worker struct {
 	log      *slog.Logger
 	handlers handlers
 	programs programs
+	absences absences
 	queues   map[string]*queue
 	claims   []string // the kinds that have handlers
 	// kindSlots are the kinds that have slots of their own, and how many.
@@ -123,7 +124,7 @@ func New(client *jobq.Client, config *Config) (*Worker, error) {
 		return nil, fmt.Errorf("worker: %w", err)
 	}
 	w.schema, w.handlers.byKind, w.keeper = schema, make(map[string]rawHandler), newKeeper(w)
-	w.digests, w.wait.worker = newDigester(w), w
+	w.digests, w.wait.worker, w.absences.worker = newDigester(w), w, w
 	w.herd.worker, w.herd.taken, w.herd.spread = w, make(chan string, 1), wakeSpreadMax
 	if w.process, err = identity.Self(); err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
@@ -258,16 +259,7 @@ func (w *Worker) connect(ctx context.Context) (connected bool, err error) {
 	}
 	w.pool, w.queries = pool, w.schema.Queries(pool)
 	err = db.Retry(ctx, func(ctx context.Context) error {
-		err := db.CheckVersion(ctx, w.pool, w.schema)
-		if err == nil {
-			err = w.storeLease(ctx)
-		}
-		if err == nil {
-			err = w.register(ctx)
-		}
-		if err == nil {
-			err = w.reconcile(ctx)
-		}
+		err := w.prepare(ctx)
 		if db.IsTransient(err) {
 			w.databaseTrouble(err)
 		}
@@ -282,6 +274,26 @@ func (w *Worker) connect(ctx context.Context) (connected bool, err error) {
 	}
 	w.databaseAnswered()
 	return true, nil
+}
+
+// prepare does what comes before the first claim. Each call to the database has
+// a deadline, after which it is trouble that is told of, and tried again: a worker
+// that starts must not wait for ever, silently.
+func (w *Worker) prepare(ctx context.Context) error {
+	check := func(ctx context.Context) error { return db.CheckVersion(ctx, w.pool, w.schema) }
+	for _, call := range []func(context.Context) error{check, w.storeLease, w.register} {
+		if err := bounded(ctx, call); err != nil {
+			return err
+		}
+	}
+	return w.reconcile(ctx)
+}
+
+// bounded calls the function with the deadline that a call to the database has.
+func bounded(ctx context.Context, call func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, exchangeTimeoutMax)
+	defer cancel()
+	return call(ctx)
 }
 
 // storeLease writes the lease that the configuration asks for.
@@ -403,7 +415,7 @@ func (w *Worker) abandon() (stuck int) {
 		run.lease.queue.end(run.released(true))
 	}
 	for _, run := range lost {
-		w.log.Error("handler did not stop, its lease is lost", run.logAttrs()...)
+		w.log.Error("handler did not stop, its job is no longer held", run.logAttrs()...)
 		run.lease.queue.discard()
 	}
 	return len(held) + len(lost)
