@@ -49,7 +49,7 @@ func (c *Client) Watch(ctx context.Context, config WatchConfig) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	listener, err := listen.New(listen.Config{
-		ConnConfig: c.pool.Config().ConnConfig, Channels: []string{db.Channel(c.schema.Name(), db.TopicEvent)},
+		Pool: c.pool.Config(), Sessions: c.sessions, Channels: []string{db.Channel(c.schema.Name(), db.TopicEvent)},
 		Logger: config.Logger, SelfTest: true, OnConnect: config.OnConnect, OnDeaf: config.OnDeaf,
 		OnEnd: func(err error) {
 			if config.OnLost != nil && ctx.Err() == nil {

@@ -29,7 +29,8 @@ type Mode string
 
 const (
 	// Leader elects one janitor of all by a session lock, held on the very
-	// connection that does the work. It needs a direct connection.
+	// connection that does the work. Behind a pooler that shares sessions, which
+	// it notices, it is Any.
 	Leader Mode = "leader"
 	// Any lets whichever comes first do each pass, by a lock that ends with the
 	// pass's transaction. It works through PgBouncer; scheduled jobs may start
@@ -91,6 +92,9 @@ type Config struct {
 	Logger *slog.Logger
 }
 
+// errShared ends an attempt to lead, before it has left anything in the session.
+var errShared = errors.New("the leader's session is shared by a pooler")
+
 // complete fills in defaults and refuses what cannot work.
 func (c *Config) complete() error {
 	c.Mode = cmp.Or(c.Mode, Leader)
@@ -121,6 +125,7 @@ type Janitor struct {
 	schema  *db.Schema
 	log     *slog.Logger
 	leading atomic.Bool
+	pooled  bool // told of; Run's own
 }
 
 // New returns a janitor for the client's database and schema. It does not talk
@@ -143,6 +148,7 @@ func New(client *jobq.Client, config *Config) (*Janitor, error) {
 	if j.schema, err = db.NewSchema(client.Schema()); err != nil {
 		return nil, fmt.Errorf("janitor: %w", err)
 	}
+	j.schema.Assume(client.Sessions())
 	j.log = j.config.Logger.With("janitor", string(j.config.Mode))
 	return j, nil
 }
@@ -157,17 +163,13 @@ func (j *Janitor) Leading() bool { return j.leading.Load() }
 // database that goes away. An error is about tables that are missing or newer
 // than this build.
 func (j *Janitor) Run(ctx context.Context) error {
-	work := j.lead
-	if j.config.Mode == Any {
-		work = j.takeTurns
-	}
 	if j.config.NoReap {
 		j.log.Warn("reaping is off: unless another janitor reaps, jobs of dead workers stay running")
 	}
 	backoff := db.Backoff{Max: errorBackoffMax}
 	away := false
 	for ctx.Err() == nil {
-		err := work(ctx, func() {
+		err := j.work(ctx, func() {
 			backoff.Reset()
 			away = false
 		})
@@ -190,6 +192,23 @@ func (j *Janitor) Run(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// work does what the mode says, until it breaks. Where sessions are shared there
+// is no leader: its lock would stay behind in a session, and let a second one in.
+func (j *Janitor) work(ctx context.Context, healthy func()) error {
+	sessions, err := j.schema.FindSessions(ctx, j.client.Pool())
+	if sessions == "" {
+		return err
+	}
+	if sessions == db.SessionsOwn && j.config.Mode == Leader {
+		return j.lead(ctx, healthy)
+	}
+	if j.config.Mode == Leader && !j.pooled {
+		j.pooled = true
+		j.log.Warn("sessions are shared by a pooler, or may be: the janitor works in mode any, without a leader", "doubt", err)
+	}
+	return j.takeTurns(ctx, healthy)
 }
 
 // lead waits until the lock is free, takes it on a connection of its own, and
@@ -250,14 +269,20 @@ func (j *Janitor) awaitFreeLock(ctx context.Context, pool *pgxpool.Pool, healthy
 // connect opens the leader's connection: the server ends it when the leader
 // is silent, and the connection hears of jobs that are due soon.
 func (j *Janitor) connect(ctx context.Context) (*pgx.Conn, error) {
-	config := j.client.Pool().Config().ConnConfig.Copy()
-	config.RuntimeParams["application_name"] = "jobq-janitor"
-	db.RequirePrimary(config)
+	config := j.client.Pool().Config()
 	connectCtx, cancel := context.WithTimeout(ctx, taskTimeout)
 	defer cancel()
-	conn, err := pgx.ConnectConfig(connectCtx, config)
+	conn, err := db.Connect(connectCtx, config, func(config *pgx.ConnConfig) {
+		config.RuntimeParams["application_name"] = "jobq-janitor"
+		db.RequirePrimary(config)
+	})
 	if err != nil {
 		return nil, err
+	}
+	// Once more: long may have passed since the pool's connections were looked at.
+	if sessions, err := db.FindSessions(connectCtx, j.client.Sessions(), conn, config); sessions != db.SessionsOwn {
+		closeConn(conn)
+		return nil, errors.Join(errShared, err)
 	}
 	channel := pgx.Identifier{db.Channel(j.schema.Name(), db.TopicDue)}.Sanitize()
 	settings := fmt.Sprintf("set idle_session_timeout = %d; set lock_timeout = '2s'; listen %s", j.config.LeaderTTL.Milliseconds(), channel)

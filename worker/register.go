@@ -103,8 +103,8 @@ func orNull(text string) *string {
 // databaseTrouble reports that a call has failed: once as a warning for each
 // time that the database goes away, and in detail at debug level.
 func (w *Worker) databaseTrouble(err error) {
-	if db.IsStale(err) {
-		w.pool.Reset() // whoever is the primary now: new connections find it
+	if w.schema.NoteShared(err) || db.IsStale(err) {
+		w.pool.Reset() // its connections prepare statements where they must not; or, whoever is the primary now: new connections find it
 	}
 	if !w.away.Swap(true) {
 		w.log.Warn("database call failed, trying on", "error", err)

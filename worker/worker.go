@@ -49,7 +49,8 @@ type Config struct {
 	// the worker: a third as often while notifications arrive. Default 5 seconds;
 	// less some jitter.
 	PollInterval time.Duration
-	// PollOnly does without LISTEN, for poolers that do not pass it on.
+	// PollOnly does without LISTEN. Behind a pooler that does not pass it on, the
+	// worker does so by itself; see jobq.Config.Sessions.
 	PollOnly bool
 	// DrainTimeout is how long Run waits for running handlers when its context
 	// ends. After that their contexts are cancelled and their jobs released.
@@ -122,6 +123,7 @@ func New(client *jobq.Client, config *Config) (*Worker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
 	}
+	schema.Assume(client.Sessions())
 	w.schema, w.handlers.byKind, w.keeper = schema, make(map[string]rawHandler), newKeeper(w)
 	w.digests, w.wait.worker = newDigester(w), w
 	w.herd.worker, w.herd.taken, w.herd.spread = w, make(chan string, 1), wakeSpreadMax
@@ -252,6 +254,7 @@ func (w *Worker) connect(ctx context.Context) (connected bool, err error) {
 	config.MaxConns = int32(2*len(w.queues)*(1+len(w.kindSlots))) + 8 // #nosec G115 -- two a queue; leases, progress, output, heartbeat, digests, words taken, and two for what handlers store
 	config.ConnConfig.RuntimeParams["application_name"] = "jobq-worker"
 	db.RequirePrimary(config.ConnConfig)
+	w.schema.Protect(config)
 	pool, err := pgxpool.NewWithConfig(context.WithoutCancel(ctx), config)
 	if err != nil {
 		return false, fmt.Errorf("worker: %w", err)
@@ -259,6 +262,9 @@ func (w *Worker) connect(ctx context.Context) (connected bool, err error) {
 	w.pool, w.queries = pool, w.schema.Queries(pool)
 	err = db.Retry(ctx, func(ctx context.Context) error {
 		err := db.CheckVersion(ctx, w.pool, w.schema)
+		if err == nil {
+			err = w.findSessions(ctx)
+		}
 		if err == nil {
 			err = w.storeLease(ctx)
 		}
@@ -284,6 +290,26 @@ func (w *Worker) connect(ctx context.Context) (connected bool, err error) {
 	return true, nil
 }
 
+// findSessions looks for a pooler that shares sessions. Where there is one, or
+// may be one, statements are not prepared; where there is one, nothing listens.
+func (w *Worker) findSessions(ctx context.Context) error {
+	sessions, err := w.schema.FindSessions(ctx, w.pool)
+	switch {
+	case sessions == db.SessionsOwn:
+		return nil
+	case sessions == "":
+		return err
+	case err != nil:
+		w.log.Warn("sessions may be shared by a pooler: statements are not prepared", "reason", err)
+	default:
+		w.deaf.Store(true)
+		w.log.Warn("sessions are shared by a pooler, as PgBouncer does in transaction mode: statements are not prepared, nothing listens and jobs are found by polling; give jobq a direct connection for wake-ups",
+			"poll", w.config.PollInterval)
+	}
+	w.pool.Reset()
+	return nil
+}
+
 // storeLease writes the lease that the configuration asks for.
 func (w *Worker) storeLease(ctx context.Context) error {
 	if w.config.Lease == 0 {
@@ -297,16 +323,16 @@ func (w *Worker) storeLease(ctx context.Context) error {
 	return nil
 }
 
-// listener returns the connection that wakes the worker, or nil with PollOnly.
+// listener returns the connection that wakes the worker, or nil when none can.
 func (w *Worker) listener() (*listen.Listener, error) {
-	if w.config.PollOnly {
+	if w.deaf.Load() { // as configured, or behind a pooler
 		return nil, nil
 	}
 	work, cancel := db.Channel(w.schema.Name(), db.TopicWork), db.Channel(w.schema.Name(), db.TopicCancel)
 	head, taken := db.Channel(w.schema.Name(), db.TopicHead), db.Channel(w.schema.Name(), db.TopicTaken)
 	watch, drain := db.Channel(w.schema.Name(), db.TopicWatch), db.Channel(w.schema.Name(), db.TopicDrain)
 	listener, err := listen.New(listen.Config{
-		ConnConfig: w.client.Pool().Config().ConnConfig, Channels: []string{work, head, taken, cancel, watch, drain}, Logger: w.log, SelfTest: true,
+		Pool: w.client.Pool().Config(), Sessions: w.client.Sessions(), Channels: []string{work, head, taken, cancel, watch, drain}, Logger: w.log, SelfTest: true,
 		OnNotify: func(channel, payload string) {
 			switch channel {
 			case work, head:
