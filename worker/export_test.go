@@ -92,3 +92,6 @@ func PutOffWholeLine(w *Worker) bool {
 func PoolIsOpen(w *Worker) bool {
 	return w.pool != nil && w.pool.Ping(context.Background()) == nil
 }
+
+// IsPresent says whether a worker listens, and holds its presence lock.
+func IsPresent(w *Worker) bool { return w.present.Load() }

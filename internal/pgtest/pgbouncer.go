@@ -1,6 +1,7 @@
 package pgtest
 
 import (
+	"context"
 	"fmt"
 	"net/url"
 	"os"
@@ -55,7 +56,7 @@ func StartPgBouncer(tb testing.TB, databaseURL string, settings map[string]strin
 	log, err := os.Create(filepath.Join(folder, "log"))
 	require.NoError(tb, err)
 	defer func() { require.NoError(tb, log.Close()) }()
-	command := exec.Command(program, path)
+	command := exec.CommandContext(context.Background(), program, path)
 	command.Dir, command.Stdout, command.Stderr = "/", log, log
 	command.SysProcAttr = &syscall.SysProcAttr{Credential: owner}
 	require.NoError(tb, command.Start())
