@@ -67,13 +67,13 @@ func (q *queue) live(insert string) {
 		}
 		q.exec("delete from jobq.running")
 		q.exec("update jobq.pending set run_at = now() - interval '1 s'")
-		_, err := q.queries.JobPromote(ctx, 100)
+		_, err := q.schema.Promote(ctx, q.pool, db.DuePlace{}, 100)
 		require.NoError(q, err)
 		q.claim("a", 100)
 		q.exec("delete from jobq.running")
 	}
 	claim()
-	_, err := q.queries.NextDue(ctx, 1000, 1000, true)
+	_, err := q.nextDue(1000, 1000, true)
 	require.NoError(q, err)
 	q.reap()
 	require.Zero(q, q.number("select count(*) from jobq.running"))

@@ -72,7 +72,7 @@ func TestEverythingAtOnce(t *testing.T) {
 	})
 	statement("expire", "update jobq.running set lease_expires_at = now() - interval '1 s' where id = (select r.id from jobq.running r order by random() limit 1)")
 	loop("promote", func(*rand.Rand) error {
-		_, err := q.queries.JobPromote(ctx, 100)
+		_, err := q.schema.Promote(ctx, q.pool, db.DuePlace{}, 100)
 		return err
 	})
 	loop("roll up", func(*rand.Rand) error {

@@ -2,10 +2,19 @@ package db_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/jobq-dev/jobq/internal/db"
 )
+
+// patience ends a test that hangs.
+const patience = 2 * time.Minute
 
 // finishedOn puts a job into the history as if it had ended so many days from
 // today, with args kept apart when they are large.
@@ -215,4 +224,88 @@ func TestPayloadPruneSkipsTaken(t *testing.T) {
 	require.Zero(t, pruned)
 	require.NoError(t, tx.Commit(ctx))
 	require.Equal(t, 1, q.number("select count(*) from jobq.payload where job_id = $1", id))
+}
+
+// While somebody reads the history for long, as pg_dump does, no day is dropped
+// or made. The attempt does not wait for the reader, since all who finish jobs would
+// wait behind it: it ends at once, though there is no lock_timeout, and says who
+// reads.
+func TestPartitionsYieldToAReader(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	q := setUp(t)
+	_, err := q.queries.PartitionAdd(ctx, "finished", -30)
+	require.NoError(t, err)
+	config := q.pool.Config().ConnConfig.Copy()
+	config.RuntimeParams["application_name"] = "long reader"
+	reader, err := pgx.ConnectConfig(ctx, config)
+	require.NoError(t, err)
+	defer func() { _ = reader.Close(ctx) }()
+	_, err = reader.Exec(ctx, "begin; select count(*) from jobq.finished")
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		return q.number("select count(*) from pg_stat_activity where pid = $1 and xact_start < clock_timestamp() - interval '1 s'", reader.PgConn().PID()) == 1
+	}, patience, time.Millisecond)
+
+	days := q.days("finished")
+	_, err = q.queries.PartitionPrune(ctx, "finished")
+	require.True(t, db.IsLockTimeout(err), "%v", err)
+	require.ErrorContains(t, err, "is in use by session")
+	require.ErrorContains(t, err, "long reader")
+	_, err = q.queries.PartitionAdd(ctx, "finished", 30)
+	require.True(t, db.IsLockTimeout(err), "%v", err)
+	require.ErrorContains(t, err, "table jobq.finished_default is in use by session")
+	require.Equal(t, days, q.days("finished"))
+	holder, err := q.queries.TableHolder(ctx)
+	require.NoError(t, err)
+	require.Equal(t, "long reader", holder.Application)
+	require.NotNil(t, holder.QueryStart)
+
+	_, err = reader.Exec(ctx, "rollback")
+	require.NoError(t, err)
+	dropped, err := q.queries.PartitionPrune(ctx, "finished")
+	require.NoError(t, err)
+	require.NotEmpty(t, dropped)
+	added, err := q.queries.PartitionAdd(ctx, "finished", 30)
+	require.NoError(t, err)
+	require.True(t, added)
+}
+
+// Several sessions that make the same days and drop the same old ones at once
+// make and drop each once, and none of them fails.
+func TestPartitionsByMany(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	q := setUp(t)
+	const days = 6
+	before := q.days("attempt")
+	for day := range int32(days) {
+		_, err := q.queries.PartitionAdd(ctx, "attempt", -day-20)
+		require.NoError(t, err)
+	}
+	var added, dropped atomic.Int32
+	var group errgroup.Group
+	for range 4 {
+		group.Go(func() error {
+			for day := range int32(days) {
+				made, err := q.queries.PartitionAdd(ctx, "attempt", day+20)
+				if err != nil {
+					return err
+				}
+				if made {
+					added.Add(1)
+				}
+				if _, err := q.queries.PartitionPrune(ctx, "attempt"); err != nil {
+					return err
+				}
+				dropped.Add(1)
+			}
+			return nil
+		})
+	}
+	require.NoError(t, group.Wait())
+	require.EqualValues(t, days, added.Load())
+	require.Equal(t, before+days, q.days("attempt"))
+	require.GreaterOrEqual(t, dropped.Load(), int32(days))
 }

@@ -81,8 +81,9 @@ create table jobq.pending (
 
 -- The claim walks this one and nothing else.
 create index pending_claim_idx on jobq.pending (queue, priority, position) where position is not null;
--- The janitor promotes from this one, and reads its first entry to know how long to sleep.
-create index pending_due_idx on jobq.pending (run_at) where position is null;
+-- The janitor promotes from this one, and reads it to know how long to sleep.
+-- With the id, so that it can go on where it stopped among jobs that are due at once.
+create index pending_due_idx on jobq.pending (run_at, id) where position is null;
 
 -- One row per lease held. No index but the key: a heartbeat is then a HOT
 -- update, and the reaper scans the whole table, which is as small as the
@@ -266,7 +267,7 @@ create table jobq.event (
   queue   text,
   message text        not null default '',
   constraint "type must be a known event"
-    check (type in ('stalled', 'orphaned', 'leadership_acquired', 'leadership_lost', 'error')),
+    check (type in ('stalled', 'orphaned', 'leadership_acquired', 'leadership_lost', 'leadership_released', 'error')),
   constraint "message must be at most 1000 characters" check (char_length(message) <= 1000)
 );
 -- For the janitor, which forgets old events.

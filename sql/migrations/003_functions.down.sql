@@ -3,6 +3,7 @@ set local lock_timeout = '5s';
 drop function jobq.default_prune(text, integer);
 drop function jobq.partition_prune(text);
 drop function jobq.partition_add(text, date);
+drop function jobq.partition_yield(regclass, regclass[]);
 drop function jobq.backoff_delay(integer, interval, interval);
 drop function jobq.delete_job(bigint);
 drop function jobq.requeue(bigint);

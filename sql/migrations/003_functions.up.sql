@@ -320,6 +320,31 @@ create function jobq.backoff_delay(failures integer, base interval, cap interval
     coalesce(cap, interval '1 day'),
     coalesce(base, interval '1 s') * power(2, least(greatest(failures, 1) - 1, 20)));
 
+-- partition_yield ends the statement at once, as if a lock had not been to be had
+-- in time, when a transaction that is older than a second, such as that of
+-- pg_dump, has a lock on one of the tables. Whoever waits to have a table for
+-- itself makes all wait who come after it, so it is better not to begin. How old
+-- the transactions of other roles are, the owner may not see: then one that uses
+-- the table `rare`, as hardly anybody does, counts as old.
+create function jobq.partition_yield(rare regclass, busy regclass[]) returns void
+  language plpgsql security definer set search_path = pg_catalog, pg_temp
+  as $$
+declare
+  holder record;
+begin
+  select a.pid, a.application_name as application, l.relation::regclass as name into holder
+    from pg_locks l
+    join pg_stat_activity a on a.pid = l.pid
+    where l.locktype = 'relation' and l.granted and l.pid <> pg_backend_pid() and a.datname = current_database()
+      and (l.relation = rare or l.relation = any(busy::oid[]))
+      and (a.xact_start < clock_timestamp() - interval '1 s' or a.xact_start is null and l.relation = rare)
+    order by a.xact_start
+    limit 1;
+  if found then
+    raise lock_not_available using message = format('table %s is in use by session %s (%s)', holder.name, holder.pid, holder.application);
+  end if;
+end $$;
+
 -- partition_add makes the partition of a day of finished or attempt, if it is
 -- not there. It is made apart and then attached, which keeps finishers waiting
 -- only for a moment. A day of which the default partition has rows stays there:
@@ -332,7 +357,6 @@ declare
   name text := parent || '_' || to_char(day, 'YYYYMMDD');
   low timestamptz := day::timestamp at time zone 'UTC';
   high timestamptz := (day + 1)::timestamp at time zone 'UTC';
-  has_rows text := format('select exists (select from jobq.%I where finished_at >= %L and finished_at < %L)', parent || '_default', low, high);
   caught boolean;
 begin
   if parent not in ('finished', 'attempt') then
@@ -341,24 +365,32 @@ begin
   if to_regclass(format('jobq.%I', name)) is not null then
     return false;
   end if;
-  execute has_rows into caught;
+  -- Those who make and drop days take turns; nobody else waits for this lock.
+  execute format('lock table jobq.%I in share update exclusive mode', parent);
+  if to_regclass(format('jobq.%I', name)) is not null then
+    return false;
+  end if;
+  execute format('select exists (select from jobq.%I where finished_at >= %L and finished_at < %L)', parent || '_default', low, high)
+    into caught;
   if caught then
     return false;
   end if;
-  execute format('create table jobq.%I (like jobq.%I including defaults including constraints)', name, parent);
-  execute format('lock table jobq.%I in access exclusive mode', parent || '_default');
-  execute has_rows into caught;
-  if caught then -- while the lock was waited for
-    execute format('drop table jobq.%I', name);
+  perform jobq.partition_yield(null, array[format('jobq.%I', parent || '_default')]::regclass[]);
+  begin
+    execute format('create table jobq.%I (like jobq.%I including defaults including constraints)', name, parent);
+    -- It locks the default partition, and reads it once more.
+    execute format('alter table jobq.%I attach partition jobq.%I for values from (%L) to (%L)', parent, name, low, high);
+  exception when check_violation then -- caught since
     return false;
-  end if;
-  execute format('alter table jobq.%I attach partition jobq.%I for values from (%L) to (%L)', parent, name, low, high);
+  end;
   return true;
 end $$;
 
 -- partition_prune drops the earliest day of finished or attempt that is past
 -- retention as a whole, and returns its name, or null when there is none: one a
--- transaction, because the lock that it takes keeps finishers waiting. A day
+-- transaction, because the lock that it takes on the parent keeps finishers
+-- waiting. It gives up at once while somebody reads that day, as pg_dump does, or
+-- has used the parent for long. A day
 -- that still owns payload rows waits until those are gone.
 create function jobq.partition_prune(parent text) returns text
   language plpgsql security definer set search_path = pg_catalog, pg_temp
@@ -379,12 +411,16 @@ begin
         and c.relname ~ (parent || '_[0-9]{8}$') and right(c.relname, 8) < to_char(keep_from, 'YYYYMMDD')
       order by 1
   loop
+    execute format('lock table jobq.%I in share update exclusive mode', parent); -- see partition_add
+    continue when to_regclass(format('jobq.%I', old.name)) is null; -- another session was faster
     if parent = 'finished' then
       execute format(
         'select exists (select from jobq.%I f where f.args_apart and exists (select from jobq.payload a where a.job_id = f.id))',
         old.name) into owns_payload;
       continue when owns_payload;
     end if;
+    perform jobq.partition_yield(format('jobq.%I', old.name)::regclass,
+      array[format('jobq.%I', parent), format('jobq.%I', parent || '_default')]::regclass[]);
     execute format('drop table jobq.%I', old.name);
     return old.name;
   end loop;
@@ -422,5 +458,5 @@ select jobq.partition_add(parent, (now() at time zone 'UTC')::date + ahead)
 revoke execute on function
   jobq.enqueue, jobq.enqueue_arrays, jobq.enqueue_many,
   jobq.cancel, jobq.args_require, jobq.requeue, jobq.delete_job, jobq.backoff_delay,
-  jobq.partition_add, jobq.partition_prune, jobq.default_prune
+  jobq.partition_yield, jobq.partition_add, jobq.partition_prune, jobq.default_prune
   from public;
