@@ -22,6 +22,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/internal/identity"
@@ -57,6 +59,9 @@ const (
 	leaderRetryMin = 500 * time.Millisecond
 	// taskTimeout bounds each step and each question of the janitor.
 	taskTimeout = 30 * time.Second
+	// ownConnections are those of a pool that the janitor makes for itself: for its
+	// passes, the watch over them, and events.
+	ownConnections = 3
 	// errorBackoffMax is the longest wait after a failure.
 	errorBackoffMax = 5 * time.Second
 )
@@ -132,6 +137,7 @@ type Janitor struct {
 	log     *slog.Logger
 	leading atomic.Bool
 	pooled  atomic.Bool // sessions are shared, or may be
+	own     atomic.Pointer[pgxpool.Pool]
 
 	choreTimes choreTimes
 	choresWake chan struct{} // of size 1; said when this janitor becomes the leader
@@ -176,6 +182,11 @@ func (j *Janitor) Run(ctx context.Context) error {
 	if j.config.NoReap {
 		j.log.Warn("reaping is off: unless another janitor reaps, jobs of dead workers stay running")
 	}
+	defer func() {
+		if own := j.own.Load(); own != nil {
+			own.Close()
+		}
+	}()
 	besides, stop := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -205,7 +216,7 @@ func (j *Janitor) Run(ctx context.Context) error {
 			j.tell(ctx, Event{Type: jobq.EventError, Err: err})
 		}
 		if db.IsStale(err) {
-			j.client.Pool().Reset() // whoever is the primary now: new connections find it
+			j.pool().Reset() // whoever is the primary now: new connections find it
 		}
 		if err := backoff.Wait(ctx); err != nil {
 			break
@@ -217,7 +228,7 @@ func (j *Janitor) Run(ctx context.Context) error {
 // work does what the mode says, until it breaks. Where sessions are shared there
 // is no leader: its lock would stay behind in a session, and let a second one in.
 func (j *Janitor) work(ctx context.Context, started, healthy func()) error {
-	sessions, err := j.schema.FindSessions(ctx, j.client.Pool())
+	sessions, err := j.schema.FindSessions(ctx, j.pool())
 	if sessions == "" {
 		return err
 	}
@@ -226,11 +237,39 @@ func (j *Janitor) work(ctx context.Context, started, healthy func()) error {
 	}
 	if sessions == db.SessionsOwn {
 		j.pooled.Store(false)
+	} else if err := j.usePoolOfItsOwn(ctx); err != nil {
+		return err
 	}
 	if j.elects() {
 		return j.lead(ctx, started, healthy)
 	}
 	return j.takeTurns(ctx, started, healthy)
+}
+
+// usePoolOfItsOwn makes the janitor do without the client's pool where that one
+// prepares statements, which it must not do in sessions that are shared.
+func (j *Janitor) usePoolOfItsOwn(ctx context.Context) error {
+	config := j.pool().Config()
+	if j.own.Load() != nil || !db.NamesStatements(config.ConnConfig) {
+		return nil
+	}
+	config.MinConns, config.MinIdleConns, config.MaxConns = 0, 0, ownConnections
+	db.NameNoStatements(config.ConnConfig)
+	own, err := pgxpool.NewWithConfig(context.WithoutCancel(ctx), config)
+	if err != nil {
+		return err
+	}
+	j.own.Store(own)
+	return nil
+}
+
+// pool is where the janitor's connections come from, other than the leader's and
+// the chores', which are made alike.
+func (j *Janitor) pool() *pgxpool.Pool {
+	if own := j.own.Load(); own != nil {
+		return own
+	}
+	return j.client.Pool()
 }
 
 // elects says whether janitors elect a leader here.

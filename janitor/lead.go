@@ -19,7 +19,7 @@ import (
 // works on that connection until it breaks. Losing the connection loses the
 // lock and the work with it.
 func (j *Janitor) lead(ctx context.Context, started, healthy func()) error {
-	pool := j.client.Pool()
+	pool := j.pool()
 	if err := db.CheckVersion(ctx, pool, j.schema); err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (j *Janitor) connectLeader(ctx context.Context) (*pgx.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, taskTimeout)
 	defer cancel()
 	// Once more: long may have passed since the pool's connections were looked at.
-	if sessions, err := db.FindSessions(ctx, j.client.Sessions(), conn, j.client.Pool().Config()); sessions != db.SessionsOwn {
+	if sessions, err := db.FindSessions(ctx, j.client.Sessions(), conn, j.pool().Config()); sessions != db.SessionsOwn {
 		closeConn(conn)
 		return nil, errors.Join(errShared, err)
 	}
@@ -109,7 +109,7 @@ func (j *Janitor) connectLeader(ctx context.Context) (*pgx.Conn, error) {
 func (j *Janitor) connect(ctx context.Context, application string) (*pgx.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, taskTimeout)
 	defer cancel()
-	return db.Connect(ctx, j.client.Pool().Config(), func(config *pgx.ConnConfig) {
+	return db.Connect(ctx, j.pool().Config(), func(config *pgx.ConnConfig) {
 		config.RuntimeParams["application_name"] = application
 		db.RequirePrimary(config)
 	})
