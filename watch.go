@@ -12,8 +12,9 @@ import (
 )
 
 const (
-	// A watcher's lease, and how often it is renewed.
-	watchLease   = 15 * time.Second
+	// A watcher's lease, and how often it is renewed. Workers read it with each
+	// heartbeat, every 10 seconds, and must not find it run out in between.
+	watchLease   = 30 * time.Second
 	watchRenew   = 5 * time.Second
 	watchTimeout = 3 * time.Second
 )

@@ -14,9 +14,6 @@ import (
 const (
 	// digestEvery is how long a digest gathers what happens.
 	digestEvery = 100 * time.Millisecond
-	// watchedFor is how long somebody watches who has just said so: the lease
-	// of a watcher, which jobq.Client.Watch takes.
-	watchedFor = 15 * time.Second
 	// digestTimeout bounds the sending of one. What cannot be sent is dropped:
 	// the numbering shows it to watchers, who then look for themselves.
 	digestTimeout = 2 * time.Second
@@ -46,13 +43,9 @@ func newDigester(w *Worker) *digester {
 	return &digester{worker: w, wake: make(chan struct{}, 1)}
 }
 
-// watched notes that somebody watches for so long.
-func (d *digester) watched(span time.Duration) {
-	until := int64(sinceBoot() + span)
-	if span > 0 && until > d.until.Load() {
-		d.until.Store(until)
-	}
-}
+// watched notes for how long somebody watches, 0 for nobody, as the watchers' rows
+// say.
+func (d *digester) watched(span time.Duration) { d.until.Store(int64(sinceBoot() + span)) }
 
 func (d *digester) isWatched() bool { return int64(sinceBoot()) < d.until.Load() }
 

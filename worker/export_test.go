@@ -95,3 +95,6 @@ func PoolIsOpen(w *Worker) bool {
 
 // IsPresent says whether a worker listens, and holds its presence lock.
 func IsPresent(w *Worker) bool { return w.present.Load() }
+
+// IsWatched says whether a worker believes that somebody watches.
+func IsWatched(w *Worker) bool { return w.digests.isWatched() }

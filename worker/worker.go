@@ -88,6 +88,7 @@ type Worker struct {
 	kindSlots map[string]int
 	keeper    *keeper
 	digests   *digester
+	beatSoon  chan struct{} // a hint that the worker's row, or who watches, has changed
 	wait      waiting
 	herd      herd
 	counts    counts
@@ -125,7 +126,7 @@ func New(client *jobq.Client, config *Config) (*Worker, error) {
 	}
 	schema.Assume(client.Sessions())
 	w.schema, w.handlers.byKind, w.keeper = schema, make(map[string]rawHandler), newKeeper(w)
-	w.digests, w.wait.worker = newDigester(w), w
+	w.digests, w.wait.worker, w.beatSoon = newDigester(w), w, make(chan struct{}, 1)
 	w.herd.worker, w.herd.taken, w.herd.spread = w, make(chan string, 1), wakeSpreadMax
 	if w.process, err = identity.Self(); err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
@@ -340,10 +341,10 @@ func (w *Worker) listener() (*listen.Listener, error) {
 			case taken:
 				w.newsTaken(payload)
 			case watch:
-				w.digests.watched(watchedFor)
+				signal(w.beatSoon)
 			case drain:
 				if payload == w.id {
-					w.drainAsAsked()
+					signal(w.beatSoon)
 				}
 			case cancel:
 				if id, err := strconv.ParseInt(payload, 10, 64); err == nil {
