@@ -22,6 +22,9 @@ const (
 	// of a flood, counts say more than a few names.
 	queueEventsMax = 40
 	kindEventsMax  = 20
+	// digestsKept is how many digests of a worker watchers can still read: some
+	// seconds' worth.
+	digestsKept = 50
 )
 
 // digester tells watchers what the worker does: at most one notification every
@@ -37,6 +40,8 @@ type digester struct {
 	named    map[string]int    // events of next, by queue
 	kinds    map[[2]string]int // and by queue and kind
 	progress map[int64]int     // of next.Events, to replace a job's earlier report
+
+	sent []int64 // ids of digests that watchers can still read; run's own
 }
 
 func newDigester(w *Worker) *digester {
@@ -183,9 +188,13 @@ func (d *digester) run(ctx context.Context) {
 func (d *digester) send(ctx context.Context, digest *watch.Digest) {
 	ctx, cancel := context.WithTimeout(ctx, digestTimeout)
 	defer cancel()
-	if err := d.worker.queries.DigestSend(ctx, digest.Encode()); err != nil {
+	forget := d.sent[:max(len(d.sent)-digestsKept+1, 0)]
+	id, err := d.worker.queries.DigestSend(ctx, digest.Encode(), forget)
+	if err != nil {
 		d.worker.log.Debug("digest not sent", "error", err)
+		return
 	}
+	d.sent = append(d.sent[len(forget):], id)
 }
 
 // countsAsAttempt says whether a run that ended so used up an attempt.

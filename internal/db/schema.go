@@ -61,7 +61,7 @@ const (
 	TopicCancel = "cancel"
 	TopicDrain  = "drain" // a worker is to
 	TopicWatch  = "watch" // somebody watches
-	TopicEvent  = "event" // a digest of what a worker has done
+	TopicEvent  = "event" // a worker has told something, in a row
 )
 
 // Schema renders the generated queries for one schema, and remembers them.
