@@ -16,10 +16,6 @@ const (
 	// partitionDaysAhead is how many days of partitions are there before they
 	// are needed: a janitor may be away for a weekend.
 	partitionDaysAhead = 3
-	payloadBatch       = 500
-	defaultBatch       = 10_000
-	statRetention      = 30 * 24 * time.Hour
-	eventRetention     = 7 * 24 * time.Hour
 )
 
 // partitioned are the tables with a partition a day.
@@ -32,6 +28,9 @@ type chore struct {
 	// work is a step of it, in a transaction of its own, and says whether there is
 	// another.
 	work func(ctx context.Context, queries *db.Queries) (more bool, err error)
+	// reset makes the next step begin at the start, since nobody knows whether the
+	// last one was committed; nil when each does so.
+	reset func()
 
 	done     time.Time // when it was last finished
 	again    time.Time // not before, after a failure
@@ -40,13 +39,11 @@ type chore struct {
 
 // allChores are the chores in the order in which they are done.
 func (j *Janitor) allChores() []*chore {
-	return []*chore{
+	return append([]*chore{
 		{name: "roll up stats", every: rollUpEvery, work: j.rollUp},
 		{name: "remove dead workers", every: workersEvery, work: j.removeWorkers},
 		{name: "keep partitions", every: retentionEvery, work: j.keepPartitions},
-		{name: "prune payloads", every: retentionEvery, work: j.prunePayloads},
-		{name: "drop old days", every: retentionEvery, work: j.dropOldDays},
-	}
+	}, j.retentionChores()...)
 }
 
 func (j *Janitor) rollUp(ctx context.Context, queries *db.Queries) (more bool, err error) {
@@ -74,33 +71,4 @@ func (j *Janitor) keepPartitions(ctx context.Context, queries *db.Queries) (more
 		}
 	}
 	return false, nil
-}
-
-func (j *Janitor) prunePayloads(ctx context.Context, queries *db.Queries) (more bool, err error) {
-	removed, err := queries.PayloadPrune(ctx, payloadBatch)
-	return removed == payloadBatch, err
-}
-
-// dropOldDays drops one day, or deletes a batch of what the default partition
-// has of them, or else prunes what is small.
-func (j *Janitor) dropOldDays(ctx context.Context, queries *db.Queries) (more bool, err error) {
-	for _, parent := range partitioned {
-		dropped, err := queries.PartitionPrune(ctx, parent)
-		if err != nil {
-			return false, err
-		}
-		if dropped != "" {
-			j.log.Info("dropped an old day", "partition", dropped)
-			return true, nil
-		}
-		deleted, err := queries.DefaultPrune(ctx, parent, defaultBatch)
-		if err != nil || deleted == defaultBatch {
-			return true, err
-		}
-	}
-	if _, err := queries.StatPrune(ctx, db.Interval(statRetention)); err != nil {
-		return false, err
-	}
-	_, err = queries.EventPrune(ctx, db.Interval(eventRetention))
-	return false, err
 }

@@ -131,6 +131,9 @@ func (h *housekeeper) step(ctx context.Context, c *chore, conn *pgx.Conn) (more 
 	ran, more, err := h.try(ctx, c, conn, force)
 	switch {
 	case err != nil:
+		if c.reset != nil {
+			c.reset()
+		}
 		h.failed(ctx, c, conn, err)
 		return false
 	case !ran:

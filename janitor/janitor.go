@@ -228,7 +228,7 @@ func (j *Janitor) Run(ctx context.Context) error {
 // work does what the mode says, until it breaks. Where sessions are shared there
 // is no leader: its lock would stay behind in a session, and let a second one in.
 func (j *Janitor) work(ctx context.Context, started, healthy func()) error {
-	sessions, err := j.schema.FindSessions(ctx, j.pool())
+	sessions, err := j.findSessions(ctx)
 	if sessions == "" {
 		return err
 	}
@@ -244,6 +244,12 @@ func (j *Janitor) work(ctx context.Context, started, healthy func()) error {
 		return j.lead(ctx, started, healthy)
 	}
 	return j.takeTurns(ctx, started, healthy)
+}
+
+func (j *Janitor) findSessions(ctx context.Context) (db.Sessions, error) {
+	ctx, cancel := context.WithTimeout(ctx, taskTimeout)
+	defer cancel()
+	return j.schema.FindSessions(ctx, j.pool())
 }
 
 // usePoolOfItsOwn makes the janitor do without the client's pool where that one
@@ -274,6 +280,12 @@ func (j *Janitor) pool() *pgxpool.Pool {
 
 // elects says whether janitors elect a leader here.
 func (j *Janitor) elects() bool { return j.config.Mode == Leader && !j.pooled.Load() }
+
+func (j *Janitor) checkVersion(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, taskTimeout)
+	defer cancel()
+	return db.CheckVersion(ctx, j.pool(), j.schema)
+}
 
 func (j *Janitor) newPasses(on db.DBTX) *passes {
 	return &passes{janitor: j, queries: j.schema.Queries(on)}

@@ -20,7 +20,7 @@ import (
 // lock and the work with it.
 func (j *Janitor) lead(ctx context.Context, started, healthy func()) error {
 	pool := j.pool()
-	if err := db.CheckVersion(ctx, pool, j.schema); err != nil {
+	if err := j.checkVersion(ctx); err != nil {
 		return err
 	}
 	started()
@@ -32,8 +32,7 @@ func (j *Janitor) lead(ctx context.Context, started, healthy func()) error {
 		return err
 	}
 	defer closeConn(conn)
-	class, object := j.schema.AdvisoryKey(db.LockJanitor)
-	locked, err := j.schema.Queries(conn).JanitorLock(ctx, class, object)
+	locked, err := j.takeLock(ctx, conn)
 	if err != nil || !locked {
 		return err // not locked: another was faster
 	}
@@ -60,6 +59,13 @@ func (j *Janitor) lead(ctx context.Context, started, healthy func()) error {
 	j.log.Info("leadership lost", "error", err)
 	j.tell(ctx, Event{Type: jobq.EventLeadershipLost, Err: err})
 	return err
+}
+
+func (j *Janitor) takeLock(ctx context.Context, conn *pgx.Conn) (locked bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, taskTimeout)
+	defer cancel()
+	class, object := j.schema.AdvisoryKey(db.LockJanitor)
+	return j.schema.Queries(conn).JanitorLock(ctx, class, object)
 }
 
 // awaitFreeLock looks every now and then, on a pooled connection and without

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/mutant"
 )
 
 // neglectShare is for how many times the bound a janitor goes on without the
@@ -76,7 +77,7 @@ func (j *Janitor) watch(ctx context.Context) {
 	}
 	for rest := j.config.LeaderRetry; sleep(ctx, jitter(rest)) == nil; {
 		began := time.Now()
-		if !j.leading.Load() {
+		if !j.leading.Load() && mutant.Rescues() {
 			if err := j.rescue(ctx, passes, neglect); err != nil && ctx.Err() == nil {
 				j.log.Debug("look for overdue work failed", "error", err)
 			}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/pgtest"
 	"github.com/jobq-dev/jobq/janitor"
 )
 
@@ -271,4 +272,38 @@ func TestFollowersAreQuiet(t *testing.T) {
 	require.Eventually(t, func() bool { return questions.times("JanitorLockTx") > before+10 }, patience, time.Millisecond)
 	require.NotContains(t, f.log.String(), "overdue")
 	require.Zero(t, f.number("select count(*) from jobq.event where type = $1", string(jobq.EventError)))
+}
+
+// No statement of a janitor may wait for ever: each has a deadline, whether it
+// leads, follows, helps out or does chores.
+func TestEveryStatementHasADeadline(t *testing.T) {
+	t.Parallel()
+	for _, mode := range modes {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			f := setUp(t)
+			var seen pgtest.Deadlines
+			config := f.pool.Config()
+			config.ConnConfig.Tracer = &seen
+			client, err := jobq.NewClient(pgtest.ConnectConfig(t, config), nil)
+			require.NoError(t, err)
+			f.client = client
+			janitors := janitor.Config{
+				Mode: mode, ScanInterval: 5 * time.Millisecond, LeaderTTL: 100 * time.Millisecond, LeaderRenew: 50 * time.Millisecond, LeaderRetry: 5 * time.Millisecond,
+			}
+			thief := f.takeLock("the thief", db.LockJanitor)
+			f.running(1, "-1 s", 25)
+			f.start(janitors, janitor.ChoreTimes(0, 0, 5*time.Millisecond))
+			f.eventually("select count(*) from jobq.running", 0)
+			f.exec("drop table " + f.partition("finished", 3))
+			f.eventually("select count(*) from pg_inherits where inhparent = 'jobq.finished'::regclass", 5)
+			require.NoError(t, thief.Close(context.Background()))
+			f.start(janitors)
+			f.scheduled(10, "1 s")
+			f.eventually("select count(*) from jobq.pending where position is null", 0)
+			without, sent := seen.Without()
+			require.Empty(t, without)
+			require.Greater(t, sent, 10)
+		})
+	}
 }

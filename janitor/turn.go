@@ -22,7 +22,8 @@ type limits struct {
 // it is forced. The lock ends with the transaction, which the server ends when
 // the janitor is stuck or lost in it.
 func (j *Janitor) turn(ctx context.Context, on beginner, limits limits, role db.LockRole, force bool,
-	work func(context.Context, session) error) (ran bool, err error) {
+	work func(context.Context, session) error,
+) (ran bool, err error) {
 	settings := fmt.Sprintf("set local statement_timeout = %d; set local lock_timeout = %d; set local idle_in_transaction_session_timeout = %d",
 		limits.statement.Milliseconds(), limits.lock.Milliseconds(), j.config.LeaderTTL.Milliseconds())
 	err = pgx.BeginFunc(ctx, on, func(tx pgx.Tx) error {
@@ -49,7 +50,7 @@ type beginner interface {
 // with its transaction.
 func (j *Janitor) takeTurns(ctx context.Context, started, healthy func()) error {
 	pool := j.pool()
-	if err := db.CheckVersion(ctx, pool, j.schema); err != nil {
+	if err := j.checkVersion(ctx); err != nil {
 		return err
 	}
 	started()

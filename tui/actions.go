@@ -130,7 +130,7 @@ func (m *Model) effectOf(action jobq.Action) string {
 		return "removed with its history; " + m.keyOf("undo") + " brings it back"
 	case jobq.ActionEdit:
 		return "changed as the audit says; " + m.keyOf("undo") + " undoes it"
-	case jobq.ActionClone, jobq.ActionPause, jobq.ActionResume, jobq.ActionDrain, jobq.ActionUndo:
+	case jobq.ActionClone, jobq.ActionPause, jobq.ActionResume, jobq.ActionDrain, jobq.ActionSettings, jobq.ActionUndo:
 	}
 	return string(action)
 }

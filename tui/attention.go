@@ -41,7 +41,7 @@ func (m *Model) attention() []string {
 			odd("%s paused %s by %s %s", clean(q.Name), ago(now.Sub(*q.PausedAt)), clean(q.PausedBy), clean(q.PauseReason))
 		case q.HeadRunAt == nil:
 		case q.Slots == 0:
-			bad("%s: %s jobs wait and no worker takes from it", clean(q.Name), capped(q.Available))
+			bad("%s: %s jobs wait and no worker takes from it", clean(q.Name), cappedAt(q.Available, q.AvailableMax))
 		default:
 			if wait = now.Sub(*q.HeadRunAt); wait > waitTrouble {
 				odd("%s: the next job has waited %s", clean(q.Name), ago(wait))

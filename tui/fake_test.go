@@ -271,14 +271,14 @@ func (f *fake) Bulk(_ context.Context, params jobq.BulkParams) (jobq.BulkProgres
 	return progress, f.err
 }
 
-func (f *fake) PauseQueue(_ context.Context, name, _, _ string) (bool, error) {
+func (f *fake) PauseQueue(_ context.Context, name, _, _ string) (jobq.QueueActed, error) {
 	f.written = append(f.written, "pause "+name)
-	return true, f.err
+	return jobq.QueueActed{Changed: true, Known: true}, f.err
 }
 
-func (f *fake) ResumeQueue(_ context.Context, name string) (bool, error) {
+func (f *fake) ResumeQueue(_ context.Context, name string) (jobq.QueueActed, error) {
 	f.written = append(f.written, "resume "+name)
-	return true, f.err
+	return jobq.QueueActed{Changed: true, Known: true}, f.err
 }
 
 // bench is a model with its database, whose commands are run at once.

@@ -319,7 +319,7 @@ func (m *Model) queueRow(columns []column, q jobq.Queue, selected bool) string {
 		marks = bold("> ")
 	}
 	return m.tableRow(columns, m.width, marks, map[string]string{
-		"NAME": name, "SLOTS": number(q.Slots), "RUN": number(q.Running), "AVAIL": capped(q.Available), "SCHED": capped(q.Scheduled),
+		"NAME": name, "SLOTS": number(q.Slots), "RUN": number(q.Running), "AVAIL": cappedAt(q.Available, q.AvailableMax), "SCHED": capped(q.Scheduled),
 		"RETRY": capped(q.Retrying), "FAIL": failed, "OLD": old, "/s": rate(m.rates(q.Name).completed),
 		"60 MIN": m.spark(m.series(q.Name, false), 16),
 	})

@@ -66,14 +66,16 @@ func (m *Model) togglePause() tea.Cmd {
 	m.moveQueue(0)
 	w := m.env.writer
 	verb := "pause"
-	act := func(ctx context.Context) (bool, error) { return w.PauseQueue(ctx, q.Name, "", "from the terminal UI") }
+	act := func(ctx context.Context) (jobq.QueueActed, error) {
+		return w.PauseQueue(ctx, q.Name, "", "from the terminal UI")
+	}
 	if q.PausedAt != nil {
 		verb = "resume"
-		act = func(ctx context.Context) (bool, error) { return w.ResumeQueue(ctx, q.Name) }
+		act = func(ctx context.Context) (jobq.QueueActed, error) { return w.ResumeQueue(ctx, q.Name) }
 	}
 	run := m.write(func(ctx context.Context) tea.Msg {
-		changed, err := act(ctx)
-		return queueActedMsg{q.Name, verb, changed, err}
+		acted, err := act(ctx)
+		return queueActedMsg{q.Name, verb, acted.Changed, err}
 	})
 	if !m.env.confirm {
 		return m.begin(run)

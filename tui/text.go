@@ -139,6 +139,14 @@ func capped(n int64) string {
 	return number(n)
 }
 
+// cappedAt is capped for a count with a limit of its own.
+func cappedAt(n, limit int64) string {
+	if limit > 0 && limit < jobq.CountMax && n >= limit {
+		return number(n) + "+"
+	}
+	return capped(n)
+}
+
 // clock is a time of day in UTC, and the day when it is another one.
 func (m *Model) clock(moment time.Time) string {
 	moment = moment.UTC()

@@ -75,7 +75,7 @@ func (m *Model) toldQueues() []string {
 	now := m.env.now()
 	for i, q := range m.queues {
 		text := fmt.Sprintf("%s, %s running, %s available, %s scheduled, %s retrying, %s failed", clean(q.Name), number(q.Running),
-			capped(q.Available), capped(q.Scheduled), capped(q.Retrying), capped(q.Failed))
+			cappedAt(q.Available, q.AvailableMax), capped(q.Scheduled), capped(q.Retrying), capped(q.Failed))
 		if q.HeadRunAt != nil {
 			text += ", the oldest waits " + ago(now.Sub(*q.HeadRunAt))
 		}

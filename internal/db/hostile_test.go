@@ -84,7 +84,8 @@ func (q *queue) live(insert string) {
 	require.NotEmpty(q, ended)
 	for _, job := range ended {
 		_, err := q.pool.Exec(ctx, "select jobq.requeue($1)", job.ID)
-		require.True(q, err == nil || db.IsPrerequisite(err), err) // its args are not there
+		code, _, _ := db.Refused(err)
+		require.True(q, err == nil || code == db.CodeConflict, err) // its args are not there
 	}
 	_, err = q.queries.StatsByQueue(ctx, hour)
 	require.NoError(q, err)

@@ -166,6 +166,9 @@ create index finished_id_idx on jobq.finished (id);
 -- What did not succeed, newest first, and to be counted by queue without looking
 -- at the rows. The many that did succeed cost it nothing.
 create index finished_unsuccessful_idx on jobq.finished (finished_at, id) include (queue, state) where state <> 'completed';
+-- For the janitor, which looks in the default partition for what is past
+-- retention. It is nearly always empty, and then the index costs nothing.
+create index finished_default_finished_at_idx on jobq.finished_default (finished_at);
 
 -- One row per run that did not simply succeed, and per run with output kept.
 create table jobq.attempt (
@@ -183,6 +186,7 @@ create table jobq.attempt (
 ) partition by range (finished_at);
 create table jobq.attempt_default partition of jobq.attempt default;
 create index attempt_job_id_idx on jobq.attempt (job_id, lease_token);
+create index attempt_default_finished_at_idx on jobq.attempt_default (finished_at); -- as that of finished_default
 
 -- Args too large to be copied at each move: written once, read by the claim.
 create table jobq.payload (
@@ -277,7 +281,8 @@ create index event_at_idx on jobq.event (at);
 create table jobq.setting (
   singleton          boolean  not null primary key default true check (singleton),
   finished_retention interval not null default '7 days',
-  constraint "finished_retention must be at least 1 day" check (finished_retention >= interval '1 day')
+  constraint "finished_retention must be 1 day to 10 years"
+    check (finished_retention >= interval '1 day' and finished_retention <= interval '10 years')
 );
 insert into jobq.setting default values;
 
