@@ -88,6 +88,7 @@ type Worker struct {
 	kindSlots map[string]int
 	keeper    *keeper
 	digests   *digester
+	sessions  db.Sessions   // as found at the start
 	beatSoon  chan struct{} // a hint that the worker's row, or who watches, has changed
 	wait      waiting
 	herd      herd
@@ -232,7 +233,7 @@ func (w *Worker) Run(ctx context.Context) error {
 			working.Go(func() { each.run(ctx, flush, &slots) })
 		}
 	}
-	w.log.Info("worker started", "queues", w.config.Queues, "kinds", w.claims)
+	w.log.Info("worker started", "queues", w.config.Queues, "kinds", w.claims, "sessions", w.sessions)
 	err = w.drain(asked, ctx, &working, stopFlush)
 	stopFlush()
 	background.Wait()
@@ -282,7 +283,11 @@ func (w *Worker) connect(ctx context.Context) (connected bool, err error) {
 // findSessions looks for a pooler that shares sessions. Where there is one, or
 // may be one, statements are not prepared; where there is one, nothing listens.
 func (w *Worker) findSessions(ctx context.Context) error {
+	if w.sessions != "" { // and something after it has failed
+		return nil
+	}
 	sessions, err := w.schema.FindSessions(ctx, w.pool)
+	w.sessions = sessions
 	switch {
 	case sessions == db.SessionsOwn:
 		return nil
