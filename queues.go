@@ -129,6 +129,9 @@ type Programs struct {
 	Stopped     int64   `json:"stopped"`     // told to end by the worker, for whatever reason
 	CPUSeconds  float64 `json:"cpu_seconds"` // of those that have ended
 	MaxRSSBytes int64   `json:"max_rss_bytes"`
+	// Trouble is why jobs of the kind wait on this worker: its HTTP server cannot be
+	// reached, or the machine cannot start programs. "" for none.
+	Trouble string `json:"trouble,omitempty"`
 }
 
 // Workers returns the registered worker processes, by id.

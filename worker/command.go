@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/jobq-dev/jobq/internal/printable"
 	"github.com/jobq-dev/jobq/internal/subproc"
 )
 
@@ -26,8 +25,6 @@ const (
 	// checkpointEnvBytesMax keeps JOBQ_CHECKPOINT below what Linux takes for one
 	// variable (MAX_ARG_STRLEN, 128 KiB).
 	checkpointEnvBytesMax = 96 << 10
-	// errorTailBytes is how much of standard error becomes a failure's text.
-	errorTailBytes = 4 << 10
 )
 
 // Command is a program that runs jobs. The program gets the args as JSON on
@@ -123,7 +120,7 @@ func (c Command) run(ctx context.Context, r *Run) error {
 	live := r.showOutput(output)
 	leash := newLeash(ctx, r, c.LostTerminates)
 	defer leash.drop()
-	ended, err := r.worker.programs.run(leash.ctx, r.row.Kind, subproc.Command{
+	ended, err := r.worker.runProgram(leash.ctx, r.row.Kind, subproc.Command{
 		Args: args, Dir: c.Dir, Env: environ, Attributes: c.Attributes.subproc(), Stdin: r.row.Args, Grace: c.Grace, Kill: leash.kill, Output: output,
 		Deadline: r.deadline, DeadlineEvery: r.deadlineEvery(),
 		Control: func(message subproc.Message) { said.hear(leash.held, message) }, ControlError: said.complain,
@@ -171,7 +168,7 @@ func (s *said) verdict(ended subproc.Result) error {
 	if ended.ExitCode == 0 && ended.Signal == "" && !ended.Stopped {
 		return s.ended()
 	}
-	err := errors.New(failure(ended))
+	err := errors.New(failure("", ended))
 	if problem := s.problem(); problem != nil {
 		err = fmt.Errorf("%w\n%w", err, problem)
 	}
@@ -194,14 +191,10 @@ func (s *said) verdict(ended subproc.Result) error {
 
 // failure says in words how a program failed, with the end of what it wrote
 // to standard error.
-func failure(ended subproc.Result) string {
-	how := "exit code " + strconv.Itoa(ended.ExitCode)
+func failure(who string, ended subproc.Result) string {
+	how := who + "exit code " + strconv.Itoa(ended.ExitCode)
 	if ended.Signal != "" {
-		how = "killed by " + ended.Signal
+		how = who + "killed by " + ended.Signal
 	}
-	tail := ended.Stderr[max(0, len(ended.Stderr)-errorTailBytes):]
-	if len(tail) == 0 {
-		return how
-	}
-	return how + ": " + printable.Text(string(tail))
+	return lastWords(how, ended.Stderr)
 }

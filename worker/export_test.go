@@ -98,3 +98,60 @@ func IsPresent(w *Worker) bool { return w.present.Load() }
 
 // IsWatched says whether a worker believes that somebody watches.
 func IsWatched(w *Worker) bool { return w.digests.isWatched() }
+
+// LastWords and Excerpt are how texts of errors are made.
+func LastWords(how string, stderr []byte) string { return lastWords(how, stderr) }
+
+func Excerpt(text string, limit int) string { return excerpt(text, limit) }
+
+// KnowsCompleted says whether a worker has found out that a handler, which has
+// not returned, has completed its job in its own transaction.
+func KnowsCompleted(w *Worker, id int64) bool {
+	w.keeper.mu.Lock()
+	defer w.keeper.mu.Unlock()
+	l, ok := w.keeper.held[id]
+	return ok && l.completed
+}
+
+// NextHeartbeat is when the lease of a job is extended next; it changes with
+// each answer.
+func NextHeartbeat(w *Worker, id int64) time.Duration {
+	w.keeper.mu.Lock()
+	defer w.keeper.mu.Unlock()
+	if l, ok := w.keeper.held[id]; ok {
+		return l.extendAt
+	}
+	return 0
+}
+
+// Rests is how often the handler of a kind could not be reached, by the latest
+// count; 0 when it can.
+func Rests(w *Worker, kind string) int {
+	w.absences.mu.Lock()
+	defer w.absences.mu.Unlock()
+	if absence := w.absences.byKind[kind]; absence != nil {
+		return absence.rests
+	}
+	return 0
+}
+
+// GivesUpAfter is how long after its claim a worker gives a lease up that it
+// cannot extend, of a program or not, when its clock has rung that late.
+func GivesUpAfter(t *testing.T, client *jobq.Client, length time.Duration, isProgram bool, late time.Duration) time.Duration {
+	t.Helper()
+	w, err := New(client, nil)
+	require.NoError(t, err)
+	q := w.queues["default"]
+	settings := queueSettings{lease: length, extendEvery: length / 3}
+	q.configure(settings)
+	run := &Run{worker: w}
+	run.lease.queue, run.lease.run = q, run
+	if isProgram {
+		run.onLost.Store(new(func()))
+	}
+	run.lease.extendedLocked(0, settings)
+	w.keeper.observeDelay(late)
+	w.keeper.mu.Lock()
+	defer w.keeper.mu.Unlock()
+	return run.lease.deadline - w.keeper.delayLocked(&run.lease)
+}

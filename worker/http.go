@@ -8,9 +8,13 @@ import (
 	"fmt"
 	"io"
 	"mime"
+	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"strconv"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/jobq-dev/jobq/internal/printable"
@@ -76,11 +80,38 @@ func (h *httpHandler) run(ctx context.Context, r *Run) error {
 	if err != nil {
 		return err
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, h.url, bytes.NewReader(body))
-	if err != nil {
+	absences := &r.worker.absences
+	if err := absences.try(r.row.Kind); err != nil {
 		return err
 	}
+	var way route
+	traced := httptrace.WithClientTrace(ctx, way.trace(func() { absences.reached(r.row.Kind) }))
+	request, err := http.NewRequestWithContext(traced, http.MethodPost, h.url, bytes.NewReader(body))
+	if err != nil {
+		absences.leftOpen(r.row.Kind)
+		return err
+	}
+	h.setHeader(request, r)
+	response, err := h.client.Do(request)
+	if err != nil {
+		return h.failure(ctx, r, err, way.isUnreachable(err))
+	}
+	defer func() { _ = response.Body.Close() }() // read, or not worth it
+	absences.reached(r.row.Kind)                 // a transport of the caller's may tell nothing else
+	answer, err := io.ReadAll(io.LimitReader(response.Body, httpBodyBytesMax+1))
+	if err != nil {
+		return stopError(ctx, fmt.Errorf("read answer: %w", err))
+	}
+	return h.verdict(r, response, answer)
+}
+
+func (h *httpHandler) setHeader(request *http.Request, r *Run) {
 	for name, values := range h.header {
+		// In lower case, or net/http would itself send a job again, within the run,
+		// when a connection breaks after the server has begun.
+		if strings.HasSuffix(http.CanonicalHeaderKey(name), "Idempotency-Key") {
+			name = strings.ToLower(name)
+		}
 		request.Header[name] = values
 	}
 	request.Header.Set("Content-Type", "application/json")
@@ -88,19 +119,51 @@ func (h *httpHandler) run(ctx context.Context, r *Run) error {
 	request.Header.Set("Jobq-Lease-Token", strconv.FormatInt(r.row.LeaseToken, 10))
 	request.Header.Set("Jobq-Attempt", strconv.Itoa(r.Attempt()))
 	// The same key for every run of the job: servers that know the header run it once.
-	// In lower case, or net/http would itself send a job again, within the run,
-	// when a connection breaks after the server has begun.
 	request.Header["idempotency-key"] = []string{"jobq-" + strconv.FormatInt(r.row.ID, 10)} //nolint:canonicalheader // see above
-	response, err := h.client.Do(request)
-	if err != nil {
-		return stopError(ctx, err)
+}
+
+// failure is what the handler returns when there is no answer. A request that
+// was surely never sent has not failed; neither has one whose job ran out of time
+// before there was a connection.
+func (h *httpHandler) failure(ctx context.Context, r *Run, err error, unreachable bool) error {
+	switch cause := context.Cause(ctx); {
+	case unreachable && (cause == nil || errors.Is(cause, ErrTimedOut)):
+		return r.worker.absences.failed(r.row.Kind, err)
+	case unreachable:
+		r.worker.absences.leftOpen(r.row.Kind)
+	default:
+		r.worker.absences.reached(r.row.Kind)
 	}
-	defer func() { _ = response.Body.Close() }() // read, or not worth it
-	answer, err := io.ReadAll(io.LimitReader(response.Body, httpBodyBytesMax+1))
-	if err != nil {
-		return stopError(ctx, fmt.Errorf("read answer: %w", err))
+	return stopError(ctx, err)
+}
+
+// route is what is known of a request's way to its server. net/http may try
+// again by itself, on another connection, when nothing was sent on the first.
+type route struct{ asked, connected atomic.Bool }
+
+// trace tells the route, and calls reached, which may be called several times,
+// when there is a connection.
+func (w *route) trace(reached func()) *httptrace.ClientTrace {
+	return &httptrace.ClientTrace{
+		GetConn: func(string) {
+			w.asked.Store(true)
+			w.connected.Store(false)
+		},
+		GotConn: func(httptrace.GotConnInfo) {
+			w.connected.Store(true)
+			reached()
+		},
 	}
-	return h.verdict(r, response, answer)
+}
+
+// isUnreachable says that the request was surely never sent: there was no
+// connection for it, be it for want of an address, a listener, or a certificate.
+func (w *route) isUnreachable(err error) bool {
+	if w.asked.Load() {
+		return !w.connected.Load()
+	}
+	var op *net.OpError // of a transport that does not tell
+	return errors.As(err, &op) && op.Op == "dial"
 }
 
 // stopError is why the request was closed, or else what went wrong with it.
@@ -117,20 +180,21 @@ func (h *httpHandler) verdict(r *Run, response *http.Response, answer []byte) er
 	if code := response.StatusCode; code >= 200 && code < 300 {
 		return keepAnswer(r, isJSON, answer)
 	}
-	err := fmt.Errorf("HTTP %d: %s", response.StatusCode, printable.Text(string(answer[:min(len(answer), errorTailBytes)])))
 	var said struct {
 		Error   string `json:"error"`
 		Discard bool   `json:"discard"`
 	}
+	reason := excerpt(printable.Text(string(answer)), errorTailBytes)
 	if isJSON && json.Unmarshal(answer, &said) == nil && said.Error != "" {
-		err = fmt.Errorf("HTTP %d: %s", response.StatusCode, said.Error)
+		reason = said.Error
 	}
+	err := errors.New(withReason(fmt.Sprintf("HTTP %d", response.StatusCode), reason))
 	after, hasAfter := retryAfter(response.Header.Get("Retry-After"), time.Now())
 	switch {
 	case said.Discard && response.StatusCode >= 400 && response.StatusCode < 500:
 		return Discard(err)
-	case response.StatusCode == http.StatusTooManyRequests && hasAfter:
-		return Snooze(after)
+	case hasAfter && (response.StatusCode == http.StatusTooManyRequests || response.StatusCode == http.StatusServiceUnavailable):
+		return Snooze(after) // it says that it has not begun
 	case response.StatusCode == http.StatusTooManyRequests:
 		return Snooze(tempFailDelay)
 	case hasAfter:

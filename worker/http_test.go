@@ -27,6 +27,17 @@ func startHTTP(t *testing.T, client *jobq.Client, answer http.HandlerFunc) {
 	run(t, w)
 }
 
+// serveText answers every request with this, and returns its URL.
+func serveText(t *testing.T, code int, body string) string {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(code)
+		_, _ = io.WriteString(w, body)
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
 func enqueueHTTP(t *testing.T, client *jobq.Client, args string, options *jobq.EnqueueOptions) int64 {
 	t.Helper()
 	enqueued, err := client.Enqueue(context.Background(), jobq.RawArgs{Name: "h", JSON: json.RawMessage(args)}, options)
@@ -73,7 +84,9 @@ func TestHTTPAnswers(t *testing.T) {
 		{answer{422, isJSON, `{"error": "perhaps later"}`, ""}, jobq.Scheduled, 1, "perhaps later"},
 		{answer{429, isText, "", "7200"}, jobq.Scheduled, 0, ""},
 		{answer{500, isJSON, `{"discard": true}`, ""}, jobq.Scheduled, 1, "HTTP 500"},
-		{answer{503, isText, "busy", "7200"}, jobq.Scheduled, 1, "busy"},
+		{answer{503, isText, "busy", ""}, jobq.Scheduled, 1, "busy"},
+		{answer{503, isText, "", "7200"}, jobq.Scheduled, 0, ""},
+		{answer{502, isText, "bad gateway", "7200"}, jobq.Scheduled, 1, "bad gateway"},
 	} {
 		args, err := json.Marshal(test.answer)
 		require.NoError(t, err)
@@ -118,17 +131,12 @@ func TestHTTPCancel(t *testing.T) {
 	awaitState(t, client, id, jobq.Cancelled)
 }
 
-// A server that is not there is a failed attempt; URLs that cannot be are refused.
-func TestHTTPNoServer(t *testing.T) {
+// URLs that cannot be are refused.
+func TestHTTPBadURL(t *testing.T) {
 	t.Parallel()
-	client := newClient(t)
-	w, err := worker.New(client, &worker.Config{Logger: slog.New(slog.DiscardHandler)})
+	w, err := worker.New(newClient(t), nil)
 	require.NoError(t, err)
 	for _, url := range []string{"", "127.0.0.1:80", "ftp://x/", "http://"} {
 		require.ErrorContains(t, worker.HandleHTTP(w, "h", worker.HTTP{URL: url}), "must be like")
 	}
-	require.NoError(t, worker.HandleHTTP(w, "h", worker.HTTP{URL: "http://127.0.0.1:1/"}))
-	run(t, w)
-	id := enqueueHTTP(t, client, `{}`, &jobq.EnqueueOptions{MaxAttempts: 1})
-	require.Contains(t, awaitState(t, client, id, jobq.Failed).LastError, "connection refused")
 }

@@ -9,8 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
 )
@@ -34,12 +32,11 @@ type Run struct {
 
 	mu sync.Mutex // never held during a call to the database
 	// guarded by mu
-	progress      *db.JobProgressParams // not yet stored
-	resultJSON    json.RawMessage
-	output        string
-	usage         json.RawMessage
-	completedByTx bool
-	completion    db.Completion // what result hands in
+	progress   *db.JobProgressParams // not yet stored
+	resultJSON json.RawMessage
+	output     string
+	usage      json.RawMessage
+	completion db.Completion // what result hands in
 }
 
 // ID is the job's id.
@@ -61,7 +58,8 @@ func (r *Run) MaxAttempts() int { return int(r.row.MaxAttempts) }
 // that can refuse a smaller one than they have seen.
 func (r *Run) LeaseToken() int64 { return r.row.LeaseToken }
 
-// LastError is the first part of the error of the attempt before, if any.
+// LastError is the error of the attempt before, if any: of a long one the beginning
+// and the end. Its first line is the summary.
 func (r *Run) LastError() string {
 	if r.row.LastError == nil {
 		return ""
@@ -158,36 +156,6 @@ func (r *Run) SetResult(value any) error {
 	defer r.mu.Unlock()
 	r.resultJSON = result
 	return nil
-}
-
-// CompleteTx completes the job in the caller's transaction: either both the
-// caller's changes and the completion are stored, or neither. When the
-// transaction has committed, return nil from the handler; what the handler
-// returns otherwise is handled as ever. ErrLeaseLost means that the job is no
-// longer ours: roll back.
-func (r *Run) CompleteTx(ctx context.Context, tx pgx.Tx) error {
-	operation := fmt.Sprintf("complete job %d in a transaction", r.row.ID)
-	if r.lease.isLost() {
-		return fmt.Errorf("%s: %w", operation, ErrLeaseLost)
-	}
-	r.mu.Lock()
-	result := r.resultJSON
-	r.mu.Unlock() // not held below: the row may be locked for long, and the keeper asks every run
-	for range 2 { // a heartbeat at the same moment hides the row from the first
-		completed, err := r.worker.schema.Queries(tx).JobComplete(ctx, db.JobCompleteParams{
-			Ids: []int64{r.row.ID}, Tokens: []int64{r.row.LeaseToken}, Results: []json.RawMessage{result}, Owner: r.worker.id,
-		})
-		if err != nil {
-			return fmt.Errorf("%s: %w", operation, err)
-		}
-		if len(completed) > 0 {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			r.completedByTx = true
-			return nil
-		}
-	}
-	return fmt.Errorf("%s: %w", operation, ErrLeaseLost)
 }
 
 // call runs the handler and turns a panic into an error.

@@ -27,11 +27,14 @@ type lease struct {
 	// guarded by keeper.mu
 	deadline time.Duration // when the worker stops the job unless it has extended
 	extendAt time.Duration
-	lost     bool                    // nothing may be stored under it any more
-	given    bool                    // given up while its handler would not stop
-	asked    bool                    // somebody has cancelled the job
-	cancel   context.CancelCauseFunc // of the running handler; nil when none runs
-	run      *Run
+	lost     bool // nothing may be stored under it any more
+	given    bool // given up while its handler would not stop
+	asked    bool // somebody has cancelled the job
+	// completing: CompleteTx has taken the row away in a transaction whose fate is
+	// not known; completed: that has committed, and there is no lease any more.
+	completing, completed bool
+	cancel                context.CancelCauseFunc // of the running handler; nil when none runs
+	run                   *Run
 }
 
 // keeper holds every lease of the worker, extends all that are due in one
@@ -48,6 +51,7 @@ type keeper struct {
 	held    map[int64]*lease
 	astray  map[*lease]struct{} // lost, and their handlers have not returned
 	stopped error               // why no handler is to begin any more
+	late    time.Duration       // how late its clock rings, of late: the machine is overloaded
 }
 
 func newKeeper(w *Worker) *keeper {
@@ -105,15 +109,15 @@ func (k *keeper) start(l *lease, cancel context.CancelCauseFunc) error {
 	return nil
 }
 
-// drop forgets a lease whose run has ended. It says whether its result may be
-// stored, and if not, whether the run was given up already.
-func (k *keeper) drop(l *lease) (storable, given bool) {
+// drop forgets a lease whose run has ended, and returns it as it was. When it is
+// lost, the result may not be stored.
+func (k *keeper) drop(l *lease) (dropped lease) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.forgetLocked(l)
 	l.cancel = nil
 	delete(k.astray, l)
-	return !l.lost, l.given
+	return *l
 }
 
 func (k *keeper) forgetLocked(l *lease) {
@@ -122,10 +126,15 @@ func (k *keeper) forgetLocked(l *lease) {
 	}
 }
 
-// lose gives a lease up and stops its handler.
+// lose gives a lease up whose row is gone, and stops its handler. Where the
+// handler's own transaction may have taken the row away, the next extension tells.
 func (k *keeper) lose(l *lease) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if l.completing {
+		l.extendAt = 0
+		return
+	}
 	k.loseLocked(l)
 }
 
@@ -197,11 +206,13 @@ func (k *keeper) run(ctx context.Context) {
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	planned := sinceBoot()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
+			k.observeDelay(sinceBoot() - planned)
 		case <-k.wake:
 		}
 		k.expire()
@@ -211,16 +222,45 @@ func (k *keeper) run(ctx context.Context) {
 		if k.hasProgress() {
 			beside(flushing, func() { k.flushProgress(ctx) })
 		}
-		timer.Reset(k.tick())
+		tick := k.tick()
+		planned = sinceBoot() + tick
+		timer.Reset(tick)
 	}
 }
 
-// tick is how often the keeper looks: a fraction of the shortest kill margin
-// in use, so that a deadline is never seen late enough to matter.
+// observeDelay remembers how late the keeper's clock rings when the machine is
+// overloaded, and forgets it within some ticks. By so much the leases of programs
+// are given up earlier: the signals that stop them will be as late. Steps of 50 ms,
+// so that the programs' deadlines do not change all the time.
+func (k *keeper) observeDelay(delay time.Duration) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.late = max(delay, k.late*7/8).Truncate(50 * time.Millisecond)
+}
+
+// delayLocked is the part of that which counts for a lease: nothing without a
+// program, and its kill margin at most.
+func (k *keeper) delayLocked(l *lease) time.Duration {
+	if k.late == 0 || l.run.onLost.Load() == nil {
+		return 0
+	}
+	return min(k.late, killMargin(l.queue.settings().lease))
+}
+
+// tick is how long until the keeper looks again: a fraction of the shortest kill
+// margin in use, or until the next deadline.
 func (k *keeper) tick() time.Duration {
 	tick := time.Second
 	for _, q := range k.worker.queues {
 		tick = min(tick, killMargin(q.settings().lease)/4)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := sinceBoot()
+	for _, l := range k.held {
+		if !l.completed {
+			tick = min(tick, l.deadline-k.delayLocked(l)-now)
+		}
 	}
 	return max(tick, 20*time.Millisecond)
 }
@@ -231,7 +271,7 @@ func (k *keeper) expire() {
 	defer k.mu.Unlock()
 	now := sinceBoot()
 	for _, l := range k.held {
-		if now >= l.deadline {
+		if now+k.delayLocked(l) >= l.deadline && !l.completed {
 			k.loseLocked(l)
 		}
 	}
@@ -243,7 +283,7 @@ func (k *keeper) hasDue() bool {
 	defer k.mu.Unlock()
 	now := sinceBoot()
 	for _, l := range k.held {
-		if now >= l.extendAt {
+		if now >= l.extendAt && !l.completed {
 			return true
 		}
 	}
@@ -257,7 +297,7 @@ func (k *keeper) due() []*lease {
 	now := sinceBoot()
 	var due []*lease
 	for _, l := range k.held {
-		if now >= l.extendAt {
+		if now >= l.extendAt && !l.completed {
 			due = append(due, l)
 		}
 	}
@@ -265,14 +305,14 @@ func (k *keeper) due() []*lease {
 	return due
 }
 
-// running returns the runs whose handlers have begun, by id: the order in
-// which rows are locked.
+// running returns the runs whose handlers have begun and have not completed the
+// job, by id: the order in which rows are locked.
 func (k *keeper) running() []*Run {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	runs := make([]*Run, 0, len(k.held))
 	for _, l := range k.held {
-		if l.cancel != nil {
+		if l.cancel != nil && !l.completed {
 			runs = append(runs, l.run)
 		}
 	}
@@ -301,11 +341,17 @@ func (k *keeper) extend(ctx context.Context, due []*lease) {
 		k.worker.databaseTrouble(err)
 		return
 	}
+	var gone []*lease
 	k.mu.Lock()
-	defer k.mu.Unlock()
 	for id, answer := range answers {
+		if l := asked[id]; answer == db.LeaseLost && l.completing && k.held[id] == l.lease {
+			gone = append(gone, l.lease)
+			continue
+		}
 		k.answerLocked(asked[id], answer, sent)
 	}
+	k.mu.Unlock()
+	k.settle(ctx, gone)
 }
 
 // extension is a lease and the settings that it was extended with.
@@ -351,13 +397,19 @@ func (k *keeper) stop(reason error) {
 
 // abandon gives up on handlers that do not stop, and kills their programs:
 // whatever they still report is not stored. It returns the runs whose leases were
-// held until now, and those whose leases were lost before. No other handler runs,
+// held until now, and those whose leases were lost, or whose jobs were completed,
+// before. No other handler runs,
 // nor will one, once stop was called.
 func (k *keeper) abandon() (held, lost []*Run) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, l := range k.held {
-		if l.cancel != nil {
+		switch {
+		case l.completed:
+			l.given = true
+			k.forgetLocked(l)
+			lost = append(lost, l.run)
+		case l.cancel != nil:
 			l.lost, l.given = true, true
 			if onLost := l.run.onLost.Load(); onLost != nil {
 				(*onLost)()

@@ -40,7 +40,7 @@ func (r *Run) message() ([]byte, error) {
 func verdictOf(reply subproc.Reply) error {
 	text := "the handler gave no reason"
 	if reply.Error != nil && *reply.Error != "" {
-		text = *reply.Error
+		text = withReason("", *reply.Error)
 	}
 	switch {
 	case reply.Discard:

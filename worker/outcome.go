@@ -82,6 +82,16 @@ func (e *cancelError) Error() string { return "cancelled by its handler: " + e.r
 // failed.
 func Cancel(reason string) error { return &cancelError{reason} }
 
+// blamelessError says that the job was not run to an end for a reason that is
+// not its own. It goes back to its place, and no attempt is counted.
+type blamelessError struct {
+	err       error
+	unstarted bool // no handler has seen the job
+}
+
+func (e *blamelessError) Error() string { return e.err.Error() }
+func (e *blamelessError) Unwrap() error { return e.err }
+
 // panicError is a panic of a handler, with the stack that led to it.
 type panicError struct {
 	value any
@@ -98,12 +108,13 @@ func newPanicError(value any) *panicError {
 // endingOf decides how a run that did not succeed ended: by what the handler
 // says, and else by why its context was cancelled.
 func endingOf(err, cause error) db.Ending {
-	ending := db.Ending{Outcome: string(jobq.OutcomeFailed), Error: storable(err.Error(), errorBytesMax), Started: true}
+	ending := db.Ending{Outcome: string(jobq.OutcomeFailed), Error: storableError(err.Error()), Started: true}
 	var retry *retryError
 	var snooze *snoozeError
 	var discard *discardError
 	var cancelled *cancelError
 	var panicked *panicError
+	var blameless *blamelessError
 	switch {
 	case errors.As(err, &panicked):
 	case errors.As(err, &snooze):
@@ -114,6 +125,8 @@ func endingOf(err, cause error) db.Ending {
 		ending.Outcome = string(jobq.OutcomeCancelled)
 	case errors.Is(cause, ErrDrained), errors.Is(err, ErrDrained):
 		ending.Outcome = string(jobq.OutcomeReleased)
+	case errors.As(err, &blameless):
+		ending.Outcome, ending.Started = string(jobq.OutcomeReleased), !blameless.unstarted
 	case errors.Is(cause, ErrTimedOut):
 		ending.Outcome = string(jobq.OutcomeTimedOut)
 	case errors.As(err, &retry):
@@ -125,7 +138,7 @@ func endingOf(err, cause error) db.Ending {
 // storable makes any bytes fit for a text column: valid UTF-8, no NUL, and at
 // most limit bytes, the end cut off.
 func storable(text string, limit int) string {
-	text = strings.ReplaceAll(strings.ToValidUTF8(text, "�"), "\x00", "�")
+	text = validText(text)
 	if len(text) <= limit {
 		return text
 	}
@@ -133,4 +146,11 @@ func storable(text string, limit int) string {
 		limit--
 	}
 	return text[:limit]
+}
+
+// storableError is storable for an error, of which the end counts as well.
+func storableError(text string) string { return excerpt(validText(text), errorBytesMax) }
+
+func validText(text string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(text, "�"), "\x00", "�")
 }

@@ -14,6 +14,7 @@ type pace struct {
 	news   int     // how often something has happened that a claim has to come after
 	rate   float64 // runs ended per second, of late
 	lastAt time.Duration
+	byTx   int // runs ended since then whose own transactions have completed their jobs
 	// back says when claims look behind the bound; awaited that there is a reason
 	// to be there in time, and behind that jobs are known to be where nobody looks
 	// before.
@@ -33,7 +34,9 @@ type look struct {
 	from  db.Line // where it begins, when it looks back, and the bound
 	line  db.Line
 	word  string // of new jobs, the last that was heard
-	news  int
+	// partial: not of all kinds, since the handlers of some are away
+	partial bool
+	news    int
 }
 
 // isWhole says whether it is a look at the whole line.
@@ -43,7 +46,8 @@ func (l look) isWhole() bool { return l.back && l.long == wholeLine }
 // time and not with calls: two ends in quick succession are not a high rate. What
 // was given back before it began is no run, and what is sent again was one before.
 func (p *pace) observe(results []result) {
-	now, ended := sinceBoot(), 0
+	now, ended := sinceBoot(), p.byTx
+	p.byTx = 0
 	for _, r := range results {
 		if !r.retried && (r.completion != nil || r.ending.Started) {
 			ended++
@@ -129,10 +133,11 @@ func (q *queue) observeClaim(claimed []db.JobClaimRow, look look, took time.Dura
 	if look.news == q.pace.news {
 		q.pace.more, q.pace.awaited = false, false
 	}
-	if look.isWhole() {
-		q.tellLocked(look.word)
-	} else {
+	switch {
+	case !look.isWhole():
 		q.pace.awaited = true
+	case !look.partial:
+		q.tellLocked(look.word)
 	}
 }
 

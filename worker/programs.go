@@ -22,6 +22,24 @@ type programs struct {
 	byKind map[string]*jobq.Programs
 }
 
+// runProgram runs a program for a kind, and counts it. A machine that has no room
+// for it now is no fault of the job's.
+func (w *Worker) runProgram(ctx context.Context, kind string, command subproc.Command) (subproc.Result, error) {
+	if err := w.absences.try(kind); err != nil {
+		return subproc.Result{}, err
+	}
+	command.Started = func() { w.absences.reached(kind) }
+	ended, err := w.programs.run(ctx, kind, command)
+	switch {
+	case err == nil:
+	case subproc.IsMachineTrouble(err):
+		err = w.absences.failed(kind, err)
+	default:
+		w.absences.reached(kind) // it is something else now
+	}
+	return ended, err
+}
+
 // run runs a program for a kind, and counts it.
 func (p *programs) run(ctx context.Context, kind string, command subproc.Command) (subproc.Result, error) {
 	p.count(kind, func(sum *jobq.Programs) { sum.Started++ })
@@ -67,14 +85,20 @@ func addProgram(sum *jobq.Programs, ended subproc.Result) {
 	sum.MaxRSSBytes = max(sum.MaxRSSBytes, ended.MaxRSSBytes)
 }
 
-// sums are those of all kinds, for the worker's row.
-func (p *programs) sums() (json.RawMessage, error) {
+// sums are those of all kinds, with the troubles there are, for the worker's row.
+func (p *programs) sums(troubles map[string]string) (json.RawMessage, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.byKind == nil {
-		return json.RawMessage("{}"), nil
+	sums := make(map[string]jobq.Programs, len(p.byKind)+len(troubles))
+	for kind, sum := range p.byKind {
+		sums[kind] = *sum
 	}
-	return json.Marshal(p.byKind)
+	for kind, trouble := range troubles {
+		sum := sums[kind]
+		sum.Trouble = trouble
+		sums[kind] = sum
+	}
+	return json.Marshal(sums)
 }
 
 // close ends what was kept for jobs that will not come any more.

@@ -191,7 +191,7 @@ func (q *queue) next(ctx context.Context) (results []result, want int) {
 	if len(q.busy) > 0 && sinceBoot() >= q.busyTo {
 		results, q.busy = append(results, q.busy...), nil
 	}
-	if q.pace.more && ctx.Err() == nil {
+	if q.pace.more && ctx.Err() == nil && !q.worker.absences.isAll(q.kinds) {
 		want = q.wantLocked()
 	}
 	if len(results) > 0 || want > 0 {
@@ -313,7 +313,7 @@ func (q *queue) releaseBuffered() {
 	for {
 		select {
 		case run := <-q.buffer:
-			if storable, _ := q.worker.keeper.drop(&run.lease); storable {
+			if !q.worker.keeper.drop(&run.lease).lost {
 				q.end(run.released(false))
 			} else {
 				q.discard()
@@ -335,6 +335,14 @@ func (q *queue) end(r result) {
 		signal(q.many)
 	}
 	signal(q.ended)
+}
+
+// completedTx records that a run's own transaction has completed its job.
+func (q *queue) completedTx() {
+	q.mu.Lock()
+	q.pace.byTx++
+	q.mu.Unlock()
+	q.discard()
 }
 
 // discard records that a run has no result to store: its lease was lost, or

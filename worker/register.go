@@ -54,7 +54,7 @@ func (w *Worker) register(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	programs, err := w.programs.sums()
+	programs, err := w.programs.sums(w.absences.troubles())
 	if err != nil {
 		return err
 	}

@@ -59,21 +59,22 @@ func (q *queue) execute(run *Run) {
 	}
 	err := run.call(ctx)
 	cause := context.Cause(ctx)
-	storable, given := q.worker.keeper.drop(&run.lease)
-	if given {
+	dropped := q.worker.keeper.drop(&run.lease)
+	if dropped.given {
 		return // accounted for when it was given up
 	}
-	if !storable {
+	if dropped.completing {
+		var settled bool
+		if settled, err = q.settleTx(run, err, !dropped.lost, dropped.completed); settled {
+			return
+		}
+	}
+	if dropped.lost {
 		q.discard() // reported when it was lost
 		return
 	}
-	r, stored := run.result(err, cause)
-	q.worker.observe(r.failed(), stored || r.completion != nil)
-	if stored {
-		q.worker.counts.completed.Add(1)
-		q.discard()
-		return
-	}
+	r := run.result(err, cause)
+	q.worker.observe(r.failed(), r.completion != nil)
 	q.end(r)
 }
 
@@ -88,23 +89,19 @@ func (q *queue) refuse(run *Run, reason error) {
 	q.end(result{run: run, ending: &ending})
 }
 
-// result turns what the handler returned into what is to be stored; stored
-// is true when the handler's own transaction has done so.
-func (r *Run) result(err, cause error) (_ result, stored bool) {
+// result turns what the handler returned into what is to be stored.
+func (r *Run) result(err, cause error) result {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err == nil {
-		if r.completedByTx {
-			return result{}, true
-		}
 		r.completion = db.Completion{
 			ID: r.row.ID, Token: r.row.LeaseToken, Result: r.resultJSON, Output: r.output, Usage: r.usage,
 		}
-		return result{run: r, completion: &r.completion}, false
+		return result{run: r, completion: &r.completion}
 	}
 	ending := endingOf(err, cause)
 	ending.ID, ending.Token, ending.Output, ending.Usage = r.row.ID, r.row.LeaseToken, r.output, r.usage
-	return result{run: r, ending: &ending}, false
+	return result{run: r, ending: &ending}
 }
 
 // failed says whether the run counts as an attempt.
@@ -208,7 +205,7 @@ func (r result) unstorable(err error) result {
 	}
 	return result{run: r.run, ending: &db.Ending{
 		ID: r.run.row.ID, Token: r.run.row.LeaseToken, Outcome: string(jobq.OutcomeFailed),
-		Error: storable("result could not be stored: "+reason, 1000), Started: true,
+		Error: storableError("result could not be stored: " + reason), Started: true,
 	}}
 }
 

@@ -56,7 +56,8 @@ type streamPool struct {
 	worker *Worker
 	kind   string
 	stream Stream
-	places chan struct{} // one for each process that has a job; nil for no limit
+	places chan struct{}  // one for each process that has a job; nil for no limit
+	living sync.WaitGroup // of processes
 
 	mu sync.Mutex
 	// guarded by mu
@@ -75,21 +76,27 @@ func (p *streamPool) run(ctx context.Context, r *Run) error {
 			return context.Cause(ctx)
 		}
 	}
-	process, err := p.take(ctx)
-	if err != nil {
+	for {
+		process, err := p.take(ctx)
+		if err != nil {
+			return err
+		}
+		err = process.work(ctx, r, p.stream.LostTerminates)
+		if ctx.Err() == nil && process.isIdle() {
+			p.giveBack(process)
+			return err
+		}
+		process.stop() // nothing of it may live on when the run is over
+		<-process.ended
+		switch {
+		case ctx.Err() != nil:
+		case errors.Is(err, errUnread): // it has done its jobs, and this one goes to the next
+			continue
+		default:
+			p.died()
+		}
 		return err
 	}
-	err = process.work(ctx, r, p.stream.LostTerminates)
-	if ctx.Err() == nil && process.isIdle() {
-		p.giveBack(process)
-		return err
-	}
-	process.stop() // nothing of it may live on when the run is over
-	<-process.ended
-	if ctx.Err() == nil {
-		p.died()
-	}
-	return err
 }
 
 // take returns a process that waits for a job: the one used last, or a new one.
@@ -107,8 +114,7 @@ func (p *streamPool) take(ctx context.Context) (*streamProcess, error) {
 		case process != nil && process.isIdle():
 			return process, nil
 		case process != nil:
-			process.stop()
-			<-process.ended // it has done its jobs: the next need not wait
+			process.stop() // it has done its jobs, and may take its grace to end
 			continue
 		}
 		if wait > 0 {
@@ -149,9 +155,7 @@ func (p *streamPool) close() {
 	for _, process := range idle {
 		process.stop()
 	}
-	for _, process := range idle {
-		<-process.ended
-	}
+	p.living.Wait()
 }
 
 func (p *streamPool) start() (*streamProcess, error) {
@@ -164,14 +168,14 @@ func (p *streamPool) start() (*streamProcess, error) {
 	process := newStreamProcess()
 	ctx, stop := context.WithCancel(context.Background())
 	process.stop = stop
-	go func() {
+	p.living.Go(func() {
 		defer close(process.ended)
-		process.result, process.failure = p.worker.programs.run(ctx, p.kind, subproc.Command{
+		process.result, process.failure = p.worker.runProgram(ctx, p.kind, subproc.Command{
 			Args: p.stream.Args, Dir: p.stream.Dir, Env: environ, Attributes: p.stream.Attributes.subproc(), Grace: p.stream.Grace, Kill: process.killed, Output: process.output,
 			Deadline: process.deadline, DeadlineEvery: streamDeadlineEvery, Talk: process.talk, Control: process.hearOutside, ControlError: process.failOutside,
 		})
 		stop()
-	}()
+	})
 	select {
 	case <-process.ready:
 		return process, nil
@@ -186,5 +190,5 @@ func (s *streamProcess) deathError() error {
 	if s.failure != nil {
 		return s.failure
 	}
-	return errors.New("handler process ended, " + failure(s.result))
+	return errors.New(failure("handler process ended, ", s.result))
 }

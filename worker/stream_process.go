@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,18 +11,25 @@ import (
 	"github.com/jobq-dev/jobq/internal/subproc"
 )
 
+// streamReadPatience is how long a process that has answered may take to read
+// the rest of its job.
+const streamReadPatience = 3 * time.Second
+
+// errUnread says that a process has ended between two jobs: it has not begun to
+// read the one that it was given last.
+var errUnread = errors.New("handler process ended before it read the job")
+
 // streamProcess is a process that runs one job after the other.
 type streamProcess struct {
-	output  *subproc.Tail  // of standard error
-	stop    func()         // asks it to end, and kills it after the grace
-	killed  chan struct{}  // closed to kill it at once
-	kill    func()         // does so
-	ready   chan struct{}  // closed when stdin is there
-	stdin   io.WriteCloser // after ready
-	arm     func()         // likewise: tells the shim the deadline of a new job
-	ended   chan struct{}  // closed when all of it is gone
-	result  subproc.Result // after ended
-	failure error          // likewise
+	output  *subproc.Tail        // of standard error
+	stop    func()               // asks it to end, and kills it after the grace
+	killed  chan struct{}        // closed to kill it at once
+	kill    func()               // does so
+	ready   chan struct{}        // closed when stdin is there
+	program subproc.Conversation // after ready
+	ended   chan struct{}        // closed when all of it is gone
+	result  subproc.Result       // after ended
+	failure error                // likewise
 
 	// run is that of the job, for those who must not wait for mu, which is held
 	// while a checkpoint is stored.
@@ -31,14 +37,17 @@ type streamProcess struct {
 
 	mu sync.Mutex
 	// guarded by mu
-	job    *streamJob // that it has now
-	broken error      // it has said what no handler may say
-	silent bool       // its standard output has ended
+	job      *streamJob // that it has now
+	broken   error      // it has said what no handler may say
+	silent   bool       // its standard output has ended
+	answered bool       // it has ended a job
+	last     int64      // the id of that
 }
 
 // streamJob is the job that a process has.
 type streamJob struct {
 	said
+	lines int // that the process has said of it
 	leash *leash
 	reply chan subproc.Reply // the end, once
 }
@@ -52,10 +61,10 @@ func newStreamProcess() *streamProcess {
 }
 
 // talk reads what the process says.
-func (s *streamProcess) talk(stdin io.WriteCloser, stdout io.Reader, arm func()) {
-	s.stdin, s.arm = stdin, arm
+func (s *streamProcess) talk(program subproc.Conversation) {
+	s.program = program
 	close(s.ready)
-	subproc.ReadLines(stdout, s.heard, s.complain)
+	subproc.ReadLines(program.Stdout, func(_ int, line []byte) { s.heard(line) }, func(_ int, err error) { s.unreadable(err) })
 	s.mu.Lock()
 	s.silent = true
 	s.mu.Unlock()
@@ -68,7 +77,11 @@ func (s *streamProcess) work(ctx context.Context, r *Run, lostTerminates bool) e
 	if err != nil {
 		return err
 	}
-	s.output.Reset()
+	line = append(line, '\n')
+	if s.hasAnswered() { // else the first job's output begins with the start
+		s.program.Settle() // what was written since the job before is nobody's
+		s.output.Reset()
+	}
 	leash := newLeash(ctx, r, lostTerminates)
 	defer leash.drop()
 	job := &streamJob{said: said{run: r}, leash: leash, reply: make(chan subproc.Reply, 1)}
@@ -85,10 +98,15 @@ func (s *streamProcess) work(ctx context.Context, r *Run, lostTerminates bool) e
 	// Also while the process does not read: then the write below fails with it.
 	defer context.AfterFunc(leash.ctx, s.stop)()
 	go s.obey(leash)
-	s.arm()
-	_, _ = s.stdin.Write(append(line, '\n')) // broken: the process ends, which is seen next
+	s.program.Arm()
+	written := make(chan int, 1)
+	go func() {
+		count, _ := s.program.Stdin.Write(line) // broken: the process ends, which is seen next
+		written <- count
+	}()
 	select {
 	case reply := <-job.reply:
+		s.awaitRead(written)
 		return s.verdict(job, reply)
 	case <-s.ended:
 	}
@@ -97,15 +115,46 @@ func (s *streamProcess) work(ctx context.Context, r *Run, lostTerminates bool) e
 		return s.verdict(job, reply)
 	default:
 	}
-	if s.result.Expired { // the worker was stopped: the lease is lost, and nobody has failed
-		r.worker.keeper.lose(&r.lease)
-		return ErrLeaseLost
+	return s.death(job, <-written)
+}
+
+// awaitRead waits until the process has read all of the job that it has
+// answered. One that does not is killed: the next job would come out of step.
+func (s *streamProcess) awaitRead(written <-chan int) {
+	select {
+	case <-written:
+		return
+	default:
 	}
-	if broken := s.brokenBy(); broken != nil {
-		return broken
+	patience := time.NewTimer(streamReadPatience)
+	defer patience.Stop()
+	select {
+	case <-written:
+	case <-s.ended:
+	case <-patience.C:
+		s.mu.Lock()
+		s.breakLocked(errors.New("handler process answered and did not read all of its job"))
+		s.mu.Unlock()
+	}
+}
+
+// death is what the handler returns when the process has ended without an
+// answer, after so many bytes of the job were written.
+func (s *streamProcess) death(job *streamJob, written int) error {
+	run := job.run
+	if s.result.Expired { // the worker was stopped: the lease is lost, and nobody has failed
+		run.worker.keeper.lose(&run.lease)
+		return ErrLeaseLost
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	switch {
+	case s.broken != nil:
+		return s.broken
+	case s.answered && s.result.StdinLeft >= written:
+		return errUnread
+	}
+	s.result.Stderr = s.output.Bytes() // of this job, not of those before
 	return errors.Join(s.deathError(), job.problem())
 }
 
@@ -150,10 +199,10 @@ func (s *streamProcess) verdict(job *streamJob, reply subproc.Reply) error {
 	return err
 }
 
-func (s *streamProcess) brokenBy() error {
+func (s *streamProcess) hasAnswered() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.broken
+	return s.answered
 }
 
 // isIdle says whether the process can take a job.
@@ -172,16 +221,23 @@ func (s *streamProcess) isIdle() bool {
 func (s *streamProcess) heard(line []byte) {
 	reply, err := subproc.ParseReply(line)
 	if err != nil {
-		s.complain(err)
+		s.unreadable(err)
 		return
+	}
+	if reply.Ends() {
+		s.program.Settle() // what it has written before is the job's
 	}
 	s.mu.Lock()
 	job := s.job
 	switch {
 	case job == nil:
 		s.breakLocked(fmt.Errorf("handler process spoke without a job: %.80q", line))
+	case reply.ID != nil && s.answered && *reply.ID == s.last && s.last != job.run.row.ID:
+		s.breakLocked(&blamelessError{err: fmt.Errorf("handler process answered twice for job %d, and was killed", s.last)})
 	case reply.ID != nil && *reply.ID != job.run.row.ID:
 		s.breakLocked(fmt.Errorf("handler process answered for job %d while it had job %d", *reply.ID, job.run.row.ID))
+	default:
+		job.lines++
 	}
 	broken := s.broken != nil
 	s.mu.Unlock()
@@ -194,11 +250,24 @@ func (s *streamProcess) heard(line []byte) {
 	}
 }
 
+// unreadable gives the process up for a line that cannot be understood: it may
+// have been the answer, and another one would never come.
+func (s *streamProcess) unreadable(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	number := 1
+	if s.job != nil {
+		number += s.job.lines
+	}
+	s.breakLocked(fmt.Errorf("handler process was killed: line %d of its answer cannot be understood: %w", number, err))
+}
+
 // finish hands over the end of the job. From here on the process has none.
 func (s *streamProcess) finish(reply subproc.Reply) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.job != nil {
+		s.answered, s.last = true, s.job.run.row.ID
 		s.job.reply <- reply // has room: a job is finished once
 		s.job = nil
 	}
@@ -206,7 +275,9 @@ func (s *streamProcess) finish(reply subproc.Reply) {
 
 // breakLocked gives the process up: what it says cannot be told apart any more.
 func (s *streamProcess) breakLocked(reason error) {
-	s.broken = reason
+	if s.broken == nil {
+		s.broken = reason
+	}
 	s.kill()
 }
 
@@ -216,14 +287,6 @@ func (s *streamProcess) hear(message subproc.Message) {
 	defer s.mu.Unlock()
 	if s.job != nil {
 		s.job.hear(s.job.leash.held, message)
-	}
-}
-
-func (s *streamProcess) complain(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.job != nil {
-		s.job.complain(err)
 	}
 }
 

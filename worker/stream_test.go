@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	osexec "os/exec"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -25,6 +27,8 @@ const asStreamHandler = "as-stream-handler"
 // handleStream does what each job's args say.
 func handleStream() {
 	lines := bufio.NewScanner(os.Stdin)
+	lines.Buffer(nil, 4<<20)
+	previous := int64(0)
 	for lines.Scan() {
 		var job struct {
 			Jobq       int
@@ -58,10 +62,33 @@ func handleStream() {
 			select {}
 		case "hang":
 			select {}
+		case "long":
+			fmt.Printf("{\"id\": %d, \"done\": true, \"result\": \"%s\"}\n", job.ID, strings.Repeat("x", 1<<20)) //nolint:forbidigo // likewise
+		case "flood": // a line that does not end
+			for {
+				fmt.Print(strings.Repeat("x", 1<<16)) //nolint:forbidigo // likewise
+			}
+		case "noise":
+			fmt.Fprintln(os.Stderr, "noise of", job.ID)
+			fmt.Printf("{\"id\": %d, \"done\": true}\n", job.ID) //nolint:forbidigo // likewise
+		case "twice": // the first time in a process it answers; later it answers for the job before
+			fmt.Printf("{\"id\": %d, \"done\": true}\n", cmp.Or(previous, job.ID)) //nolint:forbidigo // likewise
+		case "end unread": // once the next job is there
+			fmt.Printf("{\"id\": %d, \"done\": true}\n", job.ID) //nolint:forbidigo // likewise
+			awaitInput()
+			os.Exit(0)
 		case "sleep":
 			_ = osexec.Command("sleep", "1000").Run()
 		}
+		previous = job.ID
 	}
+}
+
+// awaitInput waits until there is something on standard input, and leaves it there.
+func awaitInput() {
+	var ready syscall.FdSet
+	ready.Bits[0] = 1
+	_, _ = syscall.Select(1, &ready, nil, nil, nil)
 }
 
 func startStream(t *testing.T, client *jobq.Client, config *worker.Config, stream worker.Stream) *running {
@@ -209,4 +236,13 @@ func TestStreamCannotStart(t *testing.T) {
 	run(t, w)
 	id := enqueueStream(t, client, "", "", &jobq.EnqueueOptions{MaxAttempts: 1})
 	require.Contains(t, awaitState(t, client, id, jobq.Failed).LastError, "no such file")
+}
+
+// newStreamWorker is a worker with one slot, whose kept process is a script.
+func newStreamWorker(t *testing.T, client *jobq.Client, script string) *worker.Worker {
+	t.Helper()
+	w, err := worker.New(client, &worker.Config{Queues: map[string]int{"default": 1}, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	require.NoError(t, worker.HandleStream(w, "s", worker.Stream{Command: worker.Command{Args: []string{"/bin/bash", "-c", script}}}))
+	return w
 }

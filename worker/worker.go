@@ -82,6 +82,7 @@ type Worker struct {
 	log      *slog.Logger
 	handlers handlers
 	programs programs
+	absences absences
 	queues   map[string]*queue
 	claims   []string // the kinds that have handlers
 	// kindSlots are the kinds that have slots of their own, and how many.
@@ -127,7 +128,7 @@ func New(client *jobq.Client, config *Config) (*Worker, error) {
 	}
 	schema.Assume(client.Sessions())
 	w.schema, w.handlers.byKind, w.keeper = schema, make(map[string]rawHandler), newKeeper(w)
-	w.digests, w.wait.worker, w.beatSoon = newDigester(w), w, make(chan struct{}, 1)
+	w.digests, w.wait.worker, w.absences.worker, w.beatSoon = newDigester(w), w, w, make(chan struct{}, 1)
 	w.herd.worker, w.herd.taken, w.herd.spread = w, make(chan string, 1), wakeSpreadMax
 	if w.process, err = identity.Self(); err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
@@ -443,7 +444,7 @@ func (w *Worker) abandon() (stuck int) {
 		run.lease.queue.end(run.released(true))
 	}
 	for _, run := range lost {
-		w.log.Error("handler did not stop, its lease is lost", run.logAttrs()...)
+		w.log.Error("handler did not stop, its job is no longer held", run.logAttrs()...)
 		run.lease.queue.discard()
 	}
 	return len(held) + len(lost)

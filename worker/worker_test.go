@@ -20,6 +20,9 @@ import (
 
 func TestMain(m *testing.M) {
 	worker.MaybeRunShim()
+	if len(os.Args) > 2 && os.Args[1] == asWitness {
+		witness(os.Args[2])
+	}
 	if len(os.Args) > 1 && os.Args[1] == asStreamHandler {
 		handleStream()
 		return
@@ -27,8 +30,8 @@ func TestMain(m *testing.M) {
 	pgtest.Main(m)
 }
 
-// patience bounds waits for what should come soon.
-const patience = 30 * time.Second
+// patience ends a test that hangs: no promise is about it.
+const patience = 2 * time.Minute
 
 // task is the kind of job that tests run; the handler decides what it means.
 type task struct {
@@ -67,6 +70,11 @@ func start(t *testing.T, client *jobq.Client, config *worker.Config, handler wor
 
 func run(t *testing.T, w *worker.Worker) *running {
 	t.Helper()
+	return runFor(t, w)
+}
+
+func runFor(tb testing.TB, w *worker.Worker) *running {
+	tb.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
@@ -74,7 +82,7 @@ func run(t *testing.T, w *worker.Worker) *running {
 		cancel()
 		return <-ended
 	})}
-	t.Cleanup(func() { _ = r.drain() })
+	tb.Cleanup(func() { _ = r.drain() })
 	return r
 }
 

@@ -84,7 +84,7 @@ it may start another one. It is in the audit, and cannot be undone.`,
 }
 
 func writePrograms(out io.Writer, workers []jobq.Worker) error {
-	t := newTable(out, "WORKER", "KIND", "STARTED", "NOT STARTED", "OK", "LATER", "FINAL", "FAILED", "SIGNALLED", "STOPPED", "CPU", "MAX MEMORY")
+	t := newTable(out, "WORKER", "KIND", "STARTED", "NOT STARTED", "OK", "LATER", "FINAL", "FAILED", "SIGNALLED", "STOPPED", "CPU", "MAX MEMORY", "TROUBLE")
 	for _, w := range workers {
 		for _, kind := range slices.Sorted(maps.Keys(w.Programs)) {
 			p := w.Programs[kind]
@@ -92,7 +92,7 @@ func writePrograms(out io.Writer, workers []jobq.Worker) error {
 			for _, n := range []int64{p.Started, p.NotStarted, p.Succeeded, p.Later, p.Final, p.Failed, p.Signalled, p.Stopped} {
 				row = append(row, strconv.FormatInt(n, 10))
 			}
-			t.row(append(row, fmt.Sprintf("%.2fs", p.CPUSeconds), fmt.Sprintf("%.1f MiB", float64(p.MaxRSSBytes)/(1<<20)))...)
+			t.row(append(row, fmt.Sprintf("%.2fs", p.CPUSeconds), fmt.Sprintf("%.1f MiB", float64(p.MaxRSSBytes)/(1<<20)), p.Trouble)...)
 		}
 	}
 	return t.flush()

@@ -179,7 +179,11 @@ with f as materialized (
       t.priority, t.max_attempts, t.crashes, t.args_apart, t.queue, t.kind, t.lease_owner, t.args,
       t.unique_key, t.clear_reason, t.checkpoint, t.metadata, t.tags, f.outcome, f.error, f.output, f.delay, f.started,
       t.attempts as attempts_before, t.attempts + case when f.outcome in ('failed', 'timed_out') then 1 else 0 end as attempts,
-      case when f.outcome in ('failed', 'timed_out') then left(f.error, 1000) else t.last_error end as last_error,
+      case
+        when f.outcome not in ('failed', 'timed_out') then t.last_error
+        when char_length(f.error) <= 1000 then f.error
+        else left(f.error, 480) || format(E'\n… %s characters cut …\n', char_length(f.error) - 960) || right(f.error, 480)
+      end as last_error,
       case
         when f.outcome = 'cancelled' then 'cancelled'
         when f.outcome in ('failed', 'timed_out') and (f.final or t.attempts + 1 >= t.max_attempts) then 'failed'
@@ -269,7 +273,9 @@ type JobEndRow struct {
 // A job that somebody has asked to cancel does not go back: it is cancelled.
 // Each leaves an attempt row, but for a job that never started (started false):
 // it was released, or cancelled before. The time of cancelled runs is not
-// counted: an average is of those that ended by themselves. It never waits for a
+// counted: an average is of those that ended by themselves. Of a long error the
+// job keeps the beginning, whose first line is its summary, and the end, where
+// traces have what went wrong. It never waits for a
 // row, and takes the rows by place, as JobComplete does: ask LeaseHeld after
 // what does not come back.
 // Needs running_pkey only.
@@ -301,6 +307,49 @@ func (q *Queries) JobEnd(ctx context.Context, arg JobEndParams) ([]JobEndRow, er
 		return nil, err
 	}
 	return items, nil
+}
+
+const JobFate = `-- name: JobFate :one
+select
+  exists (
+    select from jobq.running r
+      where r.id = $1 and r.lease_token = $2 and r.lease_owner = $3
+  ) as held,
+  exists (
+    select from jobq.finished f
+      where f.id = $1 and f.lease_token = $2 and f.lease_owner = $3
+        and f.state = 'completed' and f.finished_at >= $4
+  ) as completed
+`
+
+type JobFateParams struct {
+	ID    int64
+	Token int64
+	Owner string
+	Since pgtype.Timestamptz
+}
+
+type JobFateRow struct {
+	Held      bool
+	Completed bool
+}
+
+// JobFate says of a run whose handler has completed the job in a transaction of
+// its own whether it is still the caller's, and whether that transaction has
+// stored the completion. Neither means that the lease was lost. A row that such a
+// transaction still holds is the caller's. since is when the run was claimed, and
+// spares the partitions before.
+// Needs running_pkey and finished_id_idx only.
+func (q *Queries) JobFate(ctx context.Context, arg JobFateParams) (JobFateRow, error) {
+	row := q.db.QueryRow(ctx, JobFate,
+		arg.ID,
+		arg.Token,
+		arg.Owner,
+		arg.Since,
+	)
+	var i JobFateRow
+	err := row.Scan(&i.Held, &i.Completed)
+	return i, err
 }
 
 const LeaseHeld = `-- name: LeaseHeld :many

@@ -52,7 +52,7 @@ type rawMessage struct {
 type rawReply struct {
 	rawMessage
 	ID      *int64  `json:"id"`
-	Done    bool    `json:"done"`
+	Done    *bool   `json:"done"`
 	Error   *string `json:"error"`
 	Discard bool    `json:"discard"`
 	Retry   *string `json:"retry"`
@@ -82,11 +82,20 @@ func ParseReply(line []byte) (Reply, error) {
 	if err != nil {
 		return Reply{}, err
 	}
-	reply := Reply{Message: message, ID: raw.ID, Done: raw.Done, Error: raw.Error, Discard: raw.Discard, Retry: retry}
-	if reply.Ends() && reply.ID == nil {
-		return Reply{}, fmt.Errorf("line %.80q: it ends a job without saying which: id is missing", line)
+	reply := Reply{Message: message, ID: raw.ID, Done: raw.Done != nil && *raw.Done, Error: raw.Error, Discard: raw.Discard, Retry: retry}
+	switch {
+	case reply.Ends() && reply.ID == nil:
+		return Reply{}, fmt.Errorf("%s: it ends a job without saying which: id is missing", quoted(line))
+	case !reply.Ends() && (raw.Done != nil || reply.ID != nil && !reply.reports()):
+		return Reply{}, fmt.Errorf(`%s: it names a job and does not end it: "done": true, error, snooze or cancel is missing`, quoted(line))
 	}
 	return reply, nil
+}
+
+// reports says whether the line tells something about a job that goes on. A
+// result with an id is not that: whoever writes it believes to have answered.
+func (r Reply) reports() bool {
+	return r.Progress != nil || r.Stage != "" || r.Message.Message != "" || r.Checkpoint != nil || r.Enqueue != nil
 }
 
 // Ends says whether the reply is the end of its job.
@@ -95,15 +104,28 @@ func (r Reply) Ends() bool {
 }
 
 func decodeLine(line []byte, target any) error {
+	if len(line) == 0 || line[0] != '{' { // null would be read as an object that says nothing
+		return fmt.Errorf("%s: not a JSON object", quoted(line))
+	}
 	decoder := json.NewDecoder(bytes.NewReader(line))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(target); err != nil {
-		return fmt.Errorf("line %.80q: %w", line, err)
+		reason := err.Error() // it may name a member of any length
+		return fmt.Errorf("%s: %s", quoted(line), reason[:min(len(reason), 200)])
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return fmt.Errorf("line %.80q: more than one value", line)
+		return fmt.Errorf("%s: more than one value", quoted(line))
 	}
 	return nil
+}
+
+// quoted is the beginning of a line, for an error that speaks of it.
+func quoted(line []byte) string {
+	const shownMax = 80
+	if len(line) <= shownMax {
+		return fmt.Sprintf("%q", line)
+	}
+	return fmt.Sprintf("%.*q… (%d bytes)", shownMax, line, len(line))
 }
 
 func (m rawMessage) message(line []byte) (Message, error) {
@@ -120,36 +142,36 @@ func durationIn(line []byte, member string, text *string) (*time.Duration, error
 	}
 	duration, err := time.ParseDuration(*text)
 	if err != nil || duration < 0 {
-		return nil, fmt.Errorf("line %.80q: %s must be a duration such as 10m", line, member)
+		return nil, fmt.Errorf(`%s: %s must be a duration such as "10m"`, quoted(line), member)
 	}
 	return &duration, nil
 }
 
 // ReadLines calls hear for each line that is not blank, without its end, until
-// the stream ends. A line that is too long is skipped as a whole, and complained
-// about. The line is hear's only until it returns.
-func ReadLines(stream io.Reader, hear func(line []byte), complain func(error)) {
+// the stream ends. A line that is too long is complained about as soon as it is
+// too long, since its end may never come, and skipped as a whole. The number is
+// the line's, from 1. The line is hear's only until it returns.
+func ReadLines(stream io.Reader, hear func(number int, line []byte), complain func(number int, err error)) {
 	reader := bufio.NewReaderSize(stream, 4<<10)
 	var line []byte
 	tooLong := false
-	for {
+	for number := 1; ; {
 		part, err := reader.ReadSlice('\n')
 		if !tooLong {
 			line = append(line, part...)
-		}
-		if len(line) > controlLineBytesMax {
-			tooLong, line = true, nil
+			if tooLong = len(bytes.TrimSuffix(line, []byte("\n"))) > controlLineBytesMax; tooLong {
+				complain(number, fmt.Errorf("%.80q…: longer than %d bytes", line, controlLineBytesMax))
+				line = nil
+			}
 		}
 		if errors.Is(err, bufio.ErrBufferFull) {
 			continue
 		}
-		switch {
-		case tooLong:
-			complain(fmt.Errorf("a line is longer than %d bytes", controlLineBytesMax))
-		case len(bytes.TrimSpace(line)) > 0:
-			hear(bytes.TrimSpace(line))
+		if !tooLong && len(bytes.TrimSpace(line)) > 0 {
+			hear(number, bytes.TrimSpace(line))
 		}
 		line, tooLong = line[:0], false
+		number++
 		if err != nil {
 			return
 		}
@@ -162,13 +184,14 @@ func readMessages(stream io.Reader, hear func(Message), complain func(error)) {
 	if complain == nil {
 		complain = func(error) {}
 	}
-	ReadLines(stream, func(line []byte) {
+	badLine := func(number int, err error) { complain(fmt.Errorf("line %d: %w", number, err)) }
+	ReadLines(stream, func(number int, line []byte) {
 		message, err := ParseMessage(line)
 		switch {
 		case err != nil:
-			complain(err)
+			badLine(number, err)
 		case hear != nil:
 			hear(message)
 		}
-	}, complain)
+	}, badLine)
 }

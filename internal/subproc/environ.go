@@ -13,8 +13,12 @@ var alwaysPassed = []string{"PATH", "HOME", "LANG", "TZ"}
 // Environ is a program's whole environment: PATH, HOME, LANG and TZ, those of
 // this process's variables that are named, and the additions, which win. What
 // is not named is not passed: above all not how to reach the database.
+//
+// PYTHONUNBUFFERED is 1 unless it is named or added: Python would else keep what
+// it prints, and an answer, until its buffer is full or it ends.
 func Environ(named []string, additions map[string]string) ([]string, error) {
-	values := make(map[string]string, len(additions)+len(named)+len(alwaysPassed))
+	values := make(map[string]string, len(additions)+len(named)+len(alwaysPassed)+1)
+	values["PYTHONUNBUFFERED"] = "1"
 	for _, name := range slices.Concat(alwaysPassed, named) {
 		if value, ok := os.LookupEnv(name); ok {
 			values[name] = value

@@ -58,7 +58,7 @@ func beBusy(mark string) {
 // parallel: it counts shims without a worker, and other tests make some.
 func TestKilledAtRandom(t *testing.T) {
 	// The race detector makes the start of a shim slow, and with it its end.
-	trials, patience := 15, 20*time.Second
+	trials, patience := 15, patience
 	if text := os.Getenv(trialsVariable); text != "" {
 		var err error
 		trials, err = strconv.Atoi(text)

@@ -88,7 +88,7 @@ func launch(args []string) {
 	syscall.CloseOnExec(launchErrorFD)
 	err := becomeProgram(args)
 	told := os.NewFile(launchErrorFD, "launch")
-	_, _ = told.WriteString(err.Error()) // the exit code says it too
+	_ = json.NewEncoder(told).Encode(failureReport(err)) // the exit code says it too
 	os.Exit(126)
 }
 

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"syscall"
+	"time"
 )
 
 // Orders to the shim: one byte each. orderRun is followed by the length of a
@@ -46,17 +47,24 @@ type request struct {
 // report is what the shim says of a program, one JSON object a line: its pid
 // first, and in the end how it ended or why it could not be started.
 type report struct {
-	PID         int    `json:"pid,omitempty"`
-	Failure     string `json:"failure,omitempty"`
-	Ended       bool   `json:"ended,omitempty"`
-	ExitCode    int    `json:"exit_code,omitempty"`
-	Signal      string `json:"signal,omitempty"`
-	Expired     bool   `json:"expired,omitempty"` // the deadline has passed
-	CPUNs       int64  `json:"cpu_ns,omitempty"`
-	MaxRSSBytes int64  `json:"max_rss,omitempty"`
+	PID         int     `json:"pid,omitempty"`
+	Failure     string  `json:"failure,omitempty"`
+	Errno       uintptr `json:"errno,omitempty"` // of the failure
+	Ended       bool    `json:"ended,omitempty"`
+	ExitCode    int     `json:"exit_code,omitempty"`
+	Signal      string  `json:"signal,omitempty"`
+	Expired     bool    `json:"expired,omitempty"` // the deadline has passed
+	CPUNs       int64   `json:"cpu_ns,omitempty"`
+	MaxRSSBytes int64   `json:"max_rss,omitempty"`
 }
 
 func (r report) ended() bool { return r.Ended || r.Failure != "" }
+
+func failureReport(err error) report {
+	var errno syscall.Errno
+	_ = errors.As(err, &errno) // 0 when it is none of the system's
+	return report{Failure: err.Error(), Errno: uintptr(errno)}
+}
 
 func bytesOf(texts []string) [][]byte {
 	all := make([][]byte, len(texts))
@@ -89,6 +97,9 @@ func send(line *os.File, r request) error {
 	descriptors := make([]int, len(r.streams))
 	for i, stream := range r.streams {
 		descriptors[i] = int(stream.Fd()) // #nosec G115 -- descriptors are small
+	}
+	if err := line.SetWriteDeadline(time.Now().Add(shimPatience)); err != nil {
+		return err
 	}
 	raw, err := line.SyscallConn()
 	if err != nil {

@@ -21,6 +21,8 @@ type supervised struct {
 	outputs  []*stream // what the program writes
 	stderr   *Tail
 	streams  sync.WaitGroup // that read what the program writes
+	// streamPatience is how long these may go on after the program has ended.
+	streamPatience time.Duration
 
 	mu sync.Mutex
 	// guarded by mu
@@ -88,13 +90,18 @@ func (p *supervised) start(s *Supervisor) (err error) {
 // read starts what feeds the program and reads what it writes.
 func (p *supervised) read() {
 	stdout, stderr, control := p.outputs[0], p.outputs[1], p.outputs[2]
+	stderr.keep = func(chunk []byte) {
+		p.command.Output.add(chunk)
+		p.stderr.add(chunk)
+	}
 	if p.command.Talk != nil {
-		p.streams.Go(func() { p.talk(p.stdin, stdout) })
+		p.streams.Go(func() { p.talk(stdout) })
 	} else {
 		p.streams.Go(func() { p.feed(p.stdin) })
-		p.streams.Go(func() { p.keep(stdout, p.command.Output) })
+		stdout.keep = p.command.Output.add
+		p.streams.Go(func() { p.keep(stdout) })
 	}
-	p.streams.Go(func() { p.keep(stderr, p.command.Output, p.stderr) })
+	p.streams.Go(func() { p.keep(stderr) })
 	p.streams.Go(func() { p.listen(control) })
 }
 
@@ -106,27 +113,19 @@ func (p *supervised) feed(stdin *os.File) {
 }
 
 // talk leaves standard input and output to the caller's function.
-func (p *supervised) talk(stdin *os.File, stdout *stream) {
-	p.command.Talk(stdin, stdout, p.arm)
-	_ = stdin.Close() // closed already, or the program is not to wait for more
+func (p *supervised) talk(stdout *stream) {
+	p.command.Talk(Conversation{Stdin: p.stdin, Stdout: stdout, Arm: p.arm, Settle: p.outputs[1].settle})
 	_, _ = io.Copy(io.Discard, stdout)
 	_ = stdout.Close() // read to its end
 }
 
-// keep reads a stream to its end, and no faster than the tails take it: a
-// flood slows the program, and does not grow memory.
-func (p *supervised) keep(stream *stream, tails ...*Tail) {
+// keep reads a stream to its end, and no faster than what it keeps it in takes
+// it: a flood slows the program, and does not grow memory.
+func (p *supervised) keep(stream *stream) {
 	buffer := make([]byte, 32<<10)
-	for {
-		count, err := stream.Read(buffer)
-		for _, tail := range tails {
-			tail.add(buffer[:count])
-		}
-		if err != nil {
-			_ = stream.Close() // read to its end
-			return
-		}
+	for stream.readKept(buffer) == nil { //nolint:revive // the reading is all
 	}
+	_ = stream.Close() // read to its end
 }
 
 func (p *supervised) listen(control *stream) {
@@ -146,14 +145,20 @@ func (p *supervised) await(ctx context.Context) (Result, error) {
 		p.orphaned(final.PID)
 	}
 	p.reusable = final.ended()
+	stdinLeft := -1
+	if p.command.Talk != nil { // before the pipe is gone
+		stdinLeft = unread(p.stdin)
+		_ = p.stdin.SetWriteDeadline(time.Now()) // nobody of the program is left to read
+	}
 	p.awaitStreams(ctx)
+	_ = p.stdin.Close() // closed already, where nobody talks
 	result := Result{
-		ExitCode: final.ExitCode, Signal: final.Signal, Stopped: stopped, Expired: final.Expired, Output: p.command.Output.Bytes(), Stderr: p.stderr.Bytes(),
+		StdinLeft: stdinLeft, ExitCode: final.ExitCode, Signal: final.Signal, Stopped: stopped, Expired: final.Expired, Output: p.command.Output.Bytes(), Stderr: p.stderr.Bytes(),
 		CPU: time.Duration(final.CPUNs), MaxRSSBytes: final.MaxRSSBytes,
 	}
 	switch {
 	case final.Failure != "":
-		return result, errors.New(final.Failure)
+		return result, &startFailure{final.Failure, syscall.Errno(final.Errno)}
 	case !final.ended():
 		result.ExitCode = -1
 		return result, errors.New("the program's supervisor was killed")
@@ -171,7 +176,7 @@ func (p *supervised) awaitStreams(ctx context.Context) {
 		p.streams.Wait()
 		close(read)
 	}()
-	patience := time.NewTimer(streamPatience)
+	patience := time.NewTimer(p.streamPatience)
 	defer patience.Stop()
 	select {
 	case <-read:
@@ -273,6 +278,9 @@ func (p *supervised) readReports() report {
 			return next
 		}
 		pid = next.PID
+		if p.command.Started != nil {
+			p.command.Started()
+		}
 	}
 }
 

@@ -2,7 +2,6 @@ package subproc
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -87,7 +86,7 @@ func runShim() {
 func (s *shim) run(r request) report {
 	pid, err := s.start(r)
 	if err != nil {
-		return report{Failure: err.Error()}
+		return failureReport(err)
 	}
 	_ = s.reports.Encode(report{PID: pid}) // nobody left to tell
 	status, usage, err := reap(pid, s.forget)
@@ -167,12 +166,16 @@ func (a *Attributes) fork(path string, args []string, attributes *syscall.ProcAt
 	if err != nil {
 		return 0, err
 	}
-	reason, _ := io.ReadAll(reader) // ends when the child has become the program, or has failed
-	if len(reason) > 0 {
-		_, _, _ = wait(pid)
-		return 0, errors.New(string(reason))
+	said, _ := io.ReadAll(reader) // ends when the child has become the program, or has failed
+	if len(said) == 0 {
+		return pid, nil
 	}
-	return pid, nil
+	_, _, _ = wait(pid)
+	reason, err := parseReport(said)
+	if err != nil {
+		return 0, err
+	}
+	return 0, &startFailure{reason.Failure, syscall.Errno(reason.Errno)}
 }
 
 // forget says that the group's number is no longer the program's.

@@ -57,6 +57,23 @@ func sinceBoot() time.Duration {
 // hasDeadlines: processes have a clock in common.
 const hasDeadlines = true
 
+// unread is how many bytes are in a pipe, seen from the end that writes; -1 when
+// that cannot be known.
+func unread(pipe *os.File) int {
+	raw, err := pipe.SyscallConn()
+	if err != nil {
+		return -1
+	}
+	count := int32(-1)
+	_ = raw.Control(func(descriptor uintptr) { // fails when it is closed: then nothing is known
+		_, _, errno := syscall.Syscall(syscall.SYS_IOCTL, descriptor, syscall.TIOCINQ, uintptr(unsafe.Pointer(&count))) // #nosec G103 -- the call's convention
+		if errno != 0 {
+			count = -1
+		}
+	})
+	return int(count)
+}
+
 // closeOnExecFrom keeps the descriptors from this one on from programs, also
 // those that the worker was started with.
 func closeOnExecFrom(first int) {

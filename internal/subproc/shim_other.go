@@ -24,6 +24,9 @@ func sinceBoot() time.Duration { return 0 }
 
 func dieWithParent() error { return nil }
 
+// unread would have to be asked at the end that reads.
+func unread(*os.File) int { return -1 }
+
 func closeOnExecFrom(first int) { syscall.CloseOnExec(first) }
 
 // reap waits for the program and kills its group. There is no waiting here

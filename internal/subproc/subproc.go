@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"syscall"
 	"time"
 )
 
@@ -34,6 +35,8 @@ const (
 	// that would be after the program's deadline.
 	shimPatience    = 10 * time.Second
 	shimPatienceMin = 250 * time.Millisecond
+	// orderPatience is how long the line to a shim may be full.
+	orderPatience = time.Second
 	// streamPatience is how long the program's streams may stay open after it
 	// and everything below it have ended, or its shim was killed.
 	streamPatience = 3 * time.Second
@@ -61,11 +64,11 @@ type Command struct {
 	DeadlineEvery time.Duration
 	// Grace is the time between SIGTERM and SIGKILL. Default 3 seconds.
 	Grace time.Duration
+	// Started, when it is not nil, is called when the program has started.
+	Started func()
 	// Talk, when it is not nil, has the program's standard input and output
-	// instead of Stdin and Output. It returns at the latest when the output ends;
-	// both are closed then. What gives the program work of which the Deadline was
-	// not asked before calls arm first: the next look may never come.
-	Talk func(stdin io.WriteCloser, stdout io.Reader, arm func())
+	// instead of Stdin and Output. It returns at the latest when the output ends.
+	Talk func(Conversation)
 	// Output keeps the end of standard output and error, and may be read while
 	// the program runs. Default: one of 64 KiB.
 	Output *Tail
@@ -74,6 +77,47 @@ type Command struct {
 	// called after Run has returned. Nil means that nobody listens.
 	Control      func(Message)
 	ControlError func(error)
+}
+
+// IsMachineTrouble says that a program could not be started for want of
+// processes, memory or descriptors, or because its file is being written: nothing
+// that the program, its arguments or its settings are to blame for.
+func IsMachineTrouble(err error) bool {
+	for _, errno := range []syscall.Errno{syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ETXTBSY} {
+		if errors.Is(err, errno) {
+			return true
+		}
+	}
+	return false
+}
+
+// startFailure is why a program could not be started, told by its shim.
+type startFailure struct {
+	text  string
+	errno syscall.Errno
+}
+
+func (f *startFailure) Error() string { return f.text }
+
+// Unwrap is the system's error; nil for none.
+func (f *startFailure) Unwrap() error {
+	if f.errno == 0 {
+		return nil
+	}
+	return f.errno
+}
+
+// Conversation is what Talk has of a program that is given its work bit by bit.
+type Conversation struct {
+	// Stdin is closed when the program has ended.
+	Stdin  io.WriteCloser
+	Stdout io.Reader
+	// Arm is to be called before the program is given work of which the Deadline
+	// was not asked before: the next look may never come.
+	Arm func()
+	// Settle keeps in Output what the program has written to standard error
+	// until now, also what waits in the pipe still.
+	Settle func()
 }
 
 // complete fills in defaults and refuses what cannot be run.
@@ -107,6 +151,9 @@ type Result struct {
 	Expired  bool   // its deadline has passed, which has killed it
 	Output   []byte // the end of standard output and error together
 	Stderr   []byte // the end of standard error alone
+	// StdinLeft is how many bytes of standard input the program has not read,
+	// where there was a Talk; -1 where that cannot be known.
+	StdinLeft int
 	// What the program and those of its children that it waited for used.
 	CPU         time.Duration
 	MaxRSSBytes int64

@@ -2,6 +2,7 @@ package subproc
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +23,8 @@ const idleMax = 256
 // Close ends the shims. A shim runs one program at a time, and takes the next
 // only when nothing of the one before is left.
 type Supervisor struct {
+	streamPatience time.Duration // in tests, another than streamPatience, which 0 means
+
 	mu sync.Mutex
 	// guarded by mu
 	idle   []*shimProcess // the one used last at the end
@@ -46,7 +49,7 @@ func (s *Supervisor) Run(ctx context.Context, command Command) (Result, error) {
 	if err := command.complete(); err != nil {
 		return Result{}, err
 	}
-	p := &supervised{command: command, stderr: NewTail(defaultStderrBytes)}
+	p := &supervised{command: command, stderr: NewTail(defaultStderrBytes), streamPatience: cmp.Or(s.streamPatience, streamPatience)}
 	if err := p.start(s); err != nil {
 		return Result{}, fmt.Errorf("start %s: %w", command.Args[0], err)
 	}
@@ -176,8 +179,14 @@ func (p *shimProcess) isAlive() bool {
 	return p.line.SetReadDeadline(time.Time{}) == nil
 }
 
-// order sends an order. A broken line kills by itself.
-func (p *shimProcess) order(order ...byte) { _, _ = p.line.Write(order) }
+// order sends an order. A broken line kills by itself. A shim that has not read
+// the hundreds of orders that fit into the line has been stopped: it is killed.
+func (p *shimProcess) order(order ...byte) {
+	_ = p.line.SetWriteDeadline(time.Now().Add(orderPatience)) // closed already: fine
+	if _, err := p.line.Write(order); errors.Is(err, os.ErrDeadlineExceeded) {
+		_ = p.command.Process.Kill() // gone already: fine
+	}
+}
 
 // end has the shim kill what it runs and end, and waits for that.
 func (p *shimProcess) end() {

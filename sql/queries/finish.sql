@@ -78,7 +78,9 @@ select d.id from done d;
 -- A job that somebody has asked to cancel does not go back: it is cancelled.
 -- Each leaves an attempt row, but for a job that never started (started false):
 -- it was released, or cancelled before. The time of cancelled runs is not
--- counted: an average is of those that ended by themselves. It never waits for a
+-- counted: an average is of those that ended by themselves. Of a long error the
+-- job keeps the beginning, whose first line is its summary, and the end, where
+-- traces have what went wrong. It never waits for a
 -- row, and takes the rows by place, as JobComplete does: ask LeaseHeld after
 -- what does not come back.
 -- Needs running_pkey only.
@@ -108,7 +110,11 @@ with f as materialized (
       t.priority, t.max_attempts, t.crashes, t.args_apart, t.queue, t.kind, t.lease_owner, t.args,
       t.unique_key, t.clear_reason, t.checkpoint, t.metadata, t.tags, f.outcome, f.error, f.output, f.delay, f.started,
       t.attempts as attempts_before, t.attempts + case when f.outcome in ('failed', 'timed_out') then 1 else 0 end as attempts,
-      case when f.outcome in ('failed', 'timed_out') then left(f.error, 1000) else t.last_error end as last_error,
+      case
+        when f.outcome not in ('failed', 'timed_out') then t.last_error
+        when char_length(f.error) <= 1000 then f.error
+        else left(f.error, 480) || format(E'\n… %s characters cut …\n', char_length(f.error) - 960) || right(f.error, 480)
+      end as last_error,
       case
         when f.outcome = 'cancelled' then 'cancelled'
         when f.outcome in ('failed', 'timed_out') and (f.final or t.attempts + 1 >= t.max_attempts) then 'failed'
@@ -195,3 +201,21 @@ insert into jobq.attempt (job_id, finished_at, started_at, lease_token, outcome,
         limit 1
     ) f
     where not exists (select from jobq.attempt a where a.job_id = o.id and a.lease_token = o.token);
+
+-- JobFate says of a run whose handler has completed the job in a transaction of
+-- its own whether it is still the caller's, and whether that transaction has
+-- stored the completion. Neither means that the lease was lost. A row that such a
+-- transaction still holds is the caller's. since is when the run was claimed, and
+-- spares the partitions before.
+-- Needs running_pkey and finished_id_idx only.
+-- name: JobFate :one
+select
+  exists (
+    select from jobq.running r
+      where r.id = sqlc.arg(id) and r.lease_token = sqlc.arg(token) and r.lease_owner = sqlc.arg(owner)
+  ) as held,
+  exists (
+    select from jobq.finished f
+      where f.id = sqlc.arg(id) and f.lease_token = sqlc.arg(token) and f.lease_owner = sqlc.arg(owner)
+        and f.state = 'completed' and f.finished_at >= sqlc.arg(since)
+  ) as completed;

@@ -1,0 +1,212 @@
+package worker_test
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/worker"
+)
+
+// restartable is an HTTP server with an address of its own, which can go away
+// and come back.
+type restartable struct {
+	t       *testing.T
+	address string
+	server  *httptest.Server
+}
+
+func newRestartable(t *testing.T) *restartable {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	s := &restartable{t: t, address: listener.Addr().String()}
+	require.NoError(t, listener.Close())
+	t.Cleanup(s.stop)
+	return s
+}
+
+func (s *restartable) start() {
+	s.t.Helper()
+	var listener net.Listener
+	require.Eventually(s.t, func() (ok bool) {
+		var err error
+		listener, err = net.Listen("tcp", s.address)
+		return err == nil
+	}, patience, 10*time.Millisecond)
+	s.server = httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
+	_ = s.server.Listener.Close()
+	s.server.Listener = listener
+	s.server.Start()
+}
+
+func (s *restartable) stop() {
+	if s.server != nil {
+		s.server.Close()
+		s.server = nil
+	}
+}
+
+// lines is a log in memory.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(line)
+}
+
+func (l *lines) count(part string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), part)
+}
+
+// A handler that is not there costs no job an attempt, does not keep the slots
+// from other kinds, and is not asked all the time; it is told of once, in the log
+// and on the worker. When it is back, all jobs run.
+func TestHTTPRestart(t *testing.T) {
+	t.Parallel()
+	const count = 30
+	ctx := context.Background()
+	client := newClient(t)
+	server := newRestartable(t)
+	var log lines
+	w, err := worker.New(client, &worker.Config{Queues: map[string]int{"default": 2}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	require.NoError(t, err)
+	require.NoError(t, worker.HandleHTTP(w, "h", worker.HTTP{URL: "http://" + server.address}))
+	require.NoError(t, worker.Handle(w, func(context.Context, *worker.Job[task]) error { return nil }))
+	once := &jobq.EnqueueOptions{MaxAttempts: 1}
+	ids := make([]int64, count)
+	for i := range ids {
+		ids[i] = enqueueHTTP(t, client, "{}", once)
+	}
+	run(t, w)
+	for range 10 {
+		awaitState(t, client, enqueue(t, client, 1, once), jobq.Completed)
+	}
+	rests := func() int { return worker.Rests(w, "h") }
+	require.Eventually(t, func() bool { return rests() >= 4 }, patience, 5*time.Millisecond)
+	var claims int
+	require.NoError(t, client.Pool().QueryRow(ctx, "select coalesce(sum(lease_token), 0) from jobq.job where kind = 'h'").Scan(&claims))
+	require.LessOrEqual(t, claims, 20*(rests()+1), "a few jobs for each rest, and not all of them again and again")
+	require.Equal(t, 1, log.count("handler cannot be reached"))
+	require.Eventually(t, func() bool {
+		workers, err := client.Workers(ctx)
+		return err == nil && strings.Contains(workers[0].Programs["h"].Trouble, "connection refused")
+	}, patience, 20*time.Millisecond)
+
+	server.start()
+	for _, id := range ids {
+		require.Zero(t, awaitState(t, client, id, jobq.Completed).Attempts)
+		require.Empty(t, attempts(t, client, id))
+	}
+	require.Equal(t, 1, log.count("handler can be reached again"))
+	server.stop()
+	id := enqueueHTTP(t, client, "{}", once)
+	require.Eventually(t, func() bool { return rests() >= 1 }, patience, 5*time.Millisecond)
+	server.start()
+	require.Zero(t, awaitState(t, client, id, jobq.Completed).Attempts)
+}
+
+// What surely never reached the handler is no attempt: no address, no listener,
+// no certificate, and no connection within the job's time. A request that was
+// cut off may have been served, and is one.
+func TestHTTPUnreachable(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	secure := httptest.NewTLSServer(http.NotFoundHandler())
+	t.Cleanup(secure.Close)
+	secure.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	cut := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err == nil {
+			_ = conn.Close()
+		}
+	}))
+	t.Cleanup(cut.Close)
+	w, err := worker.New(client, &worker.Config{Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	nobody := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		<-ctx.Done() // a host that does not answer
+		return nil, ctx.Err()
+	}}
+	away := map[string]worker.HTTP{
+		"no listener":    {URL: "http://127.0.0.1:1/"},
+		"no address":     {URL: "http://no-such-host.invalid/"},
+		"no certificate": {URL: secure.URL},
+		"no answer":      {URL: "http://192.0.2.1/", Transport: nobody},
+		"tells nothing":  {URL: "http://127.0.0.1:1/", Transport: silent{}},
+	}
+	for kind, server := range away {
+		require.NoError(t, worker.HandleHTTP(w, kind, server))
+	}
+	require.NoError(t, worker.HandleHTTP(w, "cut", worker.HTTP{URL: cut.URL}))
+	run(t, w)
+	ids := make(map[string]int64, len(away))
+	for kind := range away {
+		ids[kind] = enqueueRaw(t, client, kind, "{}", &jobq.EnqueueOptions{MaxAttempts: 1, Timeout: time.Second})
+	}
+	for kind, id := range ids {
+		require.Eventually(t, func() bool { return worker.Rests(w, kind) >= 2 }, patience, 5*time.Millisecond, kind)
+		job, err := client.Get(context.Background(), id)
+		require.NoError(t, err)
+		require.Zero(t, job.Attempts, kind)
+		require.Empty(t, attempts(t, client, id), kind)
+	}
+	id := enqueueRaw(t, client, "cut", "{}", &jobq.EnqueueOptions{MaxAttempts: 1})
+	require.Contains(t, awaitState(t, client, id, jobq.Failed).LastError, "EOF")
+	require.Zero(t, worker.Rests(w, "cut"))
+}
+
+// silent is a transport that tells nothing of its connections.
+type silent struct{}
+
+func (silent) RoundTrip(r *http.Request) (*http.Response, error) {
+	return http.DefaultTransport.RoundTrip(r.WithContext(context.WithoutCancel(context.Background())))
+}
+
+// A program whose machine has no room for it has not failed; one that is not
+// there has.
+func TestProgramCannotStart(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	w, err := worker.New(client, &worker.Config{Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	busy := busyProgram(t)
+	require.NoError(t, worker.HandleCommand(w, "busy", worker.Command{Args: []string{busy.path}}))
+	require.NoError(t, worker.HandleStream(w, "busy stream", worker.Stream{Command: worker.Command{Args: []string{busy.path}}}))
+	require.NoError(t, worker.HandleCommand(w, "busy nice", worker.Command{Args: []string{busy.path}, Attributes: worker.Attributes{Nice: 1}}))
+	require.NoError(t, worker.HandleCommand(w, "missing", worker.Command{Args: []string{"/does/not/exist"}}))
+	run(t, w)
+	once := &jobq.EnqueueOptions{MaxAttempts: 1}
+	missing := enqueueRaw(t, client, "missing", "{}", once)
+	require.Contains(t, awaitState(t, client, missing, jobq.Failed).LastError, "no such file")
+	ids := []int64{enqueueRaw(t, client, "busy", "{}", once), enqueueRaw(t, client, "busy nice", "{}", once)}
+	stream := enqueueRaw(t, client, "busy stream", "{}", once)
+	for _, kind := range []string{"busy", "busy stream", "busy nice"} {
+		require.Eventually(t, func() bool { return worker.Rests(w, kind) >= 2 }, patience, 5*time.Millisecond, kind)
+	}
+	job, err := client.Get(context.Background(), stream)
+	require.NoError(t, err)
+	require.Zero(t, job.Attempts)
+	busy.release()
+	for _, id := range ids {
+		require.Zero(t, awaitState(t, client, id, jobq.Completed).Attempts)
+	}
+	awaitState(t, client, stream, jobq.Failed) // it runs, and answers nothing
+}

@@ -1,0 +1,142 @@
+package worker_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/worker"
+)
+
+// beginCompletion begins a transaction that completes the job.
+func beginCompletion(ctx context.Context, client *jobq.Client, job *worker.Job[task]) (pgx.Tx, error) {
+	tx, err := client.Pool().Begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := job.CompleteTx(ctx, tx); err != nil {
+		_ = tx.Rollback(ctx)
+		return nil, err
+	}
+	return tx, nil
+}
+
+// awaitOr waits until the condition holds or the context ends.
+func awaitOr(ctx context.Context, condition func() bool) error {
+	for !condition() {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	return nil
+}
+
+// Heartbeats while a commit is held up, and between the commit and the return of
+// the handler, take no lease away. The job counts like any other: in the worker's
+// totals, in the digest and in the stats.
+func TestCompleteTxHeartbeats(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	client := newClient(t)
+	var told heard
+	defer told.watchFor(t, client)()
+	running, causes := make(chan *running, 1), make(chan error, 1)
+	w := start(t, client, &worker.Config{Lease: 6 * time.Second}, func(ctx context.Context, job *worker.Job[task]) error {
+		w := <-running
+		tx, err := beginCompletion(ctx, client, job)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = tx.Rollback(context.Background()) }()
+		before := worker.NextHeartbeat(w.Worker, job.ID())
+		if err := awaitOr(ctx, func() bool { return worker.NextHeartbeat(w.Worker, job.ID()) != before }); err != nil {
+			return err
+		}
+		if err := tx.Commit(ctx); err != nil {
+			return err
+		}
+		err = awaitOr(ctx, func() bool { return worker.KnowsCompleted(w.Worker, job.ID()) })
+		causes <- err
+		return err
+	})
+	running <- w
+	id := enqueue(t, client, 1, nil)
+	require.NoError(t, receive(t, causes, "the end of the handler"))
+	require.EqualValues(t, 1, awaitState(t, client, id, jobq.Completed).LeaseToken)
+	require.Eventually(t, func() bool { return told.event(id).State == string(jobq.Completed) }, patience, time.Millisecond, "no digest tells of it")
+	require.NoError(t, w.drain())
+	counts := w.Counts()
+	require.EqualValues(t, 1, counts.Completed)
+	require.Zero(t, counts.Lost)
+	var completed int
+	require.NoError(t, client.Pool().QueryRow(ctx, "select coalesce(sum(completed), 0) from jobq.stats").Scan(&completed))
+	require.Equal(t, 1, completed)
+}
+
+// After a rollback the lease goes on: it is extended, the handler can complete
+// the job after all, and one that says it has succeeded without is not believed.
+func TestCompleteTxRolledBack(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	w := start(t, client, &worker.Config{Lease: time.Second}, func(ctx context.Context, job *worker.Job[task]) error {
+		tx, err := beginCompletion(ctx, client, job)
+		if err != nil {
+			return err
+		}
+		if err := tx.Rollback(ctx); err != nil {
+			return err
+		}
+		if err := awaitExtended(ctx, client, job, 2, nil); err != nil || job.Args.N == 1 {
+			return err
+		}
+		if tx, err = beginCompletion(ctx, client, job); err != nil {
+			return err
+		}
+		return tx.Commit(ctx)
+	})
+	forgetful := enqueue(t, client, 1, &jobq.EnqueueOptions{MaxAttempts: 1})
+	careful := enqueue(t, client, 2, &jobq.EnqueueOptions{MaxAttempts: 1})
+	require.Contains(t, awaitState(t, client, forgetful, jobq.Failed).LastError, "without committing")
+	require.Zero(t, awaitState(t, client, careful, jobq.Completed).Attempts)
+	require.NoError(t, w.drain())
+	require.Zero(t, w.Counts().Lost)
+}
+
+// A lease that is taken away after a rollback is lost, and one that the worker
+// gave up in vain is not: what counts is what is stored.
+func TestCompleteTxLost(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	causes := make(chan error, 1)
+	w := start(t, client, &worker.Config{Lease: time.Second}, func(ctx context.Context, job *worker.Job[task]) error {
+		tx, err := beginCompletion(ctx, client, job)
+		if err != nil {
+			return err
+		}
+		if job.Args.N == 2 { // the commit comes when the worker has given the lease up
+			<-ctx.Done()
+			return tx.Commit(context.Background())
+		}
+		if err := tx.Rollback(ctx); err != nil {
+			return err
+		}
+		if _, err := client.Pool().Exec(ctx, "update jobq.running set lease_token = lease_token + 1, lease_expires_at = now() + interval '1 hour' where id = $1", job.ID()); err != nil {
+			return err
+		}
+		<-ctx.Done()
+		causes <- context.Cause(ctx)
+		return nil
+	})
+	enqueue(t, client, 1, nil)
+	require.ErrorIs(t, receive(t, causes, "the loss"), worker.ErrLeaseLost)
+	late := enqueue(t, client, 2, nil)
+	require.EqualValues(t, 1, awaitState(t, client, late, jobq.Completed).LeaseToken)
+	require.NoError(t, w.drain())
+	require.EqualValues(t, 1, w.Counts().Completed)
+}

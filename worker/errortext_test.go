@@ -1,0 +1,98 @@
+package worker_test
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/worker"
+)
+
+// pythonTrace is what Python writes when a deep call fails: its message is the
+// last line.
+var pythonTrace = "Traceback (most recent call last):\n" +
+	strings.Repeat("  File \"/srv/app/resize.py\", line 42, in shrink\n    shrink(image, depth + 1)\n", 40) +
+	"ValueError: image 7 has no pixels\n"
+
+// The first line of an error is what lists and groups show: it says what went
+// wrong, whichever language the program's last words are in.
+func TestSummaries(t *testing.T) {
+	t.Parallel()
+	for summary, words := range map[string]string{
+		"ValueError: image 7 has no pixels":    pythonTrace,
+		"disk full":                            "copying\ndisk full\n",
+		"panic: index out of range [3]":        "starting\npanic: index out of range [3]\n\ngoroutine 1 [running]:\nmain.main()\n\t/srv/main.go:7 +0x1d\nexit status 2\n",
+		"Error: Cannot find module 'x'":        "node:internal/modules:1080\n  throw err;\n  ^\n\nError: Cannot find module 'x'\n    at load (node:internal:1) {\n  code: 'MODULE_NOT_FOUND'\n}\n\nNode.js v18.19.0\n",
+		"no such image":                        "thread 'main' panicked at src/main.rs:2:5:\nno such image\nnote: run with `RUST_BACKTRACE=1` environment variable to display a backtrace\n",
+		"Caused by: java.io.IOException: x":    "Exception in thread \"main\" java.lang.RuntimeException: y\n\tat Job.run(Job.java:3)\nCaused by: java.io.IOException: x\n\tat Job.read(Job.java:9)\n\t... 1 more\n",
+		"job.rb:1:in `run': x (ArgumentError)": "job.rb:1:in `run': x (ArgumentError)\n\tfrom job.rb:4:in `<main>'\n",
+		"all of it indented":                   "  all of it indented\n\n",
+		"123":                                  "\n123\n",
+	} {
+		text := worker.LastWords("exit code 1", []byte(words))
+		first, _, _ := strings.Cut(text, "\n")
+		require.Equal(t, "exit code 1: "+summary, first)
+		require.Contains(t, text, strings.TrimSpace(words)[max(0, len(strings.TrimSpace(words))-1000):])
+	}
+	require.Equal(t, "exit code 1", worker.LastWords("exit code 1", []byte(" \n")))
+}
+
+// Of a text that is too long, the beginning and the end are kept, in whole
+// characters, and it says how much is not.
+func FuzzExcerpt(f *testing.F) {
+	f.Add(strings.Repeat("ä漢a", 100), 64)
+	f.Fuzz(func(t *testing.T, text string, limit int) {
+		limit = 64 + max(limit, -limit)%1000
+		if !utf8.ValidString(text) || strings.Contains(text, "…") {
+			t.Skip()
+		}
+		short := worker.Excerpt(text, limit)
+		require.LessOrEqual(t, len(short), limit)
+		require.True(t, utf8.ValidString(short))
+		if len(text) <= limit {
+			require.Equal(t, text, short)
+			return
+		}
+		begin, rest, _ := strings.Cut(short, "\n… ")
+		require.True(t, strings.HasPrefix(text, begin))
+		require.True(t, strings.HasSuffix(text, rest[strings.Index(rest, "cut …\n")+len("cut …\n"):]))
+	})
+}
+
+// A long traceback leaves its message: as the summary by which failures are
+// listed, found and grouped, and at the end of what the job keeps; from a
+// program, a kept process and an HTTP server alike.
+func TestTracebackKeepsItsMessage(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	client := newClient(t)
+	w, err := worker.New(client, &worker.Config{Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	script := []string{"/bin/sh", "-c", `[ -n "$JOBQ_PROTOCOL" ] && read job; printf '%s' "$TRACE" >&2; exit 1`}
+	program := worker.Command{Args: script, Env: map[string]string{"TRACE": pythonTrace}}
+	require.NoError(t, worker.HandleCommand(w, "p", program))
+	require.NoError(t, worker.HandleStream(w, "s", worker.Stream{Command: program}))
+	server := serveText(t, 500, pythonTrace)
+	require.NoError(t, worker.HandleHTTP(w, "h", worker.HTTP{URL: server}))
+	run(t, w)
+	for kind, how := range map[string]string{"p": "exit code 1", "s": "handler process ended, exit code 1", "h": "HTTP 500"} {
+		id := enqueueRaw(t, client, kind, "{}", &jobq.EnqueueOptions{MaxAttempts: 1})
+		job := awaitState(t, client, id, jobq.Failed)
+		first, rest, _ := strings.Cut(job.LastError, "\n")
+		require.Equal(t, how+": ValueError: image 7 has no pixels", first)
+		require.True(t, strings.HasSuffix(rest, "ValueError: image 7 has no pixels"), job.LastError)
+		require.Regexp(t, `… \d+ characters cut …`, rest)
+	}
+	failures, err := client.Failures(ctx, time.Hour)
+	require.NoError(t, err)
+	require.Len(t, failures, 3)
+	for _, failure := range failures {
+		require.Contains(t, failure.Error, "ValueError: image 7")
+	}
+}
