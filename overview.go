@@ -69,7 +69,7 @@ type Leader struct {
 // role may not see it.
 func (c *Client) Leader(ctx context.Context) (*Leader, error) {
 	class, object := c.schema.AdvisoryKey(db.LockJanitor)
-	row, err := c.queries.JanitorLeader(ctx, int64(class), int64(object))
+	row, err := c.queries.LockHolder(ctx, int64(class), int64(object))
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
 	}

@@ -50,7 +50,7 @@ func (j *Janitor) lead(ctx context.Context, started, healthy func()) error {
 		return wait(ctx, duration, wakeEpoch)
 	})
 	j.leading.Store(false)
-	closeConn(conn) // the lock is free before anybody is told
+	release(conn) // the lock is free before anybody is told
 	if ctx.Err() != nil {
 		j.log.Info("leadership released")
 		j.tell(ctx, Event{Type: jobq.EventLeadershipReleased})
@@ -119,6 +119,15 @@ func (j *Janitor) connect(ctx context.Context, application string) (*pgx.Conn, e
 		config.RuntimeParams["application_name"] = application
 		db.RequirePrimary(config)
 	})
+}
+
+// release gives up the lock and closes its connection. The server would let go of
+// the lock a moment after the connection is closed, and a pooler never.
+func release(conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_, _ = conn.Exec(ctx, "select pg_advisory_unlock_all()") // it may be broken; then the session ends, and the lock with it
+	closeConn(conn)
 }
 
 func closeConn(conn *pgx.Conn) {

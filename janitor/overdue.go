@@ -49,7 +49,7 @@ func (j *Janitor) warnOfHolder(ctx context.Context, message string, late time.Du
 	class, object := j.schema.AdvisoryKey(role)
 	ctx, cancel := context.WithTimeout(ctx, taskTimeout)
 	defer cancel()
-	holder, err := j.schema.Queries(j.pool()).JanitorLeader(ctx, int64(class), int64(object))
+	holder, err := j.schema.Queries(j.pool()).LockHolder(ctx, int64(class), int64(object))
 	late = late.Round(time.Millisecond)
 	if err != nil {
 		if !errors.Is(err, pgx.ErrNoRows) {

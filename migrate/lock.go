@@ -3,8 +3,10 @@ package migrate
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/jobq-dev/jobq/internal/db"
@@ -13,6 +15,8 @@ import (
 const (
 	lockPoll      = 200 * time.Millisecond
 	unlockTimeout = 5 * time.Second
+	// dropTimeout bounds how long the bookkeeping table is waited for before it is dropped.
+	dropTimeout = 5 * time.Second
 )
 
 // lock waits for its turn among migrators of the schema, in whatever process,
@@ -21,14 +25,15 @@ const (
 // The lock belongs to a transaction, so that a pooler cannot leave it behind,
 // and that transaction holds no snapshot (idleTransaction). Nobody blocks in
 // the server for the lock, which would be a snapshot too: they ask again.
-func lock(ctx context.Context, pool *pgxpool.Pool, schema *db.Schema) (unlock func(), err error) {
+// Who has to wait says so once, and for whom: any role may take this lock.
+func lock(ctx context.Context, pool *pgxpool.Pool, schema *db.Schema, logger *slog.Logger) (unlock func(), err error) {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
 	class, object := schema.AdvisoryKey(db.LockMigrate)
 	ask := fmt.Sprintf("begin; %s; select pg_try_advisory_xact_lock(%d, %d)", idleTransaction, class, object)
-	for {
+	for told := false; ; {
 		results, err := conn.Conn().PgConn().Exec(ctx, ask).ReadAll()
 		if err != nil {
 			conn.Release()
@@ -41,6 +46,10 @@ func lock(ctx context.Context, pool *pgxpool.Pool, schema *db.Schema) (unlock fu
 		if _, err := conn.Conn().PgConn().Exec(ctx, "rollback").ReadAll(); err != nil {
 			conn.Release()
 			return nil, fmt.Errorf("wait for other migrators: %w", err)
+		}
+		if !told {
+			told = true
+			logger.Warn("waiting for another migration", holder(ctx, conn.Conn(), schema, class, object)...)
 		}
 		select {
 		case <-ctx.Done():
@@ -55,4 +64,15 @@ func lock(ctx context.Context, pool *pgxpool.Pool, schema *db.Schema) (unlock fu
 		_, _ = conn.Conn().PgConn().Exec(ctx, "rollback").ReadAll() // if it fails, the connection is closed, and the lock with it
 		conn.Release()
 	}, nil
+}
+
+// holder describes the session that has the lock, for the log.
+func holder(ctx context.Context, conn *pgx.Conn, schema *db.Schema, class, object int32) []any {
+	ctx, cancel := context.WithTimeout(ctx, unlockTimeout)
+	defer cancel()
+	session, err := schema.Queries(conn).LockHolder(ctx, int64(class), int64(object))
+	if err != nil {
+		return []any{"holder", "unknown"} // gone meanwhile
+	}
+	return []any{"holder_pid", session.Pid.Int32, "holder_application", session.Application, "holder_address", session.Address}
 }

@@ -133,7 +133,7 @@ func (m *migrator) run(ctx context.Context, direction rivermigrate.Direction) (*
 	if m.config.DryRun {
 		return m.apply(ctx)
 	}
-	unlock, err := lock(ctx, m.pool, m.schema)
+	unlock, err := lock(ctx, m.pool, m.schema, m.config.Logger)
 	if err != nil {
 		return nil, err
 	}
@@ -148,7 +148,8 @@ func (m *migrator) run(ctx context.Context, direction rivermigrate.Direction) (*
 		return nil, err
 	}
 	if direction == rivermigrate.DirectionDown && m.config.Target == -1 {
-		if _, err := m.pool.Exec(ctx, m.schema.SQL("drop table if exists jobq.jobq_migration")); err != nil {
+		drop := fmt.Sprintf("set local lock_timeout = %d; %s", dropTimeout.Milliseconds(), m.schema.SQL("drop table if exists jobq.jobq_migration"))
+		if _, err := m.pool.Exec(ctx, drop, pgx.QueryExecModeSimpleProtocol); err != nil { // two statements, one transaction
 			return nil, fmt.Errorf("drop table jobq_migration: %w", err)
 		}
 	}

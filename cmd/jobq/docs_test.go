@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/when"
 )
 
 // docs/cli.md says what the commands and their JSON are. Method: it is made
@@ -21,7 +22,9 @@ func TestCLIDocs(t *testing.T) {
 	t.Parallel()
 	var page strings.Builder
 	page.WriteString("# The command line\n\nGenerated from the commands themselves: `JOBQ_GOLDEN=write go test ./cmd/jobq -run CLIDocs`.\n\n")
-	page.WriteString("Data goes to standard output and everything else to standard error. Times in JSON are RFC 3339 in UTC, spans are\n" +
+	page.WriteString("Durations on the command line are numbers with a unit, such as 90s, 2h30m, 30d or 1w. Times are such as " + when.Forms + ";\n" +
+		"those without a zone are in that of the machine, and the answer says which that is.\n\n")
+	page.WriteString("Data goes to standard output and everything else to standard error. Times in JSON are RFC 3339 in UTC, durations are\n" +
 		"integers whose names end in their unit, and ids are numbers of up to 63 bits: read them as such, and not as floats.\n" +
 		"Fields are added in time, and none is renamed or removed within a major version.\n")
 	root := newRootCommand(&app{schema: "jobq"})

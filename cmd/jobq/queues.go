@@ -81,6 +81,10 @@ func newQueuesResumeCommand(a *app) *cobra.Command {
 // knownSpan is how long the sums of what ended in a queue make it known.
 const knownSpan = 30 * 24 * time.Hour
 
+// queuesMax is how many queues Client.Queues returns at most: where there are
+// more, one that is not among them may exist.
+const queuesMax = 1000
+
 // knownQueue refuses a queue that has no settings, jobs or workers, and had no
 // job of late: its name is likely mistyped.
 func knownQueue(ctx context.Context, client *jobq.Client, name string) error {
@@ -88,7 +92,7 @@ func knownQueue(ctx context.Context, client *jobq.Client, name string) error {
 	if err != nil {
 		return err
 	}
-	if slices.ContainsFunc(queues, func(queue jobq.Queue) bool { return queue.Name == name }) {
+	if len(queues) >= queuesMax || slices.ContainsFunc(queues, func(queue jobq.Queue) bool { return queue.Name == name }) {
 		return nil
 	}
 	ended, err := client.Stats(ctx, knownSpan)

@@ -30,7 +30,7 @@ its own settings, and "jobq settings" those of all queues.`,
 				if err := knownQueue(cmd.Context(), client, args[0]); err != nil {
 					return err
 				}
-				return notFoundf("queue %q has nothing but jobs that have ended", args[0])
+				return notFoundf("queue %q has neither settings nor live jobs, or is not among the %d that are listed", args[0], queuesMax)
 			}
 			if a.json {
 				return writeJSON(cmd.OutOrStdout(), queues[at])

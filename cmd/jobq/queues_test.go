@@ -38,6 +38,8 @@ func TestUnknownQueue(t *testing.T) {
 	require.Equal(t, "queue import is set\nnote: before this, no queue \"import\" is known: no job, no worker and no settings name it; \"jobq queues list\" shows those there are\n",
 		command(exitOK, "set", "import", "--lease", "1d"))
 	require.Equal(t, "queue import is set\n", command(exitOK, "set", "import", "--lease", "2d"))
+	query[int](t, pool, "with q as (insert into jobq.queue (name) select 'many' || n from generate_series(1, 1000) n returning 1) select count(*)::int from q")
+	require.Equal(t, "queue zebra is paused\n", command(exitOK, "pause", "zebra"), "not all are listed: it may be known")
 	shown := command(exitOK, "show", "import")
 	require.Regexp(t, `lease +2d\n`, shown)
 	require.Regexp(t, `ended jobs kept +7d, as in all queues: jobq settings`, shown)

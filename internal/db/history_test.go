@@ -175,7 +175,7 @@ var elsewhere = map[string]string{
 	"TestPlansOfAMillion":      "JobClaim JobComplete JobEnd LeaseExtend",
 	"running_pkey only":        "LeaseHeld LeaseHold JobProgress JobCheckpoint",
 	"one row, by its key":      "AuditHold AuditRenew AuditLetGo AuditResume AuditEnd QueueSet SettingSet SettingGet WorkerGone WatcherRenew WatcherGone",
-	"no table":                 "AuditSnapshot JanitorLock JanitorLockTx JanitorLeader TableHolder WaitAnnounce TakenSend TransactionMark TransactionsOpen TransactionsStillOpen DigestSend PresenceTake PresenceFree",
+	"no table":                 "AuditSnapshot JanitorLock JanitorLockTx LockHolder TableHolder WaitAnnounce TakenSend TransactionMark TransactionsOpen TransactionsStillOpen DigestSend PresenceTake PresenceFree",
 	"adds what it is told to ": "EventAdd JobEnqueueMany",
 }
 

@@ -12,36 +12,6 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-const JanitorLeader = `-- name: JanitorLeader :one
-select a.pid, coalesce(a.application_name, '')::text as application, coalesce(host(a.client_addr), 'local')::text as address, a.backend_start
-  from pg_catalog.pg_locks l
-  join pg_catalog.pg_stat_activity a on a.pid = l.pid
-  where l.locktype = 'advisory' and l.granted and l.classid::bigint = $1::bigint & 4294967295
-    and l.objid::bigint = $2::bigint and a.datname = current_database()
-  limit 1
-`
-
-type JanitorLeaderRow struct {
-	Pid          pgtype.Int4
-	Application  string
-	Address      string
-	BackendStart *time.Time
-}
-
-// JanitorLeader is the session that holds the janitor's lock, or another one of
-// jobq's advisory locks, as far as this role may see it.
-func (q *Queries) JanitorLeader(ctx context.Context, class int64, object int64) (JanitorLeaderRow, error) {
-	row := q.db.QueryRow(ctx, JanitorLeader, class, object)
-	var i JanitorLeaderRow
-	err := row.Scan(
-		&i.Pid,
-		&i.Application,
-		&i.Address,
-		&i.BackendStart,
-	)
-	return i, err
-}
-
 const JanitorLock = `-- name: JanitorLock :one
 select (not pg_is_in_recovery() and pg_try_advisory_lock($1::integer, $2::integer))::boolean as locked
 `
@@ -72,6 +42,36 @@ func (q *Queries) JanitorLockTx(ctx context.Context, class int32, object int32) 
 	row := q.db.QueryRow(ctx, JanitorLockTx, class, object)
 	var i JanitorLockTxRow
 	err := row.Scan(&i.Locked, &i.ShortestLeaseMs)
+	return i, err
+}
+
+const LockHolder = `-- name: LockHolder :one
+select a.pid, coalesce(a.application_name, '')::text as application, coalesce(host(a.client_addr), 'local')::text as address, a.backend_start
+  from pg_catalog.pg_locks l
+  join pg_catalog.pg_stat_activity a on a.pid = l.pid
+  where l.locktype = 'advisory' and l.granted and l.classid::bigint = $1::bigint & 4294967295
+    and l.objid::bigint = $2::bigint and a.datname = current_database()
+  limit 1
+`
+
+type LockHolderRow struct {
+	Pid          pgtype.Int4
+	Application  string
+	Address      string
+	BackendStart *time.Time
+}
+
+// LockHolder is the session that holds one of jobq's advisory locks, such as the
+// janitor's, as far as this role may see it.
+func (q *Queries) LockHolder(ctx context.Context, class int64, object int64) (LockHolderRow, error) {
+	row := q.db.QueryRow(ctx, LockHolder, class, object)
+	var i LockHolderRow
+	err := row.Scan(
+		&i.Pid,
+		&i.Application,
+		&i.Address,
+		&i.BackendStart,
+	)
 	return i, err
 }
 

@@ -10,9 +10,9 @@ select (not pg_is_in_recovery() and pg_try_advisory_lock(sqlc.arg(class)::intege
 select (not pg_is_in_recovery() and pg_try_advisory_xact_lock(sqlc.arg(class)::integer, sqlc.arg(object)::integer))::boolean as locked,
     coalesce((select extract(epoch from min(q.lease)) * 1000 from jobq.queue q), 60000)::bigint as shortest_lease_ms;
 
--- JanitorLeader is the session that holds the janitor's lock, or another one of
--- jobq's advisory locks, as far as this role may see it.
--- name: JanitorLeader :one
+-- LockHolder is the session that holds one of jobq's advisory locks, such as the
+-- janitor's, as far as this role may see it.
+-- name: LockHolder :one
 select a.pid, coalesce(a.application_name, '')::text as application, coalesce(host(a.client_addr), 'local')::text as address, a.backend_start
   from pg_catalog.pg_locks l
   join pg_catalog.pg_stat_activity a on a.pid = l.pid
