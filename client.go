@@ -1,8 +1,10 @@
 package jobq
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -16,7 +18,22 @@ type Client struct {
 	schema  *db.Schema
 	queries *db.Queries
 	actor   string
+	// sessions is what the caller says of them; SessionsAuto when nothing.
+	sessions Sessions
 }
+
+// Sessions says whether each connection of the pool has a session of the server
+// to itself. A pooler such as PgBouncer in transaction mode shares sessions: then
+// jobq prepares no statements, listens to nothing, and its workers and janitors
+// take no lock that outlives a transaction.
+type Sessions = db.Sessions
+
+// What can be said of sessions.
+const (
+	SessionsAuto   = db.SessionsAuto   // find out
+	SessionsOwn    = db.SessionsOwn    // each connection has its own: there is no such pooler
+	SessionsShared = db.SessionsShared // there may be one
+)
 
 // Config changes what a Client does. The zero value is ready to use.
 type Config struct {
@@ -25,11 +42,14 @@ type Config struct {
 	Schema string
 	// Actor is who acts, in the audit. Default "unknown".
 	Actor string
+	// Sessions spares workers, janitors and [Client.Watch] the search for a
+	// pooler, or corrects what they find. Default SessionsAuto.
+	Sessions Sessions
 }
 
 // NewClient returns a client on the pool. It does not talk to the database:
 // call [Client.Check] to find out early whether the tables are there. A nil
-// config means the defaults. The error is about the schema's name.
+// config means the defaults. The error is about the config.
 func NewClient(pool *pgxpool.Pool, config *Config) (*Client, error) {
 	if pool == nil {
 		return nil, errors.New("jobq client: the pool is nil")
@@ -41,21 +61,39 @@ func NewClient(pool *pgxpool.Pool, config *Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	actor := config.Actor
-	if actor == "" {
-		actor = "unknown"
+	sessions := cmp.Or(config.Sessions, SessionsAuto)
+	if err := sessions.Validate(); err != nil {
+		return nil, err
 	}
-	return &Client{pool: pool, schema: schema, queries: schema.Queries(pool), actor: actor}, nil
+	schema.Assume(sessions)
+	return &Client{
+		pool: pool, schema: schema, queries: schema.Queries(pool), actor: cmp.Or(config.Actor, "unknown"), sessions: sessions,
+	}, nil
 }
 
 // Check returns ErrNotMigrated or ErrNewerSchema when this build cannot work
-// with the tables in the database, and says what to do.
+// with the tables in the database, and says what to do. Where the pool prepares
+// statements, it also finds out whether that is safe: see [Config].Sessions. A
+// client that was never checked learns it from its first statement that fails,
+// and sends that one again.
 func (c *Client) Check(ctx context.Context) error {
-	return db.CheckVersion(ctx, c.pool, c.schema)
+	if err := db.CheckVersion(ctx, c.pool, c.schema); err != nil {
+		return err
+	}
+	if !db.NamesStatements(c.pool.Config().ConnConfig) {
+		return nil
+	}
+	if sessions, err := c.schema.FindSessions(ctx, c.pool); sessions == "" {
+		return fmt.Errorf("look for a pooler: %w", err)
+	}
+	return nil
 }
 
 // Pool is the pool that the client works on.
 func (c *Client) Pool() *pgxpool.Pool { return c.pool }
+
+// Sessions is what the client was told of sessions.
+func (c *Client) Sessions() Sessions { return c.sessions }
 
 // Schema is the name of the schema that holds jobq's tables.
 func (c *Client) Schema() string { return c.schema.Name() }

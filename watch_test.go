@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
-	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/internal/watch"
 )
 
@@ -29,7 +28,7 @@ func TestWatchWithoutDigests(t *testing.T) {
 	start(jobq.WatchConfig{OnDigest: func(*jobq.Digest) { heard <- struct{}{} }})
 	digest := &watch.Digest{Worker: "w", Sequence: 1}
 	for range 3 {
-		_, err := client.Pool().Exec(ctx, "select pg_notify($1, $2)", db.Channel(client.Schema(), db.TopicEvent), digest.Encode())
+		_, err := client.Pool().Exec(ctx, "select jobq.tell($1, null)", digest.Encode())
 		require.NoError(t, err)
 		<-heard
 	}

@@ -48,7 +48,7 @@ func (j *Janitor) tell(ctx context.Context, event Event) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), eventTimeout)
 	defer cancel()
-	if err := j.schema.Queries(j.client.Pool()).EventAdd(ctx, string(event.Type), j.id, message); err != nil {
+	if err := j.schema.Queries(j.pool()).EventAdd(ctx, string(event.Type), j.id, message); err != nil {
 		j.log.Debug("event not recorded", "type", event.Type, "error", err)
 	}
 }

@@ -67,7 +67,7 @@ func (j *Janitor) housekeep(ctx context.Context) {
 func (h *housekeeper) dueAt(c *chore) time.Time {
 	every := h.every(c)
 	at := c.done.Add(every)
-	if h.janitor.config.Mode == Leader && !h.janitor.leading.Load() {
+	if h.janitor.elects() && !h.janitor.leading.Load() {
 		if at = c.done; c.done.IsZero() {
 			at = h.began
 		}

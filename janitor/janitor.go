@@ -22,6 +22,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/internal/identity"
@@ -32,7 +34,8 @@ type Mode string
 
 const (
 	// Leader elects one janitor of all by a session lock, held on the very
-	// connection that does the work. It needs a direct connection.
+	// connection that does the work. Behind a pooler that shares sessions, which
+	// it notices, it is Any.
 	Leader Mode = "leader"
 	// Any lets whichever comes first do each pass, by a lock that ends with the
 	// pass's transaction. It works through PgBouncer; scheduled jobs may start
@@ -56,6 +59,9 @@ const (
 	leaderRetryMin = 500 * time.Millisecond
 	// taskTimeout bounds each step and each question of the janitor.
 	taskTimeout = 30 * time.Second
+	// ownConnections are those of a pool that the janitor makes for itself: for its
+	// passes, the watch over them, and events.
+	ownConnections = 3
 	// errorBackoffMax is the longest wait after a failure.
 	errorBackoffMax = 5 * time.Second
 )
@@ -97,6 +103,9 @@ type Config struct {
 	Logger *slog.Logger
 }
 
+// errShared ends an attempt to lead, before it has left anything in the session.
+var errShared = errors.New("the leader's session is shared by a pooler")
+
 // complete fills in defaults and refuses what cannot work.
 func (c *Config) complete() error {
 	c.Mode = cmp.Or(c.Mode, Leader)
@@ -127,6 +136,8 @@ type Janitor struct {
 	schema  *db.Schema
 	log     *slog.Logger
 	leading atomic.Bool
+	pooled  atomic.Bool // sessions are shared, or may be
+	own     atomic.Pointer[pgxpool.Pool]
 
 	choreTimes choreTimes
 	choresWake chan struct{} // of size 1; said when this janitor becomes the leader
@@ -153,6 +164,7 @@ func New(client *jobq.Client, config *Config) (*Janitor, error) {
 	if j.schema, err = db.NewSchema(client.Schema()); err != nil {
 		return nil, fmt.Errorf("janitor: %w", err)
 	}
+	j.schema.Assume(client.Sessions())
 	j.log = j.config.Logger.With("janitor", string(j.config.Mode))
 	return j, nil
 }
@@ -167,13 +179,14 @@ func (j *Janitor) Leading() bool { return j.leading.Load() }
 // database that goes away. An error is about tables that are missing or newer
 // than this build.
 func (j *Janitor) Run(ctx context.Context) error {
-	work := j.lead
-	if j.config.Mode == Any {
-		work = j.takeTurns
-	}
 	if j.config.NoReap {
 		j.log.Warn("reaping is off: unless another janitor reaps, jobs of dead workers stay running")
 	}
+	defer func() {
+		if own := j.own.Load(); own != nil {
+			own.Close()
+		}
+	}()
 	besides, stop := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -187,7 +200,7 @@ func (j *Janitor) Run(ctx context.Context) error {
 	backoff := db.Backoff{Max: errorBackoffMax}
 	away := false
 	for ctx.Err() == nil {
-		err := work(ctx, start, func() {
+		err := j.work(ctx, start, func() {
 			backoff.Reset()
 			away = false
 		})
@@ -203,7 +216,7 @@ func (j *Janitor) Run(ctx context.Context) error {
 			j.tell(ctx, Event{Type: jobq.EventError, Err: err})
 		}
 		if db.IsStale(err) {
-			j.client.Pool().Reset() // whoever is the primary now: new connections find it
+			j.pool().Reset() // whoever is the primary now: new connections find it
 		}
 		if err := backoff.Wait(ctx); err != nil {
 			break
@@ -212,10 +225,66 @@ func (j *Janitor) Run(ctx context.Context) error {
 	return nil
 }
 
+// work does what the mode says, until it breaks. Where sessions are shared there
+// is no leader: its lock would stay behind in a session, and let a second one in.
+func (j *Janitor) work(ctx context.Context, started, healthy func()) error {
+	sessions, err := j.findSessions(ctx)
+	if sessions == "" {
+		return err
+	}
+	if sessions == db.SessionsShared && !j.pooled.Swap(true) && j.config.Mode == Leader {
+		j.log.Warn("sessions are shared by a pooler, or may be: the janitor works in mode any, without a leader", "doubt", err)
+	}
+	if sessions == db.SessionsOwn {
+		j.pooled.Store(false)
+	} else if err := j.usePoolOfItsOwn(ctx); err != nil {
+		return err
+	}
+	if j.elects() {
+		return j.lead(ctx, started, healthy)
+	}
+	return j.takeTurns(ctx, started, healthy)
+}
+
+func (j *Janitor) findSessions(ctx context.Context) (db.Sessions, error) {
+	ctx, cancel := context.WithTimeout(ctx, taskTimeout)
+	defer cancel()
+	return j.schema.FindSessions(ctx, j.pool())
+}
+
+// usePoolOfItsOwn makes the janitor do without the client's pool where that one
+// prepares statements, which it must not do in sessions that are shared.
+func (j *Janitor) usePoolOfItsOwn(ctx context.Context) error {
+	config := j.pool().Config()
+	if j.own.Load() != nil || !db.NamesStatements(config.ConnConfig) {
+		return nil
+	}
+	config.MinConns, config.MinIdleConns, config.MaxConns = 0, 0, ownConnections
+	db.NameNoStatements(config.ConnConfig)
+	own, err := pgxpool.NewWithConfig(context.WithoutCancel(ctx), config)
+	if err != nil {
+		return err
+	}
+	j.own.Store(own)
+	return nil
+}
+
+// pool is where the janitor's connections come from, other than the leader's and
+// the chores', which are made alike.
+func (j *Janitor) pool() *pgxpool.Pool {
+	if own := j.own.Load(); own != nil {
+		return own
+	}
+	return j.client.Pool()
+}
+
+// elects says whether janitors elect a leader here.
+func (j *Janitor) elects() bool { return j.config.Mode == Leader && !j.pooled.Load() }
+
 func (j *Janitor) checkVersion(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, taskTimeout)
 	defer cancel()
-	return db.CheckVersion(ctx, j.client.Pool(), j.schema)
+	return db.CheckVersion(ctx, j.pool(), j.schema)
 }
 
 func (j *Janitor) newPasses(on db.DBTX) *passes {

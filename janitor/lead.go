@@ -2,6 +2,7 @@ package janitor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -18,7 +19,7 @@ import (
 // works on that connection until it breaks. Losing the connection loses the
 // lock and the work with it.
 func (j *Janitor) lead(ctx context.Context, started, healthy func()) error {
-	pool := j.client.Pool()
+	pool := j.pool()
 	if err := j.checkVersion(ctx); err != nil {
 		return err
 	}
@@ -95,6 +96,11 @@ func (j *Janitor) connectLeader(ctx context.Context) (*pgx.Conn, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, taskTimeout)
 	defer cancel()
+	// Once more: long may have passed since the pool's connections were looked at.
+	if sessions, err := db.FindSessions(ctx, j.client.Sessions(), conn, j.pool().Config()); sessions != db.SessionsOwn {
+		closeConn(conn)
+		return nil, errors.Join(errShared, err)
+	}
 	channel := pgx.Identifier{db.Channel(j.schema.Name(), db.TopicDue)}.Sanitize()
 	settings := fmt.Sprintf("set idle_session_timeout = %d; set lock_timeout = %d; listen %s",
 		j.config.LeaderTTL.Milliseconds(), stepLimits.lock.Milliseconds(), channel)
@@ -107,12 +113,12 @@ func (j *Janitor) connectLeader(ctx context.Context) (*pgx.Conn, error) {
 
 // connect opens a connection of the janitor's own.
 func (j *Janitor) connect(ctx context.Context, application string) (*pgx.Conn, error) {
-	config := j.client.Pool().Config().ConnConfig.Copy()
-	config.RuntimeParams["application_name"] = application
-	db.RequirePrimary(config)
 	ctx, cancel := context.WithTimeout(ctx, taskTimeout)
 	defer cancel()
-	return pgx.ConnectConfig(ctx, config)
+	return db.Connect(ctx, j.pool().Config(), func(config *pgx.ConnConfig) {
+		config.RuntimeParams["application_name"] = application
+		db.RequirePrimary(config)
+	})
 }
 
 // release gives up the lock and closes its connection. The server would let go of

@@ -49,7 +49,7 @@ func (j *Janitor) warnOfHolder(ctx context.Context, message string, late time.Du
 	class, object := j.schema.AdvisoryKey(role)
 	ctx, cancel := context.WithTimeout(ctx, taskTimeout)
 	defer cancel()
-	holder, err := j.schema.Queries(j.client.Pool()).LockHolder(ctx, int64(class), int64(object))
+	holder, err := j.schema.Queries(j.pool()).LockHolder(ctx, int64(class), int64(object))
 	late = late.Round(time.Millisecond)
 	if err != nil {
 		if !errors.Is(err, pgx.ErrNoRows) {
@@ -68,7 +68,7 @@ func (j *Janitor) warnOfHolder(ctx context.Context, message string, late time.Du
 // does it: recovery depends neither on the lock nor on whoever has it. Of several
 // that watch, one does it at a time.
 func (j *Janitor) watch(ctx context.Context) {
-	pool := j.client.Pool()
+	pool := j.pool()
 	neglect := j.newNeglect()
 	passes := j.newPasses(pool)
 	passes.step = func(ctx context.Context, work func(context.Context, session) error) (bool, error) {

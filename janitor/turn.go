@@ -49,7 +49,7 @@ type beginner interface {
 // takeTurns does passes on pooled connections, each step under a lock that ends
 // with its transaction.
 func (j *Janitor) takeTurns(ctx context.Context, started, healthy func()) error {
-	pool := j.client.Pool()
+	pool := j.pool()
 	if err := j.checkVersion(ctx); err != nil {
 		return err
 	}

@@ -56,7 +56,8 @@ type Result struct {
 // from there. Several at once take turns. A nil config means the defaults.
 //
 // The pool only says where the database is: Up makes a private one from its
-// settings. Behind a pooler, give it a direct connection.
+// settings. It needs three connections at once, and takes no lock or setting that
+// outlives a transaction, so that a pooler may be in between.
 func Up(ctx context.Context, pool *pgxpool.Pool, config *Config) (*Result, error) {
 	return migrate(ctx, pool, config, rivermigrate.DirectionUp)
 }
@@ -110,6 +111,7 @@ func newMigrator(ctx context.Context, pool *pgxpool.Pool, config *Config) (*migr
 	private := pool.Config()
 	private.MinConns, private.MinIdleConns, private.MaxConns = 0, 0, 4
 	private.ConnConfig.RuntimeParams["application_name"] = "jobq-migrate"
+	db.NameNoStatements(private.ConnConfig) // each is sent once
 	if m.pool, err = pgxpool.NewWithConfig(ctx, private); err != nil {
 		return nil, err
 	}

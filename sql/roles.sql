@@ -40,10 +40,11 @@ grant execute on function
 -- A viewer reads everything, args too, and says that it watches.
 grant select on
   jobq.pending, jobq.running, jobq.finished, jobq.attempt, jobq.payload, jobq.unique_key, jobq.output, jobq.queue,
-  jobq.worker, jobq.event, jobq.setting, jobq.stat, jobq.stat_delta, jobq.audit, jobq.audit_job, jobq.watcher,
+  jobq.worker, jobq.event, jobq.setting, jobq.stat, jobq.stat_delta, jobq.audit, jobq.audit_job, jobq.watcher, jobq.digest,
   jobq.job, jobq.stats, jobq.job_id_seq, jobq.position_seq, jobq.waiting_seq
   to jobq_viewer, jobq_admin;
 grant insert, update, delete on jobq.watcher to jobq_viewer, jobq_admin;
+grant delete on jobq.digest to jobq_viewer, jobq_admin;
 grant execute on function jobq.channel, jobq.watch to jobq_viewer, jobq_worker, jobq_admin;
 grant execute on function jobq.wake to jobq_worker, jobq_admin;
 
@@ -51,12 +52,12 @@ grant execute on function jobq.wake to jobq_worker, jobq_admin;
 -- changes no settings and leaves no trace of people: neither audit nor pause.
 grant select, insert, update, delete on
   jobq.pending, jobq.running, jobq.finished, jobq.attempt, jobq.payload, jobq.unique_key, jobq.output,
-  jobq.worker, jobq.event, jobq.stat, jobq.stat_delta, jobq.watcher
+  jobq.worker, jobq.event, jobq.stat, jobq.stat_delta, jobq.watcher, jobq.digest
   to jobq_worker;
 grant select on jobq.queue, jobq.setting, jobq.job, jobq.stats to jobq_worker;
 grant select, usage, update on sequence jobq.job_id_seq, jobq.position_seq, jobq.waiting_seq to jobq_worker;
 grant execute on function
-  jobq.backoff_delay, jobq.partition_add, jobq.partition_prune, jobq.payload_prune, jobq.default_prune, jobq.audit_prune
+  jobq.backoff_delay, jobq.partition_add, jobq.partition_prune, jobq.payload_prune, jobq.default_prune, jobq.audit_prune, jobq.tell
   to jobq_worker;
 
 -- An admin does what operators do: acts on jobs and queues, and has it

@@ -14,9 +14,6 @@ import (
 const (
 	// digestEvery is how long a digest gathers what happens.
 	digestEvery = 100 * time.Millisecond
-	// watchedFor is how long somebody watches who has just said so: the lease
-	// of a watcher, which jobq.Client.Watch takes.
-	watchedFor = 15 * time.Second
 	// digestTimeout bounds the sending of one. What cannot be sent is dropped:
 	// the numbering shows it to watchers, who then look for themselves.
 	digestTimeout = 2 * time.Second
@@ -25,6 +22,9 @@ const (
 	// of a flood, counts say more than a few names.
 	queueEventsMax = 40
 	kindEventsMax  = 20
+	// digestsKept is how many digests of a worker watchers can still read: some
+	// seconds' worth.
+	digestsKept = 50
 )
 
 // digester tells watchers what the worker does: at most one notification every
@@ -40,19 +40,17 @@ type digester struct {
 	named    map[string]int    // events of next, by queue
 	kinds    map[[2]string]int // and by queue and kind
 	progress map[int64]int     // of next.Events, to replace a job's earlier report
+
+	sent []int64 // ids of digests that watchers can still read; run's own
 }
 
 func newDigester(w *Worker) *digester {
 	return &digester{worker: w, wake: make(chan struct{}, 1)}
 }
 
-// watched notes that somebody watches for so long.
-func (d *digester) watched(span time.Duration) {
-	until := int64(sinceBoot() + span)
-	if span > 0 && until > d.until.Load() {
-		d.until.Store(until)
-	}
-}
+// watched notes for how long somebody watches, 0 for nobody, as the watchers' rows
+// say.
+func (d *digester) watched(span time.Duration) { d.until.Store(int64(sinceBoot() + span)) }
 
 func (d *digester) isWatched() bool { return int64(sinceBoot()) < d.until.Load() }
 
@@ -190,9 +188,13 @@ func (d *digester) run(ctx context.Context) {
 func (d *digester) send(ctx context.Context, digest *watch.Digest) {
 	ctx, cancel := context.WithTimeout(ctx, digestTimeout)
 	defer cancel()
-	if err := d.worker.queries.DigestSend(ctx, digest.Encode()); err != nil {
+	forget := d.sent[:max(len(d.sent)-digestsKept+1, 0)]
+	id, err := d.worker.queries.DigestSend(ctx, digest.Encode(), forget)
+	if err != nil {
 		d.worker.log.Debug("digest not sent", "error", err)
+		return
 	}
+	d.sent = append(d.sent[len(forget):], id)
 }
 
 // countsAsAttempt says whether a run that ended so used up an attempt.

@@ -14,6 +14,9 @@ const (
 	exchangeTimeoutMax = 30 * time.Second
 	// busyDelay is how long a result waits whose row somebody else has locked.
 	busyDelay = 50 * time.Millisecond
+	// refusedDelay is how long a result waits that the server refuses for a reason
+	// other than its value. It is sent until its lease has ended.
+	refusedDelay = time.Second
 )
 
 // exchange stores results and claims jobs, in one round trip if all is well. It
@@ -45,7 +48,7 @@ func (q *queue) roundTrip(ctx context.Context, results []result, want int) bool 
 	answer, err := q.worker.schema.Exchange(ctx, q.worker.pool, request)
 	took := sinceBoot() - sent
 	if errors.Is(err, db.ErrBusy) {
-		results, err = q.setAside(results, answer.Busy), nil
+		results, err = q.setAside(results, answer.Busy, busyDelay), nil
 	}
 	if err != nil {
 		results = q.accountStored(results, answer)
@@ -72,13 +75,14 @@ func (q *queue) roundTrip(ctx context.Context, results []result, want int) bool 
 	return true
 }
 
-// setAside keeps results whose rows somebody else has locked, to be sent again
-// after a delay, and returns the others, which need not wait for these.
-func (q *queue) setAside(results []result, busy []int64) (others []result) {
+// setAside keeps results that the database cannot take now, as when somebody else
+// has locked their rows, to be sent again after a delay. It returns the others,
+// which need not wait for these.
+func (q *queue) setAside(results []result, busy []int64, delay time.Duration) (others []result) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.busy) == 0 { // else what is busy already would wait on and on
-		q.busyTo = sinceBoot() + busyDelay
+		q.busyTo = sinceBoot() + delay
 	}
 	for _, r := range results {
 		if slices.Contains(busy, r.run.row.ID) {

@@ -93,6 +93,12 @@ func PoolIsOpen(w *Worker) bool {
 	return w.pool != nil && w.pool.Ping(context.Background()) == nil
 }
 
+// IsPresent says whether a worker listens, and holds its presence lock.
+func IsPresent(w *Worker) bool { return w.present.Load() }
+
+// IsWatched says whether a worker believes that somebody watches.
+func IsWatched(w *Worker) bool { return w.digests.isWatched() }
+
 // LastWords and Excerpt are how texts of errors are made.
 func LastWords(how string, stderr []byte) string { return lastWords(how, stderr) }
 

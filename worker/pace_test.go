@@ -124,9 +124,9 @@ func TestBusyResults(t *testing.T) {
 		run.row.ID = id
 		return []result{{run: run, ending: &db.Ending{ID: id, Started: true}, retried: true}}
 	}
-	require.Empty(t, q.setAside(busy(1), []int64{1}))
+	require.Empty(t, q.setAside(busy(1), []int64{1}, busyDelay))
 	due := q.busyTo
-	require.Empty(t, q.setAside(busy(2), []int64{2}))
+	require.Empty(t, q.setAside(busy(2), []int64{2}, busyDelay))
 	require.Equal(t, due, q.busyTo)
 	q.busyTo = 1
 	q.pace.lastAt = sinceBoot() - time.Millisecond

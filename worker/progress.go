@@ -145,7 +145,7 @@ func (k *keeper) storeProgress(ctx context.Context, reports []progressReport) er
 		})
 	}
 	if err := k.worker.pool.SendBatch(ctx, batch).Close(); err != nil {
-		if !db.IsRefusal(err) {
+		if !db.IsBadValue(err) {
 			for _, report := range reports {
 				report.run.putBackProgress(report.params)
 			}

@@ -20,14 +20,24 @@ import (
 // queues' settings have become. No lease depends on it.
 const beatEvery = 10 * time.Second
 
+// hintRest is how often hints can make a worker beat at most: anybody who may log
+// in can send them.
+const hintRest = time.Second
+
 // beat registers the worker anew, and refreshes settings, until the context ends.
+// A notification that it is to drain, or that somebody watches, only makes it beat
+// sooner: the answer, from rows that not everybody may write, tells what is true.
 func (w *Worker) beat(ctx context.Context) {
 	ticker := time.NewTicker(beatEvery)
 	defer ticker.Stop()
 	for {
+		if within(ctx.Done(), hintRest, nil) {
+			return
+		}
 		select {
 		case <-ctx.Done():
 			return
+		case <-w.beatSoon:
 		case <-ticker.C:
 		}
 		callCtx, cancel := context.WithTimeout(ctx, beatEvery)
@@ -103,8 +113,8 @@ func orNull(text string) *string {
 // databaseTrouble reports that a call has failed: once as a warning for each
 // time that the database goes away, and in detail at debug level.
 func (w *Worker) databaseTrouble(err error) {
-	if db.IsStale(err) {
-		w.pool.Reset() // whoever is the primary now: new connections find it
+	if w.schema.NoteShared(err) || db.IsStale(err) {
+		w.pool.Reset() // its connections prepare statements where they must not; or, whoever is the primary now: new connections find it
 	}
 	if !w.away.Swap(true) {
 		w.log.Warn("database call failed, trying on", "error", err)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -177,44 +178,54 @@ func (q *queue) accountStored(results []result, answer db.Exchanged) (rest []res
 }
 
 // storeApart stores results one by one, after the database has refused them
-// together for a reason that will not pass, such as a result with a NUL in
-// it. The one at fault becomes a failed attempt, and the others are stored.
+// together for a reason that may not pass. Where the value is at fault, such as a
+// result with a NUL in it, the run becomes a failed attempt. All else is no fault
+// of the run: its result is kept for another try, and the others are stored.
 func (q *queue) storeApart(ctx context.Context, results []result) {
 	for _, r := range results {
 		err := q.storeOne(ctx, r)
-		if err == nil {
-			continue
+		if db.IsBadValue(err) {
+			r = r.unstorable(err)
+			if err = q.storeOne(ctx, r); db.IsBadValue(err) { // the lease ends by itself, and the janitor counts the attempt
+				q.worker.log.Error("result dropped", append(r.run.logAttrs(), "error", err)...)
+				continue
+			}
 		}
-		if db.IsTransient(err) || ctx.Err() != nil {
-			q.keep(r, err)
-			continue
-		}
-		reason := "result could not be stored: " + err.Error()
-		if invalid, ok := db.Invalid(err); ok {
-			reason = "result could not be stored: " + invalid
-		}
-		ending := db.Ending{
-			ID: r.run.row.ID, Token: r.run.row.LeaseToken, Outcome: string(jobq.OutcomeFailed),
-			Error: storableError(reason), Started: true,
-		}
-		failed := result{run: r.run, ending: &ending}
-		switch err := q.storeOne(ctx, failed); {
-		case err == nil:
-		case db.IsTransient(err) || ctx.Err() != nil:
-			q.keep(failed, err)
-		default: // the lease ends by itself, and the janitor counts the attempt
-			q.worker.log.Error("result dropped", append(r.run.logAttrs(), "error", err)...)
+		if err != nil {
+			q.keep(ctx, r, err)
 		}
 	}
 }
 
-// keep keeps a result that could not be stored now, for another try.
-func (q *queue) keep(r result, err error) {
-	if errors.Is(err, db.ErrBusy) {
-		q.setAside([]result{r}, []int64{r.run.row.ID})
-		return
+// unstorable is the result of a run whose own result the database refuses.
+func (r result) unstorable(err error) result {
+	reason := err.Error()
+	if invalid, ok := db.Invalid(err); ok {
+		reason = invalid
 	}
-	q.putBack([]result{r})
+	return result{run: r.run, ending: &db.Ending{
+		ID: r.run.row.ID, Token: r.run.row.LeaseToken, Outcome: string(jobq.OutcomeFailed),
+		Error: storableError("result could not be stored: " + reason), Started: true,
+	}}
+}
+
+// keep keeps a result that could not be stored now, for another try: a refused
+// one apart for a while, since what is sent with it is refused too.
+func (q *queue) keep(ctx context.Context, r result, err error) {
+	switch {
+	case errors.Is(err, db.ErrBusy):
+		q.setAside([]result{r}, []int64{r.run.row.ID}, busyDelay)
+	case db.IsTransient(err) || ctx.Err() != nil:
+		q.putBack([]result{r})
+	default:
+		level := slog.LevelWarn
+		if r.retried {
+			level = slog.LevelDebug
+		}
+		q.worker.log.Log(ctx, level, "result not stored, trying on", append(r.run.logAttrs(), "error", err)...)
+		r.retried = true
+		q.setAside([]result{r}, []int64{r.run.row.ID}, refusedDelay)
+	}
 }
 
 func (q *queue) storeOne(ctx context.Context, r result) error {

@@ -49,7 +49,8 @@ type Config struct {
 	// the worker: a third as often while notifications arrive. Default 5 seconds;
 	// less some jitter.
 	PollInterval time.Duration
-	// PollOnly does without LISTEN, for poolers that do not pass it on.
+	// PollOnly does without LISTEN. Behind a pooler that does not pass it on, the
+	// worker does so by itself; see jobq.Config.Sessions.
 	PollOnly bool
 	// DrainTimeout is how long Run waits for running handlers when its context
 	// ends. After that their contexts are cancelled and their jobs released.
@@ -88,6 +89,8 @@ type Worker struct {
 	kindSlots map[string]int
 	keeper    *keeper
 	digests   *digester
+	sessions  db.Sessions   // as found at the start
+	beatSoon  chan struct{} // a hint that the worker's row, or who watches, has changed
 	wait      waiting
 	herd      herd
 	counts    counts
@@ -123,8 +126,9 @@ func New(client *jobq.Client, config *Config) (*Worker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
 	}
+	schema.Assume(client.Sessions())
 	w.schema, w.handlers.byKind, w.keeper = schema, make(map[string]rawHandler), newKeeper(w)
-	w.digests, w.wait.worker, w.absences.worker = newDigester(w), w, w
+	w.digests, w.wait.worker, w.absences.worker, w.beatSoon = newDigester(w), w, w, make(chan struct{}, 1)
 	w.herd.worker, w.herd.taken, w.herd.spread = w, make(chan string, 1), wakeSpreadMax
 	if w.process, err = identity.Self(); err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
@@ -230,7 +234,7 @@ func (w *Worker) Run(ctx context.Context) error {
 			working.Go(func() { each.run(ctx, flush, &slots) })
 		}
 	}
-	w.log.Info("worker started", "queues", w.config.Queues, "kinds", w.claims)
+	w.log.Info("worker started", "queues", w.config.Queues, "kinds", w.claims, "sessions", w.sessions)
 	err = w.drain(asked, ctx, &working, stopFlush)
 	stopFlush()
 	background.Wait()
@@ -253,6 +257,7 @@ func (w *Worker) connect(ctx context.Context) (connected bool, err error) {
 	config.MaxConns = int32(2*len(w.queues)*(1+len(w.kindSlots))) + 8 // #nosec G115 -- two a queue; leases, progress, output, heartbeat, digests, words taken, and two for what handlers store
 	config.ConnConfig.RuntimeParams["application_name"] = "jobq-worker"
 	db.RequirePrimary(config.ConnConfig)
+	w.schema.Protect(config)
 	pool, err := pgxpool.NewWithConfig(context.WithoutCancel(ctx), config)
 	if err != nil {
 		return false, fmt.Errorf("worker: %w", err)
@@ -276,12 +281,36 @@ func (w *Worker) connect(ctx context.Context) (connected bool, err error) {
 	return true, nil
 }
 
+// findSessions looks for a pooler that shares sessions. Where there is one, or
+// may be one, statements are not prepared; where there is one, nothing listens.
+func (w *Worker) findSessions(ctx context.Context) error {
+	if w.sessions != "" { // and something after it has failed
+		return nil
+	}
+	sessions, err := w.schema.FindSessions(ctx, w.pool)
+	w.sessions = sessions
+	switch {
+	case sessions == db.SessionsOwn:
+		return nil
+	case sessions == "":
+		return err
+	case err != nil:
+		w.log.Warn("sessions may be shared by a pooler: statements are not prepared", "reason", err)
+	default:
+		w.deaf.Store(true)
+		w.log.Warn("sessions are shared by a pooler, as PgBouncer does in transaction mode: statements are not prepared, nothing listens and jobs are found by polling; give jobq a direct connection for wake-ups",
+			"poll", w.config.PollInterval)
+	}
+	w.pool.Reset()
+	return nil
+}
+
 // prepare does what comes before the first claim. Each call to the database has
 // a deadline, after which it is trouble that is told of, and tried again: a worker
 // that starts must not wait for ever, silently.
 func (w *Worker) prepare(ctx context.Context) error {
 	check := func(ctx context.Context) error { return db.CheckVersion(ctx, w.pool, w.schema) }
-	for _, call := range []func(context.Context) error{check, w.storeLease, w.register} {
+	for _, call := range []func(context.Context) error{check, w.findSessions, w.storeLease, w.register} {
 		if err := bounded(ctx, call); err != nil {
 			return err
 		}
@@ -309,16 +338,16 @@ func (w *Worker) storeLease(ctx context.Context) error {
 	return nil
 }
 
-// listener returns the connection that wakes the worker, or nil with PollOnly.
+// listener returns the connection that wakes the worker, or nil when none can.
 func (w *Worker) listener() (*listen.Listener, error) {
-	if w.config.PollOnly {
+	if w.deaf.Load() { // as configured, or behind a pooler
 		return nil, nil
 	}
 	work, cancel := db.Channel(w.schema.Name(), db.TopicWork), db.Channel(w.schema.Name(), db.TopicCancel)
 	head, taken := db.Channel(w.schema.Name(), db.TopicHead), db.Channel(w.schema.Name(), db.TopicTaken)
 	watch, drain := db.Channel(w.schema.Name(), db.TopicWatch), db.Channel(w.schema.Name(), db.TopicDrain)
 	listener, err := listen.New(listen.Config{
-		ConnConfig: w.client.Pool().Config().ConnConfig, Channels: []string{work, head, taken, cancel, watch, drain}, Logger: w.log, SelfTest: true,
+		Pool: w.client.Pool().Config(), Sessions: w.client.Sessions(), Channels: []string{work, head, taken, cancel, watch, drain}, Logger: w.log, SelfTest: true,
 		OnNotify: func(channel, payload string) {
 			switch channel {
 			case work, head:
@@ -326,10 +355,10 @@ func (w *Worker) listener() (*listen.Listener, error) {
 			case taken:
 				w.newsTaken(payload)
 			case watch:
-				w.digests.watched(watchedFor)
+				signal(w.beatSoon)
 			case drain:
 				if payload == w.id {
-					w.drainAsAsked()
+					signal(w.beatSoon)
 				}
 			case cancel:
 				if id, err := strconv.ParseInt(payload, 10, 64); err == nil {

@@ -143,7 +143,7 @@ func (b *bench) silence(ctx context.Context, span time.Duration) error {
 	if err := conn.QueryRow(ctx, "select jobq.channel('event')").Scan(&channel); err != nil {
 		return err
 	}
-	if err := pause(ctx, 16*time.Second); err != nil { // watchers before are forgotten
+	if err := pause(ctx, 41*time.Second); err != nil { // watchers before are forgotten, and a beat later
 		return err
 	}
 	if _, err := conn.Exec(ctx, "listen "+pgx.Identifier{channel}.Sanitize()); err != nil {

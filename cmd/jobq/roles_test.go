@@ -60,6 +60,8 @@ func TestRoles(t *testing.T) {
 		{"select * from jobq.stats", "worker viewer admin"},
 		{"select * from jobq.audit", "viewer admin"},
 		{"select jobq.watch('me', '15 s')", "worker viewer admin"},
+		{"select digest from jobq.digest", "worker viewer admin"},
+		{"select jobq.tell('{}', null)", "worker"},
 		{"delete from jobq.pending", "worker admin"},
 		{"insert into jobq.running select id, null, 1, now(), now(), now(), now(), null, null, null, null, null, null, 0, 0, 1, 0, false, 'q', 'k', 'w' from jobq.finished", "worker"},
 		{"select setval('jobq.waiting_seq', 1)", "worker"},

@@ -21,6 +21,7 @@ const connectTimeout = 10 * time.Second
 type app struct {
 	databaseURL string
 	schema      string
+	sessions    string
 	contextName string
 	context     settings.Context // of that name; zero when there is none
 	json        bool
@@ -53,6 +54,7 @@ action, 4 conflict, such as a job that runs or a unique key that is taken.`,
 	flags.StringVar(&a.databaseURL, "database-url", "", "PostgreSQL URL or key=value string (default: the environment, see help)")
 	flags.StringVar(&a.contextName, "context", "", "a database named in your settings (jobq contexts); beside --database-url, only its name, color, confirmations and read_only")
 	flags.StringVar(&a.schema, "schema", defaultSchema(), "schema that holds jobq's tables")
+	flags.StringVar(&a.sessions, "sessions", envOr("JOBQ_SESSIONS", string(jobq.SessionsAuto)), "own; shared, behind a pooler in transaction mode; auto finds out")
 	root.AddGroup(
 		&cobra.Group{ID: "jobs", Title: "Jobs:"},
 		&cobra.Group{ID: "run", Title: "Running them:"},
@@ -134,7 +136,11 @@ func (a *app) poolConfig() (*pgxpool.Config, error) {
 // client returns a client whose database answers and has the right tables.
 // Close its pool.
 func (a *app) client(ctx context.Context) (*jobq.Client, error) {
-	client, err := a.uncheckedClient(ctx)
+	sessions := jobq.Sessions(a.sessions)
+	if sessions == jobq.SessionsAuto {
+		sessions = jobq.SessionsShared // for a few statements it costs nothing to be safe, and the search would
+	}
+	client, err := a.clientOn(ctx, sessions)
 	if err != nil {
 		return nil, err
 	}
@@ -149,11 +155,15 @@ func (a *app) client(ctx context.Context) (*jobq.Client, error) {
 
 // uncheckedClient is for daemons, which wait for the database themselves.
 func (a *app) uncheckedClient(ctx context.Context) (*jobq.Client, error) {
+	return a.clientOn(ctx, jobq.Sessions(a.sessions))
+}
+
+func (a *app) clientOn(ctx context.Context, sessions jobq.Sessions) (*jobq.Client, error) {
 	pool, err := a.pool(ctx)
 	if err != nil {
 		return nil, err
 	}
-	client, err := jobq.NewClient(pool, &jobq.Config{Schema: a.schema, Actor: userAtHost() + " via jobq"})
+	client, err := jobq.NewClient(pool, &jobq.Config{Schema: a.schema, Actor: userAtHost() + " via jobq", Sessions: sessions})
 	if err != nil {
 		pool.Close()
 		return nil, usageError{err}

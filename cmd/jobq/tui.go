@@ -114,7 +114,7 @@ func (a *app) offerContexts(cmd *cobra.Command, config *tui.Config, f *tuiFlags)
 		if name == a.contextName { // as the flags say
 			return a.tuiConnect(ctx, f)
 		}
-		there := &app{schema: defaultSchema()}
+		there := &app{schema: defaultSchema(), sessions: a.sessions}
 		there.enter(name, file.Contexts[name], false)
 		return there.tuiConnect(ctx, f)
 	}
@@ -184,7 +184,7 @@ func (a *app) tuiConnect(ctx context.Context, f *tuiFlags) (*jobq.Client, tui.Co
 			return nil, where, err
 		}
 	}
-	client, err := jobq.NewClient(pool, &jobq.Config{Schema: a.schema, Actor: userAtHost() + " via jobq-tui"})
+	client, err := jobq.NewClient(pool, &jobq.Config{Schema: a.schema, Actor: userAtHost() + " via jobq-tui", Sessions: jobq.Sessions(a.sessions)})
 	if err == nil {
 		err = client.Check(ctx)
 	}

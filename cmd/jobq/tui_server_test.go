@@ -6,7 +6,6 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -14,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq/internal/pgtest"
@@ -95,7 +93,7 @@ func standby(t *testing.T, primary *postgres.Server) string {
 	dir, err := os.MkdirTemp("", "jobq-standby")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
-	owner := serverUser(t, dir)
+	owner := pgtest.ServerUser(t, dir)
 	binaries, err := postgres.FindBinaries(ctx)
 	require.NoError(t, err)
 	command := func(name string, args ...string) *exec.Cmd {
@@ -119,26 +117,6 @@ func standby(t *testing.T, primary *postgres.Server) string {
 	return fmt.Sprintf("postgres://postgres@/postgres?host=%s", url.QueryEscape(dir))
 }
 
-// serverUser gives the folder to the user that servers run as, and returns it;
-// nil when that is who runs the test.
-func serverUser(t *testing.T, dir string) *syscall.Credential {
-	t.Helper()
-	if os.Getuid() != 0 {
-		return nil
-	}
-	account, err := user.Lookup("postgres")
-	if err != nil {
-		account, err = user.Lookup("nobody")
-	}
-	require.NoError(t, err)
-	uid, err := strconv.ParseUint(account.Uid, 10, 31)
-	require.NoError(t, err)
-	gid, err := strconv.ParseUint(account.Gid, 10, 31)
-	require.NoError(t, err)
-	require.NoError(t, os.Chown(dir, int(uid), int(gid)))
-	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
-}
-
 // Behind PgBouncer in transaction mode, where LISTEN is accepted and nothing is
 // heard, the UI finds that out, polls, says so, and acts all the same.
 func TestTUIPgBouncer(t *testing.T) {
@@ -147,7 +125,8 @@ func TestTUIPgBouncer(t *testing.T) {
 	pool := pgtest.Connect(t, direct)
 	id := makeFailed(t, direct, "email", 1)[0]
 	term := openTerminal(t, 120, 35)
-	term.run("tui", "--database-url", pgBouncer(t, direct), "--open", "jobs")
+	pooled := pgtest.StartPgBouncer(t, direct, map[string]string{"pool_mode": "transaction"}).URL(t, direct)
+	term.run("tui", "--database-url", pooled, "--open", "jobs")
 	term.await("1-1 of 1")
 	term.await("● poll: no events, as behind a pooler")
 	term.await(" RW ")
@@ -157,46 +136,4 @@ func TestTUIPgBouncer(t *testing.T) {
 	term.await("cancelled") // seen by polling
 	term.keys("q")
 	term.await("\nready>\n")
-}
-
-// pgBouncer is the URL of a database through PgBouncer in transaction mode,
-// which ends with the test.
-func pgBouncer(t *testing.T, direct string) string {
-	t.Helper()
-	program, err := exec.LookPath("pgbouncer")
-	if err != nil {
-		program = "/usr/sbin/pgbouncer"
-	}
-	if _, err := os.Stat(program); err != nil {
-		t.Skip("pgbouncer is not there; CI installs it")
-	}
-	server, err := pgx.ParseConfig(direct)
-	require.NoError(t, err)
-	dir, err := os.MkdirTemp("", "jobq-pgbouncer")
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
-	owner := serverUser(t, dir)
-	config := filepath.Join(dir, "config")
-	require.NoError(t, os.WriteFile(config, []byte(fmt.Sprintf(`[databases]
-%s = host=%s port=%d user=postgres
-[pgbouncer]
-listen_addr =
-listen_port = 6432
-unix_socket_dir = %s
-auth_type = any
-pool_mode = transaction
-`, server.Database, server.Host, server.Port, dir)), 0o644))
-	command := exec.Command(program, config)
-	command.Dir = "/"
-	command.SysProcAttr = &syscall.SysProcAttr{Credential: owner}
-	log := &syncBuffer{}
-	command.Stdout, command.Stderr = log, log
-	require.NoError(t, command.Start())
-	t.Cleanup(func() {
-		_ = command.Process.Signal(syscall.SIGQUIT)
-		_ = command.Wait() // how it ended is in its log
-	})
-	require.Eventually(t, func() bool { return strings.Contains(log.String(), "process up") }, patience, 5*time.Millisecond, "pgbouncer: %s", log)
-	// Such a PgBouncer mixes up the prepared statements of its clients.
-	return fmt.Sprintf("postgres://postgres@/%s?host=%s&port=6432&default_query_exec_mode=cache_describe", server.Database, url.QueryEscape(dir))
 }

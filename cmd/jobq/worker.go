@@ -84,10 +84,10 @@ Exit codes: 0 drained, 1 error or too many failures in a row, 2 usage.`,
 	flags.BoolVar(&f.batch.ExitWhenEmpty, "exit-when-empty", false, "drain when nothing is available and nothing runs")
 	durationVar(flags, &f.lease, "lease", 0, `set the lease of the queues, for all workers, as "jobq queues set" does and with its privileges (default as stored, else 60s)`)
 	durationVar(flags, &f.poll, "poll", worker.DefaultPollInterval, "look at idle queues this often when nothing wakes the worker")
-	flags.BoolVar(&f.pollOnly, "poll-only", false, "do without LISTEN")
+	flags.BoolVar(&f.pollOnly, "poll-only", false, "do without LISTEN; behind a pooler that shares sessions it is so by itself")
 	durationVar(flags, &f.drainTimeout, "drain-timeout", worker.DefaultDrainTimeout, "how long running jobs may go on when the worker stops")
 	flags.StringVar(&f.reconcile, "reconcile", string(worker.ReconcileHost), "whose jobs to recover before claiming: host, those of dead workers of this host; all, everybody's, if no other worker is present; off")
-	flags.StringVar(&f.janitorMode, "janitor", string(janitor.Leader), "run a janitor inside: leader, any or off")
+	flags.StringVar(&f.janitorMode, "janitor", string(janitor.Leader), "run a janitor inside: leader, which is any behind a pooler that shares sessions; any; or off")
 	f.janitor.add(flags)
 	f.log.add(flags)
 	return command

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -26,10 +27,12 @@ const (
 	codeTimeOutOfRange    = "22008"
 	codeSpanOutOfRange    = "22015"
 	codeBadEncoding       = "22021"
+	codeBadBinary         = "22P03"
 	codeInvalidParameter  = "22023"
 	codeInvalidText       = "22P02"
 	codeNULInText         = "22P05"
 	codeReadOnly          = "25006"
+	codeNotPrepared       = "26000"
 	codeNotNull           = "23502"
 	codeUnique            = "23505"
 	codeCheck             = "23514"
@@ -38,6 +41,7 @@ const (
 	codeLimitExceeded     = "54000"
 	codeStatementTooDeep  = "54001"
 	codeLockTimeout       = "55P03"
+	codePreparedTwice     = "42P05"
 	codeUndefinedTable    = "42P01"
 	codeUndefinedSchema   = "3F000"
 	codeUndefinedFunction = "42883"
@@ -57,6 +61,19 @@ var transientCodes = []string{
 	"57P03", // starting up, or a standby not yet open
 	"57014", // cancelled, such as by statement_timeout
 	"0A000", // cached plan must not change result type: prepared anew on a fresh connection
+	codePreparedTwice,
+	codeNotPrepared,
+}
+
+// badValueCodes say that a value is at fault: with another value, the statement
+// would succeed. This is all: whatever else the server says may be about itself,
+// the tables, the privileges or a pooler in between, and no value is to blame.
+var badValueCodes = []string{
+	"22", // data: out of range, bad encoding, not JSON, …
+	codeNotNull,
+	codeCheck,
+	codeLimitExceeded,
+	codeStatementTooDeep,
 }
 
 func code(err error) string {
@@ -101,6 +118,22 @@ func IsTransient(err error) bool {
 // IsRefusal says that the server has answered, with an error that the same
 // statement will meet again.
 func IsRefusal(err error) bool { return code(err) != "" && !IsTransient(err) }
+
+// IsBadValue says that the server refuses a value, such as a result that is too
+// long, whenever it is sent. No other error may be blamed on what was to be stored.
+func IsBadValue(err error) bool {
+	sqlState := code(err)
+	if IsTransient(err) || sqlState == codeBadBinary { // what arrives in binary form is pgx's, and meant for another statement
+		return false
+	}
+	return slices.ContainsFunc(badValueCodes, func(bad string) bool { return strings.HasPrefix(sqlState, bad) })
+}
+
+// IsForeignStatement says that a prepared statement was there already, or was
+// not: the session is, or was, another client's too. Nothing has been executed.
+func IsForeignStatement(err error) bool {
+	return code(err) == codePreparedTwice || code(err) == codeNotPrepared
+}
 
 // IsStale says that the server has gone, has ended the session, or has become
 // a standby. Other connections from before are probably as useless: the pool

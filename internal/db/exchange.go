@@ -315,27 +315,28 @@ func (s *Schema) ExtendLeases(ctx context.Context, conn Batcher, extensions Exte
 // order of the parameters, which is sqlc's and changes with the text, so it is
 // called on a connection that only writes down what it is given.
 func (s *Schema) Queue(batch *pgx.Batch, call func(*Queries)) *pgx.QueuedQuery {
-	var r recorder
-	call(s.Queries(&r))
+	r := recorder{schema: s}
+	call(New(&r))
 	return batch.Queue(r.sql, r.args...)
 }
 
 // recorder is the connection of Queue.
 type recorder struct {
-	sql  string
-	args []any
+	schema *Schema
+	sql    string
+	args   []any
 }
 
 // errRecorded ends the generated function, whose caller ignores it.
 var errRecorded = errors.New("recorded")
 
 func (r *recorder) Exec(_ context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
-	r.sql, r.args = sql, args
+	r.sql, r.args = r.schema.SQL(sql), args
 	return pgconn.CommandTag{}, errRecorded
 }
 
 func (r *recorder) Query(_ context.Context, sql string, args ...any) (pgx.Rows, error) {
-	r.sql, r.args = sql, args
+	r.sql, r.args = r.schema.SQL(sql), args
 	return nil, errRecorded
 }
 

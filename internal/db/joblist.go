@@ -88,7 +88,7 @@ func (s *Schema) JobList(ctx context.Context, conn DBTX, page JobPage) ([]JobGet
 		return nil, nil
 	}
 	// Rendered each time: there is no end to the filters that people write.
-	rows, err := conn.Query(ctx, Render(sql, s.name), args...)
+	rows, err := sender{s, conn}.Query(ctx, Render(sql, s.name), args...)
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +102,7 @@ func (s *Schema) JobCount(ctx context.Context, conn DBTX, page JobPage) (count i
 	if sql == "" {
 		return 0, nil
 	}
-	err = conn.QueryRow(ctx, Render("select count(*) from ("+sql+") counted", s.name), args...).Scan(&count)
+	err = sender{s, conn}.QueryRow(ctx, Render("select count(*) from ("+sql+") counted", s.name), args...).Scan(&count)
 	return count, err
 }
 

@@ -1,16 +1,15 @@
 package db
 
 import (
-	"context"
 	"crypto/md5" // #nosec G501 -- names a channel as the SQL function does; nothing secret
 	"encoding/hex"
 	"fmt"
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/jobq-dev/jobq/internal/mutant"
 )
@@ -62,7 +61,7 @@ const (
 	TopicCancel = "cancel"
 	TopicDrain  = "drain" // a worker is to
 	TopicWatch  = "watch" // somebody watches
-	TopicEvent  = "event" // a digest of what a worker has done
+	TopicEvent  = "event" // a worker has told something, in a row
 )
 
 // Schema renders the generated queries for one schema, and remembers them.
@@ -70,7 +69,9 @@ const (
 // under transaction pooling, and a caller's transaction has its own.
 type Schema struct {
 	name     string
-	rendered sync.Map // query as generated -> query for this schema
+	rendered sync.Map    // query as generated -> query for this schema
+	sessions Sessions    // as told
+	shared   atomic.Bool // sessions are, as told or found out
 }
 
 // NewSchema returns the renderer for a schema whose name is valid.
@@ -81,7 +82,13 @@ func NewSchema(name string) (*Schema, error) {
 	if err := ValidateSchema(name); err != nil {
 		return nil, err
 	}
-	return &Schema{name: name}, nil
+	return &Schema{name: name, sessions: SessionsAuto}, nil
+}
+
+// Assume says what is known of the sessions, before the schema is used.
+func (s *Schema) Assume(sessions Sessions) {
+	s.sessions = sessions
+	s.shared.Store(sessions == SessionsShared)
 }
 
 // Name is the schema's name, unquoted.
@@ -100,22 +107,5 @@ func (s *Schema) SQL(query string) string {
 // Queries runs the generated queries against this schema, on a pool, a
 // connection or a caller's transaction.
 func (s *Schema) Queries(conn DBTX) *Queries {
-	return New(schemaDBTX{schema: s, conn: conn})
-}
-
-type schemaDBTX struct {
-	schema *Schema
-	conn   DBTX
-}
-
-func (d schemaDBTX) Exec(ctx context.Context, query string, args ...any) (pgconn.CommandTag, error) {
-	return d.conn.Exec(ctx, d.schema.SQL(query), args...)
-}
-
-func (d schemaDBTX) Query(ctx context.Context, query string, args ...any) (pgx.Rows, error) {
-	return d.conn.Query(ctx, d.schema.SQL(query), args...)
-}
-
-func (d schemaDBTX) QueryRow(ctx context.Context, query string, args ...any) pgx.Row {
-	return d.conn.QueryRow(ctx, d.schema.SQL(query), args...)
+	return New(schemaDBTX{sender{schema: s, conn: conn}})
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/jobq-dev/jobq/sql/migrations"
 )
 
@@ -37,7 +39,9 @@ func NewerSchema(version, latest int) error {
 func CheckVersion(ctx context.Context, conn DBTX, schema *Schema) error {
 	var version, count int
 	latest := migrations.Latest()
-	err := conn.QueryRow(ctx, schema.SQL("select coalesce(max(version), 0), count(*) from jobq.jobq_migration")).Scan(&version, &count)
+	// Not prepared: whether sessions are shared is found out only after this.
+	query := schema.SQL("select coalesce(max(version), 0), count(*) from jobq.jobq_migration")
+	err := conn.QueryRow(ctx, query, pgx.QueryExecModeSimpleProtocol).Scan(&version, &count)
 	switch {
 	case IsNotMigrated(err):
 		return NotMigrated(schema)

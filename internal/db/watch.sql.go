@@ -11,14 +11,42 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-const DigestSend = `-- name: DigestSend :exec
-select pg_notify(jobq.channel('event'), $1::text)
+const DigestRead = `-- name: DigestRead :many
+select d.digest from jobq.digest d where d.id = any($1::bigint[]) order by d.id
 `
 
-// DigestSend tells watchers what a worker has done.
-func (q *Queries) DigestSend(ctx context.Context, digest string) error {
-	_, err := q.db.Exec(ctx, DigestSend, digest)
-	return err
+// DigestRead is what workers have told with these ids, in order. Needs digest_pkey.
+func (q *Queries) DigestRead(ctx context.Context, ids []int64) ([]string, error) {
+	rows, err := q.db.Query(ctx, DigestRead, ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var digest string
+		if err := rows.Scan(&digest); err != nil {
+			return nil, err
+		}
+		items = append(items, digest)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const DigestSend = `-- name: DigestSend :one
+select jobq.tell($1::text, $2::bigint[])::bigint
+`
+
+// DigestSend tells watchers what a worker has done, forgets what it told before
+// with these ids, and returns the id of what it tells.
+func (q *Queries) DigestSend(ctx context.Context, digest string, forget []int64) (int64, error) {
+	row := q.db.QueryRow(ctx, DigestSend, digest, forget)
+	var column_1 int64
+	err := row.Scan(&column_1)
+	return column_1, err
 }
 
 const WatcherGone = `-- name: WatcherGone :exec

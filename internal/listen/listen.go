@@ -6,6 +6,7 @@
 package listen
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/jobq-dev/jobq/internal/db"
 )
@@ -35,22 +37,26 @@ const (
 // Config says what to listen for and whom to tell. The functions are called
 // by one goroutine, one at a time, and must not block.
 type Config struct {
-	// ConnConfig is the database; it is copied. It must lead to the server
-	// directly: a pooler accepts LISTEN and delivers nothing.
-	ConnConfig *pgx.ConnConfig
+	// Pool says how to connect, with all its hooks; it is copied. It must lead to
+	// the server directly: a pooler accepts LISTEN and delivers nothing.
+	Pool *pgxpool.Config
+	// Sessions is what is known of them. Default: to be found out. Nothing listens
+	// where they are shared, since LISTEN would stay behind in one of them.
+	Sessions db.Sessions
 	// Channels to listen on: at least one.
 	Channels []string
 	// OnNotify is told of each notification.
 	OnNotify func(channel, payload string)
-	// OnConnect is told after each LISTEN, also the first.
+	// OnConnect is told after each connect, also the first.
 	OnConnect func()
 	// OnHealthy is given the session itself after each LISTEN, also the first,
-	// unless SelfTest has found that the server is not at its other end: for
+	// unless the server is not at its other end, as OnDeaf is told: for
 	// what is to live as long as the session. Its error ends the session.
 	OnHealthy func(ctx context.Context, conn *pgx.Conn) error
 	// OnEnd is told why a session has ended, or could not begin.
 	OnEnd func(err error)
-	// OnDeaf is told that notifications do not arrive: SelfTest has found out.
+	// OnDeaf is told that notifications do not arrive: sessions are shared, or
+	// SelfTest has found out.
 	OnDeaf func()
 	// SelfTest sends a notification to itself from another connection after
 	// the first connect, and waits for it.
@@ -70,7 +76,7 @@ type Listener struct {
 
 // New returns a listener that has not connected yet.
 func New(config Config) (*Listener, error) {
-	if config.ConnConfig == nil || len(config.Channels) == 0 || config.OnNotify == nil {
+	if config.Pool == nil || len(config.Channels) == 0 || config.OnNotify == nil {
 		return nil, errors.New("listener: a connection, channels and OnNotify are needed")
 	}
 	for _, channel := range config.Channels {
@@ -84,20 +90,29 @@ func New(config Config) (*Listener, error) {
 	if config.Logger == nil {
 		config.Logger = slog.Default()
 	}
-	config.ConnConfig = config.ConnConfig.Copy()
-	config.ConnConfig.RuntimeParams["application_name"] = "jobq-listen"
-	config.ConnConfig.DialFunc = dialer().DialContext
+	config.Sessions = cmp.Or(config.Sessions, db.SessionsAuto)
+	config.Pool = config.Pool.Copy()
+	config.Pool.ConnConfig.RuntimeParams["application_name"] = "jobq-listen"
+	config.Pool.ConnConfig.DialFunc = noticeLoss(config.Pool.ConnConfig.DialFunc)
 	return &Listener{config: config}, nil
 }
 
-// dialer makes connections whose loss is noticed.
-func dialer() *net.Dialer {
-	return &net.Dialer{
-		Timeout: connectTimeout,
-		KeepAliveConfig: net.KeepAliveConfig{
-			Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3,
-		},
-		Control: setUserTimeout,
+// noticeLoss makes connections, dialled as before, notice that their peer has
+// vanished. What is no TCP connection, such as a cloud connector's own, is left as
+// it is: the ping notices it, a little later.
+func noticeLoss(dial pgconn.DialFunc) pgconn.DialFunc {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		if tcp, ok := conn.(*net.TCPConn); ok && err == nil {
+			err = errors.Join(setUserTimeout(tcp), tcp.SetKeepAliveConfig(net.KeepAliveConfig{
+				Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3,
+			}))
+			if err != nil {
+				_ = tcp.Close() // the error says more
+				return nil, err
+			}
+		}
+		return conn, err
 	}
 }
 
@@ -125,24 +140,35 @@ func (l *Listener) Run(ctx context.Context) error {
 func (l *Listener) session(ctx context.Context, connected func()) error {
 	connectCtx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	conn, err := pgx.ConnectConfig(connectCtx, l.config.ConnConfig)
+	conn, err := db.Connect(connectCtx, l.config.Pool, nil)
 	if err != nil {
 		return err
 	}
 	defer closeConn(conn)
-	for _, channel := range l.config.Channels {
-		if _, err := conn.Exec(connectCtx, "listen "+pgx.Identifier{channel}.Sanitize()); err != nil {
-			return err
+	sessions, err := db.FindSessions(connectCtx, l.config.Sessions, conn, l.config.Pool)
+	if err != nil {
+		return err
+	}
+	if sessions == db.SessionsOwn {
+		for _, channel := range l.config.Channels {
+			if _, err := conn.Exec(connectCtx, "listen "+pgx.Identifier{channel}.Sanitize()); err != nil {
+				return err
+			}
 		}
 	}
 	if l.config.OnConnect != nil {
 		l.config.OnConnect()
 	}
-	if l.config.SelfTest && !l.tested {
+	switch {
+	case sessions == db.SessionsShared:
+		l.isDeaf()
+	case l.config.SelfTest && !l.tested:
 		if err := l.selfTest(ctx, conn); err != nil {
 			return err
 		}
 		l.tested = !l.deaf // else again with the next session: it may have been slow, and no pooler
+	default:
+		l.deaf = false
 	}
 	if l.config.OnHealthy != nil && !l.deaf {
 		if err := l.config.OnHealthy(connectCtx, conn); err != nil {
@@ -188,7 +214,7 @@ func (l *Listener) receive(ctx context.Context, conn *pgx.Conn) error {
 func (l *Listener) selfTest(ctx context.Context, conn *pgx.Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	other, err := pgx.ConnectConfig(ctx, l.config.ConnConfig)
+	other, err := db.Connect(ctx, l.config.Pool, nil)
 	if err != nil {
 		return err
 	}
@@ -208,14 +234,21 @@ func (l *Listener) selfTest(ctx context.Context, conn *pgx.Conn) error {
 		case err == nil:
 			l.config.OnNotify(notification.Channel, notification.Payload)
 		case ctx.Err() == nil && pgconn.Timeout(err) && !conn.IsClosed():
-			l.config.Logger.Warn("notifications do not arrive, as behind a pooler in transaction mode: wake-ups are off, polling goes on; give jobq a direct connection")
-			l.deaf = true
-			if l.config.OnDeaf != nil {
-				l.config.OnDeaf()
-			}
+			l.isDeaf()
 			return nil
 		default:
 			return err
 		}
+	}
+}
+
+// isDeaf tells that notifications do not arrive in this session.
+func (l *Listener) isDeaf() {
+	if !l.deaf {
+		l.config.Logger.Warn("notifications do not arrive, as behind a pooler in transaction mode: wake-ups are off, polling goes on; give jobq a direct connection")
+	}
+	l.deaf = true
+	if l.config.OnDeaf != nil {
+		l.config.OnDeaf()
 	}
 }

@@ -27,11 +27,11 @@ type heard struct {
 }
 
 // startListener runs a listener until the test ends.
-func startListener(t *testing.T, config *pgx.ConnConfig, change func(*listen.Config)) *heard {
+func startListener(t *testing.T, config *pgxpool.Config, change func(*listen.Config)) *heard {
 	t.Helper()
 	h := &heard{connects: make(chan struct{}, 100), payloads: make(chan string, 100), deaf: make(chan struct{}, 1)}
 	listenConfig := listen.Config{
-		ConnConfig: config, Channels: []string{`odd "Channel"`}, Logger: slog.New(slog.DiscardHandler),
+		Pool: config, Channels: []string{`odd "Channel"`}, Logger: slog.New(slog.DiscardHandler),
 		OnNotify:  func(_, payload string) { h.payloads <- payload },
 		OnConnect: func() { h.connects <- struct{}{} },
 		OnDeaf:    func() { h.deaf <- struct{}{} },
@@ -80,7 +80,7 @@ func endSession(t *testing.T, pool *pgxpool.Pool) {
 func TestHearsAndReconnects(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Connect(t, pgtest.EmptyURL(t))
-	h := startListener(t, pool.Config().ConnConfig, func(c *listen.Config) { c.SelfTest = true })
+	h := startListener(t, pool.Config(), func(c *listen.Config) { c.SelfTest = true })
 	receive(t, h.connects, "the first connect")
 	notify(t, pool, "one")
 	require.Equal(t, "one", receive(t, h.payloads, "the notification"))
@@ -97,7 +97,7 @@ func TestNoticesABlackHole(t *testing.T) {
 	t.Parallel()
 	proxy := pgtest.StartProxy(t, pgtest.EmptyURL(t))
 	pool := pgtest.Connect(t, proxy.DirectURL)
-	config, err := pgx.ParseConfig(proxy.URL)
+	config, err := pgxpool.ParseConfig(proxy.URL)
 	require.NoError(t, err)
 	h := startListener(t, config, func(c *listen.Config) { c.PingEvery = 50 * time.Millisecond })
 	receive(t, h.connects, "the first connect")
@@ -118,8 +118,8 @@ func TestDeafnessBeginsAndEnds(t *testing.T) {
 	pool := pgtest.Connect(t, pgtest.EmptyURL(t))
 	_, err := pool.Exec(ctx, "create function public.pg_notify(text, text) returns void language sql as 'select null::void'")
 	require.NoError(t, err)
-	config := pool.Config().ConnConfig
-	config.RuntimeParams["search_path"] = "public, pg_catalog" // our pg_notify comes first
+	config := pool.Config()
+	config.ConnConfig.RuntimeParams["search_path"] = "public, pg_catalog" // our pg_notify comes first
 	healthy := make(chan struct{}, 100)
 	h := startListener(t, config, func(c *listen.Config) {
 		c.SelfTest = true
@@ -148,7 +148,7 @@ func TestRefusedConfigs(t *testing.T) {
 	_, err := listen.New(listen.Config{})
 	require.Error(t, err)
 	_, err = listen.New(listen.Config{
-		ConnConfig: &pgx.ConnConfig{}, OnNotify: func(string, string) {},
+		Pool: &pgxpool.Config{}, OnNotify: func(string, string) {},
 		Channels: []string{string(make([]byte, 64))},
 	})
 	require.ErrorContains(t, err, "63 bytes")

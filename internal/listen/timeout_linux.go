@@ -1,7 +1,7 @@
 package listen
 
 import (
-	"strings"
+	"net"
 	"syscall"
 )
 
@@ -9,13 +9,14 @@ import (
 const tcpUserTimeout = 18
 
 // setUserTimeout bounds how long the kernel waits for a peer that does not
-// acknowledge what was sent. Unix sockets have no such thing.
-func setUserTimeout(network, _ string, conn syscall.RawConn) error {
-	if !strings.HasPrefix(network, "tcp") {
-		return nil
+// acknowledge what was sent.
+func setUserTimeout(conn *net.TCPConn) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
 	}
 	var setErr error
-	err := conn.Control(func(descriptor uintptr) {
+	err = raw.Control(func(descriptor uintptr) {
 		setErr = syscall.SetsockoptInt(int(descriptor), syscall.IPPROTO_TCP, tcpUserTimeout, int(userTimeout.Milliseconds()))
 	})
 	if err != nil {

@@ -2,8 +2,8 @@
 
 package listen
 
-import "syscall"
+import "net"
 
 // setUserTimeout does nothing where there is no such option: the ping notices
 // a vanished peer, a little later.
-func setUserTimeout(string, string, syscall.RawConn) error { return nil }
+func setUserTimeout(*net.TCPConn) error { return nil }

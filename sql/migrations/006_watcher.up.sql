@@ -8,19 +8,51 @@ create table jobq.watcher (
   constraint "watcher id must be 1 to 255 characters" check (char_length(id) between 1 and 255)
 );
 
--- watch renews a watcher's lease, forgets those that have run out, and tells
--- workers at once, which would otherwise learn of it with their next heartbeat.
+-- What workers tell watchers. The notification carries only the id of the row:
+-- whoever may log in can listen, and this table can be kept from producers. Each
+-- worker keeps its last few rows, for as long as somebody watches. They are worth
+-- nothing after a crash.
+create unlogged table jobq.digest (
+  id      bigint      generated always as identity primary key,
+  told_at timestamptz not null default clock_timestamp(),
+  digest  text        not null,
+  constraint "digest must be at most 8000 bytes" check (octet_length(digest) <= 8000)
+);
+
+-- tell adds a digest, forgets earlier ones of the caller's, and returns the id.
+create function jobq.tell(digest text, forget bigint[]) returns bigint
+  language plpgsql
+  as $$
+declare
+  told bigint;
+begin
+  delete from jobq.digest d where d.id = any(tell.forget);
+  insert into jobq.digest (digest) values (tell.digest) returning id into told;
+  perform pg_notify(jobq.channel('event'), told::text);
+  return told;
+end $$;
+
+-- watch renews a watcher's lease and forgets those that have run out, and what
+-- workers have told that have ended since. Of a new
+-- watcher it tells workers at once, which then look into this table; they would
+-- otherwise do so with their next heartbeat.
 create function jobq.watch(id text, lease interval) returns void
   language plpgsql
   as $$
+declare
+  is_new boolean;
 begin
   delete from jobq.watcher w where w.expires_at < clock_timestamp();
+  delete from jobq.digest d where d.told_at < statement_timestamp() - interval '1 min';
+  is_new := not exists (select from jobq.watcher w where w.id = watch.id);
   insert into jobq.watcher as w (id, expires_at) values (watch.id, clock_timestamp() + watch.lease)
     on conflict on constraint watcher_pkey do update set expires_at = excluded.expires_at;
-  perform pg_notify(jobq.channel('watch'), '');
+  if is_new then
+    perform pg_notify(jobq.channel('watch'), '');
+  end if;
 end $$;
 
 -- sql/roles.sql says who may call them.
 revoke execute on function
-  jobq.watch
+  jobq.watch, jobq.tell
   from public;
