@@ -10,6 +10,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/tui/widget"
 )
 
 // targets are the jobs that an action is about, as the operator sees them.
@@ -215,11 +216,11 @@ func shortError(err error) string {
 	case errors.Is(err, jobq.ErrNotFound):
 		return "no such job: it was deleted, or retention has removed it"
 	case errors.Is(err, jobq.ErrNotMigrated), errors.Is(err, jobq.ErrNewerSchema):
-		return clean(err.Error())
+		return widget.Clean(err.Error())
 	}
 	text := err.Error()
 	if _, after, found := strings.Cut(text, "ERROR: "); found {
 		text = after
 	}
-	return clean(text)
+	return widget.Clean(text)
 }

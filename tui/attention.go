@@ -3,6 +3,9 @@ package tui
 import (
 	"fmt"
 	"time"
+
+	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/tui/widget"
 )
 
 // workerSilence is how long a worker may be silent before it is pointed out:
@@ -13,9 +16,11 @@ const workerSilence = 30 * time.Second
 func (m *Model) attention() []string {
 	now := m.env.now()
 	var lines []string
-	bad := func(format string, args ...any) { lines = append(lines, " "+red("!")+" "+fmt.Sprintf(format, args...)) }
+	bad := func(format string, args ...any) {
+		lines = append(lines, " "+m.paint.Alarm.Render("!")+" "+fmt.Sprintf(format, args...))
+	}
 	odd := func(format string, args ...any) {
-		lines = append(lines, " "+styled(sgrYellow, "~")+" "+fmt.Sprintf(format, args...))
+		lines = append(lines, " "+m.paint.Warn.Render("~")+" "+fmt.Sprintf(format, args...))
 	}
 	byQueue := make(map[string]int64)
 	for _, f := range m.failures {
@@ -28,23 +33,23 @@ func (m *Model) attention() []string {
 		}
 		told[f.Queue] = true
 		total := byQueue[f.Queue]
-		bad("%s: %s failed in %s, %d%% %q", clean(f.Queue), number(total), ago(now.Sub(f.Since)), f.Jobs*100/total, clean(f.Error))
+		bad("%s: %s failed in %s, %d%% %q", widget.Clean(f.Queue), format.Number(total), format.Ago(now.Sub(f.Since)), f.Jobs*100/total, widget.Clean(f.Error))
 	}
 	for _, w := range m.workers {
 		if silence := now.Sub(w.HeartbeatAt); silence > workerSilence {
-			bad("worker %s silent %s, holds %d leases", clean(w.ID), ago(silence), w.Running)
+			bad("worker %s silent %s, holds %d leases", widget.Clean(w.ID), format.Ago(silence), w.Running)
 		}
 	}
 	for _, q := range m.queues {
 		switch wait := time.Duration(0); {
 		case q.PausedAt != nil:
-			odd("%s paused %s by %s %s", clean(q.Name), ago(now.Sub(*q.PausedAt)), clean(q.PausedBy), clean(q.PauseReason))
+			odd("%s paused %s by %s %s", widget.Clean(q.Name), format.Ago(now.Sub(*q.PausedAt)), widget.Clean(q.PausedBy), widget.Clean(q.PauseReason))
 		case q.HeadRunAt == nil:
 		case q.Slots == 0:
-			bad("%s: %s jobs wait and no worker takes from it", clean(q.Name), capped(q.Available))
+			bad("%s: %s jobs wait and no worker takes from it", widget.Clean(q.Name), format.Capped(q.Available))
 		default:
 			if wait = now.Sub(*q.HeadRunAt); wait > waitTrouble {
-				odd("%s: the next job has waited %s", clean(q.Name), ago(wait))
+				odd("%s: the next job has waited %s", widget.Clean(q.Name), format.Ago(wait))
 			}
 		}
 	}
@@ -57,13 +62,13 @@ func (m *Model) attention() []string {
 func (m *Model) noActivity() string {
 	switch {
 	case m.feed == feedLive:
-		return dim("nothing has ended since this screen was opened")
+		return m.paint.Muted.Render("nothing has ended since this screen was opened")
 	case m.feedReason != "":
-		return dim(clean(m.feedReason))
+		return m.paint.Muted.Render(widget.Clean(m.feedReason))
 	}
-	return dim("polling: no live events yet")
+	return m.paint.Muted.Render("polling: no live events yet")
 }
 
 func (m *Model) activityLine(a activity) string {
-	return dim(a.at.UTC().Format("15:04:05")) + " " + a.text
+	return m.paint.Muted.Render(a.at.UTC().Format("15:04:05")) + " " + a.text
 }

@@ -8,40 +8,42 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/auditline"
+	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/tui/widget"
 )
 
 func (m *Model) auditBody() []string {
 	if m.polls[panelAudit].at.IsZero() {
 		return []string{"", " " + m.waiting(panelAudit)}
 	}
-	columns := columnsFor([]column{
-		{"ID", 7, true, 0},
-		{"AT", 11, false, 0},
-		{"ACTION", 8, false, 0},
-		{"DONE", 6, true, 0},
-		{"REF", 5, true, 3},
-		{"WHAT", 0, false, 0},
-		{"WHO", 30, false, 2},
-		{"NOTE", 20, false, 1},
+	columns := widget.ColumnsFor([]widget.Column{
+		widget.Right("ID", 7, 0),
+		widget.Left("AT", 11, 0),
+		widget.Left("ACTION", 8, 0),
+		widget.Right("DONE", 6, 0),
+		widget.Right("REF", 5, 3),
+		widget.Left("WHAT", 0, 0),
+		widget.Left("WHO", 30, 2),
+		widget.Left("NOTE", 20, 1),
 	}, m.width-2, 16)
-	lines := []string{m.tableHeader(columns, m.width)}
+	lines := []string{m.paint.Header(columns, m.width)}
 	height := m.auditRows()
 	at := m.auditAt()
-	offset := window(0, at, len(m.audit), height)
+	offset := widget.Window(0, at, len(m.audit), height)
 	for i := offset; i < min(offset+height, len(m.audit)); i++ {
 		entry := m.audit[i]
 		marks := "  "
 		if i == at {
-			marks = bold("> ")
+			marks = m.paint.Title.Render("> ")
 		}
-		lines = append(lines, m.tableRow(columns, m.width, marks, map[string]string{
-			"ID": strconv.FormatInt(entry.ID, 10), "AT": m.clock(entry.At), "ACTION": string(entry.Action),
-			"DONE": number(int64(entry.Done)), "REF": number(int64(entry.Refused)), "WHAT": auditWhat(entry),
-			"WHO": clean(entry.Actor), "NOTE": auditNote(entry),
+		lines = append(lines, m.paint.Row(columns, m.width, marks, map[string]string{
+			"ID": strconv.FormatInt(entry.ID, 10), "AT": m.paint.Clock(entry.At), "ACTION": string(entry.Action),
+			"DONE": format.Number(int64(entry.Done)), "REF": format.Number(int64(entry.Refused)), "WHAT": auditWhat(entry),
+			"WHO": widget.Clean(entry.Actor), "NOTE": auditNote(entry),
 		}))
 	}
 	if len(m.audit) == 0 {
-		lines = append(lines, "  "+dim("nobody has acted on a job or a queue yet"))
+		lines = append(lines, "  "+m.paint.Muted.Render("nobody has acted on a job or a queue yet"))
 	}
 	return lines
 }
@@ -51,8 +53,8 @@ func (m *Model) auditRows() int { return m.layout().body - 1 }
 
 // auditWhat and auditNote are what the action was about and what became of it,
 // no longer than any other text from the database.
-func auditWhat(entry jobq.AuditEntry) string { return clean(auditline.What(entry)) }
-func auditNote(entry jobq.AuditEntry) string { return clean(auditline.Note(entry)) }
+func auditWhat(entry jobq.AuditEntry) string { return widget.Clean(auditline.What(entry)) }
+func auditNote(entry jobq.AuditEntry) string { return widget.Clean(auditline.Note(entry)) }
 
 func (m *Model) auditAt() int { return m.cursor[screenAudit].in(len(m.audit), m.auditID) }
 

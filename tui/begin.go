@@ -1,6 +1,10 @@
 package tui
 
-import tea "charm.land/bubbletea/v2"
+import (
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/jobq-dev/jobq/tui/widget"
+)
 
 // underWay is why something has to wait that needs to know what came of the
 // command before.
@@ -33,6 +37,6 @@ func (m *Model) answered(msg answerMsg) (tea.Model, tea.Cmd) {
 		m.exportDone(exported)
 		return m, nil
 	}
-	m.say("an action ended at " + clean(msg.link.Name) + " after that was left: the audit there has it")
+	m.say("an action ended at " + widget.Clean(msg.link.Name) + " after that was left: the audit there has it")
 	return m, nil
 }

@@ -135,7 +135,7 @@ func TestAnswersOfTheDatabaseBefore(t *testing.T) {
 func TestAccessIsUnknownAtFirst(t *testing.T) {
 	t.Parallel()
 	f := newFake()
-	e := env{now: func() time.Time { return f.now }, glyphs: unicodeGlyphs, send: &sender{}}
+	e := env{now: func() time.Time { return f.now }, send: &sender{}}
 	e.use(&link{Context: Context{Name: "staging"}, reader: f, writer: f, host: "db-1", schema: "jobq"})
 	b := &bench{fake: f, Model: newModel(e)}
 	b.width, b.height = 120, 35

@@ -10,6 +10,8 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/tui/widget"
 )
 
 // bulkRun is a bulk action under way.
@@ -31,9 +33,9 @@ func (m *Model) actOnAll(action jobq.Action) tea.Cmd {
 		"effect    " + m.effectOf(action),
 	}
 	if command := m.bulkCommand(action, all.filter); command != "" {
-		details = append(details, "as a command   "+clean(command))
+		details = append(details, "as a command   "+widget.Clean(command))
 	}
-	m.ask(fmt.Sprintf("%s %s jobs that match", action, capped(count)), details, typedCount(count, action), func() tea.Msg {
+	m.ask(fmt.Sprintf("%s %s jobs that match", action, format.Capped(count)), details, typedCount(count, action), func() tea.Msg {
 		return startBulkMsg{jobq.BulkParams{Action: action, Filter: jobq.Filter{Match: all.filter}, Snapshot: all.snapshot}, count}
 	})
 	return nil
@@ -52,12 +54,12 @@ func (m *Model) resumeBulk() tea.Cmd {
 	details := []string{
 		"filter    " + filterOrAll(entry.Target),
 		"snapshot  " + entry.SnapshotAt.UTC().Format("2006-01-02 15:04:05Z") + ", when it began: later jobs are left alone",
-		fmt.Sprintf("so far    %s done, %s not, by %s", number(int64(entry.Done)), number(int64(entry.Refused)), clean(entry.Actor)),
+		fmt.Sprintf("so far    %s done, %s not, by %s", format.Number(int64(entry.Done)), format.Number(int64(entry.Refused)), widget.Clean(entry.Actor)),
 		"effect    " + m.effectOf(entry.Action),
-		"as a command   " + clean(m.resumeCommand(entry)),
+		"as a command   " + widget.Clean(m.resumeCommand(entry)),
 	}
 	if entry.Max > 0 {
-		details = slices.Insert(details, 3, fmt.Sprintf("at most   %s, as it began: what is left of them, or as many again", number(int64(entry.Max))))
+		details = slices.Insert(details, 3, fmt.Sprintf("at most   %s, as it began: what is left of them, or as many again", format.Number(int64(entry.Max))))
 	}
 	var answer typed
 	if m.env.confirm {
@@ -73,7 +75,7 @@ func filterOrAll(filter string) string {
 	if filter == "" {
 		return "none: all jobs"
 	}
-	return clean(filter)
+	return widget.Clean(filter)
 }
 
 // startBulkMsg begins a bulk action that was confirmed.

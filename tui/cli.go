@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/format"
 	"github.com/jobq-dev/jobq/internal/jobedit"
 )
 
@@ -53,7 +54,7 @@ func editCommand(verb string, id int64, change jobq.JobChange) string {
 		flag("max-attempts", strconv.Itoa(*change.MaxAttempts))
 	}
 	if change.Tags != nil {
-		flag("tag", csvLine(*change.Tags))
+		flag("tag", format.CSVLine(*change.Tags))
 	}
 	if change.Metadata != nil {
 		flag("metadata", jobedit.OneLine(change.Metadata))

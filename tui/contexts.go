@@ -12,6 +12,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/tui/widget"
 )
 
 // Context is a database as the operator knows it.
@@ -82,7 +83,7 @@ func (m *Model) goTo(name string) (tea.Cmd, error) {
 	case m.bulk != nil || m.pending > 0:
 		return nil, errors.New(underWay)
 	}
-	m.say("connecting to " + name + " " + m.env.glyphs.more)
+	m.say("connecting to " + name + " " + m.paint.More)
 	return m.connect(name), nil
 }
 
@@ -121,6 +122,8 @@ func (m *Model) switched(msg switchedMsg) tea.Cmd {
 	fresh := newModel(m.env)
 	fresh.env.use(msg.link)
 	fresh.width, fresh.height, fresh.look = m.width, m.height, m.look
+	fresh.paint.Absolute = m.paint.Absolute
+	fresh.restyle()
 	if m.env.send.send == nil { // told to poll, there too
 		fresh.feed, fresh.feedReason = m.feed, m.feedReason
 	}
@@ -198,10 +201,10 @@ func (o *contextOverlay) view(m *Model) []string {
 		if c.Name == m.env.name {
 			notes += "  here"
 		}
-		name := styled(colorSGR(c.Color), m.fit(clean(c.Name), 16))
-		lines = append(lines, m.fit(fmt.Sprintf("%s %s %s%s", m.choice(i, o.at), name, clean(c.Database), notes), min(m.width-8, 100)))
+		name := m.paint.Context(c.Color).Render(m.paint.Fit(widget.Clean(c.Name), 16))
+		lines = append(lines, m.paint.Fit(fmt.Sprintf("%s %s %s%s", m.choice(i, o.at), name, widget.Clean(c.Database), notes), min(m.width-8, 100)))
 	}
-	return m.box("Contexts", append(lines, "", dim("enter or a number: go there   esc: stay")))
+	return m.box("Contexts", append(lines, "", m.paint.Muted.Render("enter or a number: go there   esc: stay")))
 }
 
 // chooser is an overlay with a list of choices: where the cursor is, and how
@@ -234,9 +237,9 @@ func pick(m *Model, o chooser, key string) (chosen, leave bool) {
 func (m *Model) choice(i, at int) string {
 	marks := "  "
 	if i == at {
-		marks = bold("> ")
+		marks = m.paint.Title.Render("> ")
 	}
-	if i >= 9 && !m.env.plain { // no key has it
+	if i >= 9 && !m.paint.Plain { // no key has it
 		return marks + " "
 	}
 	return marks + strconv.Itoa(i+1)

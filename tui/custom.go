@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	tea "charm.land/bubbletea/v2"
+
+	"github.com/jobq-dev/jobq/tui/theme"
 )
 
 // withKeys is the registry with the operator's own keys. A command that does
@@ -56,7 +58,7 @@ func (m *Model) keyOf(id string) string {
 			continue
 		}
 		keys := c.keys
-		if m.env.plain {
+		if m.paint.Plain {
 			keys = c.plainKeys()
 		}
 		if len(keys) > 0 {
@@ -73,13 +75,15 @@ func (m *Model) hasKey(id, key string) bool {
 
 // setTheme changes the colours at once. auto asks the terminal again.
 func (m *Model) setTheme(name string) (tea.Cmd, error) {
-	chosen, err := themeNamed(name)
-	if err != nil {
+	style := m.look.style
+	style.Name = name
+	if _, err := theme.New(style); err != nil {
 		return nil, err
 	}
-	m.look.theme = chosen
+	m.look.style = style
+	m.restyle()
 	m.overlay = nil
-	if chosen == themeAsDrawn {
+	if name == "" || name == theme.Auto {
 		return tea.RequestBackgroundColor, nil
 	}
 	return nil, nil

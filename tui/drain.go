@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	tea "charm.land/bubbletea/v2"
+
+	"github.com/jobq-dev/jobq/tui/widget"
 )
 
 // drainedMsg is what came of asking a worker to drain.
@@ -33,7 +35,7 @@ func (m *Model) drain() tea.Cmd {
 	if m.env.confirm {
 		answer = typed{text: "drain", effect: "drain it"}
 	}
-	m.ask("drain worker "+clean(worker.ID), []string{
+	m.ask("drain worker "+widget.Clean(worker.ID), []string{
 		fmt.Sprintf("effect    it takes no new work, and leaves when what it runs has ended: %d now", worker.Running),
 		"this cannot be undone; what supervises it may start another one",
 	}, answer, m.write(func(ctx context.Context) tea.Msg {
@@ -50,7 +52,7 @@ func (m *Model) drained(msg drainedMsg) {
 	case !msg.asked:
 		m.say("drain: the worker drains already")
 	default:
-		m.say("asked worker " + clean(msg.worker) + " to drain")
+		m.say("asked worker " + widget.Clean(msg.worker) + " to drain")
 	}
 	m.need(panelWorkers)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/jobedit"
+	"github.com/jobq-dev/jobq/tui/widget"
 )
 
 // editing is a job on its way through the operator's editor: to be changed, or
@@ -148,7 +149,7 @@ func (m *Model) edited(msg editedMsg) tea.Cmd {
 
 // askAgain offers to mend what cannot be stored as it is.
 func (m *Model) askAgain(e editing, problem error) {
-	details := []string{red(clean(problem.Error())), "text      " + clean(e.file.Path) + ", which stays", "", "Edit it again?"}
+	details := []string{m.paint.Alarm.Render(widget.Clean(problem.Error())), "text      " + widget.Clean(e.file.Path) + ", which stays", "", "Edit it again?"}
 	m.ask(fmt.Sprintf("%s job %d: that cannot be", e.action(), e.job.ID), details, typed{}, m.editAgain(e, problem))
 }
 
@@ -156,7 +157,7 @@ func (m *Model) askAgain(e editing, problem error) {
 func (m *Model) notDone(e editing, reason string) {
 	m.overlay = &noteOverlay{
 		title: fmt.Sprintf("%s job %d: not done", e.action(), e.job.ID), since: m.env.now(),
-		lines: []string{reason, "the text is in " + clean(e.file.Path)},
+		lines: []string{reason, "the text is in " + widget.Clean(e.file.Path)},
 	}
 }
 
@@ -165,10 +166,10 @@ func (m *Model) askChange(msg editedMsg) {
 	var details []string
 	for _, d := range jobedit.Differences(msg.change, msg.job) {
 		if len(d.Old)+len(d.New) < 50 {
-			details = append(details, fmt.Sprintf("%-12s  %s %s %s", d.Field, orNone(d.Old), m.env.glyphs.arrow, orNone(d.New)))
+			details = append(details, fmt.Sprintf("%-12s  %s %s %s", d.Field, orNone(d.Old), m.paint.Arrow, orNone(d.New)))
 			continue
 		}
-		details = append(details, fmt.Sprintf("%-12s  %s", d.Field, dim(clean(d.Old))), fmt.Sprintf("%12s  %s", m.env.glyphs.arrow, clean(d.New)))
+		details = append(details, fmt.Sprintf("%-12s  %s", d.Field, m.paint.Muted.Render(widget.Clean(d.Old))), fmt.Sprintf("%12s  %s", m.paint.Arrow, widget.Clean(d.New)))
 	}
 	title := fmt.Sprintf("edit job %d, %s", msg.job.ID, msg.job.State)
 	undo := m.keyOf("undo")
@@ -183,7 +184,7 @@ func (m *Model) askChange(msg editedMsg) {
 			details = append(details, "as it is")
 		}
 	}
-	details = append(details, "", "effect    "+effect, "text      "+clean(msg.file.Path)+", kept unless it is done")
+	details = append(details, "", "effect    "+effect, "text      "+widget.Clean(msg.file.Path)+", kept unless it is done")
 	var answer typed
 	if m.env.confirm {
 		answer = typedCount(1, msg.action())
@@ -195,7 +196,7 @@ func orNone(text string) string {
 	if text == "" {
 		return "none"
 	}
-	return clean(text)
+	return widget.Clean(text)
 }
 
 // storeEdit does what was written.

@@ -2,15 +2,14 @@ package tui
 
 import (
 	"bytes"
-	"encoding/csv"
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/format"
 )
 
 // exportedMsg is what came of writing a file.
@@ -34,7 +33,7 @@ func (o *exportOverlay) key(m *Model, msg tea.KeyPressMsg) tea.Cmd {
 	case "j", "enter":
 		return m.export("jsonl", jsonLines)
 	case "c":
-		return m.export("csv", commaSeparated)
+		return m.export("csv", format.CSV)
 	}
 	return nil
 }
@@ -46,8 +45,8 @@ func (o *exportOverlay) view(m *Model) []string {
 		how = "without args, checkpoint and result" // which a list does not load: they can be large
 	}
 	return m.box("Export", []string{
-		fmt.Sprintf("%s %s, to a file here,", number(int64(len(rows))), what), how, "",
-		"j  JSON lines", "c  CSV, one column a field", "", dim("any other key: leave"),
+		fmt.Sprintf("%s %s, to a file here,", format.Number(int64(len(rows))), what), how, "",
+		"j  JSON lines", "c  CSV, one column a field", "", m.paint.Muted.Render("any other key: leave"),
 	})
 }
 
@@ -111,75 +110,4 @@ func jsonLines(rows []json.RawMessage) ([]byte, error) {
 		content.WriteByte('\n')
 	}
 	return content.Bytes(), nil
-}
-
-// commaSeparated has a column for each field that a row has, in their order.
-// Texts are as they are, everything else is JSON.
-func commaSeparated(rows []json.RawMessage) ([]byte, error) {
-	var header []string
-	cells := make([]map[string]string, len(rows))
-	for i, row := range rows {
-		names, values, err := fieldsOf(row)
-		if err != nil {
-			return nil, err
-		}
-		cells[i] = values
-		for at, name := range names {
-			if !slices.Contains(header, name) { // after what precedes it in this row
-				header = slices.Insert(header, 1+slices.Index(header, names[max(at-1, 0)]), name)
-			}
-		}
-	}
-	var content bytes.Buffer
-	writer := csv.NewWriter(&content)
-	table := [][]string{header}
-	for _, values := range cells {
-		line := make([]string, len(header))
-		for i, name := range header {
-			line[i] = values[name]
-		}
-		table = append(table, line)
-	}
-	err := writer.WriteAll(table)
-	return content.Bytes(), err
-}
-
-// csvLine is a list as a flag takes it that may be repeated.
-func csvLine(values []string) string {
-	if len(values) == 0 {
-		return ""
-	}
-	var line strings.Builder
-	writer := csv.NewWriter(&line)
-	_ = writer.Write(values) // a Builder has no errors
-	writer.Flush()
-	return strings.TrimSuffix(line.String(), "\n")
-}
-
-// fieldsOf are the fields of an object, in their order.
-func fieldsOf(row json.RawMessage) (names []string, values map[string]string, err error) {
-	decoder := json.NewDecoder(bytes.NewReader(row))
-	if _, err := decoder.Token(); err != nil { // {
-		return nil, nil, err
-	}
-	values = make(map[string]string)
-	for decoder.More() {
-		name, err := decoder.Token()
-		if err != nil {
-			return nil, nil, err
-		}
-		var value json.RawMessage
-		if err := decoder.Decode(&value); err != nil {
-			return nil, nil, err
-		}
-		text := string(value)
-		if value[0] == '"' {
-			if err := json.Unmarshal(value, &text); err != nil {
-				return nil, nil, err
-			}
-		}
-		names = append(names, name.(string))
-		values[name.(string)] = text
-	}
-	return names, values, nil
 }

@@ -13,6 +13,8 @@ import (
 	tea "charm.land/bubbletea/v2"
 	"go.uber.org/goleak"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/jobedit"
 )
@@ -289,7 +291,7 @@ type bench struct {
 
 func newBench(cells, lines int) *bench {
 	f := newFake()
-	e := env{now: func() time.Time { return f.now }, glyphs: unicodeGlyphs, send: &sender{}, edit: f.runEditor, save: f.save}
+	e := env{now: func() time.Time { return f.now }, send: &sender{}, edit: f.runEditor, save: f.save}
 	e.use(&link{Context: Context{Name: "staging"}, reader: f, writer: f, host: "db-1", schema: "jobq"})
 	b := &bench{fake: f, Model: newModel(e)}
 	b.width, b.height = cells, lines
@@ -368,7 +370,5 @@ func golden(t *testing.T, name, got string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got != string(want) {
-		t.Fatalf("%s differs; JOBQ_GOLDEN=write go test ./tui writes it anew. It is now:\n%s", path, got)
-	}
+	require.Equal(t, string(want), got, "%s: JOBQ_GOLDEN=write go test ./tui writes it anew", path)
 }

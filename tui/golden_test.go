@@ -10,6 +10,7 @@ import (
 	"time"
 
 	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/colorprofile"
 	"github.com/charmbracelet/x/ansi"
 	"github.com/stretchr/testify/require"
 
@@ -117,21 +118,21 @@ func TestFrames(t *testing.T) {
 	}
 }
 
-// Every screen in the colours of each theme, and in ASCII: what people see is
-// more than the text. The colours of mono are none.
-func TestThemes(t *testing.T) {
+// Every screen in the colours of one theme: what people see is more than the
+// text. How the styles of the other themes differ is tested in theme.
+func TestStyledFrames(t *testing.T) {
 	t.Parallel()
 	for name, arrange := range screens() {
 		b := newBench(80, 24)
+		b.look.style.Name = "dark"
+		b.restyle()
 		b.frame()
 		arrange(b)
-		for _, theme := range []theme{themeDark, themeLight, themeMono} {
-			b.look.theme = theme
-			golden(t, "styled/"+name+"-"+theme.name, strings.ReplaceAll(b.View().Content, "\x1b", "^[")+"\n")
+		lines := strings.Split(strings.ReplaceAll(b.View().Content, "\x1b", "^["), "\n")
+		for i, line := range lines {
+			lines[i] = strings.TrimRight(line, " ")
 		}
-		require.NotRegexp(t, `\^\[\[[39]\dm`, b.View().Content)
-		b.env.glyphs = asciiGlyphs
-		golden(t, "styled/"+name+"-ascii", b.plain())
+		golden(t, "styled/"+name, strings.Join(lines, "\n")+"\n")
 	}
 }
 
@@ -139,32 +140,48 @@ func TestThemes(t *testing.T) {
 func TestThemeChoice(t *testing.T) {
 	t.Parallel()
 	b := newBench(80, 24)
-	require.Contains(t, b.View().Content, sgrRed)
+	require.Equal(t, "auto", b.paint.Name)
 	b.Update(tea.BackgroundColorMsg{Color: color.White})
-	require.Equal(t, "light", b.look.theme.name)
+	require.Equal(t, "light", b.paint.Name)
 	b.press(":", "theme dark", "enter")
-	require.Contains(t, b.View().Content, "\x1b[91m")
+	require.Equal(t, "dark", b.paint.Name)
 	b.Update(tea.BackgroundColorMsg{Color: color.White})
-	require.Equal(t, "dark", b.look.theme.name)
+	require.Equal(t, "dark", b.paint.Name)
 	b.press(":", "theme pink", "enter")
 	require.Contains(t, b.plain(), `no theme "pink"; there are auto, dark, light, mono`)
 	b.press("ctrl+u", "theme a", "tab", "enter")
 	b.Update(tea.BackgroundColorMsg{Color: color.Black})
-	require.Equal(t, "dark", b.look.theme.name)
+	require.Equal(t, "dark", b.paint.Name)
 }
 
-// With --ascii there is nothing but ASCII, and production says what it is in
-// words and not just in colour.
+// What the terminal can show changes the styles, and no colours are asked for
+// where it has none.
+func TestColourProfile(t *testing.T) {
+	t.Parallel()
+	b := newBench(80, 24)
+	b.Update(tea.BackgroundColorMsg{Color: color.Black})
+	before := b.paint.Muted.Render("x")
+	b.Update(tea.ColorProfileMsg{Profile: colorprofile.TrueColor})
+	require.NotEqual(t, before, b.paint.Muted.Render("x"))
+	b.Update(tea.ColorProfileMsg{Profile: colorprofile.ASCII})
+	require.Equal(t, "x", b.paint.Failed.Render("x"))
+}
+
+// With --ascii there is nothing but ASCII on any screen, and production says what
+// it is in words and not just in colour.
 func TestASCIIAndProduction(t *testing.T) {
 	t.Parallel()
-	for _, keys := range []string{"1", "2", "3", "4", "6"} {
+	for name, arrange := range screens() {
 		b := newBench(120, 35)
-		b.env.glyphs, b.env.name, b.env.production = asciiGlyphs, "prod", true
-		b.press(keys)
-		frame := strings.NewReplacer("│", "|").Replace(b.plain())
+		b.env.ascii, b.env.name, b.env.production = true, "prod", true
+		b.restyle()
+		arrange(b)
+		frame := strings.NewReplacer("␛", "", "␀", "").Replace(b.plain())
 		for _, char := range frame {
-			require.Less(t, char, rune(128), "%q in\n%s", char, frame)
+			require.Less(t, char, rune(128), "%s: %q in\n%s", name, char, frame)
 		}
-		require.Contains(t, frame, " prod ")
+		if name != "production" {
+			require.Contains(t, frame, " prod ", name)
+		}
 	}
 }

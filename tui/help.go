@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	tea "charm.land/bubbletea/v2"
+
+	"github.com/jobq-dev/jobq/tui/widget"
 )
 
 // helpOverlay lists the commands; typing narrows the list, enter runs the
@@ -74,21 +76,21 @@ func (o *helpOverlay) key(m *Model, msg tea.KeyPressMsg) tea.Cmd {
 func (o *helpOverlay) view(m *Model) []string {
 	found := o.matching(m)
 	height := max(m.height-8, 3)
-	offset := window(0, o.at, len(found), height)
+	offset := widget.Window(0, o.at, len(found), height)
 	lines := []string{"search: " + o.search + "_", ""}
 	for i := offset; i < min(offset+height, len(found)); i++ {
 		c := found[i]
 		marks := "  "
 		if i == o.at {
-			marks = bold("> ")
+			marks = m.paint.Title.Render("> ")
 		}
 		line := fmt.Sprintf("%-14s %-13s %s", strings.Join(c.keys, " "), c.id, c.help)
 		if c.screens != nil && !slices.Contains(c.screens, m.screen) {
-			line = dim(line)
+			line = m.paint.Muted.Render(line)
 		}
-		lines = append(lines, m.fit(marks+line, min(m.width-8, 110)))
+		lines = append(lines, m.paint.Fit(marks+line, min(m.width-8, 110)))
 	}
-	return m.box("Keys", append(lines, dim("type to search   enter: do it   esc: leave")))
+	return m.box("Keys", append(lines, m.paint.Muted.Render("type to search   enter: do it   esc: leave")))
 }
 
 // copyItem is something to copy.
@@ -123,7 +125,7 @@ func (o *copyOverlay) key(m *Model, msg tea.KeyPressMsg) tea.Cmd {
 func (o *copyOverlay) copy(m *Model) tea.Cmd {
 	m.overlay = nil
 	text := o.items[o.at].text
-	if m.env.plain { // to read, or to copy from there
+	if m.paint.Plain { // to read, or to copy from there
 		m.say(text)
 		return nil
 	}
@@ -133,10 +135,10 @@ func (o *copyOverlay) copy(m *Model) tea.Cmd {
 
 func (o *copyOverlay) view(m *Model) []string {
 	height := max(m.height-5, 3)
-	offset := window(0, o.at, len(o.items), height)
+	offset := widget.Window(0, o.at, len(o.items), height)
 	lines := make([]string, 0, height+2)
 	for i := offset; i < min(offset+height, len(o.items)); i++ {
-		lines = append(lines, m.fit(fmt.Sprintf("%s %-10s %s", m.choice(i, o.at), o.items[i].name, clean(o.items[i].text)), min(m.width-8, 100)))
+		lines = append(lines, m.paint.Fit(fmt.Sprintf("%s %-10s %s", m.choice(i, o.at), o.items[i].name, widget.Clean(o.items[i].text)), min(m.width-8, 100)))
 	}
-	return m.box("Copy", append(lines, "", dim("enter or a number: copy   esc: leave")))
+	return m.box("Copy", append(lines, "", m.paint.Muted.Render("enter or a number: copy   esc: leave")))
 }

@@ -9,6 +9,8 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/jobq-dev/jobq/internal/filter"
+	"github.com/jobq-dev/jobq/tui/theme"
+	"github.com/jobq-dev/jobq/tui/widget"
 )
 
 // inputOverlay is a line of text to type, with what can be meant below it.
@@ -38,7 +40,7 @@ func (o *inputOverlay) key(m *Model, msg tea.KeyPressMsg) tea.Cmd {
 	case "enter":
 		command, err := o.accept(m, strings.TrimSpace(string(o.text)))
 		if err != nil {
-			o.problem = clean(err.Error())
+			o.problem = widget.Clean(err.Error())
 			return nil
 		}
 		if m.overlay == overlay(o) {
@@ -59,7 +61,7 @@ func (o *inputOverlay) key(m *Model, msg tea.KeyPressMsg) tea.Cmd {
 			o.text = []rune(text[:strings.LastIndexAny(text, " ")+1] + word)
 		}
 	default:
-		o.insert(clean(msg.Text))
+		o.insert(widget.Clean(msg.Text))
 	}
 	return nil
 }
@@ -67,17 +69,17 @@ func (o *inputOverlay) key(m *Model, msg tea.KeyPressMsg) tea.Cmd {
 func (o *inputOverlay) view(m *Model) []string {
 	lines := []string{string(o.text) + "_"}
 	if o.problem != "" {
-		lines = append(lines, styled(sgrRed, o.problem))
+		lines = append(lines, m.paint.Error.Render(o.problem))
 	}
 	lines = append(lines, "")
 	hints := o.hints(m, string(o.text))
 	for _, hint := range hints[:min(len(hints), m.height-9)] {
-		lines = append(lines, dim(hint))
+		lines = append(lines, m.paint.Muted.Render(hint))
 	}
 	for i := range lines {
-		lines[i] = m.fit(lines[i], min(m.width-8, 100))
+		lines[i] = m.paint.Fit(lines[i], min(m.width-8, 100))
 	}
-	return m.box(o.title, append(lines, dim("enter: go   tab: complete   esc: leave")))
+	return m.box(o.title, append(lines, m.paint.Muted.Render("enter: go   tab: complete   esc: leave")))
 }
 
 // askFilter lets the operator type which jobs to show.
@@ -147,7 +149,7 @@ func commandHints(m *Model, text string) []string {
 		return m.contextNames(name)
 	}
 	if name, found := strings.CutPrefix(text, "theme "); found {
-		return slices.DeleteFunc(Themes(), func(theme string) bool { return !strings.HasPrefix(theme, name) })
+		return slices.DeleteFunc(theme.Names(), func(known string) bool { return !strings.HasPrefix(known, name) })
 	}
 	var hints []string
 	for _, c := range m.env.commands {
@@ -158,7 +160,7 @@ func commandHints(m *Model, text string) []string {
 	if text == "" || strings.HasPrefix("job ", text) {
 		hints = append(hints, "job ID         open a job", "jobs FILTER    show the jobs that match")
 	}
-	for _, hint := range []string{"ctx NAME       go to another database of your settings", "theme NAME     " + strings.Join(Themes(), ", ")} {
+	for _, hint := range []string{"ctx NAME       go to another database of your settings", "theme NAME     " + strings.Join(theme.Names(), ", ")} {
 		if strings.HasPrefix(hint, text) {
 			hints = append(hints, hint)
 		}

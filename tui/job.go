@@ -10,7 +10,9 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/format"
 	"github.com/jobq-dev/jobq/internal/printable"
+	"github.com/jobq-dev/jobq/tui/widget"
 )
 
 // jobStory is a job with its runs and what people did to it.
@@ -107,26 +109,26 @@ func (j *jobModel) turnTo(id int64) {
 // jobHead is the second line of the screen, in place of the tabs.
 func (m *Model) jobHead() string {
 	job := m.job.story.job
-	left := fmt.Sprintf(" Jobs %s %d", m.env.glyphs.cross, m.job.id)
+	left := fmt.Sprintf(" Jobs %s %d", m.paint.Cross, m.job.id)
 	right := m.keyOf("back") + " back "
 	if job != nil {
-		left += fmt.Sprintf(" %s/%s", clean(job.Queue), clean(job.Kind))
-		right = styled(stateColour(job.State)+sgrBold, strings.ToUpper(stateWord(job))) +
-			fmt.Sprintf("  attempt %d of %d   ", min(attemptsShown(job), job.MaxAttempts), job.MaxAttempts) + right
+		left += fmt.Sprintf(" %s/%s", widget.Clean(job.Queue), widget.Clean(job.Kind))
+		right = m.paint.State(job.State).Render(strings.ToUpper(format.State(job))) +
+			fmt.Sprintf("  attempt %d of %d   ", format.Attempt(job), job.MaxAttempts) + right
 	}
-	return m.spread(bold(left), right, m.width)
+	return m.paint.Spread(m.paint.Title.Render(left), right, m.width)
 }
 
 func (m *Model) jobBody() []string {
 	job := m.job.story.job
 	if job == nil {
 		if err := m.polls[panelJob].err; err != nil {
-			return []string{"", " " + styled(sgrYellow, queryProblem(err))}
+			return []string{"", " " + m.paint.Warn.Render(queryProblem(err))}
 		}
 		return []string{"", " " + m.waiting(panelJob)}
 	}
 	if m.job.output {
-		return append([]string{m.rule(m.width, m.outputTitle())}, m.outputLines(m.layout().body-1)...)
+		return append([]string{m.paint.Rule(m.width, m.outputTitle())}, m.outputLines(m.layout().body-1)...)
 	}
 	var lines []string
 	if job.State == jobq.Running {
@@ -135,7 +137,7 @@ func (m *Model) jobBody() []string {
 	if m.layout().wide {
 		lines = append(lines, m.sideBySide(m.properties(job), m.timeline(m.width/2-3))...)
 	} else {
-		lines = append(lines, m.rule(m.width, "Properties"))
+		lines = append(lines, m.paint.Rule(m.width, "Properties"))
 		lines = append(lines, m.properties(job)...)
 	}
 	lines = append(lines, m.attemptLines()...)
@@ -143,7 +145,7 @@ func (m *Model) jobBody() []string {
 	if room < 2 && !m.layout().wide {
 		return lines
 	}
-	lines = append(lines, m.rule(m.width, m.outputTitle()))
+	lines = append(lines, m.paint.Rule(m.width, m.outputTitle()))
 	return append(lines, m.outputLines(room)...)
 }
 
@@ -154,22 +156,22 @@ func (m *Model) runningLines(job *jobq.Job) []string {
 	if job.StartedAt != nil {
 		elapsed = now.Sub(*job.StartedAt)
 	}
-	progress := fmt.Sprintf(" Progress  none reported   %s elapsed", took(elapsed))
+	progress := fmt.Sprintf(" Progress  none reported   %s elapsed", format.Took(elapsed))
 	if p := job.Progress; p != nil {
 		left := ""
 		if p.Percent > 1 && p.Percent < 100 {
-			left = "   about " + took(time.Duration(float64(elapsed)*float64(100-p.Percent)/float64(p.Percent))) + " left"
+			left = "   about " + format.Took(time.Duration(float64(elapsed)*float64(100-p.Percent)/float64(p.Percent))) + " left"
 		}
-		progress = fmt.Sprintf(" Progress  %s %s  %s %.0f%%   %s elapsed%s   updated %s ago", clean(p.Stage), clean(p.Message),
-			m.bar(float64(p.Percent)/100, 24), p.Percent, took(elapsed), left, ago(now.Sub(p.At)))
+		progress = fmt.Sprintf(" Progress  %s %s  %s %.0f%%   %s elapsed%s   updated %s ago", widget.Clean(p.Stage), widget.Clean(p.Message),
+			m.paint.Progress(float64(p.Percent)/100, 24), p.Percent, format.Took(elapsed), left, format.Ago(now.Sub(p.At)))
 	}
-	lease := " Lease     " + clean(job.LeaseOwner)
+	lease := " Lease     " + widget.Clean(job.LeaseOwner)
 	if job.LeaseExpiresAt != nil {
-		lease += "   ends in " + ago(job.LeaseExpiresAt.Sub(now)) + " unless extended"
+		lease += "   ends in " + format.Ago(job.LeaseExpiresAt.Sub(now)) + " unless extended"
 	}
 	lease += fmt.Sprintf("   token %d", job.LeaseToken)
 	if job.CancelRequestedAt != nil {
-		lease += "   " + styled(sgrYellow, "asked to stop "+ago(now.Sub(*job.CancelRequestedAt))+" ago")
+		lease += "   " + m.paint.Warn.Render("asked to stop "+format.Ago(now.Sub(*job.CancelRequestedAt))+" ago")
 	}
 	return []string{progress, lease}
 }
@@ -177,8 +179,8 @@ func (m *Model) runningLines(job *jobq.Job) []string {
 // properties are what the job is. Texts of any length become one line each.
 func (m *Model) properties(job *jobq.Job) []string {
 	lines := []string{
-		fmt.Sprintf(" queue      %s   priority %d   attempts %d/%d, %d crashed", clean(job.Queue), job.Priority, job.Attempts, job.MaxAttempts, job.Crashes),
-		fmt.Sprintf(" created    %s   run at %s", m.clock(job.CreatedAt), m.clock(job.RunAt)),
+		fmt.Sprintf(" queue      %s   priority %d   attempts %d/%d, %d crashed", widget.Clean(job.Queue), job.Priority, job.Attempts, job.MaxAttempts, job.Crashes),
+		fmt.Sprintf(" created    %s   run at %s", m.paint.Clock(job.CreatedAt), m.paint.Clock(job.RunAt)),
 	}
 	add := func(name, value string) {
 		if value != "" {
@@ -188,35 +190,23 @@ func (m *Model) properties(job *jobq.Job) []string {
 	if job.Timeout > 0 {
 		add("timeout", job.Timeout.String())
 	}
-	add("unique", clean(job.UniqueKey))
-	add("tags", clean(strings.Join(job.Tags, ", ")))
+	add("unique", widget.Clean(job.UniqueKey))
+	add("tags", widget.Clean(strings.Join(job.Tags, ", ")))
 	add("args", jsonLine(job.Args))
 	add("metadata", jsonLine(job.Metadata))
 	add("checkpoint", jsonLine(job.Checkpoint))
 	add("result", jsonLine(job.Result))
 	if job.LastError != "" {
-		add("error", styled(sgrRed, firstLine(job.LastError)))
+		add("error", m.paint.Error.Render(widget.FirstLine(job.LastError)))
 	}
 	return lines
 }
 
 // jsonLine shows JSON as it is stored, never decoded: numbers keep their digits.
-func jsonLine(raw json.RawMessage) string { return clean(string(raw)) }
+func jsonLine(raw json.RawMessage) string { return widget.Clean(string(raw)) }
 
 func (m *Model) sideBySide(left, right []string) []string {
-	half := m.width / 2
-	lines := []string{m.rule(m.width, "Properties", "Timeline")}
-	for i := range max(len(left), len(right)) {
-		l, r := "", ""
-		if i < len(left) {
-			l = left[i]
-		}
-		if i < len(right) {
-			r = right[i]
-		}
-		lines = append(lines, m.fit(l, half)+dim("│")+" "+m.fit(r, m.width-half-2))
-	}
-	return lines
+	return append([]string{m.paint.Rule(m.width, "Properties", "Timeline")}, m.paint.Columns(left, right, m.width)...)
 }
 
 // outputTitle names the run whose output is shown.
@@ -242,17 +232,18 @@ func (m *Model) outputLines(height int) []string {
 	case height <= 0:
 		return nil
 	case lines == nil:
-		return []string{" " + dim("no output yet")}
+		return []string{" " + m.paint.Muted.Render("no output yet")}
 	}
 	end := max(len(lines)-m.job.scroll, min(height, len(lines)))
 	begin := max(end-height, 0)
 	shown := make([]string, end-begin)
 	for i, line := range lines[begin:end] {
-		shown[i] = " " + clean(strings.ReplaceAll(line, "\t", "    "))
+		text := " " + widget.Clean(strings.ReplaceAll(line, "\t", "    "))
+		shown[i] = text
 		if m.job.search != "" && matches(line, m.job.search) {
-			shown[i] = styled(sgrReverse, shown[i])
+			shown[i] = m.paint.Match.Render(shown[i])
 			if begin+i == m.job.found {
-				shown[i] = bold(">") + strings.Replace(shown[i], " ", "", 1)
+				shown[i] = m.paint.Cursor.Render(">") + m.paint.Match.Render(strings.TrimPrefix(text, " "))
 			}
 		}
 	}

@@ -8,30 +8,32 @@ import (
 	"time"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/tui/widget"
 )
 
 // attemptLines are the runs, newest first.
 func (m *Model) attemptLines() []string {
-	lines := []string{m.rule(m.width, "Attempts")}
-	columns := columnsFor([]column{
-		{"#", 3, true, 0}, {"OUTCOME", 10, false, 0}, {"STARTED", 11, false, 2}, {"TOOK", 8, true, 0}, {"WORKER", 28, false, 3}, {"ERROR", 0, false, 1},
+	lines := []string{m.paint.Rule(m.width, "Attempts")}
+	columns := widget.ColumnsFor([]widget.Column{
+		widget.Right("#", 3, 0), widget.Left("OUTCOME", 10, 0), widget.Left("STARTED", 11, 2), widget.Right("TOOK", 8, 0), widget.Left("WORKER", 28, 3), widget.Left("ERROR", 0, 1),
 	}, m.width-2, 12)
-	lines = append(lines, m.tableHeader(columns, m.width))
+	lines = append(lines, m.paint.Header(columns, m.width))
 	job, runs := m.job.story.job, m.job.story.runs
 	if job.State == jobq.Running && job.StartedAt != nil {
 		marks := "  "
 		if m.job.run == 0 {
-			marks = bold("> ")
+			marks = m.paint.Title.Render("> ")
 		}
-		lines = append(lines, m.tableRow(columns, m.width, marks, map[string]string{
-			"#": strconv.Itoa(job.Attempts + 1), "OUTCOME": styled(sgrCyan, "running"), "STARTED": m.clock(*job.StartedAt),
-			"TOOK": took(m.env.now().Sub(*job.StartedAt)), "WORKER": clean(job.LeaseOwner),
+		lines = append(lines, m.paint.Row(columns, m.width, marks, map[string]string{
+			"#": strconv.Itoa(job.Attempts + 1), "OUTCOME": m.paint.Running.Render("running"), "STARTED": m.paint.Clock(*job.StartedAt),
+			"TOOK": format.Took(m.env.now().Sub(*job.StartedAt)), "WORKER": widget.Clean(job.LeaseOwner),
 		}))
 	}
 	if m.job.story.unrecorded() {
-		lines = append(lines, m.tableRow(columns, m.width, "  ", map[string]string{
-			"#": strconv.Itoa(job.Attempts + 1), "OUTCOME": outcomeText(jobq.OutcomeCompleted), "STARTED": m.clock(*job.StartedAt),
-			"TOOK": took(job.FinishedAt.Sub(*job.StartedAt)), "WORKER": clean(job.LeaseOwner),
+		lines = append(lines, m.paint.Row(columns, m.width, "  ", map[string]string{
+			"#": strconv.Itoa(job.Attempts + 1), "OUTCOME": m.outcomeText(jobq.OutcomeCompleted), "STARTED": m.paint.Clock(*job.StartedAt),
+			"TOOK": format.Took(job.FinishedAt.Sub(*job.StartedAt)), "WORKER": widget.Clean(job.LeaseOwner),
 		}))
 	}
 	const shown = 6
@@ -40,25 +42,25 @@ func (m *Model) attemptLines() []string {
 		run := runs[len(runs)-1-i]
 		marks := "  "
 		if i+m.job.under() == m.job.run {
-			marks = bold("> ")
+			marks = m.paint.Title.Render("> ")
 		}
-		lines = append(lines, m.tableRow(columns, m.width, marks, map[string]string{
-			"#": strconv.Itoa(run.Number), "OUTCOME": outcomeText(run.Outcome), "STARTED": m.clock(run.StartedAt),
-			"TOOK": took(run.FinishedAt.Sub(run.StartedAt)), "WORKER": clean(run.WorkerID), "ERROR": firstLine(run.Error),
+		lines = append(lines, m.paint.Row(columns, m.width, marks, map[string]string{
+			"#": strconv.Itoa(run.Number), "OUTCOME": m.outcomeText(run.Outcome), "STARTED": m.paint.Clock(run.StartedAt),
+			"TOOK": format.Took(run.FinishedAt.Sub(run.StartedAt)), "WORKER": widget.Clean(run.WorkerID), "ERROR": widget.FirstLine(run.Error),
 		}))
 	}
 	if len(runs) == 0 && job.State != jobq.Running && !m.job.story.unrecorded() {
-		lines = append(lines, "  "+dim("has not run yet"))
+		lines = append(lines, "  "+m.paint.Muted.Render("has not run yet"))
 	}
 	return lines
 }
 
-func outcomeText(outcome jobq.Outcome) string {
+func (m *Model) outcomeText(outcome jobq.Outcome) string {
 	switch outcome {
 	case jobq.OutcomeCompleted:
-		return styled(sgrGreen, string(outcome))
+		return m.paint.Good.Render(string(outcome))
 	case jobq.OutcomeFailed, jobq.OutcomeTimedOut, jobq.OutcomeLost:
-		return styled(sgrRed, string(outcome))
+		return m.paint.Error.Render(string(outcome))
 	case jobq.OutcomeCancelled, jobq.OutcomeReleased, jobq.OutcomeSnoozed:
 	}
 	return string(outcome)
@@ -83,19 +85,19 @@ func (s jobStory) moments() []moment {
 	job := s.job
 	moments := []moment{{job.CreatedAt, "created"}}
 	for _, run := range s.runs {
-		moments = append(moments, moment{run.StartedAt, fmt.Sprintf("attempt %d      %s", run.Number, clean(run.WorkerID))})
-		text := fmt.Sprintf("%s  %s  %s", run.Outcome, took(run.FinishedAt.Sub(run.StartedAt)), firstLine(run.Error))
+		moments = append(moments, moment{run.StartedAt, fmt.Sprintf("attempt %d      %s", run.Number, widget.Clean(run.WorkerID))})
+		text := fmt.Sprintf("%s  %s  %s", run.Outcome, format.Took(run.FinishedAt.Sub(run.StartedAt)), widget.FirstLine(run.Error))
 		moments = append(moments, moment{run.FinishedAt, text})
 	}
 	for _, action := range s.actions {
-		text := fmt.Sprintf("%s by %s", action.Action, clean(action.Actor))
+		text := fmt.Sprintf("%s by %s", action.Action, widget.Clean(action.Actor))
 		if action.After != action.Before {
 			text += fmt.Sprintf(": %s, was %s", action.After, action.Before)
 		}
 		moments = append(moments, moment{action.At, text})
 	}
 	if job.StartedAt != nil && (job.FinishedAt == nil || s.unrecorded()) {
-		moments = append(moments, moment{*job.StartedAt, fmt.Sprintf("attempt %d      %s", job.Attempts+1, clean(job.LeaseOwner))})
+		moments = append(moments, moment{*job.StartedAt, fmt.Sprintf("attempt %d      %s", job.Attempts+1, widget.Clean(job.LeaseOwner))})
 	}
 	if job.FinishedAt != nil {
 		moments = append(moments, moment{*job.FinishedAt, string(job.State)})
@@ -113,7 +115,7 @@ func (m *Model) timeline(cells int) []string {
 	moments = moments[max(len(moments)-9, 0):]
 	lines := make([]string, len(moments))
 	for i, moment := range moments {
-		lines[i] = m.fit(dim(m.clock(moment.at))+"  "+moment.text, cells)
+		lines[i] = m.paint.Fit(m.paint.Muted.Render(m.paint.Clock(moment.at))+"  "+moment.text, cells)
 	}
 	return lines
 }
@@ -122,35 +124,35 @@ func (m *Model) timeline(cells int) []string {
 func (m *Model) summary(story jobStory) []string {
 	job := story.job
 	now := m.env.now()
-	state := stateWord(job)
+	state := format.State(job)
 	switch {
-	case m.look.absolute:
-		state += " at " + m.clock(jobSince(job)) + " UTC"
+	case m.paint.Absolute:
+		state += " at " + m.paint.Clock(format.Since(job)) + " UTC"
 	case job.FinishedAt != nil:
-		state += " " + ago(now.Sub(*job.FinishedAt)) + " ago"
+		state += " " + format.Ago(now.Sub(*job.FinishedAt)) + " ago"
 	case job.StartedAt != nil:
-		state += " for " + ago(now.Sub(*job.StartedAt))
+		state += " for " + format.Ago(now.Sub(*job.StartedAt))
 	case job.RunAt.After(now):
-		state += ", due in " + ago(job.RunAt.Sub(now))
+		state += ", due in " + format.Ago(job.RunAt.Sub(now))
 	default:
-		state += " for " + ago(now.Sub(job.RunAt))
+		state += " for " + format.Ago(now.Sub(job.RunAt))
 	}
 	lease := "-"
 	if job.LeaseExpiresAt != nil {
-		lease = clean(job.LeaseOwner) + ", ends in " + ago(job.LeaseExpiresAt.Sub(now))
+		lease = widget.Clean(job.LeaseOwner) + ", ends in " + format.Ago(job.LeaseExpiresAt.Sub(now))
 	}
 	lines := []string{
-		fmt.Sprintf(" state    %s (%d/%d)   queue %s   priority %d   lease %s", styled(stateColour(job.State), state), job.Attempts, job.MaxAttempts,
-			clean(job.Queue), job.Priority, lease),
+		fmt.Sprintf(" state    %s (%d/%d)   queue %s   priority %d   lease %s", m.paint.State(job.State).Render(state), job.Attempts, job.MaxAttempts,
+			widget.Clean(job.Queue), job.Priority, lease),
 		" args     " + jsonLine(job.Args),
 	}
 	if len(job.Tags) > 0 || len(job.Metadata) > 0 {
-		lines = append(lines, fmt.Sprintf(" tags     %s   metadata %s", clean(strings.Join(job.Tags, ",")), jsonLine(job.Metadata)))
+		lines = append(lines, fmt.Sprintf(" tags     %s   metadata %s", widget.Clean(strings.Join(job.Tags, ",")), jsonLine(job.Metadata)))
 	}
 	if len(story.runs) > 0 {
 		var parts []string
 		for _, run := range story.runs[max(len(story.runs)-5, 0):] {
-			parts = append(parts, fmt.Sprintf("#%d %s %s %s", run.Number, run.Outcome, took(run.FinishedAt.Sub(run.StartedAt)), m.fit(firstLine(run.Error), min(width(firstLine(run.Error)), 20))))
+			parts = append(parts, fmt.Sprintf("#%d %s %s %s", run.Number, run.Outcome, format.Took(run.FinishedAt.Sub(run.StartedAt)), m.paint.Fit(widget.FirstLine(run.Error), min(widget.Width(widget.FirstLine(run.Error)), 20))))
 		}
 		lines = append(lines, " attempts "+strings.Join(parts, "   "))
 	}
@@ -158,16 +160,16 @@ func (m *Model) summary(story jobStory) []string {
 		lines = append(lines, " progress "+m.progressText(job.Progress))
 	}
 	if job.LastError != "" {
-		lines = append(lines, " error    "+styled(sgrRed, firstLine(job.LastError)))
+		lines = append(lines, " error    "+m.paint.Error.Render(widget.FirstLine(job.LastError)))
 	}
 	line := " timeline "
 	moments := story.moments()
 	for i, moment := range moments[max(len(moments)-6, 0):] {
 		if i > 0 {
-			line += " " + m.env.glyphs.rule + " "
+			line += " " + m.paint.Theme.Rule + " "
 		}
 		word, _, _ := strings.Cut(moment.text, "  ")
-		line += m.clock(moment.at) + " " + word
+		line += m.paint.Clock(moment.at) + " " + word
 	}
 	return append(lines, line)
 }

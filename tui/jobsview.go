@@ -7,22 +7,24 @@ import (
 	"time"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/tui/widget"
 )
 
 func (m *Model) jobsBody() []string {
 	j := &m.jobs
 	l := m.layout()
-	lines := []string{m.jobTabs(), m.filterLine(), m.rule(m.width)}
+	lines := []string{m.jobTabs(), m.filterLine(), m.paint.Rule(m.width)}
 	height := l.body - len(lines) - 2 - l.preview
 	if l.preview > 0 {
 		height--
 	}
 	height = max(height, 1)
 	if j.visible = height; j.at() >= 0 {
-		j.offset = window(j.offset, j.at(), len(j.rows), height)
+		j.offset = widget.Window(j.offset, j.at(), len(j.rows), height)
 	}
-	columns := columnsFor(m.jobColumns(), m.width-2, 16)
-	lines = append(lines, m.tableHeader(columns, m.width))
+	columns := widget.ColumnsFor(m.jobColumns(), m.width-2, 16)
+	lines = append(lines, m.paint.Header(columns, m.width))
 	for i := j.offset; i < j.offset+height; i++ {
 		switch {
 		case i < len(j.rows):
@@ -39,11 +41,11 @@ func (m *Model) jobsBody() []string {
 		if j.above >= pageSize {
 			count += "+"
 		}
-		lines = append(lines, fmt.Sprintf(" %s %s new above (%s jumps to the top and follows)", m.env.glyphs.up, count, m.keyOf("top")))
+		lines = append(lines, fmt.Sprintf(" %s %s new above (%s jumps to the top and follows)", m.paint.Up, count, m.keyOf("top")))
 	case j.recent:
-		lines = append(lines, styled(sgrYellow, fmt.Sprintf(" only the newest %s jobs were searched: name a state or a queue to look further", number(recentJobs))))
+		lines = append(lines, m.paint.Warn.Render(fmt.Sprintf(" only the newest %s jobs were searched: name a state or a queue to look further", format.Number(recentJobs))))
 	case len(j.rows) >= rowsMax:
-		lines = append(lines, dim(fmt.Sprintf(" the first %d are kept here: filter with %s to look further", rowsMax, m.keyOf("filter"))))
+		lines = append(lines, m.paint.Muted.Render(fmt.Sprintf(" the first %d are kept here: filter with %s to look further", rowsMax, m.keyOf("filter"))))
 	default:
 		lines = append(lines, "")
 	}
@@ -58,14 +60,14 @@ func (m *Model) noJobs() string {
 		return m.waiting(panelPage)
 	}
 	if m.jobs.match == "" {
-		return dim("no such jobs")
+		return m.paint.Muted.Render("no such jobs")
 	}
-	return dim("no job matches; " + m.keyOf("back") + " clears the filter")
+	return m.paint.Muted.Render("no job matches; " + m.keyOf("back") + " clears the filter")
 }
 
 func (m *Model) jobTabs() string {
 	t := m.totals()
-	counts := [tabEnd]string{"", capped(t.available), capped(t.scheduled), number(t.running), capped(t.retrying), capped(t.failed), capped(t.cancelled), ""}
+	counts := [tabEnd]string{"", format.Capped(t.available), format.Capped(t.scheduled), format.Number(t.running), format.Capped(t.retrying), format.Capped(t.failed), format.Capped(t.cancelled), ""}
 	if m.polls[panelQueues].at.IsZero() {
 		counts = [tabEnd]string{}
 	}
@@ -82,7 +84,7 @@ func (m *Model) jobTabs() string {
 			name += " " + value
 		}
 		if i == m.jobs.tab {
-			line += " " + styled(sgrReverse, "["+name+"]")
+			line += " " + m.paint.Selected.Render("["+name+"]")
 		} else {
 			line += "  " + name
 		}
@@ -92,66 +94,66 @@ func (m *Model) jobTabs() string {
 
 func (m *Model) filterLine() string {
 	j := &m.jobs
-	left := " " + m.keyOf("filter") + " " + clean(j.match)
+	left := " " + m.keyOf("filter") + " " + widget.Clean(j.match)
 	if j.match == "" {
-		left = dim(" " + m.keyOf("filter") + " to filter")
+		left = m.paint.Muted.Render(" " + m.keyOf("filter") + " to filter")
 	}
 	var right []string
 	switch {
 	case j.all != nil:
-		right = append(right, styled(sgrYellow, "all "+capped(j.all.snapshot.Count)+" matching selected"))
+		right = append(right, m.paint.Warn.Render("all "+format.Capped(j.all.snapshot.Count)+" matching selected"))
 	case len(j.marks) > 0:
 		right = append(right, fmt.Sprintf("%d marked", len(j.marks)))
 	}
 	if len(j.rows) > 0 {
 		total := "?"
 		if j.total >= 0 {
-			total = capped(j.total)
+			total = format.Capped(j.total)
 		}
 		right = append(right, fmt.Sprintf("%d-%d of %s", j.offset+1, min(j.offset+j.visible, len(j.rows)), total))
 	}
-	return m.spread(left, strings.Join(right, "  ")+"  "+j.order().title+" ", m.width)
+	return m.paint.Spread(left, strings.Join(right, "  ")+"  "+j.order().title+" ", m.width)
 }
 
 // jobColumns are the columns of the list. Wide has others, which may cost the
 // error its place.
-func (m *Model) jobColumns() []column {
+func (m *Model) jobColumns() []widget.Column {
 	last := "LAST ERROR"
 	if m.jobs.tab == tabRunning {
 		last = "PROGRESS"
 	}
-	age := column{"AGE", 7, true, 0}
-	if m.look.absolute {
-		age = column{"AT (UTC)", 11, true, 0}
+	age := widget.Right("AGE", 7, 0)
+	if m.paint.Absolute {
+		age = widget.Right("AT (UTC)", 11, 0)
 	}
 	if m.look.wide {
-		return []column{
-			{"ID", 12, true, 0},
-			{"STATE", 9, false, 2},
-			{"QUEUE", 11, false, 1},
-			{"KIND", 20, false, 0},
-			{"TRY", 6, true, 6},
+		return []widget.Column{
+			widget.Right("ID", 12, 0),
+			widget.Left("STATE", 9, 2),
+			widget.Left("QUEUE", 11, 1),
+			widget.Left("KIND", 20, 0),
+			widget.Right("TRY", 6, 6),
 			age,
-			{"PRIO", 5, true, 1},
-			{"CREATED", 11, true, 1},
-			{"WORKER", 20, false, 3},
-			{"TAGS", 12, false, 4},
-			{last, 0, false, 5},
+			widget.Right("PRIO", 5, 1),
+			widget.Right("CREATED", 11, 1),
+			widget.Left("WORKER", 20, 3),
+			widget.Left("TAGS", 12, 4),
+			widget.Left(last, 0, 5),
 		}
 	}
-	return []column{
-		{"ID", 12, true, 0},
-		{"STATE", 9, false, 2},
-		{"QUEUE", 11, false, 4},
-		{"KIND", 20, false, 0},
-		{"TRY", 6, true, 1},
+	return []widget.Column{
+		widget.Right("ID", 12, 0),
+		widget.Left("STATE", 9, 2),
+		widget.Left("QUEUE", 11, 4),
+		widget.Left("KIND", 20, 0),
+		widget.Right("TRY", 6, 1),
 		age,
-		{"TOOK", 7, true, 5},
-		{last, 0, false, 3},
+		widget.Right("TOOK", 7, 5),
+		widget.Left(last, 0, 3),
 	}
 }
 
-func (m *Model) jobRow(columns []column, job *jobq.Job) string {
+func (m *Model) jobRow(columns []widget.Column, job *jobq.Job) string {
 	j := &m.jobs
 	marks := []byte("  ")
 	if job.ID == j.cursor {
@@ -161,86 +163,50 @@ func (m *Model) jobRow(columns []column, job *jobq.Job) string {
 		marks[1] = '*'
 	}
 	now := m.env.now()
-	state := styled(stateColour(job.State), stateWord(job))
-	tookText := ""
-	if job.StartedAt != nil && job.FinishedAt != nil {
-		tookText = took(job.FinishedAt.Sub(*job.StartedAt))
-	} else if job.StartedAt != nil {
-		tookText = took(now.Sub(*job.StartedAt))
-	}
+	state := m.paint.State(job.State).Render(format.State(job))
 	values := map[string]string{
-		"ID": strconv.FormatInt(job.ID, 10), "STATE": state, "QUEUE": clean(job.Queue), "KIND": clean(job.Kind),
-		"TRY": fmt.Sprintf("%d/%d", min(attemptsShown(job), job.MaxAttempts), job.MaxAttempts), "AGE": jobAge(job, now), "AT (UTC)": m.clock(jobSince(job)),
-		"PRIO": strconv.Itoa(int(job.Priority)), "CREATED": m.clock(job.CreatedAt), "WORKER": clean(job.LeaseOwner), "TAGS": clean(strings.Join(job.Tags, ",")),
-		"TOOK": tookText, "LAST ERROR": firstLine(job.LastError), "PROGRESS": m.progressText(job.Progress),
+		"ID": strconv.FormatInt(job.ID, 10), "STATE": state, "QUEUE": widget.Clean(job.Queue), "KIND": widget.Clean(job.Kind),
+		"TRY": format.Attempts(job), "AGE": jobAge(job, now), "AT (UTC)": m.paint.Clock(format.Since(job)),
+		"PRIO": strconv.Itoa(int(job.Priority)), "CREATED": m.paint.Clock(job.CreatedAt), "WORKER": widget.Clean(job.LeaseOwner), "TAGS": widget.Clean(strings.Join(job.Tags, ",")),
+		"TOOK": format.Duration(job, now), "LAST ERROR": widget.FirstLine(job.LastError), "PROGRESS": m.progressText(job.Progress),
 	}
 	if !j.left[job.ID].IsZero() {
 		for name, value := range values {
-			values[name] = dim(value)
+			values[name] = m.paint.Muted.Render(value)
 		}
-		values["STATE"] = dim(string(job.State))
-		values["LAST ERROR"] = m.env.glyphs.arrow + " " + stateWord(job)
+		values["STATE"] = m.paint.Muted.Render(string(job.State))
+		values["LAST ERROR"] = m.paint.Arrow + " " + format.State(job)
 		values["PROGRESS"] = values["LAST ERROR"]
 	}
 	prefix := string(marks)
 	if job.ID == j.cursor {
-		prefix = bold(prefix)
+		prefix = m.paint.Title.Render(prefix)
 	}
-	return m.tableRow(columns, m.width, prefix, values)
+	return m.paint.Row(columns, m.width, prefix, values)
 }
 
 func (m *Model) progressText(p *jobq.Progress) string {
 	if p == nil {
 		return ""
 	}
-	return fmt.Sprintf("%s %3.0f%% %s %s", m.bar(float64(p.Percent)/100, 10), p.Percent, clean(p.Stage), clean(p.Message))
-}
-
-// attemptsShown counts the run under way too.
-func attemptsShown(job *jobq.Job) int {
-	if job.State == jobq.Running || job.State == jobq.Completed {
-		return job.Attempts + 1
-	}
-	return job.Attempts
-}
-
-func stateWord(job *jobq.Job) string {
-	switch {
-	case job.State == jobq.Scheduled && job.Attempts > 0:
-		return "retrying"
-	case job.State == jobq.Running && job.CancelRequestedAt != nil:
-		return "stopping"
-	}
-	return string(job.State)
-}
-
-// jobSince is since when the job has been in its state; when it is due for one
-// that waits.
-func jobSince(job *jobq.Job) time.Time {
-	switch {
-	case job.FinishedAt != nil:
-		return *job.FinishedAt
-	case job.StartedAt != nil:
-		return *job.StartedAt
-	}
-	return job.RunAt
+	return fmt.Sprintf("%s %3.0f%% %s %s", m.paint.Progress(float64(p.Percent)/100, 10), p.Percent, widget.Clean(p.Stage), widget.Clean(p.Message))
 }
 
 // jobAge is how long ago that was, or how far off it is.
 func jobAge(job *jobq.Job, now time.Time) string {
 	if job.State == jobq.Scheduled && job.RunAt.After(now) && job.StartedAt == nil {
-		return "in " + ago(job.RunAt.Sub(now))
+		return "in " + format.Ago(job.RunAt.Sub(now))
 	}
-	return ago(now.Sub(jobSince(job)))
+	return format.Ago(now.Sub(format.Since(job)))
 }
 
 // preview is the job under the cursor in a few lines.
 func (m *Model) preview() []string {
 	job := m.jobs.selected()
 	if job == nil {
-		return []string{m.rule(m.width)}
+		return []string{m.paint.Rule(m.width)}
 	}
-	lines := []string{m.rule(m.width, fmt.Sprintf("%d %s/%s", job.ID, clean(job.Queue), clean(job.Kind)))}
+	lines := []string{m.paint.Rule(m.width, fmt.Sprintf("%d %s/%s", job.ID, widget.Clean(job.Queue), widget.Clean(job.Kind)))}
 	story := m.job.story
 	if story.job == nil || story.job.ID != job.ID {
 		return append(lines, " "+m.waiting(panelJob))

@@ -142,8 +142,14 @@ func otherCommands() []*command {
 			m.need(m.wanted()...)
 			return nil
 		}},
-		{id: "wide", keys: []string{"w"}, help: "Other columns: priority, creation, worker, tags", screens: onJobs, run: toggle(func(l *look) *bool { return &l.wide })},
-		{id: "times", keys: []string{"T"}, help: "Times in UTC, or how long ago", run: toggle(func(l *look) *bool { return &l.absolute })},
+		{id: "wide", keys: []string{"w"}, help: "Other columns: priority, creation, worker, tags", screens: onJobs, run: func(m *Model) tea.Cmd {
+			m.look.wide = !m.look.wide
+			return nil
+		}},
+		{id: "times", keys: []string{"T"}, help: "Times in UTC, or how long ago", run: func(m *Model) tea.Cmd {
+			m.paint.Absolute = !m.paint.Absolute
+			return nil
+		}},
 		{id: "mouse", drawn: true, keys: []string{"M"}, help: "Take the mouse, or give it back to the terminal", run: (*Model).toggleMouse},
 		{id: "refetch", keys: []string{"ctrl+r"}, help: "Ask the database again", run: func(m *Model) tea.Cmd {
 			m.renew(m.wanted()...)
@@ -158,15 +164,6 @@ func otherCommands() []*command {
 			}
 			return tea.Quit
 		}},
-	}
-}
-
-// toggle turns a part of the look on or off.
-func toggle(part func(*look) *bool) func(*Model) tea.Cmd {
-	return func(m *Model) tea.Cmd {
-		on := part(&m.look)
-		*on = !*on
-		return nil
 	}
 }
 
@@ -206,7 +203,7 @@ func (m *Model) keyHints(cells int) string {
 			continue
 		}
 		used += len(hint) + 2
-		hints = append(hints, bold(c.keys[0])+" "+c.title)
+		hints = append(hints, m.paint.Title.Render(c.keys[0])+" "+c.title)
 	}
-	return strings.Join(append(hints, bold(m.keyOf("help"))+" help"), "  ")
+	return strings.Join(append(hints, m.paint.Title.Render(m.keyOf("help"))+" help"), "  ")
 }

@@ -93,6 +93,7 @@ func TestPlainNamesOwnKeys(t *testing.T) {
 	b := newBench(120, 35)
 	b.ownKeys(t)
 	b.env.plain = true
+	b.restyle()
 	var out bytes.Buffer
 	p := newPlain(b.Model, &out, nil)
 	b.screen, b.jobs.above = screenJobs, 1

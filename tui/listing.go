@@ -93,7 +93,7 @@ func (o *sortOverlay) view(m *Model) []string {
 	for i, order := range o.orders {
 		lines = append(lines, m.choice(i, o.at)+" "+order.title)
 	}
-	return m.box("Sort", append(lines, "", dim("only orders that an index has; another state may have more"), dim("enter or a number: sort   esc: leave")))
+	return m.box("Sort", append(lines, "", m.paint.Muted.Render("only orders that an index has; another state may have more"), m.paint.Muted.Render("enter or a number: sort   esc: leave")))
 }
 
 // markRange is a range of marks that grows and shrinks with the cursor.

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/tui/widget"
 )
 
 // activityMax is how many lines of activity are kept.
@@ -121,20 +123,20 @@ func (m *Model) tell(msg feedMsg) {
 		if len(lines) >= 3 && !failed || len(lines) >= 8 {
 			continue
 		}
-		name := fmt.Sprintf("%s/%s %d", clean(event.queue), clean(event.kind), event.id)
+		name := fmt.Sprintf("%s/%s %d", widget.Clean(event.queue), widget.Clean(event.kind), event.id)
 		if event.state == jobq.Running {
-			add(fmt.Sprintf("%s  %.0f%% %s", name, event.percent, clean(event.stage)))
+			add(fmt.Sprintf("%s  %.0f%% %s", name, event.percent, widget.Clean(event.stage)))
 			continue
 		}
 		named[event.queue]++
-		add(fmt.Sprintf("%s %s %s %s", name, m.env.glyphs.arrow, styled(stateColour(event.state), string(event.state)), took(event.took)))
+		add(fmt.Sprintf("%s %s %s %s", name, m.paint.Arrow, m.paint.State(event.state).Render(string(event.state)), format.Took(event.took)))
 	}
 	for _, queue := range sortedKeys(msg.ended) {
 		count := msg.ended[queue]
 		if rest := count.completed + count.failed - named[queue]; rest > 0 {
-			text := fmt.Sprintf("%s %s more ended", clean(queue), number(rest))
+			text := fmt.Sprintf("%s %s more ended", widget.Clean(queue), format.Number(rest))
 			if count.failed > 0 {
-				text += fmt.Sprintf(", %s of all badly", number(count.failed))
+				text += fmt.Sprintf(", %s of all badly", format.Number(count.failed))
 			}
 			add(text)
 		}

@@ -9,6 +9,8 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/tui/theme"
+	"github.com/jobq-dev/jobq/tui/widget"
 )
 
 type screen int
@@ -27,6 +29,7 @@ type Model struct {
 	env           env
 	width, height int
 	look          look
+	paint         *widget.Painter
 
 	screen screen
 	back   []screen // where esc leads
@@ -74,22 +77,25 @@ type Model struct {
 
 // look is how the operator wants to see things, wherever he is.
 type look struct {
-	theme    theme
-	absolute bool // times, and not how long ago
-	wide     bool // other columns of jobs
-	mouse    bool // is heard
+	style theme.Settings
+	bare  *theme.Theme // the same without styles
+	wide  bool         // other columns of jobs
+	mouse bool         // is heard
 }
 
-// suit takes the theme that the terminal's background asks for, unless the
-// operator has chosen one meanwhile.
-func (l *look) suit(dark bool) {
-	switch {
-	case l.theme != themeAsDrawn:
-	case dark:
-		l.theme = themeDark
-	default:
-		l.theme = themeLight
+// restyle makes the theme that the settings ask for. Their name was checked.
+func (m *Model) restyle() {
+	style := m.look.style
+	style.ASCII = m.env.ascii
+	style.Bare = style.Bare || m.env.plain
+	if made, err := theme.New(style); err == nil {
+		m.paint.Theme = made
 	}
+	style.Bare = true
+	if made, err := theme.New(style); err == nil {
+		m.look.bare = made
+	}
+	m.paint.Plain = m.env.plain
 }
 
 // activity is a line of what happens.
@@ -102,7 +108,9 @@ func newModel(e env) *Model {
 	if e.commands == nil {
 		e.commands = commands()
 	}
-	m := &Model{env: e, width: 80, height: 24, look: look{theme: themeAsDrawn}, cursor: make(map[screen]spot), lastKey: e.now()}
+	m := &Model{env: e, width: 80, height: 24, cursor: make(map[screen]spot), lastKey: e.now()}
+	m.paint = &widget.Painter{Now: e.now}
+	m.restyle()
 	m.jobs = newJobsModel()
 	m.job.follow = true
 	return m
@@ -111,7 +119,7 @@ func newModel(e env) *Model {
 // Init starts the clock and the way to the database.
 func (m *Model) Init() tea.Cmd {
 	begin := tea.Batch(m.connect(m.env.name), m.tick())
-	if m.look.theme == themeAsDrawn {
+	if m.look.style.Name == "" || m.look.style.Name == theme.Auto {
 		return tea.Batch(begin, tea.RequestBackgroundColor)
 	}
 	return begin
@@ -187,10 +195,17 @@ func (m *Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	case switchedMsg:
 		return m, m.switched(msg)
 	case tea.BackgroundColorMsg:
-		m.look.suit(msg.IsDark())
+		m.look.style.Background = "light"
+		if msg.IsDark() {
+			m.look.style.Background = "dark"
+		}
+		m.restyle()
+	case tea.ColorProfileMsg:
+		m.look.style.Profile = msg.Profile
+		m.restyle()
 	case tea.PasteMsg:
 		if o, ok := m.overlay.(*inputOverlay); ok {
-			o.insert(clean(msg.Content))
+			o.insert(widget.Clean(msg.Content))
 		}
 	case tea.KeyPressMsg:
 		m.lastKey = m.env.now()
@@ -239,7 +254,7 @@ func (m *Model) writeDisabled() string {
 	case m.env.reader == nil:
 		return "the database has not answered yet"
 	case m.switching != "":
-		return "on the way to " + clean(m.switching)
+		return "on the way to " + widget.Clean(m.switching)
 	case m.offline():
 		return "the database does not answer"
 	case m.session == nil:
@@ -247,7 +262,7 @@ func (m *Model) writeDisabled() string {
 	case m.session.ReadOnly:
 		return "the database is read-only: a standby, or told so"
 	case !m.session.MayAct:
-		return "role " + clean(m.session.Role) + " may not change jobs"
+		return "role " + widget.Clean(m.session.Role) + " may not change jobs"
 	}
 	return ""
 }

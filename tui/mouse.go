@@ -1,6 +1,10 @@
 package tui
 
-import tea "charm.land/bubbletea/v2"
+import (
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/jobq-dev/jobq/tui/widget"
+)
 
 // wheelRows is how far a turn of the wheel moves.
 const wheelRows = 3
@@ -50,7 +54,7 @@ type rows struct {
 func (m *Model) rowsShown() rows {
 	const head = 3
 	part := func(top, at, count, height int) rows {
-		offset := window(0, at, count, height)
+		offset := widget.Window(0, at, count, height)
 		return rows{top, min(height, count-offset), at - offset}
 	}
 	switch m.screen {

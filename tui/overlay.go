@@ -3,10 +3,12 @@ package tui
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
+
+	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/tui/widget"
 )
 
 // overlay is what lies over the screen and takes the keys.
@@ -15,28 +17,9 @@ type overlay interface {
 	view(m *Model) []string
 }
 
-// box draws lines in a frame.
+// box draws lines in a frame that leaves something of the screen to be seen.
 func (m *Model) box(title string, lines []string) []string {
-	if m.env.plain {
-		return append([]string{title}, lines...)
-	}
-	g := m.env.glyphs
-	left, right, down, up := "┌", "┐", "│", "└"
-	corner := "┘"
-	if g.rule == "-" {
-		left, right, down, up, corner = "+", "+", "|", "+", "+"
-	}
-	inner := width(title) + 4
-	for _, line := range lines {
-		inner = max(inner, width(line)+2)
-	}
-	inner = min(inner, m.width-4)
-	head := left + g.rule + " " + bold(title) + " "
-	box := []string{m.fit(head+strings.Repeat(g.rule, max(inner+1-width(head), 0)), inner+1) + right}
-	for _, line := range lines {
-		box = append(box, down+" "+m.fit(line, inner-1)+down)
-	}
-	return append(box, up+strings.Repeat(g.rule, inner)+corner)
+	return m.paint.Box(title, lines, m.width-2)
 }
 
 // confirmQuiet is how long a question hears no keys: those typed before it was
@@ -103,7 +86,7 @@ func (o *confirmOverlay) key(m *Model, msg tea.KeyPressMsg) tea.Cmd {
 }
 
 func (o *confirmOverlay) view(m *Model) []string {
-	lines := []string{fmt.Sprintf("database  %s  %s", m.env.name, clean(m.env.host))}
+	lines := []string{fmt.Sprintf("database  %s  %s", m.env.name, widget.Clean(m.env.host))}
 	lines = append(lines, o.details...)
 	lines = append(lines, "")
 	if o.typed.text == "" {
@@ -133,7 +116,7 @@ func (o *noteOverlay) key(m *Model, _ tea.KeyPressMsg) tea.Cmd {
 }
 
 func (o *noteOverlay) view(m *Model) []string {
-	return m.box(o.title, append(slices.Clone(o.lines), "", dim("any key: leave")))
+	return m.box(o.title, append(slices.Clone(o.lines), "", m.paint.Muted.Render("any key: leave")))
 }
 
 // progressOverlay shows a bulk action under way.
@@ -152,12 +135,12 @@ func (o *progressOverlay) view(m *Model) []string {
 	}
 	stop := "esc: stop after this batch; " + m.keyOf("resume") + " on the audit screen goes on"
 	progress := m.bulk.progress
-	done, refused := number(int64(progress.Done)), number(int64(progress.Refused))
+	done, refused := format.Number(int64(progress.Done)), format.Number(int64(progress.Refused))
 	if m.bulk.total == 0 {
 		return m.box(string(m.bulk.action), []string{fmt.Sprintf("%s done, %s not", done, refused), stop})
 	}
 	share := min(float64(progress.Done+progress.Refused)/float64(m.bulk.total), 1)
 	return m.box(string(m.bulk.action), []string{
-		m.bar(share, 40), fmt.Sprintf("%s of %s done, %s not", done, capped(m.bulk.total), refused), stop,
+		m.paint.Progress(share, 40), fmt.Sprintf("%s of %s done, %s not", done, format.Capped(m.bulk.total), refused), stop,
 	})
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/tui/widget"
 )
 
 // totals are the counts of all queues together.
@@ -44,26 +46,21 @@ func (m *Model) overviewBody() []string {
 	lines := append(m.overviewHead(), m.queueTable(m.overviewQueues(), "trouble first")...)
 	attention := m.attention()
 	if m.layout().wide {
-		lines = append(lines, "", m.rule(m.width, fmt.Sprintf("Needs attention %d", len(attention)), "Live activity"))
-		half := m.width / 2
+		lines = append(lines, "", m.paint.Rule(m.width, fmt.Sprintf("Needs attention %d", len(attention)), "Live activity"))
 		room := max(m.layout().body-len(lines), 0)
-		for i := range room {
-			left, right := "", ""
-			if i < len(attention) {
-				left = attention[i]
-			}
-			if i < len(m.activity) {
-				right = " " + m.activityLine(m.activity[i])
-			} else if i == 0 {
-				right = " " + m.noActivity()
-			}
-			lines = append(lines, m.fit(left, half)+dim("│")+m.fit(right, m.width-half-1))
+		live := make([]string, 0, room)
+		for _, a := range m.activity[:min(len(m.activity), room)] {
+			live = append(live, m.activityLine(a))
 		}
-		return lines
+		if len(live) == 0 {
+			live = append(live, m.noActivity())
+		}
+		attention = append(attention, make([]string, room)...)[:room]
+		return append(lines, m.paint.Columns(attention, live, m.width)...)
 	}
-	lines = append(lines, m.rule(m.width, fmt.Sprintf("Needs attention %d", len(attention))))
+	lines = append(lines, m.paint.Rule(m.width, fmt.Sprintf("Needs attention %d", len(attention))))
 	lines = append(lines, attention[:min(len(attention), 3)]...)
-	lines = append(lines, m.rule(m.width, "Activity"))
+	lines = append(lines, m.paint.Rule(m.width, "Activity"))
 	if len(m.activity) == 0 {
 		lines = append(lines, " "+m.noActivity())
 	}
@@ -91,9 +88,9 @@ func (m *Model) overviewQueues() int {
 
 func (m *Model) waiting(p panel) string {
 	if err := m.polls[p].err; err != nil {
-		return styled(sgrYellow, queryProblem(err))
+		return m.paint.Warn.Render(queryProblem(err))
 	}
-	return dim("asking the database " + m.env.glyphs.more)
+	return m.paint.Muted.Render("asking the database " + m.paint.More)
 }
 
 // tiles are the counts, each with a bar in proportion to its logarithm.
@@ -104,22 +101,22 @@ func (m *Model) tiles() []string {
 		size         int64
 		bad          bool
 	}
-	running := number(t.running)
+	running := format.Number(t.running)
 	if t.slots > 0 {
-		running += "/" + number(t.slots)
+		running += "/" + format.Number(t.slots)
 	}
 	head := "-"
 	if t.head != nil {
-		head = clean(t.headQueue) + " " + ago(m.env.now().Sub(*t.head))
+		head = widget.Clean(t.headQueue) + " " + format.Ago(m.env.now().Sub(*t.head))
 	}
 	tiles := []tile{
-		{"AVAILABLE", capped(t.available), t.available, false},
-		{"SCHEDULED", capped(t.scheduled), t.scheduled, false},
+		{"AVAILABLE", format.Capped(t.available), t.available, false},
+		{"SCHEDULED", format.Capped(t.scheduled), t.scheduled, false},
 		{"RUNNING", running, t.running, false},
-		{"RETRYING", capped(t.retrying), t.retrying, false},
-		{"FAILED", capped(t.failed), t.failed, t.recentFailed > 0},
-		{"CANCELLED", capped(t.cancelled), t.cancelled, false},
-		{"COMPLETED 1h", number(t.completed), t.completed, false},
+		{"RETRYING", format.Capped(t.retrying), t.retrying, false},
+		{"FAILED", format.Capped(t.failed), t.failed, t.recentFailed > 0},
+		{"CANCELLED", format.Capped(t.cancelled), t.cancelled, false},
+		{"COMPLETED 1h", format.Number(t.completed), t.completed, false},
 		{"OLDEST", head, -1, false},
 	}
 	const cells = 14
@@ -127,18 +124,18 @@ func (m *Model) tiles() []string {
 	for _, tile := range tiles {
 		value := tile.value
 		if tile.bad {
-			value += " " + m.env.glyphs.up + number(t.recentFailed)
-			value = red(value)
+			value += " " + m.paint.Up + format.Number(t.recentFailed)
+			value = m.paint.Alarm.Render(value)
 		} else {
-			value = bold(value)
+			value = m.paint.Title.Render(value)
 		}
-		lines[0] += m.fit(dim(tile.title), cells)
-		lines[1] += m.fit(value, cells)
+		lines[0] += m.paint.Fit(m.paint.Muted.Render(tile.title), cells)
+		lines[1] += m.paint.Fit(value, cells)
 		bar := ""
 		if tile.size >= 0 {
-			bar = strings.Repeat(m.env.glyphs.bar, min(magnitude(tile.size), 10))
+			bar = strings.Repeat(string(m.paint.Bar), min(magnitude(tile.size), 10))
 		}
-		lines[2] += m.fit(dim(bar), cells)
+		lines[2] += m.paint.Fit(m.paint.Muted.Render(bar), cells)
 	}
 	return lines
 }
@@ -157,23 +154,23 @@ func magnitude(n int64) (size int) {
 
 func (m *Model) tilesNarrow() []string {
 	t := m.totals()
-	failed := "fail " + capped(t.failed)
+	failed := "fail " + format.Capped(t.failed)
 	if t.recentFailed > 0 {
-		failed = red("FAIL " + capped(t.failed) + " " + m.env.glyphs.up + number(t.recentFailed))
+		failed = m.paint.Alarm.Render("FAIL " + format.Capped(t.failed) + " " + m.paint.Up + format.Number(t.recentFailed))
 	}
-	running := number(t.running)
+	running := format.Number(t.running)
 	if t.slots > 0 {
-		running += "/" + number(t.slots)
+		running += "/" + format.Number(t.slots)
 	}
 	head := "-"
 	if t.head != nil {
-		head = ago(m.env.now().Sub(*t.head))
+		head = format.Ago(m.env.now().Sub(*t.head))
 	}
-	first := fmt.Sprintf(" avail %s  sched %s  run %s  retry %s  %s  oldest %s", bold(capped(t.available)), capped(t.scheduled),
-		bold(running), capped(t.retrying), failed, head)
+	first := fmt.Sprintf(" avail %s  sched %s  run %s  retry %s  %s  oldest %s", m.paint.Title.Render(format.Capped(t.available)), format.Capped(t.scheduled),
+		m.paint.Title.Render(running), format.Capped(t.retrying), failed, head)
 	r := m.rates("")
-	second := fmt.Sprintf(" done %s/s  fail %s/s  %s  run %s  wait %s", rate(r.completed), rate(r.failed),
-		m.spark(m.series("", false), max(m.width-48, 8)), took(r.run), took(r.wait))
+	second := fmt.Sprintf(" done %s/s  fail %s/s  %s  run %s  wait %s", format.Rate(r.completed), format.Rate(r.failed),
+		m.paint.Spark(m.series("", false), max(m.width-48, 8)), format.Took(r.run), format.Took(r.wait))
 	return []string{first, second}
 }
 
@@ -211,13 +208,6 @@ func (m *Model) rates(queue string) (r rates) {
 	return r
 }
 
-func rate(perSecond float64) string {
-	if perSecond >= 100 {
-		return number(int64(perSecond))
-	}
-	return fmt.Sprintf("%.1f", perSecond)
-}
-
 // series is a count for each of the last 60 minutes, oldest first.
 func (m *Model) series(queue string, failed bool) []int64 {
 	values := make([]int64, 60)
@@ -239,89 +229,74 @@ func (m *Model) series(queue string, failed bool) []int64 {
 // chart is the throughput of the last hour, three lines high.
 func (m *Model) chart() []string {
 	r := m.rates("")
-	title := fmt.Sprintf(" %s, 60 min   done %s/s   failed %s/s", bold("Throughput"), rate(r.completed), rate(r.failed))
-	lines := []string{m.spread(title, fmt.Sprintf("run avg %s   wait avg %s ", took(r.run), took(r.wait)), m.width)}
+	title := fmt.Sprintf(" %s, 60 min   done %s/s   failed %s/s", m.paint.Title.Render("Throughput"), format.Rate(r.completed), format.Rate(r.failed))
+	lines := []string{m.paint.Spread(title, fmt.Sprintf("run avg %s   wait avg %s ", format.Took(r.run), format.Took(r.wait)), m.width)}
 	values := m.series("", false)
-	top := max(slices.Max(values), 1)
-	const height = 2
-	runes := m.env.glyphs.spark
-	for row := range height {
+	for i, columns := range m.paint.Chart(values, 2) {
 		label := ""
-		if row == 0 {
-			label = rate(float64(top) / 60)
+		if i == 0 {
+			label = format.Rate(float64(max(slices.Max(values), 1)) / 60)
 		}
-		line := m.fitRight(label, 8) + " |"
-		for _, value := range values {
-			level := int(value*int64(height*len(runes))/top) - (height-1-row)*len(runes)
-			switch {
-			case level >= len(runes):
-				line += string(runes[len(runes)-1])
-			case level > 0:
-				line += string(runes[level-1])
-			default:
-				line += " "
-			}
-		}
-		lines = append(lines, line)
+		lines = append(lines, m.paint.FitRight(label, 8)+" |"+columns)
 	}
-	return append(lines, m.fitRight("0", 8)+" +"+strings.Repeat(m.env.glyphs.rule, 60)+"  failed: "+m.spark(m.series("", true), 40))
+	return append(lines, m.paint.FitRight("0", 8)+" +"+strings.Repeat(m.paint.Theme.Rule, 60)+"  failed: "+m.paint.Spark(m.series("", true), 40))
 }
 
-func queueColumns() []column {
-	return []column{
-		{"NAME", 0, false, 0},
-		{"SLOTS", 6, true, 5},
-		{"RUN", 6, true, 0},
-		{"AVAIL", 7, true, 0},
-		{"SCHED", 7, true, 4},
-		{"RETRY", 6, true, 3},
-		{"FAIL", 7, true, 0},
-		{"OLD", 6, true, 1},
-		{"/s", 8, true, 2},
-		{"60 MIN", 16, false, 3},
+func queueColumns() []widget.Column {
+	return []widget.Column{
+		widget.Left("NAME", 0, 0),
+		widget.Right("SLOTS", 6, 5),
+		widget.Right("RUN", 6, 0),
+		widget.Right("AVAIL", 7, 0),
+		widget.Right("SCHED", 7, 4),
+		widget.Right("RETRY", 6, 3),
+		widget.Right("FAIL", 7, 0),
+		widget.Right("OLD", 6, 1),
+		widget.Right("/s", 8, 2),
+		widget.Left("60 MIN", 16, 3),
 	}
 }
 
 // queueTable lists queues with a cursor.
 func (m *Model) queueTable(height int, order string) []string {
-	lines := []string{m.rule(m.width, fmt.Sprintf("Queues %d", len(m.queues)), order)}
-	columns := columnsFor(queueColumns(), m.width-2, 14)
-	lines = append(lines, m.tableHeader(columns, m.width))
+	lines := []string{m.paint.Rule(m.width, fmt.Sprintf("Queues %d", len(m.queues)), order)}
+	columns := widget.ColumnsFor(queueColumns(), m.width-2, 14)
+	lines = append(lines, m.paint.Header(columns, m.width))
 	at := m.queueAt()
-	offset := window(0, at, len(m.queues), height)
+	offset := widget.Window(0, at, len(m.queues), height)
 	for i := offset; i < min(offset+height, len(m.queues)); i++ {
 		lines = append(lines, m.queueRow(columns, m.queues[i], i == at))
 	}
 	if len(m.queues) == 0 {
-		lines = append(lines, "  "+dim("no queues yet: enqueue a job, or start a worker"))
+		lines = append(lines, "  "+m.paint.Muted.Render("no queues yet: enqueue a job, or start a worker"))
 	}
 	return lines
 }
 
-func (m *Model) queueRow(columns []column, q jobq.Queue, selected bool) string {
+func (m *Model) queueRow(columns []widget.Column, q jobq.Queue, selected bool) string {
 	now := m.env.now()
-	name := clean(q.Name)
+	name := widget.Clean(q.Name)
 	if q.PausedAt != nil {
-		name += " " + styled(sgrYellow, m.env.glyphs.pause+" PAUSED "+ago(now.Sub(*q.PausedAt)))
+		name += " " + m.paint.Warn.Render(m.paint.Pause+" PAUSED "+format.Ago(now.Sub(*q.PausedAt)))
 	}
-	old, failed := "-", capped(q.Failed)
+	old, failed := "-", format.Capped(q.Failed)
 	if q.HeadRunAt != nil {
 		wait := now.Sub(*q.HeadRunAt)
-		if old = ago(wait); wait > waitTrouble {
-			old = red(old + "!")
+		if old = format.Ago(wait); wait > waitTrouble {
+			old = m.paint.Alarm.Render(old + "!")
 		}
 	}
 	if slices.ContainsFunc(m.failures, func(f jobq.Failure) bool { return f.Queue == q.Name }) {
-		failed = red(failed + "!")
+		failed = m.paint.Alarm.Render(failed + "!")
 	}
 	marks := "  "
 	if selected {
-		marks = bold("> ")
+		marks = m.paint.Title.Render("> ")
 	}
-	return m.tableRow(columns, m.width, marks, map[string]string{
-		"NAME": name, "SLOTS": number(q.Slots), "RUN": number(q.Running), "AVAIL": capped(q.Available), "SCHED": capped(q.Scheduled),
-		"RETRY": capped(q.Retrying), "FAIL": failed, "OLD": old, "/s": rate(m.rates(q.Name).completed),
-		"60 MIN": m.spark(m.series(q.Name, false), 16),
+	return m.paint.Row(columns, m.width, marks, map[string]string{
+		"NAME": name, "SLOTS": format.Number(q.Slots), "RUN": format.Number(q.Running), "AVAIL": format.Capped(q.Available), "SCHED": format.Capped(q.Scheduled),
+		"RETRY": format.Capped(q.Retrying), "FAIL": failed, "OLD": old, "/s": format.Rate(m.rates(q.Name).completed),
+		"60 MIN": m.paint.Spark(m.series(q.Name, false), 16),
 	})
 }
 

@@ -41,7 +41,8 @@ func RunPlain(ctx context.Context, config *Config, input io.Reader, output io.Wr
 	if err != nil {
 		return err
 	}
-	m.env.plain, m.env.glyphs = true, asciiGlyphs
+	m.env.plain, m.env.ascii = true, true
+	m.restyle()
 	ctx, cancel := context.WithCancel(ctx)
 	p := newPlain(m, output, ctx.Done())
 	lines := make(chan string)

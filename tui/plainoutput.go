@@ -2,11 +2,11 @@ package tui
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/jobq-dev/jobq/internal/format"
 	"github.com/jobq-dev/jobq/internal/printable"
 )
 
@@ -29,7 +29,7 @@ func (p *plain) tell() {
 		}
 	}
 	if m.bulk != nil {
-		p.line(fmt.Sprintf("%s: %s of %s done; esc stops", m.bulk.action, number(int64(m.bulk.progress.Done)), capped(m.bulk.total)))
+		p.line(fmt.Sprintf("%s: %s of %s done; esc stops", m.bulk.action, format.Number(int64(m.bulk.progress.Done)), format.Capped(m.bulk.total)))
 	}
 	if !p.asked || m.env.reader == nil || m.switching != "" || m.pending > 0 || m.bulk != nil || m.waits() {
 		return
@@ -75,14 +75,11 @@ func (p *plain) lines(texts []string) {
 	}
 }
 
-// colours are all that the UI itself puts into a line for the terminal.
-var colours = regexp.MustCompile("\x1b\\[[0-9;]*m")
-
-// line writes one, without the colours and the blanks of a drawing. It is the
-// one way to the terminal: here everything else that could drive it becomes
-// visible, whatever job it comes from.
+// line writes one, without the blanks of a drawing. It is the one way to the
+// terminal: plain mode has a theme without styles, and so everything here that
+// could drive a terminal comes from a job, and becomes visible.
 func (p *plain) line(text string) {
-	if text = strings.Join(strings.Fields(colours.ReplaceAllString(text, "")), " "); text != "" {
+	if text = strings.Join(strings.Fields(text), " "); text != "" {
 		_, _ = fmt.Fprintln(p.out, printable.Line(text)) // a terminal that has gone ends the input as well
 	}
 }

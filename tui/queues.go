@@ -7,6 +7,8 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/tui/widget"
 )
 
 func (m *Model) queuesBody() []string {
@@ -19,18 +21,18 @@ func (m *Model) queuesBody() []string {
 	}
 	q := m.queues[m.queueAt()]
 	r := m.rates(q.Name)
-	lines = append(lines, m.rule(m.width, clean(q.Name)))
+	lines = append(lines, m.paint.Rule(m.width, widget.Clean(q.Name)))
 	paused := "no"
 	if q.PausedAt != nil {
-		paused = fmt.Sprintf("since %s by %s %s", m.clock(*q.PausedAt), clean(q.PausedBy), clean(q.PauseReason))
+		paused = fmt.Sprintf("since %s by %s %s", m.paint.Clock(*q.PausedAt), widget.Clean(q.PausedBy), widget.Clean(q.PauseReason))
 	}
 	return append(
 		lines,
 		fmt.Sprintf(" paused    %s", paused),
 		fmt.Sprintf(" lease     %s        slots %d, %d running", q.Lease, q.Slots, q.Running),
-		fmt.Sprintf(" last min  %s/s done   %s/s failed   run avg %s   wait avg %s", rate(r.completed), rate(r.failed), took(r.run), took(r.wait)),
-		" 60 min    "+m.spark(m.series(q.Name, false), 60),
-		" failed    "+m.spark(m.series(q.Name, true), 60),
+		fmt.Sprintf(" last min  %s/s done   %s/s failed   run avg %s   wait avg %s", format.Rate(r.completed), format.Rate(r.failed), format.Took(r.run), format.Took(r.wait)),
+		" 60 min    "+m.paint.Spark(m.series(q.Name, false), 60),
+		" failed    "+m.paint.Spark(m.series(q.Name, true), 60),
 	)
 }
 
@@ -78,7 +80,7 @@ func (m *Model) togglePause() tea.Cmd {
 	if !m.env.confirm {
 		return m.begin(run)
 	}
-	m.ask(fmt.Sprintf("%s queue %s", verb, clean(q.Name)), nil, typed{}, run)
+	m.ask(fmt.Sprintf("%s queue %s", verb, widget.Clean(q.Name)), nil, typed{}, run)
 	return nil
 }
 
@@ -87,9 +89,9 @@ func (m *Model) queueActed(msg queueActedMsg) {
 	case msg.err != nil:
 		m.say(msg.verb + ": " + shortError(msg.err))
 	case !msg.changed:
-		m.say(fmt.Sprintf("%s: queue %s was so already", msg.verb, clean(msg.queue)))
+		m.say(fmt.Sprintf("%s: queue %s was so already", msg.verb, widget.Clean(msg.queue)))
 	default:
-		m.say(fmt.Sprintf("%sd queue %s", msg.verb, clean(msg.queue)))
+		m.say(fmt.Sprintf("%sd queue %s", msg.verb, widget.Clean(msg.queue)))
 	}
 	m.need(panelQueues)
 }

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	tea "charm.land/bubbletea/v2"
-	"github.com/charmbracelet/x/ansi"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/tui/theme"
 )
 
 // Config says what the UI shows and how. The zero value is ready to use.
@@ -91,12 +91,11 @@ func (c *Config) model() (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	look, err := themeNamed(c.Theme)
-	if err != nil {
-		return nil, err
+	if _, err := theme.New(theme.Settings{Name: c.Theme}); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	e := env{
-		now: time.Now, edit: runEditor, save: saveFile, glyphs: unicodeGlyphs, send: &sender{every: feedEvery}, commands: registry, calm: c.Calm, contexts: c.Contexts,
+		now: time.Now, edit: runEditor, save: saveFile, ascii: c.ASCII, send: &sender{every: feedEvery}, commands: registry, calm: c.Calm, contexts: c.Contexts,
 		connect: func(ctx context.Context, name string) (*link, error) {
 			client, where, err := c.Connect(ctx, name)
 			if err != nil {
@@ -106,11 +105,9 @@ func (c *Config) model() (*Model, error) {
 		},
 	}
 	e.use(&link{Context: c.Context})
-	if c.ASCII {
-		e.glyphs = asciiGlyphs
-	}
 	m := newModel(e)
-	m.look.theme = look
+	m.look.style.Name = c.Theme
+	m.restyle()
 	return m, m.openAt(c.Open)
 }
 
@@ -147,6 +144,8 @@ func Print(ctx context.Context, config *Config, cells, lines int) (string, error
 	m.env.use(l)
 	m.width, m.height = cells, lines
 	m.feedReason = "one frame: no live events"
+	m.look.style.Bare = true
+	m.restyle()
 	// Twice: some panels ask about what others have answered.
 	for range 2 {
 		if err := m.loadAll(ctx); err != nil {
@@ -154,11 +153,11 @@ func Print(ctx context.Context, config *Config, cells, lines int) (string, error
 		}
 		m.frame()
 	}
-	plain := strings.Split(ansi.Strip(m.frame()), "\n")
-	for i, line := range plain {
-		plain[i] = strings.TrimRight(line, " ")
+	frame := strings.Split(m.frame(), "\n")
+	for i, line := range frame {
+		frame[i] = strings.TrimRight(line, " ")
 	}
-	return strings.Join(plain, "\n"), nil
+	return strings.Join(frame, "\n"), nil
 }
 
 // loadAll asks everything that the screen wants, and waits for it.

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	tea "charm.land/bubbletea/v2"
+
+	"github.com/jobq-dev/jobq/tui/widget"
 )
 
 // askSearch lets the operator type what to look for in the run's output.
@@ -42,7 +44,7 @@ func (m *Model) findMatch(by int) tea.Cmd {
 		}
 	}
 	if len(at) == 0 {
-		m.say("search: nothing in the output matches " + clean(m.job.search))
+		m.say("search: nothing in the output matches " + widget.Clean(m.job.search))
 		return nil
 	}
 	place, exact := slices.BinarySearch(at, m.job.found)

@@ -60,7 +60,7 @@ type env struct {
 	connect  func(ctx context.Context, name string) (*link, error)
 
 	now      func() time.Time
-	glyphs   glyphs
+	ascii    bool       // draws with ASCII only
 	commands []*command // the registry, with the operator's keys
 	calm     bool       // moves as little as possible
 	plain    bool       // tells, and does not draw

@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/tui/widget"
 )
 
 // told is the screen in lines of words, for those who hear it.
@@ -25,22 +27,22 @@ func (m *Model) told() []string {
 	}
 	switch m.screen {
 	case screenOverview:
-		lines = append(lines, "Overview of "+clean(head))
+		lines = append(lines, "Overview of "+widget.Clean(head))
 		lines = append(lines, m.toldTotals()...)
 		lines = append(lines, m.toldQueues()...)
 	case screenQueues:
-		lines = append(lines, fmt.Sprintf("%d queues of %s", len(m.queues), clean(head)))
+		lines = append(lines, fmt.Sprintf("%d queues of %s", len(m.queues), widget.Clean(head)))
 		lines = append(lines, m.toldQueues()...)
 	case screenJobs:
-		lines = append(lines, m.toldJobs(clean(head))...)
+		lines = append(lines, m.toldJobs(widget.Clean(head))...)
 	case screenWorkers:
-		lines = append(lines, fmt.Sprintf("%d workers of %s", len(m.workers), clean(head)))
+		lines = append(lines, fmt.Sprintf("%d workers of %s", len(m.workers), widget.Clean(head)))
 		lines = append(lines, m.toldWorkers()...)
 	case screenAudit:
-		lines = append(lines, fmt.Sprintf("the last %d actions on %s", len(m.audit), clean(head)))
+		lines = append(lines, fmt.Sprintf("the last %d actions on %s", len(m.audit), widget.Clean(head)))
 		for i, entry := range m.audit {
 			lines = append(lines, m.toldRow(i, len(m.audit), i == m.auditAt(), fmt.Sprintf("%d, %s %s by %s, %d done, %s, %s",
-				entry.ID, entry.Action, auditWhat(entry), clean(entry.Actor), entry.Done, m.clock(entry.At), auditNote(entry))))
+				entry.ID, entry.Action, auditWhat(entry), widget.Clean(entry.Actor), entry.Done, m.paint.Clock(entry.At), auditNote(entry))))
 		}
 	case screenJob:
 		lines = append(lines, m.toldJob()...)
@@ -60,10 +62,10 @@ func (m *Model) toldRow(i, count int, selected bool, text string) string {
 func (m *Model) toldTotals() []string {
 	t, r := m.totals(), m.rates("")
 	lines := []string{
-		fmt.Sprintf("available %s, scheduled %s, running %s of %s slots, retrying %s, failed %s, cancelled %s", capped(t.available), capped(t.scheduled),
-			number(t.running), number(t.slots), capped(t.retrying), capped(t.failed), capped(t.cancelled)),
-		fmt.Sprintf("in the last hour %s completed and %s failed; now %s a second, a run takes %s and a wait %s on average", number(t.completed),
-			number(t.recentFailed), rate(r.completed), took(r.run), took(r.wait)),
+		fmt.Sprintf("available %s, scheduled %s, running %s of %s slots, retrying %s, failed %s, cancelled %s", format.Capped(t.available), format.Capped(t.scheduled),
+			format.Number(t.running), format.Number(t.slots), format.Capped(t.retrying), format.Capped(t.failed), format.Capped(t.cancelled)),
+		fmt.Sprintf("in the last hour %s completed and %s failed; now %s a second, a run takes %s and a wait %s on average", format.Number(t.completed),
+			format.Number(t.recentFailed), format.Rate(r.completed), format.Took(r.run), format.Took(r.wait)),
 	}
 	attention := m.attention()
 	lines = append(lines, fmt.Sprintf("%d need attention", len(attention)))
@@ -74,13 +76,13 @@ func (m *Model) toldQueues() []string {
 	lines := make([]string, len(m.queues))
 	now := m.env.now()
 	for i, q := range m.queues {
-		text := fmt.Sprintf("%s, %s running, %s available, %s scheduled, %s retrying, %s failed", clean(q.Name), number(q.Running),
-			capped(q.Available), capped(q.Scheduled), capped(q.Retrying), capped(q.Failed))
+		text := fmt.Sprintf("%s, %s running, %s available, %s scheduled, %s retrying, %s failed", widget.Clean(q.Name), format.Number(q.Running),
+			format.Capped(q.Available), format.Capped(q.Scheduled), format.Capped(q.Retrying), format.Capped(q.Failed))
 		if q.HeadRunAt != nil {
-			text += ", the oldest waits " + ago(now.Sub(*q.HeadRunAt))
+			text += ", the oldest waits " + format.Ago(now.Sub(*q.HeadRunAt))
 		}
 		if q.PausedAt != nil {
-			text += ", paused for " + ago(now.Sub(*q.PausedAt))
+			text += ", paused for " + format.Ago(now.Sub(*q.PausedAt))
 		}
 		lines[i] = m.toldRow(i, len(m.queues), i == m.queueAt(), text)
 	}
@@ -96,16 +98,16 @@ func (m *Model) toldJobs(head string) []string {
 		about = strings.ToLower(tabNames[j.tab]) + " jobs"
 	}
 	if j.match != "" {
-		about += " that match " + clean(j.match)
+		about += " that match " + widget.Clean(j.match)
 	}
 	total := "uncounted"
 	if j.total >= 0 {
-		total = capped(j.total) + " in all"
+		total = format.Capped(j.total) + " in all"
 	}
 	lines := []string{fmt.Sprintf("%s of %s, %s, %s", about, head, total, j.order().title)}
 	switch {
 	case j.all != nil:
-		lines = append(lines, "all "+capped(j.all.snapshot.Count)+" that match are selected")
+		lines = append(lines, "all "+format.Capped(j.all.snapshot.Count)+" that match are selected")
 	case len(j.marks) > 0:
 		lines = append(lines, fmt.Sprintf("%d marked", len(j.marks)))
 	}
@@ -122,13 +124,13 @@ func (m *Model) toldJobs(head string) []string {
 func (m *Model) toldOne(job *jobq.Job) string {
 	when := jobAge(job, m.env.now())
 	switch {
-	case m.look.absolute:
-		when = m.clock(jobSince(job)) + " UTC"
+	case m.paint.Absolute:
+		when = m.paint.Clock(format.Since(job)) + " UTC"
 	case !strings.HasPrefix(when, "in "):
 		when += " ago"
 	}
-	text := fmt.Sprintf("%d %s %s %s, %d of %d, %s, %s", job.ID, clean(job.Queue), clean(job.Kind), stateWord(job),
-		min(attemptsShown(job), job.MaxAttempts), job.MaxAttempts, when, firstLine(job.LastError))
+	text := fmt.Sprintf("%d %s %s %s, %d of %d, %s, %s", job.ID, widget.Clean(job.Queue), widget.Clean(job.Kind), format.State(job),
+		format.Attempt(job), job.MaxAttempts, when, widget.FirstLine(job.LastError))
 	return strings.TrimRight(text, ", ")
 }
 
@@ -136,7 +138,7 @@ func (m *Model) toldWorkers() []string {
 	lines := make([]string, len(m.workers))
 	now := m.env.now()
 	for i, w := range m.workers {
-		text := fmt.Sprintf("%s, %d running, heard of %s ago, up %s", clean(w.ID), w.Running, ago(now.Sub(w.HeartbeatAt)), ago(now.Sub(w.StartedAt)))
+		text := fmt.Sprintf("%s, %d running, heard of %s ago, up %s", widget.Clean(w.ID), w.Running, format.Ago(now.Sub(w.HeartbeatAt)), format.Ago(now.Sub(w.StartedAt)))
 		if w.Draining {
 			text += ", draining"
 		}
@@ -154,7 +156,7 @@ func (m *Model) toldJob() []string {
 	}
 	lines := append([]string{"Job " + m.toldOne(job)}, m.properties(job)...)
 	for _, moment := range m.job.story.moments() {
-		lines = append(lines, m.clock(moment.at)+" "+moment.text)
+		lines = append(lines, m.paint.Clock(moment.at)+" "+moment.text)
 	}
 	lines = append(lines, m.outputTitle())
 	return append(lines, m.outputLines(plainLines)...)

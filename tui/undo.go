@@ -8,6 +8,8 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/tui/widget"
 )
 
 // undoSeenMsg is the action to undo, as the audit has it.
@@ -74,8 +76,8 @@ func (m *Model) undoSeen(msg undoSeenMsg) {
 // askUndo asks with all that the audit says of the action.
 func (m *Model) askUndo(entry jobq.AuditEntry, which string, answer typed) {
 	m.ask(fmt.Sprintf("undo action %d, %s%s", entry.ID, entry.Action, which), []string{
-		fmt.Sprintf("action    %s %s, %s jobs", entry.Action, auditWhat(entry), number(int64(entry.Done))),
-		fmt.Sprintf("by        %s, %s", clean(entry.Actor), entry.At.UTC().Format("2006-01-02 15:04:05Z")),
+		fmt.Sprintf("action    %s %s, %s jobs", entry.Action, auditWhat(entry), format.Number(int64(entry.Done))),
+		fmt.Sprintf("by        %s, %s", widget.Clean(entry.Actor), entry.At.UTC().Format("2006-01-02 15:04:05Z")),
 		"effect    undone on the jobs that nothing has happened to since",
 	}, answer, m.undoNow(entry.ID))
 }

@@ -6,6 +6,9 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/x/ansi"
+
+	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/tui/widget"
 )
 
 // The smallest terminal that the screens fit in.
@@ -32,7 +35,7 @@ func (m *Model) layout() layout {
 
 // View draws the screen.
 func (m *Model) View() tea.View {
-	view := tea.NewView(m.look.theme.paint(m.frame()))
+	view := tea.NewView(m.frame())
 	view.AltScreen = true
 	view.ReportFocus = true
 	view.WindowTitle = m.title()
@@ -51,7 +54,7 @@ func (m *Model) title() string {
 	if m.env.name != "" {
 		title += " " + m.env.name
 	}
-	return clean(title)
+	return widget.Clean(title)
 }
 
 // frame is the screen as text: exactly height lines of exactly width cells.
@@ -59,18 +62,20 @@ func (m *Model) frame() string {
 	if m.width < widthMin || m.height < heightMin {
 		return m.tooSmall()
 	}
-	lines := []string{m.headLine(), m.tabLine(), m.rule(m.width)}
+	lines := []string{m.headLine(), m.tabLine(), m.paint.Rule(m.width)}
 	body := m.body()
 	for i := range m.layout().body {
 		line := ""
 		if i < len(body) {
 			line = body[i]
 		}
-		lines = append(lines, m.fit(line, m.width))
+		lines = append(lines, m.paint.Fit(line, m.width))
 	}
-	lines = append(lines, m.rule(m.width), m.footLine())
+	lines = append(lines, m.paint.Rule(m.width), m.footLine())
 	if m.overlay != nil {
-		lines = m.cover(lines, m.overlay.view(m))
+		if box := m.overlay.view(m); len(box) > 0 {
+			lines, _, _ = widget.Over(lines, box, m.width)
+		}
 	}
 	return strings.Join(lines, "\n")
 }
@@ -80,10 +85,10 @@ func (m *Model) tooSmall() string {
 	text := fmt.Sprintf("jobq needs %dx%d, this is %dx%d. `jobq stats --watch` works at any size.", widthMin, heightMin, m.width, m.height)
 	lines := strings.Split(ansi.Wordwrap(text, max(m.width, 1), ""), "\n")
 	for i := range lines {
-		lines[i] = m.fit(lines[i], m.width)
+		lines[i] = m.paint.Fit(lines[i], m.width)
 	}
 	for len(lines) < m.height {
-		lines = append(lines, m.fit("", m.width))
+		lines = append(lines, m.paint.Fit("", m.width))
 	}
 	return strings.Join(lines[:max(m.height, 1)], "\n")
 }
@@ -106,28 +111,46 @@ func (m *Model) body() []string {
 	return nil
 }
 
-// headLine says where we are, how fresh what is shown is, and what we may do.
+// headLine says where we are, how fresh what is shown is, and what we may do. In
+// production it is painted from end to end, with the word in it where the name
+// does not say it.
 func (m *Model) headLine() string {
+	if !m.env.production {
+		left, right := m.headParts(m.paint)
+		return m.paint.Spread(left, right, m.width)
+	}
+	bare := *m.paint
+	bare.Theme = m.look.bare
+	left, right := m.headParts(&bare)
+	if !strings.Contains(strings.ToLower(m.env.name), "prod") {
+		left += "  PRODUCTION"
+	}
+	colour := m.env.color
+	if colour == "" {
+		colour = "red"
+	}
+	return m.paint.Banner(colour).Render(m.paint.Spread(left, right, m.width))
+}
+
+func (m *Model) headParts(p *widget.Painter) (left, right string) {
 	name := ""
 	if m.env.name != "" {
-		name = bold(clean(m.env.name))
+		name = p.Title.Render(widget.Clean(m.env.name))
 		if m.env.color != "" && !m.env.production {
-			name = styled(sgrReverse+colorSGR(m.env.color), " "+clean(m.env.name)+" ")
+			name = p.Banner(m.env.color).Render(" " + widget.Clean(m.env.name) + " ")
 		}
 	}
-	left := " " + bold("jobq") + " " + name
+	left = " " + p.Title.Render("jobq") + " " + name
+	right = m.health(p)
 	if m.layout().wide {
 		if m.session != nil {
-			left += "  " + clean(m.env.host) + "/" + clean(m.session.Database)
+			left += "  " + widget.Clean(m.env.host) + "/" + widget.Clean(m.session.Database)
 		}
 		if m.env.schema != "" {
-			left += "  schema " + clean(m.env.schema)
+			left += "  schema " + widget.Clean(m.env.schema)
 		}
-	}
-	right := m.health()
-	if m.layout().wide {
 		if m.leader != nil {
-			right += fmt.Sprintf("   leader pid %d@%s", m.leader.PID, clean(m.leader.Address))
+			right += fmt.Sprintf("   leader pid %d@%s", m.leader.PID, widget.Clean(m.leader.Address))
 		}
 	}
 	access := "RW"
@@ -135,50 +158,32 @@ func (m *Model) headLine() string {
 	case m.env.reader == nil, m.session == nil: // it is not known yet
 		access = "--"
 	case m.writeDisabled() != "":
-		access = styled(sgrYellow, "RO")
+		access = p.Warn.Render("RO")
 	}
-	right += "   " + access + "  " + m.env.now().UTC().Format("15:04:05Z") + " "
-	if m.env.production {
-		return m.productionLine(left, right)
-	}
-	return m.spread(left, right, m.width)
-}
-
-// productionLine is the first line, painted from end to end, with the word in
-// it where the name does not say it.
-func (m *Model) productionLine(left, right string) string {
-	if !strings.Contains(strings.ToLower(m.env.name), "prod") {
-		left += "  PRODUCTION"
-	}
-	paint := sgrRed
-	if m.env.color != "" {
-		paint = colorSGR(m.env.color)
-	}
-	return styled(sgrReverse+sgrBold+paint, ansi.Strip(m.spread(left, right, m.width)))
+	return left, right + "   " + access + "  " + m.env.now().UTC().Format("15:04:05Z") + " "
 }
 
 // reasonCells is the room on line 1 for why there are no live events.
 const reasonCells = 40
 
 // health is how fresh the screen is.
-func (m *Model) health() string {
-	g := m.env.glyphs
-	now := m.env.now()
+func (m *Model) health(p *widget.Painter) string {
 	switch {
 	case m.env.reader == nil:
-		return dim("connecting " + g.more)
+		return p.Muted.Render("connecting " + p.More)
 	case m.offline():
-		return red(fmt.Sprintf("%s offline %s", g.off, ago(now.Sub(m.offlineSince)))) + ", trying on"
+		offline := p.Off + " offline " + format.Ago(m.env.now().Sub(m.offlineSince))
+		return p.Alarm.Render(offline) + ", trying on"
 	case m.frozen:
-		return styled(sgrYellow, g.pause+" frozen")
+		return p.Warn.Render(p.Pause + " frozen")
 	case m.feed == feedLive && m.feedLag > 0:
-		return styled(sgrGreen, g.live) + " live " + took(m.feedLag)
+		return p.Good.Render(p.Live) + " live " + format.Took(m.feedLag)
 	case m.feed == feedLive:
-		return styled(sgrGreen, g.live) + " live"
+		return p.Good.Render(p.Live) + " live"
 	}
-	health := styled(sgrYellow, g.poll) + " poll"
+	health := p.Warn.Render(p.Poll) + " poll"
 	if m.feed == feedPolling && m.feedReason != "" {
-		health += ": " + ansi.Truncate(clean(m.feedReason), reasonCells, g.more)
+		health += ": " + ansi.Truncate(widget.Clean(m.feedReason), reasonCells, p.More)
 	}
 	return health
 }
@@ -191,27 +196,27 @@ func (m *Model) tabLine() string {
 	for i, name := range names {
 		names[i] = m.keyOf(strings.ToLower(name)) + " " + name
 		if screen(i) == m.screen {
-			names[i] = styled(sgrReverse, names[i])
+			names[i] = m.paint.Selected.Render(names[i])
 		}
 	}
-	return m.fit(" "+strings.Join(names, "   "), m.width)
+	return m.paint.Fit(" "+strings.Join(names, "   "), m.width)
 }
 
 // footLine is what was said last, or else what the keys do.
 func (m *Model) footLine() string {
 	if m.toast != "" {
-		return m.fit(" "+bold(clean(m.toast)), m.width)
+		return m.paint.Fit(" "+m.paint.Title.Render(widget.Clean(m.toast)), m.width)
 	}
 	right := ""
 	if m.layout().wide {
 		if age := m.dataAge(); age != "" {
-			right = dim("updated " + age + " ago ")
+			right = m.paint.Muted.Render("updated " + age + " ago ")
 		}
 	}
 	if problem := m.problem(); problem != "" {
-		right = styled(sgrYellow, problem) + " "
+		right = m.paint.Warn.Render(problem) + " "
 	}
-	return m.spread(" "+m.keyHints(m.width-width(right)-2), right, m.width)
+	return m.paint.Spread(" "+m.keyHints(m.width-widget.Width(right)-2), right, m.width)
 }
 
 // dataAge is how old the oldest answer on the screen is.
@@ -240,23 +245,8 @@ func (m *Model) problem() string {
 			if m.offline() {
 				return "" // line 1 says it
 			}
-			return clean(names[p] + ": " + queryProblem(err))
+			return widget.Clean(names[p] + ": " + queryProblem(err))
 		}
 	}
 	return ""
-}
-
-// cover draws a box over the middle of the lines.
-func (m *Model) cover(lines, box []string) []string {
-	if len(box) == 0 {
-		return lines
-	}
-	top := max((len(lines)-len(box))/2, 0)
-	for i, row := range box {
-		if top+i < len(lines) {
-			left := max((m.width-width(row))/2, 0)
-			lines[top+i] = m.fit(strings.Repeat(" ", left)+row, m.width)
-		}
-	}
-	return lines
 }

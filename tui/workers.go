@@ -9,6 +9,8 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/tui/widget"
 )
 
 func (m *Model) workersBody() []string {
@@ -32,29 +34,29 @@ func (m *Model) workersBody() []string {
 		head += fmt.Sprintf(" %d%%", running*100/slots)
 	}
 	if m.leader != nil {
-		head += fmt.Sprintf("  leader pid %d@%s, %s", m.leader.PID, clean(m.leader.Address), ago(now.Sub(m.leader.Since)))
+		head += fmt.Sprintf("  leader pid %d@%s, %s", m.leader.PID, widget.Clean(m.leader.Address), format.Ago(now.Sub(m.leader.Since)))
 	}
 	if silent > 0 {
-		head += "  " + red(fmt.Sprintf("%d silent", silent))
+		head += "  " + m.paint.Alarm.Render(fmt.Sprintf("%d silent", silent))
 	}
-	columns := columnsFor([]column{
-		{"WORKER", 34, false, 0},
-		{"RUNNING", 9, true, 0},
-		{"BEAT", 6, true, 0},
-		{"UP", 5, true, 2},
-		{"VERSION", 10, false, 4},
-		{"KINDS", 24, false, 5},
-		{"QUEUES", 0, false, 1},
+	columns := widget.ColumnsFor([]widget.Column{
+		widget.Left("WORKER", 34, 0),
+		widget.Right("RUNNING", 9, 0),
+		widget.Right("BEAT", 6, 0),
+		widget.Right("UP", 5, 2),
+		widget.Left("VERSION", 10, 4),
+		widget.Left("KINDS", 24, 5),
+		widget.Left("QUEUES", 0, 1),
 	}, m.width-2, 10)
-	lines := []string{head, m.tableHeader(columns, m.width)}
+	lines := []string{head, m.paint.Header(columns, m.width)}
 	height := m.workerRows()
 	at := m.workerAt()
-	offset := window(0, at, len(m.workers), height)
+	offset := widget.Window(0, at, len(m.workers), height)
 	for i := offset; i < min(offset+height, len(m.workers)); i++ {
 		lines = append(lines, m.workerRow(columns, m.workers[i], i == at))
 	}
 	if len(m.workers) == 0 {
-		lines = append(lines, "  "+dim("no worker has registered: start one with `jobq worker`"))
+		lines = append(lines, "  "+m.paint.Muted.Render("no worker has registered: start one with `jobq worker`"))
 	}
 	return append(lines, m.janitorLines()...)
 }
@@ -62,40 +64,40 @@ func (m *Model) workersBody() []string {
 // workerRows is how many workers the screen has room for.
 func (m *Model) workerRows() int { return max(m.layout().body-12, 3) }
 
-func (m *Model) workerRow(columns []column, w jobq.Worker, selected bool) string {
+func (m *Model) workerRow(columns []widget.Column, w jobq.Worker, selected bool) string {
 	now := m.env.now()
-	name := clean(w.ID)
+	name := widget.Clean(w.ID)
 	if w.Draining {
 		name += " drain"
 	}
 	marks := "  "
-	beat := ago(now.Sub(w.HeartbeatAt))
+	beat := format.Ago(now.Sub(w.HeartbeatAt))
 	if now.Sub(w.HeartbeatAt) > workerSilence {
-		beat = red(beat + "!")
-		marks = red("!") + " "
+		beat = m.paint.Alarm.Render(beat + "!")
+		marks = m.paint.Alarm.Render("!") + " "
 	}
 	if selected {
-		marks = bold("> ")
+		marks = m.paint.Title.Render("> ")
 	}
 	total := 0
 	queues := make([]string, 0, len(w.Slots))
 	for queue, slots := range w.Slots {
-		queues = append(queues, clean(queue))
+		queues = append(queues, widget.Clean(queue))
 		total += slots
 	}
 	slices.Sort(queues)
-	return m.tableRow(columns, m.width, marks, map[string]string{
-		"WORKER": name, "RUNNING": fmt.Sprintf("%d/%d", w.Running, total), "BEAT": beat, "UP": ago(now.Sub(w.StartedAt)),
-		"VERSION": clean(w.Version), "QUEUES": strings.Join(queues, ","), "KINDS": clean(strings.Join(w.Kinds, ",")),
+	return m.paint.Row(columns, m.width, marks, map[string]string{
+		"WORKER": name, "RUNNING": fmt.Sprintf("%d/%d", w.Running, total), "BEAT": beat, "UP": format.Ago(now.Sub(w.StartedAt)),
+		"VERSION": widget.Clean(w.Version), "QUEUES": strings.Join(queues, ","), "KINDS": widget.Clean(strings.Join(w.Kinds, ",")),
 	})
 }
 
 // janitorLines are what the janitor looks after, and when it must act next.
 func (m *Model) janitorLines() []string {
-	lines := []string{m.rule(m.width, "Janitor")}
-	leader := styled(sgrYellow, "no session holds the janitor's lock")
+	lines := []string{m.paint.Rule(m.width, "Janitor")}
+	leader := m.paint.Warn.Render("no session holds the janitor's lock")
 	if m.leader != nil {
-		leader = fmt.Sprintf("server process %d, from %s, connected %s ago", m.leader.PID, clean(m.leader.Address), ago(m.env.now().Sub(m.leader.Since)))
+		leader = fmt.Sprintf("server process %d, from %s, connected %s ago", m.leader.PID, widget.Clean(m.leader.Address), format.Ago(m.env.now().Sub(m.leader.Since)))
 	}
 	var lost, retried int64
 	for _, minute := range m.minutes {
@@ -109,7 +111,7 @@ func (m *Model) janitorLines() []string {
 		case left < 0:
 			return "now"
 		}
-		return "in " + ago(left)
+		return "in " + format.Ago(left)
 	}
 	expiry, due := "-", "-"
 	if m.session != nil {
@@ -117,31 +119,31 @@ func (m *Model) janitorLines() []string {
 	}
 	for _, event := range m.events { // newest first
 		if event.Type == jobq.EventLeadershipAcquired {
-			leader = clean(event.Source) + ", elected " + m.clock(event.At) + "; " + leader
+			leader = widget.Clean(event.Source) + ", elected " + m.paint.Clock(event.At) + "; " + leader
 			break
 		}
 	}
 	lines = append(
 		lines,
 		" leader    "+leader,
-		fmt.Sprintf(" rescue    %s leases lost in 60 min     next expiry unless extended: %s", number(lost), expiry),
-		fmt.Sprintf(" promote   next scheduled job due: %s     retried in 60 min: %s", due, number(retried)),
+		fmt.Sprintf(" rescue    %s leases lost in 60 min     next expiry unless extended: %s", format.Number(lost), expiry),
+		fmt.Sprintf(" promote   next scheduled job due: %s     retried in 60 min: %s", due, format.Number(retried)),
 	)
 	return append(lines, m.eventLines()...)
 }
 
 // eventLines are what janitors and starting workers have seen and done last.
 func (m *Model) eventLines() []string {
-	lines := []string{m.rule(m.width, "Events")}
+	lines := []string{m.paint.Rule(m.width, "Events")}
 	for _, event := range m.events {
-		text := fmt.Sprintf(" %s  %-20s %s", m.clock(event.At), event.Type, clean(event.Source))
+		text := fmt.Sprintf(" %s  %-20s %s", m.paint.Clock(event.At), event.Type, widget.Clean(event.Source))
 		if event.JobID > 0 {
 			text += fmt.Sprintf("  job %d", event.JobID)
 		}
-		lines = append(lines, text+"  "+clean(event.Message))
+		lines = append(lines, text+"  "+widget.Clean(event.Message))
 	}
 	if len(m.events) == 0 {
-		lines = append(lines, " "+dim("none: no lease was lost, no leader has changed"))
+		lines = append(lines, " "+m.paint.Muted.Render("none: no lease was lost, no leader has changed"))
 	}
 	return lines
 }
