@@ -10,6 +10,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/tui/overlay"
 	"github.com/jobq-dev/jobq/tui/widget"
 )
 
@@ -100,7 +101,7 @@ func (m *Model) act(action jobq.Action) tea.Cmd {
 		return m.begin(run)
 	}
 	details := []string{"effect    " + m.effectOf(action), "if it changed meanwhile, it is left alone"}
-	var answer typed
+	var answer overlay.Typed
 	if len(targets) > manyMarks || m.env.confirm && (action == jobq.ActionDelete || len(targets) > 1 || runs) {
 		answer = typedCount(int64(len(targets)), action)
 	}
@@ -113,12 +114,12 @@ func (m *Model) act(action jobq.Action) tea.Cmd {
 }
 
 // typedCount asks for the number of jobs that the action is about.
-func typedCount(count int64, action jobq.Action) typed {
+func typedCount(count int64, action jobq.Action) overlay.Typed {
 	effect := string(action) + " them"
 	if count == 1 {
 		effect = string(action) + " it"
 	}
-	return typed{strconv.FormatInt(count, 10), "the number of jobs", effect}
+	return overlay.Typed{Text: strconv.FormatInt(count, 10), Meaning: "the number of jobs", Effect: effect}
 }
 
 func (m *Model) effectOf(action jobq.Action) string {

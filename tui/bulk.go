@@ -11,6 +11,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/tui/overlay"
 	"github.com/jobq-dev/jobq/tui/widget"
 )
 
@@ -61,9 +62,9 @@ func (m *Model) resumeBulk() tea.Cmd {
 	if entry.Max > 0 {
 		details = slices.Insert(details, 3, fmt.Sprintf("at most   %s, as it began: what is left of them, or as many again", format.Number(int64(entry.Max))))
 	}
-	var answer typed
+	var answer overlay.Typed
 	if m.env.confirm {
-		answer = typed{strconv.FormatInt(entry.ID, 10), "the number of the action", "go on with it"}
+		answer = overlay.Typed{Text: strconv.FormatInt(entry.ID, 10), Meaning: "the number of the action", Effect: "go on with it"}
 	}
 	m.ask(fmt.Sprintf("go on with action %d, %s", entry.ID, entry.Action), details, answer, func() tea.Msg {
 		return startBulkMsg{jobq.BulkParams{Action: entry.Action, Resume: entry.ID}, 0}
@@ -90,7 +91,7 @@ func (m *Model) startBulk(msg startBulkMsg) tea.Cmd {
 	steps := make(chan bulkMsg, 1)
 	run := &bulkRun{action: msg.params.Action, total: msg.total, stop: stop, steps: steps}
 	m.bulk = run
-	m.overlay = &progressOverlay{}
+	m.lay(overlay.NewProgress(m.paint, string(run.action), fmt.Sprintf("esc: stop after this batch; %s on the audit screen goes on", m.keyOf("resume")), run.total))
 	w := m.env.writer
 	work := func() tea.Msg {
 		defer stop()
@@ -127,6 +128,10 @@ func (m *Model) takeBulk(msg bulkMsg) tea.Cmd {
 	if msg.progress.Done >= m.bulk.progress.Done {
 		m.bulk.progress = msg.progress
 	}
+	progress, shown := m.overlay.(*overlay.Progress)
+	if shown {
+		progress.Update(overlay.Step{Done: int64(m.bulk.progress.Done), Refused: int64(m.bulk.progress.Refused)})
+	}
 	if !msg.done {
 		return m.bulk.listen()
 	}
@@ -142,7 +147,7 @@ func (m *Model) takeBulk(msg bulkMsg) tea.Cmd {
 		text += m.undoHint()
 	}
 	m.say(text)
-	if _, ok := m.overlay.(*progressOverlay); ok {
+	if shown {
 		m.overlay = nil
 	}
 	m.bulk, m.jobs.all = nil, nil

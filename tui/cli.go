@@ -149,3 +149,6 @@ func (m *Model) jobCopyItems() []copyItem {
 	}
 	return items
 }
+
+// copyItem is something to copy.
+type copyItem struct{ name, text string }

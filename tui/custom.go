@@ -68,23 +68,12 @@ func (m *Model) keyOf(id string) string {
 	return id
 }
 
-// hasKey says whether the key is one of the command's.
-func (m *Model) hasKey(id, key string) bool {
-	return slices.ContainsFunc(m.env.commands, func(c *command) bool { return c.id == id && slices.Contains(c.keys, key) })
-}
-
 // setTheme changes the colours at once. auto asks the terminal again.
-func (m *Model) setTheme(name string) (tea.Cmd, error) {
-	style := m.look.style
-	style.Name = name
-	if _, err := theme.New(style); err != nil {
-		return nil, err
-	}
-	m.look.style = style
+func (m *Model) setTheme(name string) tea.Cmd {
+	m.look.style.Name = name
 	m.restyle()
-	m.overlay = nil
 	if name == "" || name == theme.Auto {
-		return tea.RequestBackgroundColor, nil
+		return tea.RequestBackgroundColor
 	}
-	return nil, nil
+	return nil
 }

@@ -6,6 +6,7 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 
+	"github.com/jobq-dev/jobq/tui/overlay"
 	"github.com/jobq-dev/jobq/tui/widget"
 )
 
@@ -31,9 +32,9 @@ func (m *Model) drain() tea.Cmd {
 	worker := m.workers[m.workerAt()]
 	m.moveWorker(0)
 	w := m.env.writer
-	var answer typed
+	var answer overlay.Typed
 	if m.env.confirm {
-		answer = typed{text: "drain", effect: "drain it"}
+		answer = overlay.Typed{Text: "drain", Effect: "drain it"}
 	}
 	m.ask("drain worker "+widget.Clean(worker.ID), []string{
 		fmt.Sprintf("effect    it takes no new work, and leaves when what it runs has ended: %d now", worker.Running),

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/jobedit"
+	"github.com/jobq-dev/jobq/tui/overlay"
 	"github.com/jobq-dev/jobq/tui/widget"
 )
 
@@ -150,15 +151,13 @@ func (m *Model) edited(msg editedMsg) tea.Cmd {
 // askAgain offers to mend what cannot be stored as it is.
 func (m *Model) askAgain(e editing, problem error) {
 	details := []string{m.paint.Alarm.Render(widget.Clean(problem.Error())), "text      " + widget.Clean(e.file.Path) + ", which stays", "", "Edit it again?"}
-	m.ask(fmt.Sprintf("%s job %d: that cannot be", e.action(), e.job.ID), details, typed{}, m.editAgain(e, problem))
+	m.ask(fmt.Sprintf("%s job %d: that cannot be", e.action(), e.job.ID), details, overlay.Typed{}, m.editAgain(e, problem))
 }
 
 // notDone says why the text was not stored, and where it is.
 func (m *Model) notDone(e editing, reason string) {
-	m.overlay = &noteOverlay{
-		title: fmt.Sprintf("%s job %d: not done", e.action(), e.job.ID), since: m.env.now(),
-		lines: []string{reason, "the text is in " + widget.Clean(e.file.Path)},
-	}
+	m.lay(overlay.NewNote(m.paint, fmt.Sprintf("%s job %d: not done", e.action(), e.job.ID),
+		[]string{reason, "the text is in " + widget.Clean(e.file.Path)}))
 }
 
 // askChange asks whether to do what was written.
@@ -185,7 +184,7 @@ func (m *Model) askChange(msg editedMsg) {
 		}
 	}
 	details = append(details, "", "effect    "+effect, "text      "+widget.Clean(msg.file.Path)+", kept unless it is done")
-	var answer typed
+	var answer overlay.Typed
 	if m.env.confirm {
 		answer = typedCount(1, msg.action())
 	}

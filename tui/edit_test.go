@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/tui/overlay"
 )
 
 // stoppedBulk is an action by filter that has not come to its end.
@@ -33,9 +34,9 @@ func newEditBench(edits ...string) *bench {
 // kept is the text that the note on the screen says was not stored.
 func kept(t *testing.T, b *bench) string {
 	t.Helper()
-	note, ok := b.overlay.(*noteOverlay)
+	note, ok := b.overlay.(*overlay.Note)
 	require.True(t, ok)
-	path, found := strings.CutPrefix(note.lines[1], "the text is in ")
+	path, found := strings.CutPrefix(note.Lines[1], "the text is in ")
 	require.True(t, found)
 	content, err := os.ReadFile(path) // #nosec G304 -- the test's own
 	require.NoError(t, err)

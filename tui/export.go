@@ -19,37 +19,6 @@ type exportedMsg struct {
 	err        error
 }
 
-// exportOverlay asks for the format of the file.
-type exportOverlay struct{}
-
-func (m *Model) openExport() tea.Cmd {
-	m.overlay = &exportOverlay{}
-	return nil
-}
-
-func (o *exportOverlay) key(m *Model, msg tea.KeyPressMsg) tea.Cmd {
-	m.overlay = nil
-	switch msg.String() {
-	case "j", "enter":
-		return m.export("jsonl", jsonLines)
-	case "c":
-		return m.export("csv", format.CSV)
-	}
-	return nil
-}
-
-func (o *exportOverlay) view(m *Model) []string {
-	rows, what := m.exported()
-	how := "as they are stored"
-	if m.screen == screenJobs {
-		how = "without args, checkpoint and result" // which a list does not load: they can be large
-	}
-	return m.box("Export", []string{
-		fmt.Sprintf("%s %s, to a file here,", format.Number(int64(len(rows))), what), how, "",
-		"j  JSON lines", "c  CSV, one column a field", "", m.paint.Muted.Render("any other key: leave"),
-	})
-}
-
 // exported are the rows of the screen, and what they are.
 func (m *Model) exported() (rows []json.RawMessage, what string) {
 	switch m.screen {
@@ -82,12 +51,16 @@ func encoded[T any](rows []T) []json.RawMessage {
 }
 
 // export writes what is loaded.
-func (m *Model) export(extension string, format func([]json.RawMessage) ([]byte, error)) tea.Cmd {
+func (m *Model) export(extension string) tea.Cmd {
+	encode := jsonLines
+	if extension == "csv" {
+		encode = format.CSV
+	}
 	rows, what := m.exported()
 	path := fmt.Sprintf("jobq-%s-%s.%s", what, m.env.now().UTC().Format("20060102-150405"), extension)
 	save := m.env.save
 	return m.begin(func() tea.Msg {
-		content, err := format(rows)
+		content, err := encode(rows)
 		if err == nil {
 			err = save(path, content)
 		}

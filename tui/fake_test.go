@@ -56,6 +56,7 @@ type fake struct {
 	// edit is the operator's editor. Nil leaves all as it is.
 	edit    func(content string) (string, error)
 	filters []jobq.Filter
+	count   *int64 // of jobs that match; nil for all
 }
 
 func newFake() *fake {
@@ -144,6 +145,9 @@ func (f *fake) List(_ context.Context, filter jobq.Filter) (*jobq.Page, error) {
 }
 
 func (f *fake) Count(context.Context, jobq.Filter, int) (int64, error) {
+	if f.count != nil {
+		return *f.count, f.err
+	}
 	return int64(len(f.jobs)), f.err
 }
 
@@ -326,7 +330,7 @@ func (b *bench) tick(span time.Duration) {
 
 var keyCodes = map[string]rune{
 	"enter": tea.KeyEnter, "esc": tea.KeyEscape, "backspace": tea.KeyBackspace, "tab": tea.KeyTab, "up": tea.KeyUp, "down": tea.KeyDown,
-	"left": tea.KeyLeft, "right": tea.KeyRight, "pgdown": tea.KeyPgDown, "pgup": tea.KeyPgUp, "home": tea.KeyHome, "end": tea.KeyEnd,
+	"left": tea.KeyLeft, "right": tea.KeyRight, "pgdown": tea.KeyPgDown, "pgup": tea.KeyPgUp, "home": tea.KeyHome, "end": tea.KeyEnd, "delete": tea.KeyDelete,
 }
 
 // press types keys, each a name or a text of single keys.
@@ -339,6 +343,8 @@ func (b *bench) press(keys ...string) {
 			presses = []tea.KeyPressMsg{{Code: code}}
 		case key == "space":
 			presses = []tea.KeyPressMsg{{Code: tea.KeySpace, Text: " "}}
+		case strings.HasPrefix(key, "alt+"):
+			presses = []tea.KeyPressMsg{{Code: keyCodes[strings.TrimPrefix(key, "alt+")], Mod: tea.ModAlt}}
 		case strings.HasPrefix(key, "ctrl+"):
 			presses = []tea.KeyPressMsg{{Code: rune(key[5]), Mod: tea.ModCtrl}}
 		default:
@@ -354,6 +360,12 @@ func (b *bench) press(keys ...string) {
 			b.frame()
 		}
 	}
+}
+
+// frame draws the screen.
+func (b *bench) frame() string {
+	frame, _ := b.draw()
+	return frame
 }
 
 // golden compares with a file, which `JOBQ_GOLDEN=write go test` writes.

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/tui/overlay"
 )
 
 // ownKeys gives every command another key than its own: K- and its id.
@@ -72,7 +73,7 @@ func TestTextsNameOwnKeys(t *testing.T) {
 	b.jobs.above = pageSize
 	require.Contains(t, b.plain(), "100+ new above (K-top jumps")
 	b.fake.jobs = nil
-	require.NoError(t, b.applyFilter("queue:none"))
+	b.showMatching("queue:none")
 	b.tick(time.Second)
 	require.Contains(t, b.plain(), "K-back clears the filter")
 	for range rowsMax {
@@ -116,7 +117,7 @@ func TestHelpNamesNoKeys(t *testing.T) {
 	b.env.commands, err = withKeys(commands(), map[string][]string{"help": {"H"}})
 	require.NoError(t, err)
 	b.press("H")
-	require.IsType(t, &helpOverlay{}, b.overlay)
+	require.IsType(t, &overlay.Help{}, b.overlay)
 	b.press("?")
 	require.NotNil(t, b.overlay)
 	b.press("backspace", "H")

@@ -58,44 +58,6 @@ func (m *Model) turnAround() tea.Cmd {
 	return m.setOrder(order{sort: o.sort, reverse: !o.reverse})
 }
 
-// sortOverlay lists the orders that the tab's jobs have.
-type sortOverlay struct {
-	orders []order
-	at     int
-}
-
-func (m *Model) openSort() tea.Cmd {
-	o := &sortOverlay{orders: m.jobs.tab.orders()}
-	for i := range o.orders {
-		if o.orders[i] == m.jobs.order() {
-			o.at = i
-		}
-	}
-	m.overlay = o
-	return nil
-}
-
-func (o *sortOverlay) choices(*Model) (at *int, count int) { return &o.at, len(o.orders) }
-
-func (o *sortOverlay) key(m *Model, msg tea.KeyPressMsg) tea.Cmd {
-	chosen, leave := pick(m, o, msg.String())
-	if chosen || leave {
-		m.overlay = nil
-	}
-	if chosen {
-		return m.setOrder(o.orders[o.at])
-	}
-	return nil
-}
-
-func (o *sortOverlay) view(m *Model) []string {
-	lines := make([]string, 0, len(o.orders)+3)
-	for i, order := range o.orders {
-		lines = append(lines, m.choice(i, o.at)+" "+order.title)
-	}
-	return m.box("Sort", append(lines, "", m.paint.Muted.Render("only orders that an index has; another state may have more"), m.paint.Muted.Render("enter or a number: sort   esc: leave")))
-}
-
 // markRange is a range of marks that grows and shrinks with the cursor.
 type markRange struct {
 	from   int64          // the job where it began

@@ -9,6 +9,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/tui/overlay"
 	"github.com/jobq-dev/jobq/tui/theme"
 	"github.com/jobq-dev/jobq/tui/widget"
 )
@@ -51,7 +52,7 @@ type Model struct {
 
 	cursor map[screen]spot // of the screens whose rows have names
 
-	overlay    overlay
+	overlay    overlay.Overlay // nil for none
 	toast      string
 	toastUntil time.Time
 	lastAudit  int64  // for undo
@@ -138,6 +139,9 @@ func (m *Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:
 		m.width, m.height = msg.Width, msg.Height
+		if m.overlay != nil {
+			m.overlay.SetSize(m.width, m.height)
+		}
 	case tea.FocusMsg:
 		m.blurred = false
 		m.need(m.wanted()...)
@@ -204,8 +208,8 @@ func (m *Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		m.look.style.Profile = msg.Profile
 		m.restyle()
 	case tea.PasteMsg:
-		if o, ok := m.overlay.(*inputOverlay); ok {
-			o.insert(widget.Clean(msg.Content))
+		if m.overlay != nil {
+			return m, m.toOverlay(msg)
 		}
 	case tea.KeyPressMsg:
 		m.lastKey = m.env.now()
@@ -221,7 +225,7 @@ func (m *Model) key(msg tea.KeyPressMsg) tea.Cmd {
 		return tea.Quit
 	}
 	if m.overlay != nil {
-		return m.overlay.key(m, msg)
+		return m.toOverlay(msg)
 	}
 	if command := m.commandFor(m.screen, name); command != nil {
 		return m.run(command)

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/tui/overlay"
 )
 
 // What keys do to the database: keys in, writes out.
@@ -141,7 +142,7 @@ func TestDestructiveAsks(t *testing.T) {
 			b.fake.audit = []jobq.AuditEntry{stoppedBulk}
 			b.press(keys...)
 			b.press(c.keys[0])
-			require.IsType(t, &confirmOverlay{}, b.overlay, c.id)
+			require.IsType(t, &overlay.Confirm{}, b.overlay, c.id)
 			require.Empty(t, b.fake.written)
 		}
 	}

@@ -76,13 +76,3 @@ func (m *Model) rowsShown() rows {
 	}
 	return rows{}
 }
-
-// cursorLine is where the terminal's own cursor goes: to the selected row,
-// which is what screen readers and magnifiers follow.
-func (m *Model) cursorLine() (y int, ok bool) {
-	if m.overlay != nil || m.width < widthMin || m.height < heightMin {
-		return 0, false
-	}
-	r := m.rowsShown()
-	return r.top + r.at, r.count > 0
-}

@@ -299,7 +299,7 @@ func TestPlainAnswers(t *testing.T) {
 
 	say("jobs")
 	say("/state:failed kind:Send*")
-	require.Contains(t, say("filter"), "kind:Send*_")
+	require.Contains(t, say("filter"), "kind:Send*")
 	say("kind:Other")
 	require.Equal(t, "kind:Other", b.jobs.match)
 	say("filter")

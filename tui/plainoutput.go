@@ -36,7 +36,8 @@ func (p *plain) tell() {
 	}
 	p.asked = false
 	if m.overlay != nil {
-		p.lines(m.overlay.view(m))
+		box, _ := m.overlay.View()
+		p.lines(box)
 		return
 	}
 	p.lines(m.told())

@@ -55,7 +55,7 @@ func TestProductionAsksToEdit(t *testing.T) {
 		b.env.confirm = true
 		b.press(key)
 		require.Contains(t, b.plain(), "Type 1, the number of jobs,")
-		require.Contains(t, b.plain(), "and press enter to "+verb+" it: _")
+		require.Contains(t, b.plain(), "and press enter to "+verb+" it: ")
 		b.tick(time.Second)
 		b.press("y", "enter")
 		require.Empty(t, b.fake.written, key)
@@ -77,7 +77,7 @@ func TestAllMatchingIsFixedWhenSelected(t *testing.T) {
 	b.press("D")
 	require.Contains(t, b.plain(), "counted   14:02:31Z; jobs that came later are left alone")
 	require.Contains(t, b.plain(), "Type 250, the number of jobs,")
-	require.Contains(t, b.plain(), "and press enter to delete them: _")
+	require.Contains(t, b.plain(), "and press enter to delete them: ")
 	b.tick(time.Second)
 	b.press("250", "enter")
 	require.Equal(t, selected, b.fake.snapshot)

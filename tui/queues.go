@@ -8,6 +8,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/tui/overlay"
 	"github.com/jobq-dev/jobq/tui/widget"
 )
 
@@ -80,7 +81,7 @@ func (m *Model) togglePause() tea.Cmd {
 	if !m.env.confirm {
 		return m.begin(run)
 	}
-	m.ask(fmt.Sprintf("%s queue %s", verb, widget.Clean(q.Name)), nil, typed{}, run)
+	m.ask(fmt.Sprintf("%s queue %s", verb, widget.Clean(q.Name)), nil, overlay.Typed{}, run)
 	return nil
 }
 

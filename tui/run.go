@@ -151,9 +151,10 @@ func Print(ctx context.Context, config *Config, cells, lines int) (string, error
 		if err := m.loadAll(ctx); err != nil {
 			return "", err
 		}
-		m.frame()
+		m.draw()
 	}
-	frame := strings.Split(m.frame(), "\n")
+	drawn, _ := m.draw()
+	frame := strings.Split(drawn, "\n")
 	for i, line := range frame {
 		frame[i] = strings.TrimRight(line, " ")
 	}

@@ -7,23 +7,29 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 
+	"github.com/jobq-dev/jobq/tui/overlay"
 	"github.com/jobq-dev/jobq/tui/widget"
 )
 
+// searched is what the operator looks for in the output.
+type searched string
+
 // askSearch lets the operator type what to look for in the run's output.
 func (m *Model) askSearch() tea.Cmd {
-	m.overlay = &inputOverlay{
-		title: "Search the output", text: []rune(m.job.search), hints: func(*Model, string) []string { return nil },
-		accept: func(m *Model, text string) (tea.Cmd, error) {
-			m.job.search, m.job.found, m.job.output = text, -1, true
-			if text == "" {
-				m.job.scroll = 0
-				return nil, nil
-			}
-			return m.findMatch(1), nil
-		},
+	return m.lay(overlay.NewPrompt(m.paint, overlay.About{
+		Title: "Search the output", Text: m.job.search,
+		Accept: func(text string) (tea.Msg, error) { return searched(text), nil },
+	}))
+}
+
+// search looks for a text in the output; none ends the search.
+func (m *Model) search(text string) tea.Cmd {
+	m.job.search, m.job.found, m.job.output = text, -1, true
+	if text == "" {
+		m.job.scroll = 0
+		return nil
 	}
-	return nil
+	return m.findMatch(1)
 }
 
 func noSearch(m *Model) string {

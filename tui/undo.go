@@ -9,6 +9,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/tui/overlay"
 	"github.com/jobq-dev/jobq/tui/widget"
 )
 
@@ -42,9 +43,9 @@ func (m *Model) undo() tea.Cmd {
 	id := m.undoID()
 	switch {
 	case m.screen == screenAudit:
-		var answer typed
+		var answer overlay.Typed
 		if m.env.confirm {
-			answer = typed{strconv.FormatInt(id, 10), "the number of the action", "undo it"}
+			answer = overlay.Typed{Text: strconv.FormatInt(id, 10), Meaning: "the number of the action", Effect: "undo it"}
 		}
 		m.askUndo(m.audit[m.auditAt()], "", answer)
 		return nil
@@ -70,11 +71,11 @@ func (m *Model) undoSeen(msg undoSeenMsg) {
 		m.say("undo: " + shortError(msg.err))
 		return
 	}
-	m.askUndo(msg.entry, ", your last", typed{})
+	m.askUndo(msg.entry, ", your last", overlay.Typed{})
 }
 
 // askUndo asks with all that the audit says of the action.
-func (m *Model) askUndo(entry jobq.AuditEntry, which string, answer typed) {
+func (m *Model) askUndo(entry jobq.AuditEntry, which string, answer overlay.Typed) {
 	m.ask(fmt.Sprintf("undo action %d, %s%s", entry.ID, entry.Action, which), []string{
 		fmt.Sprintf("action    %s %s, %s jobs", entry.Action, auditWhat(entry), format.Number(int64(entry.Done))),
 		fmt.Sprintf("by        %s, %s", widget.Clean(entry.Actor), entry.At.UTC().Format("2006-01-02 15:04:05Z")),

@@ -8,6 +8,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/tui/overlay"
 	"github.com/jobq-dev/jobq/tui/widget"
 )
 
@@ -35,15 +36,16 @@ func (m *Model) layout() layout {
 
 // View draws the screen.
 func (m *Model) View() tea.View {
-	view := tea.NewView(m.frame())
+	frame, cursor := m.draw()
+	view := tea.NewView(frame)
 	view.AltScreen = true
 	view.ReportFocus = true
 	view.WindowTitle = m.title()
 	if m.look.mouse {
 		view.MouseMode = tea.MouseModeCellMotion
 	}
-	if y, ok := m.cursorLine(); ok {
-		view.Cursor = tea.NewCursor(0, y)
+	if cursor != nil {
+		view.Cursor = tea.NewCursor(cursor.X, cursor.Y)
 		view.Cursor.Blink = false
 	}
 	return view
@@ -57,10 +59,12 @@ func (m *Model) title() string {
 	return widget.Clean(title)
 }
 
-// frame is the screen as text: exactly height lines of exactly width cells.
-func (m *Model) frame() string {
+// draw draws exactly height lines of width cells, and says where the terminal's
+// cursor goes: into a text field, or to the selected row, which is what screen
+// readers and magnifiers follow.
+func (m *Model) draw() (frame string, cursor *overlay.Spot) {
 	if m.width < widthMin || m.height < heightMin {
-		return m.tooSmall()
+		return m.tooSmall(), nil
 	}
 	lines := []string{m.headLine(), m.tabLine(), m.paint.Rule(m.width)}
 	body := m.body()
@@ -72,12 +76,18 @@ func (m *Model) frame() string {
 		lines = append(lines, m.paint.Fit(line, m.width))
 	}
 	lines = append(lines, m.paint.Rule(m.width), m.footLine())
-	if m.overlay != nil {
-		if box := m.overlay.view(m); len(box) > 0 {
-			lines, _, _ = widget.Over(lines, box, m.width)
+	if m.overlay == nil {
+		if r := m.rowsShown(); r.count > 0 {
+			cursor = &overlay.Spot{Y: r.top + r.at}
 		}
+		return strings.Join(lines, "\n"), cursor
 	}
-	return strings.Join(lines, "\n")
+	box, spot := m.overlay.View()
+	lines, x, y := widget.Over(lines, box, m.width)
+	if spot != nil {
+		cursor = &overlay.Spot{X: min(x+spot.X, m.width-1), Y: min(y+spot.Y, m.height-1)}
+	}
+	return strings.Join(lines, "\n"), cursor
 }
 
 // tooSmall says what would be large enough, and what works instead.
