@@ -11,6 +11,8 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/tui/data"
+	"github.com/jobq-dev/jobq/tui/screen"
 )
 
 // Context is a database as the operator knows it.
@@ -37,7 +39,7 @@ type Context struct {
 // link is a database that has answered, or the first one before it has.
 type link struct {
 	Context
-	reader       reader // nil before
+	reader       data.Reader // nil before
 	writer       writer
 	host, schema string
 	client       *jobq.Client // nil in tests
@@ -108,37 +110,39 @@ func (m *Model) connect(name string) tea.Cmd {
 	}
 }
 
-// switched begins anew with the other database. Answers of the one before,
+// apply begins anew with the other database. Answers of the one before,
 // which may be under way, are of an old generation.
-func (m *Model) switched(msg switchedMsg) tea.Cmd {
+func (msg switchedMsg) apply(m *Model) tea.Cmd {
 	m.switching = ""
 	if msg.err != nil && m.env.reader == nil {
 		m.failed = msg.err
 		return tea.Quit
 	}
 	if msg.err != nil {
-		m.say("context " + msg.name + ": " + shortError(msg.err))
+		m.say("context " + msg.name + ": " + screen.ShortError(msg.err))
 		return nil
 	}
 	old := m.env.link
 	if old.reader == nil {
 		m.env.use(msg.link)
-		return tea.Batch(m.poll(), m.env.send.listenTo(msg.link.client))
+		return m.env.send.listenTo(msg.link.client)
 	}
 	fresh := newModel(m.env)
 	fresh.env.use(msg.link)
-	fresh.width, fresh.height, fresh.look = m.width, m.height, m.look
+	fresh.look = m.look
 	fresh.paint.Absolute = m.paint.Absolute
 	fresh.restyle()
+	fresh.resize(m.width, m.height)
+	fresh.facts.Live, fresh.facts.WhyNotLive = false, ""
 	if m.env.send.send == nil { // told to poll, there too
-		fresh.feed, fresh.feedReason = m.feed, m.feedReason
+		fresh.feed, fresh.facts.WhyNotLive = m.feed, m.facts.WhyNotLive
 	}
 	for p := range fresh.polls {
 		fresh.polls[p].generation = m.polls[p].generation + 1
 	}
 	*m = *fresh
 	m.say("this is " + msg.name)
-	return tea.Batch(m.poll(), m.env.send.listenTo(msg.link.client), old.close())
+	return tea.Batch(m.env.send.listenTo(msg.link.client), old.close())
 }
 
 // close ends the link as a command, once its last query has.

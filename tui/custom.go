@@ -2,11 +2,13 @@ package tui
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	tea "charm.land/bubbletea/v2"
 
+	"github.com/jobq-dev/jobq/tui/screen"
 	"github.com/jobq-dev/jobq/tui/theme"
 )
 
@@ -14,7 +16,7 @@ import (
 // not exist is a mistake, and so is a key that would mean two things on one
 // screen: it would do what nobody expects.
 func withKeys(registry []*command, keys map[string][]string) ([]*command, error) {
-	for _, id := range sortedKeys(keys) {
+	for _, id := range slices.Sorted(maps.Keys(keys)) {
 		at := slices.IndexFunc(registry, func(c *command) bool { return c.id == id })
 		if at < 0 {
 			return nil, fmt.Errorf("%w: keys: no command %q for %q; docs/keys.md lists them", ErrInvalid, id, strings.Join(keys[id], " "))
@@ -32,10 +34,10 @@ func withKeys(registry []*command, keys map[string][]string) ([]*command, error)
 
 // checkKeys refuses a key that two commands of one screen have.
 func checkKeys(registry []*command) error {
-	for s := screenOverview; s <= screenJob; s++ {
+	for _, name := range screen.Names() {
 		owner := make(map[string]string)
 		for _, c := range registry {
-			if c.screens != nil && !slices.Contains(c.screens, s) {
+			if !c.on(name) {
 				continue
 			}
 			for _, key := range c.keys {
@@ -52,13 +54,13 @@ func checkKeys(registry []*command) error {
 // keyOf is the key of a command as the operator has it, for texts that name
 // one: its first or, in plain mode, the first that is no row's number. A command
 // without one goes by its id, which plain mode takes as well.
-func (m *Model) keyOf(id string) string {
-	for _, c := range m.env.commands {
+func (e *env) keyOf(id string) string {
+	for _, c := range e.commands {
 		if c.id != id {
 			continue
 		}
 		keys := c.keys
-		if m.paint.Plain {
+		if e.plain {
 			keys = c.plainKeys()
 		}
 		if len(keys) > 0 {

@@ -4,12 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"slices"
 
 	tea "charm.land/bubbletea/v2"
 
-	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/tui/screen"
 )
 
 // exportedMsg is what came of writing a file.
@@ -19,44 +18,14 @@ type exportedMsg struct {
 	err        error
 }
 
-// exported are the rows of the screen, and what they are.
-func (m *Model) exported() (rows []json.RawMessage, what string) {
-	switch m.screen {
-	case screenJobs:
-		deleted := func(job *jobq.Job) bool { return job.State == jobq.Deleted }
-		return encoded(slices.DeleteFunc(slices.Clone(m.jobs.rows), deleted)), "jobs"
-	case screenWorkers:
-		return encoded(m.workers), "workers"
-	case screenAudit:
-		return encoded(m.audit), "actions"
-	case screenJob:
-		if m.job.story.job == nil {
-			return nil, "jobs"
-		}
-		return encoded([]any{m.job.story.job}), "jobs"
-	case screenOverview, screenQueues:
-	}
-	return encoded(m.queues), "queues"
-}
-
-// encoded are the rows as JSON. What came from the database always encodes.
-func encoded[T any](rows []T) []json.RawMessage {
-	lines := make([]json.RawMessage, 0, len(rows))
-	for _, row := range rows {
-		if line, err := json.Marshal(row); err == nil {
-			lines = append(lines, line)
-		}
-	}
-	return lines
-}
-
 // export writes what is loaded.
 func (m *Model) export(extension string) tea.Cmd {
 	encode := jsonLines
 	if extension == "csv" {
 		encode = format.CSV
 	}
-	rows, what := m.exported()
+	selected := m.current().Selected()
+	rows, what := selected.Rows(), selected.Noun
 	path := fmt.Sprintf("jobq-%s-%s.%s", what, m.env.now().UTC().Format("20060102-150405"), extension)
 	save := m.env.save
 	return m.begin(func() tea.Msg {
@@ -68,12 +37,13 @@ func (m *Model) export(extension string) tea.Cmd {
 	})
 }
 
-func (m *Model) exportDone(msg exportedMsg) {
+func (msg exportedMsg) apply(m *Model) tea.Cmd {
 	if msg.err != nil {
-		m.say("export: " + shortError(msg.err))
-		return
+		m.say("export: " + screen.ShortError(msg.err))
+		return nil
 	}
 	m.say(fmt.Sprintf("wrote %d %s to %s", msg.count, msg.what, msg.path))
+	return nil
 }
 
 func jsonLines(rows []json.RawMessage) ([]byte, error) {

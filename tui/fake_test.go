@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +19,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/jobedit"
+	"github.com/jobq-dev/jobq/tui/screen"
 )
 
 // Texts to edit are files; they go with the tests.
@@ -277,8 +280,8 @@ func (f *fake) Bulk(_ context.Context, params jobq.BulkParams) (jobq.BulkProgres
 	return progress, f.err
 }
 
-func (f *fake) PauseQueue(_ context.Context, name, _, _ string) (bool, error) {
-	f.written = append(f.written, "pause "+name)
+func (f *fake) PauseQueue(_ context.Context, name, _, reason string) (bool, error) {
+	f.written = append(f.written, "pause "+name+": "+reason)
 	return true, f.err
 }
 
@@ -298,7 +301,7 @@ func newBench(cells, lines int) *bench {
 	e := env{now: func() time.Time { return f.now }, send: &sender{}, edit: f.runEditor, save: f.save}
 	e.use(&link{Context: Context{Name: "staging"}, reader: f, writer: f, host: "db-1", schema: "jobq"})
 	b := &bench{fake: f, Model: newModel(e)}
-	b.width, b.height = cells, lines
+	b.resize(cells, lines)
 	b.do(b.poll())
 	return b
 }
@@ -360,6 +363,34 @@ func (b *bench) press(keys ...string) {
 			b.frame()
 		}
 	}
+}
+
+// selected is what an action on the screen is about.
+func (b *bench) selected() screen.Selection { return b.current().Selected() }
+
+// jobs is the list of jobs, whatever screen is shown.
+func (b *bench) jobs() screen.Selection { return b.screens[screen.Jobs].Selected() }
+
+// match is the filter of the list of jobs.
+func (b *bench) match() string { return b.screens[screen.Jobs].(*screen.JobList).Match() }
+
+// marked is how many jobs the screen says are marked.
+func (b *bench) marked() (count int) {
+	if found := regexp.MustCompile(`(\d+) marked`).FindStringSubmatch(b.plain()); found != nil {
+		count, _ = strconv.Atoi(found[1])
+	}
+	return count
+}
+
+// shows says whether the list on the screen has a row for the job.
+func (b *bench) shows(id int64) bool {
+	return regexp.MustCompile(fmt.Sprintf(`(?m)^[> ][* ] +%d `, id)).MatchString(b.plain())
+}
+
+// answer gives the model an answer, as if it had just been asked.
+func (b *bench) answer(msg loadedMsg) {
+	msg.generation, msg.about = b.polls[msg.panel].generation, b.polls[msg.panel].about
+	msg.apply(b.Model)
 }
 
 // frame draws the screen.

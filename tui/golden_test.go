@@ -16,6 +16,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/jobedit"
+	"github.com/jobq-dev/jobq/tui/data"
 )
 
 // plain is the frame without colours, and without blanks at the ends of lines.
@@ -38,9 +39,9 @@ func screens() map[string]func(b *bench) {
 	return map[string]func(b *bench){
 		"overview": func(b *bench) {
 			b.Update(feedStateMsg{feedLive, ""})
-			b.Update(feedMsg{at: noon, lag: 84 * time.Millisecond, ended: map[string]endedCount{"default": {412, 3}}, events: []jobEvent{
-				{id: 48213907, queue: "email", kind: "SendInvoice", state: jobq.Completed, took: 11 * time.Millisecond},
-				{id: 48213888, queue: "thumbnails", kind: "Resize", state: jobq.Running, percent: 63, stage: "encode 19/30"},
+			b.Update(feedMsg{At: noon, Lag: 84 * time.Millisecond, Ended: map[string]data.Ended{"default": {Completed: 412, Failed: 3}}, Events: []data.Event{
+				{ID: 48213907, Queue: "email", Kind: "SendInvoice", State: jobq.Completed, Took: 11 * time.Millisecond},
+				{ID: 48213888, Queue: "thumbnails", Kind: "Resize", State: jobq.Running, Percent: 63, Stage: "encode 19/30"},
 			}})
 		},
 		"jobs": func(b *bench) {

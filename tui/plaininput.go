@@ -11,7 +11,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/jobq-dev/jobq/tui/overlay"
-	"github.com/jobq-dev/jobq/tui/request"
+	"github.com/jobq-dev/jobq/tui/screen"
 )
 
 // read sends the lines of the input, and closes when there are no more.
@@ -36,21 +36,20 @@ func (p *plain) take(text string) tea.Cmd {
 		return p.answer(text)
 	}
 	if number, err := strconv.Atoi(text); err == nil {
-		m.pickRow(number)
-		return nil
+		return m.toScreen(screen.Pick{Row: number})
 	}
-	if filter, found := strings.CutPrefix(text, "/"); found && m.screen != screenJob {
+	if filter, found := strings.CutPrefix(text, "/"); found && m.at != screen.Job {
 		filter = strings.TrimSpace(filter)
 		if err := checkFilter(filter); err != nil {
 			m.say(err.Error())
 			return nil
 		}
-		return m.request(request.Jobs{Match: filter})
+		return m.request(filtered(filter))
 	}
 	if text == "" {
 		return nil
 	}
-	c := m.commandFor(m.screen, text)
+	c := m.env.commandFor(m.at, text)
 	if text == "help" || c != nil && c.id == "help" {
 		p.help()
 		return nil

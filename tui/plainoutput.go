@@ -8,6 +8,8 @@ import (
 
 	"github.com/jobq-dev/jobq/internal/format"
 	"github.com/jobq-dev/jobq/internal/printable"
+	"github.com/jobq-dev/jobq/tui/data"
+	"github.com/jobq-dev/jobq/tui/widget"
 )
 
 // tell writes what is new: what was said, how the database is, and what was
@@ -22,10 +24,11 @@ func (p *plain) tell() {
 		p.away = m.offline()
 		p.line(map[bool]string{true: "the database does not answer; trying on", false: "the database answers again"}[p.away])
 	}
-	if above := m.screen == screenJobs && m.jobs.above > 0; above != p.above {
+	list, ok := m.current().(interface{ Above() bool })
+	if above := ok && list.Above(); above != p.above {
 		p.above = above
 		if above {
-			p.line("there are new jobs above; " + m.keyOf("top") + " goes there")
+			p.line("there are new jobs above; " + m.env.keyOf("top") + " goes there")
 		}
 	}
 	if m.bulk != nil {
@@ -43,16 +46,38 @@ func (p *plain) tell() {
 	p.lines(m.told())
 }
 
+// told is the screen in lines of words, and of which database it is.
+func (m *Model) told() []string {
+	head := m.env.name
+	if head == "" {
+		head = "jobq"
+	}
+	if m.env.production {
+		head += ", production"
+	}
+	if reason := m.writeDisabled(); reason != "" {
+		head += ", nothing can be changed: " + reason
+	}
+	lines := m.current().Told()
+	if len(lines) > 0 {
+		lines[0] += " of " + widget.Clean(head)
+	}
+	if problem := m.problem(); problem != "" {
+		lines = append([]string{problem}, lines...)
+	}
+	return lines
+}
+
 // waits says whether a question of the screen is under way.
 func (m *Model) waits() bool {
-	return slices.ContainsFunc(m.wanted(), func(p panel) bool { return m.polls[p].underWay })
+	return slices.ContainsFunc(m.wanted(), func(want data.Want) bool { return m.polls[want.Panel].underWay })
 }
 
 func (p *plain) help() {
 	p.asked = false
 	p.line("type the number of a row, / and a filter, a key, or a command's name; an empty line tells the screen again")
 	for _, c := range p.m.env.commands {
-		if c.screens == nil || slices.Contains(c.screens, p.m.screen) {
+		if c.on(p.m.at) {
 			name := c.id
 			if keys := c.plainKeys(); len(keys) > 0 {
 				name += ", or " + strings.Join(keys, " ")

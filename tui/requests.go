@@ -1,14 +1,17 @@
 package tui
 
 import (
+	"context"
 	"fmt"
 	"slices"
 
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/tui/data"
 	"github.com/jobq-dev/jobq/tui/overlay"
 	"github.com/jobq-dev/jobq/tui/request"
+	"github.com/jobq-dev/jobq/tui/screen"
 	"github.com/jobq-dev/jobq/tui/widget"
 )
 
@@ -33,15 +36,25 @@ func (m *Model) came(result overlay.Result) tea.Cmd {
 // request does what a screen or an overlay asks for.
 func (m *Model) request(msg tea.Msg) tea.Cmd {
 	switch msg := msg.(type) {
-	case nil:
+	case nil, request.Done:
 	case request.Tell:
 		m.say(msg.Text)
+	case request.Ask:
+		return m.lay(overlay.NewConfirm(m.paint, msg))
+	case request.Prompt:
+		return m.lay(overlay.NewPrompt(m.paint, msg))
+	case request.Choose:
+		return m.lay(overlay.NewChoice(m.paint, msg))
 	case request.Command:
 		return m.runNamed(msg.ID)
 	case request.Job:
-		return m.openJob(msg.ID)
+		return m.showJob(msg.ID)
 	case request.Jobs:
-		m.showMatching(msg.Match)
+		return m.showJobs(msg.Match, false)
+	case filtered:
+		return m.showJobs(string(msg), true)
+	case request.Neighbour:
+		return m.request(m.screens[screen.Jobs].Update(screen.Step{ID: msg.ID, By: msg.By}))
 	case request.Context:
 		return m.goTo(msg.Name)
 	case request.Theme:
@@ -52,39 +65,47 @@ func (m *Model) request(msg tea.Msg) tea.Cmd {
 		return m.export(msg.Format)
 	case request.Begin:
 		return m.begin(msg.Run)
+	case request.Read:
+		return m.begin(m.read(msg.Ask))
 	case request.StopBulk:
 		if m.bulk != nil {
 			m.bulk.stop()
 		}
-	case order:
-		return m.setOrder(msg)
-	case searched:
-		return m.search(string(msg))
+	case effect:
+		return msg.apply(m)
+	default: // between an overlay and the screen that has asked for it
+		return m.toScreen(msg)
 	}
 	return nil
+}
+
+// read asks the database something apart from the model.
+func (m *Model) read(ask func(context.Context, data.Reader) tea.Msg) tea.Cmd {
+	reader := m.env.reader
+	return func() tea.Msg {
+		ctx, cancel := context.WithTimeout(context.Background(), queryTimeout)
+		defer cancel()
+		return ask(ctx, reader)
+	}
 }
 
 // runNamed runs a command by its id, if the screen has it.
 func (m *Model) runNamed(id string) tea.Cmd {
 	at := slices.IndexFunc(m.env.commands, func(c *command) bool { return c.id == id })
-	if at < 0 {
+	switch {
+	case at < 0:
+		return nil
+	case !m.env.commands[at].on(m.at):
+		m.say(id + ": not on this screen")
 		return nil
 	}
-	c := m.env.commands[at]
-	if !c.on(m.screen) {
-		m.say(c.id + ": not on this screen")
-		return nil
-	}
-	return m.run(c)
+	return m.run(m.env.commands[at])
 }
 
-// on says whether the command can be given on the screen.
-func (c *command) on(s screen) bool { return c.screens == nil || slices.Contains(c.screens, s) }
-
 // ask asks, and begins the command on a yes. With typed, that must be typed.
-func (m *Model) ask(title string, details []string, typed overlay.Typed, run tea.Cmd) {
+func (m *Model) ask(title string, details []string, typed request.Typed, run tea.Cmd) tea.Cmd {
 	details = append([]string{fmt.Sprintf("database  %s  %s", m.env.name, widget.Clean(m.env.host))}, details...)
-	m.lay(overlay.NewConfirm(m.paint, overlay.Question{Title: title, Details: details, Typed: typed, Yes: request.Begin{Run: run}}))
+	return m.request(request.Ask{Title: title, Details: details, Typed: typed, Yes: request.Begin{Run: run}})
 }
 
 // openHelp lists the commands.
@@ -92,7 +113,7 @@ func (m *Model) openHelp() tea.Cmd {
 	var entries []overlay.Entry
 	var keys []string
 	for _, c := range m.env.commands {
-		entries = append(entries, overlay.Entry{ID: c.id, Help: c.help, Keys: c.keys, Here: c.on(m.screen)})
+		entries = append(entries, overlay.Entry{ID: c.id, Help: c.help, Keys: c.keys, Here: c.on(m.at)})
 		if c.id == "help" {
 			keys = c.keys
 		}
@@ -103,11 +124,11 @@ func (m *Model) openHelp() tea.Cmd {
 // openCopy offers what can be copied.
 func (m *Model) openCopy() tea.Cmd {
 	copies := m.copyItems()
-	items := make([]overlay.Item, len(copies))
+	items := make([]request.Item, len(copies))
 	for i, item := range copies {
-		items[i] = overlay.Item{Text: fmt.Sprintf("%-10s %s", item.name, widget.Clean(item.text)), Then: request.Copy{Text: item.text}}
+		items[i] = request.Item{Text: fmt.Sprintf("%-10s %s", item.name, widget.Clean(item.text)), Then: request.Copy{Text: item.text}}
 	}
-	return m.lay(overlay.NewChoice(m.paint, "Copy", "enter or a number: copy   esc: leave", items, 0))
+	return m.request(request.Choose{Title: "Copy", Hint: "enter or a number: copy   esc: leave", Items: items})
 }
 
 // copyText puts the text on the clipboard, through the terminal, and shows it,
@@ -121,21 +142,9 @@ func (m *Model) copyText(text string) tea.Cmd {
 	return tea.SetClipboard(text)
 }
 
-// openSort lists the orders that the tab's jobs have.
-func (m *Model) openSort() tea.Cmd {
-	orders := m.jobs.tab.orders()
-	items := make([]overlay.Item, len(orders))
-	for i, o := range orders {
-		items[i] = overlay.Item{Text: o.title, Then: o}
-	}
-	at := slices.Index(orders, m.jobs.order())
-	return m.lay(overlay.NewChoice(m.paint, "Sort", "enter or a number: sort   esc: leave", items, at,
-		"Only orders that an index has: another state may have more."))
-}
-
 // openContexts lists the databases of the operator's settings.
 func (m *Model) openContexts() tea.Cmd {
-	items := make([]overlay.Item, len(m.env.contexts))
+	items := make([]request.Item, len(m.env.contexts))
 	for i, c := range m.env.contexts {
 		notes := ""
 		if c.Production {
@@ -148,23 +157,22 @@ func (m *Model) openContexts() tea.Cmd {
 			notes += "  here"
 		}
 		name := m.paint.Context(c.Color).Render(m.paint.Fit(widget.Clean(c.Name), 16))
-		items[i] = overlay.Item{Text: fmt.Sprintf("%s %s%s", name, widget.Clean(c.Database), notes), Then: request.Context{Name: c.Name}}
+		items[i] = request.Item{Text: fmt.Sprintf("%s %s%s", name, widget.Clean(c.Database), notes), Then: request.Context{Name: c.Name}}
 	}
 	at := slices.IndexFunc(m.env.contexts, func(c Context) bool { return c.Name == m.env.name })
-	return m.lay(overlay.NewChoice(m.paint, "Contexts", "enter or a number: go there   esc: stay", items, at))
+	return m.request(request.Choose{Title: "Contexts", Hint: "enter or a number: go there   esc: stay", Items: items, At: at})
 }
 
 // openExport asks for the format of the file.
 func (m *Model) openExport() tea.Cmd {
-	rows, what := m.exported()
+	selected := m.current().Selected()
 	how := "as they are stored"
-	if m.screen == screenJobs {
+	if m.at == screen.Jobs {
 		how = "without args, checkpoint and result" // which a list does not load: they can be large
 	}
-	items := []overlay.Item{
+	note := fmt.Sprintf("%s %s, to a file here, %s", format.Number(int64(len(selected.Rows()))), selected.Noun, how)
+	return m.request(request.Choose{Title: "Export", Hint: "enter: write it   any other key: leave", Notes: []string{note}, Items: []request.Item{
 		{Key: "j", Text: "JSON lines", Then: request.Export{Format: "jsonl"}},
 		{Key: "c", Text: "CSV, one column a field", Then: request.Export{Format: "csv"}},
-	}
-	return m.lay(overlay.NewChoice(m.paint, "Export", "enter: write it   any other key: leave", items, 0,
-		fmt.Sprintf("%s %s, to a file here, %s", format.Number(int64(len(rows))), what, how)))
+	}})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -13,6 +14,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/tui/screen"
 	"github.com/jobq-dev/jobq/tui/theme"
 )
 
@@ -37,7 +39,7 @@ type Config struct {
 	ASCII bool
 	// Poll does without live events.
 	Poll bool
-	// Open is where to begin: overview, jobs, queues, workers, audit, or
+	// Open is where to begin: overview, jobs, queues, workers, errors, audit, or
 	// job/ID. Default overview.
 	Open string
 	// Input and Output are the terminal. Default the standard ones.
@@ -113,20 +115,20 @@ func (c *Config) model() (*Model, error) {
 
 // openAt shows a screen by its name.
 func (m *Model) openAt(place string) error {
-	names := map[string]screen{
-		"": screenOverview, "overview": screenOverview, "jobs": screenJobs, "queues": screenQueues, "workers": screenWorkers, "audit": screenAudit,
+	if place == "" {
+		place = string(screen.Overview)
 	}
-	if s, ok := names[place]; ok {
-		m.screen = s
+	if name := screen.Name(place); name != screen.Job && slices.Contains(screen.Names(), name) {
+		m.at = name
 		return nil
 	}
 	name, found := strings.CutPrefix(place, "job/")
 	id, err := strconv.ParseInt(name, 10, 64)
 	if !found || err != nil || id < 1 {
-		return fmt.Errorf("%w: %q is no place: overview, jobs, queues, workers, audit or job/ID", ErrInvalid, place)
+		return fmt.Errorf("%w: %q is no place: overview, jobs, queues, workers, errors, audit or job/ID", ErrInvalid, place)
 	}
-	m.openJob(id)
-	m.back = []screen{screenJobs}
+	m.showJob(id)
+	m.back, m.past = []screen.Name{screen.Jobs}, nil
 	return nil
 }
 
@@ -142,8 +144,8 @@ func Print(ctx context.Context, config *Config, cells, lines int) (string, error
 	}
 	defer l.close()()
 	m.env.use(l)
-	m.width, m.height = cells, lines
-	m.feedReason = "one frame: no live events"
+	m.resize(cells, lines)
+	m.facts.WhyNotLive = "one frame: no live events"
 	m.look.style.Bare = true
 	m.restyle()
 	// Twice: some panels ask about what others have answered.
@@ -151,7 +153,6 @@ func Print(ctx context.Context, config *Config, cells, lines int) (string, error
 		if err := m.loadAll(ctx); err != nil {
 			return "", err
 		}
-		m.draw()
 	}
 	drawn, _ := m.draw()
 	frame := strings.Split(drawn, "\n")
@@ -163,16 +164,12 @@ func Print(ctx context.Context, config *Config, cells, lines int) (string, error
 
 // loadAll asks everything that the screen wants, and waits for it.
 func (m *Model) loadAll(ctx context.Context) error {
-	for _, p := range m.wanted() {
-		query := m.query(p)
-		if query == nil {
-			continue
-		}
-		value, err := query(ctx)
+	for _, want := range m.wanted() {
+		value, err := want.Ask(ctx, m.env.reader)
 		if err != nil {
 			return err
 		}
-		m.loaded(loadedMsg{panel: p, generation: m.polls[p].generation, value: value})
+		loadedMsg{panel: want.Panel, about: want.About, generation: m.polls[want.Panel].generation, value: value}.apply(m)
 	}
 	return nil
 }

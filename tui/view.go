@@ -9,6 +9,7 @@ import (
 
 	"github.com/jobq-dev/jobq/internal/format"
 	"github.com/jobq-dev/jobq/tui/overlay"
+	"github.com/jobq-dev/jobq/tui/screen"
 	"github.com/jobq-dev/jobq/tui/widget"
 )
 
@@ -18,21 +19,15 @@ const (
 	heightMin = 15
 )
 
-// layout is where things go; the only place that knows the breakpoints.
-type layout struct {
-	wide    bool // extra columns, two columns of detail
-	narrow  bool
-	preview int // lines of preview below the list
-	body    int // lines between header and footer
-}
+// headLines and footLines are what is above and below the body of a screen: where
+// we are and the screens, and what the keys do, each with a line that parts it.
+const (
+	headLines = 3
+	footLines = 2
+)
 
-func (m *Model) layout() layout {
-	l := layout{wide: m.width >= 120, narrow: m.width < 80, body: m.height - 5}
-	if m.height >= 30 {
-		l.preview = 8
-	}
-	return l
-}
+// wide says whether line 1 has room for more.
+func (m *Model) wide() bool { return m.width >= 120 }
 
 // View draws the screen.
 func (m *Model) View() tea.View {
@@ -40,7 +35,7 @@ func (m *Model) View() tea.View {
 	view := tea.NewView(frame)
 	view.AltScreen = true
 	view.ReportFocus = true
-	view.WindowTitle = m.title()
+	view.WindowTitle = widget.Clean(strings.TrimSpace("jobq " + m.env.name))
 	if m.look.mouse {
 		view.MouseMode = tea.MouseModeCellMotion
 	}
@@ -51,14 +46,6 @@ func (m *Model) View() tea.View {
 	return view
 }
 
-func (m *Model) title() string {
-	title := "jobq"
-	if m.env.name != "" {
-		title += " " + m.env.name
-	}
-	return widget.Clean(title)
-}
-
 // draw draws exactly height lines of width cells, and says where the terminal's
 // cursor goes: into a text field, or to the selected row, which is what screen
 // readers and magnifiers follow.
@@ -66,19 +53,23 @@ func (m *Model) draw() (frame string, cursor *overlay.Spot) {
 	if m.width < widthMin || m.height < heightMin {
 		return m.tooSmall(), nil
 	}
-	lines := []string{m.headLine(), m.tabLine(), m.paint.Rule(m.width)}
-	body := m.body()
-	for i := range m.layout().body {
+	body := m.current().View()
+	head := body.Head
+	if head == "" {
+		head = m.screenNames()
+	}
+	lines := []string{m.headLine(), head, m.paint.Rule(m.width)}
+	for i := range m.height - headLines - footLines {
 		line := ""
-		if i < len(body) {
-			line = body[i]
+		if i < len(body.Lines) {
+			line = body.Lines[i]
 		}
 		lines = append(lines, m.paint.Fit(line, m.width))
 	}
 	lines = append(lines, m.paint.Rule(m.width), m.footLine())
 	if m.overlay == nil {
-		if r := m.rowsShown(); r.count > 0 {
-			cursor = &overlay.Spot{Y: r.top + r.at}
+		if body.Cursor >= 0 {
+			cursor = &overlay.Spot{Y: headLines + body.Cursor}
 		}
 		return strings.Join(lines, "\n"), cursor
 	}
@@ -101,24 +92,6 @@ func (m *Model) tooSmall() string {
 		lines = append(lines, m.paint.Fit("", m.width))
 	}
 	return strings.Join(lines[:max(m.height, 1)], "\n")
-}
-
-func (m *Model) body() []string {
-	switch m.screen {
-	case screenOverview:
-		return m.overviewBody()
-	case screenJobs:
-		return m.jobsBody()
-	case screenQueues:
-		return m.queuesBody()
-	case screenWorkers:
-		return m.workersBody()
-	case screenAudit:
-		return m.auditBody()
-	case screenJob:
-		return m.jobBody()
-	}
-	return nil
 }
 
 // headLine says where we are, how fresh what is shown is, and what we may do. In
@@ -152,20 +125,20 @@ func (m *Model) headParts(p *widget.Painter) (left, right string) {
 	}
 	left = " " + p.Title.Render("jobq") + " " + name
 	right = m.health(p)
-	if m.layout().wide {
-		if m.session != nil {
-			left += "  " + widget.Clean(m.env.host) + "/" + widget.Clean(m.session.Database)
+	if m.wide() {
+		if m.facts.Session != nil {
+			left += "  " + widget.Clean(m.env.host) + "/" + widget.Clean(m.facts.Session.Database)
 		}
 		if m.env.schema != "" {
 			left += "  schema " + widget.Clean(m.env.schema)
 		}
-		if m.leader != nil {
-			right += fmt.Sprintf("   leader pid %d@%s", m.leader.PID, widget.Clean(m.leader.Address))
+		if m.facts.Leader != nil {
+			right += fmt.Sprintf("   leader pid %d@%s", m.facts.Leader.PID, widget.Clean(m.facts.Leader.Address))
 		}
 	}
 	access := "RW"
 	switch {
-	case m.env.reader == nil, m.session == nil: // it is not known yet
+	case m.env.reader == nil, m.facts.Session == nil: // it is not known yet
 		access = "--"
 	case m.writeDisabled() != "":
 		access = p.Warn.Render("RO")
@@ -192,24 +165,31 @@ func (m *Model) health(p *widget.Painter) string {
 		return p.Good.Render(p.Live) + " live"
 	}
 	health := p.Warn.Render(p.Poll) + " poll"
-	if m.feed == feedPolling && m.feedReason != "" {
-		health += ": " + ansi.Truncate(widget.Clean(m.feedReason), reasonCells, p.More)
+	if m.feed == feedPolling && m.facts.WhyNotLive != "" {
+		health += ": " + ansi.Truncate(widget.Clean(m.facts.WhyNotLive), reasonCells, p.More)
 	}
 	return health
 }
 
-func (m *Model) tabLine() string {
-	if m.screen == screenJob {
-		return m.jobHead()
-	}
-	names := []string{"Overview", "Jobs", "Queues", "Workers", "Audit"}
-	for i, name := range names {
-		names[i] = m.keyOf(strings.ToLower(name)) + " " + name
-		if screen(i) == m.screen {
-			names[i] = m.paint.Selected.Render(names[i])
+// screenNames are the screens that have a key.
+func (m *Model) screenNames() string {
+	var names []string
+	for _, name := range screen.Names() {
+		if name == screen.Job {
+			continue
 		}
+		text := string(name)
+		text = m.env.keyOf(text) + " " + strings.ToUpper(text[:1]) + text[1:]
+		if name == m.at {
+			text = m.paint.Selected.Render(text)
+		}
+		names = append(names, text)
 	}
-	return m.paint.Fit(" "+strings.Join(names, "   "), m.width)
+	gap := "   "
+	if !m.wide() {
+		gap = "  "
+	}
+	return m.paint.Fit(" "+strings.Join(names, gap), m.width)
 }
 
 // footLine is what was said last, or else what the keys do.
@@ -218,10 +198,8 @@ func (m *Model) footLine() string {
 		return m.paint.Fit(" "+m.paint.Title.Render(widget.Clean(m.toast)), m.width)
 	}
 	right := ""
-	if m.layout().wide {
-		if age := m.dataAge(); age != "" {
-			right = m.paint.Muted.Render("updated " + age + " ago ")
-		}
+	if m.wide() {
+		right = m.paint.Muted.Render("updated " + m.dataAge() + " ago ")
 	}
 	if problem := m.problem(); problem != "" {
 		right = m.paint.Warn.Render(problem) + " "
@@ -233,8 +211,8 @@ func (m *Model) footLine() string {
 func (m *Model) dataAge() string {
 	now := m.env.now()
 	oldest := now
-	for _, p := range m.wanted()[1:] {
-		if at := m.polls[p].at; !at.IsZero() && at.Before(oldest) {
+	for _, want := range m.current().Wants() {
+		if at := m.polls[want.Panel].at; !at.IsZero() && at.Before(oldest) {
 			oldest = at
 		}
 	}
@@ -246,16 +224,12 @@ func (m *Model) dataAge() string {
 
 // problem is the last query that went wrong, of those on the screen.
 func (m *Model) problem() string {
-	names := map[panel]string{
-		panelQueues: "counts", panelMinutes: "stats", panelFailures: "failures", panelWorkers: "workers", panelPage: "page",
-		panelVisible: "rows", panelCount: "count", panelJob: "job", panelAudit: "audit", panelSession: "session", panelLeader: "leader", panelEvents: "events",
-	}
-	for _, p := range m.wanted() {
-		if err := m.polls[p].err; err != nil {
+	for _, want := range m.wanted() {
+		if err := m.polls[want.Panel].err; err != nil {
 			if m.offline() {
 				return "" // line 1 says it
 			}
-			return widget.Clean(names[p] + ": " + queryProblem(err))
+			return widget.Clean(want.Panel.String() + ": " + screen.Problem(err))
 		}
 	}
 	return ""

@@ -35,25 +35,30 @@ func Attempt(job *jobq.Job) int {
 // Attempts is the number of the attempt and how many there may be: 1/25.
 func Attempts(job *jobq.Job) string { return fmt.Sprintf("%d/%d", Attempt(job), job.MaxAttempts) }
 
-// Since is since when the job has been in its state; when it is due for one
-// that waits.
+// Since is since when the job has been in its state; when it may run for one that
+// waits.
 func Since(job *jobq.Job) time.Time {
-	switch {
-	case job.FinishedAt != nil:
-		return *job.FinishedAt
-	case job.StartedAt != nil:
-		return *job.StartedAt
+	switch job.State {
+	case jobq.Running:
+		if job.StartedAt != nil {
+			return *job.StartedAt
+		}
+	case jobq.Completed, jobq.Failed, jobq.Cancelled, jobq.Deleted:
+		if job.FinishedAt != nil {
+			return *job.FinishedAt
+		}
+	case jobq.Scheduled, jobq.Available:
 	}
 	return job.RunAt
 }
 
 // Duration is how long the last run took, or the one under way takes so far;
-// empty for a job that does not run and has not.
+// empty for a job that waits.
 func Duration(job *jobq.Job, now time.Time) string {
 	switch {
-	case job.StartedAt == nil:
+	case job.StartedAt == nil, job.State == jobq.Scheduled, job.State == jobq.Available:
 		return ""
-	case job.FinishedAt != nil:
+	case job.FinishedAt != nil && job.State != jobq.Running:
 		return Took(job.FinishedAt.Sub(*job.StartedAt))
 	}
 	return Took(now.Sub(*job.StartedAt))

@@ -16,32 +16,17 @@ const quiet = 400 * time.Millisecond
 // tooEarly is what a question says of a key within that time.
 const tooEarly = "A key was typed before this could be read, and was no answer: press it again."
 
-// Typed is what must be typed before something is done. The zero value asks for y.
-type Typed struct {
-	Text    string
-	Meaning string // of the text: "the number of jobs"
-	Effect  string // of enter: "delete them"
-}
-
-// Question is what a Confirm asks.
-type Question struct {
-	Title   string
-	Details []string
-	Typed   Typed
-	Yes     tea.Msg // what is done on a yes
-}
-
 // Confirm asks before something is done.
 type Confirm struct {
 	frame
-	question Question
+	question request.Ask
 	field    widget.Field
 	since    time.Time
 	early    bool // a key came too early
 }
 
 // NewConfirm asks the question.
-func NewConfirm(paint *widget.Painter, question Question) *Confirm {
+func NewConfirm(paint *widget.Painter, question request.Ask) *Confirm {
 	return &Confirm{frame: frame{paint: paint}, question: question, field: widget.NewField(""), since: paint.Now()}
 }
 

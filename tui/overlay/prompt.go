@@ -5,30 +5,20 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 
+	"github.com/jobq-dev/jobq/tui/request"
 	"github.com/jobq-dev/jobq/tui/widget"
 )
 
 // Prompt is a line of text to type, with what can be meant below it.
 type Prompt struct {
 	frame
-	about   About
+	about   request.Prompt
 	field   widget.Field
 	problem string
 }
 
-// About is what a Prompt asks for.
-type About struct {
-	Title string
-	Text  string // to begin with
-	// Hints are what can be meant by the text; the first word of the first one
-	// takes the place of the last word of the text on tab. May be nil.
-	Hints func(text string) []string
-	// Accept is what the text means, or why it means nothing.
-	Accept func(text string) (tea.Msg, error)
-}
-
 // NewPrompt asks for a text.
-func NewPrompt(paint *widget.Painter, about About) *Prompt {
+func NewPrompt(paint *widget.Painter, about request.Prompt) *Prompt {
 	if about.Hints == nil {
 		about.Hints = func(string) []string { return nil }
 	}

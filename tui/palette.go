@@ -8,48 +8,31 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 
-	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/filter"
-	"github.com/jobq-dev/jobq/tui/overlay"
 	"github.com/jobq-dev/jobq/tui/request"
+	"github.com/jobq-dev/jobq/tui/screen"
 	"github.com/jobq-dev/jobq/tui/theme"
 )
 
+// filtered is a filter that the operator has typed.
+type filtered string
+
 // askFilter lets the operator type which jobs to show.
 func (m *Model) askFilter() tea.Cmd {
-	if m.screen == screenJob {
-		return m.askSearch()
+	text := ""
+	if list, ok := m.screens[screen.Jobs].(*screen.JobList); ok {
+		text = list.Match()
 	}
-	return m.lay(overlay.NewPrompt(m.paint, overlay.About{
-		Title: "Filter", Text: m.jobs.match, Hints: fieldHints,
-		Accept: func(text string) (tea.Msg, error) { return request.Jobs{Match: text}, checkFilter(text) },
-	}))
+	return m.request(request.Prompt{
+		Title: "Filter", Text: text, Hints: fieldHints,
+		Accept: func(text string) (tea.Msg, error) { return filtered(text), checkFilter(text) },
+	})
 }
 
 // checkFilter says what is wrong with a filter.
 func checkFilter(text string) error {
 	_, err := filter.Parse(text)
 	return err
-}
-
-// showMatching shows the jobs that match a filter, which has been checked. A
-// state in the filter chooses the tab.
-func (m *Model) showMatching(text string) {
-	chosen := tabAll
-	for t := tabAvailable; t < tabEnd; t++ {
-		if strings.HasPrefix(text+" ", t.term()+" ") {
-			chosen, text = t, strings.TrimSpace(strings.TrimPrefix(text, t.term()))
-		}
-	}
-	if query, err := filter.Parse(text); chosen == tabAll && err == nil && len(query.States()) == len(jobq.States()) {
-		chosen = m.jobs.tab // the filter does not speak of states
-	}
-	if m.screen != screenJobs {
-		m.show(screenJobs)
-	}
-	m.jobs.setTab(chosen)
-	m.jobs.setMatch(text)
-	m.renew(panelPage, panelVisible, panelCount)
 }
 
 // fieldHints are the fields that the last word may become.
@@ -65,14 +48,9 @@ func fieldHints(text string) []string {
 	return hints
 }
 
-// quoteValue is a value as the filter's grammar reads it.
-func quoteValue(value string) string {
-	return strings.TrimPrefix(filter.Equal("queue", value).String(), "queue:")
-}
-
 // openPalette lets the operator type a command.
 func (m *Model) openPalette() tea.Cmd {
-	return m.lay(overlay.NewPrompt(m.paint, overlay.About{Title: "Command", Hints: m.commandHints, Accept: m.typed}))
+	return m.request(request.Prompt{Title: "Command", Hints: m.commandHints, Accept: m.typed})
 }
 
 func (m *Model) commandHints(text string) []string {
@@ -122,7 +100,7 @@ func (m *Model) typed(text string) (tea.Msg, error) {
 	for _, c := range m.env.commands {
 		switch {
 		case c.id != text:
-		case !c.on(m.screen):
+		case !c.on(m.at):
 			return nil, fmt.Errorf("%s: not on this screen", c.id)
 		default:
 			return request.Command{ID: c.id}, nil
