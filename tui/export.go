@@ -1,8 +1,6 @@
 package tui
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 
 	tea "charm.land/bubbletea/v2"
@@ -20,16 +18,15 @@ type exportedMsg struct {
 
 // export writes what is loaded.
 func (m *Model) export(extension string) tea.Cmd {
-	encode := jsonLines
-	if extension == "csv" {
-		encode = format.CSV
-	}
 	selected := m.current().Selected()
 	rows, what := selected.Rows(), selected.Noun
 	path := fmt.Sprintf("jobq-%s-%s.%s", what, m.env.now().UTC().Format("20060102-150405"), extension)
 	save := m.env.save
 	return m.begin(func() tea.Msg {
-		content, err := encode(rows)
+		content, err := format.JSONLines(rows), error(nil)
+		if extension == "csv" {
+			content, err = format.CSV(rows)
+		}
 		if err == nil {
 			err = save(path, content)
 		}
@@ -44,13 +41,4 @@ func (msg exportedMsg) apply(m *Model) tea.Cmd {
 	}
 	m.say(fmt.Sprintf("wrote %d %s to %s", msg.count, msg.what, msg.path))
 	return nil
-}
-
-func jsonLines(rows []json.RawMessage) ([]byte, error) {
-	var content bytes.Buffer
-	for _, row := range rows {
-		content.Write(row)
-		content.WriteByte('\n')
-	}
-	return content.Bytes(), nil
 }

@@ -389,8 +389,8 @@ func (b *bench) shows(id int64) bool {
 
 // answer gives the model an answer, as if it had just been asked.
 func (b *bench) answer(msg loadedMsg) {
-	msg.generation, msg.about = b.polls[msg.panel].generation, b.polls[msg.panel].about
-	msg.apply(b.Model)
+	msg.about = b.polls[msg.panel].about
+	b.toScreens(b.take(msg))
 }
 
 // frame draws the screen.

@@ -49,7 +49,7 @@ const (
 func (msg feedStateMsg) apply(m *Model) tea.Cmd {
 	m.feed = msg.state
 	m.facts.Live, m.facts.WhyNotLive = msg.state == feedLive, msg.reason
-	return nil
+	return m.toScreens(screen.Tick{})
 }
 
 // feedMsg is what workers have said since the one before: at most one a tick.

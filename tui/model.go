@@ -253,10 +253,10 @@ func (m *Model) mouse(msg tea.Msg) tea.Cmd {
 	}
 	switch msg := msg.(type) {
 	case tea.MouseWheelMsg:
-		switch msg.Button {
-		case tea.MouseWheelDown:
+		if msg.Button == tea.MouseWheelDown {
 			return m.toScreen(screen.Scroll{By: wheelRows})
-		case tea.MouseWheelUp:
+		}
+		if msg.Button == tea.MouseWheelUp {
 			return m.toScreen(screen.Scroll{By: -wheelRows})
 		}
 	case tea.MouseClickMsg:

@@ -314,7 +314,7 @@ func TestPollingAdapts(t *testing.T) {
 
 	b.polls[data.Queues].underWay = true
 	was := len(b.facts.Queues)
-	loadedMsg{panel: data.Queues, generation: b.polls[data.Queues].generation - 1, value: []jobq.Queue{}}.apply(b.Model)
+	b.Update(loadedMsg{panel: data.Queues, generation: b.polls[data.Queues].generation - 1, value: []jobq.Queue{}})
 	require.Len(t, b.facts.Queues, was, "an answer to an old question is dropped")
 	b.blurred, b.fake.now = true, b.fake.now.Add(11*time.Minute)
 	b.polls[data.Queues] = poll{}

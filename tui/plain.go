@@ -57,7 +57,7 @@ func RunPlain(ctx context.Context, config *Config, input io.Reader, output io.Wr
 func newPlain(m *Model, output io.Writer, stop <-chan struct{}) *plain {
 	m.env.commands = slices.DeleteFunc(m.env.commands, func(c *command) bool { return c.drawn })
 	m.resize(plainCells, plainLines)
-	feedStateMsg{feedPolling, "polling, as plain mode does"}.apply(m)
+	m.Update(feedStateMsg{feedPolling, "polling, as plain mode does"})
 	return &plain{m: m, out: output, msgs: make(chan tea.Msg), stop: stop, asked: true}
 }
 

@@ -120,14 +120,17 @@ type loadedMsg struct {
 	err        error
 }
 
-// apply takes an answer in, and sets when to ask again: a slow database is asked
-// less often.
 func (msg loadedMsg) apply(m *Model) tea.Cmd {
-	state := &m.polls[msg.panel]
-	if msg.generation != state.generation {
+	if msg.generation != m.polls[msg.panel].generation {
 		return nil
 	}
-	now := m.env.now()
+	return m.toScreens(m.take(msg))
+}
+
+// take takes an answer in, and sets when to ask again: a slow database is asked
+// less often.
+func (m *Model) take(msg loadedMsg) data.Answer {
+	state, now := &m.polls[msg.panel], m.env.now()
 	state.underWay = false
 	state.took, state.err = msg.took, msg.err
 	if msg.err == nil {
@@ -140,7 +143,7 @@ func (msg loadedMsg) apply(m *Model) tea.Cmd {
 	state.due = now.Add(m.waitAfter(msg))
 	answer := data.Answer{Panel: msg.panel, About: msg.about, Value: msg.value, Err: msg.err, At: now}
 	m.facts.Take(answer)
-	return m.toScreens(answer)
+	return answer
 }
 
 // waitAfter is how long to wait after an answer before the next question.

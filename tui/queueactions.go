@@ -21,16 +21,15 @@ type queueActedMsg struct {
 }
 
 func (msg queueActedMsg) apply(m *Model) tea.Cmd {
+	text := fmt.Sprintf("%sd queue %s", msg.verb, widget.Clean(msg.queue))
 	switch {
 	case msg.err != nil:
-		m.say(msg.verb + ": " + screen.ShortError(msg.err))
+		text = msg.verb + ": " + screen.ShortError(msg.err)
 	case !msg.changed:
-		m.say(fmt.Sprintf("%s: queue %s was so already", msg.verb, widget.Clean(msg.queue)))
-	default:
-		m.say(fmt.Sprintf("%sd queue %s", msg.verb, widget.Clean(msg.queue)))
+		text = fmt.Sprintf("%s: queue %s was so already", msg.verb, widget.Clean(msg.queue))
 	}
 	m.renew(data.Queues)
-	return nil
+	return m.request(request.Tell{Text: text})
 }
 
 func noQueue(m *Model) string {
@@ -123,16 +122,15 @@ func (m *Model) drain() tea.Cmd {
 }
 
 func (msg drainedMsg) apply(m *Model) tea.Cmd {
+	text := "asked worker " + widget.Clean(msg.worker) + " to drain"
 	switch {
 	case msg.err != nil:
-		m.say("drain: " + screen.ShortError(msg.err))
+		text = "drain: " + screen.ShortError(msg.err)
 	case !msg.asked:
-		m.say("drain: the worker drains already")
-	default:
-		m.say("asked worker " + widget.Clean(msg.worker) + " to drain")
+		text = "drain: the worker drains already"
 	}
 	m.renew(data.Workers)
-	return nil
+	return m.request(request.Tell{Text: text})
 }
 
 var _ writer = (*jobq.Client)(nil)

@@ -169,7 +169,7 @@ func (m *Model) loadAll(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		loadedMsg{panel: want.Panel, about: want.About, generation: m.polls[want.Panel].generation, value: value}.apply(m)
+		m.toScreens(m.take(loadedMsg{panel: want.Panel, about: want.About, value: value}))
 	}
 	return nil
 }

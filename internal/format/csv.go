@@ -39,6 +39,16 @@ func CSV(rows []json.RawMessage) ([]byte, error) {
 	return content.Bytes(), err
 }
 
+// JSONLines writes JSON objects, each on a line of its own.
+func JSONLines(rows []json.RawMessage) []byte {
+	var content bytes.Buffer
+	for _, row := range rows {
+		content.Write(row)
+		content.WriteByte('\n')
+	}
+	return content.Bytes()
+}
+
 // CSVLine is a list as a command line flag takes it that may be repeated.
 func CSVLine(values []string) string {
 	if len(values) == 0 {
