@@ -39,7 +39,7 @@ func (f *Facts) WhyWaiting(q jobq.Queue, kind string) string {
 	case kind != "" && !hasKind:
 		return "no live worker has kind " + kind
 	case q.Slots > 0 && q.Running >= q.Slots && q.HeadRunAt != nil:
-		return fmt.Sprintf("all %s slots are in use, the next job has waited for %s", format.Number(q.Slots), format.Ago(f.now().Sub(*q.HeadRunAt)))
+		return fmt.Sprintf("all %s slots have been in use for %s", format.Number(q.Slots), format.Ago(f.now().Sub(*q.HeadRunAt)))
 	}
 	return ""
 }
