@@ -27,7 +27,9 @@ const (
 	ActionPause   Action = "pause"
 	ActionResume  Action = "resume"
 	ActionDrain   Action = "drain"
-	ActionUndo    Action = "undo"
+	// ActionSettings is of SetSettings.
+	ActionSettings Action = "settings"
+	ActionUndo     Action = "undo"
 )
 
 // states are those in which the action does something to a job. What is no
@@ -67,11 +69,23 @@ type Acted struct {
 
 // ActedJob is what came of an action on one job.
 type ActedJob struct {
-	ID      int64  `json:"id"`
-	Before  State  `json:"before,omitempty"`
-	After   State  `json:"after,omitempty"`   // Deleted after a delete
-	Changed bool   `json:"changed"`           // false too when there was nothing to do
-	Problem string `json:"problem,omitempty"` // why nothing was done
+	ID      int64 `json:"id"`
+	Before  State `json:"before,omitempty"`
+	After   State `json:"after,omitempty"` // Deleted after a delete
+	Changed bool  `json:"changed"`         // false too when there was nothing to do
+	// Problem is why nothing was done, in words, and Code the same for programs:
+	// CodeNotFound, CodeConflict or CodeDuplicate.
+	Problem string `json:"problem,omitempty"`
+	Code    Code   `json:"code,omitempty"`
+}
+
+// Err is the problem as an error: ErrNotFound, ErrConflict or ErrDuplicate, with
+// the reason; nil when there is none.
+func (j ActedJob) Err() error {
+	if j.Problem == "" {
+		return nil
+	}
+	return refusedError(j.Code, j.Problem)
 }
 
 // Deleted is the state after a delete.
@@ -124,37 +138,50 @@ func (c *Client) act(ctx context.Context, params db.JobActParams, targets []Targ
 		params.Ids, params.Expected = append(params.Ids, target.ID), append(params.Expected, expected)
 		params.Seen = append(params.Seen, seen)
 	}
-	rows, err := c.queries.JobAct(ctx, params)
+	rows, err := retried(ctx, func() ([]db.JobActRow, error) { return c.queries.JobAct(ctx, params) })
 	if err != nil {
 		return nil, c.clientError(params.Action, err)
 	}
 	acted := &Acted{AuditID: params.AuditID}
 	for _, row := range rows {
 		acted.AuditID = row.Audit
-		acted.Jobs = append(acted.Jobs, ActedJob{row.JobID, State(row.StateBefore), State(row.StateAfter), row.Changed, row.Problem})
+		acted.Jobs = append(acted.Jobs, ActedJob{
+			ID: row.JobID, Before: State(row.StateBefore), After: State(row.StateAfter), Changed: row.Changed,
+			Problem: row.Problem, Code: Code(row.Code),
+		})
 	}
 	return acted, nil
 }
 
 // Undo takes back an action on those of its jobs that nothing has happened to
-// since; the others come with the reason. ErrNotFound if there is no such
+// since; the others come with the reason. It works in transactions of up to 1000
+// jobs: one that was stopped goes on when it is called again. An action of which
+// nothing could be taken back can be undone later. Of a job that was deleted, the
+// latest 100 attempts come back. ErrNotFound if there is no such
 // action, ErrConflict if it is undone already, an undo itself, a drain, or a
-// pause or resume of a queue that was paused or resumed since.
+// pause or resume of a queue that was paused or resumed since, or a change of
+// settings that were changed since.
 func (c *Client) Undo(ctx context.Context, auditID int64) (*Acted, error) {
+	operation := fmt.Sprintf("undo action %d", auditID)
 	if _, err := c.auditGet(ctx, auditID); err != nil {
-		return nil, c.clientError(fmt.Sprintf("undo action %d", auditID), err)
-	}
-	rows, err := c.queries.AuditUndo(ctx, c.actor, auditID)
-	if err != nil {
-		return nil, c.clientError(fmt.Sprintf("undo action %d", auditID), err)
+		return nil, c.clientError(operation, err)
 	}
 	undone := &Acted{}
-	for _, row := range rows {
-		undone.AuditID = row.Audit
-		if row.JobID == 0 {
-			continue
+	for ended := false; !ended; {
+		rows, err := retried(ctx, func() ([]db.AuditUndoRow, error) { return c.queries.AuditUndo(ctx, c.actor, auditID) })
+		if err != nil {
+			return nil, c.clientError(operation, err)
 		}
-		undone.Jobs = append(undone.Jobs, ActedJob{row.JobID, State(row.StateBefore), State(row.StateAfter), row.Problem == "", row.Problem})
+		for _, row := range rows {
+			undone.AuditID, ended = row.Audit, row.Ended
+			if row.JobID == 0 {
+				continue
+			}
+			undone.Jobs = append(undone.Jobs, ActedJob{
+				ID: row.JobID, Before: State(row.StateBefore), After: State(row.StateAfter), Changed: row.Problem == "",
+				Problem: row.Problem, Code: Code(row.Code),
+			})
+		}
 	}
 	return undone, nil
 }
@@ -167,7 +194,7 @@ type AuditEntry struct {
 	Action Action    `json:"action"`
 	Target string    `json:"target,omitempty"` // the filter, the queue or the worker
 	Note   string    `json:"note,omitempty"`
-	// Change is what an edit or a clone has set, by the names of columns. Args
+	// Change is what an edit, a clone or SetSettings has set, by the names of columns. Args
 	// of more than 1000 bytes are "..." in it.
 	Change     json.RawMessage `json:"change,omitempty"`
 	Done       int             `json:"done"`    // jobs changed

@@ -148,11 +148,12 @@ func TestActAndUndoAreGuarded(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 2, acted.Changed())
 	require.Equal(t, "no such job", acted.Problems()[0].Problem)
+	require.ErrorIs(t, acted.Problems()[0].Err(), jobq.ErrNotFound)
 	job := w.claim("q", 1)[0]
 	undone, err := operator.Undo(ctx, acted.AuditID)
 	require.NoError(t, err)
 	require.Equal(t, 1, undone.Changed())
-	require.Equal(t, []jobq.ActedJob{{ID: failed, Before: jobq.Available, After: jobq.Failed, Problem: "it has changed meanwhile, and is running now"}}, undone.Problems())
+	require.Equal(t, []jobq.ActedJob{{ID: failed, Before: jobq.Available, After: jobq.Failed, Problem: "it has changed meanwhile, and is running now", Code: jobq.CodeConflict}}, undone.Problems())
 	require.Equal(t, jobq.Failed, state(t, w.client, other))
 	w.complete(job)
 
@@ -231,9 +232,9 @@ func TestAudit(t *testing.T) {
 	undone, err := operator.Undo(ctx, acted.AuditID)
 	require.NoError(t, err)
 	for _, change := range []bool{true, false} { // the second time is no news
-		changed, err := operator.PauseQueue(ctx, "email", "", "smtp down")
+		paused, err := operator.PauseQueue(ctx, "email", "", "smtp down")
 		require.NoError(t, err)
-		require.Equal(t, change, changed)
+		require.Equal(t, change, paused.Changed)
 	}
 	entries, err := operator.Audit(ctx, 0, 10)
 	require.NoError(t, err)

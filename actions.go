@@ -10,7 +10,7 @@ import (
 // yet to obey; or the state in which the job had ended before. ErrNotFound if
 // there is no such job.
 func (c *Client) Cancel(ctx context.Context, id int64) (State, error) {
-	state, err := c.queries.JobCancel(ctx, id)
+	state, err := retried(ctx, func() (string, error) { return c.queries.JobCancel(ctx, id) })
 	return c.stateAfter(fmt.Sprintf("cancel job %d", id), state, err)
 }
 
@@ -18,7 +18,7 @@ func (c *Client) Cancel(ctx context.Context, id int64) (State, error) {
 // attempt left. ErrConflict if it is running, ErrDuplicate if another
 // unfinished job has taken its unique key, ErrNotFound if there is no such job.
 func (c *Client) Requeue(ctx context.Context, id int64) error {
-	state, err := c.queries.JobRequeue(ctx, id)
+	state, err := retried(ctx, func() (string, error) { return c.queries.JobRequeue(ctx, id) })
 	_, err = c.stateAfter(fmt.Sprintf("requeue job %d", id), state, err)
 	return err
 }
@@ -27,7 +27,7 @@ func (c *Client) Requeue(ctx context.Context, id int64) error {
 // ErrConflict if it is running, ErrNotFound if there is no such job.
 func (c *Client) Delete(ctx context.Context, id int64) error {
 	operation := fmt.Sprintf("delete job %d", id)
-	deleted, err := c.queries.JobDelete(ctx, id)
+	deleted, err := retried(ctx, func() (bool, error) { return c.queries.JobDelete(ctx, id) })
 	if err != nil {
 		return c.clientError(operation, err)
 	}

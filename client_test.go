@@ -270,12 +270,12 @@ func TestQueues(t *testing.T) {
 	client := newClient(t)
 	enqueue(t, client, &jobq.EnqueueOptions{Queue: "busy"})
 	enqueue(t, client, &jobq.EnqueueOptions{Queue: "busy", Delay: time.Hour})
-	changed, err := client.PauseQueue(ctx, "paused", "ana", "smtp is down")
+	acted, err := client.PauseQueue(ctx, "paused", "ana", "smtp is down")
 	require.NoError(t, err)
-	require.True(t, changed)
-	changed, err = client.PauseQueue(ctx, "paused", "bob", "")
+	require.True(t, acted.Changed)
+	acted, err = client.PauseQueue(ctx, "paused", "bob", "")
 	require.NoError(t, err)
-	require.False(t, changed)
+	require.False(t, acted.Changed)
 	lease, tooShort := 5*time.Second, time.Millisecond
 	require.NoError(t, client.SetQueue(ctx, "busy", jobq.QueueChange{Lease: &lease}))
 	require.ErrorIs(t, client.SetQueue(ctx, "busy", jobq.QueueChange{Lease: &tooShort}), jobq.ErrInvalid)
@@ -285,7 +285,7 @@ func TestQueues(t *testing.T) {
 	require.Len(t, queues, 2)
 	require.NotNil(t, queues[0].HeadRunAt)
 	queues[0].HeadRunAt = nil
-	require.Equal(t, jobq.Queue{Name: "busy", Available: 1, Scheduled: 1, QueueSettings: jobq.QueueSettings{
+	require.Equal(t, jobq.Queue{Name: "busy", Available: 1, AvailableMax: jobq.CountMax, Scheduled: 1, QueueSettings: jobq.QueueSettings{
 		Lease: 5 * time.Second, ExtendEvery: 1667 * time.Millisecond,
 		Heartbeat: jobq.HeartbeatTicker, Redelivery: jobq.RedeliverTail,
 	}}, queues[0])
@@ -294,12 +294,12 @@ func TestQueues(t *testing.T) {
 	require.Equal(t, "smtp is down", queues[1].PauseReason)
 	require.NotNil(t, queues[1].PausedAt)
 
-	changed, err = client.ResumeQueue(ctx, "paused")
+	acted, err = client.ResumeQueue(ctx, "paused")
 	require.NoError(t, err)
-	require.True(t, changed)
-	changed, err = client.ResumeQueue(ctx, "paused")
+	require.True(t, acted.Changed)
+	acted, err = client.ResumeQueue(ctx, "paused")
 	require.NoError(t, err)
-	require.False(t, changed)
+	require.False(t, acted.Changed)
 }
 
 // Settings change one by one, and those that cannot go together are refused

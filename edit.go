@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"time"
-	"unicode/utf8"
 
 	"github.com/jobq-dev/jobq/internal/db"
 )
@@ -45,14 +44,19 @@ func (c *JobChange) columns() (json.RawMessage, error) {
 	if c.Tags != nil {
 		options.Tags = *c.Tags
 	}
-	if err := checkOptions(&options); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
-	}
+	options.Metadata = c.Metadata
 	if options.MaxAttempts == 0 {
 		return nil, fmt.Errorf("%w: max_attempts must be 1 to 32767, not 0", ErrInvalid)
 	}
-	if c.Queue != nil && !utf8.ValidString(*c.Queue) { // JSON has no other text: it would be replaced
-		return nil, fmt.Errorf("%w: queue must be valid UTF-8, not %q", ErrInvalid, *c.Queue)
+	err := checkOptions(&options)
+	if err == nil && c.Queue != nil { // JSON has no other text: it would be replaced
+		err = checkText("queue", *c.Queue)
+	}
+	if err == nil {
+		err = checkJSON("args", c.Args)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	columns := make(map[string]any)
 	set := func(name string, isSet bool, value any) {
@@ -136,7 +140,7 @@ func (c *Client) Clone(ctx context.Context, id int64, change JobChange) (*Cloned
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", operation, err)
 	}
-	row, err := c.queries.JobClone(ctx, c.actor, id, columns)
+	row, err := retried(ctx, func() (db.JobCloneRow, error) { return c.queries.JobClone(ctx, c.actor, id, columns) })
 	if err != nil {
 		return nil, c.clientError(operation, err)
 	}

@@ -94,15 +94,15 @@ func TestEditRefusals(t *testing.T) {
 
 	before := w.story(id)
 	for want, change := range map[string]jobq.JobChange{
-		"nothing to change":                   {},
-		"max_attempts must be 1 to 32767":     {MaxAttempts: new(0)},
-		"queue must be 1 to 128 characters":   {Queue: new("")},
-		"queue must be valid UTF-8":           {Queue: new("caf\xe9")},
-		"args must be at most args_bytes_max": {Args: toJSON(t, longText(1<<20))},
-		"tags must be at most 32":             {Tags: new(make([]string, 33))},
-		"metadata must be at most 64 KiB":     {Metadata: toJSON(t, longText(64<<10))},
-		"NUL":                                 {Args: json.RawMessage(`"\u0000"`)},
-		"unexpected end of JSON":              {Args: json.RawMessage(`{"a":`)},
+		"nothing to change":                 {},
+		"max_attempts must be 1 to 32767":   {MaxAttempts: new(0)},
+		"queue must be 1 to 128 characters": {Queue: new("")},
+		"queue must be valid UTF-8":         {Queue: new("caf\xe9")},
+		"args must be at most":              {Args: toJSON(t, longText(1<<20))},
+		"tags must be at most 32":           {Tags: new(make([]string, 33))},
+		"metadata must be at most 64 KiB":   {Metadata: toJSON(t, longText(64<<10))},
+		"NUL":                               {Args: json.RawMessage(`"\u0000"`)},
+		"unexpected end of JSON":            {Args: json.RawMessage(`{"a":`)},
 	} {
 		_, err := operator.Edit(ctx, change, jobq.Target{ID: id})
 		require.ErrorIs(t, err, jobq.ErrInvalid, want)

@@ -1,13 +1,17 @@
 package jobq
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/jobq-dev/jobq/internal/db"
@@ -90,7 +94,7 @@ type Enqueued struct {
 // Enqueue adds a job and wakes a worker. Nil options mean the defaults.
 // ErrInvalid says which value was refused.
 func (c *Client) Enqueue(ctx context.Context, args Args, options *EnqueueOptions) (Enqueued, error) {
-	return c.enqueueOne(ctx, c.queries, args, options)
+	return retried(ctx, func() (Enqueued, error) { return c.enqueueOne(ctx, c.queries, args, options) })
 }
 
 // EnqueueTx adds a job in the caller's transaction: it exists when the
@@ -102,7 +106,7 @@ func (c *Client) EnqueueTx(ctx context.Context, tx pgx.Tx, args Args, options *E
 // EnqueueMany adds jobs in one statement, all of them or none, and answers in
 // their order. At most EnqueueManyMax.
 func (c *Client) EnqueueMany(ctx context.Context, jobs []EnqueueParams) ([]Enqueued, error) {
-	return c.enqueueMany(ctx, c.queries, jobs)
+	return retried(ctx, func() ([]Enqueued, error) { return c.enqueueMany(ctx, c.queries, jobs) })
 }
 
 // EnqueueManyTx is EnqueueMany in the caller's transaction.
@@ -115,16 +119,20 @@ func (c *Client) enqueueOne(ctx context.Context, queries *db.Queries, args Args,
 	if options != nil {
 		job.EnqueueOptions = *options
 	}
-	if job.UniqueKey != "" { // whose holder may be another job
-		enqueued, err := c.enqueueMany(ctx, queries, []EnqueueParams{job})
-		if err != nil {
-			return Enqueued{}, err
-		}
-		return enqueued[0], nil
-	}
-	params, err := enqueueParams(0, &job)
+	params, err := enqueueParams(&job)
 	if err != nil {
-		return Enqueued{}, err
+		return Enqueued{}, fmt.Errorf("enqueue: %w: %w", ErrInvalid, err)
+	}
+	if job.UniqueKey != "" { // whose holder may be another job
+		columns, err := enqueueColumns([]EnqueueParams{job})
+		if err != nil {
+			return Enqueued{}, fmt.Errorf("enqueue: %w: %w", ErrInvalid, err)
+		}
+		rows, err := queries.JobEnqueueMany(ctx, columns)
+		if err != nil {
+			return Enqueued{}, c.clientError("enqueue", withoutPlace(err))
+		}
+		return Enqueued(rows[0]), nil
 	}
 	id, err := queries.JobEnqueue(ctx, params)
 	if err != nil {
@@ -133,16 +141,25 @@ func (c *Client) enqueueOne(ctx context.Context, queries *db.Queries, args Args,
 	return Enqueued{ID: id}, nil
 }
 
+// withoutPlace leaves out of a refusal which job of many it is about: there is one.
+func withoutPlace(err error) error {
+	var pgErr *pgconn.PgError
+	if errors.As(err, &pgErr) {
+		pgErr.Message = strings.TrimPrefix(pgErr.Message, "jobs[0]: ")
+	}
+	return err
+}
+
 func (c *Client) enqueueMany(ctx context.Context, queries *db.Queries, jobs []EnqueueParams) ([]Enqueued, error) {
 	if len(jobs) == 0 {
 		return nil, nil
 	}
 	if len(jobs) > EnqueueManyMax {
-		return nil, fmt.Errorf("enqueue: %w: %d jobs in one call, the limit is %d", ErrInvalid, len(jobs), EnqueueManyMax)
+		return nil, fmt.Errorf("enqueue: %w: jobs must be at most %d in one call, not %d", ErrInvalid, EnqueueManyMax, len(jobs))
 	}
 	columns, err := enqueueColumns(jobs)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("enqueue: %w: %w", ErrInvalid, err)
 	}
 	rows, err := queries.JobEnqueueMany(ctx, columns)
 	if err != nil {
@@ -150,13 +167,13 @@ func (c *Client) enqueueMany(ctx context.Context, queries *db.Queries, jobs []En
 	}
 	enqueued := make([]Enqueued, len(rows))
 	for i, row := range rows {
-		enqueued[i] = Enqueued{ID: row.ID, Duplicate: row.Duplicate}
+		enqueued[i] = Enqueued(row)
 	}
 	return enqueued, nil
 }
 
 // enqueueColumns turns jobs into one array per column, which is how many rows
-// travel in one statement.
+// travel in one statement. An error names the job by its index in jobs.
 func enqueueColumns(jobs []EnqueueParams) (db.JobEnqueueManyParams, error) {
 	count := len(jobs)
 	columns := db.JobEnqueueManyParams{
@@ -167,9 +184,9 @@ func enqueueColumns(jobs []EnqueueParams) (db.JobEnqueueManyParams, error) {
 		Tags: make([]json.RawMessage, count), Metadata: make([]json.RawMessage, count),
 	}
 	for i := range jobs {
-		job, err := enqueueParams(i, &jobs[i])
+		job, err := enqueueParams(&jobs[i])
 		if err != nil {
-			return columns, err
+			return columns, fmt.Errorf("jobs[%d]: %w", i, err)
 		}
 		columns.Kinds[i], columns.Args[i], columns.Queues[i] = job.Kind, job.Args, job.Queue
 		columns.Priorities[i], columns.MaxAttempts[i] = job.Priority, job.MaxAttempts
@@ -181,7 +198,7 @@ func enqueueColumns(jobs []EnqueueParams) (db.JobEnqueueManyParams, error) {
 		}
 		if job.Tags != nil {
 			if columns.Tags[i], err = json.Marshal(job.Tags); err != nil {
-				return columns, fmt.Errorf("enqueue: %w: tags of job %d: %w", ErrInvalid, i, err)
+				return columns, fmt.Errorf("jobs[%d]: tags: %w", i, err)
 			}
 		}
 	}
@@ -189,17 +206,25 @@ func enqueueColumns(jobs []EnqueueParams) (db.JobEnqueueManyParams, error) {
 }
 
 // enqueueParams is a job as one row, without its unique key. Zero values mean
-// the column's default. An error names the job by its place in the call.
-func enqueueParams(place int, job *EnqueueParams) (db.JobEnqueueParams, error) {
+// the column's default.
+func enqueueParams(job *EnqueueParams) (db.JobEnqueueParams, error) {
 	if job.Args == nil {
-		return db.JobEnqueueParams{}, fmt.Errorf("enqueue: %w: args of job %d are nil", ErrInvalid, place)
+		return db.JobEnqueueParams{}, errors.New("args are nil")
 	}
 	args, err := json.Marshal(job.Args)
 	if err != nil {
-		return db.JobEnqueueParams{}, fmt.Errorf("enqueue: %w: args of job %d: %w", ErrInvalid, place, err)
+		return db.JobEnqueueParams{}, fmt.Errorf("args: %w", err)
+	}
+	for _, value := range []struct{ name, text string }{{"kind", job.Args.Kind()}, {"unique_key", job.UniqueKey}, {"queue", job.Queue}} {
+		if err := checkText(value.name, value.text); err != nil {
+			return db.JobEnqueueParams{}, err
+		}
+	}
+	if err := checkStorable("args", args); err != nil { // that it is JSON, Marshal has seen to
+		return db.JobEnqueueParams{}, err
 	}
 	if err := checkOptions(&job.EnqueueOptions); err != nil {
-		return db.JobEnqueueParams{}, fmt.Errorf("enqueue: %w: %w (job %d)", ErrInvalid, err, place)
+		return db.JobEnqueueParams{}, err
 	}
 	params := db.JobEnqueueParams{
 		Kind: job.Args.Kind(), Args: args, Queue: job.Queue, Metadata: job.Metadata,
@@ -217,7 +242,8 @@ func enqueueParams(place int, job *EnqueueParams) (db.JobEnqueueParams, error) {
 }
 
 // checkOptions refuses what would reach the database changed, so that its own
-// checks cannot see it. All other limits are the database's to keep.
+// checks cannot see it, or what it would refuse without the name of the field.
+// All other limits are the database's to keep.
 func checkOptions(options *EnqueueOptions) error {
 	if options.MaxAttempts < 0 || options.MaxAttempts > 32767 {
 		return fmt.Errorf("max_attempts must be 1 to 32767, not %d", options.MaxAttempts)
@@ -227,9 +253,67 @@ func checkOptions(options *EnqueueOptions) error {
 		return fmt.Errorf("run_at must be in the years 1 to 9999, not %d", year)
 	}
 	for _, tag := range options.Tags {
-		if !utf8.ValidString(tag) {
-			return fmt.Errorf("tags must be valid UTF-8, not %q", tag)
+		if err := checkText("tags", tag); err != nil {
+			return err
 		}
 	}
+	return checkJSON("metadata", options.Metadata)
+}
+
+// checkText refuses what is no text to PostgreSQL.
+func checkText(name, text string) error {
+	if !utf8.ValidString(text) || strings.Contains(text, "\x00") {
+		return fmt.Errorf("%s must be valid UTF-8 without NUL bytes, not %q", name, shortened(text))
+	}
 	return nil
+}
+
+// checkJSON refuses what is no JSON, or none that PostgreSQL can store. What only
+// the database can tell, such as that it is nested too deeply for it, is left to
+// the database.
+func checkJSON(name string, content json.RawMessage) error {
+	if content == nil {
+		return nil
+	}
+	if err := json.Unmarshal(content, new(json.RawMessage)); err != nil {
+		return fmt.Errorf("%s must be JSON: %w", name, err)
+	}
+	return checkStorable(name, content)
+}
+
+// checkStorable refuses JSON with text in it that is none to PostgreSQL.
+func checkStorable(name string, content []byte) error {
+	if !utf8.Valid(content) {
+		return fmt.Errorf("%s must be valid UTF-8", name)
+	}
+	if hasNUL(content) {
+		return fmt.Errorf(`%s must not contain the NUL character (\u0000): PostgreSQL cannot store it`, name)
+	}
+	return nil
+}
+
+// hasNUL says whether a JSON text has \u0000 in it, which \\u0000 is not: that is
+// a backslash and five more characters.
+func hasNUL(content []byte) bool {
+	if !bytes.Contains(content, []byte(`\u0000`)) {
+		return false
+	}
+	for i := 0; i+1 < len(content); i++ {
+		if content[i] == '\\' {
+			if bytes.HasPrefix(content[i:], []byte(`\u0000`)) {
+				return true
+			}
+			i++ // what is escaped
+		}
+	}
+	return false
+}
+
+// shortened is a value that is quoted in an error.
+func shortened(text string) string {
+	const longest = 50
+	if len(text) > longest {
+		return text[:longest] + "..."
+	}
+	return text
 }

@@ -1,10 +1,14 @@
 package jobq
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/jobq-dev/jobq/internal/db"
 )
@@ -33,6 +37,33 @@ var (
 	ErrNewerSchema = db.ErrNewerSchema
 )
 
+// Code says why a call was refused, or an action on one job: the SQLSTATE with
+// which the SQL functions raise the same. docs/sql.md lists them.
+type Code string
+
+// The codes, and the errors that stand for them.
+const (
+	CodeInvalid   Code = db.CodeInvalid   // ErrInvalid
+	CodeNotFound  Code = db.CodeNotFound  // ErrNotFound
+	CodeConflict  Code = db.CodeConflict  // ErrConflict
+	CodeDuplicate Code = db.CodeDuplicate // ErrDuplicate
+)
+
+// Err is the error that stands for the code, or nil for a code that is none of these.
+func (c Code) Err() error {
+	switch c {
+	case CodeInvalid:
+		return ErrInvalid
+	case CodeNotFound:
+		return ErrNotFound
+	case CodeConflict:
+		return ErrConflict
+	case CodeDuplicate:
+		return ErrDuplicate
+	}
+	return nil
+}
+
 // wordedError is one of these errors in words that fit better.
 type wordedError struct {
 	is   error
@@ -42,6 +73,15 @@ type wordedError struct {
 func (e wordedError) Error() string { return e.text }
 
 func (e wordedError) Unwrap() error { return e.is }
+
+// refusedError is the error of a code, with the reason. That nothing is there
+// is a reason in itself.
+func refusedError(code Code, reason string) error {
+	if code == CodeNotFound {
+		return wordedError{ErrNotFound, reason}
+	}
+	return fmt.Errorf("%w: %s", code.Err(), reason)
+}
 
 // errNoAction is of what the audit does not have.
 var errNoAction = wordedError{ErrNotFound, "no such action"}
@@ -58,21 +98,68 @@ func unavailable(err error) error {
 	return ErrUnavailable
 }
 
+// retriedMax is how many times a statement is sent in all that another
+// transaction is in the way of.
+const retriedMax = 5
+
+// retried sends a statement again when PostgreSQL has ended it, and taken all of
+// it back, for the sake of another transaction: after a deadlock, or where the
+// caller's pool has chosen a higher isolation, a conflict. Not for a statement in
+// the caller's own transaction, which has ended with it.
+func retried[T any](ctx context.Context, send func() (T, error)) (T, error) {
+	backoff := db.Backoff{Min: 10 * time.Millisecond, Max: 200 * time.Millisecond}
+	for try := 1; ; try++ {
+		result, err := send()
+		if !db.IsContention(err) || try == retriedMax || backoff.Wait(ctx) != nil {
+			return result, err
+		}
+	}
+}
+
+// connectError is a failed attempt to connect, which tries each address of a
+// host, with and without TLS: what all of them answered is said once.
+type connectError struct {
+	*pgconn.ConnectError
+}
+
+func (e connectError) Error() string {
+	causes := []error{e.ConnectError.Unwrap()}
+	if joined, ok := causes[0].(interface{ Unwrap() []error }); ok {
+		causes = joined.Unwrap()
+	}
+	var texts []string
+	seen := make(map[string]bool)
+	for _, cause := range causes {
+		key := cause.Error()
+		var answer *pgconn.PgError
+		if errors.As(cause, &answer) {
+			key = answer.Error()
+		}
+		if !seen[key] {
+			seen[key] = true
+			texts = append(texts, cause.Error())
+		}
+	}
+	return fmt.Sprintf("connect as user %s to database %s: %s", e.Config.User, e.Config.Database, strings.Join(texts, "; "))
+}
+
+func (e connectError) Unwrap() error { return e.ConnectError }
+
 // clientError says in the caller's words what the database said.
 func (c *Client) clientError(operation string, err error) error {
 	if err == nil {
 		return nil
 	}
-	if reason, ok := db.Invalid(err); ok {
-		return fmt.Errorf("%s: %w: %s", operation, ErrInvalid, reason)
+	var connect *pgconn.ConnectError
+	if errors.As(err, &connect) {
+		err = connectError{connect}
+	}
+	if code, reason, ok := db.Refused(err); ok {
+		return fmt.Errorf("%s: %w", operation, refusedError(Code(code), reason))
 	}
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return fmt.Errorf("%s: %w", operation, ErrNotFound)
-	case db.IsPrerequisite(err):
-		return fmt.Errorf("%s: %w: %w", operation, ErrConflict, err)
-	case db.IsUnique(err):
-		return fmt.Errorf("%s: %w: %w", operation, ErrDuplicate, err)
 	case db.IsTimeout(err):
 		return fmt.Errorf("%s: %w: %w", operation, ErrTimeout, err)
 	case db.IsTransient(err):

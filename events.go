@@ -16,7 +16,8 @@ const (
 	EventOrphaned           EventType = "orphaned"            // a job was taken from a worker that is proven dead
 	EventLeadershipAcquired EventType = "leadership_acquired" // a janitor has become the leader
 	EventLeadershipLost     EventType = "leadership_lost"     // it is not any more; the message says why
-	EventError              EventType = "error"               // a janitor was interrupted
+	EventLeadershipReleased EventType = "leadership_released" // it has stopped as it was told to
+	EventError              EventType = "error"               // a janitor was interrupted, could not do a chore, or has found what another left undone
 )
 
 // Event is what a janitor or a starting worker saw or did. They are kept for

@@ -120,7 +120,7 @@ func ExampleClient_Enqueue_invalid() {
 	fmt.Println(err)
 	// Output:
 	// true
-	// enqueue: invalid value: max_attempts must be 1 to 32767, not 40000 (job 0)
+	// enqueue: invalid value: max_attempts must be 1 to 32767, not 40000
 }
 
 // The job exists if the order does: both are of one transaction.
@@ -243,7 +243,8 @@ func ExampleClient_PauseQueue() {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println(client.PauseQueue(ctx, "images", "ana", "the disk is full"))
+	paused, err := client.PauseQueue(ctx, "images", "ana", "the disk is full")
+	fmt.Println(paused.Changed, paused.Known, err)
 	queues, err := client.Queues(ctx)
 	if err != nil {
 		fmt.Println(err)
@@ -252,9 +253,10 @@ func ExampleClient_PauseQueue() {
 	for _, queue := range queues {
 		fmt.Printf("%s: %d available, paused by %s: %s\n", queue.Name, queue.Available, queue.PausedBy, queue.PauseReason)
 	}
-	fmt.Println(client.ResumeQueue(ctx, "images"))
+	resumed, err := client.ResumeQueue(ctx, "images")
+	fmt.Println(resumed.Changed, err)
 	// Output:
-	// true <nil>
+	// true true <nil>
 	// images: 1 available, paused by ana: the disk is full
 	// true <nil>
 }

@@ -33,7 +33,7 @@ func TestInvalidInput(t *testing.T) {
 		"long unique key":    {raw("k", `{}`, &jobq.EnqueueOptions{UniqueKey: strings.Repeat("u", 256)}), "unique_key must be 1 to 255 characters"},
 		"NUL in args":        {raw("k", `{"a":"\u0000"}`, nil), "NUL"},
 		"invalid UTF-8":      {raw("k", "\"\xff\"", nil), "UTF-8"},
-		"args not JSON":      {raw("k", `{"a"`, nil), "args of job 0"},
+		"args not JSON":      {raw("k", `{"a"`, nil), "jobs[0]: args: "},
 		"args too large":     {raw("k", string(text(mebibyte)), nil), "args must be at most"},
 		"args too deep":      {raw("k", strings.Repeat("[", 20000)+strings.Repeat("]", 20000), nil), "depth"},
 		"number too large":   {raw("k", `1e400000`, nil), "out of range"},
@@ -42,7 +42,7 @@ func TestInvalidInput(t *testing.T) {
 		"negative timeout":   {raw("k", `{}`, &jobq.EnqueueOptions{Timeout: -1 * time.Second}), "timeout must be positive"},
 		"too many tags":      {raw("k", `{}`, &jobq.EnqueueOptions{Tags: make([]string, 33)}), "tags must be at most 32"},
 		"metadata too large": {raw("k", `{}`, &jobq.EnqueueOptions{Metadata: text(64 << 10)}), "metadata must be at most 64 KiB"},
-		"no args":            {jobq.EnqueueParams{}, "args of job 0 are nil"},
+		"no args":            {jobq.EnqueueParams{}, "jobs[0]: args are nil"},
 	} {
 		_, err := client.EnqueueMany(ctx, []jobq.EnqueueParams{test.job})
 		require.ErrorIs(t, err, jobq.ErrInvalid, name)

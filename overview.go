@@ -41,10 +41,13 @@ type Failure struct {
 	Since time.Time `json:"since"`
 }
 
-// Failures groups the last failures within the span, at most a thousand, most
-// frequent first.
+// failuresMax is how many jobs that did not succeed Failures looks at.
+const failuresMax = 10_000
+
+// Failures groups the failures within the span, most frequent first: those among
+// the last 10,000 jobs that did not succeed.
 func (c *Client) Failures(ctx context.Context, span time.Duration) ([]Failure, error) {
-	rows, err := c.queries.FailuresByError(ctx, db.Interval(span))
+	rows, err := c.queries.FailuresByError(ctx, db.Interval(span), failuresMax)
 	if err != nil {
 		return nil, c.clientError("failures", err)
 	}

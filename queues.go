@@ -18,8 +18,11 @@ const CountMax = 10_000
 
 // Queue is a queue with its settings and what waits and runs in it.
 type Queue struct {
-	Name      string `json:"name"`
-	Available int64  `json:"available"` // up to CountMax
+	Name string `json:"name"`
+	// Available is counted up to AvailableMax: CountMax, and less with more than
+	// ten queues. A count that has reached it means "at least as many".
+	Available    int64 `json:"available"`
+	AvailableMax int64 `json:"available_max"`
 	// Scheduled and Retrying count among the CountMax jobs of all queues that
 	// are due next, Failed and Cancelled among the CountMax that ended last
 	// without success.
@@ -37,7 +40,7 @@ type Queue struct {
 }
 
 // Queues returns every queue that has a setting, a live job or a worker, by
-// name. It costs the same however many jobs there are.
+// name, at most 1000. It costs the same however many jobs there are.
 func (c *Client) Queues(ctx context.Context) ([]Queue, error) {
 	rows, err := c.queries.QueueList(ctx, CountMax)
 	if err != nil {
@@ -46,7 +49,7 @@ func (c *Client) Queues(ctx context.Context) ([]Queue, error) {
 	queues := make([]Queue, len(rows))
 	for i, row := range rows {
 		queues[i] = Queue{
-			Name: row.Name, Available: row.Available, Scheduled: row.Scheduled, Retrying: row.Retrying, Running: row.Running,
+			Name: row.Name, Available: row.Available, AvailableMax: row.AvailableMax, Scheduled: row.Scheduled, Retrying: row.Retrying, Running: row.Running,
 			Slots: row.Slots, Failed: row.Failed, Cancelled: row.Cancelled, HeadRunAt: timeOrNil(row.HeadRunAt),
 			QueueSettings: QueueSettings{
 				Lease: milliseconds(row.LeaseMs), ExtendEvery: milliseconds(row.ExtendEveryMs), Heartbeat: Heartbeat(row.Heartbeat),
@@ -59,30 +62,41 @@ func (c *Client) Queues(ctx context.Context) ([]Queue, error) {
 	return queues, nil
 }
 
+// QueueActed is what came of a pause or a resume.
+type QueueActed struct {
+	// AuditID is the action's entry in the audit, for Undo; 0 when nothing changed.
+	AuditID int64 `json:"audit_id,omitempty"`
+	// Changed means that the queue was not paused, or paused, before.
+	Changed bool `json:"changed"`
+	// Known means that there was a sign of a queue of that name: settings, a job
+	// that waits or runs, or a worker that serves it. Of the scheduled jobs only
+	// the CountMax that are due next are looked at. An unknown queue may be a
+	// misspelt one.
+	Known bool `json:"known"`
+}
+
 // PauseQueue makes workers claim nothing more from the queue; what runs goes
 // on. By and reason are for people, and default to the client's Actor and to
-// nothing. It says whether the queue was not paused before. The queue need not
-// have had a job.
-func (c *Client) PauseQueue(ctx context.Context, name, by, reason string) (bool, error) {
+// nothing. A queue that is not Known yet is paused too: its first job will wait.
+func (c *Client) PauseQueue(ctx context.Context, name, by, reason string) (QueueActed, error) {
 	if by == "" {
 		by = c.actor
 	}
 	return c.actOnQueue(ctx, db.QueueActParams{Action: string(ActionPause), Actor: by, Queue: name, Note: textOrNull(reason)})
 }
 
-// ResumeQueue lets workers claim from the queue again, and wakes them. It
-// says whether the queue was paused.
-func (c *Client) ResumeQueue(ctx context.Context, name string) (bool, error) {
+// ResumeQueue lets workers claim from the queue again, and wakes them.
+func (c *Client) ResumeQueue(ctx context.Context, name string) (QueueActed, error) {
 	return c.actOnQueue(ctx, db.QueueActParams{Action: string(ActionResume), Actor: c.actor, Queue: name})
 }
 
-// actOnQueue acts and records it in the audit. It says whether anything changed.
-func (c *Client) actOnQueue(ctx context.Context, params db.QueueActParams) (bool, error) {
-	auditID, err := c.queries.QueueAct(ctx, params)
+// actOnQueue acts and records it in the audit.
+func (c *Client) actOnQueue(ctx context.Context, params db.QueueActParams) (QueueActed, error) {
+	row, err := retried(ctx, func() (db.QueueActRow, error) { return c.queries.QueueAct(ctx, params) })
 	if err != nil {
-		return false, c.clientError(fmt.Sprintf("%s queue %q", params.Action, params.Queue), err)
+		return QueueActed{}, c.clientError(fmt.Sprintf("%s queue %q", params.Action, params.Queue), err)
 	}
-	return auditID > 0, nil
+	return QueueActed{AuditID: row.Audit, Changed: row.Audit > 0, Known: row.Known}, nil
 }
 
 // Worker is a worker process that has registered itself.
@@ -146,7 +160,7 @@ func (c *Client) Workers(ctx context.Context) ([]Worker, error) {
 // ErrNotFound if there is no such worker. This cannot be undone.
 func (c *Client) DrainWorker(ctx context.Context, id string) (bool, error) {
 	operation := fmt.Sprintf("drain worker %q", id)
-	auditID, err := c.queries.WorkerDrain(ctx, c.actor, id)
+	auditID, err := retried(ctx, func() (int64, error) { return c.queries.WorkerDrain(ctx, c.actor, id) })
 	if errors.Is(err, pgx.ErrNoRows) {
 		return false, fmt.Errorf("%s: %w", operation, wordedError{ErrNotFound, "no such worker"})
 	}
@@ -156,7 +170,7 @@ func (c *Client) DrainWorker(ctx context.Context, id string) (bool, error) {
 	return auditID > 0, nil
 }
 
-// QueueStats sums up the jobs of a queue that ended within a span of time.
+// QueueStats sums up the jobs of a queue that ended within a duration.
 type QueueStats struct {
 	Queue     string        `json:"queue"`
 	Completed int64         `json:"completed"`

@@ -25,14 +25,18 @@ import (
 // The timing of every run, short so that much happens, and what follows from
 // it.
 const (
-	lease         = 2 * time.Second
-	extendEvery   = 500 * time.Millisecond
-	scan          = 500 * time.Millisecond
-	poll          = time.Second
-	maxAttempts   = 5
-	slack         = time.Second // of a loaded machine with two cores
-	patience      = 60 * time.Second
-	drainPatience = 40 * time.Second
+	lease       = 2 * time.Second
+	extendEvery = 500 * time.Millisecond
+	scan        = 500 * time.Millisecond
+	poll        = time.Second
+	maxAttempts = 5
+	slack       = time.Second // of a loaded machine with two cores
+	patience    = 60 * time.Second
+	leaderTTL   = 3 * time.Second
+	// followerPatience is how late work is when a janitor that does not lead does
+	// it: a leader that has died would have been replaced by then.
+	followerPatience = leaderTTL + 2*scan
+	drainPatience    = 40 * time.Second
 )
 
 // brokenPromise is an error that says that jobq did not do what it must. Other
@@ -213,7 +217,7 @@ func (l *lab) stick(p *process) (release func(), err error) {
 // janitor starts a janitor.
 func (l *lab) janitor(args ...string) error {
 	p, err := l.start("", append([]string{
-		"janitor", "--scan", scan.String(), "--leader-retry", scan.String(), "--leader-ttl", "3s", "--leader-renew", "1s",
+		"janitor", "--scan", scan.String(), "--leader-retry", scan.String(), "--leader-ttl", leaderTTL.String(), "--leader-renew", "1s",
 	}, args...)...)
 	if err != nil {
 		return err
@@ -268,7 +272,7 @@ func (l *lab) enqueueVia(via conn, o order, kind, more string) (int64, error) {
 		return 0, err
 	}
 	var id int64
-	err := via.QueryRow(l.ctx, fmt.Sprintf("select jobq.enqueue($1, $2, max_attempts => %d, backoff_max => '200 ms', backoff_base => '50 ms' %s)", maxAttempts, more),
+	err := via.QueryRow(l.ctx, fmt.Sprintf("select jobq.enqueue($1, $2::jsonb, max_attempts => %d, backoff_max => '200 ms', backoff_base => '50 ms' %s)", maxAttempts, more),
 		kind, o).Scan(&id)
 	if err != nil {
 		return 0, nil //nolint:nilerr // not acknowledged: may be lost, or not

@@ -49,6 +49,13 @@ func scenarios() []scenario {
 		{id: "F25", name: "unique keys, 64 at once", body: uniqueRace, smoke: true},
 		{id: "F27", name: "drain at full load", body: drains, smoke: true, scale: 15 * time.Second},
 		{id: "F28", name: "everything at random", body: chaos, cutOff: true, smoke: true, scale: 30 * time.Second},
+		{id: "F29", name: "60,000 jobs due at once, workers killed", body: dueBacklog("leader"), smoke: true, mutants: []string{"promote-unbounded"}},
+		{id: "F29b", name: "the same with janitors that take turns", body: dueBacklog("any"), smoke: true},
+		{id: "F30", name: "a chore of the janitor that hangs", body: slowChore, smoke: true, scale: 12 * time.Second},
+		{id: "F31", name: "a long reader while days come and go", body: longReader, smoke: true, scale: 12 * time.Second},
+		{id: "F32", name: "the janitor's lock kept by a stranger", body: keptLock, smoke: true, mutants: []string{"rescue-needs-lock"}, scale: 12 * time.Second},
+		{id: "F33", name: "all through PgBouncer in transaction mode", body: pooled, smoke: true, needs: pooler, scale: 15 * time.Second},
+		{id: "F34", name: "kept processes whose answers cannot be read", body: unreadable, smoke: true},
 		{id: "R1", name: "restart beside a live sibling, web-1 and web-1-2", body: restartBesideSibling, smoke: true, needs: hostnames, mutants: []string{"prefix-host"}, scale: 40 * time.Second},
 	}
 }

@@ -106,7 +106,10 @@ func TestEvents(t *testing.T) {
 	require.Error(t, told.of(jobq.EventLeadershipLost)[0].Err)
 	require.Len(t, told.of(jobq.EventError), 1)
 	stop()
-	require.Len(t, told.of(jobq.EventLeadershipLost), 2)
+	require.Len(t, told.of(jobq.EventLeadershipLost), 1)
+	require.Len(t, told.of(jobq.EventLeadershipReleased), 1)
+	require.NoError(t, told.of(jobq.EventLeadershipReleased)[0].Err)
+	require.Contains(t, f.log.String(), `msg="leadership released" janitor=leader`+"\n")
 
 	rows, err := f.client.Events(context.Background(), 0, 100)
 	require.NoError(t, err)
@@ -115,7 +118,7 @@ func TestEvents(t *testing.T) {
 		require.Equal(t, j.ID(), row.Source)
 		types = append(types, string(row.Type))
 	}
-	require.Equal(t, "leadership_lost leadership_acquired error leadership_lost stalled stalled leadership_acquired", strings.Join(types, " "))
+	require.Equal(t, "leadership_released leadership_acquired error leadership_lost stalled stalled leadership_acquired", strings.Join(types, " "))
 	older, err := f.client.Events(context.Background(), rows[5].ID, 100)
 	require.NoError(t, err)
 	require.Equal(t, rows[6:], older)
@@ -134,7 +137,7 @@ func TestRefusedChore(t *testing.T) {
 	f.running(2, "-1 s", 25)
 	f.eventually("select count(*) from jobq.running", 0)
 	require.Len(t, told.of(jobq.EventLeadershipAcquired), 1)
-	require.Len(t, told.of(jobq.EventError), 2, "this, and dropping old days, once each")
+	require.Eventually(t, func() bool { return len(told.of(jobq.EventError)) == 2 }, patience, time.Millisecond, "this, and dropping old days, once each")
 }
 
 // Passes that the server refuses are tried again ever later, also by a leader

@@ -35,7 +35,9 @@ type Stalled struct {
 func (j *Janitor) tell(ctx context.Context, event Event) {
 	event.JanitorID = j.id
 	if j.config.OnEvent != nil {
+		j.telling.Lock()
 		j.config.OnEvent(event)
+		j.telling.Unlock()
 	}
 	if event.Job != nil {
 		return

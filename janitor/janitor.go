@@ -2,9 +2,13 @@
 // order: it reaps expired leases, makes scheduled jobs available when they are
 // due, rolls up stats, makes and drops partitions, and forgets dead workers.
 //
-// Every task is right however many janitors run: each is one statement that
-// checks what it changes and skips rows that others work on. The advisory
-// lock only keeps them from doing the same work twice.
+// Every task is right however many janitors run: each is done in steps, of one
+// statement each, that check what they change and skip rows that others work on.
+// The advisory lock only keeps janitors from doing the same work twice. One that
+// finds work overdue although another session has the lock does it without.
+//
+// A janitor reaps and promotes in one goroutine, and does its chores (stats,
+// partitions, retention) in another, on connections of their own.
 package janitor
 
 import (
@@ -13,11 +17,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
@@ -47,16 +50,19 @@ const (
 )
 
 const (
-	promoteBatch = 1000
 	// A follower looks more often than LeaderRetry when leases are short: half of
 	// the shortest one, which keeps the recovery within lease and scan when leader
 	// and worker die together.
 	leaderRetryMin = 500 * time.Millisecond
-	// taskTimeout bounds each statement of the janitor.
+	// taskTimeout bounds each step and each question of the janitor.
 	taskTimeout = 30 * time.Second
 	// errorBackoffMax is the longest wait after a failure.
 	errorBackoffMax = 5 * time.Second
 )
+
+// stepLimits are those of a step of recovery. It waits for no row, and for a
+// table only while somebody changes it.
+var stepLimits = limits{statement: taskTimeout - 5*time.Second, lock: 2 * time.Second}
 
 // Config changes how a janitor works. The zero value is ready to use.
 type Config struct {
@@ -85,7 +91,7 @@ type Config struct {
 	// 5 seconds.
 	LeaderRetry time.Duration
 	// OnEvent is told of what the janitor sees and does, which it also logs and
-	// keeps in the table event. One goroutine calls it, and waits for it.
+	// keeps in the table event. It is called once at a time, and waited for.
 	OnEvent func(Event)
 	// Logger is where the janitor writes. Default slog.Default().
 	Logger *slog.Logger
@@ -121,6 +127,10 @@ type Janitor struct {
 	schema  *db.Schema
 	log     *slog.Logger
 	leading atomic.Bool
+
+	choreTimes choreTimes
+	choresWake chan struct{} // of size 1; said when this janitor becomes the leader
+	telling    sync.Mutex    // held while Config.OnEvent runs
 }
 
 // New returns a janitor for the client's database and schema. It does not talk
@@ -129,7 +139,7 @@ func New(client *jobq.Client, config *Config) (*Janitor, error) {
 	if config == nil {
 		config = &Config{}
 	}
-	j := &Janitor{client: client, config: *config}
+	j := &Janitor{client: client, config: *config, choreTimes: defaultChoreTimes, choresWake: make(chan struct{}, 1)}
 	if err := j.config.complete(); err != nil {
 		return nil, fmt.Errorf("janitor: %w", err)
 	}
@@ -164,10 +174,20 @@ func (j *Janitor) Run(ctx context.Context) error {
 	if j.config.NoReap {
 		j.log.Warn("reaping is off: unless another janitor reaps, jobs of dead workers stay running")
 	}
+	besides, stop := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer stop()
+	start := sync.OnceFunc(func() { // when the tables are known to be there
+		running.Go(func() { j.housekeep(besides) })
+		if j.config.Mode == Leader {
+			running.Go(func() { j.watch(besides) })
+		}
+	})
 	backoff := db.Backoff{Max: errorBackoffMax}
 	away := false
 	for ctx.Err() == nil {
-		err := work(ctx, func() {
+		err := work(ctx, start, func() {
 			backoff.Reset()
 			away = false
 		})
@@ -192,125 +212,25 @@ func (j *Janitor) Run(ctx context.Context) error {
 	return nil
 }
 
-// lead waits until the lock is free, takes it on a connection of its own, and
-// works on that connection until it breaks. Losing the connection loses the
-// lock and the work with it.
-func (j *Janitor) lead(ctx context.Context, healthy func()) error {
-	pool := j.client.Pool()
-	if err := db.CheckVersion(ctx, pool, j.schema); err != nil {
-		return err
-	}
-	if err := j.awaitFreeLock(ctx, pool, healthy); err != nil {
-		return err
-	}
-	conn, err := j.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer closeConn(conn)
-	class, object := j.schema.AdvisoryKey(db.LockJanitor)
-	locked, err := j.schema.Queries(conn).JanitorLock(ctx, class, object)
-	if err != nil || !locked {
-		return err // not locked: another was faster
-	}
-	j.leading.Store(true)
-	j.log.Info("leadership acquired")
-	j.tell(ctx, Event{Type: jobq.EventLeadershipAcquired})
-	sleep := j.sleepOn(conn)
-	err = j.newPasses(conn).run(ctx, func(ctx context.Context, duration time.Duration, wakeEpoch float64) error {
-		healthy() // only now: the lock alone does not make a pass succeed
-		return sleep(ctx, duration, wakeEpoch)
-	})
-	j.leading.Store(false)
-	j.log.Info("leadership lost", "error", err)
-	closeConn(conn) // the lock is free before anybody is told
-	j.tell(ctx, Event{Type: jobq.EventLeadershipLost, Err: err})
-	return err
-}
-
-// awaitFreeLock looks every now and then, on a pooled connection and without
-// keeping the lock, so that followers cost no connection.
-func (j *Janitor) awaitFreeLock(ctx context.Context, pool *pgxpool.Pool, healthy func()) error {
-	class, object := j.schema.AdvisoryKey(db.LockJanitor)
-	for {
-		callCtx, cancel := context.WithTimeout(ctx, taskTimeout)
-		lock, err := j.schema.Queries(pool).JanitorLockTx(callCtx, class, object)
-		cancel()
-		if err != nil || lock.Locked {
-			return err
-		}
-		healthy()
-		shortest := time.Duration(lock.ShortestLeaseMs) * time.Millisecond
-		if err := sleep(ctx, min(j.config.LeaderRetry, max(shortest/2, leaderRetryMin))); err != nil {
-			return err
-		}
-	}
-}
-
-// connect opens the leader's connection: the server ends it when the leader
-// is silent, and the connection hears of jobs that are due soon.
-func (j *Janitor) connect(ctx context.Context) (*pgx.Conn, error) {
-	config := j.client.Pool().Config().ConnConfig.Copy()
-	config.RuntimeParams["application_name"] = "jobq-janitor"
-	db.RequirePrimary(config)
-	connectCtx, cancel := context.WithTimeout(ctx, taskTimeout)
+func (j *Janitor) checkVersion(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, taskTimeout)
 	defer cancel()
-	conn, err := pgx.ConnectConfig(connectCtx, config)
-	if err != nil {
-		return nil, err
-	}
-	channel := pgx.Identifier{db.Channel(j.schema.Name(), db.TopicDue)}.Sanitize()
-	settings := fmt.Sprintf("set idle_session_timeout = %d; set lock_timeout = '2s'; listen %s", j.config.LeaderTTL.Milliseconds(), channel)
-	if _, err := conn.Exec(connectCtx, settings); err != nil {
-		closeConn(conn)
-		return nil, err
-	}
-	return conn, nil
+	return db.CheckVersion(ctx, j.client.Pool(), j.schema)
 }
 
-func closeConn(conn *pgx.Conn) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	_ = conn.Close(ctx) // it is given up either way
+func (j *Janitor) newPasses(on db.DBTX) *passes {
+	return &passes{janitor: j, queries: j.schema.Queries(on)}
 }
 
-// takeTurns does passes on pooled connections, each under a lock that ends
-// with its transaction.
-func (j *Janitor) takeTurns(ctx context.Context, healthy func()) error {
-	pool := j.client.Pool()
-	if err := db.CheckVersion(ctx, pool, j.schema); err != nil {
-		return err
-	}
-	passes := j.newPasses(pool)
-	// A janitor that is stuck or lost in its pass must not keep the lock.
-	settings := fmt.Sprintf("set local lock_timeout = '2s'; set local idle_in_transaction_session_timeout = %d", j.config.LeaderTTL.Milliseconds())
-	passes.guard = func(ctx context.Context, work func(*db.Queries) error) error {
-		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, settings); err != nil {
-				return err
-			}
-			queries := j.schema.Queries(tx)
-			class, object := j.schema.AdvisoryKey(db.LockJanitor)
-			lock, err := queries.JanitorLockTx(ctx, class, object)
-			if err != nil || !lock.Locked {
-				return err // not locked: another is at it
-			}
-			return work(queries)
-		})
-	}
-	return passes.run(ctx, func(ctx context.Context, duration time.Duration, _ float64) error {
-		healthy()
-		return sleep(ctx, duration)
-	})
-}
-
-func sleep(ctx context.Context, duration time.Duration) error {
-	timer := time.NewTimer(duration)
-	defer timer.Stop()
+func (j *Janitor) wakeChores() {
 	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
+	case j.choresWake <- struct{}{}:
+	default: // they are woken already
 	}
+}
+
+// jitter is a duration less up to a fifth of it, so that janitors which began
+// together do not go on together.
+func jitter(duration time.Duration) time.Duration {
+	return duration - rand.N(duration/5+1) // #nosec G404 -- jitter
 }

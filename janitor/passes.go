@@ -2,102 +2,78 @@ package janitor
 
 import (
 	"context"
-	"fmt"
-	"strconv"
 	"time"
-
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
 )
 
 const (
-	rollUpEvery    = 30 * time.Second
-	rollUpBatch    = 10_000
-	workersEvery   = 2 * time.Minute
-	workerSilence  = 5 * time.Minute
-	retentionEvery = 10 * time.Minute
-	choreRetry     = time.Minute // after the server has refused one
-	// partitionDaysAhead is how many days of partitions are there before they
-	// are needed: a janitor may be away for a weekend.
-	partitionDaysAhead = 3
-	payloadBatch       = 500
-	defaultBatch       = 10_000
-	statRetention      = 30 * 24 * time.Hour
-	eventRetention     = 7 * 24 * time.Hour
 	// stuckDelay is how long the janitor leaves what it could not deal with alone,
-	// such as an expired lease that somebody has locked.
+	// such as a due job that somebody has locked.
 	stuckDelay = 20 * time.Millisecond
+	// stuckDelayMax is what that delay grows to while an expired lease stays
+	// locked, since each look for it reads all of running, and while another
+	// janitor is always at work.
+	stuckDelayMax = time.Second
 	// restShare is how much longer it rests than it has worked, up to stuckDelay,
 	// when jobs come due in quick succession: they are promoted together then.
 	restShare = 4
-	// scanShare is how much longer than a scan of running the next one waits,
-	// unless a lease may end before.
+	// scanShare is how much longer than a look through many rows the next one
+	// waits, unless a lease may end before.
 	scanShare = 19
 )
 
-// partitioned are the tables with a partition a day.
-var partitioned = []string{"finished", "attempt"}
-
-// passes does the janitor's tasks, again and again.
+// passes recovers jobs: it reaps and promotes whenever something may be due.
 type passes struct {
 	janitor *Janitor
-	queries *db.Queries
-	// guard runs work under the lock, or not at all when another has it.
-	guard  func(ctx context.Context, work func(*db.Queries) error) error
-	chores []chore
+	queries *db.Queries // for looks
+	// step runs one bounded step of work, and says whether it did: not when
+	// another janitor has the lock.
+	step   stepFunc
 	leases leases
+	due    dueJobs
 	woke   time.Time // when this pass began
+	reaped int       // since the last look that found no more
+	taken  int64     // jobs reaped and promoted by these passes
+	// refused is how many steps in a row another session's lock has prevented,
+	// and refusedSince when that began.
+	refused      int
+	refusedSince time.Time
+	// overdueFunc is told how late the latest work is, when some is.
+	overdueFunc func(ctx context.Context, late time.Duration)
+}
+
+// stepFunc runs work on a connection, in one transaction or one statement.
+type stepFunc func(ctx context.Context, work func(ctx context.Context, on session) error) (ran bool, err error)
+
+// session is a connection or a transaction.
+type session interface {
+	db.DBTX
+	db.Batcher
 }
 
 // leases is what the last scan of running has said of when leases end.
 type leases struct {
-	at   time.Time     // when to scan again
-	end  bool          // since one ends then, if it is not extended
-	took time.Duration // the scan
+	at    time.Time     // when to scan again
+	end   bool          // since one ends then, if it is not extended
+	took  time.Duration // the scan
+	stuck int           // reaps in a row that found an expired lease locked
 }
 
 func (l leases) due() bool { return !time.Now().Before(l.at) }
 
-// chore is a task that is done every now and then.
-type chore struct {
-	name  string
-	every time.Duration
-	work  func(ctx context.Context, queries *db.Queries) (more bool, err error) // a step, in a transaction of its own
-	next  time.Time
-}
-
 // sleepFunc waits for the duration, or less when it hears of a moment earlier
 // than the epoch, in seconds by the server's clock, at which it would wake.
 type sleepFunc func(ctx context.Context, duration time.Duration, wakeEpoch float64) error
-
-func (j *Janitor) newPasses(conn db.DBTX) *passes {
-	p := &passes{janitor: j, queries: j.schema.Queries(conn)}
-	p.guard = func(_ context.Context, work func(*db.Queries) error) error { return work(p.queries) }
-	p.chores = []chore{
-		{name: "roll up stats", every: rollUpEvery, work: p.rollUp},
-		{name: "remove dead workers", every: workersEvery, work: p.removeWorkers},
-		{name: "keep partitions", every: retentionEvery, work: p.keepPartitions},
-		{name: "prune payloads", every: retentionEvery, work: p.prunePayloads},
-		{name: "drop old days", every: retentionEvery, work: p.dropOldDays},
-	}
-	return p
-}
 
 // run does passes until something fails: at once, and whenever something may
 // be due.
 func (p *passes) run(ctx context.Context, sleep sleepFunc) error {
 	for {
 		p.woke = time.Now()
-		if err := p.task(ctx, p.promote); err != nil {
+		if err := p.recover(ctx); err != nil {
 			return err
-		}
-		if p.leases.due() && !p.janitor.config.NoReap {
-			if err := p.reap(ctx); err != nil {
-				return err
-			}
 		}
 		if err := p.await(ctx, sleep); err != nil {
 			return err
@@ -105,20 +81,38 @@ func (p *passes) run(ctx context.Context, sleep sleepFunc) error {
 	}
 }
 
-// await sleeps until the next moment at which a lease ends or a job is due,
-// with chores before. While there is none, it looks once a scan interval, and
-// asks nothing else: an idle queue is to cost next to nothing.
-func (p *passes) await(ctx context.Context, sleep sleepFunc) error {
-	for slept := false; ; slept = true {
-		more, err := p.doChores(ctx)
-		if err != nil || more {
+// recover reaps expired leases and promotes due jobs until there are none. It
+// does a step of each in turn, so that millions of the one do not hold up the
+// other.
+func (p *passes) recover(ctx context.Context) error {
+	for {
+		reaping, err := p.reap(ctx)
+		if err != nil {
 			return err
 		}
+		promoting, err := p.promote(ctx)
+		if err != nil {
+			return err
+		}
+		if !reaping && !promoting {
+			return nil
+		}
+	}
+}
+
+// await sleeps until the next moment at which a lease ends or a job is due.
+// While there is none, it looks once a scan interval, and asks nothing else: an
+// idle queue is to cost next to nothing.
+func (p *passes) await(ctx context.Context, sleep sleepFunc) error {
+	for slept := false; ; slept = true {
 		next, err := p.next(ctx)
 		if err != nil || slept && next.Ms <= 0 {
 			return err
 		}
-		duration := stuckDelay
+		if next.Ms < 0 && p.overdueFunc != nil {
+			p.overdueFunc(ctx, time.Duration(-next.Ms)*time.Millisecond)
+		}
+		duration := delay(p.refused)
 		if next.Ms > 0 {
 			rest := min(restShare*time.Since(p.woke), stuckDelay)
 			duration = max(time.Duration(next.Ms)*time.Millisecond, rest)
@@ -130,92 +124,100 @@ func (p *passes) await(ctx context.Context, sleep sleepFunc) error {
 	}
 }
 
+// try does a step with a deadline, and counts those that another's lock prevents.
+func (p *passes) try(ctx context.Context, work func(context.Context, session) error) (ran bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, taskTimeout)
+	defer cancel()
+	ran, err = p.step(ctx, work)
+	if ran || err != nil {
+		p.refused, p.refusedSince = 0, time.Time{}
+		return ran, err
+	}
+	if p.refused == 0 {
+		p.refusedSince = time.Now()
+	}
+	p.refused++
+	return false, nil
+}
+
+// delay is how long to leave alone what could not be done so many times.
+func delay(times int) time.Duration { return min(stuckDelay<<min(times, 10), stuckDelayMax) }
+
 // next asks when there is something to do, and scans running only when a lease
 // may have ended since the last scan, or it is time to look whether one was
 // written that nobody has told of.
 func (p *passes) next(ctx context.Context) (next db.NextDueRow, err error) {
+	if err := p.lookFromStart(ctx); err != nil {
+		return next, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, taskTimeout)
 	defer cancel()
 	interval := p.janitor.config.ScanInterval
-	if p.janitor.config.NoReap {
-		return p.queries.NextDue(ctx, interval.Milliseconds(), interval.Milliseconds(), false)
+	ask := db.NextDueParams{JobsMaxMs: interval.Milliseconds(), LeasesMaxMs: interval.Milliseconds(), JobsFrom: db.DueFrom(p.due.lookFrom())}
+	sent := time.Now()
+	if !p.janitor.config.NoReap {
+		ask.Scan = p.leases.due()
+		ask.LeasesMaxMs = (p.leases.at.Sub(sent) + time.Millisecond).Milliseconds() // it is cut to whole ones
+		if ask.Scan {
+			ask.LeasesMaxMs = max(interval, scanShare*p.leases.took).Milliseconds()
+		}
 	}
-	sent, scan := time.Now(), p.leases.due()
-	leasesMax := p.leases.at.Sub(sent) + time.Millisecond // it is cut to whole ones
-	if scan {
-		leasesMax = max(interval, scanShare*p.leases.took)
+	next, err = p.queries.NextDue(ctx, ask)
+	if err != nil {
+		return next, err
 	}
-	next, err = p.queries.NextDue(ctx, interval.Milliseconds(), leasesMax.Milliseconds(), scan)
-	if err == nil && scan {
-		p.leases = leases{at: time.Now().Add(time.Duration(next.LeasesMs) * time.Millisecond), end: next.LeaseEnds, took: time.Since(sent)}
+	if ask.Scan {
+		p.leases.at = time.Now().Add(time.Duration(next.LeasesMs) * time.Millisecond)
+		p.leases.end, p.leases.took = next.LeaseEnds, time.Since(sent)
 	}
-	return next, err
+	p.due.found(next.JobAt, next.LookedAt)
+	return next, nil
 }
 
-// task runs work under the guard and with a deadline.
-func (p *passes) task(ctx context.Context, work func(context.Context, *db.Queries) error) error {
-	ctx, cancel := context.WithTimeout(ctx, taskTimeout)
-	defer cancel()
-	return p.guard(ctx, func(queries *db.Queries) error { return work(ctx, queries) })
+// reap takes a batch of jobs away from workers whose leases have expired, tells
+// of them when that has committed, and says whether there may be more.
+func (p *passes) reap(ctx context.Context) (more bool, err error) {
+	if p.janitor.config.NoReap || !p.leases.due() {
+		return false, nil
+	}
+	var reaped []db.LeaseReapRow
+	ran, err := p.try(ctx, func(ctx context.Context, on session) (err error) {
+		reaped, err = p.janitor.schema.Queries(on).LeaseReap(ctx, nil, int32(p.janitor.config.ReapBatch), p.janitor.id) // #nosec G115 -- checked by New
+		return err
+	})
+	if err != nil || !ran {
+		return false, err
+	}
+	for _, job := range reaped {
+		p.stalled(ctx, job)
+	}
+	p.reaped, p.taken = p.reaped+len(reaped), p.taken+int64(len(reaped))
+	if len(reaped) == p.janitor.config.ReapBatch {
+		return true, nil
+	}
+	if p.reaped > 0 {
+		p.janitor.log.Warn("released stale running jobs", "count", p.reaped)
+		p.reaped = 0
+	}
+	return p.lookForMore(ctx, len(reaped) == 0)
 }
 
-// doChores does a step of each that is due, and says whether there are more: in
-// between, jobs are recovered. A chore that could not get its lock in time is
-// tried again at the next pass; it is the busy tables that matter. One that the
-// server refuses must not keep the janitor from anything else: it is told of, and
-// tried again after a while.
-func (p *passes) doChores(ctx context.Context) (more bool, err error) {
-	for i := range p.chores {
-		c := &p.chores[i]
-		if time.Now().Before(c.next) {
-			continue
-		}
-		unfinished := false // and stays so when another has the lock
-		err := p.task(ctx, func(ctx context.Context, queries *db.Queries) (err error) {
-			unfinished, err = c.work(ctx, queries)
-			return err
-		})
-		switch {
-		case err == nil && unfinished:
-			more = true
-		case err == nil:
-			c.next = time.Now().Add(c.every)
-		case ctx.Err() == nil && db.IsLockTimeout(err):
-			p.janitor.log.Debug("chore postponed", "chore", c.name, "error", err)
-		case ctx.Err() == nil && db.IsRefusal(err):
-			c.next = time.Now().Add(choreRetry)
-			p.janitor.log.Warn("chore failed", "chore", c.name, "again_in", choreRetry, "error", err)
-			p.janitor.tell(ctx, Event{Type: jobq.EventError, Err: fmt.Errorf("%s: %w", c.name, err)})
-		default:
-			return false, err
-		}
+// lookForMore scans running after a reap that took all it could. A lease that
+// has expired still is locked by somebody if the reap has found none: then it is left alone for a while.
+func (p *passes) lookForMore(ctx context.Context, foundNone bool) (more bool, err error) {
+	if _, err := p.next(ctx); err != nil {
+		return false, err
 	}
-	return more, nil
-}
-
-// reap takes jobs away from workers whose leases have expired, a batch in each
-// transaction, and tells of them when it has committed.
-func (p *passes) reap(ctx context.Context) error {
-	total := 0
-	for more := true; more; {
-		var reaped []db.LeaseReapRow
-		err := p.task(ctx, func(ctx context.Context, queries *db.Queries) (err error) {
-			reaped, err = queries.LeaseReap(ctx, nil, int32(p.janitor.config.ReapBatch), p.janitor.id) // #nosec G115 -- checked by New
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		for _, job := range reaped {
-			p.stalled(ctx, job)
-		}
-		total += len(reaped)
-		more = len(reaped) == p.janitor.config.ReapBatch
+	switch {
+	case !p.leases.due():
+		p.leases.stuck = 0
+	case foundNone:
+		p.leases.at = time.Now().Add(delay(p.leases.stuck))
+		p.leases.stuck++
+	default:
+		return true, nil
 	}
-	if total > 0 {
-		p.janitor.log.Warn("released stale running jobs", "count", total)
-	}
-	return nil
+	return false, nil
 }
 
 func (p *passes) stalled(ctx context.Context, job db.LeaseReapRow) {
@@ -225,102 +227,4 @@ func (p *passes) stalled(ctx context.Context, job db.LeaseReapRow) {
 		ID: job.ID, Queue: job.Queue, Kind: job.Kind, Worker: job.LeaseOwner, LeaseToken: job.LeaseToken,
 		LeaseExpiredAt: job.LeaseExpiresAt.Time.UTC(), Attempts: int(job.Attempts), State: jobq.State(job.State),
 	}})
-}
-
-// promote makes scheduled jobs available that are due.
-func (p *passes) promote(ctx context.Context, queries *db.Queries) error {
-	for {
-		row, err := queries.JobPromote(ctx, promoteBatch)
-		if err != nil || row.Promoted < promoteBatch {
-			return err
-		}
-	}
-}
-
-func (p *passes) rollUp(ctx context.Context, queries *db.Queries) (more bool, err error) {
-	taken, err := queries.StatRollUp(ctx, rollUpBatch)
-	return taken == rollUpBatch, err
-}
-
-func (p *passes) removeWorkers(ctx context.Context, queries *db.Queries) (more bool, err error) {
-	removed, err := queries.WorkerPrune(ctx, db.Interval(workerSilence))
-	if err == nil && removed > 0 {
-		p.janitor.log.Info("removed dead workers", "count", removed)
-	}
-	return false, err
-}
-
-// keepPartitions makes a partition that is missing, the furthest ahead first:
-// a day that nothing has been caught of is made in a moment, and is the one that
-// keeps the next from being caught.
-func (p *passes) keepPartitions(ctx context.Context, queries *db.Queries) (more bool, err error) {
-	for day := int32(partitionDaysAhead); day >= 0; day-- {
-		for _, parent := range partitioned {
-			if added, err := queries.PartitionAdd(ctx, parent, day); err != nil || added {
-				return added, err
-			}
-		}
-	}
-	return false, nil
-}
-
-func (p *passes) prunePayloads(ctx context.Context, queries *db.Queries) (more bool, err error) {
-	removed, err := queries.PayloadPrune(ctx, payloadBatch)
-	return removed == payloadBatch, err
-}
-
-// dropOldDays drops one day, or deletes a batch of what the default partition
-// has of them, or else prunes what is small.
-func (p *passes) dropOldDays(ctx context.Context, queries *db.Queries) (more bool, err error) {
-	for _, parent := range partitioned {
-		dropped, err := queries.PartitionPrune(ctx, parent)
-		if err != nil {
-			return false, err
-		}
-		if dropped != "" {
-			p.janitor.log.Info("dropped an old day", "partition", dropped)
-			return true, nil
-		}
-		deleted, err := queries.DefaultPrune(ctx, parent, defaultBatch)
-		if err != nil || deleted == defaultBatch {
-			return true, err
-		}
-	}
-	if _, err := queries.StatPrune(ctx, db.Interval(statRetention)); err != nil {
-		return false, err
-	}
-	_, err = queries.EventPrune(ctx, db.Interval(eventRetention))
-	return false, err
-}
-
-// sleepOn sleeps on the leader's connection, which hears of jobs that become
-// due, and pings so that the server does not take it for dead.
-func (j *Janitor) sleepOn(conn *pgx.Conn) sleepFunc {
-	return func(ctx context.Context, duration time.Duration, wakeEpoch float64) error {
-		end := time.Now().Add(duration)
-		for {
-			remaining := time.Until(end)
-			if remaining <= 0 {
-				return nil
-			}
-			waitCtx, cancel := context.WithTimeout(ctx, min(remaining, j.config.LeaderRenew))
-			notification, err := conn.WaitForNotification(waitCtx)
-			cancel()
-			switch {
-			case err == nil:
-				if due, parseErr := strconv.ParseFloat(notification.Payload, 64); parseErr == nil && due < wakeEpoch {
-					return nil
-				}
-			case ctx.Err() != nil || !pgconn.Timeout(err):
-				return err
-			default:
-				pingCtx, cancel := context.WithTimeout(ctx, j.config.LeaderRenew)
-				err := conn.Ping(pingCtx)
-				cancel()
-				if err != nil {
-					return err
-				}
-			}
-		}
-	}
 }

@@ -31,7 +31,10 @@ grant insert (kind, args, queue, priority, run_at, max_attempts, unique_key, tim
 grant usage on sequence jobq.job_id_seq, jobq.position_seq to jobq_producer, jobq_worker, jobq_admin;
 grant select on sequence jobq.waiting_seq to jobq_producer; -- is somebody to be woken?
 grant execute on function
-  jobq.enqueue, jobq.enqueue_arrays, jobq.enqueue_many
+  jobq.enqueue(text, jsonb, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], jsonb),
+  jobq.enqueue(text, json, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], json),
+  jobq.enqueue(text, text, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], text),
+  jobq.enqueue_arrays, jobq.enqueue_many(jsonb), jobq.enqueue_many(json), jobq.enqueue_many(text)
   to jobq_producer, jobq_worker, jobq_admin;
 
 -- A viewer reads everything, args too, and says that it watches.
@@ -52,7 +55,9 @@ grant select, insert, update, delete on
   to jobq_worker;
 grant select on jobq.queue, jobq.setting, jobq.job, jobq.stats to jobq_worker;
 grant select, usage, update on sequence jobq.job_id_seq, jobq.position_seq, jobq.waiting_seq to jobq_worker;
-grant execute on function jobq.backoff_delay, jobq.partition_add, jobq.partition_prune, jobq.default_prune to jobq_worker;
+grant execute on function
+  jobq.backoff_delay, jobq.partition_add, jobq.partition_prune, jobq.payload_prune, jobq.default_prune, jobq.audit_prune
+  to jobq_worker;
 
 -- An admin does what operators do: acts on jobs and queues, and has it
 -- recorded. It claims nothing: it cannot make a lease.
@@ -64,9 +69,10 @@ grant insert, update, delete on jobq.audit, jobq.audit_job to jobq_admin;
 grant update on jobq.setting to jobq_admin;
 grant update (drain_requested_at) on jobq.worker to jobq_admin;
 grant execute on function
+  jobq.job_problem, jobq.object_problem, jobq.unique_key_take, jobq.unique_keys_take, jobq.unique_keys_release,
   jobq.cancel, jobq.args_require, jobq.requeue, jobq.delete_job, jobq.job_lock, jobq.job_edit,
   jobq.audit_begin, jobq.audit_begin_many, jobq.audit_resume,
-  jobq.act, jobq.act_clone, jobq.act_drain, jobq.act_queue, jobq.undo_job, jobq.undo
+  jobq.change_problem, jobq.act_problem, jobq.act, jobq.act_clone, jobq.act_drain, jobq.queue_known, jobq.act_queue, jobq.act_settings, jobq.undo_job, jobq.undo_whole, jobq.undo
   to jobq_admin;
 
 commit;

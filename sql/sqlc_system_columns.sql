@@ -3,3 +3,6 @@
 alter table jobq.pending add column ctid tid;
 alter table jobq.stat_delta add column ctid tid;
 alter table jobq.running add column ctid tid;
+alter table jobq.stat add column ctid tid;
+alter table jobq.event add column ctid tid;
+alter table jobq.output add column ctid tid;

@@ -117,7 +117,7 @@ func (m *Model) effectOf(action jobq.Action) string {
 		return "it is removed with its history; " + m.env.keyOf("undo") + " brings it back"
 	case jobq.ActionEdit:
 		return "it is changed as the audit says; " + m.env.keyOf("undo") + " undoes it"
-	case jobq.ActionClone, jobq.ActionPause, jobq.ActionResume, jobq.ActionDrain, jobq.ActionUndo:
+	case jobq.ActionClone, jobq.ActionPause, jobq.ActionResume, jobq.ActionDrain, jobq.ActionSettings, jobq.ActionUndo:
 	}
 	return string(action)
 }

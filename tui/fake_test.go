@@ -280,14 +280,14 @@ func (f *fake) Bulk(_ context.Context, params jobq.BulkParams) (jobq.BulkProgres
 	return progress, f.err
 }
 
-func (f *fake) PauseQueue(_ context.Context, name, _, reason string) (bool, error) {
+func (f *fake) PauseQueue(_ context.Context, name, _, reason string) (jobq.QueueActed, error) {
 	f.written = append(f.written, "pause "+name+": "+reason)
-	return true, f.err
+	return jobq.QueueActed{Changed: true, Known: true}, f.err
 }
 
-func (f *fake) ResumeQueue(_ context.Context, name string) (bool, error) {
+func (f *fake) ResumeQueue(_ context.Context, name string) (jobq.QueueActed, error) {
 	f.written = append(f.written, "resume "+name)
-	return true, f.err
+	return jobq.QueueActed{Changed: true, Known: true}, f.err
 }
 
 // bench is a model with its database, whose commands are run at once.

@@ -16,7 +16,7 @@ import (
 // queueActedMsg is what came of an action on a queue.
 type queueActedMsg struct {
 	queue, verb string
-	changed     bool
+	acted       jobq.QueueActed
 	err         error
 }
 
@@ -25,8 +25,11 @@ func (msg queueActedMsg) apply(m *Model) tea.Cmd {
 	switch {
 	case msg.err != nil:
 		text = msg.verb + ": " + screen.ShortError(msg.err)
-	case !msg.changed:
+	case !msg.acted.Changed:
 		text = fmt.Sprintf("%s: queue %s was so already", msg.verb, widget.Clean(msg.queue))
+	default:
+		m.lastAudit = msg.acted.AuditID
+		text += m.undoHint()
 	}
 	m.renew(data.Queues)
 	return m.request(request.Tell{Text: text})
@@ -50,7 +53,7 @@ func (m *Model) togglePause() tea.Cmd {
 		})
 	}
 	w := m.env.writer
-	return m.changeQueue(q.Name, "resume", func(ctx context.Context) (bool, error) { return w.ResumeQueue(ctx, q.Name) })
+	return m.changeQueue(q.Name, "resume", func(ctx context.Context) (jobq.QueueActed, error) { return w.ResumeQueue(ctx, q.Name) })
 }
 
 // pauseMsg pauses a queue for a reason.
@@ -62,14 +65,16 @@ func (msg pauseMsg) apply(m *Model) tea.Cmd {
 		return nil
 	}
 	w := m.env.writer
-	return m.changeQueue(msg.queue, "pause", func(ctx context.Context) (bool, error) { return w.PauseQueue(ctx, msg.queue, "", msg.reason) })
+	return m.changeQueue(msg.queue, "pause", func(ctx context.Context) (jobq.QueueActed, error) {
+		return w.PauseQueue(ctx, msg.queue, "", msg.reason)
+	})
 }
 
 // changeQueue changes a queue and, where that is asked for, asks first.
-func (m *Model) changeQueue(queue, verb string, change func(context.Context) (bool, error)) tea.Cmd {
+func (m *Model) changeQueue(queue, verb string, change func(context.Context) (jobq.QueueActed, error)) tea.Cmd {
 	run := m.write(func(ctx context.Context) tea.Msg {
-		changed, err := change(ctx)
-		return queueActedMsg{queue, verb, changed, err}
+		acted, err := change(ctx)
+		return queueActedMsg{queue, verb, acted, err}
 	})
 	if !m.env.confirm {
 		return m.begin(run)

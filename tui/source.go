@@ -20,8 +20,8 @@ type writer interface {
 	DrainWorker(ctx context.Context, id string) (bool, error)
 	Undo(ctx context.Context, auditID int64) (*jobq.Acted, error)
 	Bulk(ctx context.Context, params jobq.BulkParams) (jobq.BulkProgress, error)
-	PauseQueue(ctx context.Context, name, by, reason string) (bool, error)
-	ResumeQueue(ctx context.Context, name string) (bool, error)
+	PauseQueue(ctx context.Context, name, by, reason string) (jobq.QueueActed, error)
+	ResumeQueue(ctx context.Context, name string) (jobq.QueueActed, error)
 }
 
 // env is what the model has of the world. Only going to another database

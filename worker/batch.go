@@ -150,7 +150,7 @@ func (w *Worker) hasWork(ctx context.Context) bool {
 	for name := range w.queues {
 		names = append(names, name)
 	}
-	waiting, err := w.queries.WorkWaits(ctx, names, w.claims)
+	waiting, err := w.queries.WorkWaits(ctx, w.claims, names)
 	if err != nil && db.IsTransient(err) {
 		w.databaseTrouble(err)
 	}

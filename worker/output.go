@@ -27,6 +27,8 @@ const (
 	outputFlushBytesMax = 16 << 10
 	// outputPruneEvery is how often what nobody follows any more is dropped.
 	outputPruneEvery = time.Minute
+	// outputPruneBatch is how many pieces, of 64 KiB at most, it drops at a time.
+	outputPruneBatch = 1000
 )
 
 // liveOutput is the output of a program that runs, on its way to the table
@@ -113,11 +115,23 @@ func (w *Worker) flushOutput(ctx context.Context) {
 			}
 			w.flushPieces(ctx)
 		case <-prune.C:
-			ctx, cancel := context.WithTimeout(ctx, killMarginMax)
-			if _, err := w.queries.OutputPrune(ctx); err != nil && ctx.Err() == nil {
-				w.databaseTrouble(err)
-			}
-			cancel()
+			w.pruneOutput(ctx)
+		}
+	}
+}
+
+// pruneOutput drops the pieces of runs that have ended which nobody follows any
+// more, in batches. What is left when the time is over waits for the next round.
+func (w *Worker) pruneOutput(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, killMarginMax)
+	defer cancel()
+	for {
+		pruned, err := w.queries.OutputPrune(ctx, outputPruneBatch)
+		if err != nil && ctx.Err() == nil {
+			w.databaseTrouble(err)
+		}
+		if err != nil || pruned < outputPruneBatch {
+			return
 		}
 	}
 }

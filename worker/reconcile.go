@@ -80,18 +80,18 @@ func (w *Worker) reconcile(ctx context.Context) error {
 // recover takes all jobs away from the owners, a batch in each transaction,
 // and forgets the owners.
 func (w *Worker) recover(ctx context.Context, owners []string) (total int, err error) {
-	for {
-		reaped, err := w.queries.LeaseReap(ctx, owners, orphanBatch, w.id)
+	for more := true; more; {
+		err := bounded(ctx, func(ctx context.Context) error {
+			reaped, err := w.queries.LeaseReap(ctx, owners, orphanBatch, w.id)
+			total, more = total+len(reaped), len(reaped) == orphanBatch
+			return err
+		})
 		if err != nil {
 			return total, err
 		}
-		total += len(reaped)
-		if len(reaped) < orphanBatch {
-			break
-		}
 	}
 	for _, owner := range owners {
-		if err := w.queries.WorkerGone(ctx, owner); err != nil {
+		if err := bounded(ctx, func(ctx context.Context) error { return w.queries.WorkerGone(ctx, owner) }); err != nil {
 			return total, err
 		}
 	}
@@ -100,7 +100,7 @@ func (w *Worker) recover(ctx context.Context, owners []string) (total int, err e
 
 // deadOnHost returns the workers of this host that are proven dead.
 func (w *Worker) deadOnHost(ctx context.Context) ([]string, error) {
-	earlier, err := w.queries.WorkerEarlier(ctx, db.Interval(workerSilence), w.id, &w.process.Hostname)
+	earlier, err := w.earlier(ctx, &w.process.Hostname)
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +134,7 @@ func (w *Worker) deadOnHost(ctx context.Context) ([]string, error) {
 // allButMe returns every other owner of leases, or an error if one of them
 // may be at work.
 func (w *Worker) allButMe(ctx context.Context) ([]string, error) {
-	earlier, err := w.queries.WorkerEarlier(ctx, db.Interval(workerSilence), w.id, nil)
+	earlier, err := w.earlier(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +151,21 @@ func (w *Worker) allButMe(ctx context.Context) ([]string, error) {
 			return nil, fmt.Errorf("reconcile all: worker %s: %w", other.ID, errPresent)
 		}
 	}
-	return w.queries.LeaseOwners(ctx, w.id)
+	var owners []string
+	err = bounded(ctx, func(ctx context.Context) (err error) {
+		owners, err = w.queries.LeaseOwners(ctx, w.id)
+		return err
+	})
+	return owners, err
+}
+
+// earlier is what is known of the other workers of a host, or of all hosts.
+func (w *Worker) earlier(ctx context.Context, hostname *string) (rows []db.WorkerEarlierRow, err error) {
+	err = bounded(ctx, func(ctx context.Context) (err error) {
+		rows, err = w.queries.WorkerEarlier(ctx, db.Interval(workerSilence), w.id, hostname)
+		return err
+	})
+	return rows, err
 }
 
 // isAbsent says whether a worker's presence lock is free, or becomes so in

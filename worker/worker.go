@@ -258,16 +258,7 @@ func (w *Worker) connect(ctx context.Context) (connected bool, err error) {
 	}
 	w.pool, w.queries = pool, w.schema.Queries(pool)
 	err = db.Retry(ctx, func(ctx context.Context) error {
-		err := db.CheckVersion(ctx, w.pool, w.schema)
-		if err == nil {
-			err = w.storeLease(ctx)
-		}
-		if err == nil {
-			err = w.register(ctx)
-		}
-		if err == nil {
-			err = w.reconcile(ctx)
-		}
+		err := w.prepare(ctx)
 		if db.IsTransient(err) {
 			w.databaseTrouble(err)
 		}
@@ -282,6 +273,26 @@ func (w *Worker) connect(ctx context.Context) (connected bool, err error) {
 	}
 	w.databaseAnswered()
 	return true, nil
+}
+
+// prepare does what comes before the first claim. Each call to the database has
+// a deadline, after which it is trouble that is told of, and tried again: a worker
+// that starts must not wait for ever, silently.
+func (w *Worker) prepare(ctx context.Context) error {
+	check := func(ctx context.Context) error { return db.CheckVersion(ctx, w.pool, w.schema) }
+	for _, call := range []func(context.Context) error{check, w.storeLease, w.register} {
+		if err := bounded(ctx, call); err != nil {
+			return err
+		}
+	}
+	return w.reconcile(ctx)
+}
+
+// bounded calls the function with the deadline that a call to the database has.
+func bounded(ctx context.Context, call func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, exchangeTimeoutMax)
+	defer cancel()
+	return call(ctx)
 }
 
 // storeLease writes the lease that the configuration asks for.

@@ -57,7 +57,7 @@ func (b *bench) usage(ctx context.Context) (u usage, err error) {
 	return u, err
 }
 
-// figures are what a span of time came to.
+// figures are what a duration came to.
 type figures struct {
 	uiPercent, serverPercent float64 // of a core
 	residentBytes            int64

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -54,39 +53,53 @@ func (a *app) newActionCommand(action jobq.Action, short, long string) *cobra.Co
 				if err != nil {
 					return err
 				}
-				return sayActed(cmd, name, acted)
+				return a.sayActed(cmd, name, acted, actedLine)
 			})(cmd, args)
 		},
 	}
 	bulk.add(command.Flags())
+	a.addJSONFlag(command)
 	return command
 }
 
-// sayActed writes a line for each job, and an error for each that nothing was
-// done to.
-func sayActed(cmd *cobra.Command, verb string, acted *jobq.Acted) error {
+// sayActed writes a line for each job, or all as JSON, and returns an error for
+// each job that nothing was done to.
+func (a *app) sayActed(cmd *cobra.Command, verb string, acted *jobq.Acted, line func(jobq.ActedJob) string) error {
+	if a.json {
+		if err := writeJSON(cmd.OutOrStdout(), acted); err != nil {
+			return err
+		}
+	}
 	var failures []error
 	for _, job := range acted.Jobs {
-		if job.Problem != "" {
+		switch {
+		case job.Problem != "":
 			failures = append(failures, problemError(verb, job))
-			continue
+		case !a.json:
+			fmt.Fprintf(cmd.OutOrStdout(), "%d %s\n", job.ID, line(job))
 		}
-		after := string(job.After)
-		if job.After == jobq.Running {
-			after = "cancel requested"
-		}
-		fmt.Fprintf(cmd.OutOrStdout(), "%d %s\n", job.ID, after)
 	}
 	return errors.Join(failures...)
 }
 
-// problemError is the problem with the exit code that it deserves.
-func problemError(verb string, job jobq.ActedJob) error {
-	switch {
-	case job.Problem == "no such job":
-		return fmt.Errorf("%s job %d: %w", verb, job.ID, jobq.ErrNotFound)
-	case strings.Contains(job.Problem, "unique"):
-		return fmt.Errorf("%s job %d: %w: %s", verb, job.ID, jobq.ErrDuplicate, job.Problem)
+// actedLine is what came of an action on a job.
+func actedLine(job jobq.ActedJob) string {
+	if job.After == jobq.Running {
+		return "cancel requested"
 	}
-	return fmt.Errorf("%s job %d: %w: %s", verb, job.ID, jobq.ErrConflict, job.Problem)
+	return string(job.After)
+}
+
+// editedLine is what came of an edit.
+func editedLine(job jobq.ActedJob) string {
+	if !job.Changed {
+		return "was so already"
+	}
+	return "edited, " + string(job.After)
+}
+
+// problemError is why nothing was done to a job. The exit code follows from the
+// code that the database has given.
+func problemError(verb string, job jobq.ActedJob) error {
+	return fmt.Errorf("%s job %d: %w", verb, job.ID, job.Err())
 }

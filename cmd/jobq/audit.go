@@ -70,15 +70,17 @@ what is left of that or, when nothing is, as many again.`,
 		}),
 	}
 	bulk.addLimits(command.Flags(), "")
+	a.addJSONFlag(command)
 	return command
 }
 
 func newUndoCommand(a *app) *cobra.Command {
-	return &cobra.Command{
+	command := &cobra.Command{
 		Use:   "undo AUDIT-ID",
 		Short: "Take an action back, on the jobs that nothing has happened to since",
 		Long: `Take an action back, on the jobs that nothing has happened to since: all of them in one
-transaction, however many there are. A pause or resume is taken back if its queue was neither paused nor resumed since.`,
+transaction, however many there are. A pause or resume is taken back if its queue was
+neither paused nor resumed since, and a change of settings if there was no later one.`,
 		Example: `  jobq audit      # shows the ids
   jobq undo 17`,
 		Args: exactArgs(1),
@@ -91,13 +93,15 @@ transaction, however many there are. A pause or resume is taken back if its queu
 			if err != nil {
 				return err
 			}
+			err = a.sayActed(cmd, "undo on", undone, actedLine)
 			if len(undone.Jobs) == 0 {
 				fmt.Fprintf(cmd.ErrOrStderr(), "action %d undone\n", id)
-				return nil
+			} else {
+				fmt.Fprintf(cmd.ErrOrStderr(), "%d of %d undone\n", undone.Changed(), len(undone.Jobs))
 			}
-			err = sayActed(cmd, "undo on", undone)
-			fmt.Fprintf(cmd.ErrOrStderr(), "%d of %d undone\n", undone.Changed(), len(undone.Jobs))
 			return err
 		}),
 	}
+	a.addJSONFlag(command)
+	return command
 }

@@ -84,7 +84,7 @@ func addBenchFlags(command *cobra.Command, names []string, config *bench.Config)
 		}
 	}
 	if slices.Contains(names, "duration") {
-		flags.DurationVar(&config.Duration, "duration", config.Duration, "how long to measure, for each line of the result")
+		durationVar(flags, &config.Duration, "duration", config.Duration, "how long to measure, for each line of the result")
 	}
 }
 

@@ -135,12 +135,11 @@ func TestFailingBench(t *testing.T) {
 // that to pass nor speaks of a schema that it has not made.
 func TestReadOnlyBench(t *testing.T) {
 	t.Parallel()
-	began := time.Now()
 	_, errs, code := invoke(t, "", "bench", "drain", "--database-url", pgtest.EmptyURL(t)+"&default_transaction_read_only=on")
 	require.Equal(t, exitError, code)
 	require.Contains(t, errs, "the session is read-only")
 	require.NotContains(t, errs, "left behind")
-	require.Less(t, time.Since(began), 20*time.Second)
+	require.NotContains(t, errs, "deadline", "the time that one waits for something to pass had not come to its end")
 }
 
 // The held transaction outlasts what the database's own settings allow one that

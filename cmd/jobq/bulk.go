@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -36,8 +35,8 @@ func (b *bulkFlags) addLimits(flags *pflag.FlagSet, when string) {
 // bulkHelp is what all actions by filter promise.
 const bulkHelp = `With --filter it acts on all jobs that match when it has counted them; those
 that come later are left alone, and so are those in states in which it does nothing. It
-asks first, unless --yes is given. What was done is in "jobq audit", and "jobq undo"
-takes it back where nothing has happened since.
+asks first; with --yes, which it needs where there is no terminal, it does not. What was
+done is in "jobq audit", and "jobq undo" takes it back where nothing has happened since.
 What was stopped goes on with "jobq audit resume". An empty filter is refused: id:>0
 means all jobs.
 
@@ -55,13 +54,18 @@ func (b *bulkFlags) targetsOf(cmd *cobra.Command, args []string) ([]jobq.Target,
 	case len(args) > 0 && (given("max") || given("rate")):
 		return nil, usagef("--max and --rate need --filter")
 	}
-	targets := make([]jobq.Target, len(args))
+	ids := make([]int64, len(args))
 	for i, arg := range args {
 		id, err := parseID("job", arg)
 		if err != nil {
 			return nil, err
 		}
-		targets[i].ID = id
+		ids[i] = id
+	}
+	slices.Sort(ids)
+	var targets []jobq.Target
+	for _, id := range slices.Compact(ids) { // the second time, a job would not be as it was
+		targets = append(targets, jobq.Target{ID: id})
 	}
 	return targets, nil
 }
@@ -69,6 +73,9 @@ func (b *bulkFlags) targetsOf(cmd *cobra.Command, args []string) ([]jobq.Target,
 // runBulk acts on what a filter matches, after it has asked.
 func (a *app) runBulk(cmd *cobra.Command, client *jobq.Client, params jobq.BulkParams, flags bulkFlags) error {
 	if err := flags.limit(cmd, &params); err != nil {
+		return err
+	}
+	if err := flags.canAsk(cmd, params.Action); err != nil {
 		return err
 	}
 	snapshot, err := client.BulkSnapshot(cmd.Context(), params.Action, params.Filter)
@@ -116,10 +123,12 @@ func (a *app) workThrough(cmd *cobra.Command, client *jobq.Client, params jobq.B
 	if params.Resume > 0 {
 		verb = fmt.Sprintf("action %d", params.Resume)
 	}
+	line := newProgressLine(cmd.ErrOrStderr())
 	params.OnBatch = func(progress jobq.BulkProgress) {
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s: %d done, %d refused\n", verb, progress.Done, progress.Refused)
+		line.say("%s: %d done, %d refused", verb, progress.Done, progress.Refused)
 	}
 	progress, err := client.Bulk(cmd.Context(), params)
+	line.end()
 	switch {
 	case progress.AuditID == 0:
 	case a.json:
@@ -134,15 +143,20 @@ func (a *app) workThrough(cmd *cobra.Command, client *jobq.Client, params jobq.B
 	return err
 }
 
-// askForBulk asks for the action's name. Without a terminal there is nobody to ask.
-func askForBulk(cmd *cobra.Command, action jobq.Action, matches string) error {
-	file, ok := cmd.InOrStdin().(*os.File)
-	if !ok || !isTerminal(file) {
-		return usagef("%s by filter asks first: give --yes where there is no terminal", action)
+// canAsk says whether somebody reads questions and can answer them. Actions by
+// filter look before they count, which can take long.
+func (b *bulkFlags) canAsk(cmd *cobra.Command, action jobq.Action) error {
+	if b.yes || b.dryRun || isTerminal(cmd.InOrStdin()) && isTerminal(cmd.ErrOrStderr()) {
+		return nil
 	}
+	return usagef("%s by filter asks first, and there is no terminal to ask on: give --yes, or --dry-run to see how many jobs it is about", action)
+}
+
+// askForBulk asks for the action's name.
+func askForBulk(cmd *cobra.Command, action jobq.Action, matches string) error {
 	fmt.Fprintf(cmd.ErrOrStderr(), "%s %s jobs? Type %q to go on: ", action, matches, action)
 	answer, err := awaitInput(cmd.Context(), func() (answer string, err error) {
-		_, err = fmt.Fscanln(file, &answer)
+		_, err = fmt.Fscanln(cmd.InOrStdin(), &answer)
 		return answer, err
 	})
 	switch {

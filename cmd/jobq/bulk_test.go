@@ -46,7 +46,7 @@ func TestActionGuards(t *testing.T) {
 		{"--max must be at least 1", append(all, "--max", "0")},
 		{"--max must be at least 1", append(all, "--max", "-1")},
 		{"--max must be at least 1", []string{"audit", "resume", "1", "--max", "0"}},
-		{"jobs a second", append(all, "--rate", "")},
+		{"--rate is empty", append(all, "--rate", "")},
 		{"id:>0", []string{"delete", "--yes", "--filter", " "}},
 		{"id:>0", []string{"edit", "--priority", "3", "--yes", "--filter", "\t\n"}},
 		{"--filter is empty", []string{"delete", "--yes", "--filter", ""}},
@@ -90,7 +90,7 @@ func TestBulkCut(t *testing.T) {
 	proxy := pgtest.StartProxy(t, url)
 	makeFailed(t, url, "email", 30)
 	p := startProcess(t, "requeue", "--filter", "queue:email", "--yes", "--rate", "2/s", "--database-url", proxy.URL)
-	p.awaitLog(t, "requeue: 2 done")
+	eventually(t, pgtest.Connect(t, url), true, "select done >= 2 from jobq.audit where id = 1")
 	proxy.Close()
 	require.Error(t, p.Wait())
 	require.Equal(t, exitError, p.ProcessState.ExitCode())

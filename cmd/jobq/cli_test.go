@@ -97,7 +97,7 @@ func TestEnqueueCommand(t *testing.T) {
 		{"", []string{"hello", "{"}, "args are not JSON"},
 		{"", []string{}, "usage"},
 		{"", []string{"hello", "{}", "extra"}, "usage"},
-		{"", []string{"hello", "--run-at", "tomorrow"}, "--run-at"},
+		{"", []string{"hello", "--run-at", "tomorow"}, "--run-at"},
 		{"", []string{"hello", `{"a":"\u0000"}`}, "NUL"},
 		{"", []string{strings.Repeat("k", 129)}, "kind must be 1 to 128 characters"},
 		{"{}\n{}\nnonsense\n", []string{"hello", "-"}, "line 3"},
@@ -183,7 +183,7 @@ func TestQueueCommands(t *testing.T) {
 		require.Zero(t, code, stderr)
 		return out
 	}
-	require.Contains(t, command("queues", "pause", "mail", "--reason", "smtp down"), "is paused")
+	require.Contains(t, command("queues", "pause", "mail", "--reason", "smtp down", "--new"), "is paused")
 	require.Contains(t, command("queues", "pause", "mail"), "is already paused")
 	require.Contains(t, command("queues", "list"), "smtp down")
 	var queues []struct{ Name, PauseReason string }

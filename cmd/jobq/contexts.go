@@ -17,7 +17,7 @@ import (
 // useContext finds out which context is meant, once the flags are known, and
 // takes the database from it. Only then is the operator's file read: a mistake
 // in it harms nobody who does not use it.
-func (a *app) useContext(cmd *cobra.Command, _ []string) error {
+func (a *app) useContext(cmd *cobra.Command) error {
 	name := a.contextName
 	if name == "" && a.databaseURL == "" && environmentURL() == "" {
 		name = os.Getenv("JOBQ_CONTEXT")
@@ -25,9 +25,9 @@ func (a *app) useContext(cmd *cobra.Command, _ []string) error {
 	if name == "" {
 		return nil
 	}
-	file, err := settings.Load(settings.Path())
+	file, err := loadSettings(cmd)
 	if err != nil {
-		return usageError{err}
+		return err
 	}
 	context, err := file.Context(name)
 	if err != nil && a.databaseURL == "" {
@@ -35,6 +35,18 @@ func (a *app) useContext(cmd *cobra.Command, _ []string) error {
 	}
 	a.enter(name, context, cmd.Flags().Changed("schema"))
 	return nil
+}
+
+// loadSettings reads the operator's file.
+func loadSettings(cmd *cobra.Command) (*settings.File, error) {
+	file, err := settings.Load(settings.Path())
+	if err != nil {
+		return nil, usageError{err}
+	}
+	if file.WritableByAll {
+		fmt.Fprintf(cmd.ErrOrStderr(), "warning: every user of this machine can change %s, and so where you connect: chmod o-w it\n", settings.Path())
+	}
+	return file, nil
 }
 
 // enter makes the context the one that is worked in. What the flags say wins.
@@ -93,9 +105,9 @@ Passwords are not shown.`,
 		Example: "  jobq contexts\n  jobq list --context staging state:failed",
 		Args:    exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			file, err := settings.Load(settings.Path())
+			file, err := loadSettings(cmd)
 			if err != nil {
-				return usageError{err}
+				return err
 			}
 			infos := make([]contextInfo, 0, len(file.Contexts))
 			for _, name := range file.Names() {

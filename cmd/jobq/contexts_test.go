@@ -187,3 +187,28 @@ keys: {requeue: R}
 	term.keys("C-c")
 	term.await("\nready>\n")
 }
+
+// A file that every user can write names programs to run, or databases to
+// connect to: the one who uses it is warned.
+func TestWritableByAll(t *testing.T) {
+	folder := t.TempDir()
+	t.Setenv("XDG_CONFIG_HOME", folder) // not parallel: it is about the environment
+	require.NoError(t, os.Mkdir(filepath.Join(folder, "jobq"), 0o700))
+	settings, config := filepath.Join(folder, "jobq", "config.yaml"), filepath.Join(folder, "jobq.yaml")
+	require.NoError(t, os.WriteFile(settings, []byte("contexts: {prod: {database_url: 'postgres://127.0.0.1:1/nothing'}}"), 0o600))
+	require.NoError(t, os.WriteFile(config, []byte("kinds: {a: {command: x, user: no-such-user}}"), 0o600))
+	for _, mode := range []os.FileMode{0o600, 0o664, 0o646} {
+		require.NoError(t, os.Chmod(settings, mode))
+		require.NoError(t, os.Chmod(config, mode))
+		_, listed, code := invoke(t, "", "contexts")
+		require.Zero(t, code, listed)
+		_, worked, _ := invoke(t, "", "worker", "--config", config, "--context", "prod")
+		if mode&0o002 == 0 {
+			require.NotContains(t, listed+worked, "every user")
+			continue
+		}
+		require.Contains(t, listed, "warning: every user of this machine can change "+settings)
+		require.Contains(t, worked, `level=WARN msg="every user of this machine can change the config file`)
+		require.Contains(t, worked, settings)
+	}
+}

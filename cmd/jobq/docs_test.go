@@ -39,6 +39,10 @@ func TestCLIDocs(t *testing.T) {
 		{"What ended of a queue, in `jobq stats --json`", jobq.QueueStats{}},
 		{"A worker, in `jobq workers --json`", jobq.Worker{}},
 		{"An action, in `jobq audit --json`", jobq.AuditEntry{}},
+		{"The settings of all queues, in `jobq settings --json` and with `audit_id` in `jobq settings set --json`", jobq.Settings{}},
+		{"What came of an action on jobs named by id, in `jobq requeue|cancel|delete|edit|undo --json`", jobq.Acted{}},
+		{"One of its jobs", jobq.ActedJob{}},
+		{"What came of an action by filter, with `--json`", jobq.BulkProgress{}},
 		{"A named database, in `jobq contexts --json`", contextInfo{}},
 	} {
 		fmt.Fprintf(&page, "\n### %s\n\n| field | type |\n|---|---|\n", form.title)

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"time"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -14,17 +14,18 @@ import (
 
 // changeFlags are those that say what a job is made of.
 type changeFlags struct {
-	args, metadata, queue, runAt string
-	priority                     int16
-	maxAttempts                  int
-	tags                         []string
+	args, metadata, queue string
+	runAt                 momentFlag
+	priority              int16
+	maxAttempts           int
+	tags                  []string
 }
 
 func (f *changeFlags) add(command *cobra.Command) {
 	flags := command.Flags()
 	flags.StringVar(&f.args, "args", "", "what the job works on: JSON, @FILE, or - for standard input")
 	flags.Int16Var(&f.priority, "priority", 0, "lower runs first")
-	flags.StringVar(&f.runAt, "run-at", "", "earliest start, as 2026-12-31T23:59:00Z")
+	flags.Var(&f.runAt, "run-at", runAtUsage)
 	flags.StringVarP(&f.queue, "queue", "q", "", "queue")
 	flags.IntVar(&f.maxAttempts, "max-attempts", 0, "attempts before the job fails for good")
 	flags.StringSliceVar(&f.tags, "tag", nil, "tag, may be repeated; these replace all tags, and an empty one leaves none")
@@ -45,11 +46,8 @@ func (f *changeFlags) change(cmd *cobra.Command) (change jobq.JobChange, err err
 		}
 	}
 	if given("run-at") {
-		at, err := time.Parse(time.RFC3339, f.runAt)
-		if err != nil {
-			return change, usagef("--run-at %q: must be like 2026-12-31T23:59:00Z", f.runAt)
-		}
-		change.RunAt = &at
+		f.runAt.say(cmd)
+		change.RunAt = &f.runAt.at
 	}
 	if given("priority") {
 		change.Priority = &f.priority
@@ -77,16 +75,17 @@ wait: available and scheduled ones. One that runs or has ended is refused; "jobq
 clone" makes a new job of it.
 
 Without a flag that says what to change, one job is opened in $VISUAL, $EDITOR or vi
-as JSON with comments, and changed as you leave it. What cannot be read is opened
-again with the problem at its top; what was not stored stays in its file. If somebody
-else has changed meanwhile what you change, nothing is done.
+as JSON with comments, and changed as you leave it; run_at can be "tomorrow 09:00" there
+too. What cannot be read is opened again with the problem at its top; what was not
+stored stays in its file. If somebody else has changed meanwhile what you change,
+nothing is done.
 
 A job goes to the tail of its new queue or priority, keeps its place otherwise, and
 always keeps its unique key.
 
 ` + bulkHelp,
 		Example: `  jobq edit 4711                                  # in your editor
-  jobq edit 4711 --args @args.json --run-at 2026-12-31T23:59:00Z
+  jobq edit 4711 --args @args.json --run-at 'tomorrow 09:00'
   jobq edit --filter 'queue:email kind:Send*' --queue bulk --priority 10 --dry-run
   jobq edit --filter 'state:scheduled tag:eu' --max-attempts 3 --yes --max 1000 --rate 100/s`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -114,7 +113,7 @@ always keeps its unique key.
 				if err != nil {
 					return err
 				}
-				return a.sayEdited(cmd, acted)
+				return a.sayActed(cmd, "edit", acted, editedLine)
 			})(cmd, args)
 		},
 	}
@@ -122,28 +121,6 @@ always keeps its unique key.
 	bulk.add(command.Flags())
 	a.addJSONFlag(command)
 	return command
-}
-
-// sayEdited tells what came of an edit.
-func (a *app) sayEdited(cmd *cobra.Command, acted *jobq.Acted) error {
-	if a.json {
-		if err := writeJSON(cmd.OutOrStdout(), acted); err != nil {
-			return err
-		}
-	}
-	var failures []error
-	for _, job := range acted.Jobs {
-		switch {
-		case job.Problem != "":
-			failures = append(failures, problemError("edit", job))
-		case a.json:
-		case job.Changed:
-			fmt.Fprintf(cmd.OutOrStdout(), "%d edited, %s\n", job.ID, job.After)
-		default:
-			fmt.Fprintf(cmd.OutOrStdout(), "%d was so already\n", job.ID)
-		}
-	}
-	return errors.Join(failures...)
 }
 
 // editByHand opens a job in the operator's editor until what is left there can
@@ -155,6 +132,10 @@ func (a *app) editByHand(cmd *cobra.Command, client *jobq.Client, id int64) erro
 	}
 	if job.State != jobq.Available && job.State != jobq.Scheduled {
 		return fmt.Errorf("edit job %d: %w: job %d is %s", id, jobq.ErrConflict, id, job.State)
+	}
+	isChosen := os.Getenv("VISUAL") != "" || os.Getenv("EDITOR") != "" // which may need no terminal; vi would wait for ever
+	if !isChosen && (!isTerminal(cmd.InOrStdin()) || !isTerminal(cmd.OutOrStdout())) {
+		return usagef("edit opens an editor, and there is no terminal for it: say what to change, such as --priority 10")
 	}
 	file, err := jobedit.Create(id, jobedit.Document(job, jobedit.Heading(job)...))
 	if err != nil {
@@ -175,9 +156,9 @@ func (a *app) editByHand(cmd *cobra.Command, client *jobq.Client, id int64) erro
 		switch {
 		case err == nil && len(acted.Problems()) == 0:
 			file.Remove()
-			return a.sayEdited(cmd, acted)
+			return a.sayActed(cmd, "edit", acted, editedLine)
 		case err == nil:
-			return fmt.Errorf("%w; what you wrote is in %s", a.sayEdited(cmd, acted), file.Path)
+			return fmt.Errorf("%w; what you wrote is in %s", a.sayActed(cmd, "edit", acted, editedLine), file.Path)
 		case !errors.Is(err, jobq.ErrInvalid) || bytes.Equal(content, before):
 			return fmt.Errorf("%w; what you wrote is in %s", err, file.Path)
 		}

@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -16,7 +15,7 @@ import (
 
 func newEnqueueCommand(a *app) *cobra.Command {
 	var options jobq.EnqueueOptions
-	var runAt string
+	var runAt momentFlag
 	var ndjson, exec bool
 	command := &cobra.Command{
 		Use:   "enqueue KIND [ARGS | @FILE | -]",
@@ -30,33 +29,21 @@ it, nothing is expanded), or with --ndjson {"cmd": ["ls", "-l"], "env": {}, "cwd
 The id of each job is printed; with a unique key that is taken, the id of its holder.`,
 		Example: `  jobq enqueue resize '{"id": 1}' --queue images --max-attempts 5
   jobq enqueue report @args.json --delay 10m --unique-key monthly
+  jobq enqueue report --run-at 'tomorrow 09:00'       # in your time zone, which the answer names
   jq -c '.[]' images.json | jobq enqueue resize -
   jobq enqueue --ndjson < jobs.ndjson
   jobq enqueue --exec -- convert big.png small.jpg    # for workers with --allow-exec
   ls *.png | sed 's/.*/pngquant -- &/' | jobq enqueue --exec -`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if exec && len(args) == 0 && !ndjson {
-				return usagef("usage: jobq enqueue --exec -- PROGRAM ARGS..., or - for many on standard input, or --ndjson")
+		Args: func(_ *cobra.Command, args []string) error { return checkEnqueueArgs(args, exec, ndjson) },
+		PreRunE: func(cmd *cobra.Command, _ []string) error {
+			if cmd.Flags().Changed("run-at") && cmd.Flags().Changed("delay") {
+				return usagef("give --run-at or --delay, and not both")
 			}
-			if exec && !ndjson {
-				return nil
-			}
-			if ndjson && len(args) > 0 {
-				return usagef("--ndjson takes whole jobs from standard input, and no KIND")
-			}
-			if !ndjson && (len(args) < 1 || len(args) > 2) {
-				return usagef("usage: jobq enqueue KIND [ARGS | @FILE | -]")
-			}
-			return nil
+			return refuseZero(cmd, "max-attempts", "timeout")
 		},
 		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
-			if runAt != "" {
-				at, err := time.Parse(time.RFC3339, runAt)
-				if err != nil {
-					return usagef("--run-at %q: must be like 2026-12-31T23:59:00Z", runAt)
-				}
-				options.RunAt = at
-			}
+			runAt.say(cmd)
+			options.RunAt = runAt.at
 			if exec {
 				return a.enqueueExec(cmd, client, args, ndjson, options)
 			}
@@ -69,16 +56,31 @@ The id of each job is printed; with a unique key that is taken, the id of its ho
 	flags := command.Flags()
 	flags.StringVarP(&options.Queue, "queue", "q", "", `queue (default "default")`)
 	flags.Int16Var(&options.Priority, "priority", 0, "lower runs first")
-	flags.StringVar(&runAt, "run-at", "", "earliest start, as 2026-12-31T23:59:00Z")
-	flags.DurationVar(&options.Delay, "delay", 0, "earliest start, from now")
+	flags.Var(&runAt, "run-at", runAtUsage)
+	durationVar(flags, &options.Delay, "delay", 0, "earliest start, from now")
 	flags.IntVar(&options.MaxAttempts, "max-attempts", 0, "attempts before the job fails for good (default 25)")
-	flags.DurationVar(&options.Timeout, "timeout", 0, "longest run (default no limit)")
+	durationVar(flags, &options.Timeout, "timeout", 0, "longest run (default no limit)")
 	flags.StringVar(&options.UniqueKey, "unique-key", "", "at most one unfinished job of the kind with this key")
 	flags.StringSliceVar(&options.Tags, "tag", nil, "tag, may be repeated")
 	flags.BoolVar(&exec, "exec", false, "the job is a program to run: its words, or many on standard input")
 	flags.BoolVar(&ndjson, "ndjson", false, "read whole jobs from standard input, one a line")
 	a.addJSONFlag(command)
 	return command
+}
+
+// checkEnqueueArgs says what is missing, and what is too much.
+func checkEnqueueArgs(args []string, exec, ndjson bool) error {
+	switch {
+	case ndjson && len(args) > 0:
+		return usagef("--ndjson takes whole jobs from standard input, and no KIND")
+	case ndjson:
+		return nil
+	case exec && len(args) == 0:
+		return usagef("usage: jobq enqueue --exec -- PROGRAM ARGS..., or - for many on standard input, or --ndjson")
+	case !exec && (len(args) < 1 || len(args) > 2):
+		return usagef("usage: jobq enqueue KIND [ARGS | @FILE | -]")
+	}
+	return nil
 }
 
 func (a *app) enqueueOne(cmd *cobra.Command, client *jobq.Client, args []string, options jobq.EnqueueOptions) error {
@@ -107,7 +109,7 @@ func (a *app) printEnqueued(out io.Writer, enqueued []jobq.Enqueued) error {
 	for _, job := range enqueued {
 		var err error
 		if a.json {
-			err = json.NewEncoder(out).Encode(job)
+			err = writeLine(out, job)
 		} else {
 			_, err = fmt.Fprintln(out, job.ID)
 		}

@@ -19,7 +19,7 @@ type execJob struct {
 }
 
 func (j execJob) params(options jobq.EnqueueOptions) (jobq.EnqueueParams, error) {
-	if len(j.Command) == 0 {
+	if len(j.Command) == 0 || j.Command[0] == "" {
 		return jobq.EnqueueParams{}, usagef("the command is empty")
 	}
 	for _, word := range j.Command {

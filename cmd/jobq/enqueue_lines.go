@@ -8,6 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"reflect"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -15,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/when"
 )
 
 const (
@@ -123,6 +127,9 @@ func (e *lineEnqueuer) send(ctx context.Context) error {
 
 // problem says how far the input was added.
 func (e *lineEnqueuer) problem(at string, err error) error {
+	if e.sent == 0 {
+		return fmt.Errorf("%s: %w (nothing was added)", at, err)
+	}
 	return fmt.Errorf("%s: %w (the jobs before line %d were added)", at, err, e.sent+1)
 }
 
@@ -134,7 +141,7 @@ type jobLine struct {
 	Args        json.RawMessage `json:"args"`
 	Queue       *string         `json:"queue"`
 	Priority    *int16          `json:"priority"`
-	RunAt       *time.Time      `json:"run_at"`
+	RunAt       *lineTime       `json:"run_at"`
 	MaxAttempts *int            `json:"max_attempts"`
 	UniqueKey   *string         `json:"unique_key"`
 	Timeout     *lineDuration   `json:"timeout"`
@@ -153,11 +160,23 @@ func (d *lineDuration) UnmarshalJSON(text []byte) error {
 	err := json.Unmarshal(text, &word)
 	if err == nil {
 		var duration time.Duration
-		duration, err = time.ParseDuration(word)
+		duration, err = when.ParseDuration(word)
 		*d = lineDuration(duration)
 	}
 	if err != nil || *d <= 0 {
 		return fmt.Errorf(`a time must be like "10m", not %s`, cut(string(text)))
+	}
+	return nil
+}
+
+// lineTime is a moment with its zone. A file is read long after it was written:
+// "tomorrow" in it would be another day.
+type lineTime time.Time
+
+// UnmarshalJSON reads it.
+func (m *lineTime) UnmarshalJSON(text []byte) error {
+	if (*time.Time)(m).UnmarshalJSON(text) != nil {
+		return fmt.Errorf(`run_at must be like "2026-12-31T23:59:00Z", not %s`, cut(string(text)))
 	}
 	return nil
 }
@@ -185,7 +204,7 @@ func parseLine(line []byte, args []string, options jobq.EnqueueOptions) (jobq.En
 	}
 	replace(&options.Queue, job.Queue)
 	replace(&options.Priority, job.Priority)
-	replace(&options.RunAt, job.RunAt)
+	replace(&options.RunAt, (*time.Time)(job.RunAt))
 	replace(&options.MaxAttempts, job.MaxAttempts)
 	replace(&options.UniqueKey, job.UniqueKey)
 	replace(&options.Timeout, (*time.Duration)(job.Timeout))
@@ -211,10 +230,36 @@ func decodeLine(line []byte, into any) error {
 	decoder := json.NewDecoder(bytes.NewReader(line))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(into); err != nil {
-		return err
+		return lineProblem(err)
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		return errors.New("there is more after the end of the object")
 	}
 	return nil
+}
+
+// lineProblem says in words what encoding/json has against a line.
+func lineProblem(err error) error {
+	var kind *json.UnmarshalTypeError
+	switch {
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return errors.New("the line ends in the middle: a bracket or a quote is not closed")
+	case !errors.As(err, &kind):
+		return errors.New(strings.TrimPrefix(err.Error(), "json: "))
+	case kind.Field == "":
+		return fmt.Errorf("a line must be a JSON object, not %s", kind.Value)
+	}
+	wants := "an object"
+	switch kind.Type.Kind() {
+	case reflect.String:
+		wants = "a text"
+	case reflect.Int16:
+		wants = fmt.Sprintf("a whole number from %d to %d", math.MinInt16, math.MaxInt16)
+	case reflect.Int:
+		wants = "a whole number"
+	case reflect.Slice:
+		wants = "a list of texts"
+	default:
+	}
+	return fmt.Errorf("%s must be %s, not %s", kind.Field, wants, kind.Value)
 }

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/jobq-dev/jobq/internal/config"
 	"github.com/jobq-dev/jobq/internal/subproc"
@@ -35,6 +36,9 @@ func kindsOf(f *workerFlags, file *config.File) (map[string]config.Kind, error) 
 	} {
 		for _, text := range flag.values {
 			name, value, ok := strings.Cut(text, "=")
+			if !utf8.ValidString(name) {
+				return nil, usagef("--%s: kind %q: not valid UTF-8", flag.name, name)
+			}
 			if !ok || name == "" {
 				return nil, usagef("--%s %q: must be KIND='COMMAND ARGS', or KIND=URL for --run-http", flag.name, text)
 			}

@@ -21,11 +21,16 @@ type janitorFlags struct {
 }
 
 func (j *janitorFlags) add(flags *pflag.FlagSet) {
-	flags.DurationVar(&j.scan, "scan", janitor.DefaultScanInterval, "look for expired leases this often at least, or as often as slow looks allow; 0 never reaps")
+	durationVar(flags, &j.scan, "scan", janitor.DefaultScanInterval, "look for expired leases this often at least, or as often as slow looks allow; 0 never reaps")
 	flags.IntVar(&j.batch, "reap-batch", janitor.DefaultReapBatch, "leases to reap in one statement")
-	flags.DurationVar(&j.ttl, "leader-ttl", janitor.DefaultLeaderTTL, "how long a silent leader keeps the leadership")
-	flags.DurationVar(&j.renew, "leader-renew", janitor.DefaultLeaderRenew, "how long a leader is silent at most")
-	flags.DurationVar(&j.retry, "leader-retry", janitor.DefaultLeaderRetry, "how often the others look whether there is no leader")
+	durationVar(flags, &j.ttl, "leader-ttl", janitor.DefaultLeaderTTL, "how long a silent leader keeps the leadership")
+	durationVar(flags, &j.renew, "leader-renew", janitor.DefaultLeaderRenew, "how long a leader is silent at most")
+	durationVar(flags, &j.retry, "leader-retry", janitor.DefaultLeaderRetry, "how often the others look whether there is no leader")
+}
+
+// zeroIsDefault are the flags whose 0 package janitor takes for the default.
+func zeroIsDefault() []string {
+	return []string{"reap-batch", "leader-ttl", "leader-renew", "leader-retry"}
 }
 
 // config is what the flags say. An interval of 0 means never, to people;
@@ -49,6 +54,9 @@ and works, the others wait to take over. docs/guarantees.md says what it promise
 "jobq events" what it has done.`,
 		Args: exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := refuseZero(cmd, zeroIsDefault()...); err != nil {
+				return err
+			}
 			logger, err := log.logger(cmd.ErrOrStderr())
 			if err != nil {
 				return err

@@ -7,10 +7,11 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+
+	"github.com/jobq-dev/jobq/internal/when"
 )
 
 // controlVariable names the file descriptor on which a program tells its
@@ -40,7 +41,7 @@ may resume from, its result. Only for programs that a worker runs; they need no 
 func newJobProgressCommand() *cobra.Command {
 	var stage, text string
 	command := &cobra.Command{
-		Use: "progress [PERCENT]", Short: "Say how far the job is", Args: usageArgs(cobra.MaximumNArgs(1)),
+		Use: "progress [PERCENT]", Short: "Say how far the job is", Args: rangeArgs(0, 1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			message := make(map[string]any)
 			if len(args) == 1 {
@@ -62,8 +63,8 @@ func newJobProgressCommand() *cobra.Command {
 			return tellWorker(message)
 		},
 	}
-	command.Flags().StringVar(&stage, "stage", "", "what it does now, in a word")
-	command.Flags().StringVar(&text, "message", "", "more words")
+	command.Flags().StringVar(&stage, "stage", "", "what it does now, in one word")
+	command.Flags().StringVar(&text, "message", "", "what it does now, in a sentence")
 	return command
 }
 
@@ -86,9 +87,9 @@ func newJobSnoozeCommand() *cobra.Command {
 		Use: "snooze DURATION", Short: "Run the job again later without using an attempt, when the program exits with 0",
 		Args: exactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			after, err := time.ParseDuration(args[0])
-			if err != nil || after < 0 {
-				return usagef("snooze %q: must be a duration such as 10m", args[0])
+			after, err := when.ParseDuration(args[0])
+			if err != nil {
+				return usagef("snooze %q: %w", args[0], err)
 			}
 			return tellWorker(map[string]any{"snooze": after.String()})
 		},
@@ -98,7 +99,7 @@ func newJobSnoozeCommand() *cobra.Command {
 func newJobEnqueueCommand() *cobra.Command {
 	var queue, uniqueKey string
 	command := &cobra.Command{
-		Use: "enqueue KIND [JSON | @FILE | -]", Short: "Add another job", Args: usageArgs(cobra.RangeArgs(1, 2)),
+		Use: "enqueue KIND [JSON | @FILE | -]", Short: "Add another job", Args: rangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			for _, text := range []string{args[0], queue, uniqueKey} {
 				if !utf8.ValidString(text) { // JSON has no other text: it would be replaced

@@ -1,14 +1,17 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/printable"
 )
 
 // filterHelp is the grammar in short, for every command that has a filter.
@@ -18,13 +21,18 @@ const filterHelp = `A filter is made of terms that must all hold:
 
 Commas separate alternatives (queue:email,sms), * stands for any text, - in
 front of a term means "not", and quotes keep blanks. A bare number is a job id,
-another bare word is looked for in kind, queue and last error.`
+another bare word is looked for in kind, queue and last error. Ages are 90s, 2h, 30d, 1w.`
+
+// listFlags are the flags of `jobq list`.
+type listFlags struct {
+	filter        jobq.Filter
+	states        []string
+	order, format string
+	watch         time.Duration
+}
 
 func newListCommand(a *app) *cobra.Command {
-	var filter jobq.Filter
-	var states []string
-	var order, format string
-	var watch time.Duration
+	var f listFlags
 	command := &cobra.Command{
 		Use:   "list [FILTER...]",
 		Short: "List jobs, newest first",
@@ -32,51 +40,79 @@ func newListCommand(a *app) *cobra.Command {
 		Example: `  jobq list 'state:failed queue:email kind:Send*' --sort finished
   jobq list state:scheduled --sort due -o wide
   jobq list 'args.tenant=4411 age:<2h' -o jsonl | jq .id
+  jobq list -queue:email -tag:test     # jobs of other queues, without that tag
   jobq list state:failed --watch       # one JSON object per change, until interrupted
   jobq list --after 4711               # the page after job 4711`,
 		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
-			for _, state := range states {
-				if !slices.Contains(jobq.States(), jobq.State(state)) {
-					return usagef("state %q: must be one of %s", state, stateNames())
-				}
-				filter.States = append(filter.States, jobq.State(state))
-			}
-			filter.Match, filter.Sort = strings.Join(args, " "), jobq.Sort(order)
 			if a.json {
-				format = "json"
+				f.format = "json"
 			}
-			if filter.Limit < 1 { // which to the client means the default
-				return usagef("--limit must be 1 to 1000, not %d", filter.Limit)
-			}
-			write, ok := pageWriters[format]
-			if !ok {
-				return usagef("-o %q: must be table, wide, json, jsonl, csv or id", format)
-			}
-			if watch > 0 {
-				return watchList(cmd, client, filter, watch)
-			}
-			page, err := client.List(cmd.Context(), filter)
-			if err != nil {
-				return err
-			}
-			return write(cmd, page)
+			return listJobs(cmd, client, strings.Join(args, " "), f)
 		}),
 	}
-	flags := command.Flags()
-	flags.StringSliceVar(&states, "state", nil, "only these states ("+stateNames()+"), may be repeated")
-	flags.StringVar(&filter.Queue, "queue", "", "only this queue")
-	flags.StringVar(&filter.Kind, "kind", "", "only this kind")
-	flags.StringVar(&filter.Tag, "tag", "", "only jobs with this tag")
-	flags.IntVar(&filter.Limit, "limit", 50, "jobs on a page, 1 to 1000")
-	flags.Int64Var(&filter.Before, "before", 0, "continue below this job id, in a list by id")
-	flags.StringVar(&filter.After, "after", "", "continue after this cursor, in any order")
-	flags.StringVar(&order, "sort", string(jobq.NewestFirst), "id, finished (failed and cancelled jobs) or due (scheduled jobs)")
-	flags.BoolVar(&filter.Reverse, "reverse", false, "turn the order around")
-	flags.StringVarP(&format, "output", "o", "table", "table, wide, json, jsonl, csv or id")
-	flags.DurationVar(&watch, "watch", 0, "write a JSON object for each new job and each change, looking this often")
-	flags.Lookup("watch").NoOptDefVal = "1s"
+	f.add(command.Flags())
 	a.addJSONFlag(command)
 	return command
+}
+
+func (f *listFlags) add(flags *pflag.FlagSet) {
+	flags.StringSliceVar(&f.states, "state", nil, "only these states ("+stateNames()+"), may be repeated")
+	flags.StringVar(&f.filter.Queue, "queue", "", "only this queue")
+	flags.StringVar(&f.filter.Kind, "kind", "", "only this kind")
+	flags.StringVar(&f.filter.Tag, "tag", "", "only jobs with this tag")
+	flags.IntVar(&f.filter.Limit, "limit", 50, "jobs on a page, 1 to 1000")
+	flags.Int64Var(&f.filter.Before, "before", 0, "continue below this job id, in a list by id")
+	flags.StringVar(&f.filter.After, "after", "", "continue after this cursor, in any order")
+	flags.StringVar(&f.order, "sort", string(jobq.NewestFirst), "id, finished (failed and cancelled jobs) or due (scheduled jobs)")
+	flags.BoolVar(&f.filter.Reverse, "reverse", false, "turn the order around")
+	flags.StringVarP(&f.format, "output", "o", "table", "table, wide, json, jsonl, csv or id")
+	durationVar(flags, &f.watch, "watch", 0, "write a JSON object for each new job and each change, looking this often")
+	flags.Lookup("watch").NoOptDefVal = "1s"
+}
+
+func listJobs(cmd *cobra.Command, client *jobq.Client, match string, f listFlags) error {
+	filter := f.filter
+	filter.Match, filter.Sort = match, jobq.Sort(f.order)
+	for _, state := range f.states {
+		if !slices.Contains(jobq.States(), jobq.State(state)) {
+			return usagef("state %q: must be one of %s%s", state, stateNames(), didYouMean(state, strings.Split(stateNames(), ", ")))
+		}
+		filter.States = append(filter.States, jobq.State(state))
+	}
+	if filter.Limit < 1 { // which to the client means the default
+		return usagef("--limit must be 1 to 1000, not %d", filter.Limit)
+	}
+	write, ok := pageWriters[f.format]
+	if !ok {
+		return usagef("-o %q: must be table, wide, json, jsonl, csv or id", f.format)
+	}
+	if f.watch > 0 {
+		return watchList(cmd, client, filter, f.watch)
+	}
+	page, err := client.List(cmd.Context(), filter)
+	if err != nil {
+		return err
+	}
+	err = write(cmd, page)
+	if err == nil && len(page.Jobs) == 0 && (f.format == "table" || f.format == "wide") {
+		err = sayNothing(cmd, client, filter)
+	}
+	return err
+}
+
+// sayNothing says that a list is empty, and whether that is because nobody knows
+// its queue.
+func sayNothing(cmd *cobra.Command, client *jobq.Client, filter jobq.Filter) error {
+	fmt.Fprintln(cmd.ErrOrStderr(), "no job matches")
+	if filter.Queue == "" {
+		return nil
+	}
+	err := knownQueue(cmd.Context(), client, filter.Queue)
+	if errors.As(err, new(notFoundError)) {
+		fmt.Fprintln(cmd.ErrOrStderr(), printable.Line(err.Error()))
+		return nil
+	}
+	return err
 }
 
 func stateNames() string {
@@ -127,8 +163,8 @@ func versionOf(job *jobq.Job) string {
 	return fmt.Sprint(job.State, job.Attempts, job.LeaseToken, job.RunAt.UnixMicro(), job.CancelRequestedAt != nil, percent, stage)
 }
 
-// when is the time that matters most in the job's state.
-func when(job *jobq.Job) string {
+// timeOf is the time that matters most in the job's state.
+func timeOf(job *jobq.Job) string {
 	switch {
 	case job.FinishedAt != nil:
 		return "ended " + ago(*job.FinishedAt)

@@ -39,7 +39,7 @@ func TestLogsOfPrunedPieces(t *testing.T) {
 
 	schema, err := db.NewSchema("")
 	require.NoError(t, err)
-	pruned, err := schema.Queries(pool).OutputPrune(ctx)
+	pruned, err := schema.Queries(pool).OutputPrune(ctx, 100)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, pruned)
 	require.Equal(t, "\n[6 bytes left out]\nlast", logs())

@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 
 	"github.com/jobq-dev/jobq"
@@ -38,11 +37,14 @@ func main() {
 // run is the command without the process: for tests as well.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root := newRootCommand(&app{})
-	root.SetArgs(args)
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	err := root.ExecuteContext(ctx)
+	args, err := arguments(root, args)
+	if err == nil {
+		root.SetArgs(args)
+		err = root.ExecuteContext(ctx)
+	}
 	if err != nil && !errors.Is(err, errSilent) {
 		fmt.Fprintf(stderr, "jobq: %s\n", printable.Text(err.Error())) // it can quote a producer
 	}
@@ -61,20 +63,28 @@ type exitStatus int
 
 func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
+// notFoundError is about something that is not there, and is no job.
+type notFoundError struct{ error }
+
+func (e notFoundError) Unwrap() error { return e.error }
+
+func notFoundf(format string, args ...any) error { return notFoundError{fmt.Errorf(format, args...)} }
+
 // errSilent ends a command whose output has said it all.
 var errSilent = errors.New("silent")
 
 func exitCode(err error) int {
 	var usage usageError
+	var missing notFoundError
 	var status exitStatus
 	switch {
 	case err == nil:
 		return exitOK
 	case errors.As(err, &status):
 		return int(status)
-	case errors.As(err, &usage), errors.Is(err, jobq.ErrInvalid), errors.Is(err, tui.ErrInvalid), strings.HasPrefix(err.Error(), "unknown command"):
+	case errors.As(err, &usage), errors.Is(err, jobq.ErrInvalid), errors.Is(err, tui.ErrInvalid):
 		return exitUsage
-	case errors.Is(err, jobq.ErrNotFound):
+	case errors.As(err, &missing), errors.Is(err, jobq.ErrNotFound):
 		return exitNotFound
 	case errors.Is(err, jobq.ErrConflict), errors.Is(err, jobq.ErrDuplicate):
 		return exitConflict

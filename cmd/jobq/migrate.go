@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/jobq-dev/jobq/migrate"
+	"github.com/jobq-dev/jobq/sql/migrations"
 )
 
 func newMigrateCommand(a *app) *cobra.Command {
@@ -43,6 +44,12 @@ func newMigrateUpCommand(a *app) *cobra.Command {
 	var dryRun bool
 	command := &cobra.Command{
 		Use: "up", Short: "Apply the migrations that are missing", Args: exactArgs(0),
+		PreRunE: func(*cobra.Command, []string) error {
+			if target < 0 || target > migrations.Latest() {
+				return usagef("--target %d: versions are 1 to %d", target, migrations.Latest())
+			}
+			return nil
+		},
 		RunE: a.withMigration(func(cmd *cobra.Command, pool *pgxpool.Pool, config *migrate.Config) error {
 			config.Target, config.DryRun = target, dryRun
 			result, err := migrate.Up(cmd.Context(), pool, config)
@@ -60,6 +67,12 @@ func newMigrateDownCommand(a *app) *cobra.Command {
 	var dryRun, yes bool
 	command := &cobra.Command{
 		Use: "down", Short: "Take migrations back; jobs in dropped tables are gone", Args: exactArgs(0),
+		PreRunE: func(*cobra.Command, []string) error {
+			if target < -1 || target > migrations.Latest() {
+				return usagef("--target %d: versions are 1 to %d, or -1 for nothing left", target, migrations.Latest())
+			}
+			return nil
+		},
 		RunE: a.withMigration(func(cmd *cobra.Command, pool *pgxpool.Pool, config *migrate.Config) error {
 			if !yes && !dryRun {
 				return usagef("this drops tables with the jobs in them: add --yes, or --dry-run to see which migrations")

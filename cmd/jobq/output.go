@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -9,16 +10,34 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/charmbracelet/x/term"
+
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/printable"
 )
 
 // writeJSON writes a value for programs: indented, for people who look on.
-func writeJSON(out io.Writer, value any) error {
-	encoder := json.NewEncoder(out)
-	encoder.SetIndent("", "  ")
+func writeJSON(out io.Writer, value any) error { return encodeJSON(out, value, "  ") }
+
+// writeLine writes a value as one line of JSON.
+func writeLine(out io.Writer, value any) error { return encodeJSON(out, value, "") }
+
+// encodeJSON is the only way to write JSON: on a terminal, nothing in it may be
+// a command to that. A file has what is stored.
+func encodeJSON(out io.Writer, value any, indent string) error {
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetIndent("", indent)
 	encoder.SetEscapeHTML(false)
-	return encoder.Encode(value)
+	if err := encoder.Encode(value); err != nil {
+		return err
+	}
+	content := text.Bytes()
+	if isTerminal(out) {
+		content = printable.JSON(content)
+	}
+	_, err := out.Write(content)
+	return err
 }
 
 // table writes rows in columns. Cells are made safe to show.
@@ -39,13 +58,11 @@ func (t table) row(cells ...string) {
 
 func (t table) flush() error { return t.writer.Flush() }
 
+// isTerminal says whether people read the stream, or write it. /dev/null is a
+// device as well, and no terminal.
 func isTerminal(stream any) bool {
 	file, ok := stream.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := file.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
+	return ok && term.IsTerminal(file.Fd())
 }
 
 // ago is how long ago a moment was, roughly.

@@ -2,9 +2,7 @@ package main
 
 import (
 	"encoding/csv"
-	"encoding/json"
 	"fmt"
-	"io"
 	"strconv"
 	"strings"
 	"time"
@@ -35,7 +33,7 @@ func writeTable(cmd *cobra.Command, page *jobq.Page, wide bool) error {
 	for _, job := range page.Jobs {
 		row := []string{
 			strconv.FormatInt(job.ID, 10), stateText(job), job.Queue, job.Kind,
-			fmt.Sprintf("%d/%d", job.Attempts, job.MaxAttempts), when(job),
+			fmt.Sprintf("%d/%d", job.Attempts, job.MaxAttempts), timeOf(job),
 		}
 		if wide {
 			row = append(row, strconv.Itoa(int(job.Priority)), job.CreatedAt.Format(time.RFC3339), job.LeaseOwner,
@@ -54,13 +52,6 @@ func sayMore(cmd *cobra.Command, page *jobq.Page) {
 	if page.Cursor != "" {
 		fmt.Fprintf(cmd.ErrOrStderr(), "more: --after %s\n", page.Cursor)
 	}
-}
-
-// writeLine writes a value as one line of JSON.
-func writeLine(out io.Writer, value any) error {
-	encoder := json.NewEncoder(out)
-	encoder.SetEscapeHTML(false)
-	return encoder.Encode(value)
 }
 
 func writeJSONL(cmd *cobra.Command, page *jobq.Page) error {

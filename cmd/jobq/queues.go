@@ -1,20 +1,28 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/printable"
+	"github.com/jobq-dev/jobq/internal/when"
 )
 
 func newQueuesCommand(a *app) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "queues",
 		Short: "List queues; pause, resume and set them",
+		Long: `List queues; pause, resume and set them. How long jobs are kept that have ended is one
+setting of all queues: "jobq settings".`,
 		Example: `  jobq queues list
+  jobq queues show email
   jobq queues pause email --reason "smtp is down"
   jobq queues resume email
   jobq queues set video --lease 10m --heartbeat progress`,
@@ -24,35 +32,92 @@ func newQueuesCommand(a *app) *cobra.Command {
 		RunE: a.withClient(a.listQueues),
 	}
 	a.addJSONFlag(list)
-	var reason string
-	pause := &cobra.Command{
-		Use: "pause NAME", Short: "Let workers claim nothing more from a queue", Args: exactArgs(1),
-		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
-			changed, err := client.PauseQueue(cmd.Context(), args[0], "", reason)
-			return sayChange(cmd, args[0], "paused", changed, err)
-		}),
-	}
-	pause.Flags().StringVar(&reason, "reason", "", "why, for others to read")
-	resume := &cobra.Command{
-		Use: "resume NAME", Short: "Let workers claim from a queue again", Args: exactArgs(1),
-		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
-			changed, err := client.ResumeQueue(cmd.Context(), args[0])
-			return sayChange(cmd, args[0], "running", changed, err)
-		}),
-	}
-	return asGroup(command, list, pause, resume, newQueuesSetCommand(a))
+	return asGroup(command, list, newQueuesShowCommand(a), newQueuesPauseCommand(a), newQueuesResumeCommand(a), newQueuesSetCommand(a))
 }
 
-func sayChange(cmd *cobra.Command, queue, state string, changed bool, err error) error {
+func newQueuesPauseCommand(a *app) *cobra.Command {
+	var reason string
+	var isNew bool
+	command := &cobra.Command{
+		Use: "pause NAME", Short: "Let workers claim nothing more from a queue; what runs goes on", Args: exactArgs(1),
+		Example: `  jobq queues pause email --reason "smtp is down"
+  jobq queues pause import --new     # before its first job`,
+		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
+			if !isNew {
+				if err := knownQueue(cmd.Context(), client, args[0]); err != nil {
+					return fmt.Errorf("%w (--new pauses a queue before its first job)", err)
+				}
+			}
+			acted, err := client.PauseQueue(cmd.Context(), args[0], "", reason)
+			if err != nil {
+				return err
+			}
+			sayChange(cmd, args[0], "paused", acted.Changed)
+			return nil
+		}),
+	}
+	command.Flags().StringVar(&reason, "reason", "", "why, for others to read")
+	command.Flags().BoolVar(&isNew, "new", false, "also a queue of which nothing is known yet")
+	return command
+}
+
+func newQueuesResumeCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use: "resume NAME", Short: "Let workers claim from a queue again", Args: exactArgs(1),
+		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
+			if err := knownQueue(cmd.Context(), client, args[0]); err != nil {
+				return err
+			}
+			acted, err := client.ResumeQueue(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			sayChange(cmd, args[0], "running", acted.Changed)
+			return nil
+		}),
+	}
+}
+
+// knownSpan is how long the sums of what ended in a queue make it known.
+const knownSpan = 30 * 24 * time.Hour
+
+// knownQueue refuses a queue that has no settings, jobs or workers, and had no
+// job of late: its name is likely mistyped.
+func knownQueue(ctx context.Context, client *jobq.Client, name string) error {
+	queues, err := client.Queues(ctx)
 	if err != nil {
 		return err
 	}
+	if slices.ContainsFunc(queues, func(queue jobq.Queue) bool { return queue.Name == name }) {
+		return nil
+	}
+	ended, err := client.Stats(ctx, knownSpan)
+	if err != nil {
+		return err
+	}
+	names := make([]string, 0, len(queues)+len(ended))
+	for _, queue := range queues {
+		names = append(names, queue.Name)
+	}
+	for _, stats := range ended {
+		names = append(names, stats.Queue)
+	}
+	if slices.Contains(names, name) {
+		return nil
+	}
+	hint := didYouMean(name, names)
+	if hint == "" {
+		hint = `; "jobq queues list" shows those there are`
+	}
+	return notFoundf("no queue %q is known: no job, no worker and no settings name it%s", name, hint)
+}
+
+func sayChange(cmd *cobra.Command, queue, state string, changed bool) {
 	already := ""
 	if !changed {
 		already = " already"
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "queue %s is%s %s\n", queue, already, state)
-	return nil
+	fmt.Fprintf(cmd.OutOrStdout(), "queue %s is%s %s\n", printable.Line(queue), already, state)
 }
 
 func (a *app) listQueues(cmd *cobra.Command, _ []string, client *jobq.Client) error {
@@ -69,16 +134,16 @@ func (a *app) listQueues(cmd *cobra.Command, _ []string, client *jobq.Client) er
 		if queue.PausedAt != nil {
 			paused = strings.TrimSpace(fmt.Sprintf("%s by %s %s", ago(*queue.PausedAt), queue.PausedBy, queue.PauseReason))
 		}
-		t.row(queue.Name, count(queue.Available), count(queue.Scheduled), strconv.FormatInt(queue.Running, 10),
-			queue.Lease.String(), string(queue.Heartbeat), paused)
+		t.row(queue.Name, count(queue.Available, queue.AvailableMax), count(queue.Scheduled, jobq.CountMax), strconv.FormatInt(queue.Running, 10),
+			when.FormatDuration(queue.Lease), string(queue.Heartbeat), paused)
 	}
 	return t.flush()
 }
 
-// count shows a count that stops at jobq.CountMax.
-func count(n int64) string {
-	if n >= jobq.CountMax {
-		return strconv.Itoa(jobq.CountMax) + "+"
+// count shows a count that stops at a limit.
+func count(n, limit int64) string {
+	if n >= limit {
+		return strconv.FormatInt(limit, 10) + "+"
 	}
 	return strconv.FormatInt(n, 10)
 }

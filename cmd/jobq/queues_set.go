@@ -1,12 +1,14 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/printable"
 )
 
 func newQueuesSetCommand(a *app) *cobra.Command {
@@ -34,20 +36,27 @@ cannot work are refused. docs/guarantees.md shows settings for five ways of reco
 			if change == (jobq.QueueChange{}) {
 				return usagef("nothing to set: give at least one flag")
 			}
+			unknown := knownQueue(cmd.Context(), client, args[0])
+			if unknown != nil && !errors.As(unknown, new(notFoundError)) {
+				return unknown
+			}
 			if err := client.SetQueue(cmd.Context(), args[0], change); err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "queue %s is set\n", args[0])
+			fmt.Fprintf(cmd.OutOrStdout(), "queue %s is set\n", printable.Line(args[0]))
+			if unknown != nil { // as it should be where settings come before the first job
+				fmt.Fprintf(cmd.ErrOrStderr(), "note: before this, %s\n", printable.Line(unknown.Error()))
+			}
 			return nil
 		}),
 	}
 	flags := command.Flags()
-	flags.DurationVar(&lease, "lease", 0, "how long a worker may hold a job without a heartbeat, 1s to 720h")
-	flags.DurationVar(&extendEvery, "extend-every", 0, "time between two heartbeats, at most half of the lease")
+	durationVar(flags, &lease, "lease", 0, "how long a worker may hold a job without a heartbeat, 1s to 720h")
+	durationVar(flags, &extendEvery, "extend-every", 0, "time between two heartbeats, at most half of the lease")
 	flags.StringVar(&heartbeat, "heartbeat", "", "what extends a lease: ticker, progress, both or off")
-	flags.DurationVar(&staleGrace, "stale-grace", 0, "how long a lease that has ended is left alone")
+	durationVar(flags, &staleGrace, "stale-grace", 0, "how long a lease that has ended is left alone")
 	flags.StringVar(&redelivery, "redelivery", "", "where a job goes whose lease was taken away: head or tail of the line")
-	flags.DurationVar(&redeliveryDelay, "redelivery-delay", 0, "how long it waits first; needs the tail")
+	durationVar(flags, &redeliveryDelay, "redelivery-delay", 0, "how long it waits first; needs the tail")
 	flags.BoolVar(&resetOnReap, "reset-on-reap", false, "begin the next run without the lost one's checkpoint")
 	return command
 }

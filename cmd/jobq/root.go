@@ -37,19 +37,21 @@ else DATABASE_URL, else JOBQ_CONTEXT, else libpq's PGHOST, PGUSER, … : flags b
 environment, and a URL before a name. "jobq contexts" lists the names. Without any at
 hand, try "jobq dev" or "jobq demo".
 
-Exit codes: 0 ok, 1 error, 2 usage or invalid value, 3 no such job, 4 conflict.`,
+Exit codes: 0 ok, 1 error, 2 usage or invalid value, 3 no such job, queue, worker or
+action, 4 conflict, such as a job that runs or a unique key that is taken.`,
 		Example: `  jobq migrate up
   jobq enqueue hello '{"name": "world"}'
   jobq worker --run hello='cat'
   jobq show 1`,
+		Version:           version(),
 		SilenceUsage:      true,
 		SilenceErrors:     true,
-		PersistentPreRunE: a.useContext,
+		PersistentPreRunE: a.prepare,
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.SetFlagErrorFunc(flagError)
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.databaseURL, "database-url", "", "PostgreSQL URL or key=value string (default: the environment, see help)")
-	flags.StringVar(&a.contextName, "context", "", "a database that your settings name; with --database-url, only its name and manners")
+	flags.StringVar(&a.contextName, "context", "", "a database named in your settings (jobq contexts); beside --database-url, only its name, color, confirmations and read_only")
 	flags.StringVar(&a.schema, "schema", defaultSchema(), "schema that holds jobq's tables")
 	root.AddGroup(
 		&cobra.Group{ID: "jobs", Title: "Jobs:"},
@@ -66,8 +68,17 @@ Exit codes: 0 ok, 1 error, 2 usage or invalid value, 3 no such job, 4 conflict.`
 		newDeleteCommand(a), newEditCommand(a), newCloneCommand(a), newUndoCommand(a), newAuditCommand(a), newStatsCommand(a))
 	add("run", newTUICommand(a), newWorkerCommand(a), newJanitorCommand(a), newQueuesCommand(a), newWorkersCommand(a), newEventsCommand(a),
 		newJobCommand())
-	add("setup", newMigrateCommand(a), newDevCommand(a), newDemoCommand(a), newBenchCommand(a), newContextsCommand(a), newVersionCommand(a))
-	return root
+	add("setup", newMigrateCommand(a), newSettingsCommand(a), newDevCommand(a), newDemoCommand(a), newBenchCommand(a), newContextsCommand(a), newVersionCommand(a))
+	root.SetHelpCommand(newHelpCommand())
+	return asGroup(root)
+}
+
+// prepare is done before any command.
+func (a *app) prepare(cmd *cobra.Command, _ []string) error {
+	if err := refuseEmpty(cmd); err != nil {
+		return err
+	}
+	return a.useContext(cmd)
 }
 
 // addJSONFlag is for commands that read.
@@ -166,25 +177,55 @@ func (a *app) withClient(work func(cmd *cobra.Command, args []string, client *jo
 // its help, and refuses the name of none of them, which cobra would not.
 func asGroup(command *cobra.Command, below ...*cobra.Command) *cobra.Command {
 	command.AddCommand(below...)
-	command.Args = func(cmd *cobra.Command, args []string) error {
-		if len(args) > 0 {
-			return usagef("unknown command %q: see %s --help", args[0], cmd.CommandPath())
-		}
-		return nil
-	}
+	command.Args = exactArgs(0)
 	command.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	return command
 }
 
-// exactArgs is cobra.ExactArgs with an error that counts as usage.
-func exactArgs(count int) cobra.PositionalArgs { return usageArgs(cobra.ExactArgs(count)) }
+// exactArgs wants so many arguments.
+func exactArgs(count int) cobra.PositionalArgs { return rangeArgs(count, count) }
 
-func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
+// rangeArgs wants so many arguments. Those of a command that has others below
+// it, and takes none itself, are taken for the name of one.
+func rangeArgs(least, most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		if err := check(cmd, args); err != nil {
-			return usagef("%w; usage: %s", err, cmd.UseLine())
+		switch {
+		case len(args) > most && most == 0 && cmd.HasAvailableSubCommands():
+			return unknownCommand(cmd, args[0])
+		case len(args) > most:
+			return usagef("%q is one argument too many; usage: %s", args[most], cmd.UseLine())
+		case len(args) < least:
+			return usagef("an argument is missing; usage: %s", cmd.UseLine())
 		}
 		return nil
+	}
+}
+
+func unknownCommand(parent *cobra.Command, name string) error {
+	var names []string
+	for _, below := range parent.Commands() {
+		if below.IsAvailableCommand() {
+			names = append(names, below.Name())
+		}
+	}
+	return usagef("unknown command %q: see %s --help%s", name, parent.CommandPath(), didYouMean(name, names))
+}
+
+// newHelpCommand is cobra's, but for names that are none of a command.
+func newHelpCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "help [COMMAND...]", Short: "Show the help of a command",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			command, rest, err := cmd.Root().Find(args)
+			if err == nil && len(rest) > 0 {
+				err = unknownCommand(command, rest[0])
+			}
+			if err != nil {
+				return err
+			}
+			command.InitDefaultHelpFlag()
+			return command.Help()
+		},
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/when"
 )
 
 // overview is what `jobq stats` shows.
@@ -38,8 +39,8 @@ func newStatsCommand(a *app) *cobra.Command {
 		}),
 	}
 	flags := command.Flags()
-	flags.DurationVar(&span, "span", time.Hour, "look back this far")
-	flags.DurationVar(&watch, "watch", 0, "show it again this often, until interrupted")
+	durationVar(flags, &span, "span", time.Hour, "look back this far")
+	durationVar(flags, &watch, "watch", 0, "show it again this often, until interrupted")
 	flags.Lookup("watch").NoOptDefVal = "1s"
 	a.addJSONFlag(command)
 	return command
@@ -86,16 +87,16 @@ func (a *app) writeOverview(cmd *cobra.Command, client *jobq.Client, span time.D
 	}
 	for _, stats := range ended {
 		if !known[stats.Queue] {
-			queues = append(queues, jobq.Queue{Name: stats.Queue})
+			queues = append(queues, jobq.Queue{Name: stats.Queue, AvailableMax: jobq.CountMax})
 		}
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "%s, ended within %s\n", time.Now().UTC().Format(time.RFC3339), span)
+	fmt.Fprintf(cmd.OutOrStdout(), "%s, ended within %s\n", time.Now().UTC().Format(time.RFC3339), when.FormatDuration(span))
 	t := newTable(cmd.OutOrStdout(), "QUEUE", "AVAILABLE", "SCHEDULED", "RUNNING", "COMPLETED", "FAILED", "RETRIED", "LOST",
 		"CANCELLED", "AVG RUN", "AVG WAIT")
 	number := func(n int64) string { return strconv.FormatInt(n, 10) }
 	for _, queue := range queues {
 		stats := byQueue[queue.Name]
-		t.row(queue.Name, count(queue.Available), count(queue.Scheduled), number(queue.Running), number(stats.Completed),
+		t.row(queue.Name, count(queue.Available, queue.AvailableMax), count(queue.Scheduled, jobq.CountMax), number(queue.Running), number(stats.Completed),
 			number(stats.Failed), number(stats.Retried), number(stats.Lost), number(stats.Cancelled),
 			average(stats.RunTime, stats.Runs()), average(stats.WaitTime, stats.Completed))
 	}

@@ -59,7 +59,7 @@ docs/configuration.md says what else the settings can, such as other keys.`,
 	flags.BoolVar(&f.plain, "plain", false, "tell the screen line by line and take a command a line, for screen readers; help lists them")
 	flags.BoolVar(&config.Calm, "reduce-motion", false, "draw at most once a second")
 	flags.BoolVar(&config.Poll, "poll-only", false, "do without live events, as behind a pooler")
-	flags.StringVar(&config.Open, "open", "", "where to begin: overview, jobs, queues, workers, audit, job/ID")
+	flags.StringVar(&config.Open, "open", "", "where to begin: overview, jobs, queues, workers, errors, audit, job/ID")
 	flags.StringVar(&f.print, "print", "", "write one frame of this screen and leave")
 	flags.StringVar(&f.size, "size", "80x24", "with --print: columns and lines")
 	return command
@@ -70,7 +70,7 @@ func (a *app) runTUI(cmd *cobra.Command, config *tui.Config, f *tuiFlags) error 
 	case !slices.Contains([]string{"", settings.ConfirmAsk, settings.ConfirmType}, f.confirm):
 		return usagef("--confirm %q: must be ask or type", f.confirm)
 	case f.print == "" && !f.plain && !isTerminal(cmd.OutOrStdout()):
-		return usagef("tui needs a terminal; `jobq stats --watch` works without one")
+		return usagef(`tui needs a terminal, and standard output is none; "jobq stats --watch" works without one, and so does --print`)
 	}
 	if !localeIsUTF8() {
 		config.ASCII = true
@@ -78,7 +78,7 @@ func (a *app) runTUI(cmd *cobra.Command, config *tui.Config, f *tuiFlags) error 
 	if config.Theme == "" && colourless() {
 		config.Theme = "mono"
 	}
-	if err := a.offerContexts(config, f); err != nil {
+	if err := a.offerContexts(cmd, config, f); err != nil {
 		return err
 	}
 	if f.print != "" {
@@ -92,10 +92,10 @@ func (a *app) runTUI(cmd *cobra.Command, config *tui.Config, f *tuiFlags) error 
 
 // offerContexts gives the UI what the operator's settings say: his keys, and
 // the databases that he can go to.
-func (a *app) offerContexts(config *tui.Config, f *tuiFlags) error {
-	file, err := settings.Load(settings.Path())
+func (a *app) offerContexts(cmd *cobra.Command, config *tui.Config, f *tuiFlags) error {
+	file, err := loadSettings(cmd)
 	if err != nil {
-		return usageError{err}
+		return err
 	}
 	config.Keys = make(map[string][]string, len(file.Keys))
 	for id, keys := range file.Keys {

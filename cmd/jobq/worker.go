@@ -13,6 +13,7 @@ import (
 	"sync"
 	"syscall"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -78,13 +79,13 @@ Exit codes: 0 drained, 1 error or too many failures in a row, 2 usage.`,
 	flags.StringArrayVar(&f.runHTTP, "run-http", nil, "KIND=URL: a server to which jobs are posted, may be repeated")
 	flags.StringVar(&f.config, "config", envOr("JOBQ_CONFIG", ""), "file that says how kinds are run, such as jobq.yaml")
 	flags.BoolVar(&f.allowExec, "allow-exec", false, "run jobs of kind exec, which say themselves which program to run")
-	flags.DurationVar(&f.batch.TimeLimit, "time-limit", 0, "drain after this time (default never)")
+	durationVar(flags, &f.batch.TimeLimit, "time-limit", 0, "drain after this time (default never)")
 	flags.IntVar(&f.batch.MaxConsecutiveFailures, "max-consecutive-failures", 0, "drain and exit with 1 after so many failed runs in a row (default never)")
 	flags.BoolVar(&f.batch.ExitWhenEmpty, "exit-when-empty", false, "drain when nothing is available and nothing runs")
-	flags.DurationVar(&f.lease, "lease", 0, "set the lease of the queues, for all workers, as `jobq queues set` does and with its privileges (default as stored, else 60s)")
-	flags.DurationVar(&f.poll, "poll", worker.DefaultPollInterval, "look at idle queues this often when nothing wakes the worker")
+	durationVar(flags, &f.lease, "lease", 0, `set the lease of the queues, for all workers, as "jobq queues set" does and with its privileges (default as stored, else 60s)`)
+	durationVar(flags, &f.poll, "poll", worker.DefaultPollInterval, "look at idle queues this often when nothing wakes the worker")
 	flags.BoolVar(&f.pollOnly, "poll-only", false, "do without LISTEN")
-	flags.DurationVar(&f.drainTimeout, "drain-timeout", worker.DefaultDrainTimeout, "how long running jobs may go on when the worker stops")
+	durationVar(flags, &f.drainTimeout, "drain-timeout", worker.DefaultDrainTimeout, "how long running jobs may go on when the worker stops")
 	flags.StringVar(&f.reconcile, "reconcile", string(worker.ReconcileHost), "whose jobs to recover before claiming: host, those of dead workers of this host; all, everybody's, if no other worker is present; off")
 	flags.StringVar(&f.janitorMode, "janitor", string(janitor.Leader), "run a janitor inside: leader, any or off")
 	f.janitor.add(flags)
@@ -106,6 +107,9 @@ func collectSeldom() {
 
 func (a *app) runWorker(cmd *cobra.Command, f workerFlags) error {
 	collectSeldom()
+	if err := refuseZero(cmd, append(zeroIsDefault(), "lease", "poll", "drain-timeout")...); err != nil {
+		return err
+	}
 	log, err := f.log.logger(cmd.ErrOrStderr())
 	if err != nil {
 		return err
@@ -113,6 +117,9 @@ func (a *app) runWorker(cmd *cobra.Command, f workerFlags) error {
 	file, err := f.load(cmd.Flags().Changed)
 	if err != nil {
 		return err
+	}
+	if file.WritableByAll {
+		log.Warn("every user of this machine can change the config file, and so what this worker runs: chmod o-w it", "config", f.config)
 	}
 	queues, err := parseQueues(f.queues)
 	if err != nil {
@@ -252,6 +259,9 @@ func parseQueues(flags []string) (map[string]int, error) {
 			if slots, err = strconv.Atoi(number); err != nil {
 				return nil, usagef("--queue %q: must be NAME=SLOTS, such as images=4", flag)
 			}
+		}
+		if !utf8.ValidString(name) {
+			return nil, usagef("--queue %q: not valid UTF-8", name)
 		}
 		if _, twice := queues[name]; twice {
 			return nil, usagef("--queue %q is given twice", name)

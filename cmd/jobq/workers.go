@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -62,7 +63,7 @@ does on their host. A worker hears of it at once, or within ten seconds where it
 listen; it has drained when "jobq workers" does not list it any more. What supervises
 it may start another one. It is in the audit, and cannot be undone.`,
 		Example: `  jobq workers drain web-1-4711-0a1b2c3d`,
-		Args:    usageArgs(cobra.MinimumNArgs(1)),
+		Args:    rangeArgs(1, math.MaxInt),
 		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
 			var failures []error
 			for _, id := range args {

@@ -33,6 +33,9 @@ type File struct {
 	Poll         Duration        `yaml:"poll"`
 	DrainTimeout Duration        `yaml:"drain_timeout"`
 	Kinds        map[string]Kind `yaml:"kinds"`
+	// WritableByAll says that every user of the machine could have written the
+	// file, and so says which programs are run.
+	WritableByAll bool `yaml:"-"`
 }
 
 // Kind is how jobs of a kind are run: one of Command, Stream and HTTP says by what.
@@ -75,6 +78,11 @@ func Load(path string) (*File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
+	info, err := reader.Stat() // of what was read, whatever has taken its place
+	if err != nil {
+		return nil, err
+	}
+	file.WritableByAll = info.Mode().Perm()&0o002 != 0
 	return file, nil
 }
 

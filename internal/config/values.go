@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -9,16 +10,20 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/jobq-dev/jobq/internal/subproc"
+	"github.com/jobq-dev/jobq/internal/when"
 )
 
-// Duration is a time such as 90s or 1h30m.
+// Duration is a time such as 90s, 1h30m or 2d.
 type Duration time.Duration
 
 // UnmarshalYAML reads it. A number without a unit is refused: of what?
 func (d *Duration) UnmarshalYAML(node *yaml.Node) error {
-	duration, err := time.ParseDuration(node.Value)
-	if err != nil || node.Kind != yaml.ScalarNode || duration < 0 {
-		return fmt.Errorf("line %d: %q must be a duration such as 90s", node.Line, node.Value)
+	duration, err := when.ParseDuration(node.Value)
+	if err == nil && node.Kind != yaml.ScalarNode {
+		err = errors.New("it must be one value")
+	}
+	if err != nil {
+		return fmt.Errorf("line %d: duration %q: %w", node.Line, node.Value, err)
 	}
 	*d = Duration(duration)
 	return nil

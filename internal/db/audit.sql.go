@@ -213,12 +213,17 @@ func (q *Queries) AuditList(ctx context.Context, before int64, pageSize int32) (
 }
 
 const AuditOfJob = `-- name: AuditOfJob :many
-select a.id, a.at, a.actor, a.action, t.state_before, t.state_after
-  from jobq.audit_job t
-  join jobq.audit a on a.id = t.audit_id
-  where t.job_id = $1
+with entry as materialized (
+  select t.audit_id, t.state_before, t.state_after
+    from jobq.audit_job t
+    where t.job_id = $1
+    order by t.audit_id
+    limit 100
+)
+select a.id, a.at, a.actor, a.action, e.state_before, e.state_after
+  from entry e
+  join jobq.audit a on a.id = e.audit_id
   order by a.id
-  limit 100
 `
 
 type AuditOfJobRow struct {
@@ -230,7 +235,9 @@ type AuditOfJobRow struct {
 	StateAfter  string
 }
 
-// AuditOfJob is what people did to one job, oldest first. Needs audit_job_job_id_idx.
+// AuditOfJob is what people did to one job, oldest first. The job's rows come
+// first (MATERIALIZED): joined at once, without statistics, the planner may ask for
+// the job in each action. Needs audit_job_job_id_idx and audit_pkey.
 func (q *Queries) AuditOfJob(ctx context.Context, jobID int64) ([]AuditOfJobRow, error) {
 	rows, err := q.db.Query(ctx, AuditOfJob, jobID)
 	if err != nil {
@@ -256,6 +263,27 @@ func (q *Queries) AuditOfJob(ctx context.Context, jobID int64) ([]AuditOfJobRow,
 		return nil, err
 	}
 	return items, nil
+}
+
+const AuditPrune = `-- name: AuditPrune :one
+select p.deleted::bigint as deleted, coalesce(p.last_audit, 0)::bigint as last_audit, coalesce(p.last_job, 0)::bigint as last_job
+  from jobq.audit_prune($1::bigint, $2::bigint, $3::integer) p
+`
+
+type AuditPruneRow struct {
+	Deleted   int64
+	LastAudit int64
+	LastJob   int64
+}
+
+// AuditPrune forgets old actions, about row_count rows, and returns how many rows
+// it has deleted: fewer when nothing is left to forget. It goes on after the action
+// and the job given, which are of its last answer. Needs audit_at_idx and audit_job_pkey.
+func (q *Queries) AuditPrune(ctx context.Context, afterAudit int64, afterJob int64, rowCount int32) (AuditPruneRow, error) {
+	row := q.db.QueryRow(ctx, AuditPrune, afterAudit, afterJob, rowCount)
+	var i AuditPruneRow
+	err := row.Scan(&i.Deleted, &i.LastAudit, &i.LastJob)
+	return i, err
 }
 
 const AuditRenew = `-- name: AuditRenew :execrows
@@ -304,7 +332,8 @@ func (q *Queries) AuditSnapshot(ctx context.Context) (AuditSnapshotRow, error) {
 
 const AuditUndo = `-- name: AuditUndo :many
 select a.audit::bigint as audit, coalesce(a.job_id, 0)::bigint as job_id, coalesce(a.state_before, '')::text as state_before,
-    coalesce(a.state_after, '')::text as state_after, coalesce(a.problem, '')::text as problem
+    coalesce(a.state_after, '')::text as state_after, coalesce(a.code, '')::text as code,
+    coalesce(a.problem, '')::text as problem, a.ended::boolean as ended
   from jobq.undo($1, $2::bigint) a
 `
 
@@ -313,11 +342,15 @@ type AuditUndoRow struct {
 	JobID       int64
 	StateBefore string
 	StateAfter  string
+	Code        string
 	Problem     string
+	Ended       bool
 }
 
-// AuditUndo takes an action back on the jobs that have not changed since. One
-// that was on no job has one row, with a job_id of 0.
+// AuditUndo takes an action back on the next 1000 of its jobs, if they have not
+// changed since: ended says that there are no more. An action that was on no job
+// has one row, with a job_id of 0. Locks unique keys in (kind, key) order, then the
+// jobs in id order.
 func (q *Queries) AuditUndo(ctx context.Context, actor string, auditID int64) ([]AuditUndoRow, error) {
 	rows, err := q.db.Query(ctx, AuditUndo, actor, auditID)
 	if err != nil {
@@ -332,7 +365,9 @@ func (q *Queries) AuditUndo(ctx context.Context, actor string, auditID int64) ([
 			&i.JobID,
 			&i.StateBefore,
 			&i.StateAfter,
+			&i.Code,
 			&i.Problem,
+			&i.Ended,
 		); err != nil {
 			return nil, err
 		}
@@ -346,7 +381,8 @@ func (q *Queries) AuditUndo(ctx context.Context, actor string, auditID int64) ([
 
 const JobAct = `-- name: JobAct :many
 select a.audit::bigint as audit, a.job_id::bigint as job_id, coalesce(a.state_before, '')::text as state_before,
-    coalesce(a.state_after, '')::text as state_after, a.changed::boolean as changed, coalesce(a.problem, '')::text as problem
+    coalesce(a.state_after, '')::text as state_after, a.changed::boolean as changed, coalesce(a.code, '')::text as code,
+    coalesce(a.problem, '')::text as problem
   from jobq.act($1, $2, $3::bigint[],
     (select array_agg(nullif(x.text, '') order by x.place) from unnest($4::text[]) with ordinality as x(text, place)),
     $5::jsonb[], $6::text, $7::bigint, $8::jsonb) a
@@ -369,11 +405,12 @@ type JobActRow struct {
 	StateBefore string
 	StateAfter  string
 	Changed     bool
+	Code        string
 	Problem     string
 }
 
 // JobAct requeues, cancels, deletes or edits jobs for an actor, and records it.
-// Locks the jobs in id order. expected may have empty texts, which expect nothing.
+// Locks unique keys in (kind, key) order, then the jobs in id order. expected may have empty texts, which expect nothing.
 func (q *Queries) JobAct(ctx context.Context, arg JobActParams) ([]JobActRow, error) {
 	rows, err := q.db.Query(ctx, JobAct,
 		arg.Actor,
@@ -398,6 +435,7 @@ func (q *Queries) JobAct(ctx context.Context, arg JobActParams) ([]JobActRow, er
 			&i.StateBefore,
 			&i.StateAfter,
 			&i.Changed,
+			&i.Code,
 			&i.Problem,
 		); err != nil {
 			return nil, err
@@ -430,7 +468,8 @@ func (q *Queries) JobClone(ctx context.Context, actor string, jobID int64, chang
 }
 
 const QueueAct = `-- name: QueueAct :one
-select coalesce(jobq.act_queue($1::text, $2::text, $3::text, $4::text), 0)::bigint as audit
+select coalesce(a.audit, 0)::bigint as audit, a.known::boolean as known
+  from jobq.act_queue($1::text, $2::text, $3::text, $4::text) a
 `
 
 type QueueActParams struct {
@@ -440,14 +479,45 @@ type QueueActParams struct {
 	Note   *string
 }
 
-// QueueAct pauses or resumes a queue and records it: 0 when there was nothing to do.
-func (q *Queries) QueueAct(ctx context.Context, arg QueueActParams) (int64, error) {
+type QueueActRow struct {
+	Audit int64
+	Known bool
+}
+
+// QueueAct pauses or resumes a queue and records it. Its audit is 0 when there
+// was nothing to do.
+func (q *Queries) QueueAct(ctx context.Context, arg QueueActParams) (QueueActRow, error) {
 	row := q.db.QueryRow(ctx, QueueAct,
 		arg.Actor,
 		arg.Action,
 		arg.Queue,
 		arg.Note,
 	)
+	var i QueueActRow
+	err := row.Scan(&i.Audit, &i.Known)
+	return i, err
+}
+
+const SettingGet = `-- name: SettingGet :one
+select (extract(epoch from s.finished_retention) * 1000)::bigint as finished_retention_ms from jobq.setting s
+`
+
+// SettingGet is the settings of the schema.
+func (q *Queries) SettingGet(ctx context.Context) (int64, error) {
+	row := q.db.QueryRow(ctx, SettingGet)
+	var finished_retention_ms int64
+	err := row.Scan(&finished_retention_ms)
+	return finished_retention_ms, err
+}
+
+const SettingSet = `-- name: SettingSet :one
+select coalesce(jobq.act_settings($1::text, justify_hours($2::interval)), 0)::bigint as audit
+`
+
+// SettingSet changes the settings of the schema that are not null and records
+// it: 0 when there was nothing to do. An interval is stored in days, as people write it.
+func (q *Queries) SettingSet(ctx context.Context, actor string, finishedRetention pgtype.Interval) (int64, error) {
+	row := q.db.QueryRow(ctx, SettingSet, actor, finishedRetention)
 	var audit int64
 	err := row.Scan(&audit)
 	return audit, err

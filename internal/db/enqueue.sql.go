@@ -62,9 +62,10 @@ func (q *Queries) JobEnqueue(ctx context.Context, arg JobEnqueueParams) (int64, 
 const JobEnqueueMany = `-- name: JobEnqueueMany :many
 select e.id::bigint as id, e.duplicate::boolean as duplicate
   from jobq.enqueue_arrays(
-    $1::text[], $2::jsonb[], $3::text[], $4::integer[],
-    $5::timestamptz[], $6::interval[], $7::integer[],
-    $8::text[], $9::interval[], $10::interval[],
+    $1::text[], $2::jsonb[], array_replace($3::text[], '', null),
+    $4::integer[], $5::timestamptz[], $6::interval[],
+    array_replace($7::integer[], 0, null), array_replace($8::text[], '', null),
+    $9::interval[], $10::interval[],
     $11::interval[], $12::jsonb[], $13::jsonb[]) e
 `
 
@@ -90,7 +91,8 @@ type JobEnqueueManyRow struct {
 }
 
 // JobEnqueueMany adds jobs given as columns, in one statement and one round
-// trip, and answers in their order. Null elements mean the column's default.
+// trip, and answers in their order. Null elements mean the column's default, and
+// so do an empty queue, an empty unique key and 0 attempts.
 // Locks unique keys, where there are any, in (kind, key) order.
 func (q *Queries) JobEnqueueMany(ctx context.Context, arg JobEnqueueManyParams) ([]JobEnqueueManyRow, error) {
 	rows, err := q.db.Query(ctx, JobEnqueueMany,

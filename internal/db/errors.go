@@ -10,6 +10,15 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
+// Codes (SQLSTATEs) of our own, with which the functions of sql/migrations refuse
+// a call. docs/sql.md lists them for callers in other languages.
+const (
+	CodeInvalid   = "JQ001" // a value is beyond its limit
+	CodeNotFound  = "JQ002" // there is no such job, action or worker
+	CodeConflict  = "JQ003" // the job, queue or action is not in a state that allows it
+	CodeDuplicate = "JQ004" // another unfinished job holds the unique key
+)
+
 // Codes of PostgreSQL errors that jobq tells apart (PostgreSQL documentation,
 // appendix A).
 const (
@@ -28,7 +37,6 @@ const (
 	codeDeadlock          = "40P01"
 	codeLimitExceeded     = "54000"
 	codeStatementTooDeep  = "54001"
-	codePrerequisiteState = "55000"
 	codeLockTimeout       = "55P03"
 	codeUndefinedTable    = "42P01"
 	codeUndefinedSchema   = "3F000"
@@ -104,8 +112,24 @@ func IsStale(err error) bool {
 	return IsTransient(err) && !pgconn.Timeout(err) && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ErrBusy)
 }
 
-// IsPrerequisite says that the row was not in the state that the call needs.
-func IsPrerequisite(err error) bool { return code(err) == codePrerequisiteState }
+// Refused says that a function of ours, or a limit of a table, has refused the
+// call: with which of our codes, and why. ok is false for any other error.
+func Refused(err error) (code, reason string, ok bool) {
+	if reason, invalid := Invalid(err); invalid {
+		return CodeInvalid, reason, true
+	}
+	var pgErr *pgconn.PgError
+	if !errors.As(err, &pgErr) {
+		return "", "", false
+	}
+	switch pgErr.Code {
+	case CodeNotFound, CodeConflict, CodeDuplicate:
+		return pgErr.Code, pgErr.Message, true
+	case codeUnique: // of a plain INSERT, by the trigger pending_before_insert
+		return CodeDuplicate, pgErr.Message, true
+	}
+	return "", "", false
+}
 
 // IsReadOnly says that the session cannot write: a standby, or one that was told so.
 func IsReadOnly(err error) bool { return code(err) == codeReadOnly }
@@ -114,9 +138,6 @@ func IsReadOnly(err error) bool { return code(err) == codeReadOnly }
 func IsContention(err error) bool {
 	return code(err) == codeSerialization || code(err) == codeDeadlock
 }
-
-// IsUnique says that a unique key was already taken.
-func IsUnique(err error) bool { return code(err) == codeUnique }
 
 // IsNotMigrated says that a table, function or schema of ours is not there.
 func IsNotMigrated(err error) bool {
@@ -136,6 +157,8 @@ func Invalid(err error) (reason string, ok bool) {
 		return "", false
 	}
 	switch pgErr.Code {
+	case CodeInvalid:
+		return pgErr.Message, true
 	case codeCheck:
 		return pgErr.ConstraintName, true
 	case codeNotNull:

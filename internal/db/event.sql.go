@@ -67,14 +67,31 @@ func (q *Queries) EventList(ctx context.Context, before int64, pageSize int32) (
 	return items, nil
 }
 
-const EventPrune = `-- name: EventPrune :execrows
-delete from jobq.event e where e.at < clock_timestamp() - $1::interval
+const EventPrune = `-- name: EventPrune :one
+with deleted as (
+  delete from jobq.event e
+    where e.ctid = any(array(
+      select x.ctid from jobq.event x
+        where x.at >= $1::timestamptz and x.at < statement_timestamp() - $2::interval
+        order by x.at
+        limit $3::integer
+        for update skip locked))
+    returning e.at
+)
+select count(*) as deleted, coalesce(max(d.at), $1::timestamptz)::timestamptz as last from deleted d
 `
 
-func (q *Queries) EventPrune(ctx context.Context, age pgtype.Interval) (int64, error) {
-	result, err := q.db.Exec(ctx, EventPrune, age)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
+type EventPruneRow struct {
+	Deleted int64
+	Last    pgtype.Timestamptz
+}
+
+// EventPrune deletes so many events that are older than the age, earliest first.
+// It returns how many, and the moment of the last, where the next call may begin,
+// as StatPrune does. Needs event_at_idx.
+func (q *Queries) EventPrune(ctx context.Context, after pgtype.Timestamptz, age pgtype.Interval, rowCount int32) (EventPruneRow, error) {
+	row := q.db.QueryRow(ctx, EventPrune, after, age, rowCount)
+	var i EventPruneRow
+	err := row.Scan(&i.Deleted, &i.Last)
+	return i, err
 }

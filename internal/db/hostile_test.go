@@ -67,13 +67,13 @@ func (q *queue) live(insert string) {
 		}
 		q.exec("delete from jobq.running")
 		q.exec("update jobq.pending set run_at = now() - interval '1 s'")
-		_, err := q.queries.JobPromote(ctx, 100)
+		_, err := q.schema.Promote(ctx, q.pool, db.DuePlace{}, 100)
 		require.NoError(q, err)
 		q.claim("a", 100)
 		q.exec("delete from jobq.running")
 	}
 	claim()
-	_, err := q.queries.NextDue(ctx, 1000, 1000, true)
+	_, err := q.nextDue(1000, 1000, true)
 	require.NoError(q, err)
 	q.reap()
 	require.Zero(q, q.number("select count(*) from jobq.running"))
@@ -84,7 +84,8 @@ func (q *queue) live(insert string) {
 	require.NotEmpty(q, ended)
 	for _, job := range ended {
 		_, err := q.pool.Exec(ctx, "select jobq.requeue($1)", job.ID)
-		require.True(q, err == nil || db.IsPrerequisite(err), err) // its args are not there
+		code, _, _ := db.Refused(err)
+		require.True(q, err == nil || code == db.CodeConflict, err) // its args are not there
 	}
 	_, err = q.queries.StatsByQueue(ctx, hour)
 	require.NoError(q, err)

@@ -13,7 +13,7 @@ import (
 )
 
 const JanitorLeader = `-- name: JanitorLeader :one
-select a.pid, coalesce(host(a.client_addr), 'local')::text as address, a.backend_start
+select a.pid, coalesce(a.application_name, '')::text as application, coalesce(host(a.client_addr), 'local')::text as address, a.backend_start
   from pg_catalog.pg_locks l
   join pg_catalog.pg_stat_activity a on a.pid = l.pid
   where l.locktype = 'advisory' and l.granted and l.classid::bigint = $1::bigint & 4294967295
@@ -23,16 +23,22 @@ select a.pid, coalesce(host(a.client_addr), 'local')::text as address, a.backend
 
 type JanitorLeaderRow struct {
 	Pid          pgtype.Int4
+	Application  string
 	Address      string
 	BackendStart *time.Time
 }
 
-// JanitorLeader is the session that holds the janitor's lock, as far as this
-// role may see it.
+// JanitorLeader is the session that holds the janitor's lock, or another one of
+// jobq's advisory locks, as far as this role may see it.
 func (q *Queries) JanitorLeader(ctx context.Context, class int64, object int64) (JanitorLeaderRow, error) {
 	row := q.db.QueryRow(ctx, JanitorLeader, class, object)
 	var i JanitorLeaderRow
-	err := row.Scan(&i.Pid, &i.Address, &i.BackendStart)
+	err := row.Scan(
+		&i.Pid,
+		&i.Application,
+		&i.Address,
+		&i.BackendStart,
+	)
 	return i, err
 }
 
@@ -102,6 +108,39 @@ func (q *Queries) SessionFacts(ctx context.Context) (SessionFactsRow, error) {
 		&i.At,
 		&i.NextExpiryMs,
 		&i.NextDueMs,
+	)
+	return i, err
+}
+
+const TableHolder = `-- name: TableHolder :one
+select a.pid, coalesce(a.application_name, '')::text as application, a.xact_start, a.query_start
+  from pg_catalog.pg_locks l
+  join pg_catalog.pg_stat_activity a on a.pid = l.pid
+  join pg_catalog.pg_class c on c.oid = l.relation
+  where l.locktype = 'relation' and l.granted and l.pid <> pg_backend_pid() and a.datname = current_database()
+    and c.relnamespace = (select x.relnamespace from pg_catalog.pg_class x where x.oid = 'jobq.pending'::regclass)
+  order by a.xact_start, a.pid
+  limit 1
+`
+
+type TableHolderRow struct {
+	Pid         pgtype.Int4
+	Application string
+	XactStart   *time.Time
+	QueryStart  *time.Time
+}
+
+// TableHolder is the session whose transaction has held a lock on one of jobq's
+// tables for longest, other than the asking one: who else wants such a table for
+// itself most likely waits for this one. What this role may not see is null.
+func (q *Queries) TableHolder(ctx context.Context) (TableHolderRow, error) {
+	row := q.db.QueryRow(ctx, TableHolder)
+	var i TableHolderRow
+	err := row.Scan(
+		&i.Pid,
+		&i.Application,
+		&i.XactStart,
+		&i.QueryStart,
 	)
 	return i, err
 }

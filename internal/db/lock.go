@@ -12,6 +12,11 @@ type LockRole int32
 const (
 	LockJanitor LockRole = 1
 	LockMigrate LockRole = 2
+	// LockChores is held for each step of a janitor's housekeeping.
+	LockChores LockRole = 3
+	// LockRescue is held for each step of a janitor that does what the one with
+	// LockJanitor has left undone.
+	LockRescue LockRole = 4
 )
 
 // AdvisoryKey is the two-part key of an advisory lock: the class tells

@@ -89,8 +89,8 @@ func TestNotifications(t *testing.T) {
 	require.Equal(t, []string{"work b"}, heard(`select jobq.job_edit($1, '{"queue": "b"}', '{}')`, scheduled))
 
 	q.exec("update jobq.pending set run_at = now() where position is null")
-	require.Equal(t, []string{"work default"}, heard(q.schema.SQL(db.JobPromote), 100))
-	require.Empty(t, heard(q.schema.SQL(db.JobPromote), 100))
+	require.Equal(t, []string{"work default"}, heard(q.schema.SQL(db.JobPromote), db.DueFrom(time.Time{}), 0, 100))
+	require.Empty(t, heard(q.schema.SQL(db.JobPromote), db.DueFrom(time.Time{}), 0, 100))
 	require.Empty(t, heard("insert into jobq.queue (name, paused_at) values ('a', now())"))
 	require.Equal(t, []string{"head a"}, heard("select jobq.act_queue('me', 'resume', 'a', null)"))
 	require.Empty(t, heard("select jobq.act_queue('me', 'resume', 'a', null)"))
@@ -118,9 +118,9 @@ func TestPromote(t *testing.T) {
 	q.exec("select jobq.enqueue('k', run_at => now() + interval '1 hour') from generate_series(1, 5)")
 	q.exec("select jobq.enqueue('k')")
 	promote := func() int64 {
-		row, err := q.queries.JobPromote(ctx, 2)
+		promoted, err := q.schema.Promote(ctx, q.pool, db.DuePlace{}, 2)
 		require.NoError(t, err)
-		return row.Promoted
+		return promoted.Due
 	}
 	require.Zero(t, promote())
 	q.exec("update jobq.pending set run_at = now() - id * interval '1 s' where position is null and id > 2")
@@ -135,11 +135,10 @@ func TestPromote(t *testing.T) {
 // which of the two it is.
 func TestNextDue(t *testing.T) {
 	t.Parallel()
-	ctx := context.Background()
 	q := setUp(t)
 	const longest = 10_000
 	next := func(jobDue, leaseEnds bool) float64 {
-		row, err := q.queries.NextDue(ctx, longest, longest, true)
+		row, err := q.nextDue(longest, longest, true)
 		require.NoError(t, err)
 		require.Equal(t, jobDue, row.JobDue)
 		require.Equal(t, leaseEnds, row.LeaseEnds)
@@ -158,7 +157,7 @@ func TestNextDue(t *testing.T) {
 	q.exec("update jobq.running set lease_expires_at = now() - interval '5 s'")
 	require.Negative(t, next(false, true))
 
-	known, err := q.queries.NextDue(ctx, longest, 3000, false)
+	known, err := q.nextDue(longest, 3000, false)
 	require.NoError(t, err)
 	require.False(t, known.JobDue || known.LeaseEnds, "it has not looked")
 	require.InDelta(t, 3000, known.Ms, 100, "what an earlier scan has found")

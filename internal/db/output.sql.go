@@ -99,15 +99,21 @@ func (q *Queries) OutputAppend(ctx context.Context, arg OutputAppendParams) (int
 
 const OutputPrune = `-- name: OutputPrune :execrows
 delete from jobq.output o
-  where o.written_at < clock_timestamp() - interval '5 minutes'
-    and not exists (select from jobq.running r where r.id = o.job_id and r.lease_token = o.lease_token)
+  where o.ctid = any(array(
+    select x.ctid from jobq.output x
+      where x.written_at < statement_timestamp() - interval '5 minutes'
+        and not exists (select from jobq.running r where r.id = x.job_id and r.lease_token = x.lease_token)
+      order by x.written_at
+      limit $1::integer
+      for update of x skip locked))
 `
 
-// OutputPrune drops pieces of runs that have ended, some time after: whoever
-// follows has read them by then. It scans the table, which is as small as the
-// work in hand.
-func (q *Queries) OutputPrune(ctx context.Context) (int64, error) {
-	result, err := q.db.Exec(ctx, OutputPrune)
+// OutputPrune drops so many pieces of runs that have ended, some time after:
+// whoever follows has read them by then. What has been written lately it does not
+// look at. Several workers prune at once: each takes what the others do not.
+// Needs output_written_at_idx and running_pkey.
+func (q *Queries) OutputPrune(ctx context.Context, rowCount int32) (int64, error) {
+	result, err := q.db.Exec(ctx, OutputPrune, rowCount)
 	if err != nil {
 		return 0, err
 	}
@@ -156,18 +162,41 @@ func (q *Queries) OutputSince(ctx context.Context, jobID int64, token int64, beg
 }
 
 const WorkWaits = `-- name: WorkWaits :one
-select exists (
-  select from jobq.pending p
-    where p.queue = any($1::text[]) and p.kind = any($2::text[])
-      and (p.position is not null or p.run_at <= clock_timestamp())
-      and not exists (select from jobq.queue q where q.name = p.queue and q.paused_at is not null)
+with open as materialized (
+  select n.name
+    from unnest($2::text[]) as n(name)
+    where not exists (select from jobq.queue q where q.name = n.name and q.paused_at is not null)
+)
+select (
+  exists (
+    select from open o
+      cross join lateral (
+        select p.id from jobq.pending p
+          where p.queue = o.name and p.position is not null and p.kind = any($1::text[])
+          order by p.priority, p.position
+          limit 1
+      ) available
+  )
+  or exists (
+    select from (
+      select p.id from jobq.pending p
+        where p.position is null and p.run_at <= statement_timestamp() and p.kind = any($1::text[])
+          and p.queue = any(array(select o.name from open o))
+        order by p.run_at
+        limit 1
+    ) due
+  )
 )::boolean as waits
 `
 
 // WorkWaits says whether one of the queues that are not paused has a job of
-// the kinds that could run now. Walks pending_claim_idx and pending_due_idx.
-func (q *Queries) WorkWaits(ctx context.Context, queues []string, kinds []string) (bool, error) {
-	row := q.db.QueryRow(ctx, WorkWaits, queues, kinds)
+// the kinds that could run now. Per queue it walks the line up to the first such
+// job, as a claim does, and then the scheduled jobs that are due. The orders are
+// for the planner: without, it would expect to meet such a job soon in any order,
+// and read all of pending when there is none. Needs pending_claim_idx and
+// pending_due_idx.
+func (q *Queries) WorkWaits(ctx context.Context, kinds []string, queues []string) (bool, error) {
+	row := q.db.QueryRow(ctx, WorkWaits, kinds, queues)
 	var waits bool
 	err := row.Scan(&waits)
 	return waits, err

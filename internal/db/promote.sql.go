@@ -7,39 +7,77 @@ package db
 
 import (
 	"context"
+
+	"github.com/jackc/pgx/v5/pgtype"
 )
+
+const DueFirst = `-- name: DueFirst :one
+select (select min(p.run_at) from jobq.pending p where p.position is null)::timestamptz as run_at
+`
+
+// DueFirst is when the earliest scheduled job is to start, null if there is
+// none. It looks from the very start, past all that was promoted, so it costs
+// the more the longer a transaction is open: see NextDue. Needs pending_due_idx.
+func (q *Queries) DueFirst(ctx context.Context) (pgtype.Timestamptz, error) {
+	row := q.db.QueryRow(ctx, DueFirst)
+	var run_at pgtype.Timestamptz
+	err := row.Scan(&run_at)
+	return run_at, err
+}
 
 const JobPromote = `-- name: JobPromote :one
 with due as materialized (
-  select p.id
+  select p.id, p.run_at, p.ctid as place
     from jobq.pending p
-    where p.position is null and p.run_at <= clock_timestamp()
-    order by p.run_at
-    limit $1::integer
+    where p.position is null and p.run_at <= statement_timestamp()
+      and (p.run_at, p.id) > ($1::timestamptz, $2::bigint)
+    order by p.run_at, p.id
+    limit $3::integer
     for update skip locked
+), placed as materialized (
+  select d.id, nextval('jobq.position_seq') as position from due d
 ), promoted as (
   update jobq.pending p
-    set position = nextval('jobq.position_seq')
-    from due d
-    where p.id = d.id and p.position is null
+    set position = x.position
+    from placed x
+    where p.ctid = any(array(select d.place from due d)) and x.id = p.id and p.position is null
     returning p.queue
 ), told as (
   select jobq.wake('work', q.queue) from (select distinct p.queue from promoted p) q
 )
-select (select count(*) from promoted) as promoted, (select count(*) from told) as queues
+select (select count(*) from promoted) as promoted, (select count(*) from told) as queues, (select count(*) from due) as due,
+    coalesce((select max(d.run_at) from due d), $1::timestamptz)::timestamptz as last_run_at,
+    coalesce((select max(d.id) from due d where d.run_at = (select max(x.run_at) from due x)), $2::bigint)::bigint as last_id
 `
 
 type JobPromoteRow struct {
-	Promoted int64
-	Queues   int64
+	Promoted  int64
+	Queues    int64
+	Due       int64
+	LastRunAt pgtype.Timestamptz
+	LastID    int64
 }
 
-// JobPromote makes due scheduled jobs available, earliest first, at the tail
-// of the line, and wakes the workers of their queues. Needs pending_due_idx.
-// Rows that somebody else works on are skipped.
-func (q *Queries) JobPromote(ctx context.Context, jobCount int32) (JobPromoteRow, error) {
-	row := q.db.QueryRow(ctx, JobPromote, jobCount)
+// JobPromote makes up to job_count due scheduled jobs available, earliest first,
+// at the tail of the line, and wakes the workers of their queues. It takes those
+// after (from_run_at, from_id) in the order of (run_at, id), not included, and
+// answers with the place of the last one, from which the next call goes on: the
+// index entries of what was promoted before stay for as long as any transaction
+// is open, and would else be walked through again at each call.
+//
+// Rows that somebody else works on are skipped. One that was edited between
+// snapshot and lock is at another ctid, and waits for the next look, as in
+// JobClaim. The positions are drawn in the order of the due times, before the
+// update, which may go in any order. Needs pending_due_idx, and nothing else whatever the statistics say.
+func (q *Queries) JobPromote(ctx context.Context, fromRunAt pgtype.Timestamptz, fromID int64, jobCount int32) (JobPromoteRow, error) {
+	row := q.db.QueryRow(ctx, JobPromote, fromRunAt, fromID, jobCount)
 	var i JobPromoteRow
-	err := row.Scan(&i.Promoted, &i.Queues)
+	err := row.Scan(
+		&i.Promoted,
+		&i.Queues,
+		&i.Due,
+		&i.LastRunAt,
+		&i.LastID,
+	)
 	return i, err
 }

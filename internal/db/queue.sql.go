@@ -21,7 +21,7 @@ with recursive ready as (
 ), due as (
   select d.queue as name, count(*) as scheduled, count(*) filter (where d.attempts > 0) as retrying
     from (select p.queue, p.attempts from jobq.pending p where p.position is null
-      order by p.run_at limit $1::integer) d
+      order by p.run_at limit $1::bigint) d
     group by d.queue
 ), busy as (
   select r.queue as name, count(*) as running from jobq.running r group by r.queue
@@ -29,7 +29,7 @@ with recursive ready as (
   select e.queue as name, count(*) filter (where e.state = 'failed') as failed,
       count(*) filter (where e.state = 'cancelled') as cancelled
     from (select f.queue, f.state from jobq.finished f where f.state in ('failed', 'cancelled')
-      order by f.finished_at desc limit $1::integer) e
+      order by f.finished_at desc limit $1::bigint) e
     group by e.queue
 ), slot as (
   select s.name, sum((s.queues ->> s.name)::integer) as slots
@@ -50,10 +50,16 @@ with recursive ready as (
     union select q.name from jobq.queue q
   ) u
   limit 1000
+), bound as materialized (
+  select least($1::bigint, greatest(100, 10 * $1::bigint / greatest(count(*), 1))) as available_max
+    from name n
 )
 select n.name::text as name,
     (select count(*) from (select from jobq.pending p
-      where p.queue = n.name and p.position is not null limit $1::integer) x) as available,
+      where p.queue = n.name and p.position is not null
+      order by p.priority, p.position
+      limit (select b.available_max from bound b)) x) as available,
+    (select b.available_max from bound b)::bigint as available_max,
     coalesce(d.scheduled, 0)::bigint as scheduled, coalesce(d.retrying, 0)::bigint as retrying,
     coalesce(b.running, 0)::bigint as running, coalesce(e.failed, 0)::bigint as failed,
     coalesce(e.cancelled, 0)::bigint as cancelled, coalesce(s.slots, 0)::bigint as slots,
@@ -79,6 +85,7 @@ select n.name::text as name,
 type QueueListRow struct {
 	Name              string
 	Available         int64
+	AvailableMax      int64
 	Scheduled         int64
 	Retrying          int64
 	Running           int64
@@ -101,10 +108,13 @@ type QueueListRow struct {
 // QueueList counts what waits, runs and has ended badly in each queue that has
 // a row, a job or a worker. Counts stop at count_max, which then means "at
 // least": those of scheduled jobs are of the next ones due, and those of ended
-// jobs of the last ones, of all queues together. So it costs the same however
-// many jobs there are. Needs pending_claim_idx, pending_due_idx and
+// jobs of the last ones, of all queues together. Available jobs are counted up to
+// available_max in each queue: all queues together have ten times count_max, so
+// that with 200 queues and a count_max of 10,000, each has 500. So it costs the
+// same however many jobs and queues there are. The order of what is counted is
+// for the planner: without, it may read all of the queue. Needs pending_claim_idx, pending_due_idx and
 // finished_unsuccessful_idx.
-func (q *Queries) QueueList(ctx context.Context, countMax int32) ([]QueueListRow, error) {
+func (q *Queries) QueueList(ctx context.Context, countMax int64) ([]QueueListRow, error) {
 	rows, err := q.db.Query(ctx, QueueList, countMax)
 	if err != nil {
 		return nil, err
@@ -116,6 +126,7 @@ func (q *Queries) QueueList(ctx context.Context, countMax int32) ([]QueueListRow
 		if err := rows.Scan(
 			&i.Name,
 			&i.Available,
+			&i.AvailableMax,
 			&i.Scheduled,
 			&i.Retrying,
 			&i.Running,

@@ -70,3 +70,34 @@ func TestFleet(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 1, rows[0].Fleet)
 }
+
+// With many queues, the available jobs of each are counted up to a share of what
+// may be counted in all, and each queue says up to how many.
+func TestQueueListSharesItsCount(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	q := setUp(t)
+	list := func(countMax int64) map[string]db.QueueListRow {
+		rows, err := q.queries.QueueList(ctx, countMax)
+		require.NoError(t, err)
+		byName := make(map[string]db.QueueListRow, len(rows))
+		for _, row := range rows {
+			byName[row.Name] = row
+		}
+		return byName
+	}
+	q.exec("insert into jobq.pending (kind, queue) select 'k', 'few' from generate_series(1, 150)")
+	q.exec("insert into jobq.pending (kind, queue) select 'k', 'q1' from generate_series(1, 300)")
+	queues := list(1000)
+	require.EqualValues(t, 300, queues["q1"].Available)
+	require.EqualValues(t, 1000, queues["q1"].AvailableMax)
+	require.EqualValues(t, 100, list(100)["q1"].Available)
+
+	q.exec("insert into jobq.pending (kind, queue) select 'k', 'q' || i from generate_series(2, 49) i")
+	queues = list(1000)
+	require.Len(t, queues, 50)
+	require.EqualValues(t, 200, queues["q1"].Available, "10,000 for 50 queues")
+	require.EqualValues(t, 200, queues["q1"].AvailableMax)
+	require.EqualValues(t, 150, queues["few"].Available)
+	require.EqualValues(t, 1, queues["q49"].Available)
+}

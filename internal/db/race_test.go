@@ -72,7 +72,7 @@ func TestEverythingAtOnce(t *testing.T) {
 	})
 	statement("expire", "update jobq.running set lease_expires_at = now() - interval '1 s' where id = (select r.id from jobq.running r order by random() limit 1)")
 	loop("promote", func(*rand.Rand) error {
-		_, err := q.queries.JobPromote(ctx, 100)
+		_, err := q.schema.Promote(ctx, q.pool, db.DuePlace{}, 100)
 		return err
 	})
 	loop("roll up", func(*rand.Rand) error {
@@ -96,7 +96,7 @@ func TestEverythingAtOnce(t *testing.T) {
 	for range 4 {
 		loop("requeue", func(random *rand.Rand) error {
 			_, err := q.queries.JobRequeue(ctx, random.Int64N(2*jobs)+1)
-			if db.IsPrerequisite(err) || db.IsUnique(err) { // it runs, or its key is taken
+			if code, _, _ := db.Refused(err); code == db.CodeConflict || code == db.CodeDuplicate { // it runs, or its key is taken
 				return nil
 			}
 			return err

@@ -151,7 +151,8 @@ func (q *Queries) LeaseReap(ctx context.Context, owners []string, jobCount int32
 const NextDue = `-- name: NextDue :one
 select ceil(extract(epoch from n.at - clock_timestamp()) * 1000)::bigint as ms, extract(epoch from n.at)::float8 as epoch,
     ceil(extract(epoch from n.leases - clock_timestamp()) * 1000)::bigint as leases_ms,
-    coalesce(n.leases = n.lease, false)::boolean as lease_ends, coalesce(n.at = n.job, false)::boolean as job_due
+    coalesce(n.leases = n.lease, false)::boolean as lease_ends, coalesce(n.at = n.job, false)::boolean as job_due, n.job::timestamptz as job_at,
+    statement_timestamp()::timestamptz as looked_at
   from (
     select least(l.leases, j.job, l.asked + $1::bigint * interval '1 ms') as at, l.leases, l.lease, j.job
       from (
@@ -164,9 +165,16 @@ select ceil(extract(epoch from n.at - clock_timestamp()) * 1000)::bigint as ms, 
                 case when $3::boolean then (select least(min(q.lease), interval '60 s') from jobq.queue q) end as shortest
           ) e
       ) l
-      cross join (select min(p.run_at) as job from jobq.pending p where p.position is null) j
+      cross join (select min(p.run_at) as job from jobq.pending p where p.position is null and p.run_at >= $4::timestamptz) j
   ) n
 `
+
+type NextDueParams struct {
+	JobsMaxMs   int64
+	LeasesMaxMs int64
+	Scan        bool
+	JobsFrom    pgtype.Timestamptz
+}
 
 type NextDueRow struct {
 	Ms        int64
@@ -174,6 +182,8 @@ type NextDueRow struct {
 	LeasesMs  int64
 	LeaseEnds bool
 	JobDue    bool
+	JobAt     pgtype.Timestamptz
+	LookedAt  pgtype.Timestamptz
 }
 
 // NextDue says when the janitor has something to do, or to look again: in
@@ -187,8 +197,19 @@ type NextDueRow struct {
 // that in leases_ms, and lease_ends when it is the moment of a lease. Without, it
 // takes leases_max_ms for what it would have found: a scan reads all of running,
 // which has gigabytes of dead rows when a transaction was open for long.
-func (q *Queries) NextDue(ctx context.Context, jobsMaxMs int64, leasesMaxMs int64, scan bool) (NextDueRow, error) {
-	row := q.db.QueryRow(ctx, NextDue, jobsMaxMs, leasesMaxMs, scan)
+//
+// It looks at the jobs that are to start at jobs_from or later, for the same
+// reason: the index entries of promoted jobs may still be there. The first of
+// them is job_at, null if there is none; DueFirst looks at the earlier ones now
+// and then. All that was committed before looked_at has been seen. Needs
+// pending_due_idx.
+func (q *Queries) NextDue(ctx context.Context, arg NextDueParams) (NextDueRow, error) {
+	row := q.db.QueryRow(ctx, NextDue,
+		arg.JobsMaxMs,
+		arg.LeasesMaxMs,
+		arg.Scan,
+		arg.JobsFrom,
+	)
 	var i NextDueRow
 	err := row.Scan(
 		&i.Ms,
@@ -196,6 +217,8 @@ func (q *Queries) NextDue(ctx context.Context, jobsMaxMs int64, leasesMaxMs int6
 		&i.LeasesMs,
 		&i.LeaseEnds,
 		&i.JobDue,
+		&i.JobAt,
+		&i.LookedAt,
 	)
 	return i, err
 }

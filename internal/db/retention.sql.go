@@ -13,7 +13,8 @@ const DefaultPrune = `-- name: DefaultPrune :one
 select jobq.default_prune($1::text, $2::integer)::bigint as deleted
 `
 
-// DefaultPrune deletes a batch of what the default partition has of such days.
+// DefaultPrune deletes a batch of what the default partition has of such days,
+// with the large args of jobs.
 func (q *Queries) DefaultPrune(ctx context.Context, parent string, rowCount int32) (int64, error) {
 	row := q.db.QueryRow(ctx, DefaultPrune, parent, rowCount)
 	var deleted int64
@@ -35,36 +36,54 @@ func (q *Queries) PartitionAdd(ctx context.Context, parent string, daysAhead int
 }
 
 const PartitionPrune = `-- name: PartitionPrune :one
-select coalesce(jobq.partition_prune($1::text), '')::text as dropped
+select coalesce(jobq.partition_prune($1::text), '')::text as pruned
 `
 
-// PartitionPrune drops the earliest day past retention, and returns its name,
-// empty if there is none.
+// PartitionPrune takes the earliest day past retention out of the table, and
+// returns its name, empty if there is none.
 func (q *Queries) PartitionPrune(ctx context.Context, parent string) (string, error) {
 	row := q.db.QueryRow(ctx, PartitionPrune, parent)
-	var dropped string
-	err := row.Scan(&dropped)
-	return dropped, err
+	var pruned string
+	err := row.Scan(&pruned)
+	return pruned, err
 }
 
-const PayloadPrune = `-- name: PayloadPrune :execrows
-with old as (
-  select f.id from jobq.finished f
-    where f.args_apart and f.finished_at < clock_timestamp() - (select s.finished_retention from jobq.setting s) - interval '1 day'
-      and exists (select from jobq.payload a where a.job_id = f.id)
-    limit $1::integer
-    for update of f skip locked
-)
-delete from jobq.payload a using old o where a.job_id = o.id
+const PayloadPrune = `-- name: PayloadPrune :one
+select p.day::text as day, coalesce(p.last_job, 0)::bigint as last_job, (p.last_job is null)::boolean as dropped, p.removed::bigint as removed
+  from jobq.payload_prune($1::text, $2::bigint, $3::integer, $4::integer) p
 `
 
-// PayloadPrune removes the args of a batch of jobs of days past retention:
-// small steps, because large args are many pages. It locks the jobs, so that
-// none of them is made to run again meanwhile, and leaves those that others have.
-func (q *Queries) PayloadPrune(ctx context.Context, jobCount int32) (int64, error) {
-	result, err := q.db.Exec(ctx, PayloadPrune, jobCount)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
+type PayloadPruneParams struct {
+	AfterDay     string
+	AfterJob     int64
+	JobCount     int32
+	PayloadCount int32
+}
+
+type PayloadPruneRow struct {
+	Day     string
+	LastJob int64
+	Dropped bool
+	Removed int64
+}
+
+// PayloadPrune removes large args of jobs of days that PartitionPrune has taken
+// out: in small steps, because large args are many pages. It goes on after the
+// day and the job given, which are of its last answer. It drops a day that it has
+// come to the end of, and says so. No row when there is nothing to do.
+func (q *Queries) PayloadPrune(ctx context.Context, arg PayloadPruneParams) (PayloadPruneRow, error) {
+	row := q.db.QueryRow(ctx, PayloadPrune,
+		arg.AfterDay,
+		arg.AfterJob,
+		arg.JobCount,
+		arg.PayloadCount,
+	)
+	var i PayloadPruneRow
+	err := row.Scan(
+		&i.Day,
+		&i.LastJob,
+		&i.Dropped,
+		&i.Removed,
+	)
+	return i, err
 }

@@ -14,11 +14,15 @@ import (
 const FailuresByError = `-- name: FailuresByError :many
 select e.queue, e.error::text as error, count(*) as jobs, min(e.finished_at)::timestamptz as since
   from (
-    select f.queue, f.finished_at, coalesce(left(split_part(f.last_error, E'\n', 1), 60), '') as error
-      from jobq.finished f
-      where f.state = 'failed' and f.finished_at > now() - $1::interval
-      order by f.finished_at desc
-      limit 1000
+    select u.queue, u.finished_at, coalesce(left(split_part(u.last_error, E'\n', 1), 60), '') as error
+      from (
+        select f.queue, f.finished_at, f.state, f.last_error
+          from jobq.finished f
+          where f.state <> 'completed' and f.finished_at > statement_timestamp() - $1::interval
+          order by f.finished_at desc, f.id desc
+          limit $2::integer
+      ) u
+      where u.state = 'failed'
   ) e
   group by e.queue, e.error
   order by count(*) desc, e.queue
@@ -33,9 +37,11 @@ type FailuresByErrorRow struct {
 }
 
 // FailuresByError groups the last failures within the span by queue and the
-// first words of the error. Reads at most 1000 jobs. Needs finished_unsuccessful_idx.
-func (q *Queries) FailuresByError(ctx context.Context, span pgtype.Interval) ([]FailuresByErrorRow, error) {
-	rows, err := q.db.Query(ctx, FailuresByError, span)
+// first words of the error. It reads at most the last row_count jobs that did not
+// succeed, so that a million of cancelled ones cannot make it slow. Needs
+// finished_unsuccessful_idx.
+func (q *Queries) FailuresByError(ctx context.Context, span pgtype.Interval, rowCount int32) ([]FailuresByErrorRow, error) {
+	rows, err := q.db.Query(ctx, FailuresByError, span, rowCount)
 	if err != nil {
 		return nil, err
 	}
@@ -59,16 +65,35 @@ func (q *Queries) FailuresByError(ctx context.Context, span pgtype.Interval) ([]
 	return items, nil
 }
 
-const StatPrune = `-- name: StatPrune :execrows
-delete from jobq.stat s where s.minute < clock_timestamp() - $1::interval
+const StatPrune = `-- name: StatPrune :one
+with deleted as (
+  delete from jobq.stat s
+    where s.ctid = any(array(
+      select x.ctid from jobq.stat x
+        where x.minute >= $1::timestamptz and x.minute < statement_timestamp() - $2::interval
+        order by x.minute
+        limit $3::integer
+        for update skip locked))
+    returning s.minute
+)
+select count(*) as deleted, coalesce(max(d.minute), $1::timestamptz)::timestamptz as last from deleted d
 `
 
-func (q *Queries) StatPrune(ctx context.Context, age pgtype.Interval) (int64, error) {
-	result, err := q.db.Exec(ctx, StatPrune, age)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
+type StatPruneRow struct {
+	Deleted int64
+	Last    pgtype.Timestamptz
+}
+
+// StatPrune deletes the sums of so many minutes, queues and kinds that are older
+// than the age, earliest first. It returns how many it has deleted, and the last
+// minute of them, where the next call may begin: else it would walk through what
+// this one has deleted, for as long as any transaction can still see that. Needs
+// stat_pkey.
+func (q *Queries) StatPrune(ctx context.Context, after pgtype.Timestamptz, age pgtype.Interval, rowCount int32) (StatPruneRow, error) {
+	row := q.db.QueryRow(ctx, StatPrune, after, age, rowCount)
+	var i StatPruneRow
+	err := row.Scan(&i.Deleted, &i.Last)
+	return i, err
 }
 
 const StatRollUp = `-- name: StatRollUp :one
@@ -105,8 +130,15 @@ const StatsByMinute = `-- name: StatsByMinute :many
 select s.minute, s.queue, sum(s.completed)::bigint as completed, sum(s.failed)::bigint as failed, sum(s.retried)::bigint as retried,
     sum(s.lost)::bigint as lost, sum(s.cancelled)::bigint as cancelled,
     sum(s.run_seconds)::float8 as run_seconds, sum(s.wait_seconds)::float8 as wait_seconds
-  from jobq.stats s
-  where s.minute > date_trunc('minute', clock_timestamp() - $1::interval)
+  from (
+    select t.minute, t.queue, t.completed, t.failed, t.retried, t.lost, t.cancelled, t.run_seconds, t.wait_seconds
+      from jobq.stat t
+      where t.minute > date_trunc('minute', statement_timestamp() - $1::interval)
+    union all
+    select d.minute, d.queue, d.completed, d.failed, d.retried, d.lost, d.cancelled, d.run_seconds, d.wait_seconds
+      from jobq.stat_delta d
+      where d.minute > date_trunc('minute', statement_timestamp() - $1::interval)
+  ) s
   group by s.minute, s.queue
   order by s.minute, s.queue
 `
@@ -123,7 +155,7 @@ type StatsByMinuteRow struct {
 	WaitSeconds float64
 }
 
-// StatsByMinute sums the ended jobs of the last span, by minute and queue.
+// StatsByMinute sums the ended jobs of the last span, by minute and queue. Needs stat_pkey.
 func (q *Queries) StatsByMinute(ctx context.Context, span pgtype.Interval) ([]StatsByMinuteRow, error) {
 	rows, err := q.db.Query(ctx, StatsByMinute, span)
 	if err != nil {
@@ -158,8 +190,15 @@ const StatsByQueue = `-- name: StatsByQueue :many
 select s.queue, sum(s.completed)::bigint as completed, sum(s.failed)::bigint as failed, sum(s.retried)::bigint as retried,
     sum(s.lost)::bigint as lost, sum(s.cancelled)::bigint as cancelled,
     sum(s.run_seconds)::float8 as run_seconds, sum(s.wait_seconds)::float8 as wait_seconds
-  from jobq.stats s
-  where s.minute >= date_trunc('minute', clock_timestamp() - $1::interval)
+  from (
+    select t.minute, t.queue, t.completed, t.failed, t.retried, t.lost, t.cancelled, t.run_seconds, t.wait_seconds
+      from jobq.stat t
+      where t.minute >= date_trunc('minute', statement_timestamp() - $1::interval)
+    union all
+    select d.minute, d.queue, d.completed, d.failed, d.retried, d.lost, d.cancelled, d.run_seconds, d.wait_seconds
+      from jobq.stat_delta d
+      where d.minute >= date_trunc('minute', statement_timestamp() - $1::interval)
+  ) s
   group by s.queue
   order by s.queue
 `
@@ -175,7 +214,8 @@ type StatsByQueueRow struct {
 	WaitSeconds float64
 }
 
-// StatsByQueue sums the ended jobs of the last span, by queue.
+// StatsByQueue sums the ended jobs of the last span, by queue. Not from the view
+// stats, which would add up by minute and kind first. Needs stat_pkey.
 func (q *Queries) StatsByQueue(ctx context.Context, span pgtype.Interval) ([]StatsByQueueRow, error) {
 	rows, err := q.db.Query(ctx, StatsByQueue, span)
 	if err != nil {

@@ -225,8 +225,9 @@ func (q *Queries) WorkerGone(ctx context.Context, id string) error {
 const WorkerList = `-- name: WorkerList :many
 select w.id, w.hostname, w.pid, w.version, w.queues, w.kinds, w.programs,
     (w.draining or w.drain_requested_at is not null)::boolean as draining, w.started_at, w.heartbeat_at,
-    (select count(*) from jobq.running r where r.lease_owner = w.id) as running
+    coalesce(h.running, 0)::bigint as running
   from jobq.worker w
+  left join (select r.lease_owner, count(*) as running from jobq.running r group by r.lease_owner) h on h.lease_owner = w.id
   order by w.id
 `
 
@@ -244,7 +245,8 @@ type WorkerListRow struct {
 	Running     int64
 }
 
-// WorkerList is every worker that has beaten lately or still holds leases.
+// WorkerList is every worker that has beaten lately or still holds leases. It
+// reads running once for all workers, and not once for each.
 func (q *Queries) WorkerList(ctx context.Context) ([]WorkerListRow, error) {
 	rows, err := q.db.Query(ctx, WorkerList)
 	if err != nil {

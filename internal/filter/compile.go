@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/jobq-dev/jobq/internal/when"
 )
 
 // Columns are the SQL expressions of the fields in one table of jobs.
@@ -86,7 +88,7 @@ func (c *compiler) term(t Term) string {
 	case "id", "attempts", "priority":
 		return c.numbers("j."+t.Field, t)
 	case "age":
-		age, _ := parseAge(t.Values[0].Text) // checked by Parse
+		age, _ := when.ParseDuration(t.Values[0].Text) // checked by Parse
 		// Older than an age is before a moment.
 		operators := map[string]string{"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 		return fmt.Sprintf("%s %s now() - %s::bigint * interval '1 us'", c.columns.Since, operators[t.Op], c.param(age.Microseconds()))

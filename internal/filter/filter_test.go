@@ -70,7 +70,7 @@ func TestErrors(t *testing.T) {
 		"queue:a foo:b":                      `character 9: no field "foo"; there are state, queue, kind`,
 		"state:fialed":                       `no state "fialed"`,
 		"age:2h":                             "age is compared",
-		"age:<soon":                          `age "soon": a number with s, m, h, d or w`,
+		"age:<soon":                          `age "soon": a duration is a number with a unit`,
 		"id:x":                               `id is a number, not "x"`,
 		"queue:":                             "character 7: a value is missing",
 		"queue:a,":                           "a value is missing",

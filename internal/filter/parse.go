@@ -5,8 +5,9 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 	"unicode/utf8"
+
+	"github.com/jobq-dev/jobq/internal/when"
 )
 
 // Parse reads a filter. The error is an *Error.
@@ -184,35 +185,10 @@ func (t *Term) check() string {
 		case t.Op != ":" && hasPath && !decimalPattern.MatchString(value.Text):
 			return fmt.Sprintf("%s compares numbers, not %q", t.Op, value.Text)
 		case t.Field == "age":
-			if _, err := parseAge(value.Text); err != nil {
-				return fmt.Sprintf("age %q: a number with s, m, h, d or w, such as 90m", value.Text)
+			if _, err := when.ParseDuration(value.Text); err != nil {
+				return fmt.Sprintf("age %q: %v", value.Text, err)
 			}
 		}
 	}
 	return ""
-}
-
-// parseAge reads what time.ParseDuration reads, and days and weeks.
-func parseAge(text string) (time.Duration, error) {
-	unit := time.Duration(0)
-	switch {
-	case strings.HasSuffix(text, "d"):
-		unit = 24 * time.Hour
-	case strings.HasSuffix(text, "w"):
-		unit = 7 * 24 * time.Hour
-	}
-	if unit == 0 {
-		duration, err := time.ParseDuration(text)
-		if err == nil && duration < 0 {
-			err = fmt.Errorf("negative")
-		}
-		return duration, err
-	}
-	digits := text[:len(text)-1]
-	if !regexp.MustCompile(`^[0-9]{1,4}$`).MatchString(digits) {
-		return 0, fmt.Errorf("not a count of days or weeks")
-	}
-	var count int64
-	_, err := fmt.Sscan(digits, &count)
-	return time.Duration(count) * unit, err
 }

@@ -72,6 +72,14 @@ func Capped(n int64) string {
 	return Number(n)
 }
 
+// CappedAt is Capped for a count with a limit of its own; 0 for none.
+func CappedAt(n, limit int64) string {
+	if limit > 0 && limit < jobq.CountMax && n >= limit {
+		return Number(n) + "+"
+	}
+	return Capped(n)
+}
+
 // Count is a number with the noun that it counts: "1 job", "2 jobs".
 func Count(n int64, noun string) string {
 	if n == 1 {

@@ -14,6 +14,7 @@ import (
 	"unicode"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/when"
 )
 
 // problemMark begins the lines that say what was wrong with the text.
@@ -135,6 +136,32 @@ func Changes(content []byte, job *jobq.Job) (jobq.JobChange, error) {
 	return change, nil
 }
 
+// document is a change as people write it: the time as on the command line.
+type document struct {
+	jobq.JobChange
+	RunAt *moment `json:"run_at"` // hides that of the change
+}
+
+// moment is a time such as "tomorrow 09:00".
+type moment time.Time
+
+// momentError is about a text that is none.
+type momentError struct{ error }
+
+// UnmarshalJSON reads it.
+func (m *moment) UnmarshalJSON(content []byte) error {
+	var text string
+	if err := json.Unmarshal(content, &text); err != nil {
+		return momentError{errors.New("a time must be a text, such as \"2026-12-31T23:59:00Z\"")}
+	}
+	at, _, err := when.Parse(text, time.Now())
+	if err != nil {
+		return momentError{err}
+	}
+	*m = moment(at)
+	return nil
+}
+
 // parse reads a document. Its errors name the line, or the field.
 func parse(content []byte) (jobq.JobChange, error) {
 	var wanted jobq.JobChange
@@ -150,9 +177,12 @@ func parse(content []byte) (jobq.JobChange, error) {
 	}
 	decoder := json.NewDecoder(strings.NewReader(text))
 	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&wanted); err != nil {
+	var typed document
+	if err := decoder.Decode(&typed); err != nil {
 		return wanted, problemOf(err, text)
 	}
+	wanted = typed.JobChange
+	wanted.RunAt = (*time.Time)(typed.RunAt)
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		return wanted, fmt.Errorf("line %d: there is more after the end of the object", lineAt(text, decoder.InputOffset()))
 	}
@@ -175,16 +205,16 @@ func parse(content []byte) (jobq.JobChange, error) {
 func problemOf(err error, text string) error {
 	var syntax *json.SyntaxError
 	var kind *json.UnmarshalTypeError
-	var moment *time.ParseError
+	var notTime momentError
 	switch {
 	case errors.As(err, &syntax):
 		return fmt.Errorf("line %d: %w", lineAt(text, syntax.Offset), syntax)
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return errors.New("the text ends in the middle: a bracket is not closed")
-	case errors.As(err, &moment):
-		return errors.New("run_at must be like 2026-12-31T23:59:00Z")
+	case errors.As(err, &notTime):
+		return fmt.Errorf("run_at: %w", notTime.error)
 	case errors.As(err, &kind):
-		field := kind.Field
+		field := strings.TrimPrefix(kind.Field, "JobChange.") // the path through the struct
 		wants := map[string]string{
 			"priority": "a whole number from -32768 to 32767", "max_attempts": "a whole number from 1 to 32767", "queue": "a text", "tags": "a list of texts",
 			"": "an object",

@@ -48,14 +48,15 @@ func TestChanges(t *testing.T) {
 		from, to string
 		want     jobq.JobChange
 	}{
-		"queue":        {`"email"`, `"sms"`, jobq.JobChange{Queue: new("sms")}},
-		"priority":     {`"priority": 3`, `"priority": -3`, jobq.JobChange{Priority: new(int16(-3))}},
-		"run_at":       {`T14:`, `T15:`, jobq.JobChange{RunAt: &later}},
-		"max_attempts": {`25`, `5`, jobq.JobChange{MaxAttempts: new(5)}},
-		"tags":         {`["eu"]`, `["eu", "b"]`, jobq.JobChange{Tags: &[]string{"eu", "b"}}},
-		"no tags":      {`["eu"]`, `null`, jobq.JobChange{Tags: &[]string{}}},
-		"no metadata":  {"{\n    \"trace\": \"x\"\n  }", `null`, jobq.JobChange{Metadata: json.RawMessage("null")}},
-		"args":         {"\"args\": {", "\"args\": {\"new\": 1,", jobq.JobChange{Args: json.RawMessage("{\"new\": 1,\n    \"n\": 12345678901234567890.10,\n    \"z\": \"<b>\",\n    \"a\": \"# no comment\",\n    \"evil\": \"\\u202e\\u009b31m\"\n  }")}},
+		"queue":           {`"email"`, `"sms"`, jobq.JobChange{Queue: new("sms")}},
+		"priority":        {`"priority": 3`, `"priority": -3`, jobq.JobChange{Priority: new(int16(-3))}},
+		"run_at":          {`T14:`, `T15:`, jobq.JobChange{RunAt: &later}},
+		"run_at in words": {due.Format(time.RFC3339Nano), later.Format("2006-01-02 15:04:05.999999Z07"), jobq.JobChange{RunAt: &later}},
+		"max_attempts":    {`25`, `5`, jobq.JobChange{MaxAttempts: new(5)}},
+		"tags":            {`["eu"]`, `["eu", "b"]`, jobq.JobChange{Tags: &[]string{"eu", "b"}}},
+		"no tags":         {`["eu"]`, `null`, jobq.JobChange{Tags: &[]string{}}},
+		"no metadata":     {"{\n    \"trace\": \"x\"\n  }", `null`, jobq.JobChange{Metadata: json.RawMessage("null")}},
+		"args":            {"\"args\": {", "\"args\": {\"new\": 1,", jobq.JobChange{Args: json.RawMessage("{\"new\": 1,\n    \"n\": 12345678901234567890.10,\n    \"z\": \"<b>\",\n    \"a\": \"# no comment\",\n    \"evil\": \"\\u202e\\u009b31m\"\n  }")}},
 	} {
 		text := string(jobedit.Document(job, "heading"))
 		require.Contains(t, text, test.from, name)
@@ -76,7 +77,7 @@ func TestProblems(t *testing.T) {
 		`"queue"`:        {`"qeue"`, `unknown field "qeue"`},
 		`"email"`:        {`12`, "line 3: queue must be a text, not number"},
 		`: 3,`:           {`: 99999,`, "line 4: priority must be a whole number from -32768 to 32767, not number 99999"},
-		`2026-11`:        {`tomorrow`, "run_at must be like 2026-12-31T23:59:00Z"},
+		`2026-11`:        {`tomorow`, "run_at: not a time: write 2h"},
 		`25`:             {`null`, "max_attempts must not be null"},
 		"  }\n}\n":       {"  }\n", "the text ends in the middle"},
 		"\n}\n":          {"\n}\n{}\n", "there is more after the end"},

@@ -8,5 +8,9 @@ package mutant
 // Polls says whether idle queues are polled. They are.
 func Polls() bool { return true }
 
+// Rescues says whether janitors do overdue work that another session's lock
+// keeps from being done. They do.
+func Rescues() bool { return true }
+
 // SQL returns the query as it is.
 func SQL(query string) string { return query }

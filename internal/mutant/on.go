@@ -23,6 +23,9 @@ const (
 	endOldToken        = "end-old-token"
 	progressOldToken   = "progress-old-token"
 	checkpointOldToken = "checkpoint-old-token"
+	// Faults of the janitor that a session by itself does not show.
+	promoteUnbounded = "promote-unbounded"
+	rescueNeedsLock  = "rescue-needs-lock"
 )
 
 // change is a piece of a query and what the mutant has in its place.
@@ -41,6 +44,8 @@ var changes = map[string][]change{
 	reapWithoutRecheck:   unfenced,
 	reapWithoutBump:      {{"LeaseReap", "t.attempts + 1 as attempts", "t.attempts as attempts"}},
 	noPolling:            nil,
+	rescueNeedsLock:      nil,
+	promoteUnbounded:     {{"JobPromote", "limit $3::integer", "limit $3::integer * 100000"}},
 	uncountedRelease:     {{"JobEnd", "t.attempts + case when f.outcome in ('failed', 'timed_out') then 1 else 0 end as attempts", "t.attempts as attempts"}, {"JobEnd", "(f.final or t.attempts + 1 >= t.max_attempts)", "f.final"}},
 	prefixHost: {{
 		"LeaseReap", "else r.lease_owner = any($1::text[])",
@@ -60,6 +65,9 @@ func active() string { return os.Getenv("JOBQ_MUTANT") }
 
 // Polls says whether idle queues are polled.
 func Polls() bool { return active() != noPolling }
+
+// Rescues says whether janitors do overdue work without the lock.
+func Rescues() bool { return active() != rescueNeedsLock }
 
 // SQL returns the query as the active mutant has it. A change that finds
 // nothing to change is a mistake of this file, and ends the program.

@@ -4,8 +4,10 @@
 package printable
 
 import (
+	"fmt"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 )
 
 // Line is the text as one line: control characters become visible.
@@ -20,6 +22,21 @@ func FirstLine(text string) string {
 	return Line(line)
 }
 
+// JSON is a JSON text that is safe to show and has the same value: control
+// characters, and those that reorder text, become escapes such as \u009b. They
+// can only be within strings; those below U+0020 are escaped there already.
+func JSON(text []byte) []byte {
+	safe := make([]byte, 0, len(text))
+	for _, char := range string(text) {
+		if char == 0x7f || isUnsafe(char) {
+			safe = fmt.Appendf(safe, `\u%04x`, char)
+			continue
+		}
+		safe = utf8.AppendRune(safe, char)
+	}
+	return safe
+}
+
 func mapText(text string, lines bool) string {
 	return strings.Map(func(char rune) rune {
 		switch {
@@ -29,11 +46,17 @@ func mapText(text string, lines bool) string {
 			return '␀' + char // the block of control pictures follows ASCII
 		case char == 0x7f:
 			return '␡'
-		case char >= 0x80 && char < 0xa0, isBidiControl(char), char == '\u2028', char == '\u2029':
+		case isUnsafe(char):
 			return unicode.ReplacementChar
 		}
 		return char
 	}, strings.ToValidUTF8(text, string(unicode.ReplacementChar)))
+}
+
+// isUnsafe is for characters beyond ASCII: C1 controls, of which U+009B begins a
+// command as ESC [ does; separators of lines; and what reorders text.
+func isUnsafe(char rune) bool {
+	return char >= 0x80 && char < 0xa0 || isBidiControl(char) || char == '\u2028' || char == '\u2029'
 }
 
 // isBidiControl says whether the character reorders what is around it, which

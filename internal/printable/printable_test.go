@@ -1,6 +1,7 @@
 package printable_test
 
 import (
+	"encoding/json"
 	"testing"
 	"unicode"
 	"unicode/utf8"
@@ -27,6 +28,36 @@ func TestPrintable(t *testing.T) {
 	}
 	require.Equal(t, "one\ntwo\t␛", printable.Text("one\ntwo\t\x1b"))
 	require.Equal(t, "first␍", printable.FirstLine("first\r\nsecond"))
+}
+
+// JSON keeps its value, and nothing in it drives a terminal.
+func TestJSON(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		`{"a": "plain ä 漢 😀"}`:           `{"a": "plain ä 漢 😀"}`,
+		"{\n  \"a\": \"\u009b31m\"\n}\n": "{\n  \"a\": \"\\u009b31m\"\n}\n",
+		"\"\x7f \u202e \u2028\"":         `"\u007f \u202e \u2028"`,
+	} {
+		require.Equal(t, want, string(printable.JSON([]byte(text))))
+	}
+}
+
+// Whatever is in JSON, it means the same afterwards, and no control character
+// is left but line ends.
+func FuzzJSON(f *testing.F) {
+	f.Add("\u009b31m \u202e", "k\u0085")
+	f.Fuzz(func(t *testing.T, value, key string) {
+		text, err := json.MarshalIndent(map[string]string{key: value}, "", "  ")
+		require.NoError(t, err)
+		safe := printable.JSON(text)
+		var before, after map[string]string
+		require.NoError(t, json.Unmarshal(text, &before))
+		require.NoError(t, json.Unmarshal(safe, &after))
+		require.Equal(t, before, after)
+		for _, char := range string(safe) {
+			require.True(t, char == '\n' || !unicode.IsControl(char), "%q", char)
+		}
+	})
 }
 
 // Whatever comes in, nothing comes out that a terminal would obey.

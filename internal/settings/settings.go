@@ -32,6 +32,9 @@ type File struct {
 	Contexts map[string]Context `yaml:"contexts"`
 	// Keys are the keys of the terminal UI's commands, by the command's id.
 	Keys map[string]Keys `yaml:"keys"`
+	// WritableByAll says that every user of the machine could have written the
+	// file, and so says to which databases its owner connects.
+	WritableByAll bool `yaml:"-"`
 }
 
 // Context is a database that has a name.
@@ -92,6 +95,11 @@ func Load(path string) (*File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
+	info, err := reader.Stat() // of what was read, whatever has taken its place
+	if err != nil {
+		return nil, err
+	}
+	file.WritableByAll = info.Mode().Perm()&0o002 != 0
 	return file, nil
 }
 

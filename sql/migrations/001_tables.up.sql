@@ -81,8 +81,9 @@ create table jobq.pending (
 
 -- The claim walks this one and nothing else.
 create index pending_claim_idx on jobq.pending (queue, priority, position) where position is not null;
--- The janitor promotes from this one, and reads its first entry to know how long to sleep.
-create index pending_due_idx on jobq.pending (run_at) where position is null;
+-- The janitor promotes from this one, and reads it to know how long to sleep.
+-- With the id, so that it can go on where it stopped among jobs that are due at once.
+create index pending_due_idx on jobq.pending (run_at, id) where position is null;
 
 -- One row per lease held. No index but the key: a heartbeat is then a HOT
 -- update, and the reaper scans the whole table, which is as small as the
@@ -165,6 +166,9 @@ create index finished_id_idx on jobq.finished (id);
 -- What did not succeed, newest first, and to be counted by queue without looking
 -- at the rows. The many that did succeed cost it nothing.
 create index finished_unsuccessful_idx on jobq.finished (finished_at, id) include (queue, state) where state <> 'completed';
+-- For the janitor, which looks in the default partition for what is past
+-- retention. It is nearly always empty, and then the index costs nothing.
+create index finished_default_finished_at_idx on jobq.finished_default (finished_at);
 
 -- One row per run that did not simply succeed, and per run with output kept.
 create table jobq.attempt (
@@ -182,6 +186,7 @@ create table jobq.attempt (
 ) partition by range (finished_at);
 create table jobq.attempt_default partition of jobq.attempt default;
 create index attempt_job_id_idx on jobq.attempt (job_id, lease_token);
+create index attempt_default_finished_at_idx on jobq.attempt_default (finished_at); -- as that of finished_default
 
 -- Args too large to be copied at each move: written once, read by the claim.
 create table jobq.payload (
@@ -266,7 +271,7 @@ create table jobq.event (
   queue   text,
   message text        not null default '',
   constraint "type must be a known event"
-    check (type in ('stalled', 'orphaned', 'leadership_acquired', 'leadership_lost', 'error')),
+    check (type in ('stalled', 'orphaned', 'leadership_acquired', 'leadership_lost', 'leadership_released', 'error')),
   constraint "message must be at most 1000 characters" check (char_length(message) <= 1000)
 );
 -- For the janitor, which forgets old events.
@@ -276,7 +281,8 @@ create index event_at_idx on jobq.event (at);
 create table jobq.setting (
   singleton          boolean  not null primary key default true check (singleton),
   finished_retention interval not null default '7 days',
-  constraint "finished_retention must be at least 1 day" check (finished_retention >= interval '1 day')
+  constraint "finished_retention must be 1 day to 10 years"
+    check (finished_retention >= interval '1 day' and finished_retention <= interval '10 years')
 );
 insert into jobq.setting default values;
 

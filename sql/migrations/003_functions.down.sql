@@ -1,17 +1,45 @@
 set local lock_timeout = '5s';
 
+do $$ -- days that retention has taken out, and not dropped yet
+declare
+  day text;
+begin
+  for day in
+    select c.relname
+      from pg_class c
+      where c.relnamespace = (select p.relnamespace from pg_class p where p.oid = 'jobq.finished'::regclass)
+        and c.relkind = 'r' and not c.relispartition and c.relname ~ '^finished_[0-9]{8}$'
+  loop
+    execute format('drop table jobq.%I', day);
+  end loop;
+end $$;
+
 drop function jobq.default_prune(text, integer);
+drop function jobq.payload_prune(text, bigint, integer, integer);
 drop function jobq.partition_prune(text);
 drop function jobq.partition_add(text, date);
+drop function jobq.partition_yield(regclass, regclass[]);
 drop function jobq.backoff_delay(integer, interval, interval);
 drop function jobq.delete_job(bigint);
 drop function jobq.requeue(bigint);
 drop function jobq.args_require(bigint);
 drop function jobq.cancel(bigint);
+drop function jobq.enqueue_many(text);
+drop function jobq.enqueue_many(json);
 drop function jobq.enqueue_many(jsonb);
+drop function jobq.object_problem(jsonb, text[], boolean);
 drop function jobq.enqueue_arrays(
-  text[], jsonb[], text[], integer[], timestamptz[], interval[], integer[], text[], interval[], interval[], interval[], jsonb[], jsonb[]);
+  text[], jsonb[], text[], bigint[], timestamptz[], interval[], bigint[], text[], interval[], interval[], interval[], jsonb[], jsonb[]);
+drop function jobq.unique_keys_release(text[], text[], bigint[]);
+drop function jobq.unique_keys_take(text[], text[], bigint[]);
 drop function jobq.enqueue(
-  text, jsonb, text, integer, timestamptz, integer, text, interval, interval, interval, text[], jsonb);
+  text, text, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], text);
+drop function jobq.enqueue(
+  text, json, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], json);
+drop function jobq.enqueue(
+  text, jsonb, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], jsonb);
+drop function jobq.json_of(text, text);
+drop function jobq.job_problem(
+  text, jsonb, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], jsonb);
 drop view jobq.stats;
 drop view jobq.job;

@@ -46,8 +46,60 @@ create view jobq.stats as
     ) s
     group by s.minute, s.queue, s.kind;
 
+-- job_problem says in words which value of a new job is beyond its limit, and
+-- what that is, or null. The CHECKs of pending hold for whatever way a row comes
+-- in; but their errors carry the text of the whole INSERT with them, and do not
+-- say of which job of many they are.
+create function jobq.job_problem(
+  kind text, args jsonb, queue text, priority bigint, run_at timestamptz, max_attempts bigint, unique_key text,
+  timeout interval, backoff_base interval, backoff_max interval, tags text[], metadata jsonb
+) returns text
+  language sql stable parallel safe
+  return case
+    when kind is null then 'kind must be 1 to 128 characters, not null'
+    when char_length(kind) not between 1 and 128 then format('kind must be 1 to 128 characters, not %s', char_length(kind))
+    when pg_column_size(args) > jobq.args_bytes_max() then
+      format('args must be at most %s bytes as stored, not %s', jobq.args_bytes_max(), pg_column_size(args))
+    when char_length(queue) not between 1 and 128 then format('queue must be 1 to 128 characters, not %s', char_length(queue))
+    when priority not between -32768 and 32767 then format('priority must be -32768 to 32767, not %s', priority)
+    when run_at < '0001-01-01 00:00:00+00' or run_at >= '10000-01-01 00:00:00+00' then
+      format('run_at must be in the years 1 to 9999, not %s', run_at)
+    when max_attempts not between 1 and 32767 then format('max_attempts must be 1 to 32767, not %s', max_attempts)
+    when char_length(unique_key) not between 1 and 255 then
+      format('unique_key must be 1 to 255 characters, not %s', char_length(unique_key))
+    when timeout <= '0' or timeout > '10 years' then format('timeout must be positive, at most 10 years, not %s', timeout)
+    when backoff_base <= '0' or backoff_base > '10 years' then
+      format('backoff_base must be positive, at most 10 years, not %s', backoff_base)
+    when backoff_max <= '0' or backoff_max > '10 years' then
+      format('backoff_max must be positive, at most 10 years, not %s', backoff_max)
+    when array_ndims(tags) > 1 then 'tags must be one list of texts, not a list of lists'
+    when cardinality(tags) > 32 then
+      format('tags must be at most 32, without nulls, 8 KiB in all, not %s', cardinality(tags))
+    when array_position(tags, null) is not null then 'tags must be at most 32, without nulls, 8 KiB in all, not with a null'
+    when pg_column_size(tags) > 8192 then
+      format('tags must be at most 32, without nulls, 8 KiB in all, not %s bytes', pg_column_size(tags))
+    when pg_column_size(metadata) > 65536 then
+      format('metadata must be at most 64 KiB as stored, not %s bytes', pg_column_size(metadata))
+  end;
+
+-- json_of reads JSON from a text, or says which argument has none that
+-- PostgreSQL can store.
+create function jobq.json_of(name text, content text) returns jsonb
+  language plpgsql immutable parallel safe
+  as $$
+declare
+  detail text;
+begin
+  return content::jsonb;
+exception when data_exception or program_limit_exceeded then
+  get stacked diagnostics detail = pg_exception_detail;
+  raise sqlstate 'JQ001' using
+    message = left(regexp_replace(format('%s must be JSON that PostgreSQL can store: %s. %s', name, sqlerrm, detail), '\s+', ' ', 'g'), 300);
+end $$;
+
 -- enqueue adds one job and returns its id. With a unique_key that an
--- unfinished job of the kind holds, it adds nothing and returns that job's id.
+-- unfinished job of the kind holds, it adds nothing and returns that job's id:
+-- enqueue_many tells the two apart.
 -- Every argument but kind may be left out or null, which means its default.
 -- With its owner's rights: whoever chooses ids himself could choose one that a
 -- running job has, and then neither row could move.
@@ -55,9 +107,9 @@ create function jobq.enqueue(
   kind         text,
   args         jsonb       default null,
   queue        text        default null,
-  priority     integer     default null,
+  priority     bigint      default null,
   run_at       timestamptz default null,
-  max_attempts integer     default null,
+  max_attempts bigint      default null,
   unique_key   text        default null,
   timeout      interval    default null,
   backoff_base interval    default null,
@@ -70,12 +122,11 @@ create function jobq.enqueue(
 declare
   job_id bigint := nextval('jobq.job_id_seq');
   holder bigint;
+  problem text := jobq.job_problem(kind, args, queue, priority, run_at, max_attempts, unique_key, timeout, backoff_base,
+    backoff_max, tags, metadata);
 begin
-  if enqueue.priority not between -32768 and 32767 then
-    raise numeric_value_out_of_range using message = format('priority must be -32768 to 32767, not %s', enqueue.priority);
-  end if;
-  if enqueue.max_attempts not between 1 and 32767 then
-    raise numeric_value_out_of_range using message = format('max_attempts must be 1 to 32767, not %s', enqueue.max_attempts);
+  if problem is not null then
+    raise sqlstate 'JQ001' using message = problem, hint = 'docs/sql.md lists the limits of all arguments.';
   end if;
   if enqueue.unique_key is not null then
     holder := jobq.unique_key_take(enqueue.kind, enqueue.unique_key, job_id);
@@ -91,14 +142,88 @@ begin
   return job_id;
 end $$;
 
--- enqueue_arrays adds many jobs in one statement, given as columns: element i
--- of each array belongs to job i; null means the default, and so do '' and 0
--- where they are no value of their own. It returns one row per job in the
--- order given. The Go client uses it. Keys are taken in
--- their order, so that two batches with the same keys cannot deadlock.
+-- enqueue for args and metadata that a driver sends as json, and as text. An
+-- untyped value, such as a literal, becomes text: PostgreSQL prefers that to any
+-- other type. args has no default here, so that a call without it is the one above.
+create function jobq.enqueue(
+  kind         text,
+  args         json,
+  queue        text        default null,
+  priority     bigint      default null,
+  run_at       timestamptz default null,
+  max_attempts bigint      default null,
+  unique_key   text        default null,
+  timeout      interval    default null,
+  backoff_base interval    default null,
+  backoff_max  interval    default null,
+  tags         text[]      default null,
+  metadata     json        default null
+) returns bigint
+  language plpgsql security definer set search_path = pg_catalog, pg_temp
+  as $$
+begin
+  return jobq.enqueue(kind, jobq.json_of('args', args::text), queue, priority, run_at, max_attempts, unique_key, timeout,
+    backoff_base, backoff_max, tags, jobq.json_of('metadata', metadata::text));
+end $$;
+
+create function jobq.enqueue(
+  kind         text,
+  args         text,
+  queue        text        default null,
+  priority     bigint      default null,
+  run_at       timestamptz default null,
+  max_attempts bigint      default null,
+  unique_key   text        default null,
+  timeout      interval    default null,
+  backoff_base interval    default null,
+  backoff_max  interval    default null,
+  tags         text[]      default null,
+  metadata     text        default null
+) returns bigint
+  language plpgsql security definer set search_path = pg_catalog, pg_temp
+  as $$
+begin
+  return jobq.enqueue(kind, jobq.json_of('args', args), queue, priority, run_at, max_attempts, unique_key, timeout,
+    backoff_base, backoff_max, tags, jobq.json_of('metadata', metadata));
+end $$;
+
+-- unique_keys_take takes keys for jobs, given as columns, and returns the holder
+-- of each: the job itself, or another one. It takes them in their order, and so
+-- does everybody who takes several: two who want the same ones cannot each have
+-- one that the other waits for. Whoever also locks rows of jobs takes the keys
+-- first: a job that ends gives its key up when its row is locked already.
+create function jobq.unique_keys_take(kinds text[], keys text[], ids bigint[]) returns bigint[]
+  language plpgsql
+  as $$
+declare
+  holders bigint[] := ids;
+  i integer;
+begin
+  for i in select k.i from unnest(kinds, keys, ids) with ordinality as k(kind, key, id, i)
+      where k.key is not null order by k.kind collate "C", k.key collate "C", k.id loop
+    holders[i] := jobq.unique_key_take(kinds[i], keys[i], ids[i]);
+  end loop;
+  return holders;
+end $$;
+
+-- unique_keys_release gives up those of the keys that were taken for a job which
+-- then did not become unfinished.
+create function jobq.unique_keys_release(kinds text[], keys text[], ids bigint[]) returns void
+  language sql
+  as $$
+    delete from jobq.unique_key u
+      using unnest(kinds, keys, ids) as t(kind, key, id)
+      where u.kind = t.kind and u.key = t.key and u.job_id = t.id
+        and not exists (select from jobq.pending p where p.id = t.id)
+        and not exists (select from jobq.running r where r.id = t.id)
+  $$;
+
+-- enqueue_arrays adds up to 100,000 jobs in one statement, given as columns:
+-- element i of each array belongs to job i; null means the default. It returns
+-- one row per job in the order given. The Go client uses it.
 create function jobq.enqueue_arrays(
-  kinds text[], args jsonb[], queues text[], priorities integer[], run_ats timestamptz[], delays interval[],
-  max_attempts integer[], unique_keys text[], timeouts interval[], backoff_bases interval[], backoff_maxes interval[],
+  kinds text[], args jsonb[], queues text[], priorities bigint[], run_ats timestamptz[], delays interval[],
+  max_attempts bigint[], unique_keys text[], timeouts interval[], backoff_bases interval[], backoff_maxes interval[],
   tags jsonb[], metadata jsonb[]
 ) returns table (id bigint, duplicate boolean)
   language plpgsql security definer set search_path = pg_catalog, pg_temp
@@ -106,21 +231,41 @@ create function jobq.enqueue_arrays(
 declare
   job_ids bigint[];
   holders bigint[];
-  i integer;
+  problem text;
 begin
+  if cardinality(kinds) > 100000 then
+    raise sqlstate 'JQ001' using message = format('jobs must be at most 100000 in one call, not %s', cardinality(kinds));
+  end if;
+  select format('jobs[%s]: %s', j.i - 1, j.problem) into problem
+    from (
+      select j.i, case -- an argument with a subquery would keep the function from being inlined
+          when j.tags is null then
+            jobq.job_problem(j.kind, j.args, j.queue, j.priority, coalesce(j.run_at, now() + j.delay), j.attempts, j.key, j.timeout,
+              j.base, j.max, null, j.metadata)
+          when jsonb_typeof(j.tags) <> 'array' then format('tags must be an array of texts, not %s', jsonb_typeof(j.tags))
+          else jobq.job_problem(j.kind, j.args, j.queue, j.priority, coalesce(j.run_at, now() + j.delay), j.attempts, j.key, j.timeout,
+            j.base, j.max, array(select jsonb_array_elements_text(j.tags)), j.metadata)
+        end as problem
+        from unnest(kinds, enqueue_arrays.args, queues, priorities, run_ats, delays, enqueue_arrays.max_attempts, unique_keys,
+            timeouts, backoff_bases, backoff_maxes, enqueue_arrays.tags, enqueue_arrays.metadata)
+          with ordinality as j(kind, args, queue, priority, run_at, delay, attempts, key, timeout, base, max, tags, metadata, i)
+    ) j
+    where j.problem is not null
+    order by j.i
+    limit 1;
+  if problem is not null then
+    raise sqlstate 'JQ001' using message = problem, hint = 'docs/sql.md lists the limits of all arguments.';
+  end if;
   select array_agg(nextval('jobq.job_id_seq')) into job_ids from generate_series(1, cardinality(kinds));
   holders := job_ids;
-  if exists (select from unnest(unique_keys) as k(key) where k.key <> '') then
-    for i in select k.i from unnest(kinds, unique_keys) with ordinality as k(kind, key, i)
-        where k.key <> '' order by k.kind, k.key, k.i loop
-      holders[i] := jobq.unique_key_take(kinds[i], unique_keys[i], job_ids[i]);
-    end loop;
+  if exists (select from unnest(unique_keys) as k(key) where k.key is not null) then
+    holders := jobq.unique_keys_take(kinds, unique_keys, job_ids);
   end if;
   insert into jobq.pending
       (id, kind, args, queue, priority, run_at, max_attempts, unique_key, timeout, backoff_base, backoff_max, tags, metadata)
-    select j.id, j.kind, coalesce(j.args, '{}'), coalesce(nullif(j.queue, ''), 'default'), coalesce(j.priority, 0),
-        coalesce(j.run_at, now() + j.delay, now()), coalesce(nullif(j.attempts, 0), 25), nullif(j.key, ''), j.timeout, j.base, j.max,
-        case when j.tags is not null then array(select jsonb_array_elements_text(j.tags)) end, j.metadata
+    select j.id, j.kind, coalesce(j.args, '{}'), coalesce(j.queue, 'default'), coalesce(j.priority, 0),
+        coalesce(j.run_at, now() + j.delay, now()), coalesce(j.attempts, 25), j.key, j.timeout, j.base, j.max,
+        case when j.tags is not null then nullif(array(select jsonb_array_elements_text(j.tags)), '{}') end, j.metadata
       from unnest(job_ids, holders, kinds, args, queues, priorities, run_ats, delays, max_attempts, unique_keys, timeouts,
           backoff_bases, backoff_maxes, tags, metadata)
         as j(id, holder, kind, args, queue, priority, run_at, delay, attempts, key, timeout, base, max, tags, metadata)
@@ -128,45 +273,113 @@ begin
   return query select h.holder, h.holder <> h.job_id from unnest(holders, job_ids) as h(holder, job_id);
 end $$;
 
+-- object_problem says what is wrong with a JSON object whose members are to be
+-- arguments of enqueue, of those that names allows, or null: a member with
+-- another name, which would else be ignored, one that is not of the type, or one
+-- beyond its limit. It tries one member after the other, which takes a while.
+-- Without a kind it is no job; is_change says that it is to change one.
+create function jobq.object_problem(object jsonb, names text[], is_change boolean default false) returns text
+  language plpgsql stable
+  as $$
+declare
+  name text;
+  value jsonb;
+begin
+  if jsonb_typeof(object) is distinct from 'object' then
+    return format('must be a JSON object such as {"kind": "resize", "args": {}}, not %s', coalesce(jsonb_typeof(object), 'null'));
+  end if;
+  for name, value in select m.key, m.value from jsonb_each(object) m where m.value <> 'null' order by m.key loop
+    if name <> all(names) then
+      return format('unknown member %s; there are %s', to_json(left(name, 128)), array_to_string(names, ', '));
+    end if;
+    if name in ('kind', 'queue', 'unique_key') and jsonb_typeof(value) not in ('string', 'number') then
+      return format('%s must be text, not %s', name, jsonb_typeof(value));
+    end if;
+    if name = 'tags' and jsonb_typeof(value) <> 'array' then
+      return format('tags must be an array of texts, not %s', jsonb_typeof(value));
+    end if;
+    begin
+      perform r from jsonb_to_record(jsonb_build_object(name, value)) as r(priority bigint, run_at timestamptz,
+        max_attempts bigint, timeout interval, backoff_base interval, backoff_max interval);
+    exception when data_exception then
+      return left(format('%s must be %s: %s', name,
+        case name when 'priority' then 'a whole number, -32768 to 32767' when 'max_attempts' then 'a whole number, 1 to 32767'
+          when 'run_at' then 'a time in the years 1 to 9999' else 'an interval, positive, at most 10 years' end, sqlerrm), 300);
+    end;
+  end loop;
+  return (
+    select jobq.job_problem(case when is_change then coalesce(r.kind, 'k') else r.kind end, r.args, r.queue, r.priority, r.run_at,
+        r.max_attempts, r.unique_key, r.timeout, r.backoff_base, r.backoff_max,
+        case when r.tags is not null then array(select jsonb_array_elements_text(r.tags)) end, r.metadata)
+      from jsonb_to_record(object) as r(kind text, args jsonb, queue text, priority bigint, run_at timestamptz,
+        max_attempts bigint, unique_key text, timeout interval, backoff_base interval, backoff_max interval, tags jsonb, metadata jsonb));
+end $$;
+
 -- enqueue_many adds the jobs of a JSON array of objects, whose members are
 -- the arguments of enqueue: [{"kind": "resize", "args": {"id": 1}}, …].
 create function jobq.enqueue_many(jobs jsonb) returns table (id bigint, duplicate boolean)
-  language plpgsql
+  language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
+declare
+  names constant text[] := '{kind, args, queue, priority, run_at, max_attempts, unique_key, timeout, backoff_base, backoff_max, tags, metadata}';
+  c record;
+  odd boolean := false;
+  problem text;
 begin
   if jsonb_typeof(jobs) is distinct from 'array' then
-    raise invalid_parameter_value using message = 'jobs must be a JSON array of objects such as {"kind": "resize", "args": {}}';
+    raise sqlstate 'JQ001' using message = format(
+      'jobs must be a JSON array of objects such as {"kind": "resize", "args": {}}, not %s', coalesce(jsonb_typeof(jobs), 'null'));
   end if;
-  if exists (
-    select from jsonb_to_recordset(jobs) as j(priority numeric, max_attempts numeric)
-      where j.priority not between -32768 and 32767 or j.max_attempts not between 1 and 32767
-  ) then
-    raise numeric_value_out_of_range using message = 'priority must be -32768 to 32767, max_attempts must be 1 to 32767';
+  if jsonb_array_length(jobs) > 100000 then
+    raise sqlstate 'JQ001' using message = format('jobs must be at most 100000 in one call, not %s', jsonb_array_length(jobs));
   end if;
-  -- To enqueue_arrays, empty means the default; to our callers it is a mistake.
-  if exists (select from jsonb_to_recordset(jobs) as j(queue text, unique_key text) where j.queue = '' or j.unique_key = '') then
-    raise invalid_parameter_value using message = 'queue must be 1 to 128 characters, unique_key must be 1 to 255 characters';
+  begin
+    odd := exists (
+      select from jsonb_array_elements(jobs) as x(job) cross join lateral jsonb_each(x.job) m
+        where m.key <> all(names)
+          or (m.key in ('kind', 'queue', 'unique_key') and jsonb_typeof(m.value) not in ('string', 'number', 'null')));
+    select array_agg(r.kind order by x.i) as kinds, array_agg(r.args order by x.i) as args, array_agg(r.queue order by x.i) as queues,
+        array_agg(r.priority order by x.i) as priorities, array_agg(r.run_at order by x.i) as run_ats,
+        array_agg(null::interval) as delays, array_agg(r.max_attempts order by x.i) as attempts,
+        array_agg(r.unique_key order by x.i) as keys, array_agg(r.timeout order by x.i) as timeouts,
+        array_agg(r.backoff_base order by x.i) as bases, array_agg(r.backoff_max order by x.i) as maxes,
+        array_agg(r.tags order by x.i) as tags, array_agg(r.metadata order by x.i) as metadata
+      into c
+      from jsonb_array_elements(jobs) with ordinality as x(job, i),
+        jsonb_to_record(x.job) as r(kind text, args jsonb, queue text, priority bigint, run_at timestamptz,
+          max_attempts bigint, unique_key text, timeout interval, backoff_base interval, backoff_max interval,
+          tags jsonb, metadata jsonb);
+  exception when data_exception then
+    odd := true;
+  end;
+  if odd then -- now find the job and the member
+    for i in 0..jsonb_array_length(jobs) - 1 loop
+      problem := jobq.object_problem(jobs -> i, names);
+      if problem is not null then
+        raise sqlstate 'JQ001' using message = format('jobs[%s]: %s', i, problem), hint = 'docs/sql.md lists the limits of all members.';
+      end if;
+    end loop;
   end if;
-  return query
-    select e.id, e.duplicate
-      from (
-        select array_agg(j.kind order by j.i) as kinds, array_agg(j.args order by j.i) as args, array_agg(j.queue order by j.i) as queues,
-            array_agg(j.priority order by j.i) as priorities, array_agg(j.run_at order by j.i) as run_ats,
-            array_agg(null::interval) as delays, array_agg(j.max_attempts order by j.i) as attempts,
-            array_agg(j.unique_key order by j.i) as keys, array_agg(j.timeout order by j.i) as timeouts,
-            array_agg(j.backoff_base order by j.i) as bases, array_agg(j.backoff_max order by j.i) as maxes,
-            array_agg(j.tags order by j.i) as tags, array_agg(j.metadata order by j.i) as metadata
-          from (
-            select r.*, x.i
-              from jsonb_array_elements(jobs) with ordinality as x(job, i),
-                jsonb_to_record(x.job) as r(kind text, args jsonb, queue text, priority integer, run_at timestamptz,
-                  max_attempts integer, unique_key text, timeout interval, backoff_base interval, backoff_max interval,
-                  tags jsonb, metadata jsonb)
-          ) j
-      ) a
-      cross join lateral jobq.enqueue_arrays(a.kinds, a.args, a.queues, a.priorities, a.run_ats, a.delays, a.attempts,
-        a.keys, a.timeouts, a.bases, a.maxes, a.tags, a.metadata) e
-      where a.kinds is not null;
+  if c.kinds is null then -- no jobs
+    return;
+  end if;
+  return query select * from jobq.enqueue_arrays(c.kinds, c.args, c.queues, c.priorities, c.run_ats, c.delays, c.attempts,
+    c.keys, c.timeouts, c.bases, c.maxes, c.tags, c.metadata);
+end $$;
+
+-- enqueue_many for jobs that a driver sends as json, and as text or untyped.
+create function jobq.enqueue_many(jobs json) returns table (id bigint, duplicate boolean)
+  language plpgsql security definer set search_path = pg_catalog, pg_temp
+  as $$
+begin
+  return query select * from jobq.enqueue_many(jobq.json_of('jobs', jobs::text));
+end $$;
+
+create function jobq.enqueue_many(jobs text) returns table (id bigint, duplicate boolean)
+  language plpgsql security definer set search_path = pg_catalog, pg_temp
+  as $$
+begin
+  return query select * from jobq.enqueue_many(jobq.json_of('jobs', jobs));
 end $$;
 
 -- cancel ends a job that waits, and asks the worker of one that runs to stop.
@@ -179,6 +392,9 @@ create function jobq.cancel(job_id bigint) returns jobq.job_state
 declare
   ended jobq.job_state;
 begin
+  if job_id is null then
+    raise sqlstate 'JQ001' using message = 'job_id must not be null';
+  end if;
   -- A job may change tables between two of these statements, each of which
   -- sees what was committed before it: the second round finds it.
   for round in 1..3 loop
@@ -230,19 +446,37 @@ begin
       where p.id = args_require.job_id and p.args_apart
         and not exists (select from jobq.payload a where a.job_id = p.id)
   ) then
-    raise object_not_in_prerequisite_state using
+    raise sqlstate 'JQ003' using
       message = format('job %s: its args have been removed by retention (they were over 1000 bytes): enqueue it anew', args_require.job_id);
   end if;
 end $$;
 
 -- requeue makes a finished or scheduled job available now, with at least one
 -- attempt left. It returns the job's state afterwards, or null when there is
--- no such job. A running job cannot be requeued, nor one whose args are gone.
+-- no such job. A running job cannot be requeued, nor one whose args are gone, nor
+-- one whose unique key another unfinished job holds.
 create function jobq.requeue(job_id bigint) returns jobq.job_state
   language plpgsql
   as $$
+declare
+  kinds text[];
+  keys text[];
+  holder bigint;
 begin
+  if job_id is null then
+    raise sqlstate 'JQ001' using message = 'job_id must not be null';
+  end if;
   for round in 1..3 loop
+    -- The key before the row: see unique_keys_take.
+    select array[f.kind], array[f.unique_key] into kinds, keys
+      from jobq.finished f where f.id = requeue.job_id and f.unique_key is not null;
+    if found then
+      holder := jobq.unique_key_take(kinds[1], keys[1], requeue.job_id);
+      if holder <> requeue.job_id then
+        raise sqlstate 'JQ004' using
+          message = format('unique_key %L of kind %L is held by unfinished job %s', keys[1], kinds[1], holder);
+      end if;
+    end if;
     with taken as (
       delete from jobq.finished f where f.id = requeue.job_id
         returning f.id, f.lease_token, f.created_at, f.timeout, f.backoff_base, f.backoff_max, f.priority, f.attempts,
@@ -260,6 +494,9 @@ begin
       perform jobq.args_require(requeue.job_id);
       return 'available';
     end if;
+    if keys is not null then -- somebody else has requeued or deleted it since
+      perform jobq.unique_keys_release(kinds, keys, array[requeue.job_id]);
+    end if;
     update jobq.pending p set run_at = clock_timestamp(), position = nextval('jobq.position_seq')
       where p.id = requeue.job_id and p.position is null;
     if found then
@@ -270,7 +507,7 @@ begin
       return 'available';
     end if;
     if exists (select from jobq.running r where r.id = requeue.job_id) then
-      raise object_not_in_prerequisite_state using
+      raise sqlstate 'JQ003' using
         message = format('job %s is running', requeue.job_id),
         hint = 'Cancel it first, or let it end.';
     end if;
@@ -278,8 +515,9 @@ begin
   return null;
 end $$;
 
--- delete_job removes a job that does not run, with its attempts, and says
--- whether there was one. (DELETE is reserved, hence the name.)
+-- delete_job removes a job that does not run, and says whether there was one.
+-- Its latest 10,000 attempts go with it; older ones, which only a job that has
+-- snoozed for days can have, go with retention. (DELETE is reserved, hence the name.)
 create function jobq.delete_job(job_id bigint) returns boolean
   language plpgsql
   as $$
@@ -288,6 +526,9 @@ declare
   held_kind text;
   held_key text;
 begin
+  if job_id is null then
+    raise sqlstate 'JQ001' using message = 'job_id must not be null';
+  end if;
   for round in 1..3 loop
     delete from jobq.pending p where p.id = delete_job.job_id returning p.kind, p.unique_key into held_kind, held_key;
     deleted := found;
@@ -299,14 +540,17 @@ begin
     end if;
     exit when deleted;
     if exists (select from jobq.running r where r.id = delete_job.job_id) then
-      raise object_not_in_prerequisite_state using
+      raise sqlstate 'JQ003' using
         message = format('job %s is running', delete_job.job_id),
         hint = 'Cancel it first, or let it end.';
     end if;
   end loop;
   if deleted then
     delete from jobq.payload a where a.job_id = delete_job.job_id;
-    delete from jobq.attempt t where t.job_id = delete_job.job_id;
+    delete from jobq.attempt t
+      where t.job_id = delete_job.job_id and t.lease_token >= coalesce((
+        select a.lease_token from jobq.attempt a where a.job_id = delete_job.job_id
+          order by a.lease_token desc offset 9999 limit 1), 0);
   end if;
   return deleted;
 end $$;
@@ -320,11 +564,37 @@ create function jobq.backoff_delay(failures integer, base interval, cap interval
     coalesce(cap, interval '1 day'),
     coalesce(base, interval '1 s') * power(2, least(greatest(failures, 1) - 1, 20)));
 
+-- partition_yield ends the statement at once, as if a lock had not been to be had
+-- in time, when a transaction that is older than a second, such as that of
+-- pg_dump, has a lock on one of the tables. Whoever waits to have a table for
+-- itself makes all wait who come after it, so it is better not to begin. How old
+-- the transactions of other roles are, the owner may not see: then one that uses
+-- the table `rare`, as hardly anybody does, counts as old.
+create function jobq.partition_yield(rare regclass, busy regclass[]) returns void
+  language plpgsql security definer set search_path = pg_catalog, pg_temp
+  as $$
+declare
+  holder record;
+begin
+  select a.pid, a.application_name as application, l.relation::regclass as name into holder
+    from pg_locks l
+    join pg_stat_activity a on a.pid = l.pid
+    where l.locktype = 'relation' and l.granted and l.pid <> pg_backend_pid() and a.datname = current_database()
+      and (l.relation = rare or l.relation = any(busy::oid[]))
+      and (a.xact_start < clock_timestamp() - interval '1 s' or a.xact_start is null and l.relation = rare)
+    order by a.xact_start
+    limit 1;
+  if found then
+    raise lock_not_available using message = format('table %s is in use by session %s (%s)', holder.name, holder.pid, holder.application);
+  end if;
+end $$;
+
 -- partition_add makes the partition of a day of finished or attempt, if it is
 -- not there. It is made apart and then attached, which keeps finishers waiting
 -- only for a moment. A day of which the default partition has rows stays there:
 -- there may be millions, and finishers would wait while they move. It runs as the
--- owner, who alone may do that; so do partition_prune and default_prune.
+-- owner, who alone may do that; so do partition_prune, payload_prune and
+-- default_prune.
 create function jobq.partition_add(parent text, day date) returns boolean
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
@@ -332,85 +602,157 @@ declare
   name text := parent || '_' || to_char(day, 'YYYYMMDD');
   low timestamptz := day::timestamp at time zone 'UTC';
   high timestamptz := (day + 1)::timestamp at time zone 'UTC';
-  has_rows text := format('select exists (select from jobq.%I where finished_at >= %L and finished_at < %L)', parent || '_default', low, high);
   caught boolean;
 begin
   if parent not in ('finished', 'attempt') then
-    raise invalid_parameter_value using message = format('no partitioned table %L', parent);
+    raise sqlstate 'JQ001' using message = format('no partitioned table %L', parent);
   end if;
   if to_regclass(format('jobq.%I', name)) is not null then
     return false;
   end if;
-  execute has_rows into caught;
+  -- Those who make and drop days take turns; nobody else waits for this lock.
+  execute format('lock table jobq.%I in share update exclusive mode', parent);
+  if to_regclass(format('jobq.%I', name)) is not null then
+    return false;
+  end if;
+  execute format('select exists (select from jobq.%I where finished_at >= %L and finished_at < %L)', parent || '_default', low, high)
+    into caught;
   if caught then
     return false;
   end if;
-  execute format('create table jobq.%I (like jobq.%I including defaults including constraints)', name, parent);
-  execute format('lock table jobq.%I in access exclusive mode', parent || '_default');
-  execute has_rows into caught;
-  if caught then -- while the lock was waited for
-    execute format('drop table jobq.%I', name);
+  perform jobq.partition_yield(null, array[format('jobq.%I', parent || '_default')]::regclass[]);
+  begin
+    execute format('create table jobq.%I (like jobq.%I including defaults including constraints)', name, parent);
+    -- It locks the default partition, and reads it once more.
+    execute format('alter table jobq.%I attach partition jobq.%I for values from (%L) to (%L)', parent, name, low, high);
+  exception when check_violation then -- caught since
     return false;
-  end if;
-  execute format('alter table jobq.%I attach partition jobq.%I for values from (%L) to (%L)', parent, name, low, high);
+  end;
   return true;
 end $$;
 
--- partition_prune drops the earliest day of finished or attempt that is past
--- retention as a whole, and returns its name, or null when there is none: one a
--- transaction, because the lock that it takes keeps finishers waiting. A day
--- that still owns payload rows waits until those are gone.
+-- partition_prune takes the earliest day of finished or attempt that is past
+-- retention as a whole out of the table, and returns its name, or null when there
+-- is none: one a transaction, because the lock that it takes keeps finishers
+-- waiting. It gives up at once while somebody reads that day, as pg_dump does, or
+-- has used the parent for long. A day of attempt is dropped. A day of finished
+-- stays as a table of its own, in which nobody finds its jobs any more, until
+-- payload_prune has removed the large args of its jobs, in steps, and drops it.
 create function jobq.partition_prune(parent text) returns text
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
 declare
-  keep_from date := ((clock_timestamp() - (select s.finished_retention from jobq.setting s)) at time zone 'UTC')::date;
+  keep_from date := ((statement_timestamp() - (select s.finished_retention from jobq.setting s)) at time zone 'UTC')::date;
   old record;
-  owns_payload boolean;
 begin
   if parent not in ('finished', 'attempt') then
-    raise invalid_parameter_value using message = format('no partitioned table %L', parent);
+    raise sqlstate 'JQ001' using message = format('no partitioned table %L', parent);
   end if;
   for old in
-    select c.relname as name
+    select c.oid, c.relname as name
       from pg_inherits i
       join pg_class c on c.oid = i.inhrelid
       where i.inhparent = format('jobq.%I', parent)::regclass
         and c.relname ~ (parent || '_[0-9]{8}$') and right(c.relname, 8) < to_char(keep_from, 'YYYYMMDD')
-      order by 1
+      order by 2
   loop
+    execute format('lock table jobq.%I in share update exclusive mode', parent); -- see partition_add
+    continue when not exists (select from pg_class c where c.oid = old.oid and c.relispartition); -- another session was faster
+    perform jobq.partition_yield(old.oid::regclass,
+      array[format('jobq.%I', parent), format('jobq.%I', parent || '_default')]::regclass[]);
     if parent = 'finished' then
-      execute format(
-        'select exists (select from jobq.%I f where f.args_apart and exists (select from jobq.payload a where a.job_id = f.id))',
-        old.name) into owns_payload;
-      continue when owns_payload;
+      execute format('alter table jobq.finished detach partition jobq.%I', old.name);
+    else
+      execute format('drop table jobq.%I', old.name);
     end if;
-    execute format('drop table jobq.%I', old.name);
     return old.name;
   end loop;
   return null;
 end $$;
 
+-- payload_prune removes large args of jobs of the earliest day that
+-- partition_prune has taken out: of at most payload_count jobs, and it looks at
+-- job_count at most, in the order of their ids, from the one after the given job
+-- of the given day on; from the first one when it is another day that is the
+-- earliest. It returns where the next call goes on, and how many payloads it has
+-- removed. When the day has no more jobs it drops the day, and returns no job. It
+-- returns no day when there is none.
+--
+-- For example: with a day of 25,000 jobs and a job_count of 10,000, the first
+-- three calls look at 10,000, 10,000 and 5,000 jobs, and the fourth drops the day.
+create function jobq.payload_prune(after_day text, after_job bigint, job_count integer, payload_count integer)
+  returns table (day text, last_job bigint, removed bigint)
+  language plpgsql security definer set search_path = pg_catalog, pg_temp
+  as $$
+begin
+  select c.relname into day
+    from pg_class c
+    where c.relnamespace = (select p.relnamespace from pg_class p where p.oid = 'jobq.finished'::regclass)
+      and c.relkind = 'r' and not c.relispartition and c.relname ~ '^finished_[0-9]{8}$'
+    order by 1
+    limit 1;
+  if day is null then
+    return;
+  end if;
+  begin
+    execute format($sql$
+      with looked as materialized (
+        select f.id, f.args_apart, count(*) filter (where f.args_apart) over (order by f.id rows unbounded preceding) as payloads
+          from jobq.%I f
+          where f.id > $1
+          order by f.id
+          limit $2
+      ), taken as (
+        select l.id, l.args_apart from looked l where l.payloads <= $3
+      ), gone as (
+        delete from jobq.payload a
+          where a.job_id = any(array(select t.id from taken t where t.args_apart))
+          returning a.job_id
+      )
+      select (select max(t.id) from taken t), (select count(*) from gone)
+    $sql$, day)
+      using case when day = after_day then after_job else 0 end, job_count, payload_count
+      into last_job, removed;
+    if last_job is null then
+      execute format('drop table jobq.%I', day);
+    end if;
+  exception when undefined_table then -- another session was faster
+    last_job := null;
+    removed := 0;
+  end;
+  return next;
+end $$;
+
 -- default_prune deletes so many rows at most that the default partition of
 -- finished or attempt has of days past retention, and returns how many it
--- deleted. A job that still owns a payload row waits until that is gone.
+-- deleted. The large args of such jobs go with them.
 create function jobq.default_prune(parent text, row_count integer) returns bigint
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
 declare
-  keep_from date := ((clock_timestamp() - (select s.finished_retention from jobq.setting s)) at time zone 'UTC')::date;
+  keep_from timestamptz := date_trunc('day', (statement_timestamp() - (select s.finished_retention from jobq.setting s)) at time zone 'UTC') at time zone 'UTC';
   deleted bigint;
 begin
-  if parent not in ('finished', 'attempt') then
-    raise invalid_parameter_value using message = format('no partitioned table %L', parent);
+  if parent = 'attempt' then
+    delete from jobq.attempt_default t
+      where t.ctid = any(array(
+        select x.ctid from jobq.attempt_default x
+          where x.finished_at < keep_from order by x.finished_at limit default_prune.row_count for update skip locked));
+    get diagnostics deleted = row_count;
+  elsif parent = 'finished' then
+    with gone as (
+      delete from jobq.finished_default f
+        where f.ctid = any(array(
+          select x.ctid from jobq.finished_default x
+            where x.finished_at < keep_from order by x.finished_at limit default_prune.row_count for update skip locked))
+        returning f.id, f.args_apart
+    ), args_gone as (
+      delete from jobq.payload a where a.job_id = any(array(select g.id from gone g where g.args_apart))
+    )
+    select count(*) into deleted from gone;
+  else
+    raise sqlstate 'JQ001' using message = format('no partitioned table %L', parent);
   end if;
-  execute format(
-    'delete from jobq.%1$I where ctid = any (array(select f.ctid from jobq.%1$I f where f.finished_at < %2$L %3$s limit %4$s))',
-    parent || '_default', keep_from::timestamp at time zone 'UTC',
-    case when parent = 'finished' then
-      'and not (f.args_apart and exists (select from jobq.payload a where a.job_id = f.id))' else '' end,
-    row_count);
-  get diagnostics deleted = row_count;
   return deleted;
 end $$;
 
@@ -420,7 +762,11 @@ select jobq.partition_add(parent, (now() at time zone 'UTC')::date + ahead)
 
 -- sql/roles.sql says who may call them.
 revoke execute on function
-  jobq.enqueue, jobq.enqueue_arrays, jobq.enqueue_many,
+  jobq.job_problem, jobq.json_of, jobq.object_problem, jobq.unique_keys_take, jobq.unique_keys_release,
+  jobq.enqueue(text, jsonb, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], jsonb),
+  jobq.enqueue(text, json, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], json),
+  jobq.enqueue(text, text, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], text),
+  jobq.enqueue_arrays, jobq.enqueue_many(jsonb), jobq.enqueue_many(json), jobq.enqueue_many(text),
   jobq.cancel, jobq.args_require, jobq.requeue, jobq.delete_job, jobq.backoff_delay,
-  jobq.partition_add, jobq.partition_prune, jobq.default_prune
+  jobq.partition_yield, jobq.partition_add, jobq.partition_prune, jobq.payload_prune, jobq.default_prune
   from public;

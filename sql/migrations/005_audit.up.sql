@@ -7,10 +7,10 @@ create table jobq.audit (
   at           timestamptz not null default clock_timestamp(),
   snapshot_at  timestamptz, -- of an action by filter: jobs that came later are left alone
   id_max       bigint,      -- likewise
-  id_done      bigint,      -- how far it has come, from id_max down
+  id_done      bigint,      -- how far it has come, from id_max down; of an undo, from the lowest id up
   undone_by    bigint,      -- the undo of this action
   undoes       bigint,      -- the action that this undo is of
-  ended_at     timestamptz, -- of an action by filter that has come to its end
+  ended_at     timestamptz, -- of an action by filter, or of an undo, that has come to its end
   done         integer     not null default 0, -- jobs changed
   refused      integer     not null default 0, -- jobs that could not be
   done_max     integer,     -- of an action by filter: how many jobs a run of it changes at most
@@ -20,14 +20,16 @@ create table jobq.audit (
   action       text        not null,
   target       text,        -- the filter, or the queue
   note         text,
-  change       jsonb,       -- what an edit or a clone sets, by the names of columns
+  change       jsonb,       -- what an edit, a clone or a change of settings sets, by the names of columns
+  replaced     jsonb,       -- of a change of settings: what was set before, likewise
   constraint "actor must be 1 to 255 characters" check (char_length(actor) between 1 and 255),
-  constraint "action must be known" check (action in ('requeue', 'cancel', 'delete', 'edit', 'clone', 'pause', 'resume', 'drain', 'undo')),
+  constraint "action must be known" check (action in ('requeue', 'cancel', 'delete', 'edit', 'clone', 'pause', 'resume', 'drain', 'settings', 'undo')),
   constraint "target must be at most 8192 characters" check (char_length(target) <= 8192),
   constraint "note must be at most 1024 characters" check (char_length(note) <= 1024),
   constraint "done_max must be positive" check (done_max > 0),
   constraint "held_by must be at most 64 characters" check (char_length(held_by) <= 64)
 );
+-- For the janitor, which forgets old actions.
 create index audit_at_idx on jobq.audit (at);
 
 -- One row per job changed. `before` is what an undo needs that the job's row
@@ -45,11 +47,11 @@ create table jobq.audit_job (
   before       jsonb       not null,
   primary key (audit_id, job_id)
 );
-create index audit_job_job_id_idx on jobq.audit_job (job_id);
+create index audit_job_job_id_idx on jobq.audit_job (job_id, audit_id);
 
 -- job_lock locks a job's row and returns it with the stage and the state that
--- it is in: with everything that belongs to it (whole), or else without what
--- only a delete would lose. Null when there is no such job.
+-- it is in: with everything that belongs to it (whole), of its attempts the latest
+-- 100, or else without what only a delete would lose. Null when there is no such job.
 create function jobq.job_lock(job_id bigint, whole boolean) returns jsonb
   language plpgsql
   as $$
@@ -81,22 +83,68 @@ begin
   end if;
   return jsonb_build_object('stage', stage, 'row', found_row,
     'payload', (select a.args from jobq.payload a where a.job_id = job_lock.job_id),
-    'attempts', (select jsonb_agg(to_jsonb(t)) from jobq.attempt t where t.job_id = job_lock.job_id));
+    'attempts', (select jsonb_agg(to_jsonb(t)) from (
+      select a.* from jobq.attempt a where a.job_id = job_lock.job_id order by a.lease_token desc limit 100) t));
 end $$;
 
--- audit_begin records that an action begins, and forgets a few old ones.
+-- audit_begin records that an action begins.
 create function jobq.audit_begin(actor text, action text, target text, note text, change jsonb default null) returns bigint
   language plpgsql
   as $$
 declare
   begun bigint;
+  problem text := case
+    when actor is null or char_length(actor) not between 1 and 255 then
+      format('actor must be 1 to 255 characters, not %s', coalesce(char_length(actor)::text, 'null'))
+    when char_length(target) > 8192 then format('target must be at most 8192 characters, not %s', char_length(target))
+    when char_length(note) > 1024 then format('note must be at most 1024 characters, not %s', char_length(note))
+  end;
 begin
-  delete from jobq.audit a
-    where a.id in (select o.id from jobq.audit o where o.at < clock_timestamp() - interval '90 days' order by o.at limit 100);
+  if problem is not null then
+    raise sqlstate 'JQ001' using message = problem;
+  end if;
   insert into jobq.audit (actor, action, target, note, change)
     values (audit_begin.actor, audit_begin.action, audit_begin.target, audit_begin.note, audit_begin.change)
     returning id into begun;
   return begun;
+end $$;
+
+-- audit_prune forgets what people did more than 90 days ago, the earliest first:
+-- an action goes when all its jobs have gone. It deletes about row_count rows, and
+-- returns how many it has deleted, 0 when nothing is left to forget. Where an
+-- action had more jobs, it returns the action and its last job deleted, where the
+-- next call goes on: else it would walk through a million deleted ones each time.
+-- It runs as the owner: the janitor of a worker has no other rights on the audit.
+create function jobq.audit_prune(after_audit bigint, after_job bigint, row_count integer)
+  returns table (deleted bigint, last_audit bigint, last_job bigint)
+  language plpgsql security definer set search_path = pg_catalog, pg_temp
+  as $$
+declare
+  old bigint;
+  jobs bigint;
+begin
+  deleted := 0;
+  for old in
+    select a.id from jobq.audit a where a.at < statement_timestamp() - interval '90 days' order by a.at limit audit_prune.row_count
+  loop
+    with gone as (
+      delete from jobq.audit_job t
+        where t.ctid = any(array(
+          select x.ctid from jobq.audit_job x
+            where x.audit_id = old and (old <> audit_prune.after_audit or x.job_id > audit_prune.after_job)
+            order by x.job_id
+            limit audit_prune.row_count - deleted))
+        returning t.job_id
+    )
+    select count(*), max(g.job_id) into jobs, last_job from gone g;
+    deleted := deleted + jobs;
+    last_audit := old;
+    exit when deleted >= audit_prune.row_count;
+    delete from jobq.audit a where a.id = old;
+    deleted := deleted + 1;
+    exit when deleted >= audit_prune.row_count;
+  end loop;
+  return next;
 end $$;
 
 -- audit_begin_many is audit_begin for an action by filter, which takes many
@@ -129,10 +177,10 @@ declare
 begin
   select a.* into stopped from jobq.audit a where a.id = audit_resume.audit_id for update;
   if not found then
-    raise no_data_found using message = format('no action %s', audit_resume.audit_id);
+    raise sqlstate 'JQ002' using message = format('no action %s', audit_resume.audit_id);
   end if;
   if stopped.id_max is null or stopped.ended_at is not null or stopped.undone_by is not null then
-    raise object_not_in_prerequisite_state using message = format(
+    raise sqlstate 'JQ003' using message = format(
       case when stopped.id_max is null then 'action %s is not one by filter'
         when stopped.undone_by is not null then 'action %s is undone'
         else 'action %s has come to its end' end, audit_resume.audit_id);
@@ -164,7 +212,7 @@ declare
 begin
   select p.* into old from jobq.pending p where p.id = job_edit.job_id for update;
   if not found then
-    raise object_not_in_prerequisite_state using
+    raise sqlstate 'JQ003' using
       message = coalesce((select format('job %s is %s', job_edit.job_id, j.state) from jobq.job j where j.id = job_edit.job_id),
         format('job %s is gone', job_edit.job_id)),
       hint = 'Only a job that waits can be edited.';
@@ -181,14 +229,14 @@ begin
   end if;
   select s.key into other from jsonb_each(seen) s where was -> s.key is distinct from s.value limit 1;
   if found then
-    raise object_not_in_prerequisite_state using message = format('its %s has changed meanwhile', other);
+    raise sqlstate 'JQ003' using message = format('its %s has changed meanwhile', other);
   end if;
   wanted := was || change;
   if wanted = was then
     return null;
   end if;
   if (wanted -> 'max_attempts')::integer <= old.attempts then
-    raise object_not_in_prerequisite_state using
+    raise sqlstate 'JQ003' using
       message = format('it has used %s attempts: max_attempts must be more', old.attempts);
   end if;
   due := (wanted ->> 'run_at')::timestamptz;
@@ -227,15 +275,49 @@ begin
     'after', (select jsonb_object_agg(w.key, w.value) from jsonb_each(wanted) w where change ? w.key));
 end $$;
 
+-- change_problem says what is wrong with what an edit or a clone is to change, or null.
+create function jobq.change_problem(change jsonb, names text[]) returns text
+  language plpgsql stable
+  as $$
+declare
+  problem text := jobq.object_problem(change, names, true);
+begin
+  return case
+    when problem is null then (
+      select format('change: %s must not be null', m.key) from jsonb_each(change) m
+        where m.value = 'null' and m.key in ('kind', 'queue', 'priority', 'run_at', 'max_attempts') limit 1)
+    when problem like 'must be %' then format('change must be a JSON object such as {"priority": 1}, not %s', coalesce(jsonb_typeof(change), 'null'))
+    else 'change: ' || problem
+  end;
+end $$;
+
+-- act_problem says which argument of act is beyond its limit, or null.
+create function jobq.act_problem(action text, ids bigint[], audit_id bigint, change jsonb) returns text
+  language sql stable
+  return case
+    when action is null or action not in ('requeue', 'cancel', 'delete', 'edit') then
+      format('action must be requeue, cancel, delete or edit, not %s', coalesce(left(action, 100), 'null'))
+    when ids is null or cardinality(ids) not between 1 and 1000 then
+      format('ids must be 1 to 1000 jobs, not %s', coalesce(cardinality(ids)::text, 'null'))
+    when array_ndims(ids) > 1 or array_position(ids, null) is not null then 'ids must be 1 to 1000 jobs, without nulls'
+    when change is not null or (action = 'edit' and coalesce(audit_id, 0) = 0) then -- else the audit has it
+      jobq.change_problem(change, '{args, queue, priority, run_at, max_attempts, tags, metadata}')
+  end;
+
 -- act requeues, cancels, deletes or edits jobs in the name of an actor, in id
 -- order, and records it under the audit row given, or under a new one. Where
 -- expected has a text, such as 'failed/7', the job must be in that state with
 -- that lease token, or it is left alone; and what an edit changes must be as
 -- seen says. It answers for each job with the states before and after, whether
--- it was changed, and why not.
+-- it was changed, and why not, with one of the codes of docs/sql.md. A call is
+-- about 1000 jobs at most.
+--
+-- It takes the unique keys of those to requeue before it locks any of the jobs:
+-- see unique_keys_take. A key that was taken in vain is given up at the end.
 create function jobq.act(
   actor text, action text, ids bigint[], expected text[], seen jsonb[], target text, audit_id bigint, change jsonb
-) returns table (audit bigint, job_id bigint, state_before text, state_after text, changed boolean, problem text)
+) returns table (
+  audit bigint, job_id bigint, state_before text, state_after text, changed boolean, code text, problem text)
   language plpgsql
   as $$
 declare
@@ -246,24 +328,40 @@ declare
   changes integer := 0;
   refusals integer := 0;
   held text[] := '{}'; -- queues with available jobs that stay and were locked
+  taken record; -- unique keys
 begin
+  problem := jobq.act_problem(act.action, act.ids, act.audit_id, act.change);
+  if problem is not null then
+    raise sqlstate 'JQ001' using message = problem;
+  end if;
   audit := coalesce(nullif(act.audit_id, 0), jobq.audit_begin(act.actor, act.action, act.target, null, act.change));
   -- The lock makes an undo wait for the batch, and the next batch see the undo.
   select a.* into begun from jobq.audit a where a.id = act.audit for update;
+  if not found then
+    raise sqlstate 'JQ002' using message = format('no action %s', act.audit);
+  end if;
   if begun.undone_by is not null then
-    raise object_not_in_prerequisite_state using message = format('action %s is undone', begun.id);
+    raise sqlstate 'JQ003' using message = format('action %s is undone', begun.id);
+  end if;
+  if act.action = 'requeue' then
+    select array_agg(f.kind) as kinds, array_agg(f.unique_key) as keys, array_agg(f.id) as ids into taken
+      from jobq.finished f where f.id = any(act.ids) and f.unique_key is not null;
+    perform jobq.unique_keys_take(taken.kinds, taken.keys, taken.ids);
   end if;
   for job in select x.id, x.expected, x.seen from unnest(act.ids, act.expected, act.seen) as x(id, expected, seen) order by x.id loop
     job_id := job.id;
     state_before := null;
     state_after := null;
     changed := false;
+    code := null;
     problem := null;
     before := jobq.job_lock(job.id, act.action = 'delete');
     state_before := before -> 'row' ->> 'state';
     if before is null then
+      code := 'JQ002';
       problem := 'no such job';
     elsif job.expected <> format('%s/%s', state_before, before -> 'row' ->> 'lease_token') then
+      code := 'JQ003';
       problem := format('it has changed meanwhile, and is %s now', state_before);
     else
       begin
@@ -281,8 +379,13 @@ begin
             select j.state into state_after from jobq.job j where j.id = job.id;
         end case;
         changed := state_after <> state_before or state_before = 'running' or (act.action = 'edit' and edited is not null);
-      exception when object_not_in_prerequisite_state or unique_violation then
-        problem := sqlerrm;
+      exception
+        when sqlstate 'JQ003' then
+          code := 'JQ003';
+          problem := sqlerrm;
+        when sqlstate 'JQ004' then
+          code := 'JQ004';
+          problem := sqlerrm;
       end;
     end if;
     if state_before = 'available' and not changed and not before -> 'row' ->> 'queue' = any(held) then
@@ -305,6 +408,9 @@ begin
     set done = a.done + changes, refused = a.refused + refusals,
       id_done = case when a.id_max is not null then (select min(x) from unnest(act.ids) x) end
     where a.id = act.audit;
+  if act.action = 'requeue' then
+    perform jobq.unique_keys_release(taken.kinds, taken.keys, taken.ids);
+  end if;
   perform jobq.wake('head', h.queue) from unnest(held) as h(queue); -- whoever looked meanwhile passed those by
 end $$;
 
@@ -319,14 +425,19 @@ create function jobq.act_clone(actor text, job_id bigint, change jsonb)
 declare
   wanted jsonb;
   args_gone boolean;
+  problem text := case when job_id is null then 'job_id must not be null' else jobq.change_problem(change, '{kind, args, queue, priority,
+    run_at, max_attempts, timeout, backoff_base, backoff_max, tags, metadata}') end;
 begin
+  if problem is not null then
+    raise sqlstate 'JQ001' using message = problem;
+  end if;
   select to_jsonb(j) || jsonb_build_object('run_at', now()) || act_clone.change, j.args is null into wanted, args_gone
     from jobq.job j where j.id = act_clone.job_id;
   if not found then
     return;
   end if;
   if args_gone and not act_clone.change ? 'args' then
-    raise object_not_in_prerequisite_state using
+    raise sqlstate 'JQ003' using
       message = format('job %s: its args have been removed by retention (they were over 1000 bytes): clone it with args', act_clone.job_id);
   end if;
   insert into jobq.pending as p
@@ -352,6 +463,9 @@ create function jobq.act_drain(actor text, worker text) returns bigint
   language plpgsql
   as $$
 begin
+  if worker is null then
+    raise sqlstate 'JQ001' using message = 'worker must not be null';
+  end if;
   update jobq.worker w set drain_requested_at = clock_timestamp()
     where w.id = act_drain.worker and w.drain_requested_at is null and not w.draining;
   if found then
@@ -361,12 +475,41 @@ begin
   return (select 0 from jobq.worker w where w.id = act_drain.worker);
 end $$;
 
--- act_queue pauses or resumes a queue. It returns the audit row's id, or null
--- when the queue was paused, or not paused, already.
-create function jobq.act_queue(actor text, action text, queue text, note text) returns bigint
+-- queue_known says whether there is a sign of a queue of that name: settings, a
+-- job that waits or runs, or a worker that serves it. Of the scheduled jobs it
+-- looks at the 10,000 that are due next, as the list of queues does.
+create function jobq.queue_known(queue text) returns boolean
+  language sql
+  as $$
+    select exists (select from jobq.queue q where q.name = queue_known.queue)
+      or exists (select from jobq.pending p where p.queue = queue_known.queue and p.position is not null)
+      or exists (select from jobq.running r where r.queue = queue_known.queue)
+      or exists (select from jobq.worker w where w.queues ? queue_known.queue)
+      or exists (
+        select from (select p.queue from jobq.pending p where p.position is null order by p.run_at limit 10000) due
+          where due.queue = queue_known.queue)
+  $$;
+
+-- act_queue pauses or resumes a queue. It returns the audit row's id, null when
+-- the queue was paused, or not paused, already; and whether the queue was known
+-- before. A queue that nobody knows yet can be paused: its first job then waits.
+create function jobq.act_queue(actor text, action text, queue text, note text)
+  returns table (audit bigint, known boolean)
   language plpgsql
   as $$
+declare
+  problem text := case
+    when action is null or action not in ('pause', 'resume') then
+      format('action must be pause or resume, not %s', coalesce(left(action, 100), 'null'))
+    when queue is null or char_length(queue) not between 1 and 128 then
+      format('queue must be 1 to 128 characters, not %s', coalesce(char_length(queue)::text, 'null'))
+    when char_length(note) > 1024 then format('note must be at most 1024 characters, not %s', char_length(note))
+  end;
 begin
+  if problem is not null then
+    raise sqlstate 'JQ001' using message = problem;
+  end if;
+  known := jobq.queue_known(act_queue.queue);
   if act_queue.action = 'pause' then
     insert into jobq.queue as q (name, paused_at, paused_by, pause_reason)
       values (act_queue.queue, clock_timestamp(), act_queue.actor, act_queue.note)
@@ -378,15 +521,40 @@ begin
       set paused_at = null, paused_by = null, pause_reason = null
       where q.name = act_queue.queue and q.paused_at is not null;
   end if;
-  if not found then
+  if found then
+    if act_queue.action = 'resume' then
+      -- Whoever looked at the whole line meanwhile found nothing there, not even
+      -- what has come back to its old place.
+      perform jobq.wake('head', act_queue.queue);
+    end if;
+    audit := jobq.audit_begin(act_queue.actor, act_queue.action, act_queue.queue, act_queue.note);
+  end if;
+  return next;
+end $$;
+
+-- act_settings changes the settings of the schema that are not null. It returns
+-- the audit row's id, or null when they are so already.
+create function jobq.act_settings(actor text, finished_retention interval, note text default null) returns bigint
+  language plpgsql
+  as $$
+declare
+  old jobq.setting;
+  begun bigint;
+begin
+  select s.* into strict old from jobq.setting s for update;
+  -- As text they would differ: 1 day and 24:00:00.
+  if act_settings.finished_retention is null or act_settings.finished_retention = old.finished_retention then
     return null;
   end if;
-  if act_queue.action = 'resume' then
-    -- Whoever looked at the whole line meanwhile found nothing there, not even
-    -- what has come back to its old place.
-    perform jobq.wake('head', act_queue.queue);
+  if act_settings.finished_retention not between interval '1 day' and interval '10 years' then
+    raise sqlstate 'JQ001' using
+      message = format('finished_retention must be 1 day to 10 years, not %s', act_settings.finished_retention);
   end if;
-  return jobq.audit_begin(act_queue.actor, act_queue.action, act_queue.queue, act_queue.note);
+  update jobq.setting s set finished_retention = act_settings.finished_retention;
+  begun := jobq.audit_begin(act_settings.actor, 'settings', null, act_settings.note,
+    jsonb_build_object('finished_retention', act_settings.finished_retention));
+  update jobq.audit a set replaced = jsonb_build_object('finished_retention', old.finished_retention) where a.id = begun;
+  return begun;
 end $$;
 
 -- undo_job takes back what an action did to one job, if nothing has happened
@@ -499,54 +667,117 @@ begin
     'it is gone');
 end $$;
 
+-- undo_whole takes back an action that was on no job: on a queue, or on the
+-- settings. It must have been the last thing done to them.
+create function jobq.undo_whole(actor text, undone jobq.audit) returns void
+  language plpgsql
+  as $$
+declare
+  later jobq.audit;
+begin
+  if undone.action = 'settings' then
+    perform from jobq.setting for update; -- nobody changes them from here on
+  else
+    perform from jobq.queue q where q.name = undone.target for update; -- nor pauses it
+  end if;
+  select a.* into later
+    from jobq.audit a
+    where a.id > undone.id and a.target is not distinct from undone.target
+      and case when undone.action = 'settings' then a.action = 'settings' else a.action in ('pause', 'resume') end
+    order by a.id
+    limit 1;
+  if found then
+    raise sqlstate 'JQ003' using message = case when undone.action = 'settings'
+      then format('the settings have been changed meanwhile, by action %s', later.id)
+      else format('queue %s has had a %s meanwhile, by action %s', undone.target, later.action, later.id) end;
+  end if;
+  case undone.action
+    when 'pause' then perform jobq.act_queue(actor, 'resume', undone.target, 'undo');
+    when 'resume' then perform jobq.act_queue(actor, 'pause', undone.target, 'undo');
+    when 'settings' then perform jobq.act_settings(actor, (undone.replaced ->> 'finished_retention')::interval, 'undo');
+  end case;
+end $$;
+
 -- undo takes back an action, on the jobs that nothing has happened to since.
 -- It answers for each job with the states before and after the undo, or with
--- why it was left alone; an action that was on no job, such as a pause, has one
--- answer without any. What was done to a queue is taken back if it was the last
--- thing done to it. An action is undone once, and an undo is not undone.
+-- why it was left alone and one of the codes of docs/sql.md; an action that was
+-- on no job, such as a pause, has one answer without any. What was done to a
+-- queue, or to the settings, is taken back if it was the last thing done to them.
+--
+-- A call is about the next 1000 jobs of the action, by their ids: `ended` says
+-- that there are no more, else the next call goes on. Of 2500 jobs, the third
+-- call ends. An action is undone once, and an undo is not undone; but an undo
+-- that could take nothing back leaves the action as if it had not been tried.
+--
+-- Unique keys are taken before any job is locked, as in act.
 create function jobq.undo(actor text, audit_id bigint)
-  returns table (audit bigint, job_id bigint, state_before text, state_after text, problem text)
+  returns table (audit bigint, job_id bigint, state_before text, state_after text, code text, problem text, ended boolean)
   language plpgsql
   as $$
 declare
   undone jobq.audit;
-  later jobq.audit;
+  undoing jobq.audit;
   entry jobq.audit_job;
+  first bigint; -- above this id
+  last bigint;  -- up to this one
+  taken record; -- unique keys
   changed integer := 0;
   refusals integer := 0;
 begin
   select a.* into undone from jobq.audit a where a.id = undo.audit_id for update;
   if not found then
-    raise no_data_found using message = format('no action %s', undo.audit_id);
+    raise sqlstate 'JQ002' using message = format('no action %s', coalesce(undo.audit_id::text, 'null'));
   end if;
-  if undone.undone_by is not null or undone.action in ('undo', 'drain') then
-    raise object_not_in_prerequisite_state using message = case undone.action
+  select a.* into undoing from jobq.audit a where a.id = undone.undone_by and a.ended_at is null;
+  if undone.action in ('undo', 'drain') or (undone.undone_by is not null and undoing.id is null) then
+    raise sqlstate 'JQ003' using message = case undone.action
       when 'undo' then 'an undo is not undone: act again instead'
       when 'drain' then 'a worker that drains is not called back: start another'
       else format('action %s is undone already', undo.audit_id) end;
   end if;
-  if undone.action in ('pause', 'resume') then
-    perform from jobq.queue q where q.name = undone.target for update; -- nobody pauses it from here on
-    select a.* into later
-      from jobq.audit a
-      where a.id > undone.id and a.target = undone.target and a.action in ('pause', 'resume')
-      order by a.id
-      limit 1;
-    if found then
-      raise object_not_in_prerequisite_state using
-        message = format('queue %s has had a %s meanwhile, by action %s', undone.target, later.action, later.id);
+  if undoing.id is null then
+    if undone.action in ('pause', 'resume', 'settings') then
+      perform jobq.undo_whole(undo.actor, undone);
     end if;
-    perform jobq.act_queue(undo.actor, case undone.action when 'pause' then 'resume' else 'pause' end, undone.target, 'undo');
+    undoing.id := jobq.audit_begin(undo.actor, 'undo', undone.target, undone.action);
+    update jobq.audit a set undoes = undo.audit_id where a.id = undoing.id;
+    update jobq.audit a set undone_by = undoing.id where a.id = undo.audit_id;
   end if;
-  audit := jobq.audit_begin(undo.actor, 'undo', undone.target, null);
-  for entry in select t.* from jobq.audit_job t where t.audit_id = undo.audit_id order by t.job_id loop
+  audit := undoing.id;
+  first := coalesce(undoing.id_done, 0);
+  select t.job_id into last
+    from jobq.audit_job t where t.audit_id = undo.audit_id and t.job_id > first order by t.job_id offset 999 limit 1;
+  ended := last is null or not exists (select from jobq.audit_job t where t.audit_id = undo.audit_id and t.job_id > last);
+  last := coalesce(last, 9223372036854775807);
+  if undone.action in ('cancel', 'delete') then
+    select array_agg(k.kind) as kinds, array_agg(k.key) as keys, array_agg(k.id) as ids into taken
+      from (
+        select coalesce(f.kind, t.before -> 'row' ->> 'kind') as kind, coalesce(f.unique_key, t.before -> 'row' ->> 'unique_key') as key, t.job_id as id
+          from jobq.audit_job t
+          left join lateral ( -- one look-up for each, never a join with the history
+            select x.kind, x.unique_key from jobq.finished x where undone.action = 'cancel' and x.id = t.job_id limit 1) f on true
+          where t.audit_id = undo.audit_id and t.job_id > first and t.job_id <= last and t.before ->> 'stage' = 'pending'
+      ) k
+      where k.key is not null;
+    perform jobq.unique_keys_take(taken.kinds, taken.keys, taken.ids);
+  end if;
+  for entry in
+    select t.* from jobq.audit_job t
+      where t.audit_id = undo.audit_id and t.job_id > first and t.job_id <= last order by t.job_id
+  loop
     job_id := entry.job_id;
     state_before := entry.state_after;
     state_after := entry.state_before;
     begin
       problem := jobq.undo_job(undone.action, entry);
-    exception when unique_violation or check_violation or object_not_in_prerequisite_state then
-      problem := sqlerrm;
+      code := case when problem is not null then 'JQ003' end;
+    exception
+      when check_violation or sqlstate 'JQ003' then
+        code := 'JQ003';
+        problem := sqlerrm;
+      when unique_violation then
+        code := 'JQ004';
+        problem := sqlerrm;
     end;
     if problem is null then
       changed := changed + 1;
@@ -557,8 +788,19 @@ begin
     end if;
     return next;
   end loop;
-  update jobq.audit a set done = changed, refused = refusals, undoes = undo.audit_id, note = undone.action where a.id = undo.audit;
-  update jobq.audit a set undone_by = undo.audit where a.id = undo.audit_id;
+  if undone.action in ('cancel', 'delete') then
+    perform jobq.unique_keys_release(taken.kinds, taken.keys, taken.ids);
+  end if;
+  update jobq.audit a
+    set done = a.done + changed, refused = a.refused + refusals, id_done = case when last < 9223372036854775807 then last else a.id_done end,
+      ended_at = case when undo.ended then clock_timestamp() end
+    where a.id = undo.audit
+    returning a.* into undoing;
+  if ended and undoing.done = 0 and undoing.refused > 0 then
+    update jobq.audit a set undone_by = null where a.id = undo.audit_id;
+    update jobq.audit a set undoes = null, note = format('undo of action %s: nothing could be taken back', undo.audit_id)
+      where a.id = undo.audit;
+  end if;
   if changed + refusals = 0 then
     return next;
   end if;
@@ -566,6 +808,7 @@ end $$;
 
 -- sql/roles.sql says who may call them.
 revoke execute on function
-  jobq.job_lock, jobq.audit_begin, jobq.audit_begin_many, jobq.audit_resume, jobq.job_edit,
-  jobq.act, jobq.act_clone, jobq.act_drain, jobq.act_queue, jobq.undo_job, jobq.undo
+  jobq.job_lock, jobq.audit_begin, jobq.audit_prune, jobq.audit_begin_many, jobq.audit_resume, jobq.job_edit,
+  jobq.change_problem, jobq.act_problem, jobq.act, jobq.act_clone, jobq.act_drain, jobq.queue_known, jobq.act_queue, jobq.act_settings,
+  jobq.undo_job, jobq.undo_whole, jobq.undo
   from public;

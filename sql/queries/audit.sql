@@ -1,8 +1,9 @@
 -- JobAct requeues, cancels, deletes or edits jobs for an actor, and records it.
--- Locks the jobs in id order. expected may have empty texts, which expect nothing.
+-- Locks unique keys in (kind, key) order, then the jobs in id order. expected may have empty texts, which expect nothing.
 -- name: JobAct :many
 select a.audit::bigint as audit, a.job_id::bigint as job_id, coalesce(a.state_before, '')::text as state_before,
-    coalesce(a.state_after, '')::text as state_after, a.changed::boolean as changed, coalesce(a.problem, '')::text as problem
+    coalesce(a.state_after, '')::text as state_after, a.changed::boolean as changed, coalesce(a.code, '')::text as code,
+    coalesce(a.problem, '')::text as problem
   from jobq.act(sqlc.arg(actor), sqlc.arg(action), sqlc.arg(ids)::bigint[],
     (select array_agg(nullif(x.text, '') order by x.place) from unnest(sqlc.arg(expected)::text[]) with ordinality as x(text, place)),
     sqlc.arg(seen)::jsonb[], sqlc.narg(target)::text, sqlc.arg(audit_id)::bigint, sqlc.narg(change)::jsonb) a;
@@ -19,16 +20,30 @@ select d.audit::bigint as audit
   from jobq.act_drain(sqlc.arg(actor)::text, sqlc.arg(worker)::text) as d(audit)
   where d.audit is not null;
 
--- AuditUndo takes an action back on the jobs that have not changed since. One
--- that was on no job has one row, with a job_id of 0.
+-- AuditUndo takes an action back on the next 1000 of its jobs, if they have not
+-- changed since: ended says that there are no more. An action that was on no job
+-- has one row, with a job_id of 0. Locks unique keys in (kind, key) order, then the
+-- jobs in id order.
 -- name: AuditUndo :many
 select a.audit::bigint as audit, coalesce(a.job_id, 0)::bigint as job_id, coalesce(a.state_before, '')::text as state_before,
-    coalesce(a.state_after, '')::text as state_after, coalesce(a.problem, '')::text as problem
+    coalesce(a.state_after, '')::text as state_after, coalesce(a.code, '')::text as code,
+    coalesce(a.problem, '')::text as problem, a.ended::boolean as ended
   from jobq.undo(sqlc.arg(actor), sqlc.arg(audit_id)::bigint) a;
 
--- QueueAct pauses or resumes a queue and records it: 0 when there was nothing to do.
+-- QueueAct pauses or resumes a queue and records it. Its audit is 0 when there
+-- was nothing to do.
 -- name: QueueAct :one
-select coalesce(jobq.act_queue(sqlc.arg(actor)::text, sqlc.arg(action)::text, sqlc.arg(queue)::text, sqlc.narg(note)::text), 0)::bigint as audit;
+select coalesce(a.audit, 0)::bigint as audit, a.known::boolean as known
+  from jobq.act_queue(sqlc.arg(actor)::text, sqlc.arg(action)::text, sqlc.arg(queue)::text, sqlc.narg(note)::text) a;
+
+-- SettingSet changes the settings of the schema that are not null and records
+-- it: 0 when there was nothing to do. An interval is stored in days, as people write it.
+-- name: SettingSet :one
+select coalesce(jobq.act_settings(sqlc.arg(actor)::text, justify_hours(sqlc.narg(finished_retention)::interval)), 0)::bigint as audit;
+
+-- SettingGet is the settings of the schema.
+-- name: SettingGet :one
+select (extract(epoch from s.finished_retention) * 1000)::bigint as finished_retention_ms from jobq.setting s;
 
 -- AuditBegin records an action by filter before its first batch, with the
 -- bounds of what it is about: later jobs have higher ids, or end later. Those
@@ -93,11 +108,25 @@ select a.id, a.at, a.snapshot_at, a.id_max, a.id_done, a.undone_by, a.undoes, a.
   order by a.id desc
   limit sqlc.arg(page_size)::integer;
 
--- AuditOfJob is what people did to one job, oldest first. Needs audit_job_job_id_idx.
+-- AuditOfJob is what people did to one job, oldest first. The job's rows come
+-- first (MATERIALIZED): joined at once, without statistics, the planner may ask for
+-- the job in each action. Needs audit_job_job_id_idx and audit_pkey.
 -- name: AuditOfJob :many
-select a.id, a.at, a.actor, a.action, t.state_before, t.state_after
-  from jobq.audit_job t
-  join jobq.audit a on a.id = t.audit_id
-  where t.job_id = sqlc.arg(job_id)
-  order by a.id
-  limit 100;
+with entry as materialized (
+  select t.audit_id, t.state_before, t.state_after
+    from jobq.audit_job t
+    where t.job_id = sqlc.arg(job_id)
+    order by t.audit_id
+    limit 100
+)
+select a.id, a.at, a.actor, a.action, e.state_before, e.state_after
+  from entry e
+  join jobq.audit a on a.id = e.audit_id
+  order by a.id;
+
+-- AuditPrune forgets old actions, about row_count rows, and returns how many rows
+-- it has deleted: fewer when nothing is left to forget. It goes on after the action
+-- and the job given, which are of its last answer. Needs audit_at_idx and audit_job_pkey.
+-- name: AuditPrune :one
+select p.deleted::bigint as deleted, coalesce(p.last_audit, 0)::bigint as last_audit, coalesce(p.last_job, 0)::bigint as last_job
+  from jobq.audit_prune(sqlc.arg(after_audit)::bigint, sqlc.arg(after_job)::bigint, sqlc.arg(row_count)::integer) p;

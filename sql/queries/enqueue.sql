@@ -9,12 +9,14 @@ select jobq.enqueue(
     sqlc.narg(tags)::text[], sqlc.narg(metadata)::jsonb)::bigint as id;
 
 -- JobEnqueueMany adds jobs given as columns, in one statement and one round
--- trip, and answers in their order. Null elements mean the column's default.
+-- trip, and answers in their order. Null elements mean the column's default, and
+-- so do an empty queue, an empty unique key and 0 attempts.
 -- Locks unique keys, where there are any, in (kind, key) order.
 -- name: JobEnqueueMany :many
 select e.id::bigint as id, e.duplicate::boolean as duplicate
   from jobq.enqueue_arrays(
-    sqlc.arg(kinds)::text[], sqlc.arg(args)::jsonb[], sqlc.arg(queues)::text[], sqlc.arg(priorities)::integer[],
-    sqlc.arg(run_ats)::timestamptz[], sqlc.arg(delays)::interval[], sqlc.arg(max_attempts)::integer[],
-    sqlc.arg(unique_keys)::text[], sqlc.arg(timeouts)::interval[], sqlc.arg(backoff_bases)::interval[],
+    sqlc.arg(kinds)::text[], sqlc.arg(args)::jsonb[], array_replace(sqlc.arg(queues)::text[], '', null),
+    sqlc.arg(priorities)::integer[], sqlc.arg(run_ats)::timestamptz[], sqlc.arg(delays)::interval[],
+    array_replace(sqlc.arg(max_attempts)::integer[], 0, null), array_replace(sqlc.arg(unique_keys)::text[], '', null),
+    sqlc.arg(timeouts)::interval[], sqlc.arg(backoff_bases)::interval[],
     sqlc.arg(backoff_maxes)::interval[], sqlc.arg(tags)::jsonb[], sqlc.arg(metadata)::jsonb[]) e;

@@ -9,5 +9,18 @@ select e.id, e.at, e.type, e.source, e.job_id, e.queue, e.message
   order by e.id desc
   limit sqlc.arg(page_size)::integer;
 
--- name: EventPrune :execrows
-delete from jobq.event e where e.at < clock_timestamp() - sqlc.arg(age)::interval;
+-- EventPrune deletes so many events that are older than the age, earliest first.
+-- It returns how many, and the moment of the last, where the next call may begin,
+-- as StatPrune does. Needs event_at_idx.
+-- name: EventPrune :one
+with deleted as (
+  delete from jobq.event e
+    where e.ctid = any(array(
+      select x.ctid from jobq.event x
+        where x.at >= sqlc.arg(after)::timestamptz and x.at < statement_timestamp() - sqlc.arg(age)::interval
+        order by x.at
+        limit sqlc.arg(row_count)::integer
+        for update skip locked))
+    returning e.at
+)
+select count(*) as deleted, coalesce(max(d.at), sqlc.arg(after)::timestamptz)::timestamptz as last from deleted d;

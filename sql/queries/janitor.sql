@@ -10,14 +10,27 @@ select (not pg_is_in_recovery() and pg_try_advisory_lock(sqlc.arg(class)::intege
 select (not pg_is_in_recovery() and pg_try_advisory_xact_lock(sqlc.arg(class)::integer, sqlc.arg(object)::integer))::boolean as locked,
     coalesce((select extract(epoch from min(q.lease)) * 1000 from jobq.queue q), 60000)::bigint as shortest_lease_ms;
 
--- JanitorLeader is the session that holds the janitor's lock, as far as this
--- role may see it.
+-- JanitorLeader is the session that holds the janitor's lock, or another one of
+-- jobq's advisory locks, as far as this role may see it.
 -- name: JanitorLeader :one
-select a.pid, coalesce(host(a.client_addr), 'local')::text as address, a.backend_start
+select a.pid, coalesce(a.application_name, '')::text as application, coalesce(host(a.client_addr), 'local')::text as address, a.backend_start
   from pg_catalog.pg_locks l
   join pg_catalog.pg_stat_activity a on a.pid = l.pid
   where l.locktype = 'advisory' and l.granted and l.classid::bigint = sqlc.arg(class)::bigint & 4294967295
     and l.objid::bigint = sqlc.arg(object)::bigint and a.datname = current_database()
+  limit 1;
+
+-- TableHolder is the session whose transaction has held a lock on one of jobq's
+-- tables for longest, other than the asking one: who else wants such a table for
+-- itself most likely waits for this one. What this role may not see is null.
+-- name: TableHolder :one
+select a.pid, coalesce(a.application_name, '')::text as application, a.xact_start, a.query_start
+  from pg_catalog.pg_locks l
+  join pg_catalog.pg_stat_activity a on a.pid = l.pid
+  join pg_catalog.pg_class c on c.oid = l.relation
+  where l.locktype = 'relation' and l.granted and l.pid <> pg_backend_pid() and a.datname = current_database()
+    and c.relnamespace = (select x.relnamespace from pg_catalog.pg_class x where x.oid = 'jobq.pending'::regclass)
+  order by a.xact_start, a.pid
   limit 1;
 
 -- SessionFacts are what decides what an operator can see and do.

@@ -105,10 +105,17 @@ select e.id, e.queue, e.kind, e.lease_owner, e.lease_token, e.lease_expires_at, 
 -- that in leases_ms, and lease_ends when it is the moment of a lease. Without, it
 -- takes leases_max_ms for what it would have found: a scan reads all of running,
 -- which has gigabytes of dead rows when a transaction was open for long.
+--
+-- It looks at the jobs that are to start at jobs_from or later, for the same
+-- reason: the index entries of promoted jobs may still be there. The first of
+-- them is job_at, null if there is none; DueFirst looks at the earlier ones now
+-- and then. All that was committed before looked_at has been seen. Needs
+-- pending_due_idx.
 -- name: NextDue :one
 select ceil(extract(epoch from n.at - clock_timestamp()) * 1000)::bigint as ms, extract(epoch from n.at)::float8 as epoch,
     ceil(extract(epoch from n.leases - clock_timestamp()) * 1000)::bigint as leases_ms,
-    coalesce(n.leases = n.lease, false)::boolean as lease_ends, coalesce(n.at = n.job, false)::boolean as job_due
+    coalesce(n.leases = n.lease, false)::boolean as lease_ends, coalesce(n.at = n.job, false)::boolean as job_due, n.job::timestamptz as job_at,
+    statement_timestamp()::timestamptz as looked_at
   from (
     select least(l.leases, j.job, l.asked + sqlc.arg(jobs_max_ms)::bigint * interval '1 ms') as at, l.leases, l.lease, j.job
       from (
@@ -121,5 +128,5 @@ select ceil(extract(epoch from n.at - clock_timestamp()) * 1000)::bigint as ms, 
                 case when sqlc.arg(scan)::boolean then (select least(min(q.lease), interval '60 s') from jobq.queue q) end as shortest
           ) e
       ) l
-      cross join (select min(p.run_at) as job from jobq.pending p where p.position is null) j
+      cross join (select min(p.run_at) as job from jobq.pending p where p.position is null and p.run_at >= sqlc.arg(jobs_from)::timestamptz) j
   ) n;

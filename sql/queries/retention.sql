@@ -3,24 +3,20 @@
 select jobq.partition_add(sqlc.arg(parent)::text,
   ((clock_timestamp() at time zone 'UTC')::date + sqlc.arg(days_ahead)::integer))::boolean as added;
 
--- PartitionPrune drops the earliest day past retention, and returns its name,
--- empty if there is none.
+-- PartitionPrune takes the earliest day past retention out of the table, and
+-- returns its name, empty if there is none.
 -- name: PartitionPrune :one
-select coalesce(jobq.partition_prune(sqlc.arg(parent)::text), '')::text as dropped;
+select coalesce(jobq.partition_prune(sqlc.arg(parent)::text), '')::text as pruned;
 
--- DefaultPrune deletes a batch of what the default partition has of such days.
+-- PayloadPrune removes large args of jobs of days that PartitionPrune has taken
+-- out: in small steps, because large args are many pages. It goes on after the
+-- day and the job given, which are of its last answer. It drops a day that it has
+-- come to the end of, and says so. No row when there is nothing to do.
+-- name: PayloadPrune :one
+select p.day::text as day, coalesce(p.last_job, 0)::bigint as last_job, (p.last_job is null)::boolean as dropped, p.removed::bigint as removed
+  from jobq.payload_prune(sqlc.arg(after_day)::text, sqlc.arg(after_job)::bigint, sqlc.arg(job_count)::integer, sqlc.arg(payload_count)::integer) p;
+
+-- DefaultPrune deletes a batch of what the default partition has of such days,
+-- with the large args of jobs.
 -- name: DefaultPrune :one
 select jobq.default_prune(sqlc.arg(parent)::text, sqlc.arg(row_count)::integer)::bigint as deleted;
-
--- PayloadPrune removes the args of a batch of jobs of days past retention:
--- small steps, because large args are many pages. It locks the jobs, so that
--- none of them is made to run again meanwhile, and leaves those that others have.
--- name: PayloadPrune :execrows
-with old as (
-  select f.id from jobq.finished f
-    where f.args_apart and f.finished_at < clock_timestamp() - (select s.finished_retention from jobq.setting s) - interval '1 day'
-      and exists (select from jobq.payload a where a.job_id = f.id)
-    limit sqlc.arg(job_count)::integer
-    for update of f skip locked
-)
-delete from jobq.payload a using old o where a.job_id = o.id;

@@ -29,12 +29,14 @@ select n.name::text as queue,
 -- name: WorkerGone :exec
 delete from jobq.worker w where w.id = sqlc.arg(id);
 
--- WorkerList is every worker that has beaten lately or still holds leases.
+-- WorkerList is every worker that has beaten lately or still holds leases. It
+-- reads running once for all workers, and not once for each.
 -- name: WorkerList :many
 select w.id, w.hostname, w.pid, w.version, w.queues, w.kinds, w.programs,
     (w.draining or w.drain_requested_at is not null)::boolean as draining, w.started_at, w.heartbeat_at,
-    (select count(*) from jobq.running r where r.lease_owner = w.id) as running
+    coalesce(h.running, 0)::bigint as running
   from jobq.worker w
+  left join (select r.lease_owner, count(*) as running from jobq.running r group by r.lease_owner) h on h.lease_owner = w.id
   order by w.id;
 
 -- WorkerPrune removes workers that have been silent for too long and hold no lease.

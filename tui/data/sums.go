@@ -1,6 +1,10 @@
 package data
 
-import "time"
+import (
+	"time"
+
+	"github.com/jobq-dev/jobq/internal/format"
+)
 
 // Totals are the counts of all queues together.
 type Totals struct {
@@ -8,12 +12,23 @@ type Totals struct {
 	Completed, RecentFailed                                           int64 // within the hour
 	Head                                                              *time.Time
 	HeadQueue                                                         string
+	more                                                              bool // available jobs than were counted
+}
+
+// AvailableText says how many jobs are available, and whether there may be more:
+// each queue is counted up to a limit.
+func (t Totals) AvailableText() string {
+	if t.more {
+		return format.CappedAt(t.Available, t.Available)
+	}
+	return format.Capped(t.Available)
 }
 
 // Totals sums up the queues and the minutes.
 func (f *Facts) Totals() (t Totals) {
 	for _, q := range f.Queues {
 		t.Available += q.Available
+		t.more = t.more || q.AvailableMax > 0 && q.Available >= q.AvailableMax
 		t.Scheduled += q.Scheduled
 		t.Retrying += q.Retrying
 		t.Running += q.Running

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/format"
 	"github.com/jobq-dev/jobq/tui/data"
 	"github.com/jobq-dev/jobq/tui/widget"
@@ -33,7 +34,7 @@ func (s *OverviewPage) attention() []string {
 			odd("%s was paused %s ago by %s %s", widget.Clean(q.Name), format.Ago(now.Sub(*q.PausedAt)), widget.Clean(q.PausedBy), widget.Clean(q.PauseReason))
 		case q.HeadRunAt == nil:
 		case q.Slots == 0:
-			bad("%s: %s wait and no worker takes them", widget.Clean(q.Name), countCapped(q.Available, "job"))
+			bad("%s: %s wait and no worker takes them", widget.Clean(q.Name), waitingJobs(q))
 		case now.Sub(*q.HeadRunAt) > data.WaitTrouble:
 			odd("%s: the next job has waited for %s", widget.Clean(q.Name), format.Ago(now.Sub(*q.HeadRunAt)))
 		}
@@ -44,12 +45,12 @@ func (s *OverviewPage) attention() []string {
 	return lines
 }
 
-// countCapped is a capped count with its noun.
-func countCapped(n int64, noun string) string {
-	if n == 1 {
-		return "1 " + noun
+// waitingJobs is how many jobs of the queue wait.
+func waitingJobs(q jobq.Queue) string {
+	if q.Available == 1 {
+		return "1 job"
 	}
-	return format.Capped(n) + " " + noun + "s"
+	return format.CappedAt(q.Available, q.AvailableMax) + " jobs"
 }
 
 // failing says of each queue with failures of late how many there were, and which

@@ -121,7 +121,7 @@ func (s *OverviewPage) tiles() []string {
 		head = widget.Clean(t.HeadQueue) + " " + format.Ago(s.Paint.Now().Sub(*t.Head))
 	}
 	tiles := []tile{
-		{"AVAILABLE", format.Capped(t.Available), t.Available, false},
+		{"AVAILABLE", t.AvailableText(), t.Available, false},
 		{"SCHEDULED", format.Capped(t.Scheduled), t.Scheduled, false},
 		{"RUNNING", running, t.Running, false},
 		{"RETRYING", format.Capped(t.Retrying), t.Retrying, false},
@@ -194,7 +194,7 @@ func (s *OverviewPage) narrowHead() []string {
 	if t.Head != nil {
 		head = format.Ago(s.Paint.Now().Sub(*t.Head))
 	}
-	first := fmt.Sprintf(" avail %s  sched %s  run %s  retry %s  %s  oldest %s", s.Paint.Title.Render(format.Capped(t.Available)),
+	first := fmt.Sprintf(" avail %s  sched %s  run %s  retry %s  %s  oldest %s", s.Paint.Title.Render(t.AvailableText()),
 		format.Capped(t.Scheduled), s.Paint.Title.Render(running), format.Capped(t.Retrying), failed, head)
 	r := s.Facts.Rates("")
 	left := fmt.Sprintf(" done %s/s  fail %s/s  ", format.Rate(r.Completed), format.Rate(r.Failed))
@@ -208,7 +208,7 @@ func (s *OverviewPage) Told() []string {
 	t, r := s.Facts.Totals(), s.Facts.Rates("")
 	lines := []string{
 		"Overview",
-		fmt.Sprintf("available %s, scheduled %s, running %s of %s slots, retrying %s, failed %s, cancelled %s", format.Capped(t.Available),
+		fmt.Sprintf("available %s, scheduled %s, running %s of %s slots, retrying %s, failed %s, cancelled %s", t.AvailableText(),
 			format.Capped(t.Scheduled), format.Number(t.Running), format.Number(t.Slots), format.Capped(t.Retrying), format.Capped(t.Failed), format.Capped(t.Cancelled)),
 		fmt.Sprintf("in the last hour %s completed and %s failed; now %s a second complete, a run takes %s and waits %s on average", format.Number(t.Completed),
 			format.Number(t.RecentFailed), format.Rate(r.Completed), format.Took(r.Run), format.Took(r.Wait)),

@@ -130,7 +130,7 @@ func (t *queueTable) row(columns []widget.Column, q jobq.Queue, selected bool) s
 		failed = t.Paint.Alarm.Render(failed + "!")
 	}
 	return t.Paint.Row(columns, t.cells, t.marks(selected), map[string]string{
-		"NAME": name, "SLOTS": format.Number(q.Slots), "RUN": inUse(q.Running, q.Slots), "AVAIL": format.Capped(q.Available),
+		"NAME": name, "SLOTS": format.Number(q.Slots), "RUN": inUse(q.Running, q.Slots), "AVAIL": format.CappedAt(q.Available, q.AvailableMax),
 		"SCHED": format.Capped(q.Scheduled), "RETRY": format.Capped(q.Retrying), "FAIL": failed, "OLDEST": oldest,
 		"/s": format.Rate(t.Facts.Rates(q.Name).Completed), "60 MIN": t.Paint.Spark(t.Facts.Series(q.Name, false), 16),
 	})
@@ -141,7 +141,7 @@ func (t *queueTable) toldQueues() []string {
 	now := t.Paint.Now()
 	for i, q := range t.Facts.Queues {
 		text := fmt.Sprintf("%s, %s running, %s available, %s scheduled, %s retrying, %s failed", widget.Clean(q.Name), format.Number(q.Running),
-			format.Capped(q.Available), format.Capped(q.Scheduled), format.Capped(q.Retrying), format.Capped(q.Failed))
+			format.CappedAt(q.Available, q.AvailableMax), format.Capped(q.Scheduled), format.Capped(q.Retrying), format.Capped(q.Failed))
 		if q.HeadRunAt != nil {
 			text += ", the oldest has waited for " + format.Ago(now.Sub(*q.HeadRunAt))
 		}

@@ -111,9 +111,7 @@ func TestDrainSettles(t *testing.T) {
 func TestRemoveNothing(t *testing.T) {
 	t.Parallel()
 	b := opened(t, pgtest.EmptyURL(t)+"&default_transaction_read_only=on", Config{})
-	began := time.Now()
-	require.NoError(t, b.remove(t.Context()))
-	require.Less(t, time.Since(began), removeTimeout/2)
+	require.NoError(t, b.remove(t.Context()), "who waits in vain says so")
 }
 
 // The tracer knows how many round trips were under way at once, and for how

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/printable"
+	"github.com/jobq-dev/jobq/internal/when"
+)
+
+func newQueuesShowCommand(a *app) *cobra.Command {
+	command := &cobra.Command{
+		Use: "show NAME", Short: "Show all settings of a queue, and what waits and runs in it", Args: exactArgs(1),
+		Long: `Show all settings of a queue, and what waits and runs in it. "jobq queues set" changes
+its own settings, and "jobq settings" those of all queues.`,
+		Example: "  jobq queues show email",
+		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
+			queues, err := client.Queues(cmd.Context())
+			if err != nil {
+				return err
+			}
+			at := slices.IndexFunc(queues, func(queue jobq.Queue) bool { return queue.Name == args[0] })
+			if at < 0 {
+				if err := knownQueue(cmd.Context(), client, args[0]); err != nil {
+					return err
+				}
+				return notFoundf("queue %q has nothing but jobs that have ended", args[0])
+			}
+			if a.json {
+				return writeJSON(cmd.OutOrStdout(), queues[at])
+			}
+			settings, err := client.Settings(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return writeQueue(cmd.OutOrStdout(), queues[at], settings)
+		}),
+	}
+	a.addJSONFlag(command)
+	return command
+}
+
+func writeQueue(out io.Writer, queue jobq.Queue, settings jobq.Settings) error {
+	paused := "no"
+	if queue.PausedAt != nil {
+		paused = strings.TrimSpace(fmt.Sprintf("%s by %s %s", ago(*queue.PausedAt), queue.PausedBy, queue.PauseReason))
+	}
+	reset := "no"
+	if queue.ResetOnReap {
+		reset = "yes"
+	}
+	writer := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for _, row := range [][2]string{
+		{"queue", queue.Name},
+		{"available", count(queue.Available, queue.AvailableMax)},
+		{"scheduled", fmt.Sprintf("%s, of which %s failed before", count(queue.Scheduled, jobq.CountMax), count(queue.Retrying, jobq.CountMax))},
+		{"running", fmt.Sprintf("%d in %d slots", queue.Running, queue.Slots)},
+		{"paused", paused},
+		{"lease", when.FormatDuration(queue.Lease)},
+		{"extend every", when.FormatDuration(queue.ExtendEvery)},
+		{"heartbeat", string(queue.Heartbeat)},
+		{"stale grace", when.FormatDuration(queue.StaleGrace)},
+		{"redelivery", string(queue.Redelivery)},
+		{"redelivery delay", when.FormatDuration(queue.RedeliveryDelay)},
+		{"reset on reap", reset},
+		{"ended jobs kept", when.FormatDuration(settings.FinishedRetention) + ", as in all queues: jobq settings"},
+	} {
+		fmt.Fprintf(writer, "%s\t%s\n", row[0], printable.Line(row[1]))
+	}
+	return writer.Flush()
+}

@@ -1,0 +1,44 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq/internal/pgtest"
+)
+
+// A queue that nobody knows is not said to be paused: the name is likely
+// mistyped. What is known is what has settings, jobs or workers, or had jobs of
+// late; and --new pauses before the first job.
+func TestUnknownQueue(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	pool := pgtest.Connect(t, url)
+	query[int64](t, pool, "select jobq.enqueue('a', queue => 'email')")
+	query[int](t, pool, `with s as (insert into jobq.stat_delta (minute, queue, kind, completed, failed, retried, lost, cancelled, run_seconds, wait_seconds)
+		values (date_trunc('minute', now()), 'nightly', 'k', 1, 0, 0, 0, 0, 1, 0) returning 1) select count(*)::int from s`)
+	command := func(want int, args ...string) string {
+		t.Helper()
+		out, stderr, code := invoke(t, "", append([]string{"queues", "--database-url", url}, args...)...)
+		require.Equal(t, want, code, stderr)
+		return out + stderr
+	}
+	said := command(exitNotFound, "pause", "emial")
+	require.Contains(t, said, `no queue "emial" is known`)
+	require.Contains(t, said, "did you mean email?")
+	require.Contains(t, said, "--new")
+	require.Contains(t, command(exitNotFound, "resume", "emial"), "did you mean email?")
+	require.Contains(t, command(exitNotFound, "show", "emial"), "did you mean email?")
+	require.Contains(t, command(exitNotFound, "pause", "video"), `"jobq queues list" shows those there are`)
+	require.Zero(t, query[int](t, pool, "select count(*)::int from jobq.queue where name <> 'email'"), "nothing is left behind")
+	require.Equal(t, "queue email is paused\n", command(exitOK, "pause", "email"))
+	require.Equal(t, "queue nightly is paused\n", command(exitOK, "pause", "nightly"), "it had jobs")
+	require.Equal(t, "queue video is paused\n", command(exitOK, "pause", "video", "--new"))
+	require.Equal(t, "queue import is set\nnote: before this, no queue \"import\" is known: no job, no worker and no settings name it; \"jobq queues list\" shows those there are\n",
+		command(exitOK, "set", "import", "--lease", "1d"))
+	require.Equal(t, "queue import is set\n", command(exitOK, "set", "import", "--lease", "2d"))
+	shown := command(exitOK, "show", "import")
+	require.Regexp(t, `lease +2d\n`, shown)
+	require.Regexp(t, `ended jobs kept +7d, as in all queues: jobq settings`, shown)
+}

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/when"
+)
+
+// schemaSetting is a setting of the whole schema, as people name it.
+type schemaSetting struct {
+	name, help string
+	get        func(jobq.Settings) time.Duration
+	change     func(time.Duration) jobq.SettingsChange
+	// shorter says what is lost for good when the value becomes less.
+	shorter string
+}
+
+func schemaSettings() []schemaSetting {
+	return []schemaSetting{{
+		name: "finished_retention",
+		help: "how long jobs are kept that have completed, failed or were cancelled: 1d to 10 years",
+		get:  func(s jobq.Settings) time.Duration { return s.FinishedRetention },
+		change: func(duration time.Duration) jobq.SettingsChange {
+			return jobq.SettingsChange{FinishedRetention: &duration}
+		},
+		shorter: "jobs that have ended longer ago are deleted within minutes, and no undo brings them back",
+	}}
+}
+
+// settingNamed is a setting by its name.
+func settingNamed(name string) (schemaSetting, error) {
+	names := make([]string, 0, len(schemaSettings()))
+	for _, setting := range schemaSettings() {
+		if setting.name == name {
+			return setting, nil
+		}
+		names = append(names, setting.name)
+	}
+	return schemaSetting{}, usagef("no setting %q: there is %s%s", name, strings.Join(names, ", "), didYouMean(name, names))
+}
+
+func newSettingsCommand(a *app) *cobra.Command {
+	command := &cobra.Command{
+		Use:   "settings [NAME]",
+		Short: "Show and change how long finished jobs are kept",
+		Long: `Show the settings of the whole schema, which every janitor obeys. Those of a queue are
+in "jobq queues show".
+
+finished_retention is how long jobs are kept that have completed, failed or were
+cancelled, with their attempts and output: 7d by default, 1d to 10 years. Jobs go by
+whole days (UTC), so that the last ones are kept up to a day longer. A job that waits
+or runs is never removed.`,
+		Example: `  jobq settings
+  jobq settings set finished_retention 30d`,
+		Args: rangeArgs(0, 1),
+		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
+			shown := schemaSettings()
+			if len(args) == 1 {
+				one, err := settingNamed(args[0])
+				if err != nil {
+					return err
+				}
+				shown = []schemaSetting{one}
+			}
+			stored, err := client.Settings(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return writeJSON(cmd.OutOrStdout(), stored)
+			}
+			t := newTable(cmd.OutOrStdout(), "SETTING", "VALUE", "WHAT IT IS")
+			for _, setting := range shown {
+				t.row(setting.name, when.FormatDuration(setting.get(stored)), setting.help)
+			}
+			return t.flush()
+		}),
+	}
+	a.addJSONFlag(command)
+	command.AddCommand(newSettingsSetCommand(a))
+	return command
+}
+
+// settingsSet is what `jobq settings set --json` writes.
+type settingsSet struct {
+	AuditID int64 `json:"audit_id"` // 0 when it was so already
+	jobq.Settings
+}
+
+func newSettingsSetCommand(a *app) *cobra.Command {
+	var yes bool
+	command := &cobra.Command{
+		Use:   "set NAME VALUE",
+		Short: "Change a setting of the whole schema",
+		Long: `Change a setting of the whole schema. It is in "jobq audit", and "jobq undo" puts the
+old value back. A shorter finished_retention deletes jobs, which no undo brings back,
+and so needs --yes.`,
+		Example: `  jobq settings set finished_retention 30d
+  jobq settings set finished_retention 36h --yes`,
+		Args: exactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			setting, err := settingNamed(args[0])
+			if err != nil {
+				return err
+			}
+			duration, err := when.ParseDuration(args[1])
+			if err != nil {
+				return usagef("%s %q: %w", setting.name, args[1], err)
+			}
+			return a.withClient(func(cmd *cobra.Command, _ []string, client *jobq.Client) error {
+				return a.changeSetting(cmd, client, setting, duration, yes)
+			})(cmd, args)
+		},
+	}
+	command.Flags().BoolVar(&yes, "yes", false, "also where that deletes jobs")
+	a.addJSONFlag(command)
+	return command
+}
+
+func (a *app) changeSetting(cmd *cobra.Command, client *jobq.Client, setting schemaSetting, duration time.Duration, yes bool) error {
+	before, err := client.Settings(cmd.Context())
+	if err != nil {
+		return err
+	}
+	old := setting.get(before)
+	if duration < old && !yes {
+		return usagef("%s is %s now; with %s, %s: add --yes to do it", setting.name, when.FormatDuration(old), when.FormatDuration(duration), setting.shorter)
+	}
+	id, err := client.SetSettings(cmd.Context(), setting.change(duration))
+	if err != nil {
+		return err
+	}
+	after, err := client.Settings(cmd.Context())
+	if err != nil {
+		return err
+	}
+	out := cmd.OutOrStdout()
+	switch {
+	case a.json:
+		return writeJSON(out, settingsSet{id, after})
+	case id == 0:
+		fmt.Fprintf(out, "%s is %s already\n", setting.name, when.FormatDuration(old))
+	default:
+		fmt.Fprintf(out, "%s is %s, and was %s; take it back with: jobq undo %d\n", setting.name,
+			when.FormatDuration(setting.get(after)), when.FormatDuration(old), id)
+	}
+	return nil
+}

@@ -1,0 +1,74 @@
+package janitor
+
+import (
+	"context"
+	"time"
+
+	"github.com/jobq-dev/jobq/internal/db"
+)
+
+const (
+	rollUpEvery    = 30 * time.Second
+	rollUpBatch    = 10_000
+	workersEvery   = 2 * time.Minute
+	workerSilence  = 5 * time.Minute
+	retentionEvery = 10 * time.Minute
+	// partitionDaysAhead is how many days of partitions are there before they
+	// are needed: a janitor may be away for a weekend.
+	partitionDaysAhead = 3
+)
+
+// partitioned are the tables with a partition a day.
+var partitioned = []string{"finished", "attempt"}
+
+// chore is a task that is done every now and then, beside the recovery.
+type chore struct {
+	name  string
+	every time.Duration
+	// work is a step of it, in a transaction of its own, and says whether there is
+	// another.
+	work func(ctx context.Context, queries *db.Queries) (more bool, err error)
+	// reset makes the next step begin at the start, since nobody knows whether the
+	// last one was committed; nil when each does so.
+	reset func()
+
+	done     time.Time // when it was last finished
+	again    time.Time // not before, after a failure
+	failures int       // since
+}
+
+// allChores are the chores in the order in which they are done.
+func (j *Janitor) allChores() []*chore {
+	return append([]*chore{
+		{name: "roll up stats", every: rollUpEvery, work: j.rollUp},
+		{name: "remove dead workers", every: workersEvery, work: j.removeWorkers},
+		{name: "keep partitions", every: retentionEvery, work: j.keepPartitions},
+	}, j.retentionChores()...)
+}
+
+func (j *Janitor) rollUp(ctx context.Context, queries *db.Queries) (more bool, err error) {
+	taken, err := queries.StatRollUp(ctx, rollUpBatch)
+	return taken == rollUpBatch, err
+}
+
+func (j *Janitor) removeWorkers(ctx context.Context, queries *db.Queries) (more bool, err error) {
+	removed, err := queries.WorkerPrune(ctx, db.Interval(workerSilence))
+	if err == nil && removed > 0 {
+		j.log.Info("removed dead workers", "count", removed)
+	}
+	return false, err
+}
+
+// keepPartitions makes a partition that is missing, the furthest ahead first:
+// a day that nothing has been caught of is made in a moment, and is the one that
+// keeps the next from being caught.
+func (j *Janitor) keepPartitions(ctx context.Context, queries *db.Queries) (more bool, err error) {
+	for day := int32(partitionDaysAhead); day >= 0; day-- {
+		for _, parent := range partitioned {
+			if added, err := queries.PartitionAdd(ctx, parent, day); err != nil || added {
+				return added, err
+			}
+		}
+	}
+	return false, nil
+}

@@ -1,0 +1,17 @@
+package janitor
+
+import "time"
+
+// ChoreTimes makes a janitor's chores rest and end sooner: the limit of each, the
+// rests after failures, and how long one that is done rests; 0 leaves it.
+func ChoreTimes(statement, rest, every time.Duration) func(*Janitor) {
+	return func(j *Janitor) {
+		if statement > 0 {
+			j.choreTimes.limits.statement = statement
+		}
+		if rest > 0 {
+			j.choreTimes.rest, j.choreTimes.lockRest = rest, rest
+		}
+		j.choreTimes.every = every
+	}
+}

@@ -1,0 +1,198 @@
+package janitor
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/db"
+)
+
+const (
+	// strangerShare is how many times its period a chore may stay undone: by a
+	// janitor that does not lead, which then does it too, and while another session
+	// has the chores' lock, which is then not waited for.
+	strangerShare = 20
+	// choreRestMax is the longest rest after failures.
+	choreRestMax = 5 * time.Minute
+)
+
+// choreTimes are how long a chore may take and rests. Tests have shorter ones.
+type choreTimes struct {
+	limits limits
+	// rest is how long a chore that failed rests, twice as long after each
+	// failure; lockRest is that of one that did not get its lock.
+	rest, lockRest time.Duration
+	// every is for how long a chore that is done rests, instead of its own time; 0 for that.
+	every time.Duration
+}
+
+var defaultChoreTimes = choreTimes{
+	// What waits for the lock of a whole table makes everybody wait who comes
+	// after: finishing jobs, too.
+	limits: limits{statement: 30 * time.Second, lock: 100 * time.Millisecond},
+	rest:   time.Minute, lockRest: time.Second,
+}
+
+// housekeeper does the chores beside the recovery, on connections of its own:
+// what a chore runs into ends neither the leadership nor its connection, and
+// keeps no job waiting.
+type housekeeper struct {
+	janitor *Janitor
+	chores  []*chore
+	began   time.Time
+}
+
+// housekeep does chores until the context ends.
+func (j *Janitor) housekeep(ctx context.Context) {
+	h := &housekeeper{janitor: j, chores: j.allChores(), began: time.Now()}
+	for ctx.Err() == nil {
+		h.round(ctx)
+		timer := time.NewTimer(jitter(h.untilNext()))
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		case <-j.choresWake:
+		}
+		timer.Stop()
+	}
+}
+
+// dueAt is when a chore is to be done next. One who does not lead does it, too,
+// but rarely: that nobody leads who should must not stop it for ever.
+func (h *housekeeper) dueAt(c *chore) time.Time {
+	every := h.every(c)
+	at := c.done.Add(every)
+	if h.janitor.config.Mode == Leader && !h.janitor.leading.Load() {
+		if at = c.done; c.done.IsZero() {
+			at = h.began
+		}
+		at = at.Add(strangerShare * every)
+	}
+	if c.again.After(at) {
+		return c.again
+	}
+	return at
+}
+
+func (h *housekeeper) every(c *chore) time.Duration {
+	return cmp.Or(h.janitor.choreTimes.every, c.every)
+}
+
+func (h *housekeeper) untilNext() time.Duration {
+	next := h.dueAt(h.chores[0])
+	for _, c := range h.chores[1:] {
+		if at := h.dueAt(c); at.Before(next) {
+			next = at
+		}
+	}
+	return max(time.Until(next), stuckDelay)
+}
+
+// round does a step of each chore that is due, and again while there are more.
+func (h *housekeeper) round(ctx context.Context) {
+	var conn *pgx.Conn
+	defer func() {
+		if conn != nil {
+			closeConn(conn)
+		}
+	}()
+	for more := true; more && ctx.Err() == nil; {
+		more = false
+		for _, c := range h.chores {
+			if time.Now().Before(h.dueAt(c)) {
+				continue
+			}
+			if conn == nil || conn.IsClosed() {
+				var err error
+				if conn, err = h.janitor.connect(ctx, "jobq-chores"); err != nil {
+					h.failed(ctx, c, nil, err)
+					continue
+				}
+			}
+			more = h.step(ctx, c, conn) || more
+		}
+	}
+}
+
+// step does a step of a chore, and says whether there is another. While another
+// session has the chores' lock it leaves them to that one, but not for ever.
+func (h *housekeeper) step(ctx context.Context, c *chore, conn *pgx.Conn) (more bool) {
+	now, every := time.Now(), h.every(c)
+	undone := now.Sub(c.done)
+	if c.done.IsZero() {
+		undone = now.Sub(h.began)
+	}
+	force := undone > strangerShare*every
+	ran, more, err := h.try(ctx, c, conn, force)
+	switch {
+	case err != nil:
+		if c.reset != nil {
+			c.reset()
+		}
+		h.failed(ctx, c, conn, err)
+		return false
+	case !ran:
+		c.again = now.Add(every)
+		return false
+	}
+	c.failures = 0
+	if !more {
+		c.done = time.Now()
+	}
+	return more
+}
+
+func (h *housekeeper) try(ctx context.Context, c *chore, conn *pgx.Conn, force bool) (ran, more bool, err error) {
+	j := h.janitor
+	limits := j.choreTimes.limits
+	// The server ends what takes too long; only when it does not answer, the
+	// connection goes.
+	ctx, cancel := context.WithTimeout(ctx, limits.statement+taskTimeout)
+	defer cancel()
+	ran, err = j.turn(ctx, conn, limits, db.LockChores, force, func(ctx context.Context, on session) (err error) {
+		more, err = c.work(ctx, j.schema.Queries(on))
+		return err
+	})
+	return ran, more, err
+}
+
+// failed makes a chore rest, the longer the more often it failed, and tells
+// why; of a lock that was not to be had, it tells who most likely has it.
+func (h *housekeeper) failed(ctx context.Context, c *chore, conn *pgx.Conn, err error) {
+	j := h.janitor
+	if ctx.Err() != nil {
+		return
+	}
+	rest := j.choreTimes.rest
+	attrs := []any{"chore", c.name, "error", err}
+	if db.IsLockTimeout(err) {
+		rest = j.choreTimes.lockRest
+		attrs = append(attrs, j.tableHolder(ctx, conn)...)
+	}
+	rest = min(rest<<min(c.failures, 20), max(choreRestMax, rest))
+	c.failures++
+	c.again = time.Now().Add(rest)
+	j.log.Warn("chore failed", append(attrs, "again_in", rest)...)
+	j.tell(ctx, Event{Type: jobq.EventError, Err: fmt.Errorf("%s: %w", c.name, err)})
+}
+
+// tableHolder describes the session that has had a lock on one of the tables for
+// longest, for the log.
+func (j *Janitor) tableHolder(ctx context.Context, conn *pgx.Conn) []any {
+	ctx, cancel := context.WithTimeout(ctx, taskTimeout)
+	defer cancel()
+	holder, err := j.schema.Queries(conn).TableHolder(ctx)
+	if err != nil {
+		return []any{"holder", "unknown"}
+	}
+	attrs := []any{"holder_pid", holder.Pid.Int32, "holder_application", holder.Application}
+	if holder.XactStart != nil && holder.QueryStart != nil { // this role may see them
+		attrs = append(attrs, "holder_transaction_since", holder.XactStart.UTC(), "holder_query_since", holder.QueryStart.UTC())
+	}
+	return attrs
+}

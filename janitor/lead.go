@@ -1,0 +1,154 @@
+package janitor
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/db"
+)
+
+// lead waits until the lock is free, takes it on a connection of its own, and
+// works on that connection until it breaks. Losing the connection loses the
+// lock and the work with it.
+func (j *Janitor) lead(ctx context.Context, started, healthy func()) error {
+	pool := j.client.Pool()
+	if err := j.checkVersion(ctx); err != nil {
+		return err
+	}
+	started()
+	if err := j.awaitFreeLock(ctx, pool, healthy); err != nil {
+		return err
+	}
+	conn, err := j.connectLeader(ctx)
+	if err != nil {
+		return err
+	}
+	defer closeConn(conn)
+	locked, err := j.takeLock(ctx, conn)
+	if err != nil || !locked {
+		return err // not locked: another was faster
+	}
+	j.leading.Store(true)
+	j.wakeChores()
+	j.log.Info("leadership acquired")
+	j.tell(ctx, Event{Type: jobq.EventLeadershipAcquired})
+	wait := j.sleepOn(conn)
+	passes := j.newPasses(conn)
+	passes.step = func(ctx context.Context, work func(context.Context, session) error) (bool, error) {
+		return true, work(ctx, conn)
+	}
+	err = passes.run(ctx, func(ctx context.Context, duration time.Duration, wakeEpoch float64) error {
+		healthy() // only now: the lock alone does not make a pass succeed
+		return wait(ctx, duration, wakeEpoch)
+	})
+	j.leading.Store(false)
+	closeConn(conn) // the lock is free before anybody is told
+	if ctx.Err() != nil {
+		j.log.Info("leadership released")
+		j.tell(ctx, Event{Type: jobq.EventLeadershipReleased})
+		return err
+	}
+	j.log.Info("leadership lost", "error", err)
+	j.tell(ctx, Event{Type: jobq.EventLeadershipLost, Err: err})
+	return err
+}
+
+func (j *Janitor) takeLock(ctx context.Context, conn *pgx.Conn) (locked bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, taskTimeout)
+	defer cancel()
+	class, object := j.schema.AdvisoryKey(db.LockJanitor)
+	return j.schema.Queries(conn).JanitorLock(ctx, class, object)
+}
+
+// awaitFreeLock looks every now and then, on a pooled connection and without
+// keeping the lock, so that followers cost no connection.
+func (j *Janitor) awaitFreeLock(ctx context.Context, pool *pgxpool.Pool, healthy func()) error {
+	class, object := j.schema.AdvisoryKey(db.LockJanitor)
+	for {
+		callCtx, cancel := context.WithTimeout(ctx, taskTimeout)
+		lock, err := j.schema.Queries(pool).JanitorLockTx(callCtx, class, object)
+		cancel()
+		if err != nil || lock.Locked {
+			return err
+		}
+		healthy()
+		shortest := time.Duration(lock.ShortestLeaseMs) * time.Millisecond
+		if err := sleep(ctx, min(j.config.LeaderRetry, max(shortest/2, leaderRetryMin))); err != nil {
+			return err
+		}
+	}
+}
+
+// connectLeader opens the leader's connection: the server ends it when the
+// leader is silent, and the connection hears of jobs that are due soon.
+func (j *Janitor) connectLeader(ctx context.Context) (*pgx.Conn, error) {
+	conn, err := j.connect(ctx, "jobq-janitor")
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, taskTimeout)
+	defer cancel()
+	channel := pgx.Identifier{db.Channel(j.schema.Name(), db.TopicDue)}.Sanitize()
+	settings := fmt.Sprintf("set idle_session_timeout = %d; set lock_timeout = %d; listen %s",
+		j.config.LeaderTTL.Milliseconds(), stepLimits.lock.Milliseconds(), channel)
+	if _, err := conn.Exec(ctx, settings); err != nil {
+		closeConn(conn)
+		return nil, err
+	}
+	return conn, nil
+}
+
+// connect opens a connection of the janitor's own.
+func (j *Janitor) connect(ctx context.Context, application string) (*pgx.Conn, error) {
+	config := j.client.Pool().Config().ConnConfig.Copy()
+	config.RuntimeParams["application_name"] = application
+	db.RequirePrimary(config)
+	ctx, cancel := context.WithTimeout(ctx, taskTimeout)
+	defer cancel()
+	return pgx.ConnectConfig(ctx, config)
+}
+
+func closeConn(conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = conn.Close(ctx) // it is given up either way
+}
+
+// sleepOn sleeps on the leader's connection, which hears of jobs that become
+// due, and pings so that the server does not take it for dead.
+func (j *Janitor) sleepOn(conn *pgx.Conn) sleepFunc {
+	return func(ctx context.Context, duration time.Duration, wakeEpoch float64) error {
+		end := time.Now().Add(duration)
+		for {
+			remaining := time.Until(end)
+			if remaining <= 0 {
+				return nil
+			}
+			waitCtx, cancel := context.WithTimeout(ctx, min(remaining, j.config.LeaderRenew))
+			notification, err := conn.WaitForNotification(waitCtx)
+			cancel()
+			switch {
+			case err == nil:
+				if due, parseErr := strconv.ParseFloat(notification.Payload, 64); parseErr == nil && due < wakeEpoch {
+					return nil
+				}
+			case ctx.Err() != nil || !pgconn.Timeout(err):
+				return err
+			default:
+				pingCtx, cancel := context.WithTimeout(ctx, j.config.LeaderRenew)
+				err := conn.Ping(pingCtx)
+				cancel()
+				if err != nil {
+					return err
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,111 @@
+package janitor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/mutant"
+)
+
+// neglectShare is for how many times the bound a janitor goes on without the
+// lock, once it has seen that the session which has it does nothing.
+const neglectShare = 10
+
+// neglect is what a janitor knows of work that is overdue although somebody has
+// the lock. The lock can be taken by anybody who may log in, or be left behind
+// by a pooler; the work needs none to be right.
+type neglect struct {
+	janitor *Janitor
+	// bound is how late work is at most when a leader dies: its session ends after
+	// LeaderTTL, and followers look every LeaderRetry.
+	bound time.Duration
+	until time.Time
+}
+
+func (j *Janitor) newNeglect() *neglect {
+	return &neglect{janitor: j, bound: j.config.LeaderTTL + 2*j.config.LeaderRetry}
+}
+
+// lasts says whether to do the work without the lock.
+func (n *neglect) lasts() bool { return time.Now().Before(n.until) }
+
+// notice begins the time without the lock, and says who has it, once.
+func (n *neglect) notice(ctx context.Context, late time.Duration, role db.LockRole) {
+	if n.lasts() {
+		return
+	}
+	n.until = time.Now().Add(neglectShare * n.bound)
+	n.janitor.warnOfHolder(ctx, "work is overdue: doing it beside the session that has the janitor's lock", late, role)
+}
+
+// warnOfHolder logs and records that work is late, and which session has the lock.
+func (j *Janitor) warnOfHolder(ctx context.Context, message string, late time.Duration, role db.LockRole) {
+	class, object := j.schema.AdvisoryKey(role)
+	ctx, cancel := context.WithTimeout(ctx, taskTimeout)
+	defer cancel()
+	holder, err := j.schema.Queries(j.client.Pool()).JanitorLeader(ctx, int64(class), int64(object))
+	late = late.Round(time.Millisecond)
+	if err != nil {
+		if !errors.Is(err, pgx.ErrNoRows) {
+			j.log.Debug("holder of the lock unknown", "error", err)
+		}
+		j.log.Warn(message, "overdue", late, "holder", "none")
+		j.tell(ctx, Event{Type: jobq.EventError, Err: fmt.Errorf("%s: overdue for %s, no session has the lock", message, late)})
+		return
+	}
+	j.log.Warn(message, "overdue", late, "holder_pid", holder.Pid.Int32, "holder_application", holder.Application, "holder_address", holder.Address)
+	j.tell(ctx, Event{Type: jobq.EventError, Err: fmt.Errorf("%s: overdue for %s, session %d (%s, %s) has the lock",
+		message, late, holder.Pid.Int32, holder.Application, holder.Address)})
+}
+
+// watch looks for overdue work for as long as this janitor does not lead, and
+// does it: recovery depends neither on the lock nor on whoever has it. Of several
+// that watch, one does it at a time.
+func (j *Janitor) watch(ctx context.Context) {
+	pool := j.client.Pool()
+	neglect := j.newNeglect()
+	passes := j.newPasses(pool)
+	passes.step = func(ctx context.Context, work func(context.Context, session) error) (bool, error) {
+		force := passes.refused > 0 && time.Since(passes.refusedSince) > neglect.bound
+		return j.turn(ctx, pool, stepLimits, db.LockRescue, force, work)
+	}
+	for rest := j.config.LeaderRetry; sleep(ctx, jitter(rest)) == nil; {
+		began := time.Now()
+		if !j.leading.Load() && mutant.Rescues() {
+			if err := j.rescue(ctx, passes, neglect); err != nil && ctx.Err() == nil {
+				j.log.Debug("look for overdue work failed", "error", err)
+			}
+		}
+		rest = j.config.LeaderRetry
+		if !neglect.lasts() { // looks cost something, and there are many followers
+			rest = max(rest, min(j.config.ScanInterval, neglect.bound), scanShare*time.Since(began))
+		}
+	}
+}
+
+// rescue does what is overdue. What is locked by other transactions nobody can
+// do, and so nobody is blamed for it.
+func (j *Janitor) rescue(ctx context.Context, passes *passes, neglect *neglect) error {
+	next, err := passes.next(ctx)
+	if err != nil {
+		return err
+	}
+	late := time.Duration(-next.Ms) * time.Millisecond
+	if late <= neglect.bound && !neglect.lasts() {
+		return nil
+	}
+	before := passes.taken
+	if err := passes.recover(ctx); err != nil {
+		return err
+	}
+	if late > neglect.bound && passes.taken > before {
+		neglect.notice(ctx, late, db.LockJanitor)
+	}
+	return nil
+}

@@ -1,0 +1,83 @@
+package janitor
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/jobq-dev/jobq/internal/db"
+)
+
+// limits are what the server is to end a step for, so that no step needs to
+// lose its connection for it.
+type limits struct {
+	statement time.Duration
+	lock      time.Duration // how long a lock may be waited for
+}
+
+// turn runs work in a transaction of its own, under the advisory lock of that
+// role, and says whether it did: not when another session has the lock, unless
+// it is forced. The lock ends with the transaction, which the server ends when
+// the janitor is stuck or lost in it.
+func (j *Janitor) turn(ctx context.Context, on beginner, limits limits, role db.LockRole, force bool,
+	work func(context.Context, session) error,
+) (ran bool, err error) {
+	settings := fmt.Sprintf("set local statement_timeout = %d; set local lock_timeout = %d; set local idle_in_transaction_session_timeout = %d",
+		limits.statement.Milliseconds(), limits.lock.Milliseconds(), j.config.LeaderTTL.Milliseconds())
+	err = pgx.BeginFunc(ctx, on, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, settings); err != nil {
+			return err
+		}
+		class, object := j.schema.AdvisoryKey(role)
+		lock, err := j.schema.Queries(tx).JanitorLockTx(ctx, class, object)
+		if err != nil || !lock.Locked && !force {
+			return err
+		}
+		ran = true
+		return work(ctx, tx)
+	})
+	return ran, err
+}
+
+// beginner is a pool or a connection.
+type beginner interface {
+	Begin(ctx context.Context) (pgx.Tx, error)
+}
+
+// takeTurns does passes on pooled connections, each step under a lock that ends
+// with its transaction.
+func (j *Janitor) takeTurns(ctx context.Context, started, healthy func()) error {
+	pool := j.client.Pool()
+	if err := j.checkVersion(ctx); err != nil {
+		return err
+	}
+	started()
+	passes := j.newPasses(pool)
+	neglect := j.newNeglect()
+	passes.step = func(ctx context.Context, work func(context.Context, session) error) (bool, error) {
+		return j.turn(ctx, pool, stepLimits, db.LockJanitor, neglect.lasts(), work)
+	}
+	passes.overdueFunc = func(ctx context.Context, late time.Duration) {
+		// The lock alone is no reason to warn: others that work have it often.
+		if passes.refused > 0 && time.Since(passes.refusedSince) > neglect.bound {
+			neglect.notice(ctx, late, db.LockJanitor)
+		}
+	}
+	return passes.run(ctx, func(ctx context.Context, duration time.Duration, _ float64) error {
+		healthy()
+		return sleep(ctx, duration)
+	})
+}
+
+func sleep(ctx context.Context, duration time.Duration) error {
+	timer := time.NewTimer(duration)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
