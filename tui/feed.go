@@ -37,7 +37,7 @@ type feed struct {
 // start says where to send events. It does nothing when only polling is wanted.
 func (s *sender) start(ctx context.Context, send func(tea.Msg), pollOnly bool) {
 	if pollOnly {
-		go send(feedStateMsg{feedPolling, "as it was told to"})
+		go send(feedStateMsg{feedPolling, "as --poll-only asks"})
 		return
 	}
 	s.send = send

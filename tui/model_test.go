@@ -372,3 +372,26 @@ func TestOutputIsFollowed(t *testing.T) {
 	b.tick(2 * time.Second)
 	require.NotContains(t, b.plain(), "frame 1␛", "of the run before")
 }
+
+// Each command does something on each screen that it can be given on: the screen
+// has an action for it, or the root does it; and no screen has an action that no
+// command leads to.
+func TestCommandsHaveActions(t *testing.T) {
+	t.Parallel()
+	b := newBench(120, 35)
+	for _, name := range screen.Names() {
+		actions := b.screens[name].Actions()
+		reached := make(map[string]bool)
+		for _, c := range commands() {
+			if !c.on(name) {
+				continue
+			}
+			_, has := actions[c.id]
+			require.True(t, has || c.run != nil, "%s on %s", c.id, name)
+			reached[c.id] = true
+		}
+		for id := range actions {
+			require.True(t, reached[id], "%s of %s", id, name)
+		}
+	}
+}

@@ -136,7 +136,7 @@ func (m *Model) take(msg loadedMsg) data.Answer {
 	if msg.err == nil {
 		state.at = now
 		if m.offline() {
-			m.need() // whatever has waited for long need not any more
+			m.need() // it is back: nothing has to wait any longer
 		}
 		m.offlineSince, m.offlineTries = time.Time{}, 0
 	}

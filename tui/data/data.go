@@ -5,6 +5,7 @@ package data
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/jobq-dev/jobq"
@@ -76,33 +77,47 @@ type Answer struct {
 	At    time.Time
 }
 
-// The questions that are the same on all screens.
-var (
-	wantSession  = Want{Panel: Session, Ask: func(ctx context.Context, r Reader) (any, error) { return r.Session(ctx) }}
-	wantQueues   = Want{Panel: Queues, Ask: func(ctx context.Context, r Reader) (any, error) { return r.Queues(ctx) }}
-	wantMinutes  = Want{Panel: Minutes, Ask: func(ctx context.Context, r Reader) (any, error) { return r.Minutes(ctx, time.Hour) }}
-	wantFailures = Want{Panel: Failures, Ask: func(ctx context.Context, r Reader) (any, error) { return r.Failures(ctx, FailuresSpan) }}
-	wantWorkers  = Want{Panel: Workers, Ask: func(ctx context.Context, r Reader) (any, error) { return r.Workers(ctx) }}
-	wantLeader   = Want{Panel: Leader, Ask: func(ctx context.Context, r Reader) (any, error) { return r.Leader(ctx) }}
-	wantEvents   = Want{Panel: Events, Ask: func(ctx context.Context, r Reader) (any, error) { return r.Events(ctx, 0, 20) }}
-	wantAudit    = Want{Panel: Audit, Ask: func(ctx context.Context, r Reader) (any, error) { return r.Audit(ctx, 0, 100) }}
-)
-
 // FailuresSpan is how far back failures ask for attention.
 const FailuresSpan = 20 * time.Minute
 
 // Wants are the questions of these panels, which are the same on all screens.
 func Wants(panels ...Panel) []Want {
-	all := map[Panel]Want{
-		Session: wantSession, Queues: wantQueues, Minutes: wantMinutes, Failures: wantFailures, Workers: wantWorkers,
-		Leader: wantLeader, Events: wantEvents, Audit: wantAudit,
-	}
 	wants := make([]Want, len(panels))
 	for i, panel := range panels {
-		wants[i] = all[panel]
+		wants[i] = Want{Panel: panel, Ask: panel.ask}
 	}
 	return wants
 }
+
+// ask asks what is the same on all screens.
+func (p Panel) ask(ctx context.Context, r Reader) (any, error) {
+	switch p {
+	case Session:
+		return r.Session(ctx)
+	case Queues:
+		return r.Queues(ctx)
+	case Minutes:
+		return r.Minutes(ctx, time.Hour)
+	case Failures:
+		return r.Failures(ctx, FailuresSpan)
+	case Workers:
+		return r.Workers(ctx)
+	case Leader:
+		return r.Leader(ctx)
+	case Events:
+		return r.Events(ctx, 0, eventsMax)
+	case Audit:
+		return r.Audit(ctx, 0, auditMax)
+	case Page, More, Visible, Count, Job, PanelEnd: // screens have questions of their own
+	}
+	return nil, fmt.Errorf("panel %s has no question of its own", p)
+}
+
+// How many events and actions are asked for.
+const (
+	eventsMax = 20
+	auditMax  = 100
+)
 
 // Event is what a worker says about one job.
 type Event struct {

@@ -232,13 +232,15 @@ func (s *JobList) takePage(page *jobq.Page) {
 		known[row.ID] = row
 	}
 	s.above = 0
+	reached := false // the first row that is known
 	for _, job := range page.Jobs {
-		if row, ok := known[job.ID]; ok {
+		row, ok := known[job.ID]
+		switch {
+		case ok:
 			*row = *job
 			delete(s.left, job.ID)
-			continue
-		}
-		if job.ID > s.rows[0].ID || s.order().sort != jobq.NewestFirst {
+			reached = true
+		case !reached:
 			s.above++
 		}
 	}

@@ -74,7 +74,7 @@ type looked struct {
 func (s *JobList) Wants() []data.Want {
 	page := s.question()
 	match := page.match
-	wants := append(data.Wants(data.Queues, data.Workers), data.Want{Panel: data.Page, About: page, Ask: page.ask}, data.Want{
+	wants := append(data.Wants(data.Queues), data.Want{Panel: data.Page, About: page, Ask: page.ask}, data.Want{
 		Panel: data.Count, About: match,
 		Ask: func(ctx context.Context, r data.Reader) (any, error) {
 			return r.Count(ctx, jobq.Filter{Match: match}, jobq.CountMax)
@@ -86,6 +86,9 @@ func (s *JobList) Wants() []data.Want {
 	}
 	if ids := s.visibleIDs(); len(ids) > 0 {
 		wants = append(wants, data.Want{Panel: data.Visible, Ask: func(ctx context.Context, r data.Reader) (any, error) { return look(ctx, r, ids) }})
+	}
+	if job := s.selected(); job != nil && job.State == jobq.Available && s.preview > 0 { // they may be why it waits
+		wants = append(wants, data.Wants(data.Workers)...)
 	}
 	if id := s.previewed(); id != 0 && s.preview > 0 {
 		wants = append(wants, data.Want{Panel: data.Job, About: storyQuestion{id: id}, Ask: func(ctx context.Context, r data.Reader) (any, error) {

@@ -169,6 +169,27 @@ func TestLookedForRowsOnly(t *testing.T) {
 	require.Equal(t, 1, strings.Count(s.text(), "→ deleted"), s.text())
 }
 
+// New jobs above the list are those that come before its first one, in any order
+// of the list: one that has moved up to the end of the page is not above.
+func TestNewAbove(t *testing.T) {
+	t.Parallel()
+	for _, reverse := range []bool{false, true} {
+		s := newStage(t, 120, 20, newJobs)
+		r := &source{jobs: someJobs(120, jobq.Failed)}
+		if reverse {
+			s.do("reverse")
+		}
+		s.tell(s.answer(data.Page, r))
+		s.do("down")
+		r.jobs = r.jobs[1:]
+		s.tell(s.answer(data.Page, r))
+		require.NotContains(t, s.text(), "new above", reverse)
+		r.jobs = append([]*jobq.Job{{ID: 2000, State: jobq.Failed}, {ID: 1999, State: jobq.Failed}}, r.jobs...)
+		s.tell(s.answer(data.Page, r))
+		require.Contains(t, s.text(), "2 new above")
+	}
+}
+
 // With a filter, the numbers beside the states are of the jobs that match: only
 // that of the state that is shown is known.
 func TestTabsCountWhatMatches(t *testing.T) {
@@ -250,7 +271,7 @@ func TestPositions(t *testing.T) {
 		require.Contains(t, s.text(), test.want)
 	}
 	s = newStage(t, 120, 20, newJobs)
-	s.tell(data.Answer{Panel: data.Page, Err: errors.New("no"), About: s.Wants()[2].About})
+	s.tell(data.Answer{Panel: data.Page, Err: errors.New("no"), About: s.answer(data.Page, &source{}).About})
 	require.NotContains(t, s.text(), " of ")
 }
 

@@ -183,8 +183,8 @@ func (s *WorkerList) janitor() []string {
 	lines := []string{
 		s.Paint.Rule(s.cells, "Janitor"),
 		" leader    " + leader,
-		fmt.Sprintf(" rescue    %s lost in 60 min     the next lease ends, unless extended: %s", format.Count(lost, "lease"), expiry),
-		fmt.Sprintf(" promote   next scheduled job due: %s     retried in 60 min: %s", due, format.Number(retried)),
+		fmt.Sprintf(" leases    %s lost in 60 min     the next one ends, unless it is extended: %s", format.Number(lost), expiry),
+		fmt.Sprintf(" schedule  %s retried in 60 min     the next job is due: %s", format.Number(retried), due),
 	}
 	return append(lines, s.events()...)
 }
