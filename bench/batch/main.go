@@ -33,8 +33,10 @@ func run(ctx context.Context, part, only string, rounds, jobs int) error {
 	case "slots":
 		return onServer(ctx, true, func(server *postgres.Server) error { return runSlots(ctx, server, rounds) })
 	}
-	plans, ok := map[string]func() []plan{"designs": designPlans, "sizes": sizePlans, "exceptions": exceptionPlans, "elements": elementPlans,
-		"second": secondPlans, "second-sizes": secondSizePlans, "second-variants": secondVariantPlans, "second-held": secondHeldPlans}[part]
+	plans, ok := map[string]func() []plan{
+		"designs": designPlans, "sizes": sizePlans, "exceptions": exceptionPlans, "elements": elementPlans,
+		"second": secondPlans, "second-sizes": secondSizePlans, "second-variants": secondVariantPlans, "second-held": secondHeldPlans,
+	}[part]
 	if !ok {
 		return fmt.Errorf("no part %q", part)
 	}
