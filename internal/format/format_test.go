@@ -56,8 +56,13 @@ func TestAttempts(t *testing.T) {
 		attempts int
 		want     string
 	}{
-		{jobq.Available, 0, "0/25"}, {jobq.Running, 0, "1/25"}, {jobq.Completed, 0, "1/25"}, {jobq.Scheduled, 1, "1/25"}, {jobq.Running, 1, "2/25"},
-		{jobq.Failed, 25, "25/25"}, {jobq.Running, 25, "25/25"},
+		{jobq.Available, 0, "0/25"},
+		{jobq.Running, 0, "1/25"},
+		{jobq.Completed, 0, "1/25"},
+		{jobq.Scheduled, 1, "1/25"},
+		{jobq.Running, 1, "2/25"},
+		{jobq.Failed, 25, "25/25"},
+		{jobq.Running, 25, "25/25"},
 	} {
 		job := &jobq.Job{State: test.state, Attempts: test.attempts, MaxAttempts: 25}
 		require.Equal(t, test.want, format.Attempts(job), test)

@@ -63,8 +63,12 @@ func TestStyles(t *testing.T) {
 func TestWithoutColours(t *testing.T) {
 	t.Parallel()
 	for _, settings := range []theme.Settings{
-		{Name: "mono"}, {Name: "mono", Profile: colorprofile.TrueColor}, {Name: "dark", Profile: colorprofile.ASCII},
-		{Name: "light", Profile: colorprofile.ASCII}, {Bare: true}, {Name: "dark", Bare: true},
+		{Name: "mono"},
+		{Name: "mono", Profile: colorprofile.TrueColor},
+		{Name: "dark", Profile: colorprofile.ASCII},
+		{Name: "light", Profile: colorprofile.ASCII},
+		{Bare: true},
+		{Name: "dark", Bare: true},
 	} {
 		made, err := theme.New(settings)
 		require.NoError(t, err)
