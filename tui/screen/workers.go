@@ -183,8 +183,8 @@ func (s *WorkerList) janitor() []string {
 	lines := []string{
 		s.Paint.Rule(s.cells, "Janitor"),
 		" leader    " + leader,
-		fmt.Sprintf(" leases    %s lost in 60 min     the next one ends, unless it is extended: %s", format.Number(lost), expiry),
-		fmt.Sprintf(" schedule  %s retried in 60 min     the next job is due: %s", format.Number(retried), due),
+		fmt.Sprintf(" leases    %s lost in 60 min   next end, unless extended: %s", format.Number(lost), expiry),
+		fmt.Sprintf(" schedule  %s retried in 60 min   next job due: %s", format.Number(retried), due),
 	}
 	return append(lines, s.events()...)
 }
