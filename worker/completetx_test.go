@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -46,8 +47,9 @@ func TestCompleteTxHeartbeats(t *testing.T) {
 	client := newClient(t)
 	var told heard
 	defer told.watchFor(t, client)()
+	keepLeases(t, client, jobq.HeartbeatTicker)
 	running, causes := make(chan *running, 1), make(chan error, 1)
-	w := start(t, client, &worker.Config{Lease: 6 * time.Second}, func(ctx context.Context, job *worker.Job[task]) error {
+	w := start(t, client, nil, func(ctx context.Context, job *worker.Job[task]) error {
 		w := <-running
 		tx, err := beginCompletion(ctx, client, job)
 		if err != nil {
@@ -84,7 +86,8 @@ func TestCompleteTxHeartbeats(t *testing.T) {
 func TestCompleteTxRolledBack(t *testing.T) {
 	t.Parallel()
 	client := newClient(t)
-	w := start(t, client, &worker.Config{Lease: time.Second}, func(ctx context.Context, job *worker.Job[task]) error {
+	keepLeases(t, client, jobq.HeartbeatTicker)
+	w := start(t, client, nil, func(ctx context.Context, job *worker.Job[task]) error {
 		tx, err := beginCompletion(ctx, client, job)
 		if err != nil {
 			return err
@@ -92,7 +95,7 @@ func TestCompleteTxRolledBack(t *testing.T) {
 		if err := tx.Rollback(ctx); err != nil {
 			return err
 		}
-		if err := awaitExtended(ctx, client, job, 2, nil); err != nil || job.Args.N == 1 {
+		if err := awaitExtended(ctx, client, job, nil); err != nil || job.Args.N == 1 {
 			return err
 		}
 		if tx, err = beginCompletion(ctx, client, job); err != nil {
@@ -113,14 +116,19 @@ func TestCompleteTxRolledBack(t *testing.T) {
 func TestCompleteTxLost(t *testing.T) {
 	t.Parallel()
 	client := newClient(t)
-	causes := make(chan error, 1)
-	w := start(t, client, &worker.Config{Lease: time.Second}, func(ctx context.Context, job *worker.Job[task]) error {
+	keepLeases(t, client, jobq.HeartbeatTicker)
+	running, causes := make(chan *running, 1), make(chan error, 1)
+	w := start(t, client, nil, func(ctx context.Context, job *worker.Job[task]) error {
+		w := <-running
+		running <- w // for the next job
 		tx, err := beginCompletion(ctx, client, job)
 		if err != nil {
 			return err
 		}
 		if job.Args.N == 2 { // the commit comes when the worker has given the lease up
-			<-ctx.Done()
+			if err := awaitOr(ctx, func() bool { worker.LetExpire(w.Worker, job.ID()); return false }); !errors.Is(err, worker.ErrLeaseLost) {
+				return err
+			}
 			return tx.Commit(context.Background())
 		}
 		if err := tx.Rollback(ctx); err != nil {
@@ -133,6 +141,7 @@ func TestCompleteTxLost(t *testing.T) {
 		causes <- context.Cause(ctx)
 		return nil
 	})
+	running <- w
 	enqueue(t, client, 1, nil)
 	require.ErrorIs(t, receive(t, causes, "the loss"), worker.ErrLeaseLost)
 	late := enqueue(t, client, 2, nil)

@@ -124,6 +124,27 @@ func NextHeartbeat(w *Worker, id int64) time.Duration {
 	return 0
 }
 
+// LetExpire makes a worker give up a lease that it holds, as if it could not have
+// been extended in time.
+func LetExpire(w *Worker, id int64) {
+	w.keeper.mu.Lock()
+	if l, ok := w.keeper.held[id]; ok {
+		l.deadline = 0
+	}
+	w.keeper.mu.Unlock()
+	signal(w.keeper.wake)
+}
+
+// LastWord is the last word of new jobs that a worker's queue default has heard,
+// and whether the queue neither looks for jobs nor is going to.
+func LastWord(w *Worker) (word string, still bool) {
+	q := w.queues["default"]
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	still = q.words.later == nil && q.flying == 0 && q.inHand == 0 && len(q.results) == 0 && len(q.wake) == 0 && !q.pace.more && !q.pace.awaited
+	return q.words.last, still
+}
+
 // Rests is how often the handler of a kind could not be reached, by the latest
 // count; 0 when it can.
 func Rests(w *Worker, kind string) int {

@@ -23,7 +23,7 @@ func startShell(t *testing.T, client *jobq.Client, script string) *running {
 	w, err := worker.New(client, &worker.Config{DrainTimeout: -1, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	command := shellCommand(script)
-	command.Grace = 4 * time.Second
+	command.Grace = time.Minute // the scripts use none of it
 	require.NoError(t, worker.HandleCommand(w, "k", command))
 	return run(t, w)
 }
@@ -46,7 +46,7 @@ func TestStopKeepsCheckpointAndCause(t *testing.T) {
 			echo '{"stage": "up"}' >&3; while :; do sleep 0.02; done`)
 		options := &jobq.EnqueueOptions{BackoffBase: time.Hour}
 		if stop == "timeout" {
-			options.Timeout = time.Second
+			options.Timeout = 8 * time.Second // the script has set its trap by then
 		}
 		id := enqueueRaw(t, client, "k", "{}", options)
 		want, counted := jobq.Available, 0

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -42,13 +44,16 @@ func TestTimeouts(t *testing.T) {
 	w := newWorker(t, client, worker.Config{})
 	for kind, script := range map[string]string{
 		"silent":   "sleep 1000",
-		"writes":   "for i in 1 2 3 4 5 6; do echo $i; sleep 0.2; done",
-		"reports":  `for i in 1 2 3 4 5 6; do echo '{"progress": 1}' >&3; sleep 0.2; done`,
+		"writes":   "for i in $(seq 50); do echo $i; sleep 0.2; done",
+		"reports":  `for i in $(seq 50); do echo '{"progress": 1}' >&3; sleep 0.2; done`,
 		"too-long": "while :; do echo x; sleep 0.05; done",
 	} {
 		require.NoError(t, worker.HandleCommand(w, kind, shellCommand(script)))
-		policy := worker.Policy{StallTimeout: time.Second}
-		if kind == "too-long" {
+		policy := worker.Policy{StallTimeout: 8 * time.Second} // as long as a busy machine may hold up a script
+		switch kind {
+		case "silent":
+			policy.StallTimeout = time.Second
+		case "too-long":
 			policy.Timeout = 300 * time.Millisecond
 		}
 		require.NoError(t, worker.SetPolicy(w, kind, policy))
@@ -107,7 +112,7 @@ func TestBatch(t *testing.T) {
 		"empty":    {worker.Batch{ExitWhenEmpty: true}, "true", nil},
 		"time":     {worker.Batch{TimeLimit: 500 * time.Millisecond}, "true", nil},
 		"failures": {worker.Batch{MaxConsecutiveFailures: 3}, "exit 1", worker.ErrTooManyFailures},
-		"finish":   {worker.Batch{}, "sleep 0.5", nil},
+		"finish":   {worker.Batch{}, "", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -116,6 +121,10 @@ func TestBatch(t *testing.T) {
 				enqueueRaw(t, client, "k", "{}", &jobq.EnqueueOptions{BackoffBase: time.Hour})
 			}
 			w := newWorker(t, client, worker.Config{Batch: test.batch, DrainTimeout: -1, Queues: map[string]int{"default": 1}})
+			end := filepath.Join(t.TempDir(), "end")
+			if name == "finish" {
+				test.script = "until [ -e " + end + " ]; do sleep 0.02; done"
+			}
 			require.NoError(t, worker.HandleCommand(w, "k", shellCommand(test.script)))
 			ended := make(chan error, 1)
 			go func() { ended <- w.Run(context.Background()) }()
@@ -125,6 +134,8 @@ func TestBatch(t *testing.T) {
 					return err == nil && len(page.Jobs) == 1
 				}, patience, time.Millisecond)
 				w.Finish()
+				require.Eventually(t, func() bool { return worker.Draining(w) }, patience, time.Millisecond)
+				require.NoError(t, os.WriteFile(end, nil, 0o600))
 			}
 			require.ErrorIs(t, receive(t, ended, "the end"), test.want)
 			switch name {

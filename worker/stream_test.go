@@ -202,7 +202,8 @@ func TestStreamTimeout(t *testing.T) {
 func TestStreamLostLease(t *testing.T) {
 	t.Parallel()
 	client := newClient(t)
-	startStream(t, client, &worker.Config{Lease: time.Second}, worker.Stream{Command: worker.Command{Grace: time.Hour}})
+	keepLeases(t, client, jobq.HeartbeatTicker)
+	startStream(t, client, &worker.Config{}, worker.Stream{Command: worker.Command{Grace: time.Hour}})
 	id := enqueueStream(t, client, `{"stage": "PID"}`, "hang", nil)
 	var pid int
 	require.Eventually(t, func() bool {

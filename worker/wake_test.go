@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -54,12 +55,14 @@ func pretendFleet(t *testing.T, client *jobq.Client, count int) {
 		select 'elsewhere-' || i, 1, false, true, 'elsewhere', 'v', '{"default": 10}', '{task}' from generate_series(1, $1) i`, count)
 }
 
-// Word of one new job makes a few of many idle workers claim, not all.
+// Word of one new job makes a few of many idle workers claim, not all. They wait
+// for long, each on its own, so that the one who looks first can tell the others in
+// time, however busy the machine is; and those who are told do not wait any more.
 func TestNoHerd(t *testing.T) {
 	t.Parallel()
 	const (
 		workers, jobs = 20, 5
-		spread        = 2 * time.Second // long even for a busy machine
+		spread        = 20 * time.Second // that of a fleet of 5000
 	)
 	counter := &claimCounter{}
 	config, err := pgxpool.ParseConfig(pgtest.URL(t))
@@ -67,9 +70,9 @@ func TestNoHerd(t *testing.T) {
 	config.ConnConfig.Tracer = counter
 	client, err := jobq.NewClient(pgtest.ConnectConfig(t, config), nil)
 	require.NoError(t, err)
-	pretendFleet(t, client, 1000)
-	ran := make(chan struct{}, jobs)
-	for range workers {
+	pretendFleet(t, client, 5000)
+	ran, fleet := make(chan struct{}, jobs), make([]*worker.Worker, workers)
+	for i := range fleet {
 		w, err := worker.New(client, &worker.Config{PollInterval: time.Hour, Logger: slog.New(slog.DiscardHandler)})
 		require.NoError(t, err)
 		worker.SpreadWakeUps(w, spread)
@@ -77,15 +80,28 @@ func TestNoHerd(t *testing.T) {
 			ran <- struct{}{}
 			return nil
 		}))
+		fleet[i] = w
 		run(t, w)
 	}
+	require.Eventually(t, func() bool {
+		return !slices.ContainsFunc(fleet, func(w *worker.Worker) bool { return !worker.IsPresent(w) })
+	}, patience, 10*time.Millisecond)
+	var word string // the last that all have heard
 	enqueueOne := func() {
 		_, err := client.Enqueue(context.Background(), task{}, nil)
 		require.NoError(t, err)
 		awaitRun(t, ran)
-		<-time.After(spread + 100*time.Millisecond) // until all have looked who do
+		var next string
+		require.Eventually(t, func() bool { // all have heard it, and have looked or will not
+			next, _ = worker.LastWord(fleet[0])
+			return next != word && !slices.ContainsFunc(fleet, func(w *worker.Worker) bool {
+				heard, still := worker.LastWord(w)
+				return heard != next || !still
+			})
+		}, patience, 10*time.Millisecond)
+		word = next
 	}
-	enqueueOne() // by then they have started
+	enqueueOne() // the first also counts what they claim when they start
 	before := counter.claims.Load()
 	for range jobs {
 		enqueueOne()

@@ -17,7 +17,8 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-const patience = 30 * time.Second
+// patience ends a test that hangs: no promise is about it.
+const patience = 5 * time.Minute
 
 // heard is a running listener and what it has told.
 type heard struct {

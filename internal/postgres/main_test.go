@@ -113,7 +113,7 @@ func (h *helper) kill(t *testing.T) {
 // requireGone waits for a process to end.
 func requireGone(t *testing.T, pid int) {
 	t.Helper()
-	require.Eventually(t, func() bool { return syscall.Kill(pid, 0) == syscall.ESRCH }, 20*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return syscall.Kill(pid, 0) == syscall.ESRCH }, 5*time.Minute, 10*time.Millisecond)
 }
 
 // publicDir is a folder that any user can enter, unlike t.TempDir.

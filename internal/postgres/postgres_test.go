@@ -102,7 +102,7 @@ func TestRelaunch(t *testing.T) {
 		}()
 		require.Eventually(t, func() bool {
 			return ask[bool](t, url, "select exists (select from pg_stat_activity where query like 'do $$%' and state = 'active')")
-		}, 10*time.Second, 10*time.Millisecond, name)
+		}, 5*time.Minute, 10*time.Millisecond, name)
 
 		require.ErrorIs(t, s.Relaunch(t.Context()), errUp)
 		require.NoError(t, end(), name)

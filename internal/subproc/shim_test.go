@@ -106,7 +106,9 @@ func TestShimsAreReused(t *testing.T) {
 func TestDeadline(t *testing.T) {
 	t.Parallel()
 	s := supervisor(t)
-	first := sinceBoot(t) + 3*time.Second
+	_, err := s.Run(context.Background(), shell(":")) // so that a shim is there, and the next starts soon
+	require.NoError(t, err)
+	first := sinceBoot(t) + 8*time.Second
 	command := shell(fmt.Sprintf(`trap '' TERM; until [ "$(cut -d. -f1 /proc/uptime)" -gt %d ]; do sleep 0.1; done; echo done`, first/time.Second))
 	command.DeadlineEvery = 10 * time.Millisecond
 	deadlines := []time.Duration{first, first + time.Hour} // the program sees the end of the first
