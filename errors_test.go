@@ -121,7 +121,8 @@ func TestConnectErrorOnce(t *testing.T) {
 }
 
 // Every code with which the SQL functions refuse stands for an error in Go, and
-// docs/sql.md explains it; nothing else is raised but by the triggers of a plain INSERT.
+// docs/sql.md explains it. Nothing else is raised, but by the triggers of a plain
+// INSERT, and to a janitor that is to try again.
 func TestCodes(t *testing.T) {
 	t.Parallel()
 	docs, err := os.ReadFile("docs/sql.md")

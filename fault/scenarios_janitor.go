@@ -97,7 +97,7 @@ func slowChore(l *lab) error {
 	late := 0
 	err = l.until(max(l.duration(), 6*time.Second), func() error {
 		var id int64
-		err := l.pool.QueryRow(l.ctx, "select jobq.enqueue('task', $1, run_at => clock_timestamp() + interval '300 ms')", order{Ms: 10}).Scan(&id)
+		err := l.pool.QueryRow(l.ctx, "select jobq.enqueue('task', $1::jsonb, run_at => clock_timestamp() + interval '300 ms')", order{Ms: 10}).Scan(&id)
 		if err != nil {
 			return err
 		}

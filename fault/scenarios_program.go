@@ -16,7 +16,7 @@ func unreadable(l *lab) error {
 		"not-json":   `while read -r job; do echo '{"id": NaN, "done": true}'; done`,
 		"no-id":      `while read -r job; do echo '{"done": true}'; done`,
 		"wrong-type": `while read -r job; do id=${job#*'"id":'}; id=${id%%,*}; echo "{\"id\": $id, \"snooze\": 5}"; done`,
-		"other-job":  `while read -r job; do echo '{"id": 1, "done": true}'; done`,
+		"other-job":  `while read -r job; do echo '{"id": 999999999, "done": true}'; done`,
 		"long-line":  `while read -r job; do head -c 3000000 /dev/zero | tr '\0' x; echo; done`,
 		"debugging":  `while read -r job; do echo 'here I am'; done`,
 	}

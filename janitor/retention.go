@@ -28,10 +28,11 @@ const (
 )
 
 // retention forgets what is old, in steps, each of which goes on where the one
-// before has ended, or at the start after one that failed. What was deleted stays in the tables and their indexes for as
-// long as any transaction may still see it, and a step that began at the start
-// would walk through all of it: of 300,000 rows in steps of 500, the last one
-// would walk through 299,500, and all of them together through 90 million.
+// before has ended, or at the start after one that failed. What was deleted stays
+// in the tables and their indexes for as long as any transaction may still see it,
+// and a step that began at the start would walk through all of it: of 300,000 rows
+// in steps of 500, the last one would walk through 299,500, and all of them
+// together through 90 million.
 type retention struct {
 	log *slog.Logger
 	// Where the last step has ended. A run of steps that comes to its end begins
@@ -43,18 +44,20 @@ type retention struct {
 
 // retentionChores are the chores that forget what is old.
 func (j *Janitor) retentionChores() []*chore {
-	r := &retention{log: j.log, stat: beginning, event: beginning}
+	r := &retention{log: j.log, stat: beginning(), event: beginning()}
 	return []*chore{
 		{name: "drop old days", every: retentionEvery, work: r.dropOldDays},
 		{name: "prune payloads", every: retentionEvery, work: r.prunePayloads, reset: func() { r.payload = db.PayloadPruneRow{} }},
-		{name: "prune stats", every: retentionEvery, work: r.pruneStats, reset: func() { r.stat = beginning }},
-		{name: "prune events", every: retentionEvery, work: r.pruneEvents, reset: func() { r.event = beginning }},
+		{name: "prune stats", every: retentionEvery, work: r.pruneStats, reset: func() { r.stat = beginning() }},
+		{name: "prune events", every: retentionEvery, work: r.pruneEvents, reset: func() { r.event = beginning() }},
 		{name: "prune actions", every: retentionEvery, work: r.pruneActions, reset: func() { r.audit = db.AuditPruneRow{} }},
 	}
 }
 
 // beginning is before all times.
-var beginning = pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
+func beginning() pgtype.Timestamptz {
+	return pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
+}
 
 // dropOldDays takes one day out of the history, or deletes a batch of what the
 // default partition has of such days.
@@ -92,7 +95,7 @@ func (r *retention) pruneStats(ctx context.Context, queries *db.Queries) (more b
 	if more = row.Deleted == pruneBatch; more {
 		r.stat = row.Last
 	} else {
-		r.stat = beginning
+		r.stat = beginning()
 	}
 	return more, err
 }
@@ -102,7 +105,7 @@ func (r *retention) pruneEvents(ctx context.Context, queries *db.Queries) (more 
 	if more = row.Deleted == pruneBatch; more {
 		r.event = row.Last
 	} else {
-		r.event = beginning
+		r.event = beginning()
 	}
 	return more, err
 }

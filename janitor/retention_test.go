@@ -2,6 +2,9 @@ package janitor_test
 
 import (
 	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq/janitor"
 )
@@ -24,4 +27,26 @@ func TestForgetsWhatIsOld(t *testing.T) {
 	f.eventually("select count(*) from jobq.event where source = 'old'", 100)
 	f.eventually("select count(*) from jobq.audit", 1)
 	f.eventually("select count(*) from jobq.audit_job", 2500)
+}
+
+// A step whose transaction could not be committed is done again: else the args
+// that it was about would stay for ever, when their day is dropped.
+func TestStepThatWasNotCommitted(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	const jobs = 2500 // five steps
+	f.exec("select jobq.partition_add('finished', (now() at time zone 'UTC')::date - 20)")
+	f.exec(`insert into jobq.finished (id, finished_at, lease_token, run_at, created_at, state, priority, attempts, max_attempts, crashes, args_apart, queue, kind)
+		select i, now() - interval '20 days', 1, now(), now(), 'completed', 0, 0, 1, 0, true, 'q', 'k' from generate_series(1, $1::integer) i`, jobs)
+	f.exec("insert into jobq.payload (job_id, args) select id, '{}' from jobq.finished")
+	f.exec("create sequence tries")
+	f.exec(`create function refuse() returns trigger language plpgsql as $$ begin
+		if nextval('public.tries') = 1 then raise 'not this time'; end if;
+		return null; end $$`)
+	f.exec(`create constraint trigger refuse after delete on jobq.payload deferrable initially deferred
+		for each row when (old.job_id = 1200) execute function refuse()`)
+	f.start(janitor.Config{}, janitor.ChoreTimes(0, 10*time.Millisecond, 0))
+	f.eventually("select count(*) from pg_class where relname = 'finished_' || to_char((now() at time zone 'UTC')::date - 20, 'YYYYMMDD')", 0)
+	require.Zero(t, f.number("select count(*) from jobq.payload"))
+	require.Equal(t, 2, f.number("select last_value from tries"))
 }

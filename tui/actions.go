@@ -2,44 +2,31 @@ package tui
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/tui/data"
+	"github.com/jobq-dev/jobq/tui/request"
+	"github.com/jobq-dev/jobq/tui/screen"
 )
-
-// targets are the jobs that an action is about, as the operator sees them.
-func (m *Model) targets() []jobq.Target {
-	if m.screen == screenJob {
-		job := m.job.story.job
-		if job == nil || job.ID != m.job.id {
-			return nil
-		}
-		return []jobq.Target{{ID: job.ID, State: job.State, LeaseToken: job.LeaseToken}}
-	}
-	return m.jobs.targets()
-}
 
 // single says why an action on one job makes no sense; with many, the answer
 // says it for each.
 func (m *Model) single(check func(jobq.State) string) string {
+	selected := m.current().Selected()
 	switch {
-	case m.screen != screenJobs:
-	case m.jobs.counting:
+	case selected.Counting:
 		return "the jobs that match are still being counted"
-	case m.jobs.all != nil:
+	case selected.All != nil:
 		return ""
-	}
-	targets := m.targets()
-	switch len(targets) {
-	case 0:
+	case len(selected.Targets) == 0:
 		return "no job is selected"
-	case 1:
-		return check(targets[0].State)
+	case len(selected.Targets) == 1:
+		return check(selected.Targets[0].State)
 	}
 	return ""
 }
@@ -85,10 +72,11 @@ const manyMarks = 100
 // not for one job that undo can bring back, with y for what cannot be taken back
 // so easily, and with the number of jobs for many, and in production.
 func (m *Model) act(action jobq.Action) tea.Cmd {
-	if m.screen == screenJobs && m.jobs.all != nil {
-		return m.actOnAll(action)
+	selected := m.current().Selected()
+	if selected.All != nil {
+		return m.actOnAll(action, selected.All)
 	}
-	targets := m.targets()
+	targets := selected.Targets
 	run := m.actNow(action, targets)
 	runs := false
 	for _, target := range targets {
@@ -98,38 +86,37 @@ func (m *Model) act(action jobq.Action) tea.Cmd {
 	if !asks {
 		return m.begin(run)
 	}
-	details := []string{"effect    " + m.effectOf(action), "if it changed meanwhile, it is left alone"}
-	var answer typed
+	details := []string{"effect    " + m.effectOf(action), "          a job that has changed meanwhile is left alone"}
+	var answer request.Typed
 	if len(targets) > manyMarks || m.env.confirm && (action == jobq.ActionDelete || len(targets) > 1 || runs) {
 		answer = typedCount(int64(len(targets)), action)
 	}
-	title := fmt.Sprintf("%s %d jobs", action, len(targets))
+	title := fmt.Sprintf("%s %s", action, format.Count(int64(len(targets)), "job"))
 	if len(targets) == 1 {
 		title = fmt.Sprintf("%s job %d, %s", action, targets[0].ID, targets[0].State)
 	}
-	m.ask(title, details, answer, run)
-	return nil
+	return m.ask(title, details, answer, run)
 }
 
 // typedCount asks for the number of jobs that the action is about.
-func typedCount(count int64, action jobq.Action) typed {
+func typedCount(count int64, action jobq.Action) request.Typed {
 	effect := string(action) + " them"
 	if count == 1 {
 		effect = string(action) + " it"
 	}
-	return typed{strconv.FormatInt(count, 10), "the number of jobs", effect}
+	return request.Typed{Text: strconv.FormatInt(count, 10), Meaning: "the number of jobs", Effect: effect}
 }
 
 func (m *Model) effectOf(action jobq.Action) string {
 	switch action {
 	case jobq.ActionRequeue:
-		return "available now, attempts kept, one more allowed; " + m.keyOf("undo") + " undoes it"
+		return "it may run at once, one attempt more is allowed; " + m.env.keyOf("undo") + " undoes it"
 	case jobq.ActionCancel:
-		return "cancelled; a running one is asked to stop"
+		return "it will not run; one that runs is asked to stop"
 	case jobq.ActionDelete:
-		return "removed with its history; " + m.keyOf("undo") + " brings it back"
+		return "it is removed with its history; " + m.env.keyOf("undo") + " brings it back"
 	case jobq.ActionEdit:
-		return "changed as the audit says; " + m.keyOf("undo") + " undoes it"
+		return "it is changed as the audit says; " + m.env.keyOf("undo") + " undoes it"
 	case jobq.ActionClone, jobq.ActionPause, jobq.ActionResume, jobq.ActionDrain, jobq.ActionSettings, jobq.ActionUndo:
 	}
 	return string(action)
@@ -144,16 +131,24 @@ func (m *Model) actNow(action jobq.Action, targets []jobq.Target) tea.Cmd {
 	})
 }
 
-// acted says what came of an action, and looks at the jobs again.
-func (m *Model) acted(msg actedMsg) {
-	m.need(m.wanted()...)
+// actedMsg is what came of an action.
+type actedMsg struct {
+	verb  string
+	acted *jobq.Acted
+	err   error
+}
+
+// apply says what came of an action, shows it at once, and looks at the jobs
+// again.
+func (msg actedMsg) apply(m *Model) tea.Cmd {
+	m.need()
 	if msg.err != nil {
-		m.say(msg.verb + ": " + shortError(msg.err))
-		return
+		m.say(msg.verb + ": " + screen.ShortError(msg.err))
+		return nil
 	}
 	problems := msg.acted.Problems()
 	changed := msg.acted.Changed()
-	text := fmt.Sprintf("%s: %d jobs", msg.verb, changed)
+	text := fmt.Sprintf("%s: %s", msg.verb, format.Count(int64(changed), "job"))
 	switch {
 	case msg.verb == "undo" && len(msg.acted.Jobs) == 0: // of what was no action on jobs
 		text = "undone"
@@ -162,64 +157,24 @@ func (m *Model) acted(msg actedMsg) {
 	case len(msg.acted.Jobs) == 1:
 		text = fmt.Sprintf("%s job %d: it is %s", msg.verb, msg.acted.Jobs[0].ID, afterWord(msg.acted.Jobs[0]))
 	case len(problems) > 0:
-		text += fmt.Sprintf(", %d not: %s", len(problems), problems[0].Problem)
+		text += fmt.Sprintf(", %d left alone: %s", len(problems), problems[0].Problem)
 	}
 	m.lastAudit = 0
 	if msg.verb != "undo" && changed > 0 {
 		m.lastAudit = msg.acted.AuditID
 		text += m.undoHint()
 	}
-	m.jobs.unmark()
 	m.say(text)
-	m.patchActed(msg.acted)
+	m.renew(data.Job, data.Visible)
+	return m.toScreens(screen.Acted{Acted: msg.acted})
 }
 
 // undoHint says at the end of a toast how to take back what it tells of.
-func (m *Model) undoHint() string { return "   " + m.keyOf("undo") + " undo" }
+func (m *Model) undoHint() string { return "   " + m.env.keyOf("undo") + " undo" }
 
 func afterWord(job jobq.ActedJob) string {
 	if job.After == jobq.Running {
 		return "asked to stop"
 	}
 	return string(job.After)
-}
-
-// patchActed shows at once what the database has answered.
-func (m *Model) patchActed(acted *jobq.Acted) {
-	for _, job := range acted.Jobs {
-		if job.Problem != "" || job.After == "" {
-			continue
-		}
-		if at := m.jobs.indexOf(job.ID); at >= 0 {
-			row := m.jobs.rows[at]
-			row.State = job.After
-			if job.After != jobq.Running {
-				row.StartedAt = nil
-			}
-			m.jobs.notice(row, m.env.now())
-			m.jobs.follow = false
-		}
-		if story := m.job.story.job; story != nil && story.ID == job.ID {
-			story.State = job.After
-		}
-	}
-	m.renew(panelJob, panelVisible)
-}
-
-// shortError is an error for one line: without the parts that only say where
-// it came from.
-func shortError(err error) string {
-	switch {
-	case errors.Is(err, jobq.ErrTimeout):
-		return "timed out"
-	case errors.Is(err, jobq.ErrNotFound):
-		return "no such job: it was deleted, or retention has removed it"
-	case errors.Is(err, jobq.ErrNotMigrated), errors.Is(err, jobq.ErrNewerSchema):
-		return clean(err.Error())
-	}
-	text := err.Error()
-	if _, after, found := strings.Cut(text, "ERROR: "); found {
-		text = after
-	}
-	return clean(text)
 }

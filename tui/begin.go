@@ -1,6 +1,10 @@
 package tui
 
-import tea "charm.land/bubbletea/v2"
+import (
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/jobq-dev/jobq/tui/widget"
+)
 
 // underWay is why something has to wait that needs to know what came of the
 // command before.
@@ -21,18 +25,24 @@ func (m *Model) expect() func(tea.Msg) tea.Msg {
 	return func(msg tea.Msg) tea.Msg { return answerMsg{at, msg} }
 }
 
-// answered takes an answer in. One of a database that was left meanwhile says
+// answerMsg is what came of a command that was begun at a database.
+type answerMsg struct {
+	link   *link
+	answer tea.Msg
+}
+
+// apply takes an answer in. One of a database that was left meanwhile says
 // nothing about the rows of this one; only a file that was written is there all
 // the same.
-func (m *Model) answered(msg answerMsg) (tea.Model, tea.Cmd) {
+func (msg answerMsg) apply(m *Model) tea.Cmd {
 	if msg.link == m.env.link {
 		m.pending--
-		return m.Update(msg.answer)
+		_, command := m.Update(msg.answer)
+		return command
 	}
 	if exported, ok := msg.answer.(exportedMsg); ok {
-		m.exportDone(exported)
-		return m, nil
+		return exported.apply(m)
 	}
-	m.say("an action ended at " + clean(msg.link.Name) + " after that was left: the audit there has it")
-	return m, nil
+	m.say("an action ended at " + widget.Clean(msg.link.Name) + " after you had left it: the audit there says how")
+	return nil
 }

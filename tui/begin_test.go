@@ -96,7 +96,7 @@ func TestQuestionsReplaced(t *testing.T) {
 	b := newEditBench(`"priority": 0`, `"priority": -5`)
 	b.press("e")
 	first := b.overlay
-	b.undoSeen(undoSeenMsg{entry: stoppedBulk})
+	undoSeenMsg{entry: stoppedBulk}.apply(b.Model)
 	require.NotSame(t, first, b.overlay)
 	b.press("esc")
 	require.Zero(t, b.pending)
@@ -106,7 +106,7 @@ func TestQuestionsReplaced(t *testing.T) {
 // database that the screen shows now, and is nothing that is waited for.
 func TestAnswersOfTheDatabaseBefore(t *testing.T) {
 	t.Parallel()
-	for _, keys := range [][]string{{"2", "r"}, {"2", "space", "r"}, {"3", "p"}, {"2", "x", "j"}} {
+	for _, keys := range [][]string{{"2", "r"}, {"2", "space", "r"}, {"3", "j", "p"}, {"2", "x", "j"}} {
 		b := newBench(120, 35)
 		b.other()
 		b.press(keys[:len(keys)-1]...)
@@ -124,7 +124,7 @@ func TestAnswersOfTheDatabaseBefore(t *testing.T) {
 		if last == "j" {
 			require.Contains(t, b.toast, "wrote 100 jobs")
 		} else {
-			require.Contains(t, b.toast, "an action ended at staging after that was left")
+			require.Contains(t, b.toast, "an action ended at staging after you had left it")
 		}
 		b.say("this is prod")
 		require.Equal(t, before, b.plain())
@@ -135,14 +135,14 @@ func TestAnswersOfTheDatabaseBefore(t *testing.T) {
 func TestAccessIsUnknownAtFirst(t *testing.T) {
 	t.Parallel()
 	f := newFake()
-	e := env{now: func() time.Time { return f.now }, glyphs: unicodeGlyphs, send: &sender{}}
+	e := env{now: func() time.Time { return f.now }, send: &sender{}}
 	e.use(&link{Context: Context{Name: "staging"}, reader: f, writer: f, host: "db-1", schema: "jobq"})
 	b := &bench{fake: f, Model: newModel(e)}
-	b.width, b.height = 120, 35
+	b.resize(120, 35)
 	require.Contains(t, b.headLine(), "--  ")
 	b.do(b.poll())
 	require.Contains(t, b.headLine(), "RW  ")
 	f.session.MayAct = false
-	b.session = &f.session
+	b.facts.Session = &f.session
 	require.Contains(t, b.headLine(), "RO")
 }

@@ -10,6 +10,12 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/tui/data"
+	"github.com/jobq-dev/jobq/tui/overlay"
+	"github.com/jobq-dev/jobq/tui/request"
+	"github.com/jobq-dev/jobq/tui/screen"
+	"github.com/jobq-dev/jobq/tui/widget"
 )
 
 // bulkRun is a bulk action under way.
@@ -22,58 +28,56 @@ type bulkRun struct {
 }
 
 // actOnAll asks for the number of jobs, and then acts on all that matched.
-func (m *Model) actOnAll(action jobq.Action) tea.Cmd {
-	all := m.jobs.all
-	count := all.snapshot.Count
+func (m *Model) actOnAll(action jobq.Action, all *screen.AllMatching) tea.Cmd {
+	count := all.Snapshot.Count
 	details := []string{
-		"filter    " + filterOrAll(all.filter),
-		"counted   " + all.snapshot.At.UTC().Format("15:04:05Z") + "; jobs that came later are left alone",
+		"filter    " + filterOrAll(all.Filter),
+		"counted   " + all.Snapshot.At.UTC().Format("15:04:05Z") + "; jobs that came later are left alone",
 		"effect    " + m.effectOf(action),
 	}
-	if command := m.bulkCommand(action, all.filter); command != "" {
-		details = append(details, "as a command   "+clean(command))
+	if command := m.bulkCommand(action, all.Filter); command != "" {
+		details = append(details, "as a command   "+widget.Clean(command))
 	}
-	m.ask(fmt.Sprintf("%s %s jobs that match", action, capped(count)), details, typedCount(count, action), func() tea.Msg {
-		return startBulkMsg{jobq.BulkParams{Action: action, Filter: jobq.Filter{Match: all.filter}, Snapshot: all.snapshot}, count}
+	return m.ask(fmt.Sprintf("%s %s jobs that match", action, format.Capped(count)), details, typedCount(count, action), func() tea.Msg {
+		return startBulkMsg{jobq.BulkParams{Action: action, Filter: jobq.Filter{Match: all.Filter}, Snapshot: all.Snapshot}, count}
 	})
-	return nil
 }
 
 func noResume(m *Model) string {
-	if len(m.audit) == 0 {
+	entry := m.current().Selected().Entry
+	if entry == nil {
 		return "nobody has acted yet"
 	}
-	return m.audit[m.auditAt()].NoResume()
+	return entry.NoResume()
 }
 
 // resumeBulk asks, and then goes on with the action under the cursor.
 func (m *Model) resumeBulk() tea.Cmd {
-	entry := m.audit[m.auditAt()]
+	entry := *m.current().Selected().Entry
 	details := []string{
 		"filter    " + filterOrAll(entry.Target),
 		"snapshot  " + entry.SnapshotAt.UTC().Format("2006-01-02 15:04:05Z") + ", when it began: later jobs are left alone",
-		fmt.Sprintf("so far    %s done, %s not, by %s", number(int64(entry.Done)), number(int64(entry.Refused)), clean(entry.Actor)),
+		fmt.Sprintf("so far    %s changed, %s left alone, by %s", format.Number(int64(entry.Done)), format.Number(int64(entry.Refused)), widget.Clean(entry.Actor)),
 		"effect    " + m.effectOf(entry.Action),
-		"as a command   " + clean(m.resumeCommand(entry)),
+		"as a command   " + widget.Clean(m.resumeCommand(entry)),
 	}
 	if entry.Max > 0 {
-		details = slices.Insert(details, 3, fmt.Sprintf("at most   %s, as it began: what is left of them, or as many again", number(int64(entry.Max))))
+		details = slices.Insert(details, 3, fmt.Sprintf("at most   %s, as it began: what is left of them, or as many again", format.Number(int64(entry.Max))))
 	}
-	var answer typed
+	var answer request.Typed
 	if m.env.confirm {
-		answer = typed{strconv.FormatInt(entry.ID, 10), "the number of the action", "go on with it"}
+		answer = request.Typed{Text: strconv.FormatInt(entry.ID, 10), Meaning: "the number of the action", Effect: "go on with it"}
 	}
-	m.ask(fmt.Sprintf("go on with action %d, %s", entry.ID, entry.Action), details, answer, func() tea.Msg {
+	return m.ask(fmt.Sprintf("go on with action %d, %s", entry.ID, entry.Action), details, answer, func() tea.Msg {
 		return startBulkMsg{jobq.BulkParams{Action: entry.Action, Resume: entry.ID}, 0}
 	})
-	return nil
 }
 
 func filterOrAll(filter string) string {
 	if filter == "" {
 		return "none: all jobs"
 	}
-	return clean(filter)
+	return widget.Clean(filter)
 }
 
 // startBulkMsg begins a bulk action that was confirmed.
@@ -82,13 +86,13 @@ type startBulkMsg struct {
 	total  int64
 }
 
-// startBulk runs the action apart from the model, which hears of each batch.
-func (m *Model) startBulk(msg startBulkMsg) tea.Cmd {
+// apply runs the action apart from the model, which hears of each batch.
+func (msg startBulkMsg) apply(m *Model) tea.Cmd {
 	ctx, stop := context.WithCancel(context.Background())
 	steps := make(chan bulkMsg, 1)
 	run := &bulkRun{action: msg.params.Action, total: msg.total, stop: stop, steps: steps}
 	m.bulk = run
-	m.overlay = &progressOverlay{}
+	m.lay(overlay.NewProgress(m.paint, string(run.action), fmt.Sprintf("esc: stop after this batch; %s on the audit screen goes on", m.env.keyOf("resume")), run.total))
 	w := m.env.writer
 	work := func() tea.Msg {
 		defer stop()
@@ -118,32 +122,44 @@ func (b *bulkRun) listen() tea.Cmd {
 	}
 }
 
-func (m *Model) takeBulk(msg bulkMsg) tea.Cmd {
+// bulkMsg is how far a bulk action has come; done with the last one.
+type bulkMsg struct {
+	run      *bulkRun
+	progress jobq.BulkProgress
+	done     bool
+	err      error
+}
+
+func (msg bulkMsg) apply(m *Model) tea.Cmd {
 	if m.bulk == nil || msg.run != m.bulk { // the last step of one that has ended already
 		return nil
 	}
 	if msg.progress.Done >= m.bulk.progress.Done {
 		m.bulk.progress = msg.progress
 	}
+	shown, isShown := m.overlay.(*overlay.Progress)
+	if isShown {
+		shown.Update(overlay.Step{Done: int64(m.bulk.progress.Done), Refused: int64(m.bulk.progress.Refused)})
+	}
 	if !msg.done {
 		return m.bulk.listen()
 	}
-	text := fmt.Sprintf("%s: %d jobs, %d not", m.bulk.action, msg.progress.Done, msg.progress.Refused)
+	text := fmt.Sprintf("%s: %s changed, %d left alone", m.bulk.action, format.Count(int64(msg.progress.Done), "job"), msg.progress.Refused)
 	switch {
 	case errors.Is(msg.err, context.Canceled):
-		text += fmt.Sprintf("; stopped, %s on the audit screen goes on with action %d", m.keyOf("resume"), msg.progress.AuditID)
+		text += fmt.Sprintf("; stopped, %s on the audit screen goes on with action %d", m.env.keyOf("resume"), msg.progress.AuditID)
 	case msg.err != nil:
-		text += ": " + shortError(msg.err)
+		text += ": " + screen.ShortError(msg.err)
 	}
 	if msg.progress.Done > 0 {
 		m.lastAudit = msg.progress.AuditID
 		text += m.undoHint()
 	}
 	m.say(text)
-	if _, ok := m.overlay.(*progressOverlay); ok {
+	if isShown {
 		m.overlay = nil
 	}
-	m.bulk, m.jobs.all = nil, nil
-	m.renew(panelPage, panelVisible, panelCount, panelAudit)
-	return m.poll()
+	m.bulk = nil
+	m.renew(data.Page, data.Visible, data.Count, data.Audit)
+	return m.toScreens(screen.Acted{Acted: &jobq.Acted{}}) // the selection is done with
 }

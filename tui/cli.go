@@ -7,22 +7,17 @@ import (
 	"time"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/filter"
+	"github.com/jobq-dev/jobq/internal/format"
 	"github.com/jobq-dev/jobq/internal/jobedit"
+	"github.com/jobq-dev/jobq/tui/screen"
 )
-
-// shellQuote makes a text one word of a POSIX shell.
-func shellQuote(text string) string {
-	if text != "" && strings.Trim(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./:-") == "" {
-		return text
-	}
-	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
-}
 
 // commandLine is the command line of what follows the program's name, on this database.
 func (m *Model) commandLine(command string) string {
 	line := "jobq "
 	for _, word := range m.env.link.Flags {
-		line += shellQuote(word) + " "
+		line += format.ShellWord(word) + " "
 	}
 	return line + command
 }
@@ -33,13 +28,13 @@ func (m *Model) bulkCommand(action jobq.Action, filter string) string {
 	if filter == "" {
 		return ""
 	}
-	return m.commandLine(fmt.Sprintf("%s --filter %s", action, shellQuote(filter)))
+	return m.commandLine(fmt.Sprintf("%s --filter %s", action, format.ShellWord(filter)))
 }
 
 // editCommand is the command that makes the same change, from its verb on.
 func editCommand(verb string, id int64, change jobq.JobChange) string {
 	command := fmt.Sprintf("%s %d", verb, id)
-	flag := func(name, value string) { command += " --" + name + " " + shellQuote(value) }
+	flag := func(name, value string) { command += " --" + name + " " + format.ShellWord(value) }
 	if change.Queue != nil {
 		flag("queue", *change.Queue)
 	}
@@ -53,7 +48,7 @@ func editCommand(verb string, id int64, change jobq.JobChange) string {
 		flag("max-attempts", strconv.Itoa(*change.MaxAttempts))
 	}
 	if change.Tags != nil {
-		flag("tag", csvLine(*change.Tags))
+		flag("tag", format.CSVLine(*change.Tags))
 	}
 	if change.Metadata != nil {
 		flag("metadata", jobedit.OneLine(change.Metadata))
@@ -68,79 +63,81 @@ func (m *Model) resumeCommand(entry jobq.AuditEntry) string {
 	return m.commandLine(fmt.Sprintf("audit resume %d", entry.ID))
 }
 
+// copyItem is something to copy.
+type copyItem struct{ name, text string }
+
 // copyItems are what can be copied on the screen: above all the command lines
 // that do, or show, the same.
 func (m *Model) copyItems() []copyItem {
-	switch m.screen {
-	case screenJob, screenJobs:
-		return m.jobCopyItems()
-	case screenWorkers:
-		items := []copyItem{{"command", m.commandLine("workers")}, {"json", m.commandLine("workers --json")}}
-		if len(m.workers) > 0 {
-			id := m.workers[m.workerAt()].ID
-			items = append(items, copyItem{"id", id}, copyItem{"drain", m.commandLine("workers drain " + shellQuote(id))})
+	selected := m.current().Selected()
+	command := func(name, text string) copyItem { return copyItem{name, m.commandLine(text)} }
+	switch m.at {
+	case screen.Job, screen.Jobs:
+		return m.jobCopyItems(selected)
+	case screen.Workers:
+		items := []copyItem{command("command", "workers"), command("json", "workers --json")}
+		if w := selected.Worker; w != nil {
+			items = append(items, copyItem{"id", w.ID}, command("drain", "workers drain "+format.ShellWord(w.ID)))
 		}
 		return items
-	case screenAudit:
-		items := []copyItem{{"command", m.commandLine("audit --json")}}
-		if len(m.audit) > 0 {
-			entry := m.audit[m.auditAt()]
-			items = append(items, copyItem{"undo", m.commandLine(fmt.Sprintf("undo %d", entry.ID))})
+	case screen.Audit:
+		items := []copyItem{command("command", "audit --json")}
+		if entry := selected.Entry; entry != nil {
+			items = append(items, command("undo", fmt.Sprintf("undo %d", entry.ID)))
 			if entry.NoResume() == "" {
-				items = append(items, copyItem{"resume", m.resumeCommand(entry)})
+				items = append(items, copyItem{"resume", m.resumeCommand(*entry)})
 			}
 		}
 		return items
-	case screenQueues, screenOverview:
+	case screen.Errors:
+		if selected.List != "" {
+			return []copyItem{command("jobs", selected.List)}
+		}
+	case screen.Overview, screen.Queues:
 	}
-	items := []copyItem{{"command", m.commandLine("stats --watch")}, {"queues", m.commandLine("queues list")}}
-	if len(m.queues) > 0 {
-		name := m.queues[m.queueAt()].Name
-		items = append(items,
-			copyItem{"jobs", m.commandLine("list " + shellQuote("queue:"+quoteValue(name)))},
-			copyItem{"pause", m.commandLine("queues pause " + shellQuote(name))}, copyItem{"resume", m.commandLine("queues resume " + shellQuote(name))})
+	items := []copyItem{command("command", "stats --watch"), command("queues", "queues list")}
+	if q := selected.Queue; q != nil {
+		name := format.ShellWord(q.Name)
+		items = append(items, command("jobs", "list "+format.ShellWord(filter.Equal("queue", q.Name).String())),
+			command("pause", "queues pause "+name), command("resume", "queues resume "+name))
 	}
-	return append(items, copyItem{"frame", m.commandLine("tui --print overview --size 80x24")})
+	return append(items, command("frame", "tui --print overview --size 80x24"))
 }
 
-func (m *Model) jobCopyItems() []copyItem {
+func (m *Model) jobCopyItems(selected screen.Selection) []copyItem {
 	var items []copyItem
-	if m.screen == screenJobs {
-		command := "list " + shellQuote(m.jobs.filterText())
-		o := m.jobs.order()
-		if o.sort != jobq.NewestFirst {
-			command += " --sort " + string(o.sort)
-		}
-		if o.reverse {
-			command += " --reverse"
-		}
-		items = append(items, copyItem{"list", m.commandLine(command)})
-		if m.jobs.all != nil {
-			for _, action := range []jobq.Action{jobq.ActionRequeue, jobq.ActionCancel} {
-				if command := m.bulkCommand(action, m.jobs.all.filter); command != "" {
-					items = append(items, copyItem{string(action), command})
-				}
+	command := func(name, text string) { items = append(items, copyItem{name, m.commandLine(text)}) }
+	if selected.List != "" {
+		command("list", selected.List)
+	}
+	if selected.All != nil {
+		for _, action := range []jobq.Action{jobq.ActionRequeue, jobq.ActionCancel} {
+			if line := m.bulkCommand(action, selected.All.Filter); line != "" {
+				items = append(items, copyItem{string(action), line})
 			}
-			return items
 		}
+		return items
 	}
-	targets := m.targets()
-	if len(targets) == 0 {
-		return append(items, copyItem{"command", m.commandLine("tui")})
+	if len(selected.Targets) == 0 {
+		command("command", "tui")
+		return items
 	}
-	ids := make([]string, len(targets))
-	for i, target := range targets {
+	ids := make([]string, len(selected.Targets))
+	for i, target := range selected.Targets {
 		ids[i] = strconv.FormatInt(target.ID, 10)
 	}
 	all := strings.Join(ids, " ")
-	items = append(items,
-		copyItem{"id", all}, copyItem{"requeue", m.commandLine("requeue " + all)}, copyItem{"cancel", m.commandLine("cancel " + all)},
-		copyItem{"edit", m.commandLine("edit " + ids[0])}, copyItem{"clone", m.commandLine("clone " + ids[0])},
-		copyItem{"show", m.commandLine("show " + ids[0])}, copyItem{"permalink", m.commandLine("tui --open job/" + ids[0])})
-	if m.lastEdit != "" {
-		items = append(items, copyItem{"last edit", m.commandLine(m.lastEdit)})
+	items = append(items, copyItem{"id", all})
+	command("requeue", "requeue "+all)
+	command("cancel", "cancel "+all)
+	for _, verb := range []string{"edit", "clone", "show"} {
+		command(verb, verb+" "+ids[0])
 	}
-	if job := m.job.story.job; job != nil && job.ID == targets[0].ID {
+	command("permalink", fmt.Sprintf("tui --open job/%d", selected.Cursor))
+	if m.lastEdit != "" {
+		command("last edit", m.lastEdit)
+	}
+	if job := selected.Job; job != nil && job.ID == selected.Targets[0].ID {
 		items = append(items, copyItem{"args", string(job.Args)})
 		if job.LastError != "" {
 			items = append(items, copyItem{"error", job.LastError})

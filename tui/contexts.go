@@ -5,13 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/tui/data"
+	"github.com/jobq-dev/jobq/tui/screen"
 )
 
 // Context is a database as the operator knows it.
@@ -38,7 +39,7 @@ type Context struct {
 // link is a database that has answered, or the first one before it has.
 type link struct {
 	Context
-	reader       reader // nil before
+	reader       data.Reader // nil before
 	writer       writer
 	host, schema string
 	client       *jobq.Client // nil in tests
@@ -69,21 +70,29 @@ type switchedMsg struct {
 	err  error
 }
 
+// checkContext says why it is not possible to go to a context.
+func (m *Model) checkContext(name string) error {
+	switch {
+	case len(m.env.contexts) == 0:
+		return errors.New("no contexts: your settings name none, see `jobq contexts --help`")
+	case !slices.ContainsFunc(m.env.contexts, func(c Context) bool { return c.Name == name }):
+		return fmt.Errorf("no context %q; there are %s", name, strings.Join(m.contextNames(""), ", "))
+	case m.bulk != nil || m.pending > 0:
+		return errors.New(underWay)
+	}
+	return nil
+}
+
 // goTo connects to another context. Until it has answered, the screen stays,
 // and nothing can be changed: no action may be under way when the database
 // changes under it.
-func (m *Model) goTo(name string) (tea.Cmd, error) {
-	at := slices.IndexFunc(m.env.contexts, func(c Context) bool { return c.Name == name })
-	switch {
-	case len(m.env.contexts) == 0:
-		return nil, fmt.Errorf("no contexts: your settings name none, see `jobq contexts --help`")
-	case at < 0:
-		return nil, fmt.Errorf("no context %q; there are %s", name, strings.Join(m.contextNames(""), ", "))
-	case m.bulk != nil || m.pending > 0:
-		return nil, errors.New(underWay)
+func (m *Model) goTo(name string) tea.Cmd {
+	if err := m.checkContext(name); err != nil {
+		m.say("contexts: " + err.Error())
+		return nil
 	}
-	m.say("connecting to " + name + " " + m.env.glyphs.more)
-	return m.connect(name), nil
+	m.say("connecting to " + name + " " + m.paint.More)
+	return m.connect(name)
 }
 
 // connect connects apart from the model.
@@ -101,35 +110,39 @@ func (m *Model) connect(name string) tea.Cmd {
 	}
 }
 
-// switched begins anew with the other database. Answers of the one before,
+// apply begins anew with the other database. Answers of the one before,
 // which may be under way, are of an old generation.
-func (m *Model) switched(msg switchedMsg) tea.Cmd {
+func (msg switchedMsg) apply(m *Model) tea.Cmd {
 	m.switching = ""
 	if msg.err != nil && m.env.reader == nil {
 		m.failed = msg.err
 		return tea.Quit
 	}
 	if msg.err != nil {
-		m.say("context " + msg.name + ": " + shortError(msg.err))
+		m.say("context " + msg.name + ": " + screen.ShortError(msg.err))
 		return nil
 	}
 	old := m.env.link
 	if old.reader == nil {
 		m.env.use(msg.link)
-		return tea.Batch(m.poll(), m.env.send.listenTo(msg.link.client))
+		return m.env.send.listenTo(msg.link.client)
 	}
 	fresh := newModel(m.env)
 	fresh.env.use(msg.link)
-	fresh.width, fresh.height, fresh.look = m.width, m.height, m.look
+	fresh.look = m.look
+	fresh.paint.Absolute = m.paint.Absolute
+	fresh.restyle()
+	fresh.resize(m.width, m.height)
+	fresh.facts.Live, fresh.facts.WhyNotLive = false, ""
 	if m.env.send.send == nil { // told to poll, there too
-		fresh.feed, fresh.feedReason = m.feed, m.feedReason
+		fresh.feed, fresh.facts.WhyNotLive = m.feed, m.facts.WhyNotLive
 	}
 	for p := range fresh.polls {
 		fresh.polls[p].generation = m.polls[p].generation + 1
 	}
 	*m = *fresh
 	m.say("this is " + msg.name)
-	return tea.Batch(m.poll(), m.env.send.listenTo(msg.link.client), old.close())
+	return tea.Batch(m.env.send.listenTo(msg.link.client), old.close())
 }
 
 // close ends the link as a command, once its last query has.
@@ -152,92 +165,9 @@ func (m *Model) contextNames(prefix string) (names []string) {
 	return names
 }
 
-// contextOverlay lists the contexts.
-type contextOverlay struct{ at int }
-
-func (m *Model) openContexts() tea.Cmd {
-	at := slices.IndexFunc(m.env.contexts, func(c Context) bool { return c.Name == m.env.name })
-	m.overlay = &contextOverlay{max(at, 0)}
-	return nil
-}
-
 func noContexts(m *Model) string {
 	if len(m.env.contexts) == 0 {
 		return "your settings name none, see `jobq contexts --help`"
 	}
 	return ""
-}
-
-func (o *contextOverlay) choices(m *Model) (at *int, count int) { return &o.at, len(m.env.contexts) }
-
-func (o *contextOverlay) key(m *Model, msg tea.KeyPressMsg) tea.Cmd {
-	chosen, leave := pick(m, o, msg.String())
-	if leave || chosen {
-		m.overlay = nil
-	}
-	if !chosen {
-		return nil
-	}
-	command, err := m.goTo(m.env.contexts[o.at].Name)
-	if err != nil {
-		m.say("contexts: " + err.Error())
-	}
-	return command
-}
-
-func (o *contextOverlay) view(m *Model) []string {
-	lines := make([]string, 0, len(m.env.contexts)+2)
-	for i, c := range m.env.contexts {
-		notes := ""
-		if c.Production {
-			notes += "  production"
-		}
-		if c.ReadOnly {
-			notes += "  read-only"
-		}
-		if c.Name == m.env.name {
-			notes += "  here"
-		}
-		name := styled(colorSGR(c.Color), m.fit(clean(c.Name), 16))
-		lines = append(lines, m.fit(fmt.Sprintf("%s %s %s%s", m.choice(i, o.at), name, clean(c.Database), notes), min(m.width-8, 100)))
-	}
-	return m.box("Contexts", append(lines, "", dim("enter or a number: go there   esc: stay")))
-}
-
-// chooser is an overlay with a list of choices: where the cursor is, and how
-// many there are.
-type chooser interface {
-	choices(m *Model) (at *int, count int)
-}
-
-// pick moves in a list of choices: chosen when one is, leave when none will be.
-func pick(m *Model, o chooser, key string) (chosen, leave bool) {
-	at, count := o.choices(m)
-	switch {
-	case key == "down" || key == "j":
-		*at = min(*at+1, count-1)
-	case key == "up" || key == "k":
-		*at = max(*at-1, 0)
-	case key == "enter":
-		return count > 0, count == 0
-	case len(key) == 1 && key[0] >= '1' && int(key[0]-'1') < count:
-		*at = int(key[0] - '1')
-		return true, false
-	default:
-		return false, true
-	}
-	return false, false
-}
-
-// choice is the number of a line in a list of choices, if it can be typed, with
-// the cursor's mark.
-func (m *Model) choice(i, at int) string {
-	marks := "  "
-	if i == at {
-		marks = bold("> ")
-	}
-	if i >= 9 && !m.env.plain { // no key has it
-		return marks + " "
-	}
-	return marks + strconv.Itoa(i+1)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/tui/data"
 )
 
 // other makes contexts to go to: prod, which is another fake, and gone, which
@@ -36,13 +37,13 @@ func TestSwitchContext(t *testing.T) {
 		there := b.other()
 		there.queues = []jobq.Queue{{Name: "elsewhere"}}
 		b.press("2", "r", "space")
-		stale := loadedMsg{panel: panelQueues, generation: b.polls[panelQueues].generation, value: []jobq.Queue{{Name: "stale"}}}
+		stale := loadedMsg{panel: data.Queues, generation: b.polls[data.Queues].generation, value: []jobq.Queue{{Name: "stale"}}}
 		b.press(keys...)
 		require.Contains(t, b.plain(), "elsewhere", keys)
 		require.Contains(t, b.plain(), "jobq prod  db-9/app  schema work")
 		b.Update(stale)
 		require.NotContains(t, b.plain(), "stale")
-		require.Empty(t, b.jobs.marks)
+		require.Zero(t, b.marked())
 		b.press("u")
 		require.Empty(t, there.written)
 		b.press("2", "r")
@@ -109,8 +110,7 @@ func TestSwitchContextRefused(t *testing.T) {
 	require.Contains(t, b.plain(), `no context "nowhere"; there are gone, prod`)
 	b.press("esc")
 
-	command, err := b.goTo("prod")
-	require.NoError(t, err)
+	command := b.goTo("prod")
 	b.press("r")
 	require.Equal(t, "requeue: on the way to prod", b.toast)
 	require.Len(t, b.fake.written, 1)
@@ -163,7 +163,7 @@ func TestBeforeTheFirstAnswer(t *testing.T) {
 	fresh := newModel(b.env)
 	fresh.env.use(&link{Context: Context{Name: "prod"}})
 	b.Model = fresh
-	b.width, b.height = 120, 35
+	b.resize(120, 35)
 	command := b.connect("prod")
 	require.Contains(t, b.plain(), "connecting …   --")
 	b.press("2", "r", "p")

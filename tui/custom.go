@@ -2,17 +2,21 @@ package tui
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	tea "charm.land/bubbletea/v2"
+
+	"github.com/jobq-dev/jobq/tui/screen"
+	"github.com/jobq-dev/jobq/tui/theme"
 )
 
 // withKeys is the registry with the operator's own keys. A command that does
 // not exist is a mistake, and so is a key that would mean two things on one
 // screen: it would do what nobody expects.
 func withKeys(registry []*command, keys map[string][]string) ([]*command, error) {
-	for _, id := range sortedKeys(keys) {
+	for _, id := range slices.Sorted(maps.Keys(keys)) {
 		at := slices.IndexFunc(registry, func(c *command) bool { return c.id == id })
 		if at < 0 {
 			return nil, fmt.Errorf("%w: keys: no command %q for %q; docs/keys.md lists them", ErrInvalid, id, strings.Join(keys[id], " "))
@@ -30,10 +34,10 @@ func withKeys(registry []*command, keys map[string][]string) ([]*command, error)
 
 // checkKeys refuses a key that two commands of one screen have.
 func checkKeys(registry []*command) error {
-	for s := screenOverview; s <= screenJob; s++ {
+	for _, name := range screen.Names() {
 		owner := make(map[string]string)
 		for _, c := range registry {
-			if c.screens != nil && !slices.Contains(c.screens, s) {
+			if !c.on(name) {
 				continue
 			}
 			for _, key := range c.keys {
@@ -50,13 +54,13 @@ func checkKeys(registry []*command) error {
 // keyOf is the key of a command as the operator has it, for texts that name
 // one: its first or, in plain mode, the first that is no row's number. A command
 // without one goes by its id, which plain mode takes as well.
-func (m *Model) keyOf(id string) string {
-	for _, c := range m.env.commands {
+func (e *env) keyOf(id string) string {
+	for _, c := range e.commands {
 		if c.id != id {
 			continue
 		}
 		keys := c.keys
-		if m.env.plain {
+		if e.plain {
 			keys = c.plainKeys()
 		}
 		if len(keys) > 0 {
@@ -66,21 +70,12 @@ func (m *Model) keyOf(id string) string {
 	return id
 }
 
-// hasKey says whether the key is one of the command's.
-func (m *Model) hasKey(id, key string) bool {
-	return slices.ContainsFunc(m.env.commands, func(c *command) bool { return c.id == id && slices.Contains(c.keys, key) })
-}
-
 // setTheme changes the colours at once. auto asks the terminal again.
-func (m *Model) setTheme(name string) (tea.Cmd, error) {
-	chosen, err := themeNamed(name)
-	if err != nil {
-		return nil, err
+func (m *Model) setTheme(name string) tea.Cmd {
+	m.look.style.Name = name
+	m.restyle()
+	if name == "" || name == theme.Auto {
+		return tea.RequestBackgroundColor
 	}
-	m.look.theme = chosen
-	m.overlay = nil
-	if chosen == themeAsDrawn {
-		return tea.RequestBackgroundColor, nil
-	}
-	return nil, nil
+	return nil
 }

@@ -1,11 +1,21 @@
 // Package tui is jobq's terminal UI: what waits, runs and has failed, live,
 // and what an operator can do about it.
 //
-// The model holds plain data. Update changes it and does no I/O: whatever
-// talks to the database is a command, and its answer is a message. A screen
-// asks for panels (poll.go), each of which has one query under way at most.
-// What an action is about is named by job ids, and by what the operator saw
-// of the jobs, never by places in a list. All text from the database passes
-// through clean (text.go) before it is shown. Keys and commands come from one
-// registry (keys.go).
+// It is made of parts, each of which knows only those above it in this list:
+//
+//	theme    named styles and characters, made once for the terminal
+//	widget   lines of exact widths, tables, lists, boxes, fields, pagers
+//	data     what the database has said, and the questions to ask it
+//	request  what a screen or an overlay asks the root for
+//	overlay  questions, choices, text to type, help, progress
+//	screen   the seven screens, each a component
+//	tui      the root: connection, polling, live events, commands and their keys
+//
+// Update changes the model and does no I/O: whatever talks to the database is a
+// command, and its answer is a message. A screen says which questions it wants to
+// be asked (data.Want); of each panel one query is under way at most. What an
+// action is about is named by job ids, and by what the operator saw of the jobs,
+// never by places in a list. All text from the database passes through
+// widget.Clean before it is shown. Keys and commands come from one registry
+// (keys.go); what a screen does for a command stands beside its handler.
 package tui

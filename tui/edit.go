@@ -9,6 +9,10 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/jobedit"
+	"github.com/jobq-dev/jobq/tui/overlay"
+	"github.com/jobq-dev/jobq/tui/request"
+	"github.com/jobq-dev/jobq/tui/screen"
+	"github.com/jobq-dev/jobq/tui/widget"
 )
 
 // editing is a job on its way through the operator's editor: to be changed, or
@@ -50,10 +54,11 @@ func (e *editing) action() jobq.Action {
 
 // noEditor says why an editor cannot be opened on what is selected.
 func (m *Model) noEditor(check func(jobq.State) string) string {
+	selected := m.current().Selected()
 	switch {
 	case m.pending > 0:
 		return underWay // it may be another editor on its way
-	case m.screen == screenJobs && m.jobs.all != nil || len(m.targets()) > 1:
+	case selected.All != nil || len(selected.Targets) > 1:
 		return "an editor takes one job: `jobq edit --filter` is for many"
 	}
 	return m.single(check)
@@ -64,7 +69,7 @@ func noEdit(m *Model) string {
 		if state == jobq.Scheduled || state == jobq.Available {
 			return ""
 		}
-		return fmt.Sprintf("the job is %s: only one that waits can be changed, %s makes a new one", state, m.keyOf("clone"))
+		return fmt.Sprintf("the job is %s: only one that waits can be changed, %s makes a new one", state, m.env.keyOf("clone"))
 	})
 }
 
@@ -72,7 +77,7 @@ func noClone(m *Model) string { return m.noEditor(func(jobq.State) string { retu
 
 // edit lets the operator change the job in an editor, or a copy of it.
 func (m *Model) edit(clone bool) tea.Cmd {
-	id := m.targets()[0].ID
+	id := m.current().Selected().Targets[0].ID
 	r, s := m.env.reader, m.env.send
 	return m.begin(m.write(func(ctx context.Context) tea.Msg {
 		e := editing{clone: clone}
@@ -102,11 +107,11 @@ func (m *Model) editAgain(e editing, problem error) tea.Cmd {
 	}
 }
 
-// editReady gives the terminal to the editor. Nothing is listened to and asked
+// apply gives the terminal to the editor. Nothing is listened to and asked
 // meanwhile: a listener that nobody reads keeps VACUUM from its work.
-func (m *Model) editReady(msg editReadyMsg) tea.Cmd {
+func (msg editReadyMsg) apply(m *Model) tea.Cmd {
 	if msg.err != nil {
-		m.say(string(msg.action()) + ": " + shortError(msg.err))
+		m.say(string(msg.action()) + ": " + screen.ShortError(msg.err))
 		return m.env.send.resume()
 	}
 	e := msg.editing
@@ -128,13 +133,13 @@ func (e *editing) read(err error) editedMsg {
 	return editedMsg{editing: *e, change: change, problem: problem}
 }
 
-// edited shows what would be changed, and asks.
-func (m *Model) edited(msg editedMsg) tea.Cmd {
+// apply shows what would be changed, and asks.
+func (msg editedMsg) apply(m *Model) tea.Cmd {
 	m.suspended = false
-	m.need(m.wanted()...)
+	m.need()
 	switch {
 	case msg.err != nil:
-		m.notDone(msg.editing, shortError(msg.err))
+		m.notDone(msg.editing, screen.ShortError(msg.err))
 	case msg.problem != nil:
 		m.askAgain(msg.editing, msg.problem)
 	case msg.change.IsEmpty() && !msg.clone:
@@ -148,16 +153,14 @@ func (m *Model) edited(msg editedMsg) tea.Cmd {
 
 // askAgain offers to mend what cannot be stored as it is.
 func (m *Model) askAgain(e editing, problem error) {
-	details := []string{red(clean(problem.Error())), "text      " + clean(e.file.Path) + ", which stays", "", "Edit it again?"}
-	m.ask(fmt.Sprintf("%s job %d: that cannot be", e.action(), e.job.ID), details, typed{}, m.editAgain(e, problem))
+	details := []string{m.paint.Alarm.Render(widget.Clean(problem.Error())), "text      " + widget.Clean(e.file.Path) + ", which stays", "", "Edit it again?"}
+	m.ask(fmt.Sprintf("%s job %d: that cannot be", e.action(), e.job.ID), details, request.Typed{}, m.editAgain(e, problem))
 }
 
 // notDone says why the text was not stored, and where it is.
 func (m *Model) notDone(e editing, reason string) {
-	m.overlay = &noteOverlay{
-		title: fmt.Sprintf("%s job %d: not done", e.action(), e.job.ID), since: m.env.now(),
-		lines: []string{reason, "the text is in " + clean(e.file.Path)},
-	}
+	m.lay(overlay.NewNote(m.paint, fmt.Sprintf("%s job %d: not done", e.action(), e.job.ID),
+		[]string{reason, "the text is in " + widget.Clean(e.file.Path)}))
 }
 
 // askChange asks whether to do what was written.
@@ -165,13 +168,13 @@ func (m *Model) askChange(msg editedMsg) {
 	var details []string
 	for _, d := range jobedit.Differences(msg.change, msg.job) {
 		if len(d.Old)+len(d.New) < 50 {
-			details = append(details, fmt.Sprintf("%-12s  %s %s %s", d.Field, orNone(d.Old), m.env.glyphs.arrow, orNone(d.New)))
+			details = append(details, fmt.Sprintf("%-12s  %s %s %s", d.Field, orNone(d.Old), m.paint.Arrow, orNone(d.New)))
 			continue
 		}
-		details = append(details, fmt.Sprintf("%-12s  %s", d.Field, dim(clean(d.Old))), fmt.Sprintf("%12s  %s", m.env.glyphs.arrow, clean(d.New)))
+		details = append(details, fmt.Sprintf("%-12s  %s", d.Field, m.paint.Muted.Render(widget.Clean(d.Old))), fmt.Sprintf("%12s  %s", m.paint.Arrow, widget.Clean(d.New)))
 	}
 	title := fmt.Sprintf("edit job %d, %s", msg.job.ID, msg.job.State)
-	undo := m.keyOf("undo")
+	undo := m.env.keyOf("undo")
 	effect := "stored if nobody has changed the same meanwhile; " + undo + " undoes it"
 	if msg.clone {
 		title = fmt.Sprintf("clone job %d, %s", msg.job.ID, msg.job.State)
@@ -183,8 +186,8 @@ func (m *Model) askChange(msg editedMsg) {
 			details = append(details, "as it is")
 		}
 	}
-	details = append(details, "", "effect    "+effect, "text      "+clean(msg.file.Path)+", kept unless it is done")
-	var answer typed
+	details = append(details, "", "effect    "+effect, "text      "+widget.Clean(msg.file.Path)+", kept unless it is done")
+	var answer request.Typed
 	if m.env.confirm {
 		answer = typedCount(1, msg.action())
 	}
@@ -195,7 +198,7 @@ func orNone(text string) string {
 	if text == "" {
 		return "none"
 	}
-	return clean(text)
+	return widget.Clean(text)
 }
 
 // storeEdit does what was written.
@@ -215,21 +218,22 @@ func (m *Model) storeEdit(msg editedMsg) tea.Cmd {
 	})
 }
 
-// editDone says what came of it. What was not stored stays in its file.
-func (m *Model) editDone(msg editDoneMsg) {
+// apply says what came of it. What was not stored stays in its file.
+func (msg editDoneMsg) apply(m *Model) tea.Cmd {
 	if errors.Is(msg.err, jobq.ErrInvalid) {
 		m.askAgain(msg.editing, msg.err)
-		return
+		return nil
 	}
 	verb := string(msg.action())
 	if msg.clone && msg.err == nil {
 		verb = fmt.Sprintf("cloned job %d into", msg.job.ID)
 	}
-	m.acted(actedMsg{verb, msg.acted, msg.err})
+	command := actedMsg{verb, msg.acted, msg.err}.apply(m)
 	if msg.err != nil || len(msg.acted.Problems()) > 0 {
 		m.notDone(msg.editing, m.toast)
-		return
+		return command
 	}
 	m.lastEdit = editCommand(string(msg.action()), msg.job.ID, msg.change)
 	msg.file.Remove()
+	return command
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/tui/overlay"
 )
 
 // stoppedBulk is an action by filter that has not come to its end.
@@ -33,9 +34,9 @@ func newEditBench(edits ...string) *bench {
 // kept is the text that the note on the screen says was not stored.
 func kept(t *testing.T, b *bench) string {
 	t.Helper()
-	note, ok := b.overlay.(*noteOverlay)
+	note, ok := b.overlay.(*overlay.Note)
 	require.True(t, ok)
-	path, found := strings.CutPrefix(note.lines[1], "the text is in ")
+	path, found := strings.CutPrefix(note.Lines[1], "the text is in ")
 	require.True(t, found)
 	content, err := os.ReadFile(path) // #nosec G304 -- the test's own
 	require.NoError(t, err)
@@ -99,14 +100,14 @@ func TestEditorIsAlone(t *testing.T) {
 	defer b.env.send.stop()
 	alone := false
 	b.fake.edit = func(content string) (string, error) {
-		b.need(b.wanted()...)
+		b.need()
 		alone = b.env.send.cancel == nil && b.poll() == nil
 		return content, nil
 	}
 	b.press("e")
 	require.True(t, alone)
 	require.NotNil(t, b.env.send.cancel)
-	b.need(b.wanted()...)
+	b.need()
 	require.NotNil(t, b.poll())
 }
 
@@ -182,7 +183,7 @@ func TestDrain(t *testing.T) {
 	t.Parallel()
 	b := newBench(120, 35)
 	b.press("4", "j", "d")
-	require.Contains(t, b.plain(), "leaves when what it runs has ended: 3 now")
+	require.Contains(t, b.plain(), "stops when those it has are finished: 3 now")
 	b.fake.workers = append([]jobq.Worker{{ID: "a-new-one"}}, b.fake.workers...) // the list moves under the question
 	b.tick(6 * time.Second)
 	b.press("y")
@@ -202,7 +203,7 @@ func TestResumeBulk(t *testing.T) {
 	b.press("6")
 	require.Contains(t, b.plain(), "not at its end")
 	b.press("R")
-	require.Contains(t, b.plain(), "so far    3,000 done, 2 not")
+	require.Contains(t, b.plain(), "so far    3,000 changed, 2 left alone")
 	b.tick(time.Second)
 	b.press("y")
 	require.Equal(t, []string{"resume 17"}, b.fake.written)

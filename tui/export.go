@@ -1,16 +1,12 @@
 package tui
 
 import (
-	"bytes"
-	"encoding/csv"
-	"encoding/json"
 	"fmt"
-	"slices"
-	"strings"
 
 	tea "charm.land/bubbletea/v2"
 
-	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/tui/screen"
 )
 
 // exportedMsg is what came of writing a file.
@@ -20,75 +16,17 @@ type exportedMsg struct {
 	err        error
 }
 
-// exportOverlay asks for the format of the file.
-type exportOverlay struct{}
-
-func (m *Model) openExport() tea.Cmd {
-	m.overlay = &exportOverlay{}
-	return nil
-}
-
-func (o *exportOverlay) key(m *Model, msg tea.KeyPressMsg) tea.Cmd {
-	m.overlay = nil
-	switch msg.String() {
-	case "j", "enter":
-		return m.export("jsonl", jsonLines)
-	case "c":
-		return m.export("csv", commaSeparated)
-	}
-	return nil
-}
-
-func (o *exportOverlay) view(m *Model) []string {
-	rows, what := m.exported()
-	how := "as they are stored"
-	if m.screen == screenJobs {
-		how = "without args, checkpoint and result" // which a list does not load: they can be large
-	}
-	return m.box("Export", []string{
-		fmt.Sprintf("%s %s, to a file here,", number(int64(len(rows))), what), how, "",
-		"j  JSON lines", "c  CSV, one column a field", "", dim("any other key: leave"),
-	})
-}
-
-// exported are the rows of the screen, and what they are.
-func (m *Model) exported() (rows []json.RawMessage, what string) {
-	switch m.screen {
-	case screenJobs:
-		deleted := func(job *jobq.Job) bool { return job.State == jobq.Deleted }
-		return encoded(slices.DeleteFunc(slices.Clone(m.jobs.rows), deleted)), "jobs"
-	case screenWorkers:
-		return encoded(m.workers), "workers"
-	case screenAudit:
-		return encoded(m.audit), "actions"
-	case screenJob:
-		if m.job.story.job == nil {
-			return nil, "jobs"
-		}
-		return encoded([]any{m.job.story.job}), "jobs"
-	case screenOverview, screenQueues:
-	}
-	return encoded(m.queues), "queues"
-}
-
-// encoded are the rows as JSON. What came from the database always encodes.
-func encoded[T any](rows []T) []json.RawMessage {
-	lines := make([]json.RawMessage, 0, len(rows))
-	for _, row := range rows {
-		if line, err := json.Marshal(row); err == nil {
-			lines = append(lines, line)
-		}
-	}
-	return lines
-}
-
 // export writes what is loaded.
-func (m *Model) export(extension string, format func([]json.RawMessage) ([]byte, error)) tea.Cmd {
-	rows, what := m.exported()
+func (m *Model) export(extension string) tea.Cmd {
+	selected := m.current().Selected()
+	rows, what := selected.Rows(), selected.Noun
 	path := fmt.Sprintf("jobq-%s-%s.%s", what, m.env.now().UTC().Format("20060102-150405"), extension)
 	save := m.env.save
 	return m.begin(func() tea.Msg {
-		content, err := format(rows)
+		content, err := format.JSONLines(rows), error(nil)
+		if extension == "csv" {
+			content, err = format.CSV(rows)
+		}
 		if err == nil {
 			err = save(path, content)
 		}
@@ -96,90 +34,11 @@ func (m *Model) export(extension string, format func([]json.RawMessage) ([]byte,
 	})
 }
 
-func (m *Model) exportDone(msg exportedMsg) {
+func (msg exportedMsg) apply(m *Model) tea.Cmd {
 	if msg.err != nil {
-		m.say("export: " + shortError(msg.err))
-		return
+		m.say("export: " + screen.ShortError(msg.err))
+		return nil
 	}
 	m.say(fmt.Sprintf("wrote %d %s to %s", msg.count, msg.what, msg.path))
-}
-
-func jsonLines(rows []json.RawMessage) ([]byte, error) {
-	var content bytes.Buffer
-	for _, row := range rows {
-		content.Write(row)
-		content.WriteByte('\n')
-	}
-	return content.Bytes(), nil
-}
-
-// commaSeparated has a column for each field that a row has, in their order.
-// Texts are as they are, everything else is JSON.
-func commaSeparated(rows []json.RawMessage) ([]byte, error) {
-	var header []string
-	cells := make([]map[string]string, len(rows))
-	for i, row := range rows {
-		names, values, err := fieldsOf(row)
-		if err != nil {
-			return nil, err
-		}
-		cells[i] = values
-		for at, name := range names {
-			if !slices.Contains(header, name) { // after what precedes it in this row
-				header = slices.Insert(header, 1+slices.Index(header, names[max(at-1, 0)]), name)
-			}
-		}
-	}
-	var content bytes.Buffer
-	writer := csv.NewWriter(&content)
-	table := [][]string{header}
-	for _, values := range cells {
-		line := make([]string, len(header))
-		for i, name := range header {
-			line[i] = values[name]
-		}
-		table = append(table, line)
-	}
-	err := writer.WriteAll(table)
-	return content.Bytes(), err
-}
-
-// csvLine is a list as a flag takes it that may be repeated.
-func csvLine(values []string) string {
-	if len(values) == 0 {
-		return ""
-	}
-	var line strings.Builder
-	writer := csv.NewWriter(&line)
-	_ = writer.Write(values) // a Builder has no errors
-	writer.Flush()
-	return strings.TrimSuffix(line.String(), "\n")
-}
-
-// fieldsOf are the fields of an object, in their order.
-func fieldsOf(row json.RawMessage) (names []string, values map[string]string, err error) {
-	decoder := json.NewDecoder(bytes.NewReader(row))
-	if _, err := decoder.Token(); err != nil { // {
-		return nil, nil, err
-	}
-	values = make(map[string]string)
-	for decoder.More() {
-		name, err := decoder.Token()
-		if err != nil {
-			return nil, nil, err
-		}
-		var value json.RawMessage
-		if err := decoder.Decode(&value); err != nil {
-			return nil, nil, err
-		}
-		text := string(value)
-		if value[0] == '"' {
-			if err := json.Unmarshal(value, &text); err != nil {
-				return nil, nil, err
-			}
-		}
-		names = append(names, name.(string))
-		values[name.(string)] = text
-	}
-	return names, values, nil
+	return nil
 }

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -13,8 +15,11 @@ import (
 	tea "charm.land/bubbletea/v2"
 	"go.uber.org/goleak"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/jobedit"
+	"github.com/jobq-dev/jobq/tui/screen"
 )
 
 // Texts to edit are files; they go with the tests.
@@ -54,6 +59,7 @@ type fake struct {
 	// edit is the operator's editor. Nil leaves all as it is.
 	edit    func(content string) (string, error)
 	filters []jobq.Filter
+	count   *int64 // of jobs that match; nil for all
 }
 
 func newFake() *fake {
@@ -142,6 +148,9 @@ func (f *fake) List(_ context.Context, filter jobq.Filter) (*jobq.Page, error) {
 }
 
 func (f *fake) Count(context.Context, jobq.Filter, int) (int64, error) {
+	if f.count != nil {
+		return *f.count, f.err
+	}
 	return int64(len(f.jobs)), f.err
 }
 
@@ -271,8 +280,8 @@ func (f *fake) Bulk(_ context.Context, params jobq.BulkParams) (jobq.BulkProgres
 	return progress, f.err
 }
 
-func (f *fake) PauseQueue(_ context.Context, name, _, _ string) (jobq.QueueActed, error) {
-	f.written = append(f.written, "pause "+name)
+func (f *fake) PauseQueue(_ context.Context, name, _, reason string) (jobq.QueueActed, error) {
+	f.written = append(f.written, "pause "+name+": "+reason)
 	return jobq.QueueActed{Changed: true, Known: true}, f.err
 }
 
@@ -289,10 +298,10 @@ type bench struct {
 
 func newBench(cells, lines int) *bench {
 	f := newFake()
-	e := env{now: func() time.Time { return f.now }, glyphs: unicodeGlyphs, send: &sender{}, edit: f.runEditor, save: f.save}
+	e := env{now: func() time.Time { return f.now }, send: &sender{}, edit: f.runEditor, save: f.save}
 	e.use(&link{Context: Context{Name: "staging"}, reader: f, writer: f, host: "db-1", schema: "jobq"})
 	b := &bench{fake: f, Model: newModel(e)}
-	b.width, b.height = cells, lines
+	b.resize(cells, lines)
 	b.do(b.poll())
 	return b
 }
@@ -324,7 +333,7 @@ func (b *bench) tick(span time.Duration) {
 
 var keyCodes = map[string]rune{
 	"enter": tea.KeyEnter, "esc": tea.KeyEscape, "backspace": tea.KeyBackspace, "tab": tea.KeyTab, "up": tea.KeyUp, "down": tea.KeyDown,
-	"left": tea.KeyLeft, "right": tea.KeyRight, "pgdown": tea.KeyPgDown, "pgup": tea.KeyPgUp, "home": tea.KeyHome, "end": tea.KeyEnd,
+	"left": tea.KeyLeft, "right": tea.KeyRight, "pgdown": tea.KeyPgDown, "pgup": tea.KeyPgUp, "home": tea.KeyHome, "end": tea.KeyEnd, "delete": tea.KeyDelete,
 }
 
 // press types keys, each a name or a text of single keys.
@@ -337,6 +346,8 @@ func (b *bench) press(keys ...string) {
 			presses = []tea.KeyPressMsg{{Code: code}}
 		case key == "space":
 			presses = []tea.KeyPressMsg{{Code: tea.KeySpace, Text: " "}}
+		case strings.HasPrefix(key, "alt+"):
+			presses = []tea.KeyPressMsg{{Code: keyCodes[strings.TrimPrefix(key, "alt+")], Mod: tea.ModAlt}}
 		case strings.HasPrefix(key, "ctrl+"):
 			presses = []tea.KeyPressMsg{{Code: rune(key[5]), Mod: tea.ModCtrl}}
 		default:
@@ -354,6 +365,40 @@ func (b *bench) press(keys ...string) {
 	}
 }
 
+// selected is what an action on the screen is about.
+func (b *bench) selected() screen.Selection { return b.current().Selected() }
+
+// jobs is the list of jobs, whatever screen is shown.
+func (b *bench) jobs() screen.Selection { return b.screens[screen.Jobs].Selected() }
+
+// match is the filter of the list of jobs.
+func (b *bench) match() string { return b.screens[screen.Jobs].(*screen.JobList).Match() }
+
+// marked is how many jobs the screen says are marked.
+func (b *bench) marked() (count int) {
+	if found := regexp.MustCompile(`(\d+) marked`).FindStringSubmatch(b.plain()); found != nil {
+		count, _ = strconv.Atoi(found[1])
+	}
+	return count
+}
+
+// shows says whether the list on the screen has a row for the job.
+func (b *bench) shows(id int64) bool {
+	return regexp.MustCompile(fmt.Sprintf(`(?m)^[> ][* ] +%d `, id)).MatchString(b.plain())
+}
+
+// answer gives the model an answer, as if it had just been asked.
+func (b *bench) answer(msg loadedMsg) {
+	msg.about = b.polls[msg.panel].about
+	b.toScreens(b.take(msg))
+}
+
+// frame draws the screen.
+func (b *bench) frame() string {
+	frame, _ := b.draw()
+	return frame
+}
+
 // golden compares with a file, which `JOBQ_GOLDEN=write go test` writes.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
@@ -368,7 +413,5 @@ func golden(t *testing.T, name, got string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got != string(want) {
-		t.Fatalf("%s differs; JOBQ_GOLDEN=write go test ./tui writes it anew. It is now:\n%s", path, got)
-	}
+	require.Equal(t, string(want), got, "%s: JOBQ_GOLDEN=write go test ./tui writes it anew", path)
 }

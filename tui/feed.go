@@ -10,6 +10,8 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/tui/data"
+	"github.com/jobq-dev/jobq/tui/screen"
 )
 
 const (
@@ -24,8 +26,8 @@ const (
 type feed struct {
 	mu sync.Mutex
 	// guarded by mu
-	next   feedMsg
-	places map[int64]int    // of next.events, by job: the last word counts
+	next   data.Feed
+	places map[int64]int    // of next.Events, by job: the last word counts
 	heard  map[string]int64 // the sequence of each worker
 	oldest int64            // when the first event of next happened, in ms
 	dirty  bool
@@ -35,7 +37,7 @@ type feed struct {
 // start says where to send events. It does nothing when only polling is wanted.
 func (s *sender) start(ctx context.Context, send func(tea.Msg), pollOnly bool) {
 	if pollOnly {
-		go send(feedStateMsg{feedPolling, "as it was told to"})
+		go send(feedStateMsg{feedPolling, "as --poll-only asks"})
 		return
 	}
 	s.send = send
@@ -80,7 +82,7 @@ func listenTo(ctx context.Context, client *jobq.Client, every time.Duration, sen
 			f.lost()
 			send(feedStateMsg{feedLive, ""})
 		},
-		OnLost: func(err error) { send(feedStateMsg{feedPolling, shortError(err)}) },
+		OnLost: func(err error) { send(feedStateMsg{feedPolling, screen.ShortError(err)}) },
 		OnDeaf: func() {
 			send(feedStateMsg{feedPolling, "no events, as behind a pooler"})
 		},
@@ -95,7 +97,7 @@ func listenTo(ctx context.Context, client *jobq.Client, every time.Duration, sen
 func (f *feed) lost() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.next.gap, f.dirty = true, true
+	f.next.Gap, f.dirty = true, true
 	f.signal()
 }
 
@@ -111,38 +113,38 @@ func (f *feed) take(digest *jobq.Digest) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if last, ok := f.heard[digest.Worker]; ok && digest.Sequence != last+1 {
-		f.next.gap = true
+		f.next.Gap = true
 	}
 	if len(f.heard) > 10_000 { // nobody has so many workers: somebody makes names up
 		clear(f.heard)
 	}
 	f.heard[digest.Worker] = digest.Sequence
-	f.next.gap = f.next.gap || digest.More
-	if f.next.ended == nil {
-		f.next.ended = make(map[string]endedCount)
+	f.next.Gap = f.next.Gap || digest.More
+	if f.next.Ended == nil {
+		f.next.Ended = make(map[string]data.Ended)
 	}
 	for name, count := range digest.Queues {
-		if len(f.next.ended) > 1000 {
+		if len(f.next.Ended) > 1000 {
 			break
 		}
-		sum := f.next.ended[name]
-		f.next.ended[name] = endedCount{sum.completed + count.Completed, sum.failed + count.Failed + count.Others}
+		sum := f.next.Ended[name]
+		f.next.Ended[name] = data.Ended{Completed: sum.Completed + count.Completed, Failed: sum.Failed + count.Failed + count.Others}
 	}
 	for _, event := range digest.Events {
-		e := jobEvent{
-			id: event.ID, token: event.Token, queue: event.Queue, kind: event.Kind, state: jobq.State(event.State), attempts: event.Attempts,
-			percent: event.Percent, stage: event.Stage, took: time.Duration(event.TookMs) * time.Millisecond,
+		e := data.Event{
+			ID: event.ID, Token: event.Token, Queue: event.Queue, Kind: event.Kind, State: jobq.State(event.State), Attempts: event.Attempts,
+			Percent: event.Percent, Stage: event.Stage, Took: time.Duration(event.TookMs) * time.Millisecond,
 		}
-		if at, ok := f.places[e.id]; ok {
-			f.next.events[at] = e
+		if at, ok := f.places[e.ID]; ok {
+			f.next.Events[at] = e
 			continue
 		}
-		if len(f.next.events) >= feedJobsMax {
-			f.next.gap = true
+		if len(f.next.Events) >= feedJobsMax {
+			f.next.Gap = true
 			break
 		}
-		f.places[e.id] = len(f.next.events)
-		f.next.events = append(f.next.events, e)
+		f.places[e.ID] = len(f.next.Events)
+		f.next.Events = append(f.next.Events, e)
 	}
 	if f.oldest == 0 || digest.AtMs < f.oldest {
 		f.oldest = digest.AtMs
@@ -163,7 +165,7 @@ func (f *feed) flushUntil(ctx context.Context, every time.Duration, send func(te
 		case <-f.wake:
 		}
 		if msg, ok := f.flush(time.Now()); ok {
-			send(msg)
+			send(feedMsg(msg))
 		}
 		timer.Reset(every)
 		select {
@@ -174,18 +176,18 @@ func (f *feed) flushUntil(ctx context.Context, every time.Duration, send func(te
 	}
 }
 
-func (f *feed) flush(now time.Time) (feedMsg, bool) {
+func (f *feed) flush(now time.Time) (data.Feed, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !f.dirty {
-		return feedMsg{}, false
+		return data.Feed{}, false
 	}
 	msg := f.next
-	msg.at = now
+	msg.At = now
 	if f.oldest > 0 {
-		msg.lag = max(now.Sub(time.UnixMilli(f.oldest)), 0)
+		msg.Lag = max(now.Sub(time.UnixMilli(f.oldest)), 0)
 	}
-	f.next, f.oldest, f.dirty = feedMsg{}, 0, false
+	f.next, f.oldest, f.dirty = data.Feed{}, 0, false
 	clear(f.places)
 	return msg, true
 }

@@ -10,11 +10,13 @@ import (
 	"time"
 
 	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/colorprofile"
 	"github.com/charmbracelet/x/ansi"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/jobedit"
+	"github.com/jobq-dev/jobq/tui/data"
 )
 
 // plain is the frame without colours, and without blanks at the ends of lines.
@@ -37,9 +39,9 @@ func screens() map[string]func(b *bench) {
 	return map[string]func(b *bench){
 		"overview": func(b *bench) {
 			b.Update(feedStateMsg{feedLive, ""})
-			b.Update(feedMsg{at: noon, lag: 84 * time.Millisecond, ended: map[string]endedCount{"default": {412, 3}}, events: []jobEvent{
-				{id: 48213907, queue: "email", kind: "SendInvoice", state: jobq.Completed, took: 11 * time.Millisecond},
-				{id: 48213888, queue: "thumbnails", kind: "Resize", state: jobq.Running, percent: 63, stage: "encode 19/30"},
+			b.Update(feedMsg{At: noon, Lag: 84 * time.Millisecond, Ended: map[string]data.Ended{"default": {Completed: 412, Failed: 3}}, Events: []data.Event{
+				{ID: 48213907, Queue: "email", Kind: "SendInvoice", State: jobq.Completed, Took: 11 * time.Millisecond},
+				{ID: 48213888, Queue: "thumbnails", Kind: "Resize", State: jobq.Running, Percent: 63, Stage: "encode 19/30"},
 			}})
 		},
 		"jobs": func(b *bench) {
@@ -117,21 +119,21 @@ func TestFrames(t *testing.T) {
 	}
 }
 
-// Every screen in the colours of each theme, and in ASCII: what people see is
-// more than the text. The colours of mono are none.
-func TestThemes(t *testing.T) {
+// Every screen in the colours of one theme: what people see is more than the
+// text. How the styles of the other themes differ is tested in theme.
+func TestStyledFrames(t *testing.T) {
 	t.Parallel()
 	for name, arrange := range screens() {
 		b := newBench(80, 24)
+		b.look.style.Name = "dark"
+		b.restyle()
 		b.frame()
 		arrange(b)
-		for _, theme := range []theme{themeDark, themeLight, themeMono} {
-			b.look.theme = theme
-			golden(t, "styled/"+name+"-"+theme.name, strings.ReplaceAll(b.View().Content, "\x1b", "^[")+"\n")
+		lines := strings.Split(strings.ReplaceAll(b.View().Content, "\x1b", "^["), "\n")
+		for i, line := range lines {
+			lines[i] = strings.TrimRight(line, " ")
 		}
-		require.NotRegexp(t, `\^\[\[[39]\dm`, b.View().Content)
-		b.env.glyphs = asciiGlyphs
-		golden(t, "styled/"+name+"-ascii", b.plain())
+		golden(t, "styled/"+name, strings.Join(lines, "\n")+"\n")
 	}
 }
 
@@ -139,32 +141,48 @@ func TestThemes(t *testing.T) {
 func TestThemeChoice(t *testing.T) {
 	t.Parallel()
 	b := newBench(80, 24)
-	require.Contains(t, b.View().Content, sgrRed)
+	require.Equal(t, "auto", b.paint.Name)
 	b.Update(tea.BackgroundColorMsg{Color: color.White})
-	require.Equal(t, "light", b.look.theme.name)
+	require.Equal(t, "light", b.paint.Name)
 	b.press(":", "theme dark", "enter")
-	require.Contains(t, b.View().Content, "\x1b[91m")
+	require.Equal(t, "dark", b.paint.Name)
 	b.Update(tea.BackgroundColorMsg{Color: color.White})
-	require.Equal(t, "dark", b.look.theme.name)
+	require.Equal(t, "dark", b.paint.Name)
 	b.press(":", "theme pink", "enter")
 	require.Contains(t, b.plain(), `no theme "pink"; there are auto, dark, light, mono`)
 	b.press("ctrl+u", "theme a", "tab", "enter")
 	b.Update(tea.BackgroundColorMsg{Color: color.Black})
-	require.Equal(t, "dark", b.look.theme.name)
+	require.Equal(t, "dark", b.paint.Name)
 }
 
-// With --ascii there is nothing but ASCII, and production says what it is in
-// words and not just in colour.
+// What the terminal can show changes the styles, and no colours are asked for
+// where it has none.
+func TestColourProfile(t *testing.T) {
+	t.Parallel()
+	b := newBench(80, 24)
+	b.Update(tea.BackgroundColorMsg{Color: color.Black})
+	before := b.paint.Muted.Render("x")
+	b.Update(tea.ColorProfileMsg{Profile: colorprofile.TrueColor})
+	require.NotEqual(t, before, b.paint.Muted.Render("x"))
+	b.Update(tea.ColorProfileMsg{Profile: colorprofile.ASCII})
+	require.Equal(t, "x", b.paint.Failed.Render("x"))
+}
+
+// With --ascii there is nothing but ASCII on any screen, and production says what
+// it is in words and not just in colour.
 func TestASCIIAndProduction(t *testing.T) {
 	t.Parallel()
-	for _, keys := range []string{"1", "2", "3", "4", "6"} {
+	for name, arrange := range screens() {
 		b := newBench(120, 35)
-		b.env.glyphs, b.env.name, b.env.production = asciiGlyphs, "prod", true
-		b.press(keys)
-		frame := strings.NewReplacer("│", "|").Replace(b.plain())
+		b.env.ascii, b.env.name, b.env.production = true, "prod", true
+		b.restyle()
+		arrange(b)
+		frame := strings.NewReplacer("␛", "", "␀", "").Replace(b.plain())
 		for _, char := range frame {
-			require.Less(t, char, rune(128), "%q in\n%s", char, frame)
+			require.Less(t, char, rune(128), "%s: %q in\n%s", name, char, frame)
 		}
-		require.Contains(t, frame, " prod ")
+		if name != "production" {
+			require.Contains(t, frame, " prod ", name)
+		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/tui/overlay"
 )
 
 // ownKeys gives every command another key than its own: K- and its id.
@@ -29,6 +30,7 @@ func (b *bench) command(ids ...string) {
 		for _, c := range b.env.commands {
 			if c.id == id {
 				b.do(b.run(c))
+				b.do(b.poll())
 				b.frame()
 			}
 		}
@@ -43,7 +45,7 @@ func TestTextsNameOwnKeys(t *testing.T) {
 		commands []string
 		wants    []string
 	}{
-		"tabs":         {nil, []string{"K-overview Overview   K-jobs Jobs   K-queues Queues   K-workers Workers   K-audit Audit", "K-help help"}},
+		"tabs":         {nil, []string{"K-overview Overview   K-jobs Jobs   K-queues Queues   K-workers Workers   K-errors Errors   K-audit Audit", "K-help help"}},
 		"list":         {[]string{"jobs"}, []string{"K-filter to filter"}},
 		"requeue":      {[]string{"jobs", "requeue"}, []string{"K-undo undo"}},
 		"requeue many": {[]string{"jobs", "mark", "mark", "requeue"}, []string{"K-undo undoes it"}},
@@ -67,19 +69,15 @@ func TestTextsNameOwnKeys(t *testing.T) {
 	b := newBench(120, 35)
 	b.ownKeys(t)
 	b.command("jobs", "down")
-	b.jobs.above = 7
-	require.Contains(t, b.plain(), "7 new above (K-top jumps")
-	b.jobs.above = pageSize
-	require.Contains(t, b.plain(), "100+ new above (K-top jumps")
+	newer := *b.fake.jobs[0]
+	newer.ID++
+	b.fake.jobs = append([]*jobq.Job{&newer}, b.fake.jobs...)
+	b.tick(3 * time.Second)
+	require.Contains(t, b.plain(), "1 new above (K-top jumps")
 	b.fake.jobs = nil
-	require.NoError(t, b.applyFilter("queue:none"))
+	b.request(filtered("queue:none"))
 	b.tick(time.Second)
 	require.Contains(t, b.plain(), "K-back clears the filter")
-	for range rowsMax {
-		b.jobs.rows = append(b.jobs.rows, &jobq.Job{})
-	}
-	require.Contains(t, b.plain(), "filter with K-filter to look further")
-
 	_, _ = b.Update(startBulkMsg{jobq.BulkParams{Action: jobq.ActionCancel}, 9})
 	require.Contains(t, b.plain(), "K-resume on the audit screen goes on")
 	_, _ = b.Update(bulkMsg{b.bulk, jobq.BulkProgress{AuditID: 3, Done: 1}, true, context.Canceled})
@@ -93,14 +91,18 @@ func TestPlainNamesOwnKeys(t *testing.T) {
 	b := newBench(120, 35)
 	b.ownKeys(t)
 	b.env.plain = true
+	b.restyle()
 	var out bytes.Buffer
 	p := newPlain(b.Model, &out, nil)
-	b.screen, b.jobs.above = screenJobs, 1
+	b.fake.jobs = newFake().jobs[1:]
+	b.command("jobs", "down")
+	b.fake.jobs = newFake().jobs
+	b.tick(3 * time.Second)
 	p.tell()
 	require.Contains(t, out.String(), "there are new jobs above; K-top goes there")
 	b.env.commands = commands()
-	require.Equal(t, "audit", b.keyOf("audit"))
-	require.Equal(t, "u", b.keyOf("undo"))
+	require.Equal(t, "audit", b.env.keyOf("audit"))
+	require.Equal(t, "u", b.env.keyOf("undo"))
 }
 
 // What a command is for says nothing of keys, which are named beside it and can
@@ -115,7 +117,7 @@ func TestHelpNamesNoKeys(t *testing.T) {
 	b.env.commands, err = withKeys(commands(), map[string][]string{"help": {"H"}})
 	require.NoError(t, err)
 	b.press("H")
-	require.IsType(t, &helpOverlay{}, b.overlay)
+	require.IsType(t, &overlay.Help{}, b.overlay)
 	b.press("?")
 	require.NotNil(t, b.overlay)
 	b.press("backspace", "H")

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/tui/screen"
 )
 
 // The menu offers what the tab's index has, S turns it around, and the command
@@ -24,17 +25,17 @@ func TestSort(t *testing.T) {
 	require.Contains(t, b.plain(), "oldest first")
 	last := b.fake.filters[len(b.fake.filters)-1]
 	for _, filter := range b.fake.filters {
-		if filter.Limit == pageSize {
+		if filter.Limit == 100 {
 			last = filter
 		}
 	}
-	require.Equal(t, jobq.Filter{Match: "state:failed", Limit: pageSize, Sort: jobq.NewestFirst, Reverse: true}, last)
+	require.Equal(t, jobq.Filter{Match: "state:failed", Limit: 100, Sort: jobq.NewestFirst, Reverse: true}, last)
 	b.press("y")
 	require.Contains(t, b.plain(), "jobq list state:failed --reverse")
 	b.press("esc", "l", "s")
 	require.NotContains(t, b.plain(), "due", "cancelled jobs are not due")
 	b.press("esc", "h", "h")
-	require.Equal(t, jobq.DueFirst, b.jobs.filter().Sort)
+	require.Contains(t, b.jobs().List, "--sort due")
 }
 
 // A range follows the cursor, both ways, beside what was marked before.
@@ -42,16 +43,16 @@ func TestRange(t *testing.T) {
 	t.Parallel()
 	b := newBench(120, 35)
 	b.press("2", "space", "jj", "v", "jjj", "k")
-	require.Len(t, b.jobs.marks, 4)
+	require.Equal(t, 4, b.marked())
 	b.press("v", "jjj")
-	require.Len(t, b.jobs.marks, 4)
+	require.Equal(t, 4, b.marked())
 	b.press("r")
 	b.tick(time.Second)
 	b.press("y")
 	require.Equal(t, []string{"requeue 48213911:failed/5 48213890:failed/5 48213883:failed/5 48213876:failed/5"}, b.fake.written)
-	require.Empty(t, b.jobs.marks)
+	require.Zero(t, b.marked())
 	b.press("v", "j", "esc", "j")
-	require.Empty(t, b.jobs.marks, "esc ends the range")
+	require.Zero(t, b.marked(), "esc ends the range")
 }
 
 // The history goes back and forth through views; what was seen is what comes back.
@@ -59,23 +60,23 @@ func TestHistory(t *testing.T) {
 	t.Parallel()
 	b := newBench(120, 35)
 	b.press("[")
-	require.Contains(t, b.toast, "no view there")
+	require.Contains(t, b.toast, "no further view")
 	b.press("enter") // the queue's jobs
-	require.Equal(t, "queue:email", b.jobs.match)
+	require.Equal(t, "queue:email", b.match())
 	b.press("3", "j", "enter")
-	require.Equal(t, "queue:billing", b.jobs.match)
+	require.Equal(t, "queue:billing", b.match())
 	b.press("[", "[")
-	require.Equal(t, "queue:email", b.jobs.match)
-	require.Equal(t, screenJobs, b.screen)
+	require.Equal(t, "queue:email", b.match())
+	require.Equal(t, screen.Jobs, b.at)
 	b.press("[")
-	require.Equal(t, screenOverview, b.screen)
+	require.Equal(t, screen.Overview, b.at)
 	b.press("]", "]", "]")
-	require.Equal(t, "queue:billing", b.jobs.match)
+	require.Equal(t, "queue:billing", b.match())
 	b.press("[", "1", "]")
-	require.Contains(t, b.toast, "no view there", "another way was taken")
+	require.Contains(t, b.toast, "no further view", "another way was taken")
 	b.press("2", "enter", "esc", "4", "[", "[")
-	require.Equal(t, screenJob, b.screen)
-	require.EqualValues(t, 48213911, b.job.id)
+	require.Equal(t, screen.Job, b.at)
+	require.EqualValues(t, 48213911, b.selected().Cursor)
 }
 
 // A search in the output finds lines one after another, and shows them.
@@ -98,8 +99,7 @@ func TestSearchOutput(t *testing.T) {
 	require.Contains(t, b.toast, "nothing in the output matches")
 	b.press("L", "/", "ctrl+u", "enter", "L")
 	b.press("tab", "k")
-	require.Contains(t, b.plain(), "> Output of run 5")
-	require.Equal(t, 1, b.job.scroll)
+	require.Contains(t, b.plain(), "> Output of run 2")
 }
 
 // Times, columns and the mouse are as the operator wants them; a click selects
@@ -130,7 +130,7 @@ func TestLook(t *testing.T) {
 	}
 	b.press("2")
 	b.Update(tea.MouseWheelMsg{Button: tea.MouseWheelDown})
-	require.Equal(t, 3, b.jobs.at())
+	require.Equal(t, b.fake.jobs[3].ID, b.jobs().Cursor)
 	b.press("M")
 	require.Equal(t, tea.MouseModeNone, b.View().MouseMode)
 }

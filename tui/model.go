@@ -1,65 +1,44 @@
 package tui
 
 import (
-	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
 
-	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/tui/data"
+	"github.com/jobq-dev/jobq/tui/overlay"
+	"github.com/jobq-dev/jobq/tui/screen"
+	"github.com/jobq-dev/jobq/tui/theme"
+	"github.com/jobq-dev/jobq/tui/widget"
 )
 
-type screen int
-
-const (
-	screenOverview screen = iota
-	screenJobs
-	screenQueues
-	screenWorkers
-	screenAudit
-	screenJob
-)
-
-// Model is the whole UI.
+// Model is the root of the UI. It owns the connection, the size, what the
+// database has said, the questions under way and the overlay, and takes messages
+// to the screen that is shown. What a screen is about, it knows itself.
 type Model struct {
 	env           env
 	width, height int
 	look          look
+	paint         *widget.Painter
+	facts         *data.Facts
+	polls         [data.PanelEnd]poll
 
-	screen screen
-	back   []screen // where esc leads
-	past   []place  // where [ leads, the last one first
-	ahead  []place  // and ]
-	polls  [panelEnd]poll
+	screens map[screen.Name]screen.Screen
+	at      screen.Name
+	back    []screen.Name // where esc leads
+	past    []visited     // where [ leads, the last one first
+	ahead   []visited     // and ]
 
-	// What the database has said last.
-	session  *jobq.Session
-	queues   []jobq.Queue
-	minutes  []jobq.Minute
-	failures []jobq.Failure
-	workers  []jobq.Worker
-	leader   *jobq.Leader
-	events   []jobq.Event
-	audit    []jobq.AuditEntry
-	jobs     jobsModel
-	job      jobModel
-
-	cursor map[screen]spot // of the screens whose rows have names
-
-	overlay    overlay
+	overlay    overlay.Overlay // nil for none
 	toast      string
 	toastUntil time.Time
 	lastAudit  int64  // for undo
 	lastEdit   string // as a command, without the program's name
 	bulk       *bulkRun
 
-	feed       feedState
-	feedReason string
-	feedAt     time.Time
-	feedLag    time.Duration
-	activity   []activity
+	feed    feedState
+	feedAt  time.Time
+	feedLag time.Duration
 
 	lastKey      time.Time
 	frozen       bool
@@ -74,44 +53,45 @@ type Model struct {
 
 // look is how the operator wants to see things, wherever he is.
 type look struct {
-	theme    theme
-	absolute bool // times, and not how long ago
-	wide     bool // other columns of jobs
-	mouse    bool // is heard
-}
-
-// suit takes the theme that the terminal's background asks for, unless the
-// operator has chosen one meanwhile.
-func (l *look) suit(dark bool) {
-	switch {
-	case l.theme != themeAsDrawn:
-	case dark:
-		l.theme = themeDark
-	default:
-		l.theme = themeLight
-	}
-}
-
-// activity is a line of what happens.
-type activity struct {
-	at   time.Time
-	text string
+	style theme.Settings
+	bare  *theme.Theme // the same without styles
+	mouse bool         // is heard
 }
 
 func newModel(e env) *Model {
 	if e.commands == nil {
 		e.commands = commands()
 	}
-	m := &Model{env: e, width: 80, height: 24, look: look{theme: themeAsDrawn}, cursor: make(map[screen]spot), lastKey: e.now()}
-	m.jobs = newJobsModel()
-	m.job.follow = true
+	m := &Model{env: e, at: screen.Overview, lastKey: e.now(), facts: data.NewFacts(e.now), paint: &widget.Painter{Now: e.now}}
+	m.restyle()
+	kit := screen.Kit{Paint: m.paint, Facts: m.facts, Key: m.env.keyOf}
+	m.screens = map[screen.Name]screen.Screen{
+		screen.Overview: screen.NewOverview(kit), screen.Jobs: screen.NewJobs(kit), screen.Queues: screen.NewQueues(kit),
+		screen.Workers: screen.NewWorkers(kit), screen.Errors: screen.NewErrors(kit), screen.Audit: screen.NewAudit(kit), screen.Job: screen.NewJob(kit),
+	}
+	m.resize(80, 24)
 	return m
+}
+
+// restyle makes the theme that the settings ask for. Their name was checked.
+func (m *Model) restyle() {
+	style := m.look.style
+	style.ASCII = m.env.ascii
+	style.Bare = style.Bare || m.env.plain
+	if made, err := theme.New(style); err == nil {
+		m.paint.Theme = made
+	}
+	style.Bare = true
+	if made, err := theme.New(style); err == nil {
+		m.look.bare = made
+	}
+	m.paint.Plain = m.env.plain
 }
 
 // Init starts the clock and the way to the database.
 func (m *Model) Init() tea.Cmd {
 	begin := tea.Batch(m.connect(m.env.name), m.tick())
-	if m.look.theme == themeAsDrawn {
+	if m.look.style.Name == "" || m.look.style.Name == theme.Auto {
 		return tea.Batch(begin, tea.RequestBackgroundColor)
 	}
 	return begin
@@ -125,79 +105,70 @@ func (m *Model) tick() tea.Cmd {
 	return tea.Tick(every, func(now time.Time) tea.Msg { return tickMsg(now) })
 }
 
-// Update takes a message in, and returns what to do outside of the model.
+// Update takes a message in, and returns what to do outside of the model: what
+// the message asks for, and the questions that are due then.
 func (m *Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+	var command tea.Cmd
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:
-		m.width, m.height = msg.Width, msg.Height
+		m.resize(msg.Width, msg.Height)
 	case tea.FocusMsg:
 		m.blurred = false
-		m.need(m.wanted()...)
+		m.need()
 	case tea.BlurMsg:
 		m.blurred = true
 	case tea.ResumeMsg:
 		m.suspended = false
-		m.need(m.wanted()...)
-		return m, tea.Batch(m.poll(), m.env.send.resume())
-	case tickMsg:
-		m.age()
-		return m, tea.Batch(m.poll(), m.tick())
-	case loadedMsg:
-		m.loaded(msg)
-		return m, m.poll() // some ask about what others have answered
-	case feedMsg:
-		m.takeFeed(msg)
-		return m, m.poll()
-	case feedStateMsg:
-		m.feed, m.feedReason = msg.state, msg.reason
-	case panicMsg:
-		panic(fmt.Sprintf("%v\n\n%s", msg.reason, msg.stack))
-	case answerMsg:
-		return m.answered(msg)
-	case actedMsg:
-		m.acted(msg)
-		return m, m.poll()
-	case queueActedMsg:
-		m.queueActed(msg)
-		return m, m.poll()
-	case bulkMsg:
-		return m, m.takeBulk(msg)
-	case startBulkMsg:
-		return m, m.startBulk(msg)
-	case exportedMsg:
-		m.exportDone(msg)
-	case selectedMsg:
-		m.selected(msg)
-	case undoSeenMsg:
-		m.undoSeen(msg)
-	case drainedMsg:
-		m.drained(msg)
-		return m, m.poll()
-	case editReadyMsg:
-		return m, m.editReady(msg)
-	case editedMsg:
-		return m, tea.Batch(m.edited(msg), m.poll())
-	case editDoneMsg:
-		m.editDone(msg)
-		return m, m.poll()
-	case tea.MouseWheelMsg:
-		return m, tea.Batch(m.wheel(msg), m.poll())
-	case tea.MouseClickMsg:
-		return m, tea.Batch(m.click(msg), m.poll())
-	case switchedMsg:
-		return m, m.switched(msg)
+		m.need()
+		command = m.env.send.resume()
 	case tea.BackgroundColorMsg:
-		m.look.suit(msg.IsDark())
-	case tea.PasteMsg:
-		if o, ok := m.overlay.(*inputOverlay); ok {
-			o.insert(clean(msg.Content))
-		}
+		m.look.style.Background = map[bool]string{true: "dark", false: "light"}[msg.IsDark()]
+		m.restyle()
+	case tea.ColorProfileMsg:
+		m.look.style.Profile = msg.Profile
+		m.restyle()
 	case tea.KeyPressMsg:
 		m.lastKey = m.env.now()
-		return m, tea.Batch(m.key(msg), m.poll())
+		command = m.key(msg)
+	case tea.PasteMsg:
+		if m.overlay != nil {
+			command = m.toOverlay(msg)
+		}
+	case tea.MouseWheelMsg, tea.MouseClickMsg:
+		command = m.mouse(msg)
+	case effect:
+		command = msg.apply(m)
+	default:
+		command = m.toScreens(msg)
 	}
-	return m, nil
+	return m, tea.Batch(command, m.poll())
 }
+
+// resize gives all screens their new size.
+func (m *Model) resize(cells, lines int) {
+	m.width, m.height = cells, lines
+	for _, s := range m.screens {
+		s.SetSize(cells, max(lines-headLines-footLines, 1))
+	}
+	if m.overlay != nil {
+		m.overlay.SetSize(cells, lines)
+	}
+}
+
+// current is the screen that is shown.
+func (m *Model) current() screen.Screen { return m.screens[m.at] }
+
+// toScreens gives a message to all screens, and does what they ask for.
+func (m *Model) toScreens(msg tea.Msg) tea.Cmd {
+	var commands []tea.Cmd
+	for _, name := range screen.Names() {
+		commands = append(commands, m.request(m.screens[name].Update(msg)))
+	}
+	return tea.Batch(commands...)
+}
+
+// toScreen gives a message to the screen that is shown.
+func (m *Model) toScreen(msg tea.Msg) tea.Cmd { return m.request(m.current().Update(msg)) }
 
 // key goes to what is on top: an overlay, else the registry.
 func (m *Model) key(msg tea.KeyPressMsg) tea.Cmd {
@@ -206,141 +177,107 @@ func (m *Model) key(msg tea.KeyPressMsg) tea.Cmd {
 		return tea.Quit
 	}
 	if m.overlay != nil {
-		return m.overlay.key(m, msg)
+		return m.toOverlay(msg)
 	}
-	if command := m.commandFor(m.screen, name); command != nil {
+	if command := m.env.commandFor(m.at, name); command != nil {
 		return m.run(command)
 	}
 	return nil
 }
 
-// run runs a command, or says why it cannot.
+// run runs a command, or says why it cannot. What the screen does for it comes
+// before what the root does.
 func (m *Model) run(c *command) tea.Cmd {
-	if c.class != reading {
-		if reason := m.writeDisabled(); reason != "" {
-			m.say(c.id + ": " + reason)
-			return nil
-		}
+	action, ours := m.current().Actions()[c.id]
+	reason := ""
+	switch {
+	case c.class != reading && m.writeDisabled() != "":
+		reason = m.writeDisabled()
+	case ours && action.Disabled != nil:
+		reason = action.Disabled()
+	case !ours && c.disabled != nil:
+		reason = c.disabled(m)
 	}
-	if c.disabled != nil {
-		if reason := c.disabled(m); reason != "" {
-			m.say(c.id + ": " + reason)
-			return nil
-		}
+	switch {
+	case reason != "":
+		m.say(c.id + ": " + reason)
+		return nil
+	case ours:
+		return m.request(action.Run())
+	case c.run != nil:
+		return c.run(m)
 	}
-	return c.run(m)
+	return nil
 }
 
 // writeDisabled says why nothing can be changed, if so.
 func (m *Model) writeDisabled() string {
+	session := m.facts.Session
 	switch {
 	case m.env.noWrite:
 		return "read-only, as it was started"
 	case m.env.reader == nil:
 		return "the database has not answered yet"
 	case m.switching != "":
-		return "on the way to " + clean(m.switching)
+		return "on the way to " + widget.Clean(m.switching)
 	case m.offline():
 		return "the database does not answer"
-	case m.session == nil:
+	case session == nil:
 		return ""
-	case m.session.ReadOnly:
+	case session.ReadOnly:
 		return "the database is read-only: a standby, or told so"
-	case !m.session.MayAct:
-		return "role " + clean(m.session.Role) + " may not change jobs"
+	case !session.MayAct:
+		return "role " + widget.Clean(session.Role) + " may not change jobs"
 	}
 	return ""
 }
 
+// toastShown is how long a text at the bottom is shown.
+const toastShown = 6 * time.Second
+
 // say shows a text at the bottom for a while.
-func (m *Model) say(text string) {
-	m.toast, m.toastUntil = text, m.env.now().Add(6*time.Second)
-}
+func (m *Model) say(text string) { m.toast, m.toastUntil = text, m.env.now().Add(toastShown) }
 
 // age lets go of what is only shown for a while.
 func (m *Model) age() {
-	now := m.env.now()
-	if now.After(m.toastUntil) {
+	if m.env.now().After(m.toastUntil) {
 		m.toast = ""
 	}
-	m.jobs.age(now)
+	m.toScreens(screen.Tick{})
 }
 
-// show opens a screen; esc leads back.
-func (m *Model) show(s screen) {
-	if m.screen == s {
-		return
-	}
-	if m.screen == screenJobs {
-		m.jobs.settle()
-	}
-	m.remember()
-	m.back = append(m.back, m.screen)
-	if len(m.back) > 20 {
-		m.back = m.back[1:]
-	}
-	m.screen = s
-	m.need(m.wanted()...)
-}
-
-// showTop opens one of the numbered screens.
-func (m *Model) showTop(s screen) tea.Cmd {
-	m.show(s)
-	m.back = nil
-	return nil
-}
-
-// leave goes back: marks, filter, then the screen before.
-func (m *Model) leave() tea.Cmd {
-	switch {
-	case m.screen == screenJobs && (len(m.jobs.marks) > 0 || m.jobs.all != nil):
-		m.jobs.unmark()
-		return nil
-	case m.screen == screenJobs && m.jobs.match != "":
-		m.jobs.setMatch("")
-		m.renew(panelPage, panelVisible, panelCount)
-		return nil
-	case len(m.back) > 0:
-		m.remember()
-		m.screen = m.back[len(m.back)-1]
-		m.back = m.back[:len(m.back)-1]
-		m.renew(panelJob)
-		m.need(m.wanted()...)
+// mouse moves in the screen.
+func (m *Model) mouse(msg tea.Msg) tea.Cmd {
+	if m.overlay != nil {
 		return nil
 	}
-	return nil
-}
-
-// setQueues stores the queues, those with trouble first. Between those
-// without, the order is by name and never changes.
-func (m *Model) setQueues(queues []jobq.Queue) {
-	m.queues = queues
-	now := m.env.now()
-	slices.SortStableFunc(m.queues, func(a, b jobq.Queue) int {
-		if x, y := m.trouble(a, now), m.trouble(b, now); x != y {
-			return y - x
+	switch msg := msg.(type) {
+	case tea.MouseWheelMsg:
+		if msg.Button == tea.MouseWheelDown {
+			return m.toScreen(screen.Scroll{By: wheelRows})
 		}
-		return strings.Compare(a.Name, b.Name)
-	})
-	if !m.polls[panelFailures].at.IsZero() || m.screen == screenQueues { // else their order is not known yet
-		m.moveQueue(0) // what a key acts on stays the queue that it was shown on
+		if msg.Button == tea.MouseWheelUp {
+			return m.toScreen(screen.Scroll{By: -wheelRows})
+		}
+	case tea.MouseClickMsg:
+		if msg.Button == tea.MouseLeft {
+			return m.toScreen(screen.Click{Line: msg.Y - headLines})
+		}
 	}
+	return nil
 }
 
-// trouble ranks queues: failures of late, then jobs that wait, then a pause.
-func (m *Model) trouble(q jobq.Queue, now time.Time) int {
-	rank := 0
-	if slices.ContainsFunc(m.failures, func(f jobq.Failure) bool { return f.Queue == q.Name }) {
-		rank += 4
-	}
-	if q.HeadRunAt != nil && now.Sub(*q.HeadRunAt) > waitTrouble {
-		rank += 2
-	}
-	if q.PausedAt != nil {
-		rank++
-	}
-	return rank
-}
+// wheelRows is how far a turn of the wheel moves.
+const wheelRows = 3
 
-// waitTrouble is how long a job may wait before the UI draws attention to it.
-const waitTrouble = 30 * time.Second
+// toggleMouse takes the mouse, or gives it back to the terminal, with which
+// text can be selected then.
+func (m *Model) toggleMouse() tea.Cmd {
+	m.look.mouse = !m.look.mouse
+	if m.look.mouse {
+		m.say("mouse: the wheel moves, a click selects; " + m.env.keyOf("mouse") + " gives it back to the terminal")
+	} else {
+		m.say("mouse: given back to the terminal")
+	}
+	return nil
+}

@@ -16,6 +16,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/tui/data"
+	"github.com/jobq-dev/jobq/tui/overlay"
+	"github.com/jobq-dev/jobq/tui/screen"
 )
 
 // What keys do to the database: keys in, writes out.
@@ -26,33 +29,33 @@ func TestKeysAndWrites(t *testing.T) {
 		keys []string
 		want []string
 	}{
-		"requeue one":                 {[]string{"2", "r"}, []string{"requeue " + first}},
-		"requeue in the detail":       {[]string{"2", "enter", "r"}, []string{"requeue " + first}},
-		"requeue and undo":            {[]string{"2", "r", "u"}, []string{"requeue " + first, "undo 1"}},
-		"nothing to undo":             {[]string{"2", "u"}, nil},
-		"delete asks":                 {[]string{"2", "D"}, nil},
-		"delete, no":                  {[]string{"2", "D", "wait", "n"}, nil},
-		"delete, typed ahead":         {[]string{"2", "D", "y"}, nil},
-		"delete, yes":                 {[]string{"2", "D", "wait", "y"}, []string{"delete " + first}},
-		"cancel what has failed":      {[]string{"2", "c"}, nil},
-		"marks ask":                   {[]string{"2", "space", "space", "r"}, nil},
-		"marks, yes":                  {[]string{"2", "space", "space", "r", "wait", "y"}, []string{"requeue " + first + " 48213904:failed/5"}},
-		"marks taken back":            {[]string{"2", "space", "k", "space", "r"}, []string{"requeue 48213904:failed/5"}},
-		"esc drops marks":             {[]string{"2", "space", "esc", "r"}, []string{"requeue 48213904:failed/5"}},
-		"all, wrong number":           {[]string{"2", "A", "r", "wait", "25", "enter"}, nil},
-		"all, right number":           {[]string{"2", "/", "kind:Send*", "enter", "A", "r", "wait", "250", "enter"}, []string{"bulk requeue kind:Send*"}},
-		"all, undo":                   {[]string{"2", "A", "r", "wait", "250", "enter", "u"}, []string{"bulk requeue ", "undo 7"}},
-		"pause":                       {[]string{"3", "p"}, []string{"pause email"}},
-		"resume":                      {[]string{"3", "j", "p"}, []string{"resume billing"}},
-		"pause on the overview":       {[]string{"p"}, []string{"pause email"}},
-		"keys in a text do nothing":   {[]string{"2", "/", "rDcpu", "esc"}, nil},
-		"by the palette":              {[]string{"2", ":", "requeue", "enter"}, []string{"requeue " + first}},
-		"by the help":                 {[]string{"2", "?", "now", "enter"}, []string{"requeue " + first}},
-		"no delete on the queues":     {[]string{"3", "D", ":", "delete", "enter"}, nil},
-		"a job by its number":         {[]string{":", "job 48213890", "enter", "r"}, []string{"requeue 48213890:failed/5"}},
-		"older job, then requeue":     {[]string{"2", "enter", "]", "r"}, []string{"requeue 48213904:failed/5"}},
-		"the end of the list":         {[]string{"2", "G", "r"}, []string{"requeue 48213218:failed/5"}},
-		"further than the first page": {[]string{"2", "G", "G", "G", "r"}, []string{"requeue 48212168:failed/5"}},
+		"requeue one":               {[]string{"2", "r"}, []string{"requeue " + first}},
+		"requeue in the detail":     {[]string{"2", "enter", "r"}, []string{"requeue " + first}},
+		"requeue and undo":          {[]string{"2", "r", "u"}, []string{"requeue " + first, "undo 1"}},
+		"nothing to undo":           {[]string{"2", "u"}, nil},
+		"delete asks":               {[]string{"2", "D"}, nil},
+		"delete, no":                {[]string{"2", "D", "wait", "n"}, nil},
+		"delete, typed ahead":       {[]string{"2", "D", "y"}, nil},
+		"delete, yes":               {[]string{"2", "D", "wait", "y"}, []string{"delete " + first}},
+		"cancel what has failed":    {[]string{"2", "c"}, nil},
+		"marks ask":                 {[]string{"2", "space", "space", "r"}, nil},
+		"marks, yes":                {[]string{"2", "space", "space", "r", "wait", "y"}, []string{"requeue " + first + " 48213904:failed/5"}},
+		"marks taken back":          {[]string{"2", "space", "k", "space", "r"}, []string{"requeue 48213904:failed/5"}},
+		"esc drops marks":           {[]string{"2", "space", "esc", "r"}, []string{"requeue 48213904:failed/5"}},
+		"all, wrong number":         {[]string{"2", "A", "r", "wait", "25", "enter"}, nil},
+		"all, right number":         {[]string{"2", "/", "kind:Send*", "enter", "A", "r", "wait", "250", "enter"}, []string{"bulk requeue kind:Send*"}},
+		"all, undo":                 {[]string{"2", "A", "r", "wait", "250", "enter", "u"}, []string{"bulk requeue ", "undo 7"}},
+		"pause":                     {[]string{"3", "p", "too many failures", "enter"}, []string{"pause email: too many failures"}},
+		"pause, no":                 {[]string{"3", "p", "esc"}, nil},
+		"resume":                    {[]string{"3", "j", "p"}, []string{"resume billing"}},
+		"pause on the overview":     {[]string{"p", "enter"}, []string{"pause email: "}},
+		"keys in a text do nothing": {[]string{"2", "/", "rDcpu", "esc"}, nil},
+		"by the palette":            {[]string{"2", ":", "requeue", "enter"}, []string{"requeue " + first}},
+		"by the help":               {[]string{"2", "?", "run again", "enter"}, []string{"requeue " + first}},
+		"no delete on the queues":   {[]string{"3", "D", ":", "delete", "enter"}, nil},
+		"a job by its number":       {[]string{":", "job 48213890", "enter", "r"}, []string{"requeue 48213890:failed/5"}},
+		"older job, then requeue":   {[]string{"2", "enter", "]", "r"}, []string{"requeue 48213904:failed/5"}},
+		"the end of the list":       {[]string{"2", "G", "r"}, []string{"requeue 48212168:failed/5"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -73,7 +76,7 @@ func TestKeysAndWrites(t *testing.T) {
 // Production asks for what elsewhere is done at once.
 func TestProductionAsks(t *testing.T) {
 	t.Parallel()
-	for _, keys := range [][]string{{"2", "r"}, {"3", "p"}} {
+	for _, keys := range [][]string{{"2", "r"}, {"3", "p", "enter"}} {
 		b := newBench(120, 35)
 		b.env.confirm = true
 		b.press(keys...)
@@ -96,8 +99,8 @@ func TestReadOnly(t *testing.T) {
 	t.Parallel()
 	for name, forbid := range map[string]func(b *bench){
 		"read-only, as it was started": func(b *bench) { b.env.noWrite = true },
-		"read-only: a standby":         func(b *bench) { b.fake.session.ReadOnly = true; b.session = &b.fake.session },
-		"role ana may not change":      func(b *bench) { b.fake.session.MayAct = false; b.session = &b.fake.session },
+		"read-only: a standby":         func(b *bench) { b.fake.session.ReadOnly = true; b.facts.Session = &b.fake.session },
+		"role ana may not change":      func(b *bench) { b.fake.session.MayAct = false; b.facts.Session = &b.fake.session },
 		"does not answer":              func(b *bench) { b.offlineSince = noon },
 	} {
 		for _, start := range []string{"1", "2", "3", "4", "6"} {
@@ -109,7 +112,7 @@ func TestReadOnly(t *testing.T) {
 				b.lastAudit = 5
 				b.press(start)
 				forbid(b)
-				if found := b.commandFor(b.screen, c.keys[0]); found == nil || found.id != c.id {
+				if found := b.env.commandFor(b.at, c.keys[0]); found == nil || found.id != c.id {
 					continue
 				}
 				b.frozen = true // so that the bench asks nothing, which would mend it
@@ -131,9 +134,9 @@ func TestDestructiveAsks(t *testing.T) {
 		}
 		starts := [][]string{{"2"}, {"2", "enter"}, {"2", "space", "space"}, {"2", "A"}}
 		switch {
-		case slices.Contains(c.screens, screenWorkers):
+		case slices.Contains(c.screens, screen.Workers):
 			starts = [][]string{{"4", "j"}}
-		case slices.Contains(c.screens, screenAudit):
+		case slices.Contains(c.screens, screen.Audit):
 			starts = [][]string{{"6"}}
 		}
 		for _, keys := range starts {
@@ -141,7 +144,7 @@ func TestDestructiveAsks(t *testing.T) {
 			b.fake.audit = []jobq.AuditEntry{stoppedBulk}
 			b.press(keys...)
 			b.press(c.keys[0])
-			require.IsType(t, &confirmOverlay{}, b.overlay, c.id)
+			require.IsType(t, &overlay.Confirm{}, b.overlay, c.id)
 			require.Empty(t, b.fake.written)
 		}
 	}
@@ -151,10 +154,10 @@ func TestDestructiveAsks(t *testing.T) {
 // docs/keys.md says the same.
 func TestRegistry(t *testing.T) {
 	t.Parallel()
-	for s := screenOverview; s <= screenJob; s++ {
+	for _, name := range screen.Names() {
 		seen := make(map[string]string)
 		for _, c := range commands() {
-			if c.screens != nil && !slices.Contains(c.screens, s) {
+			if !c.on(name) {
 				continue
 			}
 			for _, key := range c.keys {
@@ -187,7 +190,7 @@ func TestAnything(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 7)) // #nosec G404 -- a test
 		b := newBench(120, 35)
 		for step := range 150 {
-			before := b.jobs.cursor
+			before := b.jobs().Cursor
 			keyed := anything(b, random)
 			frame := b.frame()
 			lines := strings.Split(frame, "\n")
@@ -197,11 +200,8 @@ func TestAnything(t *testing.T) {
 				require.LessOrEqual(t, ansi.StringWidth(line), b.width, "%s: %q", where, line)
 				require.NotContains(t, strings.ReplaceAll(line, "\x1b[", ""), "\x1b", where)
 			}
-			if !keyed && before != 0 && b.jobs.at() >= 0 {
-				require.Equal(t, before, b.jobs.cursor, where)
-			}
-			for id := range b.jobs.marks {
-				require.GreaterOrEqual(t, b.jobs.indexOf(id), 0, where)
+			if !keyed && before != 0 && b.jobs().Cursor != 0 {
+				require.Equal(t, before, b.jobs().Cursor, where)
 			}
 		}
 	}
@@ -243,11 +243,11 @@ func anything(b *bench, random *rand.Rand) bool {
 			b.fake.jobs = newFake().jobs
 		}
 	case 6:
-		events := []jobEvent{{
-			id: b.fake.jobs[random.IntN(len(b.fake.jobs))].ID, state: jobq.States()[random.IntN(6)], attempts: random.IntN(9),
-			queue: "q\x1b]0;x\x07", kind: "k\n", percent: float32(random.IntN(101)), stage: pick("", "s\x1b[2J"),
+		events := []data.Event{{
+			ID: b.fake.jobs[random.IntN(len(b.fake.jobs))].ID, State: jobq.States()[random.IntN(6)], Attempts: random.IntN(9),
+			Queue: "q\x1b]0;x\x07", Kind: "k\n", Percent: float32(random.IntN(101)), Stage: pick("", "s\x1b[2J"),
 		}}
-		b.Update(feedMsg{at: b.fake.now, events: events, ended: map[string]endedCount{"q": {1, 2}}, gap: random.IntN(2) == 0})
+		b.Update(feedMsg{At: b.fake.now, Events: events, Ended: map[string]data.Ended{"q": {Completed: 1, Failed: 2}}, Gap: random.IntN(2) == 0})
 	case 7:
 		b.fake.err = []error{nil, jobq.ErrUnavailable, jobq.ErrTimeout, errors.New("\x1b[31mERROR: evil\n"), nil, nil}[random.IntN(6)]
 	}
@@ -260,15 +260,15 @@ func TestRowsStay(t *testing.T) {
 	t.Parallel()
 	b := newBench(120, 35)
 	b.press("2", "/", "state:failed", "enter", "j")
-	id := b.jobs.cursor
-	b.Update(feedMsg{at: b.fake.now, events: []jobEvent{{id: id, token: 6, state: jobq.Completed, attempts: 5, took: time.Second}}})
+	id := b.jobs().Cursor
+	b.Update(feedMsg{At: b.fake.now, Events: []data.Event{{ID: id, Token: 6, State: jobq.Completed, Attempts: 5, Took: time.Second}}})
 	require.Contains(t, b.plain(), "→ completed")
-	require.Equal(t, []jobq.Target{{ID: id, State: jobq.Completed, LeaseToken: 6}}, b.targets())
+	require.Equal(t, []jobq.Target{{ID: id, State: jobq.Completed, LeaseToken: 6}}, b.selected().Targets)
 	b.fake.find(id).State = jobq.Completed
 	b.tick(10 * time.Second)
-	require.Equal(t, id, b.jobs.cursor, "it stays under the cursor")
+	require.Equal(t, id, b.jobs().Cursor, "it stays under the cursor")
 	b.press("j")
-	require.Negative(t, b.jobs.indexOf(id))
+	require.False(t, b.shows(id))
 
 	b.press("k", "k", "j") // new jobs wait above
 	newer := *b.fake.jobs[0]
@@ -278,7 +278,7 @@ func TestRowsStay(t *testing.T) {
 	require.Contains(t, b.plain(), "▲ 1 new above (g")
 	b.press("g")
 	b.tick(3 * time.Second)
-	require.Equal(t, newer.ID, b.jobs.rows[0].ID)
+	require.Equal(t, newer.ID, b.jobs().Cursor)
 }
 
 // A slow database is asked less often, and one that is away more rarely still.
@@ -286,8 +286,8 @@ func TestPollingAdapts(t *testing.T) {
 	t.Parallel()
 	b := newBench(80, 24)
 	wait := func(took time.Duration, err error) time.Duration {
-		b.loaded(loadedMsg{panel: panelQueues, generation: b.polls[panelQueues].generation, took: took, value: b.queues, err: err})
-		return b.polls[panelQueues].due.Sub(b.fake.now)
+		b.answer(loadedMsg{panel: data.Queues, took: took, value: b.facts.Queues, err: err})
+		return b.polls[data.Queues].due.Sub(b.fake.now)
 	}
 	require.Equal(t, 2*time.Second, wait(time.Millisecond, nil))
 	require.Equal(t, 20*time.Second, wait(250*time.Millisecond, nil))
@@ -303,21 +303,21 @@ func TestPollingAdapts(t *testing.T) {
 	require.Equal(t, 20*time.Second, wait(0, nil))
 
 	require.False(t, b.offline(), "a slow query is no dead database")
-	b.loaded(loadedMsg{panel: panelSession, err: fmt.Errorf("%w: %w", jobq.ErrTimeout, context.DeadlineExceeded)})
+	b.answer(loadedMsg{panel: data.Session, err: fmt.Errorf("%w: %w", jobq.ErrTimeout, context.DeadlineExceeded)})
 	require.True(t, b.offline(), "no answer to the smallest question is")
-	b.polls[panelPage].due = noon.Add(time.Hour)
-	b.screen = screenJobs
-	b.loaded(loadedMsg{panel: panelSession, value: &b.fake.session})
+	b.polls[data.Page].due = noon.Add(time.Hour)
+	b.at = screen.Jobs
+	b.answer(loadedMsg{panel: data.Session, value: &b.fake.session})
 	require.False(t, b.offline())
-	require.Zero(t, b.polls[panelPage].due, "and when it is back, all is asked anew")
-	b.screen = screenOverview
+	require.Zero(t, b.polls[data.Page].due, "and when it is back, all is asked anew")
+	b.at = screen.Overview
 
-	b.polls[panelQueues].underWay = true
-	was := len(b.queues)
-	b.loaded(loadedMsg{panel: panelQueues, generation: b.polls[panelQueues].generation - 1, value: []jobq.Queue{}})
-	require.Len(t, b.queues, was, "an answer to an old question is dropped")
+	b.polls[data.Queues].underWay = true
+	was := len(b.facts.Queues)
+	b.Update(loadedMsg{panel: data.Queues, generation: b.polls[data.Queues].generation - 1, value: []jobq.Queue{}})
+	require.Len(t, b.facts.Queues, was, "an answer to an old question is dropped")
 	b.blurred, b.fake.now = true, b.fake.now.Add(11*time.Minute)
-	b.polls[panelQueues] = poll{}
+	b.polls[data.Queues] = poll{}
 	require.Nil(t, b.poll(), "nobody looks")
 }
 
@@ -328,13 +328,13 @@ func TestFilterInput(t *testing.T) {
 	b.press("/", "foo:bar", "enter")
 	require.Contains(t, b.plain(), `no field "foo"`)
 	b.press("ctrl+u", "que", "tab", "email", "enter")
-	require.Equal(t, screenJobs, b.screen)
-	require.Equal(t, "queue:email", b.jobs.match)
+	require.Equal(t, screen.Jobs, b.at)
+	require.Equal(t, "queue:email", b.match())
 	b.press("/", "ctrl+u", "state:failed queue:email", "enter")
-	require.Equal(t, tabFailed, b.jobs.tab)
-	require.Equal(t, "state:failed queue:email", b.jobs.filterText())
+	require.Contains(t, b.plain(), "[Failed")
+	require.Equal(t, "list 'state:failed queue:email' --sort finished", b.jobs().List)
 	b.press("esc")
-	require.Empty(t, b.jobs.match)
+	require.Empty(t, b.match())
 }
 
 // A filter that takes too long on all jobs is tried on the newest ones, and
@@ -343,7 +343,7 @@ func TestFilterTakesTooLong(t *testing.T) {
 	t.Parallel()
 	b := newBench(120, 35)
 	b.press("2", "/", "kind:Send*", "enter")
-	b.loaded(loadedMsg{panel: panelPage, generation: b.polls[panelPage].generation, err: jobq.ErrTimeout})
+	b.answer(loadedMsg{panel: data.Page, err: jobq.ErrTimeout})
 	b.tick(time.Second)
 	require.Contains(t, b.plain(), "only the newest 400,000 jobs were searched")
 	require.True(t, slices.ContainsFunc(b.fake.filters, func(f jobq.Filter) bool { return f.Match == "kind:Send* id:>47813911" }))
@@ -366,9 +366,32 @@ func TestOutputIsFollowed(t *testing.T) {
 	require.Contains(t, frame, "frame 1␛[2J\n frame 2␛[2J")
 	require.NotContains(t, b.frame(), "\x1b[2J")
 	b.press("j")
-	require.Contains(t, b.plain(), "Output of run 5")
+	require.Contains(t, b.plain(), "Output of run 2")
 	job.LeaseToken++
 	b.press("k")
 	b.tick(2 * time.Second)
 	require.NotContains(t, b.plain(), "frame 1␛", "of the run before")
+}
+
+// Each command does something on each screen that it can be given on: the screen
+// has an action for it, or the root does it; and no screen has an action that no
+// command leads to.
+func TestCommandsHaveActions(t *testing.T) {
+	t.Parallel()
+	b := newBench(120, 35)
+	for _, name := range screen.Names() {
+		actions := b.screens[name].Actions()
+		reached := make(map[string]bool)
+		for _, c := range commands() {
+			if !c.on(name) {
+				continue
+			}
+			_, has := actions[c.id]
+			require.True(t, has || c.run != nil, "%s on %s", c.id, name)
+			reached[c.id] = true
+		}
+		for id := range actions {
+			require.True(t, reached[id], "%s of %s", id, name)
+		}
+	}
 }

@@ -41,7 +41,8 @@ func RunPlain(ctx context.Context, config *Config, input io.Reader, output io.Wr
 	if err != nil {
 		return err
 	}
-	m.env.plain, m.env.glyphs = true, asciiGlyphs
+	m.env.plain, m.env.ascii = true, true
+	m.restyle()
 	ctx, cancel := context.WithCancel(ctx)
 	p := newPlain(m, output, ctx.Done())
 	lines := make(chan string)
@@ -55,8 +56,8 @@ func RunPlain(ctx context.Context, config *Config, input io.Reader, output io.Wr
 
 func newPlain(m *Model, output io.Writer, stop <-chan struct{}) *plain {
 	m.env.commands = slices.DeleteFunc(m.env.commands, func(c *command) bool { return c.drawn })
-	m.width, m.height = plainCells, plainLines
-	m.feed, m.feedReason = feedPolling, "polling, as plain mode does"
+	m.resize(plainCells, plainLines)
+	m.Update(feedStateMsg{feedPolling, "polling, as plain mode does"})
 	return &plain{m: m, out: output, msgs: make(chan tea.Msg), stop: stop, asked: true}
 }
 

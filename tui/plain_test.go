@@ -71,7 +71,7 @@ func TestPlain(t *testing.T) {
 	t.Parallel()
 	f, began := &serial{fake: newFake()}, time.Now()
 	e := env{
-		now: func() time.Time { return noon.Add(time.Since(began)) }, glyphs: asciiGlyphs, send: &sender{}, plain: true,
+		now: func() time.Time { return noon.Add(time.Since(began)) }, ascii: true, send: &sender{}, plain: true,
 		connect: func(context.Context, string) (*link, error) {
 			return &link{Context: Context{Name: "prod", Production: true, Confirm: true}, reader: f, writer: f, host: "db-1", schema: "jobq"}, nil
 		},
@@ -88,10 +88,10 @@ func TestPlain(t *testing.T) {
 	h.next(t, "no row 9 here")
 	lines <- "jobs"
 	all := h.next(t, "20 of 100")
-	require.Contains(t, all, "1 of 100: 48213911 email SendInvoice failed, 5 of 5, ")
+	require.Contains(t, all, "1 of 100: 48213911 email SendInvoice failed, attempt 5 of 5, ")
 	require.Contains(t, all, "smtp 421 4.7.0 rate limited, selected")
 	lines <- "/state:failed kind:Send*"
-	h.next(t, "failed jobs that match kind:Send* of prod, production, 250 in all, last ended first")
+	require.Contains(t, h.next(t, "250 in all, last ended first"), "failed jobs that match kind:Send* of prod, production")
 	lines <- "/foo:bar"
 	h.next(t, `no field "foo"`)
 	lines <- "3"
@@ -150,7 +150,7 @@ func TestPlainInput(t *testing.T) {
 // until it is stopped.
 func startPlain(t *testing.T, e env) (h *heard, lines chan<- string) {
 	t.Helper()
-	e.now, e.glyphs, e.send, e.plain = time.Now, asciiGlyphs, &sender{}, true
+	e.now, e.ascii, e.send, e.plain = time.Now, true, &sender{}, true
 	e.use(&link{Context: Context{Name: "here"}})
 	h = &heard{}
 	stop, typed, ended := make(chan struct{}), make(chan string), make(chan error, 1)
@@ -210,7 +210,7 @@ func TestPlainSwitch(t *testing.T) {
 func TestPlainStopsBulk(t *testing.T) {
 	t.Parallel()
 	f := &bulky{serial: &serial{fake: newFake()}, began: make(chan struct{}), end: make(chan struct{})}
-	e := env{now: time.Now, glyphs: asciiGlyphs, send: &sender{}, plain: true, connect: func(context.Context, string) (*link, error) {
+	e := env{now: time.Now, ascii: true, send: &sender{}, plain: true, connect: func(context.Context, string) (*link, error) {
 		return &link{reader: f, writer: f}, nil
 	}}
 	e.use(&link{})
@@ -261,7 +261,9 @@ func TestPlainCleans(t *testing.T) {
 	p.m.say("{\"a\": \"\x07\x08\u0090\u009b31m\u202e\"}\n\x1b]0;evil\x07 told")
 	p.asked = false
 	p.tell()
-	p.lines([]string{bold("bold") + "   " + styled(sgrRed, "red\x9b2J")})
+	p.m.env.plain = true
+	p.m.restyle()
+	p.lines([]string{p.m.paint.Title.Render("bold") + "   " + p.m.paint.Error.Render("red\x9b2J")})
 	require.Equal(t, "{\"a\": \"␇␈��31m�\"} ␛]0;evil␇ told\nbold red�2J\n", out.String())
 }
 
@@ -272,6 +274,7 @@ func TestPlainAnswers(t *testing.T) {
 	var out bytes.Buffer
 	b := newBench(120, 35)
 	b.env.plain = true
+	b.restyle()
 	for i := range 12 {
 		b.env.contexts = append(b.env.contexts, Context{Name: fmt.Sprintf("db-%d", i+1)})
 	}
@@ -296,13 +299,13 @@ func TestPlainAnswers(t *testing.T) {
 
 	say("jobs")
 	say("/state:failed kind:Send*")
-	require.Contains(t, say("filter"), "kind:Send*_")
+	require.Contains(t, say("filter"), "kind:Send*")
 	say("kind:Other")
-	require.Equal(t, "kind:Other", b.jobs.match)
+	require.Equal(t, "kind:Other", b.match())
 	say("filter")
 	require.Contains(t, say("foo:bar"), "no field")
 	say("queue:email")
-	require.Equal(t, "queue:email", b.jobs.match, "what could not be meant is gone")
+	require.Equal(t, "queue:email", b.match(), "what could not be meant is gone")
 	say("select-all")
 	say("requeue")
 	b.fake.now = b.fake.now.Add(time.Second)

@@ -9,6 +9,9 @@ import (
 	"strings"
 
 	tea "charm.land/bubbletea/v2"
+
+	"github.com/jobq-dev/jobq/tui/overlay"
+	"github.com/jobq-dev/jobq/tui/screen"
 )
 
 // read sends the lines of the input, and closes when there are no more.
@@ -33,29 +36,31 @@ func (p *plain) take(text string) tea.Cmd {
 		return p.answer(text)
 	}
 	if number, err := strconv.Atoi(text); err == nil {
-		m.pickRow(number)
-		return nil
+		return m.toScreen(screen.Pick{Row: number})
 	}
-	if filter, found := strings.CutPrefix(text, "/"); found && m.screen != screenJob {
-		if err := m.applyFilter(strings.TrimSpace(filter)); err != nil {
+	if filter, found := strings.CutPrefix(text, "/"); found && m.at != screen.Job {
+		filter = strings.TrimSpace(filter)
+		if err := checkFilter(filter); err != nil {
 			m.say(err.Error())
+			return nil
 		}
-		return nil
+		return m.request(filtered(filter))
 	}
 	if text == "" {
 		return nil
 	}
-	c := m.commandFor(m.screen, text)
+	c := m.env.commandFor(m.at, text)
 	if text == "help" || c != nil && c.id == "help" {
 		p.help()
 		return nil
 	}
 	if c == nil {
-		command, err := runTyped(m, strings.TrimPrefix(text, ":"))
+		asked, err := m.typed(strings.TrimPrefix(text, ":"))
 		if err != nil {
 			m.say(err.Error())
+			return nil
 		}
-		return command
+		return m.request(asked)
 	}
 	return m.run(c)
 }
@@ -66,32 +71,29 @@ func (p *plain) answer(text string) tea.Cmd {
 	m := p.m
 	asking := m.overlay
 	if text == "esc" || text == "back" {
-		return asking.key(m, tea.KeyPressMsg{Code: tea.KeyEscape})
+		return m.toOverlay(tea.KeyPressMsg{Code: tea.KeyEscape})
 	}
-	switch asking := asking.(type) {
-	case *inputOverlay:
-		asking.text = nil
-	case *confirmOverlay:
-		asking.input = ""
-	case chooser:
-		number, err := strconv.Atoi(text)
-		at, count := asking.choices(m)
-		switch {
-		case err == nil && (number < 1 || number > count):
-			m.say(fmt.Sprintf("no choice %d here", number))
-			return nil
-		case err == nil:
-			*at, text = number-1, ""
+	if field, ok := asking.(interface{ SetText(text string) }); ok {
+		field.SetText("")
+	}
+	if choice, ok := asking.(*overlay.Choice); ok {
+		if number, err := strconv.Atoi(text); err == nil {
+			result, chosen := choice.Choose(number)
+			if !chosen {
+				m.say(fmt.Sprintf("no choice %d here", number))
+				return nil
+			}
+			return m.came(result)
 		}
 	}
 	var commands []tea.Cmd
 	for _, char := range text {
 		if m.overlay == asking {
-			commands = append(commands, asking.key(m, tea.KeyPressMsg{Code: char, Text: string(char)}))
+			commands = append(commands, m.toOverlay(tea.KeyPressMsg{Code: char, Text: string(char)}))
 		}
 	}
-	if m.overlay == asking {
-		commands = append(commands, asking.key(m, tea.KeyPressMsg{Code: tea.KeyEnter}))
+	if _, takesLine := asking.(interface{ SetText(text string) }); m.overlay == asking && takesLine {
+		commands = append(commands, m.toOverlay(tea.KeyPressMsg{Code: tea.KeyEnter}))
 	}
 	return tea.Batch(commands...)
 }

@@ -2,12 +2,14 @@ package tui
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/jobq-dev/jobq/internal/format"
 	"github.com/jobq-dev/jobq/internal/printable"
+	"github.com/jobq-dev/jobq/tui/data"
+	"github.com/jobq-dev/jobq/tui/widget"
 )
 
 // tell writes what is new: what was said, how the database is, and what was
@@ -22,36 +24,60 @@ func (p *plain) tell() {
 		p.away = m.offline()
 		p.line(map[bool]string{true: "the database does not answer; trying on", false: "the database answers again"}[p.away])
 	}
-	if above := m.screen == screenJobs && m.jobs.above > 0; above != p.above {
+	list, ok := m.current().(interface{ Above() bool })
+	if above := ok && list.Above(); above != p.above {
 		p.above = above
 		if above {
-			p.line("there are new jobs above; " + m.keyOf("top") + " goes there")
+			p.line("there are new jobs above; " + m.env.keyOf("top") + " goes there")
 		}
 	}
 	if m.bulk != nil {
-		p.line(fmt.Sprintf("%s: %s of %s done; esc stops", m.bulk.action, number(int64(m.bulk.progress.Done)), capped(m.bulk.total)))
+		p.line(fmt.Sprintf("%s: %s of %s done; esc stops", m.bulk.action, format.Number(int64(m.bulk.progress.Done)), format.Capped(m.bulk.total)))
 	}
 	if !p.asked || m.env.reader == nil || m.switching != "" || m.pending > 0 || m.bulk != nil || m.waits() {
 		return
 	}
 	p.asked = false
 	if m.overlay != nil {
-		p.lines(m.overlay.view(m))
+		box, _ := m.overlay.View()
+		p.lines(box)
 		return
 	}
 	p.lines(m.told())
 }
 
+// told is the screen in lines of words, and of which database it is.
+func (m *Model) told() []string {
+	head := m.env.name
+	if head == "" {
+		head = "jobq"
+	}
+	if m.env.production {
+		head += ", production"
+	}
+	if reason := m.writeDisabled(); reason != "" {
+		head += ", nothing can be changed: " + reason
+	}
+	lines := m.current().Told()
+	if len(lines) > 0 {
+		lines[0] += " of " + widget.Clean(head)
+	}
+	if problem := m.problem(); problem != "" {
+		lines = append([]string{problem}, lines...)
+	}
+	return lines
+}
+
 // waits says whether a question of the screen is under way.
 func (m *Model) waits() bool {
-	return slices.ContainsFunc(m.wanted(), func(p panel) bool { return m.polls[p].underWay })
+	return slices.ContainsFunc(m.wanted(), func(want data.Want) bool { return m.polls[want.Panel].underWay })
 }
 
 func (p *plain) help() {
 	p.asked = false
 	p.line("type the number of a row, / and a filter, a key, or a command's name; an empty line tells the screen again")
 	for _, c := range p.m.env.commands {
-		if c.screens == nil || slices.Contains(c.screens, p.m.screen) {
+		if c.on(p.m.at) {
 			name := c.id
 			if keys := c.plainKeys(); len(keys) > 0 {
 				name += ", or " + strings.Join(keys, " ")
@@ -75,14 +101,11 @@ func (p *plain) lines(texts []string) {
 	}
 }
 
-// colours are all that the UI itself puts into a line for the terminal.
-var colours = regexp.MustCompile("\x1b\\[[0-9;]*m")
-
-// line writes one, without the colours and the blanks of a drawing. It is the
-// one way to the terminal: here everything else that could drive it becomes
-// visible, whatever job it comes from.
+// line writes one, without the blanks of a drawing. It is the one way to the
+// terminal: plain mode has a theme without styles, and so everything here that
+// could drive a terminal comes from a job, and becomes visible.
 func (p *plain) line(text string) {
-	if text = strings.Join(strings.Fields(colours.ReplaceAllString(text, "")), " "); text != "" {
+	if text = strings.Join(strings.Fields(text), " "); text != "" {
 		_, _ = fmt.Fprintln(p.out, printable.Line(text)) // a terminal that has gone ends the input as well
 	}
 }

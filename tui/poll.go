@@ -3,31 +3,13 @@ package tui
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/jobq-dev/jobq"
-)
-
-// panel is something that is asked of the database as one.
-type panel int
-
-const (
-	panelSession panel = iota
-	panelQueues
-	panelMinutes
-	panelFailures
-	panelWorkers
-	panelLeader
-	panelEvents
-	panelPage
-	panelVisible
-	panelCount
-	panelJob
-	panelAudit
-	panelEnd
+	"github.com/jobq-dev/jobq/tui/data"
+	"github.com/jobq-dev/jobq/tui/screen"
 )
 
 const (
@@ -40,7 +22,7 @@ const (
 	// some time it waits for so many times as long. Three or four panels that ask
 	// for much are on a screen, so that all take a twentieth of a core at most.
 	dutyShare = 80
-	waitMax   = 30 * time.Second
+	waitMax   = screen.AskAgain
 	// blurFactor makes an unwatched UI ask less often, and idleAfter not at all.
 	blurFactor = 10
 	idleAfter  = 10 * time.Minute
@@ -48,16 +30,17 @@ const (
 	tickBlur   = time.Second
 )
 
-// floors are the shortest waits between two queries of a panel.
-var floors = [panelEnd]time.Duration{
-	panelSession: 5 * time.Second, panelQueues: 2 * time.Second, panelMinutes: 5 * time.Second, panelFailures: 5 * time.Second,
-	panelWorkers: 5 * time.Second, panelLeader: 5 * time.Second, panelEvents: 5 * time.Second, panelPage: 2 * time.Second, panelVisible: 2 * time.Second,
-	panelCount: 10 * time.Second, panelJob: time.Second, panelAudit: 5 * time.Second,
+// floors are how often a panel is asked at most.
+var floors = [data.PanelEnd]time.Duration{
+	data.Session: 5 * time.Second, data.Queues: 2 * time.Second, data.Minutes: 5 * time.Second, data.Failures: 5 * time.Second,
+	data.Workers: 5 * time.Second, data.Leader: 5 * time.Second, data.Events: 5 * time.Second, data.Page: 2 * time.Second,
+	data.More: 2 * time.Second, data.Visible: 2 * time.Second, data.Count: 10 * time.Second, data.Job: time.Second, data.Audit: 5 * time.Second,
 }
 
 // poll is the state of a panel's query.
 type poll struct {
 	underWay   bool
+	about      any // the question that was asked last
 	generation int
 	due        time.Time // not before
 	at         time.Time // of the last good answer
@@ -65,20 +48,30 @@ type poll struct {
 	err        error
 }
 
-// need makes the panels due now.
-func (m *Model) need(panels ...panel) {
-	for _, p := range panels {
-		m.polls[p].due = time.Time{}
+// forget makes an answer that is under way worthless, and asks anew.
+func (p *poll) forget() {
+	p.generation++
+	p.underWay, p.due = false, time.Time{}
+}
+
+// wanted are the questions of what is on the screen. That about the session comes
+// first: it tells a database that is away from a query that is slow.
+func (m *Model) wanted() []data.Want {
+	return append(data.Wants(data.Session), m.current().Wants()...)
+}
+
+// need makes all that the screen shows due now.
+func (m *Model) need() {
+	for _, want := range m.wanted() {
+		m.polls[want.Panel].due = time.Time{}
 	}
 }
 
-// renew makes answers that are under way worthless, because the question has
-// changed, and asks anew.
-func (m *Model) renew(panels ...panel) {
+// renew makes answers that are under way worthless, because something has changed
+// since they were asked for, and asks anew.
+func (m *Model) renew(panels ...data.Panel) {
 	for _, p := range panels {
-		m.polls[p].generation++
-		m.polls[p].underWay = false
-		m.polls[p].due = time.Time{}
+		m.polls[p].forget()
 	}
 }
 
@@ -89,177 +82,94 @@ func (m *Model) poll() tea.Cmd {
 	}
 	now := m.env.now()
 	var commands []tea.Cmd
-	for _, p := range m.wanted() {
-		state := &m.polls[p]
+	for _, want := range m.wanted() {
+		state := &m.polls[want.Panel]
+		if want.About != state.about {
+			state.about = want.About
+			state.forget()
+		}
 		if state.underWay || now.Before(state.due) {
 			continue
 		}
-		query := m.query(p)
-		if query == nil {
-			continue
-		}
 		state.underWay = true
-		commands = append(commands, m.load(p, state.generation, query))
+		commands = append(commands, m.load(want, state.generation))
 	}
 	return tea.Batch(commands...)
 }
 
 // load runs a query apart from the model.
-func (m *Model) load(p panel, generation int, query func(context.Context) (any, error)) tea.Cmd {
-	now := m.env.now
+func (m *Model) load(want data.Want, generation int) tea.Cmd {
+	now, reader := m.env.now, m.env.reader
 	return func() tea.Msg {
 		ctx, cancel := context.WithTimeout(context.Background(), queryTimeout)
 		defer cancel()
 		began := now()
-		value, err := query(ctx)
-		return loadedMsg{p, generation, now().Sub(began), value, err}
+		value, err := want.Ask(ctx, reader)
+		return loadedMsg{want.Panel, want.About, generation, now().Sub(began), value, err}
 	}
 }
 
-// loaded takes an answer in, and sets when to ask again: a slow database is
-// asked less often.
-func (m *Model) loaded(msg loadedMsg) {
-	state := &m.polls[msg.panel]
-	if msg.generation != state.generation {
-		return
+// loadedMsg is the answer to a panel's query. An old generation's answers a
+// question that nobody asks any more.
+type loadedMsg struct {
+	panel      data.Panel
+	about      any
+	generation int
+	took       time.Duration
+	value      any
+	err        error
+}
+
+func (msg loadedMsg) apply(m *Model) tea.Cmd {
+	if msg.generation != m.polls[msg.panel].generation {
+		return nil
 	}
+	return m.toScreens(m.take(msg))
+}
+
+// take takes an answer in, and sets when to ask again: a slow database is asked
+// less often.
+func (m *Model) take(msg loadedMsg) data.Answer {
+	state, now := &m.polls[msg.panel], m.env.now()
 	state.underWay = false
 	state.took, state.err = msg.took, msg.err
+	if msg.err == nil {
+		state.at = now
+		if m.offline() {
+			m.need() // it is back: nothing has to wait any longer
+		}
+		m.offlineSince, m.offlineTries = time.Time{}, 0
+	}
+	state.due = now.Add(m.waitAfter(msg))
+	answer := data.Answer{Panel: msg.panel, About: msg.about, Value: msg.value, Err: msg.err, At: now}
+	m.facts.Take(answer)
+	return answer
+}
+
+// waitAfter is how long to wait after an answer before the next question.
+func (m *Model) waitAfter(msg loadedMsg) time.Duration {
 	wait := min(max(dutyShare*msg.took, floors[msg.panel]), waitMax)
 	if m.blurred {
 		wait = min(wait*blurFactor, waitMax)
 	}
-	now := m.env.now()
 	switch {
-	case msg.err == nil:
-		state.at = now
-		if m.offline() {
-			m.need(m.wanted()...) // whatever has waited for long need not any more
-		}
-		m.offlineSince, m.offlineTries = time.Time{}, 0
-		m.take(msg.panel, msg.value)
-	case errors.Is(msg.err, jobq.ErrTimeout) && msg.panel == panelPage && m.jobs.match != "" && !m.jobs.recent:
-		m.jobs.recent, wait = true, 0
 	case errors.Is(msg.err, jobq.ErrTimeout) && !asleep(msg):
-		wait = waitMax
+		return waitMax
 	case errors.Is(msg.err, jobq.ErrUnavailable) || asleep(msg):
 		if m.offlineSince.IsZero() {
-			m.offlineSince = now
+			m.offlineSince = m.env.now()
 		}
 		m.offlineTries++
-		wait = min(500*time.Millisecond<<min(m.offlineTries, 5), 15*time.Second)
+		return min(500*time.Millisecond<<min(m.offlineTries, 5), 15*time.Second)
 	}
-	state.due = now.Add(wait)
+	return wait
 }
 
 // asleep says that the database has not even answered that it took too long,
 // and that to the smallest question: it is not a query that is slow.
 func asleep(msg loadedMsg) bool {
-	return msg.panel == panelSession && errors.Is(msg.err, context.DeadlineExceeded)
-}
-
-// queryProblem says in one line why a panel is not up to date.
-func queryProblem(err error) string {
-	if errors.Is(err, jobq.ErrTimeout) {
-		return fmt.Sprintf("timed out, asking again in %s", waitMax)
-	}
-	return shortError(err)
+	return msg.panel == data.Session && errors.Is(msg.err, context.DeadlineExceeded)
 }
 
 // offline says whether the database did not answer last time.
 func (m *Model) offline() bool { return !m.offlineSince.IsZero() }
-
-// wanted are the panels of what is on the screen.
-func (m *Model) wanted() []panel {
-	panels := []panel{panelSession}
-	switch m.screen {
-	case screenOverview:
-		panels = append(panels, panelQueues, panelMinutes, panelFailures, panelWorkers, panelLeader)
-	case screenJobs:
-		panels = append(panels, panelQueues, panelPage, panelVisible, panelCount)
-		if m.jobs.previewed() != 0 && m.layout().preview > 0 {
-			panels = append(panels, panelJob)
-		}
-	case screenJob:
-		panels = append(panels, panelJob)
-	case screenQueues:
-		panels = append(panels, panelQueues, panelMinutes)
-	case screenWorkers:
-		panels = append(panels, panelWorkers, panelLeader, panelMinutes, panelEvents)
-	case screenAudit:
-		panels = append(panels, panelAudit)
-	}
-	return panels
-}
-
-// query is what a panel asks, or nil when there is nothing to ask.
-func (m *Model) query(p panel) func(context.Context) (any, error) {
-	r := m.env.reader
-	switch p {
-	case panelSession:
-		return func(ctx context.Context) (any, error) { return r.Session(ctx) }
-	case panelQueues:
-		return func(ctx context.Context) (any, error) { return r.Queues(ctx) }
-	case panelMinutes:
-		return func(ctx context.Context) (any, error) { return r.Minutes(ctx, time.Hour) }
-	case panelFailures:
-		return func(ctx context.Context) (any, error) { return r.Failures(ctx, 20*time.Minute) }
-	case panelWorkers:
-		return func(ctx context.Context) (any, error) { return r.Workers(ctx) }
-	case panelLeader:
-		return func(ctx context.Context) (any, error) { return r.Leader(ctx) }
-	case panelEvents:
-		return func(ctx context.Context) (any, error) { return r.Events(ctx, 0, 20) }
-	case panelAudit:
-		return func(ctx context.Context) (any, error) { return r.Audit(ctx, 0, 100) }
-	case panelPage, panelVisible, panelCount:
-		return m.jobs.query(r, p)
-	case panelJob:
-		id := m.job.id
-		if m.screen == screenJobs {
-			id = m.jobs.previewed()
-		}
-		after := jobq.OutputPiece{}
-		if m.job.outputOf == id {
-			after = m.job.last
-		} else {
-			m.job.outputOf, m.job.live, m.job.last = id, "", after
-		}
-		return func(ctx context.Context) (any, error) { return loadJob(ctx, r, id, after) }
-	case panelEnd:
-	}
-	return nil
-}
-
-// take stores a good answer.
-func (m *Model) take(p panel, value any) {
-	switch p {
-	case panelSession:
-		m.session = value.(*jobq.Session)
-	case panelQueues:
-		m.setQueues(value.([]jobq.Queue))
-	case panelMinutes:
-		m.minutes = value.([]jobq.Minute)
-	case panelFailures:
-		m.failures = value.([]jobq.Failure)
-	case panelWorkers:
-		m.workers = value.([]jobq.Worker)
-		m.moveWorker(0)
-	case panelLeader:
-		m.leader = value.(*jobq.Leader)
-	case panelEvents:
-		m.events = value.([]jobq.Event)
-	case panelAudit:
-		m.audit = value.([]jobq.AuditEntry)
-		m.moveAudit(0)
-	case panelPage:
-		m.jobs.takePage(value.(pageAnswer))
-	case panelVisible:
-		m.jobs.takeVisible(value.([]*jobq.Job), m.env.now())
-	case panelCount:
-		m.jobs.total = value.(int64)
-	case panelJob:
-		m.job.take(value.(jobStory))
-	case panelEnd:
-	}
-}

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/tui/screen"
 )
 
 // In production, what is done at once elsewhere is asked about, and what is
@@ -23,7 +24,7 @@ func TestProductionAsksToUndo(t *testing.T) {
 	b.fake.audit = []jobq.AuditEntry{{ID: 2, Action: jobq.ActionDelete}, {ID: 1, At: noon, Actor: "ana", Action: jobq.ActionRequeue, Done: 1, JobIDs: []int64{48213911}}}
 	b.press("u")
 	require.Contains(t, b.plain(), "undo action 1, requeue, your last")
-	require.Contains(t, b.plain(), "action    requeue 48213911, 1 jobs")
+	require.Contains(t, b.plain(), "action    requeue 48213911, 1 job")
 	require.Contains(t, b.plain(), "by        ana, 2026-11-21 14:02:31Z")
 	b.tick(time.Second)
 	b.press("n")
@@ -55,7 +56,7 @@ func TestProductionAsksToEdit(t *testing.T) {
 		b.env.confirm = true
 		b.press(key)
 		require.Contains(t, b.plain(), "Type 1, the number of jobs,")
-		require.Contains(t, b.plain(), "and press enter to "+verb+" it: _")
+		require.Contains(t, b.plain(), "and press enter to "+verb+" it: ")
 		b.tick(time.Second)
 		b.press("y", "enter")
 		require.Empty(t, b.fake.written, key)
@@ -77,7 +78,7 @@ func TestAllMatchingIsFixedWhenSelected(t *testing.T) {
 	b.press("D")
 	require.Contains(t, b.plain(), "counted   14:02:31Z; jobs that came later are left alone")
 	require.Contains(t, b.plain(), "Type 250, the number of jobs,")
-	require.Contains(t, b.plain(), "and press enter to delete them: _")
+	require.Contains(t, b.plain(), "and press enter to delete them: ")
 	b.tick(time.Second)
 	b.press("250", "enter")
 	require.Equal(t, selected, b.fake.snapshot)
@@ -85,7 +86,7 @@ func TestAllMatchingIsFixedWhenSelected(t *testing.T) {
 	b.fake.err = jobq.ErrTimeout
 	b.press("A")
 	require.Equal(t, "select-all: timed out", b.toast)
-	require.Nil(t, b.jobs.all)
+	require.Nil(t, b.jobs().All)
 	b.fake.err = nil
 	_, answer := b.Update(tea.KeyPressMsg{Code: 'A', Text: "A"})
 	written := len(b.fake.written)
@@ -93,12 +94,12 @@ func TestAllMatchingIsFixedWhenSelected(t *testing.T) {
 	require.Contains(t, b.toast, "still being counted", "it would be about one job only")
 	require.Len(t, b.fake.written, written)
 	b.do(answer)
-	require.NotNil(t, b.jobs.all)
+	require.NotNil(t, b.jobs().All)
 	for _, meanwhile := range []string{"space", "l"} {
 		_, answer := b.Update(tea.KeyPressMsg{Code: 'A', Text: "A"})
 		b.press(meanwhile)
 		b.do(answer)
-		require.Nil(t, b.jobs.all, meanwhile)
+		require.Nil(t, b.jobs().All, meanwhile)
 	}
 }
 
@@ -113,9 +114,9 @@ func TestOpenAudit(t *testing.T) {
 	b.press("6")
 	require.Contains(t, b.plain(), "4 5 6 ...")
 	b.press("enter")
-	require.Equal(t, screenJobs, b.screen)
-	require.Equal(t, "id:4,5,6,7", b.jobs.match)
+	require.Equal(t, screen.Jobs, b.at)
+	require.Equal(t, "id:4,5,6,7", b.match())
 	b.press("6", "j", "enter")
-	require.Equal(t, screenJob, b.screen)
-	require.Equal(t, int64(48213904), b.job.id)
+	require.Equal(t, screen.Job, b.at)
+	require.Equal(t, int64(48213904), b.selected().Cursor)
 }

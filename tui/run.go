@@ -5,15 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
-	"github.com/charmbracelet/x/ansi"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/tui/screen"
+	"github.com/jobq-dev/jobq/tui/theme"
 )
 
 // Config says what the UI shows and how. The zero value is ready to use.
@@ -37,7 +39,7 @@ type Config struct {
 	ASCII bool
 	// Poll does without live events.
 	Poll bool
-	// Open is where to begin: overview, jobs, queues, workers, audit, or
+	// Open is where to begin: overview, jobs, queues, workers, errors, audit, or
 	// job/ID. Default overview.
 	Open string
 	// Input and Output are the terminal. Default the standard ones.
@@ -91,12 +93,11 @@ func (c *Config) model() (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	look, err := themeNamed(c.Theme)
-	if err != nil {
-		return nil, err
+	if _, err := theme.New(theme.Settings{Name: c.Theme}); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	e := env{
-		now: time.Now, edit: runEditor, save: saveFile, glyphs: unicodeGlyphs, send: &sender{every: feedEvery}, commands: registry, calm: c.Calm, contexts: c.Contexts,
+		now: time.Now, edit: runEditor, save: saveFile, ascii: c.ASCII, send: &sender{every: feedEvery}, commands: registry, calm: c.Calm, contexts: c.Contexts,
 		connect: func(ctx context.Context, name string) (*link, error) {
 			client, where, err := c.Connect(ctx, name)
 			if err != nil {
@@ -106,30 +107,28 @@ func (c *Config) model() (*Model, error) {
 		},
 	}
 	e.use(&link{Context: c.Context})
-	if c.ASCII {
-		e.glyphs = asciiGlyphs
-	}
 	m := newModel(e)
-	m.look.theme = look
+	m.look.style.Name = c.Theme
+	m.restyle()
 	return m, m.openAt(c.Open)
 }
 
 // openAt shows a screen by its name.
 func (m *Model) openAt(place string) error {
-	names := map[string]screen{
-		"": screenOverview, "overview": screenOverview, "jobs": screenJobs, "queues": screenQueues, "workers": screenWorkers, "audit": screenAudit,
+	if place == "" {
+		place = string(screen.Overview)
 	}
-	if s, ok := names[place]; ok {
-		m.screen = s
+	if name := screen.Name(place); name != screen.Job && slices.Contains(screen.Names(), name) {
+		m.at = name
 		return nil
 	}
 	name, found := strings.CutPrefix(place, "job/")
 	id, err := strconv.ParseInt(name, 10, 64)
 	if !found || err != nil || id < 1 {
-		return fmt.Errorf("%w: %q is no place: overview, jobs, queues, workers, audit or job/ID", ErrInvalid, place)
+		return fmt.Errorf("%w: %q is no place: overview, jobs, queues, workers, errors, audit or job/ID", ErrInvalid, place)
 	}
-	m.openJob(id)
-	m.back = []screen{screenJobs}
+	m.showJob(id)
+	m.back, m.past = []screen.Name{screen.Jobs}, nil
 	return nil
 }
 
@@ -145,34 +144,32 @@ func Print(ctx context.Context, config *Config, cells, lines int) (string, error
 	}
 	defer l.close()()
 	m.env.use(l)
-	m.width, m.height = cells, lines
-	m.feedReason = "one frame: no live events"
+	m.resize(cells, lines)
+	m.facts.WhyNotLive = "one frame: no live events"
+	m.look.style.Bare = true
+	m.restyle()
 	// Twice: some panels ask about what others have answered.
 	for range 2 {
 		if err := m.loadAll(ctx); err != nil {
 			return "", err
 		}
-		m.frame()
 	}
-	plain := strings.Split(ansi.Strip(m.frame()), "\n")
-	for i, line := range plain {
-		plain[i] = strings.TrimRight(line, " ")
+	drawn, _ := m.draw()
+	frame := strings.Split(drawn, "\n")
+	for i, line := range frame {
+		frame[i] = strings.TrimRight(line, " ")
 	}
-	return strings.Join(plain, "\n"), nil
+	return strings.Join(frame, "\n"), nil
 }
 
 // loadAll asks everything that the screen wants, and waits for it.
 func (m *Model) loadAll(ctx context.Context) error {
-	for _, p := range m.wanted() {
-		query := m.query(p)
-		if query == nil {
-			continue
-		}
-		value, err := query(ctx)
+	for _, want := range m.wanted() {
+		value, err := want.Ask(ctx, m.env.reader)
 		if err != nil {
 			return err
 		}
-		m.loaded(loadedMsg{panel: p, generation: m.polls[p].generation, value: value})
+		m.toScreens(m.take(loadedMsg{panel: want.Panel, about: want.About, value: value}))
 	}
 	return nil
 }

@@ -9,26 +9,8 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/jobedit"
+	"github.com/jobq-dev/jobq/tui/data"
 )
-
-// reader is what the UI asks of the database. *jobq.Client is one.
-type reader interface {
-	Session(ctx context.Context) (*jobq.Session, error)
-	Queues(ctx context.Context) ([]jobq.Queue, error)
-	Minutes(ctx context.Context, span time.Duration) ([]jobq.Minute, error)
-	Failures(ctx context.Context, span time.Duration) ([]jobq.Failure, error)
-	Leader(ctx context.Context) (*jobq.Leader, error)
-	Events(ctx context.Context, before int64, limit int) ([]jobq.Event, error)
-	Workers(ctx context.Context) ([]jobq.Worker, error)
-	List(ctx context.Context, filter jobq.Filter) (*jobq.Page, error)
-	Count(ctx context.Context, filter jobq.Filter, limit int) (int64, error)
-	BulkSnapshot(ctx context.Context, action jobq.Action, filter jobq.Filter) (jobq.BulkSnapshot, error)
-	Get(ctx context.Context, id int64) (*jobq.Job, error)
-	Attempts(ctx context.Context, id int64) ([]jobq.Attempt, error)
-	Output(ctx context.Context, id int64, after jobq.OutputPiece) ([]jobq.OutputPiece, error)
-	JobActions(ctx context.Context, id int64) ([]jobq.JobAction, error)
-	Audit(ctx context.Context, before int64, limit int) ([]jobq.AuditEntry, error)
-}
 
 // writer is what it may do. *jobq.Client is one.
 type writer interface {
@@ -46,7 +28,7 @@ type writer interface {
 // changes it.
 type env struct {
 	link       *link // whose parts the next ones are
-	reader     reader
+	reader     data.Reader
 	writer     writer
 	host       string
 	schema     string
@@ -60,7 +42,7 @@ type env struct {
 	connect  func(ctx context.Context, name string) (*link, error)
 
 	now      func() time.Time
-	glyphs   glyphs
+	ascii    bool       // draws with ASCII only
 	commands []*command // the registry, with the operator's keys
 	calm     bool       // moves as little as possible
 	plain    bool       // tells, and does not draw

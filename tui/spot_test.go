@@ -18,7 +18,7 @@ func TestRowsStayUnderTheCursor(t *testing.T) {
 	b.press("4")
 	b.fake.workers = append([]jobq.Worker{{ID: "a-new-one"}}, b.fake.workers...)
 	b.tick(6 * time.Second)
-	require.Equal(t, "img-1-881-q2", b.workers[b.workerAt()].ID)
+	require.Equal(t, "img-1-881-q2", b.selected().Worker.ID)
 
 	b.fake.audit = []jobq.AuditEntry{{ID: 7, At: noon, Actor: "ana", Action: jobq.ActionDelete, Done: 3}}
 	b.press("6")
@@ -32,10 +32,10 @@ func TestRowsStayUnderTheCursor(t *testing.T) {
 	b = newBench(120, 35)
 	b.tick(3 * time.Second) // by now it is known which queues have failures
 	b.fake.queues[0].HeadRunAt = &noon
-	first := b.queues[b.queueAt()].Name
+	first := b.selected().Queue.Name
 	b.fake.failures = []jobq.Failure{{Queue: "default", Error: "new", Jobs: 9, Since: noon}}
 	b.tick(10 * time.Second)
-	require.Equal(t, first, b.queues[b.queueAt()].Name)
+	require.Equal(t, first, b.selected().Queue.Name)
 }
 
 // When the row under the cursor has gone, the cursor is on the one that has
@@ -49,7 +49,7 @@ func TestCursorOfARowThatHasGone(t *testing.T) {
 		}
 		return workers
 	}
-	at := func() string { return b.workers[b.workerAt()].ID }
+	at := func() string { return b.selected().Worker.ID }
 	b.fake.workers = names("a", "b", "c", "d")
 	b.press("4")
 	b.tick(6 * time.Second)
@@ -68,11 +68,11 @@ func TestCursorOfARowThatHasGone(t *testing.T) {
 	require.Equal(t, "b", at(), "its row is back")
 
 	b.press("3", "j")
-	require.Equal(t, 1, b.queueAt())
-	b.fake.queues = slices.DeleteFunc(b.fake.queues, func(q jobq.Queue) bool { return q.Name == b.queues[1].Name })
-	next := b.queues[2].Name
+	require.Equal(t, b.facts.Queues[1].Name, b.selected().Queue.Name)
+	b.fake.queues = slices.DeleteFunc(b.fake.queues, func(q jobq.Queue) bool { return q.Name == b.facts.Queues[1].Name })
+	next := b.facts.Queues[2].Name
 	b.tick(3 * time.Second)
-	require.Equal(t, next, b.queues[b.queueAt()].Name)
+	require.Equal(t, next, b.selected().Queue.Name)
 
 	b.fake.audit = []jobq.AuditEntry{{ID: 9, At: noon}, {ID: 8, At: noon}, {ID: 7, At: noon}}
 	b.press("6", "j")
@@ -81,11 +81,11 @@ func TestCursorOfARowThatHasGone(t *testing.T) {
 	require.Equal(t, int64(7), b.undoID())
 
 	b.press("2", "j", "j")
-	gone, below := b.jobs.cursor, b.jobs.rows[3].ID
+	gone, below := b.jobs().Cursor, b.fake.jobs[3].ID
 	b.fake.jobs = slices.DeleteFunc(b.fake.jobs, func(job *jobq.Job) bool { return job.ID == gone })
 	b.tick(3 * time.Second)
-	require.Equal(t, gone, b.jobs.cursor, "a job that has gone stays in sight until the cursor leaves it")
+	require.Equal(t, gone, b.jobs().Cursor, "a job that has gone stays in sight until the cursor leaves it")
 	b.press("j")
-	require.Equal(t, below, b.jobs.cursor)
-	require.Negative(t, b.jobs.indexOf(gone))
+	require.Equal(t, below, b.jobs().Cursor)
+	require.False(t, b.shows(gone))
 }

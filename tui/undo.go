@@ -8,6 +8,11 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/auditline"
+	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/tui/request"
+	"github.com/jobq-dev/jobq/tui/screen"
+	"github.com/jobq-dev/jobq/tui/widget"
 )
 
 // undoSeenMsg is the action to undo, as the audit has it.
@@ -18,7 +23,7 @@ type undoSeenMsg struct {
 
 func noUndo(m *Model) string {
 	switch {
-	case m.screen != screenAudit && m.pending > 0:
+	case m.at != screen.Audit && m.pending > 0:
 		return underWay // which of them is the last is not known yet
 	case m.undoID() == 0:
 		return "there is nothing to undo"
@@ -28,8 +33,8 @@ func noUndo(m *Model) string {
 
 // undoID is the action that u would take back.
 func (m *Model) undoID() int64 {
-	if m.screen == screenAudit && len(m.audit) > 0 {
-		return m.audit[m.auditAt()].ID
+	if entry := m.current().Selected().Entry; entry != nil {
+		return entry.ID
 	}
 	return m.lastAudit
 }
@@ -39,13 +44,12 @@ func (m *Model) undoID() int64 {
 func (m *Model) undo() tea.Cmd {
 	id := m.undoID()
 	switch {
-	case m.screen == screenAudit:
-		var answer typed
+	case m.at == screen.Audit:
+		var answer request.Typed
 		if m.env.confirm {
-			answer = typed{strconv.FormatInt(id, 10), "the number of the action", "undo it"}
+			answer = request.Typed{Text: strconv.FormatInt(id, 10), Meaning: "the number of the action", Effect: "undo it"}
 		}
-		m.askUndo(m.audit[m.auditAt()], "", answer)
-		return nil
+		return m.askUndo(*m.current().Selected().Entry, "", answer)
 	case !m.env.confirm:
 		return m.begin(m.undoNow(id))
 	}
@@ -62,21 +66,21 @@ func (m *Model) undo() tea.Cmd {
 	}))
 }
 
-// undoSeen asks whether to undo what the audit says of the last action.
-func (m *Model) undoSeen(msg undoSeenMsg) {
+// apply asks whether to undo what the audit says of the last action.
+func (msg undoSeenMsg) apply(m *Model) tea.Cmd {
 	if msg.err != nil {
-		m.say("undo: " + shortError(msg.err))
-		return
+		m.say("undo: " + screen.ShortError(msg.err))
+		return nil
 	}
-	m.askUndo(msg.entry, ", your last", typed{})
+	return m.askUndo(msg.entry, ", your last", request.Typed{})
 }
 
 // askUndo asks with all that the audit says of the action.
-func (m *Model) askUndo(entry jobq.AuditEntry, which string, answer typed) {
-	m.ask(fmt.Sprintf("undo action %d, %s%s", entry.ID, entry.Action, which), []string{
-		fmt.Sprintf("action    %s %s, %s jobs", entry.Action, auditWhat(entry), number(int64(entry.Done))),
-		fmt.Sprintf("by        %s, %s", clean(entry.Actor), entry.At.UTC().Format("2006-01-02 15:04:05Z")),
-		"effect    undone on the jobs that nothing has happened to since",
+func (m *Model) askUndo(entry jobq.AuditEntry, which string, answer request.Typed) tea.Cmd {
+	return m.ask(fmt.Sprintf("undo action %d, %s%s", entry.ID, entry.Action, which), []string{
+		fmt.Sprintf("action    %s %s, %s", entry.Action, widget.Clean(auditline.What(entry)), format.Count(int64(entry.Done), "job")),
+		fmt.Sprintf("by        %s, %s", widget.Clean(entry.Actor), entry.At.UTC().Format("2006-01-02 15:04:05Z")),
+		"effect    undone on the jobs that have not changed since",
 	}, answer, m.undoNow(entry.ID))
 }
 

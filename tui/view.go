@@ -6,6 +6,11 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/x/ansi"
+
+	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/tui/overlay"
+	"github.com/jobq-dev/jobq/tui/screen"
+	"github.com/jobq-dev/jobq/tui/widget"
 )
 
 // The smallest terminal that the screens fit in.
@@ -14,65 +19,66 @@ const (
 	heightMin = 15
 )
 
-// layout is where things go; the only place that knows the breakpoints.
-type layout struct {
-	wide    bool // extra columns, two columns of detail
-	narrow  bool
-	preview int // lines of preview below the list
-	body    int // lines between header and footer
-}
+// headLines and footLines are what is above and below the body of a screen: where
+// we are and the screens, and what the keys do, each with a line that parts it.
+const (
+	headLines = 3
+	footLines = 2
+)
 
-func (m *Model) layout() layout {
-	l := layout{wide: m.width >= 120, narrow: m.width < 80, body: m.height - 5}
-	if m.height >= 30 {
-		l.preview = 8
-	}
-	return l
-}
+// wide says whether line 1 has room for more.
+func (m *Model) wide() bool { return m.width >= 120 }
 
 // View draws the screen.
 func (m *Model) View() tea.View {
-	view := tea.NewView(m.look.theme.paint(m.frame()))
+	frame, cursor := m.draw()
+	view := tea.NewView(frame)
 	view.AltScreen = true
 	view.ReportFocus = true
-	view.WindowTitle = m.title()
+	view.WindowTitle = widget.Clean(strings.TrimSpace("jobq " + m.env.name))
 	if m.look.mouse {
 		view.MouseMode = tea.MouseModeCellMotion
 	}
-	if y, ok := m.cursorLine(); ok {
-		view.Cursor = tea.NewCursor(0, y)
+	if cursor != nil {
+		view.Cursor = tea.NewCursor(cursor.X, cursor.Y)
 		view.Cursor.Blink = false
 	}
 	return view
 }
 
-func (m *Model) title() string {
-	title := "jobq"
-	if m.env.name != "" {
-		title += " " + m.env.name
-	}
-	return clean(title)
-}
-
-// frame is the screen as text: exactly height lines of exactly width cells.
-func (m *Model) frame() string {
+// draw draws exactly height lines of width cells, and says where the terminal's
+// cursor goes: into a text field, or to the selected row, which is what screen
+// readers and magnifiers follow.
+func (m *Model) draw() (frame string, cursor *overlay.Spot) {
 	if m.width < widthMin || m.height < heightMin {
-		return m.tooSmall()
+		return m.tooSmall(), nil
 	}
-	lines := []string{m.headLine(), m.tabLine(), m.rule(m.width)}
-	body := m.body()
-	for i := range m.layout().body {
+	body := m.current().View()
+	head := body.Head
+	if head == "" {
+		head = m.screenNames()
+	}
+	lines := []string{m.headLine(), head, m.paint.Rule(m.width)}
+	for i := range m.height - headLines - footLines {
 		line := ""
-		if i < len(body) {
-			line = body[i]
+		if i < len(body.Lines) {
+			line = body.Lines[i]
 		}
-		lines = append(lines, m.fit(line, m.width))
+		lines = append(lines, m.paint.Fit(line, m.width))
 	}
-	lines = append(lines, m.rule(m.width), m.footLine())
-	if m.overlay != nil {
-		lines = m.cover(lines, m.overlay.view(m))
+	lines = append(lines, m.paint.Rule(m.width), m.footLine())
+	if m.overlay == nil {
+		if body.Cursor >= 0 {
+			cursor = &overlay.Spot{Y: headLines + body.Cursor}
+		}
+		return strings.Join(lines, "\n"), cursor
 	}
-	return strings.Join(lines, "\n")
+	box, spot := m.overlay.View()
+	lines, x, y := widget.Over(lines, box, m.width)
+	if spot != nil {
+		cursor = &overlay.Spot{X: min(x+spot.X, m.width-1), Y: min(y+spot.Y, m.height-1)}
+	}
+	return strings.Join(lines, "\n"), cursor
 }
 
 // tooSmall says what would be large enough, and what works instead.
@@ -80,146 +86,133 @@ func (m *Model) tooSmall() string {
 	text := fmt.Sprintf("jobq needs %dx%d, this is %dx%d. `jobq stats --watch` works at any size.", widthMin, heightMin, m.width, m.height)
 	lines := strings.Split(ansi.Wordwrap(text, max(m.width, 1), ""), "\n")
 	for i := range lines {
-		lines[i] = m.fit(lines[i], m.width)
+		lines[i] = m.paint.Fit(lines[i], m.width)
 	}
 	for len(lines) < m.height {
-		lines = append(lines, m.fit("", m.width))
+		lines = append(lines, m.paint.Fit("", m.width))
 	}
 	return strings.Join(lines[:max(m.height, 1)], "\n")
 }
 
-func (m *Model) body() []string {
-	switch m.screen {
-	case screenOverview:
-		return m.overviewBody()
-	case screenJobs:
-		return m.jobsBody()
-	case screenQueues:
-		return m.queuesBody()
-	case screenWorkers:
-		return m.workersBody()
-	case screenAudit:
-		return m.auditBody()
-	case screenJob:
-		return m.jobBody()
+// headLine says where we are, how fresh what is shown is, and what we may do. In
+// production it is painted from end to end, with the word in it where the name
+// does not say it.
+func (m *Model) headLine() string {
+	if !m.env.production {
+		left, right := m.headParts(m.paint)
+		return m.paint.Spread(left, right, m.width)
 	}
-	return nil
+	bare := *m.paint
+	bare.Theme = m.look.bare
+	left, right := m.headParts(&bare)
+	if !strings.Contains(strings.ToLower(m.env.name), "prod") {
+		left += "  PRODUCTION"
+	}
+	colour := m.env.color
+	if colour == "" {
+		colour = "red"
+	}
+	return m.paint.Banner(colour).Render(m.paint.Spread(left, right, m.width))
 }
 
-// headLine says where we are, how fresh what is shown is, and what we may do.
-func (m *Model) headLine() string {
+func (m *Model) headParts(p *widget.Painter) (left, right string) {
 	name := ""
 	if m.env.name != "" {
-		name = bold(clean(m.env.name))
+		name = p.Title.Render(widget.Clean(m.env.name))
 		if m.env.color != "" && !m.env.production {
-			name = styled(sgrReverse+colorSGR(m.env.color), " "+clean(m.env.name)+" ")
+			name = p.Banner(m.env.color).Render(" " + widget.Clean(m.env.name) + " ")
 		}
 	}
-	left := " " + bold("jobq") + " " + name
-	if m.layout().wide {
-		if m.session != nil {
-			left += "  " + clean(m.env.host) + "/" + clean(m.session.Database)
+	left = " " + p.Title.Render("jobq") + " " + name
+	right = m.health(p)
+	if m.wide() {
+		if m.facts.Session != nil {
+			left += "  " + widget.Clean(m.env.host) + "/" + widget.Clean(m.facts.Session.Database)
 		}
 		if m.env.schema != "" {
-			left += "  schema " + clean(m.env.schema)
+			left += "  schema " + widget.Clean(m.env.schema)
 		}
-	}
-	right := m.health()
-	if m.layout().wide {
-		if m.leader != nil {
-			right += fmt.Sprintf("   leader pid %d@%s", m.leader.PID, clean(m.leader.Address))
+		if m.facts.Leader != nil {
+			right += fmt.Sprintf("   leader pid %d@%s", m.facts.Leader.PID, widget.Clean(m.facts.Leader.Address))
 		}
 	}
 	access := "RW"
 	switch {
-	case m.env.reader == nil, m.session == nil: // it is not known yet
+	case m.env.reader == nil, m.facts.Session == nil: // it is not known yet
 		access = "--"
 	case m.writeDisabled() != "":
-		access = styled(sgrYellow, "RO")
+		access = p.Warn.Render("RO")
 	}
-	right += "   " + access + "  " + m.env.now().UTC().Format("15:04:05Z") + " "
-	if m.env.production {
-		return m.productionLine(left, right)
-	}
-	return m.spread(left, right, m.width)
-}
-
-// productionLine is the first line, painted from end to end, with the word in
-// it where the name does not say it.
-func (m *Model) productionLine(left, right string) string {
-	if !strings.Contains(strings.ToLower(m.env.name), "prod") {
-		left += "  PRODUCTION"
-	}
-	paint := sgrRed
-	if m.env.color != "" {
-		paint = colorSGR(m.env.color)
-	}
-	return styled(sgrReverse+sgrBold+paint, ansi.Strip(m.spread(left, right, m.width)))
+	return left, right + "   " + access + "  " + m.env.now().UTC().Format("15:04:05Z") + " "
 }
 
 // reasonCells is the room on line 1 for why there are no live events.
 const reasonCells = 40
 
 // health is how fresh the screen is.
-func (m *Model) health() string {
-	g := m.env.glyphs
-	now := m.env.now()
+func (m *Model) health(p *widget.Painter) string {
 	switch {
 	case m.env.reader == nil:
-		return dim("connecting " + g.more)
+		return p.Muted.Render("connecting " + p.More)
 	case m.offline():
-		return red(fmt.Sprintf("%s offline %s", g.off, ago(now.Sub(m.offlineSince)))) + ", trying on"
+		offline := p.Off + " offline " + format.Ago(m.env.now().Sub(m.offlineSince))
+		return p.Alarm.Render(offline) + ", trying on"
 	case m.frozen:
-		return styled(sgrYellow, g.pause+" frozen")
+		return p.Warn.Render(p.Pause + " frozen")
 	case m.feed == feedLive && m.feedLag > 0:
-		return styled(sgrGreen, g.live) + " live " + took(m.feedLag)
+		return p.Good.Render(p.Live) + " live " + format.Took(m.feedLag)
 	case m.feed == feedLive:
-		return styled(sgrGreen, g.live) + " live"
+		return p.Good.Render(p.Live) + " live"
 	}
-	health := styled(sgrYellow, g.poll) + " poll"
-	if m.feed == feedPolling && m.feedReason != "" {
-		health += ": " + ansi.Truncate(clean(m.feedReason), reasonCells, g.more)
+	health := p.Warn.Render(p.Poll) + " poll"
+	if m.feed == feedPolling && m.facts.WhyNotLive != "" {
+		health += ": " + ansi.Truncate(widget.Clean(m.facts.WhyNotLive), reasonCells, p.More)
 	}
 	return health
 }
 
-func (m *Model) tabLine() string {
-	if m.screen == screenJob {
-		return m.jobHead()
-	}
-	names := []string{"Overview", "Jobs", "Queues", "Workers", "Audit"}
-	for i, name := range names {
-		names[i] = m.keyOf(strings.ToLower(name)) + " " + name
-		if screen(i) == m.screen {
-			names[i] = styled(sgrReverse, names[i])
+// screenNames are the screens that have a key.
+func (m *Model) screenNames() string {
+	var names []string
+	for _, name := range screen.Names() {
+		if name == screen.Job {
+			continue
 		}
+		text := string(name)
+		text = m.env.keyOf(text) + " " + strings.ToUpper(text[:1]) + text[1:]
+		if name == m.at {
+			text = m.paint.Selected.Render(text)
+		}
+		names = append(names, text)
 	}
-	return m.fit(" "+strings.Join(names, "   "), m.width)
+	gap := "   "
+	if !m.wide() {
+		gap = "  "
+	}
+	return m.paint.Fit(" "+strings.Join(names, gap), m.width)
 }
 
 // footLine is what was said last, or else what the keys do.
 func (m *Model) footLine() string {
 	if m.toast != "" {
-		return m.fit(" "+bold(clean(m.toast)), m.width)
+		return m.paint.Fit(" "+m.paint.Title.Render(widget.Clean(m.toast)), m.width)
 	}
 	right := ""
-	if m.layout().wide {
-		if age := m.dataAge(); age != "" {
-			right = dim("updated " + age + " ago ")
-		}
+	if m.wide() {
+		right = m.paint.Muted.Render("updated " + m.dataAge() + " ago ")
 	}
 	if problem := m.problem(); problem != "" {
-		right = styled(sgrYellow, problem) + " "
+		right = m.paint.Warn.Render(problem) + " "
 	}
-	return m.spread(" "+m.keyHints(m.width-width(right)-2), right, m.width)
+	return m.paint.Spread(" "+m.keyHints(m.width-widget.Width(right)-2), right, m.width)
 }
 
 // dataAge is how old the oldest answer on the screen is.
 func (m *Model) dataAge() string {
 	now := m.env.now()
 	oldest := now
-	for _, p := range m.wanted()[1:] {
-		if at := m.polls[p].at; !at.IsZero() && at.Before(oldest) {
+	for _, want := range m.current().Wants() {
+		if at := m.polls[want.Panel].at; !at.IsZero() && at.Before(oldest) {
 			oldest = at
 		}
 	}
@@ -231,32 +224,13 @@ func (m *Model) dataAge() string {
 
 // problem is the last query that went wrong, of those on the screen.
 func (m *Model) problem() string {
-	names := map[panel]string{
-		panelQueues: "counts", panelMinutes: "stats", panelFailures: "failures", panelWorkers: "workers", panelPage: "page",
-		panelVisible: "rows", panelCount: "count", panelJob: "job", panelAudit: "audit", panelSession: "session", panelLeader: "leader", panelEvents: "events",
-	}
-	for _, p := range m.wanted() {
-		if err := m.polls[p].err; err != nil {
+	for _, want := range m.wanted() {
+		if err := m.polls[want.Panel].err; err != nil {
 			if m.offline() {
 				return "" // line 1 says it
 			}
-			return clean(names[p] + ": " + queryProblem(err))
+			return widget.Clean(want.Panel.String() + ": " + screen.Problem(err))
 		}
 	}
 	return ""
-}
-
-// cover draws a box over the middle of the lines.
-func (m *Model) cover(lines, box []string) []string {
-	if len(box) == 0 {
-		return lines
-	}
-	top := max((len(lines)-len(box))/2, 0)
-	for i, row := range box {
-		if top+i < len(lines) {
-			left := max((m.width-width(row))/2, 0)
-			lines[top+i] = m.fit(strings.Repeat(" ", left)+row, m.width)
-		}
-	}
-	return lines
 }

@@ -11,7 +11,6 @@ import (
 	osexec "os/exec"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -86,9 +85,9 @@ func handleStream() {
 
 // awaitInput waits until there is something on standard input, and leaves it there.
 func awaitInput() {
-	var ready syscall.FdSet
-	ready.Bits[0] = 1
-	_, _ = syscall.Select(1, &ready, nil, nil, nil)
+	wait := osexec.Command("/bin/bash", "-c", "until read -t 0; do sleep 0.01; done") // which reads nothing
+	wait.Stdin = os.Stdin
+	_ = wait.Run()
 }
 
 func startStream(t *testing.T, client *jobq.Client, config *worker.Config, stream worker.Stream) *running {

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/jobq-dev/jobq/internal/postgres"
+	"github.com/jobq-dev/jobq/internal/pgtest"
 )
 
 // What the design of 0008 has besides what is measured.
@@ -43,14 +43,14 @@ insert into jobq.running (lease_owner, lease_expires_at, started_at, position, c
     where j.id <> all(d.gone)`
 )
 
-// bedsOf are beds of plans on a server of their own.
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// bedsOf are beds of plans in a database of the test's own.
 func bedsOf(ctx context.Context, t *testing.T, plans ...plan) (beds []*bed) {
 	t.Helper()
-	server, err := postgres.Start(ctx, postgres.Config{})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = server.Stop(context.WithoutCancel(ctx)) }) // it is removed with its folder anyhow
+	url := pgtest.EmptyURL(t)
 	for i, p := range plans {
-		b, err := makeBed(ctx, server, p, i)
+		b, err := makeBed(ctx, url, p, i)
 		require.NoError(t, err)
 		t.Cleanup(func() { b.close(context.WithoutCancel(ctx)) })
 		beds = append(beds, b)

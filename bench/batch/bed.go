@@ -13,7 +13,6 @@ import (
 
 	"github.com/jobq-dev/jobq/bench/layouts"
 	"github.com/jobq-dev/jobq/internal/db"
-	"github.com/jobq-dev/jobq/internal/postgres"
 	"github.com/jobq-dev/jobq/migrate"
 )
 
@@ -24,6 +23,9 @@ type plan struct {
 	batch, connections int
 	failPercent        int    // of the jobs fail, and go back to wait for an hour
 	longPercent        int    // of the jobs end one round trip after the others
+	ownPercent         int    // of the jobs succeed, but not plainly, as those longer than 32 s: see endsOnRow
+	resultPercent      int    // of the jobs return something
+	held               bool   // a transaction is open while the jobs are drained
 	session            string // set on each connection
 	compressible       bool   // args are one word, again and again
 }
@@ -37,6 +39,7 @@ type path struct {
 	lock     string // before the claim, when a claim must wait for the one before it; takes the queue
 	claim    string // as db.JobClaim; a last column `batch` where batches are leased
 	complete string // as db.JobComplete
+	second   bool   // the second layout: the claim is runClaim, and the ends are runEnd and leaseEnd
 	batched  bool   // jobs are finished by the three below, and those split off by complete
 	finish   string // all of a batch: its id, owner, kinds, counts, seconds run and waited
 	split    string // all of a batch but some: the same, and the ids of these, which become rows of running
@@ -59,14 +62,14 @@ type bed struct {
 	added  int // jobs of this round
 }
 
-// makeBed makes the schema and opens the connections, for all rounds.
-func makeBed(ctx context.Context, server *postgres.Server, p plan, number int) (*bed, error) {
+// makeBed makes the schema in a database and opens the connections, for all rounds.
+func makeBed(ctx context.Context, url string, p plan, number int) (*bed, error) {
 	schema, err := db.NewSchema(fmt.Sprint("plan", number))
 	if err != nil {
 		return nil, err
 	}
 	b := &bed{plan: p, schema: schema}
-	pool, err := pgxpool.New(ctx, server.URL("postgres"))
+	pool, err := pgxpool.New(ctx, url)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +81,7 @@ func makeBed(ctx context.Context, server *postgres.Server, p plan, number int) (
 		return nil, fmt.Errorf("%s: set up: %w", p.name, err)
 	}
 	for range p.connections {
-		conn, err := pgx.Connect(ctx, server.URL("postgres"))
+		conn, err := pgx.Connect(ctx, url)
 		if err != nil {
 			return nil, err
 		}
@@ -104,7 +107,7 @@ func (b *bed) round(ctx context.Context) (f figures, err error) {
 	if _, f.fillMicros, f.fillWAL, err = b.cost(ctx, func() error { return b.add(ctx) }); err != nil {
 		return f, err
 	}
-	if f.perSecond, f.micros, f.wal, err = b.cost(ctx, func() error { return b.drain(ctx) }); err != nil {
+	if f.perSecond, f.micros, f.wal, err = b.cost(ctx, func() error { return b.drainHeld(ctx) }); err != nil {
 		return f, err
 	}
 	if err := b.check(ctx); err != nil {
@@ -159,6 +162,9 @@ func (b *bed) check(ctx context.Context) error {
 
 // read measures how dear it is to look at the history.
 func (b *bed) read(ctx context.Context, f *figures) error {
+	if b.held {
+		return b.size(ctx, f, "")
+	}
 	if b.look == "" {
 		return nil
 	}
@@ -187,11 +193,32 @@ func (b *bed) read(ctx context.Context, f *figures) error {
 		return fmt.Errorf("scan: %w", err)
 	}
 	f.scanMillis = time.Since(started).Seconds() * 1000
+	return b.size(ctx, f, "^(finished|batch|run_|lease|past_lease)")
+}
+
+// size is what tables of some names take on disk, per job.
+func (b *bed) size(ctx context.Context, f *figures, names string) error {
 	var bytes int64
-	err := conn.QueryRow(ctx, b.schema.SQL(`select coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint from pg_class c
-		where c.relnamespace = left('jobq.', -1)::regnamespace and c.relkind = 'r' and c.relname ~ '^(finished|batch)'`)).Scan(&bytes)
+	err := b.conns[0].QueryRow(ctx, b.schema.SQL(`select coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint from pg_class c
+		where c.relnamespace = left('jobq.', -1)::regnamespace and c.relkind = 'r' and c.relname ~ $1`), names).Scan(&bytes)
 	f.historyBytes = float64(bytes) / float64(b.jobs)
 	return err
+}
+
+// drainHeld drains, with a transaction open beside it where the plan says so.
+func (b *bed) drainHeld(ctx context.Context) error {
+	if !b.held {
+		return b.drain(ctx)
+	}
+	conn, err := pgx.ConnectConfig(ctx, b.conns[0].Config())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(ctx) }() // it has changed nothing
+	if _, err := conn.Exec(ctx, "begin isolation level repeatable read; select 1"); err != nil {
+		return err
+	}
+	return b.drain(ctx)
 }
 
 func (b *bed) drain(ctx context.Context) error {
@@ -211,13 +238,17 @@ type claimed struct {
 	ids, tokens []int64
 	batch       int64
 	last        int64 // position
+	slots       []int // in their lease, from 1: second layout only
 }
 
-// read takes a row of the claim's answer, which is as JobClaimRow and may have a batch.
-func (c *claimed) read(values [][]byte, batched bool) {
+// read takes a row of the claim's answer, which is as JobClaimRow and may have a batch, or a lease.
+func (c *claimed) read(values [][]byte, p path) {
 	number := func(column int) int64 { return int64(binary.BigEndian.Uint64(values[column])) } // #nosec G115 -- an int8
 	c.ids, c.tokens, c.last = append(c.ids, number(0)), append(c.tokens, number(2)), max(c.last, number(1))
-	if batched {
+	switch {
+	case p.batched:
 		c.batch = number(len(values) - 1)
+	case p.second:
+		c.readRun(values)
 	}
 }

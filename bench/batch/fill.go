@@ -12,7 +12,7 @@ import (
 const empty = `do $$ declare tables text; begin
   select string_agg(c.oid::regclass::text, ', ') into tables from pg_class c
     where c.relnamespace = left('jobq.', -1)::regnamespace and c.relkind in ('r', 'p') and not c.relispartition
-      and c.relname = any('{pending,running,finished,attempt,payload,unique_key,stat_delta,batch,batch_done}');
+      and c.relname = any('{pending,running,finished,attempt,payload,unique_key,stat_delta,batch,batch_done,run,lease,past_lease,result,progress}');
   execute 'truncate ' || tables;
   perform setval('jobq.job_id_seq', 1, false), setval('jobq.position_seq', 1, false);
   if to_regclass('jobq.line') is not null then

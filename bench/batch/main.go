@@ -1,7 +1,7 @@
-// Command batch measures what docs/decisions/0008 argues with: ways to lease
-// and finish jobs by the batch, and what each element of today's path costs. It
-// works on jobq's own schema and statements, on a private PostgreSQL with
-// durable commits, in interleaved rounds.
+// Command batch measures what docs/decisions/0008 and 0013 argue with: ways to
+// lease and finish jobs by the batch, what each element of today's path costs,
+// and the second table layout. It works on jobq's own schema and statements, on
+// a private PostgreSQL with durable commits, in interleaved rounds.
 package main
 
 import (
@@ -16,7 +16,7 @@ import (
 )
 
 func main() {
-	part := flag.String("part", "designs", "designs, sizes, exceptions or elements")
+	part := flag.String("part", "designs", "designs, sizes, exceptions, elements; second, second-sizes, second-variants, second-held, slots or lists")
 	rounds := flag.Int("rounds", 3, "rounds of each")
 	jobs := flag.Int("jobs", 200_000, "jobs per round")
 	only := flag.String("only", "", "only those whose names have this; the first is always measured")
@@ -27,19 +27,39 @@ func main() {
 }
 
 func run(ctx context.Context, part, only string, rounds, jobs int) error {
-	plans, ok := map[string]func() []plan{"designs": designPlans, "sizes": sizePlans, "exceptions": exceptionPlans, "elements": elementPlans}[part]
+	switch part {
+	case "lists":
+		return onServer(ctx, true, func(server *postgres.Server) error { return runLists(ctx, server, jobs, rounds) })
+	case "slots":
+		return onServer(ctx, true, func(server *postgres.Server) error { return runSlots(ctx, server, rounds) })
+	}
+	plans, ok := map[string]func() []plan{
+		"designs": designPlans, "sizes": sizePlans, "exceptions": exceptionPlans, "elements": elementPlans,
+		"second": secondPlans, "second-sizes": secondSizePlans, "second-variants": secondVariantPlans, "second-held": secondHeldPlans,
+	}[part]
 	if !ok {
 		return fmt.Errorf("no part %q", part)
 	}
 	// Elements are a matter of CPU and WAL, which waiting for the disk does not change.
-	server, err := postgres.Start(ctx, postgres.Config{Durable: part != "elements", Settings: map[string]string{
+	return onServer(ctx, part != "elements", func(server *postgres.Server) error {
+		return runPlans(ctx, server, plans(), part == "elements", only, rounds, jobs)
+	})
+}
+
+// onServer does some work on a private server.
+func onServer(ctx context.Context, durable bool, work func(*postgres.Server) error) error {
+	server, err := postgres.Start(ctx, postgres.Config{Durable: durable, Settings: map[string]string{
 		"shared_buffers": "1GB", "max_wal_size": "16GB", "checkpoint_timeout": "1h", "autovacuum": "off", "max_connections": "200",
 	}})
 	if err != nil {
 		return err
 	}
 	defer func() { _ = server.Stop(ctx) }()
-	chosen := plans()
+	return work(server)
+}
+
+// runPlans measures plans in interleaved rounds, or each beside the first.
+func runPlans(ctx context.Context, server *postgres.Server, chosen []plan, pairs bool, only string, rounds, jobs int) (err error) {
 	for i := len(chosen) - 1; i > 0; i-- {
 		if !strings.Contains(chosen[i].name, only) {
 			chosen = append(chosen[:i], chosen[i+1:]...)
@@ -48,12 +68,12 @@ func run(ctx context.Context, part, only string, rounds, jobs int) error {
 	beds := make([]*bed, len(chosen))
 	for i, p := range chosen {
 		p.jobs = jobs
-		if beds[i], err = makeBed(ctx, server, p, i); err != nil {
+		if beds[i], err = makeBed(ctx, server.URL("postgres"), p, i); err != nil {
 			return err
 		}
 		defer beds[i].close(ctx)
 	}
-	if part == "elements" {
+	if pairs {
 		return runPairs(ctx, beds, chosen, rounds)
 	}
 	results := make([][]figures, len(chosen))

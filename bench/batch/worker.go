@@ -21,12 +21,14 @@ type worker struct {
 	had   work
 	late  claimed // jobs of the round before, which took longer
 	done  bool    // nothing is left
+
+	leases []*lease // of the second layout, that have jobs which run
 }
 
 // work is what a round trip has to finish.
 type work struct {
 	claimed
-	succeeded, failed, long []int // of ids
+	succeeded, failed, long, own []int // of ids
 }
 
 func (w *worker) drain(ctx context.Context) error {
@@ -40,13 +42,17 @@ func (w *worker) drain(ctx context.Context) error {
 
 // step makes one round trip.
 func (w *worker) step(ctx context.Context) error {
-	got, err := w.exchange(ctx, w.had, w.late)
+	exchange := w.exchange
+	if w.second {
+		exchange = w.exchangeSecond
+	}
+	got, err := exchange(ctx, w.had, w.late)
 	if err != nil {
 		return err
 	}
 	w.late = w.had.pick(w.had.long)
 	w.had = w.run(got)
-	w.done = len(w.had.ids) == 0 && len(w.late.ids) == 0
+	w.done = len(w.had.ids) == 0 && len(w.late.ids) == 0 && len(w.leases) == 0
 	return nil
 }
 
@@ -59,6 +65,8 @@ func (w *worker) run(got claimed) work {
 			had.failed = append(had.failed, i)
 		case w.takesLong(id):
 			had.long = append(had.long, i)
+		case w.second && w.endsOnRow(id):
+			had.own = append(had.own, i)
 		default:
 			had.succeeded = append(had.succeeded, i)
 		}
@@ -72,9 +80,21 @@ func (p plan) takesLong(id int64) bool {
 	return !p.fails(id) && int(id%100) < p.failPercent+p.longPercent
 }
 
+// endsOnRow is true of a job that succeeds, but not plainly: the second layout
+// ends it on its own row, and to the others it makes no difference.
+func (p plan) endsOnRow(id int64) bool { return int(id%100) >= 100-p.ownPercent }
+
+// hasResult is true of a job that returns someResult.
+func (p plan) hasResult(id int64) bool { return int(id%100) < p.resultPercent }
+
+var someResult = json.RawMessage(`{"rows": 12345}`)
+
 func (c claimed) pick(places []int) (some claimed) {
 	for _, i := range places {
 		some.ids, some.tokens = append(some.ids, c.ids[i]), append(some.tokens, c.tokens[i])
+		if c.slots != nil {
+			some.slots = append(some.slots, c.slots[i])
+		}
 	}
 	return some
 }
@@ -96,7 +116,13 @@ func (w *worker) exchange(ctx context.Context, had work, late claimed) (got clai
 			return
 		}
 		wanted += len(some.ids)
-		batch.Queue(w.schema.SQL(w.path.complete), some.ids, some.tokens, make([]json.RawMessage, len(some.ids)), w.owner, true).Query(stored)
+		results := make([]json.RawMessage, len(some.ids))
+		for i, id := range some.ids {
+			if w.hasResult(id) {
+				results[i] = someResult
+			}
+		}
+		batch.Queue(w.schema.SQL(w.path.complete), some.ids, some.tokens, results, w.owner, true).Query(stored)
 		if w.keep != "" {
 			batch.Queue(w.schema.SQL(w.keep), w.owner, some.ids, some.tokens)
 		}
@@ -115,15 +141,7 @@ func (w *worker) exchange(ctx context.Context, had work, late claimed) (got clai
 	if w.lock != "" {
 		batch.Queue(w.schema.SQL(w.lock), queueName)
 	}
-	claim := db.JobClaimParams{Lease: db.Interval(time.Minute), Owner: w.owner, Queue: queueName, Kinds: []string{kind}}
-	w.line.Rest(&claim)
-	batch.Queue(w.schema.SQL(w.claim), claim.Lease, claim.Owner, claim.FromPriorities, claim.FromPositions, claim.ToPriorities,
-		claim.Queue, claim.Kinds, w.batch).Query(func(rows pgx.Rows) error {
-		for rows.Next() {
-			got.read(rows.RawValues(), w.batched)
-		}
-		return rows.Err()
-	})
+	w.queueClaim(batch, &got)
 	if err := w.conn.SendBatch(ctx, batch).Close(); err != nil {
 		return got, err
 	}
@@ -134,6 +152,19 @@ func (w *worker) exchange(ctx context.Context, had work, late claimed) (got clai
 		w.line[0] = max(w.line[0], got.last)
 	}
 	return got, nil
+}
+
+// queueClaim adds the claim, whose answer goes to got.
+func (w *worker) queueClaim(batch *pgx.Batch, got *claimed) {
+	claim := db.JobClaimParams{Lease: db.Interval(time.Minute), Owner: w.owner, Queue: queueName, Kinds: []string{kind}}
+	w.line.Rest(&claim)
+	batch.Queue(w.schema.SQL(w.claim), claim.Lease, claim.Owner, claim.FromPriorities, claim.FromPositions, claim.ToPriorities,
+		claim.Queue, claim.Kinds, w.batch).Query(func(rows pgx.Rows) error {
+		for rows.Next() {
+			got.read(rows.RawValues(), w.path)
+		}
+		return rows.Err()
+	})
 }
 
 // finish ends a batch; its exceptions become rows of running.

@@ -125,6 +125,9 @@ func TestTUIStory(t *testing.T) {
 	term.keys("3")
 	term.await("default")
 	term.keys("p")
+	term.await("Pause queue default")
+	term.text("to look at it")
+	term.keys("Enter")
 	term.await("paused queue default")
 	term.keys("2")
 	term.await("to filter")
@@ -182,7 +185,7 @@ func TestTUIStory(t *testing.T) {
 		fmt.Sprintf("4 requeue 1 0 %d | ", id),
 		fmt.Sprintf("3 undo 1 0 %d | undoes requeue 2", id),
 		fmt.Sprintf("2 requeue 1 0 %d | undone by 3", id),
-		"1 pause 0 0 default | from the terminal UI",
+		"1 pause 0 0 default | to look at it",
 	}, shown, "on the screen")
 	term.keys("q")
 	term.await("\nready>\n")

@@ -212,9 +212,12 @@ func TestRunLimits(t *testing.T) {
 	_, err := q.queries.JobCheckpoint(ctx, db.JobCheckpointParams{Checkpoint: large, ID: 1, Token: 1, Owner: "a"})
 	refused(err, "checkpoint must be at most 1 MiB")
 
-	// The longest error is cut to fit last_error, at a character.
-	require.NoError(t, exchange(db.Exchange{Endings: []db.Ending{{ID: 1, Token: 1, Outcome: "failed", Error: strings.Repeat("é", 32<<10), Started: true}}}))
-	require.Equal(t, 1000, q.number("select char_length(last_error) from jobq.pending"))
+	// Of the longest error, last_error has the beginning and the end, in whole
+	// characters.
+	longest := "begin" + strings.Repeat("é", 30_000) + "end"
+	require.NoError(t, exchange(db.Exchange{Endings: []db.Ending{{ID: 1, Token: 1, Outcome: "failed", Error: longest, Started: true}}}))
+	require.Equal(t, 1, q.number(`select count(*) from jobq.pending
+		where last_error like E'beginé%é\n… 29048 characters cut …\né%éend' and char_length(last_error) between 960 and 1000`))
 }
 
 // Progress keeps what it is not told, and a claim forgets all of it.

@@ -47,7 +47,8 @@ type Config struct {
 	Channels []string
 	// OnNotify is told of each notification.
 	OnNotify func(channel, payload string)
-	// OnConnect is told after each connect, also the first.
+	// OnConnect is told after each connect, also the first, and when notifications
+	// arrive after OnDeaf was told that they do not.
 	OnConnect func()
 	// OnHealthy is given the session itself after each LISTEN, also the first,
 	// unless the server is not at its other end, as OnDeaf is told: for
@@ -170,17 +171,38 @@ func (l *Listener) session(ctx context.Context, connected func()) error {
 	default:
 		l.deaf = false
 	}
-	if l.config.OnHealthy != nil && !l.deaf {
-		if err := l.config.OnHealthy(connectCtx, conn); err != nil {
+	if !l.deaf {
+		if err := l.isHealthy(ctx, conn); err != nil {
 			return err
 		}
 	}
 	connected() // only now: a server at its limit of connections may let this one in, and not the self-test's
 	for {
-		if err := l.receive(ctx, conn); err != nil {
+		heard, err := l.receive(ctx, conn)
+		if err != nil {
 			return err
 		}
+		if heard && l.deaf { // the server was slow: what the self-test has sent came late
+			l.deaf, l.tested = false, true
+			l.config.Logger.Info("notifications arrive again")
+			if l.config.OnConnect != nil {
+				l.config.OnConnect()
+			}
+			if err := l.isHealthy(ctx, conn); err != nil {
+				return err
+			}
+		}
 	}
+}
+
+// isHealthy tells that notifications arrive in this session.
+func (l *Listener) isHealthy(ctx context.Context, conn *pgx.Conn) error {
+	if l.config.OnHealthy == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	return l.config.OnHealthy(ctx, conn)
 }
 
 func closeConn(conn *pgx.Conn) {
@@ -189,24 +211,25 @@ func closeConn(conn *pgx.Conn) {
 	_ = conn.Close(ctx) // it is given up either way
 }
 
-// receive waits for one notification, or pings when there is none for long.
-func (l *Listener) receive(ctx context.Context, conn *pgx.Conn) error {
+// receive waits for one notification, or pings when there is none for long, and
+// says which.
+func (l *Listener) receive(ctx context.Context, conn *pgx.Conn) (heard bool, err error) {
 	waitCtx, cancel := context.WithTimeout(ctx, l.config.PingEvery)
 	notification, err := conn.WaitForNotification(waitCtx)
 	cancel()
 	switch {
 	case err == nil:
 		l.config.OnNotify(notification.Channel, notification.Payload)
-		return nil
+		return true, nil
 	case ctx.Err() != nil || !pgconn.Timeout(err) || conn.IsClosed():
-		return err
+		return false, err
 	}
 	pingCtx, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()
 	if err := conn.Ping(pingCtx); err != nil {
-		return fmt.Errorf("ping: %w", err)
+		return false, fmt.Errorf("ping: %w", err)
 	}
-	return nil
+	return false, nil
 }
 
 // selfTest notifies from another connection, and waits to hear it here: to

@@ -142,6 +142,38 @@ func TestDeafnessBeginsAndEnds(t *testing.T) {
 	require.Equal(t, "after", receive(t, h.payloads, "the notification"))
 }
 
+// A server that is slow while the self-test waits is not deaf for good: the first
+// notification that arrives in the same session shows it. The "slow server" is a
+// pg_notify that does nothing.
+func TestDeafnessEndsWithWhatArrives(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	pool := pgtest.Connect(t, pgtest.EmptyURL(t))
+	_, err := pool.Exec(ctx, "create function public.pg_notify(text, text) returns void language sql as 'select null::void'")
+	require.NoError(t, err)
+	config := pool.Config()
+	config.ConnConfig.RuntimeParams["search_path"] = "public, pg_catalog" // our pg_notify comes first
+	healthy := make(chan uint32, 100)
+	h := startListener(t, config, func(c *listen.Config) {
+		c.SelfTest = true
+		c.OnHealthy = func(_ context.Context, conn *pgx.Conn) error {
+			healthy <- conn.PgConn().PID()
+			return nil
+		}
+	})
+	receive(t, h.connects, "the first connect")
+	receive(t, h.deaf, "the self-test's verdict")
+	require.Empty(t, healthy)
+
+	notify(t, pool, "late")
+	require.Equal(t, "late", receive(t, h.payloads, "the notification"))
+	receive(t, h.connects, "word that what was said before was not heard")
+	pid := receive(t, healthy, "word that the session hears")
+	var sessions int
+	require.NoError(t, pool.QueryRow(ctx, "select count(*) from pg_stat_activity where pid = $1 and application_name = 'jobq-listen'", pid).Scan(&sessions))
+	require.Equal(t, 1, sessions, "the same session")
+}
+
 // What cannot work is refused with the reason.
 func TestRefusedConfigs(t *testing.T) {
 	t.Parallel()

@@ -1,0 +1,90 @@
+package format
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"slices"
+	"strings"
+)
+
+// CSV writes JSON objects as comma-separated values: a column for each field
+// that an object has, in their order. Texts are as they are, everything else is
+// JSON.
+func CSV(rows []json.RawMessage) ([]byte, error) {
+	var header []string
+	cells := make([]map[string]string, len(rows))
+	for i, row := range rows {
+		names, values, err := fieldsOf(row)
+		if err != nil {
+			return nil, err
+		}
+		cells[i] = values
+		for at, name := range names {
+			if !slices.Contains(header, name) { // after what precedes it in this row
+				header = slices.Insert(header, 1+slices.Index(header, names[max(at-1, 0)]), name)
+			}
+		}
+	}
+	table := [][]string{header}
+	for _, values := range cells {
+		line := make([]string, len(header))
+		for i, name := range header {
+			line[i] = values[name]
+		}
+		table = append(table, line)
+	}
+	var content bytes.Buffer
+	err := csv.NewWriter(&content).WriteAll(table)
+	return content.Bytes(), err
+}
+
+// JSONLines writes JSON objects, each on a line of its own.
+func JSONLines(rows []json.RawMessage) []byte {
+	var content bytes.Buffer
+	for _, row := range rows {
+		content.Write(row)
+		content.WriteByte('\n')
+	}
+	return content.Bytes()
+}
+
+// CSVLine is a list as a command line flag takes it that may be repeated.
+func CSVLine(values []string) string {
+	if len(values) == 0 {
+		return ""
+	}
+	var line strings.Builder
+	writer := csv.NewWriter(&line)
+	_ = writer.Write(values) // a Builder has no errors
+	writer.Flush()
+	return strings.TrimSuffix(line.String(), "\n")
+}
+
+// fieldsOf are the fields of an object, in their order.
+func fieldsOf(row json.RawMessage) (names []string, values map[string]string, err error) {
+	decoder := json.NewDecoder(bytes.NewReader(row))
+	if _, err := decoder.Token(); err != nil { // {
+		return nil, nil, err
+	}
+	values = make(map[string]string)
+	for decoder.More() {
+		name, err := decoder.Token()
+		if err != nil {
+			return nil, nil, err
+		}
+		var value json.RawMessage
+		if err := decoder.Decode(&value); err != nil {
+			return nil, nil, err
+		}
+		text := string(value)
+		if value[0] == '"' {
+			if err := json.Unmarshal(value, &text); err != nil {
+				return nil, nil, err
+			}
+		}
+		names = append(names, name.(string))
+		values[name.(string)] = text
+	}
+	return names, values, nil
+}

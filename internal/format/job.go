@@ -1,0 +1,65 @@
+package format
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/jobq-dev/jobq"
+)
+
+// State is the state of a job in one word: also retrying, for a scheduled job
+// that has failed before, and stopping, for a running one that was asked to stop.
+func State(job *jobq.Job) string {
+	switch {
+	case job.State == jobq.Scheduled && job.Attempts > 0:
+		return "retrying"
+	case job.State == jobq.Running && job.CancelRequestedAt != nil:
+		return "stopping"
+	}
+	return string(job.State)
+}
+
+// Attempt is the number of the attempt that runs or ran last; 0 before the first.
+//
+// Example: a job that runs for the first time has 0 attempts behind it, and is
+// in attempt 1 of 25. When that fails it still is in attempt 1 of 25, until the
+// next one begins. When it completes, it did so in attempt 1 of 25.
+func Attempt(job *jobq.Job) int {
+	number := job.Attempts
+	if job.State == jobq.Running || job.State == jobq.Completed {
+		number++
+	}
+	return min(number, job.MaxAttempts)
+}
+
+// Attempts is the number of the attempt and how many there may be: 1/25.
+func Attempts(job *jobq.Job) string { return fmt.Sprintf("%d/%d", Attempt(job), job.MaxAttempts) }
+
+// Since is since when the job has been in its state; when it may run for one that
+// waits.
+func Since(job *jobq.Job) time.Time {
+	switch job.State {
+	case jobq.Running:
+		if job.StartedAt != nil {
+			return *job.StartedAt
+		}
+	case jobq.Completed, jobq.Failed, jobq.Cancelled, jobq.Deleted:
+		if job.FinishedAt != nil {
+			return *job.FinishedAt
+		}
+	case jobq.Scheduled, jobq.Available:
+	}
+	return job.RunAt
+}
+
+// Duration is how long the last run took, or the one under way takes so far;
+// empty for a job that waits.
+func Duration(job *jobq.Job, now time.Time) string {
+	switch {
+	case job.StartedAt == nil, job.State == jobq.Scheduled, job.State == jobq.Available:
+		return ""
+	case job.FinishedAt != nil && job.State != jobq.Running:
+		return Took(job.FinishedAt.Sub(*job.StartedAt))
+	}
+	return Took(now.Sub(*job.StartedAt))
+}

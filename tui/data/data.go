@@ -1,0 +1,167 @@
+// Package data is what the terminal UI knows of a database: what its screens ask,
+// the answers, and what workers say between two answers. It asks nothing itself:
+// the root of the UI does, for the screen that is shown.
+package data
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jobq-dev/jobq"
+)
+
+// Reader is what the UI asks of the database. *jobq.Client is one.
+type Reader interface {
+	Session(ctx context.Context) (*jobq.Session, error)
+	Queues(ctx context.Context) ([]jobq.Queue, error)
+	Minutes(ctx context.Context, span time.Duration) ([]jobq.Minute, error)
+	Failures(ctx context.Context, span time.Duration) ([]jobq.Failure, error)
+	Leader(ctx context.Context) (*jobq.Leader, error)
+	Events(ctx context.Context, before int64, limit int) ([]jobq.Event, error)
+	Workers(ctx context.Context) ([]jobq.Worker, error)
+	List(ctx context.Context, filter jobq.Filter) (*jobq.Page, error)
+	Count(ctx context.Context, filter jobq.Filter, limit int) (int64, error)
+	BulkSnapshot(ctx context.Context, action jobq.Action, filter jobq.Filter) (jobq.BulkSnapshot, error)
+	Get(ctx context.Context, id int64) (*jobq.Job, error)
+	Attempts(ctx context.Context, id int64) ([]jobq.Attempt, error)
+	Output(ctx context.Context, id int64, after jobq.OutputPiece) ([]jobq.OutputPiece, error)
+	JobActions(ctx context.Context, id int64) ([]jobq.JobAction, error)
+	Audit(ctx context.Context, before int64, limit int) ([]jobq.AuditEntry, error)
+}
+
+// Panel is something that is asked of the database as one.
+type Panel int
+
+// The panels.
+const (
+	Session Panel = iota
+	Queues
+	Minutes
+	Failures
+	Workers
+	Leader
+	Events
+	Page    // the first page of the list of jobs
+	More    // the page after those that are there
+	Visible // the jobs on the screen
+	Count   // how many jobs match
+	Job     // one job with its history
+	Audit
+	PanelEnd
+)
+
+// String is the panel in a message to the operator.
+func (p Panel) String() string {
+	return [PanelEnd]string{
+		"session", "counts", "statistics", "failures", "workers", "leader", "events", "page", "next page", "rows", "count", "job", "audit",
+	}[p]
+}
+
+// Want is a question that a screen has.
+type Want struct {
+	Panel Panel
+	// About tells this question from others of its panel, and is compared with
+	// ==. An answer about something else is of no use any more: when it differs
+	// from the question under way, the new one is asked at once.
+	About any
+	Ask   func(ctx context.Context, r Reader) (any, error)
+}
+
+// Answer is what came of a question.
+type Answer struct {
+	Panel Panel
+	About any
+	Value any // nil with an error
+	Err   error
+	At    time.Time
+}
+
+// FailuresSpan is how far back failures ask for attention.
+const FailuresSpan = 20 * time.Minute
+
+// Wants are the questions of these panels, which are the same on all screens.
+func Wants(panels ...Panel) []Want {
+	wants := make([]Want, len(panels))
+	for i, panel := range panels {
+		wants[i] = Want{Panel: panel, Ask: panel.ask}
+	}
+	return wants
+}
+
+// ask asks what is the same on all screens.
+func (p Panel) ask(ctx context.Context, r Reader) (any, error) {
+	switch p {
+	case Session:
+		return r.Session(ctx)
+	case Queues:
+		return r.Queues(ctx)
+	case Minutes:
+		return r.Minutes(ctx, time.Hour)
+	case Failures:
+		return r.Failures(ctx, FailuresSpan)
+	case Workers:
+		return r.Workers(ctx)
+	case Leader:
+		return r.Leader(ctx)
+	case Events:
+		return r.Events(ctx, 0, eventsMax)
+	case Audit:
+		return r.Audit(ctx, 0, auditMax)
+	case Page, More, Visible, Count, Job, PanelEnd: // screens have questions of their own
+	}
+	return nil, fmt.Errorf("panel %s has no question of its own", p)
+}
+
+// How many events and actions are asked for.
+const (
+	eventsMax = 20
+	auditMax  = 100
+)
+
+// Event is what a worker says about one job.
+type Event struct {
+	ID, Token   int64
+	Queue, Kind string
+	State       jobq.State
+	Attempts    int
+	Percent     float32
+	Stage       string
+	Took        time.Duration
+}
+
+// Ended is how many runs have ended, and how many of them without success.
+type Ended struct{ Completed, Failed int64 }
+
+// Feed is what workers have said since the one before.
+type Feed struct {
+	At     time.Time
+	Events []Event
+	Ended  map[string]Ended // by queue
+	Lag    time.Duration    // from the worker's clock to ours
+	Gap    bool             // something was not heard: look again
+}
+
+// Patch is the job as the event tells of it.
+func (e Event) Patch(job *jobq.Job, now time.Time) {
+	if e.State == jobq.Running {
+		if job.State != jobq.Running {
+			started := now
+			job.StartedAt, job.FinishedAt = &started, nil
+			job.Progress = nil
+		}
+		if e.Percent > 0 || e.Stage != "" {
+			job.Progress = &jobq.Progress{Percent: e.Percent, Stage: e.Stage, At: now}
+		}
+	}
+	job.State, job.Attempts, job.LeaseToken = e.State, e.Attempts, e.Token
+	switch e.State {
+	case jobq.Completed, jobq.Failed, jobq.Cancelled:
+		finished := now
+		started := now.Add(-e.Took)
+		job.StartedAt, job.FinishedAt = &started, &finished
+	case jobq.Scheduled, jobq.Available:
+		job.StartedAt, job.FinishedAt = nil, nil
+	case jobq.Running:
+	}
+}

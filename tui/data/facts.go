@@ -1,0 +1,147 @@
+package data
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jobq-dev/jobq"
+)
+
+// Facts are what the database has said last. The root of the UI takes answers
+// in; screens only read.
+type Facts struct {
+	Session  *jobq.Session
+	Queues   []jobq.Queue // those with trouble first
+	Minutes  []jobq.Minute
+	Failures []jobq.Failure // the most frequent first; not all there are
+	Workers  []jobq.Worker
+	Leader   *jobq.Leader
+	Events   []jobq.Event
+	Audit    []jobq.AuditEntry
+
+	// Live says that workers are heard, and WhyNotLive why not, if that is known.
+	Live       bool
+	WhyNotLive string
+
+	at  [PanelEnd]time.Time // of the last good answer
+	err [PanelEnd]error     // of the last answer
+	now func() time.Time
+}
+
+// NewFacts knows nothing yet.
+func NewFacts(now func() time.Time) *Facts { return &Facts{now: now} }
+
+// Known says whether the panel has had a good answer.
+func (f *Facts) Known(p Panel) bool { return !f.at[p].IsZero() }
+
+// At is when that was.
+func (f *Facts) At(p Panel) time.Time { return f.at[p] }
+
+// Err is what was wrong with the last answer of the panel, if anything was.
+func (f *Facts) Err(p Panel) error { return f.err[p] }
+
+// Take takes an answer in.
+func (f *Facts) Take(answer Answer) {
+	f.err[answer.Panel] = answer.Err
+	if answer.Err != nil {
+		return
+	}
+	f.at[answer.Panel] = answer.At
+	switch value := answer.Value.(type) {
+	case *jobq.Session:
+		f.Session = value
+	case []jobq.Queue:
+		f.setQueues(value)
+	case []jobq.Minute:
+		f.Minutes = value
+	case []jobq.Failure:
+		f.Failures = value
+	case []jobq.Worker:
+		f.Workers = value
+	case *jobq.Leader:
+		f.Leader = value
+	case []jobq.Event:
+		f.Events = value
+	case []jobq.AuditEntry:
+		f.Audit = value
+	}
+}
+
+// Heard adds what workers say to the sums of this minute. The next answer brings
+// the sums as the database has them.
+func (f *Facts) Heard(feed Feed) {
+	minute := f.now().Truncate(time.Minute)
+	for queue, count := range feed.Ended {
+		at := slices.IndexFunc(f.Minutes, func(s jobq.Minute) bool { return s.Queue == queue && s.At.Equal(minute) })
+		if at < 0 {
+			f.Minutes = append(f.Minutes, jobq.Minute{At: minute, QueueStats: jobq.QueueStats{Queue: queue}})
+			at = len(f.Minutes) - 1
+		}
+		f.Minutes[at].Completed += count.Completed
+	}
+}
+
+// setQueues stores the queues, those with trouble first. Between those with the
+// same trouble, the order is by name and never changes.
+func (f *Facts) setQueues(queues []jobq.Queue) {
+	slices.SortStableFunc(queues, func(a, b jobq.Queue) int {
+		if x, y := f.trouble(a), f.trouble(b); x != y {
+			return y - x
+		}
+		return strings.Compare(a.Name, b.Name)
+	})
+	f.Queues = queues
+}
+
+// WorkerSilence is how long a worker may be silent before it is pointed out: it
+// reports every 10 seconds.
+const WorkerSilence = 30 * time.Second
+
+// WaitTrouble is how long a job may wait before the UI draws attention to it.
+const WaitTrouble = 30 * time.Second
+
+// trouble ranks queues: failures of late, then jobs that wait, then a pause. A
+// queue that is not in use any more has no trouble, whatever it has left behind,
+// and comes last.
+func (f *Facts) trouble(q jobq.Queue) int {
+	if Unused(q) {
+		return -1
+	}
+	rank := 0
+	if f.FailedOfLate(q.Name) > 0 {
+		rank += 4
+	}
+	if q.HeadRunAt != nil && f.now().Sub(*q.HeadRunAt) > WaitTrouble {
+		rank += 2
+	}
+	if q.PausedAt != nil {
+		rank++
+	}
+	return rank
+}
+
+// Unused says that a queue has no worker, no job that waits or runs, and is not
+// paused: what is left of it are jobs that have ended, or settings.
+func Unused(q jobq.Queue) bool {
+	return q.Slots == 0 && q.Available == 0 && q.Scheduled == 0 && q.Retrying == 0 && q.Running == 0 && q.PausedAt == nil
+}
+
+// FailedOfLate is how many jobs of the queue failed within FailuresSpan: the sum
+// of its minutes, or of its known errors where that is more, since the minutes
+// come a little later.
+func (f *Facts) FailedOfLate(queue string) (failed int64) {
+	from := f.now().Add(-FailuresSpan)
+	for _, minute := range f.Minutes {
+		if minute.Queue == queue && minute.At.After(from) {
+			failed += minute.Failed
+		}
+	}
+	known := int64(0)
+	for _, failure := range f.Failures {
+		if failure.Queue == queue {
+			known += failure.Jobs
+		}
+	}
+	return max(failed, known)
+}

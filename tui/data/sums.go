@@ -1,0 +1,100 @@
+package data
+
+import (
+	"time"
+
+	"github.com/jobq-dev/jobq/internal/format"
+)
+
+// Totals are the counts of all queues together.
+type Totals struct {
+	Available, Scheduled, Retrying, Running, Slots, Failed, Cancelled int64
+	Completed, RecentFailed                                           int64 // within the hour
+	Head                                                              *time.Time
+	HeadQueue                                                         string
+	more                                                              bool // available jobs than were counted
+}
+
+// AvailableText says how many jobs are available, and whether there may be more:
+// each queue is counted up to a limit.
+func (t Totals) AvailableText() string {
+	if t.more {
+		return format.CappedAt(t.Available, t.Available)
+	}
+	return format.Capped(t.Available)
+}
+
+// Totals sums up the queues and the minutes.
+func (f *Facts) Totals() (t Totals) {
+	for _, q := range f.Queues {
+		t.Available += q.Available
+		t.more = t.more || q.AvailableMax > 0 && q.Available >= q.AvailableMax
+		t.Scheduled += q.Scheduled
+		t.Retrying += q.Retrying
+		t.Running += q.Running
+		t.Slots += q.Slots
+		t.Failed += q.Failed
+		t.Cancelled += q.Cancelled
+		if q.HeadRunAt != nil && (t.Head == nil || q.HeadRunAt.Before(*t.Head)) {
+			t.Head, t.HeadQueue = q.HeadRunAt, q.Name
+		}
+	}
+	for _, minute := range f.Minutes {
+		t.Completed += minute.Completed
+		t.RecentFailed += minute.Failed
+	}
+	return t
+}
+
+// Rates are what ended a second in the last whole minute, and how long it took.
+type Rates struct {
+	Completed, Failed float64
+	Run, Wait         time.Duration
+}
+
+// Rates of a queue, or of all for an empty name. A minute that has only begun
+// says little, and so the current one and the one before count together.
+func (f *Facts) Rates(queue string) (r Rates) {
+	now := f.now()
+	from := now.Truncate(time.Minute).Add(-time.Minute)
+	var runs, done int64
+	var run, wait time.Duration
+	for _, minute := range f.Minutes {
+		if minute.At.Before(from) || queue != "" && minute.Queue != queue {
+			continue
+		}
+		done += minute.Completed
+		r.Failed += float64(minute.Failed)
+		runs += minute.Runs()
+		run += minute.RunTime
+		wait += minute.WaitTime
+	}
+	span := now.Sub(from).Seconds()
+	r.Completed, r.Failed = float64(done)/span, r.Failed/span
+	if runs > 0 {
+		r.Run = run / time.Duration(runs)
+	}
+	if done > 0 {
+		r.Wait = wait / time.Duration(done)
+	}
+	return r
+}
+
+// Series is a count for each of the last 60 minutes, oldest first: of jobs that
+// completed, or of those that failed.
+func (f *Facts) Series(queue string, failed bool) []int64 {
+	values := make([]int64, 60)
+	last := f.now().Truncate(time.Minute)
+	for _, minute := range f.Minutes {
+		at := 59 - int(last.Sub(minute.At)/time.Minute)
+		if at < 0 || at > 59 || queue != "" && minute.Queue != queue {
+			continue
+		}
+		if failed {
+			values[at] += minute.Failed
+		} else {
+			values[at] += minute.Completed
+		}
+	}
+	return values
+}

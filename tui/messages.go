@@ -1,0 +1,96 @@
+package tui
+
+import (
+	"fmt"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/jobq-dev/jobq/tui/data"
+	"github.com/jobq-dev/jobq/tui/screen"
+)
+
+// effect is a message of the UI itself: an answer, the clock, or what a worker
+// says. Each says beside its type what it does to the model.
+type effect interface {
+	apply(m *Model) tea.Cmd
+}
+
+// tickMsg is the UI's clock: it ages what is shown and starts due queries.
+type tickMsg time.Time
+
+func (tickMsg) apply(m *Model) tea.Cmd {
+	m.age()
+	return m.tick()
+}
+
+// panicMsg is a panic of a goroutine that the program does not know.
+type panicMsg struct {
+	reason any
+	stack  []byte
+}
+
+func (msg panicMsg) apply(*Model) tea.Cmd { panic(fmt.Sprintf("%v\n\n%s", msg.reason, msg.stack)) }
+
+// feedStateMsg says whether events are heard.
+type feedStateMsg struct {
+	state  feedState
+	reason string
+}
+
+type feedState int
+
+const (
+	feedOff feedState = iota
+	feedPolling
+	feedLive
+)
+
+func (msg feedStateMsg) apply(m *Model) tea.Cmd {
+	m.feed = msg.state
+	m.facts.Live, m.facts.WhyNotLive = msg.state == feedLive, msg.reason
+	return m.toScreens(screen.Tick{})
+}
+
+// feedMsg is what workers have said since the one before: at most one a tick.
+type feedMsg data.Feed
+
+// apply shows what workers have said, without asking the database: rows on the
+// screen change in place, counts of this minute grow. What was not named is asked
+// for with the next poll.
+func (msg feedMsg) apply(m *Model) tea.Cmd {
+	m.feedAt, m.feedLag = msg.At, msg.Lag
+	if m.frozen {
+		return nil
+	}
+	feed := data.Feed(msg)
+	m.facts.Heard(feed)
+	command := m.toScreens(feed)
+	if msg.Gap && m.at == screen.Jobs {
+		m.hurry(gapEvery, data.Visible)
+	}
+	if len(msg.Ended) > 0 {
+		m.hurry(0, data.Queues, data.Page)
+	}
+	return command
+}
+
+// gapEvery is how often the rows on the screen are looked at while workers do
+// more than they can name.
+const gapEvery = 200 * time.Millisecond
+
+// hurry asks again soon: after the floor given, or else the panel's own, and no
+// sooner than a slow database allows.
+func (m *Model) hurry(floor time.Duration, panels ...data.Panel) {
+	for _, p := range panels {
+		state := &m.polls[p]
+		wait := max(floor, dutyShare*state.took)
+		if floor == 0 {
+			wait = max(floors[p], wait)
+		}
+		soon := state.at.Add(wait)
+		if state.err == nil && state.due.After(soon) {
+			state.due = soon
+		}
+	}
+}

@@ -1,0 +1,121 @@
+package overlay
+
+import (
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/jobq-dev/jobq/tui/request"
+	"github.com/jobq-dev/jobq/tui/widget"
+)
+
+// quiet is how long a key is no answer to a question: it may have been typed
+// before the question was seen. The question says so then.
+const quiet = 400 * time.Millisecond
+
+// tooEarly is what a question says of a key within that time.
+const tooEarly = "A key was typed before this could be read, and was no answer: press it again."
+
+// Confirm asks before something is done.
+type Confirm struct {
+	frame
+	question request.Ask
+	field    widget.Field
+	since    time.Time
+	early    bool // a key came too early
+}
+
+// NewConfirm asks the question.
+func NewConfirm(paint *widget.Painter, question request.Ask) *Confirm {
+	return &Confirm{frame: frame{paint: paint}, question: question, field: widget.NewField(""), since: paint.Now()}
+}
+
+// Update takes the answer.
+func (o *Confirm) Update(msg tea.Msg) Result {
+	key, isKey := msg.(tea.KeyPressMsg)
+	switch {
+	case isKey && key.String() == "esc":
+		return o.no()
+	case o.question.Typed.Text != "":
+		return o.typed(msg)
+	case !isKey:
+		return Result{}
+	case o.paint.Now().Sub(o.since) < quiet:
+		o.early = true
+		return Result{}
+	case key.String() == "y", key.String() == "Y":
+		return Result{true, o.question.Yes}
+	}
+	return o.no()
+}
+
+// typed takes a part of what must be typed. Nobody types that before he has read
+// the question, and so each key counts at once.
+func (o *Confirm) typed(msg tea.Msg) Result {
+	if key, ok := msg.(tea.KeyPressMsg); ok && key.String() == "enter" {
+		if o.field.Text() == o.question.Typed.Text {
+			return Result{true, o.question.Yes}
+		}
+		return Result{}
+	}
+	o.field.Update(msg)
+	return Result{}
+}
+
+func (o *Confirm) no() Result { return Result{true, request.Tell{Text: "nothing was done"}} }
+
+// SetText replaces what was typed.
+func (o *Confirm) SetText(text string) { o.field.SetText(text) }
+
+// View draws the question.
+func (o *Confirm) View() ([]string, *Spot) {
+	lines := append([]string(nil), o.question.Details...)
+	lines = append(lines, "")
+	typed := o.question.Typed
+	if typed.Text == "" {
+		lines = append(lines, "y yes    any other key: no")
+		if o.early {
+			lines = append(lines, o.paint.Warn.Render(tooEarly))
+		}
+		return o.box(o.question.Title, lines), nil
+	}
+	what := typed.Text
+	if typed.Meaning != "" {
+		what += ", " + typed.Meaning + ","
+	}
+	prompt := "and press enter to " + typed.Effect + ": "
+	lines = append(lines, "Type "+what, prompt+o.field.View(), "esc: do nothing")
+	return o.box(o.question.Title, lines), inBox(widget.Width(prompt)+o.field.Cursor(), len(lines)-2)
+}
+
+// Note says what is too long for a line, until a key is pressed.
+type Note struct {
+	frame
+	Title string
+	Lines []string
+	since time.Time
+	early bool
+}
+
+// NewNote says it.
+func NewNote(paint *widget.Painter, title string, lines []string) *Note {
+	return &Note{frame: frame{paint: paint}, Title: title, Lines: lines, since: paint.Now()}
+}
+
+// Update ends the note with a key, unless that was typed before it was seen.
+func (o *Note) Update(msg tea.Msg) Result {
+	if _, ok := msg.(tea.KeyPressMsg); !ok {
+		return Result{}
+	}
+	o.early = o.paint.Now().Sub(o.since) < quiet
+	return Result{Done: !o.early}
+}
+
+// View draws the note.
+func (o *Note) View() ([]string, *Spot) {
+	lines := append(append([]string(nil), o.Lines...), "", o.paint.Muted.Render("any key: leave"))
+	if o.early {
+		lines = append(lines, o.paint.Warn.Render(tooEarly))
+	}
+	return o.box(o.Title, lines), nil
+}

@@ -1,0 +1,88 @@
+package screen
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/tui/data"
+	"github.com/jobq-dev/jobq/tui/widget"
+)
+
+// attention lists what an operator should look at, worst first.
+func (s *OverviewPage) attention() []string {
+	now := s.Paint.Now()
+	var lines []string
+	bad := func(format string, args ...any) {
+		lines = append(lines, " "+s.Paint.Alarm.Render("!")+" "+fmt.Sprintf(format, args...))
+	}
+	odd := func(format string, args ...any) {
+		lines = append(lines, " "+s.Paint.Warn.Render("~")+" "+fmt.Sprintf(format, args...))
+	}
+	for _, line := range s.failing() {
+		bad("%s", line)
+	}
+	for _, w := range s.Facts.Workers {
+		if silence := now.Sub(w.HeartbeatAt); silence > data.WorkerSilence {
+			bad("worker %s has been silent for %s, and holds %s", widget.Clean(w.ID), format.Ago(silence), format.Count(w.Running, "job"))
+		}
+	}
+	for _, q := range s.Facts.Queues {
+		switch {
+		case q.PausedAt != nil:
+			odd("%s was paused %s ago by %s %s", widget.Clean(q.Name), format.Ago(now.Sub(*q.PausedAt)), widget.Clean(q.PausedBy), widget.Clean(q.PauseReason))
+		case q.HeadRunAt == nil:
+		case q.Slots == 0:
+			bad("%s: %s wait and no worker takes them", widget.Clean(q.Name), waitingJobs(q))
+		case now.Sub(*q.HeadRunAt) > data.WaitTrouble:
+			odd("%s: the next job has waited for %s", widget.Clean(q.Name), format.Ago(now.Sub(*q.HeadRunAt)))
+		}
+	}
+	if s.Facts.Leader == nil && s.Facts.Known(data.Leader) {
+		odd("no janitor leads: jobs of workers that have died are not recovered")
+	}
+	return lines
+}
+
+// waitingJobs is how many jobs of the queue wait.
+func waitingJobs(q jobq.Queue) string {
+	if q.Available == 1 {
+		return "1 job"
+	}
+	return format.CappedAt(q.Available, q.AvailableMax) + " jobs"
+}
+
+// failing says of each queue with failures of late how many there were, and which
+// error was the most frequent. How many comes from the sums of the queue, and not
+// from the errors, of which only the most frequent of all queues are known.
+func (s *OverviewPage) failing() (lines []string) {
+	span := format.Ago(data.FailuresSpan)
+	names := make([]string, 0, len(s.Facts.Queues))
+	for _, f := range s.Facts.Failures {
+		if !slices.Contains(names, f.Queue) {
+			names = append(names, f.Queue)
+		}
+	}
+	for _, minute := range s.Facts.Minutes {
+		if minute.Failed > 0 && !slices.Contains(names, minute.Queue) {
+			names = append(names, minute.Queue)
+		}
+	}
+	slices.SortStableFunc(names, func(a, b string) int { return int(s.Facts.FailedOfLate(b) - s.Facts.FailedOfLate(a)) })
+	for _, name := range names {
+		total := s.Facts.FailedOfLate(name)
+		if total == 0 {
+			continue
+		}
+		line := fmt.Sprintf("%s: %s failed in %s", widget.Clean(name), format.Number(total), span)
+		for _, f := range s.Facts.Failures {
+			if f.Queue == name && f.Jobs > 0 {
+				line += fmt.Sprintf(", %s with %q", format.Number(f.Jobs), widget.Clean(f.Error))
+				break
+			}
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}

@@ -1,0 +1,130 @@
+package screen
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/filter"
+	"github.com/jobq-dev/jobq/tui/data"
+)
+
+// pageQuestion is which page of which list is asked for.
+type pageQuestion struct {
+	match   string
+	sort    jobq.Sort
+	reverse bool
+	recent  bool
+	asked   int
+	after   string
+	limit   int
+}
+
+// question is the one whose answer is the first page.
+func (s *JobList) question() pageQuestion {
+	o := s.order()
+	return pageQuestion{match: s.filterText(), sort: o.sort, reverse: o.reverse, recent: s.recent, asked: s.asked, limit: pageSize}
+}
+
+// moreQuestion is the one whose answer is the page after the rows.
+func (s *JobList) moreQuestion() pageQuestion {
+	question := s.question()
+	question.after = s.next
+	if s.toEnd {
+		question.limit = endSize
+	}
+	return question
+}
+
+// filter is what the question asks of the database.
+func (q pageQuestion) filter() jobq.Filter {
+	return jobq.Filter{Match: q.match, Limit: q.limit, Sort: q.sort, Reverse: q.reverse, After: q.after}
+}
+
+// ask asks for the page, among the newest jobs only when all are too many.
+func (q pageQuestion) ask(ctx context.Context, r data.Reader) (any, error) {
+	filter := q.filter()
+	if q.recent {
+		newest, err := r.List(ctx, jobq.Filter{Limit: 1})
+		switch {
+		case err != nil:
+			return nil, err
+		case len(newest.Jobs) == 0:
+			return newest, nil
+		}
+		filter.Match += fmt.Sprintf(" id:>%d", max(newest.Jobs[0].ID-recentJobs, 0))
+	}
+	page, err := r.List(ctx, filter)
+	if err != nil {
+		return nil, err
+	}
+	return page, nil
+}
+
+// looked is what was found when jobs were looked for by their ids.
+type looked struct {
+	ids   map[int64]bool // that were looked for
+	found map[int64]*jobq.Job
+}
+
+// Wants are the page, what has become of the rows on the screen, how many jobs
+// match, and the job under the cursor.
+func (s *JobList) Wants() []data.Want {
+	page := s.question()
+	match := page.match
+	wants := append(data.Wants(data.Queues), data.Want{Panel: data.Page, About: page, Ask: page.ask}, data.Want{
+		Panel: data.Count, About: match,
+		Ask: func(ctx context.Context, r data.Reader) (any, error) {
+			return r.Count(ctx, jobq.Filter{Match: match}, jobq.CountMax)
+		},
+	})
+	if s.more {
+		more := s.moreQuestion()
+		wants = append(wants, data.Want{Panel: data.More, About: more, Ask: more.ask})
+	}
+	if ids := s.visibleIDs(); len(ids) > 0 {
+		wants = append(wants, data.Want{Panel: data.Visible, Ask: func(ctx context.Context, r data.Reader) (any, error) { return look(ctx, r, ids) }})
+	}
+	if job := s.selected(); job != nil && job.State == jobq.Available && s.preview > 0 { // they may be why it waits
+		wants = append(wants, data.Wants(data.Workers)...)
+	}
+	if id := s.previewed(); id != 0 && s.preview > 0 {
+		wants = append(wants, data.Want{Panel: data.Job, About: storyQuestion{id: id}, Ask: func(ctx context.Context, r data.Reader) (any, error) {
+			return loadStory(ctx, r, id)
+		}})
+	}
+	return wants
+}
+
+func (s *JobList) visibleIDs() (ids []int64) {
+	for i := s.offset; i < min(s.offset+s.visible, len(s.rows)); i++ {
+		ids = append(ids, s.rows[i].ID)
+	}
+	return ids
+}
+
+// look looks for jobs by their ids.
+func look(ctx context.Context, r data.Reader, ids []int64) (any, error) {
+	texts := make([]string, len(ids))
+	answer := looked{make(map[int64]bool, len(ids)), make(map[int64]*jobq.Job, len(ids))}
+	for i, id := range ids {
+		texts[i] = strconv.FormatInt(id, 10)
+		answer.ids[id] = true
+	}
+	page, err := r.List(ctx, jobq.Filter{Match: "id:" + strings.Join(texts, ","), Limit: len(ids)})
+	if err != nil {
+		return nil, err
+	}
+	for _, job := range page.Jobs {
+		answer.found[job.ID] = job
+	}
+	return answer, nil
+}
+
+// namesStates says whether a filter speaks of states itself.
+func namesStates(match string) bool {
+	query, err := filter.Parse(match)
+	return err == nil && len(query.States()) < len(jobq.States())
+}

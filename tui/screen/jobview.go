@@ -1,0 +1,169 @@
+package screen
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/tui/widget"
+)
+
+// head is the second line of the screen, in place of the names of the screens.
+func (s *JobPage) head() string {
+	job := s.story.job
+	left := fmt.Sprintf(" Jobs %s %d", s.Paint.Cross, s.id)
+	right := s.Key("back") + " back "
+	if job != nil {
+		left += fmt.Sprintf(" %s/%s", widget.Clean(job.Queue), widget.Clean(job.Kind))
+		right = fmt.Sprintf("%s  attempt %d of %d   %s", s.Paint.State(job.State).Render(strings.ToUpper(format.State(job))),
+			format.Attempt(job), job.MaxAttempts, right)
+	}
+	return s.Paint.Spread(s.Paint.Title.Render(left), right, s.cells)
+}
+
+// pageLines is the page above the output, and the line of the newest run in it.
+func (s *JobPage) pageLines() (lines []string, runsAt int) {
+	job := s.story.job
+	if job.State == jobq.Running {
+		lines = s.runningLines(job)
+	}
+	if s.wide() {
+		lines = append(lines, s.Paint.Rule(s.cells, "Properties", "Timeline"))
+		lines = append(lines, s.Paint.Columns(s.properties(job), s.timeline(s.cells/2-3), s.cells)...)
+	} else {
+		lines = append(lines, s.Paint.Rule(s.cells, "Properties"))
+		lines = append(lines, s.properties(job)...)
+	}
+	runs := s.runs()
+	return append(lines, runs...), len(lines) + 2
+}
+
+// runningLines are how far a run is, and how long its lease holds.
+func (s *JobPage) runningLines(job *jobq.Job) []string {
+	now := s.Paint.Now()
+	var elapsed time.Duration
+	if job.StartedAt != nil {
+		elapsed = now.Sub(*job.StartedAt)
+	}
+	progress := fmt.Sprintf(" Progress  none reported   %s elapsed", format.Took(elapsed))
+	if p := job.Progress; p != nil {
+		left := ""
+		if p.Percent > 1 && p.Percent < 100 {
+			left = "   about " + format.Took(time.Duration(float64(elapsed)*float64(100-p.Percent)/float64(p.Percent))) + " left"
+		}
+		progress = fmt.Sprintf(" Progress  %s %s  %s %.0f%%   %s elapsed%s   updated %s ago", widget.Clean(p.Stage), widget.Clean(p.Message),
+			s.Paint.Progress(float64(p.Percent)/100, 24), p.Percent, format.Took(elapsed), left, format.Ago(now.Sub(p.At)))
+	}
+	lease := " Lease     " + widget.Clean(job.LeaseOwner)
+	if job.LeaseExpiresAt != nil {
+		lease += "   ends in " + format.Ago(job.LeaseExpiresAt.Sub(now)) + " unless extended"
+	}
+	lease += fmt.Sprintf("   token %d", job.LeaseToken)
+	if job.CancelRequestedAt != nil {
+		lease += "   " + s.Paint.Warn.Render("asked to stop "+format.When(*job.CancelRequestedAt, now))
+	}
+	return []string{progress, lease}
+}
+
+// properties are what the job is. Texts of any length become one line each.
+func (s *JobPage) properties(job *jobq.Job) []string {
+	first := fmt.Sprintf(" queue      %s   priority %d", widget.Clean(job.Queue), job.Priority)
+	if job.Attempts > 0 {
+		first += "   " + format.Count(int64(job.Attempts), "attempt") + " failed"
+	}
+	if job.Crashes > 0 {
+		first += fmt.Sprintf(", %d crashed", job.Crashes)
+	}
+	lines := []string{first, fmt.Sprintf(" created    %s   run at %s", s.Paint.Clock(job.CreatedAt), s.Paint.Clock(job.RunAt))}
+	add := func(name, value string) {
+		if value != "" {
+			lines = append(lines, fmt.Sprintf(" %-10s %s", name, value))
+		}
+	}
+	add("waiting", s.Paint.Warn.Render(s.whyWaiting(job)))
+	if job.Timeout > 0 {
+		add("timeout", job.Timeout.String())
+	}
+	add("unique", widget.Clean(job.UniqueKey))
+	add("tags", widget.Clean(strings.Join(job.Tags, ", ")))
+	add("args", jsonLine(job.Args))
+	add("metadata", jsonLine(job.Metadata))
+	add("checkpoint", jsonLine(job.Checkpoint))
+	add("result", jsonLine(job.Result))
+	switch {
+	case job.LastError == "":
+	case job.State == jobq.Completed:
+		add("before", "failed with "+widget.FirstLine(job.LastError))
+	default:
+		add("error", s.Paint.Error.Render(widget.FirstLine(job.LastError)))
+	}
+	return lines
+}
+
+// timeline is the last moments, a line each.
+func (s *JobPage) timeline(cells int) []string {
+	const shown = 9
+	moments := s.story.moments()
+	moments = moments[max(len(moments)-shown, 0):]
+	lines := make([]string, len(moments))
+	for i, moment := range moments {
+		lines[i] = s.Paint.Fit(s.Paint.Muted.Render(s.Paint.Clock(moment.at))+"  "+moment.text, cells)
+	}
+	return lines
+}
+
+// runsShown is how many runs are on the page at once.
+const runsShown = 6
+
+// runs are the runs, newest first.
+func (s *JobPage) runs() []string {
+	columns := widget.ColumnsFor([]widget.Column{
+		widget.Right("#", 3, 0), widget.Left("OUTCOME", 10, 0), widget.Left("STARTED", 11, 2), widget.Right("TOOK", 8, 0), widget.Left("WORKER", 28, 3),
+		widget.Left("ERROR", 0, 1),
+	}, s.cells-2, 12)
+	lines := []string{s.Paint.Rule(s.cells, "Runs"), s.Paint.Header(columns, s.cells)}
+	add := func(selected bool, values map[string]string) {
+		marks := "  "
+		if selected {
+			marks = s.Paint.Cursor.Render("> ")
+		}
+		lines = append(lines, s.Paint.Row(columns, s.cells, marks, values))
+	}
+	job, runs := s.story.job, s.story.runs
+	last := map[string]string{"#": strconv.Itoa(len(runs) + 1), "WORKER": widget.Clean(job.LeaseOwner)}
+	switch {
+	case job.StartedAt == nil:
+	case job.State == jobq.Running:
+		last["OUTCOME"], last["STARTED"], last["TOOK"] = s.Paint.Running.Render("running"), s.Paint.Clock(*job.StartedAt), format.Duration(job, s.Paint.Now())
+		add(s.run == 0, last)
+	case s.story.unrecorded():
+		last["OUTCOME"], last["STARTED"], last["TOOK"] = s.outcome(jobq.OutcomeCompleted), s.Paint.Clock(*job.StartedAt), format.Duration(job, s.Paint.Now())
+		add(false, last)
+	}
+	first := max(s.run-runsShown+1, 0)
+	for i := first; i < min(first+runsShown, len(runs)); i++ {
+		run := runs[len(runs)-1-i]
+		add(i+s.story.running() == s.run, map[string]string{
+			"#": strconv.Itoa(len(runs) - i), "OUTCOME": s.outcome(run.Outcome), "STARTED": s.Paint.Clock(run.StartedAt),
+			"TOOK": format.Took(run.FinishedAt.Sub(run.StartedAt)), "WORKER": widget.Clean(run.WorkerID), "ERROR": widget.FirstLine(run.Error),
+		})
+	}
+	if len(lines) == headLines {
+		lines = append(lines, "  "+s.Paint.Muted.Render("has not run yet"))
+	}
+	return lines
+}
+
+func (s *JobPage) outcome(outcome jobq.Outcome) string {
+	switch outcome {
+	case jobq.OutcomeCompleted:
+		return s.Paint.Completed.Render(string(outcome))
+	case jobq.OutcomeFailed, jobq.OutcomeTimedOut, jobq.OutcomeLost:
+		return s.Paint.Failed.Render(string(outcome))
+	case jobq.OutcomeCancelled, jobq.OutcomeReleased, jobq.OutcomeSnoozed:
+	}
+	return string(outcome)
+}

@@ -1,0 +1,71 @@
+package screen
+
+import (
+	"fmt"
+
+	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/tui/data"
+	"github.com/jobq-dev/jobq/tui/widget"
+)
+
+// QueueList is the screen with all queues, and one of them in detail.
+type QueueList struct{ queueTable }
+
+// NewQueues makes the screen.
+func NewQueues(kit Kit) *QueueList { return &QueueList{newQueueTable(kit)} }
+
+// SetSize gives the rows what the detail below leaves.
+func (s *QueueList) SetSize(cells, lines int) {
+	s.base.SetSize(cells, lines)
+	const detail = 7 // lines, with the one that parts them
+	s.setHeight(headLines, max(lines-headLines-detail, 3))
+}
+
+// Wants are what the queues are and have done.
+func (s *QueueList) Wants() []data.Want {
+	return data.Wants(data.Queues, data.Minutes, data.Failures, data.Workers)
+}
+
+// View draws the queues, and the selected one in detail.
+func (s *QueueList) View() View {
+	if !s.Facts.Known(data.Queues) {
+		return View{Lines: []string{"", " " + s.waiting(data.Queues)}, Cursor: -1}
+	}
+	lines := s.draw()
+	if q := s.selected(); q != nil {
+		lines = append(lines, s.Paint.Rule(s.cells, widget.Clean(q.Name)))
+		lines = append(lines, s.detail()...)
+	}
+	return View{Lines: lines, Cursor: s.cursor()}
+}
+
+// detail is the selected queue.
+func (s *QueueList) detail() []string {
+	q := *s.selected()
+	r := s.Facts.Rates(q.Name)
+	paused := "no"
+	if q.PausedAt != nil {
+		paused = fmt.Sprintf("since %s by %s %s", s.Paint.Clock(*q.PausedAt), widget.Clean(q.PausedBy), widget.Clean(q.PauseReason))
+	}
+	slots := fmt.Sprintf("slots %s, %s in use", format.Number(q.Slots), format.Number(q.Running))
+	if q.Slots > 0 && q.Running > q.Slots {
+		slots += fmt.Sprintf(": %s claimed ahead, or in workers that drain", format.Number(q.Running-q.Slots))
+	}
+	lines := []string{
+		" paused    " + paused,
+		fmt.Sprintf(" lease     %s        %s", q.Lease, slots),
+		fmt.Sprintf(" last min  %s/s completed   %s/s failed   average run %s, wait %s", format.Rate(r.Completed), format.Rate(r.Failed),
+			format.Took(r.Run), format.Took(r.Wait)),
+		" 60 min    " + s.Paint.Spark(s.Facts.Series(q.Name, false), 60),
+		" failed    " + s.Paint.Spark(s.Facts.Series(q.Name, true), 60),
+	}
+	if reason := s.Facts.WhyWaiting(q, ""); reason != "" {
+		lines = append(lines, " waiting   "+widget.Clean(reason))
+	}
+	return lines
+}
+
+// Told is the list in words.
+func (s *QueueList) Told() []string {
+	return append([]string{format.Count(int64(len(s.Facts.Queues)), "queue")}, s.toldQueues()...)
+}

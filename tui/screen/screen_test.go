@@ -1,0 +1,448 @@
+package screen
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/x/ansi"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/tui/data"
+	"github.com/jobq-dev/jobq/tui/request"
+	"github.com/jobq-dev/jobq/tui/theme"
+	"github.com/jobq-dev/jobq/tui/widget"
+)
+
+// noon is when every test takes place.
+var noon = time.Date(2026, 11, 21, 14, 2, 31, 0, time.UTC)
+
+// stage is what a screen is driven with: it stands for the root.
+type stage struct {
+	Screen
+	t     *testing.T
+	now   time.Time
+	kit   Kit
+	asked []tea.Msg // what the screen has asked for
+}
+
+// newStage puts a screen on a stage of this size.
+func newStage(t *testing.T, cells, lines int, make func(Kit) Screen) *stage {
+	t.Helper()
+	made, err := theme.New(theme.Settings{Bare: true})
+	require.NoError(t, err)
+	s := &stage{t: t, now: noon}
+	now := func() time.Time { return s.now }
+	s.kit = Kit{Paint: &widget.Painter{Theme: made, Now: now}, Facts: data.NewFacts(now), Key: func(id string) string { return "<" + id + ">" }}
+	s.Screen = make(s.kit)
+	s.SetSize(cells, lines)
+	return s
+}
+
+// tell gives the screen messages, after what answers have to say to all screens.
+func (s *stage) tell(messages ...tea.Msg) {
+	for _, msg := range messages {
+		if answer, ok := msg.(data.Answer); ok {
+			answer.At = s.now
+			s.kit.Facts.Take(answer)
+			msg = answer
+		}
+		if asked := s.Update(msg); asked != nil {
+			s.asked = append(s.asked, asked)
+		}
+	}
+}
+
+// do runs actions by their commands.
+func (s *stage) do(ids ...string) {
+	s.t.Helper()
+	for _, id := range ids {
+		action, ok := s.Actions()[id]
+		require.True(s.t, ok, "no action %s", id)
+		if asked := action.Run(); asked != nil {
+			s.asked = append(s.asked, asked)
+		}
+	}
+}
+
+// text is the screen as it is seen.
+func (s *stage) text() string {
+	view := s.View()
+	return view.Head + "\n" + strings.Join(view.Lines, "\n")
+}
+
+// answer is what a question of the screen comes to at a database.
+func (s *stage) answer(panel data.Panel, r data.Reader) data.Answer {
+	s.t.Helper()
+	for _, want := range s.Wants() {
+		if want.Panel == panel {
+			value, err := want.Ask(context.Background(), r)
+			return data.Answer{Panel: panel, About: want.About, Value: value, Err: err}
+		}
+	}
+	require.Fail(s.t, "the screen does not want "+panel.String())
+	return data.Answer{}
+}
+
+// source is a database of some jobs; what a test does not need is not there.
+type source struct {
+	data.Reader
+	jobs []*jobq.Job
+	err  error
+}
+
+func (r *source) List(_ context.Context, f jobq.Filter) (*jobq.Page, error) {
+	if r.err != nil {
+		return nil, r.err
+	}
+	page := &jobq.Page{}
+	ids := regexp.MustCompile(`\d+`).FindAllString(strings.TrimPrefix(f.Match, "id:"), -1)
+	for _, job := range r.jobs {
+		if strings.HasPrefix(f.Match, "id:") && !contains(ids, fmt.Sprint(job.ID)) {
+			continue
+		}
+		if len(page.Jobs) == f.Limit {
+			page.Cursor = "more"
+			break
+		}
+		row := *job
+		page.Jobs = append(page.Jobs, &row)
+	}
+	return page, nil
+}
+
+func contains(all []string, one string) bool {
+	for _, text := range all {
+		if text == one {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *source) Get(_ context.Context, id int64) (*jobq.Job, error) {
+	for _, job := range r.jobs {
+		if job.ID == id {
+			row := *job
+			return &row, nil
+		}
+	}
+	return nil, jobq.ErrNotFound
+}
+func (r *source) Attempts(context.Context, int64) ([]jobq.Attempt, error)     { return nil, nil }
+func (r *source) JobActions(context.Context, int64) ([]jobq.JobAction, error) { return nil, nil }
+
+// someJobs are jobs of one state, the newest first.
+func someJobs(count int, state jobq.State) (jobs []*jobq.Job) {
+	for i := range count {
+		started, finished := noon.Add(-time.Minute), noon
+		jobs = append(jobs, &jobq.Job{
+			ID: int64(1000 - i), State: state, Queue: "email", Kind: "Send", MaxAttempts: 25, CreatedAt: noon.Add(-time.Hour), RunAt: noon.Add(-time.Hour),
+			StartedAt: &started, FinishedAt: &finished,
+		})
+	}
+	return jobs
+}
+
+func newJobs(kit Kit) Screen { return NewJobs(kit) }
+
+// Only jobs that were looked for can be found to be deleted: the answer about the
+// rows that were on the screen says nothing about those that are now.
+func TestLookedForRowsOnly(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 120, 20, newJobs)
+	r := &source{jobs: someJobs(80, jobq.Failed)}
+	s.tell(s.answer(data.Page, r))
+	late := s.answer(data.Visible, r) // about the first rows
+	s.do("page-down", "page-down")
+	s.tell(late)
+	require.NotContains(t, s.text(), "deleted")
+	r.jobs = r.jobs[:len(r.jobs)-1]
+	s.do("end")
+	s.tell(s.answer(data.Visible, r))
+	require.Equal(t, 1, strings.Count(s.text(), "→ deleted"), s.text())
+}
+
+// New jobs above the list are those that come before its first one, in any order
+// of the list: one that has moved up to the end of the page is not above.
+func TestNewAbove(t *testing.T) {
+	t.Parallel()
+	for _, reverse := range []bool{false, true} {
+		s := newStage(t, 120, 20, newJobs)
+		r := &source{jobs: someJobs(120, jobq.Failed)}
+		if reverse {
+			s.do("reverse")
+		}
+		s.tell(s.answer(data.Page, r))
+		s.do("down")
+		r.jobs = r.jobs[1:]
+		s.tell(s.answer(data.Page, r))
+		require.NotContains(t, s.text(), "new above", reverse)
+		r.jobs = append([]*jobq.Job{{ID: 2000, State: jobq.Failed}, {ID: 1999, State: jobq.Failed}}, r.jobs...)
+		s.tell(s.answer(data.Page, r))
+		require.Contains(t, s.text(), "2 new above")
+	}
+}
+
+// With a filter, the numbers beside the states are of the jobs that match: only
+// that of the state that is shown is known.
+func TestTabsCountWhatMatches(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 120, 20, newJobs)
+	s.tell(data.Answer{Panel: data.Queues, Value: []jobq.Queue{{Name: "email", Failed: 1184, Available: 7}}})
+	require.Contains(t, s.text(), "Failed 1,184")
+	s.tell(ShowJobs{Match: "state:failed kind:Send"})
+	tabs := func() string { return strings.Split(s.text(), "\n")[1] }
+	require.NotRegexp(t, `\d`, tabs())
+	r := &source{jobs: someJobs(11, jobq.Failed)}
+	s.tell(s.answer(data.Page, r), data.Answer{Panel: data.Count, About: "state:failed kind:Send", Value: int64(11)})
+	require.Contains(t, tabs(), "[Failed 11]")
+	require.NotContains(t, tabs(), "7")
+}
+
+// An error that a job had before it completed is not shown as if it had failed.
+func TestErrorOfCompletedJob(t *testing.T) {
+	t.Parallel()
+	jobs := someJobs(2, jobq.Completed)
+	jobs[0].LastError, jobs[0].Attempts = "smtp 421", 1
+	jobs[1].State, jobs[1].LastError = jobq.Failed, "smtp 550"
+	s := newStage(t, 120, 30, newJobs)
+	r := &source{jobs: jobs}
+	s.tell(s.answer(data.Page, r))
+	s.tell(s.answer(data.Job, r))
+	require.NotContains(t, s.text(), "421")
+	require.Contains(t, s.text(), "smtp 550")
+	page := newStage(t, 120, 30, func(kit Kit) Screen { return NewJob(kit) })
+	page.tell(ShowJob{1000})
+	page.tell(page.answer(data.Job, r))
+	require.Contains(t, page.text(), "before     failed with smtp 421")
+}
+
+// The attempt is the same figure in the list, in the preview and on the page.
+func TestAttemptsAgree(t *testing.T) {
+	t.Parallel()
+	jobs := someJobs(1, jobq.Running)
+	jobs[0].FinishedAt = nil
+	r := &source{jobs: jobs}
+	s := newStage(t, 120, 30, newJobs)
+	s.tell(s.answer(data.Page, r))
+	s.tell(s.answer(data.Job, r))
+	require.Equal(t, 2, strings.Count(s.text(), "1/25"), s.text())
+	require.NotContains(t, s.text(), "0/25")
+	require.Contains(t, strings.Join(s.Told(), "\n"), "attempt 1 of 25")
+}
+
+// Runs are numbered one after another, also when attempts began anew.
+func TestRunsAreNumbered(t *testing.T) {
+	t.Parallel()
+	job := someJobs(1, jobq.Failed)[0]
+	story := Story{job: job}
+	for i := range 3 {
+		at := noon.Add(time.Duration(i-3) * time.Minute)
+		story.runs = append(story.runs, jobq.Attempt{Number: 1, Outcome: jobq.OutcomeFailed, StartedAt: at, FinishedAt: at.Add(time.Second), LeaseToken: int64(i)})
+	}
+	s := newStage(t, 120, 30, func(kit Kit) Screen { return NewJob(kit) })
+	s.tell(ShowJob{job.ID})
+	s.tell(data.Answer{Panel: data.Job, About: s.Wants()[0].About, Value: story})
+	for _, want := range []string{"   3 failed", "   2 failed", "   1 failed", "run 1 ", "run 2 ", "run 3 ", "Output of run 3"} {
+		require.Contains(t, s.text(), want)
+	}
+}
+
+// A list of jobs that matches nothing, or is yet to come, says so, and never that
+// it shows more jobs than there are.
+func TestPositions(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 120, 20, newJobs)
+	require.Contains(t, s.text(), "asking the database")
+	for _, test := range []struct {
+		jobs  int
+		total int64
+		want  string
+	}{{11, 0, "1-11 of 11 "}, {11, 11, "1-11 of 11 "}, {30, 12, "1-15 of 30 "}, {300, 12, "1-15 of 100+ "}, {300, 300, "1-15 of 300 "}, {300, jobq.CountMax, "1-15 of 10k+ "}} {
+		s = newStage(t, 120, 20, newJobs)
+		s.tell(s.answer(data.Page, &source{jobs: someJobs(test.jobs, jobq.Failed)}), data.Answer{Panel: data.Count, About: "", Value: test.total})
+		require.Contains(t, s.text(), test.want)
+	}
+	s = newStage(t, 120, 20, newJobs)
+	s.tell(data.Answer{Panel: data.Page, Err: errors.New("no"), About: s.answer(data.Page, &source{}).About})
+	require.NotContains(t, s.text(), " of ")
+}
+
+// How many jobs of a queue failed of late is the sum of the queue, and not of the
+// errors that are known: those are the most frequent of all queues only.
+func TestAttentionSums(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 120, 40, func(kit Kit) Screen { return NewOverview(kit) })
+	minutes := []jobq.Minute{
+		{At: noon.Add(-time.Minute), QueueStats: jobq.QueueStats{Queue: "email", Failed: 240}},
+		{At: noon.Add(-2 * time.Minute), QueueStats: jobq.QueueStats{Queue: "sms", Failed: 3}},
+		{At: noon.Add(-40 * time.Minute), QueueStats: jobq.QueueStats{Queue: "old", Failed: 9}},
+	}
+	s.tell(
+		data.Answer{Panel: data.Failures, Value: []jobq.Failure{{Queue: "email", Error: "smtp 421", Jobs: 186, Since: noon}}},
+		data.Answer{Panel: data.Minutes, Value: minutes},
+		data.Answer{Panel: data.Queues, Value: []jobq.Queue{{Name: "email", Slots: 1}, {Name: "sms", Slots: 1}}})
+	require.Contains(t, s.text(), `email: 240 failed in 20m, 186 with "smtp 421"`)
+	require.Contains(t, s.text(), "sms: 3 failed in 20m")
+	require.NotContains(t, s.text(), "old:")
+}
+
+// A queue that is not in use any more is no trouble, whatever it has left behind,
+// and jobs beyond the slots are told apart from those within.
+func TestQueuesInUse(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 120, 30, func(kit Kit) Screen { return NewQueues(kit) })
+	s.tell(
+		data.Answer{Panel: data.Failures, Value: []jobq.Failure{{Queue: "gone", Error: "x", Jobs: 9, Since: noon}}},
+		data.Answer{Panel: data.Queues, Value: []jobq.Queue{{Name: "gone", Failed: 9}, {Name: "busy", Slots: 64, Running: 67}, {Name: "calm", Slots: 4}}})
+	rows := regexp.MustCompile(`(?m)^[> ] (busy|calm|gone)`).FindAllStringSubmatch(s.text(), -1)
+	require.Equal(t, "gone", rows[2][1], "last")
+	require.Contains(t, s.text(), "gone (not in use)")
+	require.Contains(t, s.text(), "64+3")
+	require.Contains(t, s.text(), "67 in use: 3 claimed ahead, or in workers that drain")
+}
+
+// The likely reason why a job waits is on its page and in its preview.
+func TestWhyWaiting(t *testing.T) {
+	t.Parallel()
+	paused, head := noon.Add(-time.Minute), noon.Add(-40*time.Second)
+	live := jobq.Worker{ID: "w", Slots: map[string]int{"email": 4}, Kinds: []string{"Other"}, HeartbeatAt: noon}
+	able := live
+	able.Kinds = []string{"Send"}
+	for _, test := range []struct {
+		queue   jobq.Queue
+		workers []jobq.Worker
+		want    string
+	}{
+		{jobq.Queue{PausedAt: &paused, PausedBy: "ana", PauseReason: "audit"}, nil, "the queue is paused by ana: audit"},
+		{jobq.Queue{}, nil, "no live worker takes jobs from the queue"},
+		{jobq.Queue{Slots: 4}, []jobq.Worker{live}, "no live worker has kind Send"},
+		{jobq.Queue{Slots: 4, Running: 4, HeadRunAt: &head}, []jobq.Worker{able}, "all 4 slots have been in use for 40s"},
+		{jobq.Queue{Slots: 4}, []jobq.Worker{able}, ""},
+	} {
+		test.queue.Name = "email"
+		job := someJobs(1, jobq.Available)[0]
+		job.StartedAt, job.FinishedAt = nil, nil
+		for _, make := range []func(Kit) Screen{newJobs, func(kit Kit) Screen { return NewJob(kit) }} {
+			s := newStage(t, 120, 30, make)
+			r := &source{jobs: []*jobq.Job{job}}
+			s.tell(ShowJob{job.ID}, data.Answer{Panel: data.Queues, Value: []jobq.Queue{test.queue}}, data.Answer{Panel: data.Workers, Value: test.workers})
+			if _, isList := s.Screen.(*JobList); isList {
+				s.tell(s.answer(data.Page, r))
+			}
+			s.tell(data.Answer{Panel: data.Job, About: storyQuestion{id: job.ID, output: true}, Value: Story{job: job}})
+			if test.want == "" {
+				require.NotContains(t, s.text(), "waiting ")
+			} else {
+				require.Contains(t, s.text(), test.want)
+			}
+		}
+	}
+}
+
+// Each screen alone: at any size, with and without anything to show, it draws no
+// more lines than it has room for, and drawing changes nothing.
+func TestScreensAlone(t *testing.T) {
+	t.Parallel()
+	makers := map[Name]func(Kit) Screen{
+		Overview: func(kit Kit) Screen { return NewOverview(kit) }, Jobs: newJobs, Queues: func(kit Kit) Screen { return NewQueues(kit) },
+		Workers: func(kit Kit) Screen { return NewWorkers(kit) }, Errors: func(kit Kit) Screen { return NewErrors(kit) },
+		Audit: func(kit Kit) Screen { return NewAudit(kit) }, Job: func(kit Kit) Screen { return NewJob(kit) },
+	}
+	require.Len(t, makers, len(Names()))
+	r := &source{jobs: someJobs(150, jobq.Failed)}
+	for name, make := range makers {
+		for _, size := range [][2]int{{60, 10}, {80, 19}, {120, 30}, {200, 55}} {
+			s := newStage(t, size[0], size[1], make)
+			check := func() {
+				view := s.View()
+				require.Equal(t, view, s.View(), name)
+				for i, line := range view.Lines[:min(len(view.Lines), size[1])] {
+					require.LessOrEqual(t, ansi.StringWidth(line), size[0]+60, "%s line %d", name, i) // the root cuts what is too long
+				}
+				require.Less(t, view.Cursor, size[1], name)
+				for _, line := range s.Told() {
+					require.NotContains(t, line, "\n")
+				}
+			}
+			check()
+			s.tell(ShowJob{995})
+			for _, want := range s.Wants() {
+				value, err := want.Ask(context.Background(), anything{r})
+				s.tell(data.Answer{Panel: want.Panel, About: want.About, Value: value, Err: err})
+				check()
+			}
+			for id := range s.Actions() {
+				s.do(id)
+				check()
+			}
+			s.tell(Tick{}, Click{3}, Pick{2}, Pick{0}, Scroll{5}, Back{}, Left{}, Acted{&jobq.Acted{}}, tea.FocusMsg{})
+			check()
+		}
+	}
+}
+
+// anything is a database that has something for each question.
+type anything struct{ *source }
+
+func (anything) Queues(context.Context) ([]jobq.Queue, error) {
+	return []jobq.Queue{{Name: "email", Slots: 4, Failed: 3}, {Name: "sms"}}, nil
+}
+
+func (anything) Minutes(context.Context, time.Duration) ([]jobq.Minute, error) {
+	return []jobq.Minute{{At: noon, QueueStats: jobq.QueueStats{Queue: "email", Completed: 100, Failed: 3}}}, nil
+}
+
+func (anything) Failures(context.Context, time.Duration) ([]jobq.Failure, error) {
+	return []jobq.Failure{{Queue: "email", Error: "smtp \"421\"", Jobs: 3, Since: noon}}, nil
+}
+
+func (anything) Leader(context.Context) (*jobq.Leader, error) { return &jobq.Leader{PID: 1}, nil }
+
+func (anything) Events(context.Context, int64, int) ([]jobq.Event, error) {
+	return []jobq.Event{{ID: 1, At: noon, Type: jobq.EventStalled, JobID: 5}}, nil
+}
+
+func (anything) Workers(context.Context) ([]jobq.Worker, error) {
+	return []jobq.Worker{{ID: "w-1", Slots: map[string]int{"email": 4}, HeartbeatAt: noon}}, nil
+}
+
+func (anything) Count(context.Context, jobq.Filter, int) (int64, error) { return 150, nil }
+
+func (anything) Audit(context.Context, int64, int) ([]jobq.AuditEntry, error) {
+	return []jobq.AuditEntry{{ID: 1, At: noon, Action: jobq.ActionDelete, JobIDs: []int64{1, 2}}}, nil
+}
+
+func (anything) Output(context.Context, int64, jobq.OutputPiece) ([]jobq.OutputPiece, error) {
+	return nil, nil
+}
+
+// What is opened from a screen is asked for with a message.
+func TestRequests(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		make func(Kit) Screen
+		want tea.Msg
+	}{
+		{func(kit Kit) Screen { return NewQueues(kit) }, request.Jobs{Match: "queue:email"}},
+		{func(kit Kit) Screen { return NewWorkers(kit) }, request.Jobs{Match: `state:running worker:"w-1"`}},
+		{func(kit Kit) Screen { return NewErrors(kit) }, request.Jobs{Match: `state:failed queue:email err:"smtp \"421\""`}},
+		{func(kit Kit) Screen { return NewAudit(kit) }, request.Jobs{Match: "id:1,2"}},
+		{newJobs, request.Job{ID: 1000}},
+	} {
+		s := newStage(t, 120, 30, test.make)
+		for _, want := range s.Wants() {
+			value, err := want.Ask(context.Background(), anything{&source{jobs: someJobs(3, jobq.Failed)}})
+			s.tell(data.Answer{Panel: want.Panel, About: want.About, Value: value, Err: err})
+		}
+		s.do("open")
+		require.Equal(t, []tea.Msg{test.want}, s.asked)
+	}
+}
