@@ -210,6 +210,10 @@ func TestConnectCallsTheHooks(t *testing.T) {
 	config.AfterConnect = func(context.Context, *pgx.Conn) error { return refused }
 	_, err = db.Connect(ctx, config, nil)
 	require.ErrorIs(t, err, refused)
+	config.AfterConnect = nil
+	config.PrepareConn = func(context.Context, *pgx.Conn) (bool, error) { return false, nil }
+	_, err = db.Connect(ctx, config, nil)
+	require.ErrorContains(t, err, "PrepareConn")
 
 	// A server that never answers holds nobody longer than the context.
 	proxy := pgtest.StartProxy(t, pgtest.EmptyURL(t))
