@@ -44,32 +44,42 @@ type absences struct {
 type absence struct {
 	since  time.Duration
 	until  time.Duration // the kind is not claimed before
-	trying bool          // one job tries
+	trying *try          // of the one job that tries; nil when none does
 	rests  int
 	reason error
 }
 
-// try says whether a job may try to reach its handler: nil when it may. What
-// it found out is to be told by reached, failed or leftOpen.
-func (a *absences) try(kind string) error {
+// try is a job's try to reach its handler. What it found out is to be told by
+// reached or failed; and end is to be deferred, for a try that was cut short, be
+// it by a panic: else no job of the kind would ever try again.
+type try struct {
+	absences *absences
+	kind     string
+	absence  *absence // that this job alone tries to end; nil when the handler was not known to be away
+}
+
+// try begins a try; an error says that the job may not try now.
+func (a *absences) try(kind string) (*try, error) {
+	begun := &try{absences: a, kind: kind}
 	if !a.some.Load() {
-		return nil
+		return begun, nil
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	absence := a.byKind[kind]
 	if absence == nil {
-		return nil
+		return begun, nil
 	}
-	if absence.trying || sinceBoot() < absence.until {
-		return awayError(absence.reason)
+	if absence.trying != nil || sinceBoot() < absence.until {
+		return nil, awayError(absence.reason)
 	}
-	absence.trying = true
-	return nil
+	absence.trying, begun.absence = begun, absence
+	return begun, nil
 }
 
-// reached notes that the handler of a kind is there.
-func (a *absences) reached(kind string) {
+// reached notes that the handler is there. It may be called several times.
+func (t *try) reached() {
+	a, kind := t.absences, t.kind
 	if !a.some.Load() {
 		return
 	}
@@ -80,23 +90,26 @@ func (a *absences) reached(kind string) {
 	a.mu.Unlock()
 	if absence != nil {
 		a.worker.log.Info("handler can be reached again", "kind", kind, "away", sinceBoot()-absence.since)
-		a.worker.wakeQueues()
+		a.worker.wakeQueuesOf(kind)
 	}
 }
 
-// leftOpen notes that the try of a job was cut short for another reason.
-func (a *absences) leftOpen(kind string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if absence := a.byKind[kind]; absence != nil {
-		absence.trying = false
+// end lets another job try, where this one has found nothing out.
+func (t *try) end() {
+	if t.absence == nil {
+		return
+	}
+	t.absences.mu.Lock()
+	defer t.absences.mu.Unlock()
+	if t.absence.trying == t {
+		t.absence.trying = nil
 	}
 }
 
-// failed notes that the handler of a kind could not be reached, and returns
-// what the job's handler returns. Of many that have tried at once, the first
-// counts.
-func (a *absences) failed(kind string, reason error) error {
+// failed notes that the handler could not be reached, and returns what the job's
+// handler returns. Of many that have tried at once, the first counts.
+func (t *try) failed(reason error) error {
+	a, kind := t.absences, t.kind
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := sinceBoot()
@@ -110,14 +123,14 @@ func (a *absences) failed(kind string, reason error) error {
 		a.byKind[kind] = known
 		a.some.Store(true)
 		a.worker.log.Warn("handler cannot be reached, its jobs wait", "kind", kind, "error", printable.FirstLine(reason.Error()))
-	case !known.trying:
+	case known.trying != t:
 		return awayError(reason)
 	}
 	rest := min(max(now-known.since, awayRestMin), awayRestMax)
 	rest -= rand.N(rest/4 + 1) // #nosec G404 -- jitter
-	known.until, known.trying, known.reason = now+rest, false, reason
+	known.until, known.trying, known.reason = now+rest, nil, reason
 	known.rests++
-	time.AfterFunc(rest, a.worker.wakeQueues)
+	time.AfterFunc(rest, func() { a.worker.wakeQueuesOf(kind) })
 	return awayError(reason)
 }
 
@@ -135,7 +148,7 @@ func (a *absences) present(kinds []string) []string {
 	now := sinceBoot()
 	return slices.DeleteFunc(slices.Clone(kinds), func(kind string) bool {
 		absence := a.byKind[kind]
-		return absence != nil && (absence.trying || now < absence.until)
+		return absence != nil && (absence.trying != nil || now < absence.until)
 	})
 }
 

@@ -2,11 +2,13 @@ package worker_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"strings"
 	"sync"
 	"testing"
@@ -208,9 +210,103 @@ func TestProgramCannotStart(t *testing.T) {
 	job, err := client.Get(context.Background(), stream)
 	require.NoError(t, err)
 	require.Zero(t, job.Attempts)
+	require.Zero(t, worker.Deaths(w, "busy stream"), "no process has died")
 	busy.release()
 	for _, id := range ids {
 		require.Zero(t, awaitState(t, client, id, jobq.Completed).Attempts)
 	}
 	awaitState(t, client, stream, jobq.Failed) // it runs, and answers nothing
+}
+
+// scripted is a transport whose first requests end as the script says; the
+// others are served.
+type scripted struct {
+	mu     sync.Mutex
+	script []func(*http.Request) (*http.Response, error)
+}
+
+func (s *scripted) RoundTrip(r *http.Request) (*http.Response, error) {
+	s.mu.Lock()
+	next := func(r *http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Request: r}, nil
+	}
+	if len(s.script) > 0 {
+		next, s.script = s.script[0], s.script[1:]
+	}
+	s.mu.Unlock()
+	return next(r)
+}
+
+func refuseRequest(*http.Request) (*http.Response, error) {
+	return nil, &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("refused")}
+}
+
+// A try that ends in a panic, or does not end for long without a word of its
+// way, keeps a kind from being claimed no longer than some seconds.
+func TestTryTellsNothing(t *testing.T) {
+	t.Parallel()
+	once := &jobq.EnqueueOptions{MaxAttempts: 1}
+	for name, try := range map[string]func(*http.Request) (*http.Response, error){
+		"panic": func(*http.Request) (*http.Response, error) { panic("oops") },
+		"silent": func(r *http.Request) (*http.Response, error) {
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		},
+		"waits for another's connection": func(r *http.Request) (*http.Response, error) {
+			httptrace.ContextClientTrace(r.Context()).GetConn("host")
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client := newClient(t)
+			w, err := worker.New(client, &worker.Config{Logger: slog.New(slog.DiscardHandler), DrainTimeout: time.Millisecond})
+			require.NoError(t, err)
+			require.NoError(t, worker.HandleHTTP(w, "h", worker.HTTP{
+				URL: "http://127.0.0.1:1/", Transport: &scripted{script: []func(*http.Request) (*http.Response, error){refuseRequest, try}},
+			}))
+			run(t, w)
+			enqueueHTTP(t, client, "{}", once)
+			enqueueHTTP(t, client, "{}", once)
+			require.Eventually(t, func() bool {
+				var completed int
+				err := client.Pool().QueryRow(context.Background(), "select count(*) from jobq.job where state = 'completed'").Scan(&completed)
+				return err == nil && completed == 1
+			}, patience, 10*time.Millisecond, "the other job is kept back")
+		})
+	}
+}
+
+// Jobs that go back because their handler is away make nobody walk past all the
+// jobs of their kind again.
+func TestAwayIsQuiet(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	client := newClient(t)
+	conn, err := client.Pool().Acquire(ctx)
+	require.NoError(t, err)
+	defer conn.Release()
+	var channel string
+	require.NoError(t, conn.QueryRow(ctx, "select jobq.channel('head')").Scan(&channel))
+	_, err = conn.Exec(ctx, "listen "+channel)
+	require.NoError(t, err)
+	w, err := worker.New(client, &worker.Config{Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	require.NoError(t, worker.HandleHTTP(w, "h", worker.HTTP{URL: "http://127.0.0.1:1/"}))
+	run(t, w)
+	enqueueHTTP(t, client, "{}", nil)
+	require.Eventually(t, func() bool { return worker.Rests(w, "h") >= 4 }, patience, 5*time.Millisecond)
+	_, err = client.Pool().Exec(ctx, "select pg_notify($1, 'the end')", channel)
+	require.NoError(t, err)
+	heard := 0
+	for {
+		note, err := conn.Conn().WaitForNotification(ctx)
+		require.NoError(t, err)
+		if note.Payload == "the end" {
+			break
+		}
+		heard++
+	}
+	require.Zero(t, heard)
 }

@@ -115,12 +115,17 @@ func (c Command) run(ctx context.Context, r *Run) error {
 			return err
 		}
 	}
+	try, err := r.worker.absences.try(r.row.Kind)
+	if err != nil {
+		return err
+	}
+	defer try.end()
 	said := &said{run: r}
 	output := subproc.NewTail(outputBytesMax)
 	live := r.showOutput(output)
 	leash := newLeash(ctx, r, c.LostTerminates)
 	defer leash.drop()
-	ended, err := r.worker.runProgram(leash.ctx, r.row.Kind, subproc.Command{
+	ended, err := r.worker.runProgram(leash.ctx, try, subproc.Command{
 		Args: args, Dir: c.Dir, Env: environ, Attributes: c.Attributes.subproc(), Stdin: r.row.Args, Grace: c.Grace, Kill: leash.kill, Output: output,
 		Deadline: r.deadline, DeadlineEvery: r.deadlineEvery(),
 		Control: func(message subproc.Message) { said.hear(leash.held, message) }, ControlError: said.complain,

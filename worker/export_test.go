@@ -176,3 +176,15 @@ func GivesUpAfter(t *testing.T, client *jobq.Client, length time.Duration, isPro
 	defer w.keeper.mu.Unlock()
 	return run.lease.deadline - w.keeper.delayLocked(&run.lease)
 }
+
+// Deaths is how many processes of a kind have died in a row.
+func Deaths(w *Worker, kind string) int {
+	for _, pool := range w.programs.streams {
+		if pool.kind == kind {
+			pool.mu.Lock()
+			defer pool.mu.Unlock()
+			return pool.deaths
+		}
+	}
+	return -1
+}

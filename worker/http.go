@@ -25,6 +25,9 @@ const (
 	httpBodyBytesMax = 1 << 20
 	// httpIdleMax bounds the connections kept for the next job.
 	httpIdleMax = 256
+	// presumeAfter is how long the one try of a kind that is away lasts before the
+	// server is taken to be there, when the transport does not say.
+	presumeAfter = 5 * time.Second
 	// retryAfterMax bounds what an answer can ask for.
 	retryAfterMax = 30 * 24 * time.Hour
 )
@@ -37,7 +40,10 @@ type HTTP struct {
 	// Header is sent with each job, for instance to authorize the worker.
 	Header http.Header
 	// Transport does the requests. Default: one that keeps connections open, and
-	// uses HTTP_PROXY and its like as every Go program does.
+	// uses HTTP_PROXY and its like as every Go program does. One of your own should
+	// return *net.OpError when it could not connect, as net/http does: then no
+	// attempt is counted. Waiting for one of MaxConnsPerHost connections takes of
+	// the job's time.
 	Transport http.RoundTripper
 }
 
@@ -80,24 +86,25 @@ func (h *httpHandler) run(ctx context.Context, r *Run) error {
 	if err != nil {
 		return err
 	}
-	absences := &r.worker.absences
-	if err := absences.try(r.row.Kind); err != nil {
+	try, err := r.worker.absences.try(r.row.Kind)
+	if err != nil {
 		return err
 	}
+	defer try.end()
 	var way route
-	traced := httptrace.WithClientTrace(ctx, way.trace(func() { absences.reached(r.row.Kind) }))
+	defer way.presume(try)()
+	traced := httptrace.WithClientTrace(ctx, way.trace(try.reached))
 	request, err := http.NewRequestWithContext(traced, http.MethodPost, h.url, bytes.NewReader(body))
 	if err != nil {
-		absences.leftOpen(r.row.Kind)
 		return err
 	}
 	h.setHeader(request, r)
 	response, err := h.client.Do(request)
 	if err != nil {
-		return h.failure(ctx, r, err, way.isUnreachable(err))
+		return noAnswer(ctx, try, err, way.isUnreachable(err))
 	}
 	defer func() { _ = response.Body.Close() }() // read, or not worth it
-	absences.reached(r.row.Kind)                 // a transport of the caller's may tell nothing else
+	try.reached()                                // a transport of the caller's may tell nothing else
 	answer, err := io.ReadAll(io.LimitReader(response.Body, httpBodyBytesMax+1))
 	if err != nil {
 		return stopError(ctx, fmt.Errorf("read answer: %w", err))
@@ -122,24 +129,22 @@ func (h *httpHandler) setHeader(request *http.Request, r *Run) {
 	request.Header["idempotency-key"] = []string{"jobq-" + strconv.FormatInt(r.row.ID, 10)} //nolint:canonicalheader // see above
 }
 
-// failure is what the handler returns when there is no answer. A request that
+// noAnswer is what the handler returns when there is no answer. A request that
 // was surely never sent has not failed; neither has one whose job ran out of time
 // before there was a connection.
-func (h *httpHandler) failure(ctx context.Context, r *Run, err error, unreachable bool) error {
+func noAnswer(ctx context.Context, try *try, err error, unreachable bool) error {
 	switch cause := context.Cause(ctx); {
 	case unreachable && (cause == nil || errors.Is(cause, ErrTimedOut)):
-		return r.worker.absences.failed(r.row.Kind, err)
-	case unreachable:
-		r.worker.absences.leftOpen(r.row.Kind)
-	default:
-		r.worker.absences.reached(r.row.Kind)
+		return try.failed(err)
+	case !unreachable:
+		try.reached()
 	}
 	return stopError(ctx, err)
 }
 
 // route is what is known of a request's way to its server. net/http may try
 // again by itself, on another connection, when nothing was sent on the first.
-type route struct{ asked, connected atomic.Bool }
+type route struct{ asked, dialled, connected atomic.Bool }
 
 // trace tells the route, and calls reached, which may be called several times,
 // when there is a connection.
@@ -149,11 +154,30 @@ func (w *route) trace(reached func()) *httptrace.ClientTrace {
 			w.asked.Store(true)
 			w.connected.Store(false)
 		},
+		DNSStart:     func(httptrace.DNSStartInfo) { w.dialled.Store(true) },
+		ConnectStart: func(string, string) { w.dialled.Store(true) },
 		GotConn: func(httptrace.GotConnInfo) {
 			w.connected.Store(true)
 			reached()
 		},
 	}
+}
+
+// presume makes a try count that has neither failed nor told of a connection for
+// presumeAfter, as if it had reached the server, so that the kind's other jobs do
+// not wait for its end: a transport of the caller's may tell nothing before the
+// answer, and one with MaxConnsPerHost has it wait for another job's connection.
+// Not so while it is seen to dial: hosts that do not answer at all take half a
+// minute to fail. The function returned is to be called at the end.
+func (w *route) presume(try *try) (stop func() bool) {
+	if try.absence == nil {
+		return func() bool { return false }
+	}
+	return time.AfterFunc(presumeAfter, func() {
+		if !w.dialled.Load() {
+			try.reached()
+		}
+	}).Stop
 }
 
 // isUnreachable says that the request was surely never sent: there was no

@@ -14,6 +14,9 @@ const (
 	// wholeLineMax is the longest time between two looks at the whole line, for
 	// one that was slow for another reason than its length.
 	wholeLineMax = 2 * time.Minute
+	// lookAgainShare is the same for a look at the whole line that somebody has
+	// asked for, since jobs have come back to their old places.
+	lookAgainShare = 3
 )
 
 // lookBackEvery is how often a look of each reach is made at most. A job that was
@@ -31,6 +34,9 @@ const wholeLine = len(lookBackEvery) - 1
 type lookBack struct {
 	reaches [len(lookBackEvery)]reach
 	flying  int // looks under way
+	// againAt is when the whole line may be looked at again, by sinceBoot, when
+	// that is asked for: however often it is, claims do little else otherwise.
+	againAt time.Duration
 }
 
 // reach is a distance to look back. A look begins at the bound as it was at the
@@ -92,6 +98,9 @@ func (b *lookBack) done(now time.Duration, long int, bound db.Line, took time.Du
 	}
 	r := &b.reaches[long]
 	r.at = max(r.at, now+min(lookBackShare*took, wholeLineMax))
+	if long == wholeLine {
+		b.againAt = now + min(lookAgainShare*took, wholeLineMax)
+	}
 }
 
 // goOn makes the next look begin where one has ended before the bound, because
@@ -107,5 +116,8 @@ func (b *lookBack) failed(now time.Duration, long int, took time.Duration, tooLo
 	b.reaches[long].at = now
 	if tooLong {
 		b.reaches[long].at = now + took
+		if long == wholeLine {
+			b.againAt = now + took
+		}
 	}
 }

@@ -86,7 +86,7 @@ func Cancel(reason string) error { return &cancelError{reason} }
 // not its own. It goes back to its place, and no attempt is counted.
 type blamelessError struct {
 	err       error
-	unstarted bool // no handler has seen the job
+	unstarted bool // no handler has seen the job: it is away
 }
 
 func (e *blamelessError) Error() string { return e.err.Error() }
@@ -126,7 +126,8 @@ func endingOf(err, cause error) db.Ending {
 	case errors.Is(cause, ErrDrained), errors.Is(err, ErrDrained):
 		ending.Outcome = string(jobq.OutcomeReleased)
 	case errors.As(err, &blameless):
-		ending.Outcome, ending.Started = string(jobq.OutcomeReleased), !blameless.unstarted
+		ending.Outcome = string(jobq.OutcomeReleased)
+		ending.Started, ending.Quiet = !blameless.unstarted, blameless.unstarted
 	case errors.Is(cause, ErrTimedOut):
 		ending.Outcome = string(jobq.OutcomeTimedOut)
 	case errors.As(err, &retry):

@@ -73,15 +73,18 @@ func (q *queue) aim(claim *db.JobClaimParams) look {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	look := look{asked: int(claim.JobCount), word: q.words.last, news: q.pace.news}
-	look.long, look.back = q.pace.back.due(sinceBoot(), q.line)
-	if q.pace.behind {
+	now := sinceBoot()
+	look.long, look.back = q.pace.back.due(now, q.line)
+	if q.pace.behind && now >= q.pace.back.againAt {
 		look.long, look.back = wholeLine, true
 	}
 	if !look.back {
 		q.line.Rest(claim)
 		return look
 	}
-	q.pace.behind = false
+	if look.isWhole() {
+		q.pace.behind = false
+	}
 	q.pace.back.flying++
 	look.from, look.line = q.pace.back.reaches[look.long].from, maps.Clone(q.line)
 	look.from.Rest(claim)
@@ -95,8 +98,18 @@ func (q *queue) claimsApart() bool {
 	return q.pace.apart
 }
 
+// nextLook is when a look back is due, by sinceBoot.
+func (p *pace) nextLook(line db.Line) time.Duration {
+	next := p.back.next(line)
+	if p.behind {
+		next = min(next, p.back.againAt)
+	}
+	return next
+}
+
 // lookAgain makes the next claim look at the whole line after all, also when one
-// that does so is under way: it may have looked too early.
+// that does so is under way: it may have looked too early. After one that took
+// long, it is the next claim after a while.
 func (q *queue) lookAgain() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -134,3 +134,33 @@ func TestBusyResults(t *testing.T) {
 	require.Len(t, results, 2)
 	require.Zero(t, q.pace.rate)
 }
+
+// However often somebody asks for a look at the whole line, one that took long
+// is followed by ordinary claims for a while; then it is made.
+func TestLookAgainRests(t *testing.T) {
+	t.Parallel()
+	q := newQueue(&Worker{}, "default", 1)
+	whole, _ := send(q)
+	require.True(t, whole.isWhole())
+	q.observeClaim(nil, whole, time.Hour)
+	q.landed(1)
+	for range 3 {
+		q.lookAgain()
+		signal(q.wake)
+		beyond, want := send(q)
+		require.Equal(t, 1, want)
+		require.False(t, beyond.isWhole())
+		q.observeClaim(nil, beyond, 0)
+		q.landed(1)
+		back, _ := q.dues()
+		require.LessOrEqual(t, back, wholeLineMax, "it is not forgotten")
+	}
+	_, want := send(q)
+	require.Zero(t, want, "until it is time")
+
+	q.pace.back.againAt, q.pace.back.reaches[wholeLine].at = 0, never // time has passed
+	again, want := send(q)
+	require.Equal(t, 1, want)
+	require.True(t, again.isWhole())
+	require.False(t, q.pace.behind)
+}

@@ -24,18 +24,15 @@ type programs struct {
 
 // runProgram runs a program for a kind, and counts it. A machine that has no room
 // for it now is no fault of the job's.
-func (w *Worker) runProgram(ctx context.Context, kind string, command subproc.Command) (subproc.Result, error) {
-	if err := w.absences.try(kind); err != nil {
-		return subproc.Result{}, err
-	}
-	command.Started = func() { w.absences.reached(kind) }
-	ended, err := w.programs.run(ctx, kind, command)
+func (w *Worker) runProgram(ctx context.Context, try *try, command subproc.Command) (subproc.Result, error) {
+	command.Started = try.reached
+	ended, err := w.programs.run(ctx, try.kind, command)
 	switch {
 	case err == nil:
 	case subproc.IsMachineTrouble(err):
-		err = w.absences.failed(kind, err)
+		err = try.failed(err)
 	default:
-		w.absences.reached(kind) // it is something else now
+		try.reached() // it is something else now
 	}
 	return ended, err
 }

@@ -180,7 +180,7 @@ func (q *queue) next(ctx context.Context) (results []result, want int) {
 		q.pace.hasNews()
 	default:
 	}
-	if q.pace.awaited && sinceBoot() >= q.pace.back.next(q.line) {
+	if q.pace.awaited && sinceBoot() >= q.pace.nextLook(q.line) {
 		q.pace.awaited = false
 		q.pace.hasNews()
 	}
@@ -274,7 +274,7 @@ func (q *queue) dues() (back, other time.Duration) {
 	defer q.mu.Unlock()
 	back, other = never, never
 	if q.pace.awaited {
-		back = max(q.pace.back.next(q.line)-sinceBoot(), 0)
+		back = max(q.pace.nextLook(q.line)-sinceBoot(), 0)
 	}
 	if len(q.busy) > 0 {
 		other = max(q.busyTo-sinceBoot(), 0)

@@ -93,7 +93,7 @@ func (p *streamPool) run(ctx context.Context, r *Run) error {
 		case errors.Is(err, errUnread): // it has done its jobs, and this one goes to the next
 			continue
 		default:
-			p.died()
+			p.died(process)
 		}
 		return err
 	}
@@ -117,17 +117,30 @@ func (p *streamPool) take(ctx context.Context) (*streamProcess, error) {
 			process.stop() // it has done its jobs, and may take its grace to end
 			continue
 		}
-		if wait > 0 {
-			timer := time.NewTimer(wait)
-			select {
-			case <-timer.C:
-				continue
-			case <-ctx.Done():
-				timer.Stop()
-				return nil, context.Cause(ctx)
-			}
+		try, err := p.worker.absences.try(p.kind) // before the wait: those who may not try leave their slots
+		if err != nil {
+			return nil, err
 		}
-		return p.start()
+		if wait <= 0 {
+			return p.start(try)
+		}
+		err = waitFor(ctx, wait)
+		try.end()
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// waitFor returns why the context has ended, if it has before the time is over.
+func waitFor(ctx context.Context, wait time.Duration) error {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }
 
@@ -138,8 +151,13 @@ func (p *streamPool) giveBack(process *streamProcess) {
 	p.idle = append(p.idle, process)
 }
 
-// died makes the next start wait, longer after each death in a row.
-func (p *streamPool) died() {
+// died makes the next start wait, longer after each death in a row. Of a process
+// for which there was no room, absences say when the next is to be tried.
+func (p *streamPool) died(process *streamProcess) {
+	var blameless *blamelessError
+	if errors.As(process.failure, &blameless) {
+		return
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.startAt = time.Now().Add(min(restartDelayMin<<min(p.deaths, 20), restartDelayMax))
@@ -158,11 +176,13 @@ func (p *streamPool) close() {
 	p.living.Wait()
 }
 
-func (p *streamPool) start() (*streamProcess, error) {
+// start starts a process, and takes charge of the try.
+func (p *streamPool) start(try *try) (*streamProcess, error) {
 	additions := map[string]string{"JOBQ_PROTOCOL": fmt.Sprint(protocolVersion)}
 	maps.Copy(additions, p.stream.Env)
 	environ, err := subproc.Environ(p.stream.Environ, additions)
 	if err != nil {
+		try.end()
 		return nil, err
 	}
 	process := newStreamProcess()
@@ -170,7 +190,8 @@ func (p *streamPool) start() (*streamProcess, error) {
 	process.stop = stop
 	p.living.Go(func() {
 		defer close(process.ended)
-		process.result, process.failure = p.worker.runProgram(ctx, p.kind, subproc.Command{
+		defer try.end()
+		process.result, process.failure = p.worker.runProgram(ctx, try, subproc.Command{
 			Args: p.stream.Args, Dir: p.stream.Dir, Env: environ, Attributes: p.stream.Attributes.subproc(), Grace: p.stream.Grace, Kill: process.killed, Output: process.output,
 			Deadline: process.deadline, DeadlineEvery: streamDeadlineEvery, Talk: process.talk, Control: process.hearOutside, ControlError: process.failOutside,
 		})
@@ -180,7 +201,7 @@ func (p *streamPool) start() (*streamProcess, error) {
 	case <-process.ready:
 		return process, nil
 	case <-process.ended: // it could not be started
-		p.died()
+		p.died(process)
 		return nil, process.deathError()
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -392,6 +393,18 @@ func (w *Worker) wakeQueues() {
 		for _, each := range q.all() {
 			each.lookAgain()
 			signal(each.wake)
+		}
+	}
+}
+
+// wakeQueuesOf is wakeQueues for those that run jobs of the kind.
+func (w *Worker) wakeQueuesOf(kind string) {
+	for _, q := range w.queues {
+		for _, each := range q.all() {
+			if slices.Contains(each.kinds, kind) {
+				each.lookAgain()
+				signal(each.wake)
+			}
 		}
 	}
 }

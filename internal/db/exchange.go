@@ -47,6 +47,7 @@ type Ending struct {
 	Delay   Delay
 	Final   bool
 	Started bool
+	Quiet   bool            // released, and workers are not to look for it at the head
 	Usage   json.RawMessage // of a program; nil for none
 }
 
@@ -214,6 +215,7 @@ func (s *Schema) queueEndings(ctx context.Context, batch *pgx.Batch, exchange Ex
 		params.Outcomes, params.Errors = append(params.Outcomes, ending.Outcome), append(params.Errors, ending.Error)
 		params.Outputs, params.Delays = append(params.Outputs, ending.Output), append(params.Delays, ending.Delay.interval())
 		params.Finals, params.Started = append(params.Finals, ending.Final), append(params.Started, ending.Started)
+		params.Quiet = append(params.Quiet, ending.Quiet)
 	}
 	s.Queue(batch, func(q *Queries) { _, _ = q.JobEnd(ctx, params) }).
 		Query(func(rows pgx.Rows) (err error) {

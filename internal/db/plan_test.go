@@ -72,8 +72,8 @@ func hotStatements() []hotStatement {
 			return fmt.Sprintf("%s, %s, %s, 'a', true", ids, tokens, repeat("null::jsonb"))
 		}, 1, false},
 		{"end", db.JobEnd, func(ids, tokens string) string {
-			return fmt.Sprintf("%s, %s, %s, %s, %s, %s, %s, %s, 'a'", ids, tokens, repeat("'failed'::text"), repeat("'e'::text"),
-				repeat("''::text"), repeat("null::interval"), repeat("false"), repeat("true"))
+			return fmt.Sprintf("%s, %s, %s, %s, %s, %s, %s, %s, %s, 'a'", ids, tokens, repeat("'failed'::text"), repeat("'e'::text"),
+				repeat("''::text"), repeat("null::interval"), repeat("false"), repeat("true"), repeat("false"))
 		}, 1, false},
 		{"extend", db.LeaseExtend, func(ids, tokens string) string {
 			return fmt.Sprintf("%s, %s, 'a', '1 hour'", ids, tokens)

@@ -86,11 +86,12 @@ select d.id from done d;
 -- Needs running_pkey only.
 -- name: JobEnd :many
 with f as materialized (
-  select f.id, f.token, f.outcome, f.error, f.output, f.delay, f.final, f.started
+  select f.id, f.token, f.outcome, f.error, f.output, f.delay, f.final, f.started, f.quiet
     from rows from (unnest(sqlc.arg(ids)::bigint[]), unnest(sqlc.arg(tokens)::bigint[]), unnest(sqlc.arg(outcomes)::text[]),
       unnest(sqlc.arg(errors)::text[]), unnest(sqlc.arg(outputs)::text[]), unnest(sqlc.arg(delays)::interval[]),
-      unnest(sqlc.arg(finals)::boolean[]), unnest(sqlc.arg(started)::boolean[]))
-      as f(id, token, outcome, error, output, delay, final, started)
+      unnest(sqlc.arg(finals)::boolean[]), unnest(sqlc.arg(started)::boolean[]),
+      unnest(sqlc.arg(quiet)::boolean[]))
+      as f(id, token, outcome, error, output, delay, final, started, quiet)
 ), held as materialized (
   select h.place
     from f
@@ -108,7 +109,7 @@ with f as materialized (
 ), ended as (
   select t.id, t.position, t.lease_token, t.started_at, t.run_at, t.created_at, t.timeout, t.backoff_base, t.backoff_max,
       t.priority, t.max_attempts, t.crashes, t.args_apart, t.queue, t.kind, t.lease_owner, t.args,
-      t.unique_key, t.clear_reason, t.checkpoint, t.metadata, t.tags, f.outcome, f.error, f.output, f.delay, f.started,
+      t.unique_key, t.clear_reason, t.checkpoint, t.metadata, t.tags, f.outcome, f.error, f.output, f.delay, f.started, f.quiet,
       t.attempts as attempts_before, t.attempts + case when f.outcome in ('failed', 'timed_out') then 1 else 0 end as attempts,
       case
         when f.outcome not in ('failed', 'timed_out') then t.last_error
@@ -167,9 +168,12 @@ with f as materialized (
       where e.outcome in ('failed', 'timed_out') or e.state = 'cancelled'
       group by e.queue, e.kind
 ), woken as (
-  -- Back at its old place, a job is behind what workers look at first.
+  -- Back at its old place, a job is behind what workers look at first. Not for
+  -- one that its worker could not hand to its handler, again and again while that
+  -- is away (quiet): each time, all workers of the queue would walk past all jobs
+  -- of that kind. They have the trigger's word, and look there when it is time.
   select jobq.wake('head', q.queue)
-    from (select distinct e.queue from ended e where e.outcome = 'released' and e.state = 'available') q
+    from (select distinct e.queue from ended e where e.outcome = 'released' and e.state = 'available' and not e.quiet) q
 )
 select e.id, e.state from ended e where (select count(*) from woken) >= 0;
 
