@@ -29,7 +29,8 @@ type chore struct {
 	// another.
 	work func(ctx context.Context, queries *db.Queries) (more bool, err error)
 	// reset makes the next step begin at the start, since nobody knows whether the
-	// last one was committed; nil when each does so.
+	// last one was committed; nil when each does so. It is not called when work
+	// itself failed for want of a lock: then it has to leave its place as it was.
 	reset func()
 
 	done     time.Time // when it was last finished

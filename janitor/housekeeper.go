@@ -131,9 +131,6 @@ func (h *housekeeper) step(ctx context.Context, c *chore, conn *pgx.Conn) (more 
 	ran, more, err := h.try(ctx, c, conn, force)
 	switch {
 	case err != nil:
-		if c.reset != nil {
-			c.reset()
-		}
 		h.failed(ctx, c, conn, err)
 		return false
 	case !ran:
@@ -154,10 +151,17 @@ func (h *housekeeper) try(ctx context.Context, c *chore, conn *pgx.Conn, force b
 	// connection goes.
 	ctx, cancel := context.WithTimeout(ctx, limits.statement+taskTimeout)
 	defer cancel()
+	unlocked := false
 	ran, err = j.turn(ctx, conn, limits, db.LockChores, force, func(ctx context.Context, on session) (err error) {
 		more, err = c.work(ctx, j.schema.Queries(on))
+		unlocked = db.IsLockTimeout(err)
 		return err
 	})
+	// A step that did not get its lock was not committed, and has left the chore's
+	// place as it was.
+	if err != nil && !unlocked && c.reset != nil {
+		c.reset()
+	}
 	return ran, more, err
 }
 

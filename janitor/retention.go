@@ -21,46 +21,94 @@ const (
 	defaultBatch = 1_000
 	// payloadJobs is how many jobs one step looks at for large args, and
 	// payloadBatch of how many it removes them: they are up to 1 MiB each.
-	payloadJobs    = 10_000
-	payloadBatch   = 500
+	payloadJobs  = 10_000
+	payloadBatch = 500
+	// outputBatch is how many pieces of output, of 64 KiB at most, one step looks
+	// at, and outputEvery is more often than the others: there can be many.
+	outputBatch    = 1_000
+	outputEvery    = time.Minute
 	statRetention  = 30 * 24 * time.Hour
 	eventRetention = 7 * 24 * time.Hour
 )
 
 // retention forgets what is old, in steps, each of which goes on where the one
-// before has ended, or at the start after one that failed. What was deleted stays
-// in the tables and their indexes for as long as any transaction may still see it,
-// and a step that began at the start would walk through all of it: of 300,000 rows
-// in steps of 500, the last one would walk through 299,500, and all of them
-// together through 90 million.
+// before has ended, or at the start after one of which nobody knows whether it was
+// committed. What was deleted stays in the tables and their indexes for as long as
+// any transaction may still see it, and a step that began at the start would walk
+// through all of it: of 300,000 rows in steps of 500, the last one would walk
+// through 299,500, and all of them together through 90 million.
 type retention struct {
 	log *slog.Logger
 	// Where the last step has ended. A run of steps that comes to its end begins
 	// anew with the next one.
-	stat, event pgtype.Timestamptz
-	payload     db.PayloadPruneRow
-	audit       db.AuditPruneRow
+	payload db.PayloadPruneRow
+	audit   db.AuditPruneRow
 }
 
 // retentionChores are the chores that forget what is old.
 func (j *Janitor) retentionChores() []*chore {
-	r := &retention{log: j.log, stat: beginning(), event: beginning()}
-	return []*chore{
+	r := &retention{log: j.log}
+	chores := []*chore{
 		{name: "drop old days", every: retentionEvery, work: r.dropOldDays},
 		{name: "prune payloads", every: retentionEvery, work: r.prunePayloads, reset: func() { r.payload = db.PayloadPruneRow{} }},
-		{name: "prune stats", every: retentionEvery, work: r.pruneStats, reset: func() { r.stat = beginning() }},
-		{name: "prune events", every: retentionEvery, work: r.pruneEvents, reset: func() { r.event = beginning() }},
 		{name: "prune actions", every: retentionEvery, work: r.pruneActions, reset: func() { r.audit = db.AuditPruneRow{} }},
+		byTime("prune stats", retentionEvery, pruneStats),
+		byTime("prune events", retentionEvery, pruneEvents),
+		byTime("prune output", outputEvery, pruneOutput),
+	}
+	for _, parent := range partitioned {
+		chores = append(chores, byTime("prune default partition of "+parent, retentionEvery, pruneDefault(parent)))
+	}
+	return chores
+}
+
+// byTime is a chore that forgets rows in the order of their times. A step is told
+// where the last one has ended, says where it has ended itself, and whether there
+// is another.
+func byTime(name string, every time.Duration, step timeStep) *chore {
+	beginning := pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
+	after := beginning
+	work := func(ctx context.Context, queries *db.Queries) (more bool, err error) {
+		last, more, err := step(ctx, queries, after)
+		if err != nil {
+			return false, err
+		}
+		if after = last; !more {
+			after = beginning
+		}
+		return more, nil
+	}
+	return &chore{name: name, every: every, work: work, reset: func() { after = beginning }}
+}
+
+type timeStep func(ctx context.Context, queries *db.Queries, after pgtype.Timestamptz) (last pgtype.Timestamptz, more bool, err error)
+
+func pruneStats(ctx context.Context, queries *db.Queries, after pgtype.Timestamptz) (last pgtype.Timestamptz, more bool, err error) {
+	row, err := queries.StatPrune(ctx, after, db.Interval(statRetention), pruneBatch)
+	return row.Last, row.Deleted == pruneBatch, err
+}
+
+func pruneEvents(ctx context.Context, queries *db.Queries, after pgtype.Timestamptz) (last pgtype.Timestamptz, more bool, err error) {
+	row, err := queries.EventPrune(ctx, after, db.Interval(eventRetention), pruneBatch)
+	return row.Last, row.Deleted == pruneBatch, err
+}
+
+// pruneOutput drops what programs have written whose runs have ended, and which
+// nobody follows any more.
+func pruneOutput(ctx context.Context, queries *db.Queries, after pgtype.Timestamptz) (last pgtype.Timestamptz, more bool, err error) {
+	row, err := queries.OutputPrune(ctx, after, outputBatch)
+	return row.Last, row.Looked == outputBatch, err
+}
+
+// pruneDefault deletes what the default partition has of days past retention.
+func pruneDefault(parent string) timeStep {
+	return func(ctx context.Context, queries *db.Queries, after pgtype.Timestamptz) (last pgtype.Timestamptz, more bool, err error) {
+		row, err := queries.DefaultPrune(ctx, parent, after, defaultBatch)
+		return row.Last, row.Deleted == defaultBatch, err
 	}
 }
 
-// beginning is before all times.
-func beginning() pgtype.Timestamptz {
-	return pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
-}
-
-// dropOldDays takes one day out of the history, or deletes a batch of what the
-// default partition has of such days.
+// dropOldDays takes one day out of the history.
 func (r *retention) dropOldDays(ctx context.Context, queries *db.Queries) (more bool, err error) {
 	for _, parent := range partitioned {
 		pruned, err := queries.PartitionPrune(ctx, parent)
@@ -71,46 +119,31 @@ func (r *retention) dropOldDays(ctx context.Context, queries *db.Queries) (more 
 			r.log.Info("dropped an old day", "partition", pruned)
 			return true, nil
 		}
-		deleted, err := queries.DefaultPrune(ctx, parent, defaultBatch)
-		if err != nil || deleted == defaultBatch {
-			return true, err
-		}
 	}
 	return false, nil
 }
 
 // prunePayloads removes large args of jobs of days that were taken out.
 func (r *retention) prunePayloads(ctx context.Context, queries *db.Queries) (more bool, err error) {
-	r.payload, err = queries.PayloadPrune(ctx, db.PayloadPruneParams{
+	row, err := queries.PayloadPrune(ctx, db.PayloadPruneParams{
 		AfterDay: r.payload.Day, AfterJob: r.payload.LastJob, JobCount: payloadJobs, PayloadCount: payloadBatch,
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
+		r.payload = db.PayloadPruneRow{}
 		return false, nil
 	}
-	return err == nil, err
-}
-
-func (r *retention) pruneStats(ctx context.Context, queries *db.Queries) (more bool, err error) {
-	row, err := queries.StatPrune(ctx, r.stat, db.Interval(statRetention), pruneBatch)
-	if more = row.Deleted == pruneBatch; more {
-		r.stat = row.Last
-	} else {
-		r.stat = beginning()
+	if err != nil {
+		return false, err
 	}
-	return more, err
-}
-
-func (r *retention) pruneEvents(ctx context.Context, queries *db.Queries) (more bool, err error) {
-	row, err := queries.EventPrune(ctx, r.event, db.Interval(eventRetention), pruneBatch)
-	if more = row.Deleted == pruneBatch; more {
-		r.event = row.Last
-	} else {
-		r.event = beginning()
-	}
-	return more, err
+	r.payload = row
+	return true, nil
 }
 
 func (r *retention) pruneActions(ctx context.Context, queries *db.Queries) (more bool, err error) {
-	r.audit, err = queries.AuditPrune(ctx, r.audit.LastAudit, r.audit.LastJob, auditBatch)
-	return r.audit.Deleted >= auditBatch, err
+	row, err := queries.AuditPrune(ctx, r.audit.LastAudit, r.audit.LastJob, auditBatch)
+	if err != nil {
+		return false, err
+	}
+	r.audit = row
+	return row.Deleted >= auditBatch, nil
 }

@@ -1,6 +1,7 @@
 package janitor_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -10,7 +11,9 @@ import (
 )
 
 // What is old is forgotten, however much of it there is, and the rest is kept:
-// stats after 30 days, events after 7, and what people did after 90.
+// stats after 30 days, events after 7, what people did after 90, output of runs
+// that have ended after minutes, and what the default partitions have caught as
+// long ago as the history goes back.
 func TestForgetsWhatIsOld(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
@@ -22,7 +25,13 @@ func TestForgetsWhatIsOld(t *testing.T) {
 	f.exec("insert into jobq.audit (at, actor, action) select now() - age, 'ann', 'cancel' from unnest(array[interval '92 days', '91 days', '1 day']) age")
 	f.exec(`insert into jobq.audit_job (audit_id, job_id, lease_token, state_before, state_after, before)
 		select a.id, i, 1, 'failed', 'available', '{}' from jobq.audit a, generate_series(1, 2500) i`)
+	f.exec(`insert into jobq.output (job_id, lease_token, begins_at, ends_at, written_at, content)
+		select i, 1, 0, 1, now() - i * interval '1 ms' - case when i <= 2500 then interval '6 minutes' else interval '-1 hour' end, 'x' from generate_series(1, 2600) i`)
+	f.exec(`insert into jobq.attempt (job_id, finished_at, started_at, lease_token, outcome, number, worker_id)
+		select i, now() - i * interval '1 ms' - interval '20 days', now(), 1, 'lost', 1, 'w' from generate_series(1, 2500) i`)
 	f.start(janitor.Config{})
+	f.eventually("select count(*) from jobq.output", 100)
+	f.eventually("select count(*) from jobq.attempt_default", 0)
 	f.eventually("select count(*) from jobq.stat", 100)
 	f.eventually("select count(*) from jobq.event where source = 'old'", 100)
 	f.eventually("select count(*) from jobq.audit", 1)
@@ -46,7 +55,42 @@ func TestStepThatWasNotCommitted(t *testing.T) {
 	f.exec(`create constraint trigger refuse after delete on jobq.payload deferrable initially deferred
 		for each row when (old.job_id = 1200) execute function refuse()`)
 	f.start(janitor.Config{}, janitor.ChoreTimes(0, 10*time.Millisecond, 0))
-	f.eventually("select count(*) from pg_class where relname = 'finished_' || to_char((now() at time zone 'UTC')::date - 20, 'YYYYMMDD')", 0)
+	f.eventually("select count(*) from pg_class where relname ~ '^finished_' and relname ~ to_char((now() at time zone 'UTC')::date - 20, 'YYYYMMDD')", 0)
 	require.Zero(t, f.number("select count(*) from jobq.payload"))
 	require.Equal(t, 2, f.number("select last_value from tries"))
+}
+
+// Somebody reads a day that retention has taken out, and so it cannot be dropped
+// yet: each try goes on at its end, and does not read the whole day again.
+func TestPlaceIsKeptAfterALockTimeout(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	f.exec("select jobq.partition_add('finished', (now() at time zone 'UTC')::date - 20)")
+	f.exec(`insert into jobq.finished (id, finished_at, lease_token, run_at, created_at, state, priority, attempts, max_attempts, crashes, args_apart, queue, kind)
+		select i, now() - interval '20 days', 1, now(), now(), 'completed', 0, 0, 1, 0, true, 'q', 'k' from generate_series(1, 600) i`)
+	f.exec("insert into jobq.payload (job_id, args) select id, '{}' from jobq.finished")
+	f.exec("select jobq.partition_prune('finished')")
+	f.exec("create sequence starts")
+	f.exec("alter function jobq.payload_prune rename to payload_prune_real")
+	f.exec(`create function jobq.payload_prune(after_day text, after_job bigint, job_count integer, payload_count integer)
+		returns table (day text, last_job bigint, removed bigint) language plpgsql as $$ begin
+			if after_job = 0 then perform nextval('public.starts'); end if;
+			return query select p.* from jobq.payload_prune_real(after_day, after_job, job_count, payload_count) p;
+		end $$`)
+	reader := f.session("reader")
+	_, err := reader.Exec(context.Background(), "begin")
+	require.NoError(t, err)
+	var name string
+	require.NoError(t, reader.QueryRow(context.Background(),
+		"select relname::text from pg_class where relname ~ '^finished_[0-9]{8}' and relkind = 'r' and not relispartition").Scan(&name))
+	_, err = reader.Exec(context.Background(), "select from jobq."+name)
+	require.NoError(t, err)
+
+	f.start(janitor.Config{}, janitor.ChoreTimes(0, 4*time.Millisecond, 0))
+	f.logged(`msg="chore failed" .*chore="prune payloads" .*lock timeout`, 4)
+	require.Equal(t, 1, f.number("select last_value from starts"))
+	_, err = reader.Exec(context.Background(), "rollback")
+	require.NoError(t, err)
+	f.eventually("select count(*) from pg_class where relname ~ '^finished_[0-9]{8}' and relkind = 'r' and not relispartition", 0)
+	require.Zero(t, f.number("select count(*) from jobq.payload"))
 }

@@ -25,10 +25,6 @@ const (
 	// outputFlushBytesMax bounds what is stored of one run each time: a flood
 	// leaves gaps for those who follow, and its end on the attempt.
 	outputFlushBytesMax = 16 << 10
-	// outputPruneEvery is how often what nobody follows any more is dropped.
-	outputPruneEvery = time.Minute
-	// outputPruneBatch is how many pieces, of 64 KiB at most, it drops at a time.
-	outputPruneBatch = 1000
 )
 
 // liveOutput is the output of a program that runs, on its way to the table
@@ -100,11 +96,11 @@ func halfRune(content []byte) int {
 	return 0
 }
 
-// flushOutput stores what programs write, until the context ends.
+// flushOutput stores what programs write, until the context ends. The janitor
+// drops it when the run has ended and nobody follows it any more.
 func (w *Worker) flushOutput(ctx context.Context) {
-	flush, prune := time.NewTicker(outputFlushEvery), time.NewTicker(outputPruneEvery)
+	flush := time.NewTicker(outputFlushEvery)
 	defer flush.Stop()
-	defer prune.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -114,24 +110,6 @@ func (w *Worker) flushOutput(ctx context.Context) {
 				signal(w.keeper.wake) // by itself it may take a second to look
 			}
 			w.flushPieces(ctx)
-		case <-prune.C:
-			w.pruneOutput(ctx)
-		}
-	}
-}
-
-// pruneOutput drops the pieces of runs that have ended which nobody follows any
-// more, in batches. What is left when the time is over waits for the next round.
-func (w *Worker) pruneOutput(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, killMarginMax)
-	defer cancel()
-	for {
-		pruned, err := w.queries.OutputPrune(ctx, outputPruneBatch)
-		if err != nil && ctx.Err() == nil {
-			w.databaseTrouble(err)
-		}
-		if err != nil || pruned < outputPruneBatch {
-			return
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq/internal/db"
@@ -39,9 +40,9 @@ func TestLogsOfPrunedPieces(t *testing.T) {
 
 	schema, err := db.NewSchema("")
 	require.NoError(t, err)
-	pruned, err := schema.Queries(pool).OutputPrune(ctx, 100)
+	pruned, err := schema.Queries(pool).OutputPrune(ctx, pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}, 100)
 	require.NoError(t, err)
-	require.EqualValues(t, 1, pruned)
+	require.EqualValues(t, 1, pruned.Dropped)
 	require.Equal(t, "\n[6 bytes left out]\nlast", logs())
 
 	_, err = pool.Exec(ctx, "update jobq.attempt set output = 'first last' where job_id = $1", id)

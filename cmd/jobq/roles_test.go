@@ -68,7 +68,7 @@ func TestRoles(t *testing.T) {
 		{"select jobq.partition_add('attempt', '2001-01-01')", "worker"},
 		{"select jobq.partition_prune('finished')", "worker"},
 		{"select jobq.payload_prune('', 0, 1, 1)", "worker"},
-		{"select jobq.default_prune('finished', 1)", "worker"},
+		{"select jobq.default_prune('finished', '-infinity', 1)", "worker"},
 		{"select jobq.audit_prune(0, 0, 1)", "worker"},
 		{"drop table jobq.attempt_default", ""},
 		{"truncate jobq.finished", ""},

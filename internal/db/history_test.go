@@ -130,7 +130,7 @@ func historyCases() []historyCase {
 		{"PartitionAdd", db.PartitionAdd, "'finished', 5", inHand, ""},
 		{"PartitionPrune", db.PartitionPrune, "'finished'", batch, ""},
 		{"PayloadPrune", db.PayloadPrune, "'', 0, 1000, 500", batch, "select jobq.partition_prune('finished')"},
-		{"DefaultPrune", db.DefaultPrune, "'finished', 1000", inHand, ""},
+		{"DefaultPrune", db.DefaultPrune, "'finished', '-infinity', 1000", inHand, ""},
 		{"WorkerPrune", db.WorkerPrune, "'5 minutes'", few, ""},
 		// The worker.
 		{"JobEnqueue", db.JobEnqueue, "'k', '{}', 'q1', 0, null, '1 hour', 25, null, null, null, null, null", few, ""},
@@ -138,7 +138,7 @@ func historyCases() []historyCase {
 		{"AttemptKeepOutput", db.AttemptKeepOutput, "'w', '{20000004,20000008}', '{1,1}', '{a,b}', '{null,null}'", few, ""},
 		{"AttemptKeepUsage", db.AttemptKeepUsage, "'w', '{20000004,20000008}', '{1,1}', '{null,null}'", few, ""},
 		{"OutputAppend", db.OutputAppend, "1000000000, 1000000001, 'x', 40000001, 1, 'w1', 1000", inHand, ""},
-		{"OutputPrune", db.OutputPrune, "500", batch, ""},
+		{"OutputPrune", db.OutputPrune, "'-infinity', 500", batch, ""},
 		{"DigestRead", db.DigestRead, "'{1,2,3}'", few, ""},
 		{"WorkWaits", db.WorkWaits, "'{k1}', '{none,due}'", few, ""},
 		{"WorkWaits of one", db.WorkWaits, "'{k}', '{none,due}'", few, ""},

@@ -8,6 +8,8 @@ package db
 import (
 	"context"
 	"encoding/json"
+
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 const AttemptKeepUsage = `-- name: AttemptKeepUsage :exec
@@ -97,27 +99,45 @@ func (q *Queries) OutputAppend(ctx context.Context, arg OutputAppendParams) (int
 	return result.RowsAffected(), nil
 }
 
-const OutputPrune = `-- name: OutputPrune :execrows
-delete from jobq.output o
-  where o.ctid = any(array(
-    select x.ctid from jobq.output x
-      where x.written_at < statement_timestamp() - interval '5 minutes'
-        and not exists (select from jobq.running r where r.id = x.job_id and r.lease_token = x.lease_token)
-      order by x.written_at
-      limit $1::integer
-      for update of x skip locked))
+const OutputPrune = `-- name: OutputPrune :one
+with looked as materialized (
+  select x.ctid as place, x.written_at,
+      not exists (select from jobq.running r where r.id = x.job_id and r.lease_token = x.lease_token) as ended
+    from jobq.output x
+    where x.written_at > $1::timestamptz and x.written_at < statement_timestamp() - interval '5 minutes'
+    order by x.written_at
+    limit $2::integer
+), dropped as (
+  delete from jobq.output o
+    where o.ctid = any(array(
+      select x.ctid from jobq.output x -- a run's next one may be dropping them too
+        where x.ctid = any(array(select l.place from looked l where l.ended))
+        for update skip locked))
+    returning o.job_id
+)
+select (select count(*) from looked)::bigint as looked, (select count(*) from dropped)::bigint as dropped,
+    coalesce((select max(l.written_at) from looked l), $1::timestamptz)::timestamptz as last
 `
 
-// OutputPrune drops so many pieces of runs that have ended, some time after:
-// whoever follows has read them by then. What has been written lately it does not
-// look at. Several workers prune at once: each takes what the others do not.
-// Needs output_written_at_idx and running_pkey.
-func (q *Queries) OutputPrune(ctx context.Context, rowCount int32) (int64, error) {
-	result, err := q.db.Exec(ctx, OutputPrune, rowCount)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
+type OutputPruneRow struct {
+	Looked  int64
+	Dropped int64
+	Last    pgtype.Timestamptz
+}
+
+// OutputPrune looks at so many pieces, the earliest first, and drops those of
+// runs that have ended, some time after: whoever follows has read them by then.
+// What has been written lately it does not look at. It returns how many it has
+// looked at and dropped, and when the last one was written: the next call goes on
+// after that, else it would walk through what this one has dropped, for as long as
+// any transaction can still see that, and through what is kept. Pieces of exactly
+// that moment which it has not looked at are for the next time that the janitor
+// begins at the start. Needs output_written_at_idx and running_pkey.
+func (q *Queries) OutputPrune(ctx context.Context, after pgtype.Timestamptz, rowCount int32) (OutputPruneRow, error) {
+	row := q.db.QueryRow(ctx, OutputPrune, after, rowCount)
+	var i OutputPruneRow
+	err := row.Scan(&i.Looked, &i.Dropped, &i.Last)
+	return i, err
 }
 
 const OutputSince = `-- name: OutputSince :many

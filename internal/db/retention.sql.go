@@ -7,19 +7,27 @@ package db
 
 import (
 	"context"
+
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 const DefaultPrune = `-- name: DefaultPrune :one
-select jobq.default_prune($1::text, $2::integer)::bigint as deleted
+select p.deleted::bigint as deleted, p.last::timestamptz as last
+  from jobq.default_prune($1::text, $2::timestamptz, $3::integer) p
 `
 
+type DefaultPruneRow struct {
+	Deleted int64
+	Last    pgtype.Timestamptz
+}
+
 // DefaultPrune deletes a batch of what the default partition has of such days,
-// with the large args of jobs.
-func (q *Queries) DefaultPrune(ctx context.Context, parent string, rowCount int32) (int64, error) {
-	row := q.db.QueryRow(ctx, DefaultPrune, parent, rowCount)
-	var deleted int64
-	err := row.Scan(&deleted)
-	return deleted, err
+// with the large args of jobs. It goes on at the moment where its last answer ended.
+func (q *Queries) DefaultPrune(ctx context.Context, parent string, after pgtype.Timestamptz, rowCount int32) (DefaultPruneRow, error) {
+	row := q.db.QueryRow(ctx, DefaultPrune, parent, after, rowCount)
+	var i DefaultPruneRow
+	err := row.Scan(&i.Deleted, &i.Last)
+	return i, err
 }
 
 const PartitionAdd = `-- name: PartitionAdd :one

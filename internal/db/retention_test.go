@@ -21,6 +21,9 @@ import (
 // patience ends a test that hangs.
 const patience = 2 * time.Minute
 
+// beginning is before all times.
+var beginning = pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
+
 // finishedOn puts a job into the history as if it had ended so many days from
 // today, with args kept apart when they are large.
 func (q *queue) finishedOn(days int, large bool) int {
@@ -118,12 +121,12 @@ func TestPartitionPrune(t *testing.T) {
 		}
 	}
 	pruneDefault := func() int64 {
-		deleted, err := q.queries.DefaultPrune(ctx, "finished", 1)
+		row, err := q.queries.DefaultPrune(ctx, "finished", beginning, 1)
 		require.NoError(t, err)
-		return deleted
+		return row.Deleted
 	}
 	tables := func() int {
-		return q.number("select count(*) from pg_class where relkind = 'r' and relname ~ '^finished_[0-9]{8}$'")
+		return q.number("select count(*) from pg_class where relkind = 'r' and relname ~ '^finished_[0-9]{8}(_past)?$'")
 	}
 	days := q.days("finished")
 	kept, small, large := q.finishedOn(-7, true), q.finishedOn(-8, false), q.finishedOn(-30, true)
@@ -224,7 +227,7 @@ func TestPayloadPruneIsLinear(t *testing.T) {
 	_, err = conn.Exec(ctx, "prepare payload_prune as "+q.schema.SQL(db.PayloadPrune))
 	require.NoError(t, err)
 	var day string
-	require.NoError(t, q.pool.QueryRow(ctx, "select max(relname::text) from pg_class where relname ~ '^finished_[0-9]{8}$' and not relispartition").Scan(&day))
+	require.NoError(t, q.pool.QueryRow(ctx, "select max(relname::text) from pg_class where relname ~ '^finished_[0-9]{8}_past$' and not relispartition").Scan(&day))
 	first := 0
 	for after := 0; after < jobs-2*batch; after += 2 * batch {
 		buffers := explainBuffers(t, conn, fmt.Sprintf("execute payload_prune('%s', %d, %d, %d)", day, after, jobs, batch))
@@ -320,9 +323,9 @@ func TestPruneLeavesWhatIsTaken(t *testing.T) {
 	_, err = requeue.Exec(ctx, "select jobq.requeue(id) from unnest($1::bigint[]) id", ids)
 	require.NoError(t, err)
 
-	deleted, err := q.queries.DefaultPrune(ctx, "finished", 10)
+	row, err := q.queries.DefaultPrune(ctx, "finished", beginning, 10)
 	require.NoError(t, err)
-	require.Zero(t, deleted)
+	require.Zero(t, row.Deleted)
 	err = pgx.BeginFunc(ctx, q.pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "set local lock_timeout = '100ms'"); err != nil {
 			return err
@@ -380,7 +383,7 @@ func TestPruneSteps(t *testing.T) {
 		select now() - i * interval '1 day', 'q' || j, 'k', 1, 0, 0, 0, 0, 1, 1 from generate_series(0, 9) i, generate_series(1, 3) j`)
 	q.exec("insert into jobq.event (at, type, source) select now() - i * interval '1 day', 'stalled', 's' from generate_series(0, 9) i, generate_series(1, 3) j")
 	age := db.Interval(108 * time.Hour) // four and a half days: five of ten are older
-	after := pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
+	after := beginning
 	for _, want := range []int64{4, 4, 4, 3, 0} {
 		row, err := q.queries.StatPrune(ctx, after, age, 4)
 		require.NoError(t, err)
@@ -388,7 +391,7 @@ func TestPruneSteps(t *testing.T) {
 		after = row.Last
 	}
 	require.Equal(t, 15, q.number("select count(*) from jobq.stat"))
-	after = pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
+	after = beginning
 	for _, want := range []int64{4, 4, 4, 3, 0} {
 		row, err := q.queries.EventPrune(ctx, after, age, 4)
 		require.NoError(t, err)

@@ -118,7 +118,10 @@ select count(*) from taken
 
 // StatRollUp folds what finishers appended into one row per minute, queue and
 // kind, and returns how many it has taken. One statement: a delta is in one
-// place or the other, never in both.
+// place or the other, never in both. While some transaction can still see them,
+// each call walks through the deltas that earlier ones have taken. It has no
+// position as StatPrune has: one call takes the deltas of minutes, so there are
+// rarely several in a row, and an index would cost each finisher more than they save.
 func (q *Queries) StatRollUp(ctx context.Context, rowCount int32) (int64, error) {
 	row := q.db.QueryRow(ctx, StatRollUp, rowCount)
 	var count int64

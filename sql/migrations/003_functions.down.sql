@@ -8,13 +8,13 @@ begin
     select c.relname
       from pg_class c
       where c.relnamespace = (select p.relnamespace from pg_class p where p.oid = 'jobq.finished'::regclass)
-        and c.relkind = 'r' and not c.relispartition and c.relname ~ '^finished_[0-9]{8}$'
+        and c.relkind = 'r' and not c.relispartition and c.relname ~ '^finished_[0-9]{8}_past$'
   loop
     execute format('drop table jobq.%I', day);
   end loop;
 end $$;
 
-drop function jobq.default_prune(text, integer);
+drop function jobq.default_prune(text, timestamptz, integer);
 drop function jobq.payload_prune(text, bigint, integer, integer);
 drop function jobq.partition_prune(text);
 drop function jobq.partition_add(text, date);

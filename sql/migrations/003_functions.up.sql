@@ -638,6 +638,8 @@ end $$;
 -- has used the parent for long. A day of attempt is dropped. A day of finished
 -- stays as a table of its own, in which nobody finds its jobs any more, until
 -- payload_prune has removed the large args of its jobs, in steps, and drops it.
+-- That table is renamed, from finished_20261101 to finished_20261101_past: so
+-- payload_prune tells it from a day that an operator has detached to keep it.
 create function jobq.partition_prune(parent text) returns text
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
@@ -653,7 +655,8 @@ begin
       from pg_inherits i
       join pg_class c on c.oid = i.inhrelid
       where i.inhparent = format('jobq.%I', parent)::regclass
-        and c.relname ~ (parent || '_[0-9]{8}$') and right(c.relname, 8) < to_char(keep_from, 'YYYYMMDD')
+        and c.relname ~ ('^' || parent || '_[0-9]{8}$') and right(c.relname, 8) < to_char(keep_from, 'YYYYMMDD')
+        and to_regclass(format('jobq.%I', c.relname || '_past')) is null -- else it waits until that one is dropped
       order by 2
   loop
     execute format('lock table jobq.%I in share update exclusive mode', parent); -- see partition_add
@@ -662,6 +665,7 @@ begin
       array[format('jobq.%I', parent), format('jobq.%I', parent || '_default')]::regclass[]);
     if parent = 'finished' then
       execute format('alter table jobq.finished detach partition jobq.%I', old.name);
+      execute format('alter table jobq.%I rename to %I', old.name, old.name || '_past');
     else
       execute format('drop table jobq.%I', old.name);
     end if;
@@ -680,6 +684,9 @@ end $$;
 --
 -- For example: with a day of 25,000 jobs and a job_count of 10,000, the first
 -- three calls look at 10,000, 10,000 and 5,000 jobs, and the fourth drops the day.
+--
+-- A day is only what has the name that partition_prune gives. A table
+-- finished_20261101 that is not a partition is an operator's, and is left alone.
 create function jobq.payload_prune(after_day text, after_job bigint, job_count integer, payload_count integer)
   returns table (day text, last_job bigint, removed bigint)
   language plpgsql security definer set search_path = pg_catalog, pg_temp
@@ -688,7 +695,7 @@ begin
   select c.relname into day
     from pg_class c
     where c.relnamespace = (select p.relnamespace from pg_class p where p.oid = 'jobq.finished'::regclass)
-      and c.relkind = 'r' and not c.relispartition and c.relname ~ '^finished_[0-9]{8}$'
+      and c.relkind = 'r' and not c.relispartition and c.relname ~ '^finished_[0-9]{8}_past$'
     order by 1
     limit 1;
   if day is null then
@@ -724,36 +731,45 @@ begin
 end $$;
 
 -- default_prune deletes so many rows at most that the default partition of
--- finished or attempt has of days past retention, and returns how many it
--- deleted. The large args of such jobs go with them.
-create function jobq.default_prune(parent text, row_count integer) returns bigint
+-- finished or attempt has of days past retention, the earliest first and none from
+-- before the given moment. It returns how many it deleted, and the moment of the
+-- last of them, where the next call may begin: else it would walk through what
+-- this one has deleted, for as long as any transaction can still see that. The
+-- large args of such jobs go with them.
+create function jobq.default_prune(parent text, after timestamptz, row_count integer)
+  returns table (deleted bigint, last timestamptz)
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
 declare
   keep_from timestamptz := date_trunc('day', (statement_timestamp() - (select s.finished_retention from jobq.setting s)) at time zone 'UTC') at time zone 'UTC';
-  deleted bigint;
 begin
   if parent = 'attempt' then
-    delete from jobq.attempt_default t
-      where t.ctid = any(array(
-        select x.ctid from jobq.attempt_default x
-          where x.finished_at < keep_from order by x.finished_at limit default_prune.row_count for update skip locked));
-    get diagnostics deleted = row_count;
+    with gone as (
+      delete from jobq.attempt_default t
+        where t.ctid = any(array(
+          select x.ctid from jobq.attempt_default x
+            where x.finished_at >= default_prune.after and x.finished_at < keep_from
+            order by x.finished_at limit default_prune.row_count for update skip locked))
+        returning t.finished_at
+    )
+    select count(*), max(g.finished_at) into deleted, last from gone g;
   elsif parent = 'finished' then
     with gone as (
       delete from jobq.finished_default f
         where f.ctid = any(array(
           select x.ctid from jobq.finished_default x
-            where x.finished_at < keep_from order by x.finished_at limit default_prune.row_count for update skip locked))
-        returning f.id, f.args_apart
+            where x.finished_at >= default_prune.after and x.finished_at < keep_from
+            order by x.finished_at limit default_prune.row_count for update skip locked))
+        returning f.id, f.finished_at, f.args_apart
     ), args_gone as (
       delete from jobq.payload a where a.job_id = any(array(select g.id from gone g where g.args_apart))
     )
-    select count(*) into deleted from gone;
+    select count(*), max(g.finished_at) into deleted, last from gone g;
   else
     raise sqlstate 'JQ001' using message = format('no partitioned table %L', parent);
   end if;
-  return deleted;
+  last := coalesce(last, after);
+  return next;
 end $$;
 
 -- The first days. The janitor makes the others ahead of need.

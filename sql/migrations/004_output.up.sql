@@ -16,7 +16,7 @@ create unlogged table jobq.output (
   constraint output_pkey primary key (job_id, lease_token, begins_at),
   constraint "content must be at most 64 KiB" check (octet_length(content) <= 65536)
 );
--- For the worker, which drops what has been there for some minutes: what was
+-- For the janitor, which drops what has been there for some minutes: what was
 -- written since, and is still read, can be hundreds of thousands of pieces.
 create index output_written_at_idx on jobq.output (written_at);
 

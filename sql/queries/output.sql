@@ -31,19 +31,32 @@ select o.lease_token, o.begins_at, o.ends_at, o.content
   order by o.lease_token, o.begins_at
   limit 100;
 
--- OutputPrune drops so many pieces of runs that have ended, some time after:
--- whoever follows has read them by then. What has been written lately it does not
--- look at. Several workers prune at once: each takes what the others do not.
--- Needs output_written_at_idx and running_pkey.
--- name: OutputPrune :execrows
-delete from jobq.output o
-  where o.ctid = any(array(
-    select x.ctid from jobq.output x
-      where x.written_at < statement_timestamp() - interval '5 minutes'
-        and not exists (select from jobq.running r where r.id = x.job_id and r.lease_token = x.lease_token)
-      order by x.written_at
-      limit sqlc.arg(row_count)::integer
-      for update of x skip locked));
+-- OutputPrune looks at so many pieces, the earliest first, and drops those of
+-- runs that have ended, some time after: whoever follows has read them by then.
+-- What has been written lately it does not look at. It returns how many it has
+-- looked at and dropped, and when the last one was written: the next call goes on
+-- after that, else it would walk through what this one has dropped, for as long as
+-- any transaction can still see that, and through what is kept. Pieces of exactly
+-- that moment which it has not looked at are for the next time that the janitor
+-- begins at the start. Needs output_written_at_idx and running_pkey.
+-- name: OutputPrune :one
+with looked as materialized (
+  select x.ctid as place, x.written_at,
+      not exists (select from jobq.running r where r.id = x.job_id and r.lease_token = x.lease_token) as ended
+    from jobq.output x
+    where x.written_at > sqlc.arg(after)::timestamptz and x.written_at < statement_timestamp() - interval '5 minutes'
+    order by x.written_at
+    limit sqlc.arg(row_count)::integer
+), dropped as (
+  delete from jobq.output o
+    where o.ctid = any(array(
+      select x.ctid from jobq.output x -- a run's next one may be dropping them too
+        where x.ctid = any(array(select l.place from looked l where l.ended))
+        for update skip locked))
+    returning o.job_id
+)
+select (select count(*) from looked)::bigint as looked, (select count(*) from dropped)::bigint as dropped,
+    coalesce((select max(l.written_at) from looked l), sqlc.arg(after)::timestamptz)::timestamptz as last;
 
 -- AttemptKeepUsage records what programs have used whose runs did not simply
 -- succeed. It follows JobEnd in its transaction.

@@ -17,6 +17,7 @@ select p.day::text as day, coalesce(p.last_job, 0)::bigint as last_job, (p.last_
   from jobq.payload_prune(sqlc.arg(after_day)::text, sqlc.arg(after_job)::bigint, sqlc.arg(job_count)::integer, sqlc.arg(payload_count)::integer) p;
 
 -- DefaultPrune deletes a batch of what the default partition has of such days,
--- with the large args of jobs.
+-- with the large args of jobs. It goes on at the moment where its last answer ended.
 -- name: DefaultPrune :one
-select jobq.default_prune(sqlc.arg(parent)::text, sqlc.arg(row_count)::integer)::bigint as deleted;
+select p.deleted::bigint as deleted, p.last::timestamptz as last
+  from jobq.default_prune(sqlc.arg(parent)::text, sqlc.arg(after)::timestamptz, sqlc.arg(row_count)::integer) p;

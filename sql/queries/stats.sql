@@ -1,6 +1,9 @@
 -- StatRollUp folds what finishers appended into one row per minute, queue and
 -- kind, and returns how many it has taken. One statement: a delta is in one
--- place or the other, never in both.
+-- place or the other, never in both. While some transaction can still see them,
+-- each call walks through the deltas that earlier ones have taken. It has no
+-- position as StatPrune has: one call takes the deltas of minutes, so there are
+-- rarely several in a row, and an index would cost each finisher more than they save.
 -- name: StatRollUp :one
 with taken as (
   delete from jobq.stat_delta d
