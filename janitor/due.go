@@ -14,7 +14,8 @@ const (
 	// lateCommit is by how much a transaction that schedules a job may end after
 	// the job's time, for the job to be found by the next look.
 	lateCommit = 2 * time.Second
-	// fromStartEvery is how often the janitor looks for jobs that came even later.
+	// fromStartEvery is how often the janitor looks for jobs that came even later,
+	// or were locked when others were promoted.
 	fromStartEvery = 10 * time.Second
 )
 
@@ -29,33 +30,112 @@ const (
 //
 //	12:00:10.0  a look: all that was to start by now has been promoted
 //	12:00:10.5  commits a job that was to start at 12:00:09: found by the next
-//	            look, since each begins 2 s before where promotion goes on
+//	            usual look, since each begins 2 s before where promotion goes on
 //	12:00:11.0  commits a job that was to start at 11:00: found by the next look
-//	            from the start, every 10 s, or less often when it takes long
+//	            from the start
 //
-// Either makes promotion go on from the job found.
+// Either makes promotion go on from the job found. A look from the start is due
+// every 10 s, or less often when it takes long. The leader is notified of the
+// second job, and looks from the start at once.
+//
+// A due job that another session has locked is passed over, so that promotion
+// goes on with the others:
+//
+//	12:00:20.00  a look finds a job that was to start at 12:00:19
+//	12:00:20.02  promotion skips it
+//	12:00:20.03  a look finds it again: so it is locked. The usual look begins
+//	             at 12:00:20.00 from now on.
+//	12:00:20.05  a look from the start finds it, and promotion skips it again:
+//	             the next one is 40 ms later, then 80 ms, at most 1 s
 type dueJobs struct {
-	after   db.DuePlace
-	startAt time.Time // when to look from the start again
+	after db.DuePlace
+	// These are times of usual looks, by the server's clock: of the last one, if it
+	// found a due job; of the last one after which promotion has tried all that it
+	// found due; and of the one up to which locked jobs have been passed over.
+	found, tried, passed time.Time
+
+	startAt  time.Time // when to look from the start again
+	restedAt time.Time // not before, however urgent: it has cost its share of time until then
+	// behind says that there may be a job before those that the usual look reaches.
+	behind bool
+	stuck  int // how often a job was passed over since a look from the start found none due
 }
 
 // lookFrom is where the usual look begins.
 func (d *dueJobs) lookFrom() time.Time {
-	if d.after.RunAt.IsZero() {
-		return time.Time{}
+	from := d.after.RunAt
+	if !from.IsZero() {
+		from = from.Add(-lateCommit)
 	}
-	return d.after.RunAt.Add(-lateCommit)
+	if d.passed.After(from) {
+		return d.passed
+	}
+	return from
 }
 
-// found is told of the earliest job that a look has found, and of the time of
-// that look, by the server's clock.
-func (d *dueJobs) found(first, lookedAt pgtype.Timestamptz) {
+// looked is told what the usual look has found: the earliest job, and the time
+// of the look by the server's clock.
+func (d *dueJobs) looked(first, lookedAt pgtype.Timestamptz) {
+	d.found = time.Time{}
 	switch {
-	case first.Valid && !first.Time.After(d.after.RunAt):
-		d.after = db.DuePlace{RunAt: first.Time} // before all ids
-	case (!first.Valid || first.Time.After(lookedAt.Time)) && lookedAt.Time.After(d.after.RunAt):
+	case first.Valid && !first.Time.After(d.tried):
+		d.passOver()
+	case first.Valid && !first.Time.After(lookedAt.Time):
+		d.found = lookedAt.Time
+		d.goBack(first.Time)
+	case lookedAt.Time.After(d.after.RunAt): // none is due
 		d.after = db.DuePlace{RunAt: lookedAt.Time}
 	}
+}
+
+// lookedFromStart is told the earliest job that a look from the start has found.
+func (d *dueJobs) lookedFromStart(first pgtype.Timestamptz) {
+	if !first.Valid || first.Time.After(d.after.RunAt) {
+		d.behind, d.stuck = false, 0
+		return
+	}
+	d.goBack(first.Time)
+	d.tried, d.passed = time.Time{}, time.Time{} // not from there
+}
+
+// goBack makes promotion go on from a job that was to start then, if it would
+// go on after it.
+func (d *dueJobs) goBack(runAt time.Time) {
+	if !runAt.After(d.after.RunAt) {
+		d.after = db.DuePlace{RunAt: runAt} // before all ids
+	}
+}
+
+// passOver leaves alone, for a while, the due jobs that promotion has tried and not got.
+func (d *dueJobs) passOver() {
+	d.passed = d.tried
+	if d.tried.After(d.after.RunAt) {
+		d.after = db.DuePlace{RunAt: d.tried}
+	}
+	d.behind = true
+	d.startAt = later(time.Now().Add(delay(d.stuck)), d.restedAt)
+	d.stuck++
+}
+
+// heard is told that a job has been committed, and when it is to start. One that
+// the usual look does not reach makes the next look from the start due, but no
+// more often than its cost allows: anybody may notify.
+func (d *dueJobs) heard(epoch float64) {
+	from := d.lookFrom()
+	if from.IsZero() || epoch >= float64(from.UnixMicro())/1e6 {
+		return
+	}
+	d.behind = true
+	if d.restedAt.Before(d.startAt) {
+		d.startAt = d.restedAt
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // promote makes a batch of due jobs available, and says whether there may be more.
@@ -70,7 +150,14 @@ func (p *passes) promote(ctx context.Context) (more bool, err error) {
 	}
 	p.due.after = promoted.Last
 	p.taken += promoted.Due
-	return promoted.Due == promoteBatch, nil
+	if promoted.Due > 0 {
+		p.due.behind = true // it may have skipped a locked one
+	}
+	if promoted.Due == promoteBatch {
+		return true, nil
+	}
+	p.due.tried = p.due.found
+	return false, nil
 }
 
 // lookFromStart looks for scheduled jobs before those that the usual look
@@ -86,8 +173,9 @@ func (p *passes) lookFromStart(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.due.found(first, pgtype.Timestamptz{})
-	took := time.Since(sent)
-	p.due.startAt = time.Now().Add(max(min(fromStartEvery, p.janitor.config.ScanInterval), scanShare*took))
+	p.due.lookedFromStart(first)
+	now := time.Now()
+	p.due.restedAt = now.Add(scanShare * now.Sub(sent))
+	p.due.startAt = later(now.Add(min(fromStartEvery, p.janitor.config.ScanInterval)), p.due.restedAt)
 	return nil
 }

@@ -13,9 +13,11 @@ import (
 )
 
 const (
-	// strangerShare is how many times its period a chore may stay undone: by a
-	// janitor that does not lead, which then does it too, and while another session
-	// has the chores' lock, which is then not waited for.
+	// strangerShare is how many of its periods a chore may stay undone before it
+	// is done in spite of others. "roll up stats" is due every 30 s. When it was
+	// last done 10 minutes ago, a janitor that does not lead does it, too; and when
+	// another session has had the chores' lock for that long, it is done without
+	// the lock.
 	strangerShare = 20
 	// choreRestMax is the longest rest after failures.
 	choreRestMax = 5 * time.Minute
@@ -45,6 +47,9 @@ type housekeeper struct {
 	janitor *Janitor
 	chores  []*chore
 	began   time.Time
+
+	again    time.Time // when to connect again, after a failure
+	failures int       // to connect, since it last succeeded
 }
 
 // housekeep does chores until the context ends.
@@ -90,10 +95,12 @@ func (h *housekeeper) untilNext() time.Duration {
 			next = at
 		}
 	}
-	return max(time.Until(next), stuckDelay)
+	return max(time.Until(later(next, h.again)), stuckDelay)
 }
 
 // round does a step of each chore that is due, and again while there are more.
+// It ends when there is no connection to be had: each chore would wait for one,
+// and tell of it, for itself.
 func (h *housekeeper) round(ctx context.Context) {
 	var conn *pgx.Conn
 	defer func() {
@@ -101,6 +108,9 @@ func (h *housekeeper) round(ctx context.Context) {
 			closeConn(conn)
 		}
 	}()
+	if time.Now().Before(h.again) {
+		return // woken early, since this janitor leads now
+	}
 	for more := true; more && ctx.Err() == nil; {
 		more = false
 		for _, c := range h.chores {
@@ -110,9 +120,10 @@ func (h *housekeeper) round(ctx context.Context) {
 			if conn == nil || conn.IsClosed() {
 				var err error
 				if conn, err = h.janitor.connect(ctx, "jobq-chores"); err != nil {
-					h.failed(ctx, c, nil, err)
-					continue
+					h.notConnected(ctx, err)
+					return
 				}
+				h.failures = 0
 			}
 			more = h.step(ctx, c, conn) || more
 		}
@@ -178,11 +189,30 @@ func (h *housekeeper) failed(ctx context.Context, c *chore, conn *pgx.Conn, err 
 		rest = j.choreTimes.lockRest
 		attrs = append(attrs, j.tableHolder(ctx, conn)...)
 	}
-	rest = min(rest<<min(c.failures, 20), max(choreRestMax, rest))
+	rest = growing(rest, c.failures)
 	c.failures++
 	c.again = time.Now().Add(rest)
 	j.log.Warn("chore failed", append(attrs, "again_in", rest)...)
 	j.tell(ctx, Event{Type: jobq.EventError, Err: fmt.Errorf("%s: %w", c.name, err)})
+}
+
+// notConnected makes all chores rest, the longer the more often there was no
+// connection, and tells why.
+func (h *housekeeper) notConnected(ctx context.Context, err error) {
+	j := h.janitor
+	if ctx.Err() != nil {
+		return
+	}
+	rest := growing(j.choreTimes.rest, h.failures)
+	h.failures++
+	h.again = time.Now().Add(rest)
+	j.log.Warn("no connection for chores", "error", err, "again_in", rest)
+	j.tell(ctx, Event{Type: jobq.EventError, Err: fmt.Errorf("connect for chores: %w", err)})
+}
+
+// growing is how long to rest after a failure, when so many came before it.
+func growing(rest time.Duration, failures int) time.Duration {
+	return min(rest<<min(failures, 20), max(choreRestMax, rest))
 }
 
 // tableHolder describes the session that has had a lock on one of the tables for

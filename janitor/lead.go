@@ -40,8 +40,9 @@ func (j *Janitor) lead(ctx context.Context, started, healthy func()) error {
 	j.wakeChores()
 	j.log.Info("leadership acquired")
 	j.tell(ctx, Event{Type: jobq.EventLeadershipAcquired})
-	wait := j.sleepOn(conn)
 	passes := j.newPasses(conn)
+	passes.hears = true
+	wait := j.sleepOn(conn, passes.due.heard)
 	passes.step = func(ctx context.Context, work func(context.Context, session) error) (bool, error) {
 		return true, work(ctx, conn)
 	}
@@ -137,8 +138,9 @@ func closeConn(conn *pgx.Conn) {
 }
 
 // sleepOn sleeps on the leader's connection, which hears of jobs that become
-// due, and pings so that the server does not take it for dead.
-func (j *Janitor) sleepOn(conn *pgx.Conn) sleepFunc {
+// due, and pings so that the server does not take it for dead. It tells heardFunc
+// when each of those jobs is to start, in seconds since 1970.
+func (j *Janitor) sleepOn(conn *pgx.Conn, heardFunc func(epoch float64)) sleepFunc {
 	return func(ctx context.Context, duration time.Duration, wakeEpoch float64) error {
 		end := time.Now().Add(duration)
 		for {
@@ -151,7 +153,11 @@ func (j *Janitor) sleepOn(conn *pgx.Conn) sleepFunc {
 			cancel()
 			switch {
 			case err == nil:
-				if due, parseErr := strconv.ParseFloat(notification.Payload, 64); parseErr == nil && due < wakeEpoch {
+				due, parseErr := strconv.ParseFloat(notification.Payload, 64)
+				if parseErr != nil {
+					continue // not from jobq
+				}
+				if heardFunc(due); due < wakeEpoch {
 					return nil
 				}
 			case ctx.Err() != nil || !pgconn.Timeout(err):

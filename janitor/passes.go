@@ -33,6 +33,7 @@ type passes struct {
 	step   stepFunc
 	leases leases
 	due    dueJobs
+	hears  bool      // whether its sleep ends when a job is committed that is due soon
 	woke   time.Time // when this pass began
 	reaped int       // since the last look that found no more
 	taken  int64     // jobs reaped and promoted by these passes
@@ -115,13 +116,23 @@ func (p *passes) await(ctx context.Context, sleep sleepFunc) error {
 		duration := delay(p.refused)
 		if next.Ms > 0 {
 			rest := min(restShare*time.Since(p.woke), stuckDelay)
-			duration = max(time.Duration(next.Ms)*time.Millisecond, rest)
+			duration = max(min(time.Duration(next.Ms)*time.Millisecond, p.untilFromStart()), rest)
 		}
 		if err := sleep(ctx, duration, next.Epoch); err != nil || next.JobDue || p.leases.end && p.leases.due() {
 			return err
 		}
 		p.woke = time.Now()
 	}
+}
+
+// untilFromStart is the time until the next look from the start, if the janitor
+// is to wake for it: while it knows of nothing that such a look would find, it
+// goes on sleeping, unless nobody would tell.
+func (p *passes) untilFromStart() time.Duration {
+	if p.due.after.RunAt.IsZero() || p.hears && !p.due.behind {
+		return p.janitor.config.ScanInterval
+	}
+	return max(time.Until(p.due.startAt), stuckDelay)
 }
 
 // try does a step with a deadline, and counts those that another's lock prevents.
@@ -170,7 +181,7 @@ func (p *passes) next(ctx context.Context) (next db.NextDueRow, err error) {
 		p.leases.at = time.Now().Add(time.Duration(next.LeasesMs) * time.Millisecond)
 		p.leases.end, p.leases.took = next.LeaseEnds, time.Since(sent)
 	}
-	p.due.found(next.JobAt, next.LookedAt)
+	p.due.looked(next.JobAt, next.LookedAt)
 	return next, nil
 }
 

@@ -2,6 +2,7 @@ package janitor_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -306,4 +307,41 @@ func TestEveryStatementHasADeadline(t *testing.T) {
 			require.Greater(t, sent, 10)
 		})
 	}
+}
+
+// When there is no connection for the chores, the janitor tries once for all of
+// them, tells so once, and rests for longer each time. Recovery goes on, and the
+// chores are done when there is a connection again.
+func TestNoConnectionForChores(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	var refused atomic.Int32
+	var healed atomic.Bool
+	config := f.pool.Config()
+	config.BeforeConnect = func(_ context.Context, config *pgx.ConnConfig) error {
+		if config.RuntimeParams["application_name"] != "jobq-chores" || healed.Load() {
+			return nil
+		}
+		refused.Add(1)
+		return errors.New("no connections left")
+	}
+	client, err := jobq.NewClient(pgtest.ConnectConfig(t, config), nil)
+	require.NoError(t, err)
+	f.client = client
+	f.exec("drop table " + f.partition("finished", 3))
+	f.start(janitor.Config{Mode: janitor.Any, ScanInterval: 5 * time.Millisecond}, janitor.ChoreTimes(0, time.Millisecond, 0))
+	const rounds = 5
+	lines := f.logged(`level=WARN msg="([^"]+)" .*no connections left.* again_in=(\S+)`, rounds)
+	for i, want := range []string{"1ms", "2ms", "4ms", "8ms", "16ms"} {
+		require.Equal(t, "no connection for chores", lines[i][1])
+		require.Equal(t, want, lines[i][2])
+	}
+	f.scheduled(1, "1 s")
+	f.eventually("select count(*) from jobq.pending where position is null", 0)
+	healed.Store(true)
+	f.eventually("select count(*) from pg_inherits where inhparent = 'jobq.finished'::regclass", 5)
+	told := f.number("select count(*) from jobq.event where message like 'connect for chores: %no connections left%'")
+	require.GreaterOrEqual(t, told, rounds)
+	require.LessOrEqual(t, told, int(refused.Load()))
+	require.NotContains(t, f.log.String(), "chore failed")
 }

@@ -60,7 +60,8 @@ func (j *Janitor) takeTurns(ctx context.Context, started, healthy func()) error 
 		return j.turn(ctx, pool, stepLimits, db.LockJanitor, neglect.lasts(), work)
 	}
 	passes.overdueFunc = func(ctx context.Context, late time.Duration) {
-		// The lock alone is no reason to warn: others that work have it often.
+		// It is normal to find the lock taken now and then: another janitor is at
+		// work. Warn only when no step has got it for longer than the bound.
 		if passes.refused > 0 && time.Since(passes.refusedSince) > neglect.bound {
 			neglect.notice(ctx, late, db.LockJanitor)
 		}
