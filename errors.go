@@ -79,11 +79,12 @@ func (e wordedError) Unwrap() error { return e.is }
 // ErrNotFound, "no such job", would be wrong or say it twice. A code that this
 // build does not know leaves the reason.
 func refusedError(code Code, reason string) error {
-	switch err := code.Err(); err {
-	case nil:
+	err := code.Err()
+	switch {
+	case err == nil:
 		return errors.New(reason)
-	case ErrNotFound:
-		return wordedError{ErrNotFound, reason}
+	case code == CodeNotFound:
+		return wordedError{err, reason}
 	default:
 		return fmt.Errorf("%w: %s", err, reason)
 	}
