@@ -155,7 +155,9 @@ func (c *Client) act(ctx context.Context, params db.JobActParams, targets []Targ
 
 // Undo takes back an action on those of its jobs that nothing has happened to
 // since; the others come with the reason. It works in transactions of up to 1000
-// jobs: one that was stopped goes on when it is called again. An action of which
+// jobs: one that was stopped goes on when it is called again. With an error, Acted
+// has the jobs of the transactions before it, which stay undone; without any, it
+// has no jobs. An action of which
 // nothing could be taken back can be undone later. Of a job that was deleted, the
 // latest 100 attempts come back. ErrNotFound if there is no such
 // action, ErrConflict if it is undone already, an undo itself, a drain, or a
@@ -163,14 +165,14 @@ func (c *Client) act(ctx context.Context, params db.JobActParams, targets []Targ
 // settings that were changed since.
 func (c *Client) Undo(ctx context.Context, auditID int64) (*Acted, error) {
 	operation := fmt.Sprintf("undo action %d", auditID)
-	if _, err := c.auditGet(ctx, auditID); err != nil {
-		return nil, c.clientError(operation, err)
-	}
 	undone := &Acted{}
+	if _, err := c.auditGet(ctx, auditID); err != nil {
+		return undone, c.clientError(operation, err)
+	}
 	for ended := false; !ended; {
 		rows, err := retried(ctx, func() ([]db.AuditUndoRow, error) { return c.queries.AuditUndo(ctx, c.actor, auditID) })
 		if err != nil {
-			return nil, c.clientError(operation, err)
+			return undone, c.clientError(operation, err)
 		}
 		for _, row := range rows {
 			undone.AuditID, ended = row.Audit, row.Ended

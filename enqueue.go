@@ -241,9 +241,9 @@ func enqueueParams(job *EnqueueParams) (db.JobEnqueueParams, error) {
 	return params, nil
 }
 
-// checkOptions refuses what would reach the database changed, so that its own
-// checks cannot see it, or what it would refuse without the name of the field.
-// All other limits are the database's to keep.
+// checkOptions refuses values that the database cannot check: numbers and times
+// that are cut off on their way into its types, and texts that PostgreSQL refuses
+// without naming the field. The database checks all other limits.
 func checkOptions(options *EnqueueOptions) error {
 	if options.MaxAttempts < 0 || options.MaxAttempts > 32767 {
 		return fmt.Errorf("max_attempts must be 1 to 32767, not %d", options.MaxAttempts)

@@ -74,20 +74,28 @@ func (e wordedError) Error() string { return e.text }
 
 func (e wordedError) Unwrap() error { return e.is }
 
-// refusedError is the error of a code, with the reason. That nothing is there
-// is a reason in itself.
+// refusedError is the error that a code stands for, with the reason. For
+// CodeNotFound the text is the reason alone, such as "no such action": that of
+// ErrNotFound, "no such job", would be wrong or say it twice. A code that this
+// build does not know leaves the reason.
 func refusedError(code Code, reason string) error {
-	if code == CodeNotFound {
-		return wordedError{ErrNotFound, reason}
+	err := code.Err()
+	switch {
+	case err == nil:
+		return errors.New(reason)
+	case code == CodeNotFound:
+		return wordedError{err, reason}
+	default:
+		return fmt.Errorf("%w: %s", err, reason)
 	}
-	return fmt.Errorf("%w: %s", code.Err(), reason)
 }
 
 // errNoAction is of what the audit does not have.
 var errNoAction = wordedError{ErrNotFound, "no such action"}
 
-// unavailable is ErrUnavailable in words that fit what the database said: it
-// can answer, and still not do what it was asked.
+// unavailable is ErrUnavailable with a text for the cause, where the database did
+// answer but could not do what it was asked: it is read-only, or another
+// transaction held the rows.
 func unavailable(err error) error {
 	switch {
 	case db.IsReadOnly(err):
@@ -98,14 +106,13 @@ func unavailable(err error) error {
 	return ErrUnavailable
 }
 
-// retriedMax is how many times a statement is sent in all that another
-// transaction is in the way of.
+// retriedMax is how many times retried sends a statement, the first included.
 const retriedMax = 5
 
-// retried sends a statement again when PostgreSQL has ended it, and taken all of
-// it back, for the sake of another transaction: after a deadlock, or where the
-// caller's pool has chosen a higher isolation, a conflict. Not for a statement in
-// the caller's own transaction, which has ended with it.
+// retried sends a statement again when PostgreSQL has rolled it back because of
+// another transaction: after a deadlock, or after a serialization failure where
+// the caller's pool uses a higher isolation level. It is not for statements in the
+// caller's own transaction, since PostgreSQL has rolled that back too.
 func retried[T any](ctx context.Context, send func() (T, error)) (T, error) {
 	backoff := db.Backoff{Min: 10 * time.Millisecond, Max: 200 * time.Millisecond}
 	for try := 1; ; try++ {

@@ -155,3 +155,13 @@ func TestCodes(t *testing.T) {
 	}
 	require.NoError(t, jobq.Code("").Err())
 }
+
+// A code of a later version leaves the reason, and says nothing about the code.
+func TestErrOfUnknownCode(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, jobq.ActedJob{}.Err())
+	require.EqualError(t, jobq.ActedJob{Problem: "it is frozen", Code: "JQ999"}.Err(), "it is frozen")
+	require.EqualError(t, jobq.ActedJob{Problem: "it is frozen"}.Err(), "it is frozen")
+	require.EqualError(t, jobq.ActedJob{Problem: "no job 7", Code: jobq.CodeNotFound}.Err(), "no job 7")
+	require.EqualError(t, jobq.ActedJob{Problem: "it runs", Code: jobq.CodeConflict}.Err(), "conflict: it runs")
+}

@@ -68,16 +68,14 @@ type QueueActed struct {
 	AuditID int64 `json:"audit_id,omitempty"`
 	// Changed means that the queue was not paused, or paused, before.
 	Changed bool `json:"changed"`
-	// Known means that there was a sign of a queue of that name: settings, a job
-	// that waits or runs, or a worker that serves it. Of the scheduled jobs only
-	// the CountMax that are due next are looked at. An unknown queue may be a
-	// misspelt one.
+	// Known is what QueueKnown said just before the action.
 	Known bool `json:"known"`
 }
 
 // PauseQueue makes workers claim nothing more from the queue; what runs goes
 // on. By and reason are for people, and default to the client's Actor and to
-// nothing. A queue that is not Known yet is paused too: its first job will wait.
+// nothing. A queue that is not known yet is paused too, and its first job will
+// wait; to refuse a misspelt name, call QueueKnown first.
 func (c *Client) PauseQueue(ctx context.Context, name, by, reason string) (QueueActed, error) {
 	if by == "" {
 		by = c.actor
@@ -97,6 +95,19 @@ func (c *Client) actOnQueue(ctx context.Context, params db.QueueActParams) (Queu
 		return QueueActed{}, c.clientError(fmt.Sprintf("%s queue %q", params.Action, params.Queue), err)
 	}
 	return QueueActed{AuditID: row.Audit, Changed: row.Audit > 0, Known: row.Known}, nil
+}
+
+// QueueKnown says whether anything in the database names this queue: settings, a
+// job that waits or runs, a worker that serves it, or a job that ended within the
+// last 30 days. If nothing does, the name may be misspelt. Of the scheduled jobs it
+// looks at the CountMax that are due next. It is quick on a busy database too: it
+// stops at the first of these, and each look is small.
+func (c *Client) QueueKnown(ctx context.Context, name string) (bool, error) {
+	known, err := c.queries.QueueKnown(ctx, name)
+	if err != nil {
+		return false, c.clientError(fmt.Sprintf("look for queue %q", name), err)
+	}
+	return known, nil
 }
 
 // Worker is a worker process that has registered itself.

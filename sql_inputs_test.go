@@ -118,6 +118,7 @@ func TestEnqueueManyMembers(t *testing.T) {
 	for member, limit := range map[string]string{
 		`"arg": {"id": 1}`:                      `unknown member "arg"; there are kind, args, queue`,
 		`"delay": "5 minutes"`:                  `unknown member "delay"`,
+		`"delay": null`:                         `unknown member "delay"`, // what is left out must be known too
 		`"Queue": "q"`:                          `unknown member "Queue"`,
 		`"id": 7`:                               `unknown member "id"`,
 		`"lease_token": 7`:                      `unknown member "lease_token"`,

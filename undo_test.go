@@ -76,6 +76,41 @@ func TestUndoInSteps(t *testing.T) {
 	requireKeysRight(t, client.Pool())
 }
 
+// An undo that an error stops in its second step returns what the first has taken
+// back, and goes on when it is called again.
+func TestUndoStopped(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	client := newClient(t)
+	const jobs = 1500
+	_, err := client.Pool().Exec(ctx, "insert into jobq.pending (kind) select 'k' from generate_series(1, $1)", jobs)
+	require.NoError(t, err)
+	progress, err := client.Bulk(ctx, jobq.BulkParams{Action: jobq.ActionCancel})
+	require.NoError(t, err)
+	_, err = client.Pool().Exec(ctx, `create function public.refuse() returns trigger language plpgsql as $$
+		begin
+			if (select count(*) from jobq.pending) >= 1200 then
+				raise sqlstate '53100' using message = 'the disk is full';
+			end if;
+			return new;
+		end $$;
+		create trigger refuse before insert on jobq.pending for each row execute function public.refuse()`)
+	require.NoError(t, err)
+	undone, err := client.Undo(ctx, progress.AuditID)
+	require.ErrorContains(t, err, "the disk is full")
+	require.Equal(t, 1000, undone.Changed())
+	require.Len(t, undone.Jobs, 1000)
+	again, err := client.Undo(ctx, progress.AuditID)
+	require.Error(t, err)
+	require.Empty(t, again.Jobs)
+	_, err = client.Pool().Exec(ctx, "drop trigger refuse on jobq.pending; drop function public.refuse()")
+	require.NoError(t, err)
+	rest, err := client.Undo(ctx, progress.AuditID)
+	require.NoError(t, err)
+	require.Equal(t, jobs-1000, rest.Changed())
+	require.Equal(t, undone.AuditID, rest.AuditID)
+}
+
 // What no requeue can bring back leaves no key behind that nobody gives up.
 func TestKeysAreGivenBack(t *testing.T) {
 	t.Parallel()
@@ -122,6 +157,7 @@ func TestOperatorInputs(t *testing.T) {
 		{fmt.Sprintf(edit, id, "null"), "change", "must be a JSON object"},
 		{fmt.Sprintf(edit, id, "'[]'"), "change", "must be a JSON object"},
 		{fmt.Sprintf(edit, id, `'{"arg": {}}'`), "change", `unknown member "arg"`},
+		{fmt.Sprintf(edit, id, `'{"arg": null}'`), "change", `unknown member "arg"`},
 		{fmt.Sprintf(edit, id, `'{"kind": "other"}'`), "change", `unknown member "kind"`},
 		{fmt.Sprintf(edit, id, `'{"priority": 40000}'`), "change", "priority must be -32768 to 32767, not 40000"},
 		{fmt.Sprintf(edit, id, `'{"priority": null}'`), "change", "priority must not be null"},

@@ -46,6 +46,7 @@ grant select on
 grant insert, update, delete on jobq.watcher to jobq_viewer, jobq_admin;
 grant delete on jobq.digest to jobq_viewer, jobq_admin;
 grant execute on function jobq.channel, jobq.watch to jobq_viewer, jobq_worker, jobq_admin;
+grant execute on function jobq.queue_known to jobq_viewer, jobq_admin;
 grant execute on function jobq.wake to jobq_worker, jobq_admin;
 
 -- A worker claims and ends jobs, adds more, and does the janitor's work. It
@@ -73,7 +74,7 @@ grant execute on function
   jobq.job_problem, jobq.object_problem, jobq.unique_key_take, jobq.unique_keys_take, jobq.unique_keys_release,
   jobq.cancel, jobq.args_require, jobq.requeue, jobq.delete_job, jobq.job_lock, jobq.job_edit,
   jobq.audit_begin, jobq.audit_begin_many, jobq.audit_resume,
-  jobq.change_problem, jobq.act_problem, jobq.act, jobq.act_clone, jobq.act_drain, jobq.queue_known, jobq.act_queue, jobq.act_settings, jobq.undo_job, jobq.undo_whole, jobq.undo
+  jobq.change_problem, jobq.act_problem, jobq.act, jobq.act_clone, jobq.act_drain, jobq.act_queue, jobq.act_settings, jobq.undo_job, jobq.undo_whole, jobq.undo
   to jobq_admin;
 
 commit;

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -51,9 +52,9 @@ func newAuditResumeCommand(a *app) *cobra.Command {
 		Short: "Go on with an action by filter that was stopped",
 		Long: `Go on with an action by filter that was interrupted, that has reached its --max, or whose
 process has ended (a minute later, if it was killed), on the jobs that it had not come to.
-It stays about the jobs that were there when it began, and one action in the audit:
-"jobq undo" takes all of it back. Without --max it keeps the one that it began with: it does
-what is left of that or, when nothing is, as many again.`,
+Jobs that were added after it began are left alone. In the audit it stays one action, and
+"jobq undo" takes all of it back. Without --max, the limit given at its start holds: if that
+was not reached, it does the rest; if it was, it does as many jobs again.`,
 		Example: `  jobq audit      # shows the ids
   jobq audit resume 17 --rate 100/s`,
 		Args: exactArgs(1),
@@ -78,9 +79,10 @@ func newUndoCommand(a *app) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "undo AUDIT-ID",
 		Short: "Take an action back, on the jobs that nothing has happened to since",
-		Long: `Take an action back, on the jobs that nothing has happened to since: all of them in one
-transaction, however many there are. A pause or resume is taken back if its queue was
-neither paused nor resumed since, and a change of settings if there was no later one.`,
+		Long: `Take an action back, on the jobs that nothing has happened to since. It works in steps of
+1000 jobs; if it was stopped, give the command again and it goes on. A pause or resume is
+taken back if its queue was neither paused nor resumed since, and a change of settings if
+there was no later one.`,
 		Example: `  jobq audit      # shows the ids
   jobq undo 17`,
 		Args: exactArgs(1),
@@ -91,7 +93,7 @@ neither paused nor resumed since, and a change of settings if there was no later
 			}
 			undone, err := client.Undo(cmd.Context(), id)
 			if err != nil {
-				return err
+				return a.sayUndoStopped(cmd, id, undone, err)
 			}
 			err = a.sayActed(cmd, "undo on", undone, actedLine)
 			if len(undone.Jobs) == 0 {
@@ -104,4 +106,15 @@ neither paused nor resumed since, and a change of settings if there was no later
 	}
 	a.addJSONFlag(command)
 	return command
+}
+
+// sayUndoStopped tells what an undo had taken back before an error stopped it,
+// which stays so, and how to go on. It returns the error, after those of the jobs.
+func (a *app) sayUndoStopped(cmd *cobra.Command, id int64, undone *jobq.Acted, err error) error {
+	if len(undone.Jobs) == 0 {
+		return err
+	}
+	err = errors.Join(a.sayActed(cmd, "undo on", undone, actedLine), err)
+	fmt.Fprintf(cmd.ErrOrStderr(), "%d of %d undone, then it was stopped; go on with: jobq undo %d\n", undone.Changed(), len(undone.Jobs), id)
+	return err
 }

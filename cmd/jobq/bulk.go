@@ -22,7 +22,7 @@ type bulkFlags struct {
 
 func (b *bulkFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&b.filter, "filter", "", "act on all jobs that match")
-	flags.BoolVar(&b.dryRun, "dry-run", false, "only say how many jobs it would be about")
+	flags.BoolVar(&b.dryRun, "dry-run", false, "only say how many jobs it would act on")
 	flags.BoolVar(&b.yes, "yes", false, "with --filter: do not ask")
 	b.addLimits(flags, "with --filter: ")
 }
@@ -64,7 +64,7 @@ func (b *bulkFlags) targetsOf(cmd *cobra.Command, args []string) ([]jobq.Target,
 	}
 	slices.Sort(ids)
 	var targets []jobq.Target
-	for _, id := range slices.Compact(ids) { // the second time, a job would not be as it was
+	for _, id := range slices.Compact(ids) { // twice, the second action on a job would be refused: its state has changed
 		targets = append(targets, jobq.Target{ID: id})
 	}
 	return targets, nil

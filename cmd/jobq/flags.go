@@ -53,8 +53,8 @@ func refuseEmpty(cmd *cobra.Command) (err error) {
 	return err
 }
 
-// refuseZero refuses numbers and durations that are given and 0, where that would
-// not mean none but the default.
+// refuseZero refuses these flags when they are given as 0. Their users would
+// expect "none" or "no limit", but the packages below take 0 for the default.
 func refuseZero(cmd *cobra.Command, names ...string) error {
 	for _, name := range names {
 		if flag := cmd.Flags().Lookup(name); flag.Changed && flag.Value.String() == "0" {

@@ -77,7 +77,7 @@ and works, the others wait to take over. docs/guarantees.md says what it promise
 		},
 	}
 	flags := command.Flags()
-	flags.StringVar(&mode, "mode", mode, "leader: one of all works, by a session lock; any: whoever comes first, as always behind a pooler that shares sessions")
+	flags.StringVar(&mode, "mode", mode, "leader: one janitor, elected by a session lock, does all the work; any: whichever starts a pass first does that pass, as always behind a pooler that shares sessions")
 	f.add(flags)
 	log.add(flags)
 	return command

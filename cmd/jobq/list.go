@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -95,24 +94,22 @@ func listJobs(cmd *cobra.Command, client *jobq.Client, match string, f listFlags
 	}
 	err = write(cmd, page)
 	if err == nil && len(page.Jobs) == 0 && (f.format == "table" || f.format == "wide") {
-		err = sayNothing(cmd, client, filter)
+		sayNothing(cmd, client, filter)
 	}
 	return err
 }
 
 // sayNothing says that a list is empty, and whether that is because nobody knows
-// its queue.
-func sayNothing(cmd *cobra.Command, client *jobq.Client, filter jobq.Filter) error {
+// its queue. The list has been answered: that this could not be found out is no
+// error.
+func sayNothing(cmd *cobra.Command, client *jobq.Client, filter jobq.Filter) {
 	fmt.Fprintln(cmd.ErrOrStderr(), "no job matches")
 	if filter.Queue == "" {
-		return nil
+		return
 	}
-	err := knownQueue(cmd.Context(), client, filter.Queue)
-	if errors.As(err, new(notFoundError)) {
-		fmt.Fprintln(cmd.ErrOrStderr(), printable.Line(err.Error()))
-		return nil
+	if known, err := client.QueueKnown(cmd.Context(), filter.Queue); err == nil && !known {
+		fmt.Fprintln(cmd.ErrOrStderr(), printable.Line(unknownQueue(cmd.Context(), client, filter.Queue).Error()))
 	}
-	return err
 }
 
 func stateNames() string {

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -44,8 +43,12 @@ func newQueuesPauseCommand(a *app) *cobra.Command {
   jobq queues pause import --new     # before its first job`,
 		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
 			if !isNew {
-				if err := knownQueue(cmd.Context(), client, args[0]); err != nil {
-					return fmt.Errorf("%w (--new pauses a queue before its first job)", err)
+				known, err := client.QueueKnown(cmd.Context(), args[0])
+				if err != nil {
+					return err
+				}
+				if !known {
+					return fmt.Errorf("%w (--new pauses a queue before its first job)", unknownQueue(cmd.Context(), client, args[0]))
 				}
 			}
 			acted, err := client.PauseQueue(cmd.Context(), args[0], "", reason)
@@ -65,12 +68,12 @@ func newQueuesResumeCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "resume NAME", Short: "Let workers claim from a queue again", Args: exactArgs(1),
 		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
-			if err := knownQueue(cmd.Context(), client, args[0]); err != nil {
-				return err
-			}
 			acted, err := client.ResumeQueue(cmd.Context(), args[0])
 			if err != nil {
 				return err
+			}
+			if !acted.Known { // so it was not paused, and nothing has changed
+				return unknownQueue(cmd.Context(), client, args[0])
 			}
 			sayChange(cmd, args[0], "running", acted.Changed)
 			return nil
@@ -78,36 +81,25 @@ func newQueuesResumeCommand(a *app) *cobra.Command {
 	}
 }
 
-// knownSpan is how long the sums of what ended in a queue make it known.
-const knownSpan = 30 * 24 * time.Hour
+// hintMax is how long unknownQueue looks for a similar name.
+const hintMax = 10 * time.Second
 
-// queuesMax is how many queues Client.Queues returns at most: where there are
-// more, one that is not among them may exist.
-const queuesMax = 1000
-
-// knownQueue refuses a queue that has no settings, jobs or workers, and had no
-// job of late: its name is likely mistyped.
-func knownQueue(ctx context.Context, client *jobq.Client, name string) error {
-	queues, err := client.Queues(ctx)
-	if err != nil {
-		return err
+// unknownQueue is the error for a queue that Client.QueueKnown does not know. It
+// offers a similar name, if one is found in time: the lists for that are long
+// reads, and whether they fail does not matter to who asked for something else.
+func unknownQueue(ctx context.Context, client *jobq.Client, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, hintMax)
+	defer cancel()
+	var names []string
+	if queues, err := client.Queues(ctx); err == nil {
+		for _, queue := range queues {
+			names = append(names, queue.Name)
+		}
 	}
-	if len(queues) >= queuesMax || slices.ContainsFunc(queues, func(queue jobq.Queue) bool { return queue.Name == name }) {
-		return nil
-	}
-	ended, err := client.Stats(ctx, knownSpan)
-	if err != nil {
-		return err
-	}
-	names := make([]string, 0, len(queues)+len(ended))
-	for _, queue := range queues {
-		names = append(names, queue.Name)
-	}
-	for _, stats := range ended {
-		names = append(names, stats.Queue)
-	}
-	if slices.Contains(names, name) {
-		return nil
+	if ended, err := client.Stats(ctx, 24*time.Hour); err == nil {
+		for _, stats := range ended {
+			names = append(names, stats.Queue)
+		}
 	}
 	hint := didYouMean(name, names)
 	if hint == "" {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -36,9 +35,9 @@ cannot work are refused. docs/guarantees.md shows settings for five ways of reco
 			if change == (jobq.QueueChange{}) {
 				return usagef("nothing to set: give at least one flag")
 			}
-			unknown := knownQueue(cmd.Context(), client, args[0])
-			if unknown != nil && !errors.As(unknown, new(notFoundError)) {
-				return unknown
+			var unknown error
+			if known, err := client.QueueKnown(cmd.Context(), args[0]); err == nil && !known { // only a note depends on it
+				unknown = unknownQueue(cmd.Context(), client, args[0])
 			}
 			if err := client.SetQueue(cmd.Context(), args[0], change); err != nil {
 				return err

@@ -27,10 +27,14 @@ its own settings, and "jobq settings" those of all queues.`,
 			}
 			at := slices.IndexFunc(queues, func(queue jobq.Queue) bool { return queue.Name == args[0] })
 			if at < 0 {
-				if err := knownQueue(cmd.Context(), client, args[0]); err != nil {
+				known, err := client.QueueKnown(cmd.Context(), args[0])
+				switch {
+				case err != nil:
 					return err
+				case !known:
+					return unknownQueue(cmd.Context(), client, args[0])
 				}
-				return notFoundf("queue %q has neither settings nor live jobs, or is not among the %d that are listed", args[0], queuesMax)
+				return notFoundf("queue %q has neither settings nor live jobs, or is not among the 1000 that are listed", args[0])
 			}
 			if a.json {
 				return writeJSON(cmd.OutOrStdout(), queues[at])

@@ -86,6 +86,7 @@ func TestRoles(t *testing.T) {
 		{"update jobq.running set lease_expires_at = now()", "worker"},
 		{"delete from jobq.running", "worker"},
 		{"select * from jobq.act_queue('me', 'pause', 'default', null)", "admin"},
+		{"select jobq.queue_known('default')", "viewer admin"},
 		{"select jobq.act_settings('me', '2 days')", "admin"},
 		{"update jobq.queue set lease = '5 s'", "admin"},
 		{"update jobq.setting set finished_retention = '2 days'", "admin"},

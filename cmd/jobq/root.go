@@ -33,10 +33,10 @@ func newRootCommand(a *app) *cobra.Command {
 		Short: "A job queue inside PostgreSQL",
 		Long: `jobq is a job queue inside PostgreSQL, with leases, fencing and recovery.
 
-The database is taken from --database-url, else --context, else JOBQ_DATABASE_URL,
-else DATABASE_URL, else JOBQ_CONTEXT, else libpq's PGHOST, PGUSER, … : flags before the
-environment, and a URL before a name. "jobq contexts" lists the names. Without any at
-hand, try "jobq dev" or "jobq demo".
+The database is the first of these that is given: --database-url, --context,
+JOBQ_DATABASE_URL, DATABASE_URL, JOBQ_CONTEXT, and libpq's variables such as PGHOST.
+"jobq contexts" lists the names for --context. Without a database, try "jobq dev" or
+"jobq demo".
 
 Exit codes: 0 ok, 1 error, 2 usage or invalid value, 3 no such job, queue, worker or
 action, 4 conflict, such as a job that runs or a unique key that is taken.`,

@@ -498,6 +498,19 @@ func (q *Queries) QueueAct(ctx context.Context, arg QueueActParams) (QueueActRow
 	return i, err
 }
 
+const QueueKnown = `-- name: QueueKnown :one
+select jobq.queue_known($1::text)::boolean as known
+`
+
+// QueueKnown says whether there is a sign of a queue of that name. Needs
+// pending_claim_idx, pending_due_idx, stat_queue_idx and finished_unsuccessful_idx.
+func (q *Queries) QueueKnown(ctx context.Context, queue string) (bool, error) {
+	row := q.db.QueryRow(ctx, QueueKnown, queue)
+	var known bool
+	err := row.Scan(&known)
+	return known, err
+}
+
 const SettingGet = `-- name: SettingGet :one
 select (extract(epoch from s.finished_retention) * 1000)::bigint as finished_retention_ms from jobq.setting s
 `

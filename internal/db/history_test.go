@@ -170,6 +170,9 @@ func historyCases() []historyCase {
 		{"AuditBegin", db.AuditBegin, "'ann', 'cancel', 'id:>0', null, null, null, null", few, ""},
 		{"QueueAct", db.QueueAct, "'ann', 'pause', 'q1', null", inHand, ""},
 		{"QueueAct on an unknown queue", db.QueueAct, "'ann', 'pause', 'none', null", inHand, ""},
+		{"QueueKnown of one in use", db.QueueKnown, "'q1'", few, ""},
+		{"QueueKnown of one that ended long ago", db.QueueKnown, "'monthly'", inHand, "insert into jobq.stat select now() - interval '29 days', 1, 1, 1, 0, 0, 0, 0, 'monthly', 'k'"},
+		{"QueueKnown of no queue", db.QueueKnown, "'none'", inHand, ""},
 		{"WorkerDrain", db.WorkerDrain, "'ann', 'w1'", inHand, ""},
 	}
 }

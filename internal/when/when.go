@@ -21,9 +21,9 @@ var clockLayouts = []string{"15:04", "15:04:05"}
 // Forms lists what Parse reads, for help texts and errors.
 const Forms = `2h, "in 3d", today 17:00, tomorrow 09:00, 2026-12-31, 2026-12-31 23:59 or 2026-12-31T23:59:00Z`
 
-// Parse reads a moment. Now gives the time from which durations are counted, and
-// the zone of what has none. Local says that this zone was used, so that the
-// one who wrote it should be told what it was taken for.
+// Parse reads a moment. Durations are counted from now, and a text without a zone
+// is read in the zone of now. Local means that the text had no zone: then tell its
+// author which moment was understood, with Describe.
 //
 //	now                     now
 //	2h, in 2h, in 1d12h     a duration from now; a day is 24 hours
@@ -34,7 +34,8 @@ const Forms = `2h, "in 3d", today 17:00, tomorrow 09:00, 2026-12-31, 2026-12-31 
 //	2026-12-31T23:59:00Z    as it says; also +01:00, and a blank for the T
 //
 // A time that the clocks skip in spring is refused; of one that they show
-// twice in autumn, it is the first.
+// twice in autumn, it is the first. A day whose midnight the clocks skip starts
+// when they go forward, such as at 01:00.
 func Parse(text string, now time.Time) (at time.Time, local bool, err error) {
 	text = strings.TrimSpace(text)
 	for _, layout := range zonedLayouts {
@@ -94,12 +95,12 @@ func onDay(words []string, now time.Time) (time.Time, error) {
 			return time.Time{}, dayProblem(words[0])
 		}
 	}
-	var clock time.Time
-	if len(words) == 2 {
-		var err error
-		if clock, err = parseClock(words[1]); err != nil {
-			return time.Time{}, err
-		}
+	if len(words) == 1 {
+		return startOf(day, now.Location())
+	}
+	clock, err := parseClock(words[1])
+	if err != nil {
+		return time.Time{}, err
 	}
 	return onClock(day, clock, now.Location())
 }
@@ -124,15 +125,32 @@ func parseClock(word string) (clock time.Time, err error) {
 	return clock, fmt.Errorf("%s is no time of day, such as 09:00", word)
 }
 
+// startOf is the first moment of a day in a zone. Where the clocks skip midnight,
+// it is when they go forward: on 24 April 2026 they went from 00:00 to 01:00 in
+// Cairo, so that day started at 01:00. A day that is skipped whole, as by
+// zones that have moved across the date line, is refused.
+func startOf(day time.Time, zone *time.Location) (time.Time, error) {
+	start, err := onClock(day, time.Time{}, zone)
+	if err == nil {
+		return start, nil
+	}
+	if first := forward(start); first.Day() == day.Day() {
+		return first, nil
+	}
+	return start, err
+}
+
 // onClock is when the clocks of a zone show a time of a day. Where they show it
 // twice, since they were put back, it is the first: on 25 October 2026 it was
-// 02:30 in Berlin at 00:30 and at 01:30 UTC, and this is the former.
+// 02:30 in Berlin at 00:30 and at 01:30 UTC, and this is the former. With the
+// error for a time that they skip comes a moment within a day of it.
 func onClock(day, clock time.Time, zone *time.Location) (time.Time, error) {
 	year, month, date := day.Date()
 	hour, minute, second := clock.Clock()
 	at := time.Date(year, month, date, hour, minute, second, 0, zone)
 	if h, m, s := at.Clock(); h != hour || m != minute || s != second || at.Day() != date {
-		return at, fmt.Errorf("the clocks of %s skip %s on that day", zone, clock.Format("15:04"))
+		before := forward(at).Add(-time.Second)
+		return at, fmt.Errorf("the clocks of %s skip %s on that day", zoneOf(before), clock.Format("15:04"))
 	}
 	if start, _ := at.ZoneBounds(); !start.IsZero() {
 		_, offset := start.Add(-time.Second).Zone()
@@ -142,6 +160,13 @@ func onClock(day, clock time.Time, zone *time.Location) (time.Time, error) {
 		}
 	}
 	return at, nil
+}
+
+// forward is when the clocks go forward over a time that they skip. At is what
+// time.Date makes of that time: up to a day before or after it.
+func forward(at time.Time) time.Time {
+	_, forward := at.Add(-48 * time.Hour).ZoneBounds()
+	return forward
 }
 
 // inRange refuses what neither JSON nor people can write: years of five digits.

@@ -77,13 +77,53 @@ func TestRefused(t *testing.T) {
 		"in -2h":                 "a duration is",
 		"-2h":                    "not a time",
 		"2 h":                    "not a time",
-		"2026-03-29 02:30":       "the clocks of Europe/Berlin skip 02:30 on that day",
+		"2026-03-29 02:30":       "the clocks of CET (UTC+01:00) skip 02:30 on that day",
 		"in 107000d":             "at most 292 years",
 		"9999-12-31T23:59-14:00": "the year must be 1 to 9999",
 		"tomorrow 09:00 \xff":    "not a time",
 	} {
 		_, _, err := when.Parse(text, now)
 		require.ErrorContains(t, err, want, text)
+	}
+}
+
+// A day whose midnight the clocks skip starts when they go forward; its 00:00 is
+// refused all the same. The zone is named by what it is then, for that of the
+// machine would be "Local".
+func TestMidnightSkipped(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ zone, day, start, refused string }{
+		{"Africa/Cairo", "2026-04-24", "2026-04-24T01:00:00+03:00", "the clocks of EET (UTC+02:00) skip 00:00 on that day"},
+		{"America/Havana", "2026-03-08", "2026-03-08T01:00:00-04:00", "the clocks of CST (UTC-05:00) skip 00:00 on that day"},
+		{"America/Asuncion", "2023-10-01", "2023-10-01T01:00:00-03:00", "the clocks of UTC-04:00 skip 00:00 on that day"},
+	} {
+		day, err := time.ParseInLocation(time.DateTime, test.day+" 12:00:00", zone(t, test.zone))
+		require.NoError(t, err)
+		for text, now := range map[string]time.Time{test.day: day, "today": day, "tomorrow": day.AddDate(0, 0, -1)} {
+			at, local, err := when.Parse(text, now)
+			require.NoError(t, err, text)
+			require.True(t, local)
+			require.Equal(t, test.start, at.Format(time.RFC3339), text)
+		}
+		_, _, err = when.Parse("tomorrow 00:00", day.AddDate(0, 0, -1))
+		require.ErrorContains(t, err, test.refused)
+	}
+	_, _, err := when.Parse("2011-12-30", time.Date(2011, 12, 1, 0, 0, 0, 0, zone(t, "Pacific/Apia")))
+	require.ErrorContains(t, err, "skip 00:00 on that day", "Samoa moved across the date line, and had no such day")
+}
+
+// Each day of ten years has a start in each of these zones, after which comes no
+// earlier moment of that day.
+func TestStartOfDay(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"Africa/Cairo", "America/Havana", "America/Asuncion", "Asia/Beirut", "Australia/Lord_Howe", "Atlantic/Azores", "UTC"} {
+		location := zone(t, name)
+		for day := time.Date(2017, 1, 1, 12, 0, 0, 0, location); day.Year() < 2027; day = day.AddDate(0, 0, 1) {
+			at, _, err := when.Parse(day.Format(time.DateOnly), day)
+			require.NoError(t, err, "%s in %s", day, name)
+			require.Equal(t, day.Format(time.DateOnly), at.Format(time.DateOnly), name)
+			require.NotEqual(t, day.Format(time.DateOnly), at.Add(-time.Second).Format(time.DateOnly), "%s in %s: %s", day, name, at)
+		}
 	}
 }
 

@@ -288,10 +288,11 @@ begin
   if jsonb_typeof(object) is distinct from 'object' then
     return format('must be a JSON object such as {"kind": "resize", "args": {}}, not %s', coalesce(jsonb_typeof(object), 'null'));
   end if;
-  for name, value in select m.key, m.value from jsonb_each(object) m where m.value <> 'null' order by m.key loop
+  for name, value in select m.key, m.value from jsonb_each(object) m order by m.key loop
     if name <> all(names) then
       return format('unknown member %s; there are %s', to_json(left(name, 128)), array_to_string(names, ', '));
     end if;
+    continue when value = 'null'; -- as if it were left out
     if name in ('kind', 'queue', 'unique_key') and jsonb_typeof(value) not in ('string', 'number') then
       return format('%s must be text, not %s', name, jsonb_typeof(value));
     end if;

@@ -6,6 +6,7 @@ drop function jobq.undo_job(text, jobq.audit_job);
 drop function jobq.act_settings(text, interval, text);
 drop function jobq.act_queue(text, text, text, text);
 drop function jobq.queue_known(text);
+drop index jobq.stat_queue_idx;
 drop function jobq.act_drain(text, text);
 drop function jobq.act_clone(text, bigint, jsonb);
 drop function jobq.act(text, text, bigint[], text[], jsonb[], text, bigint, jsonb);

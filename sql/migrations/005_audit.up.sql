@@ -475,20 +475,49 @@ begin
   return (select 0 from jobq.worker w where w.id = act_drain.worker);
 end $$;
 
+-- Finding the sums of one queue, for queue_known.
+create index stat_queue_idx on jobq.stat (queue, minute);
+
 -- queue_known says whether there is a sign of a queue of that name: settings, a
--- job that waits or runs, or a worker that serves it. Of the scheduled jobs it
--- looks at the 10,000 that are due next, as the list of queues does.
+-- job that waits or runs, a worker that serves it, or a job that ended within the
+-- 30 days for which stat is kept. It looks at what is quickest to find first, and
+-- goes on only while it has found nothing: each look is a statement of its own,
+-- so that a busy or locked table further down does not matter to a queue that is
+-- in use. Where no index has the queue, it looks at the first 10,000 rows: the
+-- scheduled jobs that are due next, and the sums that are not rolled up yet; of
+-- the jobs that failed or were cancelled, at the latest 1,000. The orders are for
+-- the planner, which would else read the whole table where it expects to
+-- find the queue soon.
 create function jobq.queue_known(queue text) returns boolean
-  language sql
+  language plpgsql stable
   as $$
-    select exists (select from jobq.queue q where q.name = queue_known.queue)
-      or exists (select from jobq.pending p where p.queue = queue_known.queue and p.position is not null)
-      or exists (select from jobq.running r where r.queue = queue_known.queue)
-      or exists (select from jobq.worker w where w.queues ? queue_known.queue)
-      or exists (
-        select from (select p.queue from jobq.pending p where p.position is null order by p.run_at limit 10000) due
-          where due.queue = queue_known.queue)
-  $$;
+begin
+  if exists (select from jobq.queue q where q.name = queue_known.queue) then
+    return true;
+  end if;
+  perform from jobq.pending p where p.queue = queue_known.queue and p.position is not null order by p.priority, p.position limit 1;
+  if found then
+    return true;
+  end if;
+  if exists (select from jobq.running r where r.queue = queue_known.queue)
+      or exists (select from jobq.worker w where w.queues ? queue_known.queue) then
+    return true;
+  end if;
+  if exists (
+      select from (select p.queue from jobq.pending p where p.position is null order by p.run_at limit 10000) due
+        where due.queue = queue_known.queue) then
+    return true;
+  end if;
+  perform from jobq.stat s where s.queue = queue_known.queue order by s.minute desc limit 1;
+  if found then
+    return true;
+  end if;
+  return exists (select from (select d.queue from jobq.stat_delta d limit 10000) fresh where fresh.queue = queue_known.queue)
+    or exists (
+      select from (select f.queue from jobq.finished f where f.state in ('failed', 'cancelled')
+          order by f.finished_at desc limit 1000) ended
+        where ended.queue = queue_known.queue);
+end $$;
 
 -- act_queue pauses or resumes a queue. It returns the audit row's id, null when
 -- the queue was paused, or not paused, already; and whether the queue was known
