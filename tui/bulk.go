@@ -156,10 +156,11 @@ func (msg bulkMsg) apply(m *Model) tea.Cmd {
 		text += m.undoHint()
 	}
 	m.say(text)
+	m.bulk = nil
 	if isShown {
 		m.overlay = nil
+		m.askHeld()
 	}
-	m.bulk = nil
 	m.renew(data.Page, data.Visible, data.Count, data.Audit)
 	return m.toScreens(screen.Acted{Acted: &jobq.Acted{}}) // the selection is done with
 }

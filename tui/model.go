@@ -30,6 +30,7 @@ type Model struct {
 	ahead   []visited     // and ]
 
 	overlay    overlay.Overlay // nil for none
+	held       []func()        // questions that wait until it is closed
 	toast      string
 	toastUntil time.Time
 	lastAudit  int64  // for undo

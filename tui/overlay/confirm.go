@@ -16,7 +16,9 @@ const quiet = 400 * time.Millisecond
 // tooSoon says whether a key that comes now may have been typed before the question
 // was seen. In plain mode none is: a line is read only after the question was
 // written, and a line that was piped in is meant for what is asked by then.
-func (f *frame) tooSoon(since time.Time) bool { return !f.paint.Plain && f.paint.Now().Sub(since) < quiet }
+func (f *frame) tooSoon(since time.Time) bool {
+	return !f.paint.Plain && f.paint.Now().Sub(since) < quiet
+}
 
 // tooEarly is what a question says of a key within that time.
 const tooEarly = "A key was typed before this could be read, and was no answer: press it again."
