@@ -79,8 +79,7 @@ func (msg undoSeenMsg) apply(m *Model) tea.Cmd {
 		m.say("undo: " + screen.ShortError(msg.err))
 		return nil
 	}
-	m.askLate(func() { m.askUndo(msg.entry, ", your last", request.Typed{}) })
-	return nil
+	return m.askLate(func() tea.Cmd { return m.askUndo(msg.entry, ", your last", request.Typed{}) })
 }
 
 // askUndo asks with all that the audit says of the action.
