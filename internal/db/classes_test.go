@@ -34,12 +34,13 @@ func TestBadValuesAreAFewCodes(t *testing.T) {
 		bad := strings.HasPrefix(code, "22") && code != "22P03" || // data
 			code == "23502" || code == "23514" || // not null, check
 			code == "54000" || code == "54001" // a limit, nested too deeply
-		err := &pgconn.PgError{Code: code}
+		err := &pgconn.PgError{Code: code, ConstraintName: "some_check"}
 		require.Equal(t, bad, db.IsBadValue(err), code)
 		require.False(t, db.IsBadValue(err) && db.IsTransient(err), code)
 	}
 	require.Greater(t, count, 250)
 	require.False(t, db.IsBadValue(&pgconn.PgError{Code: "54000", Routine: "PreCommit_Notify"}), "the queue of notifications is full")
+	require.False(t, db.IsBadValue(&pgconn.PgError{Code: "23514"}), "no partition takes the row")
 	require.False(t, db.IsBadValue(context.Canceled))
 	require.False(t, db.IsBadValue(nil))
 }

@@ -126,6 +126,10 @@ func IsBadValue(err error) bool {
 	if IsTransient(err) || sqlState == codeBadBinary { // what arrives in binary form is pgx's, and meant for another statement
 		return false
 	}
+	// A row that no partition takes has the code of a broken CHECK, and no value is to blame.
+	if refused := new(pgconn.PgError); sqlState == codeCheck && errors.As(err, &refused) && refused.ConstraintName == "" {
+		return false
+	}
 	return slices.ContainsFunc(badValueCodes, func(bad string) bool { return strings.HasPrefix(sqlState, bad) })
 }
 

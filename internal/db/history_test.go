@@ -139,6 +139,7 @@ func historyCases() []historyCase {
 		{"AttemptKeepUsage", db.AttemptKeepUsage, "'w', '{20000004,20000008}', '{1,1}', '{null,null}'", few, ""},
 		{"OutputAppend", db.OutputAppend, "1000000000, 1000000001, 'x', 40000001, 1, 'w1', 1000", inHand, ""},
 		{"OutputPrune", db.OutputPrune, "500", batch, ""},
+		{"DigestRead", db.DigestRead, "'{1,2,3}'", few, ""},
 		{"WorkWaits", db.WorkWaits, "'{k1}', '{none,due}'", few, ""},
 		{"WorkWaits of one", db.WorkWaits, "'{k}', '{none,due}'", few, ""},
 		{"WorkerBeat", db.WorkerBeat, "'1 minute', '{k1}', 'w1', '{q1,q2}', 1, null, false, true, true, 'h', null, null, 'v', '{}', '{}'", few, ""},

@@ -30,12 +30,18 @@ func (s Sessions) Validate() error {
 	return fmt.Errorf("sessions %q: must be %q, %q or %q", string(s), SessionsAuto, SessionsOwn, SessionsShared)
 }
 
-// probeTimeout bounds the search for a pooler, which takes 13 round trips.
+// probeTimeout bounds the search for a pooler, which takes 13 round trips, or
+// about 60 when something stands between.
 const probeTimeout = 10 * time.Second
 
+// poolersMax is how many processes of a pooler may stand behind one address, as
+// behind a load balancer or with so_reuseport, and still be found out: of that
+// many connections and one more, two are with the same process.
+const poolersMax = 5
+
 // FindSessions returns what is known, or else finds out whether the open
-// connection shares its session. It opens another connection for that, and leaves
-// nothing in either session.
+// connection shares its session. It opens other connections for that, and leaves
+// nothing in any session.
 //
 // Where the first connection answers and the second does not, as where a pooler
 // has no session left, that is in doubt: the answer is then SessionsShared, which
@@ -46,38 +52,72 @@ func FindSessions(ctx context.Context, known Sessions, conn *pgx.Conn, config *p
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
+	conns := []*pgx.Conn{conn}
+	defer func() {
+		for _, other := range conns[1:] {
+			_ = other.Close(ctx) // nothing in it to lose
+		}
+	}()
 	other, err := Connect(ctx, config, nil)
 	if err != nil {
 		return SessionsShared, fmt.Errorf("look for a pooler: %w", err)
 	}
-	defer func() { _ = other.Close(ctx) }() // nothing in it to lose
-	return askSessions(ctx, conn, other)
+	conns = append(conns, other)
+	sessions, direct, err := askSessions(ctx, conns)
+	if err != nil {
+		return SessionsShared, fmt.Errorf("look for a pooler: %w", err)
+	}
+	if sessions == SessionsShared || direct {
+		return sessions, nil
+	}
+	// Something stands between. That these two share nothing may be because each is
+	// with another process of it.
+	ctx, cancelMore := context.WithTimeout(ctx, probeTimeout/2)
+	defer cancelMore()
+	for len(conns) <= poolersMax {
+		if other, err = Connect(ctx, config, nil); err != nil {
+			break
+		}
+		conns = append(conns, other)
+	}
+	if sessions, _, err = askSessions(ctx, conns); err != nil {
+		return SessionsOwn, nil //nolint:nilerr // a pooler that has no session left for one more gives each its own
+	}
+	return sessions, nil
 }
 
-// askSessions asks two open connections in turn for the number of their server
-// process, each time in a transaction of its own.
+// askSessions asks open connections for the number of their server process, each
+// twice and then the next, three times around, each time in a transaction of its
+// own. It also says whether the numbers are those that the connections were given
+// when they were opened, as without anything between.
 //
-// Without sharing, A has one number for ever and B another: 7 9 9 7 9 7 …. A
+// Without sharing, A has one number for ever and B another: 7 7 9 9 7 7 …. A
 // pooler gives A's session to whoever comes next, so with the session used last,
-// or with only one, B has A's number at once: 7 7. One that hands sessions out in
-// turn is found out when B asks twice: 7 8 9. One that picks them at random, of
-// two, looks like the first with a chance of one in a thousand after these 12.
-func askSessions(ctx context.Context, a, b *pgx.Conn) (Sessions, error) {
-	numbers := make(map[*pgx.Conn]uint32, 2)
-	for _, conn := range []*pgx.Conn{a, b, b, a, b, a, a, b, b, b, a, a} {
-		var number uint32
-		if err := conn.QueryRow(ctx, "select pg_catalog.pg_backend_pid()", pgx.QueryExecModeSimpleProtocol).Scan(&number); err != nil {
-			return SessionsShared, fmt.Errorf("look for a pooler: %w", err)
-		}
-		if before, asked := numbers[conn]; asked && before != number {
-			return SessionsShared, nil
-		}
-		numbers[conn] = number
-		if numbers[a] == numbers[b] {
-			return SessionsShared, nil
+// or with only one, B has A's number at once: 7 7 7. One that hands sessions out in
+// turn is found out when A asks again: 7 8. One that picks them at random, of
+// two, looks like the first with a chance of one in a thousand after 12 answers.
+func askSessions(ctx context.Context, conns []*pgx.Conn) (sessions Sessions, direct bool, err error) {
+	numbers := make(map[*pgx.Conn]uint32, len(conns))
+	owners := make(map[uint32]*pgx.Conn, len(conns))
+	direct = true
+	for range 3 {
+		for _, conn := range conns {
+			for range 2 {
+				var number uint32
+				if err := conn.QueryRow(ctx, "select pg_catalog.pg_backend_pid()", pgx.QueryExecModeSimpleProtocol).Scan(&number); err != nil {
+					return SessionsAuto, false, err
+				}
+				direct = direct && number == conn.PgConn().PID()
+				before, asked := numbers[conn]
+				owner, met := owners[number]
+				if asked && before != number || met && owner != conn {
+					return SessionsShared, false, nil
+				}
+				numbers[conn], owners[number] = number, conn
+			}
 		}
 	}
-	return SessionsOwn, nil
+	return SessionsOwn, direct, nil
 }
 
 // NamesStatements says whether statements of such a connection can meet those of

@@ -3,6 +3,10 @@ package db_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -59,6 +63,44 @@ func TestFindSessions(t *testing.T) {
 				require.NoError(t, conn.Close(ctx))
 			}
 		})
+	}
+}
+
+// Several processes of a pooler behind one address, as behind a load balancer,
+// are found out although two connections may be with different ones; and so are
+// those that give each connection a session of its own.
+func TestFindSessionsOfManyPoolers(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	for mode, want := range map[string]db.Sessions{"transaction": db.SessionsShared, "session": db.SessionsOwn} {
+		for _, processes := range []int{2, 3} {
+			t.Run(fmt.Sprint(mode, " ", processes), func(t *testing.T) {
+				t.Parallel()
+				direct := pgtest.EmptyURL(t)
+				var poolers []*pgx.ConnConfig
+				for range processes {
+					url := pgtest.StartPgBouncer(t, direct, map[string]string{"pool_mode": mode}).URL(t, direct)
+					pooler, err := pgx.ParseConfig(url)
+					require.NoError(t, err)
+					poolers = append(poolers, pooler)
+				}
+				config, err := pgxpool.ParseConfig(direct)
+				require.NoError(t, err)
+				var count atomic.Int64
+				config.ConnConfig.DialFunc = func(ctx context.Context, _, _ string) (net.Conn, error) {
+					next := poolers[int(count.Add(1))%len(poolers)]
+					return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(next.Host, fmt.Sprintf(".s.PGSQL.%d", next.Port)))
+				}
+				for range 3 {
+					conn, err := db.Connect(ctx, config, nil)
+					require.NoError(t, err)
+					sessions, err := db.FindSessions(ctx, db.SessionsAuto, conn, config)
+					require.NoError(t, err)
+					require.Equal(t, want, sessions)
+					require.NoError(t, conn.Close(ctx))
+				}
+			})
+		}
 	}
 }
 
@@ -210,6 +252,10 @@ func TestConnectCallsTheHooks(t *testing.T) {
 	config.AfterConnect = func(context.Context, *pgx.Conn) error { return refused }
 	_, err = db.Connect(ctx, config, nil)
 	require.ErrorIs(t, err, refused)
+	config.AfterConnect = nil
+	config.PrepareConn = func(context.Context, *pgx.Conn) (bool, error) { return false, nil }
+	_, err = db.Connect(ctx, config, nil)
+	require.ErrorContains(t, err, "PrepareConn")
 
 	// A server that never answers holds nobody longer than the context.
 	proxy := pgtest.StartProxy(t, pgtest.EmptyURL(t))

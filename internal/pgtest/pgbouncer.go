@@ -56,12 +56,16 @@ func StartPgBouncer(tb testing.TB, databaseURL string, settings map[string]strin
 	log, err := os.Create(filepath.Join(folder, "log"))
 	require.NoError(tb, err)
 	defer func() { require.NoError(tb, log.Close()) }()
-	command := exec.CommandContext(context.Background(), program, path)
+	// It ends when its standard input does, so that it outlives no test process,
+	// however that one ends.
+	command := exec.CommandContext(context.Background(), "sh", "-c", `"$0" "$1" & read end; kill -KILL $!; wait`, program, path)
+	input, err := command.StdinPipe()
+	require.NoError(tb, err)
 	command.Dir, command.Stdout, command.Stderr = "/", log, log
 	command.SysProcAttr = &syscall.SysProcAttr{Credential: owner}
 	require.NoError(tb, command.Start())
 	tb.Cleanup(func() {
-		_ = command.Process.Signal(syscall.SIGQUIT)
+		_ = input.Close()
 		_ = command.Wait() // how it ended is in its log
 	})
 	p := &PgBouncer{folder: folder}
