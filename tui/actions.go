@@ -142,6 +142,9 @@ type actedMsg struct {
 // again.
 func (msg actedMsg) apply(m *Model) tea.Cmd {
 	m.need()
+	if msg.err != nil && msg.verb == "undo" {
+		return m.undoFailed(msg)
+	}
 	if msg.err != nil {
 		m.say(msg.verb + ": " + screen.ShortError(msg.err))
 		return nil

@@ -16,9 +16,10 @@ func (m *Model) begin(run tea.Cmd) tea.Cmd {
 	return func() tea.Msg { return answer(run()) }
 }
 
-// expect counts an answer as under way, and returns what makes a message that
-// answer. Only answered takes it off the count again, once for each: a question
-// that is replaced, or never answered, is nothing under way.
+// expect counts one more answer that is waited for, in m.pending, and returns a
+// function that wraps the message with which the answer comes. The count goes down
+// when that arrives (answerMsg), and only then. A question to the operator is not
+// counted: it may never be answered.
 func (m *Model) expect() func(tea.Msg) tea.Msg {
 	m.pending++
 	at := m.env.link

@@ -90,16 +90,61 @@ func TestKeysPressedTwice(t *testing.T) {
 	}
 }
 
-// A question that takes the place of another one leaves nothing of it pending.
-func TestQuestionsReplaced(t *testing.T) {
+// A question to which an answer of the database has led waits until what is open
+// has been closed: what is typed there is neither lost nor an answer to it.
+func TestLateQuestionsWait(t *testing.T) {
 	t.Parallel()
-	b := newEditBench(`"priority": 0`, `"priority": -5`)
+	b := newBench(120, 35)
+	b.env.confirm = true
+	b.fake.audit = []jobq.AuditEntry{{ID: 1, At: noon, Actor: "ana", Action: jobq.ActionRequeue, Done: 1, JobIDs: []int64{48213911}}}
+	b.press("2")
+	b.lastAudit = 1
+	_, answer := b.Update(tea.KeyPressMsg{Code: 'u', Text: "u"})
+	b.press("/", "kind:Send")
+	b.do(answer)
+	b.tick(time.Second)
+	b.press("y", "enter")
+	require.Empty(t, b.fake.written)
+	require.Equal(t, "kind:Sendy", b.match())
+	require.Contains(t, b.plain(), "undo action 1", "now it is asked")
+	b.press("y")
+	require.Empty(t, b.fake.written, "typed before it could be read")
+	b.tick(time.Second)
+	b.press("y")
+	require.Equal(t, []string{"undo 1"}, b.fake.written)
+
+	b = newEditBench(`"priority": 0`, `"priority": -5`)
 	b.press("e")
 	first := b.overlay
 	undoSeenMsg{entry: stoppedBulk}.apply(b.Model)
+	require.Same(t, first, b.overlay)
+	b.press("esc")
+	require.NotNil(t, b.overlay)
 	require.NotSame(t, first, b.overlay)
 	b.press("esc")
+	require.Nil(t, b.overlay)
 	require.Zero(t, b.pending)
+}
+
+// An undo that ends with an error may have undone a part, which is shown, and u
+// goes on with the rest; it has minutes, as other actions on many jobs.
+func TestUndoStopsOnTheWay(t *testing.T) {
+	t.Parallel()
+	b := newBench(120, 35)
+	b.press("2", "r", "j", "space")
+	require.Equal(t, 1, b.marked())
+	b.fake.err = jobq.ErrTimeout
+	b.press("u")
+	require.Equal(t, "undo: timed out; some jobs may be undone already, u undoes the rest", b.toast)
+	require.Zero(t, b.marked())
+	require.Greater(t, b.fake.undoLimit, time.Minute)
+	b.fake.err = nil
+	b.press("u")
+	require.Equal(t, []string{"requeue 48213911:failed/5", "undo 1", "undo 1"}, b.fake.written)
+	b.press("r")
+	b.fake.err = jobq.ErrConflict
+	b.press("u")
+	require.NotContains(t, b.toast, "the rest")
 }
 
 // What an action at the database before has come to changes nothing of the

@@ -156,10 +156,10 @@ func (msg bulkMsg) apply(m *Model) tea.Cmd {
 		text += m.undoHint()
 	}
 	m.say(text)
+	m.bulk = nil
 	if isShown {
 		m.overlay = nil
 	}
-	m.bulk = nil
 	m.renew(data.Page, data.Visible, data.Count, data.Audit)
-	return m.toScreens(screen.Acted{Acted: &jobq.Acted{}}) // the selection is done with
+	return tea.Batch(m.toScreens(screen.Acted{Acted: &jobq.Acted{}}), m.askHeld()) // the selection is done with
 }

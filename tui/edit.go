@@ -154,13 +154,17 @@ func (msg editedMsg) apply(m *Model) tea.Cmd {
 // askAgain offers to mend what cannot be stored as it is.
 func (m *Model) askAgain(e editing, problem error) {
 	details := []string{m.paint.Alarm.Render(widget.Clean(problem.Error())), "text      " + widget.Clean(e.file.Path) + ", which stays", "", "Edit it again?"}
-	m.ask(fmt.Sprintf("%s job %d: that cannot be", e.action(), e.job.ID), details, request.Typed{}, m.editAgain(e, problem))
+	m.askLate(func() tea.Cmd {
+		return m.ask(fmt.Sprintf("%s job %d: that cannot be", e.action(), e.job.ID), details, request.Typed{}, m.editAgain(e, problem))
+	})
 }
 
 // notDone says why the text was not stored, and where it is.
 func (m *Model) notDone(e editing, reason string) {
-	m.lay(overlay.NewNote(m.paint, fmt.Sprintf("%s job %d: not done", e.action(), e.job.ID),
-		[]string{reason, "the text is in " + widget.Clean(e.file.Path)}))
+	m.askLate(func() tea.Cmd {
+		return m.lay(overlay.NewNote(m.paint, fmt.Sprintf("%s job %d: not done", e.action(), e.job.ID),
+			[]string{reason, "the text is in " + widget.Clean(e.file.Path)}))
+	})
 }
 
 // askChange asks whether to do what was written.
@@ -191,7 +195,7 @@ func (m *Model) askChange(msg editedMsg) {
 	if m.env.confirm {
 		answer = typedCount(1, msg.action())
 	}
-	m.ask(title, details, answer, m.storeEdit(msg))
+	m.askLate(func() tea.Cmd { return m.ask(title, details, answer, m.storeEdit(msg)) })
 }
 
 func orNone(text string) string {

@@ -60,6 +60,8 @@ type fake struct {
 	edit    func(content string) (string, error)
 	filters []jobq.Filter
 	count   *int64 // of jobs that match; nil for all
+	// undoLimit is how long the last undo could have taken.
+	undoLimit time.Duration
 }
 
 func newFake() *fake {
@@ -185,8 +187,8 @@ func (f *fake) Attempts(_ context.Context, id int64) ([]jobq.Attempt, error) {
 		return nil, f.err
 	}
 	return []jobq.Attempt{
-		{Number: 4, Outcome: jobq.OutcomeTimedOut, WorkerID: "web-2-4711-a8", StartedAt: job.StartedAt.Add(-time.Minute), FinishedAt: job.StartedAt.Add(-30 * time.Second), Error: "timed out"},
-		{Number: 5, Outcome: jobq.OutcomeFailed, WorkerID: "web-2-4711-a8", StartedAt: *job.StartedAt, FinishedAt: noon, Error: job.LastError, Output: "connect\nsmtp 421\n\x1b[2Jevil\n"},
+		{Number: 4, LeaseToken: 4, Outcome: jobq.OutcomeTimedOut, WorkerID: "web-2-4711-a8", StartedAt: job.StartedAt.Add(-time.Minute), FinishedAt: job.StartedAt.Add(-30 * time.Second), Error: "timed out"},
+		{Number: 5, LeaseToken: 5, Outcome: jobq.OutcomeFailed, WorkerID: "web-2-4711-a8", StartedAt: *job.StartedAt, FinishedAt: noon, Error: job.LastError, Output: "connect\nsmtp 421\n\x1b[2Jevil\n"},
 	}, f.err
 }
 
@@ -263,7 +265,10 @@ func (f *fake) save(path string, content []byte) error {
 	return f.err
 }
 
-func (f *fake) Undo(_ context.Context, id int64) (*jobq.Acted, error) {
+func (f *fake) Undo(ctx context.Context, id int64) (*jobq.Acted, error) {
+	if deadline, bounded := ctx.Deadline(); bounded {
+		f.undoLimit = time.Until(deadline)
+	}
 	f.written = append(f.written, fmt.Sprintf("undo %d", id))
 	return &jobq.Acted{AuditID: 99, Jobs: []jobq.ActedJob{{ID: 1, Before: jobq.Available, After: jobq.Failed, Changed: true}}}, f.err
 }

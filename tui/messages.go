@@ -52,12 +52,13 @@ func (msg feedStateMsg) apply(m *Model) tea.Cmd {
 	return m.toScreens(screen.Tick{})
 }
 
-// feedMsg is what workers have said since the one before: at most one a tick.
+// feedMsg has the events that workers have sent since the feedMsg before. Events
+// are gathered, so that one comes every 100 ms at most (feedEvery).
 type feedMsg data.Feed
 
-// apply shows what workers have said, without asking the database: rows on the
-// screen change in place, counts of this minute grow. What was not named is asked
-// for with the next poll.
+// apply shows the events without asking the database: the rows of their jobs change
+// in place, and the counts of this minute grow. Jobs that ended without an event of
+// their own are seen with the next poll, which comes sooner then.
 func (msg feedMsg) apply(m *Model) tea.Cmd {
 	m.feedAt, m.feedLag = msg.At, msg.Lag
 	if m.frozen {

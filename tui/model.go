@@ -29,7 +29,8 @@ type Model struct {
 	past    []visited     // where [ leads, the last one first
 	ahead   []visited     // and ]
 
-	overlay    overlay.Overlay // nil for none
+	overlay    overlay.Overlay  // nil for none
+	held       []func() tea.Cmd // questions that wait until it is closed
 	toast      string
 	toastUntil time.Time
 	lastAudit  int64  // for undo

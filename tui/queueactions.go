@@ -3,6 +3,7 @@ package tui
 import (
 	"context"
 	"fmt"
+	"time"
 
 	tea "charm.land/bubbletea/v2"
 
@@ -84,8 +85,12 @@ func (m *Model) changeQueue(queue, verb string, change func(context.Context) (jo
 
 // write runs a change apart from the model.
 func (m *Model) write(change func(context.Context) tea.Msg) tea.Cmd {
+	return writeWithin(writeTimeout, change)
+}
+
+func writeWithin(limit time.Duration, change func(context.Context) tea.Msg) tea.Cmd {
 	return func() tea.Msg {
-		ctx, cancel := context.WithTimeout(context.Background(), writeTimeout)
+		ctx, cancel := context.WithTimeout(context.Background(), limit)
 		defer cancel()
 		return change(ctx)
 	}

@@ -22,6 +22,24 @@ func (m *Model) lay(o overlay.Overlay) tea.Cmd {
 	return nil
 }
 
+// askLate asks what an answer of the database has led to: at once, or when the
+// overlay that is open by then has been closed. What is being typed there stays,
+// and is no answer to a question that nobody has seen.
+func (m *Model) askLate(ask func() tea.Cmd) tea.Cmd {
+	m.held = append(m.held, ask)
+	return m.askHeld()
+}
+
+// askHeld asks what was held, unless an overlay is open.
+func (m *Model) askHeld() tea.Cmd {
+	if m.overlay != nil || len(m.held) == 0 {
+		return nil
+	}
+	ask := m.held[0]
+	m.held = m.held[1:]
+	return ask()
+}
+
 // toOverlay gives a message to the overlay, and does what that asks for.
 func (m *Model) toOverlay(msg tea.Msg) tea.Cmd { return m.came(m.overlay.Update(msg)) }
 
@@ -30,7 +48,8 @@ func (m *Model) came(result overlay.Result) tea.Cmd {
 	if result.Done {
 		m.overlay = nil
 	}
-	return m.request(result.Then)
+	command := m.request(result.Then)
+	return tea.Batch(command, m.askHeld())
 }
 
 // request does what a screen or an overlay asks for.

@@ -2,18 +2,25 @@ package tui
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/auditline"
 	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/tui/data"
 	"github.com/jobq-dev/jobq/tui/request"
 	"github.com/jobq-dev/jobq/tui/screen"
 	"github.com/jobq-dev/jobq/tui/widget"
 )
+
+// undoTimeout bounds an undo, which takes back up to 1000 jobs after another
+// until all are: like an action by filter, it may take minutes.
+const undoTimeout = 10 * time.Minute
 
 // undoSeenMsg is the action to undo, as the audit has it.
 type undoSeenMsg struct {
@@ -72,7 +79,7 @@ func (msg undoSeenMsg) apply(m *Model) tea.Cmd {
 		m.say("undo: " + screen.ShortError(msg.err))
 		return nil
 	}
-	return m.askUndo(msg.entry, ", your last", request.Typed{})
+	return m.askLate(func() tea.Cmd { return m.askUndo(msg.entry, ", your last", request.Typed{}) })
 }
 
 // askUndo asks with all that the audit says of the action.
@@ -87,8 +94,25 @@ func (m *Model) askUndo(entry jobq.AuditEntry, which string, answer request.Type
 // undoNow takes the action back.
 func (m *Model) undoNow(id int64) tea.Cmd {
 	w := m.env.writer
-	return m.write(func(ctx context.Context) tea.Msg {
+	return writeWithin(undoTimeout, func(ctx context.Context) tea.Msg {
 		undone, err := w.Undo(ctx, id)
 		return actedMsg{"undo", undone, err}
 	})
+}
+
+// undoFailed says that an undo has ended with an error. What it has taken back
+// before stays so: that is shown, and the same undo goes on with the rest.
+func (m *Model) undoFailed(msg actedMsg) tea.Cmd {
+	text := "undo: " + screen.ShortError(msg.err)
+	if errors.Is(msg.err, jobq.ErrConflict) || errors.Is(msg.err, jobq.ErrNotFound) { // refused before it began
+		m.say(text)
+		return nil
+	}
+	m.say(text + "; some jobs may be undone already, " + m.env.keyOf("undo") + " undoes the rest")
+	m.renew(data.Job, data.Visible, data.Page, data.Count, data.Audit)
+	acted := msg.acted
+	if acted == nil {
+		acted = &jobq.Acted{}
+	}
+	return m.toScreens(screen.Acted{Acted: acted})
 }

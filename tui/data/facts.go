@@ -1,6 +1,8 @@
 package data
 
 import (
+	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -23,6 +25,9 @@ type Facts struct {
 	// Live says that workers are heard, and WhyNotLive why not, if that is known.
 	Live       bool
 	WhyNotLive string
+
+	failed  map[string]int64 // by queue, of late
+	failing []string         // the queues with such failures, the most first
 
 	at  [PanelEnd]time.Time // of the last good answer
 	err [PanelEnd]error     // of the last answer
@@ -55,8 +60,10 @@ func (f *Facts) Take(answer Answer) {
 		f.setQueues(value)
 	case []jobq.Minute:
 		f.Minutes = value
+		f.sumFailed()
 	case []jobq.Failure:
 		f.Failures = value
+		f.sumFailed()
 	case []jobq.Worker:
 		f.Workers = value
 	case *jobq.Leader:
@@ -130,18 +137,31 @@ func Unused(q jobq.Queue) bool {
 // FailedOfLate is how many jobs of the queue failed within FailuresSpan: the sum
 // of its minutes, or of its known errors where that is more, since the minutes
 // come a little later.
-func (f *Facts) FailedOfLate(queue string) (failed int64) {
+func (f *Facts) FailedOfLate(queue string) int64 { return f.failed[queue] }
+
+// Failing are the queues with failures of late, those with the most first.
+func (f *Facts) Failing() []string { return f.failing }
+
+// sumFailed sums the failures of late up by queue, once for each answer: sorting
+// and drawing ask for the sums of all queues again and again.
+func (f *Facts) sumFailed() {
 	from := f.now().Add(-FailuresSpan)
+	f.failed = make(map[string]int64)
 	for _, minute := range f.Minutes {
-		if minute.Queue == queue && minute.At.After(from) {
-			failed += minute.Failed
+		if minute.Failed > 0 && minute.At.After(from) {
+			f.failed[minute.Queue] += minute.Failed
 		}
 	}
-	known := int64(0)
+	known := make(map[string]int64)
 	for _, failure := range f.Failures {
-		if failure.Queue == queue {
-			known += failure.Jobs
+		known[failure.Queue] += failure.Jobs
+	}
+	for queue, jobs := range known {
+		if jobs > f.failed[queue] {
+			f.failed[queue] = jobs
 		}
 	}
-	return max(failed, known)
+	f.failing = slices.SortedFunc(maps.Keys(f.failed), func(a, b string) int {
+		return cmp.Or(cmp.Compare(f.failed[b], f.failed[a]), strings.Compare(a, b))
+	})
 }

@@ -13,6 +13,13 @@ import (
 // before the question was seen. The question says so then.
 const quiet = 400 * time.Millisecond
 
+// tooSoon says whether a key that comes now may have been typed before the question
+// was seen. In plain mode none is: a line is read only after the question was
+// written, and a line that was piped in is meant for what is asked by then.
+func (f *frame) tooSoon(since time.Time) bool {
+	return !f.paint.Plain && f.paint.Now().Sub(since) < quiet
+}
+
 // tooEarly is what a question says of a key within that time.
 const tooEarly = "A key was typed before this could be read, and was no answer: press it again."
 
@@ -40,7 +47,7 @@ func (o *Confirm) Update(msg tea.Msg) Result {
 		return o.typed(msg)
 	case !isKey:
 		return Result{}
-	case o.paint.Now().Sub(o.since) < quiet:
+	case o.tooSoon(o.since):
 		o.early = true
 		return Result{}
 	case key.String() == "y", key.String() == "Y":
@@ -107,7 +114,7 @@ func (o *Note) Update(msg tea.Msg) Result {
 	if _, ok := msg.(tea.KeyPressMsg); !ok {
 		return Result{}
 	}
-	o.early = o.paint.Now().Sub(o.since) < quiet
+	o.early = o.tooSoon(o.since)
 	return Result{Done: !o.early}
 }
 

@@ -58,29 +58,16 @@ func waitingJobs(q jobq.Queue) string {
 // from the errors, of which only the most frequent of all queues are known.
 func (s *OverviewPage) failing() (lines []string) {
 	span := format.Ago(data.FailuresSpan)
-	names := make([]string, 0, len(s.Facts.Queues))
-	for _, f := range s.Facts.Failures {
-		if !slices.Contains(names, f.Queue) {
-			names = append(names, f.Queue)
+	worst := make(map[string]jobq.Failure, len(s.Facts.Failures)) // by queue
+	for _, f := range slices.Backward(s.Facts.Failures) {
+		if f.Jobs > 0 {
+			worst[f.Queue] = f
 		}
 	}
-	for _, minute := range s.Facts.Minutes {
-		if minute.Failed > 0 && !slices.Contains(names, minute.Queue) {
-			names = append(names, minute.Queue)
-		}
-	}
-	slices.SortStableFunc(names, func(a, b string) int { return int(s.Facts.FailedOfLate(b) - s.Facts.FailedOfLate(a)) })
-	for _, name := range names {
-		total := s.Facts.FailedOfLate(name)
-		if total == 0 {
-			continue
-		}
-		line := fmt.Sprintf("%s: %s failed in %s", widget.Clean(name), format.Number(total), span)
-		for _, f := range s.Facts.Failures {
-			if f.Queue == name && f.Jobs > 0 {
-				line += fmt.Sprintf(", %s with %q", format.Number(f.Jobs), widget.Clean(f.Error))
-				break
-			}
+	for _, name := range s.Facts.Failing() {
+		line := fmt.Sprintf("%s: %s failed in %s", widget.Clean(name), format.Number(s.Facts.FailedOfLate(name)), span)
+		if f, known := worst[name]; known {
+			line += fmt.Sprintf(", %s with %q", format.Number(f.Jobs), widget.Clean(f.Error))
 		}
 		lines = append(lines, line)
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 
 	tea "charm.land/bubbletea/v2"
 
@@ -22,10 +23,10 @@ type JobPage struct {
 	story Story
 	spare Story // the one seen last of another job
 
-	run     int  // of the runs, from the newest, which may be under way: 0
-	output  bool // full screen
-	focused bool // moving scrolls the output, and does not choose a run
-	live    live // what the run under way has written
+	run     int64 // the lease token of the chosen run; 0 for the newest, also when another begins
+	output  bool  // full screen
+	focused bool  // moving scrolls the output, and does not choose a run
+	live    live  // what the run under way has written
 	search  string
 	found   int // the line of the output that was gone to
 
@@ -91,7 +92,7 @@ func (s *JobPage) Update(msg tea.Msg) tea.Msg {
 	case searched:
 		return s.searchFor(string(msg))
 	case Scroll:
-		return s.move(msg.By)
+		return s.scroll(msg.By)
 	case Pick:
 		return noRow(msg.Row)
 	case Back:
@@ -178,7 +179,7 @@ func (s *JobPage) Actions() map[string]Action {
 		s.arrange()
 		return nil
 	}
-	actions := moves(s.move, s.pageOf, s.toTop, s.toEnd)
+	actions := moves(s.move, s.scroll, s.pageOf, s.toTop, s.toEnd)
 	neighbour := func(by int) Action {
 		return Action{Run: func() tea.Msg { return request.Neighbour{ID: s.id, By: by} }}
 	}
@@ -209,29 +210,51 @@ func (s *JobPage) pageOf() int {
 	return s.page.Height()
 }
 
-// move scrolls the output, or chooses a run; by more than a few rows it scrolls
-// the page.
+// move chooses a run so many rows below, or scrolls the output.
 func (s *JobPage) move(by int) tea.Msg {
+	if s.scrolls() {
+		return s.scroll(by)
+	}
 	defer s.arrange()
-	switch last := max(len(s.story.runs)-1+s.story.running(), 0); {
-	case s.scrolls():
+	s.choose(min(max(s.runRow()+by, 0), s.lastRow()))
+	return nil
+}
+
+// scroll scrolls the output or the page, and leaves the run that is chosen.
+func (s *JobPage) scroll(by int) tea.Msg {
+	defer s.arrange()
+	if s.scrolls() {
 		s.pager.Scroll(by)
-	case by == s.page.Height(), by == -s.page.Height():
+	} else {
 		s.page.Scroll(by)
-	default:
-		s.choose(min(max(s.run+by, 0), last))
 	}
 	return nil
 }
 
-// choose makes a run the one whose output is shown.
-func (s *JobPage) choose(run int) {
-	if run != s.run {
-		s.run, s.found = run, -1
+// lastRow is the row of the oldest run.
+func (s *JobPage) lastRow() int { return max(len(s.story.runs)-1+s.story.running(), 0) }
+
+// runRow is the row of the chosen run: 0 is the newest. Example: of three runs the
+// second is in row 1, and in row 2 when a fourth has begun.
+func (s *JobPage) runRow() int {
+	at := slices.IndexFunc(s.story.runs, func(run jobq.Attempt) bool { return run.LeaseToken == s.run })
+	if s.run == 0 || at < 0 {
+		return 0
+	}
+	return len(s.story.runs) - 1 - at + s.story.running()
+}
+
+// choose makes the run in a row the one whose output is shown.
+func (s *JobPage) choose(row int) {
+	if row != s.runRow() {
+		s.run, s.found = 0, -1
+		if at := len(s.story.runs) - 1 - row + s.story.running(); row > 0 && at >= 0 {
+			s.run = s.story.runs[at].LeaseToken
+		}
 		s.pager = widget.NewPager(true)
 		s.showOutput(0)
 	}
-	s.page.Reveal(s.runsAt + min(run, runsShown-1))
+	s.page.Reveal(s.runsAt + min(row, runsShown-1))
 }
 
 func (s *JobPage) toTop() tea.Msg {
@@ -249,7 +272,7 @@ func (s *JobPage) toEnd() tea.Msg {
 		s.pager.End()
 		return nil
 	}
-	s.choose(max(len(s.story.runs)-1+s.story.running(), 0))
+	s.choose(s.lastRow())
 	return nil
 }
 

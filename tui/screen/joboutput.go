@@ -68,7 +68,7 @@ func (s *JobPage) selectedRun() *jobq.Attempt {
 }
 
 // runNumber is the number of the selected run, from 1 for the oldest.
-func (s *JobPage) runNumber() int { return len(s.story.runs) - s.run + s.story.running() }
+func (s *JobPage) runNumber() int { return len(s.story.runs) - s.runRow() + s.story.running() }
 
 // outputTitle names the run whose output is shown, and says whether what it
 // writes will be seen.

@@ -49,6 +49,7 @@ type JobList struct {
 	above   int    // new jobs that have not
 	left    map[int64]time.Time
 	asked   int   // makes a question a new one
+	known   bool  // the first page has come: no rows then means that no job matches
 	total   int64 // jobs that match, up to CountMax; -1 when unknown
 	recent  bool  // the whole was too much to search: only the newest jobs are
 
@@ -60,8 +61,9 @@ type JobList struct {
 	story Story // of the job under the cursor
 }
 
-// ShowJobs shows the jobs that match. A state at the beginning of the filter
-// chooses the tab; without one the tab stays when Stay says so.
+// ShowJobs shows the jobs that match. A filter that begins with a state, such as
+// state:failed, chooses that state's tab. Any other shows all states; with Stay, one
+// that names no state leaves the tab as it is.
 type ShowJobs struct {
 	Match string
 	Stay  bool
@@ -118,7 +120,7 @@ func (s *JobList) Update(msg tea.Msg) tea.Msg {
 	defer s.scroll()
 	switch msg := msg.(type) {
 	case data.Answer:
-		s.take(msg)
+		return s.take(msg)
 	case data.Feed:
 		for _, event := range msg.Events {
 			if at := s.indexOf(event.ID); at >= 0 {
@@ -189,7 +191,7 @@ func (s *JobList) show(msg ShowJobs) {
 }
 
 // take takes an answer in, unless the question is another one by now.
-func (s *JobList) take(answer data.Answer) {
+func (s *JobList) take(answer data.Answer) tea.Msg {
 	switch {
 	case answer.Panel == data.Page && answer.About == any(s.question()):
 		if errors.Is(answer.Err, jobq.ErrTimeout) && s.match != "" && !s.recent {
@@ -202,6 +204,9 @@ func (s *JobList) take(answer data.Answer) {
 		s.more = false
 		if page, ok := answer.Value.(*jobq.Page); ok {
 			s.takeMore(page)
+		} else if s.toEnd {
+			s.toEnd = false
+			return request.Tell{Text: "end: " + ShortError(answer.Err)}
 		}
 	case answer.Panel == data.Visible:
 		if looked, ok := answer.Value.(looked); ok {
@@ -216,12 +221,14 @@ func (s *JobList) take(answer data.Answer) {
 			s.story = story
 		}
 	}
+	return nil
 }
 
 // takePage takes the first page in. The rows stay where they are unless the list
 // follows: then what is new comes in at the top, and the cursor stays with its
 // job as long as that is on the page.
 func (s *JobList) takePage(page *jobq.Page) {
+	s.known = true
 	if len(s.rows) == 0 || s.follow && s.keeps(page.Jobs) {
 		s.replace(page)
 		return

@@ -18,7 +18,7 @@ import (
 
 // Actions are what the list does for commands.
 func (s *JobList) Actions() map[string]Action {
-	actions := moves(s.move, func() int { return s.visible }, s.top, s.end)
+	actions := moves(s.move, s.move, func() int { return s.visible }, s.top, s.end)
 	do := func(disabled func() string, run func() tea.Msg) Action {
 		return Action{disabled, func() tea.Msg {
 			defer s.scroll()
@@ -113,7 +113,7 @@ func (s *JobList) step(step Step) tea.Msg {
 // reset empties the list, because it is about to be another one.
 func (s *JobList) reset() {
 	s.rows, s.next, s.more, s.toEnd, s.cursor, s.offset, s.follow, s.above, s.total = nil, "", false, false, 0, 0, true, 0, -1
-	s.recent = false
+	s.recent, s.known = false, false
 	s.asked++
 	clear(s.left)
 	s.unmark()

@@ -57,7 +57,7 @@ func (s *JobList) note() string {
 }
 
 func (s *JobList) noJobs() string {
-	if !s.Facts.Known(data.Page) || s.Facts.Err(data.Page) != nil || s.total < 0 {
+	if !s.known || s.Facts.Err(data.Page) != nil {
 		return s.waiting(data.Page)
 	}
 	if s.match == "" {

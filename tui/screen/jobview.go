@@ -138,15 +138,15 @@ func (s *JobPage) runs() []string {
 	case job.StartedAt == nil:
 	case job.State == jobq.Running:
 		last["OUTCOME"], last["STARTED"], last["TOOK"] = s.Paint.Running.Render("running"), s.Paint.Clock(*job.StartedAt), format.Duration(job, s.Paint.Now())
-		add(s.run == 0, last)
+		add(s.runRow() == 0, last)
 	case s.story.unrecorded():
 		last["OUTCOME"], last["STARTED"], last["TOOK"] = s.outcome(jobq.OutcomeCompleted), s.Paint.Clock(*job.StartedAt), format.Duration(job, s.Paint.Now())
 		add(false, last)
 	}
-	first := max(s.run-runsShown+1, 0)
+	first := max(s.runRow()-runsShown+1, 0)
 	for i := first; i < min(first+runsShown, len(runs)); i++ {
 		run := runs[len(runs)-1-i]
-		add(i+s.story.running() == s.run, map[string]string{
+		add(i+s.story.running() == s.runRow(), map[string]string{
 			"#": strconv.Itoa(len(runs) - i), "OUTCOME": s.outcome(run.Outcome), "STARTED": s.Paint.Clock(run.StartedAt),
 			"TOOK": format.Took(run.FinishedAt.Sub(run.StartedAt)), "WORKER": widget.Clean(run.WorkerID), "ERROR": widget.FirstLine(run.Error),
 		})

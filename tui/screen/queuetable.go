@@ -100,9 +100,10 @@ func (t *queueTable) draw() []string {
 	return lines
 }
 
-// inUse is how many jobs workers hold, and apart from them those for which there
-// is no slot: they wait in a worker that has claimed them ahead, or run in one
-// that drains and whose slots count no more. Example: 64+3.
+// inUse is how many jobs workers hold. Where there are more than slots, the rest
+// stands after a plus: 67 jobs with 64 slots are 64+3. The rest has been claimed
+// ahead and waits in its worker, or runs in a draining worker, whose slots are not
+// counted.
 func inUse(running, slots int64) string {
 	if slots > 0 && running > slots {
 		return format.Number(slots) + "+" + format.Number(running-slots)

@@ -139,17 +139,18 @@ func (b *base) waiting(p data.Panel) string {
 	return b.Paint.Muted.Render(b.Paint.Spinner() + " asking the database")
 }
 
-// moves are the actions that move: by rows, by pages of what is visible, and to
-// the ends.
-func moves(move func(by int) tea.Msg, page func() int, top, end func() tea.Msg) map[string]Action {
-	by := func(rows func() int) Action { return Action{Run: func() tea.Msg { return move(rows()) }} }
+// moves are the actions that move by rows and to the ends, and those that scroll by
+// pages of what is visible, which is the same in a list.
+func moves(move, scroll func(by int) tea.Msg, page func() int, top, end func() tea.Msg) map[string]Action {
+	by := func(rows int) Action { return Action{Run: func() tea.Msg { return move(rows) }} }
+	scrolled := func(lines func() int) Action { return Action{Run: func() tea.Msg { return scroll(lines()) }} }
 	return map[string]Action{
-		"down":      by(func() int { return 1 }),
-		"up":        by(func() int { return -1 }),
-		"half-down": by(func() int { return max(page()/2, 1) }),
-		"half-up":   by(func() int { return -max(page()/2, 1) }),
-		"page-down": by(page),
-		"page-up":   by(func() int { return -page() }),
+		"down":      by(1),
+		"up":        by(-1),
+		"half-down": scrolled(func() int { return max(page()/2, 1) }),
+		"half-up":   scrolled(func() int { return -max(page()/2, 1) }),
+		"page-down": scrolled(page),
+		"page-up":   scrolled(func() int { return -page() }),
 		"top":       {Run: top},
 		"end":       {Run: end},
 	}

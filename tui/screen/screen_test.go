@@ -245,7 +245,7 @@ func TestRunsAreNumbered(t *testing.T) {
 	story := Story{job: job}
 	for i := range 3 {
 		at := noon.Add(time.Duration(i-3) * time.Minute)
-		story.runs = append(story.runs, jobq.Attempt{Number: 1, Outcome: jobq.OutcomeFailed, StartedAt: at, FinishedAt: at.Add(time.Second), LeaseToken: int64(i)})
+		story.runs = append(story.runs, jobq.Attempt{Number: 1, Outcome: jobq.OutcomeFailed, StartedAt: at, FinishedAt: at.Add(time.Second), LeaseToken: int64(i + 1)})
 	}
 	s := newStage(t, 120, 30, func(kit Kit) Screen { return NewJob(kit) })
 	s.tell(ShowJob{job.ID})

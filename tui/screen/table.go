@@ -30,7 +30,7 @@ func (t *table) move(by int) tea.Msg {
 }
 
 func (t *table) moves() map[string]Action {
-	return moves(t.move, t.list.Height,
+	return moves(t.move, t.move, t.list.Height,
 		func() tea.Msg { return t.move(-t.rows.Len()) }, func() tea.Msg { return t.move(t.rows.Len()) })
 }
 
