@@ -71,7 +71,7 @@ func TestOutputPruneSteps(t *testing.T) {
 	job := q.claim("a", 1)[0]
 	q.exec(`insert into jobq.output (job_id, lease_token, begins_at, ends_at, written_at, content)
 		select $1::bigint, case when i <= 25 then $2::bigint else $2::bigint - 1 end, i, i + 1,
-			case when i <= 40 then now() - interval '6 minutes' else now() - interval '4 minutes' end + (i * 7919) % $1::integer * interval '1 ms', 'x'
+			case when i <= 40 then now() - interval '6 minutes' else now() - interval '4 minutes' end + i * interval '1 ms', 'x'
 		from generate_series(1, 45) i`, job.ID, job.LeaseToken)
 	after := beginning
 	for _, want := range []db.OutputPruneRow{{Looked: 10}, {Looked: 10}, {Looked: 10, Dropped: 5}, {Looked: 10, Dropped: 10}, {}} {
