@@ -27,7 +27,7 @@ func TestExamples(t *testing.T) {
 		"python":        {`"be": 2`, "attempt 2 goes on at word 3", "something broke", "exit code 65: args have no text"},
 		"shell":         {"go on after 3 files", "killed by SIGKILL", `{"files": 6, "attempts": 2}`},
 		"stream-python": {`{"score": -2}`, "args have no text", "501"},
-		"node":          {"2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824", `{"charged": 12}`, "HTTP 503: busy", "HTTP 400: args have no amount"},
+		"node":          {"2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824", `{"charged": 12}`, "snoozed after", "HTTP 400: args have no amount"},
 		"archives":      {"image.tar.xz", "text.tar.xz", "exit code 65: ", "broken.tar.gz: not in gzip format"},
 	} {
 		t.Run(name, func(t *testing.T) {

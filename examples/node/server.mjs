@@ -2,6 +2,7 @@
 import { createServer } from 'node:http';
 
 const newest = new Map(); // job id -> the greatest lease token seen
+const sentAway = new Set(); // job ids that were told to come again
 
 createServer(async (request, response) => {
   const answer = (status, body, headers = {}) => {
@@ -19,7 +20,9 @@ createServer(async (request, response) => {
   if (typeof job.args.amount !== 'number') {
     return answer(400, { error: 'args have no amount', discard: true });
   }
-  if (job.attempt === 1 && job.args.busy) {
+  // It has not begun: the job comes again in a second, and no attempt is counted.
+  if (job.args.busy && !sentAway.has(job.id)) {
+    sentAway.add(job.id);
     return answer(503, { error: 'busy' }, { 'Retry-After': '1' });
   }
   answer(200, { charged: job.args.amount });

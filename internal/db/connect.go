@@ -49,8 +49,8 @@ func prepare(ctx context.Context, config *pgxpool.Config, conn *pgx.Conn) error 
 	switch {
 	case config.PrepareConn != nil:
 		usable, err = config.PrepareConn(ctx, conn)
-	case config.BeforeAcquire != nil:
-		usable = config.BeforeAcquire(ctx, conn)
+	case config.BeforeAcquire != nil: //nolint:staticcheck // deprecated, and a pool calls it all the same
+		usable = config.BeforeAcquire(ctx, conn) //nolint:staticcheck // likewise
 	}
 	if err == nil && !usable {
 		err = errUnprepared
