@@ -49,7 +49,7 @@ func scenarios() []scenario {
 		{id: "F25", name: "unique keys, 64 at once", body: uniqueRace, smoke: true},
 		{id: "F27", name: "drain at full load", body: drains, smoke: true, scale: 15 * time.Second},
 		{id: "F28", name: "everything at random", body: chaos, cutOff: true, smoke: true, scale: 30 * time.Second},
-		{id: "F29", name: "60,000 jobs due at once, workers killed", body: dueBacklog("leader"), smoke: true, mutants: []string{"promote-unbounded"}},
+		{id: "F29", name: "100,000 jobs due at once, workers killed", body: dueBacklog("leader"), smoke: true, mutants: []string{"promote-unbounded"}},
 		{id: "F29b", name: "the same with janitors that take turns", body: dueBacklog("any"), smoke: true},
 		{id: "F30", name: "a chore of the janitor that hangs", body: slowChore, smoke: true, scale: 12 * time.Second},
 		{id: "F31", name: "a long reader while days come and go", body: longReader, smoke: true, scale: 12 * time.Second},

@@ -15,7 +15,7 @@ import (
 // the steps (I6), and every job must be promoted in the end.
 func dueBacklog(mode string) func(*lab) error {
 	return func(l *lab) error {
-		const jobs = 60_000
+		const jobs = 100_000
 		// Without triggers: what is under test is the promotion, not the insert.
 		err := l.inTx(func(tx pgx.Tx) error {
 			_, err := tx.Exec(l.ctx, fmt.Sprintf(`set local session_replication_role = replica;
