@@ -27,6 +27,11 @@ var lookBackEvery = [...]time.Duration{250 * time.Millisecond, 2 * time.Second, 
 
 const wholeLine = len(lookBackEvery) - 1
 
+// cheapLook is how long a look at the whole line may take and be repeated
+// whenever that is asked for: a rest would let a job that came back to the head of a
+// short line run after those behind it.
+const cheapLook = 500 * time.Millisecond
+
 // lookBack says when a claim looks at what lies behind the bound; db.Line says
 // why jobs may lie there. While a transaction is open somewhere, each job that
 // was claimed since is a dead entry there that the look walks through: millions
@@ -99,7 +104,10 @@ func (b *lookBack) done(now time.Duration, long int, bound db.Line, took time.Du
 	r := &b.reaches[long]
 	r.at = max(r.at, now+min(lookBackShare*took, wholeLineMax))
 	if long == wholeLine {
-		b.againAt = now + min(lookAgainShare*took, wholeLineMax)
+		b.againAt = now
+		if took > cheapLook {
+			b.againAt += min(lookAgainShare*took, wholeLineMax)
+		}
 	}
 }
 
