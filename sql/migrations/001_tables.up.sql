@@ -1,7 +1,7 @@
--- The tables of jobq. The stage of a job's life is the table it is in:
--- pending -> running -> finished, and every transition is one statement that
--- deletes in one table and inserts in the next. docs/decisions/0001 has the
--- figures. `jobq.` stands for the schema, whatever its name is.
+-- The tables of jobq. A job waits in pending. A claim moves it to run, where it
+-- stays for the history, and writes one lease for all jobs that it takes. What
+-- comes back moves from run to pending. Every transition is one statement.
+-- docs/decisions/0013 has the reasons and the figures. `jobq.` stands for the schema, whatever its name is.
 set local lock_timeout = '5s';
 
 create type jobq.job_state as enum
@@ -85,23 +85,79 @@ create index pending_claim_idx on jobq.pending (queue, priority, position) where
 -- With the id, so that it can go on where it stopped among jobs that are due at once.
 create index pending_due_idx on jobq.pending (run_at, id) where position is null;
 
--- One row per lease held. No index but the key: a heartbeat is then a HOT
--- update, and the reaper scans the whole table, which is as small as the
--- work in hand. The fillfactor leaves heartbeats room on their page.
-create table jobq.running (
+-- A lease's id is the token of the jobs that it holds. It has its day in front: (days since
+-- 2026-01-01) * 2^40 + a number from a sequence. So it grows with every claim, no
+-- two claims ever have the same one, and it alone says which partition of run to
+-- look in. It stays below 2^53, which readers of JSON can hold, until 2048.
+create sequence jobq.lease_number_seq as bigint maxvalue 1099511627775 cycle;
+
+-- The first id of the leases of a day.
+create function jobq.lease_day(day date) returns bigint
+  language sql immutable parallel safe
+  return (day - date '2026-01-01')::bigint << 40;
+
+create function jobq.lease_id_next() returns bigint
+  language sql volatile
+  return jobq.lease_day((clock_timestamp() at time zone 'UTC')::date) + nextval('jobq.lease_number_seq');
+
+-- What is held now: one row per claim, for all jobs that it took. Only its owner
+-- and whoever takes it away (LeaseReap) write it. A run that plainly succeeds is
+-- one number here, and nothing in run.
+--
+-- Example: a claim takes jobs 41, 42 and 43 at 12:00:00, which get the slots 1, 2
+-- and 3. After 250 ms, 41 succeeds; after 400 ms, 42 has failed:
+--
+--   job_ids {41, 42, 43}, ended_slots {1, 2}, ended_ms {250, -1}: 43 still runs
+--
+-- When 43 has ended as well, the lease moves to past_lease. Small and not
+-- partitioned: a statement that touches a partitioned table locks all partitions.
+-- The fillfactor leaves extensions and ends room on their page.
+create table jobq.lease (
+  id          bigint      not null,
+  claimed_at  timestamptz not null,
+  expires_at  timestamptz not null,
+  lost_at     timestamptz, -- taken away from its owner, whose writes are refused from then on
+  owner       text        not null,
+  queue       text        not null,
+  ended_slots smallint[]  not null default '{}', -- of jobs that have ended, in the order in which they did
+  ended_ms    smallint[]  not null default '{}', -- beside each, how long after claimed_at it succeeded; -1: its row of run says how it ended
+  job_ids     bigint[]    not null, -- by slot
+  constraint lease_pkey primary key (id)
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
+-- The ids are never written again when apart; the ends are small enough to stay.
+alter table jobq.lease alter job_ids set storage external, alter ended_slots set storage main, alter ended_ms set storage main;
+
+-- The leases of which no job runs any more, for the history. Written once.
+create table jobq.past_lease (
+  id         bigint      not null,
+  claimed_at timestamptz not null,
+  owner      text        not null,
+  ended      smallint[]  not null, -- by slot: as ended_ms of lease
+  constraint past_lease_pkey primary key (id)
+) partition by range (id);
+create table jobq.past_lease_default partition of jobq.past_lease default;
+alter table jobq.past_lease alter ended set storage main;
+
+-- A job that was claimed, and its run: the current one, or the last one when that
+-- was its end. The claim writes the row. A run that plainly succeeds never touches
+-- it again: its lease says so. Other ends set state and finished_at here, or take
+-- the row back to pending. So a job
+-- is over when state is set, or when its slot of the lease has milliseconds; else
+-- it runs. The history is partitioned by the day of the claim, so that retention
+-- drops a partition and never deletes row by row; jobq.partition_add makes the days.
+create table jobq.run (
   id                  bigint      not null,
+  lease_id            bigint      not null, -- an id of its own, without a lease, if it was cancelled before it ran
   position            bigint,
-  lease_token         bigint      not null,
-  lease_expires_at    timestamptz not null,
-  started_at          timestamptz not null,
   run_at              timestamptz not null,
   created_at          timestamptz not null,
-  progressed_at       timestamptz,
+  finished_at         timestamptz, -- with state
   cancel_requested_at timestamptz,
   timeout             interval,
   backoff_base        interval,
   backoff_max         interval,
-  progress_percent    real,
+  state               jobq.job_state,
+  slot                smallint    not null, -- its place in the lease, from 1; 0 if it was cancelled before it ran
   priority            smallint    not null,
   attempts            smallint    not null,
   max_attempts        smallint    not null,
@@ -109,7 +165,6 @@ create table jobq.running (
   args_apart          boolean     not null,
   queue               text        not null,
   kind                text        not null,
-  lease_owner         text        not null,
   args                jsonb,
   unique_key          text,
   last_error          text,
@@ -117,58 +172,42 @@ create table jobq.running (
   checkpoint          jsonb,
   metadata            jsonb,
   tags                text[],
-  progress_stage      text,
-  progress_message    text,
-  constraint running_pkey primary key (id),
-  constraint "checkpoint must be at most 1 MiB" check (pg_column_size(checkpoint) <= 1048576),
-  constraint "progress_percent must be 0 to 100" check (progress_percent between 0 and 100),
-  constraint "progress_stage must be at most 128 characters" check (char_length(progress_stage) <= 128),
-  constraint "progress_message must be at most 1024 characters" check (char_length(progress_message) <= 1024)
-) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
-
-alter table jobq.pending set (autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.02);
-
--- The history. Partitioned by day, so that retention drops a partition and
--- never deletes row by row; jobq.partition_add makes the days.
-create table jobq.finished (
-  id           bigint         not null,
-  finished_at  timestamptz    not null,
-  lease_token  bigint         not null,
-  started_at   timestamptz,
-  run_at       timestamptz    not null,
-  created_at   timestamptz    not null,
-  timeout      interval,
-  backoff_base interval,
-  backoff_max  interval,
-  state        jobq.job_state not null,
-  priority     smallint       not null,
-  attempts     smallint       not null,
-  max_attempts smallint       not null,
-  crashes      smallint       not null,
-  args_apart   boolean        not null,
-  queue        text           not null,
-  kind         text           not null,
-  lease_owner  text,
-  args         jsonb,
-  unique_key   text,
-  last_error   text,
-  checkpoint   jsonb,
-  metadata     jsonb,
-  tags         text[],
-  result       jsonb,
+  result              jsonb,
   constraint "state must be terminal" check (state in ('completed', 'failed', 'cancelled')),
+  constraint "state and finished_at come together" check ((state is null) = (finished_at is null)),
+  constraint "checkpoint must be at most 1 MiB" check (pg_column_size(checkpoint) <= 1048576),
   constraint "result must be at most 1 MiB" check (pg_column_size(result) <= 1048576)
-) partition by range (finished_at);
-create table jobq.finished_default partition of jobq.finished default;
+) partition by range (lease_id);
+create table jobq.run_default partition of jobq.run default;
 
 -- Looking a job up by its id.
-create index finished_id_idx on jobq.finished (id);
+create index run_id_idx on jobq.run (id);
 -- What did not succeed, newest first, and to be counted by queue without looking
--- at the rows. The many that did succeed cost it nothing.
-create index finished_unsuccessful_idx on jobq.finished (finished_at, id) include (queue, state) where state <> 'completed';
--- For the janitor, which looks in the default partition for what is past
--- retention. It is nearly always empty, and then the index costs nothing.
-create index finished_default_finished_at_idx on jobq.finished_default (finished_at);
+-- at the rows. The many that plainly succeed cost it, and the others below, nothing.
+create index run_unsuccessful_idx on jobq.run (finished_at, id) include (queue, state) where state <> 'completed';
+-- What succeeded, but not plainly: retention asks when the last of a day ended.
+create index run_completed_idx on jobq.run (finished_at, id) where state = 'completed';
+-- What is to be cancelled: each extension of a lease asks.
+create index run_cancel_idx on jobq.run (lease_id) where cancel_requested_at is not null and state is null;
+
+-- What a run says of itself while it runs, so that this does not write its row of
+-- run again. It goes when the run ends.
+create table jobq.progress (
+  job_id        bigint      not null,
+  lease_id      bigint      not null, -- of an earlier run: it does not count any more
+  progressed_at timestamptz,
+  percent       real,
+  stage         text,
+  message       text,
+  checkpoint    jsonb, -- null: as in run
+  constraint progress_pkey primary key (job_id),
+  constraint "checkpoint must be at most 1 MiB" check (pg_column_size(checkpoint) <= 1048576),
+  constraint "progress_percent must be 0 to 100" check (percent between 0 and 100),
+  constraint "progress_stage must be at most 128 characters" check (char_length(stage) <= 128),
+  constraint "progress_message must be at most 1024 characters" check (char_length(message) <= 1024)
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
+
+alter table jobq.pending set (autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.02);
 
 -- One row per run that did not simply succeed, and per run with output kept.
 create table jobq.attempt (
@@ -186,7 +225,7 @@ create table jobq.attempt (
 ) partition by range (finished_at);
 create table jobq.attempt_default partition of jobq.attempt default;
 create index attempt_job_id_idx on jobq.attempt (job_id, lease_token);
-create index attempt_default_finished_at_idx on jobq.attempt_default (finished_at); -- as that of finished_default
+create index attempt_default_finished_at_idx on jobq.attempt_default (finished_at); -- as those of other defaults
 
 -- Args too large to be copied at each move: written once, read by the claim.
 create table jobq.payload (
@@ -317,5 +356,5 @@ create table jobq.stat (
 
 -- sql/roles.sql says who may call them.
 revoke execute on function
-  jobq.args_bytes_max
+  jobq.args_bytes_max, jobq.lease_day, jobq.lease_id_next
   from public;

@@ -131,8 +131,8 @@ create trigger pending_due after insert on jobq.pending
   for each statement when (current_setting('jobq_pending.scheduled', true) = 'on')
   execute function jobq.pending_due();
 
--- A finished job gives up its unique key.
-create function jobq.finished_unique_key_drop() returns trigger
+-- A job that is over gives up its unique key. Such a job always ends on its own row.
+create function jobq.run_unique_key_drop() returns trigger
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
 begin
@@ -140,12 +140,15 @@ begin
   return null;
 end $$;
 
-create trigger finished_unique_key_drop after insert on jobq.finished
-  for each row when (new.unique_key is not null)
-  execute function jobq.finished_unique_key_drop();
+create trigger run_unique_key_drop after update on jobq.run
+  for each row when (new.unique_key is not null and new.state is not null and old.state is null)
+  execute function jobq.run_unique_key_drop();
+create trigger run_unique_key_drop_at_once after insert on jobq.run
+  for each row when (new.unique_key is not null and new.state is not null)
+  execute function jobq.run_unique_key_drop();
 
 -- sql/roles.sql says who may call them.
 revoke execute on function
   jobq.channel, jobq.wake, jobq.unique_key_take,
-  jobq.pending_before_insert, jobq.pending_wake, jobq.pending_due, jobq.finished_unique_key_drop
+  jobq.pending_before_insert, jobq.pending_wake, jobq.pending_due, jobq.run_unique_key_drop
   from public;

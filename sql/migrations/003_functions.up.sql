@@ -14,25 +14,33 @@ create view jobq.job as
       p.checkpoint, null::jsonb as result
     from jobq.pending p
   union all
-  select r.id, 'running'::jobq.job_state,
-      r.queue, r.kind, r.priority, r.attempts, r.max_attempts, r.crashes, r.lease_token, r.run_at, r.created_at,
-      r.started_at, null, r.lease_owner,
-      r.lease_expires_at, r.cancel_requested_at,
-      r.progressed_at, r.progress_percent, r.progress_stage,
-      r.progress_message, r.timeout, r.backoff_base, r.backoff_max, r.unique_key, r.last_error, r.clear_reason, r.tags,
+  select r.id, coalesce(r.state, case when e.ended_ms >= 0 then 'completed' else 'running' end::jobq.job_state),
+      r.queue, r.kind, r.priority, r.attempts, r.max_attempts, r.crashes, r.lease_id, r.run_at, r.created_at,
+      l.claimed_at, coalesce(r.finished_at, l.claimed_at + e.ended_ms * interval '1 ms'), l.owner,
+      case when e.runs then l.expires_at end, case when e.runs then r.cancel_requested_at end,
+      p.progressed_at, p.percent, p.stage,
+      p.message, r.timeout, r.backoff_base, r.backoff_max, r.unique_key, r.last_error, case when e.runs then r.clear_reason end, r.tags,
       r.metadata, coalesce(r.args, (select a.args from jobq.payload a where a.job_id = r.id)),
-      r.checkpoint, null
-    from jobq.running r
-  union all
-  select f.id, f.state,
-      f.queue, f.kind, f.priority, f.attempts, f.max_attempts, f.crashes, f.lease_token, f.run_at, f.created_at,
-      f.started_at, f.finished_at, f.lease_owner,
-      null, null,
-      null, null, null,
-      null, f.timeout, f.backoff_base, f.backoff_max, f.unique_key, f.last_error, null, f.tags,
-      f.metadata, coalesce(f.args, (select a.args from jobq.payload a where a.job_id = f.id)),
-      f.checkpoint, f.result
-    from jobq.finished f;
+      coalesce(p.checkpoint, r.checkpoint), r.result
+    from jobq.run r
+    -- The limit keeps the planner from hashing all leases for one job; neighbours
+    -- mostly have the same lease, which it remembers.
+    left join lateral (
+      select x.claimed_at, x.owner, x.expires_at, null::smallint[] as ended, x.ended_slots, x.ended_ms
+        from jobq.lease x where x.id = r.lease_id
+      union all
+      select x.claimed_at, x.owner, null, x.ended, null, null
+        from jobq.past_lease x where x.id = r.lease_id
+      limit 1
+    ) l on true
+    cross join lateral (
+      select o.ended_ms, r.state is null and o.ended_ms is null as runs
+        from (select coalesce(l.ended[r.slot], l.ended_ms[array_position(l.ended_slots, r.slot)]) as ended_ms) o
+    ) e
+    left join lateral (
+      select x.progressed_at, x.percent, x.stage, x.message, x.checkpoint
+        from jobq.progress x where x.job_id = r.id and x.lease_id = r.lease_id and e.runs limit 1
+    ) p on true;
 
 -- Charts read this: what is rolled up, and what is not yet.
 create view jobq.stats as
