@@ -72,7 +72,7 @@ begin
   if ran.id is not null then
     select case when e.ended_at is null then 'running' else 'finished' end,
         to_jsonb(ran) || jsonb_build_object('lease_token', ran.lease_id, 'started_at', e.claimed_at, 'finished_at', e.ended_at,
-          'lease_owner', e.owner, 'state', coalesce(ran.state, case when e.ended_at is null then 'running' else 'completed' end))
+          'lease_owner', e.owner, 'state', coalesce(ran.state::text, case when e.ended_at is null then 'running' else 'completed' end))
       into stage, found_row
       from jobq.run_end(ran.lease_id, ran.slot, ran.finished_at) e;
   end if;
