@@ -120,6 +120,22 @@ func LockRunning(ctx context.Context, tx Database, ids ...int64) error {
 	return err
 }
 
+// LockFinished locks the rows of finished jobs until the transaction ends. It
+// does not wait: it fails if somebody has locked one.
+func LockFinished(ctx context.Context, tx Database, ids ...int64) error {
+	tag, err := tx.Exec(ctx, "select from jobq.finished where id = any($1) for update nowait", ids)
+	if err == nil && int(tag.RowsAffected()) != len(ids) {
+		return fmt.Errorf("%d of %d jobs have finished", tag.RowsAffected(), len(ids))
+	}
+	return err
+}
+
+// LockHistory keeps everybody from the finished jobs until the transaction ends.
+func LockHistory(ctx context.Context, tx Database) error {
+	_, err := tx.Exec(ctx, "lock table jobq.finished in access exclusive mode")
+	return err
+}
+
 func one(tag pgconn.CommandTag, err error) error {
 	if err == nil && tag.RowsAffected() != 1 {
 		return fmt.Errorf("%d jobs, want one", tag.RowsAffected())
