@@ -48,7 +48,7 @@ func TestRoles(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	owner, _ := rolesServer(t)
-	failed := "(select id from jobq.finished limit 1)"
+	failed := "(select id from jobq.job where finished_at is not null limit 1)"
 	for _, test := range []struct{ sql, who string }{
 		{"select jobq.enqueue('a', unique_key => 'k', args => jsonb_build_object('large', repeat('x', 5000)))", "producer worker admin"},
 		{`select * from jobq.enqueue_many('[{"kind": "a"}, {"kind": "b", "unique_key": "u"}]')`, "producer worker admin"},
