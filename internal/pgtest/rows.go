@@ -14,6 +14,9 @@ import (
 // This file alone knows in which tables the running and the finished jobs of a
 // test are. Tests read them in the view jobq.job, and write them with what is here.
 
+// History is the table that has the finished jobs, partitioned by day.
+const History = "finished"
+
 // Database is a pool, a connection or a transaction.
 type Database interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
