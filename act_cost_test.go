@@ -36,7 +36,7 @@ func TestActCost(t *testing.T) {
 	exec("set session_replication_role = replica") // no triggers
 	exec("insert into jobq.pending (kind, unique_key) select 'k', i::text from generate_series(1001, 101000) i")
 	exec("insert into jobq.unique_key (kind, key, job_id) select p.kind, p.unique_key, p.id from jobq.pending p where p.id >= 1000000")
-	_, err = pgtest.InsertFinished(ctx, conn, 100000, pgtest.Columns{
+	err = pgtest.InsertFinished(ctx, conn, 100000, pgtest.Columns{
 		"id": "2000000 + i", "lease_token": "0", "state": "'cancelled'", "kind": "'k'", "unique_key": "'ended' || (2000000 + i)",
 	})
 	require.NoError(t, err)

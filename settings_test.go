@@ -75,14 +75,14 @@ func TestQueueKnown(t *testing.T) {
 	_, err := client.Pool().Exec(ctx, `insert into jobq.worker (id, pid, hostname, version, queues, kinds)
 		values ('w', 1, 'h', 'v', '{"served": 1}', '{}')`)
 	require.NoError(t, err)
-	_, err = pgtest.InsertRunning(ctx, client.Pool(), 1, pgtest.Columns{"queue": "'runs'"})
+	err = pgtest.InsertRunning(ctx, client.Pool(), 1, pgtest.Columns{"queue": "'runs'"})
 	require.NoError(t, err)
 	_, err = client.Pool().Exec(ctx, `with rolled as (insert into jobq.stat (minute, queue, kind, completed, failed, retried, lost, cancelled, run_seconds, wait_seconds)
 			values (now() - interval '29 days', 'monthly', 'k', 1, 0, 0, 0, 0, 1, 0))
 		insert into jobq.stat_delta (minute, queue, kind, completed, failed, retried, lost, cancelled, run_seconds, wait_seconds)
 			values (now(), 'ended', 'k', 1, 0, 0, 0, 0, 1, 0)`)
 	require.NoError(t, err)
-	_, err = pgtest.InsertFinished(ctx, client.Pool(), 1, pgtest.Columns{"finished_at": "now() - interval '40 days'", "state": "'failed'", "queue": "'failed'"})
+	err = pgtest.InsertFinished(ctx, client.Pool(), 1, pgtest.Columns{"finished_at": "now() - interval '40 days'", "state": "'failed'", "queue": "'failed'"})
 	require.NoError(t, err)
 	for queue, known := range map[string]bool{
 		"waits": true, "later": true, "set": true, "served": true, "runs": true, "monthly": true, "ended": true, "failed": true, "emial": false,

@@ -153,7 +153,7 @@ func TestIdleAsksLittle(t *testing.T) {
 	require.Equal(t, 1, questions.times("JobPromote"))
 	require.Equal(t, 1, questions.times("LeaseReap"))
 	f.exec("insert into jobq.queue (name) values ('q')") // tells nobody
-	_, err := pgtest.InsertRunning(context.Background(), f.pool, 1, pgtest.Columns{"id": "1", "queue": "'q'", "lease_expires_at": "now() - interval '1 s'"})
+	err := pgtest.InsertRunning(context.Background(), f.pool, 1, pgtest.Columns{"id": "1", "queue": "'q'", "lease_expires_at": "now() - interval '1 s'"})
 	require.NoError(t, err)
 	f.eventually("select count(*) from jobq.pending where id = 1", 1)
 }
@@ -176,25 +176,24 @@ func (f *fixture) eventually(sql string, want int) {
 }
 
 // running puts jobs into running, each with a lease that ends then.
-func (f *fixture) running(count int, expires string, maxAttempts int) (ids []int64) {
+func (f *fixture) running(count int, expires string, maxAttempts int) {
 	f.Helper()
-	ids, err := pgtest.InsertRunning(context.Background(), f.pool, count, pgtest.Columns{
+	require.NoError(f, pgtest.InsertRunning(context.Background(), f.pool, count, pgtest.Columns{
 		"lease_expires_at": "now() + interval '" + expires + "'", "max_attempts": strconv.Itoa(maxAttempts),
-	})
-	require.NoError(f, err)
-	return ids
+	}))
 }
 
 // finished puts jobs into the history, which completed so long ago, and their args
 // into jobq.payload if they are apart.
 func (f *fixture) finished(count int, age string, apart bool) {
 	f.Helper()
-	ids, err := pgtest.InsertFinished(context.Background(), f.pool, count, pgtest.Columns{
-		"finished_at": "now() - interval '" + age + "'", "args_apart": strconv.FormatBool(apart), "args": "null",
-	})
-	require.NoError(f, err)
+	columns := pgtest.Columns{"finished_at": "now() - interval '" + age + "'"}
 	if apart {
-		f.exec("insert into jobq.payload (job_id, args) select unnest($1::bigint[]), '{}'", ids)
+		columns["args_apart"], columns["args"] = "true", "null"
+	}
+	require.NoError(f, pgtest.InsertFinished(context.Background(), f.pool, count, columns))
+	if apart {
+		f.exec("insert into jobq.payload (job_id, args) select id, '{}' from jobq.job where args is null")
 	}
 }
 

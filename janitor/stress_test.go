@@ -236,13 +236,14 @@ func TestPromotesWhatComesLate(t *testing.T) {
 func TestLockedRowsHoldUpNoOthers(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
-	locked := f.running(1, "-1 hour", 25)
+	f.running(1, "-1 hour", 25)
 	f.scheduled(1, "1 hour")
 	ctx := context.Background()
+	locked := int64(f.number("select id from jobq.job where state = 'running'"))
 	locker := f.session("locker")
 	_, err := locker.Exec(ctx, "begin; select from jobq.pending for update")
 	require.NoError(t, err)
-	require.NoError(t, pgtest.LockRunning(ctx, locker, locked...))
+	require.NoError(t, pgtest.LockRunning(ctx, locker, locked))
 	f.start(janitor.Config{ScanInterval: 5 * time.Millisecond})
 	for range 3 {
 		f.running(1, "-1 s", 25)

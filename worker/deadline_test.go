@@ -22,7 +22,7 @@ func TestEveryStatementHasADeadline(t *testing.T) {
 	config.ConnConfig.Tracer = &seen
 	client, err := jobq.NewClient(pgtest.ConnectConfig(t, config), nil)
 	require.NoError(t, err)
-	_, err = pgtest.InsertRunning(context.Background(), plain, 1, pgtest.Columns{"args": `'{"n": 1}'`})
+	err = pgtest.InsertRunning(context.Background(), plain, 1, pgtest.Columns{"args": `'{"n": 1}'`})
 	require.NoError(t, err)
 	producer, err := jobq.NewClient(plain, nil)
 	require.NoError(t, err)

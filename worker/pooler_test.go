@@ -115,7 +115,7 @@ func (c *poolerCell) run(execMode string, janitorMode janitor.Mode) {
 
 // expireOne adds a job that a dead worker has left with an expired lease.
 func (c *poolerCell) expireOne(n int) {
-	_, err := pgtest.InsertRunning(context.Background(), c.direct, 1, pgtest.Columns{
+	err := pgtest.InsertRunning(context.Background(), c.direct, 1, pgtest.Columns{
 		"lease_expires_at": "now() - interval '1 h'", "backoff_base": "interval '1 ms'", "args": fmt.Sprintf("jsonb_build_object('n', %d)", n),
 	})
 	require.NoError(c, err)

@@ -65,7 +65,7 @@ func (h *host) worker(id string, process identity.Process, present bool, beat ti
 	exec(h.T, pool, `insert into jobq.worker (id, pid, process_start, present, hostname, boot_id, pid_namespace, version, queues, kinds, heartbeat_at)
 		values ($1, $2, $3, $4, $5, $6, $7, '', '{}', '{}', now() - $8::interval)`,
 		id, process.PID, process.Start, present, process.Hostname, process.BootID, process.Namespace, beat)
-	_, err := pgtest.InsertRunning(context.Background(), pool, 1, pgtest.Columns{"kind": "'old'", "lease_owner": "'" + id + "'"})
+	err := pgtest.InsertRunning(context.Background(), pool, 1, pgtest.Columns{"kind": "'old'", "lease_owner": "'" + id + "'"})
 	require.NoError(h, err)
 }
 

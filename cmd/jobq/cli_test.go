@@ -164,7 +164,7 @@ func TestJobCommands(t *testing.T) {
 	require.Equal(t, exitNotFound, code)
 
 	pool := pgtest.Connect(t, url)
-	_, err := pgtest.InsertRunning(context.Background(), pool, 1, pgtest.Columns{"id": "77"})
+	err := pgtest.InsertRunning(context.Background(), pool, 1, pgtest.Columns{"id": "77"})
 	require.NoError(t, err)
 	_, _, code = command("requeue", "77")
 	require.Equal(t, exitConflict, code)

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
@@ -20,7 +19,6 @@ const History = "finished"
 // Database is a pool, a connection or a transaction.
 type Database interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
 // Columns are values of jobs: an SQL expression for each column, named as in
@@ -30,20 +28,20 @@ type Database interface {
 type Columns map[string]string
 
 // InsertRunning makes jobs that somebody called dead has claimed for an hour,
-// as far as the columns do not say otherwise, and returns their ids.
-func InsertRunning(ctx context.Context, database Database, count int, columns Columns) ([]int64, error) {
+// as far as the columns do not say otherwise.
+func InsertRunning(ctx context.Context, database Database, count int, columns Columns) error {
 	return insert(ctx, database, "running", count, columns, Columns{
 		"position": "i", "lease_expires_at": "now() + interval '1 hour'", "started_at": "now()", "max_attempts": "25", "lease_owner": "'dead'",
 	})
 }
 
 // InsertFinished makes jobs that completed just now, as far as the columns do
-// not say otherwise, and returns their ids.
-func InsertFinished(ctx context.Context, database Database, count int, columns Columns) ([]int64, error) {
+// not say otherwise.
+func InsertFinished(ctx context.Context, database Database, count int, columns Columns) error {
 	return insert(ctx, database, "finished", count, columns, Columns{"finished_at": "now()", "state": "'completed'", "max_attempts": "1"})
 }
 
-func insert(ctx context.Context, database Database, table string, count int, columns, defaults Columns) ([]int64, error) {
+func insert(ctx context.Context, database Database, table string, count int, columns, defaults Columns) error {
 	all := Columns{
 		"id": "nextval('jobq.job_id_seq')", "lease_token": "1", "run_at": "now()", "created_at": "now()", "priority": "0", "attempts": "0",
 		"crashes": "0", "args_apart": "false", "queue": "'default'", "kind": "'task'", "args": "'{}'",
@@ -55,12 +53,9 @@ func insert(ctx context.Context, database Database, table string, count int, col
 	for i, name := range names {
 		values[i] = all[name]
 	}
-	rows, err := database.Query(ctx, fmt.Sprintf("insert into jobq.%s (%s) select %s from generate_series(1, $1::integer) i returning id",
+	_, err := database.Exec(ctx, fmt.Sprintf("insert into jobq.%s (%s) select %s from generate_series(1, $1::integer) i",
 		table, strings.Join(names, ", "), strings.Join(values, ", ")), count)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, pgx.RowTo[int64])
+	return err
 }
 
 // MakeRunning claims an available job for an hour, for somebody, without regard
