@@ -147,7 +147,7 @@ func TestRefusedPass(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	f.exec(`create function refuse() returns trigger language plpgsql as $$ begin raise 'no'; end $$`)
-	f.exec("create trigger refuse before delete or update on jobq.running for each row execute function refuse()")
+	f.exec("create trigger refuse before insert on jobq.pending for each row execute function refuse()")
 	f.running(1, "-1 s", 25)
 	var told events
 	began := time.Now()

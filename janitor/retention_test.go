@@ -54,7 +54,7 @@ func TestStepThatWasNotCommitted(t *testing.T) {
 	f.exec(`create constraint trigger refuse after delete on jobq.payload deferrable initially deferred
 		for each row when (old.job_id = 1200) execute function refuse()`)
 	f.start(janitor.Config{}, janitor.ChoreTimes(0, 10*time.Millisecond, 0))
-	f.eventually("select count(*) from pg_class where relname ~ '^finished_' and relname ~ to_char((now() at time zone 'UTC')::date - 20, 'YYYYMMDD')", 0)
+	f.eventually("select count(*) from pg_class where relname ~ '^"+pgtest.History+"_' and relname ~ to_char((now() at time zone 'UTC')::date - 20, 'YYYYMMDD')", 0)
 	require.Zero(t, f.number("select count(*) from jobq.payload"))
 	require.Equal(t, 2, f.number("select last_value from tries"))
 }
@@ -79,7 +79,7 @@ func TestPlaceIsKeptAfterALockTimeout(t *testing.T) {
 	require.NoError(t, err)
 	var name string
 	require.NoError(t, reader.QueryRow(context.Background(),
-		"select relname::text from pg_class where relname ~ '^finished_[0-9]{8}' and relkind = 'r' and not relispartition").Scan(&name))
+		"select relname::text from pg_class where relname ~ '^"+pgtest.History+"_[0-9]{8}' and relkind = 'r' and not relispartition").Scan(&name))
 	_, err = reader.Exec(context.Background(), "select from jobq."+name)
 	require.NoError(t, err)
 
@@ -88,6 +88,6 @@ func TestPlaceIsKeptAfterALockTimeout(t *testing.T) {
 	require.Equal(t, 1, f.number("select last_value from starts"))
 	_, err = reader.Exec(context.Background(), "rollback")
 	require.NoError(t, err)
-	f.eventually("select count(*) from pg_class where relname ~ '^finished_[0-9]{8}' and relkind = 'r' and not relispartition", 0)
+	f.eventually("select count(*) from pg_class where relname ~ '^"+pgtest.History+"_[0-9]{8}' and relkind = 'r' and not relispartition", 0)
 	require.Zero(t, f.number("select count(*) from jobq.payload"))
 }

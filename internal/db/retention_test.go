@@ -76,7 +76,7 @@ func TestPartitionAdd(t *testing.T) {
 
 	// What is there by default is there in a new partition: the look-up by id,
 	// the checks, and the trigger that frees a unique key.
-	require.Equal(t, 1, q.number("select count(*) from pg_indexes where tablename like 'finished_2%' and indexdef like '%(id)' group by tablename limit 1"))
+	require.Equal(t, 1, q.number("select count(*) from pg_indexes where tablename like '"+pgtest.History+"_2%' and indexdef like '%(id)' group by tablename limit 1"))
 	q.exec("select jobq.requeue($1)", inside)
 	q.exec("insert into jobq.unique_key values ('k', 'u', $1)", caught)
 	require.NoError(t, pgtest.InsertFinished(ctx, q.pool, 1, pgtest.Columns{
@@ -198,7 +198,7 @@ func TestPayloadPruneSteps(t *testing.T) {
 	require.Equal(t, 11, steps, "ten of five payloads each, and one that drops the day")
 
 	q.fillDay(-20, 1, 10)
-	row, err := q.queries.PayloadPrune(context.Background(), db.PayloadPruneParams{AfterDay: "finished_20010101", AfterJob: 8, JobCount: 100, PayloadCount: 100})
+	row, err := q.queries.PayloadPrune(context.Background(), db.PayloadPruneParams{AfterDay: pgtest.History + "_20010101", AfterJob: 8, JobCount: 100, PayloadCount: 100})
 	require.NoError(t, err)
 	require.EqualValues(t, 5, row.Removed)
 	require.EqualValues(t, 10, row.LastJob)
@@ -236,7 +236,7 @@ func TestPayloadPruneIsLinear(t *testing.T) {
 	_, err = conn.Exec(ctx, "prepare payload_prune as "+q.schema.SQL(db.PayloadPrune))
 	require.NoError(t, err)
 	var day string
-	require.NoError(t, q.pool.QueryRow(ctx, "select max(relname::text) from pg_class where relname ~ '^finished_[0-9]{8}_past$' and not relispartition").Scan(&day))
+	require.NoError(t, q.pool.QueryRow(ctx, "select max(relname::text) from pg_class where relname ~ '^"+pgtest.History+"_[0-9]{8}_past$' and not relispartition").Scan(&day))
 	first := 0
 	for after := 0; after < jobs-2*batch; after += 2 * batch {
 		buffers := explainBuffers(t, conn, fmt.Sprintf("execute payload_prune('%s', %d, %d, %d)", day, after, jobs, batch))

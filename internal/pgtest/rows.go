@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
@@ -19,6 +20,7 @@ const History = "finished"
 // Database is a pool, a connection or a transaction.
 type Database interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
 // Columns are values of jobs: an SQL expression for each column, named as in
@@ -131,6 +133,34 @@ func LockFinished(ctx context.Context, tx Database, ids ...int64) error {
 // LockHistory keeps everybody from the finished jobs until the transaction ends.
 func LockHistory(ctx context.Context, tx Database) error {
 	_, err := tx.Exec(ctx, "lock table jobq.finished in access exclusive mode")
+	return err
+}
+
+// ArgsApart says how many jobs have their args in jobq.payload.
+func ArgsApart(ctx context.Context, database Database) (count int, err error) {
+	err = database.QueryRow(ctx, `select count(*) from (select args_apart from jobq.pending
+		union all select args_apart from jobq.running union all select args_apart from jobq.finished) j where args_apart`).Scan(&count)
+	return count, err
+}
+
+// BeforeCompletion runs statements of PL/pgSQL before a job is stored as
+// completed, in the same transaction. The variable job is its id.
+func BeforeCompletion(ctx context.Context, database Database, statements string) error {
+	return trigger(ctx, database, "before insert on jobq.finished for each row when (new.state = 'completed')", "job bigint := new.id;", statements)
+}
+
+// BeforeProgress runs statements of PL/pgSQL before a report of progress is
+// stored, in the same transaction. The variable stage is the stage reported.
+func BeforeProgress(ctx context.Context, database Database, statements string) error {
+	return trigger(ctx, database, "before update of progress_stage on jobq.running for each row", "stage text := new.progress_stage;", statements)
+}
+
+func trigger(ctx context.Context, database Database, when, variable, statements string) error {
+	if _, err := database.Exec(ctx, "create function public.before_row() returns trigger language plpgsql as $test$ declare "+variable+" begin "+
+		statements+" return new; end $test$"); err != nil {
+		return err
+	}
+	_, err := database.Exec(ctx, "create trigger before_row "+when+" execute function public.before_row()")
 	return err
 }
 
