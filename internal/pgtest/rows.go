@@ -63,12 +63,16 @@ func insert(ctx context.Context, database Database, table string, count int, col
 // MakeRunning claims an available job for an hour, for somebody, without regard
 // to its place in line.
 func MakeRunning(ctx context.Context, database Database, id int64) error {
-	return one(database.Exec(ctx, `
+	tag, err := database.Exec(ctx, `
 		with taken as (delete from jobq.pending where id = $1 and position is not null returning *)
 		insert into jobq.running (id, position, lease_token, lease_expires_at, started_at, run_at, created_at, priority, attempts,
 		    max_attempts, crashes, args_apart, queue, kind, lease_owner, args, unique_key)
 		  select id, position, lease_token + 1, now() + interval '1 hour', now(), run_at, created_at, priority, attempts,
-		      max_attempts, crashes, args_apart, queue, kind, 'somebody', args, unique_key from taken`, id))
+		      max_attempts, crashes, args_apart, queue, kind, 'somebody', args, unique_key from taken`, id)
+	if err == nil && tag.RowsAffected() != 1 {
+		return fmt.Errorf("job %d is not available", id)
+	}
+	return err
 }
 
 // ExpireLeases lets the leases of these running jobs be over, or those of all.
@@ -161,12 +165,5 @@ func trigger(ctx context.Context, database Database, when, variable, statements 
 		return err
 	}
 	_, err := database.Exec(ctx, "create trigger before_row "+when+" execute function public.before_row()")
-	return err
-}
-
-func one(tag pgconn.CommandTag, err error) error {
-	if err == nil && tag.RowsAffected() != 1 {
-		return fmt.Errorf("%d jobs, want one", tag.RowsAffected())
-	}
 	return err
 }
