@@ -46,7 +46,8 @@ func (q *queue) live(insert string) {
 	q.Helper()
 	ctx := context.Background()
 	q.exec("delete from jobq.pending")
-	q.exec("delete from jobq.finished")
+	q.exec("delete from jobq.run")
+	q.exec("delete from jobq.lease")
 	add := func() (all int) {
 		if _, err := q.pool.Exec(ctx, insert); err != nil {
 			_, refused := db.Invalid(err)
