@@ -266,7 +266,7 @@ func (c *Client) bulkEnd(ctx context.Context, entry AuditEntry) error {
 // states than it is for would cost a lock each, and there can be millions.
 func bulkPage(query filter.Query, entry AuditEntry) db.JobPage {
 	matches, states := conditionOf(query), entry.Action.states()
-	page := db.JobPage{Sort: db.SortID, IDMax: entry.IDMax}
+	page := db.JobPage{Sort: db.SortID, IDMax: entry.IDMax, EndedWithin: query.Within()}
 	for _, state := range query.States() {
 		if slices.Contains(states, State(state)) {
 			page.States = append(page.States, state)
@@ -274,10 +274,10 @@ func bulkPage(query filter.Query, entry AuditEntry) db.JobPage {
 	}
 	page.Condition = func(stage db.Stage, first int) (string, []any) {
 		sql, args := matches(stage, first)
-		if stage.Since != "j.finished_at" {
+		if stage.Finished == "" {
 			return sql, args
 		}
-		return fmt.Sprintf("%s and j.finished_at <= $%d::timestamptz", sql, first+len(args)), append(args, *entry.SnapshotAt)
+		return fmt.Sprintf("%s and %s <= $%d::timestamptz", sql, stage.Finished, first+len(args)), append(args, *entry.SnapshotAt)
 	}
 	if entry.IDDone > 0 {
 		page.After = &db.JobKey{ID: entry.IDDone}

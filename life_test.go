@@ -12,6 +12,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/pgtest"
 )
 
 // What cancel, requeue and delete do to a job in each state.
@@ -113,8 +114,7 @@ func TestUniqueKeyThroughRuns(t *testing.T) {
 		"failed":    func(job db.JobClaimRow) { w.end(job, "failed", true) },
 		"cancelled": func(job db.JobClaimRow) { w.end(job, "cancelled", false) },
 		"lost": func(db.JobClaimRow) {
-			_, err := w.client.Pool().Exec(ctx, "update jobq.running set max_attempts = 1")
-			require.NoError(t, err)
+			require.NoError(t, pgtest.UpdateRunning(ctx, w.client.Pool(), pgtest.Columns{"max_attempts": "1"}, "true"))
 			w.lose()
 		},
 	} {

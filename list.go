@@ -124,7 +124,7 @@ func (f Filter) page() (db.JobPage, error) {
 	if err != nil {
 		return db.JobPage{}, err
 	}
-	page := db.JobPage{States: query.States(), Condition: conditionOf(query), Sort: db.JobSort(f.Sort), Ascending: f.Reverse}
+	page := db.JobPage{States: query.States(), Condition: conditionOf(query), EndedWithin: query.Within(), Sort: db.JobSort(f.Sort), Ascending: f.Reverse}
 	among := func(states ...State) bool {
 		return !slices.ContainsFunc(page.States, func(state string) bool { return !slices.Contains(states, State(state)) })
 	}
@@ -158,7 +158,7 @@ func (f Filter) page() (db.JobPage, error) {
 func conditionOf(query filter.Query) db.Condition {
 	return func(stage db.Stage, first int) (string, []any) {
 		return query.Condition(filter.Columns{
-			Since: stage.Since, Worker: stage.Worker, Args: stage.Args, Scheduled: stage.Scheduled,
+			ID: stage.ID, Queue: stage.Queue, Since: stage.Since, Worker: stage.Worker, Args: stage.Args, Scheduled: stage.Scheduled,
 		}, first)
 	}
 }

@@ -137,7 +137,7 @@ type round struct {
 	again bool // what of it is not stored is asked after
 
 	// answers
-	leases  map[int64]bool // that were told
+	leases  map[int64]LeaseEndRow
 	ended   []RunEndRow
 	plain   map[int64][]int16 // slots that had plainly succeeded before, by lease
 	held    []int64
@@ -145,7 +145,7 @@ type round struct {
 }
 
 func newRound(exchange Exchange) *round {
-	return &round{Exchange: exchange, leases: make(map[int64]bool), plain: make(map[int64][]int16)}
+	return &round{Exchange: exchange, leases: make(map[int64]LeaseEndRow), plain: make(map[int64][]int16)}
 }
 
 // send does it in the order in which the statements depend on one another: what
@@ -245,9 +245,9 @@ func (r *round) queueLeaseEnd(ctx context.Context, s *Schema, batch *pgx.Batch) 
 		params.sum(token, plain[token])
 	}
 	s.Queue(batch, func(q *Queries) { _, _ = q.LeaseEnd(ctx, params) }).Query(func(rows pgx.Rows) error {
-		var id int64
-		_, err := pgx.ForEachRow(rows, []any{&id}, func() error {
-			r.leases[id] = true
+		var row LeaseEndRow
+		_, err := pgx.ForEachRow(rows, []any{&row.ID, &row.Told, &row.Held}, func() error {
+			r.leases[row.ID] = row
 			return nil
 		})
 		return err
@@ -335,7 +335,7 @@ func (r *round) isStored(c Completion, ended map[int64]bool) bool {
 	if r.onRow(c) {
 		return ended[c.ID]
 	}
-	return r.leases[c.Token]
+	return r.leases[c.Token].Told
 }
 
 // answer is what has come of the round.
@@ -357,13 +357,9 @@ func (r *round) answer() Exchanged {
 			answer.Ended = append(answer.Ended, row)
 		}
 	}
-	for _, at := range r.Untold {
-		if !r.leases[at.Token] {
-			answer.Untold = append(answer.Untold, at)
-		}
-	}
-	for _, at := range r.elsewhere()[len(r.Untold):] {
-		if ended[at.ID] && !r.leases[at.Token] {
+	for i, at := range r.elsewhere() {
+		lease := r.leases[at.Token]
+		if lease.Held && !lease.Told && (i < len(r.Untold) || ended[at.ID]) {
 			answer.Untold = append(answer.Untold, at)
 		}
 	}

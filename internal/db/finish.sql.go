@@ -16,24 +16,25 @@ const LeaseEnd = `-- name: LeaseEnd :many
 
 with e as materialized (
   select x.lease_id, array_agg(x.slot) as slots
-    from rows from (unnest($1::bigint[]), unnest($2::smallint[]),
-      unnest($3::bigint[])) as x(lease_id, slot, job_id)
+    from rows from (unnest($2::bigint[]), unnest($3::smallint[]),
+      unnest($4::bigint[])) as x(lease_id, slot, job_id)
     where (select r.state is null from jobq.run r where r.id = x.job_id and r.lease_id = x.lease_id limit 1) is not true
     group by x.lease_id
 ), f as materialized (
-  select f.id, ($4::smallint[])[f.low:f.high] as plain, coalesce(e.slots, '{}') as elsewhere
-    from rows from (unnest($5::bigint[]), unnest($6::integer[]), unnest($7::integer[])) as f(id, low, high)
+  select f.id, ($5::smallint[])[f.low:f.high] as plain, coalesce(e.slots, '{}') as elsewhere
+    from rows from (unnest($6::bigint[]), unnest($7::integer[]), unnest($8::integer[])) as f(id, low, high)
     left join e on e.lease_id = f.id
 ), held as materialized (
-  select h.place, h.id, h.claimed_at, h.owner, h.queue, h.jobs, h.slots || f.plain || f.elsewhere as slots,
-      h.ms || array_fill(h.now_ms, array[cardinality(f.plain)]) || array_fill(-1::smallint, array[cardinality(f.elsewhere)]) as ms
+  select h.place, h.id, h.claimed_at, h.owner, h.queue, h.jobs, h.slots || f.plain || h.elsewhere as slots,
+      h.ms || array_fill(h.now_ms, array[cardinality(f.plain)]) || array_fill(-1::smallint, array[cardinality(h.elsewhere)]) as ms
     from f
     cross join lateral (
       select x.ctid as place, x.id, x.claimed_at, x.owner, x.queue, cardinality(x.job_ids) as jobs, x.ended_slots as slots, x.ended_ms as ms,
-          least(greatest(extract(epoch from clock_timestamp() - x.claimed_at) * 1000, 0), 32767)::smallint as now_ms
+          least(greatest(extract(epoch from clock_timestamp() - x.claimed_at) * 1000, 0), 32767)::smallint as now_ms,
+          array(select e.slot from unnest(f.elsewhere) as e(slot) where e.slot <> all(x.ended_slots)) as elsewhere
         from jobq.lease x
-        where x.id = f.id and x.owner = $8 and x.lost_at is null
-          and not x.ended_slots && (f.plain || f.elsewhere)
+        where x.id = f.id and x.owner = $1 and x.lost_at is null
+          and not x.ended_slots && f.plain
           and (f.plain = '{}' or x.claimed_at > statement_timestamp() - interval '32.7 s')
         for update skip locked
     ) h
@@ -64,10 +65,13 @@ with e as materialized (
       join rows from (unnest($9::bigint[]), unnest($10::text[]), unnest($11::integer[]),
         unnest($12::float8[])) as s(lease_id, kind, jobs, waited) on s.lease_id = d.id
 )
-select d.id from done d
+select f.id::bigint as id, (f.id = any(array(select d.id from done d)))::boolean as told,
+    exists (select from jobq.lease l where l.id = f.id and l.owner = $1 and l.lost_at is null) as held
+  from f
 `
 
 type LeaseEndParams struct {
+	Owner           string
 	ElsewhereLeases []int64
 	ElsewhereSlots  []int16
 	ElsewhereJobs   []int64
@@ -75,11 +79,16 @@ type LeaseEndParams struct {
 	Ids             []int64
 	Lows            []int32
 	Highs           []int32
-	Owner           string
 	SumLeases       []int64
 	SumKinds        []string
 	SumJobs         []int32
 	SumWaited       []float64
+}
+
+type LeaseEndRow struct {
+	ID   int64
+	Told bool
+	Held bool
 }
 
 // How runs end: those that plainly succeed, in their lease (LeaseEnd); all others
@@ -89,8 +98,9 @@ type LeaseEndParams struct {
 // are taken by place (ctid): what was edited between the snapshot and the lock is
 // elsewhere and does not come back, nor does what was skipped. Schema.Exchange
 // asks after that a second time before it calls it lost.
-// LeaseEnd stores which jobs of leases have ended, and returns the leases for
-// which it has. A lease of which no job runs any more moves to the history.
+// LeaseEnd stores which jobs of leases have ended, and says of each lease whether
+// it was told, and whether it was still the owner's: what was held and not told is
+// to be asked for again. A lease of which no job runs any more moves to the history.
 //
 // For lease i of ids, the slots plain[lows[i]] to plain[highs[i]] have plainly
 // succeeded, just now by the server's clock. The rows elsewhere_leases,
@@ -101,14 +111,15 @@ type LeaseEndParams struct {
 //
 // Refused as a whole is a lease that is not the owner's any more, that somebody
 // has locked, that was claimed too long ago for a smallint of milliseconds, or
-// that has one of the ends already, as when the answer before was lost. So each
-// end is stored and counted once. A lease that has expired but was not reaped
+// that has one of the plain ends already, as when the answer before was lost. So each
+// end is stored and counted once. Of those elsewhere it has, it takes the others. A lease that has expired but was not reaped
 // still counts: nobody else has owned its jobs since.
 //
 // The look at a row of run is a scalar subquery, which never becomes a join.
 // Needs lease_pkey and run_id_idx only.
-func (q *Queries) LeaseEnd(ctx context.Context, arg LeaseEndParams) ([]int64, error) {
+func (q *Queries) LeaseEnd(ctx context.Context, arg LeaseEndParams) ([]LeaseEndRow, error) {
 	rows, err := q.db.Query(ctx, LeaseEnd,
+		arg.Owner,
 		arg.ElsewhereLeases,
 		arg.ElsewhereSlots,
 		arg.ElsewhereJobs,
@@ -116,7 +127,6 @@ func (q *Queries) LeaseEnd(ctx context.Context, arg LeaseEndParams) ([]int64, er
 		arg.Ids,
 		arg.Lows,
 		arg.Highs,
-		arg.Owner,
 		arg.SumLeases,
 		arg.SumKinds,
 		arg.SumJobs,
@@ -126,13 +136,13 @@ func (q *Queries) LeaseEnd(ctx context.Context, arg LeaseEndParams) ([]int64, er
 		return nil, err
 	}
 	defer rows.Close()
-	var items []int64
+	var items []LeaseEndRow
 	for rows.Next() {
-		var id int64
-		if err := rows.Scan(&id); err != nil {
+		var i LeaseEndRow
+		if err := rows.Scan(&i.ID, &i.Told, &i.Held); err != nil {
 			return nil, err
 		}
-		items = append(items, id)
+		items = append(items, i)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err

@@ -27,8 +27,8 @@ type JobKey struct {
 	ID   int64
 }
 
-// Condition is a SQL condition on the alias j of one stage's table, whose
-// parameters are numbered from first.
+// Condition is a SQL condition on a job of one stage, whose parameters are
+// numbered from first. See Stage for the names it may use.
 type Condition func(stage Stage, first int) (sql string, args []any)
 
 // JobPage says which part of which list of jobs is wanted.
@@ -40,48 +40,17 @@ type JobPage struct {
 	After     *JobKey // nil to begin
 	IDMax     int64   // 0 for no limit
 	Size      int
-	unsorted  bool // any jobs will do
-}
-
-// Stage is a table that jobs are in, and what its columns are called.
-type Stage struct {
-	Table                                       string
-	Since, Worker, Args, Scheduled              string
-	state, started, finished, progress, cleared string
-	states                                      []string
-}
-
-// argsOf is the args of a job, which are kept apart when they are large.
-const argsOf = "coalesce(j.args, (select a.args from jobq.payload a where a.job_id = j.id))"
-
-func stages() []Stage {
-	return []Stage{
-		{
-			Table: "jobq.pending", Since: "j.created_at", Worker: "null::text", Args: argsOf, Scheduled: "j.position is null",
-			state:   "case when j.position is null then 'scheduled' else 'available' end",
-			started: "null::timestamptz", finished: "null::timestamptz", states: []string{"scheduled", "available"}, cleared: "j.clear_reason",
-			progress: "null::text, null::timestamptz, null::timestamptz, null::timestamptz, null::real, null::text, null::text",
-		},
-		{
-			Table: "jobq.running", Since: "j.created_at", Worker: "j.lease_owner", Args: argsOf, Scheduled: "false",
-			state: "'running'", started: "j.started_at", finished: "null::timestamptz", states: []string{"running"}, cleared: "j.clear_reason",
-			progress: `j.lease_owner, j.lease_expires_at, j.cancel_requested_at, j.progressed_at, j.progress_percent,
-        j.progress_stage, j.progress_message`,
-		},
-		{
-			Table: "jobq.finished", Since: "j.finished_at", Worker: "j.lease_owner", Args: argsOf, Scheduled: "false",
-			state: "j.state::text", started: "j.started_at", finished: "j.finished_at", states: []string{"completed", "failed", "cancelled"}, cleared: "null::text",
-			progress: "j.lease_owner, null::timestamptz, null::timestamptz, null::timestamptz, null::real, null::text, null::text",
-		},
-	}
+	// EndedWithin is how long ago a job that is over may have ended at most, as
+	// far as that follows from the condition. 0 for no limit. It leaves days out.
+	EndedWithin time.Duration
+	unsorted    bool // any jobs will do
 }
 
 // JobList is a page of jobs, without args, checkpoint and result, which can be
 // large. The SQL is put together here because a parameter would hide from the
 // planner which tables and indexes it can do without: it names the tables of
 // the states wanted only, and each gives no more rows than the page has.
-// Needs pending_pkey, running_pkey and finished_id_idx, or pending_due_idx, or
-// finished_unsuccessful_idx.
+// Needs pending_pkey and run_id_idx, or pending_due_idx, or run_unsuccessful_idx.
 func (s *Schema) JobList(ctx context.Context, conn DBTX, page JobPage) ([]JobGetRow, error) {
 	sql, args := page.sql()
 	if sql == "" {
@@ -110,82 +79,106 @@ func (s *Schema) JobCount(ctx context.Context, conn DBTX, page JobPage) (count i
 func (p JobPage) SQL() (string, []any) { return p.sql() }
 
 func (p JobPage) sql() (string, []any) {
-	direction := " desc"
-	if p.Ascending {
-		direction = ""
-	}
 	key := map[JobSort]string{SortID: "", SortFinished: "finished_at", SortDue: "run_at"}[p.Sort]
-	order := "id" + direction
-	if key != "" {
-		order = key + direction + ", " + order
-	}
-	args := []any{p.Size}
+	q := pageQuery{page: p, key: key, args: []any{p.Size}}
 	var parts []string
-	for _, stage := range stages() {
-		wanted := slices.DeleteFunc(slices.Clone(stage.states), func(state string) bool { return !slices.Contains(p.States, state) })
-		if len(wanted) == 0 {
-			continue
-		}
-		conditions := p.conditions(stage, wanted, key, &args)
-		sorted := "order by j." + strings.ReplaceAll(order, ", ", ", j.")
-		if p.unsorted {
-			sorted = ""
-		}
-		parts = append(parts, fmt.Sprintf(`
-  (select j.id, %s as state, j.queue, j.kind, j.priority, j.attempts, j.max_attempts, j.crashes, j.lease_token, j.run_at,
-        j.created_at, %s as started_at, %s as finished_at, %s,
-        coalesce(ceil(extract(epoch from j.timeout) * 1000), 0)::bigint, j.unique_key, j.last_error, %s, j.tags, j.metadata,
-        null::jsonb, null::jsonb, null::jsonb
-    from %s j
-    where %s
-    %s
-    limit $1::integer)`, stage.state, stage.started, stage.finished, stage.progress, stage.cleared, stage.Table,
-			strings.Join(conditions, "\n      and "), sorted))
+	for _, stage := range p.stages() {
+		parts = append(parts, q.part(stage))
 	}
 	if len(parts) == 0 {
 		return "", nil
 	}
+	union := "from (" + strings.Join(parts, "\n  union all") + "\n) page"
 	if p.unsorted {
-		return "select from (" + strings.Join(parts, "\n  union all") + "\n) page limit $1::integer", args
+		return q.open() + "select " + union + " limit $1::integer", q.args
 	}
-	return "select * from (" + strings.Join(parts, "\n  union all") + "\n) page order by " + order + " limit $1::integer", args
+	return q.open() + "select * " + union + " order by " + q.order("", "id") + " limit $1::integer", q.args
 }
 
-// conditions are those of one stage. States are constants in them: the
-// planner must see that they are not 'completed' to use the partial index.
-func (p JobPage) conditions(stage Stage, wanted []string, key string, args *[]any) []string {
-	param := func(value any) string {
-		*args = append(*args, value)
-		return fmt.Sprintf("$%d", len(*args))
+// pageQuery is the statement of a page in the making.
+type pageQuery struct {
+	page      JobPage
+	key       string // what the page is sorted by before the id, if anything
+	args      []any
+	needsOpen bool
+}
+
+// param adds a parameter and returns its placeholder.
+func (q *pageQuery) param(value any) string {
+	q.args = append(q.args, value)
+	return fmt.Sprintf("$%d", len(q.args))
+}
+
+// open is what the parts share: openJobs, when one of them wants it.
+func (q *pageQuery) open() string {
+	if q.needsOpen {
+		return openJobs
 	}
-	var conditions []string
-	switch {
-	case len(wanted) == len(stage.states):
-	case stage.Table == "jobq.pending" && wanted[0] == "scheduled":
-		conditions = append(conditions, "j.position is null")
-	case stage.Table == "jobq.pending":
-		conditions = append(conditions, "j.position is not null")
-	default:
-		conditions = append(conditions, "j.state in ('"+strings.Join(wanted, "', '")+"')")
+	return ""
+}
+
+// direction is that of the order.
+func (q *pageQuery) direction() string {
+	if q.page.Ascending {
+		return ""
+	}
+	return " desc"
+}
+
+// order is what the jobs of a page are sorted by; the key has the prefix.
+func (q *pageQuery) order(prefix, id string) string {
+	if q.key == "" {
+		return id + q.direction()
+	}
+	return prefix + q.key + q.direction() + ", " + id + q.direction()
+}
+
+// part is the page of one stage. Of what is over, the page comes first and then
+// the leases of its jobs, unless the condition asks for them.
+func (q *pageQuery) part(stage Stage) string {
+	q.needsOpen = q.needsOpen || stage.needsOpen
+	where := strings.Join(q.conditions(stage), "\n      and ")
+	from := strings.ReplaceAll(stage.from, "{direction}", q.direction())
+	asked := strings.Contains(where, "lease.")
+	if asked {
+		from += stage.lease
+	}
+	if q.page.unsorted {
+		return fmt.Sprintf("\n  (select\n    from %s\n    where %s\n    limit $1::integer)", from, where)
+	}
+	sorted := fmt.Sprintf("where %s\n    order by %s\n    limit $1::integer", where, q.order("j.", stage.ID))
+	if stage.lease != "" && !asked {
+		from, sorted = "(select j.* from "+from+"\n    "+sorted+") j"+stage.lease, ""
+	}
+	return fmt.Sprintf("\n  (select %s\n    from %s%s\n    %s)", stage.columns(), from, stage.beside, sorted)
+}
+
+// conditions are those of one stage.
+func (q *pageQuery) conditions(stage Stage) []string {
+	p := q.page
+	conditions := slices.Clone(stage.conditions)
+	if p.EndedWithin > 0 && stage.within != "" {
+		conditions = append(conditions, strings.ReplaceAll(stage.within, "{moment}",
+			"(now() - "+q.param(p.EndedWithin.Microseconds())+"::bigint * interval '1 us')"))
 	}
 	if p.IDMax > 0 {
-		conditions = append(conditions, "j.id <= "+param(p.IDMax)+"::bigint")
+		conditions = append(conditions, stage.ID+" <= "+q.param(p.IDMax)+"::bigint")
 	}
 	if p.After != nil {
 		comparison := "<"
 		if p.Ascending {
 			comparison = ">"
 		}
-		if key == "" {
-			conditions = append(conditions, fmt.Sprintf("j.id %s %s::bigint", comparison, param(p.After.ID)))
+		if q.key == "" {
+			conditions = append(conditions, fmt.Sprintf("%s %s %s::bigint", stage.ID, comparison, q.param(p.After.ID)))
 		} else {
 			conditions = append(conditions, fmt.Sprintf("(j.%s, j.id) %s (%s::timestamptz, %s::bigint)",
-				key, comparison, param(p.After.Time), param(p.After.ID)))
+				q.key, comparison, q.param(p.After.Time), q.param(p.After.ID)))
 		}
 	}
 	if p.Condition != nil {
-		sql, values := p.Condition(stage, len(*args)+1)
-		*args = append(*args, values...)
+		sql, values := p.Condition(stage, len(q.args)+1)
+		q.args = append(q.args, values...)
 		conditions = append(conditions, sql)
 	}
 	return append(conditions, "true")

@@ -4,12 +4,15 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jobq-dev/jobq/internal/when"
 )
 
-// Columns are the SQL expressions of the fields in one table of jobs.
+// Columns are the SQL expressions of the fields that are not the same in each
+// table of jobs.
 type Columns struct {
+	ID, Queue string
 	// Since is the moment that age counts from.
 	Since string
 	// Worker and Args are what some tables lack or keep apart, and Scheduled
@@ -29,6 +32,20 @@ func (q Query) States() []string {
 	return possible
 }
 
+// Within is the age that all jobs of the query have at most; 0 if there is none.
+func (q Query) Within() (within time.Duration) {
+	for _, term := range q.terms {
+		if term.Field != "age" || term.Negated || !strings.HasPrefix(term.Op, "<") {
+			continue
+		}
+		age, _ := when.ParseDuration(term.Values[0].Text) // checked by Parse
+		if within == 0 || age < within {
+			within = age
+		}
+	}
+	return within
+}
+
 func (t Term) allows(state string) bool {
 	named := slices.ContainsFunc(t.Values, func(v Value) bool {
 		return v.Text == state || !t.Negated && v.Text == "retrying" && state == "scheduled"
@@ -36,7 +53,7 @@ func (t Term) allows(state string) bool {
 	return named != t.Negated
 }
 
-// Condition is the query as a SQL condition on a table with the alias j, and
+// Condition is the query as a SQL condition on a job with the alias j, and
 // the values of its parameters, which are numbered from first. States are not
 // in it, but for the part of retrying that States does not tell.
 func (q Query) Condition(columns Columns, first int) (string, []any) {
@@ -75,8 +92,10 @@ func (c *compiler) term(t Term) string {
 	switch t.Field {
 	case "state":
 		return c.retrying(t)
-	case "queue", "kind":
-		return c.texts("j."+t.Field, t.Values)
+	case "queue":
+		return c.texts(c.columns.Queue, t.Values)
+	case "kind":
+		return c.texts("j.kind", t.Values)
 	case "key":
 		return c.texts("j.unique_key", t.Values)
 	case "worker":
@@ -85,7 +104,9 @@ func (c *compiler) term(t Term) string {
 		return "exists (select from unnest(j.tags) as tag(name) where " + c.texts("tag.name", t.Values) + ")"
 	case "err":
 		return c.contains(t.Values, "j.last_error")
-	case "id", "attempts", "priority":
+	case "id":
+		return c.numbers(c.columns.ID, t)
+	case "attempts", "priority":
 		return c.numbers("j."+t.Field, t)
 	case "age":
 		age, _ := when.ParseDuration(t.Values[0].Text) // checked by Parse
@@ -121,9 +142,9 @@ func (c *compiler) bare(t Term) string {
 	var alternatives []string
 	for _, value := range t.Values {
 		if integerPattern.MatchString(value.Text) {
-			alternatives = append(alternatives, "j.id = "+c.param(value.Text)+"::text::bigint")
+			alternatives = append(alternatives, c.columns.ID+" = "+c.param(value.Text)+"::text::bigint")
 		}
-		alternatives = append(alternatives, c.contains([]Value{value}, "j.kind", "j.queue", "j.last_error"))
+		alternatives = append(alternatives, c.contains([]Value{value}, "j.kind", c.columns.Queue, "j.last_error"))
 	}
 	return strings.Join(alternatives, " or ")
 }

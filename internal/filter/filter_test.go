@@ -11,7 +11,7 @@ import (
 	"github.com/jobq-dev/jobq/internal/filter"
 )
 
-var columns = filter.Columns{Since: "j.created_at", Worker: "j.lease_owner", Args: "j.args", Scheduled: "j.position is null"}
+var columns = filter.Columns{ID: "j.id", Queue: "j.queue", Since: "j.created_at", Worker: "j.lease_owner", Args: "j.args", Scheduled: "j.position is null"}
 
 // What a filter means in SQL.
 func TestCondition(t *testing.T) {

@@ -6,8 +6,9 @@
 -- elsewhere and does not come back, nor does what was skipped. Schema.Exchange
 -- asks after that a second time before it calls it lost.
 
--- LeaseEnd stores which jobs of leases have ended, and returns the leases for
--- which it has. A lease of which no job runs any more moves to the history.
+-- LeaseEnd stores which jobs of leases have ended, and says of each lease whether
+-- it was told, and whether it was still the owner's: what was held and not told is
+-- to be asked for again. A lease of which no job runs any more moves to the history.
 --
 -- For lease i of ids, the slots plain[lows[i]] to plain[highs[i]] have plainly
 -- succeeded, just now by the server's clock. The rows elsewhere_leases,
@@ -18,8 +19,8 @@
 --
 -- Refused as a whole is a lease that is not the owner's any more, that somebody
 -- has locked, that was claimed too long ago for a smallint of milliseconds, or
--- that has one of the ends already, as when the answer before was lost. So each
--- end is stored and counted once. A lease that has expired but was not reaped
+-- that has one of the plain ends already, as when the answer before was lost. So each
+-- end is stored and counted once. Of those elsewhere it has, it takes the others. A lease that has expired but was not reaped
 -- still counts: nobody else has owned its jobs since.
 --
 -- The look at a row of run is a scalar subquery, which never becomes a join.
@@ -36,15 +37,16 @@ with e as materialized (
     from rows from (unnest(sqlc.arg(ids)::bigint[]), unnest(sqlc.arg(lows)::integer[]), unnest(sqlc.arg(highs)::integer[])) as f(id, low, high)
     left join e on e.lease_id = f.id
 ), held as materialized (
-  select h.place, h.id, h.claimed_at, h.owner, h.queue, h.jobs, h.slots || f.plain || f.elsewhere as slots,
-      h.ms || array_fill(h.now_ms, array[cardinality(f.plain)]) || array_fill(-1::smallint, array[cardinality(f.elsewhere)]) as ms
+  select h.place, h.id, h.claimed_at, h.owner, h.queue, h.jobs, h.slots || f.plain || h.elsewhere as slots,
+      h.ms || array_fill(h.now_ms, array[cardinality(f.plain)]) || array_fill(-1::smallint, array[cardinality(h.elsewhere)]) as ms
     from f
     cross join lateral (
       select x.ctid as place, x.id, x.claimed_at, x.owner, x.queue, cardinality(x.job_ids) as jobs, x.ended_slots as slots, x.ended_ms as ms,
-          least(greatest(extract(epoch from clock_timestamp() - x.claimed_at) * 1000, 0), 32767)::smallint as now_ms
+          least(greatest(extract(epoch from clock_timestamp() - x.claimed_at) * 1000, 0), 32767)::smallint as now_ms,
+          array(select e.slot from unnest(f.elsewhere) as e(slot) where e.slot <> all(x.ended_slots)) as elsewhere
         from jobq.lease x
         where x.id = f.id and x.owner = sqlc.arg(owner) and x.lost_at is null
-          and not x.ended_slots && (f.plain || f.elsewhere)
+          and not x.ended_slots && f.plain
           and (f.plain = '{}' or x.claimed_at > statement_timestamp() - interval '32.7 s')
         for update skip locked
     ) h
@@ -75,7 +77,9 @@ with e as materialized (
       join rows from (unnest(sqlc.arg(sum_leases)::bigint[]), unnest(sqlc.arg(sum_kinds)::text[]), unnest(sqlc.arg(sum_jobs)::integer[]),
         unnest(sqlc.arg(sum_waited)::float8[])) as s(lease_id, kind, jobs, waited) on s.lease_id = d.id
 )
-select d.id from done d;
+select f.id::bigint as id, (f.id = any(array(select d.id from done d)))::boolean as told,
+    exists (select from jobq.lease l where l.id = f.id and l.owner = sqlc.arg(owner) and l.lost_at is null) as held
+  from f;
 
 -- LeaseLook says of leases of the owner's which of their slots have ended: plain
 -- are those that have plainly succeeded. None that is not, or never was, the owner's.

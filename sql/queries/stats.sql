@@ -79,16 +79,16 @@ select s.minute, s.queue, sum(s.completed)::bigint as completed, sum(s.failed)::
 -- FailuresByError groups the last failures within the span by queue and the
 -- first words of the error. It reads at most the last row_count jobs that did not
 -- succeed, so that a million of cancelled ones cannot make it slow. Needs
--- finished_unsuccessful_idx.
+-- run_unsuccessful_idx.
 -- name: FailuresByError :many
 select e.queue, e.error::text as error, count(*) as jobs, min(e.finished_at)::timestamptz as since
   from (
     select u.queue, u.finished_at, coalesce(left(split_part(u.last_error, E'\n', 1), 60), '') as error
       from (
-        select f.queue, f.finished_at, f.state, f.last_error
-          from jobq.finished f
-          where f.state <> 'completed' and f.finished_at > statement_timestamp() - sqlc.arg(span)::interval
-          order by f.finished_at desc, f.id desc
+        select r.queue, r.finished_at, r.state, r.last_error
+          from jobq.run r
+          where r.state <> 'completed' and r.finished_at > statement_timestamp() - sqlc.arg(span)::interval
+          order by r.finished_at desc, r.id desc
           limit sqlc.arg(row_count)::integer
       ) u
       where u.state = 'failed'

@@ -30,20 +30,22 @@ select n.name::text as queue,
 delete from jobq.worker w where w.id = sqlc.arg(id);
 
 -- WorkerList is every worker that has beaten lately or still holds leases. It
--- reads running once for all workers, and not once for each.
+-- reads the leases once for all workers, and not once for each.
 -- name: WorkerList :many
 select w.id, w.hostname, w.pid, w.version, w.queues, w.kinds, w.programs,
     (w.draining or w.drain_requested_at is not null)::boolean as draining, w.started_at, w.heartbeat_at,
     coalesce(h.running, 0)::bigint as running
   from jobq.worker w
-  left join (select r.lease_owner, count(*) as running from jobq.running r group by r.lease_owner) h on h.lease_owner = w.id
+  left join (
+    select l.owner, sum(cardinality(l.job_ids) - cardinality(l.ended_slots)) as running from jobq.lease l group by l.owner
+  ) h on h.owner = w.id
   order by w.id;
 
 -- WorkerPrune removes workers that have been silent for too long and hold no lease.
 -- name: WorkerPrune :execrows
 delete from jobq.worker w
   where w.heartbeat_at < clock_timestamp() - sqlc.arg(silence)::interval
-    and not exists (select from jobq.running r where r.lease_owner = w.id);
+    and not exists (select from jobq.lease l where l.owner = w.id);
 
 -- WorkerEarlier is what is known of the other workers of a host, or of all
 -- hosts when none is given, for a worker that starts. Equal hostnames only:
@@ -57,7 +59,7 @@ select w.id, w.hostname, w.pid, w.process_start, w.boot_id, w.pid_namespace, w.p
 
 -- LeaseOwners are the ids that own leases, other than one's own.
 -- name: LeaseOwners :many
-select distinct r.lease_owner from jobq.running r where r.lease_owner <> sqlc.arg(id);
+select distinct l.owner from jobq.lease l where l.owner <> sqlc.arg(id);
 
 -- PresenceTake says that a worker is there for as long as the session lives.
 -- Shared, so that a new session of the same worker need not wait for the old one to end.

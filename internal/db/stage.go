@@ -1,0 +1,177 @@
+package db
+
+import (
+	"slices"
+	"strings"
+)
+
+// Stage is where jobs of some states are, and what their columns are called there:
+// j is the job's row, and lease, where there is one, the lease that it has or had.
+type Stage struct {
+	// The fields that filters ask for and that are not the same everywhere.
+	ID, Queue, Since, Worker, Args, Scheduled string
+	// Finished is when the job was over; "" where no job is.
+	Finished string
+
+	state, token, started, reported, cleared string
+	from                                     string // where the rows are
+	beside, lease                            string // what is looked up for each: with it, or when the page is found
+	conditions                               []string
+	within                                   string // a condition that follows from having ended since {moment}
+	needsOpen                                bool
+}
+
+// argsOf is the args of a job, which are kept apart when they are large.
+const argsOf = "coalesce(j.args, (select a.args from jobq.payload a where a.job_id = j.id))"
+
+// openJobs are the jobs that run, from the leases that are held: few rows, in
+// memory. A job that has ended on its own row may be among them until its lease
+// says so, too.
+const openJobs = `with open as materialized (
+  select s.job_id, x.id as lease_id, x.claimed_at, x.expires_at, x.owner, x.queue
+    from jobq.lease x
+    cross join lateral unnest(x.job_ids) with ordinality as s(job_id, slot)
+    where s.slot <> all (x.ended_slots)
+)
+`
+
+// isOver says of a row of run without a state that its lease says it is over,
+// without looking that lease up. It stays one hash of what runs: the planner
+// expects few rows of unnest, and many of leases, which it might not hash.
+const isOver = `(j.id, j.lease_id) not in (
+        select u.job_id, u.lease_id
+          from (select array_agg(o.job_id) as job_ids, array_agg(o.lease_id) as lease_ids from open o) a
+          cross join lateral unnest(a.job_ids, a.lease_ids) as u(job_id, lease_id))`
+
+// leaseOfRun looks the lease of a row of run up. The limit keeps the planner from
+// hashing all leases for some jobs. Neighbours mostly have the same lease, which
+// the planner may remember (Memoize), as long as the join stays an outer one: see Worker in over.
+const leaseOfRun = `
+    left join lateral (
+      select x.claimed_at, x.owner, null::smallint[] as ended, x.ended_slots, x.ended_ms
+        from jobq.lease x where x.id = j.lease_id
+      union all
+      select x.claimed_at, x.owner, x.ended, null, null
+        from jobq.past_lease x where x.id = j.lease_id
+      limit 1
+    ) lease on true`
+
+// endedByLease is when a run plainly succeeded.
+const endedByLease = `lease.claimed_at
+        + coalesce(lease.ended[j.slot], lease.ended_ms[array_position(lease.ended_slots, j.slot)]) * interval '1 ms'`
+
+// columns are those of JobGetRow.
+func (s Stage) columns() string {
+	finished := s.Finished
+	if finished == "" {
+		finished = "null::timestamptz"
+	}
+	return `j.id, ` + s.state + ` as state, j.queue, j.kind, j.priority, j.attempts, j.max_attempts, j.crashes, ` + s.token + ` as lease_token,
+        j.run_at, j.created_at, ` + s.started + ` as started_at, ` + finished + ` as finished_at, ` + s.reported + `,
+        coalesce(ceil(extract(epoch from j.timeout) * 1000), 0)::bigint, j.unique_key, j.last_error, ` + s.cleared + `, j.tags, j.metadata,
+        null::jsonb, null::jsonb, null::jsonb`
+}
+
+// stages are those that jobs of the page's states can be in.
+func (p JobPage) stages() (stages []Stage) {
+	wanted := func(states ...string) []string {
+		return slices.DeleteFunc(states, func(state string) bool { return !slices.Contains(p.States, state) })
+	}
+	switch waiting := wanted("scheduled", "available"); {
+	case len(waiting) == 2:
+		stages = append(stages, pending())
+	case len(waiting) == 1 && waiting[0] == "scheduled":
+		stages = append(stages, pending("j.position is null"))
+	case len(waiting) == 1:
+		stages = append(stages, pending("j.position is not null"))
+	}
+	if len(wanted("running")) > 0 {
+		stages = append(stages, running())
+	}
+	completed, unsuccessful := len(wanted("completed")) > 0, wanted("failed", "cancelled")
+	switch {
+	case completed && p.EndedWithin == 0:
+		stages = append(stages, ended(unsuccessful))
+	case completed:
+		// Each with the index, or the days, that the moment leaves.
+		stages = append(stages, endedWithLease(), endedOnOwnRow("completed"))
+	}
+	if len(unsuccessful) > 0 && (!completed || p.EndedWithin > 0) {
+		stages = append(stages, endedOnOwnRow(unsuccessful...))
+	}
+	return stages
+}
+
+func pending(conditions ...string) Stage {
+	return Stage{
+		ID: "j.id", Queue: "j.queue", Since: "j.created_at", Worker: "null::text", Args: argsOf, Scheduled: "j.position is null",
+		state: "case when j.position is null then 'scheduled' else 'available' end", token: "j.lease_token",
+		started: "null::timestamptz", cleared: "j.clear_reason",
+		reported: "null::text, null::timestamptz, null::timestamptz, null::timestamptz, null::real, null::text, null::text",
+		from:     "jobq.pending j", conditions: conditions,
+	}
+}
+
+// running finds jobs from their leases, and so in the order of ids, and what a
+// filter asks of the lease, without a look at run.
+func running() Stage {
+	return Stage{
+		ID: "lease.job_id", Queue: "lease.queue", Since: "j.created_at", Worker: "lease.owner", Args: argsOf, Scheduled: "false",
+		state: "'running'", token: "j.lease_id", started: "lease.claimed_at", cleared: "j.clear_reason",
+		reported: `lease.owner, lease.expires_at, j.cancel_requested_at, progress.progressed_at, progress.percent,
+        progress.stage, progress.message`,
+		from: `(select o.* from open o order by o.job_id{direction}) lease
+    cross join lateral (
+      select x.* from jobq.run x where x.id = lease.job_id and x.lease_id = lease.lease_id and x.state is null limit 1
+    ) j`,
+		beside: `
+    left join lateral (
+      select x.progressed_at, x.percent, x.stage, x.message
+        from jobq.progress x where x.job_id = j.id and x.lease_id = j.lease_id limit 1
+    ) progress on true`,
+		needsOpen: true,
+	}
+}
+
+// over is what the stages of jobs that are over have in common.
+func over(state, finished string, conditions ...string) Stage {
+	return Stage{
+		// An owner is never empty. The function keeps the join an outer one.
+		ID: "j.id", Queue: "j.queue", Since: finished, Worker: "nullif(lease.owner, '')", Args: argsOf, Scheduled: "false", Finished: finished,
+		state: state, token: "j.lease_id", started: "lease.claimed_at", cleared: "null::text",
+		reported: "lease.owner, null::timestamptz, null::timestamptz, null::timestamptz, null::real, null::text, null::text",
+		from:     "jobq.run j", lease: leaseOfRun, conditions: conditions,
+	}
+}
+
+// ended are the jobs that completed, and those that ended in the other states.
+func ended(others []string) Stage {
+	own := "j.state is not null"
+	if len(others) < 2 {
+		own = isOneOf(append(others, "completed"))
+	}
+	stage := over("coalesce(j.state::text, 'completed')", "coalesce(j.finished_at, "+endedByLease+")",
+		"("+own+" or (j.state is null and "+isOver+"))")
+	stage.needsOpen = true
+	return stage
+}
+
+// endedWithLease are the jobs that plainly succeeded. No such run is longer than
+// a smallint of milliseconds, so the day of the lease is known.
+func endedWithLease() Stage {
+	stage := over("'completed'", endedByLease, "j.state is null", isOver)
+	stage.needsOpen = true
+	stage.within = "j.lease_id >= jobq.lease_day((({moment} - interval '1 minute') at time zone 'UTC')::date)"
+	return stage
+}
+
+// endedOnOwnRow are the jobs whose row of run says that they are over. States
+// are constants: the planner must see that they are not 'completed', or that
+// they are, to use a partial index.
+func endedOnOwnRow(states ...string) Stage {
+	stage := over("j.state::text", "j.finished_at", isOneOf(states))
+	stage.within = "j.finished_at >= {moment}"
+	return stage
+}
+
+func isOneOf(states []string) string { return "j.state in ('" + strings.Join(states, "', '") + "')" }
