@@ -15,7 +15,7 @@ import (
 // test are. Tests read them in the view jobq.job, and write them with what is here.
 
 // History is the table that has the finished jobs, partitioned by day.
-const History = "finished"
+const History = "run"
 
 // Database is a pool, a connection or a transaction.
 type Database interface {
