@@ -66,7 +66,7 @@ func TestPruneStepsAreLinear(t *testing.T) {
 		}
 		t.Logf("%s: %d buffers in the first step, %d in the last", c.table, first, last)
 		// The janitor's next run of steps begins at the start.
-		_, err = conn.Exec(ctx, fmt.Sprintf("execute prune_%s(%s%s, %d)", c.table, c.parent, c.place(0), batch))
+		_, err = conn.Exec(ctx, fmt.Sprintf("execute prune_%s(%s%s, %d)", c.table, c.parent, c.place(-1), batch))
 		require.NoError(t, err)
 		require.Zero(t, q.number("select count(*) from jobq."+c.table), c.table)
 	}
