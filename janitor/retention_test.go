@@ -34,7 +34,7 @@ func TestForgetsWhatIsOld(t *testing.T) {
 	f.exec("insert into jobq.past_lease (id, claimed_at, owner, ended) select distinct r.lease_id, now(), 'w', '{-1}'::smallint[] from jobq.run r on conflict do nothing")
 	require.Equal(t, 2500, f.number("select count(*) from jobq.run_default"))
 	require.NotZero(t, f.number("select count(*) from jobq.past_lease_default"))
-	f.start(janitor.Config{})
+	f.start(janitor.Config{}, janitor.ChoreTimes(0, 0, 100*time.Millisecond)) // leases go after their jobs, with the next round
 	f.eventually("select count(*) from jobq.output", 100)
 	f.eventually("select count(*) from jobq.attempt_default", 0)
 	f.eventually("select count(*) from jobq.run_default", 0)
