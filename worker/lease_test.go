@@ -132,7 +132,7 @@ func TestLostLease(t *testing.T) {
 	for name, take := range map[string]func(pool *pgxpool.Pool, id int64) error{
 		"deleted": func(pool *pgxpool.Pool, id int64) error { return pgtest.DeleteRunning(ctx, pool, "id = $1", id) },
 		"other token": func(pool *pgxpool.Pool, id int64) error {
-			return pgtest.UpdateRunning(ctx, pool, pgtest.Columns{"lease_token": "lease_token + 1"}, "id = $1", id)
+			return pgtest.UpdateRunning(ctx, pool, pgtest.Columns{"lease_token": pgtest.NextToken}, "id = $1", id)
 		},
 		"other owner": func(pool *pgxpool.Pool, id int64) error {
 			return pgtest.UpdateRunning(ctx, pool, pgtest.Columns{"lease_owner": "'thief'"}, "id = $1", id)

@@ -14,8 +14,8 @@ import (
 // This file alone knows in which tables the running and the finished jobs of a
 // test are. Tests read them in the view jobq.job, and write them with what is here.
 
-// History is the table that has the finished jobs, partitioned by day.
-const History = "finished"
+// History is the table that has the finished jobs, partitioned by the day of their claim.
+const History = "run"
 
 // Database is a pool, a connection or a transaction.
 type Database interface {
@@ -29,34 +29,106 @@ type Database interface {
 // means that the args are in jobq.payload, and position, the place in line.
 type Columns map[string]string
 
-// InsertRunning makes jobs that somebody called dead has claimed for an hour,
-// as far as the columns do not say otherwise.
-func InsertRunning(ctx context.Context, database Database, count int, columns Columns) error {
-	return insert(ctx, database, "running", count, columns, Columns{
-		"position": "i", "lease_expires_at": "now() + interval '1 hour'", "started_at": "now()", "max_attempts": "25", "lease_owner": "'dead'",
+// Where columns of the view are, and what they are called there. All others are
+// columns of run, of the same name.
+var (
+	leaseColumns    = map[string]string{"lease_token": "id", "lease_expires_at": "expires_at", "started_at": "claimed_at", "lease_owner": "owner"}
+	progressColumns = map[string]string{
+		"progressed_at": "progressed_at", "progress_percent": "percent", "progress_stage": "stage", "progress_message": "message",
+	}
+	columnTypes = map[string]string{
+		"checkpoint": "jsonb", "result": "jsonb", "args": "jsonb", "metadata": "jsonb", "tags": "text[]", "state": "jobq.job_state",
+		"timeout": "interval", "backoff_base": "interval", "backoff_max": "interval", "progress_percent": "real",
+		"priority": "smallint", "attempts": "smallint", "max_attempts": "smallint", "crashes": "smallint", "lease_token": "bigint", "id": "bigint",
+		"finished_at": "timestamptz", "started_at": "timestamptz", "lease_expires_at": "timestamptz", "progressed_at": "timestamptz",
+		"cancel_requested_at": "timestamptz", "run_at": "timestamptz", "created_at": "timestamptz", "position": "bigint", "args_apart": "boolean",
+	}
+)
+
+// typed is the expression of a column as its type. A literal of none would be a text.
+func (c Columns) typed(name string) string {
+	kind := columnTypes[name]
+	if kind == "" {
+		kind = "text"
+	}
+	return "(" + c[name] + ")::" + kind
+}
+
+// names are those of the columns that are in one of the tables.
+func (c Columns) names(among map[string]string) (names []string) {
+	for _, name := range slices.Sorted(maps.Keys(c)) {
+		if _, ok := among[name]; ok {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// runNames are those of the columns that are in run, under the same name.
+func (c Columns) runNames() []string {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(c)), func(name string) bool {
+		return leaseColumns[name] != "" || progressColumns[name] != ""
 	})
 }
 
-// InsertFinished makes jobs that completed just now, as far as the columns do
-// not say otherwise.
-func InsertFinished(ctx context.Context, database Database, count int, columns Columns) error {
-	return insert(ctx, database, "finished", count, columns, Columns{"finished_at": "now()", "state": "'completed'", "max_attempts": "1"})
+// InsertRunning makes jobs that somebody called dead has claimed for an hour, each
+// with a lease of its own, as far as the columns do not say otherwise.
+func InsertRunning(ctx context.Context, database Database, count int, columns Columns) error {
+	all := newColumns(columns, Columns{
+		"position": "i", "lease_expires_at": "now() + interval '1 hour'", "started_at": "now()", "max_attempts": "25", "lease_owner": "'dead'",
+		"lease_token": "jobq.lease_id_next()",
+	})
+	return insert(ctx, database, count, all, 1, `, leases as (
+		  insert into jobq.lease (id, claimed_at, expires_at, owner, queue, job_ids)
+		    select lease_token, started_at, lease_expires_at, lease_owner, queue, array[id] from made
+		)`)
 }
 
-func insert(ctx context.Context, database Database, table string, count int, columns, defaults Columns) error {
+// InsertFinished makes jobs that completed just now and were claimed on the day
+// on which they did, as far as the columns do not say otherwise.
+func InsertFinished(ctx context.Context, database Database, count int, columns Columns) error {
+	all := newColumns(columns, Columns{
+		"finished_at": "now()", "state": "'completed'", "max_attempts": "1", "started_at": "null", "lease_owner": "null",
+	})
+	if all["lease_token"] == "" {
+		all["lease_token"] = "jobq.lease_day((" + all.typed("finished_at") + " at time zone 'UTC')::date) + nextval('jobq.lease_number_seq')"
+	}
+	return insert(ctx, database, count, all, 0, `, leases as (
+		  insert into jobq.past_lease (id, claimed_at, owner, ended)
+		    select lease_token, coalesce(started_at, finished_at), coalesce(lease_owner, 'dead'), '{-1}' from made
+		      where started_at is not null or lease_owner is not null
+		)`)
+}
+
+func newColumns(columns, defaults Columns) Columns {
 	all := Columns{
-		"id": "nextval('jobq.job_id_seq')", "lease_token": "1", "run_at": "now()", "created_at": "now()", "priority": "0", "attempts": "0",
+		"id": "nextval('jobq.job_id_seq')", "run_at": "now()", "created_at": "now()", "priority": "0", "attempts": "0",
 		"crashes": "0", "args_apart": "false", "queue": "'default'", "kind": "'task'", "args": "'{}'",
 	}
 	maps.Copy(all, defaults)
 	maps.Copy(all, columns)
-	names := slices.Sorted(maps.Keys(all))
-	values := make([]string, len(names))
-	for i, name := range names {
-		values[i] = all[name]
+	return all
+}
+
+func insert(ctx context.Context, database Database, count int, columns Columns, slot int, leases string) error {
+	var made []string
+	for _, name := range slices.Sorted(maps.Keys(columns)) {
+		made = append(made, columns.typed(name)+" as "+name)
 	}
-	_, err := database.Exec(ctx, fmt.Sprintf("insert into jobq.%s (%s) select %s from generate_series(1, $1::integer) i",
-		table, strings.Join(names, ", "), strings.Join(values, ", ")), count)
+	var progress string
+	if names := columns.names(progressColumns); len(names) > 0 {
+		targets := make([]string, len(names))
+		for i, name := range names {
+			targets[i] = progressColumns[name]
+		}
+		progress = fmt.Sprintf(", reports as (insert into jobq.progress (job_id, lease_id, %s) select id, lease_token, %s from made)",
+			strings.Join(targets, ", "), strings.Join(names, ", "))
+	}
+	run := strings.Join(columns.runNames(), ", ")
+	_, err := database.Exec(ctx, fmt.Sprintf(`
+		with made as materialized (select %s from generate_series(1, $1::integer) i)%s%s
+		insert into jobq.run (lease_id, slot, %s) select lease_token, %d, %s from made`,
+		strings.Join(made, ", "), leases, progress, run, slot, run), count)
 	return err
 }
 
@@ -64,11 +136,16 @@ func insert(ctx context.Context, database Database, table string, count int, col
 // to its place in line.
 func MakeRunning(ctx context.Context, database Database, id int64) error {
 	return one(database.Exec(ctx, `
-		with taken as (delete from jobq.pending where id = $1 and position is not null returning *)
-		insert into jobq.running (id, position, lease_token, lease_expires_at, started_at, run_at, created_at, priority, attempts,
-		    max_attempts, crashes, args_apart, queue, kind, lease_owner, args, unique_key)
-		  select id, position, lease_token + 1, now() + interval '1 hour', now(), run_at, created_at, priority, attempts,
-		      max_attempts, crashes, args_apart, queue, kind, 'somebody', args, unique_key from taken`, id))
+		with taken as (delete from jobq.pending where id = $1 and position is not null returning *),
+		l as (
+		  insert into jobq.lease (id, claimed_at, expires_at, owner, queue, job_ids)
+		    select jobq.lease_id_next(), now(), now() + interval '1 hour', 'somebody', queue, array[id] from taken
+		    returning id
+		)
+		insert into jobq.run (id, lease_id, slot, position, run_at, created_at, priority, attempts,
+		    max_attempts, crashes, args_apart, queue, kind, args, unique_key)
+		  select t.id, l.id, 1, t.position, t.run_at, t.created_at, t.priority, t.attempts,
+		      t.max_attempts, t.crashes, t.args_apart, t.queue, t.kind, t.args, t.unique_key from taken t, l`, id))
 }
 
 // ExpireLeases lets the leases of these running jobs be over, or those of all.
@@ -80,40 +157,107 @@ func ExpireLeases(ctx context.Context, database Database, ids ...int64) error {
 // they had been lost and claimed again.
 func StealLeases(ctx context.Context, database Database, thief string, ids ...int64) error {
 	return UpdateRunning(ctx, database, Columns{
-		"lease_owner": "$2", "lease_token": "lease_token + 1", "lease_expires_at": "now() + interval '1 hour'",
+		"lease_owner": "$2", "lease_token": NextToken, "lease_expires_at": "now() + interval '1 hour'",
 	}, "id = any($1)", ids, thief)
 }
 
+// NextToken is a lease_token that the next claim could have had.
+const NextToken = "jobq.lease_id_next()"
+
 // UpdateRunning changes the running jobs of which the condition is true, and no
-// others, behind the back of the workers who have them.
+// others, behind the back of the workers who have them. What belongs to the lease
+// it changes only where the condition is true of all running jobs of that lease.
 func UpdateRunning(ctx context.Context, database Database, columns Columns, where string, args ...any) error {
-	return update(ctx, database, "running", columns, where, args)
+	lease := columns.names(leaseColumns)
+	if len(lease) > 0 {
+		var others int
+		err := database.QueryRow(ctx, fmt.Sprintf(`
+			with j as materialized (select id, lease_token, (%s) as chosen from jobq.job where state = 'running')
+			select count(*) from j where chosen is not true and lease_token in (select lease_token from j where chosen)`, where), args...).Scan(&others)
+		if err != nil {
+			return err
+		}
+		if others > 0 {
+			return fmt.Errorf("%d other jobs have the same lease", others)
+		}
+	}
+	chosen := []string{"id as old_id", "lease_token as old_token"}
+	var set, setLease []string
+	for _, name := range lease { // of a volatile one, all of a lease have the same
+		chosen = append(chosen, fmt.Sprintf("first_value(%s) over (partition by lease_token) as new_%s", columns.typed(name), name))
+		setLease = append(setLease, leaseColumns[name]+" = c.new_"+name)
+	}
+	for _, name := range columns.runNames() {
+		chosen = append(chosen, columns.typed(name)+" as new_"+name)
+		set = append(set, name+" = c.new_"+name)
+	}
+	if columns["lease_token"] != "" {
+		set = append(set, "lease_id = c.new_lease_token")
+	}
+	reported := columns.names(progressColumns)
+	var targets, values, merged []string
+	for _, name := range reported {
+		chosen = append(chosen, columns.typed(name)+" as new_"+name)
+		targets, values = append(targets, progressColumns[name]), append(values, "new_"+name)
+		merged = append(merged, progressColumns[name]+" = excluded."+progressColumns[name])
+	}
+	sql := fmt.Sprintf("with c as materialized (select %s from jobq.job where state = 'running' and (%s))", strings.Join(chosen, ", "), where)
+	if len(setLease) > 0 {
+		sql += fmt.Sprintf(", l as (update jobq.lease l set %s from c where l.id = c.old_token)", strings.Join(setLease, ", "))
+	}
+	if len(reported) > 0 {
+		sql += fmt.Sprintf(`, p as (insert into jobq.progress (job_id, lease_id, %s) select old_id, old_token, %s from c on conflict (job_id) do update set %s)`,
+			strings.Join(targets, ", "), strings.Join(values, ", "), strings.Join(merged, ", "))
+	}
+	if len(set) > 0 {
+		sql += fmt.Sprintf(", r as (update jobq.run r set %s from c where r.id = c.old_id and r.lease_id = c.old_token)", strings.Join(set, ", "))
+	}
+	_, err := database.Exec(ctx, sql+" select from c", args...)
+	return err
 }
 
 // UpdateFinished changes the finished jobs of which the condition is true.
 func UpdateFinished(ctx context.Context, database Database, columns Columns, where string, args ...any) error {
-	return update(ctx, database, "finished", columns, where, args)
-}
-
-func update(ctx context.Context, database Database, table string, columns Columns, where string, args []any) error {
-	var set []string
-	for _, name := range slices.Sorted(maps.Keys(columns)) {
-		set = append(set, name+" = "+columns[name])
+	all := Columns{"state": "state", "finished_at": "finished_at"} // which a job that ended with its lease does not have yet
+	maps.Copy(all, columns)
+	chosen, set := []string{"id as old_id", "lease_token as old_token"}, []string(nil)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		chosen = append(chosen, all.typed(name)+" as new_"+name)
+		target := name
+		if name == "lease_token" {
+			target = "lease_id"
+		}
+		set = append(set, target+" = c.new_"+name)
 	}
-	_, err := database.Exec(ctx, fmt.Sprintf("update jobq.%s set %s where %s", table, strings.Join(set, ", "), where), args...)
+	_, err := database.Exec(ctx, fmt.Sprintf(`with c as materialized (select %s from jobq.job where finished_at is not null and (%s))
+		update jobq.run r set %s from c where r.id = c.old_id and r.lease_id = c.old_token`,
+		strings.Join(chosen, ", "), where, strings.Join(set, ", ")), args...)
 	return err
 }
 
-// DeleteRunning takes running jobs away, as nothing in jobq does.
+// DeleteRunning takes running jobs away, and the leases of which no other job
+// runs, as nothing in jobq does.
 func DeleteRunning(ctx context.Context, database Database, where string, args ...any) error {
-	_, err := database.Exec(ctx, "delete from jobq.running where "+where, args...)
+	_, err := database.Exec(ctx, fmt.Sprintf(`
+		with j as materialized (select id, lease_token, (%s) as chosen from jobq.job where state = 'running'),
+		l as (delete from jobq.lease l where l.id in (select lease_token from j group by 1 having bool_and(coalesce(chosen, false))))
+		delete from jobq.run r using j where r.id = j.id and r.lease_id = j.lease_token and j.chosen`, where), args...)
 	return err
 }
 
-// LockRunning locks the row of a running job until the transaction ends, as a
-// statement that ends it does.
+// LockRunning locks running jobs, and the leases that they are under, until the
+// transaction ends: nobody can end or extend them.
 func LockRunning(ctx context.Context, tx Database, ids ...int64) error {
-	tag, err := tx.Exec(ctx, "select from jobq.running where id = any($1) for update", ids)
+	_, err := tx.Exec(ctx, "select from jobq.lease where job_ids && $1 order by id for update", ids)
+	if err != nil {
+		return err
+	}
+	return LockRuns(ctx, tx, ids...)
+}
+
+// LockRuns locks running jobs, and not their leases, as CompleteTx does.
+func LockRuns(ctx context.Context, tx Database, ids ...int64) error {
+	tag, err := tx.Exec(ctx, "select from jobq.run where id = any($1) and state is null order by id for update", ids)
 	if err == nil && int(tag.RowsAffected()) != len(ids) {
 		return fmt.Errorf("%d of %d jobs run", tag.RowsAffected(), len(ids))
 	}
@@ -123,7 +267,7 @@ func LockRunning(ctx context.Context, tx Database, ids ...int64) error {
 // LockFinished locks the rows of finished jobs until the transaction ends. It
 // does not wait: it fails if somebody has locked one.
 func LockFinished(ctx context.Context, tx Database, ids ...int64) error {
-	tag, err := tx.Exec(ctx, "select from jobq.finished where id = any($1) for update nowait", ids)
+	tag, err := tx.Exec(ctx, "select from jobq.run where id = any($1) for update nowait", ids)
 	if err == nil && int(tag.RowsAffected()) != len(ids) {
 		return fmt.Errorf("%d of %d jobs have finished", tag.RowsAffected(), len(ids))
 	}
@@ -132,36 +276,54 @@ func LockFinished(ctx context.Context, tx Database, ids ...int64) error {
 
 // LockHistory keeps everybody from the finished jobs until the transaction ends.
 func LockHistory(ctx context.Context, tx Database) error {
-	_, err := tx.Exec(ctx, "lock table jobq.finished in access exclusive mode")
+	_, err := tx.Exec(ctx, "lock table jobq.run in access exclusive mode")
 	return err
 }
 
 // ArgsApart says how many jobs have their args in jobq.payload.
 func ArgsApart(ctx context.Context, database Database) (count int, err error) {
 	err = database.QueryRow(ctx, `select count(*) from (select args_apart from jobq.pending
-		union all select args_apart from jobq.running union all select args_apart from jobq.finished) j where args_apart`).Scan(&count)
+		union all select args_apart from jobq.run) j where args_apart`).Scan(&count)
 	return count, err
 }
 
 // BeforeCompletion runs statements of PL/pgSQL before a job is stored as
-// completed, in the same transaction. The variable job is its id.
+// completed, on its own row or with its lease, in the same transaction. The
+// variable job is its id.
 func BeforeCompletion(ctx context.Context, database Database, statements string) error {
-	return trigger(ctx, database, "before insert on jobq.finished for each row when (new.state = 'completed')", "job bigint := new.id;", statements)
+	return trigger(ctx, database, "jobs bigint[]; job bigint;", `
+		if tg_table_name = 'lease' then
+		  jobs := array(select r.id from jobq.run r where r.lease_id = new.id and r.state is null
+		    and r.slot = any(new.ended_slots) and r.slot <> all(old.ended_slots));
+		elsif tg_table_name like 'past_lease%' then
+		  jobs := array(select r.id from jobq.run r where r.lease_id = new.id and r.state is null and new.ended[r.slot] >= 0);
+		else
+		  jobs := array[new.id];
+		end if;
+		foreach job in array jobs loop `+statements+" end loop;",
+		"before update on jobq.run for each row when (new.state = 'completed')",
+		"before update on jobq.lease for each row when (new.ended_slots <> old.ended_slots)",
+		"before insert on jobq.past_lease for each row")
 }
 
 // BeforeProgress runs statements of PL/pgSQL before a report of progress is
 // stored, in the same transaction. The variable stage is the stage reported.
 func BeforeProgress(ctx context.Context, database Database, statements string) error {
-	return trigger(ctx, database, "before update of progress_stage on jobq.running for each row", "stage text := new.progress_stage;", statements)
+	return trigger(ctx, database, "stage text;", "stage := new.stage; "+statements,
+		"before insert or update of stage on jobq.progress for each row")
 }
 
-func trigger(ctx context.Context, database Database, when, variable, statements string) error {
-	if _, err := database.Exec(ctx, "create function public.before_row() returns trigger language plpgsql as $test$ declare "+variable+" begin "+
+func trigger(ctx context.Context, database Database, variables, statements string, when ...string) error {
+	if _, err := database.Exec(ctx, "create function public.before_row() returns trigger language plpgsql as $test$ declare "+variables+" begin "+
 		statements+" return new; end $test$"); err != nil {
 		return err
 	}
-	_, err := database.Exec(ctx, "create trigger before_row "+when+" execute function public.before_row()")
-	return err
+	for i, event := range when {
+		if _, err := database.Exec(ctx, fmt.Sprintf("create trigger before_row_%d %s execute function public.before_row()", i, event)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func one(tag pgconn.CommandTag, err error) error {
