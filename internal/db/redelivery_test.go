@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq/internal/db"
@@ -20,7 +19,7 @@ func TestStaleGrace(t *testing.T) {
 	q := setUp(t)
 	q.exec("insert into jobq.queue (name, stale_grace) values ('default', '1 hour')")
 	q.exec("select jobq.enqueue('k') from generate_series(1, 2)")
-	q.claim("a", 2)
+	q.claimEach("a", 2)
 	q.change(pgtest.Columns{"lease_expires_at": "now() - interval '1 hour' + interval '10 s' * (case id when 1 then 1 else -1 end)"}, "true")
 	next, err := q.nextDue(24*3600_000, 24*3600_000, true)
 	require.NoError(t, err)
@@ -121,35 +120,27 @@ func TestExtensionNeverShortens(t *testing.T) {
 	ctx := context.Background()
 	q := setUp(t)
 	q.exec("select jobq.enqueue('k')")
-	q.claim("a", 1) // for a minute
+	job := q.claim("a", 1)[0]
 	expiry := func() (at time.Time) {
 		require.NoError(t, q.pool.QueryRow(ctx, "select lease_expires_at from jobq.job").Scan(&at))
 		return at
 	}
 	before := expiry()
 	for _, lease := range []time.Duration{time.Second, 0} {
-		answers, err := q.schema.ExtendLeases(ctx, q.pool, db.Extensions{
-			Owner: "a", Ids: []int64{1}, Tokens: []int64{1}, Leases: []pgtype.Interval{db.Interval(lease)},
-		})
-		require.NoError(t, err)
-		require.Equal(t, map[int64]string{1: db.LeaseOK}, answers)
+		require.Equal(t, db.LeaseOK, q.extend("a", job.LeaseToken, lease).Answer)
 		require.Equal(t, before, expiry())
 	}
 	q.change(pgtest.Columns{"lease_expires_at": "now() - interval '1 hour'"}, "true")
-	answers, err := q.schema.ExtendLeases(ctx, q.pool, db.Extensions{
-		Owner: "a", Ids: []int64{1}, Tokens: []int64{1}, Leases: []pgtype.Interval{db.Interval(0)},
-	})
-	require.NoError(t, err)
-	require.Equal(t, map[int64]string{1: db.LeaseOK}, answers)
+	require.Equal(t, db.LeaseOK, q.extend("a", job.LeaseToken, 0).Answer)
 	require.Equal(t, 1, q.number("select count(*) from jobq.job where state = 'running' and lease_expires_at < now()"), "to ask does not bring it back")
 
-	stored, err := q.queries.JobProgress(ctx, db.JobProgressParams{ID: 1, Token: 1, Owner: "a"})
+	stored, err := q.queries.RunProgress(ctx, db.RunProgressParams{ID: 1, Token: job.LeaseToken, Owner: "a"})
 	require.NoError(t, err)
 	require.EqualValues(t, 1, stored)
 	require.Equal(t, 1, q.number("select count(*) from jobq.job where state = 'running' and lease_expires_at < now()"))
-	_, err = q.queries.JobProgress(ctx, db.JobProgressParams{ID: 1, Token: 1, Owner: "a", ExtendBy: db.Interval(time.Minute)})
+	_, err = q.queries.RunProgress(ctx, db.RunProgressParams{ID: 1, Token: job.LeaseToken, Owner: "a", ExtendBy: db.Interval(time.Minute)})
 	require.NoError(t, err)
-	_, err = q.queries.JobCheckpoint(ctx, db.JobCheckpointParams{ID: 1, Token: 1, Owner: "a", Checkpoint: []byte("{}"), ExtendBy: db.Interval(time.Hour)})
+	_, err = q.queries.RunCheckpoint(ctx, db.RunCheckpointParams{ID: 1, Token: job.LeaseToken, Owner: "a", Checkpoint: []byte("{}"), ExtendBy: db.Interval(time.Hour)})
 	require.NoError(t, err)
 	require.Equal(t, 1, q.number("select count(*) from jobq.job where state = 'running' and lease_expires_at > now() + interval '59 m'"))
 }
