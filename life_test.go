@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
@@ -199,11 +198,9 @@ func TestLargeIDsThroughRuns(t *testing.T) {
 	w.end(w.claim("default", 1)[0], "failed", false)
 	job := w.claim("default", 1)[0]
 	require.Equal(t, id, job.ID)
-	answers, err := w.schema.ExtendLeases(ctx, w.client.Pool(), db.Extensions{
-		Owner: "w", Ids: []int64{id}, Tokens: []int64{job.LeaseToken}, Leases: []pgtype.Interval{db.Interval(time.Hour)},
-	})
+	answers, err := w.schema.ExtendLeases(ctx, w.client.Pool(), "w", []db.Extension{{ID: job.LeaseToken, Lease: db.Interval(time.Hour)}})
 	require.NoError(t, err)
-	require.Equal(t, map[int64]string{id: db.LeaseOK}, answers)
+	require.Equal(t, db.LeaseOK, answers[job.LeaseToken].Answer)
 	w.lose()
 	w.complete(w.claim("default", 1)[0])
 	attempts, err := w.client.Attempts(ctx, id)

@@ -43,10 +43,15 @@ func (w *worker) claim(queue string, count int32) []db.JobClaimRow {
 	return answer.Claimed
 }
 
+// at is a job's place in its lease.
+func at(job db.JobClaimRow) db.Slot {
+	return db.Slot{ID: job.ID, Token: job.LeaseToken, Slot: job.Slot}
+}
+
 func (w *worker) complete(job db.JobClaimRow) {
 	w.Helper()
 	answer, err := w.schema.Exchange(context.Background(), w.client.Pool(), db.Exchange{
-		Owner: "w", Completions: []db.Completion{{ID: job.ID, Token: job.LeaseToken, Result: json.RawMessage(`{"done": true}`), Output: "said"}},
+		Owner: "w", Completions: []db.Completion{{Slot: at(job), Result: json.RawMessage(`{"done": true}`), Output: "said"}},
 	})
 	require.NoError(w, err)
 	require.Equal(w, []int64{job.ID}, answer.Completed)
@@ -56,7 +61,7 @@ func (w *worker) complete(job db.JobClaimRow) {
 func (w *worker) end(job db.JobClaimRow, outcome string, final bool) {
 	w.Helper()
 	answer, err := w.schema.Exchange(context.Background(), w.client.Pool(), db.Exchange{Owner: "w", Endings: []db.Ending{{
-		ID: job.ID, Token: job.LeaseToken, Outcome: outcome, Error: "no luck", Delay: db.DelayOf(0), Final: final, Started: true,
+		Slot: at(job), Outcome: outcome, Error: "no luck", Delay: db.DelayOf(0), Final: final, Started: true,
 	}}})
 	require.NoError(w, err)
 	require.Len(w, answer.Ended, 1)

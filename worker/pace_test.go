@@ -122,7 +122,7 @@ func TestBusyResults(t *testing.T) {
 	busy := func(id int64) []result {
 		run := &Run{worker: q.worker}
 		run.row.ID = id
-		return []result{{run: run, ending: &db.Ending{ID: id, Started: true}, retried: true}}
+		return []result{{run: run, ending: &db.Ending{Started: true}, retried: true}}
 	}
 	require.Empty(t, q.setAside(busy(1), []int64{1}, busyDelay))
 	due := q.busyTo
