@@ -63,7 +63,7 @@ func reapChanged(t *testing.T, client *jobq.Client, id int64, change pgtest.Colu
 		if err := pgtest.UpdateRunning(context.Background(), tx, columns, "id = $1", id); err != nil {
 			return err
 		}
-		reaped, err := schema.Queries(tx).LeaseReap(context.Background(), nil, 10, "test")
+		reaped, err := schema.Reap(context.Background(), tx, nil, 10, "test")
 		require.Len(t, reaped, 1)
 		return err
 	}))

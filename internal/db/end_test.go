@@ -292,7 +292,7 @@ func TestRunSecondsOfCancelled(t *testing.T) {
 	lost := q.claim("a", 1)[0]
 	q.exec("select jobq.cancel($1)", lost.ID)
 	q.expire()
-	_, err := q.queries.LeaseReap(context.Background(), nil, 10, "test")
+	_, err := q.schema.Reap(context.Background(), q.pool, nil, 10, "test")
 	require.NoError(t, err)
 	require.Zero(t, q.number("select sum(lost)::integer from jobq.stats"), "it counts as cancelled, and not as a run")
 }

@@ -71,7 +71,7 @@ func (q *queue) claim(owner string, count int32) []db.JobClaimRow {
 func (q *queue) reap() {
 	q.Helper()
 	require.NoError(q, pgtest.ExpireLeases(context.Background(), q.pool))
-	_, err := q.queries.LeaseReap(context.Background(), nil, 1000, "test")
+	_, err := q.schema.Reap(context.Background(), q.pool, nil, 1000, "test")
 	require.NoError(q, err)
 }
 

@@ -101,8 +101,7 @@ func hotStatements() []hotStatement {
 	}
 }
 
-// prepare makes the statements known to a connection. The hot settings come
-// first, as in an exchange; the reaper runs without them.
+// prepare makes the statements known to a connection.
 func prepare(t *testing.T, q *queue, conn *pgxpool.Conn) {
 	t.Helper()
 	for _, s := range hotStatements() {
@@ -134,10 +133,8 @@ func explain(t *testing.T, conn *pgxpool.Conn, s hotStatement, mode string) plan
 		    (select quote_literal(coalesce(array_agg((l.place + 1) * $2 order by l.place), '{}')::text) from l)
 		  from j`, planLeases, planLease).Scan(&b.ids, &b.tokens, &b.slots, &b.leases, &b.lows, &b.highs)
 	require.NoError(t, err)
-	if !s.scansLease {
-		_, err = tx.Exec(ctx, db.HotSettings)
-		require.NoError(t, err)
-	}
+	_, err = tx.Exec(ctx, db.HotSettings)
+	require.NoError(t, err)
 	_, err = tx.Exec(ctx, "select set_config('plan_cache_mode', $1, true)", mode)
 	require.NoError(t, err)
 	var plan []byte

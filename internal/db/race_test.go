@@ -61,7 +61,7 @@ func TestEverythingAtOnce(t *testing.T) {
 		})
 	}
 	loop("reap", func(random *rand.Rand) error {
-		_, err := q.queries.LeaseReap(ctx, nil, random.Int32N(10)+1, "test")
+		_, err := q.schema.Reap(ctx, q.pool, nil, random.Int32N(10)+1, "test")
 		return err
 	})
 	loop("expire", func(*rand.Rand) error {
@@ -139,7 +139,7 @@ func TestNoDeadlocks(t *testing.T) {
 			failures <- err
 		}()
 		go func() {
-			_, err := q.queries.LeaseReap(ctx, nil, 100, "test")
+			_, err := q.schema.Reap(ctx, q.pool, nil, 100, "test")
 			failures <- err
 		}()
 		go func() {

@@ -35,7 +35,7 @@ func TestReapersCountOnce(t *testing.T) {
 	for range 8 {
 		group.Go(func() error {
 			for empty := 0; empty < 3; {
-				rows, err := q.queries.LeaseReap(ctx, nil, 37, "test")
+				rows, err := q.schema.Reap(ctx, q.pool, nil, 37, "test")
 				if err != nil {
 					return err
 				}
@@ -71,7 +71,7 @@ func TestReapTakesOldestFirst(t *testing.T) {
 	q.exec("select jobq.enqueue('k') from generate_series(1, 10)")
 	jobs := q.claimEach("a", 10)
 	q.change(pgtest.Columns{"lease_expires_at": "now() - id * interval '1 s'"}, "id > 4")
-	rows, err := q.queries.LeaseReap(ctx, nil, 3, "test")
+	rows, err := q.schema.Reap(ctx, q.pool, nil, 3, "test")
 	require.NoError(t, err)
 	var ids []int64
 	for _, row := range rows {
@@ -81,7 +81,7 @@ func TestReapTakesOldestFirst(t *testing.T) {
 		ids = append(ids, row.ID)
 	}
 	require.ElementsMatch(t, []int64{10, 9, 8}, ids)
-	rows, err = q.queries.LeaseReap(ctx, nil, 100, "test")
+	rows, err = q.schema.Reap(ctx, q.pool, nil, 100, "test")
 	require.NoError(t, err)
 	require.Len(t, rows, 3)
 	require.Equal(t, 4, q.number("select count(*) from jobq.job where state = 'running' and attempts = 0"))
@@ -95,14 +95,12 @@ func TestReapSkipsLockedRows(t *testing.T) {
 	q.exec("select jobq.enqueue('k') from generate_series(1, 3)")
 	q.claim("a", 3)
 	q.expire()
-	tx, err := q.pool.Begin(ctx)
-	require.NoError(t, err)
-	require.NoError(t, pgtest.LockRunning(ctx, tx, 2))
-	rows, err := q.queries.LeaseReap(ctx, nil, 100, "test")
+	release := q.lockRuns(2)
+	rows, err := q.schema.Reap(ctx, q.pool, nil, 100, "test")
 	require.NoError(t, err)
 	require.Len(t, rows, 2)
-	require.NoError(t, tx.Rollback(ctx))
-	rows, err = q.queries.LeaseReap(ctx, nil, 100, "test")
+	release()
+	rows, err = q.schema.Reap(ctx, q.pool, nil, 100, "test")
 	require.NoError(t, err)
 	require.Len(t, rows, 1)
 }
@@ -127,7 +125,7 @@ func TestReapAgainstHeartbeat(t *testing.T) {
 			return err
 		})
 		group.Go(func() (err error) {
-			reaped, err = q.queries.LeaseReap(ctx, nil, count, "test")
+			reaped, err = q.schema.Reap(ctx, q.pool, nil, count, "test")
 			return err
 		})
 		require.NoError(t, group.Wait())

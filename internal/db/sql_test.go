@@ -102,10 +102,10 @@ func TestHotPlans(t *testing.T) {
 				require.Contains(t, plan, "Tid Scan on pending", "%s:\n%s", when, plan)
 				require.NotContains(t, plan, "Sort", "%s:\n%s", when, plan)
 			}
-			// Of run, only what is found by its id, by its place, or as to be cancelled.
+			// Of run, only what is found by its id or its place, or as what is to be cancelled.
 			for _, line := range lines {
 				if strings.Contains(line, "Scan") && strings.Contains(line, " on run_") {
-					require.Regexp(t, `Tid Scan on run_|Index (Only )?Scan using run_\w+_(id|lease_id)_idx on run_`, line, "%s, %s:\n%s", name, when, plan)
+					require.Regexp(t, `Tid Scan on run_|Index (Only )?Scan using run_\w+_(id|lease_id|place)_idx on run_`, line, "%s, %s:\n%s", name, when, plan)
 				}
 			}
 		}
