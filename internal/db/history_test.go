@@ -134,9 +134,7 @@ func historyCases() []historyCase {
 		{"WorkerPrune", db.WorkerPrune, "'5 minutes'", few, ""},
 		// The worker.
 		{"JobEnqueue", db.JobEnqueue, "'k', '{}', 'q1', 0, null, '1 hour', 25, null, null, null, null, null", few, ""},
-		{"JobFate", db.JobFate, "20000004, 1, 'w', now() - interval '8 days'", few, ""},
-		{"AttemptKeepOutput", db.AttemptKeepOutput, "'w', '{20000004,20000008}', '{1,1}', '{a,b}', '{null,null}'", few, ""},
-		{"AttemptKeepUsage", db.AttemptKeepUsage, "'w', '{20000004,20000008}', '{1,1}', '{null,null}'", few, ""},
+		{"RunFate", db.RunFate, "20000004, 1, 'w'", few, ""},
 		{"OutputAppend", db.OutputAppend, "1000000000, 1000000001, 'x', 40000001, 1, 'w1', 1000", inHand, ""},
 		{"OutputPrune", db.OutputPrune, "'-infinity', 500", batch, ""},
 		{"DigestRead", db.DigestRead, "'{1,2,3}'", few, ""},
@@ -158,7 +156,6 @@ func historyCases() []historyCase {
 		{"AuditGet", db.AuditGet, "100", few, ""},
 		{"AuditOfJob", db.AuditOfJob, "20010001", few, ""},
 		{"JobGet", db.JobGet, "20000004", few, ""},
-		{"JobFate", db.JobFate, "20000100, 1, 'w', now() - interval '1 day'", few, ""},
 		{"AttemptList", db.AttemptList, "20000004", few, ""},
 		{"OutputSince", db.OutputSince, "40000001, 1, 0", few, ""},
 		{"JobCancel", db.JobCancel, "17", inHand, ""},

@@ -282,7 +282,7 @@ func TestPartitionsUnderLoad(t *testing.T) {
 		jobs += 5
 		q.exec("select jobq.enqueue('k') from generate_series(1, 5)")
 		for i, job := range q.claim("a", 5) {
-			require.True(t, writes[[]string{"complete", "cancel"}[i%2]](q, job.ID, job.LeaseToken, "a"))
+			require.True(t, writes[[]string{"complete", "cancel"}[i%2]](q, at(job), "a"))
 		}
 		require.Equal(t, jobs, q.number("select count(*) from jobq.job"))
 		q.exec("select jobq.delete_job(max(id)) from jobq.job where finished_at is not null")
