@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/pgtest"
 )
 
 // What brings a few jobs with unique keys back costs the same however many jobs
@@ -35,9 +36,10 @@ func TestActCost(t *testing.T) {
 	exec("set session_replication_role = replica") // no triggers
 	exec("insert into jobq.pending (kind, unique_key) select 'k', i::text from generate_series(1001, 101000) i")
 	exec("insert into jobq.unique_key (kind, key, job_id) select p.kind, p.unique_key, p.id from jobq.pending p where p.id >= 1000000")
-	exec(`insert into jobq.finished (id, finished_at, lease_token, run_at, created_at, state, priority, attempts, max_attempts, crashes,
-		args_apart, queue, kind, unique_key) select i, now(), 0, now(), now(), 'cancelled', 0, 0, 1, 0, false, 'q', 'k', 'ended' || i
-		from generate_series(2000001, 2100000) i`)
+	err = pgtest.InsertFinished(ctx, conn, 100000, pgtest.Columns{
+		"id": "2000000 + i", "lease_token": "0", "state": "'cancelled'", "kind": "'k'", "unique_key": "'ended' || (2000000 + i)",
+	})
+	require.NoError(t, err)
 	exec("set session_replication_role = origin")
 	pages := func(sql string, args ...any) int {
 		var plans []struct {

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/pgtest"
 )
 
 // A bulk action is about the jobs that matched when it began, keeps to its
@@ -41,8 +42,7 @@ func TestBulk(t *testing.T) {
 		OnBatch: func(jobq.BulkProgress) { // a job that fails while the action runs is not among those meant
 			stop()
 			late = w.inState(jobq.Failed, jobq.EnqueueOptions{Queue: "late"})
-			_, err := w.client.Pool().Exec(ctx, "update jobq.finished set queue = 'email' where id = $1", late)
-			require.NoError(t, err)
+			require.NoError(t, pgtest.UpdateFinished(ctx, w.client.Pool(), pgtest.Columns{"queue": "'email'"}, "id = $1", late))
 		},
 	})
 	require.ErrorIs(t, err, context.Canceled)
@@ -237,7 +237,7 @@ func TestBulkRunsOnce(t *testing.T) {
 		require.NoError(t, err)
 	}})
 	require.ErrorIs(t, err, jobq.ErrConflict)
-	require.Equal(t, 3, w.count("select count(*) from jobq.finished"), "it stops before the next batch")
+	require.Equal(t, 3, w.count("select count(*) from jobq.job where finished_at is not null"), "it stops before the next batch")
 	_, err = operator.Bulk(ctx, jobq.BulkParams{Resume: progress.AuditID})
 	require.ErrorContains(t, err, "it runs")
 	_, err = w.client.Pool().Exec(ctx, "update jobq.audit set held_until = now() - interval '1 s' where id = $1", progress.AuditID)
@@ -249,7 +249,7 @@ func TestBulkRunsOnce(t *testing.T) {
 	}})
 	require.ErrorIs(t, err, jobq.ErrConflict)
 	require.ErrorContains(t, err, "somebody else has gone on with it")
-	require.Equal(t, 4, w.count("select count(*) from jobq.finished"))
+	require.Equal(t, 4, w.count("select count(*) from jobq.job where finished_at is not null"))
 	again, err := operator.Bulk(ctx, jobq.BulkParams{Resume: progress.AuditID})
 	require.NoError(t, err)
 	require.Equal(t, 5, again.Done)

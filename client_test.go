@@ -252,7 +252,7 @@ func TestActions(t *testing.T) {
 
 	// A running job is neither requeued nor deleted, and is only asked to stop.
 	running := scheduled
-	makeRunning(t, client.Pool(), running)
+	require.NoError(t, pgtest.MakeRunning(ctx, client.Pool(), running))
 	require.ErrorIs(t, client.Requeue(ctx, running), jobq.ErrConflict)
 	require.ErrorIs(t, client.Delete(ctx, running), jobq.ErrConflict)
 	after, err = client.Cancel(ctx, running)

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/pgtest"
 )
 
 // A refusal reads as the operation, the error and the reason, once each: no
@@ -28,12 +29,9 @@ func TestErrorTexts(t *testing.T) {
 		return second(client.EnqueueMany(ctx, []jobq.EnqueueParams{raw("k", "{}", nil), raw("k", "{}", &options)}))
 	}
 	running := enqueue(t, client, &jobq.EnqueueOptions{UniqueKey: "runs"})
-	_, err := client.Pool().Exec(ctx, `with taken as (delete from jobq.pending returning *) insert into jobq.running (id, lease_token, lease_expires_at,
-		started_at, run_at, created_at, priority, attempts, max_attempts, crashes, args_apart, queue, kind, lease_owner, unique_key)
-		select id, 1, now(), now(), run_at, created_at, 0, 0, 1, 0, false, queue, kind, 'w', unique_key from taken`)
-	require.NoError(t, err)
+	require.NoError(t, pgtest.MakeRunning(ctx, client.Pool(), running))
 	ended := enqueue(t, client, &jobq.EnqueueOptions{UniqueKey: "taken"})
-	_, err = client.Cancel(ctx, ended)
+	_, err := client.Cancel(ctx, ended)
 	require.NoError(t, err)
 	enqueue(t, client, &jobq.EnqueueOptions{UniqueKey: "taken"})
 	for want, err := range map[string]error{

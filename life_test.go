@@ -7,11 +7,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/pgtest"
 )
 
 // What cancel, requeue and delete do to a job in each state.
@@ -113,8 +113,7 @@ func TestUniqueKeyThroughRuns(t *testing.T) {
 		"failed":    func(job db.JobClaimRow) { w.end(job, "failed", true) },
 		"cancelled": func(job db.JobClaimRow) { w.end(job, "cancelled", false) },
 		"lost": func(db.JobClaimRow) {
-			_, err := w.client.Pool().Exec(ctx, "update jobq.running set max_attempts = 1")
-			require.NoError(t, err)
+			require.NoError(t, pgtest.UpdateRunning(ctx, w.client.Pool(), pgtest.Columns{"max_attempts": "1"}, "true"))
 			w.lose()
 		},
 	} {
@@ -199,11 +198,9 @@ func TestLargeIDsThroughRuns(t *testing.T) {
 	w.end(w.claim("default", 1)[0], "failed", false)
 	job := w.claim("default", 1)[0]
 	require.Equal(t, id, job.ID)
-	answers, err := w.schema.ExtendLeases(ctx, w.client.Pool(), db.Extensions{
-		Owner: "w", Ids: []int64{id}, Tokens: []int64{job.LeaseToken}, Leases: []pgtype.Interval{db.Interval(time.Hour)},
-	})
+	answers, err := w.schema.ExtendLeases(ctx, w.client.Pool(), "w", []db.Extension{{ID: job.LeaseToken, Lease: db.Interval(time.Hour)}})
 	require.NoError(t, err)
-	require.Equal(t, map[int64]string{id: db.LeaseOK}, answers)
+	require.Equal(t, db.LeaseOK, answers[job.LeaseToken].Answer)
 	w.lose()
 	w.complete(w.claim("default", 1)[0])
 	attempts, err := w.client.Attempts(ctx, id)

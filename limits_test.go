@@ -15,7 +15,7 @@ import (
 // requireNothingStored fails if any table has a trace of a job.
 func requireNothingStored(t *testing.T, client *jobq.Client) {
 	t.Helper()
-	for _, table := range []string{"pending", "running", "finished", "payload", "unique_key", "attempt", "stat_delta"} {
+	for _, table := range []string{"job", "payload", "unique_key", "attempt", "stat_delta"} {
 		var count int
 		require.NoError(t, client.Pool().QueryRow(context.Background(), "select count(*) from jobq."+table).Scan(&count))
 		require.Zero(t, count, table)

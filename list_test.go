@@ -195,8 +195,8 @@ func TestListSorted(t *testing.T) {
 		filter jobq.Filter
 		sql    string
 	}{
-		{jobq.Filter{Match: "state:failed,cancelled", Sort: jobq.FinishedFirst}, "select array_agg(id order by finished_at desc, id desc) from jobq.finished"},
-		{jobq.Filter{Match: "state:failed", Sort: jobq.FinishedFirst, Reverse: true}, "select array_agg(id order by finished_at, id) from jobq.finished where state = 'failed'"},
+		{jobq.Filter{Match: "state:failed,cancelled", Sort: jobq.FinishedFirst}, "select array_agg(id order by finished_at desc, id desc) from jobq.job where finished_at is not null"},
+		{jobq.Filter{Match: "state:failed", Sort: jobq.FinishedFirst, Reverse: true}, "select array_agg(id order by finished_at, id) from jobq.job where state = 'failed'"},
 		{jobq.Filter{Match: "state:scheduled", Sort: jobq.DueFirst}, "select array_agg(id order by run_at, id) from jobq.pending"},
 		{jobq.Filter{Reverse: true}, "select array_agg(id order by id) from jobq.job"},
 	} {

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/pgtest"
 )
 
 // awaitWaiting waits until so many sessions of the database wait for a lock.
@@ -103,10 +104,7 @@ func TestKeysInOneOrder(t *testing.T) {
 func requireKeysRight(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
 	rows, err := pool.Query(context.Background(), `
-		with wanted as (
-			select kind, unique_key as key, id from jobq.pending where unique_key is not null
-			union all select kind, unique_key, id from jobq.running where unique_key is not null
-		)
+		with wanted as (select kind, unique_key as key, id from jobq.job where unique_key is not null and finished_at is null)
 		select coalesce(w.id, u.job_id) from wanted w full join jobq.unique_key u on u.kind = w.kind and u.key = w.key and u.job_id = w.id
 			where w.id is null or u.job_id is null`)
 	require.NoError(t, err)
@@ -144,9 +142,8 @@ func TestKeysBeforeJobs(t *testing.T) {
 		for _, id := range []int64{plain, ended} {
 			_, err = tx.Exec(ctx, "select from jobq.pending where id = $1 for update nowait", id)
 			require.NoError(t, err, name)
-			_, err = tx.Exec(ctx, "select from jobq.finished where id = $1 for update nowait", id)
-			require.NoError(t, err, name)
 		}
+		require.NoError(t, pgtest.LockFinished(ctx, tx, ended), name)
 		_, err = tx.Exec(ctx, "select jobq.cancel($1)", plain)
 		require.NoError(t, err)
 		require.NoError(t, tx.Commit(ctx))

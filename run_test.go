@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/pgtest"
 )
 
 // worker is what these tests run jobs with: the statements that package
@@ -43,10 +43,15 @@ func (w *worker) claim(queue string, count int32) []db.JobClaimRow {
 	return answer.Claimed
 }
 
+// at is a job's place in its lease.
+func at(job db.JobClaimRow) db.Slot {
+	return db.Slot{ID: job.ID, Token: job.LeaseToken, Slot: job.Slot}
+}
+
 func (w *worker) complete(job db.JobClaimRow) {
 	w.Helper()
 	answer, err := w.schema.Exchange(context.Background(), w.client.Pool(), db.Exchange{
-		Owner: "w", Completions: []db.Completion{{ID: job.ID, Token: job.LeaseToken, Result: json.RawMessage(`{"done": true}`), Output: "said"}},
+		Owner: "w", Completions: []db.Completion{{Slot: at(job), Result: json.RawMessage(`{"done": true}`), Output: "said"}},
 	})
 	require.NoError(w, err)
 	require.Equal(w, []int64{job.ID}, answer.Completed)
@@ -56,7 +61,7 @@ func (w *worker) complete(job db.JobClaimRow) {
 func (w *worker) end(job db.JobClaimRow, outcome string, final bool) {
 	w.Helper()
 	answer, err := w.schema.Exchange(context.Background(), w.client.Pool(), db.Exchange{Owner: "w", Endings: []db.Ending{{
-		ID: job.ID, Token: job.LeaseToken, Outcome: outcome, Error: "no luck", Delay: db.DelayOf(0), Final: final, Started: true,
+		Slot: at(job), Outcome: outcome, Error: "no luck", Delay: db.DelayOf(0), Final: final, Started: true,
 	}}})
 	require.NoError(w, err)
 	require.Len(w, answer.Ended, 1)
@@ -65,9 +70,8 @@ func (w *worker) end(job db.JobClaimRow, outcome string, final bool) {
 // lose lets all leases expire and reaps them.
 func (w *worker) lose() {
 	w.Helper()
-	_, err := w.client.Pool().Exec(context.Background(), "update jobq.running set lease_expires_at = now() - interval '1 s'")
-	require.NoError(w, err)
-	_, err = w.queries.LeaseReap(context.Background(), nil, 1000, "test")
+	require.NoError(w, pgtest.ExpireLeases(context.Background(), w.client.Pool()))
+	_, err := w.queries.LeaseReap(context.Background(), nil, 1000, "test")
 	require.NoError(w, err)
 }
 
@@ -114,16 +118,3 @@ func (w *worker) claimed(id int64) db.JobClaimRow {
 }
 
 func second[T any](_ T, err error) error { return err }
-
-// makeRunning moves an available job to running, as a claim would.
-func makeRunning(t *testing.T, pool *pgxpool.Pool, id int64) {
-	t.Helper()
-	tag, err := pool.Exec(context.Background(), `
-		with taken as (delete from jobq.pending where id = $1 returning *)
-		insert into jobq.running (id, position, lease_token, lease_expires_at, started_at, run_at, created_at, priority, attempts,
-		    max_attempts, crashes, args_apart, queue, kind, lease_owner, args, unique_key)
-		  select id, position, lease_token + 1, now() + interval '1 hour', now(), run_at, created_at, priority, attempts,
-		      max_attempts, crashes, args_apart, queue, kind, 'somebody', args, unique_key from taken`, id)
-	require.NoError(t, err)
-	require.EqualValues(t, 1, tag.RowsAffected())
-}

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/pgtest"
 )
 
 // The settings of the schema are read, changed within their limits, recorded in
@@ -74,16 +75,14 @@ func TestQueueKnown(t *testing.T) {
 	_, err := client.Pool().Exec(ctx, `insert into jobq.worker (id, pid, hostname, version, queues, kinds)
 		values ('w', 1, 'h', 'v', '{"served": 1}', '{}')`)
 	require.NoError(t, err)
-	_, err = client.Pool().Exec(ctx, `insert into jobq.running (id, lease_token, lease_expires_at, started_at, run_at, created_at, priority,
-		attempts, max_attempts, crashes, args_apart, queue, kind, lease_owner) values (99, 1, now(), now(), now(), now(), 0, 0, 1, 0, false, 'runs', 'k', 'w')`)
+	err = pgtest.InsertRunning(ctx, client.Pool(), 1, pgtest.Columns{"queue": "'runs'"})
 	require.NoError(t, err)
 	_, err = client.Pool().Exec(ctx, `with rolled as (insert into jobq.stat (minute, queue, kind, completed, failed, retried, lost, cancelled, run_seconds, wait_seconds)
 			values (now() - interval '29 days', 'monthly', 'k', 1, 0, 0, 0, 0, 1, 0))
 		insert into jobq.stat_delta (minute, queue, kind, completed, failed, retried, lost, cancelled, run_seconds, wait_seconds)
 			values (now(), 'ended', 'k', 1, 0, 0, 0, 0, 1, 0)`)
 	require.NoError(t, err)
-	_, err = client.Pool().Exec(ctx, `insert into jobq.finished (id, finished_at, lease_token, run_at, created_at, state, priority, attempts, max_attempts, crashes,
-		args_apart, queue, kind, lease_owner) values (98, now() - interval '40 days', 1, now(), now(), 'failed', 0, 0, 1, 0, false, 'failed', 'k', 'w')`)
+	err = pgtest.InsertFinished(ctx, client.Pool(), 1, pgtest.Columns{"finished_at": "now() - interval '40 days'", "state": "'failed'", "queue": "'failed'"})
 	require.NoError(t, err)
 	for queue, known := range map[string]bool{
 		"waits": true, "later": true, "set": true, "served": true, "runs": true, "monthly": true, "ended": true, "failed": true, "emial": false,

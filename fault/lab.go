@@ -363,7 +363,7 @@ func (l *lab) drain() error {
 			p.thaw()
 		}
 	}
-	err := l.awaitNumber(l.patient, 0, "select (select count(*) from jobq.pending where kind = 'task') + (select count(*) from jobq.running)")
+	err := l.awaitNumber(l.patient, 0, "select count(*) from jobq.job where finished_at is null and (kind = 'task' or state = 'running')")
 	if err == nil {
 		err = l.atRest(processes)
 	}

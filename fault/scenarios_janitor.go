@@ -37,7 +37,7 @@ func dueBacklog(mode string) func(*lab) error {
 				return err
 			}
 		}
-		if err := l.awaitNumber(patience, 2*len(workers), "select count(*) from jobq.running"); err != nil {
+		if err := l.awaitNumber(patience, 2*len(workers), "select count(*) from jobq.job where state = 'running'"); err != nil {
 			return err
 		}
 		for range 2 {
@@ -63,7 +63,7 @@ func dueBacklog(mode string) func(*lab) error {
 			return err
 		}
 		took := time.Since(began)
-		if err := l.awaitNumber(patience, 2*len(workers), "select count(*) from jobq.finished where kind = 'task'"); err != nil {
+		if err := l.awaitNumber(patience, 2*len(workers), "select count(*) from jobq.job where kind = 'task' and finished_at is not null"); err != nil {
 			return err
 		}
 		l.after = func(v *check.Verdict) string {
@@ -128,7 +128,7 @@ func slowChore(l *lab) error {
 // longReader reads the history in a long transaction, as pg_dump does, while
 // a day is past its retention and another is missing. Completions must go on.
 func longReader(l *lab) error {
-	_, err := l.pool.Exec(l.ctx, `select jobq.partition_add('finished', (now() at time zone 'UTC')::date - 30)`)
+	_, err := l.pool.Exec(l.ctx, "select jobq.partition_add($1, (now() at time zone 'UTC')::date - 30)", history)
 	if err != nil {
 		return err
 	}
@@ -137,7 +137,7 @@ func longReader(l *lab) error {
 		return err
 	}
 	defer func() { _ = reader.Rollback(l.ctx) }() // it only reads
-	if _, err := reader.Exec(l.ctx, "select count(*) from jobq.finished"); err != nil {
+	if _, err := reader.Exec(l.ctx, "select count(*) from jobq.job"); err != nil {
 		return err
 	}
 	// Days ahead are missing too: the janitor has to attach them.
@@ -224,7 +224,7 @@ func keptLock(l *lab) error {
 	if err := errors.Join(err, stop()); err != nil {
 		return err
 	}
-	if err := l.awaitNumber(patience, 0, "select (select count(*) from jobq.pending where kind = 'task') + (select count(*) from jobq.running)"); err != nil {
+	if err := l.awaitNumber(patience, 0, "select count(*) from jobq.job where finished_at is null and (kind = 'task' or state = 'running')"); err != nil {
 		return err
 	}
 	warnings := l.logged("work is overdue")

@@ -24,7 +24,7 @@ func lateResult(l *lab) error {
 			return err
 		}
 	}
-	if err := l.awaitNumber(patience, 8, "select count(*) from jobq.finished"); err != nil {
+	if err := l.awaitNumber(patience, 8, "select count(*) from jobq.job where finished_at is not null"); err != nil {
 		return err
 	}
 	late := 0
@@ -33,7 +33,7 @@ func lateResult(l *lab) error {
 		if err != nil {
 			return err
 		}
-		if err := l.awaitNumber(patience, 1, "select count(*) from jobq.running where id = $1", id); err != nil {
+		if err := l.awaitNumber(patience, 1, "select count(*) from jobq.job where id = $1 and state = 'running'", id); err != nil {
 			return err
 		}
 		delivered, err := lateUnder(l, w, id)
@@ -55,8 +55,9 @@ func lateResult(l *lab) error {
 // network until the worker runs the job again, and then delivers it. It returns
 // how many bytes that were.
 func lateUnder(l *lab, w *process, id int64) (late int, err error) {
+	token := l.number("select lease_token from jobq.job where id = $1", id)
 	w.proxy.blackhole(everything) // what is sent, and every try to send it again, stays here
-	if err := l.awaitNumber(patience, 0, "select count(*) from jobq.running where id = $1", id); err != nil {
+	if err := l.awaitNumber(patience, 0, "select count(*) from jobq.job where id = $1 and state = 'running'", id); err != nil {
 		return 0, err
 	}
 	release, err := l.stick(w)
@@ -64,7 +65,7 @@ func lateUnder(l *lab, w *process, id int64) (late int, err error) {
 		return 0, err
 	}
 	w.proxy.heal() // what begins from now on gets through
-	if err := l.awaitNumber(patience, 1, "select count(*) from jobq.running where id = $1 and lease_token = 2", id); err != nil {
+	if err := l.awaitNumber(patience, 1, "select count(*) from jobq.job where id = $1 and state = 'running' and lease_token > $2", id, token); err != nil {
 		return 0, err
 	}
 	before := w.proxy.late()
@@ -72,7 +73,7 @@ func lateUnder(l *lab, w *process, id int64) (late int, err error) {
 	if err := l.within(patience, "what was held to arrive", func() (bool, error) { return w.proxy.late() > before, nil }); err != nil {
 		return 0, err
 	}
-	return w.proxy.late() - before, l.awaitNumber(patience, 1, "select count(*) from jobq.finished where id = $1", id)
+	return w.proxy.late() - before, l.awaitNumber(patience, 1, "select count(*) from jobq.job where id = $1 and finished_at is not null", id)
 }
 
 // seldom keeps polls, which are not what is to be late, off the connection that
@@ -100,7 +101,7 @@ func lateUnderOwner(l *lab) error {
 			if _, err := l.enqueue(o); err != nil {
 				return err
 			}
-			if err := l.awaitNumber(patience, 0, "select (select count(*) from jobq.pending) + (select count(*) from jobq.running)"); err != nil {
+			if err := l.awaitNumber(patience, 0, "select count(*) from jobq.job where finished_at is null"); err != nil {
 				return err
 			}
 		}
@@ -118,7 +119,7 @@ func lateUnderOwner(l *lab) error {
 		if err != nil {
 			return err
 		}
-		if err := l.awaitNumber(patience, 1, "select count(*) from jobq.running where id = $1", id); err != nil {
+		if err := l.awaitNumber(patience, 1, "select count(*) from jobq.job where id = $1 and state = 'running'", id); err != nil {
 			return err
 		}
 		if o.Do == "" {
@@ -150,9 +151,10 @@ func lateHeartbeat(l *lab) error {
 	if err != nil {
 		return err
 	}
-	if err := l.awaitNumber(patience, 1, "select count(*) from jobq.running where id = $1", id); err != nil {
+	if err := l.awaitNumber(patience, 1, "select count(*) from jobq.job where id = $1 and state = 'running'", id); err != nil {
 		return err
 	}
+	token := l.number("select lease_token from jobq.job where id = $1", id)
 	pause(l.ctx, lease) // its statements are prepared by then
 	first.proxy.blackhole(everything)
 	pause(l.ctx, extendEvery*3/2) // an extension is under way by then
@@ -163,7 +165,7 @@ func lateHeartbeat(l *lab) error {
 	if _, err := l.worker(); err != nil {
 		return err
 	}
-	if err := l.awaitNumber(patience, 1, "select count(*) from jobq.running where id = $1 and lease_token = 2", id); err != nil {
+	if err := l.awaitNumber(patience, 1, "select count(*) from jobq.job where id = $1 and state = 'running' and lease_token > $2", id, token); err != nil {
 		return err
 	}
 	// The worker has asked for the cancellation of what it waited for: that
@@ -179,7 +181,7 @@ func lateHeartbeat(l *lab) error {
 	l.after = func(v *check.Verdict) string {
 		return fmt.Sprintf("%d bytes delivered late, %d stale writes accepted", late, v.Stale)
 	}
-	return l.awaitNumber(patience, 1, "select count(*) from jobq.finished where id = $1", id)
+	return l.awaitNumber(patience, 1, "select count(*) from jobq.job where id = $1 and finished_at is not null", id)
 }
 
 // loseNetwork takes the network from workers for one and for three times the
@@ -296,7 +298,7 @@ func stoppedListener(l *lab) error {
 	if err != nil {
 		return err
 	}
-	if err := l.awaitNumber(patience, 1, "select count(*) from jobq.finished where id = $1", id); err != nil {
+	if err := l.awaitNumber(patience, 1, "select count(*) from jobq.job where id = $1 and finished_at is not null", id); err != nil {
 		return err
 	}
 	workers[0].thaw()

@@ -72,7 +72,7 @@ func longJobs(l *lab) error {
 			return err
 		}
 	}
-	if err := l.awaitNumber(patience, 8, "select count(*) from jobq.finished where state = 'completed'"); err != nil {
+	if err := l.awaitNumber(patience, 8, "select count(*) from jobq.job where state = 'completed'"); err != nil {
 		return err
 	}
 	reaps := l.number("select count(*) from jobq.attempt where outcome = 'lost'")
@@ -140,7 +140,7 @@ func stoppedWithChildren(l *lab) error {
 			return err
 		}
 	}
-	if err := l.awaitNumber(patience, 8, "select count(*) from jobq.running"); err != nil {
+	if err := l.awaitNumber(patience, 8, "select count(*) from jobq.job where state = 'running'"); err != nil {
 		return err
 	}
 	workers[0].freeze()
@@ -150,7 +150,7 @@ func stoppedWithChildren(l *lab) error {
 	pause(l.ctx, 2*lease)
 	workers[0].thaw()
 	thawed := monotonic()
-	if err := l.awaitNumber(patience, 8, "select count(*) from jobq.finished"); err != nil {
+	if err := l.awaitNumber(patience, 8, "select count(*) from jobq.job where finished_at is not null"); err != nil {
 		return err
 	}
 	effects, err := check.ReadLedger(l.folder, check.Effects)
@@ -199,12 +199,12 @@ func poison(l *lab) error {
 				return false, err
 			}
 		}
-		return l.number("select (select count(*) from jobq.pending) + (select count(*) from jobq.running)") == 0, nil
+		return l.number("select count(*) from jobq.job where finished_at is null") == 0, nil
 	})
 	if err != nil {
 		return err
 	}
-	failed, completed := l.number("select count(*) from jobq.finished where state = 'failed'"), l.number("select count(*) from jobq.finished where state = 'completed'")
+	failed, completed := l.number("select count(*) from jobq.job where state = 'failed'"), l.number("select count(*) from jobq.job where state = 'completed'")
 	l.figuref("%d poison jobs ended as failed, good jobs caught in it included; %d completed; %d workers killed by their jobs", failed, completed, restarts)
 	if failed < 3*each || restarts < each {
 		return brokenf("%d failed, %d restarts: %d poison jobs must fail", failed, restarts, 3*each)
@@ -271,7 +271,7 @@ func restartBesideSibling(l *lab) error {
 		if err != nil {
 			return err
 		}
-		if err := l.awaitNumber(patience, 1, "select count(*) from jobq.running where id = $1", id); err != nil {
+		if err := l.awaitNumber(patience, 1, "select count(*) from jobq.job where id = $1 and state = 'running'", id); err != nil {
 			return err
 		}
 		siblings = append(siblings, id)
@@ -287,7 +287,7 @@ func restartBesideSibling(l *lab) error {
 		if err != nil {
 			return err
 		}
-		if err := l.awaitNumber(patience, 1, "select count(*) from jobq.running where id = $1", id); err != nil {
+		if err := l.awaitNumber(patience, 1, "select count(*) from jobq.job where id = $1 and state = 'running'", id); err != nil {
 			return err
 		}
 		victim.kill()
@@ -299,7 +299,7 @@ func restartBesideSibling(l *lab) error {
 		if restarted.log.count("recovered 1 orphaned jobs") != 1 {
 			return brokenf("the restarted worker did not recover one job: %s", restarted.log)
 		}
-		if err := l.awaitNumber(patience, 1, "select count(*) from jobq.finished where id = $1 and attempts = 1 and last_error = 'orphaned by worker restart'", id); err != nil {
+		if err := l.awaitNumber(patience, 1, "select count(*) from jobq.job where id = $1 and finished_at is not null and attempts = 1 and last_error = 'orphaned by worker restart'", id); err != nil {
 			return err
 		}
 		longest = max(longest, time.Since(since))

@@ -40,10 +40,10 @@ func unreadable(l *lab) error {
 		}
 	}
 	want := each * len(programs)
-	if err := l.awaitNumber(patience, want, "select count(*) from jobq.finished where state = 'failed'"); err != nil {
+	if err := l.awaitNumber(patience, want, "select count(*) from jobq.job where state = 'failed'"); err != nil {
 		return err
 	}
-	if err := l.awaitNumber(patience, each, "select count(*) from jobq.finished where state = 'completed'"); err != nil {
+	if err := l.awaitNumber(patience, each, "select count(*) from jobq.job where state = 'completed'"); err != nil {
 		return err
 	}
 	l.figuref("%d jobs with %d sorts of unreadable answers ended as failed", want, len(programs))

@@ -26,7 +26,7 @@ func raceReap(l *lab) error {
 		if err != nil {
 			return err
 		}
-		if err := l.awaitNumber(patience, 1, "select count(*) from jobq.running where id = $1", id); err != nil {
+		if err := l.awaitNumber(patience, 1, "select count(*) from jobq.job where id = $1 and state = 'running'", id); err != nil {
 			return err
 		}
 		tx, err := l.pool.Begin(l.ctx)
@@ -36,15 +36,15 @@ func raceReap(l *lab) error {
 		defer func() { _ = tx.Rollback(l.ctx) }()
 		// The worker cannot extend meanwhile, and keeps its belief for the lease
 		// less its margin; the extension that commits is in time by the row.
-		if _, err := tx.Exec(l.ctx, "select from jobq.running where id = $1 for update", id); err != nil {
+		if err := lockRunning(l.ctx, tx, id); err != nil {
 			return err
 		}
 		var remaining float64
-		if err := tx.QueryRow(l.ctx, "select extract(epoch from lease_expires_at - clock_timestamp())::float8 from jobq.running where id = $1", id).Scan(&remaining); err != nil {
+		if err := tx.QueryRow(l.ctx, "select extract(epoch from lease_expires_at - clock_timestamp())::float8 from jobq.job where id = $1", id).Scan(&remaining); err != nil {
 			return err
 		}
 		pause(l.ctx, time.Duration(remaining*float64(time.Second))+l.between(50*time.Millisecond, scan))
-		if _, err := tx.Exec(l.ctx, "update jobq.running set lease_expires_at = clock_timestamp() + interval '3 s' where id = $1", id); err != nil {
+		if err := extendLease(l.ctx, tx, id); err != nil {
 			return err
 		}
 		trials++
@@ -180,7 +180,7 @@ func badData(l *lab) error {
 			return err
 		}
 	}
-	if err := l.awaitNumber(patience, len(scripts), "select count(*) from jobq.finished where state = 'failed'"); err != nil {
+	if err := l.awaitNumber(patience, len(scripts), "select count(*) from jobq.job where state = 'failed'"); err != nil {
 		return err
 	}
 	l.figuref("%d sorts of args refused, %d sorts of ends stored as failed attempts", refused, len(scripts))
@@ -200,7 +200,7 @@ func unknownKind(l *lab) error {
 			return err
 		}
 	}
-	if err := l.awaitNumber(patience, 10, "select count(*) from jobq.finished"); err != nil {
+	if err := l.awaitNumber(patience, 10, "select count(*) from jobq.job where finished_at is not null"); err != nil {
 		return err
 	}
 	spent := l.number("select coalesce(sum(attempts + lease_token), 0) from jobq.pending where kind = 'newer'")
@@ -211,7 +211,7 @@ func unknownKind(l *lab) error {
 	if spent != 0 {
 		return brokenf("%d claims or attempts of an unknown kind", spent)
 	}
-	return l.awaitNumber(patience, 20, "select count(*) from jobq.finished where state = 'completed'")
+	return l.awaitNumber(patience, 20, "select count(*) from jobq.job where state = 'completed'")
 }
 
 // contend has many sessions cancel and requeue jobs while workers complete

@@ -170,7 +170,7 @@ func stepClock(l *lab) error {
 			return err
 		}
 	}
-	if err := l.awaitNumber(patience, 6, "select count(*) from jobq.running"); err != nil {
+	if err := l.awaitNumber(patience, 6, "select count(*) from jobq.job where state = 'running'"); err != nil {
 		return err
 	}
 	pause(l.ctx, lease)
@@ -196,7 +196,7 @@ func stepClock(l *lab) error {
 	l.after = func(v *check.Verdict) string {
 		return fmt.Sprintf("%d steps, of an hour; %d leases reaped by the jump forth, whose runs were stopped; %d stale writes accepted, %d jobs lost", steps, v.Reaps, v.Stale, v.Lost)
 	}
-	return l.awaitNumber(patience, 6, "select count(*) from jobq.finished where state = 'completed'")
+	return l.awaitNumber(patience, 6, "select count(*) from jobq.job where state = 'completed'")
 }
 
 // holdTransaction keeps a transaction open that pins everything deleted since,

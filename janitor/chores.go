@@ -18,8 +18,8 @@ const (
 	partitionDaysAhead = 3
 )
 
-// partitioned are the tables with a partition a day.
-var partitioned = []string{"finished", "attempt"}
+// partitioned are the tables with a partition a day, jobs before what tells of them.
+var partitioned = []string{"run", "past_lease", "attempt"}
 
 // chore is a task that is done every now and then, beside the recovery.
 type chore struct {

@@ -51,11 +51,11 @@ func TestNoReap(t *testing.T) {
 				f.exec("select jobq.enqueue('later', run_at => clock_timestamp() + interval '1 ms')")
 				f.eventually("select count(*) from jobq.pending where position is null", 0)
 			}
-			require.Equal(t, 3, f.number("select count(*) from jobq.running"))
+			require.Equal(t, 3, f.number("select count(*) from jobq.job where state = 'running'"))
 			require.Contains(t, f.log.String(), "reaping is off")
 			stop()
 			f.start(janitor.Config{Mode: mode, ScanInterval: 5 * time.Millisecond})
-			f.eventually("select count(*) from jobq.running", 0)
+			f.eventually("select count(*) from jobq.job where state = 'running'", 0)
 		})
 	}
 }
@@ -135,7 +135,7 @@ func TestRefusedChore(t *testing.T) {
 	require.Eventually(t, func() bool { return len(told.of(jobq.EventError)) > 0 }, patience, time.Millisecond)
 	require.ErrorContains(t, told.of(jobq.EventError)[0].Err, "roll up stats: ")
 	f.running(2, "-1 s", 25)
-	f.eventually("select count(*) from jobq.running", 0)
+	f.eventually("select count(*) from jobq.job where state = 'running'", 0)
 	require.Len(t, told.of(jobq.EventLeadershipAcquired), 1)
 	require.Eventually(t, func() bool { return len(told.of(jobq.EventError)) == 2 }, patience, time.Millisecond, "this, and dropping old days, once each")
 }
@@ -147,7 +147,7 @@ func TestRefusedPass(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	f.exec(`create function refuse() returns trigger language plpgsql as $$ begin raise 'no'; end $$`)
-	f.exec("create trigger refuse before delete or update on jobq.running for each row execute function refuse()")
+	f.exec("create trigger refuse before insert on jobq.pending for each row execute function refuse()")
 	f.running(1, "-1 s", 25)
 	var told events
 	began := time.Now()

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -152,8 +153,8 @@ func TestIdleAsksLittle(t *testing.T) {
 	require.Equal(t, 1, questions.times("JobPromote"))
 	require.Equal(t, 1, questions.times("LeaseReap"))
 	f.exec("insert into jobq.queue (name) values ('q')") // tells nobody
-	f.exec(`insert into jobq.running (id, position, lease_token, started_at, run_at, created_at, lease_expires_at, lease_owner, queue, kind, priority, attempts, max_attempts, crashes, args_apart, args)
-		values (1, 1, 1, now(), now(), now(), now() - interval '1 s', 'gone', 'q', 'k', 0, 0, 25, 0, false, '{}')`)
+	err := pgtest.InsertRunning(context.Background(), f.pool, 1, pgtest.Columns{"id": "1", "queue": "'q'", "lease_expires_at": "now() - interval '1 s'"})
+	require.NoError(t, err)
 	f.eventually("select count(*) from jobq.pending where id = 1", 1)
 }
 
@@ -177,10 +178,23 @@ func (f *fixture) eventually(sql string, want int) {
 // running puts jobs into running, each with a lease that ends then.
 func (f *fixture) running(count int, expires string, maxAttempts int) {
 	f.Helper()
-	f.exec(`insert into jobq.running (id, position, lease_token, lease_expires_at, started_at, run_at, created_at, priority, attempts,
-		    max_attempts, crashes, args_apart, queue, kind, lease_owner, args)
-		  select nextval('jobq.job_id_seq'), i, 1, now() + $2::interval, now(), now(), now(), 0, 0, $3, 0, false, 'default', 'k', 'dead', '{}'
-		    from generate_series(1, $1) i`, count, expires, maxAttempts)
+	require.NoError(f, pgtest.InsertRunning(context.Background(), f.pool, count, pgtest.Columns{
+		"lease_expires_at": "now() + interval '" + expires + "'", "max_attempts": strconv.Itoa(maxAttempts),
+	}))
+}
+
+// finished puts jobs into the history, which completed so long ago, and their args
+// into jobq.payload if they are apart.
+func (f *fixture) finished(count int, age string, apart bool) {
+	f.Helper()
+	columns := pgtest.Columns{"finished_at": "now() - interval '" + age + "'"}
+	if apart {
+		columns["args_apart"], columns["args"] = "true", "null"
+	}
+	require.NoError(f, pgtest.InsertFinished(context.Background(), f.pool, count, columns))
+	if apart {
+		f.exec("insert into jobq.payload (job_id, args) select id, '{}' from jobq.job where args is null")
+	}
 }
 
 // Expired leases are reaped, all of them though a batch holds fewer, each
@@ -192,7 +206,7 @@ func TestReap(t *testing.T) {
 	f.running(3, "1 hour", 25)
 	f.start(janitor.Config{ReapBatch: 100, ScanInterval: time.Hour})
 	f.eventually("select count(*) from jobq.pending where attempts = 1 and crashes = 1", 250)
-	require.Equal(t, 3, f.number("select count(*) from jobq.running"))
+	require.Equal(t, 3, f.number("select count(*) from jobq.job where state = 'running'"))
 	require.Equal(t, 250, f.number("select count(*) from jobq.attempt where outcome = 'lost' and error = 'lease expired: worker dead stopped responding'"))
 	require.Equal(t, 250, f.number("select sum(lost) from jobq.stats"))
 	require.Eventually(t, func() bool {
@@ -216,7 +230,7 @@ func TestPoisonJobEnds(t *testing.T) {
 	f := setUp(t)
 	f.running(1, "-1 s", 1)
 	f.start(janitor.Config{})
-	f.eventually("select count(*) from jobq.finished where state = 'failed' and attempts = 1 and crashes = 1", 1)
+	f.eventually("select count(*) from jobq.job where state = 'failed' and attempts = 1 and crashes = 1", 1)
 }
 
 // Many reapers at once, with no lock between them, reap each job once.
@@ -310,26 +324,20 @@ func TestServerEndsASilentLeader(t *testing.T) {
 func TestPartitions(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
-	f.exec("drop table " + f.partition("finished", 0))
-	finish := func(age string, apart bool) {
-		f.exec(`insert into jobq.finished (id, finished_at, lease_token, run_at, created_at, state, priority, attempts, max_attempts, crashes,
-			    args_apart, queue, kind)
-			  values (nextval('jobq.job_id_seq'), now() - $1::interval, 1, now(), now(), 'completed', 0, 0, 1, 0, $2, 'q', 'k')`, age, apart)
-	}
-	finish("0", false)
-	f.exec("select jobq.partition_add('finished', ((now() - interval '20 days') at time zone 'UTC')::date)")
+	f.exec("drop table " + f.partition(pgtest.History, 0))
+	f.finished(1, "0", false)
+	f.exec("select jobq.partition_add('" + pgtest.History + "', ((now() - interval '20 days') at time zone 'UTC')::date)")
 	f.exec("select jobq.partition_add('attempt', ((now() - interval '20 days') at time zone 'UTC')::date)")
-	finish("20 days", true)
-	finish("30 days", false)
-	f.exec("insert into jobq.payload (job_id, args) select id, '{}' from jobq.finished where args_apart")
-	require.Equal(t, 2, f.number("select count(*) from jobq.finished_default"))
+	f.finished(1, "20 days", true)
+	f.finished(1, "30 days", false)
+	require.Equal(t, 2, f.number("select count(*) from jobq."+pgtest.History+"_default"))
 
 	f.start(janitor.Config{})
 	f.eventually("select count(*) from jobq.payload", 0)
-	f.eventually("select count(*) from jobq.finished", 1)
-	f.eventually("select count(*) from jobq.finished_default", 1)
-	f.eventually("select count(*) from pg_inherits where inhparent = 'jobq.finished'::regclass", 4) // three days and the default
-	f.eventually("select count(*) from pg_inherits where inhparent = 'jobq.attempt'::regclass", 5)  // four days and the default
+	f.eventually("select count(*) from jobq.job", 1)
+	f.eventually("select count(*) from jobq."+pgtest.History+"_default", 1)
+	f.eventually("select count(*) from pg_inherits where inhparent = 'jobq."+pgtest.History+"'::regclass", 4) // three days and the default
+	f.eventually("select count(*) from pg_inherits where inhparent = 'jobq.attempt'::regclass", 5)            // four days and the default
 	require.Equal(t, 2, strings.Count(f.log.String(), "dropped an old day"))
 }
 

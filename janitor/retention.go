@@ -57,7 +57,7 @@ func (j *Janitor) retentionChores() []*chore {
 		byTime("prune output", outputEvery, pruneOutput),
 	}
 	for _, parent := range partitioned {
-		chores = append(chores, byTime("prune default partition of "+parent, retentionEvery, pruneDefault(parent)))
+		chores = append(chores, pruneDefault(parent))
 	}
 	return chores
 }
@@ -100,11 +100,24 @@ func pruneOutput(ctx context.Context, queries *db.Queries, after pgtype.Timestam
 	return row.Last, row.Looked == outputBatch, err
 }
 
-// pruneDefault deletes what the default partition has of days past retention.
-func pruneDefault(parent string) timeStep {
-	return func(ctx context.Context, queries *db.Queries, after pgtype.Timestamptz) (last pgtype.Timestamptz, more bool, err error) {
-		row, err := queries.DefaultPrune(ctx, parent, after, defaultBatch)
-		return row.Last, row.Deleted == defaultBatch, err
+// pruneDefault deletes what the default partition has that is past retention.
+func pruneDefault(parent string) *chore {
+	var place db.DefaultPruneRow
+	work := func(ctx context.Context, queries *db.Queries) (more bool, err error) {
+		row, err := queries.DefaultPrune(ctx, db.DefaultPruneParams{
+			Parent: parent, After: place.Last, AfterJob: place.LastJob, RowCount: defaultBatch,
+		})
+		if err != nil {
+			return false, err
+		}
+		if place = row; row.Looked < defaultBatch {
+			place = db.DefaultPruneRow{}
+		}
+		return row.Looked == defaultBatch, nil
+	}
+	return &chore{
+		name: "prune default partition of " + parent, every: retentionEvery, work: work,
+		reset: func() { place = db.DefaultPruneRow{} },
 	}
 }
 

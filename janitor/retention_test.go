@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/jobq-dev/jobq/internal/pgtest"
 	"github.com/jobq-dev/jobq/janitor"
 )
 
@@ -44,10 +45,8 @@ func TestStepThatWasNotCommitted(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	const jobs = 2500 // five steps
-	f.exec("select jobq.partition_add('finished', (now() at time zone 'UTC')::date - 20)")
-	f.exec(`insert into jobq.finished (id, finished_at, lease_token, run_at, created_at, state, priority, attempts, max_attempts, crashes, args_apart, queue, kind)
-		select i, now() - interval '20 days', 1, now(), now(), 'completed', 0, 0, 1, 0, true, 'q', 'k' from generate_series(1, $1::integer) i`, jobs)
-	f.exec("insert into jobq.payload (job_id, args) select id, '{}' from jobq.finished")
+	f.exec("select jobq.partition_add('" + pgtest.History + "', (now() at time zone 'UTC')::date - 20)")
+	f.finished(jobs, "20 days", true)
 	f.exec("create sequence tries")
 	f.exec(`create function refuse() returns trigger language plpgsql as $$ begin
 		if nextval('public.tries') = 1 then raise 'not this time'; end if;
@@ -55,7 +54,7 @@ func TestStepThatWasNotCommitted(t *testing.T) {
 	f.exec(`create constraint trigger refuse after delete on jobq.payload deferrable initially deferred
 		for each row when (old.job_id = 1200) execute function refuse()`)
 	f.start(janitor.Config{}, janitor.ChoreTimes(0, 10*time.Millisecond, 0))
-	f.eventually("select count(*) from pg_class where relname ~ '^finished_' and relname ~ to_char((now() at time zone 'UTC')::date - 20, 'YYYYMMDD')", 0)
+	f.eventually("select count(*) from pg_class where relname ~ '^"+pgtest.History+"_' and relname ~ to_char((now() at time zone 'UTC')::date - 20, 'YYYYMMDD')", 0)
 	require.Zero(t, f.number("select count(*) from jobq.payload"))
 	require.Equal(t, 2, f.number("select last_value from tries"))
 }
@@ -65,11 +64,9 @@ func TestStepThatWasNotCommitted(t *testing.T) {
 func TestPlaceIsKeptAfterALockTimeout(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
-	f.exec("select jobq.partition_add('finished', (now() at time zone 'UTC')::date - 20)")
-	f.exec(`insert into jobq.finished (id, finished_at, lease_token, run_at, created_at, state, priority, attempts, max_attempts, crashes, args_apart, queue, kind)
-		select i, now() - interval '20 days', 1, now(), now(), 'completed', 0, 0, 1, 0, true, 'q', 'k' from generate_series(1, 600) i`)
-	f.exec("insert into jobq.payload (job_id, args) select id, '{}' from jobq.finished")
-	f.exec("select jobq.partition_prune('finished')")
+	f.exec("select jobq.partition_add('" + pgtest.History + "', (now() at time zone 'UTC')::date - 20)")
+	f.finished(600, "20 days", true)
+	f.exec("select jobq.partition_prune('" + pgtest.History + "')")
 	f.exec("create sequence starts")
 	f.exec("alter function jobq.payload_prune rename to payload_prune_real")
 	f.exec(`create function jobq.payload_prune(after_day text, after_job bigint, job_count integer, payload_count integer)
@@ -82,7 +79,7 @@ func TestPlaceIsKeptAfterALockTimeout(t *testing.T) {
 	require.NoError(t, err)
 	var name string
 	require.NoError(t, reader.QueryRow(context.Background(),
-		"select relname::text from pg_class where relname ~ '^finished_[0-9]{8}' and relkind = 'r' and not relispartition").Scan(&name))
+		"select relname::text from pg_class where relname ~ '^"+pgtest.History+"_[0-9]{8}' and relkind = 'r' and not relispartition").Scan(&name))
 	_, err = reader.Exec(context.Background(), "select from jobq."+name)
 	require.NoError(t, err)
 
@@ -91,6 +88,6 @@ func TestPlaceIsKeptAfterALockTimeout(t *testing.T) {
 	require.Equal(t, 1, f.number("select last_value from starts"))
 	_, err = reader.Exec(context.Background(), "rollback")
 	require.NoError(t, err)
-	f.eventually("select count(*) from pg_class where relname ~ '^finished_[0-9]{8}' and relkind = 'r' and not relispartition", 0)
+	f.eventually("select count(*) from pg_class where relname ~ '^"+pgtest.History+"_[0-9]{8}' and relkind = 'r' and not relispartition", 0)
 	require.Zero(t, f.number("select count(*) from jobq.payload"))
 }

@@ -102,7 +102,7 @@ func TestStuckChore(t *testing.T) {
 			t.Parallel()
 			f := setUp(t)
 			f.exec(`create or replace function jobq.partition_add(parent text, day date) returns boolean language sql as 'select pg_sleep(3600); select false'`)
-			f.exec("select jobq.partition_prune('finished')") // is there
+			f.exec("select jobq.partition_prune('" + pgtest.History + "')") // is there
 			f.exec("insert into jobq.event (at, type, source) values (now() - interval '10 days', 'error', 'old')")
 			_, stop := f.start(janitor.Config{Mode: mode, ScanInterval: 5 * time.Millisecond})
 			f.eventually("select count(*) from pg_stat_activity where datname = current_database() and query like '%PartitionAdd%' and state = 'active' and pid <> pg_backend_pid()", 1)
@@ -129,9 +129,9 @@ func TestStuckChore(t *testing.T) {
 func TestReaderHoldsUpAChore(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
-	f.exec("select jobq.partition_add('finished', ((now() - interval '20 days') at time zone 'UTC')::date)")
+	f.exec("select jobq.partition_add('" + pgtest.History + "', ((now() - interval '20 days') at time zone 'UTC')::date)")
 	reader := f.session("nightly dump")
-	_, err := reader.Exec(context.Background(), "begin; select count(*) from jobq.finished")
+	_, err := reader.Exec(context.Background(), "begin; select count(*) from jobq.job")
 	require.NoError(t, err)
 	f.start(janitor.Config{}, janitor.ChoreTimes(0, 4*time.Millisecond, 0))
 	lines := f.logged(`msg="chore failed" .*chore="drop old days" .*holder_pid=(\d+) holder_application="nightly dump" `+
@@ -206,9 +206,9 @@ func TestChoresWithoutTheirLocks(t *testing.T) {
 			f := setUp(t)
 			f.takeLock("the thief", db.LockJanitor)
 			f.takeLock("the thief", db.LockChores)
-			f.exec("drop table " + f.partition("finished", 3))
+			f.exec("drop table " + f.partition(pgtest.History, 3))
 			j, _ := f.start(janitor.Config{Mode: mode}, janitor.ChoreTimes(0, 0, 10*time.Millisecond))
-			f.eventually("select count(*) from pg_inherits where inhparent = 'jobq.finished'::regclass", 5)
+			f.eventually("select count(*) from pg_inherits where inhparent = 'jobq."+pgtest.History+"'::regclass", 5)
 			require.False(t, j.Leading())
 		})
 	}
@@ -239,19 +239,21 @@ func TestLockedRowsHoldUpNoOthers(t *testing.T) {
 	f.running(1, "-1 hour", 25)
 	f.scheduled(1, "1 hour")
 	ctx := context.Background()
+	locked := int64(f.number("select id from jobq.job where state = 'running'"))
 	locker := f.session("locker")
-	_, err := locker.Exec(ctx, "begin; select from jobq.running for update; select from jobq.pending for update")
+	_, err := locker.Exec(ctx, "begin; select from jobq.pending for update")
 	require.NoError(t, err)
+	require.NoError(t, pgtest.LockRunning(ctx, locker, locked))
 	f.start(janitor.Config{ScanInterval: 5 * time.Millisecond})
 	for range 3 {
 		f.running(1, "-1 s", 25)
 		f.exec("select jobq.enqueue('soon', run_at => clock_timestamp() + interval '1 ms')")
-		f.eventually("select count(*) from jobq.running", 1)
+		f.eventually("select count(*) from jobq.job where state = 'running'", 1)
 		f.eventually("select count(*) from jobq.pending where position is null", 1)
 	}
 	_, err = locker.Exec(ctx, "rollback")
 	require.NoError(t, err)
-	f.eventually("select count(*) from jobq.running", 0)
+	f.eventually("select count(*) from jobq.job where state = 'running'", 0)
 	f.eventually("select count(*) from jobq.pending where position is null", 0)
 }
 
@@ -267,7 +269,7 @@ func TestFollowersAreQuiet(t *testing.T) {
 	f.start(config)
 	f.running(300, "-1 s", 25)
 	f.scheduled(3000, "1 s")
-	f.eventually("select count(*) from jobq.running", 0)
+	f.eventually("select count(*) from jobq.job where state = 'running'", 0)
 	f.eventually("select count(*) from jobq.pending where position is null", 0)
 	before := questions.times("JanitorLockTx")
 	require.Eventually(t, func() bool { return questions.times("JanitorLockTx") > before+10 }, patience, time.Millisecond)
@@ -295,9 +297,9 @@ func TestEveryStatementHasADeadline(t *testing.T) {
 			thief := f.takeLock("the thief", db.LockJanitor)
 			f.running(1, "-1 s", 25)
 			f.start(janitors, janitor.ChoreTimes(0, 0, 5*time.Millisecond))
-			f.eventually("select count(*) from jobq.running", 0)
-			f.exec("drop table " + f.partition("finished", 3))
-			f.eventually("select count(*) from pg_inherits where inhparent = 'jobq.finished'::regclass", 5)
+			f.eventually("select count(*) from jobq.job where state = 'running'", 0)
+			f.exec("drop table " + f.partition(pgtest.History, 3))
+			f.eventually("select count(*) from pg_inherits where inhparent = 'jobq."+pgtest.History+"'::regclass", 5)
 			require.NoError(t, thief.Close(context.Background()))
 			f.start(janitors)
 			f.scheduled(10, "1 s")
@@ -328,7 +330,7 @@ func TestNoConnectionForChores(t *testing.T) {
 	client, err := jobq.NewClient(pgtest.ConnectConfig(t, config), nil)
 	require.NoError(t, err)
 	f.client = client
-	f.exec("drop table " + f.partition("finished", 3))
+	f.exec("drop table " + f.partition(pgtest.History, 3))
 	f.start(janitor.Config{Mode: janitor.Any, ScanInterval: 5 * time.Millisecond}, janitor.ChoreTimes(0, time.Millisecond, 0))
 	const rounds = 5
 	lines := f.logged(`level=WARN msg="([^"]+)" .*no connections left.* again_in=(\S+)`, rounds)
@@ -339,7 +341,7 @@ func TestNoConnectionForChores(t *testing.T) {
 	f.scheduled(1, "1 s")
 	f.eventually("select count(*) from jobq.pending where position is null", 0)
 	healed.Store(true)
-	f.eventually("select count(*) from pg_inherits where inhparent = 'jobq.finished'::regclass", 5)
+	f.eventually("select count(*) from pg_inherits where inhparent = 'jobq."+pgtest.History+"'::regclass", 5)
 	told := f.number("select count(*) from jobq.event where message like 'connect for chores: %no connections left%'")
 	require.GreaterOrEqual(t, told, rounds)
 	require.LessOrEqual(t, told, int(refused.Load()))

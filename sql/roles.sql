@@ -39,9 +39,9 @@ grant execute on function
 
 -- A viewer reads everything, args too, and says that it watches.
 grant select on
-  jobq.pending, jobq.running, jobq.finished, jobq.attempt, jobq.payload, jobq.unique_key, jobq.output, jobq.queue,
+  jobq.pending, jobq.run, jobq.lease, jobq.past_lease, jobq.progress, jobq.attempt, jobq.payload, jobq.unique_key, jobq.output, jobq.queue,
   jobq.worker, jobq.event, jobq.setting, jobq.stat, jobq.stat_delta, jobq.audit, jobq.audit_job, jobq.watcher, jobq.digest,
-  jobq.job, jobq.stats, jobq.job_id_seq, jobq.position_seq, jobq.waiting_seq
+  jobq.job, jobq.stats, jobq.job_id_seq, jobq.position_seq, jobq.lease_number_seq, jobq.waiting_seq
   to jobq_viewer, jobq_admin;
 grant insert, update, delete on jobq.watcher to jobq_viewer, jobq_admin;
 grant delete on jobq.digest to jobq_viewer, jobq_admin;
@@ -52,19 +52,28 @@ grant execute on function jobq.wake to jobq_worker, jobq_admin;
 -- A worker claims and ends jobs, adds more, and does the janitor's work. It
 -- changes no settings and leaves no trace of people: neither audit nor pause.
 grant select, insert, update, delete on
-  jobq.pending, jobq.running, jobq.finished, jobq.attempt, jobq.payload, jobq.unique_key, jobq.output,
+  jobq.pending, jobq.run, jobq.lease, jobq.past_lease, jobq.progress, jobq.attempt, jobq.payload, jobq.unique_key, jobq.output,
   jobq.worker, jobq.event, jobq.stat, jobq.stat_delta, jobq.watcher, jobq.digest
   to jobq_worker;
 grant select on jobq.queue, jobq.setting, jobq.job, jobq.stats to jobq_worker;
 grant select, usage, update on sequence jobq.job_id_seq, jobq.position_seq, jobq.waiting_seq to jobq_worker;
+grant usage on sequence jobq.lease_number_seq to jobq_worker, jobq_admin; -- what never ran has an id of its own, too
+grant execute on function jobq.lease_day, jobq.lease_id_next, jobq.run_end to jobq_worker, jobq_admin;
 grant execute on function
   jobq.backoff_delay, jobq.partition_add, jobq.partition_prune, jobq.payload_prune, jobq.default_prune, jobq.audit_prune, jobq.tell
   to jobq_worker;
 
 -- An admin does what operators do: acts on jobs and queues, and has it
--- recorded. It claims nothing: it cannot make a lease.
-grant insert, update, delete on jobq.pending, jobq.finished, jobq.attempt, jobq.payload, jobq.unique_key to jobq_admin;
-grant update (cancel_requested_at) on jobq.running to jobq_admin;
+-- recorded. It claims nothing: it cannot make a lease, nor extend or end one.
+-- Rows of run come and go by a cancel, a requeue and an undo. One that an admin
+-- makes up makes nobody run anything: workers go by what they have claimed, and
+-- whoever reaps by the ids of the lease. It is a job that lists show, and no more;
+-- with the id of another job, that one cannot be requeued. One with a lease that is held shows as running until its day goes.
+-- The same holds of a past lease, which an undo puts back when retention has dropped it.
+grant insert, update, delete on jobq.pending, jobq.attempt, jobq.payload, jobq.unique_key to jobq_admin;
+grant insert, delete, update (cancel_requested_at) on jobq.run to jobq_admin;
+grant insert on jobq.past_lease to jobq_admin;
+grant delete on jobq.progress to jobq_admin;
 grant insert, update, delete on jobq.queue to jobq_admin;
 grant insert on jobq.stat_delta to jobq_admin;
 grant insert, update, delete on jobq.audit, jobq.audit_job to jobq_admin;
@@ -72,9 +81,9 @@ grant update on jobq.setting to jobq_admin;
 grant update (drain_requested_at) on jobq.worker to jobq_admin;
 grant execute on function
   jobq.job_problem, jobq.object_problem, jobq.unique_key_take, jobq.unique_keys_take, jobq.unique_keys_release,
-  jobq.cancel, jobq.args_require, jobq.requeue, jobq.delete_job, jobq.job_lock, jobq.job_edit,
+  jobq.cancel, jobq.args_require, jobq.running_refuse, jobq.requeue, jobq.delete_job, jobq.job_lock, jobq.job_edit,
   jobq.audit_begin, jobq.audit_begin_many, jobq.audit_resume,
-  jobq.change_problem, jobq.act_problem, jobq.act, jobq.act_clone, jobq.act_drain, jobq.act_queue, jobq.act_settings, jobq.undo_job, jobq.undo_whole, jobq.undo
+  jobq.change_problem, jobq.act_problem, jobq.act, jobq.act_clone, jobq.act_drain, jobq.act_queue, jobq.act_settings, jobq.run_restore, jobq.undo_job, jobq.undo_whole, jobq.undo
   to jobq_admin;
 
 commit;

@@ -1,8 +1,9 @@
 -- For sqlc alone, read after the migrations. Columns that it must believe in:
 -- every table has a ctid. PostgreSQL never sees this file.
 alter table jobq.pending add column ctid tid;
+alter table jobq.run add column ctid tid;
+alter table jobq.lease add column ctid tid;
 alter table jobq.stat_delta add column ctid tid;
-alter table jobq.running add column ctid tid;
 alter table jobq.stat add column ctid tid;
 alter table jobq.event add column ctid tid;
 alter table jobq.output add column ctid tid;

@@ -2,13 +2,11 @@ package worker
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
@@ -29,65 +27,60 @@ var errNotCommitted = errors.New("the handler returned without committing the tr
 // then a failed attempt. ErrLeaseLost means that the job is no longer ours: roll
 // back.
 //
-// While the transaction is open the lease cannot be extended: commit within what
-// is left of it, two thirds at least less the kill margin. The context ends when
-// that is over.
+// The lease goes on being extended while the transaction is open.
 func (r *Run) CompleteTx(ctx context.Context, tx pgx.Tx) error {
 	operation := fmt.Sprintf("complete job %d in a transaction", r.row.ID)
-	if r.lease.isLost() {
+	if r.isLost() {
 		return fmt.Errorf("%s: %w", operation, ErrLeaseLost)
 	}
 	r.mu.Lock()
 	result := r.resultJSON
 	r.mu.Unlock() // not held below: the row may be locked for long, and the keeper asks every run
-	for range 2 { // a heartbeat at the same moment hides the row from the first
-		completed, err := r.worker.schema.Queries(tx).JobComplete(ctx, db.JobCompleteParams{
-			Ids: []int64{r.row.ID}, Tokens: []int64{r.row.LeaseToken}, Results: []json.RawMessage{result}, Owner: r.worker.id,
-		})
-		if err != nil {
-			return fmt.Errorf("%s: %w", operation, err)
-		}
-		if len(completed) > 0 {
-			r.worker.keeper.completing(&r.lease)
-			return nil
-		}
+	completed, err := r.worker.schema.Queries(tx).RunCompleteTx(ctx, db.RunCompleteTxParams{
+		Result: result, ID: r.row.ID, Token: r.row.LeaseToken, Owner: r.worker.id,
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", operation, err)
 	}
-	return fmt.Errorf("%s: %w", operation, ErrLeaseLost)
+	if len(completed) == 0 {
+		return fmt.Errorf("%s: %w", operation, ErrLeaseLost)
+	}
+	r.worker.keeper.completing(r)
+	return nil
 }
 
-// completing notes that the handler's own transaction has taken the row away, or
-// will when it commits: that the row is not there is not the loss of the lease.
-func (k *keeper) completing(l *lease) {
+// completing notes that the handler's own transaction has ended the run, or will
+// when it commits: that it is over is not the loss of the lease.
+func (k *keeper) completing(r *Run) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	l.completing = true
+	r.hold.completing = true
 }
 
 // fate asks what has become of a run whose handler has called CompleteTx.
-func (r *Run) fate(ctx context.Context) (db.JobFateRow, error) {
+func (r *Run) fate(ctx context.Context) (db.RunFateRow, error) {
 	ctx, cancel := context.WithTimeout(ctx, fateTimeout)
 	defer cancel()
-	since := pgtype.Timestamptz{Time: r.row.StartedAt.Time.Add(-24 * time.Hour), Valid: true} // whatever the server's clock has done since
-	return r.worker.queries.JobFate(ctx, db.JobFateParams{ID: r.row.ID, Token: r.row.LeaseToken, Owner: r.worker.id, Since: since})
+	return r.worker.queries.RunFate(ctx, r.row.ID, r.row.LeaseToken, r.worker.id)
 }
 
-// settle finds out about leases of which the database has said that their rows
-// are gone, after CompleteTx: either the job is completed, or the lease was lost
-// after a rollback. What cannot be found out now is asked again.
-func (k *keeper) settle(ctx context.Context, gone []*lease) {
-	for _, l := range gone {
-		fate, err := l.run.fate(ctx)
+// settle finds out about runs whose lease the database has called lost, after
+// CompleteTx: either the job is completed, or the run was lost after a rollback.
+// What cannot be found out now is asked again.
+func (k *keeper) settle(ctx context.Context, unsure []*Run) {
+	for _, r := range unsure {
+		fate, err := r.fate(ctx)
 		if err != nil {
 			k.worker.databaseTrouble(err)
 			return
 		}
 		k.mu.Lock()
 		switch {
-		case k.held[l.id] != l: // the handler has returned meanwhile
+		case k.held[r.row.ID] != r: // the handler has returned meanwhile
 		case fate.Completed:
-			l.completed = true
+			r.hold.completed = true
 		case !fate.Held:
-			k.loseLocked(l)
+			k.loseLocked(r)
 		}
 		k.mu.Unlock()
 	}
@@ -96,7 +89,7 @@ func (k *keeper) settle(ctx context.Context, gone []*lease) {
 // settleTx ends a run that has called CompleteTx, when its transaction has
 // committed or nobody can say; false when the run is to be ended like any other.
 func (q *queue) settleTx(run *Run, err error, storable, completed bool) (settled bool, _ error) {
-	fate := db.JobFateRow{Completed: completed}
+	fate := db.RunFateRow{Completed: completed}
 	if !completed {
 		var askErr error
 		if fate, askErr = run.fate(context.WithoutCancel(q.worker.handlers.ctx)); askErr != nil {
@@ -112,13 +105,12 @@ func (q *queue) settleTx(run *Run, err error, storable, completed bool) (settled
 		q.worker.observe(false, true)
 		q.worker.counts.completed.Add(1)
 		q.worker.digests.ended(run, string(jobq.Completed), false)
-		q.completedTx()
+		q.completedTx(run)
 		return true, err
-	case err == nil && fate.Held:
+	case storable && err == nil && fate.Held:
 		return false, errNotCommitted
-	case err == nil && storable: // the next owner's, after a rollback
-		q.worker.counts.lost.Add(1)
-		q.worker.log.Warn("lease lost", run.logAttrs()...)
+	case !storable || err == nil: // the next owner's, after a rollback
+		q.worker.reportLost(run)
 		q.discard()
 		return true, err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/pgtest"
 	"github.com/jobq-dev/jobq/worker"
 )
 
@@ -134,7 +135,7 @@ func TestCompleteTxLost(t *testing.T) {
 		if err := tx.Rollback(ctx); err != nil {
 			return err
 		}
-		if _, err := client.Pool().Exec(ctx, "update jobq.running set lease_token = lease_token + 1, lease_expires_at = now() + interval '1 hour' where id = $1", job.ID()); err != nil {
+		if err := pgtest.UpdateRunning(ctx, client.Pool(), pgtest.Columns{"lease_token": "lease_token + 1", "lease_expires_at": "now() + interval '1 hour'"}, "id = $1", job.ID()); err != nil {
 			return err
 		}
 		<-ctx.Done()

@@ -22,9 +22,7 @@ func TestEveryStatementHasADeadline(t *testing.T) {
 	config.ConnConfig.Tracer = &seen
 	client, err := jobq.NewClient(pgtest.ConnectConfig(t, config), nil)
 	require.NoError(t, err)
-	_, err = plain.Exec(context.Background(), `insert into jobq.running (id, position, lease_token, lease_expires_at, started_at, run_at, created_at, priority, attempts,
-		    max_attempts, crashes, args_apart, queue, kind, lease_owner, args)
-		  values (nextval('jobq.job_id_seq'), 1, 1, now() + interval '1 hour', now(), now(), now(), 0, 0, 25, 0, false, 'default', 'task', 'dead', '{"n": 1}')`)
+	err = pgtest.InsertRunning(context.Background(), plain, 1, pgtest.Columns{"args": `'{"n": 1}'`})
 	require.NoError(t, err)
 	producer, err := jobq.NewClient(plain, nil)
 	require.NoError(t, err)

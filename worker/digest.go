@@ -117,7 +117,7 @@ func (d *digester) ended(run *Run, state string, counts bool) {
 }
 
 // progressed notes a report of a handler; a newer one takes its place.
-func (d *digester) progressed(run *Run, report *db.JobProgressParams) {
+func (d *digester) progressed(run *Run, report *db.RunProgressParams) {
 	digest := d.begin()
 	if digest == nil {
 		return

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
 )
 
@@ -22,7 +23,7 @@ const (
 // exchange stores results and claims jobs, in one round trip if all is well. It
 // returns false when that failed, and keeps the results for the next try.
 func (q *queue) exchange(ctx context.Context, results []result, want int) bool {
-	defer q.landed(want)
+	defer q.landed(want, leasesOf(results))
 	if len(results) > 0 && want > 0 && q.claimsApart() {
 		return q.roundTrip(ctx, results, 0) && q.roundTrip(ctx, nil, want)
 	}
@@ -31,8 +32,8 @@ func (q *queue) exchange(ctx context.Context, results []result, want int) bool {
 
 func (q *queue) roundTrip(ctx context.Context, results []result, want int) bool {
 	settings := q.settings()
-	request := db.Exchange{Owner: q.worker.id}
-	request.Completions, request.Endings = split(results)
+	request := db.Exchange{Owner: q.worker.id, Each: settings.heartbeat == jobq.HeartbeatProgress}
+	request.Completions, request.Endings, request.Untold = split(results)
 	var look look
 	if want > 0 {
 		request.Claim = &db.JobClaimParams{
@@ -42,11 +43,16 @@ func (q *queue) roundTrip(ctx context.Context, results []result, want int) bool 
 		look = q.aim(request.Claim)
 		look.partial = len(request.Claim.Kinds) < len(q.kinds)
 	}
-	ctx, cancel := context.WithTimeout(ctx, min(exchangeTimeoutMax, settings.lease/2))
+	patience := settings.lease / 2
+	if len(results) > 0 { // their leases are locked meanwhile and cannot be extended
+		patience = settings.lease / 4
+	}
+	ctx, cancel := context.WithTimeout(ctx, min(exchangeTimeoutMax, patience))
 	defer cancel()
 	sent := sinceBoot()
 	answer, err := q.worker.schema.Exchange(ctx, q.worker.pool, request)
 	took := sinceBoot() - sent
+	q.tellLater(results, answer.Untold)
 	if errors.Is(err, db.ErrBusy) {
 		results, err = q.setAside(results, answer.Busy, busyDelay), nil
 	}
@@ -85,7 +91,7 @@ func (q *queue) setAside(results []result, busy []int64, delay time.Duration) (o
 		q.busyTo = sinceBoot() + delay
 	}
 	for _, r := range results {
-		if slices.Contains(busy, r.run.row.ID) {
+		if !r.isUntold() && slices.Contains(busy, r.run.row.ID) {
 			q.busy = append(q.busy, r)
 		} else {
 			others = append(others, r)
@@ -94,13 +100,60 @@ func (q *queue) setAside(results []result, busy []int64, delay time.Duration) (o
 	return others
 }
 
-// landed ends a round trip.
-func (q *queue) landed(want int) {
+// tellLater keeps those of the results that are stored and of which somebody has
+// kept the lease from being told.
+func (q *queue) tellLater(results []result, untold []db.Slot) {
+	if len(untold) == 0 {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.busy) == 0 {
+		q.busyTo = sinceBoot() + busyDelay
+	}
+	for _, r := range results {
+		if slices.Contains(untold, r.run.slot()) {
+			q.busy = append(q.busy, result{run: r.run})
+		}
+	}
+}
+
+// leasesOf are the leases of the runs.
+func leasesOf(results []result) []int64 {
+	var ids []int64
+	for i, r := range results {
+		if id := r.run.row.LeaseToken; i == 0 || id != results[i-1].run.row.LeaseToken {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// landed ends a round trip, which has told the leases what has ended.
+func (q *queue) landed(want int, told []int64) {
 	q.mu.Lock()
 	q.flying--
 	q.asked -= want
+	for _, id := range told {
+		delete(q.telling, id)
+	}
+	later := q.later
+	q.later = nil
+	for _, r := range later {
+		q.sortInLocked(r)
+	}
 	q.mu.Unlock()
 	signal(q.ended)
+}
+
+// sortInLocked adds a result to those that travel next, or to those that wait for
+// a round trip to land: two at once would meet at the row of the lease.
+func (q *queue) sortInLocked(r result) {
+	if _, ok := q.telling[r.run.row.LeaseToken]; ok {
+		q.later = append(q.later, r)
+		return
+	}
+	q.results = append(q.results, r)
 }
 
 // accept hands claimed jobs to the slots, first in line first.
@@ -119,11 +172,9 @@ func (q *queue) accept(claimed []db.JobClaimRow, sent time.Duration, settings qu
 	})
 	runs := make([]*Run, len(claimed))
 	for i, row := range claimed {
-		run := &Run{worker: q.worker, row: row}
-		run.lease.id, run.lease.token, run.lease.queue, run.lease.run = row.ID, row.LeaseToken, q, run
-		runs[i] = run
+		runs[i] = &Run{worker: q.worker, row: row, claimedAt: sent}
 	}
-	q.worker.keeper.add(runs, sent, settings)
+	q.worker.keeper.add(q, runs, sent, settings)
 	q.worker.counts.claimed.Add(int64(len(runs)))
 	q.worker.digests.claimed(runs)
 	q.mu.Lock()

@@ -59,7 +59,7 @@ func Account(t *testing.T, client *jobq.Client, runs [][2]int64, accepted []int6
 	results := make([]result, len(runs))
 	for i, each := range runs {
 		run := &Run{worker: w, row: db.JobClaimRow{ID: each[0], LeaseToken: each[1]}}
-		results[i] = result{run: run, completion: &db.Completion{ID: each[0], Token: each[1]}}
+		results[i] = result{run: run, completion: &db.Completion{Slot: run.slot()}}
 	}
 	split(results)
 	w.queues["default"].account(results, db.Exchanged{Completed: accepted})
@@ -71,8 +71,8 @@ func Account(t *testing.T, client *jobq.Client, runs [][2]int64, accepted []int6
 func KnowsCancelled(w *Worker, id int64) bool {
 	w.keeper.mu.Lock()
 	defer w.keeper.mu.Unlock()
-	l, ok := w.keeper.held[id]
-	return ok && l.asked
+	r, ok := w.keeper.held[id]
+	return ok && r.hold.cancelled
 }
 
 // PutOffWholeLine keeps a worker's queue default from looking at its whole line,
@@ -109,8 +109,8 @@ func Excerpt(text string, limit int) string { return excerpt(text, limit) }
 func KnowsCompleted(w *Worker, id int64) bool {
 	w.keeper.mu.Lock()
 	defer w.keeper.mu.Unlock()
-	l, ok := w.keeper.held[id]
-	return ok && l.completed
+	r, ok := w.keeper.held[id]
+	return ok && r.hold.completed
 }
 
 // NextHeartbeat is when the lease of a job is extended next; it changes with
@@ -118,8 +118,8 @@ func KnowsCompleted(w *Worker, id int64) bool {
 func NextHeartbeat(w *Worker, id int64) time.Duration {
 	w.keeper.mu.Lock()
 	defer w.keeper.mu.Unlock()
-	if l, ok := w.keeper.held[id]; ok {
-		return l.extendAt
+	if r, ok := w.keeper.held[id]; ok {
+		return r.lease.extendAt
 	}
 	return 0
 }
@@ -128,8 +128,8 @@ func NextHeartbeat(w *Worker, id int64) time.Duration {
 // been extended in time.
 func LetExpire(w *Worker, id int64) {
 	w.keeper.mu.Lock()
-	if l, ok := w.keeper.held[id]; ok {
-		l.deadline = 0
+	if r, ok := w.keeper.held[id]; ok {
+		r.lease.deadline = 0
 	}
 	w.keeper.mu.Unlock()
 	signal(w.keeper.wake)
@@ -165,8 +165,7 @@ func GivesUpAfter(t *testing.T, client *jobq.Client, length time.Duration, isPro
 	q := w.queues["default"]
 	settings := queueSettings{lease: length, extendEvery: length / 3}
 	q.configure(settings)
-	run := &Run{worker: w}
-	run.lease.queue, run.lease.run = q, run
+	run := &Run{worker: w, lease: &lease{queue: q}}
 	if isProgram {
 		run.onLost.Store(new(func()))
 	}
@@ -174,7 +173,7 @@ func GivesUpAfter(t *testing.T, client *jobq.Client, length time.Duration, isPro
 	w.keeper.observeDelay(late)
 	w.keeper.mu.Lock()
 	defer w.keeper.mu.Unlock()
-	return run.lease.deadline - w.keeper.delayLocked(&run.lease)
+	return run.lease.deadline - w.keeper.delayLocked(run)
 }
 
 // Deaths is how many processes of a kind have died in a row.

@@ -43,7 +43,7 @@ func awaitExtended(ctx context.Context, client *jobq.Client, job *worker.Job[tas
 			report()
 		}
 		var ends time.Time
-		err := client.Pool().QueryRow(ctx, "select lease_expires_at from jobq.running where id = $1", job.ID()).Scan(&ends)
+		err := client.Pool().QueryRow(ctx, "select lease_expires_at from jobq.job where id = $1 and state = 'running'", job.ID()).Scan(&ends)
 		if err != nil || !ends.After(last) {
 			continue
 		}

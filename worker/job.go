@@ -23,16 +23,20 @@ type Job[T jobq.Args] struct {
 // Run is one run of a job of any kind, from the claim to the result. Its
 // methods may be called from several goroutines.
 type Run struct {
-	worker *Worker
-	row    db.JobClaimRow // its Checkpoint is guarded by mu
-	lease  lease
-	live   atomic.Pointer[liveOutput] // of a program that runs
-	signs  signs                      // that the run goes on
-	onLost atomic.Pointer[func()]     // told when the lease is lost, even if the context has ended before
+	worker    *Worker
+	row       db.JobClaimRow // its Checkpoint is guarded by mu
+	claimedAt time.Duration  // when the claim was sent, by sinceBoot
+	lease     *lease         // set when the keeper takes charge of the run
+	hold      hold
+	live      atomic.Pointer[liveOutput] // of a program that runs
+	signs     signs                      // that the run goes on
+	onLost    atomic.Pointer[func()]     // told when the lease is lost, even if the context has ended before
 
 	mu sync.Mutex // never held during a call to the database
 	// guarded by mu
-	progress   *db.JobProgressParams // not yet stored
+	progress   *db.RunProgressParams // not yet stored
+	reported   bool                  // progress or a checkpoint has been stored, or is on its way
+	over       bool                  // what it reports now is too late
 	resultJSON json.RawMessage
 	output     string
 	usage      json.RawMessage
@@ -121,8 +125,11 @@ func (r *Run) SaveCheckpoint(ctx context.Context, value any) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", operation, err)
 	}
+	r.mu.Lock()
+	r.reported = true
+	r.mu.Unlock()
 	settings, sent := r.lease.queue.settings(), sinceBoot()
-	stored, err := r.worker.queries.JobCheckpoint(ctx, db.JobCheckpointParams{
+	stored, err := r.worker.queries.RunCheckpoint(ctx, db.RunCheckpointParams{
 		Checkpoint: checkpoint, ID: r.row.ID, Token: r.row.LeaseToken, Owner: r.worker.id,
 		ExtendBy: db.IntervalOrNull(settings.progressExtends()),
 	})
@@ -133,11 +140,11 @@ func (r *Run) SaveCheckpoint(ctx context.Context, value any) error {
 		return fmt.Errorf("%s: %w", operation, err)
 	}
 	if stored == 0 {
-		r.worker.keeper.lose(&r.lease)
+		r.worker.keeper.lose(r)
 		return fmt.Errorf("%s: %w", operation, ErrLeaseLost)
 	}
 	if settings.progressExtends() > 0 {
-		r.worker.keeper.extended(&r.lease, sent, settings)
+		r.worker.keeper.extended(r.lease, sent, settings)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -48,16 +49,18 @@ func exec(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) {
 // extend it.
 func reap(t *testing.T, client *jobq.Client, id int64) {
 	t.Helper()
-	reapChanged(t, client, id, "")
+	reapChanged(t, client, id, nil)
 }
 
-// reapChanged is reap of a row that is changed before, such as ", attempts = 3".
-func reapChanged(t *testing.T, client *jobq.Client, id int64, change string) {
+// reapChanged is reap of a job that is changed before.
+func reapChanged(t *testing.T, client *jobq.Client, id int64, change pgtest.Columns) {
 	t.Helper()
 	schema, err := db.NewSchema(client.Schema())
 	require.NoError(t, err)
 	require.NoError(t, pgx.BeginFunc(context.Background(), client.Pool(), func(tx pgx.Tx) error {
-		if _, err := tx.Exec(context.Background(), "update jobq.running set lease_expires_at = now() - interval '1 s'"+change+" where id = $1", id); err != nil {
+		columns := pgtest.Columns{"lease_expires_at": "now() - interval '1 s'"}
+		maps.Copy(columns, change)
+		if err := pgtest.UpdateRunning(context.Background(), tx, columns, "id = $1", id); err != nil {
 			return err
 		}
 		reaped, err := schema.Queries(tx).LeaseReap(context.Background(), nil, 10, "test")
@@ -88,8 +91,7 @@ func lockRow(t *testing.T, client *jobq.Client, id int64) {
 	tx, err := client.Pool().Begin(context.Background())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, tx.Rollback(context.Background())) })
-	_, err = tx.Exec(context.Background(), "select from jobq.running where id = $1 for update", id)
-	require.NoError(t, err)
+	require.NoError(t, pgtest.LockRunning(context.Background(), tx, id))
 }
 
 // A handler whose CompleteTx waits for another transaction loses its own lease
@@ -126,10 +128,15 @@ func TestCompleteTxWaits(t *testing.T) {
 // ErrLeaseLost, nothing that it says is stored, and the others run on.
 func TestLostLease(t *testing.T) {
 	t.Parallel()
-	for name, take := range map[string]string{
-		"deleted":     "delete from jobq.running where id = $1",
-		"other token": "update jobq.running set lease_token = lease_token + 1 where id = $1",
-		"other owner": "update jobq.running set lease_owner = 'thief' where id = $1",
+	ctx := context.Background()
+	for name, take := range map[string]func(pool *pgxpool.Pool, id int64) error{
+		"deleted": func(pool *pgxpool.Pool, id int64) error { return pgtest.DeleteRunning(ctx, pool, "id = $1", id) },
+		"other token": func(pool *pgxpool.Pool, id int64) error {
+			return pgtest.UpdateRunning(ctx, pool, pgtest.Columns{"lease_token": "lease_token + 1"}, "id = $1", id)
+		},
+		"other owner": func(pool *pgxpool.Pool, id int64) error {
+			return pgtest.UpdateRunning(ctx, pool, pgtest.Columns{"lease_owner": "'thief'"}, "id = $1", id)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -149,7 +156,7 @@ func TestLostLease(t *testing.T) {
 			stolen, kept := enqueue(t, client, 1, nil), enqueue(t, client, 2, nil)
 			receive(t, begun, "the first start")
 			receive(t, begun, "the second start")
-			exec(t, client.Pool(), take, stolen)
+			require.NoError(t, take(client.Pool(), stolen))
 			require.ErrorIs(t, receive(t, causes, "the cause"), worker.ErrLeaseLost)
 			close(proceed)
 			awaitState(t, client, kept, jobq.Completed)
@@ -171,11 +178,11 @@ func TestLostLease(t *testing.T) {
 func TestClaimsItsLostJobAgain(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		change string
+		change pgtest.Columns
 		token  int64
 	}{
-		"reaped":                       {"", 2},
-		"claim forgotten by a standby": {", lease_token = lease_token - 1", 1},
+		"reaped":                       {nil, 2},
+		"claim forgotten by a standby": {pgtest.Columns{"lease_token": "lease_token - 1"}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -430,7 +437,7 @@ func TestStuckHandlerWithoutLease(t *testing.T) {
 	t.Cleanup(func() { close(proceed) })
 	id := enqueue(t, client, 1, nil)
 	ctx := receive(t, begun, "the start")
-	exec(t, client.Pool(), "delete from jobq.running where id = $1", id)
+	require.NoError(t, pgtest.DeleteRunning(context.Background(), client.Pool(), "id = $1", id))
 	receive(t, ctx.Done(), "the loss of the lease")
 	ended := make(chan error, 1)
 	go func() { ended <- w.drain() }()
@@ -467,7 +474,7 @@ func TestDrainsUnderLoad(t *testing.T) {
 
 func completed(t *testing.T, client *jobq.Client) (count int) {
 	t.Helper()
-	require.NoError(t, client.Pool().QueryRow(context.Background(), "select count(*) from jobq.finished where state = 'completed'").Scan(&count))
+	require.NoError(t, client.Pool().QueryRow(context.Background(), "select count(*) from jobq.job where state = 'completed'").Scan(&count))
 	return count
 }
 
@@ -490,8 +497,7 @@ func TestEverythingAtOnce(t *testing.T) {
 			return worker.Snooze(time.Millisecond * time.Duration(job.LeaseToken()%2))
 		case 3: // loses its lease now and then
 			if job.LeaseToken() == 1 {
-				_, err := client.Pool().Exec(ctx, "update jobq.running set lease_expires_at = now() - interval '1 s' where id = $1", job.ID())
-				return errors.Join(err, job.SaveCheckpoint(ctx, 1))
+				return errors.Join(pgtest.ExpireLeases(ctx, client.Pool(), job.ID()), job.SaveCheckpoint(ctx, 1))
 			}
 		}
 		return nil
@@ -515,11 +521,11 @@ func TestEverythingAtOnce(t *testing.T) {
 	require.NoError(t, group.Wait())
 	require.Eventually(t, func() bool {
 		var left int
-		err := client.Pool().QueryRow(ctx, "select (select count(*) from jobq.pending) + (select count(*) from jobq.running)").Scan(&left)
+		err := client.Pool().QueryRow(ctx, "select count(*) from jobq.job where finished_at is null").Scan(&left)
 		return err == nil && left == 0
 	}, 2*patience, 10*time.Millisecond)
 	var total, distinct, tooMany int
-	require.NoError(t, client.Pool().QueryRow(ctx, "select count(*), count(distinct id), count(*) filter (where attempts > max_attempts) from jobq.finished").
+	require.NoError(t, client.Pool().QueryRow(ctx, "select count(*), count(distinct id), count(*) filter (where attempts > max_attempts) from jobq.job").
 		Scan(&total, &distinct, &tooMany))
 	require.Equal(t, jobs, total)
 	require.Equal(t, jobs, distinct)

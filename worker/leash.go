@@ -59,7 +59,7 @@ func (r *Run) deadline() time.Duration {
 	k := r.worker.keeper
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return r.lease.deadline - k.delayLocked(&r.lease) + killMargin(r.lease.queue.settings().lease)/2
+	return r.lease.deadline - k.delayLocked(r) + killMargin(r.lease.queue.settings().lease)/2
 }
 
 // deadlineEvery is how often the deadline is looked at: often enough for the

@@ -49,7 +49,7 @@ func (p *pace) observe(results []result) {
 	now, ended := sinceBoot(), p.byTx
 	p.byTx = 0
 	for _, r := range results {
-		if !r.retried && (r.completion != nil || r.ending.Started) {
+		if !r.retried && (r.completion != nil || r.ending != nil && r.ending.Started) {
 			ended++
 		}
 	}

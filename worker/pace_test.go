@@ -36,7 +36,7 @@ func TestNewsWhileClaiming(t *testing.T) {
 		_, want = send(q)
 		require.Zero(t, want, "%s: the first has asked for all the room", name)
 		end(q, first)
-		q.landed(slots)
+		q.landed(slots, nil)
 		_, want = send(q)
 		require.Equal(t, slots, want, name)
 	}
@@ -51,7 +51,7 @@ func TestLookAgain(t *testing.T) {
 	require.True(t, first.isWhole())
 	q.lookAgain()
 	q.observeClaim(nil, first, 0)
-	q.landed(1)
+	q.landed(1, nil)
 	again, want := send(q)
 	require.Equal(t, 1, want)
 	require.True(t, again.isWhole())
@@ -63,7 +63,7 @@ func TestOlderWholeLook(t *testing.T) {
 	t.Parallel()
 	q := newQueue(&Worker{}, "default", 1)
 	whole, _ := send(q)
-	q.landed(1)
+	q.landed(1, nil)
 	signal(q.wake)
 	beyond, _ := send(q)
 	require.True(t, whole.isWhole())
@@ -82,7 +82,7 @@ func TestFailedClaim(t *testing.T) {
 	t.Parallel()
 	q := newQueue(&Worker{}, "default", 1)
 	whole, _ := send(q)
-	q.landed(1)
+	q.landed(1, nil)
 	q.pace.hasNews()
 	beyond, _ := send(q)
 	q.claimFailed(beyond, 0, false)
@@ -98,12 +98,12 @@ func TestSlowWholeLook(t *testing.T) {
 	slow, _ := send(q)
 	require.True(t, slow.isWhole())
 	q.claimFailed(slow, time.Second, true)
-	q.landed(1)
+	q.landed(1, nil)
 	next, want := send(q)
 	require.Equal(t, 1, want)
 	require.False(t, next.isWhole())
 	q.observeClaim(nil, next, 0)
-	q.landed(1)
+	q.landed(1, nil)
 	require.True(t, q.claimsApart())
 	require.True(t, q.pace.awaited)
 
@@ -122,7 +122,7 @@ func TestBusyResults(t *testing.T) {
 	busy := func(id int64) []result {
 		run := &Run{worker: q.worker}
 		run.row.ID = id
-		return []result{{run: run, ending: &db.Ending{ID: id, Started: true}, retried: true}}
+		return []result{{run: run, ending: &db.Ending{Started: true}, retried: true}}
 	}
 	require.Empty(t, q.setAside(busy(1), []int64{1}, busyDelay))
 	due := q.busyTo
@@ -143,7 +143,7 @@ func TestLookAgainRests(t *testing.T) {
 	whole, _ := send(q)
 	require.True(t, whole.isWhole())
 	q.observeClaim(nil, whole, time.Hour)
-	q.landed(1)
+	q.landed(1, nil)
 	for range 3 {
 		q.lookAgain()
 		signal(q.wake)
@@ -151,7 +151,7 @@ func TestLookAgainRests(t *testing.T) {
 		require.Equal(t, 1, want)
 		require.False(t, beyond.isWhole())
 		q.observeClaim(nil, beyond, 0)
-		q.landed(1)
+		q.landed(1, nil)
 		back, _ := q.dues()
 		require.LessOrEqual(t, back, wholeLineMax, "it is not forgotten")
 	}

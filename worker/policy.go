@@ -102,7 +102,7 @@ func (r *Run) interrupt(reason error) {
 	k := r.worker.keeper
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if r.lease.cancel != nil {
-		r.lease.cancel(reason)
+	if r.hold.cancel != nil {
+		r.hold.cancel(reason)
 	}
 }

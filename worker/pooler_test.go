@@ -98,7 +98,7 @@ func (c *poolerCell) run(execMode string, janitorMode janitor.Mode) {
 	c.expireOne(jobs + scheduled)
 	require.Eventually(c, func() bool {
 		require.Empty(c, ends, "a program has ended")
-		return c.number("select count(*) from jobq.finished") == jobs+scheduled+1
+		return c.number("select count(*) from jobq.job where finished_at is not null") == jobs+scheduled+1
 	}, hung, 20*time.Millisecond, "jobs are left over")
 	stop()
 	programs.Wait()
@@ -108,18 +108,16 @@ func (c *poolerCell) run(execMode string, janitorMode janitor.Mode) {
 	for n := range jobs + scheduled + 1 {
 		require.EqualValues(c, 1, runs[n].Load(), "runs of job %d", n)
 	}
-	require.Zero(c, c.number("select count(*) from jobq.finished where state <> 'completed'"))
+	require.Zero(c, c.number("select count(*) from jobq.job where state <> 'completed'"))
 	require.Zero(c, c.number("select count(*) from jobq.attempt where outcome <> 'lost'"), "runs that did not succeed")
 	c.requireNothingLeft()
 }
 
 // expireOne adds a job that a dead worker has left with an expired lease.
 func (c *poolerCell) expireOne(n int) {
-	_, err := c.direct.Exec(context.Background(), `
-		insert into jobq.running (id, lease_token, lease_expires_at, started_at, run_at, created_at, backoff_base, priority,
-		    attempts, max_attempts, crashes, args_apart, queue, kind, lease_owner, args)
-		  values (nextval('jobq.job_id_seq'), 1, now() - interval '1 h', now(), now(), now(), interval '1 ms', 0,
-		    0, 20, 0, false, 'default', 'task', 'dead', jsonb_build_object('n', $1::int))`, n)
+	err := pgtest.InsertRunning(context.Background(), c.direct, 1, pgtest.Columns{
+		"lease_expires_at": "now() - interval '1 h'", "backoff_base": "interval '1 ms'", "args": fmt.Sprintf("jsonb_build_object('n', %d)", n),
+	})
 	require.NoError(c, err)
 }
 

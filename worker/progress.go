@@ -27,7 +27,7 @@ func (r *Run) Heartbeat() { r.reportProgress(nil, "", "") }
 
 // reportProgress is Progress in which nil keeps the percentage before.
 func (r *Run) reportProgress(percent *float32, stage, message string) {
-	params := &db.JobProgressParams{
+	params := &db.RunProgressParams{
 		ID: r.row.ID, Token: r.row.LeaseToken, Owner: r.worker.id,
 		Stage: storableOrNull(stage, 128), Message: storableOrNull(message, 1024),
 	}
@@ -45,7 +45,7 @@ func (r *Run) reportProgress(percent *float32, stage, message string) {
 }
 
 // putBackProgress keeps a report that could not be stored for the next try.
-func (r *Run) putBackProgress(report *db.JobProgressParams) {
+func (r *Run) putBackProgress(report *db.RunProgressParams) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.progress == nil {
@@ -56,7 +56,7 @@ func (r *Run) putBackProgress(report *db.JobProgressParams) {
 }
 
 // complete takes from an earlier report what a later one does not say.
-func complete(later, earlier *db.JobProgressParams) {
+func complete(later, earlier *db.RunProgressParams) {
 	if later.Percent == nil {
 		later.Percent = earlier.Percent
 	}
@@ -69,11 +69,15 @@ func complete(later, earlier *db.JobProgressParams) {
 }
 
 // takeProgress returns progress that is not stored yet, once.
-func (r *Run) takeProgress() *db.JobProgressParams {
+func (r *Run) takeProgress() *db.RunProgressParams {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	progress := r.progress
 	r.progress = nil
+	if r.over {
+		return nil
+	}
+	r.reported = r.reported || progress != nil
 	return progress
 }
 
@@ -129,7 +133,7 @@ func (k *keeper) flushProgress(ctx context.Context) {
 // extended with.
 type progressReport struct {
 	run      *Run
-	params   *db.JobProgressParams
+	params   *db.RunProgressParams
 	settings queueSettings
 }
 
@@ -139,7 +143,7 @@ func (k *keeper) storeProgress(ctx context.Context, reports []progressReport) er
 	sent := sinceBoot()
 	stored := make([]bool, len(reports))
 	for i, report := range reports {
-		k.worker.schema.Queue(batch, func(q *db.Queries) { _, _ = q.JobProgress(ctx, *report.params) }).Exec(func(tag pgconn.CommandTag) error {
+		k.worker.schema.Queue(batch, func(q *db.Queries) { _, _ = q.RunProgress(ctx, *report.params) }).Exec(func(tag pgconn.CommandTag) error {
 			stored[i] = tag.RowsAffected() > 0
 			return nil
 		})
@@ -155,9 +159,9 @@ func (k *keeper) storeProgress(ctx context.Context, reports []progressReport) er
 	k.mu.Lock() // committed by now
 	defer k.mu.Unlock()
 	for i, report := range reports {
-		lease := &report.run.lease
+		lease := report.run.lease
 		switch {
-		case k.held[lease.id] != lease: // the run has ended meanwhile, and with it the row
+		case k.held[report.run.row.ID] != report.run: // the run has ended meanwhile, and with it the row
 		case !stored[i]: // lost, or its row is in another transaction's hands: the extension tells
 			report.run.putBackProgress(report.params)
 			lease.extendAt = min(lease.extendAt, sent+report.settings.busyRetry())

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/pgtest"
 	"github.com/jobq-dev/jobq/worker"
 )
 
@@ -70,12 +71,9 @@ func TestProgressInTrouble(t *testing.T) {
 	t.Parallel()
 	client := newClient(t)
 	exec(t, client.Pool(), "create sequence public.tries")
-	exec(t, client.Pool(), `create function public.trouble() returns trigger language plpgsql as $$ begin
-		if new.progress_stage = 'refused' then raise 'no'; end if;
-		if nextval('public.tries') < 3 then raise 'not now' using errcode = '40001'; end if;
-		return new;
-	end $$`)
-	exec(t, client.Pool(), "create trigger trouble before update of progress_stage on jobq.running for each row execute function public.trouble()")
+	require.NoError(t, pgtest.BeforeProgress(context.Background(), client.Pool(), `
+		if stage = 'refused' then raise 'no'; end if;
+		if nextval('public.tries') < 3 then raise 'not now' using errcode = '40001'; end if;`))
 	var both sync.WaitGroup
 	both.Add(2)
 	start(t, client, nil, func(ctx context.Context, job *worker.Job[task]) error {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -66,12 +67,14 @@ type queue struct {
 	mu sync.Mutex
 	// guarded by mu
 	results []result
-	busy    []result      // whose rows somebody else has locked
-	busyTo  time.Duration // when these are sent again, by sinceBoot
-	inHand  int           // in the buffer or with a handler
-	movedAt time.Duration // when a slot last came free, or jobs came into the buffer
-	flying  int           // round trips under way
-	asked   int           // jobs that they claim at most
+	later   []result           // of leases that a round trip under way tells of others
+	telling map[int64]struct{} // these leases
+	busy    []result           // whose rows somebody else has locked
+	busyTo  time.Duration      // when these are sent again, by sinceBoot
+	inHand  int                // in the buffer or with a handler
+	movedAt time.Duration      // when a slot last came free, or jobs came into the buffer
+	flying  int                // round trips under way
+	asked   int                // jobs that they claim at most
 	conf    queueSettings
 	pace    pace
 	line    db.Line
@@ -84,7 +87,7 @@ func newQueue(w *Worker, name string, slots int) *queue {
 		worker: w, name: name, slots: slots,
 		buffer: make(chan *Run, slots+lookaheadMax),
 		wake:   make(chan struct{}, 1), ended: make(chan struct{}, 1), many: make(chan struct{}, 1),
-		pace: pace{more: true}, line: make(db.Line),
+		pace: pace{more: true}, line: make(db.Line), telling: make(map[int64]struct{}),
 	}
 }
 
@@ -197,6 +200,9 @@ func (q *queue) next(ctx context.Context) (results []result, want int) {
 	if len(results) > 0 || want > 0 {
 		q.flying++
 		q.asked += want
+		for _, id := range leasesOf(results) {
+			q.telling[id] = struct{}{}
+		}
 	}
 	return results, want
 }
@@ -313,7 +319,7 @@ func (q *queue) releaseBuffered() {
 	for {
 		select {
 		case run := <-q.buffer:
-			if !q.worker.keeper.drop(&run.lease).lost {
+			if !q.worker.keeper.drop(run).lost {
 				q.end(run.released(false))
 			} else {
 				q.discard()
@@ -327,7 +333,7 @@ func (q *queue) releaseBuffered() {
 // end records a result for the next round trip.
 func (q *queue) end(r result) {
 	q.mu.Lock()
-	q.results = append(q.results, r)
+	q.sortInLocked(r)
 	q.freedLocked()
 	many := q.flying == 1 && len(q.results) >= assistMin
 	q.mu.Unlock()
@@ -337,10 +343,12 @@ func (q *queue) end(r result) {
 	signal(q.ended)
 }
 
-// completedTx records that a run's own transaction has completed its job.
-func (q *queue) completedTx() {
+// completedTx records that a run's own transaction has completed its job. The
+// lease has to be told.
+func (q *queue) completedTx(run *Run) {
 	q.mu.Lock()
 	q.pace.byTx++
+	q.sortInLocked(result{run: run})
 	q.mu.Unlock()
 	q.discard()
 }
@@ -362,7 +370,8 @@ func (q *queue) freedLocked() {
 func (q *queue) isIdle() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.inHand == 0 && len(q.results) == 0 && len(q.busy) == 0 && q.flying == 0
+	// What only a lease was not told does not keep the worker: whoever ends the lease finds out.
+	return q.inHand == 0 && len(q.results) == 0 && q.flying == 0 && !slices.ContainsFunc(q.busy, func(r result) bool { return !r.isUntold() })
 }
 
 var (

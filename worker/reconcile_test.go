@@ -65,9 +65,8 @@ func (h *host) worker(id string, process identity.Process, present bool, beat ti
 	exec(h.T, pool, `insert into jobq.worker (id, pid, process_start, present, hostname, boot_id, pid_namespace, version, queues, kinds, heartbeat_at)
 		values ($1, $2, $3, $4, $5, $6, $7, '', '{}', '{}', now() - $8::interval)`,
 		id, process.PID, process.Start, present, process.Hostname, process.BootID, process.Namespace, beat)
-	exec(h.T, pool, `insert into jobq.running (id, position, lease_token, lease_expires_at, started_at, run_at, created_at, priority, attempts,
-		    max_attempts, crashes, args_apart, queue, kind, lease_owner, args)
-		  values (nextval('jobq.job_id_seq'), 1, 1, now() + interval '1 hour', now(), now(), now(), 0, 0, 25, 0, false, 'default', 'old', $1, '{}')`, id)
+	err := pgtest.InsertRunning(context.Background(), pool, 1, pgtest.Columns{"kind": "'old'", "lease_owner": "'" + id + "'"})
+	require.NoError(h, err)
 }
 
 // dead is a process of this host that has ended.
@@ -112,7 +111,7 @@ func (h *host) startOnce(mode worker.Reconcile) string {
 func (h *host) owners() (owners []string) {
 	h.Helper()
 	require.NoError(h, h.client.Pool().QueryRow(context.Background(),
-		"select coalesce(array_agg(lease_owner order by lease_owner), '{}') from jobq.running").Scan(&owners))
+		"select coalesce(array_agg(lease_owner order by lease_owner), '{}') from jobq.job where state = 'running'").Scan(&owners))
 	return owners
 }
 

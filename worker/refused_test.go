@@ -11,6 +11,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/pgtest"
 	"github.com/jobq-dev/jobq/worker"
 )
 
@@ -26,26 +27,22 @@ func TestTroubleIsNoFailedRun(t *testing.T) {
 			t.Parallel()
 			ctx := context.Background()
 			client := newClient(t)
+			refused := enqueue(t, client, 1, nil)
 			_, err := client.Pool().Exec(ctx, fmt.Sprintf(`
-				create table public.trouble (refused bigint);
-				insert into public.trouble values (0);
-				create sequence public.refused;
-				create function public.refuse() returns trigger language plpgsql as $$
-				begin
-				  if new.args ->> 'n' = '1' and exists (select from public.trouble) then
-				    perform nextval('public.refused');
-				    raise sqlstate '%s';
-				  end if;
-				  return new;
-				end $$;
-				create trigger refuse before insert on jobq.finished for each row execute function public.refuse()`, code))
+				create table public.trouble (id bigint);
+				insert into public.trouble values (%d);
+				create sequence public.refused`, refused))
 			require.NoError(t, err)
+			require.NoError(t, pgtest.BeforeCompletion(ctx, client.Pool(), fmt.Sprintf(`
+				if exists (select from public.trouble t where t.id = job) then
+				  perform nextval('public.refused');
+				  raise sqlstate '%s';
+				end if;`, code)))
 			ran := make(chan int, 10)
 			start(t, client, &worker.Config{PollInterval: 50 * time.Millisecond}, func(_ context.Context, job *worker.Job[task]) error {
 				ran <- job.Args.N
 				return nil
 			})
-			refused := enqueue(t, client, 1, nil)
 			require.Eventually(t, func() bool {
 				var count int64
 				require.NoError(t, client.Pool().QueryRow(ctx, "select last_value from public.refused").Scan(&count))

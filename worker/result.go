@@ -12,7 +12,8 @@ import (
 	"github.com/jobq-dev/jobq/internal/db"
 )
 
-// result is how a run ended, on its way to the database.
+// result is how a run ended, on its way to the database. With neither a
+// completion nor an ending that is stored, and only its lease was not told yet.
 type result struct {
 	run        *Run
 	completion *db.Completion // either this
@@ -22,20 +23,25 @@ type result struct {
 
 // split sorts results by id, which is the order in which their rows are
 // locked, and runs of one job by token; and divides them by what is to be done.
-func split(results []result) (completions []db.Completion, endings []db.Ending) {
+func split(results []result) (completions []db.Completion, endings []db.Ending, untold []db.Slot) {
 	completions = make([]db.Completion, 0, len(results))
 	slices.SortFunc(results, func(a, b result) int {
 		return cmp.Or(cmp.Compare(a.run.row.ID, b.run.row.ID), cmp.Compare(a.run.row.LeaseToken, b.run.row.LeaseToken))
 	})
 	for _, r := range results {
-		if r.completion != nil {
+		switch {
+		case r.completion != nil:
 			completions = append(completions, *r.completion)
-		} else {
+		case r.ending != nil:
 			endings = append(endings, *r.ending)
+		default:
+			untold = append(untold, r.run.slot())
 		}
 	}
-	return completions, endings
+	return completions, endings, untold
 }
+
+func (r result) isUntold() bool { return r.completion == nil && r.ending == nil }
 
 // runSlot runs handlers, one after the other, until the buffer is closed.
 func (q *queue) runSlot() {
@@ -53,13 +59,13 @@ func (q *queue) execute(run *Run) {
 		ctx, stop = context.WithTimeoutCause(ctx, time.Duration(run.row.TimeoutMs)*time.Millisecond, ErrTimedOut)
 		defer stop()
 	}
-	if err := q.worker.keeper.start(&run.lease, cancel); err != nil {
+	if err := q.worker.keeper.start(run, cancel); err != nil {
 		q.refuse(run, err)
 		return
 	}
 	err := run.call(ctx)
 	cause := context.Cause(ctx)
-	dropped := q.worker.keeper.drop(&run.lease)
+	dropped := q.worker.keeper.drop(run)
 	if dropped.given {
 		return // accounted for when it was given up
 	}
@@ -85,7 +91,7 @@ func (q *queue) refuse(run *Run, reason error) {
 		return
 	}
 	ending := endingOf(reason, reason)
-	ending.ID, ending.Token, ending.Started = run.row.ID, run.row.LeaseToken, false
+	ending.Slot, ending.Started = run.slot(), false
 	q.end(result{run: run, ending: &ending})
 }
 
@@ -93,15 +99,32 @@ func (q *queue) refuse(run *Run, reason error) {
 func (r *Run) result(err, cause error) result {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.over = true
 	if err == nil {
 		r.completion = db.Completion{
-			ID: r.row.ID, Token: r.row.LeaseToken, Result: r.resultJSON, Output: r.output, Usage: r.usage,
+			Slot: r.slot(), Kind: r.row.Kind, Waited: r.row.StartedAt.Time.Sub(r.row.RunAt.Time), OnRow: r.endsOnRow(),
+			Result: r.resultJSON, Output: r.output, Usage: r.usage,
 		}
 		return result{run: r, completion: &r.completion}
 	}
 	ending := endingOf(err, cause)
-	ending.ID, ending.Token, ending.Output, ending.Usage = r.row.ID, r.row.LeaseToken, r.output, r.usage
+	ending.Slot, ending.Output, ending.Usage = r.slot(), r.output, r.usage
 	return result{run: r, ending: &ending}
+}
+
+// plainMax is how long after the claim the lease can still tell when a run has
+// ended: a smallint of milliseconds, less the time that storing it may take.
+const plainMax = 30 * time.Second
+
+// endsOnRow says whether a run that succeeds must end on its own row of run, apart
+// from what it has returned. Called with mu held.
+func (r *Run) endsOnRow() bool {
+	return r.row.HasKey || r.reported || sinceBoot()-r.claimedAt > plainMax
+}
+
+// slot is the run's place in its lease.
+func (r *Run) slot() db.Slot {
+	return db.Slot{ID: r.row.ID, Token: r.row.LeaseToken, Slot: r.row.Slot}
 }
 
 // failed says whether the run counts as an attempt.
@@ -112,7 +135,7 @@ func (r result) failed() bool {
 // released is the result of a run that was cut short for the worker's sake.
 func (r *Run) released(started bool) result {
 	return result{run: r, ending: &db.Ending{
-		ID: r.row.ID, Token: r.row.LeaseToken, Outcome: string(jobq.OutcomeReleased), Started: started,
+		Slot: r.slot(), Outcome: string(jobq.OutcomeReleased), Started: started,
 	}}
 }
 
@@ -135,6 +158,7 @@ func (q *queue) account(results []result, answer db.Exchanged) {
 		later := results[i+1:]
 		ok = ok && (len(later) == 0 || later[0].run.row.ID != r.run.row.ID)
 		switch {
+		case r.isUntold(): // accounted for when it was stored
 		case ok && r.completion != nil:
 			q.worker.counts.completed.Add(1)
 			q.worker.digests.ended(r.run, state, false)
@@ -204,7 +228,7 @@ func (r result) unstorable(err error) result {
 		reason = invalid
 	}
 	return result{run: r.run, ending: &db.Ending{
-		ID: r.run.row.ID, Token: r.run.row.LeaseToken, Outcome: string(jobq.OutcomeFailed),
+		Slot: r.run.slot(), Outcome: string(jobq.OutcomeFailed),
 		Error: storableError("result could not be stored: " + reason), Started: true,
 	}}
 }
@@ -230,8 +254,9 @@ func (q *queue) keep(ctx context.Context, r result, err error) {
 
 func (q *queue) storeOne(ctx context.Context, r result) error {
 	request := db.Exchange{Owner: q.worker.id}
-	request.Completions, request.Endings = split([]result{r})
+	request.Completions, request.Endings, request.Untold = split([]result{r})
 	answer, err := q.worker.schema.Exchange(ctx, q.worker.pool, request)
+	q.tellLater([]result{r}, answer.Untold)
 	if err == nil {
 		q.account([]result{r}, answer)
 	}

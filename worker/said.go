@@ -110,7 +110,7 @@ func (s *said) enqueue(ctx context.Context, raw json.RawMessage) error {
 // inTransaction does work that is stored only under the run's lease.
 func (r *Run) inTransaction(ctx context.Context, work func(tx pgx.Tx) error) error {
 	err := pgx.BeginFunc(ctx, r.worker.pool, func(tx pgx.Tx) error {
-		held, err := r.worker.schema.Queries(tx).LeaseHold(ctx, r.row.ID, r.row.LeaseToken, r.worker.id)
+		held, err := r.worker.schema.Queries(tx).RunHold(ctx, r.row.ID, r.row.LeaseToken, r.worker.id)
 		if err != nil {
 			return err
 		}
@@ -120,7 +120,7 @@ func (r *Run) inTransaction(ctx context.Context, work func(tx pgx.Tx) error) err
 		return work(tx)
 	})
 	if errors.Is(err, ErrLeaseLost) {
-		r.worker.keeper.lose(&r.lease)
+		r.worker.keeper.lose(r)
 	}
 	return err
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/pgtest"
 	"github.com/jobq-dev/jobq/worker"
 )
 
@@ -214,8 +215,7 @@ func TestStreamLostLease(t *testing.T) {
 		pid, err = strconv.Atoi(job.Progress.Stage)
 		return err == nil
 	}, patience, 2*time.Millisecond)
-	_, err := client.Pool().Exec(context.Background(), "update jobq.running set lease_owner = 'other', lease_token = lease_token + 1, lease_expires_at = now() + interval '1 hour'")
-	require.NoError(t, err)
+	require.NoError(t, pgtest.StealLeases(context.Background(), client.Pool(), "other", id))
 	require.Eventually(t, func() bool { return !isAlive(pid) }, patience, 2*time.Millisecond)
 	job, err := client.Get(context.Background(), id)
 	require.NoError(t, err)

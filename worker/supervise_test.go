@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -86,9 +87,15 @@ func TestOneLossOfMany(t *testing.T) {
 		r, ids, pids := programs(t, client, count, lostTerminates, jobq.QueueChange{Lease: &lease, ExtendEvery: &extendEvery}, "")
 		ctx, lost := context.Background(), ids[count/2]
 		var leaseEnd time.Time
-		require.NoError(t, client.Pool().QueryRow(ctx, `with was as (select lease_expires_at from jobq.running where id = $1 for update)
-			update jobq.running r set lease_owner = 'thief', lease_token = r.lease_token + 1, lease_expires_at = now() + interval '1 hour'
-			from was where r.id = $1 returning was.lease_expires_at`, lost).Scan(&leaseEnd))
+		require.NoError(t, pgx.BeginFunc(ctx, client.Pool(), func(tx pgx.Tx) error {
+			if err := pgtest.LockRunning(ctx, tx, lost); err != nil {
+				return err
+			}
+			if err := tx.QueryRow(ctx, "select lease_expires_at from jobq.job where id = $1", lost).Scan(&leaseEnd); err != nil {
+				return err
+			}
+			return pgtest.StealLeases(ctx, tx, "thief", lost)
+		}))
 		require.Eventually(t, func() bool { return alive(pids(lost)) == 0 }, patience, 5*time.Millisecond)
 		requireBefore(t, client.Pool(), leaseEnd)
 		for _, id := range ids {
@@ -97,7 +104,7 @@ func TestOneLossOfMany(t *testing.T) {
 			}
 		}
 		var owned, attempts int
-		require.NoError(t, client.Pool().QueryRow(ctx, "select count(*) filter (where lease_owner <> 'thief'), sum(attempts) from jobq.running").Scan(&owned, &attempts))
+		require.NoError(t, client.Pool().QueryRow(ctx, "select count(*) filter (where lease_owner <> 'thief'), sum(attempts) from jobq.job where state = 'running'").Scan(&owned, &attempts))
 		require.Equal(t, count-1, owned)
 		require.Zero(t, attempts)
 		require.NoError(t, r.drain())
@@ -168,7 +175,7 @@ func blackhole(t *testing.T, lease time.Duration) (checked int) {
 	}
 	require.Eventually(t, func() bool { return left() == 0 }, patience, 20*time.Millisecond)
 	var leaseEnd time.Time
-	require.NoError(t, direct.QueryRow(context.Background(), "select min(lease_expires_at) from jobq.running").Scan(&leaseEnd))
+	require.NoError(t, direct.QueryRow(context.Background(), "select min(lease_expires_at) from jobq.job").Scan(&leaseEnd))
 	for _, id := range ids {
 		last, longest := seen(id)
 		t.Logf("ran until %s before the end of a lease of %s, and waited for a processor for %s at most", leaseEnd.Sub(last), lease, longest)

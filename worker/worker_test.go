@@ -278,7 +278,7 @@ func TestCancelBeforeTheStart(t *testing.T) {
 	require.Eventually(t, func() bool {
 		gate <- struct{}{}
 		var waiting []int64
-		rows, err := client.Pool().Query(ctx, "select id from jobq.running order by position desc")
+		rows, err := client.Pool().Query(ctx, "select id from jobq.job where state = 'running' order by id desc")
 		if err == nil {
 			waiting, err = pgx.CollectRows(rows, pgx.RowTo[int64])
 		}

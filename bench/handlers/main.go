@@ -171,7 +171,7 @@ func measure(ctx context.Context, server *postgres.Server, database string, c co
 		return 0, fmt.Errorf("%d of %d jobs completed", done, jobs)
 	}
 	var last time.Time // the worker itself looks only now and then whether all is done
-	if err := pool.QueryRow(ctx, "select max(finished_at) from jobq.finished").Scan(&last); err != nil {
+	if err := pool.QueryRow(ctx, "select max(finished_at) from jobq.job").Scan(&last); err != nil {
 		return 0, err
 	}
 	return float64(jobs) / last.Sub(begun).Seconds(), nil

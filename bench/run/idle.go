@@ -112,7 +112,7 @@ func (b *bed) stillBusy(ctx context.Context, child *running, jobs int) error {
 		return fmt.Errorf("the worker has ended: %w", err)
 	}
 	var number int
-	if err := b.pool.QueryRow(ctx, "select count(*) from jobq.running").Scan(&number); err != nil {
+	if err := b.pool.QueryRow(ctx, "select count(*) from jobq.job where state = 'running'").Scan(&number); err != nil {
 		return err
 	}
 	if number != jobs {

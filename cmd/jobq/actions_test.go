@@ -31,8 +31,7 @@ func TestExitCodes(t *testing.T) {
 	held := query[int64](t, pool, "select jobq.enqueue('a', unique_key => 'k')")
 	query[string](t, pool, "select jobq.cancel($1)::text", held)
 	query[int64](t, pool, "select jobq.enqueue('a', unique_key => 'k')")
-	_, err := pool.Exec(context.Background(), `insert into jobq.running (id, lease_token, lease_expires_at, started_at, run_at, created_at,
-		priority, attempts, max_attempts, crashes, args_apart, queue, kind, lease_owner) values (77, 1, now(), now(), now(), now(), 0, 0, 1, 0, false, 'q', 'k', 'w')`)
+	err := pgtest.InsertRunning(context.Background(), pool, 1, pgtest.Columns{"id": "77"})
 	require.NoError(t, err)
 	for line, want := range map[string]int{
 		"requeue 99": exitNotFound, "cancel 99": exitNotFound, "delete 99": exitNotFound, "edit 99 --priority 1": exitNotFound, "edit 99": exitNotFound,

@@ -164,8 +164,7 @@ func TestJobCommands(t *testing.T) {
 	require.Equal(t, exitNotFound, code)
 
 	pool := pgtest.Connect(t, url)
-	_, err := pool.Exec(context.Background(), `insert into jobq.running (id, lease_token, lease_expires_at, started_at, run_at, created_at,
-		priority, attempts, max_attempts, crashes, args_apart, queue, kind, lease_owner) values (77, 1, now(), now(), now(), now(), 0, 0, 1, 0, false, 'q', 'k', 'w')`)
+	err := pgtest.InsertRunning(context.Background(), pool, 1, pgtest.Columns{"id": "77"})
 	require.NoError(t, err)
 	_, _, code = command("requeue", "77")
 	require.Equal(t, exitConflict, code)

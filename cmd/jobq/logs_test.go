@@ -21,9 +21,9 @@ func TestLogsOfPrunedPieces(t *testing.T) {
 	url := pgtest.URL(t)
 	pool := pgtest.Connect(t, url)
 	id := query[int64](t, pool, "select jobq.enqueue('task')")
+	query[string](t, pool, "select jobq.cancel($1)::text", id)
+	require.NoError(t, pgtest.UpdateFinished(ctx, pool, pgtest.Columns{"lease_token": "7"}, "id = $1", id))
 	for _, statement := range []string{
-		"select jobq.cancel($1)",
-		"update jobq.finished set lease_token = 7 where id = $1",
 		"insert into jobq.attempt (job_id, finished_at, started_at, lease_token, outcome, number, worker_id) values ($1, now(), now(), 7, 'lost', 1, 'w')",
 		`insert into jobq.output (job_id, lease_token, begins_at, ends_at, written_at, content)
 			values ($1, 7, 0, 6, now() - interval '6 minutes', 'first '), ($1, 7, 6, 10, now(), 'last')`,

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -22,8 +23,10 @@ func makeFailed(t *testing.T, url, queue string, count int) (ids []int64) {
 	t.Helper()
 	pool := pgtest.Connect(t, url)
 	query[int](t, pool, failedJobs, queue, count)
-	return query[[]int64](t, pool, `with f as (update jobq.finished set state = 'failed', attempts = 1, last_error = 'smtp 421 rate limited'
-		where queue = $1 returning id) select array_agg(id order by id) from f`, queue)
+	require.NoError(t, pgtest.UpdateFinished(context.Background(), pool, pgtest.Columns{
+		"state": "'failed'", "attempts": "1", "last_error": "'smtp 421 rate limited'",
+	}, "queue = $1", queue))
+	return query[[]int64](t, pool, "select array_agg(id order by id) from jobq.job where queue = $1 and state = 'failed'", queue)
 }
 
 // An operator finds failed jobs by filter, in every format, requeues them by

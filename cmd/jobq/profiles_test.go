@@ -108,7 +108,7 @@ func TestProfileLongLeases(t *testing.T) {
 	p.begun(first, 1)
 	p.begun(second, 1)
 	survivor := p.worker(args...)
-	extended := query[time.Time](t, p.pool, "select min(lease_expires_at) from jobq.running")
+	extended := query[time.Time](t, p.pool, "select min(lease_expires_at) from jobq.job")
 	killed := p.kill(victim)
 	require.Equal(t, fmt.Sprintf("lease expired: worker %s stopped responding", p.owner(first)), p.reason(first, killed, extended.Add(2*time.Second)))
 	p.recovered(second, killed)
@@ -144,7 +144,7 @@ func TestProfileReapingDisabled(t *testing.T) {
 	p.kill(victim)
 	bystander := p.worker("--janitor", "any", "--scan", "0", "--reconcile", "off")
 	bystander.awaitLog(t, "reaping is off")
-	eventually(t, p.pool, true, "select lease_expires_at < clock_timestamp() - interval '1 s' from jobq.running where id = $1", id)
+	eventually(t, p.pool, true, "select lease_expires_at < clock_timestamp() - interval '1 s' from jobq.job where id = $1", id)
 	// A pass that has promoted this one would have reaped the other.
 	later := p.enqueue(", run_at => clock_timestamp() + interval '100 ms'")
 	p.begun(later, 1)
@@ -190,8 +190,8 @@ func TestProfileProgress(t *testing.T) {
 	w := p.worker("--scan", "500ms", "--run", script)
 	id := query[int64](t, p.pool, "select jobq.enqueue('steps')")
 	p.begun(id, 1)
-	started := query[time.Time](t, p.pool, "select started_at from jobq.running where id = $1", id)
-	eventually(t, p.pool, true, "select lease_expires_at > started_at + interval '12 s' from jobq.running where id = $1", id) // progress has kept it
+	started := query[time.Time](t, p.pool, "select started_at from jobq.job where id = $1", id)
+	eventually(t, p.pool, true, "select lease_expires_at > started_at + interval '12 s' from jobq.job where id = $1", id) // progress has kept it
 	require.NoError(t, os.WriteFile(p.folder+"/hang", nil, 0o600))
 	reason, _ := p.recovered(id, started)
 	require.Equal(t, fmt.Sprintf(":lease expired: worker %s stopped responding", p.owner(id)), reason, "no checkpoint, and the reason")
@@ -246,16 +246,16 @@ func TestProfileKilledOnLoss(t *testing.T) {
 			p.end(second, 1)
 			_, _, code := invoke(t, "", "queues", "pause", "default", "--database-url", p.url)
 			require.Zero(t, code)
-			_, err := p.pool.Exec(context.Background(), "update jobq.running set lease_expires_at = now() - interval '1 s', lease_owner = 'elsewhere' where id = $1", first)
-			require.NoError(t, err)
+			lost := pgtest.Columns{"lease_expires_at": "now() - interval '1 s'", "lease_owner": "'elsewhere'"}
+			require.NoError(t, pgtest.UpdateRunning(context.Background(), p.pool, lost, "id = $1", first))
 			w.awaitLog(t, "lease lost")
 			eventually(t, p.pool, 1, "select attempts from jobq.job where id = $1 and state = 'available'", first)
 			p.end(first, 2)
 			_, _, code = invoke(t, "", "queues", "resume", "default", "--database-url", p.url)
 			require.Zero(t, code)
-			eventually(t, p.pool, 2, "select count(*) from jobq.finished where state = 'completed'")
+			eventually(t, p.pool, 2, "select count(*) from jobq.job where state = 'completed'")
 			order := []int{}
-			for _, id := range query[[]int64](t, p.pool, "select array_agg(id order by finished_at) from jobq.finished") {
+			for _, id := range query[[]int64](t, p.pool, "select array_agg(id order by finished_at) from jobq.job") {
 				order = append(order, int(id))
 			}
 			require.Equal(t, want, order)

@@ -48,7 +48,7 @@ func TestRoles(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	owner, _ := rolesServer(t)
-	failed := "(select id from jobq.finished limit 1)"
+	failed := "(select id from jobq.job where finished_at is not null limit 1)"
 	for _, test := range []struct{ sql, who string }{
 		{"select jobq.enqueue('a', unique_key => 'k', args => jsonb_build_object('large', repeat('x', 5000)))", "producer worker admin"},
 		{`select * from jobq.enqueue_many('[{"kind": "a"}, {"kind": "b", "unique_key": "u"}]')`, "producer worker admin"},
@@ -66,12 +66,12 @@ func TestRoles(t *testing.T) {
 		{"insert into jobq.running select id, null, 1, now(), now(), now(), now(), null, null, null, null, null, null, 0, 0, 1, 0, false, 'q', 'k', 'w' from jobq.finished", "worker"},
 		{"select setval('jobq.waiting_seq', 1)", "worker"},
 		{"select jobq.partition_add('attempt', '2001-01-01')", "worker"},
-		{"select jobq.partition_prune('finished')", "worker"},
+		{"select jobq.partition_prune('" + pgtest.History + "')", "worker"},
 		{"select jobq.payload_prune('', 0, 1, 1)", "worker"},
-		{"select jobq.default_prune('finished', '-infinity', 1)", "worker"},
+		{"select jobq.default_prune('" + pgtest.History + "', '-infinity', 1)", "worker"},
 		{"select jobq.audit_prune(0, 0, 1)", "worker"},
 		{"drop table jobq.attempt_default", ""},
-		{"truncate jobq.finished", ""},
+		{"truncate jobq." + pgtest.History, ""},
 		{"update jobq.jobq_migration set version = 9", ""},
 		{"create table jobq.mine ()", ""},
 		{"select jobq.cancel(" + failed + ")", "admin"},

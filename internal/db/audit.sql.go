@@ -503,7 +503,7 @@ select jobq.queue_known($1::text)::boolean as known
 `
 
 // QueueKnown says whether there is a sign of a queue of that name. Needs
-// pending_claim_idx, pending_due_idx, stat_queue_idx and finished_unsuccessful_idx.
+// pending_claim_idx, pending_due_idx, stat_queue_idx and run_unsuccessful_idx.
 func (q *Queries) QueueKnown(ctx context.Context, queue string) (bool, error) {
 	row := q.db.QueryRow(ctx, QueueKnown, queue)
 	var known bool

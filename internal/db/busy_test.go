@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/pgtest"
 )
 
 // lock keeps the rows of running jobs locked until the function returned is called.
@@ -16,8 +17,7 @@ func (q *queue) lock(ids ...int64) (release func()) {
 	ctx := context.Background()
 	tx, err := q.pool.Begin(ctx)
 	require.NoError(q, err)
-	_, err = tx.Exec(ctx, "select from jobq.running where id = any($1) for update", ids)
-	require.NoError(q, err)
+	require.NoError(q, pgtest.LockRunning(ctx, tx, ids...))
 	return func() { require.NoError(q, tx.Rollback(ctx)) }
 }
 
@@ -28,7 +28,7 @@ func TestExchangeWaitsForNoRow(t *testing.T) {
 	q := setUp(t)
 	q.exec("select jobq.enqueue('k') from generate_series(1, 5)")
 	require.Len(t, q.claim("a", 4), 4)
-	q.exec("update jobq.running set lease_owner = 'b' where id = 4")
+	q.change(pgtest.Columns{"lease_owner": "'b'"}, "id = 4")
 	release := q.lock(1, 2)
 	exchange := db.Exchange{
 		Owner:       "a",

@@ -15,56 +15,61 @@ import (
 const JobClaim = `-- name: JobClaim :many
 with candidate as materialized (
   select c.place
-    from rows from (unnest($3::integer[]), unnest($4::bigint[]),
-        unnest($5::integer[])) as s(from_priority, from_position, to_priority)
+    from rows from (unnest($1::integer[]), unnest($2::bigint[]),
+        unnest($3::integer[])) as s(from_priority, from_position, to_priority)
     cross join lateral (
       select p.ctid as place
         from jobq.pending p
-        where p.queue = $6 and p.position is not null and p.kind = any($7::text[])
+        where p.queue = $4 and p.position is not null and p.kind = any($5::text[])
           and (p.priority, p.position) > (s.from_priority, s.from_position) and p.priority <= s.to_priority
-          and not exists (select from jobq.queue q where q.name = $6 and q.paused_at is not null)
+          and not exists (select from jobq.queue q where q.name = $4 and q.paused_at is not null)
         order by p.priority, p.position
-        limit $8::integer
+        limit $6::integer
         for update of p skip locked
     ) c
-    limit $8::integer
+    limit $6::integer
 ), taken as (
   delete from jobq.pending p
     where p.ctid = any(array(select c.place from candidate c))
-    returning p.id, p.position, p.lease_token, p.run_at, p.created_at, p.timeout, p.backoff_base, p.backoff_max,
+    returning p.id, p.position, p.run_at, p.created_at, p.timeout, p.backoff_base, p.backoff_max,
       p.priority, p.attempts, p.max_attempts, p.crashes, p.args_apart, p.queue, p.kind, p.args, p.unique_key,
       p.last_error, p.clear_reason, p.checkpoint, p.metadata, p.tags
+), l as (
+  insert into jobq.lease (id, claimed_at, expires_at, owner, queue, job_ids)
+    select jobq.lease_id_next(), clock_timestamp(), clock_timestamp() + $7::interval, $8, $4, t.ids
+      from (select array_agg(t.id) as ids from taken t having count(*) > 0) t
+    returning id, claimed_at
 )
-insert into jobq.running as r
-    (id, position, lease_token, lease_expires_at, started_at, run_at, created_at, timeout, backoff_base, backoff_max,
-     priority, attempts, max_attempts, crashes, args_apart, queue, kind, lease_owner, args, unique_key, last_error,
-     clear_reason, checkpoint, metadata, tags)
-  select t.id, t.position, t.lease_token + 1, clock_timestamp() + $1::interval, clock_timestamp(), t.run_at,
-      t.created_at, t.timeout, t.backoff_base, t.backoff_max, t.priority, t.attempts, t.max_attempts, t.crashes,
-      t.args_apart, t.queue, t.kind, $2, t.args, t.unique_key, t.last_error, t.clear_reason, t.checkpoint,
-      t.metadata, t.tags
+insert into jobq.run as r
+    (id, lease_id, slot, position, run_at, created_at, timeout, backoff_base, backoff_max, priority, attempts, max_attempts,
+     crashes, args_apart, queue, kind, args, unique_key, last_error, clear_reason, checkpoint, metadata, tags)
+  select t.id, (select l.id from l), row_number() over (), t.position, t.run_at, t.created_at, t.timeout, t.backoff_base,
+      t.backoff_max, t.priority, t.attempts, t.max_attempts, t.crashes, t.args_apart, t.queue, t.kind, t.args, t.unique_key,
+      t.last_error, t.clear_reason, t.checkpoint, t.metadata, t.tags
     from taken t
-  returning r.id, r.position, r.lease_token, r.priority, r.attempts, r.max_attempts, r.crashes, r.queue, r.kind,
-    r.created_at, r.run_at, r.started_at, coalesce(ceil(extract(epoch from r.timeout) * 1000), 0)::bigint as timeout_ms,
+  returning r.id, r.lease_id as lease_token, r.slot, r.position, r.priority, r.attempts, r.max_attempts, r.crashes, r.queue, r.kind,
+    r.created_at, r.run_at, (select l.claimed_at from l limit 1)::timestamptz as started_at,
+    coalesce(ceil(extract(epoch from r.timeout) * 1000), 0)::bigint as timeout_ms,
     coalesce(r.args, (select a.args from jobq.payload a where a.job_id = r.id))::jsonb as args,
-    r.checkpoint, r.metadata, r.tags, r.last_error, r.clear_reason
+    r.checkpoint, r.metadata, r.tags, r.last_error, r.clear_reason, (r.unique_key is not null)::boolean as has_key
 `
 
 type JobClaimParams struct {
-	Lease          pgtype.Interval
-	Owner          string
 	FromPriorities []int32
 	FromPositions  []int64
 	ToPriorities   []int32
 	Queue          string
 	Kinds          []string
 	JobCount       int32
+	Lease          pgtype.Interval
+	Owner          string
 }
 
 type JobClaimRow struct {
 	ID          int64
-	Position    pgtype.Int8
 	LeaseToken  int64
+	Slot        int16
+	Position    pgtype.Int8
 	Priority    int16
 	Attempts    int16
 	MaxAttempts int16
@@ -81,11 +86,12 @@ type JobClaimRow struct {
 	Tags        []string
 	LastError   *string
 	ClearReason *string
+	HasKey      bool
 }
 
-// JobClaim moves up to job_count available jobs of one queue to running, each
-// with a new lease for the owner, and returns them. In the order of priority
-// and position; the rows come back in any order, so the caller sorts.
+// JobClaim moves up to job_count available jobs of one queue to run, under one
+// new lease for the owner, and returns them. In the order of priority and
+// position; the rows come back in any order, so the caller sorts.
 //
 // The candidates are locked first (MATERIALIZED, so that the limit holds) and
 // deleted by ctid, which needs no second look at an index. A row that was
@@ -97,17 +103,20 @@ type JobClaimRow struct {
 // not included, to the end of to_priorities. One segment is all of it. Several
 // leave out what was claimed before, whose dead index entries would else be
 // walked through again at each claim for as long as any transaction is open.
+//
+// lease and run read the rows of taken in the same order, that in which they
+// were deleted: the place of an id in job_ids is the slot of its run.
 // Needs pending_claim_idx, and nothing else whatever the statistics say.
 func (q *Queries) JobClaim(ctx context.Context, arg JobClaimParams) ([]JobClaimRow, error) {
 	rows, err := q.db.Query(ctx, JobClaim,
-		arg.Lease,
-		arg.Owner,
 		arg.FromPriorities,
 		arg.FromPositions,
 		arg.ToPriorities,
 		arg.Queue,
 		arg.Kinds,
 		arg.JobCount,
+		arg.Lease,
+		arg.Owner,
 	)
 	if err != nil {
 		return nil, err
@@ -118,8 +127,9 @@ func (q *Queries) JobClaim(ctx context.Context, arg JobClaimParams) ([]JobClaimR
 		var i JobClaimRow
 		if err := rows.Scan(
 			&i.ID,
-			&i.Position,
 			&i.LeaseToken,
+			&i.Slot,
+			&i.Position,
 			&i.Priority,
 			&i.Attempts,
 			&i.MaxAttempts,
@@ -136,6 +146,138 @@ func (q *Queries) JobClaim(ctx context.Context, arg JobClaimParams) ([]JobClaimR
 			&i.Tags,
 			&i.LastError,
 			&i.ClearReason,
+			&i.HasKey,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const JobClaimEach = `-- name: JobClaimEach :many
+with candidate as materialized (
+  select c.place
+    from rows from (unnest($1::integer[]), unnest($2::bigint[]),
+        unnest($3::integer[])) as s(from_priority, from_position, to_priority)
+    cross join lateral (
+      select p.ctid as place
+        from jobq.pending p
+        where p.queue = $4 and p.position is not null and p.kind = any($5::text[])
+          and (p.priority, p.position) > (s.from_priority, s.from_position) and p.priority <= s.to_priority
+          and not exists (select from jobq.queue q where q.name = $4 and q.paused_at is not null)
+        order by p.priority, p.position
+        limit $6::integer
+        for update of p skip locked
+    ) c
+    limit $6::integer
+), taken as (
+  delete from jobq.pending p
+    where p.ctid = any(array(select c.place from candidate c))
+    returning p.id, p.position, p.run_at, p.created_at, p.timeout, p.backoff_base, p.backoff_max,
+      p.priority, p.attempts, p.max_attempts, p.crashes, p.args_apart, p.queue, p.kind, p.args, p.unique_key,
+      p.last_error, p.clear_reason, p.checkpoint, p.metadata, p.tags
+), l as (
+  insert into jobq.lease (id, claimed_at, expires_at, owner, queue, job_ids)
+    select jobq.lease_id_next(), clock_timestamp(), clock_timestamp() + $7::interval, $8, $4, array[t.id]
+      from taken t
+    returning id, claimed_at, job_ids[1] as job_id
+)
+insert into jobq.run as r
+    (id, lease_id, slot, position, run_at, created_at, timeout, backoff_base, backoff_max, priority, attempts, max_attempts,
+     crashes, args_apart, queue, kind, args, unique_key, last_error, clear_reason, checkpoint, metadata, tags)
+  select t.id, l.id, 1, t.position, t.run_at, t.created_at, t.timeout, t.backoff_base,
+      t.backoff_max, t.priority, t.attempts, t.max_attempts, t.crashes, t.args_apart, t.queue, t.kind, t.args, t.unique_key,
+      t.last_error, t.clear_reason, t.checkpoint, t.metadata, t.tags
+    from taken t
+    join l on l.job_id = t.id
+  returning r.id, r.lease_id as lease_token, r.slot, r.position, r.priority, r.attempts, r.max_attempts, r.crashes, r.queue, r.kind,
+    r.created_at, r.run_at, (select l.claimed_at from l limit 1)::timestamptz as started_at,
+    coalesce(ceil(extract(epoch from r.timeout) * 1000), 0)::bigint as timeout_ms,
+    coalesce(r.args, (select a.args from jobq.payload a where a.job_id = r.id))::jsonb as args,
+    r.checkpoint, r.metadata, r.tags, r.last_error, r.clear_reason, (r.unique_key is not null)::boolean as has_key
+`
+
+type JobClaimEachParams struct {
+	FromPriorities []int32
+	FromPositions  []int64
+	ToPriorities   []int32
+	Queue          string
+	Kinds          []string
+	JobCount       int32
+	Lease          pgtype.Interval
+	Owner          string
+}
+
+type JobClaimEachRow struct {
+	ID          int64
+	LeaseToken  int64
+	Slot        int16
+	Position    pgtype.Int8
+	Priority    int16
+	Attempts    int16
+	MaxAttempts int16
+	Crashes     int16
+	Queue       string
+	Kind        string
+	CreatedAt   pgtype.Timestamptz
+	RunAt       pgtype.Timestamptz
+	StartedAt   pgtype.Timestamptz
+	TimeoutMs   int64
+	Args        json.RawMessage
+	Checkpoint  json.RawMessage
+	Metadata    json.RawMessage
+	Tags        []string
+	LastError   *string
+	ClearReason *string
+	HasKey      bool
+}
+
+// JobClaimEach is JobClaim with a lease for each job, for queues whose jobs
+// extend their own leases by what they report.
+func (q *Queries) JobClaimEach(ctx context.Context, arg JobClaimEachParams) ([]JobClaimEachRow, error) {
+	rows, err := q.db.Query(ctx, JobClaimEach,
+		arg.FromPriorities,
+		arg.FromPositions,
+		arg.ToPriorities,
+		arg.Queue,
+		arg.Kinds,
+		arg.JobCount,
+		arg.Lease,
+		arg.Owner,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []JobClaimEachRow
+	for rows.Next() {
+		var i JobClaimEachRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.LeaseToken,
+			&i.Slot,
+			&i.Position,
+			&i.Priority,
+			&i.Attempts,
+			&i.MaxAttempts,
+			&i.Crashes,
+			&i.Queue,
+			&i.Kind,
+			&i.CreatedAt,
+			&i.RunAt,
+			&i.StartedAt,
+			&i.TimeoutMs,
+			&i.Args,
+			&i.Checkpoint,
+			&i.Metadata,
+			&i.Tags,
+			&i.LastError,
+			&i.ClearReason,
+			&i.HasKey,
 		); err != nil {
 			return nil, err
 		}

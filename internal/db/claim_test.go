@@ -53,10 +53,10 @@ func TestConcurrentClaims(t *testing.T) {
 		})
 	}
 	require.NoError(t, group.Wait())
-	require.Equal(t, count, q.number("select count(*) from jobq.running where lease_token = 1"))
+	require.Equal(t, count, q.number("select count(*) from jobq.job where state = 'running' and lease_token = 1"))
 	for id, owner := range claimed {
 		if id%500 == 0 {
-			require.Equal(t, 1, q.number("select count(*) from jobq.running where id = $1 and lease_owner = $2", id, owner))
+			require.Equal(t, 1, q.number("select count(*) from jobq.job where state = 'running' and id = $1 and lease_owner = $2", id, owner))
 		}
 	}
 }
@@ -134,7 +134,7 @@ func TestRowChangesBetweenSnapshotAndLock(t *testing.T) {
 			require.NoError(t, holder.Commit(ctx))
 			require.ElementsMatch(t, test.now, <-claimed)
 			require.ElementsMatch(t, test.before, ids(q.claim("a", 10)))
-			require.Zero(t, q.number("select count(*) from jobq.running group by id having count(*) > 1 union all select 0 limit 1"))
+			require.Zero(t, q.number("select count(*) from jobq.job where state = 'running' group by id having count(*) > 1 union all select 0 limit 1"))
 		})
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/pgtest"
 )
 
 var hour = pgtype.Interval{Microseconds: time.Hour.Microseconds(), Valid: true}
@@ -96,7 +97,7 @@ func TestEndings(t *testing.T) {
 			coalesce(sum(cancelled), 0)) from jobq.stats where queue = $1`, name).Scan(&stats))
 		require.Equal(t, test.stats, stats, name)
 	}
-	require.Zero(t, q.number("select count(*) from jobq.running"))
+	require.Zero(t, q.number("select count(*) from jobq.job where state = 'running'"))
 }
 
 // The wait before a retry is drawn from what the row says, doubles, and stops
@@ -136,7 +137,7 @@ func TestBatchWithLostLeases(t *testing.T) {
 	q := setUp(t)
 	q.exec("select jobq.enqueue('k') from generate_series(1, 6)")
 	require.Len(t, q.claim("a", 6), 6)
-	q.exec("update jobq.running set lease_owner = 'b' where id in (2, 5)")
+	q.change(pgtest.Columns{"lease_owner": "'b'"}, "id in (2, 5)")
 	answer := q.exchange(db.Exchange{
 		Owner: "a",
 		Completions: []db.Completion{
@@ -152,8 +153,8 @@ func TestBatchWithLostLeases(t *testing.T) {
 	require.Equal(t, []int64{1}, answer.Completed)
 	require.Len(t, answer.Ended, 1)
 	require.EqualValues(t, 4, answer.Ended[0].ID)
-	require.Equal(t, 4, q.number("select count(*) from jobq.running where id in (2, 3, 5, 6)"))
-	require.Equal(t, 1, q.number("select count(*) from jobq.finished where result = '{\"n\": 1}'"))
+	require.Equal(t, 4, q.number("select count(*) from jobq.job where state = 'running' and id in (2, 3, 5, 6)"))
+	require.Equal(t, 1, q.number("select count(*) from jobq.job where finished_at is not null and result = '{\"n\": 1}'"))
 	require.Equal(t, 2, q.number("select count(*) from jobq.attempt"), "the output of a lost run is kept nowhere")
 	require.Equal(t, 1, q.number("select count(*) from jobq.attempt where output = 'one' and outcome = 'completed'"))
 }
@@ -169,8 +170,8 @@ func TestExchangeIsAtomic(t *testing.T) {
 		Claim: &db.JobClaimParams{Lease: hour, Owner: "a", Queue: "default", Kinds: []string{"k\x00"}, JobCount: 1},
 	})
 	require.Error(t, err)
-	require.Equal(t, 1, q.number("select count(*) from jobq.running"))
-	require.Zero(t, q.number("select count(*) from jobq.finished"))
+	require.Equal(t, 1, q.number("select count(*) from jobq.job where state = 'running'"))
+	require.Zero(t, q.number("select count(*) from jobq.job where finished_at is not null"))
 }
 
 // What a run leaves is bounded, and a refusal names the field; the row stays
@@ -188,7 +189,7 @@ func TestRunLimits(t *testing.T) {
 		require.True(t, ok, err)
 		require.Contains(t, reason, want)
 		require.False(t, db.IsTransient(err))
-		require.Equal(t, 1, q.number("select count(*) from jobq.running where lease_token = 1"))
+		require.Equal(t, 1, q.number("select count(*) from jobq.job where state = 'running' and lease_token = 1"))
 	}
 	exchange := func(exchange db.Exchange) error {
 		exchange.Owner = "a"
@@ -234,7 +235,7 @@ func TestProgressIsMerged(t *testing.T) {
 		require.NoError(t, err)
 		require.EqualValues(t, 1, count)
 	}
-	require.Equal(t, 1, q.number("select count(*) from jobq.running where progress_percent = 40 and progress_stage = 'resize' and progress_message is null and progressed_at <= clock_timestamp()"))
+	require.Equal(t, 1, q.number("select count(*) from jobq.job where state = 'running' and progress_percent = 40 and progress_stage = 'resize' and progress_message is null and progressed_at <= clock_timestamp()"))
 }
 
 // halfway is a connection that fails after the first batch.
@@ -265,7 +266,7 @@ func TestClaimsOfHalfAnExchange(t *testing.T) {
 	})
 	require.ErrorIs(t, err, context.Canceled)
 	require.Len(t, answer.Claimed, 1)
-	require.Equal(t, 1, q.number("select count(*) from jobq.running"))
+	require.Equal(t, 1, q.number("select count(*) from jobq.job where state = 'running'"))
 }
 
 // The time of runs that were cancelled is no part of what runs take.
@@ -274,7 +275,7 @@ func TestRunSecondsOfCancelled(t *testing.T) {
 	q := setUp(t)
 	q.exec("insert into jobq.pending (kind) select 'k' from generate_series(1, 3)")
 	jobs := q.claim("a", 3)
-	q.exec("update jobq.running set started_at = started_at - interval '1 hour'")
+	q.change(pgtest.Columns{"started_at": "started_at - interval '1 hour'"}, "true")
 	require.Equal(t, "cancelled", q.end(jobs[0], db.Ending{Outcome: "cancelled"}))
 	q.exec("select jobq.cancel($1)", jobs[1].ID)
 	require.Equal(t, "cancelled", q.end(jobs[1], db.Ending{Outcome: "failed"}))

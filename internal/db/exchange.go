@@ -1,14 +1,15 @@
 package db
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgtype"
 )
 
 // HotSettings keep the plans of the hot statements what they are meant to be,
@@ -28,19 +29,35 @@ type Batcher interface {
 	SendBatch(ctx context.Context, batch *pgx.Batch) pgx.BatchResults
 }
 
+// Slot is one job's place in a lease, whose id is the job's token.
+type Slot struct {
+	ID    int64 // the job's
+	Token int64
+	Slot  int16
+}
+
 // Completion is a run that succeeded.
 type Completion struct {
-	ID     int64
-	Token  int64
+	Slot
+	Kind   string
+	Waited time.Duration // from when the job could run to its claim
+	// OnRow makes it end on its own row of run: a job with a unique key or stored
+	// progress must, and one that was claimed 32 seconds ago or more. So does one
+	// with a result, output or usage.
+	OnRow  bool
 	Result json.RawMessage // nil for none
 	Output string          // "" for none
 	Usage  json.RawMessage // of a program; nil for none
 }
 
-// Ending is a run that did not simply succeed; see JobEnd.
+// isPlain says whether the lease alone is to know of the end.
+func (c Completion) isPlain() bool {
+	return !c.OnRow && c.Result == nil && c.Output == "" && c.Usage == nil
+}
+
+// Ending is a run that did not simply succeed; see RunEnd.
 type Ending struct {
-	ID      int64
-	Token   int64
+	Slot
 	Outcome string
 	Error   string
 	Output  string
@@ -57,17 +74,22 @@ type Exchange struct {
 	Owner       string
 	Completions []Completion
 	Endings     []Ending
-	Claim       *JobClaimParams // nil to claim nothing; without segments it looks at the whole line
-
-	again bool // and what of this does not come back is asked after
+	// Untold are runs whose ends are stored on their own rows and of which the
+	// lease was not told yet: see Exchanged.Untold.
+	Untold []Slot
+	Claim  *JobClaimParams // nil to claim nothing; without segments it looks at the whole line
+	Each   bool            // each job that is claimed gets a lease of its own
 }
 
 // Exchanged is the database's answer.
 type Exchanged struct {
 	Completed []int64 // ids; those asked for and in none of the first three were not ours any more
-	Ended     []JobEndRow
-	Busy      []int64       // in another transaction's hands, with ErrBusy
-	Claimed   []JobClaimRow // in any order
+	Ended     []RunEndRow
+	Busy      []int64 // in another transaction's hands, with ErrBusy
+	// Untold are runs that have ended, and of which somebody kept the lease from
+	// being told. Hand them in again: the lease counts them as running.
+	Untold  []Slot
+	Claimed []JobClaimRow // in any order
 }
 
 // ErrBusy says that some rows were in another transaction's hands, and that all
@@ -78,163 +100,295 @@ var ErrBusy = errors.New("in another transaction's hands")
 // error whether it took effect is unknown, unless the server said no.
 //
 // It never waits for a row. What an edit at the same moment has hidden from the
-// statements, such as a heartbeat that committed in between, or what somebody
-// has locked, is asked for a second time, and is busy if that does not help. An
-// error of the second time, or ErrBusy, comes with the answer to the rest, whose
+// statements, what somebody has locked, and what the lease refuses, is asked for a
+// second time, then on its own row, and is busy if that does not help. An error
+// of the second time, or ErrBusy, comes with the answer to the rest, whose
 // claims are the caller's.
+//
+// The ends of one lease must not be in two exchanges at once: the second would
+// find it locked.
 func (s *Schema) Exchange(ctx context.Context, conn Batcher, exchange Exchange) (Exchanged, error) {
-	answer, err := s.exchangeOnce(ctx, conn, exchange)
-	if err != nil {
+	first := newRound(exchange)
+	if err := first.send(ctx, s, conn, exchange.Claim, exchange.Each); err != nil {
 		return Exchanged{}, err
 	}
-	missing, some := answer.missing(exchange)
+	answer := first.answer()
+	missing, some := first.missing()
 	if !some {
 		return answer, nil
 	}
-	missing.again = true
-	again, err := s.exchangeOnce(ctx, conn, missing)
-	if err != nil {
+	second := newRound(missing)
+	second.again = true
+	if err := second.send(ctx, s, conn, nil, false); err != nil {
 		return answer, err
 	}
-	answer.Completed, answer.Ended = append(answer.Completed, again.Completed...), append(answer.Ended, again.Ended...)
-	if answer.Busy = again.Busy; len(answer.Busy) > 0 {
+	rest := second.answer()
+	answer.Completed, answer.Ended = append(answer.Completed, rest.Completed...), append(answer.Ended, rest.Ended...)
+	answer.Untold = append(answer.Untold, rest.Untold...)
+	if answer.Busy = rest.Busy; len(answer.Busy) > 0 {
 		return answer, ErrBusy
 	}
 	return answer, nil
 }
 
-// missing is what was asked for and not answered.
-func (e *Exchanged) missing(exchange Exchange) (missing Exchange, some bool) {
-	if len(e.Completed) == len(exchange.Completions) && len(e.Ended) == len(exchange.Endings) {
-		return Exchange{}, false
-	}
-	answered := make(map[int64]bool, len(e.Completed)+len(e.Ended))
-	for _, id := range e.Completed {
-		answered[id] = true
-	}
-	for _, ended := range e.Ended {
-		answered[ended.ID] = true
-	}
-	missing.Owner = exchange.Owner
-	for _, completion := range exchange.Completions {
-		if !answered[completion.ID] {
-			missing.Completions = append(missing.Completions, completion)
-		}
-	}
-	for _, ending := range exchange.Endings {
-		if !answered[ending.ID] {
-			missing.Endings = append(missing.Endings, ending)
-		}
-	}
-	return missing, true
+// round is one round trip of an exchange.
+type round struct {
+	Exchange
+	again bool // what of it is not stored is asked after
+
+	// answers
+	leases  map[int64]LeaseEndRow
+	ended   []RunEndRow
+	plain   map[int64][]int16 // slots that had plainly succeeded before, by lease
+	held    []int64
+	claimed []JobClaimRow
 }
 
-func (s *Schema) exchangeOnce(ctx context.Context, conn Batcher, exchange Exchange) (Exchanged, error) {
-	var answer Exchanged
+func newRound(exchange Exchange) *round {
+	return &round{Exchange: exchange, leases: make(map[int64]LeaseEndRow), plain: make(map[int64][]int16)}
+}
+
+// send does it in the order in which the statements depend on one another: what
+// had ended before, ends on rows of their own, the leases, what is left, the claim.
+func (r *round) send(ctx context.Context, s *Schema, conn Batcher, claim *JobClaimParams, each bool) error {
 	batch := &pgx.Batch{}
 	batch.Queue(HotSettings)
-	if len(exchange.Completions) > 0 {
-		s.queueCompletions(ctx, batch, exchange, &answer)
+	if r.again {
+		r.queueLook(ctx, s, batch)
 	}
-	if len(exchange.Endings) > 0 {
-		s.queueEndings(ctx, batch, exchange, &answer)
+	r.queueRunEnd(ctx, s, batch)
+	r.queueLeaseEnd(ctx, s, batch)
+	if r.again {
+		r.queueHeld(ctx, s, batch)
 	}
-	if exchange.again {
-		s.queueHeld(ctx, batch, exchange, &answer)
-	}
-	if claim := exchange.Claim; claim != nil {
-		if claim.FromPriorities == nil {
-			WholeLine(claim)
-		}
-		s.Queue(batch, func(q *Queries) { _, _ = q.JobClaim(ctx, *claim) }).
-			Query(func(rows pgx.Rows) (err error) {
-				answer.Claimed, err = scanClaimed(rows, int(claim.JobCount))
-				return err
-			})
+	if claim != nil {
+		r.queueClaim(ctx, s, batch, claim, each)
 	}
 	if err := conn.SendBatch(ctx, batch).Close(); err != nil {
-		return Exchanged{}, fmt.Errorf("finish and claim: %w", err)
+		return fmt.Errorf("finish and claim: %w", err)
 	}
-	return answer, nil
+	return nil
 }
 
-// queueHeld asks which of the runs that the exchange speaks of are still the
-// owner's, after the statements that were to end them.
-func (s *Schema) queueHeld(ctx context.Context, batch *pgx.Batch, exchange Exchange, answer *Exchanged) {
-	ids := make([]int64, 0, len(exchange.Completions)+len(exchange.Endings))
-	tokens := make([]int64, 0, cap(ids))
-	for _, completion := range exchange.Completions {
-		ids, tokens = append(ids, completion.ID), append(tokens, completion.Token)
-	}
-	for _, ending := range exchange.Endings {
-		ids, tokens = append(ids, ending.ID), append(tokens, ending.Token)
-	}
-	s.Queue(batch, func(q *Queries) { _, _ = q.LeaseHeld(ctx, ids, tokens, exchange.Owner) }).
-		Query(func(rows pgx.Rows) (err error) {
-			answer.Busy, err = pgx.CollectRows(rows, pgx.RowTo[int64])
-			return err
-		})
-}
+// onRow says whether a completion is to end on its own row in this round.
+func (r *round) onRow(c Completion) bool { return r.again || !c.isPlain() }
 
-func (s *Schema) queueCompletions(ctx context.Context, batch *pgx.Batch, exchange Exchange, answer *Exchanged) {
-	count := len(exchange.Completions)
-	ids, tokens, results := make([]int64, count), make([]int64, count), make([]json.RawMessage, count)
-	var withOutput []int
-	for i, completion := range exchange.Completions {
-		ids[i], tokens[i], results[i] = completion.ID, completion.Token, completion.Result
-		if completion.Output != "" || completion.Usage != nil {
-			withOutput = append(withOutput, i)
+func (r *round) queueRunEnd(ctx context.Context, s *Schema, batch *pgx.Batch) {
+	params := RunEndParams{Owner: r.Owner}
+	add := func(at Slot, outcome, text, output string, delay Delay, final, started, quiet bool, result, usage json.RawMessage) {
+		params.Ids, params.Tokens = append(params.Ids, at.ID), append(params.Tokens, at.Token)
+		params.Outcomes, params.Errors = append(params.Outcomes, outcome), append(params.Errors, text)
+		params.Outputs, params.Delays = append(params.Outputs, output), append(params.Delays, delay.interval())
+		params.Finals, params.Started, params.Quiet = append(params.Finals, final), append(params.Started, started), append(params.Quiet, quiet)
+		params.Results, params.Usages = append(params.Results, result), append(params.Usages, usage)
+	}
+	for _, c := range r.Completions {
+		if r.onRow(c) {
+			add(c.Slot, "completed", "", c.Output, Delay{}, false, true, false, c.Result, c.Usage)
 		}
 	}
-	answer.Completed = make([]int64, 0, count)
-	complete := JobCompleteParams{Ids: ids, Tokens: tokens, Results: results, Owner: exchange.Owner, SkipLocked: true}
-	s.Queue(batch, func(q *Queries) { _, _ = q.JobComplete(ctx, complete) }).Query(func(rows pgx.Rows) error {
-		var id int64
-		_, err := pgx.ForEachRow(rows, []any{&id}, func() error {
-			answer.Completed = append(answer.Completed, id)
+	for _, e := range r.Endings {
+		add(e.Slot, e.Outcome, e.Error, e.Output, e.Delay, e.Final, e.Started, e.Quiet, nil, e.Usage)
+	}
+	if len(params.Ids) == 0 {
+		return
+	}
+	s.Queue(batch, func(q *Queries) { _, _ = q.RunEnd(ctx, params) }).Query(func(rows pgx.Rows) (err error) {
+		r.ended, err = pgx.CollectRows(rows, pgx.RowToStructByPos[RunEndRow])
+		return err
+	})
+}
+
+// elsewhere are the runs that have ended on their own rows, if these were stored.
+func (r *round) elsewhere() []Slot {
+	slots := slices.Clone(r.Untold)
+	for _, c := range r.Completions {
+		if r.onRow(c) {
+			slots = append(slots, c.Slot)
+		}
+	}
+	for _, e := range r.Endings {
+		slots = append(slots, e.Slot)
+	}
+	return slots
+}
+
+// queueLeaseEnd tells the leases what has ended, in the order of their ids.
+func (r *round) queueLeaseEnd(ctx context.Context, s *Schema, batch *pgx.Batch) {
+	params := LeaseEndParams{Owner: r.Owner}
+	tokens := make(map[int64]struct{})
+	for _, at := range r.elsewhere() {
+		params.ElsewhereLeases, params.ElsewhereSlots = append(params.ElsewhereLeases, at.Token), append(params.ElsewhereSlots, at.Slot)
+		params.ElsewhereJobs = append(params.ElsewhereJobs, at.ID)
+		tokens[at.Token] = struct{}{}
+	}
+	plain := make(map[int64][]Completion)
+	for _, c := range r.Completions {
+		if !r.onRow(c) {
+			plain[c.Token] = append(plain[c.Token], c)
+			tokens[c.Token] = struct{}{}
+		}
+	}
+	if len(tokens) == 0 {
+		return
+	}
+	for token := range tokens {
+		params.Ids = append(params.Ids, token)
+	}
+	slices.Sort(params.Ids)
+	for _, token := range params.Ids {
+		params.Lows = append(params.Lows, int32(len(params.Plain)+1)) // #nosec G115 -- as many as an exchange has
+		for _, c := range plain[token] {
+			params.Plain = append(params.Plain, c.Slot.Slot)
+		}
+		params.Highs = append(params.Highs, int32(len(params.Plain))) // #nosec G115
+		params.sum(token, plain[token])
+	}
+	s.Queue(batch, func(q *Queries) { _, _ = q.LeaseEnd(ctx, params) }).Query(func(rows pgx.Rows) error {
+		var row LeaseEndRow
+		_, err := pgx.ForEachRow(rows, []any{&row.ID, &row.Told, &row.Held}, func() error {
+			r.leases[row.ID] = row
 			return nil
 		})
 		return err
 	})
-	if len(withOutput) == 0 {
+}
+
+// sum adds the completions of one lease up by kind.
+func (p *LeaseEndParams) sum(token int64, completions []Completion) {
+	slices.SortFunc(completions, func(a, b Completion) int { return cmp.Compare(a.Kind, b.Kind) })
+	for i, c := range completions {
+		if i == 0 || completions[i-1].Kind != c.Kind {
+			p.SumLeases, p.SumKinds = append(p.SumLeases, token), append(p.SumKinds, c.Kind)
+			p.SumJobs, p.SumWaited = append(p.SumJobs, 0), append(p.SumWaited, 0)
+		}
+		last := len(p.SumJobs) - 1
+		p.SumJobs[last]++
+		p.SumWaited[last] += c.Waited.Seconds()
+	}
+}
+
+// queueLook asks which of the completions the leases had been told of before, as
+// by an exchange whose answer was lost.
+func (r *round) queueLook(ctx context.Context, s *Schema, batch *pgx.Batch) {
+	var ids []int64
+	for _, c := range r.Completions {
+		ids = append(ids, c.Token)
+	}
+	slices.Sort(ids)
+	ids = slices.Compact(ids)
+	if len(ids) == 0 {
 		return
 	}
-	keep := AttemptKeepOutputParams{Owner: exchange.Owner}
-	for _, i := range withOutput {
-		keep.Ids, keep.Tokens = append(keep.Ids, ids[i]), append(keep.Tokens, tokens[i])
-		keep.Outputs = append(keep.Outputs, exchange.Completions[i].Output)
-		keep.Usages = append(keep.Usages, exchange.Completions[i].Usage)
-	}
-	s.Queue(batch, func(q *Queries) { _ = q.AttemptKeepOutput(ctx, keep) })
+	s.Queue(batch, func(q *Queries) { _, _ = q.LeaseLook(ctx, ids, r.Owner) }).Query(func(rows pgx.Rows) error {
+		var row LeaseLookRow
+		_, err := pgx.ForEachRow(rows, []any{&row.ID, &row.Plain}, func() error {
+			r.plain[row.ID] = row.Plain
+			return nil
+		})
+		return err
+	})
 }
 
-func (s *Schema) queueEndings(ctx context.Context, batch *pgx.Batch, exchange Exchange, answer *Exchanged) {
-	params := JobEndParams{Owner: exchange.Owner}
-	for _, ending := range exchange.Endings {
-		params.Ids, params.Tokens = append(params.Ids, ending.ID), append(params.Tokens, ending.Token)
-		params.Outcomes, params.Errors = append(params.Outcomes, ending.Outcome), append(params.Errors, ending.Error)
-		params.Outputs, params.Delays = append(params.Outputs, ending.Output), append(params.Delays, ending.Delay.interval())
-		params.Finals, params.Started = append(params.Finals, ending.Final), append(params.Started, ending.Started)
-		params.Quiet = append(params.Quiet, ending.Quiet)
+// queueHeld asks which of the runs are still the owner's, after the statements
+// that were to end them.
+func (r *round) queueHeld(ctx context.Context, s *Schema, batch *pgx.Batch) {
+	ids := make([]int64, 0, len(r.Completions)+len(r.Endings))
+	tokens := make([]int64, 0, cap(ids))
+	for _, c := range r.Completions {
+		ids, tokens = append(ids, c.ID), append(tokens, c.Token)
 	}
-	s.Queue(batch, func(q *Queries) { _, _ = q.JobEnd(ctx, params) }).
+	for _, e := range r.Endings {
+		ids, tokens = append(ids, e.ID), append(tokens, e.Token)
+	}
+	if len(ids) == 0 {
+		return
+	}
+	s.Queue(batch, func(q *Queries) { _, _ = q.RunHeld(ctx, ids, tokens, r.Owner) }).
 		Query(func(rows pgx.Rows) (err error) {
-			answer.Ended, err = pgx.CollectRows(rows, pgx.RowToStructByPos[JobEndRow])
+			r.held, err = pgx.CollectRows(rows, pgx.RowTo[int64])
 			return err
 		})
-	s.queueUsages(ctx, batch, exchange)
 }
 
-func (s *Schema) queueUsages(ctx context.Context, batch *pgx.Batch, exchange Exchange) {
-	keep := AttemptKeepUsageParams{Owner: exchange.Owner}
-	for _, ending := range exchange.Endings {
-		if ending.Usage != nil {
-			keep.Ids, keep.Tokens, keep.Usages = append(keep.Ids, ending.ID), append(keep.Tokens, ending.Token), append(keep.Usages, ending.Usage)
+func (r *round) queueClaim(ctx context.Context, s *Schema, batch *pgx.Batch, claim *JobClaimParams, each bool) {
+	if claim.FromPriorities == nil {
+		WholeLine(claim)
+	}
+	s.Queue(batch, func(q *Queries) {
+		if each {
+			_, _ = q.JobClaimEach(ctx, JobClaimEachParams(*claim))
+		} else {
+			_, _ = q.JobClaim(ctx, *claim)
+		}
+	}).Query(func(rows pgx.Rows) (err error) {
+		r.claimed, err = scanClaimed(rows, int(claim.JobCount))
+		return err
+	})
+}
+
+// isStored says whether a completion has been stored, in this round or before it.
+func (r *round) isStored(c Completion, ended map[int64]bool) bool {
+	if slices.Contains(r.plain[c.Token], c.Slot.Slot) {
+		return true
+	}
+	if r.onRow(c) {
+		return ended[c.ID]
+	}
+	return r.leases[c.Token].Told
+}
+
+// answer is what has come of the round.
+func (r *round) answer() Exchanged {
+	answer := Exchanged{Busy: r.held, Claimed: r.claimed}
+	ended := r.endedIDs()
+	completed := make(map[int64]bool)
+	if len(r.Completions) > 0 {
+		answer.Completed = make([]int64, 0, len(r.Completions))
+	}
+	for _, c := range r.Completions {
+		if r.isStored(c, ended) {
+			answer.Completed = append(answer.Completed, c.ID)
+			completed[c.ID] = true
 		}
 	}
-	if len(keep.Ids) > 0 {
-		s.Queue(batch, func(q *Queries) { _ = q.AttemptKeepUsage(ctx, keep) })
+	for _, row := range r.ended {
+		if !completed[row.ID] {
+			answer.Ended = append(answer.Ended, row)
+		}
 	}
+	for i, at := range r.elsewhere() {
+		lease := r.leases[at.Token]
+		if lease.Held && !lease.Told && (i < len(r.Untold) || ended[at.ID]) {
+			answer.Untold = append(answer.Untold, at)
+		}
+	}
+	return answer
+}
+
+func (r *round) endedIDs() map[int64]bool {
+	ended := make(map[int64]bool, len(r.ended))
+	for _, row := range r.ended {
+		ended[row.ID] = true
+	}
+	return ended
+}
+
+// missing is what was asked for and not stored.
+func (r *round) missing() (missing Exchange, some bool) {
+	ended := r.endedIDs()
+	missing.Owner = r.Owner
+	for _, c := range r.Completions {
+		if !r.isStored(c, ended) {
+			missing.Completions = append(missing.Completions, c)
+		}
+	}
+	for _, e := range r.Endings {
+		if !ended[e.ID] {
+			missing.Endings = append(missing.Endings, e)
+		}
+	}
+	return missing, len(missing.Completions)+len(missing.Endings) > 0
 }
 
 // scanClaimed is the generated query's scan, which the generated code offers
@@ -244,9 +398,9 @@ func scanClaimed(rows pgx.Rows, expected int) ([]JobClaimRow, error) {
 	defer rows.Close()
 	var i JobClaimRow
 	columns := []any{
-		&i.ID, &i.Position, &i.LeaseToken, &i.Priority, &i.Attempts, &i.MaxAttempts, &i.Crashes, &i.Queue, &i.Kind,
+		&i.ID, &i.LeaseToken, &i.Slot, &i.Position, &i.Priority, &i.Attempts, &i.MaxAttempts, &i.Crashes, &i.Queue, &i.Kind,
 		&i.CreatedAt, &i.RunAt, &i.StartedAt, &i.TimeoutMs, (*[]byte)(&i.Args), (*[]byte)(&i.Checkpoint),
-		(*[]byte)(&i.Metadata), &i.Tags, &i.LastError, &i.ClearReason,
+		(*[]byte)(&i.Metadata), &i.Tags, &i.LastError, &i.ClearReason, &i.HasKey,
 	}
 	var claimed []JobClaimRow
 	for rows.Next() {
@@ -260,87 +414,3 @@ func scanClaimed(rows pgx.Rows, expected int) ([]JobClaimRow, error) {
 	}
 	return claimed, rows.Err()
 }
-
-// Answers of ExtendLeases.
-const (
-	LeaseOK     = "ok"     // extended
-	LeaseCancel = "cancel" // extended, but somebody asked the job to stop
-	LeaseBusy   = "busy"   // in another transaction's hands: ask again
-	LeaseLost   = "lost"   // not the caller's any more
-)
-
-// Extensions are leases to be extended, one by one: ids, tokens and the time
-// that each gets, 0 to only ask after it.
-type Extensions struct {
-	Owner  string
-	Ids    []int64
-	Tokens []int64
-	Leases []pgtype.Interval
-}
-
-// ExtendLeases extends leases, and answers for each id. Leases of one length,
-// which mostly all are, take one statement.
-func (s *Schema) ExtendLeases(ctx context.Context, conn Batcher, extensions Extensions) (map[int64]string, error) {
-	answers := make(map[int64]string, len(extensions.Ids))
-	groups := make(map[int64]*LeaseExtendParams)
-	for i, id := range extensions.Ids {
-		answers[id] = LeaseLost
-		lease := extensions.Leases[i]
-		group, ok := groups[lease.Microseconds]
-		if !ok {
-			group = &LeaseExtendParams{Owner: extensions.Owner, Lease: lease}
-			groups[lease.Microseconds] = group
-		}
-		group.Ids, group.Tokens = append(group.Ids, id), append(group.Tokens, extensions.Tokens[i])
-	}
-	batch := &pgx.Batch{}
-	batch.Queue(HotSettings)
-	for _, group := range groups {
-		s.Queue(batch, func(q *Queries) { _, _ = q.LeaseExtend(ctx, *group) }).Query(func(rows pgx.Rows) error {
-			var row LeaseExtendRow
-			_, err := pgx.ForEachRow(rows, []any{&row.ID, &row.Answer}, func() error {
-				if row.Answer != LeaseBusy || answers[row.ID] == LeaseLost { // busy is said of the extended ones too
-					answers[row.ID] = row.Answer
-				}
-				return nil
-			})
-			return err
-		})
-	}
-	if err := conn.SendBatch(ctx, batch).Close(); err != nil {
-		return nil, fmt.Errorf("extend leases: %w", err)
-	}
-	return answers, nil
-}
-
-// Queue adds a generated query to a batch. The generated function knows the
-// order of the parameters, which is sqlc's and changes with the text, so it is
-// called on a connection that only writes down what it is given.
-func (s *Schema) Queue(batch *pgx.Batch, call func(*Queries)) *pgx.QueuedQuery {
-	r := recorder{schema: s}
-	call(New(&r))
-	return batch.Queue(r.sql, r.args...)
-}
-
-// recorder is the connection of Queue.
-type recorder struct {
-	schema *Schema
-	sql    string
-	args   []any
-}
-
-// errRecorded ends the generated function, whose caller ignores it.
-var errRecorded = errors.New("recorded")
-
-func (r *recorder) Exec(_ context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
-	r.sql, r.args = r.schema.SQL(sql), args
-	return pgconn.CommandTag{}, errRecorded
-}
-
-func (r *recorder) Query(_ context.Context, sql string, args ...any) (pgx.Rows, error) {
-	r.sql, r.args = r.schema.SQL(sql), args
-	return nil, errRecorded
-}
-
-// QueryRow is for :one queries, which no batch of ours has.
-func (r *recorder) QueryRow(context.Context, string, ...any) pgx.Row { return nil }

@@ -48,6 +48,12 @@ func (q *queue) number(sql string, args ...any) (number int) {
 	return number
 }
 
+// change changes running jobs behind the back of their workers.
+func (q *queue) change(columns pgtest.Columns, where string, args ...any) {
+	q.Helper()
+	require.NoError(q, pgtest.UpdateRunning(context.Background(), q.pool, columns, where, args...))
+}
+
 func (q *queue) exchange(exchange db.Exchange) db.Exchanged {
 	q.Helper()
 	answer, err := q.schema.Exchange(context.Background(), q.pool, exchange)
@@ -65,7 +71,7 @@ func (q *queue) claim(owner string, count int32) []db.JobClaimRow {
 
 func (q *queue) reap() {
 	q.Helper()
-	q.exec("update jobq.running set lease_expires_at = now() - interval '1 s'")
+	require.NoError(q, pgtest.ExpireLeases(context.Background(), q.pool))
 	_, err := q.queries.LeaseReap(context.Background(), nil, 1000, "test")
 	require.NoError(q, err)
 }
@@ -117,7 +123,7 @@ func TestFence(t *testing.T) {
 			t.Parallel()
 			q := setUp(t)
 			snapshot := func() (rows string) {
-				require.NoError(t, q.pool.QueryRow(context.Background(), `select concat((select json_agg(r) from jobq.running r), (select json_agg(f) from jobq.finished f),
+				require.NoError(t, q.pool.QueryRow(context.Background(), `select concat((select json_agg(j) from jobq.job j),
 					(select json_agg(p) from jobq.pending p), (select json_agg(a) from jobq.attempt a), (select json_agg(s) from jobq.stat_delta s))`).Scan(&rows))
 				return rows
 			}
@@ -141,7 +147,7 @@ func TestFence(t *testing.T) {
 			require.True(t, write(q, second.ID, second.LeaseToken, "a"))
 			require.NotEqual(t, before, snapshot())
 
-			if q.number("select count(*) from jobq.running") == 1 {
+			if q.number("select count(*) from jobq.job where state = 'running'") == 1 {
 				require.True(t, writes["complete"](q, second.ID, second.LeaseToken, "a"))
 			}
 			before = snapshot()
@@ -158,7 +164,7 @@ func TestCompletionAfterExpiry(t *testing.T) {
 	q := setUp(t)
 	q.exec("select jobq.enqueue('k')")
 	job := q.claim("a", 1)[0]
-	q.exec("update jobq.running set lease_expires_at = now() - interval '1 hour'")
+	q.change(pgtest.Columns{"lease_expires_at": "now() - interval '1 hour'"}, "true")
 	require.True(t, writes["complete"](q, job.ID, job.LeaseToken, "a"))
 }
 
@@ -174,8 +180,8 @@ func TestClaim(t *testing.T) {
 		ids = append(ids, job.ID)
 	}
 	require.Len(t, ids, 15)
-	require.Equal(t, 10, q.number("select count(*) from jobq.running where priority = 0"))
-	require.Equal(t, 5, q.number("select count(*) from jobq.running where priority = 1 and id <= 13"))
+	require.Equal(t, 10, q.number("select count(*) from jobq.job where state = 'running' and priority = 0"))
+	require.Equal(t, 5, q.number("select count(*) from jobq.job where state = 'running' and priority = 1 and id <= 13"))
 	q.exec("insert into jobq.queue (name, paused_at) values ('default', now())")
 	require.Empty(t, q.claim("a", 15))
 	q.exec("update jobq.queue set paused_at = null")
@@ -214,7 +220,7 @@ func TestClaimStartsClean(t *testing.T) {
 	require.JSONEq(t, "1", string(again.Checkpoint))
 	require.EqualValues(t, 1, again.Attempts)
 	require.EqualValues(t, 1, again.Crashes)
-	require.Equal(t, 1, q.number("select count(*) from jobq.running where progressed_at is null and progress_percent is null and cancel_requested_at is null and lease_owner = 'b'"))
+	require.Equal(t, 1, q.number("select count(*) from jobq.job where state = 'running' and progressed_at is null and progress_percent is null and cancel_requested_at is null and lease_owner = 'b'"))
 }
 
 // A released job is at its old place in the line, a failed one at its end.
@@ -245,12 +251,11 @@ func TestExtensionAnswers(t *testing.T) {
 	q.exec("select jobq.enqueue('k') from generate_series(1, 4)")
 	q.claim("a", 4)
 	q.exec("select jobq.cancel(2)")
-	q.exec("delete from jobq.running where id = 3")
+	require.NoError(t, pgtest.DeleteRunning(ctx, q.pool, "id = 3"))
 	tx, err := q.pool.Begin(ctx)
 	require.NoError(t, err)
 	defer func() { _ = tx.Rollback(ctx) }()
-	_, err = tx.Exec(ctx, "select from jobq.running where id = 4 for update")
-	require.NoError(t, err)
+	require.NoError(t, pgtest.LockRunning(ctx, tx, 4))
 	lease := db.Interval(time.Hour)
 	answers, err := q.schema.ExtendLeases(ctx, q.pool, db.Extensions{
 		Owner: "a", Ids: []int64{1, 2, 3, 4}, Tokens: []int64{1, 1, 1, 1}, Leases: []pgtype.Interval{lease, lease, lease, lease},

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/pgtest"
 )
 
 const (
@@ -49,24 +50,13 @@ func (q *queue) fillHistory(scale float64) {
 		{"set synchronous_commit = off", nil},
 		{"set session_replication_role = replica", nil}, // no triggers, no foreign keys
 		{`select jobq.partition_add(parent, (now() at time zone 'UTC')::date - ago)
-			from unnest(array['finished', 'attempt']) as parent, generate_series(1, 9) as ago`, nil},
+			from unnest(array['` + pgtest.History + `', 'attempt']) as parent, generate_series(1, 9) as ago`, nil},
 		{`insert into jobq.pending (id, position, run_at, kind, queue, attempts)
 			select 10000000 + i, null, now() + i * interval '1 s' + interval '1 hour', 'k' || i % 5, 'q' || i % 10, i % 3 from generate_series(1, $1::integer) i`, []any{rows(2e6)}},
 		{`insert into jobq.pending (id, position, kind, queue)
 			select i, i, 'k' || i % 5, 'q' || i % 100 from generate_series(1, $1::integer) i`, []any{rows(1e6)}},
 		{`insert into jobq.pending (id, position, run_at, kind, queue)
 			select 15000000 + i, null, now() - i * interval '1 ms', 'k', 'due' from generate_series(1, 20) i`, nil},
-		{`insert into jobq.finished (id, finished_at, lease_token, started_at, run_at, created_at, state, priority, attempts, max_attempts, crashes,
-			  args_apart, queue, kind, lease_owner, args, last_error)
-			select 20000000 + i, now() - interval '7 days' + i * (interval '7 days' / $1::integer), 1, now(), now(), now(),
-			  (case i % 100 when 0 then 'failed' when 1 then 'cancelled' else 'completed' end)::jobq.job_state, 0, 0, 25, 0,
-			  false, 'q' || i % 10, 'k' || i % 5, 'w', '{}', case when i % 100 = 0 then 'error ' || i % 7 end
-			from generate_series(1, $1::integer) i`, []any{rows(27e5)}},
-		{`insert into jobq.finished (id, finished_at, lease_token, run_at, created_at, state, priority, attempts, max_attempts, crashes,
-			  args_apart, queue, kind, lease_owner)
-			select 30000000 + i, date_trunc('day', now() at time zone 'UTC') at time zone 'UTC' - interval '9 days' + i * interval '10 ms', 1, now(), now(),
-			  'completed', 0, 0, 25, 0, true, 'q' || i % 10, 'k' || i % 5, 'w'
-			from generate_series(1, $1::integer) i`, []any{rows(3e5)}},
 		{"insert into jobq.payload (job_id, args) select 30000000 + i, '{}' from generate_series(1, $1::integer) i", []any{rows(3e5)}},
 		{`insert into jobq.attempt (job_id, finished_at, started_at, lease_token, outcome, number, worker_id, error)
 			select 20000000 + 4 * i, now() - interval '7 days' + i * (interval '7 days' / $1::integer), now(), 1, 'failed', 1, 'w', 'e'
@@ -87,10 +77,6 @@ func (q *queue) fillHistory(scale float64) {
 			from generate_series(1, $1::integer + 20) i`, []any{rows(20_000)}},
 		{`insert into jobq.audit_job (audit_id, job_id, lease_token, state_before, state_after, before)
 			select a, 20000000 + a * 100 + j, 1, 'failed', 'available', '{}' from generate_series(1, $1::integer + 20) a, generate_series(1, 100) j`, []any{rows(20_000)}},
-		{`insert into jobq.running (id, lease_token, lease_expires_at, started_at, run_at, created_at, priority, attempts, max_attempts,
-			  crashes, args_apart, queue, kind, lease_owner, args)
-			select 40000000 + i, 1, now() + interval '1 hour', now(), now(), now(), 0, 0, 25, 0, false, 'q' || i % 10, 'k', 'w' || i % 200, '{}'
-			from generate_series(1, 4000) i`, nil},
 		{`insert into jobq.worker (id, pid, hostname, version, queues, kinds)
 			select 'w' || i, i, 'h' || i % 50, 'v', '{"q1": 5, "q2": 5}', '{k1,k2}' from generate_series(1, 200) i`, nil},
 		{`insert into jobq.output (job_id, lease_token, begins_at, ends_at, written_at, content)
@@ -98,11 +84,25 @@ func (q *queue) fillHistory(scale float64) {
 		{`insert into jobq.output (job_id, lease_token, begins_at, ends_at, content)
 			select 40000000 + i % 4000, 1, i, i + 1, 'x' from generate_series(1, $1::integer) i`, []any{rows(3e5)}},
 		{"select setval('jobq.job_id_seq', $1::bigint), setval('jobq.position_seq', $1::bigint)", []any{firstBigID}},
-		{"set session_replication_role = origin", nil},
 	} {
 		_, err := conn.Exec(ctx, statement.sql, statement.args...)
 		require.NoError(q, err, statement.sql)
 	}
+	ended, past := rows(27e5), rows(3e5)
+	require.NoError(q, pgtest.InsertFinished(ctx, conn, ended, pgtest.Columns{
+		"id": "20000000 + i", "finished_at": fmt.Sprintf("now() - interval '7 days' + i * (interval '7 days' / %d)", ended), "started_at": "now()",
+		"state":      "(case i % 100 when 0 then 'failed' when 1 then 'cancelled' else 'completed' end)::jobq.job_state",
+		"last_error": "case when i % 100 = 0 then 'error ' || i % 7 end", "queue": "'q' || i % 10", "kind": "'k' || i % 5", "lease_owner": "'w'",
+	}))
+	require.NoError(q, pgtest.InsertFinished(ctx, conn, past, pgtest.Columns{
+		"id": "30000000 + i", "finished_at": "date_trunc('day', now() at time zone 'UTC') at time zone 'UTC' - interval '9 days' + i * interval '10 ms'",
+		"args_apart": "true", "args": "null", "queue": "'q' || i % 10", "kind": "'k' || i % 5", "lease_owner": "'w'",
+	}))
+	require.NoError(q, pgtest.InsertRunning(ctx, conn, 4000, pgtest.Columns{
+		"id": "40000000 + i", "queue": "'q' || i % 10", "kind": "'k'", "lease_owner": "'w' || i % 200",
+	}))
+	_, err = conn.Exec(ctx, "set session_replication_role = origin")
+	require.NoError(q, err)
 }
 
 // historyCase is a statement with arguments, and how many buffers it may look
@@ -127,10 +127,10 @@ func historyCases() []historyCase {
 		{"StatPrune", db.StatPrune, "'-infinity', '30 days', 500", inHand, ""},
 		{"EventPrune", db.EventPrune, "'-infinity', '7 days', 500", inHand, ""},
 		{"AuditPrune", db.AuditPrune, "0, 0, 500", batch, ""},
-		{"PartitionAdd", db.PartitionAdd, "'finished', 5", inHand, ""},
-		{"PartitionPrune", db.PartitionPrune, "'finished'", batch, ""},
-		{"PayloadPrune", db.PayloadPrune, "'', 0, 1000, 500", batch, "select jobq.partition_prune('finished')"},
-		{"DefaultPrune", db.DefaultPrune, "'finished', '-infinity', 1000", inHand, ""},
+		{"PartitionAdd", db.PartitionAdd, "'" + pgtest.History + "', 5", inHand, ""},
+		{"PartitionPrune", db.PartitionPrune, "'" + pgtest.History + "'", batch, ""},
+		{"PayloadPrune", db.PayloadPrune, "'', 0, 1000, 500", batch, "select jobq.partition_prune('" + pgtest.History + "')"},
+		{"DefaultPrune", db.DefaultPrune, "'" + pgtest.History + "', '-infinity', 1000", inHand, ""},
 		{"WorkerPrune", db.WorkerPrune, "'5 minutes'", few, ""},
 		// The worker.
 		{"JobEnqueue", db.JobEnqueue, "'k', '{}', 'q1', 0, null, '1 hour', 25, null, null, null, null, null", few, ""},
@@ -150,7 +150,7 @@ func historyCases() []historyCase {
 		{"StatsByQueue", db.StatsByQueue, "'1 hour'", inHand, ""},
 		{"StatsByMinute", db.StatsByMinute, "'1 hour'", inHand, ""},
 		{"FailuresByError", db.FailuresByError, "'1 day', 500", inHand, ""},
-		{"FailuresByError of all cancelled", db.FailuresByError, "'1 day', 500", inHand, "update jobq.finished set state = 'cancelled' where finished_at > now() - interval '1 day' and state <> 'completed'"},
+		{"FailuresByError of all cancelled", db.FailuresByError, "'1 day', 500", inHand, "update jobq." + pgtest.History + " set state = 'cancelled' where finished_at > now() - interval '1 day' and state <> 'completed'"},
 		{"SessionFacts", db.SessionFacts, "", few, ""},
 		{"WorkerList", db.WorkerList, "", few, ""},
 		{"EventList", db.EventList, "9223372036854775807, 20", few, ""},

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/pgtest"
 )
 
 // No row that a producer may insert, whatever its values, keeps other jobs
@@ -46,7 +47,7 @@ func (q *queue) live(insert string) {
 	q.Helper()
 	ctx := context.Background()
 	q.exec("delete from jobq.pending")
-	q.exec("delete from jobq.finished")
+	q.exec("select jobq.delete_job(id) from jobq.job where finished_at is not null")
 	add := func() (all int) {
 		if _, err := q.pool.Exec(ctx, insert); err != nil {
 			_, refused := db.Invalid(err)
@@ -65,18 +66,18 @@ func (q *queue) live(insert string) {
 		for _, job := range claim() {
 			require.True(q, write(q, job.ID, job.LeaseToken, "a"), name)
 		}
-		q.exec("delete from jobq.running")
+		require.NoError(q, pgtest.DeleteRunning(ctx, q.pool, "true"))
 		q.exec("update jobq.pending set run_at = now() - interval '1 s'")
 		_, err := q.schema.Promote(ctx, q.pool, db.DuePlace{}, 100)
 		require.NoError(q, err)
 		q.claim("a", 100)
-		q.exec("delete from jobq.running")
+		require.NoError(q, pgtest.DeleteRunning(ctx, q.pool, "true"))
 	}
 	claim()
 	_, err := q.nextDue(1000, 1000, true)
 	require.NoError(q, err)
 	q.reap()
-	require.Zero(q, q.number("select count(*) from jobq.running"))
+	require.Zero(q, q.number("select count(*) from jobq.job where state = 'running'"))
 	add()
 	q.exec("select jobq.cancel(id) from jobq.job")
 	ended, err := q.schema.JobList(ctx, q.pool, db.JobPage{States: []string{"failed", "cancelled"}, Sort: db.SortID, Size: 1000})

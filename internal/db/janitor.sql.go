@@ -79,9 +79,9 @@ const SessionFacts = `-- name: SessionFacts :one
 select current_database()::text as database, current_user::text as role,
     (pg_is_in_recovery() or current_setting('transaction_read_only') = 'on')::boolean as read_only,
     (has_table_privilege('jobq.pending', 'insert') and has_table_privilege('jobq.pending', 'delete')
-      and has_table_privilege('jobq.finished', 'delete') and has_table_privilege('jobq.audit', 'insert'))::boolean as may_act,
+      and has_table_privilege('jobq.run', 'delete') and has_table_privilege('jobq.audit', 'insert'))::boolean as may_act,
     clock_timestamp()::timestamptz as at,
-    coalesce((select extract(epoch from min(r.lease_expires_at) - clock_timestamp()) * 1000 from jobq.running r), 0)::bigint as next_expiry_ms,
+    coalesce((select extract(epoch from min(l.expires_at) - clock_timestamp()) * 1000 from jobq.lease l where l.lost_at is null), 0)::bigint as next_expiry_ms,
     coalesce((select extract(epoch from p.run_at - clock_timestamp()) * 1000 from jobq.pending p
       where p.position is null order by p.run_at limit 1), 0)::bigint as next_due_ms
 `
@@ -96,7 +96,8 @@ type SessionFactsRow struct {
 	NextDueMs    int64
 }
 
-// SessionFacts are what decides what an operator can see and do.
+// SessionFacts are what decides what an operator can see and do. A lease that is
+// lost expires no more.
 func (q *Queries) SessionFacts(ctx context.Context) (SessionFactsRow, error) {
 	row := q.db.QueryRow(ctx, SessionFacts)
 	var i SessionFactsRow

@@ -12,30 +12,108 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-const JobCheckpoint = `-- name: JobCheckpoint :execrows
-update jobq.running r
-  set checkpoint = $1,
-    lease_expires_at = greatest(r.lease_expires_at, clock_timestamp() + $2::interval)
-  where r.id = $3 and r.lease_token = $4 and r.lease_owner = $5
+const LeaseExtend = `-- name: LeaseExtend :many
+with held as materialized (
+  select l.place
+    from unnest($2::bigint[]) as h(id)
+    cross join lateral (
+      select x.ctid as place from jobq.lease x
+        where x.id = h.id and x.owner = $3 and x.lost_at is null
+        for no key update skip locked
+    ) l
+    where $1::interval > interval '0'
+), extended as (
+  update jobq.lease l
+    set expires_at = greatest(l.expires_at, clock_timestamp() + $1::interval)
+    where l.ctid = any(array(select h.place from held h))
+    returning l.id
+)
+select h.id::bigint as id,
+    (case when $1::interval > interval '0' and h.id <> all(array(select e.id from extended e)) then 'busy' else 'ok' end)::text as answer,
+    array(select r.id from jobq.run r where r.lease_id = h.id and r.cancel_requested_at is not null and r.state is null)::bigint[] as cancelled
+  from unnest($2::bigint[]) as h(id)
+  cross join lateral (
+    select x.id from jobq.lease x
+      where x.id = h.id and x.owner = $3 and x.lost_at is null
+      limit 1
+  ) l
 `
 
-type JobCheckpointParams struct {
+type LeaseExtendRow struct {
+	ID        int64
+	Answer    string
+	Cancelled []int64
+}
+
+// LeaseExtend gives held leases their full time again, in one statement for all,
+// and never shortens one. With a lease of 0 it only asks. It answers for each
+// lease that is still the caller's: ok, or busy when it is in another
+// transaction's hands and was not extended; and with the jobs of it that somebody
+// has asked to cancel. One without an answer is lost.
+// It never waits for a row, so that one locked lease cannot cost the worker its
+// others, and it can deadlock with nothing. Needs lease_pkey and run_cancel_idx
+// only; a HOT update.
+func (q *Queries) LeaseExtend(ctx context.Context, lease pgtype.Interval, ids []int64, owner string) ([]LeaseExtendRow, error) {
+	rows, err := q.db.Query(ctx, LeaseExtend, lease, ids, owner)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []LeaseExtendRow
+	for rows.Next() {
+		var i LeaseExtendRow
+		if err := rows.Scan(&i.ID, &i.Answer, &i.Cancelled); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const RunCheckpoint = `-- name: RunCheckpoint :execrows
+with held as materialized (
+  select x.id, x.lease_id from jobq.run x
+    where x.id = $2 and x.lease_id = $3 and x.state is null
+      and (select l.owner = $4 and l.lost_at is null and x.slot <> all(l.ended_slots)
+        from jobq.lease l where l.id = $3 limit 1)
+    for key share
+), extended as (
+  update jobq.lease l
+    set expires_at = greatest(l.expires_at, clock_timestamp() + $5::interval)
+    where $5::interval is not null and exists (select from held) and l.id = $3 and l.lost_at is null
+)
+insert into jobq.progress as p (job_id, lease_id, checkpoint)
+  select h.id, h.lease_id, $1::jsonb from held h
+  on conflict (job_id) do update
+    set lease_id = excluded.lease_id, checkpoint = excluded.checkpoint,
+      progressed_at = case when p.lease_id = excluded.lease_id then p.progressed_at end,
+      percent = case when p.lease_id = excluded.lease_id then p.percent end,
+      stage = case when p.lease_id = excluded.lease_id then p.stage end,
+      message = case when p.lease_id = excluded.lease_id then p.message end
+`
+
+type RunCheckpointParams struct {
 	Checkpoint json.RawMessage
-	ExtendBy   pgtype.Interval
 	ID         int64
 	Token      int64
 	Owner      string
+	ExtendBy   pgtype.Interval
 }
 
-// JobCheckpoint stores what the next run may resume from, under the current
-// lease, and extends the lease as JobProgress does. Zero rows means the lease was lost. Needs running_pkey only.
-func (q *Queries) JobCheckpoint(ctx context.Context, arg JobCheckpointParams) (int64, error) {
-	result, err := q.db.Exec(ctx, JobCheckpoint,
+// RunCheckpoint stores what the next run may resume from, under the current
+// lease, and extends the lease as RunProgress does. Zero rows means the lease was
+// lost. The lock on the run keeps a reaper off: what is stored is what the next
+// run begins with. Needs run_id_idx, lease_pkey and progress_pkey only.
+func (q *Queries) RunCheckpoint(ctx context.Context, arg RunCheckpointParams) (int64, error) {
+	result, err := q.db.Exec(ctx, RunCheckpoint,
 		arg.Checkpoint,
-		arg.ExtendBy,
 		arg.ID,
 		arg.Token,
 		arg.Owner,
+		arg.ExtendBy,
 	)
 	if err != nil {
 		return 0, err
@@ -43,21 +121,33 @@ func (q *Queries) JobCheckpoint(ctx context.Context, arg JobCheckpointParams) (i
 	return result.RowsAffected(), nil
 }
 
-const JobProgress = `-- name: JobProgress :execrows
-update jobq.running r
-  set progress_percent = coalesce($1::real, r.progress_percent),
-    progress_stage = coalesce($2, r.progress_stage),
-    progress_message = coalesce($3, r.progress_message),
-    progressed_at = clock_timestamp(),
-    lease_expires_at = greatest(r.lease_expires_at, clock_timestamp() + $4::interval)
-  where r.id = (
-    select x.id from jobq.running x
-      where x.id = $5 and x.lease_token = $6 and x.lease_owner = $7
-      for no key update skip locked
-  )
+const RunProgress = `-- name: RunProgress :execrows
+with held as materialized (
+  select x.id, x.lease_id from jobq.run x
+    where x.id = $5 and x.lease_id = $6 and x.state is null
+      and (select l.owner = $7 and l.lost_at is null and x.slot <> all(l.ended_slots)
+        from jobq.lease l where l.id = $6 limit 1)
+    for key share skip locked
+), extended as (
+  update jobq.lease l
+    set expires_at = greatest(l.expires_at, clock_timestamp() + $4::interval)
+    where $4::interval is not null and exists (select from held)
+      and l.id = (select y.id from jobq.lease y where y.id = $6 and y.lost_at is null for no key update skip locked)
+    returning l.id
+)
+insert into jobq.progress as p (job_id, lease_id, progressed_at, percent, stage, message)
+  select h.id, h.lease_id, clock_timestamp(), $1::real, $2, $3
+    from held h
+    where $4::interval is null or exists (select from extended)
+  on conflict (job_id) do update
+    set lease_id = excluded.lease_id, progressed_at = excluded.progressed_at,
+      percent = coalesce(excluded.percent, case when p.lease_id = excluded.lease_id then p.percent end),
+      stage = coalesce(excluded.stage, case when p.lease_id = excluded.lease_id then p.stage end),
+      message = coalesce(excluded.message, case when p.lease_id = excluded.lease_id then p.message end),
+      checkpoint = case when p.lease_id = excluded.lease_id then p.checkpoint end
 `
 
-type JobProgressParams struct {
+type RunProgressParams struct {
 	Percent  *float32
 	Stage    *string
 	Message  *string
@@ -67,14 +157,15 @@ type JobProgressParams struct {
 	Owner    string
 }
 
-// JobProgress stores how far a run is, under its lease, and extends the lease
+// RunProgress stores how far a run is, under its lease, and extends the lease
 // where progress is what does. Zero rows means that the lease was lost, or that
-// the row is in another transaction's hands: LeaseExtend tells which. Like that
-// it never waits for a row, so that one locked job cannot cost the worker the
-// leases of those that report beside it. Null keeps what was there. Needs
-// running_pkey only; a HOT update.
-func (q *Queries) JobProgress(ctx context.Context, arg JobProgressParams) (int64, error) {
-	result, err := q.db.Exec(ctx, JobProgress,
+// a row is in another transaction's hands: LeaseExtend tells which. Like that
+// it never waits for a row of run or lease, so that one locked job cannot cost the worker the
+// leases of those that report beside it. Null keeps what was there. The lock on
+// the run keeps it from ending meanwhile, which is when its progress is forgotten.
+// Needs run_id_idx, lease_pkey and progress_pkey only; a HOT update.
+func (q *Queries) RunProgress(ctx context.Context, arg RunProgressParams) (int64, error) {
+	result, err := q.db.Exec(ctx, RunProgress,
 		arg.Percent,
 		arg.Stage,
 		arg.Message,
@@ -87,80 +178,4 @@ func (q *Queries) JobProgress(ctx context.Context, arg JobProgressParams) (int64
 		return 0, err
 	}
 	return result.RowsAffected(), nil
-}
-
-const LeaseExtend = `-- name: LeaseExtend :many
-with held as materialized (
-  select r.place
-    from rows from (unnest($1::bigint[]), unnest($2::bigint[])) as h(id, token)
-    cross join lateral (
-      select x.ctid as place from jobq.running x
-        where x.id = h.id and x.lease_token = h.token and x.lease_owner = $3
-        for no key update skip locked
-    ) r
-), extended as (
-  update jobq.running r
-    set lease_expires_at = case
-        when $4::interval > interval '0' then greatest(r.lease_expires_at, clock_timestamp() + $4::interval)
-        else r.lease_expires_at
-      end
-    where r.ctid = any(array(select h.place from held h))
-    returning r.id, r.cancel_requested_at
-)
-select e.id, (case when e.cancel_requested_at is null then 'ok' else 'cancel' end)::text as answer
-  from extended e
-union all
-select r.id, 'busy'
-  from rows from (unnest($1::bigint[]), unnest($2::bigint[])) as h(id, token)
-  cross join lateral (
-    select x.id from jobq.running x
-      where x.id = h.id and x.lease_token = h.token and x.lease_owner = $3
-      limit 1
-  ) r
-`
-
-type LeaseExtendParams struct {
-	Ids    []int64
-	Tokens []int64
-	Owner  string
-	Lease  pgtype.Interval
-}
-
-type LeaseExtendRow struct {
-	ID     int64
-	Answer string
-}
-
-// LeaseExtend gives held leases of one length their full time again, in one
-// statement for all, and never shortens one. With a lease of 0 it only asks. It answers ok for those it has extended, cancel for those it has
-// extended of jobs that somebody asked to stop, and busy for all that are still
-// the caller's: an id that is only busy is in another transaction's hands, and
-// one without any answer is lost. (Not joined here, since that is quadratic in
-// the plan that hot statements get; Schema.ExtendLeases does it.)
-// It never waits for a row, so that one locked job cannot cost the worker its
-// other leases, and it can deadlock with nothing; what LeaseHold keeps of the
-// run itself is not in its way. Needs running_pkey only; a HOT update.
-func (q *Queries) LeaseExtend(ctx context.Context, arg LeaseExtendParams) ([]LeaseExtendRow, error) {
-	rows, err := q.db.Query(ctx, LeaseExtend,
-		arg.Ids,
-		arg.Tokens,
-		arg.Owner,
-		arg.Lease,
-	)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []LeaseExtendRow
-	for rows.Next() {
-		var i LeaseExtendRow
-		if err := rows.Scan(&i.ID, &i.Answer); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/pgtest"
 )
 
 // What wakes whom: one notification per queue and transaction for available
@@ -158,9 +159,9 @@ func TestNextDue(t *testing.T) {
 	about(44_000, next(true, false), "a job")
 	q.exec("select jobq.enqueue('k')")
 	q.claim("a", 1)
-	q.exec("update jobq.running set lease_expires_at = now() + interval '33 s'")
+	q.change(pgtest.Columns{"lease_expires_at": "now() + interval '33 s'"}, "true")
 	about(33_000, next(false, true), "a lease")
-	q.exec("update jobq.running set lease_expires_at = now() - interval '5 s'")
+	q.change(pgtest.Columns{"lease_expires_at": "now() - interval '5 s'"}, "true")
 	require.Negative(t, next(false, true))
 
 	known, err := q.nextDue(longest, 22_000, false)
@@ -168,6 +169,6 @@ func TestNextDue(t *testing.T) {
 	require.False(t, known.JobDue || known.LeaseEnds, "it has not looked")
 	about(22_000, float64(known.Ms), "what an earlier scan has found")
 	q.exec("insert into jobq.queue (name, lease) values ('short', '11 s')")
-	q.exec("delete from jobq.running")
+	require.NoError(t, pgtest.DeleteRunning(context.Background(), q.pool, "true"))
 	about(11_000, next(false, false), "a lease that is taken now could end then")
 }

@@ -7,54 +7,9 @@ package db
 
 import (
 	"context"
-	"encoding/json"
 
 	"github.com/jackc/pgx/v5/pgtype"
 )
-
-const AttemptKeepUsage = `-- name: AttemptKeepUsage :exec
-update jobq.attempt a
-  set usage = u.usage
-  from rows from (unnest($2::bigint[]), unnest($3::bigint[]), unnest($4::jsonb[])) as u(id, token, usage)
-  where a.job_id = u.id and a.lease_token = u.token and a.worker_id = $1
-`
-
-type AttemptKeepUsageParams struct {
-	Owner  string
-	Ids    []int64
-	Tokens []int64
-	Usages []json.RawMessage
-}
-
-// AttemptKeepUsage records what programs have used whose runs did not simply
-// succeed. It follows JobEnd in its transaction.
-func (q *Queries) AttemptKeepUsage(ctx context.Context, arg AttemptKeepUsageParams) error {
-	_, err := q.db.Exec(ctx, AttemptKeepUsage,
-		arg.Owner,
-		arg.Ids,
-		arg.Tokens,
-		arg.Usages,
-	)
-	return err
-}
-
-const LeaseHold = `-- name: LeaseHold :execrows
-select r.id
-  from jobq.running r
-  where r.id = $1 and r.lease_token = $2 and r.lease_owner = $3
-  for key share
-`
-
-// LeaseHold keeps the caller's lease from being ended by others until the
-// transaction ends, for what else it writes in the job's name. Zero rows means
-// that the lease was lost. Needs running_pkey only.
-func (q *Queries) LeaseHold(ctx context.Context, iD int64, token int64, owner string) (int64, error) {
-	result, err := q.db.Exec(ctx, LeaseHold, iD, token, owner)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
-}
 
 const OutputAppend = `-- name: OutputAppend :execrows
 with dropped as (
@@ -63,9 +18,11 @@ with dropped as (
       and (o.lease_token < $5 or (o.lease_token = $5 and o.ends_at < $7::bigint))
 )
 insert into jobq.output (job_id, lease_token, begins_at, ends_at, content)
-  select r.id, r.lease_token, $1::bigint, $2::bigint, $3::text
-    from jobq.running r
-    where r.id = $4 and r.lease_token = $5 and r.lease_owner = $6
+  select r.id, r.lease_id, $1::bigint, $2::bigint, $3::text
+    from jobq.run r
+    where r.id = $4 and r.lease_id = $5 and r.state is null
+      and (select l.owner = $6 and l.lost_at is null and r.slot <> all(l.ended_slots)
+        from jobq.lease l where l.id = $5 limit 1)
   on conflict do nothing
 `
 
@@ -81,7 +38,7 @@ type OutputAppendParams struct {
 
 // OutputAppend stores what a program has written since the last time, under
 // the run's lease, and drops what earlier runs have left and what is too far
-// back. Zero rows means that the lease was lost. Needs running_pkey and
+// back. Zero rows means that the lease was lost. Needs run_id_idx, lease_pkey and
 // output_pkey only.
 func (q *Queries) OutputAppend(ctx context.Context, arg OutputAppendParams) (int64, error) {
 	result, err := q.db.Exec(ctx, OutputAppend,
@@ -102,7 +59,8 @@ func (q *Queries) OutputAppend(ctx context.Context, arg OutputAppendParams) (int
 const OutputPrune = `-- name: OutputPrune :one
 with looked as materialized (
   select x.ctid as place, x.written_at,
-      not exists (select from jobq.running r where r.id = x.job_id and r.lease_token = x.lease_token) as ended
+      (select r.slot <> all(l.ended_slots) from jobq.lease l, jobq.run r
+        where l.id = x.lease_token and r.lease_id = l.id and r.id = x.job_id and r.state is null limit 1) is not true as ended
     from jobq.output x
     where x.written_at > $1::timestamptz and x.written_at < statement_timestamp() - interval '5 minutes'
     order by x.written_at
@@ -132,7 +90,7 @@ type OutputPruneRow struct {
 // after that, else it would walk through what this one has dropped, for as long as
 // any transaction can still see that, and through what is kept. Pieces of exactly
 // that moment which it has not looked at are for the next time that the janitor
-// begins at the start. Needs output_written_at_idx and running_pkey.
+// begins at the start. Needs output_written_at_idx, lease_pkey and run_id_idx.
 func (q *Queries) OutputPrune(ctx context.Context, after pgtype.Timestamptz, rowCount int32) (OutputPruneRow, error) {
 	row := q.db.QueryRow(ctx, OutputPrune, after, rowCount)
 	var i OutputPruneRow
@@ -179,6 +137,26 @@ func (q *Queries) OutputSince(ctx context.Context, jobID int64, token int64, beg
 		return nil, err
 	}
 	return items, nil
+}
+
+const RunHold = `-- name: RunHold :execrows
+select r.id
+  from jobq.run r
+  where r.id = $1 and r.lease_id = $2 and r.state is null
+    and (select l.owner = $3 and l.lost_at is null and r.slot <> all(l.ended_slots)
+      from jobq.lease l where l.id = $2 limit 1)
+  for key share
+`
+
+// RunHold keeps the caller's run from being ended by others until the
+// transaction ends, for what else it writes in the job's name. Zero rows means
+// that the lease was lost. Needs run_id_idx and lease_pkey only.
+func (q *Queries) RunHold(ctx context.Context, iD int64, token int64, owner string) (int64, error) {
+	result, err := q.db.Exec(ctx, RunHold, iD, token, owner)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const WorkWaits = `-- name: WorkWaits :one

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/pgtest"
 )
 
 const (
@@ -102,7 +103,7 @@ func explain(t *testing.T, conn *pgxpool.Conn, s hotStatement, mode string) plan
 	defer func() { _ = tx.Rollback(ctx) }()
 	var ids, tokens string
 	err = tx.QueryRow(ctx, `select coalesce(array_agg(r.id), '{}')::text, coalesce(array_agg(r.lease_token), '{}')::text
-		from (select id, lease_token from jobq.running where lease_owner = 'a' order by id limit $1) r`, planBatch).Scan(&ids, &tokens)
+		from (select id, lease_token from jobq.job where state = 'running' and lease_owner = 'a' order by id limit $1) r`, planBatch).Scan(&ids, &tokens)
 	require.NoError(t, err)
 	if !s.scansRunning {
 		_, err = tx.Exec(ctx, db.HotSettings)
@@ -150,11 +151,10 @@ func (q *queue) fillForPlans(pending, running int) {
 	q.exec("alter table jobq.pending disable trigger user")
 	q.exec(`insert into jobq.pending (kind, queue, priority)
 		select 'k', case when i % 2 = 0 then 'default' else 'q' || i % 10 end, i % 5 from generate_series(1, $1::integer) i`, pending)
-	q.exec(`insert into jobq.running (id, lease_token, lease_expires_at, started_at, run_at, created_at, priority, attempts, max_attempts,
-		  crashes, args_apart, queue, kind, lease_owner, args)
-		select nextval('jobq.job_id_seq'), 1, now() + case when i % $2 = 0 then interval '-1 hour' else interval '1 hour' end, now(), now(),
-		  now(), 0, 0, 25, 0, false, 'default', 'k', case when i % 2 = 0 then 'a' else 'b' end, '{}'
-		from generate_series(1, $1::integer) i`, running, expiredEach)
+	require.NoError(q, pgtest.InsertRunning(context.Background(), q.pool, running, pgtest.Columns{
+		"kind": "'k'", "lease_owner": "case when i % 2 = 0 then 'a' else 'b' end",
+		"lease_expires_at": fmt.Sprintf("now() + case when i %% %d = 0 then interval '-1 hour' else interval '1 hour' end", expiredEach),
+	}))
 }
 
 // withoutAutovacuum keeps statistics what the test says they are.

@@ -24,12 +24,12 @@ with recursive ready as (
       order by p.run_at limit $1::bigint) d
     group by d.queue
 ), busy as (
-  select r.queue as name, count(*) as running from jobq.running r group by r.queue
+  select l.queue as name, sum(cardinality(l.job_ids) - cardinality(l.ended_slots)) as running from jobq.lease l group by l.queue
 ), ended as (
   select e.queue as name, count(*) filter (where e.state = 'failed') as failed,
       count(*) filter (where e.state = 'cancelled') as cancelled
-    from (select f.queue, f.state from jobq.finished f where f.state in ('failed', 'cancelled')
-      order by f.finished_at desc limit $1::bigint) e
+    from (select r.queue, r.state from jobq.run r where r.state in ('failed', 'cancelled')
+      order by r.finished_at desc limit $1::bigint) e
     group by e.queue
 ), slot as (
   select s.name, sum((s.queues ->> s.name)::integer) as slots
@@ -106,14 +106,15 @@ type QueueListRow struct {
 }
 
 // QueueList counts what waits, runs and has ended badly in each queue that has
-// a row, a job or a worker. Counts stop at count_max, which then means "at
+// a row, a job or a worker. What runs is counted in the leases, and so includes
+// a job that has ended on its own row until its worker's next exchange. Counts stop at count_max, which then means "at
 // least": those of scheduled jobs are of the next ones due, and those of ended
 // jobs of the last ones, of all queues together. Available jobs are counted up to
 // available_max in each queue: all queues together have ten times count_max, so
 // that with 200 queues and a count_max of 10,000, each has 500. So it costs the
 // same however many jobs and queues there are. The order of what is counted is
 // for the planner: without, it may read all of the queue. Needs pending_claim_idx, pending_due_idx and
-// finished_unsuccessful_idx.
+// run_unsuccessful_idx.
 func (q *Queries) QueueList(ctx context.Context, countMax int64) ([]QueueListRow, error) {
 	rows, err := q.db.Query(ctx, QueueList, countMax)
 	if err != nil {

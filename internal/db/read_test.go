@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/pgtest"
 )
 
 // A page of the list reads about as many rows as it shows, however deep it
@@ -23,10 +24,9 @@ func TestReadPlans(t *testing.T) {
 	q := setUp(t)
 	const count = 100_000
 	q.exec("insert into jobq.pending (kind) select 'k' from generate_series(1, $1::integer)", count)
-	q.exec(`insert into jobq.finished (id, finished_at, lease_token, run_at, created_at, state, priority, attempts, max_attempts, crashes, args_apart, queue, kind)
-		select nextval('jobq.job_id_seq'), now() + (i % 4) * interval '1 day', 1, now(), now(), 'completed', 0, 0, 25, 0, false, 'default', 'k' from generate_series(1, $1::integer) i`, count)
+	require.NoError(t, pgtest.InsertFinished(context.Background(), q.pool, count, pgtest.Columns{"finished_at": "now() + (i % 4) * interval '1 day'"}))
 	q.exec("analyze jobq.pending")
-	q.exec("analyze jobq.finished")
+	q.exec("analyze jobq." + pgtest.History)
 	states := []string{"scheduled", "available", "running", "completed", "failed", "cancelled"}
 	plans := []string{q.explainRead(db.JobGet, fmt.Sprint(count+500))}
 	// The few that did not succeed are found without the many that did.
@@ -51,10 +51,10 @@ func TestReadPlans(t *testing.T) {
 func TestQueueListReadsNoEndedRow(t *testing.T) {
 	t.Parallel()
 	q := setUp(t)
-	q.exec(`insert into jobq.finished (id, finished_at, lease_token, run_at, created_at, state, priority, attempts, max_attempts, crashes, args_apart, queue, kind)
-		select nextval('jobq.job_id_seq'), now() + (i % 4) * interval '1 day', 1, now(), now(), case when i % 100 < 4 then 'failed' else 'completed' end::jobq.job_state, 0, 0, 25, 0, false, 'default', 'k'
-			from generate_series(1, 50000) i`)
-	q.exec("vacuum (analyze) jobq.finished")
+	require.NoError(t, pgtest.InsertFinished(context.Background(), q.pool, 50_000, pgtest.Columns{
+		"finished_at": "now() + (i % 4) * interval '1 day'", "state": "case when i % 100 < 4 then 'failed' else 'completed' end::jobq.job_state",
+	}))
+	q.exec("vacuum (analyze) jobq." + pgtest.History)
 	plan := q.explainRead(db.QueueList, "10000")
 	require.Regexp(t, `Index Only Scan[^\n]* on finished_\d+ .*actual rows=500 `, plan)
 	require.NotRegexp(t, `(?:Index|Seq|Bitmap Heap) Scan[^\n]* on finished_\d+ `, plan)

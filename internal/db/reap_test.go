@@ -9,12 +9,13 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/pgtest"
 )
 
 // expire makes all leases expire, the smaller the id the longer ago.
 func (q *queue) expire() {
 	q.Helper()
-	q.exec("update jobq.running set lease_expires_at = now() - interval '1 hour' + id * interval '1 ms'")
+	q.change(pgtest.Columns{"lease_expires_at": "now() - interval '1 hour' + id * interval '1 ms'"}, "true")
 }
 
 // Eight reapers at once over the same expired leases count each lost run once.
@@ -53,7 +54,7 @@ func TestReapersCountOnce(t *testing.T) {
 	for id, times := range reaped {
 		require.Equal(t, 1, times, "job %d", id)
 	}
-	require.Zero(t, q.number("select count(*) from jobq.running"))
+	require.Zero(t, q.number("select count(*) from jobq.job where state = 'running'"))
 	require.Equal(t, count, q.number("select count(*) from jobq.pending where attempts = 1 and crashes = 1 and position is not null"))
 	require.Equal(t, count, q.number("select count(*) from jobq.attempt where outcome = 'lost' and number = 1"))
 	require.Equal(t, count, q.number("select sum(lost) from jobq.stats"))
@@ -67,7 +68,7 @@ func TestReapTakesOldestFirst(t *testing.T) {
 	q := setUp(t)
 	q.exec("select jobq.enqueue('k') from generate_series(1, 10)")
 	q.claim("a", 10)
-	q.exec("update jobq.running set lease_expires_at = now() - id * interval '1 s' where id > 4")
+	q.change(pgtest.Columns{"lease_expires_at": "now() - id * interval '1 s'"}, "id > 4")
 	rows, err := q.queries.LeaseReap(ctx, nil, 3, "test")
 	require.NoError(t, err)
 	var ids []int64
@@ -81,7 +82,7 @@ func TestReapTakesOldestFirst(t *testing.T) {
 	rows, err = q.queries.LeaseReap(ctx, nil, 100, "test")
 	require.NoError(t, err)
 	require.Len(t, rows, 3)
-	require.Equal(t, 4, q.number("select count(*) from jobq.running where attempts = 0"))
+	require.Equal(t, 4, q.number("select count(*) from jobq.job where state = 'running' and attempts = 0"))
 }
 
 // A row that somebody has locked is not waited for, and is reaped later.
@@ -94,8 +95,7 @@ func TestReapSkipsLockedRows(t *testing.T) {
 	q.expire()
 	tx, err := q.pool.Begin(ctx)
 	require.NoError(t, err)
-	_, err = tx.Exec(ctx, "select from jobq.running where id = 2 for update")
-	require.NoError(t, err)
+	require.NoError(t, pgtest.LockRunning(ctx, tx, 2))
 	rows, err := q.queries.LeaseReap(ctx, nil, 100, "test")
 	require.NoError(t, err)
 	require.Len(t, rows, 2)
@@ -155,7 +155,7 @@ func TestReapEndsPoison(t *testing.T) {
 		q.reap()
 	}
 	require.Empty(t, q.claim("a", 1))
-	require.Equal(t, 1, q.number("select count(*) from jobq.finished where state = 'failed' and attempts = 3 and crashes = 3 and last_error like 'lease expired: worker a%'"))
+	require.Equal(t, 1, q.number("select count(*) from jobq.job where state = 'failed' and attempts = 3 and crashes = 3 and last_error like 'lease expired: worker a%'"))
 	require.Equal(t, 3, q.number("select count(*) from jobq.attempt where outcome = 'lost' and worker_id = 'a' and number = lease_token"))
 	require.Equal(t, 1, q.number("select sum(failed) from jobq.stats"))
 	require.Equal(t, 2, q.number("select sum(retried) from jobq.stats"))
@@ -170,7 +170,7 @@ func TestReapObeysCancel(t *testing.T) {
 	q.claim("a", 1)
 	q.exec("select jobq.cancel(1)")
 	q.reap()
-	require.Equal(t, 1, q.number("select count(*) from jobq.finished where state = 'cancelled'"))
+	require.Equal(t, 1, q.number("select count(*) from jobq.job where state = 'cancelled'"))
 	require.Equal(t, 1, q.number("select sum(cancelled) from jobq.stats"))
 	require.Zero(t, q.number("select count(*) from jobq.unique_key"))
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/pgtest"
 )
 
 // A lease that has ended is left alone for its queue's grace, and NextDue
@@ -20,7 +21,7 @@ func TestStaleGrace(t *testing.T) {
 	q.exec("insert into jobq.queue (name, stale_grace) values ('default', '1 hour')")
 	q.exec("select jobq.enqueue('k') from generate_series(1, 2)")
 	q.claim("a", 2)
-	q.exec("update jobq.running set lease_expires_at = now() - interval '1 hour' + interval '10 s' * (case id when 1 then 1 else -1 end)")
+	q.change(pgtest.Columns{"lease_expires_at": "now() - interval '1 hour' + interval '10 s' * (case id when 1 then 1 else -1 end)"}, "true")
 	next, err := q.nextDue(24*3600_000, 24*3600_000, true)
 	require.NoError(t, err)
 	require.Negative(t, next.Ms)
@@ -60,7 +61,7 @@ func TestRedelivery(t *testing.T) {
 			q.exec("update jobq.queue set " + test.setting)
 			q.exec("select jobq.enqueue('k') from generate_series(1, 2)")
 			require.EqualValues(t, 1, q.claim("a", 1)[0].ID)
-			q.exec(`update jobq.running set checkpoint = '{"at": 7}', lease_expires_at = now() - interval '1 s'`)
+			q.change(pgtest.Columns{"checkpoint": `'{"at": 7}'`, "lease_expires_at": "now() - interval '1 s'"}, "true")
 			rows, err := q.queries.LeaseReap(ctx, nil, 100, "test")
 			require.NoError(t, err)
 			require.Equal(t, test.state, rows[0].State)
@@ -81,13 +82,13 @@ func TestReapOwners(t *testing.T) {
 	q.claim("web-1-7-aa", 3)
 	q.claim("web-1-2-7-aa", 3)
 	q.claim("web-1", 3)
-	q.exec("update jobq.running set lease_expires_at = now() - interval '1 s' where lease_owner = 'web-1'")
+	q.change(pgtest.Columns{"lease_expires_at": "now() - interval '1 s'"}, "lease_owner = 'web-1'")
 	rows, err := q.queries.LeaseReap(ctx, []string{"web-1-7-aa", "nobody"}, 100, "me")
 	require.NoError(t, err)
 	require.Len(t, rows, 3)
 	require.Equal(t, 3, q.number("select count(*) from jobq.pending where attempts = 1 and crashes = 1 and last_error = 'orphaned by worker restart'"))
 	require.Equal(t, 3, q.number("select count(*) from jobq.event where type = 'orphaned' and source = 'me'"))
-	require.Equal(t, 6, q.number("select count(*) from jobq.running"))
+	require.Equal(t, 6, q.number("select count(*) from jobq.job where state = 'running'"))
 	rows, err = q.queries.LeaseReap(ctx, []string{}, 100, "me")
 	require.NoError(t, err)
 	require.Empty(t, rows, "no owners is not everybody")
@@ -122,7 +123,7 @@ func TestExtensionNeverShortens(t *testing.T) {
 	q.exec("select jobq.enqueue('k')")
 	q.claim("a", 1) // for a minute
 	expiry := func() (at time.Time) {
-		require.NoError(t, q.pool.QueryRow(ctx, "select lease_expires_at from jobq.running").Scan(&at))
+		require.NoError(t, q.pool.QueryRow(ctx, "select lease_expires_at from jobq.job").Scan(&at))
 		return at
 	}
 	before := expiry()
@@ -134,21 +135,21 @@ func TestExtensionNeverShortens(t *testing.T) {
 		require.Equal(t, map[int64]string{1: db.LeaseOK}, answers)
 		require.Equal(t, before, expiry())
 	}
-	q.exec("update jobq.running set lease_expires_at = now() - interval '1 hour'")
+	q.change(pgtest.Columns{"lease_expires_at": "now() - interval '1 hour'"}, "true")
 	answers, err := q.schema.ExtendLeases(ctx, q.pool, db.Extensions{
 		Owner: "a", Ids: []int64{1}, Tokens: []int64{1}, Leases: []pgtype.Interval{db.Interval(0)},
 	})
 	require.NoError(t, err)
 	require.Equal(t, map[int64]string{1: db.LeaseOK}, answers)
-	require.Equal(t, 1, q.number("select count(*) from jobq.running where lease_expires_at < now()"), "to ask does not bring it back")
+	require.Equal(t, 1, q.number("select count(*) from jobq.job where state = 'running' and lease_expires_at < now()"), "to ask does not bring it back")
 
 	stored, err := q.queries.JobProgress(ctx, db.JobProgressParams{ID: 1, Token: 1, Owner: "a"})
 	require.NoError(t, err)
 	require.EqualValues(t, 1, stored)
-	require.Equal(t, 1, q.number("select count(*) from jobq.running where lease_expires_at < now()"))
+	require.Equal(t, 1, q.number("select count(*) from jobq.job where state = 'running' and lease_expires_at < now()"))
 	_, err = q.queries.JobProgress(ctx, db.JobProgressParams{ID: 1, Token: 1, Owner: "a", ExtendBy: db.Interval(time.Minute)})
 	require.NoError(t, err)
 	_, err = q.queries.JobCheckpoint(ctx, db.JobCheckpointParams{ID: 1, Token: 1, Owner: "a", Checkpoint: []byte("{}"), ExtendBy: db.Interval(time.Hour)})
 	require.NoError(t, err)
-	require.Equal(t, 1, q.number("select count(*) from jobq.running where lease_expires_at > now() + interval '59 m'"))
+	require.Equal(t, 1, q.number("select count(*) from jobq.job where state = 'running' and lease_expires_at > now() + interval '59 m'"))
 }

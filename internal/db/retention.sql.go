@@ -7,26 +7,37 @@ package db
 
 import (
 	"context"
-
-	"github.com/jackc/pgx/v5/pgtype"
 )
 
 const DefaultPrune = `-- name: DefaultPrune :one
-select p.deleted::bigint as deleted, p.last::timestamptz as last
-  from jobq.default_prune($1::text, $2::timestamptz, $3::integer) p
+select p.looked::bigint as looked, p.last::bigint as last, p.last_job::bigint as last_job
+  from jobq.default_prune($1::text, $2::bigint, $3::bigint, $4::integer) p
 `
 
-type DefaultPruneRow struct {
-	Deleted int64
-	Last    pgtype.Timestamptz
+type DefaultPruneParams struct {
+	Parent   string
+	After    int64
+	AfterJob int64
+	RowCount int32
 }
 
-// DefaultPrune deletes a batch of what the default partition has of such days,
-// with the large args of jobs. It goes on at the moment where its last answer ended.
-func (q *Queries) DefaultPrune(ctx context.Context, parent string, after pgtype.Timestamptz, rowCount int32) (DefaultPruneRow, error) {
-	row := q.db.QueryRow(ctx, DefaultPrune, parent, after, rowCount)
+type DefaultPruneRow struct {
+	Looked  int64
+	Last    int64
+	LastJob int64
+}
+
+// DefaultPrune looks at a batch of what the default partition has of such days, and
+// deletes what is past retention, with the large args of jobs. It goes on at the place where its last answer ended.
+func (q *Queries) DefaultPrune(ctx context.Context, arg DefaultPruneParams) (DefaultPruneRow, error) {
+	row := q.db.QueryRow(ctx, DefaultPrune,
+		arg.Parent,
+		arg.After,
+		arg.AfterJob,
+		arg.RowCount,
+	)
 	var i DefaultPruneRow
-	err := row.Scan(&i.Deleted, &i.Last)
+	err := row.Scan(&i.Looked, &i.Last, &i.LastJob)
 	return i, err
 }
 

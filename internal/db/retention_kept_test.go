@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/jobq-dev/jobq/internal/pgtest"
 	"github.com/jobq-dev/jobq/migrate"
 )
 
@@ -19,15 +20,15 @@ func TestRetentionLeavesOtherTables(t *testing.T) {
 	ctx := context.Background()
 	q := setUp(t)
 	for _, day := range []int32{-30, -3} {
-		_, err := q.queries.PartitionAdd(ctx, "finished", day)
+		_, err := q.queries.PartitionAdd(ctx, pgtest.History, day)
 		require.NoError(t, err)
 		q.finishedOn(int(day), true)
-		name := "finished_" + time.Now().UTC().AddDate(0, 0, int(day)).Format("20060102")
-		q.exec("alter table jobq.finished detach partition jobq." + name)
+		name := pgtest.History + "_" + time.Now().UTC().AddDate(0, 0, int(day)).Format("20060102")
+		q.exec("alter table jobq." + pgtest.History + " detach partition jobq." + name)
 	}
-	q.exec("create table jobq.finished_20010101 (note text)")
+	q.exec("create table jobq." + pgtest.History + "_20010101 (note text)")
 	kept := func() int {
-		return q.number("select count(*) from pg_class where relkind = 'r' and not relispartition and relname ~ '^finished_[0-9]{8}$'")
+		return q.number("select count(*) from pg_class where relkind = 'r' and not relispartition and relname ~ '^" + pgtest.History + "_[0-9]{8}$'")
 	}
 	require.Equal(t, 3, kept())
 	q.fillDay(-20, 1000, 10) // which is to go
@@ -51,16 +52,16 @@ func TestPartitionPruneOfADayMadeAgain(t *testing.T) {
 	ctx := context.Background()
 	q := setUp(t)
 	q.fillDay(-20, 1, 10)
-	_, err := q.queries.PartitionAdd(ctx, "finished", -20)
+	_, err := q.queries.PartitionAdd(ctx, pgtest.History, -20)
 	require.NoError(t, err)
 	q.finishedOn(-20, true)
-	days := q.days("finished")
+	days := q.days(pgtest.History)
 	for range 2 {
-		_, err := q.queries.PartitionPrune(ctx, "finished")
+		_, err := q.queries.PartitionPrune(ctx, pgtest.History)
 		require.NoError(t, err)
 		_, removed := q.prunePayloads(100, 100)
 		require.NotZero(t, removed)
 	}
-	require.Equal(t, days-1, q.days("finished"))
+	require.Equal(t, days-1, q.days(pgtest.History))
 	require.Zero(t, q.number("select count(*) from jobq.payload"))
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/pgtest"
 )
 
 // A step that goes on where the one before has ended costs the same however much
@@ -22,8 +23,9 @@ func TestPruneStepsAreLinear(t *testing.T) {
 	// The rows lie in another order than that of their times, as a page each for
 	// those that a step walks through: their pages are what the buffers count.
 	const rows, batch = 10_000, 500
-	q.exec(`insert into jobq.finished (id, finished_at, lease_token, run_at, created_at, state, priority, attempts, max_attempts, crashes, args_apart, queue, kind)
-		select i, timestamptz '2020-01-01 UTC' + (i * 7919) % $1::integer * interval '1 ms', 1, now(), now(), 'completed', 0, 0, 25, 0, false, 'q', 'k' from generate_series(1, $1::integer) i`, rows)
+	require.NoError(t, pgtest.InsertFinished(ctx, q.pool, rows, pgtest.Columns{
+		"id": "i", "finished_at": fmt.Sprintf("timestamptz '2020-01-01 UTC' + (i * 7919) %% %d * interval '1 ms'", rows),
+	}))
 	q.exec(`insert into jobq.attempt (job_id, finished_at, started_at, lease_token, outcome, number, worker_id)
 		select i, timestamptz '2020-01-01 UTC' + (i * 7919) % $1::integer * interval '1 ms', now(), 1, 'lost', 1, 'w' from generate_series(1, $1::integer) i`, rows)
 	q.exec(`insert into jobq.output (job_id, lease_token, begins_at, ends_at, written_at, content)
@@ -31,14 +33,14 @@ func TestPruneStepsAreLinear(t *testing.T) {
 	backup, err := q.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
 	require.NoError(t, err)
 	defer func() { _ = backup.Rollback(ctx) }()
-	_, err = backup.Exec(ctx, "select from jobq.finished limit 1")
+	_, err = backup.Exec(ctx, "select from jobq.job limit 1")
 	require.NoError(t, err)
 	conn, err := q.pool.Acquire(ctx)
 	require.NoError(t, err)
 	defer conn.Release()
 
 	for _, c := range []struct{ table, sql, before string }{
-		{"finished_default", db.DefaultPrune, "'finished', "},
+		{pgtest.History + "_default", db.DefaultPrune, "'" + pgtest.History + "', "},
 		{"attempt_default", db.DefaultPrune, "'attempt', "},
 		{"output", db.OutputPrune, ""},
 	} {

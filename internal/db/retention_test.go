@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/pgtest"
 	"github.com/jobq-dev/jobq/migrate"
 )
 
@@ -30,7 +32,9 @@ func (q *queue) finishedOn(days int, large bool) int {
 	q.Helper()
 	id := q.number(`select jobq.enqueue('k', case when $1 then to_jsonb((select string_agg(md5(i::text), '') from generate_series(1, 100) i)) end)`, large)
 	q.exec("select jobq.cancel($1)", id)
-	q.exec("update jobq.finished set finished_at = (date_trunc('day', now() at time zone 'UTC') at time zone 'UTC') + $2::integer * interval '1 day' + interval '1 hour' where id = $1", id, days)
+	require.NoError(q, pgtest.UpdateFinished(context.Background(), q.pool, pgtest.Columns{
+		"finished_at": "(date_trunc('day', now() at time zone 'UTC') at time zone 'UTC') + $2::integer * interval '1 day' + interval '1 hour'",
+	}, "id = $1", id, days))
 	return id
 }
 
@@ -45,25 +49,25 @@ func TestPartitionAdd(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	q := setUp(t)
-	today := q.days("finished")
+	today := q.days(pgtest.History)
 	caught, other := q.finishedOn(21, false), q.finishedOn(22, true)
-	require.Equal(t, 2, q.number("select count(*) from only jobq.finished_default"))
+	require.Equal(t, 2, q.number("select count(*) from only jobq."+pgtest.History+"_default"))
 
-	for _, parent := range []string{"finished", "attempt"} {
+	for _, parent := range []string{pgtest.History, "attempt"} {
 		for _, want := range []bool{true, false} {
 			added, err := q.queries.PartitionAdd(ctx, parent, 20)
 			require.NoError(t, err)
 			require.Equal(t, want, added)
 		}
 	}
-	added, err := q.queries.PartitionAdd(ctx, "finished", 21)
+	added, err := q.queries.PartitionAdd(ctx, pgtest.History, 21)
 	require.NoError(t, err)
 	require.False(t, added)
-	require.Equal(t, today+1, q.days("finished"))
-	require.Equal(t, 2, q.number("select count(*) from only jobq.finished_default"))
+	require.Equal(t, today+1, q.days(pgtest.History))
+	require.Equal(t, 2, q.number("select count(*) from only jobq."+pgtest.History+"_default"))
 	inside := q.finishedOn(20, false)
-	require.Equal(t, 2, q.number("select count(*) from only jobq.finished_default"))
-	require.Equal(t, 3, q.number("select count(*) from jobq.finished"))
+	require.Equal(t, 2, q.number("select count(*) from only jobq."+pgtest.History+"_default"))
+	require.Equal(t, 3, q.number("select count(*) from jobq.job where finished_at is not null"))
 	for _, id := range []int{caught, other, inside} {
 		job, err := q.queries.JobGet(ctx, int64(id))
 		require.NoError(t, err)
@@ -72,10 +76,13 @@ func TestPartitionAdd(t *testing.T) {
 
 	// What is there by default is there in a new partition: the look-up by id,
 	// the checks, and the trigger that frees a unique key.
-	require.Equal(t, 1, q.number("select count(*) from pg_indexes where tablename like 'finished_2%' and indexdef like '%(id)' group by tablename limit 1"))
+	require.Equal(t, 1, q.number("select count(*) from pg_indexes where tablename like '"+pgtest.History+"_2%' and indexdef like '%(id)' group by tablename limit 1"))
 	q.exec("select jobq.requeue($1)", inside)
 	q.exec("insert into jobq.unique_key values ('k', 'u', $1)", caught)
-	q.exec("insert into jobq.finished select (jsonb_populate_record(f, jsonb_build_object('id', $1::bigint, 'unique_key', 'u', 'finished_at', f.finished_at - interval '2 days'))).* from jobq.finished f where id = $2", caught, other)
+	require.NoError(t, pgtest.InsertFinished(ctx, q.pool, 1, pgtest.Columns{
+		"id": strconv.Itoa(caught), "kind": "'k'", "unique_key": "'u'",
+		"finished_at": fmt.Sprintf("(select j.finished_at - interval '2 days' from jobq.job j where j.id = %d)", other),
+	}))
 	require.Zero(t, q.number("select count(*) from jobq.unique_key"))
 
 	_, err = q.queries.PartitionAdd(ctx, "pending", 1)
@@ -107,12 +114,12 @@ func TestPartitionPrune(t *testing.T) {
 	ctx := context.Background()
 	q := setUp(t)
 	for _, day := range []int32{-8, -7, -30} {
-		_, err := q.queries.PartitionAdd(ctx, "finished", day)
+		_, err := q.queries.PartitionAdd(ctx, pgtest.History, day)
 		require.NoError(t, err)
 	}
 	prune := func() (days int) {
 		for {
-			pruned, err := q.queries.PartitionPrune(ctx, "finished")
+			pruned, err := q.queries.PartitionPrune(ctx, pgtest.History)
 			require.NoError(t, err)
 			if pruned == "" {
 				return days
@@ -121,19 +128,19 @@ func TestPartitionPrune(t *testing.T) {
 		}
 	}
 	pruneDefault := func() int64 {
-		row, err := q.queries.DefaultPrune(ctx, "finished", beginning, 1)
+		row, err := q.queries.DefaultPrune(ctx, pgtest.History, beginning, 1)
 		require.NoError(t, err)
 		return row.Deleted
 	}
 	tables := func() int {
-		return q.number("select count(*) from pg_class where relkind = 'r' and relname ~ '^finished_[0-9]{8}(_past)?$'")
+		return q.number("select count(*) from pg_class where relkind = 'r' and relname ~ '^" + pgtest.History + "_[0-9]{8}(_past)?$'")
 	}
-	days := q.days("finished")
+	days := q.days(pgtest.History)
 	kept, small, large := q.finishedOn(-7, true), q.finishedOn(-8, false), q.finishedOn(-30, true)
 	byDefault, byDefaultLarge, byDefaultKept := q.finishedOn(-9, false), q.finishedOn(-9, true), q.finishedOn(-6, true)
 
 	require.Equal(t, 2, prune())
-	require.Equal(t, days-2, q.days("finished"))
+	require.Equal(t, days-2, q.days(pgtest.History))
 	require.EqualValues(t, 1, pruneDefault())
 	require.EqualValues(t, 1, pruneDefault())
 	require.Zero(t, pruneDefault())
@@ -160,13 +167,15 @@ func TestPartitionPrune(t *testing.T) {
 // large args, and takes the day out of it.
 func (q *queue) fillDay(day int32, from, count int) {
 	q.Helper()
-	_, err := q.queries.PartitionAdd(context.Background(), "finished", day)
+	_, err := q.queries.PartitionAdd(context.Background(), pgtest.History, day)
 	require.NoError(q, err)
-	q.exec(`insert into jobq.finished (id, finished_at, lease_token, run_at, created_at, state, priority, attempts, max_attempts, crashes, args_apart, queue, kind)
-		select i, date_trunc('day', now() at time zone 'UTC') at time zone 'UTC' + $1::integer * interval '1 day', 1, now(), now(), 'completed', 0, 0, 25, 0, i % 2 = 0, 'q', 'k'
-		from generate_series($2::integer, $2::integer + $3::integer - 1) i`, day, from, count)
-	q.exec("insert into jobq.payload (job_id, args) select f.id, '{}' from jobq.finished f where f.args_apart")
-	pruned, err := q.queries.PartitionPrune(context.Background(), "finished")
+	id := fmt.Sprintf("%d + i", from-1)
+	require.NoError(q, pgtest.InsertFinished(context.Background(), q.pool, count, pgtest.Columns{
+		"id": id, "args_apart": "(" + id + ") % 2 = 0", "args": "case when (" + id + ") % 2 = 1 then '{}'::jsonb end",
+		"finished_at": fmt.Sprintf("date_trunc('day', now() at time zone 'UTC') at time zone 'UTC' + %d * interval '1 day'", day),
+	}))
+	q.exec("insert into jobq.payload (job_id, args) select id, '{}' from jobq.job where args is null")
+	pruned, err := q.queries.PartitionPrune(context.Background(), pgtest.History)
 	require.NoError(q, err)
 	require.NotEmpty(q, pruned)
 }
@@ -189,7 +198,7 @@ func TestPayloadPruneSteps(t *testing.T) {
 	require.Equal(t, 11, steps, "ten of five payloads each, and one that drops the day")
 
 	q.fillDay(-20, 1, 10)
-	row, err := q.queries.PayloadPrune(context.Background(), db.PayloadPruneParams{AfterDay: "finished_20010101", AfterJob: 8, JobCount: 100, PayloadCount: 100})
+	row, err := q.queries.PayloadPrune(context.Background(), db.PayloadPruneParams{AfterDay: pgtest.History + "_20010101", AfterJob: 8, JobCount: 100, PayloadCount: 100})
 	require.NoError(t, err)
 	require.EqualValues(t, 5, row.Removed)
 	require.EqualValues(t, 10, row.LastJob)
@@ -227,7 +236,7 @@ func TestPayloadPruneIsLinear(t *testing.T) {
 	_, err = conn.Exec(ctx, "prepare payload_prune as "+q.schema.SQL(db.PayloadPrune))
 	require.NoError(t, err)
 	var day string
-	require.NoError(t, q.pool.QueryRow(ctx, "select max(relname::text) from pg_class where relname ~ '^finished_[0-9]{8}_past$' and not relispartition").Scan(&day))
+	require.NoError(t, q.pool.QueryRow(ctx, "select max(relname::text) from pg_class where relname ~ '^"+pgtest.History+"_[0-9]{8}_past$' and not relispartition").Scan(&day))
 	first := 0
 	for after := 0; after < jobs-2*batch; after += 2 * batch {
 		buffers := explainBuffers(t, conn, fmt.Sprintf("execute payload_prune('%s', %d, %d, %d)", day, after, jobs, batch))
@@ -249,7 +258,7 @@ func TestPartitionsUnderLoad(t *testing.T) {
 	const days = 8
 	go func() {
 		for day := range int32(days) {
-			for _, parent := range []string{"finished", "attempt"} {
+			for _, parent := range []string{pgtest.History, "attempt"} {
 				if _, err := q.queries.PartitionAdd(ctx, parent, day+5); err != nil {
 					done <- err
 					return
@@ -280,7 +289,7 @@ func TestPartitionsUnderLoad(t *testing.T) {
 			require.True(t, writes[[]string{"complete", "cancel"}[i%2]](q, job.ID, job.LeaseToken, "a"))
 		}
 		require.Equal(t, jobs, q.number("select count(*) from jobq.job"))
-		q.exec("select jobq.delete_job(max(id)) from jobq.finished")
+		q.exec("select jobq.delete_job(max(id)) from jobq.job where finished_at is not null")
 		jobs--
 	}
 }
@@ -303,7 +312,7 @@ func TestNoRunWithoutArgs(t *testing.T) {
 	_, err = q.pool.Exec(context.Background(), `select jobq.act_clone('ann', $1, '{"priority": 1}')`, id)
 	require.ErrorContains(t, err, "its args have been removed by retention")
 	require.ErrorContains(t, err, "JQ003")
-	require.Equal(t, 2, q.number("select count(*) from jobq.finished where id in ($1, $2)", id, undone))
+	require.Equal(t, 2, q.number("select count(*) from jobq.job where finished_at is not null and id in ($1, $2)", id, undone))
 	require.Equal(t, 1, q.number(`select count(*) from jobq.act_clone('ann', $1, '{"args": {"n": 1}}')`, id))
 	require.Equal(t, 1, q.number("select count(*) from jobq.act_clone('ann', $1, '{}')", whole))
 }
@@ -314,7 +323,7 @@ func TestPruneLeavesWhatIsTaken(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	q := setUp(t)
-	_, err := q.queries.PartitionAdd(ctx, "finished", -10)
+	_, err := q.queries.PartitionAdd(ctx, pgtest.History, -10)
 	require.NoError(t, err)
 	ids := []int{q.finishedOn(-9, true), q.finishedOn(-10, true)}
 	requeue, err := q.pool.Begin(ctx)
@@ -323,20 +332,20 @@ func TestPruneLeavesWhatIsTaken(t *testing.T) {
 	_, err = requeue.Exec(ctx, "select jobq.requeue(id) from unnest($1::bigint[]) id", ids)
 	require.NoError(t, err)
 
-	row, err := q.queries.DefaultPrune(ctx, "finished", beginning, 10)
+	row, err := q.queries.DefaultPrune(ctx, pgtest.History, beginning, 10)
 	require.NoError(t, err)
 	require.Zero(t, row.Deleted)
 	err = pgx.BeginFunc(ctx, q.pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "set local lock_timeout = '100ms'"); err != nil {
 			return err
 		}
-		_, err := q.schema.Queries(tx).PartitionPrune(ctx, "finished")
+		_, err := q.schema.Queries(tx).PartitionPrune(ctx, pgtest.History)
 		return err
 	})
 	require.True(t, db.IsLockTimeout(err), "%v", err)
 
 	require.NoError(t, requeue.Commit(ctx))
-	pruned, err := q.queries.PartitionPrune(ctx, "finished")
+	pruned, err := q.queries.PartitionPrune(ctx, pgtest.History)
 	require.NoError(t, err)
 	require.NotEmpty(t, pruned)
 	_, removed := q.prunePayloads(10, 10)
@@ -410,28 +419,28 @@ func TestPartitionsYieldToAReader(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	q := setUp(t)
-	_, err := q.queries.PartitionAdd(ctx, "finished", -30)
+	_, err := q.queries.PartitionAdd(ctx, pgtest.History, -30)
 	require.NoError(t, err)
 	config := q.pool.Config().ConnConfig.Copy()
 	config.RuntimeParams["application_name"] = "long reader"
 	reader, err := pgx.ConnectConfig(ctx, config)
 	require.NoError(t, err)
 	defer func() { _ = reader.Close(ctx) }()
-	_, err = reader.Exec(ctx, "begin; select count(*) from jobq.finished")
+	_, err = reader.Exec(ctx, "begin; select count(*) from jobq."+pgtest.History)
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
 		return q.number("select count(*) from pg_stat_activity where pid = $1 and xact_start < clock_timestamp() - interval '1 s'", reader.PgConn().PID()) == 1
 	}, patience, time.Millisecond)
 
-	days := q.days("finished")
-	_, err = q.queries.PartitionPrune(ctx, "finished")
+	days := q.days(pgtest.History)
+	_, err = q.queries.PartitionPrune(ctx, pgtest.History)
 	require.True(t, db.IsLockTimeout(err), "%v", err)
 	require.ErrorContains(t, err, "is in use by session")
 	require.ErrorContains(t, err, "long reader")
-	_, err = q.queries.PartitionAdd(ctx, "finished", 30)
+	_, err = q.queries.PartitionAdd(ctx, pgtest.History, 30)
 	require.True(t, db.IsLockTimeout(err), "%v", err)
-	require.ErrorContains(t, err, "table jobq.finished_default is in use by session")
-	require.Equal(t, days, q.days("finished"))
+	require.ErrorContains(t, err, "table jobq."+pgtest.History+"_default is in use by session")
+	require.Equal(t, days, q.days(pgtest.History))
 	holder, err := q.queries.TableHolder(ctx)
 	require.NoError(t, err)
 	require.Equal(t, "long reader", holder.Application)
@@ -439,10 +448,10 @@ func TestPartitionsYieldToAReader(t *testing.T) {
 
 	_, err = reader.Exec(ctx, "rollback")
 	require.NoError(t, err)
-	dropped, err := q.queries.PartitionPrune(ctx, "finished")
+	dropped, err := q.queries.PartitionPrune(ctx, pgtest.History)
 	require.NoError(t, err)
 	require.NotEmpty(t, dropped)
-	added, err := q.queries.PartitionAdd(ctx, "finished", 30)
+	added, err := q.queries.PartitionAdd(ctx, pgtest.History, 30)
 	require.NoError(t, err)
 	require.True(t, added)
 }

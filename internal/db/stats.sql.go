@@ -16,10 +16,10 @@ select e.queue, e.error::text as error, count(*) as jobs, min(e.finished_at)::ti
   from (
     select u.queue, u.finished_at, coalesce(left(split_part(u.last_error, E'\n', 1), 60), '') as error
       from (
-        select f.queue, f.finished_at, f.state, f.last_error
-          from jobq.finished f
-          where f.state <> 'completed' and f.finished_at > statement_timestamp() - $1::interval
-          order by f.finished_at desc, f.id desc
+        select r.queue, r.finished_at, r.state, r.last_error
+          from jobq.run r
+          where r.state <> 'completed' and r.finished_at > statement_timestamp() - $1::interval
+          order by r.finished_at desc, r.id desc
           limit $2::integer
       ) u
       where u.state = 'failed'
@@ -39,7 +39,7 @@ type FailuresByErrorRow struct {
 // FailuresByError groups the last failures within the span by queue and the
 // first words of the error. It reads at most the last row_count jobs that did not
 // succeed, so that a million of cancelled ones cannot make it slow. Needs
-// finished_unsuccessful_idx.
+// run_unsuccessful_idx.
 func (q *Queries) FailuresByError(ctx context.Context, span pgtype.Interval, rowCount int32) ([]FailuresByErrorRow, error) {
 	rows, err := q.db.Query(ctx, FailuresByError, span, rowCount)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 )
 
 const LeaseOwners = `-- name: LeaseOwners :many
-select distinct r.lease_owner from jobq.running r where r.lease_owner <> $1
+select distinct l.owner from jobq.lease l where l.owner <> $1
 `
 
 // LeaseOwners are the ids that own leases, other than one's own.
@@ -25,11 +25,11 @@ func (q *Queries) LeaseOwners(ctx context.Context, id string) ([]string, error) 
 	defer rows.Close()
 	var items []string
 	for rows.Next() {
-		var lease_owner string
-		if err := rows.Scan(&lease_owner); err != nil {
+		var owner string
+		if err := rows.Scan(&owner); err != nil {
 			return nil, err
 		}
-		items = append(items, lease_owner)
+		items = append(items, owner)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
@@ -227,7 +227,9 @@ select w.id, w.hostname, w.pid, w.version, w.queues, w.kinds, w.programs,
     (w.draining or w.drain_requested_at is not null)::boolean as draining, w.started_at, w.heartbeat_at,
     coalesce(h.running, 0)::bigint as running
   from jobq.worker w
-  left join (select r.lease_owner, count(*) as running from jobq.running r group by r.lease_owner) h on h.lease_owner = w.id
+  left join (
+    select l.owner, sum(cardinality(l.job_ids) - cardinality(l.ended_slots)) as running from jobq.lease l group by l.owner
+  ) h on h.owner = w.id
   order by w.id
 `
 
@@ -246,7 +248,7 @@ type WorkerListRow struct {
 }
 
 // WorkerList is every worker that has beaten lately or still holds leases. It
-// reads running once for all workers, and not once for each.
+// reads the leases once for all workers, and not once for each.
 func (q *Queries) WorkerList(ctx context.Context) ([]WorkerListRow, error) {
 	rows, err := q.db.Query(ctx, WorkerList)
 	if err != nil {
@@ -282,7 +284,7 @@ func (q *Queries) WorkerList(ctx context.Context) ([]WorkerListRow, error) {
 const WorkerPrune = `-- name: WorkerPrune :execrows
 delete from jobq.worker w
   where w.heartbeat_at < clock_timestamp() - $1::interval
-    and not exists (select from jobq.running r where r.lease_owner = w.id)
+    and not exists (select from jobq.lease l where l.owner = w.id)
 `
 
 // WorkerPrune removes workers that have been silent for too long and hold no lease.

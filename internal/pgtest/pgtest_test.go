@@ -62,7 +62,7 @@ func TestLeftovers(t *testing.T) {
 		"advisory lock":          {"select pg_advisory_lock(7)", "select pg_advisory_unlock(7)", "advisory lock 0/7"},
 		"open transaction":       {"begin; select 42", "rollback", "idle in transaction since"},
 		"aborted transaction":    {"begin; do $$ begin perform 1/0; end $$", "rollback", "(aborted)"},
-		"partition in public":    {"create table public.stray partition of jobq.finished for values from ('1999-01-01') to ('1999-01-02')", "drop table public.stray", "schema public: stray"},
+		"partition in public":    {"create table public.stray partition of jobq.attempt for values from ('1999-01-01') to ('1999-01-02')", "drop table public.stray", "schema public: stray"},
 		"own tables are welcome": {"create table public.mine as select 1", "", ""},
 		"open sessions are, too": {"select 1", "", ""},
 		"and ended transactions": {"begin; select pg_advisory_xact_lock(7); commit", "", ""},

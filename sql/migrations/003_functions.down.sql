@@ -7,21 +7,26 @@ begin
   for day in
     select c.relname
       from pg_class c
-      where c.relnamespace = (select p.relnamespace from pg_class p where p.oid = 'jobq.finished'::regclass)
-        and c.relkind = 'r' and not c.relispartition and c.relname ~ '^finished_[0-9]{8}_past$'
+      where c.relnamespace = (select p.relnamespace from pg_class p where p.oid = 'jobq.run'::regclass)
+        and c.relkind = 'r' and not c.relispartition and c.relname ~ '^run_[0-9]{8}_past$'
   loop
     execute format('drop table jobq.%I', day);
   end loop;
 end $$;
 
-drop function jobq.default_prune(text, timestamptz, integer);
+drop function jobq.default_prune(text, bigint, bigint, integer);
 drop function jobq.payload_prune(text, bigint, integer, integer);
 drop function jobq.partition_prune(text);
+drop function jobq.day_needed(text, date);
+drop function jobq.keep_from_day();
+drop function jobq.keep_from();
+drop index jobq.run_default_place_idx;
 drop function jobq.partition_add(text, date);
 drop function jobq.partition_yield(regclass, regclass[]);
 drop function jobq.backoff_delay(integer, interval, interval);
 drop function jobq.delete_job(bigint);
 drop function jobq.requeue(bigint);
+drop function jobq.running_refuse(bigint);
 drop function jobq.args_require(bigint);
 drop function jobq.cancel(bigint);
 drop function jobq.enqueue_many(text);
@@ -41,5 +46,6 @@ drop function jobq.enqueue(
 drop function jobq.json_of(text, text);
 drop function jobq.job_problem(
   text, jsonb, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], jsonb);
+drop function jobq.run_end(bigint, smallint, timestamptz);
 drop view jobq.stats;
 drop view jobq.job;

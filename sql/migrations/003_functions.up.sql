@@ -54,6 +54,25 @@ create view jobq.stats as
     ) s
     group by s.minute, s.queue, s.kind;
 
+-- run_end is what is known of the end of a row of run, given its lease_id, slot and
+-- finished_at: since when the job was held and by whom, and when it ended, null
+-- while it runs. Always one row. An end is never taken back, so who asks needs no
+-- lock. The planner inlines it, and finds the lease by its key.
+create function jobq.run_end(lease_id bigint, slot smallint, finished_at timestamptz)
+  returns table (claimed_at timestamptz, owner text, ended_at timestamptz)
+  language sql stable parallel safe rows 1
+  as $$
+    select l.claimed_at, l.owner, coalesce(run_end.finished_at, l.claimed_at + nullif(l.ended_ms, -1) * interval '1 ms')
+      from (select) run
+      left join lateral (
+        select x.claimed_at, x.owner, x.ended_ms[array_position(x.ended_slots, run_end.slot)] as ended_ms
+          from jobq.lease x where x.id = run_end.lease_id
+        union all
+        select x.claimed_at, x.owner, x.ended[run_end.slot] from jobq.past_lease x where x.id = run_end.lease_id
+        limit 1
+      ) l on true
+  $$;
+
 -- job_problem says in words which value of a new job is beyond its limit, and
 -- what that is, or null. The CHECKs of pending hold for whatever way a row comes
 -- in; but their errors carry the text of the whole INSERT with them, and do not
@@ -215,7 +234,7 @@ begin
 end $$;
 
 -- unique_keys_release gives up those of the keys that were taken for a job which
--- then did not become unfinished.
+-- then did not become unfinished. (A job with a key always ends on its own row of run.)
 create function jobq.unique_keys_release(kinds text[], keys text[], ids bigint[]) returns void
   language sql
   as $$
@@ -223,7 +242,7 @@ create function jobq.unique_keys_release(kinds text[], keys text[], ids bigint[]
       using unnest(kinds, keys, ids) as t(kind, key, id)
       where u.kind = t.kind and u.key = t.key and u.job_id = t.id
         and not exists (select from jobq.pending p where p.id = t.id)
-        and not exists (select from jobq.running r where r.id = t.id)
+        and not exists (select from jobq.run r where r.id = t.id and r.state is null)
   $$;
 
 -- enqueue_arrays adds up to 100,000 jobs in one statement, given as columns:
@@ -394,7 +413,8 @@ end $$;
 -- cancel ends a job that waits, and asks the worker of one that runs to stop.
 -- It returns the job's state afterwards: cancelled, or running while the
 -- worker has yet to obey, or the state in which the job had ended before;
--- null when there is no such job.
+-- null when there is no such job. What is cancelled before it ran has a lease_id
+-- of its own, of today, and no lease.
 create function jobq.cancel(job_id bigint) returns jobq.job_state
   language plpgsql
   as $$
@@ -409,33 +429,37 @@ begin
   for round in 1..3 loop
     with taken as (
       delete from jobq.pending p where p.id = cancel.job_id
-        returning p.id, p.lease_token, p.run_at, p.created_at, p.timeout, p.backoff_base, p.backoff_max, p.priority,
+        returning p.id, p.position, p.run_at, p.created_at, p.timeout, p.backoff_base, p.backoff_max, p.priority,
           p.attempts, p.max_attempts, p.crashes, p.args_apart, p.queue, p.kind, p.args, p.unique_key, p.last_error,
-          p.checkpoint, p.metadata, p.tags
+          p.clear_reason, p.checkpoint, p.metadata, p.tags
     ), counted as (
       insert into jobq.stat_delta
           (minute, queue, kind, completed, failed, retried, lost, cancelled, run_seconds, wait_seconds)
         select date_trunc('minute', clock_timestamp()), t.queue, t.kind, 0, 0, 0, 0, 1, 0, 0 from taken t
     )
-    insert into jobq.finished
-        (id, finished_at, lease_token, run_at, created_at, timeout, backoff_base, backoff_max, state, priority,
+    insert into jobq.run
+        (id, lease_id, slot, state, finished_at, position, run_at, created_at, timeout, backoff_base, backoff_max, priority,
          attempts, max_attempts, crashes, args_apart, queue, kind, args, unique_key, last_error,
-         checkpoint, metadata, tags)
-      select t.id, clock_timestamp(), t.lease_token, t.run_at, t.created_at, t.timeout, t.backoff_base, t.backoff_max,
-          'cancelled', t.priority, t.attempts, t.max_attempts, t.crashes, t.args_apart, t.queue, t.kind, t.args,
-          t.unique_key, t.last_error, t.checkpoint, t.metadata, t.tags
+         clear_reason, checkpoint, metadata, tags)
+      select t.id, jobq.lease_id_next(), 0, 'cancelled', clock_timestamp(), t.position, t.run_at, t.created_at, t.timeout,
+          t.backoff_base, t.backoff_max, t.priority, t.attempts, t.max_attempts, t.crashes, t.args_apart, t.queue, t.kind, t.args,
+          t.unique_key, t.last_error, t.clear_reason, t.checkpoint, t.metadata, t.tags
         from taken t;
     if found then
       return 'cancelled';
     end if;
-    update jobq.running r
+    -- Its lease is left alone: the owner may write that meanwhile.
+    update jobq.run r
       set cancel_requested_at = coalesce(r.cancel_requested_at, clock_timestamp())
-      where r.id = cancel.job_id;
+      where r.id = cancel.job_id and (select e.ended_at is null from jobq.run_end(r.lease_id, r.slot, r.finished_at) e);
     if found then
       perform pg_notify(jobq.channel('cancel'), cancel.job_id::text);
       return 'running';
     end if;
-    select f.state into ended from jobq.finished f where f.id = cancel.job_id;
+    select coalesce(r.state, 'completed') into ended
+      from jobq.run r
+      cross join lateral jobq.run_end(r.lease_id, r.slot, r.finished_at) e
+      where r.id = cancel.job_id and e.ended_at is not null;
     if found then
       return ended;
     end if;
@@ -460,6 +484,22 @@ begin
   end if;
 end $$;
 
+-- running_refuse raises when a job runs, for what is not done to such a one.
+create function jobq.running_refuse(job_id bigint) returns void
+  language plpgsql
+  as $$
+begin
+  if exists (
+    select from jobq.run r
+      cross join lateral jobq.run_end(r.lease_id, r.slot, r.finished_at) e
+      where r.id = running_refuse.job_id and e.ended_at is null
+  ) then
+    raise sqlstate 'JQ003' using
+      message = format('job %s is running', running_refuse.job_id),
+      hint = 'Cancel it first, or let it end.';
+  end if;
+end $$;
+
 -- requeue makes a finished or scheduled job available now, with at least one
 -- attempt left. It returns the job's state afterwards, or null when there is
 -- no such job. A running job cannot be requeued, nor one whose args are gone, nor
@@ -477,8 +517,8 @@ begin
   end if;
   for round in 1..3 loop
     -- The key before the row: see unique_keys_take.
-    select array[f.kind], array[f.unique_key] into kinds, keys
-      from jobq.finished f where f.id = requeue.job_id and f.unique_key is not null;
+    select array[r.kind], array[r.unique_key] into kinds, keys
+      from jobq.run r where r.id = requeue.job_id and r.unique_key is not null and r.state is not null;
     if found then
       holder := jobq.unique_key_take(kinds[1], keys[1], requeue.job_id);
       if holder <> requeue.job_id then
@@ -487,15 +527,16 @@ begin
       end if;
     end if;
     with taken as (
-      delete from jobq.finished f where f.id = requeue.job_id
-        returning f.id, f.lease_token, f.created_at, f.timeout, f.backoff_base, f.backoff_max, f.priority, f.attempts,
-          f.max_attempts, f.crashes, f.args_apart, f.queue, f.kind, f.args, f.unique_key, f.last_error,
-          f.checkpoint, f.metadata, f.tags
+      delete from jobq.run r
+        where r.id = requeue.job_id and (select e.ended_at is not null from jobq.run_end(r.lease_id, r.slot, r.finished_at) e)
+        returning r.id, r.lease_id, r.created_at, r.timeout, r.backoff_base, r.backoff_max, r.priority, r.attempts,
+          r.max_attempts, r.crashes, r.args_apart, r.queue, r.kind, r.args, r.unique_key, r.last_error,
+          r.checkpoint, r.metadata, r.tags
     )
     insert into jobq.pending
         (id, lease_token, run_at, created_at, timeout, backoff_base, backoff_max, priority, attempts, max_attempts,
          crashes, args_apart, queue, kind, args, unique_key, last_error, checkpoint, metadata, tags)
-      select t.id, t.lease_token, clock_timestamp(), t.created_at, t.timeout, t.backoff_base, t.backoff_max, t.priority,
+      select t.id, t.lease_id, clock_timestamp(), t.created_at, t.timeout, t.backoff_base, t.backoff_max, t.priority,
           least(t.attempts, 32766), greatest(t.max_attempts, least(t.attempts, 32766) + 1), t.crashes, t.args_apart,
           t.queue, t.kind, t.args, t.unique_key, t.last_error, t.checkpoint, t.metadata, t.tags
         from taken t;
@@ -515,11 +556,7 @@ begin
     if exists (select from jobq.pending p where p.id = requeue.job_id) then
       return 'available';
     end if;
-    if exists (select from jobq.running r where r.id = requeue.job_id) then
-      raise sqlstate 'JQ003' using
-        message = format('job %s is running', requeue.job_id),
-        hint = 'Cancel it first, or let it end.';
-    end if;
+    perform jobq.running_refuse(requeue.job_id);
   end loop;
   return null;
 end $$;
@@ -544,18 +581,16 @@ begin
     if deleted then
       delete from jobq.unique_key u where u.kind = held_kind and u.key = held_key and u.job_id = delete_job.job_id;
     else
-      delete from jobq.finished f where f.id = delete_job.job_id;
+      delete from jobq.run r
+        where r.id = delete_job.job_id and (select e.ended_at is not null from jobq.run_end(r.lease_id, r.slot, r.finished_at) e);
       deleted := found;
     end if;
     exit when deleted;
-    if exists (select from jobq.running r where r.id = delete_job.job_id) then
-      raise sqlstate 'JQ003' using
-        message = format('job %s is running', delete_job.job_id),
-        hint = 'Cancel it first, or let it end.';
-    end if;
+    perform jobq.running_refuse(delete_job.job_id);
   end loop;
   if deleted then
     delete from jobq.payload a where a.job_id = delete_job.job_id;
+    delete from jobq.progress p where p.job_id = delete_job.job_id;
     delete from jobq.attempt t
       where t.job_id = delete_job.job_id and t.lease_token >= coalesce((
         select a.lease_token from jobq.attempt a where a.job_id = delete_job.job_id
@@ -598,8 +633,8 @@ begin
   end if;
 end $$;
 
--- partition_add makes the partition of a day of finished or attempt, if it is
--- not there. It is made apart and then attached, which keeps finishers waiting
+-- partition_add makes the partition of a day of run, past_lease or attempt, if it
+-- is not there. It is made apart and then attached, which keeps finishers waiting
 -- only for a moment. A day of which the default partition has rows stays there:
 -- there may be millions, and finishers would wait while they move. It runs as the
 -- owner, who alone may do that; so do partition_prune, payload_prune and
@@ -609,12 +644,17 @@ create function jobq.partition_add(parent text, day date) returns boolean
   as $$
 declare
   name text := parent || '_' || to_char(day, 'YYYYMMDD');
-  low timestamptz := day::timestamp at time zone 'UTC';
-  high timestamptz := (day + 1)::timestamp at time zone 'UTC';
+  key text := case parent when 'run' then 'lease_id' when 'past_lease' then 'id' when 'attempt' then 'finished_at' end;
+  low text := jobq.lease_day(day);
+  high text := jobq.lease_day(day + 1);
   caught boolean;
 begin
-  if parent not in ('finished', 'attempt') then
+  if key is null then
     raise sqlstate 'JQ001' using message = format('no partitioned table %L', parent);
+  end if;
+  if parent = 'attempt' then
+    low := day::timestamp at time zone 'UTC';
+    high := (day + 1)::timestamp at time zone 'UTC';
   end if;
   if to_regclass(format('jobq.%I', name)) is not null then
     return false;
@@ -624,14 +664,13 @@ begin
   if to_regclass(format('jobq.%I', name)) is not null then
     return false;
   end if;
-  execute format('select exists (select from jobq.%I where finished_at >= %L and finished_at < %L)', parent || '_default', low, high)
-    into caught;
+  execute format('select exists (select from jobq.%I where %I >= %L and %2$I < %L)', parent || '_default', key, low, high) into caught;
   if caught then
     return false;
   end if;
   perform jobq.partition_yield(null, array[format('jobq.%I', parent || '_default')]::regclass[]);
   begin
-    execute format('create table jobq.%I (like jobq.%I including defaults including constraints)', name, parent);
+    execute format('create table jobq.%I (like jobq.%I including defaults including constraints including storage)', name, parent);
     -- It locks the default partition, and reads it once more.
     execute format('alter table jobq.%I attach partition jobq.%I for values from (%L) to (%L)', parent, name, low, high);
   exception when check_violation then -- caught since
@@ -640,40 +679,86 @@ begin
   return true;
 end $$;
 
--- partition_prune takes the earliest day of finished or attempt that is past
+-- For partition_add and default_prune.
+create index run_default_place_idx on jobq.run_default (lease_id, id);
+
+-- keep_from is the moment before which a job must have ended to be forgotten.
+create function jobq.keep_from() returns timestamptz
+  language sql stable
+  return statement_timestamp() - (select s.finished_retention from jobq.setting s);
+
+-- keep_from_day is the first of the days whose leases may hold a job that ended
+-- after keep_from. What ends with its lease does so within 33 seconds of the
+-- claim, and so a day later at most: the minute is for that. What ends later
+-- says so on its own row: see day_needed.
+create function jobq.keep_from_day() returns date
+  language sql stable
+  return ((jobq.keep_from() - interval '1 minute') at time zone 'UTC')::date;
+
+-- day_needed says whether a day before keep_from_day must stay all the same. Of
+-- run: one of its leases is held, or one of its jobs has ended since keep_from. A
+-- job that runs for weeks keeps its day. Of past_lease: its jobs are still to be seen.
+create function jobq.day_needed(parent text, day date) returns boolean
+  language plpgsql stable
+  as $$
+declare
+  low bigint := jobq.lease_day(day);
+  high bigint := jobq.lease_day(day + 1);
+  name text := 'run_' || to_char(day, 'YYYYMMDD');
+  needed boolean := false;
+begin
+  if parent = 'run' then
+    execute format($sql$
+      select exists (select from jobq.lease l where l.id >= $1 and l.id < $2)
+        or exists (select from jobq.%1$I r where r.finished_at >= $3 and r.state = 'completed')
+        or exists (select from jobq.%1$I r where r.finished_at >= $3 and r.state <> 'completed')
+    $sql$, name) using low, high, jobq.keep_from() into needed;
+  elsif parent = 'past_lease' then
+    needed := to_regclass(format('jobq.%I', name)) is not null
+      or exists (select from jobq.run_default r where r.lease_id >= low and r.lease_id < high);
+  end if;
+  return needed;
+end $$;
+
+-- partition_prune takes the earliest day of run, past_lease or attempt that is past
 -- retention as a whole out of the table, and returns its name, or null when there
 -- is none: one a transaction, because the lock that it takes keeps finishers
 -- waiting. It gives up at once while somebody reads that day, as pg_dump does, or
--- has used the parent for long. A day of attempt is dropped. A day of finished
--- stays as a table of its own, in which nobody finds its jobs any more, until
+-- has used the parent for long. A day of past_lease or attempt is dropped. A day of
+-- run stays as a table of its own, in which nobody finds its jobs any more, until
 -- payload_prune has removed the large args of its jobs, in steps, and drops it.
--- That table is renamed, from finished_20261101 to finished_20261101_past: so
+-- That table is renamed, from run_20261101 to run_20261101_past: so
 -- payload_prune tells it from a day that an operator has detached to keep it.
 create function jobq.partition_prune(parent text) returns text
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
 declare
-  keep_from date := ((statement_timestamp() - (select s.finished_retention from jobq.setting s)) at time zone 'UTC')::date;
   old record;
 begin
-  if parent not in ('finished', 'attempt') then
+  if parent not in ('run', 'past_lease', 'attempt') then
     raise sqlstate 'JQ001' using message = format('no partitioned table %L', parent);
   end if;
   for old in
-    select c.oid, c.relname as name
+    select c.oid, c.relname as name, to_date(right(c.relname, 8), 'YYYYMMDD') as day
       from pg_inherits i
       join pg_class c on c.oid = i.inhrelid
       where i.inhparent = format('jobq.%I', parent)::regclass
-        and c.relname ~ ('^' || parent || '_[0-9]{8}$') and right(c.relname, 8) < to_char(keep_from, 'YYYYMMDD')
+        and c.relname ~ ('^' || parent || '_[0-9]{8}$') and right(c.relname, 8) < to_char(jobq.keep_from_day(), 'YYYYMMDD')
         and to_regclass(format('jobq.%I', c.relname || '_past')) is null -- else it waits until that one is dropped
       order by 2
   loop
+    continue when jobq.day_needed(parent, old.day);
     execute format('lock table jobq.%I in share update exclusive mode', parent); -- see partition_add
     continue when not exists (select from pg_class c where c.oid = old.oid and c.relispartition); -- another session was faster
     perform jobq.partition_yield(old.oid::regclass,
       array[format('jobq.%I', parent), format('jobq.%I', parent || '_default')]::regclass[]);
-    if parent = 'finished' then
-      execute format('alter table jobq.finished detach partition jobq.%I', old.name);
+    -- An undo may have put a job back into the day since: nobody does from here on.
+    execute format('lock table only jobq.%I in access exclusive mode', parent);
+    if jobq.day_needed(parent, old.day) then
+      return null;
+    end if;
+    if parent = 'run' then
+      execute format('alter table jobq.run detach partition jobq.%I', old.name);
       execute format('alter table jobq.%I rename to %I', old.name, old.name || '_past');
     else
       execute format('drop table jobq.%I', old.name);
@@ -695,7 +780,7 @@ end $$;
 -- three calls look at 10,000, 10,000 and 5,000 jobs, and the fourth drops the day.
 --
 -- A day is only what has the name that partition_prune gives. A table
--- finished_20261101 that is not a partition is an operator's, and is left alone.
+-- run_20261101 that is not a partition is an operator's, and is left alone.
 create function jobq.payload_prune(after_day text, after_job bigint, job_count integer, payload_count integer)
   returns table (day text, last_job bigint, removed bigint)
   language plpgsql security definer set search_path = pg_catalog, pg_temp
@@ -703,8 +788,8 @@ create function jobq.payload_prune(after_day text, after_job bigint, job_count i
 begin
   select c.relname into day
     from pg_class c
-    where c.relnamespace = (select p.relnamespace from pg_class p where p.oid = 'jobq.finished'::regclass)
-      and c.relkind = 'r' and not c.relispartition and c.relname ~ '^finished_[0-9]{8}_past$'
+    where c.relnamespace = (select p.relnamespace from pg_class p where p.oid = 'jobq.run'::regclass)
+      and c.relkind = 'r' and not c.relispartition and c.relname ~ '^run_[0-9]{8}_past$'
     order by 1
     limit 1;
   if day is null then
@@ -713,10 +798,10 @@ begin
   begin
     execute format($sql$
       with looked as materialized (
-        select f.id, f.args_apart, count(*) filter (where f.args_apart) over (order by f.id rows unbounded preceding) as payloads
-          from jobq.%I f
-          where f.id > $1
-          order by f.id
+        select r.id, r.args_apart, count(*) filter (where r.args_apart) over (order by r.id rows unbounded preceding) as payloads
+          from jobq.%I r
+          where r.id > $1
+          order by r.id
           limit $2
       ), taken as (
         select l.id, l.args_apart from looked l where l.payloads <= $3
@@ -739,51 +824,78 @@ begin
   return next;
 end $$;
 
--- default_prune deletes so many rows at most that the default partition of
--- finished or attempt has of days past retention, the earliest first and none from
--- before the given moment. It returns how many it deleted, and the moment of the
--- last of them, where the next call may begin: else it would walk through what
--- this one has deleted, for as long as any transaction can still see that. The
--- large args of such jobs go with them.
-create function jobq.default_prune(parent text, after timestamptz, row_count integer)
-  returns table (deleted bigint, last timestamptz)
+-- default_prune deletes what the default partition of run, past_lease or attempt
+-- has that is past retention. It looks at so many rows at most of days before
+-- keep_from_day, in the order of lease and job, or of finished_at as the epoch in
+-- microseconds, from the given place on. It returns at how many it has looked,
+-- and the place of the last of them, where the next call begins: else it would
+-- walk through what this one has deleted, for as long as any transaction can still
+-- see that, and through what stays because it runs or ended later. The large args
+-- of jobs go with them.
+create function jobq.default_prune(parent text, after bigint, after_job bigint, row_count integer)
+  returns table (looked bigint, last bigint, last_job bigint)
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
 declare
-  keep_from timestamptz := date_trunc('day', (statement_timestamp() - (select s.finished_retention from jobq.setting s)) at time zone 'UTC') at time zone 'UTC';
+  keep_from timestamptz := jobq.keep_from();
+  before_lease bigint := jobq.lease_day(jobq.keep_from_day());
 begin
   if parent = 'attempt' then
     with gone as (
       delete from jobq.attempt_default t
         where t.ctid = any(array(
           select x.ctid from jobq.attempt_default x
-            where x.finished_at >= default_prune.after and x.finished_at < keep_from
+            where x.finished_at >= timestamptz 'epoch' + default_prune.after * interval '1 microsecond'
+              and x.finished_at < date_trunc('day', keep_from at time zone 'UTC') at time zone 'UTC'
             order by x.finished_at limit default_prune.row_count for update skip locked))
         returning t.finished_at
     )
-    select count(*), max(g.finished_at) into deleted, last from gone g;
-  elsif parent = 'finished' then
-    with gone as (
-      delete from jobq.finished_default f
-        where f.ctid = any(array(
-          select x.ctid from jobq.finished_default x
-            where x.finished_at >= default_prune.after and x.finished_at < keep_from
-            order by x.finished_at limit default_prune.row_count for update skip locked))
-        returning f.id, f.finished_at, f.args_apart
+    select count(*), (extract(epoch from max(g.finished_at)) * 1000000)::bigint, 0 into looked, last, last_job from gone g;
+  elsif parent = 'run' then
+    with page as materialized (
+      select x.ctid as place, x.id, x.lease_id, x.slot, x.finished_at
+        from jobq.run_default x
+        where (x.lease_id, x.id) > (default_prune.after, default_prune.after_job) and x.lease_id < before_lease
+        order by x.lease_id, x.id
+        limit default_prune.row_count
+    ), old as materialized (
+      select l.place
+        from page p
+        cross join lateral jobq.run_end(p.lease_id, p.slot, p.finished_at) e
+        cross join lateral (select x.ctid as place from jobq.run_default x where x.ctid = p.place for update skip locked) l
+        where e.ended_at < keep_from
+    ), gone as (
+      delete from jobq.run_default r where r.ctid = any(array(select o.place from old o)) returning r.id, r.args_apart
     ), args_gone as (
       delete from jobq.payload a where a.job_id = any(array(select g.id from gone g where g.args_apart))
     )
-    select count(*), max(g.finished_at) into deleted, last from gone g;
+    select count(*), max(p.lease_id), (select p.id from page p order by p.lease_id desc, p.id desc limit 1)
+      into looked, last, last_job from page p;
+  elsif parent = 'past_lease' then
+    with page as materialized (
+      select x.id from jobq.past_lease_default x
+        where x.id > default_prune.after and x.id < before_lease
+        order by x.id
+        limit default_prune.row_count
+    ), gone as (
+      delete from jobq.past_lease_default l
+        where l.id = any(array(
+          select p.id from page p
+            where not exists (select from jobq.run_default r where r.lease_id = p.id)
+              and to_regclass(format('jobq.run_%s', to_char(date '2026-01-01' + (p.id >> 40)::integer, 'YYYYMMDD'))) is null))
+    )
+    select count(*), max(p.id), 0 into looked, last, last_job from page p;
   else
     raise sqlstate 'JQ001' using message = format('no partitioned table %L', parent);
   end if;
   last := coalesce(last, after);
+  last_job := coalesce(last_job, after_job);
   return next;
 end $$;
 
 -- The first days. The janitor makes the others ahead of need.
 select jobq.partition_add(parent, (now() at time zone 'UTC')::date + ahead)
-  from unnest(array['finished', 'attempt']) as parent, generate_series(0, 3) as ahead;
+  from unnest(array['run', 'past_lease', 'attempt']) as parent, generate_series(0, 3) as ahead;
 
 -- sql/roles.sql says who may call them.
 revoke execute on function
@@ -792,6 +904,6 @@ revoke execute on function
   jobq.enqueue(text, json, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], json),
   jobq.enqueue(text, text, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], text),
   jobq.enqueue_arrays, jobq.enqueue_many(jsonb), jobq.enqueue_many(json), jobq.enqueue_many(text),
-  jobq.cancel, jobq.args_require, jobq.requeue, jobq.delete_job, jobq.backoff_delay,
-  jobq.partition_yield, jobq.partition_add, jobq.partition_prune, jobq.payload_prune, jobq.default_prune
+  jobq.run_end, jobq.cancel, jobq.args_require, jobq.running_refuse, jobq.requeue, jobq.delete_job, jobq.backoff_delay,
+  jobq.partition_yield, jobq.partition_add, jobq.keep_from, jobq.keep_from_day, jobq.day_needed, jobq.partition_prune, jobq.payload_prune, jobq.default_prune
   from public;

@@ -3,6 +3,7 @@ set local lock_timeout = '5s';
 drop function jobq.undo(text, bigint);
 drop function jobq.undo_whole(text, jobq.audit);
 drop function jobq.undo_job(text, jobq.audit_job);
+drop function jobq.run_restore(jsonb);
 drop function jobq.act_settings(text, interval, text);
 drop function jobq.act_queue(text, text, text, text);
 drop function jobq.queue_known(text);

@@ -52,10 +52,12 @@ create index audit_job_job_id_idx on jobq.audit_job (job_id, audit_id);
 -- job_lock locks a job's row and returns it with the stage and the state that
 -- it is in: with everything that belongs to it (whole), of its attempts the latest
 -- 100, or else without what only a delete would lose. Null when there is no such job.
+-- A job that runs may end with its lease all the same, which is not locked.
 create function jobq.job_lock(job_id bigint, whole boolean) returns jsonb
   language plpgsql
   as $$
 declare
+  ran jobq.run;
   found_row jsonb;
   stage text;
 begin
@@ -63,17 +65,17 @@ begin
     stage := 'pending';
     select to_jsonb(p) || jsonb_build_object('state', case when p.position is null then 'scheduled' else 'available' end)
       into found_row from jobq.pending p where p.id = job_lock.job_id for update;
-    if not found then
-      stage := 'running';
-      select to_jsonb(r) || jsonb_build_object('state', 'running')
-        into found_row from jobq.running r where r.id = job_lock.job_id for update;
-    end if;
-    if found_row is null then
-      stage := 'finished';
-      select to_jsonb(f) into found_row from jobq.finished f where f.id = job_lock.job_id for update;
-    end if;
-    exit when found_row is not null;
+    exit when found;
+    select r.* into ran from jobq.run r where r.id = job_lock.job_id for update;
+    exit when found;
   end loop;
+  if ran.id is not null then
+    select case when e.ended_at is null then 'running' else 'finished' end,
+        to_jsonb(ran) || jsonb_build_object('lease_token', ran.lease_id, 'started_at', e.claimed_at, 'finished_at', e.ended_at,
+          'lease_owner', e.owner, 'state', coalesce(ran.state::text, case when e.ended_at is null then 'running' else 'completed' end))
+      into stage, found_row
+      from jobq.run_end(ran.lease_id, ran.slot, ran.finished_at) e;
+  end if;
   if found_row is null then
     return null;
   end if;
@@ -344,8 +346,8 @@ begin
     raise sqlstate 'JQ003' using message = format('action %s is undone', begun.id);
   end if;
   if act.action = 'requeue' then
-    select array_agg(f.kind) as kinds, array_agg(f.unique_key) as keys, array_agg(f.id) as ids into taken
-      from jobq.finished f where f.id = any(act.ids) and f.unique_key is not null;
+    select array_agg(r.kind) as kinds, array_agg(r.unique_key) as keys, array_agg(r.id) as ids into taken
+      from jobq.run r where r.id = any(act.ids) and r.unique_key is not null and r.state is not null;
     perform jobq.unique_keys_take(taken.kinds, taken.keys, taken.ids);
   end if;
   for job in select x.id, x.expected, x.seen from unnest(act.ids, act.expected, act.seen) as x(id, expected, seen) order by x.id loop
@@ -365,11 +367,18 @@ begin
       problem := format('it has changed meanwhile, and is %s now', state_before);
     else
       begin
+        if state_before = 'running' and act.action in ('requeue', 'delete') then
+          -- Even if it has ended with its lease just now: what would be put back is another row than the one seen.
+          raise sqlstate 'JQ003' using message = format('job %s is running', job.id);
+        end if;
         case act.action
           when 'requeue' then
             state_after := jobq.requeue(job.id);
           when 'cancel' then
             state_after := jobq.cancel(job.id);
+            if state_after = 'completed' then -- meanwhile, if not before
+              state_before := state_after;
+            end if;
           when 'delete' then
             perform jobq.delete_job(job.id);
             state_after := 'deleted';
@@ -398,7 +407,7 @@ begin
       insert into jobq.audit_job (audit_id, job_id, lease_token, version, state_before, state_after, before)
         values (audit, job.id, (before -> 'row' ->> 'lease_token')::bigint,
           coalesce((select p.run_at from jobq.pending p where p.id = job.id),
-            (select f.finished_at from jobq.finished f where f.id = job.id)),
+            (select r.finished_at from jobq.run r where r.id = job.id)),
           act.state_before, act.state_after, before)
         on conflict do nothing;
     end if;
@@ -499,7 +508,7 @@ begin
   if found then
     return true;
   end if;
-  if exists (select from jobq.running r where r.queue = queue_known.queue)
+  if exists (select from jobq.lease l where l.queue = queue_known.queue)
       or exists (select from jobq.worker w where w.queues ? queue_known.queue) then
     return true;
   end if;
@@ -514,8 +523,7 @@ begin
   end if;
   return exists (select from (select d.queue from jobq.stat_delta d limit 10000) fresh where fresh.queue = queue_known.queue)
     or exists (
-      select from (select f.queue from jobq.finished f where f.state in ('failed', 'cancelled')
-          order by f.finished_at desc limit 1000) ended
+      select from (select r.queue from jobq.run r where r.state <> 'completed' order by r.finished_at desc limit 1000) ended
         where ended.queue = queue_known.queue);
 end $$;
 
@@ -586,6 +594,33 @@ begin
   return begun;
 end $$;
 
+-- run_restore puts a job that had ended back into the history, from a row of job_lock. Where
+-- its lease says how it ended, it says so again. Where retention has dropped that lease,
+-- the row of run says it itself, and one without ends says who had the job.
+create function jobq.run_restore(was jsonb) returns void
+  language plpgsql
+  as $$
+declare
+  ended jobq.run;
+  lease record;
+begin
+  if was -> 'args' = 'null' and not (was -> 'args_apart')::boolean then -- JSON's null, not ours
+    ended.args := 'null';
+    was := was - 'args';
+  end if;
+  select r.* into ended from jsonb_populate_record(ended, was) r;
+  select e.* into lease from jobq.run_end(ended.lease_id, ended.slot, null) e;
+  if lease.ended_at is not null then
+    ended.state := null;
+    ended.finished_at := null;
+  elsif lease.owner is null and was ->> 'lease_owner' is not null then
+    insert into jobq.past_lease (id, claimed_at, owner, ended)
+      values (ended.lease_id, (was ->> 'started_at')::timestamptz, was ->> 'lease_owner', '{}')
+      on conflict do nothing;
+  end if;
+  insert into jobq.run select ended.*;
+end $$;
+
 -- undo_job takes back what an action did to one job, if nothing has happened
 -- to the job since, and says why not otherwise.
 create function jobq.undo_job(action text, entry jobq.audit_job) returns text
@@ -594,7 +629,6 @@ create function jobq.undo_job(action text, entry jobq.audit_job) returns text
 declare
   row jsonb := entry.before -> 'row';
   waiting jobq.pending;
-  ended jobq.finished;
   queue text;
   editor bigint;
 begin
@@ -609,17 +643,16 @@ begin
     return format('it was edited meanwhile, by action %s', editor);
   end if;
   if undo_job.action = 'delete' then
-    if row -> 'args' = 'null' and not (row -> 'args_apart')::boolean then -- JSON's null, not ours
-      waiting.args := 'null';
-      ended.args := 'null';
-      row := row - 'args';
-    end if;
-    if entry.before ->> 'stage' = 'pending' then
+    if entry.before ->> 'stage' <> 'pending' then
+      perform jobq.run_restore(row);
+    else
+      if row -> 'args' = 'null' and not (row -> 'args_apart')::boolean then -- as in run_restore
+        waiting.args := 'null';
+        row := row - 'args';
+      end if;
       insert into jobq.pending
         select p.* from jsonb_populate_record(waiting,
           row || jsonb_build_object('position', case when entry.state_before = 'available' then nextval('jobq.position_seq') end)) p;
-    else
-      insert into jobq.finished select f.* from jsonb_populate_record(ended, row) f;
     end if;
     if entry.before -> 'payload' <> 'null' then
       insert into jobq.payload (job_id, args) values (entry.job_id, entry.before -> 'payload');
@@ -640,11 +673,11 @@ begin
     end if;
   elsif undo_job.action = 'cancel' then
     with taken as (
-      delete from jobq.finished f
-        where f.id = entry.job_id and f.state = 'cancelled' and f.lease_token = entry.lease_token and f.finished_at = entry.version
-        returning f.id, f.lease_token, f.run_at, f.created_at, f.timeout, f.backoff_base, f.backoff_max, f.priority,
-          f.attempts, f.max_attempts, f.crashes, f.args_apart, f.queue, f.kind, f.args, f.unique_key, f.last_error,
-          f.checkpoint, f.metadata, f.tags
+      delete from jobq.run r
+        where r.id = entry.job_id and r.state = 'cancelled' and r.slot = 0 and r.finished_at = entry.version
+        returning r.id, r.run_at, r.created_at, r.timeout, r.backoff_base, r.backoff_max, r.priority,
+          r.attempts, r.max_attempts, r.crashes, r.args_apart, r.queue, r.kind, r.args, r.unique_key, r.last_error,
+          r.clear_reason, r.checkpoint, r.metadata, r.tags
     ), uncounted as (
       insert into jobq.stat_delta
           (minute, queue, kind, completed, failed, retried, lost, cancelled, run_seconds, wait_seconds)
@@ -652,10 +685,10 @@ begin
     )
     insert into jobq.pending
         (id, position, lease_token, run_at, created_at, timeout, backoff_base, backoff_max, priority, attempts, max_attempts,
-         crashes, args_apart, queue, kind, args, unique_key, last_error, checkpoint, metadata, tags)
-      select t.id, case when entry.state_before = 'available' then nextval('jobq.position_seq') end, t.lease_token, t.run_at,
+         crashes, args_apart, queue, kind, args, unique_key, last_error, clear_reason, checkpoint, metadata, tags)
+      select t.id, case when entry.state_before = 'available' then nextval('jobq.position_seq') end, entry.lease_token, t.run_at,
           t.created_at, t.timeout, t.backoff_base, t.backoff_max, t.priority, t.attempts, t.max_attempts, t.crashes,
-          t.args_apart, t.queue, t.kind, t.args, t.unique_key, t.last_error, t.checkpoint, t.metadata, t.tags
+          t.args_apart, t.queue, t.kind, t.args, t.unique_key, t.last_error, t.clear_reason, t.checkpoint, t.metadata, t.tags
         from taken t;
     if found then
       perform jobq.args_require(entry.job_id);
@@ -671,25 +704,13 @@ begin
       return null;
     end if;
   else -- a requeue of a job that had ended
-    with taken as (
-      delete from jobq.pending p
-        where p.id = entry.job_id and p.lease_token = entry.lease_token and p.run_at = entry.version
-        returning p.id, p.lease_token, p.created_at, p.timeout, p.backoff_base, p.backoff_max, p.priority, p.crashes,
-          p.args_apart, p.queue, p.kind, p.args, p.unique_key, p.last_error, p.checkpoint, p.metadata, p.tags
-    )
-    insert into jobq.finished
-        (id, finished_at, lease_token, started_at, run_at, created_at, timeout, backoff_base, backoff_max, state, priority,
-         attempts, max_attempts, crashes, args_apart, queue, kind, lease_owner, args, unique_key, last_error, checkpoint,
-         metadata, tags, result)
-      select t.id, (row ->> 'finished_at')::timestamptz, t.lease_token, (row ->> 'started_at')::timestamptz,
-          (row ->> 'run_at')::timestamptz, t.created_at, t.timeout, t.backoff_base, t.backoff_max,
-          entry.state_before::jobq.job_state, t.priority, (row ->> 'attempts')::smallint, (row ->> 'max_attempts')::smallint,
-          t.crashes, t.args_apart, t.queue, t.kind, row ->> 'lease_owner', t.args, t.unique_key, t.last_error, t.checkpoint,
-          t.metadata, t.tags, nullif(row -> 'result', 'null')
-        from taken t;
-  end if;
-  if found then
-    return null;
+    delete from jobq.pending p
+      where p.id = entry.job_id and p.lease_token = entry.lease_token and p.run_at = entry.version
+      returning p.* into waiting;
+    if found then
+      perform jobq.run_restore(to_jsonb(waiting) || row); -- which has what the requeue has changed
+      return null;
+    end if;
   end if;
   return coalesce(
     (select format('it has changed meanwhile, and is %s now', j.state) from jobq.job j where j.id = entry.job_id),
@@ -781,10 +802,11 @@ begin
   if undone.action in ('cancel', 'delete') then
     select array_agg(k.kind) as kinds, array_agg(k.key) as keys, array_agg(k.id) as ids into taken
       from (
-        select coalesce(f.kind, t.before -> 'row' ->> 'kind') as kind, coalesce(f.unique_key, t.before -> 'row' ->> 'unique_key') as key, t.job_id as id
+        select coalesce(r.kind, t.before -> 'row' ->> 'kind') as kind, coalesce(r.unique_key, t.before -> 'row' ->> 'unique_key') as key, t.job_id as id
           from jobq.audit_job t
           left join lateral ( -- one look-up for each, never a join with the history
-            select x.kind, x.unique_key from jobq.finished x where undone.action = 'cancel' and x.id = t.job_id limit 1) f on true
+            select x.kind, x.unique_key from jobq.run x
+              where undone.action = 'cancel' and x.id = t.job_id and x.state is not null limit 1) r on true
           where t.audit_id = undo.audit_id and t.job_id > first and t.job_id <= last and t.before ->> 'stage' = 'pending'
       ) k
       where k.key is not null;
@@ -839,5 +861,5 @@ end $$;
 revoke execute on function
   jobq.job_lock, jobq.audit_begin, jobq.audit_prune, jobq.audit_begin_many, jobq.audit_resume, jobq.job_edit,
   jobq.change_problem, jobq.act_problem, jobq.act, jobq.act_clone, jobq.act_drain, jobq.queue_known, jobq.act_queue, jobq.act_settings,
-  jobq.undo_job, jobq.undo_whole, jobq.undo
+  jobq.run_restore, jobq.undo_job, jobq.undo_whole, jobq.undo
   from public;

@@ -37,7 +37,7 @@ select coalesce(a.audit, 0)::bigint as audit, a.known::boolean as known
   from jobq.act_queue(sqlc.arg(actor)::text, sqlc.arg(action)::text, sqlc.arg(queue)::text, sqlc.narg(note)::text) a;
 
 -- QueueKnown says whether there is a sign of a queue of that name. Needs
--- pending_claim_idx, pending_due_idx, stat_queue_idx and finished_unsuccessful_idx.
+-- pending_claim_idx, pending_due_idx, stat_queue_idx and run_unsuccessful_idx.
 -- name: QueueKnown :one
 select jobq.queue_known(sqlc.arg(queue)::text)::boolean as known;
 

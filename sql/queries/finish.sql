@@ -1,74 +1,107 @@
--- JobComplete moves succeeded jobs to the history, each under its current
--- lease, and returns the ids it moved. An id that does not come back was no
--- longer the caller's, and its result is nowhere. A lease that has expired
--- but was not reaped still counts: nobody else has owned the job since.
+-- How runs end: those that plainly succeed, in their lease (LeaseEnd); all others
+-- on their own row of run (RunEnd), of which the lease is told (LeaseEnd) once
+-- that is stored. None of these waits for a row, so that one locked job cannot
+-- cost the worker the results of others, and they can deadlock with nothing. Rows
+-- are taken by place (ctid): what was edited between the snapshot and the lock is
+-- elsewhere and does not come back, nor does what was skipped. Schema.Exchange
+-- asks after that a second time before it calls it lost.
+
+-- LeaseEnd stores which jobs of leases have ended, and says of each lease whether
+-- it was told, and whether it was still the owner's: what was held and not told is
+-- to be asked for again. A lease of which no job runs any more moves to the history.
 --
--- With skip_locked it never waits for a row, so that one locked job cannot cost
--- the worker the results of others, and it can deadlock with nothing. Without,
--- in a handler's own transaction, it waits. The rows are taken by place and not
--- joined: a join with running would read all of it for each id when the planner
--- believes the table to be empty, as it does after a vacuum at a quiet moment.
--- A row that was edited between the snapshot and the lock is elsewhere and does
--- not come back, nor does one that was skipped: ask LeaseHeld before calling it
--- lost (Schema.Exchange does).
--- Needs running_pkey only. Output kept goes to attempt, and only then.
--- name: JobComplete :many
-with f as materialized (
-  select f.id, f.token, f.result
-    from rows from (unnest(sqlc.arg(ids)::bigint[]), unnest(sqlc.arg(tokens)::bigint[]), unnest(sqlc.arg(results)::jsonb[]))
-      as f(id, token, result)
+-- For lease i of ids, the slots plain[lows[i]] to plain[highs[i]] have plainly
+-- succeeded, just now by the server's clock. The rows elsewhere_leases,
+-- elsewhere_slots, elsewhere_jobs are of jobs that have ended on their own rows:
+-- each counts if its row says so, or is gone, which it does not while somebody has
+-- kept the end from being stored. For the statistics there are, by lease and
+-- kind, how many jobs and how many seconds they had waited (sum_*).
+--
+-- Refused as a whole is a lease that is not the owner's any more, that somebody
+-- has locked, that was claimed too long ago for a smallint of milliseconds, or
+-- that has one of the plain ends already, as when the answer before was lost. So each
+-- end is stored and counted once. Of those elsewhere it has, it takes the others. A lease that has expired but was not reaped
+-- still counts: nobody else has owned its jobs since.
+--
+-- The look at a row of run is a scalar subquery, which never becomes a join.
+-- Needs lease_pkey and run_id_idx only.
+-- name: LeaseEnd :many
+with e as materialized (
+  select x.lease_id, array_agg(x.slot) as slots
+    from rows from (unnest(sqlc.arg(elsewhere_leases)::bigint[]), unnest(sqlc.arg(elsewhere_slots)::smallint[]),
+      unnest(sqlc.arg(elsewhere_jobs)::bigint[])) as x(lease_id, slot, job_id)
+    where (select r.state is null from jobq.run r where r.id = x.job_id and r.lease_id = x.lease_id limit 1) is not true
+    group by x.lease_id
+), f as materialized (
+  select f.id, (sqlc.arg(plain)::smallint[])[f.low:f.high] as plain, coalesce(e.slots, '{}') as elsewhere
+    from rows from (unnest(sqlc.arg(ids)::bigint[]), unnest(sqlc.arg(lows)::integer[]), unnest(sqlc.arg(highs)::integer[])) as f(id, low, high)
+    left join e on e.lease_id = f.id
 ), held as materialized (
-  select h.place
+  select h.place, h.id, h.claimed_at, h.owner, h.queue, h.jobs, h.slots || f.plain || h.elsewhere as slots,
+      h.ms || array_fill(h.now_ms, array[cardinality(f.plain)]) || array_fill(-1::smallint, array[cardinality(h.elsewhere)]) as ms
     from f
     cross join lateral (
-      select x.ctid as place from jobq.running x
-        where x.id = f.id and x.lease_token = f.token and x.lease_owner = sqlc.arg(owner)
+      select x.ctid as place, x.id, x.claimed_at, x.owner, x.queue, cardinality(x.job_ids) as jobs, x.ended_slots as slots, x.ended_ms as ms,
+          least(greatest(extract(epoch from clock_timestamp() - x.claimed_at) * 1000, 0), 32767)::smallint as now_ms,
+          array(select e.slot from unnest(f.elsewhere) as e(slot) where e.slot <> all(x.ended_slots)) as elsewhere
+        from jobq.lease x
+        where x.id = f.id and x.owner = sqlc.arg(owner) and x.lost_at is null
+          and not x.ended_slots && f.plain
+          and (f.plain = '{}' or x.claimed_at > statement_timestamp() - interval '32.7 s')
         for update skip locked
     ) h
-    where sqlc.arg(skip_locked)::boolean
-  union all
-  select h.place
-    from f
-    cross join lateral (
-      select x.ctid as place from jobq.running x
-        where x.id = f.id and x.lease_token = f.token and x.lease_owner = sqlc.arg(owner)
-        for update
-    ) h
-    where not sqlc.arg(skip_locked)::boolean
-), taken as (
-  delete from jobq.running r
-    where r.ctid = any(array(select h.place from held h))
-    returning r.id, r.lease_token, r.started_at, r.run_at, r.created_at, r.timeout, r.backoff_base, r.backoff_max,
-      r.priority, r.attempts, r.max_attempts, r.crashes, r.args_apart, r.queue, r.kind, r.lease_owner, r.args,
-      r.unique_key, r.last_error, r.checkpoint, r.metadata, r.tags
-), done as (
-  select t.id, t.lease_token, t.started_at, t.run_at, t.created_at, t.timeout, t.backoff_base, t.backoff_max,
-      t.priority, t.attempts, t.max_attempts, t.crashes, t.args_apart, t.queue, t.kind, t.lease_owner, t.args,
-      t.unique_key, t.last_error, t.checkpoint, t.metadata, t.tags, f.result
-    from taken t
-    join f on f.id = t.id and f.token = t.lease_token
-), history as (
-  insert into jobq.finished
-      (id, finished_at, lease_token, started_at, run_at, created_at, timeout, backoff_base, backoff_max, state,
-       priority, attempts, max_attempts, crashes, args_apart, queue, kind, lease_owner, args, unique_key,
-       last_error, checkpoint, metadata, tags, result)
-    select d.id, clock_timestamp(), d.lease_token, d.started_at, d.run_at, d.created_at, d.timeout, d.backoff_base,
-        d.backoff_max, 'completed', d.priority, d.attempts, d.max_attempts, d.crashes, d.args_apart, d.queue, d.kind,
-        d.lease_owner, d.args, d.unique_key, d.last_error, d.checkpoint, d.metadata, d.tags, d.result
-      from done d
+), kept as (
+  update jobq.lease l
+    set ended_slots = h.slots, ended_ms = h.ms
+    from held h
+    where l.id = h.id and l.ctid = any(array(select h.place from held h where cardinality(h.slots) < h.jobs))
+    returning l.id
+), closed as (
+  delete from jobq.lease l
+    where l.ctid = any(array(select h.place from held h where cardinality(h.slots) >= h.jobs))
+    returning l.id
+), past as (
+  insert into jobq.past_lease (id, claimed_at, owner, ended)
+    select h.id, h.claimed_at, h.owner, (select array_agg(u.ms order by u.slot) from rows from (unnest(h.slots), unnest(h.ms)) as u(slot, ms))
+      from closed c
+      join held h on h.id = c.id
+), done as materialized (
+  select k.id from kept k union all select c.id from closed c
 ), counted as (
   insert into jobq.stat_delta
       (minute, queue, kind, completed, failed, retried, lost, cancelled, run_seconds, wait_seconds)
-    select date_trunc('minute', clock_timestamp()), d.queue, d.kind, count(*), 0, 0, 0, 0,
-        sum(extract(epoch from clock_timestamp() - d.started_at)::float8),
-        sum(extract(epoch from d.started_at - d.run_at)::float8)
+    select date_trunc('minute', clock_timestamp()), h.queue, s.kind, s.jobs, 0, 0, 0, 0,
+        s.jobs * extract(epoch from clock_timestamp() - h.claimed_at)::float8, s.waited
       from done d
-      group by d.queue, d.kind
+      join held h on h.id = d.id
+      join rows from (unnest(sqlc.arg(sum_leases)::bigint[]), unnest(sqlc.arg(sum_kinds)::text[]), unnest(sqlc.arg(sum_jobs)::integer[]),
+        unnest(sqlc.arg(sum_waited)::float8[])) as s(lease_id, kind, jobs, waited) on s.lease_id = d.id
 )
-select d.id from done d;
+select f.id::bigint as id, (f.id = any(array(select d.id from done d)))::boolean as told,
+    exists (select from jobq.lease l where l.id = f.id and l.owner = sqlc.arg(owner) and l.lost_at is null) as held
+  from f;
 
--- JobEnd takes jobs out of running whose runs did not simply succeed, each
--- under its current lease, and returns where each went. By outcome:
+-- LeaseLook says of leases of the owner's which of their slots have ended: plain
+-- are those that have plainly succeeded. None that is not, or never was, the owner's.
+-- Needs lease_pkey and past_lease_pkey only.
+-- name: LeaseLook :many
+select f.id::bigint as id, l.plain::smallint[] as plain
+  from unnest(sqlc.arg(ids)::bigint[]) as f(id)
+  cross join lateral (
+    select array(select u.slot from rows from (unnest(x.ended_slots), unnest(x.ended_ms)) as u(slot, ms) where u.ms >= 0) as plain
+      from jobq.lease x
+      where x.id = f.id and x.owner = sqlc.arg(owner)
+    union all
+    select array(select u.slot::smallint from unnest(x.ended) with ordinality as u(ms, slot) where u.ms >= 0)
+      from jobq.past_lease x
+      where x.id = f.id and x.owner = sqlc.arg(owner)
+    limit 1
+  ) l;
+
+-- RunEnd ends runs on their own rows, each under its current lease, and returns
+-- where each job went. By outcome:
+--   completed          to the history, with the result: of runs that do not plainly
+--                      succeed, such as those with a unique key or output
 --   failed, timed_out  attempts + 1; back to pending after the delay given or
 --                      the row's backoff; failed for good when it was the last
 --                      attempt or final is set
@@ -77,149 +110,172 @@ select d.id from done d;
 --   snoozed            back to pending after the delay; attempts stay
 -- A job that somebody has asked to cancel does not go back: it is cancelled.
 -- Each leaves an attempt row, but for a job that never started (started false):
--- it was released, or cancelled before. The time of cancelled runs is not
+-- it was released, or cancelled before; and for one that completed without output. The time of cancelled runs is not
 -- counted: an average is of those that ended by themselves. Of a long error the
 -- job keeps the beginning, whose first line is its summary, and the end, where
--- traces have what went wrong. It never waits for a
--- row, and takes the rows by place, as JobComplete does: ask LeaseHeld after
--- what does not come back.
--- Needs running_pkey only.
--- name: JobEnd :many
+-- traces have what went wrong.
+--
+-- It locks rows of run alone; that the lease is the owner's it only looks at,
+-- since a reaper that takes the lease away must lock the row as well. ctids are
+-- those of one partition: hence the ids beside them.
+-- Needs lease_pkey, run_id_idx and progress_pkey only.
+-- name: RunEnd :many
 with f as materialized (
-  select f.id, f.token, f.outcome, f.error, f.output, f.delay, f.final, f.started, f.quiet
+  select f.id, f.token, f.outcome, f.error, f.output, f.delay, f.final, f.started, f.quiet, f.result, f.usage
     from rows from (unnest(sqlc.arg(ids)::bigint[]), unnest(sqlc.arg(tokens)::bigint[]), unnest(sqlc.arg(outcomes)::text[]),
       unnest(sqlc.arg(errors)::text[]), unnest(sqlc.arg(outputs)::text[]), unnest(sqlc.arg(delays)::interval[]),
       unnest(sqlc.arg(finals)::boolean[]), unnest(sqlc.arg(started)::boolean[]),
-      unnest(sqlc.arg(quiet)::boolean[]))
-      as f(id, token, outcome, error, output, delay, final, started, quiet)
+      unnest(sqlc.arg(quiet)::boolean[]), unnest(sqlc.arg(results)::jsonb[]), unnest(sqlc.arg(usages)::jsonb[]))
+      as f(id, token, outcome, error, output, delay, final, started, quiet, result, usage)
 ), held as materialized (
-  select h.place
-    from f
-    cross join lateral (
-      select x.ctid as place from jobq.running x
-        where x.id = f.id and x.lease_token = f.token and x.lease_owner = sqlc.arg(owner)
-        for update skip locked
-    ) h
-), taken as (
-  delete from jobq.running r
-    where r.ctid = any(array(select h.place from held h))
-    returning r.id, r.position, r.lease_token, r.started_at, r.run_at, r.created_at, r.timeout, r.backoff_base, r.backoff_max,
-      r.priority, r.attempts, r.max_attempts, r.crashes, r.args_apart, r.queue, r.kind, r.lease_owner, r.args,
-      r.unique_key, r.last_error, r.clear_reason, r.checkpoint, r.metadata, r.tags, r.cancel_requested_at
-), ended as (
-  select t.id, t.position, t.lease_token, t.started_at, t.run_at, t.created_at, t.timeout, t.backoff_base, t.backoff_max,
-      t.priority, t.max_attempts, t.crashes, t.args_apart, t.queue, t.kind, t.lease_owner, t.args,
-      t.unique_key, t.clear_reason, t.checkpoint, t.metadata, t.tags, f.outcome, f.error, f.output, f.delay, f.started, f.quiet,
-      t.attempts as attempts_before, t.attempts + case when f.outcome in ('failed', 'timed_out') then 1 else 0 end as attempts,
+  select h.place, h.id, h.lease_id, h.claimed_at, h.queue, h.kind, h.run_at, h.attempts as attempts_before,
+      f.outcome, f.output, f.delay, f.started, f.quiet, f.result, f.usage, f.error,
+      h.attempts + case when f.outcome in ('failed', 'timed_out') then 1 else 0 end as attempts,
       case
-        when f.outcome not in ('failed', 'timed_out') then t.last_error
+        when f.outcome not in ('failed', 'timed_out') then h.last_error
         when char_length(f.error) <= 1000 then f.error
         else left(f.error, 480) || format(E'\n… %s characters cut …\n', char_length(f.error) - 960) || right(f.error, 480)
       end as last_error,
       case
-        when f.outcome = 'cancelled' then 'cancelled'
-        when f.outcome in ('failed', 'timed_out') and (f.final or t.attempts + 1 >= t.max_attempts) then 'failed'
-        when t.cancel_requested_at is not null then 'cancelled'
+        when f.outcome in ('completed', 'cancelled') then f.outcome
+        when f.outcome in ('failed', 'timed_out') and (f.final or h.attempts + 1 >= h.max_attempts) then 'failed'
+        when h.cancel_requested_at is not null then 'cancelled'
         when f.outcome = 'released' or f.delay <= interval '0' then 'available'
         else 'scheduled'
       end::jobq.job_state as state
-    from taken t
-    join f on f.id = t.id and f.token = t.lease_token
+    from f
+    cross join lateral (
+      select x.ctid as place, x.id, x.lease_id, x.queue, x.kind, x.run_at, x.attempts, x.max_attempts, x.cancel_requested_at, x.last_error,
+          (select l.claimed_at from jobq.lease l where l.id = f.token limit 1) as claimed_at
+        from jobq.run x
+        where x.id = f.id and x.lease_id = f.token and x.state is null
+          and (select l.owner = sqlc.arg(owner) and l.lost_at is null and x.slot <> all(l.ended_slots)
+            from jobq.lease l where l.id = f.token limit 1)
+        for update of x skip locked
+    ) h
+), kept as (
+  update jobq.run r
+    set state = h.state, finished_at = clock_timestamp(), attempts = h.attempts, last_error = h.last_error, result = h.result,
+      checkpoint = coalesce((select p.checkpoint from jobq.progress p where p.job_id = h.id and p.lease_id = h.lease_id limit 1), r.checkpoint)
+    from held h
+    where r.id = h.id and h.state in ('completed', 'failed', 'cancelled')
+      and r.ctid = any(array(select h.place from held h)) and r.lease_id = any(sqlc.arg(tokens)::bigint[])
+    returning r.id
+), gone as (
+  delete from jobq.run r
+    where r.ctid = any(array(select h.place from held h where h.state in ('available', 'scheduled')))
+      and r.id = any(array(select h.id from held h where h.state in ('available', 'scheduled'))) and r.lease_id = any(sqlc.arg(tokens)::bigint[])
+    returning r.id, r.position, r.lease_id, r.run_at, r.created_at, r.timeout, r.backoff_base, r.backoff_max, r.priority,
+      r.max_attempts, r.crashes, r.args_apart, r.queue, r.kind, r.args, r.unique_key, r.clear_reason, r.checkpoint, r.metadata, r.tags
+), done as materialized (
+  -- A row that has changed since the snapshot is locked in its new version, and is in neither.
+  select h.id, h.lease_id, h.claimed_at, h.queue, h.kind, h.run_at, h.attempts_before, h.outcome, h.output, h.started, h.quiet,
+      h.usage, h.error, h.state
+    from held h
+    join (select k.id from kept k union all select g.id from gone g) d on d.id = h.id
 ), again as (
   insert into jobq.pending
       (id, position, lease_token, run_at, created_at, timeout, backoff_base, backoff_max, priority, attempts,
        max_attempts, crashes, args_apart, queue, kind, args, unique_key, last_error, clear_reason, checkpoint, metadata, tags)
-    select e.id, case when e.outcome = 'released' then e.position else nextval('jobq.position_seq') end, e.lease_token,
+    select g.id, case when h.outcome = 'released' then g.position else nextval('jobq.position_seq') end, g.lease_id,
         case
-          when e.outcome = 'released' then e.run_at
-          else clock_timestamp() + coalesce(e.delay, jobq.backoff_delay(e.attempts, e.backoff_base, e.backoff_max))
+          when h.outcome = 'released' then g.run_at
+          else clock_timestamp() + coalesce(h.delay, jobq.backoff_delay(h.attempts, g.backoff_base, g.backoff_max))
         end,
-        e.created_at, e.timeout, e.backoff_base, e.backoff_max, e.priority, e.attempts, e.max_attempts, e.crashes,
-        e.args_apart, e.queue, e.kind, e.args, e.unique_key, e.last_error,
-        case when e.outcome = 'released' then e.clear_reason end, e.checkpoint, e.metadata, e.tags
-      from ended e
-      where e.state in ('available', 'scheduled')
-), history as (
-  insert into jobq.finished
-      (id, finished_at, lease_token, started_at, run_at, created_at, timeout, backoff_base, backoff_max, state,
-       priority, attempts, max_attempts, crashes, args_apart, queue, kind, lease_owner, args, unique_key,
-       last_error, checkpoint, metadata, tags)
-    select e.id, clock_timestamp(), e.lease_token, e.started_at, e.run_at, e.created_at, e.timeout, e.backoff_base,
-        e.backoff_max, e.state, e.priority, e.attempts, e.max_attempts, e.crashes, e.args_apart, e.queue, e.kind,
-        e.lease_owner, e.args, e.unique_key, e.last_error, e.checkpoint, e.metadata, e.tags
-      from ended e
-      where e.state in ('failed', 'cancelled')
+        g.created_at, g.timeout, g.backoff_base, g.backoff_max, g.priority, h.attempts, g.max_attempts, g.crashes,
+        g.args_apart, g.queue, g.kind, g.args, g.unique_key, h.last_error,
+        case when h.outcome = 'released' then g.clear_reason end,
+        coalesce((select p.checkpoint from jobq.progress p where p.job_id = g.id and p.lease_id = g.lease_id limit 1), g.checkpoint),
+        g.metadata, g.tags
+      from gone g
+      join held h on h.id = g.id
+), forgotten as (
+  delete from jobq.progress p where p.job_id = any(array(select d.id from done d))
 ), told as (
   insert into jobq.attempt
-      (job_id, finished_at, started_at, lease_token, outcome, number, worker_id, error, output)
-    select e.id, clock_timestamp(), e.started_at, e.lease_token, e.outcome::jobq.attempt_outcome,
-        e.attempts_before + 1, e.lease_owner, nullif(e.error, ''), nullif(e.output, '')
-      from ended e
-      where e.started
+      (job_id, finished_at, started_at, lease_token, outcome, number, worker_id, error, output, usage)
+    select d.id, clock_timestamp(), d.claimed_at, d.lease_id, d.outcome::jobq.attempt_outcome,
+        d.attempts_before + 1, sqlc.arg(owner), nullif(d.error, ''), nullif(d.output, ''), d.usage
+      from done d
+      where d.started and (d.outcome <> 'completed' or d.output <> '' or d.usage is not null)
 ), counted as (
   insert into jobq.stat_delta
       (minute, queue, kind, completed, failed, retried, lost, cancelled, run_seconds, wait_seconds)
-    select date_trunc('minute', clock_timestamp()), e.queue, e.kind, 0,
-        count(*) filter (where e.state = 'failed'),
-        count(*) filter (where e.outcome in ('failed', 'timed_out') and e.state in ('available', 'scheduled')), 0,
-        count(*) filter (where e.state = 'cancelled'),
-        coalesce(sum(extract(epoch from clock_timestamp() - e.started_at)::float8) filter (where e.state <> 'cancelled'), 0), 0
-      from ended e
-      where e.outcome in ('failed', 'timed_out') or e.state = 'cancelled'
-      group by e.queue, e.kind
+    select date_trunc('minute', clock_timestamp()), d.queue, d.kind,
+        count(*) filter (where d.state = 'completed'),
+        count(*) filter (where d.state = 'failed'),
+        count(*) filter (where d.outcome in ('failed', 'timed_out') and d.state in ('available', 'scheduled')), 0,
+        count(*) filter (where d.state = 'cancelled'),
+        coalesce(sum(extract(epoch from clock_timestamp() - d.claimed_at)::float8) filter (where d.state <> 'cancelled'), 0),
+        coalesce(sum(extract(epoch from d.claimed_at - d.run_at)::float8) filter (where d.state = 'completed'), 0)
+      from done d
+      where d.outcome in ('completed', 'failed', 'timed_out') or d.state = 'cancelled'
+      group by d.queue, d.kind
 ), woken as (
   -- Back at its old place, a job is behind what workers look at first. Not for
   -- one that its worker could not hand to its handler, again and again while that
   -- is away (quiet): each time, all workers of the queue would walk past all jobs
   -- of that kind. They have the trigger's word, and look there when it is time.
   select jobq.wake('head', q.queue)
-    from (select distinct e.queue from ended e where e.outcome = 'released' and e.state = 'available' and not e.quiet) q
+    from (select distinct d.queue from done d where d.outcome = 'released' and d.state = 'available' and not d.quiet) q
 )
-select e.id, e.state from ended e where (select count(*) from woken) >= 0;
+select d.id, d.state from done d where (select count(*) from woken) >= 0;
 
--- LeaseHeld returns those of the leases that are still the caller's. It waits for
+-- RunHeld returns those of the runs that are still the caller's. It waits for
 -- nothing, and takes a row that somebody is about to take away for one that is
--- there. Needs running_pkey only.
--- name: LeaseHeld :many
+-- there. Needs run_id_idx and lease_pkey only.
+-- name: RunHeld :many
 select r.id
   from rows from (unnest(sqlc.arg(ids)::bigint[]), unnest(sqlc.arg(tokens)::bigint[])) as f(id, token)
   cross join lateral (
-    select x.id from jobq.running x
-      where x.id = f.id and x.lease_token = f.token and x.lease_owner = sqlc.arg(owner)
+    select x.id from jobq.run x
+      where x.id = f.id and x.lease_id = f.token and x.state is null
+        and (select l.owner = sqlc.arg(owner) and l.lost_at is null and x.slot <> all(l.ended_slots)
+          from jobq.lease l where l.id = f.token limit 1)
       limit 1
   ) r;
 
--- AttemptKeepOutput records the output of runs that succeeded and what their
--- programs have used, for those that have any. It goes into the transaction of
--- JobComplete, and adds nothing for a completion that is sent again because its
--- answer was lost.
--- name: AttemptKeepOutput :exec
-insert into jobq.attempt (job_id, finished_at, started_at, lease_token, outcome, number, worker_id, output, usage)
-  select f.id, clock_timestamp(), coalesce(f.started_at, clock_timestamp()), o.token, 'completed', f.attempts + 1, sqlc.arg(owner),
-      nullif(o.output, ''), o.usage
-    from rows from (unnest(sqlc.arg(ids)::bigint[]), unnest(sqlc.arg(tokens)::bigint[]), unnest(sqlc.arg(outputs)::text[]),
-      unnest(sqlc.arg(usages)::jsonb[])) as o(id, token, output, usage)
-    cross join lateral (
-      select x.id, x.finished_at, x.started_at, x.attempts from jobq.finished x
-        where x.id = o.id and x.lease_token = o.token and x.lease_owner = sqlc.arg(owner)
-        limit 1
-    ) f
-    where not exists (select from jobq.attempt a where a.job_id = o.id and a.lease_token = o.token);
+-- RunCompleteTx completes a job in the handler's own transaction. It locks the
+-- row of run until that ends, and not the lease: extensions go on, and a reaper
+-- passes the row by. It waits for a row that somebody has locked. No row when the
+-- run is not the owner's any more. Needs run_id_idx, lease_pkey and progress_pkey only.
+-- name: RunCompleteTx :many
+with done as (
+  update jobq.run r
+    set state = 'completed', finished_at = clock_timestamp(), result = sqlc.narg(result)::jsonb,
+      checkpoint = coalesce((select p.checkpoint from jobq.progress p where p.job_id = r.id and p.lease_id = r.lease_id limit 1), r.checkpoint)
+    where r.id = sqlc.arg(id) and r.lease_id = sqlc.arg(token) and r.state is null
+      and (select l.owner = sqlc.arg(owner) and l.lost_at is null and r.slot <> all(l.ended_slots)
+        from jobq.lease l where l.id = sqlc.arg(token) limit 1)
+    returning r.id, r.queue, r.kind, r.run_at,
+      (select l.claimed_at from jobq.lease l where l.id = sqlc.arg(token) limit 1) as claimed_at
+), forgotten as (
+  delete from jobq.progress p where p.job_id = any(array(select d.id from done d))
+), counted as (
+  insert into jobq.stat_delta
+      (minute, queue, kind, completed, failed, retried, lost, cancelled, run_seconds, wait_seconds)
+    select date_trunc('minute', clock_timestamp()), d.queue, d.kind, 1, 0, 0, 0, 0,
+        extract(epoch from clock_timestamp() - d.claimed_at)::float8, extract(epoch from d.claimed_at - d.run_at)::float8
+      from done d
+)
+select d.id from done d;
 
--- JobFate says of a run whose handler has completed the job in a transaction of
+-- RunFate says of a run whose handler has completed the job in a transaction of
 -- its own whether it is still the caller's, and whether that transaction has
 -- stored the completion. Neither means that the lease was lost. A row that such a
--- transaction still holds is the caller's. since is when the run was claimed, and
--- spares the partitions before.
--- Needs running_pkey and finished_id_idx only.
--- name: JobFate :one
+-- transaction still holds is the caller's.
+-- Needs run_id_idx, lease_pkey and past_lease_pkey only.
+-- name: RunFate :one
 select
   exists (
-    select from jobq.running r
-      where r.id = sqlc.arg(id) and r.lease_token = sqlc.arg(token) and r.lease_owner = sqlc.arg(owner)
+    select from jobq.run r
+      where r.id = sqlc.arg(id) and r.lease_id = sqlc.arg(token) and r.state is null
+        and (select l.owner = sqlc.arg(owner) and l.lost_at is null and r.slot <> all(l.ended_slots)
+          from jobq.lease l where l.id = sqlc.arg(token) limit 1)
   ) as held,
   exists (
-    select from jobq.finished f
-      where f.id = sqlc.arg(id) and f.lease_token = sqlc.arg(token) and f.lease_owner = sqlc.arg(owner)
-        and f.state = 'completed' and f.finished_at >= sqlc.arg(since)
+    select from jobq.run r
+      where r.id = sqlc.arg(id) and r.lease_id = sqlc.arg(token) and r.state = 'completed'
+        and (exists (select from jobq.lease l where l.id = sqlc.arg(token) and l.owner = sqlc.arg(owner))
+          or exists (select from jobq.past_lease l where l.id = sqlc.arg(token) and l.owner = sqlc.arg(owner)))
   ) as completed;

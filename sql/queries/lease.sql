@@ -1,65 +1,90 @@
--- LeaseExtend gives held leases of one length their full time again, in one
--- statement for all, and never shortens one. With a lease of 0 it only asks. It answers ok for those it has extended, cancel for those it has
--- extended of jobs that somebody asked to stop, and busy for all that are still
--- the caller's: an id that is only busy is in another transaction's hands, and
--- one without any answer is lost. (Not joined here, since that is quadratic in
--- the plan that hot statements get; Schema.ExtendLeases does it.)
--- It never waits for a row, so that one locked job cannot cost the worker its
--- other leases, and it can deadlock with nothing; what LeaseHold keeps of the
--- run itself is not in its way. Needs running_pkey only; a HOT update.
+-- LeaseExtend gives held leases their full time again, in one statement for all,
+-- and never shortens one. With a lease of 0 it only asks. It answers for each
+-- lease that is still the caller's: ok, or busy when it is in another
+-- transaction's hands and was not extended; and with the jobs of it that somebody
+-- has asked to cancel. One without an answer is lost.
+-- It never waits for a row, so that one locked lease cannot cost the worker its
+-- others, and it can deadlock with nothing. Needs lease_pkey and run_cancel_idx
+-- only; a HOT update.
 -- name: LeaseExtend :many
 with held as materialized (
-  select r.place
-    from rows from (unnest(sqlc.arg(ids)::bigint[]), unnest(sqlc.arg(tokens)::bigint[])) as h(id, token)
+  select l.place
+    from unnest(sqlc.arg(ids)::bigint[]) as h(id)
     cross join lateral (
-      select x.ctid as place from jobq.running x
-        where x.id = h.id and x.lease_token = h.token and x.lease_owner = sqlc.arg(owner)
+      select x.ctid as place from jobq.lease x
+        where x.id = h.id and x.owner = sqlc.arg(owner) and x.lost_at is null
         for no key update skip locked
-    ) r
+    ) l
+    where sqlc.arg(lease)::interval > interval '0'
 ), extended as (
-  update jobq.running r
-    set lease_expires_at = case
-        when sqlc.arg(lease)::interval > interval '0' then greatest(r.lease_expires_at, clock_timestamp() + sqlc.arg(lease)::interval)
-        else r.lease_expires_at
-      end
-    where r.ctid = any(array(select h.place from held h))
-    returning r.id, r.cancel_requested_at
+  update jobq.lease l
+    set expires_at = greatest(l.expires_at, clock_timestamp() + sqlc.arg(lease)::interval)
+    where l.ctid = any(array(select h.place from held h))
+    returning l.id
 )
-select e.id, (case when e.cancel_requested_at is null then 'ok' else 'cancel' end)::text as answer
-  from extended e
-union all
-select r.id, 'busy'
-  from rows from (unnest(sqlc.arg(ids)::bigint[]), unnest(sqlc.arg(tokens)::bigint[])) as h(id, token)
+select h.id::bigint as id,
+    (case when sqlc.arg(lease)::interval > interval '0' and h.id <> all(array(select e.id from extended e)) then 'busy' else 'ok' end)::text as answer,
+    array(select r.id from jobq.run r where r.lease_id = h.id and r.cancel_requested_at is not null and r.state is null)::bigint[] as cancelled
+  from unnest(sqlc.arg(ids)::bigint[]) as h(id)
   cross join lateral (
-    select x.id from jobq.running x
-      where x.id = h.id and x.lease_token = h.token and x.lease_owner = sqlc.arg(owner)
+    select x.id from jobq.lease x
+      where x.id = h.id and x.owner = sqlc.arg(owner) and x.lost_at is null
       limit 1
-  ) r;
+  ) l;
 
--- JobProgress stores how far a run is, under its lease, and extends the lease
+-- RunProgress stores how far a run is, under its lease, and extends the lease
 -- where progress is what does. Zero rows means that the lease was lost, or that
--- the row is in another transaction's hands: LeaseExtend tells which. Like that
--- it never waits for a row, so that one locked job cannot cost the worker the
--- leases of those that report beside it. Null keeps what was there. Needs
--- running_pkey only; a HOT update.
--- name: JobProgress :execrows
-update jobq.running r
-  set progress_percent = coalesce(sqlc.narg(percent)::real, r.progress_percent),
-    progress_stage = coalesce(sqlc.narg(stage), r.progress_stage),
-    progress_message = coalesce(sqlc.narg(message), r.progress_message),
-    progressed_at = clock_timestamp(),
-    lease_expires_at = greatest(r.lease_expires_at, clock_timestamp() + sqlc.narg(extend_by)::interval)
-  where r.id = (
-    select x.id from jobq.running x
-      where x.id = sqlc.arg(id) and x.lease_token = sqlc.arg(token) and x.lease_owner = sqlc.arg(owner)
-      for no key update skip locked
-  );
+-- a row is in another transaction's hands: LeaseExtend tells which. Like that
+-- it never waits for a row of run or lease, so that one locked job cannot cost the worker the
+-- leases of those that report beside it. Null keeps what was there. The lock on
+-- the run keeps it from ending meanwhile, which is when its progress is forgotten.
+-- Needs run_id_idx, lease_pkey and progress_pkey only; a HOT update.
+-- name: RunProgress :execrows
+with held as materialized (
+  select x.id, x.lease_id from jobq.run x
+    where x.id = sqlc.arg(id) and x.lease_id = sqlc.arg(token) and x.state is null
+      and (select l.owner = sqlc.arg(owner) and l.lost_at is null and x.slot <> all(l.ended_slots)
+        from jobq.lease l where l.id = sqlc.arg(token) limit 1)
+    for key share skip locked
+), extended as (
+  update jobq.lease l
+    set expires_at = greatest(l.expires_at, clock_timestamp() + sqlc.narg(extend_by)::interval)
+    where sqlc.narg(extend_by)::interval is not null and exists (select from held)
+      and l.id = (select y.id from jobq.lease y where y.id = sqlc.arg(token) and y.lost_at is null for no key update skip locked)
+    returning l.id
+)
+insert into jobq.progress as p (job_id, lease_id, progressed_at, percent, stage, message)
+  select h.id, h.lease_id, clock_timestamp(), sqlc.narg(percent)::real, sqlc.narg(stage), sqlc.narg(message)
+    from held h
+    where sqlc.narg(extend_by)::interval is null or exists (select from extended)
+  on conflict (job_id) do update
+    set lease_id = excluded.lease_id, progressed_at = excluded.progressed_at,
+      percent = coalesce(excluded.percent, case when p.lease_id = excluded.lease_id then p.percent end),
+      stage = coalesce(excluded.stage, case when p.lease_id = excluded.lease_id then p.stage end),
+      message = coalesce(excluded.message, case when p.lease_id = excluded.lease_id then p.message end),
+      checkpoint = case when p.lease_id = excluded.lease_id then p.checkpoint end;
 
--- JobCheckpoint stores what the next run may resume from, under the current
--- lease, and extends the lease as JobProgress does. Zero rows means the lease was lost. Needs running_pkey only.
--- name: JobCheckpoint :execrows
-update jobq.running r
-  set checkpoint = sqlc.arg(checkpoint),
-    lease_expires_at = greatest(r.lease_expires_at, clock_timestamp() + sqlc.narg(extend_by)::interval)
-  where r.id = sqlc.arg(id) and r.lease_token = sqlc.arg(token) and r.lease_owner = sqlc.arg(owner);
-
+-- RunCheckpoint stores what the next run may resume from, under the current
+-- lease, and extends the lease as RunProgress does. Zero rows means the lease was
+-- lost. The lock on the run keeps a reaper off: what is stored is what the next
+-- run begins with. Needs run_id_idx, lease_pkey and progress_pkey only.
+-- name: RunCheckpoint :execrows
+with held as materialized (
+  select x.id, x.lease_id from jobq.run x
+    where x.id = sqlc.arg(id) and x.lease_id = sqlc.arg(token) and x.state is null
+      and (select l.owner = sqlc.arg(owner) and l.lost_at is null and x.slot <> all(l.ended_slots)
+        from jobq.lease l where l.id = sqlc.arg(token) limit 1)
+    for key share
+), extended as (
+  update jobq.lease l
+    set expires_at = greatest(l.expires_at, clock_timestamp() + sqlc.narg(extend_by)::interval)
+    where sqlc.narg(extend_by)::interval is not null and exists (select from held) and l.id = sqlc.arg(token) and l.lost_at is null
+)
+insert into jobq.progress as p (job_id, lease_id, checkpoint)
+  select h.id, h.lease_id, sqlc.arg(checkpoint)::jsonb from held h
+  on conflict (job_id) do update
+    set lease_id = excluded.lease_id, checkpoint = excluded.checkpoint,
+      progressed_at = case when p.lease_id = excluded.lease_id then p.progressed_at end,
+      percent = case when p.lease_id = excluded.lease_id then p.percent end,
+      stage = case when p.lease_id = excluded.lease_id then p.stage end,
+      message = case when p.lease_id = excluded.lease_id then p.message end;

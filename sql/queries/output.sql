@@ -1,15 +1,17 @@
--- LeaseHold keeps the caller's lease from being ended by others until the
+-- RunHold keeps the caller's run from being ended by others until the
 -- transaction ends, for what else it writes in the job's name. Zero rows means
--- that the lease was lost. Needs running_pkey only.
--- name: LeaseHold :execrows
+-- that the lease was lost. Needs run_id_idx and lease_pkey only.
+-- name: RunHold :execrows
 select r.id
-  from jobq.running r
-  where r.id = sqlc.arg(id) and r.lease_token = sqlc.arg(token) and r.lease_owner = sqlc.arg(owner)
+  from jobq.run r
+  where r.id = sqlc.arg(id) and r.lease_id = sqlc.arg(token) and r.state is null
+    and (select l.owner = sqlc.arg(owner) and l.lost_at is null and r.slot <> all(l.ended_slots)
+      from jobq.lease l where l.id = sqlc.arg(token) limit 1)
   for key share;
 
 -- OutputAppend stores what a program has written since the last time, under
 -- the run's lease, and drops what earlier runs have left and what is too far
--- back. Zero rows means that the lease was lost. Needs running_pkey and
+-- back. Zero rows means that the lease was lost. Needs run_id_idx, lease_pkey and
 -- output_pkey only.
 -- name: OutputAppend :execrows
 with dropped as (
@@ -18,9 +20,11 @@ with dropped as (
       and (o.lease_token < sqlc.arg(token) or (o.lease_token = sqlc.arg(token) and o.ends_at < sqlc.arg(keep_from)::bigint))
 )
 insert into jobq.output (job_id, lease_token, begins_at, ends_at, content)
-  select r.id, r.lease_token, sqlc.arg(begins_at)::bigint, sqlc.arg(ends_at)::bigint, sqlc.arg(content)::text
-    from jobq.running r
-    where r.id = sqlc.arg(id) and r.lease_token = sqlc.arg(token) and r.lease_owner = sqlc.arg(owner)
+  select r.id, r.lease_id, sqlc.arg(begins_at)::bigint, sqlc.arg(ends_at)::bigint, sqlc.arg(content)::text
+    from jobq.run r
+    where r.id = sqlc.arg(id) and r.lease_id = sqlc.arg(token) and r.state is null
+      and (select l.owner = sqlc.arg(owner) and l.lost_at is null and r.slot <> all(l.ended_slots)
+        from jobq.lease l where l.id = sqlc.arg(token) limit 1)
   on conflict do nothing;
 
 -- OutputSince is what a job's programs have written after a piece, in order.
@@ -38,11 +42,12 @@ select o.lease_token, o.begins_at, o.ends_at, o.content
 -- after that, else it would walk through what this one has dropped, for as long as
 -- any transaction can still see that, and through what is kept. Pieces of exactly
 -- that moment which it has not looked at are for the next time that the janitor
--- begins at the start. Needs output_written_at_idx and running_pkey.
+-- begins at the start. Needs output_written_at_idx, lease_pkey and run_id_idx.
 -- name: OutputPrune :one
 with looked as materialized (
   select x.ctid as place, x.written_at,
-      not exists (select from jobq.running r where r.id = x.job_id and r.lease_token = x.lease_token) as ended
+      (select r.slot <> all(l.ended_slots) from jobq.lease l, jobq.run r
+        where l.id = x.lease_token and r.lease_id = l.id and r.id = x.job_id and r.state is null limit 1) is not true as ended
     from jobq.output x
     where x.written_at > sqlc.arg(after)::timestamptz and x.written_at < statement_timestamp() - interval '5 minutes'
     order by x.written_at
@@ -57,14 +62,6 @@ with looked as materialized (
 )
 select (select count(*) from looked)::bigint as looked, (select count(*) from dropped)::bigint as dropped,
     coalesce((select max(l.written_at) from looked l), sqlc.arg(after)::timestamptz)::timestamptz as last;
-
--- AttemptKeepUsage records what programs have used whose runs did not simply
--- succeed. It follows JobEnd in its transaction.
--- name: AttemptKeepUsage :exec
-update jobq.attempt a
-  set usage = u.usage
-  from rows from (unnest(sqlc.arg(ids)::bigint[]), unnest(sqlc.arg(tokens)::bigint[]), unnest(sqlc.arg(usages)::jsonb[])) as u(id, token, usage)
-  where a.job_id = u.id and a.lease_token = u.token and a.worker_id = sqlc.arg(owner);
 
 -- WorkWaits says whether one of the queues that are not paused has a job of
 -- the kinds that could run now. Per queue it walks the line up to the first such

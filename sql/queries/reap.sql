@@ -1,97 +1,164 @@
--- LeaseReap takes jobs away from their owners and counts the lost runs: one
--- attempt more, and failed when it was the last, so that a job that kills every
--- worker comes to an end. Without owners it takes those whose lease, and the
+-- LeaseReap takes leases away from their owners and counts the lost runs of their
+-- jobs: one attempt more, and failed when it was the last, so that a job that kills
+-- every worker comes to an end. Without owners it takes leases whose time, and the
 -- queue's stale_grace after it, has ended, longest ended first; with owners,
--- which the caller knows to be dead, all of theirs.
+-- which the caller knows to be dead, all of theirs. It ends job_count runs at most,
+-- and returns them.
 --
--- It is right without any lock around it: the expiry is checked on the row as
--- locked (FOR UPDATE checks a row that has changed since the snapshot again), rows that somebody else works on are skipped, and a second reaper
--- finds nothing left. It asks for no handler: the policy is on the row and its
--- queue. Scans running, which holds no more than the work in hand.
+-- The lease is locked first and marked as lost: from then on the owner's writes
+-- are refused, whatever comes of the rest. A run that somebody has locked, as
+-- CompleteTx does, is passed by, and what is beyond job_count is left; their lease
+-- stays, lost, and comes again in the next pass. When no job of it is left, it
+-- moves to the history.
+--
+-- Example: lease 900 of the jobs 41, 42 and 43 has expired; 41 has succeeded, and
+-- 43 is locked. This pass: 42 goes back to pending, lost_at is set, ended_slots
+-- become {1, 2}. When 43's transaction has committed, the next pass finds
+-- that it has ended, and moves the lease away.
+--
+-- It is right without any lock around it: a lease or a run that has changed since
+-- the statement's snapshot is locked in its new version, which the snapshot does
+-- not show: it is then not in sure, or not in done, and waits for the next pass.
+-- Only what is in these is taken, told and counted. It asks for no handler: the
+-- policy is on the row and its queue. Reads lease, which holds no more than the
+-- work in hand; needs run_id_idx and progress_pkey.
 -- name: LeaseReap :many
 with stale as materialized (
-  select r.ctid as place
-    from jobq.running r
-    left join jobq.queue q on q.name = r.queue
+  select l.ctid as place
+    from jobq.lease l
+    left join jobq.queue q on q.name = l.queue
     where case -- before the queue is looked up
-        when sqlc.narg(owners)::text[] is null then r.lease_expires_at < clock_timestamp()
-        else r.lease_owner = any(sqlc.narg(owners)::text[])
+        when sqlc.narg(owners)::text[] is null then l.lost_at is not null or l.expires_at < clock_timestamp()
+        else l.owner = any(sqlc.narg(owners)::text[])
       end
-      and (sqlc.narg(owners)::text[] is not null or r.lease_expires_at < clock_timestamp() - coalesce(q.stale_grace, interval '0'))
-    order by r.lease_expires_at, r.id
+      and (sqlc.narg(owners)::text[] is not null or l.lost_at is not null
+        or l.expires_at < clock_timestamp() - coalesce(q.stale_grace, interval '0'))
+    order by l.expires_at, l.id
     limit sqlc.arg(job_count)::integer
-    for update of r skip locked
-), taken as (
-  -- By place: a row that was edited between snapshot and lock is elsewhere, and
-  -- waits for the next reap.
-  delete from jobq.running r
-    where r.ctid = any(array(select s.place from stale s))
-    returning r.id, r.position, r.lease_token, r.lease_expires_at, r.started_at, r.run_at, r.created_at, r.timeout, r.backoff_base,
-      r.backoff_max, r.priority, r.attempts, r.max_attempts, r.crashes, r.args_apart, r.queue, r.kind, r.lease_owner, r.args,
-      r.unique_key, r.checkpoint, r.metadata, r.tags, r.cancel_requested_at
-), ended as (
-  select t.id, t.position, t.lease_token, t.lease_expires_at, t.started_at, t.run_at, t.created_at, t.timeout, t.backoff_base,
-      t.backoff_max, t.priority, t.max_attempts, t.args_apart, t.queue, t.kind, t.lease_owner, t.args, t.unique_key,
-      t.checkpoint, t.metadata, t.tags, coalesce(q.redelivery, 'tail') as redelivery,
+    for update of l skip locked
+), sure as materialized (
+  select s.place, s.id, s.claimed_at, s.expires_at, s.owner, s.job_ids, s.ended_slots, s.ended_ms
+    from (
+      select l.ctid as place, l.id, l.claimed_at, l.expires_at, l.owner, l.job_ids, l.ended_slots, l.ended_ms,
+          sum(cardinality(l.job_ids) - cardinality(l.ended_slots))
+            over (order by l.expires_at, l.id rows between unbounded preceding and 1 preceding) as jobs_before
+        from jobq.lease l
+        where l.ctid = any(array(select s.place from stale s))
+    ) s
+    where coalesce(s.jobs_before, 0) < sqlc.arg(job_count)::integer
+), looked as materialized (
+  select j.id, j.slot::smallint as slot, s.id as lease_id, s.claimed_at, s.expires_at, s.owner,
+      coalesce((select r.state is null from jobq.run r where r.id = j.id and r.lease_id = s.id limit 1), false) as runs
+    from sure s
+    cross join lateral unnest(s.job_ids) with ordinality as j(id, slot)
+    where j.slot <> all(s.ended_slots)
+), held as materialized (
+  select r.place, r.id, r.queue, r.kind, r.slot, r.lease_id, r.claimed_at, r.expires_at, r.owner,
+      r.attempts + 1 as attempts, coalesce(q.redelivery, 'tail') as redelivery,
       coalesce(q.redelivery_delay, interval '0') as delay, coalesce(q.reset_on_reap, false) as reset,
-      t.attempts + 1 as attempts, least(t.crashes + 1, 32767) as crashes,
       case
-        when t.cancel_requested_at is not null then 'cancelled'
-        when t.attempts + 1 >= t.max_attempts then 'failed'
+        when r.cancel_requested_at is not null then 'cancelled'
+        when r.attempts + 1 >= r.max_attempts then 'failed'
         when q.redelivery_delay > interval '0' then 'scheduled'
         else 'available'
       end::jobq.job_state as state,
       case
         when sqlc.narg(owners)::text[] is not null then 'orphaned by worker restart'
-        else left(format('lease expired: worker %s stopped responding', t.lease_owner), 1000)
+        else left(format('lease expired: worker %s stopped responding', r.owner), 1000)
       end as error
-    from taken t
-    left join jobq.queue q on q.name = t.queue
+    from (
+      select x.place, x.id, x.attempts, x.max_attempts, x.cancel_requested_at, x.queue, x.kind, l.slot, l.lease_id, l.claimed_at, l.expires_at, l.owner
+        from (select l.id, l.slot, l.lease_id, l.claimed_at, l.expires_at, l.owner from looked l where l.runs order by l.expires_at, l.lease_id, l.slot) l
+        cross join lateral (
+          select r.ctid as place, r.id, r.attempts, r.max_attempts, r.cancel_requested_at, r.queue, r.kind
+            from jobq.run r
+            where r.id = l.id and r.lease_id = l.lease_id and r.state is null
+            for update of r skip locked
+        ) x
+        limit sqlc.arg(job_count)::integer
+    ) r
+    left join jobq.queue q on q.name = r.queue
+), kept as (
+  update jobq.run r
+    set state = h.state, finished_at = clock_timestamp(), attempts = h.attempts, crashes = least(r.crashes + 1, 32767), last_error = h.error,
+      checkpoint = coalesce((select p.checkpoint from jobq.progress p where p.job_id = h.id and p.lease_id = h.lease_id limit 1), r.checkpoint)
+    from held h
+    where r.id = h.id and h.state in ('failed', 'cancelled')
+      and r.ctid = any(array(select h.place from held h)) and r.lease_id = any(array(select h.lease_id from held h))
+    returning r.id
+), gone as (
+  delete from jobq.run r
+    where r.ctid = any(array(select h.place from held h where h.state in ('available', 'scheduled')))
+      and r.id = any(array(select h.id from held h where h.state in ('available', 'scheduled')))
+      and r.lease_id = any(array(select h.lease_id from held h))
+    returning r.id, r.position, r.lease_id, r.run_at, r.created_at, r.timeout, r.backoff_base, r.backoff_max, r.priority,
+      r.max_attempts, r.crashes, r.args_apart, r.queue, r.kind, r.args, r.unique_key, r.checkpoint, r.metadata, r.tags
+), done as materialized (
+  select h.id, h.slot, h.lease_id, h.claimed_at, h.expires_at, h.owner, h.queue, h.kind, h.attempts, h.redelivery, h.state, h.error
+    from held h
+    join (select k.id from kept k union all select g.id from gone g) d on d.id = h.id
 ), again as (
   insert into jobq.pending
       (id, position, lease_token, run_at, created_at, timeout, backoff_base, backoff_max, priority, attempts, max_attempts,
        crashes, args_apart, queue, kind, args, unique_key, last_error, clear_reason, checkpoint, metadata, tags)
-    select e.id, case when e.redelivery = 'head' then e.position else nextval('jobq.position_seq') end, e.lease_token,
-        clock_timestamp() + e.delay, e.created_at, e.timeout, e.backoff_base, e.backoff_max, e.priority,
-        e.attempts, e.max_attempts, e.crashes, e.args_apart, e.queue, e.kind, e.args, e.unique_key, e.error, e.error,
-        case when not e.reset then e.checkpoint end, e.metadata, e.tags
-      from ended e
-      where e.state in ('available', 'scheduled')
-), history as (
-  insert into jobq.finished
-      (id, finished_at, lease_token, started_at, run_at, created_at, timeout, backoff_base, backoff_max, state,
-       priority, attempts, max_attempts, crashes, args_apart, queue, kind, lease_owner, args, unique_key,
-       last_error, checkpoint, metadata, tags)
-    select e.id, clock_timestamp(), e.lease_token, e.started_at, e.run_at, e.created_at, e.timeout, e.backoff_base,
-        e.backoff_max, e.state, e.priority, e.attempts, e.max_attempts, e.crashes, e.args_apart, e.queue, e.kind,
-        e.lease_owner, e.args, e.unique_key, e.error, e.checkpoint, e.metadata, e.tags
-      from ended e
-      where e.state in ('failed', 'cancelled')
+    select g.id, case when h.redelivery = 'head' then g.position else nextval('jobq.position_seq') end, g.lease_id,
+        clock_timestamp() + h.delay, g.created_at, g.timeout, g.backoff_base, g.backoff_max, g.priority,
+        h.attempts, g.max_attempts, least(g.crashes + 1, 32767), g.args_apart, g.queue, g.kind, g.args, g.unique_key, h.error, h.error,
+        case when not h.reset then
+          coalesce((select p.checkpoint from jobq.progress p where p.job_id = g.id and p.lease_id = g.lease_id limit 1), g.checkpoint) end,
+        g.metadata, g.tags
+      from gone g
+      join held h on h.id = g.id
+), forgotten as (
+  delete from jobq.progress p where p.job_id = any(array(select d.id from done d))
 ), told as (
   insert into jobq.attempt
       (job_id, finished_at, started_at, lease_token, outcome, number, worker_id, error)
-    select e.id, clock_timestamp(), e.started_at, e.lease_token, 'lost', e.attempts, e.lease_owner, e.error
-      from ended e
+    select d.id, clock_timestamp(), d.claimed_at, d.lease_id, 'lost', d.attempts, d.owner, d.error
+      from done d
 ), recorded as (
   insert into jobq.event (type, source, job_id, queue, message)
-    select case when sqlc.narg(owners)::text[] is null then 'stalled' else 'orphaned' end, sqlc.arg(source), e.id, e.queue, e.error
-      from ended e
+    select case when sqlc.narg(owners)::text[] is null then 'stalled' else 'orphaned' end, sqlc.arg(source), d.id, d.queue, d.error
+      from done d
 ), counted as (
   insert into jobq.stat_delta
       (minute, queue, kind, completed, failed, retried, lost, cancelled, run_seconds, wait_seconds)
-    select date_trunc('minute', clock_timestamp()), e.queue, e.kind, 0,
-        count(*) filter (where e.state = 'failed'), count(*) filter (where e.state in ('available', 'scheduled')),
-        count(*) filter (where e.state <> 'cancelled'),
-        count(*) filter (where e.state = 'cancelled'), 0, 0
-      from ended e
-      group by e.queue, e.kind
+    select date_trunc('minute', clock_timestamp()), d.queue, d.kind, 0,
+        count(*) filter (where d.state = 'failed'), count(*) filter (where d.state in ('available', 'scheduled')),
+        count(*) filter (where d.state <> 'cancelled'),
+        count(*) filter (where d.state = 'cancelled'), 0, 0
+      from done d
+      group by d.queue, d.kind
+), after as materialized (
+  -- How the leases stand now: of what has ended, no job is left to be taken.
+  select s.place, s.id, s.claimed_at, s.owner, cardinality(s.job_ids) as jobs, s.ended_slots || e.slots as slots,
+      s.ended_ms || array_fill(-1::smallint, array[cardinality(e.slots)]) as ms
+    from sure s
+    cross join lateral (
+      select array(select l.slot from looked l where l.lease_id = s.id
+        and (not l.runs or l.id = any(array(select d.id from done d)))) as slots
+    ) e
+), taken as (
+  update jobq.lease l
+    set lost_at = coalesce(l.lost_at, clock_timestamp()), ended_slots = a.slots, ended_ms = a.ms
+    from after a
+    where l.id = a.id and l.ctid = any(array(select a.place from after a where cardinality(a.slots) < a.jobs))
+), closed as (
+  delete from jobq.lease l
+    where l.ctid = any(array(select a.place from after a where cardinality(a.slots) >= a.jobs))
+    returning l.id
+), past as (
+  insert into jobq.past_lease (id, claimed_at, owner, ended)
+    select a.id, a.claimed_at, a.owner, (select array_agg(u.ms order by u.slot) from rows from (unnest(a.slots), unnest(a.ms)) as u(slot, ms))
+      from closed c
+      join after a on a.id = c.id
 ), woken as (
   -- Back at its old place, a job is behind what workers look at first.
   select jobq.wake('head', q.queue)
-    from (select distinct e.queue from ended e where e.redelivery = 'head' and e.state = 'available') q
+    from (select distinct d.queue from done d where d.redelivery = 'head' and d.state = 'available') q
 )
-select e.id, e.queue, e.kind, e.lease_owner, e.lease_token, e.lease_expires_at, e.attempts, e.state
-  from ended e
+select d.id, d.queue, d.kind, d.owner as lease_owner, d.lease_id as lease_token, d.expires_at as lease_expires_at, d.attempts, d.state
+  from done d
   where (select count(*) from woken) >= 0;
 
 -- NextDue says when the janitor has something to do, or to look again: in
@@ -103,8 +170,8 @@ select e.id, e.queue, e.kind, e.lease_owner, e.lease_token, e.lease_expires_at, 
 -- later than leases_max_ms after it was asked, nor than the shortest lease:
 -- whatever is claimed meanwhile ends after that, and so no end is missed. It answers with
 -- that in leases_ms, and lease_ends when it is the moment of a lease. Without, it
--- takes leases_max_ms for what it would have found: a scan reads all of running,
--- which has gigabytes of dead rows when a transaction was open for long.
+-- takes leases_max_ms for what it would have found: a scan reads all of lease,
+-- which has many dead rows when a transaction was open for long.
 --
 -- It looks at the jobs that are to start at jobs_from or later, for the same
 -- reason: the index entries of promoted jobs may still be there. The first of
@@ -122,8 +189,9 @@ select ceil(extract(epoch from n.at - clock_timestamp()) * 1000)::bigint as ms, 
         select least(e.lease, e.asked + e.shortest, e.asked + sqlc.arg(leases_max_ms)::bigint * interval '1 ms') as leases, e.lease, e.asked
           from (
             select clock_timestamp() as asked,
-                (select min(r.lease_expires_at + coalesce(q.stale_grace, interval '0'))
-                  from jobq.running r left join jobq.queue q on q.name = r.queue where sqlc.arg(scan)::boolean) as lease,
+                -- One that is lost has a row that somebody has locked: the next pass looks.
+                (select min(l.expires_at + coalesce(q.stale_grace, interval '0'))
+                  from jobq.lease l left join jobq.queue q on q.name = l.queue where sqlc.arg(scan)::boolean and l.lost_at is null) as lease,
                 -- 60 seconds is the lease of queues without a row.
                 case when sqlc.arg(scan)::boolean then (select least(min(q.lease), interval '60 s') from jobq.queue q) end as shortest
           ) e

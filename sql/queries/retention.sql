@@ -16,8 +16,8 @@ select coalesce(jobq.partition_prune(sqlc.arg(parent)::text), '')::text as prune
 select p.day::text as day, coalesce(p.last_job, 0)::bigint as last_job, (p.last_job is null)::boolean as dropped, p.removed::bigint as removed
   from jobq.payload_prune(sqlc.arg(after_day)::text, sqlc.arg(after_job)::bigint, sqlc.arg(job_count)::integer, sqlc.arg(payload_count)::integer) p;
 
--- DefaultPrune deletes a batch of what the default partition has of such days,
--- with the large args of jobs. It goes on at the moment where its last answer ended.
+-- DefaultPrune looks at a batch of what the default partition has of such days, and
+-- deletes what is past retention, with the large args of jobs. It goes on at the place where its last answer ended.
 -- name: DefaultPrune :one
-select p.deleted::bigint as deleted, p.last::timestamptz as last
-  from jobq.default_prune(sqlc.arg(parent)::text, sqlc.arg(after)::timestamptz, sqlc.arg(row_count)::integer) p;
+select p.looked::bigint as looked, p.last::bigint as last, p.last_job::bigint as last_job
+  from jobq.default_prune(sqlc.arg(parent)::text, sqlc.arg(after)::bigint, sqlc.arg(after_job)::bigint, sqlc.arg(row_count)::integer) p;

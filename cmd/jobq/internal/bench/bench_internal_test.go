@@ -96,7 +96,7 @@ func TestDrainSettles(t *testing.T) {
 	require.NoError(t, b.fillHistory(ctx, 200))
 	_, err := b.drain(ctx, "drain")
 	require.NoError(t, err)
-	for _, table := range []string{"pending", "finished"} {
+	for _, table := range []string{"pending", pgtest.History} {
 		var vacuumed bool
 		require.NoError(t, b.pool.QueryRow(ctx, `
 			select count(*) > 0 from pg_stat_all_tables s
