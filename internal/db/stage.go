@@ -17,7 +17,7 @@ type Stage struct {
 	from                                     string // where the rows are
 	beside, lease                            string // what is looked up for each: with it, or when the page is found
 	conditions                               []string
-	within                                   string // a condition that follows from having ended since {moment}
+	since, before                            string // conditions that follow from having ended since, or before, {moment}
 	needsOpen                                bool
 }
 
@@ -35,13 +35,14 @@ const openJobs = `with open as materialized (
 )
 `
 
-// isOver says of a row of run without a state that its lease says it is over,
-// without looking that lease up. It stays one hash of what runs: the planner
-// expects few rows of unnest, and many of leases, which it might not hash.
-const isOver = `(j.id, j.lease_id) not in (
+// isOver says of a row of run without a state that it is over, by what runs, so
+// that no past lease needs to be looked at. Few rows are younger than the oldest
+// lease that is held; only they ask further, in a hash. It stays one: the
+// planner expects few rows of unnest, and many of leases, which it might not hash.
+const isOver = `(j.lease_id < (select min(o.lease_id) from open o) or (j.id, j.lease_id) not in (
         select u.job_id, u.lease_id
           from (select array_agg(o.job_id) as job_ids, array_agg(o.lease_id) as lease_ids from open o) a
-          cross join lateral unnest(a.job_ids, a.lease_ids) as u(job_id, lease_id))`
+          cross join lateral unnest(a.job_ids, a.lease_ids) as u(job_id, lease_id)))`
 
 // leaseOfRun looks the lease of a row of run up. The limit keeps the planner from
 // hashing all leases for some jobs. Neighbours mostly have the same lease, which
@@ -56,9 +57,17 @@ const leaseOfRun = `
       limit 1
     ) lease on true`
 
-// endedByLease is when a run plainly succeeded.
-const endedByLease = `lease.claimed_at
-        + coalesce(lease.ended[j.slot], lease.ended_ms[array_position(lease.ended_slots, j.slot)]) * interval '1 ms'`
+// endedAt is when a run was over. As an argument of coalesce it keeps the join an outer one.
+const endedAt = `coalesce(j.finished_at, lease.claimed_at
+        + coalesce(lease.ended[j.slot], lease.ended_ms[array_position(lease.ended_slots, j.slot)]) * interval '1 ms')`
+
+// Conditions that follow from having ended since, or before, a {moment}: the day
+// of its claim is in the id of a lease. A minute is for runs that plainly
+// succeeded, which are shorter, and for clocks.
+const (
+	claimedSince  = "j.lease_id >= jobq.lease_day((({moment} - interval '1 minute') at time zone 'UTC')::date)"
+	claimedBefore = "j.lease_id < jobq.lease_day((({moment} + interval '1 minute') at time zone 'UTC')::date + 1)"
+)
 
 // columns are those of JobGetRow.
 func (s Stage) columns() string {
@@ -140,7 +149,7 @@ func over(state, finished string, conditions ...string) Stage {
 		ID: "j.id", Queue: "j.queue", Since: finished, Worker: "nullif(lease.owner, '')", Args: argsOf, Scheduled: "false", Finished: finished,
 		state: state, token: "j.lease_id", started: "lease.claimed_at", cleared: "null::text",
 		reported: "lease.owner, null::timestamptz, null::timestamptz, null::timestamptz, null::real, null::text, null::text",
-		from:     "jobq.run j", lease: leaseOfRun, conditions: conditions,
+		from:     "jobq.run j", lease: leaseOfRun, conditions: conditions, before: claimedBefore,
 	}
 }
 
@@ -150,18 +159,16 @@ func ended(others []string) Stage {
 	if len(others) < 2 {
 		own = isOneOf(append(others, "completed"))
 	}
-	stage := over("coalesce(j.state::text, 'completed')", "coalesce(j.finished_at, "+endedByLease+")",
+	stage := over("coalesce(j.state::text, 'completed')", endedAt,
 		"("+own+" or (j.state is null and "+isOver+"))")
 	stage.needsOpen = true
 	return stage
 }
 
-// endedWithLease are the jobs that plainly succeeded. No such run is longer than
-// a smallint of milliseconds, so the day of the lease is known.
+// endedWithLease are the jobs that plainly succeeded.
 func endedWithLease() Stage {
-	stage := over("'completed'", endedByLease, "j.state is null", isOver)
-	stage.needsOpen = true
-	stage.within = "j.lease_id >= jobq.lease_day((({moment} - interval '1 minute') at time zone 'UTC')::date)"
+	stage := over("'completed'", endedAt, "j.state is null", isOver)
+	stage.needsOpen, stage.since = true, claimedSince
 	return stage
 }
 
@@ -170,7 +177,7 @@ func endedWithLease() Stage {
 // they are, to use a partial index.
 func endedOnOwnRow(states ...string) Stage {
 	stage := over("j.state::text", "j.finished_at", isOneOf(states))
-	stage.within = "j.finished_at >= {moment}"
+	stage.since = "j.finished_at >= {moment}"
 	return stage
 }
 
