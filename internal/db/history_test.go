@@ -50,7 +50,7 @@ func (q *queue) fillHistory(scale float64) {
 		{"set synchronous_commit = off", nil},
 		{"set session_replication_role = replica", nil}, // no triggers, no foreign keys
 		{`select jobq.partition_add(parent, (now() at time zone 'UTC')::date - ago)
-			from unnest(array['` + pgtest.History + `', 'attempt']) as parent, generate_series(1, 9) as ago`, nil},
+			from unnest(array['` + pgtest.History + `', 'past_lease', 'attempt']) as parent, generate_series(1, 9) as ago`, nil},
 		{`insert into jobq.pending (id, position, run_at, kind, queue, attempts)
 			select 10000000 + i, null, now() + i * interval '1 s' + interval '1 hour', 'k' || i % 5, 'q' || i % 10, i % 3 from generate_series(1, $1::integer) i`, []any{rows(2e6)}},
 		{`insert into jobq.pending (id, position, kind, queue)
@@ -127,10 +127,13 @@ func historyCases() []historyCase {
 		{"StatPrune", db.StatPrune, "'-infinity', '30 days', 500", inHand, ""},
 		{"EventPrune", db.EventPrune, "'-infinity', '7 days', 500", inHand, ""},
 		{"AuditPrune", db.AuditPrune, "0, 0, 500", batch, ""},
-		{"PartitionAdd", db.PartitionAdd, "'" + pgtest.History + "', 5", inHand, ""},
+		{"PartitionAdd", db.PartitionAdd, "'" + pgtest.History + "', 5", batch, ""}, // catalogs, for the indexes and constraints of a table
 		{"PartitionPrune", db.PartitionPrune, "'" + pgtest.History + "'", batch, ""},
 		{"PayloadPrune", db.PayloadPrune, "'', 0, 1000, 500", batch, "select jobq.partition_prune('" + pgtest.History + "')"},
-		{"DefaultPrune", db.DefaultPrune, "'" + pgtest.History + "', '-infinity', 1000", inHand, ""},
+		{"PartitionPrune of leases", db.PartitionPrune, "'past_lease'", batch, ""},
+		{"DefaultPrune", db.DefaultPrune, "'" + pgtest.History + "', 0, 0, 1000", inHand, ""},
+		{"DefaultPrune of leases", db.DefaultPrune, "'past_lease', 0, 0, 1000", inHand, ""},
+		{"DefaultPrune of attempts", db.DefaultPrune, "'attempt', 0, 0, 1000", inHand, ""},
 		{"WorkerPrune", db.WorkerPrune, "'5 minutes'", few, ""},
 		// The worker.
 		{"JobEnqueue", db.JobEnqueue, "'k', '{}', 'q1', 0, null, '1 hour', 25, null, null, null, null, null", few, ""},
