@@ -71,7 +71,7 @@ func (w *worker) end(job db.JobClaimRow, outcome string, final bool) {
 func (w *worker) lose() {
 	w.Helper()
 	require.NoError(w, pgtest.ExpireLeases(context.Background(), w.client.Pool()))
-	_, err := w.queries.LeaseReap(context.Background(), nil, 1000, "test")
+	_, err := w.schema.Reap(context.Background(), w.client.Pool(), nil, 1000, "test")
 	require.NoError(w, err)
 }
 

@@ -244,7 +244,7 @@ func TestConcurrentReapersCountOnce(t *testing.T) {
 	for range 8 {
 		group.Go(func() error {
 			for {
-				reaped, err := schema.Queries(f.pool).LeaseReap(context.Background(), nil, 7, "test")
+				reaped, err := schema.Reap(context.Background(), f.pool, nil, 7, "test")
 				if err != nil || len(reaped) == 0 {
 					return err
 				}

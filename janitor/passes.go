@@ -193,7 +193,7 @@ func (p *passes) reap(ctx context.Context) (more bool, err error) {
 	}
 	var reaped []db.LeaseReapRow
 	ran, err := p.try(ctx, func(ctx context.Context, on session) (err error) {
-		reaped, err = p.janitor.schema.Queries(on).LeaseReap(ctx, nil, int32(p.janitor.config.ReapBatch), p.janitor.id) // #nosec G115 -- checked by New
+		reaped, err = p.janitor.schema.Reap(ctx, on, nil, int32(p.janitor.config.ReapBatch), p.janitor.id) // #nosec G115 -- checked by New
 		return err
 	})
 	if err != nil || !ran {

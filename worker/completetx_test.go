@@ -135,7 +135,7 @@ func TestCompleteTxLost(t *testing.T) {
 		if err := tx.Rollback(ctx); err != nil {
 			return err
 		}
-		if err := pgtest.UpdateRunning(ctx, client.Pool(), pgtest.Columns{"lease_token": "lease_token + 1", "lease_expires_at": "now() + interval '1 hour'"}, "id = $1", job.ID()); err != nil {
+		if err := pgtest.UpdateRunning(ctx, client.Pool(), pgtest.Columns{"lease_token": pgtest.NextToken, "lease_expires_at": "now() + interval '1 hour'"}, "id = $1", job.ID()); err != nil {
 			return err
 		}
 		<-ctx.Done()

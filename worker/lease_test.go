@@ -63,7 +63,7 @@ func reapChanged(t *testing.T, client *jobq.Client, id int64, change pgtest.Colu
 		if err := pgtest.UpdateRunning(context.Background(), tx, columns, "id = $1", id); err != nil {
 			return err
 		}
-		reaped, err := schema.Queries(tx).LeaseReap(context.Background(), nil, 10, "test")
+		reaped, err := schema.Reap(context.Background(), tx, nil, 10, "test")
 		require.Len(t, reaped, 1)
 		return err
 	}))
@@ -132,7 +132,7 @@ func TestLostLease(t *testing.T) {
 	for name, take := range map[string]func(pool *pgxpool.Pool, id int64) error{
 		"deleted": func(pool *pgxpool.Pool, id int64) error { return pgtest.DeleteRunning(ctx, pool, "id = $1", id) },
 		"other token": func(pool *pgxpool.Pool, id int64) error {
-			return pgtest.UpdateRunning(ctx, pool, pgtest.Columns{"lease_token": "lease_token + 1"}, "id = $1", id)
+			return pgtest.UpdateRunning(ctx, pool, pgtest.Columns{"lease_token": pgtest.NextToken}, "id = $1", id)
 		},
 		"other owner": func(pool *pgxpool.Pool, id int64) error {
 			return pgtest.UpdateRunning(ctx, pool, pgtest.Columns{"lease_owner": "'thief'"}, "id = $1", id)

@@ -82,7 +82,7 @@ func (w *Worker) reconcile(ctx context.Context) error {
 func (w *Worker) recover(ctx context.Context, owners []string) (total int, err error) {
 	for more := true; more; {
 		err := bounded(ctx, func(ctx context.Context) error {
-			reaped, err := w.queries.LeaseReap(ctx, owners, orphanBatch, w.id)
+			reaped, err := w.schema.Reap(ctx, w.pool, owners, orphanBatch, w.id)
 			total, more = total+len(reaped), len(reaped) == orphanBatch
 			return err
 		})

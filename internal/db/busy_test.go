@@ -2,23 +2,57 @@ package db_test
 
 import (
 	"context"
-	"encoding/json"
 	"testing"
+	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/internal/pgtest"
 )
 
-// lock keeps the rows of running jobs locked until the function returned is called.
+// locked keeps locked what the function locks, until the function returned is called.
+func (q *queue) locked(lock func(tx pgx.Tx) error) (release func()) {
+	q.Helper()
+	tx, err := q.pool.Begin(context.Background())
+	require.NoError(q, err)
+	require.NoError(q, lock(tx))
+	return func() { require.NoError(q, tx.Rollback(context.Background())) }
+}
+
+// lock keeps running jobs and their leases locked.
 func (q *queue) lock(ids ...int64) (release func()) {
 	q.Helper()
-	ctx := context.Background()
-	tx, err := q.pool.Begin(ctx)
-	require.NoError(q, err)
-	require.NoError(q, pgtest.LockRunning(ctx, tx, ids...))
-	return func() { require.NoError(q, tx.Rollback(ctx)) }
+	return q.locked(func(tx pgx.Tx) error { return pgtest.LockRunning(context.Background(), tx, ids...) })
+}
+
+// lockRuns keeps running jobs locked, and not their leases.
+func (q *queue) lockRuns(ids ...int64) (release func()) {
+	q.Helper()
+	return q.locked(func(tx pgx.Tx) error { return pgtest.LockRuns(context.Background(), tx, ids...) })
+}
+
+// lockLeases keeps leases locked, and not their jobs.
+func (q *queue) lockLeases(ids ...int64) (release func()) {
+	q.Helper()
+	return q.locked(func(tx pgx.Tx) error {
+		_, err := tx.Exec(context.Background(), "select from jobq.lease where id = any($1) for update", ids)
+		return err
+	})
+}
+
+// claimEach claims so many jobs with a lease for each, and returns them by id.
+func (q *queue) claimEach(owner string, count int32) map[int64]db.JobClaimRow {
+	q.Helper()
+	jobs := make(map[int64]db.JobClaimRow, count)
+	for _, job := range q.exchange(db.Exchange{Owner: owner, Each: true, Claim: &db.JobClaimParams{
+		Lease: hour, Owner: owner, Queue: "default", Kinds: []string{"k"}, JobCount: count,
+	}}).Claimed {
+		jobs[job.ID] = job
+	}
+	require.Len(q, jobs, int(count))
+	return jobs
 }
 
 // An exchange waits for no row: it does what it can, and tells what somebody
@@ -27,13 +61,13 @@ func TestExchangeWaitsForNoRow(t *testing.T) {
 	t.Parallel()
 	q := setUp(t)
 	q.exec("select jobq.enqueue('k') from generate_series(1, 5)")
-	require.Len(t, q.claim("a", 4), 4)
+	jobs := q.claimEach("a", 4)
 	q.change(pgtest.Columns{"lease_owner": "'b'"}, "id = 4")
 	release := q.lock(1, 2)
 	exchange := db.Exchange{
 		Owner:       "a",
-		Completions: []db.Completion{{ID: 1, Token: 1}, {ID: 3, Token: 1}},
-		Endings:     []db.Ending{{ID: 2, Token: 1, Outcome: "failed", Started: true}, {ID: 4, Token: 1, Outcome: "failed", Started: true}},
+		Completions: []db.Completion{completion(jobs[1]), completion(jobs[3])},
+		Endings:     []db.Ending{{Slot: at(jobs[2]), Outcome: "failed", Started: true}, {Slot: at(jobs[4]), Outcome: "failed", Started: true}},
 		Claim:       &db.JobClaimParams{Lease: hour, Owner: "a", Queue: "default", Kinds: []string{"k"}, JobCount: 1},
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), eventually)
@@ -44,15 +78,17 @@ func TestExchangeWaitsForNoRow(t *testing.T) {
 	require.False(t, db.IsStale(err))
 	require.Equal(t, []int64{3}, answer.Completed)
 	require.Empty(t, answer.Ended)
+	require.Empty(t, answer.Untold)
 	require.ElementsMatch(t, []int64{1, 2}, answer.Busy)
 	require.Len(t, answer.Claimed, 1)
 
 	release()
 	exchange.Claim = nil
 	answer = q.exchange(exchange)
-	require.Equal(t, []int64{1}, answer.Completed)
+	require.ElementsMatch(t, []int64{1, 3}, answer.Completed, "3 is asked after, and was stored before")
 	require.Len(t, answer.Ended, 1)
 	require.Empty(t, answer.Busy)
+	require.Equal(t, 2, q.number("select sum(completed) from jobq.stats"))
 }
 
 // In a handler's own transaction, a completion waits for whoever has the row.
@@ -60,7 +96,7 @@ func TestCompletionInTransactionWaits(t *testing.T) {
 	t.Parallel()
 	q := setUp(t)
 	q.exec("select jobq.enqueue('k')")
-	require.Len(t, q.claim("a", 1), 1)
+	job := q.claim("a", 1)[0]
 	release := q.lock(1)
 	type answer struct {
 		ids []int64
@@ -68,9 +104,7 @@ func TestCompletionInTransactionWaits(t *testing.T) {
 	}
 	answers := make(chan answer, 1)
 	go func() {
-		ids, err := q.queries.JobComplete(context.Background(), db.JobCompleteParams{
-			Ids: []int64{1}, Tokens: []int64{1}, Results: []json.RawMessage{nil}, Owner: "a",
-		})
+		ids, err := q.queries.RunCompleteTx(context.Background(), db.RunCompleteTxParams{ID: 1, Token: job.LeaseToken, Owner: "a"})
 		answers <- answer{ids, err}
 	}()
 	require.Eventually(t, func() bool {
@@ -89,17 +123,13 @@ func TestHeldByTheRunItself(t *testing.T) {
 	ctx := context.Background()
 	q := setUp(t)
 	q.exec("select jobq.enqueue('k')")
-	q.claim("a", 1)
+	job := q.claim("a", 1)[0]
 	tx, err := q.pool.Begin(ctx)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, tx.Rollback(ctx)) }()
-	held, err := q.schema.Queries(tx).LeaseHold(ctx, 1, 1, "a")
+	held, err := q.schema.Queries(tx).RunHold(ctx, 1, job.LeaseToken, "a")
 	require.NoError(t, err)
 	require.EqualValues(t, 1, held)
-	stored, err := q.queries.JobProgress(ctx, db.JobProgressParams{ID: 1, Token: 1, Owner: "a"})
-	require.NoError(t, err)
-	require.EqualValues(t, 1, stored)
-	answers, err := q.queries.LeaseExtend(ctx, db.LeaseExtendParams{Ids: []int64{1}, Tokens: []int64{1}, Owner: "a", Lease: hour})
-	require.NoError(t, err)
-	require.Contains(t, answers, db.LeaseExtendRow{ID: 1, Answer: "ok"})
+	require.True(t, writes["progress"](q, at(job), "a"))
+	require.Equal(t, db.LeaseOK, q.extend("a", job.LeaseToken, time.Hour).Answer)
 }

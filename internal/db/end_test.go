@@ -28,7 +28,7 @@ func sorted(jobs []db.JobClaimRow) []db.JobClaimRow {
 // end ends a claimed job and returns where it went.
 func (q *queue) end(job db.JobClaimRow, ending db.Ending) string {
 	q.Helper()
-	ending.ID, ending.Token, ending.Started = job.ID, job.LeaseToken, true
+	ending.Slot, ending.Started = at(job), true
 	ended := q.exchange(db.Exchange{Owner: "a", Endings: []db.Ending{ending}}).Ended
 	require.Len(q, ended, 1)
 	return ended[0].State
@@ -83,7 +83,7 @@ func TestEndings(t *testing.T) {
 		require.NoError(t, err, name)
 		require.Equal(t, test.state, job.State, name)
 		require.EqualValues(t, test.attempts, job.Attempts, name)
-		require.EqualValues(t, 1, job.LeaseToken, "%s: the token travels with the job", name)
+		require.Equal(t, claimed[0].LeaseToken, job.LeaseToken, "%s: the token travels with the job", name)
 		require.Zero(t, job.Crashes, name)
 		if test.lastError == "" {
 			require.Nil(t, job.LastError, name)
@@ -136,18 +136,24 @@ func TestBatchWithLostLeases(t *testing.T) {
 	t.Parallel()
 	q := setUp(t)
 	q.exec("select jobq.enqueue('k') from generate_series(1, 6)")
-	require.Len(t, q.claim("a", 6), 6)
+	jobs := make(map[int64]db.Slot)
+	for range 6 { // a lease for each
+		job := q.claim("a", 1)[0]
+		jobs[job.ID] = at(job)
+	}
 	q.change(pgtest.Columns{"lease_owner": "'b'"}, "id in (2, 5)")
+	wrong := jobs[3]
+	wrong.Token += 1000
 	answer := q.exchange(db.Exchange{
 		Owner: "a",
 		Completions: []db.Completion{
-			{ID: 1, Token: 1, Result: json.RawMessage(`{"n":1}`), Output: "one"},
-			{ID: 2, Token: 1, Result: json.RawMessage(`{"n":2}`), Output: "two"},
-			{ID: 3, Token: 7, Result: json.RawMessage(`{"n":3}`), Output: "three"},
+			{Slot: jobs[1], Result: json.RawMessage(`{"n":1}`), Output: "one"},
+			{Slot: jobs[2], Result: json.RawMessage(`{"n":2}`), Output: "two"},
+			{Slot: wrong, Result: json.RawMessage(`{"n":3}`), Output: "three"},
 		},
 		Endings: []db.Ending{
-			{ID: 4, Token: 1, Outcome: "failed", Error: "four", Started: true},
-			{ID: 5, Token: 1, Outcome: "failed", Error: "five", Started: true},
+			{Slot: jobs[4], Outcome: "failed", Error: "four", Started: true},
+			{Slot: jobs[5], Outcome: "failed", Error: "five", Started: true},
 		},
 	})
 	require.Equal(t, []int64{1}, answer.Completed)
@@ -164,9 +170,9 @@ func TestExchangeIsAtomic(t *testing.T) {
 	t.Parallel()
 	q := setUp(t)
 	q.exec("select jobq.enqueue('k') from generate_series(1, 2)")
-	require.Len(t, q.claim("a", 1), 1)
+	job := q.claim("a", 1)[0]
 	_, err := q.schema.Exchange(context.Background(), q.pool, db.Exchange{
-		Owner: "a", Completions: []db.Completion{{ID: 1, Token: 1}},
+		Owner: "a", Completions: []db.Completion{completion(job)},
 		Claim: &db.JobClaimParams{Lease: hour, Owner: "a", Queue: "default", Kinds: []string{"k\x00"}, JobCount: 1},
 	})
 	require.Error(t, err)
@@ -181,7 +187,7 @@ func TestRunLimits(t *testing.T) {
 	ctx := context.Background()
 	q := setUp(t)
 	q.exec("select jobq.enqueue('k')")
-	q.claim("a", 1)
+	job := at(q.claim("a", 1)[0])
 	refused := func(err error, want string) {
 		t.Helper()
 		require.Error(t, err)
@@ -189,7 +195,7 @@ func TestRunLimits(t *testing.T) {
 		require.True(t, ok, err)
 		require.Contains(t, reason, want)
 		require.False(t, db.IsTransient(err))
-		require.Equal(t, 1, q.number("select count(*) from jobq.job where state = 'running' and lease_token = 1"))
+		require.Equal(t, 1, q.number("select count(*) from jobq.job where state = 'running' and lease_token = $1", job.Token))
 	}
 	exchange := func(exchange db.Exchange) error {
 		exchange.Owner = "a"
@@ -197,26 +203,26 @@ func TestRunLimits(t *testing.T) {
 		return err
 	}
 	large := json.RawMessage(`"` + strings.Repeat("x", 1<<20) + `"`)
-	refused(exchange(db.Exchange{Completions: []db.Completion{{ID: 1, Token: 1, Result: large}}}), "result must be at most 1 MiB")
-	refused(exchange(db.Exchange{Completions: []db.Completion{{ID: 1, Token: 1, Result: json.RawMessage(`"\u0000"`)}}}), "NUL")
-	refused(exchange(db.Exchange{Completions: []db.Completion{{ID: 1, Token: 1, Output: strings.Repeat("x", 64<<10+1)}}}), "output must be at most 64 KiB")
-	refused(exchange(db.Exchange{Endings: []db.Ending{{ID: 1, Token: 1, Outcome: "failed", Error: strings.Repeat("x", 64<<10+1), Started: true}}}), "error must be at most 64 KiB")
-	refused(exchange(db.Exchange{Endings: []db.Ending{{ID: 1, Token: 1, Outcome: "failed", Error: "a\x00b", Started: true}}}), "UTF-8")
+	refused(exchange(db.Exchange{Completions: []db.Completion{{Slot: job, Result: large}}}), "result must be at most 1 MiB")
+	refused(exchange(db.Exchange{Completions: []db.Completion{{Slot: job, Result: json.RawMessage(`"\u0000"`)}}}), "NUL")
+	refused(exchange(db.Exchange{Completions: []db.Completion{{Slot: job, Output: strings.Repeat("x", 64<<10+1)}}}), "output must be at most 64 KiB")
+	refused(exchange(db.Exchange{Endings: []db.Ending{{Slot: job, Outcome: "failed", Error: strings.Repeat("x", 64<<10+1), Started: true}}}), "error must be at most 64 KiB")
+	refused(exchange(db.Exchange{Endings: []db.Ending{{Slot: job, Outcome: "failed", Error: "a\x00b", Started: true}}}), "UTF-8")
 	progress := func(percent float32, stage, message string) error {
-		_, err := q.queries.JobProgress(ctx, db.JobProgressParams{Percent: &percent, Stage: &stage, Message: &message, ID: 1, Token: 1, Owner: "a"})
+		_, err := q.queries.RunProgress(ctx, db.RunProgressParams{Percent: &percent, Stage: &stage, Message: &message, ID: job.ID, Token: job.Token, Owner: "a"})
 		return err
 	}
 	refused(progress(101, "", ""), "progress_percent must be 0 to 100")
 	refused(progress(-1, "", ""), "progress_percent must be 0 to 100")
 	refused(progress(1, strings.Repeat("s", 129), ""), "progress_stage must be at most 128")
 	refused(progress(1, "", strings.Repeat("m", 1025)), "progress_message must be at most 1024")
-	_, err := q.queries.JobCheckpoint(ctx, db.JobCheckpointParams{Checkpoint: large, ID: 1, Token: 1, Owner: "a"})
+	_, err := q.queries.RunCheckpoint(ctx, db.RunCheckpointParams{Checkpoint: large, ID: job.ID, Token: job.Token, Owner: "a"})
 	refused(err, "checkpoint must be at most 1 MiB")
 
 	// Of the longest error, last_error has the beginning and the end, in whole
 	// characters.
 	longest := "begin" + strings.Repeat("é", 30_000) + "end"
-	require.NoError(t, exchange(db.Exchange{Endings: []db.Ending{{ID: 1, Token: 1, Outcome: "failed", Error: longest, Started: true}}}))
+	require.NoError(t, exchange(db.Exchange{Endings: []db.Ending{{Slot: job, Outcome: "failed", Error: longest, Started: true}}}))
 	require.Equal(t, 1, q.number(`select count(*) from jobq.pending
 		where last_error like E'beginé%é\n… 29048 characters cut …\né%éend' and char_length(last_error) between 960 and 1000`))
 }
@@ -227,11 +233,11 @@ func TestProgressIsMerged(t *testing.T) {
 	ctx := context.Background()
 	q := setUp(t)
 	q.exec("select jobq.enqueue('k')")
-	q.claim("a", 1)
+	job := q.claim("a", 1)[0]
 	percent, stage := float32(40), "resize"
-	for _, params := range []db.JobProgressParams{{Percent: &percent}, {Stage: &stage}} {
-		params.ID, params.Token, params.Owner = 1, 1, "a"
-		count, err := q.queries.JobProgress(ctx, params)
+	for _, params := range []db.RunProgressParams{{Percent: &percent}, {Stage: &stage}} {
+		params.ID, params.Token, params.Owner = job.ID, job.LeaseToken, "a"
+		count, err := q.queries.RunProgress(ctx, params)
 		require.NoError(t, err)
 		require.EqualValues(t, 1, count)
 	}
@@ -261,7 +267,7 @@ func TestClaimsOfHalfAnExchange(t *testing.T) {
 	q := setUp(t)
 	q.exec("select jobq.enqueue('k')")
 	answer, err := q.schema.Exchange(context.Background(), &halfway{Batcher: q.pool}, db.Exchange{
-		Owner: "a", Completions: []db.Completion{{ID: 99, Token: 1}},
+		Owner: "a", Completions: []db.Completion{{Slot: db.Slot{ID: 99, Token: 1, Slot: 1}}},
 		Claim: &db.JobClaimParams{Lease: hour, Owner: "a", Queue: "default", Kinds: []string{"k"}, JobCount: 1},
 	})
 	require.ErrorIs(t, err, context.Canceled)
@@ -286,7 +292,7 @@ func TestRunSecondsOfCancelled(t *testing.T) {
 	lost := q.claim("a", 1)[0]
 	q.exec("select jobq.cancel($1)", lost.ID)
 	q.expire()
-	_, err := q.queries.LeaseReap(context.Background(), nil, 10, "test")
+	_, err := q.schema.Reap(context.Background(), q.pool, nil, 10, "test")
 	require.NoError(t, err)
 	require.Zero(t, q.number("select sum(lost)::integer from jobq.stats"), "it counts as cancelled, and not as a run")
 }

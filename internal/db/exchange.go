@@ -215,7 +215,7 @@ func (r *round) elsewhere() []Slot {
 
 // queueLeaseEnd tells the leases what has ended, in the order of their ids.
 func (r *round) queueLeaseEnd(ctx context.Context, s *Schema, batch *pgx.Batch) {
-	params := LeaseEndParams{Owner: r.Owner, Plain: []int16{}}
+	params := LeaseEndParams{Owner: r.Owner, Plain: []int16{}} // nil would be null, and no slot is among null
 	tokens := make(map[int64]struct{})
 	for _, at := range r.elsewhere() {
 		params.ElsewhereLeases, params.ElsewhereSlots = append(params.ElsewhereLeases, at.Token), append(params.ElsewhereSlots, at.Slot)

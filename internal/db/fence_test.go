@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -72,45 +71,97 @@ func (q *queue) claim(owner string, count int32) []db.JobClaimRow {
 func (q *queue) reap() {
 	q.Helper()
 	require.NoError(q, pgtest.ExpireLeases(context.Background(), q.pool))
-	_, err := q.queries.LeaseReap(context.Background(), nil, 1000, "test")
+	_, err := q.schema.Reap(context.Background(), q.pool, nil, 1000, "test")
 	require.NoError(q, err)
+}
+
+// at is where a claimed job is.
+func at(job db.JobClaimRow) db.Slot {
+	return db.Slot{ID: job.ID, Token: job.LeaseToken, Slot: job.Slot}
+}
+
+// slotsOf are the places of claimed jobs, by job.
+func slotsOf(jobs []db.JobClaimRow) map[int64]db.Slot {
+	slots := make(map[int64]db.Slot, len(jobs))
+	for _, job := range jobs {
+		slots[job.ID] = at(job)
+	}
+	return slots
+}
+
+// completion is a plain success of a claimed job.
+func completion(job db.JobClaimRow) db.Completion {
+	return db.Completion{Slot: at(job), Kind: job.Kind}
+}
+
+// extend asks for an hour more for a lease, or only after it with 0.
+func (q *queue) extend(owner string, token int64, by time.Duration) db.Extended {
+	q.Helper()
+	answers, err := q.schema.ExtendLeases(context.Background(), q.pool, owner, []db.Extension{{ID: token, Lease: db.Interval(by)}})
+	require.NoError(q, err)
+	require.Len(q, answers, 1)
+	return answers[token]
 }
 
 // write is one of the writes that a worker may do under a lease. It says
 // whether the database accepted it.
-type write func(q *queue, id, token int64, owner string) bool
+type write func(q *queue, at db.Slot, owner string) bool
 
 func ending(outcome string) write {
-	return func(q *queue, id, token int64, owner string) bool {
-		return len(q.exchange(db.Exchange{Owner: owner, Endings: []db.Ending{{ID: id, Token: token, Outcome: outcome, Error: "e", Started: true}}}).Ended) == 1
+	return func(q *queue, at db.Slot, owner string) bool {
+		return len(q.exchange(db.Exchange{Owner: owner, Endings: []db.Ending{{Slot: at, Outcome: outcome, Error: "e", Started: true}}}).Ended) == 1
+	}
+}
+
+func completing(change func(*db.Completion)) write {
+	return func(q *queue, at db.Slot, owner string) bool {
+		completion := db.Completion{Slot: at, Kind: "k"}
+		change(&completion)
+		return len(q.exchange(db.Exchange{Owner: owner, Completions: []db.Completion{completion}}).Completed) == 1
 	}
 }
 
 var writes = map[string]write{
-	"complete": func(q *queue, id, token int64, owner string) bool {
-		return len(q.exchange(db.Exchange{Owner: owner, Completions: []db.Completion{{ID: id, Token: token, Output: "o"}}}).Completed) == 1
+	"complete":             completing(func(*db.Completion) {}),
+	"complete with output": completing(func(c *db.Completion) { c.Output = "o" }),
+	"complete with result": completing(func(c *db.Completion) { c.Result = json.RawMessage("1") }),
+	"complete on its row":  completing(func(c *db.Completion) { c.OnRow = true }),
+	"complete in a transaction": func(q *queue, at db.Slot, owner string) bool {
+		ids, err := q.queries.RunCompleteTx(context.Background(), db.RunCompleteTxParams{ID: at.ID, Token: at.Token, Owner: owner})
+		require.NoError(q, err)
+		return len(ids) == 1
 	},
 	"fail": ending("failed"), "time out": ending("timed_out"), "cancel": ending("cancelled"),
 	"release": ending("released"), "snooze": ending("snoozed"),
-	"extend": func(q *queue, id, token int64, owner string) bool {
-		answers, err := q.schema.ExtendLeases(context.Background(), q.pool, db.Extensions{
-			Ids: []int64{id}, Tokens: []int64{token}, Leases: []pgtype.Interval{db.Interval(time.Hour)}, Owner: owner,
-		})
-		require.NoError(q, err)
-		require.Len(q, answers, 1)
-		return answers[id] == db.LeaseOK
+	"extend": func(q *queue, at db.Slot, owner string) bool {
+		return q.extend(owner, at.Token, time.Hour+time.Minute).Answer == db.LeaseOK
 	},
-	"progress": func(q *queue, id, token int64, owner string) bool {
+	"progress": func(q *queue, at db.Slot, owner string) bool {
 		percent := float32(50)
-		count, err := q.queries.JobProgress(context.Background(), db.JobProgressParams{Percent: &percent, ID: id, Token: token, Owner: owner})
+		count, err := q.queries.RunProgress(context.Background(), db.RunProgressParams{Percent: &percent, ID: at.ID, Token: at.Token, Owner: owner})
 		require.NoError(q, err)
 		return count == 1
 	},
-	"checkpoint": func(q *queue, id, token int64, owner string) bool {
-		count, err := q.queries.JobCheckpoint(context.Background(), db.JobCheckpointParams{Checkpoint: json.RawMessage(`1`), ID: id, Token: token, Owner: owner})
+	"checkpoint": func(q *queue, at db.Slot, owner string) bool {
+		count, err := q.queries.RunCheckpoint(context.Background(), db.RunCheckpointParams{Checkpoint: json.RawMessage(`1`), ID: at.ID, Token: at.Token, Owner: owner})
 		require.NoError(q, err)
 		return count == 1
 	},
+	"output": func(q *queue, at db.Slot, owner string) bool {
+		count, err := q.queries.OutputAppend(context.Background(), db.OutputAppendParams{EndsAt: 1, Content: "x", ID: at.ID, Token: at.Token, Owner: owner})
+		require.NoError(q, err)
+		return count == 1
+	},
+}
+
+// everything is what the tables say that a write may change.
+func (q *queue) everything() (rows string) {
+	q.Helper()
+	require.NoError(q, q.pool.QueryRow(context.Background(), `select concat((select json_agg(j) from jobq.job j),
+		(select json_agg(l) from jobq.lease l), (select json_agg(l) from jobq.past_lease l), (select json_agg(p) from jobq.progress p),
+		(select json_agg(p) from jobq.pending p), (select json_agg(a) from jobq.attempt a), (select json_agg(s) from jobq.stat_delta s),
+		(select json_agg(o) from jobq.output o))`).Scan(&rows))
+	return rows
 }
 
 // Every write is refused, and leaves no trace, when the token or the owner is
@@ -122,37 +173,32 @@ func TestFence(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			q := setUp(t)
-			snapshot := func() (rows string) {
-				require.NoError(t, q.pool.QueryRow(context.Background(), `select concat((select json_agg(j) from jobq.job j),
-					(select json_agg(p) from jobq.pending p), (select json_agg(a) from jobq.attempt a), (select json_agg(s) from jobq.stat_delta s))`).Scan(&rows))
-				return rows
-			}
 			q.exec("select jobq.enqueue('k')")
 			first := q.claim("a", 1)[0]
 			q.reap()
-			before := snapshot()
-			require.False(t, write(q, first.ID, first.LeaseToken, "a"), "accepted after the reap")
-			require.Equal(t, before, snapshot())
+			before := q.everything()
+			require.False(t, write(q, at(first), "a"), "accepted after the reap")
+			require.Equal(t, before, q.everything())
 
 			second := q.claim("a", 1)[0]
-			require.Equal(t, first.LeaseToken+1, second.LeaseToken)
-			before = snapshot()
+			require.Greater(t, second.LeaseToken, first.LeaseToken)
+			before = q.everything()
 			for _, stale := range []struct {
 				token int64
 				owner string
 			}{{first.LeaseToken, "a"}, {second.LeaseToken, "b"}, {second.LeaseToken + 1, "a"}} {
-				require.False(t, write(q, first.ID, stale.token, stale.owner), "token %d of %s was accepted", stale.token, stale.owner)
-				require.Equal(t, before, snapshot())
+				require.False(t, write(q, db.Slot{ID: first.ID, Token: stale.token, Slot: 1}, stale.owner), "token %d of %s was accepted", stale.token, stale.owner)
+				require.Equal(t, before, q.everything())
 			}
-			require.True(t, write(q, second.ID, second.LeaseToken, "a"))
-			require.NotEqual(t, before, snapshot())
+			require.True(t, write(q, at(second), "a"))
+			require.NotEqual(t, before, q.everything())
 
 			if q.number("select count(*) from jobq.job where state = 'running'") == 1 {
-				require.True(t, writes["complete"](q, second.ID, second.LeaseToken, "a"))
+				require.True(t, writes["complete on its row"](q, at(second), "a"))
 			}
-			before = snapshot()
-			require.False(t, write(q, second.ID, second.LeaseToken, "a"), "accepted twice")
-			require.Equal(t, before, snapshot())
+			before = q.everything()
+			write(q, at(second), "a")
+			require.Equal(t, before, q.everything(), "accepted twice")
 		})
 	}
 }
@@ -165,7 +211,7 @@ func TestCompletionAfterExpiry(t *testing.T) {
 	q.exec("select jobq.enqueue('k')")
 	job := q.claim("a", 1)[0]
 	q.change(pgtest.Columns{"lease_expires_at": "now() - interval '1 hour'"}, "true")
-	require.True(t, writes["complete"](q, job.ID, job.LeaseToken, "a"))
+	require.True(t, writes["complete"](q, at(job), "a"))
 }
 
 // A claim returns at most as many as asked for, in the order of priority and
@@ -213,8 +259,8 @@ func TestClaimStartsClean(t *testing.T) {
 	q := setUp(t)
 	q.exec("select jobq.enqueue('k', max_attempts => 5)")
 	job := q.claim("a", 1)[0]
-	require.True(t, writes["progress"](q, job.ID, job.LeaseToken, "a"))
-	require.True(t, writes["checkpoint"](q, job.ID, job.LeaseToken, "a"))
+	require.True(t, writes["progress"](q, at(job), "a"))
+	require.True(t, writes["checkpoint"](q, at(job), "a"))
 	q.reap()
 	again := q.claim("b", 1)[0]
 	require.JSONEq(t, "1", string(again.Checkpoint))
@@ -230,9 +276,10 @@ func TestPlaceInLine(t *testing.T) {
 	q.exec("select jobq.enqueue('k') from generate_series(1, 3)")
 	jobs := q.claim("a", 2)
 	require.Len(t, jobs, 2)
+	slots := slotsOf(jobs)
 	q.exchange(db.Exchange{Owner: "a", Endings: []db.Ending{
-		{ID: 1, Token: 1, Outcome: "failed", Error: "e", Delay: db.DelayOf(0), Started: true},
-		{ID: 2, Token: 1, Outcome: "released"},
+		{Slot: slots[1], Outcome: "failed", Error: "e", Delay: db.DelayOf(0), Started: true},
+		{Slot: slots[2], Outcome: "released"},
 	}})
 	var order []int64
 	for range 3 {
@@ -242,24 +289,30 @@ func TestPlaceInLine(t *testing.T) {
 	require.Equal(t, 1, q.number("select count(*) from jobq.attempt"), "what was released before it began leaves no record")
 }
 
-// An extension answers for a lease whose row somebody has locked without
-// waiting, and tells of a wish to cancel.
+// An extension answers for each lease without waiting for one that somebody has
+// locked, and tells of a wish to cancel.
 func TestExtensionAnswers(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	q := setUp(t)
-	q.exec("select jobq.enqueue('k') from generate_series(1, 4)")
-	q.claim("a", 4)
+	q.exec("select jobq.enqueue('k') from generate_series(1, 5)")
+	var leases []int64
+	for _, count := range []int32{1, 2, 1, 1} {
+		leases = append(leases, q.claim("a", count)[0].LeaseToken)
+	}
 	q.exec("select jobq.cancel(2)")
-	require.NoError(t, pgtest.DeleteRunning(ctx, q.pool, "id = 3"))
-	tx, err := q.pool.Begin(ctx)
+	q.exec("delete from jobq.lease where id = $1", leases[2])
+	release := q.lockLeases(leases[3])
+	extensions := make([]db.Extension, len(leases))
+	for i, id := range leases {
+		extensions[i] = db.Extension{ID: id, Lease: hour}
+	}
+	answers, err := q.schema.ExtendLeases(ctx, q.pool, "a", extensions)
 	require.NoError(t, err)
-	defer func() { _ = tx.Rollback(ctx) }()
-	require.NoError(t, pgtest.LockRunning(ctx, tx, 4))
-	lease := db.Interval(time.Hour)
-	answers, err := q.schema.ExtendLeases(ctx, q.pool, db.Extensions{
-		Owner: "a", Ids: []int64{1, 2, 3, 4}, Tokens: []int64{1, 1, 1, 1}, Leases: []pgtype.Interval{lease, lease, lease, lease},
-	})
-	require.NoError(t, err)
-	require.Equal(t, map[int64]string{1: "ok", 2: "cancel", 3: "lost", 4: "busy"}, answers)
+	require.Equal(t, map[int64]db.Extended{
+		leases[0]: {Answer: db.LeaseOK, Cancelled: []int64{}}, leases[1]: {Answer: db.LeaseOK, Cancelled: []int64{2}},
+		leases[2]: {Answer: db.LeaseLost}, leases[3]: {Answer: db.LeaseBusy, Cancelled: []int64{}},
+	}, answers)
+	release()
+	require.Equal(t, db.LeaseOK, q.extend("a", leases[3], time.Hour).Answer)
 }

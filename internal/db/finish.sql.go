@@ -291,7 +291,7 @@ with f as materialized (
       checkpoint = coalesce((select p.checkpoint from jobq.progress p where p.job_id = h.id and p.lease_id = h.lease_id limit 1), r.checkpoint)
     from held h
     where r.id = h.id and h.state in ('completed', 'failed', 'cancelled')
-      and r.ctid = any(array(select h.place from held h)) and r.lease_id = any($2::bigint[])
+      and r.ctid = any(array(select h.place from held h)) and r.id = any($1::bigint[]) and r.lease_id = any($2::bigint[])
     returning r.id
 ), gone as (
   delete from jobq.run r

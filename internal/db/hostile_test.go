@@ -64,7 +64,7 @@ func (q *queue) live(insert string) {
 	}
 	for name, write := range writes {
 		for _, job := range claim() {
-			require.True(q, write(q, job.ID, job.LeaseToken, "a"), name)
+			require.True(q, write(q, at(job), "a"), name)
 		}
 		require.NoError(q, pgtest.DeleteRunning(ctx, q.pool, "true"))
 		q.exec("update jobq.pending set run_at = now() - interval '1 s'")
@@ -110,7 +110,7 @@ func TestLoweredArgsLimit(t *testing.T) {
 		jobs := q.claim("a", 2)
 		require.Len(t, jobs, 2)
 		for _, job := range jobs {
-			require.True(t, writes[write](q, job.ID, job.LeaseToken, "a"))
+			require.True(t, writes[write](q, at(job), "a"))
 			q.exec("select jobq.requeue($1)", job.ID)
 		}
 	}

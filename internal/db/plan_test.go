@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq/internal/db"
-	"github.com/jobq-dev/jobq/internal/pgtest"
 )
 
 const (
@@ -21,6 +20,9 @@ const (
 	// of the batch: a few, since some look twice, and never as many as the
 	// table or the square of the batch has.
 	touchedMax = 4
+	// planLease is how many jobs a lease has, and planLeases of how many leases a batch is.
+	planLease  = 50
+	planLeases = planBatch / planLease
 	// expiredEach: one lease of so many has expired.
 	expiredEach = 20
 )
@@ -51,40 +53,55 @@ func (n planNode) walk(visit func(planNode)) {
 	}
 }
 
+// hotBatch is what the statements are to work on: running jobs of one owner, by
+// lease, as arrays of SQL.
+type hotBatch struct {
+	ids, tokens, slots  string // of each job
+	leases, lows, highs string // of each lease
+}
+
 // hotStatement is a statement of the hot path with arguments for a batch.
 type hotStatement struct {
 	name, sql string
-	args      func(ids, tokens string) string
-	// rows is how many it returns for each job of the batch.
+	args      func(b hotBatch) string
+	// rows is how many it returns for the batch.
 	rows int
-	// scansRunning is said of the reaper, which by design reads the whole of
-	// running, once to look and, with a plan made early, once more to take; but
-	// not once a job.
-	scansRunning bool
+	// scansLease is said of the reaper, which by design reads the whole of lease,
+	// once to look and, with a plan made early, once more to take; but not once a job.
+	scansLease bool
 }
 
 func hotStatements() []hotStatement {
 	repeat := func(value string) string { return "array_fill(" + value + ", array[" + fmt.Sprint(planBatch) + "])" }
+	const jobs, leases = planBatch, planLeases
+	claim := func(hotBatch) string {
+		return fmt.Sprintf("'{-32769}', '{0}', '{32767}', 'default', '{k,other}', %d, '1 hour', 'a'", planBatch)
+	}
 	return []hotStatement{
-		{"claim", db.JobClaim, func(string, string) string {
-			return fmt.Sprintf("'1 hour', 'a', '{-32769}', '{0}', '{32767}', 'default', '{k,other}', %d", planBatch)
-		}, 1, false},
-		{"complete", db.JobComplete, func(ids, tokens string) string {
-			return fmt.Sprintf("%s, %s, %s, 'a', true", ids, tokens, repeat("null::jsonb"))
-		}, 1, false},
-		{"end", db.JobEnd, func(ids, tokens string) string {
-			return fmt.Sprintf("%s, %s, %s, %s, %s, %s, %s, %s, %s, 'a'", ids, tokens, repeat("'failed'::text"), repeat("'e'::text"),
-				repeat("''::text"), repeat("null::interval"), repeat("false"), repeat("true"), repeat("false"))
-		}, 1, false},
-		{"extend", db.LeaseExtend, func(ids, tokens string) string {
-			return fmt.Sprintf("%s, %s, 'a', '1 hour'", ids, tokens)
-		}, 2, false}, // ok and, of all that it held, busy: see there
-		{"reap", db.LeaseReap, func(string, string) string { return fmt.Sprintf("null, %d, 'test'", planBatch) }, 1, true},
+		{"claim", db.JobClaim, claim, jobs, false},
+		{"claim_each", db.JobClaimEach, claim, jobs, false},
+		{"lease_end", db.LeaseEnd, func(b hotBatch) string {
+			return fmt.Sprintf("'a', '{}', '{}', '{}', %s, %s, %s, %s, '{}', '{}', '{}', '{}'", b.slots, b.leases, b.lows, b.highs)
+		}, leases, false},
+		{"lease_told", db.LeaseEnd, func(b hotBatch) string {
+			return fmt.Sprintf("'a', %s, %s, %s, '{}', %s, %s, %s, '{}', '{}', '{}', '{}'", b.tokens, b.slots, b.ids, b.leases, b.lows, b.highs)
+		}, leases, false},
+		{"lease_look", db.LeaseLook, func(b hotBatch) string { return b.leases + ", 'a'" }, leases, false},
+		{"end", db.RunEnd, func(b hotBatch) string {
+			return fmt.Sprintf("%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 'a'", b.ids, b.tokens, repeat("'failed'::text"), repeat("'e'::text"),
+				repeat("''::text"), repeat("null::interval"), repeat("false"), repeat("true"), repeat("false"), repeat("null::jsonb"), repeat("null::jsonb"))
+		}, jobs, false},
+		{"complete", db.RunEnd, func(b hotBatch) string {
+			return fmt.Sprintf("%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 'a'", b.ids, b.tokens, repeat("'completed'::text"), repeat("''::text"),
+				repeat("''::text"), repeat("null::interval"), repeat("false"), repeat("true"), repeat("false"), repeat("'1'::jsonb"), repeat("null::jsonb"))
+		}, jobs, false},
+		{"held", db.RunHeld, func(b hotBatch) string { return b.ids + ", " + b.tokens + ", 'a'" }, jobs, false},
+		{"extend", db.LeaseExtend, func(b hotBatch) string { return "'1 hour', " + b.leases + ", 'a'" }, leases, false},
+		{"reap", db.LeaseReap, func(hotBatch) string { return fmt.Sprintf("null, %d, 'test'", planBatch) }, jobs, true},
 	}
 }
 
-// prepare makes the statements known to a connection. The hot settings come
-// first, as in an exchange; the reaper runs without them.
+// prepare makes the statements known to a connection.
 func prepare(t *testing.T, q *queue, conn *pgxpool.Conn) {
 	t.Helper()
 	for _, s := range hotStatements() {
@@ -101,19 +118,28 @@ func explain(t *testing.T, conn *pgxpool.Conn, s hotStatement, mode string) plan
 	tx, err := conn.Begin(ctx)
 	require.NoError(t, err)
 	defer func() { _ = tx.Rollback(ctx) }()
-	var ids, tokens string
-	err = tx.QueryRow(ctx, `select coalesce(array_agg(r.id), '{}')::text, coalesce(array_agg(r.lease_token), '{}')::text
-		from (select id, lease_token from jobq.job where state = 'running' and lease_owner = 'a' order by id limit $1) r`, planBatch).Scan(&ids, &tokens)
+	// Of the leases of the owner's that have not expired: the reaper takes none of these.
+	var b hotBatch
+	err = tx.QueryRow(ctx, `
+		with l as materialized (
+		  select l.id, l.job_ids, row_number() over (order by l.id) - 1 as place from jobq.lease l where l.owner = 'a' and l.expires_at > now() order by l.id limit $1
+		), j as materialized (
+		  select u.job_id, u.slot, l.id as lease_id, l.place from l cross join lateral unnest(l.job_ids) with ordinality as u(job_id, slot)
+		)
+		select quote_literal(coalesce(array_agg(j.job_id order by j.place, j.slot), '{}')::text), quote_literal(coalesce(array_agg(j.lease_id order by j.place, j.slot), '{}')::text),
+		    quote_literal(coalesce(array_agg(j.slot order by j.place, j.slot), '{}')::text),
+		    (select quote_literal(coalesce(array_agg(l.id order by l.place), '{}')::text) from l),
+		    (select quote_literal(coalesce(array_agg(l.place * $2 + 1 order by l.place), '{}')::text) from l),
+		    (select quote_literal(coalesce(array_agg((l.place + 1) * $2 order by l.place), '{}')::text) from l)
+		  from j`, planLeases, planLease).Scan(&b.ids, &b.tokens, &b.slots, &b.leases, &b.lows, &b.highs)
 	require.NoError(t, err)
-	if !s.scansRunning {
-		_, err = tx.Exec(ctx, db.HotSettings)
-		require.NoError(t, err)
-	}
+	_, err = tx.Exec(ctx, db.HotSettings)
+	require.NoError(t, err)
 	_, err = tx.Exec(ctx, "select set_config('plan_cache_mode', $1, true)", mode)
 	require.NoError(t, err)
 	var plan []byte
 	err = tx.QueryRow(ctx, fmt.Sprintf("explain (analyze, timing off, format json) execute hot_%s(%s)", s.name,
-		s.args("'"+ids+"'", "'"+tokens+"'"))).Scan(&plan)
+		s.args(b))).Scan(&plan)
 	require.NoError(t, err, s.name)
 	var explained []struct{ Plan planNode }
 	require.NoError(t, json.Unmarshal(plan, &explained))
@@ -126,15 +152,15 @@ func explain(t *testing.T, conn *pgxpool.Conn, s hotStatement, mode string) plan
 // excess says what is wrong with what a plan did, with so many jobs running:
 // it must do the batch, no more than the batch, and look at few rows for it. Empty when it is right.
 func excess(s hotStatement, plan planNode, running int) string {
-	if want := float64(s.rows * planBatch); plan.Rows != want {
+	if want := float64(s.rows); plan.Rows != want {
 		return fmt.Sprintf("returns %.0f rows and not %.0f", plan.Rows, want)
 	}
 	limit, worst := float64(touchedMax*planBatch), ""
-	if s.scansRunning {
+	if s.scansLease {
 		limit = max(limit, float64(running/expiredEach))
 	}
 	plan.walk(func(n planNode) {
-		if s.scansRunning && n.Loops == 1 && n.Relation == "running" {
+		if s.scansLease && n.Loops == 1 && n.Relation == "lease" {
 			return
 		}
 		if n.touched() > limit {
@@ -145,23 +171,35 @@ func excess(s hotStatement, plan planNode, running int) string {
 }
 
 // fillForPlans adds waiting jobs, in several queues and priorities, and
-// running ones of which some have expired.
+// running ones, in leases of which some have expired.
 func (q *queue) fillForPlans(pending, running int) {
 	q.Helper()
 	q.exec("alter table jobq.pending disable trigger user")
 	q.exec(`insert into jobq.pending (kind, queue, priority)
 		select 'k', case when i % 2 = 0 then 'default' else 'q' || i % 10 end, i % 5 from generate_series(1, $1::integer) i`, pending)
-	require.NoError(q, pgtest.InsertRunning(context.Background(), q.pool, running, pgtest.Columns{
-		"kind": "'k'", "lease_owner": "case when i % 2 = 0 then 'a' else 'b' end",
-		"lease_expires_at": fmt.Sprintf("now() + case when i %% %d = 0 then interval '-1 hour' else interval '1 hour' end", expiredEach),
-	}))
+	q.exec(`
+		with l as (
+		  insert into jobq.lease (id, claimed_at, expires_at, owner, queue, job_ids)
+		    select jobq.lease_id_next(), now(), now() + case when i % $2 = 0 then interval '-1 hour' else interval '1 hour' end,
+		        case when i % 2 = 0 then 'a' else 'b' end, 'default', array(select nextval('jobq.job_id_seq') from generate_series(1, least($3::integer, $1::integer)) j where i > 0)
+		      from generate_series(1, ceil($1::float8 / $3::integer)::integer) i
+		    returning id, job_ids
+		)
+		insert into jobq.run (id, lease_id, slot, position, run_at, created_at, priority, attempts, max_attempts, crashes, args_apart, queue, kind, args)
+		  select u.job_id, l.id, u.slot, u.job_id, now(), now(), 0, 0, 25, 0, false, 'default', 'k', '{}'
+		    from l cross join lateral unnest(l.job_ids) with ordinality as u(job_id, slot)`, running, expiredEach, planLease)
 }
+
+// tablesForPlans are those whose statistics the tests forge, with their indexes.
+const tablesForPlans = `(select c.oid from pg_class c where c.relnamespace = 'jobq'::regnamespace and c.relname ~ '^(pending|lease|progress|run)(_|$)')`
 
 // withoutAutovacuum keeps statistics what the test says they are.
 func (q *queue) withoutAutovacuum() {
 	q.Helper()
-	q.exec("alter table jobq.pending set (autovacuum_enabled = false)")
-	q.exec("alter table jobq.running set (autovacuum_enabled = false)")
+	q.exec(`do $$ declare name text; begin
+		for name in select c.oid::regclass from pg_class c where c.relkind = 'r' and c.oid in ` + tablesForPlans + ` loop
+		  execute format('alter table %s set (autovacuum_enabled = false)', name);
+		end loop; end $$`)
 	q.exec("select setval('jobq.job_id_seq', $1::bigint), setval('jobq.position_seq', $1::bigint)", firstBigID)
 }
 
@@ -169,10 +207,8 @@ func (q *queue) withoutAutovacuum() {
 // many pages and rows; -1 rows means that it has never come by.
 func (q *queue) forgeStatistics(pages, rows int) {
 	q.Helper()
-	q.exec("delete from pg_statistic where starelid in ('jobq.pending'::regclass, 'jobq.running'::regclass)")
-	q.exec(`update pg_class set relpages = $1, reltuples = $2
-		where oid in (select 'jobq.pending'::regclass union select 'jobq.running'::regclass
-		  union select indexrelid from pg_index where indrelid in ('jobq.pending'::regclass, 'jobq.running'::regclass))`, pages, rows)
+	q.exec("delete from pg_statistic where starelid in " + tablesForPlans)
+	q.exec("update pg_class set relpages = $1, reltuples = $2 where relkind in ('r', 'i') and oid in "+tablesForPlans, pages, rows)
 }
 
 // With a million jobs waiting and far more running than any number of workers
@@ -199,7 +235,7 @@ func TestPlansOfAMillion(t *testing.T) {
 		{"of one row", func() { q.forgeStatistics(1, 1) }},
 		{"fresh", func() {
 			q.exec("analyze jobq.pending")
-			q.exec("analyze jobq.running")
+			q.exec("analyze jobq.run, jobq.lease, jobq.progress")
 		}},
 	} {
 		statistics.make()

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
@@ -62,12 +61,13 @@ func TestEverythingAtOnce(t *testing.T) {
 		})
 	}
 	loop("reap", func(random *rand.Rand) error {
-		_, err := q.queries.LeaseReap(ctx, nil, random.Int32N(10)+1, "test")
+		_, err := q.schema.Reap(ctx, q.pool, nil, random.Int32N(10)+1, "test")
 		return err
 	})
 	loop("expire", func(*rand.Rand) error {
-		return pgtest.UpdateRunning(ctx, q.pool, pgtest.Columns{"lease_expires_at": "now() - interval '1 s'"},
-			"id = (select j.id from jobq.job j where j.state = 'running' order by random() limit 1)")
+		_, err := q.pool.Exec(ctx, `update jobq.lease set expires_at = now() - interval '1 s'
+			where id = (select l.id from jobq.lease l order by random() limit 1)`)
+		return err
 	})
 	loop("promote", func(*rand.Rand) error {
 		_, err := q.schema.Promote(ctx, q.pool, db.DuePlace{}, 100)
@@ -121,37 +121,29 @@ func TestNoDeadlocks(t *testing.T) {
 	for round := range 30 {
 		q.exec("select jobq.enqueue('k') from generate_series(1, 40)")
 		jobs := q.claim("a", 40)
-		var ids, tokens []int64
-		var leases []pgtype.Interval
+		require.Len(t, slotsOf(jobs), 40)
 		completions := make([]db.Completion, 0, len(jobs))
-		seen := make(map[int64]bool)
-		for _, job := range jobs {
-			require.False(t, seen[job.ID])
-			seen[job.ID] = true
-		}
-		for id := range seen {
-			ids, tokens, leases = append(ids, id), append(tokens, jobs[0].LeaseToken), append(leases, db.Interval(time.Hour))
-		}
 		for _, job := range sorted(jobs) {
-			completions = append(completions, db.Completion{ID: job.ID, Token: job.LeaseToken})
+			completions = append(completions, completion(job))
+			completions[len(completions)-1].OnRow = job.ID%4 == 0
 		}
 		if round%2 == 0 {
-			q.change(pgtest.Columns{"lease_expires_at": "now() - interval '1 s'"}, "id % 3 = 0")
+			require.NoError(t, pgtest.ExpireLeases(ctx, q.pool))
 		}
 		failures := make(chan error, 4)
 		go func() {
 			failures <- q.complete(ctx, completions)
 		}()
 		go func() {
-			_, err := q.schema.ExtendLeases(ctx, q.pool, db.Extensions{Owner: "a", Ids: ids, Tokens: tokens, Leases: leases})
+			_, err := q.schema.ExtendLeases(ctx, q.pool, "a", []db.Extension{{ID: jobs[0].LeaseToken, Lease: hour}})
 			failures <- err
 		}()
 		go func() {
-			_, err := q.queries.LeaseReap(ctx, nil, 100, "test")
+			_, err := q.schema.Reap(ctx, q.pool, nil, 100, "test")
 			failures <- err
 		}()
 		go func() {
-			_, err := q.pool.Exec(ctx, "select jobq.cancel(id) from unnest($1::bigint[]) id order by id", ids)
+			_, err := q.pool.Exec(ctx, "select jobq.cancel(id) from unnest($1::bigint[]) id order by id", ids(jobs))
 			failures <- err
 		}()
 		for range 4 {
@@ -171,30 +163,32 @@ func (q *queue) work(ctx context.Context, owner string, held []db.JobClaimRow, r
 	exchange := db.Exchange{Owner: owner, Claim: &db.JobClaimParams{
 		Lease: hour, Owner: owner, Queue: "default", Kinds: []string{"k"}, JobCount: 5,
 	}}
-	extend := db.Extensions{Owner: owner}
+	leases := make(map[int64]struct{})
 	var kept []db.JobClaimRow
 	for _, job := range sorted(held) {
 		switch random.IntN(6) {
-		case 0, 1:
-			exchange.Completions = append(exchange.Completions, db.Completion{ID: job.ID, Token: job.LeaseToken, Output: "o"})
+		case 0:
+			exchange.Completions = append(exchange.Completions, completion(job))
+			exchange.Completions[len(exchange.Completions)-1].OnRow = job.HasKey
+		case 1:
+			exchange.Completions = append(exchange.Completions, db.Completion{Slot: at(job), Kind: job.Kind, Output: "o"})
 		case 2:
-			exchange.Endings = append(exchange.Endings, db.Ending{ID: job.ID, Token: job.LeaseToken, Outcome: "failed", Error: "e", Started: true})
+			exchange.Endings = append(exchange.Endings, db.Ending{Slot: at(job), Outcome: "failed", Error: "e", Started: true})
 		case 3:
-			exchange.Endings = append(exchange.Endings, db.Ending{ID: job.ID, Token: job.LeaseToken, Outcome: "released"})
+			exchange.Endings = append(exchange.Endings, db.Ending{Slot: at(job), Outcome: "released"})
 		default:
 			kept = append(kept, job)
-			extend.Ids, extend.Tokens = append(extend.Ids, job.ID), append(extend.Tokens, job.LeaseToken)
-			extend.Leases = append(extend.Leases, hour)
+			leases[job.LeaseToken] = struct{}{}
 		}
 	}
-	// A heartbeat comes in its own time and order.
-	random.Shuffle(len(extend.Ids), func(i, j int) {
-		extend.Ids[i], extend.Ids[j] = extend.Ids[j], extend.Ids[i]
-		extend.Tokens[i], extend.Tokens[j] = extend.Tokens[j], extend.Tokens[i]
-	})
+	// A heartbeat comes in its own time and order, which is that of a map here.
+	var extensions []db.Extension
+	for id := range leases {
+		extensions = append(extensions, db.Extension{ID: id, Lease: hour})
+	}
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.Go(func() error {
-		_, err := q.schema.ExtendLeases(groupCtx, q.pool, extend)
+		_, err := q.schema.ExtendLeases(groupCtx, q.pool, owner, extensions)
 		return err
 	})
 	group.Go(func() error {
@@ -202,7 +196,7 @@ func (q *queue) work(ctx context.Context, owner string, held []db.JobClaimRow, r
 			return nil
 		}
 		percent := float32(1)
-		_, err := q.queries.JobProgress(groupCtx, db.JobProgressParams{Percent: &percent, ID: kept[0].ID, Token: kept[0].LeaseToken, Owner: owner})
+		_, err := q.queries.RunProgress(groupCtx, db.RunProgressParams{Percent: &percent, ID: kept[0].ID, Token: kept[0].LeaseToken, Owner: owner})
 		return err
 	})
 	var answer db.Exchanged

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq/internal/db"
@@ -20,12 +19,12 @@ func TestStaleGrace(t *testing.T) {
 	q := setUp(t)
 	q.exec("insert into jobq.queue (name, stale_grace) values ('default', '1 hour')")
 	q.exec("select jobq.enqueue('k') from generate_series(1, 2)")
-	q.claim("a", 2)
+	q.claimEach("a", 2)
 	q.change(pgtest.Columns{"lease_expires_at": "now() - interval '1 hour' + interval '10 s' * (case id when 1 then 1 else -1 end)"}, "true")
 	next, err := q.nextDue(24*3600_000, 24*3600_000, true)
 	require.NoError(t, err)
 	require.Negative(t, next.Ms)
-	rows, err := q.queries.LeaseReap(ctx, nil, 100, "test")
+	rows, err := q.schema.Reap(ctx, q.pool, nil, 100, "test")
 	require.NoError(t, err)
 	require.Len(t, rows, 1)
 	require.EqualValues(t, 2, rows[0].ID)
@@ -62,7 +61,7 @@ func TestRedelivery(t *testing.T) {
 			q.exec("select jobq.enqueue('k') from generate_series(1, 2)")
 			require.EqualValues(t, 1, q.claim("a", 1)[0].ID)
 			q.change(pgtest.Columns{"checkpoint": `'{"at": 7}'`, "lease_expires_at": "now() - interval '1 s'"}, "true")
-			rows, err := q.queries.LeaseReap(ctx, nil, 100, "test")
+			rows, err := q.schema.Reap(ctx, q.pool, nil, 100, "test")
 			require.NoError(t, err)
 			require.Equal(t, test.state, rows[0].State)
 			require.Equal(t, test.kept, q.number("select count(*) from jobq.pending where id = 1 and checkpoint is not null"))
@@ -83,13 +82,13 @@ func TestReapOwners(t *testing.T) {
 	q.claim("web-1-2-7-aa", 3)
 	q.claim("web-1", 3)
 	q.change(pgtest.Columns{"lease_expires_at": "now() - interval '1 s'"}, "lease_owner = 'web-1'")
-	rows, err := q.queries.LeaseReap(ctx, []string{"web-1-7-aa", "nobody"}, 100, "me")
+	rows, err := q.schema.Reap(ctx, q.pool, []string{"web-1-7-aa", "nobody"}, 100, "me")
 	require.NoError(t, err)
 	require.Len(t, rows, 3)
 	require.Equal(t, 3, q.number("select count(*) from jobq.pending where attempts = 1 and crashes = 1 and last_error = 'orphaned by worker restart'"))
 	require.Equal(t, 3, q.number("select count(*) from jobq.event where type = 'orphaned' and source = 'me'"))
 	require.Equal(t, 6, q.number("select count(*) from jobq.job where state = 'running'"))
-	rows, err = q.queries.LeaseReap(ctx, []string{}, 100, "me")
+	rows, err = q.schema.Reap(ctx, q.pool, []string{}, 100, "me")
 	require.NoError(t, err)
 	require.Empty(t, rows, "no owners is not everybody")
 }
@@ -103,7 +102,7 @@ func TestClearReason(t *testing.T) {
 	q.exec("select jobq.enqueue('k')")
 	q.claim("a", 1)
 	q.expire()
-	_, err := q.queries.LeaseReap(ctx, nil, 1, "test")
+	_, err := q.schema.Reap(ctx, q.pool, nil, 1, "test")
 	require.NoError(t, err)
 	claimed := q.claim("a", 1)
 	require.Equal(t, "lease expired: worker a stopped responding", *claimed[0].ClearReason)
@@ -121,35 +120,27 @@ func TestExtensionNeverShortens(t *testing.T) {
 	ctx := context.Background()
 	q := setUp(t)
 	q.exec("select jobq.enqueue('k')")
-	q.claim("a", 1) // for a minute
+	job := q.claim("a", 1)[0]
 	expiry := func() (at time.Time) {
 		require.NoError(t, q.pool.QueryRow(ctx, "select lease_expires_at from jobq.job").Scan(&at))
 		return at
 	}
 	before := expiry()
 	for _, lease := range []time.Duration{time.Second, 0} {
-		answers, err := q.schema.ExtendLeases(ctx, q.pool, db.Extensions{
-			Owner: "a", Ids: []int64{1}, Tokens: []int64{1}, Leases: []pgtype.Interval{db.Interval(lease)},
-		})
-		require.NoError(t, err)
-		require.Equal(t, map[int64]string{1: db.LeaseOK}, answers)
+		require.Equal(t, db.LeaseOK, q.extend("a", job.LeaseToken, lease).Answer)
 		require.Equal(t, before, expiry())
 	}
 	q.change(pgtest.Columns{"lease_expires_at": "now() - interval '1 hour'"}, "true")
-	answers, err := q.schema.ExtendLeases(ctx, q.pool, db.Extensions{
-		Owner: "a", Ids: []int64{1}, Tokens: []int64{1}, Leases: []pgtype.Interval{db.Interval(0)},
-	})
-	require.NoError(t, err)
-	require.Equal(t, map[int64]string{1: db.LeaseOK}, answers)
+	require.Equal(t, db.LeaseOK, q.extend("a", job.LeaseToken, 0).Answer)
 	require.Equal(t, 1, q.number("select count(*) from jobq.job where state = 'running' and lease_expires_at < now()"), "to ask does not bring it back")
 
-	stored, err := q.queries.JobProgress(ctx, db.JobProgressParams{ID: 1, Token: 1, Owner: "a"})
+	stored, err := q.queries.RunProgress(ctx, db.RunProgressParams{ID: 1, Token: job.LeaseToken, Owner: "a"})
 	require.NoError(t, err)
 	require.EqualValues(t, 1, stored)
 	require.Equal(t, 1, q.number("select count(*) from jobq.job where state = 'running' and lease_expires_at < now()"))
-	_, err = q.queries.JobProgress(ctx, db.JobProgressParams{ID: 1, Token: 1, Owner: "a", ExtendBy: db.Interval(time.Minute)})
+	_, err = q.queries.RunProgress(ctx, db.RunProgressParams{ID: 1, Token: job.LeaseToken, Owner: "a", ExtendBy: db.Interval(time.Minute)})
 	require.NoError(t, err)
-	_, err = q.queries.JobCheckpoint(ctx, db.JobCheckpointParams{ID: 1, Token: 1, Owner: "a", Checkpoint: []byte("{}"), ExtendBy: db.Interval(time.Hour)})
+	_, err = q.queries.RunCheckpoint(ctx, db.RunCheckpointParams{ID: 1, Token: job.LeaseToken, Owner: "a", Checkpoint: []byte("{}"), ExtendBy: db.Interval(time.Hour)})
 	require.NoError(t, err)
 	require.Equal(t, 1, q.number("select count(*) from jobq.job where state = 'running' and lease_expires_at > now() + interval '59 m'"))
 }

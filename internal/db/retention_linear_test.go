@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq/internal/db"
-	"github.com/jobq-dev/jobq/internal/pgtest"
 )
 
 // A step that goes on where the one before has ended costs the same however much
@@ -23,9 +22,10 @@ func TestPruneStepsAreLinear(t *testing.T) {
 	// The rows lie in another order than that of their times, as a page each for
 	// those that a step walks through: their pages are what the buffers count.
 	const rows, batch = 10_000, 500
-	require.NoError(t, pgtest.InsertFinished(ctx, q.pool, rows, pgtest.Columns{
-		"id": "i", "finished_at": fmt.Sprintf("timestamptz '2020-01-01 UTC' + (i * 7919) %% %d * interval '1 ms'", rows),
-	}))
+	q.exec(`insert into jobq.run (id, finished_at, lease_id, slot, run_at, created_at, state, priority, attempts, max_attempts, crashes, args_apart, queue, kind)
+		select i, timestamptz '2026-01-02 UTC', jobq.lease_day('2026-01-02') + (i * 7919) % $1::integer, 1, now(), now(), 'completed', 0, 0, 25, 0, false, 'q', 'k'
+		from generate_series(1, $1::integer) i`, rows)
+	q.exec("insert into jobq.past_lease (id, claimed_at, owner, ended) select r.lease_id, r.finished_at, 'w', '{-1}' from jobq.run r")
 	q.exec(`insert into jobq.attempt (job_id, finished_at, started_at, lease_token, outcome, number, worker_id)
 		select i, timestamptz '2020-01-01 UTC' + (i * 7919) % $1::integer * interval '1 ms', now(), 1, 'lost', 1, 'w' from generate_series(1, $1::integer) i`, rows)
 	q.exec(`insert into jobq.output (job_id, lease_token, begins_at, ends_at, written_at, content)
@@ -39,16 +39,26 @@ func TestPruneStepsAreLinear(t *testing.T) {
 	require.NoError(t, err)
 	defer conn.Release()
 
-	for _, c := range []struct{ table, sql, before string }{
-		{pgtest.History + "_default", db.DefaultPrune, "'" + pgtest.History + "', "},
-		{"attempt_default", db.DefaultPrune, "'attempt', "},
-		{"output", db.OutputPrune, ""},
+	// The place before the n-th row, from 0 on, in the order in which the steps go.
+	lease := func(n int) string { return fmt.Sprintf("jobq.lease_day('2026-01-02') + %d, %d", n-1, rows) }
+	moment := func(n int) string { return fmt.Sprintf("timestamptz '2020-01-01 UTC' + %d * interval '1 ms'", n) }
+	micros := func(n int) string {
+		return fmt.Sprintf("(extract(epoch from %s) * 1000000)::bigint, 0", moment(n))
+	}
+	for _, c := range []struct {
+		table, sql, parent string
+		place              func(n int) string
+	}{
+		{"run_default", db.DefaultPrune, "'run', ", lease},
+		{"past_lease_default", db.DefaultPrune, "'past_lease', ", lease},
+		{"attempt_default", db.DefaultPrune, "'attempt', ", micros},
+		{"output", db.OutputPrune, "", moment},
 	} {
 		_, err = conn.Exec(ctx, "prepare prune_"+c.table+" as "+q.schema.SQL(c.sql))
 		require.NoError(t, err)
 		first, last := 0, 0
 		for after := 0; after < rows; after += batch {
-			last = explainBuffers(t, conn, fmt.Sprintf("execute prune_%s(%stimestamptz '2020-01-01 UTC' + %d * interval '1 ms', %d)", c.table, c.before, after, batch))
+			last = explainBuffers(t, conn, fmt.Sprintf("execute prune_%s(%s%s, %d)", c.table, c.parent, c.place(after), batch))
 			if first == 0 {
 				first = last
 			}
@@ -56,7 +66,7 @@ func TestPruneStepsAreLinear(t *testing.T) {
 		}
 		t.Logf("%s: %d buffers in the first step, %d in the last", c.table, first, last)
 		// The janitor's next run of steps begins at the start.
-		_, err = conn.Exec(ctx, fmt.Sprintf("execute prune_%s(%s'-infinity', %d)", c.table, c.before, batch))
+		_, err = conn.Exec(ctx, fmt.Sprintf("execute prune_%s(%s%s, %d)", c.table, c.parent, c.place(-1), batch))
 		require.NoError(t, err)
 		require.Zero(t, q.number("select count(*) from jobq."+c.table), c.table)
 	}

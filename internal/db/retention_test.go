@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -32,9 +31,8 @@ func (q *queue) finishedOn(days int, large bool) int {
 	q.Helper()
 	id := q.number(`select jobq.enqueue('k', case when $1 then to_jsonb((select string_agg(md5(i::text), '') from generate_series(1, 100) i)) end)`, large)
 	q.exec("select jobq.cancel($1)", id)
-	require.NoError(q, pgtest.UpdateFinished(context.Background(), q.pool, pgtest.Columns{
-		"finished_at": "(date_trunc('day', now() at time zone 'UTC') at time zone 'UTC') + $2::integer * interval '1 day' + interval '1 hour'",
-	}, "id = $1", id, days))
+	q.exec(`update jobq.run set lease_id = lease_id + ($2::bigint << 40),
+		finished_at = (date_trunc('day', now() at time zone 'UTC') at time zone 'UTC') + $2::integer * interval '1 day' + interval '1 hour' where id = $1`, id, days)
 	return id
 }
 
@@ -53,7 +51,7 @@ func TestPartitionAdd(t *testing.T) {
 	caught, other := q.finishedOn(21, false), q.finishedOn(22, true)
 	require.Equal(t, 2, q.number("select count(*) from only jobq."+pgtest.History+"_default"))
 
-	for _, parent := range []string{pgtest.History, "attempt"} {
+	for _, parent := range []string{pgtest.History, "past_lease", "attempt"} {
 		for _, want := range []bool{true, false} {
 			added, err := q.queries.PartitionAdd(ctx, parent, 20)
 			require.NoError(t, err)
@@ -79,10 +77,7 @@ func TestPartitionAdd(t *testing.T) {
 	require.Equal(t, 1, q.number("select count(*) from pg_indexes where tablename like '"+pgtest.History+"_2%' and indexdef like '%(id)' group by tablename limit 1"))
 	q.exec("select jobq.requeue($1)", inside)
 	q.exec("insert into jobq.unique_key values ('k', 'u', $1)", caught)
-	require.NoError(t, pgtest.InsertFinished(ctx, q.pool, 1, pgtest.Columns{
-		"id": strconv.Itoa(caught), "kind": "'k'", "unique_key": "'u'",
-		"finished_at": fmt.Sprintf("(select j.finished_at - interval '2 days' from jobq.job j where j.id = %d)", other),
-	}))
+	q.exec("insert into jobq.run select (jsonb_populate_record(r, jsonb_build_object('id', $1::bigint, 'unique_key', 'u', 'lease_id', r.lease_id - (2::bigint << 40)))).* from jobq.run r where id = $2", caught, other)
 	require.Zero(t, q.number("select count(*) from jobq.unique_key"))
 
 	_, err = q.queries.PartitionAdd(ctx, "pending", 1)
@@ -127,10 +122,12 @@ func TestPartitionPrune(t *testing.T) {
 			days++
 		}
 	}
+	var place db.DefaultPruneRow
 	pruneDefault := func() int64 {
-		row, err := q.queries.DefaultPrune(ctx, pgtest.History, beginning, 1)
+		var err error
+		place, err = q.queries.DefaultPrune(ctx, db.DefaultPruneParams{Parent: pgtest.History, After: place.Last, AfterJob: place.LastJob, RowCount: 1})
 		require.NoError(t, err)
-		return row.Deleted
+		return place.Looked
 	}
 	tables := func() int {
 		return q.number("select count(*) from pg_class where relkind = 'r' and relname ~ '^" + pgtest.History + "_[0-9]{8}(_past)?$'")
@@ -169,12 +166,11 @@ func (q *queue) fillDay(day int32, from, count int) {
 	q.Helper()
 	_, err := q.queries.PartitionAdd(context.Background(), pgtest.History, day)
 	require.NoError(q, err)
-	id := fmt.Sprintf("%d + i", from-1)
-	require.NoError(q, pgtest.InsertFinished(context.Background(), q.pool, count, pgtest.Columns{
-		"id": id, "args_apart": "(" + id + ") % 2 = 0", "args": "case when (" + id + ") % 2 = 1 then '{}'::jsonb end",
-		"finished_at": fmt.Sprintf("date_trunc('day', now() at time zone 'UTC') at time zone 'UTC' + %d * interval '1 day'", day),
-	}))
-	q.exec("insert into jobq.payload (job_id, args) select id, '{}' from jobq.job where args is null")
+	q.exec(`insert into jobq.run (id, finished_at, lease_id, slot, run_at, created_at, state, priority, attempts, max_attempts, crashes, args_apart, queue, kind)
+		select i, date_trunc('day', now() at time zone 'UTC') at time zone 'UTC' + $1::integer * interval '1 day',
+			jobq.lease_day((now() at time zone 'UTC')::date + $1::integer), 1, now(), now(), 'completed', 0, 0, 25, 0, i % 2 = 0, 'q', 'k'
+		from generate_series($2::integer, $2::integer + $3::integer - 1) i`, day, from, count)
+	q.exec("insert into jobq.payload (job_id, args) select r.id, '{}' from jobq.run r where r.args_apart")
 	pruned, err := q.queries.PartitionPrune(context.Background(), pgtest.History)
 	require.NoError(q, err)
 	require.NotEmpty(q, pruned)
@@ -213,7 +209,7 @@ func TestDownWithADayTakenOut(t *testing.T) {
 	q.fillDay(-20, 1, 10)
 	_, err := migrate.Down(ctx, q.pool, &migrate.Config{Target: -1, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
-	require.Zero(t, q.number("select count(*) from pg_class where relname ~ '^finished'"))
+	require.Zero(t, q.number("select count(*) from pg_class where relname ~ '^run_'"))
 }
 
 // A step costs the same however many payloads the steps before have removed.
@@ -258,7 +254,7 @@ func TestPartitionsUnderLoad(t *testing.T) {
 	const days = 8
 	go func() {
 		for day := range int32(days) {
-			for _, parent := range []string{pgtest.History, "attempt"} {
+			for _, parent := range []string{pgtest.History, "past_lease", "attempt"} {
 				if _, err := q.queries.PartitionAdd(ctx, parent, day+5); err != nil {
 					done <- err
 					return
@@ -286,7 +282,7 @@ func TestPartitionsUnderLoad(t *testing.T) {
 		jobs += 5
 		q.exec("select jobq.enqueue('k') from generate_series(1, 5)")
 		for i, job := range q.claim("a", 5) {
-			require.True(t, writes[[]string{"complete", "cancel"}[i%2]](q, job.ID, job.LeaseToken, "a"))
+			require.True(t, writes[[]string{"complete", "cancel"}[i%2]](q, at(job), "a"))
 		}
 		require.Equal(t, jobs, q.number("select count(*) from jobq.job"))
 		q.exec("select jobq.delete_job(max(id)) from jobq.job where finished_at is not null")
@@ -332,9 +328,9 @@ func TestPruneLeavesWhatIsTaken(t *testing.T) {
 	_, err = requeue.Exec(ctx, "select jobq.requeue(id) from unnest($1::bigint[]) id", ids)
 	require.NoError(t, err)
 
-	row, err := q.queries.DefaultPrune(ctx, pgtest.History, beginning, 10)
+	row, err := q.queries.DefaultPrune(ctx, db.DefaultPruneParams{Parent: pgtest.History, RowCount: 10})
 	require.NoError(t, err)
-	require.Zero(t, row.Deleted)
+	require.EqualValues(t, 1, row.Looked)
 	err = pgx.BeginFunc(ctx, q.pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "set local lock_timeout = '100ms'"); err != nil {
 			return err

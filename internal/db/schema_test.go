@@ -75,7 +75,7 @@ func TestTwoSchemas(t *testing.T) {
 	require.Equal(t, 1, first.number("select count(*) from jobq.pending"))
 	job := second.claim("a", 5)
 	require.Len(t, job, 1)
-	require.True(t, writes["fail"](second, job[0].ID, 1, "a"))
+	require.True(t, writes["fail"](second, at(job[0]), "a"))
 	require.Equal(t, 1, first.number("select count(*) from jobq.job where attempts = 0 and state = 'available'"))
 	require.Equal(t, 1, first.number(second.schema.SQL("select count(*) from jobq.job where attempts = 1 and state = 'scheduled'")))
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,32 +16,40 @@ import (
 	"github.com/jobq-dev/jobq/internal/db"
 )
 
-// Every statement that changes or ends a lease names its token and its owner;
-// the reaper, which has neither, names the expiry.
+// Every statement that writes a lease, a run, or what a run says of itself names
+// the lease's token and its owner, and that the lease is not lost; the reaper,
+// which has neither, names the expiry, and marks the lease.
 func TestEveryLeaseWriteIsFenced(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("../../sql/queries/*.sql")
 	require.NoError(t, err)
 	require.NotEmpty(t, files)
-	touches := regexp.MustCompile(`(delete from|update) jobq\.running`)
-	found := 0
+	touches := regexp.MustCompile(`(delete from|update|insert into) jobq\.(run|lease|past_lease|progress|output)\s|for (no key )?(update|key share|share).*\n*`)
+	var found []string
 	for _, file := range files {
 		content, err := os.ReadFile(file)
 		require.NoError(t, err)
 		for _, query := range strings.Split(string(content), "-- name: ")[1:] {
 			name, _, _ := strings.Cut(query, " ")
-			if !touches.MatchString(query) {
+			query, _, _ = strings.Cut(query, ";\n")
+			if !touches.MatchString(query) || !regexp.MustCompile(`jobq\.(run|lease|progress|output)\s`).MatchString(query) {
 				continue
 			}
-			found++
-			if name == "LeaseReap" {
-				require.Regexp(t, `(?s)r\.lease_expires_at < clock_timestamp\(\).*for update of r skip locked.*delete`, query, "the expiry must be checked on the row as locked")
-				continue
+			found = append(found, name)
+			switch name {
+			case "LeaseReap":
+				require.Regexp(t, `(?s)l\.expires_at < clock_timestamp\(\).*for update of l skip locked.*lost_at = coalesce.*delete`, query, "the expiry must be checked on the row as locked")
+			case "JobClaim", "JobClaimEach", "OutputPrune": // a new lease, and what has no run any more
+			default:
+				require.Regexp(t, `owner = sqlc\.arg\(owner\) and \w\.lost_at is null`, query, name)
 			}
-			require.Regexp(t, `lease_token = \S+ and \S+lease_owner = sqlc\.arg\(owner\)`, query, name)
 		}
 	}
-	require.Equal(t, 6, found, "claims about six statements: extend, progress, checkpoint, complete, end, reap")
+	slices.Sort(found)
+	require.Equal(t, []string{
+		"JobClaim", "JobClaimEach", "LeaseEnd", "LeaseExtend", "LeaseReap", "OutputAppend", "OutputPrune", "RunCheckpoint", "RunCompleteTx",
+		"RunEnd", "RunHold", "RunProgress",
+	}, found)
 }
 
 // The hot statements keep their plans, made on empty tables and never
@@ -57,32 +66,47 @@ func TestHotPlans(t *testing.T) {
 	defer func() { _ = tx.Rollback(ctx) }()
 	_, err = tx.Exec(ctx, db.HotSettings)
 	require.NoError(t, err)
-	statements := map[string]struct{ sql, args string }{
-		"claim":    {db.JobClaim, "'1 hour', 'a', '{-32769}', '{0}', '{32767}', 'default', '{k}', 100"},
-		"complete": {db.JobComplete, "'{1,2}', '{1,1}', array[null, null]::jsonb[], 'a', true"},
-		"end":      {db.JobEnd, "'{1}', '{1}', '{failed}', '{e}', array['']::text[], array[null]::interval[], '{f}', '{t}', '{f}', 'a'"},
-		"extend":   {db.LeaseExtend, "'{1}', '{1}', 'a', '1 hour'"},
+	const one = "'{1}', '{1}'"
+	statements := map[string]struct{ sql, args, needs string }{
+		"claim":       {db.JobClaim, "'{-32769}', '{0}', '{32767}', 'default', '{k}', 100, '1 hour', 'a'", "pending_claim_idx"},
+		"claim each":  {db.JobClaimEach, "'{-32769}', '{0}', '{32767}', 'default', '{k}', 100, '1 hour', 'a'", "pending_claim_idx"},
+		"lease end":   {db.LeaseEnd, "'a', '{1}', '{2}', '{7}', '{1}', '{1}', '{1}', '{1}', '{1}', '{k}', '{1}', '{0}'", "lease_pkey"},
+		"lease look":  {db.LeaseLook, "'{1}', 'a'", "lease_pkey"},
+		"end":         {db.RunEnd, one + ", '{failed}', '{e}', array['']::text[], array[null]::interval[], '{f}', '{t}', '{f}', '{null}', '{null}', 'a'", "lease_pkey"},
+		"held":        {db.RunHeld, one + ", 'a'", "lease_pkey"},
+		"extend":      {db.LeaseExtend, "'1 hour', '{1}', 'a'", "lease_pkey"},
+		"progress":    {db.RunProgress, "1, 's', 'm', null, 1, 1, 'a'", "lease_pkey"},
+		"checkpoint":  {db.RunCheckpoint, "'{}', 1, 1, 'a', null", "lease_pkey"},
+		"complete tx": {db.RunCompleteTx, "null, 1, 1, 'a'", "lease_pkey"},
+		"fate":        {db.RunFate, "1, 1, 'a'", "lease_pkey"},
+		"hold":        {db.RunHold, "1, 1, 'a'", "lease_pkey"},
+		"output":      {db.OutputAppend, "0, 1, 'x', 1, 1, 'a', 0", "lease_pkey"},
 	}
+	prepared := func(name string) string { return "hot_" + strings.ReplaceAll(name, " ", "_") }
 	for name, statement := range statements {
-		_, err := tx.Exec(ctx, fmt.Sprintf("prepare hot_%s as %s", name, q.schema.SQL(statement.sql)))
+		_, err := tx.Exec(ctx, fmt.Sprintf("prepare %s as %s", prepared(name), q.schema.SQL(statement.sql)))
 		require.NoError(t, err, name)
 	}
 	explain := func(when string) {
 		for name, statement := range statements {
-			rows, err := tx.Query(ctx, fmt.Sprintf("explain execute hot_%s(%s)", name, statement.args))
-			require.NoError(t, err)
+			rows, err := tx.Query(ctx, fmt.Sprintf("explain execute %s(%s)", prepared(name), statement.args))
+			require.NoError(t, err, name)
 			lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
 			require.NoError(t, err)
 			plan := strings.Join(lines, "\n")
-			for _, bad := range []string{"Seq Scan on pending", "Seq Scan on running", "Bitmap", "Merge Join"} {
+			for _, bad := range []string{"Seq Scan", "Bitmap", "Merge Join"} {
 				require.NotContains(t, plan, bad, "%s, %s:\n%s", name, when, plan)
 			}
-			if name == "claim" {
-				require.Contains(t, plan, "Index Scan using pending_claim_idx", "%s:\n%s", when, plan)
+			require.Contains(t, plan, "using "+statement.needs, "%s, %s:\n%s", name, when, plan)
+			if statement.needs == "pending_claim_idx" {
 				require.Contains(t, plan, "Tid Scan on pending", "%s:\n%s", when, plan)
 				require.NotContains(t, plan, "Sort", "%s:\n%s", when, plan)
-			} else {
-				require.Contains(t, plan, "Index Scan using running_pkey", "%s, %s:\n%s", name, when, plan)
+			}
+			// Of run, only what is found by its id or its place, or as what is to be cancelled.
+			for _, line := range lines {
+				if strings.Contains(line, "Scan") && strings.Contains(line, " on run_") {
+					require.Regexp(t, `Tid Scan on run_|Index (Only )?Scan using run_\w+_(id|lease_id|place)_idx on run_`, line, "%s, %s:\n%s", name, when, plan)
+				}
 			}
 		}
 	}

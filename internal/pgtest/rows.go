@@ -14,7 +14,7 @@ import (
 // This file alone knows in which tables the running and the finished jobs of a
 // test are. Tests read them in the view jobq.job, and write them with what is here.
 
-// History is the table that has the finished jobs, partitioned by day.
+// History is the table that has the finished jobs, partitioned by the day of their claim.
 const History = "run"
 
 // Database is a pool, a connection or a transaction.
@@ -29,75 +29,106 @@ type Database interface {
 // means that the args are in jobq.payload, and position, the place in line.
 type Columns map[string]string
 
-// types are those of the columns, since an expression may not have one.
-var types = Columns{
-	"id": "bigint", "lease_token": "bigint", "position": "bigint", "run_at": "timestamptz", "created_at": "timestamptz", "finished_at": "timestamptz",
-	"started_at": "timestamptz", "lease_expires_at": "timestamptz", "cancel_requested_at": "timestamptz", "timeout": "interval", "backoff_base": "interval",
-	"backoff_max": "interval", "state": "jobq.job_state", "priority": "smallint", "attempts": "smallint", "max_attempts": "smallint",
-	"crashes": "smallint", "args_apart": "boolean", "queue": "text", "kind": "text", "lease_owner": "text", "args": "jsonb", "unique_key": "text",
-	"last_error": "text", "clear_reason": "text", "checkpoint": "jsonb", "metadata": "jsonb", "tags": "text[]", "result": "jsonb",
-}
-
-// ofLease are the columns that a lease has, and what they are called there.
-var ofLease = Columns{"lease_owner": "owner", "lease_expires_at": "expires_at", "started_at": "claimed_at"}
-
-// leaseOfMany is how many jobs share a lease where many are made at once: then
-// nobody asks for the owner of each.
-const leaseOfMany = 100
-
-// InsertRunning makes jobs that somebody called dead has claimed for an hour,
-// as far as the columns do not say otherwise. Each has a lease of its own.
-func InsertRunning(ctx context.Context, database Database, count int, columns Columns) error {
-	return insert(ctx, database, count, columns, Columns{
-		"position": "i", "lease_expires_at": "now() + interval '1 hour'", "started_at": "now()", "max_attempts": "25", "lease_owner": "'dead'",
-		"lease_token": "jobq.lease_id_next()",
-	}, `insert into jobq.lease (id, claimed_at, expires_at, owner, queue, job_ids)
-	    select n.lease_token, n.started_at, n.lease_expires_at, n.lease_owner, n.queue, array[n.id] from n`)
-}
-
-// InsertFinished makes jobs that completed just now, as far as the columns do
-// not say otherwise.
-func InsertFinished(ctx context.Context, database Database, count int, columns Columns) error {
-	each := 1
-	if count > 10*leaseOfMany {
-		each = leaseOfMany
+// Where columns of the view are, and what they are called there. All others are
+// columns of run, of the same name.
+var (
+	leaseColumns    = map[string]string{"lease_token": "id", "lease_expires_at": "expires_at", "started_at": "claimed_at", "lease_owner": "owner"}
+	progressColumns = map[string]string{
+		"progressed_at": "progressed_at", "progress_percent": "percent", "progress_stage": "stage", "progress_message": "message",
 	}
-	return insert(ctx, database, count, columns, Columns{
-		"finished_at": "now()", "state": "'completed'", "max_attempts": "1", "started_at": "null", "lease_owner": "null",
-		"lease_token": fmt.Sprintf("jobq.lease_day(((%s) at time zone 'UTC')::date) + (select nextval('jobq.lease_number_seq') << 16) + (i - 1) / %d",
-			first(columns, "now()", "started_at", "finished_at"), each),
-	}, `insert into jobq.past_lease (id, claimed_at, owner, ended)
-	    select n.lease_token, coalesce(min(n.started_at), min(n.finished_at)), coalesce(min(n.lease_owner), 'somebody'), array_fill(-1::smallint, array[count(*)::integer])
-	      from n where n.started_at is not null or n.lease_owner is not null group by n.lease_token`)
+	columnTypes = map[string]string{
+		"checkpoint": "jsonb", "result": "jsonb", "args": "jsonb", "metadata": "jsonb", "tags": "text[]", "state": "jobq.job_state",
+		"timeout": "interval", "backoff_base": "interval", "backoff_max": "interval", "progress_percent": "real",
+		"priority": "smallint", "attempts": "smallint", "max_attempts": "smallint", "crashes": "smallint", "lease_token": "bigint", "id": "bigint",
+		"finished_at": "timestamptz", "started_at": "timestamptz", "lease_expires_at": "timestamptz", "progressed_at": "timestamptz",
+		"cancel_requested_at": "timestamptz", "run_at": "timestamptz", "created_at": "timestamptz", "position": "bigint", "args_apart": "boolean",
+	}
+)
+
+// typed is the expression of a column as its type. A literal of none would be a text.
+func (c Columns) typed(name string) string {
+	kind := columnTypes[name]
+	if kind == "" {
+		kind = "text"
+	}
+	return "(" + c[name] + ")::" + kind
 }
 
-// first is the first of the names that is given, or else the default.
-func first(columns Columns, otherwise string, names ...string) string {
-	for _, name := range names {
-		if expression, ok := columns[name]; ok {
-			return expression
+// names are those of the columns that are in one of the tables.
+func (c Columns) names(among map[string]string) (names []string) {
+	for _, name := range slices.Sorted(maps.Keys(c)) {
+		if _, ok := among[name]; ok {
+			names = append(names, name)
 		}
 	}
-	return otherwise
+	return names
 }
 
-func insert(ctx context.Context, database Database, count int, columns, defaults Columns, leases string) error {
+// runNames are those of the columns that are in run, under the same name.
+func (c Columns) runNames() []string {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(c)), func(name string) bool {
+		return leaseColumns[name] != "" || progressColumns[name] != ""
+	})
+}
+
+// InsertRunning makes jobs that somebody called dead has claimed for an hour, each
+// with a lease of its own, as far as the columns do not say otherwise.
+func InsertRunning(ctx context.Context, database Database, count int, columns Columns) error {
+	all := newColumns(columns, Columns{
+		"position": "i", "lease_expires_at": "now() + interval '1 hour'", "started_at": "now()", "max_attempts": "25", "lease_owner": "'dead'",
+		"lease_token": "jobq.lease_id_next()",
+	})
+	return insert(ctx, database, count, all, 1, `, leases as (
+		  insert into jobq.lease (id, claimed_at, expires_at, owner, queue, job_ids)
+		    select lease_token, started_at, lease_expires_at, lease_owner, queue, array[id] from made
+		)`)
+}
+
+// InsertFinished makes jobs that completed just now and were claimed on the day
+// on which they did, as far as the columns do not say otherwise.
+func InsertFinished(ctx context.Context, database Database, count int, columns Columns) error {
+	all := newColumns(columns, Columns{
+		"finished_at": "now()", "state": "'completed'", "max_attempts": "1", "started_at": "null", "lease_owner": "null",
+	})
+	if all["lease_token"] == "" {
+		all["lease_token"] = "jobq.lease_day((" + all.typed("finished_at") + " at time zone 'UTC')::date) + nextval('jobq.lease_number_seq')"
+	}
+	return insert(ctx, database, count, all, 0, `, leases as (
+		  insert into jobq.past_lease (id, claimed_at, owner, ended)
+		    select lease_token, coalesce(started_at, finished_at), coalesce(lease_owner, 'dead'), '{-1}' from made
+		      where started_at is not null or lease_owner is not null
+		)`)
+}
+
+func newColumns(columns, defaults Columns) Columns {
 	all := Columns{
 		"id": "nextval('jobq.job_id_seq')", "run_at": "now()", "created_at": "now()", "priority": "0", "attempts": "0",
 		"crashes": "0", "args_apart": "false", "queue": "'default'", "kind": "'task'", "args": "'{}'",
 	}
 	maps.Copy(all, defaults)
 	maps.Copy(all, columns)
-	var values, names, own []string
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		values = append(values, fmt.Sprintf("(%s)::%s as %s", all[name], types[name], name))
-		if _, apart := ofLease[name]; !apart && name != "lease_token" {
-			names, own = append(names, name), append(own, "n."+name)
-		}
+	return all
+}
+
+func insert(ctx context.Context, database Database, count int, columns Columns, slot int, leases string) error {
+	var made []string
+	for _, name := range slices.Sorted(maps.Keys(columns)) {
+		made = append(made, columns.typed(name)+" as "+name)
 	}
-	_, err := database.Exec(ctx, fmt.Sprintf(`with n as materialized (select %s from generate_series(1, $1::integer) i), l as (%s)
-	  insert into jobq.run (lease_id, slot, %s) select n.lease_token, row_number() over (partition by n.lease_token), %s from n`,
-		strings.Join(values, ", "), leases, strings.Join(names, ", "), strings.Join(own, ", ")), count)
+	var progress string
+	if names := columns.names(progressColumns); len(names) > 0 {
+		targets := make([]string, len(names))
+		for i, name := range names {
+			targets[i] = progressColumns[name]
+		}
+		progress = fmt.Sprintf(", reports as (insert into jobq.progress (job_id, lease_id, %s) select id, lease_token, %s from made)",
+			strings.Join(targets, ", "), strings.Join(names, ", "))
+	}
+	run := strings.Join(columns.runNames(), ", ")
+	_, err := database.Exec(ctx, fmt.Sprintf(`
+		with made as materialized (select %s from generate_series(1, $1::integer) i)%s%s
+		insert into jobq.run (lease_id, slot, %s) select lease_token, %d, %s from made`,
+		strings.Join(made, ", "), leases, progress, run, slot, run), count)
 	return err
 }
 
@@ -108,114 +139,128 @@ func MakeRunning(ctx context.Context, database Database, id int64) error {
 		with taken as (delete from jobq.pending where id = $1 and position is not null returning *),
 		l as (
 		  insert into jobq.lease (id, claimed_at, expires_at, owner, queue, job_ids)
-		    select jobq.lease_id_next(), now(), now() + interval '1 hour', 'somebody', t.queue, array[t.id] from taken t
+		    select jobq.lease_id_next(), now(), now() + interval '1 hour', 'somebody', queue, array[id] from taken
 		    returning id
 		)
 		insert into jobq.run (id, lease_id, slot, position, run_at, created_at, priority, attempts,
 		    max_attempts, crashes, args_apart, queue, kind, args, unique_key)
 		  select t.id, l.id, 1, t.position, t.run_at, t.created_at, t.priority, t.attempts,
-		      t.max_attempts, t.crashes, t.args_apart, t.queue, t.kind, t.args, t.unique_key from taken t cross join l`, id))
+		      t.max_attempts, t.crashes, t.args_apart, t.queue, t.kind, t.args, t.unique_key from taken t, l`, id))
 }
 
 // ExpireLeases lets the leases of these running jobs be over, or those of all.
-// The other jobs of the same leases lose them too.
 func ExpireLeases(ctx context.Context, database Database, ids ...int64) error {
 	return UpdateRunning(ctx, database, Columns{"lease_expires_at": "now() - interval '1 s'"}, "$1::bigint[] is null or id = any($1)", ids)
 }
 
-// StealLeases gives these running jobs to somebody else, as if they had been lost
-// and claimed again: each gets a lease of its own.
+// StealLeases gives the leases of these running jobs to somebody else, as if
+// they had been lost and claimed again.
 func StealLeases(ctx context.Context, database Database, thief string, ids ...int64) error {
 	return UpdateRunning(ctx, database, Columns{
-		"lease_owner": "$2::text", "lease_token": "jobq.lease_id_next()", "lease_expires_at": "now() + interval '1 hour'",
+		"lease_owner": "$2", "lease_token": NextToken, "lease_expires_at": "now() + interval '1 hour'",
 	}, "id = any($1)", ids, thief)
 }
 
+// NextToken is a lease_token that the next claim could have had.
+const NextToken = "jobq.lease_id_next()"
+
 // UpdateRunning changes the running jobs of which the condition is true, and no
-// others but those of the same lease, behind the back of the workers who have
-// them. With a lease_token, each gets a new lease with that id.
+// others, behind the back of the workers who have them. What belongs to the lease
+// it changes only where the condition is true of all running jobs of that lease.
 func UpdateRunning(ctx context.Context, database Database, columns Columns, where string, args ...any) error {
-	var news, run, lease []string
-	for _, name := range slices.Sorted(maps.Keys(columns)) {
-		news = append(news, fmt.Sprintf("(%s)::%s as new_%s", columns[name], types[name], name))
-		switch apart, ok := ofLease[name]; {
-		case ok:
-			lease = append(lease, fmt.Sprintf("%s = n.new_%s", apart, name))
-		case name == "lease_token":
-			run = append(run, "lease_id = n.new_lease_token", "slot = 1")
-		default:
-			run = append(run, fmt.Sprintf("%s = n.new_%s", name, name))
-		}
-	}
-	changes := []string{"n as materialized (select id as job_id, lease_token as token, " + strings.Join(news, ", ") +
-		" from jobq.job where state = 'running' and (" + where + "))"}
-	switch _, anew := columns["lease_token"]; {
-	case anew:
-		value := func(name, old string) string {
-			if _, ok := columns[name]; ok {
-				return "n.new_" + name
-			}
-			return old
-		}
-		changes = append(changes, fmt.Sprintf(`l as (insert into jobq.lease (id, claimed_at, expires_at, owner, queue, job_ids)
-		  select n.new_lease_token, %s, %s, %s, l.queue, array[n.job_id] from n join jobq.lease l on l.id = n.token)`,
-			value("started_at", "l.claimed_at"), value("lease_expires_at", "l.expires_at"), value("lease_owner", "l.owner")))
-	case len(lease) > 0:
-		changes = append(changes, "l as (update jobq.lease l set "+strings.Join(lease, ", ")+" from n where l.id = n.token)")
-	}
-	if len(run) > 0 {
-		changes = append(changes, "r as (update jobq.run r set "+strings.Join(run, ", ")+" from n where r.id = n.job_id and r.lease_id = n.token)")
-	}
-	_, err := database.Exec(ctx, "with "+strings.Join(changes, ", ")+" select", args...)
-	return err
-}
-
-// UpdateFinished changes the finished jobs of which the condition is true. One
-// that had plainly succeeded gets a row that says so itself.
-func UpdateFinished(ctx context.Context, database Database, columns Columns, where string, args ...any) error {
-	set := []string{"state = coalesce(r.state, n.state)", "finished_at = coalesce(r.finished_at, n.finished_at)"}
-	var news, lease []string
-	for _, name := range slices.Sorted(maps.Keys(columns)) {
-		news = append(news, fmt.Sprintf(", (%s)::%s as new_%s", columns[name], types[name], name))
-		switch apart, ok := ofLease[name]; {
-		case ok:
-			lease = append(lease, fmt.Sprintf("%s = n.new_%s", apart, name))
-		case name == "lease_token":
-			set, lease = append(set, "lease_id = n.new_lease_token"), append(lease, "id = n.new_lease_token")
-		default:
-			set = append(slices.DeleteFunc(set, func(each string) bool { return strings.HasPrefix(each, name+" =") }), fmt.Sprintf("%s = n.new_%s", name, name))
-		}
-	}
-	changes := []string{"n as materialized (select id, lease_token, state, finished_at" + strings.Join(news, "") +
-		" from jobq.job where state in ('completed', 'failed', 'cancelled') and (" + where + "))"}
+	lease := columns.names(leaseColumns)
 	if len(lease) > 0 {
-		changes = append(changes, "l as (update jobq.past_lease l set "+strings.Join(lease, ", ")+" from n where l.id = n.lease_token)")
+		var others int
+		err := database.QueryRow(ctx, fmt.Sprintf(`
+			with j as materialized (select id, lease_token, (%s) as chosen from jobq.job where state = 'running')
+			select count(*) from j where chosen is not true and lease_token in (select lease_token from j where chosen)`, where), args...).Scan(&others)
+		if err != nil {
+			return err
+		}
+		if others > 0 {
+			return fmt.Errorf("%d other jobs have the same lease", others)
+		}
 	}
-	changes = append(changes, "r as (update jobq.run r set "+strings.Join(set, ", ")+" from n where r.id = n.id and r.lease_id = n.lease_token)")
-	_, err := database.Exec(ctx, "with "+strings.Join(changes, ", ")+" select", args...)
+	chosen := []string{"id as old_id", "lease_token as old_token"}
+	var set, setLease []string
+	for _, name := range lease { // of a volatile one, all of a lease have the same
+		chosen = append(chosen, fmt.Sprintf("first_value(%s) over (partition by lease_token) as new_%s", columns.typed(name), name))
+		setLease = append(setLease, leaseColumns[name]+" = c.new_"+name)
+	}
+	for _, name := range columns.runNames() {
+		chosen = append(chosen, columns.typed(name)+" as new_"+name)
+		set = append(set, name+" = c.new_"+name)
+	}
+	if columns["lease_token"] != "" {
+		set = append(set, "lease_id = c.new_lease_token")
+	}
+	reported := columns.names(progressColumns)
+	var targets, values, merged []string
+	for _, name := range reported {
+		chosen = append(chosen, columns.typed(name)+" as new_"+name)
+		targets, values = append(targets, progressColumns[name]), append(values, "new_"+name)
+		merged = append(merged, progressColumns[name]+" = excluded."+progressColumns[name])
+	}
+	sql := fmt.Sprintf("with c as materialized (select %s from jobq.job where state = 'running' and (%s))", strings.Join(chosen, ", "), where)
+	if len(setLease) > 0 {
+		sql += fmt.Sprintf(", l as (update jobq.lease l set %s from c where l.id = c.old_token)", strings.Join(setLease, ", "))
+	}
+	if len(reported) > 0 {
+		sql += fmt.Sprintf(`, p as (insert into jobq.progress (job_id, lease_id, %s) select old_id, old_token, %s from c on conflict (job_id) do update set %s)`,
+			strings.Join(targets, ", "), strings.Join(values, ", "), strings.Join(merged, ", "))
+	}
+	if len(set) > 0 {
+		sql += fmt.Sprintf(", r as (update jobq.run r set %s from c where r.id = c.old_id and r.lease_id = c.old_token)", strings.Join(set, ", "))
+	}
+	_, err := database.Exec(ctx, sql+" select from c", args...)
 	return err
 }
 
-// DeleteRunning takes running jobs away, as nothing in jobq does. Their leases stay.
+// UpdateFinished changes the finished jobs of which the condition is true.
+func UpdateFinished(ctx context.Context, database Database, columns Columns, where string, args ...any) error {
+	all := Columns{"state": "state", "finished_at": "finished_at"} // which a job that ended with its lease does not have yet
+	maps.Copy(all, columns)
+	chosen, set := []string{"id as old_id", "lease_token as old_token"}, []string(nil)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		chosen = append(chosen, all.typed(name)+" as new_"+name)
+		target := name
+		if name == "lease_token" {
+			target = "lease_id"
+		}
+		set = append(set, target+" = c.new_"+name)
+	}
+	_, err := database.Exec(ctx, fmt.Sprintf(`with c as materialized (select %s from jobq.job where finished_at is not null and (%s))
+		update jobq.run r set %s from c where r.id = c.old_id and r.lease_id = c.old_token`,
+		strings.Join(chosen, ", "), where, strings.Join(set, ", ")), args...)
+	return err
+}
+
+// DeleteRunning takes running jobs away, and the leases of which no other job
+// runs, as nothing in jobq does.
 func DeleteRunning(ctx context.Context, database Database, where string, args ...any) error {
-	_, err := database.Exec(ctx, "delete from jobq.run where id in (select id from jobq.job where state = 'running' and ("+where+"))", args...)
+	_, err := database.Exec(ctx, fmt.Sprintf(`
+		with j as materialized (select id, lease_token, (%s) as chosen from jobq.job where state = 'running'),
+		l as (delete from jobq.lease l where l.id in (select lease_token from j group by 1 having bool_and(coalesce(chosen, false))))
+		delete from jobq.run r using j where r.id = j.id and r.lease_id = j.lease_token and j.chosen`, where), args...)
 	return err
 }
 
-// LockRunning locks the row of a running job until the transaction ends, as a
-// statement that ends it on its own row does.
+// LockRunning locks running jobs, and the leases that they are under, until the
+// transaction ends: nobody can end or extend them.
 func LockRunning(ctx context.Context, tx Database, ids ...int64) error {
-	tag, err := tx.Exec(ctx, "select from jobq.run where id = any($1) and state is null for update", ids)
+	_, err := tx.Exec(ctx, "select from jobq.lease where job_ids && $1 order by id for update", ids)
+	if err != nil {
+		return err
+	}
+	return LockRuns(ctx, tx, ids...)
+}
+
+// LockRuns locks running jobs, and not their leases, as CompleteTx does.
+func LockRuns(ctx context.Context, tx Database, ids ...int64) error {
+	tag, err := tx.Exec(ctx, "select from jobq.run where id = any($1) and state is null order by id for update", ids)
 	if err == nil && int(tag.RowsAffected()) != len(ids) {
 		return fmt.Errorf("%d of %d jobs run", tag.RowsAffected(), len(ids))
 	}
-	return err
-}
-
-// LockLeases locks the leases of running jobs until the transaction ends, as a
-// statement that extends them does.
-func LockLeases(ctx context.Context, tx Database, ids ...int64) error {
-	_, err := tx.Exec(ctx, "select from jobq.lease where id in (select lease_token from jobq.job where id = any($1)) for update", ids)
 	return err
 }
 
@@ -243,24 +288,42 @@ func ArgsApart(ctx context.Context, database Database) (count int, err error) {
 }
 
 // BeforeCompletion runs statements of PL/pgSQL before a job is stored as
-// completed on its own row, in the same transaction. The variable job is its id.
+// completed, on its own row or with its lease, in the same transaction. The
+// variable job is its id.
 func BeforeCompletion(ctx context.Context, database Database, statements string) error {
-	return trigger(ctx, database, "before update on jobq.run for each row when (new.state = 'completed')", "job bigint := new.id;", statements)
+	return trigger(ctx, database, "jobs bigint[]; job bigint;", `
+		if tg_table_name = 'lease' then
+		  jobs := array(select r.id from jobq.run r where r.lease_id = new.id and r.state is null
+		    and r.slot = any(new.ended_slots) and r.slot <> all(old.ended_slots));
+		elsif tg_table_name like 'past_lease%' then
+		  jobs := array(select r.id from jobq.run r where r.lease_id = new.id and r.state is null and new.ended[r.slot] >= 0);
+		else
+		  jobs := array[new.id];
+		end if;
+		foreach job in array jobs loop `+statements+" end loop;",
+		"before update on jobq.run for each row when (new.state = 'completed')",
+		"before update on jobq.lease for each row when (new.ended_slots <> old.ended_slots)",
+		"before insert on jobq.past_lease for each row")
 }
 
 // BeforeProgress runs statements of PL/pgSQL before a report of progress is
 // stored, in the same transaction. The variable stage is the stage reported.
 func BeforeProgress(ctx context.Context, database Database, statements string) error {
-	return trigger(ctx, database, "before insert or update on jobq.progress for each row", "stage text := new.stage;", statements)
+	return trigger(ctx, database, "stage text;", "stage := new.stage; "+statements,
+		"before insert or update of stage on jobq.progress for each row")
 }
 
-func trigger(ctx context.Context, database Database, when, variable, statements string) error {
-	if _, err := database.Exec(ctx, "create function public.before_row() returns trigger language plpgsql as $test$ declare "+variable+" begin "+
+func trigger(ctx context.Context, database Database, variables, statements string, when ...string) error {
+	if _, err := database.Exec(ctx, "create function public.before_row() returns trigger language plpgsql as $test$ declare "+variables+" begin "+
 		statements+" return new; end $test$"); err != nil {
 		return err
 	}
-	_, err := database.Exec(ctx, "create trigger before_row "+when+" execute function public.before_row()")
-	return err
+	for i, event := range when {
+		if _, err := database.Exec(ctx, fmt.Sprintf("create trigger before_row_%d %s execute function public.before_row()", i, event)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func one(tag pgconn.CommandTag, err error) error {

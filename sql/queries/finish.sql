@@ -159,7 +159,7 @@ with f as materialized (
       checkpoint = coalesce((select p.checkpoint from jobq.progress p where p.job_id = h.id and p.lease_id = h.lease_id limit 1), r.checkpoint)
     from held h
     where r.id = h.id and h.state in ('completed', 'failed', 'cancelled')
-      and r.ctid = any(array(select h.place from held h)) and r.lease_id = any(sqlc.arg(tokens)::bigint[])
+      and r.ctid = any(array(select h.place from held h)) and r.id = any(sqlc.arg(ids)::bigint[]) and r.lease_id = any(sqlc.arg(tokens)::bigint[])
     returning r.id
 ), gone as (
   delete from jobq.run r

@@ -84,7 +84,8 @@ with stale as materialized (
       checkpoint = coalesce((select p.checkpoint from jobq.progress p where p.job_id = h.id and p.lease_id = h.lease_id limit 1), r.checkpoint)
     from held h
     where r.id = h.id and h.state in ('failed', 'cancelled')
-      and r.ctid = any(array(select h.place from held h)) and r.lease_id = any(array(select h.lease_id from held h))
+      and r.ctid = any(array(select h.place from held h)) and r.id = any(array(select h.id from held h))
+      and r.lease_id = any(array(select h.lease_id from held h))
     returning r.id
 ), gone as (
   delete from jobq.run r
