@@ -265,13 +265,10 @@ func (c *Client) bulkEnd(ctx context.Context, entry AuditEntry) error {
 // bulkPage is the first page of what is left to do of an action. Jobs in other
 // states than it is for would cost a lock each, and there can be millions.
 func bulkPage(query filter.Query, entry AuditEntry) db.JobPage {
-	matches, states := conditionOf(query), entry.Action.states()
-	page := db.JobPage{Sort: db.SortID, IDMax: entry.IDMax, EndedWithin: query.Within()}
-	for _, state := range query.States() {
-		if slices.Contains(states, State(state)) {
-			page.States = append(page.States, state)
-		}
-	}
+	page, states := pageOf(query), entry.Action.states()
+	page.IDMax = entry.IDMax
+	page.States = slices.DeleteFunc(page.States, func(state string) bool { return !slices.Contains(states, State(state)) })
+	matches := page.Condition
 	page.Condition = func(stage db.Stage, first int) (string, []any) {
 		sql, args := matches(stage, first)
 		if stage.Finished == "" {

@@ -124,7 +124,8 @@ func (f Filter) page() (db.JobPage, error) {
 	if err != nil {
 		return db.JobPage{}, err
 	}
-	page := db.JobPage{States: query.States(), Condition: conditionOf(query), EndedWithin: query.Within(), Sort: db.JobSort(f.Sort), Ascending: f.Reverse}
+	page := pageOf(query)
+	page.Sort, page.Ascending = db.JobSort(f.Sort), f.Reverse
 	among := func(states ...State) bool {
 		return !slices.ContainsFunc(page.States, func(state string) bool { return !slices.Contains(states, State(state)) })
 	}
@@ -155,12 +156,16 @@ func (f Filter) page() (db.JobPage, error) {
 	return page, err
 }
 
-func conditionOf(query filter.Query) db.Condition {
-	return func(stage db.Stage, first int) (string, []any) {
+// pageOf is the page of all jobs that the query matches.
+func pageOf(query filter.Query) db.JobPage {
+	page := db.JobPage{States: query.States(), Sort: db.SortID}
+	page.EndedWithin, page.EndedBefore = query.Ages()
+	page.Condition = func(stage db.Stage, first int) (string, []any) {
 		return query.Condition(filter.Columns{
 			ID: stage.ID, Queue: stage.Queue, Since: stage.Since, Worker: stage.Worker, Args: stage.Args, Scheduled: stage.Scheduled,
 		}, first)
 	}
+	return page
 }
 
 // cursorOf is where a page has ended: the id, and before it the time that the

@@ -40,10 +40,11 @@ type JobPage struct {
 	After     *JobKey // nil to begin
 	IDMax     int64   // 0 for no limit
 	Size      int
-	// EndedWithin is how long ago a job that is over may have ended at most, as
-	// far as that follows from the condition. 0 for no limit. It leaves days out.
-	EndedWithin time.Duration
-	unsorted    bool // any jobs will do
+	// EndedWithin and EndedBefore are how long ago a job that is over has ended
+	// at most, and at least, as far as that follows from the condition; 0 for no
+	// limit. They leave days out.
+	EndedWithin, EndedBefore time.Duration
+	unsorted                 bool // any jobs will do
 }
 
 // JobList is a page of jobs, without args, checkpoint and result, which can be
@@ -66,17 +67,26 @@ func (s *Schema) JobList(ctx context.Context, conn DBTX, page JobPage) ([]JobGet
 
 // JobCount counts the jobs of a list, up to the page's size.
 func (s *Schema) JobCount(ctx context.Context, conn DBTX, page JobPage) (count int64, err error) {
-	page.unsorted = true
-	sql, args := page.sql()
+	sql, args := page.CountSQL()
 	if sql == "" {
 		return 0, nil
 	}
-	err = sender{s, conn}.QueryRow(ctx, Render("select count(*) from ("+sql+") counted", s.name), args...).Scan(&count)
+	err = sender{s, conn}.QueryRow(ctx, Render(sql, s.name), args...).Scan(&count)
 	return count, err
 }
 
 // SQL is the statement of the page, for a look at its plan.
 func (p JobPage) SQL() (string, []any) { return p.sql() }
+
+// CountSQL is the statement that counts the jobs of the list.
+func (p JobPage) CountSQL() (string, []any) {
+	p.unsorted = true
+	sql, args := p.sql()
+	if sql == "" {
+		return "", nil
+	}
+	return "select count(*) from (" + sql + ") counted", args
+}
 
 func (p JobPage) sql() (string, []any) {
 	key := map[JobSort]string{SortID: "", SortFinished: "finished_at", SortDue: "run_at"}[p.Sort]
@@ -144,6 +154,9 @@ func (q *pageQuery) part(stage Stage) string {
 		from += stage.lease
 	}
 	if q.page.unsorted {
+		if stage.counted != "" && !strings.Contains(where, "j.") {
+			from = stage.counted
+		}
 		return fmt.Sprintf("\n  (select\n    from %s\n    where %s\n    limit $1::integer)", from, where)
 	}
 	sorted := fmt.Sprintf("where %s\n    order by %s\n    limit $1::integer", where, q.order("j.", stage.ID))
@@ -157,10 +170,14 @@ func (q *pageQuery) part(stage Stage) string {
 func (q *pageQuery) conditions(stage Stage) []string {
 	p := q.page
 	conditions := slices.Clone(stage.conditions)
-	if p.EndedWithin > 0 && stage.within != "" {
-		conditions = append(conditions, strings.ReplaceAll(stage.within, "{moment}",
-			"(now() - "+q.param(p.EndedWithin.Microseconds())+"::bigint * interval '1 us')"))
+	ago := func(condition string, age time.Duration) {
+		if age > 0 && condition != "" {
+			moment := "(now() - " + q.param(age.Microseconds()) + "::bigint * interval '1 us')"
+			conditions = append(conditions, strings.ReplaceAll(condition, "{moment}", moment))
+		}
 	}
+	ago(stage.since, p.EndedWithin)
+	ago(stage.before, p.EndedBefore)
 	if p.IDMax > 0 {
 		conditions = append(conditions, stage.ID+" <= "+q.param(p.IDMax)+"::bigint")
 	}

@@ -106,8 +106,8 @@ type QueueListRow struct {
 }
 
 // QueueList counts what waits, runs and has ended badly in each queue that has
-// a row, a job or a worker. What runs is counted in the leases, and so includes
-// a job that has ended on its own row until its worker's next exchange. Counts stop at count_max, which then means "at
+// a row, a job or a worker. What runs is counted in the leases, of which each
+// end is told with it, or soon after. Counts stop at count_max, which then means "at
 // least": those of scheduled jobs are of the next ones due, and those of ended
 // jobs of the last ones, of all queues together. Available jobs are counted up to
 // available_max in each queue: all queues together have ten times count_max, so

@@ -104,4 +104,3 @@ func TestDayOfAnOpenLeaseStays(t *testing.T) {
 		})
 	}
 }
-

@@ -14,10 +14,10 @@ type Stage struct {
 	Finished string
 
 	state, token, started, reported, cleared string
-	from                                     string // where the rows are
+	from, counted                            string // where the rows are, and where those that are only counted, if j is not asked for
 	beside, lease                            string // what is looked up for each: with it, or when the page is found
 	conditions                               []string
-	within                                   string // a condition that follows from having ended since {moment}
+	since, before                            string // conditions that follow from having ended since, or before, {moment}
 	needsOpen                                bool
 }
 
@@ -25,8 +25,8 @@ type Stage struct {
 const argsOf = "coalesce(j.args, (select a.args from jobq.payload a where a.job_id = j.id))"
 
 // openJobs are the jobs that run, from the leases that are held: few rows, in
-// memory. A job that has ended on its own row may be among them until its lease
-// says so, too.
+// memory. A job that has just ended on its own row may be among them, until its
+// lease says so, too: lists look at the row, counts do not.
 const openJobs = `with open as materialized (
   select s.job_id, x.id as lease_id, x.claimed_at, x.expires_at, x.owner, x.queue
     from jobq.lease x
@@ -35,13 +35,14 @@ const openJobs = `with open as materialized (
 )
 `
 
-// isOver says of a row of run without a state that its lease says it is over,
-// without looking that lease up. It stays one hash of what runs: the planner
-// expects few rows of unnest, and many of leases, which it might not hash.
-const isOver = `(j.id, j.lease_id) not in (
+// isOver says of a row of run without a state that it is over, by what runs, so
+// that no past lease needs to be looked at. Few rows are younger than the oldest
+// lease that is held; only they ask further, in a hash. It stays one: the
+// planner expects few rows of unnest, and many of leases, which it might not hash.
+const isOver = `(j.lease_id < (select min(o.lease_id) from open o) or (j.id, j.lease_id) not in (
         select u.job_id, u.lease_id
           from (select array_agg(o.job_id) as job_ids, array_agg(o.lease_id) as lease_ids from open o) a
-          cross join lateral unnest(a.job_ids, a.lease_ids) as u(job_id, lease_id))`
+          cross join lateral unnest(a.job_ids, a.lease_ids) as u(job_id, lease_id)))`
 
 // leaseOfRun looks the lease of a row of run up. The limit keeps the planner from
 // hashing all leases for some jobs. Neighbours mostly have the same lease, which
@@ -56,9 +57,17 @@ const leaseOfRun = `
       limit 1
     ) lease on true`
 
-// endedByLease is when a run plainly succeeded.
-const endedByLease = `lease.claimed_at
-        + coalesce(lease.ended[j.slot], lease.ended_ms[array_position(lease.ended_slots, j.slot)]) * interval '1 ms'`
+// endedAt is when a run was over. As an argument of coalesce it keeps the join an outer one.
+const endedAt = `coalesce(j.finished_at, lease.claimed_at
+        + coalesce(lease.ended[j.slot], lease.ended_ms[array_position(lease.ended_slots, j.slot)]) * interval '1 ms')`
+
+// Conditions that follow from having ended since, or before, a {moment}: the day
+// of its claim is in the id of a lease. A minute is for runs that plainly
+// succeeded, which are shorter, and for clocks.
+const (
+	claimedSince  = "j.lease_id >= jobq.lease_day((({moment} - interval '1 minute') at time zone 'UTC')::date)"
+	claimedBefore = "j.lease_id < jobq.lease_day((({moment} + interval '1 minute') at time zone 'UTC')::date + 1)"
+)
 
 // columns are those of JobGetRow.
 func (s Stage) columns() string {
@@ -94,10 +103,10 @@ func (p JobPage) stages() (stages []Stage) {
 		stages = append(stages, ended(unsuccessful))
 	case completed:
 		// Each with the index, or the days, that the moment leaves.
-		stages = append(stages, endedWithLease(), endedOnOwnRow("completed"))
+		stages = append(stages, endedWithLease(), p.endedOnOwnRow("completed"))
 	}
 	if len(unsuccessful) > 0 && (!completed || p.EndedWithin > 0) {
-		stages = append(stages, endedOnOwnRow(unsuccessful...))
+		stages = append(stages, p.endedOnOwnRow(unsuccessful...))
 	}
 	return stages
 }
@@ -124,6 +133,7 @@ func running() Stage {
     cross join lateral (
       select x.* from jobq.run x where x.id = lease.job_id and x.lease_id = lease.lease_id and x.state is null limit 1
     ) j`,
+		counted: "open lease",
 		beside: `
     left join lateral (
       select x.progressed_at, x.percent, x.stage, x.message
@@ -140,7 +150,7 @@ func over(state, finished string, conditions ...string) Stage {
 		ID: "j.id", Queue: "j.queue", Since: finished, Worker: "nullif(lease.owner, '')", Args: argsOf, Scheduled: "false", Finished: finished,
 		state: state, token: "j.lease_id", started: "lease.claimed_at", cleared: "null::text",
 		reported: "lease.owner, null::timestamptz, null::timestamptz, null::timestamptz, null::real, null::text, null::text",
-		from:     "jobq.run j", lease: leaseOfRun, conditions: conditions,
+		from:     "jobq.run j", lease: leaseOfRun, conditions: conditions, before: claimedBefore,
 	}
 }
 
@@ -150,27 +160,30 @@ func ended(others []string) Stage {
 	if len(others) < 2 {
 		own = isOneOf(append(others, "completed"))
 	}
-	stage := over("coalesce(j.state::text, 'completed')", "coalesce(j.finished_at, "+endedByLease+")",
+	stage := over("coalesce(j.state::text, 'completed')", endedAt,
 		"("+own+" or (j.state is null and "+isOver+"))")
 	stage.needsOpen = true
 	return stage
 }
 
-// endedWithLease are the jobs that plainly succeeded. No such run is longer than
-// a smallint of milliseconds, so the day of the lease is known.
+// endedWithLease are the jobs that plainly succeeded.
 func endedWithLease() Stage {
-	stage := over("'completed'", endedByLease, "j.state is null", isOver)
-	stage.needsOpen = true
-	stage.within = "j.lease_id >= jobq.lease_day((({moment} - interval '1 minute') at time zone 'UTC')::date)"
+	stage := over("'completed'", endedAt, "j.state is null", isOver)
+	stage.needsOpen, stage.since = true, claimedSince
 	return stage
 }
 
 // endedOnOwnRow are the jobs whose row of run says that they are over. States
 // are constants: the planner must see that they are not 'completed', or that
 // they are, to use a partial index.
-func endedOnOwnRow(states ...string) Stage {
+func (p JobPage) endedOnOwnRow(states ...string) Stage {
 	stage := over("j.state::text", "j.finished_at", isOneOf(states))
-	stage.within = "j.finished_at >= {moment}"
+	stage.since = "j.finished_at >= {moment}"
+	if p.Sort == SortFinished {
+		// Left alone, the planner expects too few rows, as most have neither a state nor
+		// a finished_at, and would sort them all.
+		stage.Since, stage.since = "(j.finished_at + interval '0')", "j.finished_at >= (select {moment})"
+	}
 	return stage
 }
 

@@ -32,18 +32,23 @@ func (q Query) States() []string {
 	return possible
 }
 
-// Within is the age that all jobs of the query have at most; 0 if there is none.
-func (q Query) Within() (within time.Duration) {
+// Ages are those that all jobs of the query have at most, and at least; 0 if
+// there is none.
+func (q Query) Ages() (most, least time.Duration) {
 	for _, term := range q.terms {
-		if term.Field != "age" || term.Negated || !strings.HasPrefix(term.Op, "<") {
+		if term.Field != "age" {
 			continue
 		}
 		age, _ := when.ParseDuration(term.Values[0].Text) // checked by Parse
-		if within == 0 || age < within {
-			within = age
+		if strings.HasPrefix(term.Op, "<") != term.Negated {
+			if most == 0 || age < most {
+				most = age
+			}
+		} else {
+			least = max(least, age)
 		}
 	}
-	return within
+	return most, least
 }
 
 func (t Term) allows(state string) bool {
