@@ -140,12 +140,13 @@ type round struct {
 	leases  map[int64]LeaseEndRow
 	ended   []RunEndRow
 	plain   map[int64][]int16 // slots that had plainly succeeded before, by lease
+	before  map[int64]bool    // jobs that have completed on their own rows, now or before
 	held    []int64
 	claimed []JobClaimRow
 }
 
 func newRound(exchange Exchange) *round {
-	return &round{Exchange: exchange, leases: make(map[int64]LeaseEndRow), plain: make(map[int64][]int16)}
+	return &round{Exchange: exchange, leases: make(map[int64]LeaseEndRow), plain: make(map[int64][]int16), before: make(map[int64]bool)}
 }
 
 // send does it in the order in which the statements depend on one another: what
@@ -290,8 +291,8 @@ func (r *round) queueLook(ctx context.Context, s *Schema, batch *pgx.Batch) {
 	})
 }
 
-// queueHeld asks which of the runs are still the owner's, after the statements
-// that were to end them.
+// queueHeld asks which of the runs are still the owner's, and which have
+// completed, after the statements that were to end them.
 func (r *round) queueHeld(ctx context.Context, s *Schema, batch *pgx.Batch) {
 	ids := make([]int64, 0, len(r.Completions)+len(r.Endings))
 	tokens := make([]int64, 0, cap(ids))
@@ -305,8 +306,16 @@ func (r *round) queueHeld(ctx context.Context, s *Schema, batch *pgx.Batch) {
 		return
 	}
 	s.Queue(batch, func(q *Queries) { _, _ = q.RunHeld(ctx, ids, tokens, r.Owner) }).
-		Query(func(rows pgx.Rows) (err error) {
-			r.held, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+		Query(func(rows pgx.Rows) error {
+			var row RunHeldRow
+			_, err := pgx.ForEachRow(rows, []any{&row.ID, &row.Held}, func() error {
+				if row.Held {
+					r.held = append(r.held, row.ID)
+				} else {
+					r.before[row.ID] = true
+				}
+				return nil
+			})
 			return err
 		})
 }
@@ -333,7 +342,7 @@ func (r *round) isStored(c Completion, ended map[int64]bool) bool {
 		return true
 	}
 	if r.onRow(c) {
-		return ended[c.ID]
+		return ended[c.ID] || r.before[c.ID]
 	}
 	return r.leases[c.Token].Told
 }
@@ -359,7 +368,7 @@ func (r *round) answer() Exchanged {
 	}
 	for i, at := range r.elsewhere() {
 		lease := r.leases[at.Token]
-		if lease.Held && !lease.Told && (i < len(r.Untold) || ended[at.ID]) {
+		if lease.Held && !lease.Told && (i < len(r.Untold) || ended[at.ID] || r.before[at.ID]) {
 			answer.Untold = append(answer.Untold, at)
 		}
 	}

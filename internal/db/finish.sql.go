@@ -15,7 +15,7 @@ import (
 const LeaseEnd = `-- name: LeaseEnd :many
 
 with e as materialized (
-  select x.lease_id, array_agg(x.slot) as slots
+  select x.lease_id, array_agg(distinct x.slot) as slots
     from rows from (unnest($2::bigint[]), unnest($3::smallint[]),
       unnest($4::bigint[])) as x(lease_id, slot, job_id)
     where (select r.state is null from jobq.run r where r.id = x.job_id and r.lease_id = x.lease_id limit 1) is not true
@@ -464,33 +464,45 @@ func (q *Queries) RunFate(ctx context.Context, iD int64, token int64, owner stri
 }
 
 const RunHeld = `-- name: RunHeld :many
-select r.id
+select r.id, r.held::boolean as held
   from rows from (unnest($1::bigint[]), unnest($2::bigint[])) as f(id, token)
   cross join lateral (
-    select x.id from jobq.run x
-      where x.id = f.id and x.lease_id = f.token and x.state is null
-        and (select l.owner = $3 and l.lost_at is null and x.slot <> all(l.ended_slots)
-          from jobq.lease l where l.id = f.token limit 1)
+    select x.id, x.state is null as held from jobq.run x
+      where x.id = f.id and x.lease_id = f.token
+        and case
+          when x.state is null then
+            (select l.owner = $3 and l.lost_at is null and x.slot <> all(l.ended_slots)
+              from jobq.lease l where l.id = f.token limit 1)
+          when x.state = 'completed' then
+            exists (select from jobq.lease l where l.id = f.token and l.owner = $3)
+              or exists (select from jobq.past_lease l where l.id = f.token and l.owner = $3)
+        end
       limit 1
   ) r
 `
 
-// RunHeld returns those of the runs that are still the caller's. It waits for
-// nothing, and takes a row that somebody is about to take away for one that is
-// there. Needs run_id_idx and lease_pkey only.
-func (q *Queries) RunHeld(ctx context.Context, ids []int64, tokens []int64, owner string) ([]int64, error) {
+type RunHeldRow struct {
+	ID   int64
+	Held bool
+}
+
+// RunHeld returns those of the runs that are still the caller's (held), and those
+// that have completed on their own rows while they were, as by an exchange whose
+// answer was lost. It waits for nothing, and takes a row that somebody is about
+// to take away for one that is there. Needs run_id_idx, lease_pkey and past_lease_pkey only.
+func (q *Queries) RunHeld(ctx context.Context, ids []int64, tokens []int64, owner string) ([]RunHeldRow, error) {
 	rows, err := q.db.Query(ctx, RunHeld, ids, tokens, owner)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []int64
+	var items []RunHeldRow
 	for rows.Next() {
-		var id int64
-		if err := rows.Scan(&id); err != nil {
+		var i RunHeldRow
+		if err := rows.Scan(&i.ID, &i.Held); err != nil {
 			return nil, err
 		}
-		items = append(items, id)
+		items = append(items, i)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err

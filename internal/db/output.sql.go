@@ -59,8 +59,11 @@ func (q *Queries) OutputAppend(ctx context.Context, arg OutputAppendParams) (int
 const OutputPrune = `-- name: OutputPrune :one
 with looked as materialized (
   select x.ctid as place, x.written_at,
-      (select r.slot <> all(l.ended_slots) from jobq.lease l, jobq.run r
-        where l.id = x.lease_token and r.lease_id = l.id and r.id = x.job_id and r.state is null limit 1) is not true as ended
+      -- Each is looked up on its own: beside the days of run, the planner would not mind reading all leases.
+      (select r.slot <> all(l.ended_slots)
+        from (select y.ended_slots from jobq.lease y where y.id = x.lease_token limit 1) l
+        cross join lateral (select z.slot from jobq.run z where z.id = x.job_id and z.lease_id = x.lease_token and z.state is null limit 1) r
+      ) is not true as ended
     from jobq.output x
     where x.written_at > $1::timestamptz and x.written_at < statement_timestamp() - interval '5 minutes'
     order by x.written_at

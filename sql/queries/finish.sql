@@ -27,7 +27,7 @@
 -- Needs lease_pkey and run_id_idx only.
 -- name: LeaseEnd :many
 with e as materialized (
-  select x.lease_id, array_agg(x.slot) as slots
+  select x.lease_id, array_agg(distinct x.slot) as slots
     from rows from (unnest(sqlc.arg(elsewhere_leases)::bigint[]), unnest(sqlc.arg(elsewhere_slots)::smallint[]),
       unnest(sqlc.arg(elsewhere_jobs)::bigint[])) as x(lease_id, slot, job_id)
     where (select r.state is null from jobq.run r where r.id = x.job_id and r.lease_id = x.lease_id limit 1) is not true
@@ -221,17 +221,24 @@ with f as materialized (
 )
 select d.id, d.state from done d where (select count(*) from woken) >= 0;
 
--- RunHeld returns those of the runs that are still the caller's. It waits for
--- nothing, and takes a row that somebody is about to take away for one that is
--- there. Needs run_id_idx and lease_pkey only.
+-- RunHeld returns those of the runs that are still the caller's (held), and those
+-- that have completed on their own rows while they were, as by an exchange whose
+-- answer was lost. It waits for nothing, and takes a row that somebody is about
+-- to take away for one that is there. Needs run_id_idx, lease_pkey and past_lease_pkey only.
 -- name: RunHeld :many
-select r.id
+select r.id, r.held::boolean as held
   from rows from (unnest(sqlc.arg(ids)::bigint[]), unnest(sqlc.arg(tokens)::bigint[])) as f(id, token)
   cross join lateral (
-    select x.id from jobq.run x
-      where x.id = f.id and x.lease_id = f.token and x.state is null
-        and (select l.owner = sqlc.arg(owner) and l.lost_at is null and x.slot <> all(l.ended_slots)
-          from jobq.lease l where l.id = f.token limit 1)
+    select x.id, x.state is null as held from jobq.run x
+      where x.id = f.id and x.lease_id = f.token
+        and case
+          when x.state is null then
+            (select l.owner = sqlc.arg(owner) and l.lost_at is null and x.slot <> all(l.ended_slots)
+              from jobq.lease l where l.id = f.token limit 1)
+          when x.state = 'completed' then
+            exists (select from jobq.lease l where l.id = f.token and l.owner = sqlc.arg(owner))
+              or exists (select from jobq.past_lease l where l.id = f.token and l.owner = sqlc.arg(owner))
+        end
       limit 1
   ) r;
 
