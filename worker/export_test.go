@@ -18,7 +18,7 @@ func NewReconciler(t *testing.T, client *jobq.Client) func() int {
 	t.Helper()
 	w, err := New(client, &Config{Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
-	w.queries = w.schema.Queries(client.Pool())
+	w.pool, w.queries = client.Pool(), w.schema.Queries(client.Pool())
 	return func() int {
 		dead, err := w.deadOnHost(context.Background())
 		require.NoError(t, err)

@@ -48,13 +48,14 @@ func historyCases() []historyCase {
 		{"StatPrune", db.StatPrune, "'-infinity', '30 days', 500", inHand, ""},
 		{"EventPrune", db.EventPrune, "'-infinity', '7 days', 500", inHand, ""},
 		{"AuditPrune", db.AuditPrune, "0, 0, 500", batch, ""},
-		{"PartitionAdd", db.PartitionAdd, "'run', 5", inHand, ""},
+		{"PartitionAdd", db.PartitionAdd, "'run', 5", batch, ""}, // catalogs, for the indexes and constraints of a table
 		{"PartitionAdd of leases", db.PartitionAdd, "'past_lease', 5", inHand, ""},
 		{"PartitionPrune", db.PartitionPrune, "'run'", batch, ""},
 		{"PartitionPrune of leases", db.PartitionPrune, "'past_lease'", batch, ""},
 		{"PayloadPrune", db.PayloadPrune, "'', 0, 1000, 500", batch, "select jobq.partition_prune('run')"},
 		{"DefaultPrune", db.DefaultPrune, "'run', 0, 0, 1000", inHand, ""},
 		{"DefaultPrune of leases", db.DefaultPrune, "'past_lease', 0, 0, 1000", inHand, ""},
+		{"DefaultPrune of attempts", db.DefaultPrune, "'attempt', 0, 0, 1000", inHand, ""},
 		{"WorkerPrune", db.WorkerPrune, "'5 minutes'", few, ""},
 		// The worker.
 		{"JobEnqueue", db.JobEnqueue, "'k', '{}', 'q1', 0, null, '1 hour', 25, null, null, null, null, null", few, ""},

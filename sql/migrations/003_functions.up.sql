@@ -529,6 +529,7 @@ begin
     with taken as (
       delete from jobq.run r
         where r.id = requeue.job_id and (select e.ended_at is not null from jobq.run_end(r.lease_id, r.slot, r.finished_at) e)
+          and r.unique_key is not distinct from keys[1] -- else it has ended since, and the next round takes its key
         returning r.id, r.lease_id, r.created_at, r.timeout, r.backoff_base, r.backoff_max, r.priority, r.attempts,
           r.max_attempts, r.crashes, r.args_apart, r.queue, r.kind, r.args, r.unique_key, r.last_error,
           r.checkpoint, r.metadata, r.tags

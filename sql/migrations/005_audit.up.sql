@@ -81,7 +81,7 @@ begin
   end if;
   if not whole then
     return jsonb_build_object('stage', stage, 'row',
-      found_row - array['args', 'checkpoint', 'metadata', 'tags', 'unique_key', 'timeout', 'backoff_base', 'backoff_max']);
+      found_row - array['args', 'checkpoint', 'metadata', 'tags', 'timeout', 'backoff_base', 'backoff_max']);
   end if;
   return jsonb_build_object('stage', stage, 'row', found_row,
     'payload', (select a.args from jobq.payload a where a.job_id = job_lock.job_id),
@@ -331,6 +331,7 @@ declare
   refusals integer := 0;
   held text[] := '{}'; -- queues with available jobs that stay and were locked
   taken record; -- unique keys
+  keyed bigint[] := '{}'; -- jobs whose keys were taken
 begin
   problem := jobq.act_problem(act.action, act.ids, act.audit_id, act.change);
   if problem is not null then
@@ -349,6 +350,7 @@ begin
     select array_agg(r.kind) as kinds, array_agg(r.unique_key) as keys, array_agg(r.id) as ids into taken
       from jobq.run r where r.id = any(act.ids) and r.unique_key is not null and r.state is not null;
     perform jobq.unique_keys_take(taken.kinds, taken.keys, taken.ids);
+    keyed := coalesce(taken.ids, keyed);
   end if;
   for job in select x.id, x.expected, x.seen from unnest(act.ids, act.expected, act.seen) as x(id, expected, seen) order by x.id loop
     job_id := job.id;
@@ -362,7 +364,10 @@ begin
     if before is null then
       code := 'JQ002';
       problem := 'no such job';
-    elsif job.expected <> format('%s/%s', state_before, before -> 'row' ->> 'lease_token') then
+    elsif job.expected <> format('%s/%s', state_before, before -> 'row' ->> 'lease_token')
+        -- A key that was not taken before the first job was locked is not taken now.
+        or act.action = 'requeue' and before ->> 'stage' = 'finished' and before -> 'row' ->> 'unique_key' is not null
+          and job.id <> all(keyed) then
       code := 'JQ003';
       problem := format('it has changed meanwhile, and is %s now', state_before);
     else
@@ -802,10 +807,11 @@ begin
   if undone.action in ('cancel', 'delete') then
     select array_agg(k.kind) as kinds, array_agg(k.key) as keys, array_agg(k.id) as ids into taken
       from (
-        select coalesce(r.kind, t.before -> 'row' ->> 'kind') as kind, coalesce(r.unique_key, t.before -> 'row' ->> 'unique_key') as key, t.job_id as id
+        select t.before -> 'row' ->> 'kind' as kind,
+            case undone.action when 'cancel' then r.unique_key else t.before -> 'row' ->> 'unique_key' end as key, t.job_id as id
           from jobq.audit_job t
           left join lateral ( -- one look-up for each, never a join with the history
-            select x.kind, x.unique_key from jobq.run x
+            select x.unique_key from jobq.run x
               where undone.action = 'cancel' and x.id = t.job_id and x.state is not null limit 1) r on true
           where t.audit_id = undo.audit_id and t.job_id > first and t.job_id <= last and t.before ->> 'stage' = 'pending'
       ) k
