@@ -49,7 +49,7 @@ func historyCases() []historyCase {
 		{"EventPrune", db.EventPrune, "'-infinity', '7 days', 500", inHand, ""},
 		{"AuditPrune", db.AuditPrune, "0, 0, 500", batch, ""},
 		{"PartitionAdd", db.PartitionAdd, "'run', 5", batch, ""}, // catalogs, for the indexes and constraints of a table
-		{"PartitionAdd of leases", db.PartitionAdd, "'past_lease', 5", inHand, ""},
+		{"PartitionAdd of leases", db.PartitionAdd, "'past_lease', 5", batch, ""},
 		{"PartitionPrune", db.PartitionPrune, "'run'", batch, ""},
 		{"PartitionPrune of leases", db.PartitionPrune, "'past_lease'", batch, ""},
 		{"PayloadPrune", db.PayloadPrune, "'', 0, 1000, 500", batch, "select jobq.partition_prune('run')"},
@@ -68,6 +68,7 @@ func historyCases() []historyCase {
 		{"RunFate of one that is over", db.RunFate, "20000100, jobq.lease_day((now() at time zone 'UTC')::date - 7) + 200001, 'w1'", few, ""},
 		{"LeaseLook", db.LeaseLook, "array[live_lease(0), live_lease(1)], 'w0'", few, ""},
 		{"OutputAppend", db.OutputAppend, "1000000000, 1000000001, 'x', 40000026, live_lease(0), 'w0', 1000", inHand, ""},
+		{"ProgressPrune", db.ProgressPrune, "500", inHand, ""},
 		{"OutputPrune", db.OutputPrune, "'-infinity', 500", batch, ""},
 		{"DigestRead", db.DigestRead, "'{1,2,3}'", few, ""},
 		{"WorkWaits", db.WorkWaits, "'{k1}', '{none,due}'", few, ""},

@@ -11,7 +11,7 @@ import (
 
 // plainly is a run that plainly succeeds.
 func plainly(job db.JobClaimRow) db.Completion {
-	return db.Completion{Slot: db.Slot{ID: job.ID, Token: job.LeaseToken, Slot: job.Slot}, Kind: job.Kind}
+	return db.Completion{Slot: at(job), Kind: job.Kind}
 }
 
 // onRow is a run that succeeds on its own row.
