@@ -37,7 +37,7 @@ func TestActCost(t *testing.T) {
 	exec("insert into jobq.pending (kind, unique_key) select 'k', i::text from generate_series(1001, 101000) i")
 	exec("insert into jobq.unique_key (kind, key, job_id) select p.kind, p.unique_key, p.id from jobq.pending p where p.id >= 1000000")
 	err = pgtest.InsertFinished(ctx, conn, 100000, pgtest.Columns{
-		"id": "2000000 + i", "lease_token": "0", "state": "'cancelled'", "kind": "'k'", "unique_key": "'ended' || (2000000 + i)",
+		"id": "2000000 + i", "state": "'cancelled'", "kind": "'k'", "unique_key": "'ended' || (2000000 + i)",
 	})
 	require.NoError(t, err)
 	exec("set session_replication_role = origin")

@@ -18,7 +18,7 @@ func NewReconciler(t *testing.T, client *jobq.Client) func() int {
 	t.Helper()
 	w, err := New(client, &Config{Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
-	w.queries = w.schema.Queries(client.Pool())
+	w.pool, w.queries = client.Pool(), w.schema.Queries(client.Pool())
 	return func() int {
 		dead, err := w.deadOnHost(context.Background())
 		require.NoError(t, err)
@@ -103,15 +103,6 @@ func IsWatched(w *Worker) bool { return w.digests.isWatched() }
 func LastWords(how string, stderr []byte) string { return lastWords(how, stderr) }
 
 func Excerpt(text string, limit int) string { return excerpt(text, limit) }
-
-// KnowsCompleted says whether a worker has found out that a handler, which has
-// not returned, has completed its job in its own transaction.
-func KnowsCompleted(w *Worker, id int64) bool {
-	w.keeper.mu.Lock()
-	defer w.keeper.mu.Unlock()
-	r, ok := w.keeper.held[id]
-	return ok && r.hold.completed
-}
 
 // NextHeartbeat is when the lease of a job is extended next; it changes with
 // each answer.

@@ -23,7 +23,7 @@ import (
 
 // programs runs jobs of kind "p" that write their pids, with that of a child,
 // to a file, ignore SIGTERM, and sleep; or do something else meanwhile, if there
-// is a script for that.
+// is a script for that. The last one has a lease of its own.
 func programs(t *testing.T, client *jobq.Client, count int, lostTerminates bool, change jobq.QueueChange, meanwhile string) (*running, []int64, func(id int64) []int) {
 	t.Helper()
 	folder := t.TempDir()
@@ -37,7 +37,7 @@ func programs(t *testing.T, client *jobq.Client, count int, lostTerminates bool,
 	command.LostTerminates = lostTerminates
 	require.NoError(t, worker.HandleCommand(w, "p", command))
 	ids := make([]int64, count)
-	for i := range ids {
+	for i := range count - 1 {
 		ids[i] = enqueueRaw(t, client, "p", "{}", nil)
 	}
 	pids := func(id int64) []int {
@@ -54,10 +54,15 @@ func programs(t *testing.T, client *jobq.Client, count int, lostTerminates bool,
 		return found
 	}
 	r := run(t, w)
-	for _, id := range ids {
-		// Many shims start at once here, and with the race detector each takes its time.
-		require.Eventually(t, func() bool { return len(pids(id)) == 2 }, patience, 20*time.Millisecond)
+	begun := func(ids ...int64) {
+		for _, id := range ids {
+			// Many shims start at once here, and with the race detector each takes its time.
+			require.Eventually(t, func() bool { return len(pids(id)) == 2 }, patience, 20*time.Millisecond)
+		}
 	}
+	begun(ids[:count-1]...)
+	ids[count-1] = enqueueRaw(t, client, "p", "{}", nil)
+	begun(ids[count-1])
 	return r, ids, pids
 }
 
@@ -85,7 +90,7 @@ func TestOneLossOfMany(t *testing.T) {
 		client := newClient(t)
 		lease, extendEvery := 3*time.Minute, 2*time.Second
 		r, ids, pids := programs(t, client, count, lostTerminates, jobq.QueueChange{Lease: &lease, ExtendEvery: &extendEvery}, "")
-		ctx, lost := context.Background(), ids[count/2]
+		ctx, lost := context.Background(), ids[count-1]
 		var leaseEnd time.Time
 		require.NoError(t, pgx.BeginFunc(ctx, client.Pool(), func(tx pgx.Tx) error {
 			if err := pgtest.LockRunning(ctx, tx, lost); err != nil {

@@ -77,7 +77,7 @@ func (q *queue) reap() {
 
 // at is where a claimed job is.
 func at(job db.JobClaimRow) db.Slot {
-	return db.Slot{ID: job.ID, Token: job.LeaseToken, Slot: job.Slot}
+	return db.Slot{ID: job.ID, Token: job.LeaseToken, Slot: job.Slot, ClaimedAt: job.StartedAt.Time}
 }
 
 // slotsOf are the places of claimed jobs, by job.

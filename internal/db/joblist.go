@@ -154,6 +154,9 @@ func (q *pageQuery) part(stage Stage) string {
 		from += stage.lease
 	}
 	if q.page.unsorted {
+		if stage.counted != "" && !strings.Contains(where, "j.") {
+			from = stage.counted
+		}
 		return fmt.Sprintf("\n  (select\n    from %s\n    where %s\n    limit $1::integer)", from, where)
 	}
 	sorted := fmt.Sprintf("where %s\n    order by %s\n    limit $1::integer", where, q.order("j.", stage.ID))

@@ -59,8 +59,11 @@ func (q *Queries) OutputAppend(ctx context.Context, arg OutputAppendParams) (int
 const OutputPrune = `-- name: OutputPrune :one
 with looked as materialized (
   select x.ctid as place, x.written_at,
-      (select r.slot <> all(l.ended_slots) from jobq.lease l, jobq.run r
-        where l.id = x.lease_token and r.lease_id = l.id and r.id = x.job_id and r.state is null limit 1) is not true as ended
+      -- Each is looked up on its own: beside the days of run, the planner would not mind reading all leases.
+      (select r.slot <> all(l.ended_slots)
+        from (select y.ended_slots from jobq.lease y where y.id = x.lease_token limit 1) l
+        cross join lateral (select z.slot from jobq.run z where z.id = x.job_id and z.lease_id = x.lease_token and z.state is null limit 1) r
+      ) is not true as ended
     from jobq.output x
     where x.written_at > $1::timestamptz and x.written_at < statement_timestamp() - interval '5 minutes'
     order by x.written_at
@@ -137,6 +140,27 @@ func (q *Queries) OutputSince(ctx context.Context, jobID int64, token int64, beg
 		return nil, err
 	}
 	return items, nil
+}
+
+const ProgressPrune = `-- name: ProgressPrune :execrows
+delete from jobq.progress p
+  where p.ctid = any(array(
+    select x.ctid from jobq.progress x
+      where not exists (select from jobq.lease l where l.id = x.lease_id)
+      limit $1::integer
+      for update skip locked))
+`
+
+// ProgressPrune forgets so many reports of runs at most whose leases are past, and
+// returns how many. A run that ends forgets its own; one that reported in that very
+// moment has left one. Reads progress, which holds no more than the work in hand.
+// Needs lease_pkey.
+func (q *Queries) ProgressPrune(ctx context.Context, rowCount int32) (int64, error) {
+	result, err := q.db.Exec(ctx, ProgressPrune, rowCount)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const RunHold = `-- name: RunHold :execrows

@@ -56,8 +56,8 @@ func TestQueueListReadsNoEndedRow(t *testing.T) {
 	}))
 	q.exec("vacuum (analyze) jobq." + pgtest.History)
 	plan := q.explainRead(db.QueueList, "10000")
-	require.Regexp(t, `Index Only Scan[^\n]* on finished_\d+ .*actual rows=500 `, plan)
-	require.NotRegexp(t, `(?:Index|Seq|Bitmap Heap) Scan[^\n]* on finished_\d+ `, plan)
+	require.Regexp(t, `Index Only Scan[^\n]* on run_\d+ .*actual rows=500 `, plan)
+	require.NotRegexp(t, `(?:Index|Seq|Bitmap Heap) Scan[^\n]* on run_\d+ `, plan)
 	require.NotRegexp(t, `Heap Fetches: [1-9]`, plan)
 }
 

@@ -18,7 +18,7 @@ select e.queue, e.error::text as error, count(*) as jobs, min(e.finished_at)::ti
       from (
         select r.queue, r.finished_at, r.state, r.last_error
           from jobq.run r
-          where r.state <> 'completed' and r.finished_at > statement_timestamp() - $1::interval
+          where r.state <> 'completed' and r.finished_at > (select statement_timestamp() - $1::interval)
           order by r.finished_at desc, r.id desc
           limit $2::integer
       ) u
@@ -38,8 +38,9 @@ type FailuresByErrorRow struct {
 
 // FailuresByError groups the last failures within the span by queue and the
 // first words of the error. It reads at most the last row_count jobs that did not
-// succeed, so that a million of cancelled ones cannot make it slow. Needs
-// run_unsuccessful_idx.
+// succeed, so that a million of cancelled ones cannot make it slow. The span is in
+// a subquery for the planner: it would expect too few rows, as most of run have
+// neither a state nor a finished_at, and sort them all. Needs run_unsuccessful_idx.
 func (q *Queries) FailuresByError(ctx context.Context, span pgtype.Interval, rowCount int32) ([]FailuresByErrorRow, error) {
 	rows, err := q.db.Query(ctx, FailuresByError, span, rowCount)
 	if err != nil {

@@ -157,19 +157,21 @@ func ExpireLeases(ctx context.Context, database Database, ids ...int64) error {
 // they had been lost and claimed again.
 func StealLeases(ctx context.Context, database Database, thief string, ids ...int64) error {
 	return UpdateRunning(ctx, database, Columns{
-		"lease_owner": "$2", "lease_token": NextToken, "lease_expires_at": "now() + interval '1 hour'",
-	}, "id = any($1)", ids, thief)
+		"lease_owner": "'" + thief + "'", "lease_token": NextToken, "lease_expires_at": "now() + interval '1 hour'",
+	}, "id = any($1)", ids)
 }
 
 // NextToken is a lease_token that the next claim could have had.
 const NextToken = "jobq.lease_id_next()"
 
 // UpdateRunning changes the running jobs of which the condition is true, and no
-// others, behind the back of the workers who have them. What belongs to the lease
-// it changes only where the condition is true of all running jobs of that lease.
+// others, behind the back of the workers who have them. With a lease_token each
+// gets a lease of its own. Else it changes what belongs to the lease only where the
+// condition is true of all running jobs of that lease.
 func UpdateRunning(ctx context.Context, database Database, columns Columns, where string, args ...any) error {
 	lease := columns.names(leaseColumns)
-	if len(lease) > 0 {
+	anew := columns["lease_token"] != ""
+	if len(lease) > 0 && !anew {
 		var others int
 		err := database.QueryRow(ctx, fmt.Sprintf(`
 			with j as materialized (select id, lease_token, (%s) as chosen from jobq.job where state = 'running')
@@ -184,6 +186,10 @@ func UpdateRunning(ctx context.Context, database Database, columns Columns, wher
 	chosen := []string{"id as old_id", "lease_token as old_token"}
 	var set, setLease []string
 	for _, name := range lease { // of a volatile one, all of a lease have the same
+		if anew {
+			chosen = append(chosen, columns.typed(name)+" as new_"+name)
+			continue
+		}
 		chosen = append(chosen, fmt.Sprintf("first_value(%s) over (partition by lease_token) as new_%s", columns.typed(name), name))
 		setLease = append(setLease, leaseColumns[name]+" = c.new_"+name)
 	}
@@ -191,8 +197,8 @@ func UpdateRunning(ctx context.Context, database Database, columns Columns, wher
 		chosen = append(chosen, columns.typed(name)+" as new_"+name)
 		set = append(set, name+" = c.new_"+name)
 	}
-	if columns["lease_token"] != "" {
-		set = append(set, "lease_id = c.new_lease_token")
+	if anew {
+		set = append(set, "lease_id = c.new_lease_token", "slot = 1")
 	}
 	reported := columns.names(progressColumns)
 	var targets, values, merged []string
@@ -202,6 +208,18 @@ func UpdateRunning(ctx context.Context, database Database, columns Columns, wher
 		merged = append(merged, progressColumns[name]+" = excluded."+progressColumns[name])
 	}
 	sql := fmt.Sprintf("with c as materialized (select %s from jobq.job where state = 'running' and (%s))", strings.Join(chosen, ", "), where)
+	if anew {
+		value := func(name string) string {
+			if columns[name] != "" {
+				return "c.new_" + name
+			}
+			return "l." + leaseColumns[name]
+		}
+		sql += fmt.Sprintf(`, l as (insert into jobq.lease (id, claimed_at, expires_at, owner, queue, job_ids)
+			select c.new_lease_token, %s, %s, %s, l.queue, array[c.old_id] from c join jobq.lease l on l.id = c.old_token),
+			gone as (delete from jobq.lease l where l.id in (select old_token from c) and l.job_ids <@ array(select old_id from c))`,
+			value("started_at"), value("lease_expires_at"), value("lease_owner"))
+	}
 	if len(setLease) > 0 {
 		sql += fmt.Sprintf(", l as (update jobq.lease l set %s from c where l.id = c.old_token)", strings.Join(setLease, ", "))
 	}

@@ -46,8 +46,11 @@ select o.lease_token, o.begins_at, o.ends_at, o.content
 -- name: OutputPrune :one
 with looked as materialized (
   select x.ctid as place, x.written_at,
-      (select r.slot <> all(l.ended_slots) from jobq.lease l, jobq.run r
-        where l.id = x.lease_token and r.lease_id = l.id and r.id = x.job_id and r.state is null limit 1) is not true as ended
+      -- Each is looked up on its own: beside the days of run, the planner would not mind reading all leases.
+      (select r.slot <> all(l.ended_slots)
+        from (select y.ended_slots from jobq.lease y where y.id = x.lease_token limit 1) l
+        cross join lateral (select z.slot from jobq.run z where z.id = x.job_id and z.lease_id = x.lease_token and z.state is null limit 1) r
+      ) is not true as ended
     from jobq.output x
     where x.written_at > sqlc.arg(after)::timestamptz and x.written_at < statement_timestamp() - interval '5 minutes'
     order by x.written_at
@@ -62,6 +65,18 @@ with looked as materialized (
 )
 select (select count(*) from looked)::bigint as looked, (select count(*) from dropped)::bigint as dropped,
     coalesce((select max(l.written_at) from looked l), sqlc.arg(after)::timestamptz)::timestamptz as last;
+
+-- ProgressPrune forgets so many reports of runs at most whose leases are past, and
+-- returns how many. A run that ends forgets its own; one that reported in that very
+-- moment has left one. Reads progress, which holds no more than the work in hand.
+-- Needs lease_pkey.
+-- name: ProgressPrune :execrows
+delete from jobq.progress p
+  where p.ctid = any(array(
+    select x.ctid from jobq.progress x
+      where not exists (select from jobq.lease l where l.id = x.lease_id)
+      limit sqlc.arg(row_count)::integer
+      for update skip locked));
 
 -- WorkWaits says whether one of the queues that are not paused has a job of
 -- the kinds that could run now. Per queue it walks the line up to the first such

@@ -1,7 +1,8 @@
 -- LeaseReap takes leases away from their owners and counts the lost runs of their
 -- jobs: one attempt more, and failed when it was the last, so that a job that kills
 -- every worker comes to an end. Without owners it takes leases whose time, and the
--- queue's stale_grace after it, has ended, longest ended first; with owners,
+-- queue's stale_grace after it, has ended, longest ended first, and then what is
+-- left of those taken before, whose runs may be locked for long; with owners,
 -- which the caller knows to be dead, all of theirs. It ends job_count runs at most,
 -- and returns them.
 --
@@ -33,15 +34,15 @@ with stale as materialized (
       end
       and (sqlc.narg(owners)::text[] is not null or l.lost_at is not null
         or l.expires_at < clock_timestamp() - coalesce(q.stale_grace, interval '0'))
-    order by l.expires_at, l.id
+    order by l.lost_at is not null, l.expires_at, l.id
     limit sqlc.arg(job_count)::integer
     for update of l skip locked
 ), sure as materialized (
   select s.place, s.id, s.claimed_at, s.expires_at, s.owner, s.job_ids, s.ended_slots, s.ended_ms
     from (
       select l.ctid as place, l.id, l.claimed_at, l.expires_at, l.owner, l.job_ids, l.ended_slots, l.ended_ms,
-          sum(cardinality(l.job_ids) - cardinality(l.ended_slots))
-            over (order by l.expires_at, l.id rows between unbounded preceding and 1 preceding) as jobs_before
+          sum(case when l.lost_at is null then cardinality(l.job_ids) - cardinality(l.ended_slots) end)
+            over (order by l.lost_at is not null, l.expires_at, l.id rows between unbounded preceding and 1 preceding) as jobs_before
         from jobq.lease l
         where l.ctid = any(array(select s.place from stale s))
     ) s

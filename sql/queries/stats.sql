@@ -78,8 +78,9 @@ select s.minute, s.queue, sum(s.completed)::bigint as completed, sum(s.failed)::
 
 -- FailuresByError groups the last failures within the span by queue and the
 -- first words of the error. It reads at most the last row_count jobs that did not
--- succeed, so that a million of cancelled ones cannot make it slow. Needs
--- run_unsuccessful_idx.
+-- succeed, so that a million of cancelled ones cannot make it slow. The span is in
+-- a subquery for the planner: it would expect too few rows, as most of run have
+-- neither a state nor a finished_at, and sort them all. Needs run_unsuccessful_idx.
 -- name: FailuresByError :many
 select e.queue, e.error::text as error, count(*) as jobs, min(e.finished_at)::timestamptz as since
   from (
@@ -87,7 +88,7 @@ select e.queue, e.error::text as error, count(*) as jobs, min(e.finished_at)::ti
       from (
         select r.queue, r.finished_at, r.state, r.last_error
           from jobq.run r
-          where r.state <> 'completed' and r.finished_at > statement_timestamp() - sqlc.arg(span)::interval
+          where r.state <> 'completed' and r.finished_at > (select statement_timestamp() - sqlc.arg(span)::interval)
           order by r.finished_at desc, r.id desc
           limit sqlc.arg(row_count)::integer
       ) u
