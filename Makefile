@@ -94,24 +94,6 @@ fault: ## Break jobq in all ways, ten seeds each, and write docs/faults.md (25 m
 bench-layout: ## Measure the table layouts of docs/decisions/0001
 	cd bench && go run ./layout
 
-.PHONY: bench-batch
-bench-batch: ## Measure leases by the batch and the elements of the path, for docs/decisions/0008 (twenty minutes)
-	cd bench && go build -o ../bin/bench-batch ./batch
-	bin/bench-batch -part designs -jobs 200000
-	bin/bench-batch -part exceptions -jobs 50000
-	bin/bench-batch -part sizes -jobs 50000
-	bin/bench-batch -part elements -jobs 20000 -rounds 4
-
-.PHONY: bench-second
-bench-second: ## Measure the second table layout beside today's, for docs/decisions/0013 (an hour; 10 million jobs, 10 GB)
-	cd bench && go build -o ../bin/bench-batch ./batch
-	bin/bench-batch -part second -jobs 60000 -rounds 5
-	bin/bench-batch -part second-sizes -jobs 4000 -rounds 5
-	bin/bench-batch -part second-variants -jobs 60000 -rounds 5
-	bin/bench-batch -part second-held -jobs 200000
-	bin/bench-batch -part slots
-	bin/bench-batch -part lists -jobs 10000000 -rounds 5
-
 .PHONY: bench-handlers
 bench-handlers: ## Measure programs, kept processes and HTTP servers as handlers
 	cd bench && go run ./handlers

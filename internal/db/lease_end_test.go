@@ -197,6 +197,21 @@ func TestUnsentSuccessRunsAgain(t *testing.T) {
 	require.Greater(t, again[0].LeaseToken, l.id, "tokens grow with every claim")
 }
 
+// The charts have what runs took from their claim on, by both kinds of end. For
+// finished_at see TestFinishedAtIsExact.
+func TestRunSecondsOfBothEnds(t *testing.T) {
+	t.Parallel()
+	l := leaseOf(setUp(t), 2)
+	l.change(pgtest.Columns{"started_at": "started_at - interval '1234 ms'"}, "true")
+	for slot, onRow := range map[int16]bool{1: false, 2: true} {
+		completion := l.completions(slot)
+		completion[0].OnRow = onRow
+		require.Equal(t, l.ids(slot), l.exchange(db.Exchange{Owner: "a", Completions: completion}).Completed)
+	}
+	require.Equal(t, 1, l.number("select count(*) from jobq.run where state is not null"), "one each")
+	require.GreaterOrEqual(t, l.number("select (sum(run_seconds) * 1000)::integer from jobq.stats"), 2*1234)
+}
+
 // Trap 9: what was claimed longer ago than a smallint has milliseconds for ends
 // on its own row, also when its worker thinks otherwise, and so does what has
 // waited in the worker together with it. The lease is told of both.

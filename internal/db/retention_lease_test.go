@@ -37,6 +37,7 @@ func (q *queue) age(days int64, jobs []db.JobClaimRow) {
 	q.exec("update jobq.past_lease set id = id - ($1::bigint << 40), claimed_at = claimed_at - $1::integer * interval '1 day'", days)
 	for i := range jobs {
 		jobs[i].LeaseToken -= days << 40
+		jobs[i].StartedAt.Time = jobs[i].StartedAt.Time.AddDate(0, 0, int(-days))
 	}
 }
 

@@ -39,7 +39,7 @@ func TestEveryLeaseWriteIsFenced(t *testing.T) {
 			switch name {
 			case "LeaseReap":
 				require.Regexp(t, `(?s)l\.expires_at < clock_timestamp\(\).*for update of l skip locked.*lost_at = coalesce.*delete`, query, "the expiry must be checked on the row as locked")
-			case "JobClaim", "JobClaimEach", "OutputPrune": // a new lease, and what has no run any more
+			case "JobClaim", "JobClaimEach", "OutputPrune", "ProgressPrune": // a new lease, and what has no run any more
 			default:
 				require.Regexp(t, `owner = sqlc\.arg\(owner\) and \w\.lost_at is null`, query, name)
 			}
@@ -47,7 +47,7 @@ func TestEveryLeaseWriteIsFenced(t *testing.T) {
 	}
 	slices.Sort(found)
 	require.Equal(t, []string{
-		"JobClaim", "JobClaimEach", "LeaseEnd", "LeaseExtend", "LeaseReap", "OutputAppend", "OutputPrune", "RunCheckpoint", "RunCompleteTx",
+		"JobClaim", "JobClaimEach", "LeaseEnd", "LeaseExtend", "LeaseReap", "OutputAppend", "OutputPrune", "ProgressPrune", "RunCheckpoint", "RunCompleteTx",
 		"RunEnd", "RunHold", "RunProgress",
 	}, found)
 }
