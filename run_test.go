@@ -45,7 +45,7 @@ func (w *worker) claim(queue string, count int32) []db.JobClaimRow {
 
 // at is a job's place in its lease.
 func at(job db.JobClaimRow) db.Slot {
-	return db.Slot{ID: job.ID, Token: job.LeaseToken, Slot: job.Slot}
+	return db.Slot{ID: job.ID, Token: job.LeaseToken, Slot: job.Slot, ClaimedAt: job.StartedAt.Time}
 }
 
 func (w *worker) complete(job db.JobClaimRow) {

@@ -55,6 +55,7 @@ func (j *Janitor) retentionChores() []*chore {
 		byTime("prune stats", retentionEvery, pruneStats),
 		byTime("prune events", retentionEvery, pruneEvents),
 		byTime("prune output", outputEvery, pruneOutput),
+		{name: "prune progress", every: retentionEvery, work: pruneProgress},
 	}
 	for _, parent := range partitioned {
 		chores = append(chores, pruneDefault(parent))
@@ -98,6 +99,12 @@ func pruneEvents(ctx context.Context, queries *db.Queries, after pgtype.Timestam
 func pruneOutput(ctx context.Context, queries *db.Queries, after pgtype.Timestamptz) (last pgtype.Timestamptz, more bool, err error) {
 	row, err := queries.OutputPrune(ctx, after, outputBatch)
 	return row.Last, row.Looked == outputBatch, err
+}
+
+// pruneProgress forgets what runs have reported in the moment in which they ended.
+func pruneProgress(ctx context.Context, queries *db.Queries) (more bool, err error) {
+	pruned, err := queries.ProgressPrune(ctx, pruneBatch)
+	return pruned == pruneBatch, err
 }
 
 // pruneDefault deletes what the default partition has that is past retention.

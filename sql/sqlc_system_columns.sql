@@ -3,6 +3,7 @@
 alter table jobq.pending add column ctid tid;
 alter table jobq.run add column ctid tid;
 alter table jobq.lease add column ctid tid;
+alter table jobq.progress add column ctid tid;
 alter table jobq.stat_delta add column ctid tid;
 alter table jobq.stat add column ctid tid;
 alter table jobq.event add column ctid tid;

@@ -124,7 +124,7 @@ func (r *Run) endsOnRow() bool {
 
 // slot is the run's place in its lease.
 func (r *Run) slot() db.Slot {
-	return db.Slot{ID: r.row.ID, Token: r.row.LeaseToken, Slot: r.row.Slot}
+	return db.Slot{ID: r.row.ID, Token: r.row.LeaseToken, Slot: r.row.Slot, ClaimedAt: r.row.StartedAt.Time}
 }
 
 // failed says whether the run counts as an attempt.

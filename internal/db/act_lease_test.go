@@ -185,6 +185,9 @@ func TestFinishedAtIsExact(t *testing.T) {
 	q.exec("select jobq.enqueue('k') from generate_series(1, 3)")
 	jobs := q.claim("a", 3)
 	q.exec("update jobq.lease set claimed_at = claimed_at - interval '1234 ms'")
+	for i := range jobs {
+		jobs[i].StartedAt.Time = jobs[i].StartedAt.Time.Add(-1234 * time.Millisecond)
+	}
 	for i, completion := range []db.Completion{plainly(jobs[0]), onRow(jobs[1]), plainly(jobs[2])} {
 		before := clock()
 		q.completes(completion)

@@ -6,10 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 // HotSettings keep the plans of the hot statements what they are meant to be,
@@ -34,6 +36,9 @@ type Slot struct {
 	ID    int64 // the job's
 	Token int64
 	Slot  int16
+	// ClaimedAt tells the lease from an earlier one with the same id, which a
+	// standby may not have heard of.
+	ClaimedAt time.Time
 }
 
 // Completion is a run that succeeded.
@@ -135,6 +140,9 @@ func (s *Schema) Exchange(ctx context.Context, conn Batcher, exchange Exchange) 
 type round struct {
 	Exchange
 	again bool // what of it is not stored is asked after
+	// claims are when the leases were claimed; of two with the same id the later,
+	// since the earlier is lost.
+	claims map[int64]time.Time
 
 	// answers
 	leases  map[int64]LeaseEndRow
@@ -146,7 +154,22 @@ type round struct {
 }
 
 func newRound(exchange Exchange) *round {
-	return &round{Exchange: exchange, leases: make(map[int64]LeaseEndRow), plain: make(map[int64][]int16), before: make(map[int64]bool)}
+	claims := make(map[int64]time.Time)
+	note := func(at Slot) {
+		if at.ClaimedAt.After(claims[at.Token]) {
+			claims[at.Token] = at.ClaimedAt
+		}
+	}
+	for _, c := range exchange.Completions {
+		note(c.Slot)
+	}
+	for _, e := range exchange.Endings {
+		note(e.Slot)
+	}
+	for _, at := range exchange.Untold {
+		note(at)
+	}
+	return &round{Exchange: exchange, claims: claims, leases: make(map[int64]LeaseEndRow), plain: make(map[int64][]int16), before: make(map[int64]bool)}
 }
 
 // send does it in the order in which the statements depend on one another: what
@@ -225,7 +248,7 @@ func (r *round) queueLeaseEnd(ctx context.Context, s *Schema, batch *pgx.Batch) 
 	}
 	plain := make(map[int64][]Completion)
 	for _, c := range r.Completions {
-		if !r.onRow(c) {
+		if !r.onRow(c) && c.ClaimedAt.Equal(r.claims[c.Token]) {
 			plain[c.Token] = append(plain[c.Token], c)
 			tokens[c.Token] = struct{}{}
 		}
@@ -233,11 +256,9 @@ func (r *round) queueLeaseEnd(ctx context.Context, s *Schema, batch *pgx.Batch) 
 	if len(tokens) == 0 {
 		return
 	}
-	for token := range tokens {
-		params.Ids = append(params.Ids, token)
-	}
-	slices.Sort(params.Ids)
+	params.Ids = slices.Sorted(maps.Keys(tokens))
 	for _, token := range params.Ids {
+		params.ClaimedAts = append(params.ClaimedAts, pgtype.Timestamptz{Time: r.claims[token], Valid: true})
 		params.Lows = append(params.Lows, int32(len(params.Plain)+1)) // #nosec G115 -- as many as an exchange has
 		for _, c := range plain[token] {
 			params.Plain = append(params.Plain, c.Slot.Slot)
@@ -272,16 +293,19 @@ func (p *LeaseEndParams) sum(token int64, completions []Completion) {
 // queueLook asks which of the completions the leases had been told of before, as
 // by an exchange whose answer was lost.
 func (r *round) queueLook(ctx context.Context, s *Schema, batch *pgx.Batch) {
-	var ids []int64
+	tokens := make(map[int64]struct{})
 	for _, c := range r.Completions {
-		ids = append(ids, c.Token)
+		tokens[c.Token] = struct{}{}
 	}
-	slices.Sort(ids)
-	ids = slices.Compact(ids)
-	if len(ids) == 0 {
+	if len(tokens) == 0 {
 		return
 	}
-	s.Queue(batch, func(q *Queries) { _, _ = q.LeaseLook(ctx, ids, r.Owner) }).Query(func(rows pgx.Rows) error {
+	ids := slices.Sorted(maps.Keys(tokens))
+	claimedAts := make([]pgtype.Timestamptz, len(ids))
+	for i, id := range ids {
+		claimedAts[i] = pgtype.Timestamptz{Time: r.claims[id], Valid: true}
+	}
+	s.Queue(batch, func(q *Queries) { _, _ = q.LeaseLook(ctx, ids, claimedAts, r.Owner) }).Query(func(rows pgx.Rows) error {
 		var row LeaseLookRow
 		_, err := pgx.ForEachRow(rows, []any{&row.ID, &row.Plain}, func() error {
 			r.plain[row.ID] = row.Plain
@@ -338,13 +362,11 @@ func (r *round) queueClaim(ctx context.Context, s *Schema, batch *pgx.Batch, cla
 
 // isStored says whether a completion has been stored, in this round or before it.
 func (r *round) isStored(c Completion, ended map[int64]bool) bool {
-	if slices.Contains(r.plain[c.Token], c.Slot.Slot) {
-		return true
-	}
+	current := c.ClaimedAt.Equal(r.claims[c.Token])
 	if r.onRow(c) {
-		return ended[c.ID] || r.before[c.ID]
+		return ended[c.ID] || r.before[c.ID] || current && slices.Contains(r.plain[c.Token], c.Slot.Slot)
 	}
-	return r.leases[c.Token].Told
+	return current && r.leases[c.Token].Told
 }
 
 // answer is what has come of the round.

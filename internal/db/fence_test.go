@@ -77,7 +77,7 @@ func (q *queue) reap() {
 
 // at is where a claimed job is.
 func at(job db.JobClaimRow) db.Slot {
-	return db.Slot{ID: job.ID, Token: job.LeaseToken, Slot: job.Slot}
+	return db.Slot{ID: job.ID, Token: job.LeaseToken, Slot: job.Slot, ClaimedAt: job.StartedAt.Time}
 }
 
 // slotsOf are the places of claimed jobs, by job.
@@ -87,11 +87,6 @@ func slotsOf(jobs []db.JobClaimRow) map[int64]db.Slot {
 		slots[job.ID] = at(job)
 	}
 	return slots
-}
-
-// completion is a plain success of a claimed job.
-func completion(job db.JobClaimRow) db.Completion {
-	return db.Completion{Slot: at(job), Kind: job.Kind}
 }
 
 // extend asks for an hour more for a lease, or only after it with 0.

@@ -21,8 +21,9 @@ with e as materialized (
     where (select r.state is null from jobq.run r where r.id = x.job_id and r.lease_id = x.lease_id limit 1) is not true
     group by x.lease_id
 ), f as materialized (
-  select f.id, ($5::smallint[])[f.low:f.high] as plain, coalesce(e.slots, '{}') as elsewhere
-    from rows from (unnest($6::bigint[]), unnest($7::integer[]), unnest($8::integer[])) as f(id, low, high)
+  select f.id, f.claimed_at, ($5::smallint[])[f.low:f.high] as plain, coalesce(e.slots, '{}') as elsewhere
+    from rows from (unnest($6::bigint[]), unnest($7::timestamptz[]), unnest($8::integer[]),
+      unnest($9::integer[])) as f(id, claimed_at, low, high)
     left join e on e.lease_id = f.id
 ), held as materialized (
   select h.place, h.id, h.claimed_at, h.owner, h.queue, h.jobs, h.slots || f.plain || h.elsewhere as slots,
@@ -33,7 +34,7 @@ with e as materialized (
           least(greatest(extract(epoch from clock_timestamp() - x.claimed_at) * 1000, 0), 32767)::smallint as now_ms,
           array(select e.slot from unnest(f.elsewhere) as e(slot) where e.slot <> all(x.ended_slots)) as elsewhere
         from jobq.lease x
-        where x.id = f.id and x.owner = $1 and x.lost_at is null
+        where x.id = f.id and x.claimed_at = f.claimed_at and x.owner = $1 and x.lost_at is null
           and not x.ended_slots && f.plain
           and (f.plain = '{}' or x.claimed_at > statement_timestamp() - interval '32.7 s')
         for update skip locked
@@ -62,8 +63,8 @@ with e as materialized (
         s.jobs * extract(epoch from clock_timestamp() - h.claimed_at)::float8, s.waited
       from done d
       join held h on h.id = d.id
-      join rows from (unnest($9::bigint[]), unnest($10::text[]), unnest($11::integer[]),
-        unnest($12::float8[])) as s(lease_id, kind, jobs, waited) on s.lease_id = d.id
+      join rows from (unnest($10::bigint[]), unnest($11::text[]), unnest($12::integer[]),
+        unnest($13::float8[])) as s(lease_id, kind, jobs, waited) on s.lease_id = d.id
 )
 select f.id::bigint as id, (f.id = any(array(select d.id from done d)))::boolean as told,
     exists (select from jobq.lease l where l.id = f.id and l.owner = $1 and l.lost_at is null) as held
@@ -77,6 +78,7 @@ type LeaseEndParams struct {
 	ElsewhereJobs   []int64
 	Plain           []int16
 	Ids             []int64
+	ClaimedAts      []pgtype.Timestamptz
 	Lows            []int32
 	Highs           []int32
 	SumLeases       []int64
@@ -109,6 +111,10 @@ type LeaseEndRow struct {
 // kept the end from being stored. For the statistics there are, by lease and
 // kind, how many jobs and how many seconds they had waited (sum_*).
 //
+// A slot is no job's name: after a standby has taken over that had not heard of a
+// claim, the same owner may get the same id for other jobs. So a lease is known by
+// its claimed_at as well.
+//
 // Refused as a whole is a lease that is not the owner's any more, that somebody
 // has locked, that was claimed too long ago for a smallint of milliseconds, or
 // that has one of the plain ends already, as when the answer before was lost. So each
@@ -125,6 +131,7 @@ func (q *Queries) LeaseEnd(ctx context.Context, arg LeaseEndParams) ([]LeaseEndR
 		arg.ElsewhereJobs,
 		arg.Plain,
 		arg.Ids,
+		arg.ClaimedAts,
 		arg.Lows,
 		arg.Highs,
 		arg.SumLeases,
@@ -152,15 +159,15 @@ func (q *Queries) LeaseEnd(ctx context.Context, arg LeaseEndParams) ([]LeaseEndR
 
 const LeaseLook = `-- name: LeaseLook :many
 select f.id::bigint as id, l.plain::smallint[] as plain
-  from unnest($1::bigint[]) as f(id)
+  from rows from (unnest($1::bigint[]), unnest($2::timestamptz[])) as f(id, claimed_at)
   cross join lateral (
     select array(select u.slot from rows from (unnest(x.ended_slots), unnest(x.ended_ms)) as u(slot, ms) where u.ms >= 0) as plain
       from jobq.lease x
-      where x.id = f.id and x.owner = $2
+      where x.id = f.id and x.claimed_at = f.claimed_at and x.owner = $3
     union all
     select array(select u.slot::smallint from unnest(x.ended) with ordinality as u(ms, slot) where u.ms >= 0)
       from jobq.past_lease x
-      where x.id = f.id and x.owner = $2
+      where x.id = f.id and x.claimed_at = f.claimed_at and x.owner = $3
     limit 1
   ) l
 `
@@ -173,8 +180,8 @@ type LeaseLookRow struct {
 // LeaseLook says of leases of the owner's which of their slots have ended: plain
 // are those that have plainly succeeded. None that is not, or never was, the owner's.
 // Needs lease_pkey and past_lease_pkey only.
-func (q *Queries) LeaseLook(ctx context.Context, ids []int64, owner string) ([]LeaseLookRow, error) {
-	rows, err := q.db.Query(ctx, LeaseLook, ids, owner)
+func (q *Queries) LeaseLook(ctx context.Context, ids []int64, claimedAts []pgtype.Timestamptz, owner string) ([]LeaseLookRow, error) {
+	rows, err := q.db.Query(ctx, LeaseLook, ids, claimedAts, owner)
 	if err != nil {
 		return nil, err
 	}

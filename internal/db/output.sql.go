@@ -142,6 +142,27 @@ func (q *Queries) OutputSince(ctx context.Context, jobID int64, token int64, beg
 	return items, nil
 }
 
+const ProgressPrune = `-- name: ProgressPrune :execrows
+delete from jobq.progress p
+  where p.ctid = any(array(
+    select x.ctid from jobq.progress x
+      where not exists (select from jobq.lease l where l.id = x.lease_id)
+      limit $1::integer
+      for update skip locked))
+`
+
+// ProgressPrune forgets so many reports of runs at most whose leases are past, and
+// returns how many. A run that ends forgets its own; one that reported in that very
+// moment has left one. Reads progress, which holds no more than the work in hand.
+// Needs lease_pkey.
+func (q *Queries) ProgressPrune(ctx context.Context, rowCount int32) (int64, error) {
+	result, err := q.db.Exec(ctx, ProgressPrune, rowCount)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const RunHold = `-- name: RunHold :execrows
 select r.id
   from jobq.run r

@@ -3,6 +3,7 @@ package db_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -11,7 +12,7 @@ import (
 
 // plainly is a run that plainly succeeds.
 func plainly(job db.JobClaimRow) db.Completion {
-	return db.Completion{Slot: db.Slot{ID: job.ID, Token: job.LeaseToken, Slot: job.Slot}, Kind: job.Kind}
+	return db.Completion{Slot: at(job), Kind: job.Kind}
 }
 
 // onRow is a run that succeeds on its own row.
@@ -37,6 +38,7 @@ func (q *queue) age(days int64, jobs []db.JobClaimRow) {
 	q.exec("update jobq.past_lease set id = id - ($1::bigint << 40), claimed_at = claimed_at - $1::integer * interval '1 day'", days)
 	for i := range jobs {
 		jobs[i].LeaseToken -= days << 40
+		jobs[i].StartedAt.Time = jobs[i].StartedAt.Time.Add(-time.Duration(days) * 24 * time.Hour)
 	}
 }
 

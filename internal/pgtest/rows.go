@@ -216,7 +216,8 @@ func UpdateRunning(ctx context.Context, database Database, columns Columns, wher
 			return "l." + leaseColumns[name]
 		}
 		sql += fmt.Sprintf(`, l as (insert into jobq.lease (id, claimed_at, expires_at, owner, queue, job_ids)
-			select c.new_lease_token, %s, %s, %s, l.queue, array[c.old_id] from c join jobq.lease l on l.id = c.old_token)`,
+			select c.new_lease_token, %s, %s, %s, l.queue, array[c.old_id] from c join jobq.lease l on l.id = c.old_token),
+			gone as (delete from jobq.lease l where l.id in (select old_token from c) and l.job_ids <@ array(select old_id from c))`,
 			value("started_at"), value("lease_expires_at"), value("lease_owner"))
 	}
 	if len(setLease) > 0 {

@@ -81,10 +81,13 @@ with candidate as materialized (
     returning p.id, p.position, p.run_at, p.created_at, p.timeout, p.backoff_base, p.backoff_max,
       p.priority, p.attempts, p.max_attempts, p.crashes, p.args_apart, p.queue, p.kind, p.args, p.unique_key,
       p.last_error, p.clear_reason, p.checkpoint, p.metadata, p.tags
+), moment as materialized (
+  select clock_timestamp() as at
 ), l as (
   insert into jobq.lease (id, claimed_at, expires_at, owner, queue, job_ids)
-    select jobq.lease_id_next(), clock_timestamp(), clock_timestamp() + sqlc.arg(lease)::interval, sqlc.arg(owner), sqlc.arg(queue), array[t.id]
+    select jobq.lease_id_next(), m.at, m.at + sqlc.arg(lease)::interval, sqlc.arg(owner), sqlc.arg(queue), array[t.id]
       from taken t
+      cross join moment m
     returning id, claimed_at, job_ids[1] as job_id
 )
 insert into jobq.run as r
@@ -96,7 +99,7 @@ insert into jobq.run as r
     from taken t
     join l on l.job_id = t.id
   returning r.id, r.lease_id as lease_token, r.slot, r.position, r.priority, r.attempts, r.max_attempts, r.crashes, r.queue, r.kind,
-    r.created_at, r.run_at, (select l.claimed_at from l limit 1)::timestamptz as started_at,
+    r.created_at, r.run_at, (select m.at from moment m)::timestamptz as started_at,
     coalesce(ceil(extract(epoch from r.timeout) * 1000), 0)::bigint as timeout_ms,
     coalesce(r.args, (select a.args from jobq.payload a where a.job_id = r.id))::jsonb as args,
     r.checkpoint, r.metadata, r.tags, r.last_error, r.clear_reason, (r.unique_key is not null)::boolean as has_key;

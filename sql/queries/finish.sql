@@ -17,6 +17,10 @@
 -- kept the end from being stored. For the statistics there are, by lease and
 -- kind, how many jobs and how many seconds they had waited (sum_*).
 --
+-- A slot is no job's name: after a standby has taken over that had not heard of a
+-- claim, the same owner may get the same id for other jobs. So a lease is known by
+-- its claimed_at as well.
+--
 -- Refused as a whole is a lease that is not the owner's any more, that somebody
 -- has locked, that was claimed too long ago for a smallint of milliseconds, or
 -- that has one of the plain ends already, as when the answer before was lost. So each
@@ -33,8 +37,9 @@ with e as materialized (
     where (select r.state is null from jobq.run r where r.id = x.job_id and r.lease_id = x.lease_id limit 1) is not true
     group by x.lease_id
 ), f as materialized (
-  select f.id, (sqlc.arg(plain)::smallint[])[f.low:f.high] as plain, coalesce(e.slots, '{}') as elsewhere
-    from rows from (unnest(sqlc.arg(ids)::bigint[]), unnest(sqlc.arg(lows)::integer[]), unnest(sqlc.arg(highs)::integer[])) as f(id, low, high)
+  select f.id, f.claimed_at, (sqlc.arg(plain)::smallint[])[f.low:f.high] as plain, coalesce(e.slots, '{}') as elsewhere
+    from rows from (unnest(sqlc.arg(ids)::bigint[]), unnest(sqlc.arg(claimed_ats)::timestamptz[]), unnest(sqlc.arg(lows)::integer[]),
+      unnest(sqlc.arg(highs)::integer[])) as f(id, claimed_at, low, high)
     left join e on e.lease_id = f.id
 ), held as materialized (
   select h.place, h.id, h.claimed_at, h.owner, h.queue, h.jobs, h.slots || f.plain || h.elsewhere as slots,
@@ -45,7 +50,7 @@ with e as materialized (
           least(greatest(extract(epoch from clock_timestamp() - x.claimed_at) * 1000, 0), 32767)::smallint as now_ms,
           array(select e.slot from unnest(f.elsewhere) as e(slot) where e.slot <> all(x.ended_slots)) as elsewhere
         from jobq.lease x
-        where x.id = f.id and x.owner = sqlc.arg(owner) and x.lost_at is null
+        where x.id = f.id and x.claimed_at = f.claimed_at and x.owner = sqlc.arg(owner) and x.lost_at is null
           and not x.ended_slots && f.plain
           and (f.plain = '{}' or x.claimed_at > statement_timestamp() - interval '32.7 s')
         for update skip locked
@@ -86,15 +91,15 @@ select f.id::bigint as id, (f.id = any(array(select d.id from done d)))::boolean
 -- Needs lease_pkey and past_lease_pkey only.
 -- name: LeaseLook :many
 select f.id::bigint as id, l.plain::smallint[] as plain
-  from unnest(sqlc.arg(ids)::bigint[]) as f(id)
+  from rows from (unnest(sqlc.arg(ids)::bigint[]), unnest(sqlc.arg(claimed_ats)::timestamptz[])) as f(id, claimed_at)
   cross join lateral (
     select array(select u.slot from rows from (unnest(x.ended_slots), unnest(x.ended_ms)) as u(slot, ms) where u.ms >= 0) as plain
       from jobq.lease x
-      where x.id = f.id and x.owner = sqlc.arg(owner)
+      where x.id = f.id and x.claimed_at = f.claimed_at and x.owner = sqlc.arg(owner)
     union all
     select array(select u.slot::smallint from unnest(x.ended) with ordinality as u(ms, slot) where u.ms >= 0)
       from jobq.past_lease x
-      where x.id = f.id and x.owner = sqlc.arg(owner)
+      where x.id = f.id and x.claimed_at = f.claimed_at and x.owner = sqlc.arg(owner)
     limit 1
   ) l;
 

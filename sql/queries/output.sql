@@ -66,6 +66,18 @@ with looked as materialized (
 select (select count(*) from looked)::bigint as looked, (select count(*) from dropped)::bigint as dropped,
     coalesce((select max(l.written_at) from looked l), sqlc.arg(after)::timestamptz)::timestamptz as last;
 
+-- ProgressPrune forgets so many reports of runs at most whose leases are past, and
+-- returns how many. A run that ends forgets its own; one that reported in that very
+-- moment has left one. Reads progress, which holds no more than the work in hand.
+-- Needs lease_pkey.
+-- name: ProgressPrune :execrows
+delete from jobq.progress p
+  where p.ctid = any(array(
+    select x.ctid from jobq.progress x
+      where not exists (select from jobq.lease l where l.id = x.lease_id)
+      limit sqlc.arg(row_count)::integer
+      for update skip locked));
+
 -- WorkWaits says whether one of the queues that are not paused has a job of
 -- the kinds that could run now. Per queue it walks the line up to the first such
 -- job, as a claim does, and then the scheduled jobs that are due. The orders are
