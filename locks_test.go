@@ -155,6 +155,44 @@ func TestKeysBeforeJobs(t *testing.T) {
 	}
 }
 
+// A job that ends while a requeue of many has locked others already is left alone:
+// its key, which the requeue has not taken before, may be in the hands of somebody who waits for these.
+func TestNoKeyAfterJobs(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	client := newClient(t)
+	pool := client.Pool()
+	first := enqueue(t, client, nil)
+	_, err := client.Cancel(ctx, first)
+	require.NoError(t, err)
+	late := enqueue(t, client, &jobq.EnqueueOptions{UniqueKey: "k"})
+	holder, err := pool.Begin(ctx)
+	require.NoError(t, err)
+	require.NoError(t, pgtest.LockFinished(ctx, holder, first))
+	var problem string
+	var group errgroup.Group
+	group.Go(func() error {
+		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, "set local lock_timeout = '20s'"); err != nil { // to fail, not to hang
+				return err
+			}
+			return tx.QueryRow(ctx, "select problem from jobq.act('me', 'requeue', $1, null, null, null, null, null) where job_id = $2", []int64{first, late}, late).Scan(&problem)
+		})
+	})
+	awaitWaiting(t, pool, 1)
+	_, err = client.Cancel(ctx, late)
+	require.NoError(t, err)
+	other, err := pool.Begin(ctx)
+	require.NoError(t, err)
+	defer func() { _ = other.Rollback(ctx) }()
+	_, err = other.Exec(ctx, "select jobq.enqueue(kind, unique_key => 'k') from jobq.job where id = $1", late)
+	require.NoError(t, err)
+	require.NoError(t, holder.Rollback(ctx))
+	require.NoError(t, group.Wait(), "it does not wait for the key")
+	require.Equal(t, "it has changed meanwhile, and is cancelled now", problem)
+	require.Equal(t, jobq.Available, state(t, client, first))
+}
+
 // A statement that PostgreSQL ends for a deadlock is sent again by the client;
 // one in the caller's transaction is not. A deadlock that is sure: the other
 // transaction has z, and waits for the client's a without ever looking whether

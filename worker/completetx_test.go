@@ -64,7 +64,8 @@ func TestCompleteTxHeartbeats(t *testing.T) {
 		if err := tx.Commit(ctx); err != nil {
 			return err
 		}
-		err = awaitOr(ctx, func() bool { return worker.KnowsCompleted(w.Worker, job.ID()) })
+		before = worker.NextHeartbeat(w.Worker, job.ID())
+		err = awaitOr(ctx, func() bool { return worker.NextHeartbeat(w.Worker, job.ID()) != before })
 		causes <- err
 		return err
 	})

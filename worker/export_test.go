@@ -104,15 +104,6 @@ func LastWords(how string, stderr []byte) string { return lastWords(how, stderr)
 
 func Excerpt(text string, limit int) string { return excerpt(text, limit) }
 
-// KnowsCompleted says whether a worker has found out that a handler, which has
-// not returned, has completed its job in its own transaction.
-func KnowsCompleted(w *Worker, id int64) bool {
-	w.keeper.mu.Lock()
-	defer w.keeper.mu.Unlock()
-	r, ok := w.keeper.held[id]
-	return ok && r.hold.completed
-}
-
 // NextHeartbeat is when the lease of a job is extended next; it changes with
 // each answer.
 func NextHeartbeat(w *Worker, id int64) time.Duration {

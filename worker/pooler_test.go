@@ -20,7 +20,7 @@ import (
 )
 
 // hung ends a test that would not end otherwise; nothing is to be that fast.
-const hung = 40 * time.Second
+const hung = 5 * time.Minute
 
 // execModes are pgx's ways to send a statement, as in a URL.
 var execModes = []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"}

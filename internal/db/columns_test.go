@@ -15,8 +15,8 @@ import (
 	"github.com/jobq-dev/jobq/internal/pgtest"
 )
 
-// allColumns are those of the only job there is, as the view has it, and its place in line.
-func (q *queue) allColumns() (columns map[string]any) {
+// columns is the only job there is, as the view has it, and its place in line.
+func (q *queue) columns() (columns map[string]any) {
 	q.Helper()
 	require.NoError(q, q.pool.QueryRow(context.Background(), `select to_jsonb(j) || jsonb_build_object('position',
 		coalesce((select p.position from jobq.pending p), (select r.position from jobq.run r))) from jobq.job j`).Scan(&columns))
@@ -49,7 +49,7 @@ func TestEveryColumnSurvives(t *testing.T) {
 	}
 	complete := func(change func(*db.Completion)) func(q *queue, job db.JobClaimRow) {
 		return func(q *queue, job db.JobClaimRow) {
-			done := plainly(job)
+			done := completion(job)
 			change(&done)
 			require.Len(q, q.exchange(db.Exchange{Owner: "a", Completions: []db.Completion{done}}).Completed, 1)
 		}
@@ -130,7 +130,7 @@ func TestEveryColumnSurvives(t *testing.T) {
 					key = nil
 				}
 				q.exec(all, args, key)
-				before := q.allColumns()
+				before := q.columns()
 				for column, value := range before {
 					if !slices.Contains([]string{
 						"position", "unique_key", "started_at", "finished_at", "lease_owner", "lease_expires_at", "cancel_requested_at",
@@ -142,7 +142,7 @@ func TestEveryColumnSurvives(t *testing.T) {
 				claimed := q.claim("a", 1)
 				require.Len(t, claimed, 1)
 				walk.do(q, claimed[0])
-				require.ElementsMatch(t, strings.Fields(walk.changes), changed(before, q.allColumns()))
+				require.ElementsMatch(t, strings.Fields(walk.changes), changed(before, q.columns()))
 				apart, err := pgtest.ArgsApart(context.Background(), q.pool)
 				require.NoError(t, err)
 				require.Equal(t, apart, q.number("select count(*) from jobq.payload"))

@@ -12,7 +12,7 @@ import (
 // the others plainly succeeded.
 const fillEnded = `
 with g as materialized (
-  select $1::integer + i as id, i / 100 as lease, (i % 100 + 1)::smallint as slot, $4::boolean as apart, i,
+  select $1::integer + i as id, ($1::integer + i) / 100 as lease, (i % 100 + 1)::smallint as slot, $4::boolean as apart, i,
       case when $4::boolean then date_trunc('day', now() at time zone 'UTC') at time zone 'UTC' - $3::integer * interval '1 day' + i / 100 * interval '1 s'
         else now() - $3::integer * interval '1 day' + i / 100 * 100 * ($3::integer * interval '1 day' / $2::integer) end as claimed_at,
       (case i % 100 when 0 then 'failed' when 1 then 'cancelled' when 2 then 'completed' end)::jobq.job_state as state

@@ -3,7 +3,6 @@ package db_test
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -38,7 +37,7 @@ func (q *queue) age(days int64, jobs []db.JobClaimRow) {
 	q.exec("update jobq.past_lease set id = id - ($1::bigint << 40), claimed_at = claimed_at - $1::integer * interval '1 day'", days)
 	for i := range jobs {
 		jobs[i].LeaseToken -= days << 40
-		jobs[i].StartedAt.Time = jobs[i].StartedAt.Time.Add(-time.Duration(days) * 24 * time.Hour)
+		jobs[i].StartedAt.Time = jobs[i].StartedAt.Time.AddDate(0, 0, int(-days))
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -60,6 +61,24 @@ func TestStates(t *testing.T) {
 		query, err := filter.Parse(text)
 		require.NoError(t, err, text)
 		require.Equal(t, want, strings.Join(query.States(), " "), text)
+	}
+}
+
+// The ages that all jobs of a query have, for who leaves out the days of others.
+func TestAges(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string][2]time.Duration{
+		"state:failed":     {},
+		"age:<2h":          {2 * time.Hour, 0},
+		"age:<=2h age:<1h": {time.Hour, 0},
+		"age:>1d age:>=2d": {0, 48 * time.Hour},
+		"-age:>1d age:>1h": {24 * time.Hour, time.Hour},
+		"-age:<1h queue:a": {0, time.Hour},
+	} {
+		query, err := filter.Parse(text)
+		require.NoError(t, err, text)
+		most, least := query.Ages()
+		require.Equal(t, want, [2]time.Duration{most, least}, text)
 	}
 }
 

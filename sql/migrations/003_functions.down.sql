@@ -36,6 +36,7 @@ drop function jobq.object_problem(jsonb, text[], boolean);
 drop function jobq.enqueue_arrays(
   text[], jsonb[], text[], bigint[], timestamptz[], interval[], bigint[], text[], interval[], interval[], interval[], jsonb[], jsonb[]);
 drop function jobq.unique_keys_release(text[], text[], bigint[]);
+drop function jobq.unique_key_refuse(text, text, bigint);
 drop function jobq.unique_keys_take(text[], text[], bigint[]);
 drop function jobq.enqueue(
   text, text, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], text);

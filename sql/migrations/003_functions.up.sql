@@ -233,6 +233,14 @@ begin
   return holders;
 end $$;
 
+-- unique_key_refuse raises for a job whose key another one holds.
+create function jobq.unique_key_refuse(kind text, key text, holder bigint) returns void
+  language plpgsql
+  as $$
+begin
+  raise sqlstate 'JQ004' using message = format('unique_key %L of kind %L is held by unfinished job %s', key, kind, holder);
+end $$;
+
 -- unique_keys_release gives up those of the keys that were taken for a job which
 -- then did not become unfinished. (A job with a key always ends on its own row of run.)
 create function jobq.unique_keys_release(kinds text[], keys text[], ids bigint[]) returns void
@@ -522,8 +530,7 @@ begin
     if found then
       holder := jobq.unique_key_take(kinds[1], keys[1], requeue.job_id);
       if holder <> requeue.job_id then
-        raise sqlstate 'JQ004' using
-          message = format('unique_key %L of kind %L is held by unfinished job %s', keys[1], kinds[1], holder);
+        perform jobq.unique_key_refuse(kinds[1], keys[1], holder);
       end if;
     end if;
     with taken as (
@@ -900,7 +907,7 @@ select jobq.partition_add(parent, (now() at time zone 'UTC')::date + ahead)
 
 -- sql/roles.sql says who may call them.
 revoke execute on function
-  jobq.job_problem, jobq.json_of, jobq.object_problem, jobq.unique_keys_take, jobq.unique_keys_release,
+  jobq.job_problem, jobq.json_of, jobq.object_problem, jobq.unique_keys_take, jobq.unique_key_refuse, jobq.unique_keys_release,
   jobq.enqueue(text, jsonb, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], jsonb),
   jobq.enqueue(text, json, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], json),
   jobq.enqueue(text, text, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], text),

@@ -331,7 +331,8 @@ declare
   refusals integer := 0;
   held text[] := '{}'; -- queues with available jobs that stay and were locked
   taken record; -- unique keys
-  keyed bigint[] := '{}'; -- jobs whose keys were taken
+  holders bigint[]; -- and who has each
+  place integer;
 begin
   problem := jobq.act_problem(act.action, act.ids, act.audit_id, act.change);
   if problem is not null then
@@ -349,8 +350,7 @@ begin
   if act.action = 'requeue' then
     select array_agg(r.kind) as kinds, array_agg(r.unique_key) as keys, array_agg(r.id) as ids into taken
       from jobq.run r where r.id = any(act.ids) and r.unique_key is not null and r.state is not null;
-    perform jobq.unique_keys_take(taken.kinds, taken.keys, taken.ids);
-    keyed := coalesce(taken.ids, keyed);
+    holders := jobq.unique_keys_take(taken.kinds, taken.keys, taken.ids);
   end if;
   for job in select x.id, x.expected, x.seen from unnest(act.ids, act.expected, act.seen) as x(id, expected, seen) order by x.id loop
     job_id := job.id;
@@ -364,10 +364,7 @@ begin
     if before is null then
       code := 'JQ002';
       problem := 'no such job';
-    elsif job.expected <> format('%s/%s', state_before, before -> 'row' ->> 'lease_token')
-        -- A key that was not taken before the first job was locked is not taken now.
-        or act.action = 'requeue' and before ->> 'stage' = 'finished' and before -> 'row' ->> 'unique_key' is not null
-          and job.id <> all(keyed) then
+    elsif job.expected <> format('%s/%s', state_before, before -> 'row' ->> 'lease_token') then
       code := 'JQ003';
       problem := format('it has changed meanwhile, and is %s now', state_before);
     else
@@ -378,6 +375,15 @@ begin
         end if;
         case act.action
           when 'requeue' then
+            if before ->> 'stage' = 'finished' and before -> 'row' ->> 'unique_key' is not null then
+              -- A key that was not to be had before the first job was locked is not waited for now.
+              place := array_position(taken.ids, job.id);
+              if place is null then
+                raise sqlstate 'JQ003' using message = format('it has changed meanwhile, and is %s now', state_before);
+              elsif holders[place] <> job.id then
+                perform jobq.unique_key_refuse(taken.kinds[place], taken.keys[place], holders[place]);
+              end if;
+            end if;
             state_after := jobq.requeue(job.id);
           when 'cancel' then
             state_after := jobq.cancel(job.id);
@@ -776,6 +782,8 @@ declare
   first bigint; -- above this id
   last bigint;  -- up to this one
   taken record; -- unique keys
+  holders bigint[]; -- and who has each
+  place integer;
   changed integer := 0;
   refusals integer := 0;
 begin
@@ -816,7 +824,7 @@ begin
           where t.audit_id = undo.audit_id and t.job_id > first and t.job_id <= last and t.before ->> 'stage' = 'pending'
       ) k
       where k.key is not null;
-    perform jobq.unique_keys_take(taken.kinds, taken.keys, taken.ids);
+    holders := jobq.unique_keys_take(taken.kinds, taken.keys, taken.ids);
   end if;
   for entry in
     select t.* from jobq.audit_job t
@@ -826,13 +834,19 @@ begin
     state_before := entry.state_after;
     state_after := entry.state_before;
     begin
+      if holders is not null then -- as in act
+        place := array_position(taken.ids, entry.job_id);
+        if holders[place] <> entry.job_id then
+          perform jobq.unique_key_refuse(taken.kinds[place], taken.keys[place], holders[place]);
+        end if;
+      end if;
       problem := jobq.undo_job(undone.action, entry);
       code := case when problem is not null then 'JQ003' end;
     exception
       when check_violation or sqlstate 'JQ003' then
         code := 'JQ003';
         problem := sqlerrm;
-      when unique_violation then
+      when unique_violation or sqlstate 'JQ004' then
         code := 'JQ004';
         problem := sqlerrm;
     end;
