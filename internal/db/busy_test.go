@@ -66,7 +66,7 @@ func TestExchangeWaitsForNoRow(t *testing.T) {
 	release := q.lock(1, 2)
 	exchange := db.Exchange{
 		Owner:       "a",
-		Completions: []db.Completion{completion(jobs[1]), completion(jobs[3])},
+		Completions: []db.Completion{plainly(jobs[1]), plainly(jobs[3])},
 		Endings:     []db.Ending{{Slot: at(jobs[2]), Outcome: "failed", Started: true}, {Slot: at(jobs[4]), Outcome: "failed", Started: true}},
 		Claim:       &db.JobClaimParams{Lease: hour, Owner: "a", Queue: "default", Kinds: []string{"k"}, JobCount: 1},
 	}

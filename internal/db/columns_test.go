@@ -49,7 +49,7 @@ func TestEveryColumnSurvives(t *testing.T) {
 	}
 	complete := func(change func(*db.Completion)) func(q *queue, job db.JobClaimRow) {
 		return func(q *queue, job db.JobClaimRow) {
-			done := completion(job)
+			done := plainly(job)
 			change(&done)
 			require.Len(q, q.exchange(db.Exchange{Owner: "a", Completions: []db.Completion{done}}).Completed, 1)
 		}

@@ -172,7 +172,7 @@ func TestExchangeIsAtomic(t *testing.T) {
 	q.exec("select jobq.enqueue('k') from generate_series(1, 2)")
 	job := q.claim("a", 1)[0]
 	_, err := q.schema.Exchange(context.Background(), q.pool, db.Exchange{
-		Owner: "a", Completions: []db.Completion{completion(job)},
+		Owner: "a", Completions: []db.Completion{plainly(job)},
 		Claim: &db.JobClaimParams{Lease: hour, Owner: "a", Queue: "default", Kinds: []string{"k\x00"}, JobCount: 1},
 	})
 	require.Error(t, err)

@@ -89,11 +89,6 @@ func slotsOf(jobs []db.JobClaimRow) map[int64]db.Slot {
 	return slots
 }
 
-// completion is a plain success of a claimed job.
-func completion(job db.JobClaimRow) db.Completion {
-	return db.Completion{Slot: at(job), Kind: job.Kind}
-}
-
 // extend asks for an hour more for a lease, or only after it with 0.
 func (q *queue) extend(owner string, token int64, by time.Duration) db.Extended {
 	q.Helper()

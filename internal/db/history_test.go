@@ -66,7 +66,7 @@ func historyCases() []historyCase {
 		{"RunCompleteTx", db.RunCompleteTx, "null, 40000026, live_lease(0), 'w0'", few, ""},
 		{"RunFate", db.RunFate, "40000026, live_lease(0), 'w0'", few, ""},
 		{"RunFate of one that is over", db.RunFate, "20000100, jobq.lease_day((now() at time zone 'UTC')::date - 7) + 200001, 'w1'", few, ""},
-		{"LeaseLook", db.LeaseLook, "array[live_lease(0), live_lease(1)], 'w0'", few, ""},
+		{"LeaseLook", db.LeaseLook, "array[live_lease(0), live_lease(1)], array[now(), now()], 'w0'", few, ""},
 		{"OutputAppend", db.OutputAppend, "1000000000, 1000000001, 'x', 40000026, live_lease(0), 'w0', 1000", inHand, ""},
 		{"ProgressPrune", db.ProgressPrune, "500", inHand, ""},
 		{"OutputPrune", db.OutputPrune, "'-infinity', 500", batch, ""},

@@ -34,7 +34,7 @@ func leaseOf(q *queue, count int) lease {
 // completions are plain successes in these slots.
 func (l lease) completions(slots ...int16) (completions []db.Completion) {
 	for _, slot := range slots {
-		completions = append(completions, completion(l.jobs[slot]))
+		completions = append(completions, plainly(l.jobs[slot]))
 	}
 	return completions
 }
@@ -67,6 +67,16 @@ func (l lease) states() (states []string) {
 		states = append(states, l.state(int16(slot+1))) // #nosec G115 -- few
 	}
 	return states
+}
+
+// age makes the claim be that much longer ago.
+func (l lease) age(by time.Duration) {
+	l.Helper()
+	l.exec("update jobq.lease set claimed_at = claimed_at - $2::interval where id = $1", l.id, by)
+	for slot, job := range l.jobs {
+		job.StartedAt.Time = job.StartedAt.Time.Add(-by)
+		l.jobs[slot] = job
+	}
 }
 
 // lose makes the lease expire and reaps at most so many runs. It returns how many it took.
@@ -202,7 +212,7 @@ func TestUnsentSuccessRunsAgain(t *testing.T) {
 func TestRunSecondsOfBothEnds(t *testing.T) {
 	t.Parallel()
 	l := leaseOf(setUp(t), 2)
-	l.change(pgtest.Columns{"started_at": "started_at - interval '1234 ms'"}, "true")
+	l.age(1234 * time.Millisecond)
 	for slot, onRow := range map[int16]bool{1: false, 2: true} {
 		completion := l.completions(slot)
 		completion[0].OnRow = onRow
@@ -218,7 +228,7 @@ func TestRunSecondsOfBothEnds(t *testing.T) {
 func TestLongRunEndsOnItsOwnRow(t *testing.T) {
 	t.Parallel()
 	l := leaseOf(setUp(t), 3)
-	l.change(pgtest.Columns{"started_at": "started_at - interval '40 s'"}, "true")
+	l.age(40 * time.Second)
 	require.Equal(t, l.ids(1, 2), l.succeed(1, 2))
 	require.Equal(t, 2, l.number(`select count(*) from jobq.run r join jobq.job j using (id)
 		where r.state = 'completed' and j.finished_at > j.started_at + interval '40 s'`))
@@ -240,7 +250,7 @@ func TestUniqueKeyEndsOnItsOwnRow(t *testing.T) {
 	q.exec("select jobq.enqueue('k', unique_key => 'u')")
 	job := q.claim("a", 1)[0]
 	require.True(t, job.HasKey)
-	done := completion(job)
+	done := plainly(job)
 	done.OnRow = job.HasKey
 	require.Equal(t, []int64{job.ID}, q.exchange(db.Exchange{Owner: "a", Completions: []db.Completion{done}}).Completed)
 	require.Zero(t, q.number("select count(*) from jobq.unique_key"))
@@ -260,7 +270,7 @@ func TestLeaseForEachJob(t *testing.T) {
 	require.EqualValues(t, 1, stored)
 	require.Equal(t, 1, q.number("select count(*) from jobq.job where state = 'running' and lease_expires_at > now() + interval '90 minutes'"))
 	for id := range int64(5) {
-		q.exchange(db.Exchange{Owner: "a", Completions: []db.Completion{completion(jobs[id+1])}})
+		q.exchange(db.Exchange{Owner: "a", Completions: []db.Completion{plainly(jobs[id+1])}})
 		require.Equal(t, 4-int(id), q.leases())
 	}
 	require.Equal(t, 5, q.number("select count(*) from jobq.job where state = 'completed'"))
@@ -275,7 +285,7 @@ func TestUntoldEnd(t *testing.T) {
 	l := leaseOf(setUp(t), 4)
 	release := l.lockLeases(l.id)
 	answer, err := l.schema.Exchange(ctx, l.pool, db.Exchange{Owner: "a", Completions: []db.Completion{
-		{Slot: at(l.jobs[1]), Kind: "k", Result: json.RawMessage("1")}, completion(l.jobs[2]),
+		{Slot: at(l.jobs[1]), Kind: "k", Result: json.RawMessage("1")}, plainly(l.jobs[2]),
 	}, Endings: []db.Ending{{Slot: at(l.jobs[3]), Outcome: "failed", Error: "e", Started: true}}})
 	require.NoError(t, err)
 	require.ElementsMatch(t, l.ids(1, 2), answer.Completed, "the plain one has ended on its own row, then")

@@ -21,7 +21,7 @@ type heldUp struct {
 }
 
 func (h heldUp) SendBatch(ctx context.Context, batch *pgx.Batch) pgx.BatchResults {
-	for _, query := range batch.QueuedQueries {
+	for _, query := range batch.QueuedQueries { // meanwhile fails if none has it
 		query.SQL = strings.Replace(query.SQL, h.text, strings.Replace(h.text, "where ", "where (select pg_advisory_xact_lock_shared(1)) is not null and ", 1), 1)
 	}
 	return h.Batcher.SendBatch(ctx, batch)
@@ -30,7 +30,7 @@ func (h heldUp) SendBatch(ctx context.Context, batch *pgx.Batch) pgx.BatchResult
 // Where statements look up the rows that they lock. LeaseReap has another condition first.
 const (
 	runEndLooks    = "where x.id = f.id and x.lease_id = f.token and x.state is null\n          and"
-	leaseEndLooks  = "where x.id = f.id and x.owner = "
+	leaseEndLooks  = "where x.id = f.id and x.claimed_at = "
 	leaseReapLooks = "where case -- before"
 )
 

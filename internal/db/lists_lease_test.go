@@ -55,7 +55,7 @@ func TestListsOfALeaseWithOneSlowJob(t *testing.T) {
 	slow, others := jobs[0], jobs[1:]
 	exchange := db.Exchange{Owner: "w"}
 	for _, job := range others {
-		exchange.Completions = append(exchange.Completions, completion(job))
+		exchange.Completions = append(exchange.Completions, plainly(job))
 	}
 	require.Len(t, q.exchange(exchange).Completed, 499)
 	check := func(state string) {
@@ -161,7 +161,7 @@ func (q *queue) leasesOfAllKinds() {
 	}
 	// Held: some end, some run, one of them with progress and one that is to stop.
 	held := add(8)
-	q.exchange(db.Exchange{Owner: "w", Completions: []db.Completion{completion(held[0]), completion(held[5])}})
+	q.exchange(db.Exchange{Owner: "w", Completions: []db.Completion{plainly(held[0]), plainly(held[5])}})
 	q.exchange(db.Exchange{Owner: "w", Completions: []db.Completion{{Slot: at(held[1]), Kind: "k", Result: json.RawMessage("1")}}, Endings: []db.Ending{end(held[2], "failed")}})
 	percent := float32(50)
 	_, err := q.queries.RunProgress(ctx, db.RunProgressParams{Percent: &percent, ID: held[3].ID, Token: held[3].LeaseToken, Owner: "w"})
@@ -176,10 +176,10 @@ func (q *queue) leasesOfAllKinds() {
 	q.exec("select jobq.requeue($1)", stale[0].ID)
 	again := q.claim("x", 1)
 	require.Equal(q, stale[0].ID, again[0].ID)
-	q.exchange(db.Exchange{Owner: "x", Completions: []db.Completion{completion(again[0])}})
+	q.exchange(db.Exchange{Owner: "x", Completions: []db.Completion{plainly(again[0])}})
 	// Past.
 	past := add(4)
-	q.exchange(db.Exchange{Owner: "w", Completions: []db.Completion{completion(past[2]), completion(past[0])}, Endings: []db.Ending{end(past[1], "failed"), end(past[3], "cancelled")}})
+	q.exchange(db.Exchange{Owner: "w", Completions: []db.Completion{plainly(past[2]), plainly(past[0])}, Endings: []db.Ending{end(past[1], "failed"), end(past[3], "cancelled")}})
 	// Lost, with a job that somebody has locked.
 	lost := add(2)
 	q.exec("update jobq.lease set lost_at = now(), expires_at = now() - interval '1 s' where id = $1", lost[0].LeaseToken)

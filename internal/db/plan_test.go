@@ -56,8 +56,9 @@ func (n planNode) walk(visit func(planNode)) {
 // hotBatch is what the statements are to work on: running jobs of one owner, by
 // lease, as arrays of SQL.
 type hotBatch struct {
-	ids, tokens, slots  string // of each job
-	leases, lows, highs string // of each lease
+	ids, tokens, slots string // of each job
+	leases, claims     string // of each lease, and when it was claimed
+	lows, highs        string
 }
 
 // hotStatement is a statement of the hot path with arguments for a batch.
@@ -81,12 +82,12 @@ func hotStatements() []hotStatement {
 		{"claim", db.JobClaim, claim, jobs, false},
 		{"claim_each", db.JobClaimEach, claim, jobs, false},
 		{"lease_end", db.LeaseEnd, func(b hotBatch) string {
-			return fmt.Sprintf("'a', '{}', '{}', '{}', %s, %s, %s, %s, '{}', '{}', '{}', '{}'", b.slots, b.leases, b.lows, b.highs)
+			return fmt.Sprintf("'a', '{}', '{}', '{}', %s, %s, %s, %s, %s, '{}', '{}', '{}', '{}'", b.slots, b.leases, b.claims, b.lows, b.highs)
 		}, leases, false},
 		{"lease_told", db.LeaseEnd, func(b hotBatch) string {
-			return fmt.Sprintf("'a', %s, %s, %s, '{}', %s, %s, %s, '{}', '{}', '{}', '{}'", b.tokens, b.slots, b.ids, b.leases, b.lows, b.highs)
+			return fmt.Sprintf("'a', %s, %s, %s, '{}', %s, %s, %s, %s, '{}', '{}', '{}', '{}'", b.tokens, b.slots, b.ids, b.leases, b.claims, b.lows, b.highs)
 		}, leases, false},
-		{"lease_look", db.LeaseLook, func(b hotBatch) string { return b.leases + ", 'a'" }, leases, false},
+		{"lease_look", db.LeaseLook, func(b hotBatch) string { return b.leases + ", " + b.claims + ", 'a'" }, leases, false},
 		{"end", db.RunEnd, func(b hotBatch) string {
 			return fmt.Sprintf("%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 'a'", b.ids, b.tokens, repeat("'failed'::text"), repeat("'e'::text"),
 				repeat("''::text"), repeat("null::interval"), repeat("false"), repeat("true"), repeat("false"), repeat("null::jsonb"), repeat("null::jsonb"))
@@ -122,16 +123,17 @@ func explain(t *testing.T, conn *pgxpool.Conn, s hotStatement, mode string) plan
 	var b hotBatch
 	err = tx.QueryRow(ctx, `
 		with l as materialized (
-		  select l.id, l.job_ids, row_number() over (order by l.id) - 1 as place from jobq.lease l where l.owner = 'a' and l.expires_at > now() order by l.id limit $1
+		  select l.id, l.claimed_at, l.job_ids, row_number() over (order by l.id) - 1 as place from jobq.lease l where l.owner = 'a' and l.expires_at > now() order by l.id limit $1
 		), j as materialized (
 		  select u.job_id, u.slot, l.id as lease_id, l.place from l cross join lateral unnest(l.job_ids) with ordinality as u(job_id, slot)
 		)
 		select quote_literal(coalesce(array_agg(j.job_id order by j.place, j.slot), '{}')::text), quote_literal(coalesce(array_agg(j.lease_id order by j.place, j.slot), '{}')::text),
 		    quote_literal(coalesce(array_agg(j.slot order by j.place, j.slot), '{}')::text),
 		    (select quote_literal(coalesce(array_agg(l.id order by l.place), '{}')::text) from l),
+		    (select quote_literal(coalesce(array_agg(l.claimed_at order by l.place), '{}')::text) from l),
 		    (select quote_literal(coalesce(array_agg(l.place * $2 + 1 order by l.place), '{}')::text) from l),
 		    (select quote_literal(coalesce(array_agg((l.place + 1) * $2 order by l.place), '{}')::text) from l)
-		  from j`, planLeases, planLease).Scan(&b.ids, &b.tokens, &b.slots, &b.leases, &b.lows, &b.highs)
+		  from j`, planLeases, planLease).Scan(&b.ids, &b.tokens, &b.slots, &b.leases, &b.claims, &b.lows, &b.highs)
 	require.NoError(t, err)
 	_, err = tx.Exec(ctx, db.HotSettings)
 	require.NoError(t, err)

@@ -124,7 +124,7 @@ func TestNoDeadlocks(t *testing.T) {
 		require.Len(t, slotsOf(jobs), 40)
 		completions := make([]db.Completion, 0, len(jobs))
 		for _, job := range sorted(jobs) {
-			completions = append(completions, completion(job))
+			completions = append(completions, plainly(job))
 			completions[len(completions)-1].OnRow = job.ID%4 == 0
 		}
 		if round%2 == 0 {
@@ -168,7 +168,7 @@ func (q *queue) work(ctx context.Context, owner string, held []db.JobClaimRow, r
 	for _, job := range sorted(held) {
 		switch random.IntN(6) {
 		case 0:
-			exchange.Completions = append(exchange.Completions, completion(job))
+			exchange.Completions = append(exchange.Completions, plainly(job))
 			exchange.Completions[len(exchange.Completions)-1].OnRow = job.HasKey
 		case 1:
 			exchange.Completions = append(exchange.Completions, db.Completion{Slot: at(job), Kind: job.Kind, Output: "o"})

@@ -39,7 +39,7 @@ func TestEveryLeaseWriteIsFenced(t *testing.T) {
 			switch name {
 			case "LeaseReap":
 				require.Regexp(t, `(?s)l\.expires_at < clock_timestamp\(\).*for update of l skip locked.*lost_at = coalesce.*delete`, query, "the expiry must be checked on the row as locked")
-			case "JobClaim", "JobClaimEach", "OutputPrune": // a new lease, and what has no run any more
+			case "JobClaim", "JobClaimEach", "OutputPrune", "ProgressPrune": // a new lease, and what has no run any more
 			default:
 				require.Regexp(t, `owner = sqlc\.arg\(owner\) and \w\.lost_at is null`, query, name)
 			}
@@ -47,7 +47,7 @@ func TestEveryLeaseWriteIsFenced(t *testing.T) {
 	}
 	slices.Sort(found)
 	require.Equal(t, []string{
-		"JobClaim", "JobClaimEach", "LeaseEnd", "LeaseExtend", "LeaseReap", "OutputAppend", "OutputPrune", "RunCheckpoint", "RunCompleteTx",
+		"JobClaim", "JobClaimEach", "LeaseEnd", "LeaseExtend", "LeaseReap", "OutputAppend", "OutputPrune", "ProgressPrune", "RunCheckpoint", "RunCompleteTx",
 		"RunEnd", "RunHold", "RunProgress",
 	}, found)
 }
@@ -70,8 +70,8 @@ func TestHotPlans(t *testing.T) {
 	statements := map[string]struct{ sql, args, needs string }{
 		"claim":       {db.JobClaim, "'{-32769}', '{0}', '{32767}', 'default', '{k}', 100, '1 hour', 'a'", "pending_claim_idx"},
 		"claim each":  {db.JobClaimEach, "'{-32769}', '{0}', '{32767}', 'default', '{k}', 100, '1 hour', 'a'", "pending_claim_idx"},
-		"lease end":   {db.LeaseEnd, "'a', '{1}', '{2}', '{7}', '{1}', '{1}', '{1}', '{1}', '{1}', '{k}', '{1}', '{0}'", "lease_pkey"},
-		"lease look":  {db.LeaseLook, "'{1}', 'a'", "lease_pkey"},
+		"lease end":   {db.LeaseEnd, "'a', '{1}', '{2}', '{7}', '{1}', '{1}', '{now}', '{1}', '{1}', '{1}', '{k}', '{1}', '{0}'", "lease_pkey"},
+		"lease look":  {db.LeaseLook, "'{1}', '{now}', 'a'", "lease_pkey"},
 		"end":         {db.RunEnd, one + ", '{failed}', '{e}', array['']::text[], array[null]::interval[], '{f}', '{t}', '{f}', '{null}', '{null}', 'a'", "lease_pkey"},
 		"held":        {db.RunHeld, one + ", 'a'", "lease_pkey"},
 		"extend":      {db.LeaseExtend, "'1 hour', '{1}', 'a'", "lease_pkey"},

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -69,7 +70,7 @@ func (w written) drain(batch int32) (jobs int) {
 		jobs += len(answer.Completed)
 		exchange.Completions = nil
 		for _, job := range answer.Claimed {
-			exchange.Completions = append(exchange.Completions, completion(job))
+			exchange.Completions = append(exchange.Completions, plainly(job))
 		}
 		if len(answer.Claimed) == 0 && len(answer.Completed) == 0 {
 			return jobs
@@ -111,7 +112,8 @@ func TestPlainJobsWriteLittle(t *testing.T) {
 	w.exec("update jobq.lease set owner = 'b'")
 	end := db.LeaseEndParams{Owner: "a", Lows: []int32{1}, Highs: []int32{500}}
 	for _, job := range w.claim("a", 500) {
-		end.Plain, end.Ids = append(end.Plain, job.Slot), []int64{job.LeaseToken}
+		end.Plain = append(end.Plain, job.Slot)
+		end.Ids, end.ClaimedAts = []int64{job.LeaseToken}, []pgtype.Timestamptz{job.StartedAt}
 	}
 	ended := blocks(func(q *db.Queries) { _, _ = q.LeaseEnd(context.Background(), end) })
 	require.Equal(t, 500, w.number("select count(*) from jobq.job where state = 'running'"))
@@ -126,7 +128,7 @@ func TestEndsOneByOneWriteLittle(t *testing.T) {
 	t.Parallel()
 	w := quiet(t)
 	one := func(job db.JobClaimRow) {
-		answer, err := w.schema.Exchange(context.Background(), w.conn, db.Exchange{Owner: "a", Completions: []db.Completion{completion(job)}})
+		answer, err := w.schema.Exchange(context.Background(), w.conn, db.Exchange{Owner: "a", Completions: []db.Completion{plainly(job)}})
 		require.NoError(t, err)
 		require.Len(t, answer.Completed, 1)
 	}
