@@ -169,7 +169,7 @@ func (l *lab) role() (string, error) {
 	return name, err
 }
 
-// worker starts a worker without a janitor, for jobs of kind task.
+// worker starts a worker without a janitor, for jobs of the kinds task and flow.
 func (l *lab) worker(args ...string) (*process, error) {
 	return l.workerOn("", append([]string{"-q", "default=4"}, args...)...)
 }
@@ -178,6 +178,7 @@ func (l *lab) workerOn(host hostname, args ...string) (*process, error) {
 	all := []string{
 		"worker", "--janitor", "off", "--poll", poll.String(), "--drain-timeout", "20s",
 		"--run", fmt.Sprintf("task=%s program %s", l.self, l.folder),
+		"--run-stream", fmt.Sprintf("flow=%s flow %s", l.self, l.folder),
 	}
 	if !l.run.Recovers {
 		all = append(all, "--reconcile", "off")
@@ -264,28 +265,70 @@ type conn interface {
 }
 
 func (l *lab) enqueueVia(via conn, o order, kind, more string) (int64, error) {
+	if err := l.intend(&o); err != nil {
+		return 0, err
+	}
+	var id int64
+	err := via.QueryRow(l.ctx, fmt.Sprintf(enqueueOne, maxAttempts, more), kind, o).Scan(&id)
+	if err != nil {
+		return 0, nil //nolint:nilerr // not acknowledged: may be lost, or not
+	}
+	return id, l.acknowledge(o, id)
+}
+
+const enqueueOne = "select jobq.enqueue($1, $2::jsonb, max_attempts => %d, backoff_max => '200 ms', backoff_base => '50 ms' %s)"
+
+// intend gives the order its key, and notes that it is about to be enqueued.
+func (l *lab) intend(o *order) error {
 	l.mu.Lock()
 	l.produced++
 	o.Key = fmt.Sprintf("%d-%d", l.seed, l.produced)
 	l.mu.Unlock()
-	if err := check.Append(l.folder, check.Producers, check.Entry{Mono: monotonic(), What: "intent", Key: o.Key}); err != nil {
-		return 0, err
-	}
-	var id int64
-	err := via.QueryRow(l.ctx, fmt.Sprintf("select jobq.enqueue($1, $2::jsonb, max_attempts => %d, backoff_max => '200 ms', backoff_base => '50 ms' %s)", maxAttempts, more),
-		kind, o).Scan(&id)
-	if err != nil {
-		return 0, nil //nolint:nilerr // not acknowledged: may be lost, or not
-	}
-	return id, check.Append(l.folder, check.Producers, check.Entry{Mono: monotonic(), What: "ack", Key: o.Key, Job: id})
+	return check.Append(l.folder, check.Producers, check.Entry{Mono: monotonic(), What: "intent", Key: o.Key})
 }
 
+func (l *lab) acknowledge(o order, id int64) error {
+	return check.Append(l.folder, check.Producers, check.Entry{Mono: monotonic(), What: "ack", Key: o.Key, Job: id})
+}
+
+// enqueueTogether adds jobs in one transaction, by kind, so that one claim may
+// take them, and returns their ids; none when the outcome is unknown.
+func (l *lab) enqueueTogether(kinds []string, orders ...order) ([]int64, error) {
+	for i := range orders {
+		if err := l.intend(&orders[i]); err != nil {
+			return nil, err
+		}
+	}
+	ids := make([]int64, len(orders))
+	err := l.inTx(func(tx pgx.Tx) error {
+		for i, o := range orders {
+			if err := tx.QueryRow(l.ctx, fmt.Sprintf(enqueueOne, maxAttempts, ""), kinds[i%len(kinds)], o).Scan(&ids[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, nil //nolint:nilerr // as enqueueVia
+	}
+	for i, o := range orders {
+		if err := l.acknowledge(o, ids[i]); err != nil {
+			return nil, err
+		}
+	}
+	return ids, nil
+}
+
+// burst is how many jobs produce adds at a time.
+const burst = 3
+
 // produce enqueues short jobs at a rate until the function returned is called.
+// Some come together, and then have one lease; most end plainly.
 func (l *lab) produce(perSecond int, ms int) (stop func() error) {
 	ctx, cancel := context.WithCancel(l.ctx)
 	ended := make(chan error, 1)
 	go func() {
-		ticker := time.NewTicker(time.Second / time.Duration(perSecond))
+		ticker := time.NewTicker(burst * time.Second / time.Duration(perSecond))
 		defer ticker.Stop()
 		for {
 			select {
@@ -294,7 +337,11 @@ func (l *lab) produce(perSecond int, ms int) (stop func() error) {
 				return
 			case <-ticker.C:
 			}
-			if _, err := l.enqueue(order{Ms: ms}); err != nil {
+			orders := make([]order, burst)
+			for i := range orders {
+				orders[i].Ms = ms * (i + 2) / burst
+			}
+			if _, err := l.enqueueTogether([]string{"task", "flow", "flow"}, orders...); err != nil {
 				ended <- err
 				return
 			}
@@ -348,6 +395,9 @@ func (l *lab) now() (now time.Time, err error) {
 	return now, err
 }
 
+// unfinished counts the jobs that have yet to end, of kinds that workers run.
+const unfinished = "select count(*) from jobq.job where finished_at is null and (kind in ('task', 'flow') or state = 'running')"
+
 // drain heals everything, waits until no job is left, and ends all processes.
 func (l *lab) drain() error {
 	if l.drained {
@@ -363,7 +413,10 @@ func (l *lab) drain() error {
 			p.thaw()
 		}
 	}
-	err := l.awaitNumber(l.patient, 0, "select count(*) from jobq.job where finished_at is null and (kind = 'task' or state = 'running')")
+	err := l.awaitNumber(l.patient, 0, unfinished)
+	if err == nil { // nor is any lease held, when the last ends are told
+		err = l.awaitNumber(l.patient, 0, "select count(*) from jobq.lease")
+	}
 	if err == nil {
 		err = l.atRest(processes)
 	}

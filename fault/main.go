@@ -27,8 +27,9 @@ import (
 )
 
 func main() {
-	if len(os.Args) == 3 && os.Args[1] == "program" {
-		if err := runProgram(os.Args[2]); err != nil {
+	programs := map[string]func(folder string) error{"program": runProgram, "flow": runFlow}
+	if len(os.Args) == 3 && programs[os.Args[1]] != nil {
+		if err := programs[os.Args[1]](os.Args[2]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -22,55 +23,70 @@ type order struct {
 	MsTwo int    `json:"ms_two"` // how long from the second run on; 0: the same
 	Do    string `json:"do"`     // how to end: "", fail, exit137, kill (the worker)
 	Once  bool   `json:"once"`   // do so in the first run only
-	Mute  bool   `json:"mute"`   // no result
 	Talk  string `json:"talk"`   // progress or checkpoint: sends that, all the time
 }
 
-// runProgram is what the jobs of a run are: it writes down that it lives, in a
-// file outside of the database, and says which token it was started with.
-func runProgram(folder string) error {
-	var o order
-	if err := json.NewDecoder(io.LimitReader(os.Stdin, 1<<20)).Decode(&o); err != nil {
+// task is one run of a job, in a program.
+type task struct {
+	order
+	folder     string
+	job, token int64
+	again      bool // it has had an attempt before
+}
+
+func (t task) note(what string) error {
+	return check.Append(t.folder, check.Effects, check.Entry{Mono: monotonic(), PID: os.Getpid(), What: what, Key: t.Key, Job: t.job, Token: t.token})
+}
+
+// work writes down that it lives, in a file outside of the database, for as long
+// as it was told, and says to the worker what it was told to say.
+func (t task) work(say io.Writer) error {
+	if err := t.note("begin"); err != nil {
 		return err
 	}
-	job, err := strconv.ParseInt(os.Getenv("JOBQ_JOB_ID"), 10, 64)
-	if err != nil {
-		return err
-	}
-	token, err := strconv.ParseInt(os.Getenv("JOBQ_LEASE_TOKEN"), 10, 64)
-	if err != nil {
-		return err
-	}
-	again := token > 1
-	note := func(what string) error {
-		return check.Append(folder, check.Effects, check.Entry{Mono: monotonic(), PID: os.Getpid(), What: what, Key: o.Key, Job: job, Token: token})
-	}
-	if err := note("begin"); err != nil {
-		return err
-	}
-	control := os.NewFile(3, "control")
-	ms := o.Ms
-	if again && o.MsTwo > 0 {
-		ms = o.MsTwo
+	ms := t.Ms
+	if t.again && t.MsTwo > 0 {
+		ms = t.MsTwo
 	}
 	for end := time.Now().Add(time.Duration(ms) * time.Millisecond); time.Now().Before(end); {
 		time.Sleep(min(time.Until(end), 50*time.Millisecond))
-		switch o.Talk { // a worker that is gone does not listen
+		switch t.Talk { // a worker that is gone does not listen
 		case "progress":
-			_, _ = fmt.Fprintf(control, "{\"progress\": 1, \"stage\": \"%d\"}\n", token)
+			_, _ = fmt.Fprintf(say, "{\"progress\": 1, \"stage\": \"%d\"}\n", t.token)
 		case "checkpoint":
-			_, _ = fmt.Fprintf(control, "{\"checkpoint\": {\"token\": %d}}\n", token)
+			_, _ = fmt.Fprintf(say, "{\"checkpoint\": {\"token\": %d}}\n", t.token)
 		}
 		if ms > 1000 {
-			if err := note("beat"); err != nil {
+			if err := t.note("beat"); err != nil {
 				return err
 			}
 		}
 	}
-	if !again || !o.Once {
-		switch o.Do {
+	return nil
+}
+
+// runProgram is what the jobs of kind task are: a program of their own for each
+// run, which says which token it was started with.
+func runProgram(folder string) error {
+	t := task{folder: folder}
+	if err := json.NewDecoder(io.LimitReader(os.Stdin, 1<<20)).Decode(&t.order); err != nil {
+		return err
+	}
+	var attempt int
+	for name, value := range map[string]any{"JOBQ_JOB_ID": &t.job, "JOBQ_LEASE_TOKEN": &t.token, "JOBQ_ATTEMPT": &attempt} {
+		if _, err := fmt.Sscan(os.Getenv(name), value); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	t.again = attempt > 1
+	control := os.NewFile(3, "control")
+	if err := t.work(control); err != nil {
+		return err
+	}
+	if !t.again || !t.Once {
+		switch t.Do {
 		case "fail":
-			fmt.Fprintf(os.Stderr, "told to fail by token %d\n", token)
+			fmt.Fprintf(os.Stderr, "told to fail by token %d\n", t.token)
 			os.Exit(1)
 		case "exit137":
 			os.Exit(137)
@@ -78,14 +94,38 @@ func runProgram(folder string) error {
 			return killWorker()
 		}
 	}
-	if err := note("end"); err != nil {
+	if err := t.note("end"); err != nil {
 		return err
 	}
-	if o.Mute {
-		return nil
-	}
-	_, err = fmt.Fprintf(control, "{\"result\": {\"token\": %d}}\n", token)
+	_, err := fmt.Fprintf(control, "{\"result\": {\"token\": %d}}\n", t.token)
 	return err
+}
+
+// runFlow is what runs the jobs of kind flow: a program that is kept, and takes
+// job after job. They succeed plainly: nothing but their leases says so.
+func runFlow(folder string) error {
+	jobs := json.NewDecoder(os.Stdin)
+	for {
+		var message struct {
+			ID         int64 `json:"id"`
+			Attempt    int   `json:"attempt"`
+			LeaseToken int64 `json:"lease_token"`
+			Args       order `json:"args"`
+		}
+		switch err := jobs.Decode(&message); {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		}
+		t := task{order: message.Args, folder: folder, job: message.ID, token: message.LeaseToken, again: message.Attempt > 1}
+		if err := errors.Join(t.work(os.Stdout), t.note("end")); err != nil {
+			return err
+		}
+		if _, err := fmt.Printf("{\"id\": %d, \"done\": true}\n", t.job); err != nil {
+			return err
+		}
+	}
 }
 
 // killWorker kills the process above this program's supervisor.

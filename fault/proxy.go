@@ -23,6 +23,7 @@ type proxy struct {
 	target  string // the server's unix socket
 	links   map[*link]bool
 	hold    func(start []byte) bool // nil: nothing is held
+	muffled bool                    // only what the server says is held
 	refuses bool
 	delay   time.Duration
 	cutAt   int // bytes from the server to a connection, after which it is cut; 0: never
@@ -78,7 +79,7 @@ func (p *proxy) serve(ctx context.Context, client net.Conn) {
 		return
 	}
 	l := &link{proxy: p, client: client, start: start[:n]}
-	p.await(ctx, l) // a connection that is held does not even begin
+	p.await(ctx, l, false) // a connection that is held does not even begin
 	p.mu.Lock()
 	target := p.target
 	p.mu.Unlock()
@@ -120,7 +121,7 @@ func (p *proxy) carry(ctx context.Context, l *link, to io.Writer, from io.Reader
 	for {
 		n, err := from.Read(buffer)
 		if n > 0 {
-			if p.await(ctx, l) {
+			if p.await(ctx, l, answers) {
 				p.mu.Lock()
 				p.carried += n
 				p.mu.Unlock()
@@ -147,12 +148,13 @@ func (p *proxy) carry(ctx context.Context, l *link, to io.Writer, from io.Reader
 	}
 }
 
-// await blocks for as long as the link is held, and says whether it was.
-func (p *proxy) await(ctx context.Context, l *link) (held bool) {
+// await blocks for as long as this direction of the link is held, and says whether
+// it was.
+func (p *proxy) await(ctx context.Context, l *link, answers bool) (held bool) {
 	for {
 		p.mu.Lock()
 		stuck, freed := l.stuck, p.freed
-		holds := stuck == nil && p.hold != nil && p.hold(l.start)
+		holds := stuck == nil && p.hold != nil && p.hold(l.start) && (answers || !p.muffled)
 		p.mu.Unlock()
 		switch {
 		case stuck != nil:
@@ -183,11 +185,18 @@ func (p *proxy) blackhole(chosen func([]byte) bool) {
 	p.hold = chosen
 }
 
+// muffle carries what the process says, and nothing of what the server answers.
+func (p *proxy) muffle() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.hold, p.muffled = everything, true
+}
+
 // heal carries everything again, what was held first, but for stuck links.
 func (p *proxy) heal() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.hold, p.refuses, p.delay, p.cutAt = nil, false, 0, 0
+	p.hold, p.muffled, p.refuses, p.delay, p.cutAt = nil, false, false, 0, 0
 	close(p.freed)
 	p.freed = make(chan struct{})
 }

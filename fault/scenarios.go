@@ -56,6 +56,9 @@ func scenarios() []scenario {
 		{id: "F32", name: "the janitor's lock kept by a stranger", body: keptLock, smoke: true, mutants: []string{"rescue-needs-lock"}, scale: 12 * time.Second},
 		{id: "F33", name: "all through PgBouncer in transaction mode", body: pooled, smoke: true, needs: pooler, scale: 15 * time.Second},
 		{id: "F34", name: "kept processes whose answers cannot be read", body: unreadable, smoke: true},
+		{id: "F35", name: "answers to ends are lost", body: loseAnswers, smoke: true, mutants: []string{"end-counted-twice"}},
+		{id: "F36", name: "a plain end that arrives when its lease is lost", body: lateForLost, cutOff: true, smoke: true, mutants: []string{"bulk-end-of-lost-lease", "close-with-locked-run"}},
+		{id: "F37", name: "a job whose row is locked while it ends", body: lockedEnd, smoke: true, mutants: []string{"told-before-stored"}},
 		{id: "R1", name: "restart beside a live sibling, web-1 and web-1-2", body: restartBesideSibling, smoke: true, needs: hostnames, mutants: []string{"prefix-host"}, scale: 40 * time.Second},
 	}
 }

@@ -158,10 +158,15 @@ func stoppedWithChildren(l *lab) error {
 		return err
 	}
 	again := 0
+	begun := make(map[int64]bool)
 	for _, e := range effects {
-		if e.What == "begin" && e.Token == 2 && e.Mono < thawed {
+		if e.What != "begin" {
+			continue
+		}
+		if begun[e.Job] && e.Mono < thawed {
 			again++
 		}
+		begun[e.Job] = true
 	}
 	if again == 0 {
 		return errors.New("no job began again while its worker was stopped")
@@ -309,7 +314,7 @@ func restartBesideSibling(l *lab) error {
 	if err != nil {
 		return err
 	}
-	touched := l.number("select count(*) from fault.history where id = any($1) and op = 'delete' and stage = 'running'", siblings)
+	touched := l.number("select count(*) from fault.history where id = any($1) and op = 'delete' and stage = 'run'", siblings)
 	l.figuref("%d restarts, siblings touched %d times; recovered and done again within %s of the kill, leases of 1h", trials, touched, longest.Round(10*time.Millisecond))
 	if touched != 0 {
 		return brokenf("live siblings' jobs were touched %d times", touched)

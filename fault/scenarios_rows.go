@@ -345,7 +345,7 @@ func restartServer(l *lab) error {
 		restarts++
 		before := l.number("select coalesce(max(seq), 0) from fault.history")
 		err = l.within(patience, "the first claim after the restart", func() (bool, error) {
-			return l.number("select count(*) from fault.history where seq > $1 and stage = 'running' and op = 'insert'", before) > 0, nil
+			return l.number("select count(*) from fault.history where seq > $1 and stage = 'run' and op = 'insert'", before) > 0, nil
 		})
 		longest = max(longest, time.Since(up))
 		to, err2 := l.awaitReaper()

@@ -70,7 +70,7 @@ func promote(synchronous bool) func(*lab) error {
 		before := l.number("select coalesce(max(seq), 0) from fault.history")
 		stop = l.produce(30, 200)
 		err = l.within(patience, "a claim on the promoted server", func() (bool, error) {
-			return l.number("select count(*) from fault.history where seq > $1 and stage = 'running' and op = 'insert'", before) > 0, nil
+			return l.number("select count(*) from fault.history where seq > $1 and stage = 'run' and op = 'insert'", before) > 0, nil
 		})
 		claimed := time.Now()
 		reaper, err2 := l.awaitReaper()
@@ -147,7 +147,7 @@ func fillDisk(l *lab) error {
 	}
 	before := l.number("select coalesce(max(seq), 0) from fault.history")
 	err = l.within(patience, "a claim after there was room again", func() (bool, error) {
-		return l.number("select count(*) from fault.history where seq > $1 and stage = 'running' and op = 'insert'", before) > 0, nil
+		return l.number("select count(*) from fault.history where seq > $1 and stage = 'run' and op = 'insert'", before) > 0, nil
 	})
 	recovery := time.Since(freed)
 	to, err2 := l.now()
@@ -221,7 +221,7 @@ func holdTransaction(l *lab) error {
 		pause(l.ctx, 2*time.Second) // those that still wait count by how long they have
 		var ms float64
 		err = l.pool.QueryRow(l.ctx, `select count(*), coalesce(percentile_disc(0.99) within group (order by waited), 0) from (
-				select extract(epoch from coalesce(min(at) filter (where stage = 'running'), clock_timestamp()) - min(at) filter (where stage = 'pending')) * 1000 as waited
+				select extract(epoch from coalesce(min(at) filter (where stage = 'run'), clock_timestamp()) - min(at) filter (where stage = 'pending')) * 1000 as waited
 					from fault.history where op = 'insert' and key is not null
 					group by id having min(at) filter (where stage = 'pending') between $1 and $2) w`, from, to).Scan(&jobs, &ms)
 		return time.Duration(ms * float64(time.Millisecond)), jobs, err

@@ -257,6 +257,25 @@ func TestLockedRowsHoldUpNoOthers(t *testing.T) {
 	f.eventually("select count(*) from jobq.pending where position is null", 0)
 }
 
+// A run that somebody has locked while its lease was reaped, as CompleteTx does, is
+// taken when it is free, though nothing else makes the janitor look.
+func TestLockedRunIsReapedWhenFree(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	f.running(1, "-1 s", 25)
+	ctx := context.Background()
+	locker := f.session("locker")
+	_, err := locker.Exec(ctx, "begin")
+	require.NoError(t, err)
+	require.NoError(t, pgtest.LockRuns(ctx, locker, int64(f.number("select id from jobq.job where state = 'running'"))))
+	f.start(janitor.Config{ScanInterval: time.Hour})
+	f.eventually("select count(*) from jobq.lease where lost_at is not null", 1)
+	_, err = locker.Exec(ctx, "rollback")
+	require.NoError(t, err)
+	f.eventually("select count(*) from jobq.pending where attempts = 1", 1)
+	f.eventually("select count(*) from jobq.lease", 0)
+}
+
 // A follower blames nobody while the leader does its work.
 func TestFollowersAreQuiet(t *testing.T) {
 	t.Parallel()

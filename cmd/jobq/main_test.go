@@ -150,7 +150,8 @@ func TestSQLToProgramToShow(t *testing.T) {
 	id = query[int64](t, pool, `select jobq.enqueue('env', max_attempts => 3)`)
 	eventually(t, pool, "completed", "select state::text from jobq.job where id = $1", id)
 	output := query[string](t, pool, "select output from jobq.attempt where job_id = $1", id)
-	for _, want := range []string{fmt.Sprintf("JOBQ_JOB_ID=%d\n", id), "JOBQ_KIND=env\n", "JOBQ_QUEUE=default\n", "JOBQ_ATTEMPT=1\n", "JOBQ_MAX_ATTEMPTS=3\n", "JOBQ_LEASE_TOKEN=1\n"} {
+	token := query[int64](t, pool, "select lease_token from jobq.job where id = $1", id)
+	for _, want := range []string{fmt.Sprintf("JOBQ_JOB_ID=%d\n", id), "JOBQ_KIND=env\n", "JOBQ_QUEUE=default\n", "JOBQ_ATTEMPT=1\n", "JOBQ_MAX_ATTEMPTS=3\n", fmt.Sprintf("JOBQ_LEASE_TOKEN=%d\n", token)} {
 		require.Contains(t, output, want)
 	}
 	require.NotContains(t, output, asCommand)

@@ -67,7 +67,7 @@ func TestUnknownQueueOnBusyDatabase(t *testing.T) {
 	if !strings.Contains(url, "?") {
 		impatient = url + "?lock_timeout=200ms"
 	}
-	for _, args := range []string{"queues pause email", "queues resume email", "queues set import --lease 1d", "list --state running --queue emial"} {
+	for _, args := range []string{"queues pause email", "queues resume email", "queues set import --lease 1d", "list --state scheduled --queue emial"} {
 		_, stderr, code := invoke(t, "", append(strings.Fields(args), "--database-url", impatient)...)
 		require.Zero(t, code, "%s: %s", args, stderr)
 		require.NotContains(t, stderr, "timeout", args)

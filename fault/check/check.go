@@ -92,7 +92,7 @@ type Reap struct {
 	At    time.Time
 }
 
-// row is a line of the history.
+// row is a line of the history: of a table, or, made of those, of a stage of a job.
 type row struct {
 	Seq                                int64
 	At                                 time.Time
@@ -102,20 +102,25 @@ type row struct {
 	Stage, Op                          string
 	ID                                 int64
 	Token                              *int64
+	Slot                               *int16
 	Owner                              *string
 	Expires, ExpiresNew                *time.Time
 	Attempts, AttemptsNew, MaxAttempts *int
-	State                              *string
+	State, StateBefore                 *string
 	Result                             *string
 	Error                              *string
 	Key                                *string
 	ProgressBy, CheckpointBy           *string
+	Lost                               bool
+	Jobs                               []int64
+	Slots, Ms                          []int16
 }
 
 // Check judges a run that has ended and been drained.
 func Check(ctx context.Context, conn *pgx.Conn, run Run) (*Verdict, error) {
-	rows, err := conn.Query(ctx, `select seq, at, txid, session::text, pid, stage, op, id, token, owner, expires, expires_new, attempts,
-		attempts_new, max_attempts, state, result::text, error, key, progress_by, checkpoint_by from fault.history order by seq`)
+	rows, err := conn.Query(ctx, `select seq, at, txid, session::text, pid, stage, op, id, token, slot, owner, expires, expires_new, attempts,
+		attempts_new, max_attempts, state, state_before, result::text, error, key, progress_by, checkpoint_by, lost, jobs, slots, ms
+		from fault.history order by seq`)
 	if err != nil {
 		return nil, err
 	}
@@ -127,11 +132,12 @@ func Check(ctx context.Context, conn *pgx.Conn, run Run) (*Verdict, error) {
 	if err := c.attempts(ctx, conn); err != nil {
 		return nil, err
 	}
-	for _, r := range history {
-		c.jobs[r.ID] = append(c.jobs[r.ID], r)
-	}
+	c.follow(history)
 	for id, job := range c.jobs {
 		c.job(id, job)
+	}
+	if err := c.counts(ctx, conn); err != nil {
+		return nil, err
 	}
 	if err := c.ledgers(); err != nil {
 		return nil, err
@@ -149,7 +155,8 @@ type checker struct {
 	verdict *Verdict
 	jobs    map[int64][]row
 	// outcomes are how runs ended by what jobq tells its users, by job and token.
-	outcomes map[[2]int64]string
+	outcomes  map[[2]int64]string
+	completed int // runs, by the history
 }
 
 func (c *checker) violate(invariant, format string, args ...any) {
@@ -223,7 +230,7 @@ func (c *checker) enter(id int64, before string, r row, token int64) {
 	if !slices.Contains(legal[before], r.Stage) || (before == "left finished" && !c.run.Requeues) {
 		c.violate("I5", "job %d: %s after %q", id, r.Stage, before)
 	}
-	if r.Stage == "running" && *r.Token != token+1 {
+	if r.Stage == "running" && *r.Token <= token && !c.run.ClockSteps {
 		c.violate("I4", "job %d: token %d claimed after %d", id, *r.Token, token)
 	}
 }
@@ -240,7 +247,7 @@ func (c *checker) held(id int64, r row) {
 			c.violate("I3", "job %d: %s of token %s was stored under token %d", id, what, *by, *r.Token)
 		}
 	}
-	if r.ExpiresNew.Before(*r.Expires) && !c.run.ClockSteps {
+	if r.ExpiresNew != nil && r.ExpiresNew.Before(*r.Expires) && !c.run.ClockSteps {
 		c.violate("I4", "job %d: its lease was shortened from %s to %s", id, r.Expires.Format(clock), r.ExpiresNew.Format(clock))
 	}
 }

@@ -10,8 +10,6 @@ var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
 func at(seconds float64) time.Time { return noon.Add(time.Duration(seconds * float64(time.Second))) }
 
-func ref[T any](value T) *T { return &value }
-
 const owner = "web-1-77-0123abcd"
 
 // claim is how a job comes to run, at 0 s under token 1 with a lease of 2 s.

@@ -103,21 +103,20 @@ func (c *checker) jobOf(e Entry) job {
 // overlaps are the runs that began while an earlier run of the same job went
 // on: its last sign of life came later.
 func overlaps(effects []Entry) (began []Entry) {
-	type run struct {
-		job   job
-		token int64
-	}
-	last := make(map[run]time.Duration)
+	last := make(map[job]map[int64]time.Duration)
 	for _, e := range effects {
-		key := run{job{e.Job, e.Key}, e.Token}
-		last[key] = max(last[key], e.Mono)
+		key := job{e.Job, e.Key}
+		if last[key] == nil {
+			last[key] = make(map[int64]time.Duration)
+		}
+		last[key][e.Token] = max(last[key][e.Token], e.Mono)
 	}
 	for _, e := range effects {
 		if e.What != "begin" {
 			continue
 		}
-		for token := e.Token - 1; token >= max(1, e.Token-3); token-- {
-			if last[run{job{e.Job, e.Key}, token}] > e.Mono {
+		for token, end := range last[job{e.Job, e.Key}] {
+			if token < e.Token && end > e.Mono {
 				began = append(began, e)
 				break
 			}

@@ -45,3 +45,16 @@ func (c *checker) rest(ctx context.Context, conn *pgx.Conn) error {
 	}
 	return nil
 }
+
+// counts checks that the charts know of each success, and of each once.
+func (c *checker) counts(ctx context.Context, conn *pgx.Conn) error {
+	var counted int
+	if err := conn.QueryRow(ctx, "select coalesce(sum(completed), 0) from jobq.stats").Scan(&counted); err != nil {
+		return err
+	}
+	if counted != c.completed {
+		c.verdict.DoubleBump++
+		c.violate("I4", "%d runs were completed, and %d counted", c.completed, counted)
+	}
+	return nil
+}

@@ -206,3 +206,41 @@ func TestFinishedAtIsExact(t *testing.T) {
 	}
 	require.Equal(t, 1, q.number("select count(*) from jobq.past_lease"))
 }
+
+// Who acts on a job finds its lease by the key: the cost is the same with many
+// leases, held and past, in several days, with statistics and without.
+func TestActionsLookLeasesUp(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	q := setUp(t)
+	q.withoutAutovacuum()
+	const jobs, each, most = 40_000, 4, 150 // the leases alone have 400 pages
+	q.exec("select jobq.partition_add(parent, (now() at time zone 'UTC')::date - ago) from unnest(array['run', 'past_lease']) as parent, generate_series(1, 4) as ago")
+	q.exec(`with ended as (
+			select i, jobq.lease_day((now() at time zone 'UTC')::date - i / ($1::integer / 5 + 1)) + i / $2::integer as lease_id, i % $2::integer + 1 as slot from generate_series(1, $1::integer) i
+		), job as (
+			insert into jobq.run (id, lease_id, slot, run_at, created_at, priority, attempts, max_attempts, crashes, args_apart, queue, kind, args)
+				select i, lease_id, slot, now(), now(), 0, 0, 25, 0, false, 'q', 'k', '{}' from ended
+		), held as (
+			insert into jobq.lease (id, claimed_at, expires_at, owner, queue, job_ids, ended_slots, ended_ms)
+				select lease_id, now(), now(), repeat('w', 250), 'q', array_agg(i), array_agg(slot), array_agg(5) from ended where lease_id % 10 = 0 group by lease_id
+		)
+		insert into jobq.past_lease (id, claimed_at, owner, ended)
+			select lease_id, now(), repeat('w', 250), array[5, 5, 5, 5] from ended where lease_id % 10 <> 0 group by lease_id`, jobs, each)
+	require.Equal(t, jobs, q.number("select count(*) from jobq.job where state = 'completed'"))
+	conn, err := q.pool.Acquire(ctx)
+	require.NoError(t, err)
+	defer conn.Release()
+	for _, statistics := range []string{"absent", "fresh"} {
+		for try := range 7 { // beyond the fifth call PostgreSQL may plan for any parameters
+			for i, sql := range []string{"select jobq.requeue($1)", "select jobq.delete_job($1)", "select jobq.cancel($1)", "select jobq.job_lock($1, true)"} {
+				id := (try*7+i)*101 + len(statistics)*1000
+				buffers := explainBuffers(t, conn, sql, id)
+				if try > 0 { // the first one reads catalogs, too
+					require.Less(t, buffers, most, "%s, statistics %s", sql, statistics)
+				}
+			}
+		}
+		q.exec("analyze")
+	}
+}

@@ -228,9 +228,9 @@ select ceil(extract(epoch from n.at - clock_timestamp()) * 1000)::bigint as ms, 
         select least(e.lease, e.asked + e.shortest, e.asked + $2::bigint * interval '1 ms') as leases, e.lease, e.asked
           from (
             select clock_timestamp() as asked,
-                -- One that is lost has a row that somebody has locked: the next pass looks.
-                (select min(l.expires_at + coalesce(q.stale_grace, interval '0'))
-                  from jobq.lease l left join jobq.queue q on q.name = l.queue where $3::boolean and l.lost_at is null) as lease,
+                -- One that is lost has a run that somebody had locked, and is due until that is taken.
+                (select min(coalesce(l.lost_at, l.expires_at + coalesce(q.stale_grace, interval '0')))
+                  from jobq.lease l left join jobq.queue q on q.name = l.queue where $3::boolean) as lease,
                 -- 60 seconds is the lease of queues without a row.
                 case when $3::boolean then (select least(min(q.lease), interval '60 s') from jobq.queue q) end as shortest
           ) e

@@ -23,6 +23,11 @@ const (
 	endOldToken        = "end-old-token"
 	progressOldToken   = "progress-old-token"
 	checkpointOldToken = "checkpoint-old-token"
+	// Faults of leases that hold many jobs.
+	lostLeaseTold = "bulk-end-of-lost-lease" // not refused
+	untoldUnasked = "told-before-stored"     // an end on its own row, which somebody has kept from being stored
+	closeLocked   = "close-with-locked-run"  // a lease of which somebody keeps a job from being reaped
+	endTwice      = "end-counted-twice"      // what was stored, and the answer lost
 	// Faults of the janitor that a session by itself does not show.
 	promoteUnbounded = "promote-unbounded"
 	rescueNeedsLock  = "rescue-needs-lock"
@@ -33,32 +38,51 @@ type change struct{ query, from, to string }
 
 // unfenced is a reap that looks first and takes later, as from a snapshot.
 var unfenced = []change{
-	{"LeaseReap", "select r.ctid as place\n", "select r.id, r.ctid as place\n"},
-	{"LeaseReap", "    for update of r skip locked\n), taken as (", "\n), slept as materialized (select pg_sleep(0.3) from (select count(*) from stale) s), taken as ("},
-	{"LeaseReap", "where r.ctid = any(array(select s.place from stale s))", "where r.id = any(array(select s.id from stale s, slept))"},
+	{"LeaseReap", "    for update of l skip locked\n), sure as", "\n), slept as materialized (select pg_sleep(0.3) from (select count(*) from stale) s), sure as"},
+	{"LeaseReap", "any(array(select s.place from stale s))", "any(array(select s.place from stale s, slept))"},
+}
+
+// The runs that a statement's lease and owner have, by what the mutants take from it.
+const (
+	endFence        = "x.id = f.id and x.lease_id = f.token and x.state is null\n          and (select l.owner = $12 and l.lost_at is null and x.slot <> all(l.ended_slots)\n            from jobq.lease l where l.id = f.token limit 1)\n        for update"
+	progressFence   = "x.lease_id = $6 and x.state is null\n      and (select l.owner = $7 and l.lost_at is null and x.slot <> all(l.ended_slots)\n        from jobq.lease l where l.id = $6 limit 1)"
+	checkpointFence = "x.lease_id = $3 and x.state is null\n      and (select l.owner = $4 and l.lost_at is null and x.slot <> all(l.ended_slots)\n        from jobq.lease l where l.id = $3 limit 1)"
+)
+
+// anyToken has RunEnd end the current run of each job, whatever token it was given.
+func anyToken(fence string) []change {
+	return []change{
+		{"RunEnd", endFence, fence + "\n        for update"},
+		{"RunEnd", "(select l.claimed_at from jobq.lease l where l.id = f.token limit 1)", "(select l.claimed_at from jobq.lease l where l.id = x.lease_id limit 1)"},
+		{"RunEnd", "r.lease_id = any($2::bigint[])", "true"},
+	}
 }
 
 var changes = map[string][]change{
-	completeWithoutToken: {{"JobComplete", " and x.lease_token = f.token", ""}, {"JobComplete", " and f.token = t.lease_token", ""}},
-	extendWithoutToken:   {{"LeaseExtend", "x.lease_token = h.token and x.lease_owner = $3", "$3::text is not null"}},
+	completeWithoutToken: anyToken("x.id = f.id and x.state is null and $12::text is not null"),
+	extendWithoutToken:   {{"LeaseExtend", "x.id = h.id and x.owner = $3", "x.id >= h.id and $3::text is not null"}},
 	reapWithoutRecheck:   unfenced,
-	reapWithoutBump:      {{"LeaseReap", "t.attempts + 1 as attempts", "t.attempts as attempts"}},
+	reapWithoutBump:      {{"LeaseReap", "r.attempts + 1 as attempts", "r.attempts as attempts"}},
 	noPolling:            nil,
 	rescueNeedsLock:      nil,
 	promoteUnbounded:     {{"JobPromote", "limit $3::integer", "limit $3::integer * 100000"}},
-	uncountedRelease:     {{"JobEnd", "t.attempts + case when f.outcome in ('failed', 'timed_out') then 1 else 0 end as attempts", "t.attempts as attempts"}, {"JobEnd", "(f.final or t.attempts + 1 >= t.max_attempts)", "f.final"}},
+	uncountedRelease:     {{"RunEnd", "h.attempts + case when f.outcome in ('failed', 'timed_out') then 1 else 0 end as attempts", "h.attempts as attempts"}, {"RunEnd", "(f.final or h.attempts + 1 >= h.max_attempts)", "f.final"}},
 	prefixHost: {{
-		"LeaseReap", "else r.lease_owner = any($1::text[])",
-		`else exists (select from unnest($1::text[]) o where r.lease_owner like regexp_replace(o, '-\d+-[0-9a-f]{8}$', '') || '-%')`,
+		"LeaseReap", "else l.owner = any($1::text[])",
+		`else exists (select from unnest($1::text[]) o where l.owner like regexp_replace(o, '-\d+-[0-9a-f]{8}$', '') || '-%')`,
 	}},
 	lockIgnored: append([]change{
 		{"JanitorLock ", "pg_try_advisory_lock($1::integer, $2::integer)", "($1::integer + $2::integer) is not null"},
 		{"JanitorLockTx ", "pg_try_advisory_xact_lock($1::integer, $2::integer)", "($1::integer + $2::integer) is not null"},
 	}, unfenced...),
-	extendOldToken:     {{"LeaseExtend", "x.lease_token = h.token and ", ""}},
-	endOldToken:        {{"JobEnd", " and x.lease_token = f.token", ""}, {"JobEnd", " and f.token = t.lease_token", ""}},
-	progressOldToken:   {{"JobProgress", "x.lease_token = $6 ", "$6::bigint is not null "}},
-	checkpointOldToken: {{"JobCheckpoint", "r.lease_token = $4 ", "$4::bigint is not null "}},
+	extendOldToken:     {{"LeaseExtend", "x.id = h.id and x.owner", "x.id >= h.id and x.owner"}},
+	endOldToken:        anyToken("x.id = f.id and x.state is null and (select l.owner from jobq.lease l where l.id = x.lease_id limit 1) = $12"),
+	progressOldToken:   {{"RunProgress", progressFence, "$6::bigint is not null and x.state is null and (select l.owner from jobq.lease l where l.id = x.lease_id limit 1) = $7"}},
+	checkpointOldToken: {{"RunCheckpoint", checkpointFence, "$3::bigint is not null and x.state is null and (select l.owner from jobq.lease l where l.id = x.lease_id limit 1) = $4"}},
+	lostLeaseTold:      {{"LeaseEnd", "x.owner = $1 and x.lost_at is null\n          and not", "x.owner = $1\n          and not"}},
+	untoldUnasked:      {{"LeaseEnd", "limit 1) is not true", "limit 1) is not null or true"}},
+	closeLocked:        {{"LeaseReap", "and (not l.runs or l.id = any(array(select d.id from done d)))", ""}},
+	endTwice:           {{"LeaseEnd", "\n          and not x.ended_slots && f.plain", ""}},
 }
 
 func active() string { return os.Getenv("JOBQ_MUTANT") }

@@ -1,0 +1,186 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/jobq-dev/jobq/fault/check"
+)
+
+// together starts jobs of kind flow that one claim takes, and waits until they run.
+func (l *lab) together(orders ...order) ([]int64, error) {
+	ids, err := l.enqueueTogether([]string{"flow"}, orders...)
+	if err != nil {
+		return nil, err
+	}
+	if len(ids) != len(orders) {
+		return nil, errors.New("the jobs were not enqueued")
+	}
+	if err := l.awaitNumber(patience, len(ids), "select count(*) from jobq.job where id = any($1) and state = 'running'", ids); err != nil {
+		return nil, err
+	}
+	if leases := l.number("select count(distinct lease_token) from jobq.job where id = any($1)", ids); leases != 1 {
+		return nil, fmt.Errorf("%d jobs have %d leases", len(ids), leases)
+	}
+	return ids, nil
+}
+
+// warm has the worker's statements prepared on all its connections, for what is
+// held in the network to be the ends themselves.
+func (l *lab) warm() error {
+	for range 3 {
+		if _, err := l.together(order{Ms: 100}, order{Ms: 300}); err != nil {
+			return err
+		}
+		if err := l.awaitNumber(patience, 0, unfinished); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// loseAnswers has the answers to ends lie in the network when the ends are
+// stored. The worker sends them again, and each must count once.
+func loseAnswers(l *lab) error {
+	l.connections = 1
+	if err := l.janitor(); err != nil {
+		return err
+	}
+	w, err := l.worker(seldom...)
+	if err != nil {
+		return err
+	}
+	if err := l.warm(); err != nil {
+		return err
+	}
+	rounds := 0
+	for range 4 {
+		ids, err := l.together(order{Ms: 300}, order{Ms: 350}, order{Ms: 2500})
+		if err != nil {
+			return err
+		}
+		w.proxy.muffle()
+		const ended = "select coalesce(max(cardinality(ended_slots)), 0) from jobq.lease where job_ids @> $1"
+		if err := l.within(patience, "an end to be stored", func() (bool, error) { return l.number(ended, ids) > 0, nil }); err != nil {
+			return err
+		}
+		w.proxy.cut(false)
+		w.proxy.heal()
+		rounds++
+		if err := l.awaitNumber(patience, 0, unfinished); err != nil {
+			return err
+		}
+	}
+	l.after = func(v *check.Verdict) string {
+		return fmt.Sprintf("%d answers lost, %d ends counted twice", rounds, v.DoubleBump)
+	}
+	return nil
+}
+
+// lateForLost has the plain end of a job lie in the network until its lease is
+// lost and still there, since somebody keeps the job from being reaped.
+func lateForLost(l *lab) error {
+	l.connections = 1
+	if err := l.janitor(); err != nil {
+		return err
+	}
+	w, err := l.worker(seldom...)
+	if err != nil {
+		return err
+	}
+	if err := l.warm(); err != nil {
+		return err
+	}
+	late := 0
+	for range 3 {
+		ids, err := l.together(order{Ms: 20_000, MsTwo: 50}, order{Ms: 300})
+		if err != nil {
+			return err
+		}
+		w.proxy.blackhole(everything)
+		from, err := l.now()
+		if err != nil {
+			return err
+		}
+		err = l.inTx(func(tx pgx.Tx) error {
+			if err := lockRun(l.ctx, tx, ids[1]); err != nil {
+				return err
+			}
+			if err := l.awaitNumber(patience, 1, "select count(*) from jobq.lease where lost_at is not null"); err != nil {
+				return err
+			}
+			release, err := l.stick(w)
+			if err != nil {
+				return err
+			}
+			w.proxy.heal()
+			before := w.proxy.late()
+			release()
+			if err := l.within(patience, "what was held to arrive", func() (bool, error) { return w.proxy.late() > before, nil }); err != nil {
+				return err
+			}
+			late += w.proxy.late() - before
+			pause(l.ctx, scan) // the server has worked on it by then
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		to, err := l.now()
+		if err != nil {
+			return err
+		}
+		l.run.Paused = append(l.run.Paused, check.Span{From: from, To: to.Add(2 * scan)})
+		if err := l.awaitNumber(patience, 0, unfinished); err != nil {
+			return err
+		}
+	}
+	l.after = func(v *check.Verdict) string {
+		return fmt.Sprintf("3 times, %d bytes delivered late, %d stale writes accepted", late, v.Stale)
+	}
+	return nil
+}
+
+// lockedEnd keeps the row of a job locked while it ends on it. The lease must not
+// be told of the end before it is stored.
+func lockedEnd(l *lab) error {
+	if _, err := l.crew(1); err != nil {
+		return err
+	}
+	rounds := 0
+	for range 3 {
+		ids, err := l.enqueueTogether([]string{"task", "flow"}, order{Ms: 600}, order{Ms: 600})
+		if err != nil {
+			return err
+		}
+		if err := l.awaitNumber(patience, 2, "select count(*) from jobq.job where id = any($1) and state = 'running'", ids); err != nil {
+			return err
+		}
+		err = l.inTx(func(tx pgx.Tx) error {
+			if err := lockRun(l.ctx, tx, ids[0]); err != nil {
+				return err
+			}
+			if err := l.awaitNumber(patience, 1, "select count(*) from jobq.job where id = $1 and state = 'completed'", ids[1]); err != nil {
+				return err
+			}
+			pause(l.ctx, l.between(lease/2, lease*3/2))
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		rounds++
+		if err := l.awaitNumber(patience, 0, unfinished); err != nil {
+			return err
+		}
+	}
+	lost := l.number("select count(*) from jobq.attempt where outcome = 'lost'")
+	l.figuref("%d jobs locked for up to %s while they ended, %d runs lost", rounds, (lease * 3 / 2).Round(time.Second), lost)
+	if lost != 0 {
+		return brokenf("%d runs were lost", lost)
+	}
+	return nil
+}
