@@ -91,7 +91,10 @@ func (m *Model) copyItems() []copyItem {
 		return items
 	case screen.Errors:
 		if selected.List != "" {
-			return []copyItem{command("jobs", selected.List)}
+			return []copyItem{
+				command("jobs", selected.List), {"requeue", m.bulkCommand(jobq.ActionRequeue, selected.Match)},
+				{"id", strconv.FormatInt(selected.Cursor, 10)}, command("show", fmt.Sprintf("show %d", selected.Cursor)),
+			}
 		}
 	case screen.Overview, screen.Queues:
 	}

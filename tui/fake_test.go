@@ -47,6 +47,7 @@ type fake struct {
 	queues   []jobq.Queue
 	minutes  []jobq.Minute
 	failures []jobq.Failure
+	silent   []jobq.SilentRuns
 	workers  []jobq.Worker
 	jobs     []*jobq.Job
 	audit    []jobq.AuditEntry
@@ -78,7 +79,11 @@ func newFake() *fake {
 			jobq.Minute{At: at, QueueStats: jobq.QueueStats{Queue: "email", Completed: int64(1000 + 100*i), Failed: int64(i % 7), RunTime: time.Duration(i) * time.Second, WaitTime: time.Second}},
 			jobq.Minute{At: at, QueueStats: jobq.QueueStats{Queue: "default", Completed: int64(5000 - 50*i)}})
 	}
-	f.failures = []jobq.Failure{{Queue: "email", Error: "smtp 421 rate limited", Jobs: 960, Since: noon.Add(-19 * time.Minute)}, {Queue: "email", Error: "timeout", Jobs: 40, Since: noon}}
+	f.failures = []jobq.Failure{
+		{Queue: "email", Kind: "SendInvoice", Error: "smtp 421 4.7.0 rate limited", Jobs: 960, First: noon.Add(-19 * time.Minute), Last: noon.Add(-2 * time.Second), Example: 48213911},
+		{Queue: "email", Kind: "SendReceipt", Error: "timeout", Jobs: 40, First: noon.Add(-12 * time.Second), Last: noon.Add(-5 * time.Second), Example: 48213904},
+	}
+	f.silent = []jobq.SilentRuns{{Queue: "thumbnails", Kind: "Resize", Runs: 1, Since: noon.Add(-25 * time.Minute), Example: 48213888, Usual: 2100 * time.Millisecond}}
 	f.workers = []jobq.Worker{
 		{ID: "img-1-881-q2", Slots: map[string]int{"thumbnails": 16}, Running: 4, Version: "1.8.1", Draining: true, StartedAt: noon.Add(-6 * time.Hour), HeartbeatAt: noon.Add(-time.Second)},
 		{ID: "web-7-991-k2", Slots: map[string]int{"email": 32}, Running: 3, Version: "1.8.0", Kinds: []string{"SendInvoice"}, StartedAt: noon.Add(-48 * time.Hour), HeartbeatAt: noon.Add(-48 * time.Second)},
@@ -104,10 +109,11 @@ func (f *fake) Minutes(context.Context, time.Duration) ([]jobq.Minute, error) {
 	return slices.Clone(f.minutes), f.err
 }
 
-func (f *fake) Failures(context.Context, time.Duration) ([]jobq.Failure, error) {
-	return f.failures, f.err
+func (f *fake) Failures(context.Context, time.Duration) (jobq.Failures, error) {
+	return jobq.Failures{Groups: f.failures}, f.err
 }
-func (f *fake) Workers(context.Context) ([]jobq.Worker, error) { return f.workers, f.err }
+func (f *fake) Silent(context.Context) ([]jobq.SilentRuns, error) { return f.silent, f.err }
+func (f *fake) Workers(context.Context) ([]jobq.Worker, error)    { return f.workers, f.err }
 func (f *fake) Events(context.Context, int64, int) ([]jobq.Event, error) {
 	return []jobq.Event{
 		{ID: 2, At: noon.Add(-time.Minute), Type: jobq.EventStalled, Source: "web-2-4711-a8", JobID: 48213890, Queue: "email", Message: "lease expired"},

@@ -51,6 +51,7 @@ func screens() map[string]func(b *bench) {
 		"output":  func(b *bench) { b.press("2", "j", "enter", "L") },
 		"queues":  func(b *bench) { b.press("3", "j") },
 		"workers": func(b *bench) { b.press("4", "j") },
+		"errors":  func(b *bench) { b.press("5") },
 		"audit": func(b *bench) {
 			b.fake.audit = []jobq.AuditEntry{
 				{ID: 2, At: noon, Actor: "ana@laptop via jobq-tui", Action: jobq.ActionUndo, Undoes: 1, Note: "requeue", Done: 1, JobIDs: []int64{48213890}},

@@ -38,6 +38,7 @@ var (
 	onJobs   = []screen.Name{screen.Jobs}
 	onJob    = []screen.Name{screen.Job}
 	onBoth   = []screen.Name{screen.Jobs, screen.Job}
+	onFailed = []screen.Name{screen.Jobs, screen.Job, screen.Errors}
 	onQueues = []screen.Name{screen.Overview, screen.Queues}
 
 	onWorkers = []screen.Name{screen.Workers}
@@ -64,7 +65,7 @@ func screenCommands() []*command {
 		top(screen.Jobs, "2", "Jobs"),
 		top(screen.Queues, "3", "Queues"),
 		top(screen.Workers, "4", "Workers, leader and janitor"),
-		top(screen.Errors, "5", "Errors: why jobs have failed lately"),
+		top(screen.Errors, "5", "Errors: why jobs have failed, in groups"),
 		top(screen.Audit, "6", "Audit: who did what"),
 		{id: "open", keys: []string{"enter"}, title: "open", help: "Open what is under the cursor"},
 		{id: "back", keys: []string{"esc"}, help: "Go back: selection, filter, full screen, screen", run: (*Model).leave},
@@ -111,7 +112,7 @@ func actionCommands() []*command {
 		return func(m *Model) tea.Cmd { return m.act(action) }
 	}
 	return []*command{
-		{id: "requeue", keys: []string{"r"}, title: "requeue", help: "Let the job run again as soon as it can; undo takes it back", screens: onBoth, class: reversible, disabled: noRequeue, run: act(jobq.ActionRequeue)},
+		{id: "requeue", keys: []string{"r"}, title: "requeue", help: "Let the job run again as soon as it can, or on the Errors screen all jobs of the group; undo takes it back", screens: onFailed, class: reversible, disabled: noRequeue, run: act(jobq.ActionRequeue)},
 		{id: "cancel", keys: []string{"c"}, title: "cancel", help: "Cancel the job; asks when it runs", screens: onBoth, class: reversible, disabled: noCancel, run: act(jobq.ActionCancel)},
 		{id: "edit", drawn: true, keys: []string{"e"}, title: "edit", help: "Change a job that waits, in your editor", screens: onBoth, class: reversible, disabled: noEdit, run: func(m *Model) tea.Cmd { return m.edit(false) }},
 		{id: "clone", drawn: true, keys: []string{"C"}, help: "Make a new job like this one, in your editor", screens: onBoth, class: reversible, disabled: noClone, run: func(m *Model) tea.Cmd { return m.edit(true) }},

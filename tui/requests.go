@@ -86,6 +86,9 @@ func (m *Model) request(msg tea.Msg) tea.Cmd {
 		return m.begin(msg.Run)
 	case request.Read:
 		return m.begin(m.read(msg.Ask))
+	case request.ActOnAll:
+		all := &screen.AllMatching{Filter: msg.Filter, Snapshot: msg.Snapshot}
+		return m.askLate(func() tea.Cmd { return m.actOnAll(msg.Action, all) })
 	case request.StopBulk:
 		if m.bulk != nil {
 			m.bulk.stop()

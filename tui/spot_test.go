@@ -33,7 +33,7 @@ func TestRowsStayUnderTheCursor(t *testing.T) {
 	b.tick(3 * time.Second) // by now it is known which queues have failures
 	b.fake.queues[0].HeadRunAt = &noon
 	first := b.selected().Queue.Name
-	b.fake.failures = []jobq.Failure{{Queue: "default", Error: "new", Jobs: 9, Since: noon}}
+	b.fake.failures = []jobq.Failure{{Queue: "default", Error: "new", Jobs: 9}}
 	b.tick(10 * time.Second)
 	require.Equal(t, first, b.selected().Queue.Name)
 }

@@ -8,6 +8,7 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 
+	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/tui/data"
 )
 
@@ -42,6 +43,13 @@ type (
 	// Read asks the database something; the answer goes to the screens.
 	Read struct {
 		Ask func(ctx context.Context, r data.Reader) tea.Msg
+	}
+	// ActOnAll asks whether to act on all jobs that match a filter, as they were
+	// counted, and then does.
+	ActOnAll struct {
+		Action   jobq.Action
+		Filter   string
+		Snapshot jobq.BulkSnapshot
 	}
 	// StopBulk stops the action by filter that is under way, after its batch.
 	StopBulk struct{}

@@ -78,6 +78,7 @@ type Selection struct {
 	Worker   *jobq.Worker
 	Entry    *jobq.AuditEntry
 	List     string // the command that lists the same jobs
+	Match    string // the filter that finds them, where they are a group
 	// Place is the message that brings this view of the screen back.
 	Place tea.Msg
 	// Rows are what the screen has loaded, one JSON object each, and Noun is what
