@@ -46,8 +46,16 @@ func TestFailureGroups(t *testing.T) {
 	w := newWorker(t)
 	long := strings.Repeat("a long reason * ", 6)
 	groups := [][3]string{
-		{"q", "A", "timeout"}, {"q", "A", "http timeout"}, {"q", "B", "timeout"}, {"q two", "A", "timeout"}, {"q", "A", "TIMEOUT"},
-		{"q", "A", ""}, {"q", "A", long + "1"}, {"q", "A", `quoted "it", 100% \ done`}, {"q", "A*", "timeout"}, {"q", "A", "línea\r\nzwei"},
+		{"q", "A", "timeout"},
+		{"q", "A", "http timeout"},
+		{"q", "B", "timeout"},
+		{"q two", "A", "timeout"},
+		{"q", "A", "TIMEOUT"},
+		{"q", "A", ""},
+		{"q", "A", long + "1"},
+		{"q", "A", `quoted "it", 100% \ done`},
+		{"q", "A*", "timeout"},
+		{"q", "A", "línea\r\nzwei"},
 	}
 	for _, group := range groups {
 		w.fail(group[0], group[1], group[2]+"\nline 1")

@@ -92,8 +92,10 @@ func (m *Model) copyItems() []copyItem {
 	case screen.Errors:
 		if selected.List != "" {
 			return []copyItem{
-				command("jobs", selected.List), {"requeue", m.bulkCommand(jobq.ActionRequeue, selected.Match)},
-				{"id", strconv.FormatInt(selected.Cursor, 10)}, command("show", fmt.Sprintf("show %d", selected.Cursor)),
+				command("jobs", selected.List),
+				{"requeue", m.bulkCommand(jobq.ActionRequeue, selected.Match)},
+				{"id", strconv.FormatInt(selected.Cursor, 10)},
+				command("show", fmt.Sprintf("show %d", selected.Cursor)),
 			}
 		}
 	case screen.Overview, screen.Queues:

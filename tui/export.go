@@ -25,7 +25,7 @@ func (m *Model) export(extension string) tea.Cmd {
 	return m.begin(func() tea.Msg {
 		content, err := format.JSONLines(rows), error(nil)
 		if extension == "csv" {
-			content, err = format.CSV(rows)
+			content, err = format.CSV(rows, selected.Columns, nil)
 		}
 		if err == nil {
 			err = save(path, content)

@@ -112,7 +112,7 @@ func actionCommands() []*command {
 		return func(m *Model) tea.Cmd { return m.act(action) }
 	}
 	return []*command{
-		{id: "requeue", keys: []string{"r"}, title: "requeue", help: "Let the job run again as soon as it can, or on the Errors screen all jobs of the group; undo takes it back", screens: onFailed, class: reversible, disabled: noRequeue, run: act(jobq.ActionRequeue)},
+		{id: "requeue", keys: []string{"r"}, title: "requeue", help: "Let the job run again as soon as it can; on the Errors screen, all jobs of the group; undo takes it back", screens: onFailed, class: reversible, disabled: noRequeue, run: act(jobq.ActionRequeue)},
 		{id: "cancel", keys: []string{"c"}, title: "cancel", help: "Cancel the job; asks when it runs", screens: onBoth, class: reversible, disabled: noCancel, run: act(jobq.ActionCancel)},
 		{id: "edit", drawn: true, keys: []string{"e"}, title: "edit", help: "Change a job that waits, in your editor", screens: onBoth, class: reversible, disabled: noEdit, run: func(m *Model) tea.Cmd { return m.edit(false) }},
 		{id: "clone", drawn: true, keys: []string{"C"}, help: "Make a new job like this one, in your editor", screens: onBoth, class: reversible, disabled: noClone, run: func(m *Model) tea.Cmd { return m.edit(true) }},

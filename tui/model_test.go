@@ -44,7 +44,7 @@ func TestKeysAndWrites(t *testing.T) {
 		"esc drops marks":           {[]string{"2", "space", "esc", "r"}, []string{"requeue 48213904:failed/5"}},
 		"all, wrong number":         {[]string{"2", "A", "r", "wait", "25", "enter"}, nil},
 		"all, right number":         {[]string{"2", "/", "kind:Send*", "enter", "A", "r", "wait", "250", "enter"}, []string{"bulk requeue kind:Send*"}},
-		"a group of errors":         {[]string{"5", "j", "r", "wait", "250", "enter", "u"}, []string{"bulk requeue state:failed queue:email kind:SendReceipt err:=timeout age:<24h", "undo 7"}},
+		"a group of errors":         {[]string{"5", "j", "r", "wait", "250", "enter", "u"}, []string{"bulk requeue state:failed queue:email kind:SendReceipt err:=timeout age:<1d", "undo 7"}},
 		"all, undo":                 {[]string{"2", "A", "r", "wait", "250", "enter", "u"}, []string{"bulk requeue ", "undo 7"}},
 		"pause":                     {[]string{"3", "p", "too many failures", "enter"}, []string{"pause email: too many failures"}},
 		"pause, no":                 {[]string{"3", "p", "esc"}, nil},

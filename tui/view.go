@@ -219,7 +219,7 @@ func (m *Model) dataAge() string {
 	if m.feed == feedLive && !m.feedAt.IsZero() && m.feedAt.After(oldest) {
 		oldest = m.feedAt
 	}
-	return fmt.Sprintf("%.1fs", now.Sub(oldest).Seconds())
+	return format.Seconds(now.Sub(oldest))
 }
 
 // problem is the last query that went wrong, of those on the screen.

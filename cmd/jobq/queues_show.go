@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/format"
 	"github.com/jobq-dev/jobq/internal/printable"
 	"github.com/jobq-dev/jobq/internal/when"
 )
@@ -62,9 +63,9 @@ func writeQueue(out io.Writer, queue jobq.Queue, settings jobq.Settings) error {
 	writer := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, row := range [][2]string{
 		{"queue", queue.Name},
-		{"available", count(queue.Available, queue.AvailableMax)},
-		{"scheduled", fmt.Sprintf("%s, of which %s failed before", count(queue.Scheduled, jobq.CountMax), count(queue.Retrying, jobq.CountMax))},
-		{"running", fmt.Sprintf("%d in %d slots", queue.Running, queue.Slots)},
+		{"available", format.CappedAt(queue.Available, queue.AvailableMax)},
+		{"scheduled", fmt.Sprintf("%s, of which %s failed before", format.CappedAt(queue.Scheduled, jobq.CountMax), format.CappedAt(queue.Retrying, jobq.CountMax))},
+		{"running", fmt.Sprintf("%s in %s", format.Number(queue.Running), format.Count(queue.Slots, "slot"))},
 		{"paused", paused},
 		{"lease", when.FormatDuration(queue.Lease)},
 		{"extend every", when.FormatDuration(queue.ExtendEvery)},

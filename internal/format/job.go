@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/printable"
 )
 
 // State is the state of a job in one word: also retrying, for a scheduled job
@@ -34,6 +35,24 @@ func Attempt(job *jobq.Job) int {
 
 // Attempts is the number of the attempt and how many there may be: 1/25.
 func Attempts(job *jobq.Job) string { return fmt.Sprintf("%d/%d", Attempt(job), job.MaxAttempts) }
+
+// LastError is the first line of the error that the job is to be judged by: what
+// went wrong before it completed is in its history.
+func LastError(job *jobq.Job) string {
+	if job.State == jobq.Completed {
+		return ""
+	}
+	return printable.FirstLine(job.LastError)
+}
+
+// Age is for how long the job has been in its state, or when it is due: "41s", "in
+// 2m".
+func Age(job *jobq.Job, now time.Time) string {
+	if job.State == jobq.Scheduled && job.RunAt.After(now) {
+		return When(job.RunAt, now)
+	}
+	return Ago(now.Sub(Since(job)))
+}
 
 // Since is since when the job has been in its state; when it may run for one that
 // waits.

@@ -12,6 +12,7 @@ import (
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/format"
 	"github.com/jobq-dev/jobq/internal/printable"
+	"github.com/jobq-dev/jobq/internal/when"
 	"github.com/jobq-dev/jobq/tui/data"
 	"github.com/jobq-dev/jobq/tui/request"
 	"github.com/jobq-dev/jobq/tui/widget"
@@ -116,7 +117,7 @@ func (s *ErrorList) selected() *jobq.Failure {
 
 // match is the filter that finds the jobs of a group.
 func match(f jobq.Failure) string {
-	return fmt.Sprintf("%s age:<%dh", f.Filter(), int(data.ErrorsSpan.Hours()))
+	return f.Filter() + " age:<" + when.FormatDuration(data.ErrorsSpan)
 }
 
 // Actions are the moves, to open the jobs of the group, and to requeue them.
@@ -155,7 +156,7 @@ func (s *ErrorList) requeue() tea.Msg {
 
 // Selected is what can be copied and written to a file.
 func (s *ErrorList) Selected() Selection {
-	selection := Selection{Noun: "groups of errors", Rows: func() []json.RawMessage { return encoded(s.Facts.Errors.Groups) }}
+	selection := Selection{Noun: "errors", Rows: func() []json.RawMessage { return encoded(s.Facts.Errors.Groups) }}
 	if f := s.selected(); f != nil {
 		selection.Cursor, selection.Match = f.Example, match(*f)
 		selection.List = "list " + format.ShellWord(selection.Match)

@@ -273,7 +273,7 @@ func (s *JobList) selectedAll(msg selectedAll) tea.Msg {
 // operator sees it.
 func (s *JobList) Selected() Selection {
 	selection := Selection{
-		All: s.all, Counting: s.counting, Cursor: s.cursor, List: s.command(), Place: place{s.tab, s.match}, Noun: "jobs",
+		All: s.all, Counting: s.counting, Cursor: s.cursor, List: s.command(), Place: place{s.tab, s.match}, Noun: "jobs", Columns: format.JobColumns(),
 		Rows: func() []json.RawMessage {
 			deleted := func(job *jobq.Job) bool { return job.State == jobq.Deleted }
 			return encoded(slices.DeleteFunc(slices.Clone(s.rows), deleted))

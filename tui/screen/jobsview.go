@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/format"
@@ -43,11 +42,7 @@ func (s *JobList) note() string {
 	case s.toEnd:
 		return s.Paint.Muted.Render(" " + s.Paint.Spinner() + " going to the end of the list")
 	case s.above > 0:
-		count := strconv.Itoa(s.above)
-		if s.above >= pageSize {
-			count += "+"
-		}
-		return fmt.Sprintf(" %s %s new above (%s jumps to the top and follows)", s.Paint.Up, count, s.Key("top"))
+		return fmt.Sprintf(" %s %s new above (%s jumps to the top and follows)", s.Paint.Up, format.CappedAt(int64(s.above), pageSize), s.Key("top"))
 	case s.recent:
 		return s.Paint.Warn.Render(fmt.Sprintf(" only the newest %s jobs were searched: name a state or a queue to look further", format.Number(recentJobs)))
 	case len(s.rows) >= rowsMax:
@@ -113,7 +108,7 @@ func (s *JobList) totalText() string {
 	case s.total >= loaded:
 		return format.Capped(s.total)
 	case s.next != "":
-		return format.Number(loaded) + "+"
+		return format.CappedAt(loaded, loaded)
 	}
 	return format.Number(loaded)
 }
@@ -183,15 +178,11 @@ func (s *JobList) row(columns []widget.Column, job *jobq.Job) string {
 		marks[1] = '*'
 	}
 	now := s.Paint.Now()
-	failure := ""
-	if job.State != jobq.Completed { // what went wrong before is in its history
-		failure = widget.FirstLine(job.LastError)
-	}
 	values := map[string]string{
 		"ID": strconv.FormatInt(job.ID, 10), "STATE": s.Paint.State(job.State).Render(format.State(job)), "QUEUE": widget.Clean(job.Queue),
-		"KIND": widget.Clean(job.Kind), "TRY": format.Attempts(job), "AGE": jobAge(job, now), "AT (UTC)": s.Paint.Clock(format.Since(job)),
+		"KIND": widget.Clean(job.Kind), "TRY": format.Attempts(job), "AGE": format.Age(job, now), "AT (UTC)": s.Paint.Clock(format.Since(job)),
 		"PRIO": strconv.Itoa(int(job.Priority)), "CREATED": s.Paint.Clock(job.CreatedAt), "WORKER": widget.Clean(job.LeaseOwner),
-		"TAGS": widget.Clean(strings.Join(job.Tags, ",")), "TOOK": format.Duration(job, now), "LAST ERROR": failure, "PROGRESS": s.progress(job.Progress),
+		"TAGS": widget.Clean(strings.Join(job.Tags, ",")), "TOOK": format.Duration(job, now), "LAST ERROR": format.LastError(job), "PROGRESS": s.progress(job.Progress),
 	}
 	if !s.left[job.ID].IsZero() {
 		for name, value := range values {
@@ -206,14 +197,6 @@ func (s *JobList) row(columns []widget.Column, job *jobq.Job) string {
 		prefix = s.Paint.Cursor.Render(prefix)
 	}
 	return s.Paint.Row(columns, s.cells, prefix, values)
-}
-
-// jobAge is for how long the job has been in its state, or when it is due.
-func jobAge(job *jobq.Job, now time.Time) string {
-	if job.State == jobq.Scheduled && job.StartedAt == nil && job.RunAt.After(now) {
-		return format.When(job.RunAt, now)
-	}
-	return format.Ago(now.Sub(format.Since(job)))
 }
 
 // previewOf is the job under the cursor in a few lines.

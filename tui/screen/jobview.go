@@ -8,6 +8,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/internal/when"
 	"github.com/jobq-dev/jobq/tui/widget"
 )
 
@@ -85,7 +86,7 @@ func (s *JobPage) properties(job *jobq.Job) []string {
 	}
 	add("waiting", s.Paint.Warn.Render(s.whyWaiting(job)))
 	if job.Timeout > 0 {
-		add("timeout", job.Timeout.String())
+		add("timeout", when.FormatDuration(job.Timeout))
 	}
 	add("unique", widget.Clean(job.UniqueKey))
 	add("tags", widget.Clean(strings.Join(job.Tags, ", ")))
@@ -98,7 +99,7 @@ func (s *JobPage) properties(job *jobq.Job) []string {
 	case job.State == jobq.Completed:
 		add("before", "failed with "+widget.FirstLine(job.LastError))
 	default:
-		add("error", s.Paint.Error.Render(widget.FirstLine(job.LastError)))
+		add("error", s.Paint.Error.Render(format.LastError(job)))
 	}
 	return lines
 }

@@ -82,9 +82,10 @@ type Selection struct {
 	// Place is the message that brings this view of the screen back.
 	Place tea.Msg
 	// Rows are what the screen has loaded, one JSON object each, and Noun is what
-	// they are: "jobs".
-	Rows func() []json.RawMessage
-	Noun string
+	// they are: "jobs". Columns are those that a table of them has in any case.
+	Rows    func() []json.RawMessage
+	Noun    string
+	Columns []string
 }
 
 // AllMatching is a selection by filter: what it meant when it was made.

@@ -340,7 +340,8 @@ func TestErrorsSayWhatIsCut(t *testing.T) {
 	}
 	s.tell(groupCounted{snapshot: jobq.BulkSnapshot{}}, groupCounted{err: jobq.ErrTimeout}, groupCounted{match: "x", snapshot: jobq.BulkSnapshot{Count: 3}})
 	require.Equal(t, []tea.Msg{
-		request.Tell{Text: "requeue: no job of the group is failed any more"}, request.Tell{Text: "requeue: timed out"},
+		request.Tell{Text: "requeue: no job of the group is failed any more"},
+		request.Tell{Text: "requeue: timed out"},
 		request.ActOnAll{Action: jobq.ActionRequeue, Filter: "x", Snapshot: jobq.BulkSnapshot{Count: 3}},
 	}, s.asked)
 	s.tell(data.Answer{Panel: data.Errors, Value: jobq.Failures{}})
@@ -491,7 +492,7 @@ func TestRequests(t *testing.T) {
 	}{
 		{func(kit Kit) Screen { return NewQueues(kit) }, request.Jobs{Match: "queue:email"}},
 		{func(kit Kit) Screen { return NewWorkers(kit) }, request.Jobs{Match: `state:running worker:"w-1"`}},
-		{func(kit Kit) Screen { return NewErrors(kit) }, request.Jobs{Match: `state:failed queue:email kind:Send err:="smtp \"421\"" age:<24h`}},
+		{func(kit Kit) Screen { return NewErrors(kit) }, request.Jobs{Match: `state:failed queue:email kind:Send err:="smtp \"421\"" age:<1d`}},
 		{func(kit Kit) Screen { return NewAudit(kit) }, request.Jobs{Match: "id:1,2"}},
 		{newJobs, request.Job{ID: 1000}},
 	} {

@@ -105,7 +105,7 @@ func (s *WorkerList) head() string {
 			silent++
 		}
 	}
-	head := fmt.Sprintf(" %s  %d/%d slots", format.Count(int64(len(s.Facts.Workers)), "worker"), running, slots)
+	head := fmt.Sprintf(" %s  %s/%s slots", format.Count(len(s.Facts.Workers), "worker"), format.Number(running), format.Number(slots))
 	if slots > 0 {
 		head += fmt.Sprintf(" %d%%", running*100/slots)
 	}
