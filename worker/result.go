@@ -53,11 +53,13 @@ func (q *queue) execute(run *Run) {
 		ctx, stop = context.WithTimeoutCause(ctx, time.Duration(run.row.TimeoutMs)*time.Millisecond, ErrTimedOut)
 		defer stop()
 	}
+	run.began = time.Now()
 	if err := q.worker.keeper.start(&run.lease, cancel); err != nil {
 		q.refuse(run, err)
 		return
 	}
 	err := run.call(ctx)
+	run.ran = time.Since(run.began)
 	cause := context.Cause(ctx)
 	dropped := q.worker.keeper.drop(&run.lease)
 	if dropped.given {
@@ -95,12 +97,12 @@ func (r *Run) result(err, cause error) result {
 	defer r.mu.Unlock()
 	if err == nil {
 		r.completion = db.Completion{
-			ID: r.row.ID, Token: r.row.LeaseToken, Result: r.resultJSON, Output: r.output, Usage: r.usage,
+			ID: r.row.ID, Token: r.row.LeaseToken, Result: r.resultJSON, Output: r.output, Usage: r.usage, Ran: r.ran,
 		}
 		return result{run: r, completion: &r.completion}
 	}
 	ending := endingOf(err, cause)
-	ending.ID, ending.Token, ending.Output, ending.Usage = r.row.ID, r.row.LeaseToken, r.output, r.usage
+	ending.ID, ending.Token, ending.Output, ending.Usage, ending.Ran = r.row.ID, r.row.LeaseToken, r.output, r.usage, r.ran
 	return result{run: r, ending: &ending}
 }
 
@@ -109,11 +111,21 @@ func (r result) failed() bool {
 	return r.ending != nil && (r.ending.Outcome == string(jobq.OutcomeFailed) || r.ending.Outcome == string(jobq.OutcomeTimedOut))
 }
 
+// took is how long the run took, as it is handed in.
+func (r result) took() time.Duration {
+	if r.completion != nil {
+		return r.completion.Ran
+	}
+	return r.ending.Ran
+}
+
 // released is the result of a run that was cut short for the worker's sake.
 func (r *Run) released(started bool) result {
-	return result{run: r, ending: &db.Ending{
-		ID: r.row.ID, Token: r.row.LeaseToken, Outcome: string(jobq.OutcomeReleased), Started: started,
-	}}
+	ending := db.Ending{ID: r.row.ID, Token: r.row.LeaseToken, Outcome: string(jobq.OutcomeReleased), Started: started}
+	if started {
+		ending.Ran = time.Since(r.began)
+	}
+	return result{run: r, ending: &ending}
 }
 
 // account compares what was sent, as split has sorted it, with what the database
@@ -137,10 +149,10 @@ func (q *queue) account(results []result, answer db.Exchanged) {
 		switch {
 		case ok && r.completion != nil:
 			q.worker.counts.completed.Add(1)
-			q.worker.digests.ended(r.run, state, false)
+			q.worker.digests.ended(r, state, false)
 		case ok:
 			q.worker.counts.ended(r.ending.Outcome)
-			q.worker.digests.ended(r.run, state, countsAsAttempt(r.ending.Outcome))
+			q.worker.digests.ended(r, state, countsAsAttempt(r.ending.Outcome))
 			q.worker.logEnding(r, state)
 		case r.retried:
 			// The try before may have been the one that stored it.
@@ -205,7 +217,7 @@ func (r result) unstorable(err error) result {
 	}
 	return result{run: r.run, ending: &db.Ending{
 		ID: r.run.row.ID, Token: r.run.row.LeaseToken, Outcome: string(jobq.OutcomeFailed),
-		Error: storableError("result could not be stored: " + reason), Started: true,
+		Error: storableError("result could not be stored: " + reason), Started: true, Ran: r.took(),
 	}}
 }
 

@@ -185,7 +185,7 @@ func (w *worker) endings(failed claimed) db.JobEndParams {
 	for range failed.ids {
 		params.Outcomes, params.Errors = append(params.Outcomes, "failed"), append(params.Errors, "no such file")
 		params.Outputs, params.Delays = append(params.Outputs, ""), append(params.Delays, db.Interval(time.Hour))
-		params.Finals, params.Started = append(params.Finals, false), append(params.Started, true)
+		params.Finals, params.RanUs = append(params.Finals, false), append(params.RanUs, 1000)
 		params.Quiet = append(params.Quiet, false)
 	}
 	return params

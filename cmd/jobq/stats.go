@@ -97,14 +97,14 @@ func (a *app) writeOverview(cmd *cobra.Command, client *jobq.Client, span time.D
 		stats := byQueue[queue.Name]
 		t.row(queue.Name, format.CappedAt(queue.Available, queue.AvailableMax), format.CappedAt(queue.Scheduled, jobq.CountMax), format.Number(queue.Running), format.Number(stats.Completed),
 			format.Number(stats.Failed), format.Number(stats.Retried), format.Number(stats.Lost), format.Number(stats.Cancelled),
-			average(stats.RunTime, stats.Runs()), average(stats.WaitTime, stats.Completed))
+			average(stats.RunTime, stats.Runs(), format.AtMost), average(stats.WaitTime, stats.Completed, format.Took))
 	}
 	return t.flush()
 }
 
-func average(sum time.Duration, count int64) string {
+func average(sum time.Duration, count int64, write func(time.Duration) string) string {
 	if count == 0 {
 		return "-"
 	}
-	return format.Took(sum / time.Duration(count))
+	return write(sum / time.Duration(count))
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -35,6 +36,7 @@ type Completion struct {
 	Result json.RawMessage // nil for none
 	Output string          // "" for none
 	Usage  json.RawMessage // of a program; nil for none
+	Ran    time.Duration   // how long the run took; 0 when that is not known
 }
 
 // Ending is a run that did not simply succeed; see JobEnd.
@@ -47,6 +49,7 @@ type Ending struct {
 	Delay   Delay
 	Final   bool
 	Started bool
+	Ran     time.Duration   // how long the run took, if it started; 0 when that is not known
 	Quiet   bool            // released, and workers are not to look for it at the head
 	Usage   json.RawMessage // of a program; nil for none
 }
@@ -204,8 +207,17 @@ func (s *Schema) queueCompletions(ctx context.Context, batch *pgx.Batch, exchang
 		keep.Ids, keep.Tokens = append(keep.Ids, ids[i]), append(keep.Tokens, tokens[i])
 		keep.Outputs = append(keep.Outputs, exchange.Completions[i].Output)
 		keep.Usages = append(keep.Usages, exchange.Completions[i].Usage)
+		keep.RanUs = append(keep.RanUs, exchange.Completions[i].Ran.Microseconds())
 	}
 	s.Queue(batch, func(q *Queries) { _ = q.AttemptKeepOutput(ctx, keep) })
+}
+
+// ranUs is how long the run took, as JobEnd has it: below 0 when it never started.
+func (e Ending) ranUs() int64 {
+	if !e.Started {
+		return -1
+	}
+	return max(e.Ran.Microseconds(), 0)
 }
 
 func (s *Schema) queueEndings(ctx context.Context, batch *pgx.Batch, exchange Exchange, answer *Exchanged) {
@@ -214,7 +226,7 @@ func (s *Schema) queueEndings(ctx context.Context, batch *pgx.Batch, exchange Ex
 		params.Ids, params.Tokens = append(params.Ids, ending.ID), append(params.Tokens, ending.Token)
 		params.Outcomes, params.Errors = append(params.Outcomes, ending.Outcome), append(params.Errors, ending.Error)
 		params.Outputs, params.Delays = append(params.Outputs, ending.Output), append(params.Delays, ending.Delay.interval())
-		params.Finals, params.Started = append(params.Finals, ending.Final), append(params.Started, ending.Started)
+		params.Finals, params.RanUs = append(params.Finals, ending.Final), append(params.RanUs, ending.ranUs())
 		params.Quiet = append(params.Quiet, ending.Quiet)
 	}
 	s.Queue(batch, func(q *Queries) { _, _ = q.JobEnd(ctx, params) }).

@@ -14,10 +14,12 @@ import (
 
 const AttemptKeepOutput = `-- name: AttemptKeepOutput :exec
 insert into jobq.attempt (job_id, finished_at, started_at, lease_token, outcome, number, worker_id, output, usage)
-  select f.id, clock_timestamp(), coalesce(f.started_at, clock_timestamp()), o.token, 'completed', f.attempts + 1, $1,
+  select f.id, clock_timestamp(),
+      case when o.ran_us > 0 then greatest(f.started_at, f.finished_at - o.ran_us * interval '1 us') else coalesce(f.started_at, clock_timestamp()) end,
+      o.token, 'completed', f.attempts + 1, $1,
       nullif(o.output, ''), o.usage
     from rows from (unnest($2::bigint[]), unnest($3::bigint[]), unnest($4::text[]),
-      unnest($5::jsonb[])) as o(id, token, output, usage)
+      unnest($5::jsonb[]), unnest($6::bigint[])) as o(id, token, output, usage, ran_us)
     cross join lateral (
       select x.id, x.finished_at, x.started_at, x.attempts from jobq.finished x
         where x.id = o.id and x.lease_token = o.token and x.lease_owner = $1
@@ -32,12 +34,13 @@ type AttemptKeepOutputParams struct {
 	Tokens  []int64
 	Outputs []string
 	Usages  []json.RawMessage
+	RanUs   []int64
 }
 
 // AttemptKeepOutput records the output of runs that succeeded and what their
 // programs have used, for those that have any. It goes into the transaction of
 // JobComplete, and adds nothing for a completion that is sent again because its
-// answer was lost.
+// answer was lost. A run has begun as long before its end as it took, as in JobEnd.
 func (q *Queries) AttemptKeepOutput(ctx context.Context, arg AttemptKeepOutputParams) error {
 	_, err := q.db.Exec(ctx, AttemptKeepOutput,
 		arg.Owner,
@@ -45,6 +48,7 @@ func (q *Queries) AttemptKeepOutput(ctx context.Context, arg AttemptKeepOutputPa
 		arg.Tokens,
 		arg.Outputs,
 		arg.Usages,
+		arg.RanUs,
 	)
 	return err
 }
@@ -155,12 +159,12 @@ func (q *Queries) JobComplete(ctx context.Context, arg JobCompleteParams) ([]int
 
 const JobEnd = `-- name: JobEnd :many
 with f as materialized (
-  select f.id, f.token, f.outcome, f.error, f.output, f.delay, f.final, f.started, f.quiet
+  select f.id, f.token, f.outcome, f.error, f.output, f.delay, f.final, f.ran_us, f.quiet
     from rows from (unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::text[]),
       unnest($4::text[]), unnest($5::text[]), unnest($6::interval[]),
-      unnest($7::boolean[]), unnest($8::boolean[]),
+      unnest($7::boolean[]), unnest($8::bigint[]),
       unnest($9::boolean[]))
-      as f(id, token, outcome, error, output, delay, final, started, quiet)
+      as f(id, token, outcome, error, output, delay, final, ran_us, quiet)
 ), held as materialized (
   select h.place
     from f
@@ -176,9 +180,11 @@ with f as materialized (
       r.priority, r.attempts, r.max_attempts, r.crashes, r.args_apart, r.queue, r.kind, r.lease_owner, r.args,
       r.unique_key, r.last_error, r.clear_reason, r.checkpoint, r.metadata, r.tags, r.cancel_requested_at
 ), ended as (
-  select t.id, t.position, t.lease_token, t.started_at, t.run_at, t.created_at, t.timeout, t.backoff_base, t.backoff_max,
+  select t.id, t.position, t.lease_token,
+      case when f.ran_us > 0 then greatest(t.started_at, clock_timestamp() - f.ran_us * interval '1 us') else t.started_at end as started_at,
+      t.run_at, t.created_at, t.timeout, t.backoff_base, t.backoff_max,
       t.priority, t.max_attempts, t.crashes, t.args_apart, t.queue, t.kind, t.lease_owner, t.args,
-      t.unique_key, t.clear_reason, t.checkpoint, t.metadata, t.tags, f.outcome, f.error, f.output, f.delay, f.started, f.quiet,
+      t.unique_key, t.clear_reason, t.checkpoint, t.metadata, t.tags, f.outcome, f.error, f.output, f.delay, f.ran_us >= 0 as started, f.quiet,
       t.attempts as attempts_before, t.attempts + case when f.outcome in ('failed', 'timed_out') then 1 else 0 end as attempts,
       case
         when f.outcome not in ('failed', 'timed_out') then t.last_error
@@ -255,7 +261,7 @@ type JobEndParams struct {
 	Outputs  []string
 	Delays   []pgtype.Interval
 	Finals   []bool
-	Started  []bool
+	RanUs    []int64
 	Quiet    []bool
 	Owner    string
 }
@@ -276,8 +282,10 @@ type JobEndRow struct {
 //	snoozed            back to pending after the delay; attempts stay
 //
 // A job that somebody has asked to cancel does not go back: it is cancelled.
-// Each leaves an attempt row, but for a job that never started (started false):
-// it was released, or cancelled before. The time of cancelled runs is not
+// Each leaves an attempt row, but for a job that never started (ran_us below 0):
+// it was released, or cancelled before. A run has begun as long ago as it took, by
+// its worker's clock; with a ran_us of 0 when it was claimed, since that is all
+// that is known then. The time of cancelled runs is not
 // counted: an average is of those that ended by themselves. Of a long error the
 // job keeps the beginning, whose first line is its summary, and the end, where
 // traces have what went wrong. It never waits for a
@@ -293,7 +301,7 @@ func (q *Queries) JobEnd(ctx context.Context, arg JobEndParams) ([]JobEndRow, er
 		arg.Outputs,
 		arg.Delays,
 		arg.Finals,
-		arg.Started,
+		arg.RanUs,
 		arg.Quiet,
 		arg.Owner,
 	)

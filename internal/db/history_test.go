@@ -135,7 +135,7 @@ func historyCases() []historyCase {
 		// The worker.
 		{"JobEnqueue", db.JobEnqueue, "'k', '{}', 'q1', 0, null, '1 hour', 25, null, null, null, null, null", few, ""},
 		{"JobFate", db.JobFate, "20000004, 1, 'w', now() - interval '8 days'", few, ""},
-		{"AttemptKeepOutput", db.AttemptKeepOutput, "'w', '{20000004,20000008}', '{1,1}', '{a,b}', '{null,null}'", few, ""},
+		{"AttemptKeepOutput", db.AttemptKeepOutput, "'w', '{20000004,20000008}', '{1,1}', '{a,b}', '{null,null}', '{0,9}'", few, ""},
 		{"AttemptKeepUsage", db.AttemptKeepUsage, "'w', '{20000004,20000008}', '{1,1}', '{null,null}'", few, ""},
 		{"OutputAppend", db.OutputAppend, "1000000000, 1000000001, 'x', 40000001, 1, 'w1', 1000", inHand, ""},
 		{"OutputPrune", db.OutputPrune, "'-infinity', 500", batch, ""},

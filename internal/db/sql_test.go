@@ -60,7 +60,7 @@ func TestHotPlans(t *testing.T) {
 	statements := map[string]struct{ sql, args string }{
 		"claim":    {db.JobClaim, "'1 hour', 'a', '{-32769}', '{0}', '{32767}', 'default', '{k}', 100"},
 		"complete": {db.JobComplete, "'{1,2}', '{1,1}', array[null, null]::jsonb[], 'a', true"},
-		"end":      {db.JobEnd, "'{1}', '{1}', '{failed}', '{e}', array['']::text[], array[null]::interval[], '{f}', '{t}', '{f}', 'a'"},
+		"end":      {db.JobEnd, "'{1}', '{1}', '{failed}', '{e}', array['']::text[], array[null]::interval[], '{f}', '{0}', '{f}', 'a'"},
 		"extend":   {db.LeaseExtend, "'{1}', '{1}', 'a', '1 hour'"},
 	}
 	for name, statement := range statements {

@@ -46,6 +46,16 @@ func Took(span time.Duration) string {
 	return fmt.Sprintf("%dd", int(span.Hours()/24))
 }
 
+// AtMost is Took for a run of which only the claim is known, and not when its handler
+// was called: up to about a second later, which is lost in the precision of a minute
+// and more. <112ms, 3m29s.
+func AtMost(span time.Duration) string {
+	if span <= 0 || span >= time.Minute {
+		return Took(span)
+	}
+	return "<" + Took(max(span, time.Millisecond))
+}
+
 // Seconds is a span in tenths of a second, for a figure that is shown again and
 // again while it changes: 0.2s.
 func Seconds(span time.Duration) string { return fmt.Sprintf("%.1fs", max(span, 0).Seconds()) }

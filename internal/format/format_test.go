@@ -33,6 +33,15 @@ func TestSpans(t *testing.T) {
 		require.Equal(t, want, [2]string{format.Ago(span), format.Took(span)}, span)
 	}
 	now := time.Now()
+	require.Equal(t, "<112ms", format.AtMost(112*time.Millisecond))
+	require.Equal(t, "<1ms", format.AtMost(time.Microsecond))
+	require.Equal(t, "0ms", format.AtMost(0))
+	require.Equal(t, "1m05s", format.AtMost(65*time.Second))
+	started := now.Add(-time.Second)
+	job := &jobq.Job{State: jobq.Completed, StartedAt: &started, FinishedAt: &now}
+	require.Equal(t, "<1.0s", format.Duration(job, now), "the claim is known, and not the start")
+	job.State = jobq.Failed
+	require.Equal(t, "1.0s", format.Duration(job, now))
 	require.Equal(t, "in 1h", format.When(now.Add(time.Hour), now))
 	require.Equal(t, "41s ago", format.When(now.Add(-41*time.Second), now))
 }

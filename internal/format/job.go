@@ -71,12 +71,15 @@ func Since(job *jobq.Job) time.Time {
 	return job.RunAt
 }
 
-// Duration is how long the last run took, or the one under way takes so far;
-// empty for a job that waits.
+// Duration is how long the last run took, or the one under way takes so far, from its
+// claim; empty for a job that waits. A run that succeeds leaves no record of when its
+// handler was called, so that of a completed job this is at most how long it took.
 func Duration(job *jobq.Job, now time.Time) string {
 	switch {
 	case job.StartedAt == nil, job.State == jobq.Scheduled, job.State == jobq.Available:
 		return ""
+	case job.FinishedAt != nil && job.State == jobq.Completed:
+		return AtMost(job.FinishedAt.Sub(*job.StartedAt))
 	case job.FinishedAt != nil && job.State != jobq.Running:
 		return Took(job.FinishedAt.Sub(*job.StartedAt))
 	}

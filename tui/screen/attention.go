@@ -57,7 +57,7 @@ func silentText(runs jobq.SilentRuns, now time.Time) string {
 		text = fmt.Sprintf("%s runs of %s have said nothing, job %d for %s", format.Number(runs.Runs), name, runs.Example, silence)
 	}
 	if runs.Usual > 0 {
-		text += "; such a run takes " + format.Took(runs.Usual) + " on average"
+		text += "; such a run takes " + format.AtMost(runs.Usual) + " on average"
 	}
 	return text
 }

@@ -172,7 +172,7 @@ func magnitude(n int64) (size int) {
 func (s *OverviewPage) chart() []string {
 	r := s.Facts.Rates("")
 	title := fmt.Sprintf(" %s, 60 min   %s/s completed   %s/s failed", s.Paint.Title.Render("Throughput"), format.Rate(r.Completed), format.Rate(r.Failed))
-	average := fmt.Sprintf("average run %s, wait %s ", format.Took(r.Run), format.Took(r.Wait))
+	average := fmt.Sprintf("average run %s, wait %s ", format.AtMost(r.Run), format.Took(r.Wait))
 	lines := []string{s.Paint.Spread(title, average, s.cells)}
 	values := s.Facts.Series("", false)
 	const labelCells = 8
@@ -206,7 +206,7 @@ func (s *OverviewPage) narrowHead() []string {
 		format.Capped(t.Scheduled), s.Paint.Title.Render(running), format.Capped(t.Retrying), failed, head)
 	r := s.Facts.Rates("")
 	left := fmt.Sprintf(" done %s/s  fail %s/s  ", format.Rate(r.Completed), format.Rate(r.Failed))
-	right := fmt.Sprintf("  run %s  wait %s", format.Took(r.Run), format.Took(r.Wait))
+	right := fmt.Sprintf("  run %s  wait %s", format.AtMost(r.Run), format.Took(r.Wait))
 	spark := s.Paint.Spark(s.Facts.Series("", false), max(s.cells-widget.Width(left)-widget.Width(right)-1, 8))
 	return []string{first, left + spark + right}
 }
@@ -219,7 +219,7 @@ func (s *OverviewPage) Told() []string {
 		fmt.Sprintf("available %s, scheduled %s, running %s of %s slots, retrying %s, failed %s, cancelled %s", t.AvailableText(),
 			format.Capped(t.Scheduled), format.Number(t.Running), format.Number(t.Slots), format.Capped(t.Retrying), format.Capped(t.Failed), format.Capped(t.Cancelled)),
 		fmt.Sprintf("in the last hour %s completed and %s failed; now %s a second complete, a run takes %s and waits %s on average", format.Number(t.Completed),
-			format.Number(t.RecentFailed), format.Rate(r.Completed), format.Took(r.Run), format.Took(r.Wait)),
+			format.Number(t.RecentFailed), format.Rate(r.Completed), format.AtMost(r.Run), format.Took(r.Wait)),
 	}
 	attention := s.attention()
 	lines = append(lines, fmt.Sprintf("%d need attention", len(attention)))
