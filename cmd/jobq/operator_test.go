@@ -110,6 +110,25 @@ func TestListsAgree(t *testing.T) {
 	require.Equal(t, 2, strings.Count(list, "smtp 421 rate limited"), list)
 }
 
+// A job is shown with its runs in the order in which they were, whatever attempt
+// each was, and a time to come is not one long ago.
+func TestShowCountsRuns(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	pool := pgtest.Connect(t, url)
+	id := makeFailed(t, url, "email", 1)[0]
+	query[int](t, pool, `with a as (insert into jobq.attempt (job_id, finished_at, started_at, lease_token, outcome, number, worker_id)
+		select $1, now(), now() - interval '1.5 s', i, 'failed', 1, 'w' from generate_series(1, 3) i returning 1) select count(*)::integer from a`, id)
+	out, _, _ := invoke(t, "", "show", fmt.Sprint(id), "--database-url", url)
+	require.Contains(t, out, "attempt      1 of 25, 0 crashed")
+	for run := 1; run <= 3; run++ {
+		require.Equal(t, 1, strings.Count(out, fmt.Sprintf("\nrun %d  failed after 1.5s, ", run)), out)
+	}
+	later := query[int64](t, pool, "select jobq.enqueue('k', run_at => now() + interval '1 hour 30 minutes')")
+	out, _, _ = invoke(t, "", "show", fmt.Sprint(later), "--database-url", url)
+	require.Regexp(t, `run at +\S+ \(in 1h\)`, out)
+}
+
 // A watched list writes each job once, and again when it has changed, as JSON
 // lines that a program can follow.
 func TestListWatch(t *testing.T) {

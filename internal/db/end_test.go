@@ -129,6 +129,36 @@ func TestDelays(t *testing.T) {
 	require.InDelta(t, 7200, seconds(), 30)
 }
 
+// A run that is recorded has begun as long before its end as its worker says, but
+// never before its claim; where the worker does not know, with the claim.
+func TestRunBeginsAfterItsClaim(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	q.exec("select jobq.enqueue('k') from generate_series(1, 5)")
+	require.Len(t, q.claim("a", 5), 5)
+	q.exec("update jobq.running set started_at = started_at - interval '1 hour'")
+	q.exchange(db.Exchange{
+		Owner: "a",
+		Completions: []db.Completion{
+			{ID: 1, Token: 1, Output: "x", Ran: 3 * time.Second},
+			{ID: 2, Token: 1, Output: "x"},
+		},
+		Endings: []db.Ending{
+			{ID: 3, Token: 1, Outcome: "failed", Error: "e", Final: true, Started: true, Ran: 3 * time.Second},
+			{ID: 4, Token: 1, Outcome: "failed", Error: "e", Final: true, Started: true},
+			{ID: 5, Token: 1, Outcome: "failed", Error: "e", Final: true, Started: true, Ran: 3 * time.Hour},
+		},
+	})
+	for id, seconds := range map[int]int{1: 3, 2: 3600, 3: 3, 4: 3600, 5: 3600} {
+		const took = "select round(extract(epoch from finished_at - started_at))::integer from "
+		require.Equal(t, seconds, q.number(took+"jobq.attempt where job_id = $1", id), id)
+		if id > 2 {
+			require.Equal(t, seconds, q.number(took+"jobq.finished where id = $1", id), id)
+		}
+	}
+	require.Equal(t, 4*3600+3, q.number("select round(sum(run_seconds))::integer from jobq.stat_delta"), "what completed counts from its claim")
+}
+
 // A batch with some leases lost does what it can under the others, and says
 // which those were.
 func TestBatchWithLostLeases(t *testing.T) {
