@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -128,7 +127,7 @@ func (a *app) listQueues(cmd *cobra.Command, _ []string, client *jobq.Client) er
 	for _, queue := range queues {
 		paused := ""
 		if queue.PausedAt != nil {
-			paused = strings.TrimSpace(fmt.Sprintf("%s by %s %s", ago(*queue.PausedAt), queue.PausedBy, queue.PauseReason))
+			paused = ago(*queue.PausedAt) + " by " + format.PausedBy(queue)
 		}
 		t.row(queue.Name, format.CappedAt(queue.Available, queue.AvailableMax), format.CappedAt(queue.Scheduled, jobq.CountMax), format.Number(queue.Running),
 			when.FormatDuration(queue.Lease), string(queue.Heartbeat), paused)

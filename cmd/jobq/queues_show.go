@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -54,7 +53,7 @@ its own settings, and "jobq settings" those of all queues.`,
 func writeQueue(out io.Writer, queue jobq.Queue, settings jobq.Settings) error {
 	paused := "no"
 	if queue.PausedAt != nil {
-		paused = strings.TrimSpace(fmt.Sprintf("%s by %s %s", ago(*queue.PausedAt), queue.PausedBy, queue.PauseReason))
+		paused = ago(*queue.PausedAt) + " by " + format.PausedBy(queue)
 	}
 	reset := "no"
 	if queue.ResetOnReap {

@@ -54,6 +54,15 @@ func Age(job *jobq.Job, now time.Time) string {
 	return Ago(now.Sub(Since(job)))
 }
 
+// PausedBy says who has paused the queue, and why where that was said: "ana: books
+// are closed".
+func PausedBy(queue jobq.Queue) string {
+	if queue.PauseReason == "" {
+		return queue.PausedBy
+	}
+	return queue.PausedBy + ": " + queue.PauseReason
+}
+
 // Since is since when the job has been in its state; when it may run for one that
 // waits.
 func Since(job *jobq.Job) time.Time {

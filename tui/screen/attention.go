@@ -35,7 +35,7 @@ func (s *OverviewPage) attention() []string {
 	for _, q := range s.Facts.Queues {
 		switch {
 		case q.PausedAt != nil:
-			odd("%s was paused %s ago by %s %s", widget.Clean(q.Name), format.Ago(now.Sub(*q.PausedAt)), widget.Clean(q.PausedBy), widget.Clean(q.PauseReason))
+			odd("%s was paused %s by %s", widget.Clean(q.Name), format.When(*q.PausedAt, now), widget.Clean(format.PausedBy(q)))
 		case q.HeadRunAt == nil:
 		case q.Slots == 0:
 			bad("%s: %s wait and no worker takes them", widget.Clean(q.Name), waitingJobs(q))

@@ -161,18 +161,18 @@ func (s *WorkerList) janitor() []string {
 		lost += minute.Lost
 		retried += minute.Retried
 	}
-	next := func(left time.Duration, none string) string {
+	next := func(left time.Duration, what, none string) string {
 		switch {
 		case left == 0:
 			return none
 		case left < 0:
-			return "now"
+			return what + " now"
 		}
-		return "in " + format.Ago(left)
+		return what + " in " + format.Ago(left)
 	}
-	expiry, due := "-", "-"
+	expiry, due := "", ""
 	if session := s.Facts.Session; session != nil {
-		expiry, due = next(session.NextExpiry, "no lease is held"), next(session.NextDue, "nothing is scheduled")
+		expiry, due = next(session.NextExpiry, "unless extended, the next ends", "none is held"), next(session.NextDue, "the next job is due", "nothing is scheduled")
 	}
 	for _, event := range s.Facts.Events { // newest first
 		if event.Type == jobq.EventLeadershipAcquired {
@@ -183,8 +183,8 @@ func (s *WorkerList) janitor() []string {
 	lines := []string{
 		s.Paint.Rule(s.cells, "Janitor"),
 		" leader    " + leader,
-		fmt.Sprintf(" leases    %s lost in 60 min   next end, unless extended: %s", format.Number(lost), expiry),
-		fmt.Sprintf(" schedule  %s retried in 60 min   next job due: %s", format.Number(retried), due),
+		fmt.Sprintf(" leases    %s lost in 60 min   %s", format.Number(lost), expiry),
+		fmt.Sprintf(" schedule  %s retried in 60 min   %s", format.Number(retried), due),
 	}
 	return append(lines, s.events()...)
 }
