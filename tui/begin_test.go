@@ -9,6 +9,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/jobedit"
+	"github.com/jobq-dev/jobq/tui/request"
 )
 
 // What is under way is counted once, whatever is asked and answered meanwhile:
@@ -97,8 +98,8 @@ func TestLateQuestionsWait(t *testing.T) {
 	b := newBench(120, 35)
 	b.env.confirm = true
 	b.fake.audit = []jobq.AuditEntry{{ID: 1, At: noon, Actor: "ana", Action: jobq.ActionRequeue, Done: 1, JobIDs: []int64{48213911}}}
+	b.acted(1)
 	b.press("2")
-	b.lastAudit = 1
 	_, answer := b.Update(tea.KeyPressMsg{Code: 'u', Text: "u"})
 	b.press("/", "kind:Send")
 	b.do(answer)
@@ -116,7 +117,7 @@ func TestLateQuestionsWait(t *testing.T) {
 	b = newEditBench(`"priority": 0`, `"priority": -5`)
 	b.press("e")
 	first := b.overlay
-	undoSeenMsg{entry: stoppedBulk}.apply(b.Model)
+	b.request(request.Later{Overlay: request.Ask{Title: "another one"}})
 	require.Same(t, first, b.overlay)
 	b.press("esc")
 	require.NotNil(t, b.overlay)
@@ -165,12 +166,15 @@ func TestAnswersOfTheDatabaseBefore(t *testing.T) {
 		b.toast = ""
 		b.do(acting)
 		require.Zero(t, b.pending)
-		require.Zero(t, b.lastAudit)
 		if last == "j" {
 			require.Contains(t, b.toast, "wrote 100 jobs")
 		} else {
 			require.Contains(t, b.toast, "an action ended at staging after you had left it")
 		}
+		toast := b.toast
+		b.press("u")
+		require.Contains(t, b.toast, "there is nothing to undo")
+		b.toast = toast
 		b.say("this is prod")
 		require.Equal(t, before, b.plain())
 	}
@@ -180,7 +184,7 @@ func TestAnswersOfTheDatabaseBefore(t *testing.T) {
 func TestAccessIsUnknownAtFirst(t *testing.T) {
 	t.Parallel()
 	f := newFake()
-	e := env{now: func() time.Time { return f.now }, send: &sender{}}
+	e := &env{now: func() time.Time { return f.now }, send: &sender{}}
 	e.use(&link{Context: Context{Name: "staging"}, reader: f, writer: f, host: "db-1", schema: "jobq"})
 	b := &bench{fake: f, Model: newModel(e)}
 	b.resize(120, 35)

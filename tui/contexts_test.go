@@ -11,7 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/tui/command"
+	"github.com/jobq-dev/jobq/tui/commandline"
 	"github.com/jobq-dev/jobq/tui/data"
+	"github.com/jobq-dev/jobq/tui/screen"
 )
 
 // other makes contexts to go to: prod, which is another fake, and gone, which
@@ -62,33 +65,33 @@ func TestCopyNamesDatabase(t *testing.T) {
 	b := newBench(120, 35)
 	b.other()
 	b.fake.audit = []jobq.AuditEntry{{ID: 17, Action: jobq.ActionRequeue, At: noon, IDMax: 5, SnapshotAt: &b.fake.now}}
-	for _, screen := range []string{"1", "2", "3", "4", "6"} {
-		b.press(screen)
-		for _, item := range b.copyItems() {
-			require.NotContains(t, item.text, "--context")
+	for _, key := range []string{"1", "2", "3", "4", "6"} {
+		b.press(key)
+		for _, item := range b.copied() {
+			require.NotContains(t, item.Text, "--context")
 		}
 	}
 	b.env.link.Flags = []string{"--context", "the prod", "--schema", "work"}
 	commands := 0
-	for _, screen := range []string{"1", "2", "3", "4", "6"} {
-		b.press(screen)
-		for _, item := range b.copyItems() {
-			if strings.HasPrefix(item.text, "jobq ") {
+	for _, key := range []string{"1", "2", "3", "4", "6"} {
+		b.press(key)
+		for _, item := range b.copied() {
+			if strings.HasPrefix(item.Text, "jobq ") {
 				commands++
-				require.True(t, strings.HasPrefix(item.text, "jobq --context 'the prod' --schema work "), item.text)
+				require.True(t, strings.HasPrefix(item.Text, "jobq --context 'the prod' --schema work "), item.Text)
 			}
 		}
 	}
 	require.Greater(t, commands, 15)
-	b.lastEdit = "edit 7 --priority 1"
+	require.Contains(t, b.env.place().Program.Items(screen.Jobs, screen.Selection{Targets: make([]jobq.Target, 1)}, "edit 7 --priority 1"),
+		commandline.Item{Name: "last edit", Text: "jobq --context 'the prod' --schema work edit 7 --priority 1"})
 	b.press("2")
-	require.Contains(t, b.copyItems(), copyItem{"last edit", "jobq --context 'the prod' --schema work edit 7 --priority 1"})
 	b.press("A")
-	require.Len(t, b.copyItems(), 1, "the list only: no command acts on all jobs")
+	require.Len(t, b.copied(), 1, "the list only: no command acts on all jobs")
 	b.press("r")
 	require.NotContains(t, b.plain(), "as a command")
 	b.press("esc", "esc", "/", "queue:email", "enter", "A")
-	require.Contains(t, b.copyItems(), copyItem{"cancel", "jobq --context 'the prod' --schema work cancel --filter queue:email"})
+	require.Contains(t, b.copied(), commandline.Item{Name: "cancel", Text: "jobq --context 'the prod' --schema work cancel --filter queue:email"})
 	b.press("r")
 	require.Contains(t, b.plain(), "as a command   jobq --context 'the prod' --schema work requeue --filter queue:email")
 }
@@ -134,7 +137,7 @@ func TestOwnKeys(t *testing.T) {
 	t.Parallel()
 	b := newBench(120, 35)
 	var err error
-	b.env.commands, err = withKeys(commands(), map[string][]string{"requeue": {"R"}, "pause": {"r"}})
+	b.env.commands, err = command.WithKeys(map[string][]string{"requeue": {"R"}, "pause": {"r"}})
 	require.NoError(t, err, "pause and requeue have no screen in common")
 	b.press("2", "r")
 	require.Empty(t, b.fake.written)
@@ -148,7 +151,7 @@ func TestOwnKeys(t *testing.T) {
 		`undo: a key is missing`:      {"undo": {}},
 		`ctrl+c always quits`:         {"undo": {"ctrl+c"}},
 	} {
-		_, err := withKeys(commands(), keys)
+		_, err := (&Config{Keys: keys}).model()
 		require.ErrorContains(t, err, want)
 		require.ErrorIs(t, err, ErrInvalid)
 	}

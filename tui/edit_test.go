@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/tui/commandline"
 	"github.com/jobq-dev/jobq/tui/overlay"
 )
 
@@ -34,10 +35,10 @@ func newEditBench(edits ...string) *bench {
 // kept is the text that the note on the screen says was not stored.
 func kept(t *testing.T, b *bench) string {
 	t.Helper()
-	note, ok := b.overlay.(*overlay.Note)
-	require.True(t, ok)
-	path, found := strings.CutPrefix(note.Lines[1], "the text is in ")
+	require.IsType(t, &overlay.Note{}, b.overlay)
+	_, path, found := strings.Cut(b.plain(), "the text is in ")
 	require.True(t, found)
+	path, _, _ = strings.Cut(path, " ")
 	content, err := os.ReadFile(path) // #nosec G304 -- the test's own
 	require.NoError(t, err)
 	return string(content)
@@ -58,7 +59,7 @@ func TestEdit(t *testing.T) {
 	require.Equal(t, []string{`edit 48213911:scheduled/1 {"args":{"batch":"2026-09-24","tenant":4412},"priority":-5}`}, b.fake.written)
 	require.Contains(t, b.toast, "edit job 48213911: it is scheduled   u undo")
 	require.Zero(t, b.pending)
-	require.Contains(t, b.copyItems(), copyItem{"last edit", `jobq edit 48213911 --priority -5 --args '{"batch":"2026-09-24","tenant":4412}'`})
+	require.Contains(t, b.copied(), commandline.Item{Name: "last edit", Text: `jobq edit 48213911 --priority -5 --args '{"batch":"2026-09-24","tenant":4412}'`})
 	b.press("u")
 	require.Equal(t, "undo 5", b.fake.written[1])
 
@@ -85,8 +86,8 @@ func TestEditCommand(t *testing.T) {
 		MaxAttempts: new(3), Tags: &[]string{"a,b", "c"}, Metadata: json.RawMessage("null"),
 	}
 	require.Equal(t, `clone 7 --queue 'a b' --priority -1 --run-at 2026-11-21T14:02:31.000001Z --max-attempts 3 --tag '"a,b",c' `+
-		`--metadata null --args '{"it":"is \u0027quoted'\''"}'`, editCommand("clone", 7, change))
-	require.Equal(t, "edit 7 --tag ''", editCommand("edit", 7, jobq.JobChange{Tags: &[]string{}}))
+		`--metadata null --args '{"it":"is \u0027quoted'\''"}'`, commandline.Edit("clone", 7, change))
+	require.Equal(t, "edit 7 --tag ''", commandline.Edit("edit", 7, jobq.JobChange{Tags: &[]string{}}))
 }
 
 // While the editor has the terminal, nothing is listened to and nothing asked;

@@ -19,6 +19,9 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/jobedit"
+	"github.com/jobq-dev/jobq/tui/acting"
+	"github.com/jobq-dev/jobq/tui/command"
+	"github.com/jobq-dev/jobq/tui/commandline"
 	"github.com/jobq-dev/jobq/tui/screen"
 )
 
@@ -303,7 +306,7 @@ type bench struct {
 
 func newBench(cells, lines int) *bench {
 	f := newFake()
-	e := env{now: func() time.Time { return f.now }, send: &sender{}, edit: f.runEditor, save: f.save}
+	e := &env{now: func() time.Time { return f.now }, send: &sender{}, edit: f.runEditor, save: f.save}
 	e.use(&link{Context: Context{Name: "staging"}, reader: f, writer: f, host: "db-1", schema: "jobq"})
 	b := &bench{fake: f, Model: newModel(e)}
 	b.resize(cells, lines)
@@ -317,12 +320,12 @@ func (b *bench) do(command tea.Cmd) {
 		return
 	}
 	switch msg := command().(type) {
-	case nil:
+	case nil, tea.QuitMsg:
 	case tea.BatchMsg:
 		for _, c := range msg {
 			b.do(c)
 		}
-	case loadedMsg, answerMsg, bulkMsg, switchedMsg:
+	default:
 		_, next := b.Update(msg)
 		b.do(next)
 	}
@@ -419,4 +422,15 @@ func golden(t *testing.T, name, got string) {
 		t.Fatal(err)
 	}
 	require.Equal(t, string(want), got, "%s: JOBQ_GOLDEN=write go test ./tui writes it anew", path)
+}
+
+// acted has the model hear of an action that changed a job, for undo.
+func (b *bench) acted(id int64) {
+	changed := jobq.ActedJob{ID: 1, Before: jobq.Failed, After: jobq.Available, Changed: true}
+	b.Update(acting.Result{Verb: command.Requeue, Acted: &jobq.Acted{AuditID: id, Jobs: []jobq.ActedJob{changed}}})
+}
+
+// copied is what the copy menu has.
+func (b *bench) copied() []commandline.Item {
+	return b.env.place().Program.Items(b.at, b.selected(), b.editing.Last())
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/jobedit"
 	"github.com/jobq-dev/jobq/tui/data"
+	"github.com/jobq-dev/jobq/tui/editing"
 )
 
 // plain is the frame without colours, and without blanks at the ends of lines.
@@ -32,6 +33,11 @@ func (b *bench) plain() string {
 var editEntry = jobq.AuditEntry{
 	ID: 16, At: noon.Add(-2 * time.Hour), Actor: "ana@laptop via jobq-tui", Action: jobq.ActionEdit, Done: 1, JobIDs: []int64{48213890},
 	Change: json.RawMessage(`{"priority": -5, "queue": "bulk"}`),
+}
+
+// edit is the edit of the first job, in a file that is not there.
+func (b *bench) edit() editing.Edit {
+	return editing.Edit{Job: b.fake.jobs[0], File: &jobedit.File{Path: "/tmp/jobq-48213911-12.json"}}
 }
 
 // screens are all that can be seen, and how to get there.
@@ -73,15 +79,13 @@ func screens() map[string]func(b *bench) {
 			change := jobq.JobChange{Priority: new(int16(-5)), Tags: &[]string{}, Args: json.RawMessage(`{"batch":"2026-09-24","tenant":4412,"note":"a longer text"}`)}
 			b.press("2")
 			b.fake.jobs[0].State = jobq.Scheduled
-			b.askChange(editedMsg{editing: editing{job: b.fake.jobs[0], file: &jobedit.File{Path: "/tmp/jobq-48213911-12.json"}}, change: change})
+			b.Update(editing.Edited{Edit: b.edit(), Change: change})
 		},
 		"edit-not-done": func(b *bench) {
-			e := editing{job: b.fake.jobs[0], file: &jobedit.File{Path: "/tmp/jobq-48213911-12.json"}}
-			b.notDone(e, "edit job 48213911: its priority has changed meanwhile")
+			b.Update(editing.Edited{Edit: b.edit(), Err: errors.New("edit job 48213911: its priority has changed meanwhile")})
 		},
 		"edit-again": func(b *bench) {
-			e := editing{job: b.fake.jobs[0], file: &jobedit.File{Path: "/tmp/jobq-48213911-12.json"}}
-			b.askAgain(e, errors.New("line 5: priority must be a whole number from -32768 to 32767, not string"))
+			b.Update(editing.Edited{Edit: b.edit(), Problem: errors.New("line 5: priority must be a whole number from -32768 to 32767, not string")})
 		},
 		"contexts": func(b *bench) {
 			b.env.contexts = []Context{

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/tui/command"
 	"github.com/jobq-dev/jobq/tui/data"
 	"github.com/jobq-dev/jobq/tui/overlay"
 	"github.com/jobq-dev/jobq/tui/screen"
@@ -104,22 +104,22 @@ func TestReadOnly(t *testing.T) {
 		"does not answer":              func(b *bench) { b.offlineSince = noon },
 	} {
 		for _, start := range []string{"1", "2", "3", "4", "6"} {
-			for _, c := range commands() {
-				if c.class == reading {
+			for _, c := range command.All() {
+				if c.Class == command.Reading {
 					continue
 				}
 				b := newBench(120, 35)
-				b.lastAudit = 5
+				b.acted(5)
 				b.press(start)
 				forbid(b)
-				if found := b.env.commandFor(b.at, c.keys[0]); found == nil || found.id != c.id {
+				if found := b.env.commands.For(string(b.at), c.Keys[0]); found == nil || found.ID != c.ID {
 					continue
 				}
 				b.frozen = true // so that the bench asks nothing, which would mend it
-				b.press(c.keys[0])
-				require.Nil(t, b.overlay, c.id)
-				require.Empty(t, b.fake.written, c.id)
-				require.Contains(t, b.toast, name, c.id)
+				b.press(c.Keys[0])
+				require.Nil(t, b.overlay, c.ID)
+				require.Empty(t, b.fake.written, c.ID)
+				require.Contains(t, b.toast, name, c.ID)
 			}
 		}
 	}
@@ -128,57 +128,26 @@ func TestReadOnly(t *testing.T) {
 // Every destructive command asks, from every screen it can be given on.
 func TestDestructiveAsks(t *testing.T) {
 	t.Parallel()
-	for _, c := range commands() {
-		if c.class != destructive {
+	for _, c := range command.All() {
+		if c.Class != command.Destructive {
 			continue
 		}
 		starts := [][]string{{"2"}, {"2", "enter"}, {"2", "space", "space"}, {"2", "A"}}
 		switch {
-		case slices.Contains(c.screens, screen.Workers):
+		case slices.Contains(c.Screens, command.Workers):
 			starts = [][]string{{"4", "j"}}
-		case slices.Contains(c.screens, screen.Audit):
+		case slices.Contains(c.Screens, command.Audit):
 			starts = [][]string{{"6"}}
 		}
 		for _, keys := range starts {
 			b := newBench(120, 35)
 			b.fake.audit = []jobq.AuditEntry{stoppedBulk}
 			b.press(keys...)
-			b.press(c.keys[0])
-			require.IsType(t, &overlay.Confirm{}, b.overlay, c.id)
+			b.press(c.Keys[0])
+			require.IsType(t, &overlay.Confirm{}, b.overlay, c.ID)
 			require.Empty(t, b.fake.written)
 		}
 	}
-}
-
-// The registry has no key twice in one place, a help for everything, and
-// docs/keys.md says the same.
-func TestRegistry(t *testing.T) {
-	t.Parallel()
-	for _, name := range screen.Names() {
-		seen := make(map[string]string)
-		for _, c := range commands() {
-			if !c.on(name) {
-				continue
-			}
-			for _, key := range c.keys {
-				require.Empty(t, seen[key], "%s is %s and %s", key, seen[key], c.id)
-				seen[key] = c.id
-			}
-		}
-	}
-	ids := make(map[string]bool)
-	for _, c := range commands() {
-		require.NotEmpty(t, c.help, c.id)
-		require.False(t, ids[c.id], c.id)
-		ids[c.id] = true
-	}
-	const path = "../docs/keys.md"
-	if os.Getenv("JOBQ_GOLDEN") == "write" {
-		require.NoError(t, os.WriteFile(path, []byte(KeysMarkdown()), 0o600))
-	}
-	content, err := os.ReadFile(path)
-	require.NoError(t, err)
-	require.Equal(t, KeysMarkdown(), string(content), "JOBQ_GOLDEN=write go test ./tui writes it anew")
 }
 
 // Whatever keys are pressed and whatever the database and the workers say, in
@@ -213,8 +182,8 @@ func anything(b *bench, random *rand.Rand) bool {
 	switch random.IntN(8) {
 	case 0, 1, 2:
 		var keys []string
-		for _, c := range commands() {
-			keys = append(keys, c.keys...)
+		for _, c := range command.All() {
+			keys = append(keys, c.Keys...)
 		}
 		keys = append(keys, "y", "n", "1", "enter", "esc", "backspace", "ä", "state:failed", "tab")
 		key := pick(keys...)
@@ -373,25 +342,29 @@ func TestOutputIsFollowed(t *testing.T) {
 	require.NotContains(t, b.plain(), "frame 1␛", "of the run before")
 }
 
-// Each command does something on each screen that it can be given on: the screen
-// has an action for it, or the root does it; and no screen has an action that no
-// command leads to.
+// Each command does something on each screen that it can be given on: one part of
+// the UI has an action for it; and no part has an action that no command leads to.
 func TestCommandsHaveActions(t *testing.T) {
 	t.Parallel()
 	b := newBench(120, 35)
+	everywhere := []map[string]screen.Action{b.acting.Actions(screen.Selection{}), b.editing.Actions(screen.Selection{}), b.actions()}
 	for _, name := range screen.Names() {
-		actions := b.screens[name].Actions()
-		reached := make(map[string]bool)
-		for _, c := range commands() {
-			if !c.on(name) {
-				continue
+		b.at = name
+		for _, c := range command.All() {
+			if c.On(string(name)) {
+				_, found := b.action(c)
+				require.True(t, found, "%s on %s", c.ID, name)
 			}
-			_, has := actions[c.id]
-			require.True(t, has || c.run != nil, "%s on %s", c.id, name)
-			reached[c.id] = true
 		}
+		for id := range b.screens[name].Actions() {
+			c := command.All().Find(id)
+			require.NotNil(t, c, id)
+			require.True(t, c.On(string(name)), "%s of %s", id, name)
+		}
+	}
+	for _, actions := range everywhere {
 		for id := range actions {
-			require.True(t, reached[id], "%s of %s", id, name)
+			require.NotNil(t, command.All().Find(id), id)
 		}
 	}
 }

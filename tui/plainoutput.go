@@ -6,8 +6,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/jobq-dev/jobq/internal/format"
 	"github.com/jobq-dev/jobq/internal/printable"
+	"github.com/jobq-dev/jobq/tui/command"
 	"github.com/jobq-dev/jobq/tui/data"
 	"github.com/jobq-dev/jobq/tui/widget"
 )
@@ -28,13 +28,11 @@ func (p *plain) tell() {
 	if above := ok && list.Above(); above != p.above {
 		p.above = above
 		if above {
-			p.line("there are new jobs above; " + m.env.keyOf("top") + " goes there")
+			p.line("there are new jobs above; " + m.env.keyOf(command.Top) + " goes there")
 		}
 	}
-	if m.bulk != nil {
-		p.line(fmt.Sprintf("%s: %s of %s done; esc stops", m.bulk.action, format.Number(int64(m.bulk.progress.Done)), format.Capped(m.bulk.total)))
-	}
-	if !p.asked || m.env.reader == nil || m.switching != "" || m.pending > 0 || m.bulk != nil || m.waits() {
+	p.line(m.acting.Bulk())
+	if !p.asked || m.env.reader == nil || m.switching != "" || m.pending > 0 || m.waits() {
 		return
 	}
 	p.asked = false
@@ -77,19 +75,19 @@ func (p *plain) help() {
 	p.asked = false
 	p.line("type the number of a row, / and a filter, a key, or a command's name; an empty line tells the screen again")
 	for _, c := range p.m.env.commands {
-		if c.on(p.m.at) {
-			name := c.id
-			if keys := c.plainKeys(); len(keys) > 0 {
+		if c.On(string(p.m.at)) {
+			name := c.ID
+			if keys := plainKeys(c); len(keys) > 0 {
 				name += ", or " + strings.Join(keys, " ")
 			}
-			p.line(name + ": " + c.help)
+			p.line(name + ": " + c.Help)
 		}
 	}
 }
 
-// plainKeys are the command's keys in plain mode, where a number is a row.
-func (c *command) plainKeys() []string {
-	return slices.DeleteFunc(slices.Clone(c.keys), func(key string) bool {
+// plainKeys are a command's keys in plain mode, where a number is a row.
+func plainKeys(c *command.Command) []string {
+	return slices.DeleteFunc(slices.Clone(c.Keys), func(key string) bool {
 		_, err := strconv.Atoi(key)
 		return err == nil
 	})

@@ -120,3 +120,11 @@ func TestOpenAudit(t *testing.T) {
 	require.Equal(t, screen.Job, b.at)
 	require.Equal(t, int64(48213904), b.selected().Cursor)
 }
+
+// Where the audit has no entry yet, undo takes back the last action.
+func TestUndoOnAnEmptyAudit(t *testing.T) {
+	t.Parallel()
+	b := newBench(120, 35)
+	b.press("2", "r", "6", "u")
+	require.Equal(t, []string{"requeue 48213911:failed/5", "undo 1"}, b.fake.written)
+}

@@ -78,7 +78,7 @@ func TestCursorOfARowThatHasGone(t *testing.T) {
 	b.press("6", "j")
 	b.fake.audit = []jobq.AuditEntry{{ID: 9, At: noon}, {ID: 7, At: noon}}
 	b.tick(6 * time.Second)
-	require.Equal(t, int64(7), b.undoID())
+	require.Equal(t, int64(7), b.selected().Entry.ID)
 
 	b.press("2", "j", "j")
 	gone, below := b.jobs().Cursor, b.fake.jobs[3].ID

@@ -8,6 +8,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/tui/command"
 	"github.com/jobq-dev/jobq/tui/overlay"
 	"github.com/jobq-dev/jobq/tui/screen"
 	"github.com/jobq-dev/jobq/tui/widget"
@@ -233,4 +234,25 @@ func (m *Model) problem() string {
 		}
 	}
 	return ""
+}
+
+// keyHints are the keys that matter most on the screen.
+func (m *Model) keyHints(cells int) string {
+	var hints []string
+	help, used := m.env.keyOf(command.Help)+" help", 0
+	for _, c := range m.env.commands {
+		if c.Title == "" || !c.On(string(m.at)) || c.ID == command.Help {
+			continue
+		}
+		if c.ID == command.Filter && m.at == screen.Job || c.Class != command.Reading && m.writeDisabled() != "" {
+			continue
+		}
+		hint := widget.Width(c.Keys[0] + " " + c.Title)
+		if used+hint+2 > cells-len(help)-2 {
+			continue
+		}
+		used += hint + 2
+		hints = append(hints, m.paint.Title.Render(c.Keys[0])+" "+c.Title)
+	}
+	return strings.Join(append(hints, m.paint.Title.Render(m.env.keyOf(command.Help))+" help"), "  ")
 }

@@ -20,7 +20,7 @@ import (
 func (s *JobList) Actions() map[string]Action {
 	actions := moves(s.move, s.move, func() int { return s.visible }, s.top, s.end)
 	do := func(disabled func() string, run func() tea.Msg) Action {
-		return Action{disabled, func() tea.Msg {
+		return Action{Disabled: disabled, Run: func() tea.Msg {
 			defer s.scroll()
 			return run()
 		}}

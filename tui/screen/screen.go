@@ -61,9 +61,10 @@ type View struct {
 	Cursor int
 }
 
-// Action is what a screen does for a command.
+// Action is what a part of the UI does for a command.
 type Action struct {
 	Disabled func() string // why it cannot be done now; nil for always
+	Alone    bool          // not while something is under way, whose end it must know
 	Run      func() tea.Msg
 }
 
