@@ -35,14 +35,14 @@ func (m *Model) actions() map[string]screen.Action {
 // freeze lets the screen stand still, or follow again.
 func (m *Model) freeze() tea.Cmd {
 	m.frozen = !m.frozen
-	m.need()
+	m.polling.Need()
 	return nil
 }
 
 // refetch asks anew for all that is shown.
 func (m *Model) refetch() tea.Cmd {
 	for _, want := range m.wanted() {
-		m.renew(want.Panel)
+		m.polling.Renew(want.Panel)
 	}
 	return nil
 }

@@ -140,9 +140,8 @@ func (msg switchedMsg) apply(m *Model) tea.Cmd {
 	if m.env.send.send == nil { // told to poll, there too
 		fresh.feed, fresh.facts.WhyNotLive = m.feed, m.facts.WhyNotLive
 	}
-	for p := range fresh.polls {
-		fresh.polls[p].generation = m.polls[p].generation + 1
-	}
+	fresh.polling = m.polling
+	fresh.polling.Reset()
 	*m = *fresh
 	m.say("this is " + msg.name)
 	return tea.Batch(m.env.send.listenTo(msg.link.client), old.close())

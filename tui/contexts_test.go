@@ -40,7 +40,8 @@ func TestSwitchContext(t *testing.T) {
 		there := b.other()
 		there.queues = []jobq.Queue{{Name: "elsewhere"}}
 		b.press("2", "r", "space")
-		stale := loadedMsg{panel: data.Queues, generation: b.polls[data.Queues].generation, value: []jobq.Queue{{Name: "stale"}}}
+		b.polling.Renew(data.Queues)
+		stale := b.polling.Ask(&fake{queues: []jobq.Queue{{Name: "stale"}}}, data.Wants(data.Queues))()
 		b.press(keys...)
 		require.Contains(t, b.plain(), "elsewhere", keys)
 		require.Contains(t, b.plain(), "jobq prod  db-9/app  schema work")

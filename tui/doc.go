@@ -7,13 +7,14 @@
 //	widget       lines of exact widths, tables, lists, boxes, fields, pagers
 //	command      what an operator can do, and with which keys
 //	data         what the database has said, and the questions to ask it
+//	polling      when the database is asked what
 //	request      what the other parts ask the root for
 //	overlay      questions, choices, text to type, help, progress
 //	screen       the seven screens, each a component
 //	commandline  the command lines that do the same
 //	acting       changes to jobs, queues and workers; undo
 //	editing      a job in the operator's own editor
-//	tui          the root: connection, polling, live events, what lies over what
+//	tui          the root: connection, live events, the screen shown, what lies over what
 //
 // Update changes the model and does no I/O: whatever talks to the database is a
 // command, and its answer is a message. A screen says which questions it wants to

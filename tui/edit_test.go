@@ -101,14 +101,14 @@ func TestEditorIsAlone(t *testing.T) {
 	defer b.env.send.stop()
 	alone := false
 	b.fake.edit = func(content string) (string, error) {
-		b.need()
+		b.polling.Need()
 		alone = b.env.send.cancel == nil && b.poll() == nil
 		return content, nil
 	}
 	b.press("e")
 	require.True(t, alone)
 	require.NotNil(t, b.env.send.cancel)
-	b.need()
+	b.polling.Need()
 	require.NotNil(t, b.poll())
 }
 

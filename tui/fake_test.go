@@ -22,6 +22,8 @@ import (
 	"github.com/jobq-dev/jobq/tui/acting"
 	"github.com/jobq-dev/jobq/tui/command"
 	"github.com/jobq-dev/jobq/tui/commandline"
+	"github.com/jobq-dev/jobq/tui/data"
+	"github.com/jobq-dev/jobq/tui/polling"
 	"github.com/jobq-dev/jobq/tui/screen"
 )
 
@@ -396,9 +398,16 @@ func (b *bench) shows(id int64) bool {
 }
 
 // answer gives the model an answer, as if it had just been asked.
-func (b *bench) answer(msg loadedMsg) {
-	msg.about = b.polls[msg.panel].about
-	b.toScreens(b.take(msg))
+func (b *bench) answer(msg polling.Loaded) {
+	b.polling.Renew(msg.Panel)
+	for _, want := range b.wanted() {
+		if want.Panel == msg.Panel {
+			ask := b.polling.Ask(b.fake, []data.Want{want})
+			asked := ask().(polling.Loaded)
+			msg.About, msg.Generation = asked.About, asked.Generation
+			b.loaded(msg)
+		}
+	}
 }
 
 // frame draws the screen.

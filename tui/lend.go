@@ -30,6 +30,6 @@ type returnedMsg struct{ then tea.Msg }
 
 func (msg returnedMsg) apply(m *Model) tea.Cmd {
 	m.suspended = false
-	m.need()
+	m.polling.Need()
 	return tea.Batch(m.request(msg.then), m.env.send.resume())
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/jobq-dev/jobq/tui/data"
 	"github.com/jobq-dev/jobq/tui/editing"
 	"github.com/jobq-dev/jobq/tui/overlay"
+	"github.com/jobq-dev/jobq/tui/polling"
 	"github.com/jobq-dev/jobq/tui/screen"
 	"github.com/jobq-dev/jobq/tui/theme"
 	"github.com/jobq-dev/jobq/tui/widget"
@@ -24,7 +25,7 @@ type Model struct {
 	look          look
 	paint         *widget.Painter
 	facts         *data.Facts
-	polls         [data.PanelEnd]poll
+	polling       *polling.Poller
 
 	screens map[screen.Name]screen.Screen
 	acting  *acting.Part
@@ -43,15 +44,12 @@ type Model struct {
 	feedAt  time.Time
 	feedLag time.Duration
 
-	lastKey      time.Time
-	frozen       bool
-	blurred      bool
-	suspended    bool
-	offlineSince time.Time
-	offlineTries int
-	pending      int    // commands whose answers are waited for
-	switching    string // the context that is being connected to
-	failed       error  // what ended the UI before it could begin
+	lastKey   time.Time
+	frozen    bool
+	suspended bool
+	pending   int    // commands whose answers are waited for
+	switching string // the context that is being connected to
+	failed    error  // what ended the UI before it could begin
 }
 
 // look is how the operator wants to see things, wherever he is.
@@ -65,7 +63,7 @@ func newModel(e *env) *Model {
 	if e.commands == nil {
 		e.commands = command.All()
 	}
-	m := &Model{env: e, at: screen.Overview, lastKey: e.now(), facts: data.NewFacts(e.now), paint: &widget.Painter{Now: e.now}}
+	m := &Model{env: e, at: screen.Overview, lastKey: e.now(), facts: data.NewFacts(e.now), paint: &widget.Painter{Now: e.now}, polling: polling.New(e.now)}
 	m.restyle()
 	act := acting.Kit{Key: e.keyOf, Place: e.place}
 	m.acting, m.editing = acting.New(act), editing.New(act, m.paint)
@@ -104,7 +102,7 @@ func (m *Model) Init() tea.Cmd {
 
 func (m *Model) tick() tea.Cmd {
 	every := tickEvery
-	if m.blurred || m.env.calm {
+	if m.polling.Blurred || m.env.calm {
 		every = tickBlur
 	}
 	return tea.Tick(every, func(now time.Time) tea.Msg { return tickMsg(now) })
@@ -118,13 +116,13 @@ func (m *Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	case tea.WindowSizeMsg:
 		m.resize(msg.Width, msg.Height)
 	case tea.FocusMsg:
-		m.blurred = false
-		m.need()
+		m.polling.Blurred = false
+		m.polling.Need()
 	case tea.BlurMsg:
-		m.blurred = true
+		m.polling.Blurred = true
 	case tea.ResumeMsg:
 		m.suspended = false
-		m.need()
+		m.polling.Need()
 		next = m.env.send.resume()
 	case tea.BackgroundColorMsg:
 		m.look.style.Background = map[bool]string{true: "dark", false: "light"}[msg.IsDark()]
@@ -141,6 +139,8 @@ func (m *Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		}
 	case tea.MouseWheelMsg, tea.MouseClickMsg:
 		next = m.mouse(msg)
+	case polling.Loaded:
+		next = m.loaded(msg)
 	case effect:
 		next = msg.apply(m)
 	default:
@@ -238,7 +238,7 @@ func (m *Model) writeDisabled() string {
 		return "the database has not answered yet"
 	case m.switching != "":
 		return "on the way to " + widget.Clean(m.switching)
-	case m.offline():
+	case m.polling.Offline():
 		return "the database does not answer"
 	case session == nil:
 		return ""

@@ -18,6 +18,7 @@ import (
 	"github.com/jobq-dev/jobq/tui/command"
 	"github.com/jobq-dev/jobq/tui/data"
 	"github.com/jobq-dev/jobq/tui/overlay"
+	"github.com/jobq-dev/jobq/tui/polling"
 	"github.com/jobq-dev/jobq/tui/screen"
 )
 
@@ -101,7 +102,7 @@ func TestReadOnly(t *testing.T) {
 		"read-only, as it was started": func(b *bench) { b.env.noWrite = true },
 		"read-only: a standby":         func(b *bench) { b.fake.session.ReadOnly = true; b.facts.Session = &b.fake.session },
 		"role ana may not change":      func(b *bench) { b.fake.session.MayAct = false; b.facts.Session = &b.fake.session },
-		"does not answer":              func(b *bench) { b.offlineSince = noon },
+		"does not answer":              func(b *bench) { b.answer(polling.Loaded{Panel: data.Session, Err: jobq.ErrUnavailable}) },
 	} {
 		for _, start := range []string{"1", "2", "3", "4", "6"} {
 			for _, c := range command.All() {
@@ -250,44 +251,34 @@ func TestRowsStay(t *testing.T) {
 	require.Equal(t, newer.ID, b.jobs().Cursor)
 }
 
-// A slow database is asked less often, and one that is away more rarely still.
-func TestPollingAdapts(t *testing.T) {
+// A slow query is no dead database, no answer to the smallest question is; and when
+// the database is back, all is asked anew.
+func TestDatabaseComesBack(t *testing.T) {
 	t.Parallel()
 	b := newBench(80, 24)
-	wait := func(took time.Duration, err error) time.Duration {
-		b.answer(loadedMsg{panel: data.Queues, took: took, value: b.facts.Queues, err: err})
-		return b.polls[data.Queues].due.Sub(b.fake.now)
-	}
-	require.Equal(t, 2*time.Second, wait(time.Millisecond, nil))
-	require.Equal(t, 20*time.Second, wait(250*time.Millisecond, nil))
-	require.Equal(t, 30*time.Second, wait(5*time.Second, nil))
-	require.Equal(t, 30*time.Second, wait(2*time.Second, jobq.ErrTimeout))
-	require.Equal(t, time.Second, wait(0, jobq.ErrUnavailable))
-	for range 10 {
-		wait(0, jobq.ErrUnavailable)
-	}
-	require.Equal(t, 15*time.Second, wait(0, jobq.ErrUnavailable))
-	require.Equal(t, 2*time.Second, wait(0, nil))
-	b.blurred = true
-	require.Equal(t, 20*time.Second, wait(0, nil))
+	b.answer(polling.Loaded{Panel: data.Queues, Err: jobq.ErrTimeout})
+	require.False(t, b.polling.Offline())
+	b.answer(polling.Loaded{Panel: data.Session, Err: fmt.Errorf("%w: %w", jobq.ErrTimeout, context.DeadlineExceeded)})
+	require.True(t, b.polling.Offline())
+	require.Nil(t, b.poll())
+	b.answer(polling.Loaded{Panel: data.Session, Value: &b.fake.session})
+	require.False(t, b.polling.Offline())
+	require.NotNil(t, b.poll())
+}
 
-	require.False(t, b.offline(), "a slow query is no dead database")
-	b.answer(loadedMsg{panel: data.Session, err: fmt.Errorf("%w: %w", jobq.ErrTimeout, context.DeadlineExceeded)})
-	require.True(t, b.offline(), "no answer to the smallest question is")
-	b.polls[data.Page].due = noon.Add(time.Hour)
-	b.at = screen.Jobs
-	b.answer(loadedMsg{panel: data.Session, value: &b.fake.session})
-	require.False(t, b.offline())
-	require.Zero(t, b.polls[data.Page].due, "and when it is back, all is asked anew")
-	b.at = screen.Overview
-
-	b.polls[data.Queues].underWay = true
-	was := len(b.facts.Queues)
-	b.Update(loadedMsg{panel: data.Queues, generation: b.polls[data.Queues].generation - 1, value: []jobq.Queue{}})
-	require.Len(t, b.facts.Queues, was, "an answer to an old question is dropped")
-	b.blurred, b.fake.now = true, b.fake.now.Add(11*time.Minute)
-	b.polls[data.Queues] = poll{}
-	require.Nil(t, b.poll(), "nobody looks")
+// A UI that nobody has looked at for long asks nothing.
+func TestNobodyLooks(t *testing.T) {
+	t.Parallel()
+	b := newBench(80, 24)
+	b.Update(tea.BlurMsg{})
+	b.fake.now = b.fake.now.Add(9 * time.Minute)
+	require.NotNil(t, b.poll())
+	b.fake.now = b.fake.now.Add(2 * time.Minute)
+	b.polling.Reset()
+	require.Nil(t, b.poll())
+	b.Update(tea.FocusMsg{})
+	b.polling.Reset()
+	require.NotNil(t, b.poll())
 }
 
 // A filter can be typed, is checked, and its state chooses the tab.
@@ -312,7 +303,7 @@ func TestFilterTakesTooLong(t *testing.T) {
 	t.Parallel()
 	b := newBench(120, 35)
 	b.press("2", "/", "kind:Send*", "enter")
-	b.answer(loadedMsg{panel: data.Page, err: jobq.ErrTimeout})
+	b.answer(polling.Loaded{Panel: data.Page, Err: jobq.ErrTimeout})
 	b.tick(time.Second)
 	require.Contains(t, b.plain(), "only the newest 400,000 jobs were searched")
 	require.True(t, slices.ContainsFunc(b.fake.filters, func(f jobq.Filter) bool { return f.Match == "kind:Send* id:>47813911" }))

@@ -8,7 +8,6 @@ import (
 
 	"github.com/jobq-dev/jobq/internal/printable"
 	"github.com/jobq-dev/jobq/tui/command"
-	"github.com/jobq-dev/jobq/tui/data"
 	"github.com/jobq-dev/jobq/tui/widget"
 )
 
@@ -20,8 +19,8 @@ func (p *plain) tell() {
 		p.told = m.toastUntil
 		p.line(m.toast)
 	}
-	if m.offline() != p.away {
-		p.away = m.offline()
+	if m.polling.Offline() != p.away {
+		p.away = m.polling.Offline()
 		p.line(map[bool]string{true: "the database does not answer; trying on", false: "the database answers again"}[p.away])
 	}
 	list, ok := m.current().(interface{ Above() bool })
@@ -32,7 +31,7 @@ func (p *plain) tell() {
 		}
 	}
 	p.line(m.acting.Bulk())
-	if !p.asked || m.env.reader == nil || m.switching != "" || m.pending > 0 || m.waits() {
+	if !p.asked || m.env.reader == nil || m.switching != "" || m.pending > 0 || m.polling.Waits(m.wanted()) {
 		return
 	}
 	p.asked = false
@@ -64,11 +63,6 @@ func (m *Model) told() []string {
 		lines = append([]string{problem}, lines...)
 	}
 	return lines
-}
-
-// waits says whether a question of the screen is under way.
-func (m *Model) waits() bool {
-	return slices.ContainsFunc(m.wanted(), func(want data.Want) bool { return m.polls[want.Panel].underWay })
 }
 
 func (p *plain) help() {

@@ -9,6 +9,7 @@ import (
 	"github.com/jobq-dev/jobq/tui/command"
 	"github.com/jobq-dev/jobq/tui/data"
 	"github.com/jobq-dev/jobq/tui/overlay"
+	"github.com/jobq-dev/jobq/tui/polling"
 	"github.com/jobq-dev/jobq/tui/request"
 	"github.com/jobq-dev/jobq/tui/screen"
 	"github.com/jobq-dev/jobq/tui/widget"
@@ -100,8 +101,8 @@ func (m *Model) request(msg tea.Msg) tea.Cmd {
 	case request.Read:
 		return m.begin(m.read(msg.Ask))
 	case request.Renew:
-		m.need()
-		m.renew(msg.Panels...)
+		m.polling.Need()
+		m.polling.Renew(msg.Panels...)
 	case request.Screens:
 		return m.toScreens(msg.Msg)
 	case request.Editor:
@@ -118,7 +119,7 @@ func (m *Model) request(msg tea.Msg) tea.Cmd {
 func (m *Model) read(ask func(context.Context, data.Reader) tea.Msg) tea.Cmd {
 	reader := m.env.reader
 	return func() tea.Msg {
-		ctx, cancel := context.WithTimeout(context.Background(), queryTimeout)
+		ctx, cancel := context.WithTimeout(context.Background(), polling.Timeout)
 		defer cancel()
 		return ask(ctx, reader)
 	}

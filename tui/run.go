@@ -15,6 +15,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/tui/command"
+	"github.com/jobq-dev/jobq/tui/polling"
 	"github.com/jobq-dev/jobq/tui/screen"
 	"github.com/jobq-dev/jobq/tui/theme"
 )
@@ -170,7 +171,7 @@ func (m *Model) loadAll(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		m.toScreens(m.take(loadedMsg{panel: want.Panel, about: want.About, value: value}))
+		m.loaded(polling.Loaded{Panel: want.Panel, About: want.About, Value: value})
 	}
 	return nil
 }

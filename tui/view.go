@@ -155,8 +155,8 @@ func (m *Model) health(p *widget.Painter) string {
 	switch {
 	case m.env.reader == nil:
 		return p.Muted.Render("connecting " + p.More)
-	case m.offline():
-		offline := p.Off + " offline " + format.Ago(m.env.now().Sub(m.offlineSince))
+	case m.polling.Offline():
+		offline := p.Off + " offline " + format.Ago(m.polling.OfflineFor())
 		return p.Alarm.Render(offline) + ", trying on"
 	case m.frozen:
 		return p.Warn.Render(p.Pause + " frozen")
@@ -210,30 +210,20 @@ func (m *Model) footLine() string {
 
 // dataAge is how old the oldest answer on the screen is.
 func (m *Model) dataAge() string {
-	now := m.env.now()
-	oldest := now
-	for _, want := range m.current().Wants() {
-		if at := m.polls[want.Panel].at; !at.IsZero() && at.Before(oldest) {
-			oldest = at
-		}
-	}
+	oldest := m.polling.Oldest(m.current().Wants())
 	if m.feed == feedLive && !m.feedAt.IsZero() && m.feedAt.After(oldest) {
 		oldest = m.feedAt
 	}
-	return fmt.Sprintf("%.1fs", now.Sub(oldest).Seconds())
+	return fmt.Sprintf("%.1fs", m.env.now().Sub(oldest).Seconds())
 }
 
 // problem is the last query that went wrong, of those on the screen.
 func (m *Model) problem() string {
-	for _, want := range m.wanted() {
-		if err := m.polls[want.Panel].err; err != nil {
-			if m.offline() {
-				return "" // line 1 says it
-			}
-			return widget.Clean(want.Panel.String() + ": " + screen.Problem(err))
-		}
+	panel, err := m.polling.Problem(m.wanted())
+	if err == nil || m.polling.Offline() { // which line 1 says
+		return ""
 	}
-	return ""
+	return widget.Clean(panel.String() + ": " + screen.Problem(err))
 }
 
 // keyHints are the keys that matter most on the screen.
