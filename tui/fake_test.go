@@ -346,29 +346,38 @@ var keyCodes = map[string]rune{
 	"left": tea.KeyLeft, "right": tea.KeyRight, "pgdown": tea.KeyPgDown, "pgup": tea.KeyPgUp, "home": tea.KeyHome, "end": tea.KeyEnd, "delete": tea.KeyDelete,
 }
 
+// presses are the keys of a name, or of a text.
+func presses(key string) (all []tea.KeyPressMsg) {
+	code, named := keyCodes[key]
+	switch {
+	case named:
+		return []tea.KeyPressMsg{{Code: code}}
+	case key == "space":
+		return []tea.KeyPressMsg{{Code: tea.KeySpace, Text: " "}}
+	case strings.HasPrefix(key, "alt+"):
+		return []tea.KeyPressMsg{{Code: keyCodes[strings.TrimPrefix(key, "alt+")], Mod: tea.ModAlt}}
+	case strings.HasPrefix(key, "ctrl+"):
+		return []tea.KeyPressMsg{{Code: rune(key[5]), Mod: tea.ModCtrl}}
+	}
+	for _, char := range key {
+		all = append(all, tea.KeyPressMsg{Code: char, Text: string(char)})
+	}
+	return all
+}
+
+// hold presses a key, and returns what it begins, which is yet to be done.
+func (b *bench) hold(key string) tea.Cmd {
+	_, begun := b.Update(presses(key)[0])
+	return begun
+}
+
 // press types keys, each a name or a text of single keys.
 func (b *bench) press(keys ...string) {
 	for _, key := range keys {
-		code, named := keyCodes[key]
-		var presses []tea.KeyPressMsg
-		switch {
-		case named:
-			presses = []tea.KeyPressMsg{{Code: code}}
-		case key == "space":
-			presses = []tea.KeyPressMsg{{Code: tea.KeySpace, Text: " "}}
-		case strings.HasPrefix(key, "alt+"):
-			presses = []tea.KeyPressMsg{{Code: keyCodes[strings.TrimPrefix(key, "alt+")], Mod: tea.ModAlt}}
-		case strings.HasPrefix(key, "ctrl+"):
-			presses = []tea.KeyPressMsg{{Code: rune(key[5]), Mod: tea.ModCtrl}}
-		default:
-			for _, char := range key {
-				presses = append(presses, tea.KeyPressMsg{Code: char, Text: string(char)})
-			}
-		}
-		for _, press := range presses {
-			_, command := b.Update(press)
-			if isQuit := key == "q" || key == "ctrl+c" || key == "ctrl+z"; !isQuit {
-				b.do(command)
+		for _, press := range presses(key) {
+			_, begun := b.Update(press)
+			if leaves := []string{command.Key(command.Quit), command.Key(command.Suspend), command.Interrupt}; !slices.Contains(leaves, key) {
+				b.do(begun)
 			}
 			b.frame()
 		}

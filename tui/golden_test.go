@@ -53,31 +53,31 @@ func screens() map[string]func(b *bench) {
 		"jobs": func(b *bench) {
 			b.press("2", "/", `state:failed kind:Send*`, "enter", "jj", "space", "space")
 		},
-		"job":     func(b *bench) { b.press("2", "j", "enter") },
-		"output":  func(b *bench) { b.press("2", "j", "enter", "L") },
-		"queues":  func(b *bench) { b.press("3", "j") },
-		"workers": func(b *bench) { b.press("4", "j") },
+		"job":     func(b *bench) { b.press(Jobs, Down, Open) },
+		"output":  func(b *bench) { b.press(Jobs, Down, Open, Output) },
+		"queues":  func(b *bench) { b.press(Queues, Down) },
+		"workers": func(b *bench) { b.press(Workers, Down) },
 		"audit": func(b *bench) {
 			b.fake.audit = []jobq.AuditEntry{
 				{ID: 2, At: noon, Actor: "ana@laptop via jobq-tui", Action: jobq.ActionUndo, Undoes: 1, Note: "requeue", Done: 1, JobIDs: []int64{48213890}},
 				{ID: 1, At: noon.Add(-time.Minute), Actor: "ana@laptop via jobq-tui", Action: jobq.ActionRequeue, UndoneBy: 2, Done: 1, JobIDs: []int64{48213890}},
 			}
-			b.press("6")
+			b.press(Audit)
 		},
-		"help":    func(b *bench) { b.press("?") },
-		"palette": func(b *bench) { b.press(":", "wo") },
-		"filter":  func(b *bench) { b.press("2", "/", "st") },
-		"confirm": func(b *bench) { b.press("2", "D") },
-		"bulk":    func(b *bench) { b.press("2", "A", "r") },
-		"export":  func(b *bench) { b.press("2", "x") },
-		"drain":   func(b *bench) { b.press("4", "j", "d") },
+		"help":    func(b *bench) { b.press(Help) },
+		"palette": func(b *bench) { b.press(Palette, "wo") },
+		"filter":  func(b *bench) { b.press(Jobs, Filter, "st") },
+		"confirm": func(b *bench) { b.press(Jobs, Delete) },
+		"bulk":    func(b *bench) { b.press(Jobs, SelectAll, Requeue) },
+		"export":  func(b *bench) { b.press(Jobs, Export) },
+		"drain":   func(b *bench) { b.press(Workers, Down, Drain) },
 		"resume": func(b *bench) {
 			b.fake.audit = []jobq.AuditEntry{stoppedBulk, editEntry}
-			b.press("6", "R")
+			b.press(Audit, Resume)
 		},
 		"edit": func(b *bench) {
 			change := jobq.JobChange{Priority: new(int16(-5)), Tags: &[]string{}, Args: json.RawMessage(`{"batch":"2026-09-24","tenant":4412,"note":"a longer text"}`)}
-			b.press("2")
+			b.press(Jobs)
 			b.fake.jobs[0].State = jobq.Scheduled
 			b.Update(editing.Edited{Edit: b.edit(), Change: change})
 		},
@@ -92,10 +92,10 @@ func screens() map[string]func(b *bench) {
 				{Name: "prod", Database: "app@db-1:5432/app", Color: "red", Production: true, Confirm: true, ReadOnly: true},
 				{Name: "staging", Database: "app@db-2:5432/app", Color: "green"},
 			}
-			b.press("@")
+			b.press(Contexts)
 		},
 		"production": func(b *bench) { b.env.name, b.env.production, b.env.color = "billing", true, "magenta" },
-		"copy":       func(b *bench) { b.press("2", "y") },
+		"copy":       func(b *bench) { b.press(Jobs, Copy) },
 		"offline": func(b *bench) {
 			b.fake.err = fmt.Errorf("list queues: %w", jobq.ErrUnavailable)
 			b.tick(3 * time.Second)
@@ -148,13 +148,13 @@ func TestThemeChoice(t *testing.T) {
 	require.Equal(t, "auto", b.paint.Name)
 	b.Update(tea.BackgroundColorMsg{Color: color.White})
 	require.Equal(t, "light", b.paint.Name)
-	b.press(":", "theme dark", "enter")
+	b.press(Palette, "theme dark", Accept)
 	require.Equal(t, "dark", b.paint.Name)
 	b.Update(tea.BackgroundColorMsg{Color: color.White})
 	require.Equal(t, "dark", b.paint.Name)
-	b.press(":", "theme pink", "enter")
+	b.press(Palette, "theme pink", Accept)
 	require.Contains(t, b.plain(), `no theme "pink"; there are auto, dark, light, mono`)
-	b.press("ctrl+u", "theme a", "tab", "enter")
+	b.press("ctrl+u", "theme a", Complete, Accept)
 	b.Update(tea.BackgroundColorMsg{Color: color.Black})
 	require.Equal(t, "dark", b.paint.Name)
 }

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	tea "charm.land/bubbletea/v2"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
@@ -56,7 +55,7 @@ func TestTextsNameOwnKeys(t *testing.T) {
 		"range":        {[]string{"jobs", "range"}, []string{"K-range ends it, K-back drops the marks"}},
 	} {
 		b := newEditBench(`"priority": 0`, `"priority": -5`)
-		b.press("1")
+		b.press(Overview)
 		b.ownKeys(t)
 		b.command(test.commands...)
 		for _, want := range test.wants {
@@ -80,7 +79,7 @@ func TestTextsNameOwnKeys(t *testing.T) {
 	b.tick(time.Minute)
 	b.command("select-all", "requeue")
 	b.press("250")
-	_, work := b.Update(tea.KeyPressMsg{Code: tea.KeyEnter})
+	work := b.hold(Accept)
 	require.Contains(t, b.plain(), "K-resume on the audit screen goes on")
 	b.fake.err = context.Canceled
 	b.do(work)
@@ -105,7 +104,7 @@ func TestPlainNamesOwnKeys(t *testing.T) {
 	require.Contains(t, out.String(), "there are new jobs above; K-top goes there")
 	b.env.commands = command.All()
 	require.Equal(t, "audit", b.env.keyOf("audit"))
-	require.Equal(t, "u", b.env.keyOf("undo"))
+	require.Equal(t, Undo, b.env.keyOf("undo"))
 }
 
 // What a command is for says nothing of keys, which are named beside it and can
@@ -121,7 +120,7 @@ func TestHelpNamesNoKeys(t *testing.T) {
 	require.NoError(t, err)
 	b.press("H")
 	require.IsType(t, &overlay.Help{}, b.overlay)
-	b.press("?")
+	b.press(Help)
 	require.NotNil(t, b.overlay)
 	b.press("backspace", "H")
 	require.Nil(t, b.overlay)

@@ -30,33 +30,33 @@ func TestKeysAndWrites(t *testing.T) {
 		keys []string
 		want []string
 	}{
-		"requeue one":               {[]string{"2", "r"}, []string{"requeue " + first}},
-		"requeue in the detail":     {[]string{"2", "enter", "r"}, []string{"requeue " + first}},
-		"requeue and undo":          {[]string{"2", "r", "u"}, []string{"requeue " + first, "undo 1"}},
-		"nothing to undo":           {[]string{"2", "u"}, nil},
-		"delete asks":               {[]string{"2", "D"}, nil},
-		"delete, no":                {[]string{"2", "D", "wait", "n"}, nil},
-		"delete, typed ahead":       {[]string{"2", "D", "y"}, nil},
-		"delete, yes":               {[]string{"2", "D", "wait", "y"}, []string{"delete " + first}},
-		"cancel what has failed":    {[]string{"2", "c"}, nil},
-		"marks ask":                 {[]string{"2", "space", "space", "r"}, nil},
-		"marks, yes":                {[]string{"2", "space", "space", "r", "wait", "y"}, []string{"requeue " + first + " 48213904:failed/5"}},
-		"marks taken back":          {[]string{"2", "space", "k", "space", "r"}, []string{"requeue 48213904:failed/5"}},
-		"esc drops marks":           {[]string{"2", "space", "esc", "r"}, []string{"requeue 48213904:failed/5"}},
-		"all, wrong number":         {[]string{"2", "A", "r", "wait", "25", "enter"}, nil},
-		"all, right number":         {[]string{"2", "/", "kind:Send*", "enter", "A", "r", "wait", "250", "enter"}, []string{"bulk requeue kind:Send*"}},
-		"all, undo":                 {[]string{"2", "A", "r", "wait", "250", "enter", "u"}, []string{"bulk requeue ", "undo 7"}},
-		"pause":                     {[]string{"3", "p", "too many failures", "enter"}, []string{"pause email: too many failures"}},
-		"pause, no":                 {[]string{"3", "p", "esc"}, nil},
-		"resume":                    {[]string{"3", "j", "p"}, []string{"resume billing"}},
-		"pause on the overview":     {[]string{"p", "enter"}, []string{"pause email: "}},
-		"keys in a text do nothing": {[]string{"2", "/", "rDcpu", "esc"}, nil},
-		"by the palette":            {[]string{"2", ":", "requeue", "enter"}, []string{"requeue " + first}},
-		"by the help":               {[]string{"2", "?", "run again", "enter"}, []string{"requeue " + first}},
-		"no delete on the queues":   {[]string{"3", "D", ":", "delete", "enter"}, nil},
-		"a job by its number":       {[]string{":", "job 48213890", "enter", "r"}, []string{"requeue 48213890:failed/5"}},
-		"older job, then requeue":   {[]string{"2", "enter", "]", "r"}, []string{"requeue 48213904:failed/5"}},
-		"the end of the list":       {[]string{"2", "G", "r"}, []string{"requeue 48212168:failed/5"}},
+		"requeue one":               {[]string{Jobs, Requeue}, []string{"requeue " + first}},
+		"requeue in the detail":     {[]string{Jobs, Open, Requeue}, []string{"requeue " + first}},
+		"requeue and undo":          {[]string{Jobs, Requeue, Undo}, []string{"requeue " + first, "undo 1"}},
+		"nothing to undo":           {[]string{Jobs, Undo}, nil},
+		"delete asks":               {[]string{Jobs, Delete}, nil},
+		"delete, no":                {[]string{Jobs, Delete, "wait", No}, nil},
+		"delete, typed ahead":       {[]string{Jobs, Delete, Yes}, nil},
+		"delete, yes":               {[]string{Jobs, Delete, "wait", Yes}, []string{"delete " + first}},
+		"cancel what has failed":    {[]string{Jobs, Cancel}, nil},
+		"marks ask":                 {[]string{Jobs, Mark, Mark, Requeue}, nil},
+		"marks, yes":                {[]string{Jobs, Mark, Mark, Requeue, "wait", Yes}, []string{"requeue " + first + " 48213904:failed/5"}},
+		"marks taken back":          {[]string{Jobs, Mark, Up, Mark, Requeue}, []string{"requeue 48213904:failed/5"}},
+		"esc drops marks":           {[]string{Jobs, Mark, Back, Requeue}, []string{"requeue 48213904:failed/5"}},
+		"all, wrong number":         {[]string{Jobs, SelectAll, Requeue, "wait", "25", Accept}, nil},
+		"all, right number":         {[]string{Jobs, Filter, "kind:Send*", Accept, SelectAll, Requeue, "wait", "250", Accept}, []string{"bulk requeue kind:Send*"}},
+		"all, undo":                 {[]string{Jobs, SelectAll, Requeue, "wait", "250", Accept, Undo}, []string{"bulk requeue ", "undo 7"}},
+		"pause":                     {[]string{Queues, Pause, "too many failures", Accept}, []string{"pause email: too many failures"}},
+		"pause, no":                 {[]string{Queues, Pause, Leave}, nil},
+		"resume":                    {[]string{Queues, Down, Pause}, []string{"resume billing"}},
+		"pause on the overview":     {[]string{Pause, Accept}, []string{"pause email: "}},
+		"keys in a text do nothing": {[]string{Jobs, Filter, "rDcpu", Leave}, nil},
+		"by the palette":            {[]string{Jobs, Palette, "requeue", Accept}, []string{"requeue " + first}},
+		"by the help":               {[]string{Jobs, Help, "run again", Accept}, []string{"requeue " + first}},
+		"no delete on the queues":   {[]string{Queues, Delete, Palette, "delete", Accept}, nil},
+		"a job by its number":       {[]string{Palette, "job 48213890", Accept, Requeue}, []string{"requeue 48213890:failed/5"}},
+		"older job, then requeue":   {[]string{Jobs, Open, Older, Requeue}, []string{"requeue 48213904:failed/5"}},
+		"the end of the list":       {[]string{Jobs, End, Requeue}, []string{"requeue 48212168:failed/5"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -77,20 +77,20 @@ func TestKeysAndWrites(t *testing.T) {
 // Production asks for what elsewhere is done at once.
 func TestProductionAsks(t *testing.T) {
 	t.Parallel()
-	for _, keys := range [][]string{{"2", "r"}, {"3", "p", "enter"}} {
+	for _, keys := range [][]string{{Jobs, Requeue}, {Queues, Pause, Accept}} {
 		b := newBench(120, 35)
 		b.env.confirm = true
 		b.press(keys...)
 		require.Empty(t, b.fake.written)
 		b.tick(time.Second)
-		b.press("y")
+		b.press(Yes)
 		require.Len(t, b.fake.written, 1)
 	}
 	b := newBench(120, 35)
 	b.env.confirm = true
-	b.press("2", "D")
+	b.press(Jobs, Delete)
 	b.tick(time.Second)
-	b.press("1", "enter")
+	b.press("1", Accept)
 	require.Equal(t, []string{"delete 48213911:failed/5"}, b.fake.written)
 }
 
@@ -104,7 +104,7 @@ func TestReadOnly(t *testing.T) {
 		"role ana may not change":      func(b *bench) { b.fake.session.MayAct = false; b.facts.Session = &b.fake.session },
 		"does not answer":              func(b *bench) { b.answer(polling.Loaded{Panel: data.Session, Err: jobq.ErrUnavailable}) },
 	} {
-		for _, start := range []string{"1", "2", "3", "4", "6"} {
+		for _, start := range []string{Overview, Jobs, Queues, Workers, Audit} {
 			for _, c := range command.All() {
 				if c.Class == command.Reading {
 					continue
@@ -133,12 +133,12 @@ func TestDestructiveAsks(t *testing.T) {
 		if c.Class != command.Destructive {
 			continue
 		}
-		starts := [][]string{{"2"}, {"2", "enter"}, {"2", "space", "space"}, {"2", "A"}}
+		starts := [][]string{{Jobs}, {Jobs, Open}, {Jobs, Mark, Mark}, {Jobs, SelectAll}}
 		switch {
 		case slices.Contains(c.Screens, command.Workers):
-			starts = [][]string{{"4", "j"}}
+			starts = [][]string{{Workers, Down}}
 		case slices.Contains(c.Screens, command.Audit):
-			starts = [][]string{{"6"}}
+			starts = [][]string{{Audit}}
 		}
 		for _, keys := range starts {
 			b := newBench(120, 35)
@@ -186,7 +186,7 @@ func anything(b *bench, random *rand.Rand) bool {
 		for _, c := range command.All() {
 			keys = append(keys, c.Keys...)
 		}
-		keys = append(keys, "y", "n", "1", "enter", "esc", "backspace", "ä", "state:failed", "tab")
+		keys = append(keys, Yes, No, "1", Accept, Leave, "backspace", "ä", "state:failed", Complete)
 		key := pick(keys...)
 		b.press(key)
 		return true
@@ -229,7 +229,7 @@ func anything(b *bench, random *rand.Rand) bool {
 func TestRowsStay(t *testing.T) {
 	t.Parallel()
 	b := newBench(120, 35)
-	b.press("2", "/", "state:failed", "enter", "j")
+	b.press(Jobs, Filter, "state:failed", Accept, Down)
 	id := b.jobs().Cursor
 	b.Update(feedMsg{At: b.fake.now, Events: []data.Event{{ID: id, Token: 6, State: jobq.Completed, Attempts: 5, Took: time.Second}}})
 	require.Contains(t, b.plain(), "→ completed")
@@ -237,16 +237,16 @@ func TestRowsStay(t *testing.T) {
 	b.fake.find(id).State = jobq.Completed
 	b.tick(10 * time.Second)
 	require.Equal(t, id, b.jobs().Cursor, "it stays under the cursor")
-	b.press("j")
+	b.press(Down)
 	require.False(t, b.shows(id))
 
-	b.press("k", "k", "j") // new jobs wait above
+	b.press(Up, Up, Down) // new jobs wait above
 	newer := *b.fake.jobs[0]
 	newer.ID++
 	b.fake.jobs = append([]*jobq.Job{&newer}, b.fake.jobs...)
 	b.tick(3 * time.Second)
-	require.Contains(t, b.plain(), "▲ 1 new above (g")
-	b.press("g")
+	require.Contains(t, b.plain(), "▲ 1 new above ("+Top)
+	b.press(Top)
 	b.tick(3 * time.Second)
 	require.Equal(t, newer.ID, b.jobs().Cursor)
 }
@@ -285,15 +285,15 @@ func TestNobodyLooks(t *testing.T) {
 func TestFilterInput(t *testing.T) {
 	t.Parallel()
 	b := newBench(120, 35)
-	b.press("/", "foo:bar", "enter")
+	b.press(Filter, "foo:bar", Accept)
 	require.Contains(t, b.plain(), `no field "foo"`)
-	b.press("ctrl+u", "que", "tab", "email", "enter")
+	b.press("ctrl+u", "que", Complete, "email", Accept)
 	require.Equal(t, screen.Jobs, b.at)
 	require.Equal(t, "queue:email", b.match())
-	b.press("/", "ctrl+u", "state:failed queue:email", "enter")
+	b.press(Filter, "ctrl+u", "state:failed queue:email", Accept)
 	require.Contains(t, b.plain(), "[Failed")
 	require.Equal(t, "list 'state:failed queue:email' --sort finished", b.jobs().List)
-	b.press("esc")
+	b.press(Back)
 	require.Empty(t, b.match())
 }
 
@@ -302,12 +302,12 @@ func TestFilterInput(t *testing.T) {
 func TestFilterTakesTooLong(t *testing.T) {
 	t.Parallel()
 	b := newBench(120, 35)
-	b.press("2", "/", "kind:Send*", "enter")
+	b.press(Jobs, Filter, "kind:Send*", Accept)
 	b.answer(polling.Loaded{Panel: data.Page, Err: jobq.ErrTimeout})
 	b.tick(time.Second)
 	require.Contains(t, b.plain(), "only the newest 400,000 jobs were searched")
 	require.True(t, slices.ContainsFunc(b.fake.filters, func(f jobq.Filter) bool { return f.Match == "kind:Send* id:>47813911" }))
-	b.press("esc")
+	b.press(Back)
 	require.NotContains(t, b.plain(), "400,000")
 }
 
@@ -318,17 +318,17 @@ func TestOutputIsFollowed(t *testing.T) {
 	b := newBench(120, 35)
 	job := b.fake.jobs[0]
 	job.State, job.FinishedAt, job.Attempts = jobq.Running, nil, 4
-	b.press("2", "enter")
+	b.press(Jobs, Open)
 	b.tick(2 * time.Second)
 	b.tick(2 * time.Second)
 	frame := b.plain()
 	require.Contains(t, frame, "Output  following  ")
 	require.Contains(t, frame, "frame 1␛[2J\n frame 2␛[2J")
 	require.NotContains(t, b.frame(), "\x1b[2J")
-	b.press("j")
+	b.press(Down)
 	require.Contains(t, b.plain(), "Output of run 2")
 	job.LeaseToken++
-	b.press("k")
+	b.press(Up)
 	b.tick(2 * time.Second)
 	require.NotContains(t, b.plain(), "frame 1␛", "of the run before")
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/tui/command"
 	"github.com/jobq-dev/jobq/tui/data"
 	"github.com/jobq-dev/jobq/tui/widget"
 )
@@ -47,11 +48,11 @@ func (s *JobList) note() string {
 		if s.above >= pageSize {
 			count += "+"
 		}
-		return fmt.Sprintf(" %s %s new above (%s jumps to the top and follows)", s.Paint.Up, count, s.Key("top"))
+		return fmt.Sprintf(" %s %s new above (%s jumps to the top and follows)", s.Paint.Up, count, s.Key(command.Top))
 	case s.recent:
 		return s.Paint.Warn.Render(fmt.Sprintf(" only the newest %s jobs were searched: name a state or a queue to look further", format.Number(recentJobs)))
 	case len(s.rows) >= rowsMax:
-		return s.Paint.Muted.Render(fmt.Sprintf(" the first %d are kept here: filter with %s to look further", len(s.rows), s.Key("filter")))
+		return s.Paint.Muted.Render(fmt.Sprintf(" the first %d are kept here: filter with %s to look further", len(s.rows), s.Key(command.Filter)))
 	}
 	return ""
 }
@@ -63,7 +64,7 @@ func (s *JobList) noJobs() string {
 	if s.match == "" {
 		return s.Paint.Muted.Render("there are no such jobs")
 	}
-	return s.Paint.Muted.Render("no job matches; " + s.Key("back") + " clears the filter")
+	return s.Paint.Muted.Render("no job matches; " + s.Key(command.Back) + " clears the filter")
 }
 
 // tabs are the states with how many jobs are in each. With a filter, only the one
@@ -119,9 +120,9 @@ func (s *JobList) totalText() string {
 }
 
 func (s *JobList) filterLine() string {
-	left := " " + s.Key("filter") + " " + widget.Clean(s.match)
+	left := " " + s.Key(command.Filter) + " " + widget.Clean(s.match)
 	if s.match == "" {
-		left = s.Paint.Muted.Render(" " + s.Key("filter") + " to filter")
+		left = s.Paint.Muted.Render(" " + s.Key(command.Filter) + " to filter")
 	}
 	var right []string
 	switch {
