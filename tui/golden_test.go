@@ -123,6 +123,15 @@ func TestFrames(t *testing.T) {
 	}
 }
 
+// styled is the frame with its styles, to be read.
+func (b *bench) styled() string {
+	lines := strings.Split(strings.ReplaceAll(b.View().Content, "\x1b", "^["), "\n")
+	for i, line := range lines {
+		lines[i] = strings.TrimRight(line, " ")
+	}
+	return strings.Join(lines, "\n") + "\n"
+}
+
 // Every screen in the colours of one theme: what people see is more than the
 // text. How the styles of the other themes differ is tested in theme.
 func TestStyledFrames(t *testing.T) {
@@ -133,11 +142,50 @@ func TestStyledFrames(t *testing.T) {
 		b.restyle()
 		b.frame()
 		arrange(b)
-		lines := strings.Split(strings.ReplaceAll(b.View().Content, "\x1b", "^["), "\n")
-		for i, line := range lines {
-			lines[i] = strings.TrimRight(line, " ")
+		golden(t, "styled/"+name, b.styled())
+	}
+}
+
+// The main screens as a terminal shows them that has said that its background is
+// light, and that it has all colours. The colours of the sixteen, of which some
+// cannot be read there, are nowhere.
+func TestLightFrames(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"overview", "jobs", "job", "queues", "workers", "audit", "confirm", "help", "production", "offline"} {
+		b := newBench(80, 24)
+		b.Update(tea.ColorProfileMsg{Profile: colorprofile.TrueColor})
+		b.Update(tea.BackgroundColorMsg{Color: color.White})
+		b.frame()
+		screens()[name](b)
+		frame := b.styled()
+		require.NotRegexp(t, `\[([17];)*(2|3[0-7]|9[0-7])[;m]`, frame, name)
+		golden(t, "light/"+name, frame)
+	}
+}
+
+// Without colours a screen has none, and is the same text: NO_COLOR and mono keep
+// bold and reverse, and nothing is said by a colour alone.
+func TestFramesWithoutColours(t *testing.T) {
+	t.Parallel()
+	for name, arrange := range screens() {
+		coloured := newBench(120, 35)
+		arrange(coloured)
+		for how, without := range map[string]func(b *bench){
+			"NO_COLOR on light": func(b *bench) {
+				b.Update(tea.ColorProfileMsg{Profile: colorprofile.ASCII})
+				b.Update(tea.BackgroundColorMsg{Color: color.White})
+			},
+			"mono": func(b *bench) {
+				b.Update(tea.ColorProfileMsg{Profile: colorprofile.TrueColor})
+				b.setTheme("mono")
+			},
+		} {
+			b := newBench(120, 35)
+			without(b)
+			arrange(b)
+			require.NotRegexp(t, `\x1b\[[\d;]*(3|4|9|10)\d`, b.frame(), "%s: %s", name, how)
+			require.Equal(t, coloured.plain(), b.plain(), "%s: %s", name, how)
 		}
-		golden(t, "styled/"+name, strings.Join(lines, "\n")+"\n")
 	}
 }
 
