@@ -120,6 +120,40 @@ func TestOpenAudit(t *testing.T) {
 	require.Equal(t, int64(48213904), b.selected().Cursor)
 }
 
+// What the database would refuse to undo is refused before it is asked about.
+func TestUndoRefusedBeforeTheQuestion(t *testing.T) {
+	t.Parallel()
+	for action, want := range map[jobq.Action]string{jobq.ActionUndo: "act again instead", jobq.ActionDrain: "start another"} {
+		b := newBench(120, 35)
+		b.fake.audit = []jobq.AuditEntry{{ID: 7, At: noon, Action: action}}
+		b.press(Audit, Undo)
+		require.Contains(t, b.toast, want)
+		require.Nil(t, b.overlay)
+	}
+}
+
+// A question says which database it is about, also where that has no name.
+func TestQuestionNamesTheDatabase(t *testing.T) {
+	t.Parallel()
+	b := newBench(120, 35)
+	b.press(Jobs, Delete)
+	require.Contains(t, b.plain(), "│ database  staging  db-1/app")
+	b.press(Leave)
+	b.env.name = ""
+	b.press(Delete)
+	require.Contains(t, b.plain(), "│ database  db-1/app")
+}
+
+// A filter that matches nothing in one state says that there are others.
+func TestNothingMatchesInThisState(t *testing.T) {
+	t.Parallel()
+	b := newBench(120, 35)
+	b.fake.jobs = nil
+	b.press(Jobs, NextTab, NextTab, NextTab, Filter, "tag:eu", Accept)
+	b.tick(time.Second)
+	require.Contains(t, b.plain(), "no running job matches; "+PreviousTab+" and "+NextTab+" show other states, "+Back+" clears the filter")
+}
+
 // Where the audit has no entry yet, undo takes back the last action.
 func TestUndoOnAnEmptyAudit(t *testing.T) {
 	t.Parallel()

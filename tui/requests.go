@@ -19,12 +19,25 @@ import (
 // is about.
 func (m *Model) lay(asked tea.Msg) tea.Cmd {
 	if ask, isQuestion := asked.(request.Ask); isQuestion {
-		ask.Details = append([]string{fmt.Sprintf("database  %s  %s", m.env.name, widget.Clean(m.env.host))}, ask.Details...)
+		ask.Details = append([]string{"database  " + m.database()}, ask.Details...)
 		asked = ask
 	}
 	m.overlay = overlay.For(m.paint, asked)
 	m.overlay.SetSize(m.width, m.height)
 	return nil
+}
+
+// database is which database a question is about: what the operator calls it, and
+// where it is.
+func (m *Model) database() string {
+	where := m.env.host
+	if m.facts.Session != nil {
+		where += "/" + m.facts.Session.Database
+	}
+	if m.env.name != "" {
+		where = m.env.name + "  " + where
+	}
+	return widget.Clean(where)
 }
 
 // askHeld lays the first of what is held over the screen, unless an overlay is open.

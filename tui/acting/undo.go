@@ -26,7 +26,7 @@ const undoTimeout = 10 * time.Minute
 // the last one is not known while another is under way.
 func (p *Part) undoAction(entry *jobq.AuditEntry) screen.Action {
 	if entry != nil {
-		return screen.Action{Run: func() tea.Msg { return p.undoEntry(*entry) }}
+		return screen.Action{Disabled: func() string { return noUndo(entry.Action) }, Run: func() tea.Msg { return p.undoEntry(*entry) }}
 	}
 	return screen.Action{
 		Alone: true,
@@ -38,6 +38,19 @@ func (p *Part) undoAction(entry *jobq.AuditEntry) screen.Action {
 		},
 		Run: p.undoLast,
 	}
+}
+
+// noUndo says why the database would refuse to undo such an action, before it is
+// asked about.
+func noUndo(action jobq.Action) string {
+	switch action {
+	case jobq.ActionUndo:
+		return "an undo is not undone: act again instead"
+	case jobq.ActionDrain:
+		return "a worker that drains is not called back: start another"
+	case jobq.ActionRequeue, jobq.ActionCancel, jobq.ActionDelete, jobq.ActionEdit, jobq.ActionClone, jobq.ActionPause, jobq.ActionResume, jobq.ActionSettings:
+	}
+	return ""
 }
 
 // undoEntry asks whether to undo an action of the audit.

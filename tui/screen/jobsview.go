@@ -64,6 +64,10 @@ func (s *JobList) noJobs() string {
 	if s.match == "" {
 		return s.Paint.Muted.Render("there are no such jobs")
 	}
+	if s.tab != tabAll {
+		return s.Paint.Muted.Render(fmt.Sprintf("no %s job matches; %s and %s show other states, %s clears the filter",
+			strings.ToLower(tabNames[s.tab]), s.Key(command.PreviousTab), s.Key(command.NextTab), s.Key(command.Back)))
+	}
 	return s.Paint.Muted.Render("no job matches; " + s.Key(command.Back) + " clears the filter")
 }
 

@@ -45,7 +45,10 @@ func (s *QueueList) detail() []string {
 	r := s.Facts.Rates(q.Name)
 	paused := "no"
 	if q.PausedAt != nil {
-		paused = fmt.Sprintf("since %s by %s %s", s.Paint.Clock(*q.PausedAt), widget.Clean(q.PausedBy), widget.Clean(q.PauseReason))
+		paused = fmt.Sprintf("since %s by %s", s.Paint.Clock(*q.PausedAt), widget.Clean(q.PausedBy))
+		if q.PauseReason != "" {
+			paused += ": " + widget.Clean(q.PauseReason)
+		}
 	}
 	slots := fmt.Sprintf("slots %s, %s in use", format.Number(q.Slots), format.Number(q.Running))
 	if q.Slots > 0 && q.Running > q.Slots {
