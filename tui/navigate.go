@@ -45,7 +45,7 @@ func (m *Model) show(name screen.Name) {
 func (m *Model) turnTo(name screen.Name) {
 	m.current().Update(screen.Left{})
 	m.at = name
-	m.need()
+	m.polling.Need()
 }
 
 // showTop opens one of the numbered screens.

@@ -80,6 +80,9 @@ type Answer struct {
 	At    time.Time
 }
 
+// AskAgain is after how long a question that took too long is asked again.
+const AskAgain = 30 * time.Second
+
 // FailuresSpan is how far back failures ask for attention, and ErrorsSpan how far
 // back they are listed.
 const (

@@ -13,6 +13,7 @@ import (
 	"github.com/jobq-dev/jobq/internal/format"
 	"github.com/jobq-dev/jobq/internal/printable"
 	"github.com/jobq-dev/jobq/internal/when"
+	"github.com/jobq-dev/jobq/tui/command"
 	"github.com/jobq-dev/jobq/tui/data"
 	"github.com/jobq-dev/jobq/tui/request"
 	"github.com/jobq-dev/jobq/tui/widget"
@@ -123,13 +124,13 @@ func match(f jobq.Failure) string {
 // Actions are the moves, to open the jobs of the group, and to requeue them.
 func (s *ErrorList) Actions() map[string]Action {
 	actions := s.moves()
-	actions["open"] = Action{Run: func() tea.Msg {
+	actions[command.Open] = Action{Run: func() tea.Msg {
 		if f := s.selected(); f != nil {
 			return request.Jobs{Match: match(*f)}
 		}
 		return nil
 	}}
-	actions["requeue"] = Action{Disabled: s.noGroup, Run: s.requeue}
+	actions[command.Requeue] = Action{Disabled: s.noGroup, Run: s.requeue}
 	return actions
 }
 
@@ -222,7 +223,7 @@ func (s *ErrorList) detail(f jobq.Failure) []string {
 	}
 	lines := []string{
 		s.Paint.Rule(s.cells, widget.Clean(f.Queue)+"/"+widget.Clean(f.Kind)),
-		fmt.Sprintf(" %s failed, the first %s, the last %s; %s requeues all", jobs, format.When(f.First, now), format.When(f.Last, now), s.Key("requeue")),
+		fmt.Sprintf(" %s failed, the first %s, the last %s; %s requeues all", jobs, format.When(f.First, now), format.When(f.Last, now), s.Key(command.Requeue)),
 	}
 	if !s.story.of(f.Example) {
 		return append(lines, fmt.Sprintf(" job %d  %s", f.Example, s.waiting(data.Job)))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/tui/command"
 	"github.com/jobq-dev/jobq/tui/data"
 	"github.com/jobq-dev/jobq/tui/widget"
 )
@@ -42,11 +43,11 @@ func (s *JobList) note() string {
 	case s.toEnd:
 		return s.Paint.Muted.Render(" " + s.Paint.Spinner() + " going to the end of the list")
 	case s.above > 0:
-		return fmt.Sprintf(" %s %s new above (%s jumps to the top and follows)", s.Paint.Up, format.CappedAt(int64(s.above), pageSize), s.Key("top"))
+		return fmt.Sprintf(" %s %s new above (%s jumps to the top and follows)", s.Paint.Up, format.CappedAt(int64(s.above), pageSize), s.Key(command.Top))
 	case s.recent:
 		return s.Paint.Warn.Render(fmt.Sprintf(" only the newest %s jobs were searched: name a state or a queue to look further", format.Number(recentJobs)))
 	case len(s.rows) >= rowsMax:
-		return s.Paint.Muted.Render(fmt.Sprintf(" the first %d are kept here: filter with %s to look further", len(s.rows), s.Key("filter")))
+		return s.Paint.Muted.Render(fmt.Sprintf(" the first %d are kept here: filter with %s to look further", len(s.rows), s.Key(command.Filter)))
 	}
 	return ""
 }
@@ -58,7 +59,11 @@ func (s *JobList) noJobs() string {
 	if s.match == "" {
 		return s.Paint.Muted.Render("there are no such jobs")
 	}
-	return s.Paint.Muted.Render("no job matches; " + s.Key("back") + " clears the filter")
+	if s.tab != tabAll {
+		return s.Paint.Muted.Render(fmt.Sprintf("no %s job matches; %s and %s show other states, %s clears the filter",
+			strings.ToLower(tabNames[s.tab]), s.Key(command.PreviousTab), s.Key(command.NextTab), s.Key(command.Back)))
+	}
+	return s.Paint.Muted.Render("no job matches; " + s.Key(command.Back) + " clears the filter")
 }
 
 // tabs are the states with how many jobs are in each. With a filter, only the one
@@ -114,9 +119,9 @@ func (s *JobList) totalText() string {
 }
 
 func (s *JobList) filterLine() string {
-	left := " " + s.Key("filter") + " " + widget.Clean(s.match)
+	left := " " + s.Key(command.Filter) + " " + widget.Clean(s.match)
 	if s.match == "" {
-		left = s.Paint.Muted.Render(" " + s.Key("filter") + " to filter")
+		left = s.Paint.Muted.Render(" " + s.Key(command.Filter) + " to filter")
 	}
 	var right []string
 	switch {

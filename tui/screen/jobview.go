@@ -9,6 +9,7 @@ import (
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/format"
 	"github.com/jobq-dev/jobq/internal/when"
+	"github.com/jobq-dev/jobq/tui/command"
 	"github.com/jobq-dev/jobq/tui/widget"
 )
 
@@ -16,7 +17,7 @@ import (
 func (s *JobPage) head() string {
 	job := s.story.job
 	left := fmt.Sprintf(" Jobs %s %d", s.Paint.Cross, s.id)
-	right := s.Key("back") + " back "
+	right := s.Key(command.Back) + " back "
 	if job != nil {
 		left += fmt.Sprintf(" %s/%s", widget.Clean(job.Queue), widget.Clean(job.Kind))
 		right = fmt.Sprintf("%s  attempt %d of %d   %s", s.Paint.State(job.State).Render(strings.ToUpper(format.State(job))),

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/tui/command"
 	"github.com/jobq-dev/jobq/tui/data"
 	"github.com/jobq-dev/jobq/tui/request"
 	"github.com/jobq-dev/jobq/tui/widget"
@@ -53,7 +54,7 @@ func (s *WorkerList) selected() *jobq.Worker {
 // Actions are the moves, and to open the jobs of the worker.
 func (s *WorkerList) Actions() map[string]Action {
 	actions := s.moves()
-	actions["open"] = Action{Run: func() tea.Msg {
+	actions[command.Open] = Action{Run: func() tea.Msg {
 		w := s.selected()
 		if w == nil {
 			return nil
