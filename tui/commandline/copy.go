@@ -39,8 +39,10 @@ func (p Program) Items(at screen.Name, selected screen.Selection, lastEdit strin
 	case screen.Errors:
 		if selected.List != "" {
 			return []Item{
-				command("jobs", selected.List), {"requeue", p.Bulk(jobq.ActionRequeue, selected.Match)},
-				{"id", strconv.FormatInt(selected.Cursor, 10)}, command("show", fmt.Sprintf("show %d", selected.Cursor)),
+				command("jobs", selected.List),
+				{"requeue", p.Bulk(jobq.ActionRequeue, selected.Match)},
+				{"id", strconv.FormatInt(selected.Cursor, 10)},
+				command("show", fmt.Sprintf("show %d", selected.Cursor)),
 			}
 		}
 	case screen.Overview, screen.Queues:
