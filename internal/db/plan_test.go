@@ -73,7 +73,7 @@ func hotStatements() []hotStatement {
 		}, 1, false},
 		{"end", db.JobEnd, func(ids, tokens string) string {
 			return fmt.Sprintf("%s, %s, %s, %s, %s, %s, %s, %s, %s, 'a'", ids, tokens, repeat("'failed'::text"), repeat("'e'::text"),
-				repeat("''::text"), repeat("null::interval"), repeat("false"), repeat("true"), repeat("false"))
+				repeat("''::text"), repeat("null::interval"), repeat("false"), repeat("5000::bigint"), repeat("false"))
 		}, 1, false},
 		{"extend", db.LeaseExtend, func(ids, tokens string) string {
 			return fmt.Sprintf("%s, %s, 'a', '1 hour'", ids, tokens)
