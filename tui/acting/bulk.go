@@ -119,7 +119,8 @@ func (p *Part) beginBulk(msg startBulk) tea.Msg {
 			Title: string(run.action), Total: run.total,
 			Hint: fmt.Sprintf("esc: stop after this batch; %s on the audit screen goes on", p.Key(command.Resume)),
 		},
-		request.Begin{Run: work}, request.Run{Run: run.listen()},
+		request.Begin{Run: work},
+		request.Run{Run: run.listen()},
 	}
 }
 
