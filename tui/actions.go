@@ -18,11 +18,13 @@ func (m *Model) actions() map[string]screen.Action {
 	ask := func(what func() tea.Msg) screen.Action { return screen.Action{Run: what} }
 	top := func(name screen.Name) screen.Action { return do(func() tea.Cmd { return m.showTop(name) }) }
 	contexts := ask(m.contexts)
-	contexts.Disabled = m.noContexts
+	contexts.Disabled = m.env.noContexts
 	return map[string]screen.Action{
 		command.Overview: top(screen.Overview), command.Jobs: top(screen.Jobs), command.Queues: top(screen.Queues),
 		command.Workers: top(screen.Workers), command.Errors: top(screen.Errors), command.Audit: top(screen.Audit),
-		command.Back: do(m.leave), command.Backward: do(m.backward), command.Forward: do(m.forward),
+		command.Back:     do(m.leave),
+		command.Backward: do(func() tea.Cmd { return m.travel(m.history.backward) }),
+		command.Forward:  do(func() tea.Cmd { return m.travel(m.history.forward) }),
 
 		command.Filter: ask(m.filter), command.Palette: ask(m.palette), command.Help: ask(m.help),
 		command.Copy: ask(m.copies), command.Export: ask(m.exports), command.Contexts: contexts,
@@ -75,7 +77,7 @@ func (m *Model) suspend() tea.Cmd {
 
 // quit ends the UI, or leaves a job that was opened from another screen.
 func (m *Model) quit() tea.Cmd {
-	if len(m.back) > 0 && m.at == screen.Job {
+	if len(m.history.back) > 0 && m.at == screen.Job {
 		return m.leave()
 	}
 	return tea.Quit

@@ -79,7 +79,7 @@ func (m *Model) checkContext(name string) error {
 	case len(m.env.contexts) == 0:
 		return errors.New("no contexts: your settings name none, see `jobq contexts --help`")
 	case !slices.ContainsFunc(m.env.contexts, func(c Context) bool { return c.Name == name }):
-		return fmt.Errorf("no context %q; there are %s", name, strings.Join(m.contextNames(""), ", "))
+		return fmt.Errorf("no context %q; there are %s", name, strings.Join(m.env.contextNames(""), ", "))
 	case m.pending > 0:
 		return errors.New(underWay)
 	}
@@ -158,8 +158,8 @@ func (l *link) close() tea.Cmd {
 }
 
 // contextNames are the names that begin so.
-func (m *Model) contextNames(prefix string) (names []string) {
-	for _, c := range m.env.contexts {
+func (e *env) contextNames(prefix string) (names []string) {
+	for _, c := range e.contexts {
 		if strings.HasPrefix(c.Name, prefix) {
 			names = append(names, c.Name)
 		}
@@ -168,8 +168,8 @@ func (m *Model) contextNames(prefix string) (names []string) {
 }
 
 // noContexts says why there is no other database to go to.
-func (m *Model) noContexts() string {
-	if len(m.env.contexts) == 0 {
+func (e *env) noContexts() string {
+	if len(e.contexts) == 0 {
 		return "your settings name none, see `jobq contexts --help`"
 	}
 	return ""

@@ -31,9 +31,7 @@ type Model struct {
 	acting  *acting.Part
 	editing *editing.Part
 	at      screen.Name
-	back    []screen.Name // where esc leads
-	past    []visited     // where [ leads, the last one first
-	ahead   []visited     // and ]
+	history history
 
 	overlay    overlay.Overlay // nil for none
 	held       []tea.Msg       // requests for overlays that wait until it is closed

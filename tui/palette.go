@@ -55,7 +55,7 @@ func (m *Model) palette() tea.Msg {
 
 func (m *Model) commandHints(text string) []string {
 	if name, found := strings.CutPrefix(text, "ctx "); found {
-		return m.contextNames(name)
+		return m.env.contextNames(name)
 	}
 	if name, found := strings.CutPrefix(text, "theme "); found {
 		return slices.DeleteFunc(theme.Names(), func(known string) bool { return !strings.HasPrefix(known, name) })

@@ -99,6 +99,15 @@ func (m *Model) request(msg tea.Msg) tea.Cmd {
 		return m.setTheme(msg.Name)
 	case request.Copy:
 		return m.copyText(msg.Text)
+	default:
+		return m.work(msg)
+	}
+	return nil
+}
+
+// work does what a part asks for with the database, a file or the terminal.
+func (m *Model) work(msg tea.Msg) tea.Cmd {
+	switch msg := msg.(type) {
 	case request.Export:
 		return m.export(msg.Format)
 	case request.Begin:

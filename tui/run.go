@@ -130,7 +130,7 @@ func (m *Model) openAt(place string) error {
 		return fmt.Errorf("%w: %q is no place: overview, jobs, queues, workers, errors, audit or job/ID", ErrInvalid, place)
 	}
 	m.showJob(id)
-	m.back, m.past = []screen.Name{screen.Jobs}, nil
+	m.history = history{back: []screen.Name{screen.Jobs}}
 	return nil
 }
 

@@ -3,7 +3,7 @@
 // action by filter that is under way. It draws nothing: like a screen it takes
 // messages, and returns what the root is to do.
 //
-// Example: requeue on one failed job returns a request.Begin; its answer comes back
+// Example: requeue on one failed job returns a request.Change; its answer comes
 // as a Result, which says what became of the job and remembers the action for undo.
 package acting
 
