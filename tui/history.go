@@ -56,7 +56,8 @@ func (h *history) escape(here visited) (screen.Name, bool) {
 // backward is the view that was seen before this one, and forward the one that was
 // gone back from; false where there is none.
 func (h *history) backward(here visited) (visited, bool) { return h.travel(&h.past, &h.ahead, here) }
-func (h *history) forward(here visited) (visited, bool)  { return h.travel(&h.ahead, &h.past, here) }
+
+func (h *history) forward(here visited) (visited, bool) { return h.travel(&h.ahead, &h.past, here) }
 
 func (h *history) travel(from, to *[]visited, here visited) (visited, bool) {
 	last := len(*from) - 1
