@@ -158,7 +158,8 @@ func longReader(l *lab) error {
 	var stalled, span float64
 	err = l.pool.QueryRow(l.ctx, `select coalesce(sum(gap) filter (where gap > 0.5), 0)::float8, extract(epoch from clock_timestamp() - $1)::float8 from (
 		select extract(epoch from lead(at, 1, clock_timestamp()) over (order by at) - at) as gap
-			from (select at from fault.history where stage = 'finished' and op = 'insert' and at > $1 union all select $1) h) g`, from).Scan(&stalled, &span)
+			from (select at from fault.history where (stage = 'past_lease' or stage = 'run' and op = 'update' and state is not null) and at > $1
+				union all select $1) h) g`, from).Scan(&stalled, &span)
 	if err != nil {
 		return err
 	}
