@@ -139,8 +139,8 @@ func TestSilentRuns(t *testing.T) {
 			usual   time.Duration
 		}{silent[i].Kind, silent[i].Runs, silent[i].Example, silent[i].Usual})
 	}
-	exec("update jobq.running set progressed_at = now() where id in ($1, $2)", quick.ID, longer.ID)
-	exec("update jobq.running set progressed_at = null where id = $1", reports.ID)
+	require.NoError(t, pgtest.UpdateRunning(ctx, w.client.Pool(), pgtest.Columns{"progressed_at": "now()"}, "id in ($1, $2)", quick.ID, longer.ID))
+	require.NoError(t, pgtest.UpdateRunning(ctx, w.client.Pool(), pgtest.Columns{"progressed_at": "null"}, "id = $1", reports.ID))
 	exec("update jobq.output set written_at = now() - interval '11 minutes' where begins_at = 1")
 	silent, err = w.client.Silent(ctx)
 	require.NoError(t, err)
