@@ -10,6 +10,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/pgtest"
 )
 
 // run claims a job of the queue and kind that it enqueues.
@@ -99,7 +100,7 @@ func TestSilentRuns(t *testing.T) {
 	}
 	begun := func(queue, kind, ago string) db.JobClaimRow {
 		job := w.run(queue, kind)
-		exec("update jobq.running set started_at = now() - $2::text::interval where id = $1", job.ID, ago)
+		require.NoError(t, pgtest.UpdateRunning(ctx, w.client.Pool(), pgtest.Columns{"started_at": "now() - interval '" + ago + "'"}, "id = $1", job.ID))
 		return job
 	}
 	usually := func(kind string, seconds float64) {
@@ -116,7 +117,7 @@ func TestSilentRuns(t *testing.T) {
 	begun("q", "unknown", "59 minutes")
 	unknown := begun("q", "unknown", "2 hours")
 	reports := begun("q", "quick", "3 hours")
-	exec("update jobq.running set progressed_at = now() - interval '9 minutes' where id = $1", reports.ID)
+	require.NoError(t, pgtest.UpdateRunning(ctx, w.client.Pool(), pgtest.Columns{"progressed_at": "now() - interval '9 minutes'"}, "id = $1", reports.ID))
 	writes := begun("q", "quick", "3 hours")
 	for at, ago := range []string{"2 hours", "9 minutes"} {
 		exec("insert into jobq.output (job_id, lease_token, begins_at, ends_at, written_at, content) values ($1, $2, $3::integer, $3::integer + 1, now() - $4::text::interval, 'x')",
@@ -138,8 +139,8 @@ func TestSilentRuns(t *testing.T) {
 			usual   time.Duration
 		}{silent[i].Kind, silent[i].Runs, silent[i].Example, silent[i].Usual})
 	}
-	exec("update jobq.running set progressed_at = now() where id in ($1, $2)", quick.ID, longer.ID)
-	exec("update jobq.running set progressed_at = null where id = $1", reports.ID)
+	require.NoError(t, pgtest.UpdateRunning(ctx, w.client.Pool(), pgtest.Columns{"progressed_at": "now()"}, "id in ($1, $2)", quick.ID, longer.ID))
+	require.NoError(t, pgtest.UpdateRunning(ctx, w.client.Pool(), pgtest.Columns{"progressed_at": "null"}, "id = $1", reports.ID))
 	exec("update jobq.output set written_at = now() - interval '11 minutes' where begins_at = 1")
 	silent, err = w.client.Silent(ctx)
 	require.NoError(t, err)

@@ -54,7 +54,7 @@ func tasks() []task {
 		{what: "Let a failed job run again", keys: []string{Jobs, Requeue}, writes: []string{"requeue " + first}},
 		{what: "Take that back", keys: []string{Jobs, Requeue, Undo}, writes: []string{"requeue " + first, "undo 1"}},
 		{
-			what: "Let all jobs that failed with one error run again", keys: []string{Errors, Requeue, wait, "250", Accept},
+			what: "Let all jobs that failed with one error run again", keys: []string{Errors, Requeue, "250", Accept},
 			writes: []string{`bulk requeue state:failed queue:email kind:SendInvoice err:="smtp 421 4.7.0 rate limited" age:<1d`},
 		},
 		{what: "Pause a queue and say why", keys: []string{Queues, Pause, "the mail server is away", Accept}, writes: []string{"pause email: the mail server is away"}},

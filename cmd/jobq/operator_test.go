@@ -86,7 +86,7 @@ func TestListsAgree(t *testing.T) {
 	pool := pgtest.Connect(t, url)
 	makeFailed(t, url, "failed", 1)
 	makeFailed(t, url, "completed", 1)
-	query[int](t, pool, `with f as (update jobq.finished set state = 'completed', started_at = finished_at - interval '92.3 s' where queue = 'completed' returning id)
+	query[int](t, pool, `with f as (update jobq.run set state = 'completed', began_at = finished_at - interval '92.3 s' where queue = 'completed' returning id)
 		select count(*)::integer from f`)
 	makeFailed(t, url, "retrying", 1)
 	query[string](t, pool, "select jobq.requeue(id)::text from jobq.job where queue = 'retrying'")

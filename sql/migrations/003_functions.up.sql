@@ -706,6 +706,8 @@ create function jobq.keep_from_day() returns date
 -- day_needed says whether a day before keep_from_day must stay all the same. Of
 -- run: one of its leases is held, or one of its jobs has ended since keep_from. A
 -- job that runs for weeks keeps its day. Of past_lease: its jobs are still to be seen.
+-- It asks for the last end, which is an index look-up whatever statistics there
+-- are. Asked for any end since keep_from, the planner may read the whole day.
 create function jobq.day_needed(parent text, day date) returns boolean
   language plpgsql stable
   as $$
@@ -718,8 +720,8 @@ begin
   if parent = 'run' then
     execute format($sql$
       select exists (select from jobq.lease l where l.id >= $1 and l.id < $2)
-        or exists (select from jobq.%1$I r where r.finished_at >= $3 and r.state = 'completed')
-        or exists (select from jobq.%1$I r where r.finished_at >= $3 and r.state <> 'completed')
+        or coalesce((select r.finished_at from jobq.%1$I r where r.state = 'completed' order by r.finished_at desc limit 1) >= $3, false)
+        or coalesce((select r.finished_at from jobq.%1$I r where r.state <> 'completed' order by r.finished_at desc limit 1) >= $3, false)
     $sql$, name) using low, high, jobq.keep_from() into needed;
   elsif parent = 'past_lease' then
     needed := to_regclass(format('jobq.%I', name)) is not null
