@@ -54,6 +54,10 @@ type Completion struct {
 	Output string          // "" for none
 	Usage  json.RawMessage // of a program; nil for none
 	Ran    time.Duration   // how long the run took; 0 when that is not known
+	// Retried says that it was sent before, with an unknown outcome: the server may
+	// work on that still, and store it in the lease. So while the lease refuses it,
+	// it is busy, and does not end on its own row as well, unless OnRow says so.
+	Retried bool
 }
 
 // isPlain says whether the lease alone is to know of the end.
@@ -108,7 +112,7 @@ var ErrBusy = errors.New("in another transaction's hands")
 //
 // It never waits for a row. What an edit at the same moment has hidden from the
 // statements, what somebody has locked, and what the lease refuses, is asked for a
-// second time, then on its own row, and is busy if that does not help. An error
+// second time, then on its own row unless it was retried, and is busy if that does not help. An error
 // of the second time, or ErrBusy, comes with the answer to the rest, whose
 // claims are the caller's.
 //
@@ -174,18 +178,16 @@ func newRound(exchange Exchange) *round {
 	return &round{Exchange: exchange, claims: claims, leases: make(map[int64]LeaseEndRow), plain: make(map[int64][]int16), before: make(map[int64]bool)}
 }
 
-// send does it in the order in which the statements depend on one another: what
-// had ended before, ends on rows of their own, the leases, what is left, the claim.
+// send does it in the order in which the statements depend on one another: ends
+// on rows of their own, the leases, what is left, what had ended before, the claim.
 func (r *round) send(ctx context.Context, s *Schema, conn Batcher, claim *JobClaimParams, each bool) error {
 	batch := &pgx.Batch{}
 	batch.Queue(HotSettings)
-	if r.again {
-		r.queueLook(ctx, s, batch)
-	}
 	r.queueRunEnd(ctx, s, batch)
 	r.queueLeaseEnd(ctx, s, batch)
-	if r.again {
+	if r.again { // in this order: what a first try stores in between is held no more, and is seen in its lease
 		r.queueHeld(ctx, s, batch)
+		r.queueLook(ctx, s, batch)
 	}
 	if claim != nil {
 		r.queueClaim(ctx, s, batch, claim, each)
@@ -197,7 +199,10 @@ func (r *round) send(ctx context.Context, s *Schema, conn Batcher, claim *JobCla
 }
 
 // onRow says whether a completion is to end on its own row in this round.
-func (r *round) onRow(c Completion) bool { return r.again || !c.isPlain() }
+func (r *round) onRow(c Completion) bool { return !c.isPlain() || r.again && !c.Retried }
+
+// inLease says whether a completion is to end in its lease in this round.
+func (r *round) inLease(c Completion) bool { return c.isPlain() && !r.again && r.isCurrent(c.Slot) }
 
 func (r *round) queueRunEnd(ctx context.Context, s *Schema, batch *pgx.Batch) {
 	params := RunEndParams{Owner: r.Owner}
@@ -273,7 +278,7 @@ func (r *round) queueLeaseEnd(ctx context.Context, s *Schema, batch *pgx.Batch) 
 	}
 	plain := make(map[int64][]Completion)
 	for _, c := range r.Completions {
-		if !r.onRow(c) && r.isCurrent(c.Slot) {
+		if r.inLease(c) {
 			plain[c.Token] = append(plain[c.Token], c)
 			tokens[c.Token] = struct{}{}
 		}
@@ -387,15 +392,13 @@ func (r *round) queueClaim(ctx context.Context, s *Schema, batch *pgx.Batch, cla
 
 // isStored says whether a completion has been stored, in this round or before it.
 func (r *round) isStored(c Completion, ended map[int64]bool) bool {
-	if r.onRow(c) {
-		return ended[c.ID] || r.before[c.ID] || r.isCurrent(c.Slot) && slices.Contains(r.plain[c.Token], c.Slot.Slot)
-	}
-	return r.isCurrent(c.Slot) && r.leases[c.Token].Told
+	return ended[c.ID] || r.before[c.ID] || r.inLease(c) && r.leases[c.Token].Told ||
+		r.isCurrent(c.Slot) && slices.Contains(r.plain[c.Token], c.Slot.Slot)
 }
 
 // answer is what has come of the round.
 func (r *round) answer() Exchanged {
-	answer := Exchanged{Busy: r.held, Claimed: r.claimed}
+	answer := Exchanged{Claimed: r.claimed}
 	ended := r.endedIDs()
 	completed := make(map[int64]bool)
 	if len(r.Completions) > 0 {
@@ -410,6 +413,11 @@ func (r *round) answer() Exchanged {
 	for _, row := range r.ended {
 		if !completed[row.ID] {
 			answer.Ended = append(answer.Ended, row)
+		}
+	}
+	for _, id := range r.held {
+		if !completed[id] {
+			answer.Busy = append(answer.Busy, id)
 		}
 	}
 	untold := r.untold()
