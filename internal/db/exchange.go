@@ -392,8 +392,12 @@ func (r *round) queueClaim(ctx context.Context, s *Schema, batch *pgx.Batch, cla
 
 // isStored says whether a completion has been stored, in this round or before it.
 func (r *round) isStored(c Completion, ended map[int64]bool) bool {
-	return ended[c.ID] || r.before[c.ID] || r.inLease(c) && r.leases[c.Token].Told ||
-		r.isCurrent(c.Slot) && slices.Contains(r.plain[c.Token], c.Slot.Slot)
+	return ended[c.ID] || r.before[c.ID] || r.inLease(c) && r.leases[c.Token].Told || r.wasPlain(c.Slot)
+}
+
+// wasPlain says whether the lease knew before that a run has plainly succeeded.
+func (r *round) wasPlain(at Slot) bool {
+	return r.isCurrent(at) && slices.Contains(r.plain[at.Token], at.Slot)
 }
 
 // answer is what has come of the round.
@@ -420,18 +424,26 @@ func (r *round) answer() Exchanged {
 			answer.Busy = append(answer.Busy, id)
 		}
 	}
-	untold := r.untold()
-	for _, at := range r.elsewhere() {
-		if ended[at.ID] || r.before[at.ID] {
-			untold = append(untold, at)
-		}
-	}
-	for _, at := range untold {
-		if lease := r.leases[at.Token]; lease.Held && !lease.Told {
-			answer.Untold = append(answer.Untold, at)
-		}
-	}
+	answer.Untold = r.stillUntold(ended)
 	return answer
+}
+
+// stillUntold are the runs that have ended on their own rows, and of which a lease
+// that is the owner's was not told. The second time, each run of such a lease has
+// ended, now or before, unless it is held or the lease alone knows of it.
+func (r *round) stillUntold(ended map[int64]bool) (slots []Slot) {
+	candidates := r.untold()
+	for _, at := range r.elsewhere() {
+		if ended[at.ID] || r.again && !slices.Contains(r.held, at.ID) && !r.wasPlain(at) {
+			candidates = append(candidates, at)
+		}
+	}
+	for _, at := range candidates {
+		if lease := r.leases[at.Token]; lease.Held && !lease.Told {
+			slots = append(slots, at)
+		}
+	}
+	return slots
 }
 
 func (r *round) endedIDs() map[int64]bool {

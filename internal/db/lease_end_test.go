@@ -439,3 +439,46 @@ func TestRetryOfWhatWasStoredInPart(t *testing.T) {
 	require.Equal(t, 2, l.number("select sum(completed) from jobq.stats"))
 	require.Equal(t, 2, l.number("select count(*) from jobq.run where state is null"), "the lease alone knows")
 }
+
+// An end on its own row is told to the lease later also when the answer that said
+// so was lost: it is stored, so the retry finds nothing that it could end, and
+// the lease is locked still.
+func TestUntoldEndAfterALostAnswer(t *testing.T) {
+	t.Parallel()
+	l := leaseOf(setUp(t), 5)
+	exchange := db.Exchange{Owner: "a", Completions: l.completions(1, 2), Endings: []db.Ending{
+		{Slot: at(l.jobs[3]), Outcome: "failed", Error: "e", Started: true},
+		{Slot: at(l.jobs[4]), Outcome: "released"},
+	}}
+	exchange.Completions[0].OnRow = true
+	stored := []db.Slot{at(l.jobs[1]), at(l.jobs[2]), at(l.jobs[3]), at(l.jobs[4])}
+	release := l.lockLeases(l.id)
+	require.ElementsMatch(t, stored, l.exchange(exchange).Untold, "2 as well, since the lease did not take it")
+	before := l.everything()
+	for i := range exchange.Completions {
+		exchange.Completions[i].Retried = true
+		exchange.Completions[i].OnRow = true
+	}
+	again := l.exchange(exchange)
+	require.Equal(t, before, l.everything())
+	require.ElementsMatch(t, l.ids(1, 2), again.Completed)
+	require.Empty(t, again.Ended)
+	require.ElementsMatch(t, stored, again.Untold)
+	release()
+	require.Empty(t, l.exchange(db.Exchange{Owner: "a", Untold: again.Untold}).Untold)
+	require.Equal(t, l.ids(5), l.succeed(5))
+	require.Zero(t, l.leases(), "none of them is waited for")
+}
+
+// What is busy has not ended: the lease is not to be told of it.
+func TestBusyEndIsNotUntold(t *testing.T) {
+	t.Parallel()
+	l := leaseOf(setUp(t), 2)
+	defer l.lock(l.jobs[1].ID)()
+	answer, err := l.schema.Exchange(context.Background(), l.pool, db.Exchange{
+		Owner: "a", Completions: l.completions(2), Endings: []db.Ending{{Slot: at(l.jobs[1]), Outcome: "failed", Started: true}},
+	})
+	require.ErrorIs(t, err, db.ErrBusy)
+	require.Equal(t, l.ids(1), answer.Busy)
+	require.Equal(t, []db.Slot{at(l.jobs[2])}, answer.Untold)
+}
