@@ -41,7 +41,7 @@ type Job struct {
 	Crashes     int             `json:"crashes"` // those of them that were lost
 	RunAt       time.Time       `json:"run_at"`
 	CreatedAt   time.Time       `json:"created_at"`
-	StartedAt   *time.Time      `json:"started_at,omitempty"`
+	StartedAt   *time.Time      `json:"started_at,omitempty"` // when it was claimed; of a job that has failed, when its handler was called
 	FinishedAt  *time.Time      `json:"finished_at,omitempty"`
 	Timeout     time.Duration   `json:"timeout_ns,omitempty"`
 	UniqueKey   string          `json:"unique_key,omitempty"`
@@ -88,7 +88,7 @@ type Attempt struct {
 	Outcome    Outcome   `json:"outcome"`
 	LeaseToken int64     `json:"lease_token"`
 	WorkerID   string    `json:"worker_id"`
-	StartedAt  time.Time `json:"started_at"`
+	StartedAt  time.Time `json:"started_at"` // when its handler was called; of a lost run, when it was claimed
 	FinishedAt time.Time `json:"finished_at"`
 	Error      string    `json:"error,omitempty"`
 	Output     string    `json:"output,omitempty"`

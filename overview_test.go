@@ -31,8 +31,8 @@ func TestOverview(t *testing.T) {
 	}
 	failures, err := w.client.Failures(ctx, time.Hour)
 	require.NoError(t, err)
-	require.Len(t, failures, 1)
-	require.Equal(t, "no luck", failures[0].Error)
+	require.Len(t, failures.Groups, 1)
+	require.Equal(t, "no luck", failures.Groups[0].Error)
 	minutes, err := w.client.Minutes(ctx, time.Hour)
 	require.NoError(t, err)
 	require.Len(t, minutes, 3)

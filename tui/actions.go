@@ -1,183 +1,94 @@
 package tui
 
 import (
-	"context"
-	"fmt"
-	"strconv"
-
 	tea "charm.land/bubbletea/v2"
 
-	"github.com/jobq-dev/jobq"
-	"github.com/jobq-dev/jobq/internal/format"
-	"github.com/jobq-dev/jobq/tui/data"
+	"github.com/jobq-dev/jobq/tui/command"
 	"github.com/jobq-dev/jobq/tui/request"
 	"github.com/jobq-dev/jobq/tui/screen"
+	"github.com/jobq-dev/jobq/tui/theme"
 )
 
-// single says why an action on one job makes no sense; with many, the answer
-// says it for each.
-func (m *Model) single(check func(jobq.State) string) string {
-	selected := m.current().Selected()
-	switch {
-	case selected.Counting:
-		return "the jobs that match are still being counted"
-	case selected.All != nil:
-		return ""
-	case len(selected.Targets) == 0:
-		return "no job is selected"
-	case len(selected.Targets) == 1:
-		return check(selected.Targets[0].State)
+// actions are what the root does for commands: where we are, what lies over it, how
+// all is shown, and the way out.
+func (m *Model) actions() map[string]screen.Action {
+	do := func(run func() tea.Cmd) screen.Action {
+		return screen.Action{Run: func() tea.Msg { return request.Run{Run: run()} }}
 	}
-	return ""
+	ask := func(what func() tea.Msg) screen.Action { return screen.Action{Run: what} }
+	top := func(name screen.Name) screen.Action { return do(func() tea.Cmd { return m.showTop(name) }) }
+	contexts := ask(m.contexts)
+	contexts.Disabled = m.env.noContexts
+	return map[string]screen.Action{
+		command.Overview: top(screen.Overview), command.Jobs: top(screen.Jobs), command.Queues: top(screen.Queues),
+		command.Workers: top(screen.Workers), command.Errors: top(screen.Errors), command.Audit: top(screen.Audit),
+		command.Back:     do(m.leave),
+		command.Backward: do(func() tea.Cmd { return m.travel(m.history.backward) }),
+		command.Forward:  do(func() tea.Cmd { return m.travel(m.history.forward) }),
+
+		command.Filter: ask(m.filter), command.Palette: ask(m.palette), command.Help: ask(m.help),
+		command.Copy: ask(m.copies), command.Export: ask(m.exports), command.Contexts: contexts,
+
+		command.Freeze: do(m.freeze), command.Refetch: do(m.refetch), command.Times: do(m.toggleTimes), command.Mouse: do(m.toggleMouse),
+		command.Redraw: do(func() tea.Cmd { return tea.ClearScreen }), command.Suspend: do(m.suspend), command.Quit: do(m.quit),
+	}
 }
 
-func noRequeue(m *Model) string {
-	return m.single(func(state jobq.State) string {
-		switch state {
-		case jobq.Running:
-			return "the job is running: cancel it first, or let it end"
-		case jobq.Available:
-			return "the job is available already"
-		case jobq.Scheduled, jobq.Completed, jobq.Failed, jobq.Cancelled:
-		}
-		return ""
-	})
+// freeze lets the screen stand still, or follow again.
+func (m *Model) freeze() tea.Cmd {
+	m.frozen = !m.frozen
+	m.polling.Need()
+	return nil
 }
 
-func noCancel(m *Model) string {
-	return m.single(func(state jobq.State) string {
-		switch state {
-		case jobq.Completed, jobq.Failed, jobq.Cancelled:
-			return "the job has ended already: it is " + string(state)
-		case jobq.Scheduled, jobq.Available, jobq.Running:
-		}
-		return ""
-	})
+// refetch asks anew for all that is shown.
+func (m *Model) refetch() tea.Cmd {
+	for _, want := range m.wanted() {
+		m.polling.Renew(want.Panel)
+	}
+	return nil
 }
 
-func noDelete(m *Model) string {
-	return m.single(func(state jobq.State) string {
-		if state == jobq.Running {
-			return "the job is running: cancel it first, or let it end"
-		}
-		return ""
-	})
+// toggleTimes shows times in UTC, or how long ago.
+func (m *Model) toggleTimes() tea.Cmd {
+	m.paint.Absolute = !m.paint.Absolute
+	return nil
 }
 
-// manyMarks is how many jobs an action may be about before it asks for their
-// number, and not just for a yes.
-const manyMarks = 100
-
-// act does something to the selected jobs, and asks first where that is due:
-// not for one job that undo can bring back, with y for what cannot be taken back
-// so easily, and with the number of jobs for many, and in production.
-func (m *Model) act(action jobq.Action) tea.Cmd {
-	selected := m.current().Selected()
-	if selected.All != nil {
-		return m.actOnAll(action, selected.All)
+// toggleMouse takes the mouse, or gives it back to the terminal, with which
+// text can be selected then.
+func (m *Model) toggleMouse() tea.Cmd {
+	m.look.mouse = !m.look.mouse
+	if m.look.mouse {
+		m.say("mouse: the wheel moves, a click selects; " + m.env.keyOf(command.Mouse) + " gives it back to the terminal")
+	} else {
+		m.say("mouse: given back to the terminal")
 	}
-	targets := selected.Targets
-	run := m.actNow(action, targets)
-	runs := false
-	for _, target := range targets {
-		runs = runs || target.State == jobq.Running
-	}
-	asks := len(targets) > 1 || action == jobq.ActionDelete || runs || m.env.confirm
-	if !asks {
-		return m.begin(run)
-	}
-	details := []string{"effect    " + m.effectOf(action), "          a job that has changed meanwhile is left alone"}
-	var answer request.Typed
-	if len(targets) > manyMarks || m.env.confirm && (action == jobq.ActionDelete || len(targets) > 1 || runs) {
-		answer = typedCount(int64(len(targets)), action)
-	}
-	title := fmt.Sprintf("%s %s", action, format.Count(int64(len(targets)), "job"))
-	if len(targets) == 1 {
-		title = fmt.Sprintf("%s job %d, %s", action, targets[0].ID, targets[0].State)
-	}
-	return m.ask(title, details, answer, run)
+	return nil
 }
 
-// typedCount asks for the number of jobs that the action is about.
-func typedCount(count int64, action jobq.Action) request.Typed {
-	effect := string(action) + " them"
-	if count == 1 {
-		effect = string(action) + " it"
-	}
-	return request.Typed{Text: strconv.FormatInt(count, 10), Meaning: "the number of jobs", Effect: effect}
+// suspend stops the program as the shell's job control does. It stops
+// listening before: a stopped listener keeps VACUUM from removing anything in
+// the whole database.
+func (m *Model) suspend() tea.Cmd {
+	m.suspended = true
+	return tea.Sequence(m.env.send.pause(), tea.Suspend)
 }
 
-func (m *Model) effectOf(action jobq.Action) string {
-	switch action {
-	case jobq.ActionRequeue:
-		return "it may run at once, one attempt more is allowed; " + m.env.keyOf("undo") + " undoes it"
-	case jobq.ActionCancel:
-		return "it will not run; one that runs is asked to stop"
-	case jobq.ActionDelete:
-		return "it is removed with its history; " + m.env.keyOf("undo") + " brings it back"
-	case jobq.ActionEdit:
-		return "it is changed as the audit says; " + m.env.keyOf("undo") + " undoes it"
-	case jobq.ActionClone, jobq.ActionPause, jobq.ActionResume, jobq.ActionDrain, jobq.ActionSettings, jobq.ActionUndo:
+// quit ends the UI, or leaves a job that was opened from another screen.
+func (m *Model) quit() tea.Cmd {
+	if len(m.history.back) > 0 && m.at == screen.Job {
+		return m.leave()
 	}
-	return string(action)
+	return tea.Quit
 }
 
-// actNow is the action itself, on ids and on what was seen of them.
-func (m *Model) actNow(action jobq.Action, targets []jobq.Target) tea.Cmd {
-	w := m.env.writer
-	return m.write(func(ctx context.Context) tea.Msg {
-		acted, err := w.Act(ctx, action, targets...)
-		return actedMsg{string(action), acted, err}
-	})
-}
-
-// actedMsg is what came of an action.
-type actedMsg struct {
-	verb  string
-	acted *jobq.Acted
-	err   error
-}
-
-// apply says what came of an action, shows it at once, and looks at the jobs
-// again.
-func (msg actedMsg) apply(m *Model) tea.Cmd {
-	m.need()
-	if msg.err != nil && msg.verb == "undo" {
-		return m.undoFailed(msg)
+// setTheme changes the colours at once. auto asks the terminal again.
+func (m *Model) setTheme(name string) tea.Cmd {
+	m.look.style.Name = name
+	m.restyle()
+	if name == "" || name == theme.Auto {
+		return tea.RequestBackgroundColor
 	}
-	if msg.err != nil {
-		m.say(msg.verb + ": " + screen.ShortError(msg.err))
-		return nil
-	}
-	problems := msg.acted.Problems()
-	changed := msg.acted.Changed()
-	text := fmt.Sprintf("%s: %s", msg.verb, format.Count(int64(changed), "job"))
-	switch {
-	case msg.verb == "undo" && len(msg.acted.Jobs) == 0: // of what was no action on jobs
-		text = "undone"
-	case len(msg.acted.Jobs) == 1 && len(problems) == 1:
-		text = fmt.Sprintf("%s job %d: %s", msg.verb, problems[0].ID, problems[0].Problem)
-	case len(msg.acted.Jobs) == 1:
-		text = fmt.Sprintf("%s job %d: it is %s", msg.verb, msg.acted.Jobs[0].ID, afterWord(msg.acted.Jobs[0]))
-	case len(problems) > 0:
-		text += fmt.Sprintf(", %d left alone: %s", len(problems), problems[0].Problem)
-	}
-	m.lastAudit = 0
-	if msg.verb != "undo" && changed > 0 {
-		m.lastAudit = msg.acted.AuditID
-		text += m.undoHint()
-	}
-	m.say(text)
-	m.renew(data.Job, data.Visible)
-	return m.toScreens(screen.Acted{Acted: msg.acted})
-}
-
-// undoHint says at the end of a toast how to take back what it tells of.
-func (m *Model) undoHint() string { return "   " + m.env.keyOf("undo") + " undo" }
-
-func afterWord(job jobq.ActedJob) string {
-	if job.After == jobq.Running {
-		return "asked to stop"
-	}
-	return string(job.After)
+	return nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/jobedit"
+	"github.com/jobq-dev/jobq/tui/request"
 )
 
 // What is under way is counted once, whatever is asked and answered meanwhile:
@@ -16,22 +17,18 @@ import (
 func TestPendingThroughQuestions(t *testing.T) {
 	t.Parallel()
 	b := newBench(120, 35)
-	b.press("2")
-	key := func(name rune) tea.Cmd {
-		_, command := b.Update(tea.KeyPressMsg{Code: name, Text: string(name)})
-		return command
-	}
-	answer := key('r') // under way, and not answered yet
+	b.press(Jobs)
+	answer := b.hold(Requeue) // under way, and not answered yet
 	require.Equal(t, 1, b.pending)
-	key('D')
+	b.hold(Delete)
 	require.Equal(t, 1, b.pending, "a question is nothing under way")
 	b.do(answer)
 	require.Zero(t, b.pending)
-	b.press("esc")
+	b.press(Leave)
 	require.Zero(t, b.pending)
-	b.press("D")
+	b.press(Delete)
 	b.tick(time.Second)
-	b.press("y")
+	b.press(Yes)
 	require.Zero(t, b.pending)
 	require.Len(t, b.fake.written, 2)
 }
@@ -41,11 +38,7 @@ func TestPendingThroughQuestions(t *testing.T) {
 // last action, which u takes back, is known before u does.
 func TestKeysPressedTwice(t *testing.T) {
 	t.Parallel()
-	key := func(b *bench, name rune) tea.Cmd {
-		_, command := b.Update(tea.KeyPressMsg{Code: name, Text: string(name)})
-		return command
-	}
-	for _, name := range "eC" {
+	for _, name := range []string{Edit, Clone} {
 		b := newEditBench(`"priority": 0`, `"priority": -5`)
 		editors := 0
 		edit := b.env.edit
@@ -53,40 +46,40 @@ func TestKeysPressedTwice(t *testing.T) {
 			editors++
 			return edit(file, done)
 		}
-		first, second := key(b, name), key(b, name)
+		first, second := b.hold(name), b.hold(name)
 		require.Contains(t, b.toast, underWay)
 		b.do(first)
 		b.do(second)
 		require.Equal(t, 1, editors)
 		require.Zero(t, b.pending, "the question is nothing under way")
 		b.tick(time.Second)
-		b.press("y")
+		b.press(Yes)
 		require.Len(t, b.fake.written, 1)
 		require.Zero(t, b.pending)
 	}
 	for _, production := range []bool{false, true} {
 		b := newBench(120, 35)
 		b.fake.audit = []jobq.AuditEntry{{ID: 1, Action: jobq.ActionRequeue}}
-		b.press("2", "r")
+		b.press(Jobs, Requeue)
 		b.env.confirm = production
-		first, second := key(b, 'u'), key(b, 'u')
+		first, second := b.hold(Undo), b.hold(Undo)
 		require.Contains(t, b.toast, underWay)
 		b.do(first)
 		b.do(second)
 		b.tick(time.Second)
-		b.press("y")
+		b.press(Yes)
 		require.Equal(t, []string{"requeue 48213911:failed/5", "undo 1"}, b.fake.written)
 		require.Zero(t, b.pending)
 	}
 	// Whatever is begun twice at once, all of it is counted off again.
-	for _, name := range "rcDpx" {
+	for _, name := range []string{Requeue, Cancel, Delete, Pause, Export} {
 		b := newBench(120, 35)
-		b.press("2")
-		first, second := key(b, name), key(b, name)
+		b.press(Jobs)
+		first, second := b.hold(name), b.hold(name)
 		b.do(second)
 		b.do(first)
-		b.press("esc", "esc")
-		require.Zero(t, b.pending, string(name))
+		b.press(Back, Back)
+		require.Zero(t, b.pending, name)
 	}
 }
 
@@ -97,31 +90,31 @@ func TestLateQuestionsWait(t *testing.T) {
 	b := newBench(120, 35)
 	b.env.confirm = true
 	b.fake.audit = []jobq.AuditEntry{{ID: 1, At: noon, Actor: "ana", Action: jobq.ActionRequeue, Done: 1, JobIDs: []int64{48213911}}}
-	b.press("2")
-	b.lastAudit = 1
-	_, answer := b.Update(tea.KeyPressMsg{Code: 'u', Text: "u"})
-	b.press("/", "kind:Send")
+	b.acted(1)
+	b.press(Jobs)
+	answer := b.hold(Undo)
+	b.press(Filter, "kind:Send")
 	b.do(answer)
 	b.tick(time.Second)
-	b.press("y", "enter")
+	b.press("y", Accept)
 	require.Empty(t, b.fake.written)
 	require.Equal(t, "kind:Sendy", b.match())
 	require.Contains(t, b.plain(), "undo action 1", "now it is asked")
-	b.press("y")
+	b.press(Copy)
 	require.Empty(t, b.fake.written, "typed before it could be read")
 	b.tick(time.Second)
-	b.press("y")
+	b.press(Yes)
 	require.Equal(t, []string{"undo 1"}, b.fake.written)
 
 	b = newEditBench(`"priority": 0`, `"priority": -5`)
-	b.press("e")
+	b.press(Edit)
 	first := b.overlay
-	undoSeenMsg{entry: stoppedBulk}.apply(b.Model)
+	b.request(request.Later{Overlay: request.Ask{Title: "another one"}})
 	require.Same(t, first, b.overlay)
-	b.press("esc")
+	b.press(Leave)
 	require.NotNil(t, b.overlay)
 	require.NotSame(t, first, b.overlay)
-	b.press("esc")
+	b.press(Leave)
 	require.Nil(t, b.overlay)
 	require.Zero(t, b.pending)
 }
@@ -131,19 +124,19 @@ func TestLateQuestionsWait(t *testing.T) {
 func TestUndoStopsOnTheWay(t *testing.T) {
 	t.Parallel()
 	b := newBench(120, 35)
-	b.press("2", "r", "j", "space")
+	b.press(Jobs, Requeue, Down, Mark)
 	require.Equal(t, 1, b.marked())
 	b.fake.err = jobq.ErrTimeout
-	b.press("u")
-	require.Equal(t, "undo: timed out; some jobs may be undone already, u undoes the rest", b.toast)
+	b.press(Undo)
+	require.Equal(t, "undo: timed out; some jobs may be undone already, "+Undo+" undoes the rest", b.toast)
 	require.Zero(t, b.marked())
 	require.Greater(t, b.fake.undoLimit, time.Minute)
 	b.fake.err = nil
-	b.press("u")
+	b.press(Undo)
 	require.Equal(t, []string{"requeue 48213911:failed/5", "undo 1", "undo 1"}, b.fake.written)
-	b.press("r")
+	b.press(Requeue)
 	b.fake.err = jobq.ErrConflict
-	b.press("u")
+	b.press(Undo)
 	require.NotContains(t, b.toast, "the rest")
 }
 
@@ -151,26 +144,29 @@ func TestUndoStopsOnTheWay(t *testing.T) {
 // database that the screen shows now, and is nothing that is waited for.
 func TestAnswersOfTheDatabaseBefore(t *testing.T) {
 	t.Parallel()
-	for _, keys := range [][]string{{"2", "r"}, {"2", "space", "r"}, {"3", "j", "p"}, {"2", "x", "j"}} {
+	for _, keys := range [][]string{{Jobs, Requeue}, {Jobs, Mark, Requeue}, {Queues, Down, Pause}, {Jobs, Export, "j"}} {
 		b := newBench(120, 35)
 		b.other()
 		b.press(keys[:len(keys)-1]...)
 		last := keys[len(keys)-1]
-		_, acting := b.Update(tea.KeyPressMsg{Code: rune(last[0]), Text: last})
+		acting := b.hold(last)
 		require.Equal(t, 1, b.pending)
 		b.do(b.connect("prod")) // which goTo would refuse
 		require.Equal(t, "prod", b.env.name)
-		b.press("2")
+		b.press(Jobs)
 		before := b.plain()
 		b.toast = ""
 		b.do(acting)
 		require.Zero(t, b.pending)
-		require.Zero(t, b.lastAudit)
 		if last == "j" {
 			require.Contains(t, b.toast, "wrote 100 jobs")
 		} else {
 			require.Contains(t, b.toast, "an action ended at staging after you had left it")
 		}
+		toast := b.toast
+		b.press(Undo)
+		require.Contains(t, b.toast, "there is nothing to undo")
+		b.toast = toast
 		b.say("this is prod")
 		require.Equal(t, before, b.plain())
 	}
@@ -180,7 +176,7 @@ func TestAnswersOfTheDatabaseBefore(t *testing.T) {
 func TestAccessIsUnknownAtFirst(t *testing.T) {
 	t.Parallel()
 	f := newFake()
-	e := env{now: func() time.Time { return f.now }, send: &sender{}}
+	e := &env{now: func() time.Time { return f.now }, send: &sender{}}
 	e.use(&link{Context: Context{Name: "staging"}, reader: f, writer: f, host: "db-1", schema: "jobq"})
 	b := &bench{fake: f, Model: newModel(e)}
 	b.resize(120, 35)

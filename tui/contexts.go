@@ -11,8 +11,11 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/tui/acting"
 	"github.com/jobq-dev/jobq/tui/data"
+	"github.com/jobq-dev/jobq/tui/request"
 	"github.com/jobq-dev/jobq/tui/screen"
+	"github.com/jobq-dev/jobq/tui/widget"
 )
 
 // Context is a database as the operator knows it.
@@ -40,7 +43,7 @@ type Context struct {
 type link struct {
 	Context
 	reader       data.Reader // nil before
-	writer       writer
+	writer       acting.Writer
 	host, schema string
 	client       *jobq.Client // nil in tests
 }
@@ -76,8 +79,8 @@ func (m *Model) checkContext(name string) error {
 	case len(m.env.contexts) == 0:
 		return errors.New("no contexts: your settings name none, see `jobq contexts --help`")
 	case !slices.ContainsFunc(m.env.contexts, func(c Context) bool { return c.Name == name }):
-		return fmt.Errorf("no context %q; there are %s", name, strings.Join(m.contextNames(""), ", "))
-	case m.bulk != nil || m.pending > 0:
+		return fmt.Errorf("no context %q; there are %s", name, strings.Join(m.env.contextNames(""), ", "))
+	case m.pending > 0:
 		return errors.New(underWay)
 	}
 	return nil
@@ -127,8 +130,8 @@ func (msg switchedMsg) apply(m *Model) tea.Cmd {
 		m.env.use(msg.link)
 		return m.env.send.listenTo(msg.link.client)
 	}
+	m.env.use(msg.link)
 	fresh := newModel(m.env)
-	fresh.env.use(msg.link)
 	fresh.look = m.look
 	fresh.paint.Absolute = m.paint.Absolute
 	fresh.restyle()
@@ -137,9 +140,8 @@ func (msg switchedMsg) apply(m *Model) tea.Cmd {
 	if m.env.send.send == nil { // told to poll, there too
 		fresh.feed, fresh.facts.WhyNotLive = m.feed, m.facts.WhyNotLive
 	}
-	for p := range fresh.polls {
-		fresh.polls[p].generation = m.polls[p].generation + 1
-	}
+	fresh.polling = m.polling
+	fresh.polling.Reset()
 	*m = *fresh
 	m.say("this is " + msg.name)
 	return tea.Batch(m.env.send.listenTo(msg.link.client), old.close())
@@ -156,8 +158,8 @@ func (l *link) close() tea.Cmd {
 }
 
 // contextNames are the names that begin so.
-func (m *Model) contextNames(prefix string) (names []string) {
-	for _, c := range m.env.contexts {
+func (e *env) contextNames(prefix string) (names []string) {
+	for _, c := range e.contexts {
 		if strings.HasPrefix(c.Name, prefix) {
 			names = append(names, c.Name)
 		}
@@ -165,9 +167,31 @@ func (m *Model) contextNames(prefix string) (names []string) {
 	return names
 }
 
-func noContexts(m *Model) string {
-	if len(m.env.contexts) == 0 {
+// noContexts says why there is no other database to go to.
+func (e *env) noContexts() string {
+	if len(e.contexts) == 0 {
 		return "your settings name none, see `jobq contexts --help`"
 	}
 	return ""
+}
+
+// contexts offers the databases of the operator's settings.
+func (m *Model) contexts() tea.Msg {
+	items := make([]request.Item, len(m.env.contexts))
+	for i, c := range m.env.contexts {
+		notes := ""
+		if c.Production {
+			notes += "  production"
+		}
+		if c.ReadOnly {
+			notes += "  read-only"
+		}
+		if c.Name == m.env.name {
+			notes += "  here"
+		}
+		name := m.paint.Context(c.Color).Render(m.paint.Fit(widget.Clean(c.Name), 16))
+		items[i] = request.Item{Text: fmt.Sprintf("%s %s%s", name, widget.Clean(c.Database), notes), Then: request.Context{Name: c.Name}}
+	}
+	at := slices.IndexFunc(m.env.contexts, func(c Context) bool { return c.Name == m.env.name })
+	return request.Choose{Title: "Contexts", Hint: "enter or a number: go there   esc: stay", Items: items, At: at}
 }

@@ -11,7 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/tui/command"
+	"github.com/jobq-dev/jobq/tui/commandline"
 	"github.com/jobq-dev/jobq/tui/data"
+	"github.com/jobq-dev/jobq/tui/screen"
 )
 
 // other makes contexts to go to: prod, which is another fake, and gone, which
@@ -32,24 +35,25 @@ func (b *bench) other() *fake {
 // one before is left: not its rows, its marks, its answers, nor its undo.
 func TestSwitchContext(t *testing.T) {
 	t.Parallel()
-	for _, keys := range [][]string{{"@", "2"}, {"@", "j", "enter"}, {":", "ctx prod", "enter"}, {":", "ctx p", "tab", "enter"}} {
+	for _, keys := range [][]string{{Contexts, "2"}, {Contexts, "j", Accept}, {Palette, "ctx prod", Accept}, {Palette, "ctx p", Complete, Accept}} {
 		b := newBench(120, 35)
 		there := b.other()
 		there.queues = []jobq.Queue{{Name: "elsewhere"}}
-		b.press("2", "r", "space")
-		stale := loadedMsg{panel: data.Queues, generation: b.polls[data.Queues].generation, value: []jobq.Queue{{Name: "stale"}}}
+		b.press(Jobs, Requeue, Mark)
+		b.polling.Renew(data.Queues)
+		stale := b.polling.Ask(&fake{queues: []jobq.Queue{{Name: "stale"}}}, data.Wants(data.Queues))()
 		b.press(keys...)
 		require.Contains(t, b.plain(), "elsewhere", keys)
 		require.Contains(t, b.plain(), "jobq prod  db-9/app  schema work")
 		b.Update(stale)
 		require.NotContains(t, b.plain(), "stale")
 		require.Zero(t, b.marked())
-		b.press("u")
+		b.press(Undo)
 		require.Empty(t, there.written)
-		b.press("2", "r")
+		b.press(Jobs, Requeue)
 		require.Empty(t, there.written, "it asks")
 		b.tick(time.Second)
-		b.press("y")
+		b.press(Yes)
 		require.Len(t, there.written, 1)
 		require.Len(t, b.fake.written, 1)
 	}
@@ -62,34 +66,34 @@ func TestCopyNamesDatabase(t *testing.T) {
 	b := newBench(120, 35)
 	b.other()
 	b.fake.audit = []jobq.AuditEntry{{ID: 17, Action: jobq.ActionRequeue, At: noon, IDMax: 5, SnapshotAt: &b.fake.now}}
-	for _, screen := range []string{"1", "2", "3", "4", "6"} {
-		b.press(screen)
-		for _, item := range b.copyItems() {
-			require.NotContains(t, item.text, "--context")
+	for _, key := range []string{Overview, Jobs, Queues, Workers, Audit} {
+		b.press(key)
+		for _, item := range b.copied() {
+			require.NotContains(t, item.Text, "--context")
 		}
 	}
 	b.env.link.Flags = []string{"--context", "the prod", "--schema", "work"}
 	commands := 0
-	for _, screen := range []string{"1", "2", "3", "4", "6"} {
-		b.press(screen)
-		for _, item := range b.copyItems() {
-			if strings.HasPrefix(item.text, "jobq ") {
+	for _, key := range []string{Overview, Jobs, Queues, Workers, Audit} {
+		b.press(key)
+		for _, item := range b.copied() {
+			if strings.HasPrefix(item.Text, "jobq ") {
 				commands++
-				require.True(t, strings.HasPrefix(item.text, "jobq --context 'the prod' --schema work "), item.text)
+				require.True(t, strings.HasPrefix(item.Text, "jobq --context 'the prod' --schema work "), item.Text)
 			}
 		}
 	}
 	require.Greater(t, commands, 15)
-	b.lastEdit = "edit 7 --priority 1"
-	b.press("2")
-	require.Contains(t, b.copyItems(), copyItem{"last edit", "jobq --context 'the prod' --schema work edit 7 --priority 1"})
-	b.press("A")
-	require.Len(t, b.copyItems(), 1, "the list only: no command acts on all jobs")
-	b.press("r")
+	require.Contains(t, b.env.place().Program.Items(screen.Jobs, screen.Selection{Targets: make([]jobq.Target, 1)}, "edit 7 --priority 1"),
+		commandline.Item{Name: "last edit", Text: "jobq --context 'the prod' --schema work edit 7 --priority 1"})
+	b.press(Jobs)
+	b.press(SelectAll)
+	require.Len(t, b.copied(), 1, "the list only: no command acts on all jobs")
+	b.press(Requeue)
 	require.NotContains(t, b.plain(), "as a command")
-	b.press("esc", "esc", "/", "queue:email", "enter", "A")
-	require.Contains(t, b.copyItems(), copyItem{"cancel", "jobq --context 'the prod' --schema work cancel --filter queue:email"})
-	b.press("r")
+	b.press(Leave, Back, Filter, "queue:email", Accept, SelectAll)
+	require.Contains(t, b.copied(), commandline.Item{Name: "cancel", Text: "jobq --context 'the prod' --schema work cancel --filter queue:email"})
+	b.press(Requeue)
 	require.Contains(t, b.plain(), "as a command   jobq --context 'the prod' --schema work requeue --filter queue:email")
 }
 
@@ -98,20 +102,20 @@ func TestCopyNamesDatabase(t *testing.T) {
 func TestSwitchContextRefused(t *testing.T) {
 	t.Parallel()
 	b := newBench(120, 35)
-	b.press("@")
+	b.press(Contexts)
 	require.Contains(t, b.toast, "your settings name none")
 	b.other()
-	b.press("2", ":", "ctx gone", "enter")
+	b.press(Jobs, Palette, "ctx gone", Accept)
 	require.Contains(t, b.toast, "context gone: connect: ")
 	require.Equal(t, "staging", b.env.name)
-	b.press("r")
+	b.press(Requeue)
 	require.Len(t, b.fake.written, 1, "it goes on where it was")
-	b.press(":", "ctx nowhere", "enter")
+	b.press(Palette, "ctx nowhere", Accept)
 	require.Contains(t, b.plain(), `no context "nowhere"; there are gone, prod`)
-	b.press("esc")
+	b.press(Leave)
 
 	command := b.goTo("prod")
-	b.press("r")
+	b.press(Requeue)
 	require.Equal(t, "requeue: on the way to prod", b.toast)
 	require.Len(t, b.fake.written, 1)
 	b.do(command)
@@ -119,12 +123,12 @@ func TestSwitchContextRefused(t *testing.T) {
 
 	b = newBench(120, 35)
 	b.other()
-	b.press("2")
-	_, acting := b.Update(tea.KeyPressMsg{Code: 'r', Text: "r"})
-	b.press(":", "ctx prod", "enter")
+	b.press(Jobs)
+	acting := b.hold(Requeue)
+	b.press(Palette, "ctx prod", Accept)
 	require.Contains(t, b.plain(), "an action is under way")
 	b.do(acting)
-	b.press("enter")
+	b.press(Accept)
 	require.Equal(t, "prod", b.env.name)
 }
 
@@ -134,12 +138,12 @@ func TestOwnKeys(t *testing.T) {
 	t.Parallel()
 	b := newBench(120, 35)
 	var err error
-	b.env.commands, err = withKeys(commands(), map[string][]string{"requeue": {"R"}, "pause": {"r"}})
+	b.env.commands, err = command.WithKeys(map[string][]string{"requeue": {"R"}, "pause": {"r"}})
 	require.NoError(t, err, "pause and requeue have no screen in common")
-	b.press("2", "r")
+	b.press(Jobs, Requeue)
 	require.Empty(t, b.fake.written)
 	require.Contains(t, b.plain(), "R requeue")
-	b.press("R")
+	b.press(Resume)
 	require.Len(t, b.fake.written, 1)
 	for want, keys := range map[string]map[string][]string{
 		`no command "requue" for "R"`: {"requeue": {"X"}, "requue": {"R"}},
@@ -148,7 +152,7 @@ func TestOwnKeys(t *testing.T) {
 		`undo: a key is missing`:      {"undo": {}},
 		`ctrl+c always quits`:         {"undo": {"ctrl+c"}},
 	} {
-		_, err := withKeys(commands(), keys)
+		_, err := (&Config{Keys: keys}).model()
 		require.ErrorContains(t, err, want)
 		require.ErrorIs(t, err, ErrInvalid)
 	}
@@ -166,7 +170,7 @@ func TestBeforeTheFirstAnswer(t *testing.T) {
 	b.resize(120, 35)
 	command := b.connect("prod")
 	require.Contains(t, b.plain(), "connecting …   --")
-	b.press("2", "r", "p")
+	b.press(Jobs, Requeue, Pause)
 	require.Empty(t, there.written)
 	require.Empty(t, there.filters, "nothing is asked")
 	b.do(command)

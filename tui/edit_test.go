@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/tui/commandline"
 	"github.com/jobq-dev/jobq/tui/overlay"
 )
 
@@ -27,17 +28,17 @@ func newEditBench(edits ...string) *bench {
 	job := b.fake.jobs[0]
 	job.State, job.FinishedAt, job.StartedAt, job.Attempts, job.LeaseToken = jobq.Scheduled, nil, nil, 1, 1
 	b.fake.edit = func(content string) (string, error) { return strings.NewReplacer(edits...).Replace(content), nil }
-	b.press("2")
+	b.press(Jobs)
 	return b
 }
 
 // kept is the text that the note on the screen says was not stored.
 func kept(t *testing.T, b *bench) string {
 	t.Helper()
-	note, ok := b.overlay.(*overlay.Note)
-	require.True(t, ok)
-	path, found := strings.CutPrefix(note.Lines[1], "the text is in ")
+	require.IsType(t, &overlay.Note{}, b.overlay)
+	_, path, found := strings.Cut(b.plain(), "the text is in ")
 	require.True(t, found)
+	path, _, _ = strings.Cut(path, " ")
 	content, err := os.ReadFile(path) // #nosec G304 -- the test's own
 	require.NoError(t, err)
 	return string(content)
@@ -48,30 +49,30 @@ func kept(t *testing.T, b *bench) string {
 func TestEdit(t *testing.T) {
 	t.Parallel()
 	b := newEditBench(`"priority": 0`, `"priority": -5`, `4411`, `4412`)
-	b.press("e")
+	b.press(Edit)
 	frame := b.plain()
 	require.Contains(t, frame, "priority      0 → -5")
 	require.Contains(t, frame, `"tenant":4412}`)
 	require.Empty(t, b.fake.written)
 	b.tick(time.Second)
-	b.press("y")
+	b.press(Yes)
 	require.Equal(t, []string{`edit 48213911:scheduled/1 {"args":{"batch":"2026-09-24","tenant":4412},"priority":-5}`}, b.fake.written)
-	require.Contains(t, b.toast, "edit job 48213911: it is scheduled   u undo")
+	require.Contains(t, b.toast, "edit job 48213911: it is scheduled   "+Undo+" undo")
 	require.Zero(t, b.pending)
-	require.Contains(t, b.copyItems(), copyItem{"last edit", `jobq edit 48213911 --priority -5 --args '{"batch":"2026-09-24","tenant":4412}'`})
-	b.press("u")
+	require.Contains(t, b.copied(), commandline.Item{Name: "last edit", Text: `jobq edit 48213911 --priority -5 --args '{"batch":"2026-09-24","tenant":4412}'`})
+	b.press(Undo)
 	require.Equal(t, "undo 5", b.fake.written[1])
 
 	b = newEditBench()
-	b.press("enter", "e")
+	b.press(Open, Edit)
 	require.Contains(t, b.toast, "nothing was changed")
 	require.Nil(t, b.overlay)
 	require.Zero(t, b.pending)
 
 	b = newEditBench(`"priority": 0`, `"priority": -5`)
-	b.press("e")
+	b.press(Edit)
 	b.tick(time.Second)
-	b.press("n")
+	b.press(No)
 	require.Empty(t, b.fake.written)
 	require.Zero(t, b.pending)
 }
@@ -85,8 +86,8 @@ func TestEditCommand(t *testing.T) {
 		MaxAttempts: new(3), Tags: &[]string{"a,b", "c"}, Metadata: json.RawMessage("null"),
 	}
 	require.Equal(t, `clone 7 --queue 'a b' --priority -1 --run-at 2026-11-21T14:02:31.000001Z --max-attempts 3 --tag '"a,b",c' `+
-		`--metadata null --args '{"it":"is \u0027quoted'\''"}'`, editCommand("clone", 7, change))
-	require.Equal(t, "edit 7 --tag ''", editCommand("edit", 7, jobq.JobChange{Tags: &[]string{}}))
+		`--metadata null --args '{"it":"is \u0027quoted'\''"}'`, commandline.Edit("clone", 7, change))
+	require.Equal(t, "edit 7 --tag ''", commandline.Edit("edit", 7, jobq.JobChange{Tags: &[]string{}}))
 }
 
 // While the editor has the terminal, nothing is listened to and nothing asked;
@@ -100,14 +101,14 @@ func TestEditorIsAlone(t *testing.T) {
 	defer b.env.send.stop()
 	alone := false
 	b.fake.edit = func(content string) (string, error) {
-		b.need()
+		b.polling.Need()
 		alone = b.env.send.cancel == nil && b.poll() == nil
 		return content, nil
 	}
-	b.press("e")
+	b.press(Edit)
 	require.True(t, alone)
 	require.NotNil(t, b.env.send.cancel)
-	b.need()
+	b.polling.Need()
 	require.NotNil(t, b.poll())
 }
 
@@ -115,7 +116,7 @@ func TestEditorIsAlone(t *testing.T) {
 func TestEditAgain(t *testing.T) {
 	t.Parallel()
 	b := newEditBench(`"priority": 0`, `"priority": x`)
-	b.press("e")
+	b.press(Edit)
 	require.Contains(t, b.plain(), "line 5: invalid character 'x'")
 	var shown string
 	b.fake.edit = func(content string) (string, error) {
@@ -123,17 +124,17 @@ func TestEditAgain(t *testing.T) {
 		return strings.ReplaceAll(content, ": x", ": 7"), nil
 	}
 	b.tick(time.Second)
-	b.press("y")
+	b.press(Yes)
 	require.True(t, strings.HasPrefix(shown, "#! line 5: invalid"), shown)
 	b.fake.refusal = jobq.ErrInvalid
 	b.tick(time.Second)
-	b.press("y")
+	b.press(Yes)
 	require.Contains(t, b.plain(), "that cannot be")
 	b.tick(time.Second)
 	b.fake.problem = "its priority has changed meanwhile"
-	b.press("y")
+	b.press(Yes)
 	b.tick(time.Second)
-	b.press("y")
+	b.press(Yes)
 	require.Contains(t, b.plain(), "edit job 48213911: its priority has changed meanwhile")
 	require.Contains(t, kept(t, b), `"priority": 7`)
 	require.Len(t, b.fake.written, 1)
@@ -141,21 +142,21 @@ func TestEditAgain(t *testing.T) {
 
 	b = newEditBench(`"priority": 0`, `"priority": 1`)
 	b.fake.edit = func(content string) (string, error) { return "kept " + content, errors.New("exit status 1") }
-	b.press("e")
+	b.press(Edit)
 	require.Contains(t, b.plain(), "editor: exit status 1")
 	require.Contains(t, kept(t, b), "kept")
 	require.Zero(t, b.pending)
-	b.press("j")
+	b.press(Down)
 	require.NotNil(t, b.overlay, "typed ahead")
 	b.tick(time.Second)
-	b.press("j")
+	b.press(Down)
 	require.Nil(t, b.overlay)
-	b.press("j", "e")
-	require.Contains(t, b.toast, "the job is failed: only one that waits can be changed, C makes a new one")
-	b.press("space", "space", "e")
+	b.press(Down, Edit)
+	require.Contains(t, b.toast, "the job is failed: only one that waits can be changed, "+Clone+" makes a new one")
+	b.press(Mark, Mark, Edit)
 	require.Contains(t, b.toast, "an editor takes one job")
 	b.fake.jobs[0].State = jobq.Running
-	b.press("esc", "g", "e")
+	b.press(Back, Top, Edit)
 	require.Contains(t, b.toast, "the job is running")
 	require.Zero(t, b.pending)
 }
@@ -164,17 +165,17 @@ func TestEditAgain(t *testing.T) {
 func TestClone(t *testing.T) {
 	t.Parallel()
 	b := newEditBench("4411", "4412")
-	b.press("j", "C")
+	b.press(Down, Clone)
 	require.Contains(t, b.plain(), "due now")
 	b.tick(time.Second)
-	b.press("y")
+	b.press(Yes)
 	require.Equal(t, []string{`clone 48213904 {"args":{"batch":"2026-09-24","tenant":4412}}`}, b.fake.written)
-	require.Contains(t, b.toast, "cloned job 48213904 into job 48213999: it is available   u undo")
+	require.Contains(t, b.toast, "cloned job 48213904 into job 48213999: it is available   "+Undo+" undo")
 	b = newEditBench()
-	b.press("j", "C")
+	b.press(Down, Clone)
 	require.Contains(t, b.plain(), "as it is")
 	b.tick(time.Second)
-	b.press("y", "u")
+	b.press(Yes, Undo)
 	require.Equal(t, []string{"clone 48213904 {}", "undo 6"}, b.fake.written)
 }
 
@@ -182,14 +183,14 @@ func TestClone(t *testing.T) {
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	b := newBench(120, 35)
-	b.press("4", "j", "d")
+	b.press(Workers, Down, Drain)
 	require.Contains(t, b.plain(), "stops when those it has are finished: 3 now")
 	b.fake.workers = append([]jobq.Worker{{ID: "a-new-one"}}, b.fake.workers...) // the list moves under the question
 	b.tick(6 * time.Second)
-	b.press("y")
+	b.press(Yes)
 	require.Equal(t, []string{"drain web-7-991-k2"}, b.fake.written)
 	require.Contains(t, b.toast, "asked worker web-7-991-k2 to drain")
-	b.press("k", "d")
+	b.press(Up, Drain)
 	require.Contains(t, b.toast, "the worker drains already")
 }
 
@@ -200,41 +201,41 @@ func TestResumeBulk(t *testing.T) {
 	ended := stoppedBulk
 	ended.ID, ended.EndedAt = 16, &noon
 	b.fake.audit = []jobq.AuditEntry{stoppedBulk, ended}
-	b.press("6")
+	b.press(Audit)
 	require.Contains(t, b.plain(), "not at its end")
-	b.press("R")
+	b.press(Resume)
 	require.Contains(t, b.plain(), "so far    3,000 changed, 2 left alone")
 	b.tick(time.Second)
-	b.press("y")
+	b.press(Yes)
 	require.Equal(t, []string{"resume 17"}, b.fake.written)
-	b.press("j", "R")
+	b.press(Down, Resume)
 	require.Contains(t, b.toast, "it has come to its end")
 	bounded := stoppedBulk
 	bounded.ID, bounded.Max = 18, 5000
 	b.fake.audit = []jobq.AuditEntry{bounded}
 	b.tick(6 * time.Second)
-	b.press("R")
+	b.press(Resume)
 	require.Contains(t, b.plain(), "at most   5,000, as it began")
 }
 
 // What a screen has loaded is written as JSON lines or CSV.
 func TestExport(t *testing.T) {
 	t.Parallel()
-	for key, want := range map[string]string{"1": "queues", "2": "jobs", "3": "queues", "4": "workers", "6": "actions"} {
+	for key, want := range map[string]string{Overview: "queues", Jobs: "jobs", Queues: "queues", Workers: "workers", Audit: "actions"} {
 		b := newBench(120, 35)
 		b.fake.audit = []jobq.AuditEntry{stoppedBulk}
-		b.press(key, "x", "j")
+		b.press(key, Export, "j")
 		require.True(t, strings.HasPrefix(b.fake.saved, "jobq-"+want+"-20261121-140231.jsonl\n{"), b.fake.saved)
-		b.press("x", "n")
-		b.press("x", "c")
+		b.press(Export, "n")
+		b.press(Export, "c")
 		require.True(t, strings.HasPrefix(b.fake.saved, "jobq-"+want+"-20261121-140231.csv\n"), b.fake.saved)
 		require.Contains(t, b.toast, want+" to jobq-"+want)
 	}
 	b := newBench(120, 35)
 	b.fake.jobs[1].LastError = "a, \"b\"\nc"
-	b.press("2", "x", "c")
+	b.press(Jobs, Export, "c")
 	lines := strings.Split(b.fake.saved, "\n")
-	require.True(t, strings.HasPrefix(lines[1], "id,state,queue,kind,priority,attempts,max_attempts,crashes,run_at,created_at,started_at,finished_at,tags,last_error"), lines[1])
+	require.True(t, strings.HasPrefix(lines[1], "id,state,queue,kind,priority,attempts,max_attempts,crashes,run_at,created_at,started_at,finished_at,timeout_ns,"), lines[1])
 	require.Contains(t, lines[2], `48213911,failed,email,SendInvoice,0,5,5,0,`)
 	require.Contains(t, b.fake.saved, "\"a, \"\"b\"\"\nc\"")
 	require.Contains(t, lines[2], `"[""eu"",""nightly""]"`)
@@ -245,17 +246,17 @@ func TestExport(t *testing.T) {
 func TestExportOfList(t *testing.T) {
 	t.Parallel()
 	b := newBench(120, 35)
-	b.press("2", "x")
+	b.press(Jobs, Export)
 	require.Contains(t, b.plain(), "100 jobs, to a file here, ")
 	require.Contains(t, b.plain(), "without args, checkpoint and result")
-	b.press("esc", "D")
+	b.press(Leave, Delete)
 	b.tick(time.Second)
-	b.press("y", "x")
+	b.press(Yes, Export)
 	require.Contains(t, b.plain(), "99 jobs, to a file")
 	b.press("j")
 	require.NotContains(t, b.fake.saved, "48213911")
 	require.Contains(t, b.fake.saved, "48213904")
-	b.press("j", "enter", "x")
+	b.press(Down, Open, Export)
 	require.Contains(t, b.plain(), "as they are stored")
 	b.press("j")
 	require.Contains(t, b.fake.saved, `"tenant":4411`)

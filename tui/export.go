@@ -6,6 +6,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/tui/request"
 	"github.com/jobq-dev/jobq/tui/screen"
 )
 
@@ -14,6 +15,20 @@ type exportedMsg struct {
 	path, what string
 	count      int
 	err        error
+}
+
+// exports asks for the format of the file.
+func (m *Model) exports() tea.Msg {
+	selected := m.current().Selected()
+	how := "as they are stored"
+	if m.at == screen.Jobs {
+		how = "without args, checkpoint and result" // which a list does not load: they can be large
+	}
+	note := fmt.Sprintf("%s %s, to a file here, %s", format.Number(int64(len(selected.Rows()))), selected.Noun, how)
+	return request.Choose{Title: "Export", Hint: "enter: write it   any other key: leave", Notes: []string{note}, Items: []request.Item{
+		{Key: "j", Text: "JSON lines", Then: request.Export{Format: "jsonl"}},
+		{Key: "c", Text: "CSV, one column a field", Then: request.Export{Format: "csv"}},
+	}}
 }
 
 // export writes what is loaded.
@@ -25,7 +40,7 @@ func (m *Model) export(extension string) tea.Cmd {
 	return m.begin(func() tea.Msg {
 		content, err := format.JSONLines(rows), error(nil)
 		if extension == "csv" {
-			content, err = format.CSV(rows)
+			content, err = format.CSV(rows, selected.Columns, nil)
 		}
 		if err == nil {
 			err = save(path, content)

@@ -19,6 +19,11 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/jobedit"
+	"github.com/jobq-dev/jobq/tui/acting"
+	"github.com/jobq-dev/jobq/tui/command"
+	"github.com/jobq-dev/jobq/tui/commandline"
+	"github.com/jobq-dev/jobq/tui/data"
+	"github.com/jobq-dev/jobq/tui/polling"
 	"github.com/jobq-dev/jobq/tui/screen"
 )
 
@@ -47,6 +52,7 @@ type fake struct {
 	queues   []jobq.Queue
 	minutes  []jobq.Minute
 	failures []jobq.Failure
+	silent   []jobq.SilentRuns
 	workers  []jobq.Worker
 	jobs     []*jobq.Job
 	audit    []jobq.AuditEntry
@@ -78,7 +84,11 @@ func newFake() *fake {
 			jobq.Minute{At: at, QueueStats: jobq.QueueStats{Queue: "email", Completed: int64(1000 + 100*i), Failed: int64(i % 7), RunTime: time.Duration(i) * time.Second, WaitTime: time.Second}},
 			jobq.Minute{At: at, QueueStats: jobq.QueueStats{Queue: "default", Completed: int64(5000 - 50*i)}})
 	}
-	f.failures = []jobq.Failure{{Queue: "email", Error: "smtp 421 rate limited", Jobs: 960, Since: noon.Add(-19 * time.Minute)}, {Queue: "email", Error: "timeout", Jobs: 40, Since: noon}}
+	f.failures = []jobq.Failure{
+		{Queue: "email", Kind: "SendInvoice", Error: "smtp 421 4.7.0 rate limited", Jobs: 960, First: noon.Add(-19 * time.Minute), Last: noon.Add(-2 * time.Second), Example: 48213911},
+		{Queue: "email", Kind: "SendReceipt", Error: "timeout", Jobs: 40, First: noon.Add(-12 * time.Second), Last: noon.Add(-5 * time.Second), Example: 48213904},
+	}
+	f.silent = []jobq.SilentRuns{{Queue: "thumbnails", Kind: "Resize", Runs: 1, Since: noon.Add(-25 * time.Minute), Example: 48213888, Usual: 2100 * time.Millisecond}}
 	f.workers = []jobq.Worker{
 		{ID: "img-1-881-q2", Slots: map[string]int{"thumbnails": 16}, Running: 4, Version: "1.8.1", Draining: true, StartedAt: noon.Add(-6 * time.Hour), HeartbeatAt: noon.Add(-time.Second)},
 		{ID: "web-7-991-k2", Slots: map[string]int{"email": 32}, Running: 3, Version: "1.8.0", Kinds: []string{"SendInvoice"}, StartedAt: noon.Add(-48 * time.Hour), HeartbeatAt: noon.Add(-48 * time.Second)},
@@ -104,10 +114,11 @@ func (f *fake) Minutes(context.Context, time.Duration) ([]jobq.Minute, error) {
 	return slices.Clone(f.minutes), f.err
 }
 
-func (f *fake) Failures(context.Context, time.Duration) ([]jobq.Failure, error) {
-	return f.failures, f.err
+func (f *fake) Failures(context.Context, time.Duration) (jobq.Failures, error) {
+	return jobq.Failures{Groups: f.failures}, f.err
 }
-func (f *fake) Workers(context.Context) ([]jobq.Worker, error) { return f.workers, f.err }
+func (f *fake) Silent(context.Context) ([]jobq.SilentRuns, error) { return f.silent, f.err }
+func (f *fake) Workers(context.Context) ([]jobq.Worker, error)    { return f.workers, f.err }
 func (f *fake) Events(context.Context, int64, int) ([]jobq.Event, error) {
 	return []jobq.Event{
 		{ID: 2, At: noon.Add(-time.Minute), Type: jobq.EventStalled, Source: "web-2-4711-a8", JobID: 48213890, Queue: "email", Message: "lease expired"},
@@ -303,7 +314,7 @@ type bench struct {
 
 func newBench(cells, lines int) *bench {
 	f := newFake()
-	e := env{now: func() time.Time { return f.now }, send: &sender{}, edit: f.runEditor, save: f.save}
+	e := &env{now: func() time.Time { return f.now }, send: &sender{}, edit: f.runEditor, save: f.save}
 	e.use(&link{Context: Context{Name: "staging"}, reader: f, writer: f, host: "db-1", schema: "jobq"})
 	b := &bench{fake: f, Model: newModel(e)}
 	b.resize(cells, lines)
@@ -317,12 +328,12 @@ func (b *bench) do(command tea.Cmd) {
 		return
 	}
 	switch msg := command().(type) {
-	case nil:
+	case nil, tea.QuitMsg:
 	case tea.BatchMsg:
 		for _, c := range msg {
 			b.do(c)
 		}
-	case loadedMsg, answerMsg, bulkMsg, switchedMsg:
+	default:
 		_, next := b.Update(msg)
 		b.do(next)
 	}
@@ -341,29 +352,38 @@ var keyCodes = map[string]rune{
 	"left": tea.KeyLeft, "right": tea.KeyRight, "pgdown": tea.KeyPgDown, "pgup": tea.KeyPgUp, "home": tea.KeyHome, "end": tea.KeyEnd, "delete": tea.KeyDelete,
 }
 
+// presses are the keys of a name, or of a text.
+func presses(key string) (all []tea.KeyPressMsg) {
+	code, named := keyCodes[key]
+	switch {
+	case named:
+		return []tea.KeyPressMsg{{Code: code}}
+	case key == "space":
+		return []tea.KeyPressMsg{{Code: tea.KeySpace, Text: " "}}
+	case strings.HasPrefix(key, "alt+"):
+		return []tea.KeyPressMsg{{Code: keyCodes[strings.TrimPrefix(key, "alt+")], Mod: tea.ModAlt}}
+	case strings.HasPrefix(key, "ctrl+"):
+		return []tea.KeyPressMsg{{Code: rune(key[5]), Mod: tea.ModCtrl}}
+	}
+	for _, char := range key {
+		all = append(all, tea.KeyPressMsg{Code: char, Text: string(char)})
+	}
+	return all
+}
+
+// hold presses a key, and returns what it begins, which is yet to be done.
+func (b *bench) hold(key string) tea.Cmd {
+	_, begun := b.Update(presses(key)[0])
+	return begun
+}
+
 // press types keys, each a name or a text of single keys.
 func (b *bench) press(keys ...string) {
 	for _, key := range keys {
-		code, named := keyCodes[key]
-		var presses []tea.KeyPressMsg
-		switch {
-		case named:
-			presses = []tea.KeyPressMsg{{Code: code}}
-		case key == "space":
-			presses = []tea.KeyPressMsg{{Code: tea.KeySpace, Text: " "}}
-		case strings.HasPrefix(key, "alt+"):
-			presses = []tea.KeyPressMsg{{Code: keyCodes[strings.TrimPrefix(key, "alt+")], Mod: tea.ModAlt}}
-		case strings.HasPrefix(key, "ctrl+"):
-			presses = []tea.KeyPressMsg{{Code: rune(key[5]), Mod: tea.ModCtrl}}
-		default:
-			for _, char := range key {
-				presses = append(presses, tea.KeyPressMsg{Code: char, Text: string(char)})
-			}
-		}
-		for _, press := range presses {
-			_, command := b.Update(press)
-			if isQuit := key == "q" || key == "ctrl+c" || key == "ctrl+z"; !isQuit {
-				b.do(command)
+		for _, press := range presses(key) {
+			_, begun := b.Update(press)
+			if leaves := []string{command.Key(command.Quit), command.Key(command.Suspend), command.Interrupt}; !slices.Contains(leaves, key) {
+				b.do(begun)
 			}
 			b.frame()
 		}
@@ -393,9 +413,16 @@ func (b *bench) shows(id int64) bool {
 }
 
 // answer gives the model an answer, as if it had just been asked.
-func (b *bench) answer(msg loadedMsg) {
-	msg.about = b.polls[msg.panel].about
-	b.toScreens(b.take(msg))
+func (b *bench) answer(msg polling.Loaded) {
+	b.polling.Renew(msg.Panel)
+	for _, want := range b.wanted() {
+		if want.Panel == msg.Panel {
+			ask := b.polling.Ask(b.fake, []data.Want{want})
+			asked := ask().(polling.Loaded)
+			msg.About, msg.Generation = asked.About, asked.Generation
+			b.loaded(msg)
+		}
+	}
 }
 
 // frame draws the screen.
@@ -419,4 +446,15 @@ func golden(t *testing.T, name, got string) {
 		t.Fatal(err)
 	}
 	require.Equal(t, string(want), got, "%s: JOBQ_GOLDEN=write go test ./tui writes it anew", path)
+}
+
+// acted has the model hear of an action that changed a job, for undo.
+func (b *bench) acted(id int64) {
+	changed := jobq.ActedJob{ID: 1, Before: jobq.Failed, After: jobq.Available, Changed: true}
+	b.Update(acting.Result{Verb: command.Requeue, Acted: &jobq.Acted{AuditID: id, Jobs: []jobq.ActedJob{changed}}})
+}
+
+// copied is what the copy menu has.
+func (b *bench) copied() []commandline.Item {
+	return b.env.place().Program.Items(b.at, b.selected(), b.editing.Last())
 }

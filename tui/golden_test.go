@@ -17,6 +17,7 @@ import (
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/jobedit"
 	"github.com/jobq-dev/jobq/tui/data"
+	"github.com/jobq-dev/jobq/tui/editing"
 )
 
 // plain is the frame without colours, and without blanks at the ends of lines.
@@ -34,6 +35,11 @@ var editEntry = jobq.AuditEntry{
 	Change: json.RawMessage(`{"priority": -5, "queue": "bulk"}`),
 }
 
+// edit is the edit of the first job, in a file that is not there.
+func (b *bench) edit() editing.Edit {
+	return editing.Edit{Job: b.fake.jobs[0], File: &jobedit.File{Path: "/tmp/jobq-48213911-12.json"}}
+}
+
 // screens are all that can be seen, and how to get there.
 func screens() map[string]func(b *bench) {
 	return map[string]func(b *bench){
@@ -47,51 +53,50 @@ func screens() map[string]func(b *bench) {
 		"jobs": func(b *bench) {
 			b.press("2", "/", `state:failed kind:Send*`, "enter", "jj", "space", "space")
 		},
-		"job":     func(b *bench) { b.press("2", "j", "enter") },
-		"output":  func(b *bench) { b.press("2", "j", "enter", "L") },
-		"queues":  func(b *bench) { b.press("3", "j") },
-		"workers": func(b *bench) { b.press("4", "j") },
+		"job":     func(b *bench) { b.press(Jobs, Down, Open) },
+		"output":  func(b *bench) { b.press(Jobs, Down, Open, Output) },
+		"queues":  func(b *bench) { b.press(Queues, Down) },
+		"workers": func(b *bench) { b.press(Workers, Down) },
+		"errors":  func(b *bench) { b.press(Errors) },
 		"audit": func(b *bench) {
 			b.fake.audit = []jobq.AuditEntry{
 				{ID: 2, At: noon, Actor: "ana@laptop via jobq-tui", Action: jobq.ActionUndo, Undoes: 1, Note: "requeue", Done: 1, JobIDs: []int64{48213890}},
 				{ID: 1, At: noon.Add(-time.Minute), Actor: "ana@laptop via jobq-tui", Action: jobq.ActionRequeue, UndoneBy: 2, Done: 1, JobIDs: []int64{48213890}},
 			}
-			b.press("6")
+			b.press(Audit)
 		},
-		"help":    func(b *bench) { b.press("?") },
-		"palette": func(b *bench) { b.press(":", "wo") },
-		"filter":  func(b *bench) { b.press("2", "/", "st") },
-		"confirm": func(b *bench) { b.press("2", "D") },
-		"bulk":    func(b *bench) { b.press("2", "A", "r") },
-		"export":  func(b *bench) { b.press("2", "x") },
-		"drain":   func(b *bench) { b.press("4", "j", "d") },
+		"help":    func(b *bench) { b.press(Help) },
+		"palette": func(b *bench) { b.press(Palette, "wo") },
+		"filter":  func(b *bench) { b.press(Jobs, Filter, "st") },
+		"confirm": func(b *bench) { b.press(Jobs, Delete) },
+		"bulk":    func(b *bench) { b.press(Jobs, SelectAll, Requeue) },
+		"export":  func(b *bench) { b.press(Jobs, Export) },
+		"drain":   func(b *bench) { b.press(Workers, Down, Drain) },
 		"resume": func(b *bench) {
 			b.fake.audit = []jobq.AuditEntry{stoppedBulk, editEntry}
-			b.press("6", "R")
+			b.press(Audit, Resume)
 		},
 		"edit": func(b *bench) {
 			change := jobq.JobChange{Priority: new(int16(-5)), Tags: &[]string{}, Args: json.RawMessage(`{"batch":"2026-09-24","tenant":4412,"note":"a longer text"}`)}
-			b.press("2")
+			b.press(Jobs)
 			b.fake.jobs[0].State = jobq.Scheduled
-			b.askChange(editedMsg{editing: editing{job: b.fake.jobs[0], file: &jobedit.File{Path: "/tmp/jobq-48213911-12.json"}}, change: change})
+			b.Update(editing.Edited{Edit: b.edit(), Change: change})
 		},
 		"edit-not-done": func(b *bench) {
-			e := editing{job: b.fake.jobs[0], file: &jobedit.File{Path: "/tmp/jobq-48213911-12.json"}}
-			b.notDone(e, "edit job 48213911: its priority has changed meanwhile")
+			b.Update(editing.Edited{Edit: b.edit(), Err: errors.New("edit job 48213911: its priority has changed meanwhile")})
 		},
 		"edit-again": func(b *bench) {
-			e := editing{job: b.fake.jobs[0], file: &jobedit.File{Path: "/tmp/jobq-48213911-12.json"}}
-			b.askAgain(e, errors.New("line 5: priority must be a whole number from -32768 to 32767, not string"))
+			b.Update(editing.Edited{Edit: b.edit(), Problem: errors.New("line 5: priority must be a whole number from -32768 to 32767, not string")})
 		},
 		"contexts": func(b *bench) {
 			b.env.contexts = []Context{
 				{Name: "prod", Database: "app@db-1:5432/app", Color: "red", Production: true, Confirm: true, ReadOnly: true},
 				{Name: "staging", Database: "app@db-2:5432/app", Color: "green"},
 			}
-			b.press("@")
+			b.press(Contexts)
 		},
 		"production": func(b *bench) { b.env.name, b.env.production, b.env.color = "billing", true, "magenta" },
-		"copy":       func(b *bench) { b.press("2", "y") },
+		"copy":       func(b *bench) { b.press(Jobs, Copy) },
 		"offline": func(b *bench) {
 			b.fake.err = fmt.Errorf("list queues: %w", jobq.ErrUnavailable)
 			b.tick(3 * time.Second)
@@ -119,6 +124,15 @@ func TestFrames(t *testing.T) {
 	}
 }
 
+// styled is the frame with its styles, to be read.
+func (b *bench) styled() string {
+	lines := strings.Split(strings.ReplaceAll(b.View().Content, "\x1b", "^["), "\n")
+	for i, line := range lines {
+		lines[i] = strings.TrimRight(line, " ")
+	}
+	return strings.Join(lines, "\n") + "\n"
+}
+
 // Every screen in the colours of one theme: what people see is more than the
 // text. How the styles of the other themes differ is tested in theme.
 func TestStyledFrames(t *testing.T) {
@@ -129,11 +143,50 @@ func TestStyledFrames(t *testing.T) {
 		b.restyle()
 		b.frame()
 		arrange(b)
-		lines := strings.Split(strings.ReplaceAll(b.View().Content, "\x1b", "^["), "\n")
-		for i, line := range lines {
-			lines[i] = strings.TrimRight(line, " ")
+		golden(t, "styled/"+name, b.styled())
+	}
+}
+
+// The main screens as a terminal shows them that has said that its background is
+// light, and that it has all colours. The colours of the sixteen, of which some
+// cannot be read there, are nowhere.
+func TestLightFrames(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"overview", "jobs", "job", "queues", "workers", "audit", "confirm", "help", "production", "offline"} {
+		b := newBench(80, 24)
+		b.Update(tea.ColorProfileMsg{Profile: colorprofile.TrueColor})
+		b.Update(tea.BackgroundColorMsg{Color: color.White})
+		b.frame()
+		screens()[name](b)
+		frame := b.styled()
+		require.NotRegexp(t, `\[([17];)*(2|3[0-7]|9[0-7])[;m]`, frame, name)
+		golden(t, "light/"+name, frame)
+	}
+}
+
+// Without colours a screen has none, and is the same text: NO_COLOR and mono keep
+// bold and reverse, and nothing is said by a colour alone.
+func TestFramesWithoutColours(t *testing.T) {
+	t.Parallel()
+	for name, arrange := range screens() {
+		coloured := newBench(120, 35)
+		arrange(coloured)
+		for how, without := range map[string]func(b *bench){
+			"NO_COLOR on light": func(b *bench) {
+				b.Update(tea.ColorProfileMsg{Profile: colorprofile.ASCII})
+				b.Update(tea.BackgroundColorMsg{Color: color.White})
+			},
+			"mono": func(b *bench) {
+				b.Update(tea.ColorProfileMsg{Profile: colorprofile.TrueColor})
+				b.setTheme("mono")
+			},
+		} {
+			b := newBench(120, 35)
+			without(b)
+			arrange(b)
+			require.NotRegexp(t, `\x1b\[[\d;]*(3|4|9|10)\d`, b.frame(), "%s: %s", name, how)
+			require.Equal(t, coloured.plain(), b.plain(), "%s: %s", name, how)
 		}
-		golden(t, "styled/"+name, strings.Join(lines, "\n")+"\n")
 	}
 }
 
@@ -144,13 +197,13 @@ func TestThemeChoice(t *testing.T) {
 	require.Equal(t, "auto", b.paint.Name)
 	b.Update(tea.BackgroundColorMsg{Color: color.White})
 	require.Equal(t, "light", b.paint.Name)
-	b.press(":", "theme dark", "enter")
+	b.press(Palette, "theme dark", Accept)
 	require.Equal(t, "dark", b.paint.Name)
 	b.Update(tea.BackgroundColorMsg{Color: color.White})
 	require.Equal(t, "dark", b.paint.Name)
-	b.press(":", "theme pink", "enter")
+	b.press(Palette, "theme pink", Accept)
 	require.Contains(t, b.plain(), `no theme "pink"; there are auto, dark, light, mono`)
-	b.press("ctrl+u", "theme a", "tab", "enter")
+	b.press("ctrl+u", "theme a", Complete, Accept)
 	b.Update(tea.BackgroundColorMsg{Color: color.Black})
 	require.Equal(t, "dark", b.paint.Name)
 }

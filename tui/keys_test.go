@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/tui/command"
 	"github.com/jobq-dev/jobq/tui/overlay"
 )
 
@@ -16,24 +17,20 @@ import (
 func (b *bench) ownKeys(t *testing.T) {
 	t.Helper()
 	keys := make(map[string][]string)
-	for _, c := range commands() {
-		keys[c.id] = []string{"K-" + c.id}
+	for _, c := range command.All() {
+		keys[c.ID] = []string{"K-" + c.ID}
 	}
 	var err error
-	b.env.commands, err = withKeys(commands(), keys)
+	b.env.commands, err = command.WithKeys(keys)
 	require.NoError(t, err)
 }
 
 // command runs commands by their ids, whatever their keys are.
 func (b *bench) command(ids ...string) {
 	for _, id := range ids {
-		for _, c := range b.env.commands {
-			if c.id == id {
-				b.do(b.run(c))
-				b.do(b.poll())
-				b.frame()
-			}
-		}
+		b.do(b.runNamed(id))
+		b.do(b.poll())
+		b.frame()
 	}
 }
 
@@ -58,7 +55,7 @@ func TestTextsNameOwnKeys(t *testing.T) {
 		"range":        {[]string{"jobs", "range"}, []string{"K-range ends it, K-back drops the marks"}},
 	} {
 		b := newEditBench(`"priority": 0`, `"priority": -5`)
-		b.press("1")
+		b.press(Overview)
 		b.ownKeys(t)
 		b.command(test.commands...)
 		for _, want := range test.wants {
@@ -78,10 +75,15 @@ func TestTextsNameOwnKeys(t *testing.T) {
 	b.request(filtered("queue:none"))
 	b.tick(time.Second)
 	require.Contains(t, b.plain(), "K-back clears the filter")
-	_, _ = b.Update(startBulkMsg{jobq.BulkParams{Action: jobq.ActionCancel}, 9})
+	b.fake.jobs = newFake().jobs
+	b.tick(time.Minute)
+	b.command("select-all", "requeue")
+	b.press("250")
+	work := b.hold(Accept)
 	require.Contains(t, b.plain(), "K-resume on the audit screen goes on")
-	_, _ = b.Update(bulkMsg{b.bulk, jobq.BulkProgress{AuditID: 3, Done: 1}, true, context.Canceled})
-	require.Contains(t, b.toast, "K-resume on the audit screen goes on with action 3   K-undo undo")
+	b.fake.err = context.Canceled
+	b.do(work)
+	require.Contains(t, b.toast, "K-resume on the audit screen goes on with action 7   K-undo undo")
 }
 
 // Plain mode names a command whose keys are all numbers, which are rows there,
@@ -100,25 +102,25 @@ func TestPlainNamesOwnKeys(t *testing.T) {
 	b.tick(3 * time.Second)
 	p.tell()
 	require.Contains(t, out.String(), "there are new jobs above; K-top goes there")
-	b.env.commands = commands()
+	b.env.commands = command.All()
 	require.Equal(t, "audit", b.env.keyOf("audit"))
-	require.Equal(t, "u", b.env.keyOf("undo"))
+	require.Equal(t, Undo, b.env.keyOf("undo"))
 }
 
 // What a command is for says nothing of keys, which are named beside it and can
 // be others; and the help is left with the key that opened it.
 func TestHelpNamesNoKeys(t *testing.T) {
 	t.Parallel()
-	for _, c := range commands() {
-		require.NotRegexp(t, "(^|[ (`:])[B-Zb-z@?/:*\\[\\]](\\s|[,;)`]|$)", c.help, c.id)
+	for _, c := range command.All() {
+		require.NotRegexp(t, "(^|[ (`:])[B-Zb-z@?/:*\\[\\]](\\s|[,;)`]|$)", c.Help, c.ID)
 	}
 	b := newBench(120, 35)
 	var err error
-	b.env.commands, err = withKeys(commands(), map[string][]string{"help": {"H"}})
+	b.env.commands, err = command.WithKeys(map[string][]string{"help": {"H"}})
 	require.NoError(t, err)
 	b.press("H")
 	require.IsType(t, &overlay.Help{}, b.overlay)
-	b.press("?")
+	b.press(Help)
 	require.NotNil(t, b.overlay)
 	b.press("backspace", "H")
 	require.Nil(t, b.overlay)

@@ -36,7 +36,7 @@ func TestPageIsWhatIsVisible(t *testing.T) {
 	t.Parallel()
 	for _, size := range [][2]int{{80, 24}, {120, 35}, {60, 15}, {200, 60}} {
 		b := newBench(size[0], size[1])
-		b.press("2")
+		b.press(Jobs)
 		seen := make(map[int64]bool)
 		note := func() {
 			ids, _ := b.listed(t)
@@ -55,7 +55,7 @@ func TestPageIsWhatIsVisible(t *testing.T) {
 		clear(seen)
 		note()
 		for range 60 {
-			b.press("pgup")
+			b.press(PageUp)
 			note()
 		}
 		require.Len(t, seen, len(b.fake.jobs), size)
@@ -66,11 +66,11 @@ func TestPageIsWhatIsVisible(t *testing.T) {
 func TestGoesToTheEnd(t *testing.T) {
 	t.Parallel()
 	b := newBench(120, 35)
-	b.press("2", "G")
+	b.press(Jobs, End)
 	b.tick(time.Second)
 	_, selected := b.listed(t)
 	require.Equal(t, b.fake.jobs[len(b.fake.jobs)-1].ID, selected)
-	b.press("g")
+	b.press(Top)
 	b.tick(time.Second)
 	_, selected = b.listed(t)
 	require.Equal(t, b.fake.jobs[0].ID, selected)
@@ -94,7 +94,7 @@ func (b *bench) rowsOf(text string) (rows []string, at int) {
 func TestListsDoNotJump(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ screen, text string }{
-		"queues": {"3", "queue-"}, "workers": {"4", "worker-"}, "audit": {"6", "delete"}, "jobs": {"2", " Send"}, "overview": {"1", "queue-"},
+		"queues": {Queues, "queue-"}, "workers": {Workers, "worker-"}, "audit": {Audit, "delete"}, "jobs": {Jobs, " Send"}, "overview": {Overview, "queue-"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -107,13 +107,13 @@ func TestListsDoNotJump(t *testing.T) {
 			b.fake.workers, b.fake.queues = b.fake.workers[2:], b.fake.queues[3:]
 			b.press(test.screen)
 			b.tick(time.Minute)
-			b.press("M")
+			b.press(Mouse)
 			for range 50 {
-				b.press("j")
+				b.press(Down)
 			}
 			before, at := b.rowsOf(test.text)
 			require.Greater(t, at, 0)
-			b.press("k")
+			b.press(Up)
 			after, now := b.rowsOf(test.text)
 			require.Equal(t, before, after, "k scrolls")
 			require.Equal(t, at-1, now)
@@ -132,14 +132,14 @@ func TestOutputStaysWhereItIsRead(t *testing.T) {
 	b := newBench(120, 35)
 	job := b.fake.jobs[0]
 	job.State, job.FinishedAt, job.Attempts = jobq.Running, nil, 4
-	b.press("2", "enter", "L")
+	b.press(Jobs, Open, Output)
 	frames := func() (all []string) { return regexp.MustCompile(`frame \d+`).FindAllString(b.plain(), -1) }
 	for range 80 {
 		b.tick(2 * time.Second)
 	}
 	require.Contains(t, b.plain(), "following")
 	require.Contains(t, frames(), "frame 79")
-	b.press("pgup")
+	b.press(PageUp)
 	require.NotContains(t, b.plain(), "following")
 	read := frames()
 	require.Greater(t, len(read), 20)
@@ -147,7 +147,7 @@ func TestOutputStaysWhereItIsRead(t *testing.T) {
 		b.tick(2 * time.Second)
 	}
 	require.Equal(t, read, frames())
-	b.press("G")
+	b.press(End)
 	require.Contains(t, b.plain(), "following")
 	b.tick(2 * time.Second)
 	require.Contains(t, frames(), "frame 85")
@@ -158,13 +158,13 @@ func TestPositionAndTotal(t *testing.T) {
 	t.Parallel()
 	b := newBench(120, 35)
 	b.fake.count = new(int64)
-	b.press("2")
+	b.press(Jobs)
 	require.Regexp(t, `1-16 of 100\+`, b.plain())
 	b.fake.jobs = b.fake.jobs[:11]
-	b.press("/", "kind:Send*", "enter")
+	b.press(Filter, "kind:Send*", Accept)
 	require.Contains(t, b.plain(), "1-11 of 11 ")
 	b.fake.count = nil
-	b.press("esc")
+	b.press(Back)
 	b.tick(time.Minute)
 	require.Contains(t, b.plain(), "1-11 of 11 ")
 }
@@ -173,10 +173,10 @@ func TestPositionAndTotal(t *testing.T) {
 func TestEscLeavesOutput(t *testing.T) {
 	t.Parallel()
 	b := newBench(120, 35)
-	b.press("2", "enter", "L")
+	b.press(Jobs, Open, Output)
 	require.NotContains(t, b.plain(), "Properties")
-	b.press("esc")
+	b.press(Back)
 	require.Contains(t, b.plain(), "Properties")
-	b.press("esc")
+	b.press(Back)
 	require.Contains(t, b.plain(), "1-16 of 250")
 }

@@ -17,11 +17,11 @@ import (
 func TestSort(t *testing.T) {
 	t.Parallel()
 	b := newBench(120, 35)
-	b.press("2", "/", "state:failed", "enter", "s")
+	b.press(Jobs, Filter, "state:failed", Accept, Sort)
 	require.Contains(t, b.plain(), "first ended first")
 	b.press("3")
 	require.Contains(t, b.plain(), "newest first")
-	b.press("S")
+	b.press(Reverse)
 	require.Contains(t, b.plain(), "oldest first")
 	last := b.fake.filters[len(b.fake.filters)-1]
 	for _, filter := range b.fake.filters {
@@ -30,11 +30,11 @@ func TestSort(t *testing.T) {
 		}
 	}
 	require.Equal(t, jobq.Filter{Match: "state:failed", Limit: 100, Sort: jobq.NewestFirst, Reverse: true}, last)
-	b.press("y")
+	b.press(Copy)
 	require.Contains(t, b.plain(), "jobq list state:failed --reverse")
-	b.press("esc", "l", "s")
+	b.press(Leave, NextTab, Sort)
 	require.NotContains(t, b.plain(), "due", "cancelled jobs are not due")
-	b.press("esc", "h", "h")
+	b.press(Leave, PreviousTab, PreviousTab)
 	require.Contains(t, b.jobs().List, "--sort due")
 }
 
@@ -42,16 +42,16 @@ func TestSort(t *testing.T) {
 func TestRange(t *testing.T) {
 	t.Parallel()
 	b := newBench(120, 35)
-	b.press("2", "space", "jj", "v", "jjj", "k")
+	b.press(Jobs, Mark, Down, Down, Range, Down, Down, Down, Up)
 	require.Equal(t, 4, b.marked())
-	b.press("v", "jjj")
+	b.press(Range, Down, Down, Down)
 	require.Equal(t, 4, b.marked())
-	b.press("r")
+	b.press(Requeue)
 	b.tick(time.Second)
-	b.press("y")
+	b.press(Yes)
 	require.Equal(t, []string{"requeue 48213911:failed/5 48213890:failed/5 48213883:failed/5 48213876:failed/5"}, b.fake.written)
 	require.Zero(t, b.marked())
-	b.press("v", "j", "esc", "j")
+	b.press(Range, Down, Back, Down)
 	require.Zero(t, b.marked(), "esc ends the range")
 }
 
@@ -59,22 +59,22 @@ func TestRange(t *testing.T) {
 func TestHistory(t *testing.T) {
 	t.Parallel()
 	b := newBench(120, 35)
-	b.press("[")
+	b.press(Backward)
 	require.Contains(t, b.toast, "no further view")
-	b.press("enter") // the queue's jobs
+	b.press(Open) // the queue's jobs
 	require.Equal(t, "queue:email", b.match())
-	b.press("3", "j", "enter")
+	b.press(Queues, Down, Open)
 	require.Equal(t, "queue:billing", b.match())
-	b.press("[", "[")
+	b.press(Backward, Backward)
 	require.Equal(t, "queue:email", b.match())
 	require.Equal(t, screen.Jobs, b.at)
-	b.press("[")
+	b.press(Backward)
 	require.Equal(t, screen.Overview, b.at)
-	b.press("]", "]", "]")
+	b.press(Forward, Forward, Forward)
 	require.Equal(t, "queue:billing", b.match())
-	b.press("[", "1", "]")
+	b.press(Backward, Overview, Forward)
 	require.Contains(t, b.toast, "no further view", "another way was taken")
-	b.press("2", "enter", "esc", "4", "[", "[")
+	b.press(Jobs, Open, Back, Workers, Backward, Backward)
 	require.Equal(t, screen.Job, b.at)
 	require.EqualValues(t, 48213911, b.selected().Cursor)
 }
@@ -85,20 +85,20 @@ func TestSearchOutput(t *testing.T) {
 	b := newBench(80, 24)
 	job := b.fake.jobs[0]
 	job.LastError = strings.Repeat("filler\n", 100) + "needle one\n" + strings.Repeat("filler\n", 100) + "NEEDLE two"
-	b.press("2", "enter", "n")
+	b.press(Jobs, Open, NextMatch)
 	require.Contains(t, b.toast, "there is no search")
-	b.press("/", "needle", "enter")
+	b.press(Filter, "needle", Accept)
 	require.Contains(t, b.plain(), ">needle one")
-	b.press("n")
+	b.press(NextMatch)
 	require.Contains(t, b.plain(), ">NEEDLE two")
-	b.press("n")
+	b.press(NextMatch)
 	require.Contains(t, b.plain(), ">needle one")
-	b.press("N")
+	b.press(PreviousMatch)
 	require.Contains(t, b.plain(), "match 2 of 2")
-	b.press("/", "ctrl+u", "nothing", "enter")
+	b.press(Filter, "ctrl+u", "nothing", Accept)
 	require.Contains(t, b.toast, "nothing in the output matches")
-	b.press("L", "/", "ctrl+u", "enter", "L")
-	b.press("tab", "k")
+	b.press(Output, Filter, "ctrl+u", Accept, Output)
+	b.press(Panel, Up)
 	require.Contains(t, b.plain(), "> Output of run 2")
 }
 
@@ -107,14 +107,14 @@ func TestSearchOutput(t *testing.T) {
 func TestLook(t *testing.T) {
 	t.Parallel()
 	b := newBench(120, 35)
-	b.press("2", "T")
+	b.press(Jobs, Times)
 	require.Contains(t, b.plain(), "14:02:29")
 	require.Contains(t, b.plain(), "failed at 14:02:29 UTC")
-	b.press("w")
+	b.press(Wide)
 	require.Contains(t, b.plain(), "CREATED")
-	b.press("T", "w", "M")
+	b.press(Times, Wide, Mouse)
 	require.Equal(t, tea.MouseModeCellMotion, b.View().MouseMode)
-	for _, screen := range []string{"1", "2", "3", "4"} {
+	for _, screen := range []string{Overview, Jobs, Queues, Workers} {
 		b.press(screen)
 		lines := strings.Split(b.plain(), "\n")
 		for _, y := range []int{b.View().Cursor.Y + 1, b.View().Cursor.Y} {
@@ -128,9 +128,9 @@ func TestLook(t *testing.T) {
 		b.Update(tea.MouseClickMsg{X: 5, Y: 33, Button: tea.MouseLeft})
 		require.Equal(t, lines[b.View().Cursor.Y], strings.Split(b.plain(), "\n")[b.View().Cursor.Y], "not a row")
 	}
-	b.press("2")
+	b.press(Jobs)
 	b.Update(tea.MouseWheelMsg{Button: tea.MouseWheelDown})
 	require.Equal(t, b.fake.jobs[3].ID, b.jobs().Cursor)
-	b.press("M")
+	b.press(Mouse)
 	require.Equal(t, tea.MouseModeNone, b.View().MouseMode)
 }

@@ -68,10 +68,10 @@ func (msg feedMsg) apply(m *Model) tea.Cmd {
 	m.facts.Heard(feed)
 	command := m.toScreens(feed)
 	if msg.Gap && m.at == screen.Jobs {
-		m.hurry(gapEvery, data.Visible)
+		m.polling.Hurry(gapEvery, data.Visible)
 	}
 	if len(msg.Ended) > 0 {
-		m.hurry(0, data.Queues, data.Page)
+		m.polling.Hurry(0, data.Queues, data.Page)
 	}
 	return command
 }
@@ -79,19 +79,3 @@ func (msg feedMsg) apply(m *Model) tea.Cmd {
 // gapEvery is how often the rows on the screen are looked at while workers do
 // more than they can name.
 const gapEvery = 200 * time.Millisecond
-
-// hurry asks again soon: after the floor given, or else the panel's own, and no
-// sooner than a slow database allows.
-func (m *Model) hurry(floor time.Duration, panels ...data.Panel) {
-	for _, p := range panels {
-		state := &m.polls[p]
-		wait := max(floor, dutyShare*state.took)
-		if floor == 0 {
-			wait = max(floors[p], wait)
-		}
-		soon := state.at.Add(wait)
-		if state.err == nil && state.due.After(soon) {
-			state.due = soon
-		}
-	}
-}

@@ -5,8 +5,12 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 
+	"github.com/jobq-dev/jobq/tui/acting"
+	"github.com/jobq-dev/jobq/tui/command"
 	"github.com/jobq-dev/jobq/tui/data"
+	"github.com/jobq-dev/jobq/tui/editing"
 	"github.com/jobq-dev/jobq/tui/overlay"
+	"github.com/jobq-dev/jobq/tui/polling"
 	"github.com/jobq-dev/jobq/tui/screen"
 	"github.com/jobq-dev/jobq/tui/theme"
 	"github.com/jobq-dev/jobq/tui/widget"
@@ -16,40 +20,34 @@ import (
 // database has said, the questions under way and the overlay, and takes messages
 // to the screen that is shown. What a screen is about, it knows itself.
 type Model struct {
-	env           env
+	env           *env
 	width, height int
 	look          look
 	paint         *widget.Painter
 	facts         *data.Facts
-	polls         [data.PanelEnd]poll
+	polling       *polling.Poller
 
 	screens map[screen.Name]screen.Screen
+	acting  *acting.Part
+	editing *editing.Part
 	at      screen.Name
-	back    []screen.Name // where esc leads
-	past    []visited     // where [ leads, the last one first
-	ahead   []visited     // and ]
+	history history
 
-	overlay    overlay.Overlay  // nil for none
-	held       []func() tea.Cmd // questions that wait until it is closed
+	overlay    overlay.Overlay // nil for none
+	held       []tea.Msg       // requests for overlays that wait until it is closed
 	toast      string
 	toastUntil time.Time
-	lastAudit  int64  // for undo
-	lastEdit   string // as a command, without the program's name
-	bulk       *bulkRun
 
 	feed    feedState
 	feedAt  time.Time
 	feedLag time.Duration
 
-	lastKey      time.Time
-	frozen       bool
-	blurred      bool
-	suspended    bool
-	offlineSince time.Time
-	offlineTries int
-	pending      int    // commands whose answers are waited for
-	switching    string // the context that is being connected to
-	failed       error  // what ended the UI before it could begin
+	lastKey   time.Time
+	frozen    bool
+	suspended bool
+	pending   int    // commands whose answers are waited for
+	switching string // the context that is being connected to
+	failed    error  // what ended the UI before it could begin
 }
 
 // look is how the operator wants to see things, wherever he is.
@@ -59,13 +57,15 @@ type look struct {
 	mouse bool         // is heard
 }
 
-func newModel(e env) *Model {
+func newModel(e *env) *Model {
 	if e.commands == nil {
-		e.commands = commands()
+		e.commands = command.All()
 	}
-	m := &Model{env: e, at: screen.Overview, lastKey: e.now(), facts: data.NewFacts(e.now), paint: &widget.Painter{Now: e.now}}
+	m := &Model{env: e, at: screen.Overview, lastKey: e.now(), facts: data.NewFacts(e.now), paint: &widget.Painter{Now: e.now}, polling: polling.New(e.now)}
 	m.restyle()
-	kit := screen.Kit{Paint: m.paint, Facts: m.facts, Key: m.env.keyOf}
+	act := acting.Kit{Key: e.keyOf, Place: e.place}
+	m.acting, m.editing = acting.New(act), editing.New(act, m.paint)
+	kit := screen.Kit{Paint: m.paint, Facts: m.facts, Key: e.keyOf}
 	m.screens = map[screen.Name]screen.Screen{
 		screen.Overview: screen.NewOverview(kit), screen.Jobs: screen.NewJobs(kit), screen.Queues: screen.NewQueues(kit),
 		screen.Workers: screen.NewWorkers(kit), screen.Errors: screen.NewErrors(kit), screen.Audit: screen.NewAudit(kit), screen.Job: screen.NewJob(kit),
@@ -100,7 +100,7 @@ func (m *Model) Init() tea.Cmd {
 
 func (m *Model) tick() tea.Cmd {
 	every := tickEvery
-	if m.blurred || m.env.calm {
+	if m.polling.Blurred || m.env.calm {
 		every = tickBlur
 	}
 	return tea.Tick(every, func(now time.Time) tea.Msg { return tickMsg(now) })
@@ -109,19 +109,19 @@ func (m *Model) tick() tea.Cmd {
 // Update takes a message in, and returns what to do outside of the model: what
 // the message asks for, and the questions that are due then.
 func (m *Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
-	var command tea.Cmd
+	var next tea.Cmd
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:
 		m.resize(msg.Width, msg.Height)
 	case tea.FocusMsg:
-		m.blurred = false
-		m.need()
+		m.polling.Blurred = false
+		m.polling.Need()
 	case tea.BlurMsg:
-		m.blurred = true
+		m.polling.Blurred = true
 	case tea.ResumeMsg:
 		m.suspended = false
-		m.need()
-		command = m.env.send.resume()
+		m.polling.Need()
+		next = m.env.send.resume()
 	case tea.BackgroundColorMsg:
 		m.look.style.Background = map[bool]string{true: "dark", false: "light"}[msg.IsDark()]
 		m.restyle()
@@ -130,19 +130,21 @@ func (m *Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		m.restyle()
 	case tea.KeyPressMsg:
 		m.lastKey = m.env.now()
-		command = m.key(msg)
+		next = m.key(msg)
 	case tea.PasteMsg:
 		if m.overlay != nil {
-			command = m.toOverlay(msg)
+			next = m.toOverlay(msg)
 		}
 	case tea.MouseWheelMsg, tea.MouseClickMsg:
-		command = m.mouse(msg)
+		next = m.mouse(msg)
+	case polling.Loaded:
+		next = m.loaded(msg)
 	case effect:
-		command = msg.apply(m)
+		next = msg.apply(m)
 	default:
-		command = m.toScreens(msg)
+		next = tea.Batch(m.toActors(msg), m.toScreens(msg))
 	}
-	return m, tea.Batch(command, m.poll())
+	return m, tea.Batch(next, m.poll())
 }
 
 // resize gives all screens their new size.
@@ -168,47 +170,60 @@ func (m *Model) toScreens(msg tea.Msg) tea.Cmd {
 	return tea.Batch(commands...)
 }
 
+// toActors gives a message to the parts that act, and does what they ask for.
+func (m *Model) toActors(msg tea.Msg) tea.Cmd {
+	return tea.Batch(m.request(m.acting.Update(msg)), m.request(m.editing.Update(msg)))
+}
+
 // toScreen gives a message to the screen that is shown.
 func (m *Model) toScreen(msg tea.Msg) tea.Cmd { return m.request(m.current().Update(msg)) }
 
 // key goes to what is on top: an overlay, else the registry.
 func (m *Model) key(msg tea.KeyPressMsg) tea.Cmd {
 	name := msg.String()
-	if name == "ctrl+c" {
+	if name == command.Interrupt {
 		return tea.Quit
 	}
 	if m.overlay != nil {
 		return m.toOverlay(msg)
 	}
-	if command := m.env.commandFor(m.at, name); command != nil {
-		return m.run(command)
+	if c := m.env.commands.For(string(m.at), name); c != nil {
+		return m.run(c)
 	}
 	return nil
 }
 
-// run runs a command, or says why it cannot. What the screen does for it comes
-// before what the root does.
-func (m *Model) run(c *command) tea.Cmd {
-	action, ours := m.current().Actions()[c.id]
+// run runs a command, or says why it cannot.
+func (m *Model) run(c *command.Command) tea.Cmd {
+	action, found := m.action(c)
 	reason := ""
 	switch {
-	case c.class != reading && m.writeDisabled() != "":
-		reason = m.writeDisabled()
-	case ours && action.Disabled != nil:
-		reason = action.Disabled()
-	case !ours && c.disabled != nil:
-		reason = c.disabled(m)
-	}
-	switch {
-	case reason != "":
-		m.say(c.id + ": " + reason)
+	case !found:
 		return nil
-	case ours:
-		return m.request(action.Run())
-	case c.run != nil:
-		return c.run(m)
+	case c.Class != command.Reading && m.writeDisabled() != "":
+		reason = m.writeDisabled()
+	case action.Alone && m.pending > 0:
+		reason = underWay
+	case action.Disabled != nil:
+		reason = action.Disabled()
 	}
-	return nil
+	if reason != "" {
+		m.say(c.ID + ": " + reason)
+		return nil
+	}
+	return m.request(action.Run())
+}
+
+// action is what is done for a command. What the screen does for it comes before
+// what is done everywhere.
+func (m *Model) action(c *command.Command) (screen.Action, bool) {
+	selected := m.current().Selected()
+	for _, actions := range []map[string]screen.Action{m.current().Actions(), m.acting.Actions(selected), m.editing.Actions(selected), m.actions()} {
+		if action, found := actions[c.ID]; found {
+			return action, true
+		}
+	}
+	return screen.Action{}, false
 }
 
 // writeDisabled says why nothing can be changed, if so.
@@ -221,7 +236,7 @@ func (m *Model) writeDisabled() string {
 		return "the database has not answered yet"
 	case m.switching != "":
 		return "on the way to " + widget.Clean(m.switching)
-	case m.offline():
+	case m.polling.Offline():
 		return "the database does not answer"
 	case session == nil:
 		return ""
@@ -270,15 +285,3 @@ func (m *Model) mouse(msg tea.Msg) tea.Cmd {
 
 // wheelRows is how far a turn of the wheel moves.
 const wheelRows = 3
-
-// toggleMouse takes the mouse, or gives it back to the terminal, with which
-// text can be selected then.
-func (m *Model) toggleMouse() tea.Cmd {
-	m.look.mouse = !m.look.mouse
-	if m.look.mouse {
-		m.say("mouse: the wheel moves, a click selects; " + m.env.keyOf("mouse") + " gives it back to the terminal")
-	} else {
-		m.say("mouse: given back to the terminal")
-	}
-	return nil
-}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -16,8 +15,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/tui/command"
 	"github.com/jobq-dev/jobq/tui/data"
 	"github.com/jobq-dev/jobq/tui/overlay"
+	"github.com/jobq-dev/jobq/tui/polling"
 	"github.com/jobq-dev/jobq/tui/screen"
 )
 
@@ -29,33 +30,34 @@ func TestKeysAndWrites(t *testing.T) {
 		keys []string
 		want []string
 	}{
-		"requeue one":               {[]string{"2", "r"}, []string{"requeue " + first}},
-		"requeue in the detail":     {[]string{"2", "enter", "r"}, []string{"requeue " + first}},
-		"requeue and undo":          {[]string{"2", "r", "u"}, []string{"requeue " + first, "undo 1"}},
-		"nothing to undo":           {[]string{"2", "u"}, nil},
-		"delete asks":               {[]string{"2", "D"}, nil},
-		"delete, no":                {[]string{"2", "D", "wait", "n"}, nil},
-		"delete, typed ahead":       {[]string{"2", "D", "y"}, nil},
-		"delete, yes":               {[]string{"2", "D", "wait", "y"}, []string{"delete " + first}},
-		"cancel what has failed":    {[]string{"2", "c"}, nil},
-		"marks ask":                 {[]string{"2", "space", "space", "r"}, nil},
-		"marks, yes":                {[]string{"2", "space", "space", "r", "wait", "y"}, []string{"requeue " + first + " 48213904:failed/5"}},
-		"marks taken back":          {[]string{"2", "space", "k", "space", "r"}, []string{"requeue 48213904:failed/5"}},
-		"esc drops marks":           {[]string{"2", "space", "esc", "r"}, []string{"requeue 48213904:failed/5"}},
-		"all, wrong number":         {[]string{"2", "A", "r", "wait", "25", "enter"}, nil},
-		"all, right number":         {[]string{"2", "/", "kind:Send*", "enter", "A", "r", "wait", "250", "enter"}, []string{"bulk requeue kind:Send*"}},
-		"all, undo":                 {[]string{"2", "A", "r", "wait", "250", "enter", "u"}, []string{"bulk requeue ", "undo 7"}},
-		"pause":                     {[]string{"3", "p", "too many failures", "enter"}, []string{"pause email: too many failures"}},
-		"pause, no":                 {[]string{"3", "p", "esc"}, nil},
-		"resume":                    {[]string{"3", "j", "p"}, []string{"resume billing"}},
-		"pause on the overview":     {[]string{"p", "enter"}, []string{"pause email: "}},
-		"keys in a text do nothing": {[]string{"2", "/", "rDcpu", "esc"}, nil},
-		"by the palette":            {[]string{"2", ":", "requeue", "enter"}, []string{"requeue " + first}},
-		"by the help":               {[]string{"2", "?", "run again", "enter"}, []string{"requeue " + first}},
-		"no delete on the queues":   {[]string{"3", "D", ":", "delete", "enter"}, nil},
-		"a job by its number":       {[]string{":", "job 48213890", "enter", "r"}, []string{"requeue 48213890:failed/5"}},
-		"older job, then requeue":   {[]string{"2", "enter", "]", "r"}, []string{"requeue 48213904:failed/5"}},
-		"the end of the list":       {[]string{"2", "G", "r"}, []string{"requeue 48212168:failed/5"}},
+		"requeue one":               {[]string{Jobs, Requeue}, []string{"requeue " + first}},
+		"requeue in the detail":     {[]string{Jobs, Open, Requeue}, []string{"requeue " + first}},
+		"requeue and undo":          {[]string{Jobs, Requeue, Undo}, []string{"requeue " + first, "undo 1"}},
+		"nothing to undo":           {[]string{Jobs, Undo}, nil},
+		"delete asks":               {[]string{Jobs, Delete}, nil},
+		"delete, no":                {[]string{Jobs, Delete, "wait", No}, nil},
+		"delete, typed ahead":       {[]string{Jobs, Delete, Yes}, nil},
+		"delete, yes":               {[]string{Jobs, Delete, "wait", Yes}, []string{"delete " + first}},
+		"cancel what has failed":    {[]string{Jobs, Cancel}, nil},
+		"marks ask":                 {[]string{Jobs, Mark, Mark, Requeue}, nil},
+		"marks, yes":                {[]string{Jobs, Mark, Mark, Requeue, "wait", Yes}, []string{"requeue " + first + " 48213904:failed/5"}},
+		"marks taken back":          {[]string{Jobs, Mark, Up, Mark, Requeue}, []string{"requeue 48213904:failed/5"}},
+		"esc drops marks":           {[]string{Jobs, Mark, Back, Requeue}, []string{"requeue 48213904:failed/5"}},
+		"all, wrong number":         {[]string{Jobs, SelectAll, Requeue, "wait", "25", Accept}, nil},
+		"all, right number":         {[]string{Jobs, Filter, "kind:Send*", Accept, SelectAll, Requeue, "wait", "250", Accept}, []string{"bulk requeue kind:Send*"}},
+		"a group of errors":         {[]string{Errors, Down, Requeue, "wait", "250", Accept, Undo}, []string{"bulk requeue state:failed queue:email kind:SendReceipt err:=timeout age:<1d", "undo 7"}},
+		"all, undo":                 {[]string{Jobs, SelectAll, Requeue, "wait", "250", Accept, Undo}, []string{"bulk requeue ", "undo 7"}},
+		"pause":                     {[]string{Queues, Pause, "too many failures", Accept}, []string{"pause email: too many failures"}},
+		"pause, no":                 {[]string{Queues, Pause, Leave}, nil},
+		"resume":                    {[]string{Queues, Down, Pause}, []string{"resume billing"}},
+		"pause on the overview":     {[]string{Pause, Accept}, []string{"pause email: "}},
+		"keys in a text do nothing": {[]string{Jobs, Filter, "rDcpu", Leave}, nil},
+		"by the palette":            {[]string{Jobs, Palette, "requeue", Accept}, []string{"requeue " + first}},
+		"by the help":               {[]string{Jobs, Help, "run again", Accept}, []string{"requeue " + first}},
+		"no delete on the queues":   {[]string{Queues, Delete, Palette, "delete", Accept}, nil},
+		"a job by its number":       {[]string{Palette, "job 48213890", Accept, Requeue}, []string{"requeue 48213890:failed/5"}},
+		"older job, then requeue":   {[]string{Jobs, Open, Older, Requeue}, []string{"requeue 48213904:failed/5"}},
+		"the end of the list":       {[]string{Jobs, End, Requeue}, []string{"requeue 48212168:failed/5"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -76,20 +78,20 @@ func TestKeysAndWrites(t *testing.T) {
 // Production asks for what elsewhere is done at once.
 func TestProductionAsks(t *testing.T) {
 	t.Parallel()
-	for _, keys := range [][]string{{"2", "r"}, {"3", "p", "enter"}} {
+	for _, keys := range [][]string{{Jobs, Requeue}, {Queues, Pause, Accept}} {
 		b := newBench(120, 35)
 		b.env.confirm = true
 		b.press(keys...)
 		require.Empty(t, b.fake.written)
 		b.tick(time.Second)
-		b.press("y")
+		b.press(Yes)
 		require.Len(t, b.fake.written, 1)
 	}
 	b := newBench(120, 35)
 	b.env.confirm = true
-	b.press("2", "D")
+	b.press(Jobs, Delete)
 	b.tick(time.Second)
-	b.press("1", "enter")
+	b.press("1", Accept)
 	require.Equal(t, []string{"delete 48213911:failed/5"}, b.fake.written)
 }
 
@@ -101,25 +103,25 @@ func TestReadOnly(t *testing.T) {
 		"read-only, as it was started": func(b *bench) { b.env.noWrite = true },
 		"read-only: a standby":         func(b *bench) { b.fake.session.ReadOnly = true; b.facts.Session = &b.fake.session },
 		"role ana may not change":      func(b *bench) { b.fake.session.MayAct = false; b.facts.Session = &b.fake.session },
-		"does not answer":              func(b *bench) { b.offlineSince = noon },
+		"does not answer":              func(b *bench) { b.answer(polling.Loaded{Panel: data.Session, Err: jobq.ErrUnavailable}) },
 	} {
-		for _, start := range []string{"1", "2", "3", "4", "6"} {
-			for _, c := range commands() {
-				if c.class == reading {
+		for _, start := range []string{Overview, Jobs, Queues, Workers, Audit} {
+			for _, c := range command.All() {
+				if c.Class == command.Reading {
 					continue
 				}
 				b := newBench(120, 35)
-				b.lastAudit = 5
+				b.acted(5)
 				b.press(start)
 				forbid(b)
-				if found := b.env.commandFor(b.at, c.keys[0]); found == nil || found.id != c.id {
+				if found := b.env.commands.For(string(b.at), c.Keys[0]); found == nil || found.ID != c.ID {
 					continue
 				}
 				b.frozen = true // so that the bench asks nothing, which would mend it
-				b.press(c.keys[0])
-				require.Nil(t, b.overlay, c.id)
-				require.Empty(t, b.fake.written, c.id)
-				require.Contains(t, b.toast, name, c.id)
+				b.press(c.Keys[0])
+				require.Nil(t, b.overlay, c.ID)
+				require.Empty(t, b.fake.written, c.ID)
+				require.Contains(t, b.toast, name, c.ID)
 			}
 		}
 	}
@@ -128,57 +130,26 @@ func TestReadOnly(t *testing.T) {
 // Every destructive command asks, from every screen it can be given on.
 func TestDestructiveAsks(t *testing.T) {
 	t.Parallel()
-	for _, c := range commands() {
-		if c.class != destructive {
+	for _, c := range command.All() {
+		if c.Class != command.Destructive {
 			continue
 		}
-		starts := [][]string{{"2"}, {"2", "enter"}, {"2", "space", "space"}, {"2", "A"}}
+		starts := [][]string{{Jobs}, {Jobs, Open}, {Jobs, Mark, Mark}, {Jobs, SelectAll}}
 		switch {
-		case slices.Contains(c.screens, screen.Workers):
-			starts = [][]string{{"4", "j"}}
-		case slices.Contains(c.screens, screen.Audit):
-			starts = [][]string{{"6"}}
+		case slices.Contains(c.Screens, command.Workers):
+			starts = [][]string{{Workers, Down}}
+		case slices.Contains(c.Screens, command.Audit):
+			starts = [][]string{{Audit}}
 		}
 		for _, keys := range starts {
 			b := newBench(120, 35)
 			b.fake.audit = []jobq.AuditEntry{stoppedBulk}
 			b.press(keys...)
-			b.press(c.keys[0])
-			require.IsType(t, &overlay.Confirm{}, b.overlay, c.id)
+			b.press(c.Keys[0])
+			require.IsType(t, &overlay.Confirm{}, b.overlay, c.ID)
 			require.Empty(t, b.fake.written)
 		}
 	}
-}
-
-// The registry has no key twice in one place, a help for everything, and
-// docs/keys.md says the same.
-func TestRegistry(t *testing.T) {
-	t.Parallel()
-	for _, name := range screen.Names() {
-		seen := make(map[string]string)
-		for _, c := range commands() {
-			if !c.on(name) {
-				continue
-			}
-			for _, key := range c.keys {
-				require.Empty(t, seen[key], "%s is %s and %s", key, seen[key], c.id)
-				seen[key] = c.id
-			}
-		}
-	}
-	ids := make(map[string]bool)
-	for _, c := range commands() {
-		require.NotEmpty(t, c.help, c.id)
-		require.False(t, ids[c.id], c.id)
-		ids[c.id] = true
-	}
-	const path = "../docs/keys.md"
-	if os.Getenv("JOBQ_GOLDEN") == "write" {
-		require.NoError(t, os.WriteFile(path, []byte(KeysMarkdown()), 0o600))
-	}
-	content, err := os.ReadFile(path)
-	require.NoError(t, err)
-	require.Equal(t, KeysMarkdown(), string(content), "JOBQ_GOLDEN=write go test ./tui writes it anew")
 }
 
 // Whatever keys are pressed and whatever the database and the workers say, in
@@ -213,10 +184,10 @@ func anything(b *bench, random *rand.Rand) bool {
 	switch random.IntN(8) {
 	case 0, 1, 2:
 		var keys []string
-		for _, c := range commands() {
-			keys = append(keys, c.keys...)
+		for _, c := range command.All() {
+			keys = append(keys, c.Keys...)
 		}
-		keys = append(keys, "y", "n", "1", "enter", "esc", "backspace", "ä", "state:failed", "tab")
+		keys = append(keys, Yes, No, "1", Accept, Leave, "backspace", "ä", "state:failed", Complete)
 		key := pick(keys...)
 		b.press(key)
 		return true
@@ -259,7 +230,7 @@ func anything(b *bench, random *rand.Rand) bool {
 func TestRowsStay(t *testing.T) {
 	t.Parallel()
 	b := newBench(120, 35)
-	b.press("2", "/", "state:failed", "enter", "j")
+	b.press(Jobs, Filter, "state:failed", Accept, Down)
 	id := b.jobs().Cursor
 	b.Update(feedMsg{At: b.fake.now, Events: []data.Event{{ID: id, Token: 6, State: jobq.Completed, Attempts: 5, Took: time.Second}}})
 	require.Contains(t, b.plain(), "→ completed")
@@ -267,73 +238,63 @@ func TestRowsStay(t *testing.T) {
 	b.fake.find(id).State = jobq.Completed
 	b.tick(10 * time.Second)
 	require.Equal(t, id, b.jobs().Cursor, "it stays under the cursor")
-	b.press("j")
+	b.press(Down)
 	require.False(t, b.shows(id))
 
-	b.press("k", "k", "j") // new jobs wait above
+	b.press(Up, Up, Down) // new jobs wait above
 	newer := *b.fake.jobs[0]
 	newer.ID++
 	b.fake.jobs = append([]*jobq.Job{&newer}, b.fake.jobs...)
 	b.tick(3 * time.Second)
-	require.Contains(t, b.plain(), "▲ 1 new above (g")
-	b.press("g")
+	require.Contains(t, b.plain(), "▲ 1 new above ("+Top)
+	b.press(Top)
 	b.tick(3 * time.Second)
 	require.Equal(t, newer.ID, b.jobs().Cursor)
 }
 
-// A slow database is asked less often, and one that is away more rarely still.
-func TestPollingAdapts(t *testing.T) {
+// A slow query is no dead database, no answer to the smallest question is; and when
+// the database is back, all is asked anew.
+func TestDatabaseComesBack(t *testing.T) {
 	t.Parallel()
 	b := newBench(80, 24)
-	wait := func(took time.Duration, err error) time.Duration {
-		b.answer(loadedMsg{panel: data.Queues, took: took, value: b.facts.Queues, err: err})
-		return b.polls[data.Queues].due.Sub(b.fake.now)
-	}
-	require.Equal(t, 2*time.Second, wait(time.Millisecond, nil))
-	require.Equal(t, 20*time.Second, wait(250*time.Millisecond, nil))
-	require.Equal(t, 30*time.Second, wait(5*time.Second, nil))
-	require.Equal(t, 30*time.Second, wait(2*time.Second, jobq.ErrTimeout))
-	require.Equal(t, time.Second, wait(0, jobq.ErrUnavailable))
-	for range 10 {
-		wait(0, jobq.ErrUnavailable)
-	}
-	require.Equal(t, 15*time.Second, wait(0, jobq.ErrUnavailable))
-	require.Equal(t, 2*time.Second, wait(0, nil))
-	b.blurred = true
-	require.Equal(t, 20*time.Second, wait(0, nil))
+	b.answer(polling.Loaded{Panel: data.Queues, Err: jobq.ErrTimeout})
+	require.False(t, b.polling.Offline())
+	b.answer(polling.Loaded{Panel: data.Session, Err: fmt.Errorf("%w: %w", jobq.ErrTimeout, context.DeadlineExceeded)})
+	require.True(t, b.polling.Offline())
+	require.Nil(t, b.poll())
+	b.answer(polling.Loaded{Panel: data.Session, Value: &b.fake.session})
+	require.False(t, b.polling.Offline())
+	require.NotNil(t, b.poll())
+}
 
-	require.False(t, b.offline(), "a slow query is no dead database")
-	b.answer(loadedMsg{panel: data.Session, err: fmt.Errorf("%w: %w", jobq.ErrTimeout, context.DeadlineExceeded)})
-	require.True(t, b.offline(), "no answer to the smallest question is")
-	b.polls[data.Page].due = noon.Add(time.Hour)
-	b.at = screen.Jobs
-	b.answer(loadedMsg{panel: data.Session, value: &b.fake.session})
-	require.False(t, b.offline())
-	require.Zero(t, b.polls[data.Page].due, "and when it is back, all is asked anew")
-	b.at = screen.Overview
-
-	b.polls[data.Queues].underWay = true
-	was := len(b.facts.Queues)
-	b.Update(loadedMsg{panel: data.Queues, generation: b.polls[data.Queues].generation - 1, value: []jobq.Queue{}})
-	require.Len(t, b.facts.Queues, was, "an answer to an old question is dropped")
-	b.blurred, b.fake.now = true, b.fake.now.Add(11*time.Minute)
-	b.polls[data.Queues] = poll{}
-	require.Nil(t, b.poll(), "nobody looks")
+// A UI that nobody has looked at for long asks nothing.
+func TestNobodyLooks(t *testing.T) {
+	t.Parallel()
+	b := newBench(80, 24)
+	b.Update(tea.BlurMsg{})
+	b.fake.now = b.fake.now.Add(9 * time.Minute)
+	require.NotNil(t, b.poll())
+	b.fake.now = b.fake.now.Add(2 * time.Minute)
+	b.polling.Reset()
+	require.Nil(t, b.poll())
+	b.Update(tea.FocusMsg{})
+	b.polling.Reset()
+	require.NotNil(t, b.poll())
 }
 
 // A filter can be typed, is checked, and its state chooses the tab.
 func TestFilterInput(t *testing.T) {
 	t.Parallel()
 	b := newBench(120, 35)
-	b.press("/", "foo:bar", "enter")
+	b.press(Filter, "foo:bar", Accept)
 	require.Contains(t, b.plain(), `no field "foo"`)
-	b.press("ctrl+u", "que", "tab", "email", "enter")
+	b.press("ctrl+u", "que", Complete, "email", Accept)
 	require.Equal(t, screen.Jobs, b.at)
 	require.Equal(t, "queue:email", b.match())
-	b.press("/", "ctrl+u", "state:failed queue:email", "enter")
+	b.press(Filter, "ctrl+u", "state:failed queue:email", Accept)
 	require.Contains(t, b.plain(), "[Failed")
 	require.Equal(t, "list 'state:failed queue:email' --sort finished", b.jobs().List)
-	b.press("esc")
+	b.press(Back)
 	require.Empty(t, b.match())
 }
 
@@ -342,12 +303,12 @@ func TestFilterInput(t *testing.T) {
 func TestFilterTakesTooLong(t *testing.T) {
 	t.Parallel()
 	b := newBench(120, 35)
-	b.press("2", "/", "kind:Send*", "enter")
-	b.answer(loadedMsg{panel: data.Page, err: jobq.ErrTimeout})
+	b.press(Jobs, Filter, "kind:Send*", Accept)
+	b.answer(polling.Loaded{Panel: data.Page, Err: jobq.ErrTimeout})
 	b.tick(time.Second)
 	require.Contains(t, b.plain(), "only the newest 400,000 jobs were searched")
 	require.True(t, slices.ContainsFunc(b.fake.filters, func(f jobq.Filter) bool { return f.Match == "kind:Send* id:>47813911" }))
-	b.press("esc")
+	b.press(Back)
 	require.NotContains(t, b.plain(), "400,000")
 }
 
@@ -358,40 +319,44 @@ func TestOutputIsFollowed(t *testing.T) {
 	b := newBench(120, 35)
 	job := b.fake.jobs[0]
 	job.State, job.FinishedAt, job.Attempts = jobq.Running, nil, 4
-	b.press("2", "enter")
+	b.press(Jobs, Open)
 	b.tick(2 * time.Second)
 	b.tick(2 * time.Second)
 	frame := b.plain()
 	require.Contains(t, frame, "Output  following  ")
 	require.Contains(t, frame, "frame 1␛[2J\n frame 2␛[2J")
 	require.NotContains(t, b.frame(), "\x1b[2J")
-	b.press("j")
+	b.press(Down)
 	require.Contains(t, b.plain(), "Output of run 2")
 	job.LeaseToken++
-	b.press("k")
+	b.press(Up)
 	b.tick(2 * time.Second)
 	require.NotContains(t, b.plain(), "frame 1␛", "of the run before")
 }
 
-// Each command does something on each screen that it can be given on: the screen
-// has an action for it, or the root does it; and no screen has an action that no
-// command leads to.
+// Each command does something on each screen that it can be given on: one part of
+// the UI has an action for it; and no part has an action that no command leads to.
 func TestCommandsHaveActions(t *testing.T) {
 	t.Parallel()
 	b := newBench(120, 35)
+	everywhere := []map[string]screen.Action{b.acting.Actions(screen.Selection{}), b.editing.Actions(screen.Selection{}), b.actions()}
 	for _, name := range screen.Names() {
-		actions := b.screens[name].Actions()
-		reached := make(map[string]bool)
-		for _, c := range commands() {
-			if !c.on(name) {
-				continue
+		b.at = name
+		for _, c := range command.All() {
+			if c.On(string(name)) {
+				_, found := b.action(c)
+				require.True(t, found, "%s on %s", c.ID, name)
 			}
-			_, has := actions[c.id]
-			require.True(t, has || c.run != nil, "%s on %s", c.id, name)
-			reached[c.id] = true
 		}
+		for id := range b.screens[name].Actions() {
+			c := command.All().Find(id)
+			require.NotNil(t, c, id)
+			require.True(t, c.On(string(name)), "%s of %s", id, name)
+		}
+	}
+	for _, actions := range everywhere {
 		for id := range actions {
-			require.True(t, reached[id], "%s of %s", id, name)
+			require.NotNil(t, command.All().Find(id), id)
 		}
 	}
 }

@@ -7,51 +7,28 @@ import (
 	"github.com/jobq-dev/jobq/tui/screen"
 )
 
-const (
-	// historyMax bounds the views that can be gone back to, and backMax the
-	// screens that esc goes back to.
-	historyMax = 50
-	backMax    = 20
-)
-
-// visited is a view that was seen, and the message that brings it back.
-type visited struct {
-	name  screen.Name
-	place tea.Msg
-}
-
+// here is the view that is shown.
 func (m *Model) here() visited { return visited{m.at, m.current().Selected().Place} }
-
-// remember keeps the view that is about to be left. There is no way forward from
-// it any more.
-func (m *Model) remember() {
-	m.past = append(m.past, m.here())
-	m.past = m.past[max(len(m.past)-historyMax, 0):]
-	m.ahead = nil
-}
 
 // show opens a screen; esc leads back.
 func (m *Model) show(name screen.Name) {
-	if m.at == name {
-		return
+	if m.at != name {
+		m.history.open(m.here())
+		m.turnTo(name)
 	}
-	m.remember()
-	m.back = append(m.back, m.at)
-	m.back = m.back[max(len(m.back)-backMax, 0):]
-	m.turnTo(name)
 }
 
 // turnTo makes a screen the one that is shown.
 func (m *Model) turnTo(name screen.Name) {
 	m.current().Update(screen.Left{})
 	m.at = name
-	m.need()
+	m.polling.Need()
 }
 
 // showTop opens one of the numbered screens.
 func (m *Model) showTop(name screen.Name) tea.Cmd {
 	m.show(name)
-	m.back = nil
+	m.history.back = nil
 	return nil
 }
 
@@ -73,33 +50,21 @@ func (m *Model) leave() tea.Cmd {
 	if asked := m.current().Update(screen.Back{}); asked != nil {
 		return m.request(asked)
 	}
-	if last := len(m.back) - 1; last >= 0 {
-		m.remember()
-		name := m.back[last]
-		m.back = m.back[:last]
+	if name, found := m.history.escape(m.here()); found {
 		m.turnTo(name)
 	}
 	return nil
 }
 
-// backward and forward go through the views that were seen.
-func (m *Model) backward() tea.Cmd { return m.travel(&m.past, &m.ahead) }
-func (m *Model) forward() tea.Cmd  { return m.travel(&m.ahead, &m.past) }
-
-func (m *Model) travel(from, to *[]visited) tea.Cmd {
-	last := len(*from) - 1
-	if last < 0 {
+// travel goes through the views that were seen, one way or the other.
+func (m *Model) travel(way func(here visited) (visited, bool)) tea.Cmd {
+	there, found := way(m.here())
+	if !found {
 		return m.request(request.Tell{Text: "there is no further view in the history"})
 	}
-	v := (*from)[last]
-	*from, *to = (*from)[:last], append(*to, m.here())
-	m.turnTo(v.name)
-	m.back = nil
-	if v.name == screen.Job {
-		m.back = []screen.Name{screen.Jobs}
-	}
-	if v.place == nil {
+	m.turnTo(there.name)
+	if there.place == nil {
 		return nil
 	}
-	return m.toScreen(v.place)
+	return m.toScreen(there.place)
 }

@@ -19,9 +19,9 @@ func TestDialogLeavesTheScreen(t *testing.T) {
 		}
 		return lines[:b.height]
 	}
-	for name, keys := range map[string][]string{"question": {"D"}, "choice": {"s"}, "copy": {"y"}, "export": {"x"}, "text": {":"}, "help": {"?"}} {
+	for name, keys := range map[string][]string{"question": {Delete}, "choice": {Sort}, "copy": {Copy}, "export": {Export}, "text": {Palette}, "help": {Help}} {
 		b := newBench(200, 35)
-		b.press("2")
+		b.press(Jobs)
 		before := runes(b)
 		b.press(keys...)
 		covered := 0
@@ -49,15 +49,15 @@ func TestDialogLeavesTheScreen(t *testing.T) {
 func TestKeyTypedEarly(t *testing.T) {
 	t.Parallel()
 	b := newBench(120, 35)
-	b.press("2", "D", "y")
+	b.press(Jobs, Delete, Yes)
 	require.Empty(t, b.fake.written)
 	require.Contains(t, b.plain(), "press it again")
 	b.tick(time.Second)
-	b.press("y")
+	b.press(Yes)
 	require.Len(t, b.fake.written, 1)
 
 	b = newBench(120, 35)
-	b.press("2", "A", "r", "250", "enter")
+	b.press(Jobs, SelectAll, Requeue, "250", Accept)
 	require.Equal(t, []string{"bulk requeue "}, b.fake.written, "what must be typed is no accident")
 }
 
@@ -84,14 +84,14 @@ func TestFieldKeys(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBench(120, 35)
-			b.press("2", "/")
+			b.press(Jobs, Filter)
 			b.press(test.keys...)
-			b.press("enter")
+			b.press(Accept)
 			require.Contains(t, b.plain(), " / "+test.want+" ", b.plain())
 		})
 	}
 	b := newBench(120, 35)
-	b.press("2", "/", "kind:", "left", "left")
+	b.press(Jobs, Filter, "kind:", "left", "left")
 	b.Update(tea.PasteMsg{Content: "日本\x1b[2J"})
 	require.Contains(t, b.plain(), "kin日本␛[2Jd:")
 	line := strings.Split(b.plain(), "\n")[b.View().Cursor.Y]

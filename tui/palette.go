@@ -17,16 +17,16 @@ import (
 // filtered is a filter that the operator has typed.
 type filtered string
 
-// askFilter lets the operator type which jobs to show.
-func (m *Model) askFilter() tea.Cmd {
+// filter lets the operator type which jobs to show.
+func (m *Model) filter() tea.Msg {
 	text := ""
 	if list, ok := m.screens[screen.Jobs].(*screen.JobList); ok {
 		text = list.Match()
 	}
-	return m.request(request.Prompt{
+	return request.Prompt{
 		Title: "Filter", Text: text, Hints: fieldHints,
 		Accept: func(text string) (tea.Msg, error) { return filtered(text), checkFilter(text) },
-	})
+	}
 }
 
 // checkFilter says what is wrong with a filter.
@@ -48,22 +48,22 @@ func fieldHints(text string) []string {
 	return hints
 }
 
-// openPalette lets the operator type a command.
-func (m *Model) openPalette() tea.Cmd {
-	return m.request(request.Prompt{Title: "Command", Hints: m.commandHints, Accept: m.typed})
+// palette lets the operator type a command.
+func (m *Model) palette() tea.Msg {
+	return request.Prompt{Title: "Command", Hints: m.commandHints, Accept: m.typed}
 }
 
 func (m *Model) commandHints(text string) []string {
 	if name, found := strings.CutPrefix(text, "ctx "); found {
-		return m.contextNames(name)
+		return m.env.contextNames(name)
 	}
 	if name, found := strings.CutPrefix(text, "theme "); found {
 		return slices.DeleteFunc(theme.Names(), func(known string) bool { return !strings.HasPrefix(known, name) })
 	}
 	var hints []string
 	for _, c := range m.env.commands {
-		if strings.HasPrefix(c.id, text) {
-			hints = append(hints, fmt.Sprintf("%-14s %s  %s", c.id, strings.Join(c.keys, " "), c.help))
+		if strings.HasPrefix(c.ID, text) {
+			hints = append(hints, fmt.Sprintf("%-14s %s  %s", c.ID, strings.Join(c.Keys, " "), c.Help))
 		}
 	}
 	if text == "" || strings.HasPrefix("job ", text) {
@@ -97,14 +97,11 @@ func (m *Model) typed(text string) (tea.Msg, error) {
 	case verb == "jobs" && rest != "":
 		return request.Jobs{Match: rest}, checkFilter(rest)
 	}
-	for _, c := range m.env.commands {
-		switch {
-		case c.id != text:
-		case !c.on(m.at):
-			return nil, fmt.Errorf("%s: not on this screen", c.id)
-		default:
-			return request.Command{ID: c.id}, nil
-		}
+	switch c := m.env.commands.Find(text); {
+	case c == nil:
+		return nil, fmt.Errorf("no command %q; tab completes", text)
+	case !c.On(string(m.at)):
+		return nil, fmt.Errorf("%s: not on this screen", c.ID)
 	}
-	return nil, fmt.Errorf("no command %q; tab completes", text)
+	return request.Command{ID: text}, nil
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	tea "charm.land/bubbletea/v2"
+
+	"github.com/jobq-dev/jobq/tui/command"
 )
 
 // The page that plain mode shows at once.
@@ -55,7 +57,7 @@ func RunPlain(ctx context.Context, config *Config, input io.Reader, output io.Wr
 }
 
 func newPlain(m *Model, output io.Writer, stop <-chan struct{}) *plain {
-	m.env.commands = slices.DeleteFunc(m.env.commands, func(c *command) bool { return c.drawn })
+	m.env.commands = slices.DeleteFunc(m.env.commands, func(c *command.Command) bool { return c.Drawn })
 	m.resize(plainCells, plainLines)
 	m.Update(feedStateMsg{feedPolling, "polling, as plain mode does"})
 	return &plain{m: m, out: output, msgs: make(chan tea.Msg), stop: stop, asked: true}
@@ -64,20 +66,16 @@ func newPlain(m *Model, output io.Writer, stop <-chan struct{}) *plain {
 func (p *plain) run(lines <-chan string) error {
 	ticker := time.NewTicker(tickBlur)
 	defer ticker.Stop()
-	defer func() {
-		if p.m.bulk != nil { // nobody would hear of it any more
-			p.m.bulk.stop()
-		}
-	}()
+	defer func() { p.m.acting.StopBulk() }() // nobody would hear of it any more
 	p.do(p.m.connect(p.m.env.name))
 	for ended := false; ; {
 		// A line is heard when the one before has been answered, so that what
 		// is typed ahead, or piped, means what it would mean then.
 		heard := lines
 		switch {
-		case p.asked && p.m.bulk == nil:
+		case p.asked && p.m.acting.Bulk() == "":
 			heard = nil
-		case ended && p.m.bulk == nil:
+		case ended && p.m.acting.Bulk() == "":
 			return nil
 		}
 		select {

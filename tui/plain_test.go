@@ -75,7 +75,7 @@ func TestPlain(t *testing.T) {
 	t.Parallel()
 	f := &serial{fake: newFake()}
 	var calls atomic.Int64 // the clock goes on with each look at it, so that each toast has a time of its own
-	e := env{
+	e := &env{
 		now: func() time.Time { return noon.Add(time.Duration(calls.Add(1)) * time.Microsecond) }, ascii: true, send: &sender{}, plain: true,
 		connect: func(context.Context, string) (*link, error) {
 			return &link{Context: Context{Name: "prod", Production: true, Confirm: true}, reader: f, writer: f, host: "db-1", schema: "jobq"}, nil
@@ -131,7 +131,7 @@ func TestPlain(t *testing.T) {
 func TestPlainInput(t *testing.T) {
 	t.Parallel()
 	f := &serial{fake: newFake()}
-	e := env{now: time.Now, send: &sender{}, plain: true, connect: func(context.Context, string) (*link, error) {
+	e := &env{now: time.Now, send: &sender{}, plain: true, connect: func(context.Context, string) (*link, error) {
 		return &link{reader: f, writer: f}, nil
 	}}
 	e.use(&link{})
@@ -149,7 +149,7 @@ func TestPlainInput(t *testing.T) {
 func TestPlainPipedAnswer(t *testing.T) {
 	t.Parallel()
 	f := &serial{fake: newFake()}
-	e := env{now: func() time.Time { return noon }, send: &sender{}, connect: func(context.Context, string) (*link, error) {
+	e := &env{now: func() time.Time { return noon }, send: &sender{}, connect: func(context.Context, string) (*link, error) {
 		return &link{reader: f, writer: f}, nil
 	}}
 	e.plain = true
@@ -165,7 +165,7 @@ func TestPlainPipedAnswer(t *testing.T) {
 
 // startPlain runs plain mode on an environment with a connect, and takes lines
 // until it is stopped.
-func startPlain(t *testing.T, e env) (h *heard, lines chan<- string) {
+func startPlain(t *testing.T, e *env) (h *heard, lines chan<- string) {
 	t.Helper()
 	e.now, e.ascii, e.send, e.plain = time.Now, true, &sender{}, true
 	e.use(&link{Context: Context{Name: "here"}})
@@ -188,7 +188,7 @@ func TestPlainSwitch(t *testing.T) {
 	t.Parallel()
 	here, there, arrive := &serial{fake: newFake()}, &serial{fake: newFake()}, make(chan error)
 	there.queues = []jobq.Queue{{Name: "elsewhere"}}
-	h, lines := startPlain(t, env{
+	h, lines := startPlain(t, &env{
 		contexts: []Context{{Name: "here"}, {Name: "there"}},
 		connect: func(_ context.Context, name string) (*link, error) {
 			if name == "here" {
@@ -227,7 +227,7 @@ func TestPlainSwitch(t *testing.T) {
 func TestPlainStopsBulk(t *testing.T) {
 	t.Parallel()
 	f := &bulky{serial: &serial{fake: newFake()}, began: make(chan struct{}), end: make(chan struct{})}
-	e := env{now: time.Now, ascii: true, send: &sender{}, plain: true, connect: func(context.Context, string) (*link, error) {
+	e := &env{now: time.Now, ascii: true, send: &sender{}, plain: true, connect: func(context.Context, string) (*link, error) {
 		return &link{reader: f, writer: f}, nil
 	}}
 	e.use(&link{})
@@ -236,7 +236,11 @@ func TestPlainStopsBulk(t *testing.T) {
 		p := newPlain(newModel(e), h, stop)
 		go func() { ended <- p.run(lines) }()
 		h.next(t, "Overview")
-		go func() { p.msgs <- startBulkMsg{jobq.BulkParams{Action: jobq.ActionCancel}, 250} }()
+		for _, step := range []struct{ line, told string }{{"jobs", "of 100"}, {"select-all", "all 250 that match are selected"}, {"requeue", "Type 250"}} {
+			lines <- step.line
+			h.next(t, step.told)
+		}
+		lines <- "250"
 		<-f.began
 		if stopped {
 			close(stop)

@@ -10,6 +10,7 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 
+	"github.com/jobq-dev/jobq/tui/command"
 	"github.com/jobq-dev/jobq/tui/overlay"
 	"github.com/jobq-dev/jobq/tui/screen"
 )
@@ -49,8 +50,8 @@ func (p *plain) take(text string) tea.Cmd {
 	if text == "" {
 		return nil
 	}
-	c := m.env.commandFor(m.at, text)
-	if text == "help" || c != nil && c.id == "help" {
+	c := m.env.commands.For(string(m.at), text)
+	if text == command.Help || c != nil && c.ID == command.Help {
 		p.help()
 		return nil
 	}
@@ -70,7 +71,7 @@ func (p *plain) take(text string) tea.Cmd {
 func (p *plain) answer(text string) tea.Cmd {
 	m := p.m
 	asking := m.overlay
-	if text == "esc" || text == "back" {
+	if text == command.Leave || text == command.Back {
 		return m.toOverlay(tea.KeyPressMsg{Code: tea.KeyEscape})
 	}
 	if field, ok := asking.(interface{ SetText(text string) }); ok {

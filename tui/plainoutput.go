@@ -6,9 +6,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/jobq-dev/jobq/internal/format"
 	"github.com/jobq-dev/jobq/internal/printable"
-	"github.com/jobq-dev/jobq/tui/data"
+	"github.com/jobq-dev/jobq/tui/command"
 	"github.com/jobq-dev/jobq/tui/widget"
 )
 
@@ -20,21 +19,19 @@ func (p *plain) tell() {
 		p.told = m.toastUntil
 		p.line(m.toast)
 	}
-	if m.offline() != p.away {
-		p.away = m.offline()
+	if m.polling.Offline() != p.away {
+		p.away = m.polling.Offline()
 		p.line(map[bool]string{true: "the database does not answer; trying on", false: "the database answers again"}[p.away])
 	}
 	list, ok := m.current().(interface{ Above() bool })
 	if above := ok && list.Above(); above != p.above {
 		p.above = above
 		if above {
-			p.line("there are new jobs above; " + m.env.keyOf("top") + " goes there")
+			p.line("there are new jobs above; " + m.env.keyOf(command.Top) + " goes there")
 		}
 	}
-	if m.bulk != nil {
-		p.line(fmt.Sprintf("%s: %s of %s done; esc stops", m.bulk.action, format.Number(int64(m.bulk.progress.Done)), format.Capped(m.bulk.total)))
-	}
-	if !p.asked || m.env.reader == nil || m.switching != "" || m.pending > 0 || m.bulk != nil || m.waits() {
+	p.line(m.acting.Bulk())
+	if !p.asked || m.env.reader == nil || m.switching != "" || m.pending > 0 || m.polling.Waits(m.wanted()) {
 		return
 	}
 	p.asked = false
@@ -68,28 +65,23 @@ func (m *Model) told() []string {
 	return lines
 }
 
-// waits says whether a question of the screen is under way.
-func (m *Model) waits() bool {
-	return slices.ContainsFunc(m.wanted(), func(want data.Want) bool { return m.polls[want.Panel].underWay })
-}
-
 func (p *plain) help() {
 	p.asked = false
 	p.line("type the number of a row, / and a filter, a key, or a command's name; an empty line tells the screen again")
 	for _, c := range p.m.env.commands {
-		if c.on(p.m.at) {
-			name := c.id
-			if keys := c.plainKeys(); len(keys) > 0 {
+		if c.On(string(p.m.at)) {
+			name := c.ID
+			if keys := plainKeys(c); len(keys) > 0 {
 				name += ", or " + strings.Join(keys, " ")
 			}
-			p.line(name + ": " + c.help)
+			p.line(name + ": " + c.Help)
 		}
 	}
 }
 
-// plainKeys are the command's keys in plain mode, where a number is a row.
-func (c *command) plainKeys() []string {
-	return slices.DeleteFunc(slices.Clone(c.keys), func(key string) bool {
+// plainKeys are a command's keys in plain mode, where a number is a row.
+func plainKeys(c *command.Command) []string {
+	return slices.DeleteFunc(slices.Clone(c.Keys), func(key string) bool {
 		_, err := strconv.Atoi(key)
 		return err == nil
 	})

@@ -3,41 +3,51 @@ package tui
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	tea "charm.land/bubbletea/v2"
 
-	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/tui/command"
 	"github.com/jobq-dev/jobq/tui/data"
 	"github.com/jobq-dev/jobq/tui/overlay"
+	"github.com/jobq-dev/jobq/tui/polling"
 	"github.com/jobq-dev/jobq/tui/request"
 	"github.com/jobq-dev/jobq/tui/screen"
 	"github.com/jobq-dev/jobq/tui/widget"
 )
 
-// lay puts an overlay over the screen.
-func (m *Model) lay(o overlay.Overlay) tea.Cmd {
-	o.SetSize(m.width, m.height)
-	m.overlay = o
+// lay puts what a request asks for over the screen. A question says which database it
+// is about.
+func (m *Model) lay(asked tea.Msg) tea.Cmd {
+	if ask, isQuestion := asked.(request.Ask); isQuestion {
+		ask.Details = append([]string{"database  " + m.database()}, ask.Details...)
+		asked = ask
+	}
+	m.overlay = overlay.For(m.paint, asked)
+	m.overlay.SetSize(m.width, m.height)
 	return nil
 }
 
-// askLate asks what an answer of the database has led to: at once, or when the
-// overlay that is open by then has been closed. What is being typed there stays,
-// and is no answer to a question that nobody has seen.
-func (m *Model) askLate(ask func() tea.Cmd) tea.Cmd {
-	m.held = append(m.held, ask)
-	return m.askHeld()
+// database is which database a question is about: what the operator calls it, and
+// where it is.
+func (m *Model) database() string {
+	where := m.env.host
+	if m.facts.Session != nil {
+		where += "/" + m.facts.Session.Database
+	}
+	if m.env.name != "" {
+		where = m.env.name + "  " + where
+	}
+	return widget.Clean(where)
 }
 
-// askHeld asks what was held, unless an overlay is open.
+// askHeld lays the first of what is held over the screen, unless an overlay is open.
 func (m *Model) askHeld() tea.Cmd {
 	if m.overlay != nil || len(m.held) == 0 {
 		return nil
 	}
-	ask := m.held[0]
+	asked := m.held[0]
 	m.held = m.held[1:]
-	return ask()
+	return m.lay(asked)
 }
 
 // toOverlay gives a message to the overlay, and does what that asks for.
@@ -52,18 +62,27 @@ func (m *Model) came(result overlay.Result) tea.Cmd {
 	return tea.Batch(command, m.askHeld())
 }
 
-// request does what a screen or an overlay asks for.
+// request does what a part or an overlay asks for.
 func (m *Model) request(msg tea.Msg) tea.Cmd {
 	switch msg := msg.(type) {
 	case nil, request.Done:
 	case request.Tell:
 		m.say(msg.Text)
-	case request.Ask:
-		return m.lay(overlay.NewConfirm(m.paint, msg))
-	case request.Prompt:
-		return m.lay(overlay.NewPrompt(m.paint, msg))
-	case request.Choose:
-		return m.lay(overlay.NewChoice(m.paint, msg))
+	case request.All:
+		var commands []tea.Cmd
+		for _, asked := range msg {
+			commands = append(commands, m.request(asked))
+		}
+		return tea.Batch(commands...)
+	case request.Ask, request.Prompt, request.Choose, request.Note, request.Help, request.Progress:
+		return m.lay(msg)
+	case request.Later:
+		m.held = append(m.held, msg.Overlay)
+		return m.askHeld()
+	case request.Step:
+		if m.overlay != nil {
+			return m.toOverlay(msg)
+		}
 	case request.Command:
 		return m.runNamed(msg.ID)
 	case request.Job:
@@ -80,20 +99,40 @@ func (m *Model) request(msg tea.Msg) tea.Cmd {
 		return m.setTheme(msg.Name)
 	case request.Copy:
 		return m.copyText(msg.Text)
+	default:
+		return m.work(msg)
+	}
+	return nil
+}
+
+// work does what a part asks for with the database, a file or the terminal.
+func (m *Model) work(msg tea.Msg) tea.Cmd {
+	switch msg := msg.(type) {
 	case request.Export:
 		return m.export(msg.Format)
 	case request.Begin:
 		return m.begin(msg.Run)
+	case request.Run:
+		return msg.Run
+	case request.Change:
+		if reason := m.writeDisabled(); reason != "" { // the database may have gone while it was asked about
+			m.say(msg.Verb + ": " + reason)
+			return nil
+		}
+		return m.request(msg.Do)
 	case request.Read:
 		return m.begin(m.read(msg.Ask))
-	case request.StopBulk:
-		if m.bulk != nil {
-			m.bulk.stop()
-		}
+	case request.Renew:
+		m.polling.Need()
+		m.polling.Renew(msg.Panels...)
+	case request.Screens:
+		return m.toScreens(msg.Msg)
+	case request.Editor:
+		return m.lend(msg)
 	case effect:
 		return msg.apply(m)
-	default: // between an overlay and the screen that has asked for it
-		return m.toScreen(msg)
+	default: // between an overlay, or an actor, and the part that has asked for it
+		return tea.Batch(m.toActors(msg), m.toScreen(msg))
 	}
 	return nil
 }
@@ -102,7 +141,7 @@ func (m *Model) request(msg tea.Msg) tea.Cmd {
 func (m *Model) read(ask func(context.Context, data.Reader) tea.Msg) tea.Cmd {
 	reader := m.env.reader
 	return func() tea.Msg {
-		ctx, cancel := context.WithTimeout(context.Background(), queryTimeout)
+		ctx, cancel := context.WithTimeout(context.Background(), polling.Timeout)
 		defer cancel()
 		return ask(ctx, reader)
 	}
@@ -110,44 +149,34 @@ func (m *Model) read(ask func(context.Context, data.Reader) tea.Msg) tea.Cmd {
 
 // runNamed runs a command by its id, if the screen has it.
 func (m *Model) runNamed(id string) tea.Cmd {
-	at := slices.IndexFunc(m.env.commands, func(c *command) bool { return c.id == id })
+	c := m.env.commands.Find(id)
 	switch {
-	case at < 0:
+	case c == nil:
 		return nil
-	case !m.env.commands[at].on(m.at):
+	case !c.On(string(m.at)):
 		m.say(id + ": not on this screen")
 		return nil
 	}
-	return m.run(m.env.commands[at])
+	return m.run(c)
 }
 
-// ask asks, and begins the command on a yes. With typed, that must be typed.
-func (m *Model) ask(title string, details []string, typed request.Typed, run tea.Cmd) tea.Cmd {
-	details = append([]string{fmt.Sprintf("database  %s  %s", m.env.name, widget.Clean(m.env.host))}, details...)
-	return m.request(request.Ask{Title: title, Details: details, Typed: typed, Yes: request.Begin{Run: run}})
-}
-
-// openHelp lists the commands.
-func (m *Model) openHelp() tea.Cmd {
-	var entries []overlay.Entry
-	var keys []string
-	for _, c := range m.env.commands {
-		entries = append(entries, overlay.Entry{ID: c.id, Help: c.help, Keys: c.keys, Here: c.on(m.at)})
-		if c.id == "help" {
-			keys = c.keys
-		}
+// help lists the commands.
+func (m *Model) help() tea.Msg {
+	entries := make([]request.Entry, len(m.env.commands))
+	for i, c := range m.env.commands {
+		entries[i] = request.Entry{ID: c.ID, Help: c.Help, Keys: c.Keys, Here: c.On(string(m.at))}
 	}
-	return m.lay(overlay.NewHelp(m.paint, entries, keys))
+	return request.Help{Entries: entries, Keys: m.env.commands.Find(command.Help).Keys}
 }
 
-// openCopy offers what can be copied.
-func (m *Model) openCopy() tea.Cmd {
-	copies := m.copyItems()
+// copies offers what can be copied.
+func (m *Model) copies() tea.Msg {
+	copies := m.env.place().Program.Items(m.at, m.current().Selected(), m.editing.Last())
 	items := make([]request.Item, len(copies))
 	for i, item := range copies {
-		items[i] = request.Item{Text: fmt.Sprintf("%-10s %s", item.name, widget.Clean(item.text)), Then: request.Copy{Text: item.text}}
+		items[i] = request.Item{Text: fmt.Sprintf("%-10s %s", item.Name, widget.Clean(item.Text)), Then: request.Copy{Text: item.Text}}
 	}
-	return m.request(request.Choose{Title: "Copy", Hint: "enter or a number: copy   esc: leave", Items: items})
+	return request.Choose{Title: "Copy", Hint: "enter or a number: copy   esc: leave", Items: items}
 }
 
 // copyText puts the text on the clipboard, through the terminal, and shows it,
@@ -159,39 +188,4 @@ func (m *Model) copyText(text string) tea.Cmd {
 	}
 	m.say("copied: " + text)
 	return tea.SetClipboard(text)
-}
-
-// openContexts lists the databases of the operator's settings.
-func (m *Model) openContexts() tea.Cmd {
-	items := make([]request.Item, len(m.env.contexts))
-	for i, c := range m.env.contexts {
-		notes := ""
-		if c.Production {
-			notes += "  production"
-		}
-		if c.ReadOnly {
-			notes += "  read-only"
-		}
-		if c.Name == m.env.name {
-			notes += "  here"
-		}
-		name := m.paint.Context(c.Color).Render(m.paint.Fit(widget.Clean(c.Name), 16))
-		items[i] = request.Item{Text: fmt.Sprintf("%s %s%s", name, widget.Clean(c.Database), notes), Then: request.Context{Name: c.Name}}
-	}
-	at := slices.IndexFunc(m.env.contexts, func(c Context) bool { return c.Name == m.env.name })
-	return m.request(request.Choose{Title: "Contexts", Hint: "enter or a number: go there   esc: stay", Items: items, At: at})
-}
-
-// openExport asks for the format of the file.
-func (m *Model) openExport() tea.Cmd {
-	selected := m.current().Selected()
-	how := "as they are stored"
-	if m.at == screen.Jobs {
-		how = "without args, checkpoint and result" // which a list does not load: they can be large
-	}
-	note := fmt.Sprintf("%s %s, to a file here, %s", format.Number(int64(len(selected.Rows()))), selected.Noun, how)
-	return m.request(request.Choose{Title: "Export", Hint: "enter: write it   any other key: leave", Notes: []string{note}, Items: []request.Item{
-		{Key: "j", Text: "JSON lines", Then: request.Export{Format: "jsonl"}},
-		{Key: "c", Text: "CSV, one column a field", Then: request.Export{Format: "csv"}},
-	}})
 }

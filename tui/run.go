@@ -14,6 +14,8 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/tui/command"
+	"github.com/jobq-dev/jobq/tui/polling"
 	"github.com/jobq-dev/jobq/tui/screen"
 	"github.com/jobq-dev/jobq/tui/theme"
 )
@@ -89,14 +91,14 @@ func Run(ctx context.Context, config *Config) error {
 
 // model is the UI before it has asked anything.
 func (c *Config) model() (*Model, error) {
-	registry, err := withKeys(commands(), c.Keys)
+	registry, err := command.WithKeys(c.Keys)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: keys: %w", ErrInvalid, err)
 	}
 	if _, err := theme.New(theme.Settings{Name: c.Theme}); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	e := env{
+	e := &env{
 		now: time.Now, edit: runEditor, save: saveFile, ascii: c.ASCII, send: &sender{every: feedEvery}, commands: registry, calm: c.Calm, contexts: c.Contexts,
 		connect: func(ctx context.Context, name string) (*link, error) {
 			client, where, err := c.Connect(ctx, name)
@@ -128,7 +130,7 @@ func (m *Model) openAt(place string) error {
 		return fmt.Errorf("%w: %q is no place: overview, jobs, queues, workers, errors, audit or job/ID", ErrInvalid, place)
 	}
 	m.showJob(id)
-	m.back, m.past = []screen.Name{screen.Jobs}, nil
+	m.history = history{back: []screen.Name{screen.Jobs}}
 	return nil
 }
 
@@ -169,7 +171,7 @@ func (m *Model) loadAll(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		m.toScreens(m.take(loadedMsg{panel: want.Panel, about: want.About, value: value}))
+		m.loaded(polling.Loaded{Panel: want.Panel, About: want.About, Value: value})
 	}
 	return nil
 }

@@ -15,16 +15,16 @@ import (
 func TestRowsStayUnderTheCursor(t *testing.T) {
 	t.Parallel()
 	b := newBench(120, 35)
-	b.press("4")
+	b.press(Workers)
 	b.fake.workers = append([]jobq.Worker{{ID: "a-new-one"}}, b.fake.workers...)
 	b.tick(6 * time.Second)
 	require.Equal(t, "img-1-881-q2", b.selected().Worker.ID)
 
 	b.fake.audit = []jobq.AuditEntry{{ID: 7, At: noon, Actor: "ana", Action: jobq.ActionDelete, Done: 3}}
-	b.press("6")
+	b.press(Audit)
 	b.fake.audit = append([]jobq.AuditEntry{{ID: 8, At: noon, Actor: "bob", Action: jobq.ActionCancel, Done: 1}}, b.fake.audit...)
 	b.tick(6 * time.Second)
-	b.press("u")
+	b.press(Undo)
 	require.Contains(t, b.plain(), "undo action 7, delete")
 	require.Contains(t, b.plain(), "3 jobs")
 	require.Contains(t, b.plain(), "by        ana")
@@ -33,7 +33,7 @@ func TestRowsStayUnderTheCursor(t *testing.T) {
 	b.tick(3 * time.Second) // by now it is known which queues have failures
 	b.fake.queues[0].HeadRunAt = &noon
 	first := b.selected().Queue.Name
-	b.fake.failures = []jobq.Failure{{Queue: "default", Error: "new", Jobs: 9, Since: noon}}
+	b.fake.failures = []jobq.Failure{{Queue: "default", Error: "new", Jobs: 9}}
 	b.tick(10 * time.Second)
 	require.Equal(t, first, b.selected().Queue.Name)
 }
@@ -51,9 +51,9 @@ func TestCursorOfARowThatHasGone(t *testing.T) {
 	}
 	at := func() string { return b.selected().Worker.ID }
 	b.fake.workers = names("a", "b", "c", "d")
-	b.press("4")
+	b.press(Workers)
 	b.tick(6 * time.Second)
-	b.press("j", "j")
+	b.press(Down, Down)
 	require.Equal(t, "c", at())
 	b.fake.workers = names("a", "b", "d")
 	b.tick(6 * time.Second)
@@ -67,7 +67,7 @@ func TestCursorOfARowThatHasGone(t *testing.T) {
 	b.tick(6 * time.Second)
 	require.Equal(t, "b", at(), "its row is back")
 
-	b.press("3", "j")
+	b.press(Queues, Down)
 	require.Equal(t, b.facts.Queues[1].Name, b.selected().Queue.Name)
 	b.fake.queues = slices.DeleteFunc(b.fake.queues, func(q jobq.Queue) bool { return q.Name == b.facts.Queues[1].Name })
 	next := b.facts.Queues[2].Name
@@ -75,17 +75,17 @@ func TestCursorOfARowThatHasGone(t *testing.T) {
 	require.Equal(t, next, b.selected().Queue.Name)
 
 	b.fake.audit = []jobq.AuditEntry{{ID: 9, At: noon}, {ID: 8, At: noon}, {ID: 7, At: noon}}
-	b.press("6", "j")
+	b.press(Audit, Down)
 	b.fake.audit = []jobq.AuditEntry{{ID: 9, At: noon}, {ID: 7, At: noon}}
 	b.tick(6 * time.Second)
-	require.Equal(t, int64(7), b.undoID())
+	require.Equal(t, int64(7), b.selected().Entry.ID)
 
-	b.press("2", "j", "j")
+	b.press(Jobs, Down, Down)
 	gone, below := b.jobs().Cursor, b.fake.jobs[3].ID
 	b.fake.jobs = slices.DeleteFunc(b.fake.jobs, func(job *jobq.Job) bool { return job.ID == gone })
 	b.tick(3 * time.Second)
 	require.Equal(t, gone, b.jobs().Cursor, "a job that has gone stays in sight until the cursor leaves it")
-	b.press("j")
+	b.press(Down)
 	require.Equal(t, below, b.jobs().Cursor)
 	require.False(t, b.shows(gone))
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/tui/command"
 	"github.com/jobq-dev/jobq/tui/overlay"
 	"github.com/jobq-dev/jobq/tui/screen"
 	"github.com/jobq-dev/jobq/tui/widget"
@@ -154,8 +155,8 @@ func (m *Model) health(p *widget.Painter) string {
 	switch {
 	case m.env.reader == nil:
 		return p.Muted.Render("connecting " + p.More)
-	case m.offline():
-		offline := p.Off + " offline " + format.Ago(m.env.now().Sub(m.offlineSince))
+	case m.polling.Offline():
+		offline := p.Off + " offline " + format.Ago(m.polling.OfflineFor())
 		return p.Alarm.Render(offline) + ", trying on"
 	case m.frozen:
 		return p.Warn.Render(p.Pause + " frozen")
@@ -209,28 +210,39 @@ func (m *Model) footLine() string {
 
 // dataAge is how old the oldest answer on the screen is.
 func (m *Model) dataAge() string {
-	now := m.env.now()
-	oldest := now
-	for _, want := range m.current().Wants() {
-		if at := m.polls[want.Panel].at; !at.IsZero() && at.Before(oldest) {
-			oldest = at
-		}
-	}
+	oldest := m.polling.Oldest(m.current().Wants())
 	if m.feed == feedLive && !m.feedAt.IsZero() && m.feedAt.After(oldest) {
 		oldest = m.feedAt
 	}
-	return fmt.Sprintf("%.1fs", now.Sub(oldest).Seconds())
+	return format.Seconds(m.env.now().Sub(oldest))
 }
 
 // problem is the last query that went wrong, of those on the screen.
 func (m *Model) problem() string {
-	for _, want := range m.wanted() {
-		if err := m.polls[want.Panel].err; err != nil {
-			if m.offline() {
-				return "" // line 1 says it
-			}
-			return widget.Clean(want.Panel.String() + ": " + screen.Problem(err))
-		}
+	panel, err := m.polling.Problem(m.wanted())
+	if err == nil || m.polling.Offline() { // which line 1 says
+		return ""
 	}
-	return ""
+	return widget.Clean(panel.String() + ": " + screen.Problem(err))
+}
+
+// keyHints are the keys that matter most on the screen.
+func (m *Model) keyHints(cells int) string {
+	var hints []string
+	help, used := m.env.keyOf(command.Help)+" help", 0
+	for _, c := range m.env.commands {
+		if c.Title == "" || !c.On(string(m.at)) || c.ID == command.Help {
+			continue
+		}
+		if c.ID == command.Filter && m.at == screen.Job || c.Class != command.Reading && m.writeDisabled() != "" {
+			continue
+		}
+		hint := widget.Width(c.Keys[0] + " " + c.Title)
+		if used+hint+2 > cells-len(help)-2 {
+			continue
+		}
+		used += hint + 2
+		hints = append(hints, m.paint.Title.Render(c.Keys[0])+" "+c.Title)
+	}
+	return strings.Join(append(hints, m.paint.Title.Render(m.env.keyOf(command.Help))+" help"), "  ")
 }

@@ -12,7 +12,7 @@ import (
 // than it did. Run it with -benchmem before and after a change of styles.
 func BenchmarkView(b *testing.B) {
 	for name, keys := range map[string][]string{
-		"overview": {"1"}, "queues": {"1"}, "jobs": {"2"}, "job": {"2", "enter"}, "dialog": {"2", "D"},
+		"overview": {Overview}, "queues": {Overview}, "jobs": {Jobs}, "job": {Jobs, Open}, "dialog": {Jobs, Delete},
 	} {
 		b.Run(name, func(b *testing.B) {
 			bench := newBench(120, 35)

@@ -87,7 +87,8 @@ func (d *digester) claimed(runs []*Run) {
 }
 
 // ended notes that the database has accepted the end of a run.
-func (d *digester) ended(run *Run, state string, counts bool) {
+func (d *digester) ended(r result, state string, counts bool) {
+	run := r.run
 	digest := d.begin()
 	if digest == nil {
 		return
@@ -109,11 +110,7 @@ func (d *digester) ended(run *Run, state string, counts bool) {
 		digest.More = true
 		return
 	}
-	var tookMs int64
-	if run.row.StartedAt.Valid {
-		tookMs = max(time.Since(run.row.StartedAt.Time).Milliseconds(), 0)
-	}
-	d.add(run, state, attempts, watch.Event{TookMs: tookMs})
+	d.add(run, state, attempts, watch.Event{TookMs: r.took().Milliseconds()})
 }
 
 // progressed notes a report of a handler; a newer one takes its place.

@@ -91,8 +91,8 @@ func TestTracebackKeepsItsMessage(t *testing.T) {
 	}
 	failures, err := client.Failures(ctx, time.Hour)
 	require.NoError(t, err)
-	require.Len(t, failures, 3)
-	for _, failure := range failures {
+	require.Len(t, failures.Groups, 3)
+	for _, failure := range failures.Groups {
 		require.Contains(t, failure.Error, "ValueError: image 7")
 	}
 }

@@ -2,9 +2,11 @@ package worker_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
@@ -98,4 +100,39 @@ func TestGivesBackWhatWaits(t *testing.T) {
 	for id := int64(quick + 1); id <= quick+slow; id++ {
 		require.Zero(t, awaitState(t, client, id, jobq.Completed).Attempts)
 	}
+}
+
+// A run takes from when its handler is called: the time that its job lay claimed
+// and not started is no part of it. Method: the handler of an earlier job looks which
+// later one has been claimed ahead, and notes the database's time; that one fails.
+func TestRunTakesFromItsStart(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	client := newClient(t)
+	exec(t, client.Pool(), "select jobq.enqueue('task') from generate_series(1, 2000)")
+	var victim int64 // both are the one slot's
+	var before time.Time
+	failed := make(chan int64, 1)
+	start(t, client, &worker.Config{Queues: map[string]int{"default": 1}}, func(_ context.Context, job *worker.Job[task]) error {
+		switch {
+		case victim == 0:
+			err := client.Pool().QueryRow(ctx, "select max(id), clock_timestamp() from jobq.job where state = 'running' and id > $1 having count(*) > 0", job.ID()).
+				Scan(&victim, &before)
+			if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+				return err
+			}
+		case victim == job.ID():
+			failed <- victim
+			return worker.Discard(errors.New("no luck"))
+		}
+		return nil
+	})
+	job := awaitState(t, client, receive(t, failed, "the job that was claimed ahead"), jobq.Failed)
+	runs, err := client.Attempts(ctx, job.ID)
+	require.NoError(t, err)
+	require.Len(t, runs, 1)
+	for _, started := range []time.Time{runs[0].StartedAt, *job.StartedAt} {
+		require.True(t, started.After(before), "%s, and before it began %s", started, before)
+	}
+	require.False(t, runs[0].FinishedAt.Before(runs[0].StartedAt))
 }

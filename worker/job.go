@@ -31,6 +31,10 @@ type Run struct {
 	live      atomic.Pointer[liveOutput] // of a program that runs
 	signs     signs                      // that the run goes on
 	onLost    atomic.Pointer[func()]     // told when the lease is lost, even if the context has ended before
+	// When the handler was called, since the claim may have been long before; zero
+	// before that. Written before the keeper hears of the run, and by nobody else.
+	began time.Time
+	ran   time.Duration // how long it ran; of the goroutine that runs it
 
 	mu sync.Mutex // never held during a call to the database
 	// guarded by mu

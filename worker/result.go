@@ -59,11 +59,13 @@ func (q *queue) execute(run *Run) {
 		ctx, stop = context.WithTimeoutCause(ctx, time.Duration(run.row.TimeoutMs)*time.Millisecond, ErrTimedOut)
 		defer stop()
 	}
+	run.began = time.Now()
 	if err := q.worker.keeper.start(run, cancel); err != nil {
 		q.refuse(run, err)
 		return
 	}
 	err := run.call(ctx)
+	run.ran = time.Since(run.began)
 	cause := context.Cause(ctx)
 	dropped := q.worker.keeper.drop(run)
 	if dropped.given {
@@ -103,12 +105,12 @@ func (r *Run) result(err, cause error) result {
 	if err == nil {
 		r.completion = db.Completion{
 			Slot: r.slot(), Kind: r.row.Kind, Waited: r.row.StartedAt.Time.Sub(r.row.RunAt.Time), OnRow: r.endsOnRow(),
-			Result: r.resultJSON, Output: r.output, Usage: r.usage,
+			Result: r.resultJSON, Output: r.output, Usage: r.usage, Ran: r.ran,
 		}
 		return result{run: r, completion: &r.completion}
 	}
 	ending := endingOf(err, cause)
-	ending.Slot, ending.Output, ending.Usage = r.slot(), r.output, r.usage
+	ending.Slot, ending.Output, ending.Usage, ending.Ran = r.slot(), r.output, r.usage, r.ran
 	return result{run: r, ending: &ending}
 }
 
@@ -132,11 +134,21 @@ func (r result) failed() bool {
 	return r.ending != nil && (r.ending.Outcome == string(jobq.OutcomeFailed) || r.ending.Outcome == string(jobq.OutcomeTimedOut))
 }
 
+// took is how long the run took, as it is handed in.
+func (r result) took() time.Duration {
+	if r.completion != nil {
+		return r.completion.Ran
+	}
+	return r.ending.Ran
+}
+
 // released is the result of a run that was cut short for the worker's sake.
 func (r *Run) released(started bool) result {
-	return result{run: r, ending: &db.Ending{
-		Slot: r.slot(), Outcome: string(jobq.OutcomeReleased), Started: started,
-	}}
+	ending := db.Ending{Slot: r.slot(), Outcome: string(jobq.OutcomeReleased), Started: started}
+	if started {
+		ending.Ran = time.Since(r.began)
+	}
+	return result{run: r, ending: &ending}
 }
 
 // account compares what was sent, as split has sorted it, with what the database
@@ -161,10 +173,10 @@ func (q *queue) account(results []result, answer db.Exchanged) {
 		case r.isUntold(): // accounted for when it was stored
 		case ok && r.completion != nil:
 			q.worker.counts.completed.Add(1)
-			q.worker.digests.ended(r.run, state, false)
+			q.worker.digests.ended(r, state, false)
 		case ok:
 			q.worker.counts.ended(r.ending.Outcome)
-			q.worker.digests.ended(r.run, state, countsAsAttempt(r.ending.Outcome))
+			q.worker.digests.ended(r, state, countsAsAttempt(r.ending.Outcome))
 			q.worker.logEnding(r, state)
 		case r.retried:
 			// The try before may have been the one that stored it.
@@ -229,7 +241,7 @@ func (r result) unstorable(err error) result {
 	}
 	return result{run: r.run, ending: &db.Ending{
 		Slot: r.run.slot(), Outcome: string(jobq.OutcomeFailed),
-		Error: storableError("result could not be stored: " + reason), Started: true,
+		Error: storableError("result could not be stored: " + reason), Started: true, Ran: r.took(),
 	}}
 }
 

@@ -52,11 +52,18 @@ func onNode(script string) func(string) []string {
 var jobqTables = queueSystem{
 	name: "jobq", program: inGo("jobq"),
 	fill: `insert into jobq.pending (kind, args) select 'noop', jsonb_build_object('n', i) from generate_series($1::bigint, $2::bigint) i`,
-	fillHistory: `insert into jobq.finished (id, finished_at, lease_token, started_at, run_at, created_at, state, priority, attempts,
-	    max_attempts, crashes, args_apart, queue, kind, lease_owner, args)
-	  select nextval('jobq.job_id_seq'), clock_timestamp(), 1, now(), now(), now(), 'completed', 0, 0, 25, 0, false, 'default', 'noop',
-	    'worker', jsonb_build_object('n', i) from generate_series($1::bigint, $2::bigint) i`,
-	left: "select (select count(*) from jobq.pending) + (select count(*) from jobq.running)",
+	// As claims of a hundred leave it, all of whose jobs plainly succeeded.
+	fillHistory: `with l as (
+	    insert into jobq.past_lease (id, claimed_at, owner, ended)
+	      select jobq.lease_id_next(), clock_timestamp(), 'worker', array(select (20 + s)::smallint from generate_series(1, least(100, $2::bigint - i + 1)) s)
+	        from generate_series($1::bigint, $2::bigint, 100) i
+	      returning id
+	  )
+	  insert into jobq.run (id, lease_id, slot, position, run_at, created_at, priority, attempts, max_attempts, crashes, args_apart, queue, kind, args)
+	    select nextval('jobq.job_id_seq'), n.id, s, nextval('jobq.position_seq'), now(), now(), 0, 0, 25, 0, false, 'default', 'noop', jsonb_build_object('n', n.first + s - 1)
+	      from (select l.id, $1::bigint + 100 * (row_number() over (order by l.id) - 1) as first from l) n
+	      cross join lateral generate_series(1, least(100, $2::bigint - n.first + 1)) s`,
+	left: "select (select count(*) from jobq.pending) + (select coalesce(sum(cardinality(job_ids) - cardinality(ended_slots)), 0) from jobq.lease)",
 }
 
 var riverTables = queueSystem{

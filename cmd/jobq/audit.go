@@ -10,6 +10,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/auditline"
+	"github.com/jobq-dev/jobq/internal/format"
 )
 
 func newAuditCommand(a *app) *cobra.Command {
@@ -33,7 +34,7 @@ func newAuditCommand(a *app) *cobra.Command {
 			t := newTable(cmd.OutOrStdout(), "ID", "AT", "WHO", "ACTION", "JOBS", "REFUSED", "WHAT", "NOTE")
 			for _, entry := range entries {
 				t.row(strconv.FormatInt(entry.ID, 10), entry.At.Format(time.RFC3339), entry.Actor, string(entry.Action),
-					strconv.Itoa(entry.Done), strconv.Itoa(entry.Refused), cut(auditline.What(entry)), auditline.Note(entry))
+					format.Number(entry.Done), format.Number(entry.Refused), cut(auditline.What(entry)), auditline.Note(entry))
 			}
 			return t.flush()
 		}),
@@ -99,7 +100,7 @@ there was no later one.`,
 			if len(undone.Jobs) == 0 {
 				fmt.Fprintf(cmd.ErrOrStderr(), "action %d undone\n", id)
 			} else {
-				fmt.Fprintf(cmd.ErrOrStderr(), "%d of %d undone\n", undone.Changed(), len(undone.Jobs))
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s of %s undone\n", format.Number(undone.Changed()), format.Number(len(undone.Jobs)))
 			}
 			return err
 		}),
@@ -115,6 +116,6 @@ func (a *app) sayUndoStopped(cmd *cobra.Command, id int64, undone *jobq.Acted, e
 		return err
 	}
 	err = errors.Join(a.sayActed(cmd, "undo on", undone, actedLine), err)
-	fmt.Fprintf(cmd.ErrOrStderr(), "%d of %d undone, then it was stopped; go on with: jobq undo %d\n", undone.Changed(), len(undone.Jobs), id)
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s of %s undone, then it was stopped; go on with: jobq undo %d\n", format.Number(undone.Changed()), format.Number(len(undone.Jobs)), id)
 	return err
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/format"
 )
 
 // bulkFlags are those of an action by filter.
@@ -83,13 +84,13 @@ func (a *app) runBulk(cmd *cobra.Command, client *jobq.Client, params jobq.BulkP
 		return err
 	}
 	params.Snapshot = snapshot
-	count, matches := snapshot.Count, strconv.FormatInt(snapshot.Count, 10)
+	count, matches := snapshot.Count, format.Count(snapshot.Count, "job")
 	switch {
 	case params.Max > 0 && count > int64(params.Max):
 		count = int64(params.Max)
-		matches = strconv.FormatInt(count, 10)
+		matches = format.Count(count, "job")
 	case count >= jobq.CountMax:
-		matches = fmt.Sprintf("at least %d", jobq.CountMax)
+		matches = format.Capped(count) + " jobs"
 	}
 	if flags.dryRun {
 		return a.sayWould(cmd, params.Action, count, matches)
@@ -125,7 +126,7 @@ func (a *app) workThrough(cmd *cobra.Command, client *jobq.Client, params jobq.B
 	}
 	line := newProgressLine(cmd.ErrOrStderr())
 	params.OnBatch = func(progress jobq.BulkProgress) {
-		line.say("%s: %d done, %d refused", verb, progress.Done, progress.Refused)
+		line.say("%s: %s done, %s refused", verb, format.Number(progress.Done), format.Number(progress.Refused))
 	}
 	progress, err := client.Bulk(cmd.Context(), params)
 	line.end()
@@ -134,7 +135,7 @@ func (a *app) workThrough(cmd *cobra.Command, client *jobq.Client, params jobq.B
 	case a.json:
 		err = errors.Join(err, writeJSON(cmd.OutOrStdout(), progress))
 	default:
-		fmt.Fprintf(cmd.OutOrStdout(), "%s: %d jobs, %d refused; take it back with: jobq undo %d\n", verb, progress.Done, progress.Refused, progress.AuditID)
+		fmt.Fprintf(cmd.OutOrStdout(), "%s: %s, %s refused; take it back with: jobq undo %d\n", verb, format.Count(progress.Done, "job"), format.Number(progress.Refused), progress.AuditID)
 	}
 	// What is in conflict is undone, or somebody else goes on with it.
 	if err != nil && progress.AuditID > 0 && !errors.Is(err, jobq.ErrConflict) {
@@ -154,7 +155,7 @@ func (b *bulkFlags) canAsk(cmd *cobra.Command, action jobq.Action) error {
 
 // askForBulk asks for the action's name.
 func askForBulk(cmd *cobra.Command, action jobq.Action, matches string) error {
-	fmt.Fprintf(cmd.ErrOrStderr(), "%s %s jobs? Type %q to go on: ", action, matches, action)
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s %s? Type %q to go on: ", action, matches, action)
 	answer, err := awaitInput(cmd.Context(), func() (answer string, err error) {
 		_, err = fmt.Fscanln(cmd.InOrStdin(), &answer)
 		return answer, err
@@ -192,7 +193,7 @@ func (a *app) wouldAct(cmd *cobra.Command, client *jobq.Client, action jobq.Acti
 		}
 		count += snapshot.Count
 	}
-	return a.sayWould(cmd, action, count, fmt.Sprintf("%d of %d", count, len(targets)))
+	return a.sayWould(cmd, action, count, fmt.Sprintf("%s of %s", format.Number(count), format.Count(len(targets), "job")))
 }
 
 // sayWould is what --dry-run says: how many jobs, and that in words.
@@ -200,6 +201,6 @@ func (a *app) sayWould(cmd *cobra.Command, action jobq.Action, count int64, jobs
 	if a.json {
 		return writeJSON(cmd.OutOrStdout(), map[string]any{"action": action, "count": count})
 	}
-	_, err := fmt.Fprintf(cmd.OutOrStdout(), "would %s %s jobs\n", action, jobs)
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "would %s %s\n", action, jobs)
 	return err
 }

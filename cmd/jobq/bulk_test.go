@@ -27,8 +27,8 @@ func TestActionGuards(t *testing.T) {
 		return out + stderr
 	}
 	require.Equal(t, "would delete 2 of 3 jobs\n", command(exitOK, "delete", "1", "2", "99", "--dry-run"))
-	require.Equal(t, "would requeue 0 of 1 jobs\n", command(exitOK, "requeue", "1", "--dry-run"))
-	require.Equal(t, "would edit 1 of 1 jobs\n", command(exitOK, "edit", "1", "--priority", "3", "--dry-run"))
+	require.Equal(t, "would requeue 0 of 1 job\n", command(exitOK, "requeue", "1", "--dry-run"))
+	require.Equal(t, "would edit 1 of 1 job\n", command(exitOK, "edit", "1", "--priority", "3", "--dry-run"))
 	require.Contains(t, command(exitUsage, "edit", "1", "--dry-run"), "say what to change")
 	ids := []string{"cancel", "--dry-run"}
 	for id := range 500 {

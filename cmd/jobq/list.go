@@ -159,16 +159,3 @@ func versionOf(job *jobq.Job) string {
 	}
 	return fmt.Sprint(job.State, job.Attempts, job.LeaseToken, job.RunAt.UnixMicro(), job.CancelRequestedAt != nil, percent, stage)
 }
-
-// timeOf is the time that matters most in the job's state.
-func timeOf(job *jobq.Job) string {
-	switch {
-	case job.FinishedAt != nil:
-		return "ended " + ago(*job.FinishedAt)
-	case job.StartedAt != nil:
-		return "started " + ago(*job.StartedAt)
-	case job.State == jobq.Scheduled:
-		return "due in " + short(time.Until(job.RunAt))
-	}
-	return "since " + ago(job.RunAt)
-}

@@ -208,7 +208,7 @@ func TestProgramOutcomes(t *testing.T) {
 	require.Positive(t, query[float64](t, pool, "select (programs -> 'talks' ->> 'cpu_seconds')::float8 * (programs -> 'talks' ->> 'max_rss_bytes')::float8 from jobq.worker"))
 	stdout, _, code := invoke(t, "", "workers", "--programs", "--database-url", url)
 	require.Zero(t, code)
-	require.Regexp(t, `resumes +2 +0 +1 +0 +0 +1 +0 +0 +0\.\d\ds +\d+\.\d MiB`, stdout)
+	require.Regexp(t, `resumes +2 +0 +1 +0 +0 +1 +0 +0 +\d+ms +\d+\.\d MiB`, stdout)
 }
 
 // A worker that is killed with SIGKILL loses its jobs to the other once their
@@ -413,7 +413,7 @@ func TestLogs(t *testing.T) {
 	require.Equal(t, "one ␛[31m ä two\n", out)
 	out, _, code = invoke(t, "", "show", id, "--database-url", url)
 	require.Zero(t, code)
-	require.Regexp(t, `exit code 1, 0\.\d\d s of CPU, at most [1-9][0-9.]* MiB of memory`, out)
+	require.Regexp(t, `exit code 1, \d+ms of CPU, at most [1-9][0-9.]* MiB of memory`, out)
 	require.Contains(t, out, "exit code 0,")
 }
 

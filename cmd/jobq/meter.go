@@ -6,6 +6,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"github.com/jobq-dev/jobq/internal/format"
 )
 
 // meter shows on a terminal how far a long input has come.
@@ -49,7 +51,7 @@ func (m *meter) show() {
 		bar = fmt.Sprintf("[%s%s] %3d%%  ", strings.Repeat("#", full), strings.Repeat(".", width-full), min(m.bytesRead*100/m.bytesTotal, 100))
 	}
 	rate := float64(m.jobs) / max(time.Since(m.started).Seconds(), 0.001)
-	fmt.Fprintf(m.out, "\r%s%d jobs, %.0f/s ", bar, m.jobs, rate)
+	fmt.Fprintf(m.out, "\r%s%s, %s/s ", bar, format.Count(int64(m.jobs), "job"), format.Rate(rate))
 }
 
 func (m *meter) done() {

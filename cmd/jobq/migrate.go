@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
+	"github.com/jobq-dev/jobq/internal/format"
 	"github.com/jobq-dev/jobq/migrate"
 	"github.com/jobq-dev/jobq/sql/migrations"
 )
@@ -101,7 +102,7 @@ func (a *app) writeMigrated(out io.Writer, result *migrate.Result, dryRun bool, 
 		verb = "would do"
 	}
 	for _, version := range result.Versions {
-		fmt.Fprintf(out, "%s %03d %s (%s)\n", verb, version.Version, version.Name, version.Duration.Round(time.Millisecond))
+		fmt.Fprintf(out, "%s %03d %s (%s)\n", verb, version.Version, version.Name, format.Took(version.Duration))
 	}
 	if len(result.Versions) == 0 {
 		fmt.Fprintln(out, "nothing to do")

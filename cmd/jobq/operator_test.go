@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -75,6 +76,60 @@ func TestOperator(t *testing.T) {
 	require.Equal(t, []string{"pause 0", "requeue 0", "delete 1", "undo 2", "requeue 2"}, story)
 	require.Contains(t, command(exitOK, "audit"), "undone by 2")
 	require.Equal(t, "action 5 undone\n", command(exitOK, "undo", fmt.Sprint(entries[0].ID)))
+}
+
+// The list of the command line and that of the terminal UI say the same about the
+// same job, in the same columns.
+func TestListsAgree(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	pool := pgtest.Connect(t, url)
+	makeFailed(t, url, "failed", 1)
+	makeFailed(t, url, "completed", 1)
+	query[int](t, pool, `with f as (update jobq.run set state = 'completed', began_at = finished_at - interval '92.3 s' where queue = 'completed' returning id)
+		select count(*)::integer from f`)
+	makeFailed(t, url, "retrying", 1)
+	query[string](t, pool, "select jobq.requeue(id)::text from jobq.job where queue = 'retrying'")
+	query[int](t, pool, `with p as (update jobq.pending set position = null, attempts = 3, run_at = now() + interval '36.5 hours' where queue = 'retrying' returning id)
+		select count(*)::integer from p`)
+	query[int64](t, pool, "select jobq.enqueue('New', queue => 'available')")
+	list, _, _ := invoke(t, "", "list", "--database-url", url)
+	frame, _, _ := invoke(t, "", "tui", "--print", "jobs", "--size", "160x40", "--ascii", "--database-url", url)
+	age := regexp.MustCompile(` \d+(ms|s)\b`) // has changed between the two
+	words := func(line string) string {
+		return age.ReplaceAllString(strings.Join(strings.Fields(strings.TrimLeft(line, "> ")), " "), " now")
+	}
+	var shown []string
+	for line := range strings.Lines(frame) {
+		shown = append(shown, words(line))
+	}
+	lines := strings.Split(strings.TrimSpace(list), "\n")
+	require.Len(t, lines, 5)
+	for _, line := range lines {
+		require.Contains(t, shown, words(line))
+	}
+	require.Contains(t, list, "retrying")
+	require.Contains(t, list, "1m32s")
+	require.Equal(t, 2, strings.Count(list, "smtp 421 rate limited"), list)
+}
+
+// A job is shown with its runs in the order in which they were, whatever attempt
+// each was, and a time to come is not one long ago.
+func TestShowCountsRuns(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	pool := pgtest.Connect(t, url)
+	id := makeFailed(t, url, "email", 1)[0]
+	query[int](t, pool, `with a as (insert into jobq.attempt (job_id, finished_at, started_at, lease_token, outcome, number, worker_id)
+		select $1, now(), now() - interval '1.5 s', i, 'failed', 1, 'w' from generate_series(1, 3) i returning 1) select count(*)::integer from a`, id)
+	out, _, _ := invoke(t, "", "show", fmt.Sprint(id), "--database-url", url)
+	require.Contains(t, out, "attempt      1 of 25, 0 crashed")
+	for run := 1; run <= 3; run++ {
+		require.Equal(t, 1, strings.Count(out, fmt.Sprintf("\nrun %d  failed after 1.5s, ", run)), out)
+	}
+	later := query[int64](t, pool, "select jobq.enqueue('k', run_at => now() + interval '1 hour 30 minutes')")
+	out, _, _ = invoke(t, "", "show", fmt.Sprint(later), "--database-url", url)
+	require.Regexp(t, `run at +\S+ \(in 1h\)`, out)
 }
 
 // A watched list writes each job once, and again when it has changed, as JSON

@@ -12,7 +12,7 @@ import (
 
 	"github.com/charmbracelet/x/term"
 
-	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/format"
 	"github.com/jobq-dev/jobq/internal/printable"
 )
 
@@ -65,32 +65,8 @@ func isTerminal(stream any) bool {
 	return ok && term.IsTerminal(file.Fd())
 }
 
-// ago is how long ago a moment was, roughly.
-func ago(moment time.Time) string { return short(time.Since(moment)) + " ago" }
-
-// short is a duration in its largest unit.
-func short(duration time.Duration) string {
-	switch {
-	case duration < time.Second:
-		return fmt.Sprintf("%dms", duration.Milliseconds())
-	case duration < time.Minute:
-		return fmt.Sprintf("%.1fs", duration.Seconds())
-	case duration < time.Hour:
-		return fmt.Sprintf("%dm%02ds", int(duration.Minutes()), int(duration.Seconds())%60)
-	case duration < 48*time.Hour:
-		return fmt.Sprintf("%dh%02dm", int(duration.Hours()), int(duration.Minutes())%60)
-	}
-	return fmt.Sprintf("%dd", int(duration.Hours()/24))
-}
-
-// stateText is the state, and "retrying" for a scheduled job that has failed
-// before.
-func stateText(job *jobq.Job) string {
-	if job.State == jobq.Scheduled && job.Attempts > 0 {
-		return "scheduled (retry)"
-	}
-	return string(job.State)
-}
+// ago is how long ago a moment was.
+func ago(moment time.Time) string { return format.When(moment, time.Now()) }
 
 func cut(text string) string {
 	const limit = 60

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"encoding/csv"
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/format"
 	"github.com/jobq-dev/jobq/internal/printable"
 )
 
@@ -25,21 +26,21 @@ var pageWriters = map[string]func(*cobra.Command, *jobq.Page) error{
 }
 
 func writeTable(cmd *cobra.Command, page *jobq.Page, wide bool) error {
-	header := []string{"ID", "STATE", "QUEUE", "KIND", "TRY", "WHEN"}
+	header := []string{"ID", "STATE", "QUEUE", "KIND", "TRY", "AGE", "TOOK"}
 	if wide {
 		header = append(header, "PRIO", "CREATED", "WORKER", "TAGS", "KEY")
 	}
 	t := newTable(cmd.OutOrStdout(), append(header, "LAST ERROR")...)
+	now := time.Now()
 	for _, job := range page.Jobs {
 		row := []string{
-			strconv.FormatInt(job.ID, 10), stateText(job), job.Queue, job.Kind,
-			fmt.Sprintf("%d/%d", job.Attempts, job.MaxAttempts), timeOf(job),
+			strconv.FormatInt(job.ID, 10), format.State(job), job.Queue, job.Kind, format.Attempts(job), format.Age(job, now), format.Duration(job, now),
 		}
 		if wide {
 			row = append(row, strconv.Itoa(int(job.Priority)), job.CreatedAt.Format(time.RFC3339), job.LeaseOwner,
 				strings.Join(job.Tags, ","), job.UniqueKey)
 		}
-		t.row(append(row, cut(job.LastError))...)
+		t.row(append(row, cut(format.LastError(job)))...)
 	}
 	if err := t.flush(); err != nil {
 		return err
@@ -75,32 +76,23 @@ func writeIDs(cmd *cobra.Command, page *jobq.Page) error {
 }
 
 func writeCSV(cmd *cobra.Command, page *jobq.Page) error {
-	writer, terminal := csv.NewWriter(cmd.OutOrStdout()), isTerminal(cmd.OutOrStdout())
-	rows := [][]string{{
-		"id", "state", "queue", "kind", "priority", "attempts", "max_attempts", "run_at", "created_at", "started_at",
-		"finished_at", "unique_key", "lease_owner", "last_error",
-	}}
-	for _, job := range page.Jobs {
-		row := []string{
-			strconv.FormatInt(job.ID, 10), string(job.State), job.Queue, job.Kind, strconv.Itoa(int(job.Priority)),
-			strconv.Itoa(job.Attempts), strconv.Itoa(job.MaxAttempts), job.RunAt.Format(time.RFC3339Nano),
-			job.CreatedAt.Format(time.RFC3339Nano), csvTime(job.StartedAt), csvTime(job.FinishedAt), job.UniqueKey,
-			job.LeaseOwner, job.LastError,
+	rows := make([]json.RawMessage, len(page.Jobs))
+	for i, job := range page.Jobs {
+		row, err := json.Marshal(job)
+		if err != nil {
+			return err
 		}
-		if terminal { // a file has what is stored
-			for i, cell := range row {
-				row[i] = printable.Line(cell)
-			}
-		}
-		rows = append(rows, row)
+		rows[i] = row
+	}
+	var show func(string) string
+	if isTerminal(cmd.OutOrStdout()) { // a file has what is stored
+		show = printable.Line
+	}
+	content, err := format.CSV(rows, format.JobColumns(), show)
+	if err != nil {
+		return err
 	}
 	sayMore(cmd, page)
-	return writer.WriteAll(rows)
-}
-
-func csvTime(moment *time.Time) string {
-	if moment == nil {
-		return ""
-	}
-	return moment.Format(time.RFC3339Nano)
+	_, err = cmd.OutOrStdout().Write(content)
+	return err
 }

@@ -43,7 +43,7 @@ func TestBulkProgress(t *testing.T) {
 	out, stderr, code := invoke(t, "", args...)
 	require.Zero(t, code, stderr)
 	require.Regexp(t, `^(requeue: \d+ done, 0 refused\n)?(requeue: \d+ done, 0 refused\n)?$`, stderr, "one each 10 s at most")
-	require.Equal(t, "requeue: 1200 jobs, 0 refused; take it back with: jobq undo 1\n", out)
+	require.Equal(t, "requeue: 1,200 jobs, 0 refused; take it back with: jobq undo 1\n", out)
 	args[0] = "cancel"
 	screen, code := onTerminal(t, args...)
 	require.Zero(t, code, screen)

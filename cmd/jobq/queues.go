@@ -3,13 +3,12 @@ package main
 import (
 	"context"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/format"
 	"github.com/jobq-dev/jobq/internal/printable"
 	"github.com/jobq-dev/jobq/internal/when"
 )
@@ -128,18 +127,10 @@ func (a *app) listQueues(cmd *cobra.Command, _ []string, client *jobq.Client) er
 	for _, queue := range queues {
 		paused := ""
 		if queue.PausedAt != nil {
-			paused = strings.TrimSpace(fmt.Sprintf("%s by %s %s", ago(*queue.PausedAt), queue.PausedBy, queue.PauseReason))
+			paused = ago(*queue.PausedAt) + " by " + format.PausedBy(queue)
 		}
-		t.row(queue.Name, count(queue.Available, queue.AvailableMax), count(queue.Scheduled, jobq.CountMax), strconv.FormatInt(queue.Running, 10),
+		t.row(queue.Name, format.CappedAt(queue.Available, queue.AvailableMax), format.CappedAt(queue.Scheduled, jobq.CountMax), format.Number(queue.Running),
 			when.FormatDuration(queue.Lease), string(queue.Heartbeat), paused)
 	}
 	return t.flush()
-}
-
-// count shows a count that stops at a limit.
-func count(n, limit int64) string {
-	if n >= limit {
-		return strconv.FormatInt(limit, 10) + "+"
-	}
-	return strconv.FormatInt(n, 10)
 }

@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/format"
 	"github.com/jobq-dev/jobq/internal/printable"
 	"github.com/jobq-dev/jobq/internal/when"
 )
@@ -53,7 +53,7 @@ its own settings, and "jobq settings" those of all queues.`,
 func writeQueue(out io.Writer, queue jobq.Queue, settings jobq.Settings) error {
 	paused := "no"
 	if queue.PausedAt != nil {
-		paused = strings.TrimSpace(fmt.Sprintf("%s by %s %s", ago(*queue.PausedAt), queue.PausedBy, queue.PauseReason))
+		paused = ago(*queue.PausedAt) + " by " + format.PausedBy(queue)
 	}
 	reset := "no"
 	if queue.ResetOnReap {
@@ -62,9 +62,9 @@ func writeQueue(out io.Writer, queue jobq.Queue, settings jobq.Settings) error {
 	writer := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, row := range [][2]string{
 		{"queue", queue.Name},
-		{"available", count(queue.Available, queue.AvailableMax)},
-		{"scheduled", fmt.Sprintf("%s, of which %s failed before", count(queue.Scheduled, jobq.CountMax), count(queue.Retrying, jobq.CountMax))},
-		{"running", fmt.Sprintf("%d in %d slots", queue.Running, queue.Slots)},
+		{"available", format.CappedAt(queue.Available, queue.AvailableMax)},
+		{"scheduled", fmt.Sprintf("%s, of which %s failed before", format.CappedAt(queue.Scheduled, jobq.CountMax), format.CappedAt(queue.Retrying, jobq.CountMax))},
+		{"running", fmt.Sprintf("%s in %s", format.Number(queue.Running), format.Count(queue.Slots, "slot"))},
 		{"paused", paused},
 		{"lease", when.FormatDuration(queue.Lease)},
 		{"extend every", when.FormatDuration(queue.ExtendEvery)},

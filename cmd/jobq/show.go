@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/format"
 	"github.com/jobq-dev/jobq/internal/printable"
 )
 
@@ -58,8 +59,8 @@ func newShowCommand(a *app) *cobra.Command {
 func writeStory(out io.Writer, whole jobStory) error {
 	job := whole.Job
 	var story strings.Builder
-	field := func(name, format string, args ...any) {
-		fmt.Fprintf(&story, "%-12s %s\n", name, printable.Line(fmt.Sprintf(format, args...)))
+	field := func(name, text string, args ...any) {
+		fmt.Fprintf(&story, "%-12s %s\n", name, printable.Line(fmt.Sprintf(text, args...)))
 	}
 	moment := func(name string, at *time.Time) {
 		if at != nil {
@@ -72,11 +73,11 @@ func writeStory(out io.Writer, whole jobStory) error {
 		}
 	}
 	field("job", "%d", job.ID)
-	field("state", "%s", stateText(job))
+	field("state", "%s", format.State(job))
 	field("queue", "%s", job.Queue)
 	field("kind", "%s", job.Kind)
 	field("priority", "%d", job.Priority)
-	field("attempts", "%d of %d, %d crashed", job.Attempts, job.MaxAttempts, job.Crashes)
+	field("attempt", "%d of %d, %d crashed", format.Attempt(job), job.MaxAttempts, job.Crashes)
 	moment("created", &job.CreatedAt)
 	moment("run at", &job.RunAt)
 	moment("started", job.StartedAt)
@@ -85,7 +86,7 @@ func writeStory(out io.Writer, whole jobStory) error {
 		field("worker", "%s, token %d", job.LeaseOwner, job.LeaseToken)
 	}
 	if job.LeaseExpiresAt != nil {
-		field("lease", "ends in %s unless extended", short(time.Until(*job.LeaseExpiresAt)))
+		field("lease", "ends in %s unless extended", format.Ago(time.Until(*job.LeaseExpiresAt)))
 	}
 	moment("cancel asked", job.CancelRequestedAt)
 	if p := job.Progress; p != nil {
@@ -101,8 +102,8 @@ func writeStory(out io.Writer, whole jobStory) error {
 	value("metadata", job.Metadata)
 	value("checkpoint", job.Checkpoint)
 	value("result", job.Result)
-	for _, run := range whole.Runs {
-		writeRun(&story, run)
+	for i, run := range whole.Runs {
+		writeRun(&story, i+1, run)
 	}
 	if len(whole.Output) > 0 {
 		story.WriteString("\noutput so far\n")
@@ -116,15 +117,17 @@ func writeStory(out io.Writer, whole jobStory) error {
 	return err
 }
 
-func writeRun(story *strings.Builder, run jobq.Attempt) {
-	fmt.Fprintf(story, "\nrun %d  %s after %s, %s, on %s\n", run.Number, run.Outcome,
-		short(run.FinishedAt.Sub(run.StartedAt)), run.FinishedAt.Format(time.RFC3339), printable.Line(run.WorkerID))
+// writeRun has the number of the run among all of the job: attempts begin anew
+// after a requeue.
+func writeRun(story *strings.Builder, number int, run jobq.Attempt) {
+	fmt.Fprintf(story, "\nrun %d  %s after %s, %s, on %s\n", number, run.Outcome,
+		format.Took(run.FinishedAt.Sub(run.StartedAt)), run.FinishedAt.Format(time.RFC3339), printable.Line(run.WorkerID))
 	if usage := run.Usage; usage != nil {
 		how := fmt.Sprintf("exit code %d", usage.ExitCode)
 		if usage.Signal != "" {
 			how = "killed by " + usage.Signal
 		}
-		fmt.Fprintf(story, "  %s, %.2f s of CPU, at most %.1f MiB of memory\n", how, usage.CPUSeconds, float64(usage.MaxRSSBytes)/(1<<20))
+		fmt.Fprintf(story, "  %s, %s of CPU, at most %.1f MiB of memory\n", how, format.Took(time.Duration(usage.CPUSeconds*float64(time.Second))), float64(usage.MaxRSSBytes)/(1<<20))
 	}
 	if run.Error != "" {
 		writeIndented(story, run.Error)

@@ -2,12 +2,12 @@ package main
 
 import (
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/format"
 	"github.com/jobq-dev/jobq/internal/when"
 )
 
@@ -93,19 +93,18 @@ func (a *app) writeOverview(cmd *cobra.Command, client *jobq.Client, span time.D
 	fmt.Fprintf(cmd.OutOrStdout(), "%s, ended within %s\n", time.Now().UTC().Format(time.RFC3339), when.FormatDuration(span))
 	t := newTable(cmd.OutOrStdout(), "QUEUE", "AVAILABLE", "SCHEDULED", "RUNNING", "COMPLETED", "FAILED", "RETRIED", "LOST",
 		"CANCELLED", "AVG RUN", "AVG WAIT")
-	number := func(n int64) string { return strconv.FormatInt(n, 10) }
 	for _, queue := range queues {
 		stats := byQueue[queue.Name]
-		t.row(queue.Name, count(queue.Available, queue.AvailableMax), count(queue.Scheduled, jobq.CountMax), number(queue.Running), number(stats.Completed),
-			number(stats.Failed), number(stats.Retried), number(stats.Lost), number(stats.Cancelled),
-			average(stats.RunTime, stats.Runs()), average(stats.WaitTime, stats.Completed))
+		t.row(queue.Name, format.CappedAt(queue.Available, queue.AvailableMax), format.CappedAt(queue.Scheduled, jobq.CountMax), format.Number(queue.Running), format.Number(stats.Completed),
+			format.Number(stats.Failed), format.Number(stats.Retried), format.Number(stats.Lost), format.Number(stats.Cancelled),
+			average(stats.RunTime, stats.Runs(), format.AtMost), average(stats.WaitTime, stats.Completed, format.Took))
 	}
 	return t.flush()
 }
 
-func average(sum time.Duration, count int64) string {
+func average(sum time.Duration, count int64, write func(time.Duration) string) string {
 	if count == 0 {
 		return "-"
 	}
-	return short(sum / time.Duration(count))
+	return write(sum / time.Duration(count))
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq/internal/pgtest"
+	"github.com/jobq-dev/jobq/tui/command"
 )
 
 // Text from jobs drives nobody's terminal: kinds, args, errors and output with
@@ -38,31 +39,31 @@ exit 1
 	term := openTerminal(t, 80, 24)
 	term.run("tui", "--database-url", url)
 	term.await("● live")
-	for _, step := range []struct{ key, want string }{
-		{"1", "Activity"},                     // its queue is on the overview
-		{"2", fmt.Sprint(waits)},              // its kind is in the list
-		{"3", "NAME"},                         // its queue
-		{"open", "attempt 1 of 1"},            // its args, tags and error
-		{"L", "last words"},                   // its output
-		{"job", fmt.Sprint("Jobs ▸ ", waits)}, // its kind in a headline
+	for _, step := range []struct{ command, want string }{
+		{command.Overview, "Activity"},              // its queue is on the overview
+		{command.Jobs, fmt.Sprint(waits)},           // its kind is in the list
+		{command.Queues, "NAME"},                    // its queue
+		{command.Open, "attempt 1 of 1"},            // its args, tags and error
+		{command.Output, "last words"},              // its output
+		{command.Job, fmt.Sprint("Jobs ▸ ", waits)}, // its kind in a headline
 	} {
-		switch step.key {
-		case "open", "job":
-			term.text(":")
+		switch step.command {
+		case command.Open, command.Job:
+			term.press(command.Palette)
 			term.await("Command")
-			term.text(fmt.Sprintf("job %d", map[string]int64{"open": id, "job": waits}[step.key]))
+			term.text(fmt.Sprintf("job %d", map[string]int64{command.Open: id, command.Job: waits}[step.command]))
 			term.keys("Enter")
 		default:
-			term.keys(step.key)
+			term.press(step.command)
 		}
 		screen := term.await(step.want)
 		require.Contains(t, screen, "jobq", "nothing has cleared the screen")
 		require.Contains(t, term.await("␛[2J"), "␛]0;pwned", "and what was meant to can be seen")
 		for _, char := range []string{"\x1b", "\u202e", "\u2066", "\u009b"} {
-			require.NotContains(t, screen, char, step.key)
+			require.NotContains(t, screen, char, step.command)
 		}
 		for _, line := range strings.Split(screen, "\n") {
-			require.LessOrEqual(t, len([]rune(line)), 80, step.key)
+			require.LessOrEqual(t, len([]rune(line)), 80, step.command)
 		}
 		require.NotContains(t, term.tmux("display", "-p", "#{pane_title}"), "pwned")
 		require.Equal(t, "1\n", term.tmux("display", "-p", "#{alternate_on}"))
@@ -84,13 +85,13 @@ func TestTUIVanishedJob(t *testing.T) {
 	term.await(fmt.Sprintf("> %12d", ids[1]))
 	require.True(t, query[bool](t, pool, "select jobq.delete_job($1)", ids[1]))
 	term.await("→ deleted")
-	term.keys("r")
+	term.press(command.Requeue)
 	term.await("requeue: no job is selected")
-	term.keys("j", "Enter")
+	term.press(command.Down, command.Open)
 	term.await(fmt.Sprintf("▸ %d email/SendInvoice", ids[0])) // its detail, and not the preview beside the list
 	require.True(t, query[bool](t, pool, "select jobq.delete_job($1)", ids[0]))
 	term.await("it was deleted, or retention has removed it")
-	term.keys("r")
+	term.press(command.Requeue)
 	term.await(fmt.Sprintf("requeue job %d: no such job", ids[0]))
 	require.Zero(t, query[int](t, pool, "select count(*)::int from jobq.job"))
 }
@@ -105,14 +106,14 @@ func TestTUIChangedMeanwhile(t *testing.T) {
 	term := openTerminal(t, 120, 35)
 	term.run("tui", "--database-url", url, "--open", "jobs")
 	term.await("1-1 of 1")
-	term.keys("f")
+	term.press(command.Freeze)
 	term.await("frozen")
 	require.Equal(t, "available", query[string](t, pool, "select jobq.requeue($1)::text", id))
 	before := query[string](t, pool, "select p::text from jobq.pending p where id = $1", id)
 	require.NotContains(t, term.screen(), "available", "the screen still shows what was")
-	term.keys("D")
+	term.press(command.Delete)
 	term.await(fmt.Sprintf("delete job %d, failed", id))
-	term.answer("y")
+	term.answer(command.Yes)
 	term.await(fmt.Sprintf("delete job %d: it has changed meanwhile, and is available now", id))
 	require.Equal(t, before, query[string](t, pool, "select p::text from jobq.pending p where id = $1", id))
 }
@@ -134,17 +135,17 @@ func TestTUIFilterGivesUp(t *testing.T) {
 	_, err = conn.Exec(ctx, "begin")
 	require.NoError(t, err)
 	require.NoError(t, pgtest.LockHistory(ctx, conn))
-	term.keys("/")
+	term.press(command.Filter)
 	term.await("Filter")
 	term.text("kind:nosuch")
 	term.keys("Enter")
 	term.await("only the newest 400,000 jobs were searched: name a state or a queue to look further")
 	_, err = conn.Exec(ctx, "rollback")
 	require.NoError(t, err)
-	term.keys("C-r")
+	term.press(command.Refetch)
 	screen := term.await("no job matches")
 	require.Contains(t, screen, "only the newest 400,000 jobs were searched")
-	term.keys("Escape")
+	term.press(command.Back)
 	term.await("1-3 of 3")
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/jobq-dev/jobq/internal/pgtest"
 	"github.com/jobq-dev/jobq/internal/postgres"
+	"github.com/jobq-dev/jobq/tui/command"
 )
 
 // A database that is there and does not answer, as one that sleeps: the UI
@@ -41,13 +42,13 @@ func TestTUIDatabaseAsleep(t *testing.T) {
 	signal(syscall.SIGSTOP)
 	t.Cleanup(func() { signal(syscall.SIGCONT) })
 	term.await("offline")
-	term.keys("r")
+	term.press(command.Requeue)
 	screen := term.await("requeue: the database does not answer")
 	require.Contains(t, screen, "SendInvoice", "what was known is still there")
 	require.NotContains(t, screen, "● live")
 	signal(syscall.SIGCONT)
 	term.await("● live")
-	term.keys("r")
+	term.press(command.Requeue)
 	term.await(fmt.Sprintf("requeue job %d: it is available", id))
 }
 
@@ -79,7 +80,7 @@ func TestTUIReplica(t *testing.T) {
 	require.Contains(t, screen, "SendInvoice")
 	term.await("● poll: cannot execute LISTEN during recovery")
 	require.Contains(t, term.screen(), " RO ")
-	term.keys("r")
+	term.press(command.Requeue)
 	term.await("requeue: the database is read-only: a standby, or told so")
 	makeFailed(t, primary.URL("postgres"), "email", 1)
 	term.await("of 2")
@@ -130,10 +131,10 @@ func TestTUIPgBouncer(t *testing.T) {
 	term.await("1-1 of 1")
 	term.await("● poll: no events, as behind a pooler")
 	term.await(" RW ")
-	term.keys("r")
+	term.press(command.Requeue)
 	term.await(fmt.Sprintf("requeue job %d: it is available", id))
 	require.Equal(t, "cancelled", query[string](t, pool, "select jobq.cancel($1)::text", id))
 	term.await("cancelled") // seen by polling
-	term.keys("q")
+	term.press(command.Quit)
 	term.await("\nready>\n")
 }

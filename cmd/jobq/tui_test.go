@@ -17,6 +17,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/pgtest"
+	"github.com/jobq-dev/jobq/tui/command"
 )
 
 // terminal is a real one, in tmux, with a shell in it.
@@ -60,6 +61,17 @@ func (term *terminal) run(args ...string) {
 }
 
 func (term *terminal) text(text string) { term.tmux("send-keys", "-l", text) }
+
+// press gives commands of the UI, with the keys that the product has for them.
+func (term *terminal) press(commands ...string) {
+	for _, id := range commands {
+		key := command.Key(id)
+		if name, named := map[string]string{"enter": "Enter", "esc": "Escape", "space": "Space", "tab": "Tab"}[key]; named {
+			key = name
+		}
+		term.keys(strings.Replace(key, "ctrl+", "C-", 1))
+	}
+}
 
 // keys presses keys by their names in tmux.
 func (term *terminal) keys(names ...string) {
@@ -122,41 +134,41 @@ func TestTUIStory(t *testing.T) {
 	term := openTerminal(t, 120, 35)
 	term.run("tui", "--database-url", url, "--context", "staging")
 	term.await("Throughput")
-	term.keys("3")
+	term.press(command.Queues)
 	term.await("default")
-	term.keys("p")
+	term.press(command.Pause)
 	term.await("Pause queue default")
 	term.text("to look at it")
 	term.keys("Enter")
 	term.await("paused queue default")
-	term.keys("2")
+	term.press(command.Jobs)
 	term.await("to filter")
-	term.keys("/")
+	term.press(command.Filter)
 	term.await("Filter")
 	term.text("state:failed kind:ta*")
 	term.keys("Enter")
 	term.await("1-1 of 1  last ended first")
-	term.keys("r")
+	term.press(command.Requeue)
 	term.await(fmt.Sprintf("requeue job %d: it is available", id))
 	eventually(t, pool, "available", "select state::text from jobq.job where id = $1", id)
-	term.keys("u")
+	term.press(command.Undo)
 	term.await(fmt.Sprintf("undo job %d: it is failed", id))
 	eventually(t, pool, "failed", "select state::text from jobq.job where id = $1", id)
 	term.keys("Enter")
 	term.await("FAILED  attempt 1 of 1")
-	term.keys("r")
+	term.press(command.Requeue)
 	term.await("AVAILABLE")
-	term.keys("3")
+	term.press(command.Queues)
 	term.await("PAUSED")
-	term.keys("p")
+	term.press(command.Pause)
 	term.await("resumed queue default")
-	term.keys("2")
-	term.text(":")
+	term.press(command.Jobs)
+	term.press(command.Palette)
 	term.await("Command")
 	term.text(fmt.Sprintf("job %d", id))
 	term.keys("Enter")
 	term.await("COMPLETED")
-	term.keys("6")
+	term.press(command.Audit)
 	screen := term.await("WHAT")
 	var entries []jobq.AuditEntry
 	out, _, code := invoke(t, "", "audit", "--json", "--database-url", url)
@@ -187,7 +199,7 @@ func TestTUIStory(t *testing.T) {
 		fmt.Sprintf("2 requeue 1 0 %d | undone by 3", id),
 		"1 pause 0 0 default | to look at it",
 	}, shown, "on the screen")
-	term.keys("q")
+	term.press(command.Quit)
 	term.await("\nready>\n")
 }
 
@@ -201,9 +213,9 @@ func TestTUIOpenAndResize(t *testing.T) {
 	term := openTerminal(t, 120, 35)
 	term.run("tui", "--database-url", url, "--open", fmt.Sprintf("job/%d", id))
 	term.await("FAILED")
-	term.keys("r")
+	term.press(command.Requeue)
 	eventually(t, pool, "available", "select state::text from jobq.job where id = $1", id)
-	term.keys("1")
+	term.press(command.Overview)
 	term.await("Live activity")
 	term.tmux("resize-window", "-x", "80", "-y", "24")
 	term.await("─ Activity ─")
@@ -237,12 +249,12 @@ func TestTUIDatabaseGoesAway(t *testing.T) {
 	term.await("1-3 of 3")
 	require.NoError(t, server.Kill())
 	term.await("offline")
-	term.keys("r")
+	term.press(command.Requeue)
 	term.await("the database does not answer")
 	require.Contains(t, term.screen(), "SendInvoice", "what was known is still there")
 	require.NoError(t, server.Relaunch(ctx))
 	term.await("● live")
-	term.keys("r")
+	term.press(command.Requeue)
 	term.await("it is available")
 }
 
@@ -259,7 +271,7 @@ func TestTUISuspend(t *testing.T) {
 	const holding = "select count(*)::int from pg_stat_activity where datname = current_database() and application_name like 'jobq-%' and (backend_xmin is not null or xact_start is not null)"
 	eventually(t, pool, 1, listeners)
 	eventually(t, pool, 1, "select count(*)::int from jobq.watcher")
-	term.keys("C-z")
+	term.press(command.Suspend)
 	term.await("Stopped")
 	eventually(t, pool, 0, listeners) // a backend outlives its connection by a moment
 	require.Zero(t, query[int](t, pool, holding))

@@ -7,12 +7,13 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/format"
 )
 
 func newWorkersCommand(a *app) *cobra.Command {
@@ -43,7 +44,7 @@ func newWorkersCommand(a *app) *cobra.Command {
 				if w.Draining {
 					name += " (draining)"
 				}
-				t.row(name, strconv.FormatInt(w.Running, 10), ago(w.HeartbeatAt), strings.TrimSuffix(ago(w.StartedAt), " ago"),
+				t.row(name, format.Number(w.Running), ago(w.HeartbeatAt), format.Ago(time.Since(w.StartedAt)),
 					w.Version, strings.Join(queues, ","), strings.Join(w.Kinds, ","))
 			}
 			return t.flush()
@@ -90,9 +91,9 @@ func writePrograms(out io.Writer, workers []jobq.Worker) error {
 			p := w.Programs[kind]
 			row := []string{w.ID, kind}
 			for _, n := range []int64{p.Started, p.NotStarted, p.Succeeded, p.Later, p.Final, p.Failed, p.Signalled, p.Stopped} {
-				row = append(row, strconv.FormatInt(n, 10))
+				row = append(row, format.Number(n))
 			}
-			t.row(append(row, fmt.Sprintf("%.2fs", p.CPUSeconds), fmt.Sprintf("%.1f MiB", float64(p.MaxRSSBytes)/(1<<20)), p.Trouble)...)
+			t.row(append(row, format.Took(time.Duration(p.CPUSeconds*float64(time.Second))), fmt.Sprintf("%.1f MiB", float64(p.MaxRSSBytes)/(1<<20)), p.Trouble)...)
 		}
 	}
 	return t.flush()

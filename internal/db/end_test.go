@@ -130,6 +130,35 @@ func TestDelays(t *testing.T) {
 	require.InDelta(t, 7200, seconds(), 30)
 }
 
+// A run that is recorded has begun as long before its end as its worker says, but
+// never before its claim; where the worker does not know, with the claim.
+func TestRunBeginsAfterItsClaim(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	q.exec("select jobq.enqueue('k') from generate_series(1, 5)")
+	jobs := sorted(q.claim("a", 5))
+	require.Len(t, jobs, 5)
+	q.exec("update jobq.lease set claimed_at = claimed_at - interval '1 hour'")
+	q.exchange(db.Exchange{
+		Owner: "a",
+		Completions: []db.Completion{
+			{Slot: at(jobs[0]), Output: "x", Ran: 3 * time.Second},
+			{Slot: at(jobs[1]), Output: "x"},
+		},
+		Endings: []db.Ending{
+			{Slot: at(jobs[2]), Outcome: "failed", Error: "e", Final: true, Started: true, Ran: 3 * time.Second},
+			{Slot: at(jobs[3]), Outcome: "failed", Error: "e", Final: true, Started: true},
+			{Slot: at(jobs[4]), Outcome: "failed", Error: "e", Final: true, Started: true, Ran: 3 * time.Hour},
+		},
+	})
+	for id, seconds := range map[int]int{1: 3, 2: 3600, 3: 3, 4: 3600, 5: 3600} {
+		const took = "select round(extract(epoch from finished_at - started_at))::integer from "
+		require.Equal(t, seconds, q.number(took+"jobq.attempt where job_id = $1", id), id)
+		require.Equal(t, seconds, q.number(took+"jobq.job where id = $1", id), id)
+	}
+	require.Equal(t, 3*3600+2*3, q.number("select round(sum(run_seconds))::integer from jobq.stat_delta"))
+}
+
 // A batch with some leases lost does what it can under the others, and says
 // which those were.
 func TestBatchWithLostLeases(t *testing.T) {

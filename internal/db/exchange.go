@@ -53,6 +53,7 @@ type Completion struct {
 	Result json.RawMessage // nil for none
 	Output string          // "" for none
 	Usage  json.RawMessage // of a program; nil for none
+	Ran    time.Duration   // how long the run took; 0 when that is not known
 }
 
 // isPlain says whether the lease alone is to know of the end.
@@ -69,6 +70,7 @@ type Ending struct {
 	Delay   Delay
 	Final   bool
 	Started bool
+	Ran     time.Duration   // how long the run took, if it started; 0 when that is not known
 	Quiet   bool            // released, and workers are not to look for it at the head
 	Usage   json.RawMessage // of a program; nil for none
 }
@@ -199,20 +201,20 @@ func (r *round) onRow(c Completion) bool { return r.again || !c.isPlain() }
 
 func (r *round) queueRunEnd(ctx context.Context, s *Schema, batch *pgx.Batch) {
 	params := RunEndParams{Owner: r.Owner}
-	add := func(at Slot, outcome, text, output string, delay Delay, final, started, quiet bool, result, usage json.RawMessage) {
+	add := func(at Slot, outcome, text, output string, delay Delay, final, quiet bool, ranUs int64, result, usage json.RawMessage) {
 		params.Ids, params.Tokens = append(params.Ids, at.ID), append(params.Tokens, at.Token)
 		params.Outcomes, params.Errors = append(params.Outcomes, outcome), append(params.Errors, text)
 		params.Outputs, params.Delays = append(params.Outputs, output), append(params.Delays, delay.interval())
-		params.Finals, params.Started, params.Quiet = append(params.Finals, final), append(params.Started, started), append(params.Quiet, quiet)
+		params.Finals, params.Quiet, params.RanUs = append(params.Finals, final), append(params.Quiet, quiet), append(params.RanUs, ranUs)
 		params.Results, params.Usages = append(params.Results, result), append(params.Usages, usage)
 	}
 	for _, c := range r.Completions {
 		if r.onRow(c) {
-			add(c.Slot, "completed", "", c.Output, Delay{}, false, true, false, c.Result, c.Usage)
+			add(c.Slot, "completed", "", c.Output, Delay{}, false, false, max(c.Ran.Microseconds(), 0), c.Result, c.Usage)
 		}
 	}
 	for _, e := range r.Endings {
-		add(e.Slot, e.Outcome, e.Error, e.Output, e.Delay, e.Final, e.Started, e.Quiet, nil, e.Usage)
+		add(e.Slot, e.Outcome, e.Error, e.Output, e.Delay, e.Final, e.Quiet, e.ranUs(), nil, e.Usage)
 	}
 	if len(params.Ids) == 0 {
 		return
@@ -221,6 +223,14 @@ func (r *round) queueRunEnd(ctx context.Context, s *Schema, batch *pgx.Batch) {
 		r.ended, err = pgx.CollectRows(rows, pgx.RowToStructByPos[RunEndRow])
 		return err
 	})
+}
+
+// ranUs is how long the run took, as RunEnd has it: below 0 when it never started.
+func (e Ending) ranUs() int64 {
+	if !e.Started {
+		return -1
+	}
+	return max(e.Ran.Microseconds(), 0)
 }
 
 // elsewhere are the runs that have ended on their own rows, if these were stored.

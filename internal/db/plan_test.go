@@ -90,11 +90,11 @@ func hotStatements() []hotStatement {
 		{"lease_look", db.LeaseLook, func(b hotBatch) string { return b.leases + ", " + b.claims + ", 'a'" }, leases, false},
 		{"end", db.RunEnd, func(b hotBatch) string {
 			return fmt.Sprintf("%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 'a'", b.ids, b.tokens, repeat("'failed'::text"), repeat("'e'::text"),
-				repeat("''::text"), repeat("null::interval"), repeat("false"), repeat("true"), repeat("false"), repeat("null::jsonb"), repeat("null::jsonb"))
+				repeat("''::text"), repeat("null::interval"), repeat("false"), repeat("5000::bigint"), repeat("false"), repeat("null::jsonb"), repeat("null::jsonb"))
 		}, jobs, false},
 		{"complete", db.RunEnd, func(b hotBatch) string {
 			return fmt.Sprintf("%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 'a'", b.ids, b.tokens, repeat("'completed'::text"), repeat("''::text"),
-				repeat("''::text"), repeat("null::interval"), repeat("false"), repeat("true"), repeat("false"), repeat("'1'::jsonb"), repeat("null::jsonb"))
+				repeat("''::text"), repeat("null::interval"), repeat("false"), repeat("5000::bigint"), repeat("false"), repeat("'1'::jsonb"), repeat("null::jsonb"))
 		}, jobs, false},
 		{"held", db.RunHeld, func(b hotBatch) string { return b.ids + ", " + b.tokens + ", 'a'" }, jobs, false},
 		{"extend", db.LeaseExtend, func(b hotBatch) string { return "'1 hour', " + b.leases + ", 'a'" }, leases, false},

@@ -148,7 +148,7 @@ func over(state, finished string, conditions ...string) Stage {
 	return Stage{
 		// An owner is never empty. The function keeps the join an outer one.
 		ID: "j.id", Queue: "j.queue", Since: finished, Worker: "nullif(lease.owner, '')", Args: argsOf, Scheduled: "false", Finished: finished,
-		state: state, token: "j.lease_id", started: "lease.claimed_at", cleared: "null::text",
+		state: state, token: "j.lease_id", started: "coalesce(j.began_at, lease.claimed_at)", cleared: "null::text",
 		reported: "lease.owner, null::timestamptz, null::timestamptz, null::timestamptz, null::real, null::text, null::text",
 		from:     "jobq.run j", lease: leaseOfRun, conditions: conditions, before: claimedBefore,
 	}

@@ -81,6 +81,10 @@ func (q Query) Condition(columns Columns, first int) (string, []any) {
 	return strings.Join(conditions, " and "), c.args
 }
 
+// firstWords are the words of the last error that failures are grouped by: the
+// query FailuresByError has the same expression.
+const firstWords = "coalesce(left(split_part(j.last_error, chr(10), 1), 60), '')"
+
 type compiler struct {
 	columns Columns
 	first   int
@@ -108,6 +112,9 @@ func (c *compiler) term(t Term) string {
 	case "tag":
 		return "exists (select from unnest(j.tags) as tag(name) where " + c.texts("tag.name", t.Values) + ")"
 	case "err":
+		if t.Op == "=" {
+			return c.texts(firstWords, t.Values)
+		}
 		return c.contains(t.Values, "j.last_error")
 	case "id":
 		return c.numbers(c.columns.ID, t)

@@ -33,7 +33,7 @@ type Query struct{ terms []Term }
 type Term struct {
 	Field   string // one of Fields, or "text" for a bare word
 	Path    []string
-	Op      string // ":" (equal, like, contains), "<", "<=", ">", ">="
+	Op      string // ":" (equal, like, contains), "<", "<=", ">", ">="; "=" of err
 	Values  []Value
 	Negated bool
 }
@@ -63,7 +63,7 @@ func Fields() []Field {
 		{"queue", "queue:email, queue:em*"},
 		{"kind", "kind:SendInvoice, kind:Send*"},
 		{"tag", "tag:eu"},
-		{"err", `part of the last error: err:"smtp 421"`},
+		{"err", `part of the last error: err:"smtp 421"; err:="smtp 421": its first words, all of them`},
 		{"age", "since it ended, else since it was created: age:<2h, age:>1d"},
 		{"id", "id:4711,4712 id:>4000"},
 		{"attempts", "runs that ended badly: attempts:>=3"},
@@ -91,6 +91,12 @@ func Equal(field string, values ...string) Term {
 		term.Values = append(term.Values, Value{Text: value})
 	}
 	return term
+}
+
+// Reason is a term that wants the first words of the last error to be these: a
+// group of failures.
+func Reason(words string) Term {
+	return Term{Field: "err", Op: "=", Values: []Value{{Text: words}}}
 }
 
 // Without returns the query without the terms of a field.

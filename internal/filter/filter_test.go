@@ -27,6 +27,8 @@ func TestCondition(t *testing.T) {
 		"kind:Send*":           {"(j.kind like $3)", []any{"Send%"}},
 		`kind:100%*,"a*"`:      {"(j.kind like $3 or j.kind = any($4::text[]))", []any{`100\%%`, []string{"a*"}}},
 		`err:"smtp 421"`:       {"(j.last_error ilike $3)", []any{"%smtp 421%"}},
+		`err:="smtp 421"`:      {"(coalesce(left(split_part(j.last_error, chr(10), 1), 60), '') = any($3::text[]))", []any{[]string{"smtp 421"}}},
+		`err=smtp*`:            {"(coalesce(left(split_part(j.last_error, chr(10), 1), 60), '') like $3)", []any{"smtp%"}},
 		"age:<2h":              {"(j.created_at > now() - $3::bigint * interval '1 us')", []any{int64(7200e6)}},
 		"age:>1d":              {"(j.created_at < now() - $3::bigint * interval '1 us')", []any{int64(86400e6)}},
 		"args.tenant=4411":     {"((j.args #>> $3::text[]) = any($4::text[]))", []any{[]string{"tenant"}, []string{"4411"}}},
@@ -119,7 +121,7 @@ func TestErrors(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	for _, text := range []string{
 		`state:failed queue:email kind:Send* err:"smtp 421" age:<2h args.tenant=4411`, `-tag:eu,"a b" id:>3 x`,
-		`meta.a.b:"\"" key:*`, `args.a<=-1.5 worker:a*`, `"quoted, bare" -"-x" 4711`, "état:x", `--a* ,`, "-state:retrying",
+		`err:="a b",c`, `meta.a.b:"\"" key:*`, `args.a<=-1.5 worker:a*`, `"quoted, bare" -"-x" 4711`, "état:x", `--a* ,`, "-state:retrying",
 		"key:" + strings.Repeat("a-,", 900) + "b", // quoting makes it longer than what may be typed
 	} {
 		f.Add(text)

@@ -77,7 +77,7 @@ func (p *parser) term() (Term, error) {
 		if match[2] != "" {
 			term.Path = strings.Split(match[2][1:], ".")
 		}
-		if op := strings.Trim(match[3], ":"); op != "" && op != "=" {
+		if op := strings.Trim(match[3], ":"); op != "" && (op != "=" || term.Field == "err") {
 			term.Op = op
 		}
 		p.at += len(match[0])
@@ -164,7 +164,7 @@ func (t *Term) check() string {
 		return fmt.Sprintf("%s has no members", t.Field)
 	}
 	isNumber := t.Field == "id" || t.Field == "attempts" || t.Field == "priority"
-	if t.Op != ":" {
+	if t.Op != ":" && t.Op != "=" {
 		if !isNumber && !hasPath && t.Field != "age" {
 			return fmt.Sprintf("%s has no order: use %s:value", t.Field, t.Field)
 		}

@@ -8,11 +8,21 @@ import (
 	"strings"
 )
 
-// CSV writes JSON objects as comma-separated values: a column for each field
-// that an object has, in their order. Texts are as they are, everything else is
-// JSON.
-func CSV(rows []json.RawMessage) ([]byte, error) {
-	var header []string
+// JobColumns are the columns of a list of jobs as comma-separated values, whatever
+// fields its jobs have: pages of a list can be put together.
+func JobColumns() []string {
+	return []string{
+		"id", "state", "queue", "kind", "priority", "attempts", "max_attempts", "crashes", "run_at", "created_at", "started_at", "finished_at",
+		"timeout_ns", "unique_key", "tags", "metadata", "last_error", "clear_reason", "lease_token", "lease_owner", "lease_expires_at",
+		"cancel_requested_at", "progress",
+	}
+}
+
+// CSV writes JSON objects as comma-separated values: the columns, and one for each
+// other field that an object has, in their order. Texts are as they are, everything
+// else is JSON; show may change what is in a cell, and may be nil.
+func CSV(rows []json.RawMessage, columns []string, show func(string) string) ([]byte, error) {
+	header := slices.Clone(columns)
 	cells := make([]map[string]string, len(rows))
 	for i, row := range rows {
 		names, values, err := fieldsOf(row)
@@ -30,7 +40,9 @@ func CSV(rows []json.RawMessage) ([]byte, error) {
 	for _, values := range cells {
 		line := make([]string, len(header))
 		for i, name := range header {
-			line[i] = values[name]
+			if line[i] = values[name]; show != nil {
+				line[i] = show(line[i])
+			}
 		}
 		table = append(table, line)
 	}

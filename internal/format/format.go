@@ -46,6 +46,20 @@ func Took(span time.Duration) string {
 	return fmt.Sprintf("%dd", int(span.Hours()/24))
 }
 
+// AtMost is Took for a run of which only the claim is known, and not when its handler
+// was called: up to about a second later, which is lost in the precision of a minute
+// and more. <112ms, 3m29s.
+func AtMost(span time.Duration) string {
+	if span <= 0 || span >= time.Minute {
+		return Took(span)
+	}
+	return "<" + Took(max(span, time.Millisecond))
+}
+
+// Seconds is a span in tenths of a second, for a figure that is shown again and
+// again while it changes: 0.2s.
+func Seconds(span time.Duration) string { return fmt.Sprintf("%.1fs", max(span, 0).Seconds()) }
+
 // When says how long ago a moment was, or how far off it is: "41s ago", "in 2m".
 func When(moment, now time.Time) string {
 	if moment.After(now) {
@@ -55,8 +69,8 @@ func When(moment, now time.Time) string {
 }
 
 // Number groups digits: 8,640,113.
-func Number(n int64) string {
-	digits := strconv.FormatInt(n, 10)
+func Number[N int | int64](n N) string {
+	digits := strconv.FormatInt(int64(n), 10)
 	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {
 		digits = digits[:i] + "," + digits[i:]
 	}
@@ -81,7 +95,7 @@ func CappedAt(n, limit int64) string {
 }
 
 // Count is a number with the noun that it counts: "1 job", "2 jobs".
-func Count(n int64, noun string) string {
+func Count[N int | int64](n N, noun string) string {
 	if n == 1 {
 		return "1 " + noun
 	}

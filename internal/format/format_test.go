@@ -2,6 +2,12 @@ package format_test
 
 import (
 	"encoding/json"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -27,6 +33,15 @@ func TestSpans(t *testing.T) {
 		require.Equal(t, want, [2]string{format.Ago(span), format.Took(span)}, span)
 	}
 	now := time.Now()
+	require.Equal(t, "<112ms", format.AtMost(112*time.Millisecond))
+	require.Equal(t, "<1ms", format.AtMost(time.Microsecond))
+	require.Equal(t, "0ms", format.AtMost(0))
+	require.Equal(t, "1m05s", format.AtMost(65*time.Second))
+	started := now.Add(-time.Second)
+	job := &jobq.Job{State: jobq.Completed, StartedAt: &started, FinishedAt: &now}
+	require.Equal(t, "<1.0s", format.Duration(job, now), "the claim is known, and not the start")
+	job.State = jobq.Failed
+	require.Equal(t, "1.0s", format.Duration(job, now))
 	require.Equal(t, "in 1h", format.When(now.Add(time.Hour), now))
 	require.Equal(t, "41s ago", format.When(now.Add(-41*time.Second), now))
 }
@@ -73,14 +88,70 @@ func TestAttempts(t *testing.T) {
 	require.Equal(t, "stopping", format.State(&jobq.Job{State: jobq.Running, CancelRequestedAt: &now}))
 }
 
+// A table of jobs has a column for each field that a list of them can have.
+func TestJobColumns(t *testing.T) {
+	t.Parallel()
+	var want []string
+	for field := range reflect.TypeFor[jobq.Job]().Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		if name != "args" && name != "checkpoint" && name != "result" { // which a list does not load
+			want = append(want, name)
+		}
+	}
+	require.ElementsMatch(t, want, format.JobColumns())
+}
+
+// An error from before a job completed is not the job's any more, and a job that is
+// due later has no age yet.
+func TestErrorAndAge(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	finished := now.Add(-time.Minute)
+	job := &jobq.Job{State: jobq.Failed, LastError: "one\x1b\ntwo", FinishedAt: &finished, RunAt: now.Add(-time.Hour)}
+	require.Equal(t, "one␛", format.LastError(job))
+	require.Equal(t, "1m", format.Age(job, now))
+	job.State = jobq.Completed
+	require.Empty(t, format.LastError(job))
+	require.Equal(t, "in 2m", format.Age(&jobq.Job{State: jobq.Scheduled, RunAt: now.Add(2 * time.Minute)}, now))
+	require.Equal(t, "0.2s", format.Seconds(180*time.Millisecond))
+}
+
+// There is one way to write spans of time, attempts, states, counts and CSV. Method:
+// the sources of the command line and the terminal UI are searched for a second one.
+func TestOneWayToFormat(t *testing.T) {
+	t.Parallel()
+	second := regexp.MustCompile(`"encoding/csv"|\.(Milliseconds|Minutes|Hours)\(\)|Duration\.(Round|Truncate)|\bjob\.Attempts, (\w+\.)?job\.MaxAttempts` +
+		`|%\.\df ?s"|scheduled \(retry\)|\+ "\+"$|\+= "\+"|"%d\+"|%d (jobs|queues|workers|slots)\b|FormatInt\([^)]*(Running|Count|Available|Jobs|Done)`)
+	files := 0
+	for _, folder := range []string{"../../cmd/jobq", "../../tui"} {
+		require.NoError(t, filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
+			if err == nil && entry.IsDir() && strings.HasSuffix(path, "cmd/jobq/internal") {
+				return fs.SkipDir // figures of measurements have units of their own
+			}
+			if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			files++
+			source, err := os.ReadFile(path) // #nosec G304 -- of these folders
+			require.NoError(t, err)
+			require.Empty(t, second.FindAllString(string(source), -1), "%s: use internal/format", path)
+			return nil
+		}))
+	}
+	require.Greater(t, files, 60)
+}
+
 // CSV has a column for each field, in the order in which they come.
 func TestCSV(t *testing.T) {
 	t.Parallel()
 	content, err := format.CSV([]json.RawMessage{
 		json.RawMessage(`{"id": 1, "last": "a, \"b\"\nc"}`), json.RawMessage(`{"id": 2, "tags": ["x"], "last": ""}`),
-	})
+	}, nil, nil)
 	require.NoError(t, err)
 	require.Equal(t, "id,tags,last\n1,,\"a, \"\"b\"\"\nc\"\n2,\"[\"\"x\"\"]\",\n", string(content))
+	content, err = format.CSV([]json.RawMessage{json.RawMessage(`{"id": 1, "b": "x"}`)}, []string{"id", "a"}, strings.ToUpper)
+	require.NoError(t, err)
+	require.Equal(t, "id,b,a\n1,X,\n", string(content))
 	require.Equal(t, `"a,b",c`, format.CSVLine([]string{"a,b", "c"}))
 	require.Empty(t, format.CSVLine(nil))
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/printable"
 )
 
 // State is the state of a job in one word: also retrying, for a scheduled job
@@ -35,6 +36,33 @@ func Attempt(job *jobq.Job) int {
 // Attempts is the number of the attempt and how many there may be: 1/25.
 func Attempts(job *jobq.Job) string { return fmt.Sprintf("%d/%d", Attempt(job), job.MaxAttempts) }
 
+// LastError is the first line of the error that the job is to be judged by: what
+// went wrong before it completed is in its history.
+func LastError(job *jobq.Job) string {
+	if job.State == jobq.Completed {
+		return ""
+	}
+	return printable.FirstLine(job.LastError)
+}
+
+// Age is for how long the job has been in its state, or when it is due: "41s", "in
+// 2m".
+func Age(job *jobq.Job, now time.Time) string {
+	if job.State == jobq.Scheduled && job.RunAt.After(now) {
+		return When(job.RunAt, now)
+	}
+	return Ago(now.Sub(Since(job)))
+}
+
+// PausedBy says who has paused the queue, and why where that was said: "ana: books
+// are closed".
+func PausedBy(queue jobq.Queue) string {
+	if queue.PauseReason == "" {
+		return queue.PausedBy
+	}
+	return queue.PausedBy + ": " + queue.PauseReason
+}
+
 // Since is since when the job has been in its state; when it may run for one that
 // waits.
 func Since(job *jobq.Job) time.Time {
@@ -52,12 +80,15 @@ func Since(job *jobq.Job) time.Time {
 	return job.RunAt
 }
 
-// Duration is how long the last run took, or the one under way takes so far;
-// empty for a job that waits.
+// Duration is how long the last run took, or the one under way takes so far, from its
+// claim; empty for a job that waits. A run that succeeds leaves no record of when its
+// handler was called, so that of a completed job this is at most how long it took.
 func Duration(job *jobq.Job, now time.Time) string {
 	switch {
 	case job.StartedAt == nil, job.State == jobq.Scheduled, job.State == jobq.Available:
 		return ""
+	case job.FinishedAt != nil && job.State == jobq.Completed:
+		return AtMost(job.FinishedAt.Sub(*job.StartedAt))
 	case job.FinishedAt != nil && job.State != jobq.Running:
 		return Took(job.FinishedAt.Sub(*job.StartedAt))
 	}

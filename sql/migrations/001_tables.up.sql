@@ -151,6 +151,7 @@ create table jobq.run (
   position            bigint,
   run_at              timestamptz not null,
   created_at          timestamptz not null,
+  began_at            timestamptz, -- with state, where it is known: the claim may have been long before
   finished_at         timestamptz, -- with state
   cancel_requested_at timestamptz,
   timeout             interval,

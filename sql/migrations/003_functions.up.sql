@@ -16,7 +16,7 @@ create view jobq.job as
   union all
   select r.id, coalesce(r.state, case when e.ended_ms >= 0 then 'completed' else 'running' end::jobq.job_state),
       r.queue, r.kind, r.priority, r.attempts, r.max_attempts, r.crashes, r.lease_id, r.run_at, r.created_at,
-      l.claimed_at, coalesce(r.finished_at, l.claimed_at + e.ended_ms * interval '1 ms'), l.owner,
+      coalesce(r.began_at, l.claimed_at), coalesce(r.finished_at, l.claimed_at + e.ended_ms * interval '1 ms'), l.owner,
       case when e.runs then l.expires_at end, case when e.runs then r.cancel_requested_at end,
       p.progressed_at, p.percent, p.stage,
       p.message, r.timeout, r.backoff_base, r.backoff_max, r.unique_key, r.last_error, case when e.runs then r.clear_reason end, r.tags,

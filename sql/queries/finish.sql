@@ -114,9 +114,11 @@ select f.id::bigint as id, l.plain::smallint[] as plain
 --   released           back to its old place in the line; attempts stay
 --   snoozed            back to pending after the delay; attempts stay
 -- A job that somebody has asked to cancel does not go back: it is cancelled.
--- Each leaves an attempt row, but for a job that never started (started false):
--- it was released, or cancelled before; and for one that completed without output. The time of cancelled runs is not
--- counted: an average is of those that ended by themselves. Of a long error the
+-- Each leaves an attempt row, but for a job that never started (ran_us below 0):
+-- it was released, or cancelled before; and for one that completed without output.
+-- A run has begun as long ago as it took, by its worker's clock; with a ran_us of 0
+-- when it was claimed, since that is all that is known then. The time of cancelled
+-- runs is not counted: an average is of those that ended by themselves. Of a long error the
 -- job keeps the beginning, whose first line is its summary, and the end, where
 -- traces have what went wrong.
 --
@@ -126,15 +128,16 @@ select f.id::bigint as id, l.plain::smallint[] as plain
 -- Needs lease_pkey, run_id_idx and progress_pkey only.
 -- name: RunEnd :many
 with f as materialized (
-  select f.id, f.token, f.outcome, f.error, f.output, f.delay, f.final, f.started, f.quiet, f.result, f.usage
+  select f.id, f.token, f.outcome, f.error, f.output, f.delay, f.final, f.ran_us, f.quiet, f.result, f.usage
     from rows from (unnest(sqlc.arg(ids)::bigint[]), unnest(sqlc.arg(tokens)::bigint[]), unnest(sqlc.arg(outcomes)::text[]),
       unnest(sqlc.arg(errors)::text[]), unnest(sqlc.arg(outputs)::text[]), unnest(sqlc.arg(delays)::interval[]),
-      unnest(sqlc.arg(finals)::boolean[]), unnest(sqlc.arg(started)::boolean[]),
+      unnest(sqlc.arg(finals)::boolean[]), unnest(sqlc.arg(ran_us)::bigint[]),
       unnest(sqlc.arg(quiet)::boolean[]), unnest(sqlc.arg(results)::jsonb[]), unnest(sqlc.arg(usages)::jsonb[]))
-      as f(id, token, outcome, error, output, delay, final, started, quiet, result, usage)
+      as f(id, token, outcome, error, output, delay, final, ran_us, quiet, result, usage)
 ), held as materialized (
   select h.place, h.id, h.lease_id, h.claimed_at, h.queue, h.kind, h.run_at, h.attempts as attempts_before,
-      f.outcome, f.output, f.delay, f.started, f.quiet, f.result, f.usage, f.error,
+      case when f.ran_us > 0 then greatest(h.claimed_at, clock_timestamp() - f.ran_us * interval '1 us') else h.claimed_at end as began_at,
+      f.outcome, f.output, f.delay, f.ran_us >= 0 as started, f.quiet, f.result, f.usage, f.error,
       h.attempts + case when f.outcome in ('failed', 'timed_out') then 1 else 0 end as attempts,
       case
         when f.outcome not in ('failed', 'timed_out') then h.last_error
@@ -160,7 +163,7 @@ with f as materialized (
     ) h
 ), kept as (
   update jobq.run r
-    set state = h.state, finished_at = clock_timestamp(), attempts = h.attempts, last_error = h.last_error, result = h.result,
+    set state = h.state, began_at = h.began_at, finished_at = clock_timestamp(), attempts = h.attempts, last_error = h.last_error, result = h.result,
       checkpoint = coalesce((select p.checkpoint from jobq.progress p where p.job_id = h.id and p.lease_id = h.lease_id limit 1), r.checkpoint)
     from held h
     where r.id = h.id and h.state in ('completed', 'failed', 'cancelled')
@@ -174,7 +177,7 @@ with f as materialized (
       r.max_attempts, r.crashes, r.args_apart, r.queue, r.kind, r.args, r.unique_key, r.clear_reason, r.checkpoint, r.metadata, r.tags
 ), done as materialized (
   -- A row that has changed since the snapshot is locked in its new version, and is in neither.
-  select h.id, h.lease_id, h.claimed_at, h.queue, h.kind, h.run_at, h.attempts_before, h.outcome, h.output, h.started, h.quiet,
+  select h.id, h.lease_id, h.claimed_at, h.began_at, h.queue, h.kind, h.run_at, h.attempts_before, h.outcome, h.output, h.started, h.quiet,
       h.usage, h.error, h.state
     from held h
     join (select k.id from kept k union all select g.id from gone g) d on d.id = h.id
@@ -199,7 +202,7 @@ with f as materialized (
 ), told as (
   insert into jobq.attempt
       (job_id, finished_at, started_at, lease_token, outcome, number, worker_id, error, output, usage)
-    select d.id, clock_timestamp(), d.claimed_at, d.lease_id, d.outcome::jobq.attempt_outcome,
+    select d.id, clock_timestamp(), d.began_at, d.lease_id, d.outcome::jobq.attempt_outcome,
         d.attempts_before + 1, sqlc.arg(owner), nullif(d.error, ''), nullif(d.output, ''), d.usage
       from done d
       where d.started and (d.outcome <> 'completed' or d.output <> '' or d.usage is not null)
@@ -211,7 +214,7 @@ with f as materialized (
         count(*) filter (where d.state = 'failed'),
         count(*) filter (where d.outcome in ('failed', 'timed_out') and d.state in ('available', 'scheduled')), 0,
         count(*) filter (where d.state = 'cancelled'),
-        coalesce(sum(extract(epoch from clock_timestamp() - d.claimed_at)::float8) filter (where d.state <> 'cancelled'), 0),
+        coalesce(sum(extract(epoch from clock_timestamp() - d.began_at)::float8) filter (where d.state <> 'cancelled'), 0),
         coalesce(sum(extract(epoch from d.claimed_at - d.run_at)::float8) filter (where d.state = 'completed'), 0)
       from done d
       where d.outcome in ('completed', 'failed', 'timed_out') or d.state = 'cancelled'

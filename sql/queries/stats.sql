@@ -76,24 +76,96 @@ select s.minute, s.queue, sum(s.completed)::bigint as completed, sum(s.failed)::
   group by s.minute, s.queue
   order by s.minute, s.queue;
 
--- FailuresByError groups the last failures within the span by queue and the
--- first words of the error. It reads at most the last row_count jobs that did not
--- succeed, so that a million of cancelled ones cannot make it slow. The span is in
--- a subquery for the planner: it would expect too few rows, as most of run have
--- neither a state nor a finished_at, and sort them all. Needs run_unsuccessful_idx.
+-- FailuresByError groups the failures within the span by queue, kind and the
+-- first words of the error, the most frequent groups first. It reads at most the
+-- last row_count jobs that did not succeed; looked is how many those were, and
+-- groups how many groups they make, of which it returns group_count at most. Of
+-- each group, example is the newest job. The span is in a subquery for the planner:
+-- it would expect too few rows, as most of run have neither a state nor a
+-- finished_at, and sort them all. Needs run_unsuccessful_idx.
 -- name: FailuresByError :many
-select e.queue, e.error::text as error, count(*) as jobs, min(e.finished_at)::timestamptz as since
-  from (
-    select u.queue, u.finished_at, coalesce(left(split_part(u.last_error, E'\n', 1), 60), '') as error
-      from (
-        select r.queue, r.finished_at, r.state, r.last_error
-          from jobq.run r
-          where r.state <> 'completed' and r.finished_at > (select statement_timestamp() - sqlc.arg(span)::interval)
-          order by r.finished_at desc, r.id desc
-          limit sqlc.arg(row_count)::integer
-      ) u
-      where u.state = 'failed'
-  ) e
-  group by e.queue, e.error
-  order by count(*) desc, e.queue
-  limit 10;
+with looked as materialized (
+  select r.id, r.queue, r.kind, r.finished_at, r.state, r.last_error
+    from jobq.run r
+    where r.state <> 'completed' and r.finished_at > (select statement_timestamp() - sqlc.arg(span)::interval)
+    order by r.finished_at desc, r.id desc
+    limit sqlc.arg(row_count)::integer
+)
+select l.queue::text as queue, l.kind::text as kind,
+    coalesce(left(split_part(l.last_error, chr(10), 1), 60), '')::text as error, -- internal/filter has the same, for err:=
+    count(*)::bigint as jobs, min(l.finished_at)::timestamptz as first, max(l.finished_at)::timestamptz as last, max(l.id)::bigint as example,
+    (select count(*) from looked)::bigint as looked, count(*) over ()::bigint as groups
+  from looked l
+  where l.state = 'failed'
+  group by 1, 2, 3
+  order by count(*) desc, 1, 2, 3
+  limit sqlc.arg(group_count)::integer;
+
+-- RunsSilent finds the runs that have neither reported progress nor written output
+-- for longer than is usual, by queue and kind, those that have been silent for the
+-- longest first. What is usual is least_silence, or usual_factor times the average
+-- run of the kind within the span where that is more, or unknown_silence where no
+-- run of the kind has ended within the span. A lease that its worker extends is no
+-- sign that the run goes on.
+--
+-- Example: runs of kind Report take 20 minutes on average, and one that has begun
+-- an hour ago has last reported progress 45 minutes ago. With a factor of 3 it is
+-- not silent yet; a Resize, which takes 80 ms on average, is after least_silence.
+--
+-- Of those that have not reported progress for that long, it looks at the output
+-- of the row_count that have not for the longest. Needs stat_pkey and output_pkey;
+-- it reads all that runs, as the reaper does.
+-- name: RunsSilent :many
+with usual as materialized (
+  select s.kind, sum(s.run_seconds) / nullif(sum(s.completed + s.failed + s.retried - s.lost), 0) as seconds
+    from (
+      select t.kind, t.run_seconds, t.completed, t.failed, t.retried, t.lost
+        from jobq.stat t
+        where t.minute >= date_trunc('minute', statement_timestamp() - sqlc.arg(span)::interval)
+      union all
+      select d.kind, d.run_seconds, d.completed, d.failed, d.retried, d.lost
+        from jobq.stat_delta d
+        where d.minute >= date_trunc('minute', statement_timestamp() - sqlc.arg(span)::interval)
+    ) s
+    group by s.kind
+), quiet as materialized (
+  select j.id, j.queue, j.kind, j.lease_token, greatest(j.claimed_at, j.progressed_at) as said_at, u.seconds,
+      case when u.seconds is null then sqlc.arg(unknown_silence)::interval
+        else greatest(sqlc.arg(least_silence)::interval, u.seconds * sqlc.arg(usual_factor)::float8 * interval '1 s') end as allowed
+    from (
+      select r.id, r.queue, r.kind, l.id as lease_token, l.claimed_at, p.progressed_at
+        from jobq.lease l
+        cross join lateral unnest(l.job_ids) with ordinality as o(job_id, slot)
+        cross join lateral (
+          select x.id, x.queue, x.kind from jobq.run x where x.id = o.job_id and x.lease_id = l.id and x.state is null limit 1
+        ) r
+        left join lateral (
+          select x.progressed_at from jobq.progress x where x.job_id = o.job_id and x.lease_id = l.id limit 1
+        ) p on true
+        where l.claimed_at < statement_timestamp() - sqlc.arg(least_silence)::interval and o.slot <> all(l.ended_slots)
+    ) j
+    left join usual u on u.kind = j.kind
+), longest as materialized (
+  select q.id, q.queue, q.kind, q.lease_token, q.said_at, q.seconds, q.allowed
+    from quiet q
+    where q.said_at < statement_timestamp() - q.allowed
+    order by q.said_at
+    limit sqlc.arg(row_count)::integer
+), silent as (
+  select l.id, l.queue, l.kind, l.seconds, l.allowed, greatest(l.said_at, o.written_at) as said_at
+    from longest l
+    left join lateral (
+      select x.written_at
+        from jobq.output x
+        where x.job_id = l.id and x.lease_token = l.lease_token
+        order by x.begins_at desc
+        limit 1
+    ) o on true
+)
+select s.queue::text as queue, s.kind::text as kind, count(*)::bigint as runs, min(s.said_at)::timestamptz as since,
+    ((array_agg(s.id order by s.said_at, s.id))[1])::bigint as example, coalesce(max(s.seconds), 0)::float8 as usual_seconds
+  from silent s
+  where s.said_at < statement_timestamp() - s.allowed
+  group by s.queue, s.kind
+  order by min(s.said_at), s.queue, s.kind
+  limit sqlc.arg(group_count)::integer;

@@ -16,7 +16,8 @@ type Reader interface {
 	Session(ctx context.Context) (*jobq.Session, error)
 	Queues(ctx context.Context) ([]jobq.Queue, error)
 	Minutes(ctx context.Context, span time.Duration) ([]jobq.Minute, error)
-	Failures(ctx context.Context, span time.Duration) ([]jobq.Failure, error)
+	Failures(ctx context.Context, span time.Duration) (jobq.Failures, error)
+	Silent(ctx context.Context) ([]jobq.SilentRuns, error)
 	Leader(ctx context.Context) (*jobq.Leader, error)
 	Events(ctx context.Context, before int64, limit int) ([]jobq.Event, error)
 	Workers(ctx context.Context) ([]jobq.Worker, error)
@@ -38,7 +39,9 @@ const (
 	Session Panel = iota
 	Queues
 	Minutes
-	Failures
+	Failures // of late
+	Errors   // failures of a day
+	Silent
 	Workers
 	Leader
 	Events
@@ -54,7 +57,7 @@ const (
 // String is the panel in a message to the operator.
 func (p Panel) String() string {
 	return [PanelEnd]string{
-		"session", "counts", "statistics", "failures", "workers", "leader", "events", "page", "next page", "rows", "count", "job", "audit",
+		"session", "counts", "statistics", "failures", "errors", "silent runs", "workers", "leader", "events", "page", "next page", "rows", "count", "job", "audit",
 	}[p]
 }
 
@@ -77,8 +80,15 @@ type Answer struct {
 	At    time.Time
 }
 
-// FailuresSpan is how far back failures ask for attention.
-const FailuresSpan = 20 * time.Minute
+// AskAgain is after how long a question that took too long is asked again.
+const AskAgain = 30 * time.Second
+
+// FailuresSpan is how far back failures ask for attention, and ErrorsSpan how far
+// back they are listed.
+const (
+	FailuresSpan = 20 * time.Minute
+	ErrorsSpan   = 24 * time.Hour
+)
 
 // Wants are the questions of these panels, which are the same on all screens.
 func Wants(panels ...Panel) []Want {
@@ -100,6 +110,10 @@ func (p Panel) ask(ctx context.Context, r Reader) (any, error) {
 		return r.Minutes(ctx, time.Hour)
 	case Failures:
 		return r.Failures(ctx, FailuresSpan)
+	case Errors:
+		return r.Failures(ctx, ErrorsSpan)
+	case Silent:
+		return r.Silent(ctx)
 	case Workers:
 		return r.Workers(ctx)
 	case Leader:

@@ -16,7 +16,9 @@ type Facts struct {
 	Session  *jobq.Session
 	Queues   []jobq.Queue // those with trouble first
 	Minutes  []jobq.Minute
-	Failures []jobq.Failure // the most frequent first; not all there are
+	Failures jobq.Failures // of late
+	Errors   jobq.Failures // of a day
+	Silent   []jobq.SilentRuns
 	Workers  []jobq.Worker
 	Leader   *jobq.Leader
 	Events   []jobq.Event
@@ -61,9 +63,15 @@ func (f *Facts) Take(answer Answer) {
 	case []jobq.Minute:
 		f.Minutes = value
 		f.sumFailed()
-	case []jobq.Failure:
+	case jobq.Failures:
+		if answer.Panel == Errors {
+			f.Errors = value
+			return
+		}
 		f.Failures = value
 		f.sumFailed()
+	case []jobq.SilentRuns:
+		f.Silent = value
 	case []jobq.Worker:
 		f.Workers = value
 	case *jobq.Leader:
@@ -153,7 +161,7 @@ func (f *Facts) sumFailed() {
 		}
 	}
 	known := make(map[string]int64)
-	for _, failure := range f.Failures {
+	for _, failure := range f.Failures.Groups {
 		known[failure.Queue] += failure.Jobs
 	}
 	for queue, jobs := range known {

@@ -16,11 +16,7 @@ import (
 // registered the kinds Resize and Crop: "no live worker has kind Resize2".
 func (f *Facts) WhyWaiting(q jobq.Queue, kind string) string {
 	if q.PausedAt != nil {
-		reason := "the queue is paused by " + q.PausedBy
-		if q.PauseReason != "" {
-			reason += ": " + q.PauseReason
-		}
-		return reason
+		return "the queue is paused by " + format.PausedBy(q)
 	}
 	if !f.Known(Workers) || q.HeadRunAt == nil && kind == "" {
 		return ""

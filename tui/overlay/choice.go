@@ -6,6 +6,7 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 
+	"github.com/jobq-dev/jobq/tui/command"
 	"github.com/jobq-dev/jobq/tui/request"
 	"github.com/jobq-dev/jobq/tui/widget"
 )
@@ -43,7 +44,7 @@ func (o *Choice) Update(msg tea.Msg) Result {
 		o.about.At = 0
 	case name == "end", name == "G":
 		o.about.At = max(len(o.about.Items)-1, 0)
-	case name == "enter" && len(o.about.Items) > 0:
+	case name == command.Accept && len(o.about.Items) > 0:
 		return Result{true, o.about.Items[o.about.At].Then}
 	default:
 		return Result{Done: true}

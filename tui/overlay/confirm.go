@@ -1,10 +1,12 @@
 package overlay
 
 import (
+	"strings"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
 
+	"github.com/jobq-dev/jobq/tui/command"
 	"github.com/jobq-dev/jobq/tui/request"
 	"github.com/jobq-dev/jobq/tui/widget"
 )
@@ -41,7 +43,7 @@ func NewConfirm(paint *widget.Painter, question request.Ask) *Confirm {
 func (o *Confirm) Update(msg tea.Msg) Result {
 	key, isKey := msg.(tea.KeyPressMsg)
 	switch {
-	case isKey && key.String() == "esc":
+	case isKey && key.String() == command.Leave:
 		return o.no()
 	case o.question.Typed.Text != "":
 		return o.typed(msg)
@@ -50,7 +52,7 @@ func (o *Confirm) Update(msg tea.Msg) Result {
 	case o.tooSoon(o.since):
 		o.early = true
 		return Result{}
-	case key.String() == "y", key.String() == "Y":
+	case strings.ToLower(key.String()) == command.Yes:
 		return Result{true, o.question.Yes}
 	}
 	return o.no()
@@ -59,7 +61,7 @@ func (o *Confirm) Update(msg tea.Msg) Result {
 // typed takes a part of what must be typed. Nobody types that before he has read
 // the question, and so each key counts at once.
 func (o *Confirm) typed(msg tea.Msg) Result {
-	if key, ok := msg.(tea.KeyPressMsg); ok && key.String() == "enter" {
+	if key, ok := msg.(tea.KeyPressMsg); ok && key.String() == command.Accept {
 		if o.field.Text() == o.question.Typed.Text {
 			return Result{true, o.question.Yes}
 		}
@@ -80,7 +82,7 @@ func (o *Confirm) View() ([]string, *Spot) {
 	lines = append(lines, "")
 	typed := o.question.Typed
 	if typed.Text == "" {
-		lines = append(lines, "y yes    any other key: no")
+		lines = append(lines, command.Yes+" yes    any other key: no")
 		if o.early {
 			lines = append(lines, o.paint.Warn.Render(tooEarly))
 		}
@@ -93,36 +95,4 @@ func (o *Confirm) View() ([]string, *Spot) {
 	prompt := "and press enter to " + typed.Effect + ": "
 	lines = append(lines, "Type "+what, prompt+o.field.View(), "esc: do nothing")
 	return o.box(o.question.Title, lines), inBox(widget.Width(prompt)+o.field.Cursor(), len(lines)-2)
-}
-
-// Note says what is too long for a line, until a key is pressed.
-type Note struct {
-	frame
-	Title string
-	Lines []string
-	since time.Time
-	early bool
-}
-
-// NewNote says it.
-func NewNote(paint *widget.Painter, title string, lines []string) *Note {
-	return &Note{frame: frame{paint: paint}, Title: title, Lines: lines, since: paint.Now()}
-}
-
-// Update ends the note with a key, unless that was typed before it was seen.
-func (o *Note) Update(msg tea.Msg) Result {
-	if _, ok := msg.(tea.KeyPressMsg); !ok {
-		return Result{}
-	}
-	o.early = o.tooSoon(o.since)
-	return Result{Done: !o.early}
-}
-
-// View draws the note.
-func (o *Note) View() ([]string, *Spot) {
-	lines := append(append([]string(nil), o.Lines...), "", o.paint.Muted.Render("any key: leave"))
-	if o.early {
-		lines = append(lines, o.paint.Warn.Render(tooEarly))
-	}
-	return o.box(o.Title, lines), nil
 }

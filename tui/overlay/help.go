@@ -7,31 +7,24 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 
+	"github.com/jobq-dev/jobq/tui/command"
 	"github.com/jobq-dev/jobq/tui/request"
 	"github.com/jobq-dev/jobq/tui/widget"
 )
-
-// Entry is a command as the help shows it.
-type Entry struct {
-	ID, Help string
-	Keys     []string
-	Here     bool // it can be given on this screen
-}
 
 // Help lists the commands; typing narrows the list, enter runs the one under the
 // cursor.
 type Help struct {
 	frame
-	entries []Entry
-	keys    []string // that leave the help while nothing is searched
-	field   widget.Field
-	at      int
+	about request.Help
+	field widget.Field
+	at    int
 }
 
 // NewHelp lists the commands of the screen before the others.
-func NewHelp(paint *widget.Painter, entries []Entry, keys []string) *Help {
-	entries = slices.Clone(entries)
-	slices.SortStableFunc(entries, func(a, b Entry) int {
+func NewHelp(paint *widget.Painter, about request.Help) *Help {
+	about.Entries = slices.Clone(about.Entries)
+	slices.SortStableFunc(about.Entries, func(a, b request.Entry) int {
 		switch {
 		case a.Here == b.Here:
 			return 0
@@ -40,7 +33,7 @@ func NewHelp(paint *widget.Painter, entries []Entry, keys []string) *Help {
 		}
 		return 1
 	})
-	return &Help{frame: frame{paint: paint}, entries: entries, keys: keys, field: widget.NewField("")}
+	return &Help{frame: frame{paint: paint}, about: about, field: widget.NewField("")}
 }
 
 // SetSize says how large the screen below is.
@@ -50,9 +43,9 @@ func (o *Help) SetSize(cells, lines int) {
 }
 
 // matching are the commands that the search finds.
-func (o *Help) matching() []Entry {
+func (o *Help) matching() []request.Entry {
 	search := strings.ToLower(o.field.Text())
-	return slices.DeleteFunc(slices.Clone(o.entries), func(entry Entry) bool {
+	return slices.DeleteFunc(slices.Clone(o.about.Entries), func(entry request.Entry) bool {
 		return !strings.Contains(strings.ToLower(entry.ID+" "+entry.Help), search)
 	})
 }
@@ -69,7 +62,7 @@ func (o *Help) Update(msg tea.Msg) Result {
 	switch {
 	case !isKey:
 		o.field.Update(msg)
-	case name == "esc", o.field.Text() == "" && slices.Contains(o.keys, name):
+	case name == command.Leave, o.field.Text() == "" && slices.Contains(o.about.Keys, name):
 		return Result{Done: true}
 	case name == "down":
 		o.at = min(o.at+1, last)
@@ -79,9 +72,9 @@ func (o *Help) Update(msg tea.Msg) Result {
 		o.at = min(o.at+o.height(), last)
 	case name == "pgup":
 		o.at = max(o.at-o.height(), 0)
-	case name == "enter" && len(found) == 0:
+	case name == command.Accept && len(found) == 0:
 		return Result{Done: true}
-	case name == "enter":
+	case name == command.Accept:
 		return Result{true, request.Command{ID: found[min(o.at, last)].ID}}
 	default:
 		before := o.field.Text()

@@ -7,6 +7,7 @@ package overlay
 import (
 	tea "charm.land/bubbletea/v2"
 
+	"github.com/jobq-dev/jobq/tui/request"
 	"github.com/jobq-dev/jobq/tui/widget"
 )
 
@@ -24,6 +25,25 @@ type Overlay interface {
 type Result struct {
 	Done bool    // the overlay is over
 	Then tea.Msg // what the root is to do now; nil for nothing
+}
+
+// For is the overlay that a request asks for, or nil when it asks for none.
+func For(paint *widget.Painter, asked tea.Msg) Overlay {
+	switch asked := asked.(type) {
+	case request.Ask:
+		return NewConfirm(paint, asked)
+	case request.Prompt:
+		return NewPrompt(paint, asked)
+	case request.Choose:
+		return NewChoice(paint, asked)
+	case request.Note:
+		return NewNote(paint, asked)
+	case request.Help:
+		return NewHelp(paint, asked)
+	case request.Progress:
+		return NewProgress(paint, asked)
+	}
+	return nil
 }
 
 // Spot is a place in a box, from its first cell.

@@ -6,36 +6,34 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/tui/command"
 	"github.com/jobq-dev/jobq/tui/request"
 	"github.com/jobq-dev/jobq/tui/widget"
 )
 
-// Step is how far an action by filter has come.
-type Step struct{ Done, Refused int64 }
-
 // Progress shows an action by filter that is under way.
 type Progress struct {
 	frame
-	title, hint string
-	total       int64 // 0 when it is not known
-	step        Step
+	about request.Progress
+	step  request.Step
 }
 
 // barCells is how long the bar is.
 const barCells = 40
 
-// NewProgress shows an action on so many jobs; the hint says how it is stopped.
-func NewProgress(paint *widget.Painter, title, hint string, total int64) *Progress {
-	return &Progress{frame: frame{paint: paint}, title: title, hint: hint, total: total}
+// NewProgress shows an action of which nothing is done yet.
+func NewProgress(paint *widget.Painter, about request.Progress) *Progress {
+	return &Progress{frame: frame{paint: paint}, about: about}
 }
 
 // Update takes a step in, or asks to stop.
 func (o *Progress) Update(msg tea.Msg) Result {
 	switch msg := msg.(type) {
-	case Step:
+	case request.Step:
 		o.step = msg
+		return Result{Done: msg.Ended}
 	case tea.KeyPressMsg:
-		if msg.String() == "esc" {
+		if msg.String() == command.Leave {
 			return Result{Then: request.StopBulk{}}
 		}
 	}
@@ -45,11 +43,11 @@ func (o *Progress) Update(msg tea.Msg) Result {
 // View draws how far it is.
 func (o *Progress) View() ([]string, *Spot) {
 	done, refused := format.Number(o.step.Done), format.Number(o.step.Refused)
-	if o.total == 0 {
-		return o.box(o.title, []string{fmt.Sprintf("%s %s changed, %s left alone", o.paint.Spinner(), done, refused), o.hint}), nil
+	if o.about.Total == 0 {
+		return o.box(o.about.Title, []string{fmt.Sprintf("%s %s changed, %s left alone", o.paint.Spinner(), done, refused), o.about.Hint}), nil
 	}
-	share := float64(o.step.Done+o.step.Refused) / float64(o.total)
-	return o.box(o.title, []string{
-		o.paint.Progress(share, barCells), fmt.Sprintf("%s of %s changed, %s left alone", done, format.Capped(o.total), refused), o.hint,
+	share := float64(o.step.Done+o.step.Refused) / float64(o.about.Total)
+	return o.box(o.about.Title, []string{
+		o.paint.Progress(share, barCells), fmt.Sprintf("%s of %s changed, %s left alone", done, format.Capped(o.about.Total), refused), o.about.Hint,
 	}), nil
 }

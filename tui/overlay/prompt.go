@@ -5,6 +5,7 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 
+	"github.com/jobq-dev/jobq/tui/command"
 	"github.com/jobq-dev/jobq/tui/request"
 	"github.com/jobq-dev/jobq/tui/widget"
 )
@@ -43,16 +44,16 @@ func (o *Prompt) Update(msg tea.Msg) Result {
 	}
 	o.problem = ""
 	switch key.String() {
-	case "esc":
+	case command.Leave:
 		return Result{Done: true}
-	case "enter":
+	case command.Accept:
 		then, err := o.about.Accept(strings.TrimSpace(o.field.Text()))
 		if err != nil {
 			o.problem = widget.Clean(err.Error())
 			return Result{}
 		}
 		return Result{true, then}
-	case "tab":
+	case command.Complete:
 		o.complete()
 	default:
 		o.field.Update(key)

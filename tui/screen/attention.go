@@ -3,6 +3,7 @@ package screen
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/format"
@@ -28,10 +29,13 @@ func (s *OverviewPage) attention() []string {
 			bad("worker %s has been silent for %s, and holds %s", widget.Clean(w.ID), format.Ago(silence), format.Count(w.Running, "job"))
 		}
 	}
+	for _, runs := range s.Facts.Silent {
+		bad("%s", silentText(runs, now))
+	}
 	for _, q := range s.Facts.Queues {
 		switch {
 		case q.PausedAt != nil:
-			odd("%s was paused %s ago by %s %s", widget.Clean(q.Name), format.Ago(now.Sub(*q.PausedAt)), widget.Clean(q.PausedBy), widget.Clean(q.PauseReason))
+			odd("%s was paused %s by %s", widget.Clean(q.Name), format.When(*q.PausedAt, now), widget.Clean(format.PausedBy(q)))
 		case q.HeadRunAt == nil:
 		case q.Slots == 0:
 			bad("%s: %s wait and no worker takes them", widget.Clean(q.Name), waitingJobs(q))
@@ -43,6 +47,19 @@ func (s *OverviewPage) attention() []string {
 		odd("no janitor leads: jobs of workers that have died are not recovered")
 	}
 	return lines
+}
+
+// silentText is what is said of runs that have said nothing for long.
+func silentText(runs jobq.SilentRuns, now time.Time) string {
+	name, silence := widget.Clean(runs.Queue)+"/"+widget.Clean(runs.Kind), format.Ago(now.Sub(runs.Since))
+	text := fmt.Sprintf("job %d %s has said nothing for %s", runs.Example, name, silence)
+	if runs.Runs > 1 {
+		text = fmt.Sprintf("%s runs of %s have said nothing, job %d for %s", format.Number(runs.Runs), name, runs.Example, silence)
+	}
+	if runs.Usual > 0 {
+		text += "; such a run takes " + format.AtMost(runs.Usual) + " on average"
+	}
+	return text
 }
 
 // waitingJobs is how many jobs of the queue wait.
@@ -58,8 +75,8 @@ func waitingJobs(q jobq.Queue) string {
 // from the errors, of which only the most frequent of all queues are known.
 func (s *OverviewPage) failing() (lines []string) {
 	span := format.Ago(data.FailuresSpan)
-	worst := make(map[string]jobq.Failure, len(s.Facts.Failures)) // by queue
-	for _, f := range slices.Backward(s.Facts.Failures) {
+	worst := make(map[string]jobq.Failure, len(s.Facts.Failures.Groups)) // by queue
+	for _, f := range slices.Backward(s.Facts.Failures.Groups) {
 		if f.Jobs > 0 {
 			worst[f.Queue] = f
 		}
@@ -67,7 +84,7 @@ func (s *OverviewPage) failing() (lines []string) {
 	for _, name := range s.Facts.Failing() {
 		line := fmt.Sprintf("%s: %s failed in %s", widget.Clean(name), format.Number(s.Facts.FailedOfLate(name)), span)
 		if f, known := worst[name]; known {
-			line += fmt.Sprintf(", %s with %q", format.Number(f.Jobs), widget.Clean(f.Error))
+			line += fmt.Sprintf(", %s of %s with %q", format.Number(f.Jobs), widget.Clean(f.Kind), widget.Clean(f.Error))
 		}
 		lines = append(lines, line)
 	}

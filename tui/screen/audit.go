@@ -11,6 +11,7 @@ import (
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/auditline"
 	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/tui/command"
 	"github.com/jobq-dev/jobq/tui/data"
 	"github.com/jobq-dev/jobq/tui/request"
 	"github.com/jobq-dev/jobq/tui/widget"
@@ -50,7 +51,7 @@ func (s *AuditList) selected() *jobq.AuditEntry {
 // Actions are the moves, and to open the jobs of the action.
 func (s *AuditList) Actions() map[string]Action {
 	actions := s.moves()
-	actions["open"] = Action{Run: s.open}
+	actions[command.Open] = Action{Run: s.open}
 	return actions
 }
 

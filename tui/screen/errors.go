@@ -1,131 +1,291 @@
 package screen
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/x/ansi"
 
 	"github.com/jobq-dev/jobq"
-	"github.com/jobq-dev/jobq/internal/filter"
 	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/internal/printable"
+	"github.com/jobq-dev/jobq/internal/when"
+	"github.com/jobq-dev/jobq/tui/command"
 	"github.com/jobq-dev/jobq/tui/data"
 	"github.com/jobq-dev/jobq/tui/request"
 	"github.com/jobq-dev/jobq/tui/widget"
 )
 
-// ErrorList is the screen with the errors of late: jobs of a queue that failed
-// with the same words, the most frequent first.
-type ErrorList struct{ table }
+// ErrorList is the screen with the errors of a day: jobs of a queue and kind that
+// failed with the same words, the most frequent first. Below are the figures of
+// the selected group and the whole error of its newest job.
+type ErrorList struct {
+	table
+	story Story // of the example
+	asked int   // goes up when the answers before are out of date
+}
 
-// errorRows are the groups by queue and error.
+// errorRows are the groups.
 type errorRows struct{ *data.Facts }
 
-func (r errorRows) Len() int          { return len(r.Failures) }
-func (r errorRows) Name(i int) string { return r.Failures[i].Queue + "\n" + r.Failures[i].Error }
+func (r errorRows) Len() int { return len(r.Errors.Groups) }
+func (r errorRows) Name(i int) string {
+	f := r.Errors.Groups[i]
+	return f.Queue + "\n" + f.Kind + "\n" + f.Error
+}
 
 // NewErrors makes the screen.
 func NewErrors(kit Kit) *ErrorList {
-	return &ErrorList{table{base: base{Kit: kit}, rows: errorRows{kit.Facts}, panel: data.Failures}}
+	return &ErrorList{table: table{base: base{Kit: kit}, rows: errorRows{kit.Facts}, panel: data.Errors}}
 }
 
 // The lines of the screen that are no rows.
 const (
-	errorsHead   = 3 // what is shown, a line, and the header
-	errorsDetail = 4 // the selected error, with the line that parts it
+	errorsHead      = 3  // what is shown, a line, and the header
+	errorsDetailMin = 4  // the selected group: a line, its figures, two lines of the error
+	errorsDetailMax = 20 // a longer error is read on the page of the job
 )
+
+// detailLines are those of the selected group: half of the screen.
+func (s *ErrorList) detailLines() int {
+	return min(max(s.lines/2, errorsDetailMin), errorsDetailMax)
+}
 
 // SetSize gives the groups what the detail leaves.
 func (s *ErrorList) SetSize(cells, lines int) {
 	s.base.SetSize(cells, lines)
-	s.setHeight(errorsHead, max(lines-errorsHead-errorsDetail, 1))
+	s.setHeight(errorsHead, max(lines-errorsHead-s.detailLines(), 1))
 }
 
-// Wants are the failures, and how many there were in all.
-func (s *ErrorList) Wants() []data.Want { return data.Wants(data.Failures, data.Minutes) }
+// errorsQuestion tells a question from those before something was done.
+type errorsQuestion struct{ asked int }
+
+// Wants are the groups, and the example of the selected one.
+func (s *ErrorList) Wants() []data.Want {
+	wants := data.Wants(data.Errors)
+	wants[0].About = errorsQuestion{s.asked}
+	if f := s.selected(); f != nil {
+		id := f.Example
+		wants = append(wants, data.Want{Panel: data.Job, About: storyQuestion{id: id}, Ask: func(ctx context.Context, r data.Reader) (any, error) {
+			return loadStory(ctx, r, id)
+		}})
+	}
+	return wants
+}
+
+// groupCounted is how many jobs of a group there are to be requeued.
+type groupCounted struct {
+	match    string
+	snapshot jobq.BulkSnapshot
+	err      error
+}
+
+// Update takes the example in, and what an action on a group is about, beside
+// what tables take.
+func (s *ErrorList) Update(msg tea.Msg) tea.Msg {
+	switch msg := msg.(type) {
+	case data.Answer:
+		if story, ok := msg.Value.(Story); ok {
+			s.story = story
+			return nil
+		}
+	case Acted:
+		s.asked++
+		return nil
+	case groupCounted:
+		switch {
+		case msg.err != nil:
+			return request.Tell{Text: "requeue: " + ShortError(msg.err)}
+		case msg.snapshot.Count == 0:
+			s.asked++
+			return request.Tell{Text: "requeue: no job of the group is failed any more"}
+		}
+		return request.ActOnAll{Action: jobq.ActionRequeue, Filter: msg.match, Snapshot: msg.snapshot}
+	}
+	return s.table.Update(msg)
+}
 
 // selected is the group under the cursor, or nil.
 func (s *ErrorList) selected() *jobq.Failure {
-	if len(s.Facts.Failures) == 0 {
+	if len(s.Facts.Errors.Groups) == 0 {
 		return nil
 	}
-	return &s.Facts.Failures[s.at()]
+	return &s.Facts.Errors.Groups[s.at()]
 }
 
 // match is the filter that finds the jobs of a group.
 func match(f jobq.Failure) string {
-	text := "state:failed queue:" + quoted(f.Queue)
-	if f.Error != "" {
-		text += " " + filter.Equal("err", f.Error).String()
-	}
-	return text
+	return f.Filter() + " age:<" + when.FormatDuration(data.ErrorsSpan)
 }
 
-// Actions are the moves, and to open the jobs of the group.
+// Actions are the moves, to open the jobs of the group, and to requeue them.
 func (s *ErrorList) Actions() map[string]Action {
 	actions := s.moves()
-	actions["open"] = Action{Run: func() tea.Msg {
+	actions[command.Open] = Action{Run: func() tea.Msg {
 		if f := s.selected(); f != nil {
 			return request.Jobs{Match: match(*f)}
 		}
 		return nil
 	}}
+	actions[command.Requeue] = Action{Disabled: s.noGroup, Run: s.requeue}
 	return actions
+}
+
+func (s *ErrorList) noGroup() string {
+	if s.selected() == nil {
+		return "no job has failed"
+	}
+	return ""
+}
+
+// requeue counts the jobs of the group first: what is counted now is what the
+// action will be about.
+func (s *ErrorList) requeue() tea.Msg {
+	f := s.selected()
+	if f == nil {
+		return nil
+	}
+	text := match(*f)
+	return request.Read{Ask: func(ctx context.Context, r data.Reader) tea.Msg {
+		snapshot, err := r.BulkSnapshot(ctx, jobq.ActionRequeue, jobq.Filter{Match: text})
+		return groupCounted{text, snapshot, err}
+	}}
 }
 
 // Selected is what can be copied and written to a file.
 func (s *ErrorList) Selected() Selection {
-	selection := Selection{Noun: "errors", Rows: func() []json.RawMessage { return encoded(s.Facts.Failures) }}
+	selection := Selection{Noun: "errors", Rows: func() []json.RawMessage { return encoded(s.Facts.Errors.Groups) }}
 	if f := s.selected(); f != nil {
-		selection.List = "list " + format.ShellWord(match(*f))
+		selection.Cursor, selection.Match = f.Example, match(*f)
+		selection.List = "list " + format.ShellWord(selection.Match)
 	}
 	return selection
 }
 
-// View draws the groups, and all of the selected error.
+// View draws the groups and, below, the selected one with an example.
 func (s *ErrorList) View() View {
-	if !s.Facts.Known(data.Failures) {
-		return View{Lines: []string{"", " " + s.waiting(data.Failures)}, Cursor: -1}
+	if !s.Facts.Known(data.Errors) {
+		return View{Lines: []string{"", " " + s.waiting(data.Errors)}, Cursor: -1}
 	}
-	columns := widget.ColumnsFor([]widget.Column{
-		widget.Right("JOBS", 7, 0), widget.Left("QUEUE", 16, 0), widget.Right("FIRST", 7, 1), widget.Left("ERROR", 0, 0),
-	}, s.cells-2, 16)
-	lines := []string{" " + s.head(), s.Paint.Rule(s.cells), s.Paint.Header(columns, s.cells)}
+	lines := []string{" " + s.head(), s.Paint.Rule(s.cells)}
+	if s.selected() == nil {
+		return View{Lines: lines, Cursor: -1}
+	}
+	columns := s.columns()
+	lines = append(lines, s.Paint.Header(columns, s.cells))
 	first, end := s.list.Shown(s.rows)
 	for i := first; i < end; i++ {
-		f := s.Facts.Failures[i]
-		lines = append(lines, s.Paint.Row(columns, s.cells, s.marks(i == s.at()), map[string]string{
-			"JOBS": format.Number(f.Jobs), "QUEUE": widget.Clean(f.Queue), "FIRST": format.Ago(s.Paint.Now().Sub(f.Since)), "ERROR": widget.Clean(f.Error),
-		}))
+		lines = append(lines, s.Paint.Row(columns, s.cells, s.marks(i == s.at()), s.row(s.Facts.Errors.Groups[i])))
 	}
-	f := s.selected()
-	if f == nil {
-		return View{Lines: append(lines, "  "+s.Paint.Muted.Render("no job has failed in the last "+format.Ago(data.FailuresSpan))), Cursor: -1}
+	for range s.list.Height() - (end - first) {
+		lines = append(lines, "")
 	}
-	lines = append(lines, s.Paint.Rule(s.cells, widget.Clean(f.Queue)),
-		" error    "+s.Paint.Error.Render(widget.Clean(f.Error)),
-		fmt.Sprintf(" failed   %s, the first %s", format.Count(f.Jobs, "job"), format.When(f.Since, s.Paint.Now())),
-		fmt.Sprintf(" %s shows the jobs; there %s selects all of them, and %s requeues them", s.Key("open"), s.Key("select-all"), s.Key("requeue")))
-	return View{Lines: lines, Cursor: s.cursor()}
+	return View{Lines: append(lines, s.detail(*s.selected())...), Cursor: s.cursor()}
 }
 
-// head says how much of all failures the groups are.
+func (s *ErrorList) columns() []widget.Column {
+	queue, kind := 12, 14
+	if s.wide() {
+		queue, kind = 18, 20
+	}
+	return widget.ColumnsFor([]widget.Column{
+		widget.Right("JOBS", 7, 0), widget.Left("QUEUE", queue, 1), widget.Left("KIND", kind, 0), widget.Right("FIRST", 6, 3), widget.Right("LAST", 6, 2),
+		widget.Right("EXAMPLE", 11, 4), widget.Left("ERROR", 0, 0),
+	}, s.cells-2, 20)
+}
+
+func (s *ErrorList) row(f jobq.Failure) map[string]string {
+	now := s.Paint.Now()
+	return map[string]string{
+		"JOBS": s.count(f), "QUEUE": widget.Clean(f.Queue), "KIND": widget.Clean(f.Kind), "FIRST": format.Ago(now.Sub(f.First)),
+		"LAST": format.Ago(now.Sub(f.Last)), "EXAMPLE": fmt.Sprint(f.Example), "ERROR": widget.Clean(f.Error),
+	}
+}
+
+// count is how many jobs the group has, and whether there may be more.
+func (s *ErrorList) count(f jobq.Failure) string {
+	if s.Facts.Errors.More {
+		return format.CappedAt(f.Jobs, f.Jobs)
+	}
+	return format.Number(f.Jobs)
+}
+
+// detail is the group in figures, and the error of its newest job as far as there
+// is room.
+func (s *ErrorList) detail(f jobq.Failure) []string {
+	now := s.Paint.Now()
+	jobs := s.count(f) + " jobs"
+	if f.Jobs == 1 && !s.Facts.Errors.More {
+		jobs = "1 job"
+	}
+	lines := []string{
+		s.Paint.Rule(s.cells, widget.Clean(f.Queue)+"/"+widget.Clean(f.Kind)),
+		fmt.Sprintf(" %s failed, the first %s, the last %s; %s requeues all", jobs, format.When(f.First, now), format.When(f.Last, now), s.Key(command.Requeue)),
+	}
+	if !s.story.of(f.Example) {
+		return append(lines, fmt.Sprintf(" job %d  %s", f.Example, s.waiting(data.Job)))
+	}
+	title := fmt.Sprintf(" job %d, %s, failed with", f.Example, s.stateText(s.story.job))
+	if s.story.job.State == jobq.Failed {
+		title = fmt.Sprintf(" job %d failed %s with", f.Example, format.When(format.Since(s.story.job), now))
+	}
+	lines = append(lines, title)
+	room := s.detailLines() - len(lines)
+	text := s.exampleError(room)
+	if len(text) > room {
+		left := len(text) - room + 1
+		text = append(text[:max(room-1, 0)], s.Paint.Muted.Render(fmt.Sprintf("%s %s: they are on the page of the job", s.Paint.More, format.Count(int64(left), "more line"))))
+	}
+	for _, line := range text {
+		lines = append(lines, "   "+line)
+	}
+	return lines
+}
+
+// exampleError is the whole error of the example, in lines of the width of the
+// screen. Of one that is far too long for the room, its own lines beyond that are
+// not broken.
+func (s *ErrorList) exampleError(room int) (lines []string) {
+	text := s.story.job.LastError
+	if last := len(s.story.runs) - 1; last >= 0 && s.story.runs[last].Error != "" {
+		text = s.story.runs[last].Error // of which the job keeps only the beginning and the end
+	}
+	text = strings.ReplaceAll(strings.TrimRight(printable.Text(text), "\n"), "\t", "    ")
+	for line := range strings.SplitSeq(text, "\n") {
+		parts := []string{line}
+		if len(lines) < room {
+			parts = strings.Split(ansi.Hardwrap(line, max(s.cells-4, 1), true), "\n")
+		}
+		for _, part := range parts {
+			lines = append(lines, s.Paint.Error.Render(part))
+		}
+	}
+	return lines
+}
+
+// head says how many jobs have failed, and how much of that is listed.
 func (s *ErrorList) head() string {
-	var known, all int64
-	queues := make(map[string]bool)
-	for _, f := range s.Facts.Failures {
-		known += f.Jobs
-		queues[f.Queue] = true
+	errors := s.Facts.Errors
+	var jobs int64
+	for _, f := range errors.Groups {
+		jobs += f.Jobs
 	}
-	for _, minute := range s.Facts.Minutes {
-		queues[minute.Queue] = true
+	span := format.Ago(data.ErrorsSpan)
+	var head string
+	switch {
+	case errors.More:
+		head = fmt.Sprintf("%s jobs failed in %s: the last %s were counted", format.CappedAt(jobs, jobs), span, format.Number(jobq.CountMax))
+	case jobs == 0:
+		head = "no job has failed in " + span
+	default:
+		head = fmt.Sprintf("%s failed in %s", format.Count(jobs, "job"), span)
 	}
-	for queue := range queues {
-		all += s.Facts.FailedOfLate(queue)
-	}
-	head := fmt.Sprintf("%s failed in the last %s", format.Count(all, "job"), format.Ago(data.FailuresSpan))
-	if all > known {
-		head += fmt.Sprintf(", %s of them with the errors below, the most frequent ones", format.Number(known))
+	if errors.Left > 0 {
+		listed := int64(len(errors.Groups))
+		head += fmt.Sprintf("; %s of %s groups shown", format.Number(listed), format.Number(listed+errors.Left))
 	}
 	return head
 }
@@ -133,9 +293,10 @@ func (s *ErrorList) head() string {
 // Told is the list in words.
 func (s *ErrorList) Told() []string {
 	lines := []string{s.head()}
-	for i, f := range s.Facts.Failures {
-		lines = append(lines, toldRow(i, len(s.Facts.Failures), i == s.at(), fmt.Sprintf("%s in %s, the first %s: %s", format.Count(f.Jobs, "job"),
-			widget.Clean(f.Queue), format.When(f.Since, s.Paint.Now()), widget.Clean(f.Error))))
+	now := s.Paint.Now()
+	for i, f := range s.Facts.Errors.Groups {
+		lines = append(lines, toldRow(i, len(s.Facts.Errors.Groups), i == s.at(), fmt.Sprintf("%s of %s/%s, the first %s, the last %s, such as %d: %s", s.count(f),
+			widget.Clean(f.Queue), widget.Clean(f.Kind), format.When(f.First, now), format.When(f.Last, now), f.Example, widget.Clean(f.Error))))
 	}
 	return lines
 }

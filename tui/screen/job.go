@@ -10,6 +10,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/tui/command"
 	"github.com/jobq-dev/jobq/tui/data"
 	"github.com/jobq-dev/jobq/tui/request"
 	"github.com/jobq-dev/jobq/tui/widget"
@@ -184,14 +185,14 @@ func (s *JobPage) Actions() map[string]Action {
 		return Action{Run: func() tea.Msg { return request.Neighbour{ID: s.id, By: by} }}
 	}
 	maps.Copy(actions, map[string]Action{
-		"open":           {Run: full},
-		"output":         {Run: full},
-		"newer":          neighbour(-1),
-		"older":          neighbour(1),
-		"filter":         {Run: s.askSearch},
-		"next-match":     {Disabled: s.noSearch, Run: func() tea.Msg { return s.findMatch(1) }},
-		"previous-match": {Disabled: s.noSearch, Run: func() tea.Msg { return s.findMatch(-1) }},
-		"panel": {Run: func() tea.Msg {
+		command.Open:          {Run: full},
+		command.Output:        {Run: full},
+		"newer":               neighbour(-1),
+		"older":               neighbour(1),
+		command.Filter:        {Run: s.askSearch},
+		command.NextMatch:     {Disabled: s.noSearch, Run: func() tea.Msg { return s.findMatch(1) }},
+		command.PreviousMatch: {Disabled: s.noSearch, Run: func() tea.Msg { return s.findMatch(-1) }},
+		command.Panel: {Run: func() tea.Msg {
 			s.focused = !s.focused
 			return nil
 		}},
@@ -310,7 +311,7 @@ func (s *JobPage) Told() []string {
 // noSearch says why there is no next match.
 func (s *JobPage) noSearch() string {
 	if s.search == "" {
-		return "there is no search: " + s.Key("filter") + " begins one"
+		return "there is no search: " + s.Key(command.Filter) + " begins one"
 	}
 	return ""
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/format"
 	"github.com/jobq-dev/jobq/internal/printable"
+	"github.com/jobq-dev/jobq/tui/command"
 	"github.com/jobq-dev/jobq/tui/widget"
 )
 
@@ -81,7 +82,7 @@ func (s *JobPage) outputTitle() string {
 	case s.story.running() == 1 && s.pager.Follows():
 		title = "Output  following  " + lines
 	case s.story.running() == 1:
-		title = fmt.Sprintf("Output  %s, %s goes to the end and follows", lines, s.Key("end"))
+		title = fmt.Sprintf("Output  %s, %s goes to the end and follows", lines, s.Key(command.End))
 	}
 	if s.focused && !s.output {
 		title = "> " + title

@@ -12,6 +12,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/tui/command"
 	"github.com/jobq-dev/jobq/tui/data"
 	"github.com/jobq-dev/jobq/tui/request"
 )
@@ -20,22 +21,22 @@ import (
 func (s *JobList) Actions() map[string]Action {
 	actions := moves(s.move, s.move, func() int { return s.visible }, s.top, s.end)
 	do := func(disabled func() string, run func() tea.Msg) Action {
-		return Action{disabled, func() tea.Msg {
+		return Action{Disabled: disabled, Run: func() tea.Msg {
 			defer s.scroll()
 			return run()
 		}}
 	}
 	maps.Copy(actions, map[string]Action{
-		"open":         do(nil, s.open),
-		"next-tab":     do(nil, func() tea.Msg { return s.turn(1) }),
-		"previous-tab": do(nil, func() tea.Msg { return s.turn(-1) }),
-		"sort":         do(nil, s.chooseOrder),
-		"reverse":      do(nil, s.turnAround),
-		"mark":         do(s.noJob, s.mark),
-		"range":        do(s.noJob, s.toggleRange),
-		"mark-loaded":  do(s.noJob, s.markLoaded),
-		"select-all":   do(s.noJob, s.selectAll),
-		"wide": do(nil, func() tea.Msg {
+		command.Open:        do(nil, s.open),
+		command.NextTab:     do(nil, func() tea.Msg { return s.turn(1) }),
+		command.PreviousTab: do(nil, func() tea.Msg { return s.turn(-1) }),
+		command.Sort:        do(nil, s.chooseOrder),
+		command.Reverse:     do(nil, s.turnAround),
+		command.Mark:        do(s.noJob, s.mark),
+		command.Range:       do(s.noJob, s.toggleRange),
+		command.MarkLoaded:  do(s.noJob, s.markLoaded),
+		command.SelectAll:   do(s.noJob, s.selectAll),
+		command.Wide: do(nil, func() tea.Msg {
 			s.columns = !s.columns
 			return nil
 		}),
@@ -211,7 +212,7 @@ func (s *JobList) toggleRange() tea.Msg {
 	s.all, s.follow = nil, false
 	s.ranged = &markRange{s.cursor, maps.Clone(s.marks)}
 	s.stretch()
-	return request.Tell{Text: fmt.Sprintf("range: moving marks jobs; %s ends it, %s drops the marks", s.Key("range"), s.Key("back"))}
+	return request.Tell{Text: fmt.Sprintf("range: moving marks jobs; %s ends it, %s drops the marks", s.Key(command.Range), s.Key(command.Back))}
 }
 
 // stretch marks what lies between the beginning of the range and the cursor.
@@ -273,7 +274,7 @@ func (s *JobList) selectedAll(msg selectedAll) tea.Msg {
 // operator sees it.
 func (s *JobList) Selected() Selection {
 	selection := Selection{
-		All: s.all, Counting: s.counting, Cursor: s.cursor, List: s.command(), Place: place{s.tab, s.match}, Noun: "jobs",
+		All: s.all, Counting: s.counting, Cursor: s.cursor, List: s.command(), Place: place{s.tab, s.match}, Noun: "jobs", Columns: format.JobColumns(),
 		Rows: func() []json.RawMessage {
 			deleted := func(job *jobq.Job) bool { return job.State == jobq.Deleted }
 			return encoded(slices.DeleteFunc(slices.Clone(s.rows), deleted))

@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/tui/command"
 	"github.com/jobq-dev/jobq/tui/data"
 	"github.com/jobq-dev/jobq/tui/widget"
 )
@@ -43,15 +43,11 @@ func (s *JobList) note() string {
 	case s.toEnd:
 		return s.Paint.Muted.Render(" " + s.Paint.Spinner() + " going to the end of the list")
 	case s.above > 0:
-		count := strconv.Itoa(s.above)
-		if s.above >= pageSize {
-			count += "+"
-		}
-		return fmt.Sprintf(" %s %s new above (%s jumps to the top and follows)", s.Paint.Up, count, s.Key("top"))
+		return fmt.Sprintf(" %s %s new above (%s jumps to the top and follows)", s.Paint.Up, format.CappedAt(int64(s.above), pageSize), s.Key(command.Top))
 	case s.recent:
 		return s.Paint.Warn.Render(fmt.Sprintf(" only the newest %s jobs were searched: name a state or a queue to look further", format.Number(recentJobs)))
 	case len(s.rows) >= rowsMax:
-		return s.Paint.Muted.Render(fmt.Sprintf(" the first %d are kept here: filter with %s to look further", len(s.rows), s.Key("filter")))
+		return s.Paint.Muted.Render(fmt.Sprintf(" the first %d are kept here: filter with %s to look further", len(s.rows), s.Key(command.Filter)))
 	}
 	return ""
 }
@@ -63,7 +59,11 @@ func (s *JobList) noJobs() string {
 	if s.match == "" {
 		return s.Paint.Muted.Render("there are no such jobs")
 	}
-	return s.Paint.Muted.Render("no job matches; " + s.Key("back") + " clears the filter")
+	if s.tab != tabAll {
+		return s.Paint.Muted.Render(fmt.Sprintf("no %s job matches; %s and %s show other states, %s clears the filter",
+			strings.ToLower(tabNames[s.tab]), s.Key(command.PreviousTab), s.Key(command.NextTab), s.Key(command.Back)))
+	}
+	return s.Paint.Muted.Render("no job matches; " + s.Key(command.Back) + " clears the filter")
 }
 
 // tabs are the states with how many jobs are in each. With a filter, only the one
@@ -113,15 +113,15 @@ func (s *JobList) totalText() string {
 	case s.total >= loaded:
 		return format.Capped(s.total)
 	case s.next != "":
-		return format.Number(loaded) + "+"
+		return format.CappedAt(loaded, loaded)
 	}
 	return format.Number(loaded)
 }
 
 func (s *JobList) filterLine() string {
-	left := " " + s.Key("filter") + " " + widget.Clean(s.match)
+	left := " " + s.Key(command.Filter) + " " + widget.Clean(s.match)
 	if s.match == "" {
-		left = s.Paint.Muted.Render(" " + s.Key("filter") + " to filter")
+		left = s.Paint.Muted.Render(" " + s.Key(command.Filter) + " to filter")
 	}
 	var right []string
 	switch {
@@ -183,15 +183,11 @@ func (s *JobList) row(columns []widget.Column, job *jobq.Job) string {
 		marks[1] = '*'
 	}
 	now := s.Paint.Now()
-	failure := ""
-	if job.State != jobq.Completed { // what went wrong before is in its history
-		failure = widget.FirstLine(job.LastError)
-	}
 	values := map[string]string{
 		"ID": strconv.FormatInt(job.ID, 10), "STATE": s.Paint.State(job.State).Render(format.State(job)), "QUEUE": widget.Clean(job.Queue),
-		"KIND": widget.Clean(job.Kind), "TRY": format.Attempts(job), "AGE": jobAge(job, now), "AT (UTC)": s.Paint.Clock(format.Since(job)),
+		"KIND": widget.Clean(job.Kind), "TRY": format.Attempts(job), "AGE": format.Age(job, now), "AT (UTC)": s.Paint.Clock(format.Since(job)),
 		"PRIO": strconv.Itoa(int(job.Priority)), "CREATED": s.Paint.Clock(job.CreatedAt), "WORKER": widget.Clean(job.LeaseOwner),
-		"TAGS": widget.Clean(strings.Join(job.Tags, ",")), "TOOK": format.Duration(job, now), "LAST ERROR": failure, "PROGRESS": s.progress(job.Progress),
+		"TAGS": widget.Clean(strings.Join(job.Tags, ",")), "TOOK": format.Duration(job, now), "LAST ERROR": format.LastError(job), "PROGRESS": s.progress(job.Progress),
 	}
 	if !s.left[job.ID].IsZero() {
 		for name, value := range values {
@@ -206,14 +202,6 @@ func (s *JobList) row(columns []widget.Column, job *jobq.Job) string {
 		prefix = s.Paint.Cursor.Render(prefix)
 	}
 	return s.Paint.Row(columns, s.cells, prefix, values)
-}
-
-// jobAge is for how long the job has been in its state, or when it is due.
-func jobAge(job *jobq.Job, now time.Time) string {
-	if job.State == jobq.Scheduled && job.StartedAt == nil && job.RunAt.After(now) {
-		return format.When(job.RunAt, now)
-	}
-	return format.Ago(now.Sub(format.Since(job)))
 }
 
 // previewOf is the job under the cursor in a few lines.

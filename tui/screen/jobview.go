@@ -8,6 +8,8 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/internal/when"
+	"github.com/jobq-dev/jobq/tui/command"
 	"github.com/jobq-dev/jobq/tui/widget"
 )
 
@@ -15,7 +17,7 @@ import (
 func (s *JobPage) head() string {
 	job := s.story.job
 	left := fmt.Sprintf(" Jobs %s %d", s.Paint.Cross, s.id)
-	right := s.Key("back") + " back "
+	right := s.Key(command.Back) + " back "
 	if job != nil {
 		left += fmt.Sprintf(" %s/%s", widget.Clean(job.Queue), widget.Clean(job.Kind))
 		right = fmt.Sprintf("%s  attempt %d of %d   %s", s.Paint.State(job.State).Render(strings.ToUpper(format.State(job))),
@@ -85,7 +87,7 @@ func (s *JobPage) properties(job *jobq.Job) []string {
 	}
 	add("waiting", s.Paint.Warn.Render(s.whyWaiting(job)))
 	if job.Timeout > 0 {
-		add("timeout", job.Timeout.String())
+		add("timeout", when.FormatDuration(job.Timeout))
 	}
 	add("unique", widget.Clean(job.UniqueKey))
 	add("tags", widget.Clean(strings.Join(job.Tags, ", ")))
@@ -98,7 +100,7 @@ func (s *JobPage) properties(job *jobq.Job) []string {
 	case job.State == jobq.Completed:
 		add("before", "failed with "+widget.FirstLine(job.LastError))
 	default:
-		add("error", s.Paint.Error.Render(widget.FirstLine(job.LastError)))
+		add("error", s.Paint.Error.Render(format.LastError(job)))
 	}
 	return lines
 }

@@ -26,7 +26,8 @@ func NewOverview(kit Kit) *OverviewPage { return &OverviewPage{queueTable: newQu
 const (
 	attentionMin       = 9 // lines of a wide screen, with the two above them
 	attentionNarrowMin = 7 // of a narrow one, with the titles
-	attentionShown     = 3 // of a narrow one
+	attentionShown     = 3 // of a narrow one, at least
+	activityShown      = 3 // of a narrow one, where there is room
 )
 
 // SetSize gives the queues what the parts around them leave.
@@ -49,7 +50,7 @@ func (s *OverviewPage) headLines() int {
 
 // Wants are what the whole system is and has done.
 func (s *OverviewPage) Wants() []data.Want {
-	return data.Wants(data.Queues, data.Minutes, data.Failures, data.Workers, data.Leader)
+	return data.Wants(data.Queues, data.Minutes, data.Failures, data.Silent, data.Workers, data.Leader)
 }
 
 // Update takes what workers say in, beside what tables take.
@@ -72,24 +73,31 @@ func (s *OverviewPage) View() View {
 		return View{Lines: []string{"", " " + s.waiting(data.Queues)}, Cursor: -1}
 	}
 	if !s.wide() {
-		return View{Lines: slices.Concat(s.narrowHead(), s.draw(), s.narrowTail()), Cursor: s.cursor()}
+		lines := slices.Concat(s.narrowHead(), s.draw())
+		return View{Lines: append(lines, s.narrowTail(len(lines))...), Cursor: s.cursor()}
 	}
 	lines := slices.Concat(s.tiles(), []string{""}, s.chart(), []string{""}, s.draw())
 	attention := s.attention()
 	lines = append(lines, "", s.Paint.Rule(s.cells, fmt.Sprintf("Needs attention %d", len(attention)), "Live activity"))
 	room := max(s.lines-len(lines), 0)
-	if len(attention) > room && room > 0 {
-		attention[room-1] = fmt.Sprintf(" %s %d more", s.Paint.More, len(attention)-room+1)
-	}
-	attention = append(attention, make([]string, room)...)[:room]
+	attention = append(s.capped(attention, room), make([]string, room)...)[:room]
 	return View{Lines: append(lines, s.Paint.Columns(attention, s.activity.lines(s.base, room), s.cells)...), Cursor: s.cursor()}
 }
 
-// narrowTail is what stands below the queues on a narrow screen.
-func (s *OverviewPage) narrowTail() []string {
+// capped are as many of the lines as there is room for; the last of them says how
+// many more there are.
+func (s *OverviewPage) capped(lines []string, room int) []string {
+	if len(lines) <= room || room < 1 {
+		return lines[:min(len(lines), room)]
+	}
+	return append(lines[:room-1], fmt.Sprintf(" %s %d more", s.Paint.More, len(lines)-room+1))
+}
+
+// narrowTail is what stands below so many lines on a narrow screen.
+func (s *OverviewPage) narrowTail(above int) []string {
 	attention := s.attention()
 	lines := []string{s.Paint.Rule(s.cells, fmt.Sprintf("Needs attention %d", len(attention)))}
-	lines = append(lines, attention[:min(len(attention), attentionShown)]...)
+	lines = append(lines, s.capped(attention, max(s.lines-above-2-activityShown, attentionShown))...)
 	lines = append(lines, s.Paint.Rule(s.cells, "Activity"))
 	for _, line := range s.activity.lines(s.base, s.lines) {
 		lines = append(lines, " "+line)
@@ -164,7 +172,7 @@ func magnitude(n int64) (size int) {
 func (s *OverviewPage) chart() []string {
 	r := s.Facts.Rates("")
 	title := fmt.Sprintf(" %s, 60 min   %s/s completed   %s/s failed", s.Paint.Title.Render("Throughput"), format.Rate(r.Completed), format.Rate(r.Failed))
-	average := fmt.Sprintf("average run %s, wait %s ", format.Took(r.Run), format.Took(r.Wait))
+	average := fmt.Sprintf("average run %s, wait %s ", format.AtMost(r.Run), format.Took(r.Wait))
 	lines := []string{s.Paint.Spread(title, average, s.cells)}
 	values := s.Facts.Series("", false)
 	const labelCells = 8
@@ -198,7 +206,7 @@ func (s *OverviewPage) narrowHead() []string {
 		format.Capped(t.Scheduled), s.Paint.Title.Render(running), format.Capped(t.Retrying), failed, head)
 	r := s.Facts.Rates("")
 	left := fmt.Sprintf(" done %s/s  fail %s/s  ", format.Rate(r.Completed), format.Rate(r.Failed))
-	right := fmt.Sprintf("  run %s  wait %s", format.Took(r.Run), format.Took(r.Wait))
+	right := fmt.Sprintf("  run %s  wait %s", format.AtMost(r.Run), format.Took(r.Wait))
 	spark := s.Paint.Spark(s.Facts.Series("", false), max(s.cells-widget.Width(left)-widget.Width(right)-1, 8))
 	return []string{first, left + spark + right}
 }
@@ -211,7 +219,7 @@ func (s *OverviewPage) Told() []string {
 		fmt.Sprintf("available %s, scheduled %s, running %s of %s slots, retrying %s, failed %s, cancelled %s", t.AvailableText(),
 			format.Capped(t.Scheduled), format.Number(t.Running), format.Number(t.Slots), format.Capped(t.Retrying), format.Capped(t.Failed), format.Capped(t.Cancelled)),
 		fmt.Sprintf("in the last hour %s completed and %s failed; now %s a second complete, a run takes %s and waits %s on average", format.Number(t.Completed),
-			format.Number(t.RecentFailed), format.Rate(r.Completed), format.Took(r.Run), format.Took(r.Wait)),
+			format.Number(t.RecentFailed), format.Rate(r.Completed), format.AtMost(r.Run), format.Took(r.Wait)),
 	}
 	attention := s.attention()
 	lines = append(lines, fmt.Sprintf("%d need attention", len(attention)))

@@ -4,19 +4,16 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/tui/data"
 	"github.com/jobq-dev/jobq/tui/widget"
 )
-
-// AskAgain is after how long a question that took too long is asked again.
-const AskAgain = 30 * time.Second
 
 // Problem says in one line why something is not up to date.
 func Problem(err error) string {
 	if errors.Is(err, jobq.ErrTimeout) {
-		return fmt.Sprintf("timed out, asking again in %s", AskAgain)
+		return fmt.Sprintf("timed out, asking again in %s", data.AskAgain)
 	}
 	return ShortError(err)
 }

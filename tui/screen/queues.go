@@ -45,7 +45,7 @@ func (s *QueueList) detail() []string {
 	r := s.Facts.Rates(q.Name)
 	paused := "no"
 	if q.PausedAt != nil {
-		paused = fmt.Sprintf("since %s by %s %s", s.Paint.Clock(*q.PausedAt), widget.Clean(q.PausedBy), widget.Clean(q.PauseReason))
+		paused = fmt.Sprintf("since %s by %s", s.Paint.Clock(*q.PausedAt), widget.Clean(format.PausedBy(q)))
 	}
 	slots := fmt.Sprintf("slots %s, %s in use", format.Number(q.Slots), format.Number(q.Running))
 	if q.Slots > 0 && q.Running > q.Slots {
@@ -55,7 +55,7 @@ func (s *QueueList) detail() []string {
 		" paused    " + paused,
 		fmt.Sprintf(" lease     %s        %s", q.Lease, slots),
 		fmt.Sprintf(" last min  %s/s completed   %s/s failed   average run %s, wait %s", format.Rate(r.Completed), format.Rate(r.Failed),
-			format.Took(r.Run), format.Took(r.Wait)),
+			format.AtMost(r.Run), format.Took(r.Wait)),
 		" 60 min    " + s.Paint.Spark(s.Facts.Series(q.Name, false), 60),
 		" failed    " + s.Paint.Spark(s.Facts.Series(q.Name, true), 60),
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/filter"
 	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/tui/command"
 	"github.com/jobq-dev/jobq/tui/data"
 	"github.com/jobq-dev/jobq/tui/request"
 	"github.com/jobq-dev/jobq/tui/widget"
@@ -38,7 +39,7 @@ func (t *queueTable) selected() *jobq.Queue {
 // Actions are the moves, and to open the jobs of the queue.
 func (t *queueTable) Actions() map[string]Action {
 	actions := t.moves()
-	actions["open"] = Action{Run: t.open}
+	actions[command.Open] = Action{Run: t.open}
 	return actions
 }
 

@@ -11,6 +11,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/tui/command"
 	"github.com/jobq-dev/jobq/tui/data"
 	"github.com/jobq-dev/jobq/tui/request"
 	"github.com/jobq-dev/jobq/tui/widget"
@@ -61,9 +62,10 @@ type View struct {
 	Cursor int
 }
 
-// Action is what a screen does for a command.
+// Action is what a part of the UI does for a command.
 type Action struct {
 	Disabled func() string // why it cannot be done now; nil for always
+	Alone    bool          // not while something is under way, whose end it must know
 	Run      func() tea.Msg
 }
 
@@ -78,12 +80,14 @@ type Selection struct {
 	Worker   *jobq.Worker
 	Entry    *jobq.AuditEntry
 	List     string // the command that lists the same jobs
+	Match    string // the filter that finds them, where they are a group
 	// Place is the message that brings this view of the screen back.
 	Place tea.Msg
 	// Rows are what the screen has loaded, one JSON object each, and Noun is what
-	// they are: "jobs".
-	Rows func() []json.RawMessage
-	Noun string
+	// they are: "jobs". Columns are those that a table of them has in any case.
+	Rows    func() []json.RawMessage
+	Noun    string
+	Columns []string
 }
 
 // AllMatching is a selection by filter: what it meant when it was made.
@@ -145,14 +149,14 @@ func moves(move, scroll func(by int) tea.Msg, page func() int, top, end func() t
 	by := func(rows int) Action { return Action{Run: func() tea.Msg { return move(rows) }} }
 	scrolled := func(lines func() int) Action { return Action{Run: func() tea.Msg { return scroll(lines()) }} }
 	return map[string]Action{
-		"down":      by(1),
-		"up":        by(-1),
-		"half-down": scrolled(func() int { return max(page()/2, 1) }),
-		"half-up":   scrolled(func() int { return -max(page()/2, 1) }),
-		"page-down": scrolled(page),
-		"page-up":   scrolled(func() int { return -page() }),
-		"top":       {Run: top},
-		"end":       {Run: end},
+		command.Down:     by(1),
+		command.Up:       by(-1),
+		command.HalfDown: scrolled(func() int { return max(page()/2, 1) }),
+		command.HalfUp:   scrolled(func() int { return -max(page()/2, 1) }),
+		command.PageDown: scrolled(page),
+		command.PageUp:   scrolled(func() int { return -page() }),
+		command.Top:      {Run: top},
+		command.End:      {Run: end},
 	}
 }
 

@@ -286,10 +286,10 @@ func TestAttentionSums(t *testing.T) {
 		{At: noon.Add(-40 * time.Minute), QueueStats: jobq.QueueStats{Queue: "old", Failed: 9}},
 	}
 	s.tell(
-		data.Answer{Panel: data.Failures, Value: []jobq.Failure{{Queue: "email", Error: "smtp 421", Jobs: 186, Since: noon}}},
+		data.Answer{Panel: data.Failures, Value: jobq.Failures{Groups: []jobq.Failure{{Queue: "email", Kind: "Send", Error: "smtp 421", Jobs: 186}}}},
 		data.Answer{Panel: data.Minutes, Value: minutes},
 		data.Answer{Panel: data.Queues, Value: []jobq.Queue{{Name: "email", Slots: 1}, {Name: "sms", Slots: 1}}})
-	require.Contains(t, s.text(), `email: 240 failed in 20m, 186 with "smtp 421"`)
+	require.Contains(t, s.text(), `email: 240 failed in 20m, 186 of Send with "smtp 421"`)
 	require.Contains(t, s.text(), "sms: 3 failed in 20m")
 	require.NotContains(t, s.text(), "old:")
 }
@@ -300,7 +300,7 @@ func TestQueuesInUse(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 120, 30, func(kit Kit) Screen { return NewQueues(kit) })
 	s.tell(
-		data.Answer{Panel: data.Failures, Value: []jobq.Failure{{Queue: "gone", Error: "x", Jobs: 9, Since: noon}}},
+		data.Answer{Panel: data.Failures, Value: jobq.Failures{Groups: []jobq.Failure{{Queue: "gone", Error: "x", Jobs: 9}}}},
 		data.Answer{Panel: data.Queues, Value: []jobq.Queue{{Name: "gone", Failed: 9}, {Name: "busy", Slots: 64, Running: 67}, {Name: "calm", Slots: 4}}})
 	rows := regexp.MustCompile(`(?m)^[> ] (busy|calm|gone)`).FindAllStringSubmatch(s.text(), -1)
 	require.Equal(t, "gone", rows[2][1], "last")
@@ -400,8 +400,12 @@ func (anything) Minutes(context.Context, time.Duration) ([]jobq.Minute, error) {
 	return []jobq.Minute{{At: noon, QueueStats: jobq.QueueStats{Queue: "email", Completed: 100, Failed: 3}}}, nil
 }
 
-func (anything) Failures(context.Context, time.Duration) ([]jobq.Failure, error) {
-	return []jobq.Failure{{Queue: "email", Error: "smtp \"421\"", Jobs: 3, Since: noon}}, nil
+func (anything) Failures(context.Context, time.Duration) (jobq.Failures, error) {
+	return jobq.Failures{Groups: []jobq.Failure{{Queue: "email", Kind: "Send", Error: "smtp \"421\"", Jobs: 3, First: noon, Last: noon, Example: 995}}}, nil
+}
+
+func (anything) Silent(context.Context) ([]jobq.SilentRuns, error) {
+	return []jobq.SilentRuns{{Queue: "email", Kind: "Send", Runs: 1, Since: noon, Example: 995}}, nil
 }
 
 func (anything) Leader(context.Context) (*jobq.Leader, error) { return &jobq.Leader{PID: 1}, nil }
@@ -433,7 +437,7 @@ func TestRequests(t *testing.T) {
 	}{
 		{func(kit Kit) Screen { return NewQueues(kit) }, request.Jobs{Match: "queue:email"}},
 		{func(kit Kit) Screen { return NewWorkers(kit) }, request.Jobs{Match: `state:running worker:"w-1"`}},
-		{func(kit Kit) Screen { return NewErrors(kit) }, request.Jobs{Match: `state:failed queue:email err:"smtp \"421\""`}},
+		{func(kit Kit) Screen { return NewErrors(kit) }, request.Jobs{Match: `state:failed queue:email kind:Send err:="smtp \"421\"" age:<1d`}},
 		{func(kit Kit) Screen { return NewAudit(kit) }, request.Jobs{Match: "id:1,2"}},
 		{newJobs, request.Job{ID: 1000}},
 	} {

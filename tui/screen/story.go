@@ -154,7 +154,7 @@ func (b *base) stateText(job *jobq.Job) string {
 
 // toldOne is a job in one line of words.
 func (b *base) toldOne(job *jobq.Job) string {
-	when := jobAge(job, b.Paint.Now())
+	when := format.Age(job, b.Paint.Now())
 	switch {
 	case b.Paint.Absolute:
 		when = b.Paint.Clock(format.Since(job)) + " UTC"
@@ -162,7 +162,7 @@ func (b *base) toldOne(job *jobq.Job) string {
 		when += " ago"
 	}
 	text := fmt.Sprintf("%d %s %s %s, attempt %d of %d, %s, %s", job.ID, widget.Clean(job.Queue), widget.Clean(job.Kind), format.State(job),
-		format.Attempt(job), job.MaxAttempts, when, widget.FirstLine(job.LastError))
+		format.Attempt(job), job.MaxAttempts, when, format.LastError(job))
 	return strings.TrimRight(text, ", ")
 }
 
@@ -207,8 +207,8 @@ func (b *base) summary(story Story) []string {
 	if job.Progress != nil && job.State == jobq.Running {
 		lines = append(lines, " progress "+b.progress(job.Progress))
 	}
-	if job.LastError != "" && job.State != jobq.Completed {
-		lines = append(lines, " error    "+b.Paint.Error.Render(widget.FirstLine(job.LastError)))
+	if text := format.LastError(job); text != "" {
+		lines = append(lines, " error    "+b.Paint.Error.Render(text))
 	}
 	return append(lines, b.timelineLine(story))
 }

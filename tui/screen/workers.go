@@ -11,6 +11,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/tui/command"
 	"github.com/jobq-dev/jobq/tui/data"
 	"github.com/jobq-dev/jobq/tui/request"
 	"github.com/jobq-dev/jobq/tui/widget"
@@ -53,7 +54,7 @@ func (s *WorkerList) selected() *jobq.Worker {
 // Actions are the moves, and to open the jobs of the worker.
 func (s *WorkerList) Actions() map[string]Action {
 	actions := s.moves()
-	actions["open"] = Action{Run: func() tea.Msg {
+	actions[command.Open] = Action{Run: func() tea.Msg {
 		w := s.selected()
 		if w == nil {
 			return nil
@@ -105,7 +106,7 @@ func (s *WorkerList) head() string {
 			silent++
 		}
 	}
-	head := fmt.Sprintf(" %s  %d/%d slots", format.Count(int64(len(s.Facts.Workers)), "worker"), running, slots)
+	head := fmt.Sprintf(" %s  %s/%s slots", format.Count(len(s.Facts.Workers), "worker"), format.Number(running), format.Number(slots))
 	if slots > 0 {
 		head += fmt.Sprintf(" %d%%", running*100/slots)
 	}
@@ -161,18 +162,18 @@ func (s *WorkerList) janitor() []string {
 		lost += minute.Lost
 		retried += minute.Retried
 	}
-	next := func(left time.Duration, none string) string {
+	next := func(left time.Duration, what, none string) string {
 		switch {
 		case left == 0:
 			return none
 		case left < 0:
-			return "now"
+			return what + " now"
 		}
-		return "in " + format.Ago(left)
+		return what + " in " + format.Ago(left)
 	}
-	expiry, due := "-", "-"
+	expiry, due := "", ""
 	if session := s.Facts.Session; session != nil {
-		expiry, due = next(session.NextExpiry, "no lease is held"), next(session.NextDue, "nothing is scheduled")
+		expiry, due = next(session.NextExpiry, "unless extended, the next ends", "none is held"), next(session.NextDue, "the next job is due", "nothing is scheduled")
 	}
 	for _, event := range s.Facts.Events { // newest first
 		if event.Type == jobq.EventLeadershipAcquired {
@@ -183,8 +184,8 @@ func (s *WorkerList) janitor() []string {
 	lines := []string{
 		s.Paint.Rule(s.cells, "Janitor"),
 		" leader    " + leader,
-		fmt.Sprintf(" leases    %s lost in 60 min   next end, unless extended: %s", format.Number(lost), expiry),
-		fmt.Sprintf(" schedule  %s retried in 60 min   next job due: %s", format.Number(retried), due),
+		fmt.Sprintf(" leases    %s lost in 60 min   %s", format.Number(lost), expiry),
+		fmt.Sprintf(" schedule  %s retried in 60 min   %s", format.Number(retried), due),
 	}
 	return append(lines, s.events()...)
 }

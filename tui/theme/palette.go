@@ -8,9 +8,13 @@ import (
 // palette is what the colours of a theme are.
 type palette struct{ red, green, yellow, blue, magenta, cyan, muted lipgloss.Style }
 
-// paletteOf is the palette of a theme. Colours are the terminal's own sixteen,
-// which its owner has chosen to be readable: bright ones on dark ground; on
-// light ground those that can be read there, which yellow and cyan cannot.
+// paletteOf is the palette of a theme.
+//
+// Where the background is known and the terminal has more than sixteen colours, they
+// are ours, and each can be read on that background: its contrast is 4.5 to 1 at
+// least (TestContrast). Elsewhere they are the terminal's own sixteen, which its
+// owner has chosen: bright ones on dark ground; on light ground those that can be
+// read there, which yellow and cyan cannot.
 //
 // Muted text is faint where nothing else is known. Many terminals draw faint
 // text too weakly to be read, and so a grey takes its place where the terminal
@@ -18,27 +22,24 @@ type palette struct{ red, green, yellow, blue, magenta, cyan, muted lipgloss.Sty
 func paletteOf(name string, profile colorprofile.Profile) palette {
 	base := lipgloss.NewStyle()
 	of := func(code string) lipgloss.Style { return base.Foreground(lipgloss.Color(code)) }
-	p := palette{of("1"), of("2"), of("3"), of("4"), of("5"), of("6"), base.Faint(true)}
-	shade := lipgloss.Complete(profile)
-	switch name {
-	case "dark":
-		p = palette{of("9"), of("10"), of("11"), of("12"), of("13"), of("14"), p.muted}
-		if profile >= colorprofile.ANSI256 {
-			p.muted = base.Foreground(shade(nil, lipgloss.Color("246"), lipgloss.Color("#949494")))
-		}
-	case "light":
-		p.yellow, p.cyan, p.muted = p.magenta, p.blue.Bold(true), of("8")
-		if profile >= colorprofile.ANSI256 {
-			p.muted = base.Foreground(shade(nil, lipgloss.Color("241"), lipgloss.Color("#626262")))
-		}
-	case "mono":
-		p = palette{base, base, base, base, base, base, base.Faint(true)}
+	faint := base.Faint(true)
+	switch {
+	case name == "mono":
+		return palette{base, base, base, base, base, base, faint}
+	case profile == colorprofile.ASCII, profile == colorprofile.NoTTY: // NO_COLOR: bold and reverse stay
+		return palette{base, base, base, base, base, base, faint}
+	case name == "dark" && profile == colorprofile.TrueColor:
+		return palette{of("#ff7b72"), of("#7ee787"), of("#f0c674"), of("#79b8ff"), of("#e3a6ff"), of("#76e3ea"), of("#a8a8a8")}
+	case name == "dark" && profile == colorprofile.ANSI256:
+		return palette{of("210"), of("114"), of("221"), of("111"), of("183"), of("80"), of("248")}
+	case name == "dark":
+		return palette{of("9"), of("10"), of("11"), of("12"), of("13"), of("14"), faint}
+	case name == "light" && profile == colorprofile.TrueColor:
+		return palette{of("#b00020"), of("#00602a"), of("#7a4f00"), of("#0b4fb3"), of("#8a1a8a"), of("#005f6b"), of("#5c5c5c")}
+	case name == "light" && profile == colorprofile.ANSI256:
+		return palette{of("124"), of("22"), of("94"), of("25"), of("90"), of("23"), of("240")}
+	case name == "light":
+		return palette{of("1"), of("2"), of("5"), of("4"), of("5"), of("4").Bold(true), of("8")}
 	}
-	if profile == colorprofile.ASCII || profile == colorprofile.NoTTY { // NO_COLOR: bold and reverse stay
-		p = palette{base, base, base, base, base, base, p.muted}
-		if name == "light" {
-			p.muted = base.Faint(true)
-		}
-	}
-	return p
+	return palette{of("1"), of("2"), of("3"), of("4"), of("5"), of("6"), faint}
 }

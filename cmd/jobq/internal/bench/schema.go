@@ -70,7 +70,7 @@ func (b *bench) remove(ctx context.Context) error {
 
 // reset empties the tables, for the next case.
 func (b *bench) reset(ctx context.Context) error {
-	_, err := b.pool.Exec(ctx, "truncate "+b.tables("pending", "running", "finished", "attempt", "stat_delta", "stat"))
+	_, err := b.pool.Exec(ctx, "truncate "+b.tables("pending", "run", "lease", "past_lease", "progress", "attempt", "stat_delta", "stat"))
 	return err
 }
 
@@ -79,7 +79,7 @@ func (b *bench) reset(ctx context.Context) error {
 // the tables as they are.
 func (b *bench) settle(ctx context.Context) error {
 	b.say("vacuuming")
-	_, err := b.pool.Exec(ctx, "vacuum (analyze) "+b.tables("pending", "running", "finished", "attempt"))
+	_, err := b.pool.Exec(ctx, "vacuum (analyze) "+b.tables("pending", "run", "lease", "past_lease", "attempt"))
 	return err
 }
 

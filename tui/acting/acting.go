@@ -1,0 +1,107 @@
+// Package acting changes jobs, queues and workers, and takes changes back. It asks
+// before what needs asking, knows which action was the last, for undo, and owns the
+// action by filter that is under way. It draws nothing: like a screen it takes
+// messages, and returns what the root is to do.
+//
+// Example: requeue on one failed job returns a request.Change; its answer comes
+// as a Result, which says what became of the job and remembers the action for undo.
+package acting
+
+import (
+	"context"
+
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/tui/command"
+	"github.com/jobq-dev/jobq/tui/commandline"
+	"github.com/jobq-dev/jobq/tui/data"
+	"github.com/jobq-dev/jobq/tui/request"
+	"github.com/jobq-dev/jobq/tui/screen"
+)
+
+// Writer is what may be done to a database. *jobq.Client is one.
+type Writer interface {
+	Act(ctx context.Context, action jobq.Action, targets ...jobq.Target) (*jobq.Acted, error)
+	Edit(ctx context.Context, change jobq.JobChange, targets ...jobq.Target) (*jobq.Acted, error)
+	Clone(ctx context.Context, id int64, change jobq.JobChange) (*jobq.Cloned, error)
+	DrainWorker(ctx context.Context, id string) (bool, error)
+	Undo(ctx context.Context, auditID int64) (*jobq.Acted, error)
+	Bulk(ctx context.Context, params jobq.BulkParams) (jobq.BulkProgress, error)
+	PauseQueue(ctx context.Context, name, by, reason string) (jobq.QueueActed, error)
+	ResumeQueue(ctx context.Context, name string) (jobq.QueueActed, error)
+}
+
+var _ Writer = (*jobq.Client)(nil)
+
+// Place is the database that is acted on.
+type Place struct {
+	Reader data.Reader
+	Writer Writer
+	// Confirm asks before what elsewhere is done at once, and has typed what is
+	// answered with a key elsewhere.
+	Confirm bool
+	Program commandline.Program // leads there
+}
+
+// Kit is what acting is given. Place is asked each time, since the operator can go
+// to another database.
+type Kit struct {
+	Key   func(id string) string // the key of a command as the operator has it
+	Place func() Place
+}
+
+// Part is the part of the UI that acts. It belongs to one database.
+type Part struct {
+	Kit
+	lastAudit int64    // the number of the last action, which undo takes back; 0 for none
+	bulk      *bulkRun // the action by filter that is under way; nil for none
+}
+
+// New has done nothing yet.
+func New(kit Kit) *Part { return &Part{Kit: kit} }
+
+// Actions are what can be done with what is selected, by the ids of the commands.
+func (p *Part) Actions(selected screen.Selection) map[string]screen.Action {
+	act := func(action jobq.Action, check func(jobq.State) string) screen.Action {
+		return screen.Action{
+			Disabled: func() string { return Refusal(selected, check) },
+			Run:      func() tea.Msg { return p.act(action, selected) },
+		}
+	}
+	return map[string]screen.Action{
+		command.Requeue: act(jobq.ActionRequeue, noRequeue),
+		command.Cancel:  act(jobq.ActionCancel, noCancel),
+		command.Delete:  act(jobq.ActionDelete, noDelete),
+		command.Pause:   p.pauseAction(selected.Queue),
+		command.Drain:   p.drainAction(selected.Worker),
+		command.Resume:  p.resumeAction(selected.Entry),
+		command.Undo:    p.undoAction(selected.Entry),
+	}
+}
+
+// Update takes a message in: what came of an action, or what a question that acting
+// has asked was answered with.
+func (p *Part) Update(msg tea.Msg) tea.Msg {
+	switch msg := msg.(type) {
+	case Result:
+		return p.came(msg)
+	case request.ActOnAll:
+		return request.Later{Overlay: p.actOnAll(msg.Action, &screen.AllMatching{Filter: msg.Filter, Snapshot: msg.Snapshot})}
+	case startBulk:
+		return p.beginBulk(msg)
+	case bulkStep:
+		return p.stepped(msg)
+	case request.StopBulk:
+		p.StopBulk()
+	case pauseQueue:
+		return p.pause(msg)
+	case queueActed:
+		return p.queueChanged(msg)
+	case drained:
+		return p.askedToDrain(msg)
+	case undoSeen:
+		return p.confirmUndo(msg)
+	}
+	return nil
+}

@@ -1,0 +1,137 @@
+package acting
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/tui/command"
+	"github.com/jobq-dev/jobq/tui/request"
+	"github.com/jobq-dev/jobq/tui/screen"
+)
+
+// Refusal says why an action on what is selected makes no sense, if so. Only of one
+// job is its state checked: with many, the answer says it for each.
+func Refusal(selected screen.Selection, check func(jobq.State) string) string {
+	switch {
+	case selected.Counting:
+		return "the jobs that match are still being counted"
+	case selected.All != nil:
+		return ""
+	case len(selected.Targets) == 0:
+		return "no job is selected"
+	case len(selected.Targets) == 1:
+		return check(selected.Targets[0].State)
+	}
+	return ""
+}
+
+func noRequeue(state jobq.State) string {
+	switch state {
+	case jobq.Running:
+		return "the job is running: cancel it first, or let it end"
+	case jobq.Available:
+		return "the job is available already"
+	case jobq.Scheduled, jobq.Completed, jobq.Failed, jobq.Cancelled:
+	}
+	return ""
+}
+
+func noCancel(state jobq.State) string {
+	switch state {
+	case jobq.Completed, jobq.Failed, jobq.Cancelled:
+		return "the job has ended already: it is " + string(state)
+	case jobq.Scheduled, jobq.Available, jobq.Running:
+	}
+	return ""
+}
+
+func noDelete(state jobq.State) string {
+	if state == jobq.Running {
+		return "the job is running: cancel it first, or let it end"
+	}
+	return ""
+}
+
+// manyMarks is how many jobs an action may be about before it asks for their
+// number, and not just for a yes.
+const manyMarks = 100
+
+// act does something to the selected jobs, and asks first where that is due:
+// not for one job that undo can bring back, with y for what cannot be taken back
+// so easily, and with the number of jobs for many, and in production.
+func (p *Part) act(action jobq.Action, selected screen.Selection) tea.Msg {
+	if selected.All != nil {
+		return p.actOnAll(action, selected.All)
+	}
+	targets, confirm := selected.Targets, p.Place().Confirm
+	// The action itself is on ids, and on what was seen of them.
+	run := p.change(string(action), timeout, func(ctx context.Context, w Writer) tea.Msg {
+		acted, err := w.Act(ctx, action, targets...)
+		return Result{string(action), acted, err}
+	})
+	runs := false
+	for _, target := range targets {
+		runs = runs || target.State == jobq.Running
+	}
+	asks := len(targets) > 1 || action == jobq.ActionDelete || runs || confirm
+	if !asks {
+		return run
+	}
+	ask := request.Ask{
+		Title:   fmt.Sprintf("%s %s", action, format.Count(int64(len(targets)), "job")),
+		Details: []string{"effect    " + p.effectOf(action), "          a job that has changed meanwhile is left alone"},
+		Yes:     run,
+	}
+	if len(targets) > manyMarks || confirm && (action == jobq.ActionDelete || len(targets) > 1 || runs) {
+		ask.Typed = TypedCount(int64(len(targets)), action)
+	}
+	if len(targets) == 1 {
+		ask.Title = fmt.Sprintf("%s job %d, %s", action, targets[0].ID, targets[0].State)
+	}
+	return ask
+}
+
+// TypedCount asks for the number of jobs that the action is about.
+func TypedCount(count int64, action jobq.Action) request.Typed {
+	effect := string(action) + " them"
+	if count == 1 {
+		effect = string(action) + " it"
+	}
+	return request.Typed{Text: strconv.FormatInt(count, 10), Meaning: "the number of jobs", Effect: effect}
+}
+
+func (p *Part) effectOf(action jobq.Action) string {
+	undo := p.Key(command.Undo)
+	switch action {
+	case jobq.ActionRequeue:
+		return "it may run at once, one attempt more is allowed; " + undo + " undoes it"
+	case jobq.ActionCancel:
+		return "it will not run; one that runs is asked to stop"
+	case jobq.ActionDelete:
+		return "it is removed with its history; " + undo + " brings it back"
+	case jobq.ActionEdit:
+		return "it is changed as the audit says; " + undo + " undoes it"
+	case jobq.ActionClone, jobq.ActionPause, jobq.ActionResume, jobq.ActionDrain, jobq.ActionSettings, jobq.ActionUndo:
+	}
+	return string(action)
+}
+
+// timeout bounds an action on jobs that are named, on a queue or on a worker.
+const timeout = 10 * time.Second
+
+// change is a change that is made apart from the UI, within a time. It is made in
+// the database that is shown now, however late it is confirmed.
+func (p *Part) change(verb string, limit time.Duration, do func(context.Context, Writer) tea.Msg) request.Change {
+	writer := p.Place().Writer
+	return request.Change{Verb: verb, Do: request.Begin{Run: func() tea.Msg {
+		ctx, cancel := context.WithTimeout(context.Background(), limit)
+		defer cancel()
+		return do(ctx, writer)
+	}}}
+}

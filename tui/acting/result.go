@@ -1,0 +1,95 @@
+package acting
+
+import (
+	"errors"
+	"fmt"
+
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/tui/command"
+	"github.com/jobq-dev/jobq/tui/data"
+	"github.com/jobq-dev/jobq/tui/request"
+	"github.com/jobq-dev/jobq/tui/screen"
+)
+
+// Result is what came of an action on jobs.
+type Result struct {
+	Verb  string
+	Acted *jobq.Acted // nil with an error
+	Err   error
+}
+
+// Failed says that not all was done that was asked for.
+func (r Result) Failed() bool { return r.Err != nil || len(r.Acted.Problems()) > 0 }
+
+// Text says what came of it.
+func (r Result) Text() string {
+	if r.Err != nil {
+		return r.Verb + ": " + screen.ShortError(r.Err)
+	}
+	problems, jobs := r.Acted.Problems(), r.Acted.Jobs
+	switch {
+	case r.Verb == command.Undo && len(jobs) == 0: // of what was no action on jobs
+		return "undone"
+	case len(jobs) == 1 && len(problems) == 1:
+		return fmt.Sprintf("%s job %d: %s", r.Verb, problems[0].ID, problems[0].Problem)
+	case len(jobs) == 1:
+		return fmt.Sprintf("%s job %d: it is %s", r.Verb, jobs[0].ID, afterWord(jobs[0]))
+	}
+	text := fmt.Sprintf("%s: %s", r.Verb, format.Count(int64(r.Acted.Changed()), "job"))
+	if len(problems) > 0 {
+		text += fmt.Sprintf(", %d left alone: %s", len(problems), problems[0].Problem)
+	}
+	return text
+}
+
+func afterWord(job jobq.ActedJob) string {
+	if job.After == jobq.Running {
+		return "asked to stop"
+	}
+	return string(job.After)
+}
+
+// came says what came of an action, shows it at once, and has the jobs looked at
+// again.
+func (p *Part) came(result Result) tea.Msg {
+	switch {
+	case result.Err != nil && result.Verb == command.Undo:
+		return p.undoFailed(result)
+	case result.Err != nil:
+		return request.All{request.Renew{}, request.Tell{Text: result.Text()}}
+	}
+	text := result.Text()
+	p.lastAudit = 0
+	if result.Verb != command.Undo && result.Acted.Changed() > 0 {
+		p.lastAudit = result.Acted.AuditID
+		text += p.undoHint()
+	}
+	return request.All{
+		request.Tell{Text: text},
+		request.Renew{Panels: []data.Panel{data.Job, data.Visible}},
+		request.Screens{Msg: screen.Acted{Acted: result.Acted}},
+	}
+}
+
+// undoFailed says that an undo has ended with an error. What it has taken back
+// before stays so: that is shown, and the same undo goes on with the rest.
+func (p *Part) undoFailed(result Result) tea.Msg {
+	if errors.Is(result.Err, jobq.ErrConflict) || errors.Is(result.Err, jobq.ErrNotFound) { // refused before it began
+		return request.All{request.Renew{}, request.Tell{Text: result.Text()}}
+	}
+	acted := result.Acted
+	if acted == nil {
+		acted = &jobq.Acted{}
+	}
+	return request.All{
+		request.Tell{Text: result.Text() + "; some jobs may be undone already, " + p.Key(command.Undo) + " undoes the rest"},
+		request.Renew{Panels: []data.Panel{data.Job, data.Visible, data.Page, data.Count, data.Audit}},
+		request.Screens{Msg: screen.Acted{Acted: acted}},
+	}
+}
+
+// undoHint says at the end of a text how to take back what it tells of.
+func (p *Part) undoHint() string { return "   " + p.Key(command.Undo) + " undo" }

@@ -1,0 +1,70 @@
+package screen
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/x/ansi"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/tui/data"
+	"github.com/jobq-dev/jobq/tui/request"
+)
+
+// A run that has said nothing for long needs attention, and says for how long such a
+// run takes; runs of a kind are one line. What does not fit is counted.
+func TestSilentRunsNeedAttention(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 80, 19, func(kit Kit) Screen { return NewOverview(kit) })
+	silent := []jobq.SilentRuns{
+		{Queue: "reports", Kind: "Month", Runs: 1, Since: noon.Add(-25 * time.Minute), Example: 113, Usual: 2100 * time.Millisecond},
+		{Queue: "email", Kind: "Send\x1b[2J", Runs: 37, Since: noon.Add(-2 * time.Hour), Example: 7},
+	}
+	s.tell(data.Answer{Panel: data.Queues, Value: []jobq.Queue{{Name: "email", Slots: 1}}}, data.Answer{Panel: data.Silent, Value: silent})
+	require.Contains(t, s.text(), "Needs attention 2")
+	require.Contains(t, s.text(), "! job 113 reports/Month has said nothing for 25m; such a run takes <2.1s on average")
+	require.Contains(t, s.text(), "! 37 runs of email/Send␛[2J have said nothing, job 7 for 2h")
+	s.tell(data.Answer{Panel: data.Silent, Value: slices.Repeat(silent, 10)})
+	require.Contains(t, s.text(), "Needs attention 20")
+	require.Regexp(t, `(?m)^ … 1\d more$`, s.text())
+	s.tell(data.Answer{Panel: data.Silent, Value: []jobq.SilentRuns{}})
+	require.NotContains(t, s.text(), "said nothing")
+}
+
+// The errors say which of their figures are cut: how many failures were looked at,
+// and how many groups are listed. Of the example there is the whole error, as far
+// as there is room.
+func TestErrorsSayWhatIsCut(t *testing.T) {
+	t.Parallel()
+	job := someJobs(1, jobq.Failed)[0]
+	groups := []jobq.Failure{{Queue: "email", Kind: "Send", Error: "exit code 1", Jobs: 6000, First: noon.Add(-time.Hour), Last: noon.Add(-time.Minute), Example: job.ID}}
+	s := newStage(t, 120, 30, func(kit Kit) Screen { return NewErrors(kit) })
+	s.tell(data.Answer{Panel: data.Errors, Value: jobq.Failures{Groups: groups}})
+	require.Contains(t, s.text(), "6,000 jobs failed in 24h\n")
+	s.tell(data.Answer{Panel: data.Errors, Value: jobq.Failures{Groups: groups, More: true, Left: 240}})
+	require.Contains(t, s.text(), "6,000+ jobs failed in 24h: the last 10,000 were counted; 1 of 241 groups shown")
+	require.Contains(t, s.text(), " 6,000+ email")
+	require.Contains(t, s.text(), "6,000+ jobs failed, the first 1h ago, the last 1m ago")
+	run := jobq.Attempt{Number: 1, Outcome: jobq.OutcomeFailed, StartedAt: noon, FinishedAt: noon, Error: "exit code 1\n\x1b[2J\ttraceback " + strings.Repeat("x", 200) + strings.Repeat("\nline", 30)}
+	s.tell(data.Answer{Panel: data.Job, About: storyQuestion{id: job.ID}, Value: Story{job: job, runs: []jobq.Attempt{run}}})
+	for _, want := range []string{"job 1000 failed 0s ago with", "   exit code 1\n", "   ␛[2J    traceback xxx", "   line\n", "more lines: they are on the page of the job"} {
+		require.Contains(t, s.text(), want)
+	}
+	require.Len(t, s.View().Lines, 30)
+	for _, line := range s.View().Lines {
+		require.LessOrEqual(t, ansi.StringWidth(line), 120)
+	}
+	s.tell(groupCounted{snapshot: jobq.BulkSnapshot{}}, groupCounted{err: jobq.ErrTimeout}, groupCounted{match: "x", snapshot: jobq.BulkSnapshot{Count: 3}})
+	require.Equal(t, []tea.Msg{
+		request.Tell{Text: "requeue: no job of the group is failed any more"},
+		request.Tell{Text: "requeue: timed out"},
+		request.ActOnAll{Action: jobq.ActionRequeue, Filter: "x", Snapshot: jobq.BulkSnapshot{Count: 3}},
+	}, s.asked)
+	s.tell(data.Answer{Panel: data.Errors, Value: jobq.Failures{}})
+	require.Contains(t, s.text(), "no job has failed in 24h")
+	require.Equal(t, "no job has failed", s.Actions()["requeue"].Disabled())
+}

@@ -1,0 +1,129 @@
+package tui
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq"
+)
+
+// task is something that an operator comes to do, with the keys that do it.
+type task struct {
+	what string
+	keys []string // and texts; wait lets a question be read
+	// given arranges what the task is about; nil for the failed jobs that are there.
+	given  func(b *bench)
+	writes []string // what is done to the database
+	shows  string   // what is on the screen at the end
+}
+
+// wait lets a question be read: it takes no answer at once.
+const wait = "wait"
+
+// tasks are the twenty that docs/tui.md has.
+func tasks() []task {
+	const first = "48213911:failed/5"
+	running := func(b *bench) {
+		job := b.fake.jobs[0]
+		job.State, job.FinishedAt, job.Attempts = jobq.Running, nil, 4
+	}
+	waiting := func(b *bench) {
+		job := b.fake.jobs[0]
+		job.State, job.Queue, job.FinishedAt, job.StartedAt, job.Attempts, job.LeaseToken = jobq.Available, "billing", nil, nil, 0, 0
+	}
+	editor := func(b *bench) {
+		b.fake.edit = func(content string) (string, error) { return strings.ReplaceAll(content, "4411", "4412"), nil }
+	}
+	audit := func(b *bench) {
+		b.fake.audit = []jobq.AuditEntry{
+			{ID: 9, At: noon, Actor: "bob", Action: jobq.ActionDrain, Target: "web-7"},
+			{ID: 8, At: noon, Actor: "ana", Action: jobq.ActionDelete, JobIDs: []int64{48213904}, Done: 1},
+		}
+	}
+	return []task{
+		{what: "See whether anything is wrong, and where", keys: []string{Overview}, shows: "! email: 1,000 failed in 20m"},
+		{what: "Find the failed jobs of a queue", keys: []string{Jobs, Filter, "state:failed queue:email", Accept}, shows: "of 250  last ended first"},
+		{what: "Find jobs by kind, tag and args", keys: []string{Jobs, Filter, "kind:Send* tag:eu args.tenant=4411", Accept}, shows: "/ kind:Send* tag:eu args.tenant=4411"},
+		{what: "Open a job by its number", keys: []string{Palette, "job 48213890", Accept}, shows: "Jobs ▸ 48213890"},
+		{what: "Read why a job failed, and what it wrote", keys: []string{Jobs, Open, Output}, shows: "smtp 421 4.7.0 rate limited"},
+		{what: "Let a failed job run again", keys: []string{Jobs, Requeue}, writes: []string{"requeue " + first}},
+		{what: "Take that back", keys: []string{Jobs, Requeue, Undo}, writes: []string{"requeue " + first, "undo 1"}},
+		{
+			what: "Let all jobs that failed with one error run again", keys: []string{Errors, Requeue, "250", Accept},
+			writes: []string{`bulk requeue state:failed queue:email kind:SendInvoice err:="smtp 421 4.7.0 rate limited" age:<1d`},
+		},
+		{what: "Pause a queue and say why", keys: []string{Queues, Pause, "the mail server is away", Accept}, writes: []string{"pause email: the mail server is away"}},
+		{what: "Let a paused queue go on", keys: []string{Queues, Down, Pause}, writes: []string{"resume billing"}},
+		{what: "See why a job waits", keys: []string{Jobs, Open}, given: waiting, shows: "waiting    the queue is paused by ana@laptop: audit"},
+		{what: "Find the jobs that have run longest", keys: []string{Jobs, NextTab, NextTab, NextTab, Sort, "2"}, given: running, shows: "oldest first"},
+		{what: "Follow the output of a job that runs", keys: []string{Jobs, Open, Output, End}, given: running, shows: "Output  following"},
+		{what: "Cancel a job that runs", keys: []string{Jobs, Cancel, wait, Yes}, given: running, writes: []string{"cancel 48213911:running/5"}},
+		{
+			what: "Change the args of a failed job, and run it with them", keys: []string{Jobs, Clone, wait, Yes}, given: editor,
+			writes: []string{`clone 48213911 {"args":{"batch":"2026-09-24","tenant":4412}}`},
+		},
+		{what: "Delete some jobs", keys: []string{Jobs, Mark, Mark, Delete, wait, Yes}, writes: []string{"delete " + first + " 48213904:failed/5"}},
+		{what: "Copy a job's id, or the command that does the same", keys: []string{Jobs, Copy, "2"}, shows: "copied: 48213911"},
+		{what: "Write a list to a file", keys: []string{Jobs, Export, "c"}, shows: "wrote 100 jobs to jobq-jobs-20261121-140331.csv"},
+		{what: "Take a worker out of service", keys: []string{Workers, Down, Drain, wait, Yes}, writes: []string{"drain web-7-991-k2"}},
+		{what: "See who did what, and undo one of it", keys: []string{Audit, Down, Undo, wait, Yes}, given: audit, writes: []string{"undo 8"}},
+	}
+}
+
+// The twenty tasks are done with the keys that docs/tui.md names, at three sizes and
+// on both backgrounds.
+func TestOperatorTasks(t *testing.T) {
+	t.Parallel()
+	for _, task := range tasks() {
+		t.Run(task.what, func(t *testing.T) {
+			t.Parallel()
+			for _, size := range [][2]int{{80, 24}, {120, 35}, {200, 50}} {
+				for _, ground := range []string{"dark", "light"} {
+					b := newBench(size[0], size[1])
+					b.setTheme(ground)
+					if task.given != nil {
+						task.given(b)
+					}
+					b.tick(time.Minute)
+					for _, key := range task.keys {
+						if key == wait {
+							b.tick(time.Second)
+							continue
+						}
+						b.press(key)
+					}
+					require.Equal(t, task.writes, b.fake.written, "%v %s\n%s", size, ground, b.plain())
+					require.Contains(t, b.plain(), task.shows, "%v %s", size, ground)
+				}
+			}
+		})
+	}
+}
+
+// docs/tui.md has the twenty tasks with the keys that the registry has for them.
+func TestTasksInDocs(t *testing.T) {
+	t.Parallel()
+	var table strings.Builder
+	table.WriteString("| what you want | keys and texts |\n|---|---|\n")
+	for _, task := range tasks() {
+		keys := slices.DeleteFunc(slices.Clone(task.keys), func(key string) bool { return key == wait })
+		table.WriteString("| " + task.what + " | `" + strings.Join(keys, "` `") + "` |\n")
+	}
+	const path, begin, end = "../docs/tui.md", "<!-- tasks: JOBQ_GOLDEN=write go test ./tui -->\n", "<!-- /tasks -->"
+	content, err := os.ReadFile(path)
+	require.NoError(t, err)
+	before, rest, found := strings.Cut(string(content), begin)
+	require.True(t, found)
+	had, after, found := strings.Cut(rest, end)
+	require.True(t, found)
+	if os.Getenv("JOBQ_GOLDEN") == "write" {
+		require.NoError(t, os.WriteFile(path, []byte(before+begin+table.String()+end+after), 0o600))
+		return
+	}
+	require.Equal(t, table.String(), had, "JOBQ_GOLDEN=write go test ./tui writes it anew")
+}
