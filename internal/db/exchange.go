@@ -50,6 +50,8 @@ type Completion struct {
 	// progress must, and one that was claimed 32 seconds ago or more. So does one
 	// with a result, output or usage.
 	OnRow  bool
+	// Retried: sent before, and nobody knows whether that is being stored now.
+	Retried bool
 	Result json.RawMessage // nil for none
 	Output string          // "" for none
 	Usage  json.RawMessage // of a program; nil for none
@@ -84,6 +86,7 @@ type Exchange struct {
 	// Untold are runs whose ends are stored on their own rows and of which the
 	// lease was not told yet: see Exchanged.Untold.
 	Untold []Slot
+	Lease  time.Duration   // which leases get that are told of ends while others of their jobs run; 0 for none
 	Claim  *JobClaimParams // nil to claim nothing; without segments it looks at the whole line
 	Each   bool            // each job that is claimed gets a lease of its own
 }
@@ -96,6 +99,7 @@ type Exchanged struct {
 	// Untold are runs that have ended, and of which somebody kept the lease from
 	// being told. Hand them in again: the lease counts them as running.
 	Untold  []Slot
+	Told    []int64       // leases that were told, and got their time
 	Claimed []JobClaimRow // in any order
 }
 
@@ -131,7 +135,7 @@ func (s *Schema) Exchange(ctx context.Context, conn Batcher, exchange Exchange) 
 	}
 	rest := second.answer()
 	answer.Completed, answer.Ended = append(answer.Completed, rest.Completed...), append(answer.Ended, rest.Ended...)
-	answer.Untold = append(answer.Untold, rest.Untold...)
+	answer.Untold, answer.Told = append(answer.Untold, rest.Untold...), append(answer.Told, rest.Told...)
 	if answer.Busy = rest.Busy; len(answer.Busy) > 0 {
 		return answer, ErrBusy
 	}
@@ -249,7 +253,7 @@ func (r *round) elsewhere() []Slot {
 
 // queueLeaseEnd tells the leases what has ended, in the order of their ids.
 func (r *round) queueLeaseEnd(ctx context.Context, s *Schema, batch *pgx.Batch) {
-	params := LeaseEndParams{Owner: r.Owner, Plain: []int16{}} // nil would be null, and no slot is among null
+	params := LeaseEndParams{Owner: r.Owner, Lease: Interval(r.Lease), Plain: []int16{}} // nil would be null, and no slot is among null
 	tokens := make(map[int64]struct{})
 	for _, at := range r.elsewhere() {
 		params.ElsewhereLeases, params.ElsewhereSlots = append(params.ElsewhereLeases, at.Token), append(params.ElsewhereSlots, at.Slot)
@@ -398,6 +402,11 @@ func (r *round) answer() Exchanged {
 			answer.Ended = append(answer.Ended, row)
 		}
 	}
+	for id, lease := range r.leases {
+		if lease.Told {
+			answer.Told = append(answer.Told, id)
+		}
+	}
 	for i, at := range r.elsewhere() {
 		lease := r.leases[at.Token]
 		if lease.Held && !lease.Told && (i < len(r.Untold) || ended[at.ID] || r.before[at.ID]) {
@@ -418,7 +427,7 @@ func (r *round) endedIDs() map[int64]bool {
 // missing is what was asked for and not stored.
 func (r *round) missing() (missing Exchange, some bool) {
 	ended := r.endedIDs()
-	missing.Owner = r.Owner
+	missing.Owner, missing.Lease = r.Owner, r.Lease
 	for _, c := range r.Completions {
 		if !r.isStored(c, ended) {
 			missing.Completions = append(missing.Completions, c)
