@@ -21,7 +21,7 @@ type lease struct {
 	queue *queue
 
 	// guarded by keeper.mu
-	open     int           // runs of it that the keeper has in charge
+	open     int // runs of it that the keeper has in charge
 	lost     bool
 	deadline time.Duration // when the worker stops the jobs unless it has extended
 	extendAt time.Duration

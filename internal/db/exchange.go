@@ -49,13 +49,13 @@ type Completion struct {
 	// OnRow makes it end on its own row of run: a job with a unique key or stored
 	// progress must, and one that was claimed 32 seconds ago or more. So does one
 	// with a result, output or usage.
-	OnRow  bool
+	OnRow bool
 	// Retried: sent before, and nobody knows whether that is being stored now.
 	Retried bool
-	Result json.RawMessage // nil for none
-	Output string          // "" for none
-	Usage  json.RawMessage // of a program; nil for none
-	Ran    time.Duration   // how long the run took; 0 when that is not known
+	Result  json.RawMessage // nil for none
+	Output  string          // "" for none
+	Usage   json.RawMessage // of a program; nil for none
+	Ran     time.Duration   // how long the run took; 0 when that is not known
 }
 
 // isPlain says whether the lease alone is to know of the end.
