@@ -42,6 +42,14 @@ func (q *queue) lockLeases(ids ...int64) (release func()) {
 	})
 }
 
+// awaitLock returns when a statement waits for a lock.
+func (q *queue) awaitLock() {
+	q.Helper()
+	require.Eventually(q, func() bool {
+		return q.number("select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'") > 0
+	}, eventually, tick)
+}
+
 // claimEach claims so many jobs with a lease for each, and returns them by id.
 func (q *queue) claimEach(owner string, count int32) map[int64]db.JobClaimRow {
 	q.Helper()
@@ -107,9 +115,7 @@ func TestCompletionInTransactionWaits(t *testing.T) {
 		ids, err := q.queries.RunCompleteTx(context.Background(), db.RunCompleteTxParams{ID: 1, Token: job.LeaseToken, Owner: "a"})
 		answers <- answer{ids, err}
 	}()
-	require.Eventually(t, func() bool {
-		return q.number("select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'") > 0
-	}, eventually, tick)
+	q.awaitLock()
 	release()
 	got := <-answers
 	require.NoError(t, got.err)

@@ -237,16 +237,31 @@ func (e Ending) ranUs() int64 {
 	return max(e.Ran.Microseconds(), 0)
 }
 
-// elsewhere are the runs that have ended on their own rows, if these were stored.
-func (r *round) elsewhere() []Slot {
-	slots := slices.Clone(r.Untold)
+// isCurrent says whether a run is of the lease that is asked for under its token.
+// The lease must not be told of another: it has other jobs in the same slots.
+func (r *round) isCurrent(at Slot) bool { return at.ClaimedAt.Equal(r.claims[at.Token]) }
+
+// elsewhere are the runs that end on their own rows in this round, if these are stored.
+func (r *round) elsewhere() (slots []Slot) {
 	for _, c := range r.Completions {
-		if r.onRow(c) {
+		if r.onRow(c) && r.isCurrent(c.Slot) {
 			slots = append(slots, c.Slot)
 		}
 	}
 	for _, e := range r.Endings {
-		slots = append(slots, e.Slot)
+		if r.isCurrent(e.Slot) {
+			slots = append(slots, e.Slot)
+		}
+	}
+	return slots
+}
+
+// untold are the runs that have ended on their own rows before.
+func (r *round) untold() (slots []Slot) {
+	for _, at := range r.Untold {
+		if r.isCurrent(at) {
+			slots = append(slots, at)
+		}
 	}
 	return slots
 }
@@ -255,14 +270,14 @@ func (r *round) elsewhere() []Slot {
 func (r *round) queueLeaseEnd(ctx context.Context, s *Schema, batch *pgx.Batch) {
 	params := LeaseEndParams{Owner: r.Owner, Lease: Interval(r.Lease), Plain: []int16{}} // nil would be null, and no slot is among null
 	tokens := make(map[int64]struct{})
-	for _, at := range r.elsewhere() {
+	for _, at := range append(r.untold(), r.elsewhere()...) {
 		params.ElsewhereLeases, params.ElsewhereSlots = append(params.ElsewhereLeases, at.Token), append(params.ElsewhereSlots, at.Slot)
 		params.ElsewhereJobs = append(params.ElsewhereJobs, at.ID)
 		tokens[at.Token] = struct{}{}
 	}
 	plain := make(map[int64][]Completion)
 	for _, c := range r.Completions {
-		if !r.onRow(c) && c.ClaimedAt.Equal(r.claims[c.Token]) {
+		if !r.onRow(c) && r.isCurrent(c.Slot) {
 			plain[c.Token] = append(plain[c.Token], c)
 			tokens[c.Token] = struct{}{}
 		}
@@ -376,11 +391,10 @@ func (r *round) queueClaim(ctx context.Context, s *Schema, batch *pgx.Batch, cla
 
 // isStored says whether a completion has been stored, in this round or before it.
 func (r *round) isStored(c Completion, ended map[int64]bool) bool {
-	current := c.ClaimedAt.Equal(r.claims[c.Token])
 	if r.onRow(c) {
-		return ended[c.ID] || r.before[c.ID] || current && slices.Contains(r.plain[c.Token], c.Slot.Slot)
+		return ended[c.ID] || r.before[c.ID] || r.isCurrent(c.Slot) && slices.Contains(r.plain[c.Token], c.Slot.Slot)
 	}
-	return current && r.leases[c.Token].Told
+	return r.isCurrent(c.Slot) && r.leases[c.Token].Told
 }
 
 // answer is what has come of the round.
@@ -407,9 +421,14 @@ func (r *round) answer() Exchanged {
 			answer.Told = append(answer.Told, id)
 		}
 	}
-	for i, at := range r.elsewhere() {
-		lease := r.leases[at.Token]
-		if lease.Held && !lease.Told && (i < len(r.Untold) || ended[at.ID] || r.before[at.ID]) {
+	untold := r.untold()
+	for _, at := range r.elsewhere() {
+		if ended[at.ID] || r.before[at.ID] {
+			untold = append(untold, at)
+		}
+	}
+	for _, at := range untold {
+		if lease := r.leases[at.Token]; lease.Held && !lease.Told {
 			answer.Untold = append(answer.Untold, at)
 		}
 	}

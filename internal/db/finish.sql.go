@@ -67,7 +67,7 @@ with e as materialized (
         unnest($14::float8[])) as s(lease_id, kind, jobs, waited) on s.lease_id = d.id
 )
 select f.id::bigint as id, (f.id = any(array(select d.id from done d)))::boolean as told,
-    exists (select from jobq.lease l where l.id = f.id and l.owner = $1 and l.lost_at is null) as held
+    exists (select from jobq.lease l where l.id = f.id and l.claimed_at = f.claimed_at and l.owner = $1 and l.lost_at is null) as held
   from f
 `
 

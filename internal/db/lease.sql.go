@@ -83,10 +83,13 @@ with held as materialized (
 ), extended as (
   update jobq.lease l
     set expires_at = greatest(l.expires_at, clock_timestamp() + $5::interval)
-    where $5::interval is not null and exists (select from held) and l.id = $3 and l.lost_at is null
+    where l.id = (select h.lease_id from held h) and l.owner = $4 and l.lost_at is null
+    returning l.id
 )
 insert into jobq.progress as p (job_id, lease_id, checkpoint)
-  select h.id, h.lease_id, $1::jsonb from held h
+  select h.id, h.lease_id, $1::jsonb
+    from held h
+    where exists (select from extended)
   on conflict (job_id) do update
     set lease_id = excluded.lease_id, checkpoint = excluded.checkpoint,
       progressed_at = case when p.lease_id = excluded.lease_id then p.progressed_at end,
@@ -104,9 +107,15 @@ type RunCheckpointParams struct {
 }
 
 // RunCheckpoint stores what the next run may resume from, under the current
-// lease, and extends the lease as RunProgress does. Zero rows means the lease was
-// lost. The lock on the run keeps a reaper off: what is stored is what the next
-// run begins with. Needs run_id_idx, lease_pkey and progress_pkey only.
+// lease, and extends the lease where extend_by is given. Zero rows means the lease
+// was lost. It waits for rows that somebody has locked, always the run first.
+//
+// What is stored is what the next run begins with. The lock on the run keeps a
+// reaper off that comes now. For one that has its snapshot already, and has not
+// locked the lease yet, the lease is written again, even if its time stays: a
+// reaper leaves a lease that has changed for its next pass. One that has locked
+// the lease is waited for, and nothing is stored then.
+// Needs run_id_idx, lease_pkey and progress_pkey only; a HOT update.
 func (q *Queries) RunCheckpoint(ctx context.Context, arg RunCheckpointParams) (int64, error) {
 	result, err := q.db.Exec(ctx, RunCheckpoint,
 		arg.Checkpoint,

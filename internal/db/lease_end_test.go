@@ -324,3 +324,57 @@ func TestLockedEndIsNotTold(t *testing.T) {
 	require.Len(t, l.exchange(exchange).Ended, 1)
 	require.Zero(t, l.leases())
 }
+
+// A token that comes again for the same owner, after a failover to a standby that
+// did not have all, is another lease: it is not told of what had the slot before.
+func TestRepeatedTokenOfTheSameOwner(t *testing.T) {
+	t.Parallel()
+	stale := func(l lease) db.Slot {
+		return db.Slot{ID: 4711, Token: l.id, Slot: 1, ClaimedAt: l.jobs[1].StartedAt.Time.Add(-time.Hour)}
+	}
+	for name, say := range map[string]func(at db.Slot, exchange *db.Exchange){
+		"plain": func(at db.Slot, e *db.Exchange) {
+			e.Completions = append(e.Completions, db.Completion{Slot: at, Kind: "k"})
+		},
+		"on row": func(at db.Slot, e *db.Exchange) {
+			e.Completions = append(e.Completions, db.Completion{Slot: at, Kind: "k", OnRow: true})
+		},
+		"failed": func(at db.Slot, e *db.Exchange) {
+			e.Endings = append(e.Endings, db.Ending{Slot: at, Outcome: "failed", Started: true})
+		},
+		"untold": func(at db.Slot, e *db.Exchange) { e.Untold = append(e.Untold, at) },
+		"twofold": func(at db.Slot, e *db.Exchange) {
+			e.Untold = append(e.Untold, at)
+			e.Endings = append(e.Endings, db.Ending{Slot: at, Outcome: "snoozed"})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := leaseOf(setUp(t), 3)
+			alone := db.Exchange{Owner: "a"}
+			say(stale(l), &alone)
+			before := l.everything()
+			answer := l.exchange(alone)
+			require.Equal(t, before, l.everything())
+			require.Empty(t, answer.Completed)
+			require.Empty(t, answer.Ended)
+			require.Empty(t, answer.Untold, "its lease is gone")
+
+			together := db.Exchange{Owner: "a", Completions: l.completions(2)}
+			say(stale(l), &together)
+			answer = l.exchange(together)
+			require.Equal(t, l.ids(2), answer.Completed)
+			require.Empty(t, answer.Untold)
+			require.Equal(t, 1, l.number("select count(*) from jobq.lease where ended_slots = '{2}'"))
+
+			release := l.lockLeases(l.id)
+			together.Completions = l.completions(3)
+			together.Completions[0].OnRow = true
+			say(stale(l), &together)
+			require.Equal(t, []db.Slot{at(l.jobs[3])}, l.exchange(together).Untold)
+			release()
+			require.Equal(t, "running", l.state(1))
+			require.Equal(t, l.ids(1), l.succeed(1))
+		})
+	}
+}

@@ -87,7 +87,7 @@ with e as materialized (
         unnest(sqlc.arg(sum_waited)::float8[])) as s(lease_id, kind, jobs, waited) on s.lease_id = d.id
 )
 select f.id::bigint as id, (f.id = any(array(select d.id from done d)))::boolean as told,
-    exists (select from jobq.lease l where l.id = f.id and l.owner = sqlc.arg(owner) and l.lost_at is null) as held
+    exists (select from jobq.lease l where l.id = f.id and l.claimed_at = f.claimed_at and l.owner = sqlc.arg(owner) and l.lost_at is null) as held
   from f;
 
 -- LeaseLook says of leases of the owner's which of their slots have ended: plain
