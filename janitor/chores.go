@@ -13,6 +13,10 @@ const (
 	workersEvery   = 2 * time.Minute
 	workerSilence  = 5 * time.Minute
 	retentionEvery = 10 * time.Minute
+	// statisticsLook is how often it is looked whether the history needs new
+	// statistics, and statisticsEvery how old they may get.
+	statisticsLook  = time.Minute
+	statisticsEvery = 24 * time.Hour
 	// partitionDaysAhead is how many days of partitions are there before they
 	// are needed: a janitor may be away for a weekend.
 	partitionDaysAhead = 3
@@ -44,6 +48,7 @@ func (j *Janitor) allChores() []*chore {
 		{name: "roll up stats", every: rollUpEvery, work: j.rollUp},
 		{name: "remove dead workers", every: workersEvery, work: j.removeWorkers},
 		{name: "keep partitions", every: retentionEvery, work: j.keepPartitions},
+		{name: "analyze history", every: statisticsLook, work: j.analyzeHistory},
 	}, j.retentionChores()...)
 }
 
@@ -56,6 +61,15 @@ func (j *Janitor) removeWorkers(ctx context.Context, queries *db.Queries) (more 
 	removed, err := queries.WorkerPrune(ctx, db.Interval(workerSilence))
 	if err == nil && removed > 0 {
 		j.log.Info("removed dead workers", "count", removed)
+	}
+	return false, err
+}
+
+// analyzeHistory makes the statistics that autovacuum never makes.
+func (j *Janitor) analyzeHistory(ctx context.Context, queries *db.Queries) (more bool, err error) {
+	analyzed, err := queries.HistoryAnalyze(ctx, db.Interval(statisticsEvery))
+	if err == nil && analyzed {
+		j.log.Debug("analyzed the history")
 	}
 	return false, err
 }

@@ -80,7 +80,7 @@ func (k *keeper) settle(ctx context.Context, unsure []*Run) {
 		case fate.Completed:
 			r.hold.completed = true
 		case !fate.Held:
-			k.loseLocked(r)
+			k.loseRunLocked(r)
 		}
 		k.mu.Unlock()
 	}
@@ -94,7 +94,9 @@ func (q *queue) settleTx(run *Run, err error, storable, completed bool) (settled
 		var askErr error
 		if fate, askErr = run.fate(context.WithoutCancel(q.worker.handlers.ctx)); askErr != nil {
 			q.worker.databaseTrouble(askErr)
-			fate.Completed = err == nil && storable // it says so, and only it knows
+			if err == nil && storable { // it says so, and the database will know when it is asked to store something else
+				return false, errNotCommitted
+			}
 		}
 	}
 	switch {

@@ -32,7 +32,7 @@ func (q *queue) exchange(ctx context.Context, results []result, want int) bool {
 
 func (q *queue) roundTrip(ctx context.Context, results []result, want int) bool {
 	settings := q.settings()
-	request := db.Exchange{Owner: q.worker.id, Each: settings.heartbeat == jobq.HeartbeatProgress}
+	request := db.Exchange{Owner: q.worker.id, Lease: settings.tickerExtends(), Each: settings.heartbeat == jobq.HeartbeatProgress}
 	request.Completions, request.Endings, request.Untold = split(results)
 	var look look
 	if want > 0 {
@@ -52,7 +52,12 @@ func (q *queue) roundTrip(ctx context.Context, results []result, want int) bool 
 	sent := sinceBoot()
 	answer, err := q.worker.schema.Exchange(ctx, q.worker.pool, request)
 	took := sinceBoot() - sent
-	q.tellLater(results, answer.Untold)
+	if settings.tickerExtends() > 0 {
+		q.worker.keeper.told(answer.Told, sent, settings)
+	}
+	if err == nil || errors.Is(err, db.ErrBusy) {
+		q.tellLater(results, answer.Untold)
+	}
 	if errors.Is(err, db.ErrBusy) {
 		results, err = q.setAside(results, answer.Busy, busyDelay), nil
 	}

@@ -115,6 +115,17 @@ func NextHeartbeat(w *Worker, id int64) time.Duration {
 	return 0
 }
 
+// Deadline is when a worker gives up the lease of a job that it holds, unless it
+// has extended it; 0 when it holds none.
+func Deadline(w *Worker, id int64) time.Duration {
+	w.keeper.mu.Lock()
+	defer w.keeper.mu.Unlock()
+	if r, ok := w.keeper.held[id]; ok {
+		return r.lease.deadline
+	}
+	return 0
+}
+
 // LetExpire makes a worker give up a lease that it holds, as if it could not have
 // been extended in time.
 func LetExpire(w *Worker, id int64) {

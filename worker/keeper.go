@@ -137,14 +137,14 @@ func (k *keeper) tick() time.Duration {
 	return max(tick, 20*time.Millisecond)
 }
 
-// expire gives up the runs of leases whose deadline has passed.
+// expire gives up leases whose deadline has passed, for one of their runs.
 func (k *keeper) expire() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := sinceBoot()
 	for _, r := range k.held {
 		if now+k.delayLocked(r) >= r.lease.deadline && !r.hold.completed {
-			k.loseLocked(r)
+			k.loseLocked(r.lease)
 		}
 	}
 }

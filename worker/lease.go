@@ -21,13 +21,15 @@ type lease struct {
 	queue *queue
 
 	// guarded by keeper.mu
-	open     int           // runs of it that the keeper has in charge
+	open     int // runs of it that the keeper has in charge
+	lost     bool
 	deadline time.Duration // when the worker stops the jobs unless it has extended
 	extendAt time.Duration
 }
 
-// hold is what the worker knows of its right to one run. A lease is lost as a
-// whole; a single run is when somebody else has ended it. Guarded by keeper.mu.
+// hold is what the worker knows of its right to one run. Guarded by keeper.mu. A
+// lease is lost as a whole: a run that was given up alone would be extended with
+// the others of its lease, and nobody would ever run its job again.
 type hold struct {
 	lost      bool // nothing may be stored any more
 	given     bool // given up while its handler would not stop
@@ -36,6 +38,18 @@ type hold struct {
 	// known; completed: that has committed.
 	completing, completed bool
 	cancel                context.CancelCauseFunc // of the running handler; nil when none runs
+}
+
+// told is extendedLocked for leases that an exchange, sent at the instant, has told
+// of ends.
+func (k *keeper) told(ids []int64, sent time.Duration, settings queueSettings) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, id := range ids {
+		if l := k.leases[id]; l != nil {
+			l.extendedLocked(sent, settings)
+		}
+	}
 }
 
 // extendedLocked takes into account that a request sent at the instant gave the
@@ -62,6 +76,9 @@ func (k *keeper) add(q *queue, runs []*Run, sent time.Duration, settings queueSe
 		}
 		run.lease = l
 		if earlier := k.held[run.row.ID]; earlier != nil {
+			k.loseLocked(earlier.lease)
+		}
+		if earlier := k.leases[l.id]; earlier != nil && earlier != l { // a standby has forgotten it
 			k.loseLocked(earlier)
 		}
 		k.held[run.row.ID] = run
@@ -85,7 +102,7 @@ func (k *keeper) start(r *Run, cancel context.CancelCauseFunc) error {
 	defer k.mu.Unlock()
 	switch {
 	case r.hold.lost || sinceBoot() >= r.lease.deadline:
-		k.loseLocked(r)
+		k.loseLocked(r.lease)
 		return ErrLeaseLost
 	case r.hold.cancelled:
 		k.forgetLocked(r)
@@ -119,20 +136,36 @@ func (k *keeper) forgetLocked(r *Run) {
 	}
 }
 
-// lose gives a run up whose end the database would not store, and stops its
-// handler. Where the handler's own transaction may have ended it, that tells.
+// lose gives a lease up, under which the database would not store what this run
+// says, and stops all its handlers. Where the run's handler may have ended it in
+// its own transaction, the next extension tells.
 func (k *keeper) lose(r *Run) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	r.lease.extendAt = 0 // the others of the lease may be lost as well
-	if !r.hold.completing {
-		k.loseLocked(r)
+	if r.hold.completing {
+		r.lease.extendAt = 0
+		return
+	}
+	k.loseLocked(r.lease)
+}
+
+// loseLocked gives a lease up, with all its runs that are held and not known to be
+// completed.
+func (k *keeper) loseLocked(l *lease) {
+	l.lost = true
+	for _, r := range k.held {
+		if r.lease == l && !r.hold.completed {
+			k.loseRunLocked(r)
+		}
+	}
+	if k.leases[l.id] == l {
+		delete(k.leases, l.id)
 	}
 }
 
-// loseLocked gives a run up. One whose handler has called CompleteTx may be
+// loseRunLocked gives a run up. One whose handler has called CompleteTx may be
 // completed: settleTx finds out, and reports it if it is lost.
-func (k *keeper) loseLocked(r *Run) {
+func (k *keeper) loseRunLocked(r *Run) {
 	if r.hold.lost {
 		return
 	}
@@ -185,7 +218,9 @@ func (k *keeper) extend(ctx context.Context, due []*lease) {
 	k.mu.Lock()
 	var unsure []*Run
 	for i, l := range due {
-		unsure = append(unsure, k.answerLocked(l, answers[l.id], sent, settings[i])...)
+		if !l.lost { // meanwhile
+			unsure = append(unsure, k.answerLocked(l, answers[l.id], sent, settings[i])...)
+		}
 	}
 	k.mu.Unlock()
 	k.settle(ctx, unsure)
@@ -213,12 +248,15 @@ func (k *keeper) answerLocked(l *lease, answer db.Extended, sent time.Duration, 
 	default:
 		for _, r := range k.held {
 			switch {
-			case r.lease != l:
+			case r.lease != l || r.hold.completed:
 			case r.hold.completing:
 				unsure = append(unsure, r)
 			default:
-				k.loseLocked(r)
+				k.loseRunLocked(r)
 			}
+		}
+		if len(unsure) == 0 {
+			k.loseLocked(l)
 		}
 	}
 	return unsure

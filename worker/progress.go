@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
@@ -107,11 +108,16 @@ func (k *keeper) flushProgress(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, killMarginMax)
 	defer cancel()
 	var reports []progressReport
+	extended := make(map[*lease]bool)
 	for _, run := range k.running() {
 		if report := run.takeProgress(); report != nil {
 			k.worker.digests.progressed(run, report)
 			settings := run.lease.queue.settings()
-			report.ExtendBy = db.IntervalOrNull(settings.progressExtends())
+			report.ExtendBy = pgtype.Interval{}
+			if !extended[run.lease] { // once for all its jobs
+				report.ExtendBy = db.IntervalOrNull(settings.progressExtends())
+				extended[run.lease] = true
+			}
 			reports = append(reports, progressReport{run, report, settings})
 		}
 	}
@@ -165,7 +171,7 @@ func (k *keeper) storeProgress(ctx context.Context, reports []progressReport) er
 		case !stored[i]: // lost, or its row is in another transaction's hands: the extension tells
 			report.run.putBackProgress(report.params)
 			lease.extendAt = min(lease.extendAt, sent+report.settings.busyRetry())
-		case report.settings.progressExtends() > 0:
+		case report.params.ExtendBy.Valid:
 			lease.extendedLocked(sent, report.settings)
 		}
 	}

@@ -31,7 +31,10 @@ func split(results []result) (completions []db.Completion, endings []db.Ending, 
 	for _, r := range results {
 		switch {
 		case r.completion != nil:
-			completions = append(completions, *r.completion)
+			completion := *r.completion
+			completion.Retried = r.retried
+			completion.OnRow = completion.OnRow || sinceBoot()-r.run.claimedAt > plainMax
+			completions = append(completions, completion)
 		case r.ending != nil:
 			endings = append(endings, *r.ending)
 		default:
@@ -171,7 +174,7 @@ func (q *queue) account(results []result, answer db.Exchanged) {
 		ok = ok && (len(later) == 0 || later[0].run.row.ID != r.run.row.ID)
 		switch {
 		case r.isUntold(): // accounted for when it was stored
-		case ok && r.completion != nil:
+		case ok && (r.completion != nil || state == string(jobq.Completed)): // its own transaction may have completed it after all
 			q.worker.counts.completed.Add(1)
 			q.worker.digests.ended(r, state, false)
 		case ok:
@@ -209,6 +212,7 @@ func (q *queue) accountStored(results []result, answer db.Exchanged) (rest []res
 			rest = append(rest, r)
 		}
 	}
+	q.tellLater(stored, answer.Untold)
 	q.account(stored, answer)
 	return rest
 }
@@ -222,9 +226,10 @@ func (q *queue) storeApart(ctx context.Context, results []result) {
 		err := q.storeOne(ctx, r)
 		if db.IsBadValue(err) {
 			r = r.unstorable(err)
-			if err = q.storeOne(ctx, r); db.IsBadValue(err) { // the lease ends by itself, and the janitor counts the attempt
+			if err = q.storeOne(ctx, r); db.IsBadValue(err) { // its reason, too
 				q.worker.log.Error("result dropped", append(r.run.logAttrs(), "error", err)...)
-				continue
+				r = r.unstorable(errors.New("see the worker's log"))
+				err = q.storeOne(ctx, r)
 			}
 		}
 		if err != nil {
@@ -268,8 +273,8 @@ func (q *queue) storeOne(ctx context.Context, r result) error {
 	request := db.Exchange{Owner: q.worker.id}
 	request.Completions, request.Endings, request.Untold = split([]result{r})
 	answer, err := q.worker.schema.Exchange(ctx, q.worker.pool, request)
-	q.tellLater([]result{r}, answer.Untold)
 	if err == nil {
+		q.tellLater([]result{r}, answer.Untold)
 		q.account([]result{r}, answer)
 	}
 	return err

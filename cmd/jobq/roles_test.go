@@ -79,6 +79,7 @@ func TestRoles(t *testing.T) {
 		{"select jobq.partition_prune('" + pgtest.History + "')", "worker"},
 		{"select jobq.payload_prune('', 0, 1, 1)", "worker"},
 		{"select jobq.default_prune('" + pgtest.History + "', 0, 0, 1)", "worker"},
+		{"select jobq.history_analyze('1 day')", "worker"},
 		{"select jobq.audit_prune(0, 0, 1)", "worker"},
 		{"drop table jobq.attempt_default", ""},
 		{"truncate jobq." + pgtest.History, ""},

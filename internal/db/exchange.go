@@ -49,15 +49,15 @@ type Completion struct {
 	// OnRow makes it end on its own row of run: a job with a unique key or stored
 	// progress must, and one that was claimed 32 seconds ago or more. So does one
 	// with a result, output or usage.
-	OnRow  bool
-	Result json.RawMessage // nil for none
-	Output string          // "" for none
-	Usage  json.RawMessage // of a program; nil for none
-	Ran    time.Duration   // how long the run took; 0 when that is not known
+	OnRow bool
 	// Retried says that it was sent before, with an unknown outcome: the server may
 	// work on that still, and store it in the lease. So while the lease refuses it,
 	// it is busy, and does not end on its own row as well, unless OnRow says so.
 	Retried bool
+	Result  json.RawMessage // nil for none
+	Output  string          // "" for none
+	Usage   json.RawMessage // of a program; nil for none
+	Ran     time.Duration   // how long the run took; 0 when that is not known
 }
 
 // isPlain says whether the lease alone is to know of the end.
@@ -88,6 +88,7 @@ type Exchange struct {
 	// Untold are runs whose ends are stored on their own rows and of which the
 	// lease was not told yet: see Exchanged.Untold.
 	Untold []Slot
+	Lease  time.Duration   // which leases get that are told of ends while others of their jobs run; 0 for none
 	Claim  *JobClaimParams // nil to claim nothing; without segments it looks at the whole line
 	Each   bool            // each job that is claimed gets a lease of its own
 }
@@ -100,6 +101,7 @@ type Exchanged struct {
 	// Untold are runs that have ended, and of which somebody kept the lease from
 	// being told. Hand them in again: the lease counts them as running.
 	Untold  []Slot
+	Told    []int64       // leases that were told, and got their time
 	Claimed []JobClaimRow // in any order
 }
 
@@ -112,9 +114,9 @@ var ErrBusy = errors.New("in another transaction's hands")
 //
 // It never waits for a row. What an edit at the same moment has hidden from the
 // statements, what somebody has locked, and what the lease refuses, is asked for a
-// second time, then on its own row unless it was retried, and is busy if that does not help. An error
-// of the second time, or ErrBusy, comes with the answer to the rest, whose
-// claims are the caller's.
+// second time, then on its own row unless it was retried, and is busy if that does
+// not help. An error of the second time, or ErrBusy, comes with the answer to the
+// rest, whose claims are the caller's.
 //
 // The ends of one lease must not be in two exchanges at once: the second would
 // find it locked.
@@ -135,7 +137,7 @@ func (s *Schema) Exchange(ctx context.Context, conn Batcher, exchange Exchange) 
 	}
 	rest := second.answer()
 	answer.Completed, answer.Ended = append(answer.Completed, rest.Completed...), append(answer.Ended, rest.Ended...)
-	answer.Untold = append(answer.Untold, rest.Untold...)
+	answer.Untold, answer.Told = append(answer.Untold, rest.Untold...), append(answer.Told, rest.Told...)
 	if answer.Busy = rest.Busy; len(answer.Busy) > 0 {
 		return answer, ErrBusy
 	}
@@ -269,7 +271,7 @@ func (r *round) untold() (slots []Slot) {
 
 // queueLeaseEnd tells the leases what has ended, in the order of their ids.
 func (r *round) queueLeaseEnd(ctx context.Context, s *Schema, batch *pgx.Batch) {
-	params := LeaseEndParams{Owner: r.Owner, Plain: []int16{}} // nil would be null, and no slot is among null
+	params := LeaseEndParams{Owner: r.Owner, Lease: Interval(r.Lease), Plain: []int16{}} // nil would be null, and no slot is among null
 	tokens := make(map[int64]struct{})
 	for _, at := range append(r.untold(), r.elsewhere()...) {
 		params.ElsewhereLeases, params.ElsewhereSlots = append(params.ElsewhereLeases, at.Token), append(params.ElsewhereSlots, at.Slot)
@@ -388,87 +390,6 @@ func (r *round) queueClaim(ctx context.Context, s *Schema, batch *pgx.Batch, cla
 		r.claimed, err = scanClaimed(rows, int(claim.JobCount))
 		return err
 	})
-}
-
-// isStored says whether a completion has been stored, in this round or before it.
-func (r *round) isStored(c Completion, ended map[int64]bool) bool {
-	return ended[c.ID] || r.before[c.ID] || r.inLease(c) && r.leases[c.Token].Told || r.wasPlain(c.Slot)
-}
-
-// wasPlain says whether the lease knew before that a run has plainly succeeded.
-func (r *round) wasPlain(at Slot) bool {
-	return r.isCurrent(at) && slices.Contains(r.plain[at.Token], at.Slot)
-}
-
-// answer is what has come of the round.
-func (r *round) answer() Exchanged {
-	answer := Exchanged{Claimed: r.claimed}
-	ended := r.endedIDs()
-	completed := make(map[int64]bool)
-	if len(r.Completions) > 0 {
-		answer.Completed = make([]int64, 0, len(r.Completions))
-	}
-	for _, c := range r.Completions {
-		if r.isStored(c, ended) {
-			answer.Completed = append(answer.Completed, c.ID)
-			completed[c.ID] = true
-		}
-	}
-	for _, row := range r.ended {
-		if !completed[row.ID] {
-			answer.Ended = append(answer.Ended, row)
-		}
-	}
-	for _, id := range r.held {
-		if !completed[id] {
-			answer.Busy = append(answer.Busy, id)
-		}
-	}
-	answer.Untold = r.stillUntold(ended)
-	return answer
-}
-
-// stillUntold are the runs that have ended on their own rows, and of which a lease
-// that is the owner's was not told. The second time, each run of such a lease has
-// ended, now or before, unless it is held or the lease alone knows of it.
-func (r *round) stillUntold(ended map[int64]bool) (slots []Slot) {
-	candidates := r.untold()
-	for _, at := range r.elsewhere() {
-		if ended[at.ID] || r.again && !slices.Contains(r.held, at.ID) && !r.wasPlain(at) {
-			candidates = append(candidates, at)
-		}
-	}
-	for _, at := range candidates {
-		if lease := r.leases[at.Token]; lease.Held && !lease.Told {
-			slots = append(slots, at)
-		}
-	}
-	return slots
-}
-
-func (r *round) endedIDs() map[int64]bool {
-	ended := make(map[int64]bool, len(r.ended))
-	for _, row := range r.ended {
-		ended[row.ID] = true
-	}
-	return ended
-}
-
-// missing is what was asked for and not stored.
-func (r *round) missing() (missing Exchange, some bool) {
-	ended := r.endedIDs()
-	missing.Owner = r.Owner
-	for _, c := range r.Completions {
-		if !r.isStored(c, ended) {
-			missing.Completions = append(missing.Completions, c)
-		}
-	}
-	for _, e := range r.Endings {
-		if !ended[e.ID] {
-			missing.Endings = append(missing.Endings, e)
-		}
-	}
-	return missing, len(missing.Completions)+len(missing.Endings) > 0
 }
 
 // scanClaimed is the generated query's scan, which the generated code offers

@@ -41,7 +41,7 @@ with e as materialized (
     ) h
 ), kept as (
   update jobq.lease l
-    set ended_slots = h.slots, ended_ms = h.ms
+    set ended_slots = h.slots, ended_ms = h.ms, expires_at = greatest(l.expires_at, clock_timestamp() + $10::interval)
     from held h
     where l.id = h.id and l.ctid = any(array(select h.place from held h where cardinality(h.slots) < h.jobs))
     returning l.id
@@ -63,8 +63,8 @@ with e as materialized (
         s.jobs * extract(epoch from clock_timestamp() - h.claimed_at)::float8, s.waited
       from done d
       join held h on h.id = d.id
-      join rows from (unnest($10::bigint[]), unnest($11::text[]), unnest($12::integer[]),
-        unnest($13::float8[])) as s(lease_id, kind, jobs, waited) on s.lease_id = d.id
+      join rows from (unnest($11::bigint[]), unnest($12::text[]), unnest($13::integer[]),
+        unnest($14::float8[])) as s(lease_id, kind, jobs, waited) on s.lease_id = d.id
 )
 select f.id::bigint as id, (f.id = any(array(select d.id from done d)))::boolean as told,
     exists (select from jobq.lease l where l.id = f.id and l.claimed_at = f.claimed_at and l.owner = $1 and l.lost_at is null) as held
@@ -81,6 +81,7 @@ type LeaseEndParams struct {
 	ClaimedAts      []pgtype.Timestamptz
 	Lows            []int32
 	Highs           []int32
+	Lease           pgtype.Interval
 	SumLeases       []int64
 	SumKinds        []string
 	SumJobs         []int32
@@ -111,6 +112,10 @@ type LeaseEndRow struct {
 // kept the end from being stored. For the statistics there are, by lease and
 // kind, how many jobs and how many seconds they had waited (sum_*).
 //
+// What is told gets its full time again, as by LeaseExtend; with a lease of 0 it does
+// not. For as long as a round trip takes, the row is locked, and no extension can be
+// had: where one follows the other and commits are slow, there would be none at all.
+//
 // A slot is no job's name: after a standby has taken over that had not heard of a
 // claim, the same owner may get the same id for other jobs. So a lease is known by
 // its claimed_at as well.
@@ -134,6 +139,7 @@ func (q *Queries) LeaseEnd(ctx context.Context, arg LeaseEndParams) ([]LeaseEndR
 		arg.ClaimedAts,
 		arg.Lows,
 		arg.Highs,
+		arg.Lease,
 		arg.SumLeases,
 		arg.SumKinds,
 		arg.SumJobs,

@@ -3,7 +3,6 @@ package db_test
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"testing"
 	"time"
 
@@ -378,107 +377,4 @@ func TestRepeatedTokenOfTheSameOwner(t *testing.T) {
 			require.Equal(t, l.ids(1), l.succeed(1))
 		})
 	}
-}
-
-// retried are completions that were sent before, with an unknown outcome.
-func (l lease) retried(slots ...int16) []db.Completion {
-	completions := l.completions(slots...)
-	for i := range completions {
-		completions[i].Retried = true
-	}
-	return completions
-}
-
-// A plain end that is sent again while the server still works on the first try is
-// counted once: it waits for that, and does not end on its own row beside it.
-func TestRetryBesideTheFirstTry(t *testing.T) {
-	t.Parallel()
-	for _, commits := range []bool{true, false} {
-		t.Run(fmt.Sprint("commit ", commits), func(t *testing.T) {
-			t.Parallel()
-			ctx := context.Background()
-			l := leaseOf(setUp(t), 4)
-			tx, err := l.pool.Begin(ctx)
-			require.NoError(t, err)
-			first, err := l.schema.Exchange(ctx, tx, db.Exchange{Owner: "a", Completions: l.completions(1, 2)})
-			require.NoError(t, err)
-			require.Equal(t, l.ids(1, 2), first.Completed)
-			answer, err := l.schema.Exchange(ctx, l.pool, db.Exchange{Owner: "a", Completions: append(l.retried(1, 2), l.completions(3)...)})
-			require.ErrorIs(t, err, db.ErrBusy)
-			require.Equal(t, l.ids(1, 2), answer.Busy)
-			require.Equal(t, l.ids(3), answer.Completed, "on its own row, since it was not sent before")
-			require.Equal(t, []db.Slot{at(l.jobs[3])}, answer.Untold)
-			if commits {
-				require.NoError(t, tx.Commit(ctx))
-			} else {
-				require.NoError(t, tx.Rollback(ctx))
-			}
-			require.Equal(t, l.ids(1, 2), l.exchange(db.Exchange{Owner: "a", Completions: l.retried(1, 2)}).Completed)
-			require.Empty(t, l.exchange(db.Exchange{Owner: "a", Untold: answer.Untold}).Untold)
-			require.Equal(t, l.ids(4), l.succeed(4))
-			require.Zero(t, l.leases())
-			require.Equal(t, 1, l.number("select count(*) from jobq.run where state is not null"), "3 alone")
-			require.Equal(t, 4, l.number("select sum(completed) from jobq.stats"))
-		})
-	}
-}
-
-// Of what is sent again together, some may have been stored: the rest is busy
-// once, and is then stored without it. What was taken away is neither.
-func TestRetryOfWhatWasStoredInPart(t *testing.T) {
-	t.Parallel()
-	l := leaseOf(setUp(t), 3)
-	require.Equal(t, l.ids(1), l.succeed(1))
-	answer, err := l.schema.Exchange(context.Background(), l.pool, db.Exchange{Owner: "a", Completions: l.retried(1, 2)})
-	require.ErrorIs(t, err, db.ErrBusy)
-	require.Equal(t, l.ids(1), answer.Completed)
-	require.Equal(t, l.ids(2), answer.Busy)
-	require.Equal(t, l.ids(2), l.exchange(db.Exchange{Owner: "a", Completions: l.retried(2)}).Completed)
-	require.Equal(t, 1, l.lose(100))
-	require.Equal(t, l.ids(1, 2), l.exchange(db.Exchange{Owner: "a", Completions: l.retried(1, 2, 3)}).Completed)
-	require.Equal(t, 2, l.number("select sum(completed) from jobq.stats"))
-	require.Equal(t, 2, l.number("select count(*) from jobq.run where state is null"), "the lease alone knows")
-}
-
-// An end on its own row is told to the lease later also when the answer that said
-// so was lost: it is stored, so the retry finds nothing that it could end, and
-// the lease is locked still.
-func TestUntoldEndAfterALostAnswer(t *testing.T) {
-	t.Parallel()
-	l := leaseOf(setUp(t), 5)
-	exchange := db.Exchange{Owner: "a", Completions: l.completions(1, 2), Endings: []db.Ending{
-		{Slot: at(l.jobs[3]), Outcome: "failed", Error: "e", Started: true},
-		{Slot: at(l.jobs[4]), Outcome: "released"},
-	}}
-	exchange.Completions[0].OnRow = true
-	stored := []db.Slot{at(l.jobs[1]), at(l.jobs[2]), at(l.jobs[3]), at(l.jobs[4])}
-	release := l.lockLeases(l.id)
-	require.ElementsMatch(t, stored, l.exchange(exchange).Untold, "2 as well, since the lease did not take it")
-	before := l.everything()
-	for i := range exchange.Completions {
-		exchange.Completions[i].Retried = true
-		exchange.Completions[i].OnRow = true
-	}
-	again := l.exchange(exchange)
-	require.Equal(t, before, l.everything())
-	require.ElementsMatch(t, l.ids(1, 2), again.Completed)
-	require.Empty(t, again.Ended)
-	require.ElementsMatch(t, stored, again.Untold)
-	release()
-	require.Empty(t, l.exchange(db.Exchange{Owner: "a", Untold: again.Untold}).Untold)
-	require.Equal(t, l.ids(5), l.succeed(5))
-	require.Zero(t, l.leases(), "none of them is waited for")
-}
-
-// What is busy has not ended: the lease is not to be told of it.
-func TestBusyEndIsNotUntold(t *testing.T) {
-	t.Parallel()
-	l := leaseOf(setUp(t), 2)
-	defer l.lock(l.jobs[1].ID)()
-	answer, err := l.schema.Exchange(context.Background(), l.pool, db.Exchange{
-		Owner: "a", Completions: l.completions(2), Endings: []db.Ending{{Slot: at(l.jobs[1]), Outcome: "failed", Started: true}},
-	})
-	require.ErrorIs(t, err, db.ErrBusy)
-	require.Equal(t, l.ids(1), answer.Busy)
-	require.Equal(t, []db.Slot{at(l.jobs[2])}, answer.Untold)
 }

@@ -55,7 +55,7 @@ func listCases() []listCase {
 		{"over", by(over, nil), few, few},
 		{"over, up to an id", db.JobPage{States: over, Sort: db.SortID, IDMax: 20_100_000}, few, few},
 		{"over, of a queue", by(over, queue), few, 2 * few},
-		{"over, of a worker", by(over, owner), 40 * few, 0},
+		{"over, of a worker", by(over, owner), 4 * few, 8 * many}, // a look at each job, but not at the lease of each
 		{"over within an hour", db.JobPage{States: over, Sort: db.SortID, Condition: since, EndedWithin: time.Hour}, few, many},
 		{"over before four days", db.JobPage{States: over, Sort: db.SortID, Condition: before, EndedBefore: 4 * 24 * time.Hour}, 4 * many, 0},
 		{"completed", by(all[3:4], nil), few, few},

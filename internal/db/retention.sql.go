@@ -7,6 +7,8 @@ package db
 
 import (
 	"context"
+
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 const DefaultPrune = `-- name: DefaultPrune :one
@@ -39,6 +41,19 @@ func (q *Queries) DefaultPrune(ctx context.Context, arg DefaultPruneParams) (Def
 	var i DefaultPruneRow
 	err := row.Scan(&i.Looked, &i.Last, &i.LastJob)
 	return i, err
+}
+
+const HistoryAnalyze = `-- name: HistoryAnalyze :one
+select jobq.history_analyze($1::interval)::boolean as analyzed
+`
+
+// HistoryAnalyze makes the statistics of run as a whole, if there are none or the
+// last ones are so old, or of far fewer rows, and says whether it did.
+func (q *Queries) HistoryAnalyze(ctx context.Context, every pgtype.Interval) (bool, error) {
+	row := q.db.QueryRow(ctx, HistoryAnalyze, every)
+	var analyzed bool
+	err := row.Scan(&analyzed)
+	return analyzed, err
 }
 
 const PartitionAdd = `-- name: PartitionAdd :one

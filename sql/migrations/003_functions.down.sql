@@ -14,6 +14,7 @@ begin
   end loop;
 end $$;
 
+drop function jobq.history_analyze(interval);
 drop function jobq.default_prune(text, bigint, bigint, integer);
 drop function jobq.payload_prune(text, bigint, integer, integer);
 drop function jobq.partition_prune(text);

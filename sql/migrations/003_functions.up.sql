@@ -645,8 +645,8 @@ end $$;
 -- is not there. It is made apart and then attached, which keeps finishers waiting
 -- only for a moment. A day of which the default partition has rows stays there:
 -- there may be millions, and finishers would wait while they move. It runs as the
--- owner, who alone may do that; so do partition_prune, payload_prune and
--- default_prune.
+-- owner, who alone may do that; so do partition_prune, payload_prune,
+-- default_prune and history_analyze.
 create function jobq.partition_add(parent text, day date) returns boolean
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
@@ -667,8 +667,9 @@ begin
   if to_regclass(format('jobq.%I', name)) is not null then
     return false;
   end if;
-  -- Those who make and drop days take turns; nobody else waits for this lock.
-  execute format('lock table jobq.%I in share update exclusive mode', parent);
+  -- Those who make and drop days take turns; nobody else waits for this lock. Not
+  -- on the days: it would be refused while one of them is vacuumed.
+  execute format('lock table only jobq.%I in share update exclusive mode', parent);
   if to_regclass(format('jobq.%I', name)) is not null then
     return false;
   end if;
@@ -758,7 +759,7 @@ begin
       order by 2
   loop
     continue when jobq.day_needed(parent, old.day);
-    execute format('lock table jobq.%I in share update exclusive mode', parent); -- see partition_add
+    execute format('lock table only jobq.%I in share update exclusive mode', parent); -- see partition_add
     continue when not exists (select from pg_class c where c.oid = old.oid and c.relispartition); -- another session was faster
     perform jobq.partition_yield(old.oid::regclass,
       array[format('jobq.%I', parent), format('jobq.%I', parent || '_default')]::regclass[]);
@@ -903,6 +904,48 @@ begin
   return next;
 end $$;
 
+-- history_analyze makes the statistics of run as a whole, if it is time, and says
+-- whether it did. Autovacuum makes them of each day, and never of the whole: then
+-- the planner does not know that many jobs have the same lease, and lists look
+-- the lease of each job up for itself. That is all that a query of jobq needs of
+-- them, so the lease is the only column.
+--
+-- It is time from a thousand rows on, when there are no statistics, when the last
+-- ones are as old as said, or when there are ten times as many rows since. It asks
+-- for the statistics themselves, too: PostgreSQL keeps the time of an analyze that
+-- was rolled back.
+--
+-- An analyze of the whole makes statistics of each day as well. The target bounds
+-- how much it reads: 300 pages of each day, and of the whole, for each 1 of it. So
+-- it is smaller the more days there are. A day that is being vacuumed is left out.
+create function jobq.history_analyze(every interval) returns boolean
+  language plpgsql security definer
+  set search_path = pg_catalog, pg_temp set default_statistics_target = 10 set client_min_messages = error
+  as $$
+declare
+  now_rows float8; -- as far as it is known without counting
+  day_count bigint;
+  known_rows float8;
+  analyzed_at timestamptz;
+begin
+  select sum(greatest(pg_stat_get_live_tuples(d.oid), d.reltuples)), count(*) into now_rows, day_count
+    from pg_inherits i
+    join pg_class d on d.oid = i.inhrelid
+    where i.inhparent = 'jobq.run'::regclass;
+  select w.reltuples, pg_stat_get_last_analyze_time(w.oid) into known_rows, analyzed_at
+    from pg_class w
+    join pg_namespace n on n.oid = w.relnamespace
+    join pg_stats s on s.schemaname = n.nspname and s.tablename = w.relname and s.inherited and s.attname = 'lease_id'
+    where w.oid = 'jobq.run'::regclass;
+  if now_rows < 1000 or analyzed_at > clock_timestamp() - every and now_rows < 10 * known_rows then
+    return false;
+  end if;
+  perform set_config('default_statistics_target', greatest(1, least(10, 100 / day_count))::text, true);
+  lock table only jobq.run in share update exclusive mode; -- see partition_add
+  analyze (skip_locked) jobq.run (lease_id);
+  return true;
+end $$;
+
 -- The first days. The janitor makes the others ahead of need.
 select jobq.partition_add(parent, (now() at time zone 'UTC')::date + ahead)
   from unnest(array['run', 'past_lease', 'attempt']) as parent, generate_series(0, 3) as ahead;
@@ -915,5 +958,5 @@ revoke execute on function
   jobq.enqueue(text, text, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], text),
   jobq.enqueue_arrays, jobq.enqueue_many(jsonb), jobq.enqueue_many(json), jobq.enqueue_many(text),
   jobq.run_end, jobq.cancel, jobq.args_require, jobq.running_refuse, jobq.requeue, jobq.delete_job, jobq.backoff_delay,
-  jobq.partition_yield, jobq.partition_add, jobq.keep_from, jobq.keep_from_day, jobq.day_needed, jobq.partition_prune, jobq.payload_prune, jobq.default_prune
+  jobq.partition_yield, jobq.partition_add, jobq.keep_from, jobq.keep_from_day, jobq.day_needed, jobq.partition_prune, jobq.payload_prune, jobq.default_prune, jobq.history_analyze
   from public;

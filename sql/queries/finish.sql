@@ -17,6 +17,10 @@
 -- kept the end from being stored. For the statistics there are, by lease and
 -- kind, how many jobs and how many seconds they had waited (sum_*).
 --
+-- What is told gets its full time again, as by LeaseExtend; with a lease of 0 it does
+-- not. For as long as a round trip takes, the row is locked, and no extension can be
+-- had: where one follows the other and commits are slow, there would be none at all.
+--
 -- A slot is no job's name: after a standby has taken over that had not heard of a
 -- claim, the same owner may get the same id for other jobs. So a lease is known by
 -- its claimed_at as well.
@@ -57,7 +61,7 @@ with e as materialized (
     ) h
 ), kept as (
   update jobq.lease l
-    set ended_slots = h.slots, ended_ms = h.ms
+    set ended_slots = h.slots, ended_ms = h.ms, expires_at = greatest(l.expires_at, clock_timestamp() + sqlc.arg(lease)::interval)
     from held h
     where l.id = h.id and l.ctid = any(array(select h.place from held h where cardinality(h.slots) < h.jobs))
     returning l.id

@@ -21,3 +21,8 @@ select p.day::text as day, coalesce(p.last_job, 0)::bigint as last_job, (p.last_
 -- name: DefaultPrune :one
 select p.looked::bigint as looked, p.last::bigint as last, p.last_job::bigint as last_job
   from jobq.default_prune(sqlc.arg(parent)::text, sqlc.arg(after)::bigint, sqlc.arg(after_job)::bigint, sqlc.arg(row_count)::integer) p;
+
+-- HistoryAnalyze makes the statistics of run as a whole, if there are none or the
+-- last ones are so old, or of far fewer rows, and says whether it did.
+-- name: HistoryAnalyze :one
+select jobq.history_analyze(sqlc.arg(every)::interval)::boolean as analyzed;

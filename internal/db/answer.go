@@ -1,0 +1,89 @@
+package db
+
+import "slices"
+
+// isStored says whether a completion has been stored, in this round or before it.
+func (r *round) isStored(c Completion, ended map[int64]bool) bool {
+	return r.onRow(c) && ended[c.ID] || r.before[c.ID] || r.inLease(c) && r.leases[c.Token].Told || r.wasPlain(c.Slot)
+}
+
+// wasPlain says whether the lease knew before that a run has plainly succeeded.
+func (r *round) wasPlain(at Slot) bool {
+	return r.isCurrent(at) && slices.Contains(r.plain[at.Token], at.Slot)
+}
+
+// answer is what has come of the round.
+func (r *round) answer() Exchanged {
+	answer := Exchanged{Claimed: r.claimed}
+	ended := r.endedIDs()
+	completed := make(map[int64]bool)
+	if len(r.Completions) > 0 {
+		answer.Completed = make([]int64, 0, len(r.Completions))
+	}
+	for _, c := range r.Completions {
+		if r.isStored(c, ended) {
+			answer.Completed = append(answer.Completed, c.ID)
+			completed[c.ID] = true
+		}
+	}
+	for _, row := range r.ended {
+		if !completed[row.ID] {
+			answer.Ended = append(answer.Ended, row)
+		}
+	}
+	for id, lease := range r.leases {
+		if lease.Told {
+			answer.Told = append(answer.Told, id)
+		}
+	}
+	for _, id := range r.held {
+		if !completed[id] {
+			answer.Busy = append(answer.Busy, id)
+		}
+	}
+	answer.Untold = r.stillUntold(ended)
+	return answer
+}
+
+// stillUntold are the runs that have ended on their own rows, and of which a lease
+// that is the owner's was not told. The second time, each run of such a lease has
+// ended, now or before, unless it is held or the lease alone knows of it.
+func (r *round) stillUntold(ended map[int64]bool) (slots []Slot) {
+	candidates := r.untold()
+	for _, at := range r.elsewhere() {
+		if ended[at.ID] || r.again && !slices.Contains(r.held, at.ID) && !r.wasPlain(at) {
+			candidates = append(candidates, at)
+		}
+	}
+	for _, at := range candidates {
+		if lease := r.leases[at.Token]; lease.Held && !lease.Told {
+			slots = append(slots, at)
+		}
+	}
+	return slots
+}
+
+func (r *round) endedIDs() map[int64]bool {
+	ended := make(map[int64]bool, len(r.ended))
+	for _, row := range r.ended {
+		ended[row.ID] = true
+	}
+	return ended
+}
+
+// missing is what was asked for and not stored.
+func (r *round) missing() (missing Exchange, some bool) {
+	ended := r.endedIDs()
+	missing.Owner, missing.Lease = r.Owner, r.Lease
+	for _, c := range r.Completions {
+		if !r.isStored(c, ended) {
+			missing.Completions = append(missing.Completions, c)
+		}
+	}
+	for _, e := range r.Endings {
+		if !ended[e.ID] {
+			missing.Endings = append(missing.Endings, e)
+		}
+	}
+	return missing, len(missing.Completions)+len(missing.Endings) > 0
+}
