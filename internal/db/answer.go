@@ -26,6 +26,12 @@ func (r *round) answer() Exchanged {
 			completed[c.ID] = true
 		}
 	}
+	for _, e := range r.Endings {
+		if r.before[e.ID] && !ended[e.ID] && !completed[e.ID] {
+			answer.Completed = append(answer.Completed, e.ID)
+			completed[e.ID] = true
+		}
+	}
 	for _, row := range r.ended {
 		if !completed[row.ID] {
 			answer.Ended = append(answer.Ended, row)

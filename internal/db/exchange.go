@@ -95,7 +95,9 @@ type Exchange struct {
 
 // Exchanged is the database's answer.
 type Exchanged struct {
-	Completed []int64 // ids; those asked for and in none of the first three were not ours any more
+	// Completed are ids of Completions, and of Endings whose runs had completed before,
+	// as by RunCompleteTx. What is in none of the first three was not ours any more.
+	Completed []int64
 	Ended     []RunEndRow
 	Busy      []int64 // in another transaction's hands, with ErrBusy
 	// Untold are runs that have ended, and of which somebody kept the lease from

@@ -124,3 +124,24 @@ func TestTwoRunsOfOneJobInOneExchange(t *testing.T) {
 	require.Len(t, answer.Ended, 1)
 	require.Empty(t, answer.Untold)
 }
+
+// A run that has completed before, as in its handler's own transaction, comes
+// back as completed, whatever the caller says of how it ended.
+func TestEndingOfACompletedRun(t *testing.T) {
+	t.Parallel()
+	l := leaseOf(setUp(t), 3)
+	_, err := l.queries.RunCompleteTx(context.Background(), db.RunCompleteTxParams{ID: l.jobs[1].ID, Token: l.id, Owner: "a"})
+	require.NoError(t, err)
+	answer := l.exchange(db.Exchange{Owner: "a", Completions: l.completions(2), Endings: []db.Ending{
+		{Slot: at(l.jobs[1]), Outcome: "failed", Error: "e", Started: true}, {Slot: at(l.jobs[3]), Outcome: "failed", Final: true, Started: true},
+	}})
+	require.ElementsMatch(t, l.ids(1, 2), answer.Completed)
+	require.Equal(t, []db.RunEndRow{{ID: l.jobs[3].ID, State: "failed"}}, answer.Ended)
+	require.Empty(t, answer.Busy)
+	require.Zero(t, l.leases(), "the lease is told of it")
+	require.Equal(t, 2, l.number("select sum(completed) from jobq.stats"))
+
+	again := l.exchange(db.Exchange{Owner: "a", Endings: []db.Ending{{Slot: at(l.jobs[1]), Outcome: "failed"}, {Slot: at(l.jobs[3]), Outcome: "failed"}}})
+	require.Equal(t, l.ids(1), again.Completed)
+	require.Empty(t, again.Ended)
+}
