@@ -402,3 +402,50 @@ func TestLockedRunsDelayNoOthers(t *testing.T) {
 	}
 	require.Zero(t, q.leases())
 }
+
+// More lost leases than a reap looks at, of which all runs are locked, keep
+// nothing from the lost leases behind them: each pass looks first at those that
+// the passes before have not seen for longest.
+func TestLockedLostLeasesDelayNoOtherLostOnes(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	var all []int64
+	for range 5 {
+		locked := leaseOf(q, 2)
+		all = append(all, locked.ids(1, 2)...)
+		q.exec("update jobq.lease set expires_at = now() - interval '1 hour' where id = $1", locked.id)
+	}
+	free := leaseOf(q, 5)
+	release := q.lockRuns(all...)
+	var ended []int64
+	reap := func() int {
+		reaped, err := q.schema.Reap(context.Background(), q.pool, nil, 2, "test")
+		require.NoError(t, err)
+		require.LessOrEqual(t, len(reaped), 2)
+		for _, row := range reaped {
+			ended = append(ended, row.ID)
+		}
+		return len(reaped)
+	}
+	for q.number("select count(*) from jobq.lease where lost_at is null and id <> $1", free.id) > 0 {
+		require.Zero(t, reap())
+	}
+	q.exec("update jobq.lease set expires_at = now() - interval '1 minute' where id = $1", free.id)
+	require.Equal(t, 2, reap(), "before all that are lost")
+	q.exec("update jobq.lease set lost_at = lost_at - interval '1 day'")
+	for range 3 * 2 { // each three passes see all
+		reap()
+	}
+	require.ElementsMatch(t, free.ids(1, 2, 3, 4, 5), ended)
+	require.Equal(t, 5, q.leases())
+	due, err := q.nextDue(10_000, 10_000, true)
+	require.NoError(t, err)
+	require.True(t, due.LeaseEnds)
+	require.LessOrEqual(t, due.Ms, int64(0), "they are due until they are taken")
+	require.Greater(t, due.Ms, -time.Hour.Milliseconds(), "and no later than since a reap has looked: nobody can do more")
+	release()
+	for reap() > 0 {
+	}
+	require.ElementsMatch(t, append(all, free.ids(1, 2, 3, 4, 5)...), ended)
+	require.Zero(t, q.leases())
+}

@@ -22,7 +22,7 @@ with stale as materialized (
       end
       and ($1::text[] is not null or l.lost_at is not null
         or l.expires_at < clock_timestamp() - coalesce(q.stale_grace, interval '0'))
-    order by l.lost_at is not null, l.expires_at, l.id
+    order by l.lost_at nulls first, l.expires_at, l.id
     limit $2::integer
     for update of l skip locked
 ), sure as materialized (
@@ -30,7 +30,7 @@ with stale as materialized (
     from (
       select l.ctid as place, l.id, l.claimed_at, l.expires_at, l.owner, l.job_ids, l.ended_slots, l.ended_ms,
           sum(case when l.lost_at is null then cardinality(l.job_ids) - cardinality(l.ended_slots) end)
-            over (order by l.lost_at is not null, l.expires_at, l.id rows between unbounded preceding and 1 preceding) as jobs_before
+            over (order by l.lost_at nulls first, l.expires_at, l.id rows between unbounded preceding and 1 preceding) as jobs_before
         from jobq.lease l
         where l.ctid = any(array(select s.place from stale s))
     ) s
@@ -130,7 +130,7 @@ with stale as materialized (
     ) e
 ), taken as (
   update jobq.lease l
-    set lost_at = coalesce(l.lost_at, clock_timestamp()), ended_slots = a.slots, ended_ms = a.ms
+    set lost_at = clock_timestamp(), ended_slots = a.slots, ended_ms = a.ms
     from after a
     where l.id = a.id and l.ctid = any(array(select a.place from after a where cardinality(a.slots) < a.jobs))
 ), closed as (
@@ -167,9 +167,10 @@ type LeaseReapRow struct {
 // jobs: one attempt more, and failed when it was the last, so that a job that kills
 // every worker comes to an end. Without owners it takes leases whose time, and the
 // queue's stale_grace after it, has ended, longest ended first, and then what is
-// left of those taken before, whose runs may be locked for long; with owners,
-// which the caller knows to be dead, all of theirs. It ends job_count runs at most,
-// and returns them.
+// left of those taken before, whose runs may be locked for long: first those that
+// no pass has looked at for longest, so that each gets its turn however many are
+// locked. With owners, which the caller knows to be dead, it takes all of theirs. It
+// ends job_count runs at most, and returns them.
 //
 // The lease is locked first and marked as lost: from then on the owner's writes
 // are refused, whatever comes of the rest. A run that somebody has locked, as
@@ -228,7 +229,8 @@ select ceil(extract(epoch from n.at - clock_timestamp()) * 1000)::bigint as ms, 
         select least(e.lease, e.asked + e.shortest, e.asked + $2::bigint * interval '1 ms') as leases, e.lease, e.asked
           from (
             select clock_timestamp() as asked,
-                -- One that is lost has a run that somebody had locked, and is due until that is taken.
+                -- One that is lost has runs left, since somebody had them locked or there were too
+                -- many, and is due since a reap has last looked at it.
                 (select min(coalesce(l.lost_at, l.expires_at + coalesce(q.stale_grace, interval '0')))
                   from jobq.lease l left join jobq.queue q on q.name = l.queue where $3::boolean) as lease,
                 -- 60 seconds is the lease of queues without a row.

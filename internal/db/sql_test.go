@@ -38,7 +38,7 @@ func TestEveryLeaseWriteIsFenced(t *testing.T) {
 			found = append(found, name)
 			switch name {
 			case "LeaseReap":
-				require.Regexp(t, `(?s)l\.expires_at < clock_timestamp\(\).*for update of l skip locked.*lost_at = coalesce.*delete`, query, "the expiry must be checked on the row as locked")
+				require.Regexp(t, `(?s)l\.expires_at < clock_timestamp\(\).*for update of l skip locked.*lost_at = clock_timestamp.*delete`, query, "the expiry must be checked on the row as locked")
 			case "JobClaim", "JobClaimEach", "OutputPrune", "ProgressPrune": // a new lease, and what has no run any more
 			default:
 				require.Regexp(t, `owner = sqlc\.arg\(owner\) and \w\.lost_at is null`, query, name)

@@ -116,7 +116,7 @@ create table jobq.lease (
   id          bigint      not null,
   claimed_at  timestamptz not null,
   expires_at  timestamptz not null,
-  lost_at     timestamptz, -- taken away from its owner, whose writes are refused from then on
+  lost_at     timestamptz, -- not null: taken away from its owner, whose writes are refused; when a reaper looked at it last
   owner       text        not null,
   queue       text        not null,
   ended_slots smallint[]  not null default '{}', -- of jobs that have ended, in the order in which they did
