@@ -40,6 +40,7 @@ type chore struct {
 	done     time.Time // when it was last finished
 	again    time.Time // not before, after a failure
 	failures int       // since
+	refusals int       // by the chores' lock, since a step was last done
 }
 
 // allChores are the chores in the order in which they are done.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -13,6 +14,8 @@ import (
 )
 
 const (
+	// choresApplication is the application_name of the chores' connections.
+	choresApplication = "jobq-chores"
 	// strangerShare is how many of its periods a chore may stay undone before it
 	// is done in spite of others. "roll up stats" is due every 30 s. When it was
 	// last done 10 minutes ago, a janitor that does not lead does it, too; and when
@@ -27,7 +30,8 @@ const (
 type choreTimes struct {
 	limits limits
 	// rest is how long a chore that failed rests, twice as long after each
-	// failure; lockRest is that of one that did not get its lock.
+	// failure; lockRest is that of one that did not get a lock: a table's, or that
+	// of the chores.
 	rest, lockRest time.Duration
 	// every is for how long a chore that is done rests, instead of its own time; 0 for that.
 	every time.Duration
@@ -50,6 +54,9 @@ type housekeeper struct {
 
 	again    time.Time // when to connect again, after a failure
 	failures int       // to connect, since it last succeeded
+
+	refusedSince time.Time // when another session began to have the chores' lock at each try
+	told         bool      // which session that is
 }
 
 // housekeep does chores until the context ends.
@@ -105,7 +112,7 @@ func (h *housekeeper) round(ctx context.Context) {
 	var conn *pgx.Conn
 	defer func() {
 		if conn != nil {
-			closeConn(conn)
+			db.Close(conn, db.CloseTimeout)
 		}
 	}()
 	if time.Now().Before(h.again) {
@@ -117,15 +124,19 @@ func (h *housekeeper) round(ctx context.Context) {
 			if time.Now().Before(h.dueAt(c)) {
 				continue
 			}
-			if conn == nil || conn.IsClosed() {
+			if conn == nil {
 				var err error
-				if conn, err = h.janitor.connect(ctx, "jobq-chores"); err != nil {
+				if conn, err = h.janitor.connect(ctx, choresApplication); err != nil {
 					h.notConnected(ctx, err)
 					return
 				}
 				h.failures = 0
 			}
 			more = h.step(ctx, c, conn) || more
+			if conn.IsClosed() { // its session may still have the chores' lock
+				db.Close(conn, db.CloseTimeout)
+				conn = nil
+			}
 		}
 	}
 }
@@ -133,6 +144,7 @@ func (h *housekeeper) round(ctx context.Context) {
 // step does a step of a chore, and says whether there is another. While another
 // session has the chores' lock it leaves them to that one, but not for ever.
 func (h *housekeeper) step(ctx context.Context, c *chore, conn *pgx.Conn) (more bool) {
+	j := h.janitor
 	now, every := time.Now(), h.every(c)
 	undone := now.Sub(c.done)
 	if c.done.IsZero() {
@@ -145,14 +157,49 @@ func (h *housekeeper) step(ctx context.Context, c *chore, conn *pgx.Conn) (more 
 		h.failed(ctx, c, conn, err)
 		return false
 	case !ran:
-		c.again = now.Add(every)
+		c.again = time.Now().Add(min(every, growing(j.choreTimes.lockRest, c.refusals)))
+		c.refusals++
+		h.refused(ctx, c, conn)
 		return false
 	}
-	c.failures = 0
+	c.failures, c.refusals = 0, 0
+	h.refusedSince, h.told = time.Time{}, false
 	if !more {
 		c.done = time.Now()
 	}
 	return more
+}
+
+// refused tells, once, which session has the chores' lock, when it was taken at
+// each try for longer than a step of another janitor's may last. That session may
+// be of a janitor which has much to do, step after step; anybody else's has no
+// business with the lock.
+func (h *housekeeper) refused(ctx context.Context, c *chore, conn *pgx.Conn) {
+	j := h.janitor
+	if h.refusedSince.IsZero() {
+		h.refusedSince = time.Now()
+	}
+	waited := time.Since(h.refusedSince)
+	if h.told || waited <= j.choreTimes.limits.statement {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, taskTimeout)
+	defer cancel()
+	class, object := j.schema.AdvisoryKey(db.LockChores)
+	holder, err := j.schema.Queries(conn).LockHolder(ctx, int64(class), int64(object))
+	if err != nil {
+		j.log.Debug("holder of the chores' lock unknown", "error", err) // or nobody by now; asked again at the next try
+		return
+	}
+	h.told = true
+	level, message := slog.LevelInfo, "chores wait for another janitor's"
+	if holder.Application != choresApplication {
+		level, message = slog.LevelWarn, "chores wait for the session that has their lock"
+		j.tell(ctx, Event{Type: jobq.EventError, Err: fmt.Errorf("%s: for %s, session %d (%s, %s)",
+			message, waited.Round(time.Millisecond), holder.Pid.Int32, holder.Application, holder.Address)})
+	}
+	j.log.Log(ctx, level, message, "chore", c.name, "waited", waited.Round(time.Millisecond), "at_most", strangerShare*h.every(c),
+		"holder_pid", holder.Pid.Int32, "holder_application", holder.Application, "holder_address", holder.Address)
 }
 
 func (h *housekeeper) try(ctx context.Context, c *chore, conn *pgx.Conn, force bool) (ran, more bool, err error) {

@@ -31,7 +31,7 @@ func (j *Janitor) lead(ctx context.Context, started, healthy func()) error {
 	if err != nil {
 		return err
 	}
-	defer closeConn(conn)
+	defer db.Close(conn, db.CloseTimeout)
 	locked, err := j.takeLock(ctx, conn)
 	if err != nil || !locked {
 		return err // not locked: another was faster
@@ -89,7 +89,8 @@ func (j *Janitor) awaitFreeLock(ctx context.Context, pool *pgxpool.Pool, healthy
 }
 
 // connectLeader opens the leader's connection: the server ends it when the
-// leader is silent, and the connection hears of jobs that are due soon.
+// leader is silent, and ends a step that takes too long, also when the leader is
+// gone and nobody waits for it. The connection hears of jobs that are due soon.
 func (j *Janitor) connectLeader(ctx context.Context) (*pgx.Conn, error) {
 	conn, err := j.connect(ctx, "jobq-janitor")
 	if err != nil {
@@ -99,14 +100,14 @@ func (j *Janitor) connectLeader(ctx context.Context) (*pgx.Conn, error) {
 	defer cancel()
 	// Once more: long may have passed since the pool's connections were looked at.
 	if sessions, err := db.FindSessions(ctx, j.client.Sessions(), conn, j.pool().Config()); sessions != db.SessionsOwn {
-		closeConn(conn)
+		db.Close(conn, db.CloseTimeout)
 		return nil, errors.Join(errShared, err)
 	}
 	channel := pgx.Identifier{db.Channel(j.schema.Name(), db.TopicDue)}.Sanitize()
-	settings := fmt.Sprintf("set idle_session_timeout = %d; set lock_timeout = %d; listen %s",
-		j.config.LeaderTTL.Milliseconds(), stepLimits.lock.Milliseconds(), channel)
+	settings := fmt.Sprintf("set idle_session_timeout = %d; set statement_timeout = %d; set lock_timeout = %d; listen %s",
+		j.config.LeaderTTL.Milliseconds(), stepLimits.statement.Milliseconds(), stepLimits.lock.Milliseconds(), channel)
 	if _, err := conn.Exec(ctx, settings); err != nil {
-		closeConn(conn)
+		db.Close(conn, db.CloseTimeout)
 		return nil, err
 	}
 	return conn, nil
@@ -122,19 +123,13 @@ func (j *Janitor) connect(ctx context.Context, application string) (*pgx.Conn, e
 	})
 }
 
-// release gives up the lock and closes its connection. The server would let go of
-// the lock a moment after the connection is closed, and a pooler never.
+// release gives up the lock and closes its connection. A pooler that keeps the
+// session would never let go of the lock.
 func release(conn *pgx.Conn) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	_, _ = conn.Exec(ctx, "select pg_advisory_unlock_all()") // it may be broken; then the session ends, and the lock with it
-	closeConn(conn)
-}
-
-func closeConn(conn *pgx.Conn) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	_ = conn.Close(ctx) // it is given up either way
+	db.Close(conn, db.CloseTimeout)
 }
 
 // sleepOn sleeps on the leader's connection, which hears of jobs that become

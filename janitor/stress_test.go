@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"regexp"
 	"strings"
 	"sync/atomic"
@@ -93,6 +94,30 @@ func TestBacklogLeavesReapingAlone(t *testing.T) {
 	}
 }
 
+// loseCancels loses the first requests of janitors to cancel a chore's statement,
+// as when one comes before the statement does.
+func (f *fixture) loseCancels() {
+	f.Helper()
+	config := f.pool.Config()
+	config.BeforeConnect = func(_ context.Context, config *pgx.ConnConfig) error {
+		if config.RuntimeParams["application_name"] != "jobq-chores" {
+			return nil
+		}
+		var dials atomic.Int32
+		dial := config.DialFunc
+		config.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+			if number := dials.Add(1); number == 2 || number == 3 { // the first is the connection itself
+				return nil, errors.New("lost")
+			}
+			return dial(ctx, network, address)
+		}
+		return nil
+	}
+	var err error
+	f.client, err = jobq.NewClient(pgtest.ConnectConfig(f.T, config), nil)
+	require.NoError(f, err)
+}
+
 // A chore that does not end ends at its own limit. Meanwhile jobs are recovered,
 // other chores are done after it, and the leader leads; the log names the chore.
 func TestStuckChore(t *testing.T) {
@@ -101,6 +126,7 @@ func TestStuckChore(t *testing.T) {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
 			f := setUp(t)
+			f.loseCancels()
 			f.exec(`create or replace function jobq.partition_add(parent text, day date) returns boolean language sql as 'select pg_sleep(3600); select false'`)
 			f.exec("select jobq.partition_prune('" + pgtest.History + "')") // is there
 			f.exec("insert into jobq.event (at, type, source) values (now() - interval '10 days', 'error', 'old')")
@@ -111,7 +137,7 @@ func TestStuckChore(t *testing.T) {
 			f.eventually("select count(*) from jobq.attempt where outcome = 'lost'", 1)
 			f.eventually("select count(*) from jobq.pending where position is null", 0)
 			require.NotContains(t, f.log.String(), "chore failed")
-			stop() // though the chore goes on
+			stop() // though the chore goes on; nothing of it stays behind that would keep the next janitor from its chores
 
 			f.start(janitor.Config{Mode: mode, ScanInterval: 5 * time.Millisecond}, janitor.ChoreTimes(100*time.Millisecond, time.Millisecond, 0))
 			rests := f.logged(`msg="chore failed" .*chore="keep partitions" .*statement timeout.* again_in=(\S+)`, 4)
@@ -158,6 +184,56 @@ func TestChoresHaveShortLimits(t *testing.T) {
 		return null; end $$`)
 	f.start(janitor.Config{})
 	f.eventually("select count(*) from (select distinct lock_timeout, statement_timeout, idle from seen) s where (lock_timeout, statement_timeout, idle) = ('100ms', '30s', '30s')", 1)
+}
+
+// The server ends a step of recovery, too, by itself: it may be that nobody is
+// left who would ask for it.
+func TestRecoveryHasLimits(t *testing.T) {
+	t.Parallel()
+	for _, mode := range modes {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			f := setUp(t)
+			f.exec("create table seen (lock_timeout text, statement_timeout text)")
+			f.exec(`create function see() returns trigger language plpgsql as $$ begin
+				insert into public.seen values (current_setting('lock_timeout'), current_setting('statement_timeout'));
+				return null; end $$`)
+			f.exec("create trigger see after insert on jobq.attempt for each row execute function see()")
+			f.running(1, "-1 s", 25)
+			f.start(janitor.Config{Mode: mode})
+			f.eventually("select count(*) from seen where (lock_timeout, statement_timeout) = ('2s', '25s')", 1)
+		})
+	}
+}
+
+// What has the chores' lock while a janitor starts, such as a statement that a
+// killed one has left behind, delays the chores for as long and not for one of
+// their periods; and the log says who has it, unless that is soon over.
+func TestChoresWaitBriefly(t *testing.T) {
+	t.Parallel()
+	for _, mode := range modes {
+		for application, says := range map[string]string{
+			"the thief":   `level=WARN msg="chores wait for the session that has their lock"`,
+			"jobq-chores": `level=INFO msg="chores wait for another janitor's"`,
+		} {
+			t.Run(string(mode)+" "+application, func(t *testing.T) {
+				t.Parallel()
+				f := setUp(t)
+				holder := f.takeLock(application, db.LockChores)
+				f.exec("drop table " + f.partition(pgtest.History, 3))
+				f.start(janitor.Config{Mode: mode}, janitor.ChoreTimes(500*time.Millisecond, time.Millisecond, 0))
+				f.logged(says+fmt.Sprintf(` .*holder_pid=%d holder_application="?%s`, holder.PgConn().PID(), application), 1)
+				blamed := 0
+				if application != "jobq-chores" {
+					blamed = 1
+				}
+				f.eventually("select count(*) from jobq.event where message like 'chores wait%("+application+",%'", blamed)
+				require.NoError(t, holder.Close(context.Background()))
+				f.eventually("select count(*) from pg_inherits where inhparent = 'jobq."+pgtest.History+"'::regclass", 5)
+				require.Equal(t, 1, strings.Count(f.log.String(), "chores wait"), "it is told once")
+			})
+		}
+	}
 }
 
 // Anybody may take the janitor's lock. Then the work is done without it, after

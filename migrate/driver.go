@@ -164,7 +164,7 @@ func (d *driver) execOutside(ctx context.Context, sql string) error {
 		return err
 	}
 	conn := pooled.Hijack()
-	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }() // nothing is left in it to lose
+	defer db.Close(conn, db.CloseTimeout)
 	for _, statement := range strings.SplitAfter(sql, ";\n") {
 		if strings.TrimSpace(statement) == "" {
 			continue

@@ -101,7 +101,15 @@ func TestNoHerd(t *testing.T) {
 		}, patience, 10*time.Millisecond)
 		word = next
 	}
-	enqueueOne() // the first also counts what they claim when they start
+	// Nobody is told of what comes before the first of them has said that it waits.
+	require.Eventually(t, func() bool {
+		_, err := client.Enqueue(context.Background(), task{}, nil)
+		require.NoError(t, err)
+		awaitRun(t, ran)
+		word, _ := worker.LastWord(fleet[0])
+		return word != ""
+	}, patience, 10*time.Millisecond)
+	enqueueOne() // and what they claim when they start is over
 	before := counter.claims.Load()
 	for range jobs {
 		enqueueOne()

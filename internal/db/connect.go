@@ -3,9 +3,18 @@ package db
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+const (
+	// CloseTimeout is for how long to wait, when a connection is closed, for a
+	// server that may not answer.
+	CloseTimeout = time.Second
+	// cancelEvery is how often Close asks again to cancel a statement.
+	cancelEvery = 50 * time.Millisecond
 )
 
 // errUnprepared is of a connection that the pool's hooks do not want to be used.
@@ -15,8 +24,8 @@ var errUnprepared = errors.New("the pool's PrepareConn or BeforeAcquire refuses 
 // its hooks: BeforeConnect may bring a password that changes, AfterConnect a
 // role, DialFunc the way to the server. change, if not nil, is given a copy of
 // the settings first. It is the only way in which jobq opens a connection that
-// is no pool's; the caller closes it. Hooks run in the caller's goroutine, where
-// the terminal UI can recover from a panic of theirs.
+// is no pool's; the caller closes it with Close. Hooks run in the caller's
+// goroutine, where the terminal UI can recover from a panic of theirs.
 func Connect(ctx context.Context, config *pgxpool.Config, change func(*pgx.ConnConfig)) (*pgx.Conn, error) {
 	settings := config.ConnConfig.Copy()
 	if change != nil {
@@ -32,10 +41,35 @@ func Connect(ctx context.Context, config *pgxpool.Config, change func(*pgx.ConnC
 		return nil, err
 	}
 	if err := prepare(ctx, config, conn); err != nil {
-		_ = conn.Close(ctx) // the error says more
+		Close(conn, CloseTimeout) // the error says more
 		return nil, err
 	}
 	return conn, nil
+}
+
+// Close closes a connection and waits until the server has ended its session, or
+// until the timeout, which is CloseTimeout except in tests. When the context of a
+// statement ends, pgx gives up the connection at once and only then, beside its
+// caller, asks the server to cancel the statement. Who does not wait for that can
+// leave the statement behind, with its locks: the process may exit before it has
+// asked. The server forgets a request that comes before the statement does, so
+// Close repeats it.
+func Close(conn *pgx.Conn, timeout time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	_ = conn.Close(ctx) // it is given up either way
+	again := time.NewTicker(cancelEvery)
+	defer again.Stop()
+	for {
+		select {
+		case <-conn.PgConn().CleanupDone():
+			return
+		case <-ctx.Done():
+			return
+		case <-again.C:
+			_ = conn.PgConn().CancelRequest(ctx) // the next may get through
+		}
+	}
 }
 
 // prepare calls the hooks that a pool has for a connection before its first use.

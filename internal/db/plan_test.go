@@ -82,10 +82,10 @@ func hotStatements() []hotStatement {
 		{"claim", db.JobClaim, claim, jobs, false},
 		{"claim_each", db.JobClaimEach, claim, jobs, false},
 		{"lease_end", db.LeaseEnd, func(b hotBatch) string {
-			return fmt.Sprintf("'a', '{}', '{}', '{}', %s, %s, %s, %s, %s, '1 hour', '{}', '{}', '{}', '{}'", b.slots, b.leases, b.claims, b.lows, b.highs)
+			return fmt.Sprintf("'a', '{}', '{}', '{}', %s, %s, %s, %s, %s, '1 min', '{}', '{}', '{}', '{}'", b.slots, b.leases, b.claims, b.lows, b.highs)
 		}, leases, false},
 		{"lease_told", db.LeaseEnd, func(b hotBatch) string {
-			return fmt.Sprintf("'a', %s, %s, %s, '{}', %s, %s, %s, %s, '1 hour', '{}', '{}', '{}', '{}'", b.tokens, b.slots, b.ids, b.leases, b.claims, b.lows, b.highs)
+			return fmt.Sprintf("'a', %s, %s, %s, '{}', %s, %s, %s, %s, '1 min', '{}', '{}', '{}', '{}'", b.tokens, b.slots, b.ids, b.leases, b.claims, b.lows, b.highs)
 		}, leases, false},
 		{"lease_look", db.LeaseLook, func(b hotBatch) string { return b.leases + ", " + b.claims + ", 'a'" }, leases, false},
 		{"end", db.RunEnd, func(b hotBatch) string {

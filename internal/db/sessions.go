@@ -55,7 +55,7 @@ func FindSessions(ctx context.Context, known Sessions, conn *pgx.Conn, config *p
 	conns := []*pgx.Conn{conn}
 	defer func() {
 		for _, other := range conns[1:] {
-			_ = other.Close(ctx) // nothing in it to lose
+			Close(other, CloseTimeout)
 		}
 	}()
 	other, err := Connect(ctx, config, nil)

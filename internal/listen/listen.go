@@ -145,7 +145,7 @@ func (l *Listener) session(ctx context.Context, connected func()) error {
 	if err != nil {
 		return err
 	}
-	defer closeConn(conn)
+	defer db.Close(conn, db.CloseTimeout)
 	sessions, err := db.FindSessions(connectCtx, l.config.Sessions, conn, l.config.Pool)
 	if err != nil {
 		return err
@@ -205,12 +205,6 @@ func (l *Listener) isHealthy(ctx context.Context, conn *pgx.Conn) error {
 	return l.config.OnHealthy(ctx, conn)
 }
 
-func closeConn(conn *pgx.Conn) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	_ = conn.Close(ctx) // it is given up either way
-}
-
 // receive waits for one notification, or pings when there is none for long, and
 // says which.
 func (l *Listener) receive(ctx context.Context, conn *pgx.Conn) (heard bool, err error) {
@@ -241,7 +235,7 @@ func (l *Listener) selfTest(ctx context.Context, conn *pgx.Conn) error {
 	if err != nil {
 		return err
 	}
-	defer closeConn(other)
+	defer db.Close(other, db.CloseTimeout)
 	token := "self-test " + rand.Text()
 	if _, err := other.Exec(ctx, "select pg_notify($1, $2)", l.config.Channels[0], token); err != nil {
 		return err
