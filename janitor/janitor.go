@@ -82,7 +82,7 @@ type Config struct {
 	// NoReap leaves expired leases alone; the janitor's other tasks go on. For a
 	// single worker that recovers at its start, or where others reap.
 	NoReap bool
-	// ReapBatch is how many leases one statement reaps; while there are more,
+	// ReapBatch is how many runs one statement reaps at most; while there are more,
 	// it goes on. Default 100.
 	ReapBatch int
 	// LeaderTTL is how long a leader may be silent before the server ends its

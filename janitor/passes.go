@@ -13,7 +13,7 @@ const (
 	// such as a due job that somebody has locked.
 	stuckDelay = 20 * time.Millisecond
 	// stuckDelayMax is what that delay grows to while an expired lease stays
-	// locked, since each look for it reads all of running, and while another
+	// locked, since each look for it reads all of lease, and while another
 	// janitor is always at work.
 	stuckDelayMax = time.Second
 	// restShare is how much longer it rests than it has worked, up to stuckDelay,
@@ -54,7 +54,7 @@ type session interface {
 	db.Batcher
 }
 
-// leases is what the last scan of running has said of when leases end.
+// leases is what the last scan of lease has said of when leases end.
 type leases struct {
 	at    time.Time     // when to scan again
 	end   bool          // since one ends then, if it is not extended
@@ -154,7 +154,7 @@ func (p *passes) try(ctx context.Context, work func(context.Context, session) er
 // delay is how long to leave alone what could not be done so many times.
 func delay(times int) time.Duration { return min(stuckDelay<<min(times, 10), stuckDelayMax) }
 
-// next asks when there is something to do, and scans running only when a lease
+// next asks when there is something to do, and scans lease only when a lease
 // may have ended since the last scan, or it is time to look whether one was
 // written that nobody has told of.
 func (p *passes) next(ctx context.Context) (next db.NextDueRow, err error) {
@@ -213,8 +213,9 @@ func (p *passes) reap(ctx context.Context) (more bool, err error) {
 	return p.lookForMore(ctx, len(reaped) == 0)
 }
 
-// lookForMore scans running after a reap that took all it could. A lease that
-// has expired still is locked by somebody if the reap has found none: then it is left alone for a while.
+// lookForMore scans lease after a reap that took all it could. If the reap has
+// found none, a lease that is due is locked by somebody, or has runs that are: then
+// it is left alone for a while.
 func (p *passes) lookForMore(ctx context.Context, foundNone bool) (more bool, err error) {
 	if _, err := p.next(ctx); err != nil {
 		return false, err

@@ -16,7 +16,7 @@ import (
 	"github.com/jobq-dev/jobq/janitor"
 )
 
-// scans keeps what the janitor's scans of running took, and how far ahead each
+// scans keeps what the janitor's scans of lease took, and how far ahead each
 // allowed the next to be.
 type scans struct {
 	mu     sync.Mutex

@@ -102,7 +102,11 @@ type Exchanged struct {
 	Busy      []int64 // in another transaction's hands, with ErrBusy
 	// Untold are runs that have ended, and of which somebody kept the lease from
 	// being told. Hand them in again: the lease counts them as running.
-	Untold  []Slot
+	Untold []Slot
+	// OnRow are Completions that may have ended on their own rows the second time,
+	// which has failed. Hand them in again with OnRow: a lease that was locked just
+	// then has not been told, and would count them once more.
+	OnRow   []int64
 	Told    []int64       // leases that were told, and got their time
 	Claimed []JobClaimRow // in any order
 }
@@ -135,6 +139,7 @@ func (s *Schema) Exchange(ctx context.Context, conn Batcher, exchange Exchange) 
 	second := newRound(missing)
 	second.again = true
 	if err := second.send(ctx, s, conn, nil, false); err != nil {
+		answer.OnRow = second.onRowIDs()
 		return answer, err
 	}
 	rest := second.answer()
@@ -204,6 +209,16 @@ func (r *round) send(ctx context.Context, s *Schema, conn Batcher, claim *JobCla
 
 // onRow says whether a completion is to end on its own row in this round.
 func (r *round) onRow(c Completion) bool { return !c.isPlain() || r.again && !c.Retried }
+
+// onRowIDs are the completions of which that is so.
+func (r *round) onRowIDs() (ids []int64) {
+	for _, c := range r.Completions {
+		if r.onRow(c) {
+			ids = append(ids, c.ID)
+		}
+	}
+	return ids
+}
 
 // inLease says whether a completion is to end in its lease in this round.
 func (r *round) inLease(c Completion) bool { return c.isPlain() && !r.again && r.isCurrent(c.Slot) }

@@ -120,11 +120,16 @@ type LeaseEndRow struct {
 // claim, the same owner may get the same id for other jobs. So a lease is known by
 // its claimed_at as well.
 //
-// Refused as a whole is a lease that is not the owner's any more, that somebody
-// has locked, that was claimed too long ago for a smallint of milliseconds, or
-// that has one of the plain ends already, as when the answer before was lost. So each
-// end is stored and counted once. Of those elsewhere it has, it takes the others. A lease that has expired but was not reaped
-// still counts: nobody else has owned its jobs since.
+// A lease is refused as a whole, and told nothing, if
+//
+//	it is not the owner's any more;
+//	somebody has it locked;
+//	it has plain ends, and was claimed too long ago for a smallint of milliseconds;
+//	it has one of the plain ends already, as when the answer before was lost.
+//
+// Else it takes all plain ends, and of those elsewhere the ones that it does not
+// have yet. So each end is stored once, and each plain end counted once. A lease that
+// has expired but was not reaped is the owner's: nobody else has had its jobs since.
 //
 // The look at a row of run is a scalar subquery, which never becomes a join.
 // Needs lease_pkey and run_id_idx only.

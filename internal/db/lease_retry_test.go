@@ -2,9 +2,11 @@ package db_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq/internal/db"
@@ -111,6 +113,47 @@ func TestBusyEndIsNotUntold(t *testing.T) {
 	require.ErrorIs(t, err, db.ErrBusy)
 	require.Equal(t, l.ids(1), answer.Busy)
 	require.Equal(t, []db.Slot{at(l.jobs[2])}, answer.Untold)
+}
+
+// losing is a connection that loses the answer to the second round trip, which
+// the server has done.
+type losing struct {
+	db.Batcher
+	trips *int
+}
+
+type lostAnswer struct{ pgx.BatchResults }
+
+var errLost = errors.New("connection lost")
+
+func (l losing) SendBatch(ctx context.Context, batch *pgx.Batch) pgx.BatchResults {
+	if *l.trips++; *l.trips == 2 {
+		return lostAnswer{l.Batcher.SendBatch(ctx, batch)}
+	}
+	return l.Batcher.SendBatch(ctx, batch)
+}
+
+func (l lostAnswer) Close() error { return errors.Join(l.BatchResults.Close(), errLost) }
+
+// A plain end that was stored on its own row, since somebody had the lease locked,
+// is counted once also when the answer that said so was lost.
+func TestRetryAfterTheSecondRoundTripIsLost(t *testing.T) {
+	t.Parallel()
+	l := leaseOf(setUp(t), 3)
+	release := l.lockLeases(l.id)
+	exchange := db.Exchange{Owner: "a", Completions: append(l.completions(1), l.retried(2)...)}
+	answer, err := l.schema.Exchange(context.Background(), losing{l.pool, new(int)}, exchange)
+	require.ErrorIs(t, err, errLost)
+	require.Equal(t, l.ids(1), answer.OnRow, "2 waits for its lease")
+	release()
+	for i := range exchange.Completions {
+		exchange.Completions[i].Retried = true
+	}
+	exchange.Completions[0].OnRow = true
+	require.ElementsMatch(t, l.ids(1, 2), l.exchange(exchange).Completed)
+	require.Equal(t, l.ids(3), l.succeed(3))
+	require.Zero(t, l.leases())
+	require.Equal(t, 3, l.number("select sum(completed) from jobq.stats"))
 }
 
 // Two runs of one job in one exchange: what is stored of the one is not said of the other.

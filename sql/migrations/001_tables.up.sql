@@ -86,9 +86,11 @@ create index pending_claim_idx on jobq.pending (queue, priority, position) where
 create index pending_due_idx on jobq.pending (run_at, id) where position is null;
 
 -- A lease's id is the token of the jobs that it holds. It has its day in front: (days since
--- 2026-01-01) * 2^40 + a number from a sequence. So it grows with every claim, no
--- two claims ever have the same one, and it alone says which partition of run to
--- look in. It stays below 2^53, which readers of JSON can hold, until 2048.
+-- 2026-01-01) * 2^40 + a number from a sequence. So it grows with every claim, and
+-- it alone says which partition of run to look in. It stays below 2^53, which readers
+-- of JSON can hold, until 2048. After a failover to a standby that had not heard of
+-- some claims, later ones may get their ids again; and it does not grow while the
+-- clock is set back a day. So where an id may be old, claimed_at goes with it.
 create sequence jobq.lease_number_seq as bigint maxvalue 1099511627775 cycle;
 
 -- The first id of the leases of a day.
