@@ -62,6 +62,7 @@ func (q *queue) roundTrip(ctx context.Context, results []result, want int) bool 
 		results, err = q.setAside(results, answer.Busy, busyDelay), nil
 	}
 	if err != nil {
+		onRow(results, answer)
 		results = q.accountStored(results, answer)
 		if len(answer.Claimed) > 0 { // only what was asked a second time has failed
 			q.observeClaim(answer.Claimed, look, took)
@@ -84,6 +85,16 @@ func (q *queue) roundTrip(ctx context.Context, results []result, want int) bool 
 		q.accept(answer.Claimed, sent, settings)
 	}
 	return true
+}
+
+// onRow notes which ends may be stored on their own rows already, by a second try
+// of which no answer came: in their leases they would be counted once more.
+func onRow(results []result, answer db.Exchanged) {
+	for _, r := range results {
+		if r.completion != nil && slices.Contains(answer.OnRow, r.run.row.ID) {
+			r.completion.OnRow = true
+		}
+	}
 }
 
 // setAside keeps results that the database cannot take now, as when somebody else

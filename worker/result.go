@@ -276,6 +276,8 @@ func (q *queue) storeOne(ctx context.Context, r result) error {
 	if err == nil {
 		q.tellLater([]result{r}, answer.Untold)
 		q.account([]result{r}, answer)
+	} else {
+		onRow([]result{r}, answer)
 	}
 	return err
 }
