@@ -58,7 +58,8 @@ grant select, insert, update, delete on
 grant select on jobq.queue, jobq.setting, jobq.job, jobq.stats to jobq_worker;
 grant select, usage, update on sequence jobq.job_id_seq, jobq.position_seq, jobq.waiting_seq to jobq_worker;
 grant usage on sequence jobq.lease_number_seq to jobq_worker, jobq_admin; -- what never ran has an id of its own, too
-grant execute on function jobq.lease_day, jobq.lease_id_next, jobq.run_end to jobq_worker, jobq_admin;
+grant execute on function jobq.lease_id_next, jobq.run_end to jobq_worker, jobq_admin;
+grant execute on function jobq.lease_day to jobq_worker, jobq_viewer, jobq_admin; -- lists of what ended lately
 grant execute on function
   jobq.backoff_delay, jobq.partition_add, jobq.partition_prune, jobq.payload_prune, jobq.default_prune, jobq.history_analyze, jobq.audit_prune, jobq.tell
   to jobq_worker;

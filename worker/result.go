@@ -139,10 +139,13 @@ func (r result) failed() bool {
 
 // took is how long the run took, as it is handed in.
 func (r result) took() time.Duration {
-	if r.completion != nil {
+	switch {
+	case r.completion != nil:
 		return r.completion.Ran
+	case r.ending != nil:
+		return r.ending.Ran
 	}
-	return r.ending.Ran
+	return 0 // only the lease was not told
 }
 
 // released is the result of a run that was cut short for the worker's sake.

@@ -65,6 +65,7 @@ func TestRoles(t *testing.T) {
 		{"delete from jobq.pending", "worker admin"},
 		{"insert into jobq.lease (id, claimed_at, expires_at, owner, queue, job_ids) select jobq.lease_id_next(), now(), now(), 'w', 'q', array[1]", "worker"},
 		{"select jobq.lease_id_next()", "worker admin"},
+		{"select jobq.lease_day(current_date)", "worker viewer admin"}, // lists of what ended lately
 		{"insert into jobq.run select r.* from jobq.run r", "worker admin"},
 		{"update jobq.run set state = 'completed'", "worker"},
 		{"select from jobq.run for update", "worker admin"},
