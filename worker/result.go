@@ -28,12 +28,13 @@ func split(results []result) (completions []db.Completion, endings []db.Ending, 
 	slices.SortFunc(results, func(a, b result) int {
 		return cmp.Or(cmp.Compare(a.run.row.ID, b.run.row.ID), cmp.Compare(a.run.row.LeaseToken, b.run.row.LeaseToken))
 	})
+	now := sinceBoot()
 	for _, r := range results {
 		switch {
 		case r.completion != nil:
 			completion := *r.completion
 			completion.Retried = r.retried
-			completion.OnRow = completion.OnRow || sinceBoot()-r.run.claimedAt > plainMax
+			completion.OnRow = completion.OnRow || now-r.run.claimedAt > plainMax
 			completions = append(completions, completion)
 		case r.ending != nil:
 			endings = append(endings, *r.ending)
@@ -107,7 +108,7 @@ func (r *Run) result(err, cause error) result {
 	r.over = true
 	if err == nil {
 		r.completion = db.Completion{
-			Slot: r.slot(), Kind: r.row.Kind, Waited: r.row.StartedAt.Time.Sub(r.row.RunAt.Time), OnRow: r.endsOnRow(),
+			Slot: r.slot(), Kind: r.row.Kind, Waited: r.row.StartedAt.Time.Sub(r.row.RunAt.Time), OnRow: r.row.HasKey || r.reported,
 			Result: r.resultJSON, Output: r.output, Usage: r.usage, Ran: r.ran,
 		}
 		return result{run: r, completion: &r.completion}
@@ -120,12 +121,6 @@ func (r *Run) result(err, cause error) result {
 // plainMax is how long after the claim the lease can still tell when a run has
 // ended: a smallint of milliseconds, less the time that storing it may take.
 const plainMax = 30 * time.Second
-
-// endsOnRow says whether a run that succeeds must end on its own row of run, apart
-// from what it has returned. Called with mu held.
-func (r *Run) endsOnRow() bool {
-	return r.row.HasKey || r.reported || sinceBoot()-r.claimedAt > plainMax
-}
 
 // slot is the run's place in its lease.
 func (r *Run) slot() db.Slot {

@@ -3,7 +3,7 @@ package db
 import "slices"
 
 // isStored says whether a completion has been stored, in this round or before it.
-func (r *round) isStored(c Completion, ended map[int64]bool) bool {
+func (r *round) isStored(c *Completion, ended map[int64]bool) bool {
 	return r.onRow(c) && ended[c.ID] || r.before[c.ID] || r.inLease(c) && r.leases[c.Token].Told || r.wasPlain(c.Slot)
 }
 
@@ -20,10 +20,14 @@ func (r *round) answer() Exchanged {
 	if len(r.Completions) > 0 {
 		answer.Completed = make([]int64, 0, len(r.Completions))
 	}
-	for _, c := range r.Completions {
+	for c := range r.completions() {
 		if r.isStored(c, ended) {
 			answer.Completed = append(answer.Completed, c.ID)
-			completed[c.ID] = true
+		}
+	}
+	if len(r.Endings)+len(r.ended)+len(r.held) > 0 { // else nobody asks
+		for _, id := range answer.Completed {
+			completed[id] = true
 		}
 	}
 	for _, e := range r.Endings {
@@ -77,13 +81,16 @@ func (r *round) endedIDs() map[int64]bool {
 	return ended
 }
 
-// missing is what was asked for and not stored.
-func (r *round) missing() (missing Exchange, some bool) {
+// missing is what was asked for and not stored, as the answer says.
+func (r *round) missing(answer Exchanged) (missing Exchange, some bool) {
+	if len(answer.Completed) == len(r.Completions) && len(r.Endings) == 0 {
+		return Exchange{}, false
+	}
 	ended := r.endedIDs()
 	missing.Owner, missing.Lease = r.Owner, r.Lease
-	for _, c := range r.Completions {
+	for c := range r.completions() {
 		if !r.isStored(c, ended) {
-			missing.Completions = append(missing.Completions, c)
+			missing.Completions = append(missing.Completions, *c)
 		}
 	}
 	for _, e := range r.Endings {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"time"
@@ -61,7 +62,7 @@ type Completion struct {
 }
 
 // isPlain says whether the lease alone is to know of the end.
-func (c Completion) isPlain() bool {
+func (c *Completion) isPlain() bool {
 	return !c.OnRow && c.Result == nil && c.Output == "" && c.Usage == nil
 }
 
@@ -132,7 +133,7 @@ func (s *Schema) Exchange(ctx context.Context, conn Batcher, exchange Exchange) 
 		return Exchanged{}, err
 	}
 	answer := first.answer()
-	missing, some := first.missing()
+	missing, some := first.missing(answer)
 	if !some {
 		return answer, nil
 	}
@@ -175,8 +176,8 @@ func newRound(exchange Exchange) *round {
 			claims[at.Token] = at.ClaimedAt
 		}
 	}
-	for _, c := range exchange.Completions {
-		note(c.Slot)
+	for i := range exchange.Completions {
+		note(exchange.Completions[i].Slot)
 	}
 	for _, e := range exchange.Endings {
 		note(e.Slot)
@@ -207,12 +208,23 @@ func (r *round) send(ctx context.Context, s *Schema, conn Batcher, claim *JobCla
 	return nil
 }
 
+// completions are pointers to them: they are wide, and there are many.
+func (r *round) completions() iter.Seq[*Completion] {
+	return func(yield func(*Completion) bool) {
+		for i := range r.Completions {
+			if !yield(&r.Completions[i]) {
+				return
+			}
+		}
+	}
+}
+
 // onRow says whether a completion is to end on its own row in this round.
-func (r *round) onRow(c Completion) bool { return !c.isPlain() || r.again && !c.Retried }
+func (r *round) onRow(c *Completion) bool { return !c.isPlain() || r.again && !c.Retried }
 
 // onRowIDs are the completions of which that is so.
 func (r *round) onRowIDs() (ids []int64) {
-	for _, c := range r.Completions {
+	for c := range r.completions() {
 		if r.onRow(c) {
 			ids = append(ids, c.ID)
 		}
@@ -221,7 +233,7 @@ func (r *round) onRowIDs() (ids []int64) {
 }
 
 // inLease says whether a completion is to end in its lease in this round.
-func (r *round) inLease(c Completion) bool { return c.isPlain() && !r.again && r.isCurrent(c.Slot) }
+func (r *round) inLease(c *Completion) bool { return c.isPlain() && !r.again && r.isCurrent(c.Slot) }
 
 func (r *round) queueRunEnd(ctx context.Context, s *Schema, batch *pgx.Batch) {
 	params := RunEndParams{Owner: r.Owner}
@@ -232,7 +244,7 @@ func (r *round) queueRunEnd(ctx context.Context, s *Schema, batch *pgx.Batch) {
 		params.Finals, params.Quiet, params.RanUs = append(params.Finals, final), append(params.Quiet, quiet), append(params.RanUs, ranUs)
 		params.Results, params.Usages = append(params.Results, result), append(params.Usages, usage)
 	}
-	for _, c := range r.Completions {
+	for c := range r.completions() {
 		if r.onRow(c) {
 			add(c.Slot, "completed", "", c.Output, Delay{}, false, false, max(c.Ran.Microseconds(), 0), c.Result, c.Usage)
 		}
@@ -263,7 +275,7 @@ func (r *round) isCurrent(at Slot) bool { return at.ClaimedAt.Equal(r.claims[at.
 
 // elsewhere are the runs that end on their own rows in this round, if these are stored.
 func (r *round) elsewhere() (slots []Slot) {
-	for _, c := range r.Completions {
+	for c := range r.completions() {
 		if r.onRow(c) && r.isCurrent(c.Slot) {
 			slots = append(slots, c.Slot)
 		}
@@ -295,8 +307,8 @@ func (r *round) queueLeaseEnd(ctx context.Context, s *Schema, batch *pgx.Batch) 
 		params.ElsewhereJobs = append(params.ElsewhereJobs, at.ID)
 		tokens[at.Token] = struct{}{}
 	}
-	plain := make(map[int64][]Completion)
-	for _, c := range r.Completions {
+	plain := make(map[int64][]*Completion)
+	for c := range r.completions() {
 		if r.inLease(c) {
 			plain[c.Token] = append(plain[c.Token], c)
 			tokens[c.Token] = struct{}{}
@@ -326,8 +338,8 @@ func (r *round) queueLeaseEnd(ctx context.Context, s *Schema, batch *pgx.Batch) 
 }
 
 // sum adds the completions of one lease up by kind.
-func (p *LeaseEndParams) sum(token int64, completions []Completion) {
-	slices.SortFunc(completions, func(a, b Completion) int { return cmp.Compare(a.Kind, b.Kind) })
+func (p *LeaseEndParams) sum(token int64, completions []*Completion) {
+	slices.SortFunc(completions, func(a, b *Completion) int { return cmp.Compare(a.Kind, b.Kind) })
 	for i, c := range completions {
 		if i == 0 || completions[i-1].Kind != c.Kind {
 			p.SumLeases, p.SumKinds = append(p.SumLeases, token), append(p.SumKinds, c.Kind)
@@ -343,7 +355,7 @@ func (p *LeaseEndParams) sum(token int64, completions []Completion) {
 // by an exchange whose answer was lost.
 func (r *round) queueLook(ctx context.Context, s *Schema, batch *pgx.Batch) {
 	tokens := make(map[int64]struct{})
-	for _, c := range r.Completions {
+	for c := range r.completions() {
 		tokens[c.Token] = struct{}{}
 	}
 	if len(tokens) == 0 {
@@ -369,7 +381,7 @@ func (r *round) queueLook(ctx context.Context, s *Schema, batch *pgx.Batch) {
 func (r *round) queueHeld(ctx context.Context, s *Schema, batch *pgx.Batch) {
 	ids := make([]int64, 0, len(r.Completions)+len(r.Endings))
 	tokens := make([]int64, 0, cap(ids))
-	for _, c := range r.Completions {
+	for c := range r.completions() {
 		ids, tokens = append(ids, c.ID), append(tokens, c.Token)
 	}
 	for _, e := range r.Endings {
