@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/monitor"
 	"github.com/jobq-dev/jobq/worker"
 )
 
@@ -98,7 +99,7 @@ func TestHTTPRestart(t *testing.T) {
 	}
 	run(t, w)
 	for range 10 {
-		awaitState(t, client, enqueue(t, client, 1, once), jobq.Completed)
+		awaitState(t, client, enqueue(t, client, 1, once), jobq.StateCompleted)
 	}
 	rests := func() int { return worker.Rests(w, "h") }
 	require.Eventually(t, func() bool { return rests() >= 4 }, patience, 5*time.Millisecond)
@@ -108,13 +109,13 @@ func TestHTTPRestart(t *testing.T) {
 	require.LessOrEqual(t, claims, 10+20*(rests()+1), "a few jobs for each rest, and not all of them again and again")
 	require.Equal(t, 1, log.count("handler cannot be reached"))
 	require.Eventually(t, func() bool {
-		workers, err := client.Workers(ctx)
+		workers, err := monitor.New(client).Workers(ctx)
 		return err == nil && strings.Contains(workers[0].Programs["h"].Trouble, "connection refused")
 	}, patience, 20*time.Millisecond)
 
 	server.start()
 	for _, id := range ids {
-		require.Zero(t, awaitState(t, client, id, jobq.Completed).Attempts)
+		require.Zero(t, awaitState(t, client, id, jobq.StateCompleted).Attempts)
 		require.Empty(t, attempts(t, client, id))
 	}
 	require.Equal(t, 1, log.count("handler can be reached again"))
@@ -122,7 +123,7 @@ func TestHTTPRestart(t *testing.T) {
 	id := enqueueHTTP(t, client, "{}", once)
 	require.Eventually(t, func() bool { return rests() >= 1 }, patience, 5*time.Millisecond)
 	server.start()
-	require.Zero(t, awaitState(t, client, id, jobq.Completed).Attempts)
+	require.Zero(t, awaitState(t, client, id, jobq.StateCompleted).Attempts)
 }
 
 // What surely never reached the handler is no attempt: no address, no listener,
@@ -176,7 +177,7 @@ func TestHTTPUnreachable(t *testing.T) {
 		require.Empty(t, attempts(t, client, id), kind)
 	}
 	id := enqueueRaw(t, client, "cut", "{}", &jobq.EnqueueOptions{MaxAttempts: 1})
-	require.Contains(t, awaitState(t, client, id, jobq.Failed).LastError, "EOF")
+	require.Contains(t, awaitState(t, client, id, jobq.StateFailed).LastError, "EOF")
 	require.Zero(t, worker.Rests(w, "cut"))
 }
 
@@ -202,7 +203,7 @@ func TestProgramCannotStart(t *testing.T) {
 	run(t, w)
 	once := &jobq.EnqueueOptions{MaxAttempts: 1}
 	missing := enqueueRaw(t, client, "missing", "{}", once)
-	require.Contains(t, awaitState(t, client, missing, jobq.Failed).LastError, "no such file")
+	require.Contains(t, awaitState(t, client, missing, jobq.StateFailed).LastError, "no such file")
 	ids := []int64{enqueueRaw(t, client, "busy", "{}", once), enqueueRaw(t, client, "busy nice", "{}", once)}
 	stream := enqueueRaw(t, client, "busy stream", "{}", once)
 	for _, kind := range []string{"busy", "busy stream", "busy nice"} {
@@ -214,9 +215,9 @@ func TestProgramCannotStart(t *testing.T) {
 	require.Zero(t, worker.Deaths(w, "busy stream"), "no process has died")
 	busy.release()
 	for _, id := range ids {
-		require.Zero(t, awaitState(t, client, id, jobq.Completed).Attempts)
+		require.Zero(t, awaitState(t, client, id, jobq.StateCompleted).Attempts)
 	}
-	awaitState(t, client, stream, jobq.Failed) // it runs, and answers nothing
+	awaitState(t, client, stream, jobq.StateFailed) // it runs, and answers nothing
 }
 
 // scripted is a transport whose first requests end as the script says; the

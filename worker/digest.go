@@ -82,7 +82,7 @@ func (d *digester) claimed(runs []*Run) {
 			digest.More = true
 			continue
 		}
-		d.add(run, string(jobq.Running), int(run.row.Attempts), watch.Event{})
+		d.add(run, string(jobq.StateRunning), int(run.row.Attempts), watch.Event{})
 	}
 }
 
@@ -97,7 +97,7 @@ func (d *digester) ended(r result, state string, counts bool) {
 	count := digest.Queues[run.row.Queue]
 	attempts := int(run.row.Attempts)
 	switch {
-	case state == string(jobq.Completed):
+	case state == string(jobq.StateCompleted):
 		count.Completed++
 	case counts:
 		count.Failed++
@@ -133,7 +133,7 @@ func (d *digester) progressed(run *Run, report *db.RunProgressParams) {
 	}
 	if len(digest.Events) < watch.EventsMax {
 		d.progress[run.row.ID] = len(digest.Events)
-		d.add(run, string(jobq.Running), int(run.row.Attempts), event)
+		d.add(run, string(jobq.StateRunning), int(run.row.Attempts), event)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/monitor"
 	"github.com/jobq-dev/jobq/worker"
 )
 
@@ -83,13 +84,13 @@ func TestTracebackKeepsItsMessage(t *testing.T) {
 	run(t, w)
 	for kind, how := range map[string]string{"p": "exit code 1", "s": "handler process ended, exit code 1", "h": "HTTP 500"} {
 		id := enqueueRaw(t, client, kind, "{}", &jobq.EnqueueOptions{MaxAttempts: 1})
-		job := awaitState(t, client, id, jobq.Failed)
+		job := awaitState(t, client, id, jobq.StateFailed)
 		first, rest, _ := strings.Cut(job.LastError, "\n")
 		require.Equal(t, how+": ValueError: image 7 has no pixels", first)
 		require.True(t, strings.HasSuffix(rest, "ValueError: image 7 has no pixels"), job.LastError)
 		require.Regexp(t, `… \d+ characters cut …`, rest)
 	}
-	failures, err := client.Failures(ctx, time.Hour)
+	failures, err := monitor.New(client).Failures(ctx, time.Hour)
 	require.NoError(t, err)
 	require.Len(t, failures.Groups, 3)
 	for _, failure := range failures.Groups {

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/jobtest"
 	"github.com/jobq-dev/jobq/worker"
 )
 
@@ -49,12 +50,12 @@ func TestStopKeepsCheckpointAndCause(t *testing.T) {
 			options.Timeout = 8 * time.Second // the script has set its trap by then
 		}
 		id := enqueueRaw(t, client, "k", "{}", options)
-		want, counted := jobq.Available, 0
+		want, counted := jobq.StateAvailable, 0
 		switch stop {
 		case "timeout":
-			want, counted = jobq.Scheduled, 1
+			want, counted = jobq.StateScheduled, 1
 		case "cancel":
-			want = jobq.Cancelled
+			want = jobq.StateCancelled
 			awaitStage(t, client, id)
 			_, err := client.Cancel(context.Background(), id)
 			require.NoError(t, err)
@@ -83,19 +84,19 @@ func TestCheckpointFitsTheNextRun(t *testing.T) {
 	id := enqueueRaw(t, client, "k", `{"c":`+ones+`}`, nil)
 	require.Eventually(t, func() bool {
 		job, err := client.Get(context.Background(), id)
-		return err == nil && job.State == jobq.Scheduled
+		return err == nil && job.State == jobq.StateScheduled
 	}, patience, 2*time.Millisecond)
-	require.NoError(t, client.Requeue(context.Background(), id))
-	awaitState(t, client, id, jobq.Completed)
+	require.NoError(t, jobtest.Requeue(client, id))
+	awaitState(t, client, id, jobq.StateCompleted)
 
 	startShellKind(t, client, "big", `awk 'BEGIN { printf "{\"checkpoint\":["; for (i = 0; i < 1000; i++) printf "1e300,"; print "1]}" }' >&3`)
 	id = enqueueRaw(t, client, "big", "{}", &jobq.EnqueueOptions{MaxAttempts: 1})
-	require.Contains(t, awaitState(t, client, id, jobq.Failed).LastError, "keep the bulk elsewhere")
+	require.Contains(t, awaitState(t, client, id, jobq.StateFailed).LastError, "keep the bulk elsewhere")
 
 	// A line that cannot be understood is not hidden by a snooze.
 	startShellKind(t, client, "garbled", `echo '{"checkpiont": 1}' >&3; echo '{"snooze": "1h"}' >&3`)
 	id = enqueueRaw(t, client, "garbled", "{}", &jobq.EnqueueOptions{MaxAttempts: 1})
-	require.Contains(t, awaitState(t, client, id, jobq.Failed).LastError, "checkpiont")
+	require.Contains(t, awaitState(t, client, id, jobq.StateFailed).LastError, "checkpiont")
 }
 
 func startShellKind(t *testing.T, client *jobq.Client, kind, script string) {
@@ -120,9 +121,9 @@ func TestHTTPPostsOnce(t *testing.T) {
 			_ = connection.Close()
 		}
 	})
-	awaitState(t, client, enqueueHTTP(t, client, `{}`, nil), jobq.Completed)
+	awaitState(t, client, enqueueHTTP(t, client, `{}`, nil), jobq.StateCompleted)
 	id := enqueueHTTP(t, client, `{}`, &jobq.EnqueueOptions{MaxAttempts: 1})
-	awaitState(t, client, id, jobq.Failed)
+	awaitState(t, client, id, jobq.StateFailed)
 	require.Equal(t, int32(2), posts.Load())
 }
 
@@ -133,7 +134,7 @@ func TestStreamDescriptor3(t *testing.T) {
 	client := newClient(t)
 	startStream(t, client, &worker.Config{}, worker.Stream{})
 	id := enqueueStream(t, client, "", "descriptor 3", &jobq.EnqueueOptions{MaxAttempts: 1})
-	require.Contains(t, awaitState(t, client, id, jobq.Failed).LastError, "file descriptor 3")
+	require.Contains(t, awaitState(t, client, id, jobq.StateFailed).LastError, "file descriptor 3")
 }
 
 // A program that somebody else ends with SIGTERM while the worker drains was
@@ -152,5 +153,5 @@ func TestStoppedWithTheWorker(t *testing.T) {
 	require.Eventually(t, func() bool { return worker.Draining(w) }, patience, 2*time.Millisecond)
 	require.NoError(t, os.WriteFile(end, nil, 0o600))
 	require.NoError(t, receive(t, drained, "the end of the drain"))
-	require.Zero(t, awaitState(t, client, id, jobq.Available).Attempts)
+	require.Zero(t, awaitState(t, client, id, jobq.StateAvailable).Attempts)
 }

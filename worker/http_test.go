@@ -82,19 +82,19 @@ func TestHTTPAnswers(t *testing.T) {
 		attempts int
 		text     string // in the result, the error or the output
 	}{
-		{answer{200, isJSON, `{"x": 1}`, ""}, jobq.Completed, 0, `"x"`},
-		{answer{204, isJSON, "", ""}, jobq.Completed, 0, ""},
-		{answer{201, isText, "made it\x1b", ""}, jobq.Completed, 0, "made it␛"},
-		{answer{200, isJSON, `{"x"`, ""}, jobq.Scheduled, 1, "is not"},
-		{answer{302, isText, "", ""}, jobq.Scheduled, 1, "HTTP 302"},
-		{answer{400, isJSON, `{"discard": true, "error": "bad args"}`, ""}, jobq.Failed, 1, "HTTP 400: bad args"},
-		{answer{404, isText, "no such page", ""}, jobq.Scheduled, 1, "HTTP 404: no such page"},
-		{answer{422, isJSON, `{"error": "perhaps later"}`, ""}, jobq.Scheduled, 1, "perhaps later"},
-		{answer{429, isText, "", "7200"}, jobq.Scheduled, 0, ""},
-		{answer{500, isJSON, `{"discard": true}`, ""}, jobq.Scheduled, 1, "HTTP 500"},
-		{answer{503, isText, "busy", ""}, jobq.Scheduled, 1, "busy"},
-		{answer{503, isText, "", "7200"}, jobq.Scheduled, 0, ""},
-		{answer{502, isText, "bad gateway", "7200"}, jobq.Scheduled, 1, "bad gateway"},
+		{answer{200, isJSON, `{"x": 1}`, ""}, jobq.StateCompleted, 0, `"x"`},
+		{answer{204, isJSON, "", ""}, jobq.StateCompleted, 0, ""},
+		{answer{201, isText, "made it\x1b", ""}, jobq.StateCompleted, 0, "made it␛"},
+		{answer{200, isJSON, `{"x"`, ""}, jobq.StateScheduled, 1, "is not"},
+		{answer{302, isText, "", ""}, jobq.StateScheduled, 1, "HTTP 302"},
+		{answer{400, isJSON, `{"discard": true, "error": "bad args"}`, ""}, jobq.StateFailed, 1, "HTTP 400: bad args"},
+		{answer{404, isText, "no such page", ""}, jobq.StateScheduled, 1, "HTTP 404: no such page"},
+		{answer{422, isJSON, `{"error": "perhaps later"}`, ""}, jobq.StateScheduled, 1, "perhaps later"},
+		{answer{429, isText, "", "7200"}, jobq.StateScheduled, 0, ""},
+		{answer{500, isJSON, `{"discard": true}`, ""}, jobq.StateScheduled, 1, "HTTP 500"},
+		{answer{503, isText, "busy", ""}, jobq.StateScheduled, 1, "busy"},
+		{answer{503, isText, "", "7200"}, jobq.StateScheduled, 0, ""},
+		{answer{502, isText, "bad gateway", "7200"}, jobq.StateScheduled, 1, "bad gateway"},
 	} {
 		args, err := json.Marshal(test.answer)
 		require.NoError(t, err)
@@ -102,7 +102,7 @@ func TestHTTPAnswers(t *testing.T) {
 		var job *jobq.Job
 		require.Eventually(t, func() bool {
 			job, err = client.Get(context.Background(), id)
-			return err == nil && job.LeaseToken > 0 && job.State != jobq.Running
+			return err == nil && job.LeaseToken > 0 && job.State != jobq.StateRunning
 		}, patience, 2*time.Millisecond)
 		runs := attempts(t, client, id)
 		if len(runs) < 2 { // else the retry has begun
@@ -136,7 +136,7 @@ func TestHTTPCancel(t *testing.T) {
 	_, err := client.Cancel(context.Background(), id)
 	require.NoError(t, err)
 	receive(t, closed, "the end of the request")
-	awaitState(t, client, id, jobq.Cancelled)
+	awaitState(t, client, id, jobq.StateCancelled)
 }
 
 // URLs that cannot be are refused.

@@ -10,10 +10,10 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/internal/printable"
 	"github.com/jobq-dev/jobq/internal/subproc"
+	"github.com/jobq-dev/jobq/monitor"
 )
 
 const (
@@ -147,7 +147,7 @@ func (r *Run) keepOutput(output []byte) {
 
 // keepUsage keeps what a program has used with the attempt.
 func (r *Run) keepUsage(ended subproc.Result) {
-	usage, err := json.Marshal(jobq.Usage{
+	usage, err := json.Marshal(monitor.Usage{
 		ExitCode: ended.ExitCode, Signal: ended.Signal, CPUSeconds: ended.CPU.Seconds(), MaxRSSBytes: ended.MaxRSSBytes,
 	})
 	if err != nil {

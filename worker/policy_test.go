@@ -63,11 +63,11 @@ func TestTimeouts(t *testing.T) {
 	once := &jobq.EnqueueOptions{MaxAttempts: 1}
 	silent, writes, reports := enqueueRaw(t, client, "silent", "{}", once), enqueueRaw(t, client, "writes", "{}", once), enqueueRaw(t, client, "reports", "{}", once)
 	tooLong := enqueueRaw(t, client, "too-long", "{}", once)
-	require.Contains(t, awaitState(t, client, silent, jobq.Failed).LastError, "no output and no progress for 1s")
+	require.Contains(t, awaitState(t, client, silent, jobq.StateFailed).LastError, "no output and no progress for 1s")
 	require.Equal(t, jobq.OutcomeTimedOut, attempts(t, client, silent)[0].Outcome)
-	require.Contains(t, awaitState(t, client, tooLong, jobq.Failed).LastError, "timed out")
-	awaitState(t, client, writes, jobq.Completed)
-	awaitState(t, client, reports, jobq.Completed)
+	require.Contains(t, awaitState(t, client, tooLong, jobq.StateFailed).LastError, "timed out")
+	awaitState(t, client, writes, jobq.StateCompleted)
+	awaitState(t, client, reports, jobq.StateCompleted)
 }
 
 // A kind with slots of its own never has more runs than these, and the others
@@ -93,7 +93,7 @@ func TestKindSlots(t *testing.T) {
 	require.NoError(t, worker.SetPolicy(w, "limited", worker.Policy{Slots: 2}))
 	require.NoError(t, worker.HandleRaw(w, "other", func(context.Context, *worker.Job[jobq.RawArgs]) error { return nil }))
 	run(t, w)
-	awaitState(t, client, other, jobq.Completed)
+	awaitState(t, client, other, jobq.StateCompleted)
 	require.Eventually(t, func() bool { return running.Load() == 2 }, patience, time.Millisecond)
 	close(gate)
 	require.Eventually(t, func() bool { return w.Counts().Completed == 21 }, patience, time.Millisecond)
@@ -130,7 +130,7 @@ func TestBatch(t *testing.T) {
 			go func() { ended <- w.Run(context.Background()) }()
 			if name == "finish" {
 				require.Eventually(t, func() bool {
-					page, err := client.List(context.Background(), jobq.Filter{States: []jobq.State{jobq.Running}})
+					page, err := client.List(context.Background(), jobq.Filter{States: []jobq.State{jobq.StateRunning}})
 					return err == nil && len(page.Jobs) == 1
 				}, patience, time.Millisecond)
 				w.Finish()
@@ -161,7 +161,7 @@ func TestTemplate(t *testing.T) {
 	}}))
 	run(t, w)
 	id := enqueueRaw(t, client, "k", `{"name": "x; rm -rf $HOME \"${job.id}", "a": {"n": 1234567890123456789}, "list": [1, "b"]}`, nil)
-	awaitState(t, client, id, jobq.Completed)
+	awaitState(t, client, id, jobq.StateCompleted)
 	require.Equal(t, `[x; rm -rf $HOME "${job.id}][n=1234567890123456789][[1,"b"]][1/k][${HOME}][$5 ${][${args.name]`, attempts(t, client, id)[0].Output)
 	for args, want := range map[string]string{
 		`{}`:                   "needs args.",
@@ -171,7 +171,7 @@ func TestTemplate(t *testing.T) {
 		`{"name": "x", "a":1}`: "needs args.a.n",
 	} {
 		id := enqueueRaw(t, client, "k", args, nil)
-		require.Contains(t, awaitState(t, client, id, jobq.Failed).LastError, want, args)
+		require.Contains(t, awaitState(t, client, id, jobq.StateFailed).LastError, want, args)
 	}
 }
 
@@ -189,13 +189,13 @@ func TestExec(t *testing.T) {
 	require.NoError(t, err)
 	id := enqueueRaw(t, client, worker.ExecKind, string(args), &jobq.EnqueueOptions{MaxAttempts: 1})
 	// The shell itself chokes on ${args.x}: it came as it is.
-	require.Contains(t, awaitState(t, client, id, jobq.Failed).LastError, "ad substitution")
+	require.Contains(t, awaitState(t, client, id, jobq.StateFailed).LastError, "ad substitution")
 	args, err = json.Marshal(map[string]any{"cmd": []string{"sh", "-c", `echo "$A $B $JOBQ_KIND"; pwd`}, "env": map[string]string{"A": "job", "JOBQ_KIND": "forged"}, "cwd": folder})
 	require.NoError(t, err)
 	id = enqueueRaw(t, client, worker.ExecKind, string(args), nil)
-	awaitState(t, client, id, jobq.Completed)
+	awaitState(t, client, id, jobq.StateCompleted)
 	require.Equal(t, "job worker exec\n"+folder+"\n", attempts(t, client, id)[0].Output)
 	for _, bad := range []string{`{}`, `{"cmd": "ls"}`, `{"cmd": ["ls"], "shell": true}`, `{"cmd": []}`} {
-		awaitState(t, client, enqueueRaw(t, client, worker.ExecKind, bad, nil), jobq.Failed)
+		awaitState(t, client, enqueueRaw(t, client, worker.ExecKind, bad, nil), jobq.StateFailed)
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/subproc"
+	"github.com/jobq-dev/jobq/monitor"
 )
 
 // programs is what the handlers that are no Go functions have in common.
@@ -19,7 +19,7 @@ type programs struct {
 
 	mu sync.Mutex
 	// guarded by mu
-	byKind map[string]*jobq.Programs
+	byKind map[string]*monitor.Programs
 }
 
 // runProgram runs a program for a kind, and counts it. A machine that has no room
@@ -39,9 +39,9 @@ func (w *Worker) runProgram(ctx context.Context, try *try, command subproc.Comma
 
 // run runs a program for a kind, and counts it.
 func (p *programs) run(ctx context.Context, kind string, command subproc.Command) (subproc.Result, error) {
-	p.count(kind, func(sum *jobq.Programs) { sum.Started++ })
+	p.count(kind, func(sum *monitor.Programs) { sum.Started++ })
 	ended, err := p.supervisor.Run(ctx, command)
-	p.count(kind, func(sum *jobq.Programs) {
+	p.count(kind, func(sum *monitor.Programs) {
 		if err != nil {
 			sum.NotStarted++
 		} else {
@@ -51,19 +51,19 @@ func (p *programs) run(ctx context.Context, kind string, command subproc.Command
 	return ended, err
 }
 
-func (p *programs) count(kind string, change func(*jobq.Programs)) {
+func (p *programs) count(kind string, change func(*monitor.Programs)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.byKind == nil {
-		p.byKind = make(map[string]*jobq.Programs)
+		p.byKind = make(map[string]*monitor.Programs)
 	}
 	if p.byKind[kind] == nil {
-		p.byKind[kind] = new(jobq.Programs)
+		p.byKind[kind] = new(monitor.Programs)
 	}
 	change(p.byKind[kind])
 }
 
-func addProgram(sum *jobq.Programs, ended subproc.Result) {
+func addProgram(sum *monitor.Programs, ended subproc.Result) {
 	switch {
 	case ended.Stopped || ended.Expired:
 		sum.Stopped++
@@ -86,7 +86,7 @@ func addProgram(sum *jobq.Programs, ended subproc.Result) {
 func (p *programs) sums(troubles map[string]string) (json.RawMessage, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	sums := make(map[string]jobq.Programs, len(p.byKind)+len(troubles))
+	sums := make(map[string]monitor.Programs, len(p.byKind)+len(troubles))
 	for kind, sum := range p.byKind {
 		sums[kind] = *sum
 	}

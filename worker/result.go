@@ -161,7 +161,7 @@ func (q *queue) account(results []result, answer db.Exchanged) {
 	}
 	accepted := make(map[int64]string, len(results))
 	for _, id := range answer.Completed {
-		accepted[id] = string(jobq.Completed)
+		accepted[id] = string(jobq.StateCompleted)
 	}
 	for _, ended := range answer.Ended {
 		accepted[ended.ID] = ended.State
@@ -172,7 +172,7 @@ func (q *queue) account(results []result, answer db.Exchanged) {
 		ok = ok && (len(later) == 0 || later[0].run.row.ID != r.run.row.ID)
 		switch {
 		case r.isUntold(): // accounted for when it was stored
-		case ok && (r.completion != nil || state == string(jobq.Completed)): // its own transaction may have completed it after all
+		case ok && (r.completion != nil || state == string(jobq.StateCompleted)): // its own transaction may have completed it after all
 			q.worker.counts.completed.Add(1)
 			q.worker.digests.ended(r, state, false)
 		case ok:

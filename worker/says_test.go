@@ -128,11 +128,11 @@ func FuzzHandlerSays(f *testing.F) {
 		for kind, id := range ids {
 			require.Eventually(t, func() bool {
 				job, err := client.Get(context.Background(), id)
-				return err == nil && job.LeaseToken > 0 && (job.State != jobq.Running || job.Attempts > 0)
+				return err == nil && job.LeaseToken > 0 && (job.State != jobq.StateRunning || job.Attempts > 0)
 			}, patience, 2*time.Millisecond, "a job of kind %s is wedged by %.200q", kind, said)
 			_, _ = client.Cancel(context.Background(), id) // it may be one that snoozes for no time, again and again
 		}
-		awaitState(t, client, enqueueSaying(t, client, "s", nil, 10), jobq.Completed)
+		awaitState(t, client, enqueueSaying(t, client, "s", nil, 10), jobq.StateCompleted)
 		require.Zero(t, w.Counts().Lost)
 	})
 }

@@ -22,7 +22,7 @@ func TestStreamUnreadable(t *testing.T) {
 	once := &jobq.EnqueueOptions{MaxAttempts: 1}
 	pid := func() string {
 		id := enqueueStream(t, client, `{"id": ID, "done": true, "result": PID}`, "", nil)
-		return string(awaitState(t, client, id, jobq.Completed).Result)
+		return string(awaitState(t, client, id, jobq.StateCompleted).Result)
 	}
 	before := pid()
 	for _, test := range []struct{ say, do, text string }{
@@ -41,7 +41,7 @@ func TestStreamUnreadable(t *testing.T) {
 		{"", "flood", "longer than 1048576 bytes"},
 	} {
 		id := enqueueStream(t, client, test.say, test.do, once)
-		job := awaitState(t, client, id, jobq.Failed)
+		job := awaitState(t, client, id, jobq.StateFailed)
 		require.Contains(t, job.LastError, test.text)
 		require.Contains(t, job.LastError, "handler process was killed: line ")
 		require.Equal(t, 1, job.Attempts)
@@ -60,7 +60,7 @@ func TestStreamAnswersUnread(t *testing.T) {
 	run(t, w)
 	for range 2 {
 		id := enqueueStream(t, client, strings.Repeat("x", 900<<10), "", &jobq.EnqueueOptions{MaxAttempts: 1})
-		awaitState(t, client, id, jobq.Completed)
+		awaitState(t, client, id, jobq.StateCompleted)
 	}
 }
 
@@ -72,10 +72,10 @@ func TestStreamDeathHasItsOwnWords(t *testing.T) {
 	startStream(t, client, &worker.Config{Queues: map[string]int{"default": 1}}, worker.Stream{Processes: 1})
 	for range 20 {
 		noisy := enqueueStream(t, client, "", "noise", nil)
-		awaitState(t, client, noisy, jobq.Completed)
+		awaitState(t, client, noisy, jobq.StateCompleted)
 		require.Contains(t, attempts(t, client, noisy)[0].Output, fmt.Sprint("noise of ", noisy))
 		dies := enqueueStream(t, client, "", "exit", &jobq.EnqueueOptions{MaxAttempts: 1})
-		job := awaitState(t, client, dies, jobq.Failed)
+		job := awaitState(t, client, dies, jobq.StateFailed)
 		require.Equal(t, fmt.Sprintf("handler process ended, exit code 7: job %d", dies), job.LastError)
 		require.Equal(t, fmt.Sprintf("job %d\n", dies), attempts(t, client, dies)[0].Output)
 	}
@@ -95,7 +95,7 @@ func TestStreamBlamesNoOtherJob(t *testing.T) {
 				ids = append(ids, enqueueStream(t, client, "", do, &jobq.EnqueueOptions{MaxAttempts: 1}))
 			}
 			for _, id := range ids {
-				require.Zero(t, awaitState(t, client, id, jobq.Completed).Attempts)
+				require.Zero(t, awaitState(t, client, id, jobq.StateCompleted).Attempts)
 			}
 			require.Zero(t, w.Counts().Failed)
 		})
@@ -108,7 +108,7 @@ func TestStreamNeverReads(t *testing.T) {
 	client := newClient(t)
 	run(t, newStreamWorker(t, client, "echo 'no module named x' >&2; exit 3"))
 	id := enqueueStream(t, client, "", "", &jobq.EnqueueOptions{MaxAttempts: 2, BackoffBase: time.Millisecond})
-	job := awaitState(t, client, id, jobq.Failed)
+	job := awaitState(t, client, id, jobq.StateFailed)
 	require.Equal(t, 2, job.Attempts)
 	require.Contains(t, job.LastError, "exit code 3: no module named x")
 }

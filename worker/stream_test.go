@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/jobtest"
 	"github.com/jobq-dev/jobq/internal/pgtest"
 	"github.com/jobq-dev/jobq/worker"
 )
@@ -122,15 +123,15 @@ func TestStreamReplies(t *testing.T) {
 		attempts int
 		text     string
 	}{
-		`{"id": ID, "done": true, "result": {"x": 1}}`:       {jobq.Completed, 0, ""},
-		`{"id": ID, "error": "why"}`:                         {jobq.Scheduled, 1, "why"},
-		`{"id": ID, "error": "why", "retry": "1h"}`:          {jobq.Scheduled, 1, "why"},
-		`{"id": ID, "error": "bad args", "discard": true}`:   {jobq.Failed, 1, "bad args"},
-		`{"id": ID, "snooze": "1h"}`:                         {jobq.Scheduled, 0, ""},
-		`{"id": ID, "cancel": "not needed"}`:                 {jobq.Cancelled, 0, ""},
-		"print debugging\n" + `{"id": ID, "done": true}`:     {jobq.Scheduled, 1, "print debugging"},
-		`{"doen": true}` + "\n" + `{"id": ID, "done": true}`: {jobq.Scheduled, 1, "doen"},
-		`{"id": 99999, "done": true}`:                        {jobq.Scheduled, 1, "answered for job 99999"},
+		`{"id": ID, "done": true, "result": {"x": 1}}`:       {jobq.StateCompleted, 0, ""},
+		`{"id": ID, "error": "why"}`:                         {jobq.StateScheduled, 1, "why"},
+		`{"id": ID, "error": "why", "retry": "1h"}`:          {jobq.StateScheduled, 1, "why"},
+		`{"id": ID, "error": "bad args", "discard": true}`:   {jobq.StateFailed, 1, "bad args"},
+		`{"id": ID, "snooze": "1h"}`:                         {jobq.StateScheduled, 0, ""},
+		`{"id": ID, "cancel": "not needed"}`:                 {jobq.StateCancelled, 0, ""},
+		"print debugging\n" + `{"id": ID, "done": true}`:     {jobq.StateScheduled, 1, "print debugging"},
+		`{"doen": true}` + "\n" + `{"id": ID, "done": true}`: {jobq.StateScheduled, 1, "doen"},
+		`{"id": 99999, "done": true}`:                        {jobq.StateScheduled, 1, "answered for job 99999"},
 	} {
 		id := enqueueStream(t, client, say, "", &jobq.EnqueueOptions{BackoffBase: time.Hour * 24 * 365})
 		var job *jobq.Job
@@ -155,14 +156,14 @@ func TestStreamProcesses(t *testing.T) {
 	startStream(t, client, &worker.Config{Queues: map[string]int{"default": 4}}, worker.Stream{Processes: 1})
 	pid := func() string {
 		id := enqueueStream(t, client, `{"id": ID, "done": true, "result": PID}`, "", nil)
-		return string(awaitState(t, client, id, jobq.Completed).Result)
+		return string(awaitState(t, client, id, jobq.StateCompleted).Result)
 	}
 	first := pid()
 	for range 5 {
 		require.Equal(t, first, pid())
 	}
 	fails := enqueueStream(t, client, "", "exit", &jobq.EnqueueOptions{MaxAttempts: 1})
-	require.Contains(t, awaitState(t, client, fails, jobq.Failed).LastError, "exit code 7")
+	require.Contains(t, awaitState(t, client, fails, jobq.StateFailed).LastError, "exit code 7")
 	require.Contains(t, attempts(t, client, fails)[0].Output, fmt.Sprint("job ", fails))
 	require.NotEqual(t, first, pid())
 
@@ -171,16 +172,16 @@ func TestStreamProcesses(t *testing.T) {
 		job, err := client.Get(context.Background(), resumes)
 		return err == nil && job.Attempts == 1
 	}, patience, 2*time.Millisecond)
-	require.NoError(t, client.Requeue(context.Background(), resumes))
-	job := awaitState(t, client, resumes, jobq.Completed)
+	require.NoError(t, jobtest.Requeue(client, resumes))
+	job := awaitState(t, client, resumes, jobq.StateCompleted)
 	require.Equal(t, 1, job.Attempts)
 	require.JSONEq(t, `{"at": 7}`, string(job.Result))
 
 	// An answer that comes when nobody asked is never the next job's.
 	twice := enqueueStream(t, client, `{"id": ID, "done": true}`+"\n"+`{"id": ID, "done": true}`, "", nil)
-	awaitState(t, client, twice, jobq.Completed)
+	awaitState(t, client, twice, jobq.StateCompleted)
 	next := enqueueStream(t, client, "", "hang", &jobq.EnqueueOptions{Timeout: time.Second, MaxAttempts: 1})
-	awaitState(t, client, next, jobq.Failed) // by its timeout, or because the process was found out
+	awaitState(t, client, next, jobq.StateFailed) // by its timeout, or because the process was found out
 }
 
 // A timeout ends the process that has the job with all that it has started,
@@ -191,11 +192,11 @@ func TestStreamTimeout(t *testing.T) {
 	startStream(t, client, &worker.Config{Queues: map[string]int{"default": 2}}, worker.Stream{Command: worker.Command{Grace: 100 * time.Millisecond}})
 	slow := enqueueStream(t, client, "", "sleep", &jobq.EnqueueOptions{MaxAttempts: 1, Timeout: 300 * time.Millisecond})
 	other := enqueueStream(t, client, `{"id": ID, "done": true, "result": PID}`, "", nil)
-	pid := awaitState(t, client, other, jobq.Completed).Result
-	awaitState(t, client, slow, jobq.Failed)
+	pid := awaitState(t, client, other, jobq.StateCompleted).Result
+	awaitState(t, client, slow, jobq.StateFailed)
 	require.Equal(t, jobq.OutcomeTimedOut, attempts(t, client, slow)[0].Outcome)
 	other = enqueueStream(t, client, `{"id": ID, "done": true, "result": PID}`, "", nil)
-	require.Equal(t, pid, awaitState(t, client, other, jobq.Completed).Result)
+	require.Equal(t, pid, awaitState(t, client, other, jobq.StateCompleted).Result)
 }
 
 // A job that is taken away kills its process at once, and counts no attempt of
@@ -219,7 +220,7 @@ func TestStreamLostLease(t *testing.T) {
 	require.Eventually(t, func() bool { return !isAlive(pid) }, patience, 2*time.Millisecond)
 	job, err := client.Get(context.Background(), id)
 	require.NoError(t, err)
-	require.Equal(t, jobq.Running, job.State)
+	require.Equal(t, jobq.StateRunning, job.State)
 	require.Zero(t, job.Attempts)
 }
 
@@ -235,7 +236,7 @@ func TestStreamCannotStart(t *testing.T) {
 	require.NoError(t, worker.HandleStream(w, "s", worker.Stream{Command: worker.Command{Args: []string{"/does/not/exist"}}}))
 	run(t, w)
 	id := enqueueStream(t, client, "", "", &jobq.EnqueueOptions{MaxAttempts: 1})
-	require.Contains(t, awaitState(t, client, id, jobq.Failed).LastError, "no such file")
+	require.Contains(t, awaitState(t, client, id, jobq.StateFailed).LastError, "no such file")
 }
 
 // newStreamWorker is a worker with one slot, whose kept process is a script.

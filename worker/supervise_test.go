@@ -18,17 +18,18 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/pgtest"
+	"github.com/jobq-dev/jobq/operator"
 	"github.com/jobq-dev/jobq/worker"
 )
 
 // programs runs jobs of kind "p" that write their pids, with that of a child,
 // to a file, ignore SIGTERM, and sleep; or do something else meanwhile, if there
 // is a script for that. The last one has a lease of its own.
-func programs(t *testing.T, client *jobq.Client, count int, lostTerminates bool, change jobq.QueueChange, meanwhile string) (*running, []int64, func(id int64) []int) {
+func programs(t *testing.T, client *jobq.Client, count int, lostTerminates bool, change operator.QueueChange, meanwhile string) (*running, []int64, func(id int64) []int) {
 	t.Helper()
 	folder := t.TempDir()
 	script := fmt.Sprintf(`trap "" TERM; sleep 1000 & echo $$ $! > %[1]s/$JOBQ_JOB_ID.new; mv %[1]s/$JOBQ_JOB_ID.new %[1]s/$JOBQ_JOB_ID; %[2]s wait`, folder, meanwhile)
-	require.NoError(t, client.SetQueue(context.Background(), "default", change))
+	require.NoError(t, operator.New(client, "test").SetQueue(context.Background(), "default", change))
 	w, err := worker.New(client, &worker.Config{
 		Queues: map[string]int{"default": count}, DrainTimeout: -1, Logger: slog.New(slog.DiscardHandler),
 	})
@@ -89,7 +90,7 @@ func TestOneLossOfMany(t *testing.T) {
 	for lostTerminates, count := range map[bool]int{false: 64, true: 8} {
 		client := newClient(t)
 		lease, extendEvery := 3*time.Minute, 2*time.Second
-		r, ids, pids := programs(t, client, count, lostTerminates, jobq.QueueChange{Lease: &lease, ExtendEvery: &extendEvery}, "")
+		r, ids, pids := programs(t, client, count, lostTerminates, operator.QueueChange{Lease: &lease, ExtendEvery: &extendEvery}, "")
 		ctx, lost := context.Background(), ids[count-1]
 		var leaseEnd time.Time
 		require.NoError(t, pgx.BeginFunc(ctx, client.Pool(), func(tx pgx.Tx) error {
@@ -161,7 +162,7 @@ func blackhole(t *testing.T, lease time.Duration) (checked int) {
 	direct := pgtest.Connect(t, url)
 	self, err := os.Executable()
 	require.NoError(t, err)
-	r, ids, pids := programs(t, client, 8, false, jobq.QueueChange{Lease: &lease, ExtendEvery: new(500 * time.Millisecond)}, fmt.Sprintf("%s %s %s/$JOBQ_JOB_ID &", self, asWitness, folder))
+	r, ids, pids := programs(t, client, 8, false, operator.QueueChange{Lease: &lease, ExtendEvery: new(500 * time.Millisecond)}, fmt.Sprintf("%s %s %s/$JOBQ_JOB_ID &", self, asWitness, folder))
 	seen := func(id int64) (last time.Time, longest time.Duration) {
 		content, _ := os.ReadFile(filepath.Join(folder, fmt.Sprint(id))) // not there yet
 		var lastNs, longestNs int64

@@ -16,6 +16,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/dberror"
 	"github.com/jobq-dev/jobq/internal/identity"
 	"github.com/jobq-dev/jobq/internal/listen"
 )
@@ -192,7 +193,7 @@ func (w *Worker) ID() string { return w.id }
 // yet. An error is about tables that are missing or newer than this build,
 // about handlers that did not stop, about results that could not be stored, or
 // about too many failures. See Batch for when it ends by itself, and Finish,
-// which is also what jobq.Client.DrainWorker makes it do from afar.
+// which is also what operator.DrainWorker makes it do from afar.
 func (w *Worker) Run(ctx context.Context) error {
 	if w.started.Swap(true) {
 		return errors.New("worker: Run was called twice")
@@ -332,8 +333,8 @@ func (w *Worker) storeLease(ctx context.Context) error {
 		return nil
 	}
 	for name := range w.queues {
-		if err := w.client.SetQueue(ctx, name, jobq.QueueChange{Lease: &w.config.Lease}); err != nil {
-			return err
+		if err := w.queries.QueueSet(ctx, db.QueueSetParams{Name: name, Lease: db.Interval(w.config.Lease)}); err != nil {
+			return dberror.Wrap(w.schema, fmt.Sprintf("set queue %q", name), err)
 		}
 	}
 	return nil
