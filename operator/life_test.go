@@ -200,9 +200,9 @@ func TestLargeIDsThroughRuns(t *testing.T) {
 	w.End(w.Claim("default", 1)[0], "failed", false)
 	job := w.Claim("default", 1)[0]
 	require.Equal(t, id, job.ID)
-	answers, err := w.Schema.ExtendLeases(ctx, w.Client.Pool(), "w", []db.Extension{{ID: job.LeaseToken, Lease: db.Interval(time.Hour)}})
+	answers, err := w.Schema.ExtendLeases(ctx, w.Client.Pool(), "w", []db.Extension{{ID: job.LeaseToken, ClaimedAt: job.StartedAt.Time, Lease: db.Interval(time.Hour)}})
 	require.NoError(t, err)
-	require.Equal(t, db.LeaseOK, answers[job.LeaseToken].Answer)
+	require.Equal(t, db.LeaseOK, answers[job.LeaseToken])
 	w.Lose()
 	w.Complete(w.Claim("default", 1)[0])
 	attempts, err := w.Monitor.Attempts(ctx, id)

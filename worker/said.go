@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/internal/subproc"
 )
 
@@ -110,7 +111,7 @@ func (s *said) enqueue(ctx context.Context, raw json.RawMessage) error {
 // inTransaction does work that is stored only under the run's lease.
 func (r *Run) inTransaction(ctx context.Context, work func(tx pgx.Tx) error) error {
 	err := pgx.BeginFunc(ctx, r.worker.pool, func(tx pgx.Tx) error {
-		held, err := r.worker.schema.Queries(tx).RunHold(ctx, r.row.ID, r.row.LeaseToken, r.worker.id)
+		held, err := r.worker.schema.Queries(tx).RunHold(ctx, db.RunHoldParams{ID: r.row.ID, Token: r.row.LeaseToken, Owner: r.worker.id, ClaimedAt: r.row.StartedAt})
 		if err != nil {
 			return err
 		}
