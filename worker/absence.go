@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/jobq-dev/jobq/internal/printable"
+	"github.com/jobq-dev/jobq/worker/internal/clock"
+	"github.com/jobq-dev/jobq/worker/internal/excerpt"
 )
 
 const (
@@ -40,7 +42,7 @@ type absences struct {
 	byKind map[string]*absence
 }
 
-// absence is that of the handler of one kind. Times are of sinceBoot.
+// absence is that of the handler of one kind. Times are of clock.SinceBoot.
 type absence struct {
 	since  time.Duration
 	until  time.Duration // the kind is not claimed before
@@ -70,7 +72,7 @@ func (a *absences) try(kind string) (*try, error) {
 	if absence == nil {
 		return begun, nil
 	}
-	if absence.trying != nil || sinceBoot() < absence.until {
+	if absence.trying != nil || clock.SinceBoot() < absence.until {
 		return nil, awayError(absence.reason)
 	}
 	absence.trying, begun.absence = begun, absence
@@ -89,7 +91,7 @@ func (t *try) reached() {
 	a.some.Store(len(a.byKind) > 0)
 	a.mu.Unlock()
 	if absence != nil {
-		a.worker.log.Info("handler can be reached again", "kind", kind, "away", sinceBoot()-absence.since)
+		a.worker.log.Info("handler can be reached again", "kind", kind, "away", clock.SinceBoot()-absence.since)
 		a.worker.wakeQueuesOf(kind)
 	}
 }
@@ -112,7 +114,7 @@ func (t *try) failed(reason error) error {
 	a, kind := t.absences, t.kind
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	now := sinceBoot()
+	now := clock.SinceBoot()
 	known := a.byKind[kind]
 	switch {
 	case known == nil:
@@ -145,7 +147,7 @@ func (a *absences) present(kinds []string) []string {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	now := sinceBoot()
+	now := clock.SinceBoot()
 	return slices.DeleteFunc(slices.Clone(kinds), func(kind string) bool {
 		absence := a.byKind[kind]
 		return absence != nil && (absence.trying != nil || now < absence.until)
@@ -163,7 +165,7 @@ func (a *absences) troubles() map[string]string {
 	defer a.mu.Unlock()
 	troubles := make(map[string]string, len(a.byKind))
 	for kind, absence := range a.byKind {
-		troubles[kind] = storable(printable.FirstLine(absence.reason.Error()), troubleBytesMax)
+		troubles[kind] = excerpt.Storable(printable.FirstLine(absence.reason.Error()), troubleBytesMax)
 	}
 	return troubles
 }

@@ -1,12 +1,11 @@
 package worker
 
 import (
-	"fmt"
 	"regexp"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/jobq-dev/jobq/internal/printable"
+	"github.com/jobq-dev/jobq/worker/internal/excerpt"
 )
 
 // The first line of an error's text is its summary: what lists show, failures
@@ -34,13 +33,13 @@ var closingLine = regexp.MustCompile("^[^\\pL]*$|^Node\\.js v[0-9]|^note: run wi
 // written to standard error before.
 func lastWords(how string, stderr []byte) string {
 	text := printable.Text(string(stderr))
-	return withSummary(how, excerptEnd(text, errorTailBytes), summaryOf(text))
+	return withSummary(how, excerpt.End(text, errorTailBytes), summaryOf(text))
 }
 
 // withReason is the text of a failure whose reason a handler has put into words.
 // Their first line is the summary, unless it is a traceback's.
 func withReason(how, reason string) string {
-	reason = excerpt(strings.TrimSpace(reason), errorBytesMax)
+	reason = excerpt.Of(strings.TrimSpace(reason), excerpt.ErrorBytesMax)
 	if strings.HasPrefix(reason, tracebackBegins) {
 		return withSummary(how, reason, summaryOf(reason))
 	}
@@ -82,35 +81,5 @@ func summaryOf(text string) string {
 		text = strings.TrimSpace(text)
 		last = strings.TrimSpace(text[strings.LastIndexByte(text, '\n')+1:])
 	}
-	return excerpt(last, errorTailBytes)
-}
-
-// excerpt is the text, or its beginning and its end when it has more bytes than
-// the limit, which is far above the length of what says so.
-func excerpt(text string, limit int) string {
-	if len(text) <= limit {
-		return text
-	}
-	const saysBytes = 40
-	half := (limit - saysBytes) / 2
-	begin, end := half, len(text)-half
-	for begin > 0 && !utf8.RuneStart(text[begin]) {
-		begin--
-	}
-	for end < len(text) && !utf8.RuneStart(text[end]) {
-		end++
-	}
-	return fmt.Sprintf("%s\n… %d bytes cut …\n%s", text[:begin], end-begin, text[end:])
-}
-
-// excerptEnd is the text, or its end when it has more bytes than the limit.
-func excerptEnd(text string, limit int) string {
-	if len(text) <= limit {
-		return text
-	}
-	start := len(text) - limit
-	for start < len(text) && !utf8.RuneStart(text[start]) {
-		start++
-	}
-	return fmt.Sprintf("… %d bytes cut …\n%s", start, text[start:])
+	return excerpt.Of(last, errorTailBytes)
 }

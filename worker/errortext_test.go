@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 
@@ -41,28 +40,6 @@ func TestSummaries(t *testing.T) {
 		require.Contains(t, text, strings.TrimSpace(words)[max(0, len(strings.TrimSpace(words))-1000):])
 	}
 	require.Equal(t, "exit code 1", worker.LastWords("exit code 1", []byte(" \n")))
-}
-
-// Of a text that is too long, the beginning and the end are kept, in whole
-// characters, and it says how much is not.
-func FuzzExcerpt(f *testing.F) {
-	f.Add(strings.Repeat("ä漢a", 100), 64)
-	f.Fuzz(func(t *testing.T, text string, limit int) {
-		limit = 64 + max(limit, -limit)%1000
-		if !utf8.ValidString(text) || strings.Contains(text, "…") {
-			t.Skip()
-		}
-		short := worker.Excerpt(text, limit)
-		require.LessOrEqual(t, len(short), limit)
-		require.True(t, utf8.ValidString(short))
-		if len(text) <= limit {
-			require.Equal(t, text, short)
-			return
-		}
-		begin, rest, _ := strings.Cut(short, "\n… ")
-		require.True(t, strings.HasPrefix(text, begin))
-		require.True(t, strings.HasSuffix(text, rest[strings.Index(rest, "cut …\n")+len("cut …\n"):]))
-	})
 }
 
 // A long traceback leaves its message: as the summary by which failures are

@@ -99,10 +99,8 @@ func IsPresent(w *Worker) bool { return w.present.Load() }
 // IsWatched says whether a worker believes that somebody watches.
 func IsWatched(w *Worker) bool { return w.digests.isWatched() }
 
-// LastWords and Excerpt are how texts of errors are made.
+// LastWords is how the text of a program's failure is made.
 func LastWords(how string, stderr []byte) string { return lastWords(how, stderr) }
-
-func Excerpt(text string, limit int) string { return excerpt(text, limit) }
 
 // NextHeartbeat is when the lease of a job is extended next; it changes with
 // each answer.

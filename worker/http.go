@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/jobq-dev/jobq/internal/printable"
+	"github.com/jobq-dev/jobq/worker/internal/excerpt"
 )
 
 const (
@@ -208,7 +209,7 @@ func (h *httpHandler) verdict(r *Run, response *http.Response, answer []byte) er
 		Error   string `json:"error"`
 		Discard bool   `json:"discard"`
 	}
-	reason := excerpt(printable.Text(string(answer)), errorTailBytes)
+	reason := excerpt.Of(printable.Text(string(answer)), errorTailBytes)
 	if isJSON && json.Unmarshal(answer, &said) == nil && said.Error != "" {
 		reason = said.Error
 	}

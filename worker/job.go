@@ -11,6 +11,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/worker/internal/clock"
 )
 
 // Job is a job while it runs: its args, and what the handler can say about
@@ -25,7 +26,7 @@ type Job[T jobq.Args] struct {
 type Run struct {
 	worker    *Worker
 	row       db.JobClaimRow // its Checkpoint is guarded by mu
-	claimedAt time.Duration  // when the claim was sent, by sinceBoot
+	claimedAt time.Duration  // when the claim was sent, by clock.SinceBoot
 	lease     *lease         // set when the keeper takes charge of the run
 	hold      hold
 	live      atomic.Pointer[liveOutput] // of a program that runs
@@ -132,7 +133,7 @@ func (r *Run) SaveCheckpoint(ctx context.Context, value any) error {
 	r.mu.Lock()
 	r.reported = true
 	r.mu.Unlock()
-	settings, sent := r.lease.queue.settings(), sinceBoot()
+	settings, sent := r.lease.queue.settings(), clock.SinceBoot()
 	stored, err := r.worker.queries.RunCheckpoint(ctx, db.RunCheckpointParams{
 		Checkpoint: checkpoint, ID: r.row.ID, Token: r.row.LeaseToken, Owner: r.worker.id,
 		ExtendBy: db.IntervalOrNull(settings.progressExtends()),

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/worker/internal/clock"
 )
 
 // killMarginMax is how long before a lease ends, by the worker's reckoning,
@@ -15,7 +16,7 @@ const killMarginMax = 5 * time.Second
 func killMargin(lease time.Duration) time.Duration { return min(killMarginMax, lease/6) }
 
 // lease is the worker's knowledge of one lease that it holds: of all jobs of one
-// claim. Times are of sinceBoot.
+// claim. Times are of clock.SinceBoot.
 type lease struct {
 	id    int64 // the token of its jobs
 	queue *queue
@@ -101,7 +102,7 @@ func (k *keeper) start(r *Run, cancel context.CancelCauseFunc) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch {
-	case r.hold.lost || sinceBoot() >= r.lease.deadline:
+	case r.hold.lost || clock.SinceBoot() >= r.lease.deadline:
 		k.loseLocked(r.lease)
 		return ErrLeaseLost
 	case r.hold.cancelled:
@@ -209,7 +210,7 @@ func (k *keeper) extend(ctx context.Context, due []*lease) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	sent := sinceBoot()
+	sent := clock.SinceBoot()
 	answers, err := k.worker.schema.ExtendLeases(ctx, k.worker.pool, k.worker.id, extensions)
 	if err != nil {
 		k.worker.databaseTrouble(err)

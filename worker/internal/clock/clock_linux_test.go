@@ -1,4 +1,4 @@
-package worker
+package clock
 
 import (
 	"sync"
@@ -24,7 +24,7 @@ func TestSinceBootIsBoottime(t *testing.T) {
 	for range 4 {
 		reading.Go(func() {
 			for range 20_000 {
-				before, now, after := boottime(), sinceBoot(), boottime()
+				before, now, after := boottime(), SinceBoot(), boottime()
 				if now < before-bootPrecise || now > after+bootPrecise {
 					t.Errorf("%s is not between %s and %s", now, before, after)
 					return

@@ -1,4 +1,4 @@
-package worker
+package clock
 
 import (
 	"sync/atomic"
@@ -26,12 +26,12 @@ var (
 	bootAhead, bootCompared atomic.Int64
 )
 
-// sinceBoot is the time since the machine booted, sleep included. Deadlines
+// SinceBoot is the time since the machine booted, sleep included. Deadlines
 // are kept in it: the wall clock can be set, and the monotonic clock that Go
 // uses stands still while a machine is suspended, which would let a worker
 // believe in a lease that ended hours ago. Go's clock costs no system call,
 // and so it is asked in between.
-func sinceBoot() time.Duration {
+func SinceBoot() time.Duration {
 	now := time.Since(processStart)
 	if compared := time.Duration(bootCompared.Load()); compared > 0 && now-compared < bootFresh {
 		return now + time.Duration(bootAhead.Load())
