@@ -38,7 +38,7 @@ func (q *queue) roundTrip(ctx context.Context, results []result, want int) bool 
 	var look look
 	if want > 0 {
 		request.Claim = &db.JobClaimParams{
-			Lease: db.Interval(settings.lease), Owner: q.worker.id, Queue: q.name, Kinds: q.worker.absences.present(q.kinds),
+			Lease: db.Interval(settings.lease), Owner: q.worker.id, Queue: q.name, Kinds: q.worker.externals.claimable(q.kinds),
 			JobCount: int32(want), // #nosec G115 -- bounded by lookaheadMax
 		}
 		look = q.aim(request.Claim)

@@ -195,7 +195,7 @@ func (q *queue) next(ctx context.Context) (results []result, want int) {
 	if len(q.busy) > 0 && clock.SinceBoot() >= q.busyTo {
 		results, q.busy = append(results, q.busy...), nil
 	}
-	if q.pace.more && ctx.Err() == nil && !q.worker.absences.isAll(q.kinds) {
+	if q.pace.more && ctx.Err() == nil && !q.worker.externals.forbidAll(q.kinds) {
 		want = q.wantLocked()
 	}
 	if len(results) > 0 || want > 0 {
