@@ -161,3 +161,6 @@ func GivesUpAfter(t *testing.T, client *jobq.Client, length time.Duration, isPro
 	defer w.keeper.mu.Unlock()
 	return run.lease.deadline - w.keeper.delayLocked(run)
 }
+
+// Activity changes with whatever a run tells.
+func Activity(r *Run) int64 { return r.activity() }

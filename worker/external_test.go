@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -44,14 +45,21 @@ func TestExternal(t *testing.T) {
 	var external gate
 	external.closed.Store(true)
 	host := worker.Attach(w, &external)
-	host.Wake("gated") // nothing runs yet
+	var waking sync.WaitGroup
+	waking.Go(func() {
+		for range 1000 { // before Run, and while it begins
+			host.Wake("gated")
+		}
+	})
 	for _, kind := range []string{"gated", "other"} {
 		require.NoError(t, worker.HandleRaw(w, kind, func(context.Context, *worker.Job[jobq.RawArgs]) error { return nil }))
 	}
 	gated, other := enqueueRaw(t, client, "gated", "{}", nil), enqueueRaw(t, client, "other", "{}", nil)
 	r := run(t, w)
+	waking.Wait()
 	awaitState(t, client, other, jobq.Completed)
 	awaitState(t, client, gated, jobq.Available)
+	require.Eventually(t, func() bool { _, still := worker.LastWord(w); return still }, patience, time.Millisecond)
 	workers, err := client.Workers(context.Background())
 	require.NoError(t, err)
 	require.EqualValues(t, 7, workers[0].Programs["gated"].Started)

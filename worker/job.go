@@ -130,6 +130,7 @@ func (r *Run) SaveCheckpoint(ctx context.Context, value any) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", operation, err)
 	}
+	r.signs.Add(1)
 	r.mu.Lock()
 	r.reported = true
 	r.mu.Unlock()
@@ -164,6 +165,7 @@ func (r *Run) SetResult(value any) error {
 	if err != nil {
 		return fmt.Errorf("result of job %d: %w", r.row.ID, err)
 	}
+	r.signs.Add(1)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.resultJSON = result

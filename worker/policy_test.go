@@ -62,6 +62,40 @@ func TestKindSlots(t *testing.T) {
 	require.LessOrEqual(t, most.Load(), int32(2))
 }
 
+// Whatever a handler tells shows that it has not stalled: a checkpoint and a result
+// as well as progress.
+func TestEverySignOfLife(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	type sign struct {
+		name string
+		tell func(ctx context.Context, job *worker.Job[task]) error
+	}
+	signs := []sign{
+		{"progress", func(_ context.Context, job *worker.Job[task]) error { job.Progress(1, "", ""); return nil }},
+		{"heartbeat", func(_ context.Context, job *worker.Job[task]) error { job.Heartbeat(); return nil }},
+		{"checkpoint", func(ctx context.Context, job *worker.Job[task]) error { return job.SaveCheckpoint(ctx, 1) }},
+		{"result", func(_ context.Context, job *worker.Job[task]) error { return job.SetResult(1) }},
+	}
+	unseen := make(chan []string, 1)
+	start(t, client, nil, func(ctx context.Context, job *worker.Job[task]) error {
+		var silent []string
+		for _, each := range signs {
+			before := worker.Activity(job.Run)
+			if err := each.tell(ctx, job); err != nil {
+				return err
+			}
+			if worker.Activity(job.Run) == before {
+				silent = append(silent, each.name)
+			}
+		}
+		unseen <- silent
+		return nil
+	})
+	awaitState(t, client, enqueue(t, client, 1, nil), jobq.Completed)
+	require.Empty(t, receive(t, unseen, "the signs"))
+}
+
 // A worker ends by itself when nothing is left, after its time, after too many
 // failures, or when it is told to finish, and what runs then ends first.
 func TestBatch(t *testing.T) {

@@ -42,7 +42,13 @@ func TestTriesApart(t *testing.T) {
 		_, err := b.Begin("k")
 		require.Error(t, err, "one tries")
 		require.Equal(t, 1, b.Outages()["k"].Failures)
+		require.Error(t, sole.Failed(errors.New("refused")))
+		pass(time.Second)
+		next := begin(t, b)
 		sole.End()
+		_, err = b.Begin("k")
+		require.Error(t, err, "the next one tries")
+		next.End()
 		begin(t, b)
 	})
 }
