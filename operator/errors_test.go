@@ -30,8 +30,8 @@ func TestErrorTexts(t *testing.T) {
 		"clone job 9999: no such job":      jobtest.ErrorOf(ana.Clone(ctx, 9999, operator.JobChange{})),
 		"undo action 9999: no such action": jobtest.ErrorOf(ana.Undo(ctx, 9999)),
 		"conflict: job 1 is running":       jobtest.Delete(client, running),
-		"unique key is held by another job: unique_key 'taken' of kind 'greeting' is held by unfinished job 3":      jobtest.Requeue(client, ended),
-		"edit: invalid value: max_attempts must be 1 to 32767, not 0":      jobtest.ErrorOf(ana.Edit(ctx, operator.JobChange{MaxAttempts: new(0)}, operator.Target{ID: ended})),
+		"unique key is held by another job: unique_key 'taken' of kind 'greeting' is held by unfinished job 3": jobtest.Requeue(client, ended),
+		"edit: invalid value: max_attempts must be 1 to 32767, not 0":                                          jobtest.ErrorOf(ana.Edit(ctx, operator.JobChange{MaxAttempts: new(0)}, operator.Target{ID: ended})),
 	} {
 		require.EqualError(t, err, want)
 	}

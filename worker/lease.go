@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/worker/internal/clock"
 )
 
 // killMarginMax is how long before a lease ends, by the worker's reckoning,
@@ -16,7 +17,7 @@ const killMarginMax = 5 * time.Second
 func killMargin(lease time.Duration) time.Duration { return min(killMarginMax, lease/6) }
 
 // lease is the worker's knowledge of one lease that it holds: of all jobs of one
-// claim. Times are of sinceBoot.
+// claim. Times are of clock.SinceBoot.
 type lease struct {
 	id        int64     // the token of its jobs
 	claimedAt time.Time // by the database's clock: with the id, it tells leases apart
@@ -103,7 +104,7 @@ func (k *keeper) start(r *Run, cancel context.CancelCauseFunc) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch {
-	case r.hold.lost || sinceBoot() >= r.lease.deadline:
+	case r.hold.lost || clock.SinceBoot() >= r.lease.deadline:
 		k.loseLocked(r.lease)
 		return ErrLeaseLost
 	case r.hold.cancelled:
@@ -209,7 +210,7 @@ func (k *keeper) extend(ctx context.Context, due []*lease) {
 		extensions[i] = db.Extension{ID: l.id, ClaimedAt: l.claimedAt, Lease: db.Interval(settings[i].tickerExtends())}
 		patience = min(patience, killMargin(settings[i].lease))
 	}
-	sent := sinceBoot()
+	sent := clock.SinceBoot()
 	extendCtx, cancel := context.WithTimeout(ctx, patience)
 	answers, err := k.worker.schema.ExtendLeases(extendCtx, k.worker.pool, k.worker.id, extensions)
 	cancel()
@@ -251,7 +252,7 @@ func (k *keeper) lookForCancelled(ctx context.Context, asked []*lease, answers m
 	defer k.mu.Unlock()
 	for _, l := range held {
 		if err != nil {
-			l.extendAt = min(l.extendAt, sinceBoot()+l.queue.settings().busyRetry())
+			l.extendAt = min(l.extendAt, clock.SinceBoot()+l.queue.settings().busyRetry())
 		}
 		for _, id := range cancelled[l.id] {
 			k.cancelLocked(l, id)

@@ -10,6 +10,8 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/worker/internal/clock"
+	"github.com/jobq-dev/jobq/worker/internal/excerpt"
 )
 
 // result is how a run ended, on its way to the database. With neither a
@@ -28,7 +30,7 @@ func split(results []result) (completions []db.Completion, endings []db.Ending, 
 	slices.SortFunc(results, func(a, b result) int {
 		return cmp.Or(cmp.Compare(a.run.row.ID, b.run.row.ID), cmp.Compare(a.run.row.LeaseToken, b.run.row.LeaseToken))
 	})
-	now := sinceBoot()
+	now := clock.SinceBoot()
 	for _, r := range results {
 		switch {
 		case r.completion != nil:
@@ -244,7 +246,7 @@ func (r result) unstorable(err error) result {
 	}
 	return result{run: r.run, ending: &db.Ending{
 		Slot: r.run.slot(), Outcome: string(jobq.OutcomeFailed),
-		Error: storableError("result could not be stored: " + reason), Started: true, Ran: r.took(),
+		Error: excerpt.Error("result could not be stored: " + reason), Started: true, Ran: r.took(),
 	}}
 }
 
