@@ -105,3 +105,13 @@ bench-check: ## Vet and test the module bench, which no other target builds
 .PHONY: bench-peers
 bench-peers: ## Install the peers that run on Node
 	cd bench/peers && npm ci
+
+# The last commit with the layout of three tables (docs/decisions/0013).
+BEFORE := b792e27
+
+.PHONY: bench-before
+bench-before: ## Build jobq as it was before the second table layout, to measure it beside today's
+	rm -rf bench/peers/jobq-before
+	mkdir -p bench/peers/jobq-before/source
+	git archive $(BEFORE) | tar -x -C bench/peers/jobq-before/source
+	cd bench/peers/jobq-before/source/bench && go build -o ../../run ./run

@@ -44,6 +44,9 @@ const (
 	ours     = "jobq, tuned"
 	oursAsIs = "jobq, defaults"
 	perSec   = "jobs/s"
+
+	beforeTuned = before + ", tuned"
+	beforeAsIs  = before + ", defaults"
 )
 
 // heartbeats is what 1,000 running jobs cost, with what an idle server costs
@@ -59,6 +62,21 @@ func heartbeats(s *sheet) (float64, bool) {
 	}
 	idle, ok := s.median(entry{"idle", "", nobody, serverShare})
 	return sum - idle, ok
+}
+
+// heartbeatsAlone is what the leases of 1,000 running jobs cost, claimed together: what a process costs that has as many
+// slots and runs nothing is taken off, on both sides.
+func heartbeatsAlone(s *sheet) (float64, bool) {
+	sum := 0.0
+	for _, name := range []string{clientShare, serverShare} {
+		busy, ok := s.median(entry{"idle", count(runningJobs, "running job"), oursAsIs, name})
+		idle, okIdle := s.median(entry{"idle", fmt.Sprintf("%d slots", runningJobs), ours, name})
+		if !ok || !okIdle {
+			return 0, false
+		}
+		sum += busy - idle
+	}
+	return max(sum, 0), true
 }
 
 // asyncTail is the p99 of a pickup, of the best peer's, where no commit waits
@@ -115,6 +133,24 @@ func (l *lab) bars() []bar {
 	}
 }
 
+// layoutBars are those of the second table layout (docs/decisions/0013): beside the commit before it, the peers, and as figures.
+func layoutBars() []bar {
+	ofBefore := func(figure string) func(s *sheet) (float64, bool) {
+		return ratio(entry{"latency", "", oursAsIs, figure}, entry{"latency", "", beforeAsIs, figure})
+	}
+	return []bar{
+		{"layout: drain, of the commit before", ratio(drainOf(ours), drainOf(beforeTuned)), 1.4, false},
+		{"layout: drain, of graphile-worker's", ratio(drainOf(ours), drainOf("graphile-worker, tuned")), 2.2, false},
+		{"layout: drain, of River's", ratio(drainOf(ours), drainOf("river, tuned")), 4, false},
+		{"layout: server CPU, µs a job", figure(entry{"drain", "", ours, "server µs/job"}), 20, true},
+		{"layout: server CPU, µs a job, as aimed at", figure(entry{"drain", "", ours, "server µs/job"}), 17, true},
+		{"layout: WAL, bytes a job", figure(entry{"drain", "", ours, "WAL B/job"}), 480, true},
+		{"layout: heartbeats of 1,000 jobs claimed together, % of a core", heartbeatsAlone, 0.2, true},
+		{"layout: pickup p50, of the commit before", ofBefore("p50 ms"), 1, true},
+		{"layout: pickup p99, of the commit before", ofBefore("p99 ms"), 1, true},
+	}
+}
+
 // missed says why bars are missed, and what was tried: by hand, since no program
 // knows.
 //
@@ -124,7 +160,7 @@ var missed string
 // writeBars writes the bars, also those that were not measured.
 func (l *lab) writeBars(out io.Writer) {
 	fmt.Fprint(out, "\n## Bars\n\nWhat the project asks of itself, as ratios of medians within this run.\n\n| | value | bar | |\n|---|---:|---:|---|\n")
-	for _, b := range l.bars() {
+	for _, b := range append(l.bars(), layoutBars()...) {
 		value, ok := b.value(l.sheet)
 		sign, met := "≥", value >= b.limit
 		if b.most {

@@ -32,6 +32,9 @@ func (c contender) String() string {
 	return c.name + ", defaults"
 }
 
+// isJobq says whether it is jobq, of whatever commit.
+func (c contender) isJobq() bool { return c.name == jobqTables.name || c.name == before }
+
 // inGo runs this very program as the child.
 func inGo(name string) func(string) []string {
 	return func(string) []string { return []string{"/proc/self/exe", "child", name} }
@@ -64,6 +67,27 @@ var jobqTables = queueSystem{
 	      from (select l.id, $1::bigint + 100 * (row_number() over (order by l.id) - 1) as first from l) n
 	      cross join lateral generate_series(1, least(100, $2::bigint - n.first + 1)) s`,
 	left: "select (select count(*) from jobq.pending) + (select coalesce(sum(cardinality(job_ids) - cardinality(ended_slots)), 0) from jobq.lease)",
+}
+
+// beforeTables are those of jobq before its second table layout: `make bench-before` builds that commit,
+// whose own bench/run is the child process.
+var beforeTables = queueSystem{
+	name: before, program: func(peers string) []string { return []string{beforeProgram(peers), "child", "jobq"} },
+	fill: jobqTables.fill,
+	left: "select (select count(*) from jobq.pending) + (select count(*) from jobq.running)",
+}
+
+const before = "jobq-before"
+
+func beforeProgram(peers string) string { return filepath.Join(peers, before, "run") }
+
+// installed says whether a contender can be run: all others are part of this module, or a missing one is a mistake.
+func (c contender) installed(peers string) bool {
+	if c.name != before {
+		return true
+	}
+	_, err := os.Stat(beforeProgram(peers))
+	return err == nil
 }
 
 var riverTables = queueSystem{
@@ -103,6 +127,8 @@ func contenders() []contender {
 	return []contender{
 		{jobqTables, true},
 		{jobqTables, false},
+		{beforeTables, true},
+		{beforeTables, false},
 		{graphileTables, true},
 		{graphileTables, false},
 		{riverTables, true},

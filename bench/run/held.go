@@ -21,7 +21,7 @@ const (
 // runHeld lets jobs flow, without and with a transaction open elsewhere.
 func (l *lab) runHeld(ctx context.Context) error {
 	l.now.Rounds = 1
-	for _, c := range l.chosen("jobq, tuned", "graphile-worker, tuned", "river, tuned") {
+	for _, c := range l.chosen("jobq, tuned", "graphile-worker, tuned", "river, tuned", "pg-boss, tuned") {
 		for _, held := range []bool{false, true} {
 			if err := l.with(ctx, c, func(b *bed) error { return b.held(ctx, held) }); err != nil {
 				return err
@@ -61,9 +61,14 @@ func (b *bed) held(ctx context.Context, held bool) error {
 	if err != nil {
 		return err
 	}
-	stopRates := measure.Rates(max(duration/60, 100*time.Millisecond), func() int64 { return child.say().Ran })
-	err = b.feed(ctx, child, duration)
+	every := max(duration/60, 100*time.Millisecond)
+	use := newTableUse(every)
+	stopRates := measure.Rates(every, func() int64 { return child.say().Ran })
+	err = b.feed(ctx, child, duration, use.read)
 	rates := stopRates()
+	if err == nil {
+		err = use.now(ctx, b)
+	}
 	if err != nil {
 		return err
 	}
@@ -77,23 +82,34 @@ func (b *bed) held(ctx context.Context, held bool) error {
 	if err := b.checkLeft(ctx, end.Ran); err != nil {
 		return err
 	}
+	return b.putHeld(test, rates, use, end.Ran)
+}
+
+// putHeld records the rate of a run, and what it left in the tables.
+func (b *bed) putHeld(test string, rates measure.Series, use *tableUse, ran int64) error {
 	first, last := rates.Ends()
 	best := measure.Top(rates.Fit(10))
 	b.say("%-10s %-28s %-28s %8.0f/s, then %.0f/s, at best %.0f/s", "held", test, b.contender, first, last, best)
 	b.sheet.put(entry{"held", test, b.String(), "first tenth, jobs/s"}, first)
 	b.sheet.put(entry{"held", test, b.String(), "best tenth, jobs/s"}, best)
 	b.sheet.put(entry{"held", test, b.String(), "last tenth, jobs/s"}, last)
-	b.sheet.put(entry{"held", test, b.String(), "jobs in all"}, float64(end.Ran))
-	b.sheet.charts = append(b.sheet.charts, chart{"held", test, b.String(), rates})
+	b.sheet.put(entry{"held", test, b.String(), "jobs in all"}, float64(ran))
+	for _, f := range use.figures(ran) {
+		b.sheet.put(entry{"held", test, b.String(), f.name}, f.value)
+	}
+	b.sheet.charts = append(b.sheet.charts, chart{"held", test, b.String(), perSec, rates}, chart{"held", test, b.String(), "dead rows", use.dead}, chart{"held", test, b.String(), "MB on disk", use.disk})
 	return nil
 }
 
-// feed keeps a number of jobs waiting until the time is over.
-func (b *bed) feed(ctx context.Context, child *running, duration time.Duration) error {
+// feed keeps a number of jobs waiting until the time is over, and lets somebody look at the tables now and then.
+func (b *bed) feed(ctx context.Context, child *running, duration time.Duration, look func(context.Context, *bed) error) error {
 	end := time.Now().Add(duration)
 	for time.Now().Before(end) {
 		if child.hasEnded() {
 			_, err := child.result()
+			return err
+		}
+		if err := look(ctx, b); err != nil {
 			return err
 		}
 		if int64(b.filled) < child.say().Ran+flowAhead {

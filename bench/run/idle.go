@@ -37,11 +37,13 @@ func (l *lab) runIdle(ctx context.Context) error {
 		if err := l.with(ctx, c, func(b *bed) error { return b.watch(ctx, "", nobody, nil, l.seconds(idleSeconds)) }); err != nil {
 			return err
 		}
+	}
+	for _, c := range l.chosen(oursAsIs, beforeAsIs) {
 		if err := l.with(ctx, c, func(b *bed) error { return b.heartbeats(ctx) }); err != nil {
 			return err
 		}
 	}
-	for _, c := range l.chosen("jobq", "graphile-worker", "river", "pg-boss") {
+	for _, c := range l.chosen("jobq", before, "graphile-worker", "river", "pg-boss") {
 		slots := []int{0}
 		if c.name == "jobq" && c.tuned {
 			slots = []int{10, 1000}
@@ -209,6 +211,6 @@ func (b *bed) herd(ctx context.Context) error {
 func (b *bed) claims(ctx context.Context) (calls int64, err error) {
 	err = b.pool.QueryRow(ctx, `select coalesce(sum(s.calls), 0)::bigint from pg_stat_statements s
 		where s.dbid = (select oid from pg_database where datname = current_database())
-		  and s.query like '%insert into "jobq".running%'`).Scan(&calls)
+		  and s.query like '%insert into "jobq".lease%'`).Scan(&calls)
 	return calls, err
 }

@@ -31,7 +31,8 @@ type keptChart struct {
 	Scenario  string         `json:"scenario"`
 	Test      string         `json:"test"`
 	Contender string         `json:"contender"`
-	Rates     measure.Series `json:"rates"`
+	Unit      string         `json:"unit"`
+	Series    measure.Series `json:"series"`
 }
 
 // dataFile stands beside the report.
@@ -56,7 +57,7 @@ func (s *sheet) load(file string) error {
 		}
 	}
 	for _, c := range k.Charts {
-		s.charts = append(s.charts, chart{c.Scenario, c.Test, c.Contender, c.Rates})
+		s.charts = append(s.charts, chart{c.Scenario, c.Test, c.Contender, c.Unit, c.Series})
 	}
 	for scenario, run := range k.Runs {
 		s.runs[scenario] = run
@@ -71,7 +72,7 @@ func (s *sheet) save(file string) error {
 		k.Figures = append(k.Figures, keptFigure{e.scenario, e.test, e.contender, e.figure, s.values[e]})
 	}
 	for _, c := range s.charts {
-		k.Charts = append(k.Charts, keptChart{c.scenario, c.test, c.contender, c.rates})
+		k.Charts = append(k.Charts, keptChart{c.scenario, c.test, c.contender, c.unit, c.series})
 	}
 	content, err := json.Marshal(k)
 	if err != nil {

@@ -56,8 +56,8 @@ func quiet() *slog.Logger {
 // scaled is a number of jobs at the chosen scale.
 func (l *lab) scaled(jobs int) int { return max(int(float64(jobs)*l.scale), 100) }
 
-// chosen are the contenders that take part: of the names given, and not
-// excluded by the user.
+// chosen are the contenders that take part: of the names given, not excluded
+// by the user, and installed.
 func (l *lab) chosen(names ...string) []contender {
 	var chosen []contender
 	for _, c := range contenders() {
@@ -65,7 +65,7 @@ func (l *lab) chosen(names ...string) []contender {
 		for _, name := range names {
 			wanted = wanted || c.String() == name || c.name == name
 		}
-		if wanted && (l.only == "" || strings.Contains(","+l.only+",", ","+c.name+",")) {
+		if wanted && c.installed(l.peers) && (l.only == "" || strings.Contains(","+l.only+",", ","+c.name+",")) {
 			chosen = append(chosen, c)
 		}
 	}

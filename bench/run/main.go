@@ -60,7 +60,7 @@ func main() {
 	flag.IntVar(&l.rounds, "rounds", 3, "rounds of each contender")
 	flag.Float64Var(&l.scale, "scale", 1, "multiplies numbers of jobs, and shortens times when below 1")
 	flag.DurationVar(&l.held, "held", 10*time.Minute, "how long a transaction is held open")
-	flag.StringVar(&l.only, "only", "", "systems, separated by commas: jobq, river, graphile-worker, pg-boss, sql (default all)")
+	flag.StringVar(&l.only, "only", "", "systems, separated by commas: jobq, jobq-before, river, graphile-worker, pg-boss, sql (default all)")
 	flag.StringVar(&l.peers, "peers", "peers", "folder of the peers that run on Node")
 	names := flag.String("scenarios", "", "scenarios, separated by commas (default all)")
 	out := flag.String("out", "", "file to write the results to (default standard output)")
@@ -145,6 +145,9 @@ func (l *lab) check(names, out string) error {
 	}
 	if err := errors.Join(known(names, scenarioNames...), known(l.only, systemNames...)); err != nil {
 		return err
+	}
+	if strings.Contains(","+l.only+",", ","+before+",") && !(contender{queueSystem: beforeTables}).installed(l.peers) {
+		return fmt.Errorf("%s is not there: run make bench-before", beforeProgram(l.peers))
 	}
 	if l.rounds < 1 || l.scale <= 0 {
 		return errors.New("-rounds must be at least 1, and -scale more than 0")

@@ -40,6 +40,8 @@ func TestScenarios(t *testing.T) {
 	require.Contains(t, report, "| 1. drain, of hand-written SQL |")
 	require.Contains(t, report, "| jobq, defaults |")
 	require.Contains(t, report, "transaction open, jobq, tuned, jobs/s:")
+	require.Contains(t, report, "transaction open, jobq, tuned, dead rows:")
+	require.Contains(t, report, "| MB on disk, first | MB on disk, last | B on disk a job | dead rows, most | dead rows, last |")
 	require.NotContains(t, report, "Problem:")
 }
 
@@ -52,7 +54,10 @@ func TestRefused(t *testing.T) {
 	require.NoError(t, good.check("", ""))
 	misspelt := good
 	misspelt.only = "rivr"
-	require.ErrorContains(t, misspelt.check("", ""), `no "rivr": there are jobq, graphile-worker`)
+	require.ErrorContains(t, misspelt.check("", ""), `no "rivr": there are jobq, jobq-before, graphile-worker`)
+	absent := good
+	absent.only, absent.peers = "jobq,"+before, t.TempDir()
+	require.ErrorContains(t, absent.check("drain", ""), "run make bench-before", "who asks for it by name must not get a report without it")
 	require.ErrorContains(t, good.check("drian", ""), `no "drian": there are drain, scaling`)
 	idle := good
 	idle.rounds = 0
@@ -99,8 +104,13 @@ func TestKeep(t *testing.T) {
 		s.put(drainOf(ours), value)
 	}
 	s.put(drainOf("river, tuned"), 10_000)
+	s.put(drainOf(beforeTuned), 13_000)
+	for _, share := range []string{clientShare, serverShare} {
+		s.put(entry{"idle", "1000 running jobs", oursAsIs, share}, 0.5)
+		s.put(entry{"idle", "1000 slots", ours, share}, 0.425)
+	}
 	s.put(entry{"idle", "", oursAsIs, "statements/s"}, 0.7)
-	s.charts = append(s.charts, chart{"held", "t", ours, measure.Series{Every: time.Second, Values: []float64{1, 2}}})
+	s.charts = append(s.charts, chart{"held", "t", ours, perSec, measure.Series{Every: time.Second, Values: []float64{1, 2}}})
 	s.runs["drain"] = &runOf{Rounds: 3, Problems: []string{"p"}}
 	require.NoError(t, s.save(file))
 
@@ -109,7 +119,7 @@ func TestKeep(t *testing.T) {
 	require.Equal(t, s, again)
 	var table bytes.Buffer
 	again.write(&table, "drain")
-	require.Equal(t, "| | jobs/s |\n|---|---:|\n| jobq, tuned | 20000 (10000–30000) |\n| river, tuned | 10000 |\n", table.String())
+	require.Equal(t, "| | jobs/s |\n|---|---:|\n| jobq, tuned | 20000 (10000–30000) |\n| river, tuned | 10000 |\n| jobq-before, tuned | 13000 |\n", table.String())
 
 	l := &lab{sheet: again, scale: 1}
 	var bars bytes.Buffer
@@ -117,8 +127,10 @@ func TestKeep(t *testing.T) {
 	require.Contains(t, bars.String(), "| 1. drain, of River's | 2.00 | ≥ 3.00 | **not met** |")
 	require.Contains(t, bars.String(), "| 7. idle: statements a second | 0.70 | ≤ 0.50 | **not met** |")
 	require.Contains(t, bars.String(), "| 1. drain, of pg-boss's | | ≥ 1.50 | not measured |")
+	require.Contains(t, bars.String(), "| layout: drain, of the commit before | 1.54 | ≥ 1.40 | met |")
+	require.Contains(t, bars.String(), "| layout: heartbeats of 1,000 jobs claimed together, % of a core | 0.15 | ≤ 0.20 | met |")
 	rows, why, _ := strings.Cut(bars.String(), "### Missed")
-	require.Equal(t, 8+len(l.bars()), strings.Count(rows, "\n"), "a line for each bar, measured or not")
+	require.Equal(t, 8+len(l.bars())+len(layoutBars()), strings.Count(rows, "\n"), "a line for each bar, measured or not")
 	require.NotEmpty(t, why)
 
 	again.forget("drain")

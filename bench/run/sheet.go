@@ -36,10 +36,10 @@ type runOf struct {
 // several cases.
 type entry struct{ scenario, test, contender, figure string }
 
-// chart is a rate over time.
+// chart is a figure over time.
 type chart struct {
-	scenario, test, contender string
-	rates                     measure.Series
+	scenario, test, contender, unit string
+	series                          measure.Series
 }
 
 func newSheet() *sheet {
@@ -97,17 +97,17 @@ func (s *sheet) write(out io.Writer, scenario string) {
 	}
 	for _, c := range s.charts {
 		if c.scenario == scenario {
-			fmt.Fprintf(out, "\n%s, %s, jobs/s:\n\n```\n%s```\n", c.test, c.contender, measure.Chart(c.rates, s.top(scenario)))
+			fmt.Fprintf(out, "\n%s, %s, %s:\n\n```\n%s```\n", c.test, c.contender, c.unit, measure.Chart(c.series, s.top(scenario, c.unit)))
 		}
 	}
 }
 
-// top is the scale of a scenario's charts: one for all, to compare them.
-func (s *sheet) top(scenario string) float64 {
+// top is the scale of a scenario's charts of one unit: one for all, to compare them.
+func (s *sheet) top(scenario, unit string) float64 {
 	top := 0.0
 	for _, c := range s.charts {
-		if c.scenario == scenario {
-			top = max(top, measure.Top(c.rates.Fit(60)))
+		if c.scenario == scenario && c.unit == unit {
+			top = max(top, measure.Top(c.series.Fit(60)))
 		}
 	}
 	return top

@@ -31,7 +31,7 @@ func (l *lab) seconds(full float64) float64 { return max(full*min(l.scale, 1), 0
 // samples are how many single jobs are timed.
 func (l *lab) samples(c contender) int {
 	full := fewSamples
-	if c.tuned || c.String() == oursAsIs {
+	if c.tuned || c.isJobq() {
 		full = latencySamples
 	}
 	return max(int(float64(full)*min(l.scale, 1)), 5)
@@ -41,7 +41,7 @@ func (l *lab) samples(c contender) int {
 func (l *lab) runEnqueue(ctx context.Context) error {
 	ways := map[string][]string{"jobq": {"", "insert", "bare"}}
 	for range l.rounds {
-		for _, c := range l.chosen("jobq, tuned", "graphile-worker, tuned", "river, tuned", "pg-boss, tuned") {
+		for _, c := range l.chosen("jobq, tuned", beforeTuned, "graphile-worker, tuned", "river, tuned", "pg-boss, tuned") {
 			for _, test := range []struct{ connections, batch int }{{1, 1}, {enqueueWriters, 1}, {1, enqueueBatch}} {
 				for _, way := range append(ways[c.name], "")[:max(len(ways[c.name]), 1)] {
 					if way != "" && test.batch > 1 {
@@ -144,8 +144,8 @@ func (l *lab) runLatency(ctx context.Context) error {
 					return err
 				}
 			}
-			for _, c := range l.chosen("jobq", "graphile-worker", "river", "pg-boss, tuned") {
-				if test == asyncCommit && !c.tuned && c.String() != oursAsIs {
+			for _, c := range l.chosen("jobq", before, "graphile-worker", "river", "pg-boss, tuned") {
+				if test == asyncCommit && !c.tuned && !c.isJobq() {
 					continue
 				}
 				if err := l.with(ctx, c, func(b *bed) error { return b.latency(ctx, test) }); err != nil {
