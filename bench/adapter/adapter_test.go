@@ -10,6 +10,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -55,13 +57,33 @@ func readManifest(t *testing.T) manifest {
 	return m
 }
 
-// build makes the program, as the Dockerfile does.
+// build makes the program of the files that the Dockerfile copies, and of jobq's sources here: a release need not be there.
 func build(t *testing.T) string {
 	t.Helper()
-	program := filepath.Join(t.TempDir(), "jobq-bench")
-	output, err := exec.CommandContext(t.Context(), "go", "build", "-C", "jobq-bench", "-o", program, ".").CombinedOutput() // #nosec G204 -- our own
-	require.NoError(t, err, string(output))
-	return program
+	folder := t.TempDir()
+	dockerfile, err := os.ReadFile("jobq-bench/Dockerfile")
+	require.NoError(t, err)
+	patterns := regexp.MustCompile(`(?m)^COPY (go\.mod .*) \./$`).FindSubmatch(dockerfile)
+	require.NotNil(t, patterns)
+	for _, pattern := range append(strings.Fields(string(patterns[1])), "go.sum") { // which is made anew there
+		files, err := filepath.Glob(filepath.Join("jobq-bench", pattern))
+		require.NoError(t, err)
+		require.NotEmpty(t, files, pattern)
+		for _, file := range files {
+			content, err := os.ReadFile(file) // #nosec G304 -- our own
+			require.NoError(t, err)
+			require.NoError(t, os.WriteFile(filepath.Join(folder, filepath.Base(file)), content, 0o600))
+		}
+	}
+	sources, err := filepath.Abs("../..")
+	require.NoError(t, err)
+	for _, arguments := range [][]string{{"mod", "edit", "-replace=github.com/jobq-dev/jobq=" + sources}, {"build", "-o", "jobq-bench", "."}} {
+		command := exec.CommandContext(t.Context(), "go", arguments...) // #nosec G204 -- our own
+		command.Dir = folder
+		output, err := command.CombinedOutput()
+		require.NoError(t, err, string(output))
+	}
+	return filepath.Join(folder, "jobq-bench")
 }
 
 // harness is a private server with the adapter's database in it, as the harness makes it.

@@ -36,7 +36,7 @@ func heartbeats(s *sheet.Sheet) (float64, bool) {
 }
 
 // heartbeatsAlone is what the leases of 1,000 running jobs cost, claimed together: what a process costs that has as many
-// slots and runs nothing is taken off, on both sides.
+// slots and runs nothing is taken off, on both sides. It may be less than nothing: both are measured.
 func heartbeatsAlone(s *sheet.Sheet) (float64, bool) {
 	sum := 0.0
 	for _, name := range []string{clientShare, serverShare} {
@@ -47,7 +47,7 @@ func heartbeatsAlone(s *sheet.Sheet) (float64, bool) {
 		}
 		sum += busy - idle
 	}
-	return max(sum, 0), true
+	return sum, true
 }
 
 // asyncTail is the p99 of a pickup, of the best peer's, where no commit waits

@@ -85,11 +85,12 @@ func (b *bed) held(ctx context.Context, held bool) error {
 	if err := b.checkLeft(ctx, end.Ran); err != nil {
 		return err
 	}
-	return b.putHeld(test, rates, use, end.Ran)
+	b.putHeld(test, rates, use, end.Ran)
+	return nil
 }
 
 // putHeld records the rate of a run, and what it left in the tables.
-func (b *bed) putHeld(test string, rates measure.Series, use *stage.Use, ran int64) error {
+func (b *bed) putHeld(test string, rates measure.Series, use *stage.Use, ran int64) {
 	first, last := rates.Ends()
 	best := measure.Top(rates.Fit(10))
 	b.say("%-10s %-28s %-28s %8.0f/s, then %.0f/s, at best %.0f/s", "held", test, b.Contender, first, last, best)
@@ -104,7 +105,6 @@ func (b *bed) putHeld(test string, rates measure.Series, use *stage.Use, ran int
 		over.Scenario, over.Test, over.Contender = "held", test, b.String()
 		b.sheet.Draw(over)
 	}
-	return nil
 }
 
 // feed keeps a number of jobs waiting until the time is over, and lets somebody look at the tables now and then.

@@ -13,7 +13,9 @@ type System struct {
 	Name string
 	// Fill adds jobs that are ready; FillHistory adds finished ones, and is
 	// empty when the system keeps none. Left counts those not finished.
-	Fill              func(Jobs) string
+	Fill func(Jobs) string
+	// Notify is what its own way of adding jobs says to workers, and an insert by SQL does not; nil when there is no such thing.
+	Notify            func(Jobs) string
 	FillHistory, Left string
 	Program           func(peers string) []string
 }
@@ -148,6 +150,9 @@ var graphileTables = System{
 		  select t.id, %d, %s from graphile_worker._private_tasks t, generate_series($1::bigint, $2::bigint) i
 		  where t.identifier = 'noop'`, j.priority(0, 1), j.args("json_build_object"))
 	},
+	Notify: func(Jobs) string {
+		return `select pg_notify('jobs:insert', '{"r":' || random()::text || ',"count":1}')`
+	},
 	Left: "select count(*) from graphile_worker._private_jobs",
 }
 
@@ -156,6 +161,9 @@ var pgBossTables = System{
 	Fill: func(j Jobs) string {
 		return fmt.Sprintf(`insert into pgboss.job (name, priority, data, policy) select '%s', %d, %s, 'standard'
 		  from generate_series($1::bigint, $2::bigint) i`, j.queue("noop"), j.priority(1, 0), j.args("jsonb_build_object"))
+	},
+	Notify: func(j Jobs) string {
+		return fmt.Sprintf(`select pg_notify('pgboss_' || left(encode(sha224('pgboss'::bytea), 'hex'), 24), '%s')`, j.queue("noop"))
 	},
 	FillHistory: `insert into pgboss.job (name, data, policy, state, started_on, completed_on)
 	  select 'noop', jsonb_build_object('n', i), 'standard', 'completed', now(), now() from generate_series($1::bigint, $2::bigint) i`,

@@ -85,6 +85,9 @@ func (d *Database) Add(ctx context.Context, jobs int) error { return d.AddLike(c
 // AddLike makes jobs that are not all plain.
 func (d *Database) AddLike(ctx context.Context, like Jobs, jobs int) error {
 	err := d.Chunks(ctx, d.Fill(like), d.Filled+1, d.Filled+jobs)
+	if err == nil && d.Notify != nil {
+		_, err = d.Pool.Exec(ctx, d.Notify(like))
+	}
 	d.Filled += jobs
 	return err
 }
