@@ -204,7 +204,7 @@ func (l *lab) under(ctx context.Context, section string, t trouble, d *stage.Dat
 		}
 	}
 	f.rate.Store(int64(l.rate))
-	f.feed(ctx, f.atRate())
+	f.feed(ctx, f.atRate(time.Now))
 	wait := func(duration time.Duration) func() error {
 		return func() error { child.Pause(ctx, duration); return nil }
 	}

@@ -190,11 +190,11 @@ func keepMixed(depth int) func(added, ran, low int64) []batch {
 	}
 }
 
-// atRate adds jobs by the clock: what could not be added while the server was away is added later.
-func (f *flow) atRate() func(added, ran, low int64) []batch {
-	last, credit := time.Now(), 0.0
+// atRate adds jobs by a clock: what could not be added while the server was away is added later.
+func (f *flow) atRate(clock func() time.Time) func(added, ran, low int64) []batch {
+	last, credit := clock(), 0.0
 	return func(int64, int64, int64) []batch {
-		now := time.Now()
+		now := clock()
 		credit += float64(f.rate.Load()) * now.Sub(last).Seconds()
 		last = now
 		jobs := int(credit)

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
+	"github.com/jobq-dev/jobq/bench/child"
 	"github.com/jobq-dev/jobq/bench/sheet"
 	"github.com/jobq-dev/jobq/bench/stage"
 )
@@ -65,6 +66,35 @@ func TestCells(t *testing.T) {
 	require.Contains(t, report.String(), "\n## Starvation\n")
 }
 
+// Transactions that stay open, however many, leave all sessions of the pool to those who add jobs.
+func TestTransactionsLeaveThePool(t *testing.T) {
+	t.Parallel()
+	server, err := stage.Start(t.Context(), stage.Config{Only: ours, Fleeting: true})
+	require.NoError(t, err)
+	defer server.Stop(context.Background())
+	l := &lab{Server: server, log: io.Discard, sheet: sheet.New(), now: &sheet.Run{}}
+	require.NoError(t, server.With(t.Context(), l.contenders()[0], func(d *stage.Database) error {
+		f := newFlow(d, child.Order{})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel() // before the database goes
+		for i, trouble := range []trouble{pressure()[0], pressure()[2]} {
+			ended := make(chan error, 1)
+			go func() { ended <- trouble.make(ctx, l, f, time.Hour) }()
+			for open := 0; open < 1+i*readers; child.Pause(t.Context(), 10*time.Millisecond) {
+				require.NoError(t, server.Admin.QueryRow(t.Context(), `select count(*) from pg_stat_activity s
+					where s.datname = $1 and s.xact_start is not null`, d.Pool.Config().ConnConfig.Database).Scan(&open))
+			}
+			require.Zero(t, d.Pool.Stat().AcquiredConns(), trouble.name)
+			select {
+			case err := <-ended:
+				require.NoError(t, err, "it lasts an hour")
+			default:
+			}
+		}
+		return nil
+	}))
+}
+
 // A process that ends by itself is a problem of its cell, and the run goes on.
 func TestProblem(t *testing.T) {
 	t.Parallel()
@@ -109,17 +139,15 @@ func TestLoad(t *testing.T) {
 	require.Empty(t, mixed(400, 30, 30), "only low ones ran")
 	require.Equal(t, 90, mixed(400, 100, 10)[0].jobs)
 
-	f := &flow{}
-	f.rate.Store(1_000_000)
-	clock := f.atRate()
-	jobs, began := 0, time.Now()
-	for time.Since(began) < 20*time.Millisecond {
-		for _, b := range clock(0, 0, 0) {
-			jobs += b.jobs
-		}
-	}
-	require.LessOrEqual(t, float64(jobs), time.Since(began).Seconds()*1e6)
-	require.Greater(t, jobs, 1000)
+	f, now := &flow{}, time.Unix(1000, 0)
+	f.rate.Store(800)
+	next = f.atRate(func() time.Time { return now })
+	now = now.Add(5 * time.Millisecond)
+	require.Empty(t, next(0, 0, 0), "a hundredth of a second's jobs at a time")
+	now = now.Add(10 * time.Millisecond)
+	require.Equal(t, 12, next(0, 0, 0)[0].jobs)
+	now = now.Add(3 * time.Second)
+	require.Equal(t, 2400, next(0, 0, 0)[0].jobs, "the server was away")
 }
 
 // All cells of four systems fit into 40 minutes.

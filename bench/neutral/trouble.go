@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -127,20 +126,27 @@ func killOften(ctx context.Context, _ *lab, f *flow, lasting time.Duration) erro
 	return nil
 }
 
-func holdTransaction(ctx context.Context, _ *lab, f *flow, lasting time.Duration) (err error) {
-	tx, err := f.database.Pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+// inTransaction lets work be done in a REPEATABLE READ transaction of a session of its own: the pool's few are for adding jobs.
+func inTransaction(ctx context.Context, f *flow, work func(tx pgx.Tx) error) error {
+	conn, err := pgx.Connect(ctx, f.database.URL)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, tx.Rollback(context.WithoutCancel(ctx))) }()
-	if _, err := tx.Exec(ctx, "select txid_current()"); err != nil {
-		return err
-	}
-	child.Pause(ctx, lasting)
-	if _, err := tx.Exec(ctx, "select 1"); err != nil {
-		return fmt.Errorf("the transaction was not open to the end: %w", err)
-	}
-	return nil
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }() // it has written nothing
+	return pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, work)
+}
+
+func holdTransaction(ctx context.Context, _ *lab, f *flow, lasting time.Duration) error {
+	return inTransaction(ctx, f, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "select txid_current()"); err != nil {
+			return err
+		}
+		child.Pause(ctx, lasting)
+		if _, err := tx.Exec(ctx, "select 1"); err != nil {
+			return fmt.Errorf("the transaction was not open to the end: %w", err)
+		}
+		return nil
+	})
 }
 
 func overloadFlow(ctx context.Context, _ *lab, f *flow, lasting time.Duration) error {
@@ -156,7 +162,7 @@ func read(ctx context.Context, _ *lab, f *flow, lasting time.Duration) error {
 	end := time.Now().Add(lasting)
 	for range readers {
 		group.Go(func() error {
-			return pgx.BeginTxFunc(ctx, f.database.Pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, func(tx pgx.Tx) error {
+			return inTransaction(ctx, f, func(tx pgx.Tx) error {
 				for time.Now().Before(end) {
 					if _, err := tx.Exec(ctx, f.database.Left); err != nil {
 						return err
