@@ -69,6 +69,14 @@ bench-drain: bench-peers ## Measure draining beside the peers
 bench-held: bench-peers ## Measure ten minutes with a transaction held open
 	cd bench && go run ./run -scenarios held
 
+.PHONY: bench-neutral
+bench-neutral: bench-peers ## Run a neutral benchmark's cells beside the peers, into bench/NEUTRAL.md (40 minutes)
+	cd bench && go run ./neutral -out NEUTRAL.md
+
+.PHONY: bench-neutral-quick
+bench-neutral-quick: bench-peers ## The same with a few seconds a cell, to see that it works
+	cd bench && go run ./neutral -quick
+
 .PHONY: bench-tui
 bench-tui: build ## Measure the terminal UI with 10 million jobs (five minutes; tmux, Linux)
 	cd bench && ../bin/jobq dev --ephemeral -- go run ./tui -jobq ../bin/jobq
@@ -99,9 +107,20 @@ bench-handlers: ## Measure programs, kept processes and HTTP servers as handlers
 	cd bench && go run ./handlers
 
 .PHONY: bench-check
-bench-check: ## Vet and test the module bench, which no other target builds
+bench-check: ## Vet and test the modules bench and bench/adapter/jobq-bench, which no other target builds
 	cd bench && go vet ./... && go test -race ./...
+	cd bench/adapter/jobq-bench && go vet ./... && go test -race ./...
 
 .PHONY: bench-peers
 bench-peers: ## Install the peers that run on Node
 	cd bench/peers && npm ci
+
+# The last commit with the layout of three tables (docs/decisions/0013).
+BEFORE := b792e27
+
+.PHONY: bench-before
+bench-before: ## Build jobq as it was before the second table layout, to measure it beside today's
+	rm -rf bench/peers/jobq-before
+	mkdir -p bench/peers/jobq-before/source
+	git archive $(BEFORE) | tar -x -C bench/peers/jobq-before/source
+	cd bench/peers/jobq-before/source/bench && go build -o ../../run ./run

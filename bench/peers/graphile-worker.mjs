@@ -24,7 +24,8 @@ await main({
   },
 
   async start(url, options, ran) {
-    const preset = { worker: { connectionString: url, ...(options.tuned ? tuned : {}) } }
+    const settings = { ...(options.tuned ? tuned : {}), ...(options.slots ? { concurrentJobs: options.slots } : {}) }
+    const preset = { worker: { connectionString: url, ...settings } }
     const runner = await run({ preset, logger, noHandleSignals: true, taskList: { noop: ({ n }) => ran(n) } })
     return async () => runner.stop()
   },

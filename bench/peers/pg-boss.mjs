@@ -6,9 +6,11 @@ import { main } from './protocol.mjs'
 const queue = 'noop'
 const tuned = { batchSize: 1000, localConcurrency: 2, burstWhenBatchFull: true, pollingIntervalSeconds: 0.5 }
 
-async function open(url, max, options = {}) {
+async function open(url, max, { tolerant, ...options } = {}) {
   const boss = new PgBoss({ connectionString: url, max, ...options })
-  boss.on('error', (error) => { throw error })
+  boss.on('error', (error) => {
+    if (!tolerant) throw error
+  })
   await boss.start()
   return boss
 }
@@ -16,15 +18,22 @@ async function open(url, max, options = {}) {
 await main({
   async setUp(url) {
     const boss = await open(url, 4)
-    await boss.createQueue(queue, { notify: true })
+    for (const name of [queue, 'q1', 'q2', 'q3', 'q4']) await boss.createQueue(name, { notify: true })
     await boss.stop()
   },
 
   async start(url, options, ran) {
-    const boss = await open(url, 10, options.tuned ? { useListenNotify: true } : {})
-    await boss.work(queue, options.tuned ? tuned : {}, async (jobs) => {
-      for (const job of jobs) await ran(job.data.n)
-    })
+    const boss = await open(url, 10, { tolerant: options.tolerant, ...(options.tuned ? { useListenNotify: true } : {}) })
+    const queues = options.queues ? Array.from({ length: options.queues }, (_, i) => `q${i + 1}`) : [queue]
+    const settings = { ...(options.tuned ? tuned : {}) }
+    // A batch's jobs run at the same time when there are slots for so many, in two batches of half as many.
+    if (options.slots) settings.batchSize = Math.max(1, options.slots / queues.length / settings.localConcurrency)
+    for (const name of queues) {
+      await boss.work(name, settings, async (jobs) => {
+        if (options.slots) await Promise.all(jobs.map((job) => ran(job.data.n)))
+        else for (const job of jobs) await ran(job.data.n)
+      })
+    }
     return async () => boss.stop({ graceful: true, timeout: 10_000 })
   },
 

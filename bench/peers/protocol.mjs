@@ -1,5 +1,5 @@
 // What a peer on Node does for the bench, as a child process: one command with
-// options in JSON, answers as lines of JSON. The same as child.go in ../run.
+// options in JSON, answers as lines of JSON. The same as ../child.
 //
 // A peer is an object with
 //   setUp(url)                       make its tables
@@ -34,9 +34,10 @@ async function work(peer, options) {
   const ended = new Promise((resolve) => process.stdin.once('end', resolve))
   say({ up: true })
   await told
-  const count = { ran: 0, first_ms: 0, last_ms: 0 }
-  const stop = await peer.start(url, options, async () => {
+  const count = { ran: 0, low: 0, first_ms: 0, last_ms: 0 }
+  const stop = await peer.start(url, options, async (n) => {
     count.last_ms = now()
+    if (n < 0) count.low++ // so low priority is told
     if (count.ran++ === 0) count.first_ms = count.last_ms
     if (options.handler_ms) await new Promise((resolve) => setTimeout(resolve, options.handler_ms))
   })
@@ -67,7 +68,7 @@ async function enqueue(peer, { seconds, connections, batch }) {
   await producer.end()
 }
 
-/** Times single jobs from the moment of their commit until they start. In between is what latencyApart in child.go says. */
+/** Times single jobs from the moment of their commit until they start. In between is what LatencyApart in ../child says. */
 async function latency(peer, options) {
   let arrive
   const stop = await peer.start(url, options, async () => arrive(now()))

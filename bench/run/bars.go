@@ -6,112 +6,119 @@ import (
 	"io"
 	"math"
 
+	"github.com/jobq-dev/jobq/bench/sheet"
+	"github.com/jobq-dev/jobq/bench/stage"
 	"github.com/jobq-dev/jobq/internal/measure"
 )
-
-// bar is a promise of ours, and a ratio or figure that shows whether it is
-// kept.
-type bar struct {
-	what  string
-	value func(s *sheet) (float64, bool)
-	limit float64
-	most  bool // the limit is the most that is allowed, and not the least
-}
-
-// ratio divides two medians.
-func ratio(above, below entry) func(s *sheet) (float64, bool) {
-	return func(s *sheet) (float64, bool) {
-		a, okA := s.median(above)
-		b, okB := s.median(below)
-		return a / b, okA && okB && b != 0
-	}
-}
-
-// ofBest is a figure's share of the better of the two.
-func ofBest(e, other entry) func(s *sheet) (float64, bool) {
-	return func(s *sheet) (float64, bool) {
-		a, okA := s.median(e)
-		b, okB := s.median(other)
-		return a / max(a, b), okA && okB && a > 0
-	}
-}
-
-func figure(e entry) func(s *sheet) (float64, bool) {
-	return func(s *sheet) (float64, bool) { return s.median(e) }
-}
 
 const (
 	ours     = "jobq, tuned"
 	oursAsIs = "jobq, defaults"
 	perSec   = "jobs/s"
+
+	beforeTuned = stage.Before + ", tuned"
+	beforeAsIs  = stage.Before + ", defaults"
 )
 
 // heartbeats is what 1,000 running jobs cost, with what an idle server costs
 // taken off.
-func heartbeats(s *sheet) (float64, bool) {
+func heartbeats(s *sheet.Sheet) (float64, bool) {
 	sum := 0.0
 	for _, name := range []string{clientShare, serverShare} {
-		with, ok := s.median(entry{"idle", "1000 running jobs", oursAsIs, name})
+		with, ok := s.Median(sheet.Of("idle", "1000 running jobs", oursAsIs, name))
 		if !ok {
 			return 0, false
 		}
 		sum += with
 	}
-	idle, ok := s.median(entry{"idle", "", nobody, serverShare})
+	idle, ok := s.Median(sheet.Of("idle", "", nobody, serverShare))
 	return sum - idle, ok
+}
+
+// heartbeatsAlone is what the leases of 1,000 running jobs cost, claimed together: what a process costs that has as many
+// slots and runs nothing is taken off, on both sides. It may be less than nothing: both are measured.
+func heartbeatsAlone(s *sheet.Sheet) (float64, bool) {
+	sum := 0.0
+	for _, name := range []string{clientShare, serverShare} {
+		busy, ok := s.Median(sheet.Of("idle", sheet.Count(runningJobs, "running job"), oursAsIs, name))
+		idle, okIdle := s.Median(sheet.Of("idle", fmt.Sprintf("%d slots", runningJobs), ours, name))
+		if !ok || !okIdle {
+			return 0, false
+		}
+		sum += busy - idle
+	}
+	return sum, true
 }
 
 // asyncTail is the p99 of a pickup, of the best peer's, where no commit waits
 // for the disk.
-func asyncTail(s *sheet) (float64, bool) {
+func asyncTail(s *sheet.Sheet) (float64, bool) {
 	best, all := math.Inf(1), true
 	for _, peer := range []string{"river, tuned", "graphile-worker, tuned", "pg-boss, tuned"} {
-		p99, ok := s.median(entry{"latency", asyncCommit, peer, "p99 ms"})
+		p99, ok := s.Median(sheet.Of("latency", asyncCommit, peer, "p99 ms"))
 		best, all = min(best, p99), all && ok
 	}
-	ours, ok := s.median(entry{"latency", asyncCommit, oursAsIs, "p99 ms"})
+	ours, ok := s.Median(sheet.Of("latency", asyncCommit, oursAsIs, "p99 ms"))
 	return ours / best, all && ok
 }
 
-func drainOf(contender string) entry { return entry{"drain", "", contender, perSec} }
+func drainOf(contender string) sheet.Entry { return sheet.Of("drain", "", contender, perSec) }
 
 // bars are those of the project that can be put as one number.
-func (l *lab) bars() []bar {
+func (l *lab) bars() []sheet.Bar {
 	many := func(what string, jobs int) string { return measure.Short(float64(jobs)) + " " + what }
 	one, batch := enqueueName(1, 1), enqueueName(enqueueBatch, 1)
 	busy := fmt.Sprintf("%d writers, workers busy", busyWriters)
 	const bare, triggers = "plain INSERT, no triggers", "plain INSERT, with jobq's triggers"
-	return []bar{
-		{"1. drain, of graphile-worker's", ratio(drainOf(ours), drainOf("graphile-worker, tuned")), 1.5, false},
-		{"1. drain, of pg-boss's", ratio(drainOf(ours), drainOf("pg-boss, tuned")), 1.5, false},
-		{"1. drain, of River's", ratio(drainOf(ours), drainOf("river, tuned")), 3, false},
-		{"1. drain, of hand-written SQL", ratio(drainOf(ours), drainOf("hand-written SQL")), 0.7, false},
-		{"2. drain at defaults, of our best", ofBest(drainOf(oursAsIs), drainOf(ours)), 0.8, false},
-		{"3. enqueue one, time of a bare INSERT's", ratio(entry{"enqueue", one, bare, perSec}, entry{"enqueue", one, "jobq", perSec}), 1.1, true},
-		{"3. enqueue many, of graphile-worker's", ratio(entry{"enqueue", batch, "jobq", perSec}, entry{"enqueue", batch, "graphile-worker", perSec}), 1, false},
-		{"3. enqueue many, of pg-boss's", ratio(entry{"enqueue", batch, "jobq", perSec}, entry{"enqueue", batch, "pg-boss", perSec}), 1, false},
-		{"3. enqueue many, of River's COPY", ratio(entry{"enqueue", batch, "jobq", perSec}, entry{"enqueue", batch, "river", perSec}), 1, false},
-		{"3. 8 writers with triggers, of those without", ratio(entry{"triggers", busy, triggers, perSec}, entry{"triggers", busy, bare, perSec}), 0.95, false},
-		{"4. pickup p50, of a bare NOTIFY's", ratio(entry{"latency", "", oursAsIs, "p50 ms"}, entry{"latency", "", bareNotify, "p50 ms"}), 1.5, true},
-		{"4. pickup p50, of a NOTIFY's and a commit's", ratio(entry{"latency", "", oursAsIs, "p50 ms"}, entry{"latency", "", notifyWrite, "p50 ms"}), 1.5, true},
-		{"4. pickup p99, of River's", ratio(entry{"latency", "", oursAsIs, "p99 ms"}, entry{"latency", "", "river, tuned", "p99 ms"}), 1, true},
-		{"4. pickup p99, of graphile-worker's", ratio(entry{"latency", "", oursAsIs, "p99 ms"}, entry{"latency", "", "graphile-worker, tuned", "p99 ms"}), 1, true},
-		{"4. pickup p99, of pg-boss's", ratio(entry{"latency", "", oursAsIs, "p99 ms"}, entry{"latency", "", "pg-boss, tuned", "p99 ms"}), 1, true},
-		{"4. pickup p99, of the best peer's, synchronous_commit off", asyncTail, 1, true},
-		{"4. scheduled p99, ms", figure(entry{"latency", "scheduled", oursAsIs, "p99 ms"}), 20, true},
-		{"5. drain with a backlog, of without", ratio(entry{"backlog", many("waiting", l.scaled(manyJobs)), ours, perSec}, entry{"backlog", many("waiting", 0), ours, perSec}), 0.9, false},
-		{"5. drain with a history, of without", ratio(entry{"history", many("finished", l.scaled(manyJobs)), ours, perSec}, entry{"history", many("finished", 0), ours, perSec}), 0.9, false},
-		{"5. transaction open: the end, of without", ratio(entry{"held", "transaction open", ours, "last tenth, jobs/s"}, entry{"held", "nothing open", ours, "last tenth, jobs/s"}), 0.8, false},
-		{"5. transaction open: the end, of its best tenth", ratio(entry{"held", "transaction open", ours, "last tenth, jobs/s"}, entry{"held", "transaction open", ours, "best tenth, jobs/s"}), 0.8, false},
-		{"5. transaction open: jobs", figure(entry{"held", "transaction open", ours, "jobs in all"}), 1_000_000, false},
-		{"6. server CPU, µs a job", figure(entry{"drain", "", ours, "server µs/job"}), 40, true},
-		{"6. client CPU, µs a job", figure(entry{"drain", "", ours, "client µs/job"}), 20, true},
-		{"6. WAL, bytes a job", figure(entry{"drain", "", ours, "WAL B/job"}), 900, true},
-		{"6. 1,000 running jobs: % of a core, both sides", heartbeats, 1, true},
-		{"7. idle: statements a second", figure(entry{"idle", "", oursAsIs, "statements/s"}), 0.5, true},
-		{"7. idle with 1,000 slots, of with 10", ratio(entry{"idle", "1000 slots", ours, "statements/s"}, entry{"idle", "10 slots", ours, "statements/s"}), 1.2, true},
-		{"8. 8 processes, of one", ratio(entry{"scaling", count(8, "process"), ours, perSec}, entry{"scaling", count(1, "process"), ours, perSec}), 1, false},
-		{"8. one job, 50 idle workers: claims", figure(entry{"herd", fmt.Sprintf("%d idle workers, 1 job", herdWorkers), oursAsIs, "claims a job"}), 5, true},
+	return []sheet.Bar{
+		{What: "1. drain, of graphile-worker's", Value: sheet.Ratio(drainOf(ours), drainOf("graphile-worker, tuned")), Limit: 1.5},
+		{What: "1. drain, of pg-boss's", Value: sheet.Ratio(drainOf(ours), drainOf("pg-boss, tuned")), Limit: 1.5},
+		{What: "1. drain, of River's", Value: sheet.Ratio(drainOf(ours), drainOf("river, tuned")), Limit: 3},
+		{What: "1. drain, of hand-written SQL", Value: sheet.Ratio(drainOf(ours), drainOf("hand-written SQL")), Limit: 0.7},
+		{What: "2. drain at defaults, of our best", Value: sheet.OfBest(drainOf(oursAsIs), drainOf(ours)), Limit: 0.8},
+		{What: "3. enqueue one, time of a bare INSERT's", Value: sheet.Ratio(sheet.Of("enqueue", one, bare, perSec), sheet.Of("enqueue", one, "jobq", perSec)), Limit: 1.1, Most: true},
+		{What: "3. enqueue many, of graphile-worker's", Value: sheet.Ratio(sheet.Of("enqueue", batch, "jobq", perSec), sheet.Of("enqueue", batch, "graphile-worker", perSec)), Limit: 1},
+		{What: "3. enqueue many, of pg-boss's", Value: sheet.Ratio(sheet.Of("enqueue", batch, "jobq", perSec), sheet.Of("enqueue", batch, "pg-boss", perSec)), Limit: 1},
+		{What: "3. enqueue many, of River's COPY", Value: sheet.Ratio(sheet.Of("enqueue", batch, "jobq", perSec), sheet.Of("enqueue", batch, "river", perSec)), Limit: 1},
+		{What: "3. 8 writers with triggers, of those without", Value: sheet.Ratio(sheet.Of("triggers", busy, triggers, perSec), sheet.Of("triggers", busy, bare, perSec)), Limit: 0.95},
+		{What: "4. pickup p50, of a bare NOTIFY's", Value: sheet.Ratio(sheet.Of("latency", "", oursAsIs, "p50 ms"), sheet.Of("latency", "", bareNotify, "p50 ms")), Limit: 1.5, Most: true},
+		{What: "4. pickup p50, of a NOTIFY's and a commit's", Value: sheet.Ratio(sheet.Of("latency", "", oursAsIs, "p50 ms"), sheet.Of("latency", "", notifyWrite, "p50 ms")), Limit: 1.5, Most: true},
+		{What: "4. pickup p99, of River's", Value: sheet.Ratio(sheet.Of("latency", "", oursAsIs, "p99 ms"), sheet.Of("latency", "", "river, tuned", "p99 ms")), Limit: 1, Most: true},
+		{What: "4. pickup p99, of graphile-worker's", Value: sheet.Ratio(sheet.Of("latency", "", oursAsIs, "p99 ms"), sheet.Of("latency", "", "graphile-worker, tuned", "p99 ms")), Limit: 1, Most: true},
+		{What: "4. pickup p99, of pg-boss's", Value: sheet.Ratio(sheet.Of("latency", "", oursAsIs, "p99 ms"), sheet.Of("latency", "", "pg-boss, tuned", "p99 ms")), Limit: 1, Most: true},
+		{What: "4. pickup p99, of the best peer's, synchronous_commit off", Value: asyncTail, Limit: 1, Most: true},
+		{What: "4. scheduled p99, ms", Value: sheet.Figure(sheet.Of("latency", "scheduled", oursAsIs, "p99 ms")), Limit: 20, Most: true},
+		{What: "5. drain with a backlog, of without", Value: sheet.Ratio(sheet.Of("backlog", many("waiting", l.scaled(manyJobs)), ours, perSec), sheet.Of("backlog", many("waiting", 0), ours, perSec)), Limit: 0.9},
+		{What: "5. drain with a history, of without", Value: sheet.Ratio(sheet.Of("history", many("finished", l.scaled(manyJobs)), ours, perSec), sheet.Of("history", many("finished", 0), ours, perSec)), Limit: 0.9},
+		{What: "5. transaction open: the end, of without", Value: sheet.Ratio(sheet.Of("held", "transaction open", ours, "last tenth, jobs/s"), sheet.Of("held", "nothing open", ours, "last tenth, jobs/s")), Limit: 0.8},
+		{What: "5. transaction open: the end, of its best tenth", Value: sheet.Ratio(sheet.Of("held", "transaction open", ours, "last tenth, jobs/s"), sheet.Of("held", "transaction open", ours, "best tenth, jobs/s")), Limit: 0.8},
+		{What: "5. transaction open: jobs", Value: sheet.Figure(sheet.Of("held", "transaction open", ours, "jobs in all")), Limit: 1_000_000},
+		{What: "6. server CPU, µs a job", Value: sheet.Figure(sheet.Of("drain", "", ours, "server µs/job")), Limit: 40, Most: true},
+		{What: "6. client CPU, µs a job", Value: sheet.Figure(sheet.Of("drain", "", ours, "client µs/job")), Limit: 20, Most: true},
+		{What: "6. WAL, bytes a job", Value: sheet.Figure(sheet.Of("drain", "", ours, "WAL B/job")), Limit: 900, Most: true},
+		{What: "6. 1,000 running jobs: % of a core, both sides", Value: heartbeats, Limit: 1, Most: true},
+		{What: "7. idle: statements a second", Value: sheet.Figure(sheet.Of("idle", "", oursAsIs, "statements/s")), Limit: 0.5, Most: true},
+		{What: "7. idle with 1,000 slots, of with 10", Value: sheet.Ratio(sheet.Of("idle", "1000 slots", ours, "statements/s"), sheet.Of("idle", "10 slots", ours, "statements/s")), Limit: 1.2, Most: true},
+		{What: "8. 8 processes, of one", Value: sheet.Ratio(sheet.Of("scaling", sheet.Count(8, "process"), ours, perSec), sheet.Of("scaling", sheet.Count(1, "process"), ours, perSec)), Limit: 1},
+		{What: "8. one job, 50 idle workers: claims", Value: sheet.Figure(sheet.Of("herd", fmt.Sprintf("%d idle workers, 1 job", herdWorkers), oursAsIs, "claims a job")), Limit: 5, Most: true},
+	}
+}
+
+// layoutBars are those of the second table layout (docs/decisions/0013): beside the commit before it, the peers, and as figures.
+func layoutBars() []sheet.Bar {
+	ofBefore := func(figure string) func(s *sheet.Sheet) (float64, bool) {
+		return sheet.Ratio(sheet.Of("latency", "", oursAsIs, figure), sheet.Of("latency", "", beforeAsIs, figure))
+	}
+	return []sheet.Bar{
+		{What: "layout: drain, of the commit before", Value: sheet.Ratio(drainOf(ours), drainOf(beforeTuned)), Limit: 1.4},
+		{What: "layout: drain, of graphile-worker's", Value: sheet.Ratio(drainOf(ours), drainOf("graphile-worker, tuned")), Limit: 2.2},
+		{What: "layout: drain, of River's", Value: sheet.Ratio(drainOf(ours), drainOf("river, tuned")), Limit: 4},
+		{What: "layout: server CPU, µs a job", Value: sheet.Figure(sheet.Of("drain", "", ours, "server µs/job")), Limit: 20, Most: true},
+		{What: "layout: server CPU, µs a job, as aimed at", Value: sheet.Figure(sheet.Of("drain", "", ours, "server µs/job")), Limit: 17, Most: true},
+		{What: "layout: WAL, bytes a job", Value: sheet.Figure(sheet.Of("drain", "", ours, "WAL B/job")), Limit: 480, Most: true},
+		{What: "layout: heartbeats of 1,000 jobs claimed together, % of a core", Value: heartbeatsAlone, Limit: 0.2, Most: true},
+		{What: "layout: pickup p50, of the commit before", Value: ofBefore("p50 ms"), Limit: 1, Most: true},
+		{What: "layout: pickup p99, of the commit before", Value: ofBefore("p99 ms"), Limit: 1, Most: true},
 	}
 }
 
@@ -121,24 +128,9 @@ func (l *lab) bars() []bar {
 //go:embed missed.md
 var missed string
 
-// writeBars writes the bars, also those that were not measured.
+// writeBars writes all bars, and why some are missed.
 func (l *lab) writeBars(out io.Writer) {
-	fmt.Fprint(out, "\n## Bars\n\nWhat the project asks of itself, as ratios of medians within this run.\n\n| | value | bar | |\n|---|---:|---:|---|\n")
-	for _, b := range l.bars() {
-		value, ok := b.value(l.sheet)
-		sign, met := "≥", value >= b.limit
-		if b.most {
-			sign, met = "≤", value <= b.limit
-		}
-		if !ok {
-			fmt.Fprintf(out, "| %s | | %s %s | not measured |\n", b.what, sign, number(b.limit))
-			continue
-		}
-		verdict := "met"
-		if !met {
-			verdict = "**not met**"
-		}
-		fmt.Fprintf(out, "| %s | %s | %s %s | %s |\n", b.what, number(value), sign, number(b.limit), verdict)
-	}
+	fmt.Fprint(out, "\n## Bars\n\nWhat the project asks of itself, as ratios of medians within this run.\n\n")
+	sheet.WriteBars(out, l.sheet, append(l.bars(), layoutBars()...))
 	fmt.Fprintf(out, "\n%s", missed)
 }

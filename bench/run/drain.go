@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
+	"github.com/jobq-dev/jobq/bench/child"
+	"github.com/jobq-dev/jobq/bench/sheet"
+	"github.com/jobq-dev/jobq/bench/stage"
 	"github.com/jobq-dev/jobq/internal/measure"
 )
 
@@ -28,46 +30,46 @@ type drained struct {
 // over, and checks that all that ran is stored.
 func (b *bed) drain(ctx context.Context, jobs, processes int) (drained, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // ends the children when one of them fails
-	children, err := b.muster(ctx, processes, order{ReportMs: reportEvery})
+	defer cancel() // ends the processren when one of them fails
+	children, err := b.Muster(ctx, processes, child.Order{ReportMs: reportEvery})
 	if err != nil {
 		return drained{}, err
 	}
-	before, err := b.meter.Read(ctx)
+	before, err := b.Meter.Read(ctx)
 	if err != nil {
 		return drained{}, err
 	}
-	if err := begin(children...); err != nil {
+	if err := stage.Begin(children...); err != nil {
 		return drained{}, err
 	}
-	all, err := awaitRan(ctx, children, int64(jobs))
+	all, err := stage.AwaitRan(ctx, children, int64(jobs), drainLimit)
 	if err != nil {
 		return drained{}, err
 	}
 	var ran, cpu int64
 	first, last := 0.0, 0.0
-	for _, child := range children {
-		end, err := child.stop()
+	for _, process := range children {
+		end, err := process.Stop()
 		if err != nil {
 			return drained{}, err
 		}
-		ran, cpu = ran+end.Ran, cpu+end.CPUMicros-child.first.CPUMicros
+		ran, cpu = ran+end.Ran, cpu+end.CPUMicros-process.First().CPUMicros
 		if end.Ran > 0 && (first == 0 || end.FirstMs < first) {
 			first = end.FirstMs
 		}
 		last = max(last, end.LastMs)
 	}
-	after, err := b.meter.Read(ctx)
+	after, err := b.Meter.Read(ctx)
 	if err != nil {
 		return drained{}, err
 	}
 	if !all {
-		b.problem("%s, %s: stopped after %s, when %d of %d had run", b.contender, count(processes, "process"), drainLimit, ran, jobs)
+		b.problem("%s, %s: stopped after %s, when %d of %d had run", b.Contender, sheet.Count(processes, "process"), drainLimit, ran, jobs)
 	}
 	if err := b.checkLeft(ctx, ran); err != nil {
 		return drained{}, err
 	}
-	usage := b.meter.Since(before, after)
+	usage := b.Meter.Since(before, after)
 	count := float64(max(ran, 1))
 	return drained{
 		jobs: ran, jobsPerSecond: count / max((last-first)/1000, 0.001), serverMicros: float64(usage.ServerCPU.Microseconds()) / count,
@@ -78,50 +80,21 @@ func (b *bed) drain(ctx context.Context, jobs, processes int) (drained, error) {
 // checkLeft reports when jobs that ran are not stored as such, or others are.
 func (b *bed) checkLeft(ctx context.Context, ran int64) error {
 	var left int64
-	if err := b.pool.QueryRow(ctx, b.left).Scan(&left); err != nil {
+	if err := b.Pool.QueryRow(ctx, b.Left).Scan(&left); err != nil {
 		return err
 	}
-	if left != int64(b.filled)-ran {
-		b.problem("%s: %d jobs ran, and %d of %d are left", b.contender, ran, left, b.filled)
+	if left != int64(b.Filled)-ran {
+		b.problem("%s: %d jobs ran, and %d of %d are left", b.Contender, ran, left, b.Filled)
 	}
-	b.filled = int(left)
+	b.Filled = int(left)
 	return nil
 }
 
-// awaitRan waits until the children together have run so many jobs, which it
-// returns, or long enough.
-func awaitRan(ctx context.Context, children []*running, jobs int64) (all bool, err error) {
-	limit := time.NewTimer(drainLimit)
-	defer limit.Stop()
-	ticker := time.NewTicker(reportEvery * time.Millisecond / 4)
-	defer ticker.Stop()
-	for {
-		var ran int64
-		for _, child := range children {
-			ran += child.say().Ran
-			if child.hasEnded() && child.say().Ran < jobs {
-				_, err := child.result()
-				return false, fmt.Errorf("a worker has ended: %w", err)
-			}
-		}
-		if ran >= jobs {
-			return true, nil
-		}
-		select {
-		case <-ticker.C:
-		case <-limit.C:
-			return false, nil
-		case <-ctx.Done():
-			return false, ctx.Err()
-		}
-	}
-}
-
 // put records a drain.
-func (l *lab) put(scenario, test string, c contender, d drained) {
+func (l *lab) put(scenario, test string, c stage.Contender, d drained) {
 	l.say("%-10s %-28s %-28s %8.0f/s", scenario, test, c, d.jobsPerSecond)
 	for figure, value := range d.figures() {
-		l.sheet.put(entry{scenario, test, c.String(), figure}, value)
+		l.sheet.Put(sheet.Of(scenario, test, c.String(), figure), value)
 	}
 }
 
@@ -137,7 +110,7 @@ func (d drained) figures() func(yield func(string, float64) bool) {
 // runDrain drains the same number of jobs with every contender, in turns.
 func (l *lab) runDrain(ctx context.Context) error {
 	for range l.rounds {
-		for _, c := range l.chosen() {
+		for _, c := range l.Chosen() {
 			if err := l.drainOnce(ctx, c, "drain", "", 1); err != nil {
 				return err
 			}
@@ -146,15 +119,15 @@ func (l *lab) runDrain(ctx context.Context) error {
 	return nil
 }
 
-func (l *lab) drainOnce(ctx context.Context, c contender, scenario, test string, processes int) error {
+func (l *lab) drainOnce(ctx context.Context, c stage.Contender, scenario, test string, processes int) error {
 	return l.with(ctx, c, func(b *bed) error {
-		if err := b.add(ctx, l.scaled(drainJobs)); err != nil {
+		if err := b.Add(ctx, l.scaled(drainJobs)); err != nil {
 			return err
 		}
-		if err := b.settle(ctx); err != nil {
+		if err := b.Settle(ctx); err != nil {
 			return err
 		}
-		d, err := b.drain(ctx, b.filled, processes)
+		d, err := b.drain(ctx, b.Filled, processes)
 		if err == nil {
 			l.put(scenario, test, c, d)
 		}
@@ -166,8 +139,8 @@ func (l *lab) drainOnce(ctx context.Context, c contender, scenario, test string,
 func (l *lab) runScaling(ctx context.Context) error {
 	for range l.rounds {
 		for processes := 1; processes <= processesMax; processes *= 2 {
-			for _, c := range l.chosen("jobq, tuned", "jobq, defaults", "graphile-worker, tuned", "river, tuned", "hand-written SQL") {
-				if err := l.drainOnce(ctx, c, "scaling", count(processes, "process"), processes); err != nil {
+			for _, c := range l.Chosen("jobq, tuned", "jobq, defaults", "graphile-worker, tuned", "river, tuned", "hand-written SQL") {
+				if err := l.drainOnce(ctx, c, "scaling", sheet.Count(processes, "process"), processes); err != nil {
 					return err
 				}
 			}
@@ -178,16 +151,16 @@ func (l *lab) runScaling(ctx context.Context) error {
 
 // runBacklog drains without and with very many jobs that wait behind.
 func (l *lab) runBacklog(ctx context.Context) error {
-	return l.obstructed(ctx, "backlog", "waiting", func(b *bed, jobs int) error { return b.add(ctx, jobs) })
+	return l.obstructed(ctx, "backlog", "waiting", func(b *bed, jobs int) error { return b.Add(ctx, jobs) })
 }
 
 // runHistory drains without and with very many jobs that have finished.
 func (l *lab) runHistory(ctx context.Context) error {
 	return l.obstructed(ctx, "history", "finished", func(b *bed, jobs int) error {
-		if b.fillHistory == "" {
+		if b.FillHistory == "" {
 			return nil // the system keeps none: it has nothing in its way
 		}
-		return b.chunks(ctx, b.fillHistory, 1, jobs)
+		return b.Chunks(ctx, b.FillHistory, 1, jobs)
 	})
 }
 
@@ -195,10 +168,10 @@ func (l *lab) runHistory(ctx context.Context) error {
 // one with very much, so that the machine's moods meet both.
 func (l *lab) obstructed(ctx context.Context, scenario, what string, obstruct func(b *bed, jobs int) error) error {
 	many := l.scaled(manyJobs)
-	for _, c := range l.chosen("jobq, tuned", "jobq, defaults", "river, tuned", "graphile-worker, tuned") {
+	for _, c := range l.Chosen("jobq, tuned", "jobq, defaults", "river, tuned", "graphile-worker, tuned") {
 		err := l.with(ctx, c, func(full *bed) error {
 			l.say("%-10s %s: making %d jobs", scenario, c, many)
-			if err := errors.Join(obstruct(full, many), full.settle(ctx)); err != nil {
+			if err := errors.Join(obstruct(full, many), full.Settle(ctx)); err != nil {
 				return err
 			}
 			return l.with(ctx, c, func(empty *bed) error {
@@ -223,15 +196,15 @@ func (l *lab) obstructed(ctx context.Context, scenario, what string, obstruct fu
 // drainSome adds as many jobs as it drains.
 func (b *bed) drainSome(ctx context.Context, scenario, test string) error {
 	jobs := b.scaled(drainJobs)
-	if err := b.add(ctx, jobs); err != nil {
+	if err := b.Add(ctx, jobs); err != nil {
 		return err
 	}
-	if err := b.settle(ctx); err != nil {
+	if err := b.Settle(ctx); err != nil {
 		return err
 	}
 	d, err := b.drain(ctx, jobs, 1)
 	if err == nil {
-		b.put(scenario, test, b.contender, d)
+		b.put(scenario, test, b.Contender, d)
 	}
 	return err
 }

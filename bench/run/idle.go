@@ -4,6 +4,10 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/jobq-dev/jobq/bench/child"
+	"github.com/jobq-dev/jobq/bench/sheet"
+	"github.com/jobq-dev/jobq/bench/stage"
 )
 
 const (
@@ -33,17 +37,19 @@ const (
 // server costs when nobody does anything stands first.
 func (l *lab) runIdle(ctx context.Context) error {
 	l.now.Rounds = 1
-	for _, c := range l.chosen(oursAsIs) {
+	for _, c := range l.Chosen(oursAsIs) {
 		if err := l.with(ctx, c, func(b *bed) error { return b.watch(ctx, "", nobody, nil, l.seconds(idleSeconds)) }); err != nil {
 			return err
 		}
+	}
+	for _, c := range l.Chosen(oursAsIs, beforeAsIs) {
 		if err := l.with(ctx, c, func(b *bed) error { return b.heartbeats(ctx) }); err != nil {
 			return err
 		}
 	}
-	for _, c := range l.chosen("jobq", "graphile-worker", "river", "pg-boss") {
+	for _, c := range l.Chosen("jobq", stage.Before, "graphile-worker", "river", "pg-boss") {
 		slots := []int{0}
-		if c.name == "jobq" && c.tuned {
+		if c.Name == "jobq" && c.Tuned {
 			slots = []int{10, 1000}
 		}
 		for _, number := range slots {
@@ -62,57 +68,57 @@ func (l *lab) runIdle(ctx context.Context) error {
 // idle watches a worker that has nothing to do.
 func (b *bed) idle(ctx context.Context, test string, slots int) error {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // ends the child when it has not ended below
-	child, err := b.one(ctx, order{ReportMs: 1000, Slots: slots})
+	defer cancel() // ends the process when it has not ended below
+	process, err := b.One(ctx, child.Order{ReportMs: 1000, Slots: slots})
 	if err != nil {
 		return err
 	}
-	if err := b.watch(ctx, test, b.String(), child, b.seconds(idleSeconds)); err != nil {
+	if err := b.watch(ctx, test, b.String(), process, b.seconds(idleSeconds)); err != nil {
 		return err
 	}
-	_, err = child.stop()
+	_, err = process.Stop()
 	return err
 }
 
 // heartbeats watches a worker whose jobs all run, and do nothing else.
 func (b *bed) heartbeats(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // ends the child, whose jobs do not end
-	child, err := b.busy(ctx, runningJobs, order{ReportMs: 1000, Slots: runningJobs, HandlerMs: longHandler})
+	defer cancel() // ends the process, whose jobs do not end
+	process, err := b.busy(ctx, runningJobs, child.Order{ReportMs: 1000, Slots: runningJobs, HandlerMs: longHandler})
 	if err != nil {
 		return err
 	}
-	if err := b.watch(ctx, count(runningJobs, "running job"), b.String(), child, b.seconds(heartbeatSeconds)); err != nil {
+	if err := b.watch(ctx, sheet.Count(runningJobs, "running job"), b.String(), process, b.seconds(heartbeatSeconds)); err != nil {
 		return err
 	}
-	return b.stillBusy(ctx, child, runningJobs)
+	return b.stillBusy(ctx, process, runningJobs)
 }
 
 // busy is a process of jobq's all of whose slots have jobs that do not end. It
 // ends with the context.
-func (b *bed) busy(ctx context.Context, slots int, o order) (*running, error) {
-	if err := b.add(ctx, slots); err != nil {
+func (b *bed) busy(ctx context.Context, slots int, o child.Order) (*stage.Process, error) {
+	if err := b.Add(ctx, slots); err != nil {
 		return nil, err
 	}
-	child, err := b.one(ctx, o)
+	process, err := b.One(ctx, o)
 	if err != nil {
 		return nil, err
 	}
-	all, err := awaitRan(ctx, []*running{child}, int64(slots))
+	all, err := stage.AwaitRan(ctx, []*stage.Process{process}, int64(slots), drainLimit)
 	if err == nil && !all {
-		err = fmt.Errorf("only %d of %d jobs run after %s", child.say().Ran, slots, drainLimit)
+		err = fmt.Errorf("only %d of %d jobs run after %s", process.Say().Ran, slots, drainLimit)
 	}
-	return child, err
+	return process, err
 }
 
 // stillBusy is an error when what was measured was not a busy worker.
-func (b *bed) stillBusy(ctx context.Context, child *running, jobs int) error {
-	if child.hasEnded() {
-		_, err := child.result()
+func (b *bed) stillBusy(ctx context.Context, process *stage.Process, jobs int) error {
+	if process.HasEnded() {
+		_, err := process.Result()
 		return fmt.Errorf("the worker has ended: %w", err)
 	}
 	var number int
-	if err := b.pool.QueryRow(ctx, "select count(*) from jobq.job where state = 'running'").Scan(&number); err != nil {
+	if err := b.Pool.QueryRow(ctx, "select count(*) from jobq.job where state = 'running'").Scan(&number); err != nil {
 		return err
 	}
 	if number != jobs {
@@ -122,40 +128,40 @@ func (b *bed) stillBusy(ctx context.Context, child *running, jobs int) error {
 }
 
 // watch measures for some seconds while nothing is asked of anybody.
-func (b *bed) watch(ctx context.Context, test, name string, child *running, seconds float64) error {
+func (b *bed) watch(ctx context.Context, test, name string, process *stage.Process, seconds float64) error {
 	seconds = max(seconds, idleSecondsMin)
-	pause(ctx, max(time.Duration(min(b.scale, 1)*float64(idleSettle)), idleSettleMin))
-	before, err := b.meter.Read(ctx)
+	child.Pause(ctx, max(time.Duration(min(b.scale, 1)*float64(idleSettle)), idleSettleMin))
+	before, err := b.Meter.Read(ctx)
 	if err != nil {
 		return err
 	}
-	calls, err := b.statements(ctx)
+	calls, err := b.Statements(ctx)
 	if err != nil {
 		return err
 	}
 	var cpu int64
-	if child != nil {
-		cpu = -child.say().CPUMicros
+	if process != nil {
+		cpu = -process.Say().CPUMicros
 	}
-	pause(ctx, time.Duration(seconds*float64(time.Second)))
-	callsAfter, err := b.statements(ctx)
+	child.Pause(ctx, time.Duration(seconds*float64(time.Second)))
+	callsAfter, err := b.Statements(ctx)
 	if err != nil {
 		return err
 	}
-	after, err := b.meter.Read(ctx)
+	after, err := b.Meter.Read(ctx)
 	if err != nil {
 		return err
 	}
-	if child != nil {
-		cpu += child.say().CPUMicros
+	if process != nil {
+		cpu += process.Say().CPUMicros
 	}
-	usage := b.meter.Since(before, after)
+	usage := b.Meter.Since(before, after)
 	elapsed := usage.Elapsed.Seconds()
 	rate := float64(callsAfter-calls) / elapsed
 	b.say("%-10s %-28s %-28s %.2f statements/s", "idle", test, name, rate)
-	b.sheet.put(entry{"idle", test, name, "statements/s"}, rate)
-	b.sheet.put(entry{"idle", test, name, clientShare}, float64(cpu)/1e4/elapsed)
-	b.sheet.put(entry{"idle", test, name, serverShare}, 100*usage.ServerCPU.Seconds()/elapsed)
+	b.sheet.Put(sheet.Of("idle", test, name, "statements/s"), rate)
+	b.sheet.Put(sheet.Of("idle", test, name, clientShare), float64(cpu)/1e4/elapsed)
+	b.sheet.Put(sheet.Of("idle", test, name, serverShare), 100*usage.ServerCPU.Seconds()/elapsed)
 	return ctx.Err()
 }
 
@@ -163,7 +169,7 @@ func (b *bed) watch(ctx context.Context, test, name string, child *running, seco
 // many of them come for it. They do not poll meanwhile, so that all claims are for the job.
 func (l *lab) runHerd(ctx context.Context) error {
 	for range l.rounds {
-		for _, c := range l.chosen(oursAsIs) {
+		for _, c := range l.Chosen(oursAsIs) {
 			if err := l.with(ctx, c, func(b *bed) error { return b.herd(ctx) }); err != nil {
 				return err
 			}
@@ -174,21 +180,21 @@ func (l *lab) runHerd(ctx context.Context) error {
 
 func (b *bed) herd(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // ends the child when it has not ended below
-	child, err := b.one(ctx, order{ReportMs: 100, Workers: herdWorkers, PollMs: longHandler})
+	defer cancel() // ends the process when it has not ended below
+	process, err := b.One(ctx, child.Order{ReportMs: 100, Workers: herdWorkers, PollMs: longHandler})
 	if err != nil {
 		return err
 	}
-	pause(ctx, herdAcquainted)
+	child.Pause(ctx, herdAcquainted)
 	before, err := b.claims(ctx)
 	if err != nil {
 		return err
 	}
 	for range herdJobs {
-		if err := b.add(ctx, 1); err != nil {
+		if err := b.Add(ctx, 1); err != nil {
 			return err
 		}
-		pause(ctx, herdSettle)
+		child.Pause(ctx, herdSettle)
 	}
 	after, err := b.claims(ctx)
 	if err != nil {
@@ -196,9 +202,9 @@ func (b *bed) herd(ctx context.Context) error {
 	}
 	each := float64(after-before) / herdJobs
 	test := fmt.Sprintf("%d idle workers, 1 job", herdWorkers)
-	b.say("%-10s %-28s %-28s %.1f claims a job", "herd", test, b.contender, each)
-	b.sheet.put(entry{"herd", test, b.String(), "claims a job"}, each)
-	end, err := child.stop()
+	b.say("%-10s %-28s %-28s %.1f claims a job", "herd", test, b.Contender, each)
+	b.sheet.Put(sheet.Of("herd", test, b.String(), "claims a job"), each)
+	end, err := process.Stop()
 	if err == nil && (end.Ran != herdJobs || after-before < herdJobs) {
 		err = fmt.Errorf("%d of %d jobs ran, after %d claims", end.Ran, herdJobs, after-before)
 	}
@@ -207,8 +213,8 @@ func (b *bed) herd(ctx context.Context) error {
 
 // claims counts how often workers have asked jobq for jobs.
 func (b *bed) claims(ctx context.Context) (calls int64, err error) {
-	err = b.pool.QueryRow(ctx, `select coalesce(sum(s.calls), 0)::bigint from pg_stat_statements s
+	err = b.Pool.QueryRow(ctx, `select coalesce(sum(s.calls), 0)::bigint from pg_stat_statements s
 		where s.dbid = (select oid from pg_database where datname = current_database())
-		  and s.query like '%insert into "jobq".running%'`).Scan(&calls)
+		  and s.query like '%insert into "jobq".lease%'`).Scan(&calls)
 	return calls, err
 }

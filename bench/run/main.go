@@ -9,17 +9,18 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"log"
 	"os"
 	"os/signal"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
-	"github.com/jobq-dev/jobq/internal/postgres"
+	"github.com/jobq-dev/jobq/bench/child"
+	"github.com/jobq-dev/jobq/bench/sheet"
+	"github.com/jobq-dev/jobq/bench/stage"
+	"github.com/jobq-dev/jobq/internal/measure"
 )
 
 // scenario is one thing that is measured, and why.
@@ -47,21 +48,57 @@ func scenarios() []scenario {
 	}
 }
 
+// lab is what a run of this command knows: where it measures, how much, and the results so far.
+type lab struct {
+	*stage.Server
+	config stage.Config
+	log    io.Writer
+	sheet  *sheet.Sheet
+	scale  float64
+	rounds int
+	held   time.Duration
+	now    *sheet.Run // the scenario that is being measured
+	// version of the sources: the commit, when they were built.
+	version string
+	commit  measure.Latencies
+}
+
+// bed is a database with a contender's tables in it.
+type bed struct {
+	*lab
+	*stage.Database
+}
+
+// with makes a database for a contender, lets work be done in it, and drops it.
+func (l *lab) with(ctx context.Context, c stage.Contender, work func(b *bed) error) error {
+	return l.Server.With(ctx, c, func(d *stage.Database) error { return work(&bed{l, d}) })
+}
+
+// scaled is a number of jobs at the chosen scale.
+func (l *lab) scaled(jobs int) int { return max(int(float64(jobs)*l.scale), 100) }
+
+// problem is something that the report must not hide.
+func (l *lab) problem(format string, args ...any) {
+	l.now.Problems = append(l.now.Problems, fmt.Sprintf(format, args...))
+}
+
+func (l *lab) say(format string, args ...any) { fmt.Fprintf(l.log, format+"\n", args...) }
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if len(os.Args) > 1 && os.Args[1] == "child" {
-		if err := runChild(context.WithoutCancel(ctx), os.Args[2:]); err != nil { // the end of standard input ends it
+		if err := child.Run(context.WithoutCancel(ctx), os.Args[2:]); err != nil { // the end of standard input ends it
 			log.Fatal(err)
 		}
 		return
 	}
-	l := &lab{log: os.Stderr, sheet: newSheet(), durable: true}
+	l := &lab{log: os.Stderr, sheet: sheet.New()}
 	flag.IntVar(&l.rounds, "rounds", 3, "rounds of each contender")
 	flag.Float64Var(&l.scale, "scale", 1, "multiplies numbers of jobs, and shortens times when below 1")
 	flag.DurationVar(&l.held, "held", 10*time.Minute, "how long a transaction is held open")
-	flag.StringVar(&l.only, "only", "", "systems, separated by commas: jobq, river, graphile-worker, pg-boss, sql (default all)")
-	flag.StringVar(&l.peers, "peers", "peers", "folder of the peers that run on Node")
+	flag.StringVar(&l.config.Only, "only", "", "systems, separated by commas: jobq, jobq-before, river, graphile-worker, pg-boss, sql (default all)")
+	flag.StringVar(&l.config.Peers, "peers", "peers", "folder of the peers that run on Node")
 	names := flag.String("scenarios", "", "scenarios, separated by commas (default all)")
 	out := flag.String("out", "", "file to write the results to (default standard output)")
 	flag.Parse()
@@ -71,32 +108,20 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, l *lab, names, out string) error {
+func run(ctx context.Context, l *lab, names, out string) (err error) {
 	if err := l.check(names, out); err != nil {
 		return err
 	}
-	l.version = version() // now: this program was built a moment ago
-	server, err := postgres.Start(ctx, postgres.Config{Durable: l.durable, Settings: serverSettings()})
-	if err != nil {
+	l.version = stage.Version() // now: this program was built a moment ago
+	if l.Server, err = stage.Start(ctx, l.config); err != nil {
 		return err
 	}
-	l.server = server
-	defer func() {
-		stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
-		defer cancel()
-		if err := server.Stop(stopCtx); err != nil {
-			log.Print(err)
-		}
-	}()
-	if l.admin, err = pgxpool.New(ctx, server.URL("postgres")); err != nil {
-		return err
-	}
-	defer l.admin.Close()
-	if l.commit, err = l.latencies(ctx); err != nil {
+	defer l.Stop(ctx)
+	if l.commit, err = l.Latencies(ctx); err != nil {
 		return err
 	}
 	if out != "" {
-		if err := l.sheet.load(dataFile(out)); err != nil {
+		if err := l.sheet.Load(sheet.DataFile(out)); err != nil {
 			return err
 		}
 	}
@@ -104,8 +129,8 @@ func run(ctx context.Context, l *lab, names, out string) error {
 		if names != "" && !strings.Contains(","+names+",", ","+s.name+",") {
 			continue
 		}
-		if kept := l.sheet.runs[s.name]; kept != nil && l.only != "" && kept.Only != l.only {
-			return fmt.Errorf("%s: -only %s would replace what was measured of other systems: write to another file", s.name, l.only)
+		if kept := l.sheet.Runs[s.name]; kept != nil && l.config.Only != "" && kept.Only != l.config.Only {
+			return fmt.Errorf("%s: -only %s would replace what was measured of other systems: write to another file", s.name, l.config.Only)
 		}
 		if err := l.measure(ctx, s); err != nil {
 			return err
@@ -114,7 +139,7 @@ func run(ctx context.Context, l *lab, names, out string) error {
 			continue
 		}
 		// After each scenario, so that an interruption costs one at most.
-		if err := errors.Join(l.sheet.save(dataFile(out)), l.writeReport(ctx, out)); err != nil {
+		if err := errors.Join(l.sheet.Save(sheet.DataFile(out)), l.writeReport(ctx, out)); err != nil {
 			return err
 		}
 	}
@@ -126,24 +151,11 @@ func run(ctx context.Context, l *lab, names, out string) error {
 
 // check refuses what would measure nothing, or lose what was measured.
 func (l *lab) check(names, out string) error {
-	known := func(names string, all ...string) error {
-		for name := range strings.SplitSeq(names, ",") {
-			if names != "" && !slices.Contains(all, name) {
-				return fmt.Errorf("no %q: there are %s", name, strings.Join(all, ", "))
-			}
-		}
-		return nil
-	}
-	var scenarioNames, systemNames []string
+	var known []string
 	for _, s := range scenarios() {
-		scenarioNames = append(scenarioNames, s.name)
+		known = append(known, s.name)
 	}
-	for _, c := range contenders() {
-		if !slices.Contains(systemNames, c.name) {
-			systemNames = append(systemNames, c.name)
-		}
-	}
-	if err := errors.Join(known(names, scenarioNames...), known(l.only, systemNames...)); err != nil {
+	if err := errors.Join(stage.CheckNames(names, known...), stage.CheckOnly(l.config)); err != nil {
 		return err
 	}
 	if l.rounds < 1 || l.scale <= 0 {
@@ -153,21 +165,21 @@ func (l *lab) check(names, out string) error {
 		return nil
 	}
 	_, reportErr := os.Stat(out)
-	_, dataErr := os.Stat(dataFile(out))
+	_, dataErr := os.Stat(sheet.DataFile(out))
 	if reportErr == nil && dataErr != nil {
-		return fmt.Errorf("%s is not here, so that %s would lose all other scenarios: measure all, or write to another file", dataFile(out), out)
+		return fmt.Errorf("%s is not here, so that %s would lose all other scenarios: measure all, or write to another file", sheet.DataFile(out), out)
 	}
 	return nil
 }
 
 // measure runs a scenario anew, and keeps what the report says about it.
 func (l *lab) measure(ctx context.Context, s scenario) error {
-	l.sheet.forget(s.name)
-	l.now = &runOf{
-		Started: time.Now().UTC(), Commit: l.version, Environment: l.environment(), Scale: l.scale, Only: l.only,
+	l.sheet.Forget(s.name)
+	l.now = &sheet.Run{
+		Started: time.Now().UTC(), Commit: l.version, Environment: l.Environment(), Scale: l.scale, Only: l.config.Only,
 		Command: "go run ./run " + strings.Join(os.Args[1:], " "), Rounds: l.rounds,
 	}
-	l.sheet.runs[s.name] = l.now
+	l.sheet.Runs[s.name] = l.now
 	if err := s.run(l, ctx); err != nil {
 		return fmt.Errorf("%s: %w", s.name, err)
 	}

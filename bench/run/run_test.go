@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/jobq-dev/jobq/bench/sheet"
+	"github.com/jobq-dev/jobq/bench/stage"
 	"github.com/jobq-dev/jobq/internal/measure"
 )
 
@@ -29,7 +31,7 @@ func TestMain(m *testing.M) {
 func TestScenarios(t *testing.T) {
 	t.Parallel()
 	out := filepath.Join(t.TempDir(), "RESULTS.md")
-	l := &lab{log: io.Discard, sheet: newSheet(), rounds: 1, scale: 0.001, held: time.Second, only: "jobq,sql", peers: "../peers"}
+	l := &lab{log: io.Discard, sheet: sheet.New(), rounds: 1, scale: 0.001, held: time.Second, config: stage.Config{Only: "jobq,sql", Peers: "../peers"}}
 	require.NoError(t, run(context.Background(), l, "drain,latency,held", out))
 	content, err := os.ReadFile(out)
 	require.NoError(t, err)
@@ -40,6 +42,8 @@ func TestScenarios(t *testing.T) {
 	require.Contains(t, report, "| 1. drain, of hand-written SQL |")
 	require.Contains(t, report, "| jobq, defaults |")
 	require.Contains(t, report, "transaction open, jobq, tuned, jobs/s:")
+	require.Contains(t, report, "transaction open, jobq, tuned, dead rows:")
+	require.Contains(t, report, "| MB on disk, first | MB on disk, last | B on disk a job | dead rows, most | dead rows, last |")
 	require.NotContains(t, report, "Problem:")
 }
 
@@ -47,12 +51,15 @@ func TestScenarios(t *testing.T) {
 // anything is started.
 func TestRefused(t *testing.T) {
 	t.Parallel()
-	good := lab{rounds: 1, scale: 1, only: "jobq,river"}
+	good := lab{rounds: 1, scale: 1, config: stage.Config{Only: "jobq,river"}}
 	require.NoError(t, good.check("drain,held", ""))
 	require.NoError(t, good.check("", ""))
 	misspelt := good
-	misspelt.only = "rivr"
-	require.ErrorContains(t, misspelt.check("", ""), `no "rivr": there are jobq, graphile-worker`)
+	misspelt.config.Only = "rivr"
+	require.ErrorContains(t, misspelt.check("", ""), `no "rivr": there are jobq, jobq-before, graphile-worker`)
+	absent := good
+	absent.config.Only, absent.config.Peers = "jobq,"+stage.Before, t.TempDir()
+	require.ErrorContains(t, absent.check("drain", ""), "run make bench-before", "who asks for it by name must not get a report without it")
 	require.ErrorContains(t, good.check("drian", ""), `no "drian": there are drain, scaling`)
 	idle := good
 	idle.rounds = 0
@@ -68,48 +75,40 @@ func TestRefused(t *testing.T) {
 func TestPartOverWhole(t *testing.T) {
 	t.Parallel()
 	out := filepath.Join(t.TempDir(), "RESULTS.md")
-	s := newSheet()
-	s.put(drainOf("river, tuned"), 10_000)
-	s.runs["drain"] = &runOf{Rounds: 3}
-	require.NoError(t, s.save(dataFile(out)))
-	l := &lab{log: io.Discard, sheet: newSheet(), rounds: 1, scale: 0.001, only: "jobq", peers: "../peers"}
+	s := sheet.New()
+	s.Put(drainOf("river, tuned"), 10_000)
+	s.Runs["drain"] = &sheet.Run{Rounds: 3}
+	require.NoError(t, s.Save(sheet.DataFile(out)))
+	l := &lab{log: io.Discard, sheet: sheet.New(), rounds: 1, scale: 0.001, config: stage.Config{Only: "jobq", Peers: "../peers"}}
 	require.ErrorContains(t, run(context.Background(), l, "drain", out), "write to another file")
-}
-
-// A drain that does not come to its end says so.
-func TestUnfinishedDrain(t *testing.T) {
-	t.Parallel()
-	stuck := &running{ended: make(chan struct{}), latest: line{Ran: 99}}
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	_, err := awaitRan(ctx, []*running{stuck}, 100)
-	require.ErrorIs(t, err, context.Canceled)
-	all, err := awaitRan(context.Background(), []*running{stuck}, 99)
-	require.NoError(t, err)
-	require.True(t, all)
 }
 
 // A sheet comes back from its file as it was, and without what was forgotten.
 func TestKeep(t *testing.T) {
 	t.Parallel()
-	file := dataFile(filepath.Join(t.TempDir(), "RESULTS.md"))
-	s := newSheet()
-	require.NoError(t, s.load(file), "there is none at first")
+	file := sheet.DataFile(filepath.Join(t.TempDir(), "RESULTS.md"))
+	s := sheet.New()
+	require.NoError(t, s.Load(file), "there is none at first")
 	for _, value := range []float64{30_000, 10_000, 20_000} {
-		s.put(drainOf(ours), value)
+		s.Put(drainOf(ours), value)
 	}
-	s.put(drainOf("river, tuned"), 10_000)
-	s.put(entry{"idle", "", oursAsIs, "statements/s"}, 0.7)
-	s.charts = append(s.charts, chart{"held", "t", ours, measure.Series{Every: time.Second, Values: []float64{1, 2}}})
-	s.runs["drain"] = &runOf{Rounds: 3, Problems: []string{"p"}}
-	require.NoError(t, s.save(file))
+	s.Put(drainOf("river, tuned"), 10_000)
+	s.Put(drainOf(beforeTuned), 13_000)
+	for _, share := range []string{clientShare, serverShare} {
+		s.Put(sheet.Of("idle", "1000 running jobs", oursAsIs, share), 0.5)
+		s.Put(sheet.Of("idle", "1000 slots", ours, share), 0.425)
+	}
+	s.Put(sheet.Of("idle", "", oursAsIs, "statements/s"), 0.7)
+	s.Draw(sheet.Chart{Scenario: "held", Test: "t", Contender: ours, Unit: perSec, Series: measure.Series{Every: time.Second, Values: []float64{1, 2}}})
+	s.Runs["drain"] = &sheet.Run{Rounds: 3, Problems: []string{"p"}}
+	require.NoError(t, s.Save(file))
 
-	again := newSheet()
-	require.NoError(t, again.load(file))
+	again := sheet.New()
+	require.NoError(t, again.Load(file))
 	require.Equal(t, s, again)
 	var table bytes.Buffer
-	again.write(&table, "drain")
-	require.Equal(t, "| | jobs/s |\n|---|---:|\n| jobq, tuned | 20000 (10000–30000) |\n| river, tuned | 10000 |\n", table.String())
+	again.Write(&table, "drain")
+	require.Equal(t, "| | jobs/s |\n|---|---:|\n| jobq, tuned | 20000 (10000–30000) |\n| river, tuned | 10000 |\n| jobq-before, tuned | 13000 |\n", table.String())
 
 	l := &lab{sheet: again, scale: 1}
 	var bars bytes.Buffer
@@ -117,12 +116,14 @@ func TestKeep(t *testing.T) {
 	require.Contains(t, bars.String(), "| 1. drain, of River's | 2.00 | ≥ 3.00 | **not met** |")
 	require.Contains(t, bars.String(), "| 7. idle: statements a second | 0.70 | ≤ 0.50 | **not met** |")
 	require.Contains(t, bars.String(), "| 1. drain, of pg-boss's | | ≥ 1.50 | not measured |")
+	require.Contains(t, bars.String(), "| layout: drain, of the commit before | 1.54 | ≥ 1.40 | met |")
+	require.Contains(t, bars.String(), "| layout: heartbeats of 1,000 jobs claimed together, % of a core | 0.15 | ≤ 0.20 | met |")
 	rows, why, _ := strings.Cut(bars.String(), "### Missed")
-	require.Equal(t, 8+len(l.bars()), strings.Count(rows, "\n"), "a line for each bar, measured or not")
+	require.Equal(t, 8+len(l.bars())+len(layoutBars()), strings.Count(rows, "\n"), "a line for each bar, measured or not")
 	require.NotEmpty(t, why)
 
-	again.forget("drain")
-	_, ok := again.median(drainOf(ours))
+	again.Forget("drain")
+	_, ok := again.Median(drainOf(ours))
 	require.False(t, ok)
-	require.NotContains(t, again.runs, "drain")
+	require.NotContains(t, again.Runs, "drain")
 }

@@ -3,11 +3,13 @@ package main
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/jobq-dev/jobq/bench/child"
+	"github.com/jobq-dev/jobq/bench/sheet"
+	"github.com/jobq-dev/jobq/bench/stage"
 	"github.com/jobq-dev/jobq/internal/measure"
 )
 
@@ -29,9 +31,9 @@ const (
 func (l *lab) seconds(full float64) float64 { return max(full*min(l.scale, 1), 0.5) }
 
 // samples are how many single jobs are timed.
-func (l *lab) samples(c contender) int {
+func (l *lab) samples(c stage.Contender) int {
 	full := fewSamples
-	if c.tuned || c.String() == oursAsIs {
+	if c.Tuned || c.IsJobq() {
 		full = latencySamples
 	}
 	return max(int(float64(full)*min(l.scale, 1)), 5)
@@ -41,13 +43,13 @@ func (l *lab) samples(c contender) int {
 func (l *lab) runEnqueue(ctx context.Context) error {
 	ways := map[string][]string{"jobq": {"", "insert", "bare"}}
 	for range l.rounds {
-		for _, c := range l.chosen("jobq, tuned", "graphile-worker, tuned", "river, tuned", "pg-boss, tuned") {
+		for _, c := range l.Chosen("jobq, tuned", beforeTuned, "graphile-worker, tuned", "river, tuned", "pg-boss, tuned") {
 			for _, test := range []struct{ connections, batch int }{{1, 1}, {enqueueWriters, 1}, {1, enqueueBatch}} {
-				for _, way := range append(ways[c.name], "")[:max(len(ways[c.name]), 1)] {
+				for _, way := range append(ways[c.Name], "")[:max(len(ways[c.Name]), 1)] {
 					if way != "" && test.batch > 1 {
 						continue
 					}
-					o := order{Connections: test.connections, Batch: test.batch, Way: way}
+					o := child.Order{Connections: test.connections, Batch: test.batch, Way: way}
 					name := enqueueName(test.batch, test.connections)
 					if err := l.with(ctx, c, func(b *bed) error { return b.enqueue(ctx, "enqueue", name, o) }); err != nil {
 						return err
@@ -61,45 +63,34 @@ func (l *lab) runEnqueue(ctx context.Context) error {
 
 // enqueueName names a case.
 func enqueueName(batch, connections int) string {
-	return fmt.Sprintf("%d at once, %s", batch, count(connections, "connection"))
-}
-
-// count is a number with its noun.
-func count(number int, noun string) string {
-	switch {
-	case number == 1:
-		return "1 " + noun
-	case strings.HasSuffix(noun, "s"):
-		return fmt.Sprintf("%d %ses", number, noun)
-	}
-	return fmt.Sprintf("%d %ss", number, noun)
+	return fmt.Sprintf("%d at once, %s", batch, sheet.Count(connections, "connection"))
 }
 
 // enqueue measures one way to enqueue.
-func (b *bed) enqueue(ctx context.Context, scenario, test string, o order) error {
+func (b *bed) enqueue(ctx context.Context, scenario, test string, o child.Order) error {
 	o.Seconds = b.seconds(enqueueSeconds)
-	before, err := b.meter.Read(ctx)
+	before, err := b.Meter.Read(ctx)
 	if err != nil {
 		return err
 	}
-	end, err := b.call(ctx, "enqueue", o)
+	end, err := b.Call(ctx, "enqueue", o)
 	if err != nil {
 		return err
 	}
-	after, err := b.meter.Read(ctx)
+	after, err := b.Meter.Read(ctx)
 	if err != nil {
 		return err
 	}
-	name := b.name
+	name := b.Name
 	if o.Way != "" {
 		name = map[string]string{"insert": "plain INSERT, with jobq's triggers", "bare": "plain INSERT, no triggers"}[o.Way]
 	}
-	usage, jobs := b.meter.Since(before, after), float64(max(end.Jobs, 1))
+	usage, jobs := b.Meter.Since(before, after), float64(max(end.Jobs, 1))
 	b.say("%-10s %-28s %-28s %8.0f/s", scenario, test, name, jobs/end.Seconds)
-	b.sheet.put(entry{scenario, test, name, "jobs/s"}, jobs/end.Seconds)
-	b.sheet.put(entry{scenario, test, name, "server µs/job"}, float64(usage.ServerCPU.Microseconds())/jobs)
-	b.sheet.put(entry{scenario, test, name, "client µs/job"}, float64(end.CPUMicros)/jobs)
-	b.sheet.put(entry{scenario, test, name, "WAL B/job"}, float64(usage.WALBytes)/jobs)
+	b.sheet.Put(sheet.Of(scenario, test, name, "jobs/s"), jobs/end.Seconds)
+	b.sheet.Put(sheet.Of(scenario, test, name, "server µs/job"), float64(usage.ServerCPU.Microseconds())/jobs)
+	b.sheet.Put(sheet.Of(scenario, test, name, "client µs/job"), float64(end.CPUMicros)/jobs)
+	b.sheet.Put(sheet.Of(scenario, test, name, "WAL B/job"), float64(usage.WALBytes)/jobs)
 	return nil
 }
 
@@ -107,20 +98,20 @@ func (b *bed) enqueue(ctx context.Context, scenario, test string, o order) error
 // busy, so that nobody needs to be woken.
 func (l *lab) runTriggers(ctx context.Context) error {
 	for range l.rounds {
-		for _, c := range l.chosen("jobq, defaults") {
+		for _, c := range l.Chosen("jobq, defaults") {
 			for _, way := range []string{"bare", "insert", ""} {
 				err := l.with(ctx, c, func(b *bed) error {
 					ctx, cancel := context.WithCancel(ctx)
-					defer cancel() // ends the child, whose jobs do not end
-					child, err := b.busy(ctx, busySlots, order{ReportMs: reportEvery, Slots: busySlots, HandlerMs: longHandler})
+					defer cancel() // ends the process, whose jobs do not end
+					process, err := b.busy(ctx, busySlots, child.Order{ReportMs: reportEvery, Slots: busySlots, HandlerMs: longHandler})
 					if err != nil {
 						return err
 					}
 					test := fmt.Sprintf("%d writers, workers busy", busyWriters)
-					if err := b.enqueue(ctx, "triggers", test, order{Connections: busyWriters, Batch: 1, Way: way}); err != nil {
+					if err := b.enqueue(ctx, "triggers", test, child.Order{Connections: busyWriters, Batch: 1, Way: way}); err != nil {
 						return err
 					}
-					return b.stillBusy(ctx, child, busySlots)
+					return b.stillBusy(ctx, process, busySlots)
 				})
 				if err != nil {
 					return err
@@ -144,8 +135,8 @@ func (l *lab) runLatency(ctx context.Context) error {
 					return err
 				}
 			}
-			for _, c := range l.chosen("jobq", "graphile-worker", "river", "pg-boss, tuned") {
-				if test == asyncCommit && !c.tuned && c.String() != oursAsIs {
+			for _, c := range l.Chosen("jobq", stage.Before, "graphile-worker", "river", "pg-boss, tuned") {
+				if test == asyncCommit && !c.Tuned && !c.IsJobq() {
 					continue
 				}
 				if err := l.with(ctx, c, func(b *bed) error { return b.latency(ctx, test) }); err != nil {
@@ -159,19 +150,19 @@ func (l *lab) runLatency(ctx context.Context) error {
 
 func (b *bed) latency(ctx context.Context, test string) error {
 	if test == asyncCommit {
-		if _, err := b.pool.Exec(ctx, "do $$ begin execute format('alter database %I set synchronous_commit = off', current_database()); end $$"); err != nil {
+		if _, err := b.Pool.Exec(ctx, "do $$ begin execute format('alter database %I set synchronous_commit = off', current_database()); end $$"); err != nil {
 			return err
 		}
 	}
-	samples := b.samples(b.contender)
+	samples := b.samples(b.Contender)
 	if b.String() == oursAsIs && test == "" {
-		end, err := b.call(ctx, "scheduled", order{Samples: samples})
+		end, err := b.Call(ctx, "scheduled", child.Order{Samples: samples})
 		if err != nil {
 			return err
 		}
 		b.putSamples("latency", "scheduled", b.String(), end.SamplesMs)
 	}
-	end, err := b.call(ctx, "latency", order{Samples: samples, WarmUp: min(latencyWarmUp, samples)})
+	end, err := b.Call(ctx, "latency", child.Order{Samples: samples, WarmUp: min(latencyWarmUp, samples)})
 	if err == nil {
 		b.putSamples("latency", test, b.String(), end.SamplesMs)
 	}
@@ -186,9 +177,9 @@ func (l *lab) putSamples(scenario, test, name string, samplesMs []float64) {
 	summary := measure.Summarize(durations)
 	ms := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 	l.say("%-10s %-28s %-28s p50 %.2f ms, p99 %.2f ms", scenario, test, name, ms(summary.P50), ms(summary.P99))
-	l.sheet.put(entry{scenario, test, name, "p50 ms"}, ms(summary.P50))
-	l.sheet.put(entry{scenario, test, name, "p99 ms"}, ms(summary.P99))
-	l.sheet.put(entry{scenario, test, name, "max ms"}, ms(summary.Max))
+	l.sheet.Put(sheet.Of(scenario, test, name, "p50 ms"), ms(summary.P50))
+	l.sheet.Put(sheet.Of(scenario, test, name, "p99 ms"), ms(summary.P99))
+	l.sheet.Put(sheet.Of(scenario, test, name, "max ms"), ms(summary.Max))
 }
 
 const (
@@ -204,12 +195,12 @@ func (l *lab) notifyLatency(ctx context.Context, test string, claims bool) error
 	if test == asyncCommit {
 		synchronous = "set synchronous_commit = off"
 	}
-	sender, err := pgx.Connect(ctx, l.server.URL("postgres"))
+	sender, err := pgx.Connect(ctx, l.Postgres.URL("postgres"))
 	if err != nil {
 		return err
 	}
 	defer func() { _ = sender.Close(ctx) }() // neither has anything to lose
-	listener, err := pgx.Connect(ctx, l.server.URL("postgres"))
+	listener, err := pgx.Connect(ctx, l.Postgres.URL("postgres"))
 	if err != nil {
 		return err
 	}
@@ -235,7 +226,7 @@ func (l *lab) notifyLatency(ctx context.Context, test string, claims bool) error
 	}
 	var samples []float64
 	for i := range latencyWarmUp + latencySamples {
-		pause(ctx, latencyApart)
+		child.Pause(ctx, child.LatencyApart)
 		tx, err := sender.Begin(ctx)
 		if err != nil {
 			return err
@@ -271,13 +262,13 @@ func (l *lab) notifyLatency(ctx context.Context, test string, claims bool) error
 // runMixed enqueues at a fixed rate while a worker runs the jobs.
 func (l *lab) runMixed(ctx context.Context) error {
 	for range l.rounds {
-		for _, c := range l.chosen("jobq", "graphile-worker, tuned", "river, tuned", "pg-boss, tuned") {
+		for _, c := range l.Chosen("jobq", "graphile-worker, tuned", "river, tuned", "pg-boss, tuned") {
 			err := l.with(ctx, c, func(b *bed) error {
-				end, err := b.call(ctx, "mixed", order{Rate: mixedRate, Seconds: l.seconds(mixedSeconds), Connections: mixedWriters})
+				end, err := b.Call(ctx, "mixed", child.Order{Rate: mixedRate, Seconds: l.seconds(mixedSeconds), Connections: mixedWriters})
 				if err != nil {
 					return err
 				}
-				l.sheet.put(entry{"mixed", "", c.String(), "jobs/s"}, float64(end.Jobs)/end.Seconds)
+				l.sheet.Put(sheet.Of("mixed", "", c.String(), "jobs/s"), float64(end.Jobs)/end.Seconds)
 				l.putSamples("mixed", "", c.String(), end.SamplesMs)
 				return nil
 			})

@@ -1,4 +1,4 @@
-package main
+package sheet
 
 import (
 	"encoding/json"
@@ -14,9 +14,9 @@ import (
 // kept is a sheet in a file, so that one scenario can be measured again
 // without the others.
 type kept struct {
-	Runs    map[string]*runOf `json:"runs"`
-	Figures []keptFigure      `json:"figures"`
-	Charts  []keptChart       `json:"charts"`
+	Runs    map[string]*Run `json:"runs"`
+	Figures []keptFigure    `json:"figures"`
+	Charts  []keptChart     `json:"charts"`
 }
 
 type keptFigure struct {
@@ -31,14 +31,15 @@ type keptChart struct {
 	Scenario  string         `json:"scenario"`
 	Test      string         `json:"test"`
 	Contender string         `json:"contender"`
-	Rates     measure.Series `json:"rates"`
+	Unit      string         `json:"unit"`
+	Series    measure.Series `json:"series"`
 }
 
-// dataFile stands beside the report.
-func dataFile(report string) string { return strings.TrimSuffix(report, ".md") + ".json" }
+// DataFile stands beside the report.
+func DataFile(report string) string { return strings.TrimSuffix(report, ".md") + ".json" }
 
-// load reads what was kept, if anything was.
-func (s *sheet) load(file string) error {
+// Load reads what was kept, if anything was.
+func (s *Sheet) Load(file string) error {
 	content, err := os.ReadFile(file) // #nosec G304 -- the user's own choice
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -52,26 +53,26 @@ func (s *sheet) load(file string) error {
 	}
 	for _, f := range k.Figures {
 		for _, value := range f.Values {
-			s.put(entry{f.Scenario, f.Test, f.Contender, f.Figure}, value)
+			s.Put(Entry{f.Scenario, f.Test, f.Contender, f.Figure}, value)
 		}
 	}
 	for _, c := range k.Charts {
-		s.charts = append(s.charts, chart{c.Scenario, c.Test, c.Contender, c.Rates})
+		s.charts = append(s.charts, Chart{c.Scenario, c.Test, c.Contender, c.Unit, c.Series})
 	}
 	for scenario, run := range k.Runs {
-		s.runs[scenario] = run
+		s.Runs[scenario] = run
 	}
 	return nil
 }
 
-// save writes the sheet.
-func (s *sheet) save(file string) error {
-	k := kept{Runs: s.runs}
+// Save writes the sheet.
+func (s *Sheet) Save(file string) error {
+	k := kept{Runs: s.Runs}
 	for _, e := range s.order {
-		k.Figures = append(k.Figures, keptFigure{e.scenario, e.test, e.contender, e.figure, s.values[e]})
+		k.Figures = append(k.Figures, keptFigure{e.Scenario, e.Test, e.Contender, e.Figure, s.values[e]})
 	}
 	for _, c := range s.charts {
-		k.Charts = append(k.Charts, keptChart{c.scenario, c.test, c.contender, c.rates})
+		k.Charts = append(k.Charts, keptChart{c.Scenario, c.Test, c.Contender, c.Unit, c.Series})
 	}
 	content, err := json.Marshal(k)
 	if err != nil {
@@ -80,14 +81,14 @@ func (s *sheet) save(file string) error {
 	return os.WriteFile(file, append(content, '\n'), 0o644) // #nosec G306 -- for everybody to read
 }
 
-// forget removes a scenario that is about to be measured again.
-func (s *sheet) forget(scenario string) {
-	s.order = slices.DeleteFunc(s.order, func(e entry) bool {
-		if e.scenario == scenario {
+// Forget removes a scenario that is about to be measured again.
+func (s *Sheet) Forget(scenario string) {
+	s.order = slices.DeleteFunc(s.order, func(e Entry) bool {
+		if e.Scenario == scenario {
 			delete(s.values, e)
 		}
-		return e.scenario == scenario
+		return e.Scenario == scenario
 	})
-	s.charts = slices.DeleteFunc(s.charts, func(c chart) bool { return c.scenario == scenario })
-	delete(s.runs, scenario)
+	s.charts = slices.DeleteFunc(s.charts, func(c Chart) bool { return c.Scenario == scenario })
+	delete(s.Runs, scenario)
 }

@@ -1,4 +1,4 @@
-package main
+package child
 
 import (
 	"context"
@@ -33,7 +33,7 @@ func (sqlSystem) setUp(ctx context.Context, pool *pgxpool.Pool) error {
 	return err
 }
 
-func (sqlSystem) start(ctx context.Context, pool *pgxpool.Pool, _ order, ran func(int64)) (func() error, error) {
+func (sqlSystem) start(ctx context.Context, pool *pgxpool.Pool, _ Order, ran func(int64)) (func() error, error) {
 	layout, err := layouts.Named(layouts.ThreeTables)
 	if err != nil {
 		return nil, err
@@ -59,6 +59,6 @@ func (sqlSystem) start(ctx context.Context, pool *pgxpool.Pool, _ order, ran fun
 	return group.Wait, nil
 }
 
-func (sqlSystem) producer(*pgxpool.Pool, order) (producer, error) {
+func (sqlSystem) producer(*pgxpool.Pool, Order) (producer, error) {
 	return nil, errors.New("hand-written SQL enqueues nothing")
 }

@@ -1,4 +1,4 @@
-package main
+package child
 
 import (
 	"context"
@@ -21,7 +21,7 @@ func (c *child) scheduled(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	end, arrived := line{End: true}, make(chan float64, c.order.Samples)
+	end, arrived := Line{End: true}, make(chan float64, c.order.Samples)
 	stop, err := c.system.start(ctx, c.pool, c.order, func(due int64) {
 		arrived <- float64(time.Now().UnixMicro()-due) / 1e3
 	})

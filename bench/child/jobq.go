@@ -1,4 +1,4 @@
-package main
+package child
 
 import (
 	"context"
@@ -39,13 +39,18 @@ func (jobqSystem) setUp(ctx context.Context, pool *pgxpool.Pool) error {
 }
 
 // start runs what a process of jobq worker does: workers, and a janitor.
-func (jobqSystem) start(ctx context.Context, pool *pgxpool.Pool, o order, ran func(int64)) (func() error, error) {
+func (jobqSystem) start(ctx context.Context, pool *pgxpool.Pool, o Order, ran func(int64)) (func() error, error) {
 	client, err := jobq.NewClient(pool, nil)
 	if err != nil {
 		return nil, err
 	}
 	config := worker.Config{Logger: quiet(), PollInterval: time.Duration(o.PollMs) * time.Millisecond}
 	switch {
+	case o.Queues > 0:
+		config.Queues = make(map[string]int)
+		for _, name := range QueueNames(o.Queues) {
+			config.Queues[name] = o.Slots / o.Queues
+		}
 	case o.Slots > 0:
 		config.Queues = map[string]int{"default": o.Slots}
 	case o.Tuned:
@@ -86,7 +91,7 @@ type jobqProducer struct {
 	insert string // "" for the client's own way
 }
 
-func (jobqSystem) producer(pool *pgxpool.Pool, o order) (producer, error) {
+func (jobqSystem) producer(pool *pgxpool.Pool, o Order) (producer, error) {
 	client, err := jobq.NewClient(pool, nil)
 	if err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
-package main
+package child
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -42,7 +43,7 @@ func (riverSystem) setUp(ctx context.Context, pool *pgxpool.Pool) error {
 
 // riverConfig is of workers and of those that insert: the cooldown also says how
 // often a client notifies of what it has inserted.
-func riverConfig(o order) *river.Config {
+func riverConfig(o Order) *river.Config {
 	config := &river.Config{Logger: quiet()}
 	if o.Tuned {
 		config.FetchCooldown, config.FetchPollInterval = 2*time.Millisecond, 20*time.Millisecond
@@ -50,14 +51,20 @@ func riverConfig(o order) *river.Config {
 	return config
 }
 
-func (riverSystem) start(ctx context.Context, pool *pgxpool.Pool, o order, ran func(int64)) (func() error, error) {
+func (riverSystem) start(ctx context.Context, pool *pgxpool.Pool, o Order, ran func(int64)) (func() error, error) {
 	config := riverConfig(o)
 	config.Workers = river.NewWorkers()
-	workers := riverDefaultWorkers
-	if o.Tuned {
+	workers := cmp.Or(o.Slots, riverDefaultWorkers)
+	if o.Tuned && o.Slots == 0 {
 		workers = riverWorkers
 	}
 	config.Queues = map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: workers}}
+	if o.Queues > 0 {
+		config.Queues = make(map[string]river.QueueConfig)
+		for _, name := range QueueNames(o.Queues) {
+			config.Queues[name] = river.QueueConfig{MaxWorkers: o.Slots / o.Queues}
+		}
+	}
 	river.AddWorker(config.Workers, &riverWorker{ran: ran})
 	client, err := river.NewClient(riverpgxv5.New(pool), config)
 	if err != nil {
@@ -71,7 +78,7 @@ func (riverSystem) start(ctx context.Context, pool *pgxpool.Pool, o order, ran f
 
 type riverProducer struct{ client *river.Client[pgx.Tx] }
 
-func (riverSystem) producer(pool *pgxpool.Pool, o order) (producer, error) {
+func (riverSystem) producer(pool *pgxpool.Pool, o Order) (producer, error) {
 	client, err := river.NewClient(riverpgxv5.New(pool), riverConfig(o))
 	return riverProducer{client}, err
 }

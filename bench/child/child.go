@@ -1,4 +1,6 @@
-package main
+// Package child is what a contender in Go does in a process of its own: one command with an order in JSON, answers as lines
+// of JSON. The peers on Node have the same in ../peers/protocol.mjs.
+package child
 
 import (
 	"bufio"
@@ -7,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -19,14 +22,16 @@ import (
 	"github.com/jobq-dev/jobq/internal/measure"
 )
 
-// order is what a child process is told, and ../peers/protocol.mjs is told
+// Order is what a child process is told, and ../peers/protocol.mjs is told
 // the same.
-type order struct {
+type Order struct {
 	Tuned       bool    `json:"tuned"`
 	ReportMs    int     `json:"report_ms,omitempty"`  // how often it says how far it is
 	HandlerMs   int     `json:"handler_ms,omitempty"` // how long a job takes
 	Workers     int     `json:"workers,omitempty"`    // in one process; 0 means one
-	Slots       int     `json:"slots,omitempty"`      // of each; 0 means what tuned says
+	Slots       int     `json:"slots,omitempty"`      // of each, in all its queues; 0 means what tuned says
+	Queues      int     `json:"queues,omitempty"`     // 0 means the system's default queue
+	Tolerant    bool    `json:"tolerant,omitempty"`   // errors of connections are no reason to end
 	PollMs      int     `json:"poll_ms,omitempty"`    // how often an idle one looks by itself; 0 means as it likes
 	Way         string  `json:"way,omitempty"`        // of enqueueing, for systems with several
 	Connections int     `json:"connections,omitempty"`
@@ -37,12 +42,13 @@ type order struct {
 	WarmUp      int     `json:"warm_up,omitempty"`
 }
 
-// line is what a child process says.
-type line struct {
+// Line is what a child process says.
+type Line struct {
 	Up        bool      `json:"up,omitempty"` // waits to be told to begin
 	Ready     bool      `json:"ready,omitempty"`
 	End       bool      `json:"end,omitempty"`
 	Ran       int64     `json:"ran,omitempty"`
+	Low       int64     `json:"low,omitempty"`      // of these, those of low priority
 	FirstMs   float64   `json:"first_ms,omitempty"` // when the first job started, since 1970
 	LastMs    float64   `json:"last_ms,omitempty"`
 	CPUMicros int64     `json:"cpu_us,omitempty"`
@@ -51,13 +57,22 @@ type line struct {
 	SamplesMs []float64 `json:"samples_ms,omitempty"`
 }
 
+// QueueNames are those of several queues.
+func QueueNames(queues int) []string {
+	names := make([]string, queues)
+	for i := range names {
+		names[i] = fmt.Sprintf("q%d", i+1)
+	}
+	return names
+}
+
 // system is a queue in Go.
 type system interface {
 	setUp(ctx context.Context, pool *pgxpool.Pool) error
 	// start runs jobs, calling ran for each. It returns when workers are on
 	// their way; stop when they have stored everything.
-	start(ctx context.Context, pool *pgxpool.Pool, o order, ran func(n int64)) (stop func() error, err error)
-	producer(pool *pgxpool.Pool, o order) (producer, error)
+	start(ctx context.Context, pool *pgxpool.Pool, o Order, ran func(n int64)) (stop func() error, err error)
+	producer(pool *pgxpool.Pool, o Order) (producer, error)
 }
 
 // producer adds jobs, one or many or in a caller's transaction.
@@ -65,6 +80,11 @@ type producer interface {
 	one(ctx context.Context, n int64) error
 	many(ctx context.Context, from, count int64) error
 	inTransaction(ctx context.Context, tx pgx.Tx, n int64) error
+}
+
+// quiet keeps systems from writing between the figures.
+func quiet() *slog.Logger {
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 }
 
 // systems are those in Go, by name.
@@ -75,13 +95,13 @@ func systems() map[string]system {
 // child is a child process at its work.
 type child struct {
 	system system
-	order  order
+	order  Order
 	pool   *pgxpool.Pool
 	out    *json.Encoder
 }
 
-// runChild does what the arguments say: a system, a command, and an order.
-func runChild(ctx context.Context, args []string) error {
+// Run does what the arguments say: a system, a command, and an order.
+func Run(ctx context.Context, args []string) error {
 	if len(args) != 3 {
 		return errors.New("usage: child SYSTEM COMMAND ORDER")
 	}
@@ -112,13 +132,16 @@ func (c *child) setUp(ctx context.Context) error {
 	if err := c.system.setUp(ctx, c.pool); err != nil {
 		return err
 	}
-	return c.out.Encode(line{End: true})
+	return c.out.Encode(Line{End: true})
 }
 
 // tally counts jobs that ran, and remembers when the first and the last did.
-type tally struct{ ran, first, last atomic.Int64 }
+type tally struct{ ran, low, first, last atomic.Int64 }
 
-func (t *tally) add() {
+func (t *tally) add(n int64) {
+	if n < 0 { // so low priority is told
+		t.low.Add(1)
+	}
 	now := time.Now().UnixMicro()
 	t.last.Store(now)
 	if t.ran.Add(1) == 1 {
@@ -126,9 +149,9 @@ func (t *tally) add() {
 	}
 }
 
-func (t *tally) line() line {
-	return line{
-		Ran: t.ran.Load(), FirstMs: float64(t.first.Load()) / 1e3, LastMs: float64(t.last.Load()) / 1e3,
+func (t *tally) line() Line {
+	return Line{
+		Ran: t.ran.Load(), Low: t.low.Load(), FirstMs: float64(t.first.Load()) / 1e3, LastMs: float64(t.last.Load()) / 1e3,
 		CPUMicros: measure.ClientCPU().Microseconds(),
 	}
 }
@@ -140,7 +163,7 @@ func (c *child) work(ctx context.Context) error {
 	if err := c.pool.Ping(ctx); err != nil {
 		return err
 	}
-	if err := c.out.Encode(line{Up: true}); err != nil {
+	if err := c.out.Encode(Line{Up: true}); err != nil {
 		return err
 	}
 	orders := bufio.NewReader(os.Stdin)
@@ -148,10 +171,10 @@ func (c *child) work(ctx context.Context) error {
 		return fmt.Errorf("never told to begin: %w", err)
 	}
 	var t tally
-	stop, err := c.system.start(ctx, c.pool, c.order, func(int64) {
-		t.add()
+	stop, err := c.system.start(ctx, c.pool, c.order, func(n int64) {
+		t.add(n)
 		if c.order.HandlerMs > 0 {
-			pause(ctx, time.Duration(c.order.HandlerMs)*time.Millisecond)
+			Pause(ctx, time.Duration(c.order.HandlerMs)*time.Millisecond)
 		}
 	})
 	if err != nil {
@@ -188,7 +211,8 @@ func (c *child) work(ctx context.Context) error {
 	return c.out.Encode(end)
 }
 
-func pause(ctx context.Context, duration time.Duration) {
+// Pause waits so long, or until the context ends.
+func Pause(ctx context.Context, duration time.Duration) {
 	timer := time.NewTimer(duration)
 	defer timer.Stop()
 	select {
@@ -227,13 +251,13 @@ func (c *child) enqueue(ctx context.Context) error {
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	return c.out.Encode(line{
+	return c.out.Encode(Line{
 		End: true, Jobs: jobs.Load(), Seconds: time.Since(began).Seconds(), CPUMicros: (measure.ClientCPU() - cpu).Microseconds(),
 	})
 }
 
-// latencyApart is enough for a system to have stored the job before, and to be idle.
-const latencyApart = 20 * time.Millisecond
+// LatencyApart is enough for a system to have stored the job before, and to be idle.
+const LatencyApart = 20 * time.Millisecond
 
 // latency times single jobs from the moment of their commit until they start.
 func (c *child) latency(ctx context.Context) error {
@@ -246,9 +270,9 @@ func (c *child) latency(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	end := line{End: true}
+	end := Line{End: true}
 	for i := range c.order.WarmUp + c.order.Samples {
-		pause(ctx, latencyApart)
+		Pause(ctx, LatencyApart)
 		tx, err := c.pool.Begin(ctx)
 		if err != nil {
 			return err
@@ -274,7 +298,7 @@ func (c *child) latency(ctx context.Context) error {
 func (c *child) mixed(ctx context.Context) error {
 	jobs := int(float64(c.order.Rate) * c.order.Seconds)
 	var mu sync.Mutex
-	end := line{End: true, Jobs: int64(jobs)}
+	end := Line{End: true, Jobs: int64(jobs)}
 	finished := make(chan struct{})
 	var base time.Time // written before the first job is added
 	stop, err := c.system.start(ctx, c.pool, c.order, func(micros int64) {
@@ -299,7 +323,7 @@ func (c *child) mixed(ctx context.Context) error {
 		group.Go(func() error {
 			for i := next.Add(1) - 1; i < int64(jobs); i = next.Add(1) - 1 {
 				due := time.Duration(float64(i) / float64(c.order.Rate) * float64(time.Second))
-				pause(groupCtx, time.Until(base.Add(due)))
+				Pause(groupCtx, time.Until(base.Add(due)))
 				if err := p.one(groupCtx, due.Microseconds()); err != nil {
 					return err
 				}
