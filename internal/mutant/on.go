@@ -79,17 +79,17 @@ var changes = map[string][]change{
 		{"JanitorLock ", "pg_try_advisory_lock($1::integer, $2::integer)", "($1::integer + $2::integer) is not null"},
 		{"JanitorLockTx ", "pg_try_advisory_xact_lock($1::integer, $2::integer)", "($1::integer + $2::integer) is not null"},
 	}, unfenced...),
-	extendOldToken:     {{"LeaseExtend", extendFence, "x.id >= h.id and x.owner = $2"}},
-	endOldToken:        anyToken("x.id = f.id and x.state is null and (select l.owner from jobq.lease l where l.id = x.lease_id limit 1) = $14"),
-	progressOldToken:   {{"RunProgress", progressFence, "$6::bigint is not null and $8::timestamptz is not null and x.state is null and (select l.owner from jobq.lease l where l.id = x.lease_id limit 1) = $7"}},
+	extendOldToken:   {{"LeaseExtend", extendFence, "x.id >= h.id and x.owner = $2"}},
+	endOldToken:      anyToken("x.id = f.id and x.state is null and (select l.owner from jobq.lease l where l.id = x.lease_id limit 1) = $14"),
+	progressOldToken: {{"RunProgress", progressFence, "$6::bigint is not null and $8::timestamptz is not null and x.state is null and (select l.owner from jobq.lease l where l.id = x.lease_id limit 1) = $7"}},
 	checkpointOldToken: {
 		{"RunCheckpoint", checkpointFence, "$3::bigint is not null and x.state is null and (select l.owner from jobq.lease l where l.id = x.lease_id limit 1) = $4"},
 		{"RunCheckpoint", "l.owner = $4 and l.claimed_at = $5", "l.owner = $4 and $5::timestamptz is not null"},
 	},
-	lostLeaseTold:      {{"LeaseEnd", "x.owner = $1 and x.lost_at is null\n          and not", "x.owner = $1\n          and not"}},
-	untoldUnasked:      {{"LeaseEnd", elsewhereOver, elsewhereAll}},
-	closeLocked:        {{"LeaseReap", "and (not l.runs or l.id = any(array(select d.id from done d)))", ""}},
-	endTwice:           {{"LeaseEnd", "\n          and not x.ended_slots && f.plain", ""}},
+	lostLeaseTold: {{"LeaseEnd", "x.owner = $1 and x.lost_at is null\n          and not", "x.owner = $1\n          and not"}},
+	untoldUnasked: {{"LeaseEnd", elsewhereOver, elsewhereAll}},
+	closeLocked:   {{"LeaseReap", "and (not l.runs or l.id = any(array(select d.id from done d)))", ""}},
+	endTwice:      {{"LeaseEnd", "\n          and not x.ended_slots && f.plain", ""}},
 }
 
 func active() string { return os.Getenv("JOBQ_MUTANT") }
