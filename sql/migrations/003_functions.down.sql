@@ -30,6 +30,8 @@ drop function jobq.requeue(bigint);
 drop function jobq.running_refuse(bigint);
 drop function jobq.args_require(bigint);
 drop function jobq.cancel(bigint);
+drop function jobq.moving_refuse(bigint);
+drop function jobq.job_exists(bigint);
 drop function jobq.enqueue_many(text);
 drop function jobq.enqueue_many(json);
 drop function jobq.enqueue_many(jsonb);
