@@ -1,9 +1,10 @@
 // Package jobq is a job queue inside PostgreSQL.
 //
-// A [Client] enqueues jobs, also inside the caller's transaction, and looks
-// after them: list, cancel, requeue, delete, pause a queue. Package worker
-// runs jobs with Go handlers or executables, package janitor recovers what
-// dead workers leave, package migrate makes the tables.
+// A [Client] enqueues jobs, also inside the caller's transaction, finds them and
+// cancels them. Package worker runs jobs with Go handlers or executables, package
+// janitor recovers what dead workers leave, package migrate makes the tables. Package
+// monitor shows queues, workers and what happened; package operator acts on behalf of
+// a person, and has it recorded: requeue, delete, edit, pause a queue, undo.
 //
 // # The promise
 //
