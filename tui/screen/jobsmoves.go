@@ -170,7 +170,7 @@ func (s *JobList) chooseOrder() tea.Msg {
 	}
 	return request.Choose{
 		Title: "Sort", Hint: "enter or a number: sort   esc: leave", Items: items, At: slices.Index(orders, s.order()),
-		Notes: []string{"Only orders that an index has: another state may have more."},
+		Notes: []string{"Other states have other orders."},
 	}
 }
 
