@@ -156,26 +156,38 @@ type Feed struct {
 	Gap    bool             // something was not heard: look again
 }
 
-// Patch is the job as the event tells of it.
-func (e Event) Patch(job *jobq.Job, now time.Time) {
-	if e.State == jobq.Running {
-		if job.State != jobq.Running {
-			started := now
-			job.StartedAt, job.FinishedAt = &started, nil
-			job.Progress = nil
+// Patch changes the job as the event tells. An event of an earlier run than the one
+// that is known, or of one that is known to be over, is ignored: it was sent before
+// what is known. What the event does not say and makes out of date is emptied, until
+// the database is asked again.
+func (e Event) Patch(job *jobq.Job, now time.Time) (applied bool) {
+	begun := job.State != jobq.Running || e.Token != job.LeaseToken
+	if e.Token < job.LeaseToken || e.Token == job.LeaseToken && job.State != jobq.Running {
+		return false
+	}
+	if begun || e.State != jobq.Running {
+		job.Progress, job.LeaseExpiresAt, job.CancelRequestedAt = nil, nil, nil
+	}
+	if e.Attempts != job.Attempts {
+		job.LastError = ""
+	}
+	if begun {
+		job.LeaseOwner = ""
+	}
+	job.State, job.Attempts, job.LeaseToken = e.State, e.Attempts, e.Token
+	switch e.State {
+	case jobq.Running:
+		if begun {
+			job.StartedAt, job.FinishedAt = &now, nil
 		}
 		if e.Percent > 0 || e.Stage != "" {
 			job.Progress = &jobq.Progress{Percent: e.Percent, Stage: e.Stage, At: now}
 		}
-	}
-	job.State, job.Attempts, job.LeaseToken = e.State, e.Attempts, e.Token
-	switch e.State {
 	case jobq.Completed, jobq.Failed, jobq.Cancelled:
-		finished := now
 		started := now.Add(-e.Took)
-		job.StartedAt, job.FinishedAt = &started, &finished
+		job.StartedAt, job.FinishedAt = &started, &now
 	case jobq.Scheduled, jobq.Available:
-		job.StartedAt, job.FinishedAt = nil, nil
-	case jobq.Running:
+		job.StartedAt, job.FinishedAt, job.LeaseOwner, job.RunAt = nil, nil, "", now
 	}
+	return true
 }
