@@ -144,8 +144,9 @@ type Event struct {
 	Took        time.Duration
 }
 
-// Ended is how many runs have ended, and how many of them without success.
-type Ended struct{ Completed, Failed int64 }
+// Ended is how many jobs have completed and failed, and how many runs have ended
+// otherwise: their jobs are retried, go on later, or are cancelled.
+type Ended struct{ Completed, Failed, Others int64 }
 
 // Feed is what workers have said since the one before.
 type Feed struct {

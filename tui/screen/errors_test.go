@@ -26,7 +26,7 @@ func TestSilentRunsNeedAttention(t *testing.T) {
 	}
 	s.tell(data.Answer{Panel: data.Queues, Value: []jobq.Queue{{Name: "email", Slots: 1}}}, data.Answer{Panel: data.Silent, Value: silent})
 	require.Contains(t, s.text(), "Needs attention 2")
-	require.Contains(t, s.text(), "! job 113 reports/Month has said nothing for 25m; such a run takes <2.1s on average")
+	require.Contains(t, joined(s.text()), "! job 113 reports/Month has said nothing for 25m; such a run takes <2.1s on average")
 	require.Contains(t, s.text(), "! 37 runs of email/Send␛[2J have said nothing, job 7 for 2h")
 	s.tell(data.Answer{Panel: data.Silent, Value: slices.Repeat(silent, 10)})
 	require.Contains(t, s.text(), "Needs attention 20")
