@@ -38,6 +38,17 @@ func ids(all []int64) string {
 	return strings.Join(words, " ")
 }
 
+// OnJobs says whether the action was on jobs, and not on a queue, a worker or the
+// settings.
+func OnJobs(entry jobq.AuditEntry) bool {
+	switch entry.Action {
+	case jobq.ActionPause, jobq.ActionResume, jobq.ActionDrain, jobq.ActionSettings:
+		return false
+	case jobq.ActionRequeue, jobq.ActionCancel, jobq.ActionDelete, jobq.ActionEdit, jobq.ActionClone, jobq.ActionUndo:
+	}
+	return true
+}
+
 // Note is what became of the action, and what was noted about it; empty for
 // most.
 func Note(entry jobq.AuditEntry) string {

@@ -15,6 +15,10 @@ import (
 )
 
 func (p *Part) pauseAction(queue *jobq.Queue) screen.Action {
+	title := ""
+	if queue != nil && queue.PausedAt != nil {
+		title = command.Resume
+	}
 	return screen.Action{
 		Disabled: func() string {
 			if queue == nil {
@@ -22,7 +26,8 @@ func (p *Part) pauseAction(queue *jobq.Queue) screen.Action {
 			}
 			return ""
 		},
-		Run: func() tea.Msg { return p.togglePause(*queue) },
+		Title: title,
+		Run:   func() tea.Msg { return p.togglePause(*queue) },
 	}
 }
 
@@ -30,7 +35,8 @@ func (p *Part) pauseAction(queue *jobq.Queue) screen.Action {
 func (p *Part) togglePause(queue jobq.Queue) tea.Msg {
 	if queue.PausedAt == nil {
 		return request.Prompt{
-			Title:  fmt.Sprintf("Pause queue %s: the reason, for the others who see it", widget.Clean(queue.Name)),
+			Title:  "Pause queue " + widget.Clean(queue.Name),
+			Note:   "Type the reason, which everybody sees, or nothing.",
 			Accept: func(text string) (tea.Msg, error) { return pauseQueue{queue.Name, text}, nil },
 		}
 	}

@@ -119,9 +119,9 @@ func (p Panel) ask(ctx context.Context, r Reader) (any, error) {
 	case Leader:
 		return r.Leader(ctx)
 	case Events:
-		return r.Events(ctx, 0, eventsMax)
+		return r.Events(ctx, 0, EventsMax)
 	case Audit:
-		return r.Audit(ctx, 0, auditMax)
+		return r.Audit(ctx, 0, AuditMax)
 	case Page, More, Visible, Count, Job, PanelEnd: // screens have questions of their own
 	}
 	return nil, fmt.Errorf("panel %s has no question of its own", p)
@@ -129,8 +129,8 @@ func (p Panel) ask(ctx context.Context, r Reader) (any, error) {
 
 // How many events and actions are asked for.
 const (
-	eventsMax = 20
-	auditMax  = 100
+	EventsMax = 20
+	AuditMax  = 100
 )
 
 // Event is what a worker says about one job.

@@ -46,7 +46,7 @@ func TestErrorsSayWhatIsCut(t *testing.T) {
 	s.tell(data.Answer{Panel: data.Errors, Value: jobq.Failures{Groups: groups}})
 	require.Contains(t, s.text(), "6,000 jobs failed in 24h\n")
 	s.tell(data.Answer{Panel: data.Errors, Value: jobq.Failures{Groups: groups, More: true, Left: 240}})
-	require.Contains(t, s.text(), "6,000+ jobs failed in 24h: the last 10,000 were counted; 1 of 241 groups shown")
+	require.Contains(t, s.text(), "6,000+ jobs failed in 24h: the last 10,000 were counted; 1 of 241 groups listed")
 	require.Contains(t, s.text(), " 6,000+ email")
 	require.Contains(t, s.text(), "6,000+ jobs failed, the first 1h ago, the last 1m ago")
 	run := jobq.Attempt{Number: 1, Outcome: jobq.OutcomeFailed, StartedAt: noon, FinishedAt: noon, Error: "exit code 1\n\x1b[2J\ttraceback " + strings.Repeat("x", 200) + strings.Repeat("\nline", 30)}

@@ -27,7 +27,7 @@ func (s *JobList) Actions() map[string]Action {
 		}}
 	}
 	maps.Copy(actions, map[string]Action{
-		command.Open:        do(nil, s.open),
+		command.Open:        do(s.noJob, s.open),
 		command.NextTab:     do(nil, func() tea.Msg { return s.turn(1) }),
 		command.PreviousTab: do(nil, func() tea.Msg { return s.turn(-1) }),
 		command.Sort:        do(nil, s.chooseOrder),
@@ -36,12 +36,20 @@ func (s *JobList) Actions() map[string]Action {
 		command.Range:       do(s.noJob, s.toggleRange),
 		command.MarkLoaded:  do(s.noJob, s.markLoaded),
 		command.SelectAll:   do(s.noJob, s.selectAll),
-		command.Wide: do(nil, func() tea.Msg {
+		command.Wide: do(s.allColumns, func() tea.Msg {
 			s.columns = !s.columns
 			return nil
 		}),
 	})
 	return actions
+}
+
+// allColumns says why there are no other columns to see.
+func (s *JobList) allColumns() string {
+	if s.cells >= allFrom {
+		return "all columns are on the screen"
+	}
+	return ""
 }
 
 func (s *JobList) noJob() string {

@@ -39,8 +39,15 @@ func (t *queueTable) selected() *jobq.Queue {
 // Actions are the moves, and to open the jobs of the queue.
 func (t *queueTable) Actions() map[string]Action {
 	actions := t.moves()
-	actions[command.Open] = Action{Run: t.open}
+	actions[command.Open] = Action{Disabled: t.noQueue, Run: t.open}
 	return actions
+}
+
+func (t *queueTable) noQueue() string {
+	if t.selected() == nil {
+		return "no queue is selected"
+	}
+	return ""
 }
 
 // open shows the queue's jobs.
