@@ -39,8 +39,8 @@ type Filter struct {
 	Limit int
 }
 
-// Sort is an order of jobs. There are only those that an index has: a page
-// then costs the same however deep it is.
+// Sort is an order of jobs. There are only those that an index has, so that a page
+// costs the same however deep it is, and that of the jobs that run, which are few.
 type Sort string
 
 // The orders.
@@ -48,6 +48,7 @@ const (
 	NewestFirst   Sort = "id"       // by id, which is about the order of creation
 	FinishedFirst Sort = "finished" // last ended first; failed and cancelled jobs only
 	DueFirst      Sort = "due"      // next due first; scheduled jobs only
+	StartedFirst  Sort = "started"  // first started first; running jobs only
 )
 
 // Page is a part of a list. Jobs come without args, checkpoint and result,
@@ -152,8 +153,13 @@ func (f Filter) page() (db.JobPage, error) {
 			return page, fmt.Errorf("%w: sort by due: only scheduled jobs have that order", ErrInvalid)
 		}
 		page.Ascending = !f.Reverse
+	case StartedFirst:
+		if !among(StateRunning) {
+			return page, fmt.Errorf("%w: sort by started: only running jobs have that order", ErrInvalid)
+		}
+		page.Ascending = !f.Reverse
 	default:
-		return page, fmt.Errorf("%w: no sort %q; there are id, finished and due", ErrInvalid, f.Sort)
+		return page, fmt.Errorf("%w: no sort %q; there are id, finished, due and started", ErrInvalid, f.Sort)
 	}
 	if f.Before > 0 && page.Sort != db.SortID {
 		return page, fmt.Errorf("%w: before is for a list by id: use after with the page's cursor", ErrInvalid)
@@ -174,6 +180,8 @@ func cursorOf(job *Job, sort db.JobSort) string {
 	switch {
 	case sort == db.SortFinished && job.FinishedAt != nil:
 		return strconv.FormatInt(job.FinishedAt.UnixMicro(), 10) + "." + id
+	case sort == db.SortStarted && job.StartedAt != nil:
+		return strconv.FormatInt(job.StartedAt.UnixMicro(), 10) + "." + id
 	case sort == db.SortDue:
 		return strconv.FormatInt(job.RunAt.UnixMicro(), 10) + "." + id
 	}

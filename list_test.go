@@ -128,7 +128,11 @@ func TestListSorted(t *testing.T) {
 		w.InState(jobq.StateFailed, jobq.EnqueueOptions{})
 		w.InState(jobq.StateCancelled, jobq.EnqueueOptions{})
 		w.InState(jobq.StateScheduled, jobq.EnqueueOptions{})
+		w.InState(jobq.StateRunning, jobq.EnqueueOptions{})
 	}
+	// The job with the lowest id is not the one that has run longest.
+	_, err := w.Client.Pool().Exec(ctx, "update jobq.lease set claimed_at = claimed_at - job_ids[1] % 3 * interval '1 hour'")
+	require.NoError(t, err)
 	for _, test := range []struct {
 		filter jobq.Filter
 		sql    string
@@ -136,6 +140,8 @@ func TestListSorted(t *testing.T) {
 		{jobq.Filter{Match: "state:failed,cancelled", Sort: jobq.FinishedFirst}, "select array_agg(id order by finished_at desc, id desc) from jobq.job where finished_at is not null"},
 		{jobq.Filter{Match: "state:failed", Sort: jobq.FinishedFirst, Reverse: true}, "select array_agg(id order by finished_at, id) from jobq.job where state = 'failed'"},
 		{jobq.Filter{Match: "state:scheduled", Sort: jobq.DueFirst}, "select array_agg(id order by run_at, id) from jobq.pending"},
+		{jobq.Filter{Match: "state:running", Sort: jobq.StartedFirst}, "select array_agg(id order by started_at, id) from jobq.job where state = 'running'"},
+		{jobq.Filter{Match: "state:running", Sort: jobq.StartedFirst, Reverse: true}, "select array_agg(id order by started_at desc, id desc) from jobq.job where state = 'running'"},
 		{jobq.Filter{Reverse: true}, "select array_agg(id order by id) from jobq.job"},
 	} {
 		var want, got []int64
@@ -156,6 +162,7 @@ func TestListSorted(t *testing.T) {
 	for _, wrong := range []jobq.Filter{
 		{Sort: jobq.FinishedFirst},
 		{Sort: jobq.DueFirst, Match: "state:failed"},
+		{Sort: jobq.StartedFirst, Match: "state:available"},
 		{Sort: "kind"},
 		{After: "x"},
 		{After: "1.2"},

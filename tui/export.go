@@ -24,7 +24,7 @@ func (m *Model) exports() tea.Msg {
 	if m.at == screen.Jobs {
 		how = "without args, checkpoint and result" // which a list does not load: they can be large
 	}
-	note := fmt.Sprintf("%s %s, to a file here, %s", format.Number(int64(len(selected.Rows()))), selected.Noun, how)
+	note := fmt.Sprintf("%s %s, those that are loaded, to a file here, %s", format.Number(int64(len(selected.Rows()))), selected.Noun, how)
 	return request.Choose{Title: "Export", Hint: "enter: write it   any other key: leave", Notes: []string{note}, Items: []request.Item{
 		{Key: "j", Text: "JSON lines", Then: request.Export{Format: "jsonl"}},
 		{Key: "c", Text: "CSV, one column a field", Then: request.Export{Format: "csv"}},

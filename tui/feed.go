@@ -129,7 +129,7 @@ func (f *feed) take(digest *monitor.Digest) {
 			break
 		}
 		sum := f.next.Ended[name]
-		f.next.Ended[name] = data.Ended{Completed: sum.Completed + count.Completed, Failed: sum.Failed + count.Failed + count.Others}
+		f.next.Ended[name] = data.Ended{Completed: sum.Completed + count.Completed, Failed: sum.Failed + count.Failed, Others: sum.Others + count.Others}
 	}
 	for _, event := range digest.Events {
 		e := data.Event{

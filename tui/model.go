@@ -217,8 +217,19 @@ func (m *Model) run(c *command.Command) tea.Cmd {
 // action is what is done for a command. What the screen does for it comes before
 // what is done everywhere.
 func (m *Model) action(c *command.Command) (screen.Action, bool) {
+	return find(c, m.actionSets())
+}
+
+// actionSets are what each part does for commands, in the order in which they are
+// asked.
+func (m *Model) actionSets() []map[string]screen.Action {
 	selected := m.current().Selected()
-	for _, actions := range []map[string]screen.Action{m.current().Actions(), m.acting.Actions(selected), m.editing.Actions(selected), m.actions()} {
+	return []map[string]screen.Action{m.current().Actions(), m.acting.Actions(selected), m.editing.Actions(selected), m.actions()}
+}
+
+// find is the first action for a command.
+func find(c *command.Command, sets []map[string]screen.Action) (screen.Action, bool) {
+	for _, actions := range sets {
 		if action, found := actions[c.ID]; found {
 			return action, true
 		}

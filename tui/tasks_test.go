@@ -61,7 +61,7 @@ func tasks() []task {
 		{what: "Pause a queue and say why", keys: []string{Queues, Pause, "the mail server is away", Accept}, writes: []string{"pause email: the mail server is away"}},
 		{what: "Let a paused queue go on", keys: []string{Queues, Down, Pause}, writes: []string{"resume billing"}},
 		{what: "See why a job waits", keys: []string{Jobs, Open}, given: waiting, shows: "waiting    the queue is paused by ana@laptop: audit"},
-		{what: "Find the jobs that have run longest", keys: []string{Jobs, NextTab, NextTab, NextTab, Sort, "2"}, given: running, shows: "oldest first"},
+		{what: "Find the jobs that have run longest", keys: []string{Jobs, NextTab, NextTab, NextTab, Sort, "3"}, given: running, shows: "running longest first"},
 		{what: "Follow the output of a job that runs", keys: []string{Jobs, Open, Output, End}, given: running, shows: "Output  following"},
 		{what: "Cancel a job that runs", keys: []string{Jobs, Cancel, wait, Yes}, given: running, writes: []string{"cancel 48213911:running/5"}},
 		{

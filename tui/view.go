@@ -1,6 +1,7 @@
 package tui
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -226,10 +227,12 @@ func (m *Model) problem() string {
 	return widget.Clean(panel.String() + ": " + screen.Problem(err))
 }
 
-// keyHints are the keys that matter most on the screen.
+// keyHints are the keys that matter most on the screen, of those that do something with
+// what is selected.
 func (m *Model) keyHints(cells int) string {
 	var hints []string
 	help, used := m.env.keyOf(command.Help)+" help", 0
+	sets := m.actionSets()
 	for _, c := range m.env.commands {
 		if c.Title == "" || !c.On(string(m.at)) || c.ID == command.Help {
 			continue
@@ -237,12 +240,17 @@ func (m *Model) keyHints(cells int) string {
 		if c.ID == command.Filter && m.at == screen.Job || c.Class != command.Reading && m.writeDisabled() != "" {
 			continue
 		}
-		hint := widget.Width(c.Keys[0] + " " + c.Title)
+		action, found := find(c, sets)
+		if !found || action.Disabled != nil && action.Disabled() != "" {
+			continue
+		}
+		title := cmp.Or(action.Title, c.Title)
+		hint := widget.Width(c.Keys[0] + " " + title)
 		if used+hint+2 > cells-len(help)-2 {
 			continue
 		}
 		used += hint + 2
-		hints = append(hints, m.paint.Title.Render(c.Keys[0])+" "+c.Title)
+		hints = append(hints, m.paint.Title.Render(c.Keys[0])+" "+title)
 	}
 	return strings.Join(append(hints, m.paint.Title.Render(m.env.keyOf(command.Help))+" help"), "  ")
 }

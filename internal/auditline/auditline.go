@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/jobedit"
 	"github.com/jobq-dev/jobq/internal/printable"
 	"github.com/jobq-dev/jobq/monitor"
@@ -36,6 +37,17 @@ func ids(all []int64) string {
 		words = append(words, "...")
 	}
 	return strings.Join(words, " ")
+}
+
+// OnJobs says whether the action was on jobs, and not on a queue, a worker or the
+// settings.
+func OnJobs(entry monitor.AuditEntry) bool {
+	switch entry.Action {
+	case jobq.ActionPause, jobq.ActionResume, jobq.ActionDrain, jobq.ActionSettings:
+		return false
+	case jobq.ActionRequeue, jobq.ActionCancel, jobq.ActionDelete, jobq.ActionEdit, jobq.ActionClone, jobq.ActionUndo:
+	}
+	return true
 }
 
 // Note is what became of the action, and what was noted about it; empty for

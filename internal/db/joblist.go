@@ -19,11 +19,12 @@ const (
 	SortID       JobSort = "id"
 	SortFinished JobSort = "finished" // of what did not succeed
 	SortDue      JobSort = "due"      // of what is scheduled
+	SortStarted  JobSort = "started"  // of what runs, which is sorted in memory
 )
 
 // JobKey is a place in a list: where the page before has ended.
 type JobKey struct {
-	Time time.Time // of SortFinished and SortDue
+	Time time.Time // of all but SortID
 	ID   int64
 }
 
@@ -89,7 +90,7 @@ func (p JobPage) CountSQL() (string, []any) {
 }
 
 func (p JobPage) sql() (string, []any) {
-	key := map[JobSort]string{SortID: "", SortFinished: "finished_at", SortDue: "run_at"}[p.Sort]
+	key := map[JobSort]string{SortID: "", SortFinished: "finished_at", SortDue: "run_at", SortStarted: "started_at"}[p.Sort]
 	q := pageQuery{page: p, key: key, args: []any{p.Size}}
 	var parts []string
 	for _, stage := range p.stages() {
@@ -102,7 +103,7 @@ func (p JobPage) sql() (string, []any) {
 	if p.unsorted {
 		return q.open() + "select " + union + " limit $1::integer", q.args
 	}
-	return q.open() + "select * " + union + " order by " + q.order("", "id") + " limit $1::integer", q.args
+	return q.open() + "select * " + union + " order by " + q.order(q.key, "id") + " limit $1::integer", q.args
 }
 
 // pageQuery is the statement of a page in the making.
@@ -135,12 +136,21 @@ func (q *pageQuery) direction() string {
 	return " desc"
 }
 
-// order is what the jobs of a page are sorted by; the key has the prefix.
-func (q *pageQuery) order(prefix, id string) string {
+// order is what jobs are sorted by, with the names that the key and the id have
+// there.
+func (q *pageQuery) order(key, id string) string {
 	if q.key == "" {
 		return id + q.direction()
 	}
-	return prefix + q.key + q.direction() + ", " + id + q.direction()
+	return key + q.direction() + ", " + id + q.direction()
+}
+
+// keyIn is what the key is called in a stage.
+func (q *pageQuery) keyIn(stage Stage) string {
+	if q.page.Sort == SortStarted {
+		return stage.started
+	}
+	return "j." + q.key
 }
 
 // part is the page of one stage. Of what is over, the page comes first and then
@@ -148,7 +158,7 @@ func (q *pageQuery) order(prefix, id string) string {
 func (q *pageQuery) part(stage Stage) string {
 	q.needsOpen = q.needsOpen || stage.needsOpen
 	where := strings.Join(q.conditions(stage), "\n      and ")
-	from := strings.ReplaceAll(stage.from, "{direction}", q.direction())
+	from := strings.ReplaceAll(stage.from, "{order}", q.order("o.claimed_at", "o.job_id"))
 	asked := strings.Contains(where, "lease.")
 	if asked {
 		from += stage.lease
@@ -159,7 +169,7 @@ func (q *pageQuery) part(stage Stage) string {
 		}
 		return fmt.Sprintf("\n  (select\n    from %s\n    where %s\n    limit $1::integer)", from, where)
 	}
-	sorted := fmt.Sprintf("where %s\n    order by %s\n    limit $1::integer", where, q.order("j.", stage.ID))
+	sorted := fmt.Sprintf("where %s\n    order by %s\n    limit $1::integer", where, q.order(q.keyIn(stage), stage.ID))
 	if stage.lease != "" && !asked {
 		from, sorted = "(select j.* from "+from+"\n    "+sorted+") j"+stage.lease, ""
 	}
@@ -189,8 +199,8 @@ func (q *pageQuery) conditions(stage Stage) []string {
 		if q.key == "" {
 			conditions = append(conditions, fmt.Sprintf("%s %s %s::bigint", stage.ID, comparison, q.param(p.After.ID)))
 		} else {
-			conditions = append(conditions, fmt.Sprintf("(j.%s, j.id) %s (%s::timestamptz, %s::bigint)",
-				q.key, comparison, q.param(p.After.Time), q.param(p.After.ID)))
+			conditions = append(conditions, fmt.Sprintf("(%s, %s) %s (%s::timestamptz, %s::bigint)",
+				q.keyIn(stage), stage.ID, comparison, q.param(p.After.Time), q.param(p.After.ID)))
 		}
 	}
 	if p.Condition != nil {

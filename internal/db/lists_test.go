@@ -48,6 +48,8 @@ func listCases() []listCase {
 		{"last due", db.JobPage{States: all[:1], Sort: db.SortDue}, few, few},
 		{"scheduled", by(all[:1], nil), few, few},
 		{"running", by(run[:1], nil), few, few},
+		{"running, longest", db.JobPage{States: run[:1], Sort: db.SortStarted, Ascending: true}, few, few},
+		{"running, longest, deep", db.JobPage{States: run[:1], Sort: db.SortStarted, Ascending: true, After: &db.JobKey{Time: time.Now().Add(-time.Hour), ID: 1}}, few, few},
 		{"running, deep", db.JobPage{States: run[:1], Sort: db.SortID, After: &db.JobKey{ID: 40_001_000}}, few, few},
 		{"running, of a queue", by(run[:1], queue), few, few},
 		{"running, of a worker", by(run[:1], owner), few, few},

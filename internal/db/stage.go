@@ -121,15 +121,15 @@ func pending(conditions ...string) Stage {
 	}
 }
 
-// running finds jobs from their leases, and so in the order of ids, and what a
-// filter asks of the lease, without a look at run.
+// running finds jobs from their leases, and so in the {order} of the page, and what
+// a filter asks of the lease, without a look at run.
 func running() Stage {
 	return Stage{
 		ID: "lease.job_id", Queue: "lease.queue", Since: "j.created_at", Worker: "lease.owner", Args: argsOf, Scheduled: "false",
 		state: "'running'", token: "j.lease_id", started: "lease.claimed_at", cleared: "j.clear_reason",
 		reported: `lease.owner, lease.expires_at, j.cancel_requested_at, progress.progressed_at, progress.percent,
         progress.stage, progress.message`,
-		from: `(select o.* from open o order by o.job_id{direction}) lease
+		from: `(select o.* from open o order by {order}) lease
     cross join lateral (
       select x.* from jobq.run x where x.id = lease.job_id and x.lease_id = lease.lease_id and x.state is null limit 1
     ) j`,

@@ -35,7 +35,7 @@ func (p *Part) actOnAll(action jobq.Action, all *screen.AllMatching) tea.Msg {
 	details := []string{
 		"filter    " + filterOrAll(all.Filter),
 		"counted   " + all.Snapshot.At.UTC().Format("15:04:05Z") + "; jobs that came later are left alone",
-		"effect    " + p.effectOf(action),
+		"effect    " + p.effectOf(action, anyJobs),
 	}
 	if line := p.Place().Program.Bulk(action, all.Filter); line != "" {
 		details = append(details, "as a command   "+widget.Clean(line))
@@ -67,7 +67,7 @@ func (p *Part) resumeBulk(entry monitor.AuditEntry) tea.Msg {
 		"filter    " + filterOrAll(entry.Target),
 		"snapshot  " + entry.SnapshotAt.UTC().Format("2006-01-02 15:04:05Z") + ", when it began: later jobs are left alone",
 		fmt.Sprintf("so far    %s changed, %s left alone, by %s", format.Number(int64(entry.Done)), format.Number(int64(entry.Refused)), widget.Clean(entry.Actor)),
-		"effect    " + p.effectOf(entry.Action),
+		"effect    " + p.effectOf(entry.Action, anyJobs),
 		"as a command   " + widget.Clean(place.Program.Resume(entry.ID)),
 	}
 	if entry.Max > 0 {

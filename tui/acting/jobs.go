@@ -75,17 +75,20 @@ func (p *Part) act(action jobq.Action, selected screen.Selection) tea.Msg {
 		acted, err := w.Act(ctx, action, targets...)
 		return Result{string(action), acted, err}
 	})
-	runs := false
+	who := about{jobs: len(targets)}
 	for _, target := range targets {
-		runs = runs || target.State == jobq.StateRunning
+		if target.State == jobq.StateRunning {
+			who.running++
+		}
 	}
+	runs := who.running > 0
 	asks := len(targets) > 1 || action == jobq.ActionDelete || runs || confirm
 	if !asks {
 		return run
 	}
 	ask := request.Ask{
 		Title:   fmt.Sprintf("%s %s", action, format.Count(int64(len(targets)), "job")),
-		Details: []string{"effect    " + p.effectOf(action), "          a job that has changed meanwhile is left alone"},
+		Details: []string{"effect    " + p.effectOf(action, who), "          " + who.pick("if it has changed meanwhile, nothing is done", "those that have changed meanwhile are left alone")},
 		Yes:     run,
 	}
 	if len(targets) > manyMarks || confirm && (action == jobq.ActionDelete || len(targets) > 1 || runs) {
@@ -106,17 +109,38 @@ func TypedCount(count int64, action jobq.Action) request.Typed {
 	return request.Typed{Text: strconv.FormatInt(count, 10), Meaning: "the number of jobs", Effect: effect}
 }
 
-func (p *Part) effectOf(action jobq.Action) string {
+// about is which jobs an action is about, for the words that speak of them.
+type about struct{ jobs, running int }
+
+// anyJobs are those that match a filter: how many of them run is not known.
+var anyJobs = about{jobs: 2, running: 1}
+
+// pick is the words for one job, or those for many.
+func (a about) pick(one, many string) string {
+	if a.jobs == 1 {
+		return one
+	}
+	return many
+}
+
+// effectOf says what the action does to the jobs.
+func (p *Part) effectOf(action jobq.Action, who about) string {
 	undo := p.Key(command.Undo)
 	switch action {
 	case jobq.ActionRequeue:
-		return "it may run at once, one attempt more is allowed; " + undo + " undoes it"
+		return who.pick("it may run at once, one attempt more is allowed; ", "they may run at once, each is allowed one attempt more; ") + undo + " undoes it"
 	case jobq.ActionCancel:
-		return "it will not run; one that runs is asked to stop"
+		switch who.running {
+		case 0:
+			return who.pick("it will not run; ", "they will not run; ") + undo + " undoes it"
+		case who.jobs:
+			return who.pick("its worker is asked to stop it", "their workers are asked to stop them") + ", which cannot be undone"
+		}
+		return "those that wait will not run; those that run are asked to stop"
 	case jobq.ActionDelete:
-		return "it is removed with its history; " + undo + " brings it back"
+		return who.pick("it is removed with its history; "+undo+" brings it back", "they are removed with their history; "+undo+" brings them back")
 	case jobq.ActionEdit:
-		return "it is changed as the audit says; " + undo + " undoes it"
+		return who.pick("it is changed as the audit says; ", "they are changed as the audit says; ") + undo + " undoes it"
 	case jobq.ActionClone, jobq.ActionPause, jobq.ActionResume, jobq.ActionDrain, jobq.ActionSettings, jobq.ActionUndo:
 	}
 	return string(action)

@@ -16,6 +16,10 @@ import (
 )
 
 func (p *Part) pauseAction(queue *monitor.Queue) screen.Action {
+	title := ""
+	if queue != nil && queue.PausedAt != nil {
+		title = command.Resume
+	}
 	return screen.Action{
 		Disabled: func() string {
 			if queue == nil {
@@ -23,7 +27,8 @@ func (p *Part) pauseAction(queue *monitor.Queue) screen.Action {
 			}
 			return ""
 		},
-		Run: func() tea.Msg { return p.togglePause(*queue) },
+		Title: title,
+		Run:   func() tea.Msg { return p.togglePause(*queue) },
 	}
 }
 
@@ -31,7 +36,8 @@ func (p *Part) pauseAction(queue *monitor.Queue) screen.Action {
 func (p *Part) togglePause(queue monitor.Queue) tea.Msg {
 	if queue.PausedAt == nil {
 		return request.Prompt{
-			Title:  fmt.Sprintf("Pause queue %s: the reason, for the others who see it", widget.Clean(queue.Name)),
+			Title:  "Pause queue " + widget.Clean(queue.Name),
+			Note:   "Type the reason, which everybody sees, or nothing.",
 			Accept: func(text string) (tea.Msg, error) { return pauseQueue{queue.Name, text}, nil },
 		}
 	}

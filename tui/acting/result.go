@@ -3,6 +3,9 @@ package acting
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	tea "charm.land/bubbletea/v2"
 
@@ -34,6 +37,8 @@ func (r Result) Text() string {
 	switch {
 	case r.Verb == command.Undo && len(jobs) == 0: // of what was no action on jobs
 		return "undone"
+	case r.Verb == command.Undo && len(problems) < len(jobs):
+		return undoneText(jobs, problems)
 	case len(jobs) == 1 && len(problems) == 1:
 		return fmt.Sprintf("%s job %d: %s", r.Verb, problems[0].ID, problems[0].Problem)
 	case len(jobs) == 1:
@@ -44,6 +49,40 @@ func (r Result) Text() string {
 		text += fmt.Sprintf(", %d left alone: %s", len(problems), problems[0].Problem)
 	}
 	return text
+}
+
+// undoneText says how the jobs of an action are now that it is undone.
+//
+// Example: "undone: 2 jobs are failed now, 1 left alone: it has changed meanwhile".
+func undoneText(jobs, problems []operator.ActedJob) string {
+	count := make(map[jobq.State]int)
+	for _, job := range jobs {
+		if job.Problem == "" {
+			count[job.After]++
+		}
+	}
+	var parts []string
+	for _, state := range slices.Sorted(maps.Keys(count)) {
+		are := "are"
+		if count[state] == 1 {
+			are = "is"
+		}
+		parts = append(parts, fmt.Sprintf("%s %s %s now", format.Count(count[state], "job"), are, state))
+	}
+	text := "undone: " + strings.Join(parts, ", ")
+	if len(jobs) == 1 {
+		text = fmt.Sprintf("undone: job %d is %s now", jobs[0].ID, jobs[0].After)
+	}
+	if len(problems) > 0 {
+		text += fmt.Sprintf(", %d left alone: %s", len(problems), problems[0].Problem)
+	}
+	return text
+}
+
+// undoable says whether undo can bring back any of it: a job that was asked to stop
+// has been told so.
+func undoable(acted *operator.Acted) bool {
+	return slices.ContainsFunc(acted.Jobs, func(job operator.ActedJob) bool { return job.Changed && job.After != jobq.StateRunning })
 }
 
 func afterWord(job operator.ActedJob) string {
@@ -64,7 +103,7 @@ func (p *Part) came(result Result) tea.Msg {
 	}
 	text := result.Text()
 	p.lastAudit = 0
-	if result.Verb != command.Undo && result.Acted.Changed() > 0 {
+	if result.Verb != command.Undo && undoable(result.Acted) {
 		p.lastAudit = result.Acted.AuditID
 		text += p.undoHint()
 	}

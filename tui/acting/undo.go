@@ -100,12 +100,17 @@ func (p *Part) confirmUndo(msg undoSeen) tea.Msg {
 
 // askUndo asks with all that the audit says of the action.
 func (p *Part) askUndo(entry monitor.AuditEntry, which string) request.Ask {
+	what, effect := fmt.Sprintf("%s %s", entry.Action, widget.Clean(auditline.What(entry))), "the queue or the settings are as they were before"
+	if auditline.OnJobs(entry) {
+		what += ", " + format.Count(entry.Done, "job")
+		effect = "undone on the jobs that have not changed since"
+	}
 	return request.Ask{
 		Title: fmt.Sprintf("undo action %d, %s%s", entry.ID, entry.Action, which),
 		Details: []string{
-			fmt.Sprintf("action    %s %s, %s", entry.Action, widget.Clean(auditline.What(entry)), format.Count(int64(entry.Done), "job")),
+			"action    " + what,
 			fmt.Sprintf("by        %s, %s", widget.Clean(entry.Actor), entry.At.UTC().Format("2006-01-02 15:04:05Z")),
-			"effect    undone on the jobs that have not changed since",
+			"effect    " + effect,
 		},
 		Yes: p.undoNow(entry.ID),
 	}

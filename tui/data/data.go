@@ -122,9 +122,9 @@ func (p Panel) ask(ctx context.Context, r Reader) (any, error) {
 	case Leader:
 		return r.Leader(ctx)
 	case Events:
-		return r.Events(ctx, 0, eventsMax)
+		return r.Events(ctx, 0, EventsMax)
 	case Audit:
-		return r.Audit(ctx, 0, auditMax)
+		return r.Audit(ctx, 0, AuditMax)
 	case Page, More, Visible, Count, Job, PanelEnd: // screens have questions of their own
 	}
 	return nil, fmt.Errorf("panel %s has no question of its own", p)
@@ -132,8 +132,8 @@ func (p Panel) ask(ctx context.Context, r Reader) (any, error) {
 
 // How many events and actions are asked for.
 const (
-	eventsMax = 20
-	auditMax  = 100
+	EventsMax = 20
+	AuditMax  = 100
 )
 
 // Event is what a worker says about one job.
@@ -147,8 +147,9 @@ type Event struct {
 	Took        time.Duration
 }
 
-// Ended is how many runs have ended, and how many of them without success.
-type Ended struct{ Completed, Failed int64 }
+// Ended is how many jobs have completed and failed, and how many runs have ended
+// otherwise: their jobs are retried, go on later, or are cancelled.
+type Ended struct{ Completed, Failed, Others int64 }
 
 // Feed is what workers have said since the one before.
 type Feed struct {
@@ -159,26 +160,38 @@ type Feed struct {
 	Gap    bool             // something was not heard: look again
 }
 
-// Patch is the job as the event tells of it.
-func (e Event) Patch(job *jobq.Job, now time.Time) {
-	if e.State == jobq.StateRunning {
-		if job.State != jobq.StateRunning {
-			started := now
-			job.StartedAt, job.FinishedAt = &started, nil
-			job.Progress = nil
+// Patch changes the job as the event tells. An event of an earlier run than the one
+// that is known, or of one that is known to be over, is ignored: it was sent before
+// what is known. What the event does not say and makes out of date is emptied, until
+// the database is asked again.
+func (e Event) Patch(job *jobq.Job, now time.Time) (applied bool) {
+	begun := job.State != jobq.StateRunning || e.Token != job.LeaseToken
+	if e.Token < job.LeaseToken || e.Token == job.LeaseToken && job.State != jobq.StateRunning {
+		return false
+	}
+	if begun || e.State != jobq.StateRunning {
+		job.Progress, job.LeaseExpiresAt, job.CancelRequestedAt = nil, nil, nil
+	}
+	if e.Attempts != job.Attempts {
+		job.LastError = ""
+	}
+	if begun {
+		job.LeaseOwner = ""
+	}
+	job.State, job.Attempts, job.LeaseToken = e.State, e.Attempts, e.Token
+	switch e.State {
+	case jobq.StateRunning:
+		if begun {
+			job.StartedAt, job.FinishedAt = &now, nil
 		}
 		if e.Percent > 0 || e.Stage != "" {
 			job.Progress = &jobq.Progress{Percent: e.Percent, Stage: e.Stage, At: now}
 		}
-	}
-	job.State, job.Attempts, job.LeaseToken = e.State, e.Attempts, e.Token
-	switch e.State {
 	case jobq.StateCompleted, jobq.StateFailed, jobq.StateCancelled:
-		finished := now
 		started := now.Add(-e.Took)
-		job.StartedAt, job.FinishedAt = &started, &finished
+		job.StartedAt, job.FinishedAt = &started, &now
 	case jobq.StateScheduled, jobq.StateAvailable:
-		job.StartedAt, job.FinishedAt = nil, nil
-	case jobq.StateRunning:
+		job.StartedAt, job.FinishedAt, job.LeaseOwner, job.RunAt = nil, nil, "", now
 	}
+	return true
 }

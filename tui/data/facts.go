@@ -28,6 +28,7 @@ type Facts struct {
 	Live       bool
 	WhyNotLive string
 
+	heard   []monitor.Minute // what workers have said to have completed since Minutes came
 	failed  map[string]int64 // by queue, of late
 	failing []string         // the queues with such failures, the most first
 
@@ -61,7 +62,7 @@ func (f *Facts) Take(answer Answer) {
 	case []monitor.Queue:
 		f.setQueues(value)
 	case []monitor.Minute:
-		f.Minutes = value
+		f.Minutes, f.heard = value, nil
 		f.sumFailed()
 	case monitor.Failures:
 		if answer.Panel == Errors {
@@ -83,19 +84,23 @@ func (f *Facts) Take(answer Answer) {
 	}
 }
 
-// Heard adds what workers say to the sums of this minute. The next answer brings
-// the sums as the database has them.
+// Heard counts what workers say since the last answer, which is not in the Minutes
+// yet. It is kept apart from them: workers do not say how long runs took, so that the
+// averages know nothing of it. The next answer brings the sums as the database has them.
 func (f *Facts) Heard(feed Feed) {
 	minute := f.now().Truncate(time.Minute)
 	for queue, count := range feed.Ended {
-		at := slices.IndexFunc(f.Minutes, func(s monitor.Minute) bool { return s.Queue == queue && s.At.Equal(minute) })
+		at := slices.IndexFunc(f.heard, func(s monitor.Minute) bool { return s.Queue == queue && s.At.Equal(minute) })
 		if at < 0 {
-			f.Minutes = append(f.Minutes, monitor.Minute{At: minute, QueueStats: monitor.QueueStats{Queue: queue}})
-			at = len(f.Minutes) - 1
+			f.heard = append(f.heard, monitor.Minute{At: minute, QueueStats: monitor.QueueStats{Queue: queue}})
+			at = len(f.heard) - 1
 		}
-		f.Minutes[at].Completed += count.Completed
+		f.heard[at].Completed += count.Completed
 	}
 }
+
+// counted are the Minutes and what was heard since.
+func (f *Facts) counted() []monitor.Minute { return slices.Concat(f.Minutes, f.heard) }
 
 // setQueues stores the queues, those with trouble first. Between those with the
 // same trouble, the order is by name and never changes.
@@ -116,8 +121,8 @@ const WorkerSilence = 30 * time.Second
 // WaitTrouble is how long a job may wait before the UI draws attention to it.
 const WaitTrouble = 30 * time.Second
 
-// trouble ranks queues: failures of late, then jobs that wait, then a pause. A
-// queue that is not in use any more has no trouble, whatever it has left behind,
+// trouble ranks queues: failures of late, then jobs that wait for long or that no
+// worker takes, then a pause. A queue that is not in use any more has no trouble, whatever it has left behind,
 // and comes last.
 func (f *Facts) trouble(q monitor.Queue) int {
 	if Unused(q) {
@@ -127,11 +132,11 @@ func (f *Facts) trouble(q monitor.Queue) int {
 	if f.FailedOfLate(q.Name) > 0 {
 		rank += 4
 	}
-	if q.HeadRunAt != nil && f.now().Sub(*q.HeadRunAt) > WaitTrouble {
-		rank += 2
-	}
-	if q.PausedAt != nil {
+	switch {
+	case q.PausedAt != nil: // somebody wants its jobs to wait
 		rank++
+	case q.HeadRunAt != nil && (q.Slots == 0 || f.now().Sub(*q.HeadRunAt) > WaitTrouble):
+		rank += 2
 	}
 	return rank
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/monitor"
 )
 
 // Totals are the counts of all queues together.
@@ -39,7 +40,7 @@ func (f *Facts) Totals() (t Totals) {
 			t.Head, t.HeadQueue = q.HeadRunAt, q.Name
 		}
 	}
-	for _, minute := range f.Minutes {
+	for _, minute := range f.counted() {
 		t.Completed += minute.Completed
 		t.RecentFailed += minute.Failed
 	}
@@ -49,7 +50,24 @@ func (f *Facts) Totals() (t Totals) {
 // Rates are what ended a second in the last whole minute, and how long it took.
 type Rates struct {
 	Completed, Failed float64
-	Run, Wait         time.Duration
+	run, wait         time.Duration
+	runs, waits       int64 // that run and wait are sums of
+}
+
+// Run is how long a run took on average; "-" when none has ended.
+func (r Rates) Run() string {
+	if r.runs == 0 {
+		return "-"
+	}
+	return format.AtMost(r.run / time.Duration(r.runs))
+}
+
+// Wait is how long a job waited for its run on average; "-" when none has ended.
+func (r Rates) Wait() string {
+	if r.waits == 0 {
+		return "-"
+	}
+	return format.Took(r.wait / time.Duration(r.waits))
 }
 
 // Rates of a queue, or of all for an empty name. A minute that has only begun
@@ -57,26 +75,25 @@ type Rates struct {
 func (f *Facts) Rates(queue string) (r Rates) {
 	now := f.now()
 	from := now.Truncate(time.Minute).Add(-time.Minute)
-	var runs, done int64
-	var run, wait time.Duration
-	for _, minute := range f.Minutes {
-		if minute.At.Before(from) || queue != "" && minute.Queue != queue {
-			continue
+	of := func(minute monitor.Minute) bool {
+		return !minute.At.Before(from) && (queue == "" || minute.Queue == queue)
+	}
+	for _, minute := range f.counted() {
+		if of(minute) {
+			r.Completed += float64(minute.Completed)
+			r.Failed += float64(minute.Failed)
 		}
-		done += minute.Completed
-		r.Failed += float64(minute.Failed)
-		runs += minute.Runs()
-		run += minute.RunTime
-		wait += minute.WaitTime
+	}
+	for _, minute := range f.Minutes {
+		if of(minute) {
+			r.runs += minute.Runs()
+			r.run += minute.RunTime
+			r.waits += minute.Completed
+			r.wait += minute.WaitTime
+		}
 	}
 	span := now.Sub(from).Seconds()
-	r.Completed, r.Failed = float64(done)/span, r.Failed/span
-	if runs > 0 {
-		r.Run = run / time.Duration(runs)
-	}
-	if done > 0 {
-		r.Wait = wait / time.Duration(done)
-	}
+	r.Completed, r.Failed = r.Completed/span, r.Failed/span
 	return r
 }
 
@@ -85,7 +102,7 @@ func (f *Facts) Rates(queue string) (r Rates) {
 func (f *Facts) Series(queue string, failed bool) []int64 {
 	values := make([]int64, 60)
 	last := f.now().Truncate(time.Minute)
-	for _, minute := range f.Minutes {
+	for _, minute := range f.counted() {
 		at := 59 - int(last.Sub(minute.At)/time.Minute)
 		if at < 0 || at > 59 || queue != "" && minute.Queue != queue {
 			continue

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/x/ansi"
 
 	"github.com/jobq-dev/jobq/tui/command"
 	"github.com/jobq-dev/jobq/tui/request"
@@ -76,10 +77,41 @@ func (o *Confirm) no() Result { return Result{true, request.Tell{Text: "nothing 
 // SetText replaces what was typed.
 func (o *Confirm) SetText(text string) { o.field.SetText(text) }
 
+// details are what the question is about, in full as far as there is room: what is too
+// long for a line goes on below it.
+func (o *Confirm) details() (lines []string) {
+	const indent, answerLines = "          ", 9 // the frame, the title and the answer
+	spare := max(o.lines-answerLines-len(o.question.Details), 0)
+	if o.paint.Plain {
+		return append(lines, o.question.Details...)
+	}
+	for _, detail := range o.question.Details {
+		first, rest, _ := strings.Cut(ansi.Wrap(detail, o.inner(), " "), "\n")
+		if rest == "" {
+			lines = append(lines, detail)
+			continue
+		}
+		more := strings.Split(ansi.Wrap(strings.ReplaceAll(rest, "\n", " "), o.inner()-len(indent), " "), "\n")
+		if len(more) > spare {
+			more = append(more[:spare], "")[:spare]
+			if spare == 0 {
+				first = o.paint.Fit(detail, o.inner())
+			} else {
+				more[spare-1] += " " + o.paint.More
+			}
+		}
+		spare -= len(more)
+		lines = append(lines, first)
+		for _, line := range more {
+			lines = append(lines, indent+line)
+		}
+	}
+	return lines
+}
+
 // View draws the question.
 func (o *Confirm) View() ([]string, *Spot) {
-	lines := append([]string(nil), o.question.Details...)
-	lines = append(lines, "")
+	lines := append(o.details(), "")
 	typed := o.question.Typed
 	if typed.Text == "" {
 		lines = append(lines, command.Yes+" yes    any other key: no")

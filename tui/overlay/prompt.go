@@ -20,9 +20,6 @@ type Prompt struct {
 
 // NewPrompt asks for a text.
 func NewPrompt(paint *widget.Painter, about request.Prompt) *Prompt {
-	if about.Hints == nil {
-		about.Hints = func(string) []string { return nil }
-	}
 	return &Prompt{frame: frame{paint: paint}, about: about, field: widget.NewField(about.Text)}
 }
 
@@ -61,9 +58,17 @@ func (o *Prompt) Update(msg tea.Msg) Result {
 	return Result{}
 }
 
+// hints are what can be meant by what is typed.
+func (o *Prompt) hints() []string {
+	if o.about.Hints == nil {
+		return nil
+	}
+	return o.about.Hints(o.field.Text())
+}
+
 func (o *Prompt) complete() {
 	text := o.field.Text()
-	if hints := o.about.Hints(text); len(hints) > 0 {
+	if hints := o.hints(); len(hints) > 0 {
 		word, _, _ := strings.Cut(hints[0], " ")
 		o.field.SetText(text[:strings.LastIndexAny(text, " ")+1] + word)
 	}
@@ -76,13 +81,20 @@ func (o *Prompt) View() ([]string, *Spot) {
 		lines = append(lines, o.paint.Error.Render(o.problem))
 	}
 	lines = append(lines, "")
-	hints := o.about.Hints(o.field.Text())
+	if o.about.Note != "" {
+		lines = append(lines, o.about.Note)
+	}
+	hints := o.hints()
 	for _, hint := range hints[:max(min(len(hints), o.lines-9), 0)] {
 		lines = append(lines, o.paint.Muted.Render(hint))
 	}
 	for i := range lines {
 		lines[i] = o.paint.Fit(lines[i], o.inner())
 	}
-	lines = append(lines, o.paint.Muted.Render("enter: go   tab: complete   esc: leave"))
+	keys := "enter: go   esc: leave"
+	if len(hints) > 0 {
+		keys = "enter: go   tab: complete   esc: leave"
+	}
+	lines = append(lines, o.paint.Muted.Render(keys))
 	return o.box(o.about.Title, lines), inBox(o.field.Cursor(), 0)
 }

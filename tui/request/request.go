@@ -107,6 +107,7 @@ type Typed struct {
 // Prompt asks for a line of text.
 type Prompt struct {
 	Title string
+	Note  string // what the text is for, where the title does not say it; may be empty
 	Text  string // to begin with
 	// Hints are what can be meant by the text; the first word of the first one
 	// takes the place of the last word of the text on tab. May be nil.

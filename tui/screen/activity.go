@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jobq-dev/jobq"
@@ -15,17 +16,19 @@ import (
 // activity is what happens, a line for each thing that workers say.
 type activity struct{ last []happened }
 
-// happened is one of those lines: the parts around the state, which is styled
-// when it is drawn.
+// happened is one of those lines. Of a job, it has the state, which is styled when it
+// is drawn.
 type happened struct {
-	at            time.Time
-	before, after string
-	state         jobq.State
+	at          time.Time
+	queue, text string
+	id          int64 // of a job that reports progress, which takes the place of what it reported before
+	state       jobq.State
+	word, after string
 }
 
 // How many lines are kept, and how many of one message: failures come first.
 const (
-	activityMax   = 40
+	activityMax   = 60
 	goodLinesMax  = 3
 	otherLinesMax = 8
 )
@@ -33,7 +36,7 @@ const (
 // take adds what went wrong job by job, a few others, and the rest as counts.
 func (a *activity) take(feed data.Feed, paint *widget.Painter) {
 	var lines []happened
-	named := make(map[string]int64)
+	named := make(map[string]data.Ended) // those that have a line
 	for _, event := range feed.Events {
 		if event.State == jobq.StateRunning && event.Stage == "" && event.Percent == 0 {
 			continue
@@ -42,39 +45,73 @@ func (a *activity) take(feed data.Feed, paint *widget.Painter) {
 		if len(lines) >= goodLinesMax && !failed || len(lines) >= otherLinesMax {
 			continue
 		}
-		name := fmt.Sprintf("%s/%s %d", widget.Clean(event.Queue), widget.Clean(event.Kind), event.ID)
+		line := happened{at: feed.At, queue: widget.Clean(event.Queue), text: fmt.Sprintf("/%s %d ", widget.Clean(event.Kind), event.ID)}
 		if event.State == jobq.StateRunning {
-			lines = append(lines, happened{at: feed.At, before: fmt.Sprintf("%s  %.0f%% %s", name, event.Percent, widget.Clean(event.Stage))})
+			a.last = slices.DeleteFunc(a.last, func(h happened) bool { return h.id == event.ID })
+			line.id, line.after = event.ID, fmt.Sprintf(" %.0f%% %s", event.Percent, widget.Clean(event.Stage))
+			lines = append(lines, line)
 			continue
 		}
-		named[event.Queue]++
-		lines = append(lines, happened{feed.At, name + " " + paint.Arrow + " ", " " + format.Took(event.Took), event.State})
+		line.text += paint.Arrow + " "
+		line.state, line.after = event.State, " "+format.Took(event.Took)
+		line.word = format.State(&jobq.Job{State: event.State, Attempts: event.Attempts})
+		named[event.Queue] = plus(named[event.Queue], event.State)
+		lines = append(lines, line)
 	}
 	for _, queue := range slices.Sorted(maps.Keys(feed.Ended)) {
-		count := feed.Ended[queue]
-		rest := count.Completed + count.Failed - named[queue]
-		if rest <= 0 {
-			continue
+		if text := restText(feed.Ended[queue], named[queue]); text != "" {
+			lines = append(lines, happened{at: feed.At, queue: widget.Clean(queue), text: text})
 		}
-		text := fmt.Sprintf("%s %s more finished", widget.Clean(queue), format.Number(rest))
-		if count.Failed > 0 {
-			text += fmt.Sprintf(", %s failed", format.Number(count.Failed))
-		}
-		lines = append(lines, happened{at: feed.At, before: text})
 	}
 	a.last = append(lines, a.last...)
 	a.last = a.last[:min(len(a.last), activityMax)]
 }
 
-// lines are as many as there is room for.
-func (a *activity) lines(b base, room int) []string {
+// plus counts a run that has ended as the state says.
+func plus(ended data.Ended, state jobq.State) data.Ended {
+	switch state {
+	case jobq.StateCompleted:
+		ended.Completed++
+	case jobq.StateFailed:
+		ended.Failed++
+	default:
+		ended.Others++
+	}
+	return ended
+}
+
+// restText says how many runs have ended beside those that have a line; empty for none.
+func restText(all, named data.Ended) string {
+	completed, failed, others := all.Completed-named.Completed, all.Failed-named.Failed, all.Others-named.Others
+	var parts []string
+	more := " more"
+	for _, part := range []struct {
+		count int64
+		word  string
+	}{{completed, "completed"}, {failed, "failed"}, {others, "retrying, put off or cancelled"}} {
+		if part.count > 0 {
+			parts = append(parts, format.Number(part.count)+more+" "+part.word)
+			more = ""
+		}
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return ": " + strings.Join(parts, ", ")
+}
+
+// lines are as many as there is room for. A queue's name gives way to what happened.
+func (a *activity) lines(b base, cells, room int) []string {
 	if len(a.last) == 0 {
 		return []string{b.Paint.Muted.Render(b.noActivity())}
 	}
 	lines := make([]string, min(len(a.last), room))
 	for i := range lines {
 		h := a.last[i]
-		lines[i] = b.Paint.Muted.Render(h.at.UTC().Format("15:04:05")) + " " + h.before + b.Paint.State(h.state).Render(string(h.state)) + h.after
+		const clockCells, queueMin = 9, 8
+		left := max(cells-clockCells-widget.Width(h.text+h.word+h.after), queueMin)
+		lines[i] = b.Paint.Muted.Render(h.at.UTC().Format("15:04:05")) + " " + b.Paint.Fit(h.queue, min(widget.Width(h.queue), left)) +
+			h.text + b.Paint.State(h.state).Render(h.word) + h.after
 	}
 	return lines
 }

@@ -3,13 +3,49 @@ package screen
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
+
+	"github.com/charmbracelet/x/ansi"
 
 	"github.com/jobq-dev/jobq/internal/format"
 	"github.com/jobq-dev/jobq/monitor"
 	"github.com/jobq-dev/jobq/tui/data"
 	"github.com/jobq-dev/jobq/tui/widget"
 )
+
+// attentionLinesMax is how many lines one thing that needs attention takes at most.
+const attentionLinesMax = 3
+
+// attentionLines is what needs attention in so much room. Where not all of it can be
+// shown, the last line says how much more there is; where there is room to spare, what
+// is too long for a line goes on in the next.
+func (s *OverviewPage) attentionLines(all []string, cells, room int) (lines []string) {
+	switch {
+	case room < 1:
+		return nil
+	case len(all) > room:
+		for _, text := range all[:room-1] {
+			lines = append(lines, s.Paint.Fit(text, cells))
+		}
+		return append(lines, fmt.Sprintf(" %s %d more", s.Paint.More, len(all)-room+1))
+	}
+	const indent = "   "
+	spare := room - len(all)
+	for _, text := range all {
+		most := min(1+spare, attentionLinesMax)
+		wrapped := strings.Split(ansi.Wrap(text, cells-len(indent), " "), "\n")
+		if len(wrapped) > most {
+			wrapped = append(wrapped[:most-1], s.Paint.Fit(strings.Join(wrapped[most-1:], " "), cells-len(indent)))
+		}
+		spare -= len(wrapped) - 1
+		lines = append(lines, strings.TrimRight(wrapped[0], " "))
+		for _, more := range wrapped[1:] {
+			lines = append(lines, indent+strings.TrimSpace(more))
+		}
+	}
+	return lines
+}
 
 // attention lists what an operator should look at, worst first.
 func (s *OverviewPage) attention() []string {
@@ -40,13 +76,24 @@ func (s *OverviewPage) attention() []string {
 		case q.Slots == 0:
 			bad("%s: %s wait and no worker takes them", widget.Clean(q.Name), waitingJobs(q))
 		case now.Sub(*q.HeadRunAt) > data.WaitTrouble:
-			odd("%s: the next job has waited for %s", widget.Clean(q.Name), format.Ago(now.Sub(*q.HeadRunAt)))
+			odd("%s: the next job has waited for %s%s", widget.Clean(q.Name), format.Ago(now.Sub(*q.HeadRunAt)), s.whyNext(q))
 		}
 	}
 	if s.Facts.Leader == nil && s.Facts.Known(data.Leader) {
 		odd("no janitor leads: jobs of workers that have died are not recovered")
 	}
 	return lines
+}
+
+// whyNext is the likely reason why the next job of a queue waits, if one can be seen.
+func (s *OverviewPage) whyNext(q monitor.Queue) string {
+	switch reason := s.Facts.WhyWaiting(q, ""); {
+	case reason != "":
+		return ": " + widget.Clean(reason)
+	case q.Running < q.Slots:
+		return ", with slots free: perhaps no worker has its kind"
+	}
+	return ""
 }
 
 // silentText is what is said of runs that have said nothing for long.
@@ -84,7 +131,11 @@ func (s *OverviewPage) failing() (lines []string) {
 	for _, name := range s.Facts.Failing() {
 		line := fmt.Sprintf("%s: %s failed in %s", widget.Clean(name), format.Number(s.Facts.FailedOfLate(name)), span)
 		if f, known := worst[name]; known {
-			line += fmt.Sprintf(", %s of %s with %q", format.Number(f.Jobs), widget.Clean(f.Kind), widget.Clean(f.Error))
+			jobs := format.Number(f.Jobs)
+			if f.Jobs >= s.Facts.FailedOfLate(name) {
+				jobs = "all"
+			}
+			line += fmt.Sprintf(", %s of %s: %s", jobs, widget.Clean(f.Kind), widget.Clean(f.Error))
 		}
 		lines = append(lines, line)
 	}

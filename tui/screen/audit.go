@@ -1,6 +1,7 @@
 package screen
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -31,10 +32,14 @@ func NewAudit(kit Kit) *AuditList {
 	return &AuditList{table{base: base{Kit: kit}, rows: auditRows{kit.Facts}, panel: data.Audit}}
 }
 
-// SetSize gives the actions the whole screen, but for the header.
+// auditDetail is the lines of the selected action: one that parts them, what it was
+// about, who it was, and what became of it.
+const auditDetail = 4
+
+// SetSize gives the actions what their head and the selected one leave.
 func (s *AuditList) SetSize(cells, lines int) {
 	s.base.SetSize(cells, lines)
-	s.setHeight(1, lines-1)
+	s.setHeight(headLines, lines-headLines-auditDetail)
 }
 
 // Wants are the last actions.
@@ -51,23 +56,35 @@ func (s *AuditList) selected() *monitor.AuditEntry {
 // Actions are the moves, and to open the jobs of the action.
 func (s *AuditList) Actions() map[string]Action {
 	actions := s.moves()
-	actions[command.Open] = Action{Run: s.open}
+	actions[command.Open] = Action{Disabled: s.noJobs, Run: s.open}
 	return actions
+}
+
+// noJobs says why there are no jobs of the action to open.
+func (s *AuditList) noJobs() string {
+	switch entry := s.selected(); {
+	case entry == nil:
+		return "nobody has acted yet"
+	case len(entry.JobIDs) == 0:
+		return "the action has changed no job"
+	}
+	return ""
 }
 
 func (s *AuditList) open() tea.Msg {
 	entry := s.selected()
-	switch {
-	case entry == nil, len(entry.JobIDs) == 0:
-		return nil
-	case len(entry.JobIDs) == 1:
+	if len(entry.JobIDs) == 1 {
 		return request.Job{ID: entry.JobIDs[0]}
 	}
 	ids := make([]string, len(entry.JobIDs))
 	for i, id := range entry.JobIDs {
 		ids[i] = strconv.FormatInt(id, 10)
 	}
-	return request.Jobs{Match: "id:" + strings.Join(ids, ",")}
+	open := request.Jobs{Match: "id:" + strings.Join(ids, ",")}
+	if entry.Done <= len(ids) {
+		return open
+	}
+	return request.All{open, request.Tell{Text: fmt.Sprintf("the first %d of %s", len(ids), format.Count(entry.Done, "job"))}}
 }
 
 // Selected is the action under the cursor.
@@ -86,24 +103,58 @@ func (s *AuditList) View() View {
 		widget.Left("ACTION", 8, 0),
 		widget.Right("DONE", 6, 0),
 		widget.Right("NOT", 5, 3),
-		widget.Left("WHAT", 0, 0),
-		widget.Left("WHO", 30, 2),
-		widget.Left("NOTE", 20, 1),
-	}, s.cells-2, 16)
-	lines := []string{s.Paint.Header(columns, s.cells)}
+		widget.Left("WHAT", 0, 0).UpTo(50),
+		widget.Left("WHO", 24, 1).UpTo(40),
+		widget.Left("NOTE", 20, 2).UpTo(60),
+	}, s.cells-2, 14)
+	lines := []string{" " + s.head(), s.Paint.Header(columns, s.cells)}
 	first, end := s.list.Shown(s.rows)
 	for i := first; i < end; i++ {
 		entry := s.Facts.Audit[i]
 		lines = append(lines, s.Paint.Row(columns, s.cells, s.marks(i == s.at()), map[string]string{
 			"ID": strconv.FormatInt(entry.ID, 10), "AT": s.Paint.Clock(entry.At), "ACTION": string(entry.Action),
-			"DONE": format.Number(int64(entry.Done)), "NOT": format.Number(int64(entry.Refused)), "WHAT": widget.Clean(auditline.What(entry)),
+			"DONE": jobsOf(entry, entry.Done), "NOT": jobsOf(entry, entry.Refused), "WHAT": widget.Clean(auditline.What(entry)),
 			"WHO": widget.Clean(entry.Actor), "NOTE": widget.Clean(auditline.Note(entry)),
 		}))
 	}
 	if len(s.Facts.Audit) == 0 {
 		lines = append(lines, "  "+s.Paint.Muted.Render("nobody has acted on a job or a queue yet"))
 	}
-	return View{Lines: lines, Cursor: s.cursor()}
+	return View{Lines: append(lines, s.detail()...), Cursor: s.cursor()}
+}
+
+// head says how many actions there are, which can be seen, and whether there are
+// earlier ones.
+func (s *AuditList) head() string {
+	if len(s.Facts.Audit) < data.AuditMax {
+		return "actions " + s.position()
+	}
+	return fmt.Sprintf("actions %s, the last ones; `jobq audit` lists those before", s.position())
+}
+
+// jobsOf is a number of jobs, where the action was about jobs.
+func jobsOf(entry monitor.AuditEntry, jobs int) string {
+	if !auditline.OnJobs(entry) {
+		return ""
+	}
+	return format.Number(jobs)
+}
+
+// detail is the selected action with what the list may have cut.
+func (s *AuditList) detail() []string {
+	entry := s.selected()
+	if entry == nil {
+		return nil
+	}
+	what := fmt.Sprintf(" what      %s %s", entry.Action, widget.Clean(auditline.What(*entry)))
+	if auditline.OnJobs(*entry) {
+		what += fmt.Sprintf(": %s changed, %s left alone", format.Count(entry.Done, "job"), format.Number(entry.Refused))
+	}
+	return []string{
+		s.Paint.Rule(s.cells, fmt.Sprintf("Action %d", entry.ID)), what,
+		fmt.Sprintf(" who       %s, %s", widget.Clean(entry.Actor), format.When(entry.At, s.Paint.Now())),
+		" note      " + cmp.Or(widget.Clean(auditline.Note(*entry)), "-"),
+	}
 }
 
 // Told is the list in words.

@@ -126,7 +126,7 @@ func match(f monitor.Failure) string {
 // Actions are the moves, to open the jobs of the group, and to requeue them.
 func (s *ErrorList) Actions() map[string]Action {
 	actions := s.moves()
-	actions[command.Open] = Action{Run: func() tea.Msg {
+	actions[command.Open] = Action{Disabled: s.noGroup, Run: func() tea.Msg {
 		if f := s.selected(); f != nil {
 			return request.Jobs{Match: match(*f)}
 		}
@@ -194,8 +194,8 @@ func (s *ErrorList) columns() []widget.Column {
 		queue, kind = 18, 20
 	}
 	return widget.ColumnsFor([]widget.Column{
-		widget.Right("JOBS", 7, 0), widget.Left("QUEUE", queue, 1), widget.Left("KIND", kind, 0), widget.Right("FIRST", 6, 3), widget.Right("LAST", 6, 2),
-		widget.Right("EXAMPLE", 11, 4), widget.Left("ERROR", 0, 0),
+		widget.Right("JOBS", 7, 0), widget.Left("QUEUE", queue, 1).UpTo(30), widget.Left("KIND", kind, 0).UpTo(32), widget.Right("FIRST", 6, 3), widget.Right("LAST", 6, 2),
+		widget.Right("EXAMPLE", 11, 4), widget.Left("ERROR", 0, 0).UpTo(60),
 	}, s.cells-2, 20)
 }
 
@@ -285,9 +285,12 @@ func (s *ErrorList) head() string {
 	default:
 		head = fmt.Sprintf("%s failed in %s", format.Count(jobs, "job"), span)
 	}
+	if first, end := s.list.Shown(s.rows); end-first < len(errors.Groups) {
+		head += "; groups " + s.position()
+	}
 	if errors.Left > 0 {
 		listed := int64(len(errors.Groups))
-		head += fmt.Sprintf("; %s of %s groups shown", format.Number(listed), format.Number(listed+errors.Left))
+		head += fmt.Sprintf("; %s of %s groups listed", format.Number(listed), format.Number(listed+errors.Left))
 	}
 	return head
 }

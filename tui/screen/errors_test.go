@@ -28,7 +28,7 @@ func TestSilentRunsNeedAttention(t *testing.T) {
 	}
 	s.tell(data.Answer{Panel: data.Queues, Value: []monitor.Queue{{Name: "email", Slots: 1}}}, data.Answer{Panel: data.Silent, Value: silent})
 	require.Contains(t, s.text(), "Needs attention 2")
-	require.Contains(t, s.text(), "! job 113 reports/Month has said nothing for 25m; such a run takes <2.1s on average")
+	require.Contains(t, joined(s.text()), "! job 113 reports/Month has said nothing for 25m; such a run takes <2.1s on average")
 	require.Contains(t, s.text(), "! 37 runs of email/Send␛[2J have said nothing, job 7 for 2h")
 	s.tell(data.Answer{Panel: data.Silent, Value: slices.Repeat(silent, 10)})
 	require.Contains(t, s.text(), "Needs attention 20")
@@ -48,7 +48,7 @@ func TestErrorsSayWhatIsCut(t *testing.T) {
 	s.tell(data.Answer{Panel: data.Errors, Value: monitor.Failures{Groups: groups}})
 	require.Contains(t, s.text(), "6,000 jobs failed in 24h\n")
 	s.tell(data.Answer{Panel: data.Errors, Value: monitor.Failures{Groups: groups, More: true, Left: 240}})
-	require.Contains(t, s.text(), "6,000+ jobs failed in 24h: the last 10,000 were counted; 1 of 241 groups shown")
+	require.Contains(t, s.text(), "6,000+ jobs failed in 24h: the last 10,000 were counted; 1 of 241 groups listed")
 	require.Contains(t, s.text(), " 6,000+ email")
 	require.Contains(t, s.text(), "6,000+ jobs failed, the first 1h ago, the last 1m ago")
 	run := monitor.Attempt{Number: 1, Outcome: jobq.OutcomeFailed, StartedAt: noon, FinishedAt: noon, Error: "exit code 1\n\x1b[2J\ttraceback " + strings.Repeat("x", 200) + strings.Repeat("\nline", 30)}

@@ -52,12 +52,34 @@ func (s *JobPage) outputText() []string {
 	switch {
 	case run == nil && (s.story.running() == 0 || content == ""):
 		return nil
-	case run != nil && run.Error != "":
-		content = run.Error + "\n" + run.Output
 	case run != nil:
-		content = run.Output
+		content = textOf(*run)
 	}
 	return strings.Split(strings.TrimRight(printable.Text(content), "\n"), "\n")
+}
+
+// textOf is the error of a run and what it has written. The error of a program ends
+// with its last words, and begins with one of their lines: that is in the output, and
+// is not shown again.
+//
+// Example: "exit code 1: no route" with the output "connect\nno route" is
+// "exit code 1", "connect" and "no route".
+func textOf(run monitor.Attempt) string {
+	output := strings.TrimRight(run.Output, "\n")
+	summary, rest, _ := strings.Cut(strings.TrimRight(run.Error, "\n"), "\n")
+	switch {
+	case !strings.Contains(output, rest):
+		return strings.TrimRight(strings.TrimRight(run.Error, "\n")+"\n"+output, "\n")
+	case rest == "" && output == "":
+		return summary
+	}
+	for line := range strings.SplitSeq(output, "\n") {
+		if line = strings.TrimSpace(line); line != "" && (summary == line || strings.HasSuffix(summary, ": "+line)) {
+			summary = strings.TrimSuffix(strings.TrimSuffix(summary, line), ": ")
+			break
+		}
+	}
+	return strings.Trim(summary+"\n"+output, "\n")
 }
 
 // selectedRun is the recorded run under the cursor, or nil.

@@ -58,7 +58,8 @@ type JobList struct {
 	all      *AllMatching
 	counting bool // all is about to be set: what matches is being counted
 
-	story Story // of the job under the cursor
+	story    Story // of the job under the cursor
+	recorded int   // goes up when the database has more to tell of it
 }
 
 // ShowJobs shows the jobs that match. A filter that begins with a state, such as
@@ -127,7 +128,9 @@ func (s *JobList) Update(msg tea.Msg) tea.Msg {
 				event.Patch(s.rows[at], s.Paint.Now())
 				s.notice(s.rows[at], s.Paint.Now())
 			}
-			s.story.hear(event, msg.At)
+			if s.story.hear(event, msg.At) {
+				s.recorded++
+			}
 		}
 	case ShowJobs:
 		s.show(msg)
@@ -145,6 +148,7 @@ func (s *JobList) Update(msg tea.Msg) tea.Msg {
 	case Acted:
 		s.unmark()
 		s.patch(msg)
+		s.recorded++
 	case Scroll:
 		return s.move(msg.By)
 	case Click:

@@ -28,7 +28,7 @@ func (s *JobList) Actions() map[string]Action {
 		}}
 	}
 	maps.Copy(actions, map[string]Action{
-		command.Open:        do(nil, s.open),
+		command.Open:        do(s.noJob, s.open),
 		command.NextTab:     do(nil, func() tea.Msg { return s.turn(1) }),
 		command.PreviousTab: do(nil, func() tea.Msg { return s.turn(-1) }),
 		command.Sort:        do(nil, s.chooseOrder),
@@ -37,12 +37,20 @@ func (s *JobList) Actions() map[string]Action {
 		command.Range:       do(s.noJob, s.toggleRange),
 		command.MarkLoaded:  do(s.noJob, s.markLoaded),
 		command.SelectAll:   do(s.noJob, s.selectAll),
-		command.Wide: do(nil, func() tea.Msg {
+		command.Wide: do(s.allColumns, func() tea.Msg {
 			s.columns = !s.columns
 			return nil
 		}),
 	})
 	return actions
+}
+
+// allColumns says why there are no other columns to see.
+func (s *JobList) allColumns() string {
+	if s.cells >= allFrom {
+		return "all columns are on the screen"
+	}
+	return ""
 }
 
 func (s *JobList) noJob() string {
@@ -171,7 +179,7 @@ func (s *JobList) chooseOrder() tea.Msg {
 	}
 	return request.Choose{
 		Title: "Sort", Hint: "enter or a number: sort   esc: leave", Items: items, At: slices.Index(orders, s.order()),
-		Notes: []string{"Only orders that an index has: another state may have more."},
+		Notes: []string{"Other states have other orders."},
 	}
 }
 

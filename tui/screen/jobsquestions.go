@@ -91,7 +91,7 @@ func (s *JobList) Wants() []data.Want {
 		wants = append(wants, data.Wants(data.Workers)...)
 	}
 	if id := s.previewed(); id != 0 && s.preview > 0 {
-		wants = append(wants, data.Want{Panel: data.Job, About: storyQuestion{id: id}, Ask: func(ctx context.Context, r data.Reader) (any, error) {
+		wants = append(wants, data.Want{Panel: data.Job, About: storyQuestion{id: id, asked: s.recorded}, Ask: func(ctx context.Context, r data.Reader) (any, error) {
 			return loadStory(ctx, r, id)
 		}})
 	}

@@ -2,6 +2,7 @@ package screen
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -14,7 +15,11 @@ import (
 
 // View draws the list and, where there is room, the job under the cursor.
 func (s *JobList) View() View {
-	columns := widget.ColumnsFor(s.tableColumns(), s.cells-2, 16)
+	lastMin := 16
+	if !s.wide() && s.tab != tabAll {
+		lastMin = 26 // of what the tab does not say
+	}
+	columns := widget.ColumnsFor(s.tableColumns(), s.cells-2, lastMin)
 	lines := []string{s.tabs(), s.filterLine(), s.Paint.Rule(s.cells), s.Paint.Header(columns, s.cells)}
 	for i := s.offset; i < s.offset+s.visible; i++ {
 		switch {
@@ -85,8 +90,8 @@ func (s *JobList) tabs() string {
 		name, value := tabNames[i], counts[i]
 		if !s.wide() {
 			name = tabShort[i]
-			if thousands, _, found := strings.Cut(value, ","); found {
-				value = thousands + "k"
+			if thousands, rest, found := strings.Cut(value, ","); found {
+				value = thousands + "." + rest[:1] + "k"
 			}
 		}
 		if value != "" && value != "0" && !s.narrow() {
@@ -147,7 +152,7 @@ func (s *JobList) tableColumns() []widget.Column {
 	if s.Paint.Absolute {
 		age = widget.Right("AT (UTC)", 11, 0)
 	}
-	if s.columns {
+	if s.columns && s.cells < allFrom {
 		return []widget.Column{
 			widget.Right("ID", 12, 0),
 			widget.Left("STATE", 9, 2),
@@ -162,17 +167,26 @@ func (s *JobList) tableColumns() []widget.Column {
 			widget.Left(last, 0, 5),
 		}
 	}
-	return []widget.Column{
+	columns := []widget.Column{
 		widget.Right("ID", 12, 0),
 		widget.Left("STATE", 9, 2),
-		widget.Left("QUEUE", 11, 4),
-		widget.Left("KIND", 20, 0),
+		widget.Left("QUEUE", 11, 4).UpTo(30),
+		widget.Left("KIND", 20, 0).UpTo(32),
 		widget.Right("TRY", 6, 1),
 		age,
 		widget.Right("TOOK", 7, 5),
-		widget.Left(last, 0, 3),
 	}
+	switch {
+	case s.cells >= allFrom:
+		columns = append(columns, widget.Right("PRIO", 5, 9), widget.Right("CREATED", 11, 8), widget.Left("WORKER", 20, 7), widget.Left("TAGS", 12, 6).UpTo(20))
+	case !s.wide() && s.tab != tabAll: // the tab says it, and the error needs the room
+		columns = slices.Delete(columns, 1, 2)
+	}
+	return append(columns, widget.Left(last, 0, 3).UpTo(40))
 }
+
+// allFrom is the width from which there is room for all columns at once.
+const allFrom = 180
 
 func (s *JobList) row(columns []widget.Column, job *jobq.Job) string {
 	marks := []byte("  ")

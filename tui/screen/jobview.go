@@ -6,10 +6,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/charmbracelet/x/ansi"
+
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/format"
 	"github.com/jobq-dev/jobq/internal/when"
 	"github.com/jobq-dev/jobq/tui/command"
+	"github.com/jobq-dev/jobq/tui/theme"
 	"github.com/jobq-dev/jobq/tui/widget"
 )
 
@@ -56,8 +59,8 @@ func (s *JobPage) runningLines(job *jobq.Job) []string {
 		if p.Percent > 1 && p.Percent < 100 {
 			left = "   about " + format.Took(time.Duration(float64(elapsed)*float64(100-p.Percent)/float64(p.Percent))) + " left"
 		}
-		progress = fmt.Sprintf(" Progress  %s %s  %s %.0f%%   %s elapsed%s   updated %s ago", widget.Clean(p.Stage), widget.Clean(p.Message),
-			s.Paint.Progress(float64(p.Percent)/100, 24), p.Percent, format.Took(elapsed), left, format.Ago(now.Sub(p.At)))
+		stage := strings.TrimSpace(widget.Clean(p.Stage) + " " + widget.Clean(p.Message))
+		progress = fmt.Sprintf(" Progress  %s  %s %.0f%%   %s elapsed%s   updated %s ago", stage, s.Paint.Progress(float64(p.Percent)/100, 24), p.Percent, format.Took(elapsed), left, format.Ago(now.Sub(p.At)))
 	}
 	lease := " Lease     " + widget.Clean(job.LeaseOwner)
 	if job.LeaseExpiresAt != nil {
@@ -70,7 +73,7 @@ func (s *JobPage) runningLines(job *jobq.Job) []string {
 	return []string{progress, lease}
 }
 
-// properties are what the job is. Texts of any length become one line each.
+// properties are what the job is.
 func (s *JobPage) properties(job *jobq.Job) []string {
 	first := fmt.Sprintf(" queue      %s   priority %d", widget.Clean(job.Queue), job.Priority)
 	if job.Attempts > 0 {
@@ -80,12 +83,17 @@ func (s *JobPage) properties(job *jobq.Job) []string {
 		first += fmt.Sprintf(", %d crashed", job.Crashes)
 	}
 	lines := []string{first, fmt.Sprintf(" created    %s   run at %s", s.Paint.Clock(job.CreatedAt), s.Paint.Clock(job.RunAt))}
-	add := func(name, value string) {
-		if value != "" {
-			lines = append(lines, fmt.Sprintf(" %-10s %s", name, value))
+	styled := func(name, value string, style theme.Style) {
+		if value == "" {
+			return
+		}
+		for _, line := range s.wrapped(value) {
+			lines = append(lines, fmt.Sprintf(" %-10s %s", name, style.Render(line)))
+			name = ""
 		}
 	}
-	add("waiting", s.Paint.Warn.Render(s.whyWaiting(job)))
+	add := func(name, value string) { styled(name, value, theme.Style{}) }
+	styled("waiting", s.whyWaiting(job), s.Paint.Warn)
 	if job.Timeout > 0 {
 		add("timeout", when.FormatDuration(job.Timeout))
 	}
@@ -100,7 +108,27 @@ func (s *JobPage) properties(job *jobq.Job) []string {
 	case job.State == jobq.StateCompleted:
 		add("before", "failed with "+widget.FirstLine(job.LastError))
 	default:
-		add("error", s.Paint.Error.Render(format.LastError(job)))
+		styled("error", format.LastError(job), s.Paint.Error)
+	}
+	return lines
+}
+
+// valueLinesMax is how many lines a value takes at most: longer ones are copied, or
+// shown by the command line.
+const valueLinesMax = 6
+
+// wrapped is a value in lines of the width that properties have.
+func (s *JobPage) wrapped(value string) []string {
+	if s.Paint.Plain {
+		return []string{value}
+	}
+	cells := s.cells - 13
+	if s.wide() {
+		cells = s.cells/2 - 13
+	}
+	lines := strings.Split(ansi.Wrap(value, max(cells, 1), " ,"), "\n")
+	if len(lines) > valueLinesMax {
+		lines = append(lines[:valueLinesMax-1], s.Paint.Fit(strings.Join(lines[valueLinesMax-1:], ""), cells))
 	}
 	return lines
 }
@@ -125,7 +153,7 @@ func (s *JobPage) runs() []string {
 	columns := widget.ColumnsFor([]widget.Column{
 		widget.Right("#", 3, 0), widget.Left("OUTCOME", 10, 0), widget.Left("STARTED", 11, 2), widget.Right("TOOK", 8, 0), widget.Left("WORKER", 28, 3),
 		widget.Left("ERROR", 0, 1),
-	}, s.cells-2, 12)
+	}, s.cells-2, 30)
 	lines := []string{s.Paint.Rule(s.cells, "Runs"), s.Paint.Header(columns, s.cells)}
 	add := func(selected bool, values map[string]string) {
 		marks := "  "

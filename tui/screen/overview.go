@@ -25,9 +25,9 @@ func NewOverview(kit Kit) *OverviewPage { return &OverviewPage{queueTable: newQu
 // there are.
 const (
 	attentionMin       = 9 // lines of a wide screen, with the two above them
-	attentionNarrowMin = 7 // of a narrow one, with the titles
-	attentionShown     = 3 // of a narrow one, at least
-	activityShown      = 3 // of a narrow one, where there is room
+	attentionNarrowMin = 8 // of a narrow one, with the titles
+	attentionShown     = 2 // of a narrow one, at least
+	activityShown      = 2 // of a narrow one, where there is room
 )
 
 // SetSize gives the queues what the parts around them leave.
@@ -79,27 +79,18 @@ func (s *OverviewPage) View() View {
 	lines := slices.Concat(s.tiles(), []string{""}, s.chart(), []string{""}, s.draw())
 	attention := s.attention()
 	lines = append(lines, "", s.Paint.Rule(s.cells, fmt.Sprintf("Needs attention %d", len(attention)), "Live activity"))
-	room := max(s.lines-len(lines), 0)
-	attention = append(s.capped(attention, room), make([]string, room)...)[:room]
-	return View{Lines: append(lines, s.Paint.Columns(attention, s.activity.lines(s.base, room), s.cells)...), Cursor: s.cursor()}
-}
-
-// capped are as many of the lines as there is room for; the last of them says how
-// many more there are.
-func (s *OverviewPage) capped(lines []string, room int) []string {
-	if len(lines) <= room || room < 1 {
-		return lines[:min(len(lines), room)]
-	}
-	return append(lines[:room-1], fmt.Sprintf(" %s %d more", s.Paint.More, len(lines)-room+1))
+	room, half := max(s.lines-len(lines), 0), s.cells/2
+	shown := append(s.attentionLines(attention, half, room), make([]string, room)...)[:room]
+	return View{Lines: append(lines, s.Paint.Columns(shown, s.activity.lines(s.base, s.cells-half-2, room), s.cells)...), Cursor: s.cursor()}
 }
 
 // narrowTail is what stands below so many lines on a narrow screen.
 func (s *OverviewPage) narrowTail(above int) []string {
 	attention := s.attention()
 	lines := []string{s.Paint.Rule(s.cells, fmt.Sprintf("Needs attention %d", len(attention)))}
-	lines = append(lines, s.capped(attention, max(s.lines-above-2-activityShown, attentionShown))...)
-	lines = append(lines, s.Paint.Rule(s.cells, "Activity"))
-	for _, line := range s.activity.lines(s.base, s.lines) {
+	lines = append(lines, s.attentionLines(attention, s.cells, max(s.lines-above-2-activityShown, attentionShown))...)
+	lines = append(lines, s.Paint.Rule(s.cells, "Live activity"))
+	for _, line := range s.activity.lines(s.base, s.cells-1, s.lines) {
 		lines = append(lines, " "+line)
 	}
 	return lines
@@ -108,7 +99,7 @@ func (s *OverviewPage) narrowTail(above int) []string {
 // tileLines and chartLines are how high the parts of the head are.
 const (
 	tileLines   = 3
-	chartLines  = 4
+	chartLines  = 5
 	narrowLines = 2
 )
 
@@ -118,7 +109,7 @@ func (s *OverviewPage) tiles() []string {
 	type tile struct {
 		title, value string
 		size         int64
-		bad          bool
+		cells        int
 	}
 	running := format.Number(t.Running)
 	if t.Slots > 0 {
@@ -129,24 +120,20 @@ func (s *OverviewPage) tiles() []string {
 		head = widget.Clean(t.HeadQueue) + " " + format.Ago(s.Paint.Now().Sub(*t.Head))
 	}
 	tiles := []tile{
-		{"AVAILABLE", t.AvailableText(), t.Available, false},
-		{"SCHEDULED", format.Capped(t.Scheduled), t.Scheduled, false},
-		{"RUNNING", running, t.Running, false},
-		{"RETRYING", format.Capped(t.Retrying), t.Retrying, false},
-		{"FAILED", format.Capped(t.Failed), t.Failed, t.RecentFailed > 0},
-		{"CANCELLED", format.Capped(t.Cancelled), t.Cancelled, false},
-		{"COMPLETED 1h", format.Number(t.Completed), t.Completed, false},
-		{"OLDEST", head, -1, false},
+		{"AVAILABLE", s.Paint.Title.Render(t.AvailableText()), t.Available, 13},
+		{"SCHEDULED", s.Paint.Title.Render(format.Capped(t.Scheduled)), t.Scheduled, 12},
+		{"RUNNING", s.Paint.Title.Render(running), t.Running, 14},
+		{"RETRYING", s.Paint.Title.Render(format.Capped(t.Retrying)), t.Retrying, 11},
+		{"FAILED", s.failedText(t), t.Failed, 19},
+		{"CANCELLED", s.Paint.Title.Render(format.Capped(t.Cancelled)), t.Cancelled, 12},
+		{"COMPLETED 1h", s.Paint.Title.Render(format.Number(t.Completed)), t.Completed, 15},
+		{"OLDEST", s.Paint.Title.Render(head), -1, 23},
 	}
-	const cells = 14
 	lines := []string{" ", " ", " "}
 	for _, tile := range tiles {
-		value := s.Paint.Title.Render(tile.value)
-		if tile.bad {
-			value = s.Paint.Alarm.Render(tile.value + " " + s.Paint.Up + format.Number(t.RecentFailed))
-		}
+		cells := tile.cells * s.cells / 120 // their sum at that width, with the first cell
 		lines[0] += s.Paint.Fit(s.Paint.Muted.Render(tile.title), cells)
-		lines[1] += s.Paint.Fit(value, cells)
+		lines[1] += s.Paint.Fit(tile.value, cells-1) + " "
 		bar := ""
 		if tile.size >= 0 {
 			bar = strings.Repeat(string(s.Paint.Bar), min(magnitude(tile.size), 10))
@@ -154,6 +141,19 @@ func (s *OverviewPage) tiles() []string {
 		lines[2] += s.Paint.Fit(s.Paint.Muted.Render(bar), cells)
 	}
 	return lines
+}
+
+// failedText is how many jobs have failed, and how many of them lately: "1,204, 12 in
+// 1h".
+func (s *OverviewPage) failedText(t data.Totals) string {
+	text := format.Capped(t.Failed)
+	switch {
+	case t.RecentFailed == 0:
+		return s.Paint.Title.Render(text)
+	case s.narrow():
+		return s.Paint.Alarm.Render(text)
+	}
+	return s.Paint.Alarm.Render(fmt.Sprintf("%s, %s in 1h", text, format.Number(t.RecentFailed)))
 }
 
 // magnitude is about twice the number's decimal logarithm.
@@ -172,28 +172,46 @@ func magnitude(n int64) (size int) {
 func (s *OverviewPage) chart() []string {
 	r := s.Facts.Rates("")
 	title := fmt.Sprintf(" %s, 60 min   %s/s completed   %s/s failed", s.Paint.Title.Render("Throughput"), format.Rate(r.Completed), format.Rate(r.Failed))
-	average := fmt.Sprintf("average run %s, wait %s ", format.AtMost(r.Run), format.Took(r.Wait))
+	average := fmt.Sprintf("average run %s, wait %s ", r.Run(), r.Wait())
 	lines := []string{s.Paint.Spread(title, average, s.cells)}
-	values := s.Facts.Series("", false)
-	const labelCells = 8
-	for i, columns := range s.Paint.Chart(values, chartLines-2) {
+	values, failed := s.Facts.Series("", false), s.Facts.Series("", true)
+	if s.cells > doubledFrom { // each minute is two columns
+		values, failed = doubled(values), doubled(failed)
+	}
+	const labelCells = 9
+	for i, columns := range s.Paint.Chart(values, chartLines-3) {
 		label := ""
 		if i == 0 {
-			label = format.Rate(float64(max(slices.Max(values), 1)) / 60)
+			label = format.Rate(float64(max(slices.Max(values), 1))/60) + "/s"
 		}
 		lines = append(lines, s.Paint.FitRight(label, labelCells)+" |"+columns)
 	}
-	axis := s.Paint.FitRight("0", labelCells) + " +" + strings.Repeat(s.Paint.Theme.Rule, len(values))
-	return append(lines, axis+"  failed: "+s.Paint.Spark(s.Facts.Series("", true), 40))
+	lines = append(lines, s.Paint.FitRight("0", labelCells)+" +"+strings.Repeat(s.Paint.Theme.Rule, len(values)))
+	return append(lines, s.Paint.FitRight("failed", labelCells)+" |"+s.Paint.Spark(failed, len(failed))+s.mostFailed(failed))
+}
+
+// doubledFrom is the width above which the chart has two columns for each minute.
+const doubledFrom = 160
+
+func doubled(values []int64) (twice []int64) {
+	for _, value := range values {
+		twice = append(twice, value, value)
+	}
+	return twice
+}
+
+// mostFailed says how many failures the highest column of their chart is.
+func (s *OverviewPage) mostFailed(failed []int64) string {
+	if most := slices.Max(failed); most > 0 {
+		return s.Paint.Alarm.Render(fmt.Sprintf("  at most %s a minute", format.Number(most)))
+	}
+	return "  none"
 }
 
 // narrowHead is the counts and the throughput in two lines.
 func (s *OverviewPage) narrowHead() []string {
 	t := s.Facts.Totals()
-	failed := "fail " + format.Capped(t.Failed)
-	if t.RecentFailed > 0 {
-		failed = s.Paint.Alarm.Render("FAIL " + format.Capped(t.Failed) + " " + s.Paint.Up + format.Number(t.RecentFailed))
-	}
+	failed := "fail " + s.failedText(t)
 	running := format.Number(t.Running)
 	if t.Slots > 0 {
 		running = inUse(t.Running, t.Slots) + "/" + format.Number(t.Slots)
@@ -202,11 +220,14 @@ func (s *OverviewPage) narrowHead() []string {
 	if t.Head != nil {
 		head = format.Ago(s.Paint.Now().Sub(*t.Head))
 	}
-	first := fmt.Sprintf(" avail %s  sched %s  run %s  retry %s  %s  oldest %s", s.Paint.Title.Render(t.AvailableText()),
-		format.Capped(t.Scheduled), s.Paint.Title.Render(running), format.Capped(t.Retrying), failed, head)
+	first := fmt.Sprintf(" avail %s  sched %s  run %s  retry %s  %s", s.Paint.Title.Render(t.AvailableText()),
+		format.Capped(t.Scheduled), s.Paint.Title.Render(running), format.Capped(t.Retrying), failed)
 	r := s.Facts.Rates("")
 	left := fmt.Sprintf(" done %s/s  fail %s/s  ", format.Rate(r.Completed), format.Rate(r.Failed))
-	right := fmt.Sprintf("  run %s  wait %s", format.AtMost(r.Run), format.Took(r.Wait))
+	right := "  oldest " + head
+	if !s.narrow() {
+		right = fmt.Sprintf("  run %s  wait %s%s", r.Run(), r.Wait(), right)
+	}
 	spark := s.Paint.Spark(s.Facts.Series("", false), max(s.cells-widget.Width(left)-widget.Width(right)-1, 8))
 	return []string{first, left + spark + right}
 }
@@ -219,7 +240,7 @@ func (s *OverviewPage) Told() []string {
 		fmt.Sprintf("available %s, scheduled %s, running %s of %s slots, retrying %s, failed %s, cancelled %s", t.AvailableText(),
 			format.Capped(t.Scheduled), format.Number(t.Running), format.Number(t.Slots), format.Capped(t.Retrying), format.Capped(t.Failed), format.Capped(t.Cancelled)),
 		fmt.Sprintf("in the last hour %s completed and %s failed; now %s a second complete, a run takes %s and waits %s on average", format.Number(t.Completed),
-			format.Number(t.RecentFailed), format.Rate(r.Completed), format.AtMost(r.Run), format.Took(r.Wait)),
+			format.Number(t.RecentFailed), format.Rate(r.Completed), r.Run(), r.Wait()),
 	}
 	attention := s.attention()
 	lines = append(lines, fmt.Sprintf("%d need attention", len(attention)))

@@ -55,7 +55,7 @@ func (s *QueueList) detail() []string {
 		" paused    " + paused,
 		fmt.Sprintf(" lease     %s        %s", q.Lease, slots),
 		fmt.Sprintf(" last min  %s/s completed   %s/s failed   average run %s, wait %s", format.Rate(r.Completed), format.Rate(r.Failed),
-			format.AtMost(r.Run), format.Took(r.Wait)),
+			r.Run(), r.Wait()),
 		" 60 min    " + s.Paint.Spark(s.Facts.Series(q.Name, false), 60),
 		" failed    " + s.Paint.Spark(s.Facts.Series(q.Name, true), 60),
 	}

@@ -39,8 +39,15 @@ func (t *queueTable) selected() *monitor.Queue {
 // Actions are the moves, and to open the jobs of the queue.
 func (t *queueTable) Actions() map[string]Action {
 	actions := t.moves()
-	actions[command.Open] = Action{Run: t.open}
+	actions[command.Open] = Action{Disabled: t.noQueue, Run: t.open}
 	return actions
+}
+
+func (t *queueTable) noQueue() string {
+	if t.selected() == nil {
+		return "no queue is selected"
+	}
+	return ""
 }
 
 // open shows the queue's jobs.
@@ -68,7 +75,7 @@ func (t *queueTable) Selected() Selection {
 
 func queueColumns() []widget.Column {
 	return []widget.Column{
-		widget.Left("NAME", 0, 0),
+		widget.Left("NAME", 0, 0).UpTo(40),
 		widget.Right("SLOTS", 6, 5),
 		widget.Right("RUN", 6, 0),
 		widget.Right("AVAIL", 7, 0),
@@ -77,7 +84,7 @@ func queueColumns() []widget.Column {
 		widget.Right("FAIL", 7, 0),
 		widget.Right("OLDEST", 6, 1),
 		widget.Right("/s", 8, 2),
-		widget.Left("60 MIN", 16, 3),
+		widget.Left("60 MIN", 16, 3).UpTo(60),
 	}
 }
 
@@ -88,7 +95,7 @@ const headLines = 2
 func (t *queueTable) draw() []string {
 	columns := widget.ColumnsFor(queueColumns(), t.cells-2, 14)
 	lines := []string{
-		t.Paint.Rule(t.cells, fmt.Sprintf("Queues %d", len(t.Facts.Queues)), "trouble first"), t.Paint.Header(columns, t.cells),
+		t.Paint.Rule(t.cells, "Queues "+t.position(), "trouble first"), t.Paint.Header(columns, t.cells),
 	}
 	first, end := t.list.Shown(t.rows)
 	at := t.at()
@@ -124,7 +131,7 @@ func (t *queueTable) row(columns []widget.Column, q monitor.Queue, selected bool
 	oldest, failed := "-", format.Capped(q.Failed)
 	if q.HeadRunAt != nil {
 		wait := now.Sub(*q.HeadRunAt)
-		if oldest = format.Ago(wait); wait > data.WaitTrouble {
+		if oldest = format.Ago(wait); wait > data.WaitTrouble && q.PausedAt == nil {
 			oldest = t.Paint.Alarm.Render(oldest + "!")
 		}
 	}
@@ -134,7 +141,7 @@ func (t *queueTable) row(columns []widget.Column, q monitor.Queue, selected bool
 	return t.Paint.Row(columns, t.cells, t.marks(selected), map[string]string{
 		"NAME": name, "SLOTS": format.Number(q.Slots), "RUN": inUse(q.Running, q.Slots), "AVAIL": format.CappedAt(q.Available, q.AvailableMax),
 		"SCHED": format.Capped(q.Scheduled), "RETRY": format.Capped(q.Retrying), "FAIL": failed, "OLDEST": oldest,
-		"/s": format.Rate(t.Facts.Rates(q.Name).Completed), "60 MIN": t.Paint.Spark(t.Facts.Series(q.Name, false), 16),
+		"/s": format.Rate(t.Facts.Rates(q.Name).Completed), "60 MIN": t.Paint.Spark(t.Facts.Series(q.Name, false), widget.Cells(columns, "60 MIN")),
 	})
 }
 

@@ -66,6 +66,7 @@ type View struct {
 
 // Action is what a part of the UI does for a command.
 type Action struct {
+	Title    string        // in the hints, where it is now another than the command's
 	Disabled func() string // why it cannot be done now; nil for always
 	Alone    bool          // not while something is under way, whose end it must know
 	Run      func() tea.Msg

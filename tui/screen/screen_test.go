@@ -291,7 +291,7 @@ func TestAttentionSums(t *testing.T) {
 		data.Answer{Panel: data.Failures, Value: monitor.Failures{Groups: []monitor.Failure{{Queue: "email", Kind: "Send", Error: "smtp 421", Jobs: 186}}}},
 		data.Answer{Panel: data.Minutes, Value: minutes},
 		data.Answer{Panel: data.Queues, Value: []monitor.Queue{{Name: "email", Slots: 1}, {Name: "sms", Slots: 1}}})
-	require.Contains(t, s.text(), `email: 240 failed in 20m, 186 of Send with "smtp 421"`)
+	require.Contains(t, s.text(), `email: 240 failed in 20m, 186 of Send: smtp 421`)
 	require.Contains(t, s.text(), "sms: 3 failed in 20m")
 	require.NotContains(t, s.text(), "old:")
 }

@@ -71,8 +71,7 @@ func (s Story) hear(event data.Event, now time.Time) (ended bool) {
 	if !s.of(event.ID) {
 		return false
 	}
-	event.Patch(s.job, now)
-	return event.State != jobq.StateRunning
+	return event.Patch(s.job, now) && event.State != jobq.StateRunning
 }
 
 // running is 1 when a run is under way, which has no record yet.
@@ -117,14 +116,39 @@ func (s Story) moments() []moment {
 	if job.StartedAt != nil && (job.FinishedAt == nil || s.unrecorded()) {
 		moments = append(moments, moment{*job.StartedAt, fmt.Sprintf("run %d      %s", len(s.runs)+1, widget.Clean(job.LeaseOwner))})
 	}
-	if job.FinishedAt != nil {
+	switch {
+	case job.FinishedAt != nil && !s.endIsTold():
 		moments = append(moments, moment{*job.FinishedAt, string(job.State)})
-	}
-	if job.State == jobq.StateScheduled || job.State == jobq.StateAvailable {
+	case job.State == jobq.StateScheduled, job.State == jobq.StateAvailable && !slices.ContainsFunc(moments, moment{at: job.RunAt}.isWith):
 		moments = append(moments, moment{job.RunAt, "may run"})
 	}
 	slices.SortStableFunc(moments, func(a, b moment) int { return a.at.Compare(b.at) })
 	return moments
+}
+
+// isWith says whether two moments are one to the eye.
+func (m moment) isWith(other moment) bool { return m.at.Sub(other.at).Abs() < time.Second }
+
+// endIsTold says that the end of a run, or what somebody did to the job, is the end of
+// the job as well.
+func (s Story) endIsTold() bool {
+	job := s.job
+	ended := moment{at: *job.FinishedAt}
+	return slices.ContainsFunc(s.runs, func(run monitor.Attempt) bool {
+		return run.LeaseToken == job.LeaseToken && endsJobAs(run.Outcome) == job.State
+	}) || slices.ContainsFunc(s.actions, func(action monitor.JobAction) bool {
+		return action.After == job.State && ended.isWith(moment{at: action.At})
+	})
+}
+
+// endsJobAs is the state of a job that ends with a run of this outcome.
+func endsJobAs(outcome jobq.Outcome) jobq.State {
+	switch outcome {
+	case jobq.OutcomeFailed, jobq.OutcomeTimedOut, jobq.OutcomeLost:
+		return jobq.StateFailed
+	case jobq.OutcomeCompleted, jobq.OutcomeCancelled, jobq.OutcomeReleased, jobq.OutcomeSnoozed:
+	}
+	return jobq.State(outcome)
 }
 
 // whyWaiting is the likely reason why the job waits, if one can be seen.
@@ -180,30 +204,27 @@ func jsonLine(raw json.RawMessage) string { return widget.Clean(string(raw)) }
 // summary is a job in a few lines, for the preview.
 func (b *base) summary(story Story) []string {
 	job := story.job
-	lease := "-"
+	state := fmt.Sprintf(" state    %s (%s)   queue %s   priority %d", b.Paint.State(job.State).Render(b.stateText(job)), format.Attempts(job),
+		widget.Clean(job.Queue), job.Priority)
 	if job.LeaseExpiresAt != nil {
-		lease = widget.Clean(job.LeaseOwner) + ", ends in " + format.Ago(job.LeaseExpiresAt.Sub(b.Paint.Now()))
+		state += fmt.Sprintf("   lease %s, ends in %s", widget.Clean(job.LeaseOwner), format.Ago(job.LeaseExpiresAt.Sub(b.Paint.Now())))
 	}
-	lines := []string{
-		fmt.Sprintf(" state    %s (%s)   queue %s   priority %d   lease %s", b.Paint.State(job.State).Render(b.stateText(job)), format.Attempts(job),
-			widget.Clean(job.Queue), job.Priority, lease),
-		" args     " + jsonLine(job.Args),
-	}
+	lines := []string{state, " args     " + jsonLine(job.Args)}
 	if reason := b.whyWaiting(job); reason != "" {
 		lines = append(lines, " waiting  "+b.Paint.Warn.Render(reason))
 	}
-	if len(job.Tags) > 0 || len(job.Metadata) > 0 {
-		lines = append(lines, fmt.Sprintf(" tags     %s   metadata %s", widget.Clean(strings.Join(job.Tags, ",")), jsonLine(job.Metadata)))
+	var about []string
+	if len(job.Tags) > 0 {
+		about = append(about, widget.Clean(strings.Join(job.Tags, ",")))
+	}
+	if len(job.Metadata) > 0 {
+		about = append(about, "metadata "+jsonLine(job.Metadata))
+	}
+	if len(about) > 0 {
+		lines = append(lines, " tags     "+strings.Join(about, "   "))
 	}
 	if len(story.runs) > 0 {
-		const shown, errorCells = 5, 20
-		first := max(len(story.runs)-shown, 0)
-		var parts []string
-		for i, run := range story.runs[first:] {
-			text := widget.FirstLine(run.Error)
-			parts = append(parts, fmt.Sprintf("#%d %s %s %s", first+i+1, run.Outcome, format.Took(run.FinishedAt.Sub(run.StartedAt)), b.Paint.Fit(text, min(widget.Width(text), errorCells))))
-		}
-		lines = append(lines, " runs     "+strings.Join(parts, "   "))
+		lines = append(lines, b.runsLine(story.runs))
 	}
 	if job.Progress != nil && job.State == jobq.StateRunning {
 		lines = append(lines, " progress "+b.progress(job.Progress))
@@ -214,17 +235,36 @@ func (b *base) summary(story Story) []string {
 	return append(lines, b.timelineLine(story))
 }
 
-// timelineLine is the last moments in one line.
-func (b *base) timelineLine(story Story) string {
-	const shown = 6
-	line := " timeline "
-	moments := story.moments()
-	for i, moment := range moments[max(len(moments)-shown, 0):] {
-		if i > 0 {
-			line += " " + b.Paint.Theme.Rule + " "
-		}
-		word, _, _ := strings.Cut(moment.text, "  ")
-		line += b.Paint.Clock(moment.at) + " " + word
+// runsLine is the last runs in one line, the newest first: it is the oldest that
+// there may be no room for.
+func (b *base) runsLine(runs []monitor.Attempt) string {
+	const shown, errorMin = 5, 20
+	count := min(len(runs), shown)
+	errorCells := max(b.cells/count-30, errorMin)
+	var parts []string
+	for i, run := range slices.Backward(runs[len(runs)-count:]) {
+		text := widget.FirstLine(run.Error)
+		parts = append(parts, fmt.Sprintf("#%d %s %s %s", len(runs)-count+i+1, run.Outcome, format.Took(run.FinishedAt.Sub(run.StartedAt)),
+			b.Paint.Fit(text, min(widget.Width(text), errorCells))))
 	}
-	return line
+	return " runs     " + strings.Join(parts, "   ")
+}
+
+// timelineLine is the last moments in one line, as many as there is room for.
+func (b *base) timelineLine(story Story) string {
+	const title = " timeline "
+	between := " " + b.Paint.Theme.Rule + " "
+	line, room := "", b.cells-len(title)-widget.Width(b.Paint.More+" ")
+	for _, moment := range slices.Backward(story.moments()) {
+		word, _, _ := strings.Cut(moment.text, "  ")
+		text := b.Paint.Clock(moment.at) + " " + word
+		if line != "" {
+			text += between
+		}
+		if widget.Width(text+line) > room {
+			return title + b.Paint.More + " " + line
+		}
+		line = text + line
+	}
+	return title + line
 }

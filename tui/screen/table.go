@@ -1,8 +1,11 @@
 package screen
 
 import (
+	"fmt"
+
 	tea "charm.land/bubbletea/v2"
 
+	"github.com/jobq-dev/jobq/internal/format"
 	"github.com/jobq-dev/jobq/tui/data"
 	"github.com/jobq-dev/jobq/tui/widget"
 )
@@ -55,6 +58,17 @@ func (t *table) Update(msg tea.Msg) tea.Msg {
 		}
 	}
 	return nil
+}
+
+// position is how many rows there are, and which of them can be seen if not all:
+// "7", "12-20 of 40".
+func (t *table) position() string {
+	first, end := t.list.Shown(t.rows)
+	count := format.Number(t.rows.Len())
+	if end-first >= t.rows.Len() {
+		return count
+	}
+	return fmt.Sprintf("%s-%s of %s", format.Number(first+1), format.Number(end), count)
 }
 
 // cursor is the line of the selected row.

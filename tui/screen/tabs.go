@@ -58,15 +58,14 @@ func (t tab) holds(job *jobq.Job) bool {
 	return string(job.State) == strings.ToLower(tabNames[t])
 }
 
-// order is an order of jobs that an index has: a page then costs the same
-// however deep it is.
+// order is an order that a tab's jobs can have: see jobq.Sort.
 type order struct {
 	title   string
 	sort    jobq.Sort
 	reverse bool
 }
 
-// orders are those of the tab's jobs, its own first.
+// orders are those of the tab's jobs, the usual one first.
 func (t tab) orders() []order {
 	byID := []order{{"newest first", jobq.NewestFirst, false}, {"oldest first", jobq.NewestFirst, true}}
 	switch t {
@@ -74,7 +73,9 @@ func (t tab) orders() []order {
 		return append([]order{{"last ended first", jobq.FinishedFirst, false}, {"first ended first", jobq.FinishedFirst, true}}, byID...)
 	case tabScheduled, tabRetrying:
 		return append([]order{{"next due first", jobq.DueFirst, false}, {"last due first", jobq.DueFirst, true}}, byID...)
-	case tabAll, tabAvailable, tabRunning, tabCompleted, tabEnd:
+	case tabRunning:
+		return append(byID, order{"running longest first", jobq.StartedFirst, false}, order{"started last first", jobq.StartedFirst, true})
+	case tabAll, tabAvailable, tabCompleted, tabEnd:
 	}
 	return byID
 }

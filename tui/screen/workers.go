@@ -3,6 +3,7 @@ package screen
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -34,7 +35,7 @@ func NewWorkers(kit Kit) *WorkerList {
 // SetSize gives the workers what the janitor and the events leave.
 func (s *WorkerList) SetSize(cells, lines int) {
 	s.base.SetSize(cells, lines)
-	const below = 10
+	const below = 13
 	s.setHeight(headLines, max(lines-headLines-below, 3))
 }
 
@@ -54,12 +55,14 @@ func (s *WorkerList) selected() *monitor.Worker {
 // Actions are the moves, and to open the jobs of the worker.
 func (s *WorkerList) Actions() map[string]Action {
 	actions := s.moves()
-	actions[command.Open] = Action{Run: func() tea.Msg {
-		w := s.selected()
-		if w == nil {
-			return nil
+	noWorker := func() string {
+		if s.selected() == nil {
+			return "no worker has registered"
 		}
-		return request.Jobs{Match: "state:running worker:" + quoted(w.ID)}
+		return ""
+	}
+	actions[command.Open] = Action{Disabled: noWorker, Run: func() tea.Msg {
+		return request.Jobs{Match: "state:running worker:" + quoted(s.selected().ID)}
 	}}
 	return actions
 }
@@ -80,8 +83,8 @@ func (s *WorkerList) View() View {
 		widget.Right("HEARD", 6, 0),
 		widget.Right("UP", 5, 2),
 		widget.Left("VERSION", 10, 4),
-		widget.Left("KINDS", 24, 5),
-		widget.Left("QUEUES", 0, 1),
+		widget.Left("KINDS", 24, 5).UpTo(60),
+		widget.Left("QUEUES", 0, 1).UpTo(30),
 	}, s.cells-2, 10)
 	lines := []string{s.head(), s.Paint.Header(columns, s.cells)}
 	first, end := s.list.Shown(s.rows)
@@ -91,6 +94,7 @@ func (s *WorkerList) View() View {
 	if len(s.Facts.Workers) == 0 {
 		lines = append(lines, "  "+s.Paint.Muted.Render("no worker has registered: start one with `jobq worker`"))
 	}
+	lines = append(lines, s.detail()...)
 	return View{Lines: append(lines, s.janitor()...), Cursor: s.cursor()}
 }
 
@@ -109,6 +113,9 @@ func (s *WorkerList) head() string {
 	head := fmt.Sprintf(" %s  %s/%s slots", format.Count(len(s.Facts.Workers), "worker"), format.Number(running), format.Number(slots))
 	if slots > 0 {
 		head += fmt.Sprintf(" %d%%", running*100/slots)
+	}
+	if first, end := s.list.Shown(s.rows); end-first < len(s.Facts.Workers) {
+		head += "  rows " + s.position()
 	}
 	if l := s.Facts.Leader; l != nil {
 		head += fmt.Sprintf("  leader pid %d@%s, %s", l.PID, widget.Clean(l.Address), format.Ago(now.Sub(l.Since)))
@@ -149,6 +156,27 @@ func (s *WorkerList) row(columns []widget.Column, w monitor.Worker, selected boo
 		"WORKER": name, "RUNNING": fmt.Sprintf("%d/%d", w.Running, slotsOf(w)), "HEARD": heard, "UP": format.Ago(now.Sub(w.StartedAt)),
 		"VERSION": widget.Clean(w.Version), "QUEUES": strings.Join(queues, ","), "KINDS": widget.Clean(strings.Join(w.Kinds, ",")),
 	})
+}
+
+// detail is what the selected worker takes, which the list may have cut.
+func (s *WorkerList) detail() []string {
+	w := s.selected()
+	if w == nil {
+		return nil
+	}
+	slots := make([]string, 0, len(w.Slots))
+	for _, queue := range slices.Sorted(maps.Keys(w.Slots)) {
+		slots = append(slots, fmt.Sprintf("%s %d", widget.Clean(queue), w.Slots[queue]))
+	}
+	kinds := "all"
+	if len(w.Kinds) > 0 {
+		kinds = widget.Clean(strings.Join(w.Kinds, ", "))
+	}
+	return []string{
+		s.Paint.Rule(s.cells, widget.Clean(w.ID)),
+		" slots     " + strings.Join(slots, ", "),
+		" kinds     " + kinds,
+	}
 }
 
 // janitor is what the janitor looks after, and when it must act next.
@@ -192,7 +220,11 @@ func (s *WorkerList) janitor() []string {
 
 // events are what janitors and starting workers have seen and done last.
 func (s *WorkerList) events() []string {
-	lines := []string{s.Paint.Rule(s.cells, "Events")}
+	title := "Events"
+	if len(s.Facts.Events) >= data.EventsMax {
+		title = fmt.Sprintf("Events, the last %d", data.EventsMax)
+	}
+	lines := []string{s.Paint.Rule(s.cells, title)}
 	for _, event := range s.Facts.Events {
 		text := fmt.Sprintf(" %s  %-20s %s", s.Paint.Clock(event.At), event.Type, widget.Clean(event.Source))
 		if event.JobID > 0 {

@@ -9,6 +9,26 @@ type Column struct {
 	Cells    int // 0: what is left
 	Right    bool
 	Priority int // 0 is never dropped
+	// Most is how wide the column becomes where there is more room; 0 for as wide as
+	// it is. Of the column that takes what is left it is how wide that is to be before
+	// others grow.
+	Most int
+}
+
+// UpTo is the column with its Most.
+func (c Column) UpTo(cells int) Column {
+	c.Most = cells
+	return c
+}
+
+// Cells is how wide the column with the title is; 0 when it was dropped.
+func Cells(columns []Column, title string) int {
+	for _, c := range columns {
+		if c.Title == title {
+			return c.Cells
+		}
+	}
+	return 0
 }
 
 // Left is a column whose text is at its left end.
@@ -21,8 +41,8 @@ func Right(title string, cells, priority int) Column {
 	return Column{Title: title, Cells: cells, Right: true, Priority: priority}
 }
 
-// ColumnsFor leaves out columns until the rest fits into the cells, and gives the
-// one without a width what is left, which is at least flexMin.
+// ColumnsFor leaves out columns until the rest fits into the cells, lets those grow
+// that can, and gives the one without a width what is left, which is at least flexMin.
 func ColumnsFor(all []Column, cells, flexMin int) []Column {
 	chosen := append([]Column(nil), all...)
 	used := func() (sum int) {
@@ -46,14 +66,26 @@ func ColumnsFor(all []Column, cells, flexMin int) []Column {
 		}
 		chosen = append(chosen[:worst], chosen[worst+1:]...)
 	}
-	left := cells
+	left, enough := cells, flexMin
 	for _, c := range chosen {
 		left -= c.Cells + 1
-	}
-	for i := range chosen {
-		if chosen[i].Cells == 0 {
-			chosen[i].Cells = max(left, 1)
+		if c.Cells == 0 {
+			enough = max(enough, c.Most)
 		}
+	}
+	flex := -1
+	for i, c := range chosen {
+		if c.Cells == 0 {
+			flex = i
+			continue
+		}
+		if more := min(c.Most-c.Cells, left-enough); more > 0 {
+			chosen[i].Cells += more
+			left -= more
+		}
+	}
+	if flex >= 0 {
+		chosen[flex].Cells = max(left, 1)
 	}
 	return chosen
 }

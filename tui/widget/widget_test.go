@@ -87,3 +87,22 @@ func TestWindow(t *testing.T) {
 		require.Equal(t, test.want, widget.Window(test.first, test.at, test.count, test.height))
 	}
 }
+
+// Where there is room, columns grow up to their most, and no column that takes what is
+// left is narrower for it than it is to be.
+func TestColumnsGrow(t *testing.T) {
+	t.Parallel()
+	all := []widget.Column{widget.Left("NAME", 0, 0).UpTo(20), widget.Right("RUN", 5, 0), widget.Left("CHART", 10, 0).UpTo(60), widget.Left("KIND", 10, 0).UpTo(30)}
+	for cells, want := range map[int][4]int{
+		40:  {11, 5, 10, 10},
+		50:  {20, 5, 11, 10},
+		60:  {20, 5, 21, 10},
+		120: {21, 5, 60, 30},
+	} {
+		columns := widget.ColumnsFor(all, cells, 8)
+		require.Equal(t, want, [4]int{columns[0].Cells, columns[1].Cells, columns[2].Cells, columns[3].Cells}, cells)
+		require.Equal(t, columns[2].Cells, widget.Cells(columns, "CHART"))
+	}
+	require.Zero(t, widget.Cells(widget.ColumnsFor([]widget.Column{widget.Left("A", 0, 0), widget.Left("B", 20, 1)}, 20, 8), "B"))
+	require.Equal(t, 10, all[2].Cells, "the columns that were given are as they were")
+}
