@@ -106,7 +106,7 @@ func (q *queue) settleTx(run *Run, err error, storable, completed bool) (settled
 		}
 		q.worker.observe(false, true)
 		q.worker.counts.completed.Add(1)
-		q.worker.digests.ended(result{run: run, completion: &db.Completion{Ran: run.ran}}, string(jobq.Completed), false)
+		q.worker.digests.Ended(&run.row, string(jobq.Completed), false, run.ran)
 		q.completedTx(run)
 		return true, err
 	case storable && err == nil && fate.Held:

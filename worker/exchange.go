@@ -193,7 +193,7 @@ func (q *queue) accept(claimed []db.JobClaimRow, sent time.Duration, settings qu
 	}
 	q.worker.keeper.add(q, runs, sent, settings)
 	q.worker.counts.claimed.Add(int64(len(runs)))
-	q.worker.digests.claimed(runs)
+	q.worker.digests.Claimed(claimed)
 	q.mu.Lock()
 	q.inHand += len(runs)
 	q.movedAt = clock.SinceBoot()

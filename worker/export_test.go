@@ -97,7 +97,7 @@ func PoolIsOpen(w *Worker) bool {
 func IsPresent(w *Worker) bool { return w.present.Load() }
 
 // IsWatched says whether a worker believes that somebody watches.
-func IsWatched(w *Worker) bool { return w.digests.isWatched() }
+func IsWatched(w *Worker) bool { return w.digests.IsWatched() }
 
 // LastWords is how the text of a program's failure is made.
 func LastWords(how string, stderr []byte) string { return lastWords(how, stderr) }

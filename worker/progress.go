@@ -113,7 +113,7 @@ func (k *keeper) flushProgress(ctx context.Context) {
 	extended := make(map[*lease]bool)
 	for _, run := range k.running() {
 		if report := run.takeProgress(); report != nil {
-			k.worker.digests.progressed(run, report)
+			k.worker.digests.Progressed(&run.row, report)
 			settings := run.lease.queue.settings()
 			report.ExtendBy = pgtype.Interval{}
 			if !extended[run.lease] { // once for all its jobs

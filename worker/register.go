@@ -68,7 +68,7 @@ func (w *Worker) register(ctx context.Context) error {
 		return err
 	}
 	if len(rows) > 0 { // a worker has a queue at least, and each row says this
-		w.digests.watched(time.Duration(rows[0].WatchedMs) * time.Millisecond)
+		w.digests.SetWatched(time.Duration(rows[0].WatchedMs) * time.Millisecond)
 		if rows[0].DrainRequested {
 			w.drainAsAsked()
 		}

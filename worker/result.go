@@ -176,10 +176,10 @@ func (q *queue) account(results []result, answer db.Exchanged) {
 		case r.isUntold(): // accounted for when it was stored
 		case ok && (r.completion != nil || state == string(jobq.Completed)): // its own transaction may have completed it after all
 			q.worker.counts.completed.Add(1)
-			q.worker.digests.ended(r, state, false)
+			q.worker.digests.Ended(&r.run.row, state, false, r.took())
 		case ok:
 			q.worker.counts.ended(r.ending.Outcome)
-			q.worker.digests.ended(r, state, countsAsAttempt(r.ending.Outcome))
+			q.worker.digests.Ended(&r.run.row, state, r.failed(), r.took())
 			q.worker.logEnding(r, state)
 		case r.retried:
 			// The try before may have been the one that stored it.

@@ -18,6 +18,7 @@ import (
 	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/internal/identity"
 	"github.com/jobq-dev/jobq/internal/listen"
+	"github.com/jobq-dev/jobq/worker/internal/digest"
 )
 
 // Defaults of Config.
@@ -89,7 +90,7 @@ type Worker struct {
 	// kindSlots are the kinds that have slots of their own, and how many.
 	kindSlots map[string]int
 	keeper    *keeper
-	digests   *digester
+	digests   *digest.Digester
 	sessions  db.Sessions   // as found at the start
 	beatSoon  chan struct{} // a hint that the worker's row, or who watches, has changed
 	wait      waiting
@@ -129,7 +130,7 @@ func New(client *jobq.Client, config *Config) (*Worker, error) {
 	}
 	schema.Assume(client.Sessions())
 	w.schema, w.handlers.byKind, w.keeper = schema, make(map[string]rawHandler), newKeeper(w)
-	w.digests, w.wait.worker, w.absences.worker, w.beatSoon = newDigester(w), w, w, make(chan struct{}, 1)
+	w.wait.worker, w.absences.worker, w.beatSoon = w, w, make(chan struct{}, 1)
 	w.herd.worker, w.herd.taken, w.herd.spread = w, make(chan string, 1), wakeSpreadMax
 	if w.process, err = identity.Self(); err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
@@ -137,7 +138,7 @@ func New(client *jobq.Client, config *Config) (*Worker, error) {
 	if w.id, err = w.process.NewID(); err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
 	}
-	w.log = w.config.Logger.With("worker", w.id)
+	w.log, w.digests = w.config.Logger.With("worker", w.id), digest.New(w.id)
 	for name, slots := range w.config.Queues {
 		w.queues[name] = newQueue(w, name, slots)
 	}
@@ -223,7 +224,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	background.Go(func() { w.keeper.run(flush) })
 	background.Go(func() { w.beat(flush) })
 	background.Go(func() { w.flushOutput(flush) })
-	background.Go(func() { w.digests.run(flush) })
+	background.Go(func() { w.digests.Run(flush, w.queries, w.log) })
 	background.Go(func() { w.herd.run(flush) })
 	if listener != nil {
 		// Through the drain too: it holds the presence lock, and hears of cancelled
