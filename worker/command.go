@@ -138,7 +138,7 @@ func (c Command) run(ctx context.Context, r *Run) error {
 	}
 	r.keepUsage(ended)
 	if ended.Expired { // the worker was stopped: the lease is lost, and nobody has failed
-		r.worker.keeper.lose(r)
+		r.worker.keeper.held.Lose(&r.hold)
 		return ErrLeaseLost
 	}
 	return said.verdict(ended)

@@ -39,9 +39,9 @@ func newLeash(ctx context.Context, r *Run, lostTerminates bool) *leash {
 			return
 		}
 		l.cancel(ErrLeaseLost)
-		time.AfterFunc(killMargin(r.lease.queue.settings().lease)/2, l.killNow)
+		time.AfterFunc(r.queue.settings.Load().KillMargin()/2, l.killNow)
 	}
-	r.onLost.Store(&lost)
+	r.worker.keeper.held.OnLost(&r.hold, lost)
 	l.unhook = context.AfterFunc(ctx, func() {
 		if cause := context.Cause(ctx); !errors.Is(cause, ErrLeaseLost) {
 			l.cancel(cause)
@@ -56,23 +56,20 @@ func newLeash(ctx context.Context, r *Run, lostTerminates bool) *leash {
 // hangs: half of the kill margin after the worker would have given the lease
 // up, and as long before it ends.
 func (r *Run) deadline() time.Duration {
-	k := r.worker.keeper
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return r.lease.deadline - k.delayLocked(r) + killMargin(r.lease.queue.settings().lease)/2
+	return r.worker.keeper.held.Deadline(&r.hold) + r.queue.settings.Load().KillMargin()/2
 }
 
 // deadlineEvery is how often the deadline is looked at: often enough for the
 // lease, which is extended every third of it.
 func (r *Run) deadlineEvery() time.Duration {
-	return min(max(r.lease.queue.settings().lease/10, 50*time.Millisecond), time.Second)
+	return min(max(r.queue.settings.Load().Length/10, 50*time.Millisecond), time.Second)
 }
 
 func (l *leash) killNow() { l.killed.Do(func() { close(l.kill) }) }
 
 // drop is for when the program has ended.
 func (l *leash) drop() {
-	l.run.onLost.Store(nil)
+	l.run.worker.keeper.held.OnLost(&l.run.hold, nil)
 	l.unhook()
 	l.cancel(nil)
 	l.release(nil)

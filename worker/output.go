@@ -75,7 +75,7 @@ func (l *liveOutput) flushRest(ctx context.Context) {
 		return
 	}
 	if piece := l.next(); piece != nil {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killMarginMax)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 		defer cancel()
 		if _, err := l.run.worker.queries.OutputAppend(ctx, *piece); err != nil {
 			l.run.worker.databaseTrouble(err)
@@ -118,7 +118,7 @@ func (w *Worker) flushOutput(ctx context.Context) {
 // stored is skipped: the end of the output is kept with the attempt.
 func (w *Worker) flushPieces(ctx context.Context) {
 	batch := &pgx.Batch{}
-	for _, run := range w.keeper.running() {
+	for _, run := range w.keeper.held.Running() {
 		live := run.live.Load()
 		if live == nil {
 			continue
@@ -130,7 +130,7 @@ func (w *Worker) flushPieces(ctx context.Context) {
 	if batch.Len() == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, killMarginMax)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	if err := w.pool.SendBatch(ctx, batch).Close(); err != nil {
 		w.databaseTrouble(err)

@@ -58,7 +58,7 @@ func (s *said) checkpoint(ctx context.Context, checkpoint json.RawMessage) error
 	if err := checkCheckpoint(checkpoint); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, killMarginMax)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	return s.run.SaveCheckpoint(ctx, checkpoint)
 }
@@ -95,7 +95,7 @@ func (s *said) enqueue(ctx context.Context, raw json.RawMessage) error {
 	if s.enqueued++; s.enqueued > enqueuedMax {
 		return fmt.Errorf("enqueue: more than %d jobs in one run", enqueuedMax)
 	}
-	ctx, cancel := context.WithTimeout(ctx, killMarginMax)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	options := &jobq.EnqueueOptions{
 		Queue: job.Queue, Priority: job.Priority, RunAt: job.RunAt, MaxAttempts: job.MaxAttempts,
@@ -120,7 +120,7 @@ func (r *Run) inTransaction(ctx context.Context, work func(tx pgx.Tx) error) err
 		return work(tx)
 	})
 	if errors.Is(err, ErrLeaseLost) {
-		r.worker.keeper.lose(r)
+		r.worker.keeper.held.Lose(&r.hold)
 	}
 	return err
 }

@@ -143,7 +143,7 @@ func (s *streamProcess) awaitRead(written <-chan int) {
 func (s *streamProcess) death(job *streamJob, written int) error {
 	run := job.run
 	if s.result.Expired { // the worker was stopped: the lease is lost, and nobody has failed
-		run.worker.keeper.lose(run)
+		run.worker.keeper.held.Lose(&run.hold)
 		return ErrLeaseLost
 	}
 	s.mu.Lock()

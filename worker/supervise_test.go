@@ -197,18 +197,6 @@ func blackhole(t *testing.T, lease time.Duration) (checked int) {
 	return checked
 }
 
-// When the keeper's clock rings late, the machine is overloaded and signals will
-// be late as well: leases of programs are given up earlier by that, by no more than
-// the kill margin; those of other handlers are not.
-func TestLateKeeperGivesUpEarlier(t *testing.T) {
-	t.Parallel()
-	client, lease := newClient(t), time.Minute
-	require.Equal(t, 55*time.Second, worker.GivesUpAfter(t, client, lease, true, 0))
-	require.Equal(t, 52*time.Second, worker.GivesUpAfter(t, client, lease, true, 3*time.Second))
-	require.Equal(t, 50*time.Second, worker.GivesUpAfter(t, client, lease, true, time.Hour))
-	require.Equal(t, 55*time.Second, worker.GivesUpAfter(t, client, lease, false, 3*time.Second))
-}
-
 // requireBefore says whether it is earlier than that by the database's clock.
 func requireBefore(t *testing.T, pool *pgxpool.Pool, leaseEnd time.Time) {
 	t.Helper()
