@@ -152,6 +152,9 @@ func (r ExternalRun) Report(percent *float32, stage, message string) {
 	r.reportProgress(percent, stage, message)
 }
 
+// OutputBytesMax bounds the output kept of a run; the table has the same limit.
+const OutputBytesMax = 64 << 10
+
 // Output is what a program writes, while it writes it.
 type Output interface {
 	// Written is how many bytes were written so far.

@@ -31,7 +31,9 @@ func (g *gate) Claimable(kinds []string) []string {
 
 func (g *gate) Grace() time.Duration { return 0 }
 
-func (g *gate) Summary() map[string]jobq.Programs { return map[string]jobq.Programs{"gated": {Started: 7}} }
+func (g *gate) Summary() map[string]jobq.Programs {
+	return map[string]jobq.Programs{"gated": {Started: 7}}
+}
 
 func (g *gate) Close() { g.ends.Add(1) }
 

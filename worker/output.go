@@ -14,8 +14,6 @@ import (
 )
 
 const (
-	// OutputBytesMax bounds the output kept of a run; the table has the same limit.
-	OutputBytesMax = 64 << 10
 	// outputFlushEvery is how often what programs have written since is stored
 	// for those who follow.
 	outputFlushEvery = 500 * time.Millisecond
