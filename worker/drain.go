@@ -126,7 +126,7 @@ func (w *Worker) drain(outer, ctx context.Context, working *sync.WaitGroup, stop
 		return nil
 	}
 	w.keeper.held.Stop(ErrDrained)
-	if within(done, max(stopGrace, w.programs.graceMax+killTime), nil) {
+	if within(done, max(stopGrace, w.externals.grace()+killTime), nil) {
 		return nil
 	}
 	var problems []error

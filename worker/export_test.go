@@ -102,9 +102,6 @@ func IsPresent(w *Worker) bool { return w.present.Load() }
 // IsWatched says whether a worker believes that somebody watches.
 func IsWatched(w *Worker) bool { return w.digests.IsWatched() }
 
-// LastWords is how the text of a program's failure is made.
-func LastWords(how string, stderr []byte) string { return lastWords(how, stderr) }
-
 // NextHeartbeat is when the lease of a job is extended next; it changes with
 // each answer.
 func NextHeartbeat(w *Worker, id int64) time.Duration {
@@ -131,25 +128,5 @@ func LastNotification(w *Worker) (notification string, still bool) {
 	return notification, !q.notifications.IsDelayed() && len(q.wake) == 0 && q.load.isAtRest()
 }
 
-// Rests is how often the handler of a kind could not be reached, by the latest
-// count; 0 when it can.
-func Rests(w *Worker, kind string) int {
-	w.absences.mu.Lock()
-	defer w.absences.mu.Unlock()
-	if absence := w.absences.byKind[kind]; absence != nil {
-		return absence.rests
-	}
-	return 0
-}
-
-// Deaths is how many processes of a kind have died in a row.
-func Deaths(w *Worker, kind string) int {
-	for _, pool := range w.programs.streams {
-		if pool.kind == kind {
-			pool.mu.Lock()
-			defer pool.mu.Unlock()
-			return pool.deaths
-		}
-	}
-	return -1
-}
+// Activity changes with whatever a run tells.
+func Activity(r *Run) int64 { return r.activity() }

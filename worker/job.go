@@ -129,6 +129,7 @@ func (r *Run) SaveCheckpoint(ctx context.Context, value any) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", operation, err)
 	}
+	r.signs.Add(1)
 	r.mu.Lock()
 	r.reported = true
 	r.mu.Unlock()
@@ -163,6 +164,7 @@ func (r *Run) SetResult(value any) error {
 	if err != nil {
 		return fmt.Errorf("result of job %d: %w", r.row.ID, err)
 	}
+	r.signs.Add(1)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.resultJSON = result

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -383,27 +381,6 @@ func TestDrain(t *testing.T) {
 	workers, err := client.Workers(context.Background())
 	require.NoError(t, err)
 	require.Empty(t, workers)
-}
-
-// A drain gives a program all its grace before it gives the job back.
-func TestDrainObeysGrace(t *testing.T) {
-	t.Parallel()
-	client := newClient(t)
-	w, err := worker.New(client, &worker.Config{DrainTimeout: -1, Logger: slog.New(slog.DiscardHandler)})
-	require.NoError(t, err)
-	begun, ended := filepath.Join(t.TempDir(), "begun"), filepath.Join(t.TempDir(), "ended")
-	command := shellCommand(fmt.Sprintf(`trap "sleep 6; : > %s; exit 0" TERM; : > %s; while :; do sleep 0.1; done`, ended, begun))
-	command.Grace = time.Minute
-	require.NoError(t, worker.HandleCommand(w, "p", command))
-	r := run(t, w)
-	id := enqueueRaw(t, client, "p", "{}", nil)
-	require.Eventually(t, func() bool {
-		_, err := os.Stat(begun)
-		return err == nil
-	}, patience, 5*time.Millisecond)
-	require.NoError(t, r.drain())
-	require.FileExists(t, ended)
-	require.Zero(t, awaitState(t, client, id, jobq.Available).Attempts)
 }
 
 // A handler that ignores its context does not keep Run for ever; its job is

@@ -21,19 +21,18 @@ import (
 // Worker claims jobs and runs their handlers. Make one with New, add handlers
 // with Handle, and call Run once.
 type Worker struct {
-	client   *jobq.Client
-	config   Config
-	id       string
-	process  identity.Process
-	schema   *db.Schema
-	pool     *pgxpool.Pool // its own: a handler that uses up the caller's must not keep leases from being extended
-	queries  *db.Queries
-	log      *slog.Logger
-	handlers handlers
-	programs programs
-	absences absences
-	queues   map[string]*queue
-	claims   []string // the kinds that have handlers
+	client    *jobq.Client
+	config    Config
+	id        string
+	process   identity.Process
+	schema    *db.Schema
+	pool      *pgxpool.Pool // its own: a handler that uses up the caller's must not keep leases from being extended
+	queries   *db.Queries
+	log       *slog.Logger
+	handlers  handlers
+	externals externals
+	queues    map[string]*queue
+	claims    []string // the kinds that have handlers
 	// kindSlots are the kinds that have slots of their own, and how many.
 	kindSlots map[string]int
 	keeper    *keeper
@@ -79,7 +78,7 @@ func New(client *jobq.Client, config *Config) (*Worker, error) {
 	}
 	schema.Assume(client.Sessions())
 	w.schema, w.handlers.byKind, w.keeper = schema, make(map[string]rawHandler), newKeeper(w)
-	w.absences.worker, w.beatSoon = w, make(chan struct{}, 1)
+	w.beatSoon = make(chan struct{}, 1)
 	w.announcer.RecheckMax, w.spreader = w.config.PollInterval, waking.NewSpreader()
 	if w.process, err = identity.Self(); err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
@@ -115,11 +114,12 @@ func (w *Worker) Run(ctx context.Context) error {
 	for _, q := range w.queues {
 		q.divide(w.claims, w.kindSlots)
 	}
+	w.externals.begun.Store(true)
 	if connected, err := w.connect(ctx); !connected {
 		return err
 	}
 	defer w.pool.Close()
-	defer w.programs.close()
+	defer w.externals.close()
 	listener, err := w.listener()
 	if err != nil {
 		return err

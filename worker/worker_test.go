@@ -3,7 +3,6 @@ package worker_test
 import (
 	"context"
 	"log/slog"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -19,14 +18,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	worker.MaybeRunShim()
-	if len(os.Args) > 2 && os.Args[1] == asWitness {
-		witness(os.Args[2])
-	}
-	if len(os.Args) > 1 && os.Args[1] == asStreamHandler {
-		handleStream()
-		return
-	}
 	pgtest.Main(m)
 }
 
@@ -70,11 +61,6 @@ func start(t *testing.T, client *jobq.Client, config *worker.Config, handler wor
 
 func run(t *testing.T, w *worker.Worker) *running {
 	t.Helper()
-	return runFor(t, w)
-}
-
-func runFor(tb testing.TB, w *worker.Worker) *running {
-	tb.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
@@ -82,7 +68,7 @@ func runFor(tb testing.TB, w *worker.Worker) *running {
 		cancel()
 		return <-ended
 	})}
-	tb.Cleanup(func() { _ = r.drain() })
+	t.Cleanup(func() { _ = r.drain() })
 	return r
 }
 

@@ -1,14 +1,14 @@
-package worker
+package programs
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/jobq-dev/jobq/internal/subproc"
+	"github.com/jobq-dev/jobq/worker"
 )
 
 // streamReadPatience is how long a process that has answered may take to read
@@ -33,7 +33,7 @@ type streamProcess struct {
 
 	// run is that of the job, for those who must not wait for mu, which is held
 	// while a checkpoint is stored.
-	run atomic.Pointer[Run]
+	run atomic.Pointer[worker.ExternalRun]
 
 	mu sync.Mutex
 	// guarded by mu
@@ -46,9 +46,9 @@ type streamProcess struct {
 
 // streamJob is the job that a process has.
 type streamJob struct {
-	said
+	messages
 	lines int // that the process has said of it
-	leash *leash
+	stop  *stopper
 	reply chan subproc.Reply // the end, once
 }
 
@@ -71,33 +71,29 @@ func (s *streamProcess) talk(program subproc.Conversation) {
 	s.stop() // one that cannot answer is of no use
 }
 
-// work has the process run a job, and returns what the handler returns.
-func (s *streamProcess) work(ctx context.Context, r *Run, lostTerminates bool) error {
-	line, err := r.message()
-	if err != nil {
-		return err
-	}
+// work has the process run a job, which is the line, and returns what the handler
+// returns.
+func (s *streamProcess) work(ctx context.Context, run worker.ExternalRun, line []byte, lostTerminates bool) error {
 	line = append(line, '\n')
 	if s.hasAnswered() { // else the first job's output begins with the start
 		s.program.Settle() // what was written since the job before is nobody's
 		s.output.Reset()
 	}
-	leash := newLeash(ctx, r, lostTerminates)
-	defer leash.drop()
-	job := &streamJob{said: said{run: r}, leash: leash, reply: make(chan subproc.Reply, 1)}
+	stop := newStopper(ctx, run, lostTerminates)
+	defer stop.end()
+	job := &streamJob{messages: messages{run: run}, stop: stop, reply: make(chan subproc.Reply, 1)}
 	s.setJob(job)
-	s.run.Store(r)
+	s.run.Store(&run)
 	defer s.setJob(nil)
 	defer s.run.Store(nil)
-	live := r.showOutput(s.output)
+	endOutput := run.ShowOutput(s.output)
 	defer func() {
-		r.live.Store(nil)
-		live.flushRest(ctx)
-		r.keepOutput(s.output.Bytes())
+		endOutput(ctx)
+		run.KeepOutput(s.output.Bytes())
 	}()
 	// Also while the process does not read: then the write below fails with it.
-	defer context.AfterFunc(leash.ctx, s.stop)()
-	go s.obey(leash)
+	defer context.AfterFunc(stop.asked, s.stop)()
+	go s.obey(stop)
 	s.program.Arm()
 	written := make(chan int, 1)
 	go func() {
@@ -141,10 +137,8 @@ func (s *streamProcess) awaitRead(written <-chan int) {
 // death is what the handler returns when the process has ended without an
 // answer, after so many bytes of the job were written.
 func (s *streamProcess) death(job *streamJob, written int) error {
-	run := job.run
 	if s.result.Expired { // the worker was stopped: the lease is lost, and nobody has failed
-		run.worker.keeper.held.Lose(&run.hold)
-		return ErrLeaseLost
+		return job.run.LoseLease()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -164,16 +158,16 @@ func (s *streamProcess) deadline() time.Duration {
 	if run == nil {
 		return 0
 	}
-	return run.deadline()
+	return deadline(*run)
 }
 
-// obey kills the process when the leash says so, until that is dropped or the
-// process has ended.
-func (s *streamProcess) obey(l *leash) {
+// obey kills the process when the stopper says so, until the job or the process
+// has ended.
+func (s *streamProcess) obey(stop *stopper) {
 	select {
-	case <-l.kill:
+	case <-stop.kill:
 		s.kill()
-	case <-l.dropped:
+	case <-stop.ended:
 	case <-s.ended:
 	}
 }
@@ -182,21 +176,6 @@ func (s *streamProcess) setJob(job *streamJob) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.job = job
-}
-
-func (s *streamProcess) verdict(job *streamJob, reply subproc.Reply) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	err, problem := verdictOf(reply), job.problem()
-	switch {
-	case err == nil:
-		return problem
-	case job.leash.ctx.Err() != nil: // why it was stopped decides, not what it answers then
-		return errors.New(err.Error())
-	case problem != nil && (reply.Snooze != nil || reply.Cancel != nil): // it may have been a checkpoint
-		return problem
-	}
-	return err
 }
 
 func (s *streamProcess) hasAnswered() bool {
@@ -215,88 +194,4 @@ func (s *streamProcess) isIdle() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.job == nil && s.broken == nil && !s.silent
-}
-
-// heard takes a line of standard output.
-func (s *streamProcess) heard(line []byte) {
-	reply, err := subproc.ParseReply(line)
-	if err != nil {
-		s.unreadable(err)
-		return
-	}
-	if reply.Ends() {
-		s.program.Settle() // what it has written before is the job's
-	}
-	s.mu.Lock()
-	job := s.job
-	switch {
-	case job == nil:
-		s.breakLocked(fmt.Errorf("handler process spoke without a job: %.80q", line))
-	case reply.ID != nil && s.answered && *reply.ID == s.last && s.last != job.run.row.ID:
-		s.breakLocked(&blamelessError{err: fmt.Errorf("handler process answered twice for job %d, and was killed", s.last)})
-	case reply.ID != nil && *reply.ID != job.run.row.ID:
-		s.breakLocked(fmt.Errorf("handler process answered for job %d while it had job %d", *reply.ID, job.run.row.ID))
-	default:
-		job.lines++
-	}
-	broken := s.broken != nil
-	s.mu.Unlock()
-	if broken {
-		return
-	}
-	s.hear(reply.Message)
-	if reply.Ends() {
-		s.finish(reply)
-	}
-}
-
-// unreadable gives the process up for a line that cannot be understood: it may
-// have been the answer, and another one would never come.
-func (s *streamProcess) unreadable(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	number := 1
-	if s.job != nil {
-		number += s.job.lines
-	}
-	s.breakLocked(fmt.Errorf("handler process was killed: line %d of its answer cannot be understood: %w", number, err))
-}
-
-// finish hands over the end of the job. From here on the process has none.
-func (s *streamProcess) finish(reply subproc.Reply) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.job != nil {
-		s.answered, s.last = true, s.job.run.row.ID
-		s.job.reply <- reply // has room: a job is finished once
-		s.job = nil
-	}
-}
-
-// breakLocked gives the process up: what it says cannot be told apart any more.
-func (s *streamProcess) breakLocked(reason error) {
-	if s.broken == nil {
-		s.broken = reason
-	}
-	s.kill()
-}
-
-// hear takes a message about the job.
-func (s *streamProcess) hear(message subproc.Message) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.job != nil {
-		s.job.hear(s.job.leash.held, message)
-	}
-}
-
-// hearOutside is told of messages on descriptor 3, which no handler that is
-// kept may use: what is read there has no order with standard output, and could
-// be another job's.
-func (s *streamProcess) hearOutside(subproc.Message) { s.failOutside(nil) }
-
-func (s *streamProcess) failOutside(error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.breakLocked(errors.New("handler process wrote to file descriptor 3: messages belong on its standard output"))
 }

@@ -1,4 +1,4 @@
-package worker_test
+package programs_test
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/worker"
+	"github.com/jobq-dev/jobq/worker/programs"
 )
 
 // startHTTP runs a worker whose jobs the function answers.
@@ -24,7 +25,8 @@ func startHTTP(t *testing.T, client *jobq.Client, answer http.HandlerFunc) {
 	t.Cleanup(server.Close)
 	w, err := worker.New(client, &worker.Config{Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
-	require.NoError(t, worker.HandleHTTP(w, "h", worker.HTTP{URL: server.URL + "/jobs", Header: http.Header{"Authorization": {"Bearer secret"}}}))
+	p := programs.New(w)
+	require.NoError(t, p.HandleHTTP("h", programs.HTTP{URL: server.URL + "/jobs", Header: http.Header{"Authorization": {"Bearer secret"}}}, nil))
 	run(t, w)
 }
 
@@ -144,7 +146,8 @@ func TestHTTPBadURL(t *testing.T) {
 	t.Parallel()
 	w, err := worker.New(newClient(t), nil)
 	require.NoError(t, err)
+	p := programs.New(w)
 	for _, url := range []string{"", "127.0.0.1:80", "ftp://x/", "http://"} {
-		require.ErrorContains(t, worker.HandleHTTP(w, "h", worker.HTTP{URL: url}), "must be like")
+		require.ErrorContains(t, p.HandleHTTP("h", programs.HTTP{URL: url}, nil), "must be like")
 	}
 }

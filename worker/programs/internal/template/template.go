@@ -1,41 +1,36 @@
-package worker
+// Package template puts parts of a job into the words of a command.
+package template
 
 import (
 	"encoding/json"
 	"fmt"
-	"strconv"
 	"strings"
 )
 
-// expand puts parts of the job in place of ${args.NAME}, ${args.NAME.NAME} and
-// ${job.NAME} in the words of a command. A word stays one word whatever is put
-// into it, and no shell sees it. Anything else after a dollar stays as it is,
-// for the program's own use.
-func (r *Run) expand(words []string) ([]string, error) {
-	var args map[string]any // decoded when first needed
+// Expand puts parts of the job in place of ${args.NAME}, ${args.NAME.NAME} and
+// ${job.NAME} in the words. A word stays one word whatever is put into it, and no
+// shell sees it. Anything else after a dollar stays as it is, for the program's
+// own use. An error says that the job lacks what a word names.
+func Expand(words []string, args json.RawMessage, job map[string]any) ([]string, error) {
+	var values map[string]any // decoded when first needed
 	expanded := make([]string, len(words))
 	for i, word := range words {
 		if !strings.Contains(word, "${") {
 			expanded[i] = word
 			continue
 		}
-		if args == nil {
-			args = map[string]any{}
-			decoder := json.NewDecoder(strings.NewReader(string(r.row.Args)))
+		if values == nil {
+			var decoded any
+			decoder := json.NewDecoder(strings.NewReader(string(args)))
 			decoder.UseNumber() // a large id must not become 1e+18
-			var value any
-			if err := decoder.Decode(&value); err != nil {
+			if err := decoder.Decode(&decoded); err != nil {
 				return nil, fmt.Errorf("decode args: %w", err)
 			}
-			args["args"] = value
-			args["job"] = map[string]any{
-				"id": json.Number(strconv.FormatInt(r.row.ID, 10)), "kind": r.row.Kind, "queue": r.row.Queue,
-				"attempt": json.Number(strconv.Itoa(r.Attempt())), "lease_token": json.Number(strconv.FormatInt(r.row.LeaseToken, 10)),
-			}
+			values = map[string]any{"args": decoded, "job": job}
 		}
 		var err error
-		if expanded[i], err = expandWord(word, args); err != nil {
-			return nil, Discard(err) // the args are wrong, and will be next time
+		if expanded[i], err = expandWord(word, values); err != nil {
+			return nil, err
 		}
 	}
 	return expanded, nil

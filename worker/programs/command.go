@@ -1,4 +1,4 @@
-package worker
+package programs
 
 import (
 	"context"
@@ -8,7 +8,11 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/subproc"
+	"github.com/jobq-dev/jobq/worker"
+	"github.com/jobq-dev/jobq/worker/programs/internal/failure"
+	"github.com/jobq-dev/jobq/worker/programs/internal/template"
 )
 
 // Exit codes of programs that mean something of their own, from sysexits.h.
@@ -22,15 +26,15 @@ const (
 	tempFailDelay = time.Minute
 	// commandGrace is how long a program has between SIGTERM and SIGKILL.
 	commandGrace = 3 * time.Second
-	// checkpointEnvBytesMax keeps JOBQ_CHECKPOINT below what Linux takes for one
-	// variable (MAX_ARG_STRLEN, 128 KiB).
-	checkpointEnvBytesMax = 96 << 10
+	// outputBytesMax bounds the output of a program that is kept in memory, as much
+	// as the worker keeps with the attempt.
+	outputBytesMax = worker.OutputBytesMax
 )
 
 // Command is a program that runs jobs. The program gets the args as JSON on
 // standard input; docs/subprocess.md is its side of the contract.
 type Command struct {
-	// Args is the program and its arguments. No shell is involved. In them,
+	// Args is the program and its arguments: one at least. No shell is involved. In them,
 	// ${args.NAME} stands for a member of the job's args, ${args.NAME.NAME} for one
 	// of its members, and ${job.id}, kind, queue, attempt and lease_token for what
 	// they say. A job that lacks what is named fails for good.
@@ -41,15 +45,16 @@ type Command struct {
 	// besides PATH, HOME, LANG and TZ. Database variables must be named to be
 	// passed.
 	Environ []string
-	// Env is added to the program's environment.
+	// Env is added to the program's environment, and wins over Environ. The
+	// variables that begin with JOBQ_ are jobq's own.
 	Env map[string]string
 	// Attributes are the user, resource limits and niceness of the program.
 	Attributes Attributes
 	// Grace is how long the program has between SIGTERM and SIGKILL when it is
-	// stopped. Default 3 seconds. A lost lease means SIGKILL at once.
+	// stopped. Default 3 seconds; not negative. A lost lease means SIGKILL at once.
 	Grace time.Duration
 	// LostTerminates makes a lost lease mean SIGTERM first, and SIGKILL before
-	// the lease ends by the database's clock.
+	// the lease ends by the database's clock. Default: SIGKILL at once.
 	LostTerminates bool
 
 	literal bool // Args are the program's as they are
@@ -62,11 +67,11 @@ type Attributes struct {
 	// a worker that runs as root. A UID needs a GID beside it. Nil is the worker's.
 	// A worker that is not root may name only its own, which changes nothing.
 	UID, GID *uint32
-	// Nice is the program's niceness: 19 runs when nobody else wants to. Zero is
-	// the worker's.
+	// Nice is the program's niceness, -20 to 19: 19 runs when nobody else wants to.
+	// Default 0, which is the worker's.
 	Nice int
 	// Limits are resource limits, hard and soft alike: address_space, core, data,
-	// file_size and stack in bytes, cpu_seconds, open_files.
+	// file_size and stack in bytes, cpu_seconds, open_files. Default: the worker's.
 	Limits map[string]uint64
 }
 
@@ -74,20 +79,16 @@ func (a *Attributes) subproc() *subproc.Attributes {
 	return &subproc.Attributes{UID: a.UID, GID: a.GID, Nice: a.Nice, Limits: a.Limits}
 }
 
-// MaybeRunShim must be the first call in main of a program that uses
-// HandleCommand: between a worker and the programs it runs stands this
-// executable once more, to end them when the worker dies, and then this call
-// does not return.
-func MaybeRunShim() { subproc.MaybeRunShim() }
-
 // HandleCommand makes the worker run jobs of a kind with a program, in a
 // process group and session of its own. See MaybeRunShim.
-func HandleCommand(w *Worker, kind string, command Command) error {
+func (p *Programs) HandleCommand(kind string, command Command, policy *worker.Policy) error {
 	if err := command.complete(); err != nil {
 		return fmt.Errorf("handler of kind %q: %w", kind, err)
 	}
-	w.programs.graceMax = max(w.programs.graceMax, command.Grace)
-	return w.handle(kind, func(ctx context.Context, r *Run) error { return command.run(ctx, r) })
+	p.graceMax = max(p.graceMax, command.Grace)
+	return p.handle(kind, func(ctx context.Context, run worker.ExternalRun, args []byte) error {
+		return p.runCommand(ctx, command, run, args)
+	}, policy)
 }
 
 func (c *Command) complete() error {
@@ -97,56 +98,65 @@ func (c *Command) complete() error {
 	if err := c.Attributes.subproc().Check(); err != nil {
 		return err
 	}
+	if c.Grace < 0 {
+		return fmt.Errorf("the grace must not be negative, as %s is", c.Grace)
+	}
 	if c.Grace == 0 {
 		c.Grace = commandGrace
 	}
 	return nil
 }
 
-// run is the handler.
-func (c Command) run(ctx context.Context, r *Run) error {
-	environ, err := c.environ(r)
+// runCommand is the handler.
+func (p *Programs) runCommand(ctx context.Context, c Command, run worker.ExternalRun, args []byte) error {
+	environ, err := c.environ(run)
 	if err != nil {
 		return err
 	}
-	args := c.Args
-	if !c.literal {
-		if args, err = r.expand(args); err != nil {
-			return err
-		}
+	words, err := c.words(run, args)
+	if err != nil {
+		return worker.Discard(err) // the args are wrong, and will be next time
 	}
-	try, err := r.worker.absences.try(r.row.Kind)
+	try, err := p.breaker.Begin(run.Kind())
 	if err != nil {
 		return err
 	}
-	defer try.end()
-	said := &said{run: r}
+	defer try.End()
+	said := &messages{run: run}
 	output := subproc.NewTail(outputBytesMax)
-	live := r.showOutput(output)
-	leash := newLeash(ctx, r, c.LostTerminates)
-	defer leash.drop()
-	ended, err := r.worker.runProgram(leash.ctx, try, subproc.Command{
-		Args: args, Dir: c.Dir, Env: environ, Attributes: c.Attributes.subproc(), Stdin: r.row.Args, Grace: c.Grace, Kill: leash.kill, Output: output,
-		Deadline: r.deadline, DeadlineEvery: r.deadlineEvery(),
-		Control: func(message subproc.Message) { said.hear(leash.held, message) }, ControlError: said.complain,
+	endOutput := run.ShowOutput(output)
+	stop := newStopper(ctx, run, c.LostTerminates)
+	defer stop.end()
+	ended, err := p.start(stop.asked, run.Kind(), try, subproc.Command{
+		Args: words, Dir: c.Dir, Env: environ, Attributes: c.Attributes.subproc(), Stdin: args, Grace: c.Grace, Kill: stop.kill, Output: output,
+		Deadline: func() time.Duration { return deadline(run) }, DeadlineEvery: deadlineEvery(run),
+		Control: func(message subproc.Message) { said.take(stop.held, message) }, ControlError: said.note,
 	})
-	r.live.Store(nil)
-	live.flushRest(ctx)
-	r.keepOutput(ended.Output)
+	endOutput(ctx)
+	run.KeepOutput(ended.Output)
 	if err != nil {
 		return err // it could not be started
 	}
-	r.keepUsage(ended)
+	run.KeepUsage(jobq.Usage{ExitCode: ended.ExitCode, Signal: ended.Signal, CPUSeconds: ended.CPU.Seconds(), MaxRSSBytes: ended.MaxRSSBytes})
 	if ended.Expired { // the worker was stopped: the lease is lost, and nobody has failed
-		r.worker.keeper.held.Lose(&r.hold)
-		return ErrLeaseLost
+		return run.LoseLease()
 	}
-	return said.verdict(ended)
+	return p.verdict(said, ended)
+}
+
+// words are the command's, with the parts of the job that they name.
+func (c Command) words(run worker.ExternalRun, args []byte) ([]string, error) {
+	if c.literal {
+		return c.Args, nil
+	}
+	return template.Expand(c.Args, args, map[string]any{
+		"id": run.ID(), "kind": run.Kind(), "queue": run.Queue(), "attempt": run.Attempt(), "lease_token": run.LeaseToken(),
+	})
 }
 
 // environ is the program's whole environment.
-func (c Command) environ(r *Run) ([]string, error) {
-	checkpoint, err := checkpointEnv(r.checkpoint())
+func (c Command) environ(run worker.ExternalRun) ([]string, error) {
+	checkpoint, err := checkpointEnv(run)
 	if err != nil {
 		return nil, err
 	}
@@ -155,51 +165,41 @@ func (c Command) environ(r *Run) ([]string, error) {
 		additions = make(map[string]string)
 	}
 	maps.Copy(additions, map[string]string{
-		"JOBQ_JOB_ID":       strconv.FormatInt(r.row.ID, 10),
-		"JOBQ_KIND":         r.row.Kind,
-		"JOBQ_QUEUE":        r.row.Queue,
-		"JOBQ_ATTEMPT":      strconv.Itoa(r.Attempt()),
-		"JOBQ_MAX_ATTEMPTS": strconv.Itoa(r.MaxAttempts()),
-		"JOBQ_LEASE_TOKEN":  strconv.FormatInt(r.row.LeaseToken, 10),
+		"JOBQ_JOB_ID":       strconv.FormatInt(run.ID(), 10),
+		"JOBQ_KIND":         run.Kind(),
+		"JOBQ_QUEUE":        run.Queue(),
+		"JOBQ_ATTEMPT":      strconv.Itoa(run.Attempt()),
+		"JOBQ_MAX_ATTEMPTS": strconv.Itoa(run.MaxAttempts()),
+		"JOBQ_LEASE_TOKEN":  strconv.FormatInt(run.LeaseToken(), 10),
 		"JOBQ_CHECKPOINT":   checkpoint,
-		"JOBQ_CLEAR_REASON": r.ClearReason(),
+		"JOBQ_CLEAR_REASON": run.ClearReason(),
 		"JOBQ_CONTROL_FD":   "3",
 	})
 	return subproc.Environ(c.Environ, additions)
 }
 
 // verdict is what the handler returns for how the program has ended.
-func (s *said) verdict(ended subproc.Result) error {
+func (p *Programs) verdict(said *messages, ended subproc.Result) error {
 	if ended.ExitCode == 0 && ended.Signal == "" && !ended.Stopped {
-		return s.ended()
+		return said.outcome()
 	}
-	err := errors.New(failure("", ended))
-	if problem := s.problem(); problem != nil {
+	err := errors.New(failure.OfProgram("", ended))
+	if problem := said.problem(); problem != nil {
 		err = fmt.Errorf("%w\n%w", err, problem)
 	}
 	switch {
 	case ended.Stopped: // why it was stopped decides, not what it says then
 		return err
-	case ended.Signal == "SIGTERM" && s.run.worker.draining.Load():
+	case ended.Signal == "SIGTERM" && p.host.IsDraining():
 		// Whoever stops the worker has stopped its programs too, as systemd does
 		// with KillMode=control-group.
-		return fmt.Errorf("%w: %w", ErrDrained, err)
+		return fmt.Errorf("%w: %w", worker.ErrDrained, err)
 	case ended.Signal != "":
 		return err
 	case ended.ExitCode == exitTempFail:
-		return Snooze(tempFailDelay)
+		return worker.Snooze(tempFailDelay)
 	case ended.ExitCode == exitDataError:
-		return Discard(err)
+		return worker.Discard(err)
 	}
 	return err
-}
-
-// failure says in words how a program failed, with the end of what it wrote
-// to standard error.
-func failure(who string, ended subproc.Result) string {
-	how := who + "exit code " + strconv.Itoa(ended.ExitCode)
-	if ended.Signal != "" {
-		how = who + "killed by " + ended.Signal
-	}
-	return lastWords(how, ended.Stderr)
 }

@@ -1,4 +1,4 @@
-package worker_test
+package programs_test
 
 import (
 	"bufio"
@@ -19,6 +19,7 @@ import (
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/pgtest"
 	"github.com/jobq-dev/jobq/worker"
+	"github.com/jobq-dev/jobq/worker/programs"
 )
 
 // asStreamHandler makes the test binary a handler process for streams.
@@ -91,15 +92,16 @@ func awaitInput() {
 	_ = wait.Run()
 }
 
-func startStream(t *testing.T, client *jobq.Client, config *worker.Config, stream worker.Stream) *running {
+func startStream(t *testing.T, client *jobq.Client, config *worker.Config, stream programs.Stream) *running {
 	t.Helper()
 	config.Logger = slog.New(slog.DiscardHandler)
 	w, err := worker.New(client, config)
 	require.NoError(t, err)
+	p := programs.New(w)
 	self, err := os.Executable()
 	require.NoError(t, err)
 	stream.Args = []string{self, asStreamHandler}
-	require.NoError(t, worker.HandleStream(w, "s", stream))
+	require.NoError(t, p.HandleStream("s", stream, nil))
 	return run(t, w)
 }
 
@@ -116,7 +118,7 @@ func enqueueStream(t *testing.T, client *jobq.Client, say, do string, options *j
 func TestStreamReplies(t *testing.T) {
 	t.Parallel()
 	client := newClient(t)
-	startStream(t, client, &worker.Config{}, worker.Stream{})
+	startStream(t, client, &worker.Config{}, programs.Stream{})
 	for say, want := range map[string]struct {
 		state    jobq.State
 		attempts int
@@ -152,7 +154,7 @@ func TestStreamReplies(t *testing.T) {
 func TestStreamProcesses(t *testing.T) {
 	t.Parallel()
 	client := newClient(t)
-	startStream(t, client, &worker.Config{Queues: map[string]int{"default": 4}}, worker.Stream{Processes: 1})
+	startStream(t, client, &worker.Config{Queues: map[string]int{"default": 4}}, programs.Stream{Processes: 1})
 	pid := func() string {
 		id := enqueueStream(t, client, `{"id": ID, "done": true, "result": PID}`, "", nil)
 		return string(awaitState(t, client, id, jobq.Completed).Result)
@@ -188,7 +190,7 @@ func TestStreamProcesses(t *testing.T) {
 func TestStreamTimeout(t *testing.T) {
 	t.Parallel()
 	client := newClient(t)
-	startStream(t, client, &worker.Config{Queues: map[string]int{"default": 2}}, worker.Stream{Command: worker.Command{Grace: 100 * time.Millisecond}})
+	startStream(t, client, &worker.Config{Queues: map[string]int{"default": 2}}, programs.Stream{Command: programs.Command{Grace: 100 * time.Millisecond}})
 	slow := enqueueStream(t, client, "", "sleep", &jobq.EnqueueOptions{MaxAttempts: 1, Timeout: 300 * time.Millisecond})
 	other := enqueueStream(t, client, `{"id": ID, "done": true, "result": PID}`, "", nil)
 	pid := awaitState(t, client, other, jobq.Completed).Result
@@ -204,7 +206,7 @@ func TestStreamLostLease(t *testing.T) {
 	t.Parallel()
 	client := newClient(t)
 	keepLeases(t, client, jobq.HeartbeatTicker)
-	startStream(t, client, &worker.Config{}, worker.Stream{Command: worker.Command{Grace: time.Hour}})
+	startStream(t, client, &worker.Config{}, programs.Stream{Command: programs.Command{Grace: time.Hour}})
 	id := enqueueStream(t, client, `{"stage": "PID"}`, "hang", nil)
 	var pid int
 	require.Eventually(t, func() bool {
@@ -231,8 +233,9 @@ func TestStreamCannotStart(t *testing.T) {
 	client := newClient(t)
 	w, err := worker.New(client, &worker.Config{Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
-	require.ErrorContains(t, worker.HandleStream(w, "s", worker.Stream{}), "empty")
-	require.NoError(t, worker.HandleStream(w, "s", worker.Stream{Command: worker.Command{Args: []string{"/does/not/exist"}}}))
+	p := programs.New(w)
+	require.ErrorContains(t, p.HandleStream("s", programs.Stream{}, nil), "empty")
+	require.NoError(t, p.HandleStream("s", programs.Stream{Command: programs.Command{Args: []string{"/does/not/exist"}}}, nil))
 	run(t, w)
 	id := enqueueStream(t, client, "", "", &jobq.EnqueueOptions{MaxAttempts: 1})
 	require.Contains(t, awaitState(t, client, id, jobq.Failed).LastError, "no such file")
@@ -243,6 +246,7 @@ func newStreamWorker(t *testing.T, client *jobq.Client, script string) *worker.W
 	t.Helper()
 	w, err := worker.New(client, &worker.Config{Queues: map[string]int{"default": 1}, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
-	require.NoError(t, worker.HandleStream(w, "s", worker.Stream{Command: worker.Command{Args: []string{"/bin/bash", "-c", script}}}))
+	p := programs.New(w)
+	require.NoError(t, p.HandleStream("s", programs.Stream{Command: programs.Command{Args: []string{"/bin/bash", "-c", script}}}, nil))
 	return w
 }

@@ -1,4 +1,4 @@
-package worker
+package programs
 
 import (
 	"context"
@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"github.com/jobq-dev/jobq/internal/subproc"
+	"github.com/jobq-dev/jobq/worker"
+	"github.com/jobq-dev/jobq/worker/programs/internal/breaker"
+	"github.com/jobq-dev/jobq/worker/programs/internal/failure"
 )
 
 const (
@@ -25,39 +28,41 @@ const (
 // line on its standard input, and the answers are lines on its standard
 // output; docs/subprocess.md is its side of the contract.
 type Stream struct {
-	// Args, Dir, Environ and Grace are as in Command. A lost lease kills the
-	// process that has the job, and so does a stop that it does not obey.
+	// Command says how a process is started. Its Args are used as they are: a
+	// process is not one job's. A lost lease kills the process that has the job, and
+	// so does a stop that it does not obey.
 	Command
 	// Processes is how many run at most. They are started when jobs come, and
-	// kept. Default: as many as there are jobs at a time, which slots limit.
+	// kept. Default 0: as many as there are jobs at a time, which slots limit. Not
+	// negative.
 	Processes int
 }
 
 // HandleStream makes the worker run jobs of a kind with processes that are
 // kept from job to job. See MaybeRunShim.
-func HandleStream(w *Worker, kind string, stream Stream) error {
+func (p *Programs) HandleStream(kind string, stream Stream, policy *worker.Policy) error {
 	if err := stream.complete(); err != nil {
 		return fmt.Errorf("handler of kind %q: %w", kind, err)
 	}
-	pool := &streamPool{worker: w, kind: kind, stream: stream}
+	if stream.Processes < 0 {
+		return fmt.Errorf("handler of kind %q: the processes must not be negative, as %d is", kind, stream.Processes)
+	}
+	pool := &streamPool{programs: p, kind: kind, stream: stream}
 	if stream.Processes > 0 {
 		pool.places = make(chan struct{}, stream.Processes)
 	}
-	w.programs.graceMax = max(w.programs.graceMax, stream.Grace)
-	if err := w.handle(kind, pool.run); err != nil {
-		return err
-	}
-	w.programs.streams = append(w.programs.streams, pool)
-	return nil
+	p.graceMax = max(p.graceMax, stream.Grace)
+	p.pools = append(p.pools, pool)
+	return p.handle(kind, pool.run, policy)
 }
 
 // streamPool is the processes of one kind.
 type streamPool struct {
-	worker *Worker
-	kind   string
-	stream Stream
-	places chan struct{}  // one for each process that has a job; nil for no limit
-	living sync.WaitGroup // of processes
+	programs *Programs
+	kind     string
+	stream   Stream
+	places   chan struct{}  // one for each process that has a job; nil for no limit
+	living   sync.WaitGroup // of processes
 
 	mu sync.Mutex
 	// guarded by mu
@@ -67,7 +72,7 @@ type streamPool struct {
 }
 
 // run is the handler.
-func (p *streamPool) run(ctx context.Context, r *Run) error {
+func (p *streamPool) run(ctx context.Context, run worker.ExternalRun, args []byte) error {
 	if p.places != nil {
 		select {
 		case p.places <- struct{}{}:
@@ -76,12 +81,16 @@ func (p *streamPool) run(ctx context.Context, r *Run) error {
 			return context.Cause(ctx)
 		}
 	}
+	line, err := encodeJob(run, args)
+	if err != nil {
+		return err
+	}
 	for {
 		process, err := p.take(ctx)
 		if err != nil {
 			return err
 		}
-		err = process.work(ctx, r, p.stream.LostTerminates)
+		err = process.work(ctx, run, line, p.stream.LostTerminates)
 		if ctx.Err() == nil && process.isIdle() {
 			p.giveBack(process)
 			return err
@@ -117,7 +126,7 @@ func (p *streamPool) take(ctx context.Context) (*streamProcess, error) {
 			process.stop() // it has done its jobs, and may take its grace to end
 			continue
 		}
-		try, err := p.worker.absences.try(p.kind) // before the wait: those who may not try leave their slots
+		try, err := p.programs.breaker.Begin(p.kind) // before the wait: those who may not try leave their slots
 		if err != nil {
 			return nil, err
 		}
@@ -125,7 +134,7 @@ func (p *streamPool) take(ctx context.Context) (*streamProcess, error) {
 			return p.start(try)
 		}
 		err = waitFor(ctx, wait)
-		try.end()
+		try.End()
 		if err != nil {
 			return nil, err
 		}
@@ -152,10 +161,10 @@ func (p *streamPool) giveBack(process *streamProcess) {
 }
 
 // died makes the next start wait, longer after each death in a row. Of a process
-// for which there was no room, absences say when the next is to be tried.
+// for which there was no room, the breaker says when the next is to be tried.
 func (p *streamPool) died(process *streamProcess) {
-	var blameless *blamelessError
-	if errors.As(process.failure, &blameless) {
+	var unreached *breaker.Error
+	if errors.As(process.failure, &unreached) {
 		return
 	}
 	p.mu.Lock()
@@ -177,12 +186,12 @@ func (p *streamPool) close() {
 }
 
 // start starts a process, and takes charge of the try.
-func (p *streamPool) start(try *try) (*streamProcess, error) {
+func (p *streamPool) start(try *breaker.Try) (*streamProcess, error) {
 	additions := map[string]string{"JOBQ_PROTOCOL": fmt.Sprint(protocolVersion)}
 	maps.Copy(additions, p.stream.Env)
 	environ, err := subproc.Environ(p.stream.Environ, additions)
 	if err != nil {
-		try.end()
+		try.End()
 		return nil, err
 	}
 	process := newStreamProcess()
@@ -190,8 +199,8 @@ func (p *streamPool) start(try *try) (*streamProcess, error) {
 	process.stop = stop
 	p.living.Go(func() {
 		defer close(process.ended)
-		defer try.end()
-		process.result, process.failure = p.worker.runProgram(ctx, try, subproc.Command{
+		defer try.End()
+		process.result, process.failure = p.programs.start(ctx, p.kind, try, subproc.Command{
 			Args: p.stream.Args, Dir: p.stream.Dir, Env: environ, Attributes: p.stream.Attributes.subproc(), Grace: p.stream.Grace, Kill: process.killed, Output: process.output,
 			Deadline: process.deadline, DeadlineEvery: streamDeadlineEvery, Talk: process.talk, Control: process.hearOutside, ControlError: process.failOutside,
 		})
@@ -211,5 +220,5 @@ func (s *streamProcess) deathError() error {
 	if s.failure != nil {
 		return s.failure
 	}
-	return errors.New(failure("handler process ended, ", s.result))
+	return errors.New(failure.OfProgram("handler process ended, ", s.result))
 }

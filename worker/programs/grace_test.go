@@ -1,4 +1,4 @@
-package worker_test
+package programs_test
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/worker"
+	"github.com/jobq-dev/jobq/worker/programs"
 )
 
 // startShell runs a worker whose jobs of kind "k" a shell runs.
@@ -22,9 +23,10 @@ func startShell(t *testing.T, client *jobq.Client, script string) *running {
 	t.Helper()
 	w, err := worker.New(client, &worker.Config{DrainTimeout: -1, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
+	p := programs.New(w)
 	command := shellCommand(script)
 	command.Grace = time.Minute // the scripts use none of it
-	require.NoError(t, worker.HandleCommand(w, "k", command))
+	require.NoError(t, p.HandleCommand("k", command, nil))
 	return run(t, w)
 }
 
@@ -101,7 +103,8 @@ func TestCheckpointFitsTheNextRun(t *testing.T) {
 func startShellKind(t *testing.T, client *jobq.Client, kind, script string) {
 	t.Helper()
 	w := newWorker(t, client, worker.Config{})
-	require.NoError(t, worker.HandleCommand(w, kind, shellCommand(script)))
+	p := programs.New(w)
+	require.NoError(t, p.HandleCommand(kind, shellCommand(script), nil))
 	run(t, w)
 }
 
@@ -131,7 +134,7 @@ func TestHTTPPostsOnce(t *testing.T) {
 func TestStreamDescriptor3(t *testing.T) {
 	t.Parallel()
 	client := newClient(t)
-	startStream(t, client, &worker.Config{}, worker.Stream{})
+	startStream(t, client, &worker.Config{}, programs.Stream{})
 	id := enqueueStream(t, client, "", "descriptor 3", &jobq.EnqueueOptions{MaxAttempts: 1})
 	require.Contains(t, awaitState(t, client, id, jobq.Failed).LastError, "file descriptor 3")
 }
@@ -143,13 +146,14 @@ func TestStoppedWithTheWorker(t *testing.T) {
 	client := newClient(t)
 	end := filepath.Join(t.TempDir(), "end")
 	w := newWorker(t, client, worker.Config{DrainTimeout: time.Minute})
-	require.NoError(t, worker.HandleCommand(w, "k", shellCommand(`echo '{"stage": "up"}' >&3; until [ -e `+end+` ]; do sleep 0.02; done; kill -TERM $$`)))
+	p := programs.New(w)
+	require.NoError(t, p.HandleCommand("k", shellCommand(`echo '{"stage": "up"}' >&3; until [ -e `+end+` ]; do sleep 0.02; done; kill -TERM $$`), nil))
 	r := run(t, w)
 	id := enqueueRaw(t, client, "k", "{}", nil)
 	awaitStage(t, client, id)
 	drained := make(chan error, 1)
 	go func() { drained <- r.drain() }()
-	require.Eventually(t, func() bool { return worker.Draining(w) }, patience, 2*time.Millisecond)
+	require.Eventually(t, func() bool { return programs.IsDraining(p) }, patience, 2*time.Millisecond)
 	require.NoError(t, os.WriteFile(end, nil, 0o600))
 	require.NoError(t, receive(t, drained, "the end of the drain"))
 	require.Zero(t, awaitState(t, client, id, jobq.Available).Attempts)

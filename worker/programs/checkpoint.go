@@ -1,4 +1,4 @@
-package worker
+package programs
 
 import (
 	"bytes"
@@ -8,7 +8,13 @@ import (
 	"io"
 	"strconv"
 	"strings"
+
+	"github.com/jobq-dev/jobq/worker"
 )
+
+// checkpointEnvBytesMax keeps JOBQ_CHECKPOINT below what Linux takes for one
+// variable (MAX_ARG_STRLEN, 128 KiB).
+const checkpointEnvBytesMax = 96 << 10
 
 // checkCheckpoint refuses a program's checkpoint that might not fit into the
 // environment of the next run.
@@ -24,11 +30,12 @@ func checkCheckpoint(checkpoint json.RawMessage) error {
 	return nil
 }
 
-// checkpointEnv is a stored checkpoint as JOBQ_CHECKPOINT: without the spaces
+// checkpointEnv is the run's checkpoint as JOBQ_CHECKPOINT: without the spaces
 // that PostgreSQL puts in.
-func checkpointEnv(stored json.RawMessage) (string, error) {
-	if stored == nil {
-		return "", nil
+func checkpointEnv(run worker.ExternalRun) (string, error) {
+	stored, err := checkpointOf(run)
+	if err != nil || stored == nil {
+		return "", err
 	}
 	var compact bytes.Buffer
 	if err := json.Compact(&compact, stored); err != nil {
@@ -70,4 +77,11 @@ func storedBytes(value json.RawMessage) (int, error) {
 		}
 		size += max(exponent, -exponent)
 	}
+}
+
+// checkpointOf is what was saved last, by this run or an earlier one; nil for
+// nothing.
+func checkpointOf(run worker.ExternalRun) (checkpoint json.RawMessage, err error) {
+	_, err = run.Checkpoint(&checkpoint)
+	return checkpoint, err
 }

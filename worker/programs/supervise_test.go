@@ -1,4 +1,4 @@
-package worker_test
+package programs_test
 
 import (
 	"context"
@@ -19,12 +19,13 @@ import (
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/pgtest"
 	"github.com/jobq-dev/jobq/worker"
+	"github.com/jobq-dev/jobq/worker/programs"
 )
 
-// programs runs jobs of kind "p" that write their pids, with that of a child,
+// startPrograms runs jobs of kind "p" that write their pids, with that of a child,
 // to a file, ignore SIGTERM, and sleep; or do something else meanwhile, if there
 // is a script for that. The last one has a lease of its own.
-func programs(t *testing.T, client *jobq.Client, count int, lostTerminates bool, change jobq.QueueChange, meanwhile string) (*running, []int64, func(id int64) []int) {
+func startPrograms(t *testing.T, client *jobq.Client, count int, lostTerminates bool, change jobq.QueueChange, meanwhile string) (*running, []int64, func(id int64) []int) {
 	t.Helper()
 	folder := t.TempDir()
 	script := fmt.Sprintf(`trap "" TERM; sleep 1000 & echo $$ $! > %[1]s/$JOBQ_JOB_ID.new; mv %[1]s/$JOBQ_JOB_ID.new %[1]s/$JOBQ_JOB_ID; %[2]s wait`, folder, meanwhile)
@@ -33,9 +34,10 @@ func programs(t *testing.T, client *jobq.Client, count int, lostTerminates bool,
 		Queues: map[string]int{"default": count}, DrainTimeout: -1, Logger: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)
+	p := programs.New(w)
 	command := shellCommand(script)
 	command.LostTerminates = lostTerminates
-	require.NoError(t, worker.HandleCommand(w, "p", command))
+	require.NoError(t, p.HandleCommand("p", command, nil))
 	ids := make([]int64, count)
 	for i := range count - 1 {
 		ids[i] = enqueueRaw(t, client, "p", "{}", nil)
@@ -89,7 +91,7 @@ func TestOneLossOfMany(t *testing.T) {
 	for lostTerminates, count := range map[bool]int{false: 64, true: 8} {
 		client := newClient(t)
 		lease, extendEvery := 3*time.Minute, 2*time.Second
-		r, ids, pids := programs(t, client, count, lostTerminates, jobq.QueueChange{Lease: &lease, ExtendEvery: &extendEvery}, "")
+		r, ids, pids := startPrograms(t, client, count, lostTerminates, jobq.QueueChange{Lease: &lease, ExtendEvery: &extendEvery}, "")
 		ctx, lost := context.Background(), ids[count-1]
 		var leaseEnd time.Time
 		require.NoError(t, pgx.BeginFunc(ctx, client.Pool(), func(tx pgx.Tx) error {
@@ -161,7 +163,7 @@ func blackhole(t *testing.T, lease time.Duration) (checked int) {
 	direct := pgtest.Connect(t, url)
 	self, err := os.Executable()
 	require.NoError(t, err)
-	r, ids, pids := programs(t, client, 8, false, jobq.QueueChange{Lease: &lease, ExtendEvery: new(500 * time.Millisecond)}, fmt.Sprintf("%s %s %s/$JOBQ_JOB_ID &", self, asWitness, folder))
+	r, ids, pids := startPrograms(t, client, 8, false, jobq.QueueChange{Lease: &lease, ExtendEvery: new(500 * time.Millisecond)}, fmt.Sprintf("%s %s %s/$JOBQ_JOB_ID &", self, asWitness, folder))
 	seen := func(id int64) (last time.Time, longest time.Duration) {
 		content, _ := os.ReadFile(filepath.Join(folder, fmt.Sprint(id))) // not there yet
 		var lastNs, longestNs int64

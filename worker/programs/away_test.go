@@ -1,4 +1,4 @@
-package worker_test
+package programs_test
 
 import (
 	"context"
@@ -18,6 +18,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/worker"
+	"github.com/jobq-dev/jobq/worker/programs"
 )
 
 // restartable is an HTTP server with an address of its own, which can go away
@@ -89,8 +90,9 @@ func TestHTTPRestart(t *testing.T) {
 	var log lines
 	w, err := worker.New(client, &worker.Config{Queues: map[string]int{"default": 2}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	require.NoError(t, err)
-	require.NoError(t, worker.HandleHTTP(w, "h", worker.HTTP{URL: "http://" + server.address}))
-	require.NoError(t, worker.Handle(w, func(context.Context, *worker.Job[task]) error { return nil }))
+	p := programs.New(w)
+	require.NoError(t, p.HandleHTTP("h", programs.HTTP{URL: "http://" + server.address}, nil))
+	require.NoError(t, worker.HandleRaw(w, "other", func(context.Context, *worker.Job[jobq.RawArgs]) error { return nil }))
 	once := &jobq.EnqueueOptions{MaxAttempts: 1}
 	ids := make([]int64, count)
 	for i := range ids {
@@ -98,14 +100,14 @@ func TestHTTPRestart(t *testing.T) {
 	}
 	run(t, w)
 	for range 10 {
-		awaitState(t, client, enqueue(t, client, 1, once), jobq.Completed)
+		awaitState(t, client, enqueueRaw(t, client, "other", "{}", once), jobq.Completed)
 	}
-	rests := func() int { return worker.Rests(w, "h") }
-	require.Eventually(t, func() bool { return rests() >= 4 }, patience, 5*time.Millisecond)
+	failures := func() int { return programs.Failures(p, "h") }
+	require.Eventually(t, func() bool { return failures() >= 4 }, patience, 5*time.Millisecond)
 	var claims int
 	require.NoError(t, client.Pool().QueryRow(ctx, `select (select coalesce(sum(cardinality(job_ids)), 0) from jobq.lease)
 		+ (select coalesce(sum(cardinality(ended)), 0) from jobq.past_lease)`).Scan(&claims))
-	require.LessOrEqual(t, claims, 10+20*(rests()+1), "a few jobs for each rest, and not all of them again and again")
+	require.LessOrEqual(t, claims, 10+20*(failures()+1), "a few jobs for each pause, and not all of them again and again")
 	require.Equal(t, 1, log.count("handler cannot be reached"))
 	require.Eventually(t, func() bool {
 		workers, err := client.Workers(ctx)
@@ -120,7 +122,7 @@ func TestHTTPRestart(t *testing.T) {
 	require.Equal(t, 1, log.count("handler can be reached again"))
 	server.stop()
 	id := enqueueHTTP(t, client, "{}", once)
-	require.Eventually(t, func() bool { return rests() >= 1 }, patience, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return failures() >= 1 }, patience, 5*time.Millisecond)
 	server.start()
 	require.Zero(t, awaitState(t, client, id, jobq.Completed).Attempts)
 }
@@ -144,11 +146,12 @@ func TestHTTPUnreachable(t *testing.T) {
 	t.Cleanup(cut.Close)
 	w, err := worker.New(client, &worker.Config{Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
+	p := programs.New(w)
 	nobody := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		<-ctx.Done() // a host that does not answer
 		return nil, ctx.Err()
 	}}
-	away := map[string]worker.HTTP{
+	away := map[string]programs.HTTP{
 		"no listener":    {URL: "http://127.0.0.1:1/"},
 		"no address":     {URL: "http://no-such-host.invalid/"},
 		"no certificate": {URL: secure.URL},
@@ -156,9 +159,9 @@ func TestHTTPUnreachable(t *testing.T) {
 		"tells nothing":  {URL: "http://127.0.0.1:1/", Transport: silent{}},
 	}
 	for kind, server := range away {
-		require.NoError(t, worker.HandleHTTP(w, kind, server))
+		require.NoError(t, p.HandleHTTP(kind, server, nil))
 	}
-	require.NoError(t, worker.HandleHTTP(w, "cut", worker.HTTP{URL: cut.URL}))
+	require.NoError(t, p.HandleHTTP("cut", programs.HTTP{URL: cut.URL}, nil))
 	run(t, w)
 	ids := make(map[string]int64, len(away))
 	for kind := range away {
@@ -169,7 +172,7 @@ func TestHTTPUnreachable(t *testing.T) {
 		ids[kind] = enqueueRaw(t, client, kind, "{}", options)
 	}
 	for kind, id := range ids {
-		require.Eventually(t, func() bool { return worker.Rests(w, kind) >= 2 }, patience, 5*time.Millisecond, kind)
+		require.Eventually(t, func() bool { return programs.Failures(p, kind) >= 2 }, patience, 5*time.Millisecond, kind)
 		job, err := client.Get(context.Background(), id)
 		require.NoError(t, err)
 		require.Zero(t, job.Attempts, kind)
@@ -177,7 +180,7 @@ func TestHTTPUnreachable(t *testing.T) {
 	}
 	id := enqueueRaw(t, client, "cut", "{}", &jobq.EnqueueOptions{MaxAttempts: 1})
 	require.Contains(t, awaitState(t, client, id, jobq.Failed).LastError, "EOF")
-	require.Zero(t, worker.Rests(w, "cut"))
+	require.Zero(t, programs.Failures(p, "cut"))
 }
 
 // silent is a transport that tells nothing of its connections.
@@ -194,11 +197,12 @@ func TestProgramCannotStart(t *testing.T) {
 	client := newClient(t)
 	w, err := worker.New(client, &worker.Config{Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
+	p := programs.New(w)
 	busy := busyProgram(t)
-	require.NoError(t, worker.HandleCommand(w, "busy", worker.Command{Args: []string{busy.path}}))
-	require.NoError(t, worker.HandleStream(w, "busy stream", worker.Stream{Command: worker.Command{Args: []string{busy.path}}}))
-	require.NoError(t, worker.HandleCommand(w, "busy nice", worker.Command{Args: []string{busy.path}, Attributes: worker.Attributes{Nice: 1}}))
-	require.NoError(t, worker.HandleCommand(w, "missing", worker.Command{Args: []string{"/does/not/exist"}}))
+	require.NoError(t, p.HandleCommand("busy", programs.Command{Args: []string{busy.path}}, nil))
+	require.NoError(t, p.HandleStream("busy stream", programs.Stream{Command: programs.Command{Args: []string{busy.path}}}, nil))
+	require.NoError(t, p.HandleCommand("busy nice", programs.Command{Args: []string{busy.path}, Attributes: programs.Attributes{Nice: 1}}, nil))
+	require.NoError(t, p.HandleCommand("missing", programs.Command{Args: []string{"/does/not/exist"}}, nil))
 	run(t, w)
 	once := &jobq.EnqueueOptions{MaxAttempts: 1}
 	missing := enqueueRaw(t, client, "missing", "{}", once)
@@ -206,12 +210,12 @@ func TestProgramCannotStart(t *testing.T) {
 	ids := []int64{enqueueRaw(t, client, "busy", "{}", once), enqueueRaw(t, client, "busy nice", "{}", once)}
 	stream := enqueueRaw(t, client, "busy stream", "{}", once)
 	for _, kind := range []string{"busy", "busy stream", "busy nice"} {
-		require.Eventually(t, func() bool { return worker.Rests(w, kind) >= 2 }, patience, 5*time.Millisecond, kind)
+		require.Eventually(t, func() bool { return programs.Failures(p, kind) >= 2 }, patience, 5*time.Millisecond, kind)
 	}
 	job, err := client.Get(context.Background(), stream)
 	require.NoError(t, err)
 	require.Zero(t, job.Attempts)
-	require.Zero(t, worker.Deaths(w, "busy stream"), "no process has died")
+	require.Zero(t, programs.Deaths(p, "busy stream"), "no process has died")
 	busy.release()
 	for _, id := range ids {
 		require.Zero(t, awaitState(t, client, id, jobq.Completed).Attempts)
@@ -264,9 +268,10 @@ func TestTryTellsNothing(t *testing.T) {
 			client := newClient(t)
 			w, err := worker.New(client, &worker.Config{Logger: slog.New(slog.DiscardHandler), DrainTimeout: time.Millisecond})
 			require.NoError(t, err)
-			require.NoError(t, worker.HandleHTTP(w, "h", worker.HTTP{
+			p := programs.New(w)
+			require.NoError(t, p.HandleHTTP("h", programs.HTTP{
 				URL: "http://127.0.0.1:1/", Transport: &scripted{script: []func(*http.Request) (*http.Response, error){refuseRequest, try}},
-			}))
+			}, nil))
 			run(t, w)
 			enqueueHTTP(t, client, "{}", once)
 			enqueueHTTP(t, client, "{}", once)
@@ -294,10 +299,11 @@ func TestAwayIsQuiet(t *testing.T) {
 	require.NoError(t, err)
 	w, err := worker.New(client, &worker.Config{Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
-	require.NoError(t, worker.HandleHTTP(w, "h", worker.HTTP{URL: "http://127.0.0.1:1/"}))
+	p := programs.New(w)
+	require.NoError(t, p.HandleHTTP("h", programs.HTTP{URL: "http://127.0.0.1:1/"}, nil))
 	run(t, w)
 	enqueueHTTP(t, client, "{}", nil)
-	require.Eventually(t, func() bool { return worker.Rests(w, "h") >= 4 }, patience, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return programs.Failures(p, "h") >= 4 }, patience, 5*time.Millisecond)
 	_, err = client.Pool().Exec(ctx, "select pg_notify($1, 'the end')", channel)
 	require.NoError(t, err)
 	heard := 0

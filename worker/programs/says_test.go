@@ -1,4 +1,4 @@
-package worker_test
+package programs_test
 
 import (
 	"bytes"
@@ -19,6 +19,7 @@ import (
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/pgtest"
 	"github.com/jobq-dev/jobq/worker"
+	"github.com/jobq-dev/jobq/worker/programs"
 )
 
 // sayOnce is a program that says on descriptor 3 what the job's args say, and
@@ -110,12 +111,13 @@ func FuzzHandlerSays(f *testing.F) {
 	require.NoError(f, err)
 	w, err := worker.New(client, &worker.Config{Queues: map[string]int{"default": 16}, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(f, err)
+	p := programs.New(w)
 	server := httptest.NewServer(http.HandlerFunc(answerRaw))
 	f.Cleanup(server.Close)
-	require.NoError(f, worker.HandleCommand(w, "p", worker.Command{Args: []string{"/bin/bash", "-c", sayOnce}}))
-	require.NoError(f, worker.HandleStream(w, "s", worker.Stream{Command: worker.Command{Args: []string{"/bin/bash", "-c", keepSaying}}}))
-	require.NoError(f, worker.HandleHTTP(w, "h", worker.HTTP{URL: server.URL}))
-	runFor(f, w)
+	require.NoError(f, p.HandleCommand("p", programs.Command{Args: []string{"/bin/bash", "-c", sayOnce}}, nil))
+	require.NoError(f, p.HandleStream("s", programs.Stream{Command: programs.Command{Args: []string{"/bin/bash", "-c", keepSaying}}}, nil))
+	require.NoError(f, p.HandleHTTP("h", programs.HTTP{URL: server.URL}, nil))
+	run(f, w)
 	f.Fuzz(func(t *testing.T, said []byte) {
 		t.Parallel() // the beginnings, that is: the fuzzer has processes of its own
 		if len(said) > 512<<10 {
