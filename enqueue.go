@@ -194,7 +194,7 @@ func enqueueColumns(jobs []EnqueueParams) (db.JobEnqueueManyParams, error) {
 		columns.BackoffBases[i], columns.BackoffMaxes[i] = job.BackoffBase, job.BackoffMax
 		columns.UniqueKeys[i], columns.Metadata[i] = jobs[i].UniqueKey, job.Metadata
 		if job.RunAt != nil {
-			columns.RunAts[i] = pgtype.Timestamptz{Time: *job.RunAt, Valid: true}
+			columns.RunAts[i] = db.Timestamp(*job.RunAt)
 		}
 		if job.Tags != nil {
 			if columns.Tags[i], err = json.Marshal(job.Tags); err != nil {

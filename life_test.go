@@ -199,9 +199,9 @@ func TestLargeIDsThroughRuns(t *testing.T) {
 	w.end(w.claim("default", 1)[0], "failed", false)
 	job := w.claim("default", 1)[0]
 	require.Equal(t, id, job.ID)
-	answers, err := w.schema.ExtendLeases(ctx, w.client.Pool(), "w", []db.Extension{{ID: job.LeaseToken, Lease: db.Interval(time.Hour)}})
+	answers, err := w.schema.ExtendLeases(ctx, w.client.Pool(), "w", []db.Extension{{ID: job.LeaseToken, ClaimedAt: job.StartedAt.Time, Lease: db.Interval(time.Hour)}})
 	require.NoError(t, err)
-	require.Equal(t, db.LeaseOK, answers[job.LeaseToken].Answer)
+	require.Equal(t, db.LeaseOK, answers[job.LeaseToken])
 	w.lose()
 	w.complete(w.claim("default", 1)[0])
 	attempts, err := w.client.Attempts(ctx, id)

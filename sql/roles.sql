@@ -61,7 +61,7 @@ grant usage on sequence jobq.lease_number_seq to jobq_worker, jobq_admin; -- wha
 grant execute on function jobq.lease_id_next, jobq.run_end to jobq_worker, jobq_admin;
 grant execute on function jobq.lease_day to jobq_worker, jobq_viewer, jobq_admin; -- lists of what ended lately
 grant execute on function
-  jobq.backoff_delay, jobq.partition_add, jobq.partition_prune, jobq.payload_prune, jobq.default_prune, jobq.history_analyze, jobq.audit_prune, jobq.tell
+  jobq.backoff_delay, jobq.runs_over, jobq.partition_add, jobq.partition_prune, jobq.payload_prune, jobq.default_prune, jobq.history_analyze, jobq.audit_prune, jobq.tell
   to jobq_worker;
 
 -- An admin does what operators do: acts on jobs and queues, and has it
@@ -82,7 +82,7 @@ grant update on jobq.setting to jobq_admin;
 grant update (drain_requested_at) on jobq.worker to jobq_admin;
 grant execute on function
   jobq.job_problem, jobq.object_problem, jobq.unique_key_take, jobq.unique_keys_take, jobq.unique_key_refuse, jobq.unique_keys_release,
-  jobq.cancel, jobq.args_require, jobq.running_refuse, jobq.requeue, jobq.delete_job, jobq.job_lock, jobq.job_edit,
+  jobq.job_exists, jobq.moving_refuse, jobq.cancel, jobq.args_require, jobq.running_refuse, jobq.requeue, jobq.delete_job, jobq.job_lock, jobq.job_edit,
   jobq.audit_begin, jobq.audit_begin_many, jobq.audit_resume,
   jobq.change_problem, jobq.act_problem, jobq.act, jobq.act_clone, jobq.act_drain, jobq.act_queue, jobq.act_settings, jobq.run_restore, jobq.undo_job, jobq.undo_whole, jobq.undo
   to jobq_admin;

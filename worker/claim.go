@@ -58,7 +58,7 @@ func (q *queue) accept(claimed []db.JobClaimRow, sent time.Duration, settings le
 	runs, holds := make([]*Run, len(claimed)), make([]*leases.Hold[*Run], len(claimed))
 	for i, row := range claimed {
 		run := &Run{worker: q.worker, queue: q, row: row, claimedAt: sent}
-		run.hold = leases.NewHold(run, row.ID, row.LeaseToken)
+		run.hold = leases.NewHold(run, row.ID, row.LeaseToken, row.StartedAt.Time)
 		runs[i], holds[i] = run, &run.hold
 	}
 	q.worker.keeper.held.Add(holds, q.settings, settings, sent)

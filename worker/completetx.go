@@ -38,7 +38,7 @@ func (r *Run) CompleteTx(ctx context.Context, tx pgx.Tx) error {
 	result := r.resultJSON
 	r.mu.Unlock() // not held below: the row may be locked for long, and the keeper asks every run
 	completed, err := r.worker.schema.Queries(tx).RunCompleteTx(ctx, db.RunCompleteTxParams{
-		Result: result, ID: r.row.ID, Token: r.row.LeaseToken, Owner: r.worker.id,
+		Result: result, ID: r.row.ID, Token: r.row.LeaseToken, Owner: r.worker.id, ClaimedAt: r.row.StartedAt,
 	})
 	if err != nil {
 		return fmt.Errorf("%s: %w", operation, err)
@@ -54,7 +54,7 @@ func (r *Run) CompleteTx(ctx context.Context, tx pgx.Tx) error {
 func (r *Run) fate(ctx context.Context) (db.RunFateRow, error) {
 	ctx, cancel := context.WithTimeout(ctx, fateTimeout)
 	defer cancel()
-	return r.worker.queries.RunFate(ctx, r.row.ID, r.row.LeaseToken, r.worker.id)
+	return r.worker.queries.RunFate(ctx, db.RunFateParams{ID: r.row.ID, Token: r.row.LeaseToken, Owner: r.worker.id, ClaimedAt: r.row.StartedAt})
 }
 
 // settle finds out about runs whose lease the database has called lost, after

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/db"
 )
 
 // This file is where package worker meets handlers that run jobs outside of this
@@ -187,7 +188,7 @@ func (r ExternalRun) KeepUsage(usage jobq.Usage) {
 // Enqueue adds a job if the lease is still the run's; else it returns ErrLeaseLost.
 func (r ExternalRun) Enqueue(ctx context.Context, args jobq.Args, options *jobq.EnqueueOptions) error {
 	err := pgx.BeginFunc(ctx, r.worker.pool, func(tx pgx.Tx) error {
-		held, err := r.worker.schema.Queries(tx).RunHold(ctx, r.row.ID, r.row.LeaseToken, r.worker.id)
+		held, err := r.worker.schema.Queries(tx).RunHold(ctx, db.RunHoldParams{ID: r.row.ID, Token: r.row.LeaseToken, Owner: r.worker.id, ClaimedAt: r.row.StartedAt})
 		if err != nil {
 			return err
 		}

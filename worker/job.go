@@ -135,7 +135,7 @@ func (r *Run) SaveCheckpoint(ctx context.Context, value any) error {
 	r.mu.Unlock()
 	settings, sent := r.queue.settings.Load(), clock.SinceBoot()
 	stored, err := r.worker.queries.RunCheckpoint(ctx, db.RunCheckpointParams{
-		Checkpoint: checkpoint, ID: r.row.ID, Token: r.row.LeaseToken, Owner: r.worker.id,
+		Checkpoint: checkpoint, ID: r.row.ID, Token: r.row.LeaseToken, Owner: r.worker.id, ClaimedAt: r.row.StartedAt,
 		ExtendBy: db.IntervalOrNull(settings.ProgressExtends()),
 	})
 	if err != nil {

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -120,23 +121,49 @@ func (k *keeper) extend(ctx context.Context, due []*leases.Lease) {
 	patience := callTimeout
 	for i, l := range due {
 		settings[i] = l.Settings()
-		extensions[i] = db.Extension{ID: l.ID(), Lease: db.Interval(settings[i].TickerExtends())}
+		extensions[i] = db.Extension{ID: l.ID(), ClaimedAt: l.ClaimedAt(), Lease: db.Interval(settings[i].TickerExtends())}
 		patience = min(patience, settings[i].KillMargin())
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
 	sent := clock.SinceBoot()
-	answers, err := k.worker.schema.ExtendLeases(ctx, k.worker.pool, k.worker.id, extensions)
+	extendCtx, cancel := context.WithTimeout(ctx, patience)
+	answers, err := k.worker.schema.ExtendLeases(extendCtx, k.worker.pool, k.worker.id, extensions)
+	cancel()
 	if err != nil {
 		k.worker.databaseTrouble(err)
 		return
 	}
 	var unsure []*Run
 	for i, l := range due {
-		answer := answers[l.ID()]
-		unsure = append(unsure, k.held.Answered(l, answerOf(answer.Answer), answer.Cancelled, settings[i], sent)...)
+		unsure = append(unsure, k.held.Answered(l, answerOf(answers[l.ID()]), settings[i], sent)...)
 	}
+	ctx, cancel = context.WithTimeout(ctx, patience)
+	defer cancel()
 	k.settle(ctx, unsure)
+	k.stopCancelled(ctx, slices.DeleteFunc(due, func(l *leases.Lease) bool { return answers[l.ID()] == db.LeaseLost }))
+}
+
+// stopCancelled stops the handlers of jobs that somebody has cancelled, of leases
+// that are held. When these cannot be found out, they are asked for again as soon as
+// after a lease that was busy.
+func (k *keeper) stopCancelled(ctx context.Context, held []*leases.Lease) {
+	if len(held) == 0 {
+		return
+	}
+	ids := make([]int64, len(held))
+	for i, l := range held {
+		ids[i] = l.ID()
+	}
+	cancelled, err := k.worker.schema.CancelledJobs(ctx, k.worker.pool, ids)
+	if err != nil {
+		k.worker.databaseTrouble(err)
+		for _, l := range held {
+			k.held.AskAgain(l, clock.SinceBoot())
+		}
+		return
+	}
+	for _, l := range held {
+		k.held.Cancel(l, cancelled[l.ID()])
+	}
 }
 
 func answerOf(answer string) leases.Answer {

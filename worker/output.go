@@ -49,7 +49,7 @@ func (l *liveOutput) next() *db.OutputAppendParams {
 	l.flushedAt = begin + int64(len(content))
 	return &db.OutputAppendParams{
 		BeginsAt: begin, EndsAt: l.flushedAt, Content: shown(content), KeepFrom: l.flushedAt - OutputBytesMax,
-		ID: l.run.row.ID, Token: l.run.row.LeaseToken, Owner: l.run.worker.id,
+		ID: l.run.row.ID, Token: l.run.row.LeaseToken, Owner: l.run.worker.id, ClaimedAt: l.run.row.StartedAt,
 	}
 }
 

@@ -30,7 +30,7 @@ func (r *Run) Heartbeat() { r.reportProgress(nil, "", "") }
 // reportProgress is Progress in which nil keeps the percentage before.
 func (r *Run) reportProgress(percent *float32, stage, message string) {
 	params := &db.RunProgressParams{
-		ID: r.row.ID, Token: r.row.LeaseToken, Owner: r.worker.id,
+		ID: r.row.ID, Token: r.row.LeaseToken, Owner: r.worker.id, ClaimedAt: r.row.StartedAt,
 		Stage: storableOrNull(stage, 128), Message: storableOrNull(message, 1024),
 	}
 	r.signs.Add(1)

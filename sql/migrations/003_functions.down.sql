@@ -30,6 +30,8 @@ drop function jobq.requeue(bigint);
 drop function jobq.running_refuse(bigint);
 drop function jobq.args_require(bigint);
 drop function jobq.cancel(bigint);
+drop function jobq.moving_refuse(bigint);
+drop function jobq.job_exists(bigint);
 drop function jobq.enqueue_many(text);
 drop function jobq.enqueue_many(json);
 drop function jobq.enqueue_many(jsonb);
@@ -48,6 +50,7 @@ drop function jobq.enqueue(
 drop function jobq.json_of(text, text);
 drop function jobq.job_problem(
   text, jsonb, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], jsonb);
+drop function jobq.runs_over(bigint[], smallint[], bigint[]);
 drop function jobq.run_end(bigint, smallint, timestamptz);
 drop view jobq.stats;
 drop view jobq.job;

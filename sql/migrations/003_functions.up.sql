@@ -73,6 +73,22 @@ create function jobq.run_end(lease_id bigint, slot smallint, finished_at timesta
       ) l on true
   $$;
 
+-- runs_over says by lease which of these runs, given each with its lease, slot and
+-- job, are over on their own rows of run, or gone from there. LeaseEnd asks, with
+-- its own snapshot; it is in plpgsql so that its query, which locks every day of
+-- the history, is no part of that statement.
+create function jobq.runs_over(leases bigint[], slots smallint[], jobs bigint[]) returns table (lease_id bigint, over smallint[])
+  language plpgsql stable
+  as $$
+begin
+  -- The look is a scalar subquery, which never becomes a join. Needs run_id_idx only.
+  return query
+    select x.lease_id, array_agg(distinct x.slot)
+      from unnest(leases, slots, jobs) as x(lease_id, slot, job_id)
+      where (select r.state is null from jobq.run r where r.id = x.job_id and r.lease_id = x.lease_id limit 1) is not true
+      group by x.lease_id;
+end $$;
+
 -- job_problem says in words which value of a new job is beyond its limit, and
 -- what that is, or null. The CHECKs of pending hold for whatever way a row comes
 -- in; but their errors carry the text of the whole INSERT with them, and do not
@@ -418,6 +434,22 @@ begin
   return query select * from jobq.enqueue_many(jobq.json_of('jobs', jobs));
 end $$;
 
+-- job_exists says whether there is a job, wherever it is. It looks everywhere at one
+-- moment: statement by statement, a job that moves fast between pending and run is
+-- always where nobody looks just then, and "no such job" would be wrong.
+create function jobq.job_exists(job_id bigint) returns boolean
+  language sql stable
+  return exists (select from jobq.pending p where p.id = job_id) or exists (select from jobq.run r where r.id = job_id);
+
+-- moving_refuse raises for a job that has moved on each time that it was looked for.
+-- Clients try again after this error.
+create function jobq.moving_refuse(job_id bigint) returns void
+  language plpgsql
+  as $$
+begin
+  raise serialization_failure using message = format('job %s moves too fast: try again', job_id);
+end $$;
+
 -- cancel ends a job that waits, and asks the worker of one that runs to stop.
 -- It returns the job's state afterwards: cancelled, or running while the
 -- worker has yet to obey, or the state in which the job had ended before;
@@ -433,8 +465,8 @@ begin
     raise sqlstate 'JQ001' using message = 'job_id must not be null';
   end if;
   -- A job may change tables between two of these statements, each of which
-  -- sees what was committed before it: the second round finds it.
-  for round in 1..3 loop
+  -- sees what was committed before it: mostly the second round finds it.
+  for round in 1..100 loop
     with taken as (
       delete from jobq.pending p where p.id = cancel.job_id
         returning p.id, p.position, p.run_at, p.created_at, p.timeout, p.backoff_base, p.backoff_max, p.priority,
@@ -471,8 +503,11 @@ begin
     if found then
       return ended;
     end if;
+    if not jobq.job_exists(cancel.job_id) then
+      return null;
+    end if;
   end loop;
-  return null;
+  perform jobq.moving_refuse(cancel.job_id);
 end $$;
 
 -- args_require raises unless the large args of a job that is to run again are
@@ -523,7 +558,7 @@ begin
   if job_id is null then
     raise sqlstate 'JQ001' using message = 'job_id must not be null';
   end if;
-  for round in 1..3 loop
+  for round in 1..100 loop -- see cancel
     -- The key before the row: see unique_keys_take.
     select array[r.kind], array[r.unique_key] into kinds, keys
       from jobq.run r where r.id = requeue.job_id and r.unique_key is not null and r.state is not null;
@@ -565,8 +600,11 @@ begin
       return 'available';
     end if;
     perform jobq.running_refuse(requeue.job_id);
+    if not jobq.job_exists(requeue.job_id) then
+      return null;
+    end if;
   end loop;
-  return null;
+  perform jobq.moving_refuse(requeue.job_id);
 end $$;
 
 -- delete_job removes a job that does not run, and says whether there was one.
@@ -583,7 +621,7 @@ begin
   if job_id is null then
     raise sqlstate 'JQ001' using message = 'job_id must not be null';
   end if;
-  for round in 1..3 loop
+  for round in 1..100 loop -- see cancel
     delete from jobq.pending p where p.id = delete_job.job_id returning p.kind, p.unique_key into held_kind, held_key;
     deleted := found;
     if deleted then
@@ -595,16 +633,20 @@ begin
     end if;
     exit when deleted;
     perform jobq.running_refuse(delete_job.job_id);
+    if not jobq.job_exists(delete_job.job_id) then
+      return false;
+    end if;
   end loop;
-  if deleted then
-    delete from jobq.payload a where a.job_id = delete_job.job_id;
-    delete from jobq.progress p where p.job_id = delete_job.job_id;
-    delete from jobq.attempt t
-      where t.job_id = delete_job.job_id and t.lease_token >= coalesce((
-        select a.lease_token from jobq.attempt a where a.job_id = delete_job.job_id
-          order by a.lease_token desc offset 9999 limit 1), 0);
+  if not deleted then
+    perform jobq.moving_refuse(delete_job.job_id);
   end if;
-  return deleted;
+  delete from jobq.payload a where a.job_id = delete_job.job_id;
+  delete from jobq.progress p where p.job_id = delete_job.job_id;
+  delete from jobq.attempt t
+    where t.job_id = delete_job.job_id and t.lease_token >= coalesce((
+      select a.lease_token from jobq.attempt a where a.job_id = delete_job.job_id
+        order by a.lease_token desc offset 9999 limit 1), 0);
+  return true;
 end $$;
 
 -- How long a job waits after its failures-th bad end: exponential with full
@@ -957,6 +999,6 @@ revoke execute on function
   jobq.enqueue(text, json, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], json),
   jobq.enqueue(text, text, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], text),
   jobq.enqueue_arrays, jobq.enqueue_many(jsonb), jobq.enqueue_many(json), jobq.enqueue_many(text),
-  jobq.run_end, jobq.cancel, jobq.args_require, jobq.running_refuse, jobq.requeue, jobq.delete_job, jobq.backoff_delay,
+  jobq.run_end, jobq.runs_over, jobq.job_exists, jobq.moving_refuse, jobq.cancel, jobq.args_require, jobq.running_refuse, jobq.requeue, jobq.delete_job, jobq.backoff_delay,
   jobq.partition_yield, jobq.partition_add, jobq.keep_from, jobq.keep_from_day, jobq.day_needed, jobq.partition_prune, jobq.payload_prune, jobq.default_prune, jobq.history_analyze
   from public;

@@ -61,13 +61,16 @@ declare
   found_row jsonb;
   stage text;
 begin
-  for round in 1..3 loop -- a job may change tables between two statements
+  for round in 1..100 loop -- see cancel
     stage := 'pending';
     select to_jsonb(p) || jsonb_build_object('state', case when p.position is null then 'scheduled' else 'available' end)
       into found_row from jobq.pending p where p.id = job_lock.job_id for update;
     exit when found;
     select r.* into ran from jobq.run r where r.id = job_lock.job_id for update;
     exit when found;
+    if not jobq.job_exists(job_lock.job_id) then
+      return null;
+    end if;
   end loop;
   if ran.id is not null then
     select case when e.ended_at is null then 'running' else 'finished' end,
@@ -77,7 +80,7 @@ begin
       from jobq.run_end(ran.lease_id, ran.slot, ran.finished_at) e;
   end if;
   if found_row is null then
-    return null;
+    perform jobq.moving_refuse(job_lock.job_id);
   end if;
   if not whole then
     return jsonb_build_object('stage', stage, 'row',
@@ -605,9 +608,9 @@ begin
   return begun;
 end $$;
 
--- run_restore puts a job that had ended back into the history, from a row of job_lock. Where
--- its lease says how it ended, it says so again. Where retention has dropped that lease,
--- the row of run says it itself, and one without ends says who had the job.
+-- run_restore puts a job that had ended back into the history, from a row of job_lock. The
+-- row says itself how it ended, even if its lease does, too: retention may be about to
+-- drop that. Where it has, one without ends says who had the job.
 create function jobq.run_restore(was jsonb) returns void
   language plpgsql
   as $$
@@ -621,10 +624,7 @@ begin
   end if;
   select r.* into ended from jsonb_populate_record(ended, was) r;
   select e.* into lease from jobq.run_end(ended.lease_id, ended.slot, null) e;
-  if lease.ended_at is not null then
-    ended.state := null;
-    ended.finished_at := null;
-  elsif lease.owner is null and was ->> 'lease_owner' is not null then
+  if lease.owner is null and was ->> 'lease_owner' is not null then
     insert into jobq.past_lease (id, claimed_at, owner, ended)
       values (ended.lease_id, (was ->> 'started_at')::timestamptz, was ->> 'lease_owner', '{}')
       on conflict do nothing;

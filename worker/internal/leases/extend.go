@@ -50,23 +50,37 @@ func (s *Set[R]) MakeAllDue() {
 	}
 }
 
-// Answered acts on the answer to an extension that was sent at the instant, and on
-// what it says of jobs that somebody has cancelled. It returns the runs of a lost
-// lease that their handlers' own transactions may have completed: Settle is to
-// follow for each.
-func (s *Set[R]) Answered(l *Lease, answer Answer, cancelled []int64, settings Settings, sent time.Duration) (unsure []R) {
+// Cancel stops the handlers of those of the jobs that are held under the lease:
+// somebody has cancelled them.
+func (s *Set[R]) Cancel(l *Lease, jobs []int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if l.lost { // meanwhile
-		return nil
-	}
-	for _, job := range cancelled {
+	for _, job := range jobs {
 		if h := s.held[job]; h != nil && h.lease == l && !h.state.Cancelled {
 			h.state.Cancelled = true
 			if h.cancel != nil {
 				h.cancel(ErrCancelled)
 			}
 		}
+	}
+}
+
+// AskAgain makes it time to extend a lease again soon, as if it had been busy: what
+// was to be asked beside its extension could not be found out.
+func (s *Set[R]) AskAgain(l *Lease, now time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l.extendAt = min(l.extendAt, now+l.Settings().busyRetry())
+}
+
+// Answered acts on the answer to an extension that was sent at the instant. It
+// returns the runs of a lost lease that their handlers' own transactions may have
+// completed: Settle is to follow for each.
+func (s *Set[R]) Answered(l *Lease, answer Answer, settings Settings, sent time.Duration) (unsure []R) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l.lost { // meanwhile
+		return nil
 	}
 	switch answer {
 	case OK:

@@ -31,8 +31,9 @@ var (
 
 // Lease is one lease, on all jobs of one claim.
 type Lease struct {
-	id       int64
-	settings *QueueSettings
+	id        int64
+	claimedAt time.Time
+	settings  *QueueSettings
 
 	// guarded by Set.mu
 	open     int // runs of it that are held
@@ -43,6 +44,10 @@ type Lease struct {
 
 // ID is the lease's id, the token of its jobs.
 func (l *Lease) ID() int64 { return l.id }
+
+// ClaimedAt is when the lease was claimed by the database's clock, which tells it
+// from another lease with the same id.
+func (l *Lease) ClaimedAt() time.Time { return l.claimedAt }
 
 // Settings are those of the lease's queue, as they are now.
 func (l *Lease) Settings() Settings { return l.settings.Load() }
@@ -57,10 +62,11 @@ func (l *Lease) extendLocked(sent time.Duration, settings Settings) {
 // a run that was given up alone would be extended with the others of its lease, and
 // nobody would ever run its job again.
 type Hold[R any] struct {
-	run   R
-	job   int64
-	token int64
-	lease *Lease // set by Add
+	run       R
+	job       int64
+	token     int64
+	claimedAt time.Time
+	lease     *Lease // set by Add
 
 	// guarded by Set.mu
 	state  State
@@ -78,10 +84,10 @@ type State struct {
 	Completing, Completed bool
 }
 
-// NewHold returns the hold on a run of the job under the lease with the id, to be
-// handed to Add.
-func NewHold[R any](run R, job, lease int64) Hold[R] {
-	return Hold[R]{run: run, job: job, token: lease}
+// NewHold returns the hold on a run of the job under the lease with the id, claimed
+// then by the database's clock. It is to be handed to Add.
+func NewHold[R any](run R, job, lease int64, claimedAt time.Time) Hold[R] {
+	return Hold[R]{run: run, job: job, token: lease, claimedAt: claimedAt}
 }
 
 // Lease is the lease that the run is under.

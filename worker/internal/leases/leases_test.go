@@ -43,7 +43,7 @@ func (w *worker) claim(lease int64, sent time.Duration, jobs ...int64) []*run {
 	for i, job := range jobs {
 		r := &run{}
 		r.ctx, r.stop = context.WithCancelCause(context.Background())
-		r.hold = leases.NewHold(r, job, lease)
+		r.hold = leases.NewHold(r, job, lease, time.Unix(lease, 0))
 		runs[i], holds[i] = r, &r.hold
 	}
 	w.Add(holds, &w.queue, minute, sent)
@@ -78,7 +78,7 @@ func TestDeadlineComesFirst(t *testing.T) {
 	require.EqualValues(t, 900, due[0].ID())
 
 	sent := 20*time.Second + 300*time.Millisecond
-	require.Empty(t, w.Answered(due[0], leases.OK, nil, minute, sent))
+	require.Empty(t, w.Answered(due[0], leases.OK, minute, sent))
 	require.Equal(t, sent+55*time.Second, w.Deadline(&claimed.hold))
 	require.Empty(t, w.Due(sent+19*time.Second))
 	require.Len(t, w.Due(sent+20*time.Second), 1)
@@ -102,13 +102,13 @@ func TestAnswersThatDoNotExtend(t *testing.T) {
 	w := newWorker()
 	r := w.claim(900, 0, 1)[0]
 	l := w.Due(20 * time.Second)[0]
-	require.Empty(t, w.Answered(l, leases.Busy, nil, minute, 20*time.Second))
+	require.Empty(t, w.Answered(l, leases.Busy, minute, 20*time.Second))
 	require.Equal(t, 55*time.Second, w.Deadline(&r.hold))
 	require.Len(t, w.Due(21*time.Second), 1)
 
 	byProgress := minute
 	byProgress.Heartbeat = jobq.HeartbeatProgress
-	require.Empty(t, w.Answered(l, leases.OK, nil, byProgress, 21*time.Second))
+	require.Empty(t, w.Answered(l, leases.OK, byProgress, 21*time.Second))
 	require.Equal(t, 55*time.Second, w.Deadline(&r.hold))
 	require.Empty(t, w.Due(40*time.Second))
 	require.Len(t, w.Due(41*time.Second), 1)
@@ -152,7 +152,8 @@ func TestLateAnswer(t *testing.T) {
 	r := w.claim(900, 0, 1)[0]
 	l := w.Due(20 * time.Second)[0]
 	w.Lose(&r.hold)
-	require.Empty(t, w.Answered(l, leases.OK, []int64{1}, minute, 20*time.Second))
+	require.Empty(t, w.Answered(l, leases.OK, minute, 20*time.Second))
+	w.Cancel(l, []int64{1})
 	require.False(t, w.State(&r.hold).Cancelled)
 	require.Empty(t, w.Due(time.Hour))
 }
@@ -169,7 +170,8 @@ func TestStartRefuses(t *testing.T) {
 	require.True(t, w.MakeDue(2))
 	require.False(t, w.MakeDue(3))
 	l := w.Due(0)[0]
-	require.Empty(t, w.Answered(l, leases.OK, []int64{2}, minute, 0))
+	require.Equal(t, time.Unix(901, 0), l.ClaimedAt())
+	w.Cancel(l, []int64{2})
 	require.ErrorIs(t, w.Start(&cancelled.hold, 0, cancelled.stop), leases.ErrCancelled)
 
 	running, stopped := w.claim(902, 0, 4)[0], w.claim(903, 0, 5)[0]
@@ -188,7 +190,12 @@ func TestCancelled(t *testing.T) {
 	runs := w.claim(900, 0, 1, 2)
 	w.start(t, 0, runs...)
 	w.MakeAllDue()
-	require.Empty(t, w.Answered(w.Due(0)[0], leases.Busy, []int64{2}, minute, 0))
+	l := w.Due(0)[0]
+	require.Empty(t, w.Answered(l, leases.OK, minute, 0))
+	require.Empty(t, w.Due(10*time.Second))
+	w.AskAgain(l, 0)
+	require.Len(t, w.Due(10*time.Second), 1)
+	w.Cancel(l, []int64{2})
 	require.NoError(t, runs[0].cause())
 	require.ErrorIs(t, runs[1].cause(), leases.ErrCancelled)
 	state := w.Drop(&runs[1].hold)
@@ -217,7 +224,7 @@ func TestCompletingIsSettled(t *testing.T) {
 		require.False(t, w.State(&r.hold).Lost, test.name)
 		due := w.Due(0)
 		require.Len(t, due, 1, "%s: the next extension tells", test.name)
-		require.Equal(t, []*run{r}, w.Answered(due[0], leases.Lost, nil, minute, 0), test.name)
+		require.Equal(t, []*run{r}, w.Answered(due[0], leases.Lost, minute, 0), test.name)
 		w.Settle(&r.hold, test.completed, test.held)
 		state := w.State(&r.hold)
 		require.Equal(t, test.lost, state.Lost, test.name)

@@ -42,7 +42,7 @@ func (s *Set[R]) Add(holds []*Hold[R], queue *QueueSettings, settings Settings, 
 	for _, h := range holds {
 		l := claimed[h.token]
 		if l == nil {
-			l = &Lease{id: h.token, settings: queue, extendAt: sent + settings.ExtendEvery}
+			l = &Lease{id: h.token, claimedAt: h.claimedAt, settings: queue, extendAt: sent + settings.ExtendEvery}
 			l.extendLocked(sent, settings)
 			claimed[l.id] = l
 		}
