@@ -3,8 +3,6 @@ package worker
 import (
 	"context"
 	"errors"
-	"fmt"
-	"sync"
 	"time"
 
 	"github.com/jobq-dev/jobq/internal/db"
@@ -29,83 +27,10 @@ type Batch struct {
 	ExitWhenEmpty bool
 }
 
-// halt is the worker's own decision to end.
-type halt struct {
-	mu sync.Mutex
-	// guarded by mu
-	asked    chan struct{} // closed when it is to end
-	closed   bool
-	patient  bool // what runs has all the time it takes
-	reason   error
-	failures int // since a run was completed
-}
-
-// Finish drains the worker as the end of Run's context does, but what runs has
-// all the time it takes. The end of the context sets the usual limit.
-func (w *Worker) Finish() { w.halt.begin(nil, true) }
-
-func (h *halt) begin(reason error, patient bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.closed {
-		return
-	}
-	h.closed, h.patient, h.reason = true, patient, reason
-	close(h.asked)
-}
-
-func (h *halt) verdict() (reason error, patient bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.reason, h.patient
-}
-
-// observe counts failures in a row; what is neither leaves the count.
+// observe counts the end of a run for MaxConsecutiveFailures.
 func (w *Worker) observe(failed, completed bool) {
-	limit := w.config.Batch.MaxConsecutiveFailures
-	if limit <= 0 {
-		return
-	}
-	w.halt.mu.Lock()
-	switch {
-	case failed:
-		w.halt.failures++
-	case completed:
-		w.halt.failures = 0
-	}
-	tooMany := w.halt.failures >= limit
-	w.halt.mu.Unlock()
-	if tooMany {
-		w.halt.begin(fmt.Errorf("worker: %w: %d", ErrTooManyFailures, limit), false)
-	}
-}
-
-// untilHalted returns a context that ends with the one given, or when the
-// worker decides to end. The function returned must be called.
-func (w *Worker) untilHalted(ctx context.Context) (context.Context, func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	var watching sync.WaitGroup
-	watching.Go(func() {
-		var limit <-chan time.Time
-		if w.config.Batch.TimeLimit > 0 {
-			timer := time.NewTimer(w.config.Batch.TimeLimit)
-			defer timer.Stop()
-			limit = timer.C
-		}
-		select {
-		case <-ctx.Done():
-		case <-w.halt.asked:
-		case <-limit:
-			w.halt.begin(nil, false)
-		}
-		cancel()
-	})
-	if w.config.Batch.ExitWhenEmpty {
-		watching.Go(func() { w.awaitEmpty(ctx) })
-	}
-	return ctx, func() {
-		cancel()
-		watching.Wait()
+	if limit := w.config.Batch.MaxConsecutiveFailures; limit > 0 {
+		w.halt.observe(limit, failed, completed)
 	}
 }
 
@@ -134,7 +59,7 @@ func (w *Worker) awaitEmpty(ctx context.Context) {
 func (w *Worker) isIdle() bool {
 	for _, q := range w.queues {
 		for _, each := range q.all() {
-			if !each.isIdle() {
+			if !each.load.isIdle() {
 				return false
 			}
 		}
@@ -144,7 +69,7 @@ func (w *Worker) isIdle() bool {
 
 // hasWork says whether there is, or may be, a job that could run now.
 func (w *Worker) hasWork(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, killMarginMax)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	names := make([]string, 0, len(w.queues))
 	for name := range w.queues {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/worker/internal/leases"
 )
 
 // fateTimeout bounds asking what has become of a job that a handler has
@@ -30,7 +31,7 @@ var errNotCommitted = errors.New("the handler returned without committing the tr
 // The lease goes on being extended while the transaction is open.
 func (r *Run) CompleteTx(ctx context.Context, tx pgx.Tx) error {
 	operation := fmt.Sprintf("complete job %d in a transaction", r.row.ID)
-	if r.isLost() {
+	if r.worker.keeper.held.State(&r.hold).Lost {
 		return fmt.Errorf("%s: %w", operation, ErrLeaseLost)
 	}
 	r.mu.Lock()
@@ -45,16 +46,8 @@ func (r *Run) CompleteTx(ctx context.Context, tx pgx.Tx) error {
 	if len(completed) == 0 {
 		return fmt.Errorf("%s: %w", operation, ErrLeaseLost)
 	}
-	r.worker.keeper.completing(r)
+	r.worker.keeper.held.Completing(&r.hold)
 	return nil
-}
-
-// completing notes that the handler's own transaction has ended the run, or will
-// when it commits: that it is over is not the loss of the lease.
-func (k *keeper) completing(r *Run) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	r.hold.completing = true
 }
 
 // fate asks what has become of a run whose handler has called CompleteTx.
@@ -74,27 +67,19 @@ func (k *keeper) settle(ctx context.Context, unsure []*Run) {
 			k.worker.databaseTrouble(err)
 			return
 		}
-		k.mu.Lock()
-		switch {
-		case k.held[r.row.ID] != r: // the handler has returned meanwhile
-		case fate.Completed:
-			r.hold.completed = true
-		case !fate.Held:
-			k.loseRunLocked(r)
-		}
-		k.mu.Unlock()
+		k.held.Settle(&r.hold, fate.Completed, fate.Held)
 	}
 }
 
 // settleTx ends a run that has called CompleteTx, when its transaction has
 // committed or nobody can say; false when the run is to be ended like any other.
-func (q *queue) settleTx(run *Run, err error, storable, completed bool) (settled bool, _ error) {
-	fate := db.RunFateRow{Completed: completed}
-	if !completed {
+func (q *queue) settleTx(run *Run, err error, state leases.State) (settled bool, _ error) {
+	fate := db.RunFateRow{Completed: state.Completed}
+	if !state.Completed {
 		var askErr error
 		if fate, askErr = run.fate(context.WithoutCancel(q.worker.handlers.ctx)); askErr != nil {
 			q.worker.databaseTrouble(askErr)
-			if err == nil && storable { // it says so, and the database will know when it is asked to store something else
+			if err == nil && !state.Lost { // it says so, and the database will know when it is asked to store something else
 				return false, errNotCommitted
 			}
 		}
@@ -106,13 +91,13 @@ func (q *queue) settleTx(run *Run, err error, storable, completed bool) (settled
 		}
 		q.worker.observe(false, true)
 		q.worker.counts.completed.Add(1)
-		q.worker.digests.ended(result{run: run, completion: &db.Completion{Ran: run.ran}}, string(jobq.StateCompleted), false)
-		q.completedTx(run)
+		q.worker.digests.Ended(&run.row, string(jobq.StateCompleted), false, run.ran)
+		q.endByTx(run)
 		return true, err
-	case storable && err == nil && fate.Held:
+	case !state.Lost && err == nil && fate.Held:
 		return false, errNotCommitted
-	case !storable || err == nil: // the next owner's, after a rollback
-		q.worker.reportLost(run)
+	case state.Lost || err == nil: // the next owner's, after a rollback
+		q.worker.keeper.reportLost(run)
 		q.discard()
 		return true, err
 	}

@@ -128,7 +128,7 @@ func TestCompleteTxLost(t *testing.T) {
 			return err
 		}
 		if job.Args.N == 2 { // the commit comes when the worker has given the lease up
-			if err := awaitOr(ctx, func() bool { worker.LetExpire(w.Worker, job.ID()); return false }); !errors.Is(err, worker.ErrLeaseLost) {
+			if err := awaitOr(ctx, func() bool { worker.LetExpire(w.Worker); return false }); !errors.Is(err, worker.ErrLeaseLost) {
 				return err
 			}
 			return tx.Commit(context.Background())

@@ -7,22 +7,46 @@
 // A run that plainly succeeds is a number in its lease; every other end is
 // written on the job's own row.
 //
-// For example, with a lease of 60 s: at 0 s a claim takes the jobs 41, 42 and 43
-// under lease 900. 41 succeeds at 0.25 s and 42 fails at 0.40 s; the next round
-// trip says of 41 in the lease that it took 250 ms, moves 42 back to the line, and
-// claims more. 43 runs on: at 20 s its lease is extended, to 80 s. Had that not
-// been possible until 55 s, its context would have ended then. At 70 s 43 has
-// ended too, on its own row since it took longer than the lease can tell, and
-// the lease moves to the history.
+// # The life of a job
 //
-// A lease that could not be extended in time is given up before it ends by
-// the database's clock: the run's context is cancelled with ErrLeaseLost, and
-// nothing that it reports is stored. Every write names the lease's owner and
-// token, so that a run which goes on regardless changes nothing in the queue.
-// A Go handler that ignores its context cannot be killed, only fenced; a
-// program can: package worker/programs runs jobs with programs of any language and
-// with HTTP servers. What it needs of this package is in external.go.
+// For example, with a lease of 60 s that is extended every 20 s. The queue has 3
+// slots; jobs 41, 42 and 44 wait, and the transaction that inserts 43 is open.
+//
+//	 0.000 s  a claim is sent: up to 3 jobs from the head of the line
+//	 0.002 s  it is answered: jobs 41, 42 and 44 under lease 900, until 60 s. The
+//	          line is claimed up to 44, and 3 handlers begin
+//	 0.100 s  43 is committed
+//	 0.250 s  41 succeeds. The next round trip says so in lease 900 and claims one
+//	          job. It looks back: it begins at the head of the line again, and not
+//	          beyond 44, and so finds 43, under lease 901. In a line that is long to
+//	          look at, such looks are as rare as they are slow
+//	 0.400 s  42 returns an error. The next round trip moves it back to the line, to
+//	          be tried again later, and gives lease 900 its full time anew
+//	20.000 s  44 still runs: lease 900 is extended, until 80 s
+//	40.000 s  the database does not answer, now and at each try that follows
+//	75.000 s  5 s before lease 900 ends, the worker gives it up: 44's context ends
+//	          with ErrLeaseLost, and nothing that 44 reports is stored
+//	80.000 s  the lease ends, and a janitor may give 44 to another worker
+//
+// Had the database answered, and 44 succeeded at 70 s, its end would be on its own
+// row, since it took longer than the lease can tell, and lease 900 would move to the
+// history in the same round trip.
+//
+// Every write names the lease's owner and token, so that a run which goes on
+// regardless changes nothing in the queue. A Go handler that ignores its context
+// cannot be killed, only fenced; a program can: package worker/programs runs jobs with
+// programs of any language and with HTTP servers. What it needs of this package is
+// in external.go.
 //
 // Run a janitor as well (package janitor): it gives the jobs of dead workers
 // to living ones and starts scheduled jobs.
+//
+// # Where to read on
+//
+// A job goes through these files: queue.go, the loop of a queue; claim.go, the claim
+// that gets the job; run.go, its handler; end.go, how it ended; exchange.go, the
+// round trip that stores that, and store.go, what the answer says. load.go is what a
+// queue has in hand meanwhile; keeper.go extends the leases. Package line in internal
+// decides what to claim, package leases until when a lease is held, package waking
+// when an idle queue looks.
 package worker

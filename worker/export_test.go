@@ -10,6 +10,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/worker/internal/clock"
 )
 
 // NewReconciler returns what a worker does about dead workers of its host when
@@ -29,22 +30,22 @@ func NewReconciler(t *testing.T, client *jobq.Client) func() int {
 }
 
 // SpreadWakeUps sets the longest time that a worker waits before it looks after
-// a word of new jobs.
+// a notification of new jobs.
 func SpreadWakeUps(w *Worker, longest time.Duration) {
-	w.herd.spread = longest
+	w.spreader.DelayMax = longest
 }
 
-// Deaf says whether a worker knows that it hears no notifications; and if so,
+// IsUnnotified says whether a worker knows that no notifications arrive; and if so,
 // makes its next announcement that it waits, if any, be made at once.
-func Deaf(w *Worker) bool {
-	w.wait.forget()
-	return w.deaf.Load()
+func IsUnnotified(w *Worker) bool {
+	w.announcer.Forget()
+	return w.unnotified.Load()
 }
 
 // ShortenAnnouncements sets how long an announcement holds that the worker waits
 // for jobs, in whole seconds.
 func ShortenAnnouncements(w *Worker, holds time.Duration) {
-	w.wait.holds = holds
+	w.announcer.Holds = holds
 }
 
 // Draining says whether a worker has begun to drain.
@@ -69,23 +70,25 @@ func Account(t *testing.T, client *jobq.Client, runs [][2]int64, accepted []int6
 // KnowsCancelled says whether a worker holds the job and knows that somebody
 // has cancelled it.
 func KnowsCancelled(w *Worker, id int64) bool {
-	w.keeper.mu.Lock()
-	defer w.keeper.mu.Unlock()
-	r, ok := w.keeper.held[id]
-	return ok && r.hold.cancelled
+	status, ok := w.keeper.held.Status(id)
+	return ok && status.Cancelled
 }
 
 // PutOffWholeLine keeps a worker's queue default from looking at its whole line,
 // as one does that is very long; once it has nothing else to do.
 func PutOffWholeLine(w *Worker) bool {
 	q := w.queues["default"]
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if !w.present.Load() || q.flying > 0 || q.inHand > 0 || q.pace.more || q.pace.awaited {
+	if !w.present.Load() || !q.load.isAtRest() {
 		return false
 	}
-	q.pace.back.reaches[wholeLine].at = never
-	return true
+	q.load.returned() // a look at the whole line need not wait until it is time
+	request := db.JobClaimParams{JobCount: 1}
+	claim := q.load.begin(clock.SinceBoot(), &request, false)
+	q.load.answered(clock.SinceBoot(), claim, nil, time.Hour) // as if it had taken that long
+	if !claim.IsWhole() {
+		signal(q.wake) // such looks are slow just now; this claim is as good as lost
+	}
+	return claim.IsWhole()
 }
 
 // PoolIsOpen says whether a worker that has run has left its connections open.
@@ -97,69 +100,32 @@ func PoolIsOpen(w *Worker) bool {
 func IsPresent(w *Worker) bool { return w.present.Load() }
 
 // IsWatched says whether a worker believes that somebody watches.
-func IsWatched(w *Worker) bool { return w.digests.isWatched() }
+func IsWatched(w *Worker) bool { return w.digests.IsWatched() }
 
 // NextHeartbeat is when the lease of a job is extended next; it changes with
 // each answer.
 func NextHeartbeat(w *Worker, id int64) time.Duration {
-	w.keeper.mu.Lock()
-	defer w.keeper.mu.Unlock()
-	if r, ok := w.keeper.held[id]; ok {
-		return r.lease.extendAt
-	}
-	return 0
+	status, _ := w.keeper.held.Status(id)
+	return status.ExtendAt
 }
 
 // Deadline is when a worker gives up the lease of a job that it holds, unless it
 // has extended it; 0 when it holds none.
 func Deadline(w *Worker, id int64) time.Duration {
-	w.keeper.mu.Lock()
-	defer w.keeper.mu.Unlock()
-	if r, ok := w.keeper.held[id]; ok {
-		return r.lease.deadline
-	}
-	return 0
+	status, _ := w.keeper.held.Status(id)
+	return status.Deadline
 }
 
-// LetExpire makes a worker give up a lease that it holds, as if it could not have
-// been extended in time.
-func LetExpire(w *Worker, id int64) {
-	w.keeper.mu.Lock()
-	if r, ok := w.keeper.held[id]; ok {
-		r.lease.deadline = 0
-	}
-	w.keeper.mu.Unlock()
-	signal(w.keeper.wake)
-}
+// LetExpire makes a worker give up the leases that it holds, as if it could not
+// have extended them in time.
+func LetExpire(w *Worker) { w.keeper.held.Expire(clock.Never / 2) }
 
-// LastWord is the last word of new jobs that a worker's queue default has heard,
-// and whether the queue neither looks for jobs nor is going to.
-func LastWord(w *Worker) (word string, still bool) {
+// LastNotification is the last of new jobs that a worker's queue default has
+// received, and whether the queue neither looks for jobs nor is going to.
+func LastNotification(w *Worker) (notification string, still bool) {
 	q := w.queues["default"]
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	still = q.words.later == nil && q.flying == 0 && q.inHand == 0 && len(q.results) == 0 && len(q.wake) == 0 && !q.pace.more && !q.pace.awaited
-	return q.words.last, still
-}
-
-// GivesUpAfter is how long after its claim a worker gives a lease up that it
-// cannot extend, of a program or not, when its clock has rung that late.
-func GivesUpAfter(t *testing.T, client *jobq.Client, length time.Duration, isProgram bool, late time.Duration) time.Duration {
-	t.Helper()
-	w, err := New(client, nil)
-	require.NoError(t, err)
-	q := w.queues["default"]
-	settings := queueSettings{lease: length, extendEvery: length / 3}
-	q.configure(settings)
-	run := &Run{worker: w, lease: &lease{queue: q}}
-	if isProgram {
-		ExternalRun{run}.OnLeaseLost(func() {})
-	}
-	run.lease.extendedLocked(0, settings)
-	w.keeper.observeDelay(late)
-	w.keeper.mu.Lock()
-	defer w.keeper.mu.Unlock()
-	return run.lease.deadline - w.keeper.delayLocked(run)
+	notification = q.notifications.Last()
+	return notification, !q.notifications.IsDelayed() && len(q.wake) == 0 && q.load.isAtRest()
 }
 
 // Activity changes with whatever a run tells.

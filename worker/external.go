@@ -115,33 +115,22 @@ func (r ExternalRun) Timeout() time.Duration {
 
 // KillMargin is how long before the lease ends the worker gives it up: a sixth of
 // the lease, at most 5 seconds.
-func (r ExternalRun) KillMargin() time.Duration { return killMargin(r.lease.queue.settings().lease) }
+func (r ExternalRun) KillMargin() time.Duration { return r.queue.settings.Load().KillMargin() }
 
 // GivesUpAt is when the worker gives up the lease unless it can extend it before,
 // as the time since boot (CLOCK_BOOTTIME).
-func (r ExternalRun) GivesUpAt() time.Duration {
-	k := r.worker.keeper
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return r.lease.deadline - k.delayLocked(r.Run)
-}
+func (r ExternalRun) GivesUpAt() time.Duration { return r.worker.keeper.held.Deadline(&r.hold) }
 
 // OnLeaseLost has the function called when the lease is lost, at once and also
-// when the run's context has ended before. It must not block. With one, the worker
-// gives up the lease earlier when the machine is so busy that signals would be
-// late. Nil takes it back; a call may be under way then.
-func (r ExternalRun) OnLeaseLost(lost func()) {
-	if lost == nil {
-		r.onLost.Store(nil)
-		return
-	}
-	r.onLost.Store(&lost)
-}
+// when the run's context has ended before. It must not block, and not call
+// GivesUpAt, OnLeaseLost or LoseLease. With one, the worker gives up the lease
+// earlier when the machine is so busy that signals would be late. Nil takes it back.
+func (r ExternalRun) OnLeaseLost(lost func()) { r.worker.keeper.held.OnLost(&r.hold, lost) }
 
 // LoseLease gives the lease up, for a run that was killed because nobody has
 // extended it in time. It returns ErrLeaseLost.
 func (r ExternalRun) LoseLease() error {
-	r.worker.keeper.lose(r.Run)
+	r.worker.keeper.held.Lose(&r.hold)
 	return ErrLeaseLost
 }
 
@@ -153,6 +142,9 @@ func (r ExternalRun) NoteActivity() { r.signs.Add(1) }
 func (r ExternalRun) Report(percent *float32, stage, message string) {
 	r.reportProgress(percent, stage, message)
 }
+
+// OutputBytesMax bounds the output kept of a run; the table has the same limit.
+const OutputBytesMax = 64 << 10
 
 // Output is what a program writes, while it writes it.
 type Output interface {
@@ -208,7 +200,7 @@ func (r ExternalRun) Enqueue(ctx context.Context, args jobq.Args, options *jobq.
 		return err
 	})
 	if errors.Is(err, ErrLeaseLost) {
-		r.worker.keeper.lose(r.Run)
+		r.worker.keeper.held.Lose(&r.hold)
 	}
 	return err
 }

@@ -62,7 +62,7 @@ func TestExternal(t *testing.T) {
 	waking.Wait()
 	awaitState(t, client, other, jobq.StateCompleted)
 	awaitState(t, client, gated, jobq.StateAvailable)
-	require.Eventually(t, func() bool { _, still := worker.LastWord(w); return still }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { _, still := worker.LastNotification(w); return still }, patience, time.Millisecond)
 	workers, err := monitor.New(client).Workers(context.Background())
 	require.NoError(t, err)
 	require.EqualValues(t, 7, workers[0].Programs["gated"].Started)
@@ -135,16 +135,4 @@ func TestLeaseLostAfterStop(t *testing.T) {
 	require.NoError(t, w.drain())
 	require.Empty(t, lost)
 	require.EqualValues(t, 1, w.Counts().Lost)
-}
-
-// When the keeper's clock rings late, the machine is overloaded and signals will
-// be late as well: leases of programs are given up earlier by that, by no more than
-// the kill margin; those of other handlers are not.
-func TestLateKeeperGivesUpEarlier(t *testing.T) {
-	t.Parallel()
-	client, lease := newClient(t), time.Minute
-	require.Equal(t, 55*time.Second, worker.GivesUpAfter(t, client, lease, true, 0))
-	require.Equal(t, 52*time.Second, worker.GivesUpAfter(t, client, lease, true, 3*time.Second))
-	require.Equal(t, 50*time.Second, worker.GivesUpAfter(t, client, lease, true, time.Hour))
-	require.Equal(t, 55*time.Second, worker.GivesUpAfter(t, client, lease, false, 3*time.Second))
 }

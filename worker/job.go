@@ -3,7 +3,6 @@ package worker
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -12,6 +11,7 @@ import (
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/worker/internal/clock"
+	"github.com/jobq-dev/jobq/worker/internal/leases"
 )
 
 // Job is a job while it runs: its args, and what the handler can say about
@@ -25,15 +25,14 @@ type Job[T jobq.Args] struct {
 // methods may be called from several goroutines.
 type Run struct {
 	worker    *Worker
+	queue     *queue
 	row       db.JobClaimRow // its Checkpoint is guarded by mu
 	claimedAt time.Duration  // when the claim was sent, by clock.SinceBoot
-	lease     *lease         // set when the keeper takes charge of the run
-	hold      hold
+	hold      leases.Hold[*Run]
 	live      atomic.Pointer[liveOutput] // of a program that runs
 	signs     signs                      // that the run goes on
-	onLost    atomic.Pointer[func()]     // told when the lease is lost, even if the context has ended before
 	// When the handler was called, since the claim may have been long before; zero
-	// before that. Written before the keeper hears of the run, and by nobody else.
+	// before that. Written before the keeper knows of the run, and by nobody else.
 	began time.Time
 	ran   time.Duration // how long it ran; of the goroutine that runs it
 
@@ -134,10 +133,10 @@ func (r *Run) SaveCheckpoint(ctx context.Context, value any) error {
 	r.mu.Lock()
 	r.reported = true
 	r.mu.Unlock()
-	settings, sent := r.lease.queue.settings(), clock.SinceBoot()
+	settings, sent := r.queue.settings.Load(), clock.SinceBoot()
 	stored, err := r.worker.queries.RunCheckpoint(ctx, db.RunCheckpointParams{
 		Checkpoint: checkpoint, ID: r.row.ID, Token: r.row.LeaseToken, Owner: r.worker.id, ClaimedAt: r.row.StartedAt,
-		ExtendBy: db.IntervalOrNull(settings.progressExtends()),
+		ExtendBy: db.IntervalOrNull(settings.ProgressExtends()),
 	})
 	if err != nil {
 		if reason, ok := db.Invalid(err); ok {
@@ -146,11 +145,11 @@ func (r *Run) SaveCheckpoint(ctx context.Context, value any) error {
 		return fmt.Errorf("%s: %w", operation, err)
 	}
 	if stored == 0 {
-		r.worker.keeper.lose(r)
+		r.worker.keeper.held.Lose(&r.hold)
 		return fmt.Errorf("%s: %w", operation, ErrLeaseLost)
 	}
-	if settings.progressExtends() > 0 {
-		r.worker.keeper.extended(r.lease, sent, settings)
+	if settings.ProgressExtends() > 0 {
+		r.worker.keeper.held.ExtendedBy(&r.hold, settings, sent)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -172,21 +171,9 @@ func (r *Run) SetResult(value any) error {
 	return nil
 }
 
-// call runs the handler and turns a panic into an error.
-func (r *Run) call(ctx context.Context) (err error) {
-	defer func() {
-		if value := recover(); value != nil {
-			err = newPanicError(value)
-		}
-	}()
-	handler, ok := r.worker.handlers.byKind[r.row.Kind]
-	if !ok { // the claim asks for handled kinds only
-		return errors.New("no handler for kind " + r.row.Kind)
+// logAttrs are the attributes that every line about a run has.
+func (r *Run) logAttrs() []any {
+	return []any{
+		"job_id", r.row.ID, "queue", r.row.Queue, "kind", r.row.Kind, "attempt", r.Attempt(), "token", r.row.LeaseToken,
 	}
-	next := func(ctx context.Context) error { return handler(ctx, r) }
-	for i := len(r.worker.config.Middleware) - 1; i >= 0; i-- {
-		middleware, inner := r.worker.config.Middleware[i], next
-		next = func(ctx context.Context) error { return middleware(ctx, r, inner) }
-	}
-	return next(ctx)
 }

@@ -1,50 +1,51 @@
 package worker
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/worker/internal/clock"
+	"github.com/jobq-dev/jobq/worker/internal/leases"
 )
 
-// keeper holds every run of the worker and the leases that these are under. It
-// extends all leases that are due in one statement, or asks after them where the
-// ticker does not extend, and gives up the runs of those that it could not extend
-// in time. Its clock always ends a lease before the database's does: a deadline is
-// the instant before the claim or the extension was sent, plus the lease, less the
-// kill margin.
+// callTimeout bounds a call to the database that others do not wait for.
+const callTimeout = 5 * time.Second
+
+const (
+	// keeperTickMin and keeperTickMax bound the time between two looks at the
+	// deadlines of the leases that are held.
+	keeperTickMin = 20 * time.Millisecond
+	keeperTickMax = time.Second
+)
+
+// keeper extends the leases that the worker holds, in one statement for all that
+// are due, or asks after them where the ticker does not extend; gives up those that
+// it could not extend in time; and stores what runs report.
 type keeper struct {
 	worker *Worker
-	wake   chan struct{} // a cancel notification: extend now, the answer tells
-
-	mu sync.Mutex
-	// guarded by mu
-	held    map[int64]*Run   // by the job's id
-	leases  map[int64]*lease // those with runs that are held
-	astray  map[*Run]struct{}
-	stopped error         // why no handler is to begin any more
-	late    time.Duration // how late its clock rings, of late: the machine is overloaded
+	held   *leases.Set[*Run]
+	wake   chan struct{} // extend now: somebody may have cancelled a job
 }
 
 func newKeeper(w *Worker) *keeper {
-	return &keeper{
-		worker: w, wake: make(chan struct{}, 1),
-		held: make(map[int64]*Run), leases: make(map[int64]*lease), astray: make(map[*Run]struct{}),
-	}
+	k := &keeper{worker: w, wake: make(chan struct{}, 1)}
+	k.held = leases.NewSet(k.reportLost)
+	return k
 }
 
-// wakeFor makes the next extension happen at once when the job is held here.
-func (k *keeper) wakeFor(id int64) {
-	k.mu.Lock()
-	r, ok := k.held[id]
-	if ok {
-		r.lease.extendAt = 0
-	}
-	k.mu.Unlock()
-	if ok {
+// reportLost tells of a run whose lease is lost.
+func (k *keeper) reportLost(r *Run) {
+	k.worker.counts.lost.Add(1)
+	k.worker.log.Warn("lease lost", r.logAttrs()...)
+}
+
+// wakeFor makes the next extension happen at once when the job is held here: its
+// answer says that the job was cancelled.
+func (k *keeper) wakeFor(job int64) {
+	if k.held.MakeDue(job) {
 		signal(k.wake)
 	}
 }
@@ -52,11 +53,7 @@ func (k *keeper) wakeFor(id int64) {
 // wakeAll makes the next extension of every lease happen at once: somebody may
 // have cancelled a job while nobody listened.
 func (k *keeper) wakeAll() {
-	k.mu.Lock()
-	for _, l := range k.leases {
-		l.extendAt = 0
-	}
-	k.mu.Unlock()
+	k.held.MakeAllDue()
 	signal(k.wake)
 }
 
@@ -86,11 +83,12 @@ func (k *keeper) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
-			k.observeDelay(clock.SinceBoot() - planned)
+			k.held.ObserveDelay(clock.SinceBoot() - planned)
 		case <-k.wake:
 		}
-		k.expire()
-		if due := k.due(); len(due) > 0 {
+		now := clock.SinceBoot()
+		k.held.Expire(now)
+		if due := k.held.Due(now); len(due) > 0 {
 			beside(extending, func() { k.extend(ctx, due) })
 		}
 		if k.hasProgress() {
@@ -102,122 +100,78 @@ func (k *keeper) run(ctx context.Context) {
 	}
 }
 
-// observeDelay remembers how late the keeper's clock rings when the machine is
-// overloaded, and forgets it within some ticks. By so much the leases of programs
-// are given up earlier: the signals that stop them will be as late. Steps of 50 ms,
-// so that the programs' deadlines do not change all the time.
-func (k *keeper) observeDelay(delay time.Duration) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.late = max(delay, k.late*7/8).Truncate(50 * time.Millisecond)
-}
-
-// delayLocked is the part of that which counts for a run: nothing without a
-// program, and its kill margin at most.
-func (k *keeper) delayLocked(r *Run) time.Duration {
-	if k.late == 0 || r.onLost.Load() == nil {
-		return 0
-	}
-	return min(k.late, killMargin(r.lease.queue.settings().lease))
-}
-
-// tick is how long until the keeper looks again: a fraction of the shortest kill
+// tick is how long until the keeper looks again: a quarter of the shortest kill
 // margin in use, or until the next deadline.
 func (k *keeper) tick() time.Duration {
-	tick := time.Second
+	tick := keeperTickMax
 	for _, q := range k.worker.queues {
-		tick = min(tick, killMargin(q.settings().lease)/4)
+		tick = min(tick, q.settings.Load().KillMargin()/4)
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	now := clock.SinceBoot()
-	for _, r := range k.held {
-		if !r.hold.completed {
-			tick = min(tick, r.lease.deadline-k.delayLocked(r)-now)
-		}
+	if deadline, ok := k.held.NextDeadline(); ok {
+		tick = min(tick, deadline-clock.SinceBoot())
 	}
-	return max(tick, 20*time.Millisecond)
+	return max(tick, keeperTickMin)
 }
 
-// expire gives up leases whose deadline has passed, for one of their runs.
-func (k *keeper) expire() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	now := clock.SinceBoot()
-	for _, r := range k.held {
-		if now+k.delayLocked(r) >= r.lease.deadline && !r.hold.completed {
-			k.loseLocked(r.lease)
-		}
+// extend sends one extension of leases and acts on its answers. When it fails, the
+// leases stay due and are tried again soon, until their deadlines pass.
+func (k *keeper) extend(ctx context.Context, due []*leases.Lease) {
+	extensions := make([]db.Extension, len(due))
+	settings := make([]leases.Settings, len(due))
+	patience := callTimeout
+	for i, l := range due {
+		settings[i] = l.Settings()
+		extensions[i] = db.Extension{ID: l.ID(), ClaimedAt: l.ClaimedAt(), Lease: db.Interval(settings[i].TickerExtends())}
+		patience = min(patience, settings[i].KillMargin())
 	}
+	sent := clock.SinceBoot()
+	extendCtx, cancel := context.WithTimeout(ctx, patience)
+	answers, err := k.worker.schema.ExtendLeases(extendCtx, k.worker.pool, k.worker.id, extensions)
+	cancel()
+	if err != nil {
+		k.worker.databaseTrouble(err)
+		return
+	}
+	var unsure []*Run
+	for i, l := range due {
+		unsure = append(unsure, k.held.Answered(l, answerOf(answers[l.ID()]), settings[i], sent)...)
+	}
+	ctx, cancel = context.WithTimeout(ctx, patience)
+	defer cancel()
+	k.settle(ctx, unsure)
+	k.stopCancelled(ctx, slices.DeleteFunc(due, func(l *leases.Lease) bool { return answers[l.ID()] == db.LeaseLost }))
 }
 
-// due returns the leases that it is time to extend, by id.
-func (k *keeper) due() []*lease {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	now := clock.SinceBoot()
-	var due []*lease
-	for _, l := range k.leases {
-		if now >= l.extendAt {
-			due = append(due, l)
-		}
+// stopCancelled stops the handlers of jobs that somebody has cancelled, of leases
+// that are held. When these cannot be found out, they are asked for again as soon as
+// after a lease that was busy.
+func (k *keeper) stopCancelled(ctx context.Context, held []*leases.Lease) {
+	if len(held) == 0 {
+		return
 	}
-	slices.SortFunc(due, func(a, b *lease) int { return cmp.Compare(a.id, b.id) })
-	return due
-}
-
-// running returns the runs whose handlers have begun and have not completed the
-// job, by id: the order in which rows are locked.
-func (k *keeper) running() []*Run {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	runs := make([]*Run, 0, len(k.held))
-	for _, r := range k.held {
-		if r.hold.cancel != nil && !r.hold.completed {
-			runs = append(runs, r)
-		}
+	ids := make([]int64, len(held))
+	for i, l := range held {
+		ids[i] = l.ID()
 	}
-	slices.SortFunc(runs, func(a, b *Run) int { return cmp.Compare(a.row.ID, b.row.ID) })
-	return runs
-}
-
-// stop cancels every running handler for the reason, and lets none begin.
-func (k *keeper) stop(reason error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.stopped = reason
-	for _, r := range k.held {
-		if r.hold.cancel != nil {
-			r.hold.cancel(reason)
+	cancelled, err := k.worker.schema.CancelledJobs(ctx, k.worker.pool, ids)
+	if err != nil {
+		k.worker.databaseTrouble(err)
+		for _, l := range held {
+			k.held.AskAgain(l, clock.SinceBoot())
 		}
+		return
+	}
+	for _, l := range held {
+		k.held.Cancel(l, cancelled[l.ID()])
 	}
 }
 
-// abandon gives up on handlers that do not stop, and kills their programs:
-// whatever they still report is not stored. It returns the runs that were
-// held until now, and those that were lost, or that their handlers' own
-// transactions have completed or may have, before. No other handler runs, nor will one, once stop was called.
-func (k *keeper) abandon() (held, lost []*Run) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for _, r := range k.held {
-		switch {
-		case r.hold.completing:
-			r.hold.given = true
-			k.forgetLocked(r)
-			lost = append(lost, r)
-		case r.hold.cancel != nil:
-			r.hold.lost, r.hold.given = true, true
-			if onLost := r.onLost.Load(); onLost != nil {
-				(*onLost)()
-			}
-			k.forgetLocked(r)
-			held = append(held, r)
-		}
+func answerOf(answer string) leases.Answer {
+	switch answer {
+	case db.LeaseOK:
+		return leases.OK
+	case db.LeaseBusy:
+		return leases.Busy
 	}
-	for r := range k.astray {
-		r.hold.given = true
-		lost = append(lost, r)
-	}
-	return held, lost
+	return leases.Lost
 }

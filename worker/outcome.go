@@ -6,9 +6,7 @@ import (
 	"runtime/debug"
 	"time"
 
-	"github.com/jobq-dev/jobq"
-	"github.com/jobq-dev/jobq/internal/db"
-	"github.com/jobq-dev/jobq/worker/internal/excerpt"
+	"github.com/jobq-dev/jobq/worker/internal/leases"
 )
 
 // Reasons for which the context of a running job is cancelled; see
@@ -17,9 +15,9 @@ var (
 	// ErrLeaseLost means that the job is, or may soon be, another worker's.
 	// Nothing that this run reports is stored any more. It is also returned by
 	// calls that need the lease.
-	ErrLeaseLost = errors.New("lease lost")
+	ErrLeaseLost = leases.ErrLost
 	// ErrCancelled means that somebody cancelled the job.
-	ErrCancelled = errors.New("job cancelled")
+	ErrCancelled = leases.ErrCancelled
 	// ErrTimedOut means that the run has taken longer than the job's timeout.
 	ErrTimedOut = errors.New("job timed out")
 	// ErrDrained means that the worker is shutting down and has no more time to
@@ -99,35 +97,4 @@ func (e *panicError) Error() string { return fmt.Sprintf("panic: %v\n\n%s", e.va
 func newPanicError(value any) *panicError {
 	stack := debug.Stack()
 	return &panicError{value: value, stack: stack[:min(len(stack), stackBytesMax)]}
-}
-
-// endingOf decides how a run that did not succeed ended: by what the handler
-// says, and else by why its context was cancelled.
-func endingOf(err, cause error) db.Ending {
-	ending := db.Ending{Outcome: string(jobq.OutcomeFailed), Error: excerpt.Error(err.Error()), Started: true}
-	var retry *retryError
-	var snooze *snoozeError
-	var discard *discardError
-	var cancelled *cancelError
-	var panicked *panicError
-	var blameless *blamelessError
-	switch {
-	case errors.As(err, &panicked):
-	case errors.As(err, &snooze):
-		ending.Outcome, ending.Error, ending.Delay = string(jobq.OutcomeSnoozed), "", db.DelayOf(snooze.after)
-	case errors.As(err, &discard):
-		ending.Final = true
-	case errors.As(err, &cancelled), errors.Is(cause, ErrCancelled):
-		ending.Outcome = string(jobq.OutcomeCancelled)
-	case errors.Is(cause, ErrDrained), errors.Is(err, ErrDrained):
-		ending.Outcome = string(jobq.OutcomeReleased)
-	case errors.As(err, &blameless):
-		ending.Outcome = string(jobq.OutcomeReleased)
-		ending.Started, ending.Quiet = !blameless.unstarted, blameless.unstarted
-	case errors.Is(cause, ErrTimedOut):
-		ending.Outcome = string(jobq.OutcomeTimedOut)
-	case errors.As(err, &retry):
-		ending.Delay = db.DelayOf(retry.after)
-	}
-	return ending
 }

@@ -14,8 +14,6 @@ import (
 )
 
 const (
-	// OutputBytesMax bounds the output kept of a run; the table has the same limit.
-	OutputBytesMax = 64 << 10
 	// outputFlushEvery is how often what programs have written since is stored
 	// for those who follow.
 	outputFlushEvery = 500 * time.Millisecond
@@ -65,7 +63,7 @@ func (l *liveOutput) flushRest(ctx context.Context) {
 		return
 	}
 	if piece := l.next(); piece != nil {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killMarginMax)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 		defer cancel()
 		if _, err := l.run.worker.queries.OutputAppend(ctx, *piece); err != nil {
 			l.run.worker.databaseTrouble(err)
@@ -108,7 +106,7 @@ func (w *Worker) flushOutput(ctx context.Context) {
 // stored is skipped: the end of the output is kept with the attempt.
 func (w *Worker) flushPieces(ctx context.Context) {
 	batch := &pgx.Batch{}
-	for _, run := range w.keeper.running() {
+	for _, run := range w.keeper.held.Running() {
 		live := run.live.Load()
 		if live == nil {
 			continue
@@ -120,7 +118,7 @@ func (w *Worker) flushPieces(ctx context.Context) {
 	if batch.Len() == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, killMarginMax)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	if err := w.pool.SendBatch(ctx, batch).Close(); err != nil {
 		w.databaseTrouble(err)

@@ -99,10 +99,5 @@ func (r *Run) activity() int64 {
 
 // interrupt cancels the run's context for the reason.
 func (r *Run) interrupt(reason error) {
-	k := r.worker.keeper
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if r.hold.cancel != nil {
-		r.hold.cancel(reason)
-	}
+	r.worker.keeper.held.Interrupt(&r.hold, reason)
 }

@@ -4,20 +4,19 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/worker/internal/clock"
 	"github.com/jobq-dev/jobq/worker/internal/excerpt"
+	"github.com/jobq-dev/jobq/worker/internal/leases"
 )
 
 // Progress says how far the run is: percent from 0 to 100, and where it is in
-// words. It returns at once; the latest word is stored within about a second.
+// words. It returns at once; the latest report is stored within about a second.
 // An empty stage or message keeps the one before. Where the queue's heartbeat
 // is progress, this is what extends the lease.
 func (r *Run) Progress(percent float32, stage, message string) {
@@ -100,25 +99,25 @@ func storableOrNull(text string, limit int) *string {
 
 // hasProgress says whether a handler has reported anything that is not stored.
 func (k *keeper) hasProgress() bool {
-	return slices.ContainsFunc(k.running(), func(run *Run) bool { return run.hasProgress() })
+	return slices.ContainsFunc(k.held.Running(), func(run *Run) bool { return run.hasProgress() })
 }
 
 // flushProgress stores what handlers have reported since the last call. What the
 // database could not take now is kept for the next call: where a report is what
 // extends the lease, nothing else might. One that it refuses costs only itself.
 func (k *keeper) flushProgress(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, killMarginMax)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	var reports []progressReport
-	extended := make(map[*lease]bool)
-	for _, run := range k.running() {
+	extended := make(map[*leases.Lease]bool)
+	for _, run := range k.held.Running() {
 		if report := run.takeProgress(); report != nil {
-			k.worker.digests.progressed(run, report)
-			settings := run.lease.queue.settings()
+			k.worker.digests.Progressed(&run.row, report)
+			settings, lease := run.queue.settings.Load(), run.hold.Lease()
 			report.ExtendBy = pgtype.Interval{}
-			if !extended[run.lease] { // once for all its jobs
-				report.ExtendBy = db.IntervalOrNull(settings.progressExtends())
-				extended[run.lease] = true
+			if !extended[lease] { // once for all its jobs
+				report.ExtendBy = db.IntervalOrNull(settings.ProgressExtends())
+				extended[lease] = true
 			}
 			reports = append(reports, progressReport{run, report, settings})
 		}
@@ -142,7 +141,7 @@ func (k *keeper) flushProgress(ctx context.Context) {
 type progressReport struct {
 	run      *Run
 	params   *db.RunProgressParams
-	settings queueSettings
+	settings leases.Settings
 }
 
 // storeProgress stores reports in one round trip, all or none.
@@ -164,38 +163,14 @@ func (k *keeper) storeProgress(ctx context.Context, reports []progressReport) er
 		}
 		return err
 	}
-	k.mu.Lock() // committed by now
-	defer k.mu.Unlock()
-	for i, report := range reports {
-		lease := report.run.lease
+	for i, report := range reports { // committed by now
 		switch {
-		case k.held[report.run.row.ID] != report.run: // the run has ended meanwhile, and with it the row
-		case !stored[i]: // lost, or its row is in another transaction's hands: the extension tells
+		case stored[i] && report.params.ExtendBy.Valid:
+			k.held.ExtendedBy(&report.run.hold, report.settings, sent)
+		case stored[i]:
+		case k.held.NotReported(&report.run.hold, report.settings, sent): // else the run has ended, and with it the row
 			report.run.putBackProgress(report.params)
-			lease.extendAt = min(lease.extendAt, sent+report.settings.busyRetry())
-		case report.params.ExtendBy.Valid:
-			lease.extendedLocked(sent, report.settings)
 		}
 	}
 	return nil
-}
-
-// tickerExtends is the lease that the worker's ticker gives, 0 if it only asks.
-func (s queueSettings) tickerExtends() time.Duration {
-	if s.heartbeat == jobq.HeartbeatTicker || s.heartbeat == jobq.HeartbeatBoth {
-		return s.lease
-	}
-	return 0
-}
-
-// busyRetry is after how long a lease is asked after again whose row another
-// transaction has locked.
-func (s queueSettings) busyRetry() time.Duration { return min(s.extendEvery/4, time.Second) }
-
-// progressExtends is the lease that a report of progress gives, 0 if none.
-func (s queueSettings) progressExtends() time.Duration {
-	if s.heartbeat == jobq.HeartbeatProgress || s.heartbeat == jobq.HeartbeatBoth {
-		return s.lease
-	}
-	return 0
 }

@@ -139,7 +139,7 @@ func TestDeafDoesNotAnnounce(t *testing.T) {
 	w := start(t, client, &worker.Config{PollInterval: 10 * time.Millisecond}, func(context.Context, *worker.Job[task]) error { return nil })
 	require.Eventually(t, func() bool {
 		exec(t, pool, "select setval('jobq.waiting_seq', 1)")
-		if !worker.Deaf(w.Worker) {
+		if !worker.IsUnnotified(w.Worker) {
 			return false
 		}
 		for range 2 { // it is idle before the second
@@ -161,11 +161,11 @@ func TestDeafnessEnds(t *testing.T) {
 		ran <- struct{}{}
 		return nil
 	})
-	require.Eventually(t, func() bool { return worker.Deaf(w.Worker) }, patience, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return worker.IsUnnotified(w.Worker) }, patience, 10*time.Millisecond)
 	exec(t, pool, "select setval('jobq.waiting_seq', 1)") // what it has announced before is over
 	exec(t, pool, "drop function public.pg_notify")
 	exec(t, pool, "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'jobq-listen' and datname = current_database()")
-	require.Eventually(t, func() bool { return !worker.Deaf(w.Worker) }, patience, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return !worker.IsUnnotified(w.Worker) }, patience, 10*time.Millisecond)
 	enqueue(t, client, 0, nil)
 	awaitRun(t, ran)
 }

@@ -55,10 +55,11 @@ func pretendFleet(t *testing.T, client *jobq.Client, count int) {
 		select 'elsewhere-' || i, 1, false, true, 'elsewhere', 'v', '{"default": 10}', '{task}' from generate_series(1, $1) i`, count)
 }
 
-// Word of one new job makes a few of many idle workers claim, not all. They wait
-// for long, each on its own, so that the one who looks first can tell the others in
-// time, however busy the machine is; and those who are told do not wait any more.
-func TestNoHerd(t *testing.T) {
+// The notification of one new job makes a few of many idle workers claim, not all.
+// They wait for long, each on its own, so that the one that claims first can tell the
+// others in time, however busy the machine is; and those that are told do not wait
+// any more.
+func TestFewClaimForOneJob(t *testing.T) {
 	t.Parallel()
 	const (
 		workers, jobs = 20, 5
@@ -86,28 +87,28 @@ func TestNoHerd(t *testing.T) {
 	require.Eventually(t, func() bool {
 		return !slices.ContainsFunc(fleet, func(w *worker.Worker) bool { return !worker.IsPresent(w) })
 	}, patience, 10*time.Millisecond)
-	var word string // the last that all have heard
+	var notification string // the last that all have heard
 	enqueueOne := func() {
 		_, err := client.Enqueue(context.Background(), task{}, nil)
 		require.NoError(t, err)
 		awaitRun(t, ran)
 		var next string
 		require.Eventually(t, func() bool { // all have heard it, and have looked or will not
-			next, _ = worker.LastWord(fleet[0])
-			return next != word && !slices.ContainsFunc(fleet, func(w *worker.Worker) bool {
-				heard, still := worker.LastWord(w)
+			next, _ = worker.LastNotification(fleet[0])
+			return next != notification && !slices.ContainsFunc(fleet, func(w *worker.Worker) bool {
+				heard, still := worker.LastNotification(w)
 				return heard != next || !still
 			})
 		}, patience, 10*time.Millisecond)
-		word = next
+		notification = next
 	}
 	// Nobody is told of what comes before the first of them has said that it waits.
 	require.Eventually(t, func() bool {
 		_, err := client.Enqueue(context.Background(), task{}, nil)
 		require.NoError(t, err)
 		awaitRun(t, ran)
-		word, _ := worker.LastWord(fleet[0])
-		return word != ""
+		first, _ := worker.LastNotification(fleet[0])
+		return first != ""
 	}, patience, 10*time.Millisecond)
 	enqueueOne() // and what they claim when they start is over
 	before := counter.claims.Load()
@@ -119,9 +120,9 @@ func TestNoHerd(t *testing.T) {
 	require.Less(t, perJob, float64(workers)/2)
 }
 
-// Word that somebody has looked after one job keeps nobody from looking after
-// the next, which may have come too late for that look.
-func TestLaterWordHolds(t *testing.T) {
+// Word that a claim after one notification has left nothing keeps nobody from
+// claiming after the next, which may have come too late for that claim.
+func TestLaterNotificationHolds(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	client := newClient(t)
@@ -137,7 +138,7 @@ func TestLaterWordHolds(t *testing.T) {
 		for range 2 {
 			_, err := client.Enqueue(ctx, task{}, nil)
 			require.NoError(t, err)
-			<-time.After(rand.N(3 * time.Millisecond)) // #nosec G404 -- the time of a claim and of the word of it
+			<-time.After(rand.N(3 * time.Millisecond)) // #nosec G404 -- the time of a claim and of the notification of its outcome
 		}
 		for range 2 {
 			awaitRun(t, ran, "round %d", round)

@@ -93,6 +93,20 @@ type JobClaimRow struct {
 // new lease for the owner, and returns them. In the order of priority and
 // position; the rows come back in any order, so the caller sorts.
 //
+// An example. The queue holds these jobs, and a worker asks for two; another
+// transaction has locked job 12.
+//
+//	id  priority  position
+//	11         0         5    taken: equal to 14 in priority, and behind it
+//	12         0         3    skipped, since it is locked
+//	13         1         1    not taken: the lower priority goes first
+//	14         0         4    taken
+//
+// It deletes 11 and 14 from pending, inserts lease 900 with job_ids {11,14}, and
+// inserts run 11 with slot 1 and run 14 with slot 2, both of lease 900. The worker's
+// next claim asks for what lies beyond (0, 5) and finds 13. Job 12, should it come
+// free, lies before that; a claim that looks at the whole line finds it.
+//
 // The candidates are locked first (MATERIALIZED, so that the limit holds) and
 // deleted by ctid, which needs no second look at an index. A row that was
 // edited after the statement's snapshot and before the lock has a new ctid,

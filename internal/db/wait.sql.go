@@ -13,10 +13,10 @@ const TakenSend = `-- name: TakenSend :exec
 select pg_notify(jobq.channel('taken'), $1::text)
 `
 
-// TakenSend tells the other workers that one has looked after a word of new
-// jobs and left none; see worker/wake.go.
-func (q *Queries) TakenSend(ctx context.Context, word string) error {
-	_, err := q.db.Exec(ctx, TakenSend, word)
+// TakenSend tells the other workers that one has claimed after a notification of
+// new jobs and left none; see worker/internal/waking.
+func (q *Queries) TakenSend(ctx context.Context, outcome string) error {
+	_, err := q.db.Exec(ctx, TakenSend, outcome)
 	return err
 }
 

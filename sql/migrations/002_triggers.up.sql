@@ -5,7 +5,7 @@ set local lock_timeout = '5s';
 -- The name of a NOTIFY channel. The hash keeps two schemas of one database
 -- apart and every name below 64 bytes, whatever the schema is called. In Go:
 -- db.Channel. Topics and payloads: work and head, see wake; taken, see
--- worker/wake.go; due, the epoch in seconds of the earliest new run_at; cancel,
+-- worker/internal/waking; due, the epoch in seconds of the earliest new run_at; cancel,
 -- a job id; drain, a worker id; watch, nothing; event, the id of a digest. Any role can
 -- send and hear all of it: a payload is a hint, and nothing that is to be kept from
 -- producers but for the names of queues.
@@ -14,9 +14,9 @@ create function jobq.channel(topic text) returns text
   as $$ select 'jobq_' || topic || '_' || left(md5('jobq.'), 16) $$;
 
 -- wake tells workers that a queue has available jobs (work), or some at places
--- where they have looked already (head). The transaction's id tells one word
--- from another: who has looked after it says so to the others; see
--- worker/wake.go.
+-- where they have looked already (head). The transaction's id tells one notification
+-- from another: a worker that has claimed after one and left nothing says so to the
+-- others; see worker/internal/waking.
 create function jobq.wake(topic text, queue text) returns void
   language sql
   as $$ select pg_notify(jobq.channel(topic), pg_current_xact_id()::text || ' ' || queue) $$;

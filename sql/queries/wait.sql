@@ -9,10 +9,10 @@ select (b.until < extract(epoch from clock_timestamp()))::boolean as news,
     setval('jobq.waiting_seq', greatest(b.until, ceil(extract(epoch from clock_timestamp()))::bigint + sqlc.arg(seconds)::bigint))::bigint as until
   from before b;
 
--- TakenSend tells the other workers that one has looked after a word of new
--- jobs and left none; see worker/wake.go.
+-- TakenSend tells the other workers that one has claimed after a notification of
+-- new jobs and left none; see worker/internal/waking.
 -- name: TakenSend :exec
-select pg_notify(jobq.channel('taken'), sqlc.arg(word)::text);
+select pg_notify(jobq.channel('taken'), sqlc.arg(outcome)::text);
 
 -- TransactionMark ends a transaction with an id of its own. A snapshot lists only
 -- transactions older than the youngest that has ended: after this, all that had

@@ -34,7 +34,7 @@ const (
 // Command is a program that runs jobs. The program gets the args as JSON on
 // standard input; docs/subprocess.md is its side of the contract.
 type Command struct {
-	// Args is the program and its arguments. No shell is involved. In them,
+	// Args is the program and its arguments: one at least. No shell is involved. In them,
 	// ${args.NAME} stands for a member of the job's args, ${args.NAME.NAME} for one
 	// of its members, and ${job.id}, kind, queue, attempt and lease_token for what
 	// they say. A job that lacks what is named fails for good.
@@ -45,15 +45,16 @@ type Command struct {
 	// besides PATH, HOME, LANG and TZ. Database variables must be named to be
 	// passed.
 	Environ []string
-	// Env is added to the program's environment.
+	// Env is added to the program's environment, and wins over Environ. The
+	// variables that begin with JOBQ_ are jobq's own.
 	Env map[string]string
 	// Attributes are the user, resource limits and niceness of the program.
 	Attributes Attributes
 	// Grace is how long the program has between SIGTERM and SIGKILL when it is
-	// stopped. Default 3 seconds. A lost lease means SIGKILL at once.
+	// stopped. Default 3 seconds; not negative. A lost lease means SIGKILL at once.
 	Grace time.Duration
 	// LostTerminates makes a lost lease mean SIGTERM first, and SIGKILL before
-	// the lease ends by the database's clock.
+	// the lease ends by the database's clock. Default: SIGKILL at once.
 	LostTerminates bool
 
 	literal bool // Args are the program's as they are
@@ -66,11 +67,11 @@ type Attributes struct {
 	// a worker that runs as root. A UID needs a GID beside it. Nil is the worker's.
 	// A worker that is not root may name only its own, which changes nothing.
 	UID, GID *uint32
-	// Nice is the program's niceness: 19 runs when nobody else wants to. Zero is
-	// the worker's.
+	// Nice is the program's niceness, -20 to 19: 19 runs when nobody else wants to.
+	// Default 0, which is the worker's.
 	Nice int
 	// Limits are resource limits, hard and soft alike: address_space, core, data,
-	// file_size and stack in bytes, cpu_seconds, open_files.
+	// file_size and stack in bytes, cpu_seconds, open_files. Default: the worker's.
 	Limits map[string]uint64
 }
 
@@ -96,6 +97,9 @@ func (c *Command) complete() error {
 	}
 	if err := c.Attributes.subproc().Check(); err != nil {
 		return err
+	}
+	if c.Grace < 0 {
+		return fmt.Errorf("the grace must not be negative, as %s is", c.Grace)
 	}
 	if c.Grace == 0 {
 		c.Grace = commandGrace

@@ -132,3 +132,24 @@ func TestDrainObeysGrace(t *testing.T) {
 		})
 	}
 }
+
+// What cannot work is refused when the handler is given, and not when a job comes.
+func TestRefusedPrograms(t *testing.T) {
+	t.Parallel()
+	p := programs.New(newWorker(t, newClient(t), worker.Config{}))
+	works := programs.Command{Args: []string{"true"}}
+	uid := uint32(1)
+	require.NoError(t, p.HandleCommand("twice", works, nil))
+	for problem, err := range map[string]error{
+		"command is empty":       p.HandleCommand("k", programs.Command{}, nil),
+		"grace must not be":      p.HandleExec(programs.Command{Grace: -time.Second}, nil),
+		"processes must not be":  p.HandleStream("k", programs.Stream{Command: works, Processes: -1}, nil),
+		"has one already":        p.HandleStream("twice", programs.Stream{Command: works}, nil),
+		"kind is empty":          p.HandleCommand("", works, nil),
+		"a group":                p.HandleCommand("k", programs.Command{Args: works.Args, Attributes: programs.Attributes{UID: &uid}}, nil),
+		"slots must be":          p.HandleCommand("k", works, &worker.Policy{Slots: -1}),
+		"must be like http://12": p.HandleHTTP("h", programs.HTTP{URL: "ftp://x/"}, nil),
+	} {
+		require.ErrorContains(t, err, problem)
+	}
+}

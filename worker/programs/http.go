@@ -20,9 +20,10 @@ const httpIdleMax = 256
 // HTTP is a server that runs jobs: each is posted to the URL, and the answer
 // says how it ended; docs/subprocess.md is the server's side of the contract.
 type HTTP struct {
-	// URL is where jobs are posted.
+	// URL is where jobs are posted: http or https, with a host.
 	URL string
-	// Header is sent with each job, for instance to authorize the worker.
+	// Header is sent with each job, for instance to authorize the worker. What
+	// jobq sets itself wins. Default: nothing more.
 	Header http.Header
 	// Transport does the requests. Default: one that keeps connections open, and
 	// uses HTTP_PROXY and its like as every Go program does. One of your own should

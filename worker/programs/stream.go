@@ -28,11 +28,13 @@ const (
 // line on its standard input, and the answers are lines on its standard
 // output; docs/subprocess.md is its side of the contract.
 type Stream struct {
-	// Args, Dir, Environ and Grace are as in Command. A lost lease kills the
-	// process that has the job, and so does a stop that it does not obey.
+	// Command says how a process is started. Its Args are used as they are: a
+	// process is not one job's. A lost lease kills the process that has the job, and
+	// so does a stop that it does not obey.
 	Command
 	// Processes is how many run at most. They are started when jobs come, and
-	// kept. Default: as many as there are jobs at a time, which slots limit.
+	// kept. Default 0: as many as there are jobs at a time, which slots limit. Not
+	// negative.
 	Processes int
 }
 
@@ -41,6 +43,9 @@ type Stream struct {
 func (p *Programs) HandleStream(kind string, stream Stream, policy *worker.Policy) error {
 	if err := stream.complete(); err != nil {
 		return fmt.Errorf("handler of kind %q: %w", kind, err)
+	}
+	if stream.Processes < 0 {
+		return fmt.Errorf("handler of kind %q: the processes must not be negative, as %d is", kind, stream.Processes)
 	}
 	pool := &streamPool{programs: p, kind: kind, stream: stream}
 	if stream.Processes > 0 {

@@ -1,0 +1,127 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/dberror"
+)
+
+// connect makes the worker's own pool, and waits for the database and its
+// settings. A database that is away is waited for; one with the wrong tables is
+// an error. Without either it is not connected when the worker was asked to stop
+// before there was anything to do.
+func (w *Worker) connect(ctx context.Context) (connected bool, err error) {
+	config := w.client.Pool().Config()
+	config.MinConns, config.MinIdleConns = 0, 0
+	config.MaxConns = int32(2*len(w.queues)*(1+len(w.kindSlots))) + 8 // #nosec G115 -- two a queue; leases, progress, output, heartbeat, digests, outcomes of claims, and two for what handlers store
+	config.ConnConfig.RuntimeParams["application_name"] = "jobq-worker"
+	db.RequirePrimary(config.ConnConfig)
+	w.schema.Protect(config)
+	pool, err := pgxpool.NewWithConfig(context.WithoutCancel(ctx), config)
+	if err != nil {
+		return false, fmt.Errorf("worker: %w", err)
+	}
+	w.pool, w.queries = pool, w.schema.Queries(pool)
+	err = db.Retry(ctx, func(ctx context.Context) error {
+		err := w.prepare(ctx)
+		if db.IsTransient(err) {
+			w.databaseTrouble(err)
+		}
+		return err
+	})
+	if err != nil {
+		pool.Close()
+		if ctx.Err() != nil {
+			return false, nil
+		}
+		return false, fmt.Errorf("worker: %w", err)
+	}
+	w.databaseAnswered()
+	return true, nil
+}
+
+// findSessions looks for a pooler that shares sessions. Where there is one, or
+// may be one, statements are not prepared; where there is one, nothing listens.
+func (w *Worker) findSessions(ctx context.Context) error {
+	if w.sessions != "" { // and something after it has failed
+		return nil
+	}
+	sessions, err := w.schema.FindSessions(ctx, w.pool)
+	w.sessions = sessions
+	switch {
+	case sessions == db.SessionsOwn:
+		return nil
+	case sessions == "":
+		return err
+	case err != nil:
+		w.log.Warn("sessions may be shared by a pooler: statements are not prepared", "reason", err)
+	default:
+		w.unnotified.Store(true)
+		w.log.Warn("sessions are shared by a pooler, as PgBouncer does in transaction mode: statements are not prepared, nothing listens and jobs are found by polling; give jobq a direct connection for wake-ups",
+			"poll", w.config.PollInterval)
+	}
+	w.pool.Reset()
+	return nil
+}
+
+// prepare does what comes before the first claim. Each call to the database has
+// a deadline, after which it is trouble that is told of, and tried again: a worker
+// that starts must not wait for ever, silently.
+func (w *Worker) prepare(ctx context.Context) error {
+	check := func(ctx context.Context) error { return db.CheckVersion(ctx, w.pool, w.schema) }
+	for _, call := range []func(context.Context) error{check, w.findSessions, w.storeLease, w.register} {
+		if err := bounded(ctx, call); err != nil {
+			return err
+		}
+	}
+	return w.reconcile(ctx)
+}
+
+// bounded calls the function with the deadline that a call to the database has.
+func bounded(ctx context.Context, call func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, exchangeTimeoutMax)
+	defer cancel()
+	return call(ctx)
+}
+
+// storeLease writes the lease that the configuration asks for. The audit says that
+// the worker changed it.
+func (w *Worker) storeLease(ctx context.Context) error {
+	if w.config.Lease == 0 {
+		return nil
+	}
+	change, err := json.Marshal(map[string]string{"lease": db.IntervalText(w.config.Lease)})
+	if err != nil {
+		return err
+	}
+	for name := range w.queues {
+		if _, err := w.queries.QueueSet(ctx, w.id, name, change); err != nil {
+			return dberror.Wrap(w.schema, fmt.Sprintf("set queue %q", name), err)
+		}
+	}
+	return nil
+}
+
+// databaseTrouble reports that a call has failed: once as a warning for each
+// time that the database goes away, and in detail at debug level.
+func (w *Worker) databaseTrouble(err error) {
+	if w.schema.NoteShared(err) || db.IsStale(err) {
+		w.pool.Reset() // its connections prepare statements where they must not; or, whoever is the primary now: new connections find it
+	}
+	if !w.away.Swap(true) {
+		w.log.Warn("database call failed, trying on", "error", err)
+		return
+	}
+	w.log.Debug("database call failed", "error", err)
+}
+
+func (w *Worker) databaseAnswered() {
+	if w.away.Load() && w.away.Swap(false) {
+		w.log.Info("database answers again")
+	}
+}

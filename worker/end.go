@@ -1,0 +1,122 @@
+package worker
+
+import (
+	"errors"
+	"time"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/worker/internal/excerpt"
+)
+
+// result is how a run ended, on its way to the database. With neither a
+// completion nor an ending that is stored, and only its lease was not told yet.
+type result struct {
+	run        *Run
+	completion *db.Completion // either this
+	ending     *db.Ending     // or that
+	retried    bool           // sent before, with an unknown outcome
+}
+
+// isUntold says whether the run's end is stored, and only its lease does not know.
+func (r result) isUntold() bool { return r.completion == nil && r.ending == nil }
+
+// result turns what the handler returned into what is to be stored.
+func (r *Run) result(err, cause error) result {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.over = true
+	if err == nil {
+		r.completion = db.Completion{
+			Slot: r.slot(), Kind: r.row.Kind, Waited: r.row.StartedAt.Time.Sub(r.row.RunAt.Time), OnRow: r.row.HasKey || r.reported,
+			Result: r.resultJSON, Output: r.output, Usage: r.usage, Ran: r.ran,
+		}
+		return result{run: r, completion: &r.completion}
+	}
+	ending := endingOf(err, cause)
+	ending.Slot, ending.Output, ending.Usage, ending.Ran = r.slot(), r.output, r.usage, r.ran
+	return result{run: r, ending: &ending}
+}
+
+// plainMax is how long after the claim the lease can still tell when a run has
+// ended: a smallint of milliseconds, less the time that storing it may take.
+const plainMax = 30 * time.Second
+
+// slot is the run's place in its lease.
+func (r *Run) slot() db.Slot {
+	return db.Slot{ID: r.row.ID, Token: r.row.LeaseToken, Slot: r.row.Slot, ClaimedAt: r.row.StartedAt.Time}
+}
+
+// isFirstEnd says whether the result is of a run that has just ended: what was given
+// back before it began is no run, and what is sent again was one before.
+func (r result) isFirstEnd() bool {
+	return !r.retried && (r.completion != nil || r.ending != nil && r.ending.Started)
+}
+
+// failed says whether the run counts as an attempt.
+func (r result) failed() bool {
+	return r.ending != nil && (r.ending.Outcome == string(jobq.OutcomeFailed) || r.ending.Outcome == string(jobq.OutcomeTimedOut))
+}
+
+// took is how long the run took, as it is handed in.
+func (r result) took() time.Duration {
+	switch {
+	case r.completion != nil:
+		return r.completion.Ran
+	case r.ending != nil:
+		return r.ending.Ran
+	}
+	return 0 // only the lease was not told
+}
+
+// released is the result of a run that was cut short for the worker's sake.
+func (r *Run) released(started bool) result {
+	ending := db.Ending{Slot: r.slot(), Outcome: string(jobq.OutcomeReleased), Started: started}
+	if started {
+		ending.Ran = time.Since(r.began)
+	}
+	return result{run: r, ending: &ending}
+}
+
+// endingOf decides how a run that did not succeed ended: by what the handler
+// says, and else by why its context was cancelled.
+func endingOf(err, cause error) db.Ending {
+	ending := db.Ending{Outcome: string(jobq.OutcomeFailed), Error: excerpt.Error(err.Error()), Started: true}
+	var retry *retryError
+	var snooze *snoozeError
+	var discard *discardError
+	var cancelled *cancelError
+	var panicked *panicError
+	var blameless *blamelessError
+	switch {
+	case errors.As(err, &panicked):
+	case errors.As(err, &snooze):
+		ending.Outcome, ending.Error, ending.Delay = string(jobq.OutcomeSnoozed), "", db.DelayOf(snooze.after)
+	case errors.As(err, &discard):
+		ending.Final = true
+	case errors.As(err, &cancelled), errors.Is(cause, ErrCancelled):
+		ending.Outcome = string(jobq.OutcomeCancelled)
+	case errors.Is(cause, ErrDrained), errors.Is(err, ErrDrained):
+		ending.Outcome = string(jobq.OutcomeReleased)
+	case errors.As(err, &blameless):
+		ending.Outcome = string(jobq.OutcomeReleased)
+		ending.Started, ending.Quiet = !blameless.unstarted, blameless.unstarted
+	case errors.Is(cause, ErrTimedOut):
+		ending.Outcome = string(jobq.OutcomeTimedOut)
+	case errors.As(err, &retry):
+		ending.Delay = db.DelayOf(retry.after)
+	}
+	return ending
+}
+
+// unstorable is the result of a run whose own result the database refuses.
+func (r result) unstorable(err error) result {
+	reason := err.Error()
+	if invalid, ok := db.Invalid(err); ok {
+		reason = invalid
+	}
+	return result{run: r.run, ending: &db.Ending{
+		Slot: r.run.slot(), Outcome: string(jobq.OutcomeFailed),
+		Error: excerpt.Error("result could not be stored: " + reason), Started: true, Ran: r.took(),
+	}}
+}

@@ -1,0 +1,55 @@
+package line
+
+import (
+	"math"
+	"time"
+)
+
+const (
+	// AheadMax bounds the jobs that are claimed before a slot is free for them.
+	// They hold leases, which are extended, and are released when the worker drains.
+	AheadMax = 1000
+	// aheadTime is how much work, at the rate of late, is claimed ahead: enough to
+	// keep the slots busy while the next claim travels, and little enough that no
+	// other worker waits for jobs that lie here.
+	aheadTime = 50 * time.Millisecond
+	// rateMemory is the time over which the rate of late is averaged.
+	rateMemory = 100 * time.Millisecond
+)
+
+// rate is how many runs ended per second, of late.
+type rate struct {
+	perSecond float64
+	at        time.Duration // of the last observation
+}
+
+// Ended takes into account that so many runs have ended since it was last called.
+// The average forgets with time and not with calls: two ends in quick succession
+// are not a high rate.
+func (p *Planner) Ended(now time.Duration, runs int) {
+	r := &p.rate
+	if elapsed := now - r.at; r.at > 0 && elapsed > 0 {
+		weight := 1 - math.Exp(-float64(elapsed)/float64(rateMemory))
+		r.perSecond += weight * (float64(runs)/elapsed.Seconds() - r.perSecond)
+	}
+	r.at = now
+}
+
+// Count is how many jobs to claim for so many slots, when so many jobs are in hand
+// or asked for by claims under way: all that there is room for, once a slot is free
+// or a quarter of the room is. So claims are few and large. Ahead says that jobs
+// may be claimed for which no slot is free yet.
+//
+// For example, 10 slots and 2,000 runs a second make room for 10 + 100 jobs: with
+// 90 in hand none is claimed, with 82 there are 28.
+func (p *Planner) Count(slots, inHand int, ahead bool) int {
+	room := slots
+	if ahead {
+		room += min(AheadMax, int(p.rate.perSecond*aheadTime.Seconds()))
+	}
+	count := min(room-inHand, AheadMax)
+	if inHand >= slots && count < room/4 {
+		return 0
+	}
+	return max(count, 0)
+}

@@ -1,0 +1,195 @@
+package waking
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jobq-dev/jobq/internal/db"
+)
+
+// A notification of new jobs reaches every worker that listens. So that fifty idle
+// ones do not all claim one job, a few claim at once, and the others later, each
+// after a delay of its own. A worker whose claim has left nothing says so on another
+// channel, and names the last notification that it had received before it sent the
+// claim; the others then need not claim after that notification, nor after an
+// earlier one. Notifications arrive in the same order everywhere, and so one that
+// has received a later one still claims. For example, with 50 idle workers:
+//
+//	0 ms  notification 71 arrives at all; about two claim at once, the others
+//	      wait for up to 200 ms
+//	2 ms  one has got the job, the other has found nothing: it says that nothing
+//	      is left after 71
+//	3 ms  48 workers receive that and do not claim, unless 72 has arrived
+const (
+	// allAtOnceMax is how many workers all claim at once.
+	allAtOnceMax = 4
+	// delayEach is how much longer, for each idle worker, the last of them waits; on
+	// average two do not wait at all. It is about as long as a claim and the
+	// notification of its outcome take.
+	delayEach = 4 * time.Millisecond
+	delayMax  = 200 * time.Millisecond
+	// outcomeTimeout bounds the sending of an outcome. One that cannot be sent costs
+	// the others a claim that finds nothing.
+	outcomeTimeout = 2 * time.Second
+)
+
+// Spreader spreads the claims of a worker and others that wait for the same jobs.
+type Spreader struct {
+	// DelayMax is the longest delay before a claim. Default 200 ms.
+	DelayMax time.Duration
+	outcomes chan string // to be sent
+}
+
+// NewSpreader returns a spreader.
+func NewSpreader() *Spreader { return &Spreader{outcomes: make(chan string, 1)} }
+
+// Run tells the others what claims have left, until the context ends. It calls
+// failed for each error of the database.
+func (s *Spreader) Run(ctx context.Context, queries *db.Queries, failed func(error)) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case outcome := <-s.outcomes:
+			callCtx, cancel := context.WithTimeout(ctx, outcomeTimeout)
+			if err := queries.TakenSend(callCtx, outcome); err != nil && ctx.Err() == nil {
+				failed(err)
+			}
+			cancel()
+		}
+	}
+}
+
+// Delay is how long this worker waits before it claims after a notification, as one
+// of so many that had room for such jobs when they last wrote their rows.
+func (s *Spreader) Delay(idle int64) time.Duration {
+	if idle <= allAtOnceMax {
+		return 0
+	}
+	spread := min(time.Duration(idle)*delayEach, cmp.Or(s.DelayMax, delayMax))
+	return rand.N(spread) - 2*spread/time.Duration(idle) // #nosec G404 -- no secret
+}
+
+// Notifications are what a queue has been told of new jobs.
+type Notifications struct {
+	spreader *Spreader
+	queue    string
+	idle     *atomic.Int64
+	wake     func()
+
+	mu sync.Mutex
+	// guarded by mu
+	kinds   uint32      // the hash of the kinds that the queue claims
+	last    string      // received
+	settled string      // after which somebody has claimed and left nothing
+	delayed *time.Timer // until this worker claims after one; nil when it does not wait to
+}
+
+// Notifications returns what a queue is told. Idle is how many workers have room
+// for jobs of the queue. Wake makes the queue claim; it must not block.
+func (s *Spreader) Notifications(queue string, idle *atomic.Int64, wake func()) *Notifications {
+	return &Notifications{spreader: s, queue: queue, idle: idle, wake: wake}
+}
+
+// SetKinds says which kinds the queue claims.
+func (n *Notifications) SetKinds(kinds []string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.kinds = kindsHash(kinds)
+}
+
+// Received wakes the queue after a notification of new jobs, at once or after the
+// delay. One that claims anyhow, or has no room, is woken at once.
+func (n *Notifications) Received(notification string, delay time.Duration, claimsAnyhow bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.last = notification
+	switch {
+	case n.delayed != nil:
+	case delay <= 0 || claimsAnyhow:
+		n.wake()
+	default:
+		n.delayed = time.AfterFunc(delay, func() {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			n.delayed = nil
+			n.wake()
+		})
+	}
+}
+
+// LeftNothing notes that a worker with handlers for the kinds of the hash has
+// claimed after a notification and left nothing: this one need not claim any more,
+// unless it has received a later one.
+func (n *Notifications) LeftNothing(notification string, kinds uint32) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.last != notification || n.kinds != kinds {
+		return
+	}
+	n.settled = notification
+	if n.delayed != nil && n.delayed.Stop() {
+		n.delayed = nil
+	}
+}
+
+// Last is the last notification that was received; "" for none.
+func (n *Notifications) Last() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.last
+}
+
+// IsDelayed says whether the queue is going to be woken after a delay.
+func (n *Notifications) IsDelayed() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.delayed != nil
+}
+
+// TellOthers lets the others know that a claim, sent after the notification was
+// received, has found less than it asked for.
+func (n *Notifications) TellOthers(notification string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if notification == "" || notification == n.settled || n.idle.Load() <= allAtOnceMax {
+		return
+	}
+	n.settled = notification
+	select {
+	case n.spreader.outcomes <- fmt.Sprintf("%s %x %s", notification, n.kinds, n.queue):
+	default: // one is waiting to be sent; what is not told costs the others a claim
+	}
+}
+
+// kindsHash tells workers with other handlers apart.
+func kindsHash(kinds []string) uint32 {
+	hash := fnv.New32a()
+	for _, kind := range slices.Sorted(slices.Values(kinds)) {
+		_, _ = hash.Write(append([]byte(kind), 0)) // never fails
+	}
+	return hash.Sum32()
+}
+
+// ParseNew reads a notification of new jobs, as the schema's function wake sends it.
+func ParseNew(payload string) (notification, queue string) {
+	notification, queue, _ = strings.Cut(payload, " ")
+	return notification, queue
+}
+
+// ParseLeftNothing reads what TellOthers has sent; false for anything else.
+func ParseLeftNothing(payload string) (notification string, kinds uint32, queue string, ok bool) {
+	notification, rest, _ := strings.Cut(payload, " ")
+	hash, queue, _ := strings.Cut(rest, " ")
+	number, err := strconv.ParseUint(hash, 16, 32)
+	return notification, uint32(number), queue, err == nil
+}

@@ -1,0 +1,118 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/listen"
+	"github.com/jobq-dev/jobq/worker/internal/waking"
+)
+
+// listener returns the connection that wakes the worker, or nil when none can.
+func (w *Worker) listener() (*listen.Listener, error) {
+	if w.unnotified.Load() { // as configured, or behind a pooler
+		return nil, nil
+	}
+	receivers := w.receivers()
+	channels := make([]string, 0, len(receivers))
+	for channel := range receivers {
+		channels = append(channels, channel)
+	}
+	listener, err := listen.New(listen.Config{
+		Pool: w.client.Pool().Config(), Sessions: w.client.Sessions(), Channels: channels, Logger: w.log, SelfTest: true,
+		OnNotify: func(channel, payload string) { receivers[channel](payload) },
+		OnHealthy: func(ctx context.Context, conn *pgx.Conn) error {
+			if w.unnotified.Swap(false) {
+				w.wakeQueues() // those that are idle have not announced that they wait
+			}
+			return w.takePresence(ctx, conn)
+		},
+		OnEnd:  func(error) { w.present.Store(false) },
+		OnDeaf: func() { w.unnotified.Store(true) },
+		OnConnect: func() { // whatever was sent meanwhile has not arrived
+			w.announcer.Forget()
+			w.wakeQueues()
+			w.keeper.wakeAll()
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("worker: %w", err)
+	}
+	return listener, nil
+}
+
+// receivers are what the worker does with the notifications of each channel.
+func (w *Worker) receivers() map[string]func(payload string) {
+	channel := func(topic string) string { return db.Channel(w.schema.Name(), topic) }
+	return map[string]func(payload string){
+		channel(db.TopicWork):  func(payload string) { w.receiveNew(payload, false) },
+		channel(db.TopicHead):  func(payload string) { w.receiveNew(payload, true) },
+		channel(db.TopicTaken): w.receiveLeftNothing,
+		channel(db.TopicWatch): func(string) { signal(w.beatSoon) },
+		channel(db.TopicDrain): func(payload string) {
+			if payload == w.id {
+				signal(w.beatSoon)
+			}
+		},
+		channel(db.TopicCancel): func(payload string) {
+			if id, err := strconv.ParseInt(payload, 10, 64); err == nil {
+				w.keeper.wakeFor(id)
+			}
+		},
+	}
+}
+
+// receiveNew receives that there are new jobs in the line, or that jobs have
+// returned to their old places in it.
+func (w *Worker) receiveNew(payload string, returned bool) {
+	notification, name := waking.ParseNew(payload)
+	q, ok := w.queues[name]
+	if !ok {
+		return
+	}
+	delay := w.spreader.Delay(q.idleWorkers.Load())
+	for _, each := range q.all() {
+		if returned {
+			each.load.returned()
+		}
+		each.notifications.Received(notification, delay, each.load.needsNoDelay())
+	}
+}
+
+// receiveLeftNothing receives that a worker, maybe this one, has claimed and left
+// no job.
+func (w *Worker) receiveLeftNothing(payload string) {
+	notification, kinds, name, ok := waking.ParseLeftNothing(payload)
+	q := w.queues[name]
+	if !ok || q == nil {
+		return
+	}
+	for _, each := range q.all() {
+		each.notifications.LeftNothing(notification, kinds)
+	}
+}
+
+// wakeQueues makes all queues look whether there is work, wherever in the line.
+func (w *Worker) wakeQueues() {
+	for _, q := range w.queues {
+		for _, each := range q.all() {
+			each.lookAgain()
+		}
+	}
+}
+
+// wakeQueuesOf is wakeQueues for those that run jobs of the kind.
+func (w *Worker) wakeQueuesOf(kind string) {
+	for _, q := range w.queues {
+		for _, each := range q.all() {
+			if slices.Contains(each.kinds, kind) {
+				each.lookAgain()
+			}
+		}
+	}
+}

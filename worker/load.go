@@ -1,0 +1,312 @@
+package worker
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/worker/internal/clock"
+	"github.com/jobq-dev/jobq/worker/internal/line"
+)
+
+const (
+	// bufferTime is how long claimed jobs wait here while no slot comes free; then
+	// others may have them.
+	bufferTime = time.Second
+	// assistMin is how many results gather during a round trip before a second one
+	// is worth its commit.
+	assistMin = 150
+)
+
+// load is what a queue has in hand: jobs that it has claimed, results that are not
+// stored yet, and round trips under way with their claims. All that touches it is
+// in this file; each method is one step.
+type load struct {
+	slots int
+
+	mu sync.Mutex
+	// guarded by mu
+	inHand  int           // jobs in the buffer or with a handler
+	movedAt time.Duration // when a job last ended, or jobs came into the buffer
+
+	results []result // that the next round trip takes
+	// later are results of leases that a round trip under way tells of other ends:
+	// two at once would meet at the row of the lease. telling are these leases.
+	later   []result
+	telling map[int64]struct{}
+	// refused are results that the database could not take, mostly because somebody
+	// has locked their rows. They are sent again at resendAt.
+	refused  []result
+	resendAt time.Duration
+
+	roundTrips int // under way
+	claiming   int // jobs that these claim at most
+	planner    *line.Planner
+	endedByTx  int // runs that have ended in transactions of their handlers' own, not yet in the rate
+	round      int // of the announcements, in which it claimed last
+}
+
+func newLoad(slots int) load {
+	return load{slots: slots, planner: line.New(), telling: make(map[int64]struct{})}
+}
+
+// news makes the queue claim.
+func (l *load) news() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.planner.News()
+}
+
+// returned makes the next claim look at the whole line.
+func (l *load) returned() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.planner.Returned()
+}
+
+// take takes the results that have gathered, and says how many jobs to claim. What
+// it returns has to travel in a round trip, and landed has to follow.
+func (l *load) take(now time.Duration, mayClaim, ahead bool) (results []result, count int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.results) > 0 {
+		results, l.results = l.results, make([]result, 0, len(l.results)) // about as many come next
+	}
+	ended := l.endedByTx
+	for i := range results {
+		if results[i].isFirstEnd() {
+			ended++
+		}
+	}
+	l.endedByTx = 0
+	l.planner.Ended(now, ended)
+	if len(l.refused) > 0 && now >= l.resendAt {
+		results, l.refused = append(results, l.refused...), nil
+	}
+	if l.planner.ShouldClaim(now) && mayClaim {
+		count = l.planner.Count(l.slots, l.inHand+l.claiming, ahead)
+	}
+	if len(results) > 0 || count > 0 {
+		l.roundTrips++
+		l.claiming += count
+		for _, id := range leasesOf(results) {
+			l.telling[id] = struct{}{}
+		}
+	}
+	return results, count
+}
+
+// landed ends a round trip, which claimed up to so many jobs and has told the leases
+// what has ended.
+func (l *load) landed(count int, told []int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.roundTrips--
+	l.claiming -= count
+	for _, id := range told {
+		delete(l.telling, id)
+	}
+	later := l.later
+	l.later = nil
+	for _, r := range later {
+		l.addLocked(r)
+	}
+}
+
+// begin completes the request for a claim.
+func (l *load) begin(now time.Duration, request *db.JobClaimParams, partial bool) line.Claim {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.planner.Begin(now, request, partial)
+}
+
+// answered takes into account what a claim has found. It says whether no job was
+// left for others.
+func (l *load) answered(now time.Duration, claim line.Claim, claimed []db.JobClaimRow, took time.Duration) (leftNothing bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.inHand += len(claimed)
+	if len(claimed) > 0 {
+		l.movedAt = now
+	}
+	return l.planner.Answered(now, claim, claimed, took)
+}
+
+// failed takes into account that a claim has failed, perhaps because it took too
+// long.
+func (l *load) failed(now time.Duration, claim line.Claim, took time.Duration, tooLong bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.planner.Failed(now, claim, took, tooLong)
+}
+
+// isSeparate says whether results are not to wait for the next claim.
+func (l *load) isSeparate() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.planner.IsSeparate()
+}
+
+// isNewRound says whether to claim once more for the announcements' sake.
+func (l *load) isNewRound(round int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if round == l.round {
+		return false
+	}
+	l.round = round
+	l.planner.News()
+	return true
+}
+
+// ended takes the result of a job, and says whether so many have gathered that a
+// second round trip is worth while.
+func (l *load) ended(now time.Duration, r result) (many bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.addLocked(r)
+	l.freedLocked(now)
+	return l.roundTrips == 1 && len(l.results) >= assistMin
+}
+
+// completedByTx notes that a run's own transaction has completed its job. The lease
+// has to be told.
+func (l *load) completedByTx(now time.Duration, run *Run) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.endedByTx++
+	l.addLocked(result{run: run})
+	l.freedLocked(now)
+}
+
+// discarded notes that a job has ended which has no result to store.
+func (l *load) discarded(now time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.freedLocked(now)
+}
+
+func (l *load) freedLocked(now time.Duration) {
+	l.inHand--
+	l.movedAt = now
+}
+
+// addLocked adds a result to those that travel next, or to those that wait for a
+// round trip to land.
+func (l *load) addLocked(r result) {
+	if _, ok := l.telling[r.run.row.LeaseToken]; ok {
+		l.later = append(l.later, r)
+		return
+	}
+	l.results = append(l.results, r)
+}
+
+// putBack returns results that could not be stored, of whose fate nothing is known.
+func (l *load) putBack(results []result) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range results {
+		results[i].retried = true
+	}
+	l.results = append(results, l.results...)
+}
+
+// setAside keeps the results of jobs that the database cannot take now, as when
+// somebody else has locked their rows, to be sent again after a delay. It returns the
+// others, which need not wait for these.
+func (l *load) setAside(now time.Duration, results []result, jobs []int64, delay time.Duration) (others []result) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, r := range results {
+		if !r.isUntold() && slices.Contains(jobs, r.run.row.ID) {
+			l.refuseLocked(r, now+delay)
+		} else {
+			others = append(others, r)
+		}
+	}
+	return others
+}
+
+// keepUntold keeps those of the results that are stored and of which somebody has
+// kept the lease from being told.
+func (l *load) keepUntold(now time.Duration, results []result, untold []db.Slot) {
+	if len(untold) == 0 {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, r := range results {
+		if slices.Contains(untold, r.run.slot()) {
+			l.refuseLocked(result{run: r.run}, now+busyDelay)
+		}
+	}
+}
+
+func (l *load) refuseLocked(r result, resendAt time.Duration) {
+	if len(l.refused) == 0 { // else what waits already would wait on and on
+		l.resendAt = resendAt
+	}
+	l.refused = append(l.refused, r)
+}
+
+// hasRoom says whether there is a slot without a job.
+func (l *load) hasRoom() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.hasRoomLocked()
+}
+
+func (l *load) hasRoomLocked() bool { return l.inHand+l.claiming < l.slots }
+
+// needsNoDelay says whether a notification of new jobs changes nothing: the queue claims
+// anyhow, or cannot.
+func (l *load) needsNoDelay() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.planner.WillClaim() || !l.hasRoomLocked()
+}
+
+// isStuck says whether jobs in the buffer have waited for so long that others are to
+// have them: they wait for runs that are not as short as those of late.
+func (l *load) isStuck(now time.Duration) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return now >= l.movedAt+bufferTime
+}
+
+// isIdle says whether nothing is in hand and nothing is to be stored. What only a
+// lease was not told does not count: whoever ends the lease finds out.
+func (l *load) isIdle() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.inHand == 0 && len(l.results) == 0 && l.roundTrips == 0 && !slices.ContainsFunc(l.refused, func(r result) bool { return !r.isUntold() })
+}
+
+// dues are the instants by which the queue has to do something although nothing
+// happens: to claim for a look back, and to send results again or to give jobs in
+// the buffer, if there are some, to others. An instant that does not come is
+// clock.Never.
+func (l *load) dues(buffered bool) (look, other time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	look, other = clock.Never, clock.Never
+	if at, ok := l.planner.NextLook(); ok {
+		look = at
+	}
+	if len(l.refused) > 0 {
+		other = l.resendAt
+	}
+	if buffered {
+		other = min(other, l.movedAt+bufferTime)
+	}
+	return look, other
+}
+
+// isAtRest says whether nothing is under way, and nothing is going to be without
+// news.
+func (l *load) isAtRest() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.roundTrips == 0 && l.inHand == 0 && len(l.results) == 0 && l.planner.IsAtRest()
+}

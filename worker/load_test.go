@@ -1,0 +1,72 @@
+package worker
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq/internal/db"
+)
+
+// resultOf is the result of a failed run of the job under the lease.
+func resultOf(job, lease int64) result {
+	run := &Run{}
+	run.row.ID, run.row.LeaseToken = job, lease
+	return result{run: run, ending: &db.Ending{Started: true}}
+}
+
+// Results whose rows are locked are no runs that end again and again, and each
+// is sent again after its delay, whatever else turns out to be locked.
+func TestBusyResults(t *testing.T) {
+	t.Parallel()
+	l := newLoad(1)
+	now := time.Hour
+	require.Empty(t, l.setAside(now, []result{resultOf(1, 1)}, []int64{1}, busyDelay))
+	require.Empty(t, l.setAside(now+busyDelay/2, []result{resultOf(2, 1)}, []int64{2}, busyDelay))
+	_, other := l.dues(false)
+	require.Equal(t, now+busyDelay, other)
+	l.take(now, false, true) // begins to count how many end
+	results, _ := l.take(now+busyDelay-1, false, true)
+	require.Empty(t, results)
+	results, _ = l.take(now+busyDelay, false, true)
+	require.Len(t, results, 2)
+	require.Equal(t, l.slots, l.planner.Count(l.slots, 0, true), "nothing has ended")
+}
+
+// A round trip that claims has asked for all the room: another claims only what
+// comes free beside it.
+func TestClaimsShareTheRoom(t *testing.T) {
+	t.Parallel()
+	l := newLoad(2)
+	_, count := l.take(1, true, false)
+	require.Equal(t, 2, count)
+	require.False(t, l.hasRoom())
+	l.news()
+	_, count = l.take(2, true, false)
+	require.Zero(t, count)
+	l.landed(2, nil)
+	require.True(t, l.hasRoom())
+	_, count = l.take(3, true, false)
+	require.Equal(t, 2, count, "the news are not forgotten")
+}
+
+// Two round trips do not tell one lease of ends at once: what ends meanwhile waits
+// until the first has landed.
+func TestOneRoundTripForALease(t *testing.T) {
+	t.Parallel()
+	l := newLoad(3)
+	l.ended(1, resultOf(1, 900))
+	first, _ := l.take(2, false, false)
+	require.Len(t, first, 1)
+	l.ended(3, resultOf(2, 900))
+	l.ended(3, resultOf(3, 901))
+	second, _ := l.take(4, false, false)
+	require.Len(t, second, 1)
+	require.EqualValues(t, 901, second[0].run.row.LeaseToken)
+	l.landed(0, leasesOf(second))
+	l.landed(0, leasesOf(first))
+	rest, _ := l.take(5, false, false)
+	require.Len(t, rest, 1)
+	require.EqualValues(t, 900, rest[0].run.row.LeaseToken)
+}

@@ -1,0 +1,82 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jobq-dev/jobq/worker/internal/clock"
+)
+
+// runSlot runs handlers, one after the other, until the buffer is closed.
+func (q *queue) runSlot() {
+	for run := range q.buffer {
+		q.execute(run)
+	}
+}
+
+// execute runs one job and hands in the result.
+func (q *queue) execute(run *Run) {
+	ctx, cancel := context.WithCancelCause(q.worker.handlers.ctx)
+	defer cancel(nil)
+	if run.row.TimeoutMs > 0 {
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeoutCause(ctx, time.Duration(run.row.TimeoutMs)*time.Millisecond, ErrTimedOut)
+		defer stop()
+	}
+	run.began = time.Now()
+	if err := q.worker.keeper.held.Start(&run.hold, clock.SinceBoot(), cancel); err != nil {
+		q.refuse(run, err)
+		return
+	}
+	err := run.call(ctx)
+	run.ran = time.Since(run.began)
+	cause := context.Cause(ctx)
+	state := q.worker.keeper.held.Drop(&run.hold)
+	if state.Abandoned {
+		return // accounted for when it was given up
+	}
+	if state.Completing {
+		var settled bool
+		if settled, err = q.settleTx(run, err, state); settled {
+			return
+		}
+	}
+	if state.Lost {
+		q.discard() // reported when it was lost
+		return
+	}
+	r := run.result(err, cause)
+	q.worker.observe(r.failed(), r.completion != nil)
+	q.end(r)
+}
+
+// refuse ends a run whose handler was not called, for the reason.
+func (q *queue) refuse(run *Run, reason error) {
+	if errors.Is(reason, ErrLeaseLost) {
+		q.discard() // reported when it was lost
+		return
+	}
+	ending := endingOf(reason, reason)
+	ending.Slot, ending.Started = run.slot(), false
+	q.end(result{run: run, ending: &ending})
+}
+
+// call runs the handler and turns a panic into an error.
+func (r *Run) call(ctx context.Context) (err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			err = newPanicError(value)
+		}
+	}()
+	handler, ok := r.worker.handlers.byKind[r.row.Kind]
+	if !ok { // the claim asks for handled kinds only
+		return errors.New("no handler for kind " + r.row.Kind)
+	}
+	next := func(ctx context.Context) error { return handler(ctx, r) }
+	for i := len(r.worker.config.Middleware) - 1; i >= 0; i-- {
+		middleware, inner := r.worker.config.Middleware[i], next
+		next = func(ctx context.Context) error { return middleware(ctx, r, inner) }
+	}
+	return next(ctx)
+}
