@@ -114,7 +114,7 @@ func (w *worker) claimed(id int64) db.JobClaimRow {
 	job, err := w.client.Get(context.Background(), id)
 	require.NoError(w, err)
 	require.Equal(w, jobq.Running, job.State)
-	return db.JobClaimRow{ID: id, LeaseToken: job.LeaseToken}
+	return db.JobClaimRow{ID: id, LeaseToken: job.LeaseToken, StartedAt: db.Timestamp(*job.StartedAt)}
 }
 
 func second[T any](_ T, err error) error { return err }
