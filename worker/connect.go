@@ -22,6 +22,7 @@ func (w *Worker) connect(ctx context.Context) (connected bool, err error) {
 	config.ConnConfig.RuntimeParams["application_name"] = "jobq-worker"
 	db.RequirePrimary(config.ConnConfig)
 	w.schema.Protect(config)
+	w.schema.NoticeLoss(config, lossTimeout)
 	pool, err := pgxpool.NewWithConfig(context.WithoutCancel(ctx), config)
 	if err != nil {
 		return false, fmt.Errorf("worker: %w", err)
@@ -45,6 +46,10 @@ func (w *Worker) connect(ctx context.Context) (connected bool, err error) {
 	return true, nil
 }
 
+// lossTimeout is after how long the server gives up a connection whose worker has
+// vanished, with the leases that it has locked there, and the worker one whose server has.
+const lossTimeout = 20 * time.Second
+
 // findSessions looks for a pooler that shares sessions. Where there is one, or
 // may be one, statements are not prepared; where there is one, nothing listens.
 func (w *Worker) findSessions(ctx context.Context) error {
@@ -55,6 +60,7 @@ func (w *Worker) findSessions(ctx context.Context) error {
 	w.sessions = sessions
 	switch {
 	case sessions == db.SessionsOwn:
+		w.pool.Reset() // what is opened from now on notices the loss of the server: see Schema.NoticeLoss
 		return nil
 	case sessions == "":
 		return err

@@ -72,6 +72,7 @@ type Schema struct {
 	rendered sync.Map    // query as generated -> query for this schema
 	sessions Sessions    // as told
 	shared   atomic.Bool // sessions are, as told or found out
+	owned    atomic.Bool // each connection has its own session, likewise
 }
 
 // NewSchema returns the renderer for a schema whose name is valid.
@@ -100,6 +101,7 @@ func SchemaOf(checkedName string, sessions Sessions) *Schema {
 func (s *Schema) Assume(sessions Sessions) {
 	s.sessions = sessions
 	s.shared.Store(sessions == SessionsShared)
+	s.owned.Store(sessions == SessionsOwn)
 }
 
 // Sessions is what is known of the sessions: what was told, or that they are shared

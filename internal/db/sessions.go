@@ -146,6 +146,7 @@ func (s *Schema) NoteShared(err error) bool {
 		return false
 	}
 	s.shared.Store(true)
+	s.owned.Store(false)
 	return true
 }
 
@@ -182,6 +183,7 @@ func (s *Schema) FindSessions(ctx context.Context, pool *pgxpool.Pool) (Sessions
 			return "", ctx.Err()
 		}
 	}
+	s.owned.Store(sessions == SessionsOwn && !s.shared.Load())
 	if sessions == SessionsShared {
 		s.shared.Store(true)
 	}

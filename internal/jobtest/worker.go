@@ -118,7 +118,7 @@ func (w *Worker) Claimed(id int64) db.JobClaimRow {
 	job, err := w.Client.Get(context.Background(), id)
 	require.NoError(w, err)
 	require.Equal(w, jobq.StateRunning, job.State)
-	return db.JobClaimRow{ID: id, LeaseToken: job.LeaseToken}
+	return db.JobClaimRow{ID: id, LeaseToken: job.LeaseToken, StartedAt: db.Timestamp(*job.StartedAt)}
 }
 
 // Run claims a job of the queue and kind that it enqueues.

@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -28,10 +27,9 @@ const (
 	connectTimeout   = 10 * time.Second
 	selfTestTimeout  = 2 * time.Second
 	reconnectMax     = 15 * time.Second
-	// userTimeout is how long unacknowledged data may be under way before the
-	// kernel gives the connection up. Without it, a query to a peer that has
-	// vanished waits for many minutes.
-	userTimeout = 8 * time.Second
+	// lossTimeout is after how long the kernel gives up a connection whose peer has
+	// vanished. Without it, a query waits for many minutes.
+	lossTimeout = 8 * time.Second
 )
 
 // Config says what to listen for and whom to tell. The functions are called
@@ -94,27 +92,8 @@ func New(config Config) (*Listener, error) {
 	config.Sessions = cmp.Or(config.Sessions, db.SessionsAuto)
 	config.Pool = config.Pool.Copy()
 	config.Pool.ConnConfig.RuntimeParams["application_name"] = "jobq-listen"
-	config.Pool.ConnConfig.DialFunc = noticeLoss(config.Pool.ConnConfig.DialFunc)
+	config.Pool.ConnConfig.DialFunc = db.NoticeLoss(config.Pool.ConnConfig.DialFunc, lossTimeout)
 	return &Listener{config: config}, nil
-}
-
-// noticeLoss makes connections, dialled as before, notice that their peer has
-// vanished. What is no TCP connection, such as a cloud connector's own, is left as
-// it is: the ping notices it, a little later.
-func noticeLoss(dial pgconn.DialFunc) pgconn.DialFunc {
-	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		conn, err := dial(ctx, network, address)
-		if tcp, ok := conn.(*net.TCPConn); ok && err == nil {
-			err = errors.Join(setUserTimeout(tcp), tcp.SetKeepAliveConfig(net.KeepAliveConfig{
-				Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3,
-			}))
-			if err != nil {
-				_ = tcp.Close() // the error says more
-				return nil, err
-			}
-		}
-		return conn, err
-	}
 }
 
 // Run listens until the context ends, and then returns nil, the connection

@@ -57,9 +57,22 @@ func Server(tb testing.TB) *postgres.Server {
 // stopped with the test. It has no database but postgres, see Migrate.
 func OwnServer(tb testing.TB) *postgres.Server {
 	tb.Helper()
+	return ownServer(tb, config())
+}
+
+// TCPServer is OwnServer, reached over TCP on the loopback.
+func TCPServer(tb testing.TB) *postgres.Server {
+	tb.Helper()
+	settings := config()
+	settings.TCP = true
+	return ownServer(tb, settings)
+}
+
+func ownServer(tb testing.TB, settings postgres.Config) *postgres.Server {
+	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	s, err := postgres.Start(ctx, config())
+	s, err := postgres.Start(ctx, settings)
 	require.NoError(tb, err)
 	tb.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), timeout)

@@ -1,0 +1,63 @@
+package db
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// NoticeLoss makes connections, dialled as before, notice within about so long that
+// their peer has vanished. What is no TCP connection, such as a cloud connector's
+// own, is left as it is: the deadlines of calls notice it, a little later.
+func NoticeLoss(dial pgconn.DialFunc, within time.Duration) pgconn.DialFunc {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		if tcp, ok := conn.(*net.TCPConn); ok && err == nil {
+			err = errors.Join(setUserTimeout(tcp, within), tcp.SetKeepAliveConfig(net.KeepAliveConfig{
+				Enable: true, Idle: within / 2, Interval: within / 4, Count: 2,
+			}))
+			if err != nil {
+				_ = tcp.Close() // the error says more
+				return nil, err
+			}
+		}
+		return conn, err
+	}
+}
+
+// NoticeLoss makes both ends of a pool's connections notice within about so long, at
+// least 4 seconds, that the other end has vanished. The server keeps what a session has
+// locked until it notices: without this, many minutes. Its settings are those of the
+// session, and so are made only where that is known to be the connection's own; one
+// that was opened before is not changed. A server that refuses them is left alone.
+func (s *Schema) NoticeLoss(config *pgxpool.Config, within time.Duration) {
+	config.ConnConfig.DialFunc = NoticeLoss(config.ConnConfig.DialFunc, within)
+	before := config.AfterConnect
+	seconds := max(int(within.Seconds()), 4)
+	sql := fmt.Sprintf(`select pg_catalog.set_config('tcp_keepalives_idle', '%d', false), pg_catalog.set_config('tcp_keepalives_interval', '%d', false),
+		pg_catalog.set_config('tcp_keepalives_count', '2', false), pg_catalog.set_config('tcp_user_timeout', '%d', false)`,
+		seconds/2, seconds/4, within.Milliseconds())
+	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		if before != nil {
+			if err := before(ctx, conn); err != nil {
+				return err
+			}
+		}
+		if !s.owned.Load() {
+			return nil
+		}
+		ctx, cancel := context.WithTimeout(ctx, within)
+		defer cancel()
+		_, err := conn.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol)
+		if refusal := new(pgconn.PgError); errors.As(err, &refusal) {
+			return nil
+		}
+		return err
+	}
+}
