@@ -78,6 +78,20 @@ type EnqueueOptions struct {
 	Metadata json.RawMessage
 }
 
+// EnqueueDefaults are args whose kind has defaults of its own. What the caller of an
+// enqueue leaves zero is taken from EnqueueDefaults; where the caller gives RunAt or
+// Delay, neither of the two is. What is zero in both has the default of
+// EnqueueOptions, so that a caller cannot go back to, say, priority 0 or to no
+// timeout where the kind has another default.
+//
+// The method belongs to the type, not to the client, so that every program that
+// enqueues the kind has the same defaults. They may depend on the args: a unique key
+// usually does.
+type EnqueueDefaults interface {
+	Args
+	EnqueueDefaults() EnqueueOptions
+}
+
 // EnqueueParams is one job of EnqueueMany.
 type EnqueueParams struct {
 	Args Args
@@ -120,6 +134,7 @@ func (c *Client) enqueueOne(ctx context.Context, queries *db.Queries, args Args,
 	if options != nil {
 		job.EnqueueOptions = *options
 	}
+	job = withDefaults(job)
 	params, err := enqueueParams(&job)
 	if err != nil {
 		return Enqueued{}, fmt.Errorf("enqueue: %w: %w", ErrInvalid, err)
@@ -185,7 +200,8 @@ func enqueueColumns(jobs []EnqueueParams) (db.JobEnqueueManyParams, error) {
 		Tags: make([]json.RawMessage, count), Metadata: make([]json.RawMessage, count),
 	}
 	for i := range jobs {
-		job, err := enqueueParams(&jobs[i])
+		wanted := withDefaults(jobs[i])
+		job, err := enqueueParams(&wanted)
 		if err != nil {
 			return columns, fmt.Errorf("jobs[%d]: %w", i, err)
 		}
@@ -193,7 +209,7 @@ func enqueueColumns(jobs []EnqueueParams) (db.JobEnqueueManyParams, error) {
 		columns.Priorities[i], columns.MaxAttempts[i] = job.Priority, job.MaxAttempts
 		columns.Delays[i], columns.Timeouts[i] = job.Delay, job.Timeout
 		columns.BackoffBases[i], columns.BackoffMaxes[i] = job.BackoffBase, job.BackoffMax
-		columns.UniqueKeys[i], columns.Metadata[i] = jobs[i].UniqueKey, job.Metadata
+		columns.UniqueKeys[i], columns.Metadata[i] = wanted.UniqueKey, job.Metadata
 		if job.RunAt != nil {
 			columns.RunAts[i] = db.Timestamp(*job.RunAt)
 		}
@@ -204,6 +220,32 @@ func enqueueColumns(jobs []EnqueueParams) (db.JobEnqueueManyParams, error) {
 		}
 	}
 	return columns, nil
+}
+
+// withDefaults is the job with the defaults of its kind.
+func withDefaults(job EnqueueParams) EnqueueParams {
+	args, ok := job.Args.(EnqueueDefaults)
+	if !ok {
+		return job
+	}
+	defaults := args.EnqueueDefaults()
+	if job.RunAt.IsZero() && job.Delay == 0 {
+		job.RunAt, job.Delay = defaults.RunAt, defaults.Delay
+	}
+	job.Queue = cmp.Or(job.Queue, defaults.Queue)
+	job.Priority = cmp.Or(job.Priority, defaults.Priority)
+	job.MaxAttempts = cmp.Or(job.MaxAttempts, defaults.MaxAttempts)
+	job.Timeout = cmp.Or(job.Timeout, defaults.Timeout)
+	job.BackoffBase = cmp.Or(job.BackoffBase, defaults.BackoffBase)
+	job.BackoffMax = cmp.Or(job.BackoffMax, defaults.BackoffMax)
+	job.UniqueKey = cmp.Or(job.UniqueKey, defaults.UniqueKey)
+	if job.Tags == nil {
+		job.Tags = defaults.Tags
+	}
+	if job.Metadata == nil {
+		job.Metadata = defaults.Metadata
+	}
+	return job
 }
 
 // enqueueParams is a job as one row, without its unique key. Zero values mean

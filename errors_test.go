@@ -69,7 +69,9 @@ func TestSQLStateOnce(t *testing.T) {
 		},
 		"requeue": func(c *jobq.Client) error { return jobtest.Requeue(c, 1) },
 		"pause":   func(c *jobq.Client) error { return jobtest.ErrorOf(operator.New(c, "test").PauseQueue(ctx, "q", "")) },
-		"set":     func(c *jobq.Client) error { return operator.New(c, "test").SetQueue(ctx, "q", operator.QueueChange{}) },
+		"set": func(c *jobq.Client) error {
+			return jobtest.ErrorOf(operator.New(c, "test").SetQueue(ctx, "q", operator.QueueChange{}))
+		},
 	}
 	for name, setting := range map[string][2]string{
 		"read-only":         {"default_transaction_read_only", "on"},

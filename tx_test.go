@@ -147,9 +147,11 @@ func TestNotMigrated(t *testing.T) {
 		"queues":   func() error { return jobtest.ErrorOf(monitor.New(client).Queues(ctx)) },
 		"pause":    func() error { return jobtest.ErrorOf(operator.New(client, "test").PauseQueue(ctx, "q", "")) },
 		"resume":   func() error { return jobtest.ErrorOf(operator.New(client, "test").ResumeQueue(ctx, "q")) },
-		"lease":    func() error { return operator.New(client, "test").SetQueue(ctx, "q", operator.QueueChange{}) },
-		"workers":  func() error { return jobtest.ErrorOf(monitor.New(client).Workers(ctx)) },
-		"stats":    func() error { return jobtest.ErrorOf(monitor.New(client).Stats(ctx, time.Hour)) },
+		"lease": func() error {
+			return jobtest.ErrorOf(operator.New(client, "test").SetQueue(ctx, "q", operator.QueueChange{}))
+		},
+		"workers": func() error { return jobtest.ErrorOf(monitor.New(client).Workers(ctx)) },
+		"stats":   func() error { return jobtest.ErrorOf(monitor.New(client).Stats(ctx, time.Hour)) },
 	} {
 		err := call()
 		require.ErrorIs(t, err, jobq.ErrNotMigrated, name)

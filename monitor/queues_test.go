@@ -28,8 +28,8 @@ func TestQueues(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, acted.Changed)
 	lease, tooShort := 5*time.Second, time.Millisecond
-	require.NoError(t, operator.New(client, "test").SetQueue(ctx, "busy", operator.QueueChange{Lease: &lease}))
-	require.ErrorIs(t, operator.New(client, "test").SetQueue(ctx, "busy", operator.QueueChange{Lease: &tooShort}), jobq.ErrInvalid)
+	require.NoError(t, jobtest.ErrorOf(operator.New(client, "test").SetQueue(ctx, "busy", operator.QueueChange{Lease: &lease})))
+	require.ErrorIs(t, jobtest.ErrorOf(operator.New(client, "test").SetQueue(ctx, "busy", operator.QueueChange{Lease: &tooShort})), jobq.ErrInvalid)
 
 	queues, err := monitor.New(client).Queues(ctx)
 	require.NoError(t, err)
@@ -61,7 +61,7 @@ func TestQueueKnown(t *testing.T) {
 	client := jobtest.Client(t)
 	jobtest.Enqueue(t, client, &jobq.EnqueueOptions{Queue: "waits"})
 	jobtest.Enqueue(t, client, &jobq.EnqueueOptions{Queue: "later", Delay: time.Hour})
-	require.NoError(t, operator.New(client, "test").SetQueue(ctx, "set", operator.QueueChange{}))
+	require.NoError(t, jobtest.ErrorOf(operator.New(client, "test").SetQueue(ctx, "set", operator.QueueChange{})))
 	_, err := client.Pool().Exec(ctx, `insert into jobq.worker (id, pid, hostname, version, queues, kinds)
 		values ('w', 1, 'h', 'v', '{"served": 1}', '{}')`)
 	require.NoError(t, err)

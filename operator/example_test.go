@@ -90,3 +90,24 @@ func ExampleOperator_PauseQueue() {
 	// images: 1 available, paused by ana: the disk is full
 	// true <nil>
 }
+
+// A queue named by the field is one queue, whatever its name. In Match, a comma
+// separates alternatives: queue:"a,b" is one queue, and queue:a,b is two.
+func ExampleOperator_Bulk_name() {
+	ctx := context.Background()
+	client, done := exampleClient()
+	defer done()
+	for _, queue := range []string{"a", "b", "a,b"} {
+		if _, err := client.Enqueue(ctx, Resize{"cat.jpg", 640}, &jobq.EnqueueOptions{Queue: queue}); err != nil {
+			fmt.Println(err)
+			return
+		}
+	}
+	filter := jobq.Filter{Queue: "a,b"}
+	fmt.Println(filter.Text())
+	progress, err := operator.New(client, "ana").Bulk(ctx, operator.BulkParams{Action: jobq.ActionCancel, Filter: filter})
+	fmt.Println(progress.Done, err)
+	// Output:
+	// queue:"a,b" <nil>
+	// 1 <nil>
+}

@@ -2,6 +2,7 @@ package operator
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -41,7 +42,8 @@ func (o *Operator) actOnQueue(ctx context.Context, params db.QueueActParams) (Qu
 	return QueueActed{AuditID: row.Audit, Changed: row.Audit > 0, Known: row.Known}, nil
 }
 
-// QueueChange changes settings of a queue: those that are not nil.
+// QueueChange changes settings of a queue: those that are not nil. Package monitor
+// explains them, with their limits and defaults: see its QueueSettings.
 type QueueChange struct {
 	Lease           *time.Duration
 	ExtendEvery     *time.Duration
@@ -52,17 +54,40 @@ type QueueChange struct {
 	ResetOnReap     *bool
 }
 
-// SetQueue changes settings of a queue, which need not have had a job. Every
+// SetQueue changes settings of a queue, which need not have had a job. It returns the
+// id of its entry in the audit, for Undo, or 0 when they were so already. Every
 // worker obeys within seconds, for the leases that it takes or extends from
 // then on; no lease that is held gets shorter. A Lease for which the ExtendEvery
 // stored is too long puts that back to its default. Settings that cannot go
 // together are ErrInvalid, with the reason.
-func (o *Operator) SetQueue(ctx context.Context, name string, change QueueChange) error {
-	err := o.queries.QueueSet(ctx, db.QueueSetParams{
-		Name: name, Lease: db.IntervalPointer(change.Lease), ExtendEvery: db.IntervalPointer(change.ExtendEvery),
-		Heartbeat: (*string)(change.Heartbeat), StaleGrace: db.IntervalPointer(change.StaleGrace),
-		Redelivery: (*string)(change.Redelivery), RedeliveryDelay: db.IntervalPointer(change.RedeliveryDelay),
-		ResetOnReap: db.BoolPointer(change.ResetOnReap),
-	})
-	return dberror.Wrap(o.schema, fmt.Sprintf("set queue %q", name), err)
+func (o *Operator) SetQueue(ctx context.Context, name string, change QueueChange) (auditID int64, err error) {
+	operation := fmt.Sprintf("set queue %q", name)
+	columns, err := change.columns()
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", operation, err)
+	}
+	auditID, err = dberror.Retry(ctx, func() (int64, error) { return o.queries.QueueSet(ctx, o.actor, name, columns) })
+	return auditID, dberror.Wrap(o.schema, operation, err)
+}
+
+// columns is the change as the database takes it, by the names of columns.
+func (c *QueueChange) columns() (json.RawMessage, error) {
+	columns := make(map[string]any)
+	for name, duration := range map[string]*time.Duration{
+		"lease": c.Lease, "extend_every": c.ExtendEvery, "stale_grace": c.StaleGrace, "redelivery_delay": c.RedeliveryDelay,
+	} {
+		if duration != nil {
+			columns[name] = db.IntervalText(*duration)
+		}
+	}
+	if c.Heartbeat != nil {
+		columns["heartbeat"] = *c.Heartbeat
+	}
+	if c.Redelivery != nil {
+		columns["redelivery"] = *c.Redelivery
+	}
+	if c.ResetOnReap != nil {
+		columns["reset_on_reap"] = *c.ResetOnReap
+	}
+	return json.Marshal(columns)
 }

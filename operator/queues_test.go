@@ -21,11 +21,11 @@ func TestSetQueue(t *testing.T) {
 	client := jobtest.Client(t)
 	pointer := func(duration time.Duration) *time.Duration { return &duration }
 	progress, head, yes := jobq.HeartbeatProgress, jobq.RedeliverHead, true
-	require.NoError(t, operator.New(client, "test").SetQueue(ctx, "q", operator.QueueChange{
+	require.NoError(t, jobtest.ErrorOf(operator.New(client, "test").SetQueue(ctx, "q", operator.QueueChange{
 		Lease: pointer(time.Minute), ExtendEvery: pointer(20 * time.Second), StaleGrace: pointer(time.Second),
 		RedeliveryDelay: pointer(time.Second), ResetOnReap: &yes,
-	}))
-	require.NoError(t, operator.New(client, "test").SetQueue(ctx, "q", operator.QueueChange{Heartbeat: &progress}))
+	})))
+	require.NoError(t, jobtest.ErrorOf(operator.New(client, "test").SetQueue(ctx, "q", operator.QueueChange{Heartbeat: &progress})))
 	want := monitor.QueueSettings{
 		Lease: time.Minute, ExtendEvery: 20 * time.Second, Heartbeat: progress, StaleGrace: time.Second,
 		Redelivery: jobq.RedeliverTail, RedeliveryDelay: time.Second, ResetOnReap: true,
@@ -45,12 +45,12 @@ func TestSetQueue(t *testing.T) {
 		"stale_grace must be 0 to 30 days":                        {StaleGrace: pointer(-time.Second)},
 		"lease must be 1 second to 30 days":                       {Lease: pointer(0)},
 	} {
-		err := operator.New(client, "test").SetQueue(ctx, "q", change)
+		_, err := operator.New(client, "test").SetQueue(ctx, "q", change)
 		require.ErrorIs(t, err, jobq.ErrInvalid, reason)
 		require.ErrorContains(t, err, reason)
 		require.Equal(t, want, settings(), reason)
 	}
 	want.Lease, want.ExtendEvery = 30*time.Second, 10*time.Second
-	require.NoError(t, operator.New(client, "test").SetQueue(ctx, "q", operator.QueueChange{Lease: pointer(30 * time.Second)}))
+	require.NoError(t, jobtest.ErrorOf(operator.New(client, "test").SetQueue(ctx, "q", operator.QueueChange{Lease: pointer(30 * time.Second)})))
 	require.Equal(t, want, settings(), "the extend_every that no longer fits is a third again")
 }

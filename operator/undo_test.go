@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -175,6 +176,13 @@ func TestOperatorInputs(t *testing.T) {
 		{"select jobq.act_queue('me', 'pause', repeat('q', 129), null)", "queue", "1 to 128 characters, not 129"},
 		{"select jobq.act_queue('me', 'pause', 'q', repeat('n', 2000))", "note", "at most 1024 characters, not 2000"},
 		{"select jobq.act_queue(null, 'pause', 'q', null)", "actor", "1 to 255 characters, not null"},
+		{"select jobq.act_queue_set('me', null, '{}')", "queue", "1 to 128 characters, not null"},
+		{"select jobq.act_queue_set('me', 'q', '[]')", "change", "must be a JSON object"},
+		{"select jobq.act_queue_set('me', 'q', null)", "change", "must be a JSON object"},
+		{"select jobq.act_queue_set('me', 'q', '{\"paused_by\": \"me\"}')", "change", `unknown member "paused_by"`},
+		{"select jobq.act_queue_set('me', 'q', '{\"lease\": null}')", "change", "lease must not be null"},
+		{"select jobq.act_queue_set('me', 'q', '{\"lease\": \"no\"}')", "change", "invalid input syntax for type interval"},
+		{"select jobq.act_queue_set(null, 'q', '{\"lease\": \"5 s\"}')", "actor", "1 to 255 characters, not null"},
 		{"select jobq.act_settings('me', '1 hour')", "finished_retention", "1 day to 10 years, not 01:00:00"},
 		{"select jobq.act_settings(null, '2 days')", "actor", "1 to 255 characters, not null"},
 	} {
@@ -184,4 +192,51 @@ func TestOperatorInputs(t *testing.T) {
 	entries, err := monitor.New(client).Audit(ctx, 0, 10)
 	require.NoError(t, err)
 	require.Empty(t, entries)
+}
+
+// A change of a queue's settings is in the audit with what it set, an undo puts back
+// what was set before, also the extend_every that a shorter lease has put back to its
+// default, and a change that somebody has made since stays.
+func TestUndoSetQueue(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	w := jobtest.NewWorker(t)
+	settings := func() monitor.QueueSettings {
+		queues, err := w.Monitor.Queues(ctx)
+		require.NoError(t, err)
+		require.Len(t, queues, 1)
+		return queues[0].QueueSettings
+	}
+	first, err := w.Operator.SetQueue(ctx, "q", operator.QueueChange{Lease: new(time.Hour), ExtendEvery: new(20 * time.Minute), ResetOnReap: new(true)})
+	require.NoError(t, err)
+	before := settings()
+	again, err := w.Operator.SetQueue(ctx, "q", operator.QueueChange{Lease: new(time.Hour)})
+	require.NoError(t, err)
+	require.Zero(t, again, "it was so already")
+
+	change, err := w.Operator.SetQueue(ctx, "q", operator.QueueChange{Lease: new(30 * time.Second)})
+	require.NoError(t, err)
+	require.Equal(t, 10*time.Second, settings().ExtendEvery)
+	entries, err := w.Monitor.Audit(ctx, 0, 1)
+	require.NoError(t, err)
+	require.Equal(t, change, entries[0].ID)
+	require.Equal(t, []any{jobq.ActionSettings, "q", "test"}, []any{entries[0].Action, entries[0].Target, entries[0].Actor})
+	require.JSONEq(t, `{"lease": "00:00:30", "extend_every": null}`, string(entries[0].Change))
+
+	_, err = w.Operator.Undo(ctx, first)
+	require.ErrorIs(t, err, jobq.ErrConflict)
+	require.ErrorContains(t, err, fmt.Sprintf("the settings of queue q have been changed meanwhile, by action %d", change))
+	_, err = w.Operator.Undo(ctx, change)
+	require.NoError(t, err)
+	require.Equal(t, before, settings())
+
+	paused, err := w.Operator.PauseQueue(ctx, "q", "")
+	require.NoError(t, err)
+	of, err := w.Operator.SetQueue(ctx, "q", operator.QueueChange{Heartbeat: new(jobq.HeartbeatBoth)})
+	require.NoError(t, err)
+	_, err = w.Operator.Undo(ctx, paused.AuditID)
+	require.NoError(t, err, "a pause is not undone by settings")
+	_, err = w.Operator.Undo(ctx, of)
+	require.NoError(t, err)
+	require.Equal(t, before, settings())
 }

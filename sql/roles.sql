@@ -84,7 +84,7 @@ grant execute on function
   jobq.job_problem, jobq.object_problem, jobq.unique_key_take, jobq.unique_keys_take, jobq.unique_key_refuse, jobq.unique_keys_release,
   jobq.job_exists, jobq.moving_refuse, jobq.cancel, jobq.args_require, jobq.running_refuse, jobq.requeue, jobq.delete_job, jobq.job_lock, jobq.job_edit,
   jobq.audit_begin, jobq.audit_begin_many, jobq.audit_resume,
-  jobq.change_problem, jobq.act_problem, jobq.act, jobq.act_clone, jobq.act_drain, jobq.act_queue, jobq.act_settings, jobq.run_restore, jobq.undo_job, jobq.undo_whole, jobq.undo
+  jobq.change_problem, jobq.act_problem, jobq.act, jobq.act_clone, jobq.act_drain, jobq.act_queue, jobq.act_settings, jobq.act_queue_set, jobq.run_restore, jobq.undo_job, jobq.undo_whole, jobq.undo
   to jobq_admin;
 
 commit;

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/jobtest"
 	"github.com/jobq-dev/jobq/operator"
 	"github.com/jobq-dev/jobq/worker"
 )
@@ -19,7 +20,7 @@ import (
 func keepLeases(t *testing.T, client *jobq.Client, heartbeat jobq.Heartbeat) {
 	t.Helper()
 	lease, every := 10*time.Minute, 50*time.Millisecond
-	require.NoError(t, operator.New(client, "test").SetQueue(context.Background(), "default", operator.QueueChange{Lease: &lease, ExtendEvery: &every, Heartbeat: &heartbeat}))
+	require.NoError(t, jobtest.ErrorOf(operator.New(client, "test").SetQueue(context.Background(), "default", operator.QueueChange{Lease: &lease, ExtendEvery: &every, Heartbeat: &heartbeat})))
 }
 
 // extensions is more often than a lease is extended in all its time, which is
@@ -77,7 +78,7 @@ func TestHeartbeats(t *testing.T) {
 				keepLeases(t, client, heartbeat)
 				if !keeps {
 					lease, every := 2*time.Second, 50*time.Millisecond
-					require.NoError(t, operator.New(client, "test").SetQueue(context.Background(), "default", operator.QueueChange{Lease: &lease, ExtendEvery: &every}))
+					require.NoError(t, jobtest.ErrorOf(operator.New(client, "test").SetQueue(context.Background(), "default", operator.QueueChange{Lease: &lease, ExtendEvery: &every})))
 				}
 				lost := make(chan error, 10)
 				var runs atomic.Int32

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/jobtest"
 	"github.com/jobq-dev/jobq/monitor"
 	"github.com/jobq-dev/jobq/operator"
 	"github.com/jobq-dev/jobq/worker"
@@ -56,7 +57,7 @@ func TestSlowClaimHoldsNoResults(t *testing.T) {
 	ctx := context.Background()
 	client := newClient(t)
 	lease, every := 20*time.Second, 50*time.Millisecond
-	require.NoError(t, operator.New(client, "test").SetQueue(ctx, "default", operator.QueueChange{Lease: &lease, ExtendEvery: &every}))
+	require.NoError(t, jobtest.ErrorOf(operator.New(client, "test").SetQueue(ctx, "default", operator.QueueChange{Lease: &lease, ExtendEvery: &every})))
 	begun, proceed := make(chan int, 1), make(chan struct{})
 	start(t, client, &worker.Config{Queues: map[string]int{"default": 2}, PollInterval: time.Millisecond},
 		func(_ context.Context, job *worker.Job[task]) error {

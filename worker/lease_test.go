@@ -16,6 +16,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/jobtest"
 	"github.com/jobq-dev/jobq/internal/pgtest"
 	"github.com/jobq-dev/jobq/internal/postgres"
 	"github.com/jobq-dev/jobq/janitor"
@@ -102,7 +103,7 @@ func TestCompleteTxWaits(t *testing.T) {
 	startJanitor(t, client)
 	keepLeases(t, client, jobq.HeartbeatTicker)
 	lease := 3 * time.Second
-	require.NoError(t, operator.New(client, "test").SetQueue(context.Background(), "short", operator.QueueChange{Lease: &lease}))
+	require.NoError(t, jobtest.ErrorOf(operator.New(client, "test").SetQueue(context.Background(), "short", operator.QueueChange{Lease: &lease})))
 	begun, locked, causes := make(chan struct{}, 10), make(chan struct{}), make(chan error, 10)
 	start(t, client, &worker.Config{Queues: map[string]int{"default": 1, "short": 1}}, func(ctx context.Context, job *worker.Job[task]) error {
 		begun <- struct{}{}

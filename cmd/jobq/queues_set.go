@@ -41,10 +41,15 @@ cannot work are refused. docs/guarantees.md shows settings for five ways of reco
 			if known, err := monitor.New(client).QueueKnown(cmd.Context(), args[0]); err == nil && !known { // only a note depends on it
 				unknown = unknownQueue(cmd.Context(), client, args[0])
 			}
-			if err := a.operator(client).SetQueue(cmd.Context(), args[0], change); err != nil {
+			id, err := a.operator(client).SetQueue(cmd.Context(), args[0], change)
+			switch {
+			case err != nil:
 				return err
+			case id == 0:
+				fmt.Fprintf(cmd.OutOrStdout(), "queue %s is set so already\n", printable.Line(args[0]))
+			default:
+				fmt.Fprintf(cmd.OutOrStdout(), "queue %s is set; take it back with: jobq undo %d\n", printable.Line(args[0]), id)
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "queue %s is set\n", printable.Line(args[0]))
 			if unknown != nil { // as it should be where settings come before the first job
 				fmt.Fprintf(cmd.ErrOrStderr(), "note: before this, %s\n", printable.Line(unknown.Error()))
 			}

@@ -37,9 +37,9 @@ func TestUnknownQueue(t *testing.T) {
 	require.Equal(t, "queue email is paused\n", command(exitOK, "pause", "email"))
 	require.Equal(t, "queue nightly is paused\n", command(exitOK, "pause", "nightly"), "it had jobs")
 	require.Equal(t, "queue video is paused\n", command(exitOK, "pause", "video", "--new"))
-	require.Equal(t, "queue import is set\nnote: before this, no queue \"import\" is known: no job, no worker and no settings name it; \"jobq queues list\" shows those there are\n",
+	require.Equal(t, "queue import is set; take it back with: jobq undo 4\nnote: before this, no queue \"import\" is known: no job, no worker and no settings name it; \"jobq queues list\" shows those there are\n",
 		command(exitOK, "set", "import", "--lease", "1d"))
-	require.Equal(t, "queue import is set\n", command(exitOK, "set", "import", "--lease", "2d"))
+	require.Equal(t, "queue import is set; take it back with: jobq undo 5\n", command(exitOK, "set", "import", "--lease", "2d"))
 	query[int](t, pool, "with q as (insert into jobq.queue (name) select 'many' || n from generate_series(1, 1000) n returning 1) select count(*)::int from q")
 	require.Contains(t, command(exitNotFound, "pause", "zebra"), `no queue "zebra" is known`, "although not all queues are listed")
 	require.Equal(t, "queue many999 is paused\n", command(exitOK, "pause", "many999"), "although it may not be listed")

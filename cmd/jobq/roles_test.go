@@ -100,6 +100,7 @@ func TestRoles(t *testing.T) {
 		{"select * from jobq.act_queue('me', 'pause', 'default', null)", "admin"},
 		{"select jobq.queue_known('default')", "viewer admin"},
 		{"select jobq.act_settings('me', '2 days')", "admin"},
+		{"select jobq.act_queue_set('me', 'q', '{\"lease\": \"5 s\"}')", "admin"},
 		{"update jobq.queue set lease = '5 s'", "admin"},
 		{"update jobq.setting set finished_retention = '2 days'", "admin"},
 		{"insert into jobq.audit (actor, action) values ('somebody else', 'delete')", "admin"},

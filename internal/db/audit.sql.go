@@ -511,6 +511,18 @@ func (q *Queries) QueueKnown(ctx context.Context, queue string) (bool, error) {
 	return known, err
 }
 
+const QueueSet = `-- name: QueueSet :one
+select coalesce(jobq.act_queue_set($1::text, $2::text, $3::jsonb), 0)::bigint as audit
+`
+
+// QueueSet changes settings of a queue and records it: 0 when there was nothing to do.
+func (q *Queries) QueueSet(ctx context.Context, actor string, queue string, change json.RawMessage) (int64, error) {
+	row := q.db.QueryRow(ctx, QueueSet, actor, queue, change)
+	var audit int64
+	err := row.Scan(&audit)
+	return audit, err
+}
+
 const SettingGet = `-- name: SettingGet :one
 select (extract(epoch from s.finished_retention) * 1000)::bigint as finished_retention_ms from jobq.setting s
 `

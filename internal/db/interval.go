@@ -1,6 +1,7 @@
 package db
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
@@ -9,6 +10,11 @@ import (
 // Interval is a duration as a query parameter. PostgreSQL keeps microseconds.
 func Interval(duration time.Duration) pgtype.Interval {
 	return pgtype.Interval{Microseconds: duration.Microseconds(), Valid: true}
+}
+
+// IntervalText is a duration as text that PostgreSQL reads as an interval.
+func IntervalText(duration time.Duration) string {
+	return fmt.Sprintf("%d microseconds", duration.Microseconds())
 }
 
 // IntervalOrNull is null for a zero duration: the default.

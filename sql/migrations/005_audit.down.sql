@@ -5,6 +5,7 @@ drop function jobq.undo_whole(text, jobq.audit);
 drop function jobq.undo_job(text, jobq.audit_job);
 drop function jobq.run_restore(jsonb);
 drop function jobq.act_settings(text, interval, text);
+drop function jobq.act_queue_set(text, text, jsonb, text);
 drop function jobq.act_queue(text, text, text, text);
 drop function jobq.queue_known(text);
 drop index jobq.stat_queue_idx;

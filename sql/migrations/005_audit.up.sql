@@ -18,7 +18,7 @@ create table jobq.audit (
   held_by      text,        -- likewise: a random name for each who does
   actor        text        not null,
   action       text        not null,
-  target       text,        -- the filter, or the queue
+  target       text,        -- the filter, the queue or the worker
   note         text,
   change       jsonb,       -- what an edit, a clone or a change of settings sets, by the names of columns
   replaced     jsonb,       -- of a change of settings: what was set before, likewise
@@ -608,6 +608,61 @@ begin
   return begun;
 end $$;
 
+-- act_queue_set changes settings of a queue: the members of the change, which are
+-- named as the columns of jobq.queue. A lease without an extend_every that fits puts
+-- extend_every back to null, a third of the lease. It returns the audit row's id, or
+-- null when the settings are so already. The queue need not be known.
+create function jobq.act_queue_set(actor text, queue text, change jsonb, note text default null) returns bigint
+  language plpgsql
+  as $$
+declare
+  names constant text[] := array['lease', 'extend_every', 'heartbeat', 'stale_grace', 'redelivery', 'redelivery_delay', 'reset_on_reap'];
+  problem text := case
+    when queue is null or char_length(queue) not between 1 and 128 then
+      format('queue must be 1 to 128 characters, not %s', coalesce(char_length(queue)::text, 'null'))
+    when jsonb_typeof(change) is distinct from 'object' then 'change must be a JSON object'
+    else (select case when c.key <> all (names) then format('change: unknown member "%s"', left(c.key, 100))
+          else format('change: %s must not be null', c.key) end
+        from jsonb_each(change) c
+        where c.key <> all (names) or (c.value = 'null' and c.key <> 'extend_every')
+        order by c.key
+        limit 1)
+  end;
+  was jobq.queue;
+  wanted jobq.queue;
+  old jsonb; -- what differs, before
+  new jsonb; -- and after
+  begun bigint;
+begin
+  if problem is not null then
+    raise sqlstate 'JQ001' using message = problem;
+  end if;
+  insert into jobq.queue (name) values (act_queue_set.queue) on conflict (name) do nothing;
+  select q.* into strict was from jobq.queue q where q.name = act_queue_set.queue for update;
+  begin
+    select r.* into wanted from jsonb_populate_record(was, change) r;
+  exception when data_exception then
+    raise sqlstate 'JQ001' using message = format('change: %s', left(sqlerrm, 200));
+  end;
+  if not change ? 'extend_every' and wanted.extend_every > wanted.lease / 2 then
+    wanted.extend_every := null;
+  end if;
+  select jsonb_object_agg(b.key, b.value), jsonb_object_agg(a.key, a.value) into old, new
+    from jsonb_each(to_jsonb(was)) b
+    join jsonb_each(to_jsonb(wanted)) a on a.key = b.key
+    where a.key = any (names) and a.value <> b.value;
+  if new is null then
+    return null;
+  end if;
+  update jobq.queue q
+    set lease = wanted.lease, extend_every = wanted.extend_every, heartbeat = wanted.heartbeat, stale_grace = wanted.stale_grace,
+      redelivery = wanted.redelivery, redelivery_delay = wanted.redelivery_delay, reset_on_reap = wanted.reset_on_reap
+    where q.name = act_queue_set.queue;
+  begun := jobq.audit_begin(act_queue_set.actor, 'settings', act_queue_set.queue, act_queue_set.note, new);
+  update jobq.audit a set replaced = old where a.id = begun;
+  return begun;
+end $$;
+
 -- run_restore puts a job that had ended back into the history, from a row of job_lock. The
 -- row says itself how it ended, even if its lease does, too: retention may be about to
 -- drop that. Where it has, one without ends says who had the job.
@@ -736,10 +791,10 @@ create function jobq.undo_whole(actor text, undone jobq.audit) returns void
 declare
   later jobq.audit;
 begin
-  if undone.action = 'settings' then
+  if undone.target is null then
     perform from jobq.setting for update; -- nobody changes them from here on
   else
-    perform from jobq.queue q where q.name = undone.target for update; -- nor pauses it
+    perform from jobq.queue q where q.name = undone.target for update; -- nor those of the queue, nor pauses it
   end if;
   select a.* into later
     from jobq.audit a
@@ -748,14 +803,20 @@ begin
     order by a.id
     limit 1;
   if found then
-    raise sqlstate 'JQ003' using message = case when undone.action = 'settings'
-      then format('the settings have been changed meanwhile, by action %s', later.id)
+    raise sqlstate 'JQ003' using message = case
+      when undone.target is null then format('the settings have been changed meanwhile, by action %s', later.id)
+      when undone.action = 'settings' then format('the settings of queue %s have been changed meanwhile, by action %s', undone.target, later.id)
       else format('queue %s has had a %s meanwhile, by action %s', undone.target, later.action, later.id) end;
   end if;
   case undone.action
     when 'pause' then perform jobq.act_queue(actor, 'resume', undone.target, 'undo');
     when 'resume' then perform jobq.act_queue(actor, 'pause', undone.target, 'undo');
-    when 'settings' then perform jobq.act_settings(actor, (undone.replaced ->> 'finished_retention')::interval, 'undo');
+    when 'settings' then
+      if undone.target is null then
+        perform jobq.act_settings(actor, (undone.replaced ->> 'finished_retention')::interval, 'undo');
+      else
+        perform jobq.act_queue_set(actor, undone.target, undone.replaced, 'undo');
+      end if;
   end case;
 end $$;
 
@@ -880,6 +941,6 @@ end $$;
 -- sql/roles.sql says who may call them.
 revoke execute on function
   jobq.job_lock, jobq.audit_begin, jobq.audit_prune, jobq.audit_begin_many, jobq.audit_resume, jobq.job_edit,
-  jobq.change_problem, jobq.act_problem, jobq.act, jobq.act_clone, jobq.act_drain, jobq.queue_known, jobq.act_queue, jobq.act_settings,
+  jobq.change_problem, jobq.act_problem, jobq.act, jobq.act_clone, jobq.act_drain, jobq.queue_known, jobq.act_queue, jobq.act_settings, jobq.act_queue_set,
   jobq.run_restore, jobq.undo_job, jobq.undo_whole, jobq.undo
   from public;

@@ -46,6 +46,10 @@ select jobq.queue_known(sqlc.arg(queue)::text)::boolean as known;
 -- name: SettingSet :one
 select coalesce(jobq.act_settings(sqlc.arg(actor)::text, justify_hours(sqlc.narg(finished_retention)::interval)), 0)::bigint as audit;
 
+-- QueueSet changes settings of a queue and records it: 0 when there was nothing to do.
+-- name: QueueSet :one
+select coalesce(jobq.act_queue_set(sqlc.arg(actor)::text, sqlc.arg(queue)::text, sqlc.arg(change)::jsonb), 0)::bigint as audit;
+
 -- SettingGet is the settings of the schema.
 -- name: SettingGet :one
 select (extract(epoch from s.finished_retention) * 1000)::bigint as finished_retention_ms from jobq.setting s;

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/jobtest"
 	"github.com/jobq-dev/jobq/internal/pgtest"
 	"github.com/jobq-dev/jobq/operator"
 	"github.com/jobq-dev/jobq/worker"
@@ -30,7 +31,7 @@ func startPrograms(t *testing.T, client *jobq.Client, count int, lostTerminates 
 	t.Helper()
 	folder := t.TempDir()
 	script := fmt.Sprintf(`trap "" TERM; sleep 1000 & echo $$ $! > %[1]s/$JOBQ_JOB_ID.new; mv %[1]s/$JOBQ_JOB_ID.new %[1]s/$JOBQ_JOB_ID; %[2]s wait`, folder, meanwhile)
-	require.NoError(t, operator.New(client, "test").SetQueue(context.Background(), "default", change))
+	require.NoError(t, jobtest.ErrorOf(operator.New(client, "test").SetQueue(context.Background(), "default", change)))
 	w, err := worker.New(client, &worker.Config{
 		Queues: map[string]int{"default": count}, DrainTimeout: -1, Logger: slog.New(slog.DiscardHandler),
 	})

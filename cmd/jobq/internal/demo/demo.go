@@ -60,7 +60,7 @@ func Run(ctx context.Context, config Config) error {
 	}
 	defer func() { _ = os.RemoveAll(d.scratch) }() // a temporary folder
 	lease := Lease
-	if err := operator.New(config.Client, "jobq demo").SetQueue(ctx, Queue, operator.QueueChange{Lease: &lease}); err != nil {
+	if _, err := operator.New(config.Client, "jobq demo").SetQueue(ctx, Queue, operator.QueueChange{Lease: &lease}); err != nil {
 		return err
 	}
 	if err := d.enqueue(ctx); err != nil {

@@ -1,0 +1,76 @@
+package jobq_test
+
+import (
+	"context"
+	"encoding/json"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/jobtest"
+)
+
+// invoice is a kind with a default for each option.
+type invoice struct {
+	Number string `json:"number"`
+	later  time.Time
+}
+
+func (invoice) Kind() string { return "invoice" }
+
+func (i invoice) EnqueueDefaults() jobq.EnqueueOptions {
+	return jobq.EnqueueOptions{
+		Queue: "billing", Priority: -3, RunAt: i.later, Delay: time.Hour, MaxAttempts: 7, Timeout: time.Minute, BackoffBase: 2 * time.Second,
+		BackoffMax: time.Hour, UniqueKey: i.Number, Tags: []string{"money"}, Metadata: json.RawMessage(`{"team": "billing"}`),
+	}
+}
+
+// Every option that the caller leaves zero is the kind's, in each way to enqueue, and
+// what the caller gives wins. Method: a default for every field of EnqueueOptions, so
+// that one which is forgotten here or in jobq fails the test.
+func TestEnqueueDefaults(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	client := jobtest.Client(t)
+	later := time.Now().Add(24 * time.Hour).UTC().Truncate(time.Microsecond)
+	defaults := reflect.ValueOf(invoice{"7", later}.EnqueueDefaults())
+	for i := range defaults.NumField() {
+		require.False(t, defaults.Field(i).IsZero(), defaults.Type().Field(i).Name)
+	}
+	backoff := func(id int64) (base, longest time.Duration) {
+		require.NoError(t, client.Pool().QueryRow(ctx, "select backoff_base, backoff_max from jobq.pending where id = $1", id).Scan(&base, &longest))
+		return base, longest
+	}
+	one, err := client.Enqueue(ctx, invoice{"7", later}, nil)
+	require.NoError(t, err)
+	many, err := client.EnqueueMany(ctx, []jobq.EnqueueParams{{Args: invoice{"8", later}}})
+	require.NoError(t, err)
+	for key, id := range map[string]int64{"7": one.ID, "8": many[0].ID} {
+		job, err := client.Get(ctx, id)
+		require.NoError(t, err)
+		require.Equal(t, []any{"billing", int16(-3), later, 7, time.Minute, key, []string{"money"}},
+			[]any{job.Queue, job.Priority, job.RunAt, job.MaxAttempts, job.Timeout, job.UniqueKey, job.Tags})
+		require.JSONEq(t, `{"team": "billing"}`, string(job.Metadata))
+		base, longest := backoff(id)
+		require.Equal(t, []time.Duration{2 * time.Second, time.Hour}, []time.Duration{base, longest})
+	}
+	duplicate, err := client.Enqueue(ctx, invoice{"7", later}, nil)
+	require.NoError(t, err)
+	require.Equal(t, jobq.Enqueued{ID: one.ID, Duplicate: true}, duplicate)
+
+	other, err := client.Enqueue(ctx, invoice{"9", later}, &jobq.EnqueueOptions{
+		Queue: "q", Priority: 5, Delay: time.Minute, MaxAttempts: 2, Timeout: time.Hour, BackoffBase: time.Minute, BackoffMax: time.Minute,
+		UniqueKey: "own", Tags: []string{"eu"}, Metadata: json.RawMessage(`1`),
+	})
+	require.NoError(t, err)
+	job, err := client.Get(ctx, other.ID)
+	require.NoError(t, err)
+	require.Equal(t, []any{"q", int16(5), 2, time.Hour, "own", []string{"eu"}, json.RawMessage(`1`)},
+		[]any{job.Queue, job.Priority, job.MaxAttempts, job.Timeout, job.UniqueKey, job.Tags, job.Metadata})
+	require.True(t, job.RunAt.Before(later), "the caller has given a delay: the kind's time does not count")
+	base, longest := backoff(other.ID)
+	require.Equal(t, []time.Duration{time.Minute, time.Minute}, []time.Duration{base, longest})
+}
