@@ -27,10 +27,12 @@ func TestQueueSettings(t *testing.T) {
 	mail := db.WorkerBeatRow{Queue: "mail", LeaseMs: 40_000, ExtendEveryMs: 20_000, Heartbeat: "ticker"}
 	require.ElementsMatch(t, []db.WorkerBeatRow{minute, mail}, settings("mail", "unknown"))
 
-	require.NoError(t, q.queries.QueueSet(ctx, db.QueueSetParams{Name: "mail", Lease: db.Interval(50 * time.Second)}))
+	_, err := q.queries.QueueSet(ctx, "me", "mail", []byte(`{"lease": "50 s"}`))
+	require.NoError(t, err)
 	mail.LeaseMs = 50_000
 	require.Equal(t, mail, settings("mail")[0], "a heartbeat that still fits is kept")
-	require.NoError(t, q.queries.QueueSet(ctx, db.QueueSetParams{Name: "mail", Lease: db.Interval(6 * time.Second)}))
+	_, err = q.queries.QueueSet(ctx, "me", "mail", []byte(`{"lease": "6 s"}`))
+	require.NoError(t, err)
 	require.Equal(t, db.WorkerBeatRow{Queue: "mail", LeaseMs: 6000, ExtendEveryMs: 2000, Heartbeat: "ticker"}, settings("mail")[0])
 
 	for sql, want := range map[string]string{
