@@ -70,7 +70,6 @@ func TestFailedClaim(t *testing.T) {
 	t.Parallel()
 	p := newPlanner(0)
 	whole, _ := p.begin(1)
-	p.News()
 	beyond, _ := p.begin(1)
 	p.failed(beyond, 0, false)
 	p.answered(whole, 0)
