@@ -115,7 +115,8 @@ func attempts(t *testing.T, client *jobq.Client, id int64) []monitor.Attempt {
 func keepLeases(t *testing.T, client *jobq.Client, heartbeat jobq.Heartbeat) {
 	t.Helper()
 	lease, every := 10*time.Minute, 50*time.Millisecond
-	require.NoError(t, operator.New(client, "test").SetQueue(context.Background(), "default", operator.QueueChange{Lease: &lease, ExtendEvery: &every, Heartbeat: &heartbeat}))
+	_, err := operator.New(client, "test").SetQueue(context.Background(), "default", operator.QueueChange{Lease: &lease, ExtendEvery: &every, Heartbeat: &heartbeat})
+	require.NoError(t, err)
 }
 
 // fencing are leases with which a test checks what is promised for a machine on
