@@ -138,7 +138,7 @@ func (s *JobList) filterLine() string {
 	if len(s.rows) > 0 {
 		right = append(right, fmt.Sprintf("%d-%d of %s", s.offset+1, min(s.offset+s.visible, len(s.rows)), s.totalText()))
 	}
-	return s.Paint.Spread(left, strings.Join(right, "  ")+"  "+s.order().title+" ", s.cells)
+	return s.Paint.Spread(left, "  "+strings.Join(append(right, s.order().title), "  ")+" ", s.cells)
 }
 
 // tableColumns are the columns of the list. There are others to choose, which may
