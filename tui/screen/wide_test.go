@@ -61,7 +61,7 @@ func TestListsSayTheirPosition(t *testing.T) {
 	require.Contains(t, s.text(), "Queues 3 ")
 	j := newStage(t, 80, 20, newJobs)
 	j.tell(ShowJobs{Match: "state:failed queue:email args.number>=1000 args.number<1040"})
-	j.tell(j.answer(data.Page, &source{jobs: someJobs(40, jobq.Failed)}))
+	j.tell(j.answer(data.Page, &source{jobs: someJobs(40, jobq.StateFailed)}))
 	j.do("mark")
 	require.Contains(t, j.text(), "…  1 marked  1-15 of 40  last ended first", "apart from a long filter")
 	w := newStage(t, 80, 19, func(kit Kit) Screen { return NewWorkers(kit) })
