@@ -12,17 +12,17 @@ import (
 
 // snapshot writes down of each job, in a table, where it is and a digest of what
 // the view jobq.job says of it, with its place in line. The token changes with
-// the layout. The lease of what a living worker holds is extended meanwhile.
+// the layout. The lease of what a living worker holds is extended meanwhile. Jobs
+// that wait to be run by the load have no digest: nobody compares them.
 func snapshot(ctx context.Context, conn *pgx.Conn, table string) error {
 	_, err := conn.Exec(ctx, fmt.Sprintf(`
 		create schema if not exists checks;
 		drop table if exists checks.%[1]s;
 		create unlogged table checks.%[1]s as
-			select j.id, j.state, j.queue, md5((to_jsonb(j) - 'lease_token' - case when j.queue = '%[2]s' then '' else 'lease_expires_at' end)::text
-					|| coalesce(p.position, 0)) as digest
-				from jobq.job j
-				left join jobq.pending p on p.id = j.id;
-		analyze checks.%[1]s`, table, queueKept))
+			select j.id, j.state, j.queue, case when j.queue <> '%[3]s' or j.state not in ('scheduled', 'available') then md5((to_jsonb(j) - 'lease_token' - case when j.queue = '%[2]s' then '' else 'lease_expires_at' end)::text
+					|| coalesce((select p.position from jobq.pending p where p.id = j.id and j.queue = '%[2]s'), 0)) end as digest
+				from jobq.job j;
+		analyze checks.%[1]s`, table, queueKept, queueLoad))
 	return err
 }
 

@@ -73,39 +73,39 @@ func (l *load) measure(ctx context.Context, out io.Writer, conn *pgx.Conn, d dir
 	fmt.Fprintf(out, "\n%s\n", strings.ToUpper(d.name))
 	l.meter.begin("before " + d.name)
 	running, stop := l.start(ctx, d.from)
-	err = l.underLoad(running, out, conn, d, held, calm)
+	began, err := l.underLoad(running, out, conn, d, held, calm)
 	if err = errors.Join(err, stop()); err != nil {
 		return err
 	}
-	l.meter.report(out, "before "+d.name, d.name)
+	l.meter.report(out, "before "+d.name, d.name, began)
 	return errors.Join(checkSame(ctx, conn), l.checkAcknowledged(ctx, conn))
 }
 
-// underLoad is what happens while others insert and claim.
-func (l *load) underLoad(ctx context.Context, out io.Writer, conn *pgx.Conn, d direction, held *holders, calm int) error {
+// underLoad is what happens while others insert and claim. It returns when the
+// migration began.
+func (l *load) underLoad(ctx context.Context, out io.Writer, conn *pgx.Conn, d direction, held *holders, calm int) (began time.Time, err error) {
 	living, stop := context.WithCancel(ctx)
 	defer stop()
 	var keepers errgroup.Group
 	keepers.Go(func() error { return l.keep(living, held) })
 	if err := await(ctx, func() (bool, error) {
-		phase := "before " + d.name
-		return l.meter.of(phase, "insert").Count >= calm && l.meter.of(phase, "claim").Count >= calm, nil
+		return min(l.meter.count("before "+d.name, "insert"), l.meter.count("before "+d.name, "claim")) >= calm, nil
 	}); err != nil {
-		return err
+		return began, err
 	}
 	l.meter.begin(d.name)
-	began := time.Now()
+	began = time.Now()
 	took, err := d.move(migration{conn: conn, log: out}, ctx)
 	if err != nil {
-		return err
+		return began, err
 	}
 	l.meter.begin("after " + d.name)
 	fmt.Fprintf(out, "in all %s: prepared in %s, locked for %s, history in %s and %d steps\n", rounded(time.Since(began)), rounded(took.prepare),
 		rounded(took.locked), rounded(took.history), took.steps)
 	if err := keepers.Wait(); err != nil { // they saw that their layout has gone
-		return err
+		return began, err
 	}
-	return l.replaceHolders(ctx, conn, d, held)
+	return began, l.replaceHolders(ctx, conn, d, held)
 }
 
 // replaceHolders does what is left for the jobs of workers whose layout has gone:

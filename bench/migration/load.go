@@ -68,6 +68,7 @@ func (l *load) connect(ctx context.Context) (conn *pgx.Conn, leave func(), err e
 func (l *load) start(ctx context.Context, layoutName string) (running context.Context, stop func() error) {
 	running, cancel := context.WithCancel(ctx)
 	group, running := errgroup.WithContext(running)
+	group.Go(func() error { return l.watch(running) })
 	for range inserters {
 		group.Go(func() error { return l.insert(running) })
 	}
@@ -83,6 +84,16 @@ func (l *load) start(ctx context.Context, layoutName string) (running context.Co
 	}
 }
 
+// watch samples what the sessions wait for.
+func (l *load) watch(ctx context.Context) error {
+	conn, leave, err := l.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	return l.meter.waits.sample(ctx, conn)
+}
+
 // insert adds one job at a time.
 func (l *load) insert(ctx context.Context) error {
 	conn, leave, err := l.connect(ctx)
@@ -96,7 +107,7 @@ func (l *load) insert(ctx context.Context) error {
 		if err := conn.QueryRow(context.WithoutCancel(ctx), "select jobq.enqueue($1, $2::jsonb, queue => $3)", kind, args, queueLoad).Scan(&id); err != nil {
 			return fmt.Errorf("insert: %w", err)
 		}
-		l.meter.called("insert", time.Since(began))
+		l.meter.called("insert", conn.PgConn().PID(), began)
 		l.mu.Lock()
 		l.inserted = append(l.inserted, id)
 		l.mu.Unlock()
@@ -157,7 +168,7 @@ func (c *claimer) once(ctx context.Context, conn *pgx.Conn) error {
 	if len(jobs) == 0 {
 		return nil
 	}
-	c.meter.called("claim", time.Since(began))
+	c.meter.called("claim", conn.PgConn().PID(), began)
 	began = time.Now()
 	owner := c.owner()
 	ids, err := c.layouts[c.layout].complete(ctx, conn, owner, jobs)
@@ -170,7 +181,7 @@ func (c *claimer) once(ctx context.Context, conn *pgx.Conn) error {
 	if err != nil {
 		return fmt.Errorf("end by %s: %w", owner, err)
 	}
-	c.meter.called("end", time.Since(began))
+	c.meter.called("end", conn.PgConn().PID(), began)
 	return c.note(ids, jobs)
 }
 

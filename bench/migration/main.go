@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"log/slog"
 	"os"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -63,6 +64,6 @@ func makeSecond(ctx context.Context, url string) error {
 		return err
 	}
 	defer pool.Close()
-	_, err = migrate.Up(ctx, pool, &migrate.Config{})
+	_, err = migrate.Up(ctx, pool, &migrate.Config{Logger: slog.New(slog.DiscardHandler)})
 	return err
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/sql/migrations"
 )
 
@@ -21,7 +22,8 @@ type object struct {
 	sql                    string
 }
 
-// objects are the statements of sql/migrations, in their order.
+// objects are the statements of sql/migrations, in their order, with the schema's
+// name as package migrate writes it: functions are then the same to the letter.
 func objects() ([]object, error) {
 	files, err := fs.Glob(migrations.FS, "*.up.sql")
 	if err != nil {
@@ -34,7 +36,7 @@ func objects() ([]object, error) {
 			return nil, err
 		}
 		for _, sql := range statements(string(content)) {
-			found := object{file: file, sql: sql}
+			found := object{file: file, sql: db.Render(sql, db.DefaultSchema)}
 			if match := objectPattern.FindStringSubmatch(sql); match != nil {
 				found.verb, found.kind, found.name = match[1], match[2], match[3]
 			}

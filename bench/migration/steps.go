@@ -22,7 +22,7 @@ func file(name string) string {
 	if err != nil {
 		panic("embedded SQL: " + err.Error()) // a broken build, not a run-time condition
 	}
-	return string(content)
+	return db.Render(string(content), db.DefaultSchema)
 }
 
 const (
