@@ -30,7 +30,7 @@ func (m migration) moveHistory(ctx context.Context, table, statement string, too
 		for from := 0; from < blocks; from += stepBlocks {
 			began := time.Now()
 			step := strings.NewReplacer("$partition", partition, "$from", strconv.Itoa(from), "$to", strconv.Itoa(from+stepBlocks))
-			if _, err := m.conn.Exec(ctx, step.Replace(statement)); err != nil {
+			if _, err := m.conn.Exec(ctx, planByIndex+step.Replace(statement)); err != nil {
 				return fmt.Errorf("%s from block %d: %w", partition, from, err)
 			}
 			took.steps++

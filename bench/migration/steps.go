@@ -35,6 +35,9 @@ const (
 	// 8 kB have some 2,000 jobs with small args.
 	stepBlocks = 64
 	daysAhead  = 3
+	// planByIndex keeps statements from reading all of the history, until their
+	// transaction ends: of tables that were filled just now there are no statistics.
+	planByIndex = "select set_config('enable_seqscan', 'off', true);"
 )
 
 // migration moves a database from the first layout to the second, or back. Four
@@ -191,7 +194,7 @@ func (m migration) tryOnce(ctx context.Context, work func(tx pgx.Tx) error) erro
 		return err
 	}
 	defer func() { _ = tx.Rollback(ctx) }() // nothing, after a commit
-	if _, err := tx.Exec(ctx, fmt.Sprintf("set local lock_timeout = '%d ms'", lockTimeout.Milliseconds())); err != nil {
+	if _, err := tx.Exec(ctx, planByIndex+fmt.Sprintf("set local lock_timeout = '%d ms'", lockTimeout.Milliseconds())); err != nil {
 		return err
 	}
 	return work(tx)

@@ -54,8 +54,10 @@ func (b *bed) interrupt(move func(m migration, ctx context.Context) (timing, err
 	b.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	_, err := move(migration{conn: b.connect(), log: stopper{cancel}}, ctx)
+	conn := b.connect()
+	_, err := move(migration{conn: conn, log: stopper{cancel}}, ctx)
 	require.ErrorIs(b, err, context.Canceled)
+	require.NoError(b, conn.Close(context.Background()))
 }
 
 // stopper is a log that cancels when a partition with rows has moved.
@@ -227,6 +229,51 @@ func TestHistoryThatDidNotMove(t *testing.T) {
 		insert into jobq.finished select (jsonb_populate_record(x.f, '{"finished_at": "2020-01-01"}')).* from (select f from jobq.finished f limit 1) x`)
 	_, err := b.migration().up(context.Background())
 	require.ErrorContains(t, err, "finished is not empty")
+}
+
+// Goal: a step of the history reads its own blocks, and the leases of its jobs by
+// their keys; the switch finds open runs by their ids. None reads all of the history.
+func TestPlans(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	b := &bed{T: t, url: pgtest.URL(t)}
+	b.conn = b.connect()
+	require.NoError(t, makeFirst(ctx, b.migration(), sizes{waiting: 10, running: 10, finished: 30_000}))
+	plan := func(statement string) (plan string) {
+		rows, err := b.conn.Query(ctx, "explain "+statement)
+		require.NoError(t, err)
+		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		require.NoError(t, err)
+		return strings.Join(lines, "\n")
+	}
+	step := func(statement, partition string) string {
+		return strings.NewReplacer("$partition", partition, "$from", "64", "$to", "128").Replace(file(statement))
+	}
+	yesterday := today().AddDate(0, 0, -1).Format("20060102")
+	all, err := objects()
+	require.NoError(t, err)
+	require.NoError(t, b.migration().prepareSecond(ctx, all))
+	require.Contains(t, plan(step("up_history", "finished_"+yesterday)), "Tid Range Scan on finished_"+yesterday)
+	_, err = b.migration().up(ctx)
+	require.NoError(t, err)
+	require.NoError(t, b.migration().prepareFirst(ctx))
+	found := plan(step("down_history", "run_"+yesterday))
+	require.Contains(t, found, "Tid Range Scan on run_"+yesterday)
+	require.NotContains(t, found, "Seq Scan on past_lease_2")
+
+	// The switch, and the history until the first partition with rows has moved.
+	const read = "select coalesce(sum(s.seq_tup_read), 0)::integer from pg_stat_all_tables s where s.schemaname = 'jobq' and s.relname ~ '^(run|past_lease)_'"
+	number := func(sql string) (number int) {
+		require.NoError(t, b.conn.QueryRow(ctx, sql).Scan(&number))
+		return number
+	}
+	before := number(read)
+	b.interrupt(migration.down)
+	require.Eventually(t, func() bool { // a session that ends says what it has read
+		return number("select count(*) from pg_stat_activity where datname = current_database() and backend_type = 'client backend'") == 1
+	}, time.Minute, time.Millisecond)
+	require.Positive(t, number("select count(*) from pg_class where relname = 'run'"))
+	require.Less(t, number(read)-before, 30_000/2)
 }
 
 // Goal: sql/migrations is split where its statements end.
