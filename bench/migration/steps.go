@@ -37,7 +37,8 @@ const (
 	daysAhead  = 3
 	// planByIndex keeps statements from reading all of the history, until their
 	// transaction ends: of tables that were filled just now there are no statistics.
-	planByIndex = "select set_config('enable_seqscan', 'off', true);"
+	// A table without an index to use then looks so dear that a plan would be compiled.
+	planByIndex = "select set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true);"
 )
 
 // migration moves a database from the first layout to the second, or back. Four
@@ -105,7 +106,8 @@ func (m migration) prepareSecond(ctx context.Context, all []object) error {
 			tables = append(tables, o)
 		}
 	}
-	return pgx.BeginFunc(ctx, m.conn, func(tx pgx.Tx) error {
+	tries := 0
+	return m.retried(ctx, &tries, func(tx pgx.Tx) error {
 		if err := makeMissing(ctx, tx, tables); err != nil {
 			return err
 		}
@@ -128,7 +130,8 @@ func (m migration) prepareSecond(ctx context.Context, all []object) error {
 
 // prepareFirst does the same for the first layout.
 func (m migration) prepareFirst(ctx context.Context) error {
-	return pgx.BeginFunc(ctx, m.conn, func(tx pgx.Tx) error {
+	tries := 0
+	return m.retried(ctx, &tries, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, file("first_tables")); err != nil {
 			return err
 		}
@@ -154,25 +157,24 @@ func (m migration) change(ctx context.Context, table string, took *timing, funct
 	if err := m.conn.QueryRow(ctx, "select to_regclass('jobq."+table+"') is not null").Scan(&exists); err != nil || !exists {
 		return err
 	}
-	return m.retried(ctx, &took.tries, func(tx pgx.Tx) error {
+	var locked time.Time
+	err := m.retried(ctx, &took.tries, func(tx pgx.Tx) error {
 		if err := functions(tx); err != nil {
 			return err
 		}
 		if _, err := tx.Exec(ctx, "lock table jobq."+table+" in access exclusive mode"); err != nil {
 			return err
 		}
-		locked := time.Now()
+		locked = time.Now()
 		for _, sql := range underLock {
 			if _, err := tx.Exec(ctx, sql); err != nil {
 				return err
 			}
 		}
-		if err := tx.Commit(ctx); err != nil {
-			return err
-		}
-		took.locked = time.Since(locked)
 		return nil
 	})
+	took.locked = time.Since(locked)
+	return err
 }
 
 // retried runs a transaction again while a lock is not to be had in time.
@@ -197,7 +199,10 @@ func (m migration) tryOnce(ctx context.Context, work func(tx pgx.Tx) error) erro
 	if _, err := tx.Exec(ctx, planByIndex+fmt.Sprintf("set local lock_timeout = '%d ms'", lockTimeout.Milliseconds())); err != nil {
 		return err
 	}
-	return work(tx)
+	if err := work(tx); err != nil {
+		return err
+	}
+	return tx.Commit(ctx)
 }
 
 // switchToSecond replaces the functions and the view. The view has the old history too.
@@ -253,7 +258,7 @@ func (m migration) moveAndClean(ctx context.Context, table, statement string, to
 				return err
 			}
 		}
-		return tx.Commit(ctx)
+		return nil
 	})
 	took.history = time.Since(began)
 	return err
