@@ -75,8 +75,9 @@ func checkRowsOfFirst(ctx context.Context, conn *pgx.Conn) error {
 	if err := rowsOfFirst(ctx, conn, "returned"); err != nil {
 		return err
 	}
-	return none(ctx, conn, "changed on the way there and back", `select b.id from checks.original b
-		where (select (r.digest = b.digest and r.lease_token > b.lease_token) from checks.returned r where r.id = b.id) is not true`)
+	return none(ctx, conn, "changed on the way there and back", `
+		select b.id from checks.original b left join checks.returned r on r.id = b.id
+			where (r.digest = b.digest and r.lease_token > b.lease_token) is not true`)
 }
 
 // checkAcknowledged is an error when a job whose insert was acknowledged is not
