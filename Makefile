@@ -102,10 +102,6 @@ fault: ## Break jobq in all ways, ten seeds each, and write docs/faults.md (25 m
 bench-layout: ## Measure the table layouts of docs/decisions/0001
 	cd bench && go run ./layout
 
-.PHONY: bench-migration
-bench-migration: ## Measure the migration from the table layout before docs/decisions/0013, and back, under load (half an hour)
-	cd bench && go run ./migration
-
 .PHONY: bench-handlers
 bench-handlers: ## Measure programs, kept processes and HTTP servers as handlers
 	cd bench && go run ./handlers
