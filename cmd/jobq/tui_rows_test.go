@@ -40,7 +40,7 @@ exit 1
 	term.run("tui", "--database-url", url)
 	term.await("● live")
 	for _, step := range []struct{ command, want string }{
-		{command.Overview, "Activity"},              // its queue is on the overview
+		{command.Overview, "activity"},              // its queue is on the overview
 		{command.Jobs, fmt.Sprint(waits)},           // its kind is in the list
 		{command.Queues, "NAME"},                    // its queue
 		{command.Open, "attempt 1 of 1"},            // its args, tags and error

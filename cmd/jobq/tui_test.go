@@ -152,7 +152,7 @@ func TestTUIStory(t *testing.T) {
 	term.await(fmt.Sprintf("requeue job %d: it is available", id))
 	eventually(t, pool, "available", "select state::text from jobq.job where id = $1", id)
 	term.press(command.Undo)
-	term.await(fmt.Sprintf("undo job %d: it is failed", id))
+	term.await(fmt.Sprintf("undone: job %d is failed now", id))
 	eventually(t, pool, "failed", "select state::text from jobq.job where id = $1", id)
 	term.keys("Enter")
 	term.await("FAILED  attempt 1 of 1")
@@ -218,7 +218,7 @@ func TestTUIOpenAndResize(t *testing.T) {
 	term.press(command.Overview)
 	term.await("Live activity")
 	term.tmux("resize-window", "-x", "80", "-y", "24")
-	term.await("─ Activity ─")
+	term.await("─ Live activity ─")
 	for _, line := range strings.Split(term.screen(), "\n") {
 		require.LessOrEqual(t, len([]rune(line)), 80)
 	}

@@ -165,8 +165,24 @@ func explainBuffers(t *testing.T, conn db.DBTX, statement string, args ...any) i
 	return top.Hit + top.Read + top.Temporary
 }
 
-// run explains the case, and undoes it.
+// run explains the case, and undoes it. What is too much is looked at a second time,
+// and that counts: autovacuum may have told the session just before to read the
+// catalog of all partitions anew, which is some thousand buffers, once.
 func (c historyCase) run(t *testing.T, conn *pgxpool.Conn, index int, mode string) {
+	t.Helper()
+	buffers, plan := c.explain(t, conn, index, mode)
+	if buffers > c.buffers {
+		t.Logf("%s: %d buffers at first", c.name, buffers)
+		buffers, plan = c.explain(t, conn, index, mode)
+	}
+	t.Logf("%s: %d buffers", c.name, buffers)
+	if buffers > c.buffers {
+		t.Errorf("%s looks at %d buffers, not %d at most:\n%s", c.name, buffers, c.buffers, strings.Join(plan, "\n"))
+	}
+}
+
+// explain returns what the case looks at, and its plan, and undoes what it did.
+func (c historyCase) explain(t *testing.T, conn *pgxpool.Conn, index int, mode string) (buffers int, plan []string) {
 	t.Helper()
 	ctx := context.Background()
 	tx, err := conn.Begin(ctx)
@@ -180,16 +196,12 @@ func (c historyCase) run(t *testing.T, conn *pgxpool.Conn, index int, mode strin
 	if c.args != "" {
 		execute += "(" + c.args + ")"
 	}
-	buffers := explainBuffers(t, tx, execute)
-	t.Logf("%s: %d buffers", c.name, buffers)
-	if buffers <= c.buffers {
-		return
-	}
+	buffers = explainBuffers(t, tx, execute)
 	rows, err := tx.Query(ctx, "explain "+execute)
 	require.NoError(t, err)
-	plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	plan, err = pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(t, err)
-	t.Errorf("%s looks at %d buffers, not %d at most:\n%s", c.name, buffers, c.buffers, strings.Join(plan, "\n"))
+	return buffers, plan
 }
 
 // The statements of the janitor, the worker, the UI and the CLI cost the same
