@@ -141,7 +141,7 @@ func TestEveryTickOnce(t *testing.T) {
 		select {
 		case <-ended.Done():
 			require.FailNow(t, "too few ticks")
-		case <-time.After(time.Duration(random.IntN(40))*time.Millisecond):
+		case <-time.After(time.Duration(random.IntN(40)) * time.Millisecond):
 		}
 	}
 	for _, stop := range stops {

@@ -59,7 +59,7 @@ grant select on jobq.queue, jobq.setting, jobq.job, jobq.stats to jobq_worker;
 -- Of a schedule it writes what became of its ticks, and nothing that people set.
 grant select on jobq.schedule to jobq_worker;
 grant update (cursor_at, due_at, last_tick_at, last_job_id, failures, error, error_at) on jobq.schedule to jobq_worker;
-grant select, insert, delete on jobq.schedule_tick to jobq_worker;
+grant select, insert, update, delete on jobq.schedule_tick to jobq_worker;
 grant execute on function jobq.schedule_fire to jobq_worker;
 grant execute on function jobq.schedule_job to jobq_worker, jobq_admin;
 grant select, usage, update on sequence jobq.job_id_seq, jobq.position_seq, jobq.waiting_seq to jobq_worker;
