@@ -11,15 +11,12 @@ import (
 	"github.com/jobq-dev/jobq/internal/db"
 )
 
-// Client enqueues jobs and looks after them. It is safe for concurrent use,
+// Client enqueues jobs, finds them and cancels them. It is safe for concurrent use,
 // keeps no state, and needs no closing: the pool is the caller's.
 type Client struct {
 	pool    *pgxpool.Pool
 	schema  *db.Schema
 	queries *db.Queries
-	actor   string
-	// sessions is what the caller says of them; SessionsAuto when nothing.
-	sessions Sessions
 }
 
 // Sessions says whether each connection of the pool has a session of the server
@@ -40,9 +37,7 @@ type Config struct {
 	// Schema holds jobq's tables. Default "jobq". Letters, digits, _ and -,
 	// at most 63 bytes.
 	Schema string
-	// Actor is who acts, in the audit. Default "unknown".
-	Actor string
-	// Sessions spares workers, janitors and [Client.Watch] the search for a
+	// Sessions spares workers, janitors and monitors the search for a
 	// pooler, or corrects what they find. Default SessionsAuto.
 	Sessions Sessions
 }
@@ -66,9 +61,7 @@ func NewClient(pool *pgxpool.Pool, config *Config) (*Client, error) {
 		return nil, err
 	}
 	schema.Assume(sessions)
-	return &Client{
-		pool: pool, schema: schema, queries: schema.Queries(pool), actor: cmp.Or(config.Actor, "unknown"), sessions: sessions,
-	}, nil
+	return &Client{pool: pool, schema: schema, queries: schema.Queries(pool)}, nil
 }
 
 // Check returns ErrNotMigrated or ErrNewerSchema when this build cannot work
@@ -92,8 +85,9 @@ func (c *Client) Check(ctx context.Context) error {
 // Pool is the pool that the client works on.
 func (c *Client) Pool() *pgxpool.Pool { return c.pool }
 
-// Sessions is what the client was told of sessions.
-func (c *Client) Sessions() Sessions { return c.sessions }
+// Sessions is what the client was told of sessions, or SessionsShared when it has
+// found out since that they are.
+func (c *Client) Sessions() Sessions { return c.schema.Sessions() }
 
 // Schema is the name of the schema that holds jobq's tables.
 func (c *Client) Schema() string { return c.schema.Name() }

@@ -13,54 +13,27 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/jobtest"
 	"github.com/jobq-dev/jobq/internal/pgtest"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// greeting is the kind of job that tests enqueue.
-type greeting struct {
-	Name string `json:"name"`
-}
-
-func (greeting) Kind() string { return "greeting" }
-
-func newClient(t *testing.T) *jobq.Client {
-	t.Helper()
-	client, err := jobq.NewClient(pgtest.Pool(t), nil)
-	require.NoError(t, err)
-	return client
-}
-
-func enqueue(t *testing.T, client *jobq.Client, options *jobq.EnqueueOptions) int64 {
-	t.Helper()
-	enqueued, err := client.Enqueue(context.Background(), greeting{"world"}, options)
-	require.NoError(t, err)
-	return enqueued.ID
-}
-
-func state(t *testing.T, client *jobq.Client, id int64) jobq.State {
-	t.Helper()
-	job, err := client.Get(context.Background(), id)
-	require.NoError(t, err)
-	return job.State
-}
-
 // Every option of an enqueue is stored and comes back, whichever statement it
 // goes through: a job with a unique key takes that of many jobs.
 func TestEnqueueOptions(t *testing.T) {
 	t.Parallel()
-	client := newClient(t)
+	client := jobtest.Client(t)
 	runAt := time.Now().Add(time.Hour).UTC().Truncate(time.Microsecond)
 	for _, key := range []string{"", "k"} {
-		id := enqueue(t, client, &jobq.EnqueueOptions{
+		id := jobtest.Enqueue(t, client, &jobq.EnqueueOptions{
 			Queue: "mail", Priority: -3, RunAt: runAt, MaxAttempts: 7, Timeout: 90 * time.Second, UniqueKey: key,
 			BackoffBase: 2 * time.Second, BackoffMax: time.Minute,
 			Tags: []string{"a", `b "c"`}, Metadata: json.RawMessage(`{"trace":"x"}`),
 		})
 		job, err := client.Get(context.Background(), id)
 		require.NoError(t, err)
-		require.Equal(t, jobq.Scheduled, job.State)
+		require.Equal(t, jobq.StateScheduled, job.State)
 		require.Equal(t, "mail", job.Queue)
 		require.Equal(t, "greeting", job.Kind)
 		require.Equal(t, int16(-3), job.Priority)
@@ -77,26 +50,26 @@ func TestEnqueueOptions(t *testing.T) {
 		require.Equal(t, []float64{2, 60}, []float64{base, most})
 	}
 
-	id := enqueue(t, client, nil)
+	id := jobtest.Enqueue(t, client, nil)
 	job, err := client.Get(context.Background(), id)
 	require.NoError(t, err)
-	require.Equal(t, jobq.Available, job.State)
+	require.Equal(t, jobq.StateAvailable, job.State)
 	require.Equal(t, "default", job.Queue)
 	require.Equal(t, 25, job.MaxAttempts)
 	require.Zero(t, job.Timeout)
 
-	delayed := enqueue(t, client, &jobq.EnqueueOptions{Delay: time.Hour})
-	require.Equal(t, jobq.Scheduled, state(t, client, delayed))
+	delayed := jobtest.Enqueue(t, client, &jobq.EnqueueOptions{Delay: time.Hour})
+	require.Equal(t, jobq.StateScheduled, jobtest.State(t, client, delayed))
 }
 
 // Many jobs in one call get their ids in the order given.
 func TestEnqueueMany(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	client := newClient(t)
+	client := jobtest.Client(t)
 	jobs := make([]jobq.EnqueueParams, 10_000)
 	for i := range jobs {
-		jobs[i].Args = greeting{fmt.Sprint(i)}
+		jobs[i].Args = jobtest.Greeting{Name: fmt.Sprint(i)}
 	}
 	enqueued, err := client.EnqueueMany(ctx, jobs)
 	require.NoError(t, err)
@@ -132,20 +105,20 @@ func TestEnqueueTx(t *testing.T) {
 					return err
 				}
 				var err error
-				*enqueued, err = client.EnqueueTx(ctx, tx, greeting{"tx"}, &jobq.EnqueueOptions{UniqueKey: fmt.Sprint(end)})
+				*enqueued, err = client.EnqueueTx(ctx, tx, jobtest.Greeting{Name: "tx"}, &jobq.EnqueueOptions{UniqueKey: fmt.Sprint(end)})
 				return errors.Join(err, end)
 			})
 		}
 		require.NoError(t, inTx(&kept, nil))
 		errRollback := errors.New("roll back")
 		require.ErrorIs(t, inTx(&dropped, errRollback), errRollback)
-		require.Equal(t, jobq.Available, state(t, client, kept.ID))
+		require.Equal(t, jobq.StateAvailable, jobtest.State(t, client, kept.ID))
 		_, err = client.Get(ctx, dropped.ID)
 		require.ErrorIs(t, err, jobq.ErrNotFound)
 		_, err = client.Cancel(ctx, kept.ID)
 		require.NoError(t, err)
-		require.NoError(t, client.Requeue(ctx, kept.ID))
-		require.NoError(t, client.Delete(ctx, kept.ID))
+		require.NoError(t, jobtest.Requeue(client, kept.ID))
+		require.NoError(t, jobtest.Delete(client, kept.ID))
 	}
 }
 
@@ -158,10 +131,10 @@ func TestCheck(t *testing.T) {
 	err = empty.Check(ctx)
 	require.ErrorIs(t, err, jobq.ErrNotMigrated)
 	require.ErrorContains(t, err, "jobq migrate up --schema mine")
-	_, err = empty.Enqueue(ctx, greeting{}, nil)
+	_, err = empty.Enqueue(ctx, jobtest.Greeting{}, nil)
 	require.ErrorIs(t, err, jobq.ErrNotMigrated)
 
-	client := newClient(t)
+	client := jobtest.Client(t)
 	require.NoError(t, client.Check(ctx))
 	_, err = client.Pool().Exec(ctx, "delete from jobq.jobq_migration where version = (select max(version) from jobq.jobq_migration)")
 	require.NoError(t, err)
@@ -181,14 +154,14 @@ func TestCheck(t *testing.T) {
 func TestList(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	client := newClient(t)
+	client := jobtest.Client(t)
 	var want []int64
 	for i := range 25 {
 		options := &jobq.EnqueueOptions{Queue: []string{"a", "b"}[i%2], Tags: []string{fmt.Sprint("t", i%5)}}
 		if i%3 == 0 {
 			options.Delay = time.Hour
 		}
-		want = append([]int64{enqueue(t, client, options)}, want...)
+		want = append([]int64{jobtest.Enqueue(t, client, options)}, want...)
 		if i%4 == 0 {
 			_, err := client.Cancel(ctx, want[0])
 			require.NoError(t, err)
@@ -216,139 +189,17 @@ func TestList(t *testing.T) {
 	}
 	require.Equal(t, 12, count(jobq.Filter{Queue: "b"}))
 	require.Equal(t, 5, count(jobq.Filter{Tag: "t3"}))
-	require.Equal(t, 7, count(jobq.Filter{States: []jobq.State{jobq.Cancelled}}))
+	require.Equal(t, 7, count(jobq.Filter{States: []jobq.State{jobq.StateCancelled}}))
 	require.Equal(t, 0, count(jobq.Filter{Kind: "other"}))
 	_, err := client.List(ctx, jobq.Filter{Limit: 1001})
 	require.ErrorIs(t, err, jobq.ErrInvalid)
-}
-
-// Cancel, requeue and delete do what they say in every state that a job can
-// have without a worker.
-func TestActions(t *testing.T) {
-	t.Parallel()
-	ctx := context.Background()
-	client := newClient(t)
-	available, scheduled := enqueue(t, client, nil), enqueue(t, client, &jobq.EnqueueOptions{Delay: time.Hour})
-
-	after, err := client.Cancel(ctx, available)
-	require.NoError(t, err)
-	require.Equal(t, jobq.Cancelled, after)
-	after, err = client.Cancel(ctx, available)
-	require.NoError(t, err)
-	require.Equal(t, jobq.Cancelled, after, "a second cancel finds it cancelled")
-
-	require.NoError(t, client.Requeue(ctx, available))
-	require.Equal(t, jobq.Available, state(t, client, available))
-	require.NoError(t, client.Requeue(ctx, available), "a requeue of an available job changes nothing")
-	require.NoError(t, client.Requeue(ctx, scheduled))
-	require.Equal(t, jobq.Available, state(t, client, scheduled))
-
-	require.NoError(t, client.Delete(ctx, available))
-	for _, err := range []error{
-		client.Requeue(ctx, available), client.Delete(ctx, available), second(client.Cancel(ctx, available)), second(client.Get(ctx, available)),
-	} {
-		require.ErrorIs(t, err, jobq.ErrNotFound)
-	}
-
-	// A running job is neither requeued nor deleted, and is only asked to stop.
-	running := scheduled
-	require.NoError(t, pgtest.MakeRunning(ctx, client.Pool(), running))
-	require.ErrorIs(t, client.Requeue(ctx, running), jobq.ErrConflict)
-	require.ErrorIs(t, client.Delete(ctx, running), jobq.ErrConflict)
-	after, err = client.Cancel(ctx, running)
-	require.NoError(t, err)
-	require.Equal(t, jobq.Running, after)
-	job, err := client.Get(ctx, running)
-	require.NoError(t, err)
-	require.NotNil(t, job.CancelRequestedAt)
-}
-
-// Pausing, resuming and the lease of a queue show in the list of queues.
-func TestQueues(t *testing.T) {
-	t.Parallel()
-	ctx := context.Background()
-	client := newClient(t)
-	enqueue(t, client, &jobq.EnqueueOptions{Queue: "busy"})
-	enqueue(t, client, &jobq.EnqueueOptions{Queue: "busy", Delay: time.Hour})
-	acted, err := client.PauseQueue(ctx, "paused", "ana", "smtp is down")
-	require.NoError(t, err)
-	require.True(t, acted.Changed)
-	acted, err = client.PauseQueue(ctx, "paused", "bob", "")
-	require.NoError(t, err)
-	require.False(t, acted.Changed)
-	lease, tooShort := 5*time.Second, time.Millisecond
-	require.NoError(t, client.SetQueue(ctx, "busy", jobq.QueueChange{Lease: &lease}))
-	require.ErrorIs(t, client.SetQueue(ctx, "busy", jobq.QueueChange{Lease: &tooShort}), jobq.ErrInvalid)
-
-	queues, err := client.Queues(ctx)
-	require.NoError(t, err)
-	require.Len(t, queues, 2)
-	require.NotNil(t, queues[0].HeadRunAt)
-	queues[0].HeadRunAt = nil
-	require.Equal(t, jobq.Queue{Name: "busy", Available: 1, AvailableMax: jobq.CountMax, Scheduled: 1, QueueSettings: jobq.QueueSettings{
-		Lease: 5 * time.Second, ExtendEvery: 1667 * time.Millisecond,
-		Heartbeat: jobq.HeartbeatTicker, Redelivery: jobq.RedeliverTail,
-	}}, queues[0])
-	require.Equal(t, "paused", queues[1].Name)
-	require.Equal(t, "ana", queues[1].PausedBy)
-	require.Equal(t, "smtp is down", queues[1].PauseReason)
-	require.NotNil(t, queues[1].PausedAt)
-
-	acted, err = client.ResumeQueue(ctx, "paused")
-	require.NoError(t, err)
-	require.True(t, acted.Changed)
-	acted, err = client.ResumeQueue(ctx, "paused")
-	require.NoError(t, err)
-	require.False(t, acted.Changed)
-}
-
-// Settings change one by one, and those that cannot go together are refused
-// with the reason, and nothing is changed.
-func TestSetQueue(t *testing.T) {
-	t.Parallel()
-	ctx := context.Background()
-	client := newClient(t)
-	pointer := func(duration time.Duration) *time.Duration { return &duration }
-	progress, head, yes := jobq.HeartbeatProgress, jobq.RedeliverHead, true
-	require.NoError(t, client.SetQueue(ctx, "q", jobq.QueueChange{
-		Lease: pointer(time.Minute), ExtendEvery: pointer(20 * time.Second), StaleGrace: pointer(time.Second),
-		RedeliveryDelay: pointer(time.Second), ResetOnReap: &yes,
-	}))
-	require.NoError(t, client.SetQueue(ctx, "q", jobq.QueueChange{Heartbeat: &progress}))
-	want := jobq.QueueSettings{
-		Lease: time.Minute, ExtendEvery: 20 * time.Second, Heartbeat: progress, StaleGrace: time.Second,
-		Redelivery: jobq.RedeliverTail, RedeliveryDelay: time.Second, ResetOnReap: true,
-	}
-	settings := func() jobq.QueueSettings {
-		queues, err := client.Queues(ctx)
-		require.NoError(t, err)
-		require.Len(t, queues, 1)
-		return queues[0].QueueSettings
-	}
-	require.Equal(t, want, settings())
-	wrong := jobq.Heartbeat("wrong")
-	for reason, change := range map[string]jobq.QueueChange{
-		"extend_every must be positive and at most half of lease": {ExtendEvery: pointer(31 * time.Second)},
-		"redelivery_delay needs redelivery tail":                  {Redelivery: &head},
-		"heartbeat must be ticker, progress, both or off":         {Heartbeat: &wrong},
-		"stale_grace must be 0 to 30 days":                        {StaleGrace: pointer(-time.Second)},
-		"lease must be 1 second to 30 days":                       {Lease: pointer(0)},
-	} {
-		err := client.SetQueue(ctx, "q", change)
-		require.ErrorIs(t, err, jobq.ErrInvalid, reason)
-		require.ErrorContains(t, err, reason)
-		require.Equal(t, want, settings(), reason)
-	}
-	want.Lease, want.ExtendEvery = 30*time.Second, 10*time.Second
-	require.NoError(t, client.SetQueue(ctx, "q", jobq.QueueChange{Lease: pointer(30 * time.Second)}))
-	require.Equal(t, want, settings(), "the extend_every that no longer fits is a third again")
 }
 
 // A database that answers and cannot is not called away: the text says why.
 func TestReadOnlyIsNamed(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	config := newClient(t).Pool().Config()
+	config := jobtest.Client(t).Pool().Config()
 	config.ConnConfig.RuntimeParams["default_transaction_read_only"] = "on"
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	require.NoError(t, err)

@@ -1,20 +1,21 @@
 package jobq
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/dberror"
+	"github.com/jobq-dev/jobq/internal/storable"
 )
 
 // EnqueueManyMax is the most jobs that one call of EnqueueMany takes.
@@ -94,7 +95,7 @@ type Enqueued struct {
 // Enqueue adds a job and wakes a worker. Nil options mean the defaults.
 // ErrInvalid says which value was refused.
 func (c *Client) Enqueue(ctx context.Context, args Args, options *EnqueueOptions) (Enqueued, error) {
-	return retried(ctx, func() (Enqueued, error) { return c.enqueueOne(ctx, c.queries, args, options) })
+	return dberror.Retry(ctx, func() (Enqueued, error) { return c.enqueueOne(ctx, c.queries, args, options) })
 }
 
 // EnqueueTx adds a job in the caller's transaction: it exists when the
@@ -106,7 +107,7 @@ func (c *Client) EnqueueTx(ctx context.Context, tx pgx.Tx, args Args, options *E
 // EnqueueMany adds jobs in one statement, all of them or none, and answers in
 // their order. At most EnqueueManyMax.
 func (c *Client) EnqueueMany(ctx context.Context, jobs []EnqueueParams) ([]Enqueued, error) {
-	return retried(ctx, func() ([]Enqueued, error) { return c.enqueueMany(ctx, c.queries, jobs) })
+	return dberror.Retry(ctx, func() ([]Enqueued, error) { return c.enqueueMany(ctx, c.queries, jobs) })
 }
 
 // EnqueueManyTx is EnqueueMany in the caller's transaction.
@@ -130,13 +131,13 @@ func (c *Client) enqueueOne(ctx context.Context, queries *db.Queries, args Args,
 		}
 		rows, err := queries.JobEnqueueMany(ctx, columns)
 		if err != nil {
-			return Enqueued{}, c.clientError("enqueue", withoutPlace(err))
+			return Enqueued{}, dberror.Wrap(c.schema, "enqueue", withoutPlace(err))
 		}
 		return Enqueued(rows[0]), nil
 	}
 	id, err := queries.JobEnqueue(ctx, params)
 	if err != nil {
-		return Enqueued{}, c.clientError("enqueue", err)
+		return Enqueued{}, dberror.Wrap(c.schema, "enqueue", err)
 	}
 	return Enqueued{ID: id}, nil
 }
@@ -163,7 +164,7 @@ func (c *Client) enqueueMany(ctx context.Context, queries *db.Queries, jobs []En
 	}
 	rows, err := queries.JobEnqueueMany(ctx, columns)
 	if err != nil {
-		return nil, c.clientError("enqueue", err)
+		return nil, dberror.Wrap(c.schema, "enqueue", err)
 	}
 	enqueued := make([]Enqueued, len(rows))
 	for i, row := range rows {
@@ -194,7 +195,7 @@ func enqueueColumns(jobs []EnqueueParams) (db.JobEnqueueManyParams, error) {
 		columns.BackoffBases[i], columns.BackoffMaxes[i] = job.BackoffBase, job.BackoffMax
 		columns.UniqueKeys[i], columns.Metadata[i] = jobs[i].UniqueKey, job.Metadata
 		if job.RunAt != nil {
-			columns.RunAts[i] = pgtype.Timestamptz{Time: *job.RunAt, Valid: true}
+			columns.RunAts[i] = db.Timestamp(*job.RunAt)
 		}
 		if job.Tags != nil {
 			if columns.Tags[i], err = json.Marshal(job.Tags); err != nil {
@@ -216,11 +217,11 @@ func enqueueParams(job *EnqueueParams) (db.JobEnqueueParams, error) {
 		return db.JobEnqueueParams{}, fmt.Errorf("args: %w", err)
 	}
 	for _, value := range []struct{ name, text string }{{"kind", job.Args.Kind()}, {"unique_key", job.UniqueKey}, {"queue", job.Queue}} {
-		if err := checkText(value.name, value.text); err != nil {
+		if err := storable.Text(value.name, value.text); err != nil {
 			return db.JobEnqueueParams{}, err
 		}
 	}
-	if err := checkStorable("args", args); err != nil { // that it is JSON, Marshal has seen to
+	if err := storable.Encoded("args", args); err != nil { // that it is JSON, Marshal has seen to
 		return db.JobEnqueueParams{}, err
 	}
 	if err := checkOptions(&job.EnqueueOptions); err != nil {
@@ -241,79 +242,10 @@ func enqueueParams(job *EnqueueParams) (db.JobEnqueueParams, error) {
 	return params, nil
 }
 
-// checkOptions refuses values that the database cannot check: numbers and times
-// that are cut off on their way into its types, and texts that PostgreSQL refuses
-// without naming the field. The database checks all other limits.
+// checkOptions refuses values that the database cannot check.
 func checkOptions(options *EnqueueOptions) error {
-	if options.MaxAttempts < 0 || options.MaxAttempts > 32767 {
-		return fmt.Errorf("max_attempts must be 1 to 32767, not %d", options.MaxAttempts)
-	}
-	// Far beyond these years the protocol's microseconds wrap around.
-	if year := options.RunAt.UTC().Year(); year < 1 || year > 9999 {
-		return fmt.Errorf("run_at must be in the years 1 to 9999, not %d", year)
-	}
-	for _, tag := range options.Tags {
-		if err := checkText("tags", tag); err != nil {
-			return err
-		}
-	}
-	return checkJSON("metadata", options.Metadata)
-}
-
-// checkText refuses what is no text to PostgreSQL.
-func checkText(name, text string) error {
-	if !utf8.ValidString(text) || strings.Contains(text, "\x00") {
-		return fmt.Errorf("%s must be valid UTF-8 without NUL bytes, not %q", name, shortened(text))
-	}
-	return nil
-}
-
-// checkJSON refuses what is no JSON, or none that PostgreSQL can store. What only
-// the database can tell, such as that it is nested too deeply for it, is left to
-// the database.
-func checkJSON(name string, content json.RawMessage) error {
-	if content == nil {
-		return nil
-	}
-	if err := json.Unmarshal(content, new(json.RawMessage)); err != nil {
-		return fmt.Errorf("%s must be JSON: %w", name, err)
-	}
-	return checkStorable(name, content)
-}
-
-// checkStorable refuses JSON with text in it that is none to PostgreSQL.
-func checkStorable(name string, content []byte) error {
-	if !utf8.Valid(content) {
-		return fmt.Errorf("%s must be valid UTF-8", name)
-	}
-	if hasNUL(content) {
-		return fmt.Errorf(`%s must not contain the NUL character (\u0000): PostgreSQL cannot store it`, name)
-	}
-	return nil
-}
-
-// hasNUL says whether a JSON text has \u0000 in it, which \\u0000 is not: that is
-// a backslash and five more characters.
-func hasNUL(content []byte) bool {
-	if !bytes.Contains(content, []byte(`\u0000`)) {
-		return false
-	}
-	for i := 0; i+1 < len(content); i++ {
-		if content[i] == '\\' {
-			if bytes.HasPrefix(content[i:], []byte(`\u0000`)) {
-				return true
-			}
-			i++ // what is escaped
-		}
-	}
-	return false
-}
-
-// shortened is a value that is quoted in an error.
-func shortened(text string) string {
-	const longest = 50
-	if len(text) > longest {
-		return text[:longest] + "..."
-	}
-	return text
+	return cmp.Or(
+		storable.MaxAttempts(options.MaxAttempts), storable.RunAt(options.RunAt),
+		storable.Tags(options.Tags), storable.JSON("metadata", options.Metadata),
+	)
 }

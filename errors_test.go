@@ -3,8 +3,6 @@ package jobq_test
 import (
 	"context"
 	"encoding/json"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -14,7 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/jobtest"
 	"github.com/jobq-dev/jobq/internal/pgtest"
+	"github.com/jobq-dev/jobq/operator"
 )
 
 // A refusal reads as the operation, the error and the reason, once each: no
@@ -23,17 +23,19 @@ import (
 func TestErrorTexts(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	client := newClient(t)
-	one := func(options jobq.EnqueueOptions) error { return second(client.Enqueue(ctx, greeting{}, &options)) }
-	many := func(options jobq.EnqueueOptions) error {
-		return second(client.EnqueueMany(ctx, []jobq.EnqueueParams{raw("k", "{}", nil), raw("k", "{}", &options)}))
+	client := jobtest.Client(t)
+	one := func(options jobq.EnqueueOptions) error {
+		return jobtest.ErrorOf(client.Enqueue(ctx, jobtest.Greeting{}, &options))
 	}
-	running := enqueue(t, client, &jobq.EnqueueOptions{UniqueKey: "runs"})
+	many := func(options jobq.EnqueueOptions) error {
+		return jobtest.ErrorOf(client.EnqueueMany(ctx, []jobq.EnqueueParams{jobtest.Raw("k", "{}", nil), jobtest.Raw("k", "{}", &options)}))
+	}
+	running := jobtest.Enqueue(t, client, &jobq.EnqueueOptions{UniqueKey: "runs"})
 	require.NoError(t, pgtest.MakeRunning(ctx, client.Pool(), running))
-	ended := enqueue(t, client, &jobq.EnqueueOptions{UniqueKey: "taken"})
+	ended := jobtest.Enqueue(t, client, &jobq.EnqueueOptions{UniqueKey: "taken"})
 	_, err := client.Cancel(ctx, ended)
 	require.NoError(t, err)
-	enqueue(t, client, &jobq.EnqueueOptions{UniqueKey: "taken"})
+	jobtest.Enqueue(t, client, &jobq.EnqueueOptions{UniqueKey: "taken"})
 	for want, err := range map[string]error{
 		"enqueue: invalid value: max_attempts must be 1 to 32767, not -1":                                           one(jobq.EnqueueOptions{MaxAttempts: -1}),
 		"enqueue: invalid value: queue must be 1 to 128 characters, not 129":                                        one(jobq.EnqueueOptions{Queue: strings.Repeat("q", 129)}),
@@ -45,14 +47,7 @@ func TestErrorTexts(t *testing.T) {
 		"enqueue: invalid value: metadata must not contain the NUL character (\\u0000): PostgreSQL cannot store it": one(jobq.EnqueueOptions{Metadata: json.RawMessage(`"\u0000"`)}),
 		"enqueue: invalid value: tags must be valid UTF-8 without NUL bytes, not \"a\\x00b\"":                       one(jobq.EnqueueOptions{Tags: []string{"a\x00b"}}),
 		"enqueue: invalid value: queue must be valid UTF-8 without NUL bytes, not \"a\\xff\"":                       one(jobq.EnqueueOptions{Queue: "a\xff"}),
-		"requeue job 9999: no such job":             client.Requeue(ctx, 9999),
-		"delete job 9999: no such job":              client.Delete(ctx, 9999),
-		"cancel job 9999: no such job":              second(client.Cancel(ctx, 9999)),
-		"clone job 9999: no such job":               second(client.Clone(ctx, 9999, jobq.JobChange{})),
-		"undo action 9999: no such action":          second(client.Undo(ctx, 9999)),
-		"requeue job 1: conflict: job 1 is running": client.Requeue(ctx, running),
-		"delete job 1: conflict: job 1 is running":  client.Delete(ctx, running),
-		"requeue job 2: unique key is held by another job: unique_key 'taken' of kind 'greeting' is held by unfinished job 3": client.Requeue(ctx, ended),
+		"cancel job 9999: no such job": jobtest.ErrorOf(client.Cancel(ctx, 9999)),
 	} {
 		require.EqualError(t, err, want)
 	}
@@ -63,16 +58,18 @@ func TestErrorTexts(t *testing.T) {
 func TestSQLStateOnce(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	client := newClient(t)
+	client := jobtest.Client(t)
 	calls := map[string]func(*jobq.Client) error{
-		"enqueue": func(c *jobq.Client) error { return second(c.Enqueue(ctx, greeting{}, nil)) },
+		"enqueue": func(c *jobq.Client) error { return jobtest.ErrorOf(c.Enqueue(ctx, jobtest.Greeting{}, nil)) },
 		"unique": func(c *jobq.Client) error {
-			return second(c.Enqueue(ctx, greeting{}, &jobq.EnqueueOptions{UniqueKey: "k"}))
+			return jobtest.ErrorOf(c.Enqueue(ctx, jobtest.Greeting{}, &jobq.EnqueueOptions{UniqueKey: "k"}))
 		},
-		"act":     func(c *jobq.Client) error { return second(c.Act(ctx, jobq.ActionCancel, jobq.Target{ID: 1})) },
-		"requeue": func(c *jobq.Client) error { return c.Requeue(ctx, 1) },
-		"pause":   func(c *jobq.Client) error { return second(c.PauseQueue(ctx, "q", "", "")) },
-		"set":     func(c *jobq.Client) error { return c.SetQueue(ctx, "q", jobq.QueueChange{}) },
+		"act": func(c *jobq.Client) error {
+			return jobtest.ErrorOf(operator.New(c, "test").Act(ctx, jobq.ActionCancel, operator.Target{ID: 1}))
+		},
+		"requeue": func(c *jobq.Client) error { return jobtest.Requeue(c, 1) },
+		"pause":   func(c *jobq.Client) error { return jobtest.ErrorOf(operator.New(c, "test").PauseQueue(ctx, "q", "")) },
+		"set":     func(c *jobq.Client) error { return operator.New(c, "test").SetQueue(ctx, "q", operator.QueueChange{}) },
 	}
 	for name, setting := range map[string][2]string{
 		"read-only":         {"default_transaction_read_only", "on"},
@@ -101,7 +98,7 @@ func TestSQLStateOnce(t *testing.T) {
 // with and without TLS, says so once, in one line.
 func TestConnectErrorOnce(t *testing.T) {
 	t.Parallel()
-	url := newClient(t).Pool().Config().ConnString()
+	url := jobtest.Client(t).Pool().Config().ConnString()
 	config, err := pgxpool.ParseConfig(regexp.MustCompile(`host=([^&]*)&port=(\d+)`).ReplaceAllString(url, "host=$1,$1&port=$2,$2"))
 	require.NoError(t, err)
 	config.ConnConfig.Database = "template0" // which takes no connections
@@ -110,56 +107,10 @@ func TestConnectErrorOnce(t *testing.T) {
 	t.Cleanup(pool.Close)
 	client, err := jobq.NewClient(pool, nil)
 	require.NoError(t, err)
-	_, err = client.Enqueue(context.Background(), greeting{}, nil)
+	_, err = client.Enqueue(context.Background(), jobtest.Greeting{}, nil)
 	require.NotErrorIs(t, err, jobq.ErrConflict)
 	require.Equal(t, 1, strings.Count(err.Error(), "SQLSTATE"), err)
 	require.NotContains(t, err.Error(), "\n")
 	var answer *pgconn.PgError
 	require.ErrorAs(t, err, &answer)
-}
-
-// Every code with which the SQL functions refuse stands for an error in Go, and
-// docs/sql.md explains it. Nothing else is raised, but by the triggers of a plain
-// INSERT, and to a janitor that is to try again.
-func TestCodes(t *testing.T) {
-	t.Parallel()
-	docs, err := os.ReadFile("docs/sql.md")
-	require.NoError(t, err)
-	files, err := filepath.Glob("sql/migrations/*.up.sql")
-	require.NoError(t, err)
-	used := make(map[string]bool)
-	for _, name := range files {
-		content, err := os.ReadFile(name) // #nosec G304 -- our own
-		require.NoError(t, err)
-		for _, raised := range regexp.MustCompile(`raise (\S+(?: '\w+')?) using`).FindAllStringSubmatch(string(content), -1) {
-			if raised[1] == "unique_violation" {
-				require.Contains(t, name, "triggers")
-				continue
-			}
-			if raised[1] == "lock_not_available" { // to the janitor, as a lock_timeout is
-				require.Equal(t, 1, strings.Count(string(content), raised[0]))
-				continue
-			}
-			require.Regexp(t, `^sqlstate 'JQ\d{3}'$`, raised[1], name)
-		}
-		for _, code := range regexp.MustCompile(`'(JQ\d+)'`).FindAllStringSubmatch(string(content), -1) {
-			used[code[1]] = true
-		}
-	}
-	require.Len(t, used, 4)
-	for code := range used {
-		require.Error(t, jobq.Code(code).Err(), code)
-		require.Contains(t, string(docs), "`"+code+"`")
-	}
-	require.NoError(t, jobq.Code("").Err())
-}
-
-// A code of a later version leaves the reason, and says nothing about the code.
-func TestErrOfUnknownCode(t *testing.T) {
-	t.Parallel()
-	require.NoError(t, jobq.ActedJob{}.Err())
-	require.EqualError(t, jobq.ActedJob{Problem: "it is frozen", Code: "JQ999"}.Err(), "it is frozen")
-	require.EqualError(t, jobq.ActedJob{Problem: "it is frozen"}.Err(), "it is frozen")
-	require.EqualError(t, jobq.ActedJob{Problem: "no job 7", Code: jobq.CodeNotFound}.Err(), "no job 7")
-	require.EqualError(t, jobq.ActedJob{Problem: "it runs", Code: jobq.CodeConflict}.Err(), "conflict: it runs")
 }

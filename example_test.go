@@ -224,64 +224,8 @@ func ExampleClient_Cancel() {
 		return
 	}
 	fmt.Println(client.Cancel(ctx, enqueued.ID))
-	fmt.Println(client.Requeue(ctx, enqueued.ID))
-	fmt.Println(client.Delete(ctx, enqueued.ID))
-	fmt.Println(client.Cancel(ctx, enqueued.ID))
+	fmt.Println(client.Cancel(ctx, 4711))
 	// Output:
 	// cancelled <nil>
-	// <nil>
-	// <nil>
-	//  cancel job 1: no such job
-}
-
-// No worker claims from a paused queue; what runs goes on.
-func ExampleClient_PauseQueue() {
-	ctx := context.Background()
-	client, done := exampleClient()
-	defer done()
-	if _, err := client.Enqueue(ctx, Resize{"cat.jpg", 640}, &jobq.EnqueueOptions{Queue: "images"}); err != nil {
-		fmt.Println(err)
-		return
-	}
-	paused, err := client.PauseQueue(ctx, "images", "ana", "the disk is full")
-	fmt.Println(paused.Changed, paused.Known, err)
-	queues, err := client.Queues(ctx)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	for _, queue := range queues {
-		fmt.Printf("%s: %d available, paused by %s: %s\n", queue.Name, queue.Available, queue.PausedBy, queue.PauseReason)
-	}
-	resumed, err := client.ResumeQueue(ctx, "images")
-	fmt.Println(resumed.Changed, err)
-	// Output:
-	// true true <nil>
-	// images: 1 available, paused by ana: the disk is full
-	// true <nil>
-}
-
-// How many jobs of a queue ended in the last hour, and how.
-func ExampleClient_Stats() {
-	ctx := context.Background()
-	client, done := exampleClient()
-	defer done()
-	enqueued, err := client.Enqueue(ctx, Resize{"cat.jpg", 640}, nil)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	if _, err := client.Cancel(ctx, enqueued.ID); err != nil {
-		fmt.Println(err)
-		return
-	}
-	stats, err := client.Stats(ctx, time.Hour)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	for _, queue := range stats {
-		fmt.Println(queue.Queue, "completed:", queue.Completed, "cancelled:", queue.Cancelled)
-	}
-	// Output: default completed: 0 cancelled: 1
+	//  cancel job 4711: no such job
 }

@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/jobtest"
+	"github.com/jobq-dev/jobq/operator"
 )
 
 // What the database cannot take is refused in words that name the field and
@@ -17,7 +19,7 @@ import (
 func TestInvalidInput(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	client := newClient(t)
+	client := jobtest.Client(t)
 	text := func(length int) json.RawMessage {
 		return json.RawMessage(`"` + strings.Repeat("x", length) + `"`)
 	}
@@ -27,21 +29,21 @@ func TestInvalidInput(t *testing.T) {
 		job  jobq.EnqueueParams
 		want string
 	}{
-		"no kind":            {raw("", `{}`, nil), "kind must be 1 to 128 characters"},
-		"long kind":          {raw(strings.Repeat("k", 129), `{}`, nil), "kind must be 1 to 128 characters"},
-		"long queue":         {raw("k", `{}`, &jobq.EnqueueOptions{Queue: strings.Repeat("q", 129)}), "queue must be 1 to 128 characters"},
-		"long unique key":    {raw("k", `{}`, &jobq.EnqueueOptions{UniqueKey: strings.Repeat("u", 256)}), "unique_key must be 1 to 255 characters"},
-		"NUL in args":        {raw("k", `{"a":"\u0000"}`, nil), "NUL"},
-		"invalid UTF-8":      {raw("k", "\"\xff\"", nil), "UTF-8"},
-		"args not JSON":      {raw("k", `{"a"`, nil), "jobs[0]: args: "},
-		"args too large":     {raw("k", string(text(mebibyte)), nil), "args must be at most"},
-		"args too deep":      {raw("k", strings.Repeat("[", 20000)+strings.Repeat("]", 20000), nil), "depth"},
-		"number too large":   {raw("k", `1e400000`, nil), "out of range"},
-		"negative attempts":  {raw("k", `{}`, &jobq.EnqueueOptions{MaxAttempts: -1}), "max_attempts must be 1 to 32767"},
-		"too many attempts":  {raw("k", `{}`, &jobq.EnqueueOptions{MaxAttempts: 32768}), "max_attempts must be 1 to 32767"},
-		"negative timeout":   {raw("k", `{}`, &jobq.EnqueueOptions{Timeout: -1 * time.Second}), "timeout must be positive"},
-		"too many tags":      {raw("k", `{}`, &jobq.EnqueueOptions{Tags: make([]string, 33)}), "tags must be at most 32"},
-		"metadata too large": {raw("k", `{}`, &jobq.EnqueueOptions{Metadata: text(64 << 10)}), "metadata must be at most 64 KiB"},
+		"no kind":            {jobtest.Raw("", `{}`, nil), "kind must be 1 to 128 characters"},
+		"long kind":          {jobtest.Raw(strings.Repeat("k", 129), `{}`, nil), "kind must be 1 to 128 characters"},
+		"long queue":         {jobtest.Raw("k", `{}`, &jobq.EnqueueOptions{Queue: strings.Repeat("q", 129)}), "queue must be 1 to 128 characters"},
+		"long unique key":    {jobtest.Raw("k", `{}`, &jobq.EnqueueOptions{UniqueKey: strings.Repeat("u", 256)}), "unique_key must be 1 to 255 characters"},
+		"NUL in args":        {jobtest.Raw("k", `{"a":"\u0000"}`, nil), "NUL"},
+		"invalid UTF-8":      {jobtest.Raw("k", "\"\xff\"", nil), "UTF-8"},
+		"args not JSON":      {jobtest.Raw("k", `{"a"`, nil), "jobs[0]: args: "},
+		"args too large":     {jobtest.Raw("k", string(text(mebibyte)), nil), "args must be at most"},
+		"args too deep":      {jobtest.Raw("k", strings.Repeat("[", 20000)+strings.Repeat("]", 20000), nil), "depth"},
+		"number too large":   {jobtest.Raw("k", `1e400000`, nil), "out of range"},
+		"negative attempts":  {jobtest.Raw("k", `{}`, &jobq.EnqueueOptions{MaxAttempts: -1}), "max_attempts must be 1 to 32767"},
+		"too many attempts":  {jobtest.Raw("k", `{}`, &jobq.EnqueueOptions{MaxAttempts: 32768}), "max_attempts must be 1 to 32767"},
+		"negative timeout":   {jobtest.Raw("k", `{}`, &jobq.EnqueueOptions{Timeout: -1 * time.Second}), "timeout must be positive"},
+		"too many tags":      {jobtest.Raw("k", `{}`, &jobq.EnqueueOptions{Tags: make([]string, 33)}), "tags must be at most 32"},
+		"metadata too large": {jobtest.Raw("k", `{}`, &jobq.EnqueueOptions{Metadata: text(64 << 10)}), "metadata must be at most 64 KiB"},
 		"no args":            {jobq.EnqueueParams{}, "jobs[0]: args are nil"},
 	} {
 		_, err := client.EnqueueMany(ctx, []jobq.EnqueueParams{test.job})
@@ -53,7 +55,7 @@ func TestInvalidInput(t *testing.T) {
 	require.Empty(t, page.Jobs)
 
 	// The limits themselves are allowed.
-	_, err = client.EnqueueMany(ctx, []jobq.EnqueueParams{raw(strings.Repeat("é", 128), string(text(mebibyte-overhead)), &jobq.EnqueueOptions{
+	_, err = client.EnqueueMany(ctx, []jobq.EnqueueParams{jobtest.Raw(strings.Repeat("é", 128), string(text(mebibyte-overhead)), &jobq.EnqueueOptions{
 		Queue: strings.Repeat("q", 128), MaxAttempts: 32767, Priority: -32768, Tags: make([]string, 32), UniqueKey: strings.Repeat("u", 255),
 	})})
 	require.NoError(t, err)
@@ -61,16 +63,8 @@ func TestInvalidInput(t *testing.T) {
 	// The limit on args is one that can be moved.
 	_, err = client.Pool().Exec(ctx, "create or replace function jobq.args_bytes_max() returns integer language sql immutable parallel safe return 100")
 	require.NoError(t, err)
-	_, err = client.EnqueueMany(ctx, []jobq.EnqueueParams{raw("k", string(text(200)), nil)})
+	_, err = client.EnqueueMany(ctx, []jobq.EnqueueParams{jobtest.Raw("k", string(text(200)), nil)})
 	require.ErrorContains(t, err, "args must be at most")
-}
-
-func raw(kind, args string, options *jobq.EnqueueOptions) jobq.EnqueueParams {
-	job := jobq.EnqueueParams{Args: jobq.RawArgs{Name: kind, JSON: json.RawMessage(args)}}
-	if options != nil {
-		job.EnqueueOptions = *options
-	}
-	return job
 }
 
 // Any JSON is kept as it is, and what PostgreSQL cannot keep as JSON is
@@ -78,12 +72,12 @@ func raw(kind, args string, options *jobq.EnqueueOptions) jobq.EnqueueParams {
 func TestArgsRoundTrip(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	client := newClient(t)
+	client := jobtest.Client(t)
 	for _, args := range []string{
 		`null`, `true`, `0`, `-1.5e3`, `""`, `"\"\\\u00e9\ud83d\ude00\t\u001b"`, `[]`, `{}`, `[null, [], {"a": {"b": [1]}}]`,
 		`12345678901234567890123456789`, `0.1234567890123456789012345678901234567890`, `"jobq.pending"`, `"$1 '' \\"`,
 	} {
-		enqueued, err := client.EnqueueMany(ctx, []jobq.EnqueueParams{raw("k", args, nil)})
+		enqueued, err := client.EnqueueMany(ctx, []jobq.EnqueueParams{jobtest.Raw("k", args, nil)})
 		require.NoError(t, err, args)
 		job, err := client.Get(ctx, enqueued[0].ID)
 		require.NoError(t, err)
@@ -103,25 +97,25 @@ func TestArgsRoundTrip(t *testing.T) {
 func TestInvalidText(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	client := newClient(t)
+	client := jobtest.Client(t)
 	for name, text := range map[string]string{"NUL": "a\x00b", "invalid UTF-8": "a\xffb"} {
 		for field, job := range map[string]jobq.EnqueueParams{
-			"kind":       raw(text, `{}`, nil),
-			"args":       raw("k", `"`+text+`"`, nil),
-			"queue":      raw("k", `{}`, &jobq.EnqueueOptions{Queue: text}),
-			"unique key": raw("k", `{}`, &jobq.EnqueueOptions{UniqueKey: text}),
-			"tags":       raw("k", `{}`, &jobq.EnqueueOptions{Tags: []string{text}}),
-			"metadata":   raw("k", `{}`, &jobq.EnqueueOptions{Metadata: json.RawMessage(`"` + text + `"`)}),
+			"kind":       jobtest.Raw(text, `{}`, nil),
+			"args":       jobtest.Raw("k", `"`+text+`"`, nil),
+			"queue":      jobtest.Raw("k", `{}`, &jobq.EnqueueOptions{Queue: text}),
+			"unique key": jobtest.Raw("k", `{}`, &jobq.EnqueueOptions{UniqueKey: text}),
+			"tags":       jobtest.Raw("k", `{}`, &jobq.EnqueueOptions{Tags: []string{text}}),
+			"metadata":   jobtest.Raw("k", `{}`, &jobq.EnqueueOptions{Metadata: json.RawMessage(`"` + text + `"`)}),
 		} {
-			_, err := client.EnqueueMany(ctx, []jobq.EnqueueParams{raw("k", `{}`, nil), job})
+			_, err := client.EnqueueMany(ctx, []jobq.EnqueueParams{jobtest.Raw("k", `{}`, nil), job})
 			require.ErrorIs(t, err, jobq.ErrInvalid, "%s in %s", name, field)
 		}
-		_, err := client.PauseQueue(ctx, text, "", "")
+		_, err := operator.New(client, "test").PauseQueue(ctx, text, "")
 		require.ErrorIs(t, err, jobq.ErrInvalid)
 		_, err = client.List(ctx, jobq.Filter{Queue: text})
 		require.ErrorIs(t, err, jobq.ErrInvalid)
 	}
-	requireNothingStored(t, client)
+	jobtest.RequireNothingStored(t, client)
 }
 
 // Moments and spans beyond what PostgreSQL can keep, or JSON can say, are refused,
@@ -129,7 +123,7 @@ func TestInvalidText(t *testing.T) {
 func TestExtremeTimes(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	client := newClient(t)
+	client := jobtest.Client(t)
 	for name, options := range map[string]jobq.EnqueueOptions{
 		"year 10000":         {RunAt: time.Date(9999, 12, 31, 23, 0, 0, 0, time.FixedZone("", -3600))},
 		"year 0":             {RunAt: time.Date(0, 12, 31, 0, 0, 0, 0, time.UTC)},
@@ -141,25 +135,25 @@ func TestExtremeTimes(t *testing.T) {
 		"292 years, backoff": {BackoffBase: 1<<63 - 1},
 		"a nanosecond":       {Timeout: 1},
 	} {
-		_, err := client.Enqueue(ctx, greeting{}, &options)
+		_, err := client.Enqueue(ctx, jobtest.Greeting{}, &options)
 		require.ErrorIs(t, err, jobq.ErrInvalid, name)
 	}
-	requireNothingStored(t, client)
+	jobtest.RequireNothingStored(t, client)
 	for _, runAt := range []time.Time{time.Unix(0, 0), time.Date(1, 1, 1, 0, 0, 0, 1000, time.UTC), time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)} {
-		job, err := client.Get(ctx, enqueue(t, client, &jobq.EnqueueOptions{RunAt: runAt}))
+		job, err := client.Get(ctx, jobtest.Enqueue(t, client, &jobq.EnqueueOptions{RunAt: runAt}))
 		require.NoError(t, err)
 		require.True(t, runAt.Equal(job.RunAt), "%s is stored as %s", runAt, job.RunAt)
 	}
-	id := enqueue(t, client, &jobq.EnqueueOptions{Timeout: 1500 * time.Microsecond})
+	id := jobtest.Enqueue(t, client, &jobq.EnqueueOptions{Timeout: 1500 * time.Microsecond})
 	beyond := time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC)
-	_, err := client.Edit(ctx, jobq.JobChange{RunAt: &beyond}, jobq.Target{ID: id})
+	_, err := operator.New(client, "test").Edit(ctx, operator.JobChange{RunAt: &beyond}, operator.Target{ID: id})
 	require.ErrorIs(t, err, jobq.ErrInvalid)
 	_, err = client.Pool().Exec(ctx, "select * from jobq.act('me', 'edit', array[$1]::bigint[], null, null, null, null, '{\"run_at\": \"10000-01-01\"}')", id)
 	require.ErrorContains(t, err, "run_at must be in the years 1 to 9999")
 	job, err := client.Get(ctx, id)
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, job.Timeout, time.Millisecond)
-	id = enqueue(t, client, &jobq.EnqueueOptions{Timeout: 100 * time.Microsecond})
+	id = jobtest.Enqueue(t, client, &jobq.EnqueueOptions{Timeout: 100 * time.Microsecond})
 	job, err = client.Get(ctx, id)
 	require.NoError(t, err)
 	require.Positive(t, job.Timeout, "a short timeout is not none")

@@ -10,17 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/jobtest"
 )
-
-// requireNothingStored fails if any table has a trace of a job.
-func requireNothingStored(t *testing.T, client *jobq.Client) {
-	t.Helper()
-	for _, table := range []string{"job", "payload", "unique_key", "attempt", "stat_delta"} {
-		var count int
-		require.NoError(t, client.Pool().QueryRow(context.Background(), "select count(*) from jobq."+table).Scan(&count))
-		require.Zero(t, count, table)
-	}
-}
 
 // The limits of the SQL interface: the largest and smallest values are taken,
 // the next ones are refused by name, by the functions and by a plain INSERT
@@ -28,7 +19,7 @@ func requireNothingStored(t *testing.T, client *jobq.Client) {
 func TestSQLLimits(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	client := newClient(t)
+	client := jobtest.Client(t)
 	const kind, queue = "kind must be 1 to 128 characters", "queue must be 1 to 128 characters"
 	const years = "run_at must be in the years 1 to 9999"
 	// An index takes no row of this size.
@@ -106,7 +97,7 @@ func TestSQLLimits(t *testing.T) {
 				require.ErrorContains(t, err, test.refusal, statement)
 			}
 		}
-		requireNothingStored(t, client)
+		jobtest.RequireNothingStored(t, client)
 	}
 }
 
@@ -114,11 +105,11 @@ func TestSQLLimits(t *testing.T) {
 func TestEnqueueManyIsAtomic(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	client := newClient(t)
-	jobs := []jobq.EnqueueParams{raw("k", `{}`, &jobq.EnqueueOptions{UniqueKey: "u"}), raw("k", `"`+longText(5000)+`"`, nil), raw("", `{}`, nil)}
+	client := jobtest.Client(t)
+	jobs := []jobq.EnqueueParams{jobtest.Raw("k", `{}`, &jobq.EnqueueOptions{UniqueKey: "u"}), jobtest.Raw("k", `"`+jobtest.LongText(5000)+`"`, nil), jobtest.Raw("", `{}`, nil)}
 	_, err := client.EnqueueMany(ctx, jobs)
 	require.ErrorIs(t, err, jobq.ErrInvalid)
-	requireNothingStored(t, client)
+	jobtest.RequireNothingStored(t, client)
 	enqueued, err := client.EnqueueMany(ctx, jobs[:2])
 	require.NoError(t, err)
 	require.False(t, enqueued[0].Duplicate)
@@ -129,12 +120,12 @@ func TestEnqueueManyIsAtomic(t *testing.T) {
 func TestEnqueueManyOrder(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	client := newClient(t)
+	client := jobtest.Client(t)
 	const count = 10_000
-	held := enqueue(t, client, &jobq.EnqueueOptions{UniqueKey: "held"})
+	held := jobtest.Enqueue(t, client, &jobq.EnqueueOptions{UniqueKey: "held"})
 	jobs := make([]jobq.EnqueueParams, count)
 	for i := range jobs {
-		jobs[i] = raw("greeting", fmt.Sprintf(`{"i": %d}`, i), &jobq.EnqueueOptions{Priority: int16(i % 100), Queue: []string{"", "q"}[i%2]})
+		jobs[i] = jobtest.Raw("greeting", fmt.Sprintf(`{"i": %d}`, i), &jobq.EnqueueOptions{Priority: int16(i % 100), Queue: []string{"", "q"}[i%2]})
 		switch i % 1000 {
 		case 7:
 			jobs[i].UniqueKey = "held"

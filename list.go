@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/dberror"
 	"github.com/jobq-dev/jobq/internal/filter"
 )
 
@@ -78,7 +79,7 @@ func (c *Client) List(ctx context.Context, filter Filter) (*Page, error) {
 	request.Size = limit + 1 // one more, to know whether there are more
 	rows, err := c.schema.JobList(ctx, c.pool, request)
 	if err != nil {
-		return nil, c.clientError("list jobs", err)
+		return nil, dberror.Wrap(c.schema, "list jobs", err)
 	}
 	page := &Page{Jobs: make([]*Job, 0, min(len(rows), limit))}
 	for _, row := range rows[:min(len(rows), limit)] {
@@ -92,6 +93,16 @@ func (c *Client) List(ctx context.Context, filter Filter) (*Page, error) {
 		}
 	}
 	return page, nil
+}
+
+// Text is what the filter chooses in the grammar of docs/filter.md, which is how the
+// audit stores it and how Match reads it: Match and the fields States, Queue, Kind and
+// Tag. Names are in quotes where they would be read as anything but a name: the queue
+// a,b is queue:"a,b", where queue:a,b is two queues. ErrInvalid says what Match or
+// States have wrong.
+func (f Filter) Text() (string, error) {
+	query, err := f.query()
+	return query.String(), err
 }
 
 // query is the whole filter in the terms of one grammar.
@@ -110,9 +121,9 @@ func (f Filter) query() (filter.Query, error) {
 		}
 		query = query.And(filter.Equal("state", names...))
 	}
-	for field, value := range map[string]string{"queue": f.Queue, "kind": f.Kind, "tag": f.Tag} {
-		if value != "" {
-			query = query.And(filter.Equal(field, value))
+	for _, term := range []struct{ field, value string }{{"queue", f.Queue}, {"kind", f.Kind}, {"tag", f.Tag}} {
+		if term.value != "" {
+			query = query.And(filter.Equal(term.field, term.value))
 		}
 	}
 	return query, nil
@@ -124,7 +135,7 @@ func (f Filter) page() (db.JobPage, error) {
 	if err != nil {
 		return db.JobPage{}, err
 	}
-	page := pageOf(query)
+	page := query.Page()
 	page.Sort, page.Ascending = db.JobSort(f.Sort), f.Reverse
 	among := func(states ...State) bool {
 		return !slices.ContainsFunc(page.States, func(state string) bool { return !slices.Contains(states, State(state)) })
@@ -133,11 +144,11 @@ func (f Filter) page() (db.JobPage, error) {
 	case "", NewestFirst:
 		page.Sort = db.SortID
 	case FinishedFirst:
-		if !among(Failed, Cancelled) {
+		if !among(StateFailed, StateCancelled) {
 			return page, fmt.Errorf("%w: sort by finished: only failed and cancelled jobs have that order", ErrInvalid)
 		}
 	case DueFirst:
-		if !among(Scheduled) {
+		if !among(StateScheduled) {
 			return page, fmt.Errorf("%w: sort by due: only scheduled jobs have that order", ErrInvalid)
 		}
 		page.Ascending = !f.Reverse
@@ -154,18 +165,6 @@ func (f Filter) page() (db.JobPage, error) {
 		page.After, err = parseCursor(f.After, page.Sort)
 	}
 	return page, err
-}
-
-// pageOf is the page of all jobs that the query matches.
-func pageOf(query filter.Query) db.JobPage {
-	page := db.JobPage{States: query.States(), Sort: db.SortID}
-	page.EndedWithin, page.EndedBefore = query.Ages()
-	page.Condition = func(stage db.Stage, first int) (string, []any) {
-		return query.Condition(filter.Columns{
-			ID: stage.ID, Queue: stage.Queue, Since: stage.Since, Worker: stage.Worker, Args: stage.Args, Scheduled: stage.Scheduled,
-		}, first)
-	}
-	return page
 }
 
 // cursorOf is where a page has ended: the id, and before it the time that the
@@ -197,4 +196,24 @@ func parseCursor(cursor string, sort db.JobSort) (*db.JobKey, error) {
 		return nil, fmt.Errorf("%w: cursor %q is not of a list in this order", ErrInvalid, cursor)
 	}
 	return key, nil
+}
+
+// CountMax bounds counts of jobs that nobody needs to be exact: a count that has
+// reached it means "at least as many".
+const CountMax = 10_000
+
+// Count counts the jobs that the filter matches, up to limit: a count that
+// has reached it means "at least as many".
+func (c *Client) Count(ctx context.Context, filter Filter, limit int) (int64, error) {
+	filter.Sort, filter.After, filter.Before = NewestFirst, "", 0
+	page, err := filter.page()
+	if err != nil {
+		return 0, fmt.Errorf("count jobs: %w", err)
+	}
+	page.Size = limit
+	count, err := c.schema.JobCount(ctx, c.pool, page)
+	if err != nil {
+		return 0, dberror.Wrap(c.schema, "count jobs", err)
+	}
+	return count, nil
 }

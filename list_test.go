@@ -2,14 +2,13 @@ package jobq_test
 
 import (
 	"context"
-	"encoding/json"
 	"math/rand/v2"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/jobtest"
 )
 
 // Pages over jobs in all states have no gaps and no repeats, whatever the
@@ -17,15 +16,15 @@ import (
 func TestListAllStates(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	w := newWorker(t)
+	w := jobtest.NewWorker(t)
 	random := rand.New(rand.NewPCG(1, 2)) // #nosec G404 -- a test
 	states := jobq.States()
 	for range 60 {
-		w.inState(states[random.IntN(len(states))], jobq.EnqueueOptions{Tags: []string{[]string{"x", "y"}[random.IntN(2)], "z"}})
+		w.InState(states[random.IntN(len(states))], jobq.EnqueueOptions{Tags: []string{[]string{"x", "y"}[random.IntN(2)], "z"}})
 	}
 	walk := func(filter jobq.Filter) (ids []int64) {
 		for {
-			page, err := w.client.List(ctx, filter)
+			page, err := w.Client.List(ctx, filter)
 			require.NoError(t, err)
 			require.LessOrEqual(t, len(page.Jobs), filter.Limit)
 			for _, job := range page.Jobs {
@@ -40,7 +39,7 @@ func TestListAllStates(t *testing.T) {
 		}
 	}
 	want := func(where string) (ids []int64) {
-		rows, err := w.client.Pool().Query(ctx, "select id from jobq.job where "+where+" order by id desc")
+		rows, err := w.Client.Pool().Query(ctx, "select id from jobq.job where "+where+" order by id desc")
 		require.NoError(t, err)
 		for rows.Next() {
 			var id int64
@@ -63,71 +62,10 @@ func TestListAllStates(t *testing.T) {
 	}
 	require.Equal(t, 60, total)
 	require.Equal(t, want("state in ('failed', 'scheduled') and tags @> '{y}'"),
-		walk(jobq.Filter{Limit: 2, States: []jobq.State{jobq.Failed, jobq.Scheduled}, Tag: "y"}))
-	_, err := w.client.List(ctx, jobq.Filter{States: []jobq.State{"asleep"}})
+		walk(jobq.Filter{Limit: 2, States: []jobq.State{jobq.StateFailed, jobq.StateScheduled}, Tag: "y"}))
+	_, err := w.Client.List(ctx, jobq.Filter{States: []jobq.State{"asleep"}})
 	require.ErrorIs(t, err, jobq.ErrInvalid)
 	require.ErrorContains(t, err, "asleep")
-}
-
-// The sums agree with what ended, before the janitor has rolled them up,
-// afterwards, and in between.
-func TestStatsAgree(t *testing.T) {
-	t.Parallel()
-	ctx := context.Background()
-	w := newWorker(t)
-	random := rand.New(rand.NewPCG(3, 4)) // #nosec G404 -- a test
-	var want jobq.QueueStats
-	want.Queue = "default"
-	for i := range 80 {
-		enqueue(t, w.client, &jobq.EnqueueOptions{MaxAttempts: 2})
-		job := w.claim("default", 1)[0]
-		last := job.Attempts == 1
-		switch random.IntN(6) {
-		case 0, 1:
-			w.complete(job)
-			want.Completed++
-		case 2:
-			w.end(job, []string{"failed", "timed_out"}[i%2], false)
-			if want.Retried++; last {
-				want.Retried--
-				want.Failed++
-			}
-		case 3:
-			w.lose()
-			want.Lost++
-			if want.Retried++; last {
-				want.Retried--
-				want.Failed++
-			}
-		case 4:
-			w.end(job, []string{"released", "snoozed"}[i%2], false)
-		case 5:
-			_, err := w.client.Cancel(ctx, job.ID)
-			require.NoError(t, err)
-			w.end(job, []string{"cancelled", "released", "snoozed"}[i%3], false)
-			want.Cancelled++
-		}
-		if i%20 == 7 {
-			_, err := w.queries.StatRollUp(ctx, int32(i)) // #nosec G115 -- small
-			require.NoError(t, err)
-		}
-	}
-	for range 2 {
-		stats, err := w.client.Stats(ctx, time.Hour)
-		require.NoError(t, err)
-		require.Len(t, stats, 1)
-		require.Positive(t, stats[0].RunTime)
-		require.Positive(t, stats[0].WaitTime)
-		stats[0].RunTime, stats[0].WaitTime = 0, 0
-		require.Equal(t, want, stats[0])
-		for _, state := range []jobq.State{jobq.Completed, jobq.Failed, jobq.Cancelled} {
-			require.EqualValues(t, map[jobq.State]int64{jobq.Completed: want.Completed, jobq.Failed: want.Failed, jobq.Cancelled: want.Cancelled}[state],
-				w.count("select count(*) from jobq.job where state::text = $1", string(state)), state)
-		}
-		_, err = w.queries.StatRollUp(ctx, 10_000)
-		require.NoError(t, err)
-	}
-	require.Zero(t, w.count("select count(*) from jobq.stat_delta"))
 }
 
 // The grammar chooses what it says, in every stage that a job can be in; the
@@ -135,12 +73,12 @@ func TestStatsAgree(t *testing.T) {
 func TestListMatch(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	w := newWorker(t)
+	w := jobtest.NewWorker(t)
 	for i, state := range append(jobq.States(), jobq.States()...) {
-		w.inState(state, jobq.EnqueueOptions{Tags: []string{[]string{"eu", "us"}[i%2]}, Metadata: toJSON(t, map[string]any{"trace": i}), Priority: int16(i - 3)})
+		w.InState(state, jobq.EnqueueOptions{Tags: []string{[]string{"eu", "us"}[i%2]}, Metadata: jobtest.JSON(t, map[string]any{"trace": i}), Priority: int16(i - 3)})
 	}
 	big := map[string]any{"tenant": 4411, "size": 70_000.5, "user": map[string]any{"name": "Ann Lee"}, "filler": make([]int, 2000)}
-	_, err := w.client.Enqueue(ctx, jobq.RawArgs{Name: "Send100%", JSON: toJSON(t, big)}, &jobq.EnqueueOptions{Queue: "email"})
+	_, err := w.Client.Enqueue(ctx, jobq.RawArgs{Name: "Send100%", JSON: jobtest.JSON(t, big)}, &jobq.EnqueueOptions{Queue: "email"})
 	require.NoError(t, err)
 	for match, where := range map[string]string{
 		"":                           "true",
@@ -171,13 +109,13 @@ func TestListMatch(t *testing.T) {
 		"worker:*":                   "lease_owner is not null",
 		"2":                          "id = 2",
 	} {
-		page, err := w.client.List(ctx, jobq.Filter{Match: match, Limit: 1000})
+		page, err := w.Client.List(ctx, jobq.Filter{Match: match, Limit: 1000})
 		if where == "" {
 			require.ErrorIs(t, err, jobq.ErrInvalid, match)
 			continue
 		}
 		require.NoError(t, err, match)
-		require.EqualValues(t, w.count("select count(*) from jobq.job where "+where), len(page.Jobs), match)
+		require.EqualValues(t, w.Count("select count(*) from jobq.job where "+where), len(page.Jobs), match)
 	}
 }
 
@@ -185,11 +123,11 @@ func TestListMatch(t *testing.T) {
 func TestListSorted(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	w := newWorker(t)
+	w := jobtest.NewWorker(t)
 	for range 7 {
-		w.inState(jobq.Failed, jobq.EnqueueOptions{})
-		w.inState(jobq.Cancelled, jobq.EnqueueOptions{})
-		w.inState(jobq.Scheduled, jobq.EnqueueOptions{})
+		w.InState(jobq.StateFailed, jobq.EnqueueOptions{})
+		w.InState(jobq.StateCancelled, jobq.EnqueueOptions{})
+		w.InState(jobq.StateScheduled, jobq.EnqueueOptions{})
 	}
 	for _, test := range []struct {
 		filter jobq.Filter
@@ -201,10 +139,10 @@ func TestListSorted(t *testing.T) {
 		{jobq.Filter{Reverse: true}, "select array_agg(id order by id) from jobq.job"},
 	} {
 		var want, got []int64
-		require.NoError(t, w.client.Pool().QueryRow(ctx, test.sql).Scan(&want))
+		require.NoError(t, w.Client.Pool().QueryRow(ctx, test.sql).Scan(&want))
 		for filter := test.filter; ; {
 			filter.Limit = 3
-			page, err := w.client.List(ctx, filter)
+			page, err := w.Client.List(ctx, filter)
 			require.NoError(t, err)
 			for _, job := range page.Jobs {
 				got = append(got, job.ID)
@@ -225,14 +163,7 @@ func TestListSorted(t *testing.T) {
 		{Match: "foo:bar"},
 		{States: []jobq.State{"gone"}},
 	} {
-		_, err := w.client.List(ctx, wrong)
+		_, err := w.Client.List(ctx, wrong)
 		require.ErrorIs(t, err, jobq.ErrInvalid)
 	}
-}
-
-func toJSON(t *testing.T, value any) json.RawMessage {
-	t.Helper()
-	encoded, err := json.Marshal(value)
-	require.NoError(t, err)
-	return encoded
 }

@@ -2,16 +2,15 @@ package jobq_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/jobtest"
 )
 
 // What is no JSON can only come as text, and what is JSON but not jsonb as json too.
@@ -45,30 +44,13 @@ var badValues = map[string]map[string]string{
 	"job_id": {"null": "must not be null"},
 }
 
-// oneLine checks that an error of a call is a refusal with our code, in one line
-// that names the argument and the limit, and that its context is no more than
-// which functions it came through.
-func oneLine(t *testing.T, err error, argument, limit, call string) {
-	t.Helper()
-	var pgErr *pgconn.PgError
-	require.True(t, errors.As(err, &pgErr), "%s: %v", call, err)
-	require.Equal(t, string(jobq.CodeInvalid), pgErr.Code, "%s: %v", call, err)
-	require.Contains(t, pgErr.Message, argument, call)
-	require.Contains(t, pgErr.Message, limit, call)
-	require.NotContains(t, pgErr.Message, "\n", call)
-	require.LessOrEqual(t, len(pgErr.Message), 400, call)
-	require.Empty(t, pgErr.Detail, call)
-	require.NotContains(t, strings.ToLower(pgErr.Where), "insert into", call)
-	require.LessOrEqual(t, strings.Count(pgErr.Where, "\n"), 5, "%s: %s", call, pgErr.Where)
-}
-
 // Every argument of every public function refuses what is beyond its limit in
 // one line that names the argument and the limit. A function or an argument that
 // is new here needs values that are.
 func TestSQLInputs(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	client := newClient(t)
+	client := jobtest.Client(t)
 	rows, err := client.Pool().Query(ctx, `
 		select p.proname, array(select format_type(a, null) from unnest(p.proargtypes) a) as types, p.proargnames[1:p.pronargs] as names
 			from pg_proc p
@@ -99,13 +81,13 @@ func TestSQLInputs(t *testing.T) {
 				}
 				call := fmt.Sprintf("select * from jobq.%s(%s)", f.Name, strings.Join(given, ", "))
 				_, err := client.Pool().Exec(ctx, call)
-				oneLine(t, err, name, limit, call)
+				jobtest.RequireRefusal(t, err, name, limit, call)
 				calls++
 			}
 		}
 	}
 	require.Greater(t, calls, 90)
-	requireNothingStored(t, client)
+	jobtest.RequireNothingStored(t, client)
 }
 
 // The members of a job of enqueue_many are refused with the job's place, be it
@@ -114,47 +96,47 @@ func TestSQLInputs(t *testing.T) {
 func TestEnqueueManyMembers(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	client := newClient(t)
+	client := jobtest.Client(t)
 	for member, limit := range map[string]string{
-		`"arg": {"id": 1}`:                      `unknown member "arg"; there are kind, args, queue`,
-		`"delay": "5 minutes"`:                  `unknown member "delay"`,
-		`"delay": null`:                         `unknown member "delay"`, // what is left out must be known too
-		`"Queue": "q"`:                          `unknown member "Queue"`,
-		`"id": 7`:                               `unknown member "id"`,
-		`"lease_token": 7`:                      `unknown member "lease_token"`,
-		`"a\nb": 7`:                             `unknown member "a\nb"`,
-		`"kind": ["k"]`:                         "kind must be text, not array",
-		`"kind": ""`:                            "kind must be 1 to 128 characters",
-		`"kind": null`:                          "kind must be 1 to 128 characters, not null",
-		`"queue": {}`:                           "queue must be text, not object",
-		`"queue": ""`:                           "queue must be 1 to 128 characters, not 0",
-		`"unique_key": ""`:                      "unique_key must be 1 to 255 characters, not 0",
-		`"unique_key": true`:                    "unique_key must be text, not boolean",
-		`"priority": 1.5`:                       "priority must be a whole number, -32768 to 32767",
-		`"priority": "high"`:                    "priority must be a whole number, -32768 to 32767",
-		`"priority": 1e30`:                      "priority must be a whole number, -32768 to 32767",
-		`"priority": 40000`:                     "priority must be -32768 to 32767, not 40000",
-		`"max_attempts": 0`:                     "max_attempts must be 1 to 32767, not 0",
-		`"max_attempts": [3]`:                   "max_attempts must be a whole number, 1 to 32767",
-		`"run_at": "soon"`:                      "run_at must be a time in the years 1 to 9999",
-		`"run_at": 1700000000`:                  "run_at must be a time in the years 1 to 9999",
-		`"timeout": "long"`:                     "timeout must be an interval, positive, at most 10 years",
-		`"timeout": -5`:                         "timeout must be positive, at most 10 years",
-		`"backoff_base": "no"`:                  "backoff_base must be an interval",
-		`"backoff_max": "20 years"`:             "backoff_max must be positive, at most 10 years",
-		`"tags": "urgent"`:                      "tags must be an array of texts, not string",
-		`"tags": {"a": 1}`:                      "tags must be an array of texts, not object",
-		`"tags": ["a", null]`:                   "tags must be at most 32, without nulls",
-		`"metadata": "` + longText(70000) + `"`: "metadata must be at most 64 KiB",
-		`"args": "` + longText(1<<20) + `"`:     "args must be at most 1048576 bytes",
+		`"arg": {"id": 1}`:          `unknown member "arg"; there are kind, args, queue`,
+		`"delay": "5 minutes"`:      `unknown member "delay"`,
+		`"delay": null`:             `unknown member "delay"`, // what is left out must be known too
+		`"Queue": "q"`:              `unknown member "Queue"`,
+		`"id": 7`:                   `unknown member "id"`,
+		`"lease_token": 7`:          `unknown member "lease_token"`,
+		`"a\nb": 7`:                 `unknown member "a\nb"`,
+		`"kind": ["k"]`:             "kind must be text, not array",
+		`"kind": ""`:                "kind must be 1 to 128 characters",
+		`"kind": null`:              "kind must be 1 to 128 characters, not null",
+		`"queue": {}`:               "queue must be text, not object",
+		`"queue": ""`:               "queue must be 1 to 128 characters, not 0",
+		`"unique_key": ""`:          "unique_key must be 1 to 255 characters, not 0",
+		`"unique_key": true`:        "unique_key must be text, not boolean",
+		`"priority": 1.5`:           "priority must be a whole number, -32768 to 32767",
+		`"priority": "high"`:        "priority must be a whole number, -32768 to 32767",
+		`"priority": 1e30`:          "priority must be a whole number, -32768 to 32767",
+		`"priority": 40000`:         "priority must be -32768 to 32767, not 40000",
+		`"max_attempts": 0`:         "max_attempts must be 1 to 32767, not 0",
+		`"max_attempts": [3]`:       "max_attempts must be a whole number, 1 to 32767",
+		`"run_at": "soon"`:          "run_at must be a time in the years 1 to 9999",
+		`"run_at": 1700000000`:      "run_at must be a time in the years 1 to 9999",
+		`"timeout": "long"`:         "timeout must be an interval, positive, at most 10 years",
+		`"timeout": -5`:             "timeout must be positive, at most 10 years",
+		`"backoff_base": "no"`:      "backoff_base must be an interval",
+		`"backoff_max": "20 years"`: "backoff_max must be positive, at most 10 years",
+		`"tags": "urgent"`:          "tags must be an array of texts, not string",
+		`"tags": {"a": 1}`:          "tags must be an array of texts, not object",
+		`"tags": ["a", null]`:       "tags must be at most 32, without nulls",
+		`"metadata": "` + jobtest.LongText(70000) + `"`: "metadata must be at most 64 KiB",
+		`"args": "` + jobtest.LongText(1<<20) + `"`:     "args must be at most 1048576 bytes",
 	} {
 		jobs := fmt.Sprintf(`[{"kind": "fine"}, {"kind": "fine", "args": {}}, {"kind": "k", %s}]`, member)
 		for _, kind := range []string{"jsonb", "json", "text"} {
 			_, err := client.Pool().Exec(ctx, "select * from jobq.enqueue_many($1::"+kind+")", jobs)
-			oneLine(t, err, "jobs[2]: ", limit, kind+" "+member[:min(len(member), 40)])
+			jobtest.RequireRefusal(t, err, "jobs[2]: ", limit, kind+" "+member[:min(len(member), 40)])
 		}
 	}
-	requireNothingStored(t, client)
+	jobtest.RequireNothingStored(t, client)
 	// What may be null may be left out, and the other way round.
 	_, err := client.Pool().Exec(ctx, `select * from jobq.enqueue_many('[{"kind": "k", "args": null, "queue": null, "priority": null,
 		"run_at": null, "max_attempts": null, "unique_key": null, "timeout": null, "backoff_base": null, "backoff_max": null, "tags": null,
@@ -169,7 +151,7 @@ func TestEnqueueManyMembers(t *testing.T) {
 func TestSQLTypes(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	client := newClient(t)
+	client := jobtest.Client(t)
 	call := func(sql string, args ...any) *jobq.Job {
 		var id int64
 		require.NoError(t, client.Pool().QueryRow(ctx, sql, args...).Scan(&id), sql)
@@ -213,7 +195,7 @@ func TestSQLTypes(t *testing.T) {
 func TestSQLDuplicateIsTold(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	client := newClient(t)
+	client := jobtest.Client(t)
 	const one = `select id, duplicate from jobq.enqueue_many(jsonb_build_array(jsonb_build_object('kind', 'resize', 'unique_key', 'cat')))`
 	var first, second int64
 	var duplicate bool

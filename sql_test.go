@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/jobtest"
 )
 
 // The SQL functions do what docs/sql.md says, called as a stranger would call
@@ -15,20 +16,20 @@ import (
 func TestSQLFunctions(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	client := newClient(t)
+	client := jobtest.Client(t)
 	call := func(sql string) int64 {
 		var id int64
 		require.NoError(t, client.Pool().QueryRow(ctx, sql).Scan(&id), sql)
 		return id
 	}
 	id := call(`select jobq.enqueue('hello', '{"a": 1}')`)
-	require.Equal(t, jobq.Available, state(t, client, id))
+	require.Equal(t, jobq.StateAvailable, jobtest.State(t, client, id))
 	id = call(`select jobq.enqueue('hello', args => '{"a": 1}', queue => 'q', priority => 5, run_at => now() + interval '1 hour',
 		max_attempts => 3, unique_key => 'u', timeout => '5 minutes', tags => array['x'], metadata => '{}',
 		backoff_base => '1 minute', backoff_max => '1 hour')`)
 	job, err := client.Get(ctx, id)
 	require.NoError(t, err)
-	require.Equal(t, jobq.Scheduled, job.State)
+	require.Equal(t, jobq.StateScheduled, job.State)
 	require.Equal(t, 5*time.Minute, job.Timeout)
 	require.Equal(t, []string{"x"}, job.Tags)
 	require.Equal(t, id, call(`select jobq.enqueue('hello', unique_key => 'u')`), "the holder's id comes back")
@@ -69,7 +70,7 @@ func TestSQLFunctions(t *testing.T) {
 // Values out of range are refused by the SQL functions too, by name.
 func TestSQLRefusals(t *testing.T) {
 	t.Parallel()
-	client := newClient(t)
+	client := jobtest.Client(t)
 	for sql, want := range map[string]string{
 		`select jobq.enqueue('k', priority => 40000)`:                         "priority must be -32768 to 32767",
 		`select jobq.enqueue('k', max_attempts => 0)`:                         "max_attempts must be 1 to 32767",
@@ -90,8 +91,8 @@ func TestSQLRefusals(t *testing.T) {
 func TestLargeArgs(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	client := newClient(t)
-	large := greeting{longText(1500)}
+	client := jobtest.Client(t)
+	large := jobtest.Greeting{Name: jobtest.LongText(1500)}
 	enqueued, err := client.Enqueue(ctx, large, nil)
 	require.NoError(t, err)
 	payloads := func() (count int) {
@@ -105,33 +106,25 @@ func TestLargeArgs(t *testing.T) {
 		require.Contains(t, string(job.Args), large.Name)
 		_, err = client.Cancel(ctx, enqueued.ID)
 		require.NoError(t, err)
-		require.NoError(t, client.Requeue(ctx, enqueued.ID))
+		require.NoError(t, jobtest.Requeue(client, enqueued.ID))
 	}
-	require.NoError(t, client.Delete(ctx, enqueued.ID))
+	require.NoError(t, jobtest.Delete(client, enqueued.ID))
 	require.Zero(t, payloads())
-}
-
-func longText(length int) string {
-	text := make([]byte, length)
-	for i := range text {
-		text[i] = byte('a' + i%26)
-	}
-	return string(text)
 }
 
 // Ids above 2^31 work everywhere.
 func TestLargeIDs(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	client := newClient(t)
+	client := jobtest.Client(t)
 	_, err := client.Pool().Exec(ctx, "alter sequence jobq.job_id_seq restart 3000000000")
 	require.NoError(t, err)
 	_, err = client.Pool().Exec(ctx, "alter sequence jobq.position_seq restart 5000000000")
 	require.NoError(t, err)
-	id := enqueue(t, client, &jobq.EnqueueOptions{UniqueKey: "k"})
+	id := jobtest.Enqueue(t, client, &jobq.EnqueueOptions{UniqueKey: "k"})
 	require.EqualValues(t, 3000000000, id)
 	_, err = client.Cancel(ctx, id)
 	require.NoError(t, err)
-	require.NoError(t, client.Requeue(ctx, id))
-	require.NoError(t, client.Delete(ctx, id))
+	require.NoError(t, jobtest.Requeue(client, id))
+	require.NoError(t, jobtest.Delete(client, id))
 }

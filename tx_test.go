@@ -9,12 +9,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/jobtest"
 	"github.com/jobq-dev/jobq/internal/pgtest"
-)
-
-const (
-	eventually = 5 * time.Minute // ends a test that hangs: no promise is about it
-	tick       = 5 * time.Millisecond
+	"github.com/jobq-dev/jobq/monitor"
+	"github.com/jobq-dev/jobq/operator"
 )
 
 // A duplicate in a caller's transaction is an answer and no error: the
@@ -22,13 +20,13 @@ const (
 func TestDuplicateInTx(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	client := newClient(t)
-	held := enqueue(t, client, &jobq.EnqueueOptions{UniqueKey: "u"})
+	client := jobtest.Client(t)
+	held := jobtest.Enqueue(t, client, &jobq.EnqueueOptions{UniqueKey: "u"})
 	require.NoError(t, pgx.BeginFunc(ctx, client.Pool(), func(tx pgx.Tx) error {
-		enqueued, err := client.EnqueueTx(ctx, tx, greeting{}, &jobq.EnqueueOptions{UniqueKey: "u"})
+		enqueued, err := client.EnqueueTx(ctx, tx, jobtest.Greeting{}, &jobq.EnqueueOptions{UniqueKey: "u"})
 		require.NoError(t, err)
 		require.Equal(t, jobq.Enqueued{ID: held, Duplicate: true}, enqueued)
-		many, err := client.EnqueueManyTx(ctx, tx, []jobq.EnqueueParams{raw("k", `{}`, nil), raw("greeting", `{}`, &jobq.EnqueueOptions{UniqueKey: "u"})})
+		many, err := client.EnqueueManyTx(ctx, tx, []jobq.EnqueueParams{jobtest.Raw("k", `{}`, nil), jobtest.Raw("greeting", `{}`, &jobq.EnqueueOptions{UniqueKey: "u"})})
 		require.NoError(t, err)
 		require.Equal(t, held, many[1].ID)
 		return nil
@@ -46,15 +44,15 @@ func TestKeyOfOpenTransaction(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ctx := context.Background()
-			client := newClient(t)
+			client := jobtest.Client(t)
 			options := &jobq.EnqueueOptions{UniqueKey: "u"}
 			tx, err := client.Pool().Begin(ctx)
 			require.NoError(t, err)
-			first, err := client.EnqueueTx(ctx, tx, greeting{"first"}, options)
+			first, err := client.EnqueueTx(ctx, tx, jobtest.Greeting{Name: "first"}, options)
 			require.NoError(t, err)
 			second := make(chan jobq.Enqueued, 1)
 			go func() {
-				enqueued, err := client.Enqueue(ctx, greeting{"second"}, options)
+				enqueued, err := client.Enqueue(ctx, jobtest.Greeting{Name: "second"}, options)
 				if err != nil {
 					t.Error(err)
 				}
@@ -64,7 +62,7 @@ func TestKeyOfOpenTransaction(t *testing.T) {
 				var waiting int
 				require.NoError(t, client.Pool().QueryRow(ctx, "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'").Scan(&waiting))
 				return waiting > 0
-			}, eventually, tick)
+			}, jobtest.Eventually, jobtest.Tick)
 			if commits {
 				require.NoError(t, tx.Commit(ctx))
 				require.Equal(t, jobq.Enqueued{ID: first.ID, Duplicate: true}, <-second)
@@ -74,7 +72,7 @@ func TestKeyOfOpenTransaction(t *testing.T) {
 			enqueued := <-second
 			require.False(t, enqueued.Duplicate)
 			require.NotEqual(t, first.ID, enqueued.ID)
-			require.Equal(t, jobq.Available, state(t, client, enqueued.ID))
+			require.Equal(t, jobq.StateAvailable, jobtest.State(t, client, enqueued.ID))
 		})
 	}
 }
@@ -84,20 +82,20 @@ func TestKeyOfOpenTransaction(t *testing.T) {
 // never in a loop.
 func TestKeyInRepeatableRead(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(context.Background(), eventually)
+	ctx, cancel := context.WithTimeout(context.Background(), jobtest.Eventually)
 	defer cancel()
-	client := newClient(t)
+	client := jobtest.Client(t)
 	options := &jobq.EnqueueOptions{UniqueKey: "u"}
-	held := enqueue(t, client, options)
+	held := jobtest.Enqueue(t, client, options)
 	for _, level := range []pgx.TxIsoLevel{pgx.RepeatableRead, pgx.Serializable} {
 		tx, err := client.Pool().BeginTx(ctx, pgx.TxOptions{IsoLevel: level})
 		require.NoError(t, err)
-		enqueued, err := client.EnqueueTx(ctx, tx, greeting{}, options)
+		enqueued, err := client.EnqueueTx(ctx, tx, jobtest.Greeting{}, options)
 		require.NoError(t, err)
 		require.Equal(t, held, enqueued.ID)
-		require.NoError(t, client.Delete(ctx, held))
-		held = enqueue(t, client, options)
-		_, err = client.EnqueueTx(ctx, tx, greeting{}, options)
+		require.NoError(t, jobtest.Delete(client, held))
+		held = jobtest.Enqueue(t, client, options)
+		_, err = client.EnqueueTx(ctx, tx, jobtest.Greeting{}, options)
 		require.ErrorContains(t, err, "could not serialize access")
 		require.NoError(t, tx.Rollback(ctx))
 	}
@@ -108,19 +106,19 @@ func TestKeyInRepeatableRead(t *testing.T) {
 func TestEnqueueTxErrors(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	client := newClient(t)
+	client := jobtest.Client(t)
 	tx, err := client.Pool().BeginTx(ctx, pgx.TxOptions{AccessMode: pgx.ReadOnly})
 	require.NoError(t, err)
-	_, err = client.EnqueueTx(ctx, tx, greeting{}, nil)
+	_, err = client.EnqueueTx(ctx, tx, jobtest.Greeting{}, nil)
 	require.ErrorContains(t, err, "read-only transaction")
 	require.NoError(t, tx.Rollback(ctx))
-	_, err = client.EnqueueTx(ctx, tx, greeting{}, nil)
+	_, err = client.EnqueueTx(ctx, tx, jobtest.Greeting{}, nil)
 	require.ErrorIs(t, err, pgx.ErrTxClosed)
 	canceled, cancel := context.WithCancel(ctx)
 	cancel()
-	_, err = client.Enqueue(canceled, greeting{}, nil)
+	_, err = client.Enqueue(canceled, jobtest.Greeting{}, nil)
 	require.ErrorIs(t, err, context.Canceled)
-	requireNothingStored(t, client)
+	jobtest.RequireNothingStored(t, client)
 }
 
 // Whatever is called on a database that has no tables, the answer names the
@@ -136,22 +134,22 @@ func TestNotMigrated(t *testing.T) {
 	require.Equal(t, "My-Schema", client.Schema())
 	for name, call := range map[string]func() error{
 		"check":   func() error { return client.Check(ctx) },
-		"enqueue": func() error { return second(client.Enqueue(ctx, greeting{}, nil)) },
+		"enqueue": func() error { return jobtest.ErrorOf(client.Enqueue(ctx, jobtest.Greeting{}, nil)) },
 		"enqueue many": func() error {
-			return second(client.EnqueueMany(ctx, []jobq.EnqueueParams{raw("k", `{}`, nil)}))
+			return jobtest.ErrorOf(client.EnqueueMany(ctx, []jobq.EnqueueParams{jobtest.Raw("k", `{}`, nil)}))
 		},
-		"get":      func() error { return second(client.Get(ctx, 1)) },
-		"list":     func() error { return second(client.List(ctx, jobq.Filter{})) },
-		"attempts": func() error { return second(client.Attempts(ctx, 1)) },
-		"cancel":   func() error { return second(client.Cancel(ctx, 1)) },
-		"requeue":  func() error { return client.Requeue(ctx, 1) },
-		"delete":   func() error { return client.Delete(ctx, 1) },
-		"queues":   func() error { return second(client.Queues(ctx)) },
-		"pause":    func() error { return second(client.PauseQueue(ctx, "q", "", "")) },
-		"resume":   func() error { return second(client.ResumeQueue(ctx, "q")) },
-		"lease":    func() error { return client.SetQueue(ctx, "q", jobq.QueueChange{}) },
-		"workers":  func() error { return second(client.Workers(ctx)) },
-		"stats":    func() error { return second(client.Stats(ctx, time.Hour)) },
+		"get":      func() error { return jobtest.ErrorOf(client.Get(ctx, 1)) },
+		"list":     func() error { return jobtest.ErrorOf(client.List(ctx, jobq.Filter{})) },
+		"attempts": func() error { return jobtest.ErrorOf(monitor.New(client).Attempts(ctx, 1)) },
+		"cancel":   func() error { return jobtest.ErrorOf(client.Cancel(ctx, 1)) },
+		"requeue":  func() error { return jobtest.Requeue(client, 1) },
+		"delete":   func() error { return jobtest.Delete(client, 1) },
+		"queues":   func() error { return jobtest.ErrorOf(monitor.New(client).Queues(ctx)) },
+		"pause":    func() error { return jobtest.ErrorOf(operator.New(client, "test").PauseQueue(ctx, "q", "")) },
+		"resume":   func() error { return jobtest.ErrorOf(operator.New(client, "test").ResumeQueue(ctx, "q")) },
+		"lease":    func() error { return operator.New(client, "test").SetQueue(ctx, "q", operator.QueueChange{}) },
+		"workers":  func() error { return jobtest.ErrorOf(monitor.New(client).Workers(ctx)) },
+		"stats":    func() error { return jobtest.ErrorOf(monitor.New(client).Stats(ctx, time.Hour)) },
 	} {
 		err := call()
 		require.ErrorIs(t, err, jobq.ErrNotMigrated, name)
@@ -172,15 +170,15 @@ func TestSchemasAreApart(t *testing.T) {
 		page, err := client.List(ctx, jobq.Filter{})
 		require.NoError(t, err)
 		require.Empty(t, page.Jobs)
-		enqueued, err := client.Enqueue(ctx, greeting{}, &jobq.EnqueueOptions{UniqueKey: "u"})
+		enqueued, err := client.Enqueue(ctx, jobtest.Greeting{}, &jobq.EnqueueOptions{UniqueKey: "u"})
 		require.NoError(t, err)
 		require.False(t, enqueued.Duplicate, schema)
-		_, err = client.PauseQueue(ctx, "default", "", "")
+		_, err = operator.New(client, "test").PauseQueue(ctx, "default", "")
 		require.NoError(t, err)
 		for range i {
-			enqueue(t, client, nil)
+			jobtest.Enqueue(t, client, nil)
 		}
-		queues, err := client.Queues(ctx)
+		queues, err := monitor.New(client).Queues(ctx)
 		require.NoError(t, err)
 		require.EqualValues(t, i+1, queues[0].Available)
 	}

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/jobtest"
 )
 
 // Of many that enqueue at once with one key, one adds a job, and the others
@@ -16,12 +17,12 @@ import (
 func TestUniqueKeyRace(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	client := newClient(t)
+	client := jobtest.Client(t)
 	results := make([]jobq.Enqueued, 64)
 	var group errgroup.Group
 	for i := range results {
 		group.Go(func() (err error) {
-			results[i], err = client.Enqueue(ctx, greeting{fmt.Sprint(i)}, &jobq.EnqueueOptions{UniqueKey: "one"})
+			results[i], err = client.Enqueue(ctx, jobtest.Greeting{Name: fmt.Sprint(i)}, &jobq.EnqueueOptions{UniqueKey: "one"})
 			return err
 		})
 	}
@@ -44,7 +45,7 @@ func TestUniqueKeyRace(t *testing.T) {
 func TestUniqueKeysInBatches(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	client := newClient(t)
+	client := jobtest.Client(t)
 	const count = 100
 	var group errgroup.Group
 	for worker := range 4 {
@@ -56,7 +57,7 @@ func TestUniqueKeysInBatches(t *testing.T) {
 					if worker%2 == 1 {
 						key = count - 1 - i
 					}
-					jobs[i] = raw("k", "{}", &jobq.EnqueueOptions{UniqueKey: fmt.Sprint(key)})
+					jobs[i] = jobtest.Raw("k", "{}", &jobq.EnqueueOptions{UniqueKey: fmt.Sprint(key)})
 				}
 				if _, err := client.EnqueueMany(ctx, jobs); err != nil {
 					return err
@@ -77,10 +78,10 @@ func TestUniqueKeysInBatches(t *testing.T) {
 func TestKeysInOppositeOrders(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	client := newClient(t)
+	client := jobtest.Client(t)
 	batch := func(keys ...string) (jobs []jobq.EnqueueParams) {
 		for _, key := range keys {
-			jobs = append(jobs, raw("k", "{}", &jobq.EnqueueOptions{UniqueKey: key}))
+			jobs = append(jobs, jobtest.Raw("k", "{}", &jobq.EnqueueOptions{UniqueKey: key}))
 		}
 		return jobs
 	}
@@ -103,7 +104,7 @@ func TestKeysInOppositeOrders(t *testing.T) {
 		require.NoError(t, client.Pool().QueryRow(ctx, `select count(*) from pg_stat_activity
 			where datname = current_database() and wait_event_type = 'Lock'`).Scan(&waiting))
 		return waiting == 2
-	}, eventually, tick)
+	}, jobtest.Eventually, jobtest.Tick)
 	require.NoError(t, holder.Rollback(ctx))
 	require.NoError(t, group.Wait())
 	for i := range first {
@@ -117,21 +118,21 @@ func TestKeysInOppositeOrders(t *testing.T) {
 func TestUniqueKeyLife(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	client := newClient(t)
+	client := jobtest.Client(t)
 	options := &jobq.EnqueueOptions{UniqueKey: "k"}
-	first := enqueue(t, client, options)
-	other, err := client.EnqueueMany(ctx, []jobq.EnqueueParams{raw("another kind", "{}", options), raw("another kind", "{}", options)})
+	first := jobtest.Enqueue(t, client, options)
+	other, err := client.EnqueueMany(ctx, []jobq.EnqueueParams{jobtest.Raw("another kind", "{}", options), jobtest.Raw("another kind", "{}", options)})
 	require.NoError(t, err)
 	require.False(t, other[0].Duplicate)
 	require.Equal(t, jobq.Enqueued{ID: other[0].ID, Duplicate: true}, other[1], "within one batch as well")
 
 	_, err = client.Cancel(ctx, first)
 	require.NoError(t, err)
-	next := enqueue(t, client, options)
+	next := jobtest.Enqueue(t, client, options)
 	require.NotEqual(t, first, next)
-	require.ErrorIs(t, client.Requeue(ctx, first), jobq.ErrDuplicate)
-	require.NoError(t, client.Delete(ctx, next))
-	require.NoError(t, client.Requeue(ctx, first))
+	require.ErrorIs(t, jobtest.Requeue(client, first), jobq.ErrDuplicate)
+	require.NoError(t, jobtest.Delete(client, next))
+	require.NoError(t, jobtest.Requeue(client, first))
 
 	// A plain INSERT has nobody to return the holder's id to: it fails.
 	_, err = client.Pool().Exec(ctx, "insert into jobq.pending (kind, unique_key) values ('greeting', 'k')")

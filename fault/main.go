@@ -16,6 +16,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -62,7 +63,7 @@ func run(ctx context.Context) error {
 	flag.IntVar(&s.seeds, "seeds", 10, "runs of each scenario, but for --smoke")
 	flag.Uint64Var(&s.seed, "seed", uint64(time.Now().UnixNano()%1_000_000), "the first seed") // #nosec G115 -- positive
 	flag.StringVar(&s.out, "out", "", "also write the table to this file")
-	flag.IntVar(&s.parallel, "parallel", 6, "scenarios at once")
+	flag.IntVar(&s.parallel, "parallel", 2*runtime.NumCPU(), "scenarios at once")
 	flag.Parse()
 	fmt.Printf("seed %d\n", s.seed)
 	c, err := newCluster(ctx)

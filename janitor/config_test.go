@@ -13,6 +13,7 @@ import (
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/pgtest"
 	"github.com/jobq-dev/jobq/janitor"
+	"github.com/jobq-dev/jobq/monitor"
 )
 
 // Settings that cannot work are refused with the reason.
@@ -72,7 +73,7 @@ func (e *events) add(event janitor.Event) {
 	e.all = append(e.all, event)
 }
 
-func (e *events) of(kind jobq.EventType) (some []janitor.Event) {
+func (e *events) of(kind monitor.EventType) (some []janitor.Event) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, event := range e.all {
@@ -92,26 +93,26 @@ func TestEvents(t *testing.T) {
 	var told events
 	j, stop := f.start(janitor.Config{OnEvent: told.add})
 	f.eventually("select count(*) from jobq.event where type = 'stalled'", 2)
-	require.Eventually(t, func() bool { return len(told.of(jobq.EventStalled)) == 2 }, patience, time.Millisecond)
-	require.Len(t, told.of(jobq.EventLeadershipAcquired), 1)
-	stalled := told.of(jobq.EventStalled)[0]
+	require.Eventually(t, func() bool { return len(told.of(monitor.EventStalled)) == 2 }, patience, time.Millisecond)
+	require.Len(t, told.of(monitor.EventLeadershipAcquired), 1)
+	stalled := told.of(monitor.EventStalled)[0]
 	require.Equal(t, j.ID(), stalled.JanitorID)
 	require.Equal(t, "dead", stalled.Job.Worker)
 	require.Equal(t, 1, stalled.Job.Attempts)
-	require.Equal(t, jobq.Available, stalled.Job.State)
+	require.Equal(t, jobq.StateAvailable, stalled.Job.State)
 	require.Less(t, stalled.Job.LeaseExpiredAt, time.Now())
 
 	f.exec("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'jobq-janitor' and datname = current_database()")
-	require.Eventually(t, func() bool { return len(told.of(jobq.EventLeadershipAcquired)) == 2 }, patience, time.Millisecond)
-	require.Error(t, told.of(jobq.EventLeadershipLost)[0].Err)
-	require.Len(t, told.of(jobq.EventError), 1)
+	require.Eventually(t, func() bool { return len(told.of(monitor.EventLeadershipAcquired)) == 2 }, patience, time.Millisecond)
+	require.Error(t, told.of(monitor.EventLeadershipLost)[0].Err)
+	require.Len(t, told.of(monitor.EventError), 1)
 	stop()
-	require.Len(t, told.of(jobq.EventLeadershipLost), 1)
-	require.Len(t, told.of(jobq.EventLeadershipReleased), 1)
-	require.NoError(t, told.of(jobq.EventLeadershipReleased)[0].Err)
+	require.Len(t, told.of(monitor.EventLeadershipLost), 1)
+	require.Len(t, told.of(monitor.EventLeadershipReleased), 1)
+	require.NoError(t, told.of(monitor.EventLeadershipReleased)[0].Err)
 	require.Contains(t, f.log.String(), `msg="leadership released" janitor=leader`+"\n")
 
-	rows, err := f.client.Events(context.Background(), 0, 100)
+	rows, err := monitor.New(f.client).Events(context.Background(), 0, 100)
 	require.NoError(t, err)
 	var types []string
 	for _, row := range rows {
@@ -119,7 +120,7 @@ func TestEvents(t *testing.T) {
 		types = append(types, string(row.Type))
 	}
 	require.Equal(t, "leadership_released leadership_acquired error leadership_lost stalled stalled leadership_acquired", strings.Join(types, " "))
-	older, err := f.client.Events(context.Background(), rows[5].ID, 100)
+	older, err := monitor.New(f.client).Events(context.Background(), rows[5].ID, 100)
 	require.NoError(t, err)
 	require.Equal(t, rows[6:], older)
 }
@@ -132,12 +133,12 @@ func TestRefusedChore(t *testing.T) {
 	f.exec("alter table jobq.stat rename to elsewhere")
 	var told events
 	f.start(janitor.Config{OnEvent: told.add, ScanInterval: 5 * time.Millisecond})
-	require.Eventually(t, func() bool { return len(told.of(jobq.EventError)) > 0 }, patience, time.Millisecond)
-	require.ErrorContains(t, told.of(jobq.EventError)[0].Err, "roll up stats: ")
+	require.Eventually(t, func() bool { return len(told.of(monitor.EventError)) > 0 }, patience, time.Millisecond)
+	require.ErrorContains(t, told.of(monitor.EventError)[0].Err, "roll up stats: ")
 	f.running(2, "-1 s", 25)
 	f.eventually("select count(*) from jobq.job where state = 'running'", 0)
-	require.Len(t, told.of(jobq.EventLeadershipAcquired), 1)
-	require.Eventually(t, func() bool { return len(told.of(jobq.EventError)) == 2 }, patience, time.Millisecond, "this, and dropping old days, once each")
+	require.Len(t, told.of(monitor.EventLeadershipAcquired), 1)
+	require.Eventually(t, func() bool { return len(told.of(monitor.EventError)) == 2 }, patience, time.Millisecond, "this, and dropping old days, once each")
 }
 
 // Passes that the server refuses are tried again ever later, also by a leader
@@ -152,9 +153,9 @@ func TestRefusedPass(t *testing.T) {
 	var told events
 	began := time.Now()
 	f.start(janitor.Config{OnEvent: told.add})
-	require.Eventually(t, func() bool { return len(told.of(jobq.EventLeadershipAcquired)) == 5 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return len(told.of(monitor.EventLeadershipAcquired)) == 5 }, patience, time.Millisecond)
 	require.Greater(t, time.Since(began), 750*time.Millisecond)
-	require.Len(t, told.of(jobq.EventError), 1, "told once")
+	require.Len(t, told.of(monitor.EventError), 1, "told once")
 	require.Equal(t, 1, strings.Count(f.log.String(), "janitor interrupted"))
 }
 
@@ -169,7 +170,7 @@ func TestSilentLeader(t *testing.T) {
 	silent, err := janitor.New(f.client, &janitor.Config{
 		LeaderTTL: 200 * time.Millisecond, LeaderRenew: 100 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
 		OnEvent: func(event janitor.Event) {
-			if event.Type == jobq.EventLeadershipAcquired {
+			if event.Type == monitor.EventLeadershipAcquired {
 				<-stuck
 			}
 		},

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/monitor"
 )
 
 // eventTimeout bounds the time that the record of an event may take.
@@ -12,10 +13,10 @@ const eventTimeout = 2 * time.Second
 
 // Event is what a janitor tells Config.OnEvent.
 type Event struct {
-	Type      jobq.EventType
+	Type      monitor.EventType
 	JanitorID string
-	Job       *Stalled // of jobq.EventStalled
-	Err       error    // of jobq.EventError, and why leadership was lost
+	Job       *Stalled // of monitor.EventStalled
+	Err       error    // of monitor.EventError, and why leadership was lost
 }
 
 // Stalled is a job that was taken away from its worker.

@@ -9,8 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/monitor"
 )
 
 const (
@@ -195,7 +195,7 @@ func (h *housekeeper) refused(ctx context.Context, c *chore, conn *pgx.Conn) {
 	level, message := slog.LevelInfo, "chores wait for another janitor's"
 	if holder.Application != choresApplication {
 		level, message = slog.LevelWarn, "chores wait for the session that has their lock"
-		j.tell(ctx, Event{Type: jobq.EventError, Err: fmt.Errorf("%s: for %s, session %d (%s, %s)",
+		j.tell(ctx, Event{Type: monitor.EventError, Err: fmt.Errorf("%s: for %s, session %d (%s, %s)",
 			message, waited.Round(time.Millisecond), holder.Pid.Int32, holder.Application, holder.Address)})
 	}
 	j.log.Log(ctx, level, message, "chore", c.name, "waited", waited.Round(time.Millisecond), "at_most", strangerShare*h.every(c),
@@ -240,7 +240,7 @@ func (h *housekeeper) failed(ctx context.Context, c *chore, conn *pgx.Conn, err 
 	c.failures++
 	c.again = time.Now().Add(rest)
 	j.log.Warn("chore failed", append(attrs, "again_in", rest)...)
-	j.tell(ctx, Event{Type: jobq.EventError, Err: fmt.Errorf("%s: %w", c.name, err)})
+	j.tell(ctx, Event{Type: monitor.EventError, Err: fmt.Errorf("%s: %w", c.name, err)})
 }
 
 // notConnected makes all chores rest, the longer the more often there was no
@@ -254,7 +254,7 @@ func (h *housekeeper) notConnected(ctx context.Context, err error) {
 	h.failures++
 	h.again = time.Now().Add(rest)
 	j.log.Warn("no connection for chores", "error", err, "again_in", rest)
-	j.tell(ctx, Event{Type: jobq.EventError, Err: fmt.Errorf("connect for chores: %w", err)})
+	j.tell(ctx, Event{Type: monitor.EventError, Err: fmt.Errorf("connect for chores: %w", err)})
 }
 
 // growing is how long to rest after a failure, when so many came before it.

@@ -27,6 +27,7 @@ import (
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/internal/identity"
+	"github.com/jobq-dev/jobq/monitor"
 )
 
 // Mode is how janitors share the work.
@@ -217,7 +218,7 @@ func (j *Janitor) Run(ctx context.Context) error {
 		if err != nil && !away {
 			away = true
 			j.log.Warn("janitor interrupted, trying on", "error", err)
-			j.tell(ctx, Event{Type: jobq.EventError, Err: err})
+			j.tell(ctx, Event{Type: monitor.EventError, Err: err})
 		}
 		if db.IsStale(err) {
 			j.pool().Reset() // whoever is the primary now: new connections find it

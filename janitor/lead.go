@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/monitor"
 )
 
 // lead waits until the lock is free, takes it on a connection of its own, and
@@ -39,7 +39,7 @@ func (j *Janitor) lead(ctx context.Context, started, healthy func()) error {
 	j.leading.Store(true)
 	j.wakeChores()
 	j.log.Info("leadership acquired")
-	j.tell(ctx, Event{Type: jobq.EventLeadershipAcquired})
+	j.tell(ctx, Event{Type: monitor.EventLeadershipAcquired})
 	passes := j.newPasses(conn)
 	passes.hears = true
 	wait := j.sleepOn(conn, passes.due.heard)
@@ -54,11 +54,11 @@ func (j *Janitor) lead(ctx context.Context, started, healthy func()) error {
 	release(conn) // the lock is free before anybody is told
 	if ctx.Err() != nil {
 		j.log.Info("leadership released")
-		j.tell(ctx, Event{Type: jobq.EventLeadershipReleased})
+		j.tell(ctx, Event{Type: monitor.EventLeadershipReleased})
 		return err
 	}
 	j.log.Info("leadership lost", "error", err)
-	j.tell(ctx, Event{Type: jobq.EventLeadershipLost, Err: err})
+	j.tell(ctx, Event{Type: monitor.EventLeadershipLost, Err: err})
 	return err
 }
 

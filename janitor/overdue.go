@@ -8,9 +8,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/internal/mutant"
+	"github.com/jobq-dev/jobq/monitor"
 )
 
 // neglectShare is for how many times the bound a janitor goes on without the
@@ -56,11 +56,11 @@ func (j *Janitor) warnOfHolder(ctx context.Context, message string, late time.Du
 			j.log.Debug("holder of the lock unknown", "error", err)
 		}
 		j.log.Warn(message, "overdue", late, "holder", "none")
-		j.tell(ctx, Event{Type: jobq.EventError, Err: fmt.Errorf("%s: overdue for %s, no session has the lock", message, late)})
+		j.tell(ctx, Event{Type: monitor.EventError, Err: fmt.Errorf("%s: overdue for %s, no session has the lock", message, late)})
 		return
 	}
 	j.log.Warn(message, "overdue", late, "holder_pid", holder.Pid.Int32, "holder_application", holder.Application, "holder_address", holder.Address)
-	j.tell(ctx, Event{Type: jobq.EventError, Err: fmt.Errorf("%s: overdue for %s, session %d (%s, %s) has the lock",
+	j.tell(ctx, Event{Type: monitor.EventError, Err: fmt.Errorf("%s: overdue for %s, session %d (%s, %s) has the lock",
 		message, late, holder.Pid.Int32, holder.Application, holder.Address)})
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/monitor"
 )
 
 const (
@@ -240,7 +241,7 @@ func (p *passes) lookForMore(ctx context.Context, foundNone bool) (more bool, er
 func (p *passes) stalled(ctx context.Context, job db.LeaseReapRow) {
 	p.janitor.log.Debug("stalled", "job_id", job.ID, "queue", job.Queue, "kind", job.Kind, "attempts", job.Attempts,
 		"token", job.LeaseToken, "worker", job.LeaseOwner, "state", job.State)
-	p.janitor.tell(ctx, Event{Type: jobq.EventStalled, Job: &Stalled{
+	p.janitor.tell(ctx, Event{Type: monitor.EventStalled, Job: &Stalled{
 		ID: job.ID, Queue: job.Queue, Kind: job.Kind, Worker: job.LeaseOwner, LeaseToken: job.LeaseToken,
 		LeaseExpiredAt: job.LeaseExpiresAt.Time.UTC(), Attempts: int(job.Attempts), State: jobq.State(job.State),
 	}})

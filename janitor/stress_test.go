@@ -18,6 +18,7 @@ import (
 	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/internal/pgtest"
 	"github.com/jobq-dev/jobq/janitor"
+	"github.com/jobq-dev/jobq/monitor"
 )
 
 var modes = []janitor.Mode{janitor.Leader, janitor.Any}
@@ -369,7 +370,7 @@ func TestFollowersAreQuiet(t *testing.T) {
 	before := questions.times("JanitorLockTx")
 	require.Eventually(t, func() bool { return questions.times("JanitorLockTx") > before+10 }, patience, time.Millisecond)
 	require.NotContains(t, f.log.String(), "overdue")
-	require.Zero(t, f.number("select count(*) from jobq.event where type = $1", string(jobq.EventError)))
+	require.Zero(t, f.number("select count(*) from jobq.event where type = $1", string(monitor.EventError)))
 }
 
 // No statement of a janitor may wait for ever: each has a deadline, whether it

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/jobedit"
+	"github.com/jobq-dev/jobq/monitor"
 	"github.com/jobq-dev/jobq/tui/request"
 )
 
@@ -59,7 +60,7 @@ func TestKeysPressedTwice(t *testing.T) {
 	}
 	for _, production := range []bool{false, true} {
 		b := newBench(120, 35)
-		b.fake.audit = []jobq.AuditEntry{{ID: 1, Action: jobq.ActionRequeue}}
+		b.fake.audit = []monitor.AuditEntry{{ID: 1, Action: jobq.ActionRequeue}}
 		b.press(Jobs, Requeue)
 		b.env.confirm = production
 		first, second := b.hold(Undo), b.hold(Undo)
@@ -89,7 +90,7 @@ func TestLateQuestionsWait(t *testing.T) {
 	t.Parallel()
 	b := newBench(120, 35)
 	b.env.confirm = true
-	b.fake.audit = []jobq.AuditEntry{{ID: 1, At: noon, Actor: "ana", Action: jobq.ActionRequeue, Done: 1, JobIDs: []int64{48213911}}}
+	b.fake.audit = []monitor.AuditEntry{{ID: 1, At: noon, Actor: "ana", Action: jobq.ActionRequeue, Done: 1, JobIDs: []int64{48213911}}}
 	b.acted(1)
 	b.press(Jobs)
 	answer := b.hold(Undo)

@@ -11,6 +11,8 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/monitor"
+	"github.com/jobq-dev/jobq/operator"
 	"github.com/jobq-dev/jobq/tui/acting"
 	"github.com/jobq-dev/jobq/tui/data"
 	"github.com/jobq-dev/jobq/tui/request"
@@ -48,12 +50,20 @@ type link struct {
 	client       *jobq.Client // nil in tests
 }
 
-func newLink(client *jobq.Client, where Context) *link {
+func newLink(client *jobq.Client, actor string, where Context) *link {
 	host := client.Pool().Config().ConnConfig.Host
 	if strings.HasPrefix(host, "/") { // the folder of a socket
 		host = "local"
 	}
-	return &link{Context: where, reader: client, writer: client, host: host, schema: client.Schema(), client: client}
+	all := access{client, monitor.New(client), operator.New(client, actor)}
+	return &link{Context: where, reader: all, writer: all, host: host, schema: client.Schema(), client: client}
+}
+
+// access is all that the UI asks of a database and does to it.
+type access struct {
+	*jobq.Client
+	*monitor.Monitor
+	*operator.Operator
 }
 
 // use makes the link the database that the UI is about.

@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/monitor"
+	"github.com/jobq-dev/jobq/operator"
 	"github.com/jobq-dev/jobq/tui/command"
 	"github.com/jobq-dev/jobq/tui/commandline"
 	"github.com/jobq-dev/jobq/tui/data"
@@ -38,10 +40,10 @@ func TestSwitchContext(t *testing.T) {
 	for _, keys := range [][]string{{Contexts, "2"}, {Contexts, "j", Accept}, {Palette, "ctx prod", Accept}, {Palette, "ctx p", Complete, Accept}} {
 		b := newBench(120, 35)
 		there := b.other()
-		there.queues = []jobq.Queue{{Name: "elsewhere"}}
+		there.queues = []monitor.Queue{{Name: "elsewhere"}}
 		b.press(Jobs, Requeue, Mark)
 		b.polling.Renew(data.Queues)
-		stale := b.polling.Ask(&fake{queues: []jobq.Queue{{Name: "stale"}}}, data.Wants(data.Queues))()
+		stale := b.polling.Ask(&fake{queues: []monitor.Queue{{Name: "stale"}}}, data.Wants(data.Queues))()
 		b.press(keys...)
 		require.Contains(t, b.plain(), "elsewhere", keys)
 		require.Contains(t, b.plain(), "jobq prod  db-9/app  schema work")
@@ -65,7 +67,7 @@ func TestCopyNamesDatabase(t *testing.T) {
 	t.Parallel()
 	b := newBench(120, 35)
 	b.other()
-	b.fake.audit = []jobq.AuditEntry{{ID: 17, Action: jobq.ActionRequeue, At: noon, IDMax: 5, SnapshotAt: &b.fake.now}}
+	b.fake.audit = []monitor.AuditEntry{{ID: 17, Action: jobq.ActionRequeue, At: noon, IDMax: 5, SnapshotAt: &b.fake.now}}
 	for _, key := range []string{Overview, Jobs, Queues, Workers, Audit} {
 		b.press(key)
 		for _, item := range b.copied() {
@@ -84,7 +86,7 @@ func TestCopyNamesDatabase(t *testing.T) {
 		}
 	}
 	require.Greater(t, commands, 15)
-	require.Contains(t, b.env.place().Program.Items(screen.Jobs, screen.Selection{Targets: make([]jobq.Target, 1)}, "edit 7 --priority 1"),
+	require.Contains(t, b.env.place().Program.Items(screen.Jobs, screen.Selection{Targets: make([]operator.Target, 1)}, "edit 7 --priority 1"),
 		commandline.Item{Name: "last edit", Text: "jobq --context 'the prod' --schema work edit 7 --priority 1"})
 	b.press(Jobs)
 	b.press(SelectAll)

@@ -12,12 +12,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/monitor"
+	"github.com/jobq-dev/jobq/operator"
 	"github.com/jobq-dev/jobq/tui/commandline"
 	"github.com/jobq-dev/jobq/tui/overlay"
 )
 
 // stoppedBulk is an action by filter that has not come to its end.
-var stoppedBulk = jobq.AuditEntry{
+var stoppedBulk = monitor.AuditEntry{
 	ID: 17, At: noon.Add(-time.Hour), Actor: "ana@laptop via jobq-tui", Action: jobq.ActionRequeue, Target: "state:failed queue:email",
 	Done: 3000, Refused: 2, SnapshotAt: &noon, IDMax: 48213911, IDDone: 48200000,
 }
@@ -26,7 +28,7 @@ var stoppedBulk = jobq.AuditEntry{
 func newEditBench(edits ...string) *bench {
 	b := newBench(120, 35)
 	job := b.fake.jobs[0]
-	job.State, job.FinishedAt, job.StartedAt, job.Attempts, job.LeaseToken = jobq.Scheduled, nil, nil, 1, 1
+	job.State, job.FinishedAt, job.StartedAt, job.Attempts, job.LeaseToken = jobq.StateScheduled, nil, nil, 1, 1
 	b.fake.edit = func(content string) (string, error) { return strings.NewReplacer(edits...).Replace(content), nil }
 	b.press(Jobs)
 	return b
@@ -81,13 +83,13 @@ func TestEdit(t *testing.T) {
 // its values.
 func TestEditCommand(t *testing.T) {
 	t.Parallel()
-	change := jobq.JobChange{
+	change := operator.JobChange{
 		Args: json.RawMessage(`{"it": "is \u0027quoted'"}`), Queue: new("a b"), Priority: new(int16(-1)), RunAt: new(noon.Add(time.Microsecond)),
 		MaxAttempts: new(3), Tags: &[]string{"a,b", "c"}, Metadata: json.RawMessage("null"),
 	}
 	require.Equal(t, `clone 7 --queue 'a b' --priority -1 --run-at 2026-11-21T14:02:31.000001Z --max-attempts 3 --tag '"a,b",c' `+
 		`--metadata null --args '{"it":"is \u0027quoted'\''"}'`, commandline.Edit("clone", 7, change))
-	require.Equal(t, "edit 7 --tag ''", commandline.Edit("edit", 7, jobq.JobChange{Tags: &[]string{}}))
+	require.Equal(t, "edit 7 --tag ''", commandline.Edit("edit", 7, operator.JobChange{Tags: &[]string{}}))
 }
 
 // While the editor has the terminal, nothing is listened to and nothing asked;
@@ -155,7 +157,7 @@ func TestEditAgain(t *testing.T) {
 	require.Contains(t, b.toast, "the job is failed: only one that waits can be changed, "+Clone+" makes a new one")
 	b.press(Mark, Mark, Edit)
 	require.Contains(t, b.toast, "an editor takes one job")
-	b.fake.jobs[0].State = jobq.Running
+	b.fake.jobs[0].State = jobq.StateRunning
 	b.press(Back, Top, Edit)
 	require.Contains(t, b.toast, "the job is running")
 	require.Zero(t, b.pending)
@@ -185,7 +187,7 @@ func TestDrain(t *testing.T) {
 	b := newBench(120, 35)
 	b.press(Workers, Down, Drain)
 	require.Contains(t, b.plain(), "stops when those it has are finished: 3 now")
-	b.fake.workers = append([]jobq.Worker{{ID: "a-new-one"}}, b.fake.workers...) // the list moves under the question
+	b.fake.workers = append([]monitor.Worker{{ID: "a-new-one"}}, b.fake.workers...) // the list moves under the question
 	b.tick(6 * time.Second)
 	b.press(Yes)
 	require.Equal(t, []string{"drain web-7-991-k2"}, b.fake.written)
@@ -200,7 +202,7 @@ func TestResumeBulk(t *testing.T) {
 	b := newBench(120, 35)
 	ended := stoppedBulk
 	ended.ID, ended.EndedAt = 16, &noon
-	b.fake.audit = []jobq.AuditEntry{stoppedBulk, ended}
+	b.fake.audit = []monitor.AuditEntry{stoppedBulk, ended}
 	b.press(Audit)
 	require.Contains(t, b.plain(), "not at its end")
 	b.press(Resume)
@@ -212,7 +214,7 @@ func TestResumeBulk(t *testing.T) {
 	require.Contains(t, b.toast, "it has come to its end")
 	bounded := stoppedBulk
 	bounded.ID, bounded.Max = 18, 5000
-	b.fake.audit = []jobq.AuditEntry{bounded}
+	b.fake.audit = []monitor.AuditEntry{bounded}
 	b.tick(6 * time.Second)
 	b.press(Resume)
 	require.Contains(t, b.plain(), "at most   5,000, as it began")
@@ -223,7 +225,7 @@ func TestExport(t *testing.T) {
 	t.Parallel()
 	for key, want := range map[string]string{Overview: "queues", Jobs: "jobs", Queues: "queues", Workers: "workers", Audit: "actions"} {
 		b := newBench(120, 35)
-		b.fake.audit = []jobq.AuditEntry{stoppedBulk}
+		b.fake.audit = []monitor.AuditEntry{stoppedBulk}
 		b.press(key, Export, "j")
 		require.True(t, strings.HasPrefix(b.fake.saved, "jobq-"+want+"-20261121-140231.jsonl\n{"), b.fake.saved)
 		b.press(Export, "n")

@@ -19,6 +19,8 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/jobedit"
+	"github.com/jobq-dev/jobq/monitor"
+	"github.com/jobq-dev/jobq/operator"
 	"github.com/jobq-dev/jobq/tui/acting"
 	"github.com/jobq-dev/jobq/tui/command"
 	"github.com/jobq-dev/jobq/tui/commandline"
@@ -48,20 +50,20 @@ var noon = time.Date(2026, 11, 21, 14, 2, 31, 0, time.UTC)
 // fake is a database that holds still, and remembers what was done to it.
 type fake struct {
 	now      time.Time
-	session  jobq.Session
-	queues   []jobq.Queue
-	minutes  []jobq.Minute
-	failures []jobq.Failure
-	silent   []jobq.SilentRuns
-	workers  []jobq.Worker
+	session  monitor.Session
+	queues   []monitor.Queue
+	minutes  []monitor.Minute
+	failures []monitor.Failure
+	silent   []monitor.SilentRuns
+	workers  []monitor.Worker
 	jobs     []*jobq.Job
-	audit    []jobq.AuditEntry
-	err      error             // of every query
-	refusal  error             // of an edit or a clone, once
-	problem  string            // of an edit
-	written  []string          // what was done
-	saved    string            // what was exported last
-	snapshot jobq.BulkSnapshot // of the last action by filter
+	audit    []monitor.AuditEntry
+	err      error                 // of every query
+	refusal  error                 // of an edit or a clone, once
+	problem  string                // of an edit
+	written  []string              // what was done
+	saved    string                // what was exported last
+	snapshot operator.BulkSnapshot // of the last action by filter
 	// edit is the operator's editor. Nil leaves all as it is.
 	edit    func(content string) (string, error)
 	filters []jobq.Filter
@@ -71,9 +73,9 @@ type fake struct {
 }
 
 func newFake() *fake {
-	f := &fake{now: noon, session: jobq.Session{Database: "app", Role: "ana", MayAct: true, At: noon, NextExpiry: 24 * time.Second, NextDue: time.Minute}}
+	f := &fake{now: noon, session: monitor.Session{Database: "app", Role: "ana", MayAct: true, At: noon, NextExpiry: 24 * time.Second, NextDue: time.Minute}}
 	head, paused := noon.Add(-41*time.Second), noon.Add(-12*time.Minute)
-	f.queues = []jobq.Queue{
+	f.queues = []monitor.Queue{
 		{Name: "default", Available: 12, Scheduled: 2711, Retrying: 6, Running: 104, Slots: 128, Failed: 4},
 		{Name: "email", Available: jobq.CountMax, Scheduled: 1204, Retrying: 61, Running: 64, Slots: 64, Failed: 1180, Cancelled: 31, HeadRunAt: &head},
 		{Name: "billing", Available: 311, Scheduled: 187, Slots: 8, PausedAt: &paused, PausedBy: "ana@laptop", PauseReason: "audit"},
@@ -81,15 +83,15 @@ func newFake() *fake {
 	for i := range 60 {
 		at := noon.Truncate(time.Minute).Add(time.Duration(i-59) * time.Minute)
 		f.minutes = append(f.minutes,
-			jobq.Minute{At: at, QueueStats: jobq.QueueStats{Queue: "email", Completed: int64(1000 + 100*i), Failed: int64(i % 7), RunTime: time.Duration(i) * time.Second, WaitTime: time.Second}},
-			jobq.Minute{At: at, QueueStats: jobq.QueueStats{Queue: "default", Completed: int64(5000 - 50*i)}})
+			monitor.Minute{At: at, QueueStats: monitor.QueueStats{Queue: "email", Completed: int64(1000 + 100*i), Failed: int64(i % 7), RunTime: time.Duration(i) * time.Second, WaitTime: time.Second}},
+			monitor.Minute{At: at, QueueStats: monitor.QueueStats{Queue: "default", Completed: int64(5000 - 50*i)}})
 	}
-	f.failures = []jobq.Failure{
+	f.failures = []monitor.Failure{
 		{Queue: "email", Kind: "SendInvoice", Error: "smtp 421 4.7.0 rate limited", Jobs: 960, First: noon.Add(-19 * time.Minute), Last: noon.Add(-2 * time.Second), Example: 48213911},
 		{Queue: "email", Kind: "SendReceipt", Error: "timeout", Jobs: 40, First: noon.Add(-12 * time.Second), Last: noon.Add(-5 * time.Second), Example: 48213904},
 	}
-	f.silent = []jobq.SilentRuns{{Queue: "thumbnails", Kind: "Resize", Runs: 1, Since: noon.Add(-25 * time.Minute), Example: 48213888, Usual: 2100 * time.Millisecond}}
-	f.workers = []jobq.Worker{
+	f.silent = []monitor.SilentRuns{{Queue: "thumbnails", Kind: "Resize", Runs: 1, Since: noon.Add(-25 * time.Minute), Example: 48213888, Usual: 2100 * time.Millisecond}}
+	f.workers = []monitor.Worker{
 		{ID: "img-1-881-q2", Slots: map[string]int{"thumbnails": 16}, Running: 4, Version: "1.8.1", Draining: true, StartedAt: noon.Add(-6 * time.Hour), HeartbeatAt: noon.Add(-time.Second)},
 		{ID: "web-7-991-k2", Slots: map[string]int{"email": 32}, Running: 3, Version: "1.8.0", Kinds: []string{"SendInvoice"}, StartedAt: noon.Add(-48 * time.Hour), HeartbeatAt: noon.Add(-48 * time.Second)},
 	}
@@ -97,7 +99,7 @@ func newFake() *fake {
 	for i := range 250 {
 		started, finished := noon.Add(-time.Duration(3*i+2)*time.Second-112*time.Millisecond), noon.Add(-time.Duration(3*i+2)*time.Second)
 		f.jobs = append(f.jobs, &jobq.Job{
-			ID: 48213911 - int64(7*i), State: jobq.Failed, Queue: "email", Kind: kinds[i%3], Attempts: 5, MaxAttempts: 5, LeaseToken: 5,
+			ID: 48213911 - int64(7*i), State: jobq.StateFailed, Queue: "email", Kind: kinds[i%3], Attempts: 5, MaxAttempts: 5, LeaseToken: 5,
 			CreatedAt: noon.Add(-time.Hour), RunAt: started, StartedAt: &started, FinishedAt: &finished,
 			LastError: "smtp 421 4.7.0 rate limited", Args: json.RawMessage(`{"batch":"2026-09-24","tenant":4411}`), Tags: []string{"eu", "nightly"},
 		})
@@ -105,29 +107,29 @@ func newFake() *fake {
 	return f
 }
 
-func (f *fake) Session(context.Context) (*jobq.Session, error) { return &f.session, f.err }
-func (f *fake) Queues(context.Context) ([]jobq.Queue, error) {
+func (f *fake) Session(context.Context) (*monitor.Session, error) { return &f.session, f.err }
+func (f *fake) Queues(context.Context) ([]monitor.Queue, error) {
 	return slices.Clone(f.queues), f.err
 }
 
-func (f *fake) Minutes(context.Context, time.Duration) ([]jobq.Minute, error) {
+func (f *fake) Minutes(context.Context, time.Duration) ([]monitor.Minute, error) {
 	return slices.Clone(f.minutes), f.err
 }
 
-func (f *fake) Failures(context.Context, time.Duration) (jobq.Failures, error) {
-	return jobq.Failures{Groups: f.failures}, f.err
+func (f *fake) Failures(context.Context, time.Duration) (monitor.Failures, error) {
+	return monitor.Failures{Groups: f.failures}, f.err
 }
-func (f *fake) Silent(context.Context) ([]jobq.SilentRuns, error) { return f.silent, f.err }
-func (f *fake) Workers(context.Context) ([]jobq.Worker, error)    { return f.workers, f.err }
-func (f *fake) Events(context.Context, int64, int) ([]jobq.Event, error) {
-	return []jobq.Event{
-		{ID: 2, At: noon.Add(-time.Minute), Type: jobq.EventStalled, Source: "web-2-4711-a8", JobID: 48213890, Queue: "email", Message: "lease expired"},
-		{ID: 1, At: noon.Add(-3 * time.Hour), Type: jobq.EventLeadershipAcquired, Source: "web-2-4711-a8"},
+func (f *fake) Silent(context.Context) ([]monitor.SilentRuns, error) { return f.silent, f.err }
+func (f *fake) Workers(context.Context) ([]monitor.Worker, error)    { return f.workers, f.err }
+func (f *fake) Events(context.Context, int64, int) ([]monitor.Event, error) {
+	return []monitor.Event{
+		{ID: 2, At: noon.Add(-time.Minute), Type: monitor.EventStalled, Source: "web-2-4711-a8", JobID: 48213890, Queue: "email", Message: "lease expired"},
+		{ID: 1, At: noon.Add(-3 * time.Hour), Type: monitor.EventLeadershipAcquired, Source: "web-2-4711-a8"},
 	}, f.err
 }
 
-func (f *fake) Leader(context.Context) (*jobq.Leader, error) {
-	return &jobq.Leader{PID: 4711, Address: "10.0.0.7", Since: noon.Add(-3 * time.Hour)}, f.err
+func (f *fake) Leader(context.Context) (*monitor.Leader, error) {
+	return &monitor.Leader{PID: 4711, Address: "10.0.0.7", Since: noon.Add(-3 * time.Hour)}, f.err
 }
 
 // List knows of states by the fields and of ids by the filter, which is all
@@ -167,8 +169,8 @@ func (f *fake) Count(context.Context, jobq.Filter, int) (int64, error) {
 	return int64(len(f.jobs)), f.err
 }
 
-func (f *fake) BulkSnapshot(context.Context, jobq.Action, jobq.Filter) (jobq.BulkSnapshot, error) {
-	return jobq.BulkSnapshot{At: f.now, IDMax: f.jobs[0].ID, Count: int64(len(f.jobs))}, f.err
+func (f *fake) BulkSnapshot(context.Context, jobq.Action, jobq.Filter) (operator.BulkSnapshot, error) {
+	return operator.BulkSnapshot{At: f.now, IDMax: f.jobs[0].ID, Count: int64(len(f.jobs))}, f.err
 }
 
 func (f *fake) find(id int64) *jobq.Job {
@@ -192,25 +194,25 @@ func (f *fake) Get(_ context.Context, id int64) (*jobq.Job, error) {
 	return &row, nil
 }
 
-func (f *fake) Attempts(_ context.Context, id int64) ([]jobq.Attempt, error) {
+func (f *fake) Attempts(_ context.Context, id int64) ([]monitor.Attempt, error) {
 	job := f.find(id)
 	if job == nil || job.StartedAt == nil {
 		return nil, f.err
 	}
-	return []jobq.Attempt{
+	return []monitor.Attempt{
 		{Number: 4, LeaseToken: 4, Outcome: jobq.OutcomeTimedOut, WorkerID: "web-2-4711-a8", StartedAt: job.StartedAt.Add(-time.Minute), FinishedAt: job.StartedAt.Add(-30 * time.Second), Error: "timed out"},
 		{Number: 5, LeaseToken: 5, Outcome: jobq.OutcomeFailed, WorkerID: "web-2-4711-a8", StartedAt: *job.StartedAt, FinishedAt: noon, Error: job.LastError, Output: "connect\nsmtp 421\n\x1b[2Jevil\n"},
 	}, f.err
 }
 
 // Output is a line each time, of the run under way.
-func (f *fake) Output(_ context.Context, id int64, after jobq.OutputPiece) ([]jobq.OutputPiece, error) {
+func (f *fake) Output(_ context.Context, id int64, after monitor.OutputPiece) ([]monitor.OutputPiece, error) {
 	line := fmt.Sprintf("frame %d\x1b[2J\n", after.EndsAt)
-	return []jobq.OutputPiece{{LeaseToken: f.find(id).LeaseToken, BeginsAt: after.EndsAt, EndsAt: after.EndsAt + 1, Content: line}}, f.err
+	return []monitor.OutputPiece{{LeaseToken: f.find(id).LeaseToken, BeginsAt: after.EndsAt, EndsAt: after.EndsAt + 1, Content: line}}, f.err
 }
 
-func (f *fake) JobActions(context.Context, int64) ([]jobq.JobAction, error) { return nil, f.err }
-func (f *fake) Audit(_ context.Context, before int64, limit int) (entries []jobq.AuditEntry, _ error) {
+func (f *fake) JobActions(context.Context, int64) ([]monitor.JobAction, error) { return nil, f.err }
+func (f *fake) Audit(_ context.Context, before int64, limit int) (entries []monitor.AuditEntry, _ error) {
 	for _, entry := range f.audit {
 		if (before == 0 || entry.ID < before) && len(entries) < limit {
 			entries = append(entries, entry)
@@ -219,13 +221,13 @@ func (f *fake) Audit(_ context.Context, before int64, limit int) (entries []jobq
 	return entries, f.err
 }
 
-func (f *fake) Act(_ context.Context, action jobq.Action, targets ...jobq.Target) (*jobq.Acted, error) {
-	acted := &jobq.Acted{AuditID: int64(len(f.written) + 1)}
-	after := map[jobq.Action]jobq.State{jobq.ActionRequeue: jobq.Available, jobq.ActionCancel: jobq.Cancelled, jobq.ActionDelete: jobq.Deleted}[action]
+func (f *fake) Act(_ context.Context, action jobq.Action, targets ...operator.Target) (*operator.Acted, error) {
+	acted := &operator.Acted{AuditID: int64(len(f.written) + 1)}
+	after := map[jobq.Action]jobq.State{jobq.ActionRequeue: jobq.StateAvailable, jobq.ActionCancel: jobq.StateCancelled, jobq.ActionDelete: jobq.StateDeleted}[action]
 	text := string(action)
 	for _, target := range targets {
 		text += fmt.Sprintf(" %d:%s/%d", target.ID, target.State, target.LeaseToken)
-		acted.Jobs = append(acted.Jobs, jobq.ActedJob{ID: target.ID, Before: target.State, After: after, Changed: true})
+		acted.Jobs = append(acted.Jobs, operator.ActedJob{ID: target.ID, Before: target.State, After: after, Changed: true})
 		if job := f.find(target.ID); job != nil {
 			job.State = after
 		}
@@ -234,7 +236,7 @@ func (f *fake) Act(_ context.Context, action jobq.Action, targets ...jobq.Target
 	return acted, f.err
 }
 
-func (f *fake) Edit(_ context.Context, change jobq.JobChange, targets ...jobq.Target) (*jobq.Acted, error) {
+func (f *fake) Edit(_ context.Context, change operator.JobChange, targets ...operator.Target) (*operator.Acted, error) {
 	if err := f.refusal; err != nil {
 		f.refusal = nil
 		return nil, err
@@ -242,13 +244,13 @@ func (f *fake) Edit(_ context.Context, change jobq.JobChange, targets ...jobq.Ta
 	text, _ := json.Marshal(change)
 	f.written = append(f.written, fmt.Sprintf("edit %d:%s/%d %s", targets[0].ID, targets[0].State, targets[0].LeaseToken, text))
 	state := targets[0].Seen.State
-	return &jobq.Acted{AuditID: 5, Jobs: []jobq.ActedJob{{ID: targets[0].ID, Before: state, After: state, Changed: f.problem == "", Problem: f.problem}}}, f.err
+	return &operator.Acted{AuditID: 5, Jobs: []operator.ActedJob{{ID: targets[0].ID, Before: state, After: state, Changed: f.problem == "", Problem: f.problem}}}, f.err
 }
 
-func (f *fake) Clone(_ context.Context, id int64, change jobq.JobChange) (*jobq.Cloned, error) {
+func (f *fake) Clone(_ context.Context, id int64, change operator.JobChange) (*operator.Cloned, error) {
 	text, _ := json.Marshal(change)
 	f.written = append(f.written, fmt.Sprintf("clone %d %s", id, text))
-	return &jobq.Cloned{AuditID: 6, ID: 48213999, State: jobq.Available}, f.err
+	return &operator.Cloned{AuditID: 6, ID: 48213999, State: jobq.StateAvailable}, f.err
 }
 
 func (f *fake) DrainWorker(_ context.Context, id string) (bool, error) {
@@ -276,34 +278,34 @@ func (f *fake) save(path string, content []byte) error {
 	return f.err
 }
 
-func (f *fake) Undo(ctx context.Context, id int64) (*jobq.Acted, error) {
+func (f *fake) Undo(ctx context.Context, id int64) (*operator.Acted, error) {
 	if deadline, bounded := ctx.Deadline(); bounded {
 		f.undoLimit = time.Until(deadline)
 	}
 	f.written = append(f.written, fmt.Sprintf("undo %d", id))
-	return &jobq.Acted{AuditID: 99, Jobs: []jobq.ActedJob{{ID: 1, Before: jobq.Available, After: jobq.Failed, Changed: true}}}, f.err
+	return &operator.Acted{AuditID: 99, Jobs: []operator.ActedJob{{ID: 1, Before: jobq.StateAvailable, After: jobq.StateFailed, Changed: true}}}, f.err
 }
 
-func (f *fake) Bulk(_ context.Context, params jobq.BulkParams) (jobq.BulkProgress, error) {
+func (f *fake) Bulk(_ context.Context, params operator.BulkParams) (operator.BulkProgress, error) {
 	text := fmt.Sprintf("bulk %s %s", params.Action, params.Filter.Match)
 	if params.Resume > 0 {
 		text = fmt.Sprintf("resume %d", params.Resume)
 	}
 	f.written = append(f.written, text)
 	f.snapshot = params.Snapshot
-	progress := jobq.BulkProgress{AuditID: 7, Done: len(f.jobs)}
+	progress := operator.BulkProgress{AuditID: 7, Done: len(f.jobs)}
 	params.OnBatch(progress)
 	return progress, f.err
 }
 
-func (f *fake) PauseQueue(_ context.Context, name, _, reason string) (jobq.QueueActed, error) {
+func (f *fake) PauseQueue(_ context.Context, name, reason string) (operator.QueueActed, error) {
 	f.written = append(f.written, "pause "+name+": "+reason)
-	return jobq.QueueActed{Changed: true, Known: true}, f.err
+	return operator.QueueActed{Changed: true, Known: true}, f.err
 }
 
-func (f *fake) ResumeQueue(_ context.Context, name string) (jobq.QueueActed, error) {
+func (f *fake) ResumeQueue(_ context.Context, name string) (operator.QueueActed, error) {
 	f.written = append(f.written, "resume "+name)
-	return jobq.QueueActed{Changed: true, Known: true}, f.err
+	return operator.QueueActed{Changed: true, Known: true}, f.err
 }
 
 // bench is a model with its database, whose commands are run at once.
@@ -450,8 +452,8 @@ func golden(t *testing.T, name, got string) {
 
 // acted has the model hear of an action that changed a job, for undo.
 func (b *bench) acted(id int64) {
-	changed := jobq.ActedJob{ID: 1, Before: jobq.Failed, After: jobq.Available, Changed: true}
-	b.Update(acting.Result{Verb: command.Requeue, Acted: &jobq.Acted{AuditID: id, Jobs: []jobq.ActedJob{changed}}})
+	changed := operator.ActedJob{ID: 1, Before: jobq.StateFailed, After: jobq.StateAvailable, Changed: true}
+	b.Update(acting.Result{Verb: command.Requeue, Acted: &operator.Acted{AuditID: id, Jobs: []operator.ActedJob{changed}}})
 }
 
 // copied is what the copy menu has.

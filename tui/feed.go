@@ -10,6 +10,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/monitor"
 	"github.com/jobq-dev/jobq/tui/data"
 	"github.com/jobq-dev/jobq/tui/screen"
 )
@@ -76,7 +77,7 @@ func listenTo(ctx context.Context, client *jobq.Client, every time.Duration, sen
 		defer close(flushed)
 		guard(send, func() { f.flushUntil(ctx, every, send) })
 	}()
-	err := client.Watch(ctx, jobq.WatchConfig{
+	err := monitor.New(client).Watch(ctx, monitor.WatchConfig{
 		Logger: slog.New(slog.DiscardHandler), OnDigest: f.take,
 		OnConnect: func() {
 			f.lost()
@@ -109,7 +110,7 @@ func (f *feed) signal() {
 }
 
 // take adds a digest to the next message.
-func (f *feed) take(digest *jobq.Digest) {
+func (f *feed) take(digest *monitor.Digest) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if last, ok := f.heard[digest.Worker]; ok && digest.Sequence != last+1 {

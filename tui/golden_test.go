@@ -16,6 +16,8 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/jobedit"
+	"github.com/jobq-dev/jobq/monitor"
+	"github.com/jobq-dev/jobq/operator"
 	"github.com/jobq-dev/jobq/tui/data"
 	"github.com/jobq-dev/jobq/tui/editing"
 )
@@ -30,7 +32,7 @@ func (b *bench) plain() string {
 }
 
 // editEntry is an edit in the audit.
-var editEntry = jobq.AuditEntry{
+var editEntry = monitor.AuditEntry{
 	ID: 16, At: noon.Add(-2 * time.Hour), Actor: "ana@laptop via jobq-tui", Action: jobq.ActionEdit, Done: 1, JobIDs: []int64{48213890},
 	Change: json.RawMessage(`{"priority": -5, "queue": "bulk"}`),
 }
@@ -46,8 +48,8 @@ func screens() map[string]func(b *bench) {
 		"overview": func(b *bench) {
 			b.Update(feedStateMsg{feedLive, ""})
 			b.Update(feedMsg{At: noon, Lag: 84 * time.Millisecond, Ended: map[string]data.Ended{"default": {Completed: 412, Failed: 3}}, Events: []data.Event{
-				{ID: 48213907, Queue: "email", Kind: "SendInvoice", State: jobq.Completed, Took: 11 * time.Millisecond},
-				{ID: 48213888, Queue: "thumbnails", Kind: "Resize", State: jobq.Running, Percent: 63, Stage: "encode 19/30"},
+				{ID: 48213907, Queue: "email", Kind: "SendInvoice", State: jobq.StateCompleted, Took: 11 * time.Millisecond},
+				{ID: 48213888, Queue: "thumbnails", Kind: "Resize", State: jobq.StateRunning, Percent: 63, Stage: "encode 19/30"},
 			}})
 		},
 		"jobs": func(b *bench) {
@@ -59,7 +61,7 @@ func screens() map[string]func(b *bench) {
 		"workers": func(b *bench) { b.press(Workers, Down) },
 		"errors":  func(b *bench) { b.press(Errors) },
 		"audit": func(b *bench) {
-			b.fake.audit = []jobq.AuditEntry{
+			b.fake.audit = []monitor.AuditEntry{
 				{ID: 2, At: noon, Actor: "ana@laptop via jobq-tui", Action: jobq.ActionUndo, Undoes: 1, Note: "requeue", Done: 1, JobIDs: []int64{48213890}},
 				{ID: 1, At: noon.Add(-time.Minute), Actor: "ana@laptop via jobq-tui", Action: jobq.ActionRequeue, UndoneBy: 2, Done: 1, JobIDs: []int64{48213890}},
 			}
@@ -73,13 +75,13 @@ func screens() map[string]func(b *bench) {
 		"export":  func(b *bench) { b.press(Jobs, Export) },
 		"drain":   func(b *bench) { b.press(Workers, Down, Drain) },
 		"resume": func(b *bench) {
-			b.fake.audit = []jobq.AuditEntry{stoppedBulk, editEntry}
+			b.fake.audit = []monitor.AuditEntry{stoppedBulk, editEntry}
 			b.press(Audit, Resume)
 		},
 		"edit": func(b *bench) {
-			change := jobq.JobChange{Priority: new(int16(-5)), Tags: &[]string{}, Args: json.RawMessage(`{"batch":"2026-09-24","tenant":4412,"note":"a longer text"}`)}
+			change := operator.JobChange{Priority: new(int16(-5)), Tags: &[]string{}, Args: json.RawMessage(`{"batch":"2026-09-24","tenant":4412,"note":"a longer text"}`)}
 			b.press(Jobs)
-			b.fake.jobs[0].State = jobq.Scheduled
+			b.fake.jobs[0].State = jobq.StateScheduled
 			b.Update(editing.Edited{Edit: b.edit(), Change: change})
 		},
 		"edit-not-done": func(b *bench) {

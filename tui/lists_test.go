@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/monitor"
 )
 
 // listed are the jobs that the list shows, by their ids, and the selected one.
@@ -100,9 +101,9 @@ func TestListsDoNotJump(t *testing.T) {
 			t.Parallel()
 			b := newBench(120, 35)
 			for i := range 80 {
-				b.fake.queues = append(b.fake.queues, jobq.Queue{Name: fmt.Sprintf("queue-%02d", i)})
-				b.fake.workers = append(b.fake.workers, jobq.Worker{ID: fmt.Sprintf("worker-%02d", i), HeartbeatAt: noon})
-				b.fake.audit = append(b.fake.audit, jobq.AuditEntry{ID: int64(100 - i), At: noon, Action: jobq.ActionDelete})
+				b.fake.queues = append(b.fake.queues, monitor.Queue{Name: fmt.Sprintf("queue-%02d", i)})
+				b.fake.workers = append(b.fake.workers, monitor.Worker{ID: fmt.Sprintf("worker-%02d", i), HeartbeatAt: noon})
+				b.fake.audit = append(b.fake.audit, monitor.AuditEntry{ID: int64(100 - i), At: noon, Action: jobq.ActionDelete})
 			}
 			b.fake.workers, b.fake.queues = b.fake.workers[2:], b.fake.queues[3:]
 			b.press(test.screen)
@@ -131,7 +132,7 @@ func TestOutputStaysWhereItIsRead(t *testing.T) {
 	t.Parallel()
 	b := newBench(120, 35)
 	job := b.fake.jobs[0]
-	job.State, job.FinishedAt, job.Attempts = jobq.Running, nil, 4
+	job.State, job.FinishedAt, job.Attempts = jobq.StateRunning, nil, 4
 	b.press(Jobs, Open, Output)
 	frames := func() (all []string) { return regexp.MustCompile(`frame \d+`).FindAllString(b.plain(), -1) }
 	for range 80 {

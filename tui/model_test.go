@@ -15,6 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/monitor"
+	"github.com/jobq-dev/jobq/operator"
 	"github.com/jobq-dev/jobq/tui/command"
 	"github.com/jobq-dev/jobq/tui/data"
 	"github.com/jobq-dev/jobq/tui/overlay"
@@ -143,7 +145,7 @@ func TestDestructiveAsks(t *testing.T) {
 		}
 		for _, keys := range starts {
 			b := newBench(120, 35)
-			b.fake.audit = []jobq.AuditEntry{stoppedBulk}
+			b.fake.audit = []monitor.AuditEntry{stoppedBulk}
 			b.press(keys...)
 			b.press(c.Keys[0])
 			require.IsType(t, &overlay.Confirm{}, b.overlay, c.ID)
@@ -232,10 +234,10 @@ func TestRowsStay(t *testing.T) {
 	b := newBench(120, 35)
 	b.press(Jobs, Filter, "state:failed", Accept, Down)
 	id := b.jobs().Cursor
-	b.Update(feedMsg{At: b.fake.now, Events: []data.Event{{ID: id, Token: 6, State: jobq.Completed, Attempts: 5, Took: time.Second}}})
+	b.Update(feedMsg{At: b.fake.now, Events: []data.Event{{ID: id, Token: 6, State: jobq.StateCompleted, Attempts: 5, Took: time.Second}}})
 	require.Contains(t, b.plain(), "→ completed")
-	require.Equal(t, []jobq.Target{{ID: id, State: jobq.Completed, LeaseToken: 6}}, b.selected().Targets)
-	b.fake.find(id).State = jobq.Completed
+	require.Equal(t, []operator.Target{{ID: id, State: jobq.StateCompleted, LeaseToken: 6}}, b.selected().Targets)
+	b.fake.find(id).State = jobq.StateCompleted
 	b.tick(10 * time.Second)
 	require.Equal(t, id, b.jobs().Cursor, "it stays under the cursor")
 	b.press(Down)
@@ -318,7 +320,7 @@ func TestOutputIsFollowed(t *testing.T) {
 	t.Parallel()
 	b := newBench(120, 35)
 	job := b.fake.jobs[0]
-	job.State, job.FinishedAt, job.Attempts = jobq.Running, nil, 4
+	job.State, job.FinishedAt, job.Attempts = jobq.StateRunning, nil, 4
 	b.press(Jobs, Open)
 	b.tick(2 * time.Second)
 	b.tick(2 * time.Second)

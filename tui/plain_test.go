@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/monitor"
+	"github.com/jobq-dev/jobq/operator"
 )
 
 // heard is what plain mode has written, and can be waited for.
@@ -63,7 +65,7 @@ func (s *serial) Get(ctx context.Context, id int64) (*jobq.Job, error) {
 	return s.fake.Get(ctx, id)
 }
 
-func (s *serial) Act(ctx context.Context, action jobq.Action, targets ...jobq.Target) (*jobq.Acted, error) {
+func (s *serial) Act(ctx context.Context, action jobq.Action, targets ...operator.Target) (*operator.Acted, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.fake.Act(ctx, action, targets...)
@@ -187,7 +189,7 @@ func startPlain(t *testing.T, e *env) (h *heard, lines chan<- string) {
 func TestPlainSwitch(t *testing.T) {
 	t.Parallel()
 	here, there, arrive := &serial{fake: newFake()}, &serial{fake: newFake()}, make(chan error)
-	there.queues = []jobq.Queue{{Name: "elsewhere"}}
+	there.queues = []monitor.Queue{{Name: "elsewhere"}}
 	h, lines := startPlain(t, &env{
 		contexts: []Context{{Name: "here"}, {Name: "there"}},
 		connect: func(_ context.Context, name string) (*link, error) {
@@ -263,13 +265,13 @@ type bulky struct {
 	began, end chan struct{}
 }
 
-func (b *bulky) Bulk(ctx context.Context, _ jobq.BulkParams) (jobq.BulkProgress, error) {
+func (b *bulky) Bulk(ctx context.Context, _ operator.BulkParams) (operator.BulkProgress, error) {
 	b.began <- struct{}{}
 	select {
 	case <-ctx.Done():
-		return jobq.BulkProgress{}, ctx.Err()
+		return operator.BulkProgress{}, ctx.Err()
 	case <-b.end:
-		return jobq.BulkProgress{}, nil
+		return operator.BulkProgress{}, nil
 	}
 }
 

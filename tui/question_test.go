@@ -7,6 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/monitor"
+	"github.com/jobq-dev/jobq/operator"
 	"github.com/jobq-dev/jobq/tui/screen"
 )
 
@@ -20,7 +22,7 @@ func TestProductionAsksToUndo(t *testing.T) {
 	b.tick(time.Second)
 	b.press(Yes)
 	require.Len(t, b.fake.written, 1)
-	b.fake.audit = []jobq.AuditEntry{{ID: 2, Action: jobq.ActionDelete}, {ID: 1, At: noon, Actor: "ana", Action: jobq.ActionRequeue, Done: 1, JobIDs: []int64{48213911}}}
+	b.fake.audit = []monitor.AuditEntry{{ID: 2, Action: jobq.ActionDelete}, {ID: 1, At: noon, Actor: "ana", Action: jobq.ActionRequeue, Done: 1, JobIDs: []int64{48213911}}}
 	b.press(Undo)
 	require.Contains(t, b.plain(), "undo action 1, requeue, your last")
 	require.Contains(t, b.plain(), "action    requeue 48213911, 1 job")
@@ -29,7 +31,7 @@ func TestProductionAsksToUndo(t *testing.T) {
 	b.press(No)
 	require.Len(t, b.fake.written, 1)
 
-	b.fake.audit = []jobq.AuditEntry{stoppedBulk}
+	b.fake.audit = []monitor.AuditEntry{stoppedBulk}
 	b.press(Audit, Resume)
 	b.tick(time.Second)
 	b.press(Yes, Leave, Undo)
@@ -70,9 +72,9 @@ func TestProductionAsksToEdit(t *testing.T) {
 func TestAllMatchingIsFixedWhenSelected(t *testing.T) {
 	t.Parallel()
 	b := newBench(120, 35)
-	selected := jobq.BulkSnapshot{At: noon, IDMax: b.fake.jobs[0].ID, Count: 250}
+	selected := operator.BulkSnapshot{At: noon, IDMax: b.fake.jobs[0].ID, Count: 250}
 	b.press(Jobs, SelectAll)
-	b.fake.jobs = append([]*jobq.Job{{ID: 48219999, State: jobq.Failed}}, b.fake.jobs...)
+	b.fake.jobs = append([]*jobq.Job{{ID: 48219999, State: jobq.StateFailed}}, b.fake.jobs...)
 	b.tick(time.Minute)
 	b.press(Delete)
 	require.Contains(t, b.plain(), "counted   14:02:31Z; jobs that came later are left alone")
@@ -106,7 +108,7 @@ func TestAllMatchingIsFixedWhenSelected(t *testing.T) {
 func TestOpenAudit(t *testing.T) {
 	t.Parallel()
 	b := newBench(120, 35)
-	b.fake.audit = []jobq.AuditEntry{
+	b.fake.audit = []monitor.AuditEntry{
 		{ID: 9, At: noon, Action: jobq.ActionDelete, JobIDs: []int64{4, 5, 6, 7}, Done: 4},
 		{ID: 8, At: noon, Action: jobq.ActionDelete, JobIDs: []int64{48213904}, Done: 1},
 	}
@@ -125,7 +127,7 @@ func TestUndoRefusedBeforeTheQuestion(t *testing.T) {
 	t.Parallel()
 	for action, want := range map[jobq.Action]string{jobq.ActionUndo: "act again instead", jobq.ActionDrain: "start another"} {
 		b := newBench(120, 35)
-		b.fake.audit = []jobq.AuditEntry{{ID: 7, At: noon, Action: action}}
+		b.fake.audit = []monitor.AuditEntry{{ID: 7, At: noon, Action: action}}
 		b.press(Audit, Undo)
 		require.Contains(t, b.toast, want)
 		require.Nil(t, b.overlay)

@@ -31,6 +31,8 @@ type Config struct {
 	// The UI closes the client's pool. It is called while the UI is shown
 	// already, so that there is something to see at once.
 	Connect func(ctx context.Context, name string) (*jobq.Client, Context, error)
+	// Actor is who acts, as the audit names them. Default "unknown".
+	Actor string
 	// Keys are keys of commands, by their ids, in place of those they have.
 	Keys map[string][]string
 	// Theme is one of Themes. Default auto: what suits the terminal.
@@ -105,7 +107,7 @@ func (c *Config) model() (*Model, error) {
 			if err != nil {
 				return nil, err
 			}
-			return newLink(client, where), nil
+			return newLink(client, c.Actor, where), nil
 		},
 	}
 	e.use(&link{Context: c.Context})

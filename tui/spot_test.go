@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/monitor"
 )
 
 // A key acts on the row that it was pressed on, also when rows come in above
@@ -16,13 +17,13 @@ func TestRowsStayUnderTheCursor(t *testing.T) {
 	t.Parallel()
 	b := newBench(120, 35)
 	b.press(Workers)
-	b.fake.workers = append([]jobq.Worker{{ID: "a-new-one"}}, b.fake.workers...)
+	b.fake.workers = append([]monitor.Worker{{ID: "a-new-one"}}, b.fake.workers...)
 	b.tick(6 * time.Second)
 	require.Equal(t, "img-1-881-q2", b.selected().Worker.ID)
 
-	b.fake.audit = []jobq.AuditEntry{{ID: 7, At: noon, Actor: "ana", Action: jobq.ActionDelete, Done: 3}}
+	b.fake.audit = []monitor.AuditEntry{{ID: 7, At: noon, Actor: "ana", Action: jobq.ActionDelete, Done: 3}}
 	b.press(Audit)
-	b.fake.audit = append([]jobq.AuditEntry{{ID: 8, At: noon, Actor: "bob", Action: jobq.ActionCancel, Done: 1}}, b.fake.audit...)
+	b.fake.audit = append([]monitor.AuditEntry{{ID: 8, At: noon, Actor: "bob", Action: jobq.ActionCancel, Done: 1}}, b.fake.audit...)
 	b.tick(6 * time.Second)
 	b.press(Undo)
 	require.Contains(t, b.plain(), "undo action 7, delete")
@@ -33,7 +34,7 @@ func TestRowsStayUnderTheCursor(t *testing.T) {
 	b.tick(3 * time.Second) // by now it is known which queues have failures
 	b.fake.queues[0].HeadRunAt = &noon
 	first := b.selected().Queue.Name
-	b.fake.failures = []jobq.Failure{{Queue: "default", Error: "new", Jobs: 9}}
+	b.fake.failures = []monitor.Failure{{Queue: "default", Error: "new", Jobs: 9}}
 	b.tick(10 * time.Second)
 	require.Equal(t, first, b.selected().Queue.Name)
 }
@@ -43,9 +44,9 @@ func TestRowsStayUnderTheCursor(t *testing.T) {
 func TestCursorOfARowThatHasGone(t *testing.T) {
 	t.Parallel()
 	b := newBench(120, 35)
-	names := func(ids ...string) (workers []jobq.Worker) {
+	names := func(ids ...string) (workers []monitor.Worker) {
 		for _, id := range ids {
-			workers = append(workers, jobq.Worker{ID: id})
+			workers = append(workers, monitor.Worker{ID: id})
 		}
 		return workers
 	}
@@ -69,14 +70,14 @@ func TestCursorOfARowThatHasGone(t *testing.T) {
 
 	b.press(Queues, Down)
 	require.Equal(t, b.facts.Queues[1].Name, b.selected().Queue.Name)
-	b.fake.queues = slices.DeleteFunc(b.fake.queues, func(q jobq.Queue) bool { return q.Name == b.facts.Queues[1].Name })
+	b.fake.queues = slices.DeleteFunc(b.fake.queues, func(q monitor.Queue) bool { return q.Name == b.facts.Queues[1].Name })
 	next := b.facts.Queues[2].Name
 	b.tick(3 * time.Second)
 	require.Equal(t, next, b.selected().Queue.Name)
 
-	b.fake.audit = []jobq.AuditEntry{{ID: 9, At: noon}, {ID: 8, At: noon}, {ID: 7, At: noon}}
+	b.fake.audit = []monitor.AuditEntry{{ID: 9, At: noon}, {ID: 8, At: noon}, {ID: 7, At: noon}}
 	b.press(Audit, Down)
-	b.fake.audit = []jobq.AuditEntry{{ID: 9, At: noon}, {ID: 7, At: noon}}
+	b.fake.audit = []monitor.AuditEntry{{ID: 9, At: noon}, {ID: 7, At: noon}}
 	b.tick(6 * time.Second)
 	require.Equal(t, int64(7), b.selected().Entry.ID)
 

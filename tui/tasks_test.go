@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/monitor"
 )
 
 // task is something that an operator comes to do, with the keys that do it.
@@ -30,17 +31,17 @@ func tasks() []task {
 	const first = "48213911:failed/5"
 	running := func(b *bench) {
 		job := b.fake.jobs[0]
-		job.State, job.FinishedAt, job.Attempts = jobq.Running, nil, 4
+		job.State, job.FinishedAt, job.Attempts = jobq.StateRunning, nil, 4
 	}
 	waiting := func(b *bench) {
 		job := b.fake.jobs[0]
-		job.State, job.Queue, job.FinishedAt, job.StartedAt, job.Attempts, job.LeaseToken = jobq.Available, "billing", nil, nil, 0, 0
+		job.State, job.Queue, job.FinishedAt, job.StartedAt, job.Attempts, job.LeaseToken = jobq.StateAvailable, "billing", nil, nil, 0, 0
 	}
 	editor := func(b *bench) {
 		b.fake.edit = func(content string) (string, error) { return strings.ReplaceAll(content, "4411", "4412"), nil }
 	}
 	audit := func(b *bench) {
-		b.fake.audit = []jobq.AuditEntry{
+		b.fake.audit = []monitor.AuditEntry{
 			{ID: 9, At: noon, Actor: "bob", Action: jobq.ActionDrain, Target: "web-7"},
 			{ID: 8, At: noon, Actor: "ana", Action: jobq.ActionDelete, JobIDs: []int64{48213904}, Done: 1},
 		}

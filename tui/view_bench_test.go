@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/monitor"
 )
 
 // BenchmarkView draws whole screens: a row in a long list must cost no more
@@ -32,10 +32,10 @@ func BenchmarkView(b *testing.B) {
 func (b *bench) manyQueues() {
 	for i := range 200 {
 		name := fmt.Sprintf("queue-%d", i)
-		b.fake.queues = append(b.fake.queues, jobq.Queue{Name: name, Slots: 1})
+		b.fake.queues = append(b.fake.queues, monitor.Queue{Name: name, Slots: 1})
 		for minute := range 60 {
 			at := noon.Truncate(time.Minute).Add(-time.Duration(minute) * time.Minute)
-			b.fake.minutes = append(b.fake.minutes, jobq.Minute{At: at, QueueStats: jobq.QueueStats{Queue: name, Failed: int64(i)}})
+			b.fake.minutes = append(b.fake.minutes, monitor.Minute{At: at, QueueStats: monitor.QueueStats{Queue: name, Failed: int64(i)}})
 		}
 	}
 	b.tick(time.Minute)

@@ -37,7 +37,7 @@ func (r *Run) CompleteTx(ctx context.Context, tx pgx.Tx) error {
 	result := r.resultJSON
 	r.mu.Unlock() // not held below: the row may be locked for long, and the keeper asks every run
 	completed, err := r.worker.schema.Queries(tx).RunCompleteTx(ctx, db.RunCompleteTxParams{
-		Result: result, ID: r.row.ID, Token: r.row.LeaseToken, Owner: r.worker.id,
+		Result: result, ID: r.row.ID, Token: r.row.LeaseToken, Owner: r.worker.id, ClaimedAt: r.row.StartedAt,
 	})
 	if err != nil {
 		return fmt.Errorf("%s: %w", operation, err)
@@ -61,7 +61,7 @@ func (k *keeper) completing(r *Run) {
 func (r *Run) fate(ctx context.Context) (db.RunFateRow, error) {
 	ctx, cancel := context.WithTimeout(ctx, fateTimeout)
 	defer cancel()
-	return r.worker.queries.RunFate(ctx, r.row.ID, r.row.LeaseToken, r.worker.id)
+	return r.worker.queries.RunFate(ctx, db.RunFateParams{ID: r.row.ID, Token: r.row.LeaseToken, Owner: r.worker.id, ClaimedAt: r.row.StartedAt})
 }
 
 // settle finds out about runs whose lease the database has called lost, after
@@ -106,7 +106,7 @@ func (q *queue) settleTx(run *Run, err error, storable, completed bool) (settled
 		}
 		q.worker.observe(false, true)
 		q.worker.counts.completed.Add(1)
-		q.worker.digests.ended(result{run: run, completion: &db.Completion{Ran: run.ran}}, string(jobq.Completed), false)
+		q.worker.digests.ended(result{run: run, completion: &db.Completion{Ran: run.ran}}, string(jobq.StateCompleted), false)
 		q.completedTx(run)
 		return true, err
 	case storable && err == nil && fate.Held:

@@ -72,8 +72,8 @@ func TestCompleteTxHeartbeats(t *testing.T) {
 	running <- w
 	id := enqueue(t, client, 1, nil)
 	require.NoError(t, receive(t, causes, "the end of the handler"))
-	require.Zero(t, awaitState(t, client, id, jobq.Completed).Crashes)
-	require.Eventually(t, func() bool { return told.event(id).State == string(jobq.Completed) }, patience, time.Millisecond, "no digest tells of it")
+	require.Zero(t, awaitState(t, client, id, jobq.StateCompleted).Crashes)
+	require.Eventually(t, func() bool { return told.event(id).State == string(jobq.StateCompleted) }, patience, time.Millisecond, "no digest tells of it")
 	require.NoError(t, w.drain())
 	counts := w.Counts()
 	require.EqualValues(t, 1, counts.Completed)
@@ -107,8 +107,8 @@ func TestCompleteTxRolledBack(t *testing.T) {
 	})
 	forgetful := enqueue(t, client, 1, &jobq.EnqueueOptions{MaxAttempts: 1})
 	careful := enqueue(t, client, 2, &jobq.EnqueueOptions{MaxAttempts: 1})
-	require.Contains(t, awaitState(t, client, forgetful, jobq.Failed).LastError, "without committing")
-	require.Zero(t, awaitState(t, client, careful, jobq.Completed).Attempts)
+	require.Contains(t, awaitState(t, client, forgetful, jobq.StateFailed).LastError, "without committing")
+	require.Zero(t, awaitState(t, client, careful, jobq.StateCompleted).Attempts)
 	require.NoError(t, w.drain())
 	require.Zero(t, w.Counts().Lost)
 }
@@ -147,7 +147,7 @@ func TestCompleteTxLost(t *testing.T) {
 	enqueue(t, client, 1, nil)
 	require.ErrorIs(t, receive(t, causes, "the loss"), worker.ErrLeaseLost)
 	late := enqueue(t, client, 2, nil)
-	require.Zero(t, awaitState(t, client, late, jobq.Completed).Crashes)
+	require.Zero(t, awaitState(t, client, late, jobq.StateCompleted).Crashes)
 	require.NoError(t, w.drain())
 	require.EqualValues(t, 1, w.Counts().Completed)
 }

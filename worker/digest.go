@@ -9,6 +9,7 @@ import (
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/internal/watch"
+	"github.com/jobq-dev/jobq/worker/internal/clock"
 )
 
 const (
@@ -31,7 +32,7 @@ const (
 // digestEvery, and none while nobody watches.
 type digester struct {
 	worker *Worker
-	until  atomic.Int64 // of sinceBoot: nobody watches later than that
+	until  atomic.Int64 // of clock.SinceBoot: nobody watches later than that
 	wake   chan struct{}
 
 	mu sync.Mutex
@@ -50,9 +51,9 @@ func newDigester(w *Worker) *digester {
 
 // watched notes for how long somebody watches, 0 for nobody, as the watchers' rows
 // say.
-func (d *digester) watched(span time.Duration) { d.until.Store(int64(sinceBoot() + span)) }
+func (d *digester) watched(span time.Duration) { d.until.Store(int64(clock.SinceBoot() + span)) }
 
-func (d *digester) isWatched() bool { return int64(sinceBoot()) < d.until.Load() }
+func (d *digester) isWatched() bool { return int64(clock.SinceBoot()) < d.until.Load() }
 
 // begin returns the digest to add to, or nil when nobody would read it. The
 // caller unlocks.
@@ -82,7 +83,7 @@ func (d *digester) claimed(runs []*Run) {
 			digest.More = true
 			continue
 		}
-		d.add(run, string(jobq.Running), int(run.row.Attempts), watch.Event{})
+		d.add(run, string(jobq.StateRunning), int(run.row.Attempts), watch.Event{})
 	}
 }
 
@@ -97,7 +98,7 @@ func (d *digester) ended(r result, state string, counts bool) {
 	count := digest.Queues[run.row.Queue]
 	attempts := int(run.row.Attempts)
 	switch {
-	case state == string(jobq.Completed):
+	case state == string(jobq.StateCompleted):
 		count.Completed++
 	case counts:
 		count.Failed++
@@ -133,7 +134,7 @@ func (d *digester) progressed(run *Run, report *db.RunProgressParams) {
 	}
 	if len(digest.Events) < watch.EventsMax {
 		d.progress[run.row.ID] = len(digest.Events)
-		d.add(run, string(jobq.Running), int(run.row.Attempts), event)
+		d.add(run, string(jobq.StateRunning), int(run.row.Attempts), event)
 	}
 }
 

@@ -14,13 +14,14 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/monitor"
 	"github.com/jobq-dev/jobq/worker"
 )
 
 // heard gathers digests.
 type heard struct {
 	mu      sync.Mutex
-	digests []*jobq.Digest
+	digests []*monitor.Digest
 }
 
 // watchFor watches until the function returned is called.
@@ -30,9 +31,9 @@ func (h *heard) watchFor(t *testing.T, client *jobq.Client) (stop func()) {
 	done, connected := make(chan struct{}), make(chan struct{}, 10)
 	go func() {
 		defer close(done)
-		_ = client.Watch(ctx, jobq.WatchConfig{
+		_ = monitor.New(client).Watch(ctx, monitor.WatchConfig{
 			Logger: slog.New(slog.DiscardHandler), OnConnect: func() { connected <- struct{}{} },
-			OnDigest: func(digest *jobq.Digest) {
+			OnDigest: func(digest *monitor.Digest) {
 				h.mu.Lock()
 				defer h.mu.Unlock()
 				h.digests = append(h.digests, digest)
@@ -54,7 +55,7 @@ func (h *heard) isTold() bool {
 }
 
 // event is the last that was heard of the job.
-func (h *heard) event(id int64) (event jobq.DigestEvent) {
+func (h *heard) event(id int64) (event monitor.DigestEvent) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, digest := range h.digests {
@@ -94,13 +95,13 @@ func TestDigests(t *testing.T) {
 		return nil
 	})
 	unwatched := enqueue(t, client, 0, nil)
-	awaitState(t, client, unwatched, jobq.Completed)
+	awaitState(t, client, unwatched, jobq.StateCompleted)
 
 	var h heard
 	stop := h.watchFor(t, client)
 	require.Eventually(t, func() bool { // until the worker has heard that somebody watches
 		id := enqueue(t, client, 0, nil)
-		awaitState(t, client, id, jobq.Completed)
+		awaitState(t, client, id, jobq.StateCompleted)
 		waitCtx, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 		defer cancel()
 		notification, err := conn.WaitForNotification(waitCtx)
@@ -145,7 +146,7 @@ func TestDigestsNameRareKinds(t *testing.T) {
 	t.Cleanup(h.watchFor(t, client))
 	run(t, w)
 	require.Eventually(t, func() bool { // until the worker has heard that somebody watches
-		awaitState(t, client, enqueueRaw(t, client, "rare", "{}", nil), jobq.Completed)
+		awaitState(t, client, enqueueRaw(t, client, "rare", "{}", nil), jobq.StateCompleted)
 		return h.isTold()
 	}, patience, time.Millisecond)
 	exec(t, client.Pool(), "select jobq.enqueue(case when i < 2000 then 'flood' else 'rare' end) from generate_series(1, 2000) i")

@@ -20,8 +20,8 @@
 // nothing that it reports is stored. Every write names the lease's owner and
 // token, so that a run which goes on regardless changes nothing in the queue.
 // A Go handler that ignores its context cannot be killed, only fenced; a
-// program can: HandleCommand starts one for each job, HandleStream keeps
-// processes that take job after job. HandleHTTP posts jobs to a server.
+// program can: package worker/programs runs jobs with programs of any language and
+// with HTTP servers. What it needs of this package is in external.go.
 //
 // Run a janitor as well (package janitor): it gives the jobs of dead workers
 // to living ones and starts scheduled jobs.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/worker/internal/clock"
 )
 
 const (
@@ -37,7 +38,7 @@ func (q *queue) roundTrip(ctx context.Context, results []result, want int) bool 
 	var look look
 	if want > 0 {
 		request.Claim = &db.JobClaimParams{
-			Lease: db.Interval(settings.lease), Owner: q.worker.id, Queue: q.name, Kinds: q.worker.absences.present(q.kinds),
+			Lease: db.Interval(settings.lease), Owner: q.worker.id, Queue: q.name, Kinds: q.worker.externals.claimable(q.kinds),
 			JobCount: int32(want), // #nosec G115 -- bounded by lookaheadMax
 		}
 		look = q.aim(request.Claim)
@@ -49,9 +50,9 @@ func (q *queue) roundTrip(ctx context.Context, results []result, want int) bool 
 	}
 	ctx, cancel := context.WithTimeout(ctx, min(exchangeTimeoutMax, patience))
 	defer cancel()
-	sent := sinceBoot()
+	sent := clock.SinceBoot()
 	answer, err := q.worker.schema.Exchange(ctx, q.worker.pool, request)
-	took := sinceBoot() - sent
+	took := clock.SinceBoot() - sent
 	if settings.tickerExtends() > 0 {
 		q.worker.keeper.told(answer.Told, sent, settings)
 	}
@@ -104,7 +105,7 @@ func (q *queue) setAside(results []result, busy []int64, delay time.Duration) (o
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.busy) == 0 { // else what is busy already would wait on and on
-		q.busyTo = sinceBoot() + delay
+		q.busyTo = clock.SinceBoot() + delay
 	}
 	for _, r := range results {
 		if !r.isUntold() && slices.Contains(busy, r.run.row.ID) {
@@ -125,7 +126,7 @@ func (q *queue) tellLater(results []result, untold []db.Slot) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.busy) == 0 {
-		q.busyTo = sinceBoot() + busyDelay
+		q.busyTo = clock.SinceBoot() + busyDelay
 	}
 	for _, r := range results {
 		if slices.Contains(untold, r.run.slot()) {
@@ -195,7 +196,7 @@ func (q *queue) accept(claimed []db.JobClaimRow, sent time.Duration, settings qu
 	q.worker.digests.claimed(runs)
 	q.mu.Lock()
 	q.inHand += len(runs)
-	q.movedAt = sinceBoot()
+	q.movedAt = clock.SinceBoot()
 	q.mu.Unlock()
 	for _, run := range runs {
 		q.buffer <- run // has room: no more is claimed than fits

@@ -99,11 +99,6 @@ func IsPresent(w *Worker) bool { return w.present.Load() }
 // IsWatched says whether a worker believes that somebody watches.
 func IsWatched(w *Worker) bool { return w.digests.isWatched() }
 
-// LastWords and Excerpt are how texts of errors are made.
-func LastWords(how string, stderr []byte) string { return lastWords(how, stderr) }
-
-func Excerpt(text string, limit int) string { return excerpt(text, limit) }
-
 // NextHeartbeat is when the lease of a job is extended next; it changes with
 // each answer.
 func NextHeartbeat(w *Worker, id int64) time.Duration {
@@ -147,17 +142,6 @@ func LastWord(w *Worker) (word string, still bool) {
 	return q.words.last, still
 }
 
-// Rests is how often the handler of a kind could not be reached, by the latest
-// count; 0 when it can.
-func Rests(w *Worker, kind string) int {
-	w.absences.mu.Lock()
-	defer w.absences.mu.Unlock()
-	if absence := w.absences.byKind[kind]; absence != nil {
-		return absence.rests
-	}
-	return 0
-}
-
 // GivesUpAfter is how long after its claim a worker gives a lease up that it
 // cannot extend, of a program or not, when its clock has rung that late.
 func GivesUpAfter(t *testing.T, client *jobq.Client, length time.Duration, isProgram bool, late time.Duration) time.Duration {
@@ -169,7 +153,7 @@ func GivesUpAfter(t *testing.T, client *jobq.Client, length time.Duration, isPro
 	q.configure(settings)
 	run := &Run{worker: w, lease: &lease{queue: q}}
 	if isProgram {
-		run.onLost.Store(new(func()))
+		ExternalRun{run}.OnLeaseLost(func() {})
 	}
 	run.lease.extendedLocked(0, settings)
 	w.keeper.observeDelay(late)
@@ -178,14 +162,5 @@ func GivesUpAfter(t *testing.T, client *jobq.Client, length time.Duration, isPro
 	return run.lease.deadline - w.keeper.delayLocked(run)
 }
 
-// Deaths is how many processes of a kind have died in a row.
-func Deaths(w *Worker, kind string) int {
-	for _, pool := range w.programs.streams {
-		if pool.kind == kind {
-			pool.mu.Lock()
-			defer pool.mu.Unlock()
-			return pool.deaths
-		}
-	}
-	return -1
-}
+// Activity changes with whatever a run tells.
+func Activity(r *Run) int64 { return r.activity() }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/operator"
 	"github.com/jobq-dev/jobq/worker"
 )
 
@@ -49,10 +50,10 @@ func TestForgedNotifications(t *testing.T) {
 	require.False(t, worker.Draining(w.Worker), "drained by a notification")
 	require.False(t, worker.IsWatched(w.Worker), "watched by a notification")
 	close(release)
-	awaitState(t, client, running, jobq.Completed)
-	awaitState(t, client, enqueue(t, client, 2, nil), jobq.Completed)
+	awaitState(t, client, running, jobq.StateCompleted)
+	awaitState(t, client, enqueue(t, client, 2, nil), jobq.StateCompleted)
 
-	_, err := client.DrainWorker(ctx, w.ID())
+	_, err := operator.New(client, "test").DrainWorker(ctx, w.ID())
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return worker.Draining(w.Worker) }, hung, 5*time.Millisecond, "not drained by its row")
 }

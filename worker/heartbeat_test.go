@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/operator"
 	"github.com/jobq-dev/jobq/worker"
 )
 
@@ -18,7 +19,7 @@ import (
 func keepLeases(t *testing.T, client *jobq.Client, heartbeat jobq.Heartbeat) {
 	t.Helper()
 	lease, every := 10*time.Minute, 50*time.Millisecond
-	require.NoError(t, client.SetQueue(context.Background(), "default", jobq.QueueChange{Lease: &lease, ExtendEvery: &every, Heartbeat: &heartbeat}))
+	require.NoError(t, operator.New(client, "test").SetQueue(context.Background(), "default", operator.QueueChange{Lease: &lease, ExtendEvery: &every, Heartbeat: &heartbeat}))
 }
 
 // extensions is more often than a lease is extended in all its time, which is
@@ -76,7 +77,7 @@ func TestHeartbeats(t *testing.T) {
 				keepLeases(t, client, heartbeat)
 				if !keeps {
 					lease, every := 2*time.Second, 50*time.Millisecond
-					require.NoError(t, client.SetQueue(context.Background(), "default", jobq.QueueChange{Lease: &lease, ExtendEvery: &every}))
+					require.NoError(t, operator.New(client, "test").SetQueue(context.Background(), "default", operator.QueueChange{Lease: &lease, ExtendEvery: &every}))
 				}
 				lost := make(chan error, 10)
 				var runs atomic.Int32
@@ -96,11 +97,11 @@ func TestHeartbeats(t *testing.T) {
 				})
 				id := enqueue(t, client, 1, nil)
 				if keeps {
-					require.Zero(t, awaitState(t, client, id, jobq.Completed).Attempts)
+					require.Zero(t, awaitState(t, client, id, jobq.StateCompleted).Attempts)
 					return
 				}
 				require.ErrorIs(t, receive(t, lost, "the loss of the lease"), worker.ErrLeaseLost)
-				job := awaitState(t, client, id, jobq.Completed)
+				job := awaitState(t, client, id, jobq.StateCompleted)
 				require.Positive(t, job.Crashes) // on a slow machine, the next run loses its short lease too
 				require.Equal(t, job.Crashes, job.Attempts)
 			})
@@ -131,7 +132,7 @@ func TestReportsBesideALockedRow(t *testing.T) {
 	receive(t, begun, "the second start")
 	lockRow(t, client, busy)
 	close(locked)
-	require.Zero(t, awaitState(t, client, other, jobq.Completed).Crashes, "it was taken away")
+	require.Zero(t, awaitState(t, client, other, jobq.StateCompleted).Crashes, "it was taken away")
 }
 
 // Without a ticker the worker still asks after its leases, and so hears of a
@@ -150,7 +151,7 @@ func TestCancelWithoutTicker(t *testing.T) {
 	receive(t, begun, "the handler's start")
 	_, err := client.Cancel(context.Background(), id)
 	require.NoError(t, err)
-	awaitState(t, client, id, jobq.Cancelled)
+	awaitState(t, client, id, jobq.StateCancelled)
 }
 
 // A checkpoint is a sign of life too; and the run after a lost one is told.
@@ -183,7 +184,7 @@ func TestCheckpointExtends(t *testing.T) {
 	id := enqueue(t, client, 1, nil)
 	receive(t, extended, "the extensions")
 	reap(t, client, id)
-	job := awaitState(t, client, id, jobq.Completed)
+	job := awaitState(t, client, id, jobq.StateCompleted)
 	require.Equal(t, 1, job.Attempts)
 	require.Empty(t, <-reasons)
 	require.Regexp(t, "^lease expired: worker .* stopped responding$", <-reasons)

@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/monitor"
+	"github.com/jobq-dev/jobq/operator"
 	"github.com/jobq-dev/jobq/worker"
 )
 
@@ -40,11 +42,11 @@ func TestLockedRowHoldsNothingUp(t *testing.T) {
 	close(proceed)
 	require.Equal(t, 3, receive(t, begun, "the next job"))
 	for _, id := range []int64{good, next} {
-		awaitState(t, client, id, jobq.Completed)
+		awaitState(t, client, id, jobq.StateCompleted)
 	}
-	require.Equal(t, jobq.Running, awaitState(t, client, locked, jobq.Running).State)
+	require.Equal(t, jobq.StateRunning, awaitState(t, client, locked, jobq.StateRunning).State)
 	require.NoError(t, tx.Commit(ctx))
-	job := awaitState(t, client, locked, jobq.Completed)
+	job := awaitState(t, client, locked, jobq.StateCompleted)
 	require.Zero(t, job.Crashes)
 }
 
@@ -54,7 +56,7 @@ func TestSlowClaimHoldsNoResults(t *testing.T) {
 	ctx := context.Background()
 	client := newClient(t)
 	lease, every := 20*time.Second, 50*time.Millisecond
-	require.NoError(t, client.SetQueue(ctx, "default", jobq.QueueChange{Lease: &lease, ExtendEvery: &every}))
+	require.NoError(t, operator.New(client, "test").SetQueue(ctx, "default", operator.QueueChange{Lease: &lease, ExtendEvery: &every}))
 	begun, proceed := make(chan int, 1), make(chan struct{})
 	start(t, client, &worker.Config{Queues: map[string]int{"default": 2}, PollInterval: time.Millisecond},
 		func(_ context.Context, job *worker.Job[task]) error {
@@ -70,7 +72,7 @@ func TestSlowClaimHoldsNoResults(t *testing.T) {
 	_, err = tx.Exec(ctx, "lock table jobq.pending in exclusive mode")
 	require.NoError(t, err)
 	close(proceed)
-	awaitState(t, client, id, jobq.Completed)
+	awaitState(t, client, id, jobq.StateCompleted)
 }
 
 // Jobs that were claimed ahead of quick ones and then wait behind a slow one are
@@ -98,7 +100,7 @@ func TestGivesBackWhatWaits(t *testing.T) {
 	}
 	close(proceed)
 	for id := int64(quick + 1); id <= quick+slow; id++ {
-		require.Zero(t, awaitState(t, client, id, jobq.Completed).Attempts)
+		require.Zero(t, awaitState(t, client, id, jobq.StateCompleted).Attempts)
 	}
 }
 
@@ -127,8 +129,8 @@ func TestRunTakesFromItsStart(t *testing.T) {
 		}
 		return nil
 	})
-	job := awaitState(t, client, receive(t, failed, "the job that was claimed ahead"), jobq.Failed)
-	runs, err := client.Attempts(ctx, job.ID)
+	job := awaitState(t, client, receive(t, failed, "the job that was claimed ahead"), jobq.StateFailed)
+	runs, err := monitor.New(client).Attempts(ctx, job.ID)
 	require.NoError(t, err)
 	require.Len(t, runs, 1)
 	for _, started := range []time.Time{runs[0].StartedAt, *job.StartedAt} {

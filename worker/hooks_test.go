@@ -17,6 +17,7 @@ import (
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/pgtest"
 	"github.com/jobq-dev/jobq/janitor"
+	"github.com/jobq-dev/jobq/monitor"
 	"github.com/jobq-dev/jobq/worker"
 )
 
@@ -66,11 +67,11 @@ func TestHooksOfThePool(t *testing.T) {
 	j, err := janitor.New(client, &janitor.Config{Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(context.Background())
-	digests := make(chan *jobq.Digest, 100)
+	digests := make(chan *monitor.Digest, 100)
 	var programs sync.WaitGroup
 	programs.Go(func() { _ = j.Run(ctx) })
 	programs.Go(func() {
-		_ = client.Watch(ctx, jobq.WatchConfig{Logger: slog.New(slog.DiscardHandler), OnDigest: func(digest *jobq.Digest) {
+		_ = monitor.New(client).Watch(ctx, monitor.WatchConfig{Logger: slog.New(slog.DiscardHandler), OnDigest: func(digest *monitor.Digest) {
 			select {
 			case digests <- digest:
 			default:
@@ -85,7 +86,7 @@ func TestHooksOfThePool(t *testing.T) {
 	id := enqueue(t, client, 1, &jobq.EnqueueOptions{RunAt: time.Now().Add(100 * time.Millisecond)})
 	require.Eventually(t, func() bool {
 		job, err := client.Get(ctx, id)
-		return err == nil && job.State == jobq.Completed
+		return err == nil && job.State == jobq.StateCompleted
 	}, hung, 5*time.Millisecond, "the job does not complete")
 	// Of what ends before the worker knows that somebody watches it tells nothing.
 	require.Eventually(t, func() bool {

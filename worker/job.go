@@ -11,6 +11,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/worker/internal/clock"
 )
 
 // Job is a job while it runs: its args, and what the handler can say about
@@ -25,7 +26,7 @@ type Job[T jobq.Args] struct {
 type Run struct {
 	worker    *Worker
 	row       db.JobClaimRow // its Checkpoint is guarded by mu
-	claimedAt time.Duration  // when the claim was sent, by sinceBoot
+	claimedAt time.Duration  // when the claim was sent, by clock.SinceBoot
 	lease     *lease         // set when the keeper takes charge of the run
 	hold      hold
 	live      atomic.Pointer[liveOutput] // of a program that runs
@@ -129,12 +130,13 @@ func (r *Run) SaveCheckpoint(ctx context.Context, value any) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", operation, err)
 	}
+	r.signs.Add(1)
 	r.mu.Lock()
 	r.reported = true
 	r.mu.Unlock()
-	settings, sent := r.lease.queue.settings(), sinceBoot()
+	settings, sent := r.lease.queue.settings(), clock.SinceBoot()
 	stored, err := r.worker.queries.RunCheckpoint(ctx, db.RunCheckpointParams{
-		Checkpoint: checkpoint, ID: r.row.ID, Token: r.row.LeaseToken, Owner: r.worker.id,
+		Checkpoint: checkpoint, ID: r.row.ID, Token: r.row.LeaseToken, Owner: r.worker.id, ClaimedAt: r.row.StartedAt,
 		ExtendBy: db.IntervalOrNull(settings.progressExtends()),
 	})
 	if err != nil {
@@ -163,6 +165,7 @@ func (r *Run) SetResult(value any) error {
 	if err != nil {
 		return fmt.Errorf("result of job %d: %w", r.row.ID, err)
 	}
+	r.signs.Add(1)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.resultJSON = result

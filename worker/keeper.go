@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/jobq-dev/jobq/worker/internal/clock"
 )
 
 // keeper holds every run of the worker and the leases that these are under. It
@@ -78,13 +80,13 @@ func (k *keeper) run(ctx context.Context) {
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	planned := sinceBoot()
+	planned := clock.SinceBoot()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
-			k.observeDelay(sinceBoot() - planned)
+			k.observeDelay(clock.SinceBoot() - planned)
 		case <-k.wake:
 		}
 		k.expire()
@@ -95,7 +97,7 @@ func (k *keeper) run(ctx context.Context) {
 			beside(flushing, func() { k.flushProgress(ctx) })
 		}
 		tick := k.tick()
-		planned = sinceBoot() + tick
+		planned = clock.SinceBoot() + tick
 		timer.Reset(tick)
 	}
 }
@@ -128,7 +130,7 @@ func (k *keeper) tick() time.Duration {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	now := sinceBoot()
+	now := clock.SinceBoot()
 	for _, r := range k.held {
 		if !r.hold.completed {
 			tick = min(tick, r.lease.deadline-k.delayLocked(r)-now)
@@ -141,7 +143,7 @@ func (k *keeper) tick() time.Duration {
 func (k *keeper) expire() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	now := sinceBoot()
+	now := clock.SinceBoot()
 	for _, r := range k.held {
 		if now+k.delayLocked(r) >= r.lease.deadline && !r.hold.completed {
 			k.loseLocked(r.lease)
@@ -153,7 +155,7 @@ func (k *keeper) expire() {
 func (k *keeper) due() []*lease {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	now := sinceBoot()
+	now := clock.SinceBoot()
 	var due []*lease
 	for _, l := range k.leases {
 		if now >= l.extendAt {

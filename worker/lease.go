@@ -2,9 +2,11 @@ package worker
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/worker/internal/clock"
 )
 
 // killMarginMax is how long before a lease ends, by the worker's reckoning,
@@ -15,10 +17,11 @@ const killMarginMax = 5 * time.Second
 func killMargin(lease time.Duration) time.Duration { return min(killMarginMax, lease/6) }
 
 // lease is the worker's knowledge of one lease that it holds: of all jobs of one
-// claim. Times are of sinceBoot.
+// claim. Times are of clock.SinceBoot.
 type lease struct {
-	id    int64 // the token of its jobs
-	queue *queue
+	id        int64     // the token of its jobs
+	claimedAt time.Time // by the database's clock: with the id, it tells leases apart
+	queue     *queue
 
 	// guarded by keeper.mu
 	open     int // runs of it that the keeper has in charge
@@ -70,7 +73,7 @@ func (k *keeper) add(q *queue, runs []*Run, sent time.Duration, settings queueSe
 	for _, run := range runs {
 		l := claimed[run.row.LeaseToken]
 		if l == nil {
-			l = &lease{id: run.row.LeaseToken, queue: q, extendAt: sent + settings.extendEvery}
+			l = &lease{id: run.row.LeaseToken, claimedAt: run.row.StartedAt.Time, queue: q, extendAt: sent + settings.extendEvery}
 			l.extendedLocked(sent, settings)
 			claimed[l.id] = l
 		}
@@ -101,7 +104,7 @@ func (k *keeper) start(r *Run, cancel context.CancelCauseFunc) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch {
-	case r.hold.lost || sinceBoot() >= r.lease.deadline:
+	case r.hold.lost || clock.SinceBoot() >= r.lease.deadline:
 		k.loseLocked(r.lease)
 		return ErrLeaseLost
 	case r.hold.cancelled:
@@ -204,13 +207,13 @@ func (k *keeper) extend(ctx context.Context, due []*lease) {
 	patience := killMarginMax
 	for i, l := range due {
 		settings[i] = l.queue.settings()
-		extensions[i] = db.Extension{ID: l.id, Lease: db.Interval(settings[i].tickerExtends())}
+		extensions[i] = db.Extension{ID: l.id, ClaimedAt: l.claimedAt, Lease: db.Interval(settings[i].tickerExtends())}
 		patience = min(patience, killMargin(settings[i].lease))
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	sent := sinceBoot()
-	answers, err := k.worker.schema.ExtendLeases(ctx, k.worker.pool, k.worker.id, extensions)
+	sent := clock.SinceBoot()
+	extendCtx, cancel := context.WithTimeout(ctx, patience)
+	answers, err := k.worker.schema.ExtendLeases(extendCtx, k.worker.pool, k.worker.id, extensions)
+	cancel()
 	if err != nil {
 		k.worker.databaseTrouble(err)
 		return
@@ -223,21 +226,56 @@ func (k *keeper) extend(ctx context.Context, due []*lease) {
 		}
 	}
 	k.mu.Unlock()
+	ctx, cancel = context.WithTimeout(ctx, patience)
+	defer cancel()
 	k.settle(ctx, unsure)
+	k.lookForCancelled(ctx, due, answers)
+}
+
+// lookForCancelled stops the handlers of jobs that somebody has asked to cancel,
+// of the leases that the answers say are still held. When it cannot be found out, it
+// is asked again as soon as after a lease that was busy.
+func (k *keeper) lookForCancelled(ctx context.Context, asked []*lease, answers map[int64]string) {
+	held := slices.DeleteFunc(slices.Clone(asked), func(l *lease) bool { return answers[l.id] == db.LeaseLost })
+	if len(held) == 0 {
+		return
+	}
+	ids := make([]int64, len(held))
+	for i, l := range held {
+		ids[i] = l.id
+	}
+	cancelled, err := k.worker.schema.CancelledJobs(ctx, k.worker.pool, ids)
+	if err != nil {
+		k.worker.databaseTrouble(err)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, l := range held {
+		if err != nil {
+			l.extendAt = min(l.extendAt, clock.SinceBoot()+l.queue.settings().busyRetry())
+		}
+		for _, id := range cancelled[l.id] {
+			k.cancelLocked(l, id)
+		}
+	}
+}
+
+// cancelLocked stops the handler of a job that somebody has asked to cancel.
+func (k *keeper) cancelLocked(l *lease, id int64) {
+	r := k.held[id]
+	if r == nil || r.lease != l || r.hold.cancelled {
+		return
+	}
+	r.hold.cancelled = true
+	if r.hold.cancel != nil {
+		r.hold.cancel(ErrCancelled)
+	}
 }
 
 // answerLocked acts on the answer for one lease. It returns the runs of a lost one
 // that their handlers' own transactions may have completed.
-func (k *keeper) answerLocked(l *lease, answer db.Extended, sent time.Duration, settings queueSettings) (unsure []*Run) {
-	for _, id := range answer.Cancelled {
-		if r := k.held[id]; r != nil && r.lease == l && !r.hold.cancelled {
-			r.hold.cancelled = true
-			if r.hold.cancel != nil {
-				r.hold.cancel(ErrCancelled)
-			}
-		}
-	}
-	switch answer.Answer {
+func (k *keeper) answerLocked(l *lease, answer string, sent time.Duration, settings queueSettings) (unsure []*Run) {
+	switch answer {
 	case db.LeaseOK:
 		if settings.tickerExtends() > 0 {
 			l.extendedLocked(sent, settings)

@@ -48,11 +48,11 @@ func TestEndsExtendTheLease(t *testing.T) {
 	})
 	receive(t, begun, "the first start")
 	receive(t, begun, "the second start")
-	before, deadline := awaitState(t, client, ids[1], jobq.Running), worker.Deadline(w.Worker, ids[1])
+	before, deadline := awaitState(t, client, ids[1], jobq.StateRunning), worker.Deadline(w.Worker, ids[1])
 	close(proceed)
-	awaitState(t, client, ids[0], jobq.Completed)
+	awaitState(t, client, ids[0], jobq.StateCompleted)
 	require.Eventually(t, func() bool { return worker.Deadline(w.Worker, ids[1]) > deadline }, patience, time.Millisecond)
-	require.True(t, awaitState(t, client, ids[1], jobq.Running).LeaseExpiresAt.After(*before.LeaseExpiresAt))
+	require.True(t, awaitState(t, client, ids[1], jobq.StateRunning).LeaseExpiresAt.After(*before.LeaseExpiresAt))
 	w.StopNow()
 }
 

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -21,6 +19,8 @@ import (
 	"github.com/jobq-dev/jobq/internal/pgtest"
 	"github.com/jobq-dev/jobq/internal/postgres"
 	"github.com/jobq-dev/jobq/janitor"
+	"github.com/jobq-dev/jobq/monitor"
+	"github.com/jobq-dev/jobq/operator"
 	"github.com/jobq-dev/jobq/worker"
 )
 
@@ -79,7 +79,7 @@ func TestLongJobKeepsItsLease(t *testing.T) {
 	start(t, client, nil, func(ctx context.Context, job *worker.Job[task]) error {
 		return awaitExtended(ctx, client, job, nil)
 	})
-	job := awaitState(t, client, enqueue(t, client, 1, nil), jobq.Completed)
+	job := awaitState(t, client, enqueue(t, client, 1, nil), jobq.StateCompleted)
 	require.Zero(t, job.Attempts)
 }
 
@@ -102,7 +102,7 @@ func TestCompleteTxWaits(t *testing.T) {
 	startJanitor(t, client)
 	keepLeases(t, client, jobq.HeartbeatTicker)
 	lease := 3 * time.Second
-	require.NoError(t, client.SetQueue(context.Background(), "short", jobq.QueueChange{Lease: &lease}))
+	require.NoError(t, operator.New(client, "test").SetQueue(context.Background(), "short", operator.QueueChange{Lease: &lease}))
 	begun, locked, causes := make(chan struct{}, 10), make(chan struct{}), make(chan error, 10)
 	start(t, client, &worker.Config{Queues: map[string]int{"default": 1, "short": 1}}, func(ctx context.Context, job *worker.Job[task]) error {
 		begun <- struct{}{}
@@ -120,7 +120,7 @@ func TestCompleteTxWaits(t *testing.T) {
 	lockRow(t, client, waits)
 	close(locked)
 	require.ErrorIs(t, receive(t, causes, "the end of CompleteTx"), worker.ErrLeaseLost)
-	require.Zero(t, awaitState(t, client, other, jobq.Completed).Crashes, "it was taken away")
+	require.Zero(t, awaitState(t, client, other, jobq.StateCompleted).Crashes, "it was taken away")
 }
 
 // When a row is taken away, that job's context is cancelled with
@@ -159,7 +159,7 @@ func TestLostLease(t *testing.T) {
 			require.NoError(t, take(client.Pool(), stolen))
 			require.ErrorIs(t, receive(t, causes, "the cause"), worker.ErrLeaseLost)
 			close(proceed)
-			awaitState(t, client, kept, jobq.Completed)
+			awaitState(t, client, kept, jobq.StateCompleted)
 			require.NoError(t, w.drain())
 			require.EqualValues(t, 1, w.Counts().Completed)
 			require.Zero(t, w.Counts().Failed)
@@ -200,13 +200,13 @@ func TestClaimsItsLostJobAgain(t *testing.T) {
 			})
 			id := enqueue(t, client, 1, nil)
 			require.Eventually(t, func() bool { return runs.Load() == 1 }, patience, time.Millisecond)
-			first := awaitState(t, client, id, jobq.Running).LeaseToken
+			first := awaitState(t, client, id, jobq.StateRunning).LeaseToken
 			reapThen(t, client, id, c.forget)
 			require.ErrorIs(t, receive(t, causes, "the cause"), worker.ErrLeaseLost)
 			require.Eventually(t, func() bool { return runs.Load() == 2 }, patience, time.Millisecond)
-			awaitState(t, client, id, jobq.Running) // what the first run has returned is not stored
+			awaitState(t, client, id, jobq.StateRunning) // what the first run has returned is not stored
 			close(proceed)
-			require.Equal(t, c.same, awaitState(t, client, id, jobq.Completed).LeaseToken == first)
+			require.Equal(t, c.same, awaitState(t, client, id, jobq.StateCompleted).LeaseToken == first)
 			require.NoError(t, w.drain())
 			require.EqualValues(t, 1, w.Counts().Completed)
 		})
@@ -281,7 +281,7 @@ func fenceItself(t *testing.T, lease time.Duration) (stopped, leaseEnd time.Time
 	stopped = receive(t, stoppedAt, "the stop")
 	job, err := direct.Get(context.Background(), id)
 	require.NoError(t, err)
-	require.Equal(t, jobq.Running, job.State)
+	require.Equal(t, jobq.StateRunning, job.State)
 	server.Close()
 	_ = w.drain() // it could not tell the database anything
 	return stopped, *job.LeaseExpiresAt
@@ -306,9 +306,9 @@ func TestLateCompletionIsRefused(t *testing.T) {
 	require.Eventually(t, func() bool { return w.Counts().Lost == 1 }, patience, time.Millisecond)
 	job, err := client.Get(context.Background(), id)
 	require.NoError(t, err)
-	require.Equal(t, jobq.Running, job.State)
+	require.Equal(t, jobq.StateRunning, job.State)
 	close(proceed[1])
-	job = awaitState(t, client, id, jobq.Completed)
+	job = awaitState(t, client, id, jobq.StateCompleted)
 	require.JSONEq(t, "2", string(job.Result))
 	require.Equal(t, 1, job.Attempts)
 	require.Equal(t, 1, job.Crashes)
@@ -348,13 +348,13 @@ func TestDatabaseGoesAway(t *testing.T) {
 	require.NoError(t, server.Kill())
 	close(proceed) // it ends while there is no database
 	require.NoError(t, server.Relaunch(ctx))
-	awaitState(t, client, during, jobq.Completed)
+	awaitState(t, client, during, jobq.StateCompleted)
 	require.Eventually(t, func() bool { // the listener is back
 		var listening bool
 		err := client.Pool().QueryRow(ctx, "select exists (select from pg_stat_activity where application_name = 'jobq-listen')").Scan(&listening)
 		return err == nil && listening
 	}, patience, 10*time.Millisecond)
-	awaitState(t, client, enqueue(t, client, 2, nil), jobq.Completed)
+	awaitState(t, client, enqueue(t, client, 2, nil), jobq.StateCompleted)
 }
 
 // A drain takes nothing new, gives back what has not begun, waits for what
@@ -375,35 +375,14 @@ func TestDrain(t *testing.T) {
 	require.NoError(t, w.drain())
 	require.ErrorIs(t, receive(t, causes, "the cause"), worker.ErrDrained)
 	for _, id := range ids {
-		job := awaitState(t, client, id, jobq.Available)
+		job := awaitState(t, client, id, jobq.StateAvailable)
 		require.Zero(t, job.Attempts)
 		require.Zero(t, job.Crashes)
 	}
 	require.Equal(t, jobq.OutcomeReleased, attempts(t, client, ids[0])[0].Outcome)
-	workers, err := client.Workers(context.Background())
+	workers, err := monitor.New(client).Workers(context.Background())
 	require.NoError(t, err)
 	require.Empty(t, workers)
-}
-
-// A drain gives a program all its grace before it gives the job back.
-func TestDrainObeysGrace(t *testing.T) {
-	t.Parallel()
-	client := newClient(t)
-	w, err := worker.New(client, &worker.Config{DrainTimeout: -1, Logger: slog.New(slog.DiscardHandler)})
-	require.NoError(t, err)
-	begun, ended := filepath.Join(t.TempDir(), "begun"), filepath.Join(t.TempDir(), "ended")
-	command := shellCommand(fmt.Sprintf(`trap "sleep 6; : > %s; exit 0" TERM; : > %s; while :; do sleep 0.1; done`, ended, begun))
-	command.Grace = time.Minute
-	require.NoError(t, worker.HandleCommand(w, "p", command))
-	r := run(t, w)
-	id := enqueueRaw(t, client, "p", "{}", nil)
-	require.Eventually(t, func() bool {
-		_, err := os.Stat(begun)
-		return err == nil
-	}, patience, 5*time.Millisecond)
-	require.NoError(t, r.drain())
-	require.FileExists(t, ended)
-	require.Zero(t, awaitState(t, client, id, jobq.Available).Attempts)
 }
 
 // A handler that ignores its context does not keep Run for ever; its job is
@@ -420,9 +399,9 @@ func TestStuckHandler(t *testing.T) {
 	id := enqueue(t, client, 1, nil)
 	receive(t, begun, "the start")
 	require.EqualError(t, w.drain(), "worker: handlers did not stop: 1")
-	awaitState(t, client, id, jobq.Available)
+	awaitState(t, client, id, jobq.StateAvailable)
 	close(proceed)
-	require.Equal(t, jobq.Available, awaitState(t, client, id, jobq.Available).State)
+	require.Equal(t, jobq.StateAvailable, awaitState(t, client, id, jobq.StateAvailable).State)
 }
 
 // Nor does one that had lost its lease before.

@@ -39,7 +39,7 @@ const cheapLook = 500 * time.Millisecond
 type lookBack struct {
 	reaches [len(lookBackEvery)]reach
 	flying  int // looks under way
-	// againAt is when the whole line may be looked at again, by sinceBoot, when
+	// againAt is when the whole line may be looked at again, by clock.SinceBoot, when
 	// that is asked for: however often it is, claims do little else otherwise.
 	againAt time.Duration
 }
@@ -51,7 +51,7 @@ type lookBack struct {
 type reach struct {
 	from db.Line       // where the next look begins; nil for the head of the line
 	last db.Line       // the bound at the last one
-	at   time.Duration // when the next is due, by sinceBoot
+	at   time.Duration // when the next is due, by clock.SinceBoot
 }
 
 // due is the longest reach that it is time for, if there is one. One look at a
@@ -68,7 +68,7 @@ func (b *lookBack) due(now time.Duration, line db.Line) (long int, ok bool) {
 	return 0, false
 }
 
-// next is when a look is due, by sinceBoot.
+// next is when a look is due, by clock.SinceBoot.
 func (b *lookBack) next(line db.Line) time.Duration {
 	if b.flying > 0 {
 		return never // until that has ended

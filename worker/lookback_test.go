@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/worker/internal/clock"
 )
 
 func rowAt(position int64) db.JobClaimRow {
@@ -52,7 +53,7 @@ func TestLooksBackInSteps(t *testing.T) {
 	require.EqualValues(t, 20, from)
 	require.Equal(t, never, q.pace.back.next(q.line))
 	q.observeClaim(nil, whole, slow)
-	require.Greater(t, q.pace.back.next(q.line), sinceBoot(), "it is not time")
+	require.Greater(t, q.pace.back.next(q.line), clock.SinceBoot(), "it is not time")
 
 	short := func(want int64) {
 		t.Helper()

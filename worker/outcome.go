@@ -4,12 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/worker/internal/excerpt"
 )
 
 // Reasons for which the context of a running job is cancelled; see
@@ -27,9 +26,6 @@ var (
 	// wait: the job goes back to the queue and loses no attempt.
 	ErrDrained = errors.New("worker drained")
 )
-
-// errorBytesMax bounds what is kept of an error's text.
-const errorBytesMax = 16 << 10
 
 // stackBytesMax bounds what is kept of a panic's stack.
 const stackBytesMax = 8 << 10
@@ -108,7 +104,7 @@ func newPanicError(value any) *panicError {
 // endingOf decides how a run that did not succeed ended: by what the handler
 // says, and else by why its context was cancelled.
 func endingOf(err, cause error) db.Ending {
-	ending := db.Ending{Outcome: string(jobq.OutcomeFailed), Error: storableError(err.Error()), Started: true}
+	ending := db.Ending{Outcome: string(jobq.OutcomeFailed), Error: excerpt.Error(err.Error()), Started: true}
 	var retry *retryError
 	var snooze *snoozeError
 	var discard *discardError
@@ -134,24 +130,4 @@ func endingOf(err, cause error) db.Ending {
 		ending.Delay = db.DelayOf(retry.after)
 	}
 	return ending
-}
-
-// storable makes any bytes fit for a text column: valid UTF-8, no NUL, and at
-// most limit bytes, the end cut off.
-func storable(text string, limit int) string {
-	text = validText(text)
-	if len(text) <= limit {
-		return text
-	}
-	for limit > 0 && !utf8.RuneStart(text[limit]) {
-		limit--
-	}
-	return text[:limit]
-}
-
-// storableError is storable for an error, of which the end counts as well.
-func storableError(text string) string { return excerpt(validText(text), errorBytesMax) }
-
-func validText(text string) string {
-	return strings.ReplaceAll(strings.ToValidUTF8(text, "�"), "\x00", "�")
 }

@@ -59,14 +59,14 @@ func TestOutcomes(t *testing.T) {
 		outcome  jobq.Outcome
 		err      string
 	}{
-		1: {jobq.Scheduled, 1, jobq.OutcomeFailed, "broken"},
-		2: {jobq.Scheduled, 1, jobq.OutcomeFailed, "broken"},
-		3: {jobq.Scheduled, 0, jobq.OutcomeSnoozed, ""},
-		4: {jobq.Failed, 1, jobq.OutcomeFailed, "wrapped: broken"},
-		5: {jobq.Scheduled, 1, jobq.OutcomeFailed, "panic: aaah"},
-		6: {jobq.Scheduled, 1, jobq.OutcomeTimedOut, "job timed out"},
-		7: {jobq.Cancelled, 0, jobq.OutcomeCancelled, "not needed"},
-		8: {jobq.Scheduled, 1, jobq.OutcomeFailed, "nul \uFFFD, invalid \uFFFD"},
+		1: {jobq.StateScheduled, 1, jobq.OutcomeFailed, "broken"},
+		2: {jobq.StateScheduled, 1, jobq.OutcomeFailed, "broken"},
+		3: {jobq.StateScheduled, 0, jobq.OutcomeSnoozed, ""},
+		4: {jobq.StateFailed, 1, jobq.OutcomeFailed, "wrapped: broken"},
+		5: {jobq.StateScheduled, 1, jobq.OutcomeFailed, "panic: aaah"},
+		6: {jobq.StateScheduled, 1, jobq.OutcomeTimedOut, "job timed out"},
+		7: {jobq.StateCancelled, 0, jobq.OutcomeCancelled, "not needed"},
+		8: {jobq.StateScheduled, 1, jobq.OutcomeFailed, "nul \uFFFD, invalid \uFFFD"},
 	} {
 		job := awaitState(t, client, ids[n], want.state)
 		require.Equal(t, want.attempts, job.Attempts, n)
@@ -99,7 +99,7 @@ func TestAttemptsRunOut(t *testing.T) {
 		return worker.Retry(0, fmt.Errorf("failure %d", job.Attempt()))
 	})
 	id := enqueue(t, client, 1, &jobq.EnqueueOptions{MaxAttempts: 3})
-	job := awaitState(t, client, id, jobq.Failed)
+	job := awaitState(t, client, id, jobq.StateFailed)
 	require.Equal(t, 3, job.Attempts)
 	require.Equal(t, "failure 3", job.LastError)
 	require.Equal(t, []sight{{1, ""}, {2, "failure 1"}, {3, "failure 2"}}, []sight{<-seen, <-seen, <-seen})
@@ -131,8 +131,8 @@ func TestCompleteTx(t *testing.T) {
 		return tx.Commit(ctx)
 	})
 	committed, rolledBack := enqueue(t, client, 1, nil), enqueue(t, client, 2, nil)
-	awaitState(t, client, committed, jobq.Completed)
-	awaitState(t, client, rolledBack, jobq.Failed)
+	awaitState(t, client, committed, jobq.StateCompleted)
+	awaitState(t, client, rolledBack, jobq.StateFailed)
 	rows, err := client.Pool().Query(ctx, "select n from public.effect")
 	require.NoError(t, err)
 	effects, err := pgx.CollectRows(rows, pgx.RowTo[int])
@@ -160,9 +160,9 @@ func TestUnstorableResult(t *testing.T) {
 	})
 	options := &jobq.EnqueueOptions{MaxAttempts: 1}
 	ids := []int64{enqueue(t, client, 0, options), enqueue(t, client, 1, options), enqueue(t, client, 2, options)}
-	awaitState(t, client, ids[0], jobq.Completed)
-	require.Contains(t, awaitState(t, client, ids[1], jobq.Failed).LastError, "NUL")
-	require.Contains(t, awaitState(t, client, ids[2], jobq.Failed).LastError, "result must be at most 1 MiB")
+	awaitState(t, client, ids[0], jobq.StateCompleted)
+	require.Contains(t, awaitState(t, client, ids[1], jobq.StateFailed).LastError, "NUL")
+	require.Contains(t, awaitState(t, client, ids[2], jobq.StateFailed).LastError, "result must be at most 1 MiB")
 }
 
 // Args that do not fit the handler's type are a failed attempt.
@@ -172,5 +172,5 @@ func TestUndecodableArgs(t *testing.T) {
 	start(t, client, nil, func(context.Context, *worker.Job[task]) error { return nil })
 	enqueued, err := client.Enqueue(context.Background(), jobq.RawArgs{Name: "task", JSON: []byte(`{"n": "text"}`)}, &jobq.EnqueueOptions{MaxAttempts: 1})
 	require.NoError(t, err)
-	require.Contains(t, awaitState(t, client, enqueued.ID, jobq.Failed).LastError, "decode args")
+	require.Contains(t, awaitState(t, client, enqueued.ID, jobq.StateFailed).LastError, "decode args")
 }

@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"encoding/json"
 	"slices"
 	"sync"
 	"time"
@@ -10,15 +9,13 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/internal/printable"
-	"github.com/jobq-dev/jobq/internal/subproc"
 )
 
 const (
-	// outputBytesMax bounds the output kept of a run; the table has the same limit.
-	outputBytesMax = 64 << 10
+	// OutputBytesMax bounds the output kept of a run; the table has the same limit.
+	OutputBytesMax = 64 << 10
 	// outputFlushEvery is how often what programs have written since is stored
 	// for those who follow.
 	outputFlushEvery = 500 * time.Millisecond
@@ -27,22 +24,15 @@ const (
 	outputFlushBytesMax = 16 << 10
 )
 
-// liveOutput is the output of a program that runs, on its way to the table
-// of pieces.
+// liveOutput is the output of a run that goes on, on its way to the table of
+// pieces. See ExternalRun.ShowOutput.
 type liveOutput struct {
-	run  *Run
-	tail *subproc.Tail
+	run    *Run
+	source Output
 
 	mu sync.Mutex
 	// guarded by mu
 	flushedAt int64 // bytes written up to there are stored, or skipped
-}
-
-// showOutput has the output stored while the program writes it.
-func (r *Run) showOutput(tail *subproc.Tail) *liveOutput {
-	live := &liveOutput{run: r, tail: tail}
-	r.live.Store(live)
-	return live
 }
 
 // next returns the piece to store, or nil when nothing is new. The end of a
@@ -50,7 +40,7 @@ func (r *Run) showOutput(tail *subproc.Tail) *liveOutput {
 func (l *liveOutput) next() *db.OutputAppendParams {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	content, begin := l.tail.Since(l.flushedAt)
+	content, begin := l.source.Since(l.flushedAt)
 	if excess := len(content) - outputFlushBytesMax; excess > 0 {
 		content, begin = content[excess:], begin+int64(excess)
 	}
@@ -60,8 +50,8 @@ func (l *liveOutput) next() *db.OutputAppendParams {
 	}
 	l.flushedAt = begin + int64(len(content))
 	return &db.OutputAppendParams{
-		BeginsAt: begin, EndsAt: l.flushedAt, Content: shown(content), KeepFrom: l.flushedAt - outputBytesMax,
-		ID: l.run.row.ID, Token: l.run.row.LeaseToken, Owner: l.run.worker.id,
+		BeginsAt: begin, EndsAt: l.flushedAt, Content: shown(content), KeepFrom: l.flushedAt - OutputBytesMax,
+		ID: l.run.row.ID, Token: l.run.row.LeaseToken, Owner: l.run.worker.id, ClaimedAt: l.run.row.StartedAt,
 	}
 }
 
@@ -137,32 +127,11 @@ func (w *Worker) flushPieces(ctx context.Context) {
 	}
 }
 
-// keepOutput keeps the end of what a program has written with the attempt.
-func (r *Run) keepOutput(output []byte) {
-	text := shown(output)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.output = text
-}
-
-// keepUsage keeps what a program has used with the attempt.
-func (r *Run) keepUsage(ended subproc.Result) {
-	usage, err := json.Marshal(jobq.Usage{
-		ExitCode: ended.ExitCode, Signal: ended.Signal, CPUSeconds: ended.CPU.Seconds(), MaxRSSBytes: ended.MaxRSSBytes,
-	})
-	if err != nil {
-		return // numbers and a name always encode
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.usage = usage
-}
-
 // shown is output as it is stored: harmless to terminals, and the end of it
 // when that makes it longer than the table takes.
 func shown(output []byte) string {
 	text := printable.Text(string(output))
-	if excess := len(text) - outputBytesMax; excess > 0 {
+	if excess := len(text) - OutputBytesMax; excess > 0 {
 		start := excess + slices.IndexFunc([]byte(text[excess:]), utf8.RuneStart)
 		text = text[start:]
 	}

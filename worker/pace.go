@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/worker/internal/clock"
 )
 
 // pace is what the queue knows about the flow of jobs.
@@ -46,7 +47,7 @@ func (l look) isWhole() bool { return l.back && l.long == wholeLine }
 // time and not with calls: two ends in quick succession are not a high rate. What
 // was given back before it began is no run, and what is sent again was one before.
 func (p *pace) observe(results []result) {
-	now, ended := sinceBoot(), p.byTx
+	now, ended := clock.SinceBoot(), p.byTx
 	p.byTx = 0
 	for _, r := range results {
 		if !r.retried && (r.completion != nil || r.ending != nil && r.ending.Started) {
@@ -73,7 +74,7 @@ func (q *queue) aim(claim *db.JobClaimParams) look {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	look := look{asked: int(claim.JobCount), word: q.words.last, news: q.pace.news}
-	now := sinceBoot()
+	now := clock.SinceBoot()
 	look.long, look.back = q.pace.back.due(now, q.line)
 	if q.pace.behind && now >= q.pace.back.againAt {
 		look.long, look.back = wholeLine, true
@@ -98,7 +99,7 @@ func (q *queue) claimsApart() bool {
 	return q.pace.apart
 }
 
-// nextLook is when a look back is due, by sinceBoot.
+// nextLook is when a look back is due, by clock.SinceBoot.
 func (p *pace) nextLook(line db.Line) time.Duration {
 	next := p.back.next(line)
 	if p.behind {
@@ -132,12 +133,12 @@ func (q *queue) observeClaim(claimed []db.JobClaimRow, look look, took time.Dura
 	switch {
 	case look.back && filled:
 		covered := look.line.Covered(look.from, claimed)
-		q.pace.back.done(sinceBoot(), look.long, covered, took)
+		q.pace.back.done(clock.SinceBoot(), look.long, covered, took)
 		if !maps.Equal(covered, look.line) {
 			q.pace.back.goOn(covered)
 		}
 	case look.back:
-		q.pace.back.done(sinceBoot(), look.long, look.line, took)
+		q.pace.back.done(clock.SinceBoot(), look.long, look.line, took)
 	}
 	if filled {
 		q.pace.more = true
@@ -165,6 +166,6 @@ func (q *queue) claimFailed(look look, took time.Duration, tooLong bool) {
 		q.pace.apart = true
 	}
 	if look.back {
-		q.pace.back.failed(sinceBoot(), look.long, took, tooLong)
+		q.pace.back.failed(clock.SinceBoot(), look.long, took, tooLong)
 	}
 }

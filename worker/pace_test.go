@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/worker/internal/clock"
 )
 
 // send does what a round trip does before its claim is sent.
@@ -129,7 +130,7 @@ func TestBusyResults(t *testing.T) {
 	require.Empty(t, q.setAside(busy(2), []int64{2}, busyDelay))
 	require.Equal(t, due, q.busyTo)
 	q.busyTo = 1
-	q.pace.lastAt = sinceBoot() - time.Millisecond
+	q.pace.lastAt = clock.SinceBoot() - time.Millisecond
 	results, _ := q.next(context.Background())
 	require.Len(t, results, 2)
 	require.Zero(t, q.pace.rate)

@@ -92,7 +92,7 @@ type signs struct{ atomic.Int64 }
 func (r *Run) activity() int64 {
 	told := r.signs.Load()
 	if live := r.live.Load(); live != nil {
-		told += live.tail.Written()
+		told += live.source.Written()
 	}
 	return told
 }

@@ -3,9 +3,8 @@ package worker_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -32,44 +31,6 @@ func enqueueRaw(t *testing.T, client *jobq.Client, kind, args string, options *j
 	return enqueued.ID
 }
 
-func shellCommand(script string) worker.Command {
-	return worker.Command{Args: []string{"/bin/sh", "-c", script}, Grace: 100 * time.Millisecond}
-}
-
-// A run that is silent for too long is stopped as timed out; one that writes or
-// reports goes on. A kind's timeout is for jobs that have none.
-func TestTimeouts(t *testing.T) {
-	t.Parallel()
-	client := newClient(t)
-	w := newWorker(t, client, worker.Config{})
-	for kind, script := range map[string]string{
-		"silent":   "sleep 1000",
-		"writes":   "for i in $(seq 50); do echo $i; sleep 0.2; done",
-		"reports":  `for i in $(seq 50); do echo '{"progress": 1}' >&3; sleep 0.2; done`,
-		"too-long": "while :; do echo x; sleep 0.05; done",
-	} {
-		require.NoError(t, worker.HandleCommand(w, kind, shellCommand(script)))
-		policy := worker.Policy{StallTimeout: 8 * time.Second} // as long as a busy machine may hold up a script
-		switch kind {
-		case "silent":
-			policy.StallTimeout = time.Second
-		case "too-long":
-			policy.Timeout = 300 * time.Millisecond
-		}
-		require.NoError(t, worker.SetPolicy(w, kind, policy))
-	}
-	require.ErrorContains(t, worker.SetPolicy(w, "other", worker.Policy{}), "no handler")
-	run(t, w)
-	once := &jobq.EnqueueOptions{MaxAttempts: 1}
-	silent, writes, reports := enqueueRaw(t, client, "silent", "{}", once), enqueueRaw(t, client, "writes", "{}", once), enqueueRaw(t, client, "reports", "{}", once)
-	tooLong := enqueueRaw(t, client, "too-long", "{}", once)
-	require.Contains(t, awaitState(t, client, silent, jobq.Failed).LastError, "no output and no progress for 1s")
-	require.Equal(t, jobq.OutcomeTimedOut, attempts(t, client, silent)[0].Outcome)
-	require.Contains(t, awaitState(t, client, tooLong, jobq.Failed).LastError, "timed out")
-	awaitState(t, client, writes, jobq.Completed)
-	awaitState(t, client, reports, jobq.Completed)
-}
-
 // A kind with slots of its own never has more runs than these, and the others
 // do not wait behind it.
 func TestKindSlots(t *testing.T) {
@@ -91,28 +52,64 @@ func TestKindSlots(t *testing.T) {
 		return nil
 	}))
 	require.NoError(t, worker.SetPolicy(w, "limited", worker.Policy{Slots: 2}))
+	require.ErrorContains(t, worker.SetPolicy(w, "unknown", worker.Policy{}), "no handler")
 	require.NoError(t, worker.HandleRaw(w, "other", func(context.Context, *worker.Job[jobq.RawArgs]) error { return nil }))
 	run(t, w)
-	awaitState(t, client, other, jobq.Completed)
+	awaitState(t, client, other, jobq.StateCompleted)
 	require.Eventually(t, func() bool { return running.Load() == 2 }, patience, time.Millisecond)
 	close(gate)
 	require.Eventually(t, func() bool { return w.Counts().Completed == 21 }, patience, time.Millisecond)
 	require.LessOrEqual(t, most.Load(), int32(2))
 }
 
+// Whatever a handler tells shows that it has not stalled: a checkpoint and a result
+// as well as progress.
+func TestEverySignOfLife(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	type sign struct {
+		name string
+		tell func(ctx context.Context, job *worker.Job[task]) error
+	}
+	signs := []sign{
+		{"progress", func(_ context.Context, job *worker.Job[task]) error { job.Progress(1, "", ""); return nil }},
+		{"heartbeat", func(_ context.Context, job *worker.Job[task]) error { job.Heartbeat(); return nil }},
+		{"checkpoint", func(ctx context.Context, job *worker.Job[task]) error { return job.SaveCheckpoint(ctx, 1) }},
+		{"result", func(_ context.Context, job *worker.Job[task]) error { return job.SetResult(1) }},
+	}
+	unseen := make(chan []string, 1)
+	start(t, client, nil, func(ctx context.Context, job *worker.Job[task]) error {
+		var silent []string
+		for _, each := range signs {
+			before := worker.Activity(job.Run)
+			if err := each.tell(ctx, job); err != nil {
+				return err
+			}
+			if worker.Activity(job.Run) == before {
+				silent = append(silent, each.name)
+			}
+		}
+		unseen <- silent
+		return nil
+	})
+	awaitState(t, client, enqueue(t, client, 1, nil), jobq.StateCompleted)
+	require.Empty(t, receive(t, unseen, "the signs"))
+}
+
 // A worker ends by itself when nothing is left, after its time, after too many
 // failures, or when it is told to finish, and what runs then ends first.
 func TestBatch(t *testing.T) {
 	t.Parallel()
+	failed := errors.New("on purpose")
 	for name, test := range map[string]struct {
-		batch  worker.Batch
-		script string
-		want   error
+		batch   worker.Batch
+		returns error // of the handler
+		want    error // of Run
 	}{
-		"empty":    {worker.Batch{ExitWhenEmpty: true}, "true", nil},
-		"time":     {worker.Batch{TimeLimit: 500 * time.Millisecond}, "true", nil},
-		"failures": {worker.Batch{MaxConsecutiveFailures: 3}, "exit 1", worker.ErrTooManyFailures},
-		"finish":   {worker.Batch{}, "", nil},
+		"empty":    {worker.Batch{ExitWhenEmpty: true}, nil, nil},
+		"time":     {worker.Batch{TimeLimit: 500 * time.Millisecond}, nil, nil},
+		"failures": {worker.Batch{MaxConsecutiveFailures: 3}, failed, worker.ErrTooManyFailures},
+		"finish":   {worker.Batch{}, nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -121,22 +118,20 @@ func TestBatch(t *testing.T) {
 				enqueueRaw(t, client, "k", "{}", &jobq.EnqueueOptions{BackoffBase: time.Hour})
 			}
 			w := newWorker(t, client, worker.Config{Batch: test.batch, DrainTimeout: -1, Queues: map[string]int{"default": 1}})
-			end := filepath.Join(t.TempDir(), "end")
-			if name == "finish" {
-				test.script = "until [ -e " + end + " ]; do sleep 0.02; done"
-			}
-			require.NoError(t, worker.HandleCommand(w, "k", shellCommand(test.script)))
+			begun, proceed := make(chan struct{}, 5), make(chan struct{})
+			require.NoError(t, worker.HandleRaw(w, "k", func(context.Context, *worker.Job[jobq.RawArgs]) error {
+				begun <- struct{}{}
+				<-proceed
+				return test.returns
+			}))
 			ended := make(chan error, 1)
 			go func() { ended <- w.Run(context.Background()) }()
 			if name == "finish" {
-				require.Eventually(t, func() bool {
-					page, err := client.List(context.Background(), jobq.Filter{States: []jobq.State{jobq.Running}})
-					return err == nil && len(page.Jobs) == 1
-				}, patience, time.Millisecond)
+				receive(t, begun, "the start")
 				w.Finish()
 				require.Eventually(t, func() bool { return worker.Draining(w) }, patience, time.Millisecond)
-				require.NoError(t, os.WriteFile(end, nil, 0o600))
 			}
+			close(proceed)
 			require.ErrorIs(t, receive(t, ended, "the end"), test.want)
 			switch name {
 			case "empty":
@@ -147,55 +142,5 @@ func TestBatch(t *testing.T) {
 				require.GreaterOrEqual(t, w.Counts().Failed, int64(3))
 			}
 		})
-	}
-}
-
-// Parts of the job become words of the command, each one word whatever is in
-// it; nothing else is replaced.
-func TestTemplate(t *testing.T) {
-	t.Parallel()
-	client := newClient(t)
-	w := newWorker(t, client, worker.Config{})
-	require.NoError(t, worker.HandleCommand(w, "k", worker.Command{Args: []string{
-		"printf", "[%s]", "${args.name}", "n=${args.a.n}", "${args.list}", "${job.id}/${job.kind}", "${HOME}", "$5 ${", "${args.name",
-	}}))
-	run(t, w)
-	id := enqueueRaw(t, client, "k", `{"name": "x; rm -rf $HOME \"${job.id}", "a": {"n": 1234567890123456789}, "list": [1, "b"]}`, nil)
-	awaitState(t, client, id, jobq.Completed)
-	require.Equal(t, `[x; rm -rf $HOME "${job.id}][n=1234567890123456789][[1,"b"]][1/k][${HOME}][$5 ${][${args.name]`, attempts(t, client, id)[0].Output)
-	for args, want := range map[string]string{
-		`{}`:                   "needs args.",
-		`[]`:                   "needs args.name",
-		`{"name": {"a": 1}}`:   "needs args.a.n",
-		`{"name": null}`:       "needs args.name",
-		`{"name": "x", "a":1}`: "needs args.a.n",
-	} {
-		id := enqueueRaw(t, client, "k", args, nil)
-		require.Contains(t, awaitState(t, client, id, jobq.Failed).LastError, want, args)
-	}
-}
-
-// Jobs that say which program to run do so only where the worker allows it.
-func TestExec(t *testing.T) {
-	t.Parallel()
-	client := newClient(t)
-	w := newWorker(t, client, worker.Config{})
-	require.NoError(t, worker.HandleExec(w, worker.Command{Env: map[string]string{"A": "worker", "B": "worker"}}))
-	run(t, w)
-	folder := t.TempDir()
-	args, err := json.Marshal(map[string]any{
-		"cmd": []string{"sh", "-c", `echo "$A $B $JOBQ_KIND ${args.x}"; pwd`}, "env": map[string]string{"A": "job", "JOBQ_KIND": "forged"}, "cwd": folder,
-	})
-	require.NoError(t, err)
-	id := enqueueRaw(t, client, worker.ExecKind, string(args), &jobq.EnqueueOptions{MaxAttempts: 1})
-	// The shell itself chokes on ${args.x}: it came as it is.
-	require.Contains(t, awaitState(t, client, id, jobq.Failed).LastError, "ad substitution")
-	args, err = json.Marshal(map[string]any{"cmd": []string{"sh", "-c", `echo "$A $B $JOBQ_KIND"; pwd`}, "env": map[string]string{"A": "job", "JOBQ_KIND": "forged"}, "cwd": folder})
-	require.NoError(t, err)
-	id = enqueueRaw(t, client, worker.ExecKind, string(args), nil)
-	awaitState(t, client, id, jobq.Completed)
-	require.Equal(t, "job worker exec\n"+folder+"\n", attempts(t, client, id)[0].Output)
-	for _, bad := range []string{`{}`, `{"cmd": "ls"}`, `{"cmd": ["ls"], "shell": true}`, `{"cmd": []}`} {
-		awaitState(t, client, enqueueRaw(t, client, worker.ExecKind, bad, nil), jobq.Failed)
 	}
 }

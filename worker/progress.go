@@ -12,6 +12,8 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/worker/internal/clock"
+	"github.com/jobq-dev/jobq/worker/internal/excerpt"
 )
 
 // Progress says how far the run is: percent from 0 to 100, and where it is in
@@ -29,7 +31,7 @@ func (r *Run) Heartbeat() { r.reportProgress(nil, "", "") }
 // reportProgress is Progress in which nil keeps the percentage before.
 func (r *Run) reportProgress(percent *float32, stage, message string) {
 	params := &db.RunProgressParams{
-		ID: r.row.ID, Token: r.row.LeaseToken, Owner: r.worker.id,
+		ID: r.row.ID, Token: r.row.LeaseToken, Owner: r.worker.id, ClaimedAt: r.row.StartedAt,
 		Stage: storableOrNull(stage, 128), Message: storableOrNull(message, 1024),
 	}
 	r.signs.Add(1)
@@ -92,7 +94,7 @@ func storableOrNull(text string, limit int) *string {
 	if text == "" {
 		return nil
 	}
-	text = storable(text, limit)
+	text = excerpt.Storable(text, limit)
 	return &text
 }
 
@@ -146,7 +148,7 @@ type progressReport struct {
 // storeProgress stores reports in one round trip, all or none.
 func (k *keeper) storeProgress(ctx context.Context, reports []progressReport) error {
 	batch := &pgx.Batch{}
-	sent := sinceBoot()
+	sent := clock.SinceBoot()
 	stored := make([]bool, len(reports))
 	for i, report := range reports {
 		k.worker.schema.Queue(batch, func(q *db.Queries) { _, _ = q.RunProgress(ctx, *report.params) }).Exec(func(tag pgconn.CommandTag) error {

@@ -41,7 +41,7 @@ func TestProgressAndCheckpoint(t *testing.T) {
 		return err == nil && job.Progress != nil && job.Progress.Percent == 40 && job.Progress.Stage == "reading" && job.Progress.Message == "line 7"
 	}, patience, 5*time.Millisecond)
 	close(proceed)
-	job := awaitState(t, client, id, jobq.Completed)
+	job := awaitState(t, client, id, jobq.StateCompleted)
 	require.JSONEq(t, `{"Line":7}`, string(job.Result))
 }
 
@@ -62,7 +62,7 @@ func TestCheckpointsAtOnce(t *testing.T) {
 		}
 		return group.Wait()
 	})
-	awaitState(t, client, enqueue(t, client, 1, nil), jobq.Completed)
+	awaitState(t, client, enqueue(t, client, 1, nil), jobq.StateCompleted)
 }
 
 // A report that the database cannot take now is stored later, one that it

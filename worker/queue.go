@@ -13,6 +13,7 @@ import (
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/internal/mutant"
+	"github.com/jobq-dev/jobq/worker/internal/clock"
 )
 
 const (
@@ -70,7 +71,7 @@ type queue struct {
 	later   []result           // of leases that a round trip under way tells of others
 	telling map[int64]struct{} // these leases
 	busy    []result           // whose rows somebody else has locked
-	busyTo  time.Duration      // when these are sent again, by sinceBoot
+	busyTo  time.Duration      // when these are sent again, by clock.SinceBoot
 	inHand  int                // in the buffer or with a handler
 	movedAt time.Duration      // when a slot last came free, or jobs came into the buffer
 	flying  int                // round trips under way
@@ -183,7 +184,7 @@ func (q *queue) next(ctx context.Context) (results []result, want int) {
 		q.pace.hasNews()
 	default:
 	}
-	if q.pace.awaited && sinceBoot() >= q.pace.nextLook(q.line) {
+	if q.pace.awaited && clock.SinceBoot() >= q.pace.nextLook(q.line) {
 		q.pace.awaited = false
 		q.pace.hasNews()
 	}
@@ -191,10 +192,10 @@ func (q *queue) next(ctx context.Context) (results []result, want int) {
 		results, q.results = q.results, make([]result, 0, len(q.results)) // about as many come next
 	}
 	q.pace.observe(results)
-	if len(q.busy) > 0 && sinceBoot() >= q.busyTo {
+	if len(q.busy) > 0 && clock.SinceBoot() >= q.busyTo {
 		results, q.busy = append(results, q.busy...), nil
 	}
-	if q.pace.more && ctx.Err() == nil && !q.worker.absences.isAll(q.kinds) {
+	if q.pace.more && ctx.Err() == nil && !q.worker.externals.forbidAll(q.kinds) {
 		want = q.wantLocked()
 	}
 	if len(results) > 0 || want > 0 {
@@ -280,13 +281,13 @@ func (q *queue) dues() (back, other time.Duration) {
 	defer q.mu.Unlock()
 	back, other = never, never
 	if q.pace.awaited {
-		back = max(q.pace.nextLook(q.line)-sinceBoot(), 0)
+		back = max(q.pace.nextLook(q.line)-clock.SinceBoot(), 0)
 	}
 	if len(q.busy) > 0 {
-		other = max(q.busyTo-sinceBoot(), 0)
+		other = max(q.busyTo-clock.SinceBoot(), 0)
 	}
 	if len(q.buffer) > 0 {
-		other = min(other, max(q.movedAt+bufferTime-sinceBoot(), 0))
+		other = min(other, max(q.movedAt+bufferTime-clock.SinceBoot(), 0))
 	}
 	return back, other
 }
@@ -296,7 +297,7 @@ func (q *queue) dues() (back, other time.Duration) {
 func (q *queue) isStuck() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(q.buffer) > 0 && sinceBoot() >= q.movedAt+bufferTime
+	return len(q.buffer) > 0 && clock.SinceBoot() >= q.movedAt+bufferTime
 }
 
 // pollInterval is between three quarters of the interval and the whole, so
@@ -364,7 +365,7 @@ func (q *queue) discard() {
 
 func (q *queue) freedLocked() {
 	q.inHand--
-	q.movedAt = sinceBoot()
+	q.movedAt = clock.SinceBoot()
 }
 
 func (q *queue) isIdle() bool {

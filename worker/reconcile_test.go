@@ -278,5 +278,5 @@ func TestPresenceWhileDraining(t *testing.T) {
 	require.NoError(t, err)
 	require.ErrorIs(t, receive(t, causes, "the cause"), worker.ErrCancelled)
 	require.NoError(t, receive(t, ended, "the end of the drain"))
-	awaitState(t, client, id, jobq.Cancelled)
+	awaitState(t, client, id, jobq.StateCancelled)
 }

@@ -50,14 +50,14 @@ func TestTroubleIsNoFailedRun(t *testing.T) {
 			}, hung, 10*time.Millisecond, "the result is not sent again")
 			other := enqueue(t, client, 2, nil)
 			if !db.IsTransient(&pgconn.PgError{Code: code}) {
-				awaitState(t, client, other, jobq.Completed)
+				awaitState(t, client, other, jobq.StateCompleted)
 			}
 			_, err = client.Pool().Exec(ctx, "delete from public.trouble")
 			require.NoError(t, err)
-			job := awaitState(t, client, refused, jobq.Completed)
+			job := awaitState(t, client, refused, jobq.StateCompleted)
 			require.Zero(t, job.Attempts)
 			require.Empty(t, attempts(t, client, refused))
-			awaitState(t, client, other, jobq.Completed)
+			awaitState(t, client, other, jobq.StateCompleted)
 			require.Len(t, ran, 2, "runs")
 		})
 	}

@@ -54,7 +54,7 @@ func (w *Worker) register(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	programs, err := w.programs.sums(w.absences.troubles())
+	programs, err := w.externals.summary()
 	if err != nil {
 		return err
 	}

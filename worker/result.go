@@ -10,6 +10,8 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/worker/internal/clock"
+	"github.com/jobq-dev/jobq/worker/internal/excerpt"
 )
 
 // result is how a run ended, on its way to the database. With neither a
@@ -28,7 +30,7 @@ func split(results []result) (completions []db.Completion, endings []db.Ending, 
 	slices.SortFunc(results, func(a, b result) int {
 		return cmp.Or(cmp.Compare(a.run.row.ID, b.run.row.ID), cmp.Compare(a.run.row.LeaseToken, b.run.row.LeaseToken))
 	})
-	now := sinceBoot()
+	now := clock.SinceBoot()
 	for _, r := range results {
 		switch {
 		case r.completion != nil:
@@ -161,7 +163,7 @@ func (q *queue) account(results []result, answer db.Exchanged) {
 	}
 	accepted := make(map[int64]string, len(results))
 	for _, id := range answer.Completed {
-		accepted[id] = string(jobq.Completed)
+		accepted[id] = string(jobq.StateCompleted)
 	}
 	for _, ended := range answer.Ended {
 		accepted[ended.ID] = ended.State
@@ -172,7 +174,7 @@ func (q *queue) account(results []result, answer db.Exchanged) {
 		ok = ok && (len(later) == 0 || later[0].run.row.ID != r.run.row.ID)
 		switch {
 		case r.isUntold(): // accounted for when it was stored
-		case ok && (r.completion != nil || state == string(jobq.Completed)): // its own transaction may have completed it after all
+		case ok && (r.completion != nil || state == string(jobq.StateCompleted)): // its own transaction may have completed it after all
 			q.worker.counts.completed.Add(1)
 			q.worker.digests.ended(r, state, false)
 		case ok:
@@ -244,7 +246,7 @@ func (r result) unstorable(err error) result {
 	}
 	return result{run: r.run, ending: &db.Ending{
 		Slot: r.run.slot(), Outcome: string(jobq.OutcomeFailed),
-		Error: storableError("result could not be stored: " + reason), Started: true, Ran: r.took(),
+		Error: excerpt.Error("result could not be stored: " + reason), Started: true, Ran: r.took(),
 	}}
 }
 

@@ -5,6 +5,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/jobq-dev/jobq/worker/internal/clock"
 )
 
 const (
@@ -29,7 +31,7 @@ type waiting struct {
 
 	mu sync.Mutex
 	// guarded by mu
-	until time.Duration // by sinceBoot, a little earlier than the database's
+	until time.Duration // by clock.SinceBoot, a little earlier than the database's
 	news  bool          // this worker did not wait before, and what is open is not known yet
 	open  []string      // transactions that may not have seen it
 	asked time.Duration // when their fate was last asked for
@@ -58,7 +60,7 @@ func (w *waiting) announce(ctx context.Context) (round int, next alarms) {
 		}
 		return w.round, alarms{recheck: never, renew: waitTimeout}
 	}
-	next = alarms{recheck: never, renew: max(w.renewAt()-sinceBoot(), 0)}
+	next = alarms{recheck: never, renew: max(w.renewAt()-clock.SinceBoot(), 0)}
 	if len(w.open) > 0 {
 		next.recheck = w.after
 	}
@@ -78,7 +80,7 @@ func (w *waiting) forget() {
 }
 
 func (w *waiting) renew(ctx context.Context) error {
-	sent := sinceBoot()
+	sent := clock.SinceBoot()
 	if sent >= w.renewAt() {
 		answer, err := w.worker.queries.WaitAnnounce(ctx, int64(w.announced()/time.Second))
 		if err != nil {

@@ -143,7 +143,7 @@ func TestDeafDoesNotAnnounce(t *testing.T) {
 			return false
 		}
 		for range 2 { // it is idle before the second
-			awaitState(t, client, enqueue(t, client, 1, nil), jobq.Completed)
+			awaitState(t, client, enqueue(t, client, 1, nil), jobq.StateCompleted)
 		}
 		var announced int64
 		err := pool.QueryRow(ctx, "select last_value from jobq.waiting_seq").Scan(&announced)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/dberror"
 	"github.com/jobq-dev/jobq/internal/identity"
 	"github.com/jobq-dev/jobq/internal/listen"
 )
@@ -73,19 +74,18 @@ type Config struct {
 // Worker claims jobs and runs their handlers. Make one with New, add handlers
 // with Handle, and call Run once.
 type Worker struct {
-	client   *jobq.Client
-	config   Config
-	id       string
-	process  identity.Process
-	schema   *db.Schema
-	pool     *pgxpool.Pool // its own: a handler that uses up the caller's must not keep leases from being extended
-	queries  *db.Queries
-	log      *slog.Logger
-	handlers handlers
-	programs programs
-	absences absences
-	queues   map[string]*queue
-	claims   []string // the kinds that have handlers
+	client    *jobq.Client
+	config    Config
+	id        string
+	process   identity.Process
+	schema    *db.Schema
+	pool      *pgxpool.Pool // its own: a handler that uses up the caller's must not keep leases from being extended
+	queries   *db.Queries
+	log       *slog.Logger
+	handlers  handlers
+	externals externals
+	queues    map[string]*queue
+	claims    []string // the kinds that have handlers
 	// kindSlots are the kinds that have slots of their own, and how many.
 	kindSlots map[string]int
 	keeper    *keeper
@@ -129,7 +129,7 @@ func New(client *jobq.Client, config *Config) (*Worker, error) {
 	}
 	schema.Assume(client.Sessions())
 	w.schema, w.handlers.byKind, w.keeper = schema, make(map[string]rawHandler), newKeeper(w)
-	w.digests, w.wait.worker, w.absences.worker, w.beatSoon = newDigester(w), w, w, make(chan struct{}, 1)
+	w.digests, w.wait.worker, w.beatSoon = newDigester(w), w, make(chan struct{}, 1)
 	w.herd.worker, w.herd.taken, w.herd.spread = w, make(chan string, 1), wakeSpreadMax
 	if w.process, err = identity.Self(); err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
@@ -192,7 +192,7 @@ func (w *Worker) ID() string { return w.id }
 // yet. An error is about tables that are missing or newer than this build,
 // about handlers that did not stop, about results that could not be stored, or
 // about too many failures. See Batch for when it ends by itself, and Finish,
-// which is also what jobq.Client.DrainWorker makes it do from afar.
+// which is also what operator.DrainWorker makes it do from afar.
 func (w *Worker) Run(ctx context.Context) error {
 	if w.started.Swap(true) {
 		return errors.New("worker: Run was called twice")
@@ -201,11 +201,12 @@ func (w *Worker) Run(ctx context.Context) error {
 		return errors.New("worker: no handlers; call Handle before Run")
 	}
 	w.divideQueues()
+	w.externals.begun.Store(true)
 	if connected, err := w.connect(ctx); !connected {
 		return err
 	}
 	defer w.pool.Close()
-	defer w.programs.close()
+	defer w.externals.close()
 	listener, err := w.listener()
 	if err != nil {
 		return err
@@ -332,8 +333,8 @@ func (w *Worker) storeLease(ctx context.Context) error {
 		return nil
 	}
 	for name := range w.queues {
-		if err := w.client.SetQueue(ctx, name, jobq.QueueChange{Lease: &w.config.Lease}); err != nil {
-			return err
+		if err := w.queries.QueueSet(ctx, db.QueueSetParams{Name: name, Lease: db.Interval(w.config.Lease)}); err != nil {
+			return dberror.Wrap(w.schema, fmt.Sprintf("set queue %q", name), err)
 		}
 	}
 	return nil
@@ -434,7 +435,7 @@ func (w *Worker) drain(asked, ctx context.Context, working *sync.WaitGroup, stop
 		return nil
 	}
 	w.keeper.stop(ErrDrained)
-	if within(done, max(stopGrace, w.programs.graceMax+killTime), nil) {
+	if within(done, max(stopGrace, w.externals.grace()+killTime), nil) {
 		return nil
 	}
 	var problems []error

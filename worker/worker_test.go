@@ -3,7 +3,6 @@ package worker_test
 import (
 	"context"
 	"log/slog"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -15,18 +14,12 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/pgtest"
+	"github.com/jobq-dev/jobq/monitor"
+	"github.com/jobq-dev/jobq/operator"
 	"github.com/jobq-dev/jobq/worker"
 )
 
 func TestMain(m *testing.M) {
-	worker.MaybeRunShim()
-	if len(os.Args) > 2 && os.Args[1] == asWitness {
-		witness(os.Args[2])
-	}
-	if len(os.Args) > 1 && os.Args[1] == asStreamHandler {
-		handleStream()
-		return
-	}
 	pgtest.Main(m)
 }
 
@@ -70,11 +63,6 @@ func start(t *testing.T, client *jobq.Client, config *worker.Config, handler wor
 
 func run(t *testing.T, w *worker.Worker) *running {
 	t.Helper()
-	return runFor(t, w)
-}
-
-func runFor(tb testing.TB, w *worker.Worker) *running {
-	tb.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
@@ -82,7 +70,7 @@ func runFor(tb testing.TB, w *worker.Worker) *running {
 		cancel()
 		return <-ended
 	})}
-	tb.Cleanup(func() { _ = r.drain() })
+	t.Cleanup(func() { _ = r.drain() })
 	return r
 }
 
@@ -116,9 +104,9 @@ func receive[T any](t *testing.T, from <-chan T, what string) T {
 	}
 }
 
-func attempts(t *testing.T, client *jobq.Client, id int64) []jobq.Attempt {
+func attempts(t *testing.T, client *jobq.Client, id int64) []monitor.Attempt {
 	t.Helper()
-	attempts, err := client.Attempts(context.Background(), id)
+	attempts, err := monitor.New(client).Attempts(context.Background(), id)
 	require.NoError(t, err)
 	return attempts
 }
@@ -137,8 +125,8 @@ func TestRunsJobs(t *testing.T) {
 	require.Equal(t, 1, receive(t, seen, "the job that was there"))
 	second := enqueue(t, client, 2, nil)
 	require.Equal(t, 2, receive(t, seen, "the job that came"))
-	require.Equal(t, 1, len(awaitState(t, client, first, jobq.Completed).LeaseOwner[:1]))
-	job := awaitState(t, client, second, jobq.Completed)
+	require.Equal(t, 1, len(awaitState(t, client, first, jobq.StateCompleted).LeaseOwner[:1]))
+	job := awaitState(t, client, second, jobq.StateCompleted)
 	require.JSONEq(t, `{"n":2}`, string(job.Result))
 	require.Zero(t, job.Attempts)
 	require.Empty(t, attempts(t, client, second))
@@ -149,7 +137,7 @@ func TestPollOnly(t *testing.T) {
 	t.Parallel()
 	client := newClient(t)
 	start(t, client, &worker.Config{PollOnly: true, PollInterval: 10 * time.Millisecond}, func(context.Context, *worker.Job[task]) error { return nil })
-	awaitState(t, client, enqueue(t, client, 1, nil), jobq.Completed)
+	awaitState(t, client, enqueue(t, client, 1, nil), jobq.StateCompleted)
 }
 
 // A queue never runs more jobs at once than it has slots, several queues do
@@ -178,13 +166,13 @@ func TestSlots(t *testing.T) {
 		return nil
 	})
 	for _, id := range ids {
-		awaitState(t, client, id, jobq.Completed)
+		awaitState(t, client, id, jobq.StateCompleted)
 	}
 	require.LessOrEqual(t, most[0].Load(), int64(2))
 	require.LessOrEqual(t, most[1].Load(), int64(5))
 	job, err := client.Get(context.Background(), elsewhere)
 	require.NoError(t, err)
-	require.Equal(t, jobq.Available, job.State)
+	require.Equal(t, jobq.StateAvailable, job.State)
 }
 
 // Jobs of kinds without a handler, and of paused queues, are not claimed.
@@ -194,21 +182,21 @@ func TestNotClaimed(t *testing.T) {
 	client := newClient(t)
 	unknown, err := client.Enqueue(ctx, jobq.RawArgs{Name: "unknown"}, nil)
 	require.NoError(t, err)
-	_, err = client.PauseQueue(ctx, "paused", "test", "")
+	_, err = operator.New(client, "test").PauseQueue(ctx, "paused", "")
 	require.NoError(t, err)
 	paused := enqueue(t, client, 1, &jobq.EnqueueOptions{Queue: "paused"})
 	start(t, client, &worker.Config{Queues: map[string]int{"default": 1, "paused": 1}, PollInterval: 5 * time.Millisecond},
 		func(context.Context, *worker.Job[task]) error { return nil })
-	awaitState(t, client, enqueue(t, client, 2, nil), jobq.Completed)
+	awaitState(t, client, enqueue(t, client, 2, nil), jobq.StateCompleted)
 	for _, id := range []int64{unknown.ID, paused} {
 		job, err := client.Get(ctx, id)
 		require.NoError(t, err)
-		require.Equal(t, jobq.Available, job.State)
+		require.Equal(t, jobq.StateAvailable, job.State)
 		require.Zero(t, job.LeaseToken, "it was claimed")
 	}
-	_, err = client.ResumeQueue(ctx, "paused")
+	_, err = operator.New(client, "test").ResumeQueue(ctx, "paused")
 	require.NoError(t, err)
-	awaitState(t, client, paused, jobq.Completed)
+	awaitState(t, client, paused, jobq.StateCompleted)
 }
 
 // Lower priorities run first, and within one, the older job.
@@ -244,8 +232,8 @@ func TestCancelRunning(t *testing.T) {
 	receive(t, begun, "the start")
 	state, err := client.Cancel(context.Background(), id)
 	require.NoError(t, err)
-	require.Equal(t, jobq.Running, state)
-	job := awaitState(t, client, id, jobq.Cancelled)
+	require.Equal(t, jobq.StateRunning, state)
+	job := awaitState(t, client, id, jobq.StateCancelled)
 	require.Zero(t, job.Attempts)
 	require.Equal(t, jobq.OutcomeCancelled, attempts(t, client, id)[0].Outcome)
 }
@@ -294,10 +282,10 @@ func TestCancelBeforeTheStart(t *testing.T) {
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { // a slow machine may give the job back before, since it waits
 		job, err := client.Get(ctx, id)
-		return worker.KnowsCancelled(w.Worker, id) || (err == nil && job.State == jobq.Cancelled)
+		return worker.KnowsCancelled(w.Worker, id) || (err == nil && job.State == jobq.StateCancelled)
 	}, patience, time.Millisecond)
 	<-gate
-	require.Zero(t, awaitState(t, client, id, jobq.Cancelled).Attempts)
+	require.Zero(t, awaitState(t, client, id, jobq.StateCancelled).Attempts)
 	_, called := begun.Load(id)
 	require.False(t, called)
 }

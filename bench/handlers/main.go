@@ -23,6 +23,7 @@ import (
 	"github.com/jobq-dev/jobq/internal/postgres"
 	"github.com/jobq-dev/jobq/migrate"
 	"github.com/jobq-dev/jobq/worker"
+	"github.com/jobq-dev/jobq/worker/programs"
 )
 
 const kind = "nothing"
@@ -45,7 +46,7 @@ type contender struct {
 }
 
 func main() {
-	worker.MaybeRunShim()
+	programs.MaybeRunShim()
 	if len(os.Args) == 2 && os.Args[1] == asHandler {
 		handleNothing()
 		return
@@ -89,13 +90,13 @@ func run(ctx context.Context, scale float64) error {
 			return worker.HandleRaw(w, kind, func(context.Context, *worker.Job[jobq.RawArgs]) error { return nil })
 		}},
 		{"program for each job: true", 3_000, func(w *worker.Worker) error {
-			return worker.HandleCommand(w, kind, worker.Command{Args: []string{"/bin/true"}})
+			return programs.New(w).HandleCommand(kind, programs.Command{Args: []string{"/bin/true"}}, nil)
 		}},
 		{"kept process, Go", 20_000, func(w *worker.Worker) error {
-			return worker.HandleStream(w, kind, worker.Stream{Command: worker.Command{Args: []string{self, asHandler}}})
+			return programs.New(w).HandleStream(kind, programs.Stream{Command: programs.Command{Args: []string{self, asHandler}}}, nil)
 		}},
 		{"HTTP server, Go, same process", 20_000, func(w *worker.Worker) error {
-			return worker.HandleHTTP(w, kind, worker.HTTP{URL: answering.URL})
+			return programs.New(w).HandleHTTP(kind, programs.HTTP{URL: answering.URL}, nil)
 		}},
 	}
 	// The interpreter itself, and not a script that looks for one.
@@ -103,10 +104,10 @@ func run(ctx context.Context, scale float64) error {
 		path := string(found)
 		contenders = append(contenders,
 			contender{"program for each job: python3 -c pass", 500, func(w *worker.Worker) error {
-				return worker.HandleCommand(w, kind, worker.Command{Args: []string{path, "-c", "pass"}})
+				return programs.New(w).HandleCommand(kind, programs.Command{Args: []string{path, "-c", "pass"}}, nil)
 			}},
 			contender{"kept process, Python", 20_000, func(w *worker.Worker) error {
-				return worker.HandleStream(w, kind, worker.Stream{Command: worker.Command{Args: []string{path, "-c", python}}})
+				return programs.New(w).HandleStream(kind, programs.Stream{Command: programs.Command{Args: []string{path, "-c", python}}}, nil)
 			}})
 	}
 	database := 0

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/operator"
 )
 
 func newRequeueCommand(a *app) *cobra.Command {
@@ -45,11 +46,11 @@ func (a *app) newActionCommand(action jobq.Action, short, long string) *cobra.Co
 			return a.withClient(func(cmd *cobra.Command, _ []string, client *jobq.Client) error {
 				switch {
 				case bulk.filter != "":
-					return a.runBulk(cmd, client, jobq.BulkParams{Action: action, Filter: jobq.Filter{Match: bulk.filter}}, bulk)
+					return a.runBulk(cmd, client, operator.BulkParams{Action: action, Filter: jobq.Filter{Match: bulk.filter}}, bulk)
 				case bulk.dryRun:
 					return a.wouldAct(cmd, client, action, targets)
 				}
-				acted, err := client.Act(cmd.Context(), action, targets...)
+				acted, err := a.operator(client).Act(cmd.Context(), action, targets...)
 				if err != nil {
 					return err
 				}
@@ -64,7 +65,7 @@ func (a *app) newActionCommand(action jobq.Action, short, long string) *cobra.Co
 
 // sayActed writes a line for each job, or all as JSON, and returns an error for
 // each job that nothing was done to.
-func (a *app) sayActed(cmd *cobra.Command, verb string, acted *jobq.Acted, line func(jobq.ActedJob) string) error {
+func (a *app) sayActed(cmd *cobra.Command, verb string, acted *operator.Acted, line func(operator.ActedJob) string) error {
 	if a.json {
 		if err := writeJSON(cmd.OutOrStdout(), acted); err != nil {
 			return err
@@ -83,15 +84,15 @@ func (a *app) sayActed(cmd *cobra.Command, verb string, acted *jobq.Acted, line 
 }
 
 // actedLine is what came of an action on a job.
-func actedLine(job jobq.ActedJob) string {
-	if job.After == jobq.Running {
+func actedLine(job operator.ActedJob) string {
+	if job.After == jobq.StateRunning {
 		return "cancel requested"
 	}
 	return string(job.After)
 }
 
 // editedLine is what came of an edit.
-func editedLine(job jobq.ActedJob) string {
+func editedLine(job operator.ActedJob) string {
 	if !job.Changed {
 		return "was so already"
 	}
@@ -100,6 +101,6 @@ func editedLine(job jobq.ActedJob) string {
 
 // problemError is why nothing was done to a job. The exit code follows from the
 // code that the database has given.
-func problemError(verb string, job jobq.ActedJob) error {
+func problemError(verb string, job operator.ActedJob) error {
 	return fmt.Errorf("%s job %d: %w", verb, job.ID, job.Err())
 }

@@ -11,19 +11,19 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/pgtest"
+	"github.com/jobq-dev/jobq/operator"
 )
 
 // The exit code follows from the code that the database gave, and never from
 // words, which are for people and can quote a producer.
 func TestExitCodes(t *testing.T) {
 	t.Parallel()
-	for code, want := range map[jobq.Code]int{
-		jobq.CodeInvalid: exitUsage, jobq.CodeNotFound: exitNotFound, jobq.CodeConflict: exitConflict, jobq.CodeDuplicate: exitConflict, "JQ999": exitError,
+	for code, want := range map[operator.Code]int{
+		operator.CodeInvalid: exitUsage, operator.CodeNotFound: exitNotFound, operator.CodeConflict: exitConflict, operator.CodeDuplicate: exitConflict, "JQ999": exitError,
 	} {
 		for _, problem := range []string{"no such job", "unique", "unknown command", "anything"} {
-			require.Equal(t, want, exitCode(problemError("requeue", jobq.ActedJob{ID: 7, Problem: problem, Code: code})), code)
+			require.Equal(t, want, exitCode(problemError("requeue", operator.ActedJob{ID: 7, Problem: problem, Code: code})), code)
 		}
 	}
 	url := pgtest.URL(t)
@@ -42,9 +42,9 @@ func TestExitCodes(t *testing.T) {
 		out, stderr, code := invoke(t, "", append(strings.Fields(line), "--database-url", url)...)
 		require.Equal(t, want, code, "%s: %s", line, stderr)
 		if strings.HasSuffix(line, "--json") {
-			var acted jobq.Acted
+			var acted operator.Acted
 			require.NoError(t, json.Unmarshal([]byte(out), &acted))
-			require.Equal(t, jobq.CodeDuplicate, acted.Jobs[0].Code)
+			require.Equal(t, operator.CodeDuplicate, acted.Jobs[0].Code)
 		}
 	}
 }

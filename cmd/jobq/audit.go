@@ -11,6 +11,8 @@ import (
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/auditline"
 	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/monitor"
+	"github.com/jobq-dev/jobq/operator"
 )
 
 func newAuditCommand(a *app) *cobra.Command {
@@ -24,7 +26,7 @@ func newAuditCommand(a *app) *cobra.Command {
   jobq audit resume 17 --rate 100/s`,
 		Args: exactArgs(0),
 		RunE: a.withClient(func(cmd *cobra.Command, _ []string, client *jobq.Client) error {
-			entries, err := client.Audit(cmd.Context(), before, limit)
+			entries, err := monitor.New(client).Audit(cmd.Context(), before, limit)
 			if err != nil {
 				return err
 			}
@@ -64,7 +66,7 @@ was not reached, it does the rest; if it was, it does as many jobs again.`,
 			if err != nil {
 				return err
 			}
-			params := jobq.BulkParams{Resume: id}
+			params := operator.BulkParams{Resume: id}
 			if err := bulk.limit(cmd, &params); err != nil {
 				return err
 			}
@@ -92,7 +94,7 @@ there was no later one.`,
 			if err != nil {
 				return err
 			}
-			undone, err := client.Undo(cmd.Context(), id)
+			undone, err := a.operator(client).Undo(cmd.Context(), id)
 			if err != nil {
 				return a.sayUndoStopped(cmd, id, undone, err)
 			}
@@ -111,7 +113,7 @@ there was no later one.`,
 
 // sayUndoStopped tells what an undo had taken back before an error stopped it,
 // which stays so, and how to go on. It returns the error, after those of the jobs.
-func (a *app) sayUndoStopped(cmd *cobra.Command, id int64, undone *jobq.Acted, err error) error {
+func (a *app) sayUndoStopped(cmd *cobra.Command, id int64, undone *operator.Acted, err error) error {
 	if len(undone.Jobs) == 0 {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/operator"
 )
 
 // bulkFlags are those of an action by filter.
@@ -45,7 +46,7 @@ means all jobs.
 
 // targetsOf reads ids, or none where there is a filter. What an unset variable
 // of a script can leave behind is refused: an empty filter means all jobs.
-func (b *bulkFlags) targetsOf(cmd *cobra.Command, args []string) ([]jobq.Target, error) {
+func (b *bulkFlags) targetsOf(cmd *cobra.Command, args []string) ([]operator.Target, error) {
 	given := cmd.Flags().Changed
 	switch {
 	case (len(args) == 0) == !given("filter"):
@@ -64,22 +65,22 @@ func (b *bulkFlags) targetsOf(cmd *cobra.Command, args []string) ([]jobq.Target,
 		ids[i] = id
 	}
 	slices.Sort(ids)
-	var targets []jobq.Target
+	var targets []operator.Target
 	for _, id := range slices.Compact(ids) { // twice, the second action on a job would be refused: its state has changed
-		targets = append(targets, jobq.Target{ID: id})
+		targets = append(targets, operator.Target{ID: id})
 	}
 	return targets, nil
 }
 
 // runBulk acts on what a filter matches, after it has asked.
-func (a *app) runBulk(cmd *cobra.Command, client *jobq.Client, params jobq.BulkParams, flags bulkFlags) error {
+func (a *app) runBulk(cmd *cobra.Command, client *jobq.Client, params operator.BulkParams, flags bulkFlags) error {
 	if err := flags.limit(cmd, &params); err != nil {
 		return err
 	}
 	if err := flags.canAsk(cmd, params.Action); err != nil {
 		return err
 	}
-	snapshot, err := client.BulkSnapshot(cmd.Context(), params.Action, params.Filter)
+	snapshot, err := a.operator(client).BulkSnapshot(cmd.Context(), params.Action, params.Filter)
 	if err != nil {
 		return err
 	}
@@ -105,7 +106,7 @@ func (a *app) runBulk(cmd *cobra.Command, client *jobq.Client, params jobq.BulkP
 
 // limit sets how many jobs, and how many a second. A limit that is given bounds
 // something: none at all is to leave it out.
-func (b *bulkFlags) limit(cmd *cobra.Command, params *jobq.BulkParams) (err error) {
+func (b *bulkFlags) limit(cmd *cobra.Command, params *operator.BulkParams) (err error) {
 	given := cmd.Flags().Changed
 	if given("max") && b.max < 1 {
 		return usagef("--max must be at least 1, not %d", b.max)
@@ -119,16 +120,16 @@ func (b *bulkFlags) limit(cmd *cobra.Command, params *jobq.BulkParams) (err erro
 
 // workThrough runs an action by filter, or goes on with one, and says how far
 // it comes.
-func (a *app) workThrough(cmd *cobra.Command, client *jobq.Client, params jobq.BulkParams) error {
+func (a *app) workThrough(cmd *cobra.Command, client *jobq.Client, params operator.BulkParams) error {
 	verb := string(params.Action)
 	if params.Resume > 0 {
 		verb = fmt.Sprintf("action %d", params.Resume)
 	}
 	line := newProgressLine(cmd.ErrOrStderr())
-	params.OnBatch = func(progress jobq.BulkProgress) {
+	params.OnBatch = func(progress operator.BulkProgress) {
 		line.say("%s: %s done, %s refused", verb, format.Number(progress.Done), format.Number(progress.Refused))
 	}
-	progress, err := client.Bulk(cmd.Context(), params)
+	progress, err := a.operator(client).Bulk(cmd.Context(), params)
 	line.end()
 	switch {
 	case progress.AuditID == 0:
@@ -179,7 +180,7 @@ func parseRate(text string) (int, error) {
 }
 
 // wouldAct says how many of the jobs named an action would be about.
-func (a *app) wouldAct(cmd *cobra.Command, client *jobq.Client, action jobq.Action, targets []jobq.Target) error {
+func (a *app) wouldAct(cmd *cobra.Command, client *jobq.Client, action jobq.Action, targets []operator.Target) error {
 	const idsMax = 200 // of one filter, which has at most 4096 bytes
 	var count int64
 	for some := range slices.Chunk(targets, idsMax) {
@@ -187,7 +188,7 @@ func (a *app) wouldAct(cmd *cobra.Command, client *jobq.Client, action jobq.Acti
 		for i, target := range some {
 			ids[i] = strconv.FormatInt(target.ID, 10)
 		}
-		snapshot, err := client.BulkSnapshot(cmd.Context(), action, jobq.Filter{Match: "id:" + strings.Join(ids, ",")})
+		snapshot, err := a.operator(client).BulkSnapshot(cmd.Context(), action, jobq.Filter{Match: "id:" + strings.Join(ids, ",")})
 		if err != nil {
 			return err
 		}

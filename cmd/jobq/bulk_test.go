@@ -11,6 +11,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/pgtest"
+	"github.com/jobq-dev/jobq/operator"
 )
 
 // What bounds an action, or only asks what it would do, is never passed over:
@@ -77,9 +78,9 @@ func TestBulkJSON(t *testing.T) {
 	edit("--dry-run", &would)
 	require.Equal(t, jobq.ActionEdit, would.Action)
 	require.Equal(t, 2, would.Count)
-	var progress jobq.BulkProgress
+	var progress operator.BulkProgress
 	edit("--yes", &progress)
-	require.Equal(t, jobq.BulkProgress{AuditID: 1, Done: 2}, progress)
+	require.Equal(t, operator.BulkProgress{AuditID: 1, Done: 2}, progress)
 }
 
 // An action by filter that the database cuts off says how it goes on, as one

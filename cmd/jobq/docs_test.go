@@ -14,6 +14,8 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/when"
+	"github.com/jobq-dev/jobq/monitor"
+	"github.com/jobq-dev/jobq/operator"
 )
 
 // docs/cli.md says what the commands and their JSON are. Method: it is made
@@ -36,16 +38,16 @@ func TestCLIDocs(t *testing.T) {
 	}{
 		{"`jobq list --json`, of which `-o jsonl` and `--watch` write the jobs, one a line", jobq.Page{}},
 		{"A job: in `jobq list`, and with `runs` in `jobq show ID --json`", jobq.Job{}},
-		{"A run, in `jobq show ID --json`", jobq.Attempt{}},
+		{"A run, in `jobq show ID --json`", monitor.Attempt{}},
 		{"`jobq stats --json`, and again and again with `--watch`", overview{}},
-		{"A queue, in `jobq stats --json` and `jobq queues list --json`", jobq.Queue{}},
-		{"What ended of a queue, in `jobq stats --json`", jobq.QueueStats{}},
-		{"A worker, in `jobq workers --json`", jobq.Worker{}},
-		{"An action, in `jobq audit --json`", jobq.AuditEntry{}},
-		{"The settings of all queues, in `jobq settings --json` and with `audit_id` in `jobq settings set --json`", jobq.Settings{}},
-		{"What came of an action on jobs named by id, in `jobq requeue|cancel|delete|edit|undo --json`", jobq.Acted{}},
-		{"One of its jobs", jobq.ActedJob{}},
-		{"What came of an action by filter, with `--json`", jobq.BulkProgress{}},
+		{"A queue, in `jobq stats --json` and `jobq queues list --json`", monitor.Queue{}},
+		{"What ended of a queue, in `jobq stats --json`", monitor.QueueStats{}},
+		{"A worker, in `jobq workers --json`", monitor.Worker{}},
+		{"An action, in `jobq audit --json`", monitor.AuditEntry{}},
+		{"The settings of all queues, in `jobq settings --json` and with `audit_id` in `jobq settings set --json`", monitor.Settings{}},
+		{"What came of an action on jobs named by id, in `jobq requeue|cancel|delete|edit|undo --json`", operator.Acted{}},
+		{"One of its jobs", operator.ActedJob{}},
+		{"What came of an action by filter, with `--json`", operator.BulkProgress{}},
 		{"A named database, in `jobq contexts --json`", contextInfo{}},
 	} {
 		fmt.Fprintf(&page, "\n### %s\n\n| field | type |\n|---|---|\n", form.title)

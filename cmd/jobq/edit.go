@@ -10,6 +10,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/jobedit"
+	"github.com/jobq-dev/jobq/operator"
 )
 
 // changeFlags are those that say what a job is made of.
@@ -33,7 +34,7 @@ func (f *changeFlags) add(command *cobra.Command) {
 }
 
 // change is what the flags given say.
-func (f *changeFlags) change(cmd *cobra.Command) (change jobq.JobChange, err error) {
+func (f *changeFlags) change(cmd *cobra.Command) (change operator.JobChange, err error) {
 	given := cmd.Flags().Changed
 	if given("args") {
 		if change.Args, err = readJSON(cmd, f.args); err != nil {
@@ -103,13 +104,13 @@ always keeps its unique key.
 			return a.withClient(func(cmd *cobra.Command, _ []string, client *jobq.Client) error {
 				switch {
 				case bulk.filter != "":
-					return a.runBulk(cmd, client, jobq.BulkParams{Action: jobq.ActionEdit, Filter: jobq.Filter{Match: bulk.filter}, Change: change}, bulk)
+					return a.runBulk(cmd, client, operator.BulkParams{Action: jobq.ActionEdit, Filter: jobq.Filter{Match: bulk.filter}, Change: change}, bulk)
 				case bulk.dryRun:
 					return a.wouldAct(cmd, client, jobq.ActionEdit, targets)
 				case change.IsEmpty():
 					return a.editByHand(cmd, client, targets[0].ID)
 				}
-				acted, err := client.Edit(cmd.Context(), change, targets...)
+				acted, err := a.operator(client).Edit(cmd.Context(), change, targets...)
 				if err != nil {
 					return err
 				}
@@ -130,7 +131,7 @@ func (a *app) editByHand(cmd *cobra.Command, client *jobq.Client, id int64) erro
 	if err != nil {
 		return err
 	}
-	if job.State != jobq.Available && job.State != jobq.Scheduled {
+	if job.State != jobq.StateAvailable && job.State != jobq.StateScheduled {
 		return fmt.Errorf("edit job %d: %w: job %d is %s", id, jobq.ErrConflict, id, job.State)
 	}
 	isChosen := os.Getenv("VISUAL") != "" || os.Getenv("EDITOR") != "" // which may need no terminal; vi would wait for ever
@@ -149,9 +150,9 @@ func (a *app) editByHand(cmd *cobra.Command, client *jobq.Client, id int64) erro
 			fmt.Fprintln(cmd.ErrOrStderr(), "nothing was changed")
 			return nil
 		}
-		var acted *jobq.Acted
+		var acted *operator.Acted
 		if err == nil {
-			acted, err = client.Edit(cmd.Context(), change, jobq.Target{ID: id, State: job.State, LeaseToken: job.LeaseToken, Seen: job})
+			acted, err = a.operator(client).Edit(cmd.Context(), change, operator.Target{ID: id, State: job.State, LeaseToken: job.LeaseToken, Seen: job})
 		}
 		switch {
 		case err == nil && len(acted.Problems()) == 0:
@@ -171,7 +172,7 @@ func (a *app) editByHand(cmd *cobra.Command, client *jobq.Client, id int64) erro
 
 // openEditor lets the operator work on the file, and returns what was changed,
 // with the text. What cannot be read is ErrInvalid.
-func (a *app) openEditor(cmd *cobra.Command, file *jobedit.File, job *jobq.Job) (change jobq.JobChange, content []byte, err error) {
+func (a *app) openEditor(cmd *cobra.Command, file *jobedit.File, job *jobq.Job) (change operator.JobChange, content []byte, err error) {
 	editor := file.Command(cmd.Context())
 	editor.Stdin, editor.Stdout, editor.Stderr = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
 	if err := editor.Run(); err != nil {
@@ -208,7 +209,7 @@ one, in whatever state that is, but for what flags say. It can start at once unl
 			if err != nil {
 				return err
 			}
-			clone, err := client.Clone(cmd.Context(), id, change)
+			clone, err := a.operator(client).Clone(cmd.Context(), id, change)
 			if err != nil {
 				return err
 			}

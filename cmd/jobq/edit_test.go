@@ -15,6 +15,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/pgtest"
+	"github.com/jobq-dev/jobq/operator"
 )
 
 // editor makes a script the operator's editor, for processes of the test.
@@ -46,9 +47,9 @@ func TestEditCommand(t *testing.T) {
 		query[string](t, pool, "select concat_ws(' ', args, priority, run_at at time zone 'UTC' || '+00', queue, max_attempts, tags::text, metadata) from jobq.job where id = 2"))
 	require.Equal(t, "1 was so already\n", command(exitOK, "edit", "1", "--queue", "sms"))
 	require.Contains(t, command(exitOK, "undo", "1"), "2 of 2 undone")
-	var acted jobq.Acted
+	var acted operator.Acted
 	require.NoError(t, json.Unmarshal([]byte(command(exitOK, "edit", "1", "--tag", "", "--priority", "1", "--json")), &acted))
-	require.Equal(t, []jobq.ActedJob{{ID: 1, Before: jobq.Available, After: jobq.Available, Changed: true}}, acted.Jobs)
+	require.Equal(t, []operator.ActedJob{{ID: 1, Before: jobq.StateAvailable, After: jobq.StateAvailable, Changed: true}}, acted.Jobs)
 
 	require.Contains(t, command(exitNotFound, "edit", "99", "--priority", "1"), "no such job")
 	require.Contains(t, command(exitUsage, "edit", "1", "--queue", strings.Repeat("q", 129)), "queue must be 1 to 128 characters")

@@ -8,7 +8,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/subproc"
-	"github.com/jobq-dev/jobq/worker"
+	"github.com/jobq-dev/jobq/worker/programs"
 )
 
 // execJob is the args of a job that says which program to run.
@@ -28,7 +28,7 @@ func (j execJob) params(options jobq.EnqueueOptions) (jobq.EnqueueParams, error)
 		}
 	}
 	args, err := json.Marshal(j)
-	return jobq.EnqueueParams{Args: jobq.RawArgs{Name: worker.ExecKind, JSON: args}, EnqueueOptions: options}, err
+	return jobq.EnqueueParams{Args: jobq.RawArgs{Name: programs.ExecKind, JSON: args}, EnqueueOptions: options}, err
 }
 
 // enqueueExec adds a job that is a program, or one for each line of standard

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/monitor"
 )
 
 func newEventsCommand(a *app) *cobra.Command {
@@ -19,7 +20,7 @@ func newEventsCommand(a *app) *cobra.Command {
   jobq events --before 4711`,
 		Args: exactArgs(0),
 		RunE: a.withClient(func(cmd *cobra.Command, _ []string, client *jobq.Client) error {
-			events, err := client.Events(cmd.Context(), before, limit)
+			events, err := monitor.New(client).Events(cmd.Context(), before, limit)
 			if err != nil {
 				return err
 			}

@@ -13,6 +13,7 @@ import (
 	"github.com/jobq-dev/jobq/internal/config"
 	"github.com/jobq-dev/jobq/internal/subproc"
 	"github.com/jobq-dev/jobq/worker"
+	"github.com/jobq-dev/jobq/worker/programs"
 )
 
 // lockLostVariable says what becomes of programs whose lease is lost, where
@@ -20,7 +21,7 @@ import (
 const lockLostVariable = "JOBQ_LOCK_LOST_BEHAVIOR"
 
 // addHandler gives a worker a handler.
-type addHandler func(w *worker.Worker) error
+type addHandler func(p *programs.Programs) error
 
 // kindsOf are the kinds of the config file and of the flags, which win.
 func kindsOf(f *workerFlags, file *config.File) (map[string]config.Kind, error) {
@@ -102,36 +103,31 @@ func handlerOf(name string, kind config.Kind) (addHandler, error) {
 	if err != nil {
 		return nil, err
 	}
-	policy := worker.Policy{Slots: kind.Slots, Timeout: time.Duration(kind.Timeout), StallTimeout: time.Duration(kind.StallTimeout)}
-	return func(w *worker.Worker) error {
-		var err error
+	policy := &worker.Policy{Slots: kind.Slots, Timeout: time.Duration(kind.Timeout), StallTimeout: time.Duration(kind.StallTimeout)}
+	return func(p *programs.Programs) error {
 		switch {
 		case len(kind.Command) > 0:
-			err = worker.HandleCommand(w, name, command)
+			return p.HandleCommand(name, command, policy)
 		case len(kind.Stream) > 0:
 			command.Args = kind.Stream
-			err = worker.HandleStream(w, name, worker.Stream{Command: command, Processes: kind.Processes})
+			return p.HandleStream(name, programs.Stream{Command: command, Processes: kind.Processes}, policy)
 		case kind.HTTP != "":
 			header := make(http.Header, len(kind.Header))
 			for field, value := range kind.Header {
 				header.Set(field, value)
 			}
-			err = worker.HandleHTTP(w, name, worker.HTTP{URL: kind.HTTP, Header: header})
+			return p.HandleHTTP(name, programs.HTTP{URL: kind.HTTP, Header: header}, policy)
 		default:
-			err = worker.HandleExec(w, command)
+			return p.HandleExec(command, policy)
 		}
-		if err != nil {
-			return err
-		}
-		return worker.SetPolicy(w, name, policy)
 	}, nil
 }
 
 // commandOf is what the kind says of its program.
-func commandOf(kind config.Kind) (worker.Command, error) {
-	command := worker.Command{
+func commandOf(kind config.Kind) (programs.Command, error) {
+	command := programs.Command{
 		Args: kind.Command, Dir: kind.Dir, Environ: kind.PassEnv, Env: kind.Env, Grace: time.Duration(kind.Grace),
-		Attributes: worker.Attributes{Nice: kind.Nice},
+		Attributes: programs.Attributes{Nice: kind.Nice},
 	}
 	lost := kind.LockLost
 	if lost == "" {

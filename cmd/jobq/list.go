@@ -11,6 +11,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/printable"
+	"github.com/jobq-dev/jobq/monitor"
 )
 
 // filterHelp is the grammar in short, for every command that has a filter.
@@ -107,7 +108,7 @@ func sayNothing(cmd *cobra.Command, client *jobq.Client, filter jobq.Filter) {
 	if filter.Queue == "" {
 		return
 	}
-	if known, err := client.QueueKnown(cmd.Context(), filter.Queue); err == nil && !known {
+	if known, err := monitor.New(client).QueueKnown(cmd.Context(), filter.Queue); err == nil && !known {
 		fmt.Fprintln(cmd.ErrOrStderr(), printable.Line(unknownQueue(cmd.Context(), client, filter.Queue).Error()))
 	}
 }

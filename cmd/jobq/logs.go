@@ -11,6 +11,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/printable"
+	"github.com/jobq-dev/jobq/monitor"
 )
 
 // followEvery is how often `logs -f` looks for more.
@@ -43,8 +44,8 @@ type follower struct {
 	client *jobq.Client
 	id     int64
 	out    io.Writer
-	last   jobq.OutputPiece // that was printed
-	done   int64            // runs with tokens up to this one are printed
+	last   monitor.OutputPiece // that was printed
+	done   int64               // runs with tokens up to this one are printed
 	begun  bool
 }
 
@@ -68,7 +69,7 @@ func (f *follower) print(ctx context.Context, follow bool) error {
 		if err := f.printNew(ctx, job); err != nil {
 			return err
 		}
-		if !follow || job.State == jobq.Completed || job.State == jobq.Failed || job.State == jobq.Cancelled {
+		if !follow || job.State == jobq.StateCompleted || job.State == jobq.StateFailed || job.State == jobq.StateCancelled {
 			return nil
 		}
 		select {
@@ -81,7 +82,7 @@ func (f *follower) print(ctx context.Context, follow bool) error {
 
 // printNew prints pieces, and the whole output of runs too short to have any.
 func (f *follower) printNew(ctx context.Context, job *jobq.Job) error {
-	runs, err := f.client.Attempts(ctx, f.id)
+	runs, err := monitor.New(f.client).Attempts(ctx, f.id)
 	if err != nil {
 		return err
 	}
@@ -94,7 +95,7 @@ func (f *follower) printNew(ctx context.Context, job *jobq.Job) error {
 				f.done = run.LeaseToken
 			}
 		}
-		f.last = jobq.OutputPiece{LeaseToken: f.done, BeginsAt: math.MaxInt64}
+		f.last = monitor.OutputPiece{LeaseToken: f.done, BeginsAt: math.MaxInt64}
 	}
 	if err := f.printPieces(ctx); err != nil {
 		return err
@@ -113,7 +114,7 @@ func (f *follower) printNew(ctx context.Context, job *jobq.Job) error {
 
 func (f *follower) printPieces(ctx context.Context) error {
 	for {
-		pieces, err := f.client.Output(ctx, f.id, f.last)
+		pieces, err := monitor.New(f.client).Output(ctx, f.id, f.last)
 		if err != nil {
 			return err
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/printable"
 	"github.com/jobq-dev/jobq/tui"
-	"github.com/jobq-dev/jobq/worker"
+	"github.com/jobq-dev/jobq/worker/programs"
 )
 
 // Exit codes, the same for every command. Those that run another command,
@@ -28,7 +28,7 @@ const (
 )
 
 func main() {
-	worker.MaybeRunShim() // does not return in a process that is to be one
+	programs.MaybeRunShim() // does not return in a process that is to be one
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))

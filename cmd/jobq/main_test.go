@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq/internal/pgtest"
-	"github.com/jobq-dev/jobq/worker"
+	"github.com/jobq-dev/jobq/worker/programs"
 )
 
 // patience ends a test that hangs. It bounds nothing: the machine may be busy.
@@ -29,7 +29,7 @@ const patience = 5 * time.Minute
 const asCommand = "JOBQ_TEST_AS_COMMAND"
 
 func TestMain(m *testing.M) {
-	worker.MaybeRunShim()
+	programs.MaybeRunShim()
 	if flag := os.Getenv(asPanickingUI); flag != "" {
 		fmt.Fprintln(os.Stderr, "the UI has ended:", panickingUI(flag, os.Args[1], len(os.Args) > 2))
 		os.Exit(1)

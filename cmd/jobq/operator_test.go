@@ -11,8 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/pgtest"
+	"github.com/jobq-dev/jobq/monitor"
 )
 
 // failedJobs enqueues jobs and lets them fail for good, without a worker.
@@ -65,7 +65,7 @@ func TestOperator(t *testing.T) {
 	require.Contains(t, command(exitNotFound, "requeue", fmt.Sprint(ids[0])), "no such job")
 	command(exitOK, "queues", "pause", "email", "--reason", "smtp down")
 
-	var entries []jobq.AuditEntry
+	var entries []monitor.AuditEntry
 	out, _, _ := invoke(t, "", "audit", "--json", "--database-url", url)
 	require.NoError(t, json.Unmarshal([]byte(out), &entries))
 	var story []string

@@ -11,6 +11,7 @@ import (
 	"github.com/jobq-dev/jobq/internal/format"
 	"github.com/jobq-dev/jobq/internal/printable"
 	"github.com/jobq-dev/jobq/internal/when"
+	"github.com/jobq-dev/jobq/monitor"
 )
 
 func newQueuesCommand(a *app) *cobra.Command {
@@ -42,7 +43,7 @@ func newQueuesPauseCommand(a *app) *cobra.Command {
   jobq queues pause import --new     # before its first job`,
 		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
 			if !isNew {
-				known, err := client.QueueKnown(cmd.Context(), args[0])
+				known, err := monitor.New(client).QueueKnown(cmd.Context(), args[0])
 				if err != nil {
 					return err
 				}
@@ -50,7 +51,7 @@ func newQueuesPauseCommand(a *app) *cobra.Command {
 					return fmt.Errorf("%w (--new pauses a queue before its first job)", unknownQueue(cmd.Context(), client, args[0]))
 				}
 			}
-			acted, err := client.PauseQueue(cmd.Context(), args[0], "", reason)
+			acted, err := a.operator(client).PauseQueue(cmd.Context(), args[0], reason)
 			if err != nil {
 				return err
 			}
@@ -67,7 +68,7 @@ func newQueuesResumeCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use: "resume NAME", Short: "Let workers claim from a queue again", Args: exactArgs(1),
 		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
-			acted, err := client.ResumeQueue(cmd.Context(), args[0])
+			acted, err := a.operator(client).ResumeQueue(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
@@ -83,19 +84,19 @@ func newQueuesResumeCommand(a *app) *cobra.Command {
 // hintMax is how long unknownQueue looks for a similar name.
 const hintMax = 10 * time.Second
 
-// unknownQueue is the error for a queue that Client.QueueKnown does not know. It
+// unknownQueue is the error for a queue that Monitor.QueueKnown does not know. It
 // offers a similar name, if one is found in time: the lists for that are long
 // reads, and whether they fail does not matter to who asked for something else.
 func unknownQueue(ctx context.Context, client *jobq.Client, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, hintMax)
 	defer cancel()
 	var names []string
-	if queues, err := client.Queues(ctx); err == nil {
+	if queues, err := monitor.New(client).Queues(ctx); err == nil {
 		for _, queue := range queues {
 			names = append(names, queue.Name)
 		}
 	}
-	if ended, err := client.Stats(ctx, 24*time.Hour); err == nil {
+	if ended, err := monitor.New(client).Stats(ctx, 24*time.Hour); err == nil {
 		for _, stats := range ended {
 			names = append(names, stats.Queue)
 		}
@@ -116,7 +117,7 @@ func sayChange(cmd *cobra.Command, queue, state string, changed bool) {
 }
 
 func (a *app) listQueues(cmd *cobra.Command, _ []string, client *jobq.Client) error {
-	queues, err := client.Queues(cmd.Context())
+	queues, err := monitor.New(client).Queues(cmd.Context())
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/printable"
+	"github.com/jobq-dev/jobq/monitor"
+	"github.com/jobq-dev/jobq/operator"
 )
 
 func newQueuesSetCommand(a *app) *cobra.Command {
@@ -26,20 +28,20 @@ cannot work are refused. docs/guarantees.md shows settings for five ways of reco
 		Args: exactArgs(1),
 		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
 			given := cmd.Flags().Changed
-			change := jobq.QueueChange{
+			change := operator.QueueChange{
 				Lease: ifGiven(given("lease"), lease), ExtendEvery: ifGiven(given("extend-every"), extendEvery),
 				Heartbeat:  ifGiven(given("heartbeat"), jobq.Heartbeat(heartbeat)),
 				StaleGrace: ifGiven(given("stale-grace"), staleGrace), Redelivery: ifGiven(given("redelivery"), jobq.Redelivery(redelivery)),
 				RedeliveryDelay: ifGiven(given("redelivery-delay"), redeliveryDelay), ResetOnReap: ifGiven(given("reset-on-reap"), resetOnReap),
 			}
-			if change == (jobq.QueueChange{}) {
+			if change == (operator.QueueChange{}) {
 				return usagef("nothing to set: give at least one flag")
 			}
 			var unknown error
-			if known, err := client.QueueKnown(cmd.Context(), args[0]); err == nil && !known { // only a note depends on it
+			if known, err := monitor.New(client).QueueKnown(cmd.Context(), args[0]); err == nil && !known { // only a note depends on it
 				unknown = unknownQueue(cmd.Context(), client, args[0])
 			}
-			if err := client.SetQueue(cmd.Context(), args[0], change); err != nil {
+			if err := a.operator(client).SetQueue(cmd.Context(), args[0], change); err != nil {
 				return err
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "queue %s is set\n", printable.Line(args[0]))

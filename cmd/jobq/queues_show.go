@@ -12,6 +12,7 @@ import (
 	"github.com/jobq-dev/jobq/internal/format"
 	"github.com/jobq-dev/jobq/internal/printable"
 	"github.com/jobq-dev/jobq/internal/when"
+	"github.com/jobq-dev/jobq/monitor"
 )
 
 func newQueuesShowCommand(a *app) *cobra.Command {
@@ -21,13 +22,13 @@ func newQueuesShowCommand(a *app) *cobra.Command {
 its own settings, and "jobq settings" those of all queues.`,
 		Example: "  jobq queues show email",
 		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
-			queues, err := client.Queues(cmd.Context())
+			queues, err := monitor.New(client).Queues(cmd.Context())
 			if err != nil {
 				return err
 			}
-			at := slices.IndexFunc(queues, func(queue jobq.Queue) bool { return queue.Name == args[0] })
+			at := slices.IndexFunc(queues, func(queue monitor.Queue) bool { return queue.Name == args[0] })
 			if at < 0 {
-				known, err := client.QueueKnown(cmd.Context(), args[0])
+				known, err := monitor.New(client).QueueKnown(cmd.Context(), args[0])
 				switch {
 				case err != nil:
 					return err
@@ -39,7 +40,7 @@ its own settings, and "jobq settings" those of all queues.`,
 			if a.json {
 				return writeJSON(cmd.OutOrStdout(), queues[at])
 			}
-			settings, err := client.Settings(cmd.Context())
+			settings, err := monitor.New(client).Settings(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -50,7 +51,7 @@ its own settings, and "jobq settings" those of all queues.`,
 	return command
 }
 
-func writeQueue(out io.Writer, queue jobq.Queue, settings jobq.Settings) error {
+func writeQueue(out io.Writer, queue monitor.Queue, settings monitor.Settings) error {
 	paused := "no"
 	if queue.PausedAt != nil {
 		paused = ago(*queue.PausedAt) + " by " + format.PausedBy(queue)

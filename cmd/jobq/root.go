@@ -12,6 +12,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/settings"
+	"github.com/jobq-dev/jobq/operator"
 )
 
 // connectTimeout bounds the first connection of commands that do one thing.
@@ -163,12 +164,17 @@ func (a *app) clientOn(ctx context.Context, sessions jobq.Sessions) (*jobq.Clien
 	if err != nil {
 		return nil, err
 	}
-	client, err := jobq.NewClient(pool, &jobq.Config{Schema: a.schema, Actor: userAtHost() + " via jobq", Sessions: sessions})
+	client, err := jobq.NewClient(pool, &jobq.Config{Schema: a.schema, Sessions: sessions})
 	if err != nil {
 		pool.Close()
 		return nil, usageError{err}
 	}
 	return client, nil
+}
+
+// operator acts in the name of who runs the command.
+func (a *app) operator(client *jobq.Client) *operator.Operator {
+	return operator.New(client, userAtHost()+" via jobq")
 }
 
 // withClient runs a command's work with a client.

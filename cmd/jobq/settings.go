@@ -9,13 +9,15 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/when"
+	"github.com/jobq-dev/jobq/monitor"
+	"github.com/jobq-dev/jobq/operator"
 )
 
 // schemaSetting is a setting of the whole schema, as people name it.
 type schemaSetting struct {
 	name, help string
-	get        func(jobq.Settings) time.Duration
-	change     func(time.Duration) jobq.SettingsChange
+	get        func(monitor.Settings) time.Duration
+	change     func(time.Duration) operator.SettingsChange
 	// shorter says what is lost for good when the value becomes less.
 	shorter string
 }
@@ -24,9 +26,9 @@ func schemaSettings() []schemaSetting {
 	return []schemaSetting{{
 		name: "finished_retention",
 		help: "how long jobs are kept that have completed, failed or were cancelled: 1d to 10 years",
-		get:  func(s jobq.Settings) time.Duration { return s.FinishedRetention },
-		change: func(duration time.Duration) jobq.SettingsChange {
-			return jobq.SettingsChange{FinishedRetention: &duration}
+		get:  func(s monitor.Settings) time.Duration { return s.FinishedRetention },
+		change: func(duration time.Duration) operator.SettingsChange {
+			return operator.SettingsChange{FinishedRetention: &duration}
 		},
 		shorter: "jobs that have ended longer ago are deleted within minutes, and no undo brings them back",
 	}}
@@ -67,7 +69,7 @@ or runs is never removed.`,
 				}
 				shown = []schemaSetting{one}
 			}
-			stored, err := client.Settings(cmd.Context())
+			stored, err := monitor.New(client).Settings(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -89,7 +91,7 @@ or runs is never removed.`,
 // settingsSet is what `jobq settings set --json` writes.
 type settingsSet struct {
 	AuditID int64 `json:"audit_id"` // 0 when it was so already
-	jobq.Settings
+	monitor.Settings
 }
 
 func newSettingsSetCommand(a *app) *cobra.Command {
@@ -123,7 +125,7 @@ and so needs --yes.`,
 }
 
 func (a *app) changeSetting(cmd *cobra.Command, client *jobq.Client, setting schemaSetting, duration time.Duration, yes bool) error {
-	before, err := client.Settings(cmd.Context())
+	before, err := monitor.New(client).Settings(cmd.Context())
 	if err != nil {
 		return err
 	}
@@ -131,11 +133,11 @@ func (a *app) changeSetting(cmd *cobra.Command, client *jobq.Client, setting sch
 	if duration < old && !yes {
 		return usagef("%s is %s now; with %s, %s: add --yes to do it", setting.name, when.FormatDuration(old), when.FormatDuration(duration), setting.shorter)
 	}
-	id, err := client.SetSettings(cmd.Context(), setting.change(duration))
+	id, err := a.operator(client).SetSettings(cmd.Context(), setting.change(duration))
 	if err != nil {
 		return err
 	}
-	after, err := client.Settings(cmd.Context())
+	after, err := monitor.New(client).Settings(cmd.Context())
 	if err != nil {
 		return err
 	}

@@ -12,13 +12,14 @@ import (
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/format"
 	"github.com/jobq-dev/jobq/internal/printable"
+	"github.com/jobq-dev/jobq/monitor"
 )
 
 // jobStory is a job with its runs.
 type jobStory struct {
 	*jobq.Job
-	Runs   []jobq.Attempt     `json:"runs"`
-	Output []jobq.OutputPiece `json:"output,omitempty"` // of the run that runs
+	Runs   []monitor.Attempt     `json:"runs"`
+	Output []monitor.OutputPiece `json:"output,omitempty"` // of the run that runs
 }
 
 func newShowCommand(a *app) *cobra.Command {
@@ -36,13 +37,13 @@ func newShowCommand(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			runs, err := client.Attempts(cmd.Context(), id)
+			runs, err := monitor.New(client).Attempts(cmd.Context(), id)
 			if err != nil {
 				return err
 			}
 			story := jobStory{Job: job, Runs: runs}
-			if job.State == jobq.Running {
-				if story.Output, err = client.Output(cmd.Context(), id, jobq.OutputPiece{LeaseToken: job.LeaseToken, BeginsAt: -1}); err != nil {
+			if job.State == jobq.StateRunning {
+				if story.Output, err = monitor.New(client).Output(cmd.Context(), id, monitor.OutputPiece{LeaseToken: job.LeaseToken, BeginsAt: -1}); err != nil {
 					return err
 				}
 			}
@@ -119,7 +120,7 @@ func writeStory(out io.Writer, whole jobStory) error {
 
 // writeRun has the number of the run among all of the job: attempts begin anew
 // after a requeue.
-func writeRun(story *strings.Builder, number int, run jobq.Attempt) {
+func writeRun(story *strings.Builder, number int, run monitor.Attempt) {
 	fmt.Fprintf(story, "\nrun %d  %s after %s, %s, on %s\n", number, run.Outcome,
 		format.Took(run.FinishedAt.Sub(run.StartedAt)), run.FinishedAt.Format(time.RFC3339), printable.Line(run.WorkerID))
 	if usage := run.Usage; usage != nil {

@@ -9,14 +9,15 @@ import (
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/format"
 	"github.com/jobq-dev/jobq/internal/when"
+	"github.com/jobq-dev/jobq/monitor"
 )
 
 // overview is what `jobq stats` shows.
 type overview struct {
-	At     time.Time         `json:"at"`
-	SpanNs time.Duration     `json:"span_ns"`
-	Queues []jobq.Queue      `json:"queues"`
-	Ended  []jobq.QueueStats `json:"ended"`
+	At     time.Time            `json:"at"`
+	SpanNs time.Duration        `json:"span_ns"`
+	Queues []monitor.Queue      `json:"queues"`
+	Ended  []monitor.QueueStats `json:"ended"`
 }
 
 func newStatsCommand(a *app) *cobra.Command {
@@ -66,18 +67,18 @@ func (a *app) watchOverview(cmd *cobra.Command, client *jobq.Client, span, every
 }
 
 func (a *app) writeOverview(cmd *cobra.Command, client *jobq.Client, span time.Duration) error {
-	queues, err := client.Queues(cmd.Context())
+	queues, err := monitor.New(client).Queues(cmd.Context())
 	if err != nil {
 		return err
 	}
-	ended, err := client.Stats(cmd.Context(), span)
+	ended, err := monitor.New(client).Stats(cmd.Context(), span)
 	if err != nil {
 		return err
 	}
 	if a.json {
 		return writeJSON(cmd.OutOrStdout(), overview{At: time.Now().UTC(), SpanNs: span, Queues: queues, Ended: ended})
 	}
-	byQueue := make(map[string]jobq.QueueStats, len(ended))
+	byQueue := make(map[string]monitor.QueueStats, len(ended))
 	for _, stats := range ended {
 		byQueue[stats.Queue] = stats
 	}
@@ -87,7 +88,7 @@ func (a *app) writeOverview(cmd *cobra.Command, client *jobq.Client, span time.D
 	}
 	for _, stats := range ended {
 		if !known[stats.Queue] {
-			queues = append(queues, jobq.Queue{Name: stats.Queue, AvailableMax: jobq.CountMax})
+			queues = append(queues, monitor.Queue{Name: stats.Queue, AvailableMax: jobq.CountMax})
 		}
 	}
 	fmt.Fprintf(cmd.OutOrStdout(), "%s, ended within %s\n", time.Now().UTC().Format(time.RFC3339), when.FormatDuration(span))

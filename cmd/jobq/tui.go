@@ -78,6 +78,7 @@ func (a *app) runTUI(cmd *cobra.Command, config *tui.Config, f *tuiFlags) error 
 	if config.Theme == "" && colourless() {
 		config.Theme = "mono"
 	}
+	config.Actor = userAtHost() + " via jobq-tui"
 	if err := a.offerContexts(cmd, config, f); err != nil {
 		return err
 	}
@@ -184,7 +185,7 @@ func (a *app) tuiConnect(ctx context.Context, f *tuiFlags) (*jobq.Client, tui.Co
 			return nil, where, err
 		}
 	}
-	client, err := jobq.NewClient(pool, &jobq.Config{Schema: a.schema, Actor: userAtHost() + " via jobq-tui", Sessions: jobq.Sessions(a.sessions)})
+	client, err := jobq.NewClient(pool, &jobq.Config{Schema: a.schema, Sessions: jobq.Sessions(a.sessions)})
 	if err == nil {
 		err = client.Check(ctx)
 	}

@@ -15,8 +15,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/pgtest"
+	"github.com/jobq-dev/jobq/monitor"
 	"github.com/jobq-dev/jobq/tui/command"
 )
 
@@ -170,7 +170,7 @@ func TestTUIStory(t *testing.T) {
 	term.await("COMPLETED")
 	term.press(command.Audit)
 	screen := term.await("WHAT")
-	var entries []jobq.AuditEntry
+	var entries []monitor.AuditEntry
 	out, _, code := invoke(t, "", "audit", "--json", "--database-url", url)
 	require.Zero(t, code)
 	require.NoError(t, json.Unmarshal([]byte(out), &entries))

@@ -20,6 +20,7 @@ import (
 	"github.com/jobq-dev/jobq/internal/config"
 	"github.com/jobq-dev/jobq/janitor"
 	"github.com/jobq-dev/jobq/worker"
+	"github.com/jobq-dev/jobq/worker/programs"
 )
 
 // workerFlags are the flags of `jobq worker`.
@@ -144,8 +145,9 @@ func (a *app) runWorker(cmd *cobra.Command, f workerFlags) error {
 	if err != nil {
 		return usageError{err}
 	}
+	runners := programs.New(w)
 	for _, handle := range handlers {
-		if err := handle(w); err != nil {
+		if err := handle(runners); err != nil {
 			return usageError{err}
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/monitor"
 )
 
 func newWorkersCommand(a *app) *cobra.Command {
@@ -24,7 +25,7 @@ func newWorkersCommand(a *app) *cobra.Command {
   jobq workers --programs   # how the programs of each kind have ended, and what they used
   jobq workers drain web-1-4711-0a1b2c3d`,
 		RunE: a.withClient(func(cmd *cobra.Command, _ []string, client *jobq.Client) error {
-			workers, err := client.Workers(cmd.Context())
+			workers, err := monitor.New(client).Workers(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -68,7 +69,7 @@ it may start another one. It is in the audit, and cannot be undone.`,
 		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
 			var failures []error
 			for _, id := range args {
-				asked, err := client.DrainWorker(cmd.Context(), id)
+				asked, err := a.operator(client).DrainWorker(cmd.Context(), id)
 				switch {
 				case err != nil:
 					failures = append(failures, err)
@@ -84,7 +85,7 @@ it may start another one. It is in the audit, and cannot be undone.`,
 	return command
 }
 
-func writePrograms(out io.Writer, workers []jobq.Worker) error {
+func writePrograms(out io.Writer, workers []monitor.Worker) error {
 	t := newTable(out, "WORKER", "KIND", "STARTED", "NOT STARTED", "OK", "LATER", "FINAL", "FAILED", "SIGNALLED", "STOPPED", "CPU", "MAX MEMORY", "TROUBLE")
 	for _, w := range workers {
 		for _, kind := range slices.Sorted(maps.Keys(w.Programs)) {

@@ -8,9 +8,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/jobedit"
 	"github.com/jobq-dev/jobq/internal/printable"
+	"github.com/jobq-dev/jobq/monitor"
 )
 
 // idsMax is how many ids stand for the jobs of an action.
@@ -18,7 +18,7 @@ const idsMax = 3
 
 // What is what the action was about: a filter, a queue or a worker, or the jobs;
 // and what an edit has set.
-func What(entry jobq.AuditEntry) string {
+func What(entry monitor.AuditEntry) string {
 	subject := printable.Line(entry.Target)
 	if entry.Target == "" {
 		subject = ids(entry.JobIDs)
@@ -40,7 +40,7 @@ func ids(all []int64) string {
 
 // Note is what became of the action, and what was noted about it; empty for
 // most.
-func Note(entry jobq.AuditEntry) string {
+func Note(entry monitor.AuditEntry) string {
 	note := printable.Line(entry.Note)
 	switch {
 	case entry.UndoneBy > 0:

@@ -112,7 +112,7 @@ func TestCompletionInTransactionWaits(t *testing.T) {
 	}
 	answers := make(chan answer, 1)
 	go func() {
-		ids, err := q.queries.RunCompleteTx(context.Background(), db.RunCompleteTxParams{ID: 1, Token: job.LeaseToken, Owner: "a"})
+		ids, err := q.queries.RunCompleteTx(context.Background(), db.RunCompleteTxParams{ID: 1, Token: job.LeaseToken, Owner: "a", ClaimedAt: job.StartedAt})
 		answers <- answer{ids, err}
 	}()
 	q.awaitLock()
@@ -133,9 +133,9 @@ func TestHeldByTheRunItself(t *testing.T) {
 	tx, err := q.pool.Begin(ctx)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, tx.Rollback(ctx)) }()
-	held, err := q.schema.Queries(tx).RunHold(ctx, 1, job.LeaseToken, "a")
+	held, err := q.schema.Queries(tx).RunHold(ctx, db.RunHoldParams{ID: 1, Token: job.LeaseToken, Owner: "a", ClaimedAt: job.StartedAt})
 	require.NoError(t, err)
 	require.EqualValues(t, 1, held)
 	require.True(t, writes["progress"](q, at(job), "a"))
-	require.Equal(t, db.LeaseOK, q.extend("a", job.LeaseToken, time.Hour).Answer)
+	require.Equal(t, db.LeaseOK, q.extend("a", at(job), time.Hour))
 }

@@ -57,10 +57,10 @@ func TestEveryColumnSurvives(t *testing.T) {
 	report := func(q *queue, job db.JobClaimRow) {
 		percent, stage, message := float32(40), "s", "m"
 		_, err := q.queries.RunProgress(context.Background(), db.RunProgressParams{
-			Percent: &percent, Stage: &stage, Message: &message, ID: job.ID, Token: job.LeaseToken, Owner: "a",
+			Percent: &percent, Stage: &stage, Message: &message, ID: job.ID, Token: job.LeaseToken, Owner: "a", ClaimedAt: job.StartedAt,
 		})
 		require.NoError(q, err)
-		_, err = q.queries.RunCheckpoint(context.Background(), db.RunCheckpointParams{Checkpoint: []byte(`{"p": 2}`), ID: job.ID, Token: job.LeaseToken, Owner: "a"})
+		_, err = q.queries.RunCheckpoint(context.Background(), db.RunCheckpointParams{Checkpoint: []byte(`{"p": 2}`), ID: job.ID, Token: job.LeaseToken, Owner: "a", ClaimedAt: job.StartedAt})
 		require.NoError(q, err)
 	}
 	reported := func(then func(q *queue, job db.JobClaimRow)) func(q *queue, job db.JobClaimRow) {

@@ -139,6 +139,9 @@ func TestRunBeginsAfterItsClaim(t *testing.T) {
 	jobs := sorted(q.claim("a", 5))
 	require.Len(t, jobs, 5)
 	q.exec("update jobq.lease set claimed_at = claimed_at - interval '1 hour'")
+	for i := range jobs {
+		jobs[i].StartedAt.Time = jobs[i].StartedAt.Time.Add(-time.Hour)
+	}
 	q.exchange(db.Exchange{
 		Owner: "a",
 		Completions: []db.Completion{
@@ -238,14 +241,14 @@ func TestRunLimits(t *testing.T) {
 	refused(exchange(db.Exchange{Endings: []db.Ending{{Slot: job, Outcome: "failed", Error: strings.Repeat("x", 64<<10+1), Started: true}}}), "error must be at most 64 KiB")
 	refused(exchange(db.Exchange{Endings: []db.Ending{{Slot: job, Outcome: "failed", Error: "a\x00b", Started: true}}}), "UTF-8")
 	progress := func(percent float32, stage, message string) error {
-		_, err := q.queries.RunProgress(ctx, db.RunProgressParams{Percent: &percent, Stage: &stage, Message: &message, ID: job.ID, Token: job.Token, Owner: "a"})
+		_, err := q.queries.RunProgress(ctx, db.RunProgressParams{Percent: &percent, Stage: &stage, Message: &message, ID: job.ID, Token: job.Token, Owner: "a", ClaimedAt: db.Timestamp(job.ClaimedAt)})
 		return err
 	}
 	refused(progress(101, "", ""), "progress_percent must be 0 to 100")
 	refused(progress(-1, "", ""), "progress_percent must be 0 to 100")
 	refused(progress(1, strings.Repeat("s", 129), ""), "progress_stage must be at most 128")
 	refused(progress(1, "", strings.Repeat("m", 1025)), "progress_message must be at most 1024")
-	_, err := q.queries.RunCheckpoint(ctx, db.RunCheckpointParams{Checkpoint: large, ID: job.ID, Token: job.Token, Owner: "a"})
+	_, err := q.queries.RunCheckpoint(ctx, db.RunCheckpointParams{Checkpoint: large, ID: job.ID, Token: job.Token, Owner: "a", ClaimedAt: db.Timestamp(job.ClaimedAt)})
 	refused(err, "checkpoint must be at most 1 MiB")
 
 	// Of the longest error, last_error has the beginning and the end, in whole
@@ -265,7 +268,7 @@ func TestProgressIsMerged(t *testing.T) {
 	job := q.claim("a", 1)[0]
 	percent, stage := float32(40), "resize"
 	for _, params := range []db.RunProgressParams{{Percent: &percent}, {Stage: &stage}} {
-		params.ID, params.Token, params.Owner = job.ID, job.LeaseToken, "a"
+		params.ID, params.Token, params.Owner, params.ClaimedAt = job.ID, job.LeaseToken, "a", job.StartedAt
 		count, err := q.queries.RunProgress(ctx, params)
 		require.NoError(t, err)
 		require.EqualValues(t, 1, count)
@@ -311,6 +314,9 @@ func TestRunSecondsOfCancelled(t *testing.T) {
 	q.exec("insert into jobq.pending (kind) select 'k' from generate_series(1, 3)")
 	jobs := q.claim("a", 3)
 	q.change(pgtest.Columns{"started_at": "started_at - interval '1 hour'"}, "true")
+	for i := range jobs {
+		jobs[i].StartedAt.Time = jobs[i].StartedAt.Time.Add(-time.Hour)
+	}
 	require.Equal(t, "cancelled", q.end(jobs[0], db.Ending{Outcome: "cancelled"}))
 	q.exec("select jobq.cancel($1)", jobs[1].ID)
 	require.Equal(t, "cancelled", q.end(jobs[1], db.Ending{Outcome: "failed"}))

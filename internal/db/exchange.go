@@ -27,6 +27,11 @@ const HotSettings = `select set_config('plan_cache_mode', 'force_generic_plan', 
   set_config('enable_nestloop', 'off', true), set_config('enable_mergejoin', 'off', true),
   set_config('enable_sort', 'off', true), set_config('jit', 'off', true)`
 
+// PrunedSettings have a statement planned with its arguments, so that it locks
+// only those days of the history that it can need. They end with the transaction.
+const PrunedSettings = `select set_config('plan_cache_mode', 'force_custom_plan', true),
+  set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true)`
+
 // Batcher sends a batch of statements: a pool, a connection or a transaction.
 type Batcher interface {
 	SendBatch(ctx context.Context, batch *pgx.Batch) pgx.BatchResults
@@ -53,7 +58,8 @@ type Completion struct {
 	OnRow bool
 	// Retried says that it was sent before, with an unknown outcome: the server may
 	// work on that still, and store it in the lease. So while the lease refuses it,
-	// it is busy, and does not end on its own row as well, unless OnRow says so.
+	// it is busy, and does not end on its own row as well, unless OnRow says so; and
+	// then only while nobody has the lease locked.
 	Retried bool
 	Result  json.RawMessage // nil for none
 	Output  string          // "" for none
@@ -237,8 +243,9 @@ func (r *round) inLease(c *Completion) bool { return c.isPlain() && !r.again && 
 
 func (r *round) queueRunEnd(ctx context.Context, s *Schema, batch *pgx.Batch) {
 	params := RunEndParams{Owner: r.Owner}
-	add := func(at Slot, outcome, text, output string, delay Delay, final, quiet bool, ranUs int64, result, usage json.RawMessage) {
+	add := func(at Slot, retried bool, outcome, text, output string, delay Delay, final, quiet bool, ranUs int64, result, usage json.RawMessage) {
 		params.Ids, params.Tokens = append(params.Ids, at.ID), append(params.Tokens, at.Token)
+		params.ClaimedAts, params.Retried = append(params.ClaimedAts, Timestamp(at.ClaimedAt)), append(params.Retried, retried)
 		params.Outcomes, params.Errors = append(params.Outcomes, outcome), append(params.Errors, text)
 		params.Outputs, params.Delays = append(params.Outputs, output), append(params.Delays, delay.interval())
 		params.Finals, params.Quiet, params.RanUs = append(params.Finals, final), append(params.Quiet, quiet), append(params.RanUs, ranUs)
@@ -246,11 +253,11 @@ func (r *round) queueRunEnd(ctx context.Context, s *Schema, batch *pgx.Batch) {
 	}
 	for c := range r.completions() {
 		if r.onRow(c) {
-			add(c.Slot, "completed", "", c.Output, Delay{}, false, false, max(c.Ran.Microseconds(), 0), c.Result, c.Usage)
+			add(c.Slot, c.Retried, "completed", "", c.Output, Delay{}, false, false, max(c.Ran.Microseconds(), 0), c.Result, c.Usage)
 		}
 	}
 	for _, e := range r.Endings {
-		add(e.Slot, e.Outcome, e.Error, e.Output, e.Delay, e.Final, e.Quiet, e.ranUs(), nil, e.Usage)
+		add(e.Slot, false, e.Outcome, e.Error, e.Output, e.Delay, e.Final, e.Quiet, e.ranUs(), nil, e.Usage)
 	}
 	if len(params.Ids) == 0 {
 		return
@@ -319,7 +326,7 @@ func (r *round) queueLeaseEnd(ctx context.Context, s *Schema, batch *pgx.Batch) 
 	}
 	params.Ids = slices.Sorted(maps.Keys(tokens))
 	for _, token := range params.Ids {
-		params.ClaimedAts = append(params.ClaimedAts, pgtype.Timestamptz{Time: r.claims[token], Valid: true})
+		params.ClaimedAts = append(params.ClaimedAts, Timestamp(r.claims[token]))
 		params.Lows = append(params.Lows, int32(len(params.Plain)+1)) // #nosec G115 -- as many as an exchange has
 		for _, c := range plain[token] {
 			params.Plain = append(params.Plain, c.Slot.Slot)
@@ -364,7 +371,7 @@ func (r *round) queueLook(ctx context.Context, s *Schema, batch *pgx.Batch) {
 	ids := slices.Sorted(maps.Keys(tokens))
 	claimedAts := make([]pgtype.Timestamptz, len(ids))
 	for i, id := range ids {
-		claimedAts[i] = pgtype.Timestamptz{Time: r.claims[id], Valid: true}
+		claimedAts[i] = Timestamp(r.claims[id])
 	}
 	s.Queue(batch, func(q *Queries) { _, _ = q.LeaseLook(ctx, ids, claimedAts, r.Owner) }).Query(func(rows pgx.Rows) error {
 		var row LeaseLookRow
@@ -379,18 +386,21 @@ func (r *round) queueLook(ctx context.Context, s *Schema, batch *pgx.Batch) {
 // queueHeld asks which of the runs are still the owner's, and which have
 // completed, after the statements that were to end them.
 func (r *round) queueHeld(ctx context.Context, s *Schema, batch *pgx.Batch) {
-	ids := make([]int64, 0, len(r.Completions)+len(r.Endings))
-	tokens := make([]int64, 0, cap(ids))
+	params := RunHeldParams{Owner: r.Owner}
+	add := func(at Slot) {
+		params.Ids, params.Tokens = append(params.Ids, at.ID), append(params.Tokens, at.Token)
+		params.ClaimedAts = append(params.ClaimedAts, Timestamp(at.ClaimedAt))
+	}
 	for c := range r.completions() {
-		ids, tokens = append(ids, c.ID), append(tokens, c.Token)
+		add(c.Slot)
 	}
 	for _, e := range r.Endings {
-		ids, tokens = append(ids, e.ID), append(tokens, e.Token)
+		add(e.Slot)
 	}
-	if len(ids) == 0 {
+	if len(params.Ids) == 0 {
 		return
 	}
-	s.Queue(batch, func(q *Queries) { _, _ = q.RunHeld(ctx, ids, tokens, r.Owner) }).
+	s.Queue(batch, func(q *Queries) { _, _ = q.RunHeld(ctx, params) }).
 		Query(func(rows pgx.Rows) error {
 			var row RunHeldRow
 			_, err := pgx.ForEachRow(rows, []any{&row.ID, &row.Held}, func() error {

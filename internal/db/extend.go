@@ -3,6 +3,7 @@ package db
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -17,33 +18,32 @@ const (
 
 // Extension is a lease to be extended, and the time that it gets, 0 to only ask after it.
 type Extension struct {
-	ID    int64
-	Lease pgtype.Interval
-}
-
-// Extended is the answer for one lease.
-type Extended struct {
-	Answer    string
-	Cancelled []int64 // those of its jobs that somebody has asked to cancel
+	ID        int64
+	ClaimedAt time.Time // tells it from another lease with this id: see Slot
+	Lease     pgtype.Interval
 }
 
 // ExtendLeases extends leases of the owner's, and answers for each id. Leases of
 // one length, which mostly all are, take one statement.
-func (s *Schema) ExtendLeases(ctx context.Context, conn Batcher, owner string, extensions []Extension) (map[int64]Extended, error) {
-	answers := make(map[int64]Extended, len(extensions))
-	groups := make(map[int64][]int64)
+func (s *Schema) ExtendLeases(ctx context.Context, conn Batcher, owner string, extensions []Extension) (map[int64]string, error) {
+	answers := make(map[int64]string, len(extensions))
+	groups := make(map[int64]*LeaseExtendParams)
 	for _, extension := range extensions {
-		answers[extension.ID] = Extended{Answer: LeaseLost}
-		groups[extension.Lease.Microseconds] = append(groups[extension.Lease.Microseconds], extension.ID)
+		answers[extension.ID] = LeaseLost
+		group := groups[extension.Lease.Microseconds]
+		if group == nil {
+			group = &LeaseExtendParams{Lease: extension.Lease, Owner: owner}
+			groups[extension.Lease.Microseconds] = group
+		}
+		group.Ids, group.ClaimedAts = append(group.Ids, extension.ID), append(group.ClaimedAts, Timestamp(extension.ClaimedAt))
 	}
 	batch := &pgx.Batch{}
 	batch.Queue(HotSettings)
-	for microseconds, ids := range groups {
-		lease := pgtype.Interval{Microseconds: microseconds, Valid: true}
-		s.Queue(batch, func(q *Queries) { _, _ = q.LeaseExtend(ctx, lease, ids, owner) }).Query(func(rows pgx.Rows) error {
+	for _, group := range groups {
+		s.Queue(batch, func(q *Queries) { _, _ = q.LeaseExtend(ctx, *group) }).Query(func(rows pgx.Rows) error {
 			var row LeaseExtendRow
-			_, err := pgx.ForEachRow(rows, []any{&row.ID, &row.Answer, &row.Cancelled}, func() error {
-				answers[row.ID] = Extended{Answer: row.Answer, Cancelled: row.Cancelled}
+			_, err := pgx.ForEachRow(rows, []any{&row.ID, &row.Answer}, func() error {
+				answers[row.ID] = row.Answer
 				return nil
 			})
 			return err
@@ -53,4 +53,25 @@ func (s *Schema) ExtendLeases(ctx context.Context, conn Batcher, owner string, e
 		return nil, fmt.Errorf("extend leases: %w", err)
 	}
 	return answers, nil
+}
+
+// CancelledJobs returns, by lease, the jobs of leases that somebody has asked to
+// cancel. It is no part of the extension: whoever has locked the history would
+// keep the leases from being extended.
+func (s *Schema) CancelledJobs(ctx context.Context, conn Batcher, leases []int64) (map[int64][]int64, error) {
+	cancelled := make(map[int64][]int64)
+	batch := &pgx.Batch{}
+	batch.Queue(PrunedSettings)
+	s.Queue(batch, func(q *Queries) { _, _ = q.LeaseCancelled(ctx, leases) }).Query(func(rows pgx.Rows) error {
+		var row LeaseCancelledRow
+		_, err := pgx.ForEachRow(rows, []any{&row.LeaseID, &row.ID}, func() error {
+			cancelled[row.LeaseID] = append(cancelled[row.LeaseID], row.ID)
+			return nil
+		})
+		return err
+	})
+	if err := conn.SendBatch(ctx, batch).Close(); err != nil {
+		return nil, fmt.Errorf("look for cancelled jobs: %w", err)
+	}
+	return cancelled, nil
 }

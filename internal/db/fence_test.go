@@ -89,13 +89,26 @@ func slotsOf(jobs []db.JobClaimRow) map[int64]db.Slot {
 	return slots
 }
 
-// extend asks for an hour more for a lease, or only after it with 0.
-func (q *queue) extend(owner string, token int64, by time.Duration) db.Extended {
+// extend asks for more time for a lease, or only after it with 0.
+func (q *queue) extend(owner string, at db.Slot, by time.Duration) (answer string) {
 	q.Helper()
-	answers, err := q.schema.ExtendLeases(context.Background(), q.pool, owner, []db.Extension{{ID: token, Lease: db.Interval(by)}})
+	answers, err := q.schema.ExtendLeases(context.Background(), q.pool, owner, []db.Extension{{ID: at.Token, ClaimedAt: at.ClaimedAt, Lease: db.Interval(by)}})
 	require.NoError(q, err)
 	require.Len(q, answers, 1)
-	return answers[token]
+	return answers[at.Token]
+}
+
+// cancelled are the jobs of a lease that somebody has asked to cancel.
+func (q *queue) cancelled(lease int64) []int64 {
+	q.Helper()
+	cancelled, err := q.schema.CancelledJobs(context.Background(), q.pool, []int64{lease})
+	require.NoError(q, err)
+	return cancelled[lease]
+}
+
+// fateOf asks what has become of a job that was completed in a transaction.
+func fateOf(job db.JobClaimRow) db.RunFateParams {
+	return db.RunFateParams{ID: job.ID, Token: job.LeaseToken, Owner: "a", ClaimedAt: job.StartedAt}
 }
 
 // write is one of the writes that a worker may do under a lease. It says
@@ -122,28 +135,28 @@ var writes = map[string]write{
 	"complete with result": completing(func(c *db.Completion) { c.Result = json.RawMessage("1") }),
 	"complete on its row":  completing(func(c *db.Completion) { c.OnRow = true }),
 	"complete in a transaction": func(q *queue, at db.Slot, owner string) bool {
-		ids, err := q.queries.RunCompleteTx(context.Background(), db.RunCompleteTxParams{ID: at.ID, Token: at.Token, Owner: owner})
+		ids, err := q.queries.RunCompleteTx(context.Background(), db.RunCompleteTxParams{ID: at.ID, Token: at.Token, Owner: owner, ClaimedAt: db.Timestamp(at.ClaimedAt)})
 		require.NoError(q, err)
 		return len(ids) == 1
 	},
 	"fail": ending("failed"), "time out": ending("timed_out"), "cancel": ending("cancelled"),
 	"release": ending("released"), "snooze": ending("snoozed"),
 	"extend": func(q *queue, at db.Slot, owner string) bool {
-		return q.extend(owner, at.Token, time.Hour+time.Minute).Answer == db.LeaseOK
+		return q.extend(owner, at, time.Hour+time.Minute) == db.LeaseOK
 	},
 	"progress": func(q *queue, at db.Slot, owner string) bool {
 		percent := float32(50)
-		count, err := q.queries.RunProgress(context.Background(), db.RunProgressParams{Percent: &percent, ID: at.ID, Token: at.Token, Owner: owner})
+		count, err := q.queries.RunProgress(context.Background(), db.RunProgressParams{Percent: &percent, ID: at.ID, Token: at.Token, Owner: owner, ClaimedAt: db.Timestamp(at.ClaimedAt)})
 		require.NoError(q, err)
 		return count == 1
 	},
 	"checkpoint": func(q *queue, at db.Slot, owner string) bool {
-		count, err := q.queries.RunCheckpoint(context.Background(), db.RunCheckpointParams{Checkpoint: json.RawMessage(`1`), ID: at.ID, Token: at.Token, Owner: owner})
+		count, err := q.queries.RunCheckpoint(context.Background(), db.RunCheckpointParams{Checkpoint: json.RawMessage(`1`), ID: at.ID, Token: at.Token, Owner: owner, ClaimedAt: db.Timestamp(at.ClaimedAt)})
 		require.NoError(q, err)
 		return count == 1
 	},
 	"output": func(q *queue, at db.Slot, owner string) bool {
-		count, err := q.queries.OutputAppend(context.Background(), db.OutputAppendParams{EndsAt: 1, Content: "x", ID: at.ID, Token: at.Token, Owner: owner})
+		count, err := q.queries.OutputAppend(context.Background(), db.OutputAppendParams{EndsAt: 1, Content: "x", ID: at.ID, Token: at.Token, Owner: owner, ClaimedAt: db.Timestamp(at.ClaimedAt)})
 		require.NoError(q, err)
 		return count == 1
 	},
@@ -182,7 +195,7 @@ func TestFence(t *testing.T) {
 				token int64
 				owner string
 			}{{first.LeaseToken, "a"}, {second.LeaseToken, "b"}, {second.LeaseToken + 1, "a"}} {
-				require.False(t, write(q, db.Slot{ID: first.ID, Token: stale.token, Slot: 1}, stale.owner), "token %d of %s was accepted", stale.token, stale.owner)
+				require.False(t, write(q, db.Slot{ID: first.ID, Token: stale.token, Slot: 1, ClaimedAt: second.StartedAt.Time}, stale.owner), "token %d of %s was accepted", stale.token, stale.owner)
 				require.Equal(t, before, q.everything())
 			}
 			require.True(t, write(q, at(second), "a"))
@@ -285,29 +298,29 @@ func TestPlaceInLine(t *testing.T) {
 }
 
 // An extension answers for each lease without waiting for one that somebody has
-// locked, and tells of a wish to cancel.
+// locked. Of several leases, the jobs to be cancelled are told by lease.
 func TestExtensionAnswers(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	q := setUp(t)
 	q.exec("select jobq.enqueue('k') from generate_series(1, 5)")
 	var leases []int64
+	var extensions []db.Extension
+	var locked db.JobClaimRow
 	for _, count := range []int32{1, 2, 1, 1} {
-		leases = append(leases, q.claim("a", count)[0].LeaseToken)
+		locked = q.claim("a", count)[0]
+		leases = append(leases, locked.LeaseToken)
+		extensions = append(extensions, db.Extension{ID: locked.LeaseToken, ClaimedAt: locked.StartedAt.Time, Lease: hour})
 	}
-	q.exec("select jobq.cancel(2)")
+	q.exec("select jobq.cancel(2), jobq.cancel(5)")
 	q.exec("delete from jobq.lease where id = $1", leases[2])
 	release := q.lockLeases(leases[3])
-	extensions := make([]db.Extension, len(leases))
-	for i, id := range leases {
-		extensions[i] = db.Extension{ID: id, Lease: hour}
-	}
 	answers, err := q.schema.ExtendLeases(ctx, q.pool, "a", extensions)
 	require.NoError(t, err)
-	require.Equal(t, map[int64]db.Extended{
-		leases[0]: {Answer: db.LeaseOK, Cancelled: []int64{}}, leases[1]: {Answer: db.LeaseOK, Cancelled: []int64{2}},
-		leases[2]: {Answer: db.LeaseLost}, leases[3]: {Answer: db.LeaseBusy, Cancelled: []int64{}},
-	}, answers)
+	require.Equal(t, map[int64]string{leases[0]: db.LeaseOK, leases[1]: db.LeaseOK, leases[2]: db.LeaseLost, leases[3]: db.LeaseBusy}, answers)
+	cancelled, err := q.schema.CancelledJobs(ctx, q.pool, leases)
+	require.NoError(t, err)
+	require.Equal(t, map[int64][]int64{leases[1]: {2}, leases[3]: {5}}, cancelled)
 	release()
-	require.Equal(t, db.LeaseOK, q.extend("a", leases[3], time.Hour).Answer)
+	require.Equal(t, db.LeaseOK, q.extend("a", at(locked), time.Hour))
 }

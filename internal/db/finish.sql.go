@@ -15,11 +15,12 @@ import (
 const LeaseEnd = `-- name: LeaseEnd :many
 
 with e as materialized (
-  select x.lease_id, array_agg(distinct x.slot) as slots
-    from rows from (unnest($2::bigint[]), unnest($3::smallint[]),
-      unnest($4::bigint[])) as x(lease_id, slot, job_id)
-    where (select r.state is null from jobq.run r where r.id = x.job_id and r.lease_id = x.lease_id limit 1) is not true
-    group by x.lease_id
+  -- Where nothing ended elsewhere, it is not called, and no day of the history is locked.
+  select o.lease_id, o.slots
+    from rows from (
+      jobq.runs_over($2::bigint[], $3::smallint[], $4::bigint[])
+    ) as o(lease_id, slots)
+    where cardinality($4::bigint[]) > 0
 ), f as materialized (
   select f.id, f.claimed_at, ($5::smallint[])[f.low:f.high] as plain, coalesce(e.slots, '{}') as elsewhere
     from rows from (unnest($6::bigint[]), unnest($7::timestamptz[]), unnest($8::integer[]),
@@ -131,8 +132,7 @@ type LeaseEndRow struct {
 // have yet. So each end is stored once, and each plain end counted once. A lease that
 // has expired but was not reaped is the owner's: nobody else has had its jobs since.
 //
-// The look at a row of run is a scalar subquery, which never becomes a join.
-// Needs lease_pkey and run_id_idx only.
+// Needs lease_pkey, and for those elsewhere run_id_idx, only.
 func (q *Queries) LeaseEnd(ctx context.Context, arg LeaseEndParams) ([]LeaseEndRow, error) {
 	rows, err := q.db.Query(ctx, LeaseEnd,
 		arg.Owner,
@@ -217,10 +217,9 @@ with done as (
     set state = 'completed', finished_at = clock_timestamp(), result = $1::jsonb,
       checkpoint = coalesce((select p.checkpoint from jobq.progress p where p.job_id = r.id and p.lease_id = r.lease_id limit 1), r.checkpoint)
     where r.id = $2 and r.lease_id = $3 and r.state is null
-      and (select l.owner = $4 and l.lost_at is null and r.slot <> all(l.ended_slots)
+      and (select l.owner = $4 and l.claimed_at = $5 and l.lost_at is null and r.slot <> all(l.ended_slots)
         from jobq.lease l where l.id = $3 limit 1)
-    returning r.id, r.queue, r.kind, r.run_at,
-      (select l.claimed_at from jobq.lease l where l.id = $3 limit 1) as claimed_at
+    returning r.id, r.queue, r.kind, r.run_at, $5::timestamptz as claimed_at
 ), forgotten as (
   delete from jobq.progress p where p.job_id = any(array(select d.id from done d))
 ), counted as (
@@ -234,10 +233,11 @@ select d.id from done d
 `
 
 type RunCompleteTxParams struct {
-	Result json.RawMessage
-	ID     int64
-	Token  int64
-	Owner  string
+	Result    json.RawMessage
+	ID        int64
+	Token     int64
+	Owner     string
+	ClaimedAt pgtype.Timestamptz
 }
 
 // RunCompleteTx completes a job in the handler's own transaction. It locks the
@@ -250,6 +250,7 @@ func (q *Queries) RunCompleteTx(ctx context.Context, arg RunCompleteTxParams) ([
 		arg.ID,
 		arg.Token,
 		arg.Owner,
+		arg.ClaimedAt,
 	)
 	if err != nil {
 		return nil, err
@@ -271,15 +272,16 @@ func (q *Queries) RunCompleteTx(ctx context.Context, arg RunCompleteTxParams) ([
 
 const RunEnd = `-- name: RunEnd :many
 with f as materialized (
-  select f.id, f.token, f.outcome, f.error, f.output, f.delay, f.final, f.ran_us, f.quiet, f.result, f.usage
-    from rows from (unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::text[]),
-      unnest($4::text[]), unnest($5::text[]), unnest($6::interval[]),
-      unnest($7::boolean[]), unnest($8::bigint[]),
-      unnest($9::boolean[]), unnest($10::jsonb[]), unnest($11::jsonb[]))
-      as f(id, token, outcome, error, output, delay, final, ran_us, quiet, result, usage)
+  select f.id, f.token, f.claimed_at, f.retried, f.outcome, f.error, f.output, f.delay, f.final, f.ran_us, f.quiet, f.result, f.usage
+    from rows from (unnest($1::bigint[]), unnest($2::bigint[]),
+      unnest($3::timestamptz[]), unnest($4::boolean[]), unnest($5::text[]),
+      unnest($6::text[]), unnest($7::text[]), unnest($8::interval[]),
+      unnest($9::boolean[]), unnest($10::bigint[]),
+      unnest($11::boolean[]), unnest($12::jsonb[]), unnest($13::jsonb[]))
+      as f(id, token, claimed_at, retried, outcome, error, output, delay, final, ran_us, quiet, result, usage)
 ), held as materialized (
-  select h.place, h.id, h.lease_id, h.claimed_at, h.queue, h.kind, h.run_at, h.attempts as attempts_before,
-      case when f.ran_us > 0 then greatest(h.claimed_at, clock_timestamp() - f.ran_us * interval '1 us') else h.claimed_at end as began_at,
+  select h.place, h.id, h.lease_id, f.claimed_at, h.queue, h.kind, h.run_at, h.attempts as attempts_before,
+      case when f.ran_us > 0 then greatest(f.claimed_at, clock_timestamp() - f.ran_us * interval '1 us') else f.claimed_at end as began_at,
       f.outcome, f.output, f.delay, f.ran_us >= 0 as started, f.quiet, f.result, f.usage, f.error,
       h.attempts + case when f.outcome in ('failed', 'timed_out') then 1 else 0 end as attempts,
       case
@@ -296,12 +298,13 @@ with f as materialized (
       end::jobq.job_state as state
     from f
     cross join lateral (
-      select x.ctid as place, x.id, x.lease_id, x.queue, x.kind, x.run_at, x.attempts, x.max_attempts, x.cancel_requested_at, x.last_error,
-          (select l.claimed_at from jobq.lease l where l.id = f.token limit 1) as claimed_at
+      select x.ctid as place, x.id, x.lease_id, x.queue, x.kind, x.run_at, x.attempts, x.max_attempts, x.cancel_requested_at, x.last_error
         from jobq.run x
         where x.id = f.id and x.lease_id = f.token and x.state is null
-          and (select l.owner = $12 and l.lost_at is null and x.slot <> all(l.ended_slots)
+          and (select l.owner = $14 and l.claimed_at = f.claimed_at and l.lost_at is null and x.slot <> all(l.ended_slots)
             from jobq.lease l where l.id = f.token limit 1)
+          and (not f.retried or exists (
+            select from jobq.lease l where l.id = f.token and x.slot <> all(l.ended_slots) for key share skip locked))
         for update of x skip locked
     ) h
 ), kept as (
@@ -346,7 +349,7 @@ with f as materialized (
   insert into jobq.attempt
       (job_id, finished_at, started_at, lease_token, outcome, number, worker_id, error, output, usage)
     select d.id, clock_timestamp(), d.began_at, d.lease_id, d.outcome::jobq.attempt_outcome,
-        d.attempts_before + 1, $12, nullif(d.error, ''), nullif(d.output, ''), d.usage
+        d.attempts_before + 1, $14, nullif(d.error, ''), nullif(d.output, ''), d.usage
       from done d
       where d.started and (d.outcome <> 'completed' or d.output <> '' or d.usage is not null)
 ), counted as (
@@ -374,18 +377,20 @@ select d.id, d.state from done d where (select count(*) from woken) >= 0
 `
 
 type RunEndParams struct {
-	Ids      []int64
-	Tokens   []int64
-	Outcomes []string
-	Errors   []string
-	Outputs  []string
-	Delays   []pgtype.Interval
-	Finals   []bool
-	RanUs    []int64
-	Quiet    []bool
-	Results  []json.RawMessage
-	Usages   []json.RawMessage
-	Owner    string
+	Ids        []int64
+	Tokens     []int64
+	ClaimedAts []pgtype.Timestamptz
+	Retried    []bool
+	Outcomes   []string
+	Errors     []string
+	Outputs    []string
+	Delays     []pgtype.Interval
+	Finals     []bool
+	RanUs      []int64
+	Quiet      []bool
+	Results    []json.RawMessage
+	Usages     []json.RawMessage
+	Owner      string
 }
 
 type RunEndRow struct {
@@ -414,14 +419,18 @@ type RunEndRow struct {
 // job keeps the beginning, whose first line is its summary, and the end, where
 // traces have what went wrong.
 //
-// It locks rows of run alone; that the lease is the owner's it only looks at,
-// since a reaper that takes the lease away must lock the row as well. ctids are
+// It locks rows of run; that the lease is the owner's it only looks at,
+// since a reaper that takes the lease away must lock the row as well. Of a run that
+// was sent before (retried) it locks the lease, too: the first try may be storing
+// a plain end in that still, beside which nothing must end on its own row. ctids are
 // those of one partition: hence the ids beside them.
 // Needs lease_pkey, run_id_idx and progress_pkey only.
 func (q *Queries) RunEnd(ctx context.Context, arg RunEndParams) ([]RunEndRow, error) {
 	rows, err := q.db.Query(ctx, RunEnd,
 		arg.Ids,
 		arg.Tokens,
+		arg.ClaimedAts,
+		arg.Retried,
 		arg.Outcomes,
 		arg.Errors,
 		arg.Outputs,
@@ -456,16 +465,23 @@ select
   exists (
     select from jobq.run r
       where r.id = $1 and r.lease_id = $2 and r.state is null
-        and (select l.owner = $3 and l.lost_at is null and r.slot <> all(l.ended_slots)
+        and (select l.owner = $3 and l.claimed_at = $4 and l.lost_at is null and r.slot <> all(l.ended_slots)
           from jobq.lease l where l.id = $2 limit 1)
   ) as held,
   exists (
     select from jobq.run r
       where r.id = $1 and r.lease_id = $2 and r.state = 'completed'
-        and (exists (select from jobq.lease l where l.id = $2 and l.owner = $3)
-          or exists (select from jobq.past_lease l where l.id = $2 and l.owner = $3))
+        and (exists (select from jobq.lease l where l.id = $2 and l.claimed_at = $4 and l.owner = $3)
+          or exists (select from jobq.past_lease l where l.id = $2 and l.claimed_at = $4 and l.owner = $3))
   ) as completed
 `
+
+type RunFateParams struct {
+	ID        int64
+	Token     int64
+	Owner     string
+	ClaimedAt pgtype.Timestamptz
+}
 
 type RunFateRow struct {
 	Held      bool
@@ -477,8 +493,13 @@ type RunFateRow struct {
 // stored the completion. Neither means that the lease was lost. A row that such a
 // transaction still holds is the caller's.
 // Needs run_id_idx, lease_pkey and past_lease_pkey only.
-func (q *Queries) RunFate(ctx context.Context, iD int64, token int64, owner string) (RunFateRow, error) {
-	row := q.db.QueryRow(ctx, RunFate, iD, token, owner)
+func (q *Queries) RunFate(ctx context.Context, arg RunFateParams) (RunFateRow, error) {
+	row := q.db.QueryRow(ctx, RunFate,
+		arg.ID,
+		arg.Token,
+		arg.Owner,
+		arg.ClaimedAt,
+	)
 	var i RunFateRow
 	err := row.Scan(&i.Held, &i.Completed)
 	return i, err
@@ -486,21 +507,29 @@ func (q *Queries) RunFate(ctx context.Context, iD int64, token int64, owner stri
 
 const RunHeld = `-- name: RunHeld :many
 select r.id, r.held::boolean as held
-  from rows from (unnest($1::bigint[]), unnest($2::bigint[])) as f(id, token)
+  from rows from (unnest($1::bigint[]), unnest($2::bigint[]),
+      unnest($3::timestamptz[])) as f(id, token, claimed_at)
   cross join lateral (
     select x.id, x.state is null as held from jobq.run x
       where x.id = f.id and x.lease_id = f.token
         and case
           when x.state is null then
-            (select l.owner = $3 and l.lost_at is null and x.slot <> all(l.ended_slots)
+            (select l.owner = $4 and l.claimed_at = f.claimed_at and l.lost_at is null and x.slot <> all(l.ended_slots)
               from jobq.lease l where l.id = f.token limit 1)
           when x.state = 'completed' then
-            exists (select from jobq.lease l where l.id = f.token and l.owner = $3)
-              or exists (select from jobq.past_lease l where l.id = f.token and l.owner = $3)
+            exists (select from jobq.lease l where l.id = f.token and l.claimed_at = f.claimed_at and l.owner = $4)
+              or exists (select from jobq.past_lease l where l.id = f.token and l.claimed_at = f.claimed_at and l.owner = $4)
         end
       limit 1
   ) r
 `
+
+type RunHeldParams struct {
+	Ids        []int64
+	Tokens     []int64
+	ClaimedAts []pgtype.Timestamptz
+	Owner      string
+}
 
 type RunHeldRow struct {
 	ID   int64
@@ -511,8 +540,13 @@ type RunHeldRow struct {
 // that have completed on their own rows while they were, as by an exchange whose
 // answer was lost. It waits for nothing, and takes a row that somebody is about
 // to take away for one that is there. Needs run_id_idx, lease_pkey and past_lease_pkey only.
-func (q *Queries) RunHeld(ctx context.Context, ids []int64, tokens []int64, owner string) ([]RunHeldRow, error) {
-	rows, err := q.db.Query(ctx, RunHeld, ids, tokens, owner)
+func (q *Queries) RunHeld(ctx context.Context, arg RunHeldParams) ([]RunHeldRow, error) {
+	rows, err := q.db.Query(ctx, RunHeld,
+		arg.Ids,
+		arg.Tokens,
+		arg.ClaimedAts,
+		arg.Owner,
+	)
 	if err != nil {
 		return nil, err
 	}

@@ -27,6 +27,9 @@ func IntervalPointer(duration *time.Duration) pgtype.Interval {
 	return Interval(*duration)
 }
 
+// Timestamp is a moment as a query parameter.
+func Timestamp(at time.Time) pgtype.Timestamptz { return pgtype.Timestamptz{Time: at, Valid: true} }
+
 // BoolPointer is null for nil.
 func BoolPointer(value *bool) pgtype.Bool {
 	if value == nil {

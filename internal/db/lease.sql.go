@@ -12,13 +12,50 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
+const LeaseCancelled = `-- name: LeaseCancelled :many
+select r.lease_id, r.id
+  from jobq.run r
+  where r.lease_id = any($1::bigint[]) and r.cancel_requested_at is not null and r.state is null
+`
+
+type LeaseCancelledRow struct {
+	LeaseID int64
+	ID      int64
+}
+
+// LeaseCancelled returns the jobs of leases that somebody has asked to cancel and
+// that have not ended on their own rows. It is planned with the ids of the leases
+// (PrunedSettings): it then locks the days of these alone. Needs run_cancel_idx only.
+func (q *Queries) LeaseCancelled(ctx context.Context, ids []int64) ([]LeaseCancelledRow, error) {
+	rows, err := q.db.Query(ctx, LeaseCancelled, ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []LeaseCancelledRow
+	for rows.Next() {
+		var i LeaseCancelledRow
+		if err := rows.Scan(&i.LeaseID, &i.ID); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const LeaseExtend = `-- name: LeaseExtend :many
-with held as materialized (
+with h as materialized (
+  select h.id, h.claimed_at
+    from rows from (unnest($3::bigint[]), unnest($4::timestamptz[])) as h(id, claimed_at)
+), held as materialized (
   select l.place
-    from unnest($2::bigint[]) as h(id)
+    from h
     cross join lateral (
       select x.ctid as place from jobq.lease x
-        where x.id = h.id and x.owner = $3 and x.lost_at is null
+        where x.id = h.id and x.claimed_at = h.claimed_at and x.owner = $2 and x.lost_at is null
         for no key update skip locked
     ) l
     where $1::interval > interval '0'
@@ -29,32 +66,42 @@ with held as materialized (
     returning l.id
 )
 select h.id::bigint as id,
-    (case when $1::interval > interval '0' and h.id <> all(array(select e.id from extended e)) then 'busy' else 'ok' end)::text as answer,
-    array(select r.id from jobq.run r where r.lease_id = h.id and r.cancel_requested_at is not null and r.state is null)::bigint[] as cancelled
-  from unnest($2::bigint[]) as h(id)
+    (case when $1::interval > interval '0' and h.id <> all(array(select e.id from extended e)) then 'busy' else 'ok' end)::text as answer
+  from h
   cross join lateral (
     select x.id from jobq.lease x
-      where x.id = h.id and x.owner = $3 and x.lost_at is null
+      where x.id = h.id and x.claimed_at = h.claimed_at and x.owner = $2 and x.lost_at is null
       limit 1
   ) l
 `
 
+type LeaseExtendParams struct {
+	Lease      pgtype.Interval
+	Owner      string
+	Ids        []int64
+	ClaimedAts []pgtype.Timestamptz
+}
+
 type LeaseExtendRow struct {
-	ID        int64
-	Answer    string
-	Cancelled []int64
+	ID     int64
+	Answer string
 }
 
 // LeaseExtend gives held leases their full time again, in one statement for all,
 // and never shortens one. With a lease of 0 it only asks. It answers for each
 // lease that is still the caller's: ok, or busy when it is in another
-// transaction's hands and was not extended; and with the jobs of it that somebody
-// has asked to cancel. One without an answer is lost.
+// transaction's hands and was not extended. One without an answer is lost.
 // It never waits for a row, so that one locked lease cannot cost the worker its
-// others, and it can deadlock with nothing. Needs lease_pkey and run_cancel_idx
-// only; a HOT update.
-func (q *Queries) LeaseExtend(ctx context.Context, lease pgtype.Interval, ids []int64, owner string) ([]LeaseExtendRow, error) {
-	rows, err := q.db.Query(ctx, LeaseExtend, lease, ids, owner)
+// others, and it can deadlock with nothing. It does not touch the history, so
+// that nobody who has locked that can keep it from being done: LeaseCancelled
+// asks what is to be cancelled. Needs lease_pkey only; a HOT update.
+func (q *Queries) LeaseExtend(ctx context.Context, arg LeaseExtendParams) ([]LeaseExtendRow, error) {
+	rows, err := q.db.Query(ctx, LeaseExtend,
+		arg.Lease,
+		arg.Owner,
+		arg.Ids,
+		arg.ClaimedAts,
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +109,7 @@ func (q *Queries) LeaseExtend(ctx context.Context, lease pgtype.Interval, ids []
 	var items []LeaseExtendRow
 	for rows.Next() {
 		var i LeaseExtendRow
-		if err := rows.Scan(&i.ID, &i.Answer, &i.Cancelled); err != nil {
+		if err := rows.Scan(&i.ID, &i.Answer); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -77,13 +124,13 @@ const RunCheckpoint = `-- name: RunCheckpoint :execrows
 with held as materialized (
   select x.id, x.lease_id from jobq.run x
     where x.id = $2 and x.lease_id = $3 and x.state is null
-      and (select l.owner = $4 and l.lost_at is null and x.slot <> all(l.ended_slots)
+      and (select l.owner = $4 and l.claimed_at = $5 and l.lost_at is null and x.slot <> all(l.ended_slots)
         from jobq.lease l where l.id = $3 limit 1)
     for key share
 ), extended as (
   update jobq.lease l
-    set expires_at = greatest(l.expires_at, clock_timestamp() + $5::interval)
-    where l.id = (select h.lease_id from held h) and l.owner = $4 and l.lost_at is null
+    set expires_at = greatest(l.expires_at, clock_timestamp() + $6::interval)
+    where l.id = (select h.lease_id from held h) and l.owner = $4 and l.claimed_at = $5 and l.lost_at is null
     returning l.id
 )
 insert into jobq.progress as p (job_id, lease_id, checkpoint)
@@ -103,6 +150,7 @@ type RunCheckpointParams struct {
 	ID         int64
 	Token      int64
 	Owner      string
+	ClaimedAt  pgtype.Timestamptz
 	ExtendBy   pgtype.Interval
 }
 
@@ -122,6 +170,7 @@ func (q *Queries) RunCheckpoint(ctx context.Context, arg RunCheckpointParams) (i
 		arg.ID,
 		arg.Token,
 		arg.Owner,
+		arg.ClaimedAt,
 		arg.ExtendBy,
 	)
 	if err != nil {
@@ -134,7 +183,7 @@ const RunProgress = `-- name: RunProgress :execrows
 with held as materialized (
   select x.id, x.lease_id from jobq.run x
     where x.id = $5 and x.lease_id = $6 and x.state is null
-      and (select l.owner = $7 and l.lost_at is null and x.slot <> all(l.ended_slots)
+      and (select l.owner = $7 and l.claimed_at = $8 and l.lost_at is null and x.slot <> all(l.ended_slots)
         from jobq.lease l where l.id = $6 limit 1)
     for key share skip locked
 ), extended as (
@@ -157,13 +206,14 @@ insert into jobq.progress as p (job_id, lease_id, progressed_at, percent, stage,
 `
 
 type RunProgressParams struct {
-	Percent  *float32
-	Stage    *string
-	Message  *string
-	ExtendBy pgtype.Interval
-	ID       int64
-	Token    int64
-	Owner    string
+	Percent   *float32
+	Stage     *string
+	Message   *string
+	ExtendBy  pgtype.Interval
+	ID        int64
+	Token     int64
+	Owner     string
+	ClaimedAt pgtype.Timestamptz
 }
 
 // RunProgress stores how far a run is, under its lease, and extends the lease
@@ -182,6 +232,7 @@ func (q *Queries) RunProgress(ctx context.Context, arg RunProgressParams) (int64
 		arg.ID,
 		arg.Token,
 		arg.Owner,
+		arg.ClaimedAt,
 	)
 	if err != nil {
 		return 0, err

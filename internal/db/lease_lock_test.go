@@ -91,7 +91,7 @@ func TestReapMeetsAnExtension(t *testing.T) {
 	t.Parallel()
 	l := leaseOf(setUp(t), 2)
 	l.expire()
-	require.Zero(t, l.reapMeanwhile(func() { require.Equal(t, db.LeaseOK, l.extend("a", l.id, time.Hour).Answer) }))
+	require.Zero(t, l.reapMeanwhile(func() { require.Equal(t, db.LeaseOK, l.extend("a", at(l.jobs[1]), time.Hour)) }))
 	require.Zero(t, l.number("select count(*) from jobq.lease where lost_at is not null"))
 	require.Len(t, l.succeed(1, 2), 2)
 }
@@ -141,7 +141,7 @@ func TestEndMeetsAnExtension(t *testing.T) {
 		if answer, err = l.schema.Exchange(context.Background(), conn, db.Exchange{Owner: "a", Completions: l.completions(1)}); err != nil {
 			t.Error(err)
 		}
-	}, func() { require.Equal(t, db.LeaseOK, l.extend("a", l.id, 2*time.Hour).Answer) })
+	}, func() { require.Equal(t, db.LeaseOK, l.extend("a", at(l.jobs[1]), 2*time.Hour)) })
 	require.Equal(t, l.ids(1), answer.Completed)
 	require.Empty(t, answer.Untold)
 	require.Equal(t, 1, l.number("select sum(completed) from jobq.stats"))
@@ -160,11 +160,11 @@ func TestReaperPassesCompleteTxBy(t *testing.T) {
 			l := leaseOf(setUp(t), 2)
 			tx, err := l.pool.Begin(ctx)
 			require.NoError(t, err)
-			params := db.RunCompleteTxParams{ID: l.jobs[1].ID, Token: l.id, Owner: "a", Result: []byte("1")}
+			params := db.RunCompleteTxParams{ID: l.jobs[1].ID, Token: l.id, Owner: "a", ClaimedAt: l.jobs[1].StartedAt, Result: []byte("1")}
 			done, err := l.schema.Queries(tx).RunCompleteTx(ctx, params)
 			require.NoError(t, err)
 			require.Len(t, done, 1)
-			require.Equal(t, db.LeaseOK, l.extend("a", l.id, time.Hour).Answer, "meanwhile")
+			require.Equal(t, db.LeaseOK, l.extend("a", at(l.jobs[1]), time.Hour), "meanwhile")
 			require.Equal(t, 1, l.lose(100), "the other job is taken, the lease waits")
 			require.Equal(t, 1, l.leases())
 			require.Zero(t, l.lose(100))
@@ -183,7 +183,7 @@ func TestReaperPassesCompleteTxBy(t *testing.T) {
 				require.Equal(t, "available", l.state(1))
 			}
 			require.Zero(t, l.leases())
-			fate, err := l.queries.RunFate(ctx, l.jobs[1].ID, l.id, "a")
+			fate, err := l.queries.RunFate(ctx, fateOf(l.jobs[1]))
 			require.NoError(t, err)
 			require.Equal(t, db.RunFateRow{Completed: commits}, fate)
 			again, err := l.queries.RunCompleteTx(ctx, params)
@@ -206,7 +206,7 @@ func TestCompleteTxAfterReaper(t *testing.T) {
 	require.Len(t, reaped, 1)
 	stored := make(chan int, 1)
 	go func() {
-		ids, err := l.queries.RunCompleteTx(ctx, db.RunCompleteTxParams{ID: l.jobs[1].ID, Token: l.id, Owner: "a"})
+		ids, err := l.queries.RunCompleteTx(ctx, db.RunCompleteTxParams{ID: l.jobs[1].ID, Token: l.id, Owner: "a", ClaimedAt: l.jobs[1].StartedAt})
 		if err != nil {
 			t.Error(err)
 		}
@@ -230,13 +230,13 @@ func TestCancelLeavesTheLeaseAlone(t *testing.T) {
 	_, err = tx.Exec(ctx, "select jobq.cancel($1)", l.jobs[1].ID)
 	require.NoError(t, err)
 	require.Equal(t, l.ids(2), l.succeed(2))
-	require.Equal(t, db.Extended{Answer: db.LeaseOK, Cancelled: []int64{}}, l.extend("a", l.id, time.Hour), "not yet")
+	require.Empty(t, l.cancelled(l.id), "not yet")
 	require.NoError(t, tx.Commit(ctx))
-	require.Equal(t, db.Extended{Answer: db.LeaseOK, Cancelled: l.ids(1)}, l.extend("a", l.id, time.Hour))
+	require.Equal(t, l.ids(1), l.cancelled(l.id))
 	require.Equal(t, "cancelled", l.end(l.jobs[1], db.Ending{Outcome: "failed", Error: "e"}), "it does not go back")
-	require.Equal(t, db.Extended{Answer: db.LeaseOK, Cancelled: []int64{}}, l.extend("a", l.id, time.Hour))
+	require.Empty(t, l.cancelled(l.id))
 	require.Equal(t, l.ids(3), l.succeed(3))
-	require.Equal(t, db.LeaseLost, l.extend("a", l.id, time.Hour).Answer, "nothing is left to extend")
+	require.Equal(t, db.LeaseLost, l.extend("a", at(l.jobs[1]), time.Hour), "nothing is left to extend")
 	require.Zero(t, l.leases())
 }
 
@@ -245,11 +245,11 @@ func TestExtendSaysBusy(t *testing.T) {
 	t.Parallel()
 	l := leaseOf(setUp(t), 1)
 	release := l.lockLeases(l.id)
-	require.Equal(t, db.LeaseBusy, l.extend("a", l.id, time.Hour).Answer)
-	require.Equal(t, db.LeaseOK, l.extend("a", l.id, 0).Answer, "to ask does not need the row")
-	require.Equal(t, db.LeaseLost, l.extend("b", l.id, time.Hour).Answer)
+	require.Equal(t, db.LeaseBusy, l.extend("a", at(l.jobs[1]), time.Hour))
+	require.Equal(t, db.LeaseOK, l.extend("a", at(l.jobs[1]), 0), "to ask does not need the row")
+	require.Equal(t, db.LeaseLost, l.extend("b", at(l.jobs[1]), time.Hour))
 	release()
-	require.Equal(t, db.LeaseOK, l.extend("a", l.id, time.Hour).Answer)
+	require.Equal(t, db.LeaseOK, l.extend("a", at(l.jobs[1]), time.Hour))
 }
 
 // A checkpoint that was accepted is what the next run begins with: a reaper that
@@ -261,7 +261,7 @@ func TestCheckpointHoldsTheReaperOff(t *testing.T) {
 	l.expire()
 	tx, err := l.pool.Begin(ctx)
 	require.NoError(t, err)
-	stored, err := l.schema.Queries(tx).RunCheckpoint(ctx, db.RunCheckpointParams{ID: l.jobs[1].ID, Token: l.id, Owner: "a", Checkpoint: []byte(`{"at": 7}`)})
+	stored, err := l.schema.Queries(tx).RunCheckpoint(ctx, db.RunCheckpointParams{ID: l.jobs[1].ID, Token: l.id, Owner: "a", ClaimedAt: l.jobs[1].StartedAt, Checkpoint: []byte(`{"at": 7}`)})
 	require.NoError(t, err)
 	require.EqualValues(t, 1, stored)
 	reaped, err := l.schema.Reap(ctx, l.pool, nil, 100, "test")
@@ -282,7 +282,7 @@ func TestReapMeetsACheckpoint(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			l := leaseOf(setUp(t), 2)
-			params := db.RunCheckpointParams{ID: l.jobs[1].ID, Token: l.id, Owner: "a", Checkpoint: []byte(`{"at": 7}`), ExtendBy: by}
+			params := db.RunCheckpointParams{ID: l.jobs[1].ID, Token: l.id, Owner: "a", ClaimedAt: l.jobs[1].StartedAt, Checkpoint: []byte(`{"at": 7}`), ExtendBy: by}
 			l.expire()
 			require.Zero(t, l.reapMeanwhile(func() {
 				stored, err := l.queries.RunCheckpoint(context.Background(), params)
@@ -312,7 +312,7 @@ func TestCheckpointAfterReaper(t *testing.T) {
 	releaseRun()
 	answer := make(chan int64, 1)
 	go func() {
-		stored, err := l.queries.RunCheckpoint(ctx, db.RunCheckpointParams{ID: l.jobs[1].ID, Token: l.id, Owner: "a", Checkpoint: []byte(`{"at": 7}`)})
+		stored, err := l.queries.RunCheckpoint(ctx, db.RunCheckpointParams{ID: l.jobs[1].ID, Token: l.id, Owner: "a", ClaimedAt: l.jobs[1].StartedAt, Checkpoint: []byte(`{"at": 7}`)})
 		if err != nil {
 			t.Error(err)
 		}

@@ -55,6 +55,57 @@ func TestRetryBesideTheFirstTry(t *testing.T) {
 	}
 }
 
+// So is one that has grown too old to end in its lease, and is sent again to end on
+// its own row: it waits for the first try, of which that row knows nothing.
+func TestOldRetryBesideTheFirstTry(t *testing.T) {
+	t.Parallel()
+	for _, commits := range []bool{true, false} {
+		t.Run(fmt.Sprint("commit ", commits), func(t *testing.T) {
+			t.Parallel()
+			ctx := context.Background()
+			l := leaseOf(setUp(t), 2)
+			tx, err := l.pool.Begin(ctx)
+			require.NoError(t, err)
+			_, err = l.schema.Exchange(ctx, tx, db.Exchange{Owner: "a", Completions: l.completions(1)})
+			require.NoError(t, err)
+			retry := db.Exchange{Owner: "a", Completions: l.retried(1)}
+			retry.Completions[0].OnRow = true
+			answer, err := l.schema.Exchange(ctx, l.pool, retry)
+			require.ErrorIs(t, err, db.ErrBusy)
+			require.Equal(t, l.ids(1), answer.Busy)
+			if commits {
+				require.NoError(t, tx.Commit(ctx))
+			} else {
+				require.NoError(t, tx.Rollback(ctx))
+			}
+			require.Equal(t, l.ids(1), l.exchange(retry).Completed)
+			require.Equal(t, 1, l.number("select sum(completed) from jobq.stats"))
+			require.Equal(t, !commits, l.number("select count(*) from jobq.run where state is not null") == 1)
+			require.Equal(t, l.ids(2), l.succeed(2))
+			require.Zero(t, l.leases())
+		})
+	}
+}
+
+// The first try may commit between the retry's snapshot and its lock of the lease:
+// the lease as it is then has the end already.
+func TestOldRetryMeetsTheFirstTry(t *testing.T) {
+	t.Parallel()
+	l := leaseOf(setUp(t), 2)
+	retry := db.Exchange{Owner: "a", Completions: l.retried(1)}
+	retry.Completions[0].OnRow = true
+	var answer db.Exchanged
+	l.meanwhile(runEndLooks, func(conn db.Batcher) {
+		var err error
+		if answer, err = l.schema.Exchange(context.Background(), conn, retry); err != nil {
+			t.Error(err)
+		}
+	}, func() { require.Equal(t, l.ids(1), l.succeed(1)) })
+	require.Equal(t, l.ids(1), answer.Completed)
+	require.Equal(t, 1, l.number("select sum(completed) from jobq.stats"))
+	require.Zero(t, l.number("select count(*) from jobq.run where state is not null"))
+}
+
 // Of what is sent again together, some may have been stored: the rest is busy
 // once, and is then stored without it. What was taken away is neither.
 func TestRetryOfWhatWasStoredInPart(t *testing.T) {
@@ -173,7 +224,7 @@ func TestTwoRunsOfOneJobInOneExchange(t *testing.T) {
 func TestEndingOfACompletedRun(t *testing.T) {
 	t.Parallel()
 	l := leaseOf(setUp(t), 3)
-	_, err := l.queries.RunCompleteTx(context.Background(), db.RunCompleteTxParams{ID: l.jobs[1].ID, Token: l.id, Owner: "a"})
+	_, err := l.queries.RunCompleteTx(context.Background(), db.RunCompleteTxParams{ID: l.jobs[1].ID, Token: l.id, Owner: "a", ClaimedAt: l.jobs[1].StartedAt})
 	require.NoError(t, err)
 	answer := l.exchange(db.Exchange{Owner: "a", Completions: l.completions(2), Endings: []db.Ending{
 		{Slot: at(l.jobs[1]), Outcome: "failed", Error: "e", Started: true}, {Slot: at(l.jobs[3]), Outcome: "failed", Final: true, Started: true},

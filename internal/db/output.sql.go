@@ -15,25 +15,26 @@ const OutputAppend = `-- name: OutputAppend :execrows
 with dropped as (
   delete from jobq.output o
     where o.job_id = $4
-      and (o.lease_token < $5 or (o.lease_token = $5 and o.ends_at < $7::bigint))
+      and (o.lease_token < $5 or (o.lease_token = $5 and o.ends_at < $8::bigint))
 )
 insert into jobq.output (job_id, lease_token, begins_at, ends_at, content)
   select r.id, r.lease_id, $1::bigint, $2::bigint, $3::text
     from jobq.run r
     where r.id = $4 and r.lease_id = $5 and r.state is null
-      and (select l.owner = $6 and l.lost_at is null and r.slot <> all(l.ended_slots)
+      and (select l.owner = $6 and l.claimed_at = $7 and l.lost_at is null and r.slot <> all(l.ended_slots)
         from jobq.lease l where l.id = $5 limit 1)
   on conflict do nothing
 `
 
 type OutputAppendParams struct {
-	BeginsAt int64
-	EndsAt   int64
-	Content  string
-	ID       int64
-	Token    int64
-	Owner    string
-	KeepFrom int64
+	BeginsAt  int64
+	EndsAt    int64
+	Content   string
+	ID        int64
+	Token     int64
+	Owner     string
+	ClaimedAt pgtype.Timestamptz
+	KeepFrom  int64
 }
 
 // OutputAppend stores what a program has written since the last time, under
@@ -48,6 +49,7 @@ func (q *Queries) OutputAppend(ctx context.Context, arg OutputAppendParams) (int
 		arg.ID,
 		arg.Token,
 		arg.Owner,
+		arg.ClaimedAt,
 		arg.KeepFrom,
 	)
 	if err != nil {
@@ -167,16 +169,28 @@ const RunHold = `-- name: RunHold :execrows
 select r.id
   from jobq.run r
   where r.id = $1 and r.lease_id = $2 and r.state is null
-    and (select l.owner = $3 and l.lost_at is null and r.slot <> all(l.ended_slots)
+    and (select l.owner = $3 and l.claimed_at = $4 and l.lost_at is null and r.slot <> all(l.ended_slots)
       from jobq.lease l where l.id = $2 limit 1)
   for key share
 `
 
+type RunHoldParams struct {
+	ID        int64
+	Token     int64
+	Owner     string
+	ClaimedAt pgtype.Timestamptz
+}
+
 // RunHold keeps the caller's run from being ended by others until the
 // transaction ends, for what else it writes in the job's name. Zero rows means
 // that the lease was lost. Needs run_id_idx and lease_pkey only.
-func (q *Queries) RunHold(ctx context.Context, iD int64, token int64, owner string) (int64, error) {
-	result, err := q.db.Exec(ctx, RunHold, iD, token, owner)
+func (q *Queries) RunHold(ctx context.Context, arg RunHoldParams) (int64, error) {
+	result, err := q.db.Exec(ctx, RunHold,
+		arg.ID,
+		arg.Token,
+		arg.Owner,
+		arg.ClaimedAt,
+	)
 	if err != nil {
 		return 0, err
 	}

@@ -57,6 +57,7 @@ func (n planNode) walk(visit func(planNode)) {
 // lease, as arrays of SQL.
 type hotBatch struct {
 	ids, tokens, slots string // of each job
+	claimed            string // when its lease was claimed
 	leases, claims     string // of each lease, and when it was claimed
 	lows, highs        string
 }
@@ -89,15 +90,15 @@ func hotStatements() []hotStatement {
 		}, leases, false},
 		{"lease_look", db.LeaseLook, func(b hotBatch) string { return b.leases + ", " + b.claims + ", 'a'" }, leases, false},
 		{"end", db.RunEnd, func(b hotBatch) string {
-			return fmt.Sprintf("%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 'a'", b.ids, b.tokens, repeat("'failed'::text"), repeat("'e'::text"),
+			return fmt.Sprintf("%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 'a'", b.ids, b.tokens, b.claimed, repeat("true"), repeat("'failed'::text"), repeat("'e'::text"),
 				repeat("''::text"), repeat("null::interval"), repeat("false"), repeat("5000::bigint"), repeat("false"), repeat("null::jsonb"), repeat("null::jsonb"))
 		}, jobs, false},
 		{"complete", db.RunEnd, func(b hotBatch) string {
-			return fmt.Sprintf("%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 'a'", b.ids, b.tokens, repeat("'completed'::text"), repeat("''::text"),
+			return fmt.Sprintf("%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 'a'", b.ids, b.tokens, b.claimed, repeat("true"), repeat("'completed'::text"), repeat("''::text"),
 				repeat("''::text"), repeat("null::interval"), repeat("false"), repeat("5000::bigint"), repeat("false"), repeat("'1'::jsonb"), repeat("null::jsonb"))
 		}, jobs, false},
-		{"held", db.RunHeld, func(b hotBatch) string { return b.ids + ", " + b.tokens + ", 'a'" }, jobs, false},
-		{"extend", db.LeaseExtend, func(b hotBatch) string { return "'1 hour', " + b.leases + ", 'a'" }, leases, false},
+		{"held", db.RunHeld, func(b hotBatch) string { return b.ids + ", " + b.tokens + ", " + b.claimed + ", 'a'" }, jobs, false},
+		{"extend", db.LeaseExtend, func(b hotBatch) string { return "'1 hour', 'a', " + b.leases + ", " + b.claims }, leases, false},
 		{"reap", db.LeaseReap, func(hotBatch) string { return fmt.Sprintf("null, %d, 'test'", planBatch) }, jobs, true},
 	}
 }
@@ -125,15 +126,15 @@ func explain(t *testing.T, conn *pgxpool.Conn, s hotStatement, mode string) plan
 		with l as materialized (
 		  select l.id, l.claimed_at, l.job_ids, row_number() over (order by l.id) - 1 as place from jobq.lease l where l.owner = 'a' and l.expires_at > now() order by l.id limit $1
 		), j as materialized (
-		  select u.job_id, u.slot, l.id as lease_id, l.place from l cross join lateral unnest(l.job_ids) with ordinality as u(job_id, slot)
+		  select u.job_id, u.slot, l.id as lease_id, l.place, l.claimed_at from l cross join lateral unnest(l.job_ids) with ordinality as u(job_id, slot)
 		)
 		select quote_literal(coalesce(array_agg(j.job_id order by j.place, j.slot), '{}')::text), quote_literal(coalesce(array_agg(j.lease_id order by j.place, j.slot), '{}')::text),
-		    quote_literal(coalesce(array_agg(j.slot order by j.place, j.slot), '{}')::text),
+		    quote_literal(coalesce(array_agg(j.slot order by j.place, j.slot), '{}')::text), quote_literal(coalesce(array_agg(j.claimed_at order by j.place, j.slot), '{}')::text),
 		    (select quote_literal(coalesce(array_agg(l.id order by l.place), '{}')::text) from l),
 		    (select quote_literal(coalesce(array_agg(l.claimed_at order by l.place), '{}')::text) from l),
 		    (select quote_literal(coalesce(array_agg(l.place * $2 + 1 order by l.place), '{}')::text) from l),
 		    (select quote_literal(coalesce(array_agg((l.place + 1) * $2 order by l.place), '{}')::text) from l)
-		  from j`, planLeases, planLease).Scan(&b.ids, &b.tokens, &b.slots, &b.leases, &b.claims, &b.lows, &b.highs)
+		  from j`, planLeases, planLease).Scan(&b.ids, &b.tokens, &b.slots, &b.claimed, &b.leases, &b.claims, &b.lows, &b.highs)
 	require.NoError(t, err)
 	_, err = tx.Exec(ctx, db.HotSettings)
 	require.NoError(t, err)

@@ -46,5 +46,5 @@ func DueFrom(at time.Time) pgtype.Timestamptz {
 	if at.IsZero() {
 		return pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
 	}
-	return pgtype.Timestamptz{Time: at, Valid: true}
+	return Timestamp(at)
 }

@@ -135,7 +135,7 @@ func TestNoDeadlocks(t *testing.T) {
 			failures <- q.complete(ctx, completions)
 		}()
 		go func() {
-			_, err := q.schema.ExtendLeases(ctx, q.pool, "a", []db.Extension{{ID: jobs[0].LeaseToken, Lease: hour}})
+			_, err := q.schema.ExtendLeases(ctx, q.pool, "a", []db.Extension{{ID: jobs[0].LeaseToken, ClaimedAt: jobs[0].StartedAt.Time, Lease: hour}})
 			failures <- err
 		}()
 		go func() {
@@ -163,7 +163,7 @@ func (q *queue) work(ctx context.Context, owner string, held []db.JobClaimRow, r
 	exchange := db.Exchange{Owner: owner, Claim: &db.JobClaimParams{
 		Lease: hour, Owner: owner, Queue: "default", Kinds: []string{"k"}, JobCount: 5,
 	}}
-	leases := make(map[int64]struct{})
+	leases := make(map[int64]time.Time)
 	var kept []db.JobClaimRow
 	for _, job := range sorted(held) {
 		switch random.IntN(6) {
@@ -178,13 +178,13 @@ func (q *queue) work(ctx context.Context, owner string, held []db.JobClaimRow, r
 			exchange.Endings = append(exchange.Endings, db.Ending{Slot: at(job), Outcome: "released"})
 		default:
 			kept = append(kept, job)
-			leases[job.LeaseToken] = struct{}{}
+			leases[job.LeaseToken] = job.StartedAt.Time
 		}
 	}
 	// A heartbeat comes in its own time and order, which is that of a map here.
 	var extensions []db.Extension
-	for id := range leases {
-		extensions = append(extensions, db.Extension{ID: id, Lease: hour})
+	for id, claimedAt := range leases {
+		extensions = append(extensions, db.Extension{ID: id, ClaimedAt: claimedAt, Lease: hour})
 	}
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.Go(func() error {
@@ -196,7 +196,7 @@ func (q *queue) work(ctx context.Context, owner string, held []db.JobClaimRow, r
 			return nil
 		}
 		percent := float32(1)
-		_, err := q.queries.RunProgress(groupCtx, db.RunProgressParams{Percent: &percent, ID: kept[0].ID, Token: kept[0].LeaseToken, Owner: owner})
+		_, err := q.queries.RunProgress(groupCtx, db.RunProgressParams{Percent: &percent, ID: kept[0].ID, Token: kept[0].LeaseToken, Owner: owner, ClaimedAt: kept[0].StartedAt})
 		return err
 	})
 	var answer db.Exchanged

@@ -127,20 +127,20 @@ func TestExtensionNeverShortens(t *testing.T) {
 	}
 	before := expiry()
 	for _, lease := range []time.Duration{time.Second, 0} {
-		require.Equal(t, db.LeaseOK, q.extend("a", job.LeaseToken, lease).Answer)
+		require.Equal(t, db.LeaseOK, q.extend("a", at(job), lease))
 		require.Equal(t, before, expiry())
 	}
 	q.change(pgtest.Columns{"lease_expires_at": "now() - interval '1 hour'"}, "true")
-	require.Equal(t, db.LeaseOK, q.extend("a", job.LeaseToken, 0).Answer)
+	require.Equal(t, db.LeaseOK, q.extend("a", at(job), 0))
 	require.Equal(t, 1, q.number("select count(*) from jobq.job where state = 'running' and lease_expires_at < now()"), "to ask does not bring it back")
 
-	stored, err := q.queries.RunProgress(ctx, db.RunProgressParams{ID: 1, Token: job.LeaseToken, Owner: "a"})
+	stored, err := q.queries.RunProgress(ctx, db.RunProgressParams{ID: 1, Token: job.LeaseToken, Owner: "a", ClaimedAt: job.StartedAt})
 	require.NoError(t, err)
 	require.EqualValues(t, 1, stored)
 	require.Equal(t, 1, q.number("select count(*) from jobq.job where state = 'running' and lease_expires_at < now()"))
-	_, err = q.queries.RunProgress(ctx, db.RunProgressParams{ID: 1, Token: job.LeaseToken, Owner: "a", ExtendBy: db.Interval(time.Minute)})
+	_, err = q.queries.RunProgress(ctx, db.RunProgressParams{ID: 1, Token: job.LeaseToken, Owner: "a", ClaimedAt: job.StartedAt, ExtendBy: db.Interval(time.Minute)})
 	require.NoError(t, err)
-	_, err = q.queries.RunCheckpoint(ctx, db.RunCheckpointParams{ID: 1, Token: job.LeaseToken, Owner: "a", Checkpoint: []byte("{}"), ExtendBy: db.Interval(time.Hour)})
+	_, err = q.queries.RunCheckpoint(ctx, db.RunCheckpointParams{ID: 1, Token: job.LeaseToken, Owner: "a", ClaimedAt: job.StartedAt, Checkpoint: []byte("{}"), ExtendBy: db.Interval(time.Hour)})
 	require.NoError(t, err)
 	require.Equal(t, 1, q.number("select count(*) from jobq.job where state = 'running' and lease_expires_at > now() + interval '59 m'"))
 }

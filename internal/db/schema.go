@@ -87,10 +87,30 @@ func NewSchema(name string) (*Schema, error) {
 	return &Schema{name: name, sessions: SessionsAuto}, nil
 }
 
+// SchemaOf returns the renderer for the schema of a client, which has checked the
+// name: another name is a mistake in this module, and SchemaOf panics.
+func SchemaOf(checkedName string, sessions Sessions) *Schema {
+	schema, err := NewSchema(checkedName)
+	if err != nil {
+		panic(err)
+	}
+	schema.Assume(sessions)
+	return schema
+}
+
 // Assume says what is known of the sessions, before the schema is used.
 func (s *Schema) Assume(sessions Sessions) {
 	s.sessions = sessions
 	s.shared.Store(sessions == SessionsShared)
+}
+
+// Sessions is what is known of the sessions: what was told, or that they are shared
+// when that has been found out since.
+func (s *Schema) Sessions() Sessions {
+	if s.shared.Load() {
+		return SessionsShared
+	}
+	return s.sessions
 }
 
 // Name is the schema's name, unquoted.

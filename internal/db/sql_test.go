@@ -17,7 +17,7 @@ import (
 )
 
 // Every statement that writes a lease, a run, or what a run says of itself names
-// the lease's token and its owner, and that the lease is not lost; the reaper,
+// the lease's token, its owner and its claim, and that the lease is not lost; the reaper,
 // which has neither, names the expiry, and marks the lease.
 func TestEveryLeaseWriteIsFenced(t *testing.T) {
 	t.Parallel()
@@ -41,7 +41,8 @@ func TestEveryLeaseWriteIsFenced(t *testing.T) {
 				require.Regexp(t, `(?s)l\.expires_at < clock_timestamp\(\).*for update of l skip locked.*lost_at = clock_timestamp.*delete`, query, "the expiry must be checked on the row as locked")
 			case "JobClaim", "JobClaimEach", "OutputPrune", "ProgressPrune": // a new lease, and what has no run any more
 			default:
-				require.Regexp(t, `owner = sqlc\.arg\(owner\) and \w\.lost_at is null`, query, name)
+				require.Regexp(t, `owner = sqlc\.arg\(owner\) (and l\.claimed_at = (sqlc\.arg\(claimed_at\)|f\.claimed_at) )?and \w\.lost_at is null`, query, name)
+				require.Regexp(t, `\w\.claimed_at = (sqlc\.arg\(claimed_at\)|[fh]\.claimed_at)`, query, "%s: an id alone may be another lease's", name)
 			}
 		}
 	}
@@ -72,15 +73,15 @@ func TestHotPlans(t *testing.T) {
 		"claim each":  {db.JobClaimEach, "'{-32769}', '{0}', '{32767}', 'default', '{k}', 100, '1 hour', 'a'", "pending_claim_idx"},
 		"lease end":   {db.LeaseEnd, "'a', '{1}', '{2}', '{7}', '{1}', '{1}', '{now}', '{1}', '{1}', '1 min', '{1}', '{k}', '{1}', '{0}'", "lease_pkey"},
 		"lease look":  {db.LeaseLook, "'{1}', '{now}', 'a'", "lease_pkey"},
-		"end":         {db.RunEnd, one + ", '{failed}', '{e}', array['']::text[], array[null]::interval[], '{f}', '{0}', '{f}', '{null}', '{null}', 'a'", "lease_pkey"},
-		"held":        {db.RunHeld, one + ", 'a'", "lease_pkey"},
-		"extend":      {db.LeaseExtend, "'1 hour', '{1}', 'a'", "lease_pkey"},
-		"progress":    {db.RunProgress, "1, 's', 'm', null, 1, 1, 'a'", "lease_pkey"},
-		"checkpoint":  {db.RunCheckpoint, "'{}', 1, 1, 'a', null", "lease_pkey"},
-		"complete tx": {db.RunCompleteTx, "null, 1, 1, 'a'", "lease_pkey"},
-		"fate":        {db.RunFate, "1, 1, 'a'", "lease_pkey"},
-		"hold":        {db.RunHold, "1, 1, 'a'", "lease_pkey"},
-		"output":      {db.OutputAppend, "0, 1, 'x', 1, 1, 'a', 0", "lease_pkey"},
+		"end":         {db.RunEnd, one + ", '{now}', '{t}', '{failed}', '{e}', array['']::text[], array[null]::interval[], '{f}', '{0}', '{f}', '{null}', '{null}', 'a'", "lease_pkey"},
+		"held":        {db.RunHeld, one + ", '{now}', 'a'", "lease_pkey"},
+		"extend":      {db.LeaseExtend, "'1 hour', 'a', '{1}', '{now}'", "lease_pkey"},
+		"progress":    {db.RunProgress, "1, 's', 'm', null, 1, 1, 'a', now()", "lease_pkey"},
+		"checkpoint":  {db.RunCheckpoint, "'{}', 1, 1, 'a', now(), null", "lease_pkey"},
+		"complete tx": {db.RunCompleteTx, "null, 1, 1, 'a', now()", "lease_pkey"},
+		"fate":        {db.RunFate, "1, 1, 'a', now()", "lease_pkey"},
+		"hold":        {db.RunHold, "1, 1, 'a', now()", "lease_pkey"},
+		"output":      {db.OutputAppend, "0, 1, 'x', 1, 1, 'a', now(), 0", "lease_pkey"},
 	}
 	prepared := func(name string) string { return "hot_" + strings.ReplaceAll(name, " ", "_") }
 	for name, statement := range statements {

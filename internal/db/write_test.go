@@ -186,7 +186,7 @@ func TestReportsDoNotTouchTheHistory(t *testing.T) {
 		done, stage := float32(percent), strings.Repeat("s", percent)
 		for _, job := range l.jobs {
 			l.schema.Queue(batch, func(q *db.Queries) {
-				_, _ = q.RunProgress(context.Background(), db.RunProgressParams{Percent: &done, Stage: &stage, ID: job.ID, Token: l.id, Owner: "a"})
+				_, _ = q.RunProgress(context.Background(), db.RunProgressParams{Percent: &done, Stage: &stage, ID: job.ID, Token: l.id, Owner: "a", ClaimedAt: job.StartedAt})
 			}).Exec(func(tag pgconn.CommandTag) error {
 				require.EqualValues(t, 1, tag.RowsAffected())
 				return nil

@@ -38,9 +38,9 @@ func TestSpans(t *testing.T) {
 	require.Equal(t, "0ms", format.AtMost(0))
 	require.Equal(t, "1m05s", format.AtMost(65*time.Second))
 	started := now.Add(-time.Second)
-	job := &jobq.Job{State: jobq.Completed, StartedAt: &started, FinishedAt: &now}
+	job := &jobq.Job{State: jobq.StateCompleted, StartedAt: &started, FinishedAt: &now}
 	require.Equal(t, "<1.0s", format.Duration(job, now), "the claim is known, and not the start")
-	job.State = jobq.Failed
+	job.State = jobq.StateFailed
 	require.Equal(t, "1.0s", format.Duration(job, now))
 	require.Equal(t, "in 1h", format.When(now.Add(time.Hour), now))
 	require.Equal(t, "41s ago", format.When(now.Add(-41*time.Second), now))
@@ -71,21 +71,21 @@ func TestAttempts(t *testing.T) {
 		attempts int
 		want     string
 	}{
-		{jobq.Available, 0, "0/25"},
-		{jobq.Running, 0, "1/25"},
-		{jobq.Completed, 0, "1/25"},
-		{jobq.Scheduled, 1, "1/25"},
-		{jobq.Running, 1, "2/25"},
-		{jobq.Failed, 25, "25/25"},
-		{jobq.Running, 25, "25/25"},
+		{jobq.StateAvailable, 0, "0/25"},
+		{jobq.StateRunning, 0, "1/25"},
+		{jobq.StateCompleted, 0, "1/25"},
+		{jobq.StateScheduled, 1, "1/25"},
+		{jobq.StateRunning, 1, "2/25"},
+		{jobq.StateFailed, 25, "25/25"},
+		{jobq.StateRunning, 25, "25/25"},
 	} {
 		job := &jobq.Job{State: test.state, Attempts: test.attempts, MaxAttempts: 25}
 		require.Equal(t, test.want, format.Attempts(job), test)
 	}
 	now := time.Now()
-	require.Equal(t, "retrying", format.State(&jobq.Job{State: jobq.Scheduled, Attempts: 1}))
-	require.Equal(t, "scheduled", format.State(&jobq.Job{State: jobq.Scheduled}))
-	require.Equal(t, "stopping", format.State(&jobq.Job{State: jobq.Running, CancelRequestedAt: &now}))
+	require.Equal(t, "retrying", format.State(&jobq.Job{State: jobq.StateScheduled, Attempts: 1}))
+	require.Equal(t, "scheduled", format.State(&jobq.Job{State: jobq.StateScheduled}))
+	require.Equal(t, "stopping", format.State(&jobq.Job{State: jobq.StateRunning, CancelRequestedAt: &now}))
 }
 
 // A table of jobs has a column for each field that a list of them can have.
@@ -107,12 +107,12 @@ func TestErrorAndAge(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	finished := now.Add(-time.Minute)
-	job := &jobq.Job{State: jobq.Failed, LastError: "one\x1b\ntwo", FinishedAt: &finished, RunAt: now.Add(-time.Hour)}
+	job := &jobq.Job{State: jobq.StateFailed, LastError: "one\x1b\ntwo", FinishedAt: &finished, RunAt: now.Add(-time.Hour)}
 	require.Equal(t, "one␛", format.LastError(job))
 	require.Equal(t, "1m", format.Age(job, now))
-	job.State = jobq.Completed
+	job.State = jobq.StateCompleted
 	require.Empty(t, format.LastError(job))
-	require.Equal(t, "in 2m", format.Age(&jobq.Job{State: jobq.Scheduled, RunAt: now.Add(2 * time.Minute)}, now))
+	require.Equal(t, "in 2m", format.Age(&jobq.Job{State: jobq.StateScheduled, RunAt: now.Add(2 * time.Minute)}, now))
 	require.Equal(t, "0.2s", format.Seconds(180*time.Millisecond))
 }
 

@@ -6,15 +6,16 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/printable"
+	"github.com/jobq-dev/jobq/monitor"
 )
 
 // State is the state of a job in one word: also retrying, for a scheduled job
 // that has failed before, and stopping, for a running one that was asked to stop.
 func State(job *jobq.Job) string {
 	switch {
-	case job.State == jobq.Scheduled && job.Attempts > 0:
+	case job.State == jobq.StateScheduled && job.Attempts > 0:
 		return "retrying"
-	case job.State == jobq.Running && job.CancelRequestedAt != nil:
+	case job.State == jobq.StateRunning && job.CancelRequestedAt != nil:
 		return "stopping"
 	}
 	return string(job.State)
@@ -27,7 +28,7 @@ func State(job *jobq.Job) string {
 // next one begins. When it completes, it did so in attempt 1 of 25.
 func Attempt(job *jobq.Job) int {
 	number := job.Attempts
-	if job.State == jobq.Running || job.State == jobq.Completed {
+	if job.State == jobq.StateRunning || job.State == jobq.StateCompleted {
 		number++
 	}
 	return min(number, job.MaxAttempts)
@@ -39,7 +40,7 @@ func Attempts(job *jobq.Job) string { return fmt.Sprintf("%d/%d", Attempt(job), 
 // LastError is the first line of the error that the job is to be judged by: what
 // went wrong before it completed is in its history.
 func LastError(job *jobq.Job) string {
-	if job.State == jobq.Completed {
+	if job.State == jobq.StateCompleted {
 		return ""
 	}
 	return printable.FirstLine(job.LastError)
@@ -48,7 +49,7 @@ func LastError(job *jobq.Job) string {
 // Age is for how long the job has been in its state, or when it is due: "41s", "in
 // 2m".
 func Age(job *jobq.Job, now time.Time) string {
-	if job.State == jobq.Scheduled && job.RunAt.After(now) {
+	if job.State == jobq.StateScheduled && job.RunAt.After(now) {
 		return When(job.RunAt, now)
 	}
 	return Ago(now.Sub(Since(job)))
@@ -56,7 +57,7 @@ func Age(job *jobq.Job, now time.Time) string {
 
 // PausedBy says who has paused the queue, and why where that was said: "ana: books
 // are closed".
-func PausedBy(queue jobq.Queue) string {
+func PausedBy(queue monitor.Queue) string {
 	if queue.PauseReason == "" {
 		return queue.PausedBy
 	}
@@ -67,15 +68,15 @@ func PausedBy(queue jobq.Queue) string {
 // waits.
 func Since(job *jobq.Job) time.Time {
 	switch job.State {
-	case jobq.Running:
+	case jobq.StateRunning:
 		if job.StartedAt != nil {
 			return *job.StartedAt
 		}
-	case jobq.Completed, jobq.Failed, jobq.Cancelled, jobq.Deleted:
+	case jobq.StateCompleted, jobq.StateFailed, jobq.StateCancelled, jobq.StateDeleted:
 		if job.FinishedAt != nil {
 			return *job.FinishedAt
 		}
-	case jobq.Scheduled, jobq.Available:
+	case jobq.StateScheduled, jobq.StateAvailable:
 	}
 	return job.RunAt
 }
@@ -85,11 +86,11 @@ func Since(job *jobq.Job) time.Time {
 // handler was called, so that of a completed job this is at most how long it took.
 func Duration(job *jobq.Job, now time.Time) string {
 	switch {
-	case job.StartedAt == nil, job.State == jobq.Scheduled, job.State == jobq.Available:
+	case job.StartedAt == nil, job.State == jobq.StateScheduled, job.State == jobq.StateAvailable:
 		return ""
-	case job.FinishedAt != nil && job.State == jobq.Completed:
+	case job.FinishedAt != nil && job.State == jobq.StateCompleted:
 		return AtMost(job.FinishedAt.Sub(*job.StartedAt))
-	case job.FinishedAt != nil && job.State != jobq.Running:
+	case job.FinishedAt != nil && job.State != jobq.StateRunning:
 		return Took(job.FinishedAt.Sub(*job.StartedAt))
 	}
 	return Took(now.Sub(*job.StartedAt))

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/operator"
 )
 
 // Difference is what a change does to one field, as texts of one line. They are
@@ -18,7 +19,7 @@ type Difference struct{ Field, Old, New string }
 const commonShown = 24
 
 // Differences are what the change does to the job, field by field.
-func Differences(change jobq.JobChange, job *jobq.Job) (differences []Difference) {
+func Differences(change operator.JobChange, job *jobq.Job) (differences []Difference) {
 	add := func(field, before, after string) {
 		differences = append(differences, Difference{field, before, after})
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/when"
+	"github.com/jobq-dev/jobq/operator"
 )
 
 // problemMark begins the lines that say what was wrong with the text.
@@ -106,12 +107,12 @@ func WithoutProblem(content []byte) []byte {
 
 // Changes reads what has become of the job's document: the fields that are not
 // as the job has them. A text without any JSON changes nothing.
-func Changes(content []byte, job *jobq.Job) (jobq.JobChange, error) {
+func Changes(content []byte, job *jobq.Job) (operator.JobChange, error) {
 	wanted, err := parse(content)
 	if err != nil {
-		return jobq.JobChange{}, err
+		return operator.JobChange{}, err
 	}
-	var change jobq.JobChange
+	var change operator.JobChange
 	if wanted.Queue != nil && *wanted.Queue != job.Queue {
 		change.Queue = wanted.Queue
 	}
@@ -138,7 +139,7 @@ func Changes(content []byte, job *jobq.Job) (jobq.JobChange, error) {
 
 // document is a change as people write it: the time as on the command line.
 type document struct {
-	jobq.JobChange
+	operator.JobChange
 	RunAt *moment `json:"run_at"` // hides that of the change
 }
 
@@ -163,8 +164,8 @@ func (m *moment) UnmarshalJSON(content []byte) error {
 }
 
 // parse reads a document. Its errors name the line, or the field.
-func parse(content []byte) (jobq.JobChange, error) {
-	var wanted jobq.JobChange
+func parse(content []byte) (operator.JobChange, error) {
+	var wanted operator.JobChange
 	lines := strings.SplitAfter(string(content), "\n")
 	for i, line := range lines {
 		if strings.HasPrefix(strings.TrimSpace(line), "#") {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/jobedit"
+	"github.com/jobq-dev/jobq/operator"
 )
 
 var due = time.Date(2026, 11, 21, 14, 2, 31, 123456000, time.UTC)
@@ -46,17 +47,17 @@ func TestChanges(t *testing.T) {
 	later := due.Add(time.Hour)
 	for name, test := range map[string]struct {
 		from, to string
-		want     jobq.JobChange
+		want     operator.JobChange
 	}{
-		"queue":           {`"email"`, `"sms"`, jobq.JobChange{Queue: new("sms")}},
-		"priority":        {`"priority": 3`, `"priority": -3`, jobq.JobChange{Priority: new(int16(-3))}},
-		"run_at":          {`T14:`, `T15:`, jobq.JobChange{RunAt: &later}},
-		"run_at in words": {due.Format(time.RFC3339Nano), later.Format("2006-01-02 15:04:05.999999Z07"), jobq.JobChange{RunAt: &later}},
-		"max_attempts":    {`25`, `5`, jobq.JobChange{MaxAttempts: new(5)}},
-		"tags":            {`["eu"]`, `["eu", "b"]`, jobq.JobChange{Tags: &[]string{"eu", "b"}}},
-		"no tags":         {`["eu"]`, `null`, jobq.JobChange{Tags: &[]string{}}},
-		"no metadata":     {"{\n    \"trace\": \"x\"\n  }", `null`, jobq.JobChange{Metadata: json.RawMessage("null")}},
-		"args":            {"\"args\": {", "\"args\": {\"new\": 1,", jobq.JobChange{Args: json.RawMessage("{\"new\": 1,\n    \"n\": 12345678901234567890.10,\n    \"z\": \"<b>\",\n    \"a\": \"# no comment\",\n    \"evil\": \"\\u202e\\u009b31m\"\n  }")}},
+		"queue":           {`"email"`, `"sms"`, operator.JobChange{Queue: new("sms")}},
+		"priority":        {`"priority": 3`, `"priority": -3`, operator.JobChange{Priority: new(int16(-3))}},
+		"run_at":          {`T14:`, `T15:`, operator.JobChange{RunAt: &later}},
+		"run_at in words": {due.Format(time.RFC3339Nano), later.Format("2006-01-02 15:04:05.999999Z07"), operator.JobChange{RunAt: &later}},
+		"max_attempts":    {`25`, `5`, operator.JobChange{MaxAttempts: new(5)}},
+		"tags":            {`["eu"]`, `["eu", "b"]`, operator.JobChange{Tags: &[]string{"eu", "b"}}},
+		"no tags":         {`["eu"]`, `null`, operator.JobChange{Tags: &[]string{}}},
+		"no metadata":     {"{\n    \"trace\": \"x\"\n  }", `null`, operator.JobChange{Metadata: json.RawMessage("null")}},
+		"args":            {"\"args\": {", "\"args\": {\"new\": 1,", operator.JobChange{Args: json.RawMessage("{\"new\": 1,\n    \"n\": 12345678901234567890.10,\n    \"z\": \"<b>\",\n    \"a\": \"# no comment\",\n    \"evil\": \"\\u202e\\u009b31m\"\n  }")}},
 	} {
 		text := string(jobedit.Document(job, "heading"))
 		require.Contains(t, text, test.from, name)
@@ -98,7 +99,7 @@ func TestDifferences(t *testing.T) {
 	t.Parallel()
 	job := newJob()
 	job.Args = json.RawMessage(`"` + strings.Repeat("ä", 500) + `1"`)
-	change := jobq.JobChange{Args: json.RawMessage(`"` + strings.Repeat("ä", 500) + `2"`), Priority: new(int16(5))}
+	change := operator.JobChange{Args: json.RawMessage(`"` + strings.Repeat("ä", 500) + `2"`), Priority: new(int16(5))}
 	require.Equal(t, []jobedit.Difference{
 		{"priority", "3", "5"},
 		{"args", "..." + strings.Repeat("ä", 12) + `1"`, "..." + strings.Repeat("ä", 12) + `2"`},

@@ -44,23 +44,27 @@ var unfenced = []change{
 
 // The runs that a statement's lease and owner have, by what the mutants take from it.
 const (
-	endFence        = "x.id = f.id and x.lease_id = f.token and x.state is null\n          and (select l.owner = $12 and l.lost_at is null and x.slot <> all(l.ended_slots)\n            from jobq.lease l where l.id = f.token limit 1)\n        for update"
-	progressFence   = "x.lease_id = $6 and x.state is null\n      and (select l.owner = $7 and l.lost_at is null and x.slot <> all(l.ended_slots)\n        from jobq.lease l where l.id = $6 limit 1)"
-	checkpointFence = "x.lease_id = $3 and x.state is null\n      and (select l.owner = $4 and l.lost_at is null and x.slot <> all(l.ended_slots)\n        from jobq.lease l where l.id = $3 limit 1)"
+	endFence        = "x.id = f.id and x.lease_id = f.token and x.state is null\n          and (select l.owner = $14 and l.claimed_at = f.claimed_at and l.lost_at is null and x.slot <> all(l.ended_slots)\n            from jobq.lease l where l.id = f.token limit 1)\n"
+	progressFence   = "x.lease_id = $6 and x.state is null\n      and (select l.owner = $7 and l.claimed_at = $8 and l.lost_at is null and x.slot <> all(l.ended_slots)\n        from jobq.lease l where l.id = $6 limit 1)"
+	checkpointFence = "x.lease_id = $3 and x.state is null\n      and (select l.owner = $4 and l.claimed_at = $5 and l.lost_at is null and x.slot <> all(l.ended_slots)\n        from jobq.lease l where l.id = $3 limit 1)"
+	extendFence     = "x.id = h.id and x.claimed_at = h.claimed_at and x.owner = $2"
+	// What ended elsewhere, if its row says so; and without the look at the row.
+	elsewhereOver = "select o.lease_id, o.slots\n    from rows from (\n      jobq.runs_over($2::bigint[], $3::smallint[], $4::bigint[])\n    ) as o(lease_id, slots)\n    where cardinality($4::bigint[]) > 0"
+	elsewhereAll  = "select o.lease_id, array_agg(distinct o.slot) as slots from unnest($2::bigint[], $3::smallint[], $4::bigint[]) as o(lease_id, slot, job_id) group by o.lease_id"
 )
 
 // anyToken has RunEnd end the current run of each job, whatever token it was given.
 func anyToken(fence string) []change {
 	return []change{
-		{"RunEnd", endFence, fence + "\n        for update"},
-		{"RunEnd", "(select l.claimed_at from jobq.lease l where l.id = f.token limit 1)", "(select l.claimed_at from jobq.lease l where l.id = x.lease_id limit 1)"},
+		{"RunEnd", endFence, fence + "\n"},
+		{"RunEnd", "l.id = f.token and x.slot", "l.id = x.lease_id and x.slot"},
 		{"RunEnd", "r.lease_id = any($2::bigint[])", "true"},
 	}
 }
 
 var changes = map[string][]change{
-	completeWithoutToken: anyToken("x.id = f.id and x.state is null and $12::text is not null"),
-	extendWithoutToken:   {{"LeaseExtend", "x.id = h.id and x.owner = $3", "x.id >= h.id and $3::text is not null"}},
+	completeWithoutToken: anyToken("x.id = f.id and x.state is null and $14::text is not null"),
+	extendWithoutToken:   {{"LeaseExtend", extendFence, "x.id >= h.id and $2::text is not null"}},
 	reapWithoutRecheck:   unfenced,
 	reapWithoutBump:      {{"LeaseReap", "r.attempts + 1 as attempts", "r.attempts as attempts"}},
 	noPolling:            nil,
@@ -75,14 +79,17 @@ var changes = map[string][]change{
 		{"JanitorLock ", "pg_try_advisory_lock($1::integer, $2::integer)", "($1::integer + $2::integer) is not null"},
 		{"JanitorLockTx ", "pg_try_advisory_xact_lock($1::integer, $2::integer)", "($1::integer + $2::integer) is not null"},
 	}, unfenced...),
-	extendOldToken:     {{"LeaseExtend", "x.id = h.id and x.owner", "x.id >= h.id and x.owner"}},
-	endOldToken:        anyToken("x.id = f.id and x.state is null and (select l.owner from jobq.lease l where l.id = x.lease_id limit 1) = $12"),
-	progressOldToken:   {{"RunProgress", progressFence, "$6::bigint is not null and x.state is null and (select l.owner from jobq.lease l where l.id = x.lease_id limit 1) = $7"}},
-	checkpointOldToken: {{"RunCheckpoint", checkpointFence, "$3::bigint is not null and x.state is null and (select l.owner from jobq.lease l where l.id = x.lease_id limit 1) = $4"}},
-	lostLeaseTold:      {{"LeaseEnd", "x.owner = $1 and x.lost_at is null\n          and not", "x.owner = $1\n          and not"}},
-	untoldUnasked:      {{"LeaseEnd", "limit 1) is not true", "limit 1) is not null or true"}},
-	closeLocked:        {{"LeaseReap", "and (not l.runs or l.id = any(array(select d.id from done d)))", ""}},
-	endTwice:           {{"LeaseEnd", "\n          and not x.ended_slots && f.plain", ""}},
+	extendOldToken:   {{"LeaseExtend", extendFence, "x.id >= h.id and x.owner = $2"}},
+	endOldToken:      anyToken("x.id = f.id and x.state is null and (select l.owner from jobq.lease l where l.id = x.lease_id limit 1) = $14"),
+	progressOldToken: {{"RunProgress", progressFence, "$6::bigint is not null and $8::timestamptz is not null and x.state is null and (select l.owner from jobq.lease l where l.id = x.lease_id limit 1) = $7"}},
+	checkpointOldToken: {
+		{"RunCheckpoint", checkpointFence, "$3::bigint is not null and x.state is null and (select l.owner from jobq.lease l where l.id = x.lease_id limit 1) = $4"},
+		{"RunCheckpoint", "l.owner = $4 and l.claimed_at = $5", "l.owner = $4 and $5::timestamptz is not null"},
+	},
+	lostLeaseTold: {{"LeaseEnd", "x.owner = $1 and x.lost_at is null\n          and not", "x.owner = $1\n          and not"}},
+	untoldUnasked: {{"LeaseEnd", elsewhereOver, elsewhereAll}},
+	closeLocked:   {{"LeaseReap", "and (not l.runs or l.id = any(array(select d.id from done d)))", ""}},
+	endTwice:      {{"LeaseEnd", "\n          and not x.ended_slots && f.plain", ""}},
 }
 
 func active() string { return os.Getenv("JOBQ_MUTANT") }

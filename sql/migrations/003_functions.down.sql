@@ -48,6 +48,7 @@ drop function jobq.enqueue(
 drop function jobq.json_of(text, text);
 drop function jobq.job_problem(
   text, jsonb, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], jsonb);
+drop function jobq.runs_over(bigint[], smallint[], bigint[]);
 drop function jobq.run_end(bigint, smallint, timestamptz);
 drop view jobq.stats;
 drop view jobq.job;

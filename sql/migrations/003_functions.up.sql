@@ -73,6 +73,22 @@ create function jobq.run_end(lease_id bigint, slot smallint, finished_at timesta
       ) l on true
   $$;
 
+-- runs_over says by lease which of these runs, given each with its lease, slot and
+-- job, are over on their own rows of run, or gone from there. LeaseEnd asks, with
+-- its own snapshot; it is in plpgsql so that its query, which locks every day of
+-- the history, is no part of that statement.
+create function jobq.runs_over(leases bigint[], slots smallint[], jobs bigint[]) returns table (lease_id bigint, over smallint[])
+  language plpgsql stable
+  as $$
+begin
+  -- The look is a scalar subquery, which never becomes a join. Needs run_id_idx only.
+  return query
+    select x.lease_id, array_agg(distinct x.slot)
+      from unnest(leases, slots, jobs) as x(lease_id, slot, job_id)
+      where (select r.state is null from jobq.run r where r.id = x.job_id and r.lease_id = x.lease_id limit 1) is not true
+      group by x.lease_id;
+end $$;
+
 -- job_problem says in words which value of a new job is beyond its limit, and
 -- what that is, or null. The CHECKs of pending hold for whatever way a row comes
 -- in; but their errors carry the text of the whole INSERT with them, and do not
@@ -957,6 +973,6 @@ revoke execute on function
   jobq.enqueue(text, json, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], json),
   jobq.enqueue(text, text, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], text),
   jobq.enqueue_arrays, jobq.enqueue_many(jsonb), jobq.enqueue_many(json), jobq.enqueue_many(text),
-  jobq.run_end, jobq.cancel, jobq.args_require, jobq.running_refuse, jobq.requeue, jobq.delete_job, jobq.backoff_delay,
+  jobq.run_end, jobq.runs_over, jobq.cancel, jobq.args_require, jobq.running_refuse, jobq.requeue, jobq.delete_job, jobq.backoff_delay,
   jobq.partition_yield, jobq.partition_add, jobq.keep_from, jobq.keep_from_day, jobq.day_needed, jobq.partition_prune, jobq.payload_prune, jobq.default_prune, jobq.history_analyze
   from public;

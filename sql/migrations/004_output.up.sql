@@ -23,5 +23,5 @@ create index output_written_at_idx on jobq.output (written_at);
 -- {"exit_code": 3, "signal": "SIGKILL", "cpu_seconds": 0.5, "max_rss_bytes": 1000000}, of programs.
 alter table jobq.attempt add column usage jsonb;
 
--- What the worker's programs have done, by kind: see jobq.Programs.
+-- What the worker's programs have done, by kind: see monitor.Programs.
 alter table jobq.worker add column programs jsonb not null default '{}';

@@ -34,15 +34,15 @@
 -- have yet. So each end is stored once, and each plain end counted once. A lease that
 -- has expired but was not reaped is the owner's: nobody else has had its jobs since.
 --
--- The look at a row of run is a scalar subquery, which never becomes a join.
--- Needs lease_pkey and run_id_idx only.
+-- Needs lease_pkey, and for those elsewhere run_id_idx, only.
 -- name: LeaseEnd :many
 with e as materialized (
-  select x.lease_id, array_agg(distinct x.slot) as slots
-    from rows from (unnest(sqlc.arg(elsewhere_leases)::bigint[]), unnest(sqlc.arg(elsewhere_slots)::smallint[]),
-      unnest(sqlc.arg(elsewhere_jobs)::bigint[])) as x(lease_id, slot, job_id)
-    where (select r.state is null from jobq.run r where r.id = x.job_id and r.lease_id = x.lease_id limit 1) is not true
-    group by x.lease_id
+  -- Where nothing ended elsewhere, it is not called, and no day of the history is locked.
+  select o.lease_id, o.slots
+    from rows from (
+      jobq.runs_over(sqlc.arg(elsewhere_leases)::bigint[], sqlc.arg(elsewhere_slots)::smallint[], sqlc.arg(elsewhere_jobs)::bigint[])
+    ) as o(lease_id, slots)
+    where cardinality(sqlc.arg(elsewhere_jobs)::bigint[]) > 0
 ), f as materialized (
   select f.id, f.claimed_at, (sqlc.arg(plain)::smallint[])[f.low:f.high] as plain, coalesce(e.slots, '{}') as elsewhere
     from rows from (unnest(sqlc.arg(ids)::bigint[]), unnest(sqlc.arg(claimed_ats)::timestamptz[]), unnest(sqlc.arg(lows)::integer[]),
@@ -129,21 +129,24 @@ select f.id::bigint as id, l.plain::smallint[] as plain
 -- job keeps the beginning, whose first line is its summary, and the end, where
 -- traces have what went wrong.
 --
--- It locks rows of run alone; that the lease is the owner's it only looks at,
--- since a reaper that takes the lease away must lock the row as well. ctids are
+-- It locks rows of run; that the lease is the owner's it only looks at,
+-- since a reaper that takes the lease away must lock the row as well. Of a run that
+-- was sent before (retried) it locks the lease, too: the first try may be storing
+-- a plain end in that still, beside which nothing must end on its own row. ctids are
 -- those of one partition: hence the ids beside them.
 -- Needs lease_pkey, run_id_idx and progress_pkey only.
 -- name: RunEnd :many
 with f as materialized (
-  select f.id, f.token, f.outcome, f.error, f.output, f.delay, f.final, f.ran_us, f.quiet, f.result, f.usage
-    from rows from (unnest(sqlc.arg(ids)::bigint[]), unnest(sqlc.arg(tokens)::bigint[]), unnest(sqlc.arg(outcomes)::text[]),
+  select f.id, f.token, f.claimed_at, f.retried, f.outcome, f.error, f.output, f.delay, f.final, f.ran_us, f.quiet, f.result, f.usage
+    from rows from (unnest(sqlc.arg(ids)::bigint[]), unnest(sqlc.arg(tokens)::bigint[]),
+      unnest(sqlc.arg(claimed_ats)::timestamptz[]), unnest(sqlc.arg(retried)::boolean[]), unnest(sqlc.arg(outcomes)::text[]),
       unnest(sqlc.arg(errors)::text[]), unnest(sqlc.arg(outputs)::text[]), unnest(sqlc.arg(delays)::interval[]),
       unnest(sqlc.arg(finals)::boolean[]), unnest(sqlc.arg(ran_us)::bigint[]),
       unnest(sqlc.arg(quiet)::boolean[]), unnest(sqlc.arg(results)::jsonb[]), unnest(sqlc.arg(usages)::jsonb[]))
-      as f(id, token, outcome, error, output, delay, final, ran_us, quiet, result, usage)
+      as f(id, token, claimed_at, retried, outcome, error, output, delay, final, ran_us, quiet, result, usage)
 ), held as materialized (
-  select h.place, h.id, h.lease_id, h.claimed_at, h.queue, h.kind, h.run_at, h.attempts as attempts_before,
-      case when f.ran_us > 0 then greatest(h.claimed_at, clock_timestamp() - f.ran_us * interval '1 us') else h.claimed_at end as began_at,
+  select h.place, h.id, h.lease_id, f.claimed_at, h.queue, h.kind, h.run_at, h.attempts as attempts_before,
+      case when f.ran_us > 0 then greatest(f.claimed_at, clock_timestamp() - f.ran_us * interval '1 us') else f.claimed_at end as began_at,
       f.outcome, f.output, f.delay, f.ran_us >= 0 as started, f.quiet, f.result, f.usage, f.error,
       h.attempts + case when f.outcome in ('failed', 'timed_out') then 1 else 0 end as attempts,
       case
@@ -160,12 +163,13 @@ with f as materialized (
       end::jobq.job_state as state
     from f
     cross join lateral (
-      select x.ctid as place, x.id, x.lease_id, x.queue, x.kind, x.run_at, x.attempts, x.max_attempts, x.cancel_requested_at, x.last_error,
-          (select l.claimed_at from jobq.lease l where l.id = f.token limit 1) as claimed_at
+      select x.ctid as place, x.id, x.lease_id, x.queue, x.kind, x.run_at, x.attempts, x.max_attempts, x.cancel_requested_at, x.last_error
         from jobq.run x
         where x.id = f.id and x.lease_id = f.token and x.state is null
-          and (select l.owner = sqlc.arg(owner) and l.lost_at is null and x.slot <> all(l.ended_slots)
+          and (select l.owner = sqlc.arg(owner) and l.claimed_at = f.claimed_at and l.lost_at is null and x.slot <> all(l.ended_slots)
             from jobq.lease l where l.id = f.token limit 1)
+          and (not f.retried or exists (
+            select from jobq.lease l where l.id = f.token and x.slot <> all(l.ended_slots) for key share skip locked))
         for update of x skip locked
     ) h
 ), kept as (
@@ -242,17 +246,18 @@ select d.id, d.state from done d where (select count(*) from woken) >= 0;
 -- to take away for one that is there. Needs run_id_idx, lease_pkey and past_lease_pkey only.
 -- name: RunHeld :many
 select r.id, r.held::boolean as held
-  from rows from (unnest(sqlc.arg(ids)::bigint[]), unnest(sqlc.arg(tokens)::bigint[])) as f(id, token)
+  from rows from (unnest(sqlc.arg(ids)::bigint[]), unnest(sqlc.arg(tokens)::bigint[]),
+      unnest(sqlc.arg(claimed_ats)::timestamptz[])) as f(id, token, claimed_at)
   cross join lateral (
     select x.id, x.state is null as held from jobq.run x
       where x.id = f.id and x.lease_id = f.token
         and case
           when x.state is null then
-            (select l.owner = sqlc.arg(owner) and l.lost_at is null and x.slot <> all(l.ended_slots)
+            (select l.owner = sqlc.arg(owner) and l.claimed_at = f.claimed_at and l.lost_at is null and x.slot <> all(l.ended_slots)
               from jobq.lease l where l.id = f.token limit 1)
           when x.state = 'completed' then
-            exists (select from jobq.lease l where l.id = f.token and l.owner = sqlc.arg(owner))
-              or exists (select from jobq.past_lease l where l.id = f.token and l.owner = sqlc.arg(owner))
+            exists (select from jobq.lease l where l.id = f.token and l.claimed_at = f.claimed_at and l.owner = sqlc.arg(owner))
+              or exists (select from jobq.past_lease l where l.id = f.token and l.claimed_at = f.claimed_at and l.owner = sqlc.arg(owner))
         end
       limit 1
   ) r;
@@ -267,10 +272,9 @@ with done as (
     set state = 'completed', finished_at = clock_timestamp(), result = sqlc.narg(result)::jsonb,
       checkpoint = coalesce((select p.checkpoint from jobq.progress p where p.job_id = r.id and p.lease_id = r.lease_id limit 1), r.checkpoint)
     where r.id = sqlc.arg(id) and r.lease_id = sqlc.arg(token) and r.state is null
-      and (select l.owner = sqlc.arg(owner) and l.lost_at is null and r.slot <> all(l.ended_slots)
+      and (select l.owner = sqlc.arg(owner) and l.claimed_at = sqlc.arg(claimed_at) and l.lost_at is null and r.slot <> all(l.ended_slots)
         from jobq.lease l where l.id = sqlc.arg(token) limit 1)
-    returning r.id, r.queue, r.kind, r.run_at,
-      (select l.claimed_at from jobq.lease l where l.id = sqlc.arg(token) limit 1) as claimed_at
+    returning r.id, r.queue, r.kind, r.run_at, sqlc.arg(claimed_at)::timestamptz as claimed_at
 ), forgotten as (
   delete from jobq.progress p where p.job_id = any(array(select d.id from done d))
 ), counted as (
@@ -292,12 +296,12 @@ select
   exists (
     select from jobq.run r
       where r.id = sqlc.arg(id) and r.lease_id = sqlc.arg(token) and r.state is null
-        and (select l.owner = sqlc.arg(owner) and l.lost_at is null and r.slot <> all(l.ended_slots)
+        and (select l.owner = sqlc.arg(owner) and l.claimed_at = sqlc.arg(claimed_at) and l.lost_at is null and r.slot <> all(l.ended_slots)
           from jobq.lease l where l.id = sqlc.arg(token) limit 1)
   ) as held,
   exists (
     select from jobq.run r
       where r.id = sqlc.arg(id) and r.lease_id = sqlc.arg(token) and r.state = 'completed'
-        and (exists (select from jobq.lease l where l.id = sqlc.arg(token) and l.owner = sqlc.arg(owner))
-          or exists (select from jobq.past_lease l where l.id = sqlc.arg(token) and l.owner = sqlc.arg(owner)))
+        and (exists (select from jobq.lease l where l.id = sqlc.arg(token) and l.claimed_at = sqlc.arg(claimed_at) and l.owner = sqlc.arg(owner))
+          or exists (select from jobq.past_lease l where l.id = sqlc.arg(token) and l.claimed_at = sqlc.arg(claimed_at) and l.owner = sqlc.arg(owner)))
   ) as completed;

@@ -1,18 +1,21 @@
 -- LeaseExtend gives held leases their full time again, in one statement for all,
 -- and never shortens one. With a lease of 0 it only asks. It answers for each
 -- lease that is still the caller's: ok, or busy when it is in another
--- transaction's hands and was not extended; and with the jobs of it that somebody
--- has asked to cancel. One without an answer is lost.
+-- transaction's hands and was not extended. One without an answer is lost.
 -- It never waits for a row, so that one locked lease cannot cost the worker its
--- others, and it can deadlock with nothing. Needs lease_pkey and run_cancel_idx
--- only; a HOT update.
+-- others, and it can deadlock with nothing. It does not touch the history, so
+-- that nobody who has locked that can keep it from being done: LeaseCancelled
+-- asks what is to be cancelled. Needs lease_pkey only; a HOT update.
 -- name: LeaseExtend :many
-with held as materialized (
+with h as materialized (
+  select h.id, h.claimed_at
+    from rows from (unnest(sqlc.arg(ids)::bigint[]), unnest(sqlc.arg(claimed_ats)::timestamptz[])) as h(id, claimed_at)
+), held as materialized (
   select l.place
-    from unnest(sqlc.arg(ids)::bigint[]) as h(id)
+    from h
     cross join lateral (
       select x.ctid as place from jobq.lease x
-        where x.id = h.id and x.owner = sqlc.arg(owner) and x.lost_at is null
+        where x.id = h.id and x.claimed_at = h.claimed_at and x.owner = sqlc.arg(owner) and x.lost_at is null
         for no key update skip locked
     ) l
     where sqlc.arg(lease)::interval > interval '0'
@@ -23,14 +26,21 @@ with held as materialized (
     returning l.id
 )
 select h.id::bigint as id,
-    (case when sqlc.arg(lease)::interval > interval '0' and h.id <> all(array(select e.id from extended e)) then 'busy' else 'ok' end)::text as answer,
-    array(select r.id from jobq.run r where r.lease_id = h.id and r.cancel_requested_at is not null and r.state is null)::bigint[] as cancelled
-  from unnest(sqlc.arg(ids)::bigint[]) as h(id)
+    (case when sqlc.arg(lease)::interval > interval '0' and h.id <> all(array(select e.id from extended e)) then 'busy' else 'ok' end)::text as answer
+  from h
   cross join lateral (
     select x.id from jobq.lease x
-      where x.id = h.id and x.owner = sqlc.arg(owner) and x.lost_at is null
+      where x.id = h.id and x.claimed_at = h.claimed_at and x.owner = sqlc.arg(owner) and x.lost_at is null
       limit 1
   ) l;
+
+-- LeaseCancelled returns the jobs of leases that somebody has asked to cancel and
+-- that have not ended on their own rows. It is planned with the ids of the leases
+-- (PrunedSettings): it then locks the days of these alone. Needs run_cancel_idx only.
+-- name: LeaseCancelled :many
+select r.lease_id, r.id
+  from jobq.run r
+  where r.lease_id = any(sqlc.arg(ids)::bigint[]) and r.cancel_requested_at is not null and r.state is null;
 
 -- RunProgress stores how far a run is, under its lease, and extends the lease
 -- where progress is what does. Zero rows means that the lease was lost, or that
@@ -43,7 +53,7 @@ select h.id::bigint as id,
 with held as materialized (
   select x.id, x.lease_id from jobq.run x
     where x.id = sqlc.arg(id) and x.lease_id = sqlc.arg(token) and x.state is null
-      and (select l.owner = sqlc.arg(owner) and l.lost_at is null and x.slot <> all(l.ended_slots)
+      and (select l.owner = sqlc.arg(owner) and l.claimed_at = sqlc.arg(claimed_at) and l.lost_at is null and x.slot <> all(l.ended_slots)
         from jobq.lease l where l.id = sqlc.arg(token) limit 1)
     for key share skip locked
 ), extended as (
@@ -78,13 +88,13 @@ insert into jobq.progress as p (job_id, lease_id, progressed_at, percent, stage,
 with held as materialized (
   select x.id, x.lease_id from jobq.run x
     where x.id = sqlc.arg(id) and x.lease_id = sqlc.arg(token) and x.state is null
-      and (select l.owner = sqlc.arg(owner) and l.lost_at is null and x.slot <> all(l.ended_slots)
+      and (select l.owner = sqlc.arg(owner) and l.claimed_at = sqlc.arg(claimed_at) and l.lost_at is null and x.slot <> all(l.ended_slots)
         from jobq.lease l where l.id = sqlc.arg(token) limit 1)
     for key share
 ), extended as (
   update jobq.lease l
     set expires_at = greatest(l.expires_at, clock_timestamp() + sqlc.narg(extend_by)::interval)
-    where l.id = (select h.lease_id from held h) and l.owner = sqlc.arg(owner) and l.lost_at is null
+    where l.id = (select h.lease_id from held h) and l.owner = sqlc.arg(owner) and l.claimed_at = sqlc.arg(claimed_at) and l.lost_at is null
     returning l.id
 )
 insert into jobq.progress as p (job_id, lease_id, checkpoint)

@@ -5,7 +5,7 @@
 select r.id
   from jobq.run r
   where r.id = sqlc.arg(id) and r.lease_id = sqlc.arg(token) and r.state is null
-    and (select l.owner = sqlc.arg(owner) and l.lost_at is null and r.slot <> all(l.ended_slots)
+    and (select l.owner = sqlc.arg(owner) and l.claimed_at = sqlc.arg(claimed_at) and l.lost_at is null and r.slot <> all(l.ended_slots)
       from jobq.lease l where l.id = sqlc.arg(token) limit 1)
   for key share;
 
@@ -23,7 +23,7 @@ insert into jobq.output (job_id, lease_token, begins_at, ends_at, content)
   select r.id, r.lease_id, sqlc.arg(begins_at)::bigint, sqlc.arg(ends_at)::bigint, sqlc.arg(content)::text
     from jobq.run r
     where r.id = sqlc.arg(id) and r.lease_id = sqlc.arg(token) and r.state is null
-      and (select l.owner = sqlc.arg(owner) and l.lost_at is null and r.slot <> all(l.ended_slots)
+      and (select l.owner = sqlc.arg(owner) and l.claimed_at = sqlc.arg(claimed_at) and l.lost_at is null and r.slot <> all(l.ended_slots)
         from jobq.lease l where l.id = sqlc.arg(token) limit 1)
   on conflict do nothing;
 

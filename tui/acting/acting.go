@@ -13,6 +13,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/operator"
 	"github.com/jobq-dev/jobq/tui/command"
 	"github.com/jobq-dev/jobq/tui/commandline"
 	"github.com/jobq-dev/jobq/tui/data"
@@ -20,19 +21,19 @@ import (
 	"github.com/jobq-dev/jobq/tui/screen"
 )
 
-// Writer is what may be done to a database. *jobq.Client is one.
+// Writer is what may be done to a database. [operator.Operator] is one.
 type Writer interface {
-	Act(ctx context.Context, action jobq.Action, targets ...jobq.Target) (*jobq.Acted, error)
-	Edit(ctx context.Context, change jobq.JobChange, targets ...jobq.Target) (*jobq.Acted, error)
-	Clone(ctx context.Context, id int64, change jobq.JobChange) (*jobq.Cloned, error)
+	Act(ctx context.Context, action jobq.Action, targets ...operator.Target) (*operator.Acted, error)
+	Edit(ctx context.Context, change operator.JobChange, targets ...operator.Target) (*operator.Acted, error)
+	Clone(ctx context.Context, id int64, change operator.JobChange) (*operator.Cloned, error)
 	DrainWorker(ctx context.Context, id string) (bool, error)
-	Undo(ctx context.Context, auditID int64) (*jobq.Acted, error)
-	Bulk(ctx context.Context, params jobq.BulkParams) (jobq.BulkProgress, error)
-	PauseQueue(ctx context.Context, name, by, reason string) (jobq.QueueActed, error)
-	ResumeQueue(ctx context.Context, name string) (jobq.QueueActed, error)
+	Undo(ctx context.Context, auditID int64) (*operator.Acted, error)
+	Bulk(ctx context.Context, params operator.BulkParams) (operator.BulkProgress, error)
+	PauseQueue(ctx context.Context, name, reason string) (operator.QueueActed, error)
+	ResumeQueue(ctx context.Context, name string) (operator.QueueActed, error)
 }
 
-var _ Writer = (*jobq.Client)(nil)
+var _ Writer = (*operator.Operator)(nil)
 
 // Place is the database that is acted on.
 type Place struct {

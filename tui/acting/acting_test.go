@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/operator"
 	"github.com/jobq-dev/jobq/tui/command"
 	"github.com/jobq-dev/jobq/tui/request"
 	"github.com/jobq-dev/jobq/tui/screen"
@@ -17,22 +18,22 @@ import (
 // when it is stopped.
 type writer struct {
 	Writer
-	acted []jobq.Target
+	acted []operator.Target
 }
 
-func (w *writer) Act(_ context.Context, action jobq.Action, targets ...jobq.Target) (*jobq.Acted, error) {
+func (w *writer) Act(_ context.Context, action jobq.Action, targets ...operator.Target) (*operator.Acted, error) {
 	w.acted = targets
-	acted := &jobq.Acted{AuditID: 7}
+	acted := &operator.Acted{AuditID: 7}
 	for _, target := range targets {
-		acted.Jobs = append(acted.Jobs, jobq.ActedJob{ID: target.ID, Before: target.State, After: jobq.Available, Changed: true})
+		acted.Jobs = append(acted.Jobs, operator.ActedJob{ID: target.ID, Before: target.State, After: jobq.StateAvailable, Changed: true})
 	}
 	return acted, nil
 }
 
-func (w *writer) Bulk(ctx context.Context, params jobq.BulkParams) (jobq.BulkProgress, error) {
-	params.OnBatch(jobq.BulkProgress{AuditID: 8, Done: 1000})
+func (w *writer) Bulk(ctx context.Context, params operator.BulkParams) (operator.BulkProgress, error) {
+	params.OnBatch(operator.BulkProgress{AuditID: 8, Done: 1000})
 	<-ctx.Done()
-	return jobq.BulkProgress{AuditID: 8, Done: 2000}, ctx.Err()
+	return operator.BulkProgress{AuditID: 8, Done: 2000}, ctx.Err()
 }
 
 func newPart(confirm bool) (*Part, *writer) {
@@ -40,7 +41,7 @@ func newPart(confirm bool) (*Part, *writer) {
 	return New(Kit{Key: command.Key, Place: func() Place { return Place{Writer: w, Confirm: confirm} }}), w
 }
 
-var failed = screen.Selection{Targets: []jobq.Target{{ID: 42, State: jobq.Failed, LeaseToken: 5}}}
+var failed = screen.Selection{Targets: []operator.Target{{ID: 42, State: jobq.StateFailed, LeaseToken: 5}}}
 
 // all are the requests of a request, in their order.
 func all(t *testing.T, asked any) []any {
@@ -89,15 +90,15 @@ func TestRefusals(t *testing.T) {
 		id    string
 		want  string
 	}{
-		{jobq.Running, command.Requeue, "cancel it first"},
-		{jobq.Available, command.Requeue, "available already"},
-		{jobq.Failed, command.Requeue, ""},
-		{jobq.Failed, command.Cancel, "it is failed"},
-		{jobq.Running, command.Cancel, ""},
-		{jobq.Running, command.Delete, "cancel it first"},
-		{jobq.Completed, command.Delete, ""},
+		{jobq.StateRunning, command.Requeue, "cancel it first"},
+		{jobq.StateAvailable, command.Requeue, "available already"},
+		{jobq.StateFailed, command.Requeue, ""},
+		{jobq.StateFailed, command.Cancel, "it is failed"},
+		{jobq.StateRunning, command.Cancel, ""},
+		{jobq.StateRunning, command.Delete, "cancel it first"},
+		{jobq.StateCompleted, command.Delete, ""},
 	} {
-		why := p.Actions(screen.Selection{Targets: []jobq.Target{{ID: 1, State: test.state}}})[test.id].Disabled()
+		why := p.Actions(screen.Selection{Targets: []operator.Target{{ID: 1, State: test.state}}})[test.id].Disabled()
 		if test.want == "" {
 			require.Empty(t, why)
 			continue
@@ -116,7 +117,7 @@ func TestRefusals(t *testing.T) {
 func TestBulkAlone(t *testing.T) {
 	t.Parallel()
 	p, _ := newPart(false)
-	selected := screen.Selection{All: &screen.AllMatching{Filter: "state:failed", Snapshot: jobq.BulkSnapshot{At: time.Now(), Count: 3000}}}
+	selected := screen.Selection{All: &screen.AllMatching{Filter: "state:failed", Snapshot: operator.BulkSnapshot{At: time.Now(), Count: 3000}}}
 	ask, ok := p.Actions(selected)[command.Requeue].Run().(request.Ask)
 	require.True(t, ok)
 	require.Equal(t, "3000", ask.Typed.Text)

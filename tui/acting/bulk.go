@@ -11,6 +11,8 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/monitor"
+	"github.com/jobq-dev/jobq/operator"
 	"github.com/jobq-dev/jobq/tui/command"
 	"github.com/jobq-dev/jobq/tui/data"
 	"github.com/jobq-dev/jobq/tui/request"
@@ -22,7 +24,7 @@ import (
 type bulkRun struct {
 	action   jobq.Action
 	total    int64 // how many jobs it is about; 0 when that is not known
-	progress jobq.BulkProgress
+	progress operator.BulkProgress
 	stop     context.CancelFunc
 	steps    <-chan bulkStep
 }
@@ -41,12 +43,12 @@ func (p *Part) actOnAll(action jobq.Action, all *screen.AllMatching) tea.Msg {
 	return request.Ask{
 		Title: fmt.Sprintf("%s %s jobs that match", action, format.Capped(count)), Details: details, Typed: TypedCount(count, action),
 		Yes: request.Change{Verb: string(action), Do: startBulk{
-			jobq.BulkParams{Action: action, Filter: jobq.Filter{Match: all.Filter}, Snapshot: all.Snapshot}, count,
+			operator.BulkParams{Action: action, Filter: jobq.Filter{Match: all.Filter}, Snapshot: all.Snapshot}, count,
 		}},
 	}
 }
 
-func (p *Part) resumeAction(entry *jobq.AuditEntry) screen.Action {
+func (p *Part) resumeAction(entry *monitor.AuditEntry) screen.Action {
 	return screen.Action{
 		Disabled: func() string {
 			if entry == nil {
@@ -59,7 +61,7 @@ func (p *Part) resumeAction(entry *jobq.AuditEntry) screen.Action {
 }
 
 // resumeBulk asks, and then goes on with an action that was stopped.
-func (p *Part) resumeBulk(entry jobq.AuditEntry) tea.Msg {
+func (p *Part) resumeBulk(entry monitor.AuditEntry) tea.Msg {
 	place := p.Place()
 	details := []string{
 		"filter    " + filterOrAll(entry.Target),
@@ -73,7 +75,7 @@ func (p *Part) resumeBulk(entry jobq.AuditEntry) tea.Msg {
 	}
 	ask := request.Ask{
 		Title: fmt.Sprintf("go on with action %d, %s", entry.ID, entry.Action), Details: details,
-		Yes: request.Change{Verb: command.Resume, Do: startBulk{jobq.BulkParams{Action: entry.Action, Resume: entry.ID}, 0}},
+		Yes: request.Change{Verb: command.Resume, Do: startBulk{operator.BulkParams{Action: entry.Action, Resume: entry.ID}, 0}},
 	}
 	if place.Confirm {
 		ask.Typed = request.Typed{Text: strconv.FormatInt(entry.ID, 10), Meaning: "the number of the action", Effect: "go on with it"}
@@ -90,7 +92,7 @@ func filterOrAll(filter string) string {
 
 // startBulk begins an action by filter that was confirmed.
 type startBulk struct {
-	params jobq.BulkParams
+	params operator.BulkParams
 	total  int64
 }
 
@@ -104,7 +106,7 @@ func (p *Part) beginBulk(msg startBulk) tea.Msg {
 	work := func() tea.Msg {
 		defer stop()
 		params := msg.params
-		params.OnBatch = func(progress jobq.BulkProgress) {
+		params.OnBatch = func(progress operator.BulkProgress) {
 			select {
 			case steps <- bulkStep{run: run, progress: progress}:
 			default: // the one before is yet to be shown; the next one says more
@@ -139,7 +141,7 @@ func (b *bulkRun) listen() tea.Cmd {
 // bulkStep is how far an action by filter has come; done with the last one.
 type bulkStep struct {
 	run      *bulkRun
-	progress jobq.BulkProgress
+	progress operator.BulkProgress
 	done     bool
 	err      error
 }
@@ -160,7 +162,7 @@ func (p *Part) stepped(msg bulkStep) tea.Msg {
 	return request.All{
 		request.Tell{Text: p.bulkEnded(msg)},
 		request.Renew{Panels: []data.Panel{data.Page, data.Visible, data.Count, data.Audit}},
-		request.Screens{Msg: screen.Acted{Acted: &jobq.Acted{}}}, // the selection is done with
+		request.Screens{Msg: screen.Acted{Acted: &operator.Acted{}}}, // the selection is done with
 		step,
 	}
 }

@@ -33,26 +33,26 @@ func Refusal(selected screen.Selection, check func(jobq.State) string) string {
 
 func noRequeue(state jobq.State) string {
 	switch state {
-	case jobq.Running:
+	case jobq.StateRunning:
 		return "the job is running: cancel it first, or let it end"
-	case jobq.Available:
+	case jobq.StateAvailable:
 		return "the job is available already"
-	case jobq.Scheduled, jobq.Completed, jobq.Failed, jobq.Cancelled:
+	case jobq.StateScheduled, jobq.StateCompleted, jobq.StateFailed, jobq.StateCancelled:
 	}
 	return ""
 }
 
 func noCancel(state jobq.State) string {
 	switch state {
-	case jobq.Completed, jobq.Failed, jobq.Cancelled:
+	case jobq.StateCompleted, jobq.StateFailed, jobq.StateCancelled:
 		return "the job has ended already: it is " + string(state)
-	case jobq.Scheduled, jobq.Available, jobq.Running:
+	case jobq.StateScheduled, jobq.StateAvailable, jobq.StateRunning:
 	}
 	return ""
 }
 
 func noDelete(state jobq.State) string {
-	if state == jobq.Running {
+	if state == jobq.StateRunning {
 		return "the job is running: cancel it first, or let it end"
 	}
 	return ""
@@ -77,7 +77,7 @@ func (p *Part) act(action jobq.Action, selected screen.Selection) tea.Msg {
 	})
 	runs := false
 	for _, target := range targets {
-		runs = runs || target.State == jobq.Running
+		runs = runs || target.State == jobq.StateRunning
 	}
 	asks := len(targets) > 1 || action == jobq.ActionDelete || runs || confirm
 	if !asks {

@@ -6,7 +6,8 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 
-	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/monitor"
+	"github.com/jobq-dev/jobq/operator"
 	"github.com/jobq-dev/jobq/tui/command"
 	"github.com/jobq-dev/jobq/tui/data"
 	"github.com/jobq-dev/jobq/tui/request"
@@ -14,7 +15,7 @@ import (
 	"github.com/jobq-dev/jobq/tui/widget"
 )
 
-func (p *Part) pauseAction(queue *jobq.Queue) screen.Action {
+func (p *Part) pauseAction(queue *monitor.Queue) screen.Action {
 	return screen.Action{
 		Disabled: func() string {
 			if queue == nil {
@@ -27,14 +28,14 @@ func (p *Part) pauseAction(queue *jobq.Queue) screen.Action {
 }
 
 // togglePause pauses a queue, after asking for a reason, or lets it go on.
-func (p *Part) togglePause(queue jobq.Queue) tea.Msg {
+func (p *Part) togglePause(queue monitor.Queue) tea.Msg {
 	if queue.PausedAt == nil {
 		return request.Prompt{
 			Title:  fmt.Sprintf("Pause queue %s: the reason, for the others who see it", widget.Clean(queue.Name)),
 			Accept: func(text string) (tea.Msg, error) { return pauseQueue{queue.Name, text}, nil },
 		}
 	}
-	return p.changeQueue(queue.Name, command.Resume, func(ctx context.Context, w Writer) (jobq.QueueActed, error) {
+	return p.changeQueue(queue.Name, command.Resume, func(ctx context.Context, w Writer) (operator.QueueActed, error) {
 		return w.ResumeQueue(ctx, queue.Name)
 	})
 }
@@ -43,13 +44,13 @@ func (p *Part) togglePause(queue jobq.Queue) tea.Msg {
 type pauseQueue struct{ queue, reason string }
 
 func (p *Part) pause(msg pauseQueue) tea.Msg {
-	return p.changeQueue(msg.queue, command.Pause, func(ctx context.Context, w Writer) (jobq.QueueActed, error) {
-		return w.PauseQueue(ctx, msg.queue, "", msg.reason)
+	return p.changeQueue(msg.queue, command.Pause, func(ctx context.Context, w Writer) (operator.QueueActed, error) {
+		return w.PauseQueue(ctx, msg.queue, msg.reason)
 	})
 }
 
 // changeQueue changes a queue and, where that is asked for, asks first.
-func (p *Part) changeQueue(queue, verb string, change func(context.Context, Writer) (jobq.QueueActed, error)) tea.Msg {
+func (p *Part) changeQueue(queue, verb string, change func(context.Context, Writer) (operator.QueueActed, error)) tea.Msg {
 	run := p.change(verb, timeout, func(ctx context.Context, w Writer) tea.Msg {
 		acted, err := change(ctx, w)
 		return queueActed{queue, verb, acted, err}
@@ -63,7 +64,7 @@ func (p *Part) changeQueue(queue, verb string, change func(context.Context, Writ
 // queueActed is what came of an action on a queue.
 type queueActed struct {
 	queue, verb string
-	acted       jobq.QueueActed
+	acted       operator.QueueActed
 	err         error
 }
 

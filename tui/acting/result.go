@@ -8,6 +8,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/operator"
 	"github.com/jobq-dev/jobq/tui/command"
 	"github.com/jobq-dev/jobq/tui/data"
 	"github.com/jobq-dev/jobq/tui/request"
@@ -17,7 +18,7 @@ import (
 // Result is what came of an action on jobs.
 type Result struct {
 	Verb  string
-	Acted *jobq.Acted // nil with an error
+	Acted *operator.Acted // nil with an error
 	Err   error
 }
 
@@ -45,8 +46,8 @@ func (r Result) Text() string {
 	return text
 }
 
-func afterWord(job jobq.ActedJob) string {
-	if job.After == jobq.Running {
+func afterWord(job operator.ActedJob) string {
+	if job.After == jobq.StateRunning {
 		return "asked to stop"
 	}
 	return string(job.After)
@@ -82,7 +83,7 @@ func (p *Part) undoFailed(result Result) tea.Msg {
 	}
 	acted := result.Acted
 	if acted == nil {
-		acted = &jobq.Acted{}
+		acted = &operator.Acted{}
 	}
 	return request.All{
 		request.Tell{Text: result.Text() + "; some jobs may be undone already, " + p.Key(command.Undo) + " undoes the rest"},

@@ -11,6 +11,7 @@ import (
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/auditline"
 	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/monitor"
 	"github.com/jobq-dev/jobq/tui/command"
 	"github.com/jobq-dev/jobq/tui/request"
 	"github.com/jobq-dev/jobq/tui/screen"
@@ -24,7 +25,7 @@ const undoTimeout = 10 * time.Minute
 // undoAction takes back the last action at once or, on the Audit screen, the one
 // under the cursor after a question; in production it always asks. Which action is
 // the last one is not known while another is under way.
-func (p *Part) undoAction(entry *jobq.AuditEntry) screen.Action {
+func (p *Part) undoAction(entry *monitor.AuditEntry) screen.Action {
 	if entry != nil {
 		return screen.Action{Disabled: func() string { return noUndo(entry.Action) }, Run: func() tea.Msg { return p.undoEntry(*entry) }}
 	}
@@ -54,7 +55,7 @@ func noUndo(action jobq.Action) string {
 }
 
 // undoEntry asks whether to undo an action of the audit.
-func (p *Part) undoEntry(entry jobq.AuditEntry) tea.Msg {
+func (p *Part) undoEntry(entry monitor.AuditEntry) tea.Msg {
 	ask := p.askUndo(entry, "")
 	if p.Place().Confirm {
 		ask.Typed = request.Typed{Text: strconv.FormatInt(entry.ID, 10), Meaning: "the number of the action", Effect: "undo it"}
@@ -85,7 +86,7 @@ func (p *Part) undoLast() tea.Msg {
 
 // undoSeen is the action to undo, as the audit has it.
 type undoSeen struct {
-	entry jobq.AuditEntry
+	entry monitor.AuditEntry
 	err   error
 }
 
@@ -98,7 +99,7 @@ func (p *Part) confirmUndo(msg undoSeen) tea.Msg {
 }
 
 // askUndo asks with all that the audit says of the action.
-func (p *Part) askUndo(entry jobq.AuditEntry, which string) request.Ask {
+func (p *Part) askUndo(entry monitor.AuditEntry, which string) request.Ask {
 	return request.Ask{
 		Title: fmt.Sprintf("undo action %d, %s%s", entry.ID, entry.Action, which),
 		Details: []string{

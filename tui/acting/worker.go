@@ -6,7 +6,7 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 
-	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/monitor"
 	"github.com/jobq-dev/jobq/tui/command"
 	"github.com/jobq-dev/jobq/tui/data"
 	"github.com/jobq-dev/jobq/tui/request"
@@ -14,7 +14,7 @@ import (
 	"github.com/jobq-dev/jobq/tui/widget"
 )
 
-func (p *Part) drainAction(worker *jobq.Worker) screen.Action {
+func (p *Part) drainAction(worker *monitor.Worker) screen.Action {
 	return screen.Action{
 		Disabled: func() string {
 			switch {
@@ -30,7 +30,7 @@ func (p *Part) drainAction(worker *jobq.Worker) screen.Action {
 }
 
 // drain asks a worker to take no new jobs, and to stop.
-func (p *Part) drain(worker jobq.Worker) tea.Msg {
+func (p *Part) drain(worker monitor.Worker) tea.Msg {
 	ask := request.Ask{
 		Title: "drain worker " + widget.Clean(worker.ID),
 		Details: []string{

@@ -10,6 +10,7 @@ import (
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/format"
 	"github.com/jobq-dev/jobq/internal/jobedit"
+	"github.com/jobq-dev/jobq/operator"
 )
 
 // Program is the jobq command with the flags that lead it to one database.
@@ -37,7 +38,7 @@ func (p Program) Bulk(action jobq.Action, filter string) string {
 func (p Program) Resume(id int64) string { return p.Line(fmt.Sprintf("audit resume %d", id)) }
 
 // Edit is the command that makes the same change, from its verb on.
-func Edit(verb string, id int64, change jobq.JobChange) string {
+func Edit(verb string, id int64, change operator.JobChange) string {
 	command := fmt.Sprintf("%s %d", verb, id)
 	flag := func(name, value string) { command += " --" + name + " " + format.ShellWord(value) }
 	if change.Queue != nil {

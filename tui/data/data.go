@@ -9,26 +9,29 @@ import (
 	"time"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/monitor"
+	"github.com/jobq-dev/jobq/operator"
 )
 
-// Reader is what the UI asks of the database. *jobq.Client is one.
+// Reader is what the UI asks of the database. jobq.Client, monitor.Monitor and
+// operator.Operator together are one.
 type Reader interface {
-	Session(ctx context.Context) (*jobq.Session, error)
-	Queues(ctx context.Context) ([]jobq.Queue, error)
-	Minutes(ctx context.Context, span time.Duration) ([]jobq.Minute, error)
-	Failures(ctx context.Context, span time.Duration) (jobq.Failures, error)
-	Silent(ctx context.Context) ([]jobq.SilentRuns, error)
-	Leader(ctx context.Context) (*jobq.Leader, error)
-	Events(ctx context.Context, before int64, limit int) ([]jobq.Event, error)
-	Workers(ctx context.Context) ([]jobq.Worker, error)
+	Session(ctx context.Context) (*monitor.Session, error)
+	Queues(ctx context.Context) ([]monitor.Queue, error)
+	Minutes(ctx context.Context, span time.Duration) ([]monitor.Minute, error)
+	Failures(ctx context.Context, span time.Duration) (monitor.Failures, error)
+	Silent(ctx context.Context) ([]monitor.SilentRuns, error)
+	Leader(ctx context.Context) (*monitor.Leader, error)
+	Events(ctx context.Context, before int64, limit int) ([]monitor.Event, error)
+	Workers(ctx context.Context) ([]monitor.Worker, error)
 	List(ctx context.Context, filter jobq.Filter) (*jobq.Page, error)
 	Count(ctx context.Context, filter jobq.Filter, limit int) (int64, error)
-	BulkSnapshot(ctx context.Context, action jobq.Action, filter jobq.Filter) (jobq.BulkSnapshot, error)
+	BulkSnapshot(ctx context.Context, action jobq.Action, filter jobq.Filter) (operator.BulkSnapshot, error)
 	Get(ctx context.Context, id int64) (*jobq.Job, error)
-	Attempts(ctx context.Context, id int64) ([]jobq.Attempt, error)
-	Output(ctx context.Context, id int64, after jobq.OutputPiece) ([]jobq.OutputPiece, error)
-	JobActions(ctx context.Context, id int64) ([]jobq.JobAction, error)
-	Audit(ctx context.Context, before int64, limit int) ([]jobq.AuditEntry, error)
+	Attempts(ctx context.Context, id int64) ([]monitor.Attempt, error)
+	Output(ctx context.Context, id int64, after monitor.OutputPiece) ([]monitor.OutputPiece, error)
+	JobActions(ctx context.Context, id int64) ([]monitor.JobAction, error)
+	Audit(ctx context.Context, before int64, limit int) ([]monitor.AuditEntry, error)
 }
 
 // Panel is something that is asked of the database as one.
@@ -158,8 +161,8 @@ type Feed struct {
 
 // Patch is the job as the event tells of it.
 func (e Event) Patch(job *jobq.Job, now time.Time) {
-	if e.State == jobq.Running {
-		if job.State != jobq.Running {
+	if e.State == jobq.StateRunning {
+		if job.State != jobq.StateRunning {
 			started := now
 			job.StartedAt, job.FinishedAt = &started, nil
 			job.Progress = nil
@@ -170,12 +173,12 @@ func (e Event) Patch(job *jobq.Job, now time.Time) {
 	}
 	job.State, job.Attempts, job.LeaseToken = e.State, e.Attempts, e.Token
 	switch e.State {
-	case jobq.Completed, jobq.Failed, jobq.Cancelled:
+	case jobq.StateCompleted, jobq.StateFailed, jobq.StateCancelled:
 		finished := now
 		started := now.Add(-e.Took)
 		job.StartedAt, job.FinishedAt = &started, &finished
-	case jobq.Scheduled, jobq.Available:
+	case jobq.StateScheduled, jobq.StateAvailable:
 		job.StartedAt, job.FinishedAt = nil, nil
-	case jobq.Running:
+	case jobq.StateRunning:
 	}
 }

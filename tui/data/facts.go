@@ -7,22 +7,22 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/monitor"
 )
 
 // Facts are what the database has said last. The root of the UI takes answers
 // in; screens only read.
 type Facts struct {
-	Session  *jobq.Session
-	Queues   []jobq.Queue // those with trouble first
-	Minutes  []jobq.Minute
-	Failures jobq.Failures // of late
-	Errors   jobq.Failures // of a day
-	Silent   []jobq.SilentRuns
-	Workers  []jobq.Worker
-	Leader   *jobq.Leader
-	Events   []jobq.Event
-	Audit    []jobq.AuditEntry
+	Session  *monitor.Session
+	Queues   []monitor.Queue // those with trouble first
+	Minutes  []monitor.Minute
+	Failures monitor.Failures // of late
+	Errors   monitor.Failures // of a day
+	Silent   []monitor.SilentRuns
+	Workers  []monitor.Worker
+	Leader   *monitor.Leader
+	Events   []monitor.Event
+	Audit    []monitor.AuditEntry
 
 	// Live says that workers are heard, and WhyNotLive why not, if that is known.
 	Live       bool
@@ -56,29 +56,29 @@ func (f *Facts) Take(answer Answer) {
 	}
 	f.at[answer.Panel] = answer.At
 	switch value := answer.Value.(type) {
-	case *jobq.Session:
+	case *monitor.Session:
 		f.Session = value
-	case []jobq.Queue:
+	case []monitor.Queue:
 		f.setQueues(value)
-	case []jobq.Minute:
+	case []monitor.Minute:
 		f.Minutes = value
 		f.sumFailed()
-	case jobq.Failures:
+	case monitor.Failures:
 		if answer.Panel == Errors {
 			f.Errors = value
 			return
 		}
 		f.Failures = value
 		f.sumFailed()
-	case []jobq.SilentRuns:
+	case []monitor.SilentRuns:
 		f.Silent = value
-	case []jobq.Worker:
+	case []monitor.Worker:
 		f.Workers = value
-	case *jobq.Leader:
+	case *monitor.Leader:
 		f.Leader = value
-	case []jobq.Event:
+	case []monitor.Event:
 		f.Events = value
-	case []jobq.AuditEntry:
+	case []monitor.AuditEntry:
 		f.Audit = value
 	}
 }
@@ -88,9 +88,9 @@ func (f *Facts) Take(answer Answer) {
 func (f *Facts) Heard(feed Feed) {
 	minute := f.now().Truncate(time.Minute)
 	for queue, count := range feed.Ended {
-		at := slices.IndexFunc(f.Minutes, func(s jobq.Minute) bool { return s.Queue == queue && s.At.Equal(minute) })
+		at := slices.IndexFunc(f.Minutes, func(s monitor.Minute) bool { return s.Queue == queue && s.At.Equal(minute) })
 		if at < 0 {
-			f.Minutes = append(f.Minutes, jobq.Minute{At: minute, QueueStats: jobq.QueueStats{Queue: queue}})
+			f.Minutes = append(f.Minutes, monitor.Minute{At: minute, QueueStats: monitor.QueueStats{Queue: queue}})
 			at = len(f.Minutes) - 1
 		}
 		f.Minutes[at].Completed += count.Completed
@@ -99,8 +99,8 @@ func (f *Facts) Heard(feed Feed) {
 
 // setQueues stores the queues, those with trouble first. Between those with the
 // same trouble, the order is by name and never changes.
-func (f *Facts) setQueues(queues []jobq.Queue) {
-	slices.SortStableFunc(queues, func(a, b jobq.Queue) int {
+func (f *Facts) setQueues(queues []monitor.Queue) {
+	slices.SortStableFunc(queues, func(a, b monitor.Queue) int {
 		if x, y := f.trouble(a), f.trouble(b); x != y {
 			return y - x
 		}
@@ -119,7 +119,7 @@ const WaitTrouble = 30 * time.Second
 // trouble ranks queues: failures of late, then jobs that wait, then a pause. A
 // queue that is not in use any more has no trouble, whatever it has left behind,
 // and comes last.
-func (f *Facts) trouble(q jobq.Queue) int {
+func (f *Facts) trouble(q monitor.Queue) int {
 	if Unused(q) {
 		return -1
 	}
@@ -138,7 +138,7 @@ func (f *Facts) trouble(q jobq.Queue) int {
 
 // Unused says that a queue has no worker, no job that waits or runs, and is not
 // paused: what is left of it are jobs that have ended, or settings.
-func Unused(q jobq.Queue) bool {
+func Unused(q monitor.Queue) bool {
 	return q.Slots == 0 && q.Available == 0 && q.Scheduled == 0 && q.Retrying == 0 && q.Running == 0 && q.PausedAt == nil
 }
 

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/monitor"
 )
 
 // WhyWaiting is the likely reason why jobs of a queue wait, or those of one kind
@@ -14,7 +14,7 @@ import (
 //
 // Example: a job of kind Resize2 waits, and all workers of its queue have
 // registered the kinds Resize and Crop: "no live worker has kind Resize2".
-func (f *Facts) WhyWaiting(q jobq.Queue, kind string) string {
+func (f *Facts) WhyWaiting(q monitor.Queue, kind string) string {
 	if q.PausedAt != nil {
 		return "the queue is paused by " + format.PausedBy(q)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/jobedit"
+	"github.com/jobq-dev/jobq/operator"
 	"github.com/jobq-dev/jobq/tui/acting"
 	"github.com/jobq-dev/jobq/tui/command"
 	"github.com/jobq-dev/jobq/tui/commandline"
@@ -61,15 +62,15 @@ type (
 	// Edited is what the operator has made of the text.
 	Edited struct {
 		Edit
-		Change  jobq.JobChange
+		Change  operator.JobChange
 		Problem error // of what was written; it can be edited again
 		Err     error // of the editor
 	}
 	// Stored is what came of storing it.
 	Stored struct {
 		Edit
-		Change jobq.JobChange
-		Acted  *jobq.Acted
+		Change operator.JobChange
+		Acted  *operator.Acted
 		Err    error
 	}
 )
@@ -85,7 +86,7 @@ func (p *Part) Actions(selected screen.Selection) map[string]screen.Action {
 	}
 	return map[string]screen.Action{
 		command.Edit: open(false, func(state jobq.State) string {
-			if state == jobq.Scheduled || state == jobq.Available {
+			if state == jobq.StateScheduled || state == jobq.StateAvailable {
 				return ""
 			}
 			return fmt.Sprintf("the job is %s: only one that waits can be changed, %s makes a new one", state, p.Key(command.Clone))
@@ -139,7 +140,7 @@ func (p *Part) open(id int64, clone bool) tea.Msg {
 		if e.Job, err = reader.Get(ctx, id); err != nil {
 			return Ready{e, err}
 		}
-		if !clone && e.Job.State != jobq.Available && e.Job.State != jobq.Scheduled {
+		if !clone && e.Job.State != jobq.StateAvailable && e.Job.State != jobq.StateScheduled {
 			return Ready{e, fmt.Errorf("the job is %s now", e.Job.State)}
 		}
 		e.File, err = jobedit.Create(id, jobedit.Document(e.Job, jobedit.Heading(e.Job)...))
@@ -191,15 +192,15 @@ func (p *Part) store(msg Edited) tea.Msg {
 	w, job := p.Place().Writer, msg.Job
 	return begin(func(ctx context.Context) tea.Msg {
 		if !msg.Clone {
-			acted, err := w.Edit(ctx, msg.Change, jobq.Target{ID: job.ID, State: job.State, LeaseToken: job.LeaseToken, Seen: job})
+			acted, err := w.Edit(ctx, msg.Change, operator.Target{ID: job.ID, State: job.State, LeaseToken: job.LeaseToken, Seen: job})
 			return Stored{msg.Edit, msg.Change, acted, err}
 		}
 		clone, err := w.Clone(ctx, job.ID, msg.Change)
 		if err != nil {
 			return Stored{msg.Edit, msg.Change, nil, err}
 		}
-		made := jobq.ActedJob{ID: clone.ID, After: clone.State, Changed: true}
-		return Stored{msg.Edit, msg.Change, &jobq.Acted{AuditID: clone.AuditID, Jobs: []jobq.ActedJob{made}}, nil}
+		made := operator.ActedJob{ID: clone.ID, After: clone.State, Changed: true}
+		return Stored{msg.Edit, msg.Change, &operator.Acted{AuditID: clone.AuditID, Jobs: []operator.ActedJob{made}}, nil}
 	})
 }
 

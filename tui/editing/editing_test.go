@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/operator"
 	"github.com/jobq-dev/jobq/tui/acting"
 	"github.com/jobq-dev/jobq/tui/command"
 	"github.com/jobq-dev/jobq/tui/data"
@@ -23,20 +24,20 @@ import (
 type database struct {
 	data.Reader
 	acting.Writer
-	changed *jobq.JobChange
+	changed *operator.JobChange
 	err     error
 }
 
 func (d *database) Get(_ context.Context, id int64) (*jobq.Job, error) {
-	return &jobq.Job{ID: id, State: jobq.Available, Queue: "email", Kind: "Send", Args: []byte(`{"tenant":1}`)}, nil
+	return &jobq.Job{ID: id, State: jobq.StateAvailable, Queue: "email", Kind: "Send", Args: []byte(`{"tenant":1}`)}, nil
 }
 
-func (d *database) Edit(_ context.Context, change jobq.JobChange, targets ...jobq.Target) (*jobq.Acted, error) {
+func (d *database) Edit(_ context.Context, change operator.JobChange, targets ...operator.Target) (*operator.Acted, error) {
 	d.changed = &change
-	return &jobq.Acted{AuditID: 5, Jobs: []jobq.ActedJob{{ID: targets[0].ID, After: jobq.Available, Changed: true}}}, d.err
+	return &operator.Acted{AuditID: 5, Jobs: []operator.ActedJob{{ID: targets[0].ID, After: jobq.StateAvailable, Changed: true}}}, d.err
 }
 
-var waiting = screen.Selection{Targets: []jobq.Target{{ID: 42, State: jobq.Available}}}
+var waiting = screen.Selection{Targets: []operator.Target{{ID: 42, State: jobq.StateAvailable}}}
 
 func newPart(t *testing.T) (*Part, *database) {
 	t.Helper()

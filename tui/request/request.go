@@ -10,6 +10,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/jobedit"
+	"github.com/jobq-dev/jobq/operator"
 	"github.com/jobq-dev/jobq/tui/data"
 )
 
@@ -65,7 +66,7 @@ type (
 	ActOnAll struct {
 		Action   jobq.Action
 		Filter   string
-		Snapshot jobq.BulkSnapshot
+		Snapshot operator.BulkSnapshot
 	}
 	// Renew says that something has changed: answers about these panels that are
 	// under way are worthless, and what the screen shows is asked for anew.

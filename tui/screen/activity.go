@@ -35,15 +35,15 @@ func (a *activity) take(feed data.Feed, paint *widget.Painter) {
 	var lines []happened
 	named := make(map[string]int64)
 	for _, event := range feed.Events {
-		if event.State == jobq.Running && event.Stage == "" && event.Percent == 0 {
+		if event.State == jobq.StateRunning && event.Stage == "" && event.Percent == 0 {
 			continue
 		}
-		failed := event.State != jobq.Completed && event.State != jobq.Running
+		failed := event.State != jobq.StateCompleted && event.State != jobq.StateRunning
 		if len(lines) >= goodLinesMax && !failed || len(lines) >= otherLinesMax {
 			continue
 		}
 		name := fmt.Sprintf("%s/%s %d", widget.Clean(event.Queue), widget.Clean(event.Kind), event.ID)
-		if event.State == jobq.Running {
+		if event.State == jobq.StateRunning {
 			lines = append(lines, happened{at: feed.At, before: fmt.Sprintf("%s  %.0f%% %s", name, event.Percent, widget.Clean(event.Stage))})
 			continue
 		}

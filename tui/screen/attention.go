@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/monitor"
 	"github.com/jobq-dev/jobq/tui/data"
 	"github.com/jobq-dev/jobq/tui/widget"
 )
@@ -50,7 +50,7 @@ func (s *OverviewPage) attention() []string {
 }
 
 // silentText is what is said of runs that have said nothing for long.
-func silentText(runs jobq.SilentRuns, now time.Time) string {
+func silentText(runs monitor.SilentRuns, now time.Time) string {
 	name, silence := widget.Clean(runs.Queue)+"/"+widget.Clean(runs.Kind), format.Ago(now.Sub(runs.Since))
 	text := fmt.Sprintf("job %d %s has said nothing for %s", runs.Example, name, silence)
 	if runs.Runs > 1 {
@@ -63,7 +63,7 @@ func silentText(runs jobq.SilentRuns, now time.Time) string {
 }
 
 // waitingJobs is how many jobs of the queue wait.
-func waitingJobs(q jobq.Queue) string {
+func waitingJobs(q monitor.Queue) string {
 	if q.Available == 1 {
 		return "1 job"
 	}
@@ -75,7 +75,7 @@ func waitingJobs(q jobq.Queue) string {
 // from the errors, of which only the most frequent of all queues are known.
 func (s *OverviewPage) failing() (lines []string) {
 	span := format.Ago(data.FailuresSpan)
-	worst := make(map[string]jobq.Failure, len(s.Facts.Failures.Groups)) // by queue
+	worst := make(map[string]monitor.Failure, len(s.Facts.Failures.Groups)) // by queue
 	for _, f := range slices.Backward(s.Facts.Failures.Groups) {
 		if f.Jobs > 0 {
 			worst[f.Queue] = f

@@ -8,9 +8,9 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 
-	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/auditline"
 	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/monitor"
 	"github.com/jobq-dev/jobq/tui/command"
 	"github.com/jobq-dev/jobq/tui/data"
 	"github.com/jobq-dev/jobq/tui/request"
@@ -41,7 +41,7 @@ func (s *AuditList) SetSize(cells, lines int) {
 func (s *AuditList) Wants() []data.Want { return data.Wants(data.Audit) }
 
 // selected is the action under the cursor, or nil.
-func (s *AuditList) selected() *jobq.AuditEntry {
+func (s *AuditList) selected() *monitor.AuditEntry {
 	if len(s.Facts.Audit) == 0 {
 		return nil
 	}

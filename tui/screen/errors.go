@@ -13,6 +13,8 @@ import (
 	"github.com/jobq-dev/jobq/internal/format"
 	"github.com/jobq-dev/jobq/internal/printable"
 	"github.com/jobq-dev/jobq/internal/when"
+	"github.com/jobq-dev/jobq/monitor"
+	"github.com/jobq-dev/jobq/operator"
 	"github.com/jobq-dev/jobq/tui/command"
 	"github.com/jobq-dev/jobq/tui/data"
 	"github.com/jobq-dev/jobq/tui/request"
@@ -79,7 +81,7 @@ func (s *ErrorList) Wants() []data.Want {
 // groupCounted is how many jobs of a group there are to be requeued.
 type groupCounted struct {
 	match    string
-	snapshot jobq.BulkSnapshot
+	snapshot operator.BulkSnapshot
 	err      error
 }
 
@@ -109,7 +111,7 @@ func (s *ErrorList) Update(msg tea.Msg) tea.Msg {
 }
 
 // selected is the group under the cursor, or nil.
-func (s *ErrorList) selected() *jobq.Failure {
+func (s *ErrorList) selected() *monitor.Failure {
 	if len(s.Facts.Errors.Groups) == 0 {
 		return nil
 	}
@@ -117,7 +119,7 @@ func (s *ErrorList) selected() *jobq.Failure {
 }
 
 // match is the filter that finds the jobs of a group.
-func match(f jobq.Failure) string {
+func match(f monitor.Failure) string {
 	return f.Filter() + " age:<" + when.FormatDuration(data.ErrorsSpan)
 }
 
@@ -197,7 +199,7 @@ func (s *ErrorList) columns() []widget.Column {
 	}, s.cells-2, 20)
 }
 
-func (s *ErrorList) row(f jobq.Failure) map[string]string {
+func (s *ErrorList) row(f monitor.Failure) map[string]string {
 	now := s.Paint.Now()
 	return map[string]string{
 		"JOBS": s.count(f), "QUEUE": widget.Clean(f.Queue), "KIND": widget.Clean(f.Kind), "FIRST": format.Ago(now.Sub(f.First)),
@@ -206,7 +208,7 @@ func (s *ErrorList) row(f jobq.Failure) map[string]string {
 }
 
 // count is how many jobs the group has, and whether there may be more.
-func (s *ErrorList) count(f jobq.Failure) string {
+func (s *ErrorList) count(f monitor.Failure) string {
 	if s.Facts.Errors.More {
 		return format.CappedAt(f.Jobs, f.Jobs)
 	}
@@ -215,7 +217,7 @@ func (s *ErrorList) count(f jobq.Failure) string {
 
 // detail is the group in figures, and the error of its newest job as far as there
 // is room.
-func (s *ErrorList) detail(f jobq.Failure) []string {
+func (s *ErrorList) detail(f monitor.Failure) []string {
 	now := s.Paint.Now()
 	jobs := s.count(f) + " jobs"
 	if f.Jobs == 1 && !s.Facts.Errors.More {
@@ -229,7 +231,7 @@ func (s *ErrorList) detail(f jobq.Failure) []string {
 		return append(lines, fmt.Sprintf(" job %d  %s", f.Example, s.waiting(data.Job)))
 	}
 	title := fmt.Sprintf(" job %d, %s, failed with", f.Example, s.stateText(s.story.job))
-	if s.story.job.State == jobq.Failed {
+	if s.story.job.State == jobq.StateFailed {
 		title = fmt.Sprintf(" job %d failed %s with", f.Example, format.When(format.Since(s.story.job), now))
 	}
 	lines = append(lines, title)

@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/monitor"
+	"github.com/jobq-dev/jobq/operator"
 	"github.com/jobq-dev/jobq/tui/data"
 	"github.com/jobq-dev/jobq/tui/request"
 )
@@ -20,18 +22,18 @@ import (
 func TestSilentRunsNeedAttention(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 80, 19, func(kit Kit) Screen { return NewOverview(kit) })
-	silent := []jobq.SilentRuns{
+	silent := []monitor.SilentRuns{
 		{Queue: "reports", Kind: "Month", Runs: 1, Since: noon.Add(-25 * time.Minute), Example: 113, Usual: 2100 * time.Millisecond},
 		{Queue: "email", Kind: "Send\x1b[2J", Runs: 37, Since: noon.Add(-2 * time.Hour), Example: 7},
 	}
-	s.tell(data.Answer{Panel: data.Queues, Value: []jobq.Queue{{Name: "email", Slots: 1}}}, data.Answer{Panel: data.Silent, Value: silent})
+	s.tell(data.Answer{Panel: data.Queues, Value: []monitor.Queue{{Name: "email", Slots: 1}}}, data.Answer{Panel: data.Silent, Value: silent})
 	require.Contains(t, s.text(), "Needs attention 2")
 	require.Contains(t, s.text(), "! job 113 reports/Month has said nothing for 25m; such a run takes <2.1s on average")
 	require.Contains(t, s.text(), "! 37 runs of email/Send␛[2J have said nothing, job 7 for 2h")
 	s.tell(data.Answer{Panel: data.Silent, Value: slices.Repeat(silent, 10)})
 	require.Contains(t, s.text(), "Needs attention 20")
 	require.Regexp(t, `(?m)^ … 1\d more$`, s.text())
-	s.tell(data.Answer{Panel: data.Silent, Value: []jobq.SilentRuns{}})
+	s.tell(data.Answer{Panel: data.Silent, Value: []monitor.SilentRuns{}})
 	require.NotContains(t, s.text(), "said nothing")
 }
 
@@ -40,17 +42,17 @@ func TestSilentRunsNeedAttention(t *testing.T) {
 // as there is room.
 func TestErrorsSayWhatIsCut(t *testing.T) {
 	t.Parallel()
-	job := someJobs(1, jobq.Failed)[0]
-	groups := []jobq.Failure{{Queue: "email", Kind: "Send", Error: "exit code 1", Jobs: 6000, First: noon.Add(-time.Hour), Last: noon.Add(-time.Minute), Example: job.ID}}
+	job := someJobs(1, jobq.StateFailed)[0]
+	groups := []monitor.Failure{{Queue: "email", Kind: "Send", Error: "exit code 1", Jobs: 6000, First: noon.Add(-time.Hour), Last: noon.Add(-time.Minute), Example: job.ID}}
 	s := newStage(t, 120, 30, func(kit Kit) Screen { return NewErrors(kit) })
-	s.tell(data.Answer{Panel: data.Errors, Value: jobq.Failures{Groups: groups}})
+	s.tell(data.Answer{Panel: data.Errors, Value: monitor.Failures{Groups: groups}})
 	require.Contains(t, s.text(), "6,000 jobs failed in 24h\n")
-	s.tell(data.Answer{Panel: data.Errors, Value: jobq.Failures{Groups: groups, More: true, Left: 240}})
+	s.tell(data.Answer{Panel: data.Errors, Value: monitor.Failures{Groups: groups, More: true, Left: 240}})
 	require.Contains(t, s.text(), "6,000+ jobs failed in 24h: the last 10,000 were counted; 1 of 241 groups shown")
 	require.Contains(t, s.text(), " 6,000+ email")
 	require.Contains(t, s.text(), "6,000+ jobs failed, the first 1h ago, the last 1m ago")
-	run := jobq.Attempt{Number: 1, Outcome: jobq.OutcomeFailed, StartedAt: noon, FinishedAt: noon, Error: "exit code 1\n\x1b[2J\ttraceback " + strings.Repeat("x", 200) + strings.Repeat("\nline", 30)}
-	s.tell(data.Answer{Panel: data.Job, About: storyQuestion{id: job.ID}, Value: Story{job: job, runs: []jobq.Attempt{run}}})
+	run := monitor.Attempt{Number: 1, Outcome: jobq.OutcomeFailed, StartedAt: noon, FinishedAt: noon, Error: "exit code 1\n\x1b[2J\ttraceback " + strings.Repeat("x", 200) + strings.Repeat("\nline", 30)}
+	s.tell(data.Answer{Panel: data.Job, About: storyQuestion{id: job.ID}, Value: Story{job: job, runs: []monitor.Attempt{run}}})
 	for _, want := range []string{"job 1000 failed 0s ago with", "   exit code 1\n", "   ␛[2J    traceback xxx", "   line\n", "more lines: they are on the page of the job"} {
 		require.Contains(t, s.text(), want)
 	}
@@ -58,13 +60,13 @@ func TestErrorsSayWhatIsCut(t *testing.T) {
 	for _, line := range s.View().Lines {
 		require.LessOrEqual(t, ansi.StringWidth(line), 120)
 	}
-	s.tell(groupCounted{snapshot: jobq.BulkSnapshot{}}, groupCounted{err: jobq.ErrTimeout}, groupCounted{match: "x", snapshot: jobq.BulkSnapshot{Count: 3}})
+	s.tell(groupCounted{snapshot: operator.BulkSnapshot{}}, groupCounted{err: jobq.ErrTimeout}, groupCounted{match: "x", snapshot: operator.BulkSnapshot{Count: 3}})
 	require.Equal(t, []tea.Msg{
 		request.Tell{Text: "requeue: no job of the group is failed any more"},
 		request.Tell{Text: "requeue: timed out"},
-		request.ActOnAll{Action: jobq.ActionRequeue, Filter: "x", Snapshot: jobq.BulkSnapshot{Count: 3}},
+		request.ActOnAll{Action: jobq.ActionRequeue, Filter: "x", Snapshot: operator.BulkSnapshot{Count: 3}},
 	}, s.asked)
-	s.tell(data.Answer{Panel: data.Errors, Value: jobq.Failures{}})
+	s.tell(data.Answer{Panel: data.Errors, Value: monitor.Failures{}})
 	require.Contains(t, s.text(), "no job has failed in 24h")
 	require.Equal(t, "no job has failed", s.Actions()["requeue"].Disabled())
 }

@@ -10,6 +10,8 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/monitor"
+	"github.com/jobq-dev/jobq/operator"
 	"github.com/jobq-dev/jobq/tui/command"
 	"github.com/jobq-dev/jobq/tui/data"
 	"github.com/jobq-dev/jobq/tui/request"
@@ -156,7 +158,7 @@ func (s *JobPage) Wants() []data.Want {
 	wants := []data.Want{{Panel: data.Job, About: s.question(), Ask: func(ctx context.Context, r data.Reader) (any, error) {
 		return loadOutput(ctx, r, id, after)
 	}}}
-	if s.story.job != nil && s.story.job.State == jobq.Available {
+	if s.story.job != nil && s.story.job.State == jobq.StateAvailable {
 		wants = append(wants, data.Wants(data.Queues, data.Workers)...)
 	}
 	return wants
@@ -167,7 +169,7 @@ func (s *JobPage) Selected() Selection {
 	selection := Selection{Cursor: s.id, Place: ShowJob{s.id}, Noun: "jobs", Rows: func() []json.RawMessage { return nil }}
 	if job := s.story.job; s.story.of(s.id) {
 		selection.Job = job
-		selection.Targets = []jobq.Target{{ID: job.ID, State: job.State, LeaseToken: job.LeaseToken}}
+		selection.Targets = []operator.Target{{ID: job.ID, State: job.State, LeaseToken: job.LeaseToken}}
 		selection.Rows = func() []json.RawMessage { return encoded([]*jobq.Job{job}) }
 	}
 	return selection
@@ -238,7 +240,7 @@ func (s *JobPage) lastRow() int { return max(len(s.story.runs)-1+s.story.running
 // runRow is the row of the chosen run: 0 is the newest. Example: of three runs the
 // second is in row 1, and in row 2 when a fourth has begun.
 func (s *JobPage) runRow() int {
-	at := slices.IndexFunc(s.story.runs, func(run jobq.Attempt) bool { return run.LeaseToken == s.run })
+	at := slices.IndexFunc(s.story.runs, func(run monitor.Attempt) bool { return run.LeaseToken == s.run })
 	if s.run == 0 || at < 0 {
 		return 0
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/format"
 	"github.com/jobq-dev/jobq/internal/printable"
+	"github.com/jobq-dev/jobq/monitor"
 	"github.com/jobq-dev/jobq/tui/command"
 	"github.com/jobq-dev/jobq/tui/widget"
 )
@@ -15,7 +16,7 @@ import (
 // live is what the run under way has written.
 type live struct {
 	text string
-	last jobq.OutputPiece // where that ends
+	last monitor.OutputPiece // where that ends
 }
 
 // liveBytesMax is how much of it is kept.
@@ -31,7 +32,7 @@ func (l *live) take(story Story) (gone int) {
 		l.last = piece
 		l.text += piece.Content
 	}
-	if story.job.State == jobq.Running && story.job.LeaseToken != l.last.LeaseToken {
+	if story.job.State == jobq.StateRunning && story.job.LeaseToken != l.last.LeaseToken {
 		l.text = "" // a run that has written nothing yet
 	}
 	if over := len(l.text) - liveBytesMax; over > 0 {
@@ -60,7 +61,7 @@ func (s *JobPage) outputText() []string {
 }
 
 // selectedRun is the recorded run under the cursor, or nil.
-func (s *JobPage) selectedRun() *jobq.Attempt {
+func (s *JobPage) selectedRun() *monitor.Attempt {
 	at := s.runNumber() - 1
 	if at < 0 || at >= len(s.story.runs) {
 		return nil

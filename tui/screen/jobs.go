@@ -298,7 +298,7 @@ func (s *JobList) takeLooked(looked looked) {
 			*row = *job
 			s.notice(row, now)
 		case looked.ids[row.ID] && s.left[row.ID].IsZero():
-			row.State = jobq.Deleted
+			row.State = jobq.StateDeleted
 			s.left[row.ID] = now
 		}
 	}
@@ -322,7 +322,7 @@ func (s *JobList) patch(acted Acted) {
 		}
 		row := s.rows[at]
 		row.State = job.After
-		if job.After != jobq.Running {
+		if job.After != jobq.StateRunning {
 			row.StartedAt = nil
 		}
 		s.notice(row, s.Paint.Now())
@@ -378,7 +378,7 @@ func (s *JobList) selected() *jobq.Job {
 
 // previewed is the id of the job under the cursor that is still there, or 0.
 func (s *JobList) previewed() int64 {
-	if job := s.selected(); job != nil && job.State != jobq.Deleted {
+	if job := s.selected(); job != nil && job.State != jobq.StateDeleted {
 		return job.ID
 	}
 	return 0

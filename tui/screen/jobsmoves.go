@@ -12,6 +12,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/operator"
 	"github.com/jobq-dev/jobq/tui/command"
 	"github.com/jobq-dev/jobq/tui/data"
 	"github.com/jobq-dev/jobq/tui/request"
@@ -276,13 +277,13 @@ func (s *JobList) Selected() Selection {
 	selection := Selection{
 		All: s.all, Counting: s.counting, Cursor: s.cursor, List: s.command(), Place: place{s.tab, s.match}, Noun: "jobs", Columns: format.JobColumns(),
 		Rows: func() []json.RawMessage {
-			deleted := func(job *jobq.Job) bool { return job.State == jobq.Deleted }
+			deleted := func(job *jobq.Job) bool { return job.State == jobq.StateDeleted }
 			return encoded(slices.DeleteFunc(slices.Clone(s.rows), deleted))
 		},
 	}
 	for _, row := range s.rows {
-		if row.State != jobq.Deleted && (s.marks[row.ID] || len(s.marks) == 0 && row.ID == s.cursor) {
-			selection.Targets = append(selection.Targets, jobq.Target{ID: row.ID, State: row.State, LeaseToken: row.LeaseToken})
+		if row.State != jobq.StateDeleted && (s.marks[row.ID] || len(s.marks) == 0 && row.ID == s.cursor) {
+			selection.Targets = append(selection.Targets, operator.Target{ID: row.ID, State: row.State, LeaseToken: row.LeaseToken})
 		}
 	}
 	if s.story.of(s.cursor) {

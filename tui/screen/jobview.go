@@ -29,7 +29,7 @@ func (s *JobPage) head() string {
 // pageLines is the page above the output, and the line of the newest run in it.
 func (s *JobPage) pageLines() (lines []string, runsAt int) {
 	job := s.story.job
-	if job.State == jobq.Running {
+	if job.State == jobq.StateRunning {
 		lines = s.runningLines(job)
 	}
 	if s.wide() {
@@ -97,7 +97,7 @@ func (s *JobPage) properties(job *jobq.Job) []string {
 	add("result", jsonLine(job.Result))
 	switch {
 	case job.LastError == "":
-	case job.State == jobq.Completed:
+	case job.State == jobq.StateCompleted:
 		add("before", "failed with "+widget.FirstLine(job.LastError))
 	default:
 		add("error", s.Paint.Error.Render(format.LastError(job)))
@@ -138,7 +138,7 @@ func (s *JobPage) runs() []string {
 	last := map[string]string{"#": strconv.Itoa(len(runs) + 1), "WORKER": widget.Clean(job.LeaseOwner)}
 	switch {
 	case job.StartedAt == nil:
-	case job.State == jobq.Running:
+	case job.State == jobq.StateRunning:
 		last["OUTCOME"], last["STARTED"], last["TOOK"] = s.Paint.Running.Render("running"), s.Paint.Clock(*job.StartedAt), format.Duration(job, s.Paint.Now())
 		add(s.runRow() == 0, last)
 	case s.story.unrecorded():

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/monitor"
 	"github.com/jobq-dev/jobq/tui/data"
 )
 
@@ -18,7 +19,7 @@ import (
 func TestEndFails(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 120, 20, newJobs)
-	r := &source{jobs: someJobs(250, jobq.Failed)}
+	r := &source{jobs: someJobs(250, jobq.StateFailed)}
 	s.tell(s.answer(data.Page, r))
 	s.do("end")
 	require.Contains(t, s.text(), "going to the end of the list")
@@ -33,7 +34,7 @@ func TestEndFails(t *testing.T) {
 func TestNoJobIsKnown(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 120, 20, newJobs)
-	r := &source{jobs: someJobs(3, jobq.Failed)}
+	r := &source{jobs: someJobs(3, jobq.StateFailed)}
 	s.tell(s.answer(data.Page, r))
 	s.tell(ShowJobs{Match: "kind:Other"})
 	s.tell(data.Answer{Panel: data.Count, About: "kind:Other", Value: int64(0)})
@@ -51,13 +52,13 @@ func TestNoJobIsKnown(t *testing.T) {
 func runsOf(count int, state jobq.State) Story {
 	job := someJobs(1, state)[0]
 	job.LeaseToken = int64(count)
-	if state == jobq.Running {
+	if state == jobq.StateRunning {
 		job.LeaseToken++
 	}
 	story := Story{job: job}
 	for i := range count {
 		at := noon.Add(time.Duration(i-count) * time.Minute)
-		story.runs = append(story.runs, jobq.Attempt{
+		story.runs = append(story.runs, monitor.Attempt{
 			Number: i + 1, Outcome: jobq.OutcomeFailed, StartedAt: at, FinishedAt: at.Add(time.Second), LeaseToken: int64(i + 1),
 			Output: fmt.Sprintf("written by %d", i+1),
 		})
@@ -74,19 +75,19 @@ func TestChosenRunStays(t *testing.T) {
 		take := func(story Story) {
 			s.tell(data.Answer{Panel: data.Job, About: s.Wants()[0].About, Value: story})
 		}
-		s.tell(ShowJob{runsOf(3, jobq.Failed).job.ID})
-		take(runsOf(3, jobq.Failed))
+		s.tell(ShowJob{runsOf(3, jobq.StateFailed).job.ID})
+		take(runsOf(3, jobq.StateFailed))
 		if down > 0 {
 			s.do("down")
 			require.Contains(t, s.text(), want)
 			require.Contains(t, s.text(), "written by 2")
 		}
-		take(runsOf(3, jobq.Running))
+		take(runsOf(3, jobq.StateRunning))
 		if down > 0 {
 			require.Contains(t, s.text(), want)
 			require.Contains(t, s.text(), "written by 2")
 		}
-		take(runsOf(4, jobq.Failed))
+		take(runsOf(4, jobq.StateFailed))
 		require.Contains(t, s.text(), want)
 	}
 }
@@ -96,8 +97,8 @@ func TestScrollingChoosesNoRun(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{"half-down", "page-down", "half-up", "page-up", "wheel"} {
 		s := newStage(t, 120, 16, func(kit Kit) Screen { return NewJob(kit) })
-		s.tell(ShowJob{runsOf(9, jobq.Failed).job.ID})
-		s.tell(data.Answer{Panel: data.Job, About: s.Wants()[0].About, Value: runsOf(9, jobq.Failed)})
+		s.tell(ShowJob{runsOf(9, jobq.StateFailed).job.ID})
+		s.tell(data.Answer{Panel: data.Job, About: s.Wants()[0].About, Value: runsOf(9, jobq.StateFailed)})
 		s.do("down")
 		require.Contains(t, s.text(), "Output of run 8")
 		before := s.text()
@@ -118,12 +119,12 @@ func TestScrollingChoosesNoRun(t *testing.T) {
 func TestFailuresAreSummedOnce(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 120, 40, func(kit Kit) Screen { return NewOverview(kit) })
-	var minutes []jobq.Minute
-	var queues []jobq.Queue
+	var minutes []monitor.Minute
+	var queues []monitor.Queue
 	for i := range 100 {
 		name := fmt.Sprintf("q%03d", i)
-		queues = append(queues, jobq.Queue{Name: name, Slots: 1})
-		minutes = append(minutes, jobq.Minute{At: noon.Add(-time.Minute), QueueStats: jobq.QueueStats{Queue: name, Failed: int64(i)}})
+		queues = append(queues, monitor.Queue{Name: name, Slots: 1})
+		minutes = append(minutes, monitor.Minute{At: noon.Add(-time.Minute), QueueStats: monitor.QueueStats{Queue: name, Failed: int64(i)}})
 	}
 	s.tell(data.Answer{Panel: data.Minutes, Value: minutes}, data.Answer{Panel: data.Queues, Value: queues})
 	require.Equal(t, "q099", s.kit.Facts.Failing()[0])

@@ -6,9 +6,9 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 
-	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/filter"
 	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/monitor"
 	"github.com/jobq-dev/jobq/tui/command"
 	"github.com/jobq-dev/jobq/tui/data"
 	"github.com/jobq-dev/jobq/tui/request"
@@ -29,7 +29,7 @@ func newQueueTable(kit Kit) queueTable {
 }
 
 // selected is the queue under the cursor, or nil.
-func (t *queueTable) selected() *jobq.Queue {
+func (t *queueTable) selected() *monitor.Queue {
 	if len(t.Facts.Queues) == 0 {
 		return nil
 	}
@@ -112,7 +112,7 @@ func inUse(running, slots int64) string {
 	return format.Number(running)
 }
 
-func (t *queueTable) row(columns []widget.Column, q jobq.Queue, selected bool) string {
+func (t *queueTable) row(columns []widget.Column, q monitor.Queue, selected bool) string {
 	now := t.Paint.Now()
 	name := widget.Clean(q.Name)
 	switch {

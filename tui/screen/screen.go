@@ -11,6 +11,8 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/monitor"
+	"github.com/jobq-dev/jobq/operator"
 	"github.com/jobq-dev/jobq/tui/command"
 	"github.com/jobq-dev/jobq/tui/data"
 	"github.com/jobq-dev/jobq/tui/request"
@@ -71,14 +73,14 @@ type Action struct {
 
 // Selection is what an action on the screen is about. What does not apply is nil.
 type Selection struct {
-	Targets  []jobq.Target // jobs, as the operator sees them
-	All      *AllMatching  // in place of them: all that match a filter
-	Counting bool          // All is about to be set
-	Cursor   int64         // the job under the cursor; 0 for none
-	Job      *jobq.Job     // the same with its args, where they are known
-	Queue    *jobq.Queue
-	Worker   *jobq.Worker
-	Entry    *jobq.AuditEntry
+	Targets  []operator.Target // jobs, as the operator sees them
+	All      *AllMatching      // in place of them: all that match a filter
+	Counting bool              // All is about to be set
+	Cursor   int64             // the job under the cursor; 0 for none
+	Job      *jobq.Job         // the same with its args, where they are known
+	Queue    *monitor.Queue
+	Worker   *monitor.Worker
+	Entry    *monitor.AuditEntry
 	List     string // the command that lists the same jobs
 	Match    string // the filter that finds them, where they are a group
 	// Place is the message that brings this view of the screen back.
@@ -93,7 +95,7 @@ type Selection struct {
 // AllMatching is a selection by filter: what it meant when it was made.
 type AllMatching struct {
 	Filter   string
-	Snapshot jobq.BulkSnapshot
+	Snapshot operator.BulkSnapshot
 }
 
 // The messages that all screens take. Beside them there are data.Answer and
@@ -112,7 +114,7 @@ type (
 	// Left says that the screen is shown no more.
 	Left struct{}
 	// Acted is what an action has done to jobs.
-	Acted struct{ *jobq.Acted }
+	Acted struct{ *operator.Acted }
 )
 
 // Kit is what all screens are given.

@@ -14,6 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/monitor"
+	"github.com/jobq-dev/jobq/operator"
 	"github.com/jobq-dev/jobq/tui/data"
 	"github.com/jobq-dev/jobq/tui/request"
 	"github.com/jobq-dev/jobq/tui/theme"
@@ -135,8 +137,8 @@ func (r *source) Get(_ context.Context, id int64) (*jobq.Job, error) {
 	}
 	return nil, jobq.ErrNotFound
 }
-func (r *source) Attempts(context.Context, int64) ([]jobq.Attempt, error)     { return nil, nil }
-func (r *source) JobActions(context.Context, int64) ([]jobq.JobAction, error) { return nil, nil }
+func (r *source) Attempts(context.Context, int64) ([]monitor.Attempt, error)     { return nil, nil }
+func (r *source) JobActions(context.Context, int64) ([]monitor.JobAction, error) { return nil, nil }
 
 // someJobs are jobs of one state, the newest first.
 func someJobs(count int, state jobq.State) (jobs []*jobq.Job) {
@@ -157,7 +159,7 @@ func newJobs(kit Kit) Screen { return NewJobs(kit) }
 func TestLookedForRowsOnly(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 120, 20, newJobs)
-	r := &source{jobs: someJobs(80, jobq.Failed)}
+	r := &source{jobs: someJobs(80, jobq.StateFailed)}
 	s.tell(s.answer(data.Page, r))
 	late := s.answer(data.Visible, r) // about the first rows
 	s.do("page-down", "page-down")
@@ -175,7 +177,7 @@ func TestNewAbove(t *testing.T) {
 	t.Parallel()
 	for _, reverse := range []bool{false, true} {
 		s := newStage(t, 120, 20, newJobs)
-		r := &source{jobs: someJobs(120, jobq.Failed)}
+		r := &source{jobs: someJobs(120, jobq.StateFailed)}
 		if reverse {
 			s.do("reverse")
 		}
@@ -184,7 +186,7 @@ func TestNewAbove(t *testing.T) {
 		r.jobs = r.jobs[1:]
 		s.tell(s.answer(data.Page, r))
 		require.NotContains(t, s.text(), "new above", reverse)
-		r.jobs = append([]*jobq.Job{{ID: 2000, State: jobq.Failed}, {ID: 1999, State: jobq.Failed}}, r.jobs...)
+		r.jobs = append([]*jobq.Job{{ID: 2000, State: jobq.StateFailed}, {ID: 1999, State: jobq.StateFailed}}, r.jobs...)
 		s.tell(s.answer(data.Page, r))
 		require.Contains(t, s.text(), "2 new above")
 	}
@@ -195,12 +197,12 @@ func TestNewAbove(t *testing.T) {
 func TestTabsCountWhatMatches(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 120, 20, newJobs)
-	s.tell(data.Answer{Panel: data.Queues, Value: []jobq.Queue{{Name: "email", Failed: 1184, Available: 7}}})
+	s.tell(data.Answer{Panel: data.Queues, Value: []monitor.Queue{{Name: "email", Failed: 1184, Available: 7}}})
 	require.Contains(t, s.text(), "Failed 1,184")
 	s.tell(ShowJobs{Match: "state:failed kind:Send"})
 	tabs := func() string { return strings.Split(s.text(), "\n")[1] }
 	require.NotRegexp(t, `\d`, tabs())
-	r := &source{jobs: someJobs(11, jobq.Failed)}
+	r := &source{jobs: someJobs(11, jobq.StateFailed)}
 	s.tell(s.answer(data.Page, r), data.Answer{Panel: data.Count, About: "state:failed kind:Send", Value: int64(11)})
 	require.Contains(t, tabs(), "[Failed 11]")
 	require.NotContains(t, tabs(), "7")
@@ -209,9 +211,9 @@ func TestTabsCountWhatMatches(t *testing.T) {
 // An error that a job had before it completed is not shown as if it had failed.
 func TestErrorOfCompletedJob(t *testing.T) {
 	t.Parallel()
-	jobs := someJobs(2, jobq.Completed)
+	jobs := someJobs(2, jobq.StateCompleted)
 	jobs[0].LastError, jobs[0].Attempts = "smtp 421", 1
-	jobs[1].State, jobs[1].LastError = jobq.Failed, "smtp 550"
+	jobs[1].State, jobs[1].LastError = jobq.StateFailed, "smtp 550"
 	s := newStage(t, 120, 30, newJobs)
 	r := &source{jobs: jobs}
 	s.tell(s.answer(data.Page, r))
@@ -227,7 +229,7 @@ func TestErrorOfCompletedJob(t *testing.T) {
 // The attempt is the same figure in the list, in the preview and on the page.
 func TestAttemptsAgree(t *testing.T) {
 	t.Parallel()
-	jobs := someJobs(1, jobq.Running)
+	jobs := someJobs(1, jobq.StateRunning)
 	jobs[0].FinishedAt = nil
 	r := &source{jobs: jobs}
 	s := newStage(t, 120, 30, newJobs)
@@ -241,11 +243,11 @@ func TestAttemptsAgree(t *testing.T) {
 // Runs are numbered one after another, also when attempts began anew.
 func TestRunsAreNumbered(t *testing.T) {
 	t.Parallel()
-	job := someJobs(1, jobq.Failed)[0]
+	job := someJobs(1, jobq.StateFailed)[0]
 	story := Story{job: job}
 	for i := range 3 {
 		at := noon.Add(time.Duration(i-3) * time.Minute)
-		story.runs = append(story.runs, jobq.Attempt{Number: 1, Outcome: jobq.OutcomeFailed, StartedAt: at, FinishedAt: at.Add(time.Second), LeaseToken: int64(i + 1)})
+		story.runs = append(story.runs, monitor.Attempt{Number: 1, Outcome: jobq.OutcomeFailed, StartedAt: at, FinishedAt: at.Add(time.Second), LeaseToken: int64(i + 1)})
 	}
 	s := newStage(t, 120, 30, func(kit Kit) Screen { return NewJob(kit) })
 	s.tell(ShowJob{job.ID})
@@ -267,7 +269,7 @@ func TestPositions(t *testing.T) {
 		want  string
 	}{{11, 0, "1-11 of 11 "}, {11, 11, "1-11 of 11 "}, {30, 12, "1-15 of 30 "}, {300, 12, "1-15 of 100+ "}, {300, 300, "1-15 of 300 "}, {300, jobq.CountMax, "1-15 of 10k+ "}} {
 		s = newStage(t, 120, 20, newJobs)
-		s.tell(s.answer(data.Page, &source{jobs: someJobs(test.jobs, jobq.Failed)}), data.Answer{Panel: data.Count, About: "", Value: test.total})
+		s.tell(s.answer(data.Page, &source{jobs: someJobs(test.jobs, jobq.StateFailed)}), data.Answer{Panel: data.Count, About: "", Value: test.total})
 		require.Contains(t, s.text(), test.want)
 	}
 	s = newStage(t, 120, 20, newJobs)
@@ -280,15 +282,15 @@ func TestPositions(t *testing.T) {
 func TestAttentionSums(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 120, 40, func(kit Kit) Screen { return NewOverview(kit) })
-	minutes := []jobq.Minute{
-		{At: noon.Add(-time.Minute), QueueStats: jobq.QueueStats{Queue: "email", Failed: 240}},
-		{At: noon.Add(-2 * time.Minute), QueueStats: jobq.QueueStats{Queue: "sms", Failed: 3}},
-		{At: noon.Add(-40 * time.Minute), QueueStats: jobq.QueueStats{Queue: "old", Failed: 9}},
+	minutes := []monitor.Minute{
+		{At: noon.Add(-time.Minute), QueueStats: monitor.QueueStats{Queue: "email", Failed: 240}},
+		{At: noon.Add(-2 * time.Minute), QueueStats: monitor.QueueStats{Queue: "sms", Failed: 3}},
+		{At: noon.Add(-40 * time.Minute), QueueStats: monitor.QueueStats{Queue: "old", Failed: 9}},
 	}
 	s.tell(
-		data.Answer{Panel: data.Failures, Value: jobq.Failures{Groups: []jobq.Failure{{Queue: "email", Kind: "Send", Error: "smtp 421", Jobs: 186}}}},
+		data.Answer{Panel: data.Failures, Value: monitor.Failures{Groups: []monitor.Failure{{Queue: "email", Kind: "Send", Error: "smtp 421", Jobs: 186}}}},
 		data.Answer{Panel: data.Minutes, Value: minutes},
-		data.Answer{Panel: data.Queues, Value: []jobq.Queue{{Name: "email", Slots: 1}, {Name: "sms", Slots: 1}}})
+		data.Answer{Panel: data.Queues, Value: []monitor.Queue{{Name: "email", Slots: 1}, {Name: "sms", Slots: 1}}})
 	require.Contains(t, s.text(), `email: 240 failed in 20m, 186 of Send with "smtp 421"`)
 	require.Contains(t, s.text(), "sms: 3 failed in 20m")
 	require.NotContains(t, s.text(), "old:")
@@ -300,8 +302,8 @@ func TestQueuesInUse(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 120, 30, func(kit Kit) Screen { return NewQueues(kit) })
 	s.tell(
-		data.Answer{Panel: data.Failures, Value: jobq.Failures{Groups: []jobq.Failure{{Queue: "gone", Error: "x", Jobs: 9}}}},
-		data.Answer{Panel: data.Queues, Value: []jobq.Queue{{Name: "gone", Failed: 9}, {Name: "busy", Slots: 64, Running: 67}, {Name: "calm", Slots: 4}}})
+		data.Answer{Panel: data.Failures, Value: monitor.Failures{Groups: []monitor.Failure{{Queue: "gone", Error: "x", Jobs: 9}}}},
+		data.Answer{Panel: data.Queues, Value: []monitor.Queue{{Name: "gone", Failed: 9}, {Name: "busy", Slots: 64, Running: 67}, {Name: "calm", Slots: 4}}})
 	rows := regexp.MustCompile(`(?m)^[> ] (busy|calm|gone)`).FindAllStringSubmatch(s.text(), -1)
 	require.Equal(t, "gone", rows[2][1], "last")
 	require.Contains(t, s.text(), "gone (not in use)")
@@ -313,27 +315,27 @@ func TestQueuesInUse(t *testing.T) {
 func TestWhyWaiting(t *testing.T) {
 	t.Parallel()
 	paused, head := noon.Add(-time.Minute), noon.Add(-40*time.Second)
-	live := jobq.Worker{ID: "w", Slots: map[string]int{"email": 4}, Kinds: []string{"Other"}, HeartbeatAt: noon}
+	live := monitor.Worker{ID: "w", Slots: map[string]int{"email": 4}, Kinds: []string{"Other"}, HeartbeatAt: noon}
 	able := live
 	able.Kinds = []string{"Send"}
 	for _, test := range []struct {
-		queue   jobq.Queue
-		workers []jobq.Worker
+		queue   monitor.Queue
+		workers []monitor.Worker
 		want    string
 	}{
-		{jobq.Queue{PausedAt: &paused, PausedBy: "ana", PauseReason: "audit"}, nil, "the queue is paused by ana: audit"},
-		{jobq.Queue{}, nil, "no live worker takes jobs from the queue"},
-		{jobq.Queue{Slots: 4}, []jobq.Worker{live}, "no live worker has kind Send"},
-		{jobq.Queue{Slots: 4, Running: 4, HeadRunAt: &head}, []jobq.Worker{able}, "all 4 slots have been in use for 40s"},
-		{jobq.Queue{Slots: 4}, []jobq.Worker{able}, ""},
+		{monitor.Queue{PausedAt: &paused, PausedBy: "ana", PauseReason: "audit"}, nil, "the queue is paused by ana: audit"},
+		{monitor.Queue{}, nil, "no live worker takes jobs from the queue"},
+		{monitor.Queue{Slots: 4}, []monitor.Worker{live}, "no live worker has kind Send"},
+		{monitor.Queue{Slots: 4, Running: 4, HeadRunAt: &head}, []monitor.Worker{able}, "all 4 slots have been in use for 40s"},
+		{monitor.Queue{Slots: 4}, []monitor.Worker{able}, ""},
 	} {
 		test.queue.Name = "email"
-		job := someJobs(1, jobq.Available)[0]
+		job := someJobs(1, jobq.StateAvailable)[0]
 		job.StartedAt, job.FinishedAt = nil, nil
 		for _, make := range []func(Kit) Screen{newJobs, func(kit Kit) Screen { return NewJob(kit) }} {
 			s := newStage(t, 120, 30, make)
 			r := &source{jobs: []*jobq.Job{job}}
-			s.tell(ShowJob{job.ID}, data.Answer{Panel: data.Queues, Value: []jobq.Queue{test.queue}}, data.Answer{Panel: data.Workers, Value: test.workers})
+			s.tell(ShowJob{job.ID}, data.Answer{Panel: data.Queues, Value: []monitor.Queue{test.queue}}, data.Answer{Panel: data.Workers, Value: test.workers})
 			if _, isList := s.Screen.(*JobList); isList {
 				s.tell(s.answer(data.Page, r))
 			}
@@ -357,7 +359,7 @@ func TestScreensAlone(t *testing.T) {
 		Audit: func(kit Kit) Screen { return NewAudit(kit) }, Job: func(kit Kit) Screen { return NewJob(kit) },
 	}
 	require.Len(t, makers, len(Names()))
-	r := &source{jobs: someJobs(150, jobq.Failed)}
+	r := &source{jobs: someJobs(150, jobq.StateFailed)}
 	for name, make := range makers {
 		for _, size := range [][2]int{{60, 10}, {80, 19}, {120, 30}, {200, 55}} {
 			s := newStage(t, size[0], size[1], make)
@@ -383,7 +385,7 @@ func TestScreensAlone(t *testing.T) {
 				s.do(id)
 				check()
 			}
-			s.tell(Tick{}, Click{3}, Pick{2}, Pick{0}, Scroll{5}, Back{}, Left{}, Acted{&jobq.Acted{}}, tea.FocusMsg{})
+			s.tell(Tick{}, Click{3}, Pick{2}, Pick{0}, Scroll{5}, Back{}, Left{}, Acted{&operator.Acted{}}, tea.FocusMsg{})
 			check()
 		}
 	}
@@ -392,39 +394,39 @@ func TestScreensAlone(t *testing.T) {
 // anything is a database that has something for each question.
 type anything struct{ *source }
 
-func (anything) Queues(context.Context) ([]jobq.Queue, error) {
-	return []jobq.Queue{{Name: "email", Slots: 4, Failed: 3}, {Name: "sms"}}, nil
+func (anything) Queues(context.Context) ([]monitor.Queue, error) {
+	return []monitor.Queue{{Name: "email", Slots: 4, Failed: 3}, {Name: "sms"}}, nil
 }
 
-func (anything) Minutes(context.Context, time.Duration) ([]jobq.Minute, error) {
-	return []jobq.Minute{{At: noon, QueueStats: jobq.QueueStats{Queue: "email", Completed: 100, Failed: 3}}}, nil
+func (anything) Minutes(context.Context, time.Duration) ([]monitor.Minute, error) {
+	return []monitor.Minute{{At: noon, QueueStats: monitor.QueueStats{Queue: "email", Completed: 100, Failed: 3}}}, nil
 }
 
-func (anything) Failures(context.Context, time.Duration) (jobq.Failures, error) {
-	return jobq.Failures{Groups: []jobq.Failure{{Queue: "email", Kind: "Send", Error: "smtp \"421\"", Jobs: 3, First: noon, Last: noon, Example: 995}}}, nil
+func (anything) Failures(context.Context, time.Duration) (monitor.Failures, error) {
+	return monitor.Failures{Groups: []monitor.Failure{{Queue: "email", Kind: "Send", Error: "smtp \"421\"", Jobs: 3, First: noon, Last: noon, Example: 995}}}, nil
 }
 
-func (anything) Silent(context.Context) ([]jobq.SilentRuns, error) {
-	return []jobq.SilentRuns{{Queue: "email", Kind: "Send", Runs: 1, Since: noon, Example: 995}}, nil
+func (anything) Silent(context.Context) ([]monitor.SilentRuns, error) {
+	return []monitor.SilentRuns{{Queue: "email", Kind: "Send", Runs: 1, Since: noon, Example: 995}}, nil
 }
 
-func (anything) Leader(context.Context) (*jobq.Leader, error) { return &jobq.Leader{PID: 1}, nil }
+func (anything) Leader(context.Context) (*monitor.Leader, error) { return &monitor.Leader{PID: 1}, nil }
 
-func (anything) Events(context.Context, int64, int) ([]jobq.Event, error) {
-	return []jobq.Event{{ID: 1, At: noon, Type: jobq.EventStalled, JobID: 5}}, nil
+func (anything) Events(context.Context, int64, int) ([]monitor.Event, error) {
+	return []monitor.Event{{ID: 1, At: noon, Type: monitor.EventStalled, JobID: 5}}, nil
 }
 
-func (anything) Workers(context.Context) ([]jobq.Worker, error) {
-	return []jobq.Worker{{ID: "w-1", Slots: map[string]int{"email": 4}, HeartbeatAt: noon}}, nil
+func (anything) Workers(context.Context) ([]monitor.Worker, error) {
+	return []monitor.Worker{{ID: "w-1", Slots: map[string]int{"email": 4}, HeartbeatAt: noon}}, nil
 }
 
 func (anything) Count(context.Context, jobq.Filter, int) (int64, error) { return 150, nil }
 
-func (anything) Audit(context.Context, int64, int) ([]jobq.AuditEntry, error) {
-	return []jobq.AuditEntry{{ID: 1, At: noon, Action: jobq.ActionDelete, JobIDs: []int64{1, 2}}}, nil
+func (anything) Audit(context.Context, int64, int) ([]monitor.AuditEntry, error) {
+	return []monitor.AuditEntry{{ID: 1, At: noon, Action: jobq.ActionDelete, JobIDs: []int64{1, 2}}}, nil
 }
 
-func (anything) Output(context.Context, int64, jobq.OutputPiece) ([]jobq.OutputPiece, error) {
+func (anything) Output(context.Context, int64, monitor.OutputPiece) ([]monitor.OutputPiece, error) {
 	return nil, nil
 }
 
@@ -443,7 +445,7 @@ func TestRequests(t *testing.T) {
 	} {
 		s := newStage(t, 120, 30, test.make)
 		for _, want := range s.Wants() {
-			value, err := want.Ask(context.Background(), anything{&source{jobs: someJobs(3, jobq.Failed)}})
+			value, err := want.Ask(context.Background(), anything{&source{jobs: someJobs(3, jobq.StateFailed)}})
 			s.tell(data.Answer{Panel: want.Panel, About: want.About, Value: value, Err: err})
 		}
 		s.do("open")

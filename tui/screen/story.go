@@ -10,6 +10,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/monitor"
 	"github.com/jobq-dev/jobq/tui/data"
 	"github.com/jobq-dev/jobq/tui/widget"
 )
@@ -17,9 +18,9 @@ import (
 // Story is a job with its runs and what people did to it.
 type Story struct {
 	job     *jobq.Job // nil as long as it is not known
-	runs    []jobq.Attempt
-	actions []jobq.JobAction
-	pieces  []jobq.OutputPiece // what its program has written since the last look
+	runs    []monitor.Attempt
+	actions []monitor.JobAction
+	pieces  []monitor.OutputPiece // what its program has written since the last look
 }
 
 // storyQuestion is which job is asked for.
@@ -50,9 +51,9 @@ func load(ctx context.Context, r data.Reader, id int64) (story Story, err error)
 }
 
 // loadOutput is loadStory with what the run under way has written after a piece.
-func loadOutput(ctx context.Context, r data.Reader, id int64, after jobq.OutputPiece) (any, error) {
+func loadOutput(ctx context.Context, r data.Reader, id int64, after monitor.OutputPiece) (any, error) {
 	story, err := load(ctx, r, id)
-	if err == nil && story.job.State == jobq.Running {
+	if err == nil && story.job.State == jobq.StateRunning {
 		story.pieces, err = r.Output(ctx, id, after)
 	}
 	if err != nil {
@@ -71,12 +72,12 @@ func (s Story) hear(event data.Event, now time.Time) (ended bool) {
 		return false
 	}
 	event.Patch(s.job, now)
-	return event.State != jobq.Running
+	return event.State != jobq.StateRunning
 }
 
 // running is 1 when a run is under way, which has no record yet.
 func (s Story) running() int {
-	if s.job != nil && s.job.State == jobq.Running {
+	if s.job != nil && s.job.State == jobq.StateRunning {
 		return 1
 	}
 	return 0
@@ -86,8 +87,8 @@ func (s Story) running() int {
 // no record of its own.
 func (s Story) unrecorded() bool {
 	job := s.job
-	return job.State == jobq.Completed && job.StartedAt != nil && job.FinishedAt != nil &&
-		!slices.ContainsFunc(s.runs, func(run jobq.Attempt) bool { return run.LeaseToken == job.LeaseToken })
+	return job.State == jobq.StateCompleted && job.StartedAt != nil && job.FinishedAt != nil &&
+		!slices.ContainsFunc(s.runs, func(run monitor.Attempt) bool { return run.LeaseToken == job.LeaseToken })
 }
 
 // moment is something that happened to a job.
@@ -119,7 +120,7 @@ func (s Story) moments() []moment {
 	if job.FinishedAt != nil {
 		moments = append(moments, moment{*job.FinishedAt, string(job.State)})
 	}
-	if job.State == jobq.Scheduled || job.State == jobq.Available {
+	if job.State == jobq.StateScheduled || job.State == jobq.StateAvailable {
 		moments = append(moments, moment{job.RunAt, "may run"})
 	}
 	slices.SortStableFunc(moments, func(a, b moment) int { return a.at.Compare(b.at) })
@@ -128,10 +129,10 @@ func (s Story) moments() []moment {
 
 // whyWaiting is the likely reason why the job waits, if one can be seen.
 func (b *base) whyWaiting(job *jobq.Job) string {
-	if job.State != jobq.Available {
+	if job.State != jobq.StateAvailable {
 		return ""
 	}
-	at := slices.IndexFunc(b.Facts.Queues, func(q jobq.Queue) bool { return q.Name == job.Queue })
+	at := slices.IndexFunc(b.Facts.Queues, func(q monitor.Queue) bool { return q.Name == job.Queue })
 	if at < 0 {
 		return ""
 	}
@@ -146,7 +147,7 @@ func (b *base) stateText(job *jobq.Job) string {
 		return state + " at " + b.Paint.Clock(since) + " UTC"
 	case since.After(now):
 		return state + ", due " + format.When(since, now)
-	case job.State == jobq.Running, job.State == jobq.Available, job.State == jobq.Scheduled:
+	case job.State == jobq.StateRunning, job.State == jobq.StateAvailable, job.State == jobq.StateScheduled:
 		return state + " for " + format.Ago(now.Sub(since))
 	}
 	return state + " " + format.When(since, now)
@@ -204,7 +205,7 @@ func (b *base) summary(story Story) []string {
 		}
 		lines = append(lines, " runs     "+strings.Join(parts, "   "))
 	}
-	if job.Progress != nil && job.State == jobq.Running {
+	if job.Progress != nil && job.State == jobq.StateRunning {
 		lines = append(lines, " progress "+b.progress(job.Progress))
 	}
 	if text := format.LastError(job); text != "" {

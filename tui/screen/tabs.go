@@ -50,9 +50,9 @@ func tabOf(match string) (tab, string) {
 func (t tab) holds(job *jobq.Job) bool {
 	switch t {
 	case tabAll:
-		return job.State != jobq.Deleted
+		return job.State != jobq.StateDeleted
 	case tabRetrying:
-		return job.State == jobq.Scheduled && job.Attempts > 0
+		return job.State == jobq.StateScheduled && job.Attempts > 0
 	case tabAvailable, tabScheduled, tabRunning, tabFailed, tabCancelled, tabCompleted, tabEnd:
 	}
 	return string(job.State) == strings.ToLower(tabNames[t])

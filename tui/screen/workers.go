@@ -9,8 +9,8 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 
-	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/monitor"
 	"github.com/jobq-dev/jobq/tui/command"
 	"github.com/jobq-dev/jobq/tui/data"
 	"github.com/jobq-dev/jobq/tui/request"
@@ -44,7 +44,7 @@ func (s *WorkerList) Wants() []data.Want {
 }
 
 // selected is the worker under the cursor, or nil.
-func (s *WorkerList) selected() *jobq.Worker {
+func (s *WorkerList) selected() *monitor.Worker {
 	if len(s.Facts.Workers) == 0 {
 		return nil
 	}
@@ -119,14 +119,14 @@ func (s *WorkerList) head() string {
 	return head
 }
 
-func slotsOf(w jobq.Worker) (slots int64) {
+func slotsOf(w monitor.Worker) (slots int64) {
 	for _, count := range w.Slots {
 		slots += int64(count)
 	}
 	return slots
 }
 
-func (s *WorkerList) row(columns []widget.Column, w jobq.Worker, selected bool) string {
+func (s *WorkerList) row(columns []widget.Column, w monitor.Worker, selected bool) string {
 	now := s.Paint.Now()
 	name := widget.Clean(w.ID)
 	if w.Draining {
@@ -176,7 +176,7 @@ func (s *WorkerList) janitor() []string {
 		expiry, due = next(session.NextExpiry, "unless extended, the next ends", "none is held"), next(session.NextDue, "the next job is due", "nothing is scheduled")
 	}
 	for _, event := range s.Facts.Events { // newest first
-		if event.Type == jobq.EventLeadershipAcquired {
+		if event.Type == monitor.EventLeadershipAcquired {
 			leader = widget.Clean(event.Source) + ", elected " + s.Paint.Clock(event.At) + "; " + leader
 			break
 		}

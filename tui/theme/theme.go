@@ -132,17 +132,17 @@ func (t *Theme) paint(p palette) {
 // State is the style of a job's state.
 func (t *Theme) State(state jobq.State) Style {
 	switch state {
-	case jobq.Running:
+	case jobq.StateRunning:
 		return t.Running
-	case jobq.Completed:
+	case jobq.StateCompleted:
 		return t.Completed
-	case jobq.Failed:
+	case jobq.StateFailed:
 		return t.Failed
-	case jobq.Cancelled:
+	case jobq.StateCancelled:
 		return t.Cancelled
-	case jobq.Scheduled:
+	case jobq.StateScheduled:
 		return t.Scheduled
-	case jobq.Available:
+	case jobq.StateAvailable:
 		return t.Available
 	}
 	return t.plain

@@ -21,8 +21,8 @@ func styles(t *theme.Theme) (names []string, all map[string]theme.Style) {
 	}
 	values := []theme.Style{
 		t.Title, t.Muted, t.Cursor, t.Selected, t.Match, t.Alarm, t.Error, t.Warn, t.Good,
-		t.State(jobq.Running), t.State(jobq.Completed), t.State(jobq.Failed), t.State(jobq.Cancelled), t.State(jobq.Scheduled),
-		t.State(jobq.Available), t.Context("red"), t.Banner("red"),
+		t.State(jobq.StateRunning), t.State(jobq.StateCompleted), t.State(jobq.StateFailed), t.State(jobq.StateCancelled), t.State(jobq.StateScheduled),
+		t.State(jobq.StateAvailable), t.Context("red"), t.Banner("red"),
 	}
 	all = make(map[string]theme.Style, len(names))
 	for i, name := range names {

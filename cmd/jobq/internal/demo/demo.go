@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/monitor"
+	"github.com/jobq-dev/jobq/operator"
 )
 
 const (
@@ -58,7 +60,7 @@ func Run(ctx context.Context, config Config) error {
 	}
 	defer func() { _ = os.RemoveAll(d.scratch) }() // a temporary folder
 	lease := Lease
-	if err := config.Client.SetQueue(ctx, Queue, jobq.QueueChange{Lease: &lease}); err != nil {
+	if err := operator.New(config.Client, "jobq demo").SetQueue(ctx, Queue, operator.QueueChange{Lease: &lease}); err != nil {
 		return err
 	}
 	if err := d.enqueue(ctx); err != nil {
@@ -221,7 +223,7 @@ func (d *demo) killHalfway(ctx context.Context, victim *workerProcess) error {
 
 // heldBy returns the jobs that the worker has leases on.
 func (d *demo) heldBy(ctx context.Context, w *workerProcess) ([]int64, error) {
-	page, err := d.Client.List(ctx, jobq.Filter{States: []jobq.State{jobq.Running}, Queue: Queue, Limit: 1000})
+	page, err := d.Client.List(ctx, jobq.Filter{States: []jobq.State{jobq.StateRunning}, Queue: Queue, Limit: 1000})
 	if err != nil {
 		return nil, err
 	}
@@ -238,7 +240,7 @@ func (d *demo) heldBy(ctx context.Context, w *workerProcess) ([]int64, error) {
 // completed counts the demo's jobs that are completed.
 func (d *demo) completed(ctx context.Context) (int, error) {
 	waiting := 0
-	states := []jobq.State{jobq.Scheduled, jobq.Available, jobq.Running, jobq.Failed, jobq.Cancelled}
+	states := []jobq.State{jobq.StateScheduled, jobq.StateAvailable, jobq.StateRunning, jobq.StateFailed, jobq.StateCancelled}
 	filter := jobq.Filter{States: states, Queue: Queue, Limit: 1000}
 	for {
 		page, err := d.Client.List(ctx, filter)
@@ -320,7 +322,7 @@ func (d *demo) report(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if job.State != jobq.Completed {
+		if job.State != jobq.StateCompleted {
 			continue // finished by the first run, between the list and the kill
 		}
 		recovered++
@@ -352,7 +354,7 @@ func (d *demo) tell(ctx context.Context, id int64) error {
 	if err != nil {
 		return err
 	}
-	runs, err := d.Client.Attempts(ctx, id)
+	runs, err := monitor.New(d.Client).Attempts(ctx, id)
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 
 	"github.com/jobq-dev/jobq/worker"
+	"github.com/jobq-dev/jobq/worker/programs"
 )
 
 // checksumKind is run by a program: a shell that takes the path out of its
@@ -34,7 +35,7 @@ func (Thumbnail) Kind() string { return "demo.thumbnail" }
 // Handle gives a worker the handlers of the demo.
 func Handle(w *worker.Worker) error {
 	return errors.Join(
-		worker.HandleCommand(w, checksumKind, worker.Command{Args: checksumCommand}),
+		programs.New(w).HandleCommand(checksumKind, programs.Command{Args: checksumCommand}, nil),
 		worker.Handle(w, makeThumbnail),
 	)
 }

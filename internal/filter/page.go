@@ -1,0 +1,15 @@
+package filter
+
+import "github.com/jobq-dev/jobq/internal/db"
+
+// Page is the first page, newest first, of the jobs that the query matches.
+func (q Query) Page() db.JobPage {
+	page := db.JobPage{States: q.States(), Sort: db.SortID}
+	page.EndedWithin, page.EndedBefore = q.Ages()
+	page.Condition = func(stage db.Stage, first int) (string, []any) {
+		return q.Condition(Columns{
+			ID: stage.ID, Queue: stage.Queue, Since: stage.Since, Worker: stage.Worker, Args: stage.Args, Scheduled: stage.Scheduled,
+		}, first)
+	}
+	return page
+}

@@ -1,0 +1,59 @@
+package monitor
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/dberror"
+)
+
+// Attempt is the record of a run that did not simply succeed, or that left
+// output.
+type Attempt struct {
+	Number     int          `json:"number"` // from 1; runs that do not count keep the number
+	Outcome    jobq.Outcome `json:"outcome"`
+	LeaseToken int64        `json:"lease_token"`
+	WorkerID   string       `json:"worker_id"`
+	StartedAt  time.Time    `json:"started_at"` // when its handler was called; of a lost run, when it was claimed
+	FinishedAt time.Time    `json:"finished_at"`
+	Error      string       `json:"error,omitempty"`
+	Output     string       `json:"output,omitempty"`
+	Usage      *Usage       `json:"usage,omitempty"` // nil when no program ran
+}
+
+// Usage is how a program ended and what it used, with those of its children
+// that it waited for.
+type Usage struct {
+	ExitCode    int     `json:"exit_code"`        // -1 when a signal ended it
+	Signal      string  `json:"signal,omitempty"` // such as SIGKILL
+	CPUSeconds  float64 `json:"cpu_seconds"`
+	MaxRSSBytes int64   `json:"max_rss_bytes"`
+}
+
+// Attempts returns the recorded runs of a job, oldest first. A job without
+// any, or that does not exist, has none.
+func (m *Monitor) Attempts(ctx context.Context, id int64) ([]Attempt, error) {
+	rows, err := m.queries.AttemptList(ctx, id)
+	if err != nil {
+		return nil, dberror.Wrap(m.schema, fmt.Sprintf("attempts of job %d", id), err)
+	}
+	attempts := make([]Attempt, len(rows))
+	for i, row := range rows {
+		attempts[i] = Attempt{
+			Number: int(row.Number), Outcome: jobq.Outcome(row.Outcome), LeaseToken: row.LeaseToken, WorkerID: row.WorkerID,
+			StartedAt: row.StartedAt.Time.UTC(), FinishedAt: row.FinishedAt.Time.UTC(),
+			Error: db.Text(row.Error), Output: db.Text(row.Output),
+		}
+		if row.Usage != nil {
+			attempts[i].Usage = new(Usage)
+			if err := json.Unmarshal(row.Usage, attempts[i].Usage); err != nil {
+				return nil, fmt.Errorf("attempts of job %d: usage: %w", id, err)
+			}
+		}
+	}
+	return attempts, nil
+}

@@ -1,0 +1,27 @@
+// Package monitor shows what happens in the database: queues and what waits in
+// them, workers, statistics, failures, the runs of a job and their output, what
+// operators did, and what workers do at this moment. It changes nothing, and the
+// database role jobq_viewer is enough for all of it. [jobq.Client] finds the jobs
+// themselves: Get, List and Count.
+package monitor
+
+import (
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/db"
+)
+
+// Monitor reads the database of a client. It is safe for concurrent use, keeps no
+// state, and needs no closing.
+type Monitor struct {
+	pool    *pgxpool.Pool
+	schema  *db.Schema
+	queries *db.Queries
+}
+
+// New returns a monitor of the client's database. It does not talk to the database.
+func New(client *jobq.Client) *Monitor {
+	schema := db.SchemaOf(client.Schema(), client.Sessions())
+	return &Monitor{pool: client.Pool(), schema: schema, queries: schema.Queries(client.Pool())}
+}

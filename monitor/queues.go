@@ -1,0 +1,93 @@
+package monitor
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/dberror"
+)
+
+// Queue is a queue with its settings and what waits and runs in it.
+type Queue struct {
+	Name string `json:"name"`
+	// Available is counted up to AvailableMax: CountMax, and less with more than
+	// ten queues. A count that has reached it means "at least as many".
+	Available    int64 `json:"available"`
+	AvailableMax int64 `json:"available_max"`
+	// Scheduled and Retrying count among the CountMax jobs of all queues that
+	// are due next, Failed and Cancelled among the CountMax that ended last
+	// without success.
+	Scheduled int64      `json:"scheduled"`
+	Retrying  int64      `json:"retrying"` // those of the scheduled that have failed before
+	Running   int64      `json:"running"`
+	Slots     int64      `json:"slots"` // of workers that live and do not drain
+	Failed    int64      `json:"failed"`
+	Cancelled int64      `json:"cancelled"`
+	HeadRunAt *time.Time `json:"head_run_at,omitempty"` // since when the next job to run could have run
+	QueueSettings
+	PausedAt    *time.Time `json:"paused_at,omitempty"`
+	PausedBy    string     `json:"paused_by,omitempty"`
+	PauseReason string     `json:"pause_reason,omitempty"`
+}
+
+// Queues returns every queue that has a setting, a live job or a worker, by
+// name, at most 1000. It costs the same however many jobs there are.
+func (m *Monitor) Queues(ctx context.Context) ([]Queue, error) {
+	rows, err := m.queries.QueueList(ctx, jobq.CountMax)
+	if err != nil {
+		return nil, dberror.Wrap(m.schema, "list queues", err)
+	}
+	queues := make([]Queue, len(rows))
+	for i, row := range rows {
+		queues[i] = Queue{
+			Name: row.Name, Available: row.Available, AvailableMax: row.AvailableMax, Scheduled: row.Scheduled, Retrying: row.Retrying, Running: row.Running,
+			Slots: row.Slots, Failed: row.Failed, Cancelled: row.Cancelled, HeadRunAt: db.TimeOrNil(row.HeadRunAt),
+			QueueSettings: QueueSettings{
+				Lease: db.Milliseconds(row.LeaseMs), ExtendEvery: db.Milliseconds(row.ExtendEveryMs), Heartbeat: jobq.Heartbeat(row.Heartbeat),
+				StaleGrace: db.Milliseconds(row.StaleGraceMs), Redelivery: jobq.Redelivery(row.Redelivery),
+				RedeliveryDelay: db.Milliseconds(row.RedeliveryDelayMs), ResetOnReap: row.ResetOnReap,
+			},
+			PausedAt: db.UTC(row.PausedAt), PausedBy: db.Text(row.PausedBy), PauseReason: db.Text(row.PauseReason),
+		}
+	}
+	return queues, nil
+}
+
+// QueueKnown says whether anything in the database names this queue: settings, a
+// job that waits or runs, a worker that serves it, or a job that ended within the
+// last 30 days. If nothing does, the name may be misspelt. Of the scheduled jobs it
+// looks at the CountMax that are due next. It is quick on a busy database too: it
+// stops at the first of these, and each look is small.
+func (m *Monitor) QueueKnown(ctx context.Context, name string) (bool, error) {
+	known, err := m.queries.QueueKnown(ctx, name)
+	if err != nil {
+		return false, dberror.Wrap(m.schema, fmt.Sprintf("look for queue %q", name), err)
+	}
+	return known, nil
+}
+
+// QueueSettings are what every worker and janitor obeys for a queue.
+type QueueSettings struct {
+	// Lease is how long a worker may hold a job without a heartbeat: 1 second
+	// to 30 days, 60 seconds by default.
+	Lease time.Duration `json:"lease_ns"`
+	// ExtendEvery is the time between two heartbeats: at most half of Lease, and
+	// a third of it by default.
+	ExtendEvery time.Duration `json:"extend_every_ns"`
+	// Heartbeat is what extends a lease. Default ticker.
+	Heartbeat jobq.Heartbeat `json:"heartbeat"`
+	// StaleGrace is how long the janitor leaves a lease alone that has ended. Up
+	// to 30 days; default 0.
+	StaleGrace time.Duration `json:"stale_grace_ns"`
+	// Redelivery is where a job goes whose lease was taken away. Default tail.
+	Redelivery jobq.Redelivery `json:"redelivery"`
+	// RedeliveryDelay is how long such a job waits first. It needs the tail. Up to
+	// 30 days; default 0.
+	RedeliveryDelay time.Duration `json:"redelivery_delay_ns"`
+	// ResetOnReap makes the next run begin without the lost run's checkpoint.
+	// Default false.
+	ResetOnReap bool `json:"reset_on_reap"`
+}

@@ -1,0 +1,62 @@
+package monitor
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/dberror"
+)
+
+// Leader is the janitor that has been elected.
+type Leader struct {
+	PID     int       `json:"pid"` // of the server's process
+	Address string    `json:"address"`
+	Since   time.Time `json:"since"` // no later than its election
+}
+
+// Leader returns the janitor that leads, or nil when there is none, or the
+// role may not see it.
+func (m *Monitor) Leader(ctx context.Context) (*Leader, error) {
+	class, object := m.schema.AdvisoryKey(db.LockJanitor)
+	row, err := m.queries.LockHolder(ctx, int64(class), int64(object))
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, dberror.Wrap(m.schema, "leader", err)
+	}
+	leader := &Leader{PID: int(row.Pid.Int32), Address: row.Address}
+	if row.BackendStart != nil {
+		leader.Since = row.BackendStart.UTC()
+	}
+	return leader, nil
+}
+
+// Session is what decides what the client can see and do.
+type Session struct {
+	Database   string        `json:"database"`
+	Host       string        `json:"host"`
+	Role       string        `json:"role"`
+	ReadOnly   bool          `json:"read_only"`      // a standby, or told so
+	MayAct     bool          `json:"may_act"`        // the role has the privileges
+	At         time.Time     `json:"at"`             // the server's clock
+	NextExpiry time.Duration `json:"next_expiry_ns"` // until the first lease ends unless extended; 0 for none
+	NextDue    time.Duration `json:"next_due_ns"`    // until the next scheduled job is due; 0 for none
+}
+
+// Session returns the facts about the client's session.
+func (m *Monitor) Session(ctx context.Context) (*Session, error) {
+	row, err := m.queries.SessionFacts(ctx)
+	if err != nil {
+		return nil, dberror.Wrap(m.schema, "session", err)
+	}
+	return &Session{
+		Database: row.Database, Host: m.pool.Config().ConnConfig.Host, Role: row.Role, ReadOnly: row.ReadOnly, MayAct: row.MayAct,
+		At:         row.At.Time.UTC(),
+		NextExpiry: time.Duration(row.NextExpiryMs) * time.Millisecond, NextDue: time.Duration(row.NextDueMs) * time.Millisecond,
+	}, nil
+}

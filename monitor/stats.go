@@ -1,0 +1,65 @@
+package monitor
+
+import (
+	"context"
+	"time"
+
+	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/dberror"
+)
+
+// QueueStats sums up the jobs of a queue that ended within a duration.
+type QueueStats struct {
+	Queue     string        `json:"queue"`
+	Completed int64         `json:"completed"`
+	Failed    int64         `json:"failed"`  // for good
+	Retried   int64         `json:"retried"` // runs that ended badly and were followed by another
+	Lost      int64         `json:"lost"`    // runs whose lease expired, counted under failed or retried too; not of jobs that were to be cancelled
+	Cancelled int64         `json:"cancelled"`
+	RunTime   time.Duration `json:"run_time_ns"`  // of all runs together, but for lost and cancelled ones
+	WaitTime  time.Duration `json:"wait_time_ns"` // of all completed jobs together, from run_at to the start
+}
+
+// Runs counts the runs that RunTime is to be divided by. How long a lost run
+// took, nobody knows.
+func (s QueueStats) Runs() int64 { return max(s.Completed+s.Failed+s.Retried-s.Lost, 0) }
+
+// Stats returns what ended within the last span, by queue. It reads sums per
+// minute, never jobs, and so rounds the span to minutes.
+func (m *Monitor) Stats(ctx context.Context, span time.Duration) ([]QueueStats, error) {
+	rows, err := m.queries.StatsByQueue(ctx, db.Interval(span))
+	if err != nil {
+		return nil, dberror.Wrap(m.schema, "stats", err)
+	}
+	stats := make([]QueueStats, len(rows))
+	for i, row := range rows {
+		stats[i] = QueueStats{
+			Queue: row.Queue, Completed: row.Completed, Failed: row.Failed, Retried: row.Retried, Lost: row.Lost,
+			Cancelled: row.Cancelled, RunTime: db.Seconds(row.RunSeconds), WaitTime: db.Seconds(row.WaitSeconds),
+		}
+	}
+	return stats, nil
+}
+
+// Minute sums up the jobs of a queue that ended within a minute.
+type Minute struct {
+	At time.Time `json:"at"`
+	QueueStats
+}
+
+// Minutes returns what ended within the last span, by minute and queue. It
+// reads sums, never jobs.
+func (m *Monitor) Minutes(ctx context.Context, span time.Duration) ([]Minute, error) {
+	rows, err := m.queries.StatsByMinute(ctx, db.Interval(span))
+	if err != nil {
+		return nil, dberror.Wrap(m.schema, "stats by minute", err)
+	}
+	minutes := make([]Minute, len(rows))
+	for i, row := range rows {
+		minutes[i] = Minute{row.Minute.Time.UTC(), QueueStats{
+			Queue: row.Queue, Completed: row.Completed, Failed: row.Failed, Retried: row.Retried, Lost: row.Lost,
+			Cancelled: row.Cancelled, RunTime: db.Seconds(row.RunSeconds), WaitTime: db.Seconds(row.WaitSeconds),
+		}}
+	}
+	return minutes, nil
+}

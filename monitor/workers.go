@@ -1,0 +1,68 @@
+package monitor
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jobq-dev/jobq/internal/dberror"
+)
+
+// Worker is a worker process that has registered itself.
+type Worker struct {
+	ID       string         `json:"id"`
+	Hostname string         `json:"hostname"`
+	PID      int            `json:"pid"`
+	Version  string         `json:"version"`
+	Slots    map[string]int `json:"slots"` // by queue
+	Kinds    []string       `json:"kinds"`
+	// Programs sums up those of the kinds that have programs for handlers.
+	Programs    map[string]Programs `json:"programs,omitempty"`
+	Draining    bool                `json:"draining"` // takes no new work, or was asked to
+	Running     int64               `json:"running"`  // leases held
+	StartedAt   time.Time           `json:"started_at"`
+	HeartbeatAt time.Time           `json:"heartbeat_at"`
+}
+
+// Programs sums up the programs of one kind that a worker has run since its
+// start, kept ones included. Those that have ended did so in one of the ways
+// between NotStarted and Stopped; the others run.
+type Programs struct {
+	Started     int64   `json:"started"`
+	NotStarted  int64   `json:"not_started"` // command not found, not executable, no such user
+	Succeeded   int64   `json:"succeeded"`   // exit code 0
+	Later       int64   `json:"later"`       // exit code 75, which asks for another run
+	Final       int64   `json:"final"`       // exit code 65, which asks for none
+	Failed      int64   `json:"failed"`      // another exit code
+	Signalled   int64   `json:"signalled"`   // ended by a signal that was not the worker's
+	Stopped     int64   `json:"stopped"`     // told to end by the worker, for whatever reason
+	CPUSeconds  float64 `json:"cpu_seconds"` // of those that have ended
+	MaxRSSBytes int64   `json:"max_rss_bytes"`
+	// Trouble is why jobs of the kind wait on this worker: its HTTP server cannot be
+	// reached, or the machine cannot start programs. "" for none.
+	Trouble string `json:"trouble,omitempty"`
+}
+
+// Workers returns the registered worker processes, by id.
+func (m *Monitor) Workers(ctx context.Context) ([]Worker, error) {
+	rows, err := m.queries.WorkerList(ctx)
+	if err != nil {
+		return nil, dberror.Wrap(m.schema, "list workers", err)
+	}
+	workers := make([]Worker, len(rows))
+	for i, row := range rows {
+		workers[i] = Worker{
+			ID: row.ID, Hostname: row.Hostname, PID: int(row.Pid), Version: row.Version, Kinds: row.Kinds,
+			Draining: row.Draining, Running: row.Running,
+			StartedAt: row.StartedAt.Time.UTC(), HeartbeatAt: row.HeartbeatAt.Time.UTC(),
+		}
+		if err := json.Unmarshal(row.Queues, &workers[i].Slots); err != nil {
+			return nil, fmt.Errorf("queues of worker %s: %w", row.ID, err)
+		}
+		if err := json.Unmarshal(row.Programs, &workers[i].Programs); err != nil {
+			return nil, fmt.Errorf("programs of worker %s: %w", row.ID, err)
+		}
+	}
+	return workers, nil
+}

@@ -1,0 +1,128 @@
+package operator
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/dberror"
+)
+
+// statesOf are those in which the action does something to a job. What is no
+// action on jobs has all of them.
+func statesOf(action jobq.Action) []jobq.State {
+	switch action {
+	case jobq.ActionCancel:
+		return []jobq.State{jobq.StateScheduled, jobq.StateAvailable, jobq.StateRunning}
+	case jobq.ActionRequeue:
+		return []jobq.State{jobq.StateScheduled, jobq.StateCompleted, jobq.StateFailed, jobq.StateCancelled}
+	case jobq.ActionDelete:
+		return []jobq.State{jobq.StateScheduled, jobq.StateAvailable, jobq.StateCompleted, jobq.StateFailed, jobq.StateCancelled}
+	case jobq.ActionEdit:
+		return []jobq.State{jobq.StateScheduled, jobq.StateAvailable}
+	default:
+		return jobq.States()
+	}
+}
+
+// Target is a job to act on. With a State, the job must still be in it, with
+// that lease token, or it is left alone: what a person sees may be old.
+type Target struct {
+	ID         int64
+	State      jobq.State
+	LeaseToken int64
+	// Seen, for an edit, is the job as it was when the change was thought of:
+	// what the change is about must still be so.
+	Seen *jobq.Job
+}
+
+// Acted is what came of an action.
+type Acted struct {
+	// AuditID is the action's entry in the audit, for Undo.
+	AuditID int64      `json:"audit_id"`
+	Jobs    []ActedJob `json:"jobs"`
+}
+
+// ActedJob is what came of an action on one job.
+type ActedJob struct {
+	ID      int64      `json:"id"`
+	Before  jobq.State `json:"before,omitempty"`
+	After   jobq.State `json:"after,omitempty"` // StateDeleted after a delete
+	Changed bool       `json:"changed"`         // false too when there was nothing to do
+	// Problem is why nothing was done, in words, and Code the same for programs:
+	// CodeNotFound, CodeConflict or CodeDuplicate.
+	Problem string `json:"problem,omitempty"`
+	Code    Code   `json:"code,omitempty"`
+}
+
+// Err is the problem as an error: ErrNotFound, ErrConflict or ErrDuplicate, with
+// the reason; nil when there is none.
+func (j ActedJob) Err() error {
+	if j.Problem == "" {
+		return nil
+	}
+	return dberror.Refused(string(j.Code), j.Problem)
+}
+
+// Changed counts the jobs that the action has changed.
+func (a *Acted) Changed() (changed int) {
+	for _, job := range a.Jobs {
+		if job.Changed {
+			changed++
+		}
+	}
+	return changed
+}
+
+// Problems are the jobs that nothing was done to.
+func (a *Acted) Problems() (problems []ActedJob) {
+	for _, job := range a.Jobs {
+		if job.Problem != "" {
+			problems = append(problems, job)
+		}
+	}
+	return problems
+}
+
+// Act requeues, cancels or deletes up to 1000 jobs in the name of the client's
+// Actor, and records it in the audit, from where it can be undone. What
+// cannot be done to one job keeps nothing from being done to the others.
+func (o *Operator) Act(ctx context.Context, action jobq.Action, targets ...Target) (*Acted, error) {
+	if action != jobq.ActionRequeue && action != jobq.ActionCancel && action != jobq.ActionDelete {
+		return nil, fmt.Errorf("%w: no action %q on jobs", jobq.ErrInvalid, action)
+	}
+	return o.act(ctx, db.JobActParams{Action: string(action)}, targets)
+}
+
+func (o *Operator) act(ctx context.Context, params db.JobActParams, targets []Target) (*Acted, error) {
+	if len(targets) == 0 || len(targets) > 1000 {
+		return nil, fmt.Errorf("%s: %w: 1 to 1000 jobs, not %d", params.Action, jobq.ErrInvalid, len(targets))
+	}
+	params.Actor = o.actor
+	for _, target := range targets {
+		expected := ""
+		if target.State != "" {
+			expected = fmt.Sprintf("%s/%d", target.State, target.LeaseToken)
+		}
+		seen, err := seenOf(target.Seen, params.Change)
+		if err != nil {
+			return nil, err
+		}
+		params.Ids, params.Expected = append(params.Ids, target.ID), append(params.Expected, expected)
+		params.Seen = append(params.Seen, seen)
+	}
+	rows, err := dberror.Retry(ctx, func() ([]db.JobActRow, error) { return o.queries.JobAct(ctx, params) })
+	if err != nil {
+		return nil, dberror.Wrap(o.schema, params.Action, err)
+	}
+	acted := &Acted{AuditID: params.AuditID}
+	for _, row := range rows {
+		acted.AuditID = row.Audit
+		acted.Jobs = append(acted.Jobs, ActedJob{
+			ID: row.JobID, Before: jobq.State(row.StateBefore), After: jobq.State(row.StateAfter), Changed: row.Changed,
+			Problem: row.Problem, Code: Code(row.Code),
+		})
+	}
+	return acted, nil
+}

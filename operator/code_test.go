@@ -1,0 +1,59 @@
+package operator_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq/operator"
+)
+
+// Every code with which the SQL functions refuse stands for an error in Go, and
+// docs/sql.md explains it. Nothing else is raised, but by the triggers of a plain
+// INSERT, and to a janitor that is to try again.
+func TestCodes(t *testing.T) {
+	t.Parallel()
+	docs, err := os.ReadFile("../docs/sql.md")
+	require.NoError(t, err)
+	files, err := filepath.Glob("../sql/migrations/*.up.sql")
+	require.NoError(t, err)
+	used := make(map[string]bool)
+	for _, name := range files {
+		content, err := os.ReadFile(name) // #nosec G304 -- our own
+		require.NoError(t, err)
+		for _, raised := range regexp.MustCompile(`raise (\S+(?: '\w+')?) using`).FindAllStringSubmatch(string(content), -1) {
+			if raised[1] == "unique_violation" {
+				require.Contains(t, name, "triggers")
+				continue
+			}
+			if raised[1] == "lock_not_available" { // to the janitor, as a lock_timeout is
+				require.Equal(t, 1, strings.Count(string(content), raised[0]))
+				continue
+			}
+			require.Regexp(t, `^sqlstate 'JQ\d{3}'$`, raised[1], name)
+		}
+		for _, code := range regexp.MustCompile(`'(JQ\d+)'`).FindAllStringSubmatch(string(content), -1) {
+			used[code[1]] = true
+		}
+	}
+	require.Len(t, used, 4)
+	for code := range used {
+		require.Error(t, operator.Code(code).Err(), code)
+		require.Contains(t, string(docs), "`"+code+"`")
+	}
+	require.NoError(t, operator.Code("").Err())
+}
+
+// A code of a later version leaves the reason, and says nothing about the code.
+func TestErrOfUnknownCode(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, operator.ActedJob{}.Err())
+	require.EqualError(t, operator.ActedJob{Problem: "it is frozen", Code: "JQ999"}.Err(), "it is frozen")
+	require.EqualError(t, operator.ActedJob{Problem: "it is frozen"}.Err(), "it is frozen")
+	require.EqualError(t, operator.ActedJob{Problem: "no job 7", Code: operator.CodeNotFound}.Err(), "no job 7")
+	require.EqualError(t, operator.ActedJob{Problem: "it runs", Code: operator.CodeConflict}.Err(), "conflict: it runs")
+}

@@ -1,0 +1,32 @@
+// Package operator acts on jobs, queues and workers on behalf of a person: requeue,
+// cancel, delete, edit and clone jobs, one by one or all that a filter matches,
+// pause and resume queues, change settings, drain workers. Each action is recorded
+// in the audit with the name of who took it, and most can be undone. The database
+// role jobq_admin is needed.
+package operator
+
+import (
+	"cmp"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/db"
+)
+
+// Operator acts on the database of a client. It is safe for concurrent use, keeps no
+// state, and needs no closing.
+type Operator struct {
+	pool    *pgxpool.Pool
+	schema  *db.Schema
+	queries *db.Queries
+	actor   string
+}
+
+// New returns an operator on the client's database. The actor is who acts, as the
+// audit names them, such as "ana@laptop": 1 to 255 characters. Default "unknown".
+// New does not talk to the database.
+func New(client *jobq.Client, actor string) *Operator {
+	schema := db.SchemaOf(client.Schema(), client.Sessions())
+	return &Operator{pool: client.Pool(), schema: schema, queries: schema.Queries(client.Pool()), actor: cmp.Or(actor, "unknown")}
+}

@@ -1,0 +1,56 @@
+package operator_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/jobtest"
+	"github.com/jobq-dev/jobq/monitor"
+	"github.com/jobq-dev/jobq/operator"
+)
+
+// Settings change one by one, and those that cannot go together are refused
+// with the reason, and nothing is changed.
+func TestSetQueue(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	client := jobtest.Client(t)
+	pointer := func(duration time.Duration) *time.Duration { return &duration }
+	progress, head, yes := jobq.HeartbeatProgress, jobq.RedeliverHead, true
+	require.NoError(t, operator.New(client, "test").SetQueue(ctx, "q", operator.QueueChange{
+		Lease: pointer(time.Minute), ExtendEvery: pointer(20 * time.Second), StaleGrace: pointer(time.Second),
+		RedeliveryDelay: pointer(time.Second), ResetOnReap: &yes,
+	}))
+	require.NoError(t, operator.New(client, "test").SetQueue(ctx, "q", operator.QueueChange{Heartbeat: &progress}))
+	want := monitor.QueueSettings{
+		Lease: time.Minute, ExtendEvery: 20 * time.Second, Heartbeat: progress, StaleGrace: time.Second,
+		Redelivery: jobq.RedeliverTail, RedeliveryDelay: time.Second, ResetOnReap: true,
+	}
+	settings := func() monitor.QueueSettings {
+		queues, err := monitor.New(client).Queues(ctx)
+		require.NoError(t, err)
+		require.Len(t, queues, 1)
+		return queues[0].QueueSettings
+	}
+	require.Equal(t, want, settings())
+	wrong := jobq.Heartbeat("wrong")
+	for reason, change := range map[string]operator.QueueChange{
+		"extend_every must be positive and at most half of lease": {ExtendEvery: pointer(31 * time.Second)},
+		"redelivery_delay needs redelivery tail":                  {Redelivery: &head},
+		"heartbeat must be ticker, progress, both or off":         {Heartbeat: &wrong},
+		"stale_grace must be 0 to 30 days":                        {StaleGrace: pointer(-time.Second)},
+		"lease must be 1 second to 30 days":                       {Lease: pointer(0)},
+	} {
+		err := operator.New(client, "test").SetQueue(ctx, "q", change)
+		require.ErrorIs(t, err, jobq.ErrInvalid, reason)
+		require.ErrorContains(t, err, reason)
+		require.Equal(t, want, settings(), reason)
+	}
+	want.Lease, want.ExtendEvery = 30*time.Second, 10*time.Second
+	require.NoError(t, operator.New(client, "test").SetQueue(ctx, "q", operator.QueueChange{Lease: pointer(30 * time.Second)}))
+	require.Equal(t, want, settings(), "the extend_every that no longer fits is a third again")
+}

@@ -1,0 +1,23 @@
+package jobq
+
+// State is where a job is in its life; see the package documentation.
+type State string
+
+// The states of a job.
+const (
+	StateScheduled State = "scheduled"
+	StateAvailable State = "available"
+	StateRunning   State = "running"
+	StateCompleted State = "completed"
+	StateFailed    State = "failed"
+	StateCancelled State = "cancelled"
+)
+
+// StateDeleted stands for the state after a delete, where an operator's action is
+// recorded. No job has it.
+const StateDeleted State = "deleted"
+
+// States are all states of jobs, in the order of a job's life.
+func States() []State {
+	return []State{StateScheduled, StateAvailable, StateRunning, StateCompleted, StateFailed, StateCancelled}
+}

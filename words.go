@@ -1,0 +1,61 @@
+package jobq
+
+// Outcome is how a run ended.
+type Outcome string
+
+// The outcomes of a run. Failed, timed out and lost count against max_attempts.
+const (
+	OutcomeCompleted Outcome = "completed"
+	OutcomeFailed    Outcome = "failed"
+	OutcomeTimedOut  Outcome = "timed_out"
+	OutcomeLost      Outcome = "lost"
+	OutcomeCancelled Outcome = "cancelled"
+	OutcomeReleased  Outcome = "released"
+	OutcomeSnoozed   Outcome = "snoozed"
+)
+
+// Heartbeat is what extends the leases of a queue.
+type Heartbeat string
+
+// The heartbeats.
+const (
+	// HeartbeatTicker: the worker, for as long as it lives. The default. A
+	// handler that hangs is the business of the job's timeout.
+	HeartbeatTicker Heartbeat = "ticker"
+	// HeartbeatProgress: the handler's own reports of progress and checkpoints
+	// alone, so that a handler that hangs loses its lease.
+	HeartbeatProgress Heartbeat = "progress"
+	// HeartbeatBoth: either of the two.
+	HeartbeatBoth Heartbeat = "both"
+	// HeartbeatOff: nothing. The lease is the longest that a run may take.
+	HeartbeatOff Heartbeat = "off"
+)
+
+// Redelivery is where a job goes in its queue's line when its lease was taken
+// away.
+type Redelivery string
+
+// The redeliveries.
+const (
+	// RedeliverTail: behind all that waits, the default.
+	RedeliverTail Redelivery = "tail"
+	// RedeliverHead: back to the place that it had.
+	RedeliverHead Redelivery = "head"
+)
+
+// Action is what a person does to jobs or queues, as the audit names it.
+type Action string
+
+// The actions. Package operator takes them.
+const (
+	ActionRequeue  Action = "requeue"
+	ActionCancel   Action = "cancel"
+	ActionDelete   Action = "delete"
+	ActionEdit     Action = "edit"
+	ActionClone    Action = "clone"
+	ActionPause    Action = "pause"
+	ActionResume   Action = "resume"
+	ActionDrain    Action = "drain"
+	ActionSettings Action = "settings"
+	ActionUndo     Action = "undo"
+)

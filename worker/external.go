@@ -1,0 +1,222 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/monitor"
+)
+
+// This file is where package worker meets handlers that run jobs outside of this
+// process: those of package programs, for which it is made. Handlers in Go need
+// nothing of it. External is what the worker asks of such handlers, ExternalHost
+// what they ask of the worker, and ExternalRun what they ask of a run.
+
+// External stands for handlers that run jobs outside of this process. Its methods
+// are called from several goroutines.
+type External interface {
+	// Claimable returns those of the kinds whose jobs may be claimed now. It is
+	// called before each claim: it returns at once, and the slice itself when these
+	// are all. It knows of its own kinds only, and does not change the slice.
+	Claimable(kinds []string) []string
+	// Grace is the longest time that something has to end when it is asked to. A
+	// drain waits that long.
+	Grace() time.Duration
+	// Summary is shown to operators, by kind.
+	Summary() map[string]monitor.Programs
+	// Close ends what is kept between jobs. Run calls it after its last handler has
+	// returned.
+	Close()
+}
+
+// Attach makes the worker ask the External. To be called before Run.
+func Attach(w *Worker, external External) *ExternalHost {
+	w.externals.all = append(w.externals.all, external)
+	return &ExternalHost{w}
+}
+
+// ExternalHost is the worker, as far as an External knows it.
+type ExternalHost struct{ worker *Worker }
+
+// Logger is the worker's.
+func (h *ExternalHost) Logger() *slog.Logger { return h.worker.log }
+
+// IsDraining says whether the worker has begun to drain.
+func (h *ExternalHost) IsDraining() bool { return h.worker.draining.Load() }
+
+// Wake makes the worker look for jobs of the kind, wherever they are in the queue.
+// It does nothing before Run.
+func (h *ExternalHost) Wake(kind string) {
+	if h.worker.externals.begun.Load() {
+		h.worker.wakeQueuesOf(kind)
+	}
+}
+
+// externals are all that were attached.
+type externals struct {
+	all   []External
+	begun atomic.Bool // the queues are those that Run works with
+}
+
+// claimable returns those of the kinds that may be claimed now.
+func (e *externals) claimable(kinds []string) []string {
+	for _, each := range e.all {
+		kinds = each.Claimable(kinds)
+	}
+	return kinds
+}
+
+// forbidAll says whether none of the kinds, of which there are some, may be claimed
+// now.
+func (e *externals) forbidAll(kinds []string) bool {
+	return len(kinds) > 0 && len(e.claimable(kinds)) == 0
+}
+
+func (e *externals) grace() (longest time.Duration) {
+	for _, each := range e.all {
+		longest = max(longest, each.Grace())
+	}
+	return longest
+}
+
+// summary is that of all kinds, for the worker's row.
+func (e *externals) summary() (json.RawMessage, error) {
+	summary := make(map[string]monitor.Programs)
+	for _, each := range e.all {
+		for kind, sum := range each.Summary() {
+			summary[kind] = sum
+		}
+	}
+	return json.Marshal(summary)
+}
+
+func (e *externals) close() {
+	for _, each := range e.all {
+		each.Close()
+	}
+}
+
+// ExternalRun is a run, with what its handler needs besides when the work is done
+// outside of this process.
+type ExternalRun struct{ *Run }
+
+// Timeout is the job's own timeout; 0 for none.
+func (r ExternalRun) Timeout() time.Duration {
+	return time.Duration(r.row.TimeoutMs) * time.Millisecond
+}
+
+// KillMargin is how long before the lease ends the worker gives it up: a sixth of
+// the lease, at most 5 seconds.
+func (r ExternalRun) KillMargin() time.Duration { return killMargin(r.lease.queue.settings().lease) }
+
+// GivesUpAt is when the worker gives up the lease unless it can extend it before,
+// as the time since boot (CLOCK_BOOTTIME).
+func (r ExternalRun) GivesUpAt() time.Duration {
+	k := r.worker.keeper
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return r.lease.deadline - k.delayLocked(r.Run)
+}
+
+// OnLeaseLost has the function called when the lease is lost, at once and also
+// when the run's context has ended before. It must not block. With one, the worker
+// gives up the lease earlier when the machine is so busy that signals would be
+// late. Nil takes it back; a call may be under way then.
+func (r ExternalRun) OnLeaseLost(lost func()) {
+	if lost == nil {
+		r.onLost.Store(nil)
+		return
+	}
+	r.onLost.Store(&lost)
+}
+
+// LoseLease gives the lease up, for a run that was killed because nobody has
+// extended it in time. It returns ErrLeaseLost.
+func (r ExternalRun) LoseLease() error {
+	r.worker.keeper.lose(r.Run)
+	return ErrLeaseLost
+}
+
+// NoteActivity shows that the run goes on, as far as Policy.StallTimeout is
+// concerned.
+func (r ExternalRun) NoteActivity() { r.signs.Add(1) }
+
+// Report is Progress in which a percentage of nil keeps the one before.
+func (r ExternalRun) Report(percent *float32, stage, message string) {
+	r.reportProgress(percent, stage, message)
+}
+
+// Output is what a program writes, while it writes it.
+type Output interface {
+	// Written is how many bytes were written so far.
+	Written() int64
+	// Since returns what was written after that many bytes, or as much of its end
+	// as is kept, and how many had been written before it.
+	Since(from int64) (content []byte, begin int64)
+}
+
+// ShowOutput stores the output while it is written, for those who follow the run,
+// until the function returned is called.
+func (r ExternalRun) ShowOutput(output Output) (end func(ctx context.Context)) {
+	live := &liveOutput{run: r.Run, source: output}
+	r.live.Store(live)
+	return func(ctx context.Context) {
+		r.live.Store(nil)
+		live.flushRest(ctx)
+	}
+}
+
+// KeepOutput keeps the end of the output with the attempt, of OutputBytesMax bytes
+// at most.
+func (r ExternalRun) KeepOutput(output []byte) {
+	text := shown(output)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.output = text
+}
+
+// KeepUsage keeps with the attempt what was used.
+func (r ExternalRun) KeepUsage(usage monitor.Usage) {
+	encoded, err := json.Marshal(usage)
+	if err != nil {
+		return // numbers and a name always encode
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.usage = encoded
+}
+
+// Enqueue adds a job if the lease is still the run's; else it returns ErrLeaseLost.
+func (r ExternalRun) Enqueue(ctx context.Context, args jobq.Args, options *jobq.EnqueueOptions) error {
+	err := pgx.BeginFunc(ctx, r.worker.pool, func(tx pgx.Tx) error {
+		held, err := r.worker.schema.Queries(tx).RunHold(ctx, db.RunHoldParams{ID: r.row.ID, Token: r.row.LeaseToken, Owner: r.worker.id, ClaimedAt: r.row.StartedAt})
+		if err != nil {
+			return err
+		}
+		if held == 0 {
+			return ErrLeaseLost
+		}
+		_, err = r.worker.client.EnqueueTx(ctx, tx, args, options)
+		return err
+	})
+	if errors.Is(err, ErrLeaseLost) {
+		r.worker.keeper.lose(r.Run)
+	}
+	return err
+}
+
+// Release gives the job back to its place for a reason that is not its own. The
+// attempt is kept in the history and does not count.
+func Release(reason error) error { return &blamelessError{err: reason} }
+
+// Unreached is Release for a job that its handler has not seen: nothing is kept of
+// the attempt.
+func Unreached(reason error) error { return &blamelessError{err: reason, unstarted: true} }

@@ -1,0 +1,201 @@
+package programs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+	"time"
+
+	"github.com/jobq-dev/jobq/internal/subproc"
+	"github.com/jobq-dev/jobq/monitor"
+	"github.com/jobq-dev/jobq/worker"
+	"github.com/jobq-dev/jobq/worker/programs/internal/failure"
+	"github.com/jobq-dev/jobq/worker/programs/internal/template"
+)
+
+// Exit codes of programs that mean something of their own, from sysexits.h.
+const (
+	exitDataError = 65 // EX_DATAERR: the args are wrong, and will be next time
+	exitTempFail  = 75 // EX_TEMPFAIL: not now
+)
+
+const (
+	// tempFailDelay is how long a job waits whose program said "not now".
+	tempFailDelay = time.Minute
+	// commandGrace is how long a program has between SIGTERM and SIGKILL.
+	commandGrace = 3 * time.Second
+	// outputBytesMax bounds the output of a program that is kept in memory, as much
+	// as the worker keeps with the attempt.
+	outputBytesMax = worker.OutputBytesMax
+)
+
+// Command is a program that runs jobs. The program gets the args as JSON on
+// standard input; docs/subprocess.md is its side of the contract.
+type Command struct {
+	// Args is the program and its arguments. No shell is involved. In them,
+	// ${args.NAME} stands for a member of the job's args, ${args.NAME.NAME} for one
+	// of its members, and ${job.id}, kind, queue, attempt and lease_token for what
+	// they say. A job that lacks what is named fails for good.
+	Args []string
+	// Dir is the working directory. Default: the worker's.
+	Dir string
+	// Environ names variables of the worker's environment that the program gets
+	// besides PATH, HOME, LANG and TZ. Database variables must be named to be
+	// passed.
+	Environ []string
+	// Env is added to the program's environment.
+	Env map[string]string
+	// Attributes are the user, resource limits and niceness of the program.
+	Attributes Attributes
+	// Grace is how long the program has between SIGTERM and SIGKILL when it is
+	// stopped. Default 3 seconds. A lost lease means SIGKILL at once.
+	Grace time.Duration
+	// LostTerminates makes a lost lease mean SIGTERM first, and SIGKILL before
+	// the lease ends by the database's clock.
+	LostTerminates bool
+
+	literal bool // Args are the program's as they are
+}
+
+// Attributes are what a program has that the worker has not. The zero value
+// changes nothing. They cost some milliseconds for each start.
+type Attributes struct {
+	// UID and GID are who the program runs as, without supplementary groups, for
+	// a worker that runs as root. A UID needs a GID beside it. Nil is the worker's.
+	// A worker that is not root may name only its own, which changes nothing.
+	UID, GID *uint32
+	// Nice is the program's niceness: 19 runs when nobody else wants to. Zero is
+	// the worker's.
+	Nice int
+	// Limits are resource limits, hard and soft alike: address_space, core, data,
+	// file_size and stack in bytes, cpu_seconds, open_files.
+	Limits map[string]uint64
+}
+
+func (a *Attributes) subproc() *subproc.Attributes {
+	return &subproc.Attributes{UID: a.UID, GID: a.GID, Nice: a.Nice, Limits: a.Limits}
+}
+
+// HandleCommand makes the worker run jobs of a kind with a program, in a
+// process group and session of its own. See MaybeRunShim.
+func (p *Programs) HandleCommand(kind string, command Command, policy *worker.Policy) error {
+	if err := command.complete(); err != nil {
+		return fmt.Errorf("handler of kind %q: %w", kind, err)
+	}
+	p.graceMax = max(p.graceMax, command.Grace)
+	return p.handle(kind, func(ctx context.Context, run worker.ExternalRun, args []byte) error {
+		return p.runCommand(ctx, command, run, args)
+	}, policy)
+}
+
+func (c *Command) complete() error {
+	if len(c.Args) == 0 {
+		return errors.New("the command is empty")
+	}
+	if err := c.Attributes.subproc().Check(); err != nil {
+		return err
+	}
+	if c.Grace == 0 {
+		c.Grace = commandGrace
+	}
+	return nil
+}
+
+// runCommand is the handler.
+func (p *Programs) runCommand(ctx context.Context, c Command, run worker.ExternalRun, args []byte) error {
+	environ, err := c.environ(run)
+	if err != nil {
+		return err
+	}
+	words, err := c.words(run, args)
+	if err != nil {
+		return worker.Discard(err) // the args are wrong, and will be next time
+	}
+	try, err := p.breaker.Begin(run.Kind())
+	if err != nil {
+		return err
+	}
+	defer try.End()
+	said := &messages{run: run}
+	output := subproc.NewTail(outputBytesMax)
+	endOutput := run.ShowOutput(output)
+	stop := newStopper(ctx, run, c.LostTerminates)
+	defer stop.end()
+	ended, err := p.start(stop.asked, run.Kind(), try, subproc.Command{
+		Args: words, Dir: c.Dir, Env: environ, Attributes: c.Attributes.subproc(), Stdin: args, Grace: c.Grace, Kill: stop.kill, Output: output,
+		Deadline: func() time.Duration { return deadline(run) }, DeadlineEvery: deadlineEvery(run),
+		Control: func(message subproc.Message) { said.take(stop.held, message) }, ControlError: said.note,
+	})
+	endOutput(ctx)
+	run.KeepOutput(ended.Output)
+	if err != nil {
+		return err // it could not be started
+	}
+	run.KeepUsage(monitor.Usage{ExitCode: ended.ExitCode, Signal: ended.Signal, CPUSeconds: ended.CPU.Seconds(), MaxRSSBytes: ended.MaxRSSBytes})
+	if ended.Expired { // the worker was stopped: the lease is lost, and nobody has failed
+		return run.LoseLease()
+	}
+	return p.verdict(said, ended)
+}
+
+// words are the command's, with the parts of the job that they name.
+func (c Command) words(run worker.ExternalRun, args []byte) ([]string, error) {
+	if c.literal {
+		return c.Args, nil
+	}
+	return template.Expand(c.Args, args, map[string]any{
+		"id": run.ID(), "kind": run.Kind(), "queue": run.Queue(), "attempt": run.Attempt(), "lease_token": run.LeaseToken(),
+	})
+}
+
+// environ is the program's whole environment.
+func (c Command) environ(run worker.ExternalRun) ([]string, error) {
+	checkpoint, err := checkpointEnv(run)
+	if err != nil {
+		return nil, err
+	}
+	additions := maps.Clone(c.Env)
+	if additions == nil {
+		additions = make(map[string]string)
+	}
+	maps.Copy(additions, map[string]string{
+		"JOBQ_JOB_ID":       strconv.FormatInt(run.ID(), 10),
+		"JOBQ_KIND":         run.Kind(),
+		"JOBQ_QUEUE":        run.Queue(),
+		"JOBQ_ATTEMPT":      strconv.Itoa(run.Attempt()),
+		"JOBQ_MAX_ATTEMPTS": strconv.Itoa(run.MaxAttempts()),
+		"JOBQ_LEASE_TOKEN":  strconv.FormatInt(run.LeaseToken(), 10),
+		"JOBQ_CHECKPOINT":   checkpoint,
+		"JOBQ_CLEAR_REASON": run.ClearReason(),
+		"JOBQ_CONTROL_FD":   "3",
+	})
+	return subproc.Environ(c.Environ, additions)
+}
+
+// verdict is what the handler returns for how the program has ended.
+func (p *Programs) verdict(said *messages, ended subproc.Result) error {
+	if ended.ExitCode == 0 && ended.Signal == "" && !ended.Stopped {
+		return said.outcome()
+	}
+	err := errors.New(failure.OfProgram("", ended))
+	if problem := said.problem(); problem != nil {
+		err = fmt.Errorf("%w\n%w", err, problem)
+	}
+	switch {
+	case ended.Stopped: // why it was stopped decides, not what it says then
+		return err
+	case ended.Signal == "SIGTERM" && p.host.IsDraining():
+		// Whoever stops the worker has stopped its programs too, as systemd does
+		// with KillMode=control-group.
+		return fmt.Errorf("%w: %w", worker.ErrDrained, err)
+	case ended.Signal != "":
+		return err
+	case ended.ExitCode == exitTempFail:
+		return worker.Snooze(tempFailDelay)
+	case ended.ExitCode == exitDataError:
+		return worker.Discard(err)
+	}
+	return err
+}

@@ -1,0 +1,184 @@
+// Package breaker is the circuit breaker between jobs and handlers that may be
+// out of reach, such as an HTTP server that is not there, or a machine that has no
+// room for a program. That is no fault of the jobs: they go back to their places
+// without losing an attempt, and jobs of the kind are not claimed during a pause.
+// Other workers may do better. Then one job alone tries:
+//
+//	t=0.0  connection refused: the jobs in hand go back, pause 0.2 s
+//	t=0.2  one job tries, is refused and goes back, pause 0.2 s
+//	t=0.4  the same, pause 0.4 s
+//	t=0.8  the same, pause 0.8 s
+//	t=1.6  one job tries and is served: the kind is claimed as ever
+package breaker
+
+import (
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jobq-dev/jobq/internal/printable"
+)
+
+// pauseMin and pauseMax bound a pause: it takes as long as the handler has been
+// out of reach, so that each pause is about twice the one before.
+const (
+	pauseMin = 200 * time.Millisecond
+	pauseMax = 30 * time.Second
+)
+
+// Error says that a handler cannot be reached, and why.
+type Error struct{ Reason error }
+
+func (e *Error) Error() string { return "handler cannot be reached: " + e.Reason.Error() }
+
+// Unwrap returns the reason.
+func (e *Error) Unwrap() error { return e.Reason }
+
+// Breaker knows the kinds whose handlers are out of reach.
+type Breaker struct {
+	log  *slog.Logger
+	wake func(kind string)
+	some atomic.Bool // there is a kind in outages: most of the time there is none
+
+	mu sync.Mutex
+	// guarded by mu
+	outages map[string]*outage // by kind
+}
+
+// outage is the time in which the handler of one kind is out of reach.
+type outage struct {
+	since    time.Time
+	until    time.Time // the end of the pause
+	sole     *Try      // the one that is under way; nil when none is
+	failures int       // tries that have failed in a row, of those that counted
+	reason   error
+}
+
+// isPaused says whether no job of the kind may try now.
+func (o *outage) isPaused(now time.Time) bool { return o.sole != nil || now.Before(o.until) }
+
+// New returns a breaker that knows of no outage. It calls wake when jobs of the
+// kind may be claimed again, or may be before long.
+func New(log *slog.Logger, wake func(kind string)) *Breaker {
+	return &Breaker{log: log, wake: wake, outages: make(map[string]*outage)}
+}
+
+// Claimable returns those of the kinds whose jobs may be claimed now: the slice
+// itself when these are all.
+func (b *Breaker) Claimable(kinds []string) []string {
+	if !b.some.Load() {
+		return kinds
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Now()
+	return slices.DeleteFunc(slices.Clone(kinds), func(kind string) bool {
+		out := b.outages[kind]
+		return out != nil && out.isPaused(now)
+	})
+}
+
+// Outage is what is known of a handler that is out of reach.
+type Outage struct {
+	Reason   error // of the latest failure
+	Failures int   // in a row
+}
+
+// Outages are those that there are now, by kind.
+func (b *Breaker) Outages() map[string]Outage {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	outages := make(map[string]Outage, len(b.outages))
+	for kind, out := range b.outages {
+		outages[kind] = Outage{Reason: out.reason, Failures: out.failures}
+	}
+	return outages
+}
+
+// Try is a job's try to reach its handler. Reached or Failed tell what it has
+// found out. End is to be deferred, for a try that was cut short, be it by a
+// panic: else no job of the kind would ever try again.
+type Try struct {
+	breaker *Breaker
+	kind    string
+	outage  *outage // that this try alone can end; nil when there was none
+}
+
+// Begin begins a try. The error, an *Error, says that the job may not try now.
+func (b *Breaker) Begin(kind string) (*Try, error) {
+	try := &Try{breaker: b, kind: kind}
+	if !b.some.Load() {
+		return try, nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	out := b.outages[kind]
+	if out == nil {
+		return try, nil
+	}
+	if out.isPaused(time.Now()) {
+		return nil, &Error{out.reason}
+	}
+	out.sole, try.outage = try, out
+	return try, nil
+}
+
+// IsSole says whether the other jobs of the kind wait for what this try finds out.
+func (t *Try) IsSole() bool { return t.outage != nil }
+
+// Reached notes that the handler is there. It may be called several times.
+func (t *Try) Reached() {
+	b := t.breaker
+	if !b.some.Load() {
+		return
+	}
+	b.mu.Lock()
+	out := b.outages[t.kind]
+	delete(b.outages, t.kind)
+	b.some.Store(len(b.outages) > 0)
+	b.mu.Unlock()
+	if out != nil {
+		b.log.Info("handler can be reached again", "kind", t.kind, "away", time.Since(out.since), "failures", out.failures)
+		b.wake(t.kind)
+	}
+}
+
+// End lets another job try, where this one has found nothing out.
+func (t *Try) End() {
+	if t.outage == nil {
+		return
+	}
+	t.breaker.mu.Lock()
+	defer t.breaker.mu.Unlock()
+	if t.outage.sole == t {
+		t.outage.sole = nil
+	}
+}
+
+// Failed notes that the handler could not be reached, and returns what the job's
+// handler is to return, an *Error. Of many that have tried at once, the first counts.
+func (t *Try) Failed(reason error) error {
+	b := t.breaker
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Now()
+	out := b.outages[t.kind]
+	switch {
+	case out == nil:
+		out = &outage{since: now}
+		b.outages[t.kind] = out
+		b.some.Store(true)
+		b.log.Warn("handler cannot be reached, its jobs wait", "kind", t.kind, "error", printable.FirstLine(reason.Error()))
+	case out.sole != t:
+		return &Error{reason}
+	}
+	pause := min(max(now.Sub(out.since), pauseMin), pauseMax)
+	pause -= rand.N(pause/4 + 1) // #nosec G404 -- jitter
+	out.until, out.sole, out.reason = now.Add(pause), nil, reason
+	out.failures++
+	time.AfterFunc(pause, func() { b.wake(t.kind) })
+	return &Error{reason}
+}

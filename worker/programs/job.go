@@ -1,0 +1,40 @@
+package programs
+
+import (
+	"encoding/json"
+
+	"github.com/jobq-dev/jobq/worker"
+)
+
+// protocolVersion is of the messages to kept processes and HTTP servers. Members
+// may be added to a message within a version.
+const protocolVersion = 1
+
+// jobMessage is a job as kept processes and HTTP servers get it.
+type jobMessage struct {
+	Version     int             `json:"jobq"`
+	ID          int64           `json:"id"`
+	Kind        string          `json:"kind"`
+	Queue       string          `json:"queue"`
+	Attempt     int             `json:"attempt"`
+	MaxAttempts int             `json:"max_attempts"`
+	LeaseToken  int64           `json:"lease_token"`
+	TimeoutMs   int64           `json:"timeout_ms,omitempty"`
+	Args        json.RawMessage `json:"args"`
+	Checkpoint  json.RawMessage `json:"checkpoint,omitempty"`
+	Metadata    json.RawMessage `json:"metadata,omitempty"`
+	Tags        []string        `json:"tags,omitempty"`
+}
+
+// encodeJob is the run's job as JSON, in one line.
+func encodeJob(run worker.ExternalRun, args []byte) ([]byte, error) {
+	checkpoint, err := checkpointOf(run)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(jobMessage{
+		Version: protocolVersion, ID: run.ID(), Kind: run.Kind(), Queue: run.Queue(), Attempt: run.Attempt(), MaxAttempts: run.MaxAttempts(),
+		LeaseToken: run.LeaseToken(), TimeoutMs: run.Timeout().Milliseconds(), Args: args, Checkpoint: checkpoint,
+		Metadata: run.Metadata(), Tags: run.Tags(),
+	})
+}

@@ -1,0 +1,125 @@
+package programs
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/subproc"
+	"github.com/jobq-dev/jobq/worker"
+)
+
+const (
+	// enqueuedMax bounds the jobs that one run of a program may add by messages.
+	enqueuedMax = 10_000
+	// problemsMax bounds the messages of one run that are complained about.
+	problemsMax = 5
+)
+
+// messages are what a program has said about its job. They are for one goroutine
+// at a time.
+type messages struct {
+	run      worker.ExternalRun
+	enqueued int
+	snooze   *time.Duration
+	cancel   *string
+	problems []error
+}
+
+// take does at once what a message says, but for how the job is to end.
+func (m *messages) take(ctx context.Context, message subproc.Message) {
+	m.run.NoteActivity()
+	if p := message.Progress; p != nil || message.Stage != "" || message.Message != "" {
+		m.run.Report(p, message.Stage, message.Message)
+	}
+	if message.Checkpoint != nil {
+		m.note(m.saveCheckpoint(ctx, message.Checkpoint))
+	}
+	if message.Result != nil {
+		m.note(m.run.SetResult(message.Result))
+	}
+	if message.Enqueue != nil {
+		m.note(m.enqueue(ctx, message.Enqueue))
+	}
+	if message.Snooze != nil {
+		m.snooze = message.Snooze
+	}
+	if message.Cancel != nil {
+		m.cancel = message.Cancel
+	}
+}
+
+// note keeps the first few problems, to fail the run with them at its end.
+func (m *messages) note(problem error) {
+	if problem != nil && len(m.problems) < problemsMax {
+		m.problems = append(m.problems, problem)
+	}
+}
+
+func (m *messages) saveCheckpoint(ctx context.Context, checkpoint json.RawMessage) error {
+	if err := checkCheckpoint(checkpoint); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return m.run.SaveCheckpoint(ctx, checkpoint)
+}
+
+// newJob is a job that a program adds, with the names of the SQL function's
+// arguments.
+type newJob struct {
+	Kind        string          `json:"kind"`
+	Args        json.RawMessage `json:"args"`
+	Queue       string          `json:"queue"`
+	Priority    int16           `json:"priority"`
+	RunAt       time.Time       `json:"run_at"`
+	MaxAttempts int             `json:"max_attempts"`
+	UniqueKey   string          `json:"unique_key"`
+	Tags        []string        `json:"tags"`
+	Metadata    json.RawMessage `json:"metadata"`
+}
+
+// enqueue adds a job at once, if the lease is still this run's.
+func (m *messages) enqueue(ctx context.Context, raw json.RawMessage) error {
+	var job newJob
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&job); err != nil {
+		return fmt.Errorf("enqueue: %w", err)
+	}
+	if m.enqueued++; m.enqueued > enqueuedMax {
+		return fmt.Errorf("enqueue: more than %d jobs in one run", enqueuedMax)
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return m.run.Enqueue(ctx, jobq.RawArgs{Name: job.Kind, JSON: job.Args}, &jobq.EnqueueOptions{
+		Queue: job.Queue, Priority: job.Priority, RunAt: job.RunAt, MaxAttempts: job.MaxAttempts,
+		UniqueKey: job.UniqueKey, Tags: job.Tags, Metadata: job.Metadata,
+	})
+}
+
+// problem is all that was noted, in one error, or nil.
+func (m *messages) problem() error {
+	if len(m.problems) == 0 {
+		return nil
+	}
+	return fmt.Errorf("control channel: %w", errors.Join(m.problems...))
+}
+
+// outcome is what the handler returns for a program that has ended well. What
+// could not be understood comes first: it may have been a checkpoint.
+func (m *messages) outcome() error {
+	switch {
+	case len(m.problems) > 0:
+		return m.problem()
+	case m.cancel != nil:
+		return worker.Cancel(*m.cancel)
+	case m.snooze != nil:
+		return worker.Snooze(*m.snooze)
+	}
+	return nil
+}

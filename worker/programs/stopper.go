@@ -1,0 +1,83 @@
+package programs
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/jobq-dev/jobq/worker"
+)
+
+// stopper stops the program of a run: the end of asked asks the program to end,
+// and the closed channel kill kills it. A lease can also be lost while the program
+// has been asked already.
+type stopper struct {
+	asked context.Context
+	kill  chan struct{}
+	// held is for what the program says. It ends when the lease is lost and not
+	// when the program is asked to end: a checkpoint in the grace counts.
+	held context.Context
+
+	run     worker.ExternalRun
+	unhook  func() bool
+	ask     context.CancelCauseFunc // ends asked
+	release context.CancelCauseFunc // ends held
+	killNow func()                  // closes kill
+	ended   chan struct{}           // closed by end
+}
+
+// newStopper returns the stopper of a run. When the lease is lost it kills at
+// once, or after half of the kill margin if there is to be a SIGTERM before: the
+// lease then still has the other half of its margin to run.
+func newStopper(ctx context.Context, run worker.ExternalRun, lostTerminates bool) *stopper {
+	s := &stopper{kill: make(chan struct{}), ended: make(chan struct{}), run: run}
+	s.killNow = sync.OnceFunc(func() { close(s.kill) })
+	s.asked, s.ask = context.WithCancelCause(context.WithoutCancel(ctx))
+	s.held, s.release = context.WithCancelCause(context.WithoutCancel(ctx))
+	lost := sync.OnceFunc(func() {
+		s.release(worker.ErrLeaseLost)
+		if !lostTerminates {
+			s.killNow()
+			return
+		}
+		s.ask(worker.ErrLeaseLost)
+		time.AfterFunc(run.KillMargin()/2, s.killNow)
+	})
+	run.OnLeaseLost(lost)
+	s.unhook = context.AfterFunc(ctx, func() {
+		if cause := context.Cause(ctx); !errors.Is(cause, worker.ErrLeaseLost) {
+			s.ask(cause)
+			return
+		}
+		lost() // perhaps before OnLeaseLost
+	})
+	return s
+}
+
+// end is for when the program has ended.
+func (s *stopper) end() {
+	s.run.OnLeaseLost(nil)
+	s.unhook()
+	s.ask(nil)
+	s.release(nil)
+	close(s.ended)
+}
+
+const (
+	// deadlineEveryMin and deadlineEveryMax bound how often a program's deadline is
+	// looked at.
+	deadlineEveryMin = 50 * time.Millisecond
+	deadlineEveryMax = time.Second
+)
+
+// deadline is when the program must be dead even if this worker is stopped or
+// hangs, in time since boot: half of the kill margin after the worker would have
+// given the lease up, and as long before it ends.
+func deadline(run worker.ExternalRun) time.Duration { return run.GivesUpAt() + run.KillMargin()/2 }
+
+// deadlineEvery is how often the deadline is looked at: often enough for the
+// lease, which is extended again and again.
+func deadlineEvery(run worker.ExternalRun) time.Duration {
+	return min(max(run.KillMargin()*3/5, deadlineEveryMin), deadlineEveryMax)
+}

@@ -1,0 +1,219 @@
+package programs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/jobq-dev/jobq/internal/subproc"
+	"github.com/jobq-dev/jobq/worker"
+	"github.com/jobq-dev/jobq/worker/programs/internal/breaker"
+	"github.com/jobq-dev/jobq/worker/programs/internal/failure"
+)
+
+const (
+	// restartDelayMin and restartDelayMax bound the wait before a handler process
+	// is started in place of one that died; it doubles until a job ends normally.
+	restartDelayMin = 100 * time.Millisecond
+	restartDelayMax = 30 * time.Second
+	// streamDeadlineEvery is how often the supervisor of a process looks at the
+	// deadline of the job that it has.
+	streamDeadlineEvery = 100 * time.Millisecond
+)
+
+// Stream is a program that runs many jobs, one after the other: each job is a
+// line on its standard input, and the answers are lines on its standard
+// output; docs/subprocess.md is its side of the contract.
+type Stream struct {
+	// Args, Dir, Environ and Grace are as in Command. A lost lease kills the
+	// process that has the job, and so does a stop that it does not obey.
+	Command
+	// Processes is how many run at most. They are started when jobs come, and
+	// kept. Default: as many as there are jobs at a time, which slots limit.
+	Processes int
+}
+
+// HandleStream makes the worker run jobs of a kind with processes that are
+// kept from job to job. See MaybeRunShim.
+func (p *Programs) HandleStream(kind string, stream Stream, policy *worker.Policy) error {
+	if err := stream.complete(); err != nil {
+		return fmt.Errorf("handler of kind %q: %w", kind, err)
+	}
+	pool := &streamPool{programs: p, kind: kind, stream: stream}
+	if stream.Processes > 0 {
+		pool.places = make(chan struct{}, stream.Processes)
+	}
+	p.graceMax = max(p.graceMax, stream.Grace)
+	p.pools = append(p.pools, pool)
+	return p.handle(kind, pool.run, policy)
+}
+
+// streamPool is the processes of one kind.
+type streamPool struct {
+	programs *Programs
+	kind     string
+	stream   Stream
+	places   chan struct{}  // one for each process that has a job; nil for no limit
+	living   sync.WaitGroup // of processes
+
+	mu sync.Mutex
+	// guarded by mu
+	idle    []*streamProcess
+	deaths  int       // since a job last ended normally
+	startAt time.Time // not before then
+}
+
+// run is the handler.
+func (p *streamPool) run(ctx context.Context, run worker.ExternalRun, args []byte) error {
+	if p.places != nil {
+		select {
+		case p.places <- struct{}{}:
+			defer func() { <-p.places }()
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	line, err := encodeJob(run, args)
+	if err != nil {
+		return err
+	}
+	for {
+		process, err := p.take(ctx)
+		if err != nil {
+			return err
+		}
+		err = process.work(ctx, run, line, p.stream.LostTerminates)
+		if ctx.Err() == nil && process.isIdle() {
+			p.giveBack(process)
+			return err
+		}
+		process.stop() // nothing of it may live on when the run is over
+		<-process.ended
+		switch {
+		case ctx.Err() != nil:
+		case errors.Is(err, errUnread): // it has done its jobs, and this one goes to the next
+			continue
+		default:
+			p.died(process)
+		}
+		return err
+	}
+}
+
+// take returns a process that waits for a job: the one used last, or a new one.
+func (p *streamPool) take(ctx context.Context) (*streamProcess, error) {
+	for {
+		p.mu.Lock()
+		last := len(p.idle) - 1
+		var process *streamProcess
+		if last >= 0 {
+			process, p.idle = p.idle[last], p.idle[:last]
+		}
+		wait := time.Until(p.startAt)
+		p.mu.Unlock()
+		switch {
+		case process != nil && process.isIdle():
+			return process, nil
+		case process != nil:
+			process.stop() // it has done its jobs, and may take its grace to end
+			continue
+		}
+		try, err := p.programs.breaker.Begin(p.kind) // before the wait: those who may not try leave their slots
+		if err != nil {
+			return nil, err
+		}
+		if wait <= 0 {
+			return p.start(try)
+		}
+		err = waitFor(ctx, wait)
+		try.End()
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// waitFor returns why the context has ended, if it has before the time is over.
+func waitFor(ctx context.Context, wait time.Duration) error {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (p *streamPool) giveBack(process *streamProcess) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.deaths, p.startAt = 0, time.Time{}
+	p.idle = append(p.idle, process)
+}
+
+// died makes the next start wait, longer after each death in a row. Of a process
+// for which there was no room, the breaker says when the next is to be tried.
+func (p *streamPool) died(process *streamProcess) {
+	var unreached *breaker.Error
+	if errors.As(process.failure, &unreached) {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.startAt = time.Now().Add(min(restartDelayMin<<min(p.deaths, 20), restartDelayMax))
+	p.deaths++
+}
+
+// close ends the processes. None has a job any more.
+func (p *streamPool) close() {
+	p.mu.Lock()
+	idle := p.idle
+	p.idle = nil
+	p.mu.Unlock()
+	for _, process := range idle {
+		process.stop()
+	}
+	p.living.Wait()
+}
+
+// start starts a process, and takes charge of the try.
+func (p *streamPool) start(try *breaker.Try) (*streamProcess, error) {
+	additions := map[string]string{"JOBQ_PROTOCOL": fmt.Sprint(protocolVersion)}
+	maps.Copy(additions, p.stream.Env)
+	environ, err := subproc.Environ(p.stream.Environ, additions)
+	if err != nil {
+		try.End()
+		return nil, err
+	}
+	process := newStreamProcess()
+	ctx, stop := context.WithCancel(context.Background())
+	process.stop = stop
+	p.living.Go(func() {
+		defer close(process.ended)
+		defer try.End()
+		process.result, process.failure = p.programs.start(ctx, p.kind, try, subproc.Command{
+			Args: p.stream.Args, Dir: p.stream.Dir, Env: environ, Attributes: p.stream.Attributes.subproc(), Grace: p.stream.Grace, Kill: process.killed, Output: process.output,
+			Deadline: process.deadline, DeadlineEvery: streamDeadlineEvery, Talk: process.talk, Control: process.hearOutside, ControlError: process.failOutside,
+		})
+		stop()
+	})
+	select {
+	case <-process.ready:
+		return process, nil
+	case <-process.ended: // it could not be started
+		p.died(process)
+		return nil, process.deathError()
+	}
+}
+
+// deathError says how a process has ended that should not have.
+func (s *streamProcess) deathError() error {
+	if s.failure != nil {
+		return s.failure
+	}
+	return errors.New(failure.OfProgram("handler process ended, ", s.result))
+}

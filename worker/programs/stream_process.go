@@ -1,0 +1,197 @@
+package programs
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jobq-dev/jobq/internal/subproc"
+	"github.com/jobq-dev/jobq/worker"
+)
+
+// streamReadPatience is how long a process that has answered may take to read
+// the rest of its job.
+const streamReadPatience = 3 * time.Second
+
+// errUnread says that a process has ended between two jobs: it has not begun to
+// read the one that it was given last.
+var errUnread = errors.New("handler process ended before it read the job")
+
+// streamProcess is a process that runs one job after the other.
+type streamProcess struct {
+	output  *subproc.Tail        // of standard error
+	stop    func()               // asks it to end, and kills it after the grace
+	killed  chan struct{}        // closed to kill it at once
+	kill    func()               // does so
+	ready   chan struct{}        // closed when stdin is there
+	program subproc.Conversation // after ready
+	ended   chan struct{}        // closed when all of it is gone
+	result  subproc.Result       // after ended
+	failure error                // likewise
+
+	// run is that of the job, for those who must not wait for mu, which is held
+	// while a checkpoint is stored.
+	run atomic.Pointer[worker.ExternalRun]
+
+	mu sync.Mutex
+	// guarded by mu
+	job      *streamJob // that it has now
+	broken   error      // it has said what no handler may say
+	silent   bool       // its standard output has ended
+	answered bool       // it has ended a job
+	last     int64      // the id of that
+}
+
+// streamJob is the job that a process has.
+type streamJob struct {
+	messages
+	lines int // that the process has said of it
+	stop  *stopper
+	reply chan subproc.Reply // the end, once
+}
+
+func newStreamProcess() *streamProcess {
+	killed := make(chan struct{})
+	return &streamProcess{
+		output: subproc.NewTail(outputBytesMax), ready: make(chan struct{}), ended: make(chan struct{}),
+		killed: killed, kill: sync.OnceFunc(func() { close(killed) }),
+	}
+}
+
+// talk reads what the process says.
+func (s *streamProcess) talk(program subproc.Conversation) {
+	s.program = program
+	close(s.ready)
+	subproc.ReadLines(program.Stdout, func(_ int, line []byte) { s.heard(line) }, func(_ int, err error) { s.unreadable(err) })
+	s.mu.Lock()
+	s.silent = true
+	s.mu.Unlock()
+	s.stop() // one that cannot answer is of no use
+}
+
+// work has the process run a job, which is the line, and returns what the handler
+// returns.
+func (s *streamProcess) work(ctx context.Context, run worker.ExternalRun, line []byte, lostTerminates bool) error {
+	line = append(line, '\n')
+	if s.hasAnswered() { // else the first job's output begins with the start
+		s.program.Settle() // what was written since the job before is nobody's
+		s.output.Reset()
+	}
+	stop := newStopper(ctx, run, lostTerminates)
+	defer stop.end()
+	job := &streamJob{messages: messages{run: run}, stop: stop, reply: make(chan subproc.Reply, 1)}
+	s.setJob(job)
+	s.run.Store(&run)
+	defer s.setJob(nil)
+	defer s.run.Store(nil)
+	endOutput := run.ShowOutput(s.output)
+	defer func() {
+		endOutput(ctx)
+		run.KeepOutput(s.output.Bytes())
+	}()
+	// Also while the process does not read: then the write below fails with it.
+	defer context.AfterFunc(stop.asked, s.stop)()
+	go s.obey(stop)
+	s.program.Arm()
+	written := make(chan int, 1)
+	go func() {
+		count, _ := s.program.Stdin.Write(line) // broken: the process ends, which is seen next
+		written <- count
+	}()
+	select {
+	case reply := <-job.reply:
+		s.awaitRead(written)
+		return s.verdict(job, reply)
+	case <-s.ended:
+	}
+	select {
+	case reply := <-job.reply: // it has answered and then ended
+		return s.verdict(job, reply)
+	default:
+	}
+	return s.death(job, <-written)
+}
+
+// awaitRead waits until the process has read all of the job that it has
+// answered. One that does not is killed: the next job would come out of step.
+func (s *streamProcess) awaitRead(written <-chan int) {
+	select {
+	case <-written:
+		return
+	default:
+	}
+	patience := time.NewTimer(streamReadPatience)
+	defer patience.Stop()
+	select {
+	case <-written:
+	case <-s.ended:
+	case <-patience.C:
+		s.mu.Lock()
+		s.breakLocked(errors.New("handler process answered and did not read all of its job"))
+		s.mu.Unlock()
+	}
+}
+
+// death is what the handler returns when the process has ended without an
+// answer, after so many bytes of the job were written.
+func (s *streamProcess) death(job *streamJob, written int) error {
+	if s.result.Expired { // the worker was stopped: the lease is lost, and nobody has failed
+		return job.run.LoseLease()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.broken != nil:
+		return s.broken
+	case s.answered && s.result.StdinLeft >= written:
+		return errUnread
+	}
+	s.result.Stderr = s.output.Bytes() // of this job, not of those before
+	return errors.Join(s.deathError(), job.problem())
+}
+
+// deadline is that of the job's lease; without a job there is none.
+func (s *streamProcess) deadline() time.Duration {
+	run := s.run.Load()
+	if run == nil {
+		return 0
+	}
+	return deadline(*run)
+}
+
+// obey kills the process when the stopper says so, until the job or the process
+// has ended.
+func (s *streamProcess) obey(stop *stopper) {
+	select {
+	case <-stop.kill:
+		s.kill()
+	case <-stop.ended:
+	case <-s.ended:
+	}
+}
+
+func (s *streamProcess) setJob(job *streamJob) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.job = job
+}
+
+func (s *streamProcess) hasAnswered() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.answered
+}
+
+// isIdle says whether the process can take a job.
+func (s *streamProcess) isIdle() bool {
+	select {
+	case <-s.ended:
+		return false
+	default:
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.job == nil && s.broken == nil && !s.silent
+}
