@@ -8,9 +8,9 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/internal/schedule"
+	"github.com/jobq-dev/jobq/monitor"
 )
 
 const (
@@ -47,7 +47,7 @@ type fires struct {
 //	all     08:00, 09:00, 10:00; the last two with a catch_up_max of 2, or a
 //	        catch_up_within of 90 minutes
 func planFires(row db.ScheduleLookRow) (f fires, err error) {
-	ticks, err := ticksOf(row)
+	ticks, err := schedule.Of(row.Cron, row.TimeZone, time.Duration(row.EverySeconds)*time.Second)
 	if err != nil {
 		return f, brokenError{err}
 	}
@@ -70,13 +70,6 @@ func planFires(row db.ScheduleLookRow) (f fires, err error) {
 	return f, nil
 }
 
-func ticksOf(row db.ScheduleLookRow) (schedule.Ticks, error) {
-	if row.Cron == "" {
-		return schedule.Every(time.Duration(row.EverySeconds) * time.Second)
-	}
-	return schedule.Cron(row.Cron, row.TimeZone)
-}
-
 // failureText says why a schedule did not work, for its row: without the words that
 // are the same for all, and without the values that the server may quote.
 func failureText(err error) string {
@@ -90,5 +83,5 @@ func failureText(err error) string {
 // tellOfSchedule tells that a schedule does not work.
 func (j *Janitor) tellOfSchedule(ctx context.Context, name, text string, againIn time.Duration) {
 	j.log.Warn("schedule failed", "schedule", name, "error", text, "again_in", againIn)
-	j.tell(ctx, Event{Type: jobq.EventError, Err: fmt.Errorf("schedule %q: %s", name, text)})
+	j.tell(ctx, Event{Type: monitor.EventError, Err: fmt.Errorf("schedule %q: %s", name, text)})
 }

@@ -186,7 +186,7 @@ func (q *Queries) ScheduleGet(ctx context.Context, name string) (ScheduleGetRow,
 const ScheduleList = `-- name: ScheduleList :many
 select s.name, coalesce(s.cron, '')::text as cron, coalesce(extract(epoch from s.every), 0)::bigint as every_seconds,
     case when s.cron is null then '' else s.time_zone end::text as time_zone, s.kind,
-    case when pg_column_size(s.args) <= $1::integer then s.args end as args, s.queue, s.priority, s.max_attempts,
+    (case when octet_length(s.args::text) <= $1::integer then s.args end)::jsonb as args, s.queue, s.priority, s.max_attempts,
     coalesce(extract(epoch from s.timeout) * 1000, 0)::bigint as timeout_ms, coalesce(extract(epoch from s.backoff_base) * 1000, 0)::bigint as backoff_base_ms,
     coalesce(extract(epoch from s.backoff_max) * 1000, 0)::bigint as backoff_max_ms, s.tags, s.metadata,
     s.catch_up, s.catch_up_max, extract(epoch from s.catch_up_within)::bigint as catch_up_within_seconds, s.overlap, s.source, s.created_at,
@@ -204,7 +204,7 @@ type ScheduleListRow struct {
 	EverySeconds         int64
 	TimeZone             string
 	Kind                 string
-	Args                 interface{}
+	Args                 json.RawMessage
 	Queue                string
 	Priority             int16
 	MaxAttempts          int16
@@ -477,7 +477,7 @@ func (q *Queries) ScheduleSet(ctx context.Context, arg ScheduleSetParams) (bool,
 }
 
 const ScheduleTickList = `-- name: ScheduleTickList :many
-select t.tick_at, t.job_id, j.state::text as state
+select t.tick_at, t.job_id, coalesce(j.state::text, '')::text as state
   from (
     select x.tick_at, x.job_id from jobq.schedule_tick x
       where x.schedule = $1::text

@@ -63,6 +63,14 @@ func Every(interval time.Duration) (Ticks, error) {
 	return Ticks{every: interval, zone: time.UTC}, nil
 }
 
+// Of returns the ticks of a schedule that has either a cron expression or an interval.
+func Of(cron, zone string, every time.Duration) (Ticks, error) {
+	if cron == "" {
+		return Every(every)
+	}
+	return Cron(cron, zone)
+}
+
 // Next returns the first tick after the moment, in UTC. There is none after the
 // year 9999.
 func (t Ticks) Next(after time.Time) (next time.Time, ok bool) {
