@@ -97,7 +97,7 @@ func TestScheduleRefusals(t *testing.T) {
 		"catch_up must be none, latest or all, not sometimes": {"--kind", "k", "--every", "1s", "--catch-up", "sometimes"},
 		"catch_up_max must be 1 to 1000, not 1001":            {"--kind", "k", "--every", "1s", "--catch-up-max", "1001"},
 		"kind must be valid UTF-8 without NUL bytes":          {"--kind", "a\x00b", "--every", "1s"},
-		"--every must be more than 0":                     {"--kind", "k", "--every", "0"},
+		"--every must be more than 0":                         {"--kind", "k", "--every", "0"},
 	} {
 		out, stderr, code := invoke(t, "", append([]string{"schedules", "add", "name", "--database-url", url}, args...)...)
 		require.Equal(t, exitUsage, code, want)
