@@ -45,6 +45,7 @@ type ticker struct {
 	rescueUntil atomic.Int64
 
 	// The rest belongs to the ticker's goroutine.
+	looked  time.Time // when it last looked
 	own     *pgx.Conn // of a leader
 	wholeAt time.Time // of the last look at all schedules
 	stuck   int       // passes in a row in which a schedule that is due was locked
@@ -114,9 +115,20 @@ func (t *ticker) sleep(ctx context.Context) bool {
 	case <-ctx.Done():
 		return false
 	case <-due:
+		return true
 	case <-wake:
 	}
-	return true
+	return sleep(ctx, t.untilWoken()) == nil
+}
+
+// untilWoken is how long it waits when it is woken: anybody may notify, as often as
+// they like. It is longer while it has no connection, since it then knew of no schedule.
+func (t *ticker) untilWoken() time.Duration {
+	rest := stuckDelay
+	if t.own == nil {
+		rest = stuckDelayMax
+	}
+	return rest - time.Since(t.looked)
 }
 
 // changed is told that somebody has changed a schedule.
@@ -183,6 +195,7 @@ func (t *ticker) session(ctx context.Context) (session, error) {
 // A look begins 2 s before the last one, as that of dueJobs does: what was changed
 // in a transaction that took longer is found within a minute.
 func (t *ticker) pass(ctx context.Context) error {
+	defer func() { t.looked = time.Now() }()
 	on, err := t.session(ctx)
 	if err != nil {
 		return err

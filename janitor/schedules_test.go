@@ -256,6 +256,7 @@ func TestErrorStays(t *testing.T) {
 	f := setUp(t)
 	f.triggered("refused", "raise 'not today'")
 	f.exec("select jobq.schedule_set('refused', 'refused', every => '1 s', catch_up => 'none')")
+	f.exec("select jobq.schedule_set('rare', 'refused', every => '3 s', catch_up_within => '1 s')") // a second try is too late
 	f.exec("select jobq.schedule_set('nowhere', 'k', cron => '* * * * *', time_zone => 'Mars/Olympus')")
 	f.exec("select jobq.schedule_set('garbled', 'k', cron => 'every monday')")
 	f.exec("select jobq.schedule_set('never', 'k', cron => '0 0 30 2 *')")
@@ -268,6 +269,7 @@ func TestErrorStays(t *testing.T) {
 	f.eventually("select count(*) from jobq.schedule where name = 'refused' and failures > 1", 1)
 	f.lookedAgain()
 	require.Equal(t, 1, f.number(errorOf, "refused", "not today"), "although others fired since")
+	f.eventually("select count(*) from jobq.schedule where name = 'rare' and cursor_at > error_at and failures = 0 and error ~ 'not today'", 1)
 	require.Len(t, f.logged(`msg="schedule failed" janitor=leader schedule=refused`, 1), 1)
 	f.untriggered()
 	f.exec("select jobq.schedule_set('nowhere', 'k', cron => '* * * * *', time_zone => 'Europe/Berlin')")
@@ -367,4 +369,20 @@ func TestNoScheduleCostsNothing(t *testing.T) {
 	f.exec("select jobq.schedule_remove('s')")
 	f.exec("select jobq.schedule_set('later', 'k', every => '366 d')")
 	f.exec("select jobq.schedule_remove('later')")
+}
+
+// Anybody may notify. However often they do, the janitor looks at schedules about
+// once a second, while there is none.
+func TestNotificationsOfSchedulesCostLittle(t *testing.T) {
+	t.Parallel()
+	f, questions := setUpTraced(t, nil)
+	f.start(janitor.Config{ScanInterval: time.Hour})
+	f.logged("leadership acquired", 1)
+	began := time.Now()
+	for range 300 {
+		f.exec("select pg_notify(jobq.channel('schedule'), '')")
+	}
+	require.Eventually(t, func() bool { return questions.times("ScheduleLook") > 0 }, patience, time.Millisecond)
+	looks := questions.times("ScheduleLook")
+	require.LessOrEqual(t, looks, int(time.Since(began)/time.Second)+2)
 }

@@ -37,8 +37,14 @@ func (o *Operator) SetSchedule(ctx context.Context, s jobq.Schedule) (changed bo
 // checkSchedule refuses what the database cannot check, or not say as well.
 func checkSchedule(s *jobq.Schedule) error {
 	for _, value := range []struct{ name, text string }{
-		{"name", s.Name}, {"cron", s.Cron}, {"time_zone", s.TimeZone}, {"kind", s.Kind}, {"queue", s.Queue},
-		{"catch_up", string(s.CatchUp)}, {"overlap", string(s.Overlap)}, {"source", s.Source},
+		{"name", s.Name},
+		{"cron", s.Cron},
+		{"time_zone", s.TimeZone},
+		{"kind", s.Kind},
+		{"queue", s.Queue},
+		{"catch_up", string(s.CatchUp)},
+		{"overlap", string(s.Overlap)},
+		{"source", s.Source},
 	} {
 		if err := storable.Text(value.name, value.text); err != nil {
 			return err
