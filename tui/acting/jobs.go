@@ -117,7 +117,8 @@ func (p *Part) effectOf(action jobq.Action) string {
 		return "it is removed with its history; " + undo + " brings it back"
 	case jobq.ActionEdit:
 		return "it is changed as the audit says; " + undo + " undoes it"
-	case jobq.ActionClone, jobq.ActionPause, jobq.ActionResume, jobq.ActionDrain, jobq.ActionSettings, jobq.ActionUndo:
+	case jobq.ActionClone, jobq.ActionPause, jobq.ActionResume, jobq.ActionDrain, jobq.ActionSettings, jobq.ActionUndo,
+		jobq.ActionScheduleSet, jobq.ActionSchedulePause, jobq.ActionScheduleResume, jobq.ActionScheduleRemove, jobq.ActionScheduleRun:
 	}
 	return string(action)
 }
