@@ -379,10 +379,8 @@ func TestNotificationsOfSchedulesCostLittle(t *testing.T) {
 	f.start(janitor.Config{ScanInterval: time.Hour})
 	f.logged("leadership acquired", 1)
 	began := time.Now()
-	for range 300 {
+	for questions.times("ScheduleLook") < 4 {
 		f.exec("select pg_notify(jobq.channel('schedule'), '')")
 	}
-	require.Eventually(t, func() bool { return questions.times("ScheduleLook") > 0 }, patience, time.Millisecond)
-	looks := questions.times("ScheduleLook")
-	require.LessOrEqual(t, looks, int(time.Since(began)/time.Second)+2)
+	require.Greater(t, time.Since(began), 2*time.Second, "the first look may come at once")
 }
