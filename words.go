@@ -58,4 +58,10 @@ const (
 	ActionDrain    Action = "drain"
 	ActionSettings Action = "settings"
 	ActionUndo     Action = "undo"
+
+	ActionScheduleSet    Action = "schedule_set"
+	ActionSchedulePause  Action = "schedule_pause"
+	ActionScheduleResume Action = "schedule_resume"
+	ActionScheduleRemove Action = "schedule_remove"
+	ActionScheduleRun    Action = "schedule_run"
 )

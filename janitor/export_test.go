@@ -2,6 +2,11 @@ package janitor
 
 import "time"
 
+// TickLimit makes one schedule's insert of jobs end sooner.
+func TickLimit(statement time.Duration) func(*Janitor) {
+	return func(j *Janitor) { j.tickLimits.statement = statement }
+}
+
 // ChoreTimes makes a janitor's chores rest and end sooner: the limit of each, the
 // rests after failures, and how long one that is done rests; 0 leaves it.
 func ChoreTimes(statement, rest, every time.Duration) func(*Janitor) {

@@ -1,14 +1,14 @@
 // Package janitor recovers what dead workers leave and keeps the tables in
 // order: it reaps expired leases, makes scheduled jobs available when they are
-// due, rolls up stats, makes and drops partitions, and forgets dead workers.
+// due, adds the jobs of schedules, rolls up stats, makes and drops partitions, and forgets dead workers.
 //
 // Every task is right however many janitors run: each is done in steps, of one
 // statement each, that check what they change and skip rows that others work on.
 // The advisory lock only keeps janitors from doing the same work twice. One that
 // finds work overdue although another session has the lock does it without.
 //
-// A janitor reaps and promotes in one goroutine, and does its chores (stats,
-// partitions, retention) in another, on connections of their own.
+// A janitor reaps and promotes in one goroutine, does its chores (stats, partitions,
+// retention) in another, and fires schedules in a third, on connections of their own.
 package janitor
 
 import (
@@ -61,8 +61,8 @@ const (
 	// taskTimeout bounds each step and each question of the janitor.
 	taskTimeout = 30 * time.Second
 	// ownConnections are those of a pool that the janitor makes for itself: for its
-	// passes, the watch over them, and events.
-	ownConnections = 3
+	// passes, the watch over them, schedules, and events.
+	ownConnections = 4
 	// errorBackoffMax is the longest wait after a failure.
 	errorBackoffMax = 5 * time.Second
 )
@@ -140,6 +140,8 @@ type Janitor struct {
 	pooled  atomic.Bool // sessions are shared, or may be
 	own     atomic.Pointer[pgxpool.Pool]
 
+	ticker     *ticker
+	tickLimits limits
 	choreTimes choreTimes
 	choresWake chan struct{} // of size 1; said when this janitor becomes the leader
 	telling    sync.Mutex    // held while Config.OnEvent runs
@@ -151,7 +153,8 @@ func New(client *jobq.Client, config *Config) (*Janitor, error) {
 	if config == nil {
 		config = &Config{}
 	}
-	j := &Janitor{client: client, config: *config, choreTimes: defaultChoreTimes, choresWake: make(chan struct{}, 1)}
+	j := &Janitor{client: client, config: *config, tickLimits: defaultTickLimits, choreTimes: defaultChoreTimes, choresWake: make(chan struct{}, 1)}
+	j.ticker = newTicker(j)
 	if err := j.config.complete(); err != nil {
 		return nil, fmt.Errorf("janitor: %w", err)
 	}
@@ -194,6 +197,7 @@ func (j *Janitor) Run(ctx context.Context) error {
 	defer stop()
 	start := sync.OnceFunc(func() { // when the tables are known to be there
 		running.Go(func() { j.housekeep(besides) })
+		running.Go(func() { j.ticker.run(besides) })
 		if j.config.Mode == Leader {
 			running.Go(func() { j.watch(besides) })
 		}
@@ -289,7 +293,7 @@ func (j *Janitor) checkVersion(ctx context.Context) error {
 }
 
 func (j *Janitor) newPasses(on db.DBTX) *passes {
-	return &passes{janitor: j, queries: j.schema.Queries(on)}
+	return &passes{janitor: j, queries: j.schema.Queries(on), ticksFunc: j.ticker.heard}
 }
 
 func (j *Janitor) wakeChores() {

@@ -90,7 +90,8 @@ func (j *Janitor) awaitFreeLock(ctx context.Context, pool *pgxpool.Pool, healthy
 
 // connectLeader opens the leader's connection: the server ends it when the
 // leader is silent, and ends a step that takes too long, also when the leader is
-// gone and nobody waits for it. The connection hears of jobs that are due soon.
+// gone and nobody waits for it. The connection hears of jobs that are due soon, and
+// of schedules that somebody has changed.
 func (j *Janitor) connectLeader(ctx context.Context) (*pgx.Conn, error) {
 	conn, err := j.connect(ctx, "jobq-janitor")
 	if err != nil {
@@ -103,9 +104,9 @@ func (j *Janitor) connectLeader(ctx context.Context) (*pgx.Conn, error) {
 		db.Close(conn, db.CloseTimeout)
 		return nil, errors.Join(errShared, err)
 	}
-	channel := pgx.Identifier{db.Channel(j.schema.Name(), db.TopicDue)}.Sanitize()
-	settings := fmt.Sprintf("set idle_session_timeout = %d; set statement_timeout = %d; set lock_timeout = %d; listen %s",
-		j.config.LeaderTTL.Milliseconds(), stepLimits.statement.Milliseconds(), stepLimits.lock.Milliseconds(), channel)
+	channel := func(topic string) string { return pgx.Identifier{db.Channel(j.schema.Name(), topic)}.Sanitize() }
+	settings := fmt.Sprintf("set idle_session_timeout = %d; set statement_timeout = %d; set lock_timeout = %d; listen %s; listen %s",
+		j.config.LeaderTTL.Milliseconds(), stepLimits.statement.Milliseconds(), stepLimits.lock.Milliseconds(), channel(db.TopicDue), channel(db.TopicSchedule))
 	if _, err := conn.Exec(ctx, settings); err != nil {
 		db.Close(conn, db.CloseTimeout)
 		return nil, err
@@ -134,8 +135,10 @@ func release(conn *pgx.Conn) {
 
 // sleepOn sleeps on the leader's connection, which hears of jobs that become
 // due, and pings so that the server does not take it for dead. It tells heardFunc
-// when each of those jobs is to start, in seconds since 1970.
+// when each of those jobs is to start, in seconds since 1970; the ticker hears of
+// schedules.
 func (j *Janitor) sleepOn(conn *pgx.Conn, heardFunc func(epoch float64)) sleepFunc {
+	schedules := db.Channel(j.schema.Name(), db.TopicSchedule)
 	return func(ctx context.Context, duration time.Duration, wakeEpoch float64) error {
 		end := time.Now().Add(duration)
 		for {
@@ -147,6 +150,8 @@ func (j *Janitor) sleepOn(conn *pgx.Conn, heardFunc func(epoch float64)) sleepFu
 			notification, err := conn.WaitForNotification(waitCtx)
 			cancel()
 			switch {
+			case err == nil && notification.Channel == schedules:
+				j.ticker.changed()
 			case err == nil:
 				due, parseErr := strconv.ParseFloat(notification.Payload, 64)
 				if parseErr != nil {

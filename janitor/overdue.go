@@ -71,6 +71,7 @@ func (j *Janitor) watch(ctx context.Context) {
 	pool := j.pool()
 	neglect := j.newNeglect()
 	passes := j.newPasses(pool)
+	passes.ticksFunc = j.ticker.watchTicks(neglect.bound)
 	passes.step = func(ctx context.Context, work func(context.Context, session) error) (bool, error) {
 		force := passes.refused > 0 && time.Since(passes.refusedSince) > neglect.bound
 		return j.turn(ctx, pool, stepLimits, db.LockRescue, force, work)

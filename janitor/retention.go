@@ -29,6 +29,7 @@ const (
 	outputEvery    = time.Minute
 	statRetention  = 30 * 24 * time.Hour
 	eventRetention = 7 * 24 * time.Hour
+	tickRetention  = 7 * 24 * time.Hour
 )
 
 // retention forgets what is old, in steps, each of which goes on where the one
@@ -54,6 +55,7 @@ func (j *Janitor) retentionChores() []*chore {
 		{name: "prune actions", every: retentionEvery, work: r.pruneActions, reset: func() { r.audit = db.AuditPruneRow{} }},
 		byTime("prune stats", retentionEvery, pruneStats),
 		byTime("prune events", retentionEvery, pruneEvents),
+		byTime("prune ticks", retentionEvery, pruneTicks),
 		byTime("prune output", outputEvery, pruneOutput),
 		{name: "prune progress", every: retentionEvery, work: pruneProgress},
 	}
@@ -91,6 +93,11 @@ func pruneStats(ctx context.Context, queries *db.Queries, after pgtype.Timestamp
 
 func pruneEvents(ctx context.Context, queries *db.Queries, after pgtype.Timestamptz) (last pgtype.Timestamptz, more bool, err error) {
 	row, err := queries.EventPrune(ctx, after, db.Interval(eventRetention), pruneBatch)
+	return row.Last, row.Deleted == pruneBatch, err
+}
+
+func pruneTicks(ctx context.Context, queries *db.Queries, after pgtype.Timestamptz) (last pgtype.Timestamptz, more bool, err error) {
+	row, err := queries.ScheduleTickPrune(ctx, after, db.Interval(tickRetention), pruneBatch)
 	return row.Last, row.Deleted == pruneBatch, err
 }
 

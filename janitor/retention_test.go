@@ -23,6 +23,8 @@ func TestForgetsWhatIsOld(t *testing.T) {
 		from generate_series(0, 11999) i, unnest(array[interval '31 days', '1 day']) age where age > '1 day' or i < 100`)
 	f.exec(`insert into jobq.event (at, type, source)
 		select now() - age - i * interval '1 s', 'stalled', 'old' from generate_series(0, 11999) i, unnest(array[interval '8 days', '1 day']) age where age > '1 day' or i < 100`)
+	f.exec(`insert into jobq.schedule_tick (schedule, tick_at)
+		select 'old', now() - age - i * interval '1 s' from generate_series(0, 11999) i, unnest(array[interval '8 days', '1 day']) age where age > '1 day' or i < 100`)
 	f.exec("insert into jobq.audit (at, actor, action) select now() - age, 'ann', 'cancel' from unnest(array[interval '92 days', '91 days', '1 day']) age")
 	f.exec(`insert into jobq.audit_job (audit_id, job_id, lease_token, state_before, state_after, before)
 		select a.id, i, 1, 'failed', 'available', '{}' from jobq.audit a, generate_series(1, 2500) i`)
@@ -42,6 +44,7 @@ func TestForgetsWhatIsOld(t *testing.T) {
 	f.eventually("select count(*) from jobq.payload", 0)
 	f.eventually("select count(*) from jobq.stat", 100)
 	f.eventually("select count(*) from jobq.event where source = 'old'", 100)
+	f.eventually("select count(*) from jobq.schedule_tick", 100)
 	f.eventually("select count(*) from jobq.audit", 1)
 	f.eventually("select count(*) from jobq.audit_job", 2500)
 }

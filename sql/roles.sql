@@ -41,7 +41,7 @@ grant execute on function
 grant select on
   jobq.pending, jobq.run, jobq.lease, jobq.past_lease, jobq.progress, jobq.attempt, jobq.payload, jobq.unique_key, jobq.output, jobq.queue,
   jobq.worker, jobq.event, jobq.setting, jobq.stat, jobq.stat_delta, jobq.audit, jobq.audit_job, jobq.watcher, jobq.digest,
-  jobq.job, jobq.stats, jobq.job_id_seq, jobq.position_seq, jobq.lease_number_seq, jobq.waiting_seq
+  jobq.schedule, jobq.schedule_tick, jobq.job, jobq.stats, jobq.job_id_seq, jobq.position_seq, jobq.lease_number_seq, jobq.waiting_seq
   to jobq_viewer, jobq_admin;
 grant insert, update, delete on jobq.watcher to jobq_viewer, jobq_admin;
 grant delete on jobq.digest to jobq_viewer, jobq_admin;
@@ -56,6 +56,12 @@ grant select, insert, update, delete on
   jobq.worker, jobq.event, jobq.stat, jobq.stat_delta, jobq.watcher, jobq.digest
   to jobq_worker;
 grant select on jobq.queue, jobq.setting, jobq.job, jobq.stats to jobq_worker;
+-- Of a schedule it writes what became of its ticks, and nothing that people set.
+grant select on jobq.schedule to jobq_worker;
+grant update (cursor_at, due_at, last_tick_at, last_job_id, failures, error, error_at) on jobq.schedule to jobq_worker;
+grant select, insert, update, delete on jobq.schedule_tick to jobq_worker;
+grant execute on function jobq.schedule_fire to jobq_worker;
+grant execute on function jobq.schedule_job to jobq_worker, jobq_admin;
 grant select, usage, update on sequence jobq.job_id_seq, jobq.position_seq, jobq.waiting_seq to jobq_worker;
 grant usage on sequence jobq.lease_number_seq to jobq_worker, jobq_admin; -- what never ran has an id of its own, too
 grant execute on function jobq.lease_id_next, jobq.run_end to jobq_worker, jobq_admin;
@@ -78,13 +84,16 @@ grant delete on jobq.progress to jobq_admin;
 grant insert, update, delete on jobq.queue to jobq_admin;
 grant insert on jobq.stat_delta to jobq_admin;
 grant insert, update, delete on jobq.audit, jobq.audit_job to jobq_admin;
+grant insert, update, delete on jobq.schedule to jobq_admin;
 grant update on jobq.setting to jobq_admin;
 grant update (drain_requested_at) on jobq.worker to jobq_admin;
 grant execute on function
   jobq.job_problem, jobq.object_problem, jobq.unique_key_take, jobq.unique_keys_take, jobq.unique_key_refuse, jobq.unique_keys_release,
   jobq.job_exists, jobq.moving_refuse, jobq.cancel, jobq.args_require, jobq.running_refuse, jobq.requeue, jobq.delete_job, jobq.job_lock, jobq.job_edit,
   jobq.audit_begin, jobq.audit_begin_many, jobq.audit_resume,
-  jobq.change_problem, jobq.act_problem, jobq.act, jobq.act_clone, jobq.act_drain, jobq.act_queue, jobq.act_settings, jobq.act_queue_set, jobq.run_restore, jobq.undo_job, jobq.undo_whole, jobq.undo
+  jobq.change_problem, jobq.act_problem, jobq.act, jobq.act_clone, jobq.act_drain, jobq.act_queue, jobq.act_settings, jobq.act_queue_set, jobq.run_restore, jobq.undo_job, jobq.undo_whole, jobq.undo,
+  jobq.schedule_problem, jobq.schedule_record, jobq.schedule_lock,
+  jobq.schedule_set, jobq.schedule_pause, jobq.schedule_resume, jobq.schedule_remove, jobq.schedule_run
   to jobq_admin;
 
 commit;

@@ -86,16 +86,9 @@ func checkEnqueueArgs(args []string, exec, ndjson bool) error {
 func (a *app) enqueueOne(cmd *cobra.Command, client *jobq.Client, args []string, options jobq.EnqueueOptions) error {
 	raw := jobq.RawArgs{Name: args[0]}
 	if len(args) == 2 {
-		raw.JSON = []byte(args[1])
-		if name, ok := strings.CutPrefix(args[1], "@"); ok {
-			content, err := os.ReadFile(name) // #nosec G304 -- the caller's own file
-			if err != nil {
-				return err
-			}
-			raw.JSON = bytes.TrimSpace(content)
-		}
-		if !json.Valid(raw.JSON) {
-			return usagef("args are not JSON: %s", cut(string(raw.JSON)))
+		var err error
+		if raw.JSON, err = jsonArgument("args", args[1]); err != nil {
+			return err
 		}
 	}
 	enqueued, err := client.Enqueue(cmd.Context(), raw, &options)
@@ -103,6 +96,22 @@ func (a *app) enqueueOne(cmd *cobra.Command, client *jobq.Client, args []string,
 		return err
 	}
 	return a.printEnqueued(cmd.OutOrStdout(), []jobq.Enqueued{enqueued})
+}
+
+// jsonArgument is JSON of the command line, or of a file that it names with @.
+func jsonArgument(name, text string) (json.RawMessage, error) {
+	content := []byte(text)
+	if file, ok := strings.CutPrefix(text, "@"); ok {
+		var err error
+		if content, err = os.ReadFile(file); err != nil { // #nosec G304 -- the caller's own file
+			return nil, err
+		}
+		content = bytes.TrimSpace(content)
+	}
+	if !json.Valid(content) {
+		return nil, usagef("%s are not JSON: %s", name, cut(string(content)))
+	}
+	return content, nil
 }
 
 func (a *app) printEnqueued(out io.Writer, enqueued []jobq.Enqueued) error {

@@ -104,11 +104,25 @@ func TestRoles(t *testing.T) {
 		{"update jobq.queue set lease = '5 s'", "admin"},
 		{"update jobq.setting set finished_retention = '2 days'", "admin"},
 		{"insert into jobq.audit (actor, action) values ('somebody else', 'delete')", "admin"},
+		{"select * from jobq.schedule, jobq.schedule_tick", "worker viewer admin"},
+		{"select name, kind from jobq.schedule", "worker viewer admin"},
+		{"select jobq.schedule_set('s', 'k', every => '1 s')", "admin"},
+		{"select jobq.schedule_set('daily', 'other', every => '1 s')", "admin"},
+		{"select jobq.schedule_pause('daily')", "admin"},
+		{"select jobq.schedule_resume('daily')", "admin"},
+		{"select jobq.schedule_run('daily')", "admin"},
+		{"select jobq.schedule_remove('daily')", "admin"},
+		{"select jobq.schedule_fire('daily', 1, (select cursor_at from jobq.schedule), array[now()], now(), null)", "worker"},
+		{"update jobq.schedule set due_at = now(), error = 'wrong'", "worker admin"},
+		{"update jobq.schedule set kind = 'mine'", "admin"},
+		{"delete from jobq.schedule_tick", "worker"},
 	} {
 		for _, role := range []string{"producer", "worker", "viewer", "admin"} {
 			tx, err := owner.Begin(ctx)
 			require.NoError(t, err)
 			_, err = tx.Exec(ctx, `with added as (select jobq.enqueue('old') as id) select jobq.cancel(id) from added`)
+			require.NoError(t, err)
+			_, err = tx.Exec(ctx, "select jobq.schedule_set('daily', 'k', cron => '@daily')")
 			require.NoError(t, err)
 			_, err = tx.Exec(ctx, "set local role jobq_"+role)
 			require.NoError(t, err)

@@ -115,6 +115,13 @@ func IsTransient(err error) bool {
 		strings.Contains(err.Error(), "conn closed")
 }
 
+// IsAnswer says that the server has answered with an error, and goes on with the
+// session.
+func IsAnswer(err error) bool {
+	var answer *pgconn.PgError
+	return errors.As(err, &answer) && answer.SeverityUnlocalized == "ERROR"
+}
+
 // IsRefusal says that the server has answered, with an error that the same
 // statement will meet again.
 func IsRefusal(err error) bool { return code(err) != "" && !IsTransient(err) }

@@ -110,6 +110,10 @@ func (q *queue) fillHistory(scale float64) {
 			select 20000000 + i % 100, 1, i, i + 1, now() - interval '6 minutes', 'x' from generate_series(1, 1000) i`, nil},
 		{`insert into jobq.output (job_id, lease_token, begins_at, ends_at, content)
 			select 40000000 + 26 + i % 4000, live_lease(0), i, i + 1, 'x' from generate_series(1, $1::integer) i`, []any{rows(3e5)}},
+		{`insert into jobq.schedule (name, cron, kind, cursor_at, due_at)
+			select 's' || i, '@hourly', 'k', '2026-01-01', now() + i * interval '1 min' from generate_series(1, 500) i`, nil},
+		{`insert into jobq.schedule_tick (schedule, tick_at, job_id)
+			select 's' || i % 500, now() - (i + 1) * interval '1 s', 20000000 + i from generate_series(1, $1::integer) i`, []any{rows(1e7)}},
 		{"select setval('jobq.job_id_seq', $1::bigint), setval('jobq.position_seq', $1::bigint)", []any{firstBigID}},
 	} {
 		_, err = conn.Exec(ctx, statement.sql, statement.args...)

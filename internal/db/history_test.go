@@ -41,12 +41,18 @@ func historyCases() []historyCase {
 	return []historyCase{
 		// The janitor.
 		{"JobPromote", db.JobPromote, "'-infinity', 0, 1000", inHand, ""},
-		{"NextDue", db.NextDue, "10000, 10000, true, '-infinity'", few, ""},
+		{"NextDue", db.NextDue, "10000, 10000, true, '-infinity', '-infinity'", few, ""},
 		{"DueFirst", db.DueFirst, "", few, ""},
 		{"LeaseReap", db.LeaseReap, "null, 100, 'janitor'", inHand, ""},
 		{"StatRollUp", db.StatRollUp, "1000", batch, ""},
 		{"StatPrune", db.StatPrune, "'-infinity', '30 days', 500", inHand, ""},
 		{"EventPrune", db.EventPrune, "'-infinity', '7 days', 500", inHand, ""},
+		{"ScheduleLook", db.ScheduleLook, "'-infinity', ''", few, ""},
+		{"ScheduleFire", db.ScheduleFire, "'s1', 1, '2026-01-01', '{2026-01-02}', '2026-01-03', '2026-01-04'", inHand, ""},
+		{"ScheduleFire with a job before", db.ScheduleFire, "'s2', 1, '2026-01-01', '{2026-01-02}', '2026-01-03', '2026-01-04'", inHand, "update jobq.schedule set overlap = 'skip', last_job_id = 20000004 where name = 's2'"},
+		{"ScheduleFail", db.ScheduleFail, "'wrong', '1 s', 's1', 1", few, ""},
+		{"ScheduleRewind", db.ScheduleRewind, "", few, ""}, // all schedules, of which there are few
+		{"ScheduleTickPrune", db.ScheduleTickPrune, "'-infinity', '7 days', 500", inHand, ""},
 		{"AuditPrune", db.AuditPrune, "0, 0, 500", batch, ""},
 		{"PartitionAdd", db.PartitionAdd, "'run', 5", batch, ""}, // catalogs, for the indexes and constraints of a table
 		{"PartitionAdd of leases", db.PartitionAdd, "'past_lease', 5", batch, ""},
@@ -110,6 +116,9 @@ func historyCases() []historyCase {
 		{"QueueKnown of one in use", db.QueueKnown, "'q1'", few, ""},
 		{"QueueKnown of one that ended long ago", db.QueueKnown, "'monthly'", inHand, "insert into jobq.stat select now() - interval '29 days', 1, 1, 1, 0, 0, 0, 0, 'monthly', 'k'"},
 		{"QueueKnown of no queue", db.QueueKnown, "'none'", inHand, ""},
+		{"ScheduleList", db.ScheduleList, "1000, '', 100", few, ""},
+		{"ScheduleTickList", db.ScheduleTickList, "'s1', 20", inHand, ""},
+		{"ScheduleSet", db.ScheduleSet, "'s1', 'other', '@daily', null, '', null, '', 0, 0, null, null, null, null, null, '', 0, null, '', '', 'ann'", few, ""},
 		{"WorkerDrain", db.WorkerDrain, "'ann', 'w1'", inHand, ""},
 	}
 }
@@ -118,7 +127,7 @@ func historyCases() []historyCase {
 var elsewhere = map[string]string{
 	"TestHistoryAnalyzeIsBounded": "HistoryAnalyze",
 	"TestPlansOfAMillion":         "JobClaim JobClaimEach RunEnd LeaseEnd LeaseExtend",
-	"one row, by its key":         "AuditHold AuditRenew AuditLetGo AuditResume AuditEnd QueueSet SettingSet SettingGet WorkerGone WatcherRenew WatcherGone",
+	"one row, by its key":         "AuditHold AuditRenew AuditLetGo AuditResume AuditEnd QueueSet SettingSet SettingGet WorkerGone WatcherRenew WatcherGone ScheduleGet SchedulePause ScheduleResume ScheduleRemove ScheduleRun",
 	"no table":                    "AuditSnapshot JanitorLock JanitorLockTx LockHolder TableHolder WaitAnnounce TakenSend TransactionMark TransactionsOpen TransactionsStillOpen DigestSend PresenceTake PresenceFree",
 	"adds what it is told to ":    "EventAdd JobEnqueueMany",
 }

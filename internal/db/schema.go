@@ -62,6 +62,8 @@ const (
 	TopicDrain  = "drain" // a worker is to
 	TopicWatch  = "watch" // somebody watches
 	TopicEvent  = "event" // a worker has told something, in a row
+	// TopicSchedule says that somebody has changed a schedule.
+	TopicSchedule = "schedule"
 )
 
 // Schema renders the generated queries for one schema, and remembers them.

@@ -23,7 +23,8 @@ create table jobq.audit (
   change       jsonb,       -- what an edit, a clone or a change of settings sets, by the names of columns
   replaced     jsonb,       -- of a change of settings: what was set before, likewise
   constraint "actor must be 1 to 255 characters" check (char_length(actor) between 1 and 255),
-  constraint "action must be known" check (action in ('requeue', 'cancel', 'delete', 'edit', 'clone', 'pause', 'resume', 'drain', 'settings', 'undo')),
+  constraint "action must be known" check (action in ('requeue', 'cancel', 'delete', 'edit', 'clone', 'pause', 'resume', 'drain', 'settings', 'undo',
+    'schedule_set', 'schedule_pause', 'schedule_resume', 'schedule_remove', 'schedule_run')),
   constraint "target must be at most 8192 characters" check (char_length(target) <= 8192),
   constraint "note must be at most 1024 characters" check (char_length(note) <= 1024),
   constraint "done_max must be positive" check (done_max > 0),
@@ -853,10 +854,15 @@ begin
     raise sqlstate 'JQ002' using message = format('no action %s', coalesce(undo.audit_id::text, 'null'));
   end if;
   select a.* into undoing from jobq.audit a where a.id = undone.undone_by and a.ended_at is null;
-  if undone.action in ('undo', 'drain') or (undone.undone_by is not null and undoing.id is null) then
+  if undone.action in ('undo', 'drain') or undone.action like 'schedule\_%' or (undone.undone_by is not null and undoing.id is null) then
     raise sqlstate 'JQ003' using message = case undone.action
       when 'undo' then 'an undo is not undone: act again instead'
       when 'drain' then 'a worker that drains is not called back: start another'
+      when 'schedule_run' then format('a schedule that was run has added its job: cancel %s', undone.note)
+      when 'schedule_set' then 'a change of a schedule is not undone: set it again instead'
+      when 'schedule_remove' then 'a schedule that was removed does not come back: set it again instead'
+      when 'schedule_pause' then 'the pause of a schedule is not undone: resume it instead'
+      when 'schedule_resume' then 'that a schedule goes on is not undone: pause it instead'
       else format('action %s is undone already', undo.audit_id) end;
   end if;
   if undoing.id is null then

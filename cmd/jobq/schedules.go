@@ -1,0 +1,215 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/printable"
+	"github.com/jobq-dev/jobq/internal/when"
+	"github.com/jobq-dev/jobq/monitor"
+)
+
+func newSchedulesCommand(a *app) *cobra.Command {
+	command := &cobra.Command{
+		Use:   "schedules",
+		Short: "Add jobs by themselves, at times or every so often",
+		Long: `Schedules add jobs by themselves: by a cron expression in a time zone, or every so often.
+A janitor makes them fire; every worker has one. docs/schedules.md is a guide.`,
+		Example: `  jobq schedules add report --cron '0 9 * * mon' --tz Europe/Berlin --kind report
+  jobq schedules list
+  jobq schedules next report
+  jobq schedules pause report --reason "until the mail server is back"`,
+	}
+	list := &cobra.Command{
+		Use: "list", Short: "List schedules with their next ticks and what is wrong with them", Args: exactArgs(0),
+		Example: "  jobq schedules list --json",
+		RunE:    a.withClient(a.listSchedules),
+	}
+	a.addJSONFlag(list)
+	return asGroup(command, newSchedulesAddCommand(a), list, newSchedulesShowCommand(a), newSchedulesNextCommand(a),
+		newSchedulesPauseCommand(a), newSchedulesResumeCommand(a), newSchedulesRunCommand(a), newSchedulesRemoveCommand(a))
+}
+
+// scheduleChanged is what commands that change a schedule write with --json.
+type scheduleChanged struct {
+	Name    string `json:"name"`
+	Changed bool   `json:"changed"` // false when it was so already
+}
+
+// sayScheduleChange says what a schedule is now.
+func (a *app) sayScheduleChange(cmd *cobra.Command, name, state string, changed bool) error {
+	if a.json {
+		return writeJSON(cmd.OutOrStdout(), scheduleChanged{name, changed})
+	}
+	already := ""
+	if !changed {
+		already = " already"
+	}
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "schedule %s is%s %s\n", printable.Line(name), already, state)
+	return err
+}
+
+func newSchedulesPauseCommand(a *app) *cobra.Command {
+	var reason string
+	command := &cobra.Command{
+		Use: "pause NAME", Short: "Stop a schedule; jobs that it has added are not touched", Args: exactArgs(1),
+		Example: `  jobq schedules pause report --reason "until the mail server is back"`,
+		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
+			changed, err := a.operator(client).PauseSchedule(cmd.Context(), args[0], reason)
+			if err != nil {
+				return a.scheduleError(cmd, client, args[0], err)
+			}
+			return a.sayScheduleChange(cmd, args[0], "paused", changed)
+		}),
+	}
+	command.Flags().StringVar(&reason, "reason", "", "why, for others to read")
+	a.addJSONFlag(command)
+	return command
+}
+
+func newSchedulesResumeCommand(a *app) *cobra.Command {
+	command := &cobra.Command{
+		Use: "resume NAME", Short: "Let a schedule fire again; what it missed while paused is not made up for", Args: exactArgs(1),
+		Example: "  jobq schedules resume report",
+		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
+			changed, err := a.operator(client).ResumeSchedule(cmd.Context(), args[0])
+			if err != nil {
+				return a.scheduleError(cmd, client, args[0], err)
+			}
+			return a.sayScheduleChange(cmd, args[0], "running", changed)
+		}),
+	}
+	a.addJSONFlag(command)
+	return command
+}
+
+func newSchedulesRemoveCommand(a *app) *cobra.Command {
+	command := &cobra.Command{
+		Use: "rm NAME", Short: "Forget a schedule; jobs that it has added stay", Args: exactArgs(1),
+		Example: "  jobq schedules rm report",
+		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
+			if err := a.operator(client).RemoveSchedule(cmd.Context(), args[0]); err != nil {
+				return a.scheduleError(cmd, client, args[0], err)
+			}
+			return a.sayScheduleChange(cmd, args[0], "removed", true)
+		}),
+	}
+	a.addJSONFlag(command)
+	return command
+}
+
+func newSchedulesRunCommand(a *app) *cobra.Command {
+	command := &cobra.Command{
+		Use: "run NAME", Short: "Add the job of a schedule now, also when it is paused", Args: exactArgs(1),
+		Long:    `Add the job of a schedule now, also when it is paused. Its ticks stay as they are. The id of the job is printed.`,
+		Example: "  jobq schedules run report",
+		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
+			id, err := a.operator(client).RunSchedule(cmd.Context(), args[0])
+			if err != nil {
+				return a.scheduleError(cmd, client, args[0], err)
+			}
+			return a.printEnqueued(cmd.OutOrStdout(), []jobq.Enqueued{{ID: id}})
+		}),
+	}
+	a.addJSONFlag(command)
+	return command
+}
+
+// scheduleError offers a similar name where there is no schedule of the one given.
+func (a *app) scheduleError(cmd *cobra.Command, client *jobq.Client, name string, err error) error {
+	if !errors.Is(err, jobq.ErrNotFound) {
+		return err
+	}
+	hint := ""
+	if schedules, listErr := monitor.New(client).Schedules(cmd.Context(), "", schedulesPage); listErr == nil { // only the hint depends on it
+		var names []string
+		for _, schedule := range schedules {
+			names = append(names, schedule.Name)
+		}
+		hint = didYouMean(name, names)
+	}
+	if hint == "" {
+		hint = `; "jobq schedules list" shows those there are`
+	}
+	return notFoundf("no schedule %q%s", name, hint)
+}
+
+// schedulesPage is how many schedules one question asks for.
+const schedulesPage = 1000
+
+func (a *app) listSchedules(cmd *cobra.Command, _ []string, client *jobq.Client) error {
+	schedules := []monitor.Schedule{}
+	for after := ""; ; {
+		page, err := monitor.New(client).Schedules(cmd.Context(), after, schedulesPage)
+		if err != nil {
+			return err
+		}
+		schedules = append(schedules, page...)
+		if len(page) < schedulesPage {
+			break
+		}
+		after = page[len(page)-1].Name
+	}
+	if a.json {
+		return writeJSON(cmd.OutOrStdout(), schedules)
+	}
+	t := newTable(cmd.OutOrStdout(), "SCHEDULE", "WHEN", "KIND", "QUEUE", "NEXT", "LAST", "STATE")
+	for _, schedule := range schedules {
+		last := ""
+		if schedule.LastTickAt != nil {
+			last = ago(*schedule.LastTickAt)
+		}
+		t.row(schedule.Name, whenOf(schedule), schedule.Kind, schedule.Queue, nextOf(schedule, time.Now()), last, stateOf(schedule))
+	}
+	return t.flush()
+}
+
+// whenOf says in a few words when a schedule fires.
+func whenOf(schedule monitor.Schedule) string {
+	if schedule.Cron == "" {
+		return "every " + when.FormatDuration(schedule.Every)
+	}
+	return schedule.Cron + " " + schedule.TimeZone
+}
+
+// nextOf is the next tick by the clocks of the schedule's time zone.
+func nextOf(schedule monitor.Schedule, now time.Time) string {
+	if schedule.NextAt == nil {
+		return "none"
+	}
+	return inZone(*schedule.NextAt, schedule.TimeZone) + ", " + untilTick(*schedule.NextAt, now)
+}
+
+func untilTick(tick, now time.Time) string {
+	if !tick.After(now) {
+		return "now"
+	}
+	return "in " + when.FormatDuration(tick.Sub(now).Round(time.Second))
+}
+
+// inZone writes a moment as the clocks of a time zone show it, or of UTC where this
+// machine does not know the zone.
+func inZone(moment time.Time, name string) string {
+	zone, err := time.LoadLocation(name)
+	if err != nil {
+		zone = time.UTC
+	}
+	return moment.In(zone).Format("Mon 2006-01-02 15:04:05 MST")
+}
+
+// stateOf says whether a schedule works.
+func stateOf(schedule monitor.Schedule) string {
+	switch {
+	case schedule.PausedAt != nil:
+		return fmt.Sprintf("paused %s by %s", ago(*schedule.PausedAt), schedule.PausedBy)
+	case schedule.Error != "":
+		return "fails: " + cut(schedule.Error)
+	case schedule.NextAt == nil:
+		return "has no ticks"
+	}
+	return "ok"
+}

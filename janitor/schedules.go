@@ -1,0 +1,377 @@
+package janitor
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/mutant"
+)
+
+const (
+	// schedulesApplication is the application_name of the connection for schedules.
+	schedulesApplication = "jobq-schedules"
+	// scheduleLookBatch is how many schedules ScheduleLook returns.
+	scheduleLookBatch = 100
+	// wholeLookEvery is how often the ticker looks at all schedules.
+	wholeLookEvery = time.Minute
+	// never is a time that does not come, in the ticker's plan.
+	never = math.MaxInt64
+)
+
+// ticker fires schedules when they are due. It works beside the recovery, on a
+// connection of its own: an insert of a job runs the application's triggers, and
+// what those wait for must not keep a lease from being reaped.
+//
+// While there is no schedule, it asks the database nothing. The question that
+// recovery asks anyway (NextDue) tells it of the first one; the leader also hears
+// when somebody changes one. From then on it knows the next tick and wakes for it,
+// and looks at all schedules once a minute.
+type ticker struct {
+	janitor *Janitor
+	wake    chan struct{} // of size 1
+	// plan is when it is to look next, in nanoseconds since 1970 by this machine's
+	// clock, and from is where it looks and NextDue has to, in microseconds by the
+	// server's clock: 0 is from the start. Written by the ticker's goroutine.
+	plan, from atomic.Int64
+	// rescueUntil is until when it works although this janitor does not lead.
+	// Written by the goroutine that looks for overdue work.
+	rescueUntil atomic.Int64
+
+	// The rest belongs to the ticker's goroutine.
+	looked  time.Time // when it last looked
+	own     *pgx.Conn // of a leader
+	wholeAt time.Time // of the last look at all schedules
+	stuck   int       // passes in a row in which a schedule that is due was locked
+}
+
+func newTicker(j *Janitor) *ticker {
+	t := &ticker{janitor: j, wake: make(chan struct{}, 1)}
+	t.plan.Store(never)
+	return t
+}
+
+// run fires schedules until the context ends.
+func (t *ticker) run(ctx context.Context) {
+	defer t.disconnect()
+	backoff := db.Backoff{Max: errorBackoffMax}
+	away := false
+	for t.sleep(ctx) {
+		if !t.works() {
+			t.rest()
+			continue
+		}
+		err := t.pass(ctx)
+		if err == nil {
+			backoff.Reset()
+			away = false
+			continue
+		}
+		t.disconnect()
+		if ctx.Err() == nil && !away {
+			away = true
+			t.janitor.log.Warn("schedules interrupted, trying on", "error", err)
+		}
+		if backoff.Wait(ctx) != nil {
+			return
+		}
+		t.plan.Store(time.Now().UnixNano())
+	}
+}
+
+// works says whether this janitor is the one to fire schedules. Any number may: it
+// is only so that not all of them try.
+func (t *ticker) works() bool {
+	return !t.janitor.elects() || t.janitor.leading.Load() || time.Now().UnixNano() < t.rescueUntil.Load()
+}
+
+// rest makes the ticker ask nothing until it is woken.
+func (t *ticker) rest() {
+	t.disconnect()
+	t.plan.Store(never)
+	t.from.Store(0)
+	t.wholeAt, t.stuck = time.Time{}, 0
+}
+
+// sleep waits for the plan, or until it is woken. It says whether to go on.
+func (t *ticker) sleep(ctx context.Context) bool {
+	var due <-chan time.Time
+	if plan := t.plan.Load(); plan != never {
+		timer := time.NewTimer(time.Until(time.Unix(0, plan)))
+		defer timer.Stop()
+		due = timer.C
+	}
+	wake := t.wake
+	if t.stuck > 0 {
+		wake = nil // it tries often enough, and is told of what it knows
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-due:
+		return true
+	case <-wake:
+	}
+	return sleep(ctx, t.untilWoken()) == nil
+}
+
+// untilWoken is how long it waits when it is woken: anybody may notify, as often as
+// they like. It is longer while it has no connection, since it then knew of no schedule.
+func (t *ticker) untilWoken() time.Duration {
+	rest := stuckDelay
+	if t.own == nil {
+		rest = stuckDelayMax
+	}
+	return rest - time.Since(t.looked)
+}
+
+// changed is told that somebody has changed a schedule.
+func (t *ticker) changed() {
+	select {
+	case t.wake <- struct{}{}:
+	default: // it is woken already
+	}
+}
+
+// heard is told in how long the first schedule is due.
+func (t *ticker) heard(in time.Duration) {
+	if time.Now().Add(in).UnixNano() < t.plan.Load() {
+		t.changed()
+	}
+}
+
+// rescue makes the ticker work for a while, although another janitor should.
+func (t *ticker) rescue(duration time.Duration) {
+	t.rescueUntil.Store(time.Now().Add(duration).UnixNano())
+	t.changed()
+}
+
+// lookFrom is where the first schedule that is due may be.
+func (t *ticker) lookFrom() pgtype.Timestamptz {
+	if from := t.from.Load(); from != 0 {
+		return db.DueFrom(time.UnixMicro(from))
+	}
+	return db.DueFrom(time.Time{})
+}
+
+func (t *ticker) disconnect() {
+	if t.own != nil {
+		db.Close(t.own, db.CloseTimeout)
+		t.own = nil
+	}
+}
+
+// session is a leader's own connection, and otherwise the pool: where sessions are
+// shared, many janitors do this, and none of them needs to keep one.
+func (t *ticker) session(ctx context.Context) (session, error) {
+	if !t.janitor.elects() {
+		t.disconnect()
+		return t.janitor.pool(), nil
+	}
+	if t.own == nil || t.own.IsClosed() {
+		t.disconnect()
+		own, err := t.janitor.connect(ctx, schedulesApplication)
+		if err != nil {
+			return nil, err
+		}
+		t.own = own
+	}
+	return t.own, nil
+}
+
+// pass fires all schedules that are due, and plans the next one. A schedule that
+// somebody has locked is passed over, and tried again soon:
+//
+//	12:00:00.00  a, b and c are due: a and c fire, b is locked
+//	12:00:00.02  a look finds b, which is locked still; then 40 ms later, 80 ms,
+//	             at most 1 s, or when another one is due
+//
+// A look begins 2 s before the last one, as that of dueJobs does: what was changed
+// in a transaction that took longer is found within a minute.
+func (t *ticker) pass(ctx context.Context) error {
+	defer func() { t.looked = time.Now() }()
+	on, err := t.session(ctx)
+	if err != nil {
+		return err
+	}
+	look := &look{ticker: t, on: on, queries: t.janitor.schema.Queries(on)}
+	whole := time.Since(t.wholeAt) >= wholeLookEvery
+	if whole {
+		if err := look.rewind(ctx); err != nil {
+			return err
+		}
+		t.from.Store(0)
+	}
+	if err := look.walk(ctx); err != nil {
+		return err
+	}
+	if whole && !look.found {
+		t.rest()
+		return nil
+	}
+	now := time.Now()
+	if whole {
+		t.wholeAt = now
+	}
+	next := t.wholeAt.Add(wholeLookEvery)
+	if !look.next.IsZero() {
+		next = earlier(next, look.received.Add(look.next.Sub(look.lookedAt)))
+	}
+	if look.locked {
+		next = earlier(next, now.Add(delay(t.stuck)))
+		t.stuck++
+	} else {
+		t.stuck = 0
+		t.from.Store(look.began.Add(-lateCommit).UnixMicro())
+	}
+	t.plan.Store(next.UnixNano())
+	return nil
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+// look is one look at the schedules that are due.
+type look struct {
+	ticker   *ticker
+	on       session
+	queries  *db.Queries
+	began    time.Time // by the server's clock, as next and lookedAt
+	next     time.Time // the earliest tick that is still to come; zero: none
+	lookedAt time.Time
+	received time.Time // when the answer of lookedAt came, by this machine's clock
+	found    bool      // a schedule
+	locked   bool      // one that is due was
+}
+
+// rewind is for a clock that was set back.
+func (l *look) rewind(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, taskTimeout)
+	defer cancel()
+	rewound, err := l.queries.ScheduleRewind(ctx)
+	if err == nil && rewound > 0 {
+		l.ticker.janitor.log.Warn("the clock was set back: schedules go on from now", "count", rewound)
+	}
+	return err
+}
+
+// walk fires what is due, in the order in which it is.
+func (l *look) walk(ctx context.Context) error {
+	after, name := l.ticker.lookFrom(), ""
+	for {
+		rows, err := l.page(ctx, after, name)
+		if err != nil {
+			return err
+		}
+		for _, row := range rows {
+			if l.began.IsZero() {
+				l.began = row.LookedAt.Time
+			}
+			l.found, l.lookedAt = true, row.LookedAt.Time
+			if row.DueAt.Time.After(row.LookedAt.Time) {
+				l.wakeFor(row.DueAt.Time)
+				return nil
+			}
+			if err := l.fire(ctx, row); err != nil {
+				return err
+			}
+		}
+		if len(rows) < scheduleLookBatch {
+			return nil
+		}
+		last := rows[len(rows)-1]
+		after, name = last.DueAt, last.Name
+	}
+}
+
+func (l *look) page(ctx context.Context, after pgtype.Timestamptz, name string) ([]db.ScheduleLookRow, error) {
+	ctx, cancel := context.WithTimeout(ctx, taskTimeout)
+	defer cancel()
+	rows, err := l.queries.ScheduleLook(ctx, after, name)
+	l.received = time.Now()
+	return rows, err
+}
+
+// wakeFor notes a tick that is still to come.
+func (l *look) wakeFor(tick time.Time) {
+	if l.next.IsZero() || tick.Before(l.next) {
+		l.next = tick
+	}
+}
+
+// watchTicks is what the janitor that does not lead does about schedules: nothing,
+// unless they are overdue by more than the bound.
+func (t *ticker) watchTicks(bound time.Duration) func(in time.Duration) {
+	return func(in time.Duration) {
+		if -in > bound && !t.janitor.leading.Load() && mutant.Rescues() {
+			t.rescue(neglectShare * bound)
+		}
+	}
+}
+
+// fire fires one schedule. Whatever is wrong with it is kept in its row, and stops
+// no other; an error is about the connection.
+func (l *look) fire(ctx context.Context, row db.ScheduleLookRow) error {
+	j := l.ticker.janitor
+	plan, err := planFires(row)
+	if err != nil {
+		return l.failed(ctx, row, err)
+	}
+	callCtx, cancel := context.WithTimeout(ctx, j.tickLimits.statement+taskTimeout)
+	defer cancel()
+	jobs, fired, err := j.schema.FireSchedule(callCtx, l.on, db.Fire{
+		Name: row.Name, Revision: row.Revision, CursorAt: row.CursorAt.Time, Ticks: plan.ticks, LookedAt: row.LookedAt.Time, DueAt: plan.next,
+		Statement: j.tickLimits.statement, Lock: j.tickLimits.lock,
+	})
+	if err != nil {
+		return l.failed(ctx, row, err)
+	}
+	if !fired { // or another janitor was faster; the next look tells the two apart
+		l.locked = true
+		return nil
+	}
+	if plan.next != nil {
+		l.wakeFor(*plan.next)
+	}
+	if len(plan.ticks) > 0 {
+		j.log.Debug("schedule fired", "schedule", row.Name, "ticks", len(plan.ticks), "job_ids", jobs)
+	}
+	if !plan.missed.IsZero() {
+		j.log.Warn("ticks of a schedule were left out: too late, or too many", "schedule", row.Name, "first", plan.missed)
+	}
+	return nil
+}
+
+// failed keeps in a schedule's row why it does not work, and tells it once.
+func (l *look) failed(ctx context.Context, row db.ScheduleLookRow, err error) error {
+	j := l.ticker.janitor
+	if ctx.Err() != nil || !db.IsAnswer(err) && !isBroken(err) {
+		return err
+	}
+	text := failureText(err)
+	callCtx, cancel := context.WithTimeout(ctx, taskTimeout)
+	defer cancel()
+	againIn := min(tickRest<<min(row.Failures, 10), tickRestMax)
+	kept, recordErr := l.queries.ScheduleFail(callCtx, db.ScheduleFailParams{
+		Error: text, AgainIn: db.Interval(againIn), Name: row.Name, Revision: row.Revision,
+	})
+	if recordErr != nil {
+		return fmt.Errorf("keep the error of schedule %q: %w", row.Name, recordErr)
+	}
+	l.wakeFor(row.LookedAt.Time.Add(againIn))
+	l.locked = l.locked || kept == 0
+	if row.Error != text {
+		j.tellOfSchedule(ctx, row.Name, text, againIn)
+	}
+	return nil
+}

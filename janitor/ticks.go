@@ -1,0 +1,87 @@
+package janitor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/schedule"
+	"github.com/jobq-dev/jobq/monitor"
+)
+
+const (
+	// onTime is how late a tick may be that is not to be caught up with: a leader
+	// that dies has a successor by then.
+	onTime = time.Minute
+	// tickRest is how long a schedule rests that did not work, twice as long after
+	// each failure, at most tickRestMax.
+	tickRest    = time.Second
+	tickRestMax = time.Minute
+)
+
+// defaultTickLimits are those of one schedule's insert of jobs. While it waits, so do
+// the other schedules.
+var defaultTickLimits = limits{statement: 10 * time.Second, lock: time.Second}
+
+// brokenError is of a schedule that no database is needed to refuse.
+type brokenError struct{ error }
+
+func isBroken(err error) bool { return errors.As(err, &brokenError{}) }
+
+// fires is what is to be done about a schedule.
+type fires struct {
+	ticks  []time.Time // whose jobs are to be added
+	next   *time.Time  // the first one to come; nil: none
+	missed time.Time   // the first of those that are left out; zero: none is
+}
+
+// planFires computes which ticks of a schedule are to be made. With an hourly one
+// that was last looked at 07:30, and now it is 10:00:05:
+//
+//	none    10:00; and nothing if it were 10:01:05
+//	latest  10:00
+//	all     08:00, 09:00, 10:00; the last two with a catch_up_max of 2, or a
+//	        catch_up_within of 90 minutes
+func planFires(row db.ScheduleLookRow) (f fires, err error) {
+	ticks, err := schedule.Of(row.Cron, row.TimeZone, time.Duration(row.EverySeconds)*time.Second)
+	if err != nil {
+		return f, brokenError{err}
+	}
+	now, cursor := row.LookedAt.Time, row.CursorAt.Time
+	within, count := time.Duration(row.CatchUpWithinSeconds)*time.Second, 1
+	switch row.CatchUp {
+	case "none":
+		within = min(within, onTime)
+	case "all":
+		count = int(row.CatchUpMax)
+	}
+	f.ticks = ticks.Last(later(cursor, now.Add(-within)), now, count)
+	first, ok := ticks.Next(cursor)
+	if ok && !first.After(now) && (len(f.ticks) == 0 || first.Before(f.ticks[0])) {
+		f.missed = first
+	}
+	if next, ok := ticks.Next(later(cursor, now)); ok {
+		f.next = &next
+	}
+	return f, nil
+}
+
+// failureText says why a schedule did not work, for its row: without the words that
+// are the same for all, and without the values that the server may quote.
+func failureText(err error) string {
+	var answer *pgconn.PgError
+	if errors.As(err, &answer) {
+		return fmt.Sprintf("%s (SQLSTATE %s)", answer.Message, answer.Code)
+	}
+	return err.Error()
+}
+
+// tellOfSchedule tells that a schedule does not work.
+func (j *Janitor) tellOfSchedule(ctx context.Context, name, text string, againIn time.Duration) {
+	j.log.Warn("schedule failed", "schedule", name, "error", text, "again_in", againIn)
+	j.tell(ctx, Event{Type: monitor.EventError, Err: fmt.Errorf("schedule %q: %s", name, text)})
+}

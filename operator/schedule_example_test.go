@@ -1,0 +1,34 @@
+package operator_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/pgtest"
+	"github.com/jobq-dev/jobq/operator"
+)
+
+// A program may set its schedules whenever it starts: one that is so already is not touched.
+func ExampleOperator_SetSchedule() {
+	ctx := context.Background()
+	pool, done := pgtest.ExamplePool()
+	defer done()
+	client, err := jobq.NewClient(pool, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	report := jobq.Schedule{
+		Name: "report", Cron: "0 9 * * mon", TimeZone: "Europe/Berlin",
+		Kind: "report", Args: json.RawMessage(`{"weeks": 1}`), Overlap: jobq.OverlapSkip,
+	}
+	for range 2 {
+		changed, err := operator.New(client, "billing").SetSchedule(ctx, report)
+		fmt.Println(changed, err)
+	}
+	// Output:
+	// true <nil>
+	// false <nil>
+}

@@ -1,0 +1,97 @@
+package operator
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/dberror"
+	"github.com/jobq-dev/jobq/internal/schedule"
+	"github.com/jobq-dev/jobq/internal/storable"
+)
+
+// SetSchedule makes a schedule, or changes the one of that name into this one: what
+// is left out gets its default. It says whether that changed anything; one that is
+// so already is not touched, so that a program may set its schedules whenever it
+// starts. With another cron expression, interval or time zone, its ticks are those
+// from now on. A paused one stays paused. ErrInvalid says what is wrong with it.
+func (o *Operator) SetSchedule(ctx context.Context, s jobq.Schedule) (changed bool, err error) {
+	operation := fmt.Sprintf("set schedule %q", s.Name)
+	if err := checkSchedule(&s); err != nil {
+		return false, fmt.Errorf("%s: %w: %w", operation, jobq.ErrInvalid, err)
+	}
+	params := db.ScheduleSetParams{
+		Name: s.Name, Cron: s.Cron, Every: db.IntervalOrNull(s.Every), TimeZone: s.TimeZone, Kind: s.Kind, Args: s.Args, Queue: s.Queue,
+		Priority: int64(s.Priority), MaxAttempts: int64(s.MaxAttempts), Timeout: db.IntervalOrNull(s.Timeout),
+		BackoffBase: db.IntervalOrNull(s.BackoffBase), BackoffMax: db.IntervalOrNull(s.BackoffMax), Tags: s.Tags, Metadata: s.Metadata,
+		CatchUp: string(s.CatchUp), CatchUpMax: int32(s.CatchUpMax), // #nosec G115 -- checked above
+		CatchUpWithin: db.IntervalOrNull(s.CatchUpWithin), Overlap: string(s.Overlap), Source: s.Source, Actor: o.actor,
+	}
+	changed, err = dberror.Retry(ctx, func() (bool, error) { return o.queries.ScheduleSet(ctx, params) })
+	return changed, dberror.Wrap(o.schema, operation, err)
+}
+
+// checkSchedule refuses what the database cannot check, or not say as well.
+func checkSchedule(s *jobq.Schedule) error {
+	for _, value := range []struct{ name, text string }{
+		{"name", s.Name},
+		{"cron", s.Cron},
+		{"time_zone", s.TimeZone},
+		{"kind", s.Kind},
+		{"queue", s.Queue},
+		{"catch_up", string(s.CatchUp)},
+		{"overlap", string(s.Overlap)},
+		{"source", s.Source},
+	} {
+		if err := storable.Text(value.name, value.text); err != nil {
+			return err
+		}
+	}
+	if err := cmp.Or(storable.MaxAttempts(s.MaxAttempts), storable.Tags(s.Tags), storable.JSON("args", s.Args), storable.JSON("metadata", s.Metadata)); err != nil {
+		return err
+	}
+	switch {
+	case s.Cron == "" && s.Every == 0:
+		return fmt.Errorf("either cron or every must be given")
+	case s.Cron != "" && s.Every != 0:
+		return fmt.Errorf("cron and every must not be given both")
+	case s.CatchUpMax < 0 || s.CatchUpMax > 1000:
+		return fmt.Errorf("catch_up_max must be 1 to 1000, not %d", s.CatchUpMax)
+	}
+	_, err := schedule.Of(s.Cron, cmp.Or(s.TimeZone, time.UTC.String()), s.Every)
+	return err
+}
+
+// PauseSchedule stops a schedule until ResumeSchedule: once it returns, nothing
+// fires. The reason is for people, and may be empty. It says whether the schedule
+// was not paused before. ErrNotFound if there is none of that name.
+func (o *Operator) PauseSchedule(ctx context.Context, name, reason string) (changed bool, err error) {
+	changed, err = dberror.Retry(ctx, func() (bool, error) {
+		return o.queries.SchedulePause(ctx, name, db.TextOrNull(reason), o.actor)
+	})
+	return changed, dberror.Wrap(o.schema, fmt.Sprintf("pause schedule %q", name), err)
+}
+
+// ResumeSchedule lets a schedule fire again, at the ticks from now on. It says
+// whether it was paused. ErrNotFound if there is none of that name.
+func (o *Operator) ResumeSchedule(ctx context.Context, name string) (changed bool, err error) {
+	changed, err = dberror.Retry(ctx, func() (bool, error) { return o.queries.ScheduleResume(ctx, name, o.actor) })
+	return changed, dberror.Wrap(o.schema, fmt.Sprintf("resume schedule %q", name), err)
+}
+
+// RemoveSchedule forgets a schedule. Jobs that it has added stay. ErrNotFound if
+// there is none of that name.
+func (o *Operator) RemoveSchedule(ctx context.Context, name string) error {
+	_, err := dberror.Retry(ctx, func() (struct{}, error) { return struct{}{}, o.queries.ScheduleRemove(ctx, name, o.actor) })
+	return dberror.Wrap(o.schema, fmt.Sprintf("remove schedule %q", name), err)
+}
+
+// RunSchedule adds the job of a schedule now, whatever its ticks are and also when
+// it is paused, and returns its id. ErrNotFound if there is none of that name.
+func (o *Operator) RunSchedule(ctx context.Context, name string) (jobID int64, err error) {
+	jobID, err = dberror.Retry(ctx, func() (int64, error) { return o.queries.ScheduleRun(ctx, name, o.actor) })
+	return jobID, dberror.Wrap(o.schema, fmt.Sprintf("run schedule %q", name), err)
+}

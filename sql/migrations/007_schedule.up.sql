@@ -1,0 +1,354 @@
+-- Schedules: jobs that are added by themselves, by a cron expression in a time zone
+-- or every so often. A moment at which a schedule fires is a tick.
+--
+-- A janitor computes ticks (Go package internal/schedule), and schedule_fire adds
+-- their jobs. What makes each tick once is in the rows, so that any number of
+-- janitors may try, stop in the middle, and disagree about the time:
+--
+--   name    cursor_at  due_at    it is 12:00:00.004, and two janitors look
+--   report  11:00:00   12:00:00
+--   the first:  fire (cursor_at 11:00:00, ticks {12:00:00}): adds the job, and
+--               sets cursor_at to 12:00:00.004 and due_at to 13:00:00
+--   the second: fire (cursor_at 11:00:00, ticks {12:00:00}): the cursor is another
+--               one by now, and nothing happens
+set local lock_timeout = '5s';
+
+create table jobq.schedule (
+  name            text        not null primary key,
+  revision        bigint      not null default 1, -- grows with each change that people make
+  cron            text,       -- either this
+  every           interval,   -- or this
+  time_zone       text        not null default 'UTC', -- of cron
+  -- The job to add.
+  kind            text        not null,
+  args            jsonb       not null default '{}',
+  queue           text        not null default 'default',
+  priority        smallint    not null default 0,
+  max_attempts    smallint    not null default 25,
+  timeout         interval,
+  backoff_base    interval,
+  backoff_max     interval,
+  tags            text[],
+  metadata        jsonb,
+  -- What becomes of ticks that no janitor was there for: none of them, the latest,
+  -- or the latest catch_up_max; but none that is later than catch_up_within.
+  catch_up        text        not null default 'latest',
+  catch_up_max    integer     not null default 100,
+  catch_up_within interval    not null default '1 day',
+  -- What becomes of a tick while the job of the one before is unfinished: it is
+  -- added all the same (allow), or not (skip).
+  overlap         text        not null default 'allow',
+  source          text        not null default '', -- where it is declared, such as a file
+  created_at      timestamptz not null default clock_timestamp(),
+  paused_at       timestamptz,
+  paused_by       text,
+  pause_reason    text,
+  -- What janitors keep. All ticks up to the cursor are dealt with.
+  cursor_at       timestamptz not null default clock_timestamp(),
+  -- When a janitor is to look at it: at its next tick; at once when somebody has
+  -- changed it; later after an error; never (null) while it is paused, or when it
+  -- has no ticks any more.
+  due_at          timestamptz default clock_timestamp(),
+  last_tick_at    timestamptz,
+  last_job_id     bigint,
+  failures        integer     not null default 0, -- in a row
+  error           text,       -- why it did not work, until it works again
+  error_at        timestamptz,
+  constraint "name must be 1 to 128 characters" check (char_length(name) between 1 and 128),
+  constraint "either cron or every must be given" check ((cron is null) <> (every is null)),
+  constraint "cron must be 1 to 255 characters" check (char_length(cron) between 1 and 255),
+  constraint "every must be whole seconds, 1 second to 366 days" check (every between interval '1 s' and interval '366 days'
+    and extract(epoch from every) = trunc(extract(epoch from every))),
+  constraint "time_zone must be 1 to 64 characters" check (char_length(time_zone) between 1 and 64),
+  constraint "catch_up must be none, latest or all" check (catch_up in ('none', 'latest', 'all')),
+  constraint "catch_up_max must be 1 to 1000" check (catch_up_max between 1 and 1000),
+  constraint "catch_up_within must be 1 second to 10 years" check (catch_up_within between interval '1 s' and interval '10 years'),
+  constraint "overlap must be allow or skip" check (overlap in ('allow', 'skip')),
+  constraint "source must be at most 255 characters" check (char_length(source) <= 255),
+  constraint "pause_reason must be at most 1024 characters" check (char_length(pause_reason) <= 1024),
+  constraint "error must be at most 1000 characters" check (char_length(error) <= 1000),
+  constraint "a paused schedule is not due" check (paused_at is null or due_at is null)
+) with (fillfactor = 70);
+-- The janitor reads what is due, and when the next one is, from this one.
+create index schedule_due_idx on jobq.schedule (due_at, name) where due_at is not null;
+
+-- The ticks that were dealt with, each once, and the job of each: null when it was
+-- not added, because the one before was unfinished. They are kept for 7 days, also
+-- when the schedule is gone: one of the same name makes none of them again, not even
+-- when the clock was set back.
+create table jobq.schedule_tick (
+  schedule text        not null,
+  tick_at  timestamptz not null,
+  job_id   bigint,
+  constraint schedule_tick_pkey primary key (schedule, tick_at)
+);
+-- For the janitor, which forgets old ticks.
+create index schedule_tick_at_idx on jobq.schedule_tick (tick_at);
+
+-- schedule_job adds the job of a schedule: of a tick, or of none when a person wants
+-- it now. It is to run from the tick on, and its metadata say which one it is of.
+create function jobq.schedule_job(s jobq.schedule, tick_at timestamptz) returns bigint
+  language sql
+  as $$
+    select jobq.enqueue(s.kind, s.args, s.queue, s.priority, coalesce(tick_at, clock_timestamp()), s.max_attempts, null, s.timeout,
+      s.backoff_base, s.backoff_max, s.tags, coalesce(s.metadata, '{}') || jsonb_strip_nulls(jsonb_build_object('schedule', s.name,
+        'tick', to_char(tick_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'))))
+  $$;
+
+-- schedule_fire adds the jobs of ticks of a schedule that is as a janitor has seen
+-- it (revision, cursor_at), and returns their ids. All ticks up to looked_at are
+-- dealt with then, whether they are among these or not, and due_at is the next one.
+-- Null, and nothing done, when somebody else has dealt with it, changed it, or has
+-- it locked: it then waits for nobody. What the insert of a job fails with undoes all.
+create function jobq.schedule_fire(
+  name text, revision bigint, cursor_at timestamptz, ticks timestamptz[], looked_at timestamptz, due_at timestamptz
+) returns bigint[]
+  language plpgsql
+  as $$
+declare
+  s jobq.schedule;
+  tick timestamptz;
+  job bigint;
+  jobs bigint[] := '{}';
+begin
+  select x.* into s from jobq.schedule x
+    where x.name = schedule_fire.name and x.revision = schedule_fire.revision and x.cursor_at = schedule_fire.cursor_at
+      and x.paused_at is null
+    for update skip locked;
+  if not found then
+    return null;
+  end if;
+  foreach tick in array ticks loop
+    -- One that was made before a clock was set back, or by a schedule of this name that was removed since.
+    continue when exists (select from jobq.schedule_tick t where t.schedule = s.name and t.tick_at = tick);
+    job := null;
+    if s.overlap = 'allow' or not (
+        exists (select from jobq.pending p where p.id = s.last_job_id)
+        or exists (
+          select from jobq.run r
+            cross join lateral jobq.run_end(r.lease_id, r.slot, r.finished_at) e
+            where r.id = s.last_job_id and e.ended_at is null)) then
+      job := jobq.schedule_job(s, tick);
+      jobs := jobs || job;
+      s.last_job_id := job;
+      s.error := null;
+      s.error_at := null;
+    end if;
+    insert into jobq.schedule_tick (schedule, tick_at, job_id) values (s.name, tick, job);
+    s.last_tick_at := tick;
+  end loop;
+  update jobq.schedule x
+    set cursor_at = greatest(s.cursor_at, schedule_fire.looked_at), due_at = schedule_fire.due_at, last_tick_at = s.last_tick_at,
+      last_job_id = s.last_job_id, failures = 0, error = s.error, error_at = s.error_at
+    where x.name = s.name;
+  return jobs;
+end $$;
+
+-- schedule_problem says in words what is wrong with a new schedule, or null. Whether
+-- the cron expression and the time zone are right, only janitors know, and Go.
+create function jobq.schedule_problem(s jobq.schedule) returns text
+  language sql stable
+  as $$
+    select case
+      when s.name is null then 'name must be 1 to 128 characters, not null'
+      when char_length(s.name) not between 1 and 128 then format('name must be 1 to 128 characters, not %s', char_length(s.name))
+      when (s.cron is null) = (s.every is null) then 'either cron or every must be given'
+      when char_length(s.cron) not between 1 and 255 then format('cron must be 1 to 255 characters, not %s', char_length(s.cron))
+      when s.every not between interval '1 s' and interval '366 days' or extract(epoch from s.every) <> trunc(extract(epoch from s.every)) then
+        format('every must be whole seconds, 1 second to 366 days, not %s', s.every)
+      when s.every is not null and s.time_zone <> 'UTC' then 'time_zone is for cron: every so often is the same everywhere'
+      when char_length(s.time_zone) not between 1 and 64 then format('time_zone must be 1 to 64 characters, not %s', char_length(s.time_zone))
+      when s.catch_up not in ('none', 'latest', 'all') then format('catch_up must be none, latest or all, not %s', left(s.catch_up, 100))
+      when s.catch_up_max not between 1 and 1000 then format('catch_up_max must be 1 to 1000, not %s', s.catch_up_max)
+      when s.catch_up_within not between interval '1 s' and interval '10 years' then
+        format('catch_up_within must be 1 second to 10 years, not %s', s.catch_up_within)
+      when s.overlap not in ('allow', 'skip') then format('overlap must be allow or skip, not %s', left(s.overlap, 100))
+      when char_length(s.source) > 255 then format('source must be at most 255 characters, not %s', char_length(s.source))
+      when jsonb_typeof(s.metadata) <> 'object' then format('metadata must be a JSON object, not %s', jsonb_typeof(s.metadata))
+      else jobq.job_problem(s.kind, s.args, s.queue, s.priority, null, s.max_attempts, null, s.timeout, s.backoff_base, s.backoff_max,
+        s.tags, s.metadata || jsonb_build_object('schedule', s.name, 'tick', '2000-01-01T00:00:00Z'))
+    end
+  $$;
+
+-- schedule_record writes into the audit what somebody does to a schedule, and tells
+-- the janitor that leads to look at schedules now.
+create function jobq.schedule_record(actor text, action text, name text, note text, change jsonb default null) returns void
+  language plpgsql
+  as $$
+begin
+  perform jobq.audit_begin(actor, action, name, note, change);
+  perform pg_notify(jobq.channel('schedule'), '');
+end $$;
+
+-- schedule_set makes a schedule, or changes the one of that name into this one: what
+-- is left out, or null, gets its default. It says whether that changed anything; when
+-- it is so already, nothing is written. With another cron expression, interval or
+-- time zone, its ticks are those from now on. A paused one stays paused.
+create function jobq.schedule_set(
+  name            text,
+  kind            text,
+  cron            text     default null,
+  every           interval default null,
+  time_zone       text     default null,
+  args            jsonb    default null,
+  queue           text     default null,
+  priority        bigint   default null,
+  max_attempts    bigint   default null,
+  timeout         interval default null,
+  backoff_base    interval default null,
+  backoff_max     interval default null,
+  tags            text[]   default null,
+  metadata        jsonb    default null,
+  catch_up        text     default null,
+  catch_up_max    integer  default null,
+  catch_up_within interval default null,
+  overlap         text     default null,
+  source          text     default null,
+  actor           text     default current_user
+) returns boolean
+  language plpgsql
+  as $$
+declare
+  -- What people set, and not what janitors keep.
+  kept constant text[] := '{revision, created_at, paused_at, paused_by, pause_reason, cursor_at, due_at, last_tick_at, last_job_id, failures, error, error_at}';
+  old jobq.schedule;
+  new jobq.schedule;
+  problem text := jobq.job_problem(kind, args, queue, priority, null, max_attempts, null, timeout, backoff_base, backoff_max, tags, metadata);
+begin
+  if problem is not null then -- before numbers are cut to the size of their columns
+    raise sqlstate 'JQ001' using message = problem, hint = 'docs/sql.md lists the limits of all arguments.';
+  end if;
+  new.name := schedule_set.name;
+  new.revision := 1;
+  new.cron := schedule_set.cron;
+  new.every := schedule_set.every;
+  new.time_zone := coalesce(schedule_set.time_zone, 'UTC');
+  new.kind := schedule_set.kind;
+  new.args := coalesce(schedule_set.args, '{}');
+  new.queue := coalesce(schedule_set.queue, 'default');
+  new.priority := coalesce(schedule_set.priority, 0);
+  new.max_attempts := coalesce(schedule_set.max_attempts, 25);
+  new.timeout := schedule_set.timeout;
+  new.backoff_base := schedule_set.backoff_base;
+  new.backoff_max := schedule_set.backoff_max;
+  new.tags := nullif(schedule_set.tags, '{}');
+  new.metadata := schedule_set.metadata;
+  new.catch_up := coalesce(schedule_set.catch_up, 'latest');
+  new.catch_up_max := coalesce(schedule_set.catch_up_max, 100);
+  new.catch_up_within := coalesce(schedule_set.catch_up_within, interval '1 day');
+  new.overlap := coalesce(schedule_set.overlap, 'allow');
+  new.source := coalesce(schedule_set.source, '');
+  new.created_at := clock_timestamp();
+  new.cursor_at := new.created_at;
+  new.due_at := new.created_at;
+  new.failures := 0;
+  problem := jobq.schedule_problem(new);
+  if problem is not null then
+    raise sqlstate 'JQ001' using message = problem, hint = 'docs/schedules.md has examples.';
+  end if;
+  insert into jobq.schedule select new.* on conflict on constraint schedule_pkey do nothing;
+  if not found then
+    select s.* into strict old from jobq.schedule s where s.name = new.name for update;
+    if to_jsonb(old) - kept = to_jsonb(new) - kept then
+      return false;
+    end if;
+    new.revision := old.revision + 1;
+    new.created_at := old.created_at;
+    new.paused_at := old.paused_at;
+    new.paused_by := old.paused_by;
+    new.pause_reason := old.pause_reason;
+    new.last_tick_at := old.last_tick_at;
+    new.last_job_id := old.last_job_id;
+    if (old.cron, old.every, old.time_zone) is not distinct from (new.cron, new.every, new.time_zone) then
+      new.cursor_at := old.cursor_at;
+    end if;
+    if old.paused_at is not null then
+      new.due_at := null;
+    end if;
+    delete from jobq.schedule s where s.name = new.name;
+    insert into jobq.schedule select new.*;
+  end if;
+  perform jobq.schedule_record(schedule_set.actor, 'schedule_set', new.name, null,
+    to_jsonb(new) - kept - 'name' || case when pg_column_size(new.args) > 1000 then '{"args": "..."}' else '{}'::jsonb end);
+  return true;
+end $$;
+
+-- schedule_lock locks a schedule and returns it. A name that nobody has is refused.
+create function jobq.schedule_lock(name text) returns jobq.schedule
+  language plpgsql
+  as $$
+declare
+  s jobq.schedule;
+begin
+  select x.* into s from jobq.schedule x where x.name = schedule_lock.name for update;
+  if not found then
+    raise sqlstate 'JQ002' using message = format('no schedule %s', coalesce(to_json(left(schedule_lock.name, 128))::text, 'null'));
+  end if;
+  return s;
+end $$;
+
+-- schedule_pause stops a schedule, until schedule_resume: nothing fires once this is
+-- committed. It says whether it was not paused before.
+create function jobq.schedule_pause(name text, reason text default null, actor text default current_user) returns boolean
+  language plpgsql
+  as $$
+begin
+  if char_length(reason) > 1024 then
+    raise sqlstate 'JQ001' using message = format('reason must be at most 1024 characters, not %s', char_length(reason));
+  end if;
+  if (jobq.schedule_lock(name)).paused_at is not null then
+    return false;
+  end if;
+  update jobq.schedule s
+    set paused_at = clock_timestamp(), paused_by = actor, pause_reason = reason, due_at = null, revision = s.revision + 1
+    where s.name = schedule_pause.name;
+  perform jobq.schedule_record(actor, 'schedule_pause', name, reason);
+  return true;
+end $$;
+
+-- schedule_resume lets a schedule fire again, at the ticks from now on. It says
+-- whether it was paused.
+create function jobq.schedule_resume(name text, actor text default current_user) returns boolean
+  language plpgsql
+  as $$
+begin
+  if (jobq.schedule_lock(name)).paused_at is null then
+    return false;
+  end if;
+  update jobq.schedule s
+    set paused_at = null, paused_by = null, pause_reason = null, cursor_at = greatest(s.cursor_at, clock_timestamp()),
+      due_at = clock_timestamp(), revision = s.revision + 1
+    where s.name = schedule_resume.name;
+  perform jobq.schedule_record(actor, 'schedule_resume', name, null);
+  return true;
+end $$;
+
+-- schedule_remove forgets a schedule. Its jobs stay.
+create function jobq.schedule_remove(name text, actor text default current_user) returns void
+  language plpgsql
+  as $$
+begin
+  perform jobq.schedule_lock(name);
+  delete from jobq.schedule s where s.name = schedule_remove.name;
+  perform jobq.schedule_record(actor, 'schedule_remove', name, null);
+end $$;
+
+-- schedule_run adds the job of a schedule now, whatever its ticks are and also when
+-- it is paused, and returns its id.
+create function jobq.schedule_run(name text, actor text default current_user) returns bigint
+  language plpgsql
+  as $$
+declare
+  s jobq.schedule := jobq.schedule_lock(name);
+begin
+  s.last_job_id := jobq.schedule_job(s, null);
+  update jobq.schedule x set last_job_id = s.last_job_id where x.name = s.name;
+  perform jobq.audit_begin(actor, 'schedule_run', name, format('job %s', s.last_job_id));
+  return s.last_job_id;
+end $$;
+
+-- sql/roles.sql says who may call them.
+revoke execute on function
+  jobq.schedule_job, jobq.schedule_fire, jobq.schedule_problem, jobq.schedule_record, jobq.schedule_set, jobq.schedule_lock,
+  jobq.schedule_pause, jobq.schedule_resume, jobq.schedule_remove, jobq.schedule_run
+  from public;

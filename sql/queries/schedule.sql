@@ -1,0 +1,124 @@
+-- ScheduleLook is up to 100 schedules in the order in which they are due, after
+-- (after_due_at, after_name), not included: those that are due by looked_at, and the
+-- next ones. Needs schedule_due_idx, whose entries of earlier ticks stay for as long
+-- as any transaction is open: so a look begins where nothing can be due before.
+-- name: ScheduleLook :many
+select s.name, s.revision, coalesce(s.cron, '')::text as cron, coalesce(extract(epoch from s.every), 0)::bigint as every_seconds,
+    s.time_zone, s.catch_up, s.catch_up_max, extract(epoch from s.catch_up_within)::bigint as catch_up_within_seconds,
+    s.cursor_at, s.due_at::timestamptz as due_at, s.failures, coalesce(s.error, '')::text as error, statement_timestamp()::timestamptz as looked_at
+  from jobq.schedule s
+  where s.due_at is not null and (s.due_at, s.name) > (sqlc.arg(after_due_at)::timestamptz, sqlc.arg(after_name)::text)
+  order by s.due_at, s.name
+  limit 100;
+
+-- ScheduleFire adds the jobs of ticks and moves the cursor, unless the schedule has
+-- changed since it was looked at, or somebody has it locked: then fired is false. See
+-- jobq.schedule_fire. Locks the schedule alone. Needs schedule_pkey and schedule_tick_pkey.
+-- name: ScheduleFire :many
+select coalesce(f.jobs, '{}')::bigint[] as jobs, (f.jobs is not null)::boolean as fired
+  from jobq.schedule_fire(sqlc.arg(name)::text, sqlc.arg(revision)::bigint, sqlc.arg(cursor_at)::timestamptz, sqlc.arg(ticks)::timestamptz[],
+    sqlc.arg(looked_at)::timestamptz, sqlc.narg(due_at)::timestamptz) as f(jobs);
+
+-- ScheduleFail keeps why a schedule does not work, and when it is to be tried again.
+-- Its cursor stays, so that its ticks are not lost. Zero rows when it has changed
+-- since, or somebody has it locked. Needs schedule_pkey.
+-- name: ScheduleFail :execrows
+update jobq.schedule s
+  set failures = least(s.failures, 1000000) + 1, error = left(sqlc.arg(error)::text, 1000), error_at = clock_timestamp(),
+    due_at = clock_timestamp() + sqlc.arg(again_in)::interval
+  where s.ctid = any(array(
+    select x.ctid from jobq.schedule x
+      where x.name = sqlc.arg(name)::text and x.revision = sqlc.arg(revision)::bigint and x.paused_at is null
+      for update skip locked));
+
+-- ScheduleRewind makes schedules go on whose cursor is far ahead of the clock: it was
+-- set forward, and back again. What they fired meanwhile stays in schedule_tick, and
+-- is not made again. Reads all schedules.
+-- name: ScheduleRewind :execrows
+update jobq.schedule s
+  set cursor_at = clock_timestamp(), due_at = clock_timestamp()
+  where s.ctid = any(array(
+    select x.ctid from jobq.schedule x
+      where x.due_at is not null and x.cursor_at > statement_timestamp() + interval '1 minute'
+      order by x.name
+      for update skip locked));
+
+-- ScheduleTickPrune forgets so many ticks that are older than the age, earliest
+-- first, as EventPrune does with events. Needs schedule_tick_at_idx.
+-- name: ScheduleTickPrune :one
+with deleted as (
+  delete from jobq.schedule_tick t
+    where t.ctid = any(array(
+      select x.ctid from jobq.schedule_tick x
+        where x.tick_at >= sqlc.arg(after)::timestamptz and x.tick_at < statement_timestamp() - sqlc.arg(age)::interval
+        order by x.tick_at
+        limit sqlc.arg(row_count)::integer
+        for update skip locked))
+    returning t.tick_at
+)
+select count(*) as deleted, coalesce(max(d.tick_at), sqlc.arg(after)::timestamptz)::timestamptz as last from deleted d;
+
+-- ScheduleList is a page of schedules by name, after a name. Args of more than 1000
+-- bytes are null there. Needs schedule_pkey.
+-- name: ScheduleList :many
+select s.name, coalesce(s.cron, '')::text as cron, coalesce(extract(epoch from s.every), 0)::bigint as every_seconds,
+    case when s.cron is null then '' else s.time_zone end::text as time_zone, s.kind,
+    (case when octet_length(s.args::text) <= sqlc.arg(args_max)::integer then s.args end)::jsonb as args, s.queue, s.priority, s.max_attempts,
+    coalesce(extract(epoch from s.timeout) * 1000, 0)::bigint as timeout_ms, coalesce(extract(epoch from s.backoff_base) * 1000, 0)::bigint as backoff_base_ms,
+    coalesce(extract(epoch from s.backoff_max) * 1000, 0)::bigint as backoff_max_ms, s.tags, s.metadata,
+    s.catch_up, s.catch_up_max, extract(epoch from s.catch_up_within)::bigint as catch_up_within_seconds, s.overlap, s.source, s.created_at,
+    s.paused_at, s.paused_by, s.pause_reason, s.cursor_at, s.due_at, s.last_tick_at, s.last_job_id, s.failures, s.error, s.error_at,
+    statement_timestamp()::timestamptz as looked_at
+  from jobq.schedule s
+  where s.name > sqlc.arg(after)::text
+  order by s.name
+  limit sqlc.arg(page_size)::integer;
+
+-- ScheduleGet is one schedule, with all its args. Needs schedule_pkey.
+-- name: ScheduleGet :one
+select s.name, coalesce(s.cron, '')::text as cron, coalesce(extract(epoch from s.every), 0)::bigint as every_seconds,
+    case when s.cron is null then '' else s.time_zone end::text as time_zone, s.kind,
+    s.args, s.queue, s.priority, s.max_attempts,
+    coalesce(extract(epoch from s.timeout) * 1000, 0)::bigint as timeout_ms, coalesce(extract(epoch from s.backoff_base) * 1000, 0)::bigint as backoff_base_ms,
+    coalesce(extract(epoch from s.backoff_max) * 1000, 0)::bigint as backoff_max_ms, s.tags, s.metadata,
+    s.catch_up, s.catch_up_max, extract(epoch from s.catch_up_within)::bigint as catch_up_within_seconds, s.overlap, s.source, s.created_at,
+    s.paused_at, s.paused_by, s.pause_reason, s.cursor_at, s.due_at, s.last_tick_at, s.last_job_id, s.failures, s.error, s.error_at,
+    statement_timestamp()::timestamptz as looked_at
+  from jobq.schedule s
+  where s.name = sqlc.arg(name)::text;
+
+-- ScheduleTickList is the latest ticks of a schedule, with the states of their jobs,
+-- of those that are there still. Needs schedule_tick_pkey.
+-- name: ScheduleTickList :many
+select t.tick_at, t.job_id, coalesce(j.state::text, '')::text as state
+  from (
+    select x.tick_at, x.job_id from jobq.schedule_tick x
+      where x.schedule = sqlc.arg(schedule)::text
+      order by x.tick_at desc
+      limit sqlc.arg(page_size)::integer
+  ) t
+  left join lateral (select x.state from jobq.job x where x.id = t.job_id limit 1) j on true
+  order by t.tick_at desc;
+
+-- ScheduleSet makes or changes a schedule, and says whether it did. Zero and empty
+-- values mean the default.
+-- name: ScheduleSet :one
+select jobq.schedule_set(sqlc.arg(name)::text, sqlc.arg(kind)::text, cron => nullif(sqlc.arg(cron)::text, ''), every => sqlc.narg(every)::interval,
+    time_zone => nullif(sqlc.arg(time_zone)::text, ''), args => sqlc.narg(args)::jsonb, queue => nullif(sqlc.arg(queue)::text, ''),
+    priority => sqlc.arg(priority)::bigint, max_attempts => nullif(sqlc.arg(max_attempts)::bigint, 0), timeout => sqlc.narg(timeout)::interval,
+    backoff_base => sqlc.narg(backoff_base)::interval, backoff_max => sqlc.narg(backoff_max)::interval, tags => sqlc.narg(tags)::text[],
+    metadata => sqlc.narg(metadata)::jsonb, catch_up => nullif(sqlc.arg(catch_up)::text, ''),
+    catch_up_max => nullif(sqlc.arg(catch_up_max)::integer, 0), catch_up_within => sqlc.narg(catch_up_within)::interval,
+    overlap => nullif(sqlc.arg(overlap)::text, ''), source => sqlc.arg(source)::text, actor => sqlc.arg(actor)::text)::boolean as changed;
+
+-- name: SchedulePause :one
+select jobq.schedule_pause(sqlc.arg(name)::text, sqlc.narg(reason)::text, sqlc.arg(actor)::text)::boolean as changed;
+
+-- name: ScheduleResume :one
+select jobq.schedule_resume(sqlc.arg(name)::text, sqlc.arg(actor)::text)::boolean as changed;
+
+-- name: ScheduleRemove :exec
+select jobq.schedule_remove(sqlc.arg(name)::text, sqlc.arg(actor)::text);
+
+-- name: ScheduleRun :one
+select jobq.schedule_run(sqlc.arg(name)::text, sqlc.arg(actor)::text)::bigint as job_id;
