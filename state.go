@@ -15,7 +15,7 @@ const (
 
 // StateDeleted stands for the state after a delete, where an operator's action is
 // recorded. No job has it.
-const StateDeleted State = "deleted"
+const StateDeleted = "deleted"
 
 // States are all states of jobs, in the order of a job's life.
 func States() []State {

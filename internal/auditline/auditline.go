@@ -39,11 +39,12 @@ func ids(all []int64) string {
 	return strings.Join(words, " ")
 }
 
-// OnJobs says whether the action was on jobs, and not on a queue, a worker or the
-// settings.
+// OnJobs says whether the action was on jobs, and not on a queue, a worker, a schedule
+// or the settings.
 func OnJobs(entry monitor.AuditEntry) bool {
 	switch entry.Action {
-	case jobq.ActionPause, jobq.ActionResume, jobq.ActionDrain, jobq.ActionSettings:
+	case jobq.ActionPause, jobq.ActionResume, jobq.ActionDrain, jobq.ActionSettings,
+		jobq.ActionScheduleSet, jobq.ActionSchedulePause, jobq.ActionScheduleResume, jobq.ActionScheduleRemove, jobq.ActionScheduleRun:
 		return false
 	case jobq.ActionRequeue, jobq.ActionCancel, jobq.ActionDelete, jobq.ActionEdit, jobq.ActionClone, jobq.ActionUndo:
 	}
