@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -174,16 +175,27 @@ func TestTUIStory(t *testing.T) {
 	out, _, code := invoke(t, "", "audit", "--json", "--database-url", url)
 	require.Zero(t, code)
 	require.NoError(t, json.Unmarshal([]byte(out), &entries))
+	lines := strings.Split(screen, "\n")
+	top := slices.IndexFunc(lines, func(line string) bool { return strings.Contains(line, "WHAT") })
+	// column is what a line has under one headline, up to the next.
+	column := func(line, from, to string) string {
+		begin, end := strings.Index(lines[top], from), 120
+		if to != "" {
+			end = strings.Index(lines[top], to)
+		}
+		return strings.TrimSpace(string([]rune(fmt.Sprintf("%-120s", line))[begin:end]))
+	}
 	var told, shown []string
 	for i, entry := range entries {
 		require.Equal(t, userAtHost()+" via jobq-tui", entry.Actor)
 		told = append(told, fmt.Sprintf("%d %s %s done %d refused %d jobs %v undoes %d undone by %d", entry.ID, entry.Action,
 			entry.Target, entry.Done, entry.Refused, entry.JobIDs, entry.Undoes, entry.UndoneBy))
-		line := strings.Split(screen, "\n")[4+i]
+		line := lines[top+1+i]
 		require.Contains(t, line, entry.At.UTC().Format("15:04:05"))
-		require.Contains(t, line, entry.Actor[:min(len(entry.Actor), 29)])
-		fields := strings.Fields(strings.TrimPrefix(line, ">"))
-		shown = append(shown, strings.Join(append([]string{fields[0]}, fields[2:6]...), " ")+" | "+strings.TrimSpace(string([]rune(fmt.Sprintf("%-120s", line))[98:])))
+		require.Contains(t, column(line, "WHO", "NOTE"), entry.Actor[:min(len(entry.Actor), 24)])
+		require.Equal(t, fmt.Sprint(entry.ID), strings.Fields(strings.TrimPrefix(line, ">"))[0])
+		counts := strings.Join(strings.Fields(column(line, "ACTION", "WHAT")), " ")
+		shown = append(shown, fmt.Sprintf("%d %s %s | %s", entry.ID, counts, column(line, "WHAT", "WHO"), column(line, "NOTE", "")))
 	}
 	require.Equal(t, []string{
 		"5 resume default done 0 refused 0 jobs [] undoes 0 undone by 0",
@@ -193,11 +205,11 @@ func TestTUIStory(t *testing.T) {
 		"1 pause default done 0 refused 0 jobs [] undoes 0 undone by 0",
 	}, told, "as JSON")
 	require.Equal(t, []string{
-		"5 resume 0 0 default | ",
+		"5 resume default | ",
 		fmt.Sprintf("4 requeue 1 0 %d | ", id),
 		fmt.Sprintf("3 undo 1 0 %d | undoes requeue 2", id),
 		fmt.Sprintf("2 requeue 1 0 %d | undone by 3", id),
-		"1 pause 0 0 default | to look at it",
+		"1 pause default | to look at it",
 	}, shown, "on the screen")
 	term.press(command.Quit)
 	term.await("\nready>\n")
