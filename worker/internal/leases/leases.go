@@ -37,7 +37,6 @@ type Lease struct {
 
 	// guarded by Set.mu
 	open     int // runs of it that are held
-	lost     bool
 	deadline time.Duration // when the worker gives it up unless it has been extended
 	extendAt time.Duration
 }
