@@ -87,7 +87,7 @@ func (q *queue) settleTx(run *Run, err error, state leases.State) (settled bool,
 	switch {
 	case fate.Completed:
 		if err != nil {
-			q.worker.log.Warn("handler returned an error after its transaction had completed the job", append(run.logAttrs(), "error", err)...)
+			q.worker.log.Warn("handler returned an error after its transaction had completed the job", append(run.logAttrs(), "error", textOf(err))...)
 		}
 		q.worker.observe(false, true)
 		q.worker.counts.completed.Add(1)

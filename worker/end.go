@@ -79,9 +79,23 @@ func (r *Run) released(started bool) result {
 }
 
 // endingOf decides how a run that did not succeed ended: by what the handler
-// says, and else by why its context was cancelled.
+// says, and else by why its context was cancelled. The error is the handler's, and
+// any of its methods may panic: then the attempt has failed.
 func endingOf(err, cause error) db.Ending {
-	ending := db.Ending{Outcome: string(jobq.OutcomeFailed), Error: excerpt.Error(err.Error()), Started: true}
+	ending := db.Ending{Outcome: string(jobq.OutcomeFailed), Error: excerpt.Error(textOf(err)), Started: true}
+	told := ending
+	if panicked := guard(func() error {
+		tell(&told, err, cause)
+		return nil
+	}); panicked != nil {
+		ending.Error = excerpt.Error(panicked.Error())
+		return ending
+	}
+	return told
+}
+
+// tell completes the ending by what is known of the error and the cause.
+func tell(ending *db.Ending, err, cause error) {
 	var retry *retryError
 	var snooze *snoozeError
 	var discard *discardError
@@ -106,7 +120,6 @@ func endingOf(err, cause error) db.Ending {
 	case errors.As(err, &retry):
 		ending.Delay = db.DelayOf(retry.after)
 	}
-	return ending
 }
 
 // unstorable is the result of a run whose own result the database refuses.

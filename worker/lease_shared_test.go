@@ -31,11 +31,12 @@ func together(t *testing.T, client *jobq.Client, count int) []int64 {
 
 // What tells a lease of an end gives it its full time again, in the database and
 // in the worker: while round trips follow one another, each has the row locked,
-// and extensions would come too rarely for the jobs that go on.
+// and extensions would come too rarely for the jobs that go on. Nothing else extends
+// it here: the next extension is due after minutes, and a connect of the listener,
+// which makes one at once, comes before the jobs.
 func TestEndsExtendTheLease(t *testing.T) {
 	t.Parallel()
 	client := newClient(t)
-	ids := together(t, client, 2)
 	begun, proceed := make(chan int, 2), make(chan struct{})
 	w := start(t, client, &worker.Config{Lease: time.Hour}, func(ctx context.Context, job *worker.Job[task]) error {
 		begun <- job.Args.N
@@ -46,6 +47,8 @@ func TestEndsExtendTheLease(t *testing.T) {
 		<-ctx.Done()
 		return context.Cause(ctx)
 	})
+	require.Eventually(t, func() bool { return worker.IsPresent(w.Worker) }, patience, time.Millisecond)
+	ids := together(t, client, 2)
 	receive(t, begun, "the first start")
 	receive(t, begun, "the second start")
 	before, deadline := awaitState(t, client, ids[1], jobq.StateRunning), worker.Deadline(w.Worker, ids[1])

@@ -272,7 +272,17 @@ func (l *load) needsNoDelay() bool {
 func (l *load) isStuck(now time.Duration) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return now >= l.movedAt+bufferTime
+	return now >= l.stuckAtLocked()
+}
+
+// stuckAtLocked is when the jobs in the buffer have waited for long enough; never
+// while each has a slot: it begins as soon as the machine has time for it, and to
+// give it back would only make every worker look for it.
+func (l *load) stuckAtLocked() time.Duration {
+	if l.inHand <= l.slots {
+		return clock.Never
+	}
+	return l.movedAt + bufferTime
 }
 
 // isIdle says whether nothing is in hand and nothing is to be stored. What only a
@@ -298,7 +308,7 @@ func (l *load) dues(buffered bool) (look, other time.Duration) {
 		other = l.resendAt
 	}
 	if buffered {
-		other = min(other, l.movedAt+bufferTime)
+		other = min(other, l.stuckAtLocked())
 	}
 	return look, other
 }

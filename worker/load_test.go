@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/worker/internal/clock"
 )
 
 // resultOf is the result of a failed run of the job under the lease.
@@ -69,4 +70,30 @@ func TestOneRoundTripForALease(t *testing.T) {
 	rest, _ := l.take(5, false, false)
 	require.Len(t, rest, 1)
 	require.EqualValues(t, 900, rest[0].run.row.LeaseToken)
+}
+
+// Jobs in the buffer that have waited long for a slot are for others. They wait for
+// one only while there are more jobs than slots: else each begins as soon as the
+// machine has time for it, and stays.
+func TestStuckJobsHaveNoSlot(t *testing.T) {
+	t.Parallel()
+	l := newLoad(2)
+	claimed := func(now time.Duration, count int) {
+		claim := l.begin(now, &db.JobClaimParams{JobCount: 10}, false)
+		l.answered(now, claim, make([]db.JobClaimRow, count), 0)
+	}
+	now := time.Hour
+	claimed(now, 2)
+	require.False(t, l.isStuck(now+time.Minute))
+	_, other := l.dues(true)
+	require.Equal(t, clock.Never, other, "nothing is due again and again")
+
+	now += time.Minute
+	claimed(now, 1)
+	_, other = l.dues(true)
+	require.Equal(t, now+bufferTime, other)
+	require.False(t, l.isStuck(other-1))
+	require.True(t, l.isStuck(other))
+	l.discarded(now)
+	require.False(t, l.isStuck(other+time.Minute))
 }

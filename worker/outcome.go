@@ -3,7 +3,6 @@ package worker
 import (
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"time"
 
 	"github.com/jobq-dev/jobq/worker/internal/leases"
@@ -24,9 +23,6 @@ var (
 	// wait: the job goes back to the queue and loses no attempt.
 	ErrDrained = errors.New("worker drained")
 )
-
-// stackBytesMax bounds what is kept of a panic's stack.
-const stackBytesMax = 8 << 10
 
 // retryError, snoozeError and discardError are what handlers return to say
 // more than that the run failed.
@@ -85,16 +81,3 @@ type blamelessError struct {
 
 func (e *blamelessError) Error() string { return e.err.Error() }
 func (e *blamelessError) Unwrap() error { return e.err }
-
-// panicError is a panic of a handler, with the stack that led to it.
-type panicError struct {
-	value any
-	stack []byte
-}
-
-func (e *panicError) Error() string { return fmt.Sprintf("panic: %v\n\n%s", e.value, e.stack) }
-
-func newPanicError(value any) *panicError {
-	stack := debug.Stack()
-	return &panicError{value: value, stack: stack[:min(len(stack), stackBytesMax)]}
-}

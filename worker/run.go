@@ -29,7 +29,7 @@ func (q *queue) execute(run *Run) {
 		q.refuse(run, err)
 		return
 	}
-	err := run.call(ctx)
+	err := guard(func() error { return run.call(ctx) })
 	run.ran = time.Since(run.began)
 	cause := context.Cause(ctx)
 	state := q.worker.keeper.held.Drop(&run.hold)
@@ -62,13 +62,8 @@ func (q *queue) refuse(run *Run, reason error) {
 	q.end(result{run: run, ending: &ending})
 }
 
-// call runs the handler and turns a panic into an error.
-func (r *Run) call(ctx context.Context) (err error) {
-	defer func() {
-		if value := recover(); value != nil {
-			err = newPanicError(value)
-		}
-	}()
+// call runs the handler within the middleware.
+func (r *Run) call(ctx context.Context) error {
 	handler, ok := r.worker.handlers.byKind[r.row.Kind]
 	if !ok { // the claim asks for handled kinds only
 		return errors.New("no handler for kind " + r.row.Kind)

@@ -58,7 +58,8 @@ type Config struct {
 	// SelfTest has found out.
 	OnDeaf func()
 	// SelfTest sends a notification to itself from another connection after
-	// the first connect, and waits for it.
+	// the first connect, and waits for it. It does so on a channel of its own, that
+	// nobody else listens on.
 	SelfTest bool
 	// PingEvery is how long the connection may be silent. Default 5 seconds.
 	PingEvery time.Duration
@@ -68,9 +69,10 @@ type Config struct {
 
 // Listener is the connection. Make one with New and call Run.
 type Listener struct {
-	config Config
-	tested bool
-	deaf   bool
+	config      Config
+	testChannel string // of the self-test
+	tested      bool
+	deaf        bool
 }
 
 // New returns a listener that has not connected yet.
@@ -93,7 +95,7 @@ func New(config Config) (*Listener, error) {
 	config.Pool = config.Pool.Copy()
 	config.Pool.ConnConfig.RuntimeParams["application_name"] = "jobq-listen"
 	config.Pool.ConnConfig.DialFunc = db.NoticeLoss(config.Pool.ConnConfig.DialFunc, lossTimeout)
-	return &Listener{config: config}, nil
+	return &Listener{config: config, testChannel: "jobq_self_test_" + rand.Text()}, nil
 }
 
 // Run listens until the context ends, and then returns nil, the connection
@@ -192,7 +194,9 @@ func (l *Listener) receive(ctx context.Context, conn *pgx.Conn) (heard bool, err
 	cancel()
 	switch {
 	case err == nil:
-		l.config.OnNotify(notification.Channel, notification.Payload)
+		if notification.Channel != l.testChannel { // what the self-test has sent may come late
+			l.config.OnNotify(notification.Channel, notification.Payload)
+		}
 		return true, nil
 	case ctx.Err() != nil || !pgconn.Timeout(err) || conn.IsClosed():
 		return false, err
@@ -215,8 +219,10 @@ func (l *Listener) selfTest(ctx context.Context, conn *pgx.Conn) error {
 		return err
 	}
 	defer db.Close(other, db.CloseTimeout)
-	token := "self-test " + rand.Text()
-	if _, err := other.Exec(ctx, "select pg_notify($1, $2)", l.config.Channels[0], token); err != nil {
+	if _, err := conn.Exec(ctx, "listen "+pgx.Identifier{l.testChannel}.Sanitize()); err != nil {
+		return err
+	}
+	if _, err := other.Exec(ctx, "select pg_notify($1, '')", l.testChannel); err != nil {
 		return err
 	}
 	waitCtx, cancelWait := context.WithTimeout(ctx, selfTestTimeout)
@@ -224,7 +230,7 @@ func (l *Listener) selfTest(ctx context.Context, conn *pgx.Conn) error {
 	for {
 		notification, err := conn.WaitForNotification(waitCtx)
 		switch {
-		case err == nil && notification.Payload == token:
+		case err == nil && notification.Channel == l.testChannel:
 			l.deaf = false
 			return nil
 		case err == nil:

@@ -143,6 +143,58 @@ func TestDeafnessBeginsAndEnds(t *testing.T) {
 	require.Equal(t, "after", receive(t, h.payloads, "the notification"))
 }
 
+// The self-test is heard by nobody else who listens on the same channels: to
+// another worker it would be word of work.
+func TestSelfTestDisturbsNobody(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Connect(t, pgtest.EmptyURL(t))
+	other := startListener(t, pool.Config(), nil)
+	receive(t, other.connects, "the other's connect")
+	healthy := make(chan struct{}, 100)
+	own := startListener(t, pool.Config(), func(c *listen.Config) {
+		c.SelfTest = true
+		c.OnHealthy = func(context.Context, *pgx.Conn) error {
+			healthy <- struct{}{}
+			return nil
+		}
+	})
+	receive(t, healthy, "the self-test's verdict")
+	notify(t, pool, "the end")
+	for _, h := range []*heard{other, own} {
+		require.Equal(t, "the end", receive(t, h.payloads, "the notification"))
+	}
+}
+
+// The self-test's own notification may come when it has been given up. It shows
+// that notifications arrive, and is none of the caller's. The "slow server" is a
+// pg_notify that sends nothing and remembers the channel.
+func TestSelfTestIsLate(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	pool := pgtest.Connect(t, pgtest.EmptyURL(t))
+	_, err := pool.Exec(ctx, "create table public.slow (channel text)")
+	require.NoError(t, err)
+	_, err = pool.Exec(ctx, "create function public.pg_notify(channel text, payload text) returns void language sql as 'insert into public.slow values (channel)'")
+	require.NoError(t, err)
+	config := pool.Config()
+	config.ConnConfig.RuntimeParams["search_path"] = "public, pg_catalog" // our pg_notify comes first
+	healthy := make(chan struct{}, 100)
+	h := startListener(t, config, func(c *listen.Config) {
+		c.SelfTest = true
+		c.OnHealthy = func(context.Context, *pgx.Conn) error {
+			healthy <- struct{}{}
+			return nil
+		}
+	})
+	receive(t, h.deaf, "the self-test's verdict")
+	require.Empty(t, healthy)
+	_, err = pool.Exec(ctx, "select pg_catalog.pg_notify(channel, '') from public.slow")
+	require.NoError(t, err)
+	receive(t, healthy, "word that the session hears")
+	notify(t, pool, "the end")
+	require.Equal(t, "the end", receive(t, h.payloads, "the notification"))
+}
+
 // A server that is slow while the self-test waits is not deaf for good: the first
 // notification that arrives in the same session shows it. The "slow server" is a
 // pg_notify that does nothing.

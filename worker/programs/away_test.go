@@ -184,6 +184,32 @@ func TestHTTPUnreachable(t *testing.T) {
 	require.Zero(t, programs.Failures(p, "cut"))
 }
 
+// mute is an error whose text panics.
+type mute struct{}
+
+func (mute) Error() string { panic("no words") }
+
+// A transport's error whose text panics fails the job, or sends it back where it
+// tells that there is no connection; the worker runs on.
+func TestHTTPErrorThatPanics(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	w, err := worker.New(client, &worker.Config{Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	p := programs.New(w)
+	broken := func(*http.Request) (*http.Response, error) { return nil, mute{} }
+	refused := func(*http.Request) (*http.Response, error) {
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: mute{}}
+	}
+	transport := &scripted{script: []func(*http.Request) (*http.Response, error){broken, refused}}
+	require.NoError(t, p.HandleHTTP("h", programs.HTTP{URL: "http://127.0.0.1:1/", Transport: transport}, nil))
+	run(t, w)
+	once := &jobq.EnqueueOptions{MaxAttempts: 1}
+	failed := awaitState(t, client, enqueueHTTP(t, client, "{}", once), jobq.StateFailed)
+	require.Contains(t, failed.LastError, "PANIC=Error method: no words")
+	awaitState(t, client, enqueueHTTP(t, client, "{}", once), jobq.StateCompleted)
+}
+
 // silent is a transport that tells nothing of its connections.
 type silent struct{}
 

@@ -75,13 +75,11 @@ func (s *Set[R]) AskAgain(l *Lease, now time.Duration) {
 
 // Answered acts on the answer to an extension that was sent at the instant. It
 // returns the runs of a lost lease that their handlers' own transactions may have
-// completed: Settle is to follow for each.
+// completed: Settle is to follow for each. Where the lease was lost meanwhile, it is
+// nobody's any more, and the answer changes nothing.
 func (s *Set[R]) Answered(l *Lease, answer Answer, settings Settings, sent time.Duration) (unsure []R) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if l.lost { // meanwhile
-		return nil
-	}
 	switch answer {
 	case OK:
 		if settings.TickerExtends() > 0 {

@@ -36,8 +36,7 @@ type Lease struct {
 	settings  *QueueSettings
 
 	// guarded by Set.mu
-	open     int // runs of it that are held
-	lost     bool
+	open     int           // runs of it that are held
 	deadline time.Duration // when the worker gives it up unless it has been extended
 	extendAt time.Duration
 }

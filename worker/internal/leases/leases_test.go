@@ -152,10 +152,14 @@ func TestLateAnswer(t *testing.T) {
 	r := w.claim(900, 0, 1)[0]
 	l := w.Due(20 * time.Second)[0]
 	w.Lose(&r.hold)
-	require.Empty(t, w.Answered(l, leases.OK, minute, 20*time.Second))
+	for _, answer := range []leases.Answer{leases.OK, leases.Busy, leases.Lost} {
+		require.Empty(t, w.Answered(l, answer, minute, 20*time.Second))
+		require.Empty(t, w.Due(time.Hour))
+		require.ErrorIs(t, w.Start(&r.hold, 0, r.stop), leases.ErrLost)
+	}
+	require.Equal(t, []*run{r}, w.reported, "once")
 	w.Cancel(l, []int64{1})
 	require.False(t, w.State(&r.hold).Cancelled)
-	require.Empty(t, w.Due(time.Hour))
 }
 
 // A handler does not begin when its lease is past its deadline, its job is

@@ -29,7 +29,6 @@ func (s *Set[R]) Expire(now time.Duration) {
 // loseLocked gives a lease up, with all its runs that are held and not known to be
 // completed.
 func (s *Set[R]) loseLocked(l *Lease) {
-	l.lost = true
 	for _, h := range s.held {
 		if h.lease == l && !h.state.Completed {
 			s.loseRunLocked(h)
@@ -40,12 +39,9 @@ func (s *Set[R]) loseLocked(l *Lease) {
 	}
 }
 
-// loseRunLocked gives a run up. One whose handler's own transaction may have ended
+// loseRunLocked gives up a run that is held: one that is lost is no longer. One whose handler's own transaction may have ended
 // it is not reported: whoever finds out that it has not reports it.
 func (s *Set[R]) loseRunLocked(h *Hold[R]) {
-	if h.state.Lost {
-		return
-	}
 	h.state.Lost = true
 	if h.cancel != nil {
 		h.cancel(ErrLost)

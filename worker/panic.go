@@ -1,0 +1,54 @@
+package worker
+
+import (
+	"fmt"
+	"runtime/debug"
+)
+
+// stackBytesMax bounds what is kept of a panic's stack.
+const stackBytesMax = 8 << 10
+
+// panicError is a panic of a handler, or of an error that it has returned: its
+// value, and the stack that led to it.
+type panicError struct{ text string }
+
+func (e *panicError) Error() string { return e.text }
+
+func newPanicError(value any) *panicError {
+	stack := debug.Stack()
+	return &panicError{fmt.Sprintf("panic: %s\n\n%s", describe(value), stack[:min(len(stack), stackBytesMax)])}
+}
+
+// guard calls a function of the user's, and turns a panic into an error.
+func guard(call func() error) (err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			err = newPanicError(value)
+		}
+	}()
+	return call()
+}
+
+// textOf is the text of an error that a handler has returned, or else how its own
+// method panics.
+func textOf(err error) (text string) {
+	panicked := guard(func() error {
+		text = err.Error()
+		return nil
+	})
+	if panicked != nil {
+		return fmt.Sprintf("text of an error of type %T: %s", err, panicked)
+	}
+	return text
+}
+
+// describe is the value of a panic as fmt prints it. That panics itself where the
+// value's own method panics with another value whose method panics as well.
+func describe(value any) (text string) {
+	defer func() {
+		if recover() != nil {
+			text = fmt.Sprintf("%T, whose text panics", value)
+		}
+	}()
+	return fmt.Sprint(value)
+}
