@@ -253,7 +253,7 @@ func TestExportOfList(t *testing.T) {
 	require.Contains(t, b.plain(), "without args, checkpoint and result")
 	narrow := newBench(80, 24)
 	narrow.press(Jobs, Export)
-	require.Regexp(t, `without args, +│\n.*checkpoint and result`, narrow.plain(), "it is read whole")
+	require.Regexp(t, `without args, +│.*\n.*checkpoint and result`, narrow.plain(), "it is read whole")
 	b.press(Leave, Delete)
 	b.tick(time.Second)
 	b.press(Yes, Export)

@@ -317,11 +317,12 @@ func TestPauseIsToldOnce(t *testing.T) {
 	paused := noon.Add(-time.Minute)
 	s := newStage(t, 120, 30, func(kit Kit) Screen { return NewQueues(kit) })
 	s.tell(data.Answer{Panel: data.Workers, Value: []monitor.Worker{}}, data.Answer{Panel: data.Queues, Value: []monitor.Queue{
-		{Name: "email", PausedAt: &paused, PausedBy: "ana", PauseReason: "audit"}, {Name: "video", HeadRunAt: &paused},
+		{Name: "email", PausedAt: &paused, PausedBy: "ana", PauseReason: "audit"}, {Name: "video", Available: 1, AvailableMax: 1, HeadRunAt: &paused},
 	}})
-	for !strings.Contains(s.text(), "> email") {
+	if !strings.Contains(s.text(), "> email") {
 		s.do("down")
 	}
+	require.Contains(t, s.text(), "> email")
 	require.Equal(t, 1, strings.Count(s.text(), "by ana: audit"))
 	require.NotContains(t, s.text(), " waiting ")
 	s.do("up")
