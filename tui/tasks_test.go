@@ -48,18 +48,18 @@ func tasks() []task {
 		}
 	}
 	return []task{
-		{what: "See whether anything is wrong, and where", seen: "Each queue in trouble with its reason; at 80 columns the reason goes on in a second line where there is room, else the last line counts what is left out", keys: []string{Overview}, shows: "! email: 1,000 failed in 20m"},
+		{what: "See whether anything is wrong, and where", seen: "Each queue in trouble with its reason, which goes on in the next line where there is room and is cut where there is none; the last line counts what is left out. Those that retry are among the scheduled", keys: []string{Overview}, shows: "! email: 1,000 failed in 20m"},
 		{what: "Find the failed jobs of a queue", seen: "The jobs, the last ended first, with the error; at 80 columns without the state, which the tab says", keys: []string{Jobs, Filter, "state:failed queue:email", Accept}, shows: "of 250  last ended first"},
 		{what: "Find jobs by kind, tag and args", seen: "How many match beside the state that is shown", keys: []string{Jobs, Filter, "kind:Send* tag:eu args.tenant=4411", Accept}, shows: "/ kind:Send* tag:eu args.tenant=4411"},
 		{what: "Open a job by its number", seen: "Properties, runs and output; from 120 columns the timeline beside them", keys: []string{Palette, "job 48213890", Accept}, shows: "Jobs ▸ 48213890"},
 		{what: "Read why a job failed, and what it wrote", seen: "How it ended and the output, once", keys: []string{Jobs, Open, Output}, shows: "smtp 421 4.7.0 rate limited"},
-		{what: "Let a failed job run again", seen: "The row says what it is now; `u` is named", keys: []string{Jobs, Requeue}, writes: []string{"requeue " + first}},
-		{what: "Take that back", seen: "How the job is now, or why it was left alone: it has run meanwhile", keys: []string{Jobs, Requeue, Undo}, writes: []string{"requeue " + first, "undo 1"}},
+		{what: "Let a failed job run again", seen: "The row says what it is now, and `u` is named; if it fails again at once, its new error follows within seconds", keys: []string{Jobs, Requeue}, writes: []string{"requeue " + first}},
+		{what: "Take that back", seen: "How the job is now, or why it was left alone: it has run meanwhile. Seen with jobs that waited in a paused queue", keys: []string{Jobs, Requeue, Undo}, writes: []string{"requeue " + first, "undo 1"}},
 		{
-			what: "Let all jobs that failed with one error run again", seen: "The question has the whole filter and the command at every size", keys: []string{Errors, Requeue, "250", Accept},
+			what: "Let all jobs that failed with one error run again", seen: "The question has the whole filter and the command at every size; then how many were changed, and the group is gone until they fail again", keys: []string{Errors, Requeue, "250", Accept},
 			writes: []string{`bulk requeue state:failed queue:email kind:SendInvoice err:="smtp 421 4.7.0 rate limited" age:<1d`},
 		},
-		{what: "Pause a queue and say why", seen: "Who paused it, when and why, below the list", keys: []string{Queues, Pause, "the mail server is away", Accept}, writes: []string{"pause email: the mail server is away"}},
+		{what: "Pause a queue and say why", seen: "Who paused it, when and why, below the list; at 80 columns the list itself may have room only for the mark `‖`", keys: []string{Queues, Pause, "the mail server is away", Accept}, writes: []string{"pause email: the mail server is away"}},
 		{what: "Let a paused queue go on", seen: "The hint says resume where the queue is paused", keys: []string{Queues, Down, Pause}, writes: []string{"resume billing"}},
 		{what: "See why a job waits", seen: "One line: no worker takes the queue, it is paused, all slots are in use", keys: []string{Jobs, Open}, given: waiting, shows: "waiting    the queue is paused by ana@laptop: audit"},
 		{what: "Find the jobs that have run longest", seen: "In the order of their starts, which is not that of their ids", keys: []string{Jobs, NextTab, NextTab, NextTab, Sort, "3"}, given: running, shows: "running longest first"},
@@ -72,8 +72,8 @@ func tasks() []task {
 		{what: "Delete some jobs", seen: "They stay for a moment, as deleted, and go", keys: []string{Jobs, Mark, Mark, Delete, wait, Yes}, writes: []string{"delete " + first + " 48213904:failed/5"}},
 		{what: "Copy a job's id, or the command that does the same", seen: "What was copied, for terminals that copy nothing", keys: []string{Jobs, Copy, "2"}, shows: "copied: 48213911"},
 		{what: "Write a list to a file", seen: "The name of the file; only what is loaded is in it, and the question says so", keys: []string{Jobs, Export, "c"}, shows: "wrote 100 jobs to jobq-jobs-20261121-140331.csv"},
-		{what: "Take a worker out of service", seen: "What it runs now, its slots and kinds in full below the list", keys: []string{Workers, Down, Drain, wait, Yes}, writes: []string{"drain web-7-991-k2"}},
-		{what: "See who did what, and undo one of it", seen: "Who, at every size; the whole note of the selected action below the list", keys: []string{Audit, Down, Undo, wait, Yes}, given: audit, writes: []string{"undo 8"}},
+		{what: "Take a worker out of service", seen: "Its slots and kinds in full below the list, and in the question how many jobs it runs; then that it drains, and seconds later it is gone", keys: []string{Workers, Down, Drain, wait, Yes}, writes: []string{"drain web-7-991-k2"}},
+		{what: "See who did what, and undo one of it", seen: "Who, at every size; the whole note of the selected action below the list, and then that it is undone and by which action", keys: []string{Audit, Down, Undo, wait, Yes}, given: audit, writes: []string{"undo 8"}},
 	}
 }
 

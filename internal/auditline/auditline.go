@@ -56,6 +56,8 @@ func OnJobs(entry monitor.AuditEntry) bool {
 func Note(entry monitor.AuditEntry) string {
 	note := printable.Line(entry.Note)
 	switch {
+	case entry.UndoneBy > 0 && note != "":
+		return fmt.Sprintf("undone by %d; %s", entry.UndoneBy, note)
 	case entry.UndoneBy > 0:
 		return fmt.Sprintf("undone by %d", entry.UndoneBy)
 	case entry.Undoes > 0:

@@ -27,6 +27,7 @@ func TestWords(t *testing.T) {
 		{monitor.AuditEntry{JobIDs: []int64{7}, Change: json.RawMessage(`{"priority": 2}`)}, `7 {"priority":2}`, ""},
 		{monitor.AuditEntry{Target: "email", Note: "from the UI"}, "email", "from the UI"},
 		{monitor.AuditEntry{JobIDs: []int64{7}, UndoneBy: 4}, "7", "undone by 4"},
+		{monitor.AuditEntry{Target: "email", UndoneBy: 4, Note: "books are closed"}, "email", "undone by 4; books are closed"},
 		{monitor.AuditEntry{JobIDs: []int64{7}, Undoes: 3, Note: "requeue"}, "7", "undoes requeue 3"},
 		{stopped, "queue:email", "not at its end"},
 		{resumed, "queue:email", "not at its end, resumed by bob"},

@@ -31,7 +31,11 @@ func (r Result) Failed() bool { return r.Err != nil || len(r.Acted.Problems()) >
 // Text says what came of it.
 func (r Result) Text() string {
 	if r.Err != nil {
-		return r.Verb + ": " + screen.ShortError(r.Err)
+		text := screen.ShortError(r.Err)
+		if strings.HasPrefix(text, r.Verb+" ") { // it says what was to be done
+			return text
+		}
+		return r.Verb + ": " + text
 	}
 	problems, jobs := r.Acted.Problems(), r.Acted.Jobs
 	switch {

@@ -1,6 +1,7 @@
 package acting
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -67,6 +68,14 @@ func TestUndoSaysHowJobsAre(t *testing.T) {
 	} {
 		require.Equal(t, want, Result{command.Undo, &operator.Acted{Jobs: jobs}, nil}.Text())
 	}
+}
+
+// An error says once what was to be done.
+func TestErrorsSayTheActionOnce(t *testing.T) {
+	t.Parallel()
+	conflict := fmt.Errorf("undo action 8: %w: queue email has had a resume meanwhile", jobq.ErrConflict)
+	require.Equal(t, "undo action 8: conflict: queue email has had a resume meanwhile", Result{command.Undo, nil, conflict}.Text())
+	require.Equal(t, "requeue: timed out", Result{command.Requeue, nil, jobq.ErrTimeout}.Text())
 }
 
 // No undo is offered for jobs that were only asked to stop: their workers know already.

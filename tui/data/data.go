@@ -147,8 +147,8 @@ type Event struct {
 	Took        time.Duration
 }
 
-// Ended is how many jobs have completed and failed, and how many runs have ended
-// otherwise: their jobs are retried, go on later, or are cancelled.
+// Ended is how many runs have completed, how many have failed, whether or not their
+// jobs are tried again, and how many ended otherwise: put off, or cancelled.
 type Ended struct{ Completed, Failed, Others int64 }
 
 // Feed is what workers have said since the one before.
@@ -185,7 +185,11 @@ func (e Event) Patch(job *jobq.Job, now time.Time) (applied bool) {
 			job.StartedAt, job.FinishedAt = &now, nil
 		}
 		if e.Percent > 0 || e.Stage != "" {
-			job.Progress = &jobq.Progress{Percent: e.Percent, Stage: e.Stage, At: now}
+			message := ""
+			if p := job.Progress; p != nil && p.Percent == e.Percent && p.Stage == e.Stage {
+				message = p.Message // of which events say nothing
+			}
+			job.Progress = &jobq.Progress{Percent: e.Percent, Stage: e.Stage, Message: message, At: now}
 		}
 	case jobq.StateCompleted, jobq.StateFailed, jobq.StateCancelled:
 		started := now.Add(-e.Took)

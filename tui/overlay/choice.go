@@ -2,9 +2,12 @@ package overlay
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 
 	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/x/ansi"
 
 	"github.com/jobq-dev/jobq/tui/command"
 	"github.com/jobq-dev/jobq/tui/request"
@@ -62,7 +65,8 @@ func (o *Choice) Choose(number int) (Result, bool) {
 
 // View draws the list, as much of it as there is room for.
 func (o *Choice) View() ([]string, *Spot) {
-	height := max(o.lines-6-len(o.about.Notes), 3)
+	notes := strings.Split(ansi.Wrap(strings.Join(append(slices.Clone(o.about.Notes), o.about.Hint), "\n"), o.inner(), " "), "\n")
+	height := max(o.lines-5-len(notes), 3)
 	if o.paint.Plain {
 		height = len(o.about.Items)
 	}
@@ -72,7 +76,7 @@ func (o *Choice) View() ([]string, *Spot) {
 		lines = append(lines, o.paint.Fit(o.mark(i)+" "+o.about.Items[i].Text, min(o.inner(), o.widest())))
 	}
 	lines = append(lines, "")
-	for _, note := range append(o.about.Notes, o.about.Hint) {
+	for _, note := range notes {
 		lines = append(lines, o.paint.Muted.Render(note))
 	}
 	return o.box(o.about.Title, lines), inBox(0, o.about.At-first)

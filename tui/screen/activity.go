@@ -36,7 +36,7 @@ const (
 // take adds what went wrong job by job, a few others, and the rest as counts.
 func (a *activity) take(feed data.Feed, paint *widget.Painter) {
 	var lines []happened
-	named := make(map[string]data.Ended) // those that have a line
+	named := make(map[string]ends) // by queue
 	for _, event := range feed.Events {
 		if event.State == jobq.StateRunning && event.Stage == "" && event.Percent == 0 {
 			continue
@@ -55,7 +55,7 @@ func (a *activity) take(feed data.Feed, paint *widget.Painter) {
 		line.text += paint.Arrow + " "
 		line.state, line.after = event.State, " "+format.Took(event.Took)
 		line.word = format.State(&jobq.Job{State: event.State, Attempts: event.Attempts})
-		named[event.Queue] = plus(named[event.Queue], event.State)
+		named[event.Queue] = plus(named[event.Queue], event)
 		lines = append(lines, line)
 	}
 	for _, queue := range slices.Sorted(maps.Keys(feed.Ended)) {
@@ -67,28 +67,42 @@ func (a *activity) take(feed data.Feed, paint *widget.Painter) {
 	a.last = a.last[:min(len(a.last), activityMax)]
 }
 
-// plus counts a run that has ended as the state says.
-func plus(ended data.Ended, state jobq.State) data.Ended {
-	switch state {
-	case jobq.StateCompleted:
-		ended.Completed++
-	case jobq.StateFailed:
-		ended.Failed++
+// ends are runs that have a line each. Of a job that is tried again the line does not
+// say whether its last run failed: it may have been put off, after an earlier failure.
+type ends struct {
+	data.Ended
+	retrying int64
+}
+
+// plus counts a run that has ended.
+func plus(named ends, event data.Event) ends {
+	switch {
+	case event.State == jobq.StateCompleted:
+		named.Completed++
+	case event.State == jobq.StateFailed:
+		named.Failed++
+	case event.State == jobq.StateScheduled && event.Attempts > 0:
+		named.retrying++
 	default:
-		ended.Others++
+		named.Others++
 	}
-	return ended
+	return named
 }
 
 // restText says how many runs have ended beside those that have a line; empty for none.
-func restText(all, named data.Ended) string {
+//
+// Example: 3 runs have failed and 1 was put off. The lines are of one that is failed and
+// of one that is tried again, which counts as failed too: "1 more failed, 1 put off".
+func restText(all data.Ended, named ends) string {
 	completed, failed, others := all.Completed-named.Completed, all.Failed-named.Failed, all.Others-named.Others
+	retried := min(named.retrying, max(failed, 0))
+	failed, others = failed-retried, others-(named.retrying-retried)
 	var parts []string
 	more := " more"
 	for _, part := range []struct {
 		count int64
 		word  string
-	}{{completed, "completed"}, {failed, "failed"}, {others, "retrying, put off or cancelled"}} {
+	}{{completed, "completed"}, {failed, "failed"}, {others, "put off or cancelled"}} {
 		if part.count > 0 {
 			parts = append(parts, format.Number(part.count)+more+" "+part.word)
 			more = ""

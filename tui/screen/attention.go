@@ -135,7 +135,7 @@ func (s *OverviewPage) failing() (lines []string) {
 			if f.Jobs >= s.Facts.FailedOfLate(name) {
 				jobs = "all"
 			}
-			line += fmt.Sprintf(", %s of %s: %s", jobs, widget.Clean(f.Kind), widget.Clean(f.Error))
+			line += fmt.Sprintf(", %s of %s: %s", jobs, widget.Clean(f.Kind), s.firstWords(f))
 		}
 		lines = append(lines, line)
 	}

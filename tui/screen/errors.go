@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 
 	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/x/ansi"
@@ -203,8 +204,21 @@ func (s *ErrorList) row(f monitor.Failure) map[string]string {
 	now := s.Paint.Now()
 	return map[string]string{
 		"JOBS": s.count(f), "QUEUE": widget.Clean(f.Queue), "KIND": widget.Clean(f.Kind), "FIRST": format.Ago(now.Sub(f.First)),
-		"LAST": format.Ago(now.Sub(f.Last)), "EXAMPLE": fmt.Sprint(f.Example), "ERROR": widget.Clean(f.Error),
+		"LAST": format.Ago(now.Sub(f.Last)), "EXAMPLE": fmt.Sprint(f.Example), "ERROR": s.firstWords(f),
 	}
+}
+
+// errorMax is how many characters of an error make a group: FailuresByError and
+// internal/filter have the same.
+const errorMax = 60
+
+// firstWords are those of the group's error, with a mark where the error goes on.
+func (b *base) firstWords(f monitor.Failure) string {
+	text := widget.Clean(f.Error)
+	if utf8.RuneCountInString(f.Error) >= errorMax {
+		text += b.Paint.More
+	}
+	return text
 }
 
 // count is how many jobs the group has, and whether there may be more.
@@ -301,7 +315,7 @@ func (s *ErrorList) Told() []string {
 	now := s.Paint.Now()
 	for i, f := range s.Facts.Errors.Groups {
 		lines = append(lines, toldRow(i, len(s.Facts.Errors.Groups), i == s.at(), fmt.Sprintf("%s of %s/%s, the first %s, the last %s, such as %d: %s", s.count(f),
-			widget.Clean(f.Queue), widget.Clean(f.Kind), format.When(f.First, now), format.When(f.Last, now), f.Example, widget.Clean(f.Error))))
+			widget.Clean(f.Queue), widget.Clean(f.Kind), format.When(f.First, now), format.When(f.Last, now), f.Example, s.firstWords(f))))
 	}
 	return lines
 }

@@ -37,6 +37,31 @@ func TestSilentRunsNeedAttention(t *testing.T) {
 	require.NotContains(t, s.text(), "said nothing")
 }
 
+// A group has the first 60 characters of an error: where it may go on, a mark says so,
+// here and on the overview.
+func TestErrorsSayThatTheyGoOn(t *testing.T) {
+	t.Parallel()
+	whole, cut := strings.Repeat("w", 59), strings.Repeat("ö", 60)
+	failures := monitor.Failures{Groups: []monitor.Failure{
+		{Queue: "email", Kind: "Send", Error: whole, Jobs: 2, First: noon, Last: noon, Example: 1},
+		{Queue: "video", Kind: "Encode", Error: cut, Jobs: 2, First: noon, Last: noon, Example: 2},
+	}}
+	minutes := []monitor.Minute{
+		{At: noon.Truncate(time.Minute), QueueStats: monitor.QueueStats{Queue: "email", Failed: 2}},
+		{At: noon.Truncate(time.Minute), QueueStats: monitor.QueueStats{Queue: "video", Failed: 2}},
+	}
+	for panel, make := range map[data.Panel]func(Kit) Screen{data.Errors: func(kit Kit) Screen { return NewErrors(kit) }, data.Failures: newOverview} {
+		s := newStage(t, 250, 40, make)
+		queues := data.Answer{Panel: data.Queues, Value: []monitor.Queue{{Name: "email"}, {Name: "video"}}}
+		s.tell(data.Answer{Panel: panel, Value: failures}, data.Answer{Panel: data.Minutes, Value: minutes}, queues)
+		for _, text := range []string{s.text(), strings.Join(s.Told(), "\n")} {
+			require.Contains(t, text, cut+"…")
+			require.Contains(t, text, whole)
+			require.NotContains(t, text, whole+"…")
+		}
+	}
+}
+
 // The errors say which of their figures are cut: how many failures were looked at,
 // and how many groups are listed. Of the example there is the whole error, as far
 // as there is room.

@@ -55,22 +55,33 @@ func (s *JobPage) runningLines(job *jobq.Job) []string {
 	}
 	progress := fmt.Sprintf(" Progress  none reported   %s elapsed", format.Took(elapsed))
 	if p := job.Progress; p != nil {
-		left := ""
+		left, bar := "", 24
 		if p.Percent > 1 && p.Percent < 100 {
 			left = "   about " + format.Took(time.Duration(float64(elapsed)*float64(100-p.Percent)/float64(p.Percent))) + " left"
 		}
+		if !s.wide() {
+			bar = 8
+		}
 		stage := strings.TrimSpace(widget.Clean(p.Stage) + " " + widget.Clean(p.Message))
-		progress = fmt.Sprintf(" Progress  %s  %s %.0f%%   %s elapsed%s   updated %s ago", stage, s.Paint.Progress(float64(p.Percent)/100, 24), p.Percent, format.Took(elapsed), left, format.Ago(now.Sub(p.At)))
+		progress = fmt.Sprintf(" Progress  %s  %s %.0f%%   %s elapsed%s", stage, s.Paint.Progress(float64(p.Percent)/100, bar), p.Percent, format.Took(elapsed), left)
+		progress = s.andIfItFits(progress, fmt.Sprintf("   updated %s ago", format.Ago(now.Sub(p.At))))
 	}
 	lease := " Lease     " + widget.Clean(job.LeaseOwner)
 	if job.LeaseExpiresAt != nil {
 		lease += "   ends in " + format.Ago(job.LeaseExpiresAt.Sub(now)) + " unless extended"
 	}
-	lease += fmt.Sprintf("   token %d", job.LeaseToken)
 	if job.CancelRequestedAt != nil {
 		lease += "   " + s.Paint.Warn.Render("asked to stop "+format.When(*job.CancelRequestedAt, now))
 	}
-	return []string{progress, lease}
+	return []string{progress, s.andIfItFits(lease, fmt.Sprintf("   token %d", job.LeaseToken))}
+}
+
+// andIfItFits adds to a line what is shown in full or not at all.
+func (s *JobPage) andIfItFits(line, more string) string {
+	if widget.Width(line+more) > s.cells {
+		return line
+	}
+	return line + more
 }
 
 // properties are what the job is.

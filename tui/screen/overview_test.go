@@ -111,6 +111,34 @@ func TestActivitySaysRetrying(t *testing.T) {
 	require.Contains(t, s.text(), "email/Send 4  20%")
 }
 
+// A run that failed and whose job is tried again has one line: it is not counted among
+// the others that failed as well.
+func TestActivityCountsRetriesOnce(t *testing.T) {
+	t.Parallel()
+	retried := data.Event{ID: 1, Queue: "email", Kind: "Send", State: jobq.StateScheduled, Attempts: 1}
+	cancelled := data.Event{ID: 2, Queue: "email", Kind: "Send", State: jobq.StateCancelled}
+	for _, test := range []struct {
+		events []data.Event
+		ended  data.Ended
+		want   string // "" for nothing more
+	}{
+		{[]data.Event{retried}, data.Ended{Failed: 1}, ""},
+		{[]data.Event{retried}, data.Ended{Failed: 3, Others: 1}, "email: 2 more failed, 1 put off or cancelled"},
+		{[]data.Event{retried}, data.Ended{Others: 1}, ""}, // it was put off, and had failed before
+		{[]data.Event{retried, cancelled}, data.Ended{Failed: 2, Others: 1}, "email: 1 more failed"},
+	} {
+		s := newStage(t, 120, 40, newOverview)
+		s.tell(data.Answer{Panel: data.Queues, Value: []monitor.Queue{{Name: "email", Slots: 1}}})
+		s.tell(data.Feed{At: noon, Events: test.events, Ended: map[string]data.Ended{"email": test.ended}})
+		require.Contains(t, s.text(), "email/Send 1 → retrying")
+		if test.want == "" {
+			require.NotContains(t, s.text(), " more ")
+		} else {
+			require.Regexp(t, test.want+` *(\n|$)`, s.text())
+		}
+	}
+}
+
 // Figures of failures have a unit: of how many jobs within which time.
 func TestFailuresHaveAUnit(t *testing.T) {
 	t.Parallel()

@@ -59,7 +59,7 @@ func (s *QueueList) detail() []string {
 		" 60 min    " + s.Paint.Spark(s.Facts.Series(q.Name, false), 60),
 		" failed    " + s.Paint.Spark(s.Facts.Series(q.Name, true), 60),
 	}
-	if reason := s.Facts.WhyWaiting(q, ""); reason != "" {
+	if reason := s.Facts.WhyWaiting(q, ""); reason != "" && q.PausedAt == nil { // who paused it stands above
 		lines = append(lines, " waiting   "+widget.Clean(reason))
 	}
 	return lines

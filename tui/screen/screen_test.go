@@ -311,6 +311,25 @@ func TestQueuesInUse(t *testing.T) {
 	require.Contains(t, s.text(), "67 in use: 3 claimed ahead, or in workers that drain")
 }
 
+// Who paused a queue, and why, stands once below the list of queues.
+func TestPauseIsToldOnce(t *testing.T) {
+	t.Parallel()
+	paused := noon.Add(-time.Minute)
+	s := newStage(t, 120, 30, func(kit Kit) Screen { return NewQueues(kit) })
+	s.tell(data.Answer{Panel: data.Workers, Value: []monitor.Worker{}}, data.Answer{Panel: data.Queues, Value: []monitor.Queue{
+		{Name: "email", PausedAt: &paused, PausedBy: "ana", PauseReason: "audit"}, {Name: "video", Available: 1, AvailableMax: 1, HeadRunAt: &paused},
+	}})
+	if !strings.Contains(s.text(), "> email") {
+		s.do("down")
+	}
+	require.Contains(t, s.text(), "> email")
+	require.Equal(t, 1, strings.Count(s.text(), "by ana: audit"))
+	require.NotContains(t, s.text(), " waiting ")
+	s.do("up")
+	require.Contains(t, s.text(), "> video")
+	require.Contains(t, s.text(), " waiting   no live worker takes jobs from the queue")
+}
+
 // The likely reason why a job waits is on its page and in its preview.
 func TestWhyWaiting(t *testing.T) {
 	t.Parallel()

@@ -145,6 +145,10 @@ func TestEventsLeaveNothingStale(t *testing.T) {
 	require.Equal(t, &jobq.Progress{Percent: 50, Stage: "rows", At: noon}, job.Progress)
 
 	job = running()
+	require.True(t, data.Event{ID: 1000, Token: 7, State: jobq.StateRunning, Percent: 40, Stage: "rows"}.Patch(job, noon))
+	require.Equal(t, &jobq.Progress{Percent: 40, Stage: "rows", Message: "4 of 10", At: noon}, job.Progress, "the message is of as much progress")
+
+	job = running()
 	job.RunAt = noon.Add(-time.Hour)
 	require.True(t, data.Event{ID: 1000, Token: 7, State: jobq.StateScheduled, Attempts: 1}.Patch(job, noon))
 	require.Empty(t, job.LeaseOwner)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -131,6 +132,31 @@ func TestAuditSaysWho(t *testing.T) {
 		require.NotRegexp(t, `pause +0`, s.text(), "no jobs were paused")
 		s.do("down")
 		require.Contains(t, s.text(), " what      delete 7: 1 job changed, 2 left alone")
+	}
+}
+
+// How far a run is can be read to its end at every size. What there is no room for, such
+// as the token, is left out and not cut.
+func TestRunningLinesAreReadWhole(t *testing.T) {
+	t.Parallel()
+	expires := noon.Add(time.Minute)
+	job := someJobs(1, jobq.StateRunning)[0]
+	started := noon.Add(-201 * time.Second)
+	job.StartedAt, job.FinishedAt, job.LeaseOwner, job.LeaseToken, job.LeaseExpiresAt = &started, nil, "vm-23310-bc4aa46d", 357341279027205, &expires
+	job.Progress = &jobq.Progress{Percent: 11, Stage: "encode", Message: "101 of 900", At: noon}
+	for _, cells := range []int{80, 120, 200} {
+		s := newStage(t, cells, 24, func(kit Kit) Screen { return NewJob(kit) })
+		s.tell(ShowJob{job.ID}, data.Answer{Panel: data.Job, About: storyQuestion{id: job.ID, output: true}, Value: Story{job: job}})
+		lines := strings.Split(s.text(), "\n")[:3]
+		text := strings.Join(lines, "\n")
+		require.Contains(t, text, " 11%   3m21s elapsed   about 27m06s left", cells)
+		require.Contains(t, text, " unless extended")
+		require.NotContains(t, text, "…")
+		require.Equal(t, cells >= 120, strings.Contains(text, "updated 0s ago"), cells)
+		require.Equal(t, cells >= 120, strings.Contains(text, "token 357341279027205"), cells)
+		for _, line := range lines {
+			require.LessOrEqual(t, len([]rune(line)), cells)
+		}
 	}
 }
 
