@@ -33,9 +33,11 @@
 // numbers run first. A worker is a process that claims jobs and gives them to
 // handlers; its id is the owner of the leases it holds. A lease is the
 // exclusive right to a job until it expires; a heartbeat extends it; the lease
-// token grows by one with each claim and fences every write. An attempt is a
+// token is the lease's id, larger with each claim, and fences every write. An attempt is a
 // run that counts against max_attempts: one that failed, timed out, or was
 // lost. The janitor reaps expired leases. Finish ends a run; release gives a
 // job back unharmed; snooze postpones it; drain lets a worker end its jobs
-// and take no new ones; requeue makes a finished job available again.
+// and take no new ones; requeue makes a finished job available again. A schedule
+// adds jobs by itself at the moments that its cron expression or interval names;
+// each such moment is a tick.
 package jobq

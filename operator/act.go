@@ -85,8 +85,8 @@ func (a *Acted) Problems() (problems []ActedJob) {
 	return problems
 }
 
-// Act requeues, cancels or deletes up to 1000 jobs in the name of the client's
-// Actor, and records it in the audit, from where it can be undone. What
+// Act requeues, cancels or deletes up to 1000 jobs in the operator's name,
+// and records it in the audit, from where it can be undone. What
 // cannot be done to one job keeps nothing from being done to the others.
 func (o *Operator) Act(ctx context.Context, action jobq.Action, targets ...Target) (*Acted, error) {
 	if action != jobq.ActionRequeue && action != jobq.ActionCancel && action != jobq.ActionDelete {
@@ -99,10 +99,16 @@ func (o *Operator) act(ctx context.Context, params db.JobActParams, targets []Ta
 	if len(targets) == 0 || len(targets) > 1000 {
 		return nil, fmt.Errorf("%s: %w: 1 to 1000 jobs, not %d", params.Action, jobq.ErrInvalid, len(targets))
 	}
+	if err := o.checkTexts(params.Action); err != nil {
+		return nil, err
+	}
 	params.Actor = o.actor
 	for _, target := range targets {
 		expected := ""
 		if target.State != "" {
+			if err := o.checkTexts(params.Action, argument{"state", string(target.State)}); err != nil {
+				return nil, err
+			}
 			expected = fmt.Sprintf("%s/%d", target.State, target.LeaseToken)
 		}
 		seen, err := seenOf(target.Seen, params.Change)

@@ -101,6 +101,9 @@ func (o *Operator) Bulk(ctx context.Context, params BulkParams) (BulkProgress, e
 	if params.Max < 0 || params.RatePerSecond < 0 {
 		return BulkProgress{}, fmt.Errorf("act by filter: %w: max and rate must not be negative", jobq.ErrInvalid)
 	}
+	if err := o.checkTexts("act by filter"); err != nil {
+		return BulkProgress{}, err
+	}
 	id, err := o.bulkID(ctx, params)
 	if err != nil {
 		return BulkProgress{}, err
@@ -283,7 +286,11 @@ func queryOf(chosen jobq.Filter) (filter.Query, error) {
 	if err != nil {
 		return filter.Query{}, err
 	}
-	return filter.ParseStored(text)
+	query, err := filter.ParseStored(text)
+	if err != nil {
+		return filter.Query{}, fmt.Errorf("%w: %w", jobq.ErrInvalid, err)
+	}
+	return query, nil
 }
 
 // bulkPage is the first page of what is left to do of an action. Jobs in other

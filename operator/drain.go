@@ -16,6 +16,9 @@ import (
 // ErrNotFound if there is no such worker. This cannot be undone.
 func (o *Operator) DrainWorker(ctx context.Context, id string) (bool, error) {
 	operation := fmt.Sprintf("drain worker %q", id)
+	if err := o.checkTexts(operation, argument{"worker", id}); err != nil {
+		return false, err
+	}
 	auditID, err := dberror.Retry(ctx, func() (int64, error) { return o.queries.WorkerDrain(ctx, o.actor, id) })
 	if errors.Is(err, pgx.ErrNoRows) {
 		return false, fmt.Errorf("%s: %w", operation, dberror.NotFound("no such worker"))

@@ -120,7 +120,7 @@ func seenOf(job *jobq.Job, change json.RawMessage) (json.RawMessage, error) {
 	return json.Marshal(seen)
 }
 
-// Edit changes up to 1000 jobs that wait, in the name of the client's Actor,
+// Edit changes up to 1000 jobs that wait, in the operator's name,
 // and records it in the audit, from where it can be undone. A job that runs or
 // has ended is left alone, with the reason: a requeue, or a Clone, is for those.
 // A job keeps its unique key, and its place in the line unless Queue, Priority
@@ -150,6 +150,9 @@ type Cloned struct {
 // and an undo removes the new job, unless a worker has had it.
 func (o *Operator) Clone(ctx context.Context, id int64, change JobChange) (*Cloned, error) {
 	operation := fmt.Sprintf("clone job %d", id)
+	if err := o.checkTexts(operation); err != nil {
+		return nil, err
+	}
 	columns, err := change.columns()
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", operation, err)

@@ -1,17 +1,20 @@
-// Package operator acts on jobs, queues and workers on behalf of a person: requeue,
+// Package operator acts on jobs, queues, schedules and workers on behalf of a person: requeue,
 // cancel, delete, edit and clone jobs, one by one or all that a filter matches,
-// pause and resume queues, change settings, drain workers. Each action is recorded
+// pause and resume queues, set, pause, run and remove schedules, change settings,
+// drain workers. Each action is recorded
 // in the audit with the name of who took it, and most can be undone. The database
 // role jobq_admin is needed.
 package operator
 
 import (
 	"cmp"
+	"fmt"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/storable"
 )
 
 // Operator acts on the database of a client. It is safe for concurrent use, keeps no
@@ -29,4 +32,17 @@ type Operator struct {
 func New(client *jobq.Client, actor string) *Operator {
 	schema := db.SchemaOf(client.Schema(), client.Sessions())
 	return &Operator{pool: client.Pool(), schema: schema, queries: schema.Queries(client.Pool()), actor: cmp.Or(actor, "unknown")}
+}
+
+// argument is a text that a call is given, with the name that errors have for it.
+type argument struct{ name, text string }
+
+// checkTexts refuses arguments, and an actor, that PostgreSQL cannot store.
+func (o *Operator) checkTexts(operation string, arguments ...argument) error {
+	for _, each := range append([]argument{{"actor", o.actor}}, arguments...) {
+		if err := storable.Text(each.name, each.text); err != nil {
+			return fmt.Errorf("%s: %w: %w", operation, jobq.ErrInvalid, err)
+		}
+	}
+	return nil
 }

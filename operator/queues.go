@@ -35,9 +35,13 @@ func (o *Operator) ResumeQueue(ctx context.Context, name string) (QueueActed, er
 
 // actOnQueue acts and records it in the audit.
 func (o *Operator) actOnQueue(ctx context.Context, params db.QueueActParams) (QueueActed, error) {
+	operation := fmt.Sprintf("%s queue %q", params.Action, params.Queue)
+	if err := o.checkTexts(operation, argument{"queue", params.Queue}, argument{"reason", db.Text(params.Note)}); err != nil {
+		return QueueActed{}, err
+	}
 	row, err := dberror.Retry(ctx, func() (db.QueueActRow, error) { return o.queries.QueueAct(ctx, params) })
 	if err != nil {
-		return QueueActed{}, dberror.Wrap(o.schema, fmt.Sprintf("%s queue %q", params.Action, params.Queue), err)
+		return QueueActed{}, dberror.Wrap(o.schema, operation, err)
 	}
 	return QueueActed{AuditID: row.Audit, Changed: row.Audit > 0, Known: row.Known}, nil
 }
@@ -62,6 +66,16 @@ type QueueChange struct {
 // together are ErrInvalid, with the reason.
 func (o *Operator) SetQueue(ctx context.Context, name string, change QueueChange) (auditID int64, err error) {
 	operation := fmt.Sprintf("set queue %q", name)
+	texts := []argument{{"queue", name}}
+	if change.Heartbeat != nil {
+		texts = append(texts, argument{"heartbeat", string(*change.Heartbeat)})
+	}
+	if change.Redelivery != nil {
+		texts = append(texts, argument{"redelivery", string(*change.Redelivery)})
+	}
+	if err := o.checkTexts(operation, texts...); err != nil {
+		return 0, err
+	}
 	columns, err := change.columns()
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", operation, err)

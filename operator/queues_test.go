@@ -21,6 +21,14 @@ func TestSetQueue(t *testing.T) {
 	client := jobtest.Client(t)
 	pointer := func(duration time.Duration) *time.Duration { return &duration }
 	progress, head, yes := jobq.HeartbeatProgress, jobq.RedeliverHead, true
+	for _, nothing := range []operator.QueueChange{{}, {Lease: pointer(time.Minute), ResetOnReap: new(false)}} {
+		id, err := operator.New(client, "test").SetQueue(ctx, "misspelt", nothing)
+		require.NoError(t, err)
+		require.Zero(t, id)
+		queues, err := monitor.New(client).Queues(ctx)
+		require.NoError(t, err)
+		require.Empty(t, queues, "defaults that are set leave no trace of the name")
+	}
 	require.NoError(t, jobtest.ErrorOf(operator.New(client, "test").SetQueue(ctx, "q", operator.QueueChange{
 		Lease: pointer(time.Minute), ExtendEvery: pointer(20 * time.Second), StaleGrace: pointer(time.Second),
 		RedeliveryDelay: pointer(time.Second), ResetOnReap: &yes,

@@ -20,6 +20,9 @@ import (
 // from now on. A paused one stays paused. ErrInvalid says what is wrong with it.
 func (o *Operator) SetSchedule(ctx context.Context, s jobq.Schedule) (changed bool, err error) {
 	operation := fmt.Sprintf("set schedule %q", s.Name)
+	if err := o.checkTexts(operation); err != nil {
+		return false, err
+	}
 	if err := checkSchedule(&s); err != nil {
 		return false, fmt.Errorf("%s: %w: %w", operation, jobq.ErrInvalid, err)
 	}
@@ -69,29 +72,45 @@ func checkSchedule(s *jobq.Schedule) error {
 // fires. The reason is for people, and may be empty. It says whether the schedule
 // was not paused before. ErrNotFound if there is none of that name.
 func (o *Operator) PauseSchedule(ctx context.Context, name, reason string) (changed bool, err error) {
+	operation := fmt.Sprintf("pause schedule %q", name)
+	if err := o.checkTexts(operation, argument{"name", name}, argument{"reason", reason}); err != nil {
+		return false, err
+	}
 	changed, err = dberror.Retry(ctx, func() (bool, error) {
 		return o.queries.SchedulePause(ctx, name, db.TextOrNull(reason), o.actor)
 	})
-	return changed, dberror.Wrap(o.schema, fmt.Sprintf("pause schedule %q", name), err)
+	return changed, dberror.Wrap(o.schema, operation, err)
 }
 
 // ResumeSchedule lets a schedule fire again, at the ticks from now on. It says
 // whether it was paused. ErrNotFound if there is none of that name.
 func (o *Operator) ResumeSchedule(ctx context.Context, name string) (changed bool, err error) {
+	operation := fmt.Sprintf("resume schedule %q", name)
+	if err := o.checkTexts(operation, argument{"name", name}); err != nil {
+		return false, err
+	}
 	changed, err = dberror.Retry(ctx, func() (bool, error) { return o.queries.ScheduleResume(ctx, name, o.actor) })
-	return changed, dberror.Wrap(o.schema, fmt.Sprintf("resume schedule %q", name), err)
+	return changed, dberror.Wrap(o.schema, operation, err)
 }
 
 // RemoveSchedule forgets a schedule. Jobs that it has added stay. ErrNotFound if
 // there is none of that name.
 func (o *Operator) RemoveSchedule(ctx context.Context, name string) error {
+	operation := fmt.Sprintf("remove schedule %q", name)
+	if err := o.checkTexts(operation, argument{"name", name}); err != nil {
+		return err
+	}
 	_, err := dberror.Retry(ctx, func() (struct{}, error) { return struct{}{}, o.queries.ScheduleRemove(ctx, name, o.actor) })
-	return dberror.Wrap(o.schema, fmt.Sprintf("remove schedule %q", name), err)
+	return dberror.Wrap(o.schema, operation, err)
 }
 
 // RunSchedule adds the job of a schedule now, whatever its ticks are and also when
 // it is paused, and returns its id. ErrNotFound if there is none of that name.
 func (o *Operator) RunSchedule(ctx context.Context, name string) (jobID int64, err error) {
+	operation := fmt.Sprintf("run schedule %q", name)
+	if err := o.checkTexts(operation, argument{"name", name}); err != nil {
+		return 0, err
+	}
 	jobID, err = dberror.Retry(ctx, func() (int64, error) { return o.queries.ScheduleRun(ctx, name, o.actor) })
-	return jobID, dberror.Wrap(o.schema, fmt.Sprintf("run schedule %q", name), err)
+	return jobID, dberror.Wrap(o.schema, operation, err)
 }

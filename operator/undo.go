@@ -19,12 +19,15 @@ import (
 // has no jobs. An action of which
 // nothing could be taken back can be undone later. Of a job that was deleted, the
 // latest 100 attempts come back. ErrNotFound if there is no such
-// action, ErrConflict if it is undone already, an undo itself, a drain, or a
-// pause or resume of a queue that was paused or resumed since, or a change of
-// settings that were changed since.
+// action, ErrConflict if it is undone already, an undo itself, a drain, an action
+// on a schedule, a pause or resume of a queue that was paused or resumed since, or
+// a change of settings that were changed since.
 func (o *Operator) Undo(ctx context.Context, auditID int64) (*Acted, error) {
 	operation := fmt.Sprintf("undo action %d", auditID)
 	undone := &Acted{}
+	if err := o.checkTexts(operation); err != nil {
+		return undone, err
+	}
 	if _, err := o.auditGet(ctx, auditID); err != nil {
 		return undone, dberror.Wrap(o.schema, operation, err)
 	}

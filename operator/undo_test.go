@@ -182,6 +182,12 @@ func TestOperatorInputs(t *testing.T) {
 		{"select jobq.act_queue_set('me', 'q', '{\"paused_by\": \"me\"}')", "change", `unknown member "paused_by"`},
 		{"select jobq.act_queue_set('me', 'q', '{\"lease\": null}')", "change", "lease must not be null"},
 		{"select jobq.act_queue_set('me', 'q', '{\"lease\": \"no\"}')", "change", "invalid input syntax for type interval"},
+		{"select jobq.act_queue_set('me', 'q', '{\"lease\": \"0 s\"}')", "lease", "1 second to 30 days"},
+		{"select jobq.act_queue_set('me', 'q', '{\"lease\": \"1 minute\", \"extend_every\": \"31 s\"}')", "extend_every", "positive and at most half of lease"},
+		{"select jobq.act_queue_set('me', 'q', '{\"heartbeat\": \"no\"}')", "heartbeat", "ticker, progress, both or off"},
+		{"select jobq.act_queue_set('me', 'q', '{\"stale_grace\": \"-1 s\"}')", "stale_grace", "0 to 30 days"},
+		{"select jobq.act_queue_set('me', 'q', '{\"redelivery\": \"middle\"}')", "redelivery", "head or tail"},
+		{"select jobq.act_queue_set('me', 'q', '{\"redelivery\": \"head\", \"redelivery_delay\": \"1 s\"}')", "redelivery_delay", "needs redelivery tail"},
 		{"select jobq.act_queue_set(null, 'q', '{\"lease\": \"5 s\"}')", "actor", "1 to 255 characters, not null"},
 		{"select jobq.act_settings('me', '1 hour')", "finished_retention", "1 day to 10 years, not 01:00:00"},
 		{"select jobq.act_settings(null, '2 days')", "actor", "1 to 255 characters, not null"},
@@ -192,6 +198,9 @@ func TestOperatorInputs(t *testing.T) {
 	entries, err := monitor.New(client).Audit(ctx, 0, 10)
 	require.NoError(t, err)
 	require.Empty(t, entries)
+	queues, err := monitor.New(client).Queues(ctx)
+	require.NoError(t, err)
+	require.Len(t, queues, 1, "only that of the job")
 }
 
 // A change of a queue's settings is in the audit with what it set, an undo puts back
@@ -213,6 +222,8 @@ func TestUndoSetQueue(t *testing.T) {
 	again, err := w.Operator.SetQueue(ctx, "q", operator.QueueChange{Lease: new(time.Hour)})
 	require.NoError(t, err)
 	require.Zero(t, again, "it was so already")
+	require.NoError(t, w.Client.Pool().QueryRow(ctx, `select coalesce(jobq.act_queue_set('me', 'q', '{"lease": "60 minutes", "stale_grace": "0 days"}'), 0)`).Scan(&again))
+	require.Zero(t, again, "in other words too")
 
 	change, err := w.Operator.SetQueue(ctx, "q", operator.QueueChange{Lease: new(30 * time.Second)})
 	require.NoError(t, err)

@@ -91,6 +91,14 @@ func PutOffWholeLine(w *Worker) bool {
 	return claim.IsWhole()
 }
 
+// isAtRest says whether nothing is under way, and nothing is going to be without
+// news.
+func (l *load) isAtRest() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.roundTrips == 0 && l.inHand == 0 && len(l.results) == 0 && l.planner.IsAtRest()
+}
+
 // PoolIsOpen says whether a worker that has run has left its connections open.
 func PoolIsOpen(w *Worker) bool {
 	return w.pool != nil && w.pool.Ping(context.Background()) == nil

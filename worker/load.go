@@ -312,11 +312,3 @@ func (l *load) dues(buffered bool) (look, other time.Duration) {
 	}
 	return look, other
 }
-
-// isAtRest says whether nothing is under way, and nothing is going to be without
-// news.
-func (l *load) isAtRest() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.roundTrips == 0 && l.inHand == 0 && len(l.results) == 0 && l.planner.IsAtRest()
-}

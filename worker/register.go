@@ -72,7 +72,7 @@ func (w *Worker) register(ctx context.Context) error {
 		}
 	}
 	for _, row := range rows {
-		w.queues[row.Queue].idleWorkers.Store(row.Fleet)
+		w.queues[row.Queue].idleWorkers.Store(row.IdleWorkers)
 		w.queues[row.Queue].settings.Store(leases.Settings{
 			Length:      time.Duration(row.LeaseMs) * time.Millisecond,
 			ExtendEvery: time.Duration(row.ExtendEveryMs) * time.Millisecond,

@@ -140,8 +140,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	background.Go(func() { w.digests.Run(flush, w.queries, w.log) })
 	background.Go(func() { w.spreader.Run(flush, w.queries, w.databaseTrouble) })
 	if listener != nil {
-		// Through the drain too: it holds the presence lock, and receives word of cancelled
-		// jobs. It ends with flush and has no other error.
+		// Through the drain too: it holds the presence lock, and receives notifications
+		// of cancelled jobs. It ends with flush and has no other error.
 		background.Go(func() { _ = listener.Run(flush) })
 	}
 	for _, q := range w.queues {

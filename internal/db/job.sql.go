@@ -75,17 +75,6 @@ func (q *Queries) JobCancel(ctx context.Context, id int64) (string, error) {
 	return state, err
 }
 
-const JobDelete = `-- name: JobDelete :one
-select jobq.delete_job($1::bigint)::boolean as deleted
-`
-
-func (q *Queries) JobDelete(ctx context.Context, id int64) (bool, error) {
-	row := q.db.QueryRow(ctx, JobDelete, id)
-	var deleted bool
-	err := row.Scan(&deleted)
-	return deleted, err
-}
-
 const JobGet = `-- name: JobGet :one
 select j.id, j.state, j.queue, j.kind, j.priority, j.attempts, j.max_attempts, j.crashes, j.lease_token, j.run_at,
     j.created_at, j.started_at, j.finished_at, j.lease_owner, j.lease_expires_at, j.cancel_requested_at, j.progressed_at,
@@ -163,16 +152,4 @@ func (q *Queries) JobGet(ctx context.Context, id int64) (JobGetRow, error) {
 		&i.Result,
 	)
 	return i, err
-}
-
-const JobRequeue = `-- name: JobRequeue :one
-select coalesce(jobq.requeue($1::bigint)::text, '')::text as state
-`
-
-// JobRequeue answers with the state afterwards, empty when there is no such job.
-func (q *Queries) JobRequeue(ctx context.Context, id int64) (string, error) {
-	row := q.db.QueryRow(ctx, JobRequeue, id)
-	var state string
-	err := row.Scan(&state)
-	return state, err
 }

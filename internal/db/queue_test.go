@@ -53,7 +53,7 @@ func TestQueueSettings(t *testing.T) {
 
 // A worker makes room for those who had room for the same jobs lately, and for
 // nobody else.
-func TestFleet(t *testing.T) {
+func TestIdleWorkers(t *testing.T) {
 	t.Parallel()
 	q := setUp(t)
 	worker := func(id, queues, kinds string, draining, room bool, silent time.Duration) {
@@ -70,7 +70,7 @@ func TestFleet(t *testing.T) {
 		ID: "w", Queues: []byte(`{"a": 1}`), Kinds: []string{"k"}, Programs: []byte("{}"), QueueNames: []string{"a"}, Silence: db.Interval(30 * time.Second),
 	})
 	require.NoError(t, err)
-	require.EqualValues(t, 1, rows[0].Fleet)
+	require.EqualValues(t, 1, rows[0].IdleWorkers)
 }
 
 // With many queues, the available jobs of each are counted up to a share of what

@@ -93,7 +93,7 @@ func TestEverythingAtOnce(t *testing.T) {
 	}
 	for range 4 {
 		loop("requeue", func(random *rand.Rand) error {
-			_, err := q.queries.JobRequeue(ctx, random.Int64N(2*jobs)+1)
+			_, err := q.pool.Exec(ctx, "select jobq.requeue($1)", random.Int64N(2*jobs)+1)
 			if code, _, _ := db.Refused(err); code == db.CodeConflict || code == db.CodeDuplicate { // it runs, or its key is taken
 				return nil
 			}

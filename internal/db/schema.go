@@ -56,7 +56,7 @@ func Channel(schema, topic string) string {
 const (
 	TopicWork   = "work"
 	TopicHead   = "head"
-	TopicTaken  = "taken" // a worker has looked after word of new jobs, and left none
+	TopicTaken  = "taken" // a worker has claimed after a notification of new jobs, and left none
 	TopicDue    = "due"
 	TopicCancel = "cancel"
 	TopicDrain  = "drain" // a worker is to

@@ -78,7 +78,7 @@ select n.name::text as queue,
     coalesce(q.heartbeat, 'ticker')::text as heartbeat,
     (select count(*) from jobq.worker w
       where w.has_room and not w.draining and w.heartbeat_at > clock_timestamp() - $1::interval
-        and w.queues -> n.name is not null and w.kinds && $2::text[]) as fleet,
+        and w.queues -> n.name is not null and w.kinds && $2::text[]) as idle_workers,
     greatest(coalesce((select extract(epoch from max(x.expires_at) - clock_timestamp()) * 1000 from jobq.watcher x), 0), 0)::bigint as watched_ms,
     exists (select from jobq.worker w where w.id = $3 and w.drain_requested_at is not null) as drain_requested
   from unnest($4::text[]) as n(name)
@@ -108,7 +108,7 @@ type WorkerBeatRow struct {
 	LeaseMs        int64
 	ExtendEveryMs  int64
 	Heartbeat      string
-	Fleet          int64
+	IdleWorkers    int64
 	WatchedMs      int64
 	DrainRequested bool
 }
@@ -148,7 +148,7 @@ func (q *Queries) WorkerBeat(ctx context.Context, arg WorkerBeatParams) ([]Worke
 			&i.LeaseMs,
 			&i.ExtendEveryMs,
 			&i.Heartbeat,
-			&i.Fleet,
+			&i.IdleWorkers,
 			&i.WatchedMs,
 			&i.DrainRequested,
 		); err != nil {

@@ -18,9 +18,9 @@ create table jobq.audit (
   held_by      text,        -- likewise: a random name for each who does
   actor        text        not null,
   action       text        not null,
-  target       text,        -- the filter, the queue or the worker
+  target       text,        -- the filter, the queue, the worker or the schedule
   note         text,
-  change       jsonb,       -- what an edit, a clone or a change of settings sets, by the names of columns
+  change       jsonb,       -- what an edit, a clone, or a change of settings or of a schedule sets, by the names of columns
   replaced     jsonb,       -- of a change of settings: what was set before, likewise
   constraint "actor must be 1 to 255 characters" check (char_length(actor) between 1 and 255),
   constraint "action must be known" check (action in ('requeue', 'cancel', 'delete', 'edit', 'clone', 'pause', 'resume', 'drain', 'settings', 'undo',
@@ -612,7 +612,8 @@ end $$;
 -- act_queue_set changes settings of a queue: the members of the change, which are
 -- named as the columns of jobq.queue. A lease without an extend_every that fits puts
 -- extend_every back to null, a third of the lease. It returns the audit row's id, or
--- null when the settings are so already. The queue need not be known.
+-- null when the settings are so already. The queue need not be known, and gets its
+-- row when a setting differs from its default.
 create function jobq.act_queue_set(actor text, queue text, change jsonb, note text default null) returns bigint
   language plpgsql
   as $$
@@ -631,6 +632,8 @@ declare
   end;
   was jobq.queue;
   wanted jobq.queue;
+  added boolean; -- the queue had no row
+  limit_broken text;
   old jsonb; -- what differs, before
   new jsonb; -- and after
   begun bigint;
@@ -639,6 +642,7 @@ begin
     raise sqlstate 'JQ001' using message = problem;
   end if;
   insert into jobq.queue (name) values (act_queue_set.queue) on conflict (name) do nothing;
+  added := found;
   select q.* into strict was from jobq.queue q where q.name = act_queue_set.queue for update;
   begin
     select r.* into wanted from jsonb_populate_record(was, change) r;
@@ -648,17 +652,26 @@ begin
   if not change ? 'extend_every' and wanted.extend_every > wanted.lease / 2 then
     wanted.extend_every := null;
   end if;
+  -- As text they would differ: 1 day and 24:00:00.
+  if wanted is not distinct from was then
+    if added then -- else a misspelt name would be known, without an entry in the audit
+      delete from jobq.queue q where q.name = act_queue_set.queue;
+    end if;
+    return null;
+  end if;
   select jsonb_object_agg(b.key, b.value), jsonb_object_agg(a.key, a.value) into old, new
     from jsonb_each(to_jsonb(was)) b
     join jsonb_each(to_jsonb(wanted)) a on a.key = b.key
     where a.key = any (names) and a.value <> b.value;
-  if new is null then
-    return null;
-  end if;
-  update jobq.queue q
-    set lease = wanted.lease, extend_every = wanted.extend_every, heartbeat = wanted.heartbeat, stale_grace = wanted.stale_grace,
-      redelivery = wanted.redelivery, redelivery_delay = wanted.redelivery_delay, reset_on_reap = wanted.reset_on_reap
-    where q.name = act_queue_set.queue;
+  begin
+    update jobq.queue q
+      set lease = wanted.lease, extend_every = wanted.extend_every, heartbeat = wanted.heartbeat, stale_grace = wanted.stale_grace,
+        redelivery = wanted.redelivery, redelivery_delay = wanted.redelivery_delay, reset_on_reap = wanted.reset_on_reap
+      where q.name = act_queue_set.queue;
+  exception when check_violation then
+    get stacked diagnostics limit_broken = constraint_name; -- which is the limit in words
+    raise sqlstate 'JQ001' using message = limit_broken;
+  end;
   begun := jobq.audit_begin(act_queue_set.actor, 'settings', act_queue_set.queue, act_queue_set.note, new);
   update jobq.audit a set replaced = old where a.id = begun;
   return begun;

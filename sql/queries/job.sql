@@ -17,10 +17,3 @@ select a.lease_token, a.number, a.outcome, a.worker_id, a.started_at, a.finished
 -- JobCancel answers with the state afterwards, empty when there is no such job.
 -- name: JobCancel :one
 select coalesce(jobq.cancel(sqlc.arg(id)::bigint)::text, '')::text as state;
-
--- JobRequeue answers with the state afterwards, empty when there is no such job.
--- name: JobRequeue :one
-select coalesce(jobq.requeue(sqlc.arg(id)::bigint)::text, '')::text as state;
-
--- name: JobDelete :one
-select jobq.delete_job(sqlc.arg(id)::bigint)::boolean as deleted;

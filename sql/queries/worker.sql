@@ -20,7 +20,7 @@ select n.name::text as queue,
     coalesce(q.heartbeat, 'ticker')::text as heartbeat,
     (select count(*) from jobq.worker w
       where w.has_room and not w.draining and w.heartbeat_at > clock_timestamp() - sqlc.arg(silence)::interval
-        and w.queues -> n.name is not null and w.kinds && sqlc.arg(kinds)::text[]) as fleet,
+        and w.queues -> n.name is not null and w.kinds && sqlc.arg(kinds)::text[]) as idle_workers,
     greatest(coalesce((select extract(epoch from max(x.expires_at) - clock_timestamp()) * 1000 from jobq.watcher x), 0), 0)::bigint as watched_ms,
     exists (select from jobq.worker w where w.id = sqlc.arg(id) and w.drain_requested_at is not null) as drain_requested
   from unnest(sqlc.arg(queue_names)::text[]) as n(name)
