@@ -124,6 +124,9 @@ func Deadline(w *Worker, id int64) time.Duration {
 	return status.Deadline
 }
 
+// ExtendNow makes a worker extend its leases at once.
+func ExtendNow(w *Worker) { w.keeper.wakeAll() }
+
 // LetExpire makes a worker give up the leases that it holds, as if it could not
 // have extended them in time.
 func LetExpire(w *Worker) { w.keeper.held.Expire(clock.Never / 2) }

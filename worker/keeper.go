@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
@@ -23,7 +22,8 @@ const (
 
 // keeper extends the leases that the worker holds, in one statement for all that
 // are due, or asks after them where the ticker does not extend; gives up those that
-// it could not extend in time; and stores what runs report.
+// it could not extend in time; finds out which jobs were cancelled, or completed by
+// their handlers; and stores what runs report.
 type keeper struct {
 	worker *Worker
 	held   *leases.Set[*Run]
@@ -60,19 +60,22 @@ func (k *keeper) wakeAll() {
 // run checks deadlines, extends leases and stores progress until the context
 // ends. What talks to the database runs beside the checks, one call of each
 // sort at a time: a database that does not answer must not keep the deadlines
-// from being seen.
+// from being seen. Nor may a locked day of the history, for which alone asking
+// waits, keep leases from being extended.
 func (k *keeper) run(ctx context.Context) {
 	var calls sync.WaitGroup
 	defer calls.Wait()
-	extending, flushing := make(chan struct{}, 1), make(chan struct{}, 1)
-	beside := func(busy chan struct{}, call func()) {
+	extending, asking, flushing := make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
+	beside := func(busy chan struct{}, call func()) (begun bool) {
 		select {
 		case busy <- struct{}{}:
 			calls.Go(func() {
 				call()
 				<-busy
 			})
+			return true
 		default: // the one before has not ended
+			return false
 		}
 	}
 	timer := time.NewTimer(0)
@@ -89,7 +92,12 @@ func (k *keeper) run(ctx context.Context) {
 		now := clock.SinceBoot()
 		k.held.Expire(now)
 		if due := k.held.Due(now); len(due) > 0 {
-			beside(extending, func() { k.extend(ctx, due) })
+			beside(extending, func() {
+				held, unsure := k.extend(ctx, due)
+				if !beside(asking, func() { k.ask(ctx, held, unsure) }) {
+					k.askAgain(held)
+				}
+			})
 		}
 		if k.hasProgress() {
 			beside(flushing, func() { k.flushProgress(ctx) })
@@ -114,8 +122,10 @@ func (k *keeper) tick() time.Duration {
 }
 
 // extend sends one extension of leases and acts on its answers. When it fails, the
-// leases stay due and are tried again soon, until their deadlines pass.
-func (k *keeper) extend(ctx context.Context, due []*leases.Lease) {
+// leases stay due and are tried again soon, until their deadlines pass. It returns
+// what is still to be asked: the leases that are held, whose jobs may have been
+// cancelled, and the runs of lost ones that their handlers may have completed.
+func (k *keeper) extend(ctx context.Context, due []*leases.Lease) (held []*leases.Lease, unsure []*Run) {
 	extensions := make([]db.Extension, len(due))
 	settings := make([]leases.Settings, len(due))
 	patience := callTimeout
@@ -125,26 +135,35 @@ func (k *keeper) extend(ctx context.Context, due []*leases.Lease) {
 		patience = min(patience, settings[i].KillMargin())
 	}
 	sent := clock.SinceBoot()
-	extendCtx, cancel := context.WithTimeout(ctx, patience)
-	answers, err := k.worker.schema.ExtendLeases(extendCtx, k.worker.pool, k.worker.id, extensions)
-	cancel()
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	answers, err := k.worker.schema.ExtendLeases(ctx, k.worker.pool, k.worker.id, extensions)
 	if err != nil {
 		k.worker.databaseTrouble(err)
-		return
+		return nil, nil
 	}
-	var unsure []*Run
 	for i, l := range due {
-		unsure = append(unsure, k.held.Answered(l, answerOf(answers[l.ID()]), settings[i], sent)...)
+		answer := answerOf(answers[l.ID()])
+		unsure = append(unsure, k.held.Answered(l, answer, settings[i], sent)...)
+		if answer != leases.Lost {
+			held = append(held, l)
+		}
 	}
-	ctx, cancel = context.WithTimeout(ctx, patience)
+	return held, unsure
+}
+
+// ask finds out what the answers to an extension leave open. Both parts share one
+// deadline, and the one that waits for fewer locks comes first: stopCancelled for
+// those of the days of its leases, settle for those of all days.
+func (k *keeper) ask(ctx context.Context, held []*leases.Lease, unsure []*Run) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
+	k.stopCancelled(ctx, held)
 	k.settle(ctx, unsure)
-	k.stopCancelled(ctx, slices.DeleteFunc(due, func(l *leases.Lease) bool { return answers[l.ID()] == db.LeaseLost }))
 }
 
 // stopCancelled stops the handlers of jobs that somebody has cancelled, of leases
-// that are held. When these cannot be found out, they are asked for again as soon as
-// after a lease that was busy.
+// that are held.
 func (k *keeper) stopCancelled(ctx context.Context, held []*leases.Lease) {
 	if len(held) == 0 {
 		return
@@ -156,13 +175,19 @@ func (k *keeper) stopCancelled(ctx context.Context, held []*leases.Lease) {
 	cancelled, err := k.worker.schema.CancelledJobs(ctx, k.worker.pool, ids)
 	if err != nil {
 		k.worker.databaseTrouble(err)
-		for _, l := range held {
-			k.held.AskAgain(l, clock.SinceBoot())
-		}
+		k.askAgain(held)
 		return
 	}
 	for _, l := range held {
 		k.held.Cancel(l, cancelled[l.ID()])
+	}
+}
+
+// askAgain makes leases due again as soon as if they had been busy: it could not be
+// found out which of their jobs were cancelled.
+func (k *keeper) askAgain(held []*leases.Lease) {
+	for _, l := range held {
+		k.held.AskAgain(l, clock.SinceBoot())
 	}
 }
 

@@ -190,7 +190,9 @@ with held as materialized (
   update jobq.lease l
     set expires_at = greatest(l.expires_at, clock_timestamp() + $4::interval)
     where $4::interval is not null and exists (select from held)
-      and l.id = (select y.id from jobq.lease y where y.id = $6 and y.lost_at is null for no key update skip locked)
+      and l.id = (select y.id from jobq.lease y
+        where y.id = $6 and y.owner = $7 and y.claimed_at = $8 and y.lost_at is null
+        for no key update skip locked)
     returning l.id
 )
 insert into jobq.progress as p (job_id, lease_id, progressed_at, percent, stage, message)

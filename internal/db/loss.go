@@ -35,14 +35,18 @@ func NoticeLoss(dial pgconn.DialFunc, within time.Duration) pgconn.DialFunc {
 // least 4 seconds, that the other end has vanished. The server keeps what a session has
 // locked until it notices: without this, many minutes. Its settings are those of the
 // session, and so are made only where that is known to be the connection's own; one
-// that was opened before is not changed. A server that refuses them is left alone.
+// that was opened before is not changed. Keepalives and the time-out are set one after
+// the other: a server that refuses the one may take the other.
 func (s *Schema) NoticeLoss(config *pgxpool.Config, within time.Duration) {
 	config.ConnConfig.DialFunc = NoticeLoss(config.ConnConfig.DialFunc, within)
 	before := config.AfterConnect
 	seconds := max(int(within.Seconds()), 4)
-	sql := fmt.Sprintf(`select pg_catalog.set_config('tcp_keepalives_idle', '%d', false), pg_catalog.set_config('tcp_keepalives_interval', '%d', false),
-		pg_catalog.set_config('tcp_keepalives_count', '2', false), pg_catalog.set_config('tcp_user_timeout', '%d', false)`,
-		seconds/2, seconds/4, within.Milliseconds())
+	statements := []string{
+		fmt.Sprintf(`select pg_catalog.set_config('tcp_keepalives_idle', '%d', false),
+			pg_catalog.set_config('tcp_keepalives_interval', '%d', false), pg_catalog.set_config('tcp_keepalives_count', '2', false)`,
+			seconds/2, seconds/4),
+		fmt.Sprintf(`select pg_catalog.set_config('tcp_user_timeout', '%d', false)`, within.Milliseconds()),
+	}
 	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 		if before != nil {
 			if err := before(ctx, conn); err != nil {
@@ -54,10 +58,11 @@ func (s *Schema) NoticeLoss(config *pgxpool.Config, within time.Duration) {
 		}
 		ctx, cancel := context.WithTimeout(ctx, within)
 		defer cancel()
-		_, err := conn.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol)
-		if refusal := new(pgconn.PgError); errors.As(err, &refusal) {
-			return nil
+		for _, sql := range statements {
+			if _, err := conn.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol); err != nil && !IsAnswer(err) {
+				return err
+			}
 		}
-		return err
+		return nil
 	}
 }

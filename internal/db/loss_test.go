@@ -1,13 +1,16 @@
 package db_test
 
 import (
+	"bytes"
 	"context"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -99,4 +102,59 @@ func TestServerNoticesLoss(t *testing.T) {
 		_, _ = conn.Exec(ctx, "select repeat('x', 1000000) from generate_series(1, 300)") // ends with the connection
 	})
 	require.Eventually(t, isFree, eventually, 50*time.Millisecond)
+}
+
+// rewriting is a connection that sends something else instead of one statement. The
+// other is filled up with spaces, so that the message stays as long as it says.
+type rewriting struct {
+	net.Conn
+	from, to string
+}
+
+func (r *rewriting) Write(message []byte) (int, error) {
+	if at := bytes.Index(message, []byte(r.from)); at >= 0 {
+		message = bytes.Clone(message)
+		end := at + bytes.IndexByte(message[at:], 0)
+		copy(message[at:end], r.to+strings.Repeat(" ", end-at-len(r.to)))
+	}
+	return r.Conn.Write(message)
+}
+
+// rewritten is a pool whose connections notice loss, and send the other statement
+// instead of the one that begins so.
+func rewritten(t *testing.T, url, from, to string) *pgxpool.Pool {
+	t.Helper()
+	config := noticing(t, url, db.SessionsOwn, 8*time.Second)
+	dial := config.ConnConfig.DialFunc
+	config.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		return &rewriting{conn, from, to}, err
+	}
+	pool, err := pgxpool.NewWithConfig(context.Background(), config)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+// A server that refuses one of the settings keeps the other, in either order. One
+// that ends the session while they are made has refused nothing: there is no
+// connection.
+func TestServerRefusesSettings(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	url := pgtest.TCPServer(t).URL("postgres")
+	const idle, timeout = "select pg_catalog.set_config('tcp_keepalives_idle'", "select pg_catalog.set_config('tcp_user_timeout'"
+	for refused, set := range map[string][]bool{idle: {false, true}, timeout: {true, false}} {
+		var found []bool
+		err := rewritten(t, url, refused, "select set_config('no', '', true)").QueryRow(ctx, `select array_agg(setting in ('4', '8000') order by name)
+			from pg_settings where name in ('tcp_keepalives_idle', 'tcp_user_timeout')`).Scan(&found)
+		require.NoError(t, err)
+		require.Equal(t, set, found, refused)
+	}
+	for _, ended := range []string{idle, timeout} {
+		_, err := rewritten(t, url, ended, "select pg_terminate_backend(pg_backend_pid())").Exec(ctx, "select")
+		var fatal *pgconn.PgError
+		require.ErrorAs(t, err, &fatal)
+		require.Equal(t, "57P01", fatal.Code)
+	}
 }

@@ -60,7 +60,9 @@ with held as materialized (
   update jobq.lease l
     set expires_at = greatest(l.expires_at, clock_timestamp() + sqlc.narg(extend_by)::interval)
     where sqlc.narg(extend_by)::interval is not null and exists (select from held)
-      and l.id = (select y.id from jobq.lease y where y.id = sqlc.arg(token) and y.lost_at is null for no key update skip locked)
+      and l.id = (select y.id from jobq.lease y
+        where y.id = sqlc.arg(token) and y.owner = sqlc.arg(owner) and y.claimed_at = sqlc.arg(claimed_at) and y.lost_at is null
+        for no key update skip locked)
     returning l.id
 )
 insert into jobq.progress as p (job_id, lease_id, progressed_at, percent, stage, message)

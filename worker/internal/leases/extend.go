@@ -89,6 +89,7 @@ func (s *Set[R]) Answered(l *Lease, answer Answer, settings Settings, sent time.
 	case Busy:
 		l.extendAt = sent + settings.busyRetry()
 	case Lost:
+		l.extendAt = sent + settings.busyRetry() // until Settle is through
 		return s.answeredLostLocked(l)
 	}
 	return nil

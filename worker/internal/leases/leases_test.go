@@ -229,6 +229,8 @@ func TestCompletingIsSettled(t *testing.T) {
 		due := w.Due(0)
 		require.Len(t, due, 1, "%s: the next extension tells", test.name)
 		require.Equal(t, []*run{r}, w.Answered(due[0], leases.Lost, minute, 0), test.name)
+		require.Empty(t, w.Due(0), "%s: asking takes its time", test.name)
+		require.Equal(t, due, w.Due(time.Second), "%s: it may have found out nothing", test.name)
 		w.Settle(&r.hold, test.completed, test.held)
 		state := w.State(&r.hold)
 		require.Equal(t, test.lost, state.Lost, test.name)
