@@ -57,7 +57,8 @@ func TestScheduleFires(t *testing.T) {
 	t.Parallel()
 	f, questions := setUpTraced(t, nil)
 	f.start(janitor.Config{ScanInterval: time.Hour})
-	require.Eventually(t, func() bool { return questions.times("NextDue") > 0 }, patience, time.Millisecond) // so only word of it helps
+	f.logged("leadership acquired", 1)
+	require.Eventually(t, func() bool { return questions.times("ScheduleFirst") > 0 }, patience, time.Millisecond) // so only word of it helps
 	f.exec(`select jobq.schedule_set('second', 'k', every => '1 s', args => '{"a": 1}', queue => 'q', tags => '{t}', metadata => '{"m": 2}')`)
 	f.eventuallyJobs("k", 2)
 	require.Zero(t, f.number(`select count(*) from jobq.job where not (queue = 'q' and args = '{"a": 1}' and tags = '{t}' and metadata ->> 'm' = '2'
@@ -170,6 +171,29 @@ func TestTicksHoldUpNoRecovery(t *testing.T) {
 	f.scheduled(3, "0")
 	f.eventually("select count(*) from jobq.job where state = 'available'", 6)
 	require.Equal(t, 1, f.number("select count(*) from pg_stat_activity where datname = current_database() and wait_event = 'PgSleep'"), "the insert waits still")
+}
+
+// Whoever has the table of schedules locked, as a migration of the application may,
+// keeps no lease from being reaped, and no job from being promoted.
+func TestLockOnSchedulesHoldsUpNoRecovery(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []janitor.Mode{janitor.Leader, janitor.Any} {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			f := setUp(t)
+			ctx := context.Background()
+			tx, err := f.pool.Begin(ctx)
+			require.NoError(t, err)
+			defer func() { require.NoError(t, tx.Rollback(ctx)) }()
+			_, err = tx.Exec(ctx, "lock table jobq.schedule")
+			require.NoError(t, err)
+			f.start(janitor.Config{Mode: mode, ScanInterval: 20 * time.Millisecond})
+			f.logged("schedules interrupted", 1) // so the janitor has met the lock
+			f.running(3, "-1 s", 25)
+			f.scheduled(3, "0")
+			f.eventually("select count(*) from jobq.job where state = 'available'", 6)
+		})
+	}
 }
 
 // An insert that takes too long is ended and tried again later; the others go on.
@@ -360,6 +384,8 @@ func TestNoScheduleCostsNothing(t *testing.T) {
 	f, questions := setUpTraced(t, nil)
 	f.start(janitor.Config{ScanInterval: time.Millisecond})
 	require.Eventually(t, func() bool { return questions.times("NextDue") >= 20 }, patience, time.Millisecond)
+	require.Positive(t, questions.times("ScheduleFirst"))
+	require.LessOrEqual(t, questions.times("ScheduleFirst"), questions.times("NextDue")+1)
 	for _, name := range []string{"ScheduleLook", "ScheduleFire", "ScheduleRewind"} {
 		require.Zero(t, questions.times(name), name)
 	}
@@ -379,7 +405,7 @@ func TestNotificationsOfSchedulesCostLittle(t *testing.T) {
 	f.start(janitor.Config{ScanInterval: time.Hour})
 	f.logged("leadership acquired", 1)
 	began := time.Now()
-	for questions.times("ScheduleLook") < 4 {
+	for questions.times("ScheduleFirst") < 5 { // one of them before it led
 		f.exec("select pg_notify(jobq.channel('schedule'), '')")
 	}
 	require.Greater(t, time.Since(began), 2*time.Second, "the first look may come at once")

@@ -1,3 +1,9 @@
+-- ScheduleFirst says when the first schedule is due, null if none is. It is a
+-- statement of its own, and not part of NextDue: while somebody has jobq.schedule
+-- locked, or the role may not read it, recovery goes on. Needs schedule_due_idx.
+-- name: ScheduleFirst :many
+select min(s.due_at)::timestamptz as due_at, statement_timestamp()::timestamptz as looked_at from jobq.schedule s where s.due_at is not null;
+
 -- ScheduleLook is up to 100 schedules in the order in which they are due, after
 -- (after_due_at, after_name), not included: those that are due by looked_at, and the
 -- next ones. Needs schedule_due_idx, whose entries of earlier ticks stay for as long
