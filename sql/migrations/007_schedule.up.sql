@@ -50,7 +50,7 @@ create table jobq.schedule (
   -- has no ticks any more.
   due_at          timestamptz default clock_timestamp(),
   last_tick_at    timestamptz,
-  last_job_id     bigint,
+  last_job_id     bigint,     -- of the latest tick that added one; not of schedule_run
   failures        integer     not null default 0, -- in a row
   error           text,       -- why it did not work, until it works again
   error_at        timestamptz,
@@ -337,17 +337,17 @@ begin
 end $$;
 
 -- schedule_run adds the job of a schedule now, whatever its ticks are and also when
--- it is paused, and returns its id.
+-- it is paused, and returns its id. For overlap skip, that job does not count.
 create function jobq.schedule_run(name text, actor text default current_user) returns bigint
   language plpgsql
   as $$
 declare
   s jobq.schedule := jobq.schedule_lock(name);
+  job bigint;
 begin
-  s.last_job_id := jobq.schedule_job(s, null);
-  update jobq.schedule x set last_job_id = s.last_job_id where x.name = s.name;
-  perform jobq.audit_begin(actor, 'schedule_run', name, format('job %s', s.last_job_id));
-  return s.last_job_id;
+  job := jobq.schedule_job(s, null);
+  perform jobq.audit_begin(actor, 'schedule_run', name, format('job %s', job));
+  return job;
 end $$;
 
 -- sql/roles.sql says who may call them.
