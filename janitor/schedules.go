@@ -44,9 +44,14 @@ type ticker struct {
 	own         *pgx.Conn // of a leader
 	wholeAt     time.Time // of the last look at all schedules; zero: it knows of no schedule
 	stuck       int       // passes in a row in which a schedule that is due was locked
+	// atOnce is how many ticks of a schedule one statement makes, after one took too
+	// long with more: half as many then, and again more after each that did not.
+	atOnce map[string]int
 }
 
-func newTicker(j *Janitor) *ticker { return &ticker{janitor: j, wake: make(chan struct{}, 1)} }
+func newTicker(j *Janitor) *ticker {
+	return &ticker{janitor: j, wake: make(chan struct{}, 1), atOnce: map[string]int{}}
+}
 
 // run fires schedules until the context ends.
 func (t *ticker) run(ctx context.Context) {
@@ -107,6 +112,7 @@ func (t *ticker) works() bool {
 func (t *ticker) rest() {
 	t.disconnect()
 	t.from, t.wholeAt, t.stuck = time.Time{}, time.Time{}, 0
+	clear(t.atOnce)
 	config := t.janitor.config
 	every := max(config.ScanInterval, stuckDelay)
 	if t.janitor.elects() && !t.janitor.leading.Load() {
@@ -307,20 +313,32 @@ func (l *look) fire(ctx context.Context, row db.ScheduleLookRow) error {
 	j := l.ticker.janitor
 	plan, err := planFires(row)
 	if err != nil {
-		return l.failed(ctx, row, err)
+		return l.failed(ctx, row, err, againIn(row))
 	}
+	planned := len(plan.ticks)
+	plan.cut(l.ticker.atOnce[row.Name], row.LookedAt.Time)
 	callCtx, cancel := context.WithTimeout(ctx, j.tickLimits.statement+taskTimeout)
 	defer cancel()
 	jobs, fired, err := j.schema.FireSchedule(callCtx, l.on, db.Fire{
-		Name: row.Name, Revision: row.Revision, CursorAt: row.CursorAt.Time, Ticks: plan.ticks, LookedAt: row.LookedAt.Time, DueAt: plan.next,
+		Name: row.Name, Revision: row.Revision, CursorAt: row.CursorAt.Time, Ticks: plan.ticks, LookedAt: plan.until, DueAt: plan.next,
 		Statement: j.tickLimits.statement, Lock: j.tickLimits.lock,
 	})
 	if err != nil {
-		return l.failed(ctx, row, err)
+		rest := againIn(row)
+		if isStatementTimeout(err) && len(plan.ticks) > 1 {
+			l.ticker.atOnce[row.Name] = len(plan.ticks) / 2
+			rest = tickRest // fewer may do
+		}
+		return l.failed(ctx, row, err, rest)
 	}
 	if !fired { // or another janitor was faster; the next look tells the two apart
 		l.locked = true
 		return nil
+	}
+	if len(plan.ticks) == planned {
+		delete(l.ticker.atOnce, row.Name)
+	} else {
+		l.ticker.atOnce[row.Name] += len(plan.ticks)/4 + 1
 	}
 	if plan.next != nil {
 		l.wakeFor(*plan.next)
@@ -334,8 +352,13 @@ func (l *look) fire(ctx context.Context, row db.ScheduleLookRow) error {
 	return nil
 }
 
+// againIn is how long a schedule rests that has failed once more.
+func againIn(row db.ScheduleLookRow) time.Duration {
+	return min(tickRest<<min(row.Failures, 10), tickRestMax)
+}
+
 // failed keeps in a schedule's row why it does not work, and tells it once.
-func (l *look) failed(ctx context.Context, row db.ScheduleLookRow, err error) error {
+func (l *look) failed(ctx context.Context, row db.ScheduleLookRow, err error, againIn time.Duration) error {
 	j := l.ticker.janitor
 	if ctx.Err() != nil || !db.IsAnswer(err) && !isBroken(err) {
 		return err
@@ -343,7 +366,6 @@ func (l *look) failed(ctx context.Context, row db.ScheduleLookRow, err error) er
 	text := failureText(err)
 	callCtx, cancel := context.WithTimeout(ctx, taskTimeout)
 	defer cancel()
-	againIn := min(tickRest<<min(row.Failures, 10), tickRestMax)
 	kept, recordErr := l.queries.ScheduleFail(callCtx, db.ScheduleFailParams{
 		Error: text, AgainIn: db.Interval(againIn), Name: row.Name, Revision: row.Revision,
 	})

@@ -213,6 +213,23 @@ func TestSlowTicks(t *testing.T) {
 	f.eventually("select count(*) from jobq.schedule where error is not null or failures > 0", 0)
 }
 
+// When the ticks to catch up with are too many for one statement, it makes fewer at
+// once: after a long outage, a schedule does not try the same for ever.
+func TestManySlowTicks(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	const ticks = 100
+	f.triggered("slow", `perform set_config('mine.inserts', (coalesce(nullif(current_setting('mine.inserts', true), ''), '0')::integer + 1)::text, true);
+		if current_setting('mine.inserts')::integer > 20 then perform pg_sleep(600); end if`) // that many at once are too slow
+	f.exec("select jobq.schedule_set('slow', 'slow', every => '1 h', catch_up => 'all', catch_up_max => $1, catch_up_within => '30 days')", ticks)
+	f.exec("update jobq.schedule set cursor_at = now() - interval '10 days'")
+	f.start(janitor.Config{}, janitor.TickLimit(500*time.Millisecond))
+	f.eventuallyJobs("slow", ticks)
+	f.eventually("select count(*) from jobq.schedule where error is null and failures = 0 and due_at > now()", 1)
+	require.Zero(t, f.number("select count(*) from jobq.schedule_tick t where not exists (select from jobq.job j where j.id = t.job_id and j.run_at = t.tick_at)"))
+	require.Equal(t, f.number("select count(*) from jobq.schedule_tick"), f.number("select count(*) from jobq.job"))
+}
+
 // An insert that is refused since somebody has a lock that it needs is tried again,
 // and stops no other.
 func TestLockedRefusal(t *testing.T) {
