@@ -258,7 +258,7 @@ func (l *look) rewind(ctx context.Context) error {
 	defer cancel()
 	rewound, err := l.queries.ScheduleRewind(ctx)
 	if err == nil && rewound > 0 {
-		l.ticker.janitor.log.Warn("the clock was set back: schedules go on from now", "count", rewound)
+		l.ticker.janitor.log.Warn("the clock was set back: schedules go on from two minutes ago", "count", rewound)
 	}
 	return err
 }

@@ -379,6 +379,21 @@ func TestClockSetBack(t *testing.T) {
 	require.Zero(t, f.number("select count(*) from jobq.job j where kind = 'k' and j.run_at <= (select min(tick_at) + interval '3 s' from jobq.schedule_tick)"))
 }
 
+// A tick that came after the clock was set back, and before a janitor has seen that,
+// is not lost.
+func TestTickBeforeRewind(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	f.exec("select jobq.schedule_set('s', 'k', cron => to_char(now() at time zone 'UTC', 'FMMI FMHH24 * * *'))") // daily, and last within this minute
+	f.exec("update jobq.schedule set created_at = now() - interval '1 day', cursor_at = now() + interval '2 hours', due_at = now() + interval '22 hours'")
+	f.start(janitor.Config{})
+	f.eventuallyJobs("k", 1)
+	f.exec("update jobq.schedule set cursor_at = now() + interval '2 hours', due_at = now() + interval '22 hours'")
+	f.start(janitor.Config{Mode: janitor.Any}) // it looks at all when it begins
+	f.eventually("select count(*) from jobq.schedule where cursor_at < now() and due_at > now()", 1)
+	require.Equal(t, 1, f.number(jobsOfKind, "k"), "once")
+}
+
 // A tick is fired after its moment, by a timer and not by polling, and does not
 // drift. (bensheldon/good_job#1543)
 func TestPunctualTicks(t *testing.T) {

@@ -415,7 +415,7 @@ func (q *Queries) ScheduleResume(ctx context.Context, name string, actor string)
 
 const ScheduleRewind = `-- name: ScheduleRewind :execrows
 update jobq.schedule s
-  set cursor_at = clock_timestamp(), due_at = clock_timestamp()
+  set cursor_at = least(clock_timestamp(), greatest(clock_timestamp() - interval '2 minutes', s.created_at)), due_at = clock_timestamp()
   where s.ctid = any(array(
     select x.ctid from jobq.schedule x
       where x.due_at is not null and x.cursor_at > statement_timestamp() + interval '1 minute'
@@ -424,8 +424,9 @@ update jobq.schedule s
 `
 
 // ScheduleRewind makes schedules go on whose cursor is far ahead of the clock: it was
-// set forward, and back again. What they fired meanwhile stays in schedule_tick, and
-// is not made again. Reads all schedules.
+// set forward, and back again. The janitor looks once a minute, so they go on from two
+// minutes ago: no tick since the clock was set back is lost. What they have fired stays
+// in schedule_tick, and is not made again. Reads all schedules.
 func (q *Queries) ScheduleRewind(ctx context.Context) (int64, error) {
 	result, err := q.db.Exec(ctx, ScheduleRewind)
 	if err != nil {
