@@ -29,8 +29,8 @@ type Schedule struct {
 	PausedAt    *time.Time `json:"paused_at,omitempty"`
 	PausedBy    string     `json:"paused_by,omitempty"`
 	PauseReason string     `json:"pause_reason,omitempty"`
-	// NextAt is the next tick; nil while it is paused, and when there is none. It may
-	// be a moment ago.
+	// NextAt is the next tick; nil while it is paused, and when there is none. It lies
+	// in the past while no janitor runs, however far back, and while it does not work.
 	NextAt *time.Time `json:"next_at,omitempty"`
 	// LastTickAt is the latest tick, and LastJobID the job of the latest one that
 	// added one: not a job that a person has wanted.
