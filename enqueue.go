@@ -84,6 +84,8 @@ type EnqueueOptions struct {
 // EnqueueOptions, so that a caller cannot go back to, say, priority 0 or to no
 // timeout where the kind has another default.
 //
+// Only enqueues from Go use them: not schedules, nor SQL, nor the command jobq enqueue.
+//
 // The method belongs to the type, not to the client, so that every program that
 // enqueues the kind has the same defaults. They may depend on the args: a unique key
 // usually does.

@@ -293,7 +293,7 @@ func (j *Janitor) checkVersion(ctx context.Context) error {
 }
 
 func (j *Janitor) newPasses(on db.DBTX) *passes {
-	return &passes{janitor: j, queries: j.schema.Queries(on), ticksFunc: j.ticker.heard}
+	return &passes{janitor: j, queries: j.schema.Queries(on)}
 }
 
 func (j *Janitor) wakeChores() {

@@ -38,6 +38,7 @@ func (j *Janitor) lead(ctx context.Context, started, healthy func()) error {
 	}
 	j.leading.Store(true)
 	j.wakeChores()
+	j.ticker.changed()
 	j.log.Info("leadership acquired")
 	j.tell(ctx, Event{Type: monitor.EventLeadershipAcquired})
 	passes := j.newPasses(conn)

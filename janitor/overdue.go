@@ -29,8 +29,10 @@ type neglect struct {
 }
 
 func (j *Janitor) newNeglect() *neglect {
-	return &neglect{janitor: j, bound: j.config.LeaderTTL + 2*j.config.LeaderRetry}
+	return &neglect{janitor: j, bound: j.neglectBound()}
 }
+
+func (j *Janitor) neglectBound() time.Duration { return j.config.LeaderTTL + 2*j.config.LeaderRetry }
 
 // lasts says whether to do the work without the lock.
 func (n *neglect) lasts() bool { return time.Now().Before(n.until) }
@@ -71,7 +73,6 @@ func (j *Janitor) watch(ctx context.Context) {
 	pool := j.pool()
 	neglect := j.newNeglect()
 	passes := j.newPasses(pool)
-	passes.ticksFunc = j.ticker.watchTicks(neglect.bound)
 	passes.step = func(ctx context.Context, work func(context.Context, session) error) (bool, error) {
 		force := passes.refused > 0 && time.Since(passes.refusedSince) > neglect.bound
 		return j.turn(ctx, pool, stepLimits, db.LockRescue, force, work)

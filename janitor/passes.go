@@ -44,8 +44,6 @@ type passes struct {
 	refusedSince time.Time
 	// overdueFunc is told how late the latest work is, when some is.
 	overdueFunc func(ctx context.Context, late time.Duration)
-	// ticksFunc is told in how long the first schedule is due, when there is one.
-	ticksFunc func(in time.Duration)
 }
 
 // stepFunc runs work on a connection, in one transaction or one statement.
@@ -167,7 +165,7 @@ func (p *passes) next(ctx context.Context) (next db.NextDueRow, err error) {
 	ctx, cancel := context.WithTimeout(ctx, taskTimeout)
 	defer cancel()
 	interval := p.janitor.config.ScanInterval
-	ask := db.NextDueParams{JobsMaxMs: interval.Milliseconds(), LeasesMaxMs: interval.Milliseconds(), JobsFrom: db.DueFrom(p.due.lookFrom()), TicksFrom: p.janitor.ticker.lookFrom()}
+	ask := db.NextDueParams{JobsMaxMs: interval.Milliseconds(), LeasesMaxMs: interval.Milliseconds(), JobsFrom: db.DueFrom(p.due.lookFrom())}
 	sent := time.Now()
 	if !p.janitor.config.NoReap {
 		ask.Scan = p.leases.due()
@@ -185,9 +183,6 @@ func (p *passes) next(ctx context.Context) (next db.NextDueRow, err error) {
 		p.leases.end, p.leases.took = next.LeaseEnds, time.Since(sent)
 	}
 	p.due.looked(next.JobAt, next.LookedAt)
-	if next.TickAt.Valid {
-		p.ticksFunc(next.TickAt.Time.Sub(next.LookedAt.Time))
-	}
 	return next, nil
 }
 

@@ -3,8 +3,6 @@ package janitor
 import (
 	"context"
 	"fmt"
-	"math"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -21,40 +19,38 @@ const (
 	scheduleLookBatch = 100
 	// wholeLookEvery is how often the ticker looks at all schedules.
 	wholeLookEvery = time.Minute
-	// never is a time that does not come, in the ticker's plan.
-	never = math.MaxInt64
+	// firstLock is how long the question for the first schedule waits for a lock.
+	firstLock = time.Second
 )
 
 // ticker fires schedules when they are due. It works beside the recovery, on a
 // connection of its own: an insert of a job runs the application's triggers, and
 // what those wait for must not keep a lease from being reaped.
 //
-// While there is no schedule, it asks the database nothing. The question that
-// recovery asks anyway (NextDue) tells it of the first one; the leader also hears
-// when somebody changes one. From then on it knows the next tick and wakes for it,
-// and looks at all schedules once a minute.
+// While there is no schedule, it asks the database for the first one once a scan
+// interval, and nothing else; the leader also hears when somebody changes one. From
+// then on it knows the next tick and wakes for it, and looks at all schedules once a
+// minute. The janitor that does not lead asks how late the first one is, and works
+// while it is overdue.
 type ticker struct {
 	janitor *Janitor
 	wake    chan struct{} // of size 1
-	// plan is when it is to look next, in nanoseconds since 1970 by this machine's
-	// clock, and from is where it looks and NextDue has to, in microseconds by the
-	// server's clock: 0 is from the start. Written by the ticker's goroutine.
-	plan, from atomic.Int64
-	// rescueUntil is until when it works although this janitor does not lead.
-	// Written by the goroutine that looks for overdue work.
-	rescueUntil atomic.Int64
 
 	// The rest belongs to the ticker's goroutine.
-	looked  time.Time // when it last looked
-	own     *pgx.Conn // of a leader
-	wholeAt time.Time // of the last look at all schedules
-	stuck   int       // passes in a row in which a schedule that is due was locked
+	plan        time.Time // when it is to look next; zero: now
+	from        time.Time // where a look begins, by the server's clock; zero: from the start
+	rescueUntil time.Time // until when it works although this janitor does not lead
+	looked      time.Time // when it last looked
+	own         *pgx.Conn // of a leader
+	wholeAt     time.Time // of the last look at all schedules; zero: it knows of no schedule
+	stuck       int       // passes in a row in which a schedule that is due was locked
+	// atOnce is how many ticks of a schedule one statement makes, after one took too
+	// long with more: half as many then, and again more after each that did not.
+	atOnce map[string]int
 }
 
 func newTicker(j *Janitor) *ticker {
-	t := &ticker{janitor: j, wake: make(chan struct{}, 1)}
-	t.plan.Store(never)
-	return t
+	return &ticker{janitor: j, wake: make(chan struct{}, 1), atOnce: map[string]int{}}
 }
 
 // run fires schedules until the context ends.
@@ -63,11 +59,7 @@ func (t *ticker) run(ctx context.Context) {
 	backoff := db.Backoff{Max: errorBackoffMax}
 	away := false
 	for t.sleep(ctx) {
-		if !t.works() {
-			t.rest()
-			continue
-		}
-		err := t.pass(ctx)
+		err := t.step(ctx)
 		if err == nil {
 			backoff.Reset()
 			away = false
@@ -81,32 +73,58 @@ func (t *ticker) run(ctx context.Context) {
 		if backoff.Wait(ctx) != nil {
 			return
 		}
-		t.plan.Store(time.Now().UnixNano())
+		t.plan = time.Time{}
 	}
+}
+
+// step fires what is due, if that is this janitor's task and there is a schedule.
+func (t *ticker) step(ctx context.Context) error {
+	defer func() { t.looked = time.Now() }()
+	works := t.works()
+	if works && !t.wholeAt.IsZero() {
+		return t.pass(ctx)
+	}
+	t.rest()
+	callCtx, cancel := context.WithTimeout(ctx, taskTimeout)
+	defer cancel()
+	in, found, err := t.janitor.schema.FirstSchedule(callCtx, t.janitor.pool(), firstLock)
+	if err != nil || !found {
+		return err
+	}
+	if bound := t.janitor.neglectBound(); !works && -in > bound && mutant.Rescues() {
+		t.rescueUntil = time.Now().Add(neglectShare * bound)
+		works = true
+	}
+	if !works {
+		return nil
+	}
+	return t.pass(ctx)
 }
 
 // works says whether this janitor is the one to fire schedules. Any number may: it
 // is only so that not all of them try.
 func (t *ticker) works() bool {
-	return !t.janitor.elects() || t.janitor.leading.Load() || time.Now().UnixNano() < t.rescueUntil.Load()
+	return !t.janitor.elects() || t.janitor.leading.Load() || time.Now().Before(t.rescueUntil)
 }
 
-// rest makes the ticker ask nothing until it is woken.
+// rest makes the ticker ask for nothing but the first schedule, and that seldom. Of
+// janitors that do not lead there are many.
 func (t *ticker) rest() {
 	t.disconnect()
-	t.plan.Store(never)
-	t.from.Store(0)
-	t.wholeAt, t.stuck = time.Time{}, 0
+	t.from, t.wholeAt, t.stuck = time.Time{}, time.Time{}, 0
+	clear(t.atOnce)
+	config := t.janitor.config
+	every := max(config.ScanInterval, stuckDelay)
+	if t.janitor.elects() && !t.janitor.leading.Load() {
+		every = jitter(max(config.LeaderRetry, min(config.ScanInterval, t.janitor.neglectBound())))
+	}
+	t.plan = time.Now().Add(every)
 }
 
 // sleep waits for the plan, or until it is woken. It says whether to go on.
 func (t *ticker) sleep(ctx context.Context) bool {
-	var due <-chan time.Time
-	if plan := t.plan.Load(); plan != never {
-		timer := time.NewTimer(time.Until(time.Unix(0, plan)))
-		defer timer.Stop()
-		due = timer.C
-	}
+	timer := time.NewTimer(time.Until(t.plan))
+	defer timer.Stop()
 	wake := t.wake
 	if t.stuck > 0 {
 		wake = nil // it tries often enough, and is told of what it knows
@@ -114,7 +132,7 @@ func (t *ticker) sleep(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():
 		return false
-	case <-due:
+	case <-timer.C:
 		return true
 	case <-wake:
 	}
@@ -131,33 +149,12 @@ func (t *ticker) untilWoken() time.Duration {
 	return rest - time.Since(t.looked)
 }
 
-// changed is told that somebody has changed a schedule.
+// changed is told that somebody has changed a schedule, or that this janitor leads now.
 func (t *ticker) changed() {
 	select {
 	case t.wake <- struct{}{}:
 	default: // it is woken already
 	}
-}
-
-// heard is told in how long the first schedule is due.
-func (t *ticker) heard(in time.Duration) {
-	if time.Now().Add(in).UnixNano() < t.plan.Load() {
-		t.changed()
-	}
-}
-
-// rescue makes the ticker work for a while, although another janitor should.
-func (t *ticker) rescue(duration time.Duration) {
-	t.rescueUntil.Store(time.Now().Add(duration).UnixNano())
-	t.changed()
-}
-
-// lookFrom is where the first schedule that is due may be.
-func (t *ticker) lookFrom() pgtype.Timestamptz {
-	if from := t.from.Load(); from != 0 {
-		return db.DueFrom(time.UnixMicro(from))
-	}
-	return db.DueFrom(time.Time{})
 }
 
 func (t *ticker) disconnect() {
@@ -195,7 +192,6 @@ func (t *ticker) session(ctx context.Context) (session, error) {
 // A look begins 2 s before the last one, as that of dueJobs does: what was changed
 // in a transaction that took longer is found within a minute.
 func (t *ticker) pass(ctx context.Context) error {
-	defer func() { t.looked = time.Now() }()
 	on, err := t.session(ctx)
 	if err != nil {
 		return err
@@ -206,7 +202,7 @@ func (t *ticker) pass(ctx context.Context) error {
 		if err := look.rewind(ctx); err != nil {
 			return err
 		}
-		t.from.Store(0)
+		t.from = time.Time{}
 	}
 	if err := look.walk(ctx); err != nil {
 		return err
@@ -219,7 +215,7 @@ func (t *ticker) pass(ctx context.Context) error {
 	if whole {
 		t.wholeAt = now
 	}
-	next := t.wholeAt.Add(wholeLookEvery)
+	next := earlier(t.wholeAt.Add(wholeLookEvery), now.Add(t.janitor.config.ScanInterval)) // nobody may tell of a change
 	if !look.next.IsZero() {
 		next = earlier(next, look.received.Add(look.next.Sub(look.lookedAt)))
 	}
@@ -228,9 +224,11 @@ func (t *ticker) pass(ctx context.Context) error {
 		t.stuck++
 	} else {
 		t.stuck = 0
-		t.from.Store(look.began.Add(-lateCommit).UnixMicro())
+		if !look.began.IsZero() {
+			t.from = look.began.Add(-lateCommit)
+		}
 	}
-	t.plan.Store(next.UnixNano())
+	t.plan = next
 	return nil
 }
 
@@ -260,14 +258,14 @@ func (l *look) rewind(ctx context.Context) error {
 	defer cancel()
 	rewound, err := l.queries.ScheduleRewind(ctx)
 	if err == nil && rewound > 0 {
-		l.ticker.janitor.log.Warn("the clock was set back: schedules go on from now", "count", rewound)
+		l.ticker.janitor.log.Warn("the clock was set back: schedules go on from two minutes ago", "count", rewound)
 	}
 	return err
 }
 
 // walk fires what is due, in the order in which it is.
 func (l *look) walk(ctx context.Context) error {
-	after, name := l.ticker.lookFrom(), ""
+	after, name := db.DueFrom(l.ticker.from), ""
 	for {
 		rows, err := l.page(ctx, after, name)
 		if err != nil {
@@ -309,36 +307,38 @@ func (l *look) wakeFor(tick time.Time) {
 	}
 }
 
-// watchTicks is what the janitor that does not lead does about schedules: nothing,
-// unless they are overdue by more than the bound.
-func (t *ticker) watchTicks(bound time.Duration) func(in time.Duration) {
-	return func(in time.Duration) {
-		if -in > bound && !t.janitor.leading.Load() && mutant.Rescues() {
-			t.rescue(neglectShare * bound)
-		}
-	}
-}
-
 // fire fires one schedule. Whatever is wrong with it is kept in its row, and stops
 // no other; an error is about the connection.
 func (l *look) fire(ctx context.Context, row db.ScheduleLookRow) error {
 	j := l.ticker.janitor
 	plan, err := planFires(row)
 	if err != nil {
-		return l.failed(ctx, row, err)
+		return l.failed(ctx, row, err, againIn(row))
 	}
+	planned := len(plan.ticks)
+	plan.cut(l.ticker.atOnce[row.Name], row.LookedAt.Time)
 	callCtx, cancel := context.WithTimeout(ctx, j.tickLimits.statement+taskTimeout)
 	defer cancel()
 	jobs, fired, err := j.schema.FireSchedule(callCtx, l.on, db.Fire{
-		Name: row.Name, Revision: row.Revision, CursorAt: row.CursorAt.Time, Ticks: plan.ticks, LookedAt: row.LookedAt.Time, DueAt: plan.next,
+		Name: row.Name, Revision: row.Revision, CursorAt: row.CursorAt.Time, Ticks: plan.ticks, LookedAt: plan.until, DueAt: plan.next,
 		Statement: j.tickLimits.statement, Lock: j.tickLimits.lock,
 	})
 	if err != nil {
-		return l.failed(ctx, row, err)
+		rest := againIn(row)
+		if isStatementTimeout(err) && len(plan.ticks) > 1 {
+			l.ticker.atOnce[row.Name] = len(plan.ticks) / 2
+			rest = tickRest // fewer may do
+		}
+		return l.failed(ctx, row, err, rest)
 	}
 	if !fired { // or another janitor was faster; the next look tells the two apart
 		l.locked = true
 		return nil
+	}
+	if len(plan.ticks) == planned {
+		delete(l.ticker.atOnce, row.Name)
+	} else {
+		l.ticker.atOnce[row.Name] += len(plan.ticks)/4 + 1
 	}
 	if plan.next != nil {
 		l.wakeFor(*plan.next)
@@ -352,8 +352,13 @@ func (l *look) fire(ctx context.Context, row db.ScheduleLookRow) error {
 	return nil
 }
 
+// againIn is how long a schedule rests that has failed once more.
+func againIn(row db.ScheduleLookRow) time.Duration {
+	return min(tickRest<<min(row.Failures, 10), tickRestMax)
+}
+
 // failed keeps in a schedule's row why it does not work, and tells it once.
-func (l *look) failed(ctx context.Context, row db.ScheduleLookRow, err error) error {
+func (l *look) failed(ctx context.Context, row db.ScheduleLookRow, err error, againIn time.Duration) error {
 	j := l.ticker.janitor
 	if ctx.Err() != nil || !db.IsAnswer(err) && !isBroken(err) {
 		return err
@@ -361,7 +366,6 @@ func (l *look) failed(ctx context.Context, row db.ScheduleLookRow, err error) er
 	text := failureText(err)
 	callCtx, cancel := context.WithTimeout(ctx, taskTimeout)
 	defer cancel()
-	againIn := min(tickRest<<min(row.Failures, 10), tickRestMax)
 	kept, recordErr := l.queries.ScheduleFail(callCtx, db.ScheduleFailParams{
 		Error: text, AgainIn: db.Interval(againIn), Name: row.Name, Revision: row.Revision,
 	})

@@ -57,7 +57,8 @@ func TestScheduleFires(t *testing.T) {
 	t.Parallel()
 	f, questions := setUpTraced(t, nil)
 	f.start(janitor.Config{ScanInterval: time.Hour})
-	require.Eventually(t, func() bool { return questions.times("NextDue") > 0 }, patience, time.Millisecond) // so only word of it helps
+	f.logged("leadership acquired", 1)
+	require.Eventually(t, func() bool { return questions.times("ScheduleFirst") > 0 }, patience, time.Millisecond) // so only word of it helps
 	f.exec(`select jobq.schedule_set('second', 'k', every => '1 s', args => '{"a": 1}', queue => 'q', tags => '{t}', metadata => '{"m": 2}')`)
 	f.eventuallyJobs("k", 2)
 	require.Zero(t, f.number(`select count(*) from jobq.job where not (queue = 'q' and args = '{"a": 1}' and tags = '{t}' and metadata ->> 'm' = '2'
@@ -172,6 +173,29 @@ func TestTicksHoldUpNoRecovery(t *testing.T) {
 	require.Equal(t, 1, f.number("select count(*) from pg_stat_activity where datname = current_database() and wait_event = 'PgSleep'"), "the insert waits still")
 }
 
+// Whoever has the table of schedules locked, as a migration of the application may,
+// keeps no lease from being reaped, and no job from being promoted.
+func TestLockOnSchedulesHoldsUpNoRecovery(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []janitor.Mode{janitor.Leader, janitor.Any} {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			f := setUp(t)
+			ctx := context.Background()
+			tx, err := f.pool.Begin(ctx)
+			require.NoError(t, err)
+			defer func() { require.NoError(t, tx.Rollback(ctx)) }()
+			_, err = tx.Exec(ctx, "lock table jobq.schedule")
+			require.NoError(t, err)
+			f.start(janitor.Config{Mode: mode, ScanInterval: 20 * time.Millisecond})
+			f.logged("schedules interrupted", 1) // so the janitor has met the lock
+			f.running(3, "-1 s", 25)
+			f.scheduled(3, "0")
+			f.eventually("select count(*) from jobq.job where state = 'available'", 6)
+		})
+	}
+}
+
 // An insert that takes too long is ended and tried again later; the others go on.
 func TestSlowTicks(t *testing.T) {
 	t.Parallel()
@@ -187,6 +211,23 @@ func TestSlowTicks(t *testing.T) {
 	f.untriggered()
 	f.eventuallyJobs("slow", 1)
 	f.eventually("select count(*) from jobq.schedule where error is not null or failures > 0", 0)
+}
+
+// When the ticks to catch up with are too many for one statement, it makes fewer at
+// once: after a long outage, a schedule does not try the same for ever.
+func TestManySlowTicks(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	const ticks = 100
+	f.triggered("slow", `perform set_config('mine.inserts', (coalesce(nullif(current_setting('mine.inserts', true), ''), '0')::integer + 1)::text, true);
+		if current_setting('mine.inserts')::integer > 20 then perform pg_sleep(600); end if`) // that many at once are too slow
+	f.exec("select jobq.schedule_set('slow', 'slow', every => '1 h', catch_up => 'all', catch_up_max => $1, catch_up_within => '30 days')", ticks)
+	f.exec("update jobq.schedule set cursor_at = now() - interval '10 days'")
+	f.start(janitor.Config{}, janitor.TickLimit(500*time.Millisecond))
+	f.eventuallyJobs("slow", ticks)
+	f.eventually("select count(*) from jobq.schedule where error is null and failures = 0 and due_at > now()", 1)
+	require.Zero(t, f.number("select count(*) from jobq.schedule_tick t where not exists (select from jobq.job j where j.id = t.job_id and j.run_at = t.tick_at)"))
+	require.Equal(t, f.number("select count(*) from jobq.schedule_tick"), f.number("select count(*) from jobq.job"))
 }
 
 // An insert that is refused since somebody has a lock that it needs is tried again,
@@ -338,6 +379,21 @@ func TestClockSetBack(t *testing.T) {
 	require.Zero(t, f.number("select count(*) from jobq.job j where kind = 'k' and j.run_at <= (select min(tick_at) + interval '3 s' from jobq.schedule_tick)"))
 }
 
+// A tick that came after the clock was set back, and before a janitor has seen that,
+// is not lost.
+func TestTickBeforeRewind(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	f.exec("select jobq.schedule_set('s', 'k', cron => to_char(now() at time zone 'UTC', 'FMMI FMHH24 * * *'))") // daily, and last within this minute
+	f.exec("update jobq.schedule set created_at = now() - interval '1 day', cursor_at = now() + interval '2 hours', due_at = now() + interval '22 hours'")
+	f.start(janitor.Config{})
+	f.eventuallyJobs("k", 1)
+	f.exec("update jobq.schedule set cursor_at = now() + interval '2 hours', due_at = now() + interval '22 hours'")
+	f.start(janitor.Config{Mode: janitor.Any}) // it looks at all when it begins
+	f.eventually("select count(*) from jobq.schedule where cursor_at < now() and due_at > now()", 1)
+	require.Equal(t, 1, f.number(jobsOfKind, "k"), "once")
+}
+
 // A tick is fired after its moment, by a timer and not by polling, and does not
 // drift. (bensheldon/good_job#1543)
 func TestPunctualTicks(t *testing.T) {
@@ -360,6 +416,8 @@ func TestNoScheduleCostsNothing(t *testing.T) {
 	f, questions := setUpTraced(t, nil)
 	f.start(janitor.Config{ScanInterval: time.Millisecond})
 	require.Eventually(t, func() bool { return questions.times("NextDue") >= 20 }, patience, time.Millisecond)
+	require.Positive(t, questions.times("ScheduleFirst"))
+	require.LessOrEqual(t, questions.times("ScheduleFirst"), questions.times("NextDue")+1)
 	for _, name := range []string{"ScheduleLook", "ScheduleFire", "ScheduleRewind"} {
 		require.Zero(t, questions.times(name), name)
 	}
@@ -379,7 +437,7 @@ func TestNotificationsOfSchedulesCostLittle(t *testing.T) {
 	f.start(janitor.Config{ScanInterval: time.Hour})
 	f.logged("leadership acquired", 1)
 	began := time.Now()
-	for questions.times("ScheduleLook") < 4 {
+	for questions.times("ScheduleFirst") < 5 { // one of them before it led
 		f.exec("select pg_notify(jobq.channel('schedule'), '')")
 	}
 	require.Greater(t, time.Since(began), 2*time.Second, "the first look may come at once")

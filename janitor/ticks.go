@@ -37,6 +37,7 @@ type fires struct {
 	ticks  []time.Time // whose jobs are to be added
 	next   *time.Time  // the first one to come; nil: none
 	missed time.Time   // the first of those that are left out; zero: none is
+	until  time.Time   // all ticks up to it are dealt with then
 }
 
 // planFires computes which ticks of a schedule are to be made. With an hourly one
@@ -52,6 +53,7 @@ func planFires(row db.ScheduleLookRow) (f fires, err error) {
 		return f, brokenError{err}
 	}
 	now, cursor := row.LookedAt.Time, row.CursorAt.Time
+	f.until = now
 	within, count := time.Duration(row.CatchUpWithinSeconds)*time.Second, 1
 	switch row.CatchUp {
 	case "none":
@@ -68,6 +70,19 @@ func planFires(row db.ScheduleLookRow) (f fires, err error) {
 		f.next = &next
 	}
 	return f, nil
+}
+
+// cut leaves all but the first so many ticks for the next look, which is to come now.
+func (f *fires) cut(count int, now time.Time) {
+	if count > 0 && len(f.ticks) > count {
+		f.ticks, f.until, f.next = f.ticks[:count], f.ticks[count-1], &now
+	}
+}
+
+// isStatementTimeout says whether the server has ended a statement that took too long.
+func isStatementTimeout(err error) bool {
+	var answer *pgconn.PgError
+	return errors.As(err, &answer) && answer.Code == "57014"
 }
 
 // failureText says why a schedule did not work, for its row: without the words that

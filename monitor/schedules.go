@@ -29,11 +29,11 @@ type Schedule struct {
 	PausedAt    *time.Time `json:"paused_at,omitempty"`
 	PausedBy    string     `json:"paused_by,omitempty"`
 	PauseReason string     `json:"pause_reason,omitempty"`
-	// NextAt is the next tick; nil while it is paused, and when there is none. It may
-	// be a moment ago.
+	// NextAt is the next tick; nil while it is paused, and when there is none. It lies
+	// in the past while no janitor runs, however far back, and while it does not work.
 	NextAt *time.Time `json:"next_at,omitempty"`
-	// LastTickAt and LastJobID are of the latest tick that fired, and of the latest
-	// job, which may be one that a person has wanted.
+	// LastTickAt is the latest tick, and LastJobID the job of the latest one that
+	// added one: not a job that a person has wanted.
 	LastTickAt *time.Time `json:"last_tick_at,omitempty"`
 	LastJobID  int64      `json:"last_job_id,omitempty"`
 	// Error is why it does not work, since ErrorAt or before, until it works again.

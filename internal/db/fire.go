@@ -43,3 +43,18 @@ func (s *Schema) FireSchedule(ctx context.Context, conn Batcher, fire Fire) (job
 	err = conn.SendBatch(ctx, batch).Close()
 	return jobs, fired && err == nil, err
 }
+
+// FirstSchedule says in how long the first schedule is due, negative when it is
+// overdue, and whether there is one. It waits no longer for a lock than so, since it
+// borrows its connection from others.
+func (s *Schema) FirstSchedule(ctx context.Context, conn Batcher, lock time.Duration) (in time.Duration, found bool, err error) {
+	batch := &pgx.Batch{}
+	batch.Queue("select set_config('lock_timeout', $1, true)", strconv.FormatInt(lock.Milliseconds(), 10))
+	var due *time.Time
+	var looked time.Time
+	s.Queue(batch, func(q *Queries) { _, _ = q.ScheduleFirst(ctx) }).QueryRow(func(row pgx.Row) error { return row.Scan(&due, &looked) })
+	if err := conn.SendBatch(ctx, batch).Close(); err != nil || due == nil {
+		return 0, false, err
+	}
+	return due.Sub(looked), true, nil
+}

@@ -111,3 +111,26 @@ func TestLooksGoOnWhereTheyStopped(t *testing.T) {
 	require.Less(t, buffers(t, conn, look, due.Add(-2*time.Second), ""), 30)
 	require.Greater(t, buffers(t, conn, look, due.Add(-time.Hour), ""), 30, "so this test sees what it is about")
 }
+
+// With overlap skip, only the job of the tick before counts: not one that a person
+// has wanted meanwhile, whether that one is finished or not.
+func TestOverlapIgnoresRunsByHand(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	q := setUp(t)
+	q.exec("select jobq.schedule_set('s', 'k', every => '1 h', overlap => 'skip')")
+	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	fired := func() (jobs []int64) {
+		at = at.Add(time.Hour)
+		require.NoError(t, q.pool.QueryRow(ctx,
+			"select jobq.schedule_fire(s.name, s.revision, s.cursor_at, array[$1::timestamptz], clock_timestamp(), s.due_at) from jobq.schedule s", at).Scan(&jobs))
+		return jobs
+	}
+	first := fired()
+	require.Len(t, first, 1)
+	require.Equal(t, 1, q.number("select count(*) from jobq.cancel(jobq.schedule_run('s'))"))
+	require.Empty(t, fired(), "the job of the first tick is unfinished")
+	q.exec("select jobq.schedule_run('s')")
+	q.exec("select jobq.cancel($1)", first[0])
+	require.Len(t, fired(), 1, "a job that a person has wanted keeps no tick from firing")
+}

@@ -41,12 +41,13 @@ func historyCases() []historyCase {
 	return []historyCase{
 		// The janitor.
 		{"JobPromote", db.JobPromote, "'-infinity', 0, 1000", inHand, ""},
-		{"NextDue", db.NextDue, "10000, 10000, true, '-infinity', '-infinity'", few, ""},
+		{"NextDue", db.NextDue, "10000, 10000, true, '-infinity'", few, ""},
 		{"DueFirst", db.DueFirst, "", few, ""},
 		{"LeaseReap", db.LeaseReap, "null, 100, 'janitor'", inHand, ""},
 		{"StatRollUp", db.StatRollUp, "1000", batch, ""},
 		{"StatPrune", db.StatPrune, "'-infinity', '30 days', 500", inHand, ""},
 		{"EventPrune", db.EventPrune, "'-infinity', '7 days', 500", inHand, ""},
+		{"ScheduleFirst", db.ScheduleFirst, "", few, ""},
 		{"ScheduleLook", db.ScheduleLook, "'-infinity', ''", few, ""},
 		{"ScheduleFire", db.ScheduleFire, "'s1', 1, '2026-01-01', '{2026-01-02}', '2026-01-03', '2026-01-04'", inHand, ""},
 		{"ScheduleFire with a job before", db.ScheduleFire, "'s2', 1, '2026-01-01', '{2026-01-02}', '2026-01-03', '2026-01-04'", inHand, "update jobq.schedule set overlap = 'skip', last_job_id = 20000004 where name = 's2'"},

@@ -96,6 +96,38 @@ func (q *Queries) ScheduleFire(ctx context.Context, arg ScheduleFireParams) ([]S
 	return items, nil
 }
 
+const ScheduleFirst = `-- name: ScheduleFirst :many
+select min(s.due_at)::timestamptz as due_at, statement_timestamp()::timestamptz as looked_at from jobq.schedule s where s.due_at is not null
+`
+
+type ScheduleFirstRow struct {
+	DueAt    pgtype.Timestamptz
+	LookedAt pgtype.Timestamptz
+}
+
+// ScheduleFirst says when the first schedule is due, null if none is. It is a
+// statement of its own, and not part of NextDue: while somebody has jobq.schedule
+// locked, or the role may not read it, recovery goes on. Needs schedule_due_idx.
+func (q *Queries) ScheduleFirst(ctx context.Context) ([]ScheduleFirstRow, error) {
+	rows, err := q.db.Query(ctx, ScheduleFirst)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ScheduleFirstRow
+	for rows.Next() {
+		var i ScheduleFirstRow
+		if err := rows.Scan(&i.DueAt, &i.LookedAt); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const ScheduleGet = `-- name: ScheduleGet :one
 select s.name, coalesce(s.cron, '')::text as cron, coalesce(extract(epoch from s.every), 0)::bigint as every_seconds,
     case when s.cron is null then '' else s.time_zone end::text as time_zone, s.kind,
@@ -383,7 +415,7 @@ func (q *Queries) ScheduleResume(ctx context.Context, name string, actor string)
 
 const ScheduleRewind = `-- name: ScheduleRewind :execrows
 update jobq.schedule s
-  set cursor_at = clock_timestamp(), due_at = clock_timestamp()
+  set cursor_at = least(clock_timestamp(), greatest(clock_timestamp() - interval '2 minutes', s.created_at)), due_at = clock_timestamp()
   where s.ctid = any(array(
     select x.ctid from jobq.schedule x
       where x.due_at is not null and x.cursor_at > statement_timestamp() + interval '1 minute'
@@ -392,8 +424,9 @@ update jobq.schedule s
 `
 
 // ScheduleRewind makes schedules go on whose cursor is far ahead of the clock: it was
-// set forward, and back again. What they fired meanwhile stays in schedule_tick, and
-// is not made again. Reads all schedules.
+// set forward, and back again. The janitor looks once a minute, so they go on from two
+// minutes ago: no tick since the clock was set back is lost. What they have fired stays
+// in schedule_tick, and is not made again. Reads all schedules.
 func (q *Queries) ScheduleRewind(ctx context.Context) (int64, error) {
 	result, err := q.db.Exec(ctx, ScheduleRewind)
 	if err != nil {

@@ -9,15 +9,20 @@ package schedule
 import (
 	"errors"
 	"fmt"
-	"strings"
+	"regexp"
 	"time"
 	_ "time/tzdata" // time zones for machines and containers that have none
+	"unicode/utf8"
 )
 
 const (
 	// EveryMin and EveryMax are the limits of an interval.
 	EveryMin = time.Second
 	EveryMax = 366 * 24 * time.Hour
+	// cronMax is how many characters an expression may have.
+	cronMax = 255
+	// zoneMax is how many characters the name of a time zone may have.
+	zoneMax = 64
 	// yearMax is the last year that PostgreSQL, Go and JSON all can write.
 	yearMax = 9999
 )
@@ -39,6 +44,9 @@ type Ticks struct {
 //	02:30 is skipped: it fires when the clocks have been set forward, at 03:00
 //	02:30 comes twice: it fires the first time
 func Cron(expression, zone string) (Ticks, error) {
+	if count := utf8.RuneCountInString(expression); count > cronMax {
+		return Ticks{}, fmt.Errorf("cron must be 1 to %d characters, not %d", cronMax, count)
+	}
 	parsed, err := parse(expression)
 	if err != nil {
 		return Ticks{}, fmt.Errorf("cron %q: %w", expression, err)
@@ -175,10 +183,17 @@ func firstMoment(wall time.Time, zone *time.Location) time.Time {
 	return moment
 }
 
+// zoneName is the form of the names of the IANA database. Other files beside them,
+// such as localtime, posix/Europe/Berlin or posixrules, differ from machine to machine.
+var zoneName = regexp.MustCompile(`^[A-Z][A-Za-z0-9_+-]{0,31}(/[A-Z][A-Za-z0-9_+-]{0,31}){0,2}$`)
+
 // loadZone finds a time zone by its IANA name. The zone of the machine is none:
 // another janitor's may be another one.
 func loadZone(name string) (*time.Location, error) {
-	if name == "" || name == "Local" || strings.HasPrefix(name, "right/") {
+	if utf8.RuneCountInString(name) > zoneMax {
+		return nil, fmt.Errorf("time_zone must be 1 to %d characters, not %d", zoneMax, utf8.RuneCountInString(name))
+	}
+	if name == "Local" || name == "Factory" || !zoneName.MatchString(name) {
 		return nil, fmt.Errorf("time zone %q: %w", name, errZone)
 	}
 	location, err := time.LoadLocation(name)

@@ -205,15 +205,26 @@ func TestRefusals(t *testing.T) {
 		"99999999999999 * * * *":  "values are 0 to 59",
 		"0 0 L * *":               "values are 1 to 31",
 		"\x00 * * * *":            "values are 0 to 59",
-		strings.Repeat("* ", 300): "not 300",
+		strings.Repeat("* ", 100): "not 100",
+		strings.Repeat("9", 1e5):  "cron must be 1 to 255 characters, not 100000",
 	} {
 		_, err := schedule.Cron(expression, "UTC")
 		require.ErrorContains(t, err, want, expression)
+		require.Less(t, len(err.Error()), 500)
 	}
-	for _, zone := range []string{"", "Local", "Mars/Olympus", "../etc/passwd", "right/Europe/Berlin", "Europe/\x00", "+02:00"} {
+	for _, zone := range []string{
+		"", "Local", "Mars/Olympus", "../etc/passwd", "right/Europe/Berlin", "Europe/\x00", "+02:00",
+		"localtime", "posixrules", "Factory", "posix/Europe/Berlin", "./Europe/Berlin", "Europe//Berlin", "europe/berlin", "leapseconds", "tzdata.zi",
+	} {
 		_, err := schedule.Cron("* * * * *", zone)
 		require.ErrorContains(t, err, "IANA name", zone)
 	}
+	for _, zone := range []string{"UTC", "Etc/GMT-14", "EST5EDT", "America/Port-au-Prince", "America/Argentina/ComodRivadavia"} {
+		_, err := schedule.Cron("* * * * *", zone)
+		require.NoError(t, err, zone)
+	}
+	_, err := schedule.Cron("* * * * *", strings.Repeat("A", 1e5))
+	require.EqualError(t, err, "time_zone must be 1 to 64 characters, not 100000")
 	for _, fine := range []string{"0 0 31 1-12/2 *", "0 0 30 2 mon", "0 0 29 2 */7", "  5\t4 * *  * ", "@Daily", "* * * JAN-feb SUN"} {
 		_, err := schedule.Cron(fine, "UTC")
 		require.NoError(t, err, fine)

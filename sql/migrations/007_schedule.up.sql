@@ -50,7 +50,7 @@ create table jobq.schedule (
   -- has no ticks any more.
   due_at          timestamptz default clock_timestamp(),
   last_tick_at    timestamptz,
-  last_job_id     bigint,
+  last_job_id     bigint,     -- of the latest tick that added one; not of schedule_run
   failures        integer     not null default 0, -- in a row
   error           text,       -- why it did not work, until it works again
   error_at        timestamptz,
@@ -246,28 +246,31 @@ begin
   if problem is not null then
     raise sqlstate 'JQ001' using message = problem, hint = 'docs/schedules.md has examples.';
   end if;
-  insert into jobq.schedule select new.* on conflict on constraint schedule_pkey do nothing;
-  if not found then
-    select s.* into strict old from jobq.schedule s where s.name = new.name for update;
+  loop
+    insert into jobq.schedule select new.* on conflict on constraint schedule_pkey do nothing;
+    exit when found;
+    select s.* into old from jobq.schedule s where s.name = new.name for update;
+    continue when not found; -- removed meanwhile
     if to_jsonb(old) - kept = to_jsonb(new) - kept then
       return false;
     end if;
     new.revision := old.revision + 1;
-    new.created_at := old.created_at;
-    new.paused_at := old.paused_at;
-    new.paused_by := old.paused_by;
-    new.pause_reason := old.pause_reason;
-    new.last_tick_at := old.last_tick_at;
-    new.last_job_id := old.last_job_id;
     if (old.cron, old.every, old.time_zone) is not distinct from (new.cron, new.every, new.time_zone) then
       new.cursor_at := old.cursor_at;
     end if;
     if old.paused_at is not null then
       new.due_at := null;
     end if;
-    delete from jobq.schedule s where s.name = new.name;
-    insert into jobq.schedule select new.*;
-  end if;
+    -- In place: whoever waits for the row is to find it.
+    update jobq.schedule s
+      set revision = new.revision, cron = new.cron, every = new.every, time_zone = new.time_zone, kind = new.kind, args = new.args, queue = new.queue,
+        priority = new.priority, max_attempts = new.max_attempts, timeout = new.timeout, backoff_base = new.backoff_base,
+        backoff_max = new.backoff_max, tags = new.tags, metadata = new.metadata, catch_up = new.catch_up, catch_up_max = new.catch_up_max,
+        catch_up_within = new.catch_up_within, overlap = new.overlap, source = new.source, cursor_at = new.cursor_at, due_at = new.due_at,
+        failures = new.failures, error = null, error_at = null
+      where s.name = new.name;
+    exit;
+  end loop;
   perform jobq.schedule_record(schedule_set.actor, 'schedule_set', new.name, null,
     to_jsonb(new) - kept - 'name' || case when pg_column_size(new.args) > 1000 then '{"args": "..."}' else '{}'::jsonb end);
   return true;
@@ -334,17 +337,17 @@ begin
 end $$;
 
 -- schedule_run adds the job of a schedule now, whatever its ticks are and also when
--- it is paused, and returns its id.
+-- it is paused, and returns its id. For overlap skip, that job does not count.
 create function jobq.schedule_run(name text, actor text default current_user) returns bigint
   language plpgsql
   as $$
 declare
   s jobq.schedule := jobq.schedule_lock(name);
+  job bigint;
 begin
-  s.last_job_id := jobq.schedule_job(s, null);
-  update jobq.schedule x set last_job_id = s.last_job_id where x.name = s.name;
-  perform jobq.audit_begin(actor, 'schedule_run', name, format('job %s', s.last_job_id));
-  return s.last_job_id;
+  job := jobq.schedule_job(s, null);
+  perform jobq.audit_begin(actor, 'schedule_run', name, format('job %s', job));
+  return job;
 end $$;
 
 -- sql/roles.sql says who may call them.

@@ -179,17 +179,15 @@ select d.id, d.queue, d.kind, d.owner as lease_owner, d.lease_id as lease_token,
 -- It looks at the jobs that are to start at jobs_from or later, for the same
 -- reason: the index entries of promoted jobs may still be there. The first of
 -- them is job_at, null if there is none; DueFirst looks at the earlier ones now
--- and then. All that was committed before looked_at has been seen. Likewise it
--- looks at the schedules that are due at ticks_from or later: the first of them is
--- due at tick_at, null if there is none, which does not count for ms. Needs
--- pending_due_idx and schedule_due_idx.
+-- and then. All that was committed before looked_at has been seen. Needs
+-- pending_due_idx. It names no table but those of recovery: see ScheduleFirst.
 -- name: NextDue :one
 select ceil(extract(epoch from n.at - clock_timestamp()) * 1000)::bigint as ms, extract(epoch from n.at)::float8 as epoch,
     ceil(extract(epoch from n.leases - clock_timestamp()) * 1000)::bigint as leases_ms,
     coalesce(n.leases = n.lease, false)::boolean as lease_ends, coalesce(n.at = n.job, false)::boolean as job_due, n.job::timestamptz as job_at,
-    statement_timestamp()::timestamptz as looked_at, n.tick::timestamptz as tick_at
+    statement_timestamp()::timestamptz as looked_at
   from (
-    select t.tick, least(l.leases, j.job, l.asked + sqlc.arg(jobs_max_ms)::bigint * interval '1 ms') as at, l.leases, l.lease, j.job
+    select least(l.leases, j.job, l.asked + sqlc.arg(jobs_max_ms)::bigint * interval '1 ms') as at, l.leases, l.lease, j.job
       from (
         select least(e.lease, e.asked + e.shortest, e.asked + sqlc.arg(leases_max_ms)::bigint * interval '1 ms') as leases, e.lease, e.asked
           from (
@@ -203,5 +201,4 @@ select ceil(extract(epoch from n.at - clock_timestamp()) * 1000)::bigint as ms, 
           ) e
       ) l
       cross join (select min(p.run_at) as job from jobq.pending p where p.position is null and p.run_at >= sqlc.arg(jobs_from)::timestamptz) j
-      cross join (select min(s.due_at) as tick from jobq.schedule s where s.due_at >= sqlc.arg(ticks_from)::timestamptz) t
   ) n;

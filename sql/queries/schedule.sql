@@ -1,3 +1,9 @@
+-- ScheduleFirst says when the first schedule is due, null if none is. It is a
+-- statement of its own, and not part of NextDue: while somebody has jobq.schedule
+-- locked, or the role may not read it, recovery goes on. Needs schedule_due_idx.
+-- name: ScheduleFirst :many
+select min(s.due_at)::timestamptz as due_at, statement_timestamp()::timestamptz as looked_at from jobq.schedule s where s.due_at is not null;
+
 -- ScheduleLook is up to 100 schedules in the order in which they are due, after
 -- (after_due_at, after_name), not included: those that are due by looked_at, and the
 -- next ones. Needs schedule_due_idx, whose entries of earlier ticks stay for as long
@@ -32,11 +38,12 @@ update jobq.schedule s
       for update skip locked));
 
 -- ScheduleRewind makes schedules go on whose cursor is far ahead of the clock: it was
--- set forward, and back again. What they fired meanwhile stays in schedule_tick, and
--- is not made again. Reads all schedules.
+-- set forward, and back again. The janitor looks once a minute, so they go on from two
+-- minutes ago: no tick since the clock was set back is lost. What they have fired stays
+-- in schedule_tick, and is not made again. Reads all schedules.
 -- name: ScheduleRewind :execrows
 update jobq.schedule s
-  set cursor_at = clock_timestamp(), due_at = clock_timestamp()
+  set cursor_at = least(clock_timestamp(), greatest(clock_timestamp() - interval '2 minutes', s.created_at)), due_at = clock_timestamp()
   where s.ctid = any(array(
     select x.ctid from jobq.schedule x
       where x.due_at is not null and x.cursor_at > statement_timestamp() + interval '1 minute'
