@@ -61,7 +61,7 @@ func TestQueueKnown(t *testing.T) {
 	client := jobtest.Client(t)
 	jobtest.Enqueue(t, client, &jobq.EnqueueOptions{Queue: "waits"})
 	jobtest.Enqueue(t, client, &jobq.EnqueueOptions{Queue: "later", Delay: time.Hour})
-	require.NoError(t, jobtest.ErrorOf(operator.New(client, "test").SetQueue(ctx, "set", operator.QueueChange{})))
+	require.NoError(t, jobtest.ErrorOf(operator.New(client, "test").SetQueue(ctx, "set", operator.QueueChange{Lease: new(2 * time.Minute)})))
 	_, err := client.Pool().Exec(ctx, `insert into jobq.worker (id, pid, hostname, version, queues, kinds)
 		values ('w', 1, 'h', 'v', '{"served": 1}', '{}')`)
 	require.NoError(t, err)
