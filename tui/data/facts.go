@@ -2,6 +2,7 @@ package data
 
 import (
 	"cmp"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -28,7 +29,8 @@ type Facts struct {
 	Live       bool
 	WhyNotLive string
 
-	heard   []monitor.Minute // what workers have said to have completed since Minutes came
+	byQueue map[string][]monitor.Minute // the Minutes of each queue: each row of a list asks for those of one
+	heard   []monitor.Minute            // what workers have said to have completed since Minutes came
 	failed  map[string]int64 // by queue, of late
 	failing []string         // the queues with such failures, the most first
 
@@ -62,8 +64,7 @@ func (f *Facts) Take(answer Answer) {
 	case []monitor.Queue:
 		f.setQueues(value)
 	case []monitor.Minute:
-		f.Minutes, f.heard = value, nil
-		f.sumFailed()
+		f.setMinutes(value)
 	case monitor.Failures:
 		if answer.Panel == Errors {
 			f.Errors = value
@@ -99,8 +100,40 @@ func (f *Facts) Heard(feed Feed) {
 	}
 }
 
-// counted are the Minutes and what was heard since.
-func (f *Facts) counted() []monitor.Minute { return slices.Concat(f.Minutes, f.heard) }
+// setMinutes stores the minutes, in which all that was heard before is counted.
+func (f *Facts) setMinutes(minutes []monitor.Minute) {
+	f.Minutes, f.heard = minutes, nil
+	f.byQueue = map[string][]monitor.Minute{}
+	for _, minute := range minutes {
+		f.byQueue[minute.Queue] = append(f.byQueue[minute.Queue], minute)
+	}
+	f.sumFailed()
+}
+
+// minutes are the Minutes of a queue, or of all for an empty name.
+func (f *Facts) minutes(queue string) []monitor.Minute {
+	if queue == "" {
+		return f.Minutes
+	}
+	return f.byQueue[queue]
+}
+
+// counted are the minutes of a queue, or of all for an empty name, and what was
+// heard of it since.
+func (f *Facts) counted(queue string) iter.Seq[monitor.Minute] {
+	return func(yield func(monitor.Minute) bool) {
+		for _, minute := range f.minutes(queue) {
+			if !yield(minute) {
+				return
+			}
+		}
+		for _, minute := range f.heard {
+			if (queue == "" || minute.Queue == queue) && !yield(minute) {
+				return
+			}
+		}
+	}
+}
 
 // setQueues stores the queues, those with trouble first. Between those with the
 // same trouble, the order is by name and never changes.

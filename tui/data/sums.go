@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/jobq-dev/jobq/internal/format"
-	"github.com/jobq-dev/jobq/monitor"
 )
 
 // Totals are the counts of all queues together.
@@ -40,7 +39,7 @@ func (f *Facts) Totals() (t Totals) {
 			t.Head, t.HeadQueue = q.HeadRunAt, q.Name
 		}
 	}
-	for _, minute := range f.counted() {
+	for minute := range f.counted("") {
 		t.Completed += minute.Completed
 		t.RecentFailed += minute.Failed
 	}
@@ -75,17 +74,14 @@ func (r Rates) Wait() string {
 func (f *Facts) Rates(queue string) (r Rates) {
 	now := f.now()
 	from := now.Truncate(time.Minute).Add(-time.Minute)
-	of := func(minute monitor.Minute) bool {
-		return !minute.At.Before(from) && (queue == "" || minute.Queue == queue)
-	}
-	for _, minute := range f.counted() {
-		if of(minute) {
+	for minute := range f.counted(queue) {
+		if !minute.At.Before(from) {
 			r.Completed += float64(minute.Completed)
 			r.Failed += float64(minute.Failed)
 		}
 	}
-	for _, minute := range f.Minutes {
-		if of(minute) {
+	for _, minute := range f.minutes(queue) {
+		if !minute.At.Before(from) {
 			r.runs += minute.Runs()
 			r.run += minute.RunTime
 			r.waits += minute.Completed
@@ -102,9 +98,9 @@ func (f *Facts) Rates(queue string) (r Rates) {
 func (f *Facts) Series(queue string, failed bool) []int64 {
 	values := make([]int64, 60)
 	last := f.now().Truncate(time.Minute)
-	for _, minute := range f.counted() {
+	for minute := range f.counted(queue) {
 		at := 59 - int(last.Sub(minute.At)/time.Minute)
-		if at < 0 || at > 59 || queue != "" && minute.Queue != queue {
+		if at < 0 || at > 59 {
 			continue
 		}
 		if failed {
