@@ -31,8 +31,8 @@ type Facts struct {
 
 	byQueue map[string][]monitor.Minute // the Minutes of each queue: each row of a list asks for those of one
 	heard   []monitor.Minute            // what workers have said to have completed since Minutes came
-	failed  map[string]int64 // by queue, of late
-	failing []string         // the queues with such failures, the most first
+	failed  map[string]int64            // by queue, of late
+	failing []string                    // the queues with such failures, the most first
 
 	at  [PanelEnd]time.Time // of the last good answer
 	err [PanelEnd]error     // of the last answer
