@@ -64,11 +64,11 @@ func (q *queue) refuse(run *Run, reason error) {
 
 // call runs the handler within the middleware.
 func (r *Run) call(ctx context.Context) error {
-	handler, ok := r.worker.handlers.byKind[r.row.Kind]
+	handled, ok := r.worker.handlers.byKind[r.row.Kind]
 	if !ok { // the claim asks for handled kinds only
 		return errors.New("no handler for kind " + r.row.Kind)
 	}
-	next := func(ctx context.Context) error { return handler(ctx, r) }
+	next := func(ctx context.Context) error { return handled.options.within(ctx, r, handled.call) }
 	for i := len(r.worker.config.Middleware) - 1; i >= 0; i-- {
 		middleware, inner := r.worker.config.Middleware[i], next
 		next = func(ctx context.Context) error { return middleware(ctx, r, inner) }

@@ -47,7 +47,7 @@ func TestStopsWhileItStarts(t *testing.T) {
 		require.NoError(t, err)
 		w, err := worker.New(client, &worker.Config{PollOnly: true, Logger: slog.New(slog.DiscardHandler)})
 		require.NoError(t, err)
-		require.NoError(t, worker.Handle(w, func(context.Context, *worker.Job[task]) error { return nil }))
+		require.NoError(t, worker.Handle(w, func(context.Context, *worker.Job[task]) error { return nil }, nil))
 		require.NoError(t, w.Run(ctx), "after %d statements", statements)
 		cancel()
 		require.False(t, worker.PoolIsOpen(w), "after %d statements", statements)

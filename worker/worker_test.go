@@ -56,7 +56,7 @@ func start(t *testing.T, client *jobq.Client, config *worker.Config, handler wor
 	w, err := worker.New(client, config)
 	require.NoError(t, err)
 	if handler != nil {
-		require.NoError(t, worker.Handle(w, handler))
+		require.NoError(t, worker.Handle(w, handler, nil))
 	}
 	return run(t, w)
 }
@@ -152,7 +152,7 @@ func TestSlots(t *testing.T) {
 		ids = append(ids, enqueue(t, client, i, &jobq.EnqueueOptions{Queue: names[i%2]}))
 	}
 	elsewhere := enqueue(t, client, 0, &jobq.EnqueueOptions{Queue: "elsewhere"})
-	start(t, client, &worker.Config{Queues: map[string]int{"narrow": 2, "wide": 5}}, func(_ context.Context, job *worker.Job[task]) error {
+	start(t, client, &worker.Config{Queues: map[string]worker.QueueConfig{"narrow": {Slots: 2}, "wide": {Slots: 5}}}, func(_ context.Context, job *worker.Job[task]) error {
 		i := slices.Index(names, job.Queue())
 		count := now[i].Add(1)
 		defer now[i].Add(-1)
@@ -185,7 +185,7 @@ func TestNotClaimed(t *testing.T) {
 	_, err = operator.New(client, "test").PauseQueue(ctx, "paused", "")
 	require.NoError(t, err)
 	paused := enqueue(t, client, 1, &jobq.EnqueueOptions{Queue: "paused"})
-	start(t, client, &worker.Config{Queues: map[string]int{"default": 1, "paused": 1}, PollInterval: 5 * time.Millisecond},
+	start(t, client, &worker.Config{Queues: map[string]worker.QueueConfig{"default": {Slots: 1}, "paused": {Slots: 1}}, PollInterval: 5 * time.Millisecond},
 		func(context.Context, *worker.Job[task]) error { return nil })
 	awaitState(t, client, enqueue(t, client, 2, nil), jobq.StateCompleted)
 	for _, id := range []int64{unknown.ID, paused} {
@@ -207,7 +207,7 @@ func TestOrder(t *testing.T) {
 		enqueue(t, client, i, &jobq.EnqueueOptions{Priority: priority})
 	}
 	order := make(chan int, 6)
-	start(t, client, &worker.Config{Queues: map[string]int{"default": 1}}, func(_ context.Context, job *worker.Job[task]) error {
+	start(t, client, &worker.Config{Queues: map[string]worker.QueueConfig{"default": {Slots: 1}}}, func(_ context.Context, job *worker.Job[task]) error {
 		order <- job.Args.N
 		return nil
 	})
@@ -253,7 +253,7 @@ func TestCancelBeforeTheStart(t *testing.T) {
 	require.NoError(t, err)
 	gate := make(chan struct{}, 1) // whoever holds it lets handlers wait
 	var begun sync.Map
-	w := start(t, client, &worker.Config{Queues: map[string]int{"default": 1}, Lease: time.Hour}, func(ctx context.Context, job *worker.Job[task]) error {
+	w := start(t, client, &worker.Config{Queues: map[string]worker.QueueConfig{"default": {Slots: 1}}, Lease: time.Hour}, func(ctx context.Context, job *worker.Job[task]) error {
 		begun.Store(job.ID(), true)
 		select {
 		case gate <- struct{}{}:
@@ -315,8 +315,8 @@ func TestRefusedConfigs(t *testing.T) {
 	t.Parallel()
 	client := newClient(t)
 	for want, config := range map[string]*worker.Config{
-		"slots":         {Queues: map[string]int{"default": 0}},
-		"queue name":    {Queues: map[string]int{"": 1}},
+		"slots":         {Queues: map[string]worker.QueueConfig{"default": {Slots: -1}}},
+		"queue name":    {Queues: map[string]worker.QueueConfig{"": {Slots: 1}}},
 		"poll interval": {PollInterval: time.Nanosecond},
 	} {
 		_, err := worker.New(client, config)
@@ -326,13 +326,13 @@ func TestRefusedConfigs(t *testing.T) {
 	require.NoError(t, err)
 	require.ErrorContains(t, w.Run(context.Background()), "no handlers")
 	handler := func(context.Context, *worker.Job[task]) error { return nil }
-	require.NoError(t, worker.Handle(w, handler))
-	require.ErrorContains(t, worker.Handle(w, handler), "has one already")
+	require.NoError(t, worker.Handle(w, handler, nil))
+	require.ErrorContains(t, worker.Handle(w, handler, nil), "has one already")
 
 	empty, err := jobq.NewClient(pgtest.Connect(t, pgtest.EmptyURL(t)), nil)
 	require.NoError(t, err)
 	w, err = worker.New(empty, &worker.Config{Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
-	require.NoError(t, worker.Handle(w, handler))
+	require.NoError(t, worker.Handle(w, handler, nil))
 	require.ErrorIs(t, w.Run(context.Background()), jobq.ErrNotMigrated)
 }

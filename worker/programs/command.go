@@ -81,14 +81,14 @@ func (a *Attributes) subproc() *subproc.Attributes {
 
 // HandleCommand makes the worker run jobs of a kind with a program, in a
 // process group and session of its own. See MaybeRunShim.
-func (p *Programs) HandleCommand(kind string, command Command, policy *worker.Policy) error {
+func (p *Programs) HandleCommand(kind string, command Command, options *worker.HandleOptions) error {
 	if err := command.complete(); err != nil {
 		return fmt.Errorf("handler of kind %q: %w", kind, err)
 	}
 	p.graceMax = max(p.graceMax, command.Grace)
 	return p.handle(kind, func(ctx context.Context, run worker.ExternalRun, args []byte) error {
 		return p.runCommand(ctx, command, run, args)
-	}, policy)
+	}, options)
 }
 
 func (c *Command) complete() error {

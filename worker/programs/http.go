@@ -42,7 +42,7 @@ type httpHandler struct {
 }
 
 // HandleHTTP makes the worker run jobs of a kind with an HTTP server.
-func (p *Programs) HandleHTTP(kind string, server HTTP, policy *worker.Policy) error {
+func (p *Programs) HandleHTTP(kind string, server HTTP, options *worker.HandleOptions) error {
 	parsed, err := url.Parse(server.URL)
 	if err != nil || parsed.Host == "" || (parsed.Scheme != "http" && parsed.Scheme != "https") {
 		return fmt.Errorf("handler of kind %q: URL %q: must be like http://127.0.0.1:8080/jobs", kind, server.URL)
@@ -59,7 +59,7 @@ func (p *Programs) HandleHTTP(kind string, server HTTP, policy *worker.Policy) e
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 	p.clients = append(p.clients, h.client)
-	return p.handle(kind, h.run, policy)
+	return p.handle(kind, h.run, options)
 }
 
 // run is the handler. The end of the context closes the request.

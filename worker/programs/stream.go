@@ -40,7 +40,7 @@ type Stream struct {
 
 // HandleStream makes the worker run jobs of a kind with processes that are
 // kept from job to job. See MaybeRunShim.
-func (p *Programs) HandleStream(kind string, stream Stream, policy *worker.Policy) error {
+func (p *Programs) HandleStream(kind string, stream Stream, options *worker.HandleOptions) error {
 	if err := stream.complete(); err != nil {
 		return fmt.Errorf("handler of kind %q: %w", kind, err)
 	}
@@ -53,7 +53,7 @@ func (p *Programs) HandleStream(kind string, stream Stream, policy *worker.Polic
 	}
 	p.graceMax = max(p.graceMax, stream.Grace)
 	p.pools = append(p.pools, pool)
-	return p.handle(kind, pool.run, policy)
+	return p.handle(kind, pool.run, options)
 }
 
 // streamPool is the processes of one kind.

@@ -40,7 +40,7 @@ func TestKindSlots(t *testing.T) {
 		enqueueRaw(t, client, "limited", "{}", nil)
 	}
 	other := enqueueRaw(t, client, "other", "{}", nil)
-	w := newWorker(t, client, worker.Config{Queues: map[string]int{"default": 4}})
+	w := newWorker(t, client, worker.Config{Queues: map[string]worker.QueueConfig{"default": {Slots: 4}}})
 	var running, most atomic.Int32
 	gate := make(chan struct{})
 	require.NoError(t, worker.HandleRaw(w, "limited", func(context.Context, *worker.Job[jobq.RawArgs]) error {
@@ -50,10 +50,8 @@ func TestKindSlots(t *testing.T) {
 		<-gate
 		running.Add(-1)
 		return nil
-	}))
-	require.NoError(t, worker.SetPolicy(w, "limited", worker.Policy{Slots: 2}))
-	require.ErrorContains(t, worker.SetPolicy(w, "unknown", worker.Policy{}), "no handler")
-	require.NoError(t, worker.HandleRaw(w, "other", func(context.Context, *worker.Job[jobq.RawArgs]) error { return nil }))
+	}, &worker.HandleOptions{Slots: 2}))
+	require.NoError(t, worker.HandleRaw(w, "other", func(context.Context, *worker.Job[jobq.RawArgs]) error { return nil }, nil))
 	run(t, w)
 	awaitState(t, client, other, jobq.StateCompleted)
 	require.Eventually(t, func() bool { return running.Load() == 2 }, patience, time.Millisecond)
@@ -117,18 +115,18 @@ func TestBatch(t *testing.T) {
 			for range 5 {
 				enqueueRaw(t, client, "k", "{}", &jobq.EnqueueOptions{BackoffBase: time.Hour})
 			}
-			w := newWorker(t, client, worker.Config{Batch: test.batch, DrainTimeout: -1, Queues: map[string]int{"default": 1}})
+			w := newWorker(t, client, worker.Config{Batch: test.batch, DrainTimeout: -1, Queues: map[string]worker.QueueConfig{"default": {Slots: 1}}})
 			begun, proceed := make(chan struct{}, 5), make(chan struct{})
 			require.NoError(t, worker.HandleRaw(w, "k", func(context.Context, *worker.Job[jobq.RawArgs]) error {
 				begun <- struct{}{}
 				<-proceed
 				return test.returns
-			}))
+			}, nil))
 			ended := make(chan error, 1)
 			go func() { ended <- w.Run(context.Background()) }()
 			if name == "finish" {
 				receive(t, begun, "the start")
-				w.Finish()
+				w.Drain()
 				require.Eventually(t, func() bool { return worker.Draining(w) }, patience, time.Millisecond)
 			}
 			close(proceed)
