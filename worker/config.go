@@ -2,6 +2,7 @@ package worker
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -29,25 +30,26 @@ type Config struct {
 	// Queues are the queues to claim from, by name: 1 to 128 characters. Default:
 	// the queue "default", with the defaults of QueueConfig.
 	Queues map[string]QueueConfig
-	// Lease, when not zero, is stored as the lease of these queues before the
-	// worker starts, for every worker to obey: 1 second to 30 days. Zero leaves
-	// what is stored, or else 60 seconds.
+	// Lease is stored as the lease of these queues before the worker starts, for every
+	// worker to obey: 1 second to 30 days. Default 0: what is stored, or else 60
+	// seconds (jobq.DefaultLease).
 	Lease time.Duration
 	// PollInterval is how often an idle queue is looked at when nothing wakes
-	// the worker: a third as often while notifications arrive. Default 5 seconds;
-	// less some jitter.
+	// the worker, less up to a quarter at random, and a third as often while
+	// notifications arrive: 1 millisecond or more. Default 5 seconds
+	// (DefaultPollInterval).
 	PollInterval time.Duration
 	// PollOnly does without LISTEN. Behind a pooler that does not pass it on, the
-	// worker does so by itself; see jobq.Config.Sessions.
+	// worker does so by itself; see jobq.Config.Sessions. Default false.
 	PollOnly bool
 	// DrainTimeout is how long Run waits for running handlers when its context
 	// ends. After that their contexts are cancelled and their jobs released.
-	// Default 30 seconds; negative means not at all.
+	// Default 30 seconds (DefaultDrainTimeout); negative means not at all.
 	DrainTimeout time.Duration
 	// Reconcile says which jobs of dead workers are recovered before this one
 	// claims its first. Default ReconcileHost.
 	Reconcile Reconcile
-	// Middleware wraps every run, the first one outermost.
+	// Middleware wraps every run, the first one outermost. Default: none.
 	Middleware []Middleware
 	// Batch says when the worker ends by itself. Default: never.
 	Batch Batch
@@ -83,6 +85,9 @@ func (c *Config) complete() error {
 	}
 	if c.DrainTimeout == 0 {
 		c.DrainTimeout = DefaultDrainTimeout
+	}
+	if c.Batch.TimeLimit < 0 || c.Batch.MaxConsecutiveFailures < 0 {
+		return errors.New("batch: the time limit and the number of failures must not be negative")
 	}
 	switch c.Reconcile {
 	case "":

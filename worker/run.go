@@ -3,16 +3,29 @@ package worker
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/jobq-dev/jobq/worker/internal/clock"
 )
 
-// runSlot runs handlers, one after the other, until the buffer is closed.
-func (q *queue) runSlot() {
+// errExited is the failure of a handler that has ended its goroutine.
+var errExited = errors.New("the handler called runtime.Goexit, as FailNow of a test does")
+
+// runSlot runs handlers, one after the other, until the buffer is closed. A handler
+// that ends the goroutine with runtime.Goexit costs its run, and not the slot: another
+// goroutine takes over.
+func (q *queue) runSlot(slots *sync.WaitGroup) {
+	closed := false
+	defer func() {
+		if !closed {
+			slots.Go(func() { q.runSlot(slots) })
+		}
+	}()
 	for run := range q.buffer {
 		q.execute(run)
 	}
+	closed = true
 }
 
 // execute runs one job and hands in the result.
@@ -29,7 +42,13 @@ func (q *queue) execute(run *Run) {
 		q.refuse(run, err)
 		return
 	}
-	err := guard(func() error { return run.call(ctx) })
+	err := errExited
+	defer func() { q.finish(ctx, run, err) }() // also when the handler ends the goroutine
+	err = guard(func() error { return run.call(ctx) })
+}
+
+// finish hands in how the run has ended.
+func (q *queue) finish(ctx context.Context, run *Run, err error) {
 	run.ran = time.Since(run.began)
 	cause := context.Cause(ctx)
 	state := q.worker.keeper.held.Drop(&run.hold)

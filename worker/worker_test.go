@@ -140,11 +140,13 @@ func TestPollOnly(t *testing.T) {
 	awaitState(t, client, enqueue(t, client, 1, nil), jobq.StateCompleted)
 }
 
-// A queue never runs more jobs at once than it has slots, several queues do
-// not share them, and a queue that the worker was not given is left alone.
+// A queue runs as many jobs at once as it has slots and never more, several queues do
+// not share them, and a queue that the worker was not given is left alone. Method: no
+// job ends before all slots of both queues are in use.
 func TestSlots(t *testing.T) {
 	t.Parallel()
 	client := newClient(t)
+	slots := []int64{2, 5}
 	var now, most [2]atomic.Int64
 	names := []string{"narrow", "wide"}
 	var ids []int64
@@ -152,7 +154,10 @@ func TestSlots(t *testing.T) {
 		ids = append(ids, enqueue(t, client, i, &jobq.EnqueueOptions{Queue: names[i%2]}))
 	}
 	elsewhere := enqueue(t, client, 0, &jobq.EnqueueOptions{Queue: "elsewhere"})
-	start(t, client, &worker.Config{Queues: map[string]worker.QueueConfig{"narrow": {Slots: 2}, "wide": {Slots: 5}}}, func(_ context.Context, job *worker.Job[task]) error {
+	full := make(chan struct{})
+	fill := sync.OnceFunc(func() { close(full) })
+	config := &worker.Config{Queues: map[string]worker.QueueConfig{"narrow": {Slots: 2}, "wide": {Slots: 5}}}
+	start(t, client, config, func(ctx context.Context, job *worker.Job[task]) error {
 		i := slices.Index(names, job.Queue())
 		count := now[i].Add(1)
 		defer now[i].Add(-1)
@@ -162,14 +167,19 @@ func TestSlots(t *testing.T) {
 				break
 			}
 		}
-		time.Sleep(time.Millisecond) //nolint:forbidigo // the work
+		if most[0].Load() >= slots[0] && most[1].Load() >= slots[1] {
+			fill()
+		}
+		select {
+		case <-full:
+		case <-ctx.Done():
+		}
 		return nil
 	})
 	for _, id := range ids {
 		awaitState(t, client, id, jobq.StateCompleted)
 	}
-	require.LessOrEqual(t, most[0].Load(), int64(2))
-	require.LessOrEqual(t, most[1].Load(), int64(5))
+	require.Equal(t, slots, []int64{most[0].Load(), most[1].Load()})
 	job, err := client.Get(context.Background(), elsewhere)
 	require.NoError(t, err)
 	require.Equal(t, jobq.StateAvailable, job.State)
@@ -316,6 +326,9 @@ func TestRefusedConfigs(t *testing.T) {
 	client := newClient(t)
 	for want, config := range map[string]*worker.Config{
 		"slots":         {Queues: map[string]worker.QueueConfig{"default": {Slots: -1}}},
+		"1 to 10000":    {Queues: map[string]worker.QueueConfig{"default": {Slots: 10_001}}},
+		"time limit":    {Batch: worker.Batch{TimeLimit: -1}},
+		"of failures":   {Batch: worker.Batch{MaxConsecutiveFailures: -1}},
 		"queue name":    {Queues: map[string]worker.QueueConfig{"": {Slots: 1}}},
 		"poll interval": {PollInterval: time.Nanosecond},
 	} {

@@ -20,7 +20,7 @@ const httpIdleMax = 256
 // HTTP is a server that runs jobs: each is posted to the URL, and the answer
 // says how it ended; docs/subprocess.md is the server's side of the contract.
 type HTTP struct {
-	// URL is where jobs are posted: http or https, with a host.
+	// URL is where jobs are posted: http or https, with a host. Required.
 	URL string
 	// Header is sent with each job, for instance to authorize the worker. What
 	// jobq sets itself wins. Default: nothing more.

@@ -30,7 +30,7 @@ const (
 type Stream struct {
 	// Command says how a process is started. Its Args are used as they are: a
 	// process is not one job's. A lost lease kills the process that has the job, and
-	// so does a stop that it does not obey.
+	// so does a stop that it does not obey. Its Args are required.
 	Command
 	// Processes is how many run at most. They are started when jobs come, and
 	// kept. Default 0: as many as there are jobs at a time, which slots limit. Not
