@@ -338,6 +338,8 @@ func TestRefusedConfigs(t *testing.T) {
 	w, err := worker.New(client, nil)
 	require.NoError(t, err)
 	require.ErrorContains(t, w.Run(context.Background()), "no handlers")
+	w, err = worker.New(client, nil)
+	require.NoError(t, err)
 	handler := func(context.Context, *worker.Job[task]) error { return nil }
 	require.NoError(t, worker.Handle(w, handler, nil))
 	require.ErrorContains(t, worker.Handle(w, handler, nil), "has one already")
