@@ -35,17 +35,6 @@ type halt struct {
 	failures int // since a run was completed
 }
 
-// There are three ways to end a worker, and each takes no new work and gives back
-// what has not started. They differ in how long they wait for handlers that run:
-//
-//	Drain                    as long as they take
-//	the end of Run's context up to Config.DrainTimeout
-//	DrainNow                 not at all
-//
-// A later one shortens the wait of an earlier one. A handler for which there is no
-// time left has its context cancelled, with ErrDrained as the cause, and its job goes
-// back without losing an attempt.
-
 // Drain makes Run return when the handlers that run have ended, however long that
 // takes. It returns at once, and can be called at any time, from any goroutine.
 // operator.DrainWorker does the same from afar. The end of Run's context limits the

@@ -23,6 +23,14 @@ func (r result) isUntold() bool { return r.completion == nil && r.ending == nil 
 
 // result turns what the handler returned into what is to be stored.
 func (r *Run) result(err, cause error) result {
+	var ending *db.Ending
+	if err != nil { // before the lock: these call what is the user's
+		told := endingOf(err, cause)
+		if handled, ok := r.worker.handlers.byKind[r.row.Kind]; ok {
+			handled.options.delay(&told, r, err)
+		}
+		ending = &told
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.over = true
@@ -33,12 +41,8 @@ func (r *Run) result(err, cause error) result {
 		}
 		return result{run: r, completion: &r.completion}
 	}
-	ending := endingOf(err, cause)
-	if handled, ok := r.worker.handlers.byKind[r.row.Kind]; ok {
-		handled.options.delay(&ending, r, err)
-	}
 	ending.Slot, ending.Output, ending.Usage, ending.Ran = r.slot(), r.output, r.usage, r.ran
-	return result{run: r, ending: &ending}
+	return result{run: r, ending: ending}
 }
 
 // plainMax is how long after the claim the lease can still tell when a run has

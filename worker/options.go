@@ -31,9 +31,9 @@ type HandleOptions struct {
 	StallTimeout time.Duration
 	// Backoff says how long the job waits after a failed attempt, instead of the
 	// job's own backoff: attempt is the number of the one that has failed, from 1,
-	// and err is what it returned or how it panicked. A wait below 0 is 0. What Retry says wins, and a
-	// run that was lost with its worker has the job's own backoff. Called from several
-	// goroutines. Default nil: the job's own.
+	// and err is what it returned or how it panicked. A wait below 0 is 0. What Retry
+	// says wins, and a run that was lost with its worker has the job's own backoff. It
+	// is called from several goroutines. Default nil: the job's own.
 	Backoff func(attempt int, err error) time.Duration
 }
 
