@@ -34,8 +34,8 @@ const (
 
 // Config changes what a Client does. The zero value is ready to use.
 type Config struct {
-	// Schema holds jobq's tables. Default "jobq". Letters, digits, _ and -,
-	// at most 63 bytes.
+	// Schema is the schema that holds jobq's tables: letters, digits, _ and -, at most
+	// 63 bytes. Default "jobq".
 	Schema string
 	// Sessions spares workers, janitors and monitors the search for a
 	// pooler, or corrects what they find. Default SessionsAuto.

@@ -54,27 +54,30 @@ type EnqueueOptions struct {
 	// Priority orders jobs of a queue: lower runs first. Default 0.
 	Priority int16
 	// RunAt is the earliest time of the first run, by the database's clock, in
-	// the years 1 to 9999. Zero means now.
+	// the years 1 to 9999. Default: now.
 	RunAt time.Time
-	// Delay, when RunAt is zero, counts from the enqueue, by the database's clock.
+	// Delay is how long the job waits when RunAt is zero, counted from the enqueue by
+	// the database's clock. Default 0.
 	Delay time.Duration
 	// MaxAttempts is how many runs may end badly before the job is failed for
-	// good: 1 to 32767. Default 25, which with the default backoff is some
-	// five days.
+	// good: 1 to 32767. Default 25 (DefaultMaxAttempts), which with the default
+	// backoff is some five days.
 	MaxAttempts int
 	// Timeout ends a run that takes longer; it counts as a failed attempt.
-	// Zero means none.
+	// Default 0: none.
 	Timeout time.Duration
 	// BackoffBase is the longest wait after the first failed attempt; it
 	// doubles with each further one up to BackoffMax, and the wait is a random
-	// part of it (full jitter). Defaults: 1 second, 1 day.
+	// part of it (full jitter). Defaults: 1 second (DefaultBackoffBase), 1 day
+	// (DefaultBackoffMax).
 	BackoffBase, BackoffMax time.Duration
 	// UniqueKey allows one unfinished job of the kind with this key: 1 to 255
-	// characters. Empty means no such limit.
+	// characters. Default "": no such limit.
 	UniqueKey string
-	// Tags are for finding jobs: at most 32, and 8 KiB in all.
+	// Tags are for finding jobs: at most 32, and 8 KiB in all. Default: none.
 	Tags []string
-	// Metadata is kept with the job for the caller: JSON, at most 64 KiB.
+	// Metadata is kept with the job for the caller: JSON, at most 64 KiB. Default nil:
+	// none.
 	Metadata json.RawMessage
 }
 
@@ -96,7 +99,10 @@ type EnqueueDefaults interface {
 
 // EnqueueParams is one job of EnqueueMany.
 type EnqueueParams struct {
+	// Args are what the job works on, at most 1 MiB of JSON. Required: they have no
+	// default.
 	Args Args
+	// EnqueueOptions say how it is to be run. The zero value means the defaults.
 	EnqueueOptions
 }
 

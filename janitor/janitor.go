@@ -73,7 +73,7 @@ var stepLimits = limits{statement: taskTimeout - 5*time.Second, lock: 2 * time.S
 
 // Config changes how a janitor works. The zero value is ready to use.
 type Config struct {
-	// Mode is Leader, the default, or Any.
+	// Mode is Leader or Any. Default Leader.
 	Mode Mode
 	// ScanInterval is the longest time between two looks for expired leases, or
 	// twenty times what a look takes when that is more, but no longer than the
@@ -81,7 +81,7 @@ type Config struct {
 	// that it knows of. Default 10 seconds.
 	ScanInterval time.Duration
 	// NoReap leaves expired leases alone; the janitor's other tasks go on. For a
-	// single worker that recovers at its start, or where others reap.
+	// single worker that recovers at its start, or where others reap. Default false.
 	NoReap bool
 	// ReapBatch is how many runs one statement reaps at most; while there are more,
 	// it goes on. Default 100.
@@ -98,7 +98,8 @@ type Config struct {
 	// 5 seconds.
 	LeaderRetry time.Duration
 	// OnEvent is told of what the janitor sees and does, which it also logs and
-	// keeps in the table event. It is called once at a time, and waited for.
+	// keeps in the table event. It is called once at a time, and waited for. Default
+	// nil: nobody.
 	OnEvent func(Event)
 	// Logger is where the janitor writes. Default slog.Default().
 	Logger *slog.Logger

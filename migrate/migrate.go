@@ -26,10 +26,10 @@ var ErrNewerSchema = db.ErrNewerSchema
 type Config struct {
 	// Schema holds jobq's tables, and is made if it is not there. Default "jobq".
 	Schema string
-	// Target is the version to arrive at. Zero means the latest for Up, and one
+	// Target is the version to arrive at. Default 0: the latest for Up, and one
 	// step for Down. For Down, -1 removes everything but the schema itself.
 	Target int
-	// DryRun only says what would be done.
+	// DryRun only says what would be done. Default false.
 	DryRun bool
 	// Logger is told of each migration when it is done. Default slog.Default().
 	Logger *slog.Logger

@@ -34,10 +34,18 @@ type Usage struct {
 	MaxRSSBytes int64   `json:"max_rss_bytes"`
 }
 
-// Attempts returns the recorded runs of a job, oldest first. A job without
-// any, or that does not exist, has none.
+// attemptsMax is how many runs of a job are listed: one that is snoozed again and
+// again has no end of them.
+const attemptsMax = 1000
+
+// Attempts returns the recorded runs of a job, oldest first: the latest 1000, if there
+// are more. A job without any, or that does not exist, has none. ErrInvalid for an id
+// below 1, which no job has.
 func (m *Monitor) Attempts(ctx context.Context, id int64) ([]Attempt, error) {
-	rows, err := m.queries.AttemptList(ctx, id)
+	if id < 1 {
+		return nil, fmt.Errorf("attempts: %w: the id of a job must be at least 1, not %d", jobq.ErrInvalid, id)
+	}
+	rows, err := m.queries.AttemptList(ctx, id, attemptsMax)
 	if err != nil {
 		return nil, dberror.Wrap(m.schema, fmt.Sprintf("attempts of job %d", id), err)
 	}

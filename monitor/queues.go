@@ -77,7 +77,7 @@ type QueueSettings struct {
 	// ExtendEvery is the time between two heartbeats: at most half of Lease, and
 	// a third of it by default.
 	ExtendEvery time.Duration `json:"extend_every_ns"`
-	// Heartbeat is what extends a lease. Default ticker.
+	// Heartbeat is what extends a lease. Default jobq.HeartbeatTicker.
 	Heartbeat jobq.Heartbeat `json:"heartbeat"`
 	// StaleGrace is how long the janitor leaves a lease alone that has ended. Up
 	// to 30 days; default 0.

@@ -2,8 +2,10 @@ package monitor
 
 import (
 	"context"
+	"fmt"
 	"time"
 
+	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/internal/dberror"
 )
@@ -24,9 +26,27 @@ type QueueStats struct {
 // took, nobody knows.
 func (s QueueStats) Runs() int64 { return max(s.Completed+s.Failed+s.Retried-s.Lost, 0) }
 
-// Stats returns what ended within the last span, by queue. It reads sums per
-// minute, never jobs, and so rounds the span to minutes.
+// Bounds of a span to look back.
+const (
+	spanMin        = time.Minute
+	statsSpanMax   = 10 * 365 * 24 * time.Hour
+	minutesSpanMax = 7 * 24 * time.Hour
+)
+
+// checkSpan refuses a span that has no minute in it, or too many.
+func checkSpan(operation string, span, longest time.Duration) error {
+	if span < spanMin || span > longest {
+		return fmt.Errorf("%s: %w: span must be %s to %s, not %s", operation, jobq.ErrInvalid, spanMin, longest, span)
+	}
+	return nil
+}
+
+// Stats returns what ended within the last span, 1 minute to 3,650 days, by queue. It
+// reads sums per minute, never jobs, and so rounds the span to minutes.
 func (m *Monitor) Stats(ctx context.Context, span time.Duration) ([]QueueStats, error) {
+	if err := checkSpan("stats", span, statsSpanMax); err != nil {
+		return nil, err
+	}
 	rows, err := m.queries.StatsByQueue(ctx, db.Interval(span))
 	if err != nil {
 		return nil, dberror.Wrap(m.schema, "stats", err)
@@ -47,9 +67,12 @@ type Minute struct {
 	QueueStats
 }
 
-// Minutes returns what ended within the last span, by minute and queue. It
-// reads sums, never jobs.
+// Minutes returns what ended within the last span, 1 minute to 7 days, by minute and
+// queue. It reads sums, never jobs.
 func (m *Monitor) Minutes(ctx context.Context, span time.Duration) ([]Minute, error) {
+	if err := checkSpan("stats by minute", span, minutesSpanMax); err != nil {
+		return nil, err
+	}
 	rows, err := m.queries.StatsByMinute(ctx, db.Interval(span))
 	if err != nil {
 		return nil, dberror.Wrap(m.schema, "stats by minute", err)

@@ -35,15 +35,16 @@ type DigestEvent = watch.Event
 // WatchConfig says whom to tell of digests. The functions are called one at
 // a time, and must not block. Those that are nil are not.
 type WatchConfig struct {
-	// OnDigest is told of each digest.
+	// OnDigest is told of each digest. Default nil: nobody.
 	OnDigest func(*Digest)
 	// OnConnect is told whenever listening begins anew: what was said before
-	// is lost.
+	// is lost. Default nil: nobody.
 	OnConnect func()
 	// OnLost is told why nothing is heard any more, or cannot be, as on a
-	// standby. Watch goes on trying.
+	// standby. Watch goes on trying. Default nil: nobody.
 	OnLost func(err error)
-	// OnDeaf is told that notifications do not arrive, as behind a pooler.
+	// OnDeaf is told that notifications do not arrive, as behind a pooler. Default
+	// nil: nobody.
 	OnDeaf func()
 	// Logger is told of trouble. Default slog.Default().
 	Logger *slog.Logger

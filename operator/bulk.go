@@ -21,25 +21,30 @@ const bulkBatch = 500
 
 // BulkParams is an action on all jobs that a filter matches.
 type BulkParams struct {
+	// Action is requeue, cancel, delete or edit. Required, unless Resume is given.
 	Action jobq.Action
-	Change JobChange   // of ActionEdit
-	Filter jobq.Filter // of which Sort, Reverse, Before, After and Limit mean nothing
+	// Change is what ActionEdit changes. Default: nothing.
+	Change JobChange
+	// Filter says which jobs. Its Sort, Reverse, Before, After and Limit mean nothing.
+	// Default: all jobs.
+	Filter jobq.Filter
 	// Snapshot is of BulkSnapshot: the action is about the jobs that were counted
-	// then. The zero value means those that are there when it begins.
+	// then. Default: those that are there when it begins.
 	Snapshot BulkSnapshot
 	// Max bounds how many jobs this call changes, not counting those that were
 	// before a Resume. An action that has reached it, and has more to do, has
-	// not come to its end. Zero means no bound, and less is ErrInvalid; with
-	// Resume, zero means the bound that the action has begun with: what is left
+	// not come to its end. Default 0: no bound, and less is ErrInvalid; with
+	// Resume, 0 means the bound that the action has begun with: what is left
 	// of it, or all of it again.
 	Max int
-	// RatePerSecond bounds how many jobs are changed in a second. Zero means
-	// no bound, and less is ErrInvalid.
+	// RatePerSecond bounds how many jobs are changed in a second. Default 0: no
+	// bound, and less is ErrInvalid.
 	RatePerSecond int
 	// Resume goes on with an action that has not come to its end: the id of
-	// its entry in the audit. Action, Change and Filter are the entry's then.
+	// its entry in the audit. Action, Change and Filter are the entry's then. Default
+	// 0: a new one.
 	Resume int64
-	// OnBatch is told after each batch.
+	// OnBatch is told after each batch. Default nil: nobody.
 	OnBatch func(BulkProgress)
 }
 

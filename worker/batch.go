@@ -17,13 +17,16 @@ var ErrTooManyFailures = errors.New("too many runs in a row have failed")
 
 // Batch says when a worker ends by itself. The zero value means never.
 type Batch struct {
-	// TimeLimit is how long the worker runs before it drains.
+	// TimeLimit is how long the worker runs before it drains, from the time when the
+	// database has answered. Default 0: no limit. Not negative.
 	TimeLimit time.Duration
 	// MaxConsecutiveFailures is after how many failed runs without a completed
 	// one between them the worker drains; Run then returns ErrTooManyFailures.
+	// Default 0: no limit. Not negative.
 	MaxConsecutiveFailures int
 	// ExitWhenEmpty drains the worker when its queues have nothing available of
-	// its kinds, and nothing runs. Jobs that are to start later do not count.
+	// its kinds, and nothing runs. Jobs that are to start later do not count. Default
+	// false.
 	ExitWhenEmpty bool
 }
 

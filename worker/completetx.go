@@ -30,6 +30,10 @@ var errNotCommitted = errors.New("the handler returned without committing the tr
 //
 // The lease goes on being extended while the transaction is open.
 func (r *Run) CompleteTx(ctx context.Context, tx pgx.Tx) error {
+	if r.test != nil {
+		r.test.completed.Store(true)
+		return nil
+	}
 	operation := fmt.Sprintf("complete job %d in a transaction", r.row.ID)
 	if r.worker.keeper.held.State(&r.hold).Lost {
 		return fmt.Errorf("%s: %w", operation, ErrLeaseLost)

@@ -1,8 +1,11 @@
 package worker
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"time"
 )
 
@@ -13,31 +16,40 @@ const (
 	DefaultDrainTimeout = 30 * time.Second
 )
 
+// QueueConfig is how a worker works on a queue. The zero value means the defaults.
+type QueueConfig struct {
+	// Slots is how many jobs of the queue run at once in this worker: 1 to 10,000.
+	// Default 10 (DefaultSlots). Kinds with slots of their own are not among them:
+	// see HandleOptions.
+	Slots int
+}
+
 // Config says which jobs a worker takes and how. The zero value takes jobs
 // from the queue "default".
 type Config struct {
-	// Queues are the queues to claim from, each with its slots: how many jobs
-	// run at once. Default {"default": 10}.
-	Queues map[string]int
-	// Lease, when not zero, is stored as the lease of these queues before the
-	// worker starts, for every worker to obey: 1 second to 30 days. Zero leaves
-	// what is stored, or else 60 seconds.
+	// Queues are the queues to claim from, by name: 1 to 128 characters. Default:
+	// the queue "default", with the defaults of QueueConfig.
+	Queues map[string]QueueConfig
+	// Lease is stored as the lease of these queues before the worker starts, for every
+	// worker to obey: 1 second to 30 days. Default 0: what is stored, or else 60
+	// seconds (jobq.DefaultLease).
 	Lease time.Duration
 	// PollInterval is how often an idle queue is looked at when nothing wakes
-	// the worker: a third as often while notifications arrive. Default 5 seconds;
-	// less some jitter.
+	// the worker, less up to a quarter at random, and a third as often while
+	// notifications arrive: 1 millisecond or more. Default 5 seconds
+	// (DefaultPollInterval).
 	PollInterval time.Duration
 	// PollOnly does without LISTEN. Behind a pooler that does not pass it on, the
-	// worker does so by itself; see jobq.Config.Sessions.
+	// worker does so by itself; see jobq.Config.Sessions. Default false.
 	PollOnly bool
 	// DrainTimeout is how long Run waits for running handlers when its context
 	// ends. After that their contexts are cancelled and their jobs released.
-	// Default 30 seconds; negative means not at all.
+	// Default 30 seconds (DefaultDrainTimeout); negative means not at all.
 	DrainTimeout time.Duration
 	// Reconcile says which jobs of dead workers are recovered before this one
 	// claims its first. Default ReconcileHost.
 	Reconcile Reconcile
-	// Middleware wraps every run, the first one outermost.
+	// Middleware wraps every run, the first one outermost. Default: none.
 	Middleware []Middleware
 	// Batch says when the worker ends by itself. Default: never.
 	Batch Batch
@@ -49,17 +61,22 @@ type Config struct {
 
 // complete fills in defaults and refuses what cannot work.
 func (c *Config) complete() error {
-	if len(c.Queues) == 0 {
-		c.Queues = map[string]int{"default": DefaultSlots}
+	queues := make(map[string]QueueConfig, max(len(c.Queues), 1)) // the caller's map stays as it is
+	maps.Copy(queues, c.Queues)
+	if len(queues) == 0 {
+		queues["default"] = QueueConfig{}
 	}
-	for name, slots := range c.Queues {
+	for name, queue := range queues {
 		if name == "" || len([]rune(name)) > 128 {
 			return fmt.Errorf("queue name %q: must be 1 to 128 characters", name)
 		}
-		if slots < 1 || slots > 10_000 {
-			return fmt.Errorf("queue %q: slots must be 1 to 10000, not %d", name, slots)
+		queue.Slots = cmp.Or(queue.Slots, DefaultSlots)
+		if queue.Slots < 1 || queue.Slots > slotsMax {
+			return fmt.Errorf("queue %q: slots must be 1 to %d, not %d", name, slotsMax, queue.Slots)
 		}
+		queues[name] = queue
 	}
+	c.Queues = queues
 	if c.PollInterval == 0 {
 		c.PollInterval = DefaultPollInterval
 	}
@@ -68,6 +85,9 @@ func (c *Config) complete() error {
 	}
 	if c.DrainTimeout == 0 {
 		c.DrainTimeout = DefaultDrainTimeout
+	}
+	if c.Batch.TimeLimit < 0 || c.Batch.MaxConsecutiveFailures < 0 {
+		return errors.New("batch: the time limit and the number of failures must not be negative")
 	}
 	switch c.Reconcile {
 	case "":

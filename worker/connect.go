@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -12,6 +13,23 @@ import (
 	"github.com/jobq-dev/jobq/internal/dberror"
 )
 
+// connectUnlessHalted is connect, which the worker's own decision to end cuts short
+// as well as the end of the context.
+func (w *Worker) connectUnlessHalted(ctx context.Context) (connected bool, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		select {
+		case <-ctx.Done():
+		case <-w.halt.begun:
+			cancel()
+		}
+	})
+	defer watching.Wait()
+	defer cancel()
+	return w.connect(ctx)
+}
+
 // connect makes the worker's own pool, and waits for the database and its
 // settings. A database that is away is waited for; one with the wrong tables is
 // an error. Without either it is not connected when the worker was asked to stop
@@ -19,7 +37,7 @@ import (
 func (w *Worker) connect(ctx context.Context) (connected bool, err error) {
 	config := w.client.Pool().Config()
 	config.MinConns, config.MinIdleConns = 0, 0
-	config.MaxConns = int32(2*len(w.queues)*(1+len(w.kindSlots))) + 9 // #nosec G115 -- two a queue; leases, cancelled jobs, progress, output, heartbeat, digests, outcomes of claims, and two for what handlers store
+	config.MaxConns = int32(2*len(w.queues)*(1+len(w.kindSlots()))) + 9 // #nosec G115 -- two a queue; leases, cancelled jobs, progress, output, heartbeat, digests, outcomes of claims, and two for what handlers store
 	config.ConnConfig.RuntimeParams["application_name"] = "jobq-worker"
 	db.RequirePrimary(config.ConnConfig)
 	w.schema.Protect(config)

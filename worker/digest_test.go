@@ -80,7 +80,7 @@ func TestDigests(t *testing.T) {
 	require.NoError(t, err)
 
 	release := make(chan struct{})
-	start(t, client, &worker.Config{Queues: map[string]int{"default": 4}}, func(ctx context.Context, job *worker.Job[task]) error {
+	start(t, client, &worker.Config{Queues: map[string]worker.QueueConfig{"default": {Slots: 4}}}, func(ctx context.Context, job *worker.Job[task]) error {
 		switch job.Args.N {
 		case 1:
 			return errors.New("no luck")
@@ -135,7 +135,7 @@ func TestDigestsNameRareKinds(t *testing.T) {
 	w, err := worker.New(client, &worker.Config{Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	for _, kind := range []string{"flood", "rare"} {
-		require.NoError(t, worker.HandleRaw(w, kind, func(context.Context, *worker.Job[jobq.RawArgs]) error { return nil }))
+		require.NoError(t, worker.HandleRaw(w, kind, func(context.Context, *worker.Job[jobq.RawArgs]) error { return nil }, nil))
 	}
 	var h heard
 	t.Cleanup(h.watchFor(t, client))

@@ -41,6 +41,24 @@
 // Run a janitor as well (package janitor): it gives the jobs of dead workers
 // to living ones and starts scheduled jobs.
 //
+// # The end of a worker
+//
+// There are three ways to end a worker. Each takes no new work and gives back what has
+// not started. They differ in how long they wait for handlers that run:
+//
+//	Drain                     as long as they take
+//	the end of Run's context  up to Config.DrainTimeout
+//	DrainNow                  not at all
+//
+// A later one shortens the wait of an earlier one. A handler for which there is no time
+// left has its context cancelled, with ErrDrained as the cause, and its job goes back
+// without losing an attempt.
+//
+// # Testing a handler
+//
+// NewTestJob makes a job without a database, and tells what a handler has reported.
+// What it has returned, errors.As tells: see RetryError and its like.
+//
 // # Where to read on
 //
 // A job goes through these files: queue.go, the loop of a queue; claim.go, the claim

@@ -35,9 +35,20 @@ type halt struct {
 	failures int // since a run was completed
 }
 
-// Finish drains the worker as the end of Run's context does, but what runs has
-// all the time it takes. The end of the context sets the usual limit.
-func (w *Worker) Finish() { w.halt.begin(nil, true) }
+// Drain makes Run return when the handlers that run have ended, however long that
+// takes. It returns at once, and can be called at any time, from any goroutine.
+// operator.DrainWorker does the same from afar. The end of Run's context limits the
+// wait to Config.DrainTimeout; DrainNow ends it.
+func (w *Worker) Drain() { w.halt.begin(nil, true) }
+
+// DrainNow makes Run return without waiting for the handlers that run: their contexts
+// are cancelled, with ErrDrained as the cause, and their jobs go back without losing
+// an attempt. It returns at once, and can be called at any time, from any goroutine,
+// also during a drain that waits.
+func (w *Worker) DrainNow() {
+	w.halt.begin(nil, false)
+	w.hurried.Do(func() { close(w.hurry) })
+}
 
 func (h *halt) begin(reason error, patient bool) {
 	h.mu.Lock()
@@ -101,10 +112,10 @@ func (w *Worker) untilHalted(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// drain waits for the end of the context and then for the queues, and makes
+// awaitEnd waits for the end of the context and then for the queues, and makes
 // them end. When the worker itself has decided to end, the context that Run was
 // given, outer, can still end, and with it the patience for what runs.
-func (w *Worker) drain(outer, ctx context.Context, working *sync.WaitGroup, stopFlush func()) error {
+func (w *Worker) awaitEnd(outer, ctx context.Context, working *sync.WaitGroup, stopFlush func()) error {
 	done := make(chan struct{})
 	go func() {
 		working.Wait()
@@ -154,11 +165,6 @@ func (w *Worker) abandon() (stuck int) {
 	}
 	return len(held) + len(lost)
 }
-
-// StopNow makes a drain wait no longer for running handlers: their contexts
-// are cancelled, as after DrainTimeout. The drain itself begins with the end
-// of Run's context.
-func (w *Worker) StopNow() { w.hurried.Do(func() { close(w.hurry) }) }
 
 // within says whether the channel is closed before the time is over, or there
 // is a reason not to wait that long.

@@ -23,6 +23,14 @@ func (r result) isUntold() bool { return r.completion == nil && r.ending == nil 
 
 // result turns what the handler returned into what is to be stored.
 func (r *Run) result(err, cause error) result {
+	var ending *db.Ending
+	if err != nil { // before the lock: these call what is the user's
+		told := endingOf(err, cause)
+		if handled, ok := r.worker.handlers.byKind[r.row.Kind]; ok {
+			handled.options.delay(&told, r, err)
+		}
+		ending = &told
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.over = true
@@ -33,9 +41,8 @@ func (r *Run) result(err, cause error) result {
 		}
 		return result{run: r, completion: &r.completion}
 	}
-	ending := endingOf(err, cause)
 	ending.Slot, ending.Output, ending.Usage, ending.Ran = r.slot(), r.output, r.usage, r.ran
-	return result{run: r, ending: &ending}
+	return result{run: r, ending: ending}
 }
 
 // plainMax is how long after the claim the lease can still tell when a run has
@@ -55,7 +62,11 @@ func (r result) isFirstEnd() bool {
 
 // failed says whether the run counts as an attempt.
 func (r result) failed() bool {
-	return r.ending != nil && (r.ending.Outcome == string(jobq.OutcomeFailed) || r.ending.Outcome == string(jobq.OutcomeTimedOut))
+	return r.ending != nil && isFailed(r.ending)
+}
+
+func isFailed(ending *db.Ending) bool {
+	return ending.Outcome == string(jobq.OutcomeFailed) || ending.Outcome == string(jobq.OutcomeTimedOut)
 }
 
 // took is how long the run took, as it is handed in.
@@ -96,29 +107,32 @@ func endingOf(err, cause error) db.Ending {
 
 // tell completes the ending by what is known of the error and the cause.
 func tell(ending *db.Ending, err, cause error) {
-	var retry *retryError
-	var snooze *snoozeError
-	var discard *discardError
-	var cancelled *cancelError
+	var retry *RetryError
+	var snooze *SnoozeError
+	var discard *DiscardError
+	var cancelled *CancelError
 	var panicked *panicError
-	var blameless *blamelessError
+	var release *ReleaseError
 	switch {
 	case errors.As(err, &panicked):
 	case errors.As(err, &snooze):
-		ending.Outcome, ending.Error, ending.Delay = string(jobq.OutcomeSnoozed), "", db.DelayOf(snooze.after)
+		ending.Outcome, ending.Error, ending.Delay = string(jobq.OutcomeSnoozed), "", db.DelayOf(max(snooze.Delay, 0))
 	case errors.As(err, &discard):
 		ending.Final = true
 	case errors.As(err, &cancelled), errors.Is(cause, ErrCancelled):
 		ending.Outcome = string(jobq.OutcomeCancelled)
 	case errors.Is(cause, ErrDrained), errors.Is(err, ErrDrained):
 		ending.Outcome = string(jobq.OutcomeReleased)
-	case errors.As(err, &blameless):
+	case errors.As(err, &release):
 		ending.Outcome = string(jobq.OutcomeReleased)
-		ending.Started, ending.Quiet = !blameless.unstarted, blameless.unstarted
-	case errors.Is(cause, ErrTimedOut):
-		ending.Outcome = string(jobq.OutcomeTimedOut)
-	case errors.As(err, &retry):
-		ending.Delay = db.DelayOf(retry.after)
+		ending.Started, ending.Quiet = !release.Unstarted, release.Unstarted
+	default:
+		if errors.Is(cause, ErrTimedOut) {
+			ending.Outcome = string(jobq.OutcomeTimedOut)
+		}
+		if errors.As(err, &retry) {
+			ending.Delay = db.DelayOf(max(retry.Delay, 0))
+		}
 	}
 }
 

@@ -134,7 +134,7 @@ func (r ExternalRun) LoseLease() error {
 	return ErrLeaseLost
 }
 
-// NoteActivity shows that the run goes on, as far as Policy.StallTimeout is
+// NoteActivity shows that the run goes on, as far as HandleOptions.StallTimeout is
 // concerned.
 func (r ExternalRun) NoteActivity() { r.signs.Add(1) }
 
@@ -204,11 +204,3 @@ func (r ExternalRun) Enqueue(ctx context.Context, args jobq.Args, options *jobq.
 	}
 	return err
 }
-
-// Release gives the job back to its place for a reason that is not its own. The
-// attempt is kept in the history and does not count.
-func Release(reason error) error { return &blamelessError{err: reason} }
-
-// Unreached is Release for a job that its handler has not seen: nothing is kept of
-// the attempt.
-func Unreached(reason error) error { return &blamelessError{err: reason, unstarted: true} }

@@ -55,7 +55,7 @@ func TestExternal(t *testing.T) {
 		}
 	})
 	for _, kind := range []string{"gated", "other"} {
-		require.NoError(t, worker.HandleRaw(w, kind, func(context.Context, *worker.Job[jobq.RawArgs]) error { return nil }))
+		require.NoError(t, worker.HandleRaw(w, kind, func(context.Context, *worker.Job[jobq.RawArgs]) error { return nil }, nil))
 	}
 	gated, other := enqueueRaw(t, client, "gated", "{}", nil), enqueueRaw(t, client, "other", "{}", nil)
 	r := run(t, w)

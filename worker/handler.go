@@ -10,6 +10,9 @@ import (
 	"github.com/jobq-dev/jobq"
 )
 
+// kindRunesMax is how long a kind's name can be; the tables have the same limit.
+const kindRunesMax = 128
+
 // Handler runs jobs of one kind. Its context is cancelled when the run has to
 // stop; context.Cause says why. A nil error completes the job.
 type Handler[T jobq.Args] func(ctx context.Context, job *Job[T]) error
@@ -20,14 +23,21 @@ type Middleware func(ctx context.Context, run *Run, next func(ctx context.Contex
 // rawHandler is a Handler without its type.
 type rawHandler func(ctx context.Context, run *Run) error
 
-// Handle makes the worker run jobs of T's kind with the handler. To be called
-// before Run; a second handler for a kind is an error.
+// handled is a kind's handler and its options.
+type handled struct {
+	call    rawHandler
+	options HandleOptions
+}
+
+// Handle makes the worker run jobs of T's kind with the handler. Nil options mean
+// the defaults. To be called before Run. A second handler for a kind is an error:
+// a kind has all its options from one call.
 //
 // Args that do not decode into T are a failed attempt like any other: a newer
 // worker may understand them.
-func Handle[T jobq.Args](w *Worker, handler Handler[T]) error {
+func Handle[T jobq.Args](w *Worker, handler Handler[T], options *HandleOptions) error {
 	var zero T
-	return w.handle(zero.Kind(), func(ctx context.Context, r *Run) error {
+	return w.handle(zero.Kind(), options, func(ctx context.Context, r *Run) error {
 		job := &Job[T]{Run: r}
 		if err := json.Unmarshal(r.row.Args, &job.Args); err != nil {
 			return fmt.Errorf("decode args: %w", err)
@@ -36,23 +46,45 @@ func Handle[T jobq.Args](w *Worker, handler Handler[T]) error {
 	})
 }
 
-// HandleRaw makes the worker run jobs of a kind with a handler that takes
-// their args as JSON.
-func HandleRaw(w *Worker, kind string, handler Handler[jobq.RawArgs]) error {
-	return w.handle(kind, func(ctx context.Context, r *Run) error {
+// HandleRaw is Handle for a handler that takes the args of its kind as JSON.
+func HandleRaw(w *Worker, kind string, handler Handler[jobq.RawArgs], options *HandleOptions) error {
+	return w.handle(kind, options, func(ctx context.Context, r *Run) error {
 		return handler(ctx, &Job[jobq.RawArgs]{Run: r, Args: jobq.RawArgs{Name: r.row.Kind, JSON: r.row.Args}})
 	})
 }
 
-func (w *Worker) handle(kind string, handler rawHandler) error {
+func (w *Worker) handle(kind string, options *HandleOptions, handler rawHandler) error {
 	if kind == "" {
 		return errors.New("handler: the kind is empty; Kind must work on a zero value")
 	}
-	if _, ok := w.handlers.byKind[kind]; ok {
-		return fmt.Errorf("handler: kind %q has one already", kind)
+	if len([]rune(kind)) > kindRunesMax {
+		return fmt.Errorf("handler: kind %q: must be at most %d characters", kind, kindRunesMax)
 	}
-	w.handlers.byKind[kind] = handler
+	if w.started.Load() {
+		return fmt.Errorf("handler of kind %q: Run was called already", kind)
+	}
+	if _, ok := w.handlers.byKind[kind]; ok {
+		return fmt.Errorf("handler of kind %q: it has one already; give a kind its handler and options in one call", kind)
+	}
+	if options == nil {
+		options = &HandleOptions{}
+	}
+	if err := options.check(); err != nil {
+		return fmt.Errorf("handler of kind %q: %w", kind, err)
+	}
+	w.handlers.byKind[kind] = handled{handler, *options}
 	return nil
+}
+
+// kindSlots are the kinds that have slots of their own, and how many.
+func (w *Worker) kindSlots() map[string]int {
+	slots := make(map[string]int)
+	for kind, handled := range w.handlers.byKind {
+		if handled.options.Slots > 0 {
+			slots[kind] = handled.options.Slots
+		}
+	}
+	return slots
 }
 
 // kinds are the kinds that the worker claims: those that it handles.

@@ -24,7 +24,7 @@ func TestLockedRowHoldsNothingUp(t *testing.T) {
 	ctx := context.Background()
 	client := newClient(t)
 	begun, proceed := make(chan int, 3), make(chan struct{})
-	start(t, client, &worker.Config{Lease: 10 * time.Minute, Queues: map[string]int{"default": 2}},
+	start(t, client, &worker.Config{Lease: 10 * time.Minute, Queues: map[string]worker.QueueConfig{"default": {Slots: 2}}},
 		func(_ context.Context, job *worker.Job[task]) error {
 			begun <- job.Args.N
 			<-proceed
@@ -59,7 +59,7 @@ func TestSlowClaimHoldsNoResults(t *testing.T) {
 	lease, every := 20*time.Second, 50*time.Millisecond
 	require.NoError(t, jobtest.ErrorOf(operator.New(client, "test").SetQueue(ctx, "default", operator.QueueChange{Lease: &lease, ExtendEvery: &every})))
 	begun, proceed := make(chan int, 1), make(chan struct{})
-	start(t, client, &worker.Config{Queues: map[string]int{"default": 2}, PollInterval: time.Millisecond},
+	start(t, client, &worker.Config{Queues: map[string]worker.QueueConfig{"default": {Slots: 2}}, PollInterval: time.Millisecond},
 		func(_ context.Context, job *worker.Job[task]) error {
 			begun <- job.Args.N
 			<-proceed
@@ -93,9 +93,9 @@ func TestGivesBackWhatWaits(t *testing.T) {
 			return nil
 		}
 	}
-	start(t, client, &worker.Config{Queues: map[string]int{"default": 1}, PollInterval: time.Hour}, handle("first"))
+	start(t, client, &worker.Config{Queues: map[string]worker.QueueConfig{"default": {Slots: 1}}, PollInterval: time.Hour}, handle("first"))
 	require.Equal(t, "first", receive(t, begun, "the first slow job"))
-	start(t, client, &worker.Config{Queues: map[string]int{"default": slow}, PollInterval: time.Hour}, handle("second"))
+	start(t, client, &worker.Config{Queues: map[string]worker.QueueConfig{"default": {Slots: slow}}, PollInterval: time.Hour}, handle("second"))
 	for range slow - 1 {
 		require.Equal(t, "second", receive(t, begun, "a slow job that waited"))
 	}
@@ -116,7 +116,7 @@ func TestRunTakesFromItsStart(t *testing.T) {
 	var victim int64 // both are the one slot's
 	var before time.Time
 	failed := make(chan int64, 1)
-	start(t, client, &worker.Config{Queues: map[string]int{"default": 1}}, func(_ context.Context, job *worker.Job[task]) error {
+	start(t, client, &worker.Config{Queues: map[string]worker.QueueConfig{"default": {Slots: 1}}}, func(_ context.Context, job *worker.Job[task]) error {
 		switch {
 		case victim == 0:
 			err := client.Pool().QueryRow(ctx, "select max(id), clock_timestamp() from jobq.job where state = 'running' and id > $1 having count(*) > 0", job.ID()).

@@ -22,7 +22,7 @@ func TestFindsWhatCommitsLate(t *testing.T) {
 	client, err := jobq.NewClient(pool, nil)
 	require.NoError(t, err)
 	ran := make(chan int, 10)
-	w := start(t, client, &worker.Config{PollInterval: time.Hour, Queues: map[string]int{"default": 1}}, func(_ context.Context, job *worker.Job[task]) error {
+	w := start(t, client, &worker.Config{PollInterval: time.Hour, Queues: map[string]worker.QueueConfig{"default": {Slots: 1}}}, func(_ context.Context, job *worker.Job[task]) error {
 		ran <- job.Args.N
 		return nil
 	})

@@ -56,7 +56,7 @@ func TestEndsExtendTheLease(t *testing.T) {
 	awaitState(t, client, ids[0], jobq.StateCompleted)
 	require.Eventually(t, func() bool { return worker.Deadline(w.Worker, ids[1]) > deadline }, patience, time.Millisecond)
 	require.True(t, awaitState(t, client, ids[1], jobq.StateRunning).LeaseExpiresAt.After(*before.LeaseExpiresAt))
-	w.StopNow()
+	w.DrainNow()
 }
 
 // When the database would store nothing more for one job of a lease, the worker

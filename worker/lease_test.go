@@ -105,7 +105,7 @@ func TestCompleteTxWaits(t *testing.T) {
 	lease := 3 * time.Second
 	require.NoError(t, jobtest.ErrorOf(operator.New(client, "test").SetQueue(context.Background(), "short", operator.QueueChange{Lease: &lease})))
 	begun, locked, causes := make(chan struct{}, 10), make(chan struct{}), make(chan error, 10)
-	start(t, client, &worker.Config{Queues: map[string]int{"default": 1, "short": 1}}, func(ctx context.Context, job *worker.Job[task]) error {
+	start(t, client, &worker.Config{Queues: map[string]worker.QueueConfig{"default": {Slots: 1}, "short": {Slots: 1}}}, func(ctx context.Context, job *worker.Job[task]) error {
 		begun <- struct{}{}
 		<-locked
 		if job.Args.N == 2 {
@@ -364,7 +364,7 @@ func TestDrain(t *testing.T) {
 	t.Parallel()
 	client := newClient(t)
 	begun, causes := make(chan struct{}, 10), make(chan error, 1)
-	w := start(t, client, &worker.Config{Queues: map[string]int{"default": 1}, DrainTimeout: 50 * time.Millisecond},
+	w := start(t, client, &worker.Config{Queues: map[string]worker.QueueConfig{"default": {Slots: 1}}, DrainTimeout: 50 * time.Millisecond},
 		func(ctx context.Context, _ *worker.Job[task]) error {
 			begun <- struct{}{}
 			<-ctx.Done()

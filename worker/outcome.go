@@ -24,60 +24,87 @@ var (
 	ErrDrained = errors.New("worker drained")
 )
 
-// retryError, snoozeError and discardError are what handlers return to say
-// more than that the run failed.
-type retryError struct {
-	after time.Duration
-	err   error
+// RetryError is what Retry returns: a failed attempt, and when the next one runs.
+type RetryError struct {
+	// Delay is how long the job waits; below 0 is 0. The job's backoff does not count.
+	Delay time.Duration
+	// Err is why the attempt has failed.
+	Err error
 }
 
-func (e *retryError) Error() string { return e.err.Error() }
-func (e *retryError) Unwrap() error { return e.err }
+func (e *RetryError) Error() string { return textOr(e.Err, "retry asked for") }
 
-type snoozeError struct{ after time.Duration }
-
-func (e *snoozeError) Error() string { return fmt.Sprintf("snoozed for %s", e.after) }
-
-type discardError struct{ err error }
-
-func (e *discardError) Error() string { return e.err.Error() }
-func (e *discardError) Unwrap() error { return e.err }
+// Unwrap returns why the attempt has failed.
+func (e *RetryError) Unwrap() error { return e.Err }
 
 // Retry makes a failed attempt of err, and the next one run after exactly
-// that long instead of the job's backoff.
-func Retry(after time.Duration, err error) error {
-	if err == nil {
-		err = errors.New("retry asked for")
-	}
-	return &retryError{after: max(after, 0), err: err}
+// that long instead of the job's backoff. It returns a *RetryError.
+func Retry(after time.Duration, err error) error { return &RetryError{Delay: after, Err: err} }
+
+// SnoozeError is what Snooze returns.
+type SnoozeError struct {
+	// Delay is how long the job waits; below 0 is 0.
+	Delay time.Duration
 }
 
-// Snooze postpones the job without using an attempt.
-func Snooze(after time.Duration) error { return &snoozeError{after: max(after, 0)} }
+func (e *SnoozeError) Error() string { return fmt.Sprintf("snoozed for %s", e.Delay) }
 
-// Discard fails the job for good, whatever attempts are left.
-func Discard(err error) error {
-	if err == nil {
-		err = errors.New("discarded")
-	}
-	return &discardError{err: err}
+// Snooze postpones the job without using an attempt. It returns a *SnoozeError.
+func Snooze(after time.Duration) error { return &SnoozeError{Delay: after} }
+
+// DiscardError is what Discard returns.
+type DiscardError struct {
+	// Err is why the job has failed.
+	Err error
 }
 
-// cancelError ends a job as cancelled, by its own handler's wish.
-type cancelError struct{ reason string }
+func (e *DiscardError) Error() string { return textOr(e.Err, "discarded") }
 
-func (e *cancelError) Error() string { return "cancelled by its handler: " + e.reason }
+// Unwrap returns why the job has failed.
+func (e *DiscardError) Unwrap() error { return e.Err }
+
+// Discard fails the job for good, whatever attempts are left. It returns a
+// *DiscardError.
+func Discard(err error) error { return &DiscardError{Err: err} }
+
+// CancelError is what Cancel returns.
+type CancelError struct {
+	// Reason is kept as the text of the attempt's error.
+	Reason string
+}
+
+func (e *CancelError) Error() string { return "cancelled by its handler: " + e.Reason }
 
 // Cancel ends the job as cancelled, for the reason: neither completed nor
-// failed.
-func Cancel(reason string) error { return &cancelError{reason} }
+// failed. It returns a *CancelError.
+func Cancel(reason string) error { return &CancelError{Reason: reason} }
 
-// blamelessError says that the job was not run to an end for a reason that is
-// not its own. It goes back to its place, and no attempt is counted.
-type blamelessError struct {
-	err       error
-	unstarted bool // no handler has seen the job: it is away
+// ReleaseError is what Release and Unreached return.
+type ReleaseError struct {
+	// Err is why the job was not run to an end.
+	Err error
+	// Unstarted means that no handler has seen the job: nothing is kept of the
+	// attempt.
+	Unstarted bool
 }
 
-func (e *blamelessError) Error() string { return e.err.Error() }
-func (e *blamelessError) Unwrap() error { return e.err }
+func (e *ReleaseError) Error() string { return textOr(e.Err, "released") }
+
+// Unwrap returns why the job was not run to an end.
+func (e *ReleaseError) Unwrap() error { return e.Err }
+
+// Release gives the job back to its place for a reason that is not its own. The
+// attempt is kept in the history and does not count. It returns a *ReleaseError.
+func Release(reason error) error { return &ReleaseError{Err: reason} }
+
+// Unreached is Release for a job that its handler has not seen: nothing is kept of
+// the attempt.
+func Unreached(reason error) error { return &ReleaseError{Err: reason, Unstarted: true} }
+
+// textOr is the text of the error, or what is said without one.
+func textOr(err error, otherwise string) string {
+	if err == nil {
+		return otherwise
+	}
+	return err.Error()
+}

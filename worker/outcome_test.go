@@ -37,6 +37,11 @@ func TestOutcomes(t *testing.T) {
 		8: func(context.Context, *worker.Job[task]) error {
 			return errors.New("nul \x00, invalid \xff, " + strings.Repeat("long ", 1<<20))
 		},
+		9: func(context.Context, *worker.Job[task]) error { return &worker.RetryError{Delay: -time.Hour} },
+		10: func(ctx context.Context, _ *worker.Job[task]) error {
+			<-ctx.Done()
+			return worker.Retry(time.Hour, context.Cause(ctx))
+		},
 	}
 	options := func(n int) *jobq.EnqueueOptions {
 		switch n {
@@ -44,6 +49,10 @@ func TestOutcomes(t *testing.T) {
 			return &jobq.EnqueueOptions{BackoffBase: time.Hour, BackoffMax: 24 * time.Hour}
 		case 6:
 			return &jobq.EnqueueOptions{Timeout: 20 * time.Millisecond, BackoffBase: time.Hour}
+		case 9:
+			return &jobq.EnqueueOptions{MaxAttempts: 1}
+		case 10:
+			return &jobq.EnqueueOptions{Timeout: 20 * time.Millisecond}
 		}
 		return nil
 	}
@@ -67,6 +76,9 @@ func TestOutcomes(t *testing.T) {
 		6: {jobq.StateScheduled, 1, jobq.OutcomeTimedOut, "job timed out"},
 		7: {jobq.StateCancelled, 0, jobq.OutcomeCancelled, "not needed"},
 		8: {jobq.StateScheduled, 1, jobq.OutcomeFailed, "nul \uFFFD, invalid \uFFFD"},
+
+		9:  {jobq.StateFailed, 1, jobq.OutcomeFailed, "retry asked for"},
+		10: {jobq.StateScheduled, 1, jobq.OutcomeTimedOut, "job timed out"},
 	} {
 		job := awaitState(t, client, ids[n], want.state)
 		require.Equal(t, want.attempts, job.Attempts, n)
@@ -76,7 +88,7 @@ func TestOutcomes(t *testing.T) {
 		require.Contains(t, runs[0].Error, want.err, n)
 		require.LessOrEqual(t, len(runs[0].Error), 17<<10, n)
 		require.LessOrEqual(t, len(job.LastError), 4000, n)
-		if n == 2 || n == 3 {
+		if n == 2 || n == 3 || n == 10 {
 			require.Greater(t, time.Until(job.RunAt), 50*time.Minute, n)
 		}
 	}
@@ -173,4 +185,41 @@ func TestUndecodableArgs(t *testing.T) {
 	enqueued, err := client.Enqueue(context.Background(), jobq.RawArgs{Name: "task", JSON: []byte(`{"n": "text"}`)}, &jobq.EnqueueOptions{MaxAttempts: 1})
 	require.NoError(t, err)
 	require.Contains(t, awaitState(t, client, enqueued.ID, jobq.StateFailed).LastError, "decode args")
+}
+
+// Middleware and unit tests find what a handler has asked for with errors.As, however
+// it was wrapped, and the error that it was given as well.
+func TestOutcomeErrors(t *testing.T) {
+	t.Parallel()
+	errBroken := errors.New("broken")
+	wrap := func(err error) error { return fmt.Errorf("charge order 7: %w", err) }
+
+	var retry *worker.RetryError
+	require.ErrorAs(t, wrap(worker.Retry(time.Minute, errBroken)), &retry)
+	require.Equal(t, &worker.RetryError{Delay: time.Minute, Err: errBroken}, retry)
+	require.ErrorIs(t, retry, errBroken)
+
+	var snooze *worker.SnoozeError
+	require.ErrorAs(t, wrap(worker.Snooze(time.Hour)), &snooze)
+	require.Equal(t, &worker.SnoozeError{Delay: time.Hour}, snooze)
+
+	var discard *worker.DiscardError
+	require.ErrorAs(t, wrap(worker.Discard(errBroken)), &discard)
+	require.Equal(t, &worker.DiscardError{Err: errBroken}, discard)
+	require.ErrorIs(t, discard, errBroken)
+
+	var cancelled *worker.CancelError
+	require.ErrorAs(t, wrap(worker.Cancel("not needed")), &cancelled)
+	require.Equal(t, &worker.CancelError{Reason: "not needed"}, cancelled)
+
+	var release *worker.ReleaseError
+	require.ErrorAs(t, wrap(worker.Release(errBroken)), &release)
+	require.Equal(t, &worker.ReleaseError{Err: errBroken}, release)
+	require.ErrorIs(t, release, errBroken)
+	require.ErrorAs(t, worker.Unreached(errBroken), &release)
+	require.True(t, release.Unstarted)
+
+	for _, err := range []error{worker.Retry(0, nil), worker.Discard(nil), worker.Release(nil)} {
+		require.NotEmpty(t, err.Error())
+	}
 }

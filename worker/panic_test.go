@@ -52,7 +52,7 @@ func runOne(t *testing.T, client *jobq.Client, handler worker.Handler[task], mid
 	t.Helper()
 	w, err := worker.New(client, &worker.Config{Logger: slog.New(logErrors{slog.DiscardHandler}), Middleware: middleware})
 	require.NoError(t, err)
-	require.NoError(t, worker.Handle(w, handler))
+	require.NoError(t, worker.Handle(w, handler, nil))
 	id := enqueue(t, client, 1, &jobq.EnqueueOptions{BackoffBase: 240 * time.Hour, BackoffMax: 240 * time.Hour})
 	run(t, w)
 	var job *jobq.Job

@@ -83,7 +83,7 @@ func (c *poolerCell) run(execMode string, janitorMode janitor.Mode) {
 			runs[job.Args.N].Add(1)
 			job.Progress(50, "half", "way")
 			return job.SetResult(map[string]int{"n": job.Args.N})
-		}))
+		}, nil))
 		j, err := janitor.New(client, &janitor.Config{Mode: janitorMode, ScanInterval: 50 * time.Millisecond, Logger: log})
 		require.NoError(c, err)
 		programs.Go(func() { ends <- w.Run(ctx) })

@@ -102,7 +102,7 @@ func signal(wake chan struct{}) {
 // or was given up, or flush ends. The slots' goroutines end with their handlers.
 func (q *queue) run(ctx, flush context.Context, slots *sync.WaitGroup) {
 	for range q.load.slots {
-		slots.Go(q.runSlot)
+		slots.Go(func() { q.runSlot(slots) })
 	}
 	defer close(q.buffer)
 	over := make(chan struct{})

@@ -48,7 +48,7 @@ func (w *Worker) beat(ctx context.Context) {
 
 // register writes the worker's row and takes over the settings of its queues.
 func (w *Worker) register(ctx context.Context) error {
-	slots, err := json.Marshal(w.config.Queues)
+	slots, err := json.Marshal(w.slots())
 	if err != nil {
 		return err
 	}
@@ -82,13 +82,22 @@ func (w *Worker) register(ctx context.Context) error {
 	return nil
 }
 
-// drainForOperator obeys an operator, as Finish does. It is called again with each
+// slots are the queues' slots, by name.
+func (w *Worker) slots() map[string]int {
+	slots := make(map[string]int, len(w.config.Queues))
+	for name, queue := range w.config.Queues {
+		slots[name] = queue.Slots
+	}
+	return slots
+}
+
+// drainForOperator obeys an operator, as Drain does. It is called again with each
 // heartbeat until the worker is gone.
 func (w *Worker) drainForOperator() {
 	if !w.draining.Load() {
 		w.log.Info("an operator asks the worker to drain")
 	}
-	w.Finish()
+	w.Drain()
 }
 
 // deregister removes the worker's row. When that fails, the janitor does it

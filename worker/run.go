@@ -3,16 +3,29 @@ package worker
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/jobq-dev/jobq/worker/internal/clock"
 )
 
-// runSlot runs handlers, one after the other, until the buffer is closed.
-func (q *queue) runSlot() {
+// errExited is the failure of a handler that has ended its goroutine.
+var errExited = errors.New("the handler called runtime.Goexit, as FailNow of a test does")
+
+// runSlot runs handlers, one after the other, until the buffer is closed. A handler
+// that ends the goroutine with runtime.Goexit costs its run, and not the slot: another
+// goroutine takes over.
+func (q *queue) runSlot(slots *sync.WaitGroup) {
+	closed := false
+	defer func() {
+		if !closed {
+			slots.Go(func() { q.runSlot(slots) })
+		}
+	}()
 	for run := range q.buffer {
 		q.execute(run)
 	}
+	closed = true
 }
 
 // execute runs one job and hands in the result.
@@ -29,7 +42,13 @@ func (q *queue) execute(run *Run) {
 		q.refuse(run, err)
 		return
 	}
-	err := guard(func() error { return run.call(ctx) })
+	err := errExited
+	defer func() { q.finish(ctx, run, err) }() // also when the handler ends the goroutine
+	err = guard(func() error { return run.call(ctx) })
+}
+
+// finish hands in how the run has ended.
+func (q *queue) finish(ctx context.Context, run *Run, err error) {
 	run.ran = time.Since(run.began)
 	cause := context.Cause(ctx)
 	state := q.worker.keeper.held.Drop(&run.hold)
@@ -64,11 +83,11 @@ func (q *queue) refuse(run *Run, reason error) {
 
 // call runs the handler within the middleware.
 func (r *Run) call(ctx context.Context) error {
-	handler, ok := r.worker.handlers.byKind[r.row.Kind]
+	handled, ok := r.worker.handlers.byKind[r.row.Kind]
 	if !ok { // the claim asks for handled kinds only
 		return errors.New("no handler for kind " + r.row.Kind)
 	}
-	next := func(ctx context.Context) error { return handler(ctx, r) }
+	next := func(ctx context.Context) error { return handled.options.within(ctx, r, handled.call) }
 	for i := len(r.worker.config.Middleware) - 1; i >= 0; i-- {
 		middleware, inner := r.worker.config.Middleware[i], next
 		next = func(ctx context.Context) error { return middleware(ctx, r, inner) }

@@ -181,7 +181,7 @@ func TestRenewsItsAnnouncement(t *testing.T) {
 	require.NoError(t, worker.Handle(w, func(context.Context, *worker.Job[task]) error {
 		ran <- struct{}{}
 		return nil
-	}))
+	}, nil))
 	run(t, w)
 	enqueue(t, client, 0, nil)
 	awaitRun(t, ran, "the first")
@@ -213,7 +213,7 @@ func TestDrainWhileAnnouncing(t *testing.T) {
 	var log bytes.Buffer
 	w, err := worker.New(client, &worker.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	require.NoError(t, err)
-	require.NoError(t, worker.Handle(w, func(context.Context, *worker.Job[task]) error { return nil }))
+	require.NoError(t, worker.Handle(w, func(context.Context, *worker.Job[task]) error { return nil }, nil))
 	r := run(t, w)
 	require.Eventually(t, func() bool {
 		var waits bool

@@ -80,7 +80,7 @@ func TestFewClaimForOneJob(t *testing.T) {
 		require.NoError(t, worker.Handle(w, func(context.Context, *worker.Job[task]) error {
 			ran <- struct{}{}
 			return nil
-		}))
+		}, nil))
 		fleet[i] = w
 		run(t, w)
 	}

@@ -33,8 +33,6 @@ type Worker struct {
 	externals externals
 	queues    map[string]*queue
 	claims    []string // the kinds that have handlers
-	// kindSlots are the kinds that have slots of their own, and how many.
-	kindSlots map[string]int
 	keeper    *keeper
 	digests   *digest.Digester
 	sessions  db.Sessions   // as found at the start
@@ -56,7 +54,7 @@ type Worker struct {
 
 // handlers are what runs jobs, and the context that every run's descends from.
 type handlers struct {
-	byKind map[string]rawHandler
+	byKind map[string]handled
 	ctx    context.Context
 }
 
@@ -68,7 +66,7 @@ func New(client *jobq.Client, config *Config) (*Worker, error) {
 	}
 	w := &Worker{client: client, config: *config, queues: make(map[string]*queue), hurry: make(chan struct{})}
 	w.unnotified.Store(config.PollOnly)
-	w.kindSlots, w.halt.begun = make(map[string]int), make(chan struct{})
+	w.halt.begun = make(chan struct{})
 	if err := w.config.complete(); err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
 	}
@@ -77,7 +75,7 @@ func New(client *jobq.Client, config *Config) (*Worker, error) {
 		return nil, fmt.Errorf("worker: %w", err)
 	}
 	schema.Assume(client.Sessions())
-	w.schema, w.handlers.byKind, w.keeper = schema, make(map[string]rawHandler), newKeeper(w)
+	w.schema, w.handlers.byKind, w.keeper = schema, make(map[string]handled), newKeeper(w)
 	w.beatSoon = make(chan struct{}, 1)
 	w.announcer.RecheckMax, w.spreader = w.config.PollInterval, waking.NewSpreader()
 	if w.process, err = identity.Self(); err != nil {
@@ -87,8 +85,8 @@ func New(client *jobq.Client, config *Config) (*Worker, error) {
 		return nil, fmt.Errorf("worker: %w", err)
 	}
 	w.log, w.digests = w.config.Logger.With("worker", w.id), digest.New(w.id)
-	for name, slots := range w.config.Queues {
-		w.queues[name] = newQueue(w, name, slots, new(leases.QueueSettings), new(atomic.Int64))
+	for name, each := range w.config.Queues {
+		w.queues[name] = newQueue(w, name, each.Slots, new(leases.QueueSettings), new(atomic.Int64))
 	}
 	return w, nil
 }
@@ -102,8 +100,8 @@ func (w *Worker) ID() string { return w.id }
 // It survives a database that goes away, and waits for one that is not there
 // yet. An error is about tables that are missing or newer than this build,
 // about handlers that did not stop, about results that could not be stored, or
-// about too many failures. See Batch for when it ends by itself, and Finish,
-// which is also what operator.DrainWorker makes it do from afar.
+// about too many failures. See Batch for when it ends by itself, and Drain and
+// DrainNow, which end it from outside.
 func (w *Worker) Run(ctx context.Context) error {
 	if w.started.Swap(true) {
 		return errors.New("worker: Run was called twice")
@@ -112,10 +110,10 @@ func (w *Worker) Run(ctx context.Context) error {
 		return errors.New("worker: no handlers; call Handle before Run")
 	}
 	for _, q := range w.queues {
-		q.divide(w.claims, w.kindSlots)
+		q.divide(w.claims, w.kindSlots())
 	}
 	w.externals.begun.Store(true)
-	if connected, err := w.connect(ctx); !connected {
+	if connected, err := w.connectUnlessHalted(ctx); !connected {
 		return err
 	}
 	defer w.pool.Close()
@@ -149,8 +147,8 @@ func (w *Worker) Run(ctx context.Context) error {
 			working.Go(func() { each.run(ctx, flush, &slots) })
 		}
 	}
-	w.log.Info("worker started", "queues", w.config.Queues, "kinds", w.claims, "sessions", w.sessions)
-	err = w.drain(outer, ctx, &working, stopFlush)
+	w.log.Info("worker started", "queues", w.slots(), "kinds", w.claims, "sessions", w.sessions)
+	err = w.awaitEnd(outer, ctx, &working, stopFlush)
 	stopFlush()
 	background.Wait()
 	if !errors.Is(err, errStuck) {

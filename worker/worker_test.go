@@ -56,7 +56,7 @@ func start(t *testing.T, client *jobq.Client, config *worker.Config, handler wor
 	w, err := worker.New(client, config)
 	require.NoError(t, err)
 	if handler != nil {
-		require.NoError(t, worker.Handle(w, handler))
+		require.NoError(t, worker.Handle(w, handler, nil))
 	}
 	return run(t, w)
 }
@@ -140,11 +140,13 @@ func TestPollOnly(t *testing.T) {
 	awaitState(t, client, enqueue(t, client, 1, nil), jobq.StateCompleted)
 }
 
-// A queue never runs more jobs at once than it has slots, several queues do
-// not share them, and a queue that the worker was not given is left alone.
+// A queue runs as many jobs at once as it has slots and never more, several queues do
+// not share them, and a queue that the worker was not given is left alone. Method: no
+// job ends before all slots of both queues are in use.
 func TestSlots(t *testing.T) {
 	t.Parallel()
 	client := newClient(t)
+	slots := []int64{2, 5}
 	var now, most [2]atomic.Int64
 	names := []string{"narrow", "wide"}
 	var ids []int64
@@ -152,7 +154,10 @@ func TestSlots(t *testing.T) {
 		ids = append(ids, enqueue(t, client, i, &jobq.EnqueueOptions{Queue: names[i%2]}))
 	}
 	elsewhere := enqueue(t, client, 0, &jobq.EnqueueOptions{Queue: "elsewhere"})
-	start(t, client, &worker.Config{Queues: map[string]int{"narrow": 2, "wide": 5}}, func(_ context.Context, job *worker.Job[task]) error {
+	full := make(chan struct{})
+	fill := sync.OnceFunc(func() { close(full) })
+	config := &worker.Config{Queues: map[string]worker.QueueConfig{"narrow": {Slots: 2}, "wide": {Slots: 5}}}
+	start(t, client, config, func(ctx context.Context, job *worker.Job[task]) error {
 		i := slices.Index(names, job.Queue())
 		count := now[i].Add(1)
 		defer now[i].Add(-1)
@@ -162,14 +167,19 @@ func TestSlots(t *testing.T) {
 				break
 			}
 		}
-		time.Sleep(time.Millisecond) //nolint:forbidigo // the work
+		if most[0].Load() >= slots[0] && most[1].Load() >= slots[1] {
+			fill()
+		}
+		select {
+		case <-full:
+		case <-ctx.Done():
+		}
 		return nil
 	})
 	for _, id := range ids {
 		awaitState(t, client, id, jobq.StateCompleted)
 	}
-	require.LessOrEqual(t, most[0].Load(), int64(2))
-	require.LessOrEqual(t, most[1].Load(), int64(5))
+	require.Equal(t, slots, []int64{most[0].Load(), most[1].Load()})
 	job, err := client.Get(context.Background(), elsewhere)
 	require.NoError(t, err)
 	require.Equal(t, jobq.StateAvailable, job.State)
@@ -185,7 +195,7 @@ func TestNotClaimed(t *testing.T) {
 	_, err = operator.New(client, "test").PauseQueue(ctx, "paused", "")
 	require.NoError(t, err)
 	paused := enqueue(t, client, 1, &jobq.EnqueueOptions{Queue: "paused"})
-	start(t, client, &worker.Config{Queues: map[string]int{"default": 1, "paused": 1}, PollInterval: 5 * time.Millisecond},
+	start(t, client, &worker.Config{Queues: map[string]worker.QueueConfig{"default": {Slots: 1}, "paused": {Slots: 1}}, PollInterval: 5 * time.Millisecond},
 		func(context.Context, *worker.Job[task]) error { return nil })
 	awaitState(t, client, enqueue(t, client, 2, nil), jobq.StateCompleted)
 	for _, id := range []int64{unknown.ID, paused} {
@@ -207,7 +217,7 @@ func TestOrder(t *testing.T) {
 		enqueue(t, client, i, &jobq.EnqueueOptions{Priority: priority})
 	}
 	order := make(chan int, 6)
-	start(t, client, &worker.Config{Queues: map[string]int{"default": 1}}, func(_ context.Context, job *worker.Job[task]) error {
+	start(t, client, &worker.Config{Queues: map[string]worker.QueueConfig{"default": {Slots: 1}}}, func(_ context.Context, job *worker.Job[task]) error {
 		order <- job.Args.N
 		return nil
 	})
@@ -253,7 +263,7 @@ func TestCancelBeforeTheStart(t *testing.T) {
 	require.NoError(t, err)
 	gate := make(chan struct{}, 1) // whoever holds it lets handlers wait
 	var begun sync.Map
-	w := start(t, client, &worker.Config{Queues: map[string]int{"default": 1}, Lease: time.Hour}, func(ctx context.Context, job *worker.Job[task]) error {
+	w := start(t, client, &worker.Config{Queues: map[string]worker.QueueConfig{"default": {Slots: 1}}, Lease: time.Hour}, func(ctx context.Context, job *worker.Job[task]) error {
 		begun.Store(job.ID(), true)
 		select {
 		case gate <- struct{}{}:
@@ -315,8 +325,11 @@ func TestRefusedConfigs(t *testing.T) {
 	t.Parallel()
 	client := newClient(t)
 	for want, config := range map[string]*worker.Config{
-		"slots":         {Queues: map[string]int{"default": 0}},
-		"queue name":    {Queues: map[string]int{"": 1}},
+		"slots":         {Queues: map[string]worker.QueueConfig{"default": {Slots: -1}}},
+		"1 to 10000":    {Queues: map[string]worker.QueueConfig{"default": {Slots: 10_001}}},
+		"time limit":    {Batch: worker.Batch{TimeLimit: -1}},
+		"of failures":   {Batch: worker.Batch{MaxConsecutiveFailures: -1}},
+		"queue name":    {Queues: map[string]worker.QueueConfig{"": {Slots: 1}}},
 		"poll interval": {PollInterval: time.Nanosecond},
 	} {
 		_, err := worker.New(client, config)
@@ -325,14 +338,16 @@ func TestRefusedConfigs(t *testing.T) {
 	w, err := worker.New(client, nil)
 	require.NoError(t, err)
 	require.ErrorContains(t, w.Run(context.Background()), "no handlers")
+	w, err = worker.New(client, nil)
+	require.NoError(t, err)
 	handler := func(context.Context, *worker.Job[task]) error { return nil }
-	require.NoError(t, worker.Handle(w, handler))
-	require.ErrorContains(t, worker.Handle(w, handler), "has one already")
+	require.NoError(t, worker.Handle(w, handler, nil))
+	require.ErrorContains(t, worker.Handle(w, handler, nil), "has one already")
 
 	empty, err := jobq.NewClient(pgtest.Connect(t, pgtest.EmptyURL(t)), nil)
 	require.NoError(t, err)
 	w, err = worker.New(empty, &worker.Config{Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
-	require.NoError(t, worker.Handle(w, handler))
+	require.NoError(t, worker.Handle(w, handler, nil))
 	require.ErrorIs(t, w.Run(context.Background()), jobq.ErrNotMigrated)
 }

@@ -47,14 +47,14 @@ func (jobqSystem) start(ctx context.Context, pool *pgxpool.Pool, o Order, ran fu
 	config := worker.Config{Logger: quiet(), PollInterval: time.Duration(o.PollMs) * time.Millisecond}
 	switch {
 	case o.Queues > 0:
-		config.Queues = make(map[string]int)
+		config.Queues = make(map[string]worker.QueueConfig)
 		for _, name := range QueueNames(o.Queues) {
-			config.Queues[name] = o.Slots / o.Queues
+			config.Queues[name] = worker.QueueConfig{Slots: o.Slots / o.Queues}
 		}
 	case o.Slots > 0:
-		config.Queues = map[string]int{"default": o.Slots}
+		config.Queues = map[string]worker.QueueConfig{"default": {Slots: o.Slots}}
 	case o.Tuned:
-		config.Queues = map[string]int{"default": tunedSlots}
+		config.Queues = map[string]worker.QueueConfig{"default": {Slots: tunedSlots}}
 	}
 	ctx, end := context.WithCancel(ctx)
 	group, ctx := errgroup.WithContext(ctx)
@@ -70,7 +70,7 @@ func (jobqSystem) start(ctx context.Context, pool *pgxpool.Pool, o Order, ran fu
 			err = worker.Handle(w, func(_ context.Context, job *worker.Job[noop]) error {
 				ran(job.Args.N)
 				return nil
-			})
+			}, nil)
 		}
 		if err != nil {
 			end()

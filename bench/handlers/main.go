@@ -87,7 +87,7 @@ func run(ctx context.Context, scale float64) error {
 	}
 	contenders := []contender{
 		{"Go handler", 20_000, func(w *worker.Worker) error {
-			return worker.HandleRaw(w, kind, func(context.Context, *worker.Job[jobq.RawArgs]) error { return nil })
+			return worker.HandleRaw(w, kind, func(context.Context, *worker.Job[jobq.RawArgs]) error { return nil }, nil)
 		}},
 		{"program for each job: true", 3_000, func(w *worker.Worker) error {
 			return programs.New(w).HandleCommand(kind, programs.Command{Args: []string{"/bin/true"}}, nil)
@@ -156,7 +156,7 @@ func measure(ctx context.Context, server *postgres.Server, database string, c co
 		return 0, err
 	}
 	w, err := worker.New(client, &worker.Config{
-		Queues: map[string]int{"default": slots}, Logger: quiet, Batch: worker.Batch{ExitWhenEmpty: true},
+		Queues: map[string]worker.QueueConfig{"default": {Slots: slots}}, Logger: quiet, Batch: worker.Batch{ExitWhenEmpty: true},
 	})
 	if err != nil {
 		return 0, err

@@ -45,7 +45,7 @@ func (b *bench) load(ctx context.Context, queue string, span time.Duration, prob
 
 // worker is one that counts the load, and ends probes when they are released.
 func (b *bench) worker(probes int) (*worker.Worker, error) {
-	w, err := worker.New(b.client, &worker.Config{Queues: map[string]int{"load": 100 + probes, "quiet": probes}, Logger: slog.New(slog.DiscardHandler)})
+	w, err := worker.New(b.client, &worker.Config{Queues: map[string]worker.QueueConfig{"load": {Slots: 100 + probes}, "quiet": {Slots: probes}}, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +53,7 @@ func (b *bench) worker(probes int) (*worker.Worker, error) {
 		b.release = append(b.release, make(chan struct{}))
 	}
 	b.released = make([]time.Time, probes)
-	if err := worker.Handle(w, func(context.Context, *worker.Job[nothing]) error { b.done.Add(1); return nil }); err != nil {
+	if err := worker.Handle(w, func(context.Context, *worker.Job[nothing]) error { b.done.Add(1); return nil }, nil); err != nil {
 		return nil, err
 	}
 	return w, worker.Handle(w, func(ctx context.Context, job *worker.Job[probe]) error {
@@ -63,7 +63,7 @@ func (b *bench) worker(probes int) (*worker.Worker, error) {
 		}
 		b.released[job.Args.N] = time.Now()
 		return nil
-	})
+	}, nil)
 }
 
 // beside measures while the others run, and ends them afterwards. The first

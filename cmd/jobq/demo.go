@@ -75,7 +75,7 @@ func newDemoWorkerCommand(a *app) *cobra.Command {
 			}
 			defer client.Pool().Close()
 			w, err := worker.New(client, &worker.Config{
-				Queues: map[string]int{demo.Queue: 4}, Logger: log, Version: version(),
+				Queues: map[string]worker.QueueConfig{demo.Queue: {Slots: 4}}, Logger: log, Version: version(),
 			})
 			if err != nil {
 				return err

@@ -103,22 +103,22 @@ func handlerOf(name string, kind config.Kind) (addHandler, error) {
 	if err != nil {
 		return nil, err
 	}
-	policy := &worker.Policy{Slots: kind.Slots, Timeout: time.Duration(kind.Timeout), StallTimeout: time.Duration(kind.StallTimeout)}
+	options := &worker.HandleOptions{Slots: kind.Slots, Timeout: time.Duration(kind.Timeout), StallTimeout: time.Duration(kind.StallTimeout)}
 	return func(p *programs.Programs) error {
 		switch {
 		case len(kind.Command) > 0:
-			return p.HandleCommand(name, command, policy)
+			return p.HandleCommand(name, command, options)
 		case len(kind.Stream) > 0:
 			command.Args = kind.Stream
-			return p.HandleStream(name, programs.Stream{Command: command, Processes: kind.Processes}, policy)
+			return p.HandleStream(name, programs.Stream{Command: command, Processes: kind.Processes}, options)
 		case kind.HTTP != "":
 			header := make(http.Header, len(kind.Header))
 			for field, value := range kind.Header {
 				header.Set(field, value)
 			}
-			return p.HandleHTTP(name, programs.HTTP{URL: kind.HTTP, Header: header}, policy)
+			return p.HandleHTTP(name, programs.HTTP{URL: kind.HTTP, Header: header}, options)
 		default:
-			return p.HandleExec(command, policy)
+			return p.HandleExec(command, options)
 		}
 	}, nil
 }

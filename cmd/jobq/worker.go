@@ -129,6 +129,10 @@ func (a *app) runWorker(cmd *cobra.Command, f workerFlags) error {
 	if len(queues) == 0 {
 		queues = file.Queues
 	}
+	configs, err := queueConfigs(queues)
+	if err != nil {
+		return err
+	}
 	handlers, err := handlersOf(&f, file)
 	if err != nil {
 		return err
@@ -139,7 +143,7 @@ func (a *app) runWorker(cmd *cobra.Command, f workerFlags) error {
 	}
 	defer client.Pool().Close()
 	w, err := worker.New(client, &worker.Config{
-		Queues: queues, Lease: f.lease, PollInterval: f.poll, PollOnly: f.pollOnly, DrainTimeout: f.drainTimeout,
+		Queues: configs, Lease: f.lease, PollInterval: f.poll, PollOnly: f.pollOnly, DrainTimeout: f.drainTimeout,
 		Reconcile: worker.Reconcile(f.reconcile), Batch: f.batch, Logger: log, Version: version(),
 	})
 	if err != nil {
@@ -187,8 +191,8 @@ func (f *workerFlags) load(changed func(flag string) bool) (*config.File, error)
 func runWithJanitor(ctx context.Context, w *worker.Worker, j *janitor.Janitor) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	defer stopNowOnSecondSignal(ctx, w)()
-	defer finishOnSignal(w)()
+	defer drainNowOnSecondSignal(ctx, w)()
+	defer drainOnSignal(w)()
 	var janitorErr error
 	var running sync.WaitGroup
 	if j != nil {
@@ -204,9 +208,9 @@ func runWithJanitor(ctx context.Context, w *worker.Worker, j *janitor.Janitor) e
 	return errors.Join(err, janitorErr)
 }
 
-// finishOnSignal makes SIGUSR1 the end of new work. The function returned
+// drainOnSignal makes SIGUSR1 the end of new work. The function returned
 // undoes it.
-func finishOnSignal(w *worker.Worker) func() {
+func drainOnSignal(w *worker.Worker) func() {
 	signals := make(chan os.Signal, 1)
 	ended := make(chan struct{})
 	signal.Notify(signals, syscall.SIGUSR1)
@@ -214,7 +218,7 @@ func finishOnSignal(w *worker.Worker) func() {
 		for {
 			select {
 			case <-signals:
-				w.Finish()
+				w.Drain()
 			case <-ended:
 				return
 			}
@@ -226,9 +230,9 @@ func finishOnSignal(w *worker.Worker) func() {
 	}
 }
 
-// stopNowOnSecondSignal makes a draining worker not wait when it is told to
+// drainNowOnSecondSignal makes a draining worker not wait when it is told to
 // stop again. The function returned undoes it.
-func stopNowOnSecondSignal(ctx context.Context, w *worker.Worker) func() {
+func drainNowOnSecondSignal(ctx context.Context, w *worker.Worker) func() {
 	signals := make(chan os.Signal, 2)
 	ended := make(chan struct{})
 	go func() {
@@ -240,7 +244,7 @@ func stopNowOnSecondSignal(ctx context.Context, w *worker.Worker) func() {
 		signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 		select {
 		case <-signals:
-			w.StopNow()
+			w.DrainNow()
 		case <-ended:
 		}
 	}()
@@ -271,6 +275,19 @@ func parseQueues(flags []string) (map[string]int, error) {
 		queues[name] = slots
 	}
 	return queues, nil
+}
+
+// queueConfigs are the queues as the worker takes them. Zero slots, which are the
+// default there, are a mistake where somebody writes them.
+func queueConfigs(queues map[string]int) (map[string]worker.QueueConfig, error) {
+	configs := make(map[string]worker.QueueConfig, len(queues))
+	for name, slots := range queues {
+		if slots < 1 {
+			return nil, usagef("queue %q: slots must be at least 1, not %d", name, slots)
+		}
+		configs[name] = worker.QueueConfig{Slots: slots}
+	}
+	return configs, nil
 }
 
 // logFlags choose how daemons log.

@@ -83,21 +83,21 @@ func takeOrder(ctx context.Context, client *jobq.Client, cents int64) error {
 // chargeAll runs a worker, and a janitor beside it, until all is charged.
 func chargeAll(ctx context.Context, client *jobq.Client, orders int) error {
 	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
-	w, err := worker.New(client, &worker.Config{Queues: map[string]int{queue: 4}, Logger: logger})
+	w, err := worker.New(client, &worker.Config{Queues: map[string]worker.QueueConfig{queue: {Slots: 4}}, Logger: logger})
 	if err != nil {
 		return err
 	}
 	charged := make(chan struct{}, orders)
 	err = worker.Handle(w, func(ctx context.Context, job *worker.Job[ChargeOrder]) error {
 		if job.Args.OrderID%5 == 0 && job.Attempt() == 1 {
-			return errors.New("the bank does not answer") // the next attempt follows by itself
+			return errors.New("the bank does not answer")
 		}
 		if err := charge(ctx, client.Pool(), job); err != nil {
 			return err
 		}
 		charged <- struct{}{}
 		return nil
-	})
+	}, nil)
 	if err != nil {
 		return err
 	}

@@ -100,7 +100,7 @@ func historyCases() []historyCase {
 		{"AuditOfJob", db.AuditOfJob, "20010001", few, ""},
 		{"JobGet", db.JobGet, "20000004", few, ""},
 		{"JobGet of a running job", db.JobGet, "40000026", few, ""},
-		{"AttemptList", db.AttemptList, "20000004", few, ""},
+		{"AttemptList", db.AttemptList, "20000004, 1000", few, ""},
 		{"OutputSince", db.OutputSince, "40000026, live_lease(0), 0", few, ""},
 		{"JobCancel", db.JobCancel, "17", inHand, ""},
 		{"JobCancel of a running job", db.JobCancel, "40000026", inHand, ""},

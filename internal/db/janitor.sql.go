@@ -27,7 +27,7 @@ func (q *Queries) JanitorLock(ctx context.Context, class int32, object int32) (b
 
 const JanitorLockTx = `-- name: JanitorLockTx :one
 select (not pg_is_in_recovery() and pg_try_advisory_xact_lock($1::integer, $2::integer))::boolean as locked,
-    coalesce((select extract(epoch from min(q.lease)) * 1000 from jobq.queue q), 60000)::bigint as shortest_lease_ms
+    (extract(epoch from coalesce((select min(q.lease) from jobq.queue q), jobq.lease_default())) * 1000)::bigint as shortest_lease_ms
 `
 
 type JanitorLockTxRow struct {

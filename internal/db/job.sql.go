@@ -15,8 +15,13 @@ import (
 
 const AttemptList = `-- name: AttemptList :many
 select a.lease_token, a.number, a.outcome, a.worker_id, a.started_at, a.finished_at, a.error, a.output, a.usage
-  from jobq.attempt a
-  where a.job_id = $1
+  from (
+    select x.lease_token, x.number, x.outcome, x.worker_id, x.started_at, x.finished_at, x.error, x.output, x.usage
+      from jobq.attempt x
+      where x.job_id = $1
+      order by x.lease_token desc, x.finished_at desc
+      limit $2
+  ) a
   order by a.lease_token, a.finished_at
 `
 
@@ -32,9 +37,9 @@ type AttemptListRow struct {
 	Usage      json.RawMessage
 }
 
-// AttemptList is the recorded runs of a job, oldest first.
-func (q *Queries) AttemptList(ctx context.Context, jobID int64) ([]AttemptListRow, error) {
-	rows, err := q.db.Query(ctx, AttemptList, jobID)
+// AttemptList is the latest recorded runs of a job, oldest first.
+func (q *Queries) AttemptList(ctx context.Context, jobID int64, count int32) ([]AttemptListRow, error) {
+	rows, err := q.db.Query(ctx, AttemptList, jobID, count)
 	if err != nil {
 		return nil, err
 	}

@@ -233,8 +233,8 @@ select ceil(extract(epoch from n.at - clock_timestamp()) * 1000)::bigint as ms, 
                 -- many, and is due since a reap has last looked at it.
                 (select min(coalesce(l.lost_at, l.expires_at + coalesce(q.stale_grace, interval '0')))
                   from jobq.lease l left join jobq.queue q on q.name = l.queue where $3::boolean) as lease,
-                -- 60 seconds is the lease of queues without a row.
-                case when $3::boolean then (select least(min(q.lease), interval '60 s') from jobq.queue q) end as shortest
+                -- Queues without a row have the default.
+                case when $3::boolean then (select least(min(q.lease), jobq.lease_default()) from jobq.queue q) end as shortest
           ) e
       ) l
       cross join (select min(p.run_at) as job from jobq.pending p where p.position is null and p.run_at >= $4::timestamptz) j

@@ -73,8 +73,8 @@ with beat as (
           has_room = excluded.has_room, programs = excluded.programs
 )
 select n.name::text as queue,
-    (extract(epoch from coalesce(q.lease, interval '60 s')) * 1000)::bigint as lease_ms,
-    (extract(epoch from coalesce(q.extend_every, coalesce(q.lease, interval '60 s') / 3)) * 1000)::bigint as extend_every_ms,
+    (extract(epoch from coalesce(q.lease, jobq.lease_default())) * 1000)::bigint as lease_ms,
+    (extract(epoch from coalesce(q.extend_every, coalesce(q.lease, jobq.lease_default()) / 3)) * 1000)::bigint as extend_every_ms,
     coalesce(q.heartbeat, 'ticker')::text as heartbeat,
     (select count(*) from jobq.worker w
       where w.has_room and not w.draining and w.heartbeat_at > clock_timestamp() - $1::interval

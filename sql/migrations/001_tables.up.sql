@@ -18,6 +18,16 @@ create function jobq.args_bytes_max() returns integer
   language sql immutable parallel safe
   return 1048576;
 
+-- Defaults that more than one table or statement needs, so that each stands in one
+-- place. The planner folds them into constants. Package jobq has the same values.
+create function jobq.max_attempts_default() returns smallint
+  language sql immutable parallel safe
+  return 25::smallint;
+
+create function jobq.lease_default() returns interval
+  language sql immutable parallel safe
+  return interval '60 s';
+
 -- Ids of jobs, and places in the line of the available ones. A job that
 -- becomes available again takes a new position at the tail, so that a claim
 -- may start where the last one ended; a fresh job has one from the start.
@@ -42,7 +52,7 @@ create table jobq.pending (
   backoff_max  interval,
   priority     smallint    not null default 0,
   attempts     smallint    not null default 0,
-  max_attempts smallint    not null default 25,
+  max_attempts smallint    not null default jobq.max_attempts_default(),
   crashes      smallint    not null default 0,
   args_apart   boolean     not null default false,
   queue        text        not null default 'default',
@@ -252,7 +262,7 @@ create table jobq.unique_key (
 -- disagree. A queue without a row has the defaults.
 create table jobq.queue (
   name             text        not null primary key,
-  lease            interval    not null default '60 s',
+  lease            interval    not null default jobq.lease_default(),
   extend_every     interval, -- null: a third of the lease
   -- What extends a lease: the worker's ticker, the job's own reports of
   -- progress, both, or nothing, which makes the lease the longest a run may take.
@@ -359,5 +369,5 @@ create table jobq.stat (
 
 -- sql/roles.sql says who may call them.
 revoke execute on function
-  jobq.args_bytes_max, jobq.lease_day, jobq.lease_id_next
+  jobq.args_bytes_max, jobq.lease_day, jobq.lease_default, jobq.lease_id_next, jobq.max_attempts_default
   from public;

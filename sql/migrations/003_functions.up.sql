@@ -180,7 +180,7 @@ begin
   insert into jobq.pending
       (id, kind, args, queue, priority, run_at, max_attempts, unique_key, timeout, backoff_base, backoff_max, tags, metadata)
     values (job_id, enqueue.kind, coalesce(enqueue.args, '{}'), coalesce(enqueue.queue, 'default'),
-      coalesce(enqueue.priority, 0), coalesce(enqueue.run_at, now()), coalesce(enqueue.max_attempts, 25),
+      coalesce(enqueue.priority, 0), coalesce(enqueue.run_at, now()), coalesce(enqueue.max_attempts, jobq.max_attempts_default()),
       enqueue.unique_key, enqueue.timeout, enqueue.backoff_base, enqueue.backoff_max, nullif(enqueue.tags, '{}'), enqueue.metadata);
   return job_id;
 end $$;
@@ -315,7 +315,7 @@ begin
   insert into jobq.pending
       (id, kind, args, queue, priority, run_at, max_attempts, unique_key, timeout, backoff_base, backoff_max, tags, metadata)
     select j.id, j.kind, coalesce(j.args, '{}'), coalesce(j.queue, 'default'), coalesce(j.priority, 0),
-        coalesce(j.run_at, now() + j.delay, now()), coalesce(j.attempts, 25), j.key, j.timeout, j.base, j.max,
+        coalesce(j.run_at, now() + j.delay, now()), coalesce(j.attempts, jobq.max_attempts_default()), j.key, j.timeout, j.base, j.max,
         case when j.tags is not null then nullif(array(select jsonb_array_elements_text(j.tags)), '{}') end, j.metadata
       from unnest(job_ids, holders, kinds, args, queues, priorities, run_ats, delays, max_attempts, unique_keys, timeouts,
           backoff_bases, backoff_maxes, tags, metadata)

@@ -24,7 +24,7 @@ create table jobq.schedule (
   args            jsonb       not null default '{}',
   queue           text        not null default 'default',
   priority        smallint    not null default 0,
-  max_attempts    smallint    not null default 25,
+  max_attempts    smallint    not null default jobq.max_attempts_default(),
   timeout         interval,
   backoff_base    interval,
   backoff_max     interval,
@@ -227,7 +227,7 @@ begin
   new.args := coalesce(schedule_set.args, '{}');
   new.queue := coalesce(schedule_set.queue, 'default');
   new.priority := coalesce(schedule_set.priority, 0);
-  new.max_attempts := coalesce(schedule_set.max_attempts, 25);
+  new.max_attempts := coalesce(schedule_set.max_attempts, jobq.max_attempts_default());
   new.timeout := schedule_set.timeout;
   new.backoff_base := schedule_set.backoff_base;
   new.backoff_max := schedule_set.backoff_max;

@@ -8,7 +8,7 @@ select (not pg_is_in_recovery() and pg_try_advisory_lock(sqlc.arg(class)::intege
 -- not wait for much longer than that, not even when the leader died with it.
 -- name: JanitorLockTx :one
 select (not pg_is_in_recovery() and pg_try_advisory_xact_lock(sqlc.arg(class)::integer, sqlc.arg(object)::integer))::boolean as locked,
-    coalesce((select extract(epoch from min(q.lease)) * 1000 from jobq.queue q), 60000)::bigint as shortest_lease_ms;
+    (extract(epoch from coalesce((select min(q.lease) from jobq.queue q), jobq.lease_default())) * 1000)::bigint as shortest_lease_ms;
 
 -- LockHolder is the session that holds one of jobq's advisory locks, such as the
 -- janitor's, as far as this role may see it.

@@ -7,11 +7,16 @@ select j.id, j.state, j.queue, j.kind, j.priority, j.attempts, j.max_attempts, j
   from jobq.job j
   where j.id = sqlc.arg(id);
 
--- AttemptList is the recorded runs of a job, oldest first.
+-- AttemptList is the latest recorded runs of a job, oldest first.
 -- name: AttemptList :many
 select a.lease_token, a.number, a.outcome, a.worker_id, a.started_at, a.finished_at, a.error, a.output, a.usage
-  from jobq.attempt a
-  where a.job_id = sqlc.arg(job_id)
+  from (
+    select x.lease_token, x.number, x.outcome, x.worker_id, x.started_at, x.finished_at, x.error, x.output, x.usage
+      from jobq.attempt x
+      where x.job_id = sqlc.arg(job_id)
+      order by x.lease_token desc, x.finished_at desc
+      limit sqlc.arg(count)
+  ) a
   order by a.lease_token, a.finished_at;
 
 -- JobCancel answers with the state afterwards, empty when there is no such job.

@@ -89,11 +89,11 @@ func TestHTTPRestart(t *testing.T) {
 	client := newClient(t)
 	server := newRestartable(t)
 	var log lines
-	w, err := worker.New(client, &worker.Config{Queues: map[string]int{"default": 2}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	w, err := worker.New(client, &worker.Config{Queues: map[string]worker.QueueConfig{"default": {Slots: 2}}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	require.NoError(t, err)
 	p := programs.New(w)
 	require.NoError(t, p.HandleHTTP("h", programs.HTTP{URL: "http://" + server.address}, nil))
-	require.NoError(t, worker.HandleRaw(w, "other", func(context.Context, *worker.Job[jobq.RawArgs]) error { return nil }))
+	require.NoError(t, worker.HandleRaw(w, "other", func(context.Context, *worker.Job[jobq.RawArgs]) error { return nil }, nil))
 	once := &jobq.EnqueueOptions{MaxAttempts: 1}
 	ids := make([]int64, count)
 	for i := range ids {

@@ -37,18 +37,20 @@ type Command struct {
 	// Args is the program and its arguments: one at least. No shell is involved. In them,
 	// ${args.NAME} stands for a member of the job's args, ${args.NAME.NAME} for one
 	// of its members, and ${job.id}, kind, queue, attempt and lease_token for what
-	// they say. A job that lacks what is named fails for good.
+	// they say. A job that lacks what is named fails for good. Required, but for
+	// HandleExec.
 	Args []string
 	// Dir is the working directory. Default: the worker's.
 	Dir string
 	// Environ names variables of the worker's environment that the program gets
 	// besides PATH, HOME, LANG and TZ. Database variables must be named to be
-	// passed.
+	// passed. Default: none.
 	Environ []string
 	// Env is added to the program's environment, and wins over Environ. The
-	// variables that begin with JOBQ_ are jobq's own.
+	// variables that begin with JOBQ_ are jobq's own. Default: nothing.
 	Env map[string]string
-	// Attributes are the user, resource limits and niceness of the program.
+	// Attributes are the user, resource limits and niceness of the program. Default:
+	// the worker's.
 	Attributes Attributes
 	// Grace is how long the program has between SIGTERM and SIGKILL when it is
 	// stopped. Default 3 seconds; not negative. A lost lease means SIGKILL at once.
@@ -64,7 +66,7 @@ type Command struct {
 // changes nothing. They cost some milliseconds for each start.
 type Attributes struct {
 	// UID and GID are who the program runs as, without supplementary groups, for
-	// a worker that runs as root. A UID needs a GID beside it. Nil is the worker's.
+	// a worker that runs as root. A UID needs a GID beside it. Default nil: the worker's.
 	// A worker that is not root may name only its own, which changes nothing.
 	UID, GID *uint32
 	// Nice is the program's niceness, -20 to 19: 19 runs when nobody else wants to.
@@ -81,14 +83,14 @@ func (a *Attributes) subproc() *subproc.Attributes {
 
 // HandleCommand makes the worker run jobs of a kind with a program, in a
 // process group and session of its own. See MaybeRunShim.
-func (p *Programs) HandleCommand(kind string, command Command, policy *worker.Policy) error {
+func (p *Programs) HandleCommand(kind string, command Command, options *worker.HandleOptions) error {
 	if err := command.complete(); err != nil {
 		return fmt.Errorf("handler of kind %q: %w", kind, err)
 	}
 	p.graceMax = max(p.graceMax, command.Grace)
 	return p.handle(kind, func(ctx context.Context, run worker.ExternalRun, args []byte) error {
 		return p.runCommand(ctx, command, run, args)
-	}, policy)
+	}, options)
 }
 
 func (c *Command) complete() error {

@@ -28,14 +28,14 @@ func TestTimeouts(t *testing.T) {
 		"reports":  `for i in $(seq 50); do echo '{"progress": 1}' >&3; sleep 0.2; done`,
 		"too-long": "while :; do echo x; sleep 0.05; done",
 	} {
-		policy := worker.Policy{StallTimeout: 8 * time.Second} // as long as a busy machine may hold up a script
+		options := worker.HandleOptions{StallTimeout: 8 * time.Second} // as long as a busy machine may hold up a script
 		switch kind {
 		case "silent":
-			policy.StallTimeout = time.Second
+			options.StallTimeout = time.Second
 		case "too-long":
-			policy.Timeout = 300 * time.Millisecond
+			options.Timeout = 300 * time.Millisecond
 		}
-		require.NoError(t, p.HandleCommand(kind, shellCommand(script), &policy))
+		require.NoError(t, p.HandleCommand(kind, shellCommand(script), &options))
 	}
 	run(t, w)
 	once := &jobq.EnqueueOptions{MaxAttempts: 1}
@@ -147,7 +147,7 @@ func TestRefusedPrograms(t *testing.T) {
 		"has one already":        p.HandleStream("twice", programs.Stream{Command: works}, nil),
 		"kind is empty":          p.HandleCommand("", works, nil),
 		"a group":                p.HandleCommand("k", programs.Command{Args: works.Args, Attributes: programs.Attributes{UID: &uid}}, nil),
-		"slots must be":          p.HandleCommand("k", works, &worker.Policy{Slots: -1}),
+		"slots must be":          p.HandleCommand("k", works, &worker.HandleOptions{Slots: -1}),
 		"must be like http://12": p.HandleHTTP("h", programs.HTTP{URL: "ftp://x/"}, nil),
 	} {
 		require.ErrorContains(t, err, problem)

@@ -24,7 +24,7 @@ type execArgs struct {
 // HandleExec makes the worker run jobs of kind "exec": any program, as the
 // worker's user. Whoever may enqueue jobs can then do whatever that user can.
 // The command's Args are not used; the job's env and cwd go before its own.
-func (p *Programs) HandleExec(command Command, policy *worker.Policy) error {
+func (p *Programs) HandleExec(command Command, options *worker.HandleOptions) error {
 	command.Args = []string{"(of the job)"}
 	if err := command.complete(); err != nil {
 		return fmt.Errorf("handler of kind %q: %w", ExecKind, err)
@@ -36,7 +36,7 @@ func (p *Programs) HandleExec(command Command, policy *worker.Policy) error {
 			return worker.Discard(err)
 		}
 		return p.runCommand(ctx, own, run, args)
-	}, policy)
+	}, options)
 }
 
 // ofJob is the command as the job's args want it.

@@ -20,7 +20,7 @@ const httpIdleMax = 256
 // HTTP is a server that runs jobs: each is posted to the URL, and the answer
 // says how it ended; docs/subprocess.md is the server's side of the contract.
 type HTTP struct {
-	// URL is where jobs are posted: http or https, with a host.
+	// URL is where jobs are posted: http or https, with a host. Required.
 	URL string
 	// Header is sent with each job, for instance to authorize the worker. What
 	// jobq sets itself wins. Default: nothing more.
@@ -42,7 +42,7 @@ type httpHandler struct {
 }
 
 // HandleHTTP makes the worker run jobs of a kind with an HTTP server.
-func (p *Programs) HandleHTTP(kind string, server HTTP, policy *worker.Policy) error {
+func (p *Programs) HandleHTTP(kind string, server HTTP, options *worker.HandleOptions) error {
 	parsed, err := url.Parse(server.URL)
 	if err != nil || parsed.Host == "" || (parsed.Scheme != "http" && parsed.Scheme != "https") {
 		return fmt.Errorf("handler of kind %q: URL %q: must be like http://127.0.0.1:8080/jobs", kind, server.URL)
@@ -59,7 +59,7 @@ func (p *Programs) HandleHTTP(kind string, server HTTP, policy *worker.Policy) e
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 	p.clients = append(p.clients, h.client)
-	return p.handle(kind, h.run, policy)
+	return p.handle(kind, h.run, options)
 }
 
 // run is the handler. The end of the context closes the request.

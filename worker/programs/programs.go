@@ -25,8 +25,8 @@ func MaybeRunShim() { subproc.MaybeRunShim() }
 
 // Programs gives a worker handlers that are programs. Make one with New, and call
 // its methods before the worker's Run. Each returns an error for a kind that has a
-// handler already, and takes the policy of the kind, as worker.SetPolicy does; nil
-// changes nothing.
+// handler already, and takes the options of the kind, as worker.Handle does; nil
+// means the defaults.
 type Programs struct {
 	worker     *worker.Worker
 	host       *worker.ExternalHost
@@ -53,19 +53,15 @@ func New(w *worker.Worker) *Programs {
 type handler func(ctx context.Context, run worker.ExternalRun, args []byte) error
 
 // handle gives the kind a handler. One that cannot be reached is no failed attempt.
-func (p *Programs) handle(kind string, handler handler, policy *worker.Policy) error {
-	err := worker.HandleRaw(p.worker, kind, func(ctx context.Context, job *worker.Job[jobq.RawArgs]) error {
+func (p *Programs) handle(kind string, handler handler, options *worker.HandleOptions) error {
+	return worker.HandleRaw(p.worker, kind, func(ctx context.Context, job *worker.Job[jobq.RawArgs]) error {
 		err := handler(ctx, worker.ExternalRun{Run: job.Run}, job.Args.JSON)
 		var away *breaker.Error
 		if errors.As(err, &away) {
 			return worker.Unreached(err)
 		}
 		return err
-	})
-	if err != nil || policy == nil {
-		return err
-	}
-	return worker.SetPolicy(p.worker, kind, *policy)
+	}, options)
 }
 
 // start runs a program for a kind until all of it has ended, and counts it. That

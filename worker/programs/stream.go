@@ -30,7 +30,7 @@ const (
 type Stream struct {
 	// Command says how a process is started. Its Args are used as they are: a
 	// process is not one job's. A lost lease kills the process that has the job, and
-	// so does a stop that it does not obey.
+	// so does a stop that it does not obey. Its Args are required.
 	Command
 	// Processes is how many run at most. They are started when jobs come, and
 	// kept. Default 0: as many as there are jobs at a time, which slots limit. Not
@@ -40,7 +40,7 @@ type Stream struct {
 
 // HandleStream makes the worker run jobs of a kind with processes that are
 // kept from job to job. See MaybeRunShim.
-func (p *Programs) HandleStream(kind string, stream Stream, policy *worker.Policy) error {
+func (p *Programs) HandleStream(kind string, stream Stream, options *worker.HandleOptions) error {
 	if err := stream.complete(); err != nil {
 		return fmt.Errorf("handler of kind %q: %w", kind, err)
 	}
@@ -53,7 +53,7 @@ func (p *Programs) HandleStream(kind string, stream Stream, policy *worker.Polic
 	}
 	p.graceMax = max(p.graceMax, stream.Grace)
 	p.pools = append(p.pools, pool)
-	return p.handle(kind, pool.run, policy)
+	return p.handle(kind, pool.run, options)
 }
 
 // streamPool is the processes of one kind.

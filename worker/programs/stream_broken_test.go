@@ -19,7 +19,7 @@ import (
 func TestStreamUnreadable(t *testing.T) {
 	t.Parallel()
 	client := newClient(t)
-	startStream(t, client, &worker.Config{Queues: map[string]int{"default": 1}}, programs.Stream{Processes: 1})
+	startStream(t, client, &worker.Config{Queues: map[string]worker.QueueConfig{"default": {Slots: 1}}}, programs.Stream{Processes: 1})
 	once := &jobq.EnqueueOptions{MaxAttempts: 1}
 	pid := func() string {
 		id := enqueueStream(t, client, `{"id": ID, "done": true, "result": PID}`, "", nil)
@@ -70,7 +70,7 @@ func TestStreamAnswersUnread(t *testing.T) {
 func TestStreamDeathHasItsOwnWords(t *testing.T) {
 	t.Parallel()
 	client := newClient(t)
-	startStream(t, client, &worker.Config{Queues: map[string]int{"default": 1}}, programs.Stream{Processes: 1})
+	startStream(t, client, &worker.Config{Queues: map[string]worker.QueueConfig{"default": {Slots: 1}}}, programs.Stream{Processes: 1})
 	for range 20 {
 		noisy := enqueueStream(t, client, "", "noise", nil)
 		awaitState(t, client, noisy, jobq.StateCompleted)
@@ -90,7 +90,7 @@ func TestStreamBlamesNoOtherJob(t *testing.T) {
 		t.Run(do, func(t *testing.T) {
 			t.Parallel()
 			client := newClient(t)
-			w := startStream(t, client, &worker.Config{Queues: map[string]int{"default": 1}}, programs.Stream{Processes: 1})
+			w := startStream(t, client, &worker.Config{Queues: map[string]worker.QueueConfig{"default": {Slots: 1}}}, programs.Stream{Processes: 1})
 			var ids []int64
 			for range 6 {
 				ids = append(ids, enqueueStream(t, client, "", do, &jobq.EnqueueOptions{MaxAttempts: 1}))

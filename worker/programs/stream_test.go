@@ -155,7 +155,7 @@ func TestStreamReplies(t *testing.T) {
 func TestStreamProcesses(t *testing.T) {
 	t.Parallel()
 	client := newClient(t)
-	startStream(t, client, &worker.Config{Queues: map[string]int{"default": 4}}, programs.Stream{Processes: 1})
+	startStream(t, client, &worker.Config{Queues: map[string]worker.QueueConfig{"default": {Slots: 4}}}, programs.Stream{Processes: 1})
 	pid := func() string {
 		id := enqueueStream(t, client, `{"id": ID, "done": true, "result": PID}`, "", nil)
 		return string(awaitState(t, client, id, jobq.StateCompleted).Result)
@@ -191,7 +191,7 @@ func TestStreamProcesses(t *testing.T) {
 func TestStreamTimeout(t *testing.T) {
 	t.Parallel()
 	client := newClient(t)
-	startStream(t, client, &worker.Config{Queues: map[string]int{"default": 2}}, programs.Stream{Command: programs.Command{Grace: 100 * time.Millisecond}})
+	startStream(t, client, &worker.Config{Queues: map[string]worker.QueueConfig{"default": {Slots: 2}}}, programs.Stream{Command: programs.Command{Grace: 100 * time.Millisecond}})
 	slow := enqueueStream(t, client, "", "sleep", &jobq.EnqueueOptions{MaxAttempts: 1, Timeout: 300 * time.Millisecond})
 	other := enqueueStream(t, client, `{"id": ID, "done": true, "result": PID}`, "", nil)
 	pid := awaitState(t, client, other, jobq.StateCompleted).Result
@@ -245,7 +245,7 @@ func TestStreamCannotStart(t *testing.T) {
 // newStreamWorker is a worker with one slot, whose kept process is a script.
 func newStreamWorker(t *testing.T, client *jobq.Client, script string) *worker.Worker {
 	t.Helper()
-	w, err := worker.New(client, &worker.Config{Queues: map[string]int{"default": 1}, Logger: slog.New(slog.DiscardHandler)})
+	w, err := worker.New(client, &worker.Config{Queues: map[string]worker.QueueConfig{"default": {Slots: 1}}, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	p := programs.New(w)
 	require.NoError(t, p.HandleStream("s", programs.Stream{Command: programs.Command{Args: []string{"/bin/bash", "-c", script}}}, nil))

@@ -94,11 +94,11 @@ func (q *queue) add(ctx context.Context, count int) error {
 
 // work runs jobs, and a janitor as every `jobq worker` does, until the context ends. The slots are divided among the queues.
 func (q *queue) work(ctx context.Context, m *meter) error {
-	config := worker.Config{Lease: q.lease, DrainTimeout: stopWithin, Logger: q.logger, Queues: map[string]int{"default": q.workers}}
+	config := worker.Config{Lease: q.lease, DrainTimeout: stopWithin, Logger: q.logger, Queues: map[string]worker.QueueConfig{"default": {Slots: q.workers}}}
 	if q.queues > 1 {
-		config.Queues = make(map[string]int)
+		config.Queues = make(map[string]worker.QueueConfig)
 		for i := range q.queues {
-			config.Queues[q.name(int64(i))] = max(q.workers/q.queues, 1)
+			config.Queues[q.name(int64(i))] = worker.QueueConfig{Slots: max(q.workers/q.queues, 1)}
 		}
 	}
 	w, err := worker.New(q.client, &config)
@@ -112,7 +112,7 @@ func (q *queue) work(ctx context.Context, m *meter) error {
 			m.completed.Add(1)
 		}
 		return err
-	})
+	}, nil)
 	if err != nil {
 		return err
 	}

@@ -43,11 +43,11 @@ func (b *bench) startCrew(ctx context.Context, handler worker.Handler[task]) (*c
 	for range b.Workers {
 		config := &worker.Config{Logger: b.logger, Version: "bench"}
 		if b.Slots > 0 {
-			config.Queues = map[string]int{queue: b.Slots}
+			config.Queues = map[string]worker.QueueConfig{queue: {Slots: b.Slots}}
 		}
 		w, err := worker.New(b.client, config)
 		if err == nil {
-			err = worker.Handle(w, handler)
+			err = worker.Handle(w, handler, nil)
 		}
 		if err != nil {
 			return nil, c.failed(err)

@@ -36,7 +36,7 @@ func (Thumbnail) Kind() string { return "demo.thumbnail" }
 func Handle(w *worker.Worker) error {
 	return errors.Join(
 		programs.New(w).HandleCommand(checksumKind, programs.Command{Args: checksumCommand}, nil),
-		worker.Handle(w, makeThumbnail),
+		worker.Handle(w, makeThumbnail, nil),
 	)
 }
 

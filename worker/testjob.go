@@ -1,0 +1,119 @@
+package worker
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/db"
+)
+
+// TestJobOptions say what a handler finds in a job that NewTestJob makes. The zero
+// value, and nil, mean the defaults. The limits of the database are not checked.
+type TestJobOptions struct {
+	// ID is the job's id. Default 1.
+	ID int64
+	// Queue is the queue that it was claimed from. Default "default".
+	Queue string
+	// Attempt is the number of this attempt. Default 1.
+	Attempt int
+	// MaxAttempts is how many attempts the job has. Default 25
+	// (jobq.DefaultMaxAttempts).
+	MaxAttempts int
+	// LeaseToken is the token of this run. Default 1.
+	LeaseToken int64
+	// Crashes is how many of its runs were lost. Default 0.
+	Crashes int
+	// LastError is the error of the attempt before. Default "": none.
+	LastError string
+	// ClearReason is why the run before was taken away. Default "": it was not.
+	ClearReason string
+	// Checkpoint is what an earlier run has saved, as JSON. Default nil: nothing.
+	Checkpoint json.RawMessage
+	// Tags are the job's tags. Default: none.
+	Tags []string
+	// Metadata is the job's metadata, as JSON. Default nil: none.
+	Metadata json.RawMessage
+	// CreatedAt is when it was enqueued. Default: now.
+	CreatedAt time.Time
+}
+
+// TestJob is a job for the unit test of a handler: Job is what the handler takes,
+// and the methods say what it has reported. Nothing talks to a database.
+//
+// Progress, Heartbeat, SetResult and SaveCheckpoint keep what they are given, and
+// CompleteTx only that it was called: it does not touch the transaction. A test of
+// the transaction needs a database and a worker.
+type TestJob[T jobq.Args] struct {
+	Job *Job[T]
+}
+
+// testRecord is what a TestJob remembers beside the run itself.
+type testRecord struct{ completed atomic.Bool }
+
+// NewTestJob makes a job for the unit test of a handler or of a middleware, which
+// takes its Job.Run. The args are used as they are: what does not survive JSON would
+// be missing when a worker runs the job. Nil options mean the defaults.
+func NewTestJob[T jobq.Args](args T, options *TestJobOptions) *TestJob[T] {
+	if options == nil {
+		options = &TestJobOptions{}
+	}
+	created := options.CreatedAt
+	if created.IsZero() {
+		created = time.Now()
+	}
+	at := pgtype.Timestamptz{Time: created, Valid: true}
+	run := &Run{
+		worker: &Worker{id: "test"},
+		test:   new(testRecord),
+		row: db.JobClaimRow{
+			ID: cmp.Or(options.ID, 1), Kind: args.Kind(), Queue: cmp.Or(options.Queue, "default"), LeaseToken: cmp.Or(options.LeaseToken, 1),
+			Attempts:    int16(max(options.Attempt-1, 0)),                            // #nosec G115 -- a test's own number
+			MaxAttempts: int16(cmp.Or(options.MaxAttempts, jobq.DefaultMaxAttempts)), // #nosec G115 -- likewise
+			Crashes:     int16(options.Crashes),                                      // #nosec G115 -- likewise
+			LastError:   orNull(options.LastError), ClearReason: orNull(options.ClearReason),
+			Checkpoint: options.Checkpoint, Tags: options.Tags, Metadata: options.Metadata,
+			CreatedAt: at, RunAt: at, StartedAt: at,
+		},
+	}
+	return &TestJob[T]{Job: &Job[T]{Run: run, Args: args}}
+}
+
+// Result decodes what the handler has given to SetResult last into target, and says
+// whether there was anything. What it has saved as a checkpoint, Job.Checkpoint tells.
+func (j *TestJob[T]) Result(target any) (bool, error) {
+	j.Job.mu.Lock()
+	result := j.Job.resultJSON
+	j.Job.mu.Unlock()
+	if result == nil {
+		return false, nil
+	}
+	if err := json.Unmarshal(result, target); err != nil {
+		return false, fmt.Errorf("decode result of job %d: %w", j.Job.ID(), err)
+	}
+	return true, nil
+}
+
+// Progress is how far the handler has said that it is: the last percentage, stage and
+// message that it has given. At is zero.
+func (j *TestJob[T]) Progress() jobq.Progress {
+	j.Job.mu.Lock()
+	defer j.Job.mu.Unlock()
+	report := j.Job.progress
+	if report == nil {
+		return jobq.Progress{}
+	}
+	progress := jobq.Progress{Stage: db.Text(report.Stage), Message: db.Text(report.Message)}
+	if report.Percent != nil {
+		progress.Percent = *report.Percent
+	}
+	return progress
+}
+
+// CompletedTx says whether the handler has called CompleteTx.
+func (j *TestJob[T]) CompletedTx() bool { return j.Job.test.completed.Load() }
