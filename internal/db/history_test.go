@@ -100,6 +100,12 @@ func historyCases() []historyCase {
 		{"AuditOfJob", db.AuditOfJob, "20010001", few, ""},
 		{"JobGet", db.JobGet, "20000004", few, ""},
 		{"JobGet of a running job", db.JobGet, "40000026", few, ""},
+		{"WhyList of the last in the line", db.WhyList, "(select max(p.id) from jobq.pending p where p.queue = 'q1' and p.position is not null)", 2 * batch, ""}, // counts 10,000 before it
+		{"WhyList of a scheduled job", db.WhyList, "10000017", inHand, ""},
+		{"WhyList of a running job", db.WhyList, "40000026", inHand, ""},
+		{"WhyList of one that failed", db.WhyList, "20000100", inHand, ""},
+		{"WhyList of one that plainly succeeded", db.WhyList, "20000104", inHand, ""},
+		{"WhyList of no job", db.WhyList, "5000000", inHand, ""},
 		{"AttemptList", db.AttemptList, "20000004", few, ""},
 		{"OutputSince", db.OutputSince, "40000026, live_lease(0), 0", few, ""},
 		{"JobCancel", db.JobCancel, "17", inHand, ""},
