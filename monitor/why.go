@@ -73,7 +73,7 @@ type ReasonFacts struct {
 	KindsTotal int64    `json:"kinds_total,omitempty"`
 	Slots      int64    `json:"slots,omitempty"`
 	Held       int64    `json:"held,omitempty"` // jobs in these slots, and claimed ahead for them
-	// Before is how many jobs are in the line before this one, counted up to BeforeMax.
+	// Before is how many jobs are in the line before this one. More than BeforeMax are not counted: one more stands for all.
 	Before    *int64 `json:"before,omitempty"`
 	BeforeMax int64  `json:"before_max,omitempty"`
 	// Oldest is the job that the full workers claimed first of those that they hold.

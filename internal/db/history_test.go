@@ -100,7 +100,7 @@ func historyCases() []historyCase {
 		{"AuditOfJob", db.AuditOfJob, "20010001", few, ""},
 		{"JobGet", db.JobGet, "20000004", few, ""},
 		{"JobGet of a running job", db.JobGet, "40000026", few, ""},
-		{"WhyList of the last in the line", db.WhyList, "(select max(p.id) from jobq.pending p where p.queue = 'q1' and p.position is not null)", 2 * batch, ""}, // counts 10,000 before it
+		{"WhyList of the last in the line", db.WhyList, "last_in_line()", 2 * batch, ""}, // counts 10,000 before it
 		{"WhyList of a scheduled job", db.WhyList, "10000017", inHand, ""},
 		{"WhyList of a running job", db.WhyList, "40000026", inHand, ""},
 		{"WhyList of one that failed", db.WhyList, "20000100", inHand, ""},

@@ -141,8 +141,8 @@ func before(f monitor.ReasonFacts) string {
 	switch {
 	case f.Before == nil || *f.Before == 0:
 		return "no job is before it in the line"
-	case *f.Before >= f.BeforeMax:
-		return "at least " + Count(f.BeforeMax, "job") + " are before it in the line"
+	case *f.Before > f.BeforeMax:
+		return "more than " + Count(f.BeforeMax, "job") + " are before it in the line"
 	case *f.Before == 1:
 		return "1 job is before it in the line"
 	}

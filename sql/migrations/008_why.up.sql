@@ -166,7 +166,7 @@ begin
     from (select from jobq.pending p
       where p.queue = job_queue and p.position is not null and (p.priority, p.position) < (job_priority, queue_position)
       order by p.priority desc, p.position desc
-      limit before_max) line;
+      limit before_max + 1) line;
   if room = 0 then
     return query select 'workers_full', jsonb_build_object('queue', job_queue, 'workers', able - helpless, 'slots', facts_of_workers -> 'slots',
           'held', facts_of_workers -> 'held', 'before', ahead, 'before_max', before_max)
@@ -185,7 +185,7 @@ begin
 end $$;
 
 -- why_running are the reasons why a job that was claimed is not claimed again.
-create function jobq.why_running(job_id bigint, lease bigint, job_queue text) returns table (reason text, facts jsonb)
+create function jobq.why_running(job_id bigint, token bigint, job_queue text) returns table (reason text, facts jsonb)
   language plpgsql stable
   as $$
 declare
@@ -197,9 +197,9 @@ begin
   select x.owner, x.claimed_at, x.expires_at, x.lost_at, x.expires_at + coalesce(q.stale_grace, interval '0') as reaped_from into l
     from jobq.lease x
     left join jobq.queue q on q.name = job_queue
-    where x.id = lease;
+    where x.id = token;
   if not found then -- a row without a lease is not of jobq's making
-    return query select 'no_lease', jsonb_build_object('lease', lease);
+    return query select 'no_lease', jsonb_build_object('lease', token);
     return;
   end if;
   select x.heartbeat_at, x.draining or x.drain_requested_at is not null as draining into w from jobq.worker x where x.id = l.owner;
@@ -208,14 +208,14 @@ begin
   if l.lost_at is not null or l.expires_at < statement_timestamp() then
     whole := whole || jsonb_build_object('reaped_from', l.reaped_from, 'lost_at', l.lost_at, 'janitor', jobq.why_janitor());
     return query select 'lease_expired', whole;
-    select jobq.why_row_locked(r.xmax, r.tableoid) into locked from jobq.run r where r.id = job_id and r.lease_id = lease;
+    select jobq.why_row_locked(r.xmax, r.tableoid) into locked from jobq.run r where r.id = why_running.job_id and r.lease_id = token;
     if locked is not null then
       return query select 'row_locked', jsonb_build_object('session', locked);
     end if;
   else
     return query select 'running', whole || coalesce((
       select jsonb_build_object('progressed_at', p.progressed_at, 'percent', p.percent, 'stage', p.stage, 'message', p.message)
-        from jobq.progress p where p.job_id = why_running.job_id and p.lease_id = lease), '{}');
+        from jobq.progress p where p.job_id = why_running.job_id and p.lease_id = token), '{}');
   end if;
 end $$;
 
