@@ -259,8 +259,8 @@ begin
     into job from jobq.job j where j.id = why.id;
   if not found then
     select a.id as audit, a.at, a.actor, a.note, j.state_after into acted
-      from jobq.audit_job j join jobq.audit a on a.id = j.audit_id
-      where j.job_id = why.id order by j.audit_id desc limit 1;
+      from (select x.audit_id, x.state_after from jobq.audit_job x where x.job_id = why.id order by x.audit_id desc limit 1) j
+      cross join lateral (select x.id, x.at, x.actor, x.note from jobq.audit x where x.id = j.audit_id limit 1) a;
     if acted.state_after = 'deleted' then
       return query select 'deleted', jsonb_build_object('since', acted.at, 'by', acted.actor, 'note', acted.note, 'audit', acted.audit);
       return;
@@ -284,9 +284,14 @@ begin
     return;
   end if;
 
-  select a.at, a.actor, a.note into acted
-    from jobq.audit_job j join jobq.audit a on a.id = j.audit_id
-    where j.job_id = why.id and a.action = 'cancel' order by j.audit_id desc limit 1;
+  -- Whether somebody whom the audit knows has asked for the end: of the last 100 actions. The
+  -- limits make the planner look each up by its key, whatever it knows of the tables.
+  select a.actor, a.note into acted
+    from (select x.audit_id from jobq.audit_job x where x.job_id = why.id order by x.audit_id desc limit 100) j
+    cross join lateral (select x.actor, x.note, x.action from jobq.audit x where x.id = j.audit_id limit 1) a
+    where a.action = 'cancel'
+    order by j.audit_id desc
+    limit 1;
   if job.state = 'running' then
     return query select w.reason, w.facts from jobq.why_running(why.id, job.lease_token, job.queue) w;
     if job.cancel_requested_at is not null then
