@@ -219,6 +219,17 @@ func waitingCases() []whyCase {
 			p.lockRow(id)
 			return id
 		}, codes{monitor.ReasonRowLocked}, []string{"its row is locked, and claims pass it by: pid ", "idle in transaction", "its transaction began "}, "pg_terminate_backend("},
+		{"row locked by a prepared transaction", func(p planted) int64 {
+			p.serve("w", 4, "greeting")
+			id := p.enqueue(jobq.EnqueueOptions{})
+			_, err := p.Client.Pool().Exec(context.Background(), fmt.Sprintf("begin; select from jobq.pending where id = %d for update; prepare transaction 'lost in a crash'", id))
+			require.NoError(p, err)
+			p.Cleanup(func() {
+				_, err := p.Client.Pool().Exec(context.Background(), "rollback prepared 'lost in a crash'")
+				require.NoError(p, err)
+			})
+			return id
+		}, codes{monitor.ReasonRowLocked}, []string{`its row is locked, and claims pass it by: the prepared transaction "lost in a crash" of role `}, "rollback prepared"},
 		{"another row locked", func(p planted) int64 {
 			p.serve("w", 4, "greeting")
 			p.lockRow(p.enqueue(jobq.EnqueueOptions{}))
