@@ -139,6 +139,40 @@ var elsewhere = map[string]string{
 	"adds what it is told to ":    "EventAdd JobEnqueueMany",
 }
 
+// Why a job in a long line is not running costs the same wherever it is in the line, also
+// when the planner knows nothing of the table yet: up to 10,000 jobs before it are
+// looked at, and never the line.
+func TestWhyInALongLine(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	const length, buffersMax = 200_000, 600
+	q := setUp(t)
+	conn, err := q.pool.Acquire(ctx)
+	require.NoError(t, err)
+	defer conn.Release()
+	for _, sql := range []string{
+		"alter table jobq.pending set (autovacuum_enabled = off)",
+		"set session_replication_role = replica", // no triggers
+		fmt.Sprintf("insert into jobq.pending (id, position, kind, queue) select i, i, 'k', 'q' from generate_series(1, %d) i", length),
+		fmt.Sprintf("select setval('jobq.job_id_seq', %d)", length),
+		"set session_replication_role = origin",
+		`insert into jobq.worker (id, pid, hostname, version, queues, kinds) values ('w', 1, 'h', 'v', '{"q": 10}', '{k}')`,
+	} {
+		_, err := conn.Exec(ctx, sql)
+		require.NoError(t, err)
+	}
+	for _, statistics := range []string{"absent", "fresh"} {
+		for _, id := range []int{1, length / 2, length} {
+			buffers := explainBuffers(t, conn, "select * from jobq.why($1)", id)
+			buffers = min(buffers, explainBuffers(t, conn, "select * from jobq.why($1)", id)) // at first, catalogs
+			t.Logf("statistics %s, job %d: %d buffers", statistics, id, buffers)
+			require.LessOrEqual(t, buffers, buffersMax, "statistics %s, job %d", statistics, id)
+		}
+		_, err := conn.Exec(ctx, "analyze jobq.pending")
+		require.NoError(t, err)
+	}
+}
+
 // Every query has a case, or a reason why it has none.
 func TestEveryQueryHasAPlanTest(t *testing.T) {
 	t.Parallel()

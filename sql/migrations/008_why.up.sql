@@ -68,13 +68,26 @@ create function jobq.why_janitor() returns jsonb
               where p.oid = 'jobq.pending'::regclass))) end
   $$;
 
+-- why_before counts the jobs in the line before a place, from there towards the head, since at the
+-- head there may be dead index entries of many claims. It stops at count_max. Needs
+-- pending_claim_idx, and nothing else whatever the statistics say: without any, the planner would
+-- rather sort the whole line (docs/decisions/0002).
+create function jobq.why_before(line_queue text, line_priority smallint, line_position bigint, count_max bigint) returns bigint
+  language sql stable
+  set enable_sort = off set enable_seqscan = off set enable_bitmapscan = off
+  as $$
+    select count(*)
+      from (select from jobq.pending p
+        where p.queue = line_queue and p.position is not null and (p.priority, p.position) < (line_priority, line_position)
+        order by p.priority desc, p.position desc
+        limit count_max) line
+  $$;
+
 -- why_waiting are the reasons why a job that waits is not claimed: the conditions of
 -- JobClaim, and whether a live worker is there that could claim it. A job that is
 -- scheduled (queue_position null) has no place in the line yet, and only what would
 -- hold it up in any case. A worker that has said nothing for 30 seconds, which are three
--- heartbeats, does not count as live. Jobs before this one are counted up to 10,000, from this one
--- on towards the head: at the head there may be dead index entries of many claims.
--- Needs pending_claim_idx.
+-- heartbeats, does not count as live. Jobs before this one are counted up to 10,000.
 --
 -- Example: queue email is paused, and its only worker handles other kinds. Both hold
 -- the job up, and both are told.
@@ -162,11 +175,7 @@ begin
   if found_one or queue_position is null then -- its place in the line is not what it waits for
     return;
   end if;
-  select count(*) into ahead
-    from (select from jobq.pending p
-      where p.queue = job_queue and p.position is not null and (p.priority, p.position) < (job_priority, queue_position)
-      order by p.priority desc, p.position desc
-      limit before_max + 1) line;
+  ahead := jobq.why_before(job_queue, job_priority, queue_position, before_max + 1);
   if room = 0 then
     return query select 'workers_full', jsonb_build_object('queue', job_queue, 'workers', able - helpless, 'slots', facts_of_workers -> 'slots',
           'held', facts_of_workers -> 'held', 'before', ahead, 'before_max', before_max)
@@ -309,5 +318,5 @@ end $$;
 
 -- sql/roles.sql says who may call them.
 revoke execute on function
-  jobq.why_session, jobq.why_row_locked, jobq.why_table_locked, jobq.why_janitor, jobq.why_waiting, jobq.why_running, jobq.why_ended, jobq.why
+  jobq.why_session, jobq.why_row_locked, jobq.why_table_locked, jobq.why_janitor, jobq.why_before, jobq.why_waiting, jobq.why_running, jobq.why_ended, jobq.why
   from public;
