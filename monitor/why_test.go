@@ -107,6 +107,7 @@ type whyCase struct {
 
 func waitingCases() []whyCase {
 	type codes = []monitor.ReasonCode
+	ctx := context.Background()
 	return []whyCase{
 		{"scheduled", func(p planted) int64 {
 			p.serve("w", 4, "greeting")
@@ -122,6 +123,21 @@ func waitingCases() []whyCase {
 			p.janitor()
 			return p.end("failed", time.Hour)
 		}, codes{monitor.ReasonRetry}, []string{"it waits for a retry at ", "attempt 1 of 25 failed with no luck"}, "jobq requeue"},
+		{"retry after a timeout", func(p planted) int64 {
+			p.serve("w", 4, "greeting")
+			return p.end("timed_out", time.Hour)
+		}, codes{monitor.ReasonRetry}, []string{"attempt 1 of 25 timed out: no luck"}, "jobq requeue"},
+		{"snoozed after a failure", func(p planted) int64 {
+			p.serve("w", 4, "greeting")
+			id := p.end("failed", time.Hour)
+			p.act(jobq.ActionRequeue, id)
+			answer, err := p.Schema.Exchange(ctx, p.Client.Pool(), db.Exchange{Owner: "w", Endings: []db.Ending{{
+				Slot: jobtest.At(p.Claim("q", 1)[0]), Outcome: "snoozed", Delay: db.DelayOf(time.Hour), Started: true,
+			}}})
+			require.NoError(p, err)
+			require.Len(p, answer.Ended, 1)
+			return id
+		}, codes{monitor.ReasonScheduled}, []string{"its last run has asked to run again later"}, "jobq requeue"},
 		{"snoozed", func(p planted) int64 {
 			p.serve("w", 4, "greeting")
 			p.janitor()
@@ -192,10 +208,11 @@ func waitingCases() []whyCase {
 			id := p.enqueue(jobq.EnqueueOptions{})
 			p.enqueue(jobq.EnqueueOptions{}) // behind it
 			p.enqueue(jobq.EnqueueOptions{Priority: -1})
+			p.enqueue(jobq.EnqueueOptions{Priority: -1})
 			p.enqueue(jobq.EnqueueOptions{Delay: time.Hour})
 			jobtest.Enqueue(p.T, p.Client, &jobq.EnqueueOptions{Queue: "other", Priority: -1})
 			return id
-		}, codes{monitor.ReasonNextInLine}, []string{"2 jobs are before it in the line, and workers have room"}, ""},
+		}, codes{monitor.ReasonNextInLine}, []string{"3 jobs are before it in the line, and workers have room"}, ""},
 		{"many jobs before it", func(p planted) int64 {
 			p.serve("w", 4, "greeting")
 			p.exec("insert into jobq.pending (kind, queue) select 'greeting', 'q' from generate_series(1, 10002)")
@@ -222,10 +239,10 @@ func waitingCases() []whyCase {
 		{"row locked by a prepared transaction", func(p planted) int64 {
 			p.serve("w", 4, "greeting")
 			id := p.enqueue(jobq.EnqueueOptions{})
-			_, err := p.Client.Pool().Exec(context.Background(), fmt.Sprintf("begin; select from jobq.pending where id = %d for update; prepare transaction 'lost in a crash'", id))
+			_, err := p.Client.Pool().Exec(ctx, fmt.Sprintf("begin; select from jobq.pending where id = %d for update; prepare transaction 'lost in a crash'", id))
 			require.NoError(p, err)
 			p.Cleanup(func() {
-				_, err := p.Client.Pool().Exec(context.Background(), "rollback prepared 'lost in a crash'")
+				_, err := p.Client.Pool().Exec(ctx, "rollback prepared 'lost in a crash'")
 				require.NoError(p, err)
 			})
 			return id
@@ -254,12 +271,12 @@ func claimedCases() []whyCase {
 		return id
 	}
 	return []whyCase{
-		{"running", running, codes{monitor.ReasonRunning}, []string{"it runs on w, claimed at ", "its lease ends in 59m unless extended; it has reported no progress"}, ""},
+		{"running", running, codes{monitor.ReasonRunning}, []string{"it runs on w, or waits there for a slot to come free: claimed at ", "its lease ends in 59m unless extended; it has reported no progress"}, ""},
 		{"running with progress", func(p planted) int64 {
 			id := running(p)
 			p.exec("insert into jobq.progress (job_id, lease_id, progressed_at, percent, stage) values ($1, $2, now() - interval '5 min', 40, 'resize')", id, p.Claimed(id).LeaseToken)
 			return id
-		}, codes{monitor.ReasonRunning}, []string{"last progress 5m ago: 40% resize"}, ""},
+		}, codes{monitor.ReasonRunning}, []string{"it runs on w: claimed at ", "last progress 5m ago: 40% resize"}, ""},
 		{"running on a silent worker", func(p planted) int64 {
 			id := running(p)
 			p.exec("update jobq.worker set heartbeat_at = now() - interval '3 min'")
@@ -313,6 +330,19 @@ func claimedCases() []whyCase {
 			p.act(jobq.ActionCancel, id)
 			return id
 		}, codes{monitor.ReasonCancelled}, []string{"it was cancelled at ", " by test"}, "jobq requeue "},
+		{"cancelled by an operator while it ran", func(p planted) int64 {
+			id := running(p)
+			p.act(jobq.ActionCancel, id)
+			p.Lose()
+			return id
+		}, codes{monitor.ReasonCancelled}, []string{"it was cancelled at ", " by test"}, "jobq requeue "},
+		{"cancelled by a program after an operator did", func(p planted) int64 {
+			id := p.enqueue(jobq.EnqueueOptions{})
+			p.act(jobq.ActionCancel, id)
+			p.act(jobq.ActionRequeue, id)
+			require.NoError(p, jobtest.ErrorOf(p.Client.Cancel(ctx, id)))
+			return id
+		}, codes{monitor.ReasonCancelled}, []string{"the audit does not know by whom"}, "jobq requeue "},
 		{"cancelled by a program", func(p planted) int64 { return p.InState(jobq.StateCancelled, jobq.EnqueueOptions{}) },
 			codes{monitor.ReasonCancelled}, []string{"the audit does not know by whom"}, "jobq requeue "},
 		{"ended, and its args gone", func(p planted) int64 {

@@ -71,11 +71,15 @@ func whyScheduled(id int64, reason monitor.Reason, now time.Time) (says, advice 
 		}
 		return says, janitorAdvice(f)
 	case reason.Code == monitor.ReasonRetry:
-		last := "attempt"
-		if f.Outcome == jobq.OutcomeTimedOut || f.Outcome == jobq.OutcomeLost {
-			last = strings.ReplaceAll(string(f.Outcome), "_", " ") + " attempt"
+		what := "failed with "
+		switch f.Outcome {
+		case jobq.OutcomeTimedOut:
+			what = "timed out: "
+		case jobq.OutcomeLost:
+			what = "was lost: "
+		case jobq.OutcomeCompleted, jobq.OutcomeFailed, jobq.OutcomeCancelled, jobq.OutcomeReleased, jobq.OutcomeSnoozed:
 		}
-		says = fmt.Sprintf("it waits for a retry at %s: %s %d of %d failed with %s", moment, last, f.Attempts, f.MaxAttempts, textOr(f.Error, "no error text"))
+		says = fmt.Sprintf("it waits for a retry at %s: attempt %d of %d %s%s", moment, f.Attempts, f.MaxAttempts, what, textOr(f.Error, "no error text"))
 	case f.Outcome == jobq.OutcomeSnoozed:
 		says = "its last run has asked to run again later: it is scheduled for " + moment
 	default:
@@ -133,7 +137,11 @@ func whyQueue(reason monitor.Reason, now time.Time) (says, advice string) {
 	if f.OldestSince != nil {
 		says += fmt.Sprintf(", the oldest is job %d, claimed %s by %s", f.Oldest, When(*f.OldestSince, now), f.OldestWorker)
 	}
-	return says + "; " + before(f), "more workers or slots, or see what the oldest does: " + fmt.Sprintf("jobq why %d", f.Oldest)
+	advice = "start more workers, or give them more slots"
+	if f.Oldest > 0 {
+		advice += fmt.Sprintf("; what the oldest does: jobq why %d", f.Oldest)
+	}
+	return says + "; " + before(f), advice
 }
 
 // before is how many jobs are in the line before the job.
@@ -219,7 +227,11 @@ func whyRunning(id int64, reason monitor.Reason, now time.Time) (says, advice st
 		return says + janitorUnseen(f), janitorAdvice(f)
 	default: // it runs
 	}
-	says = "it runs on " + f.Worker + ", claimed" + whenOf(f.Since, now)
+	says = "it runs on " + f.Worker
+	if f.ProgressedAt == nil { // only the worker knows when it begins what it has claimed
+		says += ", or waits there for a slot to come free"
+	}
+	says += ": claimed" + whenOf(f.Since, now)
 	if f.Until != nil {
 		says += "; its lease ends " + When(*f.Until, now) + " unless extended"
 	}

@@ -285,7 +285,7 @@ begin
     if job.state = 'scheduled' then
       select a.outcome::text as outcome, a.finished_at into last_run
         from jobq.attempt a where a.job_id = why.id order by a.lease_token desc, a.finished_at desc limit 1;
-      return query select case when job.run_at <= statement_timestamp() then 'due' when job.attempts > 0 then 'retry' else 'scheduled' end,
+      return query select case when job.run_at <= statement_timestamp() then 'due' when job.attempts > 0 and last_run.outcome is distinct from 'snoozed' then 'retry' else 'scheduled' end,
         jsonb_build_object('until', job.run_at, 'attempts', job.attempts, 'max_attempts', job.max_attempts, 'error', job.last_error,
           'outcome', last_run.outcome, 'outcome_at', last_run.finished_at, 'janitor', jobq.why_janitor());
     end if;
@@ -293,12 +293,14 @@ begin
     return;
   end if;
 
-  -- Whether somebody whom the audit knows has asked for the end: of the last 100 actions. The
-  -- limits make the planner look each up by its key, whatever it knows of the tables.
+  -- Who has cancelled it, if that is in the audit: of its last 100 actions, the one that gave
+  -- this end to a job that waited, or that asked the worker of this run to stop. The limits
+  -- make the planner look each action up by its key, whatever it knows of the tables.
   select a.actor, a.note into acted
-    from (select x.audit_id from jobq.audit_job x where x.job_id = why.id order by x.audit_id desc limit 100) j
+    from (select x.audit_id, x.lease_token, x.version, x.state_before from jobq.audit_job x
+      where x.job_id = why.id order by x.audit_id desc limit 100) j
     cross join lateral (select x.actor, x.note, x.action from jobq.audit x where x.id = j.audit_id limit 1) a
-    where a.action = 'cancel'
+    where a.action = 'cancel' and (j.version = job.finished_at or j.state_before = 'running' and j.lease_token = job.lease_token)
     order by j.audit_id desc
     limit 1;
   if job.state = 'running' then
