@@ -81,18 +81,18 @@ type ReasonFacts struct {
 	OldestSince  *time.Time `json:"oldest_since,omitempty"`
 	OldestWorker string     `json:"oldest_worker,omitempty"`
 
-	Worker       string     `json:"worker,omitempty"`   // that has the job, or had it last
+	Worker string `json:"worker,omitempty"` // that has the job, or had it last
 	// HeardAt is the worker's last heartbeat, or the last of all workers of the queue
 	// when none of them is live; nil for workers that have signed off.
 	HeardAt        *time.Time `json:"heard_at,omitempty"`
 	WorkerDraining bool       `json:"worker_draining,omitempty"`
 	ReapedFrom     *time.Time `json:"reaped_from,omitempty"` // when a janitor may take the lease away: with the queue's stale grace
 	LostAt         *time.Time `json:"lost_at,omitempty"`     // when a janitor that has begun to last looked
-	ProgressedAt *time.Time `json:"progressed_at,omitempty"`
-	Percent      float32    `json:"percent,omitempty"`
-	Stage        string     `json:"stage,omitempty"`
-	Message      string     `json:"message,omitempty"`
-	Lease        int64      `json:"lease,omitempty"`
+	ProgressedAt   *time.Time `json:"progressed_at,omitempty"`
+	Percent        float32    `json:"percent,omitempty"`
+	Stage          string     `json:"stage,omitempty"`
+	Message        string     `json:"message,omitempty"`
+	Lease          int64      `json:"lease,omitempty"`
 
 	// Janitor says whether a session holds the janitor's lock at this moment; nil where
 	// that cannot be known, as on a standby.

@@ -73,8 +73,11 @@ func (p planted) hold(statements ...string) (pid int) {
 }
 
 // janitor holds the janitor's lock, as a janitor does that is alive.
-func (p planted) janitor() {
-	class, object := p.Schema.AdvisoryKey(db.LockJanitor)
+func (p planted) janitor() { p.lock(db.LockJanitor) }
+
+func (p planted) lock(role db.LockRole) {
+	p.Helper()
+	class, object := p.Schema.AdvisoryKey(role)
 	p.hold(fmt.Sprintf("select pg_advisory_xact_lock(%d, %d)", class, object))
 }
 
@@ -145,6 +148,7 @@ func waitingCases() []whyCase {
 		}, codes{monitor.ReasonScheduled}, []string{"its last run has asked to run again later: it is scheduled for "}, "jobq requeue"},
 		{"due, and no janitor", func(p planted) int64 {
 			p.serve("w", 4, "greeting")
+			p.lock(db.LockMigrate)
 			id := p.enqueue(jobq.EnqueueOptions{Delay: time.Hour})
 			p.exec("update jobq.pending set run_at = now() - interval '5 min' where id = $1", id)
 			return id
@@ -321,10 +325,18 @@ func claimedCases() []whyCase {
 			p.exec("delete from jobq.lease")
 			return id
 		}, codes{monitor.ReasonNoLease}, []string{"its row says that it runs, but there is no lease "}, ""},
-		{"completed", func(p planted) int64 { return p.InState(jobq.StateCompleted, jobq.EnqueueOptions{}) },
-			codes{monitor.ReasonCompleted}, []string{"it has completed at ", "on w"}, "run it again: jobq requeue "},
-		{"failed for good", func(p planted) int64 { return p.end("failed", 0) },
-			codes{monitor.ReasonFailed}, []string{"it failed for good at ", "after 1 attempt of 25: no luck"}, "run it again: jobq requeue "},
+		{
+			"completed", func(p planted) int64 { return p.InState(jobq.StateCompleted, jobq.EnqueueOptions{}) },
+			codes{monitor.ReasonCompleted},
+			[]string{"it has completed at ", "on w"},
+			"run it again: jobq requeue ",
+		},
+		{
+			"failed for good", func(p planted) int64 { return p.end("failed", 0) },
+			codes{monitor.ReasonFailed},
+			[]string{"it failed for good at ", "after 1 attempt of 25: no luck"},
+			"run it again: jobq requeue ",
+		},
 		{"cancelled by an operator", func(p planted) int64 {
 			id := p.enqueue(jobq.EnqueueOptions{})
 			p.act(jobq.ActionCancel, id)
@@ -343,8 +355,12 @@ func claimedCases() []whyCase {
 			require.NoError(p, jobtest.ErrorOf(p.Client.Cancel(ctx, id)))
 			return id
 		}, codes{monitor.ReasonCancelled}, []string{"the audit does not know by whom"}, "jobq requeue "},
-		{"cancelled by a program", func(p planted) int64 { return p.InState(jobq.StateCancelled, jobq.EnqueueOptions{}) },
-			codes{monitor.ReasonCancelled}, []string{"the audit does not know by whom"}, "jobq requeue "},
+		{
+			"cancelled by a program", func(p planted) int64 { return p.InState(jobq.StateCancelled, jobq.EnqueueOptions{}) },
+			codes{monitor.ReasonCancelled},
+			[]string{"the audit does not know by whom"},
+			"jobq requeue ",
+		},
 		{"ended, and its args gone", func(p planted) int64 {
 			id := p.InState(jobq.StateCompleted, jobq.EnqueueOptions{})
 			p.exec("update jobq.run set args = null, args_apart = true where id = $1", id)
@@ -367,15 +383,30 @@ func claimedCases() []whyCase {
 			require.NoError(p, jobtest.ErrorOf(p.Operator.Undo(ctx, 1)))
 			return id
 		}, codes{monitor.ReasonNextInLine}, nil, ""},
+		{"deleted, brought back, and gone", func(p planted) int64 {
+			id := p.enqueue(jobq.EnqueueOptions{})
+			p.act(jobq.ActionDelete, id)
+			require.NoError(p, jobtest.ErrorOf(p.Operator.Undo(ctx, 1)))
+			p.exec("delete from jobq.pending where id = $1", id)
+			return id
+		}, codes{monitor.ReasonGone}, nil, ""},
 		{"gone", func(p planted) int64 {
 			id := p.enqueue(jobq.EnqueueOptions{})
 			p.exec("delete from jobq.pending where id = $1", id)
 			return id
 		}, codes{monitor.ReasonGone}, []string{"there is no such job any more, if there ever was", "kept for 7d"}, ""},
-		{"never given", func(p planted) int64 { return p.enqueue(jobq.EnqueueOptions{}) + 1 },
-			codes{monitor.ReasonUnknown}, []string{"there has never been such a job here: the last id that was given is 1"}, "check the id"},
-		{"none given at all", func(planted) int64 { return 1 },
-			codes{monitor.ReasonUnknown}, []string{"the last id that was given is 0"}, ""},
+		{
+			"never given", func(p planted) int64 { return p.enqueue(jobq.EnqueueOptions{}) + 1 },
+			codes{monitor.ReasonUnknown},
+			[]string{"there has never been such a job here: the last id that was given is 1"},
+			"check the id",
+		},
+		{
+			"none given at all", func(planted) int64 { return 1 },
+			codes{monitor.ReasonUnknown},
+			[]string{"the last id that was given is 0"},
+			"",
+		},
 	}
 }
 

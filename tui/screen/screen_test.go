@@ -138,7 +138,7 @@ func (r *source) Get(_ context.Context, id int64) (*jobq.Job, error) {
 	}
 	return nil, jobq.ErrNotFound
 }
-func (r *source) Attempts(context.Context, int64) ([]monitor.Attempt, error)     { return nil, nil }
+func (r *source) Attempts(context.Context, int64) ([]monitor.Attempt, error) { return nil, nil }
 func (r *source) Why(context.Context, int64) ([]monitor.Reason, error) {
 	return []monitor.Reason{{Code: monitor.ReasonNextInLine}}, r.err
 }
