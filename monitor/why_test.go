@@ -2,13 +2,11 @@ package monitor_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
@@ -462,31 +460,40 @@ func TestWhyNamesSessions(t *testing.T) {
 	require.False(t, lock.Hidden)
 }
 
-// An answer is of one moment: while jobs run to and fro, each has exactly one place.
+// An answer is of one moment, even if it has to wait on its way: what is committed
+// meanwhile is not in it. Method: it waits for a lock on the workers, which it reads before
+// it counts what is in the line.
 func TestWhyIsOfOneSnapshot(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	p := planted{jobtest.NewWorker(t)}
 	p.serve("w", 4, "greeting")
-	id := p.enqueue(jobq.EnqueueOptions{})
-	tx, err := p.Client.Pool().BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+	first, id := p.enqueue(jobq.EnqueueOptions{}), p.enqueue(jobq.EnqueueOptions{})
+	tx, err := p.Client.Pool().Begin(ctx)
 	require.NoError(t, err)
 	defer func() { _ = tx.Rollback(ctx) }()
-	why := func() (reason string, facts json.RawMessage) {
-		require.NoError(t, tx.QueryRow(ctx, "select reason, facts from jobq.why($1)", id).Scan(&reason, &facts))
-		return reason, facts
+	_, err = tx.Exec(ctx, "lock table jobq.worker in access exclusive mode")
+	require.NoError(t, err)
+	type answer struct {
+		reasons []monitor.Reason
+		err     error
 	}
-	before, facts := why()
-	require.Equal(t, "next_in_line", before)
-	require.Len(t, p.Claim("q", 1), 1)
-	p.exec("delete from jobq.worker")
-	p.pause()
-	after, again := why()
-	require.Equal(t, before, after)
-	require.JSONEq(t, string(facts), string(again))
+	answered := make(chan answer, 1)
+	go func() {
+		reasons, err := p.Monitor.Why(ctx, id)
+		answered <- answer{reasons, err}
+	}()
+	jobtest.AwaitWaiting(t, p.Client.Pool(), 1)
+	p.exec("delete from jobq.pending where id = $1", first)
+	require.NoError(t, tx.Rollback(ctx))
+	then := <-answered
+	require.NoError(t, then.err)
+	require.Len(t, then.reasons, 1)
+	require.Equal(t, monitor.ReasonNextInLine, then.reasons[0].Code)
+	require.EqualValues(t, 1, *then.reasons[0].Facts.Before)
 	now, err := p.Monitor.Why(ctx, id)
 	require.NoError(t, err)
-	require.Equal(t, monitor.ReasonRunning, now[0].Code)
+	require.Zero(t, *now[0].Facts.Before)
 }
 
 // What is no id is refused.
