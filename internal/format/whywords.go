@@ -244,7 +244,7 @@ func whyRunning(id int64, reason monitor.Reason, now time.Time) (says, advice st
 	switch {
 	case f.HeardAt == nil:
 		says += "; its worker is not registered any more"
-	case now.Sub(*f.HeardAt) > workerSilence:
+	case now.Sub(*f.HeardAt) > WorkerSilence:
 		says += "; its worker last reported " + When(*f.HeardAt, now)
 	case f.WorkerDraining:
 		says += "; its worker is stopping"
@@ -252,9 +252,9 @@ func whyRunning(id int64, reason monitor.Reason, now time.Time) (says, advice st
 	return says, ""
 }
 
-// workerSilence is how long a worker may not report before it is worth telling: three
-// heartbeats, as jobq.why has it.
-const workerSilence = 30 * time.Second
+// WorkerSilence is how long a worker may be silent before it is pointed out, and counts as
+// live no more, in jobq.why too: it reports every 10 seconds.
+const WorkerSilence = 30 * time.Second
 
 // whyEnded is about jobs that have ended.
 func whyEnded(id int64, reason monitor.Reason, now time.Time) (says, advice string) {
