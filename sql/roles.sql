@@ -48,6 +48,9 @@ grant insert, update, delete on jobq.watcher to jobq_viewer, jobq_admin;
 grant delete on jobq.digest to jobq_viewer, jobq_admin;
 grant execute on function jobq.channel, jobq.watch to jobq_viewer, jobq_worker, jobq_admin;
 grant execute on function jobq.queue_known to jobq_viewer, jobq_admin;
+grant execute on function
+  jobq.why, jobq.why_session, jobq.why_row_locked, jobq.why_table_locked, jobq.why_janitor, jobq.why_before, jobq.why_waiting, jobq.why_running, jobq.why_ended
+  to jobq_viewer, jobq_admin;
 grant execute on function jobq.wake to jobq_worker, jobq_admin;
 
 -- A worker claims and ends jobs, adds more, and does the janitor's work. It

@@ -211,6 +211,22 @@ func (f *fake) Output(_ context.Context, id int64, after monitor.OutputPiece) ([
 	return []monitor.OutputPiece{{LeaseToken: f.find(id).LeaseToken, BeginsAt: after.EndsAt, EndsAt: after.EndsAt + 1, Content: line}}, f.err
 }
 
+// Why knows only whether a queue is paused.
+func (f *fake) Why(_ context.Context, id int64) (reasons []monitor.Reason, _ error) {
+	job := f.find(id)
+	for _, queue := range f.queues {
+		if job != nil && queue.Name == job.Queue && queue.PausedAt != nil {
+			reasons = append(reasons, monitor.Reason{Code: monitor.ReasonQueuePaused, Facts: monitor.ReasonFacts{
+				Queue: queue.Name, Since: queue.PausedAt, By: queue.PausedBy, Note: queue.PauseReason,
+			}})
+		}
+	}
+	if len(reasons) == 0 {
+		reasons = []monitor.Reason{{Code: monitor.ReasonNextInLine}}
+	}
+	return reasons, f.err
+}
+
 func (f *fake) JobActions(context.Context, int64) ([]monitor.JobAction, error) { return nil, f.err }
 func (f *fake) Audit(_ context.Context, before int64, limit int) (entries []monitor.AuditEntry, _ error) {
 	for _, entry := range f.audit {

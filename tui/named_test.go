@@ -23,6 +23,7 @@ var (
 	Undo, Copy, Export       = command.Key(command.Undo), command.Key(command.Copy), command.Key(command.Export)
 	Palette, Contexts, Help  = command.Key(command.Palette), command.Key(command.Contexts), command.Key(command.Help)
 	Wide, Times, Mouse       = command.Key(command.Wide), command.Key(command.Times), command.Key(command.Mouse)
+	Why                      = command.Key(command.Why)
 )
 
 // The answers to questions. No is any key but one.

@@ -27,7 +27,7 @@ type task struct {
 // wait lets a question be read: it takes no answer at once.
 const wait = "wait"
 
-// tasks are the twenty that docs/tui.md has.
+// tasks are those that docs/tui.md has.
 func tasks() []task {
 	const first = "48213911:failed/5"
 	running := func(b *bench) {
@@ -62,6 +62,7 @@ func tasks() []task {
 		{what: "Pause a queue and say why", seen: "Who paused it, when and why, below the list; at 80 columns the list itself may have room only for the mark `‖`", keys: []string{Queues, Pause, "the mail server is away", Accept}, writes: []string{"pause email: the mail server is away"}},
 		{what: "Let a paused queue go on", seen: "The hint says resume where the queue is paused", keys: []string{Queues, Down, Pause}, writes: []string{"resume billing"}},
 		{what: "See why a job waits", seen: "One line: no worker takes the queue, it is paused, all slots are in use", keys: []string{Jobs, Open}, given: waiting, shows: "waiting    the queue is paused by ana@laptop: audit"},
+		{what: "Ask exactly why a job is not running", seen: "Every reason, and what to do about it", keys: []string{Jobs, Why}, given: waiting, shows: "jobq queues resume billing"},
 		{what: "Find the jobs that have run longest", seen: "In the order of their starts, which is not that of their ids", keys: []string{Jobs, NextTab, NextTab, NextTab, Sort, "3"}, given: running, shows: "running longest first"},
 		{what: "Follow the output of a job that runs", seen: "The last lines; a line that is too long is cut", keys: []string{Jobs, Open, Output, End}, given: running, shows: "Output  following"},
 		{what: "Cancel a job that runs", seen: "The question says that it cannot be undone; then the row says that it is cancelled", keys: []string{Jobs, Cancel, wait, Yes}, given: running, writes: []string{"cancel 48213911:running/5"}},
@@ -77,7 +78,7 @@ func tasks() []task {
 	}
 }
 
-// The twenty tasks are done with the keys that docs/tui.md names, at three sizes and
+// The tasks are done with the keys that docs/tui.md names, at three sizes and
 // on both backgrounds.
 func TestOperatorTasks(t *testing.T) {
 	t.Parallel()
@@ -107,7 +108,7 @@ func TestOperatorTasks(t *testing.T) {
 	}
 }
 
-// docs/tui.md has the twenty tasks with the keys that the registry has for them.
+// docs/tui.md has the tasks with the keys that the registry has for them.
 func TestTasksInDocs(t *testing.T) {
 	t.Parallel()
 	var table strings.Builder

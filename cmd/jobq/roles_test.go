@@ -99,6 +99,8 @@ func TestRoles(t *testing.T) {
 		{"delete from jobq.lease", "worker"},
 		{"select * from jobq.act_queue('me', 'pause', 'default', null)", "admin"},
 		{"select jobq.queue_known('default')", "viewer admin"},
+		{"select * from jobq.why((select max(id) from jobq.job))", "viewer admin"},
+		{"select * from jobq.why(1000000)", "viewer admin"},
 		{"select jobq.act_settings('me', '2 days')", "admin"},
 		{"select jobq.act_queue_set('me', 'q', '{\"lease\": \"5 s\"}')", "admin"},
 		{"update jobq.queue set lease = '5 s'", "admin"},

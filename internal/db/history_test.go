@@ -100,6 +100,12 @@ func historyCases() []historyCase {
 		{"AuditOfJob", db.AuditOfJob, "20010001", few, ""},
 		{"JobGet", db.JobGet, "20000004", few, ""},
 		{"JobGet of a running job", db.JobGet, "40000026", few, ""},
+		{"WhyList of the last in the line", db.WhyList, "last_in_line()", 2 * batch, ""}, // counts 10,000 before it
+		{"WhyList of a scheduled job", db.WhyList, "10000017", inHand, ""},
+		{"WhyList of a running job", db.WhyList, "40000026", few, ""},
+		{"WhyList of one that failed", db.WhyList, "20000100", few, ""},
+		{"WhyList of one that plainly succeeded", db.WhyList, "20000104", few, ""},
+		{"WhyList of no job", db.WhyList, "5000000", few, ""},
 		{"AttemptList", db.AttemptList, "20000004, 1000", few, ""},
 		{"OutputSince", db.OutputSince, "40000026, live_lease(0), 0", few, ""},
 		{"JobCancel", db.JobCancel, "17", inHand, ""},
@@ -131,6 +137,40 @@ var elsewhere = map[string]string{
 	"one row, by its key":         "AuditHold AuditRenew AuditLetGo AuditResume AuditEnd QueueSet SettingSet SettingGet WorkerGone WatcherRenew WatcherGone ScheduleGet SchedulePause ScheduleResume ScheduleRemove ScheduleRun",
 	"no table":                    "AuditSnapshot JanitorLock JanitorLockTx LockHolder TableHolder WaitAnnounce TakenSend TransactionMark TransactionsOpen TransactionsStillOpen DigestSend PresenceTake PresenceFree",
 	"adds what it is told to ":    "EventAdd JobEnqueueMany",
+}
+
+// Why a job in a long line is not running costs the same wherever it is in the line, also
+// when the planner knows nothing of the table yet: up to 10,000 jobs before it are
+// looked at, and never the line.
+func TestWhyInALongLine(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	const length, buffersMax = 200_000, 600
+	q := setUp(t)
+	conn, err := q.pool.Acquire(ctx)
+	require.NoError(t, err)
+	defer conn.Release()
+	for _, sql := range []string{
+		"alter table jobq.pending set (autovacuum_enabled = off)",
+		"set session_replication_role = replica", // no triggers
+		fmt.Sprintf("insert into jobq.pending (id, position, kind, queue) select i, i, 'k', 'q' from generate_series(1, %d) i", length),
+		fmt.Sprintf("select setval('jobq.job_id_seq', %d)", length),
+		"set session_replication_role = origin",
+		`insert into jobq.worker (id, pid, hostname, version, queues, kinds) values ('w', 1, 'h', 'v', '{"q": 10}', '{k}')`,
+	} {
+		_, err := conn.Exec(ctx, sql)
+		require.NoError(t, err)
+	}
+	for _, statistics := range []string{"absent", "fresh"} {
+		for _, id := range []int{1, length / 2, length} {
+			buffers := explainBuffers(t, conn, "select * from jobq.why($1)", id)
+			buffers = min(buffers, explainBuffers(t, conn, "select * from jobq.why($1)", id)) // at first, catalogs
+			t.Logf("statistics %s, job %d: %d buffers", statistics, id, buffers)
+			require.LessOrEqual(t, buffers, buffersMax, "statistics %s, job %d", statistics, id)
+		}
+		_, err := conn.Exec(ctx, "analyze jobq.pending")
+		require.NoError(t, err)
+	}
 }
 
 // Every query has a case, or a reason why it has none.

@@ -69,7 +69,7 @@ func stopShared() error {
 func config() postgres.Config {
 	return postgres.Config{InMemory: true, Settings: map[string]string{
 		"max_connections": "500", "shared_buffers": "64MB", "deadlock_timeout": "50ms",
-		"max_wal_size": "256MB", "min_wal_size": "32MB",
+		"max_wal_size": "256MB", "min_wal_size": "32MB", "max_prepared_transactions": "10",
 	}}
 }
 

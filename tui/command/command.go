@@ -58,6 +58,7 @@ const (
 	Undo    = "undo"
 
 	// The rest.
+	Why      = "why"
 	Copy     = "copy"
 	Export   = "export"
 	Palette  = "palette"

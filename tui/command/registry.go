@@ -123,6 +123,7 @@ func listCommands() []*Command {
 		{ID: Newer, Keys: []string{"["}, Help: "The job above this one in the list", Screens: onJob},
 		{ID: Older, Keys: []string{"]"}, Help: "The job below this one in the list", Screens: onJob},
 		{ID: Panel, Keys: []string{"tab", "shift+tab"}, Help: "Move in the output, or among the runs", Screens: onJob},
+		{ID: Why, Keys: []string{"w"}, Title: "why", Help: "Why the job is not running: each reason, and what to do about it", Screens: onBoth},
 		{ID: Output, Keys: []string{"L"}, Title: "output", Help: "The run's output on the full screen", Screens: onJob},
 	}
 }
@@ -148,7 +149,7 @@ func otherCommands() []*Command {
 		{ID: Palette, Keys: []string{":", "ctrl+p"}, Title: "command", Help: "Type a command, `job ID`, `jobs FILTER`, `ctx NAME` or `theme NAME`"},
 		{ID: Contexts, Keys: []string{"@"}, Help: "Go to another database of your settings; in the palette, `ctx NAME` does"},
 		{ID: Freeze, Keys: []string{"f"}, Title: "freeze", Help: "Let the screen stand still, or follow again"},
-		{ID: Wide, Keys: []string{"w"}, Help: "Other columns: priority, creation, worker, tags", Screens: onJobs},
+		{ID: Wide, Keys: []string{"W"}, Help: "Other columns: priority, creation, worker, tags", Screens: onJobs},
 		{ID: Times, Keys: []string{"T"}, Help: "Times in UTC, or how long ago"},
 		{ID: Mouse, Drawn: true, Keys: []string{"M"}, Help: "Take the mouse, or give it back to the terminal"},
 		{ID: Refetch, Keys: []string{"ctrl+r"}, Help: "Ask the database again"},

@@ -30,6 +30,7 @@ type Reader interface {
 	Get(ctx context.Context, id int64) (*jobq.Job, error)
 	Attempts(ctx context.Context, id int64) ([]monitor.Attempt, error)
 	Output(ctx context.Context, id int64, after monitor.OutputPiece) ([]monitor.OutputPiece, error)
+	Why(ctx context.Context, id int64) ([]monitor.Reason, error)
 	JobActions(ctx context.Context, id int64) ([]monitor.JobAction, error)
 	Audit(ctx context.Context, before int64, limit int) ([]monitor.AuditEntry, error)
 }

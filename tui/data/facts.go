@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jobq-dev/jobq/internal/format"
 	"github.com/jobq-dev/jobq/monitor"
 )
 
@@ -147,9 +148,8 @@ func (f *Facts) setQueues(queues []monitor.Queue) {
 	f.Queues = queues
 }
 
-// WorkerSilence is how long a worker may be silent before it is pointed out: it
-// reports every 10 seconds.
-const WorkerSilence = 30 * time.Second
+// WorkerSilence is how long a worker may be silent before it is pointed out.
+const WorkerSilence = format.WorkerSilence
 
 // WaitTrouble is how long a job may wait before the UI draws attention to it.
 const WaitTrouble = 30 * time.Second

@@ -1,7 +1,6 @@
 package data
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/jobq-dev/jobq/internal/format"
@@ -10,16 +9,25 @@ import (
 
 // WhyWaiting is the likely reason why jobs of a queue wait, or those of one kind
 // when a kind is given; empty when there is none to be seen. It is made of what
-// the UI knows, and asks nothing.
+// the UI knows, and asks nothing: monitor.Why asks, and is exact.
 //
 // Example: a job of kind Resize2 waits, and all workers of its queue have
 // registered the kinds Resize and Crop: "no live worker has kind Resize2".
 func (f *Facts) WhyWaiting(q monitor.Queue, kind string) string {
+	reason, found := f.likelyReason(q, kind)
+	if !found {
+		return ""
+	}
+	says, _ := format.Why(0, reason, f.now())
+	return says
+}
+
+func (f *Facts) likelyReason(q monitor.Queue, kind string) (reason monitor.Reason, found bool) {
 	if q.PausedAt != nil {
-		return "the queue is paused by " + format.PausedBy(q)
+		return monitor.Reason{Code: monitor.ReasonQueuePaused, Facts: monitor.ReasonFacts{By: q.PausedBy, Note: q.PauseReason}}, true
 	}
 	if !f.Known(Workers) || q.HeadRunAt == nil && kind == "" {
-		return ""
+		return reason, false
 	}
 	takers, hasKind := 0, false
 	for _, w := range f.Workers {
@@ -31,11 +39,11 @@ func (f *Facts) WhyWaiting(q monitor.Queue, kind string) string {
 	}
 	switch {
 	case takers == 0:
-		return "no live worker takes jobs from the queue"
+		return monitor.Reason{Code: monitor.ReasonNoWorker}, true
 	case kind != "" && !hasKind:
-		return "no live worker has kind " + kind
+		return monitor.Reason{Code: monitor.ReasonNoWorkerOfKind, Facts: monitor.ReasonFacts{Kind: kind}}, true
 	case q.Slots > 0 && q.Running >= q.Slots && q.HeadRunAt != nil:
-		return fmt.Sprintf("all %s slots have been in use for %s", format.Number(q.Slots), format.Ago(f.now().Sub(*q.HeadRunAt)))
+		return monitor.Reason{Code: monitor.ReasonWorkersFull, Facts: monitor.ReasonFacts{Slots: q.Slots, Since: q.HeadRunAt}}, true
 	}
-	return ""
+	return reason, false
 }

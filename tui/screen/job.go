@@ -92,6 +92,8 @@ func (s *JobPage) Update(msg tea.Msg) tea.Msg {
 			}
 		}
 		s.asked++
+	case reasons:
+		return s.tellWhy(msg)
 	case searched:
 		return s.searchFor(string(msg))
 	case Scroll:
@@ -189,6 +191,7 @@ func (s *JobPage) Actions() map[string]Action {
 	maps.Copy(actions, map[string]Action{
 		command.Open:          {Run: full},
 		command.Output:        {Run: full},
+		command.Why:           {Run: func() tea.Msg { return askWhy(s.id) }},
 		"newer":               neighbour(-1),
 		"older":               neighbour(1),
 		command.Filter:        {Run: s.askSearch},

@@ -143,6 +143,8 @@ func (s *JobList) Update(msg tea.Msg) tea.Msg {
 		return s.step(msg)
 	case order:
 		s.setOrder(msg)
+	case reasons:
+		return s.tellWhy(msg)
 	case selectedAll:
 		return s.selectedAll(msg)
 	case Acted:

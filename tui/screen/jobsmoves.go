@@ -29,6 +29,7 @@ func (s *JobList) Actions() map[string]Action {
 	}
 	maps.Copy(actions, map[string]Action{
 		command.Open:        do(s.noJob, s.open),
+		command.Why:         do(s.noJob, s.why),
 		command.NextTab:     do(nil, func() tea.Msg { return s.turn(1) }),
 		command.PreviousTab: do(nil, func() tea.Msg { return s.turn(-1) }),
 		command.Sort:        do(nil, s.chooseOrder),
@@ -58,6 +59,13 @@ func (s *JobList) noJob() string {
 		return "no job is selected"
 	}
 	return ""
+}
+
+func (s *JobList) why() tea.Msg {
+	if job := s.selected(); job != nil {
+		return askWhy(job.ID)
+	}
+	return nil
 }
 
 func (s *JobList) open() tea.Msg {

@@ -16,6 +16,7 @@ import (
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/monitor"
 	"github.com/jobq-dev/jobq/operator"
+	"github.com/jobq-dev/jobq/tui/command"
 	"github.com/jobq-dev/jobq/tui/data"
 	"github.com/jobq-dev/jobq/tui/request"
 	"github.com/jobq-dev/jobq/tui/theme"
@@ -137,7 +138,10 @@ func (r *source) Get(_ context.Context, id int64) (*jobq.Job, error) {
 	}
 	return nil, jobq.ErrNotFound
 }
-func (r *source) Attempts(context.Context, int64) ([]monitor.Attempt, error)     { return nil, nil }
+func (r *source) Attempts(context.Context, int64) ([]monitor.Attempt, error) { return nil, nil }
+func (r *source) Why(context.Context, int64) ([]monitor.Reason, error) {
+	return []monitor.Reason{{Code: monitor.ReasonNextInLine}}, r.err
+}
 func (r *source) JobActions(context.Context, int64) ([]monitor.JobAction, error) { return nil, nil }
 
 // someJobs are jobs of one state, the newest first.
@@ -469,5 +473,38 @@ func TestRequests(t *testing.T) {
 		}
 		s.do("open")
 		require.Equal(t, []tea.Msg{test.want}, s.asked)
+	}
+}
+
+// Why a job is not running is asked of the list and of the page of the job, told in lines
+// that fit, and kept until nothing else lies over the screen. An error is told as such.
+func TestWhyIsTold(t *testing.T) {
+	t.Parallel()
+	for _, make := range []func(Kit) Screen{newJobs, func(kit Kit) Screen { return NewJob(kit) }} {
+		s := newStage(t, 60, 20, make)
+		r := &source{jobs: someJobs(1, jobq.StateAvailable)}
+		s.tell(ShowJob{1000})
+		if _, isList := s.Screen.(*JobList); isList {
+			s.tell(s.answer(data.Page, r))
+		}
+		asked, isRead := s.Actions()[command.Why].Run().(request.Read)
+		require.True(t, isRead)
+		answer, isAnswer := asked.Ask(context.Background(), r).(reasons)
+		require.True(t, isAnswer)
+		require.EqualValues(t, 1000, answer.id)
+
+		answer.found = append(answer.found, monitor.Reason{Code: monitor.ReasonQueuePaused, Facts: monitor.ReasonFacts{Queue: "email", By: "ana", Note: "\x1b[2J" + strings.Repeat("x ", 60)}})
+		later, isLater := s.Update(answer).(request.Later)
+		require.True(t, isLater)
+		note, isNote := later.Overlay.(request.Note)
+		require.True(t, isNote)
+		require.Equal(t, "Why is job 1000 not running?", note.Title)
+		require.Contains(t, strings.Join(note.Lines, " "), "it is next in line")
+		require.Contains(t, strings.Join(note.Lines, " "), "jobq queues resume email")
+		for _, line := range note.Lines {
+			require.LessOrEqual(t, ansi.StringWidth(line), 60-whyMargin)
+			require.NotContains(t, line, "\x1b")
+		}
+		require.Equal(t, request.Tell{Text: "why: gone"}, s.Update(reasons{err: errors.New("gone")}))
 	}
 }

@@ -1,0 +1,287 @@
+package format
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/monitor"
+)
+
+// whenOf is a moment that has passed, with how long ago it was: " at 2026-11-21
+// 14:02:31 UTC, 12m ago". Empty for none.
+func whenOf(moment *time.Time, now time.Time) string {
+	if moment == nil {
+		return ""
+	}
+	return fmt.Sprintf(" at %s, %s", clock(*moment), When(*moment, now))
+}
+
+func clock(moment time.Time) string { return moment.UTC().Format("2006-01-02 15:04:05 UTC") }
+
+// by is who did it and why, as far as that is known: " by ana: books are closed".
+func by(f monitor.ReasonFacts) string {
+	switch {
+	case f.By == "":
+		return ""
+	case f.Note == "":
+		return " by " + f.By
+	}
+	return " by " + f.By + ": " + f.Note
+}
+
+// janitorUnseen is what is to be said of the janitor where one is needed.
+func janitorUnseen(f monitor.ReasonFacts) string {
+	switch {
+	case f.Janitor == nil:
+		return "; whether a janitor is alive cannot be known here, on a standby"
+	case !*f.Janitor:
+		return "; no janitor holds its lock at this moment"
+	}
+	return ""
+}
+
+const startJanitor = "if no janitor runs, start one: jobq janitor. Behind a pooler, a janitor holds its lock only while it works: jobq events shows errors"
+
+// janitorAdvice is what to do about a janitor that is not seen.
+func janitorAdvice(f monitor.ReasonFacts) string {
+	if f.Janitor != nil && *f.Janitor {
+		return ""
+	}
+	return startJanitor
+}
+
+// whyScheduled is about jobs that have no place in the line yet.
+func whyScheduled(id int64, reason monitor.Reason, now time.Time) (says, advice string) {
+	f := reason.Facts
+	if f.Until == nil {
+		return string(reason.Code), ""
+	}
+	moment := fmt.Sprintf("%s, %s", clock(*f.Until), When(*f.Until, now))
+	runNow := fmt.Sprintf("run it now: jobq requeue %d", id)
+	if advice := janitorAdvice(f); advice != "" {
+		runNow += "; " + advice
+	}
+	switch {
+	case reason.Code == monitor.ReasonDue:
+		says = "it was due at " + moment + ", and no janitor has put it in the line yet" + janitorUnseen(f)
+		if f.Janitor != nil && *f.Janitor {
+			return says + "; one is alive", "a janitor that is late says why in its log and in jobq events"
+		}
+		return says, janitorAdvice(f)
+	case reason.Code == monitor.ReasonRetry:
+		what := "failed with "
+		switch f.Outcome {
+		case jobq.OutcomeTimedOut:
+			what = "timed out: "
+		case jobq.OutcomeLost:
+			what = "was lost: "
+		case jobq.OutcomeCompleted, jobq.OutcomeFailed, jobq.OutcomeCancelled, jobq.OutcomeReleased, jobq.OutcomeSnoozed:
+		}
+		says = fmt.Sprintf("it waits for a retry at %s: attempt %d of %d %s%s", moment, f.Attempts, f.MaxAttempts, what, textOr(f.Error, "no error text"))
+	case f.Outcome == jobq.OutcomeSnoozed:
+		says = "its last run has asked to run again later: it is scheduled for " + moment
+	default:
+		says = "it is scheduled for " + moment
+	}
+	return says + janitorUnseen(f), runNow
+}
+
+func textOr(text, otherwise string) string {
+	if text == "" {
+		return otherwise
+	}
+	return text
+}
+
+// whyQueue is about jobs in the line that no worker takes.
+func whyQueue(reason monitor.Reason, now time.Time) (says, advice string) {
+	f := reason.Facts
+	switch reason.Code {
+	case monitor.ReasonQueuePaused:
+		says = "the queue is paused" + by(f)
+		if f.Since != nil {
+			says += ", for " + Ago(now.Sub(*f.Since))
+		}
+		return says, "let it go on: jobq queues resume " + ShellWord(f.Queue)
+	case monitor.ReasonNoWorker:
+		says = "no live worker takes jobs from the queue"
+		if f.Draining > 0 {
+			says += "; " + Count(f.Draining, "worker") + " of it will take no more: stopping, or told to drain"
+		}
+		if f.Silent > 0 {
+			says += "; " + Count(f.Silent, "worker") + " of it stopped reporting"
+			if f.HeardAt != nil {
+				says += ", the last report was " + When(*f.HeardAt, now)
+			}
+		}
+		return says, "start a worker for the queue: jobq worker --queue " + ShellWord(f.Queue)
+	case monitor.ReasonNoWorkerOfKind:
+		says = "no live worker has kind " + f.Kind
+		if len(f.Kinds) > 0 {
+			says += fmt.Sprintf("; %s of the queue handle %s", Count(f.Workers, "worker"), strings.Join(f.Kinds, ", "))
+			if more := f.KindsTotal - int64(len(f.Kinds)); more > 0 {
+				says += fmt.Sprintf(" and %s more", Number(more))
+			}
+		}
+		return says, "register a handler for the kind, or correct the kind's name: jobq workers shows the kinds"
+	case monitor.ReasonKindInTrouble:
+		return fmt.Sprintf("the workers with kind %s cannot start it now: %s on %s", f.Kind, f.Error, f.Worker), "mend that on the worker's machine; the job has lost no attempt"
+	default: // workers are full
+	}
+	if f.Since != nil {
+		return fmt.Sprintf("all %s slots have been in use for %s", Number(f.Slots), Ago(now.Sub(*f.Since))), ""
+	}
+	says = fmt.Sprintf("the workers are full: %s in %s of %s", Count(f.Held, "job"), Count(f.Slots, "slot"), Count(f.Workers, "worker"))
+	if f.OldestSince != nil {
+		says += fmt.Sprintf(", the oldest is job %d, claimed %s by %s", f.Oldest, When(*f.OldestSince, now), f.OldestWorker)
+	}
+	advice = "start more workers, or give them more slots"
+	if f.Oldest > 0 {
+		advice += fmt.Sprintf("; what the oldest does: jobq why %d", f.Oldest)
+	}
+	return says + "; " + before(f), advice
+}
+
+// before is how many jobs are in the line before the job.
+func before(f monitor.ReasonFacts) string {
+	switch {
+	case f.Before == nil || *f.Before == 0:
+		return "no job is before it in the line"
+	case *f.Before > f.BeforeMax:
+		return "more than " + Count(f.BeforeMax, "job") + " are before it in the line"
+	case *f.Before == 1:
+		return "1 job is before it in the line"
+	}
+	return Count(*f.Before, "job") + " are before it in the line"
+}
+
+func nextInLine(f monitor.ReasonFacts) string {
+	if f.Before == nil || *f.Before == 0 {
+		return "it is next in line, and workers have room: one takes it when it next looks"
+	}
+	return before(f) + ", and workers have room: nothing else that the database shows keeps it from running"
+}
+
+// lockedBy is who holds a lock, since when, and what it does.
+func lockedBy(lock monitor.ReasonLock, now time.Time) string {
+	role := ""
+	if lock.Role != "" {
+		role = " of role " + lock.Role
+	}
+	switch {
+	case lock.Prepared != "":
+		return fmt.Sprintf("the prepared transaction %q%s, prepared%s", lock.Prepared, role, whenOf(lock.Since, now))
+	case lock.PID == 0:
+		return "a session that cannot be seen"
+	case lock.Hidden:
+		return fmt.Sprintf("pid %d%s; since when and what it does is hidden from this role, which is not in pg_read_all_stats", lock.PID, role)
+	}
+	text := fmt.Sprintf("pid %d%s", lock.PID, role)
+	if lock.Application != "" {
+		text += " (" + lock.Application + ")"
+	}
+	if lock.State != "" {
+		text += ", " + lock.State
+	}
+	if lock.Since != nil {
+		text += fmt.Sprintf(", its transaction began %s", When(*lock.Since, now))
+	}
+	if lock.Query != "" {
+		text += ": " + strings.Join(strings.Fields(lock.Query), " ")
+	}
+	return text
+}
+
+// endSession is how to end who holds a lock.
+func endSession(lock monitor.ReasonLock) string {
+	switch {
+	case lock.Prepared != "":
+		return "end it, as its owner: rollback prepared, or commit prepared"
+	case lock.PID == 0:
+		return ""
+	}
+	return fmt.Sprintf("let it end, or end it: select pg_terminate_backend(%d)", lock.PID)
+}
+
+// whyRunning is about jobs that a worker has claimed.
+func whyRunning(id int64, reason monitor.Reason, now time.Time) (says, advice string) {
+	f := reason.Facts
+	switch reason.Code {
+	case monitor.ReasonCancelRequested:
+		return "it was asked to stop" + whenOf(f.Since, now) + by(f) + "; its worker has yet to say that it has stopped",
+			"a Go handler must watch its context; the job ends with its handler, or with its lease when the worker dies"
+	case monitor.ReasonNoLease:
+		return fmt.Sprintf("its row says that it runs, but there is no lease %d: jobq has not written such a row", f.Lease), ""
+	case monitor.ReasonLeaseExpired:
+		says = "its worker " + f.Worker + " has not extended the lease, which ended" + whenOf(f.Until, now)
+		switch {
+		case f.LostAt != nil:
+			says += "; a janitor has taken it from the worker and is not done with all of its jobs, it last looked " + When(*f.LostAt, now)
+		case f.ReapedFrom != nil && f.ReapedFrom.After(now):
+			says += "; by the queue's stale grace a janitor takes it back from " + clock(*f.ReapedFrom) + " on, " + When(*f.ReapedFrom, now)
+		default:
+			says += "; a janitor is to take it back"
+		}
+		return says + janitorUnseen(f), janitorAdvice(f)
+	default: // it runs
+	}
+	says = "it runs on " + f.Worker
+	if f.ProgressedAt == nil { // only the worker knows when it begins what it has claimed
+		says += ", or waits there for a slot to come free"
+	}
+	says += ": claimed" + whenOf(f.Since, now)
+	if f.Until != nil {
+		says += "; its lease ends " + When(*f.Until, now) + " unless extended"
+	}
+	switch {
+	case f.ProgressedAt != nil:
+		says += fmt.Sprintf("; last progress %s: %.0f%% %s", When(*f.ProgressedAt, now), f.Percent, strings.TrimSpace(f.Stage+" "+f.Message))
+	default:
+		says += "; it has reported no progress"
+	}
+	switch {
+	case f.HeardAt == nil:
+		says += "; its worker is not registered any more"
+	case now.Sub(*f.HeardAt) > WorkerSilence:
+		says += "; its worker last reported " + When(*f.HeardAt, now)
+	case f.WorkerDraining:
+		says += "; its worker is stopping"
+	}
+	return says, ""
+}
+
+// WorkerSilence is how long a worker may be silent before it is pointed out, and counts as
+// live no more, in jobq.why too: it reports every 10 seconds.
+const WorkerSilence = 30 * time.Second
+
+// whyEnded is about jobs that have ended.
+func whyEnded(id int64, reason monitor.Reason, now time.Time) (says, advice string) {
+	f := reason.Facts
+	switch reason.Code {
+	case monitor.ReasonFailed:
+		says = fmt.Sprintf("it failed for good%s, after %s of %d: %s", whenOf(f.Since, now), Count(int64(f.Attempts), "attempt"), f.MaxAttempts,
+			textOr(f.Error, "no error text"))
+	case monitor.ReasonCancelled:
+		says = "it was cancelled" + whenOf(f.Since, now) + by(f)
+		if f.By == "" {
+			says += "; the audit does not know by whom: its own handler, or a call of Client.Cancel or the SQL function"
+			if f.Error != "" {
+				says += "; its last error is " + f.Error
+			}
+		}
+	default:
+		says = "it has completed" + whenOf(f.Since, now)
+		if f.Worker != "" {
+			says += ", on " + f.Worker
+		}
+	}
+	switch {
+	case f.ArgsGone:
+		return says, "it cannot run again: its args are gone; add a new job"
+	case f.KeyHolder != 0:
+		return says, fmt.Sprintf("it cannot run again while job %d has its unique key: jobq why %d", f.KeyHolder, f.KeyHolder)
+	}
+	return says, fmt.Sprintf("run it again: jobq requeue %d", id)
+}

@@ -1,0 +1,143 @@
+package monitor
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/dberror"
+)
+
+// ReasonCode is a reason why a job is not running, or says where the job is.
+type ReasonCode string
+
+// The reasons. Those of a job that waits are about the moment: several may hold at once.
+const (
+	ReasonScheduled       ReasonCode = "scheduled"         // its time has not come
+	ReasonRetry           ReasonCode = "retry"             // it has failed, and waits for its next attempt
+	ReasonDue             ReasonCode = "due"               // its time has come, and no janitor has put it in the line yet
+	ReasonQueuePaused     ReasonCode = "queue_paused"      // somebody has paused its queue
+	ReasonTableLocked     ReasonCode = "table_locked"      // a session has locked a table that claims write to
+	ReasonRowLocked       ReasonCode = "row_locked"        // a session has locked the job's row, which claims pass by
+	ReasonNoWorker        ReasonCode = "no_worker"         // no live worker serves its queue
+	ReasonNoWorkerOfKind  ReasonCode = "no_worker_of_kind" // those that do have no handler of its kind
+	ReasonKindInTrouble   ReasonCode = "kind_in_trouble"   // those that have one cannot start its programs now
+	ReasonWorkersFull     ReasonCode = "workers_full"      // those that can hold as many jobs as they have slots
+	ReasonNextInLine      ReasonCode = "next_in_line"      // nothing holds it up but the jobs before it
+	ReasonRunning         ReasonCode = "running"           // it runs
+	ReasonCancelRequested ReasonCode = "cancel_requested"  // it runs, and somebody has asked for it to stop
+	ReasonLeaseExpired    ReasonCode = "lease_expired"     // its worker has not extended its lease, and a janitor is to take it back
+	ReasonNoLease         ReasonCode = "no_lease"          // its row says that it runs, but no lease holds it: a row that jobq has not written
+	ReasonCompleted       ReasonCode = "completed"
+	ReasonFailed          ReasonCode = "failed" // for good
+	ReasonCancelled       ReasonCode = "cancelled"
+	ReasonDeleted         ReasonCode = "deleted" // the audit remembers by whom
+	ReasonGone            ReasonCode = "gone"    // the id was given once, and there is no such job any more
+	ReasonUnknown         ReasonCode = "unknown" // the id has never been given
+)
+
+// Missing says whether the reason is that there is no such job.
+func (c ReasonCode) Missing() bool {
+	return c == ReasonDeleted || c == ReasonGone || c == ReasonUnknown
+}
+
+// Reason is a reason with its facts. Which facts there are depends on the reason:
+// docs/sql.md lists them. The others are zero.
+type Reason struct {
+	Code  ReasonCode  `json:"reason"`
+	Facts ReasonFacts `json:"facts"`
+}
+
+// ReasonFacts are the facts of a reason. Moments are by the database's clock.
+type ReasonFacts struct {
+	Queue string     `json:"queue,omitempty"`
+	Kind  string     `json:"kind,omitempty"`
+	Since *time.Time `json:"since,omitempty"` // since when it is so
+	Until *time.Time `json:"until,omitempty"` // when the job may run; of a lease, when it ends
+	By    string     `json:"by,omitempty"`    // who did it, where the audit knows
+	Note  string     `json:"note,omitempty"`  // and why
+	Audit int64      `json:"audit,omitempty"` // the id of the action
+
+	Attempts    int          `json:"attempts,omitempty"` // that have failed
+	MaxAttempts int          `json:"max_attempts,omitempty"`
+	Error       string       `json:"error,omitempty"`   // of the last attempt; of a kind in trouble, what the trouble is
+	Outcome     jobq.Outcome `json:"outcome,omitempty"` // of the last run on record
+	OutcomeAt   *time.Time   `json:"outcome_at,omitempty"`
+
+	Workers    int64    `json:"workers,omitempty"`  // live ones: heard within 30 seconds, and not draining
+	Silent     int64    `json:"silent,omitempty"`   // workers of the queue that were not heard
+	Draining   int64    `json:"draining,omitempty"` // workers of the queue that drain
+	Kinds      []string `json:"kinds,omitempty"`    // that the live workers have, up to 20
+	KindsTotal int64    `json:"kinds_total,omitempty"`
+	Slots      int64    `json:"slots,omitempty"`
+	Held       int64    `json:"held,omitempty"` // jobs in these slots, and claimed ahead for them
+	// Before is how many jobs are in the line before this one. More than BeforeMax are not counted: one more stands for all.
+	Before    *int64 `json:"before,omitempty"`
+	BeforeMax int64  `json:"before_max,omitempty"`
+	// Oldest is the job that the full workers claimed first of those that they hold.
+	Oldest       int64      `json:"oldest,omitempty"`
+	OldestSince  *time.Time `json:"oldest_since,omitempty"`
+	OldestWorker string     `json:"oldest_worker,omitempty"`
+
+	Worker string `json:"worker,omitempty"` // that has the job, or had it last
+	// HeardAt is the worker's last heartbeat, or the last of all workers of the queue
+	// when none of them is live; nil for workers that have signed off.
+	HeardAt        *time.Time `json:"heard_at,omitempty"`
+	WorkerDraining bool       `json:"worker_draining,omitempty"`
+	ReapedFrom     *time.Time `json:"reaped_from,omitempty"` // when a janitor may take the lease away: with the queue's stale grace
+	LostAt         *time.Time `json:"lost_at,omitempty"`     // when a janitor that has begun to last looked
+	ProgressedAt   *time.Time `json:"progressed_at,omitempty"`
+	Percent        float32    `json:"percent,omitempty"`
+	Stage          string     `json:"stage,omitempty"`
+	Message        string     `json:"message,omitempty"`
+	Lease          int64      `json:"lease,omitempty"`
+
+	// Janitor says whether a session holds the janitor's lock at this moment; nil where
+	// that cannot be known, as on a standby.
+	Janitor *bool       `json:"janitor,omitempty"`
+	Session *ReasonLock `json:"session,omitempty"`
+
+	ArgsGone  bool  `json:"args_gone,omitempty"`  // so that it cannot be requeued
+	KeyHolder int64 `json:"key_holder,omitempty"` // an unfinished job with its unique key, likewise
+
+	LastID           int64 `json:"last_id,omitempty"`           // the last id that was given
+	RetentionSeconds int64 `json:"retention_seconds,omitempty"` // for how long jobs are kept that have ended
+}
+
+// ReasonLock is who holds a lock.
+type ReasonLock struct {
+	PID         int        `json:"pid,omitempty"`      // of the server's process; 0 for a prepared transaction
+	Prepared    string     `json:"prepared,omitempty"` // the name of a prepared transaction
+	Role        string     `json:"role,omitempty"`
+	Application string     `json:"application,omitempty"`
+	State       string     `json:"state,omitempty"` // active, idle in transaction
+	Since       *time.Time `json:"since,omitempty"` // when its transaction began
+	Query       string     `json:"query,omitempty"` // its current or last one, the first 200 characters
+	Table       string     `json:"table,omitempty"` // that is locked as a whole
+	Mode        string     `json:"mode,omitempty"`
+	// Hidden says that PostgreSQL shows this role no more: see pg_read_all_stats.
+	Hidden bool `json:"hidden,omitempty"`
+}
+
+// Why returns why a job is not running, from the rows that a claim looks at: a
+// reason or several, each of which holds by itself. A job that runs or has ended gets
+// a reason that says so, and so does an id without a job. All rows are of one
+// snapshot, while locks and sessions are as they are at the moment. It fails with
+// ErrInvalid for an id below 1. It is quick however many jobs there are.
+func (m *Monitor) Why(ctx context.Context, id int64) ([]Reason, error) {
+	what := fmt.Sprintf("why job %d is not running", id)
+	rows, err := m.queries.WhyList(ctx, id)
+	if err != nil {
+		return nil, dberror.Wrap(m.schema, what, err)
+	}
+	reasons := make([]Reason, len(rows))
+	for i, row := range rows {
+		reasons[i].Code = ReasonCode(row.Reason)
+		if err := json.Unmarshal(row.Facts, &reasons[i].Facts); err != nil {
+			return nil, fmt.Errorf("%s: facts of %s: %w", what, row.Reason, err)
+		}
+	}
+	return reasons, nil
+}

@@ -1,0 +1,11 @@
+set local lock_timeout = '5s';
+
+drop function jobq.why(bigint);
+drop function jobq.why_ended(bigint, jsonb);
+drop function jobq.why_running(bigint, bigint, text);
+drop function jobq.why_waiting(text, text, smallint, bigint, jsonb);
+drop function jobq.why_before(text, smallint, bigint, bigint);
+drop function jobq.why_janitor();
+drop function jobq.why_table_locked(text[]);
+drop function jobq.why_row_locked(xid, oid);
+drop function jobq.why_session(integer);

@@ -1,0 +1,324 @@
+-- Why a job does not run: see docs/why.md. The functions are stable, so that all that
+-- they read of tables is of one snapshot, that of the statement that calls them. Locks
+-- and sessions have no snapshots: these are as they are at the moment.
+set local lock_timeout = '5s';
+
+-- why_session is what may be seen of a session of the server. Of sessions of other
+-- roles, PostgreSQL hides all but the role from who is not in pg_read_all_stats.
+create function jobq.why_session(pid integer) returns jsonb
+  language sql stable
+  as $$
+    select jsonb_strip_nulls(jsonb_build_object('pid', a.pid, 'role', a.usename, 'application', nullif(a.application_name, ''),
+        'state', a.state, 'since', a.xact_start, 'query', left(a.query, 200))
+        - case when a.backend_start is null then array['query'] else '{}'::text[] end
+        || jsonb_build_object('hidden', a.backend_start is null))
+      from pg_catalog.pg_stat_activity a
+      where a.pid = why_session.pid
+  $$;
+
+-- why_row_locked is who has locked a row or is changing it: null for nobody. A row's
+-- xmax is the transaction that locked it last, which counts as long as that is open and
+-- holds a lock on the row's table, too. Where several transactions share a lock, xmax
+-- is a number of another kind, and nobody is found. A prepared transaction has no session.
+create function jobq.why_row_locked(row_xmax xid, row_table oid) returns jsonb
+  language sql stable
+  as $$
+    select coalesce(jobq.why_session(x.pid), (
+          select jsonb_build_object('prepared', p.gid, 'role', p.owner, 'since', p.prepared)
+            from pg_catalog.pg_prepared_xacts p where p.transaction = x.transactionid),
+        jsonb_build_object('hidden', true))
+      from pg_catalog.pg_locks x
+      where x.locktype = 'transactionid' and x.granted and x.mode = 'ExclusiveLock' and x.transactionid = why_row_locked.row_xmax
+        and exists (
+          select from pg_catalog.pg_locks t
+            where t.locktype = 'relation' and t.granted and t.virtualtransaction = x.virtualtransaction and t.relation = why_row_locked.row_table
+              and t.database = (select d.oid from pg_catalog.pg_database d where d.datname = current_database()))
+      limit 1
+  $$;
+
+-- why_table_locked is who has one of the tables that a claim writes to for itself, in
+-- any of these modes: null for nobody.
+create function jobq.why_table_locked(modes text[]) returns jsonb
+  language sql stable
+  as $$
+    select coalesce(jobq.why_session(l.pid), jsonb_build_object('hidden', true)) || jsonb_build_object('table', c.relname, 'mode', l.mode)
+      from pg_catalog.pg_locks l
+      join pg_catalog.pg_class c on c.oid = l.relation
+      where l.locktype = 'relation' and l.granted and l.mode = any(why_table_locked.modes) and l.pid is distinct from pg_backend_pid()
+        and l.database = (select d.oid from pg_catalog.pg_database d where d.datname = current_database())
+        and c.relnamespace = (select p.relnamespace from pg_catalog.pg_class p where p.oid = 'jobq.pending'::regclass)
+        and c.relname in ('pending', 'lease', 'run', 'queue')
+      order by c.relname, l.pid
+      limit 1
+  $$;
+
+-- why_janitor says whether a session holds the janitor's lock. One that has no session of
+-- its own, behind a pooler, holds it only while it works. A standby does not know of locks on its primary: null.
+create function jobq.why_janitor() returns jsonb
+  language sql stable
+  as $$
+    select case when pg_is_in_recovery() then null else to_jsonb(exists (
+      select from pg_catalog.pg_locks l
+        where l.locktype = 'advisory' and l.granted and l.objid = 1 and l.objsubid = 2
+          and l.database = (select d.oid from pg_catalog.pg_database d where d.datname = current_database())
+          and l.classid::bigint = (
+            select ('x' || left(md5('jobq advisory lock ' || n.nspname), 8))::bit(32)::bigint
+              from pg_catalog.pg_class p
+              join pg_catalog.pg_namespace n on n.oid = p.relnamespace
+              where p.oid = 'jobq.pending'::regclass))) end
+  $$;
+
+-- why_before counts the jobs in the line before a place, from there towards the head, since at the
+-- head there may be dead index entries of many claims. It stops at count_max. Needs
+-- pending_claim_idx, and nothing else whatever the statistics say: without any, the planner would
+-- rather sort the whole line (docs/decisions/0002).
+create function jobq.why_before(line_queue text, line_priority smallint, line_position bigint, count_max bigint) returns bigint
+  language sql stable
+  set enable_sort = off set enable_seqscan = off set enable_bitmapscan = off
+  as $$
+    select count(*)
+      from (select from jobq.pending p
+        where p.queue = line_queue and p.position is not null and (p.priority, p.position) < (line_priority, line_position)
+        order by p.priority desc, p.position desc
+        limit count_max) line
+  $$;
+
+-- why_waiting are the reasons why a job that waits is not claimed: the conditions of
+-- JobClaim, and whether a live worker is there that could claim it. A job that is
+-- scheduled (queue_position null) has no place in the line yet, and only what would
+-- hold it up in any case. A worker that has said nothing for 30 seconds, which are three
+-- heartbeats, does not count as live. Jobs before this one are counted up to 10,000.
+--
+-- Example: queue email is paused, and its only worker handles other kinds. Both hold
+-- the job up, and both are told.
+create function jobq.why_waiting(
+  job_queue text, job_kind text, job_priority smallint, queue_position bigint, row_locked jsonb
+) returns table (reason text, facts jsonb)
+  language plpgsql stable
+  as $$
+declare
+  before_max constant bigint := 10000;
+  q jobq.queue;
+  live bigint;
+  able bigint;
+  helpless bigint;
+  room bigint;
+  facts_of_workers jsonb;
+  table_locked jsonb;
+  found_one boolean := false;
+  ahead bigint;
+begin
+  select x.* into q from jobq.queue x where x.name = job_queue;
+  if q.paused_at is not null then
+    found_one := true;
+    return query select 'queue_paused', jsonb_build_object('queue', job_queue, 'since', q.paused_at, 'by', q.paused_by, 'note', q.pause_reason);
+  end if;
+  -- Limits and rates of a queue belong here: what else a claim asks of the queue.
+
+  table_locked := jobq.why_table_locked('{ShareLock,ShareRowExclusiveLock,ExclusiveLock}');
+  if table_locked is not null then
+    found_one := true;
+    return query select 'table_locked', jsonb_build_object('session', table_locked);
+  end if;
+  if row_locked is not null then
+    found_one := true;
+    return query select 'row_locked', jsonb_build_object('session', row_locked);
+  end if;
+
+  with leased as (
+    select l.owner, sum(cardinality(l.job_ids) - cardinality(l.ended_slots)) as held
+      from jobq.lease l where l.queue = job_queue and l.lost_at is null
+      group by l.owner
+  ), serving as materialized (
+    select w.id, w.heartbeat_at, (w.queues ->> job_queue)::bigint as slots, coalesce(l.held, 0) as held, w.kinds,
+        w.draining or w.drain_requested_at is not null as draining,
+        w.heartbeat_at < statement_timestamp() - interval '30 s' as silent,
+        w.kinds && array[job_kind] as has_kind, nullif(w.programs -> job_kind ->> 'trouble', '') as trouble
+      from jobq.worker w
+      left join leased l on l.owner = w.id
+      where w.queues ? job_queue
+      limit 10000
+  ), lively as materialized (
+    select s.* from serving s where not s.silent and not s.draining
+  )
+  select (select count(*) from lively), (select count(*) from lively l where l.has_kind),
+      (select count(*) from lively l where l.has_kind and l.trouble is not null),
+      (select count(*) from lively l where l.has_kind and l.trouble is null and l.held < l.slots),
+      jsonb_build_object(
+        'draining', (select count(*) from serving s where s.draining and not s.silent),
+        'silent', (select count(*) from serving s where s.silent),
+        'heard_at', (select max(s.heartbeat_at) from serving s),
+        'kinds', (select coalesce(jsonb_agg(k.kind order by k.kind), '[]') from (
+          select distinct u.kind from lively l cross join lateral unnest(l.kinds) as u(kind) order by u.kind limit 20) k),
+        'kinds_total', (select count(distinct u.kind) from lively l cross join lateral unnest(l.kinds) as u(kind)),
+        'trouble', (select l.trouble from lively l where l.has_kind and l.trouble is not null order by l.id limit 1),
+        'worker', (select l.id from lively l where l.has_kind and l.trouble is not null order by l.id limit 1),
+        'slots', (select sum(l.slots) from lively l where l.has_kind and l.trouble is null),
+        'held', (select sum(l.held) from lively l where l.has_kind and l.trouble is null),
+        'owners', (select jsonb_agg(l.id) from lively l where l.has_kind and l.trouble is null))
+    into live, able, helpless, room, facts_of_workers;
+  case
+    when live = 0 then
+      found_one := true;
+      return query select 'no_worker', jsonb_build_object('queue', job_queue, 'silent', facts_of_workers -> 'silent',
+        'draining', facts_of_workers -> 'draining', 'heard_at', facts_of_workers -> 'heard_at');
+    when able = 0 then
+      found_one := true;
+      return query select 'no_worker_of_kind', jsonb_build_object('queue', job_queue, 'kind', job_kind, 'workers', live,
+        'kinds', facts_of_workers -> 'kinds', 'kinds_total', facts_of_workers -> 'kinds_total');
+    when helpless = able then
+      found_one := true;
+      return query select 'kind_in_trouble', jsonb_build_object('kind', job_kind, 'workers', helpless, 'worker', facts_of_workers -> 'worker',
+        'error', facts_of_workers -> 'trouble');
+    else null; -- some could claim it
+  end case;
+  if found_one or queue_position is null then -- its place in the line is not what it waits for
+    return;
+  end if;
+  ahead := jobq.why_before(job_queue, job_priority, queue_position, before_max + 1);
+  if room = 0 then
+    return query select 'workers_full', jsonb_build_object('queue', job_queue, 'workers', able - helpless, 'slots', facts_of_workers -> 'slots',
+          'held', facts_of_workers -> 'held', 'before', ahead, 'before_max', before_max)
+        || coalesce((
+          select jsonb_build_object('oldest', (
+                select j.id from unnest(l.job_ids) with ordinality as j(id, slot) where j.slot <> all(l.ended_slots) order by j.slot limit 1),
+              'oldest_since', l.claimed_at, 'oldest_worker', l.owner)
+            from jobq.lease l
+            where l.queue = job_queue and l.lost_at is null and cardinality(l.ended_slots) < cardinality(l.job_ids)
+              and facts_of_workers -> 'owners' ? l.owner
+            order by l.claimed_at, l.id
+            limit 1), '{}');
+  else
+    return query select 'next_in_line', jsonb_build_object('queue', job_queue, 'workers', able - helpless, 'before', ahead, 'before_max', before_max);
+  end if;
+end $$;
+
+-- why_running are the reasons why a job that was claimed is not claimed again.
+create function jobq.why_running(job_id bigint, token bigint, job_queue text) returns table (reason text, facts jsonb)
+  language plpgsql stable
+  as $$
+declare
+  l record;
+  w record;
+  whole jsonb;
+  locked jsonb;
+begin
+  select x.owner, x.claimed_at, x.expires_at, x.lost_at, x.expires_at + coalesce(q.stale_grace, interval '0') as reaped_from into l
+    from jobq.lease x
+    left join jobq.queue q on q.name = job_queue
+    where x.id = token;
+  if not found then -- a row without a lease is not of jobq's making
+    return query select 'no_lease', jsonb_build_object('lease', token);
+    return;
+  end if;
+  select x.heartbeat_at, x.draining or x.drain_requested_at is not null as draining into w from jobq.worker x where x.id = l.owner;
+  whole := jsonb_build_object('worker', l.owner, 'since', l.claimed_at, 'until', l.expires_at,
+    'heard_at', w.heartbeat_at, 'worker_draining', coalesce(w.draining, false));
+  if l.lost_at is not null or l.expires_at < statement_timestamp() then
+    whole := whole || jsonb_build_object('reaped_from', l.reaped_from, 'lost_at', l.lost_at, 'janitor', jobq.why_janitor());
+    return query select 'lease_expired', whole;
+    select jobq.why_row_locked(r.xmax, r.tableoid) into locked from jobq.run r where r.id = why_running.job_id and r.lease_id = token;
+    if locked is not null then
+      return query select 'row_locked', jsonb_build_object('session', locked);
+    end if;
+  else
+    return query select 'running', whole || coalesce((
+      select jsonb_build_object('progressed_at', p.progressed_at, 'percent', p.percent, 'stage', p.stage, 'message', p.message)
+        from jobq.progress p where p.job_id = why_running.job_id and p.lease_id = token), '{}');
+  end if;
+end $$;
+
+-- why_ended is the reason why a job that has ended does not run again, with what would
+-- keep a requeue from being done.
+create function jobq.why_ended(job_id bigint, ended jsonb) returns jsonb
+  language sql stable
+  as $$
+    select ended || jsonb_build_object(
+        'args_gone', exists (select from jobq.run r where r.id = why_ended.job_id and r.args_apart)
+          and not exists (select from jobq.payload a where a.job_id = why_ended.job_id),
+        'key_holder', (select k.job_id from jobq.run r join jobq.unique_key k on k.kind = r.kind and k.key = r.unique_key
+          where r.id = why_ended.job_id and k.job_id <> r.id limit 1))
+  $$;
+
+-- why says why a job is not running, or where it is: a row per reason, each of which holds
+-- by itself, with its facts. docs/sql.md lists the reasons. Nobody needs to lock or to
+-- change anything for it, so that a viewer may ask. A table that somebody has locked
+-- even for readers is not waited for: that is then the only reason that can be known.
+create function jobq.why(id bigint) returns table (reason text, facts jsonb)
+  language plpgsql stable
+  as $$
+declare
+  job record;
+  acted record;
+  last_run record;
+  locked jsonb;
+  place bigint;
+  last_id bigint;
+begin
+  if id is null or id < 1 then
+    raise sqlstate 'JQ001' using message = format('id must be a positive number, not %s', coalesce(why.id::text, 'null'));
+  end if;
+  locked := jobq.why_table_locked('{AccessExclusiveLock}');
+  if locked is not null then
+    return query select 'table_locked', jsonb_build_object('session', locked);
+    return;
+  end if;
+  select j.state::text as state, j.queue, j.kind, j.priority, j.attempts, j.max_attempts, j.lease_token, j.run_at, j.finished_at, j.lease_owner,
+      j.cancel_requested_at, j.last_error
+    into job from jobq.job j where j.id = why.id;
+  if not found then
+    select a.id as audit, a.at, a.actor, a.note, j.state_after into acted
+      from (select x.audit_id, x.state_after from jobq.audit_job x where x.job_id = why.id order by x.audit_id desc limit 1) j
+      cross join lateral (select x.id, x.at, x.actor, x.note from jobq.audit x where x.id = j.audit_id limit 1) a;
+    if acted.state_after = 'deleted' then
+      return query select 'deleted', jsonb_build_object('since', acted.at, 'by', acted.actor, 'note', acted.note, 'audit', acted.audit);
+      return;
+    end if;
+    select case when s.is_called then s.last_value else s.last_value - 1 end into last_id from jobq.job_id_seq s;
+    return query select case when why.id > last_id then 'unknown' else 'gone' end, jsonb_build_object('last_id', last_id,
+      'retention_seconds', (select extract(epoch from s.finished_retention)::bigint from jobq.setting s));
+    return;
+  end if;
+
+  if job.state in ('scheduled', 'available') then
+    select p.position, jobq.why_row_locked(p.xmax, p.tableoid) as locked into place, locked from jobq.pending p where p.id = why.id;
+    if job.state = 'scheduled' then
+      select a.outcome::text as outcome, a.finished_at into last_run
+        from jobq.attempt a where a.job_id = why.id order by a.lease_token desc, a.finished_at desc limit 1;
+      return query select case when job.run_at <= statement_timestamp() then 'due' when job.attempts > 0 and last_run.outcome is distinct from 'snoozed' then 'retry' else 'scheduled' end,
+        jsonb_build_object('until', job.run_at, 'attempts', job.attempts, 'max_attempts', job.max_attempts, 'error', job.last_error,
+          'outcome', last_run.outcome, 'outcome_at', last_run.finished_at, 'janitor', jobq.why_janitor());
+    end if;
+    return query select w.reason, w.facts from jobq.why_waiting(job.queue, job.kind, job.priority, place, locked) w;
+    return;
+  end if;
+
+  -- Who has cancelled it, if that is in the audit: of its last 100 actions, the one that gave
+  -- this end to a job that waited, or that asked the worker of this run to stop. The limits
+  -- make the planner look each action up by its key, whatever it knows of the tables.
+  select a.actor, a.note into acted
+    from (select x.audit_id, x.lease_token, x.version, x.state_before from jobq.audit_job x
+      where x.job_id = why.id order by x.audit_id desc limit 100) j
+    cross join lateral (select x.actor, x.note, x.action from jobq.audit x where x.id = j.audit_id limit 1) a
+    where a.action = 'cancel' and (j.version = job.finished_at or j.state_before = 'running' and j.lease_token = job.lease_token)
+    order by j.audit_id desc
+    limit 1;
+  if job.state = 'running' then
+    return query select w.reason, w.facts from jobq.why_running(why.id, job.lease_token, job.queue) w;
+    if job.cancel_requested_at is not null then
+      return query select 'cancel_requested', jsonb_build_object('since', job.cancel_requested_at, 'by', acted.actor, 'note', acted.note);
+    end if;
+    return;
+  end if;
+  return query select job.state, jobq.why_ended(why.id, jsonb_build_object('since', job.finished_at, 'worker', job.lease_owner)
+    || case job.state
+      when 'failed' then jsonb_build_object('attempts', job.attempts, 'max_attempts', job.max_attempts, 'error', job.last_error)
+      when 'cancelled' then jsonb_build_object('by', acted.actor, 'note', acted.note, 'error', job.last_error)
+      else '{}'
+    end);
+end $$;
+
+-- sql/roles.sql says who may call them.
+revoke execute on function
+  jobq.why_session, jobq.why_row_locked, jobq.why_table_locked, jobq.why_janitor, jobq.why_before, jobq.why_waiting, jobq.why_running, jobq.why_ended, jobq.why
+  from public;
