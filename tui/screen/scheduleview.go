@@ -51,6 +51,10 @@ func (s *ScheduleList) View() View {
 	if len(s.Facts.Schedules) >= data.SchedulesMax {
 		title += ", the first ones; `jobq schedules list` has all"
 	}
+	stateMin := 16
+	if s.wide() {
+		stateMin = 30 // at the cost of the queue, which the facts below have
+	}
 	columns := widget.ColumnsFor([]widget.Column{
 		widget.Left("NAME", 14, 0).UpTo(20),
 		widget.Left("WHEN", 20, 1).UpTo(30),
@@ -60,7 +64,7 @@ func (s *ScheduleList) View() View {
 		widget.Left("AT", 16, 3).UpTo(28),
 		widget.Left("QUEUE", 10, 6).UpTo(20),
 		widget.Left("STATE", 0, 0).UpTo(27),
-	}, s.cells-2, 16)
+	}, s.cells-2, stateMin)
 	lines := []string{s.Paint.Rule(s.cells, title), s.Paint.Header(columns, s.cells)}
 	first, end := s.list.Shown(s.rows)
 	for i := first; i < end; i++ {
@@ -88,8 +92,9 @@ func (s *ScheduleList) row(columns []widget.Column, schedule monitor.Schedule, s
 		last = format.Ago(now.Sub(*schedule.LastTickAt))
 	}
 	if schedule.NextAt != nil {
-		if next, at = "now", format.InZone(*schedule.NextAt, schedule.TimeZone); schedule.NextAt.After(now) {
-			next = format.Ago(schedule.NextAt.Sub(now))
+		next, at = "now", format.InZone(*schedule.NextAt, schedule.TimeZone)
+		if in := schedule.NextAt.Sub(now); in >= time.Second {
+			next = format.Ago(in)
 		}
 	}
 	if widget.Cells(columns, "AT") < len("Mon 2006-01-02 15:04:05 MST") { // the year and seconds go first
