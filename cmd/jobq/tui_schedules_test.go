@@ -2,7 +2,9 @@ package main
 
 import (
 	"fmt"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -62,9 +64,15 @@ func TestTUISchedules(t *testing.T) {
 	term.answer(command.Yes)
 	term.await("removed schedule sync   u undo")
 	require.Zero(t, query[int](t, pool, "select count(*)::int from jobq.schedule where name = 'sync'"))
-	term.press(command.Undo)
+	require.Eventually(t, func() bool {
+		if strings.Contains(term.screen(), "─ Copy ") { // the answer was pressed once more, after the question had gone
+			term.keys("Escape")
+		} else {
+			term.press(command.Undo)
+		}
+		return query[int](t, pool, "select count(*)::int from jobq.schedule where name = 'sync'") == 1
+	}, patience, 50*time.Millisecond)
 	term.await("Schedules 2")
-	require.Equal(t, 1, query[int](t, pool, "select count(*)::int from jobq.schedule where name = 'sync'"))
 	term.keys("C-c")
 	term.await("\nready>\n")
 }
