@@ -30,7 +30,7 @@ A janitor makes them fire; every worker has one. docs/schedules.md is a guide.`,
 		RunE:    a.withClient(a.listSchedules),
 	}
 	a.addJSONFlag(list)
-	return asGroup(command, newSchedulesAddCommand(a), list, newSchedulesShowCommand(a), newSchedulesNextCommand(a),
+	return asGroup(command, newSchedulesAddCommand(a), newSchedulesApplyCommand(a), list, newSchedulesShowCommand(a), newSchedulesNextCommand(a),
 		newSchedulesPauseCommand(a), newSchedulesResumeCommand(a), newSchedulesRunCommand(a), newSchedulesRemoveCommand(a))
 }
 

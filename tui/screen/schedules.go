@@ -50,7 +50,7 @@ func (s *ScheduleList) SetSize(cells, lines int) {
 	s.base.SetSize(cells, lines)
 	s.setHeight(headLines, max(lines-headLines-s.factLines()-1, 1))
 	top := s.openLines()
-	s.ticks.base.SetSize(cells, lines)
+	s.ticks.SetSize(cells, lines)
 	s.ticks.setHeight(top, max(lines-top, 1))
 }
 
@@ -76,7 +76,7 @@ func (s *ScheduleList) Update(msg tea.Msg) tea.Msg {
 		if msg.Panel == data.Schedules && s.selected() == nil { // somebody has removed it
 			s.open = ""
 		}
-		s.ticks.table.Update(msg)
+		s.ticks.Update(msg)
 		return asked
 	case Back:
 		if s.open != "" {
@@ -86,7 +86,7 @@ func (s *ScheduleList) Update(msg tea.Msg) tea.Msg {
 		return nil
 	}
 	if s.open != "" {
-		return s.ticks.table.Update(msg)
+		return s.ticks.Update(msg)
 	}
 	return s.table.Update(msg)
 }
@@ -143,7 +143,7 @@ func (s *ScheduleList) noJob() string {
 
 // show opens the schedule under the cursor.
 func (s *ScheduleList) show() tea.Msg {
-	s.table.move(0)
+	s.move(0)
 	s.open = s.selected().Name
 	if s.ticks.of != s.open {
 		s.ticks.of, s.ticks.known = "", nil
