@@ -88,7 +88,7 @@ capture Overview 120x35
 cp "$scratch/frame" "$scratch/readme"
 capture 'Jobs, filtered and marked' 120x35 2 / 'text:state:failed queue:email kind:Send*' Enter j Space Space
 capture 'A job that runs' 120x35 : "text:job $report" Enter
-capture 'Errors' 80x24 5
+capture 'Errors' 80x24 6
 capture 'Before something is done to many' 80x24 2 / 'text:state:failed queue:email' Enter A r
 python3 - "$scratch/readme" <<'END'
 import re, sys

@@ -32,10 +32,15 @@ type Schedule struct {
 	// NextAt is the next tick; nil while it is paused, and when there is none. It lies
 	// in the past while no janitor runs, however far back, and while it does not work.
 	NextAt *time.Time `json:"next_at,omitempty"`
+	// Late is by how much NextAt is past, by the clock of the database.
+	Late time.Duration `json:"late_ns,omitempty"`
 	// LastTickAt is the latest tick, and LastJobID the job of the latest one that
 	// added one: not a job that a person has wanted.
 	LastTickAt *time.Time `json:"last_tick_at,omitempty"`
 	LastJobID  int64      `json:"last_job_id,omitempty"`
+	// LastLeftOut says that the latest tick added no job, since that of the one before
+	// was unfinished: see jobq.OverlapSkip.
+	LastLeftOut bool `json:"last_left_out,omitempty"`
 	// Error is why it does not work, since ErrorAt or before, until it works again.
 	// Failures counts how often in a row it did not.
 	Error    string     `json:"error,omitempty"`
@@ -95,11 +100,11 @@ func scheduleOf(row db.ScheduleGetRow) Schedule {
 			Overlap: jobq.Overlap(row.Overlap), Source: row.Source,
 		},
 		CreatedAt: row.CreatedAt.Time.UTC(), PausedAt: db.UTC(row.PausedAt), PausedBy: db.Text(row.PausedBy), PauseReason: db.Text(row.PauseReason),
-		LastTickAt: db.UTC(row.LastTickAt), LastJobID: row.LastJobID.Int64, Error: db.Text(row.Error), ErrorAt: db.UTC(row.ErrorAt), Failures: int(row.Failures),
+		LastTickAt: db.UTC(row.LastTickAt), LastJobID: row.LastJobID.Int64, LastLeftOut: row.LastLeftOut, Error: db.Text(row.Error), ErrorAt: db.UTC(row.ErrorAt), Failures: int(row.Failures),
 	}
 	if ticks, err := ticksOf(row); err == nil && row.PausedAt == nil {
 		if next, ok := ticks.Next(row.CursorAt.Time); ok {
-			s.NextAt = &next
+			s.NextAt, s.Late = &next, max(row.LookedAt.Time.Sub(next), 0)
 		}
 	}
 	return s
@@ -138,6 +143,24 @@ func (m *Monitor) Ticks(ctx context.Context, name string, limit int) ([]Tick, er
 	return ticks, nil
 }
 
+// After returns the ticks that follow a moment, up to limit: without asking the
+// database. None if the expression or the time zone is not known.
+func (s Schedule) After(moment time.Time, limit int) []time.Time {
+	ticks, err := schedule.Of(s.Cron, cmp.Or(s.TimeZone, time.UTC.String()), s.Every)
+	if err != nil {
+		return nil
+	}
+	return ticksAfter(ticks, moment, limit)
+}
+
+func ticksAfter(ticks schedule.Ticks, moment time.Time, limit int) []time.Time {
+	next := make([]time.Time, 0, limit)
+	for at, ok := ticks.Next(moment); ok && len(next) < limit; at, ok = ticks.Next(at) {
+		next = append(next, at)
+	}
+	return next
+}
+
 // NextTicks returns the next ticks of a schedule by the database's clock, up to
 // limit, 1 to 1000, also while it is paused. ErrInvalid if its expression or time
 // zone is not known, ErrNotFound if there is no schedule of that name.
@@ -154,9 +177,5 @@ func (m *Monitor) NextTicks(ctx context.Context, name string, limit int) ([]time
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", operation, jobq.ErrInvalid, err)
 	}
-	next := make([]time.Time, 0, limit)
-	for at, ok := ticks.Next(row.LookedAt.Time); ok && len(next) < limit; at, ok = ticks.Next(at) {
-		next = append(next, at)
-	}
-	return next, nil
+	return ticksAfter(ticks, row.LookedAt.Time, limit), nil
 }

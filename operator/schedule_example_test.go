@@ -25,10 +25,10 @@ func ExampleOperator_SetSchedule() {
 		Kind: "report", Args: json.RawMessage(`{"weeks": 1}`), Overlap: jobq.OverlapSkip,
 	}
 	for range 2 {
-		changed, err := operator.New(client, "billing").SetSchedule(ctx, report)
-		fmt.Println(changed, err)
+		auditID, err := operator.New(client, "billing").SetSchedule(ctx, report)
+		fmt.Println(auditID, err)
 	}
 	// Output:
-	// true <nil>
-	// false <nil>
+	// 1 <nil>
+	// 0 <nil>
 }

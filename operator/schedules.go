@@ -14,17 +14,18 @@ import (
 )
 
 // SetSchedule makes a schedule, or changes the one of that name into this one: what
-// is left out gets its default. It says whether that changed anything; one that is
-// so already is not touched, so that a program may set its schedules whenever it
-// starts. With another cron expression, interval or time zone, its ticks are those
-// from now on. A paused one stays paused. ErrInvalid says what is wrong with it.
-func (o *Operator) SetSchedule(ctx context.Context, s jobq.Schedule) (changed bool, err error) {
+// is left out gets its default. It returns the id of its entry in the audit, for
+// Undo, or 0 when it is so already: then it is not touched, so that a program may set
+// its schedules whenever it starts. With another cron expression, interval or time
+// zone, its ticks are those from now on. A paused one stays paused. ErrInvalid says
+// what is wrong with it.
+func (o *Operator) SetSchedule(ctx context.Context, s jobq.Schedule) (auditID int64, err error) {
 	operation := fmt.Sprintf("set schedule %q", s.Name)
 	if err := o.checkTexts(operation); err != nil {
-		return false, err
+		return 0, err
 	}
 	if err := checkSchedule(&s); err != nil {
-		return false, fmt.Errorf("%s: %w: %w", operation, jobq.ErrInvalid, err)
+		return 0, fmt.Errorf("%s: %w: %w", operation, jobq.ErrInvalid, err)
 	}
 	params := db.ScheduleSetParams{
 		Name: s.Name, Cron: s.Cron, Every: db.IntervalOrNull(s.Every), TimeZone: s.TimeZone, Kind: s.Kind, Args: s.Args, Queue: s.Queue,
@@ -33,8 +34,8 @@ func (o *Operator) SetSchedule(ctx context.Context, s jobq.Schedule) (changed bo
 		CatchUp: string(s.CatchUp), CatchUpMax: int32(s.CatchUpMax), // #nosec G115 -- checked above
 		CatchUpWithin: db.IntervalOrNull(s.CatchUpWithin), Overlap: string(s.Overlap), Source: s.Source, Actor: o.actor,
 	}
-	changed, err = dberror.Retry(ctx, func() (bool, error) { return o.queries.ScheduleSet(ctx, params) })
-	return changed, dberror.Wrap(o.schema, operation, err)
+	auditID, err = dberror.Retry(ctx, func() (int64, error) { return o.queries.ScheduleSet(ctx, params) })
+	return auditID, dberror.Wrap(o.schema, operation, err)
 }
 
 // checkSchedule refuses what the database cannot check, or not say as well.
@@ -69,39 +70,41 @@ func checkSchedule(s *jobq.Schedule) error {
 }
 
 // PauseSchedule stops a schedule until ResumeSchedule: once it returns, nothing
-// fires. The reason is for people, and may be empty. It says whether the schedule
-// was not paused before. ErrNotFound if there is none of that name.
-func (o *Operator) PauseSchedule(ctx context.Context, name, reason string) (changed bool, err error) {
+// fires. The reason is for people, and may be empty. It returns the id of its entry
+// in the audit, for Undo, or 0 when the schedule was paused already. ErrNotFound if
+// there is none of that name.
+func (o *Operator) PauseSchedule(ctx context.Context, name, reason string) (auditID int64, err error) {
 	operation := fmt.Sprintf("pause schedule %q", name)
 	if err := o.checkTexts(operation, argument{"name", name}, argument{"reason", reason}); err != nil {
-		return false, err
+		return 0, err
 	}
-	changed, err = dberror.Retry(ctx, func() (bool, error) {
+	auditID, err = dberror.Retry(ctx, func() (int64, error) {
 		return o.queries.SchedulePause(ctx, name, db.TextOrNull(reason), o.actor)
 	})
-	return changed, dberror.Wrap(o.schema, operation, err)
+	return auditID, dberror.Wrap(o.schema, operation, err)
 }
 
-// ResumeSchedule lets a schedule fire again, at the ticks from now on. It says
-// whether it was paused. ErrNotFound if there is none of that name.
-func (o *Operator) ResumeSchedule(ctx context.Context, name string) (changed bool, err error) {
+// ResumeSchedule lets a schedule fire again, at the ticks from now on. It returns
+// the id of its entry in the audit, for Undo, or 0 when it was not paused.
+// ErrNotFound if there is none of that name.
+func (o *Operator) ResumeSchedule(ctx context.Context, name string) (auditID int64, err error) {
 	operation := fmt.Sprintf("resume schedule %q", name)
 	if err := o.checkTexts(operation, argument{"name", name}); err != nil {
-		return false, err
+		return 0, err
 	}
-	changed, err = dberror.Retry(ctx, func() (bool, error) { return o.queries.ScheduleResume(ctx, name, o.actor) })
-	return changed, dberror.Wrap(o.schema, operation, err)
+	auditID, err = dberror.Retry(ctx, func() (int64, error) { return o.queries.ScheduleResume(ctx, name, o.actor) })
+	return auditID, dberror.Wrap(o.schema, operation, err)
 }
 
-// RemoveSchedule forgets a schedule. Jobs that it has added stay. ErrNotFound if
-// there is none of that name.
-func (o *Operator) RemoveSchedule(ctx context.Context, name string) error {
+// RemoveSchedule forgets a schedule. Jobs that it has added stay. It returns the id
+// of its entry in the audit, for Undo. ErrNotFound if there is none of that name.
+func (o *Operator) RemoveSchedule(ctx context.Context, name string) (auditID int64, err error) {
 	operation := fmt.Sprintf("remove schedule %q", name)
 	if err := o.checkTexts(operation, argument{"name", name}); err != nil {
-		return err
+		return 0, err
 	}
-	_, err := dberror.Retry(ctx, func() (struct{}, error) { return struct{}{}, o.queries.ScheduleRemove(ctx, name, o.actor) })
-	return dberror.Wrap(o.schema, operation, err)
+	auditID, err = dberror.Retry(ctx, func() (int64, error) { return o.queries.ScheduleRemove(ctx, name, o.actor) })
+	return auditID, dberror.Wrap(o.schema, operation, err)
 }
 
 // RunSchedule adds the job of a schedule now, whatever its ticks are and also when

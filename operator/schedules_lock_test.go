@@ -31,7 +31,7 @@ func TestWaitForSetSchedule(t *testing.T) {
 		{"resume", func() error { _, err := o.ResumeSchedule(ctx, "s"); return err }},
 		{"run", func() error { _, err := o.RunSchedule(ctx, "s"); return err }},
 		{"set", func() error { return set("second") }},
-		{"remove", func() error { return o.RemoveSchedule(ctx, "s") }},
+		{"remove", func() error { _, err := o.RemoveSchedule(ctx, "s"); return err }},
 	} {
 		tx, err := client.Pool().Begin(ctx)
 		require.NoError(t, err)

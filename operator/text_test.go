@@ -36,7 +36,7 @@ func TestTextsThatCannotBeStored(t *testing.T) {
 			"name, of a schedule's pause":   jobtest.ErrorOf(o.PauseSchedule(ctx, text, "")),
 			"reason, of a schedule's pause": jobtest.ErrorOf(o.PauseSchedule(ctx, "s", text)),
 			"name, of a schedule's resume":  jobtest.ErrorOf(o.ResumeSchedule(ctx, text)),
-			"name, of a schedule's removal": o.RemoveSchedule(ctx, text),
+			"name, of a schedule's removal": jobtest.ErrorOf(o.RemoveSchedule(ctx, text)),
 			"name, of a schedule's run":     jobtest.ErrorOf(o.RunSchedule(ctx, text)),
 		}
 	}

@@ -19,9 +19,10 @@ import (
 // has no jobs. An action of which
 // nothing could be taken back can be undone later. Of a job that was deleted, the
 // latest 100 attempts come back. ErrNotFound if there is no such
-// action, ErrConflict if it is undone already, an undo itself, a drain, an action
-// on a schedule, a pause or resume of a queue that was paused or resumed since, or
-// a change of settings that were changed since.
+// action, ErrConflict if it is undone already, an undo itself, a drain, a run of a
+// schedule, a pause or resume of a queue that was paused or resumed since, a change
+// of settings that were changed since, or an action on a schedule that something
+// like it was done to since.
 func (o *Operator) Undo(ctx context.Context, auditID int64) (*Acted, error) {
 	operation := fmt.Sprintf("undo action %d", auditID)
 	undone := &Acted{}

@@ -21,7 +21,7 @@ func (m *Model) actions() map[string]screen.Action {
 	contexts.Disabled = m.env.noContexts
 	return map[string]screen.Action{
 		command.Overview: top(screen.Overview), command.Jobs: top(screen.Jobs), command.Queues: top(screen.Queues),
-		command.Workers: top(screen.Workers), command.Errors: top(screen.Errors), command.Audit: top(screen.Audit),
+		command.Workers: top(screen.Workers), command.Schedules: top(screen.Schedules), command.Errors: top(screen.Errors), command.Audit: top(screen.Audit),
 		command.Back:     do(m.leave),
 		command.Backward: do(func() tea.Cmd { return m.travel(m.history.backward) }),
 		command.Forward:  do(func() tea.Cmd { return m.travel(m.history.forward) }),

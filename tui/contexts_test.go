@@ -68,7 +68,7 @@ func TestCopyNamesDatabase(t *testing.T) {
 	b := newBench(120, 35)
 	b.other()
 	b.fake.audit = []monitor.AuditEntry{{ID: 17, Action: jobq.ActionRequeue, At: noon, IDMax: 5, SnapshotAt: &b.fake.now}}
-	for _, key := range []string{Overview, Jobs, Queues, Workers, Audit} {
+	for _, key := range []string{Overview, Jobs, Queues, Workers, Schedules, Audit} {
 		b.press(key)
 		for _, item := range b.copied() {
 			require.NotContains(t, item.Text, "--context")
@@ -76,7 +76,7 @@ func TestCopyNamesDatabase(t *testing.T) {
 	}
 	b.env.link.Flags = []string{"--context", "the prod", "--schema", "work"}
 	commands := 0
-	for _, key := range []string{Overview, Jobs, Queues, Workers, Audit} {
+	for _, key := range []string{Overview, Jobs, Queues, Workers, Schedules, Audit} {
 		b.press(key)
 		for _, item := range b.copied() {
 			if strings.HasPrefix(item.Text, "jobq ") {

@@ -49,21 +49,23 @@ var noon = time.Date(2026, 11, 21, 14, 2, 31, 0, time.UTC)
 
 // fake is a database that holds still, and remembers what was done to it.
 type fake struct {
-	now      time.Time
-	session  monitor.Session
-	queues   []monitor.Queue
-	minutes  []monitor.Minute
-	failures []monitor.Failure
-	silent   []monitor.SilentRuns
-	workers  []monitor.Worker
-	jobs     []*jobq.Job
-	audit    []monitor.AuditEntry
-	err      error                 // of every query
-	refusal  error                 // of an edit or a clone, once
-	problem  string                // of an edit
-	written  []string              // what was done
-	saved    string                // what was exported last
-	snapshot operator.BulkSnapshot // of the last action by filter
+	now       time.Time
+	session   monitor.Session
+	queues    []monitor.Queue
+	minutes   []monitor.Minute
+	failures  []monitor.Failure
+	silent    []monitor.SilentRuns
+	workers   []monitor.Worker
+	jobs      []*jobq.Job
+	audit     []monitor.AuditEntry
+	schedules []monitor.Schedule
+	ticks     []monitor.Tick        // of every schedule
+	err       error                 // of every query
+	refusal   error                 // of an edit or a clone, once
+	problem   string                // of an edit
+	written   []string              // what was done
+	saved     string                // what was exported last
+	snapshot  operator.BulkSnapshot // of the last action by filter
 	// edit is the operator's editor. Nil leaves all as it is.
 	edit    func(content string) (string, error)
 	filters []jobq.Filter
@@ -95,6 +97,7 @@ func newFake() *fake {
 		{ID: "img-1-881-q2", Slots: map[string]int{"thumbnails": 16}, Running: 4, Version: "1.8.1", Draining: true, StartedAt: noon.Add(-6 * time.Hour), HeartbeatAt: noon.Add(-time.Second)},
 		{ID: "web-7-991-k2", Slots: map[string]int{"email": 32}, Running: 3, Version: "1.8.0", Kinds: []string{"SendInvoice"}, StartedAt: noon.Add(-48 * time.Hour), HeartbeatAt: noon.Add(-48 * time.Second)},
 	}
+	f.schedules, f.ticks = someSchedules()
 	kinds := []string{"SendInvoice", "SendReceipt", "SendDigest"}
 	for i := range 250 {
 		started, finished := noon.Add(-time.Duration(3*i+2)*time.Second-112*time.Millisecond), noon.Add(-time.Duration(3*i+2)*time.Second)

@@ -55,11 +55,18 @@ func screens() map[string]func(b *bench) {
 		"jobs": func(b *bench) {
 			b.press("2", "/", `state:failed kind:Send*`, "enter", "jj", "space", "space")
 		},
-		"job":     func(b *bench) { b.press(Jobs, Down, Open) },
-		"output":  func(b *bench) { b.press(Jobs, Down, Open, Output) },
-		"queues":  func(b *bench) { b.press(Queues, Down) },
-		"workers": func(b *bench) { b.press(Workers, Down) },
-		"errors":  func(b *bench) { b.press(Errors) },
+		"job":       func(b *bench) { b.press(Jobs, Down, Open) },
+		"output":    func(b *bench) { b.press(Jobs, Down, Open, Output) },
+		"queues":    func(b *bench) { b.press(Queues, Down) },
+		"workers":   func(b *bench) { b.press(Workers, Down) },
+		"schedules": func(b *bench) { b.press(Schedules, Down) },
+		"schedule":  func(b *bench) { b.press(Schedules, End, Open, Down) },
+		"schedules-none": func(b *bench) {
+			b.fake.schedules = nil
+			b.press(Schedules)
+		},
+		"remove": func(b *bench) { b.press(Schedules, Remove) },
+		"errors": func(b *bench) { b.press(Errors) },
 		"audit": func(b *bench) {
 			b.fake.audit = []monitor.AuditEntry{
 				{ID: 2, At: noon, Actor: "ana@laptop via jobq-tui", Action: jobq.ActionUndo, Undoes: 1, Note: "requeue", Done: 1, JobIDs: []int64{48213890}},
@@ -110,10 +117,13 @@ func screens() map[string]func(b *bench) {
 // Every screen looks at every size as it did when somebody last looked at it.
 func TestFrames(t *testing.T) {
 	t.Parallel()
-	for _, size := range []struct{ cells, lines int }{{120, 35}, {80, 24}, {60, 15}, {40, 10}} {
+	for _, size := range []struct{ cells, lines int }{{200, 60}, {120, 35}, {80, 24}, {60, 15}, {40, 10}} {
 		for name, arrange := range screens() {
 			if size.cells == 40 && name != "overview" {
 				continue // too small for any of them
+			}
+			if size.cells == 200 && !strings.HasPrefix(name, "schedule") {
+				continue // as at 120x35, with more room
 			}
 			t.Run(fmt.Sprintf("%s-%dx%d", name, size.cells, size.lines), func(t *testing.T) {
 				t.Parallel()
@@ -154,7 +164,7 @@ func TestStyledFrames(t *testing.T) {
 // cannot be read there, are nowhere.
 func TestLightFrames(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"overview", "jobs", "job", "queues", "workers", "audit", "confirm", "help", "production", "offline"} {
+	for _, name := range []string{"overview", "jobs", "job", "queues", "workers", "schedules", "audit", "confirm", "help", "production", "offline"} {
 		b := newBench(80, 24)
 		b.Update(tea.ColorProfileMsg{Profile: colorprofile.TrueColor})
 		b.Update(tea.BackgroundColorMsg{Color: color.White})

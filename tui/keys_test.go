@@ -42,7 +42,7 @@ func TestTextsNameOwnKeys(t *testing.T) {
 		commands []string
 		wants    []string
 	}{
-		"tabs":         {nil, []string{"K-overview Overview   K-jobs Jobs   K-queues Queues   K-workers Workers   K-errors Errors   K-audit Audit", "K-help help"}},
+		"tabs":         {nil, []string{"K-overview Over K-jobs Jobs K-queues Queues K-workers Workers K-schedules Sched K-errors Errors K-audit Audit", "K-help help"}},
 		"list":         {[]string{"jobs"}, []string{"K-filter to filter"}},
 		"requeue":      {[]string{"jobs", "requeue"}, []string{"K-undo undo"}},
 		"requeue many": {[]string{"jobs", "mark", "mark", "requeue"}, []string{"K-undo undoes it"}},

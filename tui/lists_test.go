@@ -95,7 +95,7 @@ func (b *bench) rowsOf(text string) (rows []string, at int) {
 func TestListsDoNotJump(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ screen, text string }{
-		"queues": {Queues, "queue-"}, "workers": {Workers, "worker-"}, "audit": {Audit, "delete"}, "jobs": {Jobs, " Send"}, "overview": {Overview, "queue-"},
+		"queues": {Queues, "queue-"}, "workers": {Workers, "worker-"}, "audit": {Audit, "delete"}, "schedules": {Schedules, "nightly-"}, "jobs": {Jobs, " Send"}, "overview": {Overview, "queue-"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -103,9 +103,11 @@ func TestListsDoNotJump(t *testing.T) {
 			for i := range 80 {
 				b.fake.queues = append(b.fake.queues, monitor.Queue{Name: fmt.Sprintf("queue-%02d", i)})
 				b.fake.workers = append(b.fake.workers, monitor.Worker{ID: fmt.Sprintf("worker-%02d", i), HeartbeatAt: noon})
+				b.fake.schedules = append(b.fake.schedules, monitor.Schedule{Schedule: jobq.Schedule{Name: fmt.Sprintf("nightly-%02d", i), Every: time.Hour}})
 				b.fake.audit = append(b.fake.audit, monitor.AuditEntry{ID: int64(100 - i), At: noon, Action: jobq.ActionDelete})
 			}
 			b.fake.workers, b.fake.queues = b.fake.workers[2:], b.fake.queues[3:]
+			b.fake.schedules = b.fake.schedules[5:]
 			b.press(test.screen)
 			b.tick(time.Minute)
 			b.press(Mouse)

@@ -114,7 +114,7 @@ func TestLook(t *testing.T) {
 	require.Contains(t, b.plain(), "CREATED")
 	b.press(Times, Wide, Mouse)
 	require.Equal(t, tea.MouseModeCellMotion, b.View().MouseMode)
-	for _, screen := range []string{Overview, Jobs, Queues, Workers} {
+	for _, screen := range []string{Overview, Jobs, Queues, Workers, Schedules} {
 		b.press(screen)
 		lines := strings.Split(b.plain(), "\n")
 		for _, y := range []int{b.View().Cursor.Y + 1, b.View().Cursor.Y} {

@@ -68,7 +68,8 @@ func newModel(e *env) *Model {
 	kit := screen.Kit{Paint: m.paint, Facts: m.facts, Key: e.keyOf}
 	m.screens = map[screen.Name]screen.Screen{
 		screen.Overview: screen.NewOverview(kit), screen.Jobs: screen.NewJobs(kit), screen.Queues: screen.NewQueues(kit),
-		screen.Workers: screen.NewWorkers(kit), screen.Errors: screen.NewErrors(kit), screen.Audit: screen.NewAudit(kit), screen.Job: screen.NewJob(kit),
+		screen.Workers: screen.NewWorkers(kit), screen.Schedules: screen.NewSchedules(kit), screen.Errors: screen.NewErrors(kit),
+		screen.Audit: screen.NewAudit(kit), screen.Job: screen.NewJob(kit),
 	}
 	m.resize(80, 24)
 	return m

@@ -107,7 +107,7 @@ func TestReadOnly(t *testing.T) {
 		"role ana may not change":      func(b *bench) { b.fake.session.MayAct = false; b.facts.Session = &b.fake.session },
 		"does not answer":              func(b *bench) { b.answer(polling.Loaded{Panel: data.Session, Err: jobq.ErrUnavailable}) },
 	} {
-		for _, start := range []string{Overview, Jobs, Queues, Workers, Audit} {
+		for _, start := range []string{Overview, Jobs, Queues, Workers, Schedules, Audit} {
 			for _, c := range command.All() {
 				if c.Class == command.Reading {
 					continue

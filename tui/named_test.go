@@ -7,6 +7,8 @@ import "github.com/jobq-dev/jobq/tui/command"
 var (
 	Overview, Jobs, Queues   = command.Key(command.Overview), command.Key(command.Jobs), command.Key(command.Queues)
 	Workers, Errors, Audit   = command.Key(command.Workers), command.Key(command.Errors), command.Key(command.Audit)
+	Schedules                = command.Key(command.Schedules)
+	RunNow, Remove           = command.Key(command.RunNow), command.Key(command.Remove)
 	Open, Back               = command.Key(command.Open), command.Key(command.Back)
 	Backward, Forward        = command.Key(command.Backward), command.Key(command.Forward)
 	Older                    = command.Key(command.Older)

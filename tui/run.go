@@ -43,8 +43,8 @@ type Config struct {
 	ASCII bool
 	// Poll does without live events.
 	Poll bool
-	// Open is where to begin: overview, jobs, queues, workers, errors, audit, or
-	// job/ID. Default overview.
+	// Open is where to begin: overview, jobs, queues, workers, schedules, errors,
+	// audit, or job/ID. Default overview.
 	Open string
 	// Input and Output are the terminal. Default the standard ones.
 	Input  io.Reader
@@ -129,7 +129,7 @@ func (m *Model) openAt(place string) error {
 	name, found := strings.CutPrefix(place, "job/")
 	id, err := strconv.ParseInt(name, 10, 64)
 	if !found || err != nil || id < 1 {
-		return fmt.Errorf("%w: %q is no place: overview, jobs, queues, workers, errors, audit or job/ID", ErrInvalid, place)
+		return fmt.Errorf("%w: %q is no place: overview, jobs, queues, workers, schedules, errors, audit or job/ID", ErrInvalid, place)
 	}
 	m.showJob(id)
 	m.history = history{back: []screen.Name{screen.Jobs}}

@@ -175,23 +175,29 @@ func (m *Model) health(p *widget.Painter) string {
 
 // screenNames are the screens that have a key.
 func (m *Model) screenNames() string {
-	var names []string
-	for _, name := range screen.Names() {
-		if name == screen.Job {
-			continue
+	names := func(titles map[screen.Name]string, gap string) string {
+		var names []string
+		for _, name := range screen.Names() {
+			if name == screen.Job {
+				continue
+			}
+			title := cmp.Or(titles[name], strings.ToUpper(string(name[:1]))+string(name[1:]))
+			text := m.env.keyOf(string(name)) + " " + title
+			if name == m.at {
+				text = m.paint.Selected.Render(text)
+			}
+			names = append(names, text)
 		}
-		text := string(name)
-		text = m.env.keyOf(text) + " " + strings.ToUpper(text[:1]) + text[1:]
-		if name == m.at {
-			text = m.paint.Selected.Render(text)
-		}
-		names = append(names, text)
+		return " " + strings.Join(names, gap)
 	}
-	gap := "   "
-	if !m.wide() {
-		gap = "  "
+	line := names(nil, "   ")
+	if widget.Width(line) > m.width {
+		line = names(nil, "  ")
 	}
-	return m.paint.Fit(" "+strings.Join(names, gap), m.width)
+	if widget.Width(line) > m.width {
+		line = names(map[screen.Name]string{screen.Overview: "Over", screen.Schedules: "Sched"}, " ")
+	}
+	return m.paint.Fit(line, m.width)
 }
 
 // footLine is what was said last, or else what the keys do.

@@ -48,6 +48,7 @@ func TestCLIDocs(t *testing.T) {
 		{"A schedule, in `jobq schedules list --json`, and with `ticks` in `jobq schedules show --json`", monitor.Schedule{}},
 		{"A tick, in `jobq schedules show --json`", monitor.Tick{}},
 		{"What came of `jobq schedules add|pause|resume|rm --json`", scheduleChanged{}},
+		{"What came of `jobq schedules apply --json`", operator.Declared{}},
 		{"A worker, in `jobq workers --json`", monitor.Worker{}},
 		{"An action, in `jobq audit --json`", monitor.AuditEntry{}},
 		{"The settings of all queues, in `jobq settings --json` and with `audit_id` in `jobq settings set --json`", monitor.Settings{}},

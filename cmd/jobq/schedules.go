@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/format"
 	"github.com/jobq-dev/jobq/internal/printable"
-	"github.com/jobq-dev/jobq/internal/when"
 	"github.com/jobq-dev/jobq/monitor"
 )
 
@@ -30,7 +30,7 @@ A janitor makes them fire; every worker has one. docs/schedules.md is a guide.`,
 		RunE:    a.withClient(a.listSchedules),
 	}
 	a.addJSONFlag(list)
-	return asGroup(command, newSchedulesAddCommand(a), list, newSchedulesShowCommand(a), newSchedulesNextCommand(a),
+	return asGroup(command, newSchedulesAddCommand(a), newSchedulesApplyCommand(a), list, newSchedulesShowCommand(a), newSchedulesNextCommand(a),
 		newSchedulesPauseCommand(a), newSchedulesResumeCommand(a), newSchedulesRunCommand(a), newSchedulesRemoveCommand(a))
 }
 
@@ -38,18 +38,21 @@ A janitor makes them fire; every worker has one. docs/schedules.md is a guide.`,
 type scheduleChanged struct {
 	Name    string `json:"name"`
 	Changed bool   `json:"changed"` // false when it was so already
+	// AuditID is the action's entry in the audit, for "jobq undo".
+	AuditID int64 `json:"audit_id,omitempty"`
 }
 
-// sayScheduleChange says what a schedule is now.
-func (a *app) sayScheduleChange(cmd *cobra.Command, name, state string, changed bool) error {
+// sayScheduleChange says what a schedule is now. An auditID of 0 means that it was so
+// already.
+func (a *app) sayScheduleChange(cmd *cobra.Command, name, state string, auditID int64) error {
 	if a.json {
-		return writeJSON(cmd.OutOrStdout(), scheduleChanged{name, changed})
+		return writeJSON(cmd.OutOrStdout(), scheduleChanged{name, auditID != 0, auditID})
 	}
-	already := ""
-	if !changed {
-		already = " already"
+	text := fmt.Sprintf("schedule %s is %s; take it back with: jobq undo %d", printable.Line(name), state, auditID)
+	if auditID == 0 {
+		text = fmt.Sprintf("schedule %s is already %s", printable.Line(name), state)
 	}
-	_, err := fmt.Fprintf(cmd.OutOrStdout(), "schedule %s is%s %s\n", printable.Line(name), already, state)
+	_, err := fmt.Fprintln(cmd.OutOrStdout(), text)
 	return err
 }
 
@@ -59,11 +62,11 @@ func newSchedulesPauseCommand(a *app) *cobra.Command {
 		Use: "pause NAME", Short: "Stop a schedule; jobs that it has added are not touched", Args: exactArgs(1),
 		Example: `  jobq schedules pause report --reason "until the mail server is back"`,
 		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
-			changed, err := a.operator(client).PauseSchedule(cmd.Context(), args[0], reason)
+			auditID, err := a.operator(client).PauseSchedule(cmd.Context(), args[0], reason)
 			if err != nil {
 				return a.scheduleError(cmd, client, args[0], err)
 			}
-			return a.sayScheduleChange(cmd, args[0], "paused", changed)
+			return a.sayScheduleChange(cmd, args[0], "paused", auditID)
 		}),
 	}
 	command.Flags().StringVar(&reason, "reason", "", "why, for others to read")
@@ -76,11 +79,11 @@ func newSchedulesResumeCommand(a *app) *cobra.Command {
 		Use: "resume NAME", Short: "Let a schedule fire again; what it missed while paused is not made up for", Args: exactArgs(1),
 		Example: "  jobq schedules resume report",
 		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
-			changed, err := a.operator(client).ResumeSchedule(cmd.Context(), args[0])
+			auditID, err := a.operator(client).ResumeSchedule(cmd.Context(), args[0])
 			if err != nil {
 				return a.scheduleError(cmd, client, args[0], err)
 			}
-			return a.sayScheduleChange(cmd, args[0], "running", changed)
+			return a.sayScheduleChange(cmd, args[0], "running", auditID)
 		}),
 	}
 	a.addJSONFlag(command)
@@ -92,10 +95,11 @@ func newSchedulesRemoveCommand(a *app) *cobra.Command {
 		Use: "rm NAME", Short: "Forget a schedule; jobs that it has added stay", Args: exactArgs(1),
 		Example: "  jobq schedules rm report",
 		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
-			if err := a.operator(client).RemoveSchedule(cmd.Context(), args[0]); err != nil {
+			auditID, err := a.operator(client).RemoveSchedule(cmd.Context(), args[0])
+			if err != nil {
 				return a.scheduleError(cmd, client, args[0], err)
 			}
-			return a.sayScheduleChange(cmd, args[0], "removed", true)
+			return a.sayScheduleChange(cmd, args[0], "removed", auditID)
 		}),
 	}
 	a.addJSONFlag(command)
@@ -157,59 +161,14 @@ func (a *app) listSchedules(cmd *cobra.Command, _ []string, client *jobq.Client)
 	if a.json {
 		return writeJSON(cmd.OutOrStdout(), schedules)
 	}
+	now := time.Now()
 	t := newTable(cmd.OutOrStdout(), "SCHEDULE", "WHEN", "KIND", "QUEUE", "NEXT", "LAST", "STATE")
 	for _, schedule := range schedules {
 		last := ""
 		if schedule.LastTickAt != nil {
 			last = ago(*schedule.LastTickAt)
 		}
-		t.row(schedule.Name, whenOf(schedule), schedule.Kind, schedule.Queue, nextOf(schedule, time.Now()), last, stateOf(schedule))
+		t.row(schedule.Name, format.ScheduleWhen(schedule), schedule.Kind, schedule.Queue, format.ScheduleNext(schedule, now), last, cut(format.ScheduleState(schedule, now)))
 	}
 	return t.flush()
-}
-
-// whenOf says in a few words when a schedule fires.
-func whenOf(schedule monitor.Schedule) string {
-	if schedule.Cron == "" {
-		return "every " + when.FormatDuration(schedule.Every)
-	}
-	return schedule.Cron + " " + schedule.TimeZone
-}
-
-// nextOf is the next tick by the clocks of the schedule's time zone.
-func nextOf(schedule monitor.Schedule, now time.Time) string {
-	if schedule.NextAt == nil {
-		return "none"
-	}
-	return inZone(*schedule.NextAt, schedule.TimeZone) + ", " + untilTick(*schedule.NextAt, now)
-}
-
-func untilTick(tick, now time.Time) string {
-	if !tick.After(now) {
-		return "now"
-	}
-	return "in " + when.FormatDuration(tick.Sub(now).Round(time.Second))
-}
-
-// inZone writes a moment as the clocks of a time zone show it, or of UTC where this
-// machine does not know the zone.
-func inZone(moment time.Time, name string) string {
-	zone, err := time.LoadLocation(name)
-	if err != nil {
-		zone = time.UTC
-	}
-	return moment.In(zone).Format("Mon 2006-01-02 15:04:05 MST")
-}
-
-// stateOf says whether a schedule works.
-func stateOf(schedule monitor.Schedule) string {
-	switch {
-	case schedule.PausedAt != nil:
-		return fmt.Sprintf("paused %s by %s", ago(*schedule.PausedAt), schedule.PausedBy)
-	case schedule.Error != "":
-		return "fails: " + cut(schedule.Error)
-	case schedule.NextAt == nil:
-		return "has no ticks"
-	}
-	return "ok"
 }

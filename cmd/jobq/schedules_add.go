@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/format"
 	"github.com/jobq-dev/jobq/internal/printable"
 	"github.com/jobq-dev/jobq/monitor"
 )
@@ -80,11 +81,11 @@ follows the time that passes.`,
 }
 
 func (a *app) addSchedule(cmd *cobra.Command, client *jobq.Client, schedule jobq.Schedule) error {
-	changed, err := a.operator(client).SetSchedule(cmd.Context(), schedule)
+	auditID, err := a.operator(client).SetSchedule(cmd.Context(), schedule)
 	if err != nil {
 		return err
 	}
-	if err := a.sayScheduleChange(cmd, schedule.Name, "set", changed); err != nil || a.json {
+	if err := a.sayScheduleChange(cmd, schedule.Name, "set", auditID); err != nil || a.json {
 		return err
 	}
 	set, err := monitor.New(client).Schedule(cmd.Context(), schedule.Name)
@@ -96,6 +97,6 @@ func (a *app) addSchedule(cmd *cobra.Command, client *jobq.Client, schedule jobq
 		fmt.Fprintf(cmd.OutOrStdout(), "it is paused: jobq schedules resume %s\n", printable.Line(schedule.Name))
 		return nil
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "next: %s\n", nextOf(set, time.Now()))
+	fmt.Fprintf(cmd.OutOrStdout(), "next: %s\n", format.ScheduleNext(set, time.Now()))
 	return nil
 }

@@ -52,6 +52,7 @@ func newSchedulesShowCommand(a *app) *cobra.Command {
 }
 
 func writeSchedule(out io.Writer, schedule monitor.Schedule, ticks []monitor.Tick) error {
+	now := time.Now()
 	writer := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	row := func(name, value string) {
 		if value != "" {
@@ -65,9 +66,9 @@ func writeSchedule(out io.Writer, schedule monitor.Schedule, ticks []monitor.Tic
 		return when.FormatDuration(duration)
 	}
 	row("schedule", schedule.Name)
-	row("when", whenOf(schedule))
-	row("next", nextOf(schedule, time.Now()))
-	row("state", stateOf(schedule))
+	row("when", format.ScheduleWhen(schedule))
+	row("next", format.ScheduleNext(schedule, now))
+	row("state", format.ScheduleState(schedule, now))
 	row("pause reason", schedule.PauseReason)
 	if schedule.Error != "" {
 		row("error", fmt.Sprintf("%s (%s, %s in a row)", schedule.Error, ago(*schedule.ErrorAt), format.Count(schedule.Failures, "failure")))
@@ -82,7 +83,7 @@ func writeSchedule(out io.Writer, schedule monitor.Schedule, ticks []monitor.Tic
 	row("backoff max", duration(schedule.BackoffMax))
 	row("tags", strings.Join(schedule.Tags, ", "))
 	row("metadata", string(schedule.Metadata))
-	row("catch up", catchUpOf(schedule))
+	row("catch up", format.ScheduleCatchUp(schedule))
 	row("overlap", string(schedule.Overlap))
 	row("source", schedule.Source)
 	if err := writer.Flush(); err != nil || len(ticks) == 0 {
@@ -91,28 +92,10 @@ func writeSchedule(out io.Writer, schedule monitor.Schedule, ticks []monitor.Tic
 	fmt.Fprintln(out)
 	t := newTable(out, "TICK", "JOB", "STATE")
 	for _, tick := range ticks {
-		job, state := strconv.FormatInt(tick.JobID, 10), string(tick.State)
-		switch {
-		case tick.JobID == 0:
-			job, state = "none", "left out: the job before was unfinished"
-		case state == "":
-			state = "gone"
-		}
-		t.row(inZone(tick.At, schedule.TimeZone), job, state)
+		job, state := format.TickJob(tick)
+		t.row(format.InZone(tick.At, schedule.TimeZone), job, state)
 	}
 	return t.flush()
-}
-
-// catchUpOf says what becomes of ticks that were missed.
-func catchUpOf(schedule monitor.Schedule) string {
-	switch schedule.CatchUp {
-	case jobq.CatchUpNone:
-		return "none"
-	case jobq.CatchUpAll:
-		return fmt.Sprintf("all, at most %d, within %s", schedule.CatchUpMax, when.FormatDuration(schedule.CatchUpWithin))
-	default:
-		return fmt.Sprintf("%s, within %s", schedule.CatchUp, when.FormatDuration(schedule.CatchUpWithin))
-	}
 }
 
 func newSchedulesNextCommand(a *app) *cobra.Command {
@@ -137,7 +120,7 @@ func newSchedulesNextCommand(a *app) *cobra.Command {
 				fmt.Fprintf(cmd.ErrOrStderr(), "note: it is paused, and does not fire at these times\n")
 			}
 			for _, tick := range ticks {
-				fmt.Fprintf(cmd.OutOrStdout(), "%s, %s\n", inZone(tick, schedule.TimeZone), untilTick(tick, time.Now()))
+				fmt.Fprintf(cmd.OutOrStdout(), "%s, %s\n", format.InZone(tick, schedule.TimeZone), format.UntilTick(tick, time.Now()))
 			}
 			return nil
 		}),

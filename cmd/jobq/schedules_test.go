@@ -28,9 +28,9 @@ func TestScheduleCommands(t *testing.T) {
 		return out + stderr
 	}
 	add := []string{"add", "report", "--cron", "0 9 * * mon", "--tz", "Europe/Berlin", "--kind", "report", "--args", `{"week": 1}`, "--tag", "a", "--tag", "b"}
-	require.Regexp(t, `^schedule report is set\nnext: Mon \d{4}-\d\d-\d\d 09:00:00 CES?T, in \S+\n$`, command(exitOK, add...))
+	require.Regexp(t, `^schedule report is set; take it back with: jobq undo \d+\nnext: Mon \d{4}-\d\d-\d\d 09:00:00 CES?T, in \S+\n$`, command(exitOK, add...))
 	require.Regexp(t, `^schedule report is already set\n`, command(exitOK, add...))
-	require.Equal(t, "schedule tick is set\n", regexp.MustCompile("next: .*\n").ReplaceAllString(command(exitOK, "add", "tick", "--every", "1s", "--kind", "tick"), ""))
+	require.Equal(t, "schedule tick is set; take it back with: jobq undo 2\n", regexp.MustCompile("next: .*\n").ReplaceAllString(command(exitOK, "add", "tick", "--every", "1s", "--kind", "tick"), ""))
 
 	var listed []monitor.Schedule
 	require.NoError(t, json.Unmarshal([]byte(command(exitOK, "list", "--json")), &listed))
@@ -48,7 +48,7 @@ func TestScheduleCommands(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(command(exitOK, "next", "report", "--json")), &ticks))
 	require.Len(t, ticks, 5)
 
-	require.Equal(t, "schedule report is paused\n", command(exitOK, "pause", "report", "--reason", "holidays"))
+	require.Regexp(t, `^schedule report is paused; take it back with: jobq undo \d+\n$`, command(exitOK, "pause", "report", "--reason", "holidays"))
 	require.JSONEq(t, `{"name": "report", "changed": false}`, command(exitOK, "pause", "report", "--json"))
 	require.Contains(t, command(exitOK, "next", "report"), "note: it is paused")
 	require.Contains(t, command(exitOK, append(add, "--priority", "3")...), "it is paused: jobq schedules resume report")
@@ -63,10 +63,20 @@ func TestScheduleCommands(t *testing.T) {
 	for _, pattern := range []string{`when +0 9 \* \* mon Europe/Berlin`, "next +none", "pause reason +holidays", `args +\{"week": 1\}`, "tags +a, b", "priority +3", "catch up +latest, within 1d"} {
 		require.Regexp(t, pattern, page)
 	}
-	require.Equal(t, "schedule report is running\n", command(exitOK, "resume", "report"))
+	require.Regexp(t, `^schedule report is running; take it back with: jobq undo \d+\n$`, command(exitOK, "resume", "report"))
 	query[int64](t, pool, "with t as (insert into jobq.schedule_tick values ('report', '2026-11-23 08:00:00+00', $1::text::bigint), ('report', '2026-11-30 08:00:00+00', null) returning 1) select count(*) from t", id)
 	require.Regexp(t, `Mon 2026-11-30 09:00:00 CET +none +left out: the job before was unfinished\nMon 2026-11-23 09:00:00 CET +`+id+" +available\n", command(exitOK, "show", "report"))
-	require.Equal(t, "schedule report is removed\n", command(exitOK, "rm", "report"))
+	removed := command(exitOK, "rm", "report")
+	require.Regexp(t, `^schedule report is removed; take it back with: jobq undo \d+\n$`, removed)
+	undo := func() { // what the line says
+		_, stderr, code := invoke(t, "", append(strings.Fields(removed[strings.Index(removed, "undo"):]), "--database-url", url)...)
+		require.Zero(t, code, stderr)
+	}
+	undo()
+	require.Regexp(t, `tags +a, b\n`, command(exitOK, "show", "report"))
+	var gone scheduleChanged
+	require.NoError(t, json.Unmarshal([]byte(command(exitOK, "rm", "report", "--json")), &gone))
+	require.Positive(t, gone.AuditID)
 
 	for _, args := range []string{"show", "next", "pause", "resume", "run", "rm"} {
 		require.Contains(t, command(exitNotFound, args, "tock"), `no schedule "tock"; did you mean tick?`, args)

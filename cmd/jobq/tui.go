@@ -59,7 +59,7 @@ docs/configuration.md says what else the settings can, such as other keys.`,
 	flags.BoolVar(&f.plain, "plain", false, "tell the screen line by line and take a command a line, for screen readers; help lists them")
 	flags.BoolVar(&config.Calm, "reduce-motion", false, "draw at most once a second")
 	flags.BoolVar(&config.Poll, "poll-only", false, "do without live events, as behind a pooler")
-	flags.StringVar(&config.Open, "open", "", "where to begin: overview, jobs, queues, workers, errors, audit, job/ID")
+	flags.StringVar(&config.Open, "open", "", "where to begin: overview, jobs, queues, workers, schedules, errors, audit, job/ID")
 	flags.StringVar(&f.print, "print", "", "write one frame of this screen and leave")
 	flags.StringVar(&f.size, "size", "80x24", "with --print: columns and lines")
 	return command

@@ -161,6 +161,9 @@ func (a *app) runWorker(cmd *cobra.Command, f workerFlags) error {
 	} else if j, err = janitor.New(client, f.janitor.config(cmd.Flags(), f.janitorMode, log)); err != nil {
 		return usageError{err}
 	}
+	if err := a.declareAtStart(cmd.Context(), log, client, file); err != nil {
+		return err
+	}
 	return runWithJanitor(cmd.Context(), w, j)
 }
 

@@ -33,6 +33,11 @@ type File struct {
 	Poll         Duration        `yaml:"poll"`
 	DrainTimeout Duration        `yaml:"drain_timeout"`
 	Kinds        map[string]Kind `yaml:"kinds"`
+	// App is whose Schedules they are. A file without the key schedules declares
+	// nothing; with no schedules in it, it declares that there are to be none.
+	App              string              `yaml:"app"`
+	Schedules        map[string]Schedule `yaml:"schedules"`
+	SchedulesVersion int                 `yaml:"schedules_version"`
 	// WritableByAll says that every user of the machine could have written the
 	// file, and so says which programs are run.
 	WritableByAll bool `yaml:"-"`
@@ -104,6 +109,9 @@ func Parse(content []byte) (*File, error) {
 		if err := kind.check(name); err != nil {
 			return nil, fmt.Errorf("kinds: %s: %w", name, err)
 		}
+	}
+	if err := file.checkSchedules(content); err != nil {
+		return nil, err
 	}
 	return &file, nil
 }

@@ -136,6 +136,7 @@ select s.name, coalesce(s.cron, '')::text as cron, coalesce(extract(epoch from s
     coalesce(extract(epoch from s.backoff_max) * 1000, 0)::bigint as backoff_max_ms, s.tags, s.metadata,
     s.catch_up, s.catch_up_max, extract(epoch from s.catch_up_within)::bigint as catch_up_within_seconds, s.overlap, s.source, s.created_at,
     s.paused_at, s.paused_by, s.pause_reason, s.cursor_at, s.due_at, s.last_tick_at, s.last_job_id, s.failures, s.error, s.error_at,
+    exists(select from jobq.schedule_tick t where t.schedule = s.name and t.tick_at = s.last_tick_at and t.job_id is null) as last_left_out,
     statement_timestamp()::timestamptz as looked_at
   from jobq.schedule s
   where s.name = $1::text
@@ -172,10 +173,12 @@ type ScheduleGetRow struct {
 	Failures             int32
 	Error                *string
 	ErrorAt              *time.Time
+	LastLeftOut          bool
 	LookedAt             pgtype.Timestamptz
 }
 
-// ScheduleGet is one schedule, with all its args. Needs schedule_pkey.
+// ScheduleGet is one schedule, with all its args. Needs schedule_pkey and
+// schedule_tick_pkey.
 func (q *Queries) ScheduleGet(ctx context.Context, name string) (ScheduleGetRow, error) {
 	row := q.db.QueryRow(ctx, ScheduleGet, name)
 	var i ScheduleGetRow
@@ -210,6 +213,7 @@ func (q *Queries) ScheduleGet(ctx context.Context, name string) (ScheduleGetRow,
 		&i.Failures,
 		&i.Error,
 		&i.ErrorAt,
+		&i.LastLeftOut,
 		&i.LookedAt,
 	)
 	return i, err
@@ -223,6 +227,7 @@ select s.name, coalesce(s.cron, '')::text as cron, coalesce(extract(epoch from s
     coalesce(extract(epoch from s.backoff_max) * 1000, 0)::bigint as backoff_max_ms, s.tags, s.metadata,
     s.catch_up, s.catch_up_max, extract(epoch from s.catch_up_within)::bigint as catch_up_within_seconds, s.overlap, s.source, s.created_at,
     s.paused_at, s.paused_by, s.pause_reason, s.cursor_at, s.due_at, s.last_tick_at, s.last_job_id, s.failures, s.error, s.error_at,
+    exists(select from jobq.schedule_tick t where t.schedule = s.name and t.tick_at = s.last_tick_at and t.job_id is null) as last_left_out,
     statement_timestamp()::timestamptz as looked_at
   from jobq.schedule s
   where s.name > $2::text
@@ -261,11 +266,12 @@ type ScheduleListRow struct {
 	Failures             int32
 	Error                *string
 	ErrorAt              *time.Time
+	LastLeftOut          bool
 	LookedAt             pgtype.Timestamptz
 }
 
 // ScheduleList is a page of schedules by name, after a name. Args of more than 1000
-// bytes are null there. Needs schedule_pkey.
+// bytes are null there. Needs schedule_pkey and schedule_tick_pkey.
 func (q *Queries) ScheduleList(ctx context.Context, argsMax int32, after string, pageSize int32) ([]ScheduleListRow, error) {
 	rows, err := q.db.Query(ctx, ScheduleList, argsMax, after, pageSize)
 	if err != nil {
@@ -306,6 +312,7 @@ func (q *Queries) ScheduleList(ctx context.Context, argsMax int32, after string,
 			&i.Failures,
 			&i.Error,
 			&i.ErrorAt,
+			&i.LastLeftOut,
 			&i.LookedAt,
 		); err != nil {
 			return nil, err
@@ -383,34 +390,36 @@ func (q *Queries) ScheduleLook(ctx context.Context, afterDueAt pgtype.Timestampt
 }
 
 const SchedulePause = `-- name: SchedulePause :one
-select jobq.schedule_pause($1::text, $2::text, $3::text)::boolean as changed
+select coalesce(jobq.schedule_pause($1::text, $2::text, $3::text), 0)::bigint as audit
 `
 
-func (q *Queries) SchedulePause(ctx context.Context, name string, reason *string, actor string) (bool, error) {
+func (q *Queries) SchedulePause(ctx context.Context, name string, reason *string, actor string) (int64, error) {
 	row := q.db.QueryRow(ctx, SchedulePause, name, reason, actor)
-	var changed bool
-	err := row.Scan(&changed)
-	return changed, err
+	var audit int64
+	err := row.Scan(&audit)
+	return audit, err
 }
 
-const ScheduleRemove = `-- name: ScheduleRemove :exec
-select jobq.schedule_remove($1::text, $2::text)
+const ScheduleRemove = `-- name: ScheduleRemove :one
+select jobq.schedule_remove($1::text, $2::text)::bigint as audit
 `
 
-func (q *Queries) ScheduleRemove(ctx context.Context, name string, actor string) error {
-	_, err := q.db.Exec(ctx, ScheduleRemove, name, actor)
-	return err
+func (q *Queries) ScheduleRemove(ctx context.Context, name string, actor string) (int64, error) {
+	row := q.db.QueryRow(ctx, ScheduleRemove, name, actor)
+	var audit int64
+	err := row.Scan(&audit)
+	return audit, err
 }
 
 const ScheduleResume = `-- name: ScheduleResume :one
-select jobq.schedule_resume($1::text, $2::text)::boolean as changed
+select coalesce(jobq.schedule_resume($1::text, $2::text), 0)::bigint as audit
 `
 
-func (q *Queries) ScheduleResume(ctx context.Context, name string, actor string) (bool, error) {
+func (q *Queries) ScheduleResume(ctx context.Context, name string, actor string) (int64, error) {
 	row := q.db.QueryRow(ctx, ScheduleResume, name, actor)
-	var changed bool
-	err := row.Scan(&changed)
-	return changed, err
+	var audit int64
+	err := row.Scan(&audit)
+	return audit, err
 }
 
 const ScheduleRewind = `-- name: ScheduleRewind :execrows
@@ -447,13 +456,13 @@ func (q *Queries) ScheduleRun(ctx context.Context, name string, actor string) (i
 }
 
 const ScheduleSet = `-- name: ScheduleSet :one
-select jobq.schedule_set($1::text, $2::text, cron => nullif($3::text, ''), every => $4::interval,
+select coalesce(jobq.schedule_set($1::text, $2::text, cron => nullif($3::text, ''), every => $4::interval,
     time_zone => nullif($5::text, ''), args => $6::jsonb, queue => nullif($7::text, ''),
     priority => $8::bigint, max_attempts => nullif($9::bigint, 0), timeout => $10::interval,
     backoff_base => $11::interval, backoff_max => $12::interval, tags => $13::text[],
     metadata => $14::jsonb, catch_up => nullif($15::text, ''),
     catch_up_max => nullif($16::integer, 0), catch_up_within => $17::interval,
-    overlap => nullif($18::text, ''), source => $19::text, actor => $20::text)::boolean as changed
+    overlap => nullif($18::text, ''), source => $19::text, actor => $20::text), 0)::bigint as audit
 `
 
 type ScheduleSetParams struct {
@@ -479,9 +488,9 @@ type ScheduleSetParams struct {
 	Actor         string
 }
 
-// ScheduleSet makes or changes a schedule, and says whether it did. Zero and empty
-// values mean the default.
-func (q *Queries) ScheduleSet(ctx context.Context, arg ScheduleSetParams) (bool, error) {
+// ScheduleSet makes or changes a schedule, and records it: 0 when there was nothing
+// to do. Zero and empty values mean the default.
+func (q *Queries) ScheduleSet(ctx context.Context, arg ScheduleSetParams) (int64, error) {
 	row := q.db.QueryRow(ctx, ScheduleSet,
 		arg.Name,
 		arg.Kind,
@@ -504,9 +513,9 @@ func (q *Queries) ScheduleSet(ctx context.Context, arg ScheduleSetParams) (bool,
 		arg.Source,
 		arg.Actor,
 	)
-	var changed bool
-	err := row.Scan(&changed)
-	return changed, err
+	var audit int64
+	err := row.Scan(&audit)
+	return audit, err
 }
 
 const ScheduleTickList = `-- name: ScheduleTickList :many

@@ -5,6 +5,7 @@ package mutant
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -31,6 +32,9 @@ const (
 	// Faults of the janitor that a session by itself does not show.
 	promoteUnbounded = "promote-unbounded"
 	rescueNeedsLock  = "rescue-needs-lock"
+	// Faults of schedules, of which each tick is to fire once.
+	cursorWithoutInsert = "cursor-without-insert" // of several due ticks, one is passed by
+	tickNotUnique       = "tick-not-unique"       // the leader's lock alone keeps a tick from firing twice, and is ignored
 )
 
 // change is a piece of a query and what the mutant has in its place.
@@ -41,6 +45,19 @@ var unfenced = []change{
 	{"LeaseReap", "    for update of l skip locked\n), sure as", "\n), slept as materialized (select pg_sleep(0.3) from (select count(*) from stale) s), sure as"},
 	{"LeaseReap", "any(array(select s.place from stale s))", "any(array(select s.place from stale s, slept))"},
 }
+
+// unlocked has every janitor lead.
+var unlocked = []change{
+	{"JanitorLock ", "pg_try_advisory_lock($1::integer, $2::integer)", "($1::integer + $2::integer) is not null"},
+	{"JanitorLockTx ", "pg_try_advisory_xact_lock($1::integer, $2::integer)", "($1::integer + $2::integer) is not null"},
+}
+
+// How a schedule fires, and how it does without a look at its cursor, its revision and
+// the ticks that it has fired.
+const (
+	scheduleFire = "jobq.schedule_fire($1::text, $2::bigint, $3::timestamptz, $4::timestamptz[],\n    $5::timestamptz, $6::timestamptz) as f(jobs)"
+	movedAnyhow  = "with moved as (update jobq.schedule x set cursor_at = greatest(x.cursor_at, $5::timestamptz), due_at = $6::timestamptz where x.name = $1::text and $2::bigint is not null and $3::timestamptz is not null returning x as schedule)\n"
+)
 
 // The runs that a statement's lease and owner have, by what the mutants take from it.
 const (
@@ -75,10 +92,12 @@ var changes = map[string][]change{
 		"LeaseReap", "else l.owner = any($1::text[])",
 		`else exists (select from unnest($1::text[]) o where l.owner like regexp_replace(o, '-\d+-[0-9a-f]{8}$', '') || '-%')`,
 	}},
-	lockIgnored: append([]change{
-		{"JanitorLock ", "pg_try_advisory_lock($1::integer, $2::integer)", "($1::integer + $2::integer) is not null"},
-		{"JanitorLockTx ", "pg_try_advisory_xact_lock($1::integer, $2::integer)", "($1::integer + $2::integer) is not null"},
-	}, unfenced...),
+	lockIgnored:         slices.Concat(unlocked, unfenced),
+	cursorWithoutInsert: {{"ScheduleFire", "$4::timestamptz[]", "case when cardinality($4::timestamptz[]) > 1 then ($4::timestamptz[])[2:] else $4::timestamptz[] end"}},
+	tickNotUnique: slices.Concat(unlocked, []change{
+		{"ScheduleFire", "select coalesce(f.jobs", movedAnyhow + "select coalesce(f.jobs"},
+		{"ScheduleFire", scheduleFire, "(select (select array_agg(jobq.schedule_job(m.schedule, t.at)) from moved m cross join unnest($4::timestamptz[]) as t(at))) as f(jobs)"},
+	}),
 	extendOldToken:   {{"LeaseExtend", extendFence, "x.id >= h.id and x.owner = $2"}},
 	endOldToken:      anyToken("x.id = f.id and x.state is null and (select l.owner from jobq.lease l where l.id = x.lease_id limit 1) = $14"),
 	progressOldToken: {{"RunProgress", progressFence, "$6::bigint is not null and $8::timestamptz is not null and x.state is null and (select l.owner from jobq.lease l where l.id = x.lease_id limit 1) = $7"}},

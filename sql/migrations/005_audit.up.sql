@@ -21,7 +21,7 @@ create table jobq.audit (
   target       text,        -- the filter, the queue, the worker or the schedule
   note         text,
   change       jsonb,       -- what an edit, a clone, or a change of settings or of a schedule sets, by the names of columns
-  replaced     jsonb,       -- of a change of settings: what was set before, likewise
+  replaced     jsonb,       -- of a change of settings or of a schedule: what was set before, likewise
   constraint "actor must be 1 to 255 characters" check (char_length(actor) between 1 and 255),
   constraint "action must be known" check (action in ('requeue', 'cancel', 'delete', 'edit', 'clone', 'pause', 'resume', 'drain', 'settings', 'undo',
     'schedule_set', 'schedule_pause', 'schedule_resume', 'schedule_remove', 'schedule_run')),
@@ -838,7 +838,8 @@ end $$;
 -- It answers for each job with the states before and after the undo, or with
 -- why it was left alone and one of the codes of docs/sql.md; an action that was
 -- on no job, such as a pause, has one answer without any. What was done to a
--- queue, or to the settings, is taken back if it was the last thing done to them.
+-- queue, a schedule or the settings is taken back if it was the last thing done to
+-- them.
 --
 -- A call is about the next 1000 jobs of the action, by their ids: `ended` says
 -- that there are no more, else the next call goes on. Of 2500 jobs, the third
@@ -867,20 +868,18 @@ begin
     raise sqlstate 'JQ002' using message = format('no action %s', coalesce(undo.audit_id::text, 'null'));
   end if;
   select a.* into undoing from jobq.audit a where a.id = undone.undone_by and a.ended_at is null;
-  if undone.action in ('undo', 'drain') or undone.action like 'schedule\_%' or (undone.undone_by is not null and undoing.id is null) then
+  if undone.action in ('undo', 'drain', 'schedule_run') or (undone.undone_by is not null and undoing.id is null) then
     raise sqlstate 'JQ003' using message = case undone.action
       when 'undo' then 'an undo is not undone: act again instead'
       when 'drain' then 'a worker that drains is not called back: start another'
       when 'schedule_run' then format('a schedule that was run has added its job: cancel %s', undone.note)
-      when 'schedule_set' then 'a change of a schedule is not undone: set it again instead'
-      when 'schedule_remove' then 'a schedule that was removed does not come back: set it again instead'
-      when 'schedule_pause' then 'the pause of a schedule is not undone: resume it instead'
-      when 'schedule_resume' then 'that a schedule goes on is not undone: pause it instead'
       else format('action %s is undone already', undo.audit_id) end;
   end if;
   if undoing.id is null then
     if undone.action in ('pause', 'resume', 'settings') then
       perform jobq.undo_whole(undo.actor, undone);
+    elsif undone.action like 'schedule\_%' then
+      perform jobq.schedule_undo(undo.actor, undone);
     end if;
     undoing.id := jobq.audit_begin(undo.actor, 'undo', undone.target, undone.action);
     update jobq.audit a set undoes = undo.audit_id where a.id = undoing.id;

@@ -170,20 +170,75 @@ create function jobq.schedule_problem(s jobq.schedule) returns text
     end
   $$;
 
--- schedule_record writes into the audit what somebody does to a schedule, and tells
--- the janitor that leads to look at schedules now.
-create function jobq.schedule_record(actor text, action text, name text, note text, change jsonb default null) returns void
+-- schedule_record writes into the audit what somebody does to a schedule, with what
+-- its undo needs, and tells the janitor that leads to look at schedules now. It
+-- returns the id of the entry.
+create function jobq.schedule_record(actor text, action text, name text, note text, replaced jsonb, change jsonb default null) returns bigint
   language plpgsql
   as $$
+declare
+  begun bigint := jobq.audit_begin(actor, action, name, note, change);
 begin
-  perform jobq.audit_begin(actor, action, name, note, change);
+  update jobq.audit a set replaced = schedule_record.replaced where a.id = begun;
   perform pg_notify(jobq.channel('schedule'), '');
+  return begun;
+end $$;
+
+-- schedule_wishes is what people set of a schedule, and not what janitors keep.
+create function jobq.schedule_wishes(s jobq.schedule) returns jsonb
+  language sql stable
+  return to_jsonb(s) - '{revision, created_at, paused_at, paused_by, pause_reason, cursor_at, due_at, last_tick_at, last_job_id, failures, error, error_at}'::text[];
+
+-- schedule_put makes a schedule, or changes the one of that name into this one, and
+-- records it. It returns the id of the entry in the audit, or null when it is so
+-- already. A new one begins at the ticks from now on; one that was removed is as it
+-- was, and of one that is there only what people set changes.
+create function jobq.schedule_put(new jobq.schedule, actor text, note text default null) returns bigint
+  language plpgsql
+  as $$
+declare
+  old jobq.schedule;
+begin
+  new.revision := 1;
+  new.cursor_at := clock_timestamp();
+  new.due_at := case when new.paused_at is null then new.cursor_at end;
+  new.failures := 0;
+  new.error := null;
+  new.error_at := null;
+  loop
+    insert into jobq.schedule select new.* on conflict on constraint schedule_pkey do nothing;
+    exit when found;
+    select s.* into old from jobq.schedule s where s.name = new.name for update;
+    continue when not found; -- removed meanwhile
+    if jobq.schedule_wishes(old) = jobq.schedule_wishes(new) then
+      return null;
+    end if;
+    new.revision := old.revision + 1;
+    if (old.cron, old.every, old.time_zone) is not distinct from (new.cron, new.every, new.time_zone) then
+      new.cursor_at := old.cursor_at;
+    end if;
+    if old.paused_at is not null then
+      new.due_at := null;
+    end if;
+    -- In place: whoever waits for the row is to find it.
+    update jobq.schedule s
+      set revision = new.revision, cron = new.cron, every = new.every, time_zone = new.time_zone, kind = new.kind, args = new.args, queue = new.queue,
+        priority = new.priority, max_attempts = new.max_attempts, timeout = new.timeout, backoff_base = new.backoff_base,
+        backoff_max = new.backoff_max, tags = new.tags, metadata = new.metadata, catch_up = new.catch_up, catch_up_max = new.catch_up_max,
+        catch_up_within = new.catch_up_within, overlap = new.overlap, source = new.source, cursor_at = new.cursor_at, due_at = new.due_at,
+        failures = new.failures, error = null, error_at = null
+      where s.name = new.name;
+    exit;
+  end loop;
+  return jobq.schedule_record(schedule_put.actor, 'schedule_set', new.name, schedule_put.note, case when old.name is not null then jobq.schedule_wishes(old) end,
+    jobq.schedule_wishes(new) - 'name' || case when pg_column_size(new.args) > 1000 then '{"args": "..."}' else '{}'::jsonb end);
 end $$;
 
 -- schedule_set makes a schedule, or changes the one of that name into this one: what
--- is left out, or null, gets its default. It says whether that changed anything; when
--- it is so already, nothing is written. With another cron expression, interval or
--- time zone, its ticks are those from now on. A paused one stays paused.
+-- is left out, or null, gets its default. It returns the id of the entry in the
+-- audit, for undo; when it is so already, null, and nothing is written. With another
+-- cron expression, interval or time zone, its ticks are those from now on. A paused
+-- one stays paused.
 create function jobq.schedule_set(
   name            text,
   kind            text,
@@ -205,13 +260,10 @@ create function jobq.schedule_set(
   overlap         text     default null,
   source          text     default null,
   actor           text     default current_user
-) returns boolean
+) returns bigint
   language plpgsql
   as $$
 declare
-  -- What people set, and not what janitors keep.
-  kept constant text[] := '{revision, created_at, paused_at, paused_by, pause_reason, cursor_at, due_at, last_tick_at, last_job_id, failures, error, error_at}';
-  old jobq.schedule;
   new jobq.schedule;
   problem text := jobq.job_problem(kind, args, queue, priority, null, max_attempts, null, timeout, backoff_base, backoff_max, tags, metadata);
 begin
@@ -219,7 +271,6 @@ begin
     raise sqlstate 'JQ001' using message = problem, hint = 'docs/sql.md lists the limits of all arguments.';
   end if;
   new.name := schedule_set.name;
-  new.revision := 1;
   new.cron := schedule_set.cron;
   new.every := schedule_set.every;
   new.time_zone := coalesce(schedule_set.time_zone, 'UTC');
@@ -239,41 +290,11 @@ begin
   new.overlap := coalesce(schedule_set.overlap, 'allow');
   new.source := coalesce(schedule_set.source, '');
   new.created_at := clock_timestamp();
-  new.cursor_at := new.created_at;
-  new.due_at := new.created_at;
-  new.failures := 0;
   problem := jobq.schedule_problem(new);
   if problem is not null then
     raise sqlstate 'JQ001' using message = problem, hint = 'docs/schedules.md has examples.';
   end if;
-  loop
-    insert into jobq.schedule select new.* on conflict on constraint schedule_pkey do nothing;
-    exit when found;
-    select s.* into old from jobq.schedule s where s.name = new.name for update;
-    continue when not found; -- removed meanwhile
-    if to_jsonb(old) - kept = to_jsonb(new) - kept then
-      return false;
-    end if;
-    new.revision := old.revision + 1;
-    if (old.cron, old.every, old.time_zone) is not distinct from (new.cron, new.every, new.time_zone) then
-      new.cursor_at := old.cursor_at;
-    end if;
-    if old.paused_at is not null then
-      new.due_at := null;
-    end if;
-    -- In place: whoever waits for the row is to find it.
-    update jobq.schedule s
-      set revision = new.revision, cron = new.cron, every = new.every, time_zone = new.time_zone, kind = new.kind, args = new.args, queue = new.queue,
-        priority = new.priority, max_attempts = new.max_attempts, timeout = new.timeout, backoff_base = new.backoff_base,
-        backoff_max = new.backoff_max, tags = new.tags, metadata = new.metadata, catch_up = new.catch_up, catch_up_max = new.catch_up_max,
-        catch_up_within = new.catch_up_within, overlap = new.overlap, source = new.source, cursor_at = new.cursor_at, due_at = new.due_at,
-        failures = new.failures, error = null, error_at = null
-      where s.name = new.name;
-    exit;
-  end loop;
-  perform jobq.schedule_record(schedule_set.actor, 'schedule_set', new.name, null,
-    to_jsonb(new) - kept - 'name' || case when pg_column_size(new.args) > 1000 then '{"args": "..."}' else '{}'::jsonb end);
-  return true;
+  return jobq.schedule_put(new, schedule_set.actor);
 end $$;
 
 -- schedule_lock locks a schedule and returns it. A name that nobody has is refused.
@@ -291,8 +312,9 @@ begin
 end $$;
 
 -- schedule_pause stops a schedule, until schedule_resume: nothing fires once this is
--- committed. It says whether it was not paused before.
-create function jobq.schedule_pause(name text, reason text default null, actor text default current_user) returns boolean
+-- committed. It returns the id of the entry in the audit, or null when it was paused
+-- already.
+create function jobq.schedule_pause(name text, reason text default null, actor text default current_user) returns bigint
   language plpgsql
   as $$
 begin
@@ -300,40 +322,90 @@ begin
     raise sqlstate 'JQ001' using message = format('reason must be at most 1024 characters, not %s', char_length(reason));
   end if;
   if (jobq.schedule_lock(name)).paused_at is not null then
-    return false;
+    return null;
   end if;
   update jobq.schedule s
     set paused_at = clock_timestamp(), paused_by = actor, pause_reason = reason, due_at = null, revision = s.revision + 1
     where s.name = schedule_pause.name;
-  perform jobq.schedule_record(actor, 'schedule_pause', name, reason);
-  return true;
+  return jobq.schedule_record(actor, 'schedule_pause', name, reason, null);
 end $$;
 
--- schedule_resume lets a schedule fire again, at the ticks from now on. It says
--- whether it was paused.
-create function jobq.schedule_resume(name text, actor text default current_user) returns boolean
+-- schedule_resume lets a schedule fire again, at the ticks from now on. It returns
+-- the id of the entry in the audit, or null when it was not paused.
+create function jobq.schedule_resume(name text, actor text default current_user, note text default null) returns bigint
   language plpgsql
   as $$
+declare
+  old jobq.schedule := jobq.schedule_lock(name);
 begin
-  if (jobq.schedule_lock(name)).paused_at is null then
-    return false;
+  if old.paused_at is null then
+    return null;
   end if;
   update jobq.schedule s
     set paused_at = null, paused_by = null, pause_reason = null, cursor_at = greatest(s.cursor_at, clock_timestamp()),
       due_at = clock_timestamp(), revision = s.revision + 1
     where s.name = schedule_resume.name;
-  perform jobq.schedule_record(actor, 'schedule_resume', name, null);
-  return true;
+  return jobq.schedule_record(actor, 'schedule_resume', name, note, jsonb_build_object('pause_reason', old.pause_reason));
 end $$;
 
--- schedule_remove forgets a schedule. Its jobs stay.
-create function jobq.schedule_remove(name text, actor text default current_user) returns void
+-- schedule_remove forgets a schedule. Its jobs stay. It returns the id of the entry
+-- in the audit.
+create function jobq.schedule_remove(name text, actor text default current_user, note text default null) returns bigint
   language plpgsql
   as $$
+declare
+  old jobq.schedule := jobq.schedule_lock(name);
 begin
-  perform jobq.schedule_lock(name);
   delete from jobq.schedule s where s.name = schedule_remove.name;
-  perform jobq.schedule_record(actor, 'schedule_remove', name, null);
+  return jobq.schedule_record(actor, 'schedule_remove', name, note, to_jsonb(old));
+end $$;
+
+-- schedule_undo takes back what was done to a schedule, if nothing was done to it
+-- since that this would take back, too:
+--
+--   set      it is as it was before, or is removed if it was not there
+--   remove   it is there again, paused if it was, and fires at the ticks from now on
+--   pause    it goes on, at the ticks from now on
+--   resume   it is paused again, for the reason that it was paused for
+--
+-- A pause is not in the way of undoing a change, nor a change in the way of undoing a
+-- pause. Whoever makes or removes the schedule is in the way of both.
+create function jobq.schedule_undo(actor text, undone jobq.audit) returns void
+  language plpgsql
+  as $$
+declare
+  whole constant boolean := undone.action = 'schedule_remove' or undone.action = 'schedule_set' and undone.replaced is null;
+  later jobq.audit;
+  was jobq.schedule;
+begin
+  perform from jobq.schedule s where s.name = undone.target for update; -- nobody changes it from here on
+  select a.* into later
+    from jobq.audit a
+    where a.id > undone.id and a.target = undone.target and a.action like 'schedule\_%' and a.action <> 'schedule_run'
+      and (whole or a.action = 'schedule_remove' or (a.action = 'schedule_set') = (undone.action = 'schedule_set'))
+    order by a.id
+    limit 1;
+  if found then
+    raise sqlstate 'JQ003' using message = format('schedule %s has had a %s meanwhile, by action %s', undone.target,
+      case later.action when 'schedule_set' then 'change' when 'schedule_remove' then 'removal' else substr(later.action, 10) end, later.id);
+  end if;
+  if undone.replaced is not null then
+    was := jsonb_populate_record(was, undone.replaced);
+    if undone.replaced -> 'args' = 'null' then -- JSON's null, not ours
+      was.args := 'null';
+    end if;
+  end if;
+  case
+    when undone.action = 'schedule_pause' then
+      perform jobq.schedule_resume(undone.target, actor, 'undo');
+    when undone.action = 'schedule_resume' then
+      perform jobq.schedule_pause(undone.target, was.pause_reason, actor);
+    when undone.replaced is null then
+      perform jobq.schedule_remove(undone.target, actor, 'undo');
+    else
+      was.created_at := coalesce(was.created_at, clock_timestamp());
+      perform jobq.schedule_put(was, actor, 'undo');
+  end case;
 end $$;
 
 -- schedule_run adds the job of a schedule now, whatever its ticks are and also when
@@ -352,6 +424,7 @@ end $$;
 
 -- sql/roles.sql says who may call them.
 revoke execute on function
-  jobq.schedule_job, jobq.schedule_fire, jobq.schedule_problem, jobq.schedule_record, jobq.schedule_set, jobq.schedule_lock,
-  jobq.schedule_pause, jobq.schedule_resume, jobq.schedule_remove, jobq.schedule_run
+  jobq.schedule_job, jobq.schedule_fire, jobq.schedule_problem, jobq.schedule_record, jobq.schedule_wishes,
+  jobq.schedule_put, jobq.schedule_set, jobq.schedule_lock, jobq.schedule_pause, jobq.schedule_resume, jobq.schedule_remove,
+  jobq.schedule_undo, jobq.schedule_run
   from public;

@@ -66,7 +66,7 @@ with deleted as (
 select count(*) as deleted, coalesce(max(d.tick_at), sqlc.arg(after)::timestamptz)::timestamptz as last from deleted d;
 
 -- ScheduleList is a page of schedules by name, after a name. Args of more than 1000
--- bytes are null there. Needs schedule_pkey.
+-- bytes are null there. Needs schedule_pkey and schedule_tick_pkey.
 -- name: ScheduleList :many
 select s.name, coalesce(s.cron, '')::text as cron, coalesce(extract(epoch from s.every), 0)::bigint as every_seconds,
     case when s.cron is null then '' else s.time_zone end::text as time_zone, s.kind,
@@ -75,13 +75,15 @@ select s.name, coalesce(s.cron, '')::text as cron, coalesce(extract(epoch from s
     coalesce(extract(epoch from s.backoff_max) * 1000, 0)::bigint as backoff_max_ms, s.tags, s.metadata,
     s.catch_up, s.catch_up_max, extract(epoch from s.catch_up_within)::bigint as catch_up_within_seconds, s.overlap, s.source, s.created_at,
     s.paused_at, s.paused_by, s.pause_reason, s.cursor_at, s.due_at, s.last_tick_at, s.last_job_id, s.failures, s.error, s.error_at,
+    exists(select from jobq.schedule_tick t where t.schedule = s.name and t.tick_at = s.last_tick_at and t.job_id is null) as last_left_out,
     statement_timestamp()::timestamptz as looked_at
   from jobq.schedule s
   where s.name > sqlc.arg(after)::text
   order by s.name
   limit sqlc.arg(page_size)::integer;
 
--- ScheduleGet is one schedule, with all its args. Needs schedule_pkey.
+-- ScheduleGet is one schedule, with all its args. Needs schedule_pkey and
+-- schedule_tick_pkey.
 -- name: ScheduleGet :one
 select s.name, coalesce(s.cron, '')::text as cron, coalesce(extract(epoch from s.every), 0)::bigint as every_seconds,
     case when s.cron is null then '' else s.time_zone end::text as time_zone, s.kind,
@@ -90,6 +92,7 @@ select s.name, coalesce(s.cron, '')::text as cron, coalesce(extract(epoch from s
     coalesce(extract(epoch from s.backoff_max) * 1000, 0)::bigint as backoff_max_ms, s.tags, s.metadata,
     s.catch_up, s.catch_up_max, extract(epoch from s.catch_up_within)::bigint as catch_up_within_seconds, s.overlap, s.source, s.created_at,
     s.paused_at, s.paused_by, s.pause_reason, s.cursor_at, s.due_at, s.last_tick_at, s.last_job_id, s.failures, s.error, s.error_at,
+    exists(select from jobq.schedule_tick t where t.schedule = s.name and t.tick_at = s.last_tick_at and t.job_id is null) as last_left_out,
     statement_timestamp()::timestamptz as looked_at
   from jobq.schedule s
   where s.name = sqlc.arg(name)::text;
@@ -107,25 +110,25 @@ select t.tick_at, t.job_id, coalesce(j.state::text, '')::text as state
   left join lateral (select x.state from jobq.job x where x.id = t.job_id limit 1) j on true
   order by t.tick_at desc;
 
--- ScheduleSet makes or changes a schedule, and says whether it did. Zero and empty
--- values mean the default.
+-- ScheduleSet makes or changes a schedule, and records it: 0 when there was nothing
+-- to do. Zero and empty values mean the default.
 -- name: ScheduleSet :one
-select jobq.schedule_set(sqlc.arg(name)::text, sqlc.arg(kind)::text, cron => nullif(sqlc.arg(cron)::text, ''), every => sqlc.narg(every)::interval,
+select coalesce(jobq.schedule_set(sqlc.arg(name)::text, sqlc.arg(kind)::text, cron => nullif(sqlc.arg(cron)::text, ''), every => sqlc.narg(every)::interval,
     time_zone => nullif(sqlc.arg(time_zone)::text, ''), args => sqlc.narg(args)::jsonb, queue => nullif(sqlc.arg(queue)::text, ''),
     priority => sqlc.arg(priority)::bigint, max_attempts => nullif(sqlc.arg(max_attempts)::bigint, 0), timeout => sqlc.narg(timeout)::interval,
     backoff_base => sqlc.narg(backoff_base)::interval, backoff_max => sqlc.narg(backoff_max)::interval, tags => sqlc.narg(tags)::text[],
     metadata => sqlc.narg(metadata)::jsonb, catch_up => nullif(sqlc.arg(catch_up)::text, ''),
     catch_up_max => nullif(sqlc.arg(catch_up_max)::integer, 0), catch_up_within => sqlc.narg(catch_up_within)::interval,
-    overlap => nullif(sqlc.arg(overlap)::text, ''), source => sqlc.arg(source)::text, actor => sqlc.arg(actor)::text)::boolean as changed;
+    overlap => nullif(sqlc.arg(overlap)::text, ''), source => sqlc.arg(source)::text, actor => sqlc.arg(actor)::text), 0)::bigint as audit;
 
 -- name: SchedulePause :one
-select jobq.schedule_pause(sqlc.arg(name)::text, sqlc.narg(reason)::text, sqlc.arg(actor)::text)::boolean as changed;
+select coalesce(jobq.schedule_pause(sqlc.arg(name)::text, sqlc.narg(reason)::text, sqlc.arg(actor)::text), 0)::bigint as audit;
 
 -- name: ScheduleResume :one
-select jobq.schedule_resume(sqlc.arg(name)::text, sqlc.arg(actor)::text)::boolean as changed;
+select coalesce(jobq.schedule_resume(sqlc.arg(name)::text, sqlc.arg(actor)::text), 0)::bigint as audit;
 
--- name: ScheduleRemove :exec
-select jobq.schedule_remove(sqlc.arg(name)::text, sqlc.arg(actor)::text);
+-- name: ScheduleRemove :one
+select jobq.schedule_remove(sqlc.arg(name)::text, sqlc.arg(actor)::text)::bigint as audit;
 
 -- name: ScheduleRun :one
 select jobq.schedule_run(sqlc.arg(name)::text, sqlc.arg(actor)::text)::bigint as job_id;

@@ -1,4 +1,4 @@
-// Package acting changes jobs, queues and workers, and takes changes back. It asks
+// Package acting changes jobs, queues, workers and schedules, and takes changes back. It asks
 // before what needs asking, knows which action was the last, for undo, and owns the
 // action by filter that is under way. It draws nothing: like a screen it takes
 // messages, and returns what the root is to do.
@@ -31,6 +31,10 @@ type Writer interface {
 	Bulk(ctx context.Context, params operator.BulkParams) (operator.BulkProgress, error)
 	PauseQueue(ctx context.Context, name, reason string) (operator.QueueActed, error)
 	ResumeQueue(ctx context.Context, name string) (operator.QueueActed, error)
+	PauseSchedule(ctx context.Context, name, reason string) (auditID int64, err error)
+	ResumeSchedule(ctx context.Context, name string) (auditID int64, err error)
+	RemoveSchedule(ctx context.Context, name string) (auditID int64, err error)
+	RunSchedule(ctx context.Context, name string) (jobID int64, err error)
 }
 
 var _ Writer = (*operator.Operator)(nil)
@@ -70,11 +74,17 @@ func (p *Part) Actions(selected screen.Selection) map[string]screen.Action {
 			Run:      func() tea.Msg { return p.act(action, selected) },
 		}
 	}
+	pause := p.pauseAction(selected.Queue)
+	if selected.Schedule != nil {
+		pause = p.pauseScheduleAction(*selected.Schedule)
+	}
 	return map[string]screen.Action{
 		command.Requeue: act(jobq.ActionRequeue, noRequeue),
 		command.Cancel:  act(jobq.ActionCancel, noCancel),
 		command.Delete:  act(jobq.ActionDelete, noDelete),
-		command.Pause:   p.pauseAction(selected.Queue),
+		command.Pause:   pause,
+		command.RunNow:  p.runAction(selected.Schedule),
+		command.Remove:  p.removeAction(selected.Schedule),
 		command.Drain:   p.drainAction(selected.Worker),
 		command.Resume:  p.resumeAction(selected.Entry),
 		command.Undo:    p.undoAction(selected.Entry),
@@ -99,6 +109,10 @@ func (p *Part) Update(msg tea.Msg) tea.Msg {
 		return p.pause(msg)
 	case queueActed:
 		return p.queueChanged(msg)
+	case pauseSchedule:
+		return p.pauseScheduleNow(msg)
+	case scheduleActed:
+		return p.scheduleChanged(msg)
 	case drained:
 		return p.askedToDrain(msg)
 	case undoSeen:

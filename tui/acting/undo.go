@@ -49,8 +49,9 @@ func noUndo(action jobq.Action) string {
 		return "an undo is not undone: act again instead"
 	case jobq.ActionDrain:
 		return "a worker that drains is not called back: start another"
-	case jobq.ActionScheduleSet, jobq.ActionSchedulePause, jobq.ActionScheduleResume, jobq.ActionScheduleRemove, jobq.ActionScheduleRun:
-		return "what was done to a schedule is not undone: act again instead"
+	case jobq.ActionScheduleRun:
+		return "a schedule that was run has added its job: cancel that"
+	case jobq.ActionScheduleSet, jobq.ActionSchedulePause, jobq.ActionScheduleResume, jobq.ActionScheduleRemove:
 	case jobq.ActionRequeue, jobq.ActionCancel, jobq.ActionDelete, jobq.ActionEdit, jobq.ActionClone, jobq.ActionPause, jobq.ActionResume, jobq.ActionSettings:
 	}
 	return ""
@@ -102,7 +103,7 @@ func (p *Part) confirmUndo(msg undoSeen) tea.Msg {
 
 // askUndo asks with all that the audit says of the action.
 func (p *Part) askUndo(entry monitor.AuditEntry, which string) request.Ask {
-	what, effect := fmt.Sprintf("%s %s", entry.Action, widget.Clean(auditline.What(entry))), "the queue or the settings are as they were before"
+	what, effect := fmt.Sprintf("%s %s", entry.Action, widget.Clean(auditline.What(entry))), "the queue, the schedule or the settings are as they were before"
 	if auditline.OnJobs(entry) {
 		what += ", " + format.Count(entry.Done, "job")
 		effect = "undone on the jobs that have not changed since"

@@ -43,7 +43,7 @@ func TestQuestionsSpeakOfWhatTheyAreAbout(t *testing.T) {
 		{target(jobq.StateFailed, jobq.StateFailed), command.Delete, "those that have changed meanwhile are left alone"},
 		{screen.Selection{All: &screen.AllMatching{}}, command.Cancel, "those that run are asked to stop"},
 		{screen.Selection{Entry: &monitor.AuditEntry{ID: 3, Action: jobq.ActionDelete, Done: 2}}, command.Undo, "delete , 2 jobs"},
-		{screen.Selection{Entry: &monitor.AuditEntry{ID: 3, Action: jobq.ActionPause, Target: "email"}}, command.Undo, "the queue or the settings are as they were before"},
+		{screen.Selection{Entry: &monitor.AuditEntry{ID: 3, Action: jobq.ActionPause, Target: "email"}}, command.Undo, "the queue, the schedule or the settings are as they were before"},
 	} {
 		ask, ok := p.Actions(test.selected)[test.id].Run().(request.Ask)
 		require.True(t, ok)

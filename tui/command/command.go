@@ -7,17 +7,18 @@ package command
 // The commands, as the palette and the operator's settings name them.
 const (
 	// Screens.
-	Overview = "overview"
-	Jobs     = "jobs"
-	Queues   = "queues"
-	Workers  = "workers"
-	Errors   = "errors"
-	Audit    = "audit"
-	Job      = "job" // a screen without a command of its own
-	Open     = "open"
-	Back     = "back"
-	Backward = "backward"
-	Forward  = "forward"
+	Overview  = "overview"
+	Jobs      = "jobs"
+	Queues    = "queues"
+	Workers   = "workers"
+	Schedules = "schedules"
+	Errors    = "errors"
+	Audit     = "audit"
+	Job       = "job" // a screen without a command of its own
+	Open      = "open"
+	Back      = "back"
+	Backward  = "backward"
+	Forward   = "forward"
 
 	// Moves.
 	Down     = "down"
@@ -53,6 +54,8 @@ const (
 	Clone   = "clone"
 	Delete  = "delete"
 	Pause   = "pause"
+	RunNow  = "run"
+	Remove  = "remove"
 	Drain   = "drain"
 	Resume  = "resume"
 	Undo    = "undo"

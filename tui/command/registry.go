@@ -30,15 +30,17 @@ func (c *Command) On(screen string) bool {
 }
 
 var (
-	onJobs   = []string{Jobs}
-	onJob    = []string{Job}
-	onBoth   = []string{Jobs, Job}
-	onFailed = []string{Jobs, Job, Errors}
-	onQueues = []string{Overview, Queues}
+	onJobs     = []string{Jobs}
+	onJob      = []string{Job}
+	onBoth     = []string{Jobs, Job}
+	onFailed   = []string{Jobs, Job, Errors}
+	onPausable = []string{Overview, Queues, Schedules}
 
 	onWorkers = []string{Workers}
 	onAudit   = []string{Audit}
-	notOnJob  = []string{Overview, Jobs, Queues, Workers, Errors, Audit}
+	notOnJob  = []string{Overview, Jobs, Queues, Workers, Schedules, Errors, Audit}
+
+	onSchedules = []string{Schedules}
 )
 
 // Registry is all commands, with their keys or the operator's own.
@@ -85,8 +87,9 @@ func screenCommands() []*Command {
 		{ID: Jobs, Keys: []string{"2"}, Help: "Jobs"},
 		{ID: Queues, Keys: []string{"3"}, Help: "Queues"},
 		{ID: Workers, Keys: []string{"4"}, Help: "Workers, leader and janitor"},
-		{ID: Errors, Keys: []string{"5"}, Help: "Errors: why jobs have failed, in groups"},
-		{ID: Audit, Keys: []string{"6"}, Help: "Audit: who did what"},
+		{ID: Schedules, Keys: []string{"5"}, Help: "Schedules: what adds jobs by itself, and when"},
+		{ID: Errors, Keys: []string{"6"}, Help: "Errors: why jobs have failed, in groups"},
+		{ID: Audit, Keys: []string{"7"}, Help: "Audit: who did what"},
 		{ID: Open, Keys: []string{"enter"}, Title: "open", Help: "Open what is under the cursor"},
 		{ID: Back, Keys: []string{"esc"}, Help: "Go back: selection, filter, full screen, screen"},
 		{ID: Backward, Keys: []string{"["}, Help: "The view that was seen before this one", Screens: notOnJob},
@@ -135,7 +138,9 @@ func actionCommands() []*Command {
 		{ID: Edit, Drawn: true, Keys: []string{"e"}, Title: "edit", Help: "Change a job that waits, in your editor", Screens: onBoth, Class: Reversible},
 		{ID: Clone, Drawn: true, Keys: []string{"C"}, Help: "Make a new job like this one, in your editor", Screens: onBoth, Class: Reversible},
 		{ID: Delete, Keys: []string{"D"}, Title: "Delete", Help: "Delete the job with its history", Screens: onBoth, Class: Destructive},
-		{ID: Pause, Keys: []string{"p"}, Title: "pause", Help: "Pause the queue and say why, or let it go on", Screens: onQueues, Class: Reversible},
+		{ID: Pause, Keys: []string{"p"}, Title: "pause", Help: "Pause the queue or the schedule and say why, or let it go on", Screens: onPausable, Class: Reversible},
+		{ID: RunNow, Keys: []string{"t"}, Title: "run now", Help: "Add the job of the schedule now, also when it is paused", Screens: onSchedules, Class: Reversible},
+		{ID: Remove, Keys: []string{"D"}, Title: "Remove", Help: "Forget the schedule; jobs that it has added stay", Screens: onSchedules, Class: Destructive},
 		{ID: Drain, Keys: []string{"d"}, Title: "drain", Help: "Ask the worker to take no new jobs, and to stop when those it has are finished", Screens: onWorkers, Class: Destructive},
 		{ID: Resume, Keys: []string{"R"}, Title: "Resume", Help: "Go on with an action by filter that was stopped", Screens: onAudit, Class: Destructive},
 		{ID: Undo, Keys: []string{"u", "z"}, Help: "Undo the last action, on the jobs that have not changed since; on the Audit screen, the action under the cursor", Class: Reversible},

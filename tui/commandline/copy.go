@@ -27,6 +27,16 @@ func (p Program) Items(at screen.Name, selected screen.Selection, lastEdit strin
 			items = append(items, Item{"id", w.ID}, command("drain", "workers drain "+format.ShellWord(w.ID)))
 		}
 		return items
+	case screen.Schedules:
+		items := []Item{command("command", "schedules list"), command("json", "schedules list --json")}
+		if s := selected.Schedule; s != nil {
+			name := format.ShellWord(s.Name)
+			for _, verb := range []string{"show", "next", "pause", "resume", "run", "rm"} {
+				items = append(items, command(verb, "schedules "+verb+" "+name))
+			}
+			items = append(items, command("jobs", "list "+format.ShellWord(filter.Term{Field: "meta.schedule", Op: "=", Values: []filter.Value{{Text: s.Name}}}.String())))
+		}
+		return items
 	case screen.Audit:
 		items := []Item{command("command", "audit --json")}
 		if entry := selected.Entry; entry != nil {

@@ -33,6 +33,8 @@ type Reader interface {
 	Why(ctx context.Context, id int64) ([]monitor.Reason, error)
 	JobActions(ctx context.Context, id int64) ([]monitor.JobAction, error)
 	Audit(ctx context.Context, before int64, limit int) ([]monitor.AuditEntry, error)
+	Schedules(ctx context.Context, after string, limit int) ([]monitor.Schedule, error)
+	Ticks(ctx context.Context, name string, limit int) ([]monitor.Tick, error)
 }
 
 // Panel is something that is asked of the database as one.
@@ -55,6 +57,8 @@ const (
 	Count   // how many jobs match
 	Job     // one job with its history
 	Audit
+	Schedules
+	Ticks // of one schedule
 	PanelEnd
 )
 
@@ -62,6 +66,7 @@ const (
 func (p Panel) String() string {
 	return [PanelEnd]string{
 		"session", "counts", "statistics", "failures", "errors", "silent runs", "workers", "leader", "events", "page", "next page", "rows", "count", "job", "audit",
+		"schedules", "ticks",
 	}[p]
 }
 
@@ -126,15 +131,19 @@ func (p Panel) ask(ctx context.Context, r Reader) (any, error) {
 		return r.Events(ctx, 0, EventsMax)
 	case Audit:
 		return r.Audit(ctx, 0, AuditMax)
-	case Page, More, Visible, Count, Job, PanelEnd: // screens have questions of their own
+	case Schedules:
+		return r.Schedules(ctx, "", SchedulesMax)
+	case Page, More, Visible, Count, Job, Ticks, PanelEnd: // screens have questions of their own
 	}
 	return nil, fmt.Errorf("panel %s has no question of its own", p)
 }
 
-// How many events and actions are asked for.
+// How many events, actions, schedules and ticks of one are asked for.
 const (
-	EventsMax = 20
-	AuditMax  = 100
+	EventsMax    = 20
+	AuditMax     = 100
+	SchedulesMax = 500
+	TicksMax     = 100
 )
 
 // Event is what a worker says about one job.

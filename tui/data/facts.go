@@ -25,6 +25,8 @@ type Facts struct {
 	Leader   *monitor.Leader
 	Events   []monitor.Event
 	Audit    []monitor.AuditEntry
+	// Schedules are in the order of their names.
+	Schedules []monitor.Schedule
 
 	// Live says that workers are heard, and WhyNotLive why not, if that is known.
 	Live       bool
@@ -83,6 +85,8 @@ func (f *Facts) Take(answer Answer) {
 		f.Events = value
 	case []monitor.AuditEntry:
 		f.Audit = value
+	case []monitor.Schedule:
+		f.Schedules = value
 	}
 }
 

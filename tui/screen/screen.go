@@ -43,17 +43,18 @@ type Name string
 
 // The screens, as the settings and the command line name them.
 const (
-	Overview Name = "overview"
-	Jobs     Name = "jobs"
-	Queues   Name = "queues"
-	Workers  Name = "workers"
-	Errors   Name = "errors"
-	Audit    Name = "audit"
-	Job      Name = "job"
+	Overview  Name = "overview"
+	Jobs      Name = "jobs"
+	Queues    Name = "queues"
+	Workers   Name = "workers"
+	Schedules Name = "schedules"
+	Errors    Name = "errors"
+	Audit     Name = "audit"
+	Job       Name = "job"
 )
 
 // Names are all screens. Job has no key of its own: it is opened from others.
-func Names() []Name { return []Name{Overview, Jobs, Queues, Workers, Errors, Audit, Job} }
+func Names() []Name { return []Name{Overview, Jobs, Queues, Workers, Schedules, Errors, Audit, Job} }
 
 // View is what a screen looks like.
 type View struct {
@@ -81,6 +82,7 @@ type Selection struct {
 	Job      *jobq.Job         // the same with its args, where they are known
 	Queue    *monitor.Queue
 	Worker   *monitor.Worker
+	Schedule *monitor.Schedule
 	Entry    *monitor.AuditEntry
 	List     string // the command that lists the same jobs
 	Match    string // the filter that finds them, where they are a group
