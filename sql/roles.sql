@@ -47,6 +47,7 @@ grant insert, update, delete on jobq.watcher to jobq_viewer, jobq_admin;
 grant delete on jobq.digest to jobq_viewer, jobq_admin;
 grant execute on function jobq.channel, jobq.watch to jobq_viewer, jobq_worker, jobq_admin;
 grant execute on function jobq.queue_known to jobq_viewer, jobq_admin;
+grant execute on function jobq.error_pattern to jobq_viewer, jobq_worker, jobq_admin; -- a filter may ask for a group of failures
 grant execute on function jobq.wake to jobq_worker, jobq_admin;
 
 -- A worker claims and ends jobs, adds more, and does the janitor's work. It

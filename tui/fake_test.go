@@ -116,7 +116,7 @@ func (f *fake) Minutes(context.Context, time.Duration) ([]monitor.Minute, error)
 	return slices.Clone(f.minutes), f.err
 }
 
-func (f *fake) Failures(context.Context, time.Duration) (monitor.Failures, error) {
+func (f *fake) Failures(context.Context, monitor.FailureQuery) (monitor.Failures, error) {
 	return monitor.Failures{Groups: f.failures}, f.err
 }
 func (f *fake) Silent(context.Context) ([]monitor.SilentRuns, error) { return f.silent, f.err }

@@ -70,7 +70,8 @@ was not reached, it does the rest; if it was, it does as many jobs again.`,
 			if err := bulk.limit(cmd, &params); err != nil {
 				return err
 			}
-			return a.workThrough(cmd, client, params)
+			_, err = a.workThrough(cmd, client, params)
+			return err
 		}),
 	}
 	bulk.addLimits(command.Flags(), "")

@@ -19,7 +19,7 @@ type Reader interface {
 	Session(ctx context.Context) (*monitor.Session, error)
 	Queues(ctx context.Context) ([]monitor.Queue, error)
 	Minutes(ctx context.Context, span time.Duration) ([]monitor.Minute, error)
-	Failures(ctx context.Context, span time.Duration) (monitor.Failures, error)
+	Failures(ctx context.Context, query monitor.FailureQuery) (monitor.Failures, error)
 	Silent(ctx context.Context) ([]monitor.SilentRuns, error)
 	Leader(ctx context.Context) (*monitor.Leader, error)
 	Events(ctx context.Context, before int64, limit int) ([]monitor.Event, error)
@@ -112,9 +112,9 @@ func (p Panel) ask(ctx context.Context, r Reader) (any, error) {
 	case Minutes:
 		return r.Minutes(ctx, time.Hour)
 	case Failures:
-		return r.Failures(ctx, FailuresSpan)
+		return r.Failures(ctx, monitor.FailureQuery{Span: FailuresSpan})
 	case Errors:
-		return r.Failures(ctx, ErrorsSpan)
+		return r.Failures(ctx, monitor.FailureQuery{Span: ErrorsSpan})
 	case Silent:
 		return r.Silent(ctx)
 	case Workers:
