@@ -9,6 +9,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/jobtest"
+	"github.com/jobq-dev/jobq/monitor"
 )
 
 // What an operator sees at a glance agrees with what there is.

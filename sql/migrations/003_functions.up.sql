@@ -54,7 +54,7 @@ create view jobq.job as
 -- A # stands for a text in quotes, a mail address, a uuid, an IPv6 address, and for a
 -- word with a digit in it, together with such words that follow after . , : or -,
 -- which is a number, a time, an id, or another address. An apostrophe within a word
--- opens no quote. What follows code, status, errno, signal, SQLSTATE, HTTP or SMTP
+-- (\u0027) opens no quote. What follows code, status, errno, signal, SQLSTATE, HTTP or SMTP
 -- says which error it is, and stays: that alternative of the expression has a group,
 -- and the # after it is taken away again. Of several alternatives that match at a
 -- place, the longest counts.
@@ -64,7 +64,7 @@ create function jobq.error_pattern(error text) returns text
   language sql immutable parallel safe
   return coalesce(left(regexp_replace(regexp_replace(left(split_part(error, chr(10), 1), 200),
     '((?:code|status|errno|signal|sqlstate|http|smtp)[ :=]{1,2}\w*[0-9]\w*)'
-    '|"[^"]*"|`[^`]*`|(?<!\w)''[^'']*''(?!\w)'
+    '|"[^"]*"|`[^`]*`|(?<!\w)\u0027[^\u0027]*\u0027(?!\w)'
     '|[\w.+-]+@[\w.-]+'
     '|\m[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\M'
     '|\m[0-9a-f]{1,4}(?::[0-9a-f]{0,4}){2,7}'
