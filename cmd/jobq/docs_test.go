@@ -42,6 +42,8 @@ func TestCLIDocs(t *testing.T) {
 		{"`jobq stats --json`, and again and again with `--watch`", overview{}},
 		{"A queue, in `jobq stats --json` and `jobq queues list --json`", monitor.Queue{}},
 		{"What ended of a queue, in `jobq stats --json`", monitor.QueueStats{}},
+		{"A kind, in `jobq kinds list --json`", monitor.Kind{}},
+		{"What came of `jobq kinds pause|resume --json`", kindChanged{}},
 		{"A schedule, in `jobq schedules list --json`, and with `ticks` in `jobq schedules show --json`", monitor.Schedule{}},
 		{"A tick, in `jobq schedules show --json`", monitor.Tick{}},
 		{"What came of `jobq schedules add|pause|resume|rm --json`", scheduleChanged{}},

@@ -63,6 +63,7 @@ func historyCases() []historyCase {
 		{"DefaultPrune", db.DefaultPrune, "'run', 0, 0, 1000", inHand, ""},
 		{"DefaultPrune of leases", db.DefaultPrune, "'past_lease', 0, 0, 1000", inHand, ""},
 		{"DefaultPrune of attempts", db.DefaultPrune, "'attempt', 0, 0, 1000", inHand, ""},
+		{"KindsCrashed", db.KindsCrashed, "'{k}', array[now()], 'janitor'", inHand, "insert into jobq.kind (name, crashes, crashed_at) values ('k', 3, now() - interval '20 hours')"},
 		{"WorkerPrune", db.WorkerPrune, "'5 minutes'", few, ""},
 		// The worker.
 		{"JobEnqueue", db.JobEnqueue, "'k', '{}', 'q1', 0, null, '1 hour', 25, null, null, null, null, null", few, ""},
@@ -115,6 +116,9 @@ func historyCases() []historyCase {
 		{"AuditBegin", db.AuditBegin, "'ann', 'cancel', 'id:>0', null, null, null, null", few, ""},
 		{"QueueAct", db.QueueAct, "'ann', 'pause', 'q1', null", inHand, ""},
 		{"QueueAct on an unknown queue", db.QueueAct, "'ann', 'pause', 'none', null", inHand, ""},
+		{"KindList", db.KindList, "1000, '1 hour'", inHand, ""},
+		{"KindAct", db.KindAct, "'ann', 'kind_pause', 'k', null", few, ""},
+		{"KindAct of a resume", db.KindAct, "'ann', 'kind_resume', 'k', null", few, "insert into jobq.kind (name, paused_at) values ('k', now())"},
 		{"QueueKnown of one in use", db.QueueKnown, "'q1'", few, ""},
 		{"QueueKnown of one that ended long ago", db.QueueKnown, "'monthly'", inHand, "insert into jobq.stat select now() - interval '29 days', 1, 1, 1, 0, 0, 0, 0, 'monthly', 'k'"},
 		{"QueueKnown of no queue", db.QueueKnown, "'none'", inHand, ""},

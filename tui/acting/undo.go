@@ -51,7 +51,8 @@ func noUndo(action jobq.Action) string {
 		return "a worker that drains is not called back: start another"
 	case jobq.ActionScheduleSet, jobq.ActionSchedulePause, jobq.ActionScheduleResume, jobq.ActionScheduleRemove, jobq.ActionScheduleRun:
 		return "what was done to a schedule is not undone: act again instead"
-	case jobq.ActionRequeue, jobq.ActionCancel, jobq.ActionDelete, jobq.ActionEdit, jobq.ActionClone, jobq.ActionPause, jobq.ActionResume, jobq.ActionSettings:
+	case jobq.ActionRequeue, jobq.ActionCancel, jobq.ActionDelete, jobq.ActionEdit, jobq.ActionClone, jobq.ActionPause, jobq.ActionResume,
+		jobq.ActionKindPause, jobq.ActionKindResume, jobq.ActionSettings:
 	}
 	return ""
 }
