@@ -698,7 +698,7 @@ end $$;
 
 -- act_settings changes the settings of the schema that are not null. It returns
 -- the audit row's id, or null when they are so already.
-create function jobq.act_settings(actor text, finished_retention interval, quarantine_crashes integer, note text default null) returns bigint
+create function jobq.act_settings(actor text, finished_retention interval, quarantine_crashes integer default null, note text default null) returns bigint
   language plpgsql
   as $$
 declare
