@@ -21,6 +21,7 @@ type Reader interface {
 	Minutes(ctx context.Context, span time.Duration) ([]monitor.Minute, error)
 	Failures(ctx context.Context, query monitor.FailureQuery) (monitor.Failures, error)
 	Silent(ctx context.Context) ([]monitor.SilentRuns, error)
+	Kinds(ctx context.Context) ([]monitor.Kind, error)
 	Leader(ctx context.Context) (*monitor.Leader, error)
 	Events(ctx context.Context, before int64, limit int) ([]monitor.Event, error)
 	Workers(ctx context.Context) ([]monitor.Worker, error)
@@ -45,6 +46,7 @@ const (
 	Failures // of late
 	Errors   // failures of a day
 	Silent
+	Kinds
 	Workers
 	Leader
 	Events
@@ -60,7 +62,7 @@ const (
 // String is the panel in a message to the operator.
 func (p Panel) String() string {
 	return [PanelEnd]string{
-		"session", "counts", "statistics", "failures", "errors", "silent runs", "workers", "leader", "events", "page", "next page", "rows", "count", "job", "audit",
+		"session", "counts", "statistics", "failures", "errors", "silent runs", "kinds", "workers", "leader", "events", "page", "next page", "rows", "count", "job", "audit",
 	}[p]
 }
 
@@ -117,6 +119,8 @@ func (p Panel) ask(ctx context.Context, r Reader) (any, error) {
 		return r.Failures(ctx, monitor.FailureQuery{Span: ErrorsSpan})
 	case Silent:
 		return r.Silent(ctx)
+	case Kinds:
+		return r.Kinds(ctx)
 	case Workers:
 		return r.Workers(ctx)
 	case Leader:

@@ -425,6 +425,10 @@ func (anything) Failures(context.Context, monitor.FailureQuery) (monitor.Failure
 	return monitor.Failures{Groups: []monitor.Failure{{Queue: "email", Kind: "Send", Error: "smtp \"421\"", Jobs: 3, First: noon, Last: noon, Example: 995}}}, nil
 }
 
+func (anything) Kinds(context.Context) ([]monitor.Kind, error) {
+	return []monitor.Kind{{Name: "Send", Workers: 1}}, nil
+}
+
 func (anything) Silent(context.Context) ([]monitor.SilentRuns, error) {
 	return []monitor.SilentRuns{{Queue: "email", Kind: "Send", Runs: 1, Since: noon, Example: 995}}, nil
 }
