@@ -178,6 +178,11 @@ func TestCrashesWaitForNoOperator(t *testing.T) {
 	require.NoError(t, err)
 	row := db.LeaseReapRow{Kind: "a"}
 	row.ClaimedAt.Time, row.ClaimedAt.Valid = time.Now(), true
-	_, err = q.queries.Quarantine(ctx, []db.LeaseReapRow{row}, "janitor")
+	counting, err := q.pool.Begin(ctx)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, counting.Rollback(ctx)) }()
+	_, err = counting.Exec(ctx, "set local lock_timeout = 0") // what the session says does not matter
+	require.NoError(t, err)
+	_, err = q.schema.Queries(counting).Quarantine(ctx, []db.LeaseReapRow{row}, "janitor")
 	require.ErrorContains(t, err, "lock timeout")
 }
