@@ -47,7 +47,8 @@ func TestQuarantine(t *testing.T) {
 		f.exec("update jobq.stat_delta set minute = minute - interval '10 minutes'")
 		f.exec("update jobq.stat set minute = minute - interval '10 minutes'")
 		require.NoError(t, pgtest.InsertRunning(ctx, f.pool, 1, pgtest.Columns{
-			"kind": "'Encode'", "started_at": "now() - interval '1 minute'", "lease_expires_at": "now() - interval '1 second'"}))
+			"kind": "'Encode'", "started_at": "now() - interval '1 minute'", "lease_expires_at": "now() - interval '1 second'",
+		}))
 		require.Eventually(t, func() bool { return kind("Encode").Crashes == crash }, patience, 5*time.Millisecond)
 	}
 	require.Eventually(t, func() bool { mu.Lock(); defer mu.Unlock(); return len(told) == 1 }, patience, 5*time.Millisecond)

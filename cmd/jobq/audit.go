@@ -85,7 +85,7 @@ func newUndoCommand(a *app) *cobra.Command {
 		Short: "Take an action back, on the jobs that nothing has happened to since",
 		Long: `Take an action back, on the jobs that nothing has happened to since. It works in steps of
 1000 jobs; if it was stopped, give the command again and it goes on. A pause or resume is
-taken back if its queue was neither paused nor resumed since, and a change of settings if
+taken back if its queue, or kind, was neither paused nor resumed since, and a change of settings if
 there was no later one.`,
 		Example: `  jobq audit      # shows the ids
   jobq undo 17`,

@@ -21,7 +21,7 @@ func TestErrorPattern(t *testing.T) {
 		"dial [#]:#: timeout":                    {"dial [2001:db8::1]:5432: timeout", "dial [fe80:0:0:abcd::1]:80: timeout"},
 		"job # is gone":                          {"job 550e8400-e29b-41d4-a716-446655440000 is gone", "job abcdefab-cdef-abcd-efab-cdefabcdefab is gone", "job 0xdeadBEEF1 is gone", "job 7 is gone", "job ch_3MmlLrLk0B15 is gone"},
 		"can't open #: it doesn't exist":         {"can't open 'a b': it doesn't exist", `can't open "c": it doesn't exist`, "can't open `d e`: it doesn't exist"},
-		"the users' job and the owners' key":    {"the users' job and the owners' key"},
+		"the users' job and the owners' key":     {"the users' job and the owners' key"},
 		"mail to # bounced after #":              {"mail to ann.lee+x@example.co.uk bounced after 1m30.5s", "mail to b@c.org bounced after 45ms"},
 		"at # it was late":                       {"at 2026-01-02T15:04:05.123Z it was late", "at 12:30 it was late"},
 		"lease expired: worker web-# is silent":  {"lease expired: worker web-1-4711-0a1b2c3d is silent"},
