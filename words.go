@@ -43,7 +43,8 @@ const (
 	RedeliverHead Redelivery = "head"
 )
 
-// Action is what a person does to jobs or queues, as the audit names it.
+// Action is what a person does to jobs, queues or kinds, as the audit names it; and
+// ActionKindPause what jobq does itself, as the actor "jobq".
 type Action string
 
 // The actions. Package operator takes them.
@@ -58,6 +59,9 @@ const (
 	ActionDrain    Action = "drain"
 	ActionSettings Action = "settings"
 	ActionUndo     Action = "undo"
+
+	ActionKindPause  Action = "kind_pause"
+	ActionKindResume Action = "kind_resume"
 
 	ActionScheduleSet    Action = "schedule_set"
 	ActionSchedulePause  Action = "schedule_pause"

@@ -16,6 +16,7 @@ type Event struct {
 	Type      monitor.EventType
 	JanitorID string
 	Job       *Stalled // of monitor.EventStalled
+	Kind      string   // of monitor.EventQuarantined: the kind that is paused
 	Err       error    // of monitor.EventError, and why leadership was lost
 }
 
@@ -40,7 +41,7 @@ func (j *Janitor) tell(ctx context.Context, event Event) {
 		j.config.OnEvent(event)
 		j.telling.Unlock()
 	}
-	if event.Job != nil {
+	if event.Job != nil || event.Kind != "" {
 		return
 	}
 	message := ""

@@ -17,6 +17,8 @@ const (
 	// locked, since each look for it reads all of lease, and while another
 	// janitor is always at work.
 	stuckDelayMax = time.Second
+	// quarantineTimeout bounds how long recovery waits while crashes are counted.
+	quarantineTimeout = 3 * time.Second
 	// restShare is how much longer it rests than it has worked, up to stuckDelay,
 	// when jobs come due in quick succession: they are promoted together then.
 	restShare = 4
@@ -203,6 +205,7 @@ func (p *passes) reap(ctx context.Context) (more bool, err error) {
 	for _, job := range reaped {
 		p.stalled(ctx, job)
 	}
+	p.quarantine(ctx, reaped)
 	p.reaped, p.taken = p.reaped+len(reaped), p.taken+int64(len(reaped))
 	if len(reaped) == p.janitor.config.ReapBatch {
 		return true, nil
@@ -231,6 +234,21 @@ func (p *passes) lookForMore(ctx context.Context, foundNone bool) (more bool, er
 		return true, nil
 	}
 	return false, nil
+}
+
+// quarantine pauses a kind whose workers crash in a row. It is no part of recovery,
+// which goes on without it: what was missed this time is counted with the next crash.
+func (p *passes) quarantine(ctx context.Context, reaped []db.LeaseReapRow) {
+	ctx, cancel := context.WithTimeout(ctx, quarantineTimeout)
+	defer cancel()
+	quarantined, err := p.queries.Quarantine(ctx, reaped, p.janitor.id)
+	if err != nil {
+		p.janitor.log.Warn("crashes not counted", "error", err)
+	}
+	for _, kind := range quarantined {
+		p.janitor.log.Warn("kind quarantined: its workers crash", "kind", kind.Kind, "crashes", kind.Crashes)
+		p.janitor.tell(ctx, Event{Type: monitor.EventQuarantined, Kind: kind.Kind})
+	}
 }
 
 func (p *passes) stalled(ctx context.Context, job db.LeaseReapRow) {

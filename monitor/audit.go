@@ -20,7 +20,7 @@ type AuditEntry struct {
 	At     time.Time   `json:"at"`
 	Actor  string      `json:"actor"`
 	Action jobq.Action `json:"action"`
-	Target string      `json:"target,omitempty"` // the filter, the queue, the worker or the schedule
+	Target string      `json:"target,omitempty"` // the filter, the queue, the kind, the worker or the schedule
 	Note   string      `json:"note,omitempty"`
 	// Change is what an edit, a clone, SetQueue, SetSettings or SetSchedule has set, by
 	// the names of columns. Args of more than 1000 bytes are "..." in it.

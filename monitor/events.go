@@ -18,6 +18,7 @@ type EventType string
 const (
 	EventStalled            EventType = "stalled"             // a lease ended, and its job was taken away
 	EventOrphaned           EventType = "orphaned"            // a job was taken from a worker that is proven dead
+	EventQuarantined        EventType = "quarantined"         // a kind was paused, since its workers crash
 	EventLeadershipAcquired EventType = "leadership_acquired" // a janitor has become the leader
 	EventLeadershipLost     EventType = "leadership_lost"     // it is not any more; the message says why
 	EventLeadershipReleased EventType = "leadership_released" // it has stopped as it was told to

@@ -1,21 +1,29 @@
 package monitor
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/internal/dberror"
 	"github.com/jobq-dev/jobq/internal/filter"
+	"github.com/jobq-dev/jobq/internal/storable"
 )
 
 // Failure is a group of jobs that have failed: those of one queue and kind, for
 // the same reason.
 type Failure struct {
-	Queue   string    `json:"queue"`
-	Kind    string    `json:"kind"`
-	Error   string    `json:"error"` // its first words
+	// ID is made of Queue, Kind and Error, and so is the same whenever, and wherever,
+	// the group is looked at: 8 hexadecimal digits.
+	ID    string `json:"id"`
+	Queue string `json:"queue"`
+	Kind  string `json:"kind"`
+	// Error is what the errors have in common: the first 60 characters of the first
+	// line, with # for numbers, ids, addresses and what is in quotes.
+	Error   string    `json:"error"`
 	Jobs    int64     `json:"jobs"`
 	First   time.Time `json:"first"`   // when the first of them failed
 	Last    time.Time `json:"last"`    // and the last
@@ -38,24 +46,52 @@ type Failures struct {
 	Left int64 `json:"left,omitempty"`
 }
 
-// failuresMax is how many jobs that did not succeed Failures looks at, and
-// failureGroupsMax how many groups it returns.
+// FailuresMax is how many jobs that did not succeed Failures looks at.
+const FailuresMax = 10_000
+
+// failureGroupsMax bounds the groups of one call, and failureGroups is how many it
+// returns unless told otherwise.
 const (
-	failuresMax      = 10_000
-	failureGroupsMax = 100
+	failureGroupsMax = 1000
+	failureGroups    = 100
 )
 
+// FailureQuery says which groups of failures are wanted. What is empty chooses nothing.
+type FailureQuery struct {
+	Span  time.Duration // how far back; needed, and positive
+	Queue string
+	Kind  string
+	ID    string // of one group
+	Limit int    // groups, 1 to 1000; 0 means 100
+}
+
 // Failures groups the failures within the span, most frequent first: those among
-// the last 10,000 jobs that did not succeed.
-func (m *Monitor) Failures(ctx context.Context, span time.Duration) (Failures, error) {
-	rows, err := m.queries.FailuresByError(ctx, failureGroupsMax, db.Interval(span), failuresMax)
+// the last FailuresMax jobs that did not succeed. ErrInvalid if the span or the limit
+// is beyond its bounds.
+func (m *Monitor) Failures(ctx context.Context, query FailureQuery) (Failures, error) {
+	limit := cmp.Or(query.Limit, failureGroups)
+	switch {
+	case query.Span <= 0:
+		return Failures{}, fmt.Errorf("failures: %w: span must be positive, not %s", jobq.ErrInvalid, query.Span)
+	case limit < 1 || limit > failureGroupsMax:
+		return Failures{}, fmt.Errorf("failures: %w: limit must be 1 to %d, not %d", jobq.ErrInvalid, failureGroupsMax, limit)
+	}
+	for name, text := range map[string]string{"queue": query.Queue, "kind": query.Kind, "id": query.ID} {
+		if err := storable.Text(name, text); err != nil {
+			return Failures{}, fmt.Errorf("failures: %w: %w", jobq.ErrInvalid, err)
+		}
+	}
+	rows, err := m.queries.FailuresByError(ctx, db.FailuresByErrorParams{
+		Queue: query.Queue, Kind: query.Kind, GroupID: query.ID, Span: db.Interval(query.Span), RowCount: FailuresMax,
+		GroupCount: int32(limit), // #nosec G115 -- checked above
+	})
 	if err != nil {
 		return Failures{}, dberror.Wrap(m.schema, "failures", err)
 	}
 	failures := Failures{Groups: make([]Failure, len(rows))}
 	for i, row := range rows {
-		failures.Groups[i] = Failure{row.Queue, row.Kind, row.Error, row.Jobs, row.First.Time.UTC(), row.Last.Time.UTC(), row.Example}
-		failures.More, failures.Left = row.Looked >= failuresMax, row.Groups-int64(len(rows))
+		failures.Groups[i] = Failure{row.ID, row.Queue, row.Kind, row.Error, row.Jobs, row.First.Time.UTC(), row.Last.Time.UTC(), row.Example}
+		failures.More, failures.Left = row.Looked >= FailuresMax, row.Groups-int64(len(rows))
 	}
 	return failures, nil
 }

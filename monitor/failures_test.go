@@ -12,10 +12,11 @@ import (
 	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/internal/jobtest"
 	"github.com/jobq-dev/jobq/internal/pgtest"
+	"github.com/jobq-dev/jobq/monitor"
 	"github.com/jobq-dev/jobq/operator"
 )
 
-// A group of failures is of one queue, kind and error, whose first words are the
+// A group of failures is of one queue, kind and error, whose pattern is the
 // reason, and its filter finds the jobs of the group and no others, whatever the
 // error is made of.
 func TestFailureGroups(t *testing.T) {
@@ -40,7 +41,7 @@ func TestFailureGroups(t *testing.T) {
 		w.Fail(group[0], group[1], group[2]+"\nline 2")
 	}
 	w.Fail("q", "A", long+"2") // the first words are the same
-	failures, err := w.Monitor.Failures(ctx, time.Hour)
+	failures, err := w.Monitor.Failures(ctx, monitor.FailureQuery{Span: time.Hour})
 	require.NoError(t, err)
 	require.Len(t, failures.Groups, len(groups))
 	require.False(t, failures.More)
@@ -59,7 +60,7 @@ func TestFailureGroups(t *testing.T) {
 	}
 	_, err = w.Operator.Bulk(ctx, operator.BulkParams{Action: jobq.ActionRequeue, Filter: jobq.Filter{Match: failures.Groups[0].Filter()}})
 	require.NoError(t, err)
-	failures, err = w.Monitor.Failures(ctx, time.Hour)
+	failures, err = w.Monitor.Failures(ctx, monitor.FailureQuery{Span: time.Hour})
 	require.NoError(t, err)
 	require.Len(t, failures.Groups, len(groups)-1, "what was requeued has not failed any more")
 }

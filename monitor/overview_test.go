@@ -31,7 +31,7 @@ func TestOverview(t *testing.T) {
 		require.EqualValues(t, 1, counts[queue.Name], queue.Name)
 		require.Equal(t, queue.Available > 0, queue.HeadRunAt != nil, queue.Name)
 	}
-	failures, err := w.Monitor.Failures(ctx, time.Hour)
+	failures, err := w.Monitor.Failures(ctx, monitor.FailureQuery{Span: time.Hour})
 	require.NoError(t, err)
 	require.Len(t, failures.Groups, 1)
 	require.Equal(t, "no luck", failures.Groups[0].Error)

@@ -15,10 +15,14 @@ type Settings struct {
 	// were cancelled, with their attempts: 1 day to 10 years, 7 days by default.
 	// They go by whole days (UTC), so that the last one is kept up to a day longer.
 	FinishedRetention time.Duration `json:"finished_retention_ns"`
+	// QuarantineCrashes is after how many crashes in a row of the workers that run it a
+	// kind is paused: up to 1000, 5 by default; 0: never. Docs/guarantees.md says what
+	// counts as a crash.
+	QuarantineCrashes int `json:"quarantine_crashes"`
 }
 
 // Settings returns the settings of the schema.
 func (m *Monitor) Settings(ctx context.Context) (Settings, error) {
-	retention, err := m.queries.SettingGet(ctx)
-	return Settings{FinishedRetention: db.Milliseconds(retention)}, dberror.Wrap(m.schema, "settings", err)
+	row, err := m.queries.SettingGet(ctx)
+	return Settings{FinishedRetention: db.Milliseconds(row.FinishedRetentionMs), QuarantineCrashes: int(row.QuarantineCrashes)}, dberror.Wrap(m.schema, "settings", err)
 }

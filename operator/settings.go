@@ -2,7 +2,10 @@ package operator
 
 import (
 	"context"
+	"math"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/internal/dberror"
@@ -11,6 +14,7 @@ import (
 // SettingsChange changes settings of the schema: those that are not nil.
 type SettingsChange struct {
 	FinishedRetention *time.Duration
+	QuarantineCrashes *int
 }
 
 // SetSettings changes settings of the schema in the operator's name.
@@ -23,8 +27,12 @@ func (o *Operator) SetSettings(ctx context.Context, change SettingsChange) (audi
 	if err := o.checkTexts(operation); err != nil {
 		return 0, err
 	}
+	var crashes pgtype.Int4
+	if change.QuarantineCrashes != nil { // what does not fit is as wrong as what does
+		crashes = pgtype.Int4{Int32: int32(max(min(*change.QuarantineCrashes, math.MaxInt32), math.MinInt32)), Valid: true} // #nosec G115 -- bounded here
+	}
 	auditID, err = dberror.Retry(ctx, func() (int64, error) {
-		return o.queries.SettingSet(ctx, o.actor, db.IntervalPointer(change.FinishedRetention))
+		return o.queries.SettingSet(ctx, o.actor, db.IntervalPointer(change.FinishedRetention), crashes)
 	})
 	return auditID, dberror.Wrap(o.schema, operation, err)
 }

@@ -20,9 +20,9 @@ import (
 // nothing could be taken back can be undone later. Of a job that was deleted, the
 // latest 100 attempts come back. ErrNotFound if there is no such
 // action, ErrConflict if it is undone already, an undo itself, a drain, a run of a
-// schedule, a pause or resume of a queue that was paused or resumed since, a change
-// of settings that were changed since, or an action on a schedule that something
-// like it was done to since.
+// schedule, a pause or resume of a queue or a kind that was paused or resumed since,
+// a change of settings that were changed since, or an action on a schedule that
+// something like it was done to since.
 func (o *Operator) Undo(ctx context.Context, auditID int64) (*Acted, error) {
 	operation := fmt.Sprintf("undo action %d", auditID)
 	undone := &Acted{}

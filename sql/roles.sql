@@ -41,7 +41,7 @@ grant execute on function
 -- A viewer reads everything, args too, and says that it watches.
 grant select on
   jobq.pending, jobq.run, jobq.lease, jobq.past_lease, jobq.progress, jobq.attempt, jobq.payload, jobq.unique_key, jobq.output, jobq.queue,
-  jobq.worker, jobq.event, jobq.setting, jobq.stat, jobq.stat_delta, jobq.audit, jobq.audit_job, jobq.watcher, jobq.digest,
+  jobq.kind, jobq.worker, jobq.event, jobq.setting, jobq.stat, jobq.stat_delta, jobq.audit, jobq.audit_job, jobq.watcher, jobq.digest,
   jobq.schedule, jobq.schedule_tick, jobq.job, jobq.stats, jobq.job_id_seq, jobq.position_seq, jobq.lease_number_seq, jobq.waiting_seq
   to jobq_viewer, jobq_admin;
 grant insert, update, delete on jobq.watcher to jobq_viewer, jobq_admin;
@@ -51,6 +51,7 @@ grant execute on function jobq.queue_known to jobq_viewer, jobq_admin;
 grant execute on function
   jobq.why, jobq.why_session, jobq.why_row_locked, jobq.why_table_locked, jobq.why_janitor, jobq.why_before, jobq.why_waiting, jobq.why_running, jobq.why_ended
   to jobq_viewer, jobq_admin;
+grant execute on function jobq.error_pattern to jobq_viewer, jobq_worker, jobq_admin; -- a filter may ask for a group of failures
 grant execute on function jobq.wake to jobq_worker, jobq_admin;
 
 -- A worker claims and ends jobs, adds more, and does the janitor's work. It
@@ -59,7 +60,7 @@ grant select, insert, update, delete on
   jobq.pending, jobq.run, jobq.lease, jobq.past_lease, jobq.progress, jobq.attempt, jobq.payload, jobq.unique_key, jobq.output,
   jobq.worker, jobq.event, jobq.stat, jobq.stat_delta, jobq.watcher, jobq.digest
   to jobq_worker;
-grant select on jobq.queue, jobq.setting, jobq.job, jobq.stats to jobq_worker;
+grant select on jobq.queue, jobq.kind, jobq.setting, jobq.job, jobq.stats to jobq_worker;
 -- Of a schedule it writes what became of its ticks, and nothing that people set.
 grant select on jobq.schedule to jobq_worker;
 grant update (cursor_at, due_at, last_tick_at, last_job_id, failures, error, error_at) on jobq.schedule to jobq_worker;
@@ -71,7 +72,7 @@ grant usage on sequence jobq.lease_number_seq to jobq_worker, jobq_admin; -- wha
 grant execute on function jobq.lease_id_next, jobq.run_end to jobq_worker, jobq_admin;
 grant execute on function jobq.lease_day to jobq_worker, jobq_viewer, jobq_admin; -- lists of what ended lately
 grant execute on function
-  jobq.backoff_delay, jobq.runs_over, jobq.partition_add, jobq.partition_prune, jobq.payload_prune, jobq.default_prune, jobq.history_analyze, jobq.audit_prune, jobq.tell
+  jobq.backoff_delay, jobq.runs_over, jobq.partition_add, jobq.partition_prune, jobq.payload_prune, jobq.default_prune, jobq.history_analyze, jobq.audit_prune, jobq.kinds_crashed, jobq.tell
   to jobq_worker;
 
 -- An admin does what operators do: acts on jobs and queues, and has it
@@ -85,7 +86,7 @@ grant insert, update, delete on jobq.pending, jobq.attempt, jobq.payload, jobq.u
 grant insert, delete, update (cancel_requested_at) on jobq.run to jobq_admin;
 grant insert on jobq.past_lease to jobq_admin;
 grant delete on jobq.progress to jobq_admin;
-grant insert, update, delete on jobq.queue to jobq_admin;
+grant insert, update, delete on jobq.queue, jobq.kind to jobq_admin;
 grant insert on jobq.stat_delta to jobq_admin;
 grant insert, update, delete on jobq.audit, jobq.audit_job to jobq_admin;
 grant insert, update, delete on jobq.schedule to jobq_admin;
@@ -95,7 +96,7 @@ grant execute on function
   jobq.job_problem, jobq.object_problem, jobq.unique_key_take, jobq.unique_keys_take, jobq.unique_key_refuse, jobq.unique_keys_release,
   jobq.job_exists, jobq.moving_refuse, jobq.cancel, jobq.args_require, jobq.running_refuse, jobq.requeue, jobq.delete_job, jobq.job_lock, jobq.job_edit,
   jobq.audit_begin, jobq.audit_begin_many, jobq.audit_resume,
-  jobq.change_problem, jobq.act_problem, jobq.act, jobq.act_clone, jobq.act_drain, jobq.act_queue, jobq.act_settings, jobq.act_queue_set, jobq.run_restore, jobq.undo_job, jobq.undo_whole, jobq.undo,
+  jobq.change_problem, jobq.act_problem, jobq.act, jobq.act_clone, jobq.act_drain, jobq.act_queue, jobq.act_kind, jobq.act_settings, jobq.act_queue_set, jobq.run_restore, jobq.undo_job, jobq.undo_whole, jobq.undo,
   jobq.schedule_problem, jobq.schedule_record, jobq.schedule_wishes, jobq.schedule_put, jobq.schedule_lock, jobq.schedule_undo,
   jobq.schedule_set, jobq.schedule_pause, jobq.schedule_resume, jobq.schedule_remove, jobq.schedule_run
   to jobq_admin;

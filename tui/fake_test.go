@@ -119,10 +119,11 @@ func (f *fake) Minutes(context.Context, time.Duration) ([]monitor.Minute, error)
 	return slices.Clone(f.minutes), f.err
 }
 
-func (f *fake) Failures(context.Context, time.Duration) (monitor.Failures, error) {
+func (f *fake) Failures(context.Context, monitor.FailureQuery) (monitor.Failures, error) {
 	return monitor.Failures{Groups: f.failures}, f.err
 }
 func (f *fake) Silent(context.Context) ([]monitor.SilentRuns, error) { return f.silent, f.err }
+func (f *fake) Kinds(context.Context) ([]monitor.Kind, error)        { return nil, f.err }
 func (f *fake) Workers(context.Context) ([]monitor.Worker, error)    { return f.workers, f.err }
 func (f *fake) Events(context.Context, int64, int) ([]monitor.Event, error) {
 	return []monitor.Event{

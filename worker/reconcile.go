@@ -77,6 +77,18 @@ func (w *Worker) reconcile(ctx context.Context) error {
 	return err
 }
 
+// quarantine pauses a kind whose workers crash in a row. Recovery does not depend on
+// it: what was missed this time is counted with the next crash.
+func (w *Worker) quarantine(ctx context.Context, reaped []db.LeaseReapRow) {
+	quarantined, err := w.queries.Quarantine(ctx, reaped, w.id)
+	if err != nil {
+		w.log.Warn("crashes not counted", "error", err)
+	}
+	for _, kind := range quarantined {
+		w.log.Warn("kind quarantined: its workers crash", "kind", kind.Kind, "crashes", kind.Crashes)
+	}
+}
+
 // recover takes all jobs away from the owners, a batch in each transaction,
 // and forgets the owners.
 func (w *Worker) recover(ctx context.Context, owners []string) (total int, err error) {
@@ -84,6 +96,9 @@ func (w *Worker) recover(ctx context.Context, owners []string) (total int, err e
 		err := bounded(ctx, func(ctx context.Context) error {
 			reaped, err := w.schema.Reap(ctx, w.pool, owners, orphanBatch, w.id)
 			total, more = total+len(reaped), len(reaped) == orphanBatch
+			if err == nil {
+				w.quarantine(ctx, reaped)
+			}
 			return err
 		})
 		if err != nil {

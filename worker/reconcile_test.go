@@ -153,6 +153,23 @@ func TestReconcileHost(t *testing.T) {
 	require.NotContains(t, h.startOnce(""), "recovered", "nothing is left to recover, and nothing is said")
 }
 
+// A worker that starts again after each crash counts the crashes that it finds, and
+// pauses the kind that they come from.
+func TestReconcileQuarantines(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	pool := h.client.Pool()
+	exec(t, pool, "update jobq.setting set quarantine_crashes = 2")
+	h.worker("first", h.dead(), true, 0)
+	require.NotContains(t, h.startOnce(""), "quarantined")
+	exec(t, pool, "update jobq.kind set crashed_at = crashed_at - interval '10 minutes'")
+	h.worker("second", h.dead(), true, 0)
+	require.Contains(t, h.startOnce(""), `msg="kind quarantined: its workers crash"`)
+	var kind string
+	require.NoError(t, pool.QueryRow(context.Background(), "select name from jobq.kind where paused_by = 'jobq'").Scan(&kind))
+	require.Equal(t, "old", kind)
+}
+
 // A thousand restarts beside a live sibling recover a thousand times the dead
 // one's job, and never the sibling's.
 func TestReconcileLeavesSiblings(t *testing.T) {

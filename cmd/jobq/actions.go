@@ -46,7 +46,8 @@ func (a *app) newActionCommand(action jobq.Action, short, long string) *cobra.Co
 			return a.withClient(func(cmd *cobra.Command, _ []string, client *jobq.Client) error {
 				switch {
 				case bulk.filter != "":
-					return a.runBulk(cmd, client, operator.BulkParams{Action: action, Filter: jobq.Filter{Match: bulk.filter}}, bulk)
+					_, err := a.runBulk(cmd, client, operator.BulkParams{Action: action, Filter: jobq.Filter{Match: bulk.filter}}, bulk)
+					return err
 				case bulk.dryRun:
 					return a.wouldAct(cmd, client, action, targets)
 				}

@@ -70,7 +70,8 @@ was not reached, it does the rest; if it was, it does as many jobs again.`,
 			if err := bulk.limit(cmd, &params); err != nil {
 				return err
 			}
-			return a.workThrough(cmd, client, params)
+			_, err = a.workThrough(cmd, client, params)
+			return err
 		}),
 	}
 	bulk.addLimits(command.Flags(), "")
@@ -84,8 +85,8 @@ func newUndoCommand(a *app) *cobra.Command {
 		Short: "Take an action back, on the jobs that nothing has happened to since",
 		Long: `Take an action back, on the jobs that nothing has happened to since. It works in steps of
 1000 jobs; if it was stopped, give the command again and it goes on. A pause or resume is
-taken back if its queue was neither paused nor resumed since, and a change of settings if
-there was no later one. So is what was done to a schedule, but for running it.`,
+taken back if its queue, or kind, was neither paused nor resumed since, and a change of settings
+if there was no later one. So is what was done to a schedule, but for running it.`,
 		Example: `  jobq audit      # shows the ids
   jobq undo 17`,
 		Args: exactArgs(1),

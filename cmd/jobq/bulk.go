@@ -72,17 +72,18 @@ func (b *bulkFlags) targetsOf(cmd *cobra.Command, args []string) ([]operator.Tar
 	return targets, nil
 }
 
-// runBulk acts on what a filter matches, after it has asked.
-func (a *app) runBulk(cmd *cobra.Command, client *jobq.Client, params operator.BulkParams, flags bulkFlags) error {
+// runBulk acts on what a filter matches, after it has asked, and returns how far it
+// came.
+func (a *app) runBulk(cmd *cobra.Command, client *jobq.Client, params operator.BulkParams, flags bulkFlags) (none operator.BulkProgress, err error) {
 	if err := flags.limit(cmd, &params); err != nil {
-		return err
+		return none, err
 	}
 	if err := flags.canAsk(cmd, params.Action); err != nil {
-		return err
+		return none, err
 	}
 	snapshot, err := a.operator(client).BulkSnapshot(cmd.Context(), params.Action, params.Filter)
 	if err != nil {
-		return err
+		return none, err
 	}
 	params.Snapshot = snapshot
 	count, matches := snapshot.Count, format.Count(snapshot.Count, "job")
@@ -94,11 +95,11 @@ func (a *app) runBulk(cmd *cobra.Command, client *jobq.Client, params operator.B
 		matches = format.Capped(count) + " jobs"
 	}
 	if flags.dryRun {
-		return a.sayWould(cmd, params.Action, count, matches)
+		return none, a.sayWould(cmd, params.Action, count, matches)
 	}
 	if !flags.yes {
 		if err := askForBulk(cmd, params.Action, matches); err != nil {
-			return err
+			return none, err
 		}
 	}
 	return a.workThrough(cmd, client, params)
@@ -120,7 +121,7 @@ func (b *bulkFlags) limit(cmd *cobra.Command, params *operator.BulkParams) (err 
 
 // workThrough runs an action by filter, or goes on with one, and says how far
 // it comes.
-func (a *app) workThrough(cmd *cobra.Command, client *jobq.Client, params operator.BulkParams) error {
+func (a *app) workThrough(cmd *cobra.Command, client *jobq.Client, params operator.BulkParams) (operator.BulkProgress, error) {
 	verb := string(params.Action)
 	if params.Resume > 0 {
 		verb = fmt.Sprintf("action %d", params.Resume)
@@ -140,9 +141,9 @@ func (a *app) workThrough(cmd *cobra.Command, client *jobq.Client, params operat
 	}
 	// What is in conflict is undone, or somebody else goes on with it.
 	if err != nil && progress.AuditID > 0 && !errors.Is(err, jobq.ErrConflict) {
-		return fmt.Errorf("%s stopped before its end, go on with jobq audit resume %d: %w", verb, progress.AuditID, err)
+		return progress, fmt.Errorf("%s stopped before its end, go on with jobq audit resume %d: %w", verb, progress.AuditID, err)
 	}
-	return err
+	return progress, err
 }
 
 // canAsk says whether somebody reads questions and can answer them. Actions by

@@ -104,7 +104,8 @@ always keeps its unique key.
 			return a.withClient(func(cmd *cobra.Command, _ []string, client *jobq.Client) error {
 				switch {
 				case bulk.filter != "":
-					return a.runBulk(cmd, client, operator.BulkParams{Action: jobq.ActionEdit, Filter: jobq.Filter{Match: bulk.filter}, Change: change}, bulk)
+					_, err := a.runBulk(cmd, client, operator.BulkParams{Action: jobq.ActionEdit, Filter: jobq.Filter{Match: bulk.filter}, Change: change}, bulk)
+					return err
 				case bulk.dryRun:
 					return a.wouldAct(cmd, client, jobq.ActionEdit, targets)
 				case change.IsEmpty():

@@ -14,7 +14,7 @@ func newEventsCommand(a *app) *cobra.Command {
 	limit := 50
 	command := &cobra.Command{
 		Use:   "events",
-		Short: "List what janitors saw and did: stalled and orphaned jobs, leadership, errors",
+		Short: "List what janitors saw and did: stalled and orphaned jobs, quarantined kinds, leadership, errors",
 		Example: `  jobq events
   jobq events --limit 1000 --json
   jobq events --before 4711`,

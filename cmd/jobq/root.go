@@ -39,8 +39,8 @@ JOBQ_DATABASE_URL, DATABASE_URL, JOBQ_CONTEXT, and libpq's variables such as PGH
 "jobq contexts" lists the names for --context. Without a database, try "jobq dev" or
 "jobq demo".
 
-Exit codes: 0 ok, 1 error, 2 usage or invalid value, 3 no such job, queue, schedule,
-worker or action, 4 conflict, such as a job that runs or a unique key that is taken.`,
+Exit codes: 0 ok, 1 error, 2 usage or invalid value, 3 no such job, queue, kind,
+schedule, worker or action, 4 conflict, such as a job that runs or a unique key that is taken.`,
 		Example: `  jobq migrate up
   jobq enqueue hello '{"name": "world"}'
   jobq worker --run hello='cat'
@@ -67,9 +67,9 @@ worker or action, 4 conflict, such as a job that runs or a unique key that is ta
 			root.AddCommand(command)
 		}
 	}
-	add("jobs", newEnqueueCommand(a), newListCommand(a), newShowCommand(a), newWhyCommand(a), newLogsCommand(a), newRequeueCommand(a), newCancelCommand(a),
+	add("jobs", newEnqueueCommand(a), newListCommand(a), newShowCommand(a), newWhyCommand(a), newLogsCommand(a), newErrorsCommand(a), newRequeueCommand(a), newCancelCommand(a),
 		newDeleteCommand(a), newEditCommand(a), newCloneCommand(a), newUndoCommand(a), newAuditCommand(a), newStatsCommand(a))
-	add("run", newTUICommand(a), newWorkerCommand(a), newJanitorCommand(a), newQueuesCommand(a), newSchedulesCommand(a), newWorkersCommand(a), newEventsCommand(a),
+	add("run", newTUICommand(a), newWorkerCommand(a), newJanitorCommand(a), newQueuesCommand(a), newKindsCommand(a), newSchedulesCommand(a), newWorkersCommand(a), newEventsCommand(a),
 		newJobCommand())
 	add("setup", newMigrateCommand(a), newSettingsCommand(a), newDevCommand(a), newDemoCommand(a), newBenchCommand(a), newContextsCommand(a), newVersionCommand(a))
 	root.SetHelpCommand(newHelpCommand())

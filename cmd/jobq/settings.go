@@ -1,9 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -16,21 +17,39 @@ import (
 // schemaSetting is a setting of the whole schema, as people name it.
 type schemaSetting struct {
 	name, help string
-	get        func(monitor.Settings) time.Duration
-	change     func(time.Duration) operator.SettingsChange
-	// shorter says what is lost for good when the value becomes less.
-	shorter string
+	get        func(monitor.Settings) string
+	change     func(text string) (operator.SettingsChange, error)
+	// loses says what is lost for good when the setting changes; nil, or empty, for
+	// nothing.
+	loses func(before monitor.Settings, change operator.SettingsChange) string
 }
 
 func schemaSettings() []schemaSetting {
 	return []schemaSetting{{
 		name: "finished_retention",
 		help: "how long jobs are kept that have completed, failed or were cancelled: 1d to 10 years",
-		get:  func(s monitor.Settings) time.Duration { return s.FinishedRetention },
-		change: func(duration time.Duration) operator.SettingsChange {
-			return operator.SettingsChange{FinishedRetention: &duration}
+		get:  func(s monitor.Settings) string { return when.FormatDuration(s.FinishedRetention) },
+		change: func(text string) (operator.SettingsChange, error) {
+			duration, err := when.ParseDuration(text)
+			return operator.SettingsChange{FinishedRetention: &duration}, err
 		},
-		shorter: "jobs that have ended longer ago are deleted within minutes, and no undo brings them back",
+		loses: func(before monitor.Settings, change operator.SettingsChange) string {
+			if *change.FinishedRetention >= before.FinishedRetention {
+				return ""
+			}
+			return "jobs that have ended longer ago are deleted within minutes, and no undo brings them back"
+		},
+	}, {
+		name: "quarantine_crashes",
+		help: "after how many crashes in a row of its workers a kind is paused: 1 to 1000; 0 for never",
+		get:  func(s monitor.Settings) string { return strconv.Itoa(s.QuarantineCrashes) },
+		change: func(text string) (operator.SettingsChange, error) {
+			crashes, err := strconv.Atoi(text)
+			if err != nil {
+				err = errors.New("must be a number from 0 to 1000")
+			}
+			return operator.SettingsChange{QuarantineCrashes: &crashes}, err
+		},
 	}}
 }
 
@@ -43,22 +62,26 @@ func settingNamed(name string) (schemaSetting, error) {
 		}
 		names = append(names, setting.name)
 	}
-	return schemaSetting{}, usagef("no setting %q: there is %s%s", name, strings.Join(names, ", "), didYouMean(name, names))
+	return schemaSetting{}, usagef("no setting %q: there are %s%s", name, strings.Join(names, ", "), didYouMean(name, names))
 }
 
 func newSettingsCommand(a *app) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "settings [NAME]",
-		Short: "Show and change how long finished jobs are kept",
+		Short: "Show and change what holds for all queues",
 		Long: `Show the settings of the whole schema, which every janitor obeys. Those of a queue are
 in "jobq queues show".
 
 finished_retention is how long jobs are kept that have completed, failed or were
 cancelled, with their attempts and output: 7d by default, 1d to 10 years. Jobs go by
 whole days (UTC), so that the last ones are kept up to a day longer. A job that waits
-or runs is never removed.`,
+or runs is never removed.
+
+quarantine_crashes is after how many crashes in a row of the workers that run it a kind is
+paused: 5 by default, 0 for never. "jobq kinds resume" lets it go on.`,
 		Example: `  jobq settings
-  jobq settings set finished_retention 30d`,
+  jobq settings set finished_retention 30d
+  jobq settings set quarantine_crashes 3`,
 		Args: rangeArgs(0, 1),
 		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
 			shown := schemaSettings()
@@ -78,7 +101,7 @@ or runs is never removed.`,
 			}
 			t := newTable(cmd.OutOrStdout(), "SETTING", "VALUE", "WHAT IT IS")
 			for _, setting := range shown {
-				t.row(setting.name, when.FormatDuration(setting.get(stored)), setting.help)
+				t.row(setting.name, setting.get(stored), setting.help)
 			}
 			return t.flush()
 		}),
@@ -110,12 +133,12 @@ and so needs --yes.`,
 			if err != nil {
 				return err
 			}
-			duration, err := when.ParseDuration(args[1])
+			change, err := setting.change(args[1])
 			if err != nil {
 				return usagef("%s %q: %w", setting.name, args[1], err)
 			}
 			return a.withClient(func(cmd *cobra.Command, _ []string, client *jobq.Client) error {
-				return a.changeSetting(cmd, client, setting, duration, yes)
+				return a.changeSetting(cmd, client, setting, change, yes)
 			})(cmd, args)
 		},
 	}
@@ -124,16 +147,18 @@ and so needs --yes.`,
 	return command
 }
 
-func (a *app) changeSetting(cmd *cobra.Command, client *jobq.Client, setting schemaSetting, duration time.Duration, yes bool) error {
+func (a *app) changeSetting(cmd *cobra.Command, client *jobq.Client, setting schemaSetting, change operator.SettingsChange, yes bool) error {
 	before, err := monitor.New(client).Settings(cmd.Context())
 	if err != nil {
 		return err
 	}
 	old := setting.get(before)
-	if duration < old && !yes {
-		return usagef("%s is %s now; with %s, %s: add --yes to do it", setting.name, when.FormatDuration(old), when.FormatDuration(duration), setting.shorter)
+	if setting.loses != nil && !yes {
+		if loses := setting.loses(before, change); loses != "" {
+			return usagef("%s is %s now; with %s, %s: add --yes to do it", setting.name, old, cmd.Flags().Arg(1), loses)
+		}
 	}
-	id, err := a.operator(client).SetSettings(cmd.Context(), setting.change(duration))
+	id, err := a.operator(client).SetSettings(cmd.Context(), change)
 	if err != nil {
 		return err
 	}
@@ -146,10 +171,10 @@ func (a *app) changeSetting(cmd *cobra.Command, client *jobq.Client, setting sch
 	case a.json:
 		return writeJSON(out, settingsSet{id, after})
 	case id == 0:
-		fmt.Fprintf(out, "%s is %s already\n", setting.name, when.FormatDuration(old))
+		fmt.Fprintf(out, "%s is %s already\n", setting.name, old)
 	default:
 		fmt.Fprintf(out, "%s is %s, and was %s; take it back with: jobq undo %d\n", setting.name,
-			when.FormatDuration(setting.get(after)), when.FormatDuration(old), id)
+			setting.get(after), old, id)
 	}
 	return nil
 }

@@ -467,6 +467,30 @@ func (q *Queries) JobClone(ctx context.Context, actor string, jobID int64, chang
 	return i, err
 }
 
+const KindAct = `-- name: KindAct :one
+select coalesce(jobq.act_kind($1::text, $2::text, $3::text, $4::text), 0)::bigint as audit
+`
+
+type KindActParams struct {
+	Actor  string
+	Action string
+	Kind   string
+	Note   *string
+}
+
+// KindAct pauses or resumes a kind and records it: 0 when there was nothing to do.
+func (q *Queries) KindAct(ctx context.Context, arg KindActParams) (int64, error) {
+	row := q.db.QueryRow(ctx, KindAct,
+		arg.Actor,
+		arg.Action,
+		arg.Kind,
+		arg.Note,
+	)
+	var audit int64
+	err := row.Scan(&audit)
+	return audit, err
+}
+
 const QueueAct = `-- name: QueueAct :one
 select coalesce(a.audit, 0)::bigint as audit, a.known::boolean as known
   from jobq.act_queue($1::text, $2::text, $3::text, $4::text) a
@@ -524,25 +548,31 @@ func (q *Queries) QueueSet(ctx context.Context, actor string, queue string, chan
 }
 
 const SettingGet = `-- name: SettingGet :one
-select (extract(epoch from s.finished_retention) * 1000)::bigint as finished_retention_ms from jobq.setting s
+select (extract(epoch from s.finished_retention) * 1000)::bigint as finished_retention_ms, s.quarantine_crashes::integer as quarantine_crashes
+  from jobq.setting s
 `
 
+type SettingGetRow struct {
+	FinishedRetentionMs int64
+	QuarantineCrashes   int32
+}
+
 // SettingGet is the settings of the schema.
-func (q *Queries) SettingGet(ctx context.Context) (int64, error) {
+func (q *Queries) SettingGet(ctx context.Context) (SettingGetRow, error) {
 	row := q.db.QueryRow(ctx, SettingGet)
-	var finished_retention_ms int64
-	err := row.Scan(&finished_retention_ms)
-	return finished_retention_ms, err
+	var i SettingGetRow
+	err := row.Scan(&i.FinishedRetentionMs, &i.QuarantineCrashes)
+	return i, err
 }
 
 const SettingSet = `-- name: SettingSet :one
-select coalesce(jobq.act_settings($1::text, justify_hours($2::interval)), 0)::bigint as audit
+select coalesce(jobq.act_settings($1::text, justify_hours($2::interval), $3::integer), 0)::bigint as audit
 `
 
 // SettingSet changes the settings of the schema that are not null and records
 // it: 0 when there was nothing to do. An interval is stored in days, as people write it.
-func (q *Queries) SettingSet(ctx context.Context, actor string, finishedRetention pgtype.Interval) (int64, error) {
-	row := q.db.QueryRow(ctx, SettingSet, actor, finishedRetention)
+func (q *Queries) SettingSet(ctx context.Context, actor string, finishedRetention pgtype.Interval, quarantineCrashes pgtype.Int4) (int64, error) {
+	row := q.db.QueryRow(ctx, SettingSet, actor, finishedRetention, quarantineCrashes)
 	var audit int64
 	err := row.Scan(&audit)
 	return audit, err

@@ -23,6 +23,7 @@ with candidate as materialized (
         where p.queue = $4 and p.position is not null and p.kind = any($5::text[])
           and (p.priority, p.position) > (s.from_priority, s.from_position) and p.priority <= s.to_priority
           and not exists (select from jobq.queue q where q.name = $4 and q.paused_at is not null)
+          and p.kind <> all(array(select k.name from jobq.kind k where k.paused_at is not null))
         order by p.priority, p.position
         limit $6::integer
         for update of p skip locked
@@ -120,7 +121,8 @@ type JobClaimRow struct {
 //
 // lease and run read the rows of taken in the same order, that in which they
 // were deleted: the place of an id in job_ids is the slot of its run.
-// Needs pending_claim_idx, and nothing else whatever the statistics say.
+// The paused kinds are read once. Needs pending_claim_idx, and nothing else whatever the
+// statistics say; kind has few rows.
 func (q *Queries) JobClaim(ctx context.Context, arg JobClaimParams) ([]JobClaimRow, error) {
 	rows, err := q.db.Query(ctx, JobClaim,
 		arg.FromPriorities,
@@ -183,6 +185,7 @@ with candidate as materialized (
         where p.queue = $4 and p.position is not null and p.kind = any($5::text[])
           and (p.priority, p.position) > (s.from_priority, s.from_position) and p.priority <= s.to_priority
           and not exists (select from jobq.queue q where q.name = $4 and q.paused_at is not null)
+          and p.kind <> all(array(select k.name from jobq.kind k where k.paused_at is not null))
         order by p.priority, p.position
         limit $6::integer
         for update of p skip locked

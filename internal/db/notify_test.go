@@ -95,6 +95,10 @@ func TestNotifications(t *testing.T) {
 	require.Empty(t, heard("insert into jobq.queue (name, paused_at) values ('a', now())"))
 	require.Equal(t, []string{"head a"}, heard("select jobq.act_queue('me', 'resume', 'a', null)"))
 	require.Empty(t, heard("select jobq.act_queue('me', 'resume', 'a', null)"))
+	q.exec(`insert into jobq.worker (id, pid, hostname, version, queues, kinds) values ('w', 1, 'h', 'v', '{"a": 1, "b": 2}', '{k}'), ('x', 1, 'h', 'v', '{"c": 1}', '{l}')`)
+	require.Empty(t, heard("select jobq.act_kind('me', 'kind_pause', 'k', null)"))
+	require.Equal(t, []string{"head a", "head b"}, heard("select jobq.act_kind('me', 'kind_resume', 'k', null)"), "where workers have the kind")
+	require.Empty(t, heard("select jobq.act_kind('me', 'kind_resume', 'k', null)"))
 	q.exec("delete from jobq.pending")
 	q.exec("insert into jobq.pending (kind) values ('k')")
 	job := q.claim("a", 1)[0]

@@ -12,6 +12,93 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
+const KindList = `-- name: KindList :many
+with ended as materialized (
+  select s.kind as name, sum(s.completed) as completed, sum(s.failed) as failed, sum(s.retried) as retried, sum(s.lost) as lost
+    from (
+      select t.kind, t.completed, t.failed, t.retried, t.lost
+        from jobq.stat t
+        where t.minute >= date_trunc('minute', statement_timestamp() - $2::interval)
+      union all
+      select d.kind, d.completed, d.failed, d.retried, d.lost
+        from jobq.stat_delta d
+        where d.minute >= date_trunc('minute', statement_timestamp() - $2::interval)
+    ) s
+    group by s.kind
+), handled as materialized (
+  select h.name, count(*) as workers
+    from (
+      select unnest(w.kinds) as name
+        from jobq.worker w
+        where not w.draining and w.heartbeat_at > clock_timestamp() - interval '1 minute'
+        limit 100000) h
+    group by h.name
+)
+select n.name::text as name, coalesce(h.workers, 0)::bigint as workers, coalesce(e.completed, 0)::bigint as completed,
+    coalesce(e.failed, 0)::bigint as failed, coalesce(e.retried, 0)::bigint as retried, coalesce(e.lost, 0)::bigint as lost,
+    coalesce(k.crashes, 0)::integer as crashes, k.crashed_at, k.paused_at, k.paused_by, k.pause_reason
+  from (
+    select k.name from jobq.kind k
+    union select h.name from handled h
+    union select e.name from ended e
+    limit $1::integer
+  ) n
+  left join handled h on h.name = n.name
+  left join ended e on e.name = n.name
+  left join jobq.kind k on k.name = n.name
+  order by n.name
+`
+
+type KindListRow struct {
+	Name        string
+	Workers     int64
+	Completed   int64
+	Failed      int64
+	Retried     int64
+	Lost        int64
+	Crashes     int32
+	CrashedAt   *time.Time
+	PausedAt    *time.Time
+	PausedBy    *string
+	PauseReason *string
+}
+
+// KindList is the kinds that a live worker has, or of which jobs have ended within
+// the span, or that are paused or have crashed workers of late; with how many workers
+// that are, and what has ended within the span. The limits are for the planner, as in
+// QueueList. Needs stat_pkey.
+func (q *Queries) KindList(ctx context.Context, rowCount int32, span pgtype.Interval) ([]KindListRow, error) {
+	rows, err := q.db.Query(ctx, KindList, rowCount, span)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []KindListRow
+	for rows.Next() {
+		var i KindListRow
+		if err := rows.Scan(
+			&i.Name,
+			&i.Workers,
+			&i.Completed,
+			&i.Failed,
+			&i.Retried,
+			&i.Lost,
+			&i.Crashes,
+			&i.CrashedAt,
+			&i.PausedAt,
+			&i.PausedBy,
+			&i.PauseReason,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const QueueList = `-- name: QueueList :many
 with recursive ready as (
   (select p.queue as name from jobq.pending p where p.position is not null order by p.queue limit 1)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 // Reap takes leases away from their owners: see LeaseReap. It is one transaction,
@@ -21,4 +22,18 @@ func (s *Schema) Reap(ctx context.Context, conn Batcher, owners []string, count 
 		return nil, fmt.Errorf("reap: %w", err)
 	}
 	return reaped, nil
+}
+
+// Quarantine takes into account that the workers of reaped runs have crashed, and
+// pauses a kind that they crash from in a row: see KindsCrashed. It comes after the
+// reap has committed, which does not depend on it.
+func (q *Queries) Quarantine(ctx context.Context, reaped []LeaseReapRow, source string) ([]KindsCrashedRow, error) {
+	if len(reaped) == 0 {
+		return nil, nil
+	}
+	kinds, claimed := make([]string, len(reaped)), make([]pgtype.Timestamptz, len(reaped))
+	for i, run := range reaped {
+		kinds[i], claimed[i] = run.Kind, run.ClaimedAt
+	}
+	return q.KindsCrashed(ctx, kinds, claimed, source)
 }

@@ -11,6 +11,40 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
+const KindsCrashed = `-- name: KindsCrashed :many
+select c.kind::text as kind, c.crashes::integer as crashes
+  from jobq.kinds_crashed($1::text[], $2::timestamptz[], $3::text) c
+`
+
+type KindsCrashedRow struct {
+	Kind    string
+	Crashes int32
+}
+
+// KindsCrashed takes into account that runs of these kinds, which were claimed at these
+// moments, were lost, and pauses a kind whose workers crash in a row: it returns that
+// one, mostly none. Reads stat from the last crash of the kinds on, a day at most.
+// Needs stat_pkey.
+func (q *Queries) KindsCrashed(ctx context.Context, kinds []string, claimed []pgtype.Timestamptz, source string) ([]KindsCrashedRow, error) {
+	rows, err := q.db.Query(ctx, KindsCrashed, kinds, claimed, source)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []KindsCrashedRow
+	for rows.Next() {
+		var i KindsCrashedRow
+		if err := rows.Scan(&i.Kind, &i.Crashes); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const LeaseReap = `-- name: LeaseReap :many
 with stale as materialized (
   select l.ctid as place
@@ -147,7 +181,7 @@ with stale as materialized (
   select jobq.wake('head', q.queue)
     from (select distinct d.queue from done d where d.redelivery = 'head' and d.state = 'available') q
 )
-select d.id, d.queue, d.kind, d.owner as lease_owner, d.lease_id as lease_token, d.expires_at as lease_expires_at, d.attempts, d.state
+select d.id, d.queue, d.kind, d.owner as lease_owner, d.lease_id as lease_token, d.claimed_at, d.expires_at as lease_expires_at, d.attempts, d.state
   from done d
   where (select count(*) from woken) >= 0
 `
@@ -158,6 +192,7 @@ type LeaseReapRow struct {
 	Kind           string
 	LeaseOwner     string
 	LeaseToken     int64
+	ClaimedAt      pgtype.Timestamptz
 	LeaseExpiresAt pgtype.Timestamptz
 	Attempts       int32
 	State          string
@@ -204,6 +239,7 @@ func (q *Queries) LeaseReap(ctx context.Context, owners []string, jobCount int32
 			&i.Kind,
 			&i.LeaseOwner,
 			&i.LeaseToken,
+			&i.ClaimedAt,
 			&i.LeaseExpiresAt,
 			&i.Attempts,
 			&i.State,

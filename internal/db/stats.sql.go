@@ -15,22 +15,42 @@ const FailuresByError = `-- name: FailuresByError :many
 with looked as materialized (
   select r.id, r.queue, r.kind, r.finished_at, r.state, r.last_error
     from jobq.run r
-    where r.state <> 'completed' and r.finished_at > (select statement_timestamp() - $2::interval)
+    where r.state <> 'completed' and r.finished_at > (select statement_timestamp() - $3::interval)
     order by r.finished_at desc, r.id desc
-    limit $3::integer
+    limit $4::integer
+), same as materialized (
+  select l.queue, l.kind, l.last_error, count(*) as jobs, min(l.finished_at) as first, max(l.finished_at) as last, max(l.id) as example
+    from looked l
+    where l.state = 'failed'
+      and ($5::text = '' or l.queue = $5::text) and ($6::text = '' or l.kind = $6::text)
+    group by l.queue, l.kind, l.last_error
+), grouped as (
+  select s.queue, s.kind, p.error, left(encode(sha256(convert_to(concat_ws(chr(10), s.queue, s.kind, p.error), 'UTF8')), 'hex'), 8) as id,
+      sum(s.jobs) as jobs, min(s.first) as first, max(s.last) as last, max(s.example) as example
+    from same s
+    cross join lateral (select jobq.error_pattern(s.last_error) as error) p
+    group by s.queue, s.kind, p.error
 )
-select l.queue::text as queue, l.kind::text as kind,
-    coalesce(left(split_part(l.last_error, chr(10), 1), 60), '')::text as error, -- internal/filter has the same, for err:=
-    count(*)::bigint as jobs, min(l.finished_at)::timestamptz as first, max(l.finished_at)::timestamptz as last, max(l.id)::bigint as example,
+select g.id::text as id, g.queue::text as queue, g.kind::text as kind, g.error::text as error, g.jobs::bigint as jobs,
+    g.first::timestamptz as first, g.last::timestamptz as last, g.example::bigint as example,
     (select count(*) from looked)::bigint as looked, count(*) over ()::bigint as groups
-  from looked l
-  where l.state = 'failed'
-  group by 1, 2, 3
-  order by count(*) desc, 1, 2, 3
-  limit $1::integer
+  from grouped g
+  where $1::text = '' or g.id = $1::text
+  order by g.jobs desc, g.queue, g.kind, g.error
+  limit $2::integer
 `
 
+type FailuresByErrorParams struct {
+	GroupID    string
+	GroupCount int32
+	Span       pgtype.Interval
+	RowCount   int32
+	Queue      string
+	Kind       string
+}
+
 type FailuresByErrorRow struct {
+	ID      string
 	Queue   string
 	Kind    string
 	Error   string
@@ -43,14 +63,23 @@ type FailuresByErrorRow struct {
 }
 
 // FailuresByError groups the failures within the span by queue, kind and the
-// first words of the error, the most frequent groups first. It reads at most the
+// pattern of the error, the most frequent groups first: those of the queue, the kind
+// and the id given, where these are not empty. It reads at most the
 // last row_count jobs that did not succeed; looked is how many those were, and
 // groups how many groups they make, of which it returns group_count at most. Of
-// each group, example is the newest job. The span is in a subquery for the planner:
+// each group, example is the newest job, and id is made of what the group is, and so
+// stays the same. Equal errors become a pattern once. The span is in a subquery for the planner:
 // it would expect too few rows, as most of run have neither a state nor a
 // finished_at, and sort them all. Needs run_unsuccessful_idx.
-func (q *Queries) FailuresByError(ctx context.Context, groupCount int32, span pgtype.Interval, rowCount int32) ([]FailuresByErrorRow, error) {
-	rows, err := q.db.Query(ctx, FailuresByError, groupCount, span, rowCount)
+func (q *Queries) FailuresByError(ctx context.Context, arg FailuresByErrorParams) ([]FailuresByErrorRow, error) {
+	rows, err := q.db.Query(ctx, FailuresByError,
+		arg.GroupID,
+		arg.GroupCount,
+		arg.Span,
+		arg.RowCount,
+		arg.Queue,
+		arg.Kind,
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -59,6 +88,7 @@ func (q *Queries) FailuresByError(ctx context.Context, groupCount int32, span pg
 	for rows.Next() {
 		var i FailuresByErrorRow
 		if err := rows.Scan(
+			&i.ID,
 			&i.Queue,
 			&i.Kind,
 			&i.Error,

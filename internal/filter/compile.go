@@ -81,9 +81,8 @@ func (q Query) Condition(columns Columns, first int) (string, []any) {
 	return strings.Join(conditions, " and "), c.args
 }
 
-// firstWords are the words of the last error that failures are grouped by: the
-// query FailuresByError has the same expression.
-const firstWords = "coalesce(left(split_part(j.last_error, chr(10), 1), 60), '')"
+// errorPattern is what failures are grouped by, in FailuresByError as well.
+const errorPattern = "jobq.error_pattern(j.last_error)"
 
 type compiler struct {
 	columns Columns
@@ -113,7 +112,7 @@ func (c *compiler) term(t Term) string {
 		return "exists (select from unnest(j.tags) as tag(name) where " + c.texts("tag.name", t.Values) + ")"
 	case "err":
 		if t.Op == "=" {
-			return c.texts(firstWords, t.Values)
+			return c.texts(errorPattern, t.Values)
 		}
 		return c.contains(t.Values, "j.last_error")
 	case "id":

@@ -63,7 +63,7 @@ func Fields() []Field {
 		{"queue", "queue:email, queue:em*"},
 		{"kind", "kind:SendInvoice, kind:Send*"},
 		{"tag", "tag:eu"},
-		{"err", `part of the last error: err:"smtp 421"; err:="smtp 421": its first words, all of them`},
+		{"err", `part of the last error: err:"smtp 421"; err:="user #: no mailbox": the pattern of its group in jobq errors`},
 		{"age", "since it ended, else since it was created: age:<2h, age:>1d"},
 		{"id", "id:4711,4712 id:>4000"},
 		{"attempts", "runs that ended badly: attempts:>=3"},
@@ -93,10 +93,10 @@ func Equal(field string, values ...string) Term {
 	return term
 }
 
-// Reason is a term that wants the first words of the last error to be these: a
-// group of failures.
-func Reason(words string) Term {
-	return Term{Field: "err", Op: "=", Values: []Value{{Text: words}}}
+// Reason is a term that wants the last error to have this pattern: a group of
+// failures.
+func Reason(pattern string) Term {
+	return Term{Field: "err", Op: "=", Values: []Value{{Text: pattern}}}
 }
 
 // Without returns the query without the terms of a field.

@@ -57,11 +57,14 @@ func Age(job *jobq.Job, now time.Time) string {
 
 // PausedBy says who has paused the queue, and why where that was said: "ana: books
 // are closed".
-func PausedBy(queue monitor.Queue) string {
-	if queue.PauseReason == "" {
-		return queue.PausedBy
+func PausedBy(queue monitor.Queue) string { return By(queue.PausedBy, queue.PauseReason) }
+
+// By is who did something, and why where that was said.
+func By(who, reason string) string {
+	if reason == "" {
+		return who
 	}
-	return queue.PausedBy + ": " + queue.PauseReason
+	return who + ": " + reason
 }
 
 // Since is since when the job has been in its state; when it may run for one that

@@ -293,6 +293,19 @@ create table jobq.queue (
   constraint "pause_reason must be at most 1024 characters" check (char_length(pause_reason) <= 1024)
 );
 
+-- The kinds that are paused, in all queues, and those whose workers have crashed of
+-- late: see kinds_crashed. Other kinds have no row: every claim reads this table.
+create table jobq.kind (
+  name         text        not null primary key,
+  crashes      smallint    not null default 0, -- in a row
+  crashed_at   timestamptz, -- when the last of them was found
+  paused_at    timestamptz,
+  paused_by    text,
+  pause_reason text,
+  constraint "kind must be 1 to 128 characters" check (char_length(name) between 1 and 128),
+  constraint "pause_reason must be at most 1024 characters" check (char_length(pause_reason) <= 1024)
+);
+
 -- One row per worker process.
 create table jobq.worker (
   id           text        not null primary key,
@@ -323,7 +336,7 @@ create table jobq.event (
   queue   text,
   message text        not null default '',
   constraint "type must be a known event"
-    check (type in ('stalled', 'orphaned', 'leadership_acquired', 'leadership_lost', 'leadership_released', 'error')),
+    check (type in ('stalled', 'orphaned', 'quarantined', 'leadership_acquired', 'leadership_lost', 'leadership_released', 'error')),
   constraint "message must be at most 1000 characters" check (char_length(message) <= 1000)
 );
 -- For the janitor, which forgets old events.
@@ -333,8 +346,11 @@ create index event_at_idx on jobq.event (at);
 create table jobq.setting (
   singleton          boolean  not null primary key default true check (singleton),
   finished_retention interval not null default '7 days',
+  -- After how many crashes in a row a kind is paused; 0: never.
+  quarantine_crashes smallint not null default 5,
   constraint "finished_retention must be 1 day to 10 years"
-    check (finished_retention >= interval '1 day' and finished_retention <= interval '10 years')
+    check (finished_retention >= interval '1 day' and finished_retention <= interval '10 years'),
+  constraint "quarantine_crashes must be 0 to 1000" check (quarantine_crashes between 0 and 1000)
 );
 insert into jobq.setting default values;
 

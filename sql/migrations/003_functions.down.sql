@@ -52,5 +52,6 @@ drop function jobq.job_problem(
   text, jsonb, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], jsonb);
 drop function jobq.runs_over(bigint[], smallint[], bigint[]);
 drop function jobq.run_end(bigint, smallint, timestamptz);
+drop function jobq.error_pattern(text);
 drop view jobq.stats;
 drop view jobq.job;

@@ -18,13 +18,13 @@ create table jobq.audit (
   held_by      text,        -- likewise: a random name for each who does
   actor        text        not null,
   action       text        not null,
-  target       text,        -- the filter, the queue, the worker or the schedule
+  target       text,        -- the filter, the queue, the kind, the worker or the schedule
   note         text,
   change       jsonb,       -- what an edit, a clone, or a change of settings or of a schedule sets, by the names of columns
   replaced     jsonb,       -- of a change of settings or of a schedule: what was set before, likewise
   constraint "actor must be 1 to 255 characters" check (char_length(actor) between 1 and 255),
   constraint "action must be known" check (action in ('requeue', 'cancel', 'delete', 'edit', 'clone', 'pause', 'resume', 'drain', 'settings', 'undo',
-    'schedule_set', 'schedule_pause', 'schedule_resume', 'schedule_remove', 'schedule_run')),
+    'kind_pause', 'kind_resume', 'schedule_set', 'schedule_pause', 'schedule_resume', 'schedule_remove', 'schedule_run')),
   constraint "target must be at most 8192 characters" check (char_length(target) <= 8192),
   constraint "note must be at most 1024 characters" check (char_length(note) <= 1024),
   constraint "done_max must be positive" check (done_max > 0),
@@ -584,28 +584,154 @@ begin
   return next;
 end $$;
 
+-- act_kind pauses or resumes a kind, in all queues. It returns the audit row's id, or
+-- null when the kind was paused, or not paused, already. What runs goes on. A kind that
+-- goes on has crashed no workers yet.
+create function jobq.act_kind(actor text, action text, kind text, note text) returns bigint
+  language plpgsql
+  as $$
+declare
+  problem text := case
+    when action is null or action not in ('kind_pause', 'kind_resume') then
+      format('action must be kind_pause or kind_resume, not %s', coalesce(left(action, 100), 'null'))
+    when kind is null or char_length(kind) not between 1 and 128 then
+      format('kind must be 1 to 128 characters, not %s', coalesce(char_length(kind)::text, 'null'))
+    when char_length(note) > 1024 then format('note must be at most 1024 characters, not %s', char_length(note))
+  end;
+begin
+  if problem is not null then
+    raise sqlstate 'JQ001' using message = problem;
+  end if;
+  if act_kind.action = 'kind_pause' then
+    insert into jobq.kind as k (name, paused_at, paused_by, pause_reason)
+      values (act_kind.kind, clock_timestamp(), act_kind.actor, act_kind.note)
+      on conflict (name) do update
+        set paused_at = excluded.paused_at, paused_by = excluded.paused_by, pause_reason = excluded.pause_reason
+        where k.paused_at is null;
+  else
+    delete from jobq.kind k where k.name = act_kind.kind and k.paused_at is not null;
+  end if;
+  if not found then
+    return null;
+  end if;
+  if act_kind.action = 'kind_resume' then
+    -- Who has the kind has looked beyond its jobs: see act_queue.
+    perform jobq.wake('head', q.name)
+      from (select distinct jsonb_object_keys(w.queues) as name from jobq.worker w where act_kind.kind = any(w.kinds) limit 1000) q;
+  end if;
+  return jobq.audit_begin(act_kind.actor, act_kind.action, act_kind.kind, act_kind.note);
+end $$;
+
+-- kinds_crashed takes into account that runs of these kinds were lost, since their
+-- workers stopped responding: the run of kinds[i] was claimed at claimed[i]. A kind that
+-- has crashed workers quarantine_crashes times in a row is paused, and returned.
+--
+-- A crash follows another if its run was claimed after that one was found. In a row
+-- are those between which no run of the kind has ended in another way. With
+-- quarantine_crashes = 3, and a lease of one minute:
+--
+--   12:00  workers A and B are killed while both run Encode and Send
+--   12:01  both are found: one crash of each kind
+--   12:02  C claims Encode and Send; Send completes, Encode kills C
+--   12:03  found: the second crash of Encode
+--   12:04  D claims Encode and Send, and dies at once: the second of Send is the first again
+--   12:05  found: the third of Encode, which is paused
+--
+-- So machines that fail together, or a deployment that kills its workers, are one crash
+-- of each kind. What has ended is known by the minute: an end in the minute of
+-- a crash counts as later, so that a kind that runs often is paused up to a minute
+-- later. A run may have been claimed and not yet begun when its worker died: an
+-- innocent kind can share the crashes of another. Therefore a call pauses one kind at
+-- most, the one with the most crashes, and the others go on as soon as one of
+-- their runs ends. A crash more than a day ago does not count.
+--
+-- It runs as the owner: a worker has no other right to pause. It waits for nobody
+-- longer than a second, since recovery goes on after it.
+create function jobq.kinds_crashed(kinds text[], claimed timestamptz[], source text) returns table (kind text, crashes integer)
+  language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '1s'
+  as $$
+declare
+  moment timestamptz := clock_timestamp();
+  limit_crashes integer := (select s.quarantine_crashes from jobq.setting s);
+  lost record;
+  known jobq.kind;
+  worst jobq.kind;
+  reason text;
+begin
+  delete from jobq.kind k where k.paused_at is null and k.crashed_at < moment - interval '1 day';
+  for lost in
+    select l.kind, max(l.claimed_at) as claimed_at from unnest(kinds, claimed) as l(kind, claimed_at) group by l.kind order by l.kind
+  loop
+    insert into jobq.kind (name) values (lost.kind) on conflict (name) do nothing;
+    select k.* into known from jobq.kind k where k.name = lost.kind for update;
+    if known.paused_at is not null then
+      continue;
+    end if;
+    if known.crashed_at is null
+        or exists (select from jobq.stat s
+          where s.minute >= date_trunc('minute', known.crashed_at) and s.kind = lost.kind and s.completed + s.failed + s.retried > s.lost)
+        or exists (select from jobq.stat_delta s
+          where s.minute >= date_trunc('minute', known.crashed_at) and s.kind = lost.kind and s.completed + s.failed + s.retried > s.lost) then
+      known.crashes := 1;
+    elsif lost.claimed_at > known.crashed_at then
+      known.crashes := least(known.crashes + 1, 1000);
+    else
+      continue;
+    end if;
+    update jobq.kind k set crashes = known.crashes, crashed_at = moment where k.name = lost.kind;
+    if known.crashes > coalesce(worst.crashes, 0) then
+      worst := known;
+    end if;
+  end loop;
+  if limit_crashes = 0 or worst.crashes is null or worst.crashes < limit_crashes then
+    return;
+  end if;
+  reason := format('quarantine: workers that ran it crashed %s times in a row', worst.crashes);
+  update jobq.kind k set paused_at = moment, paused_by = 'jobq', pause_reason = reason where k.name = worst.name;
+  perform jobq.audit_begin('jobq', 'kind_pause', worst.name, reason);
+  insert into jobq.event (type, source, message)
+    values ('quarantined', kinds_crashed.source, format('kind %s is paused: workers that ran it crashed %s times in a row', worst.name, worst.crashes));
+  kind := worst.name;
+  crashes := worst.crashes;
+  return next;
+end $$;
+
 -- act_settings changes the settings of the schema that are not null. It returns
 -- the audit row's id, or null when they are so already.
-create function jobq.act_settings(actor text, finished_retention interval, note text default null) returns bigint
+create function jobq.act_settings(actor text, finished_retention interval, quarantine_crashes integer default null, note text default null) returns bigint
   language plpgsql
   as $$
 declare
   old jobq.setting;
+  was jsonb := '{}'; -- what differs, before
+  new jsonb := '{}'; -- and after
   begun bigint;
 begin
   select s.* into strict old from jobq.setting s for update;
   -- As text they would differ: 1 day and 24:00:00.
-  if act_settings.finished_retention is null or act_settings.finished_retention = old.finished_retention then
+  if act_settings.finished_retention <> old.finished_retention then
+    if act_settings.finished_retention not between interval '1 day' and interval '10 years' then
+      raise sqlstate 'JQ001' using
+        message = format('finished_retention must be 1 day to 10 years, not %s', act_settings.finished_retention);
+    end if;
+    was := was || jsonb_build_object('finished_retention', old.finished_retention);
+    new := new || jsonb_build_object('finished_retention', act_settings.finished_retention);
+  end if;
+  if act_settings.quarantine_crashes <> old.quarantine_crashes then
+    if act_settings.quarantine_crashes not between 0 and 1000 then
+      raise sqlstate 'JQ001' using message = format('quarantine_crashes must be 0 to 1000, not %s', act_settings.quarantine_crashes);
+    end if;
+    was := was || jsonb_build_object('quarantine_crashes', old.quarantine_crashes);
+    new := new || jsonb_build_object('quarantine_crashes', act_settings.quarantine_crashes);
+  end if;
+  if new = '{}' then
     return null;
   end if;
-  if act_settings.finished_retention not between interval '1 day' and interval '10 years' then
-    raise sqlstate 'JQ001' using
-      message = format('finished_retention must be 1 day to 10 years, not %s', act_settings.finished_retention);
-  end if;
-  update jobq.setting s set finished_retention = act_settings.finished_retention;
-  begun := jobq.audit_begin(act_settings.actor, 'settings', null, act_settings.note,
-    jsonb_build_object('finished_retention', act_settings.finished_retention));
-  update jobq.audit a set replaced = jsonb_build_object('finished_retention', old.finished_retention) where a.id = begun;
+  update jobq.setting s
+    set finished_retention = coalesce(act_settings.finished_retention, s.finished_retention),
+      quarantine_crashes = coalesce(act_settings.quarantine_crashes, s.quarantine_crashes);
+  begun := jobq.audit_begin(act_settings.actor, 'settings', null, act_settings.note, new);
+  update jobq.audit a set replaced = was where a.id = begun;
   return begun;
 end $$;
 
@@ -797,7 +923,7 @@ begin
     'it is gone');
 end $$;
 
--- undo_whole takes back an action that was on no job: on a queue, or on the
+-- undo_whole takes back an action that was on no job: on a queue, a kind, or on the
 -- settings. It must have been the last thing done to them.
 create function jobq.undo_whole(actor text, undone jobq.audit) returns void
   language plpgsql
@@ -805,7 +931,9 @@ create function jobq.undo_whole(actor text, undone jobq.audit) returns void
 declare
   later jobq.audit;
 begin
-  if undone.target is null then
+  if undone.action in ('kind_pause', 'kind_resume') then
+    perform from jobq.kind k where k.name = undone.target for update;
+  elsif undone.target is null then
     perform from jobq.setting for update; -- nobody changes them from here on
   else
     perform from jobq.queue q where q.name = undone.target for update; -- nor those of the queue, nor pauses it
@@ -813,11 +941,16 @@ begin
   select a.* into later
     from jobq.audit a
     where a.id > undone.id and a.target is not distinct from undone.target
-      and case when undone.action = 'settings' then a.action = 'settings' else a.action in ('pause', 'resume') end
+      and case
+        when undone.action = 'settings' then a.action = 'settings'
+        when undone.action in ('kind_pause', 'kind_resume') then a.action in ('kind_pause', 'kind_resume')
+        else a.action in ('pause', 'resume') end
     order by a.id
     limit 1;
   if found then
     raise sqlstate 'JQ003' using message = case
+      when undone.action in ('kind_pause', 'kind_resume') then
+        format('kind %s has been %s meanwhile, by action %s', undone.target, case later.action when 'kind_pause' then 'paused' else 'resumed' end, later.id)
       when undone.target is null then format('the settings have been changed meanwhile, by action %s', later.id)
       when undone.action = 'settings' then format('the settings of queue %s have been changed meanwhile, by action %s', undone.target, later.id)
       else format('queue %s has had a %s meanwhile, by action %s', undone.target, later.action, later.id) end;
@@ -825,9 +958,12 @@ begin
   case undone.action
     when 'pause' then perform jobq.act_queue(actor, 'resume', undone.target, 'undo');
     when 'resume' then perform jobq.act_queue(actor, 'pause', undone.target, 'undo');
+    when 'kind_pause' then perform jobq.act_kind(actor, 'kind_resume', undone.target, 'undo');
+    when 'kind_resume' then perform jobq.act_kind(actor, 'kind_pause', undone.target, 'undo');
     when 'settings' then
       if undone.target is null then
-        perform jobq.act_settings(actor, (undone.replaced ->> 'finished_retention')::interval, 'undo');
+        perform jobq.act_settings(actor, (undone.replaced ->> 'finished_retention')::interval,
+          (undone.replaced ->> 'quarantine_crashes')::integer, 'undo');
       else
         perform jobq.act_queue_set(actor, undone.target, undone.replaced, 'undo');
       end if;
@@ -876,7 +1012,7 @@ begin
       else format('action %s is undone already', undo.audit_id) end;
   end if;
   if undoing.id is null then
-    if undone.action in ('pause', 'resume', 'settings') then
+    if undone.action in ('pause', 'resume', 'kind_pause', 'kind_resume', 'settings') then
       perform jobq.undo_whole(undo.actor, undone);
     elsif undone.action like 'schedule\_%' then
       perform jobq.schedule_undo(undo.actor, undone);
@@ -959,6 +1095,6 @@ end $$;
 -- sql/roles.sql says who may call them.
 revoke execute on function
   jobq.job_lock, jobq.audit_begin, jobq.audit_prune, jobq.audit_begin_many, jobq.audit_resume, jobq.job_edit,
-  jobq.change_problem, jobq.act_problem, jobq.act, jobq.act_clone, jobq.act_drain, jobq.queue_known, jobq.act_queue, jobq.act_settings, jobq.act_queue_set,
+  jobq.change_problem, jobq.act_problem, jobq.act, jobq.act_clone, jobq.act_drain, jobq.queue_known, jobq.act_queue, jobq.act_kind, jobq.kinds_crashed, jobq.act_settings, jobq.act_queue_set,
   jobq.run_restore, jobq.undo_job, jobq.undo_whole, jobq.undo
   from public;

@@ -36,6 +36,10 @@ select a.audit::bigint as audit, coalesce(a.job_id, 0)::bigint as job_id, coales
 select coalesce(a.audit, 0)::bigint as audit, a.known::boolean as known
   from jobq.act_queue(sqlc.arg(actor)::text, sqlc.arg(action)::text, sqlc.arg(queue)::text, sqlc.narg(note)::text) a;
 
+-- KindAct pauses or resumes a kind and records it: 0 when there was nothing to do.
+-- name: KindAct :one
+select coalesce(jobq.act_kind(sqlc.arg(actor)::text, sqlc.arg(action)::text, sqlc.arg(kind)::text, sqlc.narg(note)::text), 0)::bigint as audit;
+
 -- QueueKnown says whether there is a sign of a queue of that name. Needs
 -- pending_claim_idx, pending_due_idx, stat_queue_idx and run_unsuccessful_idx.
 -- name: QueueKnown :one
@@ -44,7 +48,7 @@ select jobq.queue_known(sqlc.arg(queue)::text)::boolean as known;
 -- SettingSet changes the settings of the schema that are not null and records
 -- it: 0 when there was nothing to do. An interval is stored in days, as people write it.
 -- name: SettingSet :one
-select coalesce(jobq.act_settings(sqlc.arg(actor)::text, justify_hours(sqlc.narg(finished_retention)::interval)), 0)::bigint as audit;
+select coalesce(jobq.act_settings(sqlc.arg(actor)::text, justify_hours(sqlc.narg(finished_retention)::interval), sqlc.narg(quarantine_crashes)::integer), 0)::bigint as audit;
 
 -- QueueSet changes settings of a queue and records it: 0 when there was nothing to do.
 -- name: QueueSet :one
@@ -52,7 +56,8 @@ select coalesce(jobq.act_queue_set(sqlc.arg(actor)::text, sqlc.arg(queue)::text,
 
 -- SettingGet is the settings of the schema.
 -- name: SettingGet :one
-select (extract(epoch from s.finished_retention) * 1000)::bigint as finished_retention_ms from jobq.setting s;
+select (extract(epoch from s.finished_retention) * 1000)::bigint as finished_retention_ms, s.quarantine_crashes::integer as quarantine_crashes
+  from jobq.setting s;
 
 -- AuditBegin records an action by filter before its first batch, with the
 -- bounds of what it is about: later jobs have higher ids, or end later. Those

@@ -29,7 +29,8 @@
 --
 -- lease and run read the rows of taken in the same order, that in which they
 -- were deleted: the place of an id in job_ids is the slot of its run.
--- Needs pending_claim_idx, and nothing else whatever the statistics say.
+-- The paused kinds are read once. Needs pending_claim_idx, and nothing else whatever the
+-- statistics say; kind has few rows.
 -- name: JobClaim :many
 with candidate as materialized (
   select c.place
@@ -41,6 +42,7 @@ with candidate as materialized (
         where p.queue = sqlc.arg(queue) and p.position is not null and p.kind = any(sqlc.arg(kinds)::text[])
           and (p.priority, p.position) > (s.from_priority, s.from_position) and p.priority <= s.to_priority
           and not exists (select from jobq.queue q where q.name = sqlc.arg(queue) and q.paused_at is not null)
+          and p.kind <> all(array(select k.name from jobq.kind k where k.paused_at is not null))
         order by p.priority, p.position
         limit sqlc.arg(job_count)::integer
         for update of p skip locked
@@ -84,6 +86,7 @@ with candidate as materialized (
         where p.queue = sqlc.arg(queue) and p.position is not null and p.kind = any(sqlc.arg(kinds)::text[])
           and (p.priority, p.position) > (s.from_priority, s.from_position) and p.priority <= s.to_priority
           and not exists (select from jobq.queue q where q.name = sqlc.arg(queue) and q.paused_at is not null)
+          and p.kind <> all(array(select k.name from jobq.kind k where k.paused_at is not null))
         order by p.priority, p.position
         limit sqlc.arg(job_count)::integer
         for update of p skip locked

@@ -78,14 +78,18 @@ delete from jobq.progress p
       limit sqlc.arg(row_count)::integer
       for update skip locked));
 
--- WorkWaits says whether one of the queues that are not paused has a job of
--- the kinds that could run now. Per queue it walks the line up to the first such
+-- WorkWaits says whether one of the queues has a job of one of the kinds that could
+-- run now, leaving out queues and kinds that are paused. Per queue it walks the line up to the first such
 -- job, as a claim does, and then the scheduled jobs that are due. The orders are
 -- for the planner: without, it would expect to meet such a job soon in any order,
 -- and read all of pending when there is none. Needs pending_claim_idx and
 -- pending_due_idx.
 -- name: WorkWaits :one
-with open as materialized (
+with handled as materialized (
+  select n.kind
+    from unnest(sqlc.arg(kinds)::text[]) as n(kind)
+    where not exists (select from jobq.kind k where k.name = n.kind and k.paused_at is not null)
+), open as materialized (
   select n.name
     from unnest(sqlc.arg(queues)::text[]) as n(name)
     where not exists (select from jobq.queue q where q.name = n.name and q.paused_at is not null)
@@ -95,7 +99,7 @@ select (
     select from open o
       cross join lateral (
         select p.id from jobq.pending p
-          where p.queue = o.name and p.position is not null and p.kind = any(sqlc.arg(kinds)::text[])
+          where p.queue = o.name and p.position is not null and p.kind = any(array(select o.kind from handled o))
           order by p.priority, p.position
           limit 1
       ) available
@@ -103,7 +107,7 @@ select (
   or exists (
     select from (
       select p.id from jobq.pending p
-        where p.position is null and p.run_at <= statement_timestamp() and p.kind = any(sqlc.arg(kinds)::text[])
+        where p.position is null and p.run_at <= statement_timestamp() and p.kind = any(array(select o.kind from handled o))
           and p.queue = any(array(select o.name from open o))
         order by p.run_at
         limit 1

@@ -76,3 +76,43 @@ select n.name::text as name,
   left join slot s on s.name = n.name
   left join jobq.queue q on q.name = n.name
   order by n.name;
+
+-- KindList is the kinds that a live worker has, or of which jobs have ended within
+-- the span, or that are paused or have crashed workers of late; with how many workers
+-- that are, and what has ended within the span. The limits are for the planner, as in
+-- QueueList. Needs stat_pkey.
+-- name: KindList :many
+with ended as materialized (
+  select s.kind as name, sum(s.completed) as completed, sum(s.failed) as failed, sum(s.retried) as retried, sum(s.lost) as lost
+    from (
+      select t.kind, t.completed, t.failed, t.retried, t.lost
+        from jobq.stat t
+        where t.minute >= date_trunc('minute', statement_timestamp() - sqlc.arg(span)::interval)
+      union all
+      select d.kind, d.completed, d.failed, d.retried, d.lost
+        from jobq.stat_delta d
+        where d.minute >= date_trunc('minute', statement_timestamp() - sqlc.arg(span)::interval)
+    ) s
+    group by s.kind
+), handled as materialized (
+  select h.name, count(*) as workers
+    from (
+      select unnest(w.kinds) as name
+        from jobq.worker w
+        where not w.draining and w.heartbeat_at > clock_timestamp() - interval '1 minute'
+        limit 100000) h
+    group by h.name
+)
+select n.name::text as name, coalesce(h.workers, 0)::bigint as workers, coalesce(e.completed, 0)::bigint as completed,
+    coalesce(e.failed, 0)::bigint as failed, coalesce(e.retried, 0)::bigint as retried, coalesce(e.lost, 0)::bigint as lost,
+    coalesce(k.crashes, 0)::integer as crashes, k.crashed_at, k.paused_at, k.paused_by, k.pause_reason
+  from (
+    select k.name from jobq.kind k
+    union select h.name from handled h
+    union select e.name from ended e
+    limit sqlc.arg(row_count)::integer
+  ) n
+  left join handled h on h.name = n.name
+  left join ended e on e.name = n.name
+  left join jobq.kind k on k.name = n.name
+  order by n.name;

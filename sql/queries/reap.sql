@@ -160,9 +160,17 @@ with stale as materialized (
   select jobq.wake('head', q.queue)
     from (select distinct d.queue from done d where d.redelivery = 'head' and d.state = 'available') q
 )
-select d.id, d.queue, d.kind, d.owner as lease_owner, d.lease_id as lease_token, d.expires_at as lease_expires_at, d.attempts, d.state
+select d.id, d.queue, d.kind, d.owner as lease_owner, d.lease_id as lease_token, d.claimed_at, d.expires_at as lease_expires_at, d.attempts, d.state
   from done d
   where (select count(*) from woken) >= 0;
+
+-- KindsCrashed takes into account that runs of these kinds, which were claimed at these
+-- moments, were lost, and pauses a kind whose workers crash in a row: it returns that
+-- one, mostly none. Reads stat from the last crash of the kinds on, a day at most.
+-- Needs stat_pkey.
+-- name: KindsCrashed :many
+select c.kind::text as kind, c.crashes::integer as crashes
+  from jobq.kinds_crashed(sqlc.arg(kinds)::text[], sqlc.arg(claimed)::timestamptz[], sqlc.arg(source)::text) c;
 
 -- NextDue says when the janitor has something to do, or to look again: in
 -- milliseconds from when it answers, not positive when it is time already, and as

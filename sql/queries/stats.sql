@@ -77,10 +77,12 @@ select s.minute, s.queue, sum(s.completed)::bigint as completed, sum(s.failed)::
   order by s.minute, s.queue;
 
 -- FailuresByError groups the failures within the span by queue, kind and the
--- first words of the error, the most frequent groups first. It reads at most the
+-- pattern of the error, the most frequent groups first: those of the queue, the kind
+-- and the id given, where these are not empty. It reads at most the
 -- last row_count jobs that did not succeed; looked is how many those were, and
 -- groups how many groups they make, of which it returns group_count at most. Of
--- each group, example is the newest job. The span is in a subquery for the planner:
+-- each group, example is the newest job, and id is made of what the group is, and so
+-- stays the same. Equal errors become a pattern once. The span is in a subquery for the planner:
 -- it would expect too few rows, as most of run have neither a state nor a
 -- finished_at, and sort them all. Needs run_unsuccessful_idx.
 -- name: FailuresByError :many
@@ -90,15 +92,25 @@ with looked as materialized (
     where r.state <> 'completed' and r.finished_at > (select statement_timestamp() - sqlc.arg(span)::interval)
     order by r.finished_at desc, r.id desc
     limit sqlc.arg(row_count)::integer
+), same as materialized (
+  select l.queue, l.kind, l.last_error, count(*) as jobs, min(l.finished_at) as first, max(l.finished_at) as last, max(l.id) as example
+    from looked l
+    where l.state = 'failed'
+      and (sqlc.arg(queue)::text = '' or l.queue = sqlc.arg(queue)::text) and (sqlc.arg(kind)::text = '' or l.kind = sqlc.arg(kind)::text)
+    group by l.queue, l.kind, l.last_error
+), grouped as (
+  select s.queue, s.kind, p.error, left(encode(sha256(convert_to(concat_ws(chr(10), s.queue, s.kind, p.error), 'UTF8')), 'hex'), 8) as id,
+      sum(s.jobs) as jobs, min(s.first) as first, max(s.last) as last, max(s.example) as example
+    from same s
+    cross join lateral (select jobq.error_pattern(s.last_error) as error) p
+    group by s.queue, s.kind, p.error
 )
-select l.queue::text as queue, l.kind::text as kind,
-    coalesce(left(split_part(l.last_error, chr(10), 1), 60), '')::text as error, -- internal/filter has the same, for err:=
-    count(*)::bigint as jobs, min(l.finished_at)::timestamptz as first, max(l.finished_at)::timestamptz as last, max(l.id)::bigint as example,
+select g.id::text as id, g.queue::text as queue, g.kind::text as kind, g.error::text as error, g.jobs::bigint as jobs,
+    g.first::timestamptz as first, g.last::timestamptz as last, g.example::bigint as example,
     (select count(*) from looked)::bigint as looked, count(*) over ()::bigint as groups
-  from looked l
-  where l.state = 'failed'
-  group by 1, 2, 3
-  order by count(*) desc, 1, 2, 3
+  from grouped g
+  where sqlc.arg(group_id)::text = '' or g.id = sqlc.arg(group_id)::text
+  order by g.jobs desc, g.queue, g.kind, g.error
   limit sqlc.arg(group_count)::integer;
 
 -- RunsSilent finds the runs that have neither reported progress nor written output

@@ -52,7 +52,8 @@ func noUndo(action jobq.Action) string {
 	case jobq.ActionScheduleRun:
 		return "a schedule that was run has added its job: cancel that"
 	case jobq.ActionScheduleSet, jobq.ActionSchedulePause, jobq.ActionScheduleResume, jobq.ActionScheduleRemove:
-	case jobq.ActionRequeue, jobq.ActionCancel, jobq.ActionDelete, jobq.ActionEdit, jobq.ActionClone, jobq.ActionPause, jobq.ActionResume, jobq.ActionSettings:
+	case jobq.ActionRequeue, jobq.ActionCancel, jobq.ActionDelete, jobq.ActionEdit, jobq.ActionClone, jobq.ActionPause, jobq.ActionResume,
+		jobq.ActionKindPause, jobq.ActionKindResume, jobq.ActionSettings:
 	}
 	return ""
 }

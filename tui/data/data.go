@@ -19,8 +19,9 @@ type Reader interface {
 	Session(ctx context.Context) (*monitor.Session, error)
 	Queues(ctx context.Context) ([]monitor.Queue, error)
 	Minutes(ctx context.Context, span time.Duration) ([]monitor.Minute, error)
-	Failures(ctx context.Context, span time.Duration) (monitor.Failures, error)
+	Failures(ctx context.Context, query monitor.FailureQuery) (monitor.Failures, error)
 	Silent(ctx context.Context) ([]monitor.SilentRuns, error)
+	Kinds(ctx context.Context) ([]monitor.Kind, error)
 	Leader(ctx context.Context) (*monitor.Leader, error)
 	Events(ctx context.Context, before int64, limit int) ([]monitor.Event, error)
 	Workers(ctx context.Context) ([]monitor.Worker, error)
@@ -48,6 +49,7 @@ const (
 	Failures // of late
 	Errors   // failures of a day
 	Silent
+	Kinds
 	Workers
 	Leader
 	Events
@@ -65,7 +67,7 @@ const (
 // String is the panel in a message to the operator.
 func (p Panel) String() string {
 	return [PanelEnd]string{
-		"session", "counts", "statistics", "failures", "errors", "silent runs", "workers", "leader", "events", "page", "next page", "rows", "count", "job", "audit",
+		"session", "counts", "statistics", "failures", "errors", "silent runs", "kinds", "workers", "leader", "events", "page", "next page", "rows", "count", "job", "audit",
 		"schedules", "ticks",
 	}[p]
 }
@@ -118,11 +120,13 @@ func (p Panel) ask(ctx context.Context, r Reader) (any, error) {
 	case Minutes:
 		return r.Minutes(ctx, time.Hour)
 	case Failures:
-		return r.Failures(ctx, FailuresSpan)
+		return r.Failures(ctx, monitor.FailureQuery{Span: FailuresSpan})
 	case Errors:
-		return r.Failures(ctx, ErrorsSpan)
+		return r.Failures(ctx, monitor.FailureQuery{Span: ErrorsSpan})
 	case Silent:
 		return r.Silent(ctx)
+	case Kinds:
+		return r.Kinds(ctx)
 	case Workers:
 		return r.Workers(ctx)
 	case Leader:

@@ -21,6 +21,7 @@ type Facts struct {
 	Failures monitor.Failures // of late
 	Errors   monitor.Failures // of a day
 	Silent   []monitor.SilentRuns
+	Kinds    []monitor.Kind
 	Workers  []monitor.Worker
 	Leader   *monitor.Leader
 	Events   []monitor.Event
@@ -77,6 +78,8 @@ func (f *Facts) Take(answer Answer) {
 		f.sumFailed()
 	case []monitor.SilentRuns:
 		f.Silent = value
+	case []monitor.Kind:
+		f.Kinds = value
 	case []monitor.Worker:
 		f.Workers = value
 	case *monitor.Leader:

@@ -68,6 +68,11 @@ func (s *OverviewPage) attention() []string {
 	for _, runs := range s.Facts.Silent {
 		bad("%s", silentText(runs, now))
 	}
+	for _, kind := range s.Facts.Kinds {
+		if kind.PausedAt != nil {
+			odd("kind %s was paused %s by %s", widget.Clean(kind.Name), format.When(*kind.PausedAt, now), widget.Clean(format.By(kind.PausedBy, kind.PauseReason)))
+		}
+	}
 	for _, q := range s.Facts.Queues {
 		switch {
 		case q.PausedAt != nil:

@@ -208,8 +208,8 @@ func (s *ErrorList) row(f monitor.Failure) map[string]string {
 	}
 }
 
-// errorMax is how many characters of an error make a group: FailuresByError and
-// internal/filter have the same.
+// errorMax is how many characters of an error make a group: jobq.error_pattern has
+// the same.
 const errorMax = 60
 
 // firstWords are those of the group's error, with a mark where the error goes on.

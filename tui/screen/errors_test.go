@@ -37,6 +37,18 @@ func TestSilentRunsNeedAttention(t *testing.T) {
 	require.NotContains(t, s.text(), "said nothing")
 }
 
+// A kind that is paused needs attention, and who has paused it and why is said.
+func TestPausedKindsNeedAttention(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 120, 19, func(kit Kit) Screen { return NewOverview(kit) })
+	at := noon.Add(-2 * time.Minute)
+	s.tell(data.Answer{Panel: data.Queues, Value: []monitor.Queue{{Name: "email", Slots: 1}}}, data.Answer{Panel: data.Kinds, Value: []monitor.Kind{
+		{Name: "Send"}, {Name: "Enc\x1b[2Jode", PausedAt: &at, PausedBy: "jobq", PauseReason: "quarantine: workers that ran it crashed 5 times in a row"},
+	}})
+	require.Contains(t, s.text(), "Needs attention 1")
+	require.Contains(t, joined(s.text()), "~ kind Enc␛[2Jode was paused 2m ago by jobq: quarantine: workers that ran it crashed 5 times in a row")
+}
+
 // A group has the first 60 characters of an error: where it may go on, a mark says so,
 // here and on the overview.
 func TestErrorsSayThatTheyGoOn(t *testing.T) {

@@ -50,7 +50,7 @@ func (s *OverviewPage) headLines() int {
 
 // Wants are what the whole system is and has done.
 func (s *OverviewPage) Wants() []data.Want {
-	return data.Wants(data.Queues, data.Minutes, data.Failures, data.Silent, data.Workers, data.Leader)
+	return data.Wants(data.Queues, data.Minutes, data.Failures, data.Silent, data.Kinds, data.Workers, data.Leader)
 }
 
 // Update takes what workers say in, beside what tables take.

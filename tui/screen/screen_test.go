@@ -435,8 +435,12 @@ func (anything) Minutes(context.Context, time.Duration) ([]monitor.Minute, error
 	return []monitor.Minute{{At: noon, QueueStats: monitor.QueueStats{Queue: "email", Completed: 100, Failed: 3}}}, nil
 }
 
-func (anything) Failures(context.Context, time.Duration) (monitor.Failures, error) {
+func (anything) Failures(context.Context, monitor.FailureQuery) (monitor.Failures, error) {
 	return monitor.Failures{Groups: []monitor.Failure{{Queue: "email", Kind: "Send", Error: "smtp \"421\"", Jobs: 3, First: noon, Last: noon, Example: 995}}}, nil
+}
+
+func (anything) Kinds(context.Context) ([]monitor.Kind, error) {
+	return []monitor.Kind{{Name: "Send", Workers: 1}}, nil
 }
 
 func (anything) Silent(context.Context) ([]monitor.SilentRuns, error) {

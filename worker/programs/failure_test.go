@@ -46,10 +46,10 @@ func TestTracebackKeepsItsMessage(t *testing.T) {
 		require.True(t, strings.HasSuffix(rest, "ValueError: image 7 has no pixels"), job.LastError)
 		require.Regexp(t, `… \d+ characters cut …`, rest)
 	}
-	failures, err := monitor.New(client).Failures(ctx, time.Hour)
+	failures, err := monitor.New(client).Failures(ctx, monitor.FailureQuery{Span: time.Hour})
 	require.NoError(t, err)
 	require.Len(t, failures.Groups, 3)
 	for _, failure := range failures.Groups {
-		require.Contains(t, failure.Error, "ValueError: image 7")
+		require.Contains(t, failure.Error, "ValueError: image #")
 	}
 }

@@ -1,0 +1,200 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/internal/printable"
+	"github.com/jobq-dev/jobq/internal/when"
+	"github.com/jobq-dev/jobq/monitor"
+)
+
+const (
+	// errorsSince is how far back failures are looked at unless told otherwise.
+	errorsSince = 24 * time.Hour
+	// newestShown is how many jobs of a group "errors show" names.
+	newestShown = 5
+)
+
+// failureShown is what "errors show --json" writes.
+type failureShown struct {
+	monitor.Failure
+	Filter string           `json:"filter"`                // that finds the jobs of the group
+	Newest []int64          `json:"newest"`                // ids of the newest jobs
+	Runs   int              `json:"example_runs"`          // of the example
+	Run    *monitor.Attempt `json:"example_run,omitempty"` // the last of them
+}
+
+func newErrorsCommand(a *app) *cobra.Command {
+	var query monitor.FailureQuery
+	command := &cobra.Command{
+		Use:   "errors",
+		Short: "Show why jobs have failed, in groups; requeue a group",
+		Long: `Show why jobs have failed: in groups of one queue, kind and error, the most frequent first.
+Errors count as the same when their first lines differ in numbers, ids, addresses and
+quoted texts alone; a # stands for those. What follows code, status, errno, signal,
+SQLSTATE, HTTP or SMTP counts as it is.
+
+A group has an id, which stays the same: "jobq errors show" and "jobq errors requeue" take it.
+At most the last ` + format.Number(monitor.FailuresMax) + ` jobs that did not succeed are looked at; a + after a number says that
+there may be more. Jobs that will be tried again have not failed.`,
+		Example: `  jobq errors
+  jobq errors --queue email --since 7d
+  jobq errors show 3f2a9c1e
+  jobq errors requeue 3f2a9c1e --sample 5      # try a few
+  jobq errors requeue 3f2a9c1e --rate 10/s     # then the others`,
+		Args: exactArgs(0),
+		RunE: a.withClient(func(cmd *cobra.Command, _ []string, client *jobq.Client) error {
+			if query.Limit < 1 { // which to the monitor means the default
+				return usagef("--limit must be 1 to 1000, not %d", query.Limit)
+			}
+			failures, err := monitor.New(client).Failures(cmd.Context(), query)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return writeJSON(cmd.OutOrStdout(), failures)
+			}
+			return writeFailures(cmd, failures, query)
+		}),
+	}
+	addSince(command.Flags(), &query)
+	command.Flags().StringVar(&query.Queue, "queue", "", "only this queue")
+	command.Flags().StringVar(&query.Kind, "kind", "", "only this kind")
+	command.Flags().IntVar(&query.Limit, "limit", 50, "groups to show, 1 to 1000")
+	a.addJSONFlag(command)
+	command.AddCommand(newErrorsShowCommand(a), newErrorsRequeueCommand(a))
+	return command
+}
+
+func addSince(flags *pflag.FlagSet, query *monitor.FailureQuery) {
+	durationVar(flags, &query.Span, "since", errorsSince, "jobs that have failed so long ago, or later")
+}
+
+func writeFailures(cmd *cobra.Command, failures monitor.Failures, query monitor.FailureQuery) error {
+	notes := cmd.ErrOrStderr()
+	if len(failures.Groups) == 0 {
+		fmt.Fprintf(notes, "no such job has failed in the last %s\n", when.FormatDuration(query.Span))
+	} else {
+		t := newTable(cmd.OutOrStdout(), "GROUP", "JOBS", "QUEUE", "KIND", "FIRST", "LAST", "EXAMPLE", "ERROR")
+		for _, group := range failures.Groups {
+			t.row(group.ID, jobsOf(group, failures.More), group.Queue, group.Kind, ago(group.First), ago(group.Last), strconv.FormatInt(group.Example, 10), group.Error)
+		}
+		if err := t.flush(); err != nil {
+			return err
+		}
+	}
+	if failures.Left > 0 {
+		fmt.Fprintf(notes, "%s more: --limit shows more, --queue and --kind choose\n", format.Count(failures.Left, "group"))
+	}
+	if failures.More {
+		fmt.Fprintf(notes, "only the last %s jobs that did not succeed were looked at: there may be more\n", format.Number(monitor.FailuresMax))
+	}
+	return nil
+}
+
+// jobsOf is how many jobs a group has, and whether there may be more.
+func jobsOf(group monitor.Failure, more bool) string {
+	if more {
+		return format.CappedAt(group.Jobs, group.Jobs)
+	}
+	return format.Number(group.Jobs)
+}
+
+// failureGroup finds the group that an argument names.
+func failureGroup(cmd *cobra.Command, client *jobq.Client, query monitor.FailureQuery) (monitor.Failure, bool, error) {
+	failures, err := monitor.New(client).Failures(cmd.Context(), query)
+	switch {
+	case err != nil:
+		return monitor.Failure{}, false, err
+	case len(failures.Groups) == 0:
+		return monitor.Failure{}, false, notFoundf(`no group %q among the jobs that have failed in the last %s: "jobq errors" lists the groups, and --since looks further back`,
+			query.ID, when.FormatDuration(query.Span))
+	case len(failures.Groups) > 1: // two in four thousand million
+		return monitor.Failure{}, false, fmt.Errorf(`%d groups have the id %q: requeue by filter instead, as in "jobq requeue --filter '%s'"`,
+			len(failures.Groups), query.ID, failures.Groups[0].Filter())
+	}
+	return failures.Groups[0], failures.More, nil
+}
+
+func newErrorsShowCommand(a *app) *cobra.Command {
+	var query monitor.FailureQuery
+	command := &cobra.Command{
+		Use: "show GROUP", Short: "Show a group of failures, with the whole error of its newest job", Args: exactArgs(1),
+		Example: "  jobq errors show 3f2a9c1e\n  jobq errors show 3f2a9c1e --json | jq -r .filter",
+		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
+			query.ID = args[0]
+			group, more, err := failureGroup(cmd, client, query)
+			if err != nil {
+				return err
+			}
+			shown := failureShown{Failure: group, Filter: groupFilter(group, query), Newest: []int64{}}
+			newest, err := client.List(cmd.Context(), jobq.Filter{Match: shown.Filter, Limit: newestShown})
+			if err != nil {
+				return err
+			}
+			for _, job := range newest.Jobs {
+				shown.Newest = append(shown.Newest, job.ID)
+			}
+			runs, err := monitor.New(client).Attempts(cmd.Context(), group.Example)
+			if err != nil {
+				return err
+			}
+			if shown.Runs = len(runs); len(runs) > 0 {
+				shown.Run = &runs[len(runs)-1]
+			}
+			if a.json {
+				return writeJSON(cmd.OutOrStdout(), shown)
+			}
+			return writeFailure(cmd.OutOrStdout(), shown, jobsOf(group, more))
+		}),
+	}
+	addSince(command.Flags(), &query)
+	a.addJSONFlag(command)
+	return command
+}
+
+// groupFilter finds the jobs of a group that have failed within the span.
+func groupFilter(group monitor.Failure, query monitor.FailureQuery) string {
+	return group.Filter() + " age:<" + when.FormatDuration(query.Span)
+}
+
+func writeFailure(out io.Writer, shown failureShown, jobs string) error {
+	newest := make([]string, len(shown.Newest))
+	for i, id := range shown.Newest {
+		newest[i] = strconv.FormatInt(id, 10)
+	}
+	var page strings.Builder
+	writer := tabwriter.NewWriter(&page, 0, 0, 2, ' ', 0)
+	for _, row := range [][2]string{
+		{"group", shown.ID},
+		{"queue", shown.Queue},
+		{"kind", shown.Kind},
+		{"error", shown.Error},
+		{"jobs", jobs},
+		{"first", fmt.Sprintf("%s (%s)", shown.First.Format(time.RFC3339), ago(shown.First))},
+		{"last", fmt.Sprintf("%s (%s)", shown.Last.Format(time.RFC3339), ago(shown.Last))},
+		{"newest jobs", strings.Join(newest, ", ")},
+		{"all jobs", "jobq list " + format.ShellWord(shown.Filter)},
+	} {
+		fmt.Fprintf(writer, "%s\t%s\n", row[0], printable.Line(row[1]))
+	}
+	if err := writer.Flush(); err != nil {
+		return err
+	}
+	if shown.Run != nil {
+		fmt.Fprintf(&page, "\njob %d, of which this is the last run:\n", shown.Example)
+		writeRun(&page, shown.Runs, *shown.Run)
+	}
+	_, err := io.WriteString(out, page.String())
+	return err
+}

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/monitor"
+	"github.com/jobq-dev/jobq/operator"
+)
+
+func newErrorsRequeueCommand(a *app) *cobra.Command {
+	var query monitor.FailureQuery
+	var bulk bulkFlags
+	command := &cobra.Command{
+		Use:   "requeue GROUP",
+		Short: "Requeue the jobs of a group of failures: a sample, then the others at a rate",
+		Long: `Requeue the jobs of a group of failures that have failed within --since. With --sample it
+requeues that many, the newest, and says how to see what becomes of them: they run before
+the others are risked. With --rate it requeues that many a second; what it was stopped at
+goes on with "jobq audit resume". Jobs that fail while it works are left alone, also if
+they fail in the same way again.
+
+It asks first, unless --yes is given. "jobq undo" takes it back for the jobs that have not run since.`,
+		Example: `  jobq errors requeue 3f2a9c1e --sample 5
+  jobq errors requeue 3f2a9c1e --rate 10/s --yes`,
+		Args: exactArgs(1),
+		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
+			sampled := cmd.Flags().Changed("sample")
+			if sampled && bulk.max < 1 {
+				return usagef("--sample must be at least 1, not %d", bulk.max)
+			}
+			query.ID = args[0]
+			group, _, err := failureGroup(cmd, client, query)
+			if err != nil {
+				return err
+			}
+			params := operator.BulkParams{Action: jobq.ActionRequeue, Filter: jobq.Filter{Match: groupFilter(group, query)}}
+			progress, err := a.runBulk(cmd, client, params, bulk)
+			if err != nil || !sampled || bulk.dryRun {
+				return err
+			}
+			return saySample(cmd, client, group.ID, progress.AuditID)
+		}),
+	}
+	flags := command.Flags()
+	addSince(flags, &query)
+	flags.IntVar(&bulk.max, "sample", 0, "requeue only so many, the newest")
+	flags.StringVar(&bulk.rate, "rate", "", "at most so many a second, such as 10/s")
+	flags.BoolVar(&bulk.dryRun, "dry-run", false, "only say how many jobs it would requeue")
+	flags.BoolVar(&bulk.yes, "yes", false, "do not ask")
+	a.addJSONFlag(command)
+	return command
+}
+
+// saySample says how to look at the jobs that an action has requeued, and how to go on.
+func saySample(cmd *cobra.Command, client *jobq.Client, group string, auditID int64) error {
+	entries, err := monitor.New(client).Audit(cmd.Context(), auditID+1, 1)
+	if err != nil || len(entries) == 0 || len(entries[0].JobIDs) == 0 {
+		return err
+	}
+	ids := make([]string, len(entries[0].JobIDs))
+	for i, id := range entries[0].JobIDs {
+		ids[i] = strconv.FormatInt(id, 10)
+	}
+	_, err = fmt.Fprintf(cmd.ErrOrStderr(), "look at them:       jobq list %s\nrequeue the others: jobq errors requeue %s --rate 10/s\n",
+		format.ShellWord("id:"+strings.Join(ids, ",")), group)
+	return err
+}

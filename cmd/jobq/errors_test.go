@@ -1,0 +1,103 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq/internal/pgtest"
+	"github.com/jobq-dev/jobq/monitor"
+	"github.com/jobq-dev/jobq/operator"
+)
+
+// failed adds a job that has failed so many minutes ago.
+func failed(t *testing.T, pool *pgxpool.Pool, queue, kind, reason string, minutes int) int64 {
+	t.Helper()
+	return query[int64](t, pool, `
+		insert into jobq.run (id, lease_id, slot, run_at, created_at, state, finished_at, priority, attempts, max_attempts, crashes, args_apart, queue, kind, args, last_error)
+		  select nextval('jobq.job_id_seq'), jobq.lease_id_next(), 0, now(), now(), 'failed', now() - $4::integer * interval '1 minute', 0, 1, 1, 0, false, $1, $2, '{}', $3
+		  returning id`, queue, kind, reason, minutes)
+}
+
+// Failures come in groups, which are chosen by queue, kind and age, and found by
+// their ids, that stay the same. A sample of a group is requeued, then the others,
+// and other groups are left alone.
+func TestErrors(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	pool := pgtest.Connect(t, url)
+	for i := range 12 {
+		failed(t, pool, "email", "Send", fmt.Sprintf("user %d: no mailbox\nstack", i), 20-i)
+	}
+	failed(t, pool, "email", "Bounce", "user 7: no mailbox", 3)
+	failed(t, pool, "video", "Encode", "exit code 1", 2)
+	old := failed(t, pool, "video", "Encode", "exit code 65", 60*24*3)
+	command := func(want int, args ...string) string {
+		t.Helper()
+		out, stderr, code := invoke(t, "", append(append([]string{"errors"}, args...), "--database-url", url)...)
+		require.Equal(t, want, code, stderr)
+		return out + stderr
+	}
+	groups := func(args ...string) monitor.Failures {
+		t.Helper()
+		var failures monitor.Failures
+		require.NoError(t, json.Unmarshal([]byte(command(exitOK, append(args, "--json")...)), &failures))
+		return failures
+	}
+	all := groups()
+	require.Len(t, all.Groups, 3)
+	group := all.Groups[0]
+	require.Equal(t, []any{"email", "Send", "user #: no mailbox", int64(12)}, []any{group.Queue, group.Kind, group.Error, group.Jobs})
+	require.Regexp(t, "^[0-9a-f]{8}$", group.ID)
+	require.Equal(t, group.ID, groups("--since", "15m", "--queue", "email", "--kind", "Send").Groups[0].ID, "of fewer jobs")
+	require.Len(t, groups("--since", "7d").Groups, 4)
+	require.Len(t, groups("--queue", "video").Groups, 1)
+	require.Len(t, groups("--kind", "Bounce").Groups, 1)
+	one := groups("--limit", "1")
+	require.Len(t, one.Groups, 1)
+	require.EqualValues(t, 2, one.Left)
+	require.Contains(t, command(exitOK, "--limit", "1"), "2 groups more")
+	require.Contains(t, command(exitOK, "--queue", "none"), "no such job has failed in the last 1d")
+	require.Contains(t, command(exitUsage, "--limit", "0"), "--limit must be 1 to 1000")
+
+	shown := command(exitOK, "show", group.ID)
+	require.Contains(t, shown, "user #: no mailbox")
+	require.Contains(t, shown, `jobq list 'state:failed queue:email kind:Send err:="user #: no mailbox" age:<1d'`)
+	require.Contains(t, command(exitNotFound, "show", "00000000"), "--since looks further back")
+	require.Contains(t, command(exitNotFound, "show", group.ID, "--since", "1s"), "no group")
+
+	require.Contains(t, command(exitUsage, "requeue", group.ID), "give --yes")
+	require.Contains(t, command(exitUsage, "requeue", group.ID, "--sample", "0", "--yes"), "--sample must be at least 1")
+	require.Equal(t, "would requeue 5 jobs\n", command(exitOK, "requeue", group.ID, "--sample", "5", "--dry-run"))
+	require.Equal(t, 15, count(t, pool, "jobq.run"), "nothing was done yet")
+	said := command(exitOK, "requeue", group.ID, "--sample", "5", "--yes")
+	require.Contains(t, said, "requeue: 5 jobs, 0 refused; take it back with: jobq undo 1\n")
+	require.Contains(t, said, "look at them:       jobq list 'id:8,9,10,11,12'")
+	require.Contains(t, said, "jobq errors requeue "+group.ID+" --rate 10/s")
+	require.Equal(t, []int64{8, 9, 10, 11, 12}, query[[]int64](t, pool, "select array_agg(id order by id) from jobq.pending"), "the newest")
+	var progress operator.BulkProgress
+	require.NoError(t, json.Unmarshal([]byte(command(exitOK, "requeue", group.ID, "--rate", "1000/s", "--yes", "--json")), &progress))
+	require.Equal(t, 7, progress.Done)
+	require.Contains(t, command(exitNotFound, "requeue", group.ID, "--yes"), "no group")
+	require.Equal(t, 12, count(t, pool, "jobq.pending"))
+	require.Equal(t, 3, count(t, pool, "jobq.run"), "other groups are as they were")
+
+	late := groups("--since", "7d", "--queue", "video")
+	for _, group := range late.Groups {
+		if group.Example == old {
+			require.Contains(t, command(exitOK, "requeue", group.ID, "--since", "7d", "--yes"), "requeue: 1 job,")
+		}
+	}
+	require.Equal(t, 13, count(t, pool, "jobq.pending"))
+	_, stderr, code := invoke(t, "", "undo", "1", "--database-url", url)
+	require.Zero(t, code, stderr)
+	require.EqualValues(t, 5, groups().Groups[0].Jobs, "an undo brings the group back")
+}
+
+func count(t *testing.T, pool *pgxpool.Pool, table string) int {
+	t.Helper()
+	return query[int](t, pool, "select count(*)::integer from "+table)
+}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/internal/printable"
+	"github.com/jobq-dev/jobq/monitor"
+)
+
+func newKindsCommand(a *app) *cobra.Command {
+	command := &cobra.Command{
+		Use:   "kinds",
+		Short: "List kinds of jobs; pause and resume them",
+		Long: `List kinds of jobs; pause and resume them. A kind is paused in all queues at once: its jobs
+wait, others go on.
+
+A kind whose workers crash again and again is paused by jobq itself: that is its quarantine.
+"jobq settings" says after how many crashes.`,
+		Example: `  jobq kinds list
+  jobq kinds pause Encode --reason "the codec is broken"
+  jobq kinds resume Encode`,
+	}
+	list := &cobra.Command{
+		Use: "list", Short: "List kinds with their workers, what ended within the last hour, and whether they are paused", Args: exactArgs(0),
+		RunE: a.withClient(a.listKinds),
+	}
+	a.addJSONFlag(list)
+	return asGroup(command, list, newKindsPauseCommand(a), newKindsResumeCommand(a))
+}
+
+func (a *app) listKinds(cmd *cobra.Command, _ []string, client *jobq.Client) error {
+	kinds, err := monitor.New(client).Kinds(cmd.Context())
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return writeJSON(cmd.OutOrStdout(), kinds)
+	}
+	t := newTable(cmd.OutOrStdout(), "KIND", "WORKERS", "COMPLETED", "FAILED", "RETRIED", "CRASHES", "PAUSED")
+	for _, kind := range kinds {
+		paused := ""
+		if kind.PausedAt != nil {
+			paused = ago(*kind.PausedAt) + " by " + format.By(kind.PausedBy, kind.PauseReason)
+		}
+		t.row(kind.Name, format.Number(kind.Workers), format.Number(kind.Completed), format.Number(kind.Failed), format.Number(kind.Retried),
+			format.Number(kind.Crashes), paused)
+	}
+	return t.flush()
+}
+
+// kindChanged is what "kinds pause --json" and "kinds resume --json" write.
+type kindChanged struct {
+	Kind    string `json:"kind"`
+	AuditID int64  `json:"audit_id,omitempty"`
+	Changed bool   `json:"changed"`
+}
+
+func newKindsPauseCommand(a *app) *cobra.Command {
+	var reason string
+	var isNew bool
+	command := &cobra.Command{
+		Use: "pause KIND", Short: "Let workers claim no more jobs of a kind, in any queue; what runs goes on", Args: exactArgs(1),
+		Example: `  jobq kinds pause Encode --reason "the codec is broken"
+  jobq kinds pause Import --new     # before its first job`,
+		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
+			if !isNew {
+				if err := kindKnown(cmd.Context(), client, args[0]); err != nil {
+					return fmt.Errorf("%w (--new pauses a kind before its first job)", err)
+				}
+			}
+			id, err := a.operator(client).PauseKind(cmd.Context(), args[0], reason)
+			if err != nil {
+				return err
+			}
+			return a.sayKind(cmd, kindChanged{args[0], id, id > 0}, "paused")
+		}),
+	}
+	command.Flags().StringVar(&reason, "reason", "", "why, for others to read")
+	command.Flags().BoolVar(&isNew, "new", false, "also a kind of which nothing is known yet")
+	a.addJSONFlag(command)
+	return command
+}
+
+func newKindsResumeCommand(a *app) *cobra.Command {
+	command := &cobra.Command{
+		Use: "resume KIND", Short: "Let workers claim jobs of a kind again, also after its quarantine", Args: exactArgs(1),
+		Example: "  jobq kinds resume Encode",
+		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
+			id, err := a.operator(client).ResumeKind(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			if id == 0 { // so nothing has changed; a misspelt name is told all the same
+				if err := kindKnown(cmd.Context(), client, args[0]); err != nil {
+					return err
+				}
+			}
+			return a.sayKind(cmd, kindChanged{args[0], id, id > 0}, "running")
+		}),
+	}
+	a.addJSONFlag(command)
+	return command
+}
+
+func (a *app) sayKind(cmd *cobra.Command, changed kindChanged, state string) error {
+	out := cmd.OutOrStdout()
+	if a.json {
+		return writeJSON(out, changed)
+	}
+	if !changed.Changed {
+		_, err := fmt.Fprintf(out, "kind %s is already %s\n", printable.Line(changed.Kind), state)
+		return err
+	}
+	_, err := fmt.Fprintf(out, "kind %s is %s; take it back with: jobq undo %d\n", printable.Line(changed.Kind), state, changed.AuditID)
+	return err
+}
+
+// kindKnown is an error, with a similar name, unless the kind is one of Monitor.Kinds.
+func kindKnown(ctx context.Context, client *jobq.Client, name string) error {
+	kinds, err := monitor.New(client).Kinds(ctx)
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(kinds, func(kind monitor.Kind) bool { return kind.Name == name }) {
+		return nil
+	}
+	names := make([]string, len(kinds))
+	for i, kind := range kinds {
+		names[i] = kind.Name
+	}
+	return notFoundf("no kind %q is known: no worker has it, and no job of it has ended within the last hour%s",
+		name, didYouMean(name, names))
+}
