@@ -494,6 +494,8 @@ func TestWhyIsOfOneSnapshot(t *testing.T) {
 	now, err := p.Monitor.Why(ctx, id)
 	require.NoError(t, err)
 	require.Zero(t, *now[0].Facts.Before)
+	require.Zero(t, p.Count("select count(*) from pg_proc where pronamespace = 'jobq'::regnamespace and proname like 'why%' and provolatile <> 's'"),
+		"a volatile one has a snapshot for each of its statements")
 }
 
 // What is no id is refused.

@@ -30,7 +30,7 @@ func Why(id int64, reason monitor.Reason, now time.Time) (says, advice string) {
 	case monitor.ReasonNextInLine:
 		return nextInLine(f), ""
 	case monitor.ReasonRunning, monitor.ReasonCancelRequested, monitor.ReasonLeaseExpired, monitor.ReasonNoLease:
-		return whyRunning(id, reason, now)
+		return whyRunning(reason, now)
 	case monitor.ReasonCompleted, monitor.ReasonFailed, monitor.ReasonCancelled:
 		return whyEnded(id, reason, now)
 	case monitor.ReasonDeleted:

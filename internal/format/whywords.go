@@ -206,7 +206,7 @@ func endSession(lock monitor.ReasonLock) string {
 }
 
 // whyRunning is about jobs that a worker has claimed.
-func whyRunning(id int64, reason monitor.Reason, now time.Time) (says, advice string) {
+func whyRunning(reason monitor.Reason, now time.Time) (says, advice string) {
 	f := reason.Facts
 	switch reason.Code {
 	case monitor.ReasonCancelRequested:
