@@ -86,7 +86,9 @@ func declaredGroups(done operator.Declared) [4]struct {
 		what  string
 		names []string
 	}{
-		{"set", done.Changed}, {"enabled again", done.Enabled}, {"disabled, since they are declared no more", done.Disabled},
+		{"set", done.Changed},
+		{"enabled again", done.Enabled},
+		{"disabled, since they are declared no more", done.Disabled},
 		{"left alone, since somebody else has made schedules of these names", done.Refused},
 	}
 }
