@@ -72,7 +72,7 @@ func TestArguments(t *testing.T) {
 		"enqueue a --delay 1x":               "a duration is a number with a unit",
 		"queues set a --lease -5m":           "a duration is a number with a unit",
 		"job snooze 5":                       "5 has no unit: write 5s",
-		"settings set retention 30d":         "there is finished_retention",
+		"settings set retention 30d":         "there are finished_retention",
 		"settings set finished_retention 30": "30 has no unit",
 	} {
 		_, stderr, code := invoke(t, "", strings.Fields(line)...)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/internal/when"
 	"github.com/jobq-dev/jobq/monitor"
 	"github.com/jobq-dev/jobq/operator"
 )
@@ -44,7 +45,11 @@ It asks first, unless --yes is given. "jobq undo" takes it back for the jobs tha
 			if err != nil || !sampled || bulk.dryRun {
 				return err
 			}
-			return saySample(cmd, client, group.ID, progress.AuditID)
+			others := "jobq errors requeue " + group.ID
+			if query.Span != errorsSince {
+				others += " --since " + when.FormatDuration(query.Span)
+			}
+			return saySample(cmd, client, others+" --rate 10/s", progress.AuditID)
 		}),
 	}
 	flags := command.Flags()
@@ -57,8 +62,9 @@ It asks first, unless --yes is given. "jobq undo" takes it back for the jobs tha
 	return command
 }
 
-// saySample says how to look at the jobs that an action has requeued, and how to go on.
-func saySample(cmd *cobra.Command, client *jobq.Client, group string, auditID int64) error {
+// saySample says how to look at the jobs that an action has requeued, and how to go on
+// with the others.
+func saySample(cmd *cobra.Command, client *jobq.Client, others string, auditID int64) error {
 	entries, err := monitor.New(client).Audit(cmd.Context(), auditID+1, 1)
 	if err != nil || len(entries) == 0 || len(entries[0].JobIDs) == 0 {
 		return err
@@ -67,7 +73,7 @@ func saySample(cmd *cobra.Command, client *jobq.Client, group string, auditID in
 	for i, id := range entries[0].JobIDs {
 		ids[i] = strconv.FormatInt(id, 10)
 	}
-	_, err = fmt.Fprintf(cmd.ErrOrStderr(), "look at them:       jobq list %s\nrequeue the others: jobq errors requeue %s --rate 10/s\n",
-		format.ShellWord("id:"+strings.Join(ids, ",")), group)
+	_, err = fmt.Fprintf(cmd.ErrOrStderr(), "look at them:       jobq list %s\nrequeue the others: %s\n",
+		format.ShellWord("id:"+strings.Join(ids, ",")), others)
 	return err
 }

@@ -88,7 +88,9 @@ func TestErrors(t *testing.T) {
 	late := groups("--since", "7d", "--queue", "video")
 	for _, group := range late.Groups {
 		if group.Example == old {
-			require.Contains(t, command(exitOK, "requeue", group.ID, "--since", "7d", "--yes"), "requeue: 1 job,")
+			said := command(exitOK, "requeue", group.ID, "--since", "7d", "--sample", "3", "--yes")
+			require.Contains(t, said, "requeue: 1 job,")
+			require.Contains(t, said, "jobq errors requeue "+group.ID+" --since 7d --rate 10/s\n")
 		}
 	}
 	require.Equal(t, 13, count(t, pool, "jobq.pending"))
