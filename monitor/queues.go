@@ -28,6 +28,9 @@ type Queue struct {
 	Cancelled int64      `json:"cancelled"`
 	HeadRunAt *time.Time `json:"head_run_at,omitempty"` // since when the next job to run could have run
 	QueueSettings
+	// ThrottledUntil is when the next job may start, if the rate keeps it from starting now.
+	ThrottledUntil *time.Time `json:"throttled_until,omitempty"`
+
 	PausedAt    *time.Time `json:"paused_at,omitempty"`
 	PausedBy    string     `json:"paused_by,omitempty"`
 	PauseReason string     `json:"pause_reason,omitempty"`
@@ -49,11 +52,21 @@ func (m *Monitor) Queues(ctx context.Context) ([]Queue, error) {
 				Lease: db.Milliseconds(row.LeaseMs), ExtendEvery: db.Milliseconds(row.ExtendEveryMs), Heartbeat: jobq.Heartbeat(row.Heartbeat),
 				StaleGrace: db.Milliseconds(row.StaleGraceMs), Redelivery: jobq.Redelivery(row.Redelivery),
 				RedeliveryDelay: db.Milliseconds(row.RedeliveryDelayMs), ResetOnReap: row.ResetOnReap,
+				MaxRunning: int(row.MaxRunning), Rate: rateOf(row),
 			},
-			PausedAt: db.UTC(row.PausedAt), PausedBy: db.Text(row.PausedBy), PauseReason: db.Text(row.PauseReason),
+			ThrottledUntil: db.TimeOrNil(row.ThrottledUntil),
+			PausedAt:       db.UTC(row.PausedAt), PausedBy: db.Text(row.PausedBy), PauseReason: db.Text(row.PauseReason),
 		}
 	}
 	return queues, nil
+}
+
+// rateOf is the rate of a queue, nil for none.
+func rateOf(row db.QueueListRow) *jobq.Rate {
+	if row.RateJobs == 0 {
+		return nil
+	}
+	return &jobq.Rate{Jobs: int(row.RateJobs), Period: db.Milliseconds(row.RatePeriodMs), Burst: int(row.RateBurst)}
 }
 
 // QueueKnown says whether anything in the database names this queue: settings, a
@@ -90,4 +103,10 @@ type QueueSettings struct {
 	// ResetOnReap makes the next run begin without the lost run's checkpoint.
 	// Default false.
 	ResetOnReap bool `json:"reset_on_reap"`
+	// MaxRunning is how many jobs of the queue may run at once, over all workers: 1 to
+	// 1,000,000. Default 0, as many as they have slots for.
+	MaxRunning int `json:"max_running,omitempty"`
+	// Rate is how many jobs of the queue may start, over all workers, with its burst.
+	// Default nil, as many as there are.
+	Rate *jobq.Rate `json:"rate,omitempty"`
 }

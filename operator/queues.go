@@ -56,12 +56,18 @@ type QueueChange struct {
 	Redelivery      *jobq.Redelivery
 	RedeliveryDelay *time.Duration
 	ResetOnReap     *bool
+	// MaxRunning is how many jobs of the queue may run at once, over all workers; 0 for
+	// as many as they have slots for.
+	MaxRunning *int
+	// Rate is how many may start, over all workers; the zero Rate for as many as there are.
+	Rate *jobq.Rate
 }
 
 // SetQueue changes settings of a queue, which need not have had a job. It returns the
 // id of its entry in the audit, for Undo, or 0 when they were so already. Every
 // worker obeys within seconds, for the leases that it takes or extends from
-// then on; no lease that is held gets shorter. A Lease for which the ExtendEvery
+// then on; no lease that is held gets shorter. MaxRunning and Rate hold for every claim
+// from the moment on at which this returns; what runs already goes on. A Lease for which the ExtendEvery
 // stored is too long puts that back to its default. Settings that cannot go
 // together are ErrInvalid, with the reason.
 func (o *Operator) SetQueue(ctx context.Context, name string, change QueueChange) (auditID int64, err error) {
@@ -103,5 +109,22 @@ func (c *QueueChange) columns() (json.RawMessage, error) {
 	if c.ResetOnReap != nil {
 		columns["reset_on_reap"] = *c.ResetOnReap
 	}
+	if c.MaxRunning != nil {
+		columns["max_running"] = orNull(*c.MaxRunning)
+	}
+	if c.Rate != nil {
+		columns["rate_jobs"], columns["rate_period"], columns["rate_burst"] = orNull(c.Rate.Jobs), nil, orNull(c.Rate.Burst)
+		if c.Rate.Period != 0 {
+			columns["rate_period"] = db.IntervalText(c.Rate.Period)
+		}
+	}
 	return json.Marshal(columns)
+}
+
+// orNull is nil for zero, which the database has as null.
+func orNull(number int) any {
+	if number == 0 {
+		return nil
+	}
+	return number
 }

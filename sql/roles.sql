@@ -41,7 +41,7 @@ grant execute on function
 -- A viewer reads everything, args too, and says that it watches.
 grant select on
   jobq.pending, jobq.run, jobq.lease, jobq.past_lease, jobq.progress, jobq.attempt, jobq.payload, jobq.unique_key, jobq.output, jobq.queue,
-  jobq.kind, jobq.worker, jobq.event, jobq.setting, jobq.stat, jobq.stat_delta, jobq.audit, jobq.audit_job, jobq.watcher, jobq.digest,
+  jobq.throttle, jobq.kind, jobq.worker, jobq.event, jobq.setting, jobq.stat, jobq.stat_delta, jobq.audit, jobq.audit_job, jobq.watcher, jobq.digest,
   jobq.schedule, jobq.schedule_tick, jobq.job, jobq.stats, jobq.job_id_seq, jobq.position_seq, jobq.lease_number_seq, jobq.waiting_seq
   to jobq_viewer, jobq_admin;
 grant insert, update, delete on jobq.watcher to jobq_viewer, jobq_admin;
@@ -52,6 +52,7 @@ grant execute on function
   jobq.why, jobq.why_session, jobq.why_row_locked, jobq.why_table_locked, jobq.why_janitor, jobq.why_before, jobq.why_waiting, jobq.why_running, jobq.why_ended
   to jobq_viewer, jobq_admin;
 grant execute on function jobq.error_pattern to jobq_viewer, jobq_worker, jobq_admin; -- a filter may ask for a group of failures
+grant execute on function jobq.rate_burst_default, jobq.rate_step_us, jobq.throttle_ready_at, jobq.throttled_until to jobq_viewer, jobq_worker, jobq_admin;
 grant execute on function jobq.wake to jobq_worker, jobq_admin;
 
 -- A worker claims and ends jobs, adds more, and does the janitor's work. It
@@ -61,6 +62,8 @@ grant select, insert, update, delete on
   jobq.worker, jobq.event, jobq.stat, jobq.stat_delta, jobq.watcher, jobq.digest
   to jobq_worker;
 grant select on jobq.queue, jobq.kind, jobq.setting, jobq.job, jobq.stats to jobq_worker;
+grant select, insert, delete on jobq.throttle to jobq_worker;
+grant execute on function jobq.queue_admit, jobq.queue_charge to jobq_worker;
 -- Of a schedule it writes what became of its ticks, and nothing that people set.
 grant select on jobq.schedule to jobq_worker;
 grant update (cursor_at, due_at, last_tick_at, last_job_id, failures, error, error_at) on jobq.schedule to jobq_worker;

@@ -19,11 +19,12 @@ type claim struct {
 	settings leases.Settings
 	// notification is the last of new jobs that was received before it was sent.
 	notification string
+	unblocks     int // of the load, before it was sent
 }
 
 // newClaim returns a claim of up to so many jobs.
 func (q *queue) newClaim(count int, settings leases.Settings) *claim {
-	c := &claim{queue: q, settings: settings, notification: q.notifications.Last()}
+	c := &claim{queue: q, settings: settings, notification: q.notifications.Last(), unblocks: q.load.unblockCount()}
 	c.request = db.JobClaimParams{
 		Lease: db.Interval(settings.Length), Owner: q.worker.id, Queue: q.name, Kinds: q.worker.externals.claimable(q.kinds),
 		JobCount: int32(count), // #nosec G115 -- bounded by line.AheadMax
@@ -34,11 +35,20 @@ func (q *queue) newClaim(count int, settings leases.Settings) *claim {
 
 // answered takes over the jobs that the claim, sent at the instant, has got, and
 // tells the other workers when it left none.
-func (c *claim) answered(claimed []db.JobClaimRow, sent, took time.Duration) {
-	if leftNothing := c.queue.load.answered(clock.SinceBoot(), c.plan, claimed, took); leftNothing {
+func (c *claim) answered(answer db.Exchanged, sent, took time.Duration) {
+	now, admission := clock.SinceBoot(), answer.Admission
+	if admission.Blocked != db.BlockedByNothing {
+		c.queue.load.blocked(now, admission, c.queue.worker.config.PollInterval, c.unblocks)
+		if admission.Jobs == 0 { // so it has not looked
+			c.queue.load.failed(now, c.plan, took, false)
+			return
+		}
+		c.plan = c.plan.Admitted(admission.Jobs)
+	}
+	if leftNothing := c.queue.load.answered(now, c.plan, answer.Claimed, took); leftNothing {
 		c.queue.notifications.TellOthers(c.notification)
 	}
-	c.queue.accept(claimed, sent, c.settings)
+	c.queue.accept(answer.Claimed, sent, c.settings)
 }
 
 // failed makes the queue claim again.

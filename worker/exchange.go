@@ -37,7 +37,10 @@ func (q *queue) exchange(ctx context.Context, results []result, count int) bool 
 
 func (q *queue) roundTrip(ctx context.Context, results []result, count int) bool {
 	settings := q.settings.Load()
-	request := db.Exchange{Owner: q.worker.id, Lease: settings.TickerExtends(), Each: settings.Heartbeat == jobq.HeartbeatProgress}
+	request := db.Exchange{
+		Owner: q.worker.id, Queue: q.name, Lease: settings.TickerExtends(), Each: settings.Heartbeat == jobq.HeartbeatProgress,
+		HasLimits: settings.HasLimits, SlotsFree: q.load.free(count),
+	}
 	request.Completions, request.Endings, request.Untold = split(results)
 	var claim *claim
 	if count > 0 {
@@ -65,7 +68,7 @@ func (q *queue) roundTrip(ctx context.Context, results []result, count int) bool
 	switch {
 	case claim == nil:
 	case err == nil || len(answer.Claimed) > 0: // else only what was asked a second time has failed
-		claim.answered(answer.Claimed, sent, took)
+		claim.answered(answer, sent, took)
 	default:
 		claim.failed(took, err)
 	}

@@ -104,6 +104,9 @@ func PoolIsOpen(w *Worker) bool {
 	return w.pool != nil && w.pool.Ping(context.Background()) == nil
 }
 
+// IsBlocked says whether the limits of a worker's queue default keep it from claiming.
+func IsBlocked(w *Worker) bool { return w.queues["default"].load.isBlocked(clock.SinceBoot()) }
+
 // IsPresent says whether a worker listens, and holds its presence lock.
 func IsPresent(w *Worker) bool { return w.present.Load() }
 

@@ -54,6 +54,13 @@ func (w *Worker) receivers() map[string]func(payload string) {
 		channel(db.TopicHead):  func(payload string) { w.receiveNew(payload, true) },
 		channel(db.TopicTaken): w.receiveLeftNothing,
 		channel(db.TopicWatch): func(string) { signal(w.beatSoon) },
+		channel(db.TopicRoom):  w.receiveRoom,
+		channel(db.TopicSettings): func(name string) {
+			if _, ok := w.queues[name]; ok {
+				w.receiveRoom(name) // a limit may have been raised
+				signal(w.beatSoon)
+			}
+		},
 		channel(db.TopicDrain): func(payload string) {
 			if payload == w.id {
 				signal(w.beatSoon)
@@ -94,6 +101,17 @@ func (w *Worker) receiveLeftNothing(payload string) {
 	}
 	for _, each := range q.all() {
 		each.notifications.LeftNothing(notification, kinds)
+	}
+}
+
+// receiveRoom receives that a queue which was at its limit has room.
+func (w *Worker) receiveRoom(name string) {
+	q, ok := w.queues[name]
+	if !ok {
+		return
+	}
+	for _, each := range q.all() {
+		each.unblock()
 	}
 }
 

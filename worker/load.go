@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -45,6 +46,12 @@ type load struct {
 	planner    *line.Planner
 	endedByTx  int // runs that have ended in transactions of their handlers' own, not yet in the rate
 	round      int // of the announcements, in which it claimed last
+
+	// Claims wait until fullUntil because as many jobs of the queue run as may, and until
+	// throttledUntil because as many have started. unblocks counts what may have changed
+	// that: the answer to a claim that was sent before does not speak of it.
+	fullUntil, throttledUntil time.Duration
+	unblocks                  int
 }
 
 func newLoad(slots int) load {
@@ -84,7 +91,11 @@ func (l *load) take(now time.Duration, mayClaim, ahead bool) (results []result, 
 	if len(l.refused) > 0 && now >= l.resendAt {
 		results, l.refused = append(results, l.refused...), nil
 	}
-	if l.planner.ShouldClaim(now) && mayClaim {
+	if len(results) > 0 { // which make room
+		l.fullUntil = 0
+		l.unblocks++
+	}
+	if l.planner.ShouldClaim(now) && mayClaim && now >= l.blockedUntilLocked() {
 		count = l.planner.Count(l.slots, l.inHand+l.claiming, ahead)
 	}
 	if len(results) > 0 || count > 0 {
@@ -132,6 +143,56 @@ func (l *load) answered(now time.Duration, claim line.Claim, claimed []db.JobCla
 	}
 	return l.planner.Answered(now, claim, claimed, took)
 }
+
+// free are the slots that have no job, but for those that a claim under way of so many
+// jobs is to fill.
+func (l *load) free(count int) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return max(l.slots-l.inHand-(l.claiming-count), 0)
+}
+
+// blocked takes into account that the limits of the queue have let a claim take less
+// than it asked for, or nothing. Of room elsewhere there is a notification, and should
+// that be lost the queue asks again after about the poll interval.
+func (l *load) blocked(now time.Duration, admission db.Admission, poll time.Duration, unblocks int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if unblocks != l.unblocks {
+		return
+	}
+	switch admission.Blocked {
+	case db.BlockedByLimit:
+		l.fullUntil = now + poll - rand.N(poll/4+1) // #nosec G404 -- jitter
+	case db.BlockedByRate:
+		l.throttledUntil = now + admission.Wait
+	case db.BlockedByOthers, db.BlockedByNothing:
+	}
+}
+
+// unblock lets the next claim ask again what the limits of the queue admit.
+func (l *load) unblock() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.fullUntil, l.throttledUntil = 0, 0
+	l.unblocks++
+}
+
+// unblockCount is how often that, or an end here, has made room.
+func (l *load) unblockCount() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.unblocks
+}
+
+// isBlocked says whether the limits of the queue keep it from claiming now.
+func (l *load) isBlocked(now time.Duration) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return now < l.blockedUntilLocked()
+}
+
+func (l *load) blockedUntilLocked() time.Duration { return max(l.fullUntil, l.throttledUntil) }
 
 // failed takes into account that a claim has failed, perhaps because it took too
 // long.
@@ -297,12 +358,15 @@ func (l *load) isIdle() bool {
 // happens: to claim for a look back, and to send results again or to give jobs in
 // the buffer, if there are some, to others. An instant that does not come is
 // clock.Never.
-func (l *load) dues(buffered bool) (look, other time.Duration) {
+func (l *load) dues(now time.Duration, buffered bool) (look, other time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	look, other = clock.Never, clock.Never
 	if at, ok := l.planner.NextLook(); ok {
 		look = at
+	}
+	if until := l.blockedUntilLocked(); until > now && l.planner.WillClaim() {
+		look = min(look, until)
 	}
 	if len(l.refused) > 0 {
 		other = l.resendAt

@@ -25,7 +25,7 @@ func TestBusyResults(t *testing.T) {
 	now := time.Hour
 	require.Empty(t, l.setAside(now, []result{resultOf(1, 1)}, []int64{1}, busyDelay))
 	require.Empty(t, l.setAside(now+busyDelay/2, []result{resultOf(2, 1)}, []int64{2}, busyDelay))
-	_, other := l.dues(false)
+	_, other := l.dues(0, false)
 	require.Equal(t, now+busyDelay, other)
 	l.take(now, false, true) // begins to count how many end
 	results, _ := l.take(now+busyDelay-1, false, true)
@@ -85,12 +85,12 @@ func TestStuckJobsHaveNoSlot(t *testing.T) {
 	now := time.Hour
 	claimed(now, 2)
 	require.False(t, l.isStuck(now+time.Minute))
-	_, other := l.dues(true)
+	_, other := l.dues(0, true)
 	require.Equal(t, clock.Never, other, "nothing is due again and again")
 
 	now += time.Minute
 	claimed(now, 1)
-	_, other = l.dues(true)
+	_, other = l.dues(0, true)
 	require.Equal(t, now+bufferTime, other)
 	require.False(t, l.isStuck(other-1))
 	require.True(t, l.isStuck(other))

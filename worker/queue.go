@@ -83,6 +83,27 @@ func (q *queue) all() []*queue {
 	return append([]*queue{q}, q.ofKind...)
 }
 
+// set takes over the settings that the database has for all queues of the name. With
+// the first limit, or without the last, the queue looks again: it may have found
+// nothing because it claimed as if that were otherwise.
+func (q *queue) set(settings leases.Settings) {
+	before := q.settings.Load()
+	q.settings.Store(settings)
+	if before.HasLimits != settings.HasLimits {
+		for _, each := range q.all() {
+			each.load.unblock()
+			each.lookAgain()
+		}
+	}
+}
+
+// unblock makes the queue claim again that its limits have blocked: they were changed,
+// or leave room.
+func (q *queue) unblock() {
+	q.load.unblock()
+	signal(q.wake)
+}
+
 // lookAgain makes the queue look whether there is work, wherever in the line.
 func (q *queue) lookAgain() {
 	q.load.returned()
@@ -171,7 +192,7 @@ func (q *queue) next(ctx context.Context) (results []result, count int) {
 // to fill. It says whether to claim once more first, because jobs may have come
 // unnoticed, and when to come back.
 func (q *queue) announce(ctx context.Context) (again bool, next waking.Alarms) {
-	if q.worker.unnotified.Load() || ctx.Err() != nil || !q.load.hasRoom() {
+	if q.worker.unnotified.Load() || ctx.Err() != nil || !q.load.hasRoom() || q.load.isBlocked(clock.SinceBoot()) {
 		return false, waking.NoAlarms
 	}
 	round, next, err := q.worker.announcer.Announce(ctx, q.worker.queries)
@@ -187,8 +208,8 @@ func (q *queue) await(ctx, flush context.Context, poll *time.Timer, next waking.
 	if ctx.Err() != nil {
 		stop = nil // draining: only results matter
 	}
-	lookAt, otherAt := q.load.dues(len(q.buffer) > 0)
 	now := clock.SinceBoot()
+	lookAt, otherAt := q.load.dues(now, len(q.buffer) > 0)
 	look, other := time.NewTimer(min(lookAt-now, next.Recheck)), time.NewTimer(min(otherAt-now, next.Renew))
 	defer look.Stop()
 	defer other.Stop()

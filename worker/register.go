@@ -73,10 +73,11 @@ func (w *Worker) register(ctx context.Context) error {
 	}
 	for _, row := range rows {
 		w.queues[row.Queue].idleWorkers.Store(row.IdleWorkers)
-		w.queues[row.Queue].settings.Store(leases.Settings{
+		w.queues[row.Queue].set(leases.Settings{
 			Length:      time.Duration(row.LeaseMs) * time.Millisecond,
 			ExtendEvery: time.Duration(row.ExtendEveryMs) * time.Millisecond,
 			Heartbeat:   jobq.Heartbeat(row.Heartbeat),
+			HasLimits:   row.HasLimits,
 		})
 	}
 	return nil

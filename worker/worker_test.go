@@ -2,7 +2,9 @@ package worker_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -20,6 +22,13 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if url := os.Getenv(limitChild); url != "" {
+		if err := runLimitChild(url); err != nil {
+			fmt.Fprintln(os.Stderr, "limit child:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	pgtest.Main(m)
 }
 

@@ -24,7 +24,8 @@ setting of all queues: "jobq settings".`,
   jobq queues show email
   jobq queues pause email --reason "smtp is down"
   jobq queues resume email
-  jobq queues set video --lease 10m --heartbeat progress`,
+  jobq queues set video --lease 10m --heartbeat progress
+  jobq queues set mail --limit 10 --rate 100/s`,
 	}
 	list := &cobra.Command{
 		Use: "list", Short: "List queues with what waits and runs in them", Args: exactArgs(0),
@@ -124,13 +125,13 @@ func (a *app) listQueues(cmd *cobra.Command, _ []string, client *jobq.Client) er
 	if a.json {
 		return writeJSON(cmd.OutOrStdout(), queues)
 	}
-	t := newTable(cmd.OutOrStdout(), "QUEUE", "AVAILABLE", "SCHEDULED", "RUNNING", "LEASE", "HEARTBEAT", "PAUSED")
+	t := newTable(cmd.OutOrStdout(), "QUEUE", "AVAILABLE", "SCHEDULED", "RUNNING", "LIMIT", "LEASE", "HEARTBEAT", "PAUSED")
 	for _, queue := range queues {
 		paused := ""
 		if queue.PausedAt != nil {
 			paused = ago(*queue.PausedAt) + " by " + format.PausedBy(queue)
 		}
-		t.row(queue.Name, format.CappedAt(queue.Available, queue.AvailableMax), format.CappedAt(queue.Scheduled, jobq.CountMax), format.Number(queue.Running),
+		t.row(queue.Name, format.CappedAt(queue.Available, queue.AvailableMax), format.CappedAt(queue.Scheduled, jobq.CountMax), format.Number(queue.Running), formatLimits(queue),
 			when.FormatDuration(queue.Lease), string(queue.Heartbeat), paused)
 	}
 	return t.flush()

@@ -16,13 +16,18 @@ func newQueuesSetCommand(a *app) *cobra.Command {
 	var lease, extendEvery, staleGrace, redeliveryDelay time.Duration
 	var heartbeat, redelivery string
 	var resetOnReap bool
+	var limits limitFlags
 	command := &cobra.Command{
 		Use:   "set NAME",
-		Short: "Change how the leases of a queue are kept and taken away",
+		Short: "Change how many jobs of a queue run, and how its leases are kept",
 		Long: `Change settings of a queue. They are kept in the database, and every worker and
 janitor obeys them within seconds. What is not given stays as it is. Combinations that
-cannot work are refused. docs/guarantees.md shows settings for five ways of recovery.`,
-		Example: `  jobq queues set video --lease 45m --extend-every 2m --stale-grace 45m
+cannot work are refused. docs/guarantees.md shows settings for five ways of recovery,
+and docs/limits.md what --limit and --rate promise: they hold from the next claim on.`,
+		Example: `  jobq queues set thumbnails --limit 3
+  jobq queues set mail --rate 100/s --burst 20
+  jobq queues set mail --no-rate
+  jobq queues set video --lease 45m --extend-every 2m --stale-grace 45m
   jobq queues set import --lease 5m --heartbeat progress --reset-on-reap
   jobq queues set mail --lease 30s --heartbeat off --redelivery head`,
 		Args: exactArgs(1),
@@ -33,6 +38,9 @@ cannot work are refused. docs/guarantees.md shows settings for five ways of reco
 				Heartbeat:  ifGiven(given("heartbeat"), jobq.Heartbeat(heartbeat)),
 				StaleGrace: ifGiven(given("stale-grace"), staleGrace), Redelivery: ifGiven(given("redelivery"), jobq.Redelivery(redelivery)),
 				RedeliveryDelay: ifGiven(given("redelivery-delay"), redeliveryDelay), ResetOnReap: ifGiven(given("reset-on-reap"), resetOnReap),
+			}
+			if err := limits.change(given, &change); err != nil {
+				return err
 			}
 			if change == (operator.QueueChange{}) {
 				return usagef("nothing to set: give at least one flag")
@@ -64,6 +72,7 @@ cannot work are refused. docs/guarantees.md shows settings for five ways of reco
 	flags.StringVar(&redelivery, "redelivery", "", "where a job goes whose lease was taken away: head or tail of the line")
 	durationVar(flags, &redeliveryDelay, "redelivery-delay", 0, "how long it waits first; needs the tail")
 	flags.BoolVar(&resetOnReap, "reset-on-reap", false, "begin the next run without the lost one's checkpoint")
+	limits.add(command)
 	return command
 }
 

@@ -60,6 +60,13 @@ func writeQueue(out io.Writer, queue monitor.Queue, settings monitor.Settings) e
 	if queue.ResetOnReap {
 		reset = "yes"
 	}
+	limit, rate := "none", "none"
+	if queue.MaxRunning > 0 {
+		limit = fmt.Sprintf("%s of %s run", format.Number(queue.Running), format.Number(int64(queue.MaxRunning)))
+	}
+	if queue.Rate != nil {
+		rate = fmt.Sprintf("%s, burst %d; throttled: %s", formatRate(queue.Rate), queue.Rate.Burst, formatThrottled(queue.ThrottledUntil))
+	}
 	writer := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, row := range [][2]string{
 		{"queue", queue.Name},
@@ -67,6 +74,8 @@ func writeQueue(out io.Writer, queue monitor.Queue, settings monitor.Settings) e
 		{"scheduled", fmt.Sprintf("%s, of which %s failed before", format.CappedAt(queue.Scheduled, jobq.CountMax), format.CappedAt(queue.Retrying, jobq.CountMax))},
 		{"running", fmt.Sprintf("%s in %s", format.Number(queue.Running), format.Count(queue.Slots, "slot"))},
 		{"paused", paused},
+		{"limit", limit},
+		{"rate", rate},
 		{"lease", when.FormatDuration(queue.Lease)},
 		{"extend every", when.FormatDuration(queue.ExtendEvery)},
 		{"heartbeat", string(queue.Heartbeat)},

@@ -22,13 +22,14 @@ with candidate as materialized (
         from jobq.pending p
         where p.queue = $4 and p.position is not null and p.kind = any($5::text[])
           and (p.priority, p.position) > (s.from_priority, s.from_position) and p.priority <= s.to_priority
-          and not exists (select from jobq.queue q where q.name = $4 and q.paused_at is not null)
+          and not exists (select from jobq.queue q where q.name = $4
+            and (q.paused_at is not null or not $6::boolean and (q.max_running is not null or q.rate_jobs is not null)))
           and p.kind <> all(array(select k.name from jobq.kind k where k.paused_at is not null))
         order by p.priority, p.position
-        limit $6::integer
+        limit case when $6::boolean then coalesce(nullif(current_setting('jobq_claim.admitted', true), '')::integer, 0) else $7::integer end
         for update of p skip locked
     ) c
-    limit $6::integer
+    limit case when $6::boolean then coalesce(nullif(current_setting('jobq_claim.admitted', true), '')::integer, 0) else $7::integer end
 ), taken as (
   delete from jobq.pending p
     where p.ctid = any(array(select c.place from candidate c))
@@ -37,7 +38,7 @@ with candidate as materialized (
       p.last_error, p.clear_reason, p.checkpoint, p.metadata, p.tags
 ), l as (
   insert into jobq.lease (id, claimed_at, expires_at, owner, queue, job_ids)
-    select jobq.lease_id_next(), clock_timestamp(), clock_timestamp() + $7::interval, $8, $4, t.ids
+    select jobq.lease_id_next(), clock_timestamp(), clock_timestamp() + $8::interval, $9, $4, t.ids
       from (select array_agg(t.id) as ids from taken t having count(*) > 0) t
     returning id, claimed_at
 )
@@ -61,6 +62,7 @@ type JobClaimParams struct {
 	ToPriorities   []int32
 	Queue          string
 	Kinds          []string
+	Admitted       bool
 	JobCount       int32
 	Lease          pgtype.Interval
 	Owner          string
@@ -119,6 +121,10 @@ type JobClaimRow struct {
 // leave out what was claimed before, whose dead index entries would else be
 // walked through again at each claim for as long as any transaction is open.
 //
+// From a queue with a limit or a rate it takes nothing, unless admitted says that
+// queue_admit has come before, in the same transaction: then as many as that has said, and
+// else none.
+//
 // lease and run read the rows of taken in the same order, that in which they
 // were deleted: the place of an id in job_ids is the slot of its run.
 // The paused kinds are read once. Needs pending_claim_idx, and nothing else whatever the
@@ -130,6 +136,7 @@ func (q *Queries) JobClaim(ctx context.Context, arg JobClaimParams) ([]JobClaimR
 		arg.ToPriorities,
 		arg.Queue,
 		arg.Kinds,
+		arg.Admitted,
 		arg.JobCount,
 		arg.Lease,
 		arg.Owner,
@@ -184,13 +191,14 @@ with candidate as materialized (
         from jobq.pending p
         where p.queue = $4 and p.position is not null and p.kind = any($5::text[])
           and (p.priority, p.position) > (s.from_priority, s.from_position) and p.priority <= s.to_priority
-          and not exists (select from jobq.queue q where q.name = $4 and q.paused_at is not null)
+          and not exists (select from jobq.queue q where q.name = $4
+            and (q.paused_at is not null or not $6::boolean and (q.max_running is not null or q.rate_jobs is not null)))
           and p.kind <> all(array(select k.name from jobq.kind k where k.paused_at is not null))
         order by p.priority, p.position
-        limit $6::integer
+        limit case when $6::boolean then coalesce(nullif(current_setting('jobq_claim.admitted', true), '')::integer, 0) else $7::integer end
         for update of p skip locked
     ) c
-    limit $6::integer
+    limit case when $6::boolean then coalesce(nullif(current_setting('jobq_claim.admitted', true), '')::integer, 0) else $7::integer end
 ), taken as (
   delete from jobq.pending p
     where p.ctid = any(array(select c.place from candidate c))
@@ -201,7 +209,7 @@ with candidate as materialized (
   select clock_timestamp() as at
 ), l as (
   insert into jobq.lease (id, claimed_at, expires_at, owner, queue, job_ids)
-    select jobq.lease_id_next(), m.at, m.at + $7::interval, $8, $4, array[t.id]
+    select jobq.lease_id_next(), m.at, m.at + $8::interval, $9, $4, array[t.id]
       from taken t
       cross join moment m
     returning id, claimed_at, job_ids[1] as job_id
@@ -227,6 +235,7 @@ type JobClaimEachParams struct {
 	ToPriorities   []int32
 	Queue          string
 	Kinds          []string
+	Admitted       bool
 	JobCount       int32
 	Lease          pgtype.Interval
 	Owner          string
@@ -265,6 +274,7 @@ func (q *Queries) JobClaimEach(ctx context.Context, arg JobClaimEachParams) ([]J
 		arg.ToPriorities,
 		arg.Queue,
 		arg.Kinds,
+		arg.Admitted,
 		arg.JobCount,
 		arg.Lease,
 		arg.Owner,
@@ -307,4 +317,59 @@ func (q *Queries) JobClaimEach(ctx context.Context, arg JobClaimEachParams) ([]J
 		return nil, err
 	}
 	return items, nil
+}
+
+const QueueAdmit = `-- name: QueueAdmit :many
+select a.admitted::integer as admitted, a.blocked::text as blocked, a.wait_ms::bigint as wait_ms
+  from jobq.queue_admit($1, $2::integer, $3::integer, $4::boolean) a
+`
+
+type QueueAdmitParams struct {
+	Queue     string
+	JobCount  int32
+	SlotsFree int32
+	Patient   bool
+}
+
+type QueueAdmitRow struct {
+	Admitted int32
+	Blocked  string
+	WaitMs   int64
+}
+
+// QueueAdmit says how many jobs of a queue with limits the JobClaim that follows in the
+// transaction may take: see queue_admit.
+func (q *Queries) QueueAdmit(ctx context.Context, arg QueueAdmitParams) ([]QueueAdmitRow, error) {
+	rows, err := q.db.Query(ctx, QueueAdmit,
+		arg.Queue,
+		arg.JobCount,
+		arg.SlotsFree,
+		arg.Patient,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []QueueAdmitRow
+	for rows.Next() {
+		var i QueueAdmitRow
+		if err := rows.Scan(&i.Admitted, &i.Blocked, &i.WaitMs); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const QueueCharge = `-- name: QueueCharge :exec
+select jobq.queue_charge($1, $2::integer)
+`
+
+// QueueCharge comes after that JobClaim: see queue_charge.
+func (q *Queries) QueueCharge(ctx context.Context, queue string, ended int32) error {
+	_, err := q.db.Exec(ctx, QueueCharge, queue, ended)
+	return err
 }

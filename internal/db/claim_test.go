@@ -111,7 +111,7 @@ func TestRowChangesBetweenSnapshotAndLock(t *testing.T) {
 			q.exec("alter table jobq.queue rename to queue_table")
 			q.exec(`create function jobq.wait() returns timestamptz language plpgsql as
 				$$ begin perform pg_advisory_xact_lock_shared(1); return null; end $$`)
-			q.exec("create view jobq.queue as select 'default'::text as name, jobq.wait() as paused_at")
+			q.exec("create view jobq.queue as select 'default'::text as name, jobq.wait() as paused_at, null::integer as max_running, null::integer as rate_jobs")
 			holder, err := q.pool.Begin(ctx)
 			require.NoError(t, err)
 			_, err = holder.Exec(ctx, "select pg_advisory_xact_lock(1)")

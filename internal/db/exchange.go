@@ -90,6 +90,7 @@ type Ending struct {
 // trip and one commit.
 type Exchange struct {
 	Owner       string
+	Queue       string // whose jobs they are; needed with HasLimits
 	Completions []Completion
 	Endings     []Ending
 	// Untold are runs whose ends are stored on their own rows and of which the
@@ -98,6 +99,10 @@ type Exchange struct {
 	Lease  time.Duration   // which leases get that are told of ends while others of their jobs run; 0 for none
 	Claim  *JobClaimParams // nil to claim nothing; without segments it looks at the whole line
 	Each   bool            // each job that is claimed gets a lease of its own
+	// HasLimits says that the queue has a limit or a rate, which the claim then keeps;
+	// without, it takes nothing from such a queue. SlotsFree are the slots that have no job.
+	HasLimits bool
+	SlotsFree int
 }
 
 // Exchanged is the database's answer.
@@ -116,6 +121,26 @@ type Exchanged struct {
 	OnRow   []int64
 	Told    []int64       // leases that were told, and got their time
 	Claimed []JobClaimRow // in any order
+	// Admission is what the limits of the queue have said to the claim, if it has some.
+	Admission Admission
+}
+
+// Blocked is why a queue's limits have admitted fewer jobs than were asked for.
+type Blocked string
+
+// What blocks claims.
+const (
+	BlockedByNothing Blocked = ""
+	BlockedByLimit   Blocked = "limit" // as many run as may
+	BlockedByRate    Blocked = "rate"  // as many have started as may
+	BlockedByOthers  Blocked = "busy"  // another claim has its turn; only said to a claim that comes with ends
+)
+
+// Admission is what the limits of a queue let a claim take.
+type Admission struct {
+	Jobs    int
+	Blocked Blocked
+	Wait    time.Duration // until it is worth while to ask again, if the rate blocks
 }
 
 // ErrBusy says that some rows were in another transaction's hands, and that all
@@ -173,6 +198,8 @@ type round struct {
 	before  map[int64]bool    // jobs that have completed on their own rows, now or before
 	held    []int64
 	claimed []JobClaimRow
+
+	admission Admission
 }
 
 func newRound(exchange Exchange) *round {
@@ -207,6 +234,11 @@ func (r *round) send(ctx context.Context, s *Schema, conn Batcher, claim *JobCla
 	}
 	if claim != nil {
 		r.queueClaim(ctx, s, batch, claim, each)
+	}
+	if ended := r.ends(); r.HasLimits && (claim != nil || ended > 0) && !r.again {
+		s.Queue(batch, func(q *Queries) {
+			_ = q.QueueCharge(ctx, r.Queue, int32(ended)) // #nosec G115 -- as many as an exchange has
+		})
 	}
 	if err := conn.SendBatch(ctx, batch).Close(); err != nil {
 		return fmt.Errorf("finish and claim: %w", err)
@@ -419,6 +451,10 @@ func (r *round) queueClaim(ctx context.Context, s *Schema, batch *pgx.Batch, cla
 	if claim.FromPriorities == nil {
 		WholeLine(claim)
 	}
+	claim.Admitted = r.HasLimits
+	if r.HasLimits {
+		r.queueAdmit(ctx, s, batch, claim)
+	}
 	s.Queue(batch, func(q *Queries) {
 		if each {
 			_, _ = q.JobClaimEach(ctx, JobClaimEachParams(*claim))
@@ -427,6 +463,22 @@ func (r *round) queueClaim(ctx context.Context, s *Schema, batch *pgx.Batch, cla
 		}
 	}).Query(func(rows pgx.Rows) (err error) {
 		r.claimed, err = scanClaimed(rows, int(claim.JobCount))
+		return err
+	})
+}
+
+// ends are how many runs have ended.
+func (r *round) ends() int { return len(r.Completions) + len(r.Endings) + len(r.Untold) }
+
+// queueAdmit asks how many jobs the limits of the queue let the claim take.
+func (r *round) queueAdmit(ctx context.Context, s *Schema, batch *pgx.Batch, claim *JobClaimParams) {
+	params := QueueAdmitParams{
+		Queue: claim.Queue, JobCount: claim.JobCount, Patient: r.ends() == 0,
+		SlotsFree: int32(r.SlotsFree), // #nosec G115 -- as many as a worker has
+	}
+	s.Queue(batch, func(q *Queries) { _, _ = q.QueueAdmit(ctx, params) }).Query(func(rows pgx.Rows) error {
+		row, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[QueueAdmitRow])
+		r.admission = Admission{Jobs: int(row.Admitted), Blocked: Blocked(row.Blocked), Wait: Milliseconds(row.WaitMs)}
 		return err
 	})
 }

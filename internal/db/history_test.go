@@ -34,6 +34,13 @@ type historyCase struct {
 	before          string // a statement that makes it something to do
 }
 
+// limitedQueue gives a queue all limits, and makes its throttle's row the youngest of many.
+const limitedQueue = `with q as (
+    insert into jobq.queue (name, max_running, rate_jobs, rate_period) values ('q1', 1000000, 100, '1 s')
+      on conflict (name) do update set max_running = 1000000, rate_jobs = 100, rate_period = '1 s'
+  )
+  insert into jobq.throttle (queue, number, step_us, ready_at) select 'q1', i, 10000, now() from generate_series(1, 5000) i`
+
 // historyCases are the statements of the janitor, the worker, the UI and the
 // CLI. Their bounds are some times what they need, and small beside any table.
 func historyCases() []historyCase {
@@ -74,6 +81,8 @@ func historyCases() []historyCase {
 		{"RunCompleteTx", db.RunCompleteTx, "null, 40000026, live_lease(0), 'w0', claimed_at(live_lease(0))", few, ""},
 		{"RunFate", db.RunFate, "40000026, live_lease(0), 'w0', claimed_at(live_lease(0))", few, ""},
 		{"RunFate of one that is over", db.RunFate, "20000100, jobq.lease_day((now() at time zone 'UTC')::date - 7) + 200001, 'w1', claimed_at(jobq.lease_day((now() at time zone 'UTC')::date - 7) + 200001)", few, ""},
+		{"QueueAdmit", db.QueueAdmit, "'q1', 100, 100, true", few, limitedQueue},
+		{"QueueCharge", db.QueueCharge, "'q1', 1", few, limitedQueue},
 		{"LeaseLook", db.LeaseLook, "array[live_lease(0), live_lease(1)], array[claimed_at(live_lease(0)), claimed_at(live_lease(1))], 'w0'", few, ""},
 		{"LeaseCancelled", db.LeaseCancelled, "array[live_lease(0), live_lease(1)]", few, ""},
 		{"OutputAppend", db.OutputAppend, "1000000000, 1000000001, 'x', 40000026, live_lease(0), 'w0', claimed_at(live_lease(0)), 1000", inHand, ""},

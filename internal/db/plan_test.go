@@ -77,7 +77,7 @@ func hotStatements() []hotStatement {
 	repeat := func(value string) string { return "array_fill(" + value + ", array[" + fmt.Sprint(planBatch) + "])" }
 	const jobs, leases = planBatch, planLeases
 	claim := func(hotBatch) string {
-		return fmt.Sprintf("'{-32769}', '{0}', '{32767}', 'default', '{k,other}', %d, '1 hour', 'a'", planBatch)
+		return fmt.Sprintf("'{-32769}', '{0}', '{32767}', 'default', '{k,other}', false, %d, '1 hour', 'a'", planBatch)
 	}
 	return []hotStatement{
 		{"claim", db.JobClaim, claim, jobs, false},

@@ -64,6 +64,10 @@ const (
 	TopicEvent  = "event" // a worker has told something, in a row
 	// TopicSchedule says that somebody has changed a schedule.
 	TopicSchedule = "schedule"
+	// TopicRoom says that a queue which was at its limit has room.
+	TopicRoom = "room"
+	// TopicSettings says that the limits of a queue have changed.
+	TopicSettings = "settings"
 )
 
 // Schema renders the generated queries for one schema, and remembers them.

@@ -137,6 +137,8 @@ create table jobq.lease (
   constraint lease_pkey primary key (id)
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
 -- The ids are never written again when apart; the ends are small enough to stay.
+-- What runs in a queue, for those with a limit: see queue_admit.
+create index lease_queue_idx on jobq.lease (queue);
 alter table jobq.lease alter job_ids set storage external, alter ended_slots set storage main, alter ended_ms set storage main;
 
 -- The leases of which no job runs any more, for the history. Written once.
@@ -275,6 +277,14 @@ create table jobq.queue (
   redelivery_delay interval    not null default '0',
   -- Whether the next run begins without the checkpoint of a run that was lost.
   reset_on_reap    boolean     not null default false,
+  -- How many jobs of the queue may run at once, over all workers; null for no limit.
+  max_running      integer,
+  -- How many jobs of the queue may start in each period, over all workers, and how
+  -- many more at once when few have started before; null for no limit, and for the
+  -- burst that rate_burst_default says. See queue_admit.
+  rate_jobs        integer,
+  rate_period      interval,
+  rate_burst       integer,
   paused_at        timestamptz,
   paused_by        text,
   pause_reason     text,
@@ -290,7 +300,13 @@ create table jobq.queue (
   -- A job that waits has no place at the head.
   constraint "redelivery_delay needs redelivery tail"
     check (redelivery = 'tail' or redelivery_delay = interval '0'),
-  constraint "pause_reason must be at most 1024 characters" check (char_length(pause_reason) <= 1024)
+  constraint "pause_reason must be at most 1024 characters" check (char_length(pause_reason) <= 1024),
+  constraint "max_running must be 1 to 1000000" check (max_running between 1 and 1000000),
+  constraint "rate_jobs must be 1 to 1000000" check (rate_jobs between 1 and 1000000),
+  constraint "rate_period must be 1 second to 30 days" check (rate_period between interval '1 s' and interval '30 days'),
+  constraint "rate_jobs and rate_period come together" check ((rate_jobs is null) = (rate_period is null)),
+  constraint "rate_burst must be 1 to 1000000" check (rate_burst between 1 and 1000000),
+  constraint "rate_burst needs rate_jobs" check (rate_burst is null or rate_jobs is not null)
 );
 
 -- The kinds that are paused, in all queues, and those whose workers have crashed of
@@ -305,6 +321,22 @@ create table jobq.kind (
   constraint "kind must be 1 to 128 characters" check (char_length(name) between 1 and 128),
   constraint "pause_reason must be at most 1024 characters" check (char_length(pause_reason) <= 1024)
 );
+
+-- How far a queue with a rate has used it: one row, which only queue_charge writes.
+-- ready_at is the "theoretical arrival time" of the generic cell rate algorithm: each
+-- start moves it on by step_us, the period over rate_jobs in microseconds, and it may
+-- be ahead of the clock by as many steps as the burst has.
+--
+-- Each write takes the next number, so that the row which counts is the first of the
+-- index, read from its end: else each claim would walk past all versions of the row
+-- that some open transaction may still see.
+create table jobq.throttle (
+  queue    text        not null,
+  number   bigint      not null,
+  step_us  bigint      not null,
+  ready_at timestamptz not null,
+  constraint throttle_pkey primary key (queue, number)
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
 
 -- One row per worker process.
 create table jobq.worker (

@@ -14,6 +14,12 @@ begin
   end loop;
 end $$;
 
+drop function jobq.queue_charge(text, integer);
+drop function jobq.queue_admit(text, integer, integer, boolean);
+drop function jobq.throttled_until(text, integer, interval, integer);
+drop function jobq.throttle_ready_at(text, bigint, integer, timestamptz);
+drop function jobq.rate_step_us(integer, interval);
+drop function jobq.rate_burst_default(integer, interval);
 drop function jobq.history_analyze(interval);
 drop function jobq.default_prune(text, bigint, bigint, integer);
 drop function jobq.payload_prune(text, bigint, integer, integer);

@@ -1021,6 +1021,170 @@ end $$;
 select jobq.partition_add(parent, (now() at time zone 'UTC')::date + ahead)
   from unnest(array['run', 'past_lease', 'attempt']) as parent, generate_series(0, 3) as ahead;
 
+-- The burst of a rate that has none of its own: what a tenth of a second has, 1 at
+-- least. It makes up for claims that come a little late; with a burst of 1 each of
+-- them would lower the rate.
+create function jobq.rate_burst_default(rate_jobs integer, rate_period interval) returns integer
+  language sql immutable parallel safe
+  return least(greatest(ceil(rate_jobs * 0.1 / extract(epoch from rate_period)), 1), 1000000)::integer;
+
+-- The microseconds from one job to the next at a rate, rounded up.
+create function jobq.rate_step_us(rate_jobs integer, rate_period interval) returns bigint
+  language sql immutable parallel safe
+  return ceil(extract(epoch from rate_period) * 1000000 / rate_jobs)::bigint;
+
+-- throttle_ready_at is the ready_at of a queue's throttle at a moment, with a rate of
+-- that step and burst: never before the moment. What was used of an earlier rate counts
+-- in jobs: with 5 jobs used ahead at 1 s each, and a rate of 100 ms a job since, it is
+-- 500 ms from now.
+create function jobq.throttle_ready_at(of_queue text, step_us bigint, burst integer, at timestamptz) returns timestamptz
+  language sql stable
+  as $$
+    select coalesce((
+      select at + greatest(least(
+          ceil(extract(epoch from t.ready_at - at) * 1000000 * throttle_ready_at.step_us / t.step_us), burst * throttle_ready_at.step_us::numeric), 0)
+          * interval '1 us'
+        from jobq.throttle t
+        where t.queue = of_queue
+        order by t.number desc
+        limit 1), at)
+  $$;
+
+-- throttled_until is when a queue with this rate may start its next job, null when it
+-- may do so now.
+create function jobq.throttled_until(of_queue text, rate_jobs integer, rate_period interval, rate_burst integer) returns timestamptz
+  language sql stable
+  as $$
+    select nullif(greatest(jobq.throttle_ready_at(of_queue, r.step_us, r.burst, r.at) - (r.burst - 1) * r.step_us * interval '1 us', r.at), r.at)
+      from (
+        select jobq.rate_step_us(throttled_until.rate_jobs, throttled_until.rate_period) as step_us,
+            coalesce(throttled_until.rate_burst, jobq.rate_burst_default(throttled_until.rate_jobs, throttled_until.rate_period)) as burst,
+            statement_timestamp() as at
+      ) r
+      where throttled_until.rate_jobs is not null
+  $$;
+
+-- queue_admit says how many jobs of a queue with limits may be claimed now, at most
+-- jobs_max, and keeps that for the JobClaim that follows in the same transaction;
+-- queue_charge ends the three. Without limits it admits all. Claims of one queue take
+-- turns: the lock is held until the transaction ends. Nothing else takes it: ends,
+-- extensions and inserts go on. A claim that carries results is not patient: it would
+-- keep them from being stored, and so is told that it is busy, and asks again.
+--
+-- The count comes after the lock, in a statement of its own, whose snapshot has all
+-- that was claimed under the lock before:
+--
+--   limit 3, two run; A and B want one each
+--   A  lock; counts 2; claims 1; commits
+--   B  lock, after that; counts 3; claims none
+--
+-- What runs is counted from the leases: their jobs without those that have ended.
+-- There is no counter that could be wrong. A job whose end on its own row the lease
+-- was not told yet counts until it is, and those of a dead worker until its leases
+-- are reaped.
+--
+-- slots_free are the worker's slots that have no job. More is admitted, to be claimed
+-- ahead, only while it is a tenth of what the limit leaves: what waits in a worker
+-- counts as if it ran.
+--
+-- blocked says why less was admitted than asked for: limit, rate or busy; with rate,
+-- wait_ms is for how long. That is not until the next job may start but until half of
+-- the burst may, or all that is asked for: so claims are few, and none comes so late
+-- that the rate is not reached.
+-- Needs queue_pkey, lease_queue_idx and throttle_pkey only.
+create function jobq.queue_admit(of_queue text, jobs_max integer, slots_free integer, patient boolean)
+  returns table (admitted integer, blocked text, wait_ms bigint)
+  language plpgsql
+  as $$
+declare
+  turn constant bigint := hashtextextended('jobq.' || of_queue, 0);
+  q record;
+  room bigint; -- what the limit leaves
+  step bigint;
+  burst integer;
+  at timestamptz;
+  left_us bigint; -- of the burst
+begin
+  admitted := 0;
+  blocked := 'busy';
+  wait_ms := 0;
+  if patient then
+    perform pg_advisory_xact_lock(turn);
+  elsif not pg_try_advisory_xact_lock(turn) then
+    perform set_config('jobq_claim.admitted', '0', true);
+    return next;
+    return;
+  end if;
+  admitted := jobs_max;
+  blocked := '';
+  select x.max_running, x.rate_jobs, x.rate_period, x.rate_burst into q from jobq.queue x where x.name = of_queue;
+  if q.max_running is not null then
+    select greatest(q.max_running - coalesce(sum(cardinality(l.job_ids) - cardinality(l.ended_slots)), 0), 0) into room
+      from jobq.lease l where l.queue = of_queue;
+    if admitted > room / 10 and admitted > least(slots_free, room) then
+      admitted := least(slots_free, room);
+      blocked := 'limit';
+    end if;
+  end if;
+  if q.rate_jobs is not null and admitted > 0 then
+    step := jobq.rate_step_us(q.rate_jobs, q.rate_period);
+    burst := coalesce(q.rate_burst, jobq.rate_burst_default(q.rate_jobs, q.rate_period));
+    at := clock_timestamp();
+    left_us := burst * step - ceil(extract(epoch from jobq.throttle_ready_at(of_queue, step, burst, at) - at) * 1000000)::bigint;
+    if left_us / step < admitted then
+      wait_ms := greatest(ceil((least(admitted - left_us / step, greatest(burst / 2, 1)) * step - left_us % step) / 1000.0), 1);
+      admitted := left_us / step;
+      blocked := 'rate';
+    end if;
+  end if;
+  perform set_config('jobq_claim.admitted', admitted::text, true);
+  return next;
+end $$;
+
+-- queue_charge ends a claim of a queue with limits: it takes what was claimed from the
+-- rate, at the moment of the claim, so that in no time, by claimed_at, more have started
+-- than the rate and its burst allow. If the claim is rolled back, so is this.
+--
+-- And it wakes other workers when the transaction, which has ended so many jobs of the
+-- queue, found that at its limit, and leaves room in it: they may have been refused before.
+-- Needs queue_pkey, lease_queue_idx and throttle_pkey only.
+create function jobq.queue_charge(of_queue text, ended integer) returns void
+  language plpgsql
+  as $$
+declare
+  q record;
+  c record;
+  step bigint;
+  burst integer;
+  ready_at timestamptz;
+begin
+  select x.max_running, x.rate_jobs, x.rate_period, x.rate_burst into q from jobq.queue x where x.name = of_queue;
+  if not found or (q.rate_jobs is null and (q.max_running is null or ended = 0)) then
+    return;
+  end if;
+  -- A lease of this transaction's making has no ends; one that it was told of ends of has.
+  select coalesce(sum(cardinality(l.job_ids) - cardinality(l.ended_slots)), 0) as running,
+      coalesce(sum(cardinality(l.job_ids)) filter (where l.xmin = pg_current_xact_id()::xid and l.ended_slots = '{}'), 0) as jobs,
+      max(l.claimed_at) filter (where l.xmin = pg_current_xact_id()::xid and l.ended_slots = '{}') as claimed_at
+    into c
+    from jobq.lease l where l.queue = of_queue;
+  if q.rate_jobs is not null and c.jobs > 0 then
+    step := jobq.rate_step_us(q.rate_jobs, q.rate_period);
+    burst := coalesce(q.rate_burst, jobq.rate_burst_default(q.rate_jobs, q.rate_period));
+    ready_at := jobq.throttle_ready_at(of_queue, step, burst, c.claimed_at) + c.jobs * step * interval '1 us';
+    with old as (
+      delete from jobq.throttle t
+        where t.ctid = any(array(select x.ctid from jobq.throttle x where x.queue = of_queue order by x.number desc limit 1))
+        returning t.number
+    )
+    insert into jobq.throttle (queue, number, step_us, ready_at)
+      values (of_queue, coalesce((select o.number from old o), 0) + 1, step, ready_at);
+  end if;
+  if c.running < q.max_running and c.running - c.jobs + ended >= q.max_running then
+    perform pg_notify(jobq.channel('room'), of_queue);
+  end if;
+end $$;
+
 -- sql/roles.sql says who may call them.
 revoke execute on function
   jobq.error_pattern, jobq.job_problem, jobq.json_of, jobq.object_problem, jobq.unique_keys_take, jobq.unique_key_refuse, jobq.unique_keys_release,
@@ -1028,6 +1192,8 @@ revoke execute on function
   jobq.enqueue(text, json, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], json),
   jobq.enqueue(text, text, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], text),
   jobq.enqueue_arrays, jobq.enqueue_many(jsonb), jobq.enqueue_many(json), jobq.enqueue_many(text),
+  jobq.rate_burst_default, jobq.rate_step_us, jobq.throttle_ready_at, jobq.throttled_until, jobq.queue_admit, jobq.queue_charge,
+  jobq.rate_burst_default, jobq.rate_step_us, jobq.throttle_ready_at, jobq.throttled_until, jobq.queue_admit, jobq.queue_charge,
   jobq.run_end, jobq.runs_over, jobq.job_exists, jobq.moving_refuse, jobq.cancel, jobq.args_require, jobq.running_refuse, jobq.requeue, jobq.delete_job, jobq.backoff_delay,
   jobq.partition_yield, jobq.partition_add, jobq.keep_from, jobq.keep_from_day, jobq.day_needed, jobq.partition_prune, jobq.payload_prune, jobq.default_prune, jobq.history_analyze
   from public;

@@ -744,7 +744,9 @@ create function jobq.act_queue_set(actor text, queue text, change jsonb, note te
   language plpgsql
   as $$
 declare
-  names constant text[] := array['lease', 'extend_every', 'heartbeat', 'stale_grace', 'redelivery', 'redelivery_delay', 'reset_on_reap'];
+  names constant text[] := array['lease', 'extend_every', 'heartbeat', 'stale_grace', 'redelivery', 'redelivery_delay', 'reset_on_reap',
+    'max_running', 'rate_jobs', 'rate_period', 'rate_burst'];
+  optional constant text[] := array['extend_every', 'max_running', 'rate_jobs', 'rate_period', 'rate_burst']; -- null puts them back
   problem text := case
     when queue is null or char_length(queue) not between 1 and 128 then
       format('queue must be 1 to 128 characters, not %s', coalesce(char_length(queue)::text, 'null'))
@@ -752,7 +754,7 @@ declare
     else (select case when c.key <> all (names) then format('change: unknown member "%s"', left(c.key, 100))
           else format('change: %s must not be null', c.key) end
         from jsonb_each(change) c
-        where c.key <> all (names) or (c.value = 'null' and c.key <> 'extend_every')
+        where c.key <> all (names) or (c.value = 'null' and c.key <> all (optional))
         order by c.key
         limit 1)
   end;
@@ -792,12 +794,18 @@ begin
   begin
     update jobq.queue q
       set lease = wanted.lease, extend_every = wanted.extend_every, heartbeat = wanted.heartbeat, stale_grace = wanted.stale_grace,
-        redelivery = wanted.redelivery, redelivery_delay = wanted.redelivery_delay, reset_on_reap = wanted.reset_on_reap
+        redelivery = wanted.redelivery, redelivery_delay = wanted.redelivery_delay, reset_on_reap = wanted.reset_on_reap,
+        max_running = wanted.max_running, rate_jobs = wanted.rate_jobs, rate_period = wanted.rate_period, rate_burst = wanted.rate_burst
       where q.name = act_queue_set.queue;
   exception when check_violation then
     get stacked diagnostics limit_broken = constraint_name; -- which is the limit in words
     raise sqlstate 'JQ001' using message = limit_broken;
   end;
+  if (was.max_running, was.rate_jobs, was.rate_period, was.rate_burst)
+      is distinct from (wanted.max_running, wanted.rate_jobs, wanted.rate_period, wanted.rate_burst) then
+    -- Workers claim otherwise from a queue with limits, and find nothing until they know.
+    perform pg_notify(jobq.channel('settings'), act_queue_set.queue);
+  end if;
   begun := jobq.audit_begin(act_queue_set.actor, 'settings', act_queue_set.queue, act_queue_set.note, new);
   update jobq.audit a set replaced = old where a.id = begun;
   return begun;

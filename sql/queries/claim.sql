@@ -27,6 +27,10 @@
 -- leave out what was claimed before, whose dead index entries would else be
 -- walked through again at each claim for as long as any transaction is open.
 --
+-- From a queue with a limit or a rate it takes nothing, unless admitted says that
+-- queue_admit has come before, in the same transaction: then as many as that has said, and
+-- else none.
+--
 -- lease and run read the rows of taken in the same order, that in which they
 -- were deleted: the place of an id in job_ids is the slot of its run.
 -- The paused kinds are read once. Needs pending_claim_idx, and nothing else whatever the
@@ -41,13 +45,14 @@ with candidate as materialized (
         from jobq.pending p
         where p.queue = sqlc.arg(queue) and p.position is not null and p.kind = any(sqlc.arg(kinds)::text[])
           and (p.priority, p.position) > (s.from_priority, s.from_position) and p.priority <= s.to_priority
-          and not exists (select from jobq.queue q where q.name = sqlc.arg(queue) and q.paused_at is not null)
+          and not exists (select from jobq.queue q where q.name = sqlc.arg(queue)
+            and (q.paused_at is not null or not sqlc.arg(admitted)::boolean and (q.max_running is not null or q.rate_jobs is not null)))
           and p.kind <> all(array(select k.name from jobq.kind k where k.paused_at is not null))
         order by p.priority, p.position
-        limit sqlc.arg(job_count)::integer
+        limit case when sqlc.arg(admitted)::boolean then coalesce(nullif(current_setting('jobq_claim.admitted', true), '')::integer, 0) else sqlc.arg(job_count)::integer end
         for update of p skip locked
     ) c
-    limit sqlc.arg(job_count)::integer
+    limit case when sqlc.arg(admitted)::boolean then coalesce(nullif(current_setting('jobq_claim.admitted', true), '')::integer, 0) else sqlc.arg(job_count)::integer end
 ), taken as (
   delete from jobq.pending p
     where p.ctid = any(array(select c.place from candidate c))
@@ -85,13 +90,14 @@ with candidate as materialized (
         from jobq.pending p
         where p.queue = sqlc.arg(queue) and p.position is not null and p.kind = any(sqlc.arg(kinds)::text[])
           and (p.priority, p.position) > (s.from_priority, s.from_position) and p.priority <= s.to_priority
-          and not exists (select from jobq.queue q where q.name = sqlc.arg(queue) and q.paused_at is not null)
+          and not exists (select from jobq.queue q where q.name = sqlc.arg(queue)
+            and (q.paused_at is not null or not sqlc.arg(admitted)::boolean and (q.max_running is not null or q.rate_jobs is not null)))
           and p.kind <> all(array(select k.name from jobq.kind k where k.paused_at is not null))
         order by p.priority, p.position
-        limit sqlc.arg(job_count)::integer
+        limit case when sqlc.arg(admitted)::boolean then coalesce(nullif(current_setting('jobq_claim.admitted', true), '')::integer, 0) else sqlc.arg(job_count)::integer end
         for update of p skip locked
     ) c
-    limit sqlc.arg(job_count)::integer
+    limit case when sqlc.arg(admitted)::boolean then coalesce(nullif(current_setting('jobq_claim.admitted', true), '')::integer, 0) else sqlc.arg(job_count)::integer end
 ), taken as (
   delete from jobq.pending p
     where p.ctid = any(array(select c.place from candidate c))
@@ -120,3 +126,13 @@ insert into jobq.run as r
     coalesce(ceil(extract(epoch from r.timeout) * 1000), 0)::bigint as timeout_ms,
     coalesce(r.args, (select a.args from jobq.payload a where a.job_id = r.id))::jsonb as args,
     r.checkpoint, r.metadata, r.tags, r.last_error, r.clear_reason, (r.unique_key is not null)::boolean as has_key;
+
+-- QueueAdmit says how many jobs of a queue with limits the JobClaim that follows in the
+-- transaction may take: see queue_admit.
+-- name: QueueAdmit :many
+select a.admitted::integer as admitted, a.blocked::text as blocked, a.wait_ms::bigint as wait_ms
+  from jobq.queue_admit(sqlc.arg(queue), sqlc.arg(job_count)::integer, sqlc.arg(slots_free)::integer, sqlc.arg(patient)::boolean) a;
+
+-- QueueCharge comes after that JobClaim: see queue_charge.
+-- name: QueueCharge :exec
+select jobq.queue_charge(sqlc.arg(queue), sqlc.arg(ended)::integer);

@@ -68,6 +68,10 @@ select n.name::text as name,
     coalesce(q.redelivery, 'tail')::text as redelivery,
     (extract(epoch from coalesce(q.redelivery_delay, interval '0')) * 1000)::bigint as redelivery_delay_ms,
     coalesce(q.reset_on_reap, false)::boolean as reset_on_reap,
+    coalesce(q.max_running, 0)::integer as max_running, coalesce(q.rate_jobs, 0)::integer as rate_jobs,
+    coalesce(extract(epoch from q.rate_period) * 1000, 0)::bigint as rate_period_ms,
+    coalesce(q.rate_burst, jobq.rate_burst_default(q.rate_jobs, q.rate_period), 0)::integer as rate_burst,
+    jobq.throttled_until(q.name, q.rate_jobs, q.rate_period, q.rate_burst)::timestamptz as throttled_until,
     q.paused_at, q.paused_by, q.pause_reason
   from name n
   left join due d on d.name = n.name

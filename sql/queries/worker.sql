@@ -18,6 +18,7 @@ select n.name::text as queue,
     (extract(epoch from coalesce(q.lease, jobq.lease_default())) * 1000)::bigint as lease_ms,
     (extract(epoch from coalesce(q.extend_every, coalesce(q.lease, jobq.lease_default()) / 3)) * 1000)::bigint as extend_every_ms,
     coalesce(q.heartbeat, 'ticker')::text as heartbeat,
+    coalesce(q.max_running is not null or q.rate_jobs is not null, false)::boolean as has_limits,
     (select count(*) from jobq.worker w
       where w.has_room and not w.draining and w.heartbeat_at > clock_timestamp() - sqlc.arg(silence)::interval
         and w.queues -> n.name is not null and w.kinds && sqlc.arg(kinds)::text[]) as idle_workers,

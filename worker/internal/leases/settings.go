@@ -17,11 +17,12 @@ const (
 	busyRetryMax = time.Second
 )
 
-// Settings are what the database says about the leases of a queue.
+// Settings are what the database says about a queue and its leases.
 type Settings struct {
 	Length      time.Duration
 	ExtendEvery time.Duration
 	Heartbeat   jobq.Heartbeat // what extends them
+	HasLimits   bool           // the queue has a limit or a rate
 }
 
 // QueueSettings are the settings of one queue as the database has them now. They

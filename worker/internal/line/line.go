@@ -60,6 +60,12 @@ type Claim struct {
 	news      int
 }
 
+// Admitted is the claim when the limits of the queue have let it take only so many jobs.
+func (c Claim) Admitted(jobs int) Claim {
+	c.jobsMax = min(c.jobsMax, jobs)
+	return c
+}
+
 // IsWhole says whether the claim looks at the whole line.
 func (c Claim) IsWhole() bool { return c.looksBack && c.reach == wholeLine }
 

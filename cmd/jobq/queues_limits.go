@@ -1,0 +1,110 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/when"
+	"github.com/jobq-dev/jobq/monitor"
+	"github.com/jobq-dev/jobq/operator"
+)
+
+// limitFlags are those of a queue's limits.
+type limitFlags struct {
+	limit, burst    int
+	rate            string
+	noLimit, noRate bool
+}
+
+func (l *limitFlags) add(command *cobra.Command) {
+	flags := command.Flags()
+	flags.IntVar(&l.limit, "limit", 0, "how many jobs run at once, over all workers")
+	flags.BoolVar(&l.noLimit, "no-limit", false, "as many as the workers have slots for")
+	flags.StringVar(&l.rate, "rate", "", "how many jobs start, over all workers: 100/s, 5/m, 1000/h or 10/30s")
+	flags.IntVar(&l.burst, "burst", 0, "with --rate, how many start at once after a pause (default a tenth of a second's)")
+	flags.BoolVar(&l.noRate, "no-rate", false, "as many as there are")
+	command.MarkFlagsMutuallyExclusive("limit", "no-limit")
+	command.MarkFlagsMutuallyExclusive("rate", "no-rate")
+}
+
+// change adds what was given.
+func (l *limitFlags) change(given func(name string) bool, change *operator.QueueChange) error {
+	switch {
+	case given("limit") && l.limit < 1:
+		return usagef("--limit must be 1 or more; --no-limit takes it away, and \"jobq queues pause\" stops the queue")
+	case given("limit"):
+		change.MaxRunning = &l.limit
+	case l.noLimit:
+		change.MaxRunning = new(int)
+	}
+	switch {
+	case given("burst") && !given("rate"):
+		return usagef("--burst needs --rate")
+	case given("burst") && l.burst < 1:
+		return usagef("--burst must be 1 or more")
+	case given("rate"):
+		rate, err := parseQueueRate(l.rate)
+		if err != nil {
+			return err
+		}
+		rate.Burst = l.burst
+		change.Rate = &rate
+	case l.noRate:
+		change.Rate = new(jobq.Rate)
+	}
+	return nil
+}
+
+// parseQueueRate reads "100/s" or "10/30s".
+func parseQueueRate(text string) (rate jobq.Rate, err error) {
+	jobs, period, ok := strings.Cut(text, "/")
+	if rate.Jobs, err = strconv.Atoi(strings.TrimSpace(jobs)); err == nil && ok {
+		if period = strings.TrimSpace(period); period != "" && (period[0] < '0' || period[0] > '9') {
+			period = "1" + period
+		}
+		rate.Period, err = when.ParseDuration(period)
+	}
+	if err != nil || !ok || rate.Jobs < 1 || rate.Period <= 0 {
+		return jobq.Rate{}, usagef("--rate must be like 100/s, 5/m, 1000/h or 10/30s, not %q", cut(text))
+	}
+	return rate, nil
+}
+
+// formatRate is a rate as --rate takes it.
+func formatRate(rate *jobq.Rate) string {
+	if rate == nil {
+		return ""
+	}
+	period := when.FormatDuration(rate.Period)
+	for _, unit := range []time.Duration{time.Second, time.Minute, time.Hour, 24 * time.Hour} {
+		if rate.Period == unit {
+			period = strings.TrimPrefix(period, "1")
+		}
+	}
+	return fmt.Sprintf("%d/%s", rate.Jobs, period)
+}
+
+// formatLimits are the limits of a queue for a list, such as "3, 100/s".
+func formatLimits(queue monitor.Queue) string {
+	var limits []string
+	if queue.MaxRunning > 0 {
+		limits = append(limits, strconv.Itoa(queue.MaxRunning))
+	}
+	if queue.Rate != nil {
+		limits = append(limits, formatRate(queue.Rate))
+	}
+	return strings.Join(limits, ", ")
+}
+
+// formatThrottled says until when the rate keeps jobs from starting.
+func formatThrottled(until *time.Time) string {
+	if until == nil {
+		return "no"
+	}
+	return "for " + when.FormatDuration(max(time.Until(*until).Round(time.Millisecond), 0))
+}

@@ -1,0 +1,298 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	osexec "os/exec"
+	"os/signal"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/operator"
+	"github.com/jobq-dev/jobq/worker"
+)
+
+// limitChild is the variable that makes the test program a worker: the URL of its database.
+const limitChild = "JOBQ_LIMIT_CHILD"
+
+// holdTask is the task that runs until the table proceed has a row.
+const holdTask = -1
+
+// runLimitChild is a worker process. Its handler takes one of three locks of the database
+// while it runs, and writes a row when all are taken: more than three run. A process that
+// is killed loses its lock with its session.
+func runLimitChild(url string) error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	go func() { // ends with the test, even one that is killed
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		stop()
+	}()
+	pool, err := pgxpool.New(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	client, err := jobq.NewClient(pool, nil)
+	if err != nil {
+		return err
+	}
+	w, err := worker.New(client, &worker.Config{Queues: map[string]worker.QueueConfig{"default": {Slots: 2}}, Reconcile: worker.ReconcileOff, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return err
+	}
+	err = worker.Handle(w, func(ctx context.Context, job *worker.Job[task]) error {
+		conn, err := pgx.Connect(ctx, url)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+		var place int
+		err = conn.QueryRow(ctx, "select coalesce((select i from generate_series(1, 3) i where pg_try_advisory_lock(77, i) limit 1), 0)").Scan(&place)
+		if err == nil && place == 0 {
+			_, err = conn.Exec(ctx, "insert into violation values ($1)", job.Args.N)
+		}
+		for proceed := false; err == nil && !proceed; {
+			err = conn.QueryRow(ctx, "select exists (select from proceed) or $1::integer <> $2::integer from pg_sleep(0.01)", job.Args.N, holdTask).Scan(&proceed)
+		}
+		// The session ends only after Close has returned, and another job may have begun by then.
+		_, unlocked := conn.Exec(context.WithoutCancel(ctx), "select pg_advisory_unlock_all()")
+		return errors.Join(err, unlocked)
+	}, nil)
+	if err != nil {
+		return err
+	}
+	return w.Run(ctx)
+}
+
+// startLimitChildren starts worker processes that end with the test.
+func startLimitChildren(t *testing.T, client *jobq.Client, count int) []*osexec.Cmd {
+	t.Helper()
+	exec(t, client.Pool(), "create table if not exists violation (n integer); create table if not exists proceed (n integer)")
+	children := make([]*osexec.Cmd, count)
+	for i := range children {
+		child := osexec.Command(os.Args[0]) // #nosec G204 -- this test program
+		child.Env, child.Stderr = append(os.Environ(), limitChild+"="+client.Pool().Config().ConnString()), os.Stderr
+		_, err := child.StdinPipe() // which this process holds open
+		require.NoError(t, err)
+		require.NoError(t, child.Start())
+		t.Cleanup(func() {
+			_ = child.Process.Signal(syscall.SIGTERM)
+			_ = child.Wait()
+		})
+		children[i] = child
+	}
+	return children
+}
+
+func number(t *testing.T, client *jobq.Client, sql string, args ...any) (number int) {
+	t.Helper()
+	require.NoError(t, client.Pool().QueryRow(context.Background(), sql, args...).Scan(&number))
+	return number
+}
+
+// setQueue changes settings of the queue default.
+func setQueue(t *testing.T, client *jobq.Client, change operator.QueueChange) {
+	t.Helper()
+	_, err := operator.New(client, "test").SetQueue(context.Background(), "default", change)
+	require.NoError(t, err)
+}
+
+const lockedPlaces = "select count(*) from pg_locks where locktype = 'advisory' and classid = 77 and granted and database = (select oid from pg_database where datname = current_database())"
+
+// A limit of 3 over 8 processes, of which half are killed while they hold jobs: as the
+// handlers see it, never do 4 run, and when the leases of the dead are reaped, 3 run again.
+func TestLimitOverKilledProcesses(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	client := newClient(t)
+	schema, err := db.NewSchema(client.Schema())
+	require.NoError(t, err)
+	setQueue(t, client, operator.QueueChange{MaxRunning: new(3)})
+	children := startLimitChildren(t, client, 8)
+	together(t, client, 300)
+	for _, child := range children[:4] {
+		owner := fmt.Sprintf("%%-%d-%%", child.Process.Pid)
+		require.Eventually(t, func() bool {
+			return number(t, client, "select count(*) from jobq.lease where owner like $1", owner) > 0
+		}, patience, time.Millisecond)
+		require.NoError(t, child.Process.Kill())
+		_ = child.Wait()
+		var owners []string
+		require.NoError(t, client.Pool().QueryRow(ctx, "select coalesce(array_agg(distinct owner), '{}') from jobq.lease where owner like $1", owner).Scan(&owners))
+		if len(owners) > 0 { // else its last job has ended meanwhile
+			_, err := schema.Reap(ctx, client.Pool(), owners, 100, "test")
+			require.NoError(t, err)
+		}
+	}
+	for range 6 {
+		enqueue(t, client, holdTask, nil)
+	}
+	require.Eventually(t, func() bool {
+		return number(t, client, lockedPlaces) == 3 && number(t, client, "select count(*) from jobq.pending") <= 3
+	}, patience, time.Millisecond, "stuck below the limit")
+	exec(t, client.Pool(), "insert into proceed values (1)")
+	require.Eventually(t, func() bool {
+		return number(t, client, "select (select count(*) from jobq.pending) + (select count(*) from jobq.lease)") == 0
+	}, patience, time.Millisecond)
+	require.Zero(t, number(t, client, "select count(*) from violation"))
+}
+
+// A rate over 4 processes: between any two claims, by their moments, no more start than
+// it and its burst allow.
+func TestRateOverProcesses(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	setQueue(t, client, operator.QueueChange{Rate: &jobq.Rate{Jobs: 100, Period: time.Second, Burst: 10}})
+	together(t, client, 200)
+	startLimitChildren(t, client, 4)
+	require.Eventually(t, func() bool {
+		return number(t, client, "select (select count(*) from jobq.pending) + (select count(*) from jobq.lease)") == 0
+	}, patience, time.Millisecond)
+	const starts = `with c as (select l.claimed_at, count(*) as jobs from jobq.past_lease l join jobq.run r on r.lease_id = l.id group by l.claimed_at),
+		s as (select claimed_at, jobs, sum(jobs) over (order by claimed_at) as total from c) `
+	require.Equal(t, 200, number(t, client, starts+"select max(total)::integer from s"))
+	require.Zero(t, number(t, client, starts+`select count(*) from s a join s b on b.claimed_at >= a.claimed_at
+		where b.total - a.total + a.jobs > 100 * extract(epoch from b.claimed_at - a.claimed_at) + 10`))
+	require.Zero(t, number(t, client, "select coalesce(sum(attempts), 0) from jobq.run"), "to be throttled is no attempt")
+}
+
+// Whatever way jobs end in a limited queue, no more than the limit run, and in the end
+// its count is 0. The polls are far too slow to be the reason.
+func TestLimitBesideAllEnds(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	client := newClient(t)
+	setQueue(t, client, operator.QueueChange{MaxRunning: new(3)})
+	var running, most atomic.Int64
+	var snoozed sync.Map
+	begun := make(chan int64, 1)
+	for range 3 {
+		start(t, client, &worker.Config{Queues: map[string]worker.QueueConfig{"default": {Slots: 4}}, PollInterval: time.Hour}, func(ctx context.Context, job *worker.Job[task]) error {
+			now := running.Add(1)
+			for before := most.Load(); now > before && !most.CompareAndSwap(before, now); before = most.Load() {
+			}
+			defer running.Add(-1)
+			switch job.Args.N % 6 {
+			case 0:
+				return nil
+			case 1:
+				return errors.New("fails")
+			case 2:
+				if _, again := snoozed.LoadOrStore(job.ID(), true); again {
+					return nil
+				}
+				return worker.Snooze(time.Millisecond)
+			case 3:
+				return pgx.BeginFunc(ctx, client.Pool(), func(tx pgx.Tx) error { return job.CompleteTx(ctx, tx) })
+			case 4:
+				panic("no luck")
+			}
+			if job.Args.N == 5 {
+				begun <- job.ID()
+				<-ctx.Done()
+			}
+			return context.Cause(ctx)
+		})
+	}
+	batch := make([]jobq.EnqueueParams, 120)
+	for i := range batch {
+		batch[i] = jobq.EnqueueParams{Args: task{i}, EnqueueOptions: jobq.EnqueueOptions{MaxAttempts: 1}}
+	}
+	_, err := client.EnqueueMany(ctx, batch)
+	require.NoError(t, err)
+	_, err = client.Cancel(ctx, receive(t, begun, "the job to cancel"))
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		_, err := client.Pool().Exec(ctx, "update jobq.pending set run_at = now(), position = nextval('jobq.position_seq') where position is null")
+		require.NoError(t, err)
+		return number(t, client, "select (select count(*) from jobq.pending) + (select count(*) from jobq.lease)") == 0
+	}, patience, 5*time.Millisecond)
+	require.LessOrEqual(t, most.Load(), int64(3))
+	require.Equal(t, 120, number(t, client, "select count(*) from jobq.job where state in ('completed', 'failed', 'cancelled')"))
+}
+
+// A limit is set, changed and taken away while workers are idle or at work. It holds at
+// once, and they hear of it: the polls are far too slow to be the reason.
+func TestLimitsChangeAtWork(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	begun, proceed := make(chan int, 100), make(chan struct{})
+	w := start(t, client, &worker.Config{Queues: map[string]worker.QueueConfig{"default": {Slots: 10}}, PollInterval: time.Hour}, func(_ context.Context, job *worker.Job[task]) error {
+		begun <- job.Args.N
+		<-proceed
+		return nil
+	})
+	require.Eventually(t, func() bool { return worker.IsPresent(w.Worker) }, patience, time.Millisecond)
+	setQueue(t, client, operator.QueueChange{MaxRunning: new(2)})
+	together(t, client, 20)
+	runs := func(count int) {
+		t.Helper()
+		receive(t, begun, "another start")
+		require.Eventually(t, func() bool {
+			return number(t, client, "select coalesce(sum(cardinality(job_ids)), 0) from jobq.lease") == count
+		}, patience, time.Millisecond)
+		for range count - 1 {
+			receive(t, begun, "a start")
+		}
+	}
+	runs(2)
+	setQueue(t, client, operator.QueueChange{MaxRunning: new(5)})
+	receive(t, begun, "a start after the limit was raised")
+	receive(t, begun, "a start after the limit was raised")
+	receive(t, begun, "a start after the limit was raised")
+	require.Equal(t, 5, number(t, client, "select sum(cardinality(job_ids) - cardinality(ended_slots)) from jobq.lease"))
+	setQueue(t, client, operator.QueueChange{MaxRunning: new(0), Rate: &jobq.Rate{Jobs: 1, Period: 24 * time.Hour, Burst: 2}})
+	receive(t, begun, "a start at the rate")
+	receive(t, begun, "a start at the rate")
+	require.Equal(t, 7, number(t, client, "select sum(cardinality(job_ids) - cardinality(ended_slots)) from jobq.lease"))
+	setQueue(t, client, operator.QueueChange{Rate: new(jobq.Rate)})
+	for range 3 {
+		receive(t, begun, "a start without limits")
+	}
+	close(proceed)
+	require.Eventually(t, func() bool { return w.Counts().Completed == 20 }, patience, time.Millisecond)
+}
+
+// An end makes room for another worker, of other kinds, that was refused. The polls are far
+// too slow to be the reason.
+func TestRoomWakesOthers(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	setQueue(t, client, operator.QueueChange{MaxRunning: new(1)})
+	begun, proceed := make(chan int, 1), make(chan struct{})
+	first := start(t, client, &worker.Config{PollInterval: time.Hour}, func(_ context.Context, job *worker.Job[task]) error {
+		begun <- job.Args.N
+		<-proceed
+		return nil
+	})
+	enqueue(t, client, 1, nil)
+	receive(t, begun, "the first start")
+	w, err := worker.New(client, &worker.Config{PollInterval: time.Hour, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	ran := make(chan struct{}, 1)
+	require.NoError(t, worker.HandleRaw(w, "other", func(context.Context, *worker.Job[jobq.RawArgs]) error {
+		ran <- struct{}{}
+		return nil
+	}))
+	_, err = client.Enqueue(context.Background(), jobq.RawArgs{Name: "other"}, nil)
+	require.NoError(t, err)
+	run(t, w)
+	require.Eventually(t, func() bool { return worker.IsPresent(w) && worker.IsBlocked(w) }, patience, time.Millisecond)
+	close(proceed)
+	awaitRun(t, ran)
+	require.NoError(t, first.drain())
+}
