@@ -321,6 +321,8 @@ create table jobq.kind (
   constraint "kind must be 1 to 128 characters" check (char_length(name) between 1 and 128),
   constraint "pause_reason must be at most 1024 characters" check (char_length(pause_reason) <= 1024)
 );
+-- What every claim reads.
+create index kind_paused_idx on jobq.kind (name) where paused_at is not null;
 
 -- How far a queue with a rate has used it: one row, which only queue_charge writes.
 -- ready_at is the "theoretical arrival time" of the generic cell rate algorithm: each

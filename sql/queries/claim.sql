@@ -33,8 +33,8 @@
 --
 -- lease and run read the rows of taken in the same order, that in which they
 -- were deleted: the place of an id in job_ids is the slot of its run.
--- The paused kinds are read once. Needs pending_claim_idx, and nothing else whatever the
--- statistics say; kind has few rows.
+-- The paused kinds are read once. Needs pending_claim_idx, and kind_paused_idx, whatever the
+-- statistics say.
 -- name: JobClaim :many
 with candidate as materialized (
   select c.place
