@@ -62,3 +62,41 @@ func TestSetQueue(t *testing.T) {
 	require.NoError(t, jobtest.ErrorOf(operator.New(client, "test").SetQueue(ctx, "q", operator.QueueChange{Lease: pointer(30 * time.Second)})))
 	require.Equal(t, want, settings(), "the extend_every that no longer fits is a third again")
 }
+
+// A limit and a rate are set and taken away on their own, and an undo brings back what was.
+func TestSetQueueLimits(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	client := jobtest.Client(t)
+	o := operator.New(client, "test")
+	settings := func() (int, *jobq.Rate) {
+		queues, err := monitor.New(client).Queues(ctx)
+		require.NoError(t, err)
+		require.Len(t, queues, 1)
+		return queues[0].MaxRunning, queues[0].Rate
+	}
+	_, err := o.SetQueue(ctx, "q", operator.QueueChange{MaxRunning: new(3), Rate: &jobq.Rate{Jobs: 100, Period: time.Second}})
+	require.NoError(t, err)
+	limit, rate := settings()
+	require.Equal(t, 3, limit)
+	require.Equal(t, &jobq.Rate{Jobs: 100, Period: time.Second, Burst: 10}, rate, "with the default burst")
+	id, err := o.SetQueue(ctx, "q", operator.QueueChange{Rate: new(jobq.Rate)})
+	require.NoError(t, err)
+	limit, rate = settings()
+	require.Equal(t, 3, limit)
+	require.Nil(t, rate)
+	_, err = client.Pool().Exec(ctx, "select jobq.undo('test', $1)", id)
+	require.NoError(t, err)
+	_, rate = settings()
+	require.Equal(t, 100, rate.Jobs)
+	for reason, change := range map[string]operator.QueueChange{
+		"max_running must be 1 to 1000000":        {MaxRunning: new(-1)},
+		"rate_period must be 1 second to 30 days": {Rate: &jobq.Rate{Jobs: 1, Period: time.Millisecond}},
+		"rate_jobs and rate_period come together": {Rate: &jobq.Rate{Jobs: 1}},
+		"rate_burst must be 1 to 1000000":         {Rate: &jobq.Rate{Jobs: 1, Period: time.Second, Burst: -1}},
+	} {
+		_, err := o.SetQueue(ctx, "q", change)
+		require.ErrorIs(t, err, jobq.ErrInvalid, reason)
+		require.ErrorContains(t, err, reason)
+	}
+}

@@ -76,6 +76,9 @@ func TestLimitOverManyClaimers(t *testing.T) {
 				now := running.Add(int64(len(answer.Claimed)))
 				for before := most.Load(); now > before && !most.CompareAndSwap(before, now); before = most.Load() {
 				}
+				if _, err := q.pool.Exec(ctx, "select 1"); err != nil { // they run for a round trip
+					return err
+				}
 				exchange = limited(owner, 2)
 				running.Add(-int64(len(answer.Claimed)))
 				for _, job := range answer.Claimed {
@@ -217,7 +220,10 @@ func TestRateOverManyClaimers(t *testing.T) {
 					return err
 				}
 				left.Add(-int64(len(answer.Claimed)))
-				time.Sleep(answer.Admission.Wait / 4) // sooner than it is worth while
+				// Sooner than it is worth while.
+				if _, err := q.pool.Exec(ctx, "select pg_sleep($1)", answer.Admission.Wait.Seconds()/4); err != nil {
+					return err
+				}
 			}
 			return nil
 		})
