@@ -287,7 +287,7 @@ func TestRoomWakesOthers(t *testing.T) {
 	require.NoError(t, worker.HandleRaw(w, "other", func(context.Context, *worker.Job[jobq.RawArgs]) error {
 		ran <- struct{}{}
 		return nil
-	}))
+	}, nil))
 	_, err = client.Enqueue(context.Background(), jobq.RawArgs{Name: "other"}, nil)
 	require.NoError(t, err)
 	run(t, w)
