@@ -15,6 +15,20 @@ help: ## List the targets
 build: ## Build bin/jobq, static
 	CGO_ENABLED=0 go build -trimpath -o bin/jobq ./cmd/jobq
 
+.PHONY: release-files
+release-files: ## Make the man pages and completions of a release, in bin/release
+	rm -rf bin/release
+	mkdir -p bin/release/man bin/release/completions
+	JOBQ_MAN=$(CURDIR)/bin/release/man go test ./cmd/jobq -count=1 -run '^TestManPages$$'
+	go run ./cmd/jobq completion bash > bin/release/completions/jobq.bash
+	go run ./cmd/jobq completion zsh > bin/release/completions/_jobq
+	go run ./cmd/jobq completion fish > bin/release/completions/jobq.fish
+
+.PHONY: release-check
+release-check: ## Build a release into dist/ without publishing it (goreleaser)
+	goreleaser check
+	goreleaser release --snapshot --clean --skip=sbom
+
 .PHONY: demo
 demo: ## Run the demo: real work, a killed worker, recovery
 	go run ./cmd/jobq demo

@@ -192,7 +192,6 @@ func TestQueueCommands(t *testing.T) {
 	require.Contains(t, command("stats"), "mail")
 	require.Contains(t, command("stats", "--json"), `"queues"`)
 	require.Contains(t, command("workers"), "WORKER")
-	require.Contains(t, command("version"), "schema version")
 }
 
 // Without a database, and with one that is down, the errors say what to do.
