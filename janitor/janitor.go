@@ -144,6 +144,7 @@ type Janitor struct {
 	tickLimits limits
 	choreTimes choreTimes
 	choresWake chan struct{} // of size 1; said when this janitor becomes the leader
+	tally      tally
 	telling    sync.Mutex    // held while Config.OnEvent runs
 }
 

@@ -97,6 +97,7 @@ func (p *passes) recover(ctx context.Context) error {
 			return err
 		}
 		if !reaping && !promoting {
+			p.janitor.tally.passed()
 			return nil
 		}
 	}
@@ -203,6 +204,7 @@ func (p *passes) reap(ctx context.Context) (more bool, err error) {
 	for _, job := range reaped {
 		p.stalled(ctx, job)
 	}
+	p.janitor.tally.reaped.Add(int64(len(reaped)))
 	p.reaped, p.taken = p.reaped+len(reaped), p.taken+int64(len(reaped))
 	if len(reaped) == p.janitor.config.ReapBatch {
 		return true, nil

@@ -1,0 +1,57 @@
+package janitor
+
+import (
+	"maps"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Status is what a janitor has done since it started.
+type Status struct {
+	Leading bool
+	Reaped  int64 // runs whose lease had ended, taken away from their workers
+	Passes  int64 // passes of recovery that came to their end
+	Errors  int64 // events of monitor.EventError
+	// PassedAt is when the last pass ended; zero before the first.
+	PassedAt time.Time
+	// ChoresDone is when this janitor last finished each chore. A chore that it
+	// has not finished yet is not there.
+	ChoresDone map[string]time.Time
+}
+
+// Status returns the totals so far. It does not talk to the database.
+func (j *Janitor) Status() Status {
+	s := Status{Leading: j.Leading(), Reaped: j.tally.reaped.Load(), Passes: j.tally.passes.Load(), Errors: j.tally.errors.Load()}
+	if at := j.tally.passedAt.Load(); at != nil {
+		s.PassedAt = *at
+	}
+	j.tally.mu.Lock()
+	defer j.tally.mu.Unlock()
+	s.ChoresDone = maps.Clone(j.tally.done)
+	return s
+}
+
+// tally counts what a janitor does, for Status.
+type tally struct {
+	reaped, passes, errors atomic.Int64
+	passedAt               atomic.Pointer[time.Time]
+
+	mu   sync.Mutex
+	done map[string]time.Time // by chore
+}
+
+func (t *tally) passed() {
+	now := time.Now()
+	t.passedAt.Store(&now)
+	t.passes.Add(1)
+}
+
+func (t *tally) did(c *chore) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.done == nil {
+		t.done = make(map[string]time.Time)
+	}
+	t.done[c.name] = c.done
+}
