@@ -97,7 +97,7 @@ func (p *passes) recover(ctx context.Context) error {
 			return err
 		}
 		if !reaping && !promoting {
-			p.janitor.tally.passed()
+			p.janitor.tally.passes.Add(1)
 			return nil
 		}
 	}
@@ -183,6 +183,7 @@ func (p *passes) next(ctx context.Context) (next db.NextDueRow, err error) {
 		p.leases.at = time.Now().Add(time.Duration(next.LeasesMs) * time.Millisecond)
 		p.leases.end, p.leases.took = next.LeaseEnds, time.Since(sent)
 	}
+	p.janitor.tally.looked(sent)
 	p.due.looked(next.JobAt, next.LookedAt)
 	return next, nil
 }

@@ -13,8 +13,9 @@ type Status struct {
 	Reaped  int64 // runs whose lease had ended, taken away from their workers
 	Passes  int64 // passes of recovery that came to their end
 	Errors  int64 // events of monitor.EventError
-	// PassedAt is when the last pass ended; zero before the first.
-	PassedAt time.Time
+	// LookedAt is when it last looked what is due, which it does once in
+	// Config.ScanInterval at least while it works; zero before that.
+	LookedAt time.Time
 	// ChoresDone is when this janitor last finished each chore. A chore that it
 	// has not finished yet is not there.
 	ChoresDone map[string]time.Time
@@ -23,8 +24,8 @@ type Status struct {
 // Status returns the totals so far. It does not talk to the database.
 func (j *Janitor) Status() Status {
 	s := Status{Leading: j.Leading(), Reaped: j.tally.reaped.Load(), Passes: j.tally.passes.Load(), Errors: j.tally.errors.Load()}
-	if at := j.tally.passedAt.Load(); at != nil {
-		s.PassedAt = *at
+	if at := j.tally.lookedAt.Load(); at != nil {
+		s.LookedAt = *at
 	}
 	j.tally.mu.Lock()
 	defer j.tally.mu.Unlock()
@@ -35,17 +36,13 @@ func (j *Janitor) Status() Status {
 // tally counts what a janitor does, for Status.
 type tally struct {
 	reaped, passes, errors atomic.Int64
-	passedAt               atomic.Pointer[time.Time]
+	lookedAt               atomic.Pointer[time.Time]
 
 	mu   sync.Mutex
 	done map[string]time.Time // by chore
 }
 
-func (t *tally) passed() {
-	now := time.Now()
-	t.passedAt.Store(&now)
-	t.passes.Add(1)
-}
+func (t *tally) looked(at time.Time) { t.lookedAt.Store(&at) }
 
 func (t *tally) did(c *chore) {
 	t.mu.Lock()

@@ -13,7 +13,7 @@ var (
 	janitorReaped  = counter("jobq_janitor_reaped_total", "Runs whose lease had ended, taken away from their workers.")
 	janitorPasses  = counter("jobq_janitor_passes_total", "Passes of recovery that came to their end.")
 	janitorErrors  = counter("jobq_janitor_errors_total", "What the janitor could not do, as in jobq events.")
-	janitorPassed  = gauge("jobq_janitor_last_pass_timestamp_seconds", "When the last pass of recovery ended, as Unix time.")
+	janitorLooked  = gauge("jobq_janitor_last_look_timestamp_seconds", "When the janitor last looked what is due, as Unix time.")
 	janitorChore   = gauge("jobq_janitor_chore_last_success_timestamp_seconds",
 		"When this janitor last finished the chore, as Unix time.", "chore")
 )
@@ -27,7 +27,7 @@ func NewJanitor(j *janitor.Janitor) *Janitor { return &Janitor{j} }
 
 // Describe implements prometheus.Collector.
 func (j *Janitor) Describe(to chan<- *prometheus.Desc) {
-	for _, m := range []metric{janitorLeading, janitorReaped, janitorPasses, janitorErrors, janitorPassed, janitorChore} {
+	for _, m := range []metric{janitorLeading, janitorReaped, janitorPasses, janitorErrors, janitorLooked, janitorChore} {
 		to <- m.desc
 	}
 }
@@ -39,8 +39,8 @@ func (j *Janitor) Collect(to chan<- prometheus.Metric) {
 	janitorReaped.send(to, float64(status.Reaped))
 	janitorPasses.send(to, float64(status.Passes))
 	janitorErrors.send(to, float64(status.Errors))
-	if !status.PassedAt.IsZero() {
-		janitorPassed.send(to, unix(status.PassedAt))
+	if !status.LookedAt.IsZero() {
+		janitorLooked.send(to, unix(status.LookedAt))
 	}
 	for chore, at := range status.ChoresDone {
 		janitorChore.send(to, unix(at), chore)
