@@ -145,7 +145,7 @@ type Janitor struct {
 	choreTimes choreTimes
 	choresWake chan struct{} // of size 1; said when this janitor becomes the leader
 	tally      tally
-	telling    sync.Mutex    // held while Config.OnEvent runs
+	telling    sync.Mutex // held while Config.OnEvent runs
 }
 
 // New returns a janitor for the client's database and schema. It does not talk
