@@ -36,6 +36,9 @@ type Stalled struct {
 // is away.
 func (j *Janitor) tell(ctx context.Context, event Event) {
 	event.JanitorID = j.id
+	if event.Type == monitor.EventError {
+		j.tally.errors.Add(1)
+	}
 	if j.config.OnEvent != nil {
 		j.telling.Lock()
 		j.config.OnEvent(event)

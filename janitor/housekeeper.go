@@ -166,6 +166,7 @@ func (h *housekeeper) step(ctx context.Context, c *chore, conn *pgx.Conn) (more 
 	h.refusedSince, h.told = time.Time{}, false
 	if !more {
 		c.done = time.Now()
+		j.tally.did(c)
 	}
 	return more
 }

@@ -145,7 +145,8 @@ type Janitor struct {
 	tickLimits limits
 	choreTimes choreTimes
 	choresWake chan struct{} // of size 1; said when this janitor becomes the leader
-	telling    sync.Mutex    // held while Config.OnEvent runs
+	tally      tally
+	telling    sync.Mutex // held while Config.OnEvent runs
 }
 
 // New returns a janitor for the client's database and schema. It does not talk

@@ -99,6 +99,7 @@ func (p *passes) recover(ctx context.Context) error {
 			return err
 		}
 		if !reaping && !promoting {
+			p.janitor.tally.passes.Add(1)
 			return nil
 		}
 	}
@@ -184,6 +185,7 @@ func (p *passes) next(ctx context.Context) (next db.NextDueRow, err error) {
 		p.leases.at = time.Now().Add(time.Duration(next.LeasesMs) * time.Millisecond)
 		p.leases.end, p.leases.took = next.LeaseEnds, time.Since(sent)
 	}
+	p.janitor.tally.looked(sent)
 	p.due.looked(next.JobAt, next.LookedAt)
 	return next, nil
 }
@@ -205,6 +207,7 @@ func (p *passes) reap(ctx context.Context) (more bool, err error) {
 	for _, job := range reaped {
 		p.stalled(ctx, job)
 	}
+	p.janitor.tally.reaped.Add(int64(len(reaped)))
 	p.quarantine(ctx, reaped)
 	p.reaped, p.taken = p.reaped+len(reaped), p.taken+int64(len(reaped))
 	if len(reaped) == p.janitor.config.ReapBatch {

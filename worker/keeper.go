@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jobq-dev/jobq/internal/db"
@@ -28,6 +29,8 @@ type keeper struct {
 	worker *Worker
 	held   *leases.Set[*Run]
 	wake   chan struct{} // extend now: somebody may have cancelled a job
+	// failing says that the last extension got no answer.
+	failing atomic.Bool
 }
 
 func newKeeper(w *Worker) *keeper {
@@ -138,6 +141,7 @@ func (k *keeper) extend(ctx context.Context, due []*leases.Lease) (held []*lease
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	answers, err := k.worker.schema.ExtendLeases(ctx, k.worker.pool, k.worker.id, extensions)
+	k.failing.Store(err != nil)
 	if err != nil {
 		k.worker.databaseTrouble(err)
 		return nil, nil

@@ -45,6 +45,7 @@ type Worker struct {
 	hurried   sync.Once
 	started   atomic.Bool
 	away      atomic.Bool // the database did not answer last time
+	claiming  atomic.Bool // from when the database was found until Run returns
 	draining  atomic.Bool
 	present   atomic.Bool // the presence lock is held
 	// unnotified says that notifications do not arrive: with PollOnly, behind a
@@ -118,6 +119,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	defer w.pool.Close()
 	defer w.externals.close()
+	defer w.claiming.Store(false)
 	listener, err := w.listener()
 	if err != nil {
 		return err
@@ -147,6 +149,7 @@ func (w *Worker) Run(ctx context.Context) error {
 			working.Go(func() { each.run(ctx, flush, &slots) })
 		}
 	}
+	w.claiming.Store(true)
 	w.log.Info("worker started", "queues", w.slots(), "kinds", w.claims, "sessions", w.sessions)
 	err = w.awaitEnd(outer, ctx, &working, stopFlush)
 	stopFlush()

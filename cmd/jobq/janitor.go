@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/jobq-dev/jobq/janitor"
+	"github.com/jobq-dev/jobq/metrics"
 )
 
 // janitorOff is the mode in which a worker has no janitor inside.
@@ -45,6 +46,7 @@ func (j *janitorFlags) config(flags *pflag.FlagSet, mode string, log *slog.Logge
 func newJanitorCommand(a *app) *cobra.Command {
 	var f janitorFlags
 	var log logFlags
+	metricsAddr := ""
 	mode := string(janitor.Leader)
 	command := &cobra.Command{
 		Use:   "janitor",
@@ -70,6 +72,13 @@ and works, the others wait to take over. docs/guarantees.md says what it promise
 			if err != nil {
 				return usageError{err}
 			}
+			if metricsAddr != "" {
+				stop, err := serveMetrics(cmd.Context(), "--metrics-addr", metricsAddr, metrics.Handler(nil, metrics.NewJanitor(j)), logger)
+				if err != nil {
+					return err
+				}
+				defer stop()
+			}
 			if err := j.Run(cmd.Context()); err != nil {
 				return fmt.Errorf("run: %w", err)
 			}
@@ -79,6 +88,7 @@ and works, the others wait to take over. docs/guarantees.md says what it promise
 	flags := command.Flags()
 	flags.StringVar(&mode, "mode", mode, "leader: one janitor, elected by a session lock, does all the work; any: whichever starts a pass first does that pass, as always behind a pooler that shares sessions")
 	f.add(flags)
+	addMetricsFlag(flags, &metricsAddr)
 	log.add(flags)
 	return command
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/jobq-dev/jobq/internal/config"
 	"github.com/jobq-dev/jobq/janitor"
+	"github.com/jobq-dev/jobq/metrics"
 	"github.com/jobq-dev/jobq/worker"
 	"github.com/jobq-dev/jobq/worker/programs"
 )
@@ -39,6 +40,7 @@ type workerFlags struct {
 	reconcile    string
 	janitorMode  string
 	janitor      janitorFlags
+	metricsAddr  string
 	log          logFlags
 }
 
@@ -90,6 +92,7 @@ Exit codes: 0 drained, 1 error or too many failures in a row, 2 usage.`,
 	flags.StringVar(&f.reconcile, "reconcile", string(worker.ReconcileHost), "whose jobs to recover before claiming: host, those of dead workers of this host; all, everybody's, if no other worker is present; off")
 	flags.StringVar(&f.janitorMode, "janitor", string(janitor.Leader), "run a janitor inside: leader, which is any behind a pooler that shares sessions; any; or off")
 	f.janitor.add(flags)
+	addMetricsFlag(flags, &f.metricsAddr)
 	f.log.add(flags)
 	return command
 }
@@ -142,10 +145,15 @@ func (a *app) runWorker(cmd *cobra.Command, f workerFlags) error {
 		return err
 	}
 	defer client.Pool().Close()
-	w, err := worker.New(client, &worker.Config{
+	workerConfig := worker.Config{
 		Queues: configs, Lease: f.lease, PollInterval: f.poll, PollOnly: f.pollOnly, DrainTimeout: f.drainTimeout,
 		Reconcile: worker.Reconcile(f.reconcile), Batch: f.batch, Logger: log, Version: version(),
-	})
+	}
+	runs := metrics.NewRuns()
+	if f.metricsAddr != "" {
+		workerConfig.Middleware = []worker.Middleware{runs.Middleware}
+	}
+	w, err := worker.New(client, &workerConfig)
 	if err != nil {
 		return usageError{err}
 	}
@@ -163,6 +171,13 @@ func (a *app) runWorker(cmd *cobra.Command, f workerFlags) error {
 	}
 	if err := a.declareAtStart(cmd.Context(), log, client, file); err != nil {
 		return err
+	}
+	if f.metricsAddr != "" {
+		stop, err := serveMetrics(cmd.Context(), "--metrics-addr", f.metricsAddr, workerMetrics(w, runs, j), log)
+		if err != nil {
+			return err
+		}
+		defer stop()
 	}
 	return runWithJanitor(cmd.Context(), w, j)
 }

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/jobq-dev/jobq/janitor"
+	"github.com/jobq-dev/jobq/metrics"
+	"github.com/jobq-dev/jobq/monitor"
+	"github.com/jobq-dev/jobq/worker"
+)
+
+// metricsHeaderTimeout is how long a scraper may take to ask.
+const metricsHeaderTimeout = 5 * time.Second
+
+func addMetricsFlag(flags *pflag.FlagSet, address *string) {
+	flags.StringVar(address, "metrics-addr", "", "address such as :9400 at which to serve /metrics, /healthz and /readyz (default none); whoever reaches it may read")
+}
+
+// serveMetrics answers at the address until the function returned is called. The
+// address is in use when it returns.
+func serveMetrics(ctx context.Context, flag, address string, handler http.Handler, log *slog.Logger) (stop func(), err error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", flag, address, err)
+	}
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: metricsHeaderTimeout}
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			log.Error("metrics are not served any more", "error", err)
+		}
+	})
+	log.Info("serving metrics", "address", listener.Addr().String())
+	return func() {
+		_ = server.Close() // of connections of scrapers, which come again
+		serving.Wait()
+	}, nil
+}
+
+// workerMetrics serves the figures of a worker, and of the janitor inside if there
+// is one.
+func workerMetrics(w *worker.Worker, runs *metrics.Runs, j *janitor.Janitor) http.Handler {
+	problems := func() []string { return w.Health().Problems() }
+	if j == nil {
+		return metrics.Handler(problems, metrics.NewWorker(w), runs)
+	}
+	return metrics.Handler(problems, metrics.NewWorker(w), runs, metrics.NewJanitor(j))
+}
+
+func newMetricsCommand(a *app) *cobra.Command {
+	var address string
+	var logging logFlags
+	command := &cobra.Command{
+		Use:   "metrics",
+		Short: "Serve the database's figures to Prometheus",
+		Long: `Serve the figures of the database at /metrics, for Prometheus: how long jobs wait, and
+how many. One such process for a database is enough; the role jobq_viewer may run it.
+Workers and janitors have figures of their own: see their --metrics-addr.
+
+/healthz answers 200 while the process lives, /readyz 200 while the database answers.
+docs/metrics.md has every metric, alert rules and a dashboard. It ends on SIGTERM or SIGINT.`,
+		Example: `  jobq metrics
+  jobq metrics --addr 127.0.0.1:9400`,
+		Args: exactArgs(0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log, err := logging.logger(cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			client, err := a.uncheckedClient(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer client.Pool().Close()
+			database := metrics.NewDatabase(monitor.New(client))
+			stop, err := serveMetrics(cmd.Context(), "--addr", address, metrics.Handler(database.Problems, database), log)
+			if err != nil {
+				return err
+			}
+			defer stop()
+			<-cmd.Context().Done()
+			return nil
+		},
+	}
+	command.Flags().StringVar(&address, "addr", ":9400", "address at which to serve")
+	logging.add(command.Flags())
+	return command
+}

@@ -1,0 +1,91 @@
+package metrics
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq/monitor"
+)
+
+// scrape is what /metrics says of collectors.
+func scrape(t *testing.T, of ...prometheus.Collector) string {
+	t.Helper()
+	recorder := httptest.NewRecorder()
+	Handler(nil, of...).ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	require.Equal(t, http.StatusOK, recorder.Code, recorder.Body)
+	return recorder.Body.String()
+}
+
+// However often it is scraped, the database is read once in 5 seconds; and when it
+// refuses, or does not answer, a scrape ends in time with the last figures.
+func TestDatabaseIsReadSeldom(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		reads, hang, fail := 0, false, false
+		head := time.Now().Add(-time.Minute)
+		d := &Database{queues: func(ctx context.Context) ([]monitor.Queue, error) {
+			reads++
+			if hang {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			if fail {
+				return nil, errors.New("refused")
+			}
+			return []monitor.Queue{{Name: "q", Available: 3, HeadRunAt: &head}}, nil
+		}}
+		for range 10 {
+			text := scrape(t, d)
+			require.Contains(t, text, "jobq_up 1\n")
+			require.Contains(t, text, `jobq_queue_head_age_seconds{queue="q"} 60`+"\n")
+			require.Contains(t, text, `jobq_queue_jobs{queue="q",state="available"} 3`+"\n")
+		}
+		require.Equal(t, 1, reads)
+
+		time.Sleep(readEvery) //nolint:forbidigo // of the bubble's clock
+		fail = true
+		text := scrape(t, d)
+		require.Equal(t, 2, reads)
+		require.Contains(t, text, "jobq_up 0\n")
+		require.Contains(t, text, `jobq_queue_head_age_seconds{queue="q"} 60`+"\n", "the last figures")
+		require.NotNil(t, d.Problems())
+
+		time.Sleep(readEvery) //nolint:forbidigo // of the bubble's clock
+		fail = false
+		require.Nil(t, d.Problems())
+
+		time.Sleep(readEvery) //nolint:forbidigo // of the bubble's clock
+		hang = true
+		began := time.Now()
+		text = scrape(t, d)
+		require.Equal(t, scrapeTimeout, time.Since(began))
+		require.Contains(t, text, "jobq_up 0\n")
+		require.Contains(t, text, `jobq_queue_jobs{queue="q",state="available"} 3`+"\n", "the last figures")
+		time.Sleep(readTimeout) //nolint:forbidigo // the reading gives up
+		synctest.Wait()
+	})
+}
+
+// The kinds beyond the first hundred share one label.
+func TestKindsAreBounded(t *testing.T) {
+	t.Parallel()
+	runs := NewRuns()
+	for i := range kindsMax + 50 {
+		of := runs.of(pair{"q", fmt.Sprint("kind", i)})
+		of.run.Observe(1)
+		require.Same(t, of, runs.of(pair{"q", fmt.Sprint("kind", i)}))
+	}
+	text := scrape(t, runs)
+	require.Equal(t, kindsMax+1, strings.Count(text, "jobq_worker_run_seconds_count{"))
+	require.Contains(t, text, `jobq_worker_run_seconds_count{kind="other",queue="q"} 50`+"\n")
+}

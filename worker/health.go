@@ -1,0 +1,69 @@
+package worker
+
+import "time"
+
+// Health says whether a worker can do its work now.
+type Health struct {
+	// Claiming says that the worker has found its database and takes new jobs: not
+	// before that, and not while it drains.
+	Claiming bool
+	Draining bool
+	// DatabaseAway says that the last call to the database failed.
+	DatabaseAway bool
+	// Notified says that notifications of new jobs arrive. Without them the worker
+	// polls, which is slower and no fault.
+	Notified bool
+	// Extending says that the leases it holds are being extended. If not, they are
+	// lost when they end.
+	Extending bool
+	// Connections are those of the worker's own pool: all, those in use, and the
+	// most that there may be. 0 before the worker has found its database.
+	Connections, ConnectionsInUse, ConnectionsMax int
+}
+
+// Problems says in words what keeps the worker from its work; nil if nothing does.
+func (h Health) Problems() []string {
+	var problems []string
+	switch {
+	case h.Draining:
+		problems = append(problems, "draining: no new jobs are claimed")
+	case !h.Claiming:
+		problems = append(problems, "not started: no jobs are claimed yet")
+	}
+	if h.DatabaseAway {
+		problems = append(problems, "the database does not answer")
+	}
+	if !h.Extending {
+		problems = append(problems, "leases are not being extended")
+	}
+	return problems
+}
+
+// Health returns how the worker is now. It does not talk to the database.
+func (w *Worker) Health() Health {
+	claims := w.claiming.Load()
+	h := Health{
+		Draining: w.draining.Load(), DatabaseAway: w.away.Load(),
+		Notified: claims && !w.unnotified.Load(), Extending: w.keeper.isExtending(),
+	}
+	h.Claiming = claims && !h.Draining
+	if claims { // the pool is there
+		stat := w.pool.Stat()
+		h.Connections, h.ConnectionsInUse, h.ConnectionsMax = int(stat.TotalConns()), int(stat.AcquiredConns()), int(stat.MaxConns())
+	}
+	return h
+}
+
+// isExtending says whether the last extension has worked, unless no lease is
+// held any more that needs one.
+func (k *keeper) isExtending() bool {
+	if !k.failing.Load() {
+		return true
+	}
+	_, holding := k.held.NextDeadline()
+	return !holding
+}
+
+// Waited is how long the job was ready before this run claimed it, by the
+// database's clock.
+func (r *Run) Waited() time.Duration { return max(r.row.StartedAt.Time.Sub(r.row.RunAt.Time), 0) }
