@@ -92,7 +92,7 @@ func historyCases() []historyCase {
 		{"FailuresByError of all cancelled", db.FailuresByError, "100, '1 day', 500", inHand, "update jobq.run set state = 'cancelled' where finished_at > now() - interval '1 day' and state <> 'completed'"},
 		{"RunsSilent", db.RunsSilent, "20, '1 hour', '1 hour', '10 minutes', 3, 1000", inHand, ""},
 		{"RunsSilent of all that run", db.RunsSilent, "20, '1 hour', '1 hour', '10 minutes', 3, 1000", 10 * batch, "update jobq.lease set claimed_at = now() - interval '2 hours'"},
-		{"DoctorWaiting", db.DoctorWaiting, "200, '1 minute'", inHand, ""},
+		{"DoctorWaiting", db.DoctorWaiting, "200, '1 minute'", batch, ""},
 		{"DoctorOverdue", db.DoctorOverdue, "1000", inHand, ""},
 		{"DoctorErrors", db.DoctorErrors, "'1 hour', 10000", inHand, ""},
 		{"DoctorDefaults", db.DoctorDefaults, "", few, ""},

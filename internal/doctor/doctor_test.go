@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"os"
 	"regexp"
-	"strings"
 	"testing"
 	"time"
 
@@ -179,9 +178,7 @@ func TestPlantedFaults(t *testing.T) {
 	for i, f := range faults() {
 		t.Run(fmt.Sprintf("%s %s", f.check, f.says), func(t *testing.T) {
 			url := c.database(t, fmt.Sprintf("fault_%d", i))
-			for _, sql := range strings.SplitAfter(f.plant, ";\n") {
-				execute(t, url, sql)
-			}
+			execute(t, url, f.plant)
 			config := doctor.Config{Pool: pgtest.Connect(t, url)}
 			if f.change != nil {
 				f.change(t, url, &config)

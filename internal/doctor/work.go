@@ -12,7 +12,7 @@ import (
 const (
 	// workerSilence is after how long without a heartbeat a worker does not count as live.
 	workerSilence = time.Minute
-	// lookJobs is how many jobs of the line of each queue are looked at.
+	// lookJobs is how many jobs in the line of each queue are looked at: DoctorWaiting.
 	lookJobs = 200
 	// lookDeltas and lookEvents bound what is looked at of what the janitor does.
 	lookDeltas, lookEvents = 1_000, 10_000
@@ -68,9 +68,9 @@ func (p *patient) waiting(ctx context.Context) (rows []db.DoctorWaitingRow, err 
 	return rows, err
 }
 
-// atLeast is a count of jobs, of which no more than lookJobs of a queue are looked at.
-func atLeast(jobs int64) string {
-	if jobs >= lookJobs {
+// atLeast is a count of jobs that may have more behind them in the line.
+func atLeast(jobs int64, more bool) string {
+	if more {
 		return fmt.Sprintf("at least %d", jobs)
 	}
 	return fmt.Sprint(jobs)
@@ -80,6 +80,7 @@ func checkQueues(ctx context.Context, p *patient) (findings []Finding, err error
 	rows, err := p.waiting(ctx)
 	type waiting struct {
 		jobs   int64
+		more   bool
 		waited time.Duration
 	}
 	queues := make(map[string]waiting)
@@ -92,7 +93,7 @@ func checkQueues(ctx context.Context, p *patient) (findings []Finding, err error
 		if !known {
 			names = append(names, row.Queue)
 		}
-		queues[row.Queue] = waiting{queue.jobs + row.Jobs, max(queue.waited, seconds(row.WaitedSeconds))}
+		queues[row.Queue] = waiting{queue.jobs + row.Jobs, queue.more || row.More, max(queue.waited, seconds(row.WaitedSeconds))}
 	}
 	for _, name := range names {
 		queue := queues[name]
@@ -100,7 +101,7 @@ func checkQueues(ctx context.Context, p *patient) (findings []Finding, err error
 			continue // its workers may be about to start
 		}
 		findings = append(findings, Finding{
-			Severity: Critical, Problem: fmt.Sprintf("queue %s has %s available jobs, for up to %s, and no live worker", name, atLeast(queue.jobs), queue.waited),
+			Severity: Critical, Problem: fmt.Sprintf("queue %s has %s available jobs, for up to %s, and no live worker", name, atLeast(queue.jobs, queue.more), queue.waited),
 			Advice: fmt.Sprintf("start a worker for the queue (jobq worker --queue %s=SLOTS …), or delete its jobs if the name is a mistake", name),
 		})
 	}
@@ -115,7 +116,7 @@ func checkKinds(ctx context.Context, p *patient) (findings []Finding, err error)
 		}
 		findings = append(findings, Finding{
 			Severity: Critical, Problem: fmt.Sprintf("%s jobs of kind %s wait in queue %s, for up to %s, and no live worker there handles the kind",
-				atLeast(row.Jobs), row.Kind, row.Queue, seconds(row.WaitedSeconds)),
+				atLeast(row.Jobs, row.More), row.Kind, row.Queue, seconds(row.WaitedSeconds)),
 			Advice: "deploy a worker that handles the kind, or delete the jobs if the kind is a mistake: `jobq workers` has the kinds that are handled",
 		})
 	}
