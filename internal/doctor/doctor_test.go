@@ -172,7 +172,7 @@ func faults() []fault {
 
 // Each fault is found by its own check, and by no other. The limit of connections is
 // a share of the server's, so that is the one fault which is made by its limit alone.
-func TestPlantedFaults(t *testing.T) {
+func TestPlantedFaults(t *testing.T) { //nolint:tparallel // slots and the queue of notifications are the server's: one fault at a time
 	t.Parallel()
 	c := newClinic(t)
 	for i, f := range faults() {
