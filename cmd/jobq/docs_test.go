@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/doctor"
 	"github.com/jobq-dev/jobq/internal/when"
 	"github.com/jobq-dev/jobq/monitor"
 	"github.com/jobq-dev/jobq/operator"
@@ -60,6 +61,9 @@ func TestCLIDocs(t *testing.T) {
 		{"What came of an action on jobs named by id, in `jobq requeue|cancel|delete|edit|undo --json`", operator.Acted{}},
 		{"One of its jobs", operator.ActedJob{}},
 		{"What came of an action by filter, with `--json`", operator.BulkProgress{}},
+		{"`jobq doctor --json`", doctor.Report{}},
+		{"A finding of it, of severity critical, warning or note", doctor.Finding{}},
+		{"A check that it could not do, or only in part", doctor.Skipped{}},
 		{"A named database, in `jobq contexts --json`", contextInfo{}},
 	} {
 		fmt.Fprintf(&page, "\n### %s\n\n| field | type |\n|---|---|\n", form.title)

@@ -25,6 +25,9 @@ const (
 	exitUsage    = 2
 	exitNotFound = 3
 	exitConflict = 4
+	// Of doctor alone.
+	exitWarnings = 5
+	exitCritical = 6
 )
 
 func main() {

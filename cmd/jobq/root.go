@@ -40,7 +40,8 @@ JOBQ_DATABASE_URL, DATABASE_URL, JOBQ_CONTEXT, and libpq's variables such as PGH
 "jobq demo".
 
 Exit codes: 0 ok, 1 error, 2 usage or invalid value, 3 no such job, queue, kind,
-schedule, worker or action, 4 conflict, such as a job that runs or a unique key that is taken.`,
+schedule, worker or action, 4 conflict, such as a job that runs or a unique key that is taken.
+"jobq doctor" has 5 and 6 besides.`,
 		Example: `  jobq migrate up
   jobq enqueue hello '{"name": "world"}'
   jobq worker --run hello='cat'
@@ -71,7 +72,7 @@ schedule, worker or action, 4 conflict, such as a job that runs or a unique key 
 		newDeleteCommand(a), newEditCommand(a), newCloneCommand(a), newUndoCommand(a), newAuditCommand(a), newStatsCommand(a))
 	add("run", newTUICommand(a), newWorkerCommand(a), newJanitorCommand(a), newQueuesCommand(a), newKindsCommand(a), newSchedulesCommand(a), newWorkersCommand(a), newEventsCommand(a), newMetricsCommand(a),
 		newJobCommand())
-	add("setup", newMigrateCommand(a), newSettingsCommand(a), newDevCommand(a), newDemoCommand(a), newBenchCommand(a), newContextsCommand(a), newVersionCommand(a))
+	add("setup", newMigrateCommand(a), newSettingsCommand(a), newDoctorCommand(a), newDevCommand(a), newDemoCommand(a), newBenchCommand(a), newContextsCommand(a), newVersionCommand(a))
 	root.SetHelpCommand(newHelpCommand())
 	return asGroup(root)
 }

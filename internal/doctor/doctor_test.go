@@ -1,0 +1,390 @@
+package doctor_test
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/doctor"
+	"github.com/jobq-dev/jobq/internal/pgtest"
+	"github.com/jobq-dev/jobq/internal/postgres"
+	"github.com/jobq-dev/jobq/janitor"
+)
+
+// patience ends a test that hangs. It bounds nothing: the machine may be busy.
+const patience = 5 * time.Minute
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// clinic is a server with settings as in production, with roles, and a healthy
+// database from which those of the tests are copied. Nothing happens in a database
+// but what a test does.
+type clinic struct {
+	server *postgres.Server
+	admin  *pgxpool.Pool
+}
+
+func newClinic(t *testing.T) *clinic {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	server, err := postgres.Start(ctx, postgres.Config{InMemory: true, Durable: true, Settings: map[string]string{
+		"max_connections": "300", "shared_buffers": "64MB", "wal_level": "logical", "max_prepared_transactions": "10",
+		"autovacuum_naptime": "1d", // so that dead rows stay
+	}})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		require.NoError(t, server.Stop(ctx))
+	})
+	c := &clinic{server, pgtest.Connect(t, server.URL("postgres"))}
+	_, err = c.admin.Exec(ctx, "create database healthy")
+	require.NoError(t, err)
+	require.NoError(t, pgtest.Migrate(ctx, server.URL("healthy"), "jobq"))
+	conn, err := pgx.Connect(ctx, server.URL("healthy"))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, conn.Close(ctx)) }()
+	roles, err := os.ReadFile("../../sql/roles.sql")
+	require.NoError(t, err)
+	_, err = conn.Exec(ctx, string(roles))
+	require.NoError(t, err)
+	_, err = conn.Exec(ctx, `select jobq.partition_add(p, (clock_timestamp() at time zone 'UTC')::date + d)
+		from unnest(array['run', 'past_lease', 'attempt']) p, generate_series(0, 3) d`)
+	require.NoError(t, err)
+	return c
+}
+
+// database is a copy of the healthy one.
+func (c *clinic) database(t *testing.T, name string) string {
+	t.Helper()
+	_, err := c.admin.Exec(context.Background(), "create database "+name+" template healthy")
+	require.NoError(t, err)
+	return c.server.URL(name)
+}
+
+func examine(t *testing.T, config doctor.Config) *doctor.Report {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if config.Limits.NotificationWithin == 0 {
+		config.Limits.NotificationWithin = patience // the machine may be busy
+	}
+	if config.Limits.ClockSkew == 0 {
+		config.Limits.ClockSkew = time.Minute
+	}
+	report, err := doctor.Run(ctx, config)
+	require.NoError(t, err)
+	return report
+}
+
+// found are the checks that have a finding, each once.
+func found(report *doctor.Report) (names []string) {
+	seen := make(map[string]bool)
+	for _, f := range report.Findings {
+		if !seen[f.Check] {
+			names = append(names, f.Check)
+		}
+		seen[f.Check] = true
+	}
+	return names
+}
+
+// fault is one thing that is made wrong, and the check that must find it.
+type fault struct {
+	check    string
+	severity doctor.Severity
+	says     string // part of the problem
+	plant    string // SQL, run outside of a transaction
+	change   func(t *testing.T, url string, config *doctor.Config)
+}
+
+const (
+	liveWorker = `insert into jobq.worker (id, pid, hostname, version, queues, kinds) values ('w%d', 1, 'h', '%s', '{"%s": 5}', '{%s}');`
+	oldJob     = `insert into jobq.pending (kind, queue, run_at) values ('%s', '%s', now() - interval '30 minutes');`
+)
+
+func faults() []fault {
+	return []fault{
+		{"transactions", doctor.Critical, "has had a transaction open", "", func(t *testing.T, url string, config *doctor.Config) {
+			t.Helper()
+			hold(t, url, "begin isolation level repeatable read", "select jobq.args_bytes_max() from jobq.pending")
+			config.Limits.TransactionAge = time.Nanosecond
+		}},
+		{"prepared-transactions", doctor.Critical, `"forgotten"`, "begin; create table public.t (); prepare transaction 'forgotten';", func(t *testing.T, url string, config *doctor.Config) {
+			t.Helper()
+			t.Cleanup(func() { execute(t, url, "rollback prepared 'forgotten'") })
+			config.Limits.TransactionAge = time.Nanosecond
+		}},
+		{"autovacuum", doctor.Warning, "lease", "alter table jobq.lease set (autovacuum_enabled = off)", nil},
+		{"dead-rows", doctor.Warning, "table stat has 2000 dead rows", `insert into jobq.stat select now() + i * interval '1 min', 0, 0, 0, 0, 0, 0, 0, 'q', 'k' from generate_series(1, 2000) i;
+			delete from jobq.stat;`, func(t *testing.T, url string, config *doctor.Config) {
+			t.Helper()
+			config.Limits.DeadRows = 1000
+			await(t, url, "select n_dead_tup >= 2000 from pg_stat_user_tables where relname = 'stat'")
+		}},
+		{"partitions", doctor.Warning, "days of the history are not made", `do $$ begin execute 'drop table jobq.attempt_' || to_char((now() at time zone 'UTC')::date + 1, 'YYYYMMDD'); end $$`, nil},
+		{"partitions", doctor.Warning, "past their retention", "select jobq.partition_add('run', (now() at time zone 'UTC')::date - 20)", nil},
+		{"default-partitions", doctor.Warning, "attempt_default", "insert into jobq.attempt (job_id, finished_at, started_at, lease_token, outcome, number, worker_id) values (1, '2001-01-01', '2001-01-01', 1, 'failed', 1, 'w')", nil},
+		{"janitor", doctor.Critical, "scheduled job has been due", "insert into jobq.pending (kind, run_at, position) values ('k', now() - interval '20 minutes', null)", nil},
+		{"janitor", doctor.Critical, "lease of a dead worker", `insert into jobq.lease (id, claimed_at, expires_at, owner, queue, job_ids)
+			values (jobq.lease_id_next(), now() - interval '1 hour', now() - interval '20 minutes', 'dead', 'q', '{1}')`, nil},
+		{"janitor", doctor.Warning, "summed up", "insert into jobq.stat_delta values (now() - interval '20 minutes', 0, 0, 1, 0, 0, 0, 0, 'q', 'k')", nil},
+		{"janitor-errors", doctor.Warning, "disk full", "insert into jobq.event (type, source, message) values ('error', 'j', 'disk full')", nil},
+		{"queues", doctor.Critical, "queue lonely has 1 available jobs", fmt.Sprintf(oldJob, "k", "lonely"), nil},
+		{"kinds", doctor.Critical, "kind unknown", fmt.Sprintf(liveWorker, 1, "v1", "q", "k") + fmt.Sprintf(oldJob, "unknown", "q"), nil},
+		{"waiting", doctor.Warning, "has waited in queue q for 30m", fmt.Sprintf(liveWorker, 1, "v1", "q", "k") + fmt.Sprintf(oldJob, "k", "q"), nil},
+		{"paused", doctor.Warning, "queue q was paused", "insert into jobq.queue (name, paused_at, paused_by) values ('q', now() - interval '3 days', 'ann');" + fmt.Sprintf(oldJob, "k", "q"), nil},
+		{"lost-leases", doctor.Warning, "50 runs of queue q", "insert into jobq.stat values (date_trunc('minute', now()), 0, 0, 0, 0, 50, 50, 0, 'q', 'k')", nil},
+		{"versions", doctor.Note, "v1 (1 workers), v2 (1 workers)", fmt.Sprintf(liveWorker, 1, "v1", "q", "k") + fmt.Sprintf(liveWorker, 2, "v2", "q", "k"), nil},
+		{"schema", doctor.Critical, "index pending_due_idx", "drop index jobq.pending_due_idx", nil},
+		{"schema", doctor.Warning, "function wake", `create or replace function jobq.wake(topic text, queue text) returns void language sql as 'select null::void'`, nil},
+		{"schema", doctor.Warning, "column setting.finished_retention", "alter table jobq.setting alter finished_retention drop not null", nil},
+		{"indexes", doctor.Critical, "pending_due_idx", "update pg_index set indisvalid = false where indexrelid = 'jobq.pending_due_idx'::regclass", nil},
+		{"triggers", doctor.Critical, "jobq.pending.pending_wake", "alter table jobq.pending disable trigger pending_wake", nil},
+		{"privileges", doctor.Warning, "insert on lease", "grant insert on jobq.lease to public", nil},
+		{"privileges", doctor.Warning, "jobq_producer: select on pending", "grant select on jobq.pending to jobq_producer", nil},
+		{"privileges", doctor.Critical, "jobq_worker: insert on lease", "revoke insert on jobq.lease from jobq_worker", nil},
+		{"settings", doctor.Warning, "synchronous_commit is off", "do $$ begin execute format('alter database %I set synchronous_commit = off', current_database()); end $$", nil},
+		{"connections", doctor.Warning, "connections are in use", "", func(_ *testing.T, _ string, config *doctor.Config) { config.Limits.ConnectionsShare = 1e-9 }},
+		{"clock", doctor.Warning, "differ by", "", func(_ *testing.T, _ string, config *doctor.Config) {
+			config.Now = func() time.Time { return time.Now().Add(-time.Hour) }
+		}},
+		{"notifications", doctor.Warning, "did not arrive", "", func(t *testing.T, url string, config *doctor.Config) {
+			t.Helper()
+			config.Pool = deafPool(t, url)
+			config.Limits.NotificationWithin = time.Second
+		}},
+	}
+}
+
+// Each fault is found by its own check, and by no other. The limit of connections is
+// a share of the server's, so that is the one fault which is made by its limit alone.
+func TestPlantedFaults(t *testing.T) { //nolint:tparallel // slots and the queue of notifications are the server's: one fault at a time
+	t.Parallel()
+	c := newClinic(t)
+	for i, f := range faults() {
+		t.Run(fmt.Sprintf("%s %s", f.check, f.says), func(t *testing.T) {
+			url := c.database(t, fmt.Sprintf("fault_%d", i))
+			execute(t, url, f.plant)
+			config := doctor.Config{Pool: pgtest.Connect(t, url)}
+			if f.change != nil {
+				f.change(t, url, &config)
+			}
+			report := examine(t, config)
+			require.Equal(t, []string{f.check}, found(report), report.Findings)
+			require.Len(t, report.Findings, 1)
+			require.Equal(t, f.severity, report.Findings[0].Severity)
+			require.Contains(t, report.Findings[0].Problem, f.says)
+			require.NotEmpty(t, report.Findings[0].Advice)
+			require.Equal(t, f.severity == doctor.Note, report.Healthy)
+			require.Empty(t, report.Skipped)
+		})
+	}
+	// Of the whole server, so that they come after the others.
+	t.Run("replication-slots", func(t *testing.T) {
+		url := c.database(t, "slots")
+		execute(t, url, "select pg_create_logical_replication_slot('unused', 'test_decoding')")
+		require.Equal(t, []string{"replication-slots"}, found(examine(t, doctor.Config{Pool: pgtest.Connect(t, url)})))
+		execute(t, url, "select pg_drop_replication_slot('unused')")
+	})
+	t.Run("notify-queue", func(t *testing.T) {
+		url := c.database(t, "notify")
+		hold(t, url, "listen a", "begin", "select 1")
+		execute(t, url, "select pg_notify('a', i || repeat('x', 7000)) from generate_series(1, 100) i")
+		config := doctor.Config{Pool: pgtest.Connect(t, url)}
+		config.Limits.NotifyQueueShare = 1e-9
+		require.Equal(t, []string{"notify-queue"}, found(examine(t, config)))
+	})
+}
+
+// A database with a janitor at work has no finding, nothing is skipped, and the
+// doctor leaves it so in every schema. A busy transaction of the janitor's is none.
+func TestHealthy(t *testing.T) {
+	t.Parallel()
+	c := newClinic(t)
+	url := c.database(t, "sound")
+	require.NoError(t, pgtest.Migrate(context.Background(), url, "Other-1"))
+	for _, schema := range []string{"jobq", "Other-1"} {
+		pool := pgtest.Connect(t, url)
+		client, err := jobq.NewClient(pool, &jobq.Config{Schema: schema})
+		require.NoError(t, err)
+		j, err := janitor.New(client, nil)
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan error, 1)
+		go func() { done <- j.Run(ctx) }()
+		await(t, url, fmt.Sprintf(`select count(*) = 12 from pg_inherits i join pg_class c on c.oid = i.inhrelid
+			where c.relkind = 'r' and c.relnamespace = (select oid from pg_namespace where nspname = '%s') and c.relname ~ '_[0-9]{8}$'`, schema))
+		report := examine(t, doctor.Config{Pool: pool, Schema: schema})
+		require.Empty(t, report.Findings)
+		require.Empty(t, report.Skipped)
+		require.True(t, report.Healthy)
+		require.Len(t, report.Checks, 25)
+		cancel()
+		require.NoError(t, <-done)
+	}
+}
+
+// A viewer is answered, and told what it may not see; a producer, who may read
+// nothing, learns that of each check, and what it may see all the same.
+func TestRightsMissing(t *testing.T) {
+	t.Parallel()
+	c := newClinic(t)
+	address := c.database(t, "rights")
+	execute(t, address, "create role viewer login in role jobq_viewer; create role producer login in role jobq_producer;"+fmt.Sprintf(oldJob, "k", "lonely"))
+	hold(t, address, "begin", "select 1 from jobq.pending")
+	as := func(role string) *doctor.Report {
+		parsed, err := url.Parse(address)
+		require.NoError(t, err)
+		parsed.User = url.User(role)
+		return examine(t, doctor.Config{Pool: pgtest.Connect(t, parsed.String())})
+	}
+	report := as("viewer")
+	require.Equal(t, []string{"queues"}, found(report))
+	require.Len(t, report.Skipped, 1)
+	require.Equal(t, "transactions", report.Skipped[0].Check)
+	require.Contains(t, report.Skipped[0].Reason, "pg_read_all_stats")
+
+	report = as("producer")
+	require.Empty(t, found(report))
+	var skipped []string
+	for _, s := range report.Skipped {
+		skipped = append(skipped, s.Check)
+	}
+	require.Subset(t, skipped, []string{"queues", "kinds", "janitor", "paused"})
+	require.NotContains(t, skipped, "settings")
+}
+
+// A check that cannot have its lock says so, and the others are done.
+func TestCheckThatWaits(t *testing.T) {
+	t.Parallel()
+	c := newClinic(t)
+	url := c.database(t, "locked")
+	execute(t, url, fmt.Sprintf(oldJob, "k", "lonely"))
+	hold(t, url, "begin", "lock table jobq.stat_delta")
+	report := examine(t, doctor.Config{Pool: pgtest.Connect(t, url)})
+	require.Equal(t, []string{"queues", "janitor", "lost-leases"}, found(report))
+	require.Contains(t, report.Findings[1].Problem, "the check could not be done")
+	require.Contains(t, report.Findings[1].Problem, "lock timeout")
+}
+
+// Behind PgBouncer in transaction mode it is a note that sessions are shared, and
+// notifications are not tried.
+func TestPooler(t *testing.T) {
+	t.Parallel()
+	c := newClinic(t)
+	url := c.database(t, "pooled")
+	bouncer := pgtest.StartPgBouncer(t, url, map[string]string{"pool_mode": "transaction", "default_pool_size": "1"})
+	report := examine(t, doctor.Config{Pool: pgtest.Connect(t, bouncer.URL(t, url)), Sessions: db.SessionsAuto})
+	require.Equal(t, []string{"pooler"}, found(report))
+	require.True(t, report.Healthy)
+	require.Equal(t, "notifications", report.Skipped[0].Check)
+}
+
+// docs/doctor.md explains every check, and no other.
+func TestDocs(t *testing.T) {
+	t.Parallel()
+	content, err := os.ReadFile("../../docs/doctor.md")
+	require.NoError(t, err)
+	var documented []string
+	for _, heading := range regexp.MustCompile("(?m)^### (.+)$").FindAllStringSubmatch(string(content), -1) {
+		documented = append(documented, heading[1])
+	}
+	require.Equal(t, doctor.CheckNames(), documented)
+}
+
+// execute runs SQL as the owner.
+func execute(t *testing.T, url, sql string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, url)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, conn.Close(ctx)) }()
+	_, err = conn.PgConn().Exec(ctx, sql).ReadAll()
+	require.NoError(t, err, sql)
+}
+
+// hold runs statements in a session that stays open until the test ends.
+func hold(t *testing.T, url string, statements ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, url)
+	require.NoError(t, err)
+	t.Cleanup(func() { db.Close(conn, time.Second) })
+	for _, sql := range statements {
+		_, err = conn.Exec(ctx, sql)
+		require.NoError(t, err)
+	}
+}
+
+// await waits until a query answers true.
+func await(t *testing.T, url, sql string) {
+	t.Helper()
+	pool := pgtest.Connect(t, url)
+	require.Eventually(t, func() bool {
+		var yes bool
+		err := pool.QueryRow(context.Background(), sql).Scan(&yes)
+		return err == nil && yes
+	}, patience, 20*time.Millisecond)
+}
+
+// deafPool is a pool whose connections lose notifications on their way.
+func deafPool(t *testing.T, url string) *pgxpool.Pool {
+	t.Helper()
+	config, err := pgxpool.ParseConfig(url)
+	require.NoError(t, err)
+	config.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		return &deafConn{Conn: conn}, nil
+	}
+	return pgtest.ConnectConfig(t, config)
+}
+
+// deafConn drops the server's messages of type A, which are notifications.
+type deafConn struct {
+	net.Conn
+	ready   []byte // to be read
+	partial []byte // of a message
+}
+
+func (c *deafConn) Read(p []byte) (int, error) {
+	buffer := make([]byte, 4096)
+	for len(c.ready) == 0 {
+		n, err := c.Conn.Read(buffer)
+		c.partial = append(c.partial, buffer[:n]...)
+		for len(c.partial) >= 5 {
+			size := 1 + int(binary.BigEndian.Uint32(c.partial[1:5]))
+			if len(c.partial) < size {
+				break
+			}
+			if c.partial[0] != 'A' {
+				c.ready = append(c.ready, c.partial[:size]...)
+			}
+			c.partial = c.partial[size:]
+		}
+		if err != nil && len(c.ready) == 0 {
+			return 0, err
+		}
+	}
+	n := copy(p, c.ready)
+	c.ready = c.ready[n:]
+	return n, nil
+}

@@ -1,0 +1,190 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jobq-dev/jobq/internal/db"
+)
+
+const (
+	// workerSilence is after how long without a heartbeat a worker does not count as live.
+	workerSilence = time.Minute
+	// lookJobs is how many jobs in the line of each queue are looked at: DoctorWaiting.
+	lookJobs = 200
+	// lookDeltas and lookEvents bound what is looked at of what the janitor does.
+	lookDeltas, lookEvents = 1_000, 10_000
+	// lookBack is how far back losses and errors count.
+	lookBack = time.Hour
+)
+
+// checkJanitor goes by the work and not by who does it: several may, and behind a
+// pooler none of them holds a lock.
+func checkJanitor(ctx context.Context, p *patient) (findings []Finding, err error) {
+	late, err := p.queries.DoctorOverdue(ctx, lookDeltas)
+	if err != nil {
+		return nil, err
+	}
+	for _, work := range []struct {
+		seconds  float64
+		severity Severity
+		problem  string
+	}{
+		{late.LeaseSeconds, Critical, "the lease of a dead worker ended %s ago, and nobody has taken its jobs back"},
+		{late.DueSeconds, Critical, "a scheduled job has been due for %s and was not made available"},
+		{late.StatSeconds, Warning, "counts of ended jobs have not been summed up for %s"},
+	} {
+		if db.Seconds(work.seconds) > p.limits.Late {
+			findings = append(findings, Finding{
+				Severity: work.severity, Problem: fmt.Sprintf(work.problem, seconds(work.seconds)),
+				Advice: "run a janitor: every `jobq worker` has one inside unless told otherwise, or `jobq janitor`; `jobq events` says what stops one that runs",
+			})
+		}
+	}
+	return findings, nil
+}
+
+func checkJanitorErrors(ctx context.Context, p *patient) ([]Finding, error) {
+	row, err := p.queries.DoctorErrors(ctx, db.Interval(lookBack), lookEvents)
+	if err != nil || row.Errors == 0 {
+		return nil, err
+	}
+	return []Finding{{
+		Severity: Warning, Problem: fmt.Sprintf("janitors could not do their work %d times within the last hour; the last time: %s", row.Errors, row.Last),
+		Advice: "`jobq events` has all of them",
+	}}, nil
+}
+
+// waiting is what waits and may run: a paused queue waits because somebody wants it to.
+func (p *patient) waiting(ctx context.Context) (rows []db.DoctorWaitingRow, err error) {
+	all, err := p.queries.DoctorWaiting(ctx, lookJobs, db.Interval(workerSilence))
+	for _, row := range all {
+		if !row.Paused {
+			rows = append(rows, row)
+		}
+	}
+	return rows, err
+}
+
+// atLeast is a count of jobs that may have more behind them in the line.
+func atLeast(jobs int64, more bool) string {
+	if more {
+		return fmt.Sprintf("at least %d", jobs)
+	}
+	return fmt.Sprint(jobs)
+}
+
+func checkQueues(ctx context.Context, p *patient) (findings []Finding, err error) {
+	rows, err := p.waiting(ctx)
+	type waiting struct {
+		jobs   int64
+		more   bool
+		waited time.Duration
+	}
+	queues := make(map[string]waiting)
+	var names []string
+	for _, row := range rows {
+		if row.QueueWorkers > 0 {
+			continue
+		}
+		queue, known := queues[row.Queue]
+		if !known {
+			names = append(names, row.Queue)
+		}
+		queues[row.Queue] = waiting{queue.jobs + row.Jobs, queue.more || row.More, max(queue.waited, seconds(row.WaitedSeconds))}
+	}
+	for _, name := range names {
+		queue := queues[name]
+		if queue.waited <= p.limits.Waited {
+			continue // its workers may be about to start
+		}
+		findings = append(findings, Finding{
+			Severity: Critical, Problem: fmt.Sprintf("queue %s has %s available jobs, for up to %s, and no live worker", name, atLeast(queue.jobs, queue.more), queue.waited),
+			Advice: fmt.Sprintf("start a worker for the queue (jobq worker --queue %s=SLOTS …), or delete its jobs if the name is a mistake", name),
+		})
+	}
+	return findings, err
+}
+
+func checkKinds(ctx context.Context, p *patient) (findings []Finding, err error) {
+	rows, err := p.waiting(ctx)
+	for _, row := range rows {
+		if row.QueueWorkers == 0 || row.KindWorkers > 0 || seconds(row.WaitedSeconds) <= p.limits.Waited {
+			continue
+		}
+		findings = append(findings, Finding{
+			Severity: Critical, Problem: fmt.Sprintf("%s jobs of kind %s wait in queue %s, for up to %s, and no live worker there handles the kind",
+				atLeast(row.Jobs, row.More), row.Kind, row.Queue, seconds(row.WaitedSeconds)),
+			Advice: "deploy a worker that handles the kind, or delete the jobs if the kind is a mistake: `jobq workers` has the kinds that are handled",
+		})
+	}
+	return findings, err
+}
+
+// waitedCritical is how many times the limit a job has to wait to be critical.
+const waitedCritical = 6
+
+func checkWaiting(ctx context.Context, p *patient) (findings []Finding, err error) {
+	rows, err := p.waiting(ctx)
+	for _, row := range rows {
+		waited := seconds(row.WaitedSeconds)
+		if row.KindWorkers == 0 || waited <= p.limits.Waited {
+			continue
+		}
+		severity := Warning
+		if waited > waitedCritical*p.limits.Waited {
+			severity = Critical
+		}
+		findings = append(findings, Finding{
+			Severity: severity, Problem: fmt.Sprintf("a job of kind %s has waited in queue %s for %s, although %d live workers handle the kind", row.Kind, row.Queue, waited, row.KindWorkers),
+			Advice: "give the queue more slots or workers, and look for jobs that run for long: `jobq queues`, `jobq stats`",
+		})
+	}
+	return findings, err
+}
+
+func checkPaused(ctx context.Context, p *patient) (findings []Finding, err error) {
+	rows, err := p.queries.DoctorPaused(ctx, db.Interval(p.limits.PausedFor))
+	for _, row := range rows {
+		by := ""
+		if row.PausedBy != "" {
+			by = " by " + row.PausedBy
+		}
+		findings = append(findings, Finding{
+			Severity: Warning, Problem: fmt.Sprintf("queue %s was paused %s ago%s", row.Name, seconds(row.PausedSeconds), by),
+			Advice: "jobq queues resume " + row.Name,
+		})
+	}
+	return findings, err
+}
+
+func checkLostLeases(ctx context.Context, p *patient) (findings []Finding, err error) {
+	rows, err := p.queries.StatsByQueue(ctx, db.Interval(lookBack))
+	for _, row := range rows {
+		if row.Lost <= p.limits.LostPerHour {
+			continue
+		}
+		findings = append(findings, Finding{
+			Severity: Warning, Problem: fmt.Sprintf("%d runs of queue %s have lost their lease within the last hour", row.Lost, row.Queue),
+			Advice: "look for workers that are killed (out of memory, deployments without a drain) or cut off: `jobq events`; if they are only slow, give the queue a longer lease",
+		})
+	}
+	return findings, err
+}
+
+func checkVersions(ctx context.Context, p *patient) ([]Finding, error) {
+	rows, err := p.queries.DoctorWorkers(ctx, db.Interval(workerSilence))
+	if err != nil || len(rows) < 2 {
+		return nil, err
+	}
+	versions := make([]string, 0, len(rows))
+	for _, row := range rows {
+		versions = append(versions, fmt.Sprintf("%s (%d workers)", row.Version, row.Workers))
+	}
+	return []Finding{{
+		Severity: Note, Problem: "live workers have different versions: " + strings.Join(versions, ", "),
+		Advice: "finish the deployment: `jobq workers` names the workers of each version",
+	}}, nil
+}

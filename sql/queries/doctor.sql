@@ -1,0 +1,96 @@
+-- DoctorWaiting is what waits to be run, by queue and kind: of the first jobs in the
+-- line of each queue, for how long the one that has waited longest could have run,
+-- and how many live workers serve the queue, and the kind in it. Of each queue it
+-- looks at job_count jobs, and at fewer where all queues together would make more than
+-- ten times as many: with a job_count of 200 and 100 queues, at 20 of each, and never
+-- at fewer than 5. At most 1,000 queues. The order is for the planner: without it, it may read all of the
+-- queue. Needs pending_claim_idx.
+-- name: DoctorWaiting :many
+with recursive ready as (
+  (select p.queue as name from jobq.pending p where p.position is not null order by p.queue limit 1)
+  union all
+  select (select p.queue from jobq.pending p where p.position is not null and p.queue > w.name order by p.queue limit 1)
+    from ready w where w.name is not null
+), name as materialized (
+  select w.name from ready w where w.name is not null limit 1000
+), bound as materialized (
+  select least(sqlc.arg(job_count)::bigint, greatest(5, 10 * sqlc.arg(job_count)::bigint / greatest(count(*), 1))) as jobs_max from name n
+), waiting as materialized (
+  select n.name as queue, j.kind, count(*) as jobs, min(j.run_at) as run_at
+    from name n
+    cross join lateral (
+      select p.kind, p.run_at from jobq.pending p
+        where p.queue = n.name and p.position is not null
+        order by p.priority, p.position
+        limit (select b.jobs_max from bound b)
+    ) j
+    group by n.name, j.kind
+), live as materialized (
+  select w.queues, w.kinds from jobq.worker w
+    where not w.draining and w.drain_requested_at is null and w.heartbeat_at > clock_timestamp() - sqlc.arg(silence)::interval
+)
+select x.queue::text as queue, x.kind::text as kind, x.jobs::bigint as jobs, (x.jobs >= (select b.jobs_max from bound b))::boolean as more,
+    greatest(extract(epoch from clock_timestamp() - x.run_at), 0)::float8 as waited_seconds,
+    (select count(*) from live l where l.queues -> x.queue is not null)::bigint as queue_workers,
+    (select count(*) from live l where l.queues -> x.queue is not null and x.kind = any(l.kinds))::bigint as kind_workers,
+    (q.paused_at is not null)::boolean as paused
+  from waiting x
+  left join jobq.queue q on q.name = x.queue
+  order by x.queue, x.kind;
+
+-- DoctorOverdue is how late the janitor is with each part of its work, in seconds,
+-- 0 for what is in time: the lease that has ended and was not taken away, beyond its
+-- queue's stale_grace; the scheduled job that is due; and the oldest of so many counts
+-- of ended jobs that were not summed up. Needs pending_due_idx; it reads all leases,
+-- as the reaper does.
+-- name: DoctorOverdue :one
+select coalesce((
+      select extract(epoch from max(clock_timestamp() - l.expires_at - coalesce(q.stale_grace, interval '0')))
+        from jobq.lease l
+        left join jobq.queue q on q.name = l.queue
+        where l.lost_at is null), 0)::float8 as lease_seconds,
+    coalesce((select extract(epoch from clock_timestamp() - p.run_at) from jobq.pending p
+      where p.position is null order by p.run_at, p.id limit 1), 0)::float8 as due_seconds,
+    coalesce((select extract(epoch from clock_timestamp() - min(d.minute))
+      from (select x.minute from jobq.stat_delta x limit sqlc.arg(row_count)::integer) d), 0)::float8 as stat_seconds;
+
+-- DoctorErrors counts what janitors could not do within the span, up to row_count,
+-- with the last of them. Needs event_at_idx.
+-- name: DoctorErrors :one
+with failed as materialized (
+  select e.id, e.message
+    from (select x.id, x.type, x.message from jobq.event x
+      where x.at > statement_timestamp() - sqlc.arg(span)::interval
+      order by x.at desc limit sqlc.arg(row_count)::integer) e
+    where e.type = 'error'
+)
+select count(*)::bigint as errors,
+    coalesce((select f.message from failed f order by f.id desc limit 1), '')::text as last
+  from failed;
+
+-- DoctorDefaults says which of the default partitions have rows. Each look stops
+-- at the first.
+-- name: DoctorDefaults :many
+select d.name::text as name
+  from (values ('run_default', exists (select from jobq.run_default)),
+    ('past_lease_default', exists (select from jobq.past_lease_default)),
+    ('attempt_default', exists (select from jobq.attempt_default))) as d(name, used)
+  where d.used
+  order by d.name;
+
+-- DoctorPaused is every queue that has been paused for longer than the age.
+-- name: DoctorPaused :many
+select q.name, extract(epoch from clock_timestamp() - q.paused_at)::float8 as paused_seconds,
+    coalesce(q.paused_by, '')::text as paused_by
+  from jobq.queue q
+  where q.paused_at < statement_timestamp() - sqlc.arg(age)::interval
+  order by q.name
+  limit 100;
+
+-- DoctorWorkers counts the live workers of each version.
+-- name: DoctorWorkers :many
+select w.version, count(*)::bigint as workers
+  from jobq.worker w
+  where w.heartbeat_at > clock_timestamp() - sqlc.arg(silence)::interval
+  group by w.version
+  order by w.version;
