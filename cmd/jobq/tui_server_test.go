@@ -106,7 +106,8 @@ func standby(t *testing.T, primary *postgres.Server) string {
 	data := filepath.Join(dir, "data")
 	out, err := command("pg_basebackup", "-h", filepath.Dir(primary.SocketFile()), "-U", "postgres", "-D", data, "-R", "-X", "stream", "-c", "fast").CombinedOutput()
 	require.NoError(t, err, string(out))
-	server := command("postgres", "-D", data, "-k", dir, "-c", "listen_addresses=", "-c", "max_connections=500", "-c", "fsync=off")
+	server := command("postgres", "-D", data, "-k", dir, "-c", "listen_addresses=", "-c", "max_connections=500",
+		"-c", "max_prepared_transactions=10", "-c", "fsync=off") // the limits of pgtest's server: a standby may not have lower ones
 	log := &syncBuffer{}
 	server.Stdout, server.Stderr = log, log
 	require.NoError(t, server.Start())
