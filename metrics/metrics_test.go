@@ -38,7 +38,7 @@ func get(t *testing.T, url string) (code int, body string) {
 	t.Helper()
 	response, err := http.Get(url)
 	require.NoError(t, err)
-	defer response.Body.Close()
+	defer func() { _ = response.Body.Close() }()
 	content, err := io.ReadAll(response.Body)
 	require.NoError(t, err)
 	return response.StatusCode, string(content)
@@ -53,13 +53,12 @@ func TestScrapes(t *testing.T) {
 	runs := metrics.NewRuns()
 	w, err := worker.New(client, &worker.Config{Logger: quiet, Middleware: []worker.Middleware{runs.Middleware}})
 	require.NoError(t, err)
-	worker.Handle(w, func(_ context.Context, job *worker.Job[jobtest.Greeting]) error {
+	require.NoError(t, worker.Handle(w, func(_ context.Context, job *worker.Job[jobtest.Greeting]) error {
 		if job.Args.Name == "fail" {
 			return worker.Discard(fmt.Errorf("as it was told"))
 		}
 		return nil
-	}, nil)
-
+	}, nil))
 	j, err := janitor.New(client, &janitor.Config{Logger: quiet})
 	require.NoError(t, err)
 	server := httptest.NewServer(metrics.Handler(func() []string { return w.Health().Problems() },

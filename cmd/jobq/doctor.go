@@ -60,8 +60,9 @@ func doctorResult(report *doctor.Report) error {
 		return errors.Join(errSilent, exitStatus(exitCritical))
 	case doctor.Warning:
 		return errors.Join(errSilent, exitStatus(exitWarnings))
+	default: // notes, or nothing
+		return nil
 	}
-	return nil
 }
 
 func (a *app) examine(cmd *cobra.Command, client *jobq.Client) (*doctor.Report, error) {

@@ -48,7 +48,7 @@ func fetch(t *testing.T, url string) (code int, body string) {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	response, err := client.Get(url)
 	require.NoError(t, err)
-	defer response.Body.Close()
+	defer func() { _ = response.Body.Close() }()
 	content, err := io.ReadAll(response.Body)
 	require.NoError(t, err)
 	return response.StatusCode, string(content)
