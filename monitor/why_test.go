@@ -97,6 +97,24 @@ func (p planted) limit(change operator.QueueChange) {
 	require.NoError(p, jobtest.ErrorOf(p.Operator.SetQueue(context.Background(), "q", change)))
 }
 
+// requireAgrees claims as a worker with room does, and requires that it gets the job if that is
+// next in line, and not if a reason of the claim's own keeps it from being taken.
+func (p planted) requireAgrees(id int64, reason monitor.Reason) {
+	p.Helper()
+	next := reason.Code == monitor.ReasonNextInLine && *reason.Facts.Before == 0
+	refused := []monitor.ReasonCode{
+		monitor.ReasonQueuePaused, monitor.ReasonKindPaused, monitor.ReasonQueueLimit, monitor.ReasonQueueRate, monitor.ReasonRowLocked,
+	}
+	if !next && !slices.Contains(refused, reason.Code) {
+		return
+	}
+	answer, err := p.Schema.Exchange(context.Background(), p.Client.Pool(), db.Exchange{Owner: "w", Queue: "q", HasLimits: true, SlotsFree: 10, Claim: &db.JobClaimParams{
+		Lease: db.Interval(time.Hour), Owner: "w", Queue: "q", Kinds: []string{"greeting"}, JobCount: 10,
+	}})
+	require.NoError(p, err)
+	require.Equal(p, next, slices.ContainsFunc(answer.Claimed, func(job db.JobClaimRow) bool { return job.ID == id }), "claimed")
+}
+
 // throttle gives the queue a rate of one job an hour, and has that used a minute ago.
 func (p planted) throttle() {
 	p.Helper()
@@ -492,7 +510,7 @@ func claimedCases() []whyCase {
 }
 
 // Each reason, planted once, is found with its facts, and none is found that does not
-// hold.
+// hold. A claim agrees.
 func TestWhy(t *testing.T) {
 	t.Parallel()
 	found := make(map[monitor.ReasonCode]bool)
@@ -518,6 +536,7 @@ func TestWhy(t *testing.T) {
 				require.Contains(t, says, part)
 			}
 			require.Contains(t, advice, c.advice)
+			p.requireAgrees(id, reasons[0])
 			require.Equal(t, codes[0] == monitor.ReasonDeleted || codes[0] == monitor.ReasonGone || codes[0] == monitor.ReasonUnknown, codes[0].Missing())
 		})
 	}

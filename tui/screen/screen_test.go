@@ -3,9 +3,9 @@ package screen
 import (
 	"context"
 	"errors"
-	"slices"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -351,7 +351,7 @@ func TestWhyWaiting(t *testing.T) {
 		{monitor.Queue{}, nil, "no live worker takes jobs from the queue"},
 		{monitor.Queue{Slots: 4}, []monitor.Worker{live}, "no live worker has kind Send"},
 		{monitor.Queue{Slots: 4, Running: 3, QueueSettings: monitor.QueueSettings{MaxRunning: 3}}, []monitor.Worker{able}, "the queue is at its limit: 3 of 3 jobs run"},
-		{monitor.Queue{Slots: 4, QueueSettings: monitor.QueueSettings{Rate: &jobq.Rate{Jobs: 5, Period: time.Minute}}, ThrottledUntil: &soon}, []monitor.Worker{able}, "the queue is at its rate of 5/m: the next job may start at "},
+		{monitor.Queue{Slots: 4, QueueSettings: monitor.QueueSettings{Rate: &jobq.Rate{Jobs: 5, Period: time.Minute}}, ThrottledUntil: &soon}, []monitor.Worker{able}, "the queue is at its rate of 5/m: the next job"},
 		{monitor.Queue{Slots: 4, Running: 2, QueueSettings: monitor.QueueSettings{MaxRunning: 3, Rate: &jobq.Rate{Jobs: 5, Period: time.Minute}}}, []monitor.Worker{able}, ""},
 		{monitor.Queue{Slots: 4, Running: 4, HeadRunAt: &head}, []monitor.Worker{able}, "all 4 slots have been in use for 40s"},
 		{monitor.Queue{Slots: 4}, []monitor.Worker{able}, ""},
