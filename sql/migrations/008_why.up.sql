@@ -103,8 +103,10 @@ create function jobq.why_oldest(of_queue text, owners jsonb) returns jsonb
 -- JobClaim and queue_admit, and whether a live worker is there that could claim it. A job
 -- that is scheduled (queue_position null) has no place in the line yet, and only what would
 -- hold it up in any case: not what its queue's limits leave, nor its workers' slots. What
--- runs of a queue with a limit is counted as queue_admit does. A worker that has said nothing for 30 seconds, which are three
--- heartbeats, does not count as live. Jobs before this one are counted up to 10,000.
+-- runs of a queue with a limit is counted as queue_admit does. A worker that has said
+-- nothing for 30 seconds, which are three heartbeats, does not count as live. Jobs before
+-- this one are counted up to 10,000, whatever their kinds: else a long line of a paused
+-- kind would have to be walked.
 --
 -- Example: queue email is paused, and its only worker handles other kinds. Both hold
 -- the job up, and both are told.
