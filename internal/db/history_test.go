@@ -121,7 +121,7 @@ func historyCases() []historyCase {
 		{"JobGet", db.JobGet, "20000004", few, ""},
 		{"JobGet of a running job", db.JobGet, "40000026", few, ""},
 		{"WhyList of the last in the line", db.WhyList, "last_in_line()", 2 * batch, ""}, // counts 10,000 before it
-		{"WhyList of the last in the line of a queue at its limits", db.WhyList, "last_in_line()", 2 * batch, exhaustedQueue},
+		{"WhyList of the first in the line of a queue at its limits", db.WhyList, "1", few, exhaustedQueue},
 		{"WhyList of a scheduled job", db.WhyList, "10000017", inHand, ""},
 		{"WhyList of a running job", db.WhyList, "40000026", few, ""},
 		{"WhyList of one that failed", db.WhyList, "20000100", few, ""},
