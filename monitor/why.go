@@ -19,11 +19,14 @@ const (
 	ReasonRetry           ReasonCode = "retry"             // it has failed, and waits for its next attempt
 	ReasonDue             ReasonCode = "due"               // its time has come, and no janitor has put it in the line yet
 	ReasonQueuePaused     ReasonCode = "queue_paused"      // somebody has paused its queue
+	ReasonKindPaused      ReasonCode = "kind_paused"       // somebody has paused its kind, or jobq itself: a quarantine
 	ReasonTableLocked     ReasonCode = "table_locked"      // a session has locked a table that claims write to
 	ReasonRowLocked       ReasonCode = "row_locked"        // a session has locked the job's row, which claims pass by
 	ReasonNoWorker        ReasonCode = "no_worker"         // no live worker serves its queue
 	ReasonNoWorkerOfKind  ReasonCode = "no_worker_of_kind" // those that do have no handler of its kind
 	ReasonKindInTrouble   ReasonCode = "kind_in_trouble"   // those that have one cannot start its programs now
+	ReasonQueueLimit      ReasonCode = "queue_limit"       // as many jobs of its queue run as its limit allows
+	ReasonQueueRate       ReasonCode = "queue_rate"        // its queue's rate lets no job start yet
 	ReasonWorkersFull     ReasonCode = "workers_full"      // those that can hold as many jobs as they have slots
 	ReasonNextInLine      ReasonCode = "next_in_line"      // nothing holds it up but the jobs before it
 	ReasonRunning         ReasonCode = "running"           // it runs
@@ -55,7 +58,7 @@ type ReasonFacts struct {
 	Queue string     `json:"queue,omitempty"`
 	Kind  string     `json:"kind,omitempty"`
 	Since *time.Time `json:"since,omitempty"` // since when it is so
-	Until *time.Time `json:"until,omitempty"` // when the job may run; of a lease, when it ends
+	Until *time.Time `json:"until,omitempty"` // when the job may run, or the next job of a queue with a rate may start; of a lease, when it ends
 	By    string     `json:"by,omitempty"`    // who did it, where the audit knows
 	Note  string     `json:"note,omitempty"`  // and why
 	Audit int64      `json:"audit,omitempty"` // the id of the action
@@ -65,6 +68,13 @@ type ReasonFacts struct {
 	Error       string       `json:"error,omitempty"`   // of the last attempt; of a kind in trouble, what the trouble is
 	Outcome     jobq.Outcome `json:"outcome,omitempty"` // of the last run on record
 	OutcomeAt   *time.Time   `json:"outcome_at,omitempty"`
+
+	// Crashes is how many times in a row workers have crashed that ran a paused kind.
+	Crashes int `json:"crashes,omitempty"`
+
+	Running int64      `json:"running,omitempty"` // jobs of a queue that is at its limit
+	Limit   int64      `json:"limit,omitempty"`
+	Rate    *jobq.Rate `json:"rate,omitempty"` // with its burst
 
 	Workers    int64    `json:"workers,omitempty"`  // live ones: heard within 30 seconds, and not draining
 	Silent     int64    `json:"silent,omitempty"`   // workers of the queue that were not heard
@@ -76,7 +86,8 @@ type ReasonFacts struct {
 	// Before is how many jobs are in the line before this one. More than BeforeMax are not counted: one more stands for all.
 	Before    *int64 `json:"before,omitempty"`
 	BeforeMax int64  `json:"before_max,omitempty"`
-	// Oldest is the job that the full workers claimed first of those that they hold.
+	// Oldest is the job that was claimed first of those that the full workers hold, or
+	// that run of a queue at its limit.
 	Oldest       int64      `json:"oldest,omitempty"`
 	OldestSince  *time.Time `json:"oldest_since,omitempty"`
 	OldestWorker string     `json:"oldest_worker,omitempty"`

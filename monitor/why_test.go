@@ -91,6 +91,37 @@ func (p planted) pause() {
 	require.NoError(p, jobtest.ErrorOf(p.Operator.PauseQueue(context.Background(), "q", "books are closed")))
 }
 
+// limit sets a limit or a rate of the queue.
+func (p planted) limit(change operator.QueueChange) {
+	p.Helper()
+	require.NoError(p, jobtest.ErrorOf(p.Operator.SetQueue(context.Background(), "q", change)))
+}
+
+// requireAgrees claims as a worker with room does, and requires that it gets the job if that is
+// next in line, and not if a reason of the claim's own keeps it from being taken.
+func (p planted) requireAgrees(id int64, reason monitor.Reason) {
+	p.Helper()
+	next := reason.Code == monitor.ReasonNextInLine && *reason.Facts.Before == 0
+	refused := []monitor.ReasonCode{
+		monitor.ReasonQueuePaused, monitor.ReasonKindPaused, monitor.ReasonQueueLimit, monitor.ReasonQueueRate, monitor.ReasonRowLocked,
+	}
+	if !next && !slices.Contains(refused, reason.Code) {
+		return
+	}
+	answer, err := p.Schema.Exchange(context.Background(), p.Client.Pool(), db.Exchange{Owner: "w", Queue: "q", HasLimits: true, SlotsFree: 10, Claim: &db.JobClaimParams{
+		Lease: db.Interval(time.Hour), Owner: "w", Queue: "q", Kinds: []string{"greeting"}, JobCount: 10,
+	}})
+	require.NoError(p, err)
+	require.Equal(p, next, slices.ContainsFunc(answer.Claimed, func(job db.JobClaimRow) bool { return job.ID == id }), "claimed")
+}
+
+// throttle gives the queue a rate of one job an hour, and has that used a minute ago.
+func (p planted) throttle() {
+	p.Helper()
+	p.limit(operator.QueueChange{Rate: &jobq.Rate{Jobs: 1, Period: time.Hour, Burst: 1}})
+	p.exec("insert into jobq.throttle (queue, number, step_us, ready_at) values ('q', 1, 3600000000, now() + interval '59 min')")
+}
+
 // lockRow locks the row of a job that waits.
 func (p planted) lockRow(id int64) (pid int) {
 	return p.hold(fmt.Sprintf("select from jobq.pending where id = %d for update", id))
@@ -163,6 +194,76 @@ func waitingCases() []whyCase {
 			p.pause()
 			return p.enqueue(jobq.EnqueueOptions{})
 		}, codes{monitor.ReasonQueuePaused}, []string{"the queue is paused by test: books are closed, for "}, "jobq queues resume q"},
+		{"kind paused", func(p planted) int64 {
+			p.serve("w", 4, "greeting")
+			require.NoError(p, jobtest.ErrorOf(p.Operator.PauseKind(ctx, "greeting", "the provider is down")))
+			return p.enqueue(jobq.EnqueueOptions{})
+		}, codes{monitor.ReasonKindPaused}, []string{"kind greeting is paused by test: the provider is down, for "}, "let it go on: jobq kinds resume greeting"},
+		{"kind in quarantine", func(p planted) int64 {
+			p.serve("w", 4, "greeting")
+			p.exec("update jobq.setting set quarantine_crashes = 1")
+			p.exec("select jobq.kinds_crashed('{greeting}', array[now()], 'janitor')")
+			return p.enqueue(jobq.EnqueueOptions{})
+		}, codes{monitor.ReasonKindPaused}, []string{"kind greeting is paused by jobq: quarantine: workers that ran it crashed 1 times in a row, for "}, "mend what crashes its workers, then let it go on: jobq kinds resume greeting"},
+		{"another kind paused, and one that has crashed", func(p planted) int64 {
+			p.serve("w", 4, "greeting")
+			require.NoError(p, jobtest.ErrorOf(p.Operator.PauseKind(ctx, "resize", "")))
+			p.exec("insert into jobq.kind (name, crashes, crashed_at) values ('greeting', 2, now())")
+			p.exec("insert into jobq.pending (kind, queue) values ('resize', 'q')")
+			return p.enqueue(jobq.EnqueueOptions{})
+		}, codes{monitor.ReasonNextInLine}, []string{"1 job is before it in the line"}, ""},
+		{"queue at its limit", func(p planted) int64 {
+			p.serve("w", 4, "greeting")
+			for range 4 {
+				p.enqueue(jobq.EnqueueOptions{})
+			}
+			p.Complete(p.Claim("q", 3)[0])
+			p.limit(operator.QueueChange{MaxRunning: new(2)})
+			return p.enqueue(jobq.EnqueueOptions{})
+		}, codes{monitor.ReasonQueueLimit}, []string{"the queue is at its limit: 2 of 2 jobs run, the oldest is job 2, claimed ", " by w; 1 job is before it in the line"}, "jobq queues set q --limit N; what the oldest does: jobq why 2"},
+		{"queue below its limit and its rate", func(p planted) int64 {
+			p.serve("w", 4, "greeting")
+			for range 2 {
+				p.enqueue(jobq.EnqueueOptions{})
+			}
+			require.Len(p, p.Claim("q", 2), 2)
+			p.limit(operator.QueueChange{MaxRunning: new(3), Rate: &jobq.Rate{Jobs: 1, Period: time.Hour}})
+			return p.enqueue(jobq.EnqueueOptions{})
+		}, codes{monitor.ReasonNextInLine}, []string{"it is next in line"}, ""},
+		{"limit held by a worker that is lost", func(p planted) int64 {
+			p.serve("w", 4, "greeting")
+			p.enqueue(jobq.EnqueueOptions{})
+			require.Len(p, p.Claim("q", 1), 1)
+			p.exec("update jobq.lease set lost_at = now()")
+			p.limit(operator.QueueChange{MaxRunning: new(1)})
+			return p.enqueue(jobq.EnqueueOptions{})
+		}, codes{monitor.ReasonQueueLimit}, []string{"1 of 1 job run, the oldest is job 1, claimed "}, "jobq why 1"},
+		{"queue at its rate", func(p planted) int64 {
+			p.serve("w", 4, "greeting")
+			p.throttle()
+			p.enqueue(jobq.EnqueueOptions{})
+			return p.enqueue(jobq.EnqueueOptions{})
+		}, codes{monitor.ReasonQueueRate}, []string{"the queue is at its rate of 1/h: the next job may start at ", "in 58m; 1 job is before it in the line"}, "jobq queues set q --rate N/s"},
+		{"all that limits at once", func(p planted) int64 {
+			p.serve("w", 1, "greeting")
+			p.enqueue(jobq.EnqueueOptions{})
+			require.Len(p, p.Claim("q", 1), 1)
+			p.limit(operator.QueueChange{MaxRunning: new(1)})
+			p.throttle()
+			return p.enqueue(jobq.EnqueueOptions{})
+		}, codes{monitor.ReasonQueueLimit, monitor.ReasonQueueRate, monitor.ReasonWorkersFull}, nil, ""},
+		{"paused in all ways and at its rate", func(p planted) int64 {
+			p.pause()
+			require.NoError(p, jobtest.ErrorOf(p.Operator.PauseKind(ctx, "greeting", "")))
+			p.throttle()
+			return p.enqueue(jobq.EnqueueOptions{})
+		}, codes{monitor.ReasonQueuePaused, monitor.ReasonKindPaused, monitor.ReasonNoWorker, monitor.ReasonQueueRate}, nil, ""},
+		{"scheduled in a queue at its rate, of a paused kind", func(p planted) int64 {
+			p.serve("w", 4, "greeting")
+			require.NoError(p, jobtest.ErrorOf(p.Operator.PauseKind(ctx, "greeting", "")))
+			p.throttle()
+			return p.enqueue(jobq.EnqueueOptions{Delay: time.Hour})
+		}, codes{monitor.ReasonScheduled, monitor.ReasonKindPaused}, nil, ""},
 		{"scheduled in a paused queue without workers", func(p planted) int64 {
 			p.pause()
 			return p.enqueue(jobq.EnqueueOptions{Delay: time.Hour})
@@ -409,7 +510,7 @@ func claimedCases() []whyCase {
 }
 
 // Each reason, planted once, is found with its facts, and none is found that does not
-// hold.
+// hold. A claim agrees.
 func TestWhy(t *testing.T) {
 	t.Parallel()
 	found := make(map[monitor.ReasonCode]bool)
@@ -435,10 +536,11 @@ func TestWhy(t *testing.T) {
 				require.Contains(t, says, part)
 			}
 			require.Contains(t, advice, c.advice)
+			p.requireAgrees(id, reasons[0])
 			require.Equal(t, codes[0] == monitor.ReasonDeleted || codes[0] == monitor.ReasonGone || codes[0] == monitor.ReasonUnknown, codes[0].Missing())
 		})
 	}
-	require.Len(t, found, 21, "every reason has a case")
+	require.Len(t, found, 24, "every reason has a case")
 }
 
 // The session that holds a lock is told with what it does, and of a lock on a run of a

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -9,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/format"
 	"github.com/jobq-dev/jobq/internal/when"
 	"github.com/jobq-dev/jobq/monitor"
 	"github.com/jobq-dev/jobq/operator"
@@ -75,20 +75,6 @@ func parseQueueRate(text string) (rate jobq.Rate, err error) {
 	return rate, nil
 }
 
-// formatRate is a rate as --rate takes it.
-func formatRate(rate *jobq.Rate) string {
-	if rate == nil {
-		return ""
-	}
-	period := when.FormatDuration(rate.Period)
-	for _, unit := range []time.Duration{time.Second, time.Minute, time.Hour, 24 * time.Hour} {
-		if rate.Period == unit {
-			period = strings.TrimPrefix(period, "1")
-		}
-	}
-	return fmt.Sprintf("%d/%s", rate.Jobs, period)
-}
-
 // formatLimits are the limits of a queue for a list, such as "3, 100/s".
 func formatLimits(queue monitor.Queue) string {
 	var limits []string
@@ -96,7 +82,7 @@ func formatLimits(queue monitor.Queue) string {
 		limits = append(limits, strconv.Itoa(queue.MaxRunning))
 	}
 	if queue.Rate != nil {
-		limits = append(limits, formatRate(queue.Rate))
+		limits = append(limits, format.QueueRate(queue.Rate))
 	}
 	return strings.Join(limits, ", ")
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/format"
 )
 
 // What --rate takes is read, and written again in the same words.
@@ -21,7 +22,7 @@ func TestQueueRates(t *testing.T) {
 		rate, err := parseQueueRate(text)
 		require.NoError(t, err, text)
 		require.Equal(t, want, rate, text)
-		require.Equal(t, text, formatRate(&rate))
+		require.Equal(t, text, format.QueueRate(&rate))
 	}
 	for _, text := range []string{"", "100", "/s", "100/", "-1/s", "0/s", "1.5/s", "100/second/s", "1/-1s"} {
 		_, err := parseQueueRate(text)

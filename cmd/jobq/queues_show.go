@@ -65,7 +65,7 @@ func writeQueue(out io.Writer, queue monitor.Queue, settings monitor.Settings) e
 		limit = fmt.Sprintf("%s of %s run", format.Number(queue.Running), format.Number(int64(queue.MaxRunning)))
 	}
 	if queue.Rate != nil {
-		rate = fmt.Sprintf("%s, burst %d; throttled: %s", formatRate(queue.Rate), queue.Rate.Burst, formatThrottled(queue.ThrottledUntil))
+		rate = fmt.Sprintf("%s, burst %d; throttled: %s", format.QueueRate(queue.Rate), queue.Rate.Burst, formatThrottled(queue.ThrottledUntil))
 	}
 	writer := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, row := range [][2]string{

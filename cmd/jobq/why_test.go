@@ -68,7 +68,7 @@ func TestWhyCommand(t *testing.T) {
 }
 
 // A viewer learns which session has a job locked, and that PostgreSQL hides the rest
-// from this role; the owner learns what it does.
+// from this role; the owner learns what it does. A viewer learns what limits a queue, too.
 func TestWhyOfAViewer(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -90,6 +90,25 @@ func TestWhyOfAViewer(t *testing.T) {
 	require.Equal(t, exitOK, code, stderr)
 	require.Contains(t, out, "idle in transaction, its transaction began ")
 	require.Contains(t, out, "select pg_backend_pid()")
+
+	for _, sql := range []string{
+		"insert into jobq.queue (name, max_running, rate_jobs, rate_period) values ('default', 1, 1, '1 h')",
+		"insert into jobq.throttle (queue, number, step_us, ready_at) values ('default', 1, 3600000000, now() + interval '1 h')",
+		"insert into jobq.lease (id, claimed_at, expires_at, owner, queue, job_ids) values (1, now(), now() + interval '1 h', 'w', 'default', '{4711}')",
+		"insert into jobq.kind (name, paused_at, paused_by) values ('send', now(), 'ana')",
+	} {
+		_, err = owner.Exec(ctx, sql)
+		require.NoError(t, err)
+	}
+	out, stderr, code = invoke(t, "", "why", fmt.Sprint(id), "--database-url", as("viewer"))
+	require.Equal(t, exitOK, code, stderr)
+	for _, part := range []string{
+		"  kind send is paused by ana, for ", "    -> let it go on: jobq kinds resume send\n",
+		"  the queue is at its limit: 1 of 1 job run, the oldest is job 4711, claimed ", "jobq queues set default --limit N; what the oldest does: jobq why 4711\n",
+		"  the queue is at its rate of 1/h: the next job may start at ", "jobq queues set default --rate N/s\n",
+	} {
+		require.Contains(t, out, part)
+	}
 }
 
 // In a real terminal, why is asked of a job in the list and on its page, and the answer

@@ -41,6 +41,15 @@ const limitedQueue = `with q as (
   )
   insert into jobq.throttle (queue, number, step_us, ready_at) select 'q1', i, 10000, now() from generate_series(1, 5000) i`
 
+// exhaustedQueue is limitedQueue, with its limits reached and the kind of its jobs paused.
+const exhaustedQueue = `with q as (
+    insert into jobq.queue (name, max_running, rate_jobs, rate_period) values ('q1', 1, 1, '1 h')
+      on conflict (name) do update set max_running = 1, rate_jobs = 1, rate_period = '1 h'
+  ), k as (
+    insert into jobq.kind (name, paused_at) select 'k' || i, now() from generate_series(0, 99) i
+  )
+  insert into jobq.throttle (queue, number, step_us, ready_at) select 'q1', i, 3600000000, now() + interval '1 h' from generate_series(1, 5000) i`
+
 // historyCases are the statements of the janitor, the worker, the UI and the
 // CLI. Their bounds are some times what they need, and small beside any table.
 func historyCases() []historyCase {
@@ -112,6 +121,7 @@ func historyCases() []historyCase {
 		{"JobGet", db.JobGet, "20000004", few, ""},
 		{"JobGet of a running job", db.JobGet, "40000026", few, ""},
 		{"WhyList of the last in the line", db.WhyList, "last_in_line()", 2 * batch, ""}, // counts 10,000 before it
+		{"WhyList of the last in the line of a queue at its limits", db.WhyList, "last_in_line()", 2 * batch, exhaustedQueue},
 		{"WhyList of a scheduled job", db.WhyList, "10000017", inHand, ""},
 		{"WhyList of a running job", db.WhyList, "40000026", few, ""},
 		{"WhyList of one that failed", db.WhyList, "20000100", few, ""},

@@ -21,6 +21,12 @@ func Why(id int64, reason monitor.Reason, now time.Time) (says, advice string) {
 	switch reason.Code {
 	case monitor.ReasonScheduled, monitor.ReasonRetry, monitor.ReasonDue:
 		return whyScheduled(id, reason, now)
+	case monitor.ReasonKindPaused:
+		return kindPaused(f, now)
+	case monitor.ReasonQueueLimit:
+		return queueLimit(f, now)
+	case monitor.ReasonQueueRate:
+		return queueRate(f, now)
 	case monitor.ReasonQueuePaused, monitor.ReasonNoWorker, monitor.ReasonNoWorkerOfKind, monitor.ReasonKindInTrouble, monitor.ReasonWorkersFull:
 		return whyQueue(reason, now)
 	case monitor.ReasonTableLocked:

@@ -95,16 +95,20 @@ func textOr(text, otherwise string) string {
 	return text
 }
 
+// forHowLong is since when it is so, if that is known: ", for 12m".
+func forHowLong(f monitor.ReasonFacts, now time.Time) string {
+	if f.Since == nil {
+		return ""
+	}
+	return ", for " + Ago(now.Sub(*f.Since))
+}
+
 // whyQueue is about jobs in the line that no worker takes.
 func whyQueue(reason monitor.Reason, now time.Time) (says, advice string) {
 	f := reason.Facts
 	switch reason.Code {
 	case monitor.ReasonQueuePaused:
-		says = "the queue is paused" + by(f)
-		if f.Since != nil {
-			says += ", for " + Ago(now.Sub(*f.Since))
-		}
-		return says, "let it go on: jobq queues resume " + ShellWord(f.Queue)
+		return "the queue is paused" + by(f) + forHowLong(f, now), "let it go on: jobq queues resume " + ShellWord(f.Queue)
 	case monitor.ReasonNoWorker:
 		says = "no live worker takes jobs from the queue"
 		if f.Draining > 0 {
@@ -134,14 +138,7 @@ func whyQueue(reason monitor.Reason, now time.Time) (says, advice string) {
 		return fmt.Sprintf("all %s slots have been in use for %s", Number(f.Slots), Ago(now.Sub(*f.Since))), ""
 	}
 	says = fmt.Sprintf("the workers are full: %s in %s of %s", Count(f.Held, "job"), Count(f.Slots, "slot"), Count(f.Workers, "worker"))
-	if f.OldestSince != nil {
-		says += fmt.Sprintf(", the oldest is job %d, claimed %s by %s", f.Oldest, When(*f.OldestSince, now), f.OldestWorker)
-	}
-	advice = "start more workers, or give them more slots"
-	if f.Oldest > 0 {
-		advice += fmt.Sprintf("; what the oldest does: jobq why %d", f.Oldest)
-	}
-	return says + "; " + before(f), advice
+	return says + oldest(f, now) + "; " + before(f), "start more workers, or give them more slots" + askOldest(f)
 }
 
 // before is how many jobs are in the line before the job.

@@ -4,6 +4,7 @@ drop function jobq.why(bigint);
 drop function jobq.why_ended(bigint, jsonb);
 drop function jobq.why_running(bigint, bigint, text);
 drop function jobq.why_waiting(text, text, smallint, bigint, jsonb);
+drop function jobq.why_oldest(text, jsonb);
 drop function jobq.why_before(text, smallint, bigint, bigint);
 drop function jobq.why_janitor();
 drop function jobq.why_table_locked(text[]);

@@ -83,11 +83,30 @@ create function jobq.why_before(line_queue text, line_priority smallint, line_po
         limit count_max) line
   $$;
 
+-- why_oldest is the job that runs of a queue which was claimed first: of these owners'
+-- leases that are not lost, or of all with null. Empty for none.
+create function jobq.why_oldest(of_queue text, owners jsonb) returns jsonb
+  language sql stable
+  as $$
+    select coalesce((
+      select jsonb_build_object('oldest', (
+            select j.id from unnest(l.job_ids) with ordinality as j(id, slot) where j.slot <> all(l.ended_slots) order by j.slot limit 1),
+          'oldest_since', l.claimed_at, 'oldest_worker', l.owner)
+        from jobq.lease l
+        where l.queue = of_queue and cardinality(l.ended_slots) < cardinality(l.job_ids)
+          and (why_oldest.owners is null or l.lost_at is null and why_oldest.owners ? l.owner)
+        order by l.claimed_at, l.id
+        limit 1), '{}')
+  $$;
+
 -- why_waiting are the reasons why a job that waits is not claimed: the conditions of
--- JobClaim, and whether a live worker is there that could claim it. A job that is
--- scheduled (queue_position null) has no place in the line yet, and only what would
--- hold it up in any case. A worker that has said nothing for 30 seconds, which are three
--- heartbeats, does not count as live. Jobs before this one are counted up to 10,000.
+-- JobClaim and queue_admit, and whether a live worker is there that could claim it. A job
+-- that is scheduled (queue_position null) has no place in the line yet, and only what would
+-- hold it up in any case: not what its queue's limits leave, nor its workers' slots. What
+-- runs of a queue with a limit is counted as queue_admit does. A worker that has said
+-- nothing for 30 seconds, which are three heartbeats, does not count as live. Jobs before
+-- this one are counted up to 10,000, whatever their kinds: else a long line of a paused
+-- kind would have to be walked.
 --
 -- Example: queue email is paused, and its only worker handles other kinds. Both hold
 -- the job up, and both are told.
@@ -99,6 +118,10 @@ create function jobq.why_waiting(
 declare
   before_max constant bigint := 10000;
   q jobq.queue;
+  paused_kind jobq.kind;
+  running bigint; -- where that is limited
+  throttled_until timestamptz;
+  limited boolean; -- by the queue's limit or rate
   live bigint;
   able bigint;
   helpless bigint;
@@ -113,7 +136,12 @@ begin
     found_one := true;
     return query select 'queue_paused', jsonb_build_object('queue', job_queue, 'since', q.paused_at, 'by', q.paused_by, 'note', q.pause_reason);
   end if;
-  -- Limits and rates of a queue belong here: what else a claim asks of the queue.
+  select x.* into paused_kind from jobq.kind x where x.name = job_kind and x.paused_at is not null;
+  if found then
+    found_one := true;
+    return query select 'kind_paused', jsonb_build_object('kind', job_kind, 'since', paused_kind.paused_at, 'by', paused_kind.paused_by,
+      'note', paused_kind.pause_reason, 'crashes', nullif(paused_kind.crashes, 0));
+  end if;
 
   table_locked := jobq.why_table_locked('{ShareLock,ShareRowExclusiveLock,ExclusiveLock}');
   if table_locked is not null then
@@ -172,23 +200,36 @@ begin
         'error', facts_of_workers -> 'trouble');
     else null; -- some could claim it
   end case;
-  if found_one or queue_position is null then -- its place in the line is not what it waits for
+  if queue_position is null then
+    return;
+  end if;
+  if q.max_running is not null then
+    select coalesce(sum(cardinality(l.job_ids) - cardinality(l.ended_slots)), 0) into running from jobq.lease l where l.queue = job_queue;
+  end if;
+  throttled_until := jobq.throttled_until(job_queue, q.rate_jobs, q.rate_period, q.rate_burst);
+  limited := coalesce(running >= q.max_running, false) or throttled_until is not null;
+  if found_one and not limited then -- its place in the line is not what it waits for
     return;
   end if;
   ahead := jobq.why_before(job_queue, job_priority, queue_position, before_max + 1);
+  if running >= q.max_running then
+    return query select 'queue_limit', jsonb_build_object('queue', job_queue, 'running', running, 'limit', q.max_running,
+      'before', ahead, 'before_max', before_max) || jobq.why_oldest(job_queue, null);
+  end if;
+  if throttled_until is not null then
+    return query select 'queue_rate', jsonb_build_object('queue', job_queue, 'until', throttled_until,
+      'rate', jsonb_build_object('jobs', q.rate_jobs, 'period_ns', (extract(epoch from q.rate_period) * 1000000000)::bigint,
+        'burst', coalesce(q.rate_burst, jobq.rate_burst_default(q.rate_jobs, q.rate_period))),
+      'before', ahead, 'before_max', before_max);
+  end if;
+  if found_one then
+    return;
+  end if;
   if room = 0 then
     return query select 'workers_full', jsonb_build_object('queue', job_queue, 'workers', able - helpless, 'slots', facts_of_workers -> 'slots',
           'held', facts_of_workers -> 'held', 'before', ahead, 'before_max', before_max)
-        || coalesce((
-          select jsonb_build_object('oldest', (
-                select j.id from unnest(l.job_ids) with ordinality as j(id, slot) where j.slot <> all(l.ended_slots) order by j.slot limit 1),
-              'oldest_since', l.claimed_at, 'oldest_worker', l.owner)
-            from jobq.lease l
-            where l.queue = job_queue and l.lost_at is null and cardinality(l.ended_slots) < cardinality(l.job_ids)
-              and facts_of_workers -> 'owners' ? l.owner
-            order by l.claimed_at, l.id
-            limit 1), '{}');
-  else
+        || jobq.why_oldest(job_queue, facts_of_workers -> 'owners');
+  elsif not limited then
     return query select 'next_in_line', jsonb_build_object('queue', job_queue, 'workers', able - helpless, 'before', ahead, 'before_max', before_max);
   end if;
 end $$;
@@ -320,5 +361,6 @@ end $$;
 
 -- sql/roles.sql says who may call them.
 revoke execute on function
-  jobq.why_session, jobq.why_row_locked, jobq.why_table_locked, jobq.why_janitor, jobq.why_before, jobq.why_waiting, jobq.why_running, jobq.why_ended, jobq.why
+  jobq.why_session, jobq.why_row_locked, jobq.why_table_locked, jobq.why_janitor, jobq.why_before, jobq.why_oldest, jobq.why_waiting, jobq.why_running,
+  jobq.why_ended, jobq.why
   from public;

@@ -26,6 +26,9 @@ func (f *Facts) likelyReason(q monitor.Queue, kind string) (reason monitor.Reaso
 	if q.PausedAt != nil {
 		return monitor.Reason{Code: monitor.ReasonQueuePaused, Facts: monitor.ReasonFacts{By: q.PausedBy, Note: q.PauseReason}}, true
 	}
+	if at := slices.IndexFunc(f.Kinds, func(k monitor.Kind) bool { return k.Name == kind && k.PausedAt != nil }); at >= 0 {
+		return monitor.Reason{Code: monitor.ReasonKindPaused, Facts: monitor.ReasonFacts{Kind: kind, By: f.Kinds[at].PausedBy, Note: f.Kinds[at].PauseReason}}, true
+	}
 	if !f.Known(Workers) || q.HeadRunAt == nil && kind == "" {
 		return reason, false
 	}
@@ -42,6 +45,10 @@ func (f *Facts) likelyReason(q monitor.Queue, kind string) (reason monitor.Reaso
 		return monitor.Reason{Code: monitor.ReasonNoWorker}, true
 	case kind != "" && !hasKind:
 		return monitor.Reason{Code: monitor.ReasonNoWorkerOfKind, Facts: monitor.ReasonFacts{Kind: kind}}, true
+	case q.MaxRunning > 0 && q.Running >= int64(q.MaxRunning):
+		return monitor.Reason{Code: monitor.ReasonQueueLimit, Facts: monitor.ReasonFacts{Running: q.Running, Limit: int64(q.MaxRunning)}}, true
+	case q.ThrottledUntil != nil && q.Rate != nil:
+		return monitor.Reason{Code: monitor.ReasonQueueRate, Facts: monitor.ReasonFacts{Rate: q.Rate, Until: q.ThrottledUntil}}, true
 	case q.Slots > 0 && q.Running >= q.Slots && q.HeadRunAt != nil:
 		return monitor.Reason{Code: monitor.ReasonWorkersFull, Facts: monitor.ReasonFacts{Slots: q.Slots, Since: q.HeadRunAt}}, true
 	}

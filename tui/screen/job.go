@@ -161,7 +161,7 @@ func (s *JobPage) Wants() []data.Want {
 		return loadOutput(ctx, r, id, after)
 	}}}
 	if s.story.job != nil && s.story.job.State == jobq.StateAvailable {
-		wants = append(wants, data.Wants(data.Queues, data.Workers)...)
+		wants = append(wants, data.Wants(data.Queues, data.Workers, data.Kinds)...)
 	}
 	return wants
 }

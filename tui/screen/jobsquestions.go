@@ -88,7 +88,7 @@ func (s *JobList) Wants() []data.Want {
 		wants = append(wants, data.Want{Panel: data.Visible, Ask: func(ctx context.Context, r data.Reader) (any, error) { return look(ctx, r, ids) }})
 	}
 	if job := s.selected(); job != nil && job.State == jobq.StateAvailable && s.preview > 0 { // they may be why it waits
-		wants = append(wants, data.Wants(data.Workers)...)
+		wants = append(wants, data.Wants(data.Workers, data.Kinds)...)
 	}
 	if id := s.previewed(); id != 0 && s.preview > 0 {
 		wants = append(wants, data.Want{Panel: data.Job, About: storyQuestion{id: id, asked: s.recorded}, Ask: func(ctx context.Context, r data.Reader) (any, error) {

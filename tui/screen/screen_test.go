@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -337,7 +338,7 @@ func TestPauseIsToldOnce(t *testing.T) {
 // The likely reason why a job waits is on its page and in its preview.
 func TestWhyWaiting(t *testing.T) {
 	t.Parallel()
-	paused, head := noon.Add(-time.Minute), noon.Add(-40*time.Second)
+	paused, head, soon := noon.Add(-time.Minute), noon.Add(-40*time.Second), noon.Add(12*time.Second)
 	live := monitor.Worker{ID: "w", Slots: map[string]int{"email": 4}, Kinds: []string{"Other"}, HeartbeatAt: noon}
 	able := live
 	able.Kinds = []string{"Send"}
@@ -349,6 +350,9 @@ func TestWhyWaiting(t *testing.T) {
 		{monitor.Queue{PausedAt: &paused, PausedBy: "ana", PauseReason: "audit"}, nil, "the queue is paused by ana: audit"},
 		{monitor.Queue{}, nil, "no live worker takes jobs from the queue"},
 		{monitor.Queue{Slots: 4}, []monitor.Worker{live}, "no live worker has kind Send"},
+		{monitor.Queue{Slots: 4, Running: 3, QueueSettings: monitor.QueueSettings{MaxRunning: 3}}, []monitor.Worker{able}, "the queue is at its limit: 3 of 3 jobs run"},
+		{monitor.Queue{Slots: 4, QueueSettings: monitor.QueueSettings{Rate: &jobq.Rate{Jobs: 5, Period: time.Minute}}, ThrottledUntil: &soon}, []monitor.Worker{able}, "the queue is at its rate of 5/m: the next job"},
+		{monitor.Queue{Slots: 4, Running: 2, QueueSettings: monitor.QueueSettings{MaxRunning: 3, Rate: &jobq.Rate{Jobs: 5, Period: time.Minute}}}, []monitor.Worker{able}, ""},
 		{monitor.Queue{Slots: 4, Running: 4, HeadRunAt: &head}, []monitor.Worker{able}, "all 4 slots have been in use for 40s"},
 		{monitor.Queue{Slots: 4}, []monitor.Worker{able}, ""},
 	} {
@@ -367,6 +371,14 @@ func TestWhyWaiting(t *testing.T) {
 				require.NotContains(t, s.text(), "waiting ")
 			} else {
 				require.Contains(t, s.text(), test.want)
+			}
+			kinds := slices.IndexFunc(s.Wants(), func(want data.Want) bool { return want.Panel == data.Kinds })
+			require.GreaterOrEqual(t, kinds, 0, "what may be the reason is asked")
+			s.tell(data.Answer{Panel: data.Kinds, Value: []monitor.Kind{{Name: "Other", PausedAt: &paused}, {Name: "Send", Crashes: 1}}})
+			require.NotContains(t, s.text(), "kind Send is paused")
+			s.tell(data.Answer{Panel: data.Kinds, Value: []monitor.Kind{{Name: "Send", PausedAt: &paused, PausedBy: "ana", PauseReason: "broken"}}})
+			if test.queue.PausedAt == nil {
+				require.Contains(t, s.text(), "kind Send is paused by ana: broken")
 			}
 		}
 	}

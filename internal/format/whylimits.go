@@ -1,0 +1,73 @@
+package format
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/when"
+	"github.com/jobq-dev/jobq/monitor"
+)
+
+// kindPaused is about jobs of a kind that an operator has paused, or jobq itself.
+func kindPaused(f monitor.ReasonFacts, now time.Time) (says, advice string) {
+	advice = "let it go on: jobq kinds resume " + ShellWord(f.Kind)
+	if f.Crashes > 0 {
+		advice = "mend what crashes its workers, then " + advice
+	}
+	return "kind " + f.Kind + " is paused" + by(f) + forHowLong(f, now), advice
+}
+
+// queueLimit is about jobs of a queue that runs as many as its limit allows: more, when
+// the limit was lowered.
+func queueLimit(f monitor.ReasonFacts, now time.Time) (says, advice string) {
+	return fmt.Sprintf("the queue is at its limit: %s of %s run", Number(f.Running), Count(f.Limit, "job")) + oldest(f, now) + beforeIfKnown(f),
+		"wait for one to end, or raise the limit: jobq queues set " + ShellWord(f.Queue) + " --limit N" + askOldest(f)
+}
+
+// queueRate is about jobs of a queue whose rate lets no job start yet.
+func queueRate(f monitor.ReasonFacts, now time.Time) (says, advice string) {
+	says = "the queue is at its rate of " + QueueRate(f.Rate)
+	if f.Until != nil && f.Until.After(now) {
+		says += fmt.Sprintf(": the next job may start at %s, %s", clock(*f.Until), When(*f.Until, now))
+	}
+	return says + beforeIfKnown(f), "wait, or raise the rate: jobq queues set " + ShellWord(f.Queue) + " --rate N/s"
+}
+
+// oldest is which job was claimed first of those that run, if that is known.
+func oldest(f monitor.ReasonFacts, now time.Time) string {
+	if f.OldestSince == nil {
+		return ""
+	}
+	return fmt.Sprintf(", the oldest is job %d, claimed %s by %s", f.Oldest, When(*f.OldestSince, now), f.OldestWorker)
+}
+
+func askOldest(f monitor.ReasonFacts) string {
+	if f.Oldest == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; what the oldest does: jobq why %d", f.Oldest)
+}
+
+// beforeIfKnown is the place in the line, of which a UI that has not asked knows nothing.
+func beforeIfKnown(f monitor.ReasonFacts) string {
+	if f.Before == nil {
+		return ""
+	}
+	return "; " + before(f)
+}
+
+// QueueRate is the rate of a queue as --rate takes it: 100/s, 10/30s. Empty for none.
+func QueueRate(rate *jobq.Rate) string {
+	if rate == nil {
+		return ""
+	}
+	period := when.FormatDuration(rate.Period)
+	for _, unit := range []time.Duration{time.Second, time.Minute, time.Hour, 24 * time.Hour} {
+		if rate.Period == unit {
+			period = strings.TrimPrefix(period, "1")
+		}
+	}
+	return fmt.Sprintf("%d/%s", rate.Jobs, period)
+}
