@@ -35,7 +35,7 @@ func limitAndKills(l *lab) error {
 	if err := l.set("--limit", fmt.Sprint(queueLimit)); err != nil {
 		return err
 	}
-	faults, err := l.killAndStop(100)
+	faults, err := l.killAndStop(12, 200)
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func rateAndKills(l *lab) error {
 	if err := l.set("--rate", fmt.Sprintf("%d/s", queueRate), "--burst", fmt.Sprint(queueBurst)); err != nil {
 		return err
 	}
-	faults, err := l.killAndStop(20)
+	faults, err := l.killAndStop(30, 60)
 	if err != nil {
 		return err
 	}
@@ -113,13 +113,14 @@ func rateAndKills(l *lab) error {
 }
 
 // killAndStop kills workers and starts others, and stops some past their leases, while
-// jobs come that take so many milliseconds. It says how often.
-func (l *lab) killAndStop(ms int) (faults string, err error) {
+// so many jobs come each second, that take so many milliseconds: more than may run. It
+// says how often.
+func (l *lab) killAndStop(perSecond, ms int) (faults string, err error) {
 	workers, err := l.crew(4)
 	if err != nil {
 		return "", err
 	}
-	stop := l.produce(12, ms)
+	stop := l.produce(perSecond, ms)
 	kills, stops := 0, 0
 	err = l.until(max(l.duration(), 5*time.Second), func() error {
 		pause(l.ctx, l.between(300*time.Millisecond, 1200*time.Millisecond))
