@@ -39,6 +39,9 @@ func limitAndKills(l *lab) error {
 	if err != nil {
 		return err
 	}
+	if err := l.withinLimit(); err != nil {
+		return err
+	}
 	for range 4 * queueLimit {
 		if _, err := l.enqueue(order{Ms: 2000}); err != nil {
 			return err
@@ -51,9 +54,17 @@ func limitAndKills(l *lab) error {
 	if err := l.awaitNumber(patience, 0, unfinished); err != nil {
 		return err
 	}
-	most := l.number(mostOpen)
-	l.figuref("%s; at most %d jobs open with a limit of %d", faults, most, queueLimit)
-	switch {
+	if err := l.withinLimit(); err != nil {
+		return err
+	}
+	l.figuref("%s; never more than %d jobs open", faults, queueLimit)
+	return nil
+}
+
+// withinLimit says whether as many jobs as the limit lets were open at one moment, and
+// never more.
+func (l *lab) withinLimit() error {
+	switch most := l.number(mostOpen); {
 	case most > queueLimit:
 		return brokenf("%d jobs were open at one moment, with a limit of %d", most, queueLimit)
 	case most < queueLimit:
