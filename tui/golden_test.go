@@ -55,9 +55,16 @@ func screens() map[string]func(b *bench) {
 		"jobs": func(b *bench) {
 			b.press("2", "/", `state:failed kind:Send*`, "enter", "jj", "space", "space")
 		},
-		"job":       func(b *bench) { b.press(Jobs, Down, Open) },
-		"output":    func(b *bench) { b.press(Jobs, Down, Open, Output) },
-		"queues":    func(b *bench) { b.press(Queues, Down) },
+		"job":    func(b *bench) { b.press(Jobs, Down, Open) },
+		"output": func(b *bench) { b.press(Jobs, Down, Open, Output) },
+		"queues": func(b *bench) { b.press(Queues, Down) },
+		"limits": func(b *bench) {
+			b.fake.queues[1].Running, b.fake.queues[1].MaxRunning = 3, 3
+			b.fake.queues[1].Rate = &jobq.Rate{Jobs: 100, Period: time.Minute, Burst: 10}
+			b.fake.queues[1].ThrottledUntil = new(b.fake.now.Add(5 * time.Second))
+			b.press(Queues)
+			b.tick(4 * time.Second)
+		},
 		"workers":   func(b *bench) { b.press(Workers, Down) },
 		"schedules": func(b *bench) { b.press(Schedules, Down) },
 		"schedule":  func(b *bench) { b.press(Schedules, End, Open, Down) },

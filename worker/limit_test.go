@@ -9,6 +9,7 @@ import (
 	"os"
 	osexec "os/exec"
 	"os/signal"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -28,12 +29,12 @@ import (
 // limitChild is the variable that makes the test program a worker: the URL of its database.
 const limitChild = "JOBQ_LIMIT_CHILD"
 
-// holdTask is the task that runs until the table proceed has a row.
-const holdTask = -1
-
 // runLimitChild is a worker process. Its handler takes one of three locks of the database
-// while it runs, and writes a row when all are taken: more than three run. A process that
-// is killed loses its lock with its session.
+// while it runs, and writes a row when all are taken: more than three run. A job with a
+// number below 0 runs until the table proceed has that number.
+//
+// Each session has a lock with the number of the process: when nobody has that, all that
+// a killed process had begun in the database is over.
 func runLimitChild(url string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -41,7 +42,16 @@ func runLimitChild(url string) error {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		stop()
 	}()
-	pool, err := pgxpool.New(ctx, url)
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return err
+	}
+	config.MaxConns = 2 // as many as the worker has slots; it makes a pool of its own
+	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, "select pg_advisory_lock_shared(78, $1)", os.Getpid())
+		return err
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return err
 	}
@@ -50,27 +60,26 @@ func runLimitChild(url string) error {
 	if err != nil {
 		return err
 	}
-	w, err := worker.New(client, &worker.Config{Queues: map[string]worker.QueueConfig{"default": {Slots: 2}}, Reconcile: worker.ReconcileOff, Logger: slog.New(slog.DiscardHandler)})
+	w, err := worker.New(client, &worker.Config{
+		Queues: map[string]worker.QueueConfig{"default": {Slots: 2}}, PollInterval: 100 * time.Millisecond,
+		Reconcile: worker.ReconcileOff, Logger: slog.New(slog.DiscardHandler),
+	})
 	if err != nil {
 		return err
 	}
 	err = worker.Handle(w, func(ctx context.Context, job *worker.Job[task]) error {
-		conn, err := pgx.Connect(ctx, url)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-		var place int
-		err = conn.QueryRow(ctx, "select coalesce((select i from generate_series(1, 3) i where pg_try_advisory_lock(77, i) limit 1), 0)").Scan(&place)
-		if err == nil && place == 0 {
-			_, err = conn.Exec(ctx, "insert into violation values ($1)", job.Args.N)
-		}
-		for proceed := false; err == nil && !proceed; {
-			err = conn.QueryRow(ctx, "select exists (select from proceed) or $1::integer <> $2::integer from pg_sleep(0.01)", job.Args.N, holdTask).Scan(&proceed)
-		}
-		// The session ends only after Close has returned, and another job may have begun by then.
-		_, unlocked := conn.Exec(context.WithoutCancel(ctx), "select pg_advisory_unlock_all()")
-		return errors.Join(err, unlocked)
+		return pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
+			var place int
+			err := conn.QueryRow(ctx, "select coalesce((select i from generate_series(1, 3) i where pg_try_advisory_lock(77, i) limit 1), 0)").Scan(&place)
+			if err == nil && place == 0 {
+				_, err = conn.Exec(ctx, "insert into violation values ($1)", job.Args.N)
+			}
+			for proceed := false; err == nil && !proceed; {
+				err = conn.QueryRow(ctx, "select $1 >= 0 or exists (select from proceed where n = $1) from pg_sleep(0.01)", job.Args.N).Scan(&proceed)
+			}
+			_, unlocked := conn.Exec(context.WithoutCancel(ctx), "select pg_advisory_unlock(77, $1) where $1 > 0", place)
+			return errors.Join(err, unlocked)
+		})
 	}, nil)
 	if err != nil {
 		return err
@@ -81,7 +90,7 @@ func runLimitChild(url string) error {
 // startLimitChildren starts worker processes that end with the test.
 func startLimitChildren(t *testing.T, client *jobq.Client, count int) []*osexec.Cmd {
 	t.Helper()
-	exec(t, client.Pool(), "create table if not exists violation (n integer); create table if not exists proceed (n integer)")
+	exec(t, client.Pool(), "create table violation (n integer); create table proceed (n integer)")
 	children := make([]*osexec.Cmd, count)
 	for i := range children {
 		child := osexec.Command(os.Args[0]) // #nosec G204 -- this test program
@@ -111,9 +120,22 @@ func setQueue(t *testing.T, client *jobq.Client, change operator.QueueChange) {
 	require.NoError(t, err)
 }
 
-const lockedPlaces = "select count(*) from pg_locks where locktype = 'advisory' and classid = 77 and granted and database = (select oid from pg_database where datname = current_database())"
+// locksOf counts the sessions that have a lock of the class, and, but for 0, of the number.
+const locksOf = `select count(*) from pg_locks where locktype = 'advisory' and classid = $1::integer and $2::bigint in (0, objid::bigint) and granted
+	and database = (select oid from pg_database where datname = current_database())`
 
-// A limit of 3 over 8 processes, of which half are killed while they hold jobs: as the
+// violations are the jobs that began when three ran.
+const violations = "select count(*) from violation"
+
+// drained makes jobs due whose handler has failed, as a janitor would, and says whether
+// no job is left.
+func drained(t *testing.T, client *jobq.Client) bool {
+	t.Helper()
+	exec(t, client.Pool(), "update jobq.pending set run_at = now(), position = nextval('jobq.position_seq') where position is null")
+	return number(t, client, "select (select count(*) from jobq.pending) + (select count(*) from jobq.lease)") == 0
+}
+
+// A limit of 3 over 8 processes, of which half are killed while they run a job: as the
 // handlers see it, never do 4 run, and when the leases of the dead are reaped, 3 run again.
 func TestLimitOverKilledProcesses(t *testing.T) {
 	t.Parallel()
@@ -123,32 +145,43 @@ func TestLimitOverKilledProcesses(t *testing.T) {
 	require.NoError(t, err)
 	setQueue(t, client, operator.QueueChange{MaxRunning: new(3)})
 	children := startLimitChildren(t, client, 8)
-	together(t, client, 300)
-	for _, child := range children[:4] {
-		owner := fmt.Sprintf("%%-%d-%%", child.Process.Pid)
-		require.Eventually(t, func() bool {
-			return number(t, client, "select count(*) from jobq.lease where owner like $1", owner) > 0
-		}, patience, time.Millisecond)
-		require.NoError(t, child.Process.Kill())
-		_ = child.Wait()
+	for kill := 1; kill <= 4; kill++ {
+		together(t, client, 20)
+		hold := enqueue(t, client, -kill, nil)
 		var owners []string
-		require.NoError(t, client.Pool().QueryRow(ctx, "select coalesce(array_agg(distinct owner), '{}') from jobq.lease where owner like $1", owner).Scan(&owners))
-		if len(owners) > 0 { // else its last job has ended meanwhile
-			_, err := schema.Reap(ctx, client.Pool(), owners, 100, "test")
-			require.NoError(t, err)
-		}
+		var victim *osexec.Cmd
+		require.Eventually(t, func() bool {
+			drained(t, client)
+			// No other job runs: so whoever has its lease runs it, and the one place taken is its.
+			require.NoError(t, client.Pool().QueryRow(ctx, `select coalesce(array_agg(l.owner) filter (where $1 = any(l.job_ids)), '{}') from jobq.lease l
+				having sum(cardinality(l.job_ids) - cardinality(l.ended_slots)) = 1 and (select count(*) from jobq.pending) = 0
+				union all select '{}' limit 1`, hold).Scan(&owners))
+			for _, child := range children {
+				if len(owners) > 0 && strings.Contains(owners[0], fmt.Sprintf("-%d-", child.Process.Pid)) {
+					victim = child
+				}
+			}
+			return victim != nil && number(t, client, locksOf, 77, 0) == 1 || number(t, client, violations) > 0
+		}, patience, time.Millisecond, "the job to kill does not run")
+		require.Zero(t, number(t, client, violations))
+		require.NoError(t, victim.Process.Kill())
+		_ = victim.Wait()
+		require.Eventually(t, func() bool { return number(t, client, locksOf, 78, victim.Process.Pid) == 0 }, patience, time.Millisecond)
+		_, err := schema.Reap(ctx, client.Pool(), owners, 100, "test")
+		require.NoError(t, err)
+		exec(t, client.Pool(), "insert into proceed values ($1)", -kill)
 	}
 	for range 6 {
-		enqueue(t, client, holdTask, nil)
+		enqueue(t, client, -5, nil)
 	}
 	require.Eventually(t, func() bool {
-		return number(t, client, lockedPlaces) == 3 && number(t, client, "select count(*) from jobq.pending") <= 3
+		drained(t, client)
+		return number(t, client, locksOf, 77, 0) == 3 && number(t, client, "select count(*) from jobq.pending") == 3
 	}, patience, time.Millisecond, "stuck below the limit")
-	exec(t, client.Pool(), "insert into proceed values (1)")
-	require.Eventually(t, func() bool {
-		return number(t, client, "select (select count(*) from jobq.pending) + (select count(*) from jobq.lease)") == 0
-	}, patience, time.Millisecond)
-	require.Zero(t, number(t, client, "select count(*) from violation"))
+	exec(t, client.Pool(), "insert into proceed values (-5)")
+	require.Eventually(t, func() bool { return drained(t, client) }, patience, time.Millisecond)
+	require.Equal(t, 90, number(t, client, "select count(*) from jobq.job where state = 'completed'"))
+	require.Zero(t, number(t, client, violations))
 }
 
 // A rate over 4 processes: between any two claims, by their moments, no more start than
@@ -159,9 +192,7 @@ func TestRateOverProcesses(t *testing.T) {
 	setQueue(t, client, operator.QueueChange{Rate: &jobq.Rate{Jobs: 100, Period: time.Second, Burst: 10}})
 	together(t, client, 200)
 	startLimitChildren(t, client, 4)
-	require.Eventually(t, func() bool {
-		return number(t, client, "select (select count(*) from jobq.pending) + (select count(*) from jobq.lease)") == 0
-	}, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return drained(t, client) }, patience, time.Millisecond)
 	const starts = `with c as (select l.claimed_at, count(*) as jobs from jobq.past_lease l join jobq.run r on r.lease_id = l.id group by l.claimed_at),
 		s as (select claimed_at, jobs, sum(jobs) over (order by claimed_at) as total from c) `
 	require.Equal(t, 200, number(t, client, starts+"select max(total)::integer from s"))
@@ -216,11 +247,7 @@ func TestLimitBesideAllEnds(t *testing.T) {
 	require.NoError(t, err)
 	_, err = client.Cancel(ctx, receive(t, begun, "the job to cancel"))
 	require.NoError(t, err)
-	require.Eventually(t, func() bool {
-		_, err := client.Pool().Exec(ctx, "update jobq.pending set run_at = now(), position = nextval('jobq.position_seq') where position is null")
-		require.NoError(t, err)
-		return number(t, client, "select (select count(*) from jobq.pending) + (select count(*) from jobq.lease)") == 0
-	}, patience, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return drained(t, client) }, patience, 5*time.Millisecond)
 	require.LessOrEqual(t, most.Load(), int64(3))
 	require.Equal(t, 120, number(t, client, "select count(*) from jobq.job where state in ('completed', 'failed', 'cancelled')"))
 }

@@ -35,6 +35,10 @@ const (
 	// Faults of schedules, of which each tick is to fire once.
 	cursorWithoutInsert = "cursor-without-insert" // of several due ticks, one is passed by
 	tickNotUnique       = "tick-not-unique"       // the leader's lock alone keeps a tick from firing twice, and is ignored
+	// Faults of the limits of queues.
+	limitNotCounted   = "limit-not-counted"   // a claim takes what it likes
+	limitCountedEarly = "limit-counted-early" // before other claims have committed, and not in turn with them
+	rateNotCharged    = "rate-not-charged"    // what a claim has taken is not told
 )
 
 // change is a piece of a query and what the mutant has in its place.
@@ -57,6 +61,19 @@ var unlocked = []change{
 const (
 	scheduleFire = "jobq.schedule_fire($1::text, $2::bigint, $3::timestamptz, $4::timestamptz[],\n    $5::timestamptz, $6::timestamptz) as f(jobs)"
 	movedAnyhow  = "with moved as (update jobq.schedule x set cursor_at = greatest(x.cursor_at, $5::timestamptz), due_at = $6::timestamptz where x.name = $1::text and $2::bigint is not null and $3::timestamptz is not null returning x as schedule)\n"
+)
+
+// How a queue with limits admits jobs, and how it does as a mutant says.
+const (
+	admitCall = "select a.admitted::integer as admitted, a.blocked::text as blocked, a.wait_ms::bigint as wait_ms\n  from jobq.queue_admit($1, $2::integer, $3::integer, $4::boolean) a"
+	admitted  = `, slept as materialized (select c.admitted, pg_sleep(0.1) from c)
+		select s.admitted, case when s.admitted < $2::integer then 'limit' else '' end as blocked, 0::bigint as wait_ms from slept s
+			where set_config('jobq_claim.admitted', s.admitted::text, true) is not null and $3::integer is not null and $4::boolean is not null`
+	admittedEarly = `with c as materialized (
+			select least($2::integer, greatest(q.max_running - coalesce(sum(cardinality(l.job_ids) - cardinality(l.ended_slots)), 0), 0))::integer as admitted
+				from jobq.queue q left join jobq.lease l on l.queue = q.name where q.name = $1 group by q.max_running
+		)` + admitted
+	admittedUncounted = "with c as materialized (select $2::integer as admitted where $1::text is not null)" + admitted
 )
 
 // The runs that a statement's lease and owner have, by what the mutants take from it.
@@ -105,10 +122,13 @@ var changes = map[string][]change{
 		{"RunCheckpoint", checkpointFence, "$3::bigint is not null and x.state is null and (select l.owner from jobq.lease l where l.id = x.lease_id limit 1) = $4"},
 		{"RunCheckpoint", "l.owner = $4 and l.claimed_at = $5", "l.owner = $4 and $5::timestamptz is not null"},
 	},
-	lostLeaseTold: {{"LeaseEnd", "x.owner = $1 and x.lost_at is null\n          and not", "x.owner = $1\n          and not"}},
-	untoldUnasked: {{"LeaseEnd", elsewhereOver, elsewhereAll}},
-	closeLocked:   {{"LeaseReap", "and (not l.runs or l.id = any(array(select d.id from done d)))", ""}},
-	endTwice:      {{"LeaseEnd", "\n          and not x.ended_slots && f.plain", ""}},
+	lostLeaseTold:     {{"LeaseEnd", "x.owner = $1 and x.lost_at is null\n          and not", "x.owner = $1\n          and not"}},
+	untoldUnasked:     {{"LeaseEnd", elsewhereOver, elsewhereAll}},
+	closeLocked:       {{"LeaseReap", "and (not l.runs or l.id = any(array(select d.id from done d)))", ""}},
+	limitNotCounted:   {{"QueueAdmit", admitCall, admittedUncounted}},
+	limitCountedEarly: {{"QueueAdmit", admitCall, admittedEarly}},
+	rateNotCharged:    {{"QueueCharge", "select jobq.queue_charge($1, $2::integer)", "select 1 where $1::text = '' and $2::integer < 0"}},
+	endTwice:          {{"LeaseEnd", "\n          and not x.ended_slots && f.plain", ""}},
 }
 
 func active() string { return os.Getenv("JOBQ_MUTANT") }

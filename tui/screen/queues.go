@@ -2,8 +2,10 @@ package screen
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/monitor"
 	"github.com/jobq-dev/jobq/tui/data"
 	"github.com/jobq-dev/jobq/tui/widget"
 )
@@ -17,7 +19,7 @@ func NewQueues(kit Kit) *QueueList { return &QueueList{newQueueTable(kit)} }
 // SetSize gives the rows what the detail below leaves.
 func (s *QueueList) SetSize(cells, lines int) {
 	s.base.SetSize(cells, lines)
-	const detail = 7 // lines, with the one that parts them
+	const detail = 8 // lines, with the one that parts them
 	s.setHeight(headLines, max(lines-headLines-detail, 3))
 }
 
@@ -54,15 +56,39 @@ func (s *QueueList) detail() []string {
 	lines := []string{
 		" paused    " + paused,
 		fmt.Sprintf(" lease     %s        %s", q.Lease, slots),
+	}
+	if limits := s.limits(q); limits != "" {
+		lines = append(lines, " limits    "+limits)
+	}
+	lines = append(lines,
 		fmt.Sprintf(" last min  %s/s completed   %s/s failed   average run %s, wait %s", format.Rate(r.Completed), format.Rate(r.Failed),
 			r.Run(), r.Wait()),
-		" 60 min    " + s.Paint.Spark(s.Facts.Series(q.Name, false), 60),
-		" failed    " + s.Paint.Spark(s.Facts.Series(q.Name, true), 60),
-	}
+		" 60 min    "+s.Paint.Spark(s.Facts.Series(q.Name, false), 60),
+		" failed    "+s.Paint.Spark(s.Facts.Series(q.Name, true), 60),
+	)
 	if reason := s.Facts.WhyWaiting(q, ""); reason != "" && q.PausedAt == nil { // who paused it stands above
 		lines = append(lines, " waiting   "+widget.Clean(reason))
 	}
 	return lines
+}
+
+// limits are what keeps jobs of a queue from running at once, and from starting, and how
+// much of it is used; empty for none.
+func (s *QueueList) limits(q monitor.Queue) string {
+	var limits []string
+	if q.MaxRunning > 0 {
+		limits = append(limits, atLimit(q)+" run")
+	}
+	if q.Rate != nil {
+		limits = append(limits, format.QueueRate(q.Rate))
+	}
+	if q.ThrottledUntil != nil {
+		limits = append(limits, "throttled until "+s.Paint.Clock(*q.ThrottledUntil))
+	}
+	if q.Rate != nil {
+		limits = append(limits, "burst "+format.Number(int64(q.Rate.Burst)))
+	}
+	return strings.Join(limits, ", ")
 }
 
 // Told is the list in words.

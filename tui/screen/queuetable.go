@@ -119,6 +119,11 @@ func inUse(running, slots int64) string {
 	return format.Number(running)
 }
 
+// atLimit is how many jobs of a queue run, of as many as its limit lets: 3/3.
+func atLimit(q monitor.Queue) string {
+	return format.Number(q.Running) + "/" + format.Number(int64(q.MaxRunning))
+}
+
 func (t *queueTable) row(columns []widget.Column, q monitor.Queue, selected bool) string {
 	now := t.Paint.Now()
 	name := widget.Clean(q.Name)
@@ -127,6 +132,10 @@ func (t *queueTable) row(columns []widget.Column, q monitor.Queue, selected bool
 		name += " " + t.Paint.Warn.Render(t.Paint.Pause+" PAUSED "+format.Ago(now.Sub(*q.PausedAt)))
 	case data.Unused(q):
 		name = t.Paint.Muted.Render(name + " (not in use)")
+	}
+	runs := inUse(q.Running, q.Slots)
+	if limited := atLimit(q); q.MaxRunning > 0 && len(limited) <= widget.Cells(columns, "RUN") { // else only the queue's detail has it
+		runs = limited
 	}
 	oldest, failed := "-", format.Capped(q.Failed)
 	if q.HeadRunAt != nil {
@@ -139,7 +148,7 @@ func (t *queueTable) row(columns []widget.Column, q monitor.Queue, selected bool
 		failed = t.Paint.Alarm.Render(failed + "!")
 	}
 	return t.Paint.Row(columns, t.cells, t.marks(selected), map[string]string{
-		"NAME": name, "SLOTS": format.Number(q.Slots), "RUN": inUse(q.Running, q.Slots), "AVAIL": format.CappedAt(q.Available, q.AvailableMax),
+		"NAME": name, "SLOTS": format.Number(q.Slots), "RUN": runs, "AVAIL": format.CappedAt(q.Available, q.AvailableMax),
 		"SCHED": format.Capped(q.Scheduled), "RETRY": format.Capped(q.Retrying), "FAIL": failed, "OLDEST": oldest,
 		"/s": format.Rate(t.Facts.Rates(q.Name).Completed), "60 MIN": t.Paint.Spark(t.Facts.Series(q.Name, false), widget.Cells(columns, "60 MIN")),
 	})
@@ -151,6 +160,12 @@ func (t *queueTable) toldQueues() []string {
 	for i, q := range t.Facts.Queues {
 		text := fmt.Sprintf("%s, %s running, %s available, %s scheduled, %s retrying, %s failed", widget.Clean(q.Name), format.Number(q.Running),
 			format.CappedAt(q.Available, q.AvailableMax), format.Capped(q.Scheduled), format.Capped(q.Retrying), format.Capped(q.Failed))
+		if q.MaxRunning > 0 {
+			text += ", limit " + format.Number(int64(q.MaxRunning))
+		}
+		if q.ThrottledUntil != nil {
+			text += ", throttled until " + t.Paint.Clock(*q.ThrottledUntil)
+		}
 		if q.HeadRunAt != nil {
 			text += ", the oldest has waited for " + format.Ago(now.Sub(*q.HeadRunAt))
 		}

@@ -55,9 +55,9 @@ func TestListsSayTheirPosition(t *testing.T) {
 	worker := func(i int) monitor.Worker { return monitor.Worker{ID: fmt.Sprintf("w%03d", i), HeartbeatAt: noon} }
 	s := newStage(t, 80, 19, func(kit Kit) Screen { return NewQueues(kit) })
 	s.tell(data.Answer{Panel: data.Queues, Value: many(40, queue)})
-	require.Contains(t, s.text(), "Queues 1-10 of 40")
+	require.Contains(t, s.text(), "Queues 1-9 of 40")
 	s.do("end")
-	require.Contains(t, s.text(), "Queues 31-40 of 40")
+	require.Contains(t, s.text(), "Queues 32-40 of 40")
 	s.tell(data.Answer{Panel: data.Queues, Value: many(3, queue)})
 	require.Contains(t, s.text(), "Queues 3 ")
 	j := newStage(t, 80, 20, newJobs)
