@@ -138,10 +138,14 @@ func TestDeclarationsAtOnce(t *testing.T) {
 		newer         int // what the second is told
 		want          map[string]string
 	}{
-		{"older first", "b", declares(1, "a", "b", "z"), declares(2, "a", "b"), 0,
-			map[string]string{"a": "billing, version 2", "b": "billing, version 2", "z": "billing, version 1, paused"}},
-		{"newer first", "a", declares(2, "a", "b"), declares(1, "a", "b", "z"), 2,
-			map[string]string{"a": "billing, version 2", "b": "billing, version 2"}},
+		{
+			"older first", "b", declares(1, "a", "b", "z"), declares(2, "a", "b"), 0,
+			map[string]string{"a": "billing, version 2", "b": "billing, version 2", "z": "billing, version 1, paused"},
+		},
+		{
+			"newer first", "a", declares(2, "a", "b"), declares(1, "a", "b", "z"), 2,
+			map[string]string{"a": "billing, version 2", "b": "billing, version 2"},
+		},
 	} {
 		t.Run(test.what, func(t *testing.T) {
 			t.Parallel()
