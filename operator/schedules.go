@@ -20,22 +20,30 @@ import (
 // zone, its ticks are those from now on. A paused one stays paused. ErrInvalid says
 // what is wrong with it.
 func (o *Operator) SetSchedule(ctx context.Context, s jobq.Schedule) (auditID int64, err error) {
-	operation := fmt.Sprintf("set schedule %q", s.Name)
+	operation := setting(s.Name)
 	if err := o.checkTexts(operation); err != nil {
 		return 0, err
 	}
 	if err := checkSchedule(&s); err != nil {
 		return 0, fmt.Errorf("%s: %w: %w", operation, jobq.ErrInvalid, err)
 	}
-	params := db.ScheduleSetParams{
+	params := setParams(&s, o.actor)
+	auditID, err = dberror.Retry(ctx, func() (int64, error) { return o.queries.ScheduleSet(ctx, params) })
+	return auditID, dberror.Wrap(o.schema, operation, err)
+}
+
+// setting is what errors of setting a schedule begin with.
+func setting(name string) string { return fmt.Sprintf("set schedule %q", name) }
+
+// setParams is a schedule, checked, as the database takes it.
+func setParams(s *jobq.Schedule, actor string) db.ScheduleSetParams {
+	return db.ScheduleSetParams{
 		Name: s.Name, Cron: s.Cron, Every: db.IntervalOrNull(s.Every), TimeZone: s.TimeZone, Kind: s.Kind, Args: s.Args, Queue: s.Queue,
 		Priority: int64(s.Priority), MaxAttempts: int64(s.MaxAttempts), Timeout: db.IntervalOrNull(s.Timeout),
 		BackoffBase: db.IntervalOrNull(s.BackoffBase), BackoffMax: db.IntervalOrNull(s.BackoffMax), Tags: s.Tags, Metadata: s.Metadata,
-		CatchUp: string(s.CatchUp), CatchUpMax: int32(s.CatchUpMax), // #nosec G115 -- checked above
-		CatchUpWithin: db.IntervalOrNull(s.CatchUpWithin), Overlap: string(s.Overlap), Source: s.Source, Actor: o.actor,
+		CatchUp: string(s.CatchUp), CatchUpMax: int32(s.CatchUpMax), // #nosec G115 -- checked by checkSchedule
+		CatchUpWithin: db.IntervalOrNull(s.CatchUpWithin), Overlap: string(s.Overlap), Source: s.Source, Actor: actor,
 	}
-	auditID, err = dberror.Retry(ctx, func() (int64, error) { return o.queries.ScheduleSet(ctx, params) })
-	return auditID, dberror.Wrap(o.schema, operation, err)
 }
 
 // checkSchedule refuses what the database cannot check, or not say as well.

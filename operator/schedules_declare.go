@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/internal/dberror"
@@ -21,7 +23,7 @@ type Declaration struct {
 	// Version is that of the declaration, from 0 on: one with a lower version than
 	// what is there changes nothing. Default 0.
 	Version int
-	// Schedules are those declared. Their Source is set.
+	// Schedules are those declared, at most 1000. Their Source is set.
 	Schedules []jobq.Schedule
 }
 
@@ -36,6 +38,19 @@ type Declared struct {
 	// Newer is the version that is there, when it is newer: nothing was done then.
 	Newer int `json:"newer,omitempty"`
 }
+
+// DeclarationError is an error of one schedule of a declaration.
+type DeclarationError struct {
+	Schedule string // its name
+	err      error
+}
+
+func (e *DeclarationError) Error() string { return e.err.Error() }
+
+func (e *DeclarationError) Unwrap() error { return e.err }
+
+// declaredMax is how many schedules a declaration may have: one transaction writes them.
+const declaredMax = 1000
 
 // disabledBy begins the reason of the pause of a schedule that is declared no more.
 const disabledBy = "declared no more by "
@@ -72,100 +87,86 @@ func (d *Declaration) versionOf(source string) (version int, own bool) {
 //	clean, by hand       clean           clean stays as it is, and is in Refused
 //
 // It may be called whenever a program starts: where all is so already, nothing is
-// written. ErrInvalid says what is wrong with a schedule; those before it by name stay
-// as they were declared then, and calling it again goes on.
+// written, and no privilege is needed but to read. All is done, or nothing; of
+// declarations at once, one waits for the other. ErrInvalid says what is wrong with the
+// declaration; an error of one of its schedules is a *DeclarationError.
 func (o *Operator) DeclareSchedules(ctx context.Context, d Declaration) (Declared, error) {
-	done := Declared{Changed: []string{}, Enabled: []string{}, Disabled: []string{}, Refused: []string{}}
 	operation := fmt.Sprintf("declare schedules of %q", d.App)
 	switch {
 	case !appPattern.MatchString(d.App):
-		return done, fmt.Errorf("%s: %w: app must be 1 to 100 letters, digits, dots, dashes and underscores", operation, jobq.ErrInvalid)
+		return Declared{}, fmt.Errorf("%s: %w: app must be 1 to 100 letters, digits, dots, dashes and underscores", operation, jobq.ErrInvalid)
 	case d.Version < 0:
-		return done, fmt.Errorf("%s: %w: version must be 0 or more, not %d", operation, jobq.ErrInvalid, d.Version)
+		return Declared{}, fmt.Errorf("%s: %w: version must be 0 or more, not %d", operation, jobq.ErrInvalid, d.Version)
+	case len(d.Schedules) > declaredMax:
+		return Declared{}, fmt.Errorf("%s: %w: an application may declare at most %d schedules, not %d: give some of them to another app", operation, jobq.ErrInvalid, declaredMax, len(d.Schedules))
 	}
 	if err := o.checkTexts(operation); err != nil {
-		return done, err
+		return Declared{}, err
 	}
-	there, err := o.allSchedules(ctx, operation)
-	if err != nil {
-		return done, err
-	}
-	for _, row := range there {
-		of, _ := d.versionOf(row.Source)
-		by, _ := d.versionOf(strings.TrimPrefix(db.Text(row.PauseReason), disabledBy))
-		done.Newer = max(done.Newer, of, by)
-	}
-	if done.Newer > d.Version {
-		return done, nil
-	}
-	done.Newer = 0
-	wanted := slices.SortedFunc(slices.Values(d.Schedules), func(a, b jobq.Schedule) int { return strings.Compare(a.Name, b.Name) })
-	for _, s := range wanted {
-		row, found := there[s.Name]
-		if err := o.declare(ctx, &d, s, row, found, &done); err != nil {
-			return done, err
+	d.Schedules = slices.SortedFunc(slices.Values(d.Schedules), func(a, b jobq.Schedule) int { return strings.Compare(a.Name, b.Name) })
+	for i := range d.Schedules {
+		s := &d.Schedules[i]
+		s.Source = d.source()
+		if err := checkSchedule(s); err != nil {
+			return Declared{}, &DeclarationError{s.Name, fmt.Errorf("%s: %w: %w", setting(s.Name), jobq.ErrInvalid, err)}
 		}
-		delete(there, s.Name)
 	}
-	return done, o.disable(ctx, &d, there, &done)
+	plan, err := dberror.Retry(ctx, func() (*declarationPlan, error) { return planDeclaration(ctx, o.queries, &d) })
+	if err != nil {
+		return Declared{}, dberror.Wrap(o.schema, operation, err)
+	}
+	if len(plan.steps) == 0 {
+		return plan.done, nil
+	}
+	var at declarationStep
+	done, err := dberror.Retry(ctx, func() (Declared, error) {
+		at = declarationStep{operation: operation}
+		return o.declare(ctx, &d, &at)
+	})
+	if err = dberror.Wrap(o.schema, at.operation, err); err != nil && at.schedule != "" {
+		err = &DeclarationError{at.schedule, err}
+	}
+	return done, err
 }
 
-// allSchedules are all schedules by their names: people have made each of them.
-func (o *Operator) allSchedules(ctx context.Context, operation string) (map[string]db.ScheduleListRow, error) {
-	const page = 1000
-	all := make(map[string]db.ScheduleListRow)
-	for after := ""; ; {
-		rows, err := dberror.Retry(ctx, func() ([]db.ScheduleListRow, error) { return o.queries.ScheduleList(ctx, 0, after, page) })
+// declarationStep is what a declaration is doing, for errors.
+type declarationStep struct{ operation, schedule string }
+
+// declare plans and writes in one transaction. Of two declarations, the second one sees
+// what the first has done: the lock is taken before anything is read, and each statement
+// has its own snapshot.
+func (o *Operator) declare(ctx context.Context, d *Declaration, at *declarationStep) (done Declared, err error) {
+	class, object := o.schema.AdvisoryKey(db.LockDeclare)
+	begin := fmt.Sprintf("set local idle_in_transaction_session_timeout = '1min'; select pg_advisory_xact_lock(%d, %d)", class, object)
+	err = pgx.BeginTxFunc(ctx, o.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, begin); err != nil {
+			return err
+		}
+		queries := o.schema.Queries(tx)
+		plan, err := planDeclaration(ctx, queries, d)
 		if err != nil {
-			return nil, dberror.Wrap(o.schema, operation, err)
+			return err
 		}
-		for _, row := range rows {
-			all[row.Name] = row
-			after = row.Name
+		whole := *at
+		for _, write := range plan.steps {
+			*at = declarationStep{operation: write.operation}
+			if write.declared {
+				at.schedule = write.name
+			}
+			auditID, err := write.do(ctx, queries, o.actor)
+			if err != nil {
+				return err
+			}
+			if auditID != 0 {
+				*write.done = append(*write.done, write.name)
+			}
 		}
-		if len(rows) < page {
-			return all, nil
-		}
-	}
-}
-
-// declare makes one schedule what is declared.
-func (o *Operator) declare(ctx context.Context, d *Declaration, s jobq.Schedule, row db.ScheduleListRow, found bool, done *Declared) error {
-	if _, own := d.versionOf(row.Source); found && !own {
-		done.Refused = append(done.Refused, s.Name)
+		done = plan.done
+		*at = whole
 		return nil
-	}
-	s.Source = d.source()
-	auditID, err := o.SetSchedule(ctx, s)
+	})
 	if err != nil {
-		return err
+		return Declared{}, err
 	}
-	if auditID != 0 {
-		done.Changed = append(done.Changed, s.Name)
-	}
-	if strings.HasPrefix(db.Text(row.PauseReason), disabledBy) {
-		if _, err := o.ResumeSchedule(ctx, s.Name); err != nil {
-			return err
-		}
-		done.Enabled = append(done.Enabled, s.Name)
-	}
-	return nil
-}
-
-// disable pauses those of the application that are left: it declares them no more.
-func (o *Operator) disable(ctx context.Context, d *Declaration, left map[string]db.ScheduleListRow, done *Declared) error {
-	names := make([]string, 0, len(left))
-	for name, row := range left {
-		if _, own := d.versionOf(row.Source); own && row.PausedAt == nil {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		if _, err := o.PauseSchedule(ctx, name, disabledBy+d.source()); err != nil {
-			return err
-		}
-		done.Disabled = append(done.Disabled, name)
-	}
-	return nil
+	return done, nil
 }

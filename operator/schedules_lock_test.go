@@ -48,3 +48,29 @@ func TestWaitForSetSchedule(t *testing.T) {
 		require.NoError(t, <-done, act.what)
 	}
 }
+
+// The undo of a removal waits for whoever is making a schedule of that name, and leaves
+// it as they have made it.
+func TestUndoRemovalOfScheduleBeingMade(t *testing.T) {
+	t.Parallel()
+	u := newUndoing(t)
+	u.set(jobq.Schedule{Name: "s", Every: time.Hour, Kind: "removed"})
+	removed, err := u.RemoveSchedule(u.ctx, "s")
+	require.NoError(t, err)
+	tx, err := u.client.Pool().Begin(u.ctx)
+	require.NoError(t, err)
+	_, err = tx.Exec(u.ctx, "select jobq.schedule_set('s', 'made', every => '1 hour')")
+	require.NoError(t, err)
+	done := make(chan error, 1)
+	go func() { done <- jobtest.ErrorOf(u.Undo(u.ctx, removed)) }()
+	require.Eventually(t, func() bool {
+		var waiting int
+		require.NoError(t, u.client.Pool().QueryRow(u.ctx, "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'").Scan(&waiting))
+		return waiting == 1
+	}, time.Minute, time.Millisecond)
+	require.NoError(t, tx.Commit(u.ctx))
+	err = <-done
+	require.ErrorIs(t, err, jobq.ErrConflict)
+	require.ErrorContains(t, err, "schedule s has been made meanwhile")
+	require.Equal(t, "made", u.schedule().Kind)
+}

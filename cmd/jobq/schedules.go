@@ -42,15 +42,15 @@ type scheduleChanged struct {
 	AuditID int64 `json:"audit_id,omitempty"`
 }
 
-// sayScheduleChange says what a schedule is now. An auditID of 0 means that it was so
-// already.
-func (a *app) sayScheduleChange(cmd *cobra.Command, name, state string, auditID int64) error {
+// sayScheduleChange says what a schedule does now, such as "is paused", or if it was so
+// already: then auditID is 0.
+func (a *app) sayScheduleChange(cmd *cobra.Command, name, now, already string, auditID int64) error {
 	if a.json {
 		return writeJSON(cmd.OutOrStdout(), scheduleChanged{name, auditID != 0, auditID})
 	}
-	text := fmt.Sprintf("schedule %s is %s; take it back with: jobq undo %d", printable.Line(name), state, auditID)
+	text := fmt.Sprintf("schedule %s %s; take it back with: jobq undo %d", printable.Line(name), now, auditID)
 	if auditID == 0 {
-		text = fmt.Sprintf("schedule %s is already %s", printable.Line(name), state)
+		text = fmt.Sprintf("schedule %s is %s", printable.Line(name), already)
 	}
 	_, err := fmt.Fprintln(cmd.OutOrStdout(), text)
 	return err
@@ -66,7 +66,7 @@ func newSchedulesPauseCommand(a *app) *cobra.Command {
 			if err != nil {
 				return a.scheduleError(cmd, client, args[0], err)
 			}
-			return a.sayScheduleChange(cmd, args[0], "paused", auditID)
+			return a.sayScheduleChange(cmd, args[0], "is paused", "already paused", auditID)
 		}),
 	}
 	command.Flags().StringVar(&reason, "reason", "", "why, for others to read")
@@ -83,7 +83,7 @@ func newSchedulesResumeCommand(a *app) *cobra.Command {
 			if err != nil {
 				return a.scheduleError(cmd, client, args[0], err)
 			}
-			return a.sayScheduleChange(cmd, args[0], "running", auditID)
+			return a.sayScheduleChange(cmd, args[0], "goes on", "not paused", auditID)
 		}),
 	}
 	a.addJSONFlag(command)
@@ -99,7 +99,7 @@ func newSchedulesRemoveCommand(a *app) *cobra.Command {
 			if err != nil {
 				return a.scheduleError(cmd, client, args[0], err)
 			}
-			return a.sayScheduleChange(cmd, args[0], "removed", auditID)
+			return a.sayScheduleChange(cmd, args[0], "is removed", "already removed", auditID)
 		}),
 	}
 	a.addJSONFlag(command)

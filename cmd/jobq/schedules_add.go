@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -81,11 +82,18 @@ follows the time that passes.`,
 }
 
 func (a *app) addSchedule(cmd *cobra.Command, client *jobq.Client, schedule jobq.Schedule) error {
+	before, err := monitor.New(client).Schedule(cmd.Context(), schedule.Name)
+	if err != nil && !errors.Is(err, jobq.ErrNotFound) {
+		return err
+	}
 	auditID, err := a.operator(client).SetSchedule(cmd.Context(), schedule)
 	if err != nil {
 		return err
 	}
-	if err := a.sayScheduleChange(cmd, schedule.Name, "set", auditID); err != nil || a.json {
+	if before.Source != "" && auditID != 0 { // also with --json
+		fmt.Fprintf(cmd.ErrOrStderr(), "note: it was declared by %s, which leaves it alone from now on; to give it back: jobq undo %d\n", printable.Line(before.Source), auditID)
+	}
+	if err := a.sayScheduleChange(cmd, schedule.Name, "is set", "already set", auditID); err != nil || a.json {
 		return err
 	}
 	set, err := monitor.New(client).Schedule(cmd.Context(), schedule.Name)

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/config"
+	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/internal/printable"
 	"github.com/jobq-dev/jobq/operator"
 )
@@ -64,8 +67,8 @@ func (a *app) declareSchedules(ctx context.Context, client *jobq.Client, file *c
 	for name, s := range file.Schedules {
 		args, argsErr := config.JSON(s.Args)
 		metadata, err := config.JSON(s.Metadata)
-		if argsErr != nil || err != nil {
-			return operator.Declared{}, usagef("schedule %s: args and metadata must be what JSON can say", name)
+		if err = cmp.Or(argsErr, err); err != nil {
+			return operator.Declared{}, usagef("%s: %w", file.Path, file.ScheduleError(name, err))
 		}
 		declaration.Schedules = append(declaration.Schedules, jobq.Schedule{
 			Name: name, Cron: s.Cron, TimeZone: s.TimeZone, Every: time.Duration(s.Every), Kind: s.Kind, Args: args, Queue: s.Queue,
@@ -74,8 +77,16 @@ func (a *app) declareSchedules(ctx context.Context, client *jobq.Client, file *c
 			CatchUpWithin: time.Duration(s.CatchUpWithin), Overlap: jobq.Overlap(s.Overlap),
 		})
 	}
-	return a.operator(client).DeclareSchedules(ctx, declaration)
+	done, err := a.operator(client).DeclareSchedules(ctx, declaration)
+	var of *operator.DeclarationError
+	if errors.As(err, &of) && errors.Is(err, jobq.ErrInvalid) {
+		return done, fmt.Errorf("%s: %w", file.Path, file.ScheduleError(of.Schedule, err))
+	}
+	return done, err
 }
+
+// refusedGroup is the one of declaredGroups that somebody should look at.
+const refusedGroup = 3
 
 // declaredGroups are what a declaration came to, in words.
 func declaredGroups(done operator.Declared) [4]struct {
@@ -116,20 +127,39 @@ func sayDeclared(out io.Writer, done operator.Declared) error {
 }
 
 // declareAtStart is declareSchedules for a worker that starts, if its file declares any.
+// A database that is away is waited for, as the worker does.
 func (a *app) declareAtStart(ctx context.Context, log *slog.Logger, client *jobq.Client, file *config.File) error {
 	if file.Schedules == nil {
 		return nil
 	}
-	done, err := a.declareSchedules(ctx, client, file)
-	if err != nil {
+	var done operator.Declared
+	warned := false
+	err := db.Retry(ctx, func(ctx context.Context) (err error) {
+		done, err = a.declareSchedules(ctx, client, file)
+		if db.IsTransient(err) && !warned {
+			warned = true
+			log.Warn("schedules of the config file cannot be applied yet, trying on", "error", err)
+		}
+		return err
+	})
+	switch {
+	case ctx.Err() != nil: // the worker was asked to stop before there was anything to do
+		return nil
+	case db.IsForbidden(err):
+		return fmt.Errorf("%w: let \"jobq schedules apply\" do it with the role jobq_admin, and leave schedules out of the workers' file", err)
+	case err != nil:
 		return err
 	}
 	if done.Newer > 0 {
 		log.Warn("schedules of the config file are not applied: a newer version is there", "app", file.App, "version", file.SchedulesVersion, "newer", done.Newer)
 	}
-	for _, group := range declaredGroups(done) {
+	for i, group := range declaredGroups(done) {
+		level := slog.LevelInfo
+		if i == refusedGroup {
+			level = slog.LevelWarn
+		}
 		if len(group.names) > 0 {
-			log.Info("schedules "+group.what, "app", file.App, "schedules", group.names)
+			log.Log(ctx, level, "schedules "+group.what, "app", file.App, "schedules", group.names)
 		}
 	}
 	return nil

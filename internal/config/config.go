@@ -38,6 +38,10 @@ type File struct {
 	App              string              `yaml:"app"`
 	Schedules        map[string]Schedule `yaml:"schedules"`
 	SchedulesVersion int                 `yaml:"schedules_version"`
+	// ScheduleLines are the lines at which Schedules begin, by their names.
+	ScheduleLines map[string]int `yaml:"-"`
+	// Path is where the file was read from; empty when it was not.
+	Path string `yaml:"-"`
 	// WritableByAll says that every user of the machine could have written the
 	// file, and so says which programs are run.
 	WritableByAll bool `yaml:"-"`
@@ -87,6 +91,7 @@ func Load(path string) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
+	file.Path = path
 	file.WritableByAll = info.Mode().Perm()&0o002 != 0
 	return file, nil
 }

@@ -40,22 +40,39 @@ func JSON(value any) (json.RawMessage, error) {
 	if value == nil {
 		return nil, nil
 	}
-	return json.Marshal(value)
+	text, err := json.Marshal(value)
+	switch {
+	case errors.As(err, new(*json.UnsupportedTypeError)):
+		return nil, errors.New(`JSON has only texts as keys: put others in quotes, such as "1"`)
+	case errors.As(err, new(*json.UnsupportedValueError)):
+		return nil, errors.New("JSON has no infinite numbers, nor .nan")
+	}
+	return text, err
 }
 
 // checkSchedules refuses what cannot be meant, and names the line.
 func (f *File) checkSchedules(content []byte) error {
+	keys := keyLines(content)
+	if f.SchedulesVersion < 0 {
+		return fmt.Errorf("line %d: schedules_version must be 0 or more, not %d", keys["schedules_version"].line, f.SchedulesVersion)
+	}
 	if f.Schedules != nil && f.App == "" {
 		return errors.New("app is missing: whose schedules they are")
 	}
-	lines := scheduleLines(content)
+	f.ScheduleLines = make(map[string]int)
 	for _, name := range slices.Sorted(maps.Keys(f.Schedules)) {
 		s := f.Schedules[name]
+		f.ScheduleLines[name] = keys["schedules"].members[name]
 		if err := s.check(); err != nil {
-			return fmt.Errorf("line %d: schedules: %s: %w", lines[name], name, err)
+			return f.ScheduleError(name, err)
 		}
 	}
 	return nil
+}
+
+// ScheduleError is an error of a schedule of the file, with its line.
+func (f *File) ScheduleError(name string, err error) error {
+	return fmt.Errorf("line %d: schedules: %s: %w", f.ScheduleLines[name], name, err)
 }
 
 func (s *Schedule) check() error {
@@ -77,20 +94,27 @@ func (s *Schedule) check() error {
 	return err
 }
 
-// scheduleLines are the lines at which schedules begin, by their names.
-func scheduleLines(content []byte) map[string]int {
-	lines := make(map[string]int)
+// key is where a key of the file stands, and the keys of its value.
+type key struct {
+	line    int
+	members map[string]int
+}
+
+// keyLines are the keys of the file.
+func keyLines(content []byte) map[string]key {
+	keys := make(map[string]key)
 	var root yaml.Node
 	if yaml.Unmarshal(content, &root) != nil || len(root.Content) == 0 {
-		return lines // it was read before
+		return keys // it was read before
 	}
-	for i, key := range root.Content[0].Content {
-		if i%2 == 0 && key.Value == "schedules" {
-			names := root.Content[0].Content[i+1].Content
-			for at := 0; at+1 < len(names); at += 2 {
-				lines[names[at].Value] = names[at].Line
-			}
+	pairs := root.Content[0].Content
+	for i := 0; i+1 < len(pairs); i += 2 {
+		found := key{pairs[i].Line, make(map[string]int)}
+		members := pairs[i+1].Content
+		for at := 0; at+1 < len(members); at += 2 {
+			found.members[members[at].Value] = members[at].Line
 		}
+		keys[pairs[i].Value] = found
 	}
-	return lines
+	return keys
 }

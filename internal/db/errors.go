@@ -41,6 +41,7 @@ const (
 	codeLimitExceeded     = "54000"
 	codeStatementTooDeep  = "54001"
 	codeLockTimeout       = "55P03"
+	codeForbidden         = "42501"
 	codePreparedTwice     = "42P05"
 	codeUndefinedTable    = "42P01"
 	codeUndefinedSchema   = "3F000"
@@ -114,6 +115,9 @@ func IsTransient(err error) bool {
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
 		strings.Contains(err.Error(), "conn closed")
 }
+
+// IsForbidden says that the role lacks a privilege.
+func IsForbidden(err error) bool { return code(err) == codeForbidden }
 
 // IsAnswer says that the server has answered with an error, and goes on with the
 // session.

@@ -192,8 +192,9 @@ create function jobq.schedule_wishes(s jobq.schedule) returns jsonb
 -- schedule_put makes a schedule, or changes the one of that name into this one, and
 -- records it. It returns the id of the entry in the audit, or null when it is so
 -- already. A new one begins at the ticks from now on; one that was removed is as it
--- was, and of one that is there only what people set changes.
-create function jobq.schedule_put(new jobq.schedule, actor text, note text default null) returns bigint
+-- was, and of one that is there only what people set changes. With fresh, one that is
+-- there is a conflict.
+create function jobq.schedule_put(new jobq.schedule, actor text, note text default null, fresh boolean default false) returns bigint
   language plpgsql
   as $$
 declare
@@ -208,6 +209,9 @@ begin
   loop
     insert into jobq.schedule select new.* on conflict on constraint schedule_pkey do nothing;
     exit when found;
+    if fresh then
+      raise sqlstate 'JQ003' using message = format('schedule %s has been made meanwhile', new.name);
+    end if;
     select s.* into old from jobq.schedule s where s.name = new.name for update;
     continue when not found; -- removed meanwhile
     if jobq.schedule_wishes(old) = jobq.schedule_wishes(new) then
@@ -404,7 +408,8 @@ begin
       perform jobq.schedule_remove(undone.target, actor, 'undo');
     else
       was.created_at := coalesce(was.created_at, clock_timestamp());
-      perform jobq.schedule_put(was, actor, 'undo');
+      -- Somebody may be making one of that name: it waits for them, and then is refused.
+      perform jobq.schedule_put(was, actor, 'undo', undone.action = 'schedule_remove');
   end case;
 end $$;
 
