@@ -38,7 +38,9 @@ func (q *queue) newClaim(count int, settings leases.Settings) *claim {
 func (c *claim) answered(answer db.Exchanged, sent, took time.Duration) {
 	now, admission := clock.SinceBoot(), answer.Admission
 	if admission.Blocked != db.BlockedByNothing {
-		c.queue.load.blocked(now, admission, c.queue.worker.config.PollInterval, c.unblocks)
+		if len(answer.Claimed) >= admission.Jobs { // else there is room, and no job for it
+			c.queue.load.blocked(now, admission, c.queue.worker.config.PollInterval, c.unblocks)
+		}
 		if admission.Jobs == 0 { // so it has not looked
 			c.queue.load.failed(now, c.plan, took, false)
 			return

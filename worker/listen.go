@@ -115,10 +115,11 @@ func (w *Worker) receiveRoom(name string) {
 	}
 }
 
-// wakeQueues makes all queues look whether there is work, wherever in the line.
+// wakeQueues makes all queues look whether there is work, wherever in the line, and room.
 func (w *Worker) wakeQueues() {
 	for _, q := range w.queues {
 		for _, each := range q.all() {
+			each.load.unblock()
 			each.lookAgain()
 		}
 	}

@@ -153,19 +153,20 @@ func (l *load) free(count int) int {
 }
 
 // blocked takes into account that the limits of the queue have let a claim take less
-// than it asked for, or nothing. Of room elsewhere there is a notification, and should
-// that be lost the queue asks again after about the poll interval.
+// than it asked for, or nothing. Of room elsewhere, and of limits that were changed, there
+// is a notification, and should that be lost the queue asks again after about the poll interval.
 func (l *load) blocked(now time.Duration, admission db.Admission, poll time.Duration, unblocks int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if unblocks != l.unblocks {
 		return
 	}
+	poll -= rand.N(poll/4 + 1) // #nosec G404 -- jitter
 	switch admission.Blocked {
 	case db.BlockedByLimit:
-		l.fullUntil = now + poll - rand.N(poll/4+1) // #nosec G404 -- jitter
+		l.fullUntil = now + poll
 	case db.BlockedByRate:
-		l.throttledUntil = now + admission.Wait
+		l.throttledUntil = now + min(admission.Wait, poll)
 	case db.BlockedByOthers, db.BlockedByNothing:
 	}
 }

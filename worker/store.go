@@ -141,7 +141,7 @@ func (q *queue) keep(ctx context.Context, r result, err error) {
 }
 
 func (q *queue) storeOne(ctx context.Context, r result) error {
-	request := db.Exchange{Owner: q.worker.id}
+	request := db.Exchange{Owner: q.worker.id, Queue: q.name, HasLimits: q.settings.Load().HasLimits}
 	request.Completions, request.Endings, request.Untold = split([]result{r})
 	answer, err := q.worker.schema.Exchange(ctx, q.worker.pool, request)
 	if err == nil {

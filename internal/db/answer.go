@@ -87,7 +87,7 @@ func (r *round) missing(answer Exchanged) (missing Exchange, some bool) {
 		return Exchange{}, false
 	}
 	ended := r.endedIDs()
-	missing.Owner, missing.Lease = r.Owner, r.Lease
+	missing.Owner, missing.Queue, missing.Lease, missing.HasLimits = r.Owner, r.Queue, r.Lease, r.HasLimits
 	for c := range r.completions() {
 		if !r.isStored(c, ended) {
 			missing.Completions = append(missing.Completions, *c)

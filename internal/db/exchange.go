@@ -235,7 +235,7 @@ func (r *round) send(ctx context.Context, s *Schema, conn Batcher, claim *JobCla
 	if claim != nil {
 		r.queueClaim(ctx, s, batch, claim, each)
 	}
-	if ended := r.ends(); r.HasLimits && (claim != nil || ended > 0) && !r.again {
+	if ended := r.ends(); r.HasLimits && (claim != nil || ended > 0) {
 		s.Queue(batch, func(q *Queries) {
 			_ = q.QueueCharge(ctx, r.Queue, int32(ended)) // #nosec G115 -- as many as an exchange has
 		})

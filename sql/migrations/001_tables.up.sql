@@ -137,9 +137,9 @@ create table jobq.lease (
   constraint lease_pkey primary key (id)
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
 -- The ids are never written again when apart; the ends are small enough to stay.
+alter table jobq.lease alter job_ids set storage external, alter ended_slots set storage main, alter ended_ms set storage main;
 -- What runs in a queue, for those with a limit: see queue_admit.
 create index lease_queue_idx on jobq.lease (queue);
-alter table jobq.lease alter job_ids set storage external, alter ended_slots set storage main, alter ended_ms set storage main;
 
 -- The leases of which no job runs any more, for the history. Written once.
 create table jobq.past_lease (

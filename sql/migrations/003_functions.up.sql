@@ -1111,7 +1111,7 @@ begin
   if patient then
     perform pg_advisory_xact_lock(turn);
   elsif not pg_try_advisory_xact_lock(turn) then
-    perform set_config('jobq_claim.admitted', '0', true);
+    perform set_config('jobq_claim.admitted', '', true);
     return next;
     return;
   end if;
@@ -1162,16 +1162,21 @@ begin
   if not found or (q.rate_jobs is null and (q.max_running is null or ended = 0)) then
     return;
   end if;
-  -- A lease of this transaction's making has no ends; one that it was told of ends of has.
+  -- A lease of this transaction's making was claimed since it began, and has no ends. One of
+  -- before, which it was told of ends of, is of its writing as well.
   select coalesce(sum(cardinality(l.job_ids) - cardinality(l.ended_slots)), 0) as running,
-      coalesce(sum(cardinality(l.job_ids)) filter (where l.xmin = pg_current_xact_id()::xid and l.ended_slots = '{}'), 0) as jobs,
-      max(l.claimed_at) filter (where l.xmin = pg_current_xact_id()::xid and l.ended_slots = '{}') as claimed_at
+      coalesce(sum(cardinality(l.job_ids)) filter (where l.xmin = pg_current_xact_id()::xid and l.claimed_at >= now() and l.ended_slots = '{}'), 0) as jobs,
+      max(l.claimed_at) filter (where l.xmin = pg_current_xact_id()::xid and l.claimed_at >= now() and l.ended_slots = '{}') as claimed_at
     into c
     from jobq.lease l where l.queue = of_queue;
-  if q.rate_jobs is not null and c.jobs > 0 then
-    step := jobq.rate_step_us(q.rate_jobs, q.rate_period);
+  -- Without the lock, as after a claim that was told that it is busy, the throttle is not
+  -- written. With it, it is after a change of the rate as well: what was used of the old one
+  -- would else come free at its pace.
+  step := jobq.rate_step_us(q.rate_jobs, q.rate_period);
+  if q.rate_jobs is not null and current_setting('jobq_claim.admitted', true) <> '' and (c.jobs > 0
+      or step <> (select t.step_us from jobq.throttle t where t.queue = of_queue order by t.number desc limit 1)) then
     burst := coalesce(q.rate_burst, jobq.rate_burst_default(q.rate_jobs, q.rate_period));
-    ready_at := jobq.throttle_ready_at(of_queue, step, burst, c.claimed_at) + c.jobs * step * interval '1 us';
+    ready_at := jobq.throttle_ready_at(of_queue, step, burst, coalesce(c.claimed_at, clock_timestamp())) + c.jobs * step * interval '1 us';
     with old as (
       delete from jobq.throttle t
         where t.ctid = any(array(select x.ctid from jobq.throttle x where x.queue = of_queue order by x.number desc limit 1))
@@ -1192,7 +1197,6 @@ revoke execute on function
   jobq.enqueue(text, json, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], json),
   jobq.enqueue(text, text, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], text),
   jobq.enqueue_arrays, jobq.enqueue_many(jsonb), jobq.enqueue_many(json), jobq.enqueue_many(text),
-  jobq.rate_burst_default, jobq.rate_step_us, jobq.throttle_ready_at, jobq.throttled_until, jobq.queue_admit, jobq.queue_charge,
   jobq.rate_burst_default, jobq.rate_step_us, jobq.throttle_ready_at, jobq.throttled_until, jobq.queue_admit, jobq.queue_charge,
   jobq.run_end, jobq.runs_over, jobq.job_exists, jobq.moving_refuse, jobq.cancel, jobq.args_require, jobq.running_refuse, jobq.requeue, jobq.delete_job, jobq.backoff_delay,
   jobq.partition_yield, jobq.partition_add, jobq.keep_from, jobq.keep_from_day, jobq.day_needed, jobq.partition_prune, jobq.payload_prune, jobq.default_prune, jobq.history_analyze
