@@ -49,12 +49,11 @@ type Failures struct {
 // FailuresMax is how many jobs that did not succeed Failures looks at.
 const FailuresMax = 10_000
 
-// failureGroupsMax bounds the groups of one call, and failureGroups is how many it
-// returns unless told otherwise.
-const (
-	failureGroupsMax = 1000
-	failureGroups    = 100
-)
+// FailureGroupsMax is the most groups that one call returns.
+const FailureGroupsMax = 1000
+
+// failureGroups is how many it returns unless told otherwise.
+const failureGroups = 100
 
 // FailureQuery says which groups of failures are wanted. What is empty chooses nothing.
 type FailureQuery struct {
@@ -73,8 +72,8 @@ func (m *Monitor) Failures(ctx context.Context, query FailureQuery) (Failures, e
 	switch {
 	case query.Span <= 0:
 		return Failures{}, fmt.Errorf("failures: %w: span must be positive, not %s", jobq.ErrInvalid, query.Span)
-	case limit < 1 || limit > failureGroupsMax:
-		return Failures{}, fmt.Errorf("failures: %w: limit must be 1 to %d, not %d", jobq.ErrInvalid, failureGroupsMax, limit)
+	case limit < 1 || limit > FailureGroupsMax:
+		return Failures{}, fmt.Errorf("failures: %w: limit must be 1 to %d, not %d", jobq.ErrInvalid, FailureGroupsMax, limit)
 	}
 	for name, text := range map[string]string{"queue": query.Queue, "kind": query.Kind, "id": query.ID} {
 		if err := storable.Text(name, text); err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/jobedit"
 	"github.com/jobq-dev/jobq/monitor"
+	"github.com/jobq-dev/jobq/tui/overlay"
 	"github.com/jobq-dev/jobq/tui/request"
 )
 
@@ -118,6 +119,19 @@ func TestLateQuestionsWait(t *testing.T) {
 	b.press(Leave)
 	require.Nil(t, b.overlay)
 	require.Zero(t, b.pending)
+}
+
+// Why a job is not running is told once: the next key closes it for good.
+func TestWhyIsToldOnce(t *testing.T) {
+	t.Parallel()
+	b := newEditBench()
+	for _, keys := range [][]string{{Why}, {Open, Why}} {
+		b.press(keys...)
+		require.IsType(t, &overlay.Note{}, b.overlay)
+		b.tick(time.Second) // not typed ahead
+		b.press(Leave)
+		require.Nil(t, b.overlay)
+	}
 }
 
 // An undo that ends with an error may have undone a part, which is shown, and u

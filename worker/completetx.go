@@ -90,13 +90,13 @@ func (q *queue) settleTx(run *Run, err error, state leases.State) (settled bool,
 	}
 	switch {
 	case fate.Completed:
-		if err != nil {
-			q.worker.log.Warn("handler returned an error after its transaction had completed the job", append(run.logAttrs(), "error", textOf(err))...)
-		}
 		q.worker.observe(false, true)
 		q.worker.counts.completed.Add(1)
 		q.worker.digests.Ended(&run.row, string(jobq.StateCompleted), false, run.ran)
 		q.endByTx(run)
+		if err != nil { // last: it calls a method of the error, which may end the goroutine
+			q.worker.log.Warn("handler returned an error after its transaction had completed the job", append(run.logAttrs(), "error", textOf(err))...)
+		}
 		return true, err
 	case !state.Lost && err == nil && fate.Held:
 		return false, errNotCommitted

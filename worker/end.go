@@ -45,6 +45,21 @@ func (r *Run) result(err, cause error) result {
 	return result{run: r, ending: ending}
 }
 
+// errEndExited is the failure of a run whose end could not be told.
+var errEndExited = errors.New("the handler's error or its Backoff called runtime.Goexit, as FailNow of a test does")
+
+// exited is the result of a run for which an error's method or the Backoff has ended
+// the goroutine. It calls nothing that is the user's.
+func (r *Run) exited() result {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.over = true
+	return result{run: r, ending: &db.Ending{
+		Slot: r.slot(), Outcome: string(jobq.OutcomeFailed), Error: errEndExited.Error(), Started: true,
+		Output: r.output, Usage: r.usage, Ran: r.ran,
+	}}
+}
+
 // plainMax is how long after the claim the lease can still tell when a run has
 // ended: a smallint of milliseconds, less the time that storing it may take.
 const plainMax = 30 * time.Second

@@ -73,7 +73,8 @@ func (o *HandleOptions) within(ctx context.Context, r *Run, handler rawHandler) 
 }
 
 // delay sets how long a job waits whose attempt has failed and will be followed by
-// another. A Backoff that panics leaves the job's own.
+// another. A Backoff that panics leaves the job's own; of one that ends the goroutine,
+// see Run.exited.
 func (o *HandleOptions) delay(ending *db.Ending, r *Run, err error) {
 	if o.Backoff == nil || ending.Final || !isFailed(ending) || ending.Delay != (db.Delay{}) {
 		return

@@ -272,3 +272,44 @@ func TestGoexit(t *testing.T) {
 	require.Len(t, attempts(t, client, exits), 2)
 	awaitState(t, client, enqueue(t, client, 1, nil), jobq.StateCompleted)
 }
+
+// exitingError ends the goroutine that asks for its text.
+type exitingError struct{}
+
+func (exitingError) Error() string {
+	runtime.Goexit()
+	return ""
+}
+
+// An error or a Backoff that ends the goroutine fails the attempt, and the slot goes on
+// to the next job.
+func TestGoexitAtTheEnd(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		err     error
+		backoff func(int, error) time.Duration
+	}{
+		"of an error": {exitingError{}, nil},
+		"of a backoff": {errors.New("broken"), func(int, error) time.Duration {
+			runtime.Goexit()
+			return 0
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client := newClient(t)
+			w := newWorker(t, client, worker.Config{Queues: map[string]worker.QueueConfig{"default": {Slots: 1}}})
+			require.NoError(t, worker.Handle(w, func(_ context.Context, job *worker.Job[task]) error {
+				if job.Args.N == 0 {
+					return c.err
+				}
+				return nil
+			}, &worker.HandleOptions{Backoff: c.backoff}))
+			run(t, w)
+			exits := enqueue(t, client, 0, &jobq.EnqueueOptions{MaxAttempts: 2, BackoffBase: time.Millisecond, BackoffMax: time.Millisecond})
+			require.Contains(t, awaitState(t, client, exits, jobq.StateFailed).LastError, "runtime.Goexit")
+			require.Len(t, attempts(t, client, exits), 2)
+			awaitState(t, client, enqueue(t, client, 1, nil), jobq.StateCompleted)
+		})
+	}
+}

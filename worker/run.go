@@ -65,9 +65,15 @@ func (q *queue) finish(ctx context.Context, run *Run, err error) {
 		q.discard() // reported when it was lost
 		return
 	}
-	r := run.result(err, cause)
-	q.worker.observe(r.failed(), r.completion != nil)
-	q.end(r)
+	var r result
+	defer func() {
+		if r.run == nil { // what is the user's has ended the goroutine, and is asked nothing more
+			r = run.exited()
+		}
+		q.worker.observe(r.failed(), r.completion != nil)
+		q.end(r)
+	}()
+	r = run.result(err, cause)
 }
 
 // refuse ends a run whose handler was not called, for the reason.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -14,7 +15,8 @@ import (
 )
 
 // TestJobOptions say what a handler finds in a job that NewTestJob makes. The zero
-// value, and nil, mean the defaults. The limits of the database are not checked.
+// value, and nil, mean the defaults. The limits of the database are not checked, but
+// attempts and crashes are cut to what it can hold: 0 to 32,767 before this attempt.
 type TestJobOptions struct {
 	// ID is the job's id. Default 1.
 	ID int64
@@ -73,15 +75,20 @@ func NewTestJob[T jobq.Args](args T, options *TestJobOptions) *TestJob[T] {
 		test:   new(testRecord),
 		row: db.JobClaimRow{
 			ID: cmp.Or(options.ID, 1), Kind: args.Kind(), Queue: cmp.Or(options.Queue, "default"), LeaseToken: cmp.Or(options.LeaseToken, 1),
-			Attempts:    int16(max(options.Attempt-1, 0)),                            // #nosec G115 -- a test's own number
-			MaxAttempts: int16(cmp.Or(options.MaxAttempts, jobq.DefaultMaxAttempts)), // #nosec G115 -- likewise
-			Crashes:     int16(options.Crashes),                                      // #nosec G115 -- likewise
+			Attempts:    smallint(options.Attempt - 1),
+			MaxAttempts: smallint(cmp.Or(options.MaxAttempts, jobq.DefaultMaxAttempts)),
+			Crashes:     smallint(options.Crashes),
 			LastError:   orNull(options.LastError), ClearReason: orNull(options.ClearReason),
 			Checkpoint: options.Checkpoint, Tags: options.Tags, Metadata: options.Metadata,
 			CreatedAt: at, RunAt: at, StartedAt: at,
 		},
 	}
 	return &TestJob[T]{Job: &Job[T]{Run: run, Args: args}}
+}
+
+// smallint is the number, or the nearest that the database could hold.
+func smallint(n int) int16 {
+	return int16(min(max(n, 0), math.MaxInt16)) // #nosec G115 -- within its bounds
 }
 
 // Result decodes what the handler has given to SetResult last into target, and says

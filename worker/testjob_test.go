@@ -88,6 +88,15 @@ func TestNewTestJob(t *testing.T) {
 		})
 }
 
+// Numbers of a test job beyond what the database can hold are cut to it.
+func TestTestJobIsOfTheDatabase(t *testing.T) {
+	t.Parallel()
+	for number, want := range map[int][3]int{40_000: {32768, 32767, 32767}, -40_000: {1, 0, 0}, 3: {3, 3, 3}} {
+		job := worker.NewTestJob(task{}, &worker.TestJobOptions{Attempt: number, MaxAttempts: number, Crashes: number}).Job
+		require.Equal(t, want, [3]int{job.Attempt(), job.MaxAttempts(), job.Crashes()}, number)
+	}
+}
+
 // A test job keeps what its handler reports, as a worker would store it.
 func TestTestJobKeepsReports(t *testing.T) {
 	t.Parallel()

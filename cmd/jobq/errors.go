@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"regexp"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -54,8 +55,11 @@ there may be more. Jobs that will be tried again have not failed.`,
   jobq errors requeue 3f2a9c1e --rate 10/s     # then the others`,
 		Args: exactArgs(0),
 		RunE: a.withClient(func(cmd *cobra.Command, _ []string, client *jobq.Client) error {
-			if query.Limit < 1 { // which to the monitor means the default
-				return usagef("--limit must be 1 to 1000, not %d", query.Limit)
+			if query.Limit < 1 || query.Limit > monitor.FailureGroupsMax { // 0 would mean the default
+				return usagef("--limit must be 1 to %d, not %d", monitor.FailureGroupsMax, query.Limit)
+			}
+			if err := checkSince(query); err != nil {
+				return err
 			}
 			failures, err := monitor.New(client).Failures(cmd.Context(), query)
 			if err != nil {
@@ -78,6 +82,13 @@ there may be more. Jobs that will be tried again have not failed.`,
 
 func addSince(flags *pflag.FlagSet, query *monitor.FailureQuery) {
 	durationVar(flags, &query.Span, "since", errorsSince, "jobs that have failed so long ago, or later")
+}
+
+func checkSince(query monitor.FailureQuery) error {
+	if query.Span <= 0 {
+		return usagef("--since must be positive, not %s", query.Span)
+	}
+	return nil
 }
 
 func writeFailures(cmd *cobra.Command, failures monitor.Failures, query monitor.FailureQuery) error {
@@ -110,8 +121,19 @@ func jobsOf(group monitor.Failure, more bool) string {
 	return format.Number(group.Jobs)
 }
 
-// failureGroup finds the group that an argument names.
+// groupID is what the id of a group of failures looks like.
+var groupID = regexp.MustCompile(`^[0-9a-f]{8}$`)
+
+// failureGroup finds the group that the query names, and says whether it may have more
+// jobs. Without an id the query would mean all groups.
 func failureGroup(cmd *cobra.Command, client *jobq.Client, query monitor.FailureQuery) (monitor.Failure, bool, error) {
+	query.ID = strings.ToLower(query.ID)
+	if !groupID.MatchString(query.ID) {
+		return monitor.Failure{}, false, usagef(`group %q: must be 8 hexadecimal digits, as "jobq errors" shows them`, query.ID)
+	}
+	if err := checkSince(query); err != nil {
+		return monitor.Failure{}, false, err
+	}
 	failures, err := monitor.New(client).Failures(cmd.Context(), query)
 	switch {
 	case err != nil:

@@ -22,9 +22,13 @@ func newErrorsRequeueCommand(a *app) *cobra.Command {
 		Short: "Requeue the jobs of a group of failures: a sample, then the others at a rate",
 		Long: `Requeue the jobs of a group of failures that have failed within --since. With --sample it
 requeues that many, the newest, and says how to see what becomes of them: they run before
-the others are risked. With --rate it requeues that many a second; what it was stopped at
-goes on with "jobq audit resume". Jobs that fail while it works are left alone, also if
-they fail in the same way again.
+the others are risked. In the audit a sample is "not at its end", since the others are
+left. With --rate it requeues that many a second; what it was stopped at goes on with
+"jobq audit resume". Jobs that fail while it works are left alone, also if they fail in
+the same way again.
+
+The others are all jobs that are in the group when they are requeued: jobs of the sample
+that have failed again in the same way are among them.
 
 It asks first, unless --yes is given. "jobq undo" takes it back for the jobs that have not run since.`,
 		Example: `  jobq errors requeue 3f2a9c1e --sample 5

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -63,7 +64,23 @@ func TestErrors(t *testing.T) {
 	require.Contains(t, command(exitOK, "--queue", "none"), "no such job has failed in the last 1d")
 	require.Contains(t, command(exitUsage, "--limit", "0"), "--limit must be 1 to 1000")
 
+	require.Contains(t, command(exitUsage, "--limit", "5000"), "--limit must be 1 to 1000, not 5000")
+	require.Contains(t, command(exitUsage, "--since", "0s"), "--since must be positive")
+
 	shown := command(exitOK, "show", group.ID)
+	require.Equal(t, shown, command(exitOK, "show", strings.ToUpper(group.ID)))
+	for _, id := range []string{"", " ", group.ID[:7], group.ID + "0", "video"} {
+		require.Contains(t, command(exitUsage, "show", id), "8 hexadecimal digits", id)
+		require.Contains(t, command(exitUsage, "requeue", id, "--yes"), "8 hexadecimal digits", id)
+	}
+	for _, name := range []string{"show", "requeue"} {
+		require.Contains(t, command(exitUsage, name, group.ID, "--since", "0s"), "--since must be positive", name)
+	}
+	only := pgtest.URL(t) // of which "" would be the only group
+	failed(t, pgtest.Connect(t, only), "email", "Send", "no mailbox", 1)
+	_, stderr, code := invoke(t, "", "errors", "requeue", "", "--yes", "--database-url", only)
+	require.Equal(t, exitUsage, code, stderr)
+	require.Contains(t, stderr, "8 hexadecimal digits")
 	require.Contains(t, shown, "user #: no mailbox")
 	require.Contains(t, shown, `jobq list 'state:failed queue:email kind:Send err:="user #: no mailbox" age:<1d'`)
 	require.Contains(t, command(exitNotFound, "show", "00000000"), "--since looks further back")
@@ -94,7 +111,7 @@ func TestErrors(t *testing.T) {
 		}
 	}
 	require.Equal(t, 13, count(t, pool, "jobq.pending"))
-	_, stderr, code := invoke(t, "", "undo", "1", "--database-url", url)
+	_, stderr, code = invoke(t, "", "undo", "1", "--database-url", url)
 	require.Zero(t, code, stderr)
 	require.EqualValues(t, 5, groups().Groups[0].Jobs, "an undo brings the group back")
 }

@@ -81,9 +81,6 @@ func (q Query) Condition(columns Columns, first int) (string, []any) {
 	return strings.Join(conditions, " and "), c.args
 }
 
-// errorPattern is what failures are grouped by, in FailuresByError as well.
-const errorPattern = "jobq.error_pattern(j.last_error)"
-
 type compiler struct {
 	columns Columns
 	first   int
@@ -112,7 +109,7 @@ func (c *compiler) term(t Term) string {
 		return "exists (select from unnest(j.tags) as tag(name) where " + c.texts("tag.name", t.Values) + ")"
 	case "err":
 		if t.Op == "=" {
-			return c.texts(errorPattern, t.Values)
+			return c.pattern(t.Values)
 		}
 		return c.contains(t.Values, "j.last_error")
 	case "id":

@@ -191,7 +191,7 @@ func (s *JobPage) Actions() map[string]Action {
 	maps.Copy(actions, map[string]Action{
 		command.Open:          {Run: full},
 		command.Output:        {Run: full},
-		command.Why:           {Run: func() tea.Msg { return askWhy(s.id) }},
+		command.Why:           {Run: func() tea.Msg { return s.askWhy(s.id) }},
 		"newer":               neighbour(-1),
 		"older":               neighbour(1),
 		command.Filter:        {Run: s.askSearch},

@@ -63,7 +63,7 @@ func (s *JobList) noJob() string {
 
 func (s *JobList) why() tea.Msg {
 	if job := s.selected(); job != nil {
-		return askWhy(job.ID)
+		return s.askWhy(job.ID)
 	}
 	return nil
 }

@@ -552,6 +552,7 @@ func TestWhyIsTold(t *testing.T) {
 			require.LessOrEqual(t, ansi.StringWidth(line), 60-whyMargin)
 			require.NotContains(t, line, "\x1b")
 		}
-		require.Equal(t, request.Tell{Text: "why: gone"}, s.Update(reasons{err: errors.New("gone")}))
+		require.Equal(t, request.Tell{Text: "why: gone"}, s.Update(reasons{asked: answer.asked, err: errors.New("gone")}))
+		require.Nil(t, s.Update(reasons{asked: new(base), id: 1000}), "of another screen")
 	}
 }

@@ -18,16 +18,17 @@ import (
 
 // reasons is the answer to why a job is not running.
 type reasons struct {
+	asked *base // by which screen: all of them are told
 	id    int64
 	found []monitor.Reason
 	err   error
 }
 
 // askWhy asks the database why a job is not running.
-func askWhy(id int64) tea.Msg {
+func (b *base) askWhy(id int64) tea.Msg {
 	return request.Read{Ask: func(ctx context.Context, r data.Reader) tea.Msg {
 		found, err := r.Why(ctx, id)
-		return reasons{id, found, err}
+		return reasons{b, id, found, err}
 	}}
 }
 
@@ -35,8 +36,11 @@ func askWhy(id int64) tea.Msg {
 const whyMargin = 8
 
 // tellWhy says it over the screen, each reason with what can be done below it. It
-// waits while another overlay is open.
+// waits while another overlay is open. What another screen has asked is not for this one.
 func (b *base) tellWhy(answer reasons) tea.Msg {
+	if answer.asked != b {
+		return nil
+	}
 	if answer.err != nil {
 		return request.Tell{Text: "why: " + ShortError(answer.err)}
 	}
