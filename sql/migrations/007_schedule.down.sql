@@ -9,7 +9,7 @@ drop function jobq.schedule_lock(text);
 drop function jobq.schedule_set(
   text, text, text, interval, text, jsonb, text, bigint, bigint, interval, interval, interval, text[], jsonb, text, integer, interval,
   text, text, text);
-drop function jobq.schedule_put(jobq.schedule, text, text);
+drop function jobq.schedule_put(jobq.schedule, text, text, boolean);
 drop function jobq.schedule_wishes(jobq.schedule);
 drop function jobq.schedule_record(text, text, text, text, jsonb, jsonb);
 drop function jobq.schedule_problem(jobq.schedule);
