@@ -36,7 +36,7 @@ func (r *Run) result(err, cause error) result {
 	r.over = true
 	if err == nil {
 		r.completion = db.Completion{
-			Slot: r.slot(), Kind: r.row.Kind, Waited: r.row.StartedAt.Time.Sub(r.row.RunAt.Time), OnRow: r.row.HasKey || r.reported,
+			Slot: r.slot(), Kind: r.row.Kind, Waited: r.Waited(), OnRow: r.row.HasKey || r.reported,
 			Result: r.resultJSON, Output: r.output, Usage: r.usage, Ran: r.ran,
 		}
 		return result{run: r, completion: &r.completion}

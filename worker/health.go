@@ -1,7 +1,5 @@
 package worker
 
-import "time"
-
 // Health says whether a worker can do its work now.
 type Health struct {
 	// Claiming says that the worker has found its database and takes new jobs: not
@@ -63,7 +61,3 @@ func (k *keeper) isExtending() bool {
 	_, holding := k.held.NextDeadline()
 	return !holding
 }
-
-// Waited is how long the job was ready before this run claimed it, by the
-// database's clock.
-func (r *Run) Waited() time.Duration { return max(r.row.StartedAt.Time.Sub(r.row.RunAt.Time), 0) }

@@ -101,6 +101,10 @@ func (r *Run) Metadata() json.RawMessage { return r.row.Metadata }
 // CreatedAt is when the job was enqueued, by the database's clock.
 func (r *Run) CreatedAt() time.Time { return r.row.CreatedAt.Time }
 
+// Waited is how long the job was ready before this run claimed it, by the
+// database's clock.
+func (r *Run) Waited() time.Duration { return max(r.row.StartedAt.Time.Sub(r.row.RunAt.Time), 0) }
+
 // Checkpoint decodes what an earlier run has saved into target, and says
 // whether there was anything.
 func (r *Run) Checkpoint(target any) (bool, error) {

@@ -294,6 +294,24 @@ func TestLimitsChangeAtWork(t *testing.T) {
 	require.Eventually(t, func() bool { return w.Counts().Completed == 20 }, patience, time.Millisecond)
 }
 
+// blockedOther starts a worker of another kind that polls once an hour, with a job for it
+// that its queue's limit keeps from starting. It tells when that has run.
+func blockedOther(t *testing.T, client *jobq.Client) (ran chan struct{}) {
+	t.Helper()
+	w, err := worker.New(client, &worker.Config{PollInterval: time.Hour, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	ran = make(chan struct{}, 1)
+	require.NoError(t, worker.HandleRaw(w, "other", func(context.Context, *worker.Job[jobq.RawArgs]) error {
+		ran <- struct{}{}
+		return nil
+	}, nil))
+	_, err = client.Enqueue(context.Background(), jobq.RawArgs{Name: "other"}, nil)
+	require.NoError(t, err)
+	run(t, w)
+	require.Eventually(t, func() bool { return worker.IsPresent(w) && worker.IsBlocked(w) }, patience, time.Millisecond)
+	return ran
+}
+
 // An end makes room for another worker, of other kinds, that was refused. The polls are far
 // too slow to be the reason.
 func TestRoomWakesOthers(t *testing.T) {
@@ -308,17 +326,7 @@ func TestRoomWakesOthers(t *testing.T) {
 	})
 	enqueue(t, client, 1, nil)
 	receive(t, begun, "the first start")
-	w, err := worker.New(client, &worker.Config{PollInterval: time.Hour, Logger: slog.New(slog.DiscardHandler)})
-	require.NoError(t, err)
-	ran := make(chan struct{}, 1)
-	require.NoError(t, worker.HandleRaw(w, "other", func(context.Context, *worker.Job[jobq.RawArgs]) error {
-		ran <- struct{}{}
-		return nil
-	}, nil))
-	_, err = client.Enqueue(context.Background(), jobq.RawArgs{Name: "other"}, nil)
-	require.NoError(t, err)
-	run(t, w)
-	require.Eventually(t, func() bool { return worker.IsPresent(w) && worker.IsBlocked(w) }, patience, time.Millisecond)
+	ran := blockedOther(t, client)
 	close(proceed)
 	awaitRun(t, ran)
 	require.NoError(t, first.drain())

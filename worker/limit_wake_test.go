@@ -2,7 +2,6 @@ package worker_test
 
 import (
 	"context"
-	"log/slog"
 	"strconv"
 	"testing"
 	"time"
@@ -96,17 +95,7 @@ func TestRoomOfABadResultWakesOthers(t *testing.T) {
 	})
 	bad := enqueue(t, client, 1, &jobq.EnqueueOptions{MaxAttempts: 1})
 	receive(t, begun, "the first start")
-	w, err := worker.New(client, &worker.Config{PollInterval: time.Hour, Logger: slog.New(slog.DiscardHandler)})
-	require.NoError(t, err)
-	ran := make(chan struct{}, 1)
-	require.NoError(t, worker.HandleRaw(w, "other", func(context.Context, *worker.Job[jobq.RawArgs]) error {
-		ran <- struct{}{}
-		return nil
-	}, nil))
-	_, err = client.Enqueue(context.Background(), jobq.RawArgs{Name: "other"}, nil)
-	require.NoError(t, err)
-	run(t, w)
-	require.Eventually(t, func() bool { return worker.IsPresent(w) && worker.IsBlocked(w) }, patience, time.Millisecond)
+	ran := blockedOther(t, client)
 	close(proceed)
 	awaitRun(t, ran)
 	awaitState(t, client, bad, jobq.StateFailed)

@@ -125,24 +125,6 @@ type Exchanged struct {
 	Admission Admission
 }
 
-// Blocked is why a queue's limits have admitted fewer jobs than were asked for.
-type Blocked string
-
-// What blocks claims.
-const (
-	BlockedByNothing Blocked = ""
-	BlockedByLimit   Blocked = "limit" // as many run as may
-	BlockedByRate    Blocked = "rate"  // as many have started as may
-	BlockedByOthers  Blocked = "busy"  // another claim has its turn; only said to a claim that comes with ends
-)
-
-// Admission is what the limits of a queue let a claim take.
-type Admission struct {
-	Jobs    int
-	Blocked Blocked
-	Wait    time.Duration // until it is worth while to ask again, if the rate blocks
-}
-
 // ErrBusy says that some rows were in another transaction's hands, and that all
 // else was done. It is an error so that nobody takes these for lost.
 var ErrBusy = errors.New("in another transaction's hands")
@@ -469,19 +451,6 @@ func (r *round) queueClaim(ctx context.Context, s *Schema, batch *pgx.Batch, cla
 
 // ends are how many runs have ended.
 func (r *round) ends() int { return len(r.Completions) + len(r.Endings) + len(r.Untold) }
-
-// queueAdmit asks how many jobs the limits of the queue let the claim take.
-func (r *round) queueAdmit(ctx context.Context, s *Schema, batch *pgx.Batch, claim *JobClaimParams) {
-	params := QueueAdmitParams{
-		Queue: claim.Queue, JobCount: claim.JobCount, Patient: r.ends() == 0,
-		SlotsFree: int32(r.SlotsFree), // #nosec G115 -- as many as a worker has
-	}
-	s.Queue(batch, func(q *Queries) { _, _ = q.QueueAdmit(ctx, params) }).Query(func(rows pgx.Rows) error {
-		row, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[QueueAdmitRow])
-		r.admission = Admission{Jobs: int(row.Admitted), Blocked: Blocked(row.Blocked), Wait: Milliseconds(row.WaitMs)}
-		return err
-	})
-}
 
 // scanClaimed is the generated query's scan, which the generated code offers
 // for a single statement only. It looks at each column's type once and not for

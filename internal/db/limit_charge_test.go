@@ -94,3 +94,36 @@ func TestFasterRateAfterAUsedOne(t *testing.T) {
 	q.set(`{"rate_jobs": 1000, "rate_period": "1 s"}`)
 	require.Eventually(t, func() bool { return len(q.exchange(limited("a", 1)).Claimed) == 1 }, eventually, tick)
 }
+
+// Only who has the queue's turn writes how far its rate is used: two who wrote it at once
+// would each lose what the other has charged. Method: results are stored after the rate was
+// changed, while another claim has its turn.
+func TestOnlyATurnCharges(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	q := setUp(t)
+	q.exec("select jobq.enqueue('k') from generate_series(1, 3)")
+	q.set(`{"rate_jobs": 1, "rate_period": "1 day", "rate_burst": 2}`)
+	held := q.exchange(limited("a", 1)).Claimed[0]
+	q.set(`{"rate_jobs": 2, "rate_period": "1 day"}`)
+	throttle := func() (row string) {
+		require.NoError(t, q.pool.QueryRow(ctx, "select t::text from jobq.throttle t").Scan(&row))
+		return row
+	}
+	before := throttle()
+
+	turn, err := q.pool.Begin(ctx)
+	require.NoError(t, err)
+	_, err = turn.Exec(ctx, "select jobq.queue_admit('default', 1, 1, true)")
+	require.NoError(t, err)
+	exchange := limited("a", 1)
+	exchange.Endings = []db.Ending{endingOf(held, "failed")}
+	answer := q.exchange(exchange)
+	require.Equal(t, db.BlockedByOthers, answer.Admission.Blocked)
+	require.Len(t, answer.Ended, 1)
+	require.Equal(t, before, throttle())
+
+	require.NoError(t, turn.Rollback(ctx))
+	q.exchange(limited("a", 1))
+	require.NotEqual(t, before, throttle(), "the next turn charges at the new rate")
+}

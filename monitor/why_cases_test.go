@@ -1,0 +1,397 @@
+package monitor_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/jobtest"
+	"github.com/jobq-dev/jobq/internal/pgtest"
+	"github.com/jobq-dev/jobq/monitor"
+	"github.com/jobq-dev/jobq/operator"
+	"github.com/stretchr/testify/require"
+)
+
+// whyCase is a planted reason. All that is to be found is in reasons, in this order, and
+// says are parts of the words of the first.
+type whyCase struct {
+	name    string
+	plant   func(p planted) int64
+	reasons []monitor.ReasonCode
+	says    []string
+	advice  string
+}
+
+func waitingCases() []whyCase {
+	type codes = []monitor.ReasonCode
+	ctx := context.Background()
+	return []whyCase{
+		{"scheduled", func(p planted) int64 {
+			p.serve("w", 4, "greeting")
+			p.janitor()
+			return p.enqueue(jobq.EnqueueOptions{Delay: time.Hour})
+		}, codes{monitor.ReasonScheduled}, []string{"it is scheduled for 2", "in 59m"}, "run it now: jobq requeue "},
+		{"scheduled, and no janitor", func(p planted) int64 {
+			p.serve("w", 4, "greeting")
+			return p.enqueue(jobq.EnqueueOptions{Delay: time.Hour})
+		}, codes{monitor.ReasonScheduled}, []string{"no janitor holds its lock at this moment"}, "jobq janitor"},
+		{"retry", func(p planted) int64 {
+			p.serve("w", 4, "greeting")
+			p.janitor()
+			return p.end("failed", time.Hour)
+		}, codes{monitor.ReasonRetry}, []string{"it waits for a retry at ", "attempt 1 of 25 failed with no luck"}, "jobq requeue"},
+		{"retry after a timeout", func(p planted) int64 {
+			p.serve("w", 4, "greeting")
+			return p.end("timed_out", time.Hour)
+		}, codes{monitor.ReasonRetry}, []string{"attempt 1 of 25 timed out: no luck"}, "jobq requeue"},
+		{"snoozed after a failure", func(p planted) int64 {
+			p.serve("w", 4, "greeting")
+			id := p.end("failed", time.Hour)
+			p.act(jobq.ActionRequeue, id)
+			answer, err := p.Schema.Exchange(ctx, p.Client.Pool(), db.Exchange{Owner: "w", Endings: []db.Ending{{
+				Slot: jobtest.At(p.Claim("q", 1)[0]), Outcome: "snoozed", Delay: db.DelayOf(time.Hour), Started: true,
+			}}})
+			require.NoError(p, err)
+			require.Len(p, answer.Ended, 1)
+			return id
+		}, codes{monitor.ReasonScheduled}, []string{"its last run has asked to run again later"}, "jobq requeue"},
+		{"snoozed", func(p planted) int64 {
+			p.serve("w", 4, "greeting")
+			p.janitor()
+			return p.end("snoozed", time.Hour)
+		}, codes{monitor.ReasonScheduled}, []string{"its last run has asked to run again later: it is scheduled for "}, "jobq requeue"},
+		{"due, and no janitor", func(p planted) int64 {
+			p.serve("w", 4, "greeting")
+			p.lock(db.LockMigrate)
+			id := p.enqueue(jobq.EnqueueOptions{Delay: time.Hour})
+			p.exec("update jobq.pending set run_at = now() - interval '5 min' where id = $1", id)
+			return id
+		}, codes{monitor.ReasonDue}, []string{"it was due at ", "5m ago", "no janitor holds its lock at this moment"}, "start one: jobq janitor"},
+		{"due, and a janitor is alive", func(p planted) int64 {
+			p.serve("w", 4, "greeting")
+			p.janitor()
+			id := p.enqueue(jobq.EnqueueOptions{Delay: time.Hour})
+			p.exec("update jobq.pending set run_at = now() - interval '5 min' where id = $1", id)
+			return id
+		}, codes{monitor.ReasonDue}, []string{"no janitor has put it in the line yet; one is alive"}, "jobq events"},
+		{"paused", func(p planted) int64 {
+			p.serve("w", 4, "greeting")
+			p.pause()
+			return p.enqueue(jobq.EnqueueOptions{})
+		}, codes{monitor.ReasonQueuePaused}, []string{"the queue is paused by test: books are closed, for "}, "jobq queues resume q"},
+		{"kind paused", func(p planted) int64 {
+			p.serve("w", 4, "greeting")
+			require.NoError(p, jobtest.ErrorOf(p.Operator.PauseKind(ctx, "greeting", "the provider is down")))
+			return p.enqueue(jobq.EnqueueOptions{})
+		}, codes{monitor.ReasonKindPaused}, []string{"kind greeting is paused by test: the provider is down, for "}, "let it go on: jobq kinds resume greeting"},
+		{"kind in quarantine", func(p planted) int64 {
+			p.serve("w", 4, "greeting")
+			p.exec("update jobq.setting set quarantine_crashes = 1")
+			p.exec("select jobq.kinds_crashed('{greeting}', array[now()], 'janitor')")
+			return p.enqueue(jobq.EnqueueOptions{})
+		}, codes{monitor.ReasonKindPaused}, []string{"kind greeting is paused by jobq: quarantine: workers that ran it crashed 1 times in a row, for "}, "mend what crashes its workers, then let it go on: jobq kinds resume greeting"},
+		{"another kind paused, and one that has crashed", func(p planted) int64 {
+			p.serve("w", 4, "greeting")
+			require.NoError(p, jobtest.ErrorOf(p.Operator.PauseKind(ctx, "resize", "")))
+			p.exec("insert into jobq.kind (name, crashes, crashed_at) values ('greeting', 2, now())")
+			p.exec("insert into jobq.pending (kind, queue) values ('resize', 'q')")
+			return p.enqueue(jobq.EnqueueOptions{})
+		}, codes{monitor.ReasonNextInLine}, []string{"1 job is before it in the line"}, ""},
+		{"queue at its limit", func(p planted) int64 {
+			p.serve("w", 4, "greeting")
+			for range 4 {
+				p.enqueue(jobq.EnqueueOptions{})
+			}
+			p.Complete(p.Claim("q", 3)[0])
+			p.limit(operator.QueueChange{MaxRunning: new(2)})
+			return p.enqueue(jobq.EnqueueOptions{})
+		}, codes{monitor.ReasonQueueLimit}, []string{"the queue is at its limit: 2 of 2 jobs run, the oldest is job 2, claimed ", " by w; 1 job is before it in the line"}, "jobq queues set q --limit N; what the oldest does: jobq why 2"},
+		{"queue below its limit and its rate", func(p planted) int64 {
+			p.serve("w", 4, "greeting")
+			for range 2 {
+				p.enqueue(jobq.EnqueueOptions{})
+			}
+			require.Len(p, p.Claim("q", 2), 2)
+			p.limit(operator.QueueChange{MaxRunning: new(3), Rate: &jobq.Rate{Jobs: 1, Period: time.Hour}})
+			return p.enqueue(jobq.EnqueueOptions{})
+		}, codes{monitor.ReasonNextInLine}, []string{"it is next in line"}, ""},
+		{"limit held by a worker that is lost", func(p planted) int64 {
+			p.serve("w", 4, "greeting")
+			p.enqueue(jobq.EnqueueOptions{})
+			require.Len(p, p.Claim("q", 1), 1)
+			p.exec("update jobq.lease set lost_at = now()")
+			p.limit(operator.QueueChange{MaxRunning: new(1)})
+			return p.enqueue(jobq.EnqueueOptions{})
+		}, codes{monitor.ReasonQueueLimit}, []string{"1 of 1 job run, the oldest is job 1, claimed "}, "jobq why 1"},
+		{"queue at its rate", func(p planted) int64 {
+			p.serve("w", 4, "greeting")
+			p.throttle()
+			p.enqueue(jobq.EnqueueOptions{})
+			return p.enqueue(jobq.EnqueueOptions{})
+		}, codes{monitor.ReasonQueueRate}, []string{"the queue is at its rate of 1/h: the next job may start at ", "in 58m; 1 job is before it in the line"}, "jobq queues set q --rate N/s"},
+		{"all that limits at once", func(p planted) int64 {
+			p.serve("w", 1, "greeting")
+			p.enqueue(jobq.EnqueueOptions{})
+			require.Len(p, p.Claim("q", 1), 1)
+			p.limit(operator.QueueChange{MaxRunning: new(1)})
+			p.throttle()
+			return p.enqueue(jobq.EnqueueOptions{})
+		}, codes{monitor.ReasonQueueLimit, monitor.ReasonQueueRate, monitor.ReasonWorkersFull}, nil, ""},
+		{"paused in all ways and at its rate", func(p planted) int64 {
+			p.pause()
+			require.NoError(p, jobtest.ErrorOf(p.Operator.PauseKind(ctx, "greeting", "")))
+			p.throttle()
+			return p.enqueue(jobq.EnqueueOptions{})
+		}, codes{monitor.ReasonQueuePaused, monitor.ReasonKindPaused, monitor.ReasonNoWorker, monitor.ReasonQueueRate}, nil, ""},
+		{"scheduled in a queue at its rate, of a paused kind", func(p planted) int64 {
+			p.serve("w", 4, "greeting")
+			require.NoError(p, jobtest.ErrorOf(p.Operator.PauseKind(ctx, "greeting", "")))
+			p.throttle()
+			return p.enqueue(jobq.EnqueueOptions{Delay: time.Hour})
+		}, codes{monitor.ReasonScheduled, monitor.ReasonKindPaused}, nil, ""},
+		{"scheduled in a paused queue without workers", func(p planted) int64 {
+			p.pause()
+			return p.enqueue(jobq.EnqueueOptions{Delay: time.Hour})
+		}, codes{monitor.ReasonScheduled, monitor.ReasonQueuePaused, monitor.ReasonNoWorker}, nil, ""},
+		{"no worker", func(p planted) int64 {
+			p.exec(`insert into jobq.worker (id, pid, hostname, version, queues, kinds) values ('w', 1, 'h', 'v', '{"other": 4}', '{greeting}')`)
+			return p.enqueue(jobq.EnqueueOptions{})
+		}, codes{monitor.ReasonNoWorker}, []string{"no live worker takes jobs from the queue"}, "jobq worker --queue q"},
+		{"silent and stopping workers", func(p planted) int64 {
+			p.serve("silent", 4, "greeting")
+			p.exec("update jobq.worker set heartbeat_at = now() - interval '3 min' where id = 'silent'")
+			p.serve("stopping", 4, "greeting")
+			p.exec("update jobq.worker set draining = true where id = 'stopping'")
+			p.serve("told", 4, "greeting")
+			p.exec("update jobq.worker set drain_requested_at = now() where id = 'told'")
+			return p.enqueue(jobq.EnqueueOptions{})
+		}, codes{monitor.ReasonNoWorker}, []string{"2 workers of it will take no more", "1 worker of it stopped reporting"}, "jobq worker"},
+		{"no worker of the kind", func(p planted) int64 {
+			p.serve("w", 4, "resize", "crop")
+			return p.enqueue(jobq.EnqueueOptions{})
+		}, codes{monitor.ReasonNoWorkerOfKind}, []string{"no live worker has kind greeting", "handle crop, resize"}, "correct the kind's name"},
+		{"kind in trouble", func(p planted) int64 {
+			p.serve("w", 4, "greeting")
+			p.exec(`update jobq.worker set programs = '{"greeting": {"trouble": "connection refused"}}'`)
+			return p.enqueue(jobq.EnqueueOptions{})
+		}, codes{monitor.ReasonKindInTrouble}, []string{"the workers with kind greeting cannot start it now: connection refused on w"}, "no attempt"},
+		{"workers full", func(p planted) int64 {
+			p.serve("w", 2, "greeting")
+			p.serve("of another kind", 4, "resize")
+			first := p.enqueue(jobq.EnqueueOptions{})
+			p.enqueue(jobq.EnqueueOptions{})
+			require.Len(p, p.Claim("q", 2), 2)
+			require.Positive(p, first)
+			p.enqueue(jobq.EnqueueOptions{})
+			return p.enqueue(jobq.EnqueueOptions{})
+		}, codes{monitor.ReasonWorkersFull}, []string{"the workers are full: 2 jobs in 2 slots of 1 worker, the oldest is job 1, claimed ", "by w; 1 job is before it in the line"}, "jobq why 1"},
+		{"next in line", func(p planted) int64 {
+			p.serve("w", 4, "greeting")
+			return p.enqueue(jobq.EnqueueOptions{})
+		}, codes{monitor.ReasonNextInLine}, []string{"it is next in line, and workers have room"}, ""},
+		{"jobs before it", func(p planted) int64 {
+			p.serve("w", 4, "greeting")
+			p.enqueue(jobq.EnqueueOptions{})
+			p.enqueue(jobq.EnqueueOptions{Priority: 1}) // behind it
+			id := p.enqueue(jobq.EnqueueOptions{})
+			p.enqueue(jobq.EnqueueOptions{}) // behind it
+			p.enqueue(jobq.EnqueueOptions{Priority: -1})
+			p.enqueue(jobq.EnqueueOptions{Priority: -1})
+			p.enqueue(jobq.EnqueueOptions{Delay: time.Hour})
+			jobtest.Enqueue(p.T, p.Client, &jobq.EnqueueOptions{Queue: "other", Priority: -1})
+			return id
+		}, codes{monitor.ReasonNextInLine}, []string{"3 jobs are before it in the line, and workers have room"}, ""},
+		{"many jobs before it", func(p planted) int64 {
+			p.serve("w", 4, "greeting")
+			p.exec("insert into jobq.pending (kind, queue) select 'greeting', 'q' from generate_series(1, 10002)")
+			return p.enqueue(jobq.EnqueueOptions{})
+		}, codes{monitor.ReasonNextInLine}, []string{"more than 10,000 jobs are before it in the line"}, ""},
+		{"table locked", func(p planted) int64 {
+			p.serve("w", 4, "greeting")
+			id := p.enqueue(jobq.EnqueueOptions{})
+			p.hold("lock table jobq.pending in share mode")
+			return id
+		}, codes{monitor.ReasonTableLocked}, []string{"the table pending is locked in mode ShareLock by pid "}, "pg_terminate_backend("},
+		{"table locked for readers too", func(p planted) int64 {
+			p.serve("w", 4, "greeting")
+			id := p.enqueue(jobq.EnqueueOptions{})
+			p.hold("lock table jobq.run in access exclusive mode")
+			return id
+		}, codes{monitor.ReasonTableLocked}, []string{"the table run is locked in mode AccessExclusiveLock by pid "}, "pg_terminate_backend("},
+		{"row locked", func(p planted) int64 {
+			p.serve("w", 4, "greeting")
+			id := p.enqueue(jobq.EnqueueOptions{})
+			p.lockRow(id)
+			return id
+		}, codes{monitor.ReasonRowLocked}, []string{"its row is locked, and claims pass it by: pid ", "idle in transaction", "its transaction began "}, "pg_terminate_backend("},
+		{"row locked by a prepared transaction", func(p planted) int64 {
+			p.serve("w", 4, "greeting")
+			id := p.enqueue(jobq.EnqueueOptions{})
+			_, err := p.Client.Pool().Exec(ctx, fmt.Sprintf("begin; select from jobq.pending where id = %d for update; prepare transaction 'lost in a crash'", id))
+			require.NoError(p, err)
+			p.Cleanup(func() {
+				_, err := p.Client.Pool().Exec(ctx, "rollback prepared 'lost in a crash'")
+				require.NoError(p, err)
+			})
+			return id
+		}, codes{monitor.ReasonRowLocked}, []string{`its row is locked, and claims pass it by: the prepared transaction "lost in a crash" of role `}, "rollback prepared"},
+		{"another row locked", func(p planted) int64 {
+			p.serve("w", 4, "greeting")
+			p.lockRow(p.enqueue(jobq.EnqueueOptions{}))
+			return p.enqueue(jobq.EnqueueOptions{})
+		}, codes{monitor.ReasonNextInLine}, []string{"1 job is before it"}, ""},
+		{"locked once, and free again", func(p planted) int64 {
+			p.serve("w", 4, "greeting")
+			id := p.enqueue(jobq.EnqueueOptions{})
+			p.exec("select from jobq.pending where id = $1 for update", id)
+			return id
+		}, codes{monitor.ReasonNextInLine}, []string{"it is next in line"}, ""},
+	}
+}
+
+func claimedCases() []whyCase {
+	type codes = []monitor.ReasonCode
+	ctx := context.Background()
+	running := func(p planted) int64 {
+		p.serve("w", 4, "greeting")
+		id := p.enqueue(jobq.EnqueueOptions{})
+		require.Len(p, p.Claim("q", 1), 1)
+		return id
+	}
+	return []whyCase{
+		{"running", running, codes{monitor.ReasonRunning}, []string{"it runs on w, or waits there for a slot to come free: claimed at ", "its lease ends in 59m unless extended; it has reported no progress"}, ""},
+		{"running with progress", func(p planted) int64 {
+			id := running(p)
+			p.exec("insert into jobq.progress (job_id, lease_id, progressed_at, percent, stage) values ($1, $2, now() - interval '5 min', 40, 'resize')", id, p.Claimed(id).LeaseToken)
+			return id
+		}, codes{monitor.ReasonRunning}, []string{"it runs on w: claimed at ", "last progress 5m ago: 40% resize"}, ""},
+		{"running on a silent worker", func(p planted) int64 {
+			id := running(p)
+			p.exec("update jobq.worker set heartbeat_at = now() - interval '3 min'")
+			return id
+		}, codes{monitor.ReasonRunning}, []string{"its worker last reported 3m ago"}, ""},
+		{"running on a stopping worker", func(p planted) int64 {
+			id := running(p)
+			p.exec("update jobq.worker set draining = true")
+			return id
+		}, codes{monitor.ReasonRunning}, []string{"its worker is stopping"}, ""},
+		{"running on a worker that is gone", func(p planted) int64 {
+			id := running(p)
+			p.exec("delete from jobq.worker")
+			return id
+		}, codes{monitor.ReasonRunning}, []string{"its worker is not registered any more"}, ""},
+		{"asked to stop", func(p planted) int64 {
+			id := running(p)
+			p.act(jobq.ActionCancel, id)
+			return id
+		}, codes{monitor.ReasonRunning, monitor.ReasonCancelRequested}, nil, ""},
+		{"lease expired", func(p planted) int64 {
+			id := running(p)
+			require.NoError(p, pgtest.ExpireLeases(ctx, p.Client.Pool()))
+			return id
+		}, codes{monitor.ReasonLeaseExpired}, []string{"its worker w has not extended the lease, which ended at ", "a janitor is to take it back; no janitor holds its lock"}, "jobq janitor"},
+		{"lease expired, in its grace", func(p planted) int64 {
+			id := running(p)
+			p.janitor()
+			grace := time.Hour
+			require.NoError(p, jobtest.ErrorOf(p.Operator.SetQueue(ctx, "q", operator.QueueChange{StaleGrace: &grace})))
+			require.NoError(p, pgtest.ExpireLeases(ctx, p.Client.Pool()))
+			return id
+		}, codes{monitor.ReasonLeaseExpired}, []string{"by the queue's stale grace a janitor takes it back from ", "in 59m"}, ""},
+		{"lease lost, and the run locked", func(p planted) int64 {
+			id := running(p)
+			p.hold(fmt.Sprintf("select from jobq.run where id = %d for update", id))
+			p.Lose()
+			return id
+		}, codes{monitor.ReasonLeaseExpired, monitor.ReasonRowLocked}, []string{"a janitor has taken it from the worker and is not done with all of its jobs"}, ""},
+		{"no lease", func(p planted) int64 {
+			id := running(p)
+			p.exec("delete from jobq.lease")
+			return id
+		}, codes{monitor.ReasonNoLease}, []string{"its row says that it runs, but there is no lease "}, ""},
+		{
+			"completed", func(p planted) int64 { return p.InState(jobq.StateCompleted, jobq.EnqueueOptions{}) },
+			codes{monitor.ReasonCompleted},
+			[]string{"it has completed at ", "on w"},
+			"run it again: jobq requeue ",
+		},
+		{
+			"failed for good", func(p planted) int64 { return p.end("failed", 0) },
+			codes{monitor.ReasonFailed},
+			[]string{"it failed for good at ", "after 1 attempt of 25: no luck"},
+			"run it again: jobq requeue ",
+		},
+		{"cancelled by an operator", func(p planted) int64 {
+			id := p.enqueue(jobq.EnqueueOptions{})
+			p.act(jobq.ActionCancel, id)
+			return id
+		}, codes{monitor.ReasonCancelled}, []string{"it was cancelled at ", " by test"}, "jobq requeue "},
+		{"cancelled by an operator while it ran", func(p planted) int64 {
+			id := running(p)
+			p.act(jobq.ActionCancel, id)
+			p.Lose()
+			return id
+		}, codes{monitor.ReasonCancelled}, []string{"it was cancelled at ", " by test"}, "jobq requeue "},
+		{"cancelled by a program after an operator did", func(p planted) int64 {
+			id := p.enqueue(jobq.EnqueueOptions{})
+			p.act(jobq.ActionCancel, id)
+			p.act(jobq.ActionRequeue, id)
+			require.NoError(p, jobtest.ErrorOf(p.Client.Cancel(ctx, id)))
+			return id
+		}, codes{monitor.ReasonCancelled}, []string{"the audit does not know by whom"}, "jobq requeue "},
+		{
+			"cancelled by a program", func(p planted) int64 { return p.InState(jobq.StateCancelled, jobq.EnqueueOptions{}) },
+			codes{monitor.ReasonCancelled},
+			[]string{"the audit does not know by whom"},
+			"jobq requeue ",
+		},
+		{"ended, and its args gone", func(p planted) int64 {
+			id := p.InState(jobq.StateCompleted, jobq.EnqueueOptions{})
+			p.exec("update jobq.run set args = null, args_apart = true where id = $1", id)
+			return id
+		}, codes{monitor.ReasonCompleted}, nil, "its args are gone"},
+		{"ended, and its unique key taken", func(p planted) int64 {
+			id := p.InState(jobq.StateCompleted, jobq.EnqueueOptions{UniqueKey: "cat"})
+			p.enqueue(jobq.EnqueueOptions{UniqueKey: "cat"})
+			return id
+		}, codes{monitor.ReasonCompleted}, nil, "while job 2 has its unique key"},
+		{"deleted", func(p planted) int64 {
+			id := p.enqueue(jobq.EnqueueOptions{})
+			p.act(jobq.ActionDelete, id)
+			return id
+		}, codes{monitor.ReasonDeleted}, []string{"it was deleted at ", "by test"}, "jobq undo 1"},
+		{"deleted, and brought back", func(p planted) int64 {
+			p.serve("w", 4, "greeting")
+			id := p.enqueue(jobq.EnqueueOptions{})
+			p.act(jobq.ActionDelete, id)
+			require.NoError(p, jobtest.ErrorOf(p.Operator.Undo(ctx, 1)))
+			return id
+		}, codes{monitor.ReasonNextInLine}, nil, ""},
+		{"deleted, brought back, and gone", func(p planted) int64 {
+			id := p.enqueue(jobq.EnqueueOptions{})
+			p.act(jobq.ActionDelete, id)
+			require.NoError(p, jobtest.ErrorOf(p.Operator.Undo(ctx, 1)))
+			p.exec("delete from jobq.pending where id = $1", id)
+			return id
+		}, codes{monitor.ReasonGone}, nil, ""},
+		{"gone", func(p planted) int64 {
+			id := p.enqueue(jobq.EnqueueOptions{})
+			p.exec("delete from jobq.pending where id = $1", id)
+			return id
+		}, codes{monitor.ReasonGone}, []string{"there is no such job any more, if there ever was", "kept for 7d"}, ""},
+		{
+			"never given", func(p planted) int64 { return p.enqueue(jobq.EnqueueOptions{}) + 1 },
+			codes{monitor.ReasonUnknown},
+			[]string{"there has never been such a job here: the last id that was given is 1"},
+			"check the id",
+		},
+		{
+			"none given at all", func(planted) int64 { return 1 },
+			codes{monitor.ReasonUnknown},
+			[]string{"the last id that was given is 0"},
+			"",
+		},
+	}
+}
