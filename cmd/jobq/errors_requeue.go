@@ -23,8 +23,8 @@ func newErrorsRequeueCommand(a *app) *cobra.Command {
 		Long: `Requeue the jobs of a group of failures that have failed within --since. With --sample it
 requeues that many, the newest, and says how to see what becomes of them: they run before
 the others are risked. In the audit a sample is "not at its end", since the others are
-left. With --rate it requeues that many a second; what it was stopped at goes on with
-"jobq audit resume". Jobs that fail while it works are left alone, also if they fail in
+left. With --rate it requeues that many a second. If it is stopped, "jobq audit resume"
+goes on with the rest. Jobs that fail while it works are left alone, also if they fail in
 the same way again.
 
 The others are all jobs that are in the group when they are requeued: jobs of the sample
