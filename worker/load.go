@@ -348,11 +348,19 @@ func (l *load) stuckAtLocked() time.Duration {
 }
 
 // isIdle says whether nothing is in hand and nothing is to be stored. What only a
-// lease was not told does not count: whoever ends the lease finds out.
+// lease was not told does not count: see hasUntold.
 func (l *load) isIdle() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.inHand == 0 && len(l.results) == 0 && l.roundTrips == 0 && !slices.ContainsFunc(l.refused, func(r result) bool { return !r.isUntold() })
+}
+
+// hasUntold says whether there are leases to be told of ends that are stored. Where
+// nobody tells them, whoever reaps them finds out.
+func (l *load) hasUntold() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.ContainsFunc(l.refused, result.isUntold)
 }
 
 // dues are the instants by which the queue has to do something although nothing

@@ -118,6 +118,12 @@ func signal(wake chan struct{}) {
 	}
 }
 
+// untoldLooks is how often a queue that drains looks after leases which somebody has
+// locked and which are to be told of ends that are stored: for about a second. It then
+// leaves them, to be reaped when their time is over; until then, their jobs would count
+// against the limit of the queue.
+const untoldLooks = 20
+
 // run claims, and stores results, until the context ends; then it releases
 // what has not started, and goes on storing until every handler has returned
 // or was given up, or flush ends. The slots' goroutines end with their handlers.
@@ -135,14 +141,20 @@ func (q *queue) run(ctx, flush context.Context, slots *sync.WaitGroup) {
 	poll := time.NewTimer(q.pollInterval())
 	defer poll.Stop()
 	var backoff db.Backoff
+	looks := 0 // at leases that are to be told of ends, since all else was done
 	for flush.Err() == nil {
 		if ctx.Err() != nil || len(q.buffer) > 0 && q.load.isStuck(clock.SinceBoot()) {
 			q.releaseBuffered()
 		}
 		results, count := q.next(ctx)
 		if len(results) == 0 && count == 0 {
-			if ctx.Err() != nil && q.load.isIdle() {
+			switch {
+			case ctx.Err() == nil || !q.load.isIdle():
+				looks = 0
+			case looks == untoldLooks || !q.load.hasUntold():
 				return
+			default:
+				looks++
 			}
 			if again, alarms := q.announce(ctx); !again {
 				q.await(ctx, flush, poll, alarms)
