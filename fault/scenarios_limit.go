@@ -133,7 +133,7 @@ func (l *lab) killAndStop(perSecond, ms int) (faults string, err error) {
 	}
 	stop := l.produce(perSecond, ms)
 	kills, stops := 0, 0
-	err = l.until(max(l.duration(), 5*time.Second), func() error {
+	step := func() error {
 		pause(l.ctx, l.between(300*time.Millisecond, 1200*time.Millisecond))
 		i := l.random.IntN(len(workers))
 		if kills > stops {
@@ -148,12 +148,13 @@ func (l *lab) killAndStop(perSecond, ms int) (faults string, err error) {
 		var err error
 		workers[i], err = l.worker()
 		return err
-	})
+	}
+	err = l.until(max(l.duration(), 5*time.Second), step)
+	for stops == 0 && err == nil { // a busy machine takes all that time to start one worker
+		err = step()
+	}
 	if err := errors.Join(err, stop()); err != nil {
 		return "", err
-	}
-	if stops == 0 {
-		return "", errors.New("no worker was stopped")
 	}
 	return fmt.Sprintf("%d kills and %d stops of workers", kills, stops), nil
 }
