@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"log"
 	"os"
 	"os/signal"
@@ -59,7 +58,7 @@ func run(ctx context.Context) error {
 	}
 	err = worker.Handle(w, func(_ context.Context, job *worker.Job[SendReceipt]) error {
 		// A job can run twice. Its id is the same each time: use it to send only once.
-		fmt.Printf("send the receipt of order %d, once for job %d\n", job.Args.OrderID, job.ID())
+		log.Printf("send the receipt of order %d, once for job %d", job.Args.OrderID, job.ID())
 		return nil // an error runs the job again later
 	}, nil)
 	if err != nil {

@@ -5,7 +5,7 @@ cd "$(dirname "$0")"
 dir=$(mktemp -d)
 
 go build -o "$dir/quickstart" .
-"$dir/quickstart" > "$dir/out" &
+"$dir/quickstart" > "$dir/out" 2>&1 &
 program=$!
 trap 'kill $program 2>/dev/null || true; rm -r "$dir"' EXIT
 until grep -q 'order 7' "$dir/out"; do
