@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -36,6 +37,8 @@ type Worker struct {
 	keeper    *keeper
 	digests   *digest.Digester
 	sessions  db.Sessions   // as found at the start
+	// agedLookEvery is agedLookEvery; tests shorten it.
+	agedLookEvery time.Duration
 	beatSoon  chan struct{} // a hint that the worker's row, or who watches, has changed
 	announcer waking.Announcer
 	spreader  *waking.Spreader
@@ -77,7 +80,7 @@ func New(client *jobq.Client, config *Config) (*Worker, error) {
 	}
 	schema.Assume(client.Sessions())
 	w.schema, w.handlers.byKind, w.keeper = schema, make(map[string]handled), newKeeper(w)
-	w.beatSoon = make(chan struct{}, 1)
+	w.beatSoon, w.agedLookEvery = make(chan struct{}, 1), agedLookEvery
 	w.announcer.RecheckMax, w.spreader = w.config.PollInterval, waking.NewSpreader()
 	if w.process, err = identity.Self(); err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
@@ -136,6 +139,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	var background, working, slots sync.WaitGroup
 	background.Go(func() { w.keeper.run(flush) })
 	background.Go(func() { w.beat(flush) })
+	background.Go(func() { w.lookForAged(ctx) })
 	background.Go(func() { w.flushOutput(flush) })
 	background.Go(func() { w.digests.Run(flush, w.queries, w.log) })
 	background.Go(func() { w.spreader.Run(flush, w.queries, w.databaseTrouble) })

@@ -745,7 +745,7 @@ create function jobq.act_queue_set(actor text, queue text, change jsonb, note te
   as $$
 declare
   names constant text[] := array['lease', 'extend_every', 'heartbeat', 'stale_grace', 'redelivery', 'redelivery_delay', 'reset_on_reap',
-    'max_running', 'rate_jobs', 'rate_period', 'rate_burst'];
+    'max_running', 'rate_jobs', 'rate_period', 'rate_burst', 'age_after'];
   optional constant text[] := array['extend_every', 'max_running', 'rate_jobs', 'rate_period', 'rate_burst']; -- null puts them back
   problem text := case
     when queue is null or char_length(queue) not between 1 and 128 then
@@ -795,7 +795,8 @@ begin
     update jobq.queue q
       set lease = wanted.lease, extend_every = wanted.extend_every, heartbeat = wanted.heartbeat, stale_grace = wanted.stale_grace,
         redelivery = wanted.redelivery, redelivery_delay = wanted.redelivery_delay, reset_on_reap = wanted.reset_on_reap,
-        max_running = wanted.max_running, rate_jobs = wanted.rate_jobs, rate_period = wanted.rate_period, rate_burst = wanted.rate_burst
+        max_running = wanted.max_running, rate_jobs = wanted.rate_jobs, rate_period = wanted.rate_period, rate_burst = wanted.rate_burst,
+        age_after = wanted.age_after
       where q.name = act_queue_set.queue;
   exception when check_violation then
     get stacked diagnostics limit_broken = constraint_name; -- which is the limit in words
