@@ -36,21 +36,21 @@ type Worker struct {
 	claims    []string // the kinds that have handlers
 	keeper    *keeper
 	digests   *digest.Digester
-	sessions  db.Sessions   // as found at the start
+	sessions  db.Sessions // as found at the start
 	// agedLookEvery is agedLookEvery; tests shorten it.
 	agedLookEvery time.Duration
-	beatSoon  chan struct{} // a hint that the worker's row, or who watches, has changed
-	announcer waking.Announcer
-	spreader  *waking.Spreader
-	counts    counts
-	halt      halt
-	hurry     chan struct{} // closed when a drain is not to wait
-	hurried   sync.Once
-	started   atomic.Bool
-	away      atomic.Bool // the database did not answer last time
-	claiming  atomic.Bool // from when the database was found until Run returns
-	draining  atomic.Bool
-	present   atomic.Bool // the presence lock is held
+	beatSoon      chan struct{} // a hint that the worker's row, or who watches, has changed
+	announcer     waking.Announcer
+	spreader      *waking.Spreader
+	counts        counts
+	halt          halt
+	hurry         chan struct{} // closed when a drain is not to wait
+	hurried       sync.Once
+	started       atomic.Bool
+	away          atomic.Bool // the database did not answer last time
+	claiming      atomic.Bool // from when the database was found until Run returns
+	draining      atomic.Bool
+	present       atomic.Bool // the presence lock is held
 	// unnotified says that notifications do not arrive: with PollOnly, behind a
 	// pooler, or as the listener has found out.
 	unnotified atomic.Bool

@@ -27,7 +27,9 @@ func TestLimitsOfConfigFile(t *testing.T) {
 	stored := func() string {
 		return query[string](t, pool, `select coalesce(string_agg(concat_ws(' ', name, max_running, rate_jobs, rate_period, rate_burst), ', ' order by name), '') from jobq.queue`)
 	}
-	audited := func() int { return query[int](t, pool, "select count(*)::integer from jobq.audit where action = 'settings'") }
+	audited := func() int {
+		return query[int](t, pool, "select count(*)::integer from jobq.audit where action = 'settings'")
+	}
 	for _, step := range []struct {
 		queues, stored string
 		audited        int

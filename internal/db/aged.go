@@ -26,7 +26,7 @@ func (s *Schema) AgedPriorities(ctx context.Context, conn Batcher, queues, kinds
 	aged := make(map[string][]Aged)
 	batch := &pgx.Batch{}
 	batch.Queue(HotSettings)
-	s.Queue(batch, func(q *Queries) { _, _ = q.LineAged(ctx, queues, kinds) }).Query(func(rows pgx.Rows) error {
+	s.Queue(batch, func(q *Queries) { _, _ = q.LineAged(ctx, kinds, queues) }).Query(func(rows pgx.Rows) error {
 		var row LineAgedRow
 		_, err := pgx.ForEachRow(rows, []any{&row.Queue, &row.Priority, &row.Position}, func() error {
 			if of := aged[row.Queue]; len(of) < agedMax {

@@ -390,9 +390,18 @@ create table jobq.setting (
   finished_retention interval not null default '7 days',
   -- After how many crashes in a row a kind is paused; 0: never.
   quarantine_crashes smallint not null default 5,
+  -- Whether a day of the history stays until it has been exported, and the day before which
+  -- all were. At first it is the first day that there can be.
+  keep_until_exported boolean not null default false,
+  exported_before    date     not null default date '2026-01-01',
+  -- The day of which an export has begun last, and when: null again when one of its jobs, or
+  -- their attempts, has come back since. See export_begin.
+  export_day         date,
+  export_began_at    timestamptz,
   constraint "finished_retention must be 1 day to 10 years"
     check (finished_retention >= interval '1 day' and finished_retention <= interval '10 years'),
-  constraint "quarantine_crashes must be 0 to 1000" check (quarantine_crashes between 0 and 1000)
+  constraint "quarantine_crashes must be 0 to 1000" check (quarantine_crashes between 0 and 1000),
+  constraint "exported_before must be in the years 2026 to 9999" check (exported_before between date '2026-01-01' and date '9999-12-31')
 );
 insert into jobq.setting default values;
 
