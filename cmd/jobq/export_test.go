@@ -87,7 +87,9 @@ func TestExport(t *testing.T) {
 		require.Zero(t, code, stderr)
 		return out, stderr
 	}
-	export := func(more ...string) (out, stderr string) { return command(append([]string{"export", "--dir", dir}, more...)...) }
+	export := func(more ...string) (out, stderr string) {
+		return command(append([]string{"export", "--dir", dir}, more...)...)
+	}
 	read := func(name string) string {
 		content, err := os.ReadFile(name) // #nosec G304 -- a file of the test
 		require.NoError(t, err)
