@@ -111,7 +111,7 @@ func TestExport(t *testing.T) {
 	shown, _ := command("settings", "exported_before", "--json")
 	require.Contains(t, shown, day(1))
 	audited, _ := command("audit", "--json")
-	require.Contains(t, audited, `"action":"export"`)
+	require.Contains(t, audited, `"action": "export"`)
 
 	// Cut off among the jobs, and among the runs; what is in the file already has gone from
 	// the database meanwhile.

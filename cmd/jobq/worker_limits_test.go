@@ -47,7 +47,7 @@ func TestLimitsOfConfigFile(t *testing.T) {
 		require.Equal(t, step.audited, audited(), step.queues)
 	}
 	log, code := work("poll: 1s\nqueues:\n  a: 1\n  c: {limit: 2000000}\n")
-	require.Equal(t, exitError, code, log)
+	require.Equal(t, exitUsage, code, log)
 	require.Contains(t, log, path+": line 4: queues: c: ")
 	require.Contains(t, log, "max_running must be 1 to 1000000")
 	log, code = work("queues:\n  c: {limit: -1}\n")

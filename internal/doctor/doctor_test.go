@@ -233,7 +233,7 @@ func TestHealthy(t *testing.T) {
 		require.Empty(t, report.Findings)
 		require.Empty(t, report.Skipped)
 		require.True(t, report.Healthy)
-		require.Len(t, report.Checks, 25)
+		require.Len(t, report.Checks, 26)
 		cancel()
 		require.NoError(t, <-done)
 	}
