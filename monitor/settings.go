@@ -23,7 +23,8 @@ type Settings struct {
 	// was exported. Default false.
 	KeepUntilExported bool `json:"keep_until_exported"`
 	// ExportedBefore is the day (UTC) before which all days were exported, as EndExport
-	// of package operator, or a person, has said.
+	// of package operator, or a person, has said. Default 2026-01-01, before which there
+	// are none.
 	ExportedBefore time.Time `json:"exported_before"`
 }
 
