@@ -40,7 +40,11 @@ func (s *Schema) AgedPriorities(ctx context.Context, conn Batcher, queues, kinds
 }
 
 // RestAfter makes the claim look at aged priorities first, each from its first job on, and
-// then at what lies beyond in the others. No job has a place in two of the segments.
+// then at what lies beyond in the others: a claim looks at its segments in their order. No
+// job has a place in two of them, since a claim would count it twice.
+//
+// For example, the line is {0: 100, 9: 20} and the first job of the aged priority 9 has the
+// position 12. The segments are: 9 from 12 on; all below 0; 0 beyond 100, and 1 to 8; all above 9.
 func (l Line) RestAfter(aged []Aged, claim *JobClaimParams) {
 	others := make(Line, len(l)+len(aged))
 	maps.Copy(others, l)
