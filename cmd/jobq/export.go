@@ -156,7 +156,7 @@ func (a *app) exportToFile(ctx context.Context, client *jobq.Client, dir string,
 		return exportedDay{}, err
 	}
 	act := a.operator(client)
-	if state.BeganAt == nil || !state.Begun.Equal(state.Next) || !file.beganAt.Equal(*state.BeganAt) {
+	if file.size == 0 || state.BeganAt == nil || !state.Begun.Equal(state.Next) || !file.beganAt.Equal(*state.BeganAt) {
 		began, err := act.BeginExport(ctx, state.Next)
 		if errors.Is(err, jobq.ErrConflict) {
 			return exportedDay{}, errors.Join(fmt.Errorf("%s %w: %w", day, errNotYet, err), file.discardEmpty())
