@@ -54,7 +54,8 @@ func TestLowPriorityDoesNotStarve(t *testing.T) {
 }
 
 // Where priorities never age, and where they have not aged yet, the order is strict: a job of
-// low priority does not run before any of the more urgent ones.
+// low priority does not run before any of the more urgent ones. Method: without heartbeats
+// nothing is claimed ahead, and so each claim takes one job.
 func TestStrictPriorities(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -68,7 +69,8 @@ func TestStrictPriorities(t *testing.T) {
 			t.Parallel()
 			const urgent = 300
 			client := newClient(t)
-			setQueue(t, client, operator.QueueChange{AgeAfter: &test.ageAfter})
+			heartbeat := jobq.HeartbeatOff
+			setQueue(t, client, operator.QueueChange{AgeAfter: &test.ageAfter, Heartbeat: &heartbeat})
 			enqueue(t, client, urgent, &jobq.EnqueueOptions{Priority: 9})
 			exec(t, client.Pool(), "update jobq.pending set run_at = run_at - $1::text::interval, created_at = created_at - $1::text::interval", test.waited)
 			together(t, client, urgent)
