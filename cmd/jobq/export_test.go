@@ -71,96 +71,140 @@ func linesOf(t *testing.T, content string) (begin exportBegin, jobs []int64, run
 	return begin, jobs, runs, end
 }
 
-// Each day that is over is in a file of its own, whole, and recorded. An export that was cut off in
-// the middle of a line goes on where it was: what it has is not read again. No file is
-// overwritten when a day is exported again.
+// archive is a folder for exports, and the history that exportHistory makes.
+type archive struct {
+	*testing.T
+	url, dir string
+	pool     *pgxpool.Pool
+	first    time.Time
+}
+
+func newArchive(t *testing.T) *archive {
+	t.Helper()
+	url := pgtest.URL(t)
+	a := &archive{T: t, url: url, dir: t.TempDir(), pool: pgtest.Connect(t, url)}
+	a.first = exportHistory(t, a.pool)
+	return a
+}
+
+// day is the first day of the history, or so many days later.
+func (a *archive) day(days int) string { return a.first.AddDate(0, 0, days).Format(time.DateOnly) }
+
+func (a *archive) path(days int, suffix string) string {
+	return filepath.Join(a.dir, a.day(days)+suffix)
+}
+
+func (a *archive) read(days int, suffix string) string {
+	a.Helper()
+	content, err := os.ReadFile(a.path(days, suffix))
+	require.NoError(a, err)
+	return string(content)
+}
+
+func (a *archive) exec(sql string, args ...any) {
+	a.Helper()
+	_, err := a.pool.Exec(a.Context(), sql, args...)
+	require.NoError(a, err)
+}
+
+func (a *archive) command(args ...string) (out, stderr string) {
+	a.Helper()
+	out, stderr, code := invoke(a.T, "", append(args, "--database-url", a.url)...)
+	require.Zero(a, code, stderr)
+	return out, stderr
+}
+
+// export exports up to a day.
+func (a *archive) export(before int, more ...string) (out, stderr string) {
+	a.Helper()
+	return a.command(append([]string{"export", "--dir", a.dir, "--before", a.day(before)}, more...)...)
+}
+
+// A day that is over is in a file of its own, whole, and recorded. An export that was cut off in
+// the middle of a line goes on where it was: what it has is not read again.
 func TestExport(t *testing.T) {
 	t.Parallel()
-	url := pgtest.URL(t)
-	pool := pgtest.Connect(t, url)
-	first := exportHistory(t, pool)
-	dir := t.TempDir()
-	day := func(days int) string { return first.AddDate(0, 0, days).Format(time.DateOnly) }
-	path := func(days int, suffix string) string { return filepath.Join(dir, day(days)+suffix) }
-	command := func(args ...string) (out, stderr string) {
-		out, stderr, code := invoke(t, "", append(args, "--database-url", url)...)
-		require.Zero(t, code, stderr)
-		return out, stderr
-	}
-	export := func(more ...string) (out, stderr string) {
-		return command(append([]string{"export", "--dir", dir}, more...)...)
-	}
-	read := func(name string) string {
-		content, err := os.ReadFile(name) // #nosec G304 -- a file of the test
-		require.NoError(t, err)
-		return string(content)
-	}
-	command("settings", "set", "keep_until_exported", "true")
-
-	out, _ := export("--before", day(1))
-	require.Equal(t, day(0)+": 250 jobs and 600 attempts in "+path(0, ".ndjson")+"\n", out)
-	whole := read(path(0, ".ndjson"))
+	a := newArchive(t)
+	out, _ := a.export(1)
+	require.Equal(t, a.day(0)+": 250 jobs and 600 attempts in "+a.path(0, ".ndjson")+"\n", out)
+	whole := a.read(0, ".ndjson")
 	begin, jobs, runs, end := linesOf(t, whole)
-	require.Equal(t, day(0), begin.Day)
+	require.Equal(t, a.day(0), begin.Day)
 	require.Len(t, jobs, 250)
 	require.IsIncreasing(t, jobs)
 	require.Equal(t, 600, runs)
-	require.Equal(t, exportEnd{day(0), 250, 600}, end)
+	require.Equal(t, exportEnd{a.day(0), 250, 600}, end)
 	require.Contains(t, whole, `{"text":"<17>"}`)
 	require.Contains(t, whole, `"state":"completed"`)
-	shown, _ := command("settings", "exported_before", "--json")
-	require.Contains(t, shown, day(1))
-	audited, _ := command("audit", "--json")
+	shown, _ := a.command("settings", "exported_before")
+	require.Contains(t, shown, a.day(1))
+	audited, _ := a.command("audit", "--json")
 	require.Contains(t, audited, `"action": "export"`)
 
 	// Cut off among the jobs, and among the runs; what is in the file already has gone from
 	// the database meanwhile.
 	for _, part := range []int{len(whole) / 4, len(whole) - 300} {
-		require.NoError(t, os.Remove(path(0, ".ndjson")))
-		require.NoError(t, os.WriteFile(path(0, ".ndjson.part"), []byte(whole[:part]), 0o600))
-		_, err := pool.Exec(t.Context(), "delete from jobq.run where id = 1")
-		require.NoError(t, err)
-		_, err = pool.Exec(t.Context(), "update jobq.setting set exported_before = $1, export_day = $1, export_began_at = $2", first, begin.BeganAt)
-		require.NoError(t, err)
-		export("--before", day(1))
-		require.Equal(t, whole, read(path(0, ".ndjson")))
-		require.NoFileExists(t, path(0, ".ndjson.part"))
+		require.NoError(t, os.Remove(a.path(0, ".ndjson")))
+		require.NoError(t, os.WriteFile(a.path(0, ".ndjson.part"), []byte(whole[:part]), 0o600))
+		a.exec("delete from jobq.run where id = 1")
+		a.exec("update jobq.setting set exported_before = $1, export_day = $1, export_began_at = $2", a.first, begin.BeganAt)
+		a.export(1)
+		require.Equal(t, whole, a.read(0, ".ndjson"))
+		require.NoFileExists(t, a.path(0, ".ndjson.part"))
 	}
+}
 
-	// A job that still runs keeps its day, and those after it, from being exported.
-	_, err := pool.Exec(t.Context(), "insert into jobq.lease (id, claimed_at, expires_at, owner, queue, job_ids) values (jobq.lease_day($1::date) + 9, now(), now() + interval '1 h', 'w', 'q', '{1000}')", first.AddDate(0, 0, 2))
-	require.NoError(t, err)
-	out, stderr := export("--before", day(3))
-	require.Equal(t, day(1)+": 0 jobs and 0 attempts in "+path(1, ".ndjson")+"\n", out)
-	require.Contains(t, stderr, "not yet: "+day(2)+" cannot be exported yet: ")
+// A job that still runs keeps its day, and those after it, from being exported; and two exports
+// at once do not write the same file.
+func TestExportNotYet(t *testing.T) {
+	t.Parallel()
+	a := newArchive(t)
+	a.exec("insert into jobq.lease (id, claimed_at, expires_at, owner, queue, job_ids) values (jobq.lease_day($1::date) + 9, now(), now() + interval '1 h', 'w', 'q', '{1000}')",
+		a.first.AddDate(0, 0, 2))
+	out, stderr := a.export(3)
+	require.Contains(t, out, a.day(1)+": 0 jobs and 0 attempts in "+a.path(1, ".ndjson")+"\n")
+	require.Contains(t, stderr, "not yet: "+a.day(2)+" cannot be exported yet: ")
 	require.Contains(t, stderr, "still run")
-	require.NoFileExists(t, path(2, ".ndjson.part"))
-	_, err = pool.Exec(t.Context(), "delete from jobq.lease")
-	require.NoError(t, err)
+	require.NoFileExists(t, a.path(2, ".ndjson"))
+	require.NoFileExists(t, a.path(2, ".ndjson.part"))
+	a.exec("delete from jobq.lease")
 
-	// Two at once do not write the same file.
-	other, err := os.OpenFile(path(2, ".ndjson.part"), os.O_CREATE|os.O_RDWR, 0o600)
+	other, err := os.OpenFile(a.path(2, ".ndjson.part"), os.O_CREATE|os.O_RDWR, 0o600)
 	require.NoError(t, err)
 	require.NoError(t, syscall.Flock(int(other.Fd()), syscall.LOCK_EX))
-	_, stderr, code := invoke(t, "", "export", "--dir", dir, "--database-url", url)
+	_, stderr, code := invoke(t, "", "export", "--dir", a.dir, "--database-url", a.url)
 	require.Equal(t, exitError, code)
 	require.Contains(t, stderr, "another export is writing it")
 	require.NoError(t, other.Close())
-	out, _ = export("--before", day(3), "--json")
-	require.Contains(t, out, day(2)+".ndjson\"")
+	var done exported
+	out, _ = a.export(3, "--json")
+	require.NoError(t, json.Unmarshal([]byte(out), &done))
+	require.Equal(t, a.day(3), done.Next)
+	require.Equal(t, []exportedDay{{a.day(2), a.path(2, ".ndjson"), 1, 0, done.Days[0].AuditID}}, done.Days)
+	_, stderr = a.export(3)
+	require.Equal(t, "nothing to export; the next day is "+a.day(3)+"\n", stderr)
+}
 
-	// An undo brings a job back: its day, and those after it, are exported again.
-	command("requeue", "250")
-	command("undo", query[string](t, pool, "select max(id)::text from jobq.audit"))
-	out, _ = export("--before", day(1))
-	require.Contains(t, out, path(0, ".2.ndjson"))
-	require.Equal(t, whole, read(path(0, ".ndjson")))
-	_, jobs, _, _ = linesOf(t, read(path(0, ".2.ndjson")))
+// When an undo brings a job back, its day is exported again, and no file is overwritten.
+func TestExportAgain(t *testing.T) {
+	t.Parallel()
+	a := newArchive(t)
+	a.command("requeue", "249")
+	requeued := query[string](t, a.pool, "select max(id)::text from jobq.audit")
+	a.export(2)
+	before := a.read(0, ".ndjson")
+	_, jobs, _, _ := linesOf(t, before)
 	require.Len(t, jobs, 249)
+	a.command("undo", requeued)
+	out, _ := a.export(1)
+	require.Contains(t, out, a.path(0, ".2.ndjson"))
+	require.Equal(t, before, a.read(0, ".ndjson"))
+	_, jobs, _, _ = linesOf(t, a.read(0, ".2.ndjson"))
+	require.Len(t, jobs, 250)
 
-	out, _ = command("export", "--day", day(0))
-	_, jobs, runs, _ = linesOf(t, out)
-	require.Len(t, jobs, 249)
+	out, _ = a.command("export", "--day", a.day(0))
+	_, jobs, runs, _ := linesOf(t, out)
+	require.Len(t, jobs, 250)
 	require.Equal(t, 600, runs)
 }
 
