@@ -208,6 +208,24 @@ func TestExportAgain(t *testing.T) {
 	require.Equal(t, 600, runs)
 }
 
+// The role of operators can export, that of viewers can write a day to standard output, and
+// no other role records an export.
+func TestExportAsRoles(t *testing.T) {
+	t.Parallel()
+	pool, as := rolesServer(t)
+	first := exportHistory(t, pool)
+	day, dir := first.Format(time.DateOnly), t.TempDir()
+	_, stderr, code := invoke(t, "", "export", "--dir", dir, "--database-url", as("viewer"))
+	require.Equal(t, exitError, code, stderr)
+	out, stderr, code := invoke(t, "", "export", "--day", day, "--database-url", as("viewer"))
+	require.Zero(t, code, stderr)
+	_, jobs, _, _ := linesOf(t, out)
+	require.Len(t, jobs, 250)
+	out, stderr, code = invoke(t, "", "export", "--dir", dir, "--database-url", as("admin"))
+	require.Zero(t, code, stderr)
+	require.Contains(t, out, day+": 250 jobs and 600 attempts")
+}
+
 // What cannot be meant is refused.
 func TestExportRefused(t *testing.T) {
 	t.Parallel()
