@@ -2,6 +2,7 @@ package line
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -67,11 +68,15 @@ func TestAgedTurn(t *testing.T) {
 	require.False(t, other.aged)
 }
 
-// A look at the whole line that is due is made with the claim after one that begins with
-// the aged priority.
+// A look at the whole line that is due, since jobs have come back, is made with the claim
+// after one that begins with the aged priority.
 func TestAgedDoesNotLookBack(t *testing.T) {
 	t.Parallel()
-	p := agedPlanner()
+	p := newPlanner(100)
+	whole, _ := p.begin(1)
+	p.answered(whole, 100*time.Millisecond, 101)
+	p.now++
+	p.SetAged([]db.Aged{{Priority: 9, Position: 7}})
 	p.Returned()
 	first, _ := p.begin(1)
 	require.True(t, first.aged)
