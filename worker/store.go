@@ -67,6 +67,8 @@ func (q *queue) account(results []result, answer db.Exchanged) {
 		case r.retried:
 			// The try before may have been the one that stored it.
 			q.worker.log.Warn("result refused, or stored before the connection broke", r.run.logAttrs()...)
+		case r.run.endsItself: // its transaction was still open when the run's end was asked for
+			q.worker.log.Warn("result refused, ended by its own transaction or lease lost", r.run.logAttrs()...)
 		default:
 			q.worker.counts.lost.Add(1)
 			q.worker.log.Warn("result refused, lease lost", r.run.logAttrs()...)
