@@ -86,11 +86,12 @@ func (k *keeper) settle(ctx context.Context, unsure []*Run) {
 // any other.
 func (q *queue) settleTx(run *Run, err error, state leases.State) (settled bool, _ error) {
 	fate := db.RunFateRow{Completed: state.Completed}
+	known := false
 	if !state.Completed || run.endsItself { // only CompleteTx leaves no doubt how
 		asked, askErr := run.fate(context.WithoutCancel(q.worker.handlers.ctx))
 		switch {
 		case askErr == nil:
-			fate = asked
+			fate, known = asked, true
 		case state.Completed:
 			q.worker.databaseTrouble(askErr)
 		default:
@@ -111,7 +112,7 @@ func (q *queue) settleTx(run *Run, err error, state leases.State) (settled bool,
 		return true, err
 	case !state.Lost && err == nil && fate.Held:
 		return false, run.unstoredSuccess()
-	case state.Lost || err == nil: // the next owner's, after a rollback
+	case state.Lost || known && !fate.Held: // the next owner's, after a rollback
 		q.worker.keeper.reportLost(run)
 		q.discard()
 		return true, err
