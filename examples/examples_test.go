@@ -70,9 +70,9 @@ func TestCompleteInEachLanguage(t *testing.T) {
 		check    string
 		install  string
 	}{
-		"shell":  {[]string{"sh"}, "psql --version", "postgresql-client"},
-		"python": {[]string{"python3", "/usr/bin/python3"}, "import psycopg", "python3-psycopg"},
-		"node":   {[]string{"node"}, "require('pg')", "node-pg"},
+		"shell":  {[]string{"sh"}, "psql --version", "apt-get install postgresql-client"},
+		"python": {[]string{"python3", "/usr/bin/python3"}, "import psycopg", "apt-get install python3-psycopg"},
+		"node":   {[]string{"node"}, "require('pg')", "npm --prefix examples/complete ci"},
 	} {
 		t.Run(language, func(t *testing.T) {
 			t.Parallel()
@@ -82,14 +82,16 @@ func TestCompleteInEachLanguage(t *testing.T) {
 				if language == "node" {
 					option = "-e"
 				}
-				if program == "" && exec.Command(candidate, option, driver.check).Run() == nil { // #nosec G204 -- of the table above
+				look := exec.Command(candidate, option, driver.check) // #nosec G204 -- of the table above
+				look.Dir = "complete"
+				if program == "" && look.Run() == nil {
 					program = candidate
 				}
 			}
 			if program == "" && os.Getenv(withoutDriversVariable) != "" {
 				t.Skipf("NOT CHECKED: %s has no driver for PostgreSQL here", language)
 			}
-			require.NotEmpty(t, program, "apt-get install %s, or set %s=1 where there is none to be had", driver.install, withoutDriversVariable)
+			require.NotEmpty(t, program, "%s, or set %s=1 where there is none to be had", driver.install, withoutDriversVariable)
 			var environ []string
 			if language == "python" {
 				environ = []string{"PYTHON=" + program}

@@ -131,6 +131,9 @@ func ownEnds(l *lab) error {
 			err = l.staleOwn(workers, config, &stale)
 		}
 	}
+	if err == nil { // one that nobody kills before it has forgotten
+		_, err = l.enqueueVia(l.pool, order{Ms: 10, Do: "forget"}, "own", "")
+	}
 	if err != nil {
 		return err
 	}

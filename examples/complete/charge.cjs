@@ -1,6 +1,6 @@
 // Charges a customer, and completes the job in the same transaction: both or neither.
 //
-// Needs pg (apt-get install node-pg, or npm install pg). With "die" in the args, the first
+// Needs pg (npm ci). With "die" in the args, the first
 // run is killed before or after its commit.
 const fs = require("node:fs");
 const pg = require("pg");
