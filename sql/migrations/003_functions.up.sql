@@ -680,12 +680,16 @@ end $$;
 
 -- How long a job waits after its failures-th bad end: exponential with full
 -- jitter (M. Brooker, "Exponential Backoff And Jitter", AWS Architecture
--- Blog, 2015). By default from 1 second, doubled each time, capped at a day.
+-- Blog, 2015). By default from 1 second, doubled each time, capped at a day. It
+-- fails for no row, since the statement that ends many jobs would fail with it: an
+-- interval of years would overflow when doubled, and one such as 100 months less
+-- 2,999 days is a day to the CHECK, which takes a month for 30, and 43 days here.
 create function jobq.backoff_delay(failures integer, base interval, cap interval) returns interval
   language sql volatile parallel safe
-  return random() * least(
-    coalesce(cap, interval '1 day'),
-    coalesce(base, interval '1 s') * power(2, least(greatest(failures, 1) - 1, 20)));
+  return random() * greatest(least(
+    extract(epoch from coalesce(cap, interval '1 day')),
+    extract(epoch from coalesce(base, interval '1 s')) * power(2, least(greatest(failures, 1) - 1, 20)),
+    extract(epoch from interval '10 years')), 0) * interval '1 s';
 
 -- partition_yield ends the statement at once, as if a lock had not been to be had
 -- in time, when a transaction that is older than a second, such as that of

@@ -82,9 +82,9 @@ select n.name::text as name,
   order by n.name;
 
 -- KindList is the kinds that a live worker has, or of which jobs have ended within
--- the span, or that are paused or have crashed workers of late; with how many workers
--- that are, and what has ended within the span. The limits are for the planner, as in
--- QueueList. Needs stat_pkey.
+-- the span, or that are paused or have crashed workers within a day, after which
+-- kinds_crashed counts that no more; with how many workers that are, and what has
+-- ended within the span. The limits are for the planner, as in QueueList. Needs stat_pkey.
 -- name: KindList :many
 with ended as materialized (
   select s.kind as name, sum(s.completed) as completed, sum(s.failed) as failed, sum(s.retried) as retried, sum(s.lost) as lost
@@ -98,6 +98,10 @@ with ended as materialized (
         where d.minute >= date_trunc('minute', statement_timestamp() - sqlc.arg(span)::interval)
     ) s
     group by s.kind
+), kind as materialized (
+  select k.name, k.crashes, k.crashed_at, k.paused_at, k.paused_by, k.pause_reason
+    from jobq.kind k
+    where k.paused_at is not null or k.crashed_at > statement_timestamp() - interval '1 day'
 ), handled as materialized (
   select h.name, count(*) as workers
     from (
@@ -111,12 +115,12 @@ select n.name::text as name, coalesce(h.workers, 0)::bigint as workers, coalesce
     coalesce(e.failed, 0)::bigint as failed, coalesce(e.retried, 0)::bigint as retried, coalesce(e.lost, 0)::bigint as lost,
     coalesce(k.crashes, 0)::integer as crashes, k.crashed_at, k.paused_at, k.paused_by, k.pause_reason
   from (
-    select k.name from jobq.kind k
+    select k.name from kind k
     union select h.name from handled h
     union select e.name from ended e
     limit sqlc.arg(row_count)::integer
   ) n
   left join handled h on h.name = n.name
   left join ended e on e.name = n.name
-  left join jobq.kind k on k.name = n.name
+  left join kind k on k.name = n.name
   order by n.name;
