@@ -68,8 +68,8 @@ const (
 	ownEffect   = "insert into public.effect (job, token) values ($1, $2)"
 	ownComplete = "select jobq.complete($1, $2, jsonb_build_object('token', $3::bigint))"
 	// ownToken is the token of the current run of a job.
-	ownToken = `select l.id || '.' || (extract(epoch from l.claimed_at) * 1000000)::bigint
-		from jobq.lease l join jobq.job j on j.lease_token = l.id where j.id = $1 and j.state = 'running'`
+	ownToken = `select l.id || '.' || (extract(epoch from l.claimed_at) * 1000000)::bigint || '.' || r.slot
+		from jobq.lease l join jobq.run r on r.lease_id = l.id join jobq.job j on j.id = r.id and j.lease_token = l.id where j.id = $1 and j.state = 'running'`
 )
 
 // ownEnds has programs complete jobs in the transactions that have their effects, while
@@ -207,7 +207,7 @@ func (l *lab) unfenceOwn() error {
 	if err := l.pool.QueryRow(l.ctx, "select pg_get_functiondef('jobq.run_held(bigint, text)'::regprocedure)").Scan(&source); err != nil {
 		return err
 	}
-	for _, fence := range []string{"and r.lease_id = run_held.lease_id ", "and l.claimed_at = run_held.claimed_at "} {
+	for _, fence := range []string{"and r.lease_id = run_held.lease_id ", "and l.claimed_at = run_held.claimed_at ", "and r.slot = split_part(run_token, '.', 3)::integer "} {
 		if !strings.Contains(source, fence) {
 			return fmt.Errorf("mutant %s finds no %q in jobq.run_held", ownUnfenced, fence)
 		}

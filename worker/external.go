@@ -145,9 +145,10 @@ func (r ExternalRun) EndsItself() {
 }
 
 // RunToken names the run in calls of jobq.complete and its like. Besides the lease it
-// says when that was claimed: after a failover, the lease token may come again.
+// says when that was claimed, since after a failover the lease token may come again, and
+// which of the jobs claimed together it is.
 func (r ExternalRun) RunToken() string {
-	return fmt.Sprintf("%d.%d", r.row.LeaseToken, r.row.StartedAt.Time.UnixMicro())
+	return fmt.Sprintf("%d.%d.%d", r.row.LeaseToken, r.row.StartedAt.Time.UnixMicro(), r.row.Slot)
 }
 
 // NoteActivity shows that the run goes on, as far as HandleOptions.StallTimeout is

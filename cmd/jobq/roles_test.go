@@ -52,7 +52,7 @@ const runOfSomebody = `
 	insert into jobq.run (id, lease_id, slot, run_at, created_at, priority, attempts, max_attempts, crashes, args_apart, queue, kind, args)
 	  select l.job, l.id, 1, now(), now(), 0, 0, 5, 0, false, 'q', 'k', '{}' from l;
 	create temporary table run on commit drop as
-	  select l.job_ids[1] as id, l.id || '.' || (extract(epoch from l.claimed_at) * 1000000)::bigint as token from jobq.lease l where l.owner = 'w' and l.queue = 'q';
+	  select l.job_ids[1] as id, l.id || '.' || (extract(epoch from l.claimed_at) * 1000000)::bigint || '.1' as token from jobq.lease l where l.owner = 'w' and l.queue = 'q';
 	grant select on pg_temp.run to public`
 
 // Each role may do what its name says, and nothing of what others do.

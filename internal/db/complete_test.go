@@ -15,7 +15,7 @@ import (
 
 // runToken is what a program calls jobq.complete and its like with.
 func runToken(job db.JobClaimRow) string {
-	return fmt.Sprintf("%d.%d", job.LeaseToken, job.StartedAt.Time.UnixMicro())
+	return fmt.Sprintf("%d.%d.%d", job.LeaseToken, job.StartedAt.Time.UnixMicro(), job.Slot)
 }
 
 // ownCalls are what a program may say of its run.
@@ -65,7 +65,11 @@ func TestOwnCallsAreFenced(t *testing.T) {
 			other.LeaseToken++
 			refused("another lease", second.ID, runToken(other), "JQ005")
 			refused("another job", second.ID+7, runToken(second), "JQ005")
-			for _, bad := range []string{"", "7", fmt.Sprint(second.LeaseToken), runToken(second) + "0000000000000000000", "a.b", "-1.2", runToken(second) + "\n"} {
+			refused("a job of the same claim", second.ID, runToken(together[1]), "JQ005")
+			other = second
+			other.Slot = 0
+			refused("no slot", second.ID, runToken(other), "JQ005")
+			for _, bad := range []string{"", "7", fmt.Sprint(second.LeaseToken), runToken(second) + "00000", fmt.Sprintf("%d.%d", second.LeaseToken, second.StartedAt.Time.UnixMicro()), "a.b", "-1.2", runToken(second) + "\n"} {
 				refused("token "+bad, second.ID, bad, "JQ001")
 			}
 			require.ErrorContains(t, q.refusal(call, nil, runToken(second)), "job_id must not be null")

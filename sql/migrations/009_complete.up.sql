@@ -1,10 +1,11 @@
 -- What programs say of their own runs, in transactions of their own, so that an effect
 -- and the end of its job are stored together or not at all: see docs/complete.md. Each
 -- call is fenced as the worker's own statements are (sql/queries/finish.sql). The token
--- names the lease and when it was claimed, since a lease's id may come again after a
--- failover. None of these writes the lease, which the worker goes on extending and
--- tells of the end when the program has ended; a row of run is locked until the
--- transaction ends.
+-- names the lease, when it was claimed, since a lease's id may come again after a
+-- failover, and the job's slot in it: a token mixed up with that of a job of the same
+-- claim must not end that one, whose worker would store its plain end all the same.
+-- None of these writes the lease, which the worker goes on extending and tells of the
+-- end when the program has ended; a row of run is locked until the transaction ends.
 set local lock_timeout = '5s';
 
 -- run_held locks the row of the run with the token, and returns its lease. It waits for
@@ -20,8 +21,8 @@ begin
   if of_job is null then
     raise sqlstate 'JQ001' using message = 'job_id must not be null';
   end if;
-  if run_token is null or run_token !~ '^[0-9]{1,18}[.][0-9]{1,18}$' then
-    raise sqlstate 'JQ001' using message = format('token must be a run token such as 362838488514562.1795737600000000, not %L', left(run_token, 40)),
+  if run_token is null or run_token !~ '^[0-9]{1,18}[.][0-9]{1,18}[.][0-9]{1,5}$' then
+    raise sqlstate 'JQ001' using message = format('token must be a run token such as 362838488514562.1795737600000000.1, not %L', left(run_token, 40)),
       hint = 'A program has it in JOBQ_RUN_TOKEN, or as run_token of its job, if its kind has ends_itself.';
   end if;
   lease_id := split_part(run_token, '.', 1)::bigint;
@@ -30,7 +31,7 @@ begin
     from jobq.run r
     join jobq.lease l on l.id = r.lease_id
     where r.id = of_job and r.lease_id = run_held.lease_id and r.state is null
-      and l.claimed_at = run_held.claimed_at and l.lost_at is null and r.slot <> all(l.ended_slots)
+      and r.slot = split_part(run_token, '.', 3)::integer and l.claimed_at = run_held.claimed_at and l.lost_at is null and r.slot <> all(l.ended_slots)
     for update of r;
   if not found then
     raise sqlstate 'JQ005' using message = format('job %s: this run has ended, or its lease is lost', of_job),

@@ -90,7 +90,7 @@ func TestEndsItself(t *testing.T) {
 		"rolls back":                {`echo "` + completes + ` rollback" | sql; echo then`, jobq.StateFailed, jobq.OutcomeFailed, 0, "no transaction of its own has ended the job"},
 		"rolls back and fails":      {`echo "` + completes + ` rollback" | sql; echo then; exit 3`, jobq.StateFailed, jobq.OutcomeFailed, 0, "exit code 3"},
 		"is killed before a commit": {`echo then; { echo "` + completes + `"; echo "\\! kill -9 $$"; echo "\\! sleep 1000"; echo "commit;"; } | sql`, jobq.StateFailed, jobq.OutcomeFailed, 0, "SIGKILL"},
-		"has a wrong token":         {`JOBQ_RUN_TOKEN=1.1; echo "` + completes + ` commit" | sql || { echo then; exit 1; }`, jobq.StateFailed, jobq.OutcomeFailed, 0, "this run has ended, or its lease is lost"},
+		"has a wrong token":         {`JOBQ_RUN_TOKEN=1.1.1; echo "` + completes + ` commit" | sql || { echo then; exit 1; }`, jobq.StateFailed, jobq.OutcomeFailed, 0, "this run has ended, or its lease is lost"},
 		"snoozes by a message":      {`echo then; echo '{"snooze": "1h"}' >&3`, jobq.StateScheduled, jobq.OutcomeSnoozed, 0, ""},
 		"snoozes by its exit code":  {`echo then; exit 75`, jobq.StateScheduled, jobq.OutcomeSnoozed, 0, ""},
 	}
