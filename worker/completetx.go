@@ -64,7 +64,7 @@ func (r *Run) CompleteTx(ctx context.Context, tx pgx.Tx) error {
 func (r *Run) fate(ctx context.Context) (db.RunFateRow, error) {
 	ctx, cancel := context.WithTimeout(ctx, fateTimeout)
 	defer cancel()
-	return r.worker.queries.RunFate(ctx, db.RunFateParams{ID: r.row.ID, Token: r.row.LeaseToken, Owner: r.worker.id, ClaimedAt: r.row.StartedAt})
+	return r.worker.queries.RunFate(ctx, db.RunFateParams{ID: r.row.ID, Token: r.row.LeaseToken, Owner: r.worker.id, ClaimedAt: r.row.StartedAt, EndsItself: r.endsItself})
 }
 
 // settle finds out about runs whose lease the database has called lost, and whose
@@ -103,8 +103,8 @@ func (q *queue) settleTx(run *Run, err error, state leases.State) (settled bool,
 	}
 	switch {
 	case isEnded(fate):
+		q.worker.observe(fate.Outcome == string(jobq.OutcomeFailed), hasCompleted(fate))
 		q.accountTx(run, fate)
-		q.keepAttempt(run)
 		q.endByTx(run)
 		if err != nil { // last: it calls a method of the error, which may end the goroutine
 			q.worker.log.Warn("handler returned an error after its transaction had ended the job", append(run.logAttrs(), "error", textOf(err))...)
@@ -123,6 +123,12 @@ func (q *queue) settleTx(run *Run, err error, state leases.State) (settled bool,
 // isEnded says whether a transaction of the handler's own has ended the run.
 func isEnded(fate db.RunFateRow) bool { return fate.Completed || fate.Outcome != "" }
 
+// hasCompleted says whether it has done so by completing the job, which somebody may have
+// requeued since.
+func hasCompleted(fate db.RunFateRow) bool {
+	return fate.Completed || fate.Outcome == string(jobq.OutcomeCompleted)
+}
+
 // unstoredSuccess is the failure of a run that reports success without having
 // stored it.
 func (r *Run) unstoredSuccess() error {
@@ -132,18 +138,32 @@ func (r *Run) unstoredSuccess() error {
 	return errNotCommitted
 }
 
-// accountTx counts a run that a transaction of its handler's own has ended.
+// accountTx counts a run that a transaction of its handler's own has ended, and keeps
+// what its program has written.
 func (q *queue) accountTx(run *Run, fate db.RunFateRow) {
-	if fate.Completed {
-		q.worker.observe(false, true)
+	if hasCompleted(fate) {
 		q.worker.counts.completed.Add(1)
 		q.worker.digests.Ended(&run.row, string(jobq.StateCompleted), false, run.ran)
-		return
+	} else {
+		q.worker.counts.ended(fate.Outcome)
+		q.worker.digests.Ended(&run.row, fate.State, fate.Outcome == string(jobq.OutcomeFailed), run.ran)
 	}
-	failed := fate.Outcome == string(jobq.OutcomeFailed)
-	q.worker.observe(failed, false)
-	q.worker.counts.ended(fate.Outcome)
-	q.worker.digests.Ended(&run.row, fate.State, failed, run.ran)
+	q.keepAttempt(run)
+}
+
+// accountRefused is for a run that was to end itself, and whose end by the worker was
+// refused: its transaction, which was open then, has ended it, or its lease was lost.
+func (q *queue) accountRefused(run *Run) {
+	fate, err := run.fate(context.WithoutCancel(q.worker.handlers.ctx))
+	switch {
+	case err != nil:
+		q.worker.log.Warn("result refused, ended by its own transaction or lease lost", append(run.logAttrs(), "error", err)...)
+	case isEnded(fate):
+		q.accountTx(run, fate)
+	default:
+		q.worker.counts.lost.Add(1)
+		q.worker.log.Warn("result refused, lease lost", run.logAttrs()...)
+	}
 }
 
 // keepAttempt keeps what a program has written and used with the attempt that its own

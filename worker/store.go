@@ -57,6 +57,8 @@ func (q *queue) account(results []result, answer db.Exchanged) {
 		ok = ok && (len(later) == 0 || later[0].run.row.ID != r.run.row.ID)
 		switch {
 		case r.isUntold(): // accounted for when it was stored
+		case r.run.endsItself && (!ok || state == string(jobq.StateCompleted)): // not by what the worker has sent
+			q.accountRefused(r.run)
 		case ok && (r.completion != nil || state == string(jobq.StateCompleted)): // its own transaction may have completed it after all
 			q.worker.counts.completed.Add(1)
 			q.worker.digests.Ended(&r.run.row, state, false, r.took())
@@ -67,8 +69,6 @@ func (q *queue) account(results []result, answer db.Exchanged) {
 		case r.retried:
 			// The try before may have been the one that stored it.
 			q.worker.log.Warn("result refused, or stored before the connection broke", r.run.logAttrs()...)
-		case r.run.endsItself: // its transaction was still open when the run's end was asked for
-			q.worker.log.Warn("result refused, ended by its own transaction or lease lost", r.run.logAttrs()...)
 		default:
 			q.worker.counts.lost.Add(1)
 			q.worker.log.Warn("result refused, lease lost", r.run.logAttrs()...)

@@ -206,6 +206,11 @@ func TestOwnCallsHoldUpNobody(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, ends, fate.Outcome != "")
 				require.Equal(t, ends && name == "complete", fate.Completed)
+				plain := fateOf(job)
+				plain.EndsItself = false
+				unlooked, err := l.queries.RunFate(ctx, plain)
+				require.NoError(t, err)
+				require.Equal(t, db.RunFateRow{Held: fate.Held, Completed: fate.Completed}, unlooked, "no attempt is looked for")
 				require.False(t, fate.Held)
 				if name == "checkpoint" && commits {
 					require.Equal(t, 1, l.number("select count(*) from jobq.job where id = $1 and checkpoint = '{\"p\": 1}'", job.ID), "the next run begins with it")

@@ -480,17 +480,19 @@ select
     select a.outcome::text as outcome,
         coalesce((select r.state::text from jobq.run r where r.id = a.job_id and r.lease_id = a.lease_token limit 1), 'scheduled') as state
       from jobq.attempt a
-      where a.job_id = $1 and a.lease_token = $2 and a.worker_id = $3
+      where $5::boolean
+        and a.job_id = $1 and a.lease_token = $2 and a.worker_id = $3
         and a.finished_at >= $4 and a.outcome <> 'lost'
       limit 1
   ) e on true
 `
 
 type RunFateParams struct {
-	ID        int64
-	Token     int64
-	Owner     string
-	ClaimedAt pgtype.Timestamptz
+	ID         int64
+	Token      int64
+	Owner      string
+	ClaimedAt  pgtype.Timestamptz
+	EndsItself bool
 }
 
 type RunFateRow struct {
@@ -504,7 +506,8 @@ type RunFateRow struct {
 // whether it is still the caller's, and whether that transaction has stored a
 // completion, or another end: then outcome is not empty, and state is where the job
 // went. None of these means that the lease was lost. A row that such a transaction
-// still holds is the caller's.
+// still holds is the caller's. Only calls such as jobq.complete (ends_itself) leave an
+// attempt: it is not looked for after others.
 // Needs run_id_idx, lease_pkey, past_lease_pkey and attempt_job_id_idx only.
 func (q *Queries) RunFate(ctx context.Context, arg RunFateParams) (RunFateRow, error) {
 	row := q.db.QueryRow(ctx, RunFate,
@@ -512,6 +515,7 @@ func (q *Queries) RunFate(ctx context.Context, arg RunFateParams) (RunFateRow, e
 		arg.Token,
 		arg.Owner,
 		arg.ClaimedAt,
+		arg.EndsItself,
 	)
 	var i RunFateRow
 	err := row.Scan(

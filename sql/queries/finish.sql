@@ -290,7 +290,8 @@ select d.id from done d;
 -- whether it is still the caller's, and whether that transaction has stored a
 -- completion, or another end: then outcome is not empty, and state is where the job
 -- went. None of these means that the lease was lost. A row that such a transaction
--- still holds is the caller's.
+-- still holds is the caller's. Only calls such as jobq.complete (ends_itself) leave an
+-- attempt: it is not looked for after others.
 -- Needs run_id_idx, lease_pkey, past_lease_pkey and attempt_job_id_idx only.
 -- name: RunFate :one
 select
@@ -312,7 +313,8 @@ select
     select a.outcome::text as outcome,
         coalesce((select r.state::text from jobq.run r where r.id = a.job_id and r.lease_id = a.lease_token limit 1), 'scheduled') as state
       from jobq.attempt a
-      where a.job_id = sqlc.arg(id) and a.lease_token = sqlc.arg(token) and a.worker_id = sqlc.arg(owner)
+      where sqlc.arg(ends_itself)::boolean
+        and a.job_id = sqlc.arg(id) and a.lease_token = sqlc.arg(token) and a.worker_id = sqlc.arg(owner)
         and a.finished_at >= sqlc.arg(claimed_at) and a.outcome <> 'lost'
       limit 1
   ) e on true;

@@ -8,6 +8,8 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -143,8 +145,30 @@ func TestRunTokenIsForThoseWhoAsk(t *testing.T) {
 	awaitState(t, client, stream, jobq.StateCompleted)
 }
 
+// endsSent notes that a worker has asked for the end of a run.
+type endsSent struct{ atomic.Bool }
+
+func (*endsSent) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	return ctx
+}
+
+func (*endsSent) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+func (s *endsSent) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
+	for _, query := range data.Batch.QueuedQueries {
+		if strings.Contains(query.SQL, "-- name: RunEnd ") {
+			s.Store(true)
+		}
+	}
+	return ctx
+}
+
+func (*endsSent) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+
+func (*endsSent) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
+
 // A transaction that is still open when the program has ended decides, whenever it
-// ends: the worker's own end waits for it.
+// ends: the worker's own end waits for it. What the program has written is kept.
 func TestEndsItselfLate(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -165,10 +189,15 @@ func TestEndsItselfLate(t *testing.T) {
 			t.Parallel()
 			ctx := context.Background()
 			client, url := newOwn(t)
+			config := client.Pool().Config()
+			var sent endsSent
+			config.ConnConfig.Tracer = &sent
+			workers, err := jobq.NewClient(pgtest.ConnectConfig(t, config), nil)
+			require.NoError(t, err)
 			folder := t.TempDir()
-			w := newWorker(t, client, worker.Config{})
+			w := newWorker(t, workers, worker.Config{})
 			p := programs.New(w)
-			require.NoError(t, p.HandleCommand("k", ownCommand(url, fmt.Sprintf(`cd %s; printf %%s "$JOBQ_RUN_TOKEN" > new; mv new token; while ! test -e go; do sleep 0.05; done; exit %d`, folder, test.exit)), nil))
+			require.NoError(t, p.HandleCommand("k", ownCommand(url, fmt.Sprintf(`cd %s; printf %%s "$JOBQ_RUN_TOKEN" > new; mv new token; while ! test -e go; do sleep 0.05; done; echo then; exit %d`, folder, test.exit)), nil))
 			r := run(t, w)
 			id := enqueueRaw(t, client, "k", "{}", &jobq.EnqueueOptions{MaxAttempts: 1})
 			token := awaitFile(t, filepath.Join(folder, "token"))
@@ -180,7 +209,7 @@ func TestEndsItselfLate(t *testing.T) {
 			_, err = tx.Exec(ctx, "select "+test.call, id, token)
 			require.NoError(t, err)
 			require.NoError(t, os.WriteFile(filepath.Join(folder, "go"), nil, 0o600))
-			require.Eventually(t, func() bool { return programs.Ended(p, "k") == 1 }, patience, tick)
+			require.Eventually(t, sent.Load, patience, tick)
 			wantEffects := 0
 			if test.commits {
 				wantEffects = 1
@@ -194,7 +223,12 @@ func TestEndsItselfLate(t *testing.T) {
 			kept := attempts(t, client, id)
 			require.Len(t, kept, 1)
 			require.Equal(t, test.outcome, kept[0].Outcome)
-			require.Zero(t, r.Counts().Lost)
+			require.Contains(t, kept[0].Output, "then")
+			require.NotEmpty(t, kept[0].Usage)
+			counts := r.Counts()
+			require.Equal(t, []int64{1, 0}, []int64{counts.Completed + counts.Snoozed + counts.Failed, counts.Lost})
+			require.Equal(t, test.outcome == jobq.OutcomeCompleted, counts.Completed == 1)
+			require.Equal(t, test.outcome == jobq.OutcomeSnoozed, counts.Snoozed == 1)
 			awaitState(t, client, id, test.state)
 		})
 	}
@@ -222,6 +256,25 @@ func TestEndsItselfAndRunsAgain(t *testing.T) {
 	require.Zero(t, counts.Lost)
 	require.EqualValues(t, 1, counts.Snoozed)
 	require.EqualValues(t, 2, counts.Completed)
+}
+
+// A job that its program has completed, and that somebody has requeued before the program has
+// ended, counts as completed.
+func TestEndsItselfAndIsRequeued(t *testing.T) {
+	t.Parallel()
+	client, url := newOwn(t)
+	folder := t.TempDir()
+	w := newWorker(t, client, worker.Config{Queues: map[string]worker.QueueConfig{"default": {Slots: 1}}})
+	p := programs.New(w)
+	require.NoError(t, p.HandleCommand("k", ownCommand(url, fmt.Sprintf(`
+		echo "select jobq.complete(:id, :'token')" | sql; if mkdir %s/first; then echo "select jobq.requeue(:id)" | sql; fi`, folder)), nil))
+	id := enqueueRaw(t, client, "k", "{}", nil)
+	r := run(t, w)
+	require.Eventually(t, func() bool { return programs.Ended(p, "k") == 2 }, patience, tick)
+	awaitState(t, client, id, jobq.StateCompleted)
+	require.NoError(t, r.drain())
+	counts := r.Counts()
+	require.Equal(t, []int64{2, 0, 0}, []int64{counts.Completed, counts.Failed, counts.Lost})
 }
 
 // A lease that is lost in the middle of a program's transaction takes the effect with it.
