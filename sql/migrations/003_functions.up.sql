@@ -772,12 +772,14 @@ create function jobq.keep_from() returns timestamptz
   return statement_timestamp() - (select s.finished_retention from jobq.setting s);
 
 -- keep_from_day is the first of the days whose leases may hold a job that ended
--- after keep_from. What ends with its lease does so within 33 seconds of the
+-- after keep_from, or the first that was not exported, if days are kept until they
+-- are and that is earlier. What ends with its lease does so within 33 seconds of the
 -- claim, and so a day later at most: the minute is for that. What ends later
 -- says so on its own row: see day_needed.
 create function jobq.keep_from_day() returns date
   language sql stable
-  return ((jobq.keep_from() - interval '1 minute') at time zone 'UTC')::date;
+  return (select least(((jobq.keep_from() - interval '1 minute') at time zone 'UTC')::date,
+    case when s.keep_until_exported then s.exported_before end) from jobq.setting s);
 
 -- day_needed says whether a day before keep_from_day must stay all the same. Of
 -- run: one of its leases is held, or one of its jobs has ended since keep_from. A
@@ -924,7 +926,8 @@ create function jobq.default_prune(parent text, after bigint, after_job bigint, 
   as $$
 declare
   keep_from timestamptz := jobq.keep_from();
-  before_lease bigint := jobq.lease_day(jobq.keep_from_day());
+  before_day date := jobq.keep_from_day();
+  before_lease bigint := jobq.lease_day(before_day);
 begin
   if parent = 'attempt' then
     with gone as (
@@ -932,7 +935,7 @@ begin
         where t.ctid = any(array(
           select x.ctid from jobq.attempt_default x
             where x.finished_at >= timestamptz 'epoch' + default_prune.after * interval '1 microsecond'
-              and x.finished_at < date_trunc('day', keep_from at time zone 'UTC') at time zone 'UTC'
+              and x.finished_at < before_day::timestamp at time zone 'UTC'
             order by x.finished_at limit default_prune.row_count for update skip locked))
         returning t.finished_at
     )
