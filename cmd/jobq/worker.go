@@ -176,7 +176,7 @@ func (a *app) runWorker(cmd *cobra.Command, f workerFlags) error {
 	if err := a.declareAtStart(cmd.Context(), log, client, file); err != nil {
 		return err
 	}
-	if err := a.setLimitsAtStart(cmd.Context(), log, client, file); err != nil {
+	if err := a.setLimitsAtStart(cmd.Context(), log, client, file, queues); err != nil {
 		return err
 	}
 	if f.metricsAddr != "" {
