@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -24,17 +23,10 @@ const codeRunOver = "JQ005"
 // runOwn is what the jobs of kind own are: a program that has its effect and the end of
 // its job in one transaction. Told to forget, it ends well without a commit.
 func runOwn(folder string) error {
-	t := task{folder: folder}
-	if err := json.NewDecoder(io.LimitReader(os.Stdin, 1<<20)).Decode(&t.order); err != nil {
+	t, err := readTask(folder)
+	if err != nil {
 		return err
 	}
-	var attempt int
-	for name, value := range map[string]any{"JOBQ_JOB_ID": &t.job, "JOBQ_LEASE_TOKEN": &t.token, "JOBQ_ATTEMPT": &attempt} {
-		if _, err := fmt.Sscan(os.Getenv(name), value); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-	}
-	t.again = attempt > 1
 	background := context.Background()
 	conn, err := pgx.Connect(background, os.Getenv("DATABASE_URL"))
 	if err != nil {
