@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -79,7 +80,26 @@ type EnqueueOptions struct {
 	// Metadata is kept with the job for the caller: JSON, at most 64 KiB. Default nil:
 	// none.
 	Metadata json.RawMessage
+	// After are the ids of jobs that the job waits for, its parents: it is StateWaiting
+	// until they are over. A janitor then puts it into the line; RunAt counts as well.
+	// ErrNotFound when there is no such job. See Graph for jobs that wait for one
+	// another. Default: none.
+	After []int64
+	// OnParentFailure says what becomes of the job when a parent fails, is cancelled,
+	// or is deleted before it is over. Default CancelOnParentFailure.
+	OnParentFailure ParentFailure
 }
+
+// ParentFailure is what becomes of a job when another one that it waits for has failed or
+// was cancelled.
+type ParentFailure string
+
+// What can become of it.
+const (
+	CancelOnParentFailure ParentFailure = "cancel" // it is cancelled; the default
+	RunOnParentFailure    ParentFailure = "run"    // it runs when all parents are over, however they have ended
+	WaitOnParentFailure   ParentFailure = "wait"   // it waits until the parent has been requeued and completes
+)
 
 // EnqueueDefaults are args whose kind has defaults of its own. What the caller of an
 // enqueue leaves zero is taken from EnqueueDefaults; where the caller gives RunAt or
@@ -147,7 +167,7 @@ func (c *Client) enqueueOne(ctx context.Context, queries *db.Queries, args Args,
 	if err != nil {
 		return Enqueued{}, fmt.Errorf("enqueue: %w: %w", ErrInvalid, err)
 	}
-	if job.UniqueKey != "" { // whose holder may be another job
+	if job.UniqueKey != "" || len(job.After) > 0 { // whose holder may be another job, or which waits for some
 		columns, err := enqueueColumns([]EnqueueParams{job})
 		if err != nil {
 			return Enqueued{}, fmt.Errorf("enqueue: %w: %w", ErrInvalid, err)
@@ -207,6 +227,9 @@ func enqueueColumns(jobs []EnqueueParams) (db.JobEnqueueManyParams, error) {
 		BackoffBases: make([]pgtype.Interval, count), BackoffMaxes: make([]pgtype.Interval, count),
 		Tags: make([]json.RawMessage, count), Metadata: make([]json.RawMessage, count),
 	}
+	if slices.ContainsFunc(jobs, func(job EnqueueParams) bool { return job.OnParentFailure != "" }) {
+		columns.AfterFailures = make([]string, count)
+	}
 	for i := range jobs {
 		wanted := withDefaults(jobs[i])
 		job, err := enqueueParams(&wanted)
@@ -220,6 +243,13 @@ func enqueueColumns(jobs []EnqueueParams) (db.JobEnqueueManyParams, error) {
 		columns.UniqueKeys[i], columns.Metadata[i] = wanted.UniqueKey, job.Metadata
 		if job.RunAt != nil {
 			columns.RunAts[i] = db.Timestamp(*job.RunAt)
+		}
+		for _, parent := range wanted.After {
+			columns.AfterJobs = append(columns.AfterJobs, int32(i+1)) // #nosec G115 -- at most EnqueueManyMax
+			columns.AfterParents = append(columns.AfterParents, parent)
+		}
+		if wanted.OnParentFailure != "" {
+			columns.AfterFailures[i] = string(wanted.OnParentFailure)
 		}
 		if job.Tags != nil {
 			if columns.Tags[i], err = json.Marshal(job.Tags); err != nil {
@@ -253,6 +283,10 @@ func withDefaults(job EnqueueParams) EnqueueParams {
 	if job.Metadata == nil {
 		job.Metadata = defaults.Metadata
 	}
+	if job.After == nil {
+		job.After = defaults.After
+	}
+	job.OnParentFailure = cmp.Or(job.OnParentFailure, defaults.OnParentFailure)
 	return job
 }
 
@@ -294,8 +328,11 @@ func enqueueParams(job *EnqueueParams) (db.JobEnqueueParams, error) {
 
 // checkOptions refuses values that the database cannot check.
 func checkOptions(options *EnqueueOptions) error {
+	if slices.ContainsFunc(options.After, func(id int64) bool { return id < 1 }) {
+		return errors.New("after must be ids of jobs, above 0")
+	}
 	return cmp.Or(
-		storable.MaxAttempts(options.MaxAttempts), storable.RunAt(options.RunAt),
+		storable.Text("on_parent_failure", string(options.OnParentFailure)), storable.MaxAttempts(options.MaxAttempts), storable.RunAt(options.RunAt),
 		storable.Tags(options.Tags), storable.JSON("metadata", options.Metadata),
 	)
 }

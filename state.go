@@ -5,6 +5,7 @@ type State string
 
 // The states of a job.
 const (
+	StateWaiting   State = "waiting" // for other jobs: see EnqueueOptions.After
 	StateScheduled State = "scheduled"
 	StateAvailable State = "available"
 	StateRunning   State = "running"
@@ -19,5 +20,5 @@ const StateDeleted = "deleted"
 
 // States are all states of jobs, in the order of a job's life.
 func States() []State {
-	return []State{StateScheduled, StateAvailable, StateRunning, StateCompleted, StateFailed, StateCancelled}
+	return []State{StateWaiting, StateScheduled, StateAvailable, StateRunning, StateCompleted, StateFailed, StateCancelled}
 }

@@ -36,6 +36,7 @@ type passes struct {
 	step   stepFunc
 	leases leases
 	due    dueJobs
+	looks  looks
 	hears  bool      // whether its sleep ends when a job is committed that is due soon
 	woke   time.Time // when this pass began
 	reaped int       // since the last look that found no more
@@ -85,9 +86,10 @@ func (p *passes) run(ctx context.Context, sleep sleepFunc) error {
 	}
 }
 
-// recover reaps expired leases and promotes due jobs until there are none. It
+// recover reaps expired leases, promotes due jobs, and settles what waits for jobs that
+// are over, until there are none. It
 // does a step of each in turn, so that millions of the one do not hold up the
-// other.
+// others.
 func (p *passes) recover(ctx context.Context) error {
 	for {
 		reaping, err := p.reap(ctx)
@@ -98,7 +100,11 @@ func (p *passes) recover(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if !reaping && !promoting {
+		settling, err := p.settle(ctx)
+		if err != nil {
+			return err
+		}
+		if !reaping && !promoting && !settling {
 			p.janitor.tally.passes.Add(1)
 			return nil
 		}
@@ -168,7 +174,7 @@ func (p *passes) next(ctx context.Context) (next db.NextDueRow, err error) {
 	ctx, cancel := context.WithTimeout(ctx, taskTimeout)
 	defer cancel()
 	interval := p.janitor.config.ScanInterval
-	ask := db.NextDueParams{JobsMaxMs: interval.Milliseconds(), LeasesMaxMs: interval.Milliseconds(), JobsFrom: db.DueFrom(p.due.lookFrom())}
+	ask := db.NextDueParams{JobsMaxMs: interval.Milliseconds(), LeasesMaxMs: interval.Milliseconds(), JobsFrom: db.DueFrom(p.due.lookFrom()), LooksFrom: db.DueFrom(p.looks.begin())}
 	sent := time.Now()
 	if !p.janitor.config.NoReap {
 		ask.Scan = p.leases.due()
@@ -187,6 +193,7 @@ func (p *passes) next(ctx context.Context) (next db.NextDueRow, err error) {
 	}
 	p.janitor.tally.looked(sent)
 	p.due.looked(next.JobAt, next.LookedAt)
+	p.looks.due = next.LookDue
 	return next, nil
 }
 

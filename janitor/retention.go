@@ -42,14 +42,20 @@ type retention struct {
 	log *slog.Logger
 	// Where the last step has ended. A run of steps that comes to its end begins
 	// anew with the next one.
-	payload db.PayloadPruneRow
-	audit   db.AuditPruneRow
+	payload      db.PayloadPruneRow
+	audit        db.AuditPruneRow
+	dependencies db.DependencyPruneRow
 }
 
 // retentionChores are the chores that forget what is old.
 func (j *Janitor) retentionChores() []*chore {
 	r := &retention{log: j.log}
 	chores := []*chore{
+		// Before the days that they keep.
+		{
+			name: "prune dependencies", every: retentionEvery, work: r.pruneDependencies,
+			reset: func() { r.dependencies = db.DependencyPruneRow{} },
+		},
 		{name: "drop old days", every: retentionEvery, work: r.dropOldDays},
 		{name: "prune payloads", every: retentionEvery, work: r.prunePayloads, reset: func() { r.payload = db.PayloadPruneRow{} }},
 		{name: "prune actions", every: retentionEvery, work: r.pruneActions, reset: func() { r.audit = db.AuditPruneRow{} }},
@@ -164,6 +170,21 @@ func (r *retention) prunePayloads(ctx context.Context, queries *db.Queries) (mor
 	}
 	r.payload = row
 	return true, nil
+}
+
+// pruneDependencies forgets dependencies that nobody needs and that would keep a day.
+func (r *retention) pruneDependencies(ctx context.Context, queries *db.Queries) (more bool, err error) {
+	place := r.dependencies
+	row, err := queries.DependencyPrune(ctx, db.DependencyPruneParams{
+		AfterLease: place.LastLease, AfterChild: place.LastChild, AfterParent: place.LastParent, RowCount: defaultBatch,
+	})
+	if err != nil {
+		return false, err
+	}
+	if r.dependencies = row; row.Looked < defaultBatch {
+		r.dependencies = db.DependencyPruneRow{}
+	}
+	return row.Looked == defaultBatch, nil
 }
 
 func (r *retention) pruneActions(ctx context.Context, queries *db.Queries) (more bool, err error) {

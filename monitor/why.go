@@ -16,6 +16,7 @@ type ReasonCode string
 // The reasons. Those of a job that waits are about the moment: several may hold at once.
 const (
 	ReasonScheduled       ReasonCode = "scheduled"         // its time has not come
+	ReasonWaitsForJobs    ReasonCode = "waits_for_jobs"    // jobs that it waits for are not over
 	ReasonRetry           ReasonCode = "retry"             // it has failed, and waits for its next attempt
 	ReasonDue             ReasonCode = "due"               // its time has come, and no janitor has put it in the line yet
 	ReasonQueuePaused     ReasonCode = "queue_paused"      // somebody has paused its queue
@@ -62,6 +63,11 @@ type ReasonFacts struct {
 	By    string     `json:"by,omitempty"`    // who did it, where the audit knows
 	Note  string     `json:"note,omitempty"`  // and why
 	Audit int64      `json:"audit,omitempty"` // the id of the action
+
+	// Parents are the first 10 jobs that it waits for, and ParentsOpen how many there are:
+	// 10,001 stands for more.
+	Parents     []ReasonParent `json:"parents,omitempty"`
+	ParentsOpen int64          `json:"parents_open,omitempty"`
 
 	Attempts    int          `json:"attempts,omitempty"` // that have failed
 	MaxAttempts int          `json:"max_attempts,omitempty"`
@@ -115,6 +121,13 @@ type ReasonFacts struct {
 
 	LastID           int64 `json:"last_id,omitempty"`           // the last id that was given
 	RetentionSeconds int64 `json:"retention_seconds,omitempty"` // for how long jobs are kept that have ended
+}
+
+// ReasonParent is a job that another one waits for.
+type ReasonParent struct {
+	ID        int64              `json:"id"`
+	State     jobq.State         `json:"state,omitempty"` // empty when it is gone
+	OnFailure jobq.ParentFailure `json:"on_failure"`      // what is to become of the job that waits
 }
 
 // ReasonLock is who holds a lock.

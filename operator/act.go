@@ -14,13 +14,13 @@ import (
 func statesOf(action jobq.Action) []jobq.State {
 	switch action {
 	case jobq.ActionCancel:
-		return []jobq.State{jobq.StateScheduled, jobq.StateAvailable, jobq.StateRunning}
+		return []jobq.State{jobq.StateWaiting, jobq.StateScheduled, jobq.StateAvailable, jobq.StateRunning}
 	case jobq.ActionRequeue:
-		return []jobq.State{jobq.StateScheduled, jobq.StateCompleted, jobq.StateFailed, jobq.StateCancelled}
+		return []jobq.State{jobq.StateWaiting, jobq.StateScheduled, jobq.StateCompleted, jobq.StateFailed, jobq.StateCancelled}
 	case jobq.ActionDelete:
-		return []jobq.State{jobq.StateScheduled, jobq.StateAvailable, jobq.StateCompleted, jobq.StateFailed, jobq.StateCancelled}
+		return []jobq.State{jobq.StateWaiting, jobq.StateScheduled, jobq.StateAvailable, jobq.StateCompleted, jobq.StateFailed, jobq.StateCancelled}
 	case jobq.ActionEdit:
-		return []jobq.State{jobq.StateScheduled, jobq.StateAvailable}
+		return []jobq.State{jobq.StateWaiting, jobq.StateScheduled, jobq.StateAvailable}
 	default:
 		return jobq.States()
 	}

@@ -32,9 +32,9 @@ grant insert (kind, args, queue, priority, run_at, max_attempts, unique_key, tim
 grant usage on sequence jobq.job_id_seq, jobq.position_seq to jobq_producer, jobq_worker, jobq_admin;
 grant select on sequence jobq.waiting_seq to jobq_producer; -- is somebody to be woken?
 grant execute on function
-  jobq.enqueue(text, jsonb, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], jsonb),
-  jobq.enqueue(text, json, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], json),
-  jobq.enqueue(text, text, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], text),
+  jobq.enqueue(text, jsonb, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], jsonb, bigint[], text),
+  jobq.enqueue(text, json, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], json, bigint[], text),
+  jobq.enqueue(text, text, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], text, bigint[], text),
   jobq.enqueue_arrays, jobq.enqueue_many(jsonb), jobq.enqueue_many(json), jobq.enqueue_many(text)
   to jobq_producer, jobq_worker, jobq_admin;
 
@@ -47,7 +47,7 @@ grant execute on function jobq.complete, jobq.fail, jobq.snooze, jobq.progress, 
 grant select on
   jobq.pending, jobq.run, jobq.lease, jobq.past_lease, jobq.progress, jobq.attempt, jobq.payload, jobq.unique_key, jobq.output, jobq.queue,
   jobq.throttle, jobq.kind, jobq.worker, jobq.event, jobq.setting, jobq.stat, jobq.stat_delta, jobq.audit, jobq.audit_job, jobq.watcher, jobq.digest,
-  jobq.schedule, jobq.schedule_tick, jobq.job, jobq.stats, jobq.job_id_seq, jobq.position_seq, jobq.lease_number_seq, jobq.waiting_seq
+  jobq.schedule, jobq.schedule_tick, jobq.dependency, jobq.dependency_look, jobq.job, jobq.stats, jobq.job_id_seq, jobq.position_seq, jobq.lease_number_seq, jobq.waiting_seq
   to jobq_viewer, jobq_admin;
 grant select on jobq.run_default, jobq.past_lease_default, jobq.attempt_default to jobq_viewer, jobq_admin; -- jobq doctor looks whether they have rows
 grant insert, update, delete on jobq.watcher to jobq_viewer, jobq_admin;
@@ -65,7 +65,7 @@ grant execute on function jobq.wake to jobq_worker, jobq_admin;
 -- changes no settings and leaves no trace of people: neither audit nor pause.
 grant select, insert, update, delete on
   jobq.pending, jobq.run, jobq.lease, jobq.past_lease, jobq.progress, jobq.attempt, jobq.payload, jobq.unique_key, jobq.output,
-  jobq.worker, jobq.event, jobq.stat, jobq.stat_delta, jobq.watcher, jobq.digest
+  jobq.worker, jobq.event, jobq.stat, jobq.stat_delta, jobq.watcher, jobq.digest, jobq.dependency, jobq.dependency_look
   to jobq_worker;
 grant select on jobq.queue, jobq.kind, jobq.setting, jobq.job, jobq.stats to jobq_worker;
 grant select, insert, delete on jobq.throttle to jobq_worker;
@@ -77,11 +77,15 @@ grant select, insert, update, delete on jobq.schedule_tick to jobq_worker;
 grant execute on function jobq.schedule_fire to jobq_worker;
 grant execute on function jobq.schedule_job to jobq_worker, jobq_admin;
 grant select, usage, update on sequence jobq.job_id_seq, jobq.position_seq, jobq.waiting_seq to jobq_worker;
+grant select on sequence jobq.dependency_seq to jobq_worker, jobq_admin; -- does anybody wait for what ends?
+grant execute on function jobq.parents_ended, jobq.look_soon, jobq.job_exists to jobq_worker, jobq_admin;
+grant execute on function jobq.parents to jobq_worker, jobq_viewer, jobq_admin;
 grant usage on sequence jobq.lease_number_seq to jobq_worker, jobq_admin; -- what never ran has an id of its own, too
 grant execute on function jobq.lease_id_next, jobq.run_end to jobq_worker, jobq_admin;
 grant execute on function jobq.lease_day to jobq_worker, jobq_viewer, jobq_admin; -- lists of what ended lately
 grant execute on function
-  jobq.backoff_delay, jobq.runs_over, jobq.partition_add, jobq.partition_prune, jobq.payload_prune, jobq.default_prune, jobq.history_analyze, jobq.audit_prune, jobq.kinds_crashed, jobq.tell
+  jobq.backoff_delay, jobq.runs_over, jobq.partition_add, jobq.partition_prune, jobq.payload_prune, jobq.default_prune, jobq.history_analyze, jobq.audit_prune, jobq.kinds_crashed, jobq.tell,
+  jobq.job_over, jobq.waiting_free, jobq.waiting_cancel, jobq.dependents_settle, jobq.dependency_step, jobq.dependency_prune
   to jobq_worker;
 
 -- An admin does what operators do: acts on jobs and queues, and has it

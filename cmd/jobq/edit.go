@@ -132,7 +132,7 @@ func (a *app) editByHand(cmd *cobra.Command, client *jobq.Client, id int64) erro
 	if err != nil {
 		return err
 	}
-	if job.State != jobq.StateAvailable && job.State != jobq.StateScheduled {
+	if job.State != jobq.StateAvailable && job.State != jobq.StateScheduled && job.State != jobq.StateWaiting {
 		return fmt.Errorf("edit job %d: %w: job %d is %s", id, jobq.ErrConflict, id, job.State)
 	}
 	isChosen := os.Getenv("VISUAL") != "" || os.Getenv("EDITOR") != "" // which may need no terminal; vi would wait for ever

@@ -16,7 +16,8 @@ import (
 func newEnqueueCommand(a *app) *cobra.Command {
 	var options jobq.EnqueueOptions
 	var runAt momentFlag
-	var ndjson, exec bool
+	var ndjson, exec, graph bool
+	var failure string
 	command := &cobra.Command{
 		Use:   "enqueue KIND [ARGS | @FILE | -]",
 		Short: "Add jobs",
@@ -26,15 +27,20 @@ input is a whole job: {"kind": "resize", "args": {"id": 1}, "queue": "images"}.
 With --exec, the job is a program and its arguments, for workers with --allow-exec: on
 the command line, or many on standard input, one command a line (cut as a shell cuts
 it, nothing is expanded), or with --ndjson {"cmd": ["ls", "-l"], "env": {}, "cwd": "/"}.
+With --after, the job waits for other jobs. With --graph, the lines are whole jobs that may
+wait for one another: they have names, and in "after" the names, or ids, of the jobs that
+they wait for. All of them are added at once, or none.
 The id of each job is printed; with a unique key that is taken, the id of its holder.`,
 		Example: `  jobq enqueue resize '{"id": 1}' --queue images --max-attempts 5
   jobq enqueue report @args.json --delay 10m --unique-key monthly
   jobq enqueue report --run-at 'tomorrow 09:00'       # in your time zone, which the answer names
   jq -c '.[]' images.json | jobq enqueue resize -
   jobq enqueue --ndjson < jobs.ndjson
+  jobq enqueue report --after 12,13                   # when both have completed
+  jobq enqueue --graph < import.ndjson                # {"name": "load", "kind": "load", "after": ["fetch"]}
   jobq enqueue --exec -- convert big.png small.jpg    # for workers with --allow-exec
   ls *.png | sed 's/.*/pngquant -- &/' | jobq enqueue --exec -`,
-		Args: func(_ *cobra.Command, args []string) error { return checkEnqueueArgs(args, exec, ndjson) },
+		Args: func(_ *cobra.Command, args []string) error { return checkEnqueueArgs(args, exec, ndjson, graph) },
 		PreRunE: func(cmd *cobra.Command, _ []string) error {
 			if cmd.Flags().Changed("run-at") && cmd.Flags().Changed("delay") {
 				return usagef("give --run-at or --delay, and not both")
@@ -43,7 +49,10 @@ The id of each job is printed; with a unique key that is taken, the id of its ho
 		},
 		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
 			runAt.say(cmd)
-			options.RunAt = runAt.at
+			options.RunAt, options.OnParentFailure = runAt.at, jobq.ParentFailure(failure)
+			if graph {
+				return a.enqueueGraph(cmd, client, options)
+			}
 			if exec {
 				return a.enqueueExec(cmd, client, args, ndjson, options)
 			}
@@ -63,14 +72,23 @@ The id of each job is printed; with a unique key that is taken, the id of its ho
 	flags.StringVar(&options.UniqueKey, "unique-key", "", "at most one unfinished job of the kind with this key")
 	flags.StringSliceVar(&options.Tags, "tag", nil, "tag, may be repeated")
 	flags.BoolVar(&exec, "exec", false, "the job is a program to run: its words, or many on standard input")
+	flags.Int64SliceVar(&options.After, "after", nil, "id of a job to wait for, may be repeated")
+	flags.StringVar(&failure, "after-failure", "", "when a job of --after fails: cancel, run or wait (default cancel)")
+	flags.BoolVar(&graph, "graph", false, "read whole jobs that wait for one another from standard input, one a line")
 	flags.BoolVar(&ndjson, "ndjson", false, "read whole jobs from standard input, one a line")
 	a.addJSONFlag(command)
 	return command
 }
 
 // checkEnqueueArgs says what is missing, and what is too much.
-func checkEnqueueArgs(args []string, exec, ndjson bool) error {
+func checkEnqueueArgs(args []string, exec, ndjson, graph bool) error {
 	switch {
+	case graph && (exec || ndjson):
+		return usagef("give one of --graph, --ndjson and --exec")
+	case graph && len(args) > 0:
+		return usagef("--graph takes whole jobs from standard input, and no KIND")
+	case graph:
+		return nil
 	case ndjson && len(args) > 0:
 		return usagef("--ndjson takes whole jobs from standard input, and no KIND")
 	case ndjson:

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"io"
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -149,6 +151,28 @@ type jobLine struct {
 	BackoffMax  *lineDuration   `json:"backoff_max"`
 	Tags        []string        `json:"tags"`
 	Metadata    json.RawMessage `json:"metadata"`
+
+	// For whom the job waits. Names are for --graph.
+	Name         string            `json:"name"`
+	After        []lineParent      `json:"after"`
+	AfterFailure jobq.ParentFailure `json:"after_failure"`
+}
+
+// lineParent is a job that another one waits for: an id, or a name.
+type lineParent struct {
+	id   int64
+	name string
+}
+
+// UnmarshalJSON reads it.
+func (p *lineParent) UnmarshalJSON(text []byte) error {
+	if json.Unmarshal(text, &p.name) == nil && string(text) != "null" {
+		return nil
+	}
+	if json.Unmarshal(text, &p.id) != nil || p.id < 1 {
+		return fmt.Errorf("after must be ids and names of jobs, not %s", cut(string(text)))
+	}
+	return nil
 }
 
 // lineDuration is a time as the flags have it, such as "10m".
@@ -193,14 +217,23 @@ func parseLine(line []byte, args []string, options jobq.EnqueueOptions) (jobq.En
 	if err := decodeLine(line, &job); err != nil {
 		return jobq.EnqueueParams{}, usagef("not a job: %w", err)
 	}
+	params, names, err := job.params(options)
+	if err == nil && (job.Name != "" || len(names) > 0) {
+		return jobq.EnqueueParams{}, usagef("only the jobs of --graph have names, and wait for such")
+	}
+	return params, err
+}
+
+// params is the job, and the names of those that it waits for.
+func (job *jobLine) params(options jobq.EnqueueOptions) (params jobq.EnqueueParams, after []string, err error) {
 	// To the client, zero means the default; to those who write it, it does not.
 	switch {
 	case job.Queue != nil && *job.Queue == "":
-		return jobq.EnqueueParams{}, usagef("queue must be 1 to 128 characters")
+		return params, nil, usagef("queue must be 1 to 128 characters")
 	case job.UniqueKey != nil && *job.UniqueKey == "":
-		return jobq.EnqueueParams{}, usagef("unique_key must be 1 to 255 characters")
+		return params, nil, usagef("unique_key must be 1 to 255 characters")
 	case job.MaxAttempts != nil && *job.MaxAttempts == 0:
-		return jobq.EnqueueParams{}, usagef("max_attempts must be 1 to 32767, not 0")
+		return params, nil, usagef("max_attempts must be 1 to 32767, not 0")
 	}
 	replace(&options.Queue, job.Queue)
 	replace(&options.Priority, job.Priority)
@@ -214,7 +247,16 @@ func parseLine(line []byte, args []string, options jobq.EnqueueOptions) (jobq.En
 		options.Tags = job.Tags
 	}
 	options.Metadata = job.Metadata
-	return jobq.EnqueueParams{Args: jobq.RawArgs{Name: job.Kind, JSON: job.Args}, EnqueueOptions: options}, nil
+	options.After = slices.Clone(options.After) // of the flags, to which others are added
+	for _, parent := range job.After {
+		if parent.id > 0 {
+			options.After = append(options.After, parent.id)
+		} else {
+			after = append(after, parent.name)
+		}
+	}
+	options.OnParentFailure = cmp.Or(job.AfterFailure, options.OnParentFailure)
+	return jobq.EnqueueParams{Args: jobq.RawArgs{Name: job.Kind, JSON: job.Args}, EnqueueOptions: options}, after, nil
 }
 
 // replace changes the option that a line gives.

@@ -76,7 +76,7 @@ select coalesce((
         left join jobq.queue q on q.name = l.queue
         where l.lost_at is null), 0)::float8 as lease_seconds,
     coalesce((select extract(epoch from clock_timestamp() - p.run_at) from jobq.pending p
-      where p.position is null order by p.run_at, p.id limit 1), 0)::float8 as due_seconds,
+      where p.position is null and p.waits is null order by p.run_at, p.id limit 1), 0)::float8 as due_seconds,
     coalesce((select extract(epoch from clock_timestamp() - min(d.minute))
       from (select x.minute from jobq.stat_delta x limit $1::integer) d), 0)::float8 as stat_seconds
 `

@@ -66,23 +66,27 @@ select e.id::bigint as id, e.duplicate::boolean as duplicate
     $4::integer[], $5::timestamptz[], $6::interval[],
     array_replace($7::integer[], 0, null), array_replace($8::text[], '', null),
     $9::interval[], $10::interval[],
-    $11::interval[], $12::jsonb[], $13::jsonb[]) e
+    $11::interval[], $12::jsonb[], $13::jsonb[],
+    $14::integer[], $15::bigint[], array_replace($16::text[], '', null)) e
 `
 
 type JobEnqueueManyParams struct {
-	Kinds        []string
-	Args         []json.RawMessage
-	Queues       []string
-	Priorities   []int32
-	RunAts       []pgtype.Timestamptz
-	Delays       []pgtype.Interval
-	MaxAttempts  []int32
-	UniqueKeys   []string
-	Timeouts     []pgtype.Interval
-	BackoffBases []pgtype.Interval
-	BackoffMaxes []pgtype.Interval
-	Tags         []json.RawMessage
-	Metadata     []json.RawMessage
+	Kinds         []string
+	Args          []json.RawMessage
+	Queues        []string
+	Priorities    []int32
+	RunAts        []pgtype.Timestamptz
+	Delays        []pgtype.Interval
+	MaxAttempts   []int32
+	UniqueKeys    []string
+	Timeouts      []pgtype.Interval
+	BackoffBases  []pgtype.Interval
+	BackoffMaxes  []pgtype.Interval
+	Tags          []json.RawMessage
+	Metadata      []json.RawMessage
+	AfterJobs     []int32
+	AfterParents  []int64
+	AfterFailures []string
 }
 
 type JobEnqueueManyRow struct {
@@ -92,7 +96,8 @@ type JobEnqueueManyRow struct {
 
 // JobEnqueueMany adds jobs given as columns, in one statement and one round
 // trip, and answers in their order. Null elements mean the column's default, and
-// so do an empty queue, an empty unique key and 0 attempts.
+// so do an empty queue, an empty unique key and 0 attempts. Of the jobs that wait for others,
+// after_jobs has the places, and after_parents for whom: see enqueue_arrays.
 // Locks unique keys, where there are any, in (kind, key) order.
 func (q *Queries) JobEnqueueMany(ctx context.Context, arg JobEnqueueManyParams) ([]JobEnqueueManyRow, error) {
 	rows, err := q.db.Query(ctx, JobEnqueueMany,
@@ -109,6 +114,9 @@ func (q *Queries) JobEnqueueMany(ctx context.Context, arg JobEnqueueManyParams) 
 		arg.BackoffMaxes,
 		arg.Tags,
 		arg.Metadata,
+		arg.AfterJobs,
+		arg.AfterParents,
+		arg.AfterFailures,
 	)
 	if err != nil {
 		return nil, err

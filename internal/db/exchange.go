@@ -27,6 +27,10 @@ const HotSettings = `select set_config('plan_cache_mode', 'force_generic_plan', 
   set_config('enable_nestloop', 'off', true), set_config('enable_mergejoin', 'off', true),
   set_config('enable_sort', 'off', true), set_config('jit', 'off', true)`
 
+// endSettings are HotSettings of a transaction that ends runs. It gets its id here, before
+// any statement of it looks who waits for these: see parents_ended.
+const endSettings = HotSettings + ", pg_current_xact_id()"
+
 // PrunedSettings have a statement planned with its arguments, so that it locks
 // only those days of the history that it can need. They end with the transaction.
 const PrunedSettings = `select set_config('plan_cache_mode', 'force_custom_plan', true),
@@ -207,7 +211,11 @@ func newRound(exchange Exchange) *round {
 // on rows of their own, the leases, what is left, what had ended before, the claim.
 func (r *round) send(ctx context.Context, s *Schema, conn Batcher, claim *JobClaimParams, each bool) error {
 	batch := &pgx.Batch{}
-	batch.Queue(HotSettings)
+	if r.ends() > 0 {
+		batch.Queue(endSettings)
+	} else {
+		batch.Queue(HotSettings)
+	}
 	r.queueRunEnd(ctx, s, batch)
 	r.queueLeaseEnd(ctx, s, batch)
 	if r.again { // in this order: what a first try stores in between is held no more, and is seen in its lease

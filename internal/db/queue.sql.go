@@ -111,7 +111,7 @@ with recursive ready as (
     from ready w where w.name is not null
 ), due as (
   select d.queue as name, count(*) as scheduled, count(*) filter (where d.attempts > 0) as retrying
-    from (select p.queue, p.attempts from jobq.pending p where p.position is null
+    from (select p.queue, p.attempts from jobq.pending p where p.position is null and p.waits is null
       order by p.run_at limit $1::bigint) d
     group by d.queue
 ), busy as (

@@ -258,9 +258,10 @@ const NextDue = `-- name: NextDue :one
 select ceil(extract(epoch from n.at - clock_timestamp()) * 1000)::bigint as ms, extract(epoch from n.at)::float8 as epoch,
     ceil(extract(epoch from n.leases - clock_timestamp()) * 1000)::bigint as leases_ms,
     coalesce(n.leases = n.lease, false)::boolean as lease_ends, coalesce(n.at = n.job, false)::boolean as job_due, n.job::timestamptz as job_at,
+    coalesce(n.look <= clock_timestamp(), false)::boolean as look_due,
     statement_timestamp()::timestamptz as looked_at
   from (
-    select least(l.leases, j.job, l.asked + $1::bigint * interval '1 ms') as at, l.leases, l.lease, j.job
+    select least(l.leases, j.job, k.look, l.asked + $1::bigint * interval '1 ms') as at, l.leases, l.lease, j.job, k.look
       from (
         select least(e.lease, e.asked + e.shortest, e.asked + $2::bigint * interval '1 ms') as leases, e.lease, e.asked
           from (
@@ -273,7 +274,8 @@ select ceil(extract(epoch from n.at - clock_timestamp()) * 1000)::bigint as ms, 
                 case when $3::boolean then (select least(min(q.lease), jobq.lease_default()) from jobq.queue q) end as shortest
           ) e
       ) l
-      cross join (select min(p.run_at) as job from jobq.pending p where p.position is null and p.run_at >= $4::timestamptz) j
+      cross join (select min(p.run_at) as job from jobq.pending p where p.position is null and p.waits is null and p.run_at >= $4::timestamptz) j
+      cross join (select min(x.look_at) as look from jobq.dependency_look x where x.look_at >= $5::timestamptz) k
   ) n
 `
 
@@ -282,6 +284,7 @@ type NextDueParams struct {
 	LeasesMaxMs int64
 	Scan        bool
 	JobsFrom    pgtype.Timestamptz
+	LooksFrom   pgtype.Timestamptz
 }
 
 type NextDueRow struct {
@@ -291,6 +294,7 @@ type NextDueRow struct {
 	LeaseEnds bool
 	JobDue    bool
 	JobAt     pgtype.Timestamptz
+	LookDue   bool
 	LookedAt  pgtype.Timestamptz
 }
 
@@ -311,12 +315,15 @@ type NextDueRow struct {
 // them is job_at, null if there is none; DueFirst looks at the earlier ones now
 // and then. All that was committed before looked_at has been seen. Needs
 // pending_due_idx. It names no table but those of recovery: see ScheduleFirst.
+// looks says whether a job that others wait for is due to be looked at, from looks_from on,
+// for the same reason. Needs dependency_look_due_idx.
 func (q *Queries) NextDue(ctx context.Context, arg NextDueParams) (NextDueRow, error) {
 	row := q.db.QueryRow(ctx, NextDue,
 		arg.JobsMaxMs,
 		arg.LeasesMaxMs,
 		arg.Scan,
 		arg.JobsFrom,
+		arg.LooksFrom,
 	)
 	var i NextDueRow
 	err := row.Scan(
@@ -326,6 +333,7 @@ func (q *Queries) NextDue(ctx context.Context, arg NextDueParams) (NextDueRow, e
 		&i.LeaseEnds,
 		&i.JobDue,
 		&i.JobAt,
+		&i.LookDue,
 		&i.LookedAt,
 	)
 	return i, err

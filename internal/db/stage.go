@@ -81,18 +81,25 @@ func (s Stage) columns() string {
         null::jsonb, null::jsonb, null::jsonb`
 }
 
+// pendingOf are the conditions on jobs in pending of these states. Each of the states
+// alone has an index.
+var pendingOf = map[string][]string{
+	"waiting scheduled available": nil,
+	"scheduled available":         {"j.waits is null"},
+	"waiting available":           {"(j.waits or j.position is not null)"},
+	"waiting scheduled":           {"j.position is null"},
+	"waiting":                     {"j.waits"},
+	"scheduled":                   {"j.position is null", "j.waits is null"},
+	"available":                   {"j.position is not null"},
+}
+
 // stages are those that jobs of the page's states can be in.
 func (p JobPage) stages() (stages []Stage) {
 	wanted := func(states ...string) []string {
 		return slices.DeleteFunc(states, func(state string) bool { return !slices.Contains(p.States, state) })
 	}
-	switch waiting := wanted("scheduled", "available"); {
-	case len(waiting) == 2:
-		stages = append(stages, pending())
-	case len(waiting) == 1 && waiting[0] == "scheduled":
-		stages = append(stages, pending("j.position is null"))
-	case len(waiting) == 1:
-		stages = append(stages, pending("j.position is not null"))
+	if conditions, some := pendingOf[strings.Join(wanted("waiting", "scheduled", "available"), " ")]; some {
+		stages = append(stages, pending(conditions...))
 	}
 	if len(wanted("running")) > 0 {
 		stages = append(stages, running())
@@ -113,8 +120,8 @@ func (p JobPage) stages() (stages []Stage) {
 
 func pending(conditions ...string) Stage {
 	return Stage{
-		ID: "j.id", Queue: "j.queue", Since: "j.created_at", Worker: "null::text", Args: argsOf, Scheduled: "j.position is null",
-		state: "case when j.position is null then 'scheduled' else 'available' end", token: "j.lease_token",
+		ID: "j.id", Queue: "j.queue", Since: "j.created_at", Worker: "null::text", Args: argsOf, Scheduled: "(j.position is null and j.waits is null)",
+		state: "case when j.waits then 'waiting' when j.position is null then 'scheduled' else 'available' end", token: "j.lease_token",
 		started: "null::timestamptz", cleared: "j.clear_reason",
 		reported: "null::text, null::timestamptz, null::timestamptz, null::timestamptz, null::real, null::text, null::text",
 		from:     "jobq.pending j", conditions: conditions,

@@ -147,7 +147,7 @@ func (p *parser) quoted() (Value, error) {
 }
 
 // states are those that a filter can name.
-var states = []string{"scheduled", "available", "running", "completed", "failed", "cancelled", "retrying"}
+var states = []string{"waiting", "scheduled", "available", "running", "completed", "failed", "cancelled", "retrying"}
 
 var (
 	integerPattern = regexp.MustCompile(`^-?[0-9]{1,18}$`)

@@ -68,7 +68,7 @@ func By(who, reason string) string {
 }
 
 // Since is since when the job has been in its state; when it may run for one that
-// waits.
+// waits in the line, or for its time.
 func Since(job *jobq.Job) time.Time {
 	switch job.State {
 	case jobq.StateRunning:
@@ -79,6 +79,8 @@ func Since(job *jobq.Job) time.Time {
 		if job.FinishedAt != nil {
 			return *job.FinishedAt
 		}
+	case jobq.StateWaiting:
+		return job.CreatedAt
 	case jobq.StateScheduled, jobq.StateAvailable:
 	}
 	return job.RunAt

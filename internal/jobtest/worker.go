@@ -92,8 +92,12 @@ func (w *Worker) InState(want jobq.State, options jobq.EnqueueOptions) int64 {
 	if options.Queue == "" {
 		options.Queue = "to be " + string(want)
 	}
-	if want == jobq.StateScheduled {
+	switch want {
+	case jobq.StateScheduled:
 		options.Delay = time.Hour
+	case jobq.StateWaiting:
+		options.After = []int64{Enqueue(w.T, w.Client, &jobq.EnqueueOptions{Queue: "to be waited for"})}
+	default:
 	}
 	id := Enqueue(w.T, w.Client, &options)
 	switch want {
@@ -106,7 +110,7 @@ func (w *Worker) InState(want jobq.State, options jobq.EnqueueOptions) int64 {
 	case jobq.StateCancelled:
 		_, err := w.Client.Cancel(ctx, id)
 		require.NoError(w, err)
-	case jobq.StateScheduled, jobq.StateAvailable:
+	case jobq.StateWaiting, jobq.StateScheduled, jobq.StateAvailable:
 	}
 	require.Equal(w, want, State(w.T, w.Client, id))
 	return id

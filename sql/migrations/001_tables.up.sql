@@ -5,7 +5,7 @@
 set local lock_timeout = '5s';
 
 create type jobq.job_state as enum
-  ('scheduled', 'available', 'running', 'completed', 'failed', 'cancelled');
+  ('waiting', 'scheduled', 'available', 'running', 'completed', 'failed', 'cancelled');
 
 -- How a run ended. `lost` is the only one that the worker did not write itself.
 create type jobq.attempt_outcome as enum
@@ -44,7 +44,8 @@ create sequence jobq.position_seq as bigint;
 create sequence jobq.waiting_seq as bigint minvalue 0 start 0;
 
 -- What producers write, and all that they may write: no lease can be forged
--- here. A job is `available` when it has a position, else `scheduled`.
+-- here. A job is `available` when it has a position; else `waiting` for other jobs
+-- when waits says so (see the table dependency), and `scheduled` when it does not.
 create table jobq.pending (
   id           bigint      not null default nextval('jobq.job_id_seq'),
   position     bigint               default nextval('jobq.position_seq'),
@@ -68,7 +69,9 @@ create table jobq.pending (
   checkpoint   jsonb,
   metadata     jsonb,
   tags         text[],
+  waits        boolean, -- true, or null: it then takes no room in the row
   constraint pending_pkey primary key (id),
+  constraint "a job that waits has no position" check (waits is null or waits and position is null),
   constraint "queue must be 1 to 128 characters" check (char_length(queue) between 1 and 128),
   constraint "kind must be 1 to 128 characters" check (char_length(kind) between 1 and 128),
   constraint "unique_key must be 1 to 255 characters" check (char_length(unique_key) between 1 and 255),
@@ -97,7 +100,9 @@ create table jobq.pending (
 create index pending_claim_idx on jobq.pending (queue, priority, position) where position is not null;
 -- The janitor promotes from this one, and reads it to know how long to sleep.
 -- With the id, so that it can go on where it stopped among jobs that are due at once.
-create index pending_due_idx on jobq.pending (run_at, id) where position is null;
+create index pending_due_idx on jobq.pending (run_at, id) where position is null and waits is null;
+-- For lists.
+create index pending_waits_idx on jobq.pending (id) where waits;
 
 -- A lease's id is the token of the jobs that it holds. It has its day in front: (days since
 -- 2026-01-01) * 2^40 + a number from a sequence. So it grows with every claim, and

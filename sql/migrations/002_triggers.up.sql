@@ -55,7 +55,7 @@ begin
   if new.run_at > clock_timestamp() then
     new.position := null;
   end if;
-  if new.position is null then
+  if new.position is null and new.waits is null then
     perform set_config('jobq_pending.scheduled', 'on', true); -- for pending_due
   end if;
   if new.unique_key is not null then
@@ -119,7 +119,7 @@ create function jobq.pending_due() returns trigger
 declare
   due timestamptz;
 begin
-  select min(i.run_at) into due from inserted i where i.position is null;
+  select min(i.run_at) into due from inserted i where i.position is null and i.waits is null;
   if due is not null then
     perform pg_notify(jobq.channel('due'), extract(epoch from due)::text);
   end if;

@@ -41,18 +41,20 @@ drop function jobq.job_exists(bigint);
 drop function jobq.enqueue_many(text);
 drop function jobq.enqueue_many(json);
 drop function jobq.enqueue_many(jsonb);
+drop function jobq.dependencies_named(text[], jsonb[]);
 drop function jobq.object_problem(jsonb, text[], boolean);
 drop function jobq.enqueue_arrays(
-  text[], jsonb[], text[], bigint[], timestamptz[], interval[], bigint[], text[], interval[], interval[], interval[], jsonb[], jsonb[]);
+  text[], jsonb[], text[], bigint[], timestamptz[], interval[], bigint[], text[], interval[], interval[], interval[], jsonb[], jsonb[], integer[], bigint[], text[]);
 drop function jobq.unique_keys_release(text[], text[], bigint[]);
 drop function jobq.unique_key_refuse(text, text, bigint);
 drop function jobq.unique_keys_take(text[], text[], bigint[]);
 drop function jobq.enqueue(
-  text, text, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], text);
+  text, text, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], text, bigint[], text);
 drop function jobq.enqueue(
-  text, json, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], json);
+  text, json, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], json, bigint[], text);
 drop function jobq.enqueue(
-  text, jsonb, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], jsonb);
+  text, jsonb, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], jsonb, bigint[], text);
+drop function jobq.after_failure_require(text);
 drop function jobq.json_of(text, text);
 drop function jobq.job_problem(
   text, jsonb, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], jsonb);

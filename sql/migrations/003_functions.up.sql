@@ -4,7 +4,7 @@ set local lock_timeout = '5s';
 
 -- The job as people see it, whatever stage it is in.
 create view jobq.job as
-  select p.id, case when p.position is null then 'scheduled' else 'available' end::jobq.job_state as state,
+  select p.id, case when p.waits then 'waiting' when p.position is null then 'scheduled' else 'available' end::jobq.job_state as state,
       p.queue, p.kind, p.priority, p.attempts, p.max_attempts, p.crashes, p.lease_token, p.run_at, p.created_at,
       null::timestamptz as started_at, null::timestamptz as finished_at, null::text as lease_owner,
       null::timestamptz as lease_expires_at, null::timestamptz as cancel_requested_at,
@@ -169,12 +169,24 @@ exception when data_exception or program_limit_exceeded then
     message = left(regexp_replace(format('%s must be JSON that PostgreSQL can store: %s. %s', name, sqlerrm, detail), '\s+', ' ', 'g'), 300);
 end $$;
 
+-- after_failure_require raises for a policy that there is not.
+create function jobq.after_failure_require(policy text) returns void
+  language plpgsql
+  as $$
+begin
+  if policy not in ('cancel', 'run', 'wait') then
+    raise sqlstate 'JQ001' using message = format('after_failure must be cancel, run or wait, not %L', left(policy, 40));
+  end if;
+end $$;
+
 -- enqueue adds one job and returns its id. With a unique_key that an
 -- unfinished job of the kind holds, it adds nothing and returns that job's id:
 -- enqueue_many tells the two apart.
 -- Every argument but kind may be left out or null, which means its default.
 -- With its owner's rights: whoever chooses ids himself could choose one that a
 -- running job has, and then neither row could move.
+-- The job waits until the jobs of after are over; after_failure says what becomes of it
+-- when one of them fails or is cancelled: see docs/dependencies.md.
 create function jobq.enqueue(
   kind         text,
   args         jsonb       default null,
@@ -187,12 +199,14 @@ create function jobq.enqueue(
   backoff_base interval    default null,
   backoff_max  interval    default null,
   tags         text[]      default null,
-  metadata     jsonb       default null
+  metadata     jsonb       default null,
+  after        bigint[]    default null,
+  after_failure text       default null
 ) returns bigint
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
 declare
-  job_id bigint := nextval('jobq.job_id_seq');
+  job_id bigint;
   holder bigint;
   problem text := jobq.job_problem(kind, args, queue, priority, run_at, max_attempts, unique_key, timeout, backoff_base,
     backoff_max, tags, metadata);
@@ -200,6 +214,18 @@ begin
   if problem is not null then
     raise sqlstate 'JQ001' using message = problem, hint = 'docs/sql.md lists the limits of all arguments.';
   end if;
+  if enqueue.after_failure is not null then
+    perform jobq.after_failure_require(enqueue.after_failure);
+  end if;
+  if cardinality(enqueue.after) > 0 then
+    return (
+      select e.id
+        from jobq.enqueue_arrays(array[enqueue.kind], array[enqueue.args], array[enqueue.queue], array[enqueue.priority], array[enqueue.run_at],
+          array[null::interval], array[enqueue.max_attempts], array[enqueue.unique_key], array[enqueue.timeout], array[enqueue.backoff_base],
+          array[enqueue.backoff_max], array[to_jsonb(enqueue.tags)], array[enqueue.metadata],
+          array_fill(1, array[cardinality(enqueue.after)]), enqueue.after, array[enqueue.after_failure]) e);
+  end if;
+  job_id := nextval('jobq.job_id_seq');
   if enqueue.unique_key is not null then
     holder := jobq.unique_key_take(enqueue.kind, enqueue.unique_key, job_id);
     if holder <> job_id then
@@ -229,13 +255,15 @@ create function jobq.enqueue(
   backoff_base interval    default null,
   backoff_max  interval    default null,
   tags         text[]      default null,
-  metadata     json        default null
+  metadata     json        default null,
+  after        bigint[]    default null,
+  after_failure text       default null
 ) returns bigint
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
 begin
   return jobq.enqueue(kind, jobq.json_of('args', args::text), queue, priority, run_at, max_attempts, unique_key, timeout,
-    backoff_base, backoff_max, tags, jobq.json_of('metadata', metadata::text));
+    backoff_base, backoff_max, tags, jobq.json_of('metadata', metadata::text), after, after_failure);
 end $$;
 
 create function jobq.enqueue(
@@ -250,13 +278,15 @@ create function jobq.enqueue(
   backoff_base interval    default null,
   backoff_max  interval    default null,
   tags         text[]      default null,
-  metadata     text        default null
+  metadata     text        default null,
+  after        bigint[]    default null,
+  after_failure text       default null
 ) returns bigint
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
 begin
   return jobq.enqueue(kind, jobq.json_of('args', args), queue, priority, run_at, max_attempts, unique_key, timeout,
-    backoff_base, backoff_max, tags, jobq.json_of('metadata', metadata));
+    backoff_base, backoff_max, tags, jobq.json_of('metadata', metadata), after, after_failure);
 end $$;
 
 -- unique_keys_take takes keys for jobs, given as columns, and returns the holder
@@ -301,15 +331,19 @@ create function jobq.unique_keys_release(kinds text[], keys text[], ids bigint[]
 -- enqueue_arrays adds up to 100,000 jobs in one statement, given as columns:
 -- element i of each array belongs to job i; null means the default. It returns
 -- one row per job in the order given. The Go client uses it.
+-- Of the jobs that wait for others, after_jobs has the places, from 1, and beside each
+-- after_parents the id of another job, or, below 0, its place in the call: see dependencies_add.
 create function jobq.enqueue_arrays(
   kinds text[], args jsonb[], queues text[], priorities bigint[], run_ats timestamptz[], delays interval[],
   max_attempts bigint[], unique_keys text[], timeouts interval[], backoff_bases interval[], backoff_maxes interval[],
-  tags jsonb[], metadata jsonb[]
+  tags jsonb[], metadata jsonb[],
+  after_jobs integer[] default null, after_parents bigint[] default null, after_failures text[] default null
 ) returns table (id bigint, duplicate boolean)
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
 declare
   job_ids bigint[];
+  waits boolean[]; -- for other jobs
   holders bigint[];
   problem text;
 begin
@@ -341,14 +375,18 @@ begin
   if exists (select from unnest(unique_keys) as k(key) where k.key is not null) then
     holders := jobq.unique_keys_take(kinds, unique_keys, job_ids);
   end if;
+  if cardinality(after_jobs) > 0 then
+    perform jobq.after_failure_require(p.policy) from (select distinct u.policy from unnest(after_failures) as u(policy)) p;
+    waits := jobq.dependencies_add(job_ids, holders, after_jobs, after_parents, after_failures);
+  end if;
   insert into jobq.pending
-      (id, kind, args, queue, priority, run_at, max_attempts, unique_key, timeout, backoff_base, backoff_max, tags, metadata)
-    select j.id, j.kind, coalesce(j.args, '{}'), coalesce(j.queue, 'default'), coalesce(j.priority, 0),
+      (id, position, waits, kind, args, queue, priority, run_at, max_attempts, unique_key, timeout, backoff_base, backoff_max, tags, metadata)
+    select j.id, case when j.waits is null then nextval('jobq.position_seq') end, j.waits, j.kind, coalesce(j.args, '{}'), coalesce(j.queue, 'default'), coalesce(j.priority, 0),
         coalesce(j.run_at, now() + j.delay, now()), coalesce(j.attempts, jobq.max_attempts_default()), j.key, j.timeout, j.base, j.max,
         case when j.tags is not null then nullif(array(select jsonb_array_elements_text(j.tags)), '{}') end, j.metadata
       from unnest(job_ids, holders, kinds, args, queues, priorities, run_ats, delays, max_attempts, unique_keys, timeouts,
-          backoff_bases, backoff_maxes, tags, metadata)
-        as j(id, holder, kind, args, queue, priority, run_at, delay, attempts, key, timeout, base, max, tags, metadata)
+          backoff_bases, backoff_maxes, tags, metadata, waits)
+        as j(id, holder, kind, args, queue, priority, run_at, delay, attempts, key, timeout, base, max, tags, metadata, waits)
       where j.id = j.holder;
   return query select h.holder, h.holder <> h.job_id from unnest(holders, job_ids) as h(holder, job_id);
 end $$;
@@ -373,7 +411,7 @@ begin
       return format('unknown member %s; there are %s', to_json(left(name, 128)), array_to_string(names, ', '));
     end if;
     continue when value = 'null'; -- as if it were left out
-    if name in ('kind', 'queue', 'unique_key') and jsonb_typeof(value) not in ('string', 'number') then
+    if name in ('kind', 'queue', 'unique_key', 'name', 'after_failure') and jsonb_typeof(value) not in ('string', 'number') then
       return format('%s must be text, not %s', name, jsonb_typeof(value));
     end if;
     if name = 'tags' and jsonb_typeof(value) <> 'array' then
@@ -396,14 +434,58 @@ begin
         max_attempts bigint, unique_key text, timeout interval, backoff_base interval, backoff_max interval, tags jsonb, metadata jsonb));
 end $$;
 
+-- dependencies_named is for which jobs those of an enqueue_many wait, as enqueue_arrays has
+-- it: from the names of the jobs, and their arrays of ids, and of names of others of the call.
+create function jobq.dependencies_named(names text[], afters jsonb[]) returns table (children integer[], parents bigint[])
+  language plpgsql
+  as $$
+declare
+  problem text;
+begin
+  with named as materialized (
+    select n.name, min(n.place) as place, count(*) as jobs from unnest(names) with ordinality as n(name, place) where n.name is not null group by n.name
+  ), edge as materialized (
+    select a.place, p.value, p.i,
+        case when p.value is null then null
+          when jsonb_typeof(p.value) = 'number' and p.value #>> '{}' ~ '^[1-9][0-9]{0,17}$' then (p.value #>> '{}')::bigint
+          when jsonb_typeof(p.value) = 'string' then -n.place end as parent
+      from unnest(afters) with ordinality as a(after, place)
+      left join lateral jsonb_array_elements(case when jsonb_typeof(a.after) = 'array' then a.after end) with ordinality as p(value, i) on true
+      left join named n on jsonb_typeof(p.value) = 'string' and n.name = p.value #>> '{}'
+      where a.after is not null
+  )
+  select (
+      select format('jobs[%s]: %s', x.place - 1, x.problem)
+        from (
+          select n.place, format('name %s is that of several jobs', to_json(left(n.name, 128))) as problem from named n where n.jobs > 1
+          union all
+          select e.place, case when e.value is null then 'after must be an array of ids and names of jobs'
+              when jsonb_typeof(e.value) = 'string' then format('after: no job of the list has the name %s', left(e.value::text, 128))
+              else format('after must be ids and names of jobs, not %s', left(e.value::text, 128)) end
+            from edge e
+            where e.parent is null and (e.value is not null or jsonb_typeof(afters[e.place]) not in ('array', 'null'))
+        ) x
+        order by x.place
+        limit 1),
+      (select array_agg(e.place::integer order by e.place, e.i) from edge e where e.parent is not null),
+      (select array_agg(e.parent order by e.place, e.i) from edge e where e.parent is not null)
+    into problem, children, parents;
+  if problem is not null then
+    raise sqlstate 'JQ001' using message = problem, hint = 'docs/dependencies.md has examples.';
+  end if;
+  return next;
+end $$;
+
 -- enqueue_many adds the jobs of a JSON array of objects, whose members are
--- the arguments of enqueue: [{"kind": "resize", "args": {"id": 1}}, …].
+-- the arguments of enqueue: [{"kind": "resize", "args": {"id": 1}}, …]. Other jobs of the
+-- array may wait for one by its name: [{"kind": "a", "name": "first"}, {"kind": "b", "after": ["first", 12]}].
 create function jobq.enqueue_many(jobs jsonb) returns table (id bigint, duplicate boolean)
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
 declare
-  names constant text[] := '{kind, args, queue, priority, run_at, max_attempts, unique_key, timeout, backoff_base, backoff_max, tags, metadata}';
+  names constant text[] := '{kind, args, queue, priority, run_at, max_attempts, unique_key, timeout, backoff_base, backoff_max, tags, metadata, name, after, after_failure}';
   c record;
+  e record; -- dependencies
   odd boolean := false;
   problem text;
 begin
@@ -418,18 +500,19 @@ begin
     odd := exists (
       select from jsonb_array_elements(jobs) as x(job) cross join lateral jsonb_each(x.job) m
         where m.key <> all(names)
-          or (m.key in ('kind', 'queue', 'unique_key') and jsonb_typeof(m.value) not in ('string', 'number', 'null')));
+          or (m.key in ('kind', 'queue', 'unique_key', 'name', 'after_failure') and jsonb_typeof(m.value) not in ('string', 'number', 'null')));
     select array_agg(r.kind order by x.i) as kinds, array_agg(r.args order by x.i) as args, array_agg(r.queue order by x.i) as queues,
         array_agg(r.priority order by x.i) as priorities, array_agg(r.run_at order by x.i) as run_ats,
         array_agg(null::interval) as delays, array_agg(r.max_attempts order by x.i) as attempts,
         array_agg(r.unique_key order by x.i) as keys, array_agg(r.timeout order by x.i) as timeouts,
         array_agg(r.backoff_base order by x.i) as bases, array_agg(r.backoff_max order by x.i) as maxes,
-        array_agg(r.tags order by x.i) as tags, array_agg(r.metadata order by x.i) as metadata
+        array_agg(r.tags order by x.i) as tags, array_agg(r.metadata order by x.i) as metadata,
+        array_agg(r.name order by x.i) as names, array_agg(r.after order by x.i) as afters, array_agg(r.after_failure order by x.i) as policies
       into c
       from jsonb_array_elements(jobs) with ordinality as x(job, i),
         jsonb_to_record(x.job) as r(kind text, args jsonb, queue text, priority bigint, run_at timestamptz,
           max_attempts bigint, unique_key text, timeout interval, backoff_base interval, backoff_max interval,
-          tags jsonb, metadata jsonb);
+          tags jsonb, metadata jsonb, name text, after jsonb, after_failure text);
   exception when data_exception then
     odd := true;
   end;
@@ -444,8 +527,13 @@ begin
   if c.kinds is null then -- no jobs
     return;
   end if;
+  if exists (select from unnest(c.afters) as u(after) where u.after is not null) then
+    select d.children, d.parents into e from jobq.dependencies_named(c.names, c.afters) d;
+  else
+    select null::integer[] as children, null::bigint[] as parents into e;
+  end if;
   return query select * from jobq.enqueue_arrays(c.kinds, c.args, c.queues, c.priorities, c.run_ats, c.delays, c.attempts,
-    c.keys, c.timeouts, c.bases, c.maxes, c.tags, c.metadata);
+    c.keys, c.timeouts, c.bases, c.maxes, c.tags, c.metadata, e.children, e.parents, c.policies);
 end $$;
 
 -- enqueue_many for jobs that a driver sends as json, and as text or untyped.
@@ -572,7 +660,7 @@ begin
   end if;
 end $$;
 
--- requeue makes a finished or scheduled job available now, with at least one
+-- requeue makes a finished, scheduled or waiting job available now, with at least one
 -- attempt left. It returns the job's state afterwards, or null when there is
 -- no such job. A running job cannot be requeued, nor one whose args are gone, nor
 -- one whose unique key another unfinished job holds.
@@ -619,7 +707,7 @@ begin
     if keys is not null then -- somebody else has requeued or deleted it since
       perform jobq.unique_keys_release(kinds, keys, array[requeue.job_id]);
     end if;
-    update jobq.pending p set run_at = clock_timestamp(), position = nextval('jobq.position_seq')
+    update jobq.pending p set run_at = clock_timestamp(), position = nextval('jobq.position_seq'), waits = null
       where p.id = requeue.job_id and p.position is null;
     if found then
       perform jobq.wake('work', (select p.queue from jobq.pending p where p.id = requeue.job_id));
@@ -668,6 +756,9 @@ begin
   end loop;
   if not deleted then
     perform jobq.moving_refuse(delete_job.job_id);
+  end if;
+  if pg_sequence_last_value('jobq.dependency_seq') is not null then
+    perform jobq.parents_ended(array[delete_job.job_id]);
   end if;
   delete from jobq.payload a where a.job_id = delete_job.job_id;
   delete from jobq.progress p where p.job_id = delete_job.job_id;
@@ -782,8 +873,8 @@ create function jobq.keep_from_day() returns date
     case when s.keep_until_exported then s.exported_before end) from jobq.setting s);
 
 -- day_needed says whether a day before keep_from_day must stay all the same. Of
--- run: one of its leases is held, or one of its jobs has ended since keep_from. A
--- job that runs for weeks keeps its day. Of past_lease: its jobs are still to be seen.
+-- run: one of its leases is held, one of its jobs has ended since keep_from, or an
+-- unfinished job waited for one of them (dependency_prune). A job that runs for weeks keeps its day. Of past_lease: its jobs are still to be seen.
 -- It asks for the last end, which is an index look-up whatever statistics there
 -- are. Asked for any end since keep_from, the planner may read the whole day.
 create function jobq.day_needed(parent text, day date) returns boolean
@@ -800,6 +891,7 @@ begin
       select exists (select from jobq.lease l where l.id >= $1 and l.id < $2)
         or coalesce((select r.finished_at from jobq.%1$I r where r.state = 'completed' order by r.finished_at desc limit 1) >= $3, false)
         or coalesce((select r.finished_at from jobq.%1$I r where r.state <> 'completed' order by r.finished_at desc limit 1) >= $3, false)
+        or exists (select from jobq.dependency d where d.parent_lease >= $1 and d.parent_lease < $2)
     $sql$, name) using low, high, jobq.keep_from() into needed;
   elsif parent = 'past_lease' then
     needed := to_regclass(format('jobq.%I', name)) is not null
@@ -952,6 +1044,7 @@ begin
         cross join lateral jobq.run_end(p.lease_id, p.slot, p.finished_at) e
         cross join lateral (select x.ctid as place from jobq.run_default x where x.ctid = p.place for update skip locked) l
         where e.ended_at < (select jobq.keep_from())
+          and not exists (select from jobq.dependency d where d.parent = p.id and d.parent_lease = p.lease_id)
     ), gone as (
       delete from jobq.run_default r where r.ctid = any(array(select o.place from old o)) returning r.id, r.args_apart
     ), args_gone as (
@@ -1199,10 +1292,11 @@ end $$;
 -- sql/roles.sql says who may call them.
 revoke execute on function
   jobq.error_pattern, jobq.job_problem, jobq.json_of, jobq.object_problem, jobq.unique_keys_take, jobq.unique_key_refuse, jobq.unique_keys_release,
-  jobq.enqueue(text, jsonb, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], jsonb),
-  jobq.enqueue(text, json, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], json),
-  jobq.enqueue(text, text, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], text),
-  jobq.enqueue_arrays, jobq.enqueue_many(jsonb), jobq.enqueue_many(json), jobq.enqueue_many(text),
+  jobq.after_failure_require,
+  jobq.enqueue(text, jsonb, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], jsonb, bigint[], text),
+  jobq.enqueue(text, json, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], json, bigint[], text),
+  jobq.enqueue(text, text, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], text, bigint[], text),
+  jobq.enqueue_arrays, jobq.dependencies_named, jobq.enqueue_many(jsonb), jobq.enqueue_many(json), jobq.enqueue_many(text),
   jobq.rate_burst_default, jobq.rate_step_us, jobq.throttle_ready_at, jobq.throttled_until, jobq.queue_admit, jobq.queue_charge,
   jobq.run_end, jobq.runs_over, jobq.job_exists, jobq.moving_refuse, jobq.cancel, jobq.args_require, jobq.running_refuse, jobq.requeue, jobq.delete_job, jobq.backoff_delay,
   jobq.partition_yield, jobq.partition_add, jobq.keep_from, jobq.keep_from_day, jobq.day_needed, jobq.partition_prune, jobq.payload_prune, jobq.default_prune, jobq.history_analyze

@@ -64,7 +64,7 @@ declare
 begin
   for round in 1..100 loop -- see cancel
     stage := 'pending';
-    select to_jsonb(p) || jsonb_build_object('state', case when p.position is null then 'scheduled' else 'available' end)
+    select to_jsonb(p) || jsonb_build_object('state', case when p.waits then 'waiting' when p.position is null then 'scheduled' else 'available' end)
       into found_row from jobq.pending p where p.id = job_lock.job_id for update;
     exit when found;
     select r.* into ran from jobq.run r where r.id = job_lock.job_id for update;
@@ -247,7 +247,7 @@ begin
   end if;
   due := (wanted ->> 'run_at')::timestamptz;
   place := case
-    when due > clock_timestamp() then null
+    when due > clock_timestamp() or old.waits then null
     when old.position is null or (wanted ->> 'queue', (wanted -> 'priority')::integer) <> (old.queue, old.priority)
       then nextval('jobq.position_seq')
     else old.position end;
@@ -269,7 +269,9 @@ begin
       max_attempts = (wanted -> 'max_attempts')::smallint, tags = labels, metadata = nullif(wanted -> 'metadata', 'null'),
       args = case when not apart then wanted -> 'args' end, args_apart = apart
     where p.id = old.id;
-  if place is null then
+  if old.waits then
+    null; -- nobody looks for it yet
+  elsif place is null then
     perform pg_notify(jobq.channel('due'), extract(epoch from due)::text);
   elsif place is distinct from old.position then
     perform jobq.wake('work', wanted ->> 'queue');
@@ -528,7 +530,7 @@ begin
     return true;
   end if;
   if exists (
-      select from (select p.queue from jobq.pending p where p.position is null order by p.run_at limit 10000) due
+      select from (select p.queue from jobq.pending p where p.position is null and p.waits is null order by p.run_at limit 10000) due
         where due.queue = queue_known.queue) then
     return true;
   end if;
@@ -990,6 +992,9 @@ begin
         select p.* from jsonb_populate_record(waiting,
           row || jsonb_build_object('position', case when entry.state_before = 'available' then nextval('jobq.position_seq') end)) p;
     end if;
+    if entry.state_before = 'waiting' then
+      perform jobq.look_soon(array[entry.job_id]);
+    end if;
     if entry.before -> 'payload' <> 'null' then
       insert into jobq.payload (job_id, args) values (entry.job_id, entry.before -> 'payload');
     end if;
@@ -1024,22 +1029,30 @@ begin
     )
     insert into jobq.pending
         (id, position, lease_token, run_at, created_at, timeout, backoff_base, backoff_max, priority, attempts, max_attempts,
-         crashes, args_apart, queue, kind, args, unique_key, last_error, clear_reason, checkpoint, metadata, tags)
+         crashes, args_apart, queue, kind, args, unique_key, last_error, clear_reason, checkpoint, metadata, tags, waits)
       select t.id, case when entry.state_before = 'available' then nextval('jobq.position_seq') end, entry.lease_token, t.run_at,
           t.created_at, t.timeout, t.backoff_base, t.backoff_max, t.priority, t.attempts, t.max_attempts, t.crashes,
-          t.args_apart, t.queue, t.kind, t.args, t.unique_key, t.last_error, t.clear_reason, t.checkpoint, t.metadata, t.tags
+          t.args_apart, t.queue, t.kind, t.args, t.unique_key, t.last_error, t.clear_reason, t.checkpoint, t.metadata, t.tags,
+          nullif(entry.state_before = 'waiting', false)
         from taken t;
     if found then
       perform jobq.args_require(entry.job_id);
+      if entry.state_before = 'waiting' then
+        perform jobq.look_soon(array[entry.job_id]);
+      end if;
       return null;
     end if;
-  elsif entry.before ->> 'stage' = 'pending' then -- a requeue that made a scheduled job available
+  elsif entry.before ->> 'stage' = 'pending' then -- a requeue that made a scheduled or waiting job available
     update jobq.pending p
-      set position = null, run_at = (row ->> 'run_at')::timestamptz
+      set position = null, run_at = (row ->> 'run_at')::timestamptz, waits = nullif(entry.state_before = 'waiting', false)
       where p.id = entry.job_id and p.position is not null and p.lease_token = entry.lease_token and p.run_at = entry.version
       returning p.queue into queue;
     if found then
-      perform pg_notify(jobq.channel('due'), extract(epoch from (row ->> 'run_at')::timestamptz)::text);
+      if entry.state_before = 'waiting' then
+        perform jobq.look_soon(array[entry.job_id]);
+      else
+        perform pg_notify(jobq.channel('due'), extract(epoch from (row ->> 'run_at')::timestamptz)::text);
+      end if;
       return null;
     end if;
   else -- a requeue of a job that had ended

@@ -321,6 +321,17 @@ begin
     return;
   end if;
 
+  if job.state = 'waiting' then
+    -- Those that are over, and for which it waits all the same: until they are requeued, or
+    -- until a janitor has looked at them.
+    return query select 'waits_for_jobs', jsonb_build_object(
+        'parents', (
+          select jsonb_agg(jsonb_build_object('id', d.parent, 'state', (select j.state from jobq.job j where j.id = d.parent limit 1), 'on_failure', d.on_failure) order by d.parent)
+            from (select x.parent, x.on_failure from jobq.dependency x where x.child = why.id and x.parent_state is null order by x.parent limit 10) d),
+        'parents_open', (select count(*) from (select from jobq.dependency x where x.child = why.id and x.parent_state is null limit 10001) d),
+        'janitor', jobq.why_janitor());
+    return;
+  end if;
   if job.state in ('scheduled', 'available') then
     select p.position, jobq.why_row_locked(p.xmax, p.tableoid) as locked into place, locked from jobq.pending p where p.id = why.id;
     if job.state = 'scheduled' then

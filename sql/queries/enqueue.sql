@@ -10,7 +10,8 @@ select jobq.enqueue(
 
 -- JobEnqueueMany adds jobs given as columns, in one statement and one round
 -- trip, and answers in their order. Null elements mean the column's default, and
--- so do an empty queue, an empty unique key and 0 attempts.
+-- so do an empty queue, an empty unique key and 0 attempts. Of the jobs that wait for others,
+-- after_jobs has the places, and after_parents for whom: see enqueue_arrays.
 -- Locks unique keys, where there are any, in (kind, key) order.
 -- name: JobEnqueueMany :many
 select e.id::bigint as id, e.duplicate::boolean as duplicate
@@ -19,4 +20,5 @@ select e.id::bigint as id, e.duplicate::boolean as duplicate
     sqlc.arg(priorities)::integer[], sqlc.arg(run_ats)::timestamptz[], sqlc.arg(delays)::interval[],
     array_replace(sqlc.arg(max_attempts)::integer[], 0, null), array_replace(sqlc.arg(unique_keys)::text[], '', null),
     sqlc.arg(timeouts)::interval[], sqlc.arg(backoff_bases)::interval[],
-    sqlc.arg(backoff_maxes)::interval[], sqlc.arg(tags)::jsonb[], sqlc.arg(metadata)::jsonb[]) e;
+    sqlc.arg(backoff_maxes)::interval[], sqlc.arg(tags)::jsonb[], sqlc.arg(metadata)::jsonb[],
+    sqlc.arg(after_jobs)::integer[], sqlc.arg(after_parents)::bigint[], array_replace(sqlc.arg(after_failures)::text[], '', null)) e;

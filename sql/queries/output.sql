@@ -83,7 +83,7 @@ delete from jobq.progress p
 -- job, as a claim does, and then the scheduled jobs that are due. The orders are
 -- for the planner: without, it would expect to meet such a job soon in any order,
 -- and read all of pending when there is none. Needs pending_claim_idx and
--- pending_due_idx.
+-- pending_due_idx. A job that others wait for, and that the janitor has yet to look at, may make one available.
 -- name: WorkWaits :one
 with handled as materialized (
   select n.kind
@@ -107,12 +107,13 @@ select (
   or exists (
     select from (
       select p.id from jobq.pending p
-        where p.position is null and p.run_at <= statement_timestamp() and p.kind = any(array(select o.kind from handled o))
+        where p.position is null and p.waits is null and p.run_at <= statement_timestamp() and p.kind = any(array(select o.kind from handled o))
           and p.queue = any(array(select o.name from open o))
         order by p.run_at
         limit 1
     ) due
   )
+  or exists (select from jobq.dependency_look l where l.look_at <= statement_timestamp())
 )::boolean as waits;
 
 -- AttemptKeep adds to the attempt of a run that the handler's own transaction has

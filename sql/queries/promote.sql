@@ -13,7 +13,7 @@
 with due as materialized (
   select p.id, p.run_at, p.ctid as place
     from jobq.pending p
-    where p.position is null and p.run_at <= statement_timestamp()
+    where p.position is null and p.waits is null and p.run_at <= statement_timestamp()
       and (p.run_at, p.id) > (sqlc.arg(from_run_at)::timestamptz, sqlc.arg(from_id)::bigint)
     order by p.run_at, p.id
     limit sqlc.arg(job_count)::integer
@@ -24,7 +24,7 @@ with due as materialized (
   update jobq.pending p
     set position = x.position
     from placed x
-    where p.ctid = any(array(select d.place from due d)) and x.id = p.id and p.position is null
+    where p.ctid = any(array(select d.place from due d)) and x.id = p.id and p.position is null and p.waits is null
     returning p.queue
 ), told as (
   select jobq.wake('work', q.queue) from (select distinct p.queue from promoted p) q
@@ -37,4 +37,4 @@ select (select count(*) from promoted) as promoted, (select count(*) from told) 
 -- none. It looks from the very start, past all that was promoted, so it costs
 -- the more the longer a transaction is open: see NextDue. Needs pending_due_idx.
 -- name: DueFirst :one
-select (select min(p.run_at) from jobq.pending p where p.position is null)::timestamptz as run_at;
+select (select min(p.run_at) from jobq.pending p where p.position is null and p.waits is null)::timestamptz as run_at;

@@ -189,13 +189,16 @@ select c.kind::text as kind, c.crashes::integer as crashes
 -- them is job_at, null if there is none; DueFirst looks at the earlier ones now
 -- and then. All that was committed before looked_at has been seen. Needs
 -- pending_due_idx. It names no table but those of recovery: see ScheduleFirst.
+-- looks says whether a job that others wait for is due to be looked at, from looks_from on,
+-- for the same reason. Needs dependency_look_due_idx.
 -- name: NextDue :one
 select ceil(extract(epoch from n.at - clock_timestamp()) * 1000)::bigint as ms, extract(epoch from n.at)::float8 as epoch,
     ceil(extract(epoch from n.leases - clock_timestamp()) * 1000)::bigint as leases_ms,
     coalesce(n.leases = n.lease, false)::boolean as lease_ends, coalesce(n.at = n.job, false)::boolean as job_due, n.job::timestamptz as job_at,
+    coalesce(n.look <= clock_timestamp(), false)::boolean as look_due,
     statement_timestamp()::timestamptz as looked_at
   from (
-    select least(l.leases, j.job, l.asked + sqlc.arg(jobs_max_ms)::bigint * interval '1 ms') as at, l.leases, l.lease, j.job
+    select least(l.leases, j.job, k.look, l.asked + sqlc.arg(jobs_max_ms)::bigint * interval '1 ms') as at, l.leases, l.lease, j.job, k.look
       from (
         select least(e.lease, e.asked + e.shortest, e.asked + sqlc.arg(leases_max_ms)::bigint * interval '1 ms') as leases, e.lease, e.asked
           from (
@@ -208,5 +211,6 @@ select ceil(extract(epoch from n.at - clock_timestamp()) * 1000)::bigint as ms, 
                 case when sqlc.arg(scan)::boolean then (select least(min(q.lease), jobq.lease_default()) from jobq.queue q) end as shortest
           ) e
       ) l
-      cross join (select min(p.run_at) as job from jobq.pending p where p.position is null and p.run_at >= sqlc.arg(jobs_from)::timestamptz) j
+      cross join (select min(p.run_at) as job from jobq.pending p where p.position is null and p.waits is null and p.run_at >= sqlc.arg(jobs_from)::timestamptz) j
+      cross join (select min(x.look_at) as look from jobq.dependency_look x where x.look_at >= sqlc.arg(looks_from)::timestamptz) k
   ) n;

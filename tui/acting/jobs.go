@@ -37,7 +37,7 @@ func noRequeue(state jobq.State) string {
 		return "the job is running: cancel it first, or let it end"
 	case jobq.StateAvailable:
 		return "the job is available already"
-	case jobq.StateScheduled, jobq.StateCompleted, jobq.StateFailed, jobq.StateCancelled:
+	case jobq.StateWaiting, jobq.StateScheduled, jobq.StateCompleted, jobq.StateFailed, jobq.StateCancelled:
 	}
 	return ""
 }
@@ -46,7 +46,7 @@ func noCancel(state jobq.State) string {
 	switch state {
 	case jobq.StateCompleted, jobq.StateFailed, jobq.StateCancelled:
 		return "the job has ended already: it is " + string(state)
-	case jobq.StateScheduled, jobq.StateAvailable, jobq.StateRunning:
+	case jobq.StateWaiting, jobq.StateScheduled, jobq.StateAvailable, jobq.StateRunning:
 	}
 	return ""
 }

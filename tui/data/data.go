@@ -208,7 +208,7 @@ func (e Event) Patch(job *jobq.Job, now time.Time) (applied bool) {
 	case jobq.StateCompleted, jobq.StateFailed, jobq.StateCancelled:
 		started := now.Add(-e.Took)
 		job.StartedAt, job.FinishedAt = &started, &now
-	case jobq.StateScheduled, jobq.StateAvailable:
+	case jobq.StateWaiting, jobq.StateScheduled, jobq.StateAvailable:
 		job.StartedAt, job.FinishedAt, job.LeaseOwner, job.RunAt = nil, nil, "", now
 	}
 	return true

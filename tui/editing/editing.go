@@ -86,7 +86,7 @@ func (p *Part) Actions(selected screen.Selection) map[string]screen.Action {
 	}
 	return map[string]screen.Action{
 		command.Edit: open(false, func(state jobq.State) string {
-			if state == jobq.StateScheduled || state == jobq.StateAvailable {
+			if state == jobq.StateWaiting || state == jobq.StateScheduled || state == jobq.StateAvailable {
 				return ""
 			}
 			return fmt.Sprintf("the job is %s: only one that waits can be changed, %s makes a new one", state, p.Key(command.Clone))
@@ -140,7 +140,7 @@ func (p *Part) open(id int64, clone bool) tea.Msg {
 		if e.Job, err = reader.Get(ctx, id); err != nil {
 			return Ready{e, err}
 		}
-		if !clone && e.Job.State != jobq.StateAvailable && e.Job.State != jobq.StateScheduled {
+		if !clone && e.Job.State != jobq.StateAvailable && e.Job.State != jobq.StateScheduled && e.Job.State != jobq.StateWaiting {
 			return Ready{e, fmt.Errorf("the job is %s now", e.Job.State)}
 		}
 		e.File, err = jobedit.Create(id, jobedit.Document(e.Job, jobedit.Heading(e.Job)...))

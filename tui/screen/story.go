@@ -171,7 +171,7 @@ func (b *base) stateText(job *jobq.Job) string {
 		return state + " at " + b.Paint.Clock(since) + " UTC"
 	case since.After(now):
 		return state + ", due " + format.When(since, now)
-	case job.State == jobq.StateRunning, job.State == jobq.StateAvailable, job.State == jobq.StateScheduled:
+	case job.State == jobq.StateRunning, job.State == jobq.StateAvailable, job.State == jobq.StateScheduled, job.State == jobq.StateWaiting:
 		return state + " for " + format.Ago(now.Sub(since))
 	}
 	return state + " " + format.When(since, now)

@@ -140,7 +140,7 @@ func (t *Theme) State(state jobq.State) Style {
 		return t.Failed
 	case jobq.StateCancelled:
 		return t.Cancelled
-	case jobq.StateScheduled:
+	case jobq.StateScheduled, jobq.StateWaiting:
 		return t.Scheduled
 	case jobq.StateAvailable:
 		return t.Available

@@ -1,0 +1,163 @@
+package jobq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/dberror"
+)
+
+// Graph is a set of jobs that wait for one another, to be added all at once. The zero
+// value is empty and ready to use. For example two jobs side by side, and a third one
+// when both are done:
+//
+//	var graph jobq.Graph
+//	graph.Add("left", Render{Half: 1}, nil)
+//	graph.Add("right", Render{Half: 2}, nil)
+//	graph.Add("both", Join{}, nil, "left", "right")
+//	jobs, err := client.EnqueueGraph(ctx, &graph)
+//
+// A callback for a group of jobs is a job that waits for all of them. Of none, it runs
+// at once.
+type Graph struct {
+	nodes []graphNode
+}
+
+// graphNode is a job of a graph.
+type graphNode struct {
+	name  string
+	job   EnqueueParams
+	after []string
+}
+
+// Add adds a job to the graph, under a name that is for the graph alone, and is not
+// stored. It waits for the jobs with the names of after, which may also be added later,
+// and for those of options.After, which are there already. Nil options mean the defaults.
+func (g *Graph) Add(name string, args Args, options *EnqueueOptions, after ...string) {
+	node := graphNode{name: name, job: EnqueueParams{Args: args}, after: slices.Clone(after)}
+	if options != nil {
+		node.job.EnqueueOptions = *options
+	}
+	g.nodes = append(g.nodes, node)
+}
+
+// Len is how many jobs the graph has.
+func (g *Graph) Len() int { return len(g.nodes) }
+
+// EnqueueGraph adds all jobs of the graph, or none, and answers with them by their names:
+// at most EnqueueManyMax. ErrInvalid for a name that two jobs have or that none has, and for jobs
+// that wait for one another in a circle. A job whose unique key is held is not added: the
+// others wait for its holder.
+func (c *Client) EnqueueGraph(ctx context.Context, graph *Graph) (map[string]Enqueued, error) {
+	return dberror.Retry(ctx, func() (map[string]Enqueued, error) { return c.enqueueGraph(ctx, c.queries, graph) })
+}
+
+// EnqueueGraphTx is EnqueueGraph in the caller's transaction.
+func (c *Client) EnqueueGraphTx(ctx context.Context, tx pgx.Tx, graph *Graph) (map[string]Enqueued, error) {
+	return c.enqueueGraph(ctx, c.schema.Queries(tx), graph)
+}
+
+func (c *Client) enqueueGraph(ctx context.Context, queries *db.Queries, graph *Graph) (map[string]Enqueued, error) {
+	invalid := func(err error) error { return fmt.Errorf("enqueue graph: %w: %w", ErrInvalid, err) }
+	if len(graph.nodes) == 0 {
+		return nil, nil
+	}
+	if len(graph.nodes) > EnqueueManyMax {
+		return nil, invalid(fmt.Errorf("jobs must be at most %d in one call, not %d", EnqueueManyMax, len(graph.nodes)))
+	}
+	nodes, err := graph.inOrder()
+	if err != nil {
+		return nil, invalid(err)
+	}
+	jobs, places := make([]EnqueueParams, len(nodes)), make(map[string]int64, len(nodes))
+	for i, node := range nodes {
+		jobs[i], places[node.name] = node.job, int64(i+1)
+	}
+	columns, err := enqueueColumns(jobs)
+	if err != nil {
+		return nil, invalid(err)
+	}
+	for i, node := range nodes {
+		for _, name := range node.after {
+			columns.AfterJobs = append(columns.AfterJobs, int32(i+1)) // #nosec G115 -- at most EnqueueManyMax
+			columns.AfterParents = append(columns.AfterParents, -places[name])
+		}
+	}
+	rows, err := queries.JobEnqueueMany(ctx, columns)
+	if err != nil {
+		return nil, dberror.Wrap(c.schema, "enqueue graph", err)
+	}
+	enqueued := make(map[string]Enqueued, len(rows))
+	for i, row := range rows {
+		enqueued[nodes[i].name] = Enqueued(row)
+	}
+	return enqueued, nil
+}
+
+// inOrder are the jobs with each one after those that it waits for.
+func (g *Graph) inOrder() ([]graphNode, error) {
+	byName := make(map[string]int, len(g.nodes))
+	for i, node := range g.nodes {
+		if _, taken := byName[node.name]; taken {
+			return nil, fmt.Errorf("two jobs have the name %q", node.name)
+		}
+		byName[node.name] = i
+	}
+	children, open := make([][]int, len(g.nodes)), make([]int, len(g.nodes)) // of each: who waits for it, and for how many it waits
+	for i, node := range g.nodes {
+		for _, name := range node.after {
+			parent, ok := byName[name]
+			if !ok {
+				return nil, fmt.Errorf("job %q waits for %q, and there is no job with that name", node.name, name)
+			}
+			children[parent] = append(children[parent], i)
+			open[i]++
+		}
+	}
+	var ready []int
+	for i, count := range open {
+		if count == 0 {
+			ready = append(ready, i)
+		}
+	}
+	order := make([]graphNode, 0, len(g.nodes))
+	for len(ready) > 0 {
+		first := ready[0]
+		ready = ready[1:]
+		order = append(order, g.nodes[first])
+		for _, child := range children[first] {
+			if open[child]--; open[child] == 0 {
+				ready = append(ready, child)
+			}
+		}
+	}
+	if len(order) < len(g.nodes) {
+		return nil, g.circle(byName, open)
+	}
+	return order, nil
+}
+
+// circle says which jobs wait for one another. Those that are open are of a circle, or wait
+// for one that is: whoever goes from one to another for which it waits comes round.
+func (g *Graph) circle(byName map[string]int, open []int) error {
+	at := slices.IndexFunc(open, func(count int) bool { return count > 0 })
+	var path []string
+	for {
+		if begin := slices.Index(path, g.nodes[at].name); begin >= 0 {
+			return errors.New("the jobs wait for one another: " + strings.Join(append(path[begin:], path[begin]), ", which waits for "))
+		}
+		path = append(path, g.nodes[at].name)
+		for _, name := range g.nodes[at].after {
+			if parent := byName[name]; open[parent] > 0 {
+				at = parent
+				break
+			}
+		}
+	}
+}

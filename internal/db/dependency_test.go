@@ -1,0 +1,329 @@
+package db_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq/internal/db"
+)
+
+// settleStep is a step of the janitor's, at all that is to be looked at.
+func (q *queue) settleStep(count int32) db.DependencyStepRow {
+	q.Helper()
+	q.exec("update jobq.dependency_look set look_at = clock_timestamp() where look_at > clock_timestamp()")
+	row, err := q.queries.DependencyStep(context.Background(), db.DueFrom(time.Time{}), count)
+	require.NoError(q, err)
+	return row
+}
+
+// settle lets the janitor look until nothing is left to be looked at.
+func (q *queue) settle() {
+	q.Helper()
+	require.Eventually(q, func() bool {
+		q.settleStep(500)
+		return q.number("select count(*) from jobq.dependency_look") == 0
+	}, eventually, tick)
+}
+
+// child adds a job of its own queue that waits for the parents.
+func child(ctx context.Context, conn db.DBTX, failure string, parents ...int64) (id int64, err error) {
+	err = conn.QueryRow(ctx, "select jobq.enqueue('k', queue => 'children', after => $1, after_failure => $2)", parents, failure).Scan(&id)
+	return id, err
+}
+
+func (q *queue) child(failure string, parents ...int64) (id int64) {
+	q.Helper()
+	id, err := child(context.Background(), q.pool, failure, parents...)
+	require.NoError(q, err)
+	return id
+}
+
+// parent adds a job that a worker claims.
+func (q *queue) parent() db.JobClaimRow {
+	q.Helper()
+	q.exec("select jobq.enqueue('k', max_attempts => 1)")
+	claimed := q.claim("a", 1)
+	require.Len(q, claimed, 1)
+	return claimed[0]
+}
+
+func (q *queue) state(id int64) string {
+	q.Helper()
+	return q.text("select coalesce((select j.state::text from jobq.job j where j.id = $1), 'gone')", id)
+}
+
+// jobEnds are the ways in which a job can end, each in a transaction.
+var jobEnds = map[string]struct {
+	waits     bool // the parent, in the line
+	state     string
+	isolation pgx.TxIsoLevel
+	end       func(ctx context.Context, q *queue, tx pgx.Tx, parent db.JobClaimRow) error
+}{
+	"plain": {state: "completed", end: func(ctx context.Context, q *queue, tx pgx.Tx, parent db.JobClaimRow) error {
+		answer, err := q.schema.Exchange(ctx, tx, db.Exchange{Owner: "a", Completions: []db.Completion{plainly(parent)}})
+		require.Len(q, answer.Completed, 1)
+		return err
+	}},
+	"on its own row": {state: "completed", end: func(ctx context.Context, q *queue, tx pgx.Tx, parent db.JobClaimRow) error {
+		answer, err := q.schema.Exchange(ctx, tx, db.Exchange{Owner: "a", Completions: []db.Completion{onRow(parent)}})
+		require.Len(q, answer.Completed, 1)
+		return err
+	}},
+	"failed": {state: "failed", end: func(ctx context.Context, q *queue, tx pgx.Tx, parent db.JobClaimRow) error {
+		answer, err := q.schema.Exchange(ctx, tx, db.Exchange{Owner: "a", Endings: []db.Ending{{Slot: at(parent), Outcome: "failed", Started: true}}})
+		require.Len(q, answer.Ended, 1)
+		return err
+	}},
+	"CompleteTx":                    {state: "completed", end: completeTx},
+	"CompleteTx in repeatable read": {state: "completed", isolation: pgx.RepeatableRead, end: completeTx},
+	"complete":                      {state: "completed", end: completeBySQL},
+	"complete in serializable":      {state: "completed", isolation: pgx.Serializable, end: completeBySQL},
+	"reap": {state: "failed", end: func(ctx context.Context, q *queue, tx pgx.Tx, _ db.JobClaimRow) error {
+		_, err := tx.Exec(ctx, "update jobq.lease set expires_at = now() - interval '1 day'")
+		require.NoError(q, err)
+		reaped, err := q.schema.Reap(ctx, tx, nil, 10, "test")
+		require.Len(q, reaped, 1)
+		return err
+	}},
+	"cancel": {waits: true, state: "cancelled", end: func(ctx context.Context, _ *queue, tx pgx.Tx, parent db.JobClaimRow) error {
+		_, err := tx.Exec(ctx, "select jobq.cancel($1)", parent.ID)
+		return err
+	}},
+	"delete": {waits: true, state: "gone", end: func(ctx context.Context, _ *queue, tx pgx.Tx, parent db.JobClaimRow) error {
+		_, err := tx.Exec(ctx, "select jobq.delete_job($1)", parent.ID)
+		return err
+	}},
+}
+
+func completeTx(ctx context.Context, q *queue, tx pgx.Tx, parent db.JobClaimRow) error {
+	done, err := q.schema.Queries(tx).RunCompleteTx(ctx, db.RunCompleteTxParams{ID: parent.ID, Token: parent.LeaseToken, Owner: "a", ClaimedAt: parent.StartedAt})
+	require.Len(q, done, 1)
+	return err
+}
+
+func completeBySQL(ctx context.Context, _ *queue, tx pgx.Tx, parent db.JobClaimRow) error {
+	_, err := tx.Exec(ctx, "select jobq.complete($1, $2)", parent.ID, runToken(parent))
+	return err
+}
+
+// A child is freed, or cancelled, in whatever order its parent's end and its own insert
+// are done and committed; and not before the parent is over.
+func TestParentEndsAtTheSameMoment(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	for name, way := range jobEnds {
+		// E1 and E2 are the parent's end and its commit, D1 and D2 the insert's; S is what
+		// the janitor does in between. See docs/decisions/0024.
+		for _, order := range []string{"D1 D2 E1 E2", "E1 E2 D1 D2", "D1 E1 E2 D2", "D1 E1 D2 S E2", "E1 D1 E2 D2", "E1 D1 D2 S E2", "D1 D2 S E1 E2"} {
+			t.Run(name+"/"+order, func(t *testing.T) {
+				t.Parallel()
+				if way.state == "gone" && order == "E1 E2 D1 D2" {
+					t.Skip("there is no such parent then: see TestUnknownParents")
+				}
+				q := setUp(t)
+				q.exec("select nextval('jobq.dependency_seq')") // as if it were not the first one
+				var parent db.JobClaimRow
+				if way.waits {
+					parent.ID = int64(q.number("select jobq.enqueue('k')"))
+				} else {
+					parent = q.parent()
+				}
+				inserts, err := q.pool.Begin(ctx)
+				require.NoError(t, err)
+				defer func() { _ = inserts.Rollback(ctx) }()
+				ends, err := q.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: way.isolation})
+				require.NoError(t, err)
+				defer func() { _ = ends.Rollback(ctx) }()
+				_, err = ends.Exec(ctx, "select count(*) from jobq.dependency") // it has its snapshot, where that stays
+				require.NoError(t, err)
+				var id int64
+				over := false
+				for _, step := range strings.Fields(order) {
+					switch step {
+					case "D1":
+						id, err = child(ctx, inserts, "cancel", parent.ID)
+					case "D2":
+						err = inserts.Commit(ctx)
+					case "E1":
+						err = way.end(ctx, q, ends, parent)
+					case "E2":
+						err, over = ends.Commit(ctx), true
+					case "S":
+						for range 5 {
+							q.settleStep(500)
+						}
+						if !over {
+							require.Equal(t, "waiting", q.state(id))
+						}
+					}
+					require.NoError(t, err, step)
+				}
+				q.settle()
+				require.Equal(t, way.state, q.state(parent.ID))
+				if way.state == "completed" {
+					require.Equal(t, "available", q.state(id))
+				} else {
+					require.Equal(t, "cancelled", q.state(id))
+				}
+				require.Zero(t, q.number("select count(*) from jobq.dependency where parent_state is null or parent_lease is null"))
+			})
+		}
+	}
+}
+
+// What becomes of a child when its parents end, by its policy.
+func TestPoliciesOfChildren(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	good, bad := q.parent(), q.parent()
+	children := map[string]int64{}
+	for _, policy := range []string{"cancel", "run", "wait"} {
+		children[policy] = q.child(policy, good.ID, bad.ID)
+		children[policy+" of the good one"] = q.child(policy, good.ID)
+		children[policy+" of one that waits"] = q.child(policy, children[policy])
+	}
+	states := func() map[string]string {
+		states := map[string]string{}
+		for name, id := range children {
+			states[name] = q.state(id)
+		}
+		return states
+	}
+	want := states()
+	for name, state := range want {
+		require.Equal(t, "waiting", state, name)
+	}
+	q.completes(plainly(good))
+	q.settle()
+	for _, policy := range []string{"cancel", "run", "wait"} {
+		want[policy+" of the good one"] = "available"
+	}
+	require.Equal(t, want, states())
+
+	require.Equal(t, "failed", q.end(bad, db.Ending{Outcome: "failed"}))
+	q.settle()
+	want["cancel"], want["cancel of one that waits"], want["run"] = "cancelled", "cancelled", "available"
+	require.Equal(t, want, states())
+	require.Equal(t, fmt.Sprintf("job %d, for which it waited, has failed", bad.ID), q.text("select last_error from jobq.job where id = $1", children["cancel"]))
+	require.Equal(t, fmt.Sprintf("job %d, for which it waited, was cancelled", children["cancel"]),
+		q.text("select last_error from jobq.job where id = $1", children["cancel of one that waits"]))
+
+	// The one that waits gets its chance when the parent does.
+	q.exec("select jobq.requeue($1)", bad.ID)
+	again := q.claim("a", 1)
+	require.Equal(t, bad.ID, again[0].ID)
+	q.completes(plainly(again[0]))
+	q.settle()
+	want["wait"] = "available"
+	require.Equal(t, want, states())
+	require.Equal(t, 2, q.number("select coalesce(sum(cancelled), 0) from jobq.stats"))
+}
+
+// A job waits for parents that are there, and for nothing else: what is not is refused, and
+// adds nothing. Of none it does not wait at all, nor of one that has completed.
+func TestUnknownParents(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	for call, want := range map[string]string{
+		"select jobq.enqueue('k', after => '{7}')":                                                               "no such job: 7 (SQLSTATE JQ002)",
+		"select jobq.enqueue('k', after => '{0}')":                                                               "after must be ids of jobs, not 0 (SQLSTATE JQ001)",
+		"select jobq.enqueue('k', after => '{-1}')":                                                              "a job waits only for jobs before it in the list, not for jobs[0] (SQLSTATE JQ001)",
+		"select jobq.enqueue('k', after => array[null::bigint])":                                                 "after must be ids of jobs, not null (SQLSTATE JQ001)",
+		"select jobq.enqueue('k', after_failure => 'x')":                                                         "after_failure must be cancel, run or wait, not 'x' (SQLSTATE JQ001)",
+		`select * from jobq.enqueue_many('[{"kind": "k"}, {"kind": "k", "after": ["b"]}]')`:                      `jobs[1]: after: no job of the list has the name "b" (SQLSTATE JQ001)`,
+		`select * from jobq.enqueue_many('[{"kind": "k", "after": ["b"]}, {"kind": "k", "name": "b"}]')`:         "jobs[0]: after: a job waits only for jobs before it in the list, not for jobs[1] (SQLSTATE JQ001)",
+		`select * from jobq.enqueue_many('[{"kind": "k", "name": "b"}, {"kind": "k", "name": "b", "after": []}]')`: "jobs[0]: name \"b\" is that of several jobs (SQLSTATE JQ001)",
+		`select * from jobq.enqueue_many('[{"kind": "k", "after": 7}]')`:                                         "jobs[0]: after must be an array of ids and names of jobs (SQLSTATE JQ001)",
+		`select * from jobq.enqueue_many('[{"kind": "k", "after": [1.5]}]')`:                                     "jobs[0]: after must be ids and names of jobs, not 1.5 (SQLSTATE JQ001)",
+		`select * from jobq.enqueue_many('[{"kind": "k", "after": [8]}]')`:                                       "jobs[0]: after: no such job: 8 (SQLSTATE JQ002)",
+	} {
+		require.ErrorContains(t, q.refusal(call), want, call)
+	}
+	require.Zero(t, q.number("select count(*) from jobq.job") + q.number("select count(*) from jobq.dependency"))
+
+	require.Equal(t, "available", q.state(int64(q.number("select jobq.enqueue('none', after => '{}')"))))
+	parent := q.parent()
+	q.completes(plainly(parent))
+	require.Equal(t, "available", q.state(q.child("cancel", parent.ID)))
+	require.Zero(t, q.number("select count(*) from jobq.dependency_look"))
+}
+
+// Jobs of one call wait for one another by name and for others by id; nobody needs to look
+// at those of the call. A job whose unique key is held is not added: others wait for its holder.
+func TestGraphInOneCall(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	holder, running := int64(q.number("select jobq.enqueue('k', unique_key => 'u')")), q.parent()
+	if running.ID == holder { // it was the first in the line
+		running = q.parent()
+	}
+	q.exec(`select * from jobq.enqueue_many(jsonb_build_array(
+		jsonb_build_object('kind', 'a', 'name', 'a'),
+		jsonb_build_object('kind', 'b', 'name', 'b', 'after', jsonb_build_array('a', $1::bigint), 'after_failure', 'run'),
+		jsonb_build_object('kind', 'k', 'name', 'u', 'unique_key', 'u', 'after', '["b"]'::jsonb),
+		jsonb_build_object('kind', 'c', 'after', '["u", "a", "a"]'::jsonb)))`, running.ID)
+	edges := `select coalesce(string_agg(format('%s-%s', (select j.kind from jobq.job j where j.id = d.child), d.parent), ' ' order by d.child, d.parent), '') from jobq.dependency d`
+	a := q.number("select id from jobq.job where kind = 'a'")
+	first, second := min(holder, int64(a)), max(holder, int64(a))
+	require.Equal(t, fmt.Sprintf("b-%d b-%d c-%d c-%d", running.ID, a, first, second), q.text(edges))
+	require.Equal(t, "run", q.text("select distinct on_failure from jobq.dependency d join jobq.job j on j.id = d.child and j.kind = 'b'"))
+	require.Equal(t, 2, q.number("select count(*) from jobq.dependency_look"), "of the holder and the one that runs")
+	require.Equal(t, 2, q.number("select count(*) from jobq.job where state = 'waiting'"))
+}
+
+// A parent with many children, or a child with many parents, is dealt with in steps, each
+// of which does as much as it may.
+func TestSettlesInSteps(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	const count = 25
+	parent := q.parent()
+	q.exec("select jobq.enqueue('k', queue => 'children', after => array[$1::bigint]) from generate_series(1, $2::integer)", parent.ID, count)
+	last := q.number("select jobq.enqueue('last', after => (select array_agg(id) from jobq.job where state = 'waiting'))")
+	q.settle()
+	q.completes(plainly(parent))
+	free := func() int { return q.number("select count(*) from jobq.pending where queue = 'children' and position is not null") }
+	for step := 1; free() < count; step++ {
+		q.settleStep(10)
+		require.Equal(t, min(step*10, count), free())
+	}
+	q.settle()
+	require.Equal(t, "waiting", q.state(int64(last)))
+	q.exec("select jobq.cancel(id) from jobq.pending where queue = 'children' order by id limit 3")
+	q.settle()
+	require.Equal(t, "cancelled", q.state(int64(last)))
+}
+
+// A child that somebody has locked keeps neither its parent's other children waiting nor is
+// it forgotten; one that was cancelled or requeued meanwhile is left alone.
+func TestChildIsLocked(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	q := setUp(t)
+	parent := q.parent()
+	locked, free, cancelled, requeued := q.child("cancel", parent.ID), q.child("cancel", parent.ID), q.child("cancel", parent.ID), q.child("cancel", parent.ID)
+	q.exec("select jobq.cancel($1)", cancelled)
+	q.exec("select jobq.requeue($1)", requeued)
+	require.Equal(t, "available", q.state(requeued))
+	release := q.locked(func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, "select from jobq.pending where id = $1 for update", locked)
+		return err
+	})
+	q.completes(plainly(parent))
+	for range 5 {
+		q.settleStep(2)
+	}
+	require.Equal(t, "waiting", q.state(locked))
+	require.Equal(t, "available", q.state(free))
+	release()
+	q.settle()
+	require.Equal(t, "available", q.state(locked))
+	require.Equal(t, "cancelled", q.state(cancelled))
+	require.Equal(t, "available", q.state(requeued))
+}

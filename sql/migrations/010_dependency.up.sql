@@ -1,0 +1,405 @@
+-- Jobs that wait for other jobs, their parents: see docs/dependencies.md, and
+-- docs/decisions/0024 for the order of commits in each case.
+set local lock_timeout = '5s';
+
+-- Has a value since the first dependency was added. A sequence, because its value is
+-- read as it is and not as of a snapshot: until then, whoever ends a job looks at no
+-- more than this.
+create sequence jobq.dependency_seq as bigint;
+
+-- The child waits for the parent. A row stays when the parent is over, for people and
+-- for the results of parents, until the parent's day of the history goes.
+create table jobq.dependency (
+  child        bigint not null,
+  parent       bigint not null,
+  parent_lease bigint, -- of the parent's last run, known when that was over: retention keeps its day
+  parent_state jobq.job_state, -- null: the child waits for it; else as the parent has ended
+  on_failure   text   not null, -- what becomes of the child when the parent fails or is cancelled
+  constraint dependency_pkey primary key (child, parent),
+  constraint "after_failure must be cancel, run or wait" check (on_failure in ('cancel', 'run', 'wait'))
+);
+-- What each end of a job, and the janitor, ask.
+create index dependency_open_idx on jobq.dependency (parent, child) where parent_state is null;
+-- Whether a child still waits.
+create index dependency_waits_idx on jobq.dependency (child, parent) where parent_state is null;
+-- For people.
+create index dependency_parent_idx on jobq.dependency (parent, child);
+-- For retention.
+create index dependency_kept_idx on jobq.dependency (parent_lease, child, parent) where parent_lease is not null;
+
+-- Jobs that the janitor is to look at: parents that are over, new ones that may have
+-- ended at the same moment, and jobs that wait and perhaps need not. A row is a hint;
+-- what counts is what the rows of the job say.
+create table jobq.dependency_look (
+  id          bigint      not null generated always as identity,
+  look_at     timestamptz not null default clock_timestamp(),
+  added_at    timestamptz not null default clock_timestamp(),
+  job_id      bigint      not null,
+  after_child bigint      not null default 0, -- its children up to this one have been dealt with
+  is_new      boolean     not null default false, -- a dependency on it was added: see dependency_step
+  sure_from   xid8, -- of a new one: the transaction of the first look
+  locked      boolean     not null default false, -- some of its children were
+  constraint dependency_look_pkey primary key (id)
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
+create index dependency_look_due_idx on jobq.dependency_look (look_at, id);
+
+-- look_soon has the janitor look at these jobs when the transaction is committed.
+create function jobq.look_soon(jobs bigint[], is_new boolean default false) returns void
+  language plpgsql security definer set search_path = pg_catalog, pg_temp
+  as $$
+begin
+  if cardinality(jobs) > 0 then
+    insert into jobq.dependency_look (job_id, is_new) select j.id, look_soon.is_new from unnest(jobs) as j(id);
+    perform pg_notify(jobq.channel('due'), extract(epoch from now())::text);
+  end if;
+end $$;
+
+-- parents_ended has the janitor look at those of these jobs for which others wait. With
+-- slots, it is only about the jobs in these places of the array. Each end of a job comes
+-- here, once any dependency was ever added. It writes no row of another job, and so
+-- waits for nobody.
+--
+-- A dependency that was committed before this looks is seen. One that is committed later
+-- finds this transaction open, or ended, since it has its id already: see
+-- dependency_step. In a transaction whose snapshot is older, all jobs are told.
+create function jobq.parents_ended(jobs bigint[], slots smallint[] default null) returns void
+  language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off
+  as $$
+declare
+  ended bigint[] := case when slots is null then jobs else array(select jobs[s] from unnest(slots) s) end;
+begin
+  if current_setting('transaction_isolation') = 'read committed' then
+    -- Most jobs that end are far from those for which others wait: one look at the index tells.
+    if not exists (
+        select from jobq.dependency d
+          where d.parent >= (select min(e) from unnest(ended) e) and d.parent <= (select max(e) from unnest(ended) e) and d.parent_state is null) then
+      return;
+    end if;
+    ended := array(
+      select e.id from unnest(ended) as e(id)
+        where (select true from jobq.dependency d where d.parent = e.id and d.parent_state is null limit 1));
+  end if;
+  perform jobq.look_soon(ended);
+end $$;
+
+create function jobq.run_parents_ended() returns trigger
+  language plpgsql security definer set search_path = pg_catalog, pg_temp
+  as $$
+begin
+  perform jobq.parents_ended(array[new.id]);
+  return null;
+end $$;
+
+-- Of all ends on rows of their own, whoever writes them. Plain ends are not seen here:
+-- LeaseEnd tells of these; nor are jobs that are deleted, of which delete_job tells.
+create trigger run_parents_ended after update on jobq.run
+  for each row when (new.state is not null and old.state is null and pg_sequence_last_value('jobq.dependency_seq') is not null)
+  execute function jobq.run_parents_ended();
+create trigger run_parents_ended_at_once after insert on jobq.run
+  for each row when (new.state is not null and pg_sequence_last_value('jobq.dependency_seq') is not null)
+  execute function jobq.run_parents_ended();
+
+-- dependencies_add stores for which jobs those of one enqueue_arrays wait, before they
+-- are added themselves, and says for each job, by its place in the call, whether it
+-- waits: true, or null. Edge i says that the job at place children[i] waits for
+-- parents[i]: the id of a job, or, below 0, a place of the call, which must be earlier.
+-- holders are the ids of the jobs, or of those that have their unique keys: what is
+-- not added waits for nothing.
+--
+-- Parents that have completed count at once. Of those that have not, and that are
+-- no jobs of this call, the janitor is told: they may be ending just now. Those of
+-- the call nobody else can see before the commit.
+create function jobq.dependencies_add(job_ids bigint[], holders bigint[], children integer[], parents bigint[], policies text[])
+  returns boolean[]
+  language plpgsql set enable_seqscan = off
+  as $$
+declare
+  problem record;
+  older bigint[]; -- parents that were there before
+begin
+  if cardinality(children) > 1000000 then
+    raise sqlstate 'JQ001' using message = format('jobs must wait for at most 1000000 others in one call, not %s', cardinality(children));
+  end if;
+  select e.child - 1 as place, e.parent into problem
+    from unnest(children, parents) as e(child, parent)
+    where e.parent is null or e.parent = 0 or e.parent < 0 and -e.parent >= e.child
+    order by e.child
+    limit 1;
+  if found then
+    raise sqlstate 'JQ001' using message = format(case
+        when problem.parent < 0 then 'jobs[%s]: after: a job waits only for jobs before it in the list, not for jobs[%s]'
+        else 'jobs[%s]: after must be ids of jobs, not %s' end,
+      problem.place, case when problem.parent < 0 then (-problem.parent - 1)::text else coalesce(problem.parent::text, 'null') end);
+  end if;
+  perform nextval('jobq.dependency_seq');
+  older := array(
+    select distinct p.id
+      from (select case when e.parent < 0 then holders[-e.parent] else e.parent end as id from unnest(parents) as e(parent)) p
+      where p.id not in (select unnest(job_ids))); -- hashed
+  with known as materialized (
+    select o.id, (select true from jobq.pending p where p.id = o.id) as waits, r.state, r.lease_id
+      from unnest(older) as o(id)
+      left join lateral (
+        select case when e.ended_at is not null then coalesce(x.state, 'completed') else 'running' end as state, x.lease_id
+          from jobq.run x
+          cross join lateral jobq.run_end(x.lease_id, x.slot, x.finished_at) e
+          where x.id = o.id
+          limit 1
+      ) r on true
+  ), edge as materialized (
+    select e.child - 1 as place, job_ids[e.child] as child, p.id as parent, policies[e.child] as policy,
+        k.id is not null and k.waits is null and k.state is null as missing,
+        case when k.state = 'completed' then k.state end as parent_state, case when k.state = 'completed' then k.lease_id end as parent_lease
+      from unnest(children, parents) as e(child, parent)
+      cross join lateral (select case when e.parent < 0 then holders[-e.parent] else e.parent end as id) p
+      left join known k on k.id = p.id
+      where job_ids[e.child] = holders[e.child]
+  ), added as (
+    insert into jobq.dependency (child, parent, parent_lease, parent_state, on_failure)
+      select e.child, e.parent, e.parent_lease, e.parent_state, coalesce(e.policy, 'cancel') from edge e where not e.missing
+      on conflict do nothing
+  )
+  select e.place, e.parent into problem from edge e where e.missing order by e.place limit 1;
+  if found then
+    raise sqlstate 'JQ002' using message = format('jobs[%s]: after: no such job: %s', problem.place, problem.parent);
+  end if;
+  perform jobq.look_soon(array(
+    select o.id from unnest(older) as o(id)
+      where (select true from jobq.dependency d where d.parent = o.id and d.parent_state is null limit 1)), true);
+  return array(
+    select (select true from jobq.dependency d where d.child = j.id and d.parent_state is null limit 1)
+      from unnest(job_ids) with ordinality as j(id, place)
+      order by j.place);
+end $$;
+
+-- job_over is how a job has ended, with the lease of its last run; no row while it
+-- has not. A job that is gone counts as cancelled, today.
+create function jobq.job_over(job_id bigint) returns table (state jobq.job_state, lease_id bigint, gone boolean)
+  language plpgsql
+  as $$
+begin
+  return query
+    select coalesce(r.state, 'completed'), r.lease_id, false
+      from jobq.run r
+      cross join lateral jobq.run_end(r.lease_id, r.slot, r.finished_at) e
+      where r.id = job_over.job_id and e.ended_at is not null
+      limit 1;
+  if not found and not jobq.job_exists(job_over.job_id) then
+    return query select 'cancelled'::jobq.job_state, jobq.lease_day((clock_timestamp() at time zone 'UTC')::date), true;
+  end if;
+end $$;
+
+-- waiting_free puts those of these jobs that wait for nothing any more where they belong:
+-- into the line, or among the scheduled ones. The wait for other jobs is no wait in the line.
+create function jobq.waiting_free(jobs bigint[]) returns void
+  language plpgsql set enable_seqscan = off
+  as $$
+declare
+  due timestamptz;
+begin
+  with freed as (
+    update jobq.pending p
+      set waits = null, run_at = greatest(p.run_at, clock_timestamp()), position = case when p.run_at <= clock_timestamp() then nextval('jobq.position_seq') end
+      where p.id = any(jobs) and p.waits
+        and not exists (select from jobq.dependency d where d.child = p.id and d.parent_state is null)
+      returning p.queue, p.position, p.run_at
+  ), woken as materialized (
+    select jobq.wake('work', q.queue) from (select distinct f.queue from freed f where f.position is not null) q
+  )
+  select min(f.run_at) filter (where f.position is null) into due from freed f where (select count(*) from woken) >= 0;
+  if due is not null then
+    perform pg_notify(jobq.channel('due'), extract(epoch from due)::text);
+  end if;
+end $$;
+
+-- waiting_cancel cancels those of these jobs that wait, and says why in their last_error.
+create function jobq.waiting_cancel(jobs bigint[], reason text) returns void
+  language sql set enable_seqscan = off
+  as $$
+    with taken as (
+      delete from jobq.pending p where p.id = any(jobs) and p.waits
+        returning p.id, p.run_at, p.created_at, p.timeout, p.backoff_base, p.backoff_max, p.priority, p.attempts, p.max_attempts,
+          p.crashes, p.args_apart, p.queue, p.kind, p.args, p.unique_key, p.clear_reason, p.checkpoint, p.metadata, p.tags
+    ), counted as (
+      insert into jobq.stat_delta (minute, queue, kind, completed, failed, retried, lost, cancelled, run_seconds, wait_seconds)
+        select date_trunc('minute', clock_timestamp()), t.queue, t.kind, 0, 0, 0, 0, count(*), 0, 0 from taken t group by t.queue, t.kind
+    )
+    insert into jobq.run
+        (id, lease_id, slot, state, finished_at, run_at, created_at, timeout, backoff_base, backoff_max, priority, attempts, max_attempts,
+         crashes, args_apart, queue, kind, args, unique_key, last_error, clear_reason, checkpoint, metadata, tags)
+      select t.id, jobq.lease_id_next(), 0, 'cancelled', clock_timestamp(), t.run_at, t.created_at, t.timeout, t.backoff_base,
+          t.backoff_max, t.priority, t.attempts, t.max_attempts, t.crashes, t.args_apart, t.queue, t.kind, t.args, t.unique_key,
+          waiting_cancel.reason, t.clear_reason, t.checkpoint, t.metadata, t.tags
+        from taken t
+  $$;
+
+-- dependents_settle deals with these children of a parent that is over: it notes how the
+-- parent has ended, cancels the children, or frees those that wait for nothing else. It
+-- returns whether it passed some by because somebody has locked them.
+create function jobq.dependents_settle(of_parent bigint, lease bigint, ended jobq.job_state, gone boolean, children bigint[]) returns boolean
+  language plpgsql set enable_seqscan = off
+  as $$
+declare
+  mine bigint[]; -- which wait, locked
+  busy bigint[];
+begin
+  mine := array(select p.id from jobq.pending p where p.id = any(children) and p.waits for update skip locked);
+  busy := array(select p.id from jobq.pending p where p.id = any(children) and p.waits and p.id <> all(mine));
+  update jobq.dependency d
+    set parent_lease = lease, parent_state = case when ended = 'completed' or d.on_failure <> 'wait' then ended end
+    where d.parent = of_parent and d.child = any(children) and d.child <> all(busy) and d.parent_state is null;
+  if ended <> 'completed' then
+    perform jobq.waiting_cancel(
+      array(select d.child from jobq.dependency d where d.parent = of_parent and d.child = any(mine) and d.on_failure = 'cancel'),
+      format('job %s, for which it waited, %s', of_parent, case when gone then 'is gone' when ended = 'failed' then 'has failed' else 'was cancelled' end));
+  end if;
+  perform jobq.waiting_free(mine);
+  return cardinality(busy) > 0;
+end $$;
+
+-- dependency_step looks at jobs of dependency_look that are due from look_from on, and
+-- deals with up to row_count children of those that are over. It says at how many it has
+-- looked, whether there may be more, and when the last of them was due. One session at a
+-- time does this: else two parents of one child, each ending in one of two transactions,
+-- could each take the other for one that the child still waits for.
+--
+-- A new parent was not over when the dependency on it was added. It may have ended at the
+-- same moment, in a transaction that had looked for dependencies before:
+--
+--    0 ms  the end of job 7 begins; nobody waits for it
+--    1 ms  job 8, which waits for 7, is committed: 7 runs, as far as anybody can see
+--    2 ms  the end of job 7 is committed
+--
+-- So a new one is looked at again until all transactions have ended whose ids are older than
+-- that of the first look: ever more rarely, each time that the time since has doubled.
+-- Whoever ends it in a younger one sees the dependency. (The xmax of a snapshot will not do
+-- for that: the last ids that were given may be beyond it.)
+--
+-- A step never waits for a row. Children that somebody has locked come again a second later.
+create function jobq.dependency_step(look_from timestamptz, row_count integer)
+  returns table (looked integer, more boolean, last_at timestamptz)
+  language plpgsql set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
+  as $$
+declare
+  looks_max constant integer := 100;
+  look jobq.dependency_look;
+  ended record;
+  is_sure boolean;
+  children bigint[];
+  room integer := row_count;
+  has_locked boolean;
+begin
+  looked := 0;
+  more := false;
+  last_at := look_from;
+  if not pg_try_advisory_xact_lock(hashtextextended('jobq.dependency_step', 0)) then
+    return next;
+    return;
+  end if;
+  for look in
+    select l.* from jobq.dependency_look l
+      where l.look_at >= look_from and l.look_at <= clock_timestamp()
+      order by l.look_at, l.id
+      limit looks_max
+      for update skip locked
+  loop
+    if room <= 0 then
+      more := true;
+      exit;
+    end if;
+    looked := looked + 1;
+    last_at := look.look_at;
+    is_sure := not look.is_new or coalesce(look.sure_from <= pg_snapshot_xmin(pg_current_snapshot()), false); -- before the look at the job
+    select o.state, o.lease_id, o.gone into ended from jobq.job_over(look.job_id) o;
+    if found then
+      children := array(
+        select d.child from jobq.dependency d
+          where d.parent = look.job_id and d.parent_state is null and d.child > look.after_child
+          order by d.child
+          limit room);
+      has_locked := jobq.dependents_settle(look.job_id, ended.lease_id, ended.state, ended.gone, children) or look.locked;
+      if cardinality(children) >= room then
+        update jobq.dependency_look l set after_child = children[cardinality(children)], locked = has_locked where l.id = look.id;
+        more := true;
+      elsif has_locked then
+        update jobq.dependency_look l set after_child = 0, locked = false, look_at = clock_timestamp() + interval '1 s' where l.id = look.id;
+      else
+        delete from jobq.dependency_look l where l.id = look.id;
+      end if;
+      room := room - cardinality(children);
+      continue;
+    end if;
+    -- A job that waits, put back by an undo, when its parents may be over by now.
+    perform from jobq.pending p where p.id = look.job_id and p.waits for update skip locked;
+    if found then
+      if exists (select from jobq.dependency d where d.child = look.job_id and d.parent_state <> 'completed' and d.on_failure = 'cancel') then
+        perform jobq.waiting_cancel(array[look.job_id], 'a job for which it waited has failed or was cancelled');
+      else
+        perform jobq.waiting_free(array[look.job_id]);
+      end if;
+    end if;
+    if is_sure then
+      delete from jobq.dependency_look l where l.id = look.id;
+    else
+      update jobq.dependency_look l
+        set sure_from = coalesce(l.sure_from, pg_current_xact_id()),
+          look_at = clock_timestamp() + greatest(clock_timestamp() - l.added_at, interval '20 ms')
+        where l.id = look.id;
+    end if;
+  end loop;
+  more := more or looked >= looks_max;
+  return next;
+end $$;
+
+-- dependency_prune forgets dependencies of which the parent's day of the history is past
+-- retention and the child is over: up to row_count are looked at, from the given place on. It
+-- returns at how many it has looked, and the place of the last. Others keep that day.
+create function jobq.dependency_prune(after_lease bigint, after_child bigint, after_parent bigint, row_count integer)
+  returns table (looked bigint, last_lease bigint, last_child bigint, last_parent bigint)
+  language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
+  as $$
+begin
+  with page as materialized (
+    select d.ctid as place, d.parent_lease, d.child, d.parent
+      from jobq.dependency d
+      where (d.parent_lease, d.child, d.parent) > (dependency_prune.after_lease, dependency_prune.after_child, dependency_prune.after_parent)
+        and d.parent_lease < (select jobq.lease_day(jobq.keep_from_day()))
+      order by d.parent_lease, d.child, d.parent
+      limit row_count
+  ), gone as (
+    delete from jobq.dependency d
+      where d.ctid = any(array(
+        select p.place from page p
+          where not exists (select from jobq.pending x where x.id = p.child)
+            and not exists (
+              select from jobq.run x cross join lateral jobq.run_end(x.lease_id, x.slot, x.finished_at) e
+                where x.id = p.child and e.ended_at is null)))
+  )
+  select count(*), (select p.parent_lease from page p order by p.parent_lease desc, p.child desc, p.parent desc limit 1),
+      (select p.child from page p order by p.parent_lease desc, p.child desc, p.parent desc limit 1),
+      (select p.parent from page p order by p.parent_lease desc, p.child desc, p.parent desc limit 1)
+    into looked, last_lease, last_child, last_parent
+    from page;
+  last_lease := coalesce(last_lease, after_lease);
+  last_child := coalesce(last_child, after_child);
+  last_parent := coalesce(last_parent, after_parent);
+  return next;
+end $$;
+
+-- parents are the jobs for which a job waits or has waited, with how each has ended and
+-- its result: the state is null while the child waits for it. In the order of ids.
+create function jobq.parents(job_id bigint) returns table (id bigint, kind text, state jobq.job_state, result jsonb)
+  language sql stable
+  as $$
+    select d.parent, j.kind, d.parent_state, j.result
+      from jobq.dependency d
+      left join lateral (select x.kind, x.result from jobq.job x where x.id = d.parent limit 1) j on true
+      where d.child = parents.job_id
+      order by d.parent
+  $$;
+
+-- sql/roles.sql says who may call them.
+revoke execute on function
+  jobq.look_soon, jobq.parents_ended, jobq.run_parents_ended, jobq.dependencies_add, jobq.job_over, jobq.waiting_free, jobq.waiting_cancel,
+  jobq.dependents_settle, jobq.dependency_step, jobq.dependency_prune, jobq.parents
+  from public;

@@ -1,0 +1,19 @@
+-- DependencyStep looks at jobs of dependency_look that are due, from look_from on, and deals
+-- with up to row_count of those that wait for them: see dependency_step.
+-- Needs dependency_look_due_idx, dependency_open_idx, dependency_waits_idx, run_id_idx and pending_pkey.
+-- name: DependencyStep :one
+select s.looked::integer as looked, s.more::boolean as more, s.last_at::timestamptz as last_at
+  from jobq.dependency_step(sqlc.arg(look_from)::timestamptz, sqlc.arg(row_count)::integer) s;
+
+-- DependencyPrune forgets old dependencies, from the given place on: see dependency_prune.
+-- Needs dependency_kept_idx, run_id_idx and pending_pkey.
+-- name: DependencyPrune :one
+select p.looked::bigint as looked, p.last_lease::bigint as last_lease, p.last_child::bigint as last_child, p.last_parent::bigint as last_parent
+  from jobq.dependency_prune(sqlc.arg(after_lease)::bigint, sqlc.arg(after_child)::bigint, sqlc.arg(after_parent)::bigint, sqlc.arg(row_count)::integer) p;
+
+-- ParentList is for which jobs a job waits or has waited, in the order of their ids, the
+-- first of them. Needs dependency_pkey, run_id_idx and pending_pkey.
+-- name: ParentList :many
+select p.id::bigint as id, coalesce(p.kind, '')::text as kind, coalesce(p.state::text, '')::text as state, p.result::jsonb as result
+  from jobq.parents(sqlc.arg(id)::bigint) p
+  limit sqlc.arg(count);
