@@ -23,7 +23,7 @@
 //	                  └─ release ──┘
 //
 // A job is scheduled while its run_at lies ahead, for the first run or for
-// another one. Completed, failed and cancelled are final, except for an
+// another one. Before that it is waiting if it waits for other jobs. Completed, failed and cancelled are final, except for an
 // operator's requeue.
 //
 // # Words

@@ -1,13 +1,13 @@
 // Package janitor recovers what dead workers leave and keeps the tables in
 // order: it reaps expired leases, makes scheduled jobs available when they are
-// due, adds the jobs of schedules, rolls up stats, makes and drops partitions, and forgets dead workers.
+// due, frees what waits for jobs that are over, adds the jobs of schedules, rolls up stats, makes and drops partitions, and forgets dead workers.
 //
 // Every task is right however many janitors run: each is done in steps, of one
 // statement each, that check what they change and skip rows that others work on.
 // The advisory lock only keeps janitors from doing the same work twice. One that
 // finds work overdue although another session has the lock does it without.
 //
-// A janitor reaps and promotes in one goroutine, does its chores (stats, partitions,
+// A janitor reaps, promotes and frees in one goroutine, does its chores (stats, partitions,
 // retention) in another, and fires schedules in a third, on connections of their own.
 package janitor
 

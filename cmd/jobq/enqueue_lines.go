@@ -153,8 +153,8 @@ type jobLine struct {
 	Metadata    json.RawMessage `json:"metadata"`
 
 	// For whom the job waits. Names are for --graph.
-	Name         string            `json:"name"`
-	After        []lineParent      `json:"after"`
+	Name         string             `json:"name"`
+	After        []lineParent       `json:"after"`
 	AfterFailure jobq.ParentFailure `json:"after_failure"`
 }
 
@@ -301,6 +301,9 @@ func lineProblem(err error) error {
 		wants = "a whole number"
 	case reflect.Slice:
 		wants = "a list of texts"
+		if kind.Field == "after" {
+			wants = "a list of ids and names"
+		}
 	default:
 	}
 	return fmt.Errorf("%s must be %s, not %s", kind.Field, wants, kind.Value)

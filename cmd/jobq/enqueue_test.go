@@ -46,6 +46,12 @@ func TestEnqueueRefusesLines(t *testing.T) {
 		{`{"kind": "a", "queue": ""}`, "queue must be 1 to 128", []string{"--ndjson"}},
 		{`{"kind": "a", "max_attempts": 0}`, "max_attempts must be 1 to 32767", []string{"--ndjson"}},
 		{`{"kind": "a", "timeout": 5}`, `a time must be like "10m"`, []string{"--ndjson"}},
+		{`{"kind": "a", "name": "n"}`, "only the jobs of --graph have names", []string{"--ndjson"}},
+		{`{"kind": "a", "after": ["n"]}`, "only the jobs of --graph have names", []string{"--ndjson"}},
+		{`{"kind": "a", "after": 5}`, "after must be a list of ids and names, not number", []string{"--graph"}},
+		{`{"kind": "a", "after": [0]}`, "after must be ids and names of jobs, not 0 (nothing was added)", []string{"--graph"}},
+		{`{"kind": "a", "queue": ""}`, "queue must be 1 to 128", []string{"--graph"}},
+		{"{\"kind\": \"caf\xe9\"}", "not valid UTF-8", []string{"--graph"}},
 		{`{"kind": "a", "timeout": "0s"}`, `a time must be like "10m"`, []string{"--ndjson"}},
 	} {
 		_, stderr, code := invoke(t, test.line+"\n", append([]string{"enqueue", "--database-url", url}, test.args...)...)
@@ -143,4 +149,55 @@ func TestWriteErrors(t *testing.T) {
 		require.Equal(t, exitError, code, args)
 		require.Contains(t, stderr.String(), "no space left", args)
 	}
+}
+
+// A graph on standard input is added as a whole, in whatever order its lines are; without a
+// name, a job waits and nobody waits for it.
+func TestEnqueueGraph(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	enqueue := func(input string, args ...string) (stdout, stderr string, code int) {
+		t.Helper()
+		return invoke(t, input, append([]string{"enqueue", "--database-url", url}, args...)...)
+	}
+	old, _, code := enqueue("", "first")
+	require.Equal(t, exitOK, code)
+	old = strings.TrimSpace(old)
+	stdout, stderr, code := enqueue(`{"kind": "last", "after": ["left", "right"], "after_failure": "run"}
+
+		{"kind": "right", "name": "right", "after": ["left", `+old+`]}
+		{"kind": "left", "name": "left"}
+`, "--graph", "--queue", "q")
+	require.Equal(t, exitOK, code, stderr)
+	pool := pgtest.Connect(t, url)
+	lines := strings.Fields(stdout)
+	require.Len(t, lines, 3)
+	for i, kind := range []string{"last", "right", "left"} {
+		require.Equal(t, lines[i], query[string](t, pool, "select j.id::text from jobq.job j where j.queue = 'q' and j.kind = '"+kind+"'"))
+	}
+	require.Equal(t, "last-left/run last-right/run right-first/cancel right-left/cancel", query[string](t, pool, `
+		select string_agg(c.kind || '-' || p.kind || '/' || d.on_failure, ' ' order by c.kind, p.kind)
+		  from jobq.dependency d join jobq.job c on c.id = d.child join jobq.job p on p.id = d.parent`))
+
+	stdout, _, code = enqueue(`{"kind": "a", "name": "n", "after": [`+old+`]}`+"\n", "--graph", "--json")
+	require.Equal(t, exitOK, code)
+	require.Contains(t, stdout, `"name":"n"`)
+	stdout, _, code = enqueue("", "a", "--after", old+","+lines[0], "--after-failure", "wait")
+	require.Equal(t, exitOK, code)
+	require.Equal(t, 2, query[int](t, pool, "select count(*) from jobq.dependency d where d.on_failure = 'wait' and d.child = "+stdout))
+
+	count := query[int](t, pool, "select count(*) from jobq.job")
+	for input, want := range map[string]string{
+		`{"kind": "a", "name": "a", "after": ["b"]}` + "\n" + `{"kind": "a", "name": "b", "after": ["a"]}`: "the jobs wait for one another: a, which waits for b, which waits for a",
+		`{"kind": "a"}` + "\n" + `{"kind": "b", "after": [4711]}`:                                          "no such job: 4711",
+		`{"kind": "a"}` + "\n" + `{"kind": "b", "after": ["x"]}`:                                           `and there is no job with that name`,
+	} {
+		_, stderr, code := enqueue(input, "--graph")
+		require.NotEqual(t, exitOK, code)
+		require.Contains(t, stderr, want)
+	}
+	_, stderr, code = enqueue("", "a", "--graph")
+	require.Equal(t, exitUsage, code)
+	require.Contains(t, stderr, "--graph takes whole jobs")
+	require.Equal(t, count, query[int](t, pool, "select count(*) from jobq.job"))
 }

@@ -231,21 +231,21 @@ func TestUnknownParents(t *testing.T) {
 	t.Parallel()
 	q := setUp(t)
 	for call, want := range map[string]string{
-		"select jobq.enqueue('k', after => '{7}')":                                                               "no such job: 7 (SQLSTATE JQ002)",
-		"select jobq.enqueue('k', after => '{0}')":                                                               "after must be ids of jobs, not 0 (SQLSTATE JQ001)",
-		"select jobq.enqueue('k', after => '{-1}')":                                                              "a job waits only for jobs before it in the list, not for jobs[0] (SQLSTATE JQ001)",
-		"select jobq.enqueue('k', after => array[null::bigint])":                                                 "after must be ids of jobs, not null (SQLSTATE JQ001)",
-		"select jobq.enqueue('k', after_failure => 'x')":                                                         "after_failure must be cancel, run or wait, not 'x' (SQLSTATE JQ001)",
-		`select * from jobq.enqueue_many('[{"kind": "k"}, {"kind": "k", "after": ["b"]}]')`:                      `jobs[1]: after: no job of the list has the name "b" (SQLSTATE JQ001)`,
-		`select * from jobq.enqueue_many('[{"kind": "k", "after": ["b"]}, {"kind": "k", "name": "b"}]')`:         "jobs[0]: after: a job waits only for jobs before it in the list, not for jobs[1] (SQLSTATE JQ001)",
+		"select jobq.enqueue('k', after => '{7}')":                                                                 "no such job: 7 (SQLSTATE JQ002)",
+		"select jobq.enqueue('k', after => '{0}')":                                                                 "after must be ids of jobs, not 0 (SQLSTATE JQ001)",
+		"select jobq.enqueue('k', after => '{-1}')":                                                                "a job waits only for jobs before it in the list, not for jobs[0] (SQLSTATE JQ001)",
+		"select jobq.enqueue('k', after => array[null::bigint])":                                                   "after must be ids of jobs, not null (SQLSTATE JQ001)",
+		"select jobq.enqueue('k', after_failure => 'x')":                                                           "after_failure must be cancel, run or wait, not 'x' (SQLSTATE JQ001)",
+		`select * from jobq.enqueue_many('[{"kind": "k"}, {"kind": "k", "after": ["b"]}]')`:                        `jobs[1]: after: no job of the list has the name "b" (SQLSTATE JQ001)`,
+		`select * from jobq.enqueue_many('[{"kind": "k", "after": ["b"]}, {"kind": "k", "name": "b"}]')`:           "jobs[0]: after: a job waits only for jobs before it in the list, not for jobs[1] (SQLSTATE JQ001)",
 		`select * from jobq.enqueue_many('[{"kind": "k", "name": "b"}, {"kind": "k", "name": "b", "after": []}]')`: "jobs[0]: name \"b\" is that of several jobs (SQLSTATE JQ001)",
-		`select * from jobq.enqueue_many('[{"kind": "k", "after": 7}]')`:                                         "jobs[0]: after must be an array of ids and names of jobs (SQLSTATE JQ001)",
-		`select * from jobq.enqueue_many('[{"kind": "k", "after": [1.5]}]')`:                                     "jobs[0]: after must be ids and names of jobs, not 1.5 (SQLSTATE JQ001)",
-		`select * from jobq.enqueue_many('[{"kind": "k", "after": [8]}]')`:                                       "jobs[0]: after: no such job: 8 (SQLSTATE JQ002)",
+		`select * from jobq.enqueue_many('[{"kind": "k", "after": 7}]')`:                                           "jobs[0]: after must be an array of ids and names of jobs (SQLSTATE JQ001)",
+		`select * from jobq.enqueue_many('[{"kind": "k", "after": [1.5]}]')`:                                       "jobs[0]: after must be ids and names of jobs, not 1.5 (SQLSTATE JQ001)",
+		`select * from jobq.enqueue_many('[{"kind": "k", "after": [8]}]')`:                                         "jobs[0]: after: no such job: 8 (SQLSTATE JQ002)",
 	} {
 		require.ErrorContains(t, q.refusal(call), want, call)
 	}
-	require.Zero(t, q.number("select count(*) from jobq.job") + q.number("select count(*) from jobq.dependency"))
+	require.Zero(t, q.number("select count(*) from jobq.job")+q.number("select count(*) from jobq.dependency"))
 
 	require.Equal(t, "available", q.state(int64(q.number("select jobq.enqueue('none', after => '{}')"))))
 	parent := q.parent()
@@ -288,7 +288,9 @@ func TestSettlesInSteps(t *testing.T) {
 	last := q.number("select jobq.enqueue('last', after => (select array_agg(id) from jobq.job where state = 'waiting'))")
 	q.settle()
 	q.completes(plainly(parent))
-	free := func() int { return q.number("select count(*) from jobq.pending where queue = 'children' and position is not null") }
+	free := func() int {
+		return q.number("select count(*) from jobq.pending where queue = 'children' and position is not null")
+	}
 	for step := 1; free() < count; step++ {
 		q.settleStep(10)
 		require.Equal(t, min(step*10, count), free())

@@ -88,6 +88,15 @@ func (q *queue) fillHistory(scale float64) {
 			as 'select x.claimed_at from jobq.lease x where x.id = lease union all select x.claimed_at from jobq.past_lease x where x.id = lease'`, nil},
 		{`create function public.run_token(lease bigint) returns text language sql stable
 			as 'select lease || ''.'' || (extract(epoch from public.claimed_at(lease)) * 1000000)::bigint || ''.'' || (select r.slot from jobq.run r where r.id = 40000026 and r.lease_id = lease)'`, nil},
+		// Jobs that wait for one that has failed, one by one or with many others, and old dependencies.
+		{`insert into jobq.pending (id, position, waits, kind, queue)
+			select 50000000 + i, null, true, 'k' || i % 5, 'q' || i % 10 from generate_series(1, $1::integer) i`, []any{rows(1e6)}},
+		{`insert into jobq.dependency (child, parent, on_failure)
+			select 50000000 + i, 20000100, 'run' from generate_series(1, $1::integer) i
+			union all select 50000001, 40000026 + i, 'run' from generate_series(1, 4000) i`, []any{rows(1e6)}},
+		{`insert into jobq.dependency (child, parent, parent_lease, parent_state, on_failure)
+			select 20000001 + i, 20000000 + i, jobq.lease_day((now() at time zone 'UTC')::date - 9) + i, 'completed', 'cancel' from generate_series(1, $1::integer) i`, []any{rows(1e6)}},
+		{"select nextval('jobq.dependency_seq')", nil},
 		{"insert into jobq.payload (job_id, args) select 30000000 + i, '{}' from generate_series(1, $1::integer) i", []any{rows(3e5)}},
 		{`insert into jobq.attempt (job_id, finished_at, started_at, lease_token, outcome, number, worker_id, error)
 			select 20000000 + 4 * i, now() - interval '7 days' + i * (interval '7 days' / $1::integer), now(), 1, 'failed', 1, 'w', 'e'
