@@ -107,6 +107,8 @@ const (
 // EnqueueOptions, so that a caller cannot go back to, say, priority 0 or to no
 // timeout where the kind has another default.
 //
+// After has no such default.
+//
 // Only enqueues from Go use them: not schedules, nor SQL, nor the command jobq enqueue.
 //
 // The method belongs to the type, not to the client, so that every program that
@@ -227,9 +229,6 @@ func enqueueColumns(jobs []EnqueueParams) (db.JobEnqueueManyParams, error) {
 		BackoffBases: make([]pgtype.Interval, count), BackoffMaxes: make([]pgtype.Interval, count),
 		Tags: make([]json.RawMessage, count), Metadata: make([]json.RawMessage, count),
 	}
-	if slices.ContainsFunc(jobs, func(job EnqueueParams) bool { return job.OnParentFailure != "" }) {
-		columns.AfterFailures = make([]string, count)
-	}
 	for i := range jobs {
 		wanted := withDefaults(jobs[i])
 		job, err := enqueueParams(&wanted)
@@ -249,6 +248,9 @@ func enqueueColumns(jobs []EnqueueParams) (db.JobEnqueueManyParams, error) {
 			columns.AfterParents = append(columns.AfterParents, parent)
 		}
 		if wanted.OnParentFailure != "" {
+			if columns.AfterFailures == nil {
+				columns.AfterFailures = make([]string, count)
+			}
 			columns.AfterFailures[i] = string(wanted.OnParentFailure)
 		}
 		if job.Tags != nil {
@@ -282,9 +284,6 @@ func withDefaults(job EnqueueParams) EnqueueParams {
 	}
 	if job.Metadata == nil {
 		job.Metadata = defaults.Metadata
-	}
-	if job.After == nil {
-		job.After = defaults.After
 	}
 	job.OnParentFailure = cmp.Or(job.OnParentFailure, defaults.OnParentFailure)
 	return job

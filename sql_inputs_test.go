@@ -41,7 +41,9 @@ var badValues = map[string]map[string]string{
 		"null": "array of objects", "'{}'": "array of objects", "'[5]'": "jobs[0]: must be a JSON object", "'[{\"kind\": \"k\"}, null]'": "jobs[1]: must be a JSON object",
 		"'[{\"kind\"'": notJSON, "(select jsonb_agg(i)::text from generate_series(1, 100001) i)": "at most 100000",
 	},
-	"job_id": {"null": "must not be null"},
+	"after":         {"array[0]": "must be ids of jobs, not 0", "array[null::bigint]": "must be ids of jobs, not null", "array[-1]": "must be ids of jobs, not -1"},
+	"after_failure": {"'x'": "must be cancel, run or wait, not 'x'"},
+	"job_id":        {"null": "must not be null"},
 }
 
 // Every argument of every public function refuses what is beyond its limit in

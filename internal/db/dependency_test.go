@@ -233,7 +233,7 @@ func TestUnknownParents(t *testing.T) {
 	for call, want := range map[string]string{
 		"select jobq.enqueue('k', after => '{7}')":                                                                 "no such job: 7 (SQLSTATE JQ002)",
 		"select jobq.enqueue('k', after => '{0}')":                                                                 "after must be ids of jobs, not 0 (SQLSTATE JQ001)",
-		"select jobq.enqueue('k', after => '{-1}')":                                                                "a job waits only for jobs before it in the list, not for jobs[0] (SQLSTATE JQ001)",
+		"select jobq.enqueue('k', after => '{-1}')":                                                                "after must be ids of jobs, not -1 (SQLSTATE JQ001)",
 		"select jobq.enqueue('k', after => array[null::bigint])":                                                   "after must be ids of jobs, not null (SQLSTATE JQ001)",
 		"select jobq.enqueue('k', after_failure => 'x')":                                                           "after_failure must be cancel, run or wait, not 'x' (SQLSTATE JQ001)",
 		`select * from jobq.enqueue_many('[{"kind": "k"}, {"kind": "k", "after": ["b"]}]')`:                        `jobs[1]: after: no job of the list has the name "b" (SQLSTATE JQ001)`,

@@ -63,7 +63,7 @@ func historyCases() []historyCase {
 		{"JobPromote", db.JobPromote, "'-infinity', 0, 1000", inHand, ""},
 		{"NextDue", db.NextDue, "10000, 10000, true, '-infinity', '-infinity'", few, ""},
 		{"DependencyStep of a parent", db.DependencyStep, "'-infinity', 50", batch, "insert into jobq.dependency_look (job_id) values (20000100)"},
-		{"DependencyStep of new ones", db.DependencyStep, "'-infinity', 50", batch, "insert into jobq.dependency_look (job_id, is_new) select 40000026 + i, true from generate_series(0, 99) i"},
+		{"DependencyStep of new ones", db.DependencyStep, "'-infinity', 50", 3 * batch, "insert into jobq.dependency_look (job_id, is_new) select 40000026 + i, true from generate_series(0, 99) i"},
 		{"DependencyPrune", db.DependencyPrune, "0, 0, 0, 100", batch, ""},
 		{"DueFirst", db.DueFirst, "", few, ""},
 		{"LeaseReap", db.LeaseReap, "null, 100, 'janitor'", inHand, ""},
@@ -91,7 +91,7 @@ func historyCases() []historyCase {
 		// The worker.
 		{"JobEnqueue", db.JobEnqueue, "'k', '{}', 'q1', 0, null, '1 hour', 25, null, null, null, null, null", few, ""},
 		{"enqueue of one that waits", "select jobq.enqueue('k', after => $1)", "'{40000026,20000104}'", inHand, ""},
-		{"ParentList", db.ParentList, "50000001, 100", few, ""},
+		{"ParentList", db.ParentList, "50000001, 100", batch, ""},
 		{"RunHold", db.RunHold, "40000026, live_lease(0), 'w0', claimed_at(live_lease(0))", few, ""},
 		{"RunHeld", db.RunHeld, "'{40000026,20000100}', array[live_lease(0), 1], array[claimed_at(live_lease(0)), now()], 'w0'", few, ""},
 		{"RunProgress", db.RunProgress, "0.5, 's', 'm', '1 hour', 40000026, live_lease(0), 'w0', claimed_at(live_lease(0))", few, ""},

@@ -12,7 +12,7 @@ import (
 )
 
 const DueFirst = `-- name: DueFirst :one
-select (select min(p.run_at) from jobq.pending p where p.position is null and p.waits is null)::timestamptz as run_at
+select (select p.run_at from jobq.pending p where p.position is null and p.waits is null order by p.run_at limit 1)::timestamptz as run_at
 `
 
 // DueFirst is when the earliest scheduled job is to start, null if there is
@@ -40,7 +40,7 @@ with due as materialized (
   update jobq.pending p
     set position = x.position
     from placed x
-    where p.ctid = any(array(select d.place from due d)) and x.id = p.id and p.position is null and p.waits is null
+    where p.ctid = any(array(select d.place from due d)) and x.id = p.id and p.position is null
     returning p.queue
 ), told as (
   select jobq.wake('work', q.queue) from (select distinct p.queue from promoted p) q

@@ -274,8 +274,10 @@ select ceil(extract(epoch from n.at - clock_timestamp()) * 1000)::bigint as ms, 
                 case when $3::boolean then (select least(min(q.lease), jobq.lease_default()) from jobq.queue q) end as shortest
           ) e
       ) l
-      cross join (select min(p.run_at) as job from jobq.pending p where p.position is null and p.waits is null and p.run_at >= $4::timestamptz) j
-      cross join (select min(x.look_at) as look from jobq.dependency_look x where x.look_at >= $5::timestamptz) k
+      -- Not min(): without statistics, the planner would rather read all of them.
+      cross join (select (select p.run_at from jobq.pending p where p.position is null and p.waits is null and p.run_at >= $4::timestamptz
+        order by p.run_at limit 1) as job) j
+      cross join (select (select x.look_at from jobq.dependency_look x where x.look_at >= $5::timestamptz order by x.look_at limit 1) as look) k
   ) n
 `
 

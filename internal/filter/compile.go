@@ -26,7 +26,7 @@ type Columns struct {
 // pseudo-state retrying, in the order of a job's life.
 func (q Query) States() []string {
 	var possible []string
-	for _, state := range states[:6] {
+	for _, state := range states[:len(states)-1] {
 		if !slices.ContainsFunc(q.terms, func(t Term) bool { return t.Field == "state" && !t.allows(state) }) {
 			possible = append(possible, state)
 		}

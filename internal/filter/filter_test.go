@@ -60,10 +60,10 @@ func TestCondition(t *testing.T) {
 func TestStates(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"":                                   "scheduled available running completed failed cancelled",
+		"":                                   "waiting scheduled available running completed failed cancelled",
 		"state:failed":                       "failed",
 		"state:cancelled,failed":             "failed cancelled",
-		"-state:completed":                   "scheduled available running failed cancelled",
+		"-state:completed":                   "waiting scheduled available running failed cancelled",
 		"state:failed state:running":         "",
 		"state:retrying":                     "scheduled",
 		"-state:retrying state:scheduled":    "scheduled",

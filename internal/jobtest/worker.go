@@ -96,7 +96,10 @@ func (w *Worker) InState(want jobq.State, options jobq.EnqueueOptions) int64 {
 	case jobq.StateScheduled:
 		options.Delay = time.Hour
 	case jobq.StateWaiting:
-		options.After = []int64{Enqueue(w.T, w.Client, &jobq.EnqueueOptions{Queue: "to be waited for"})}
+		// For one that never completes, and that leaves nothing else behind.
+		parent := Enqueue(w.T, w.Client, &jobq.EnqueueOptions{Queue: "to be waited for"})
+		options.After, options.OnParentFailure = []int64{parent}, jobq.WaitOnParentFailure
+		defer func() { w.Count("select jobq.delete_job($1)::integer", parent) }()
 	default:
 	}
 	id := Enqueue(w.T, w.Client, &options)

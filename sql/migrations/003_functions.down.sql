@@ -55,6 +55,7 @@ drop function jobq.enqueue(
 drop function jobq.enqueue(
   text, jsonb, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], jsonb, bigint[], text);
 drop function jobq.after_failure_require(text);
+drop function jobq.after_require(bigint[]);
 drop function jobq.json_of(text, text);
 drop function jobq.job_problem(
   text, jsonb, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], jsonb);

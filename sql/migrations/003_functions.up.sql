@@ -169,6 +169,19 @@ exception when data_exception or program_limit_exceeded then
     message = left(regexp_replace(format('%s must be JSON that PostgreSQL can store: %s. %s', name, sqlerrm, detail), '\s+', ' ', 'g'), 300);
 end $$;
 
+-- after_require raises for what cannot be the id of a job to wait for.
+create function jobq.after_require(after bigint[]) returns void
+  language plpgsql
+  as $$
+declare
+  odd bigint;
+begin
+  select u.id into odd from unnest(after) as u(id) where u.id is null or u.id < 1 limit 1;
+  if found then
+    raise sqlstate 'JQ001' using message = format('after must be ids of jobs, not %s', coalesce(odd::text, 'null'));
+  end if;
+end $$;
+
 -- after_failure_require raises for a policy that there is not.
 create function jobq.after_failure_require(policy text) returns void
   language plpgsql
@@ -218,6 +231,7 @@ begin
     perform jobq.after_failure_require(enqueue.after_failure);
   end if;
   if cardinality(enqueue.after) > 0 then
+    perform jobq.after_require(enqueue.after);
     return (
       select e.id
         from jobq.enqueue_arrays(array[enqueue.kind], array[enqueue.args], array[enqueue.queue], array[enqueue.priority], array[enqueue.run_at],
@@ -1292,7 +1306,7 @@ end $$;
 -- sql/roles.sql says who may call them.
 revoke execute on function
   jobq.error_pattern, jobq.job_problem, jobq.json_of, jobq.object_problem, jobq.unique_keys_take, jobq.unique_key_refuse, jobq.unique_keys_release,
-  jobq.after_failure_require,
+  jobq.after_require, jobq.after_failure_require,
   jobq.enqueue(text, jsonb, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], jsonb, bigint[], text),
   jobq.enqueue(text, json, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], json, bigint[], text),
   jobq.enqueue(text, text, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], text, bigint[], text),

@@ -298,7 +298,7 @@ begin
   end if;
   for look in
     select l.* from jobq.dependency_look l
-      where l.look_at >= look_from and l.look_at <= clock_timestamp()
+      where l.look_at >= look_from and l.look_at <= statement_timestamp()
       order by l.look_at, l.id
       limit looks_max
       for update skip locked
@@ -370,10 +370,10 @@ begin
     delete from jobq.dependency d
       where d.ctid = any(array(
         select p.place from page p
-          where not exists (select from jobq.pending x where x.id = p.child)
-            and not exists (
-              select from jobq.run x cross join lateral jobq.run_end(x.lease_id, x.slot, x.finished_at) e
-                where x.id = p.child and e.ended_at is null)))
+          -- Scalar subqueries, which never become joins.
+          where (select true from jobq.pending x where x.id = p.child) is null
+            and (select true from jobq.run x cross join lateral jobq.run_end(x.lease_id, x.slot, x.finished_at) e
+              where x.id = p.child and e.ended_at is null limit 1) is null))
   )
   select count(*), (select p.parent_lease from page p order by p.parent_lease desc, p.child desc, p.parent desc limit 1),
       (select p.child from page p order by p.parent_lease desc, p.child desc, p.parent desc limit 1),

@@ -24,7 +24,7 @@ with due as materialized (
   update jobq.pending p
     set position = x.position
     from placed x
-    where p.ctid = any(array(select d.place from due d)) and x.id = p.id and p.position is null and p.waits is null
+    where p.ctid = any(array(select d.place from due d)) and x.id = p.id and p.position is null
     returning p.queue
 ), told as (
   select jobq.wake('work', q.queue) from (select distinct p.queue from promoted p) q
@@ -37,4 +37,4 @@ select (select count(*) from promoted) as promoted, (select count(*) from told) 
 -- none. It looks from the very start, past all that was promoted, so it costs
 -- the more the longer a transaction is open: see NextDue. Needs pending_due_idx.
 -- name: DueFirst :one
-select (select min(p.run_at) from jobq.pending p where p.position is null and p.waits is null)::timestamptz as run_at;
+select (select p.run_at from jobq.pending p where p.position is null and p.waits is null order by p.run_at limit 1)::timestamptz as run_at;
