@@ -90,10 +90,10 @@ func (q *queue) fillHistory(scale float64) {
 			as 'select lease || ''.'' || (extract(epoch from public.claimed_at(lease)) * 1000000)::bigint || ''.'' || (select r.slot from jobq.run r where r.id = 40000026 and r.lease_id = lease)'`, nil},
 		// Jobs that wait for one that has failed, one by one or with many others, and old dependencies.
 		{`insert into jobq.pending (id, position, waits, kind, queue)
-			select 50000000 + i, null, true, 'k' || i % 5, 'q' || i % 10 from generate_series(1, $1::integer) i`, []any{rows(1e6)}},
+			select 6000000 + i, null, true, 'k' || i % 5, 'q' || i % 10 from generate_series(1, $1::integer) i`, []any{rows(1e6)}},
 		{`insert into jobq.dependency (child, parent, on_failure)
-			select 50000000 + i, 20000100, 'run' from generate_series(1, $1::integer) i
-			union all select 50000001, 40000026 + i, 'run' from generate_series(1, 4000) i`, []any{rows(1e6)}},
+			select 6000000 + i, 20000100, 'run' from generate_series(1, $1::integer) i
+			union all select 6000001, 40000026 + i, 'run' from generate_series(1, 4000) i`, []any{rows(1e6)}},
 		{`insert into jobq.dependency (child, parent, parent_lease, parent_state, on_failure)
 			select 20000001 + i, 20000000 + i, jobq.lease_day((now() at time zone 'UTC')::date - 9) + i, 'completed', 'cancel' from generate_series(1, $1::integer) i`, []any{rows(1e6)}},
 		{"select nextval('jobq.dependency_seq')", nil},

@@ -91,7 +91,7 @@ func historyCases() []historyCase {
 		// The worker.
 		{"JobEnqueue", db.JobEnqueue, "'k', '{}', 'q1', 0, null, '1 hour', 25, null, null, null, null, null", few, ""},
 		{"enqueue of one that waits", "select jobq.enqueue('k', after => $1)", "'{40000026,20000104}'", inHand, ""},
-		{"ParentList", db.ParentList, "50000001, 100", batch, ""},
+		{"ParentList", db.ParentList, "6000001, 100", batch, ""},
 		{"RunHold", db.RunHold, "40000026, live_lease(0), 'w0', claimed_at(live_lease(0))", few, ""},
 		{"RunHeld", db.RunHeld, "'{40000026,20000100}', array[live_lease(0), 1], array[claimed_at(live_lease(0)), now()], 'w0'", few, ""},
 		{"RunProgress", db.RunProgress, "0.5, 's', 'm', '1 hour', 40000026, live_lease(0), 'w0', claimed_at(live_lease(0))", few, ""},
@@ -145,7 +145,7 @@ func historyCases() []historyCase {
 		{"WhyList of the last in the line", db.WhyList, "last_in_line()", 2 * batch, ""}, // counts 10,000 before it
 		{"WhyList of the first in the line of a queue at its limits", db.WhyList, "1", few, exhaustedQueue},
 		{"WhyList of a scheduled job", db.WhyList, "10000017", inHand, ""},
-		{"WhyList of a job that waits for others", db.WhyList, "50000001", inHand, ""},
+		{"WhyList of a job that waits for others", db.WhyList, "6000001", inHand, ""},
 		{"WhyList of a running job", db.WhyList, "40000026", few, ""},
 		{"WhyList of one that failed", db.WhyList, "20000100", few, ""},
 		{"WhyList of one that plainly succeeded", db.WhyList, "20000104", few, ""},
