@@ -28,6 +28,25 @@ func waitingCases() []whyCase {
 	type codes = []monitor.ReasonCode
 	ctx := context.Background()
 	return []whyCase{
+		{"waits for jobs", func(p planted) int64 {
+			parent := p.enqueue(jobq.EnqueueOptions{Queue: "parents"})
+			later := p.enqueue(jobq.EnqueueOptions{Queue: "parents", Delay: time.Hour})
+			return p.enqueue(jobq.EnqueueOptions{After: []int64{parent, later}})
+		}, codes{monitor.ReasonWaitsForJobs}, []string{"it waits for job ", " (available) and job ", " (scheduled)"}, ""},
+		{"waits for a job that has failed", func(p planted) int64 {
+			parent := p.enqueue(jobq.EnqueueOptions{Queue: "parents"})
+			id := p.enqueue(jobq.EnqueueOptions{After: []int64{parent}, OnParentFailure: jobq.WaitOnParentFailure})
+			_, err := p.Client.Cancel(ctx, parent)
+			require.NoError(p, err)
+			return id
+		}, codes{monitor.ReasonWaitsForJobs}, []string{"it waits for job ", " (cancelled)"}, "run job "},
+		{"waits, and no janitor sees that it need not", func(p planted) int64 {
+			parent := p.enqueue(jobq.EnqueueOptions{Queue: "parents"})
+			id := p.enqueue(jobq.EnqueueOptions{After: []int64{parent}})
+			_, err := p.Client.Cancel(ctx, parent)
+			require.NoError(p, err)
+			return id
+		}, codes{monitor.ReasonWaitsForJobs}, []string{"no janitor holds its lock at this moment"}, "run one: jobq janitor"},
 		{"scheduled", func(p planted) int64 {
 			p.serve("w", 4, "greeting")
 			p.janitor()
