@@ -1,0 +1,5 @@
+#!/bin/sh
+# The handler: counts the words of the file that its args name. The count is its result.
+set -eu
+file=$(sed 's/.*"file": "\([^"]*\)".*/\1/')
+jobq job result "$(wc -w < "$file")"

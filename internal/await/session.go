@@ -1,0 +1,237 @@
+package await
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/listen"
+)
+
+const (
+	// lease is how long the database remembers a process of which it hears nothing.
+	lease = 30 * time.Second
+	// renewEvery is how often the process says that it still waits.
+	renewEvery = 10 * time.Second
+	// retryAfter is how long an announcement waits that could not be made. Jobs are
+	// found by looking meanwhile.
+	retryAfter = 5 * time.Second
+	// rowsMax bounds an answer: a result may have 1 MiB.
+	rowsMax = 100
+	// callTimeout bounds a statement, and endTimeout the last one.
+	callTimeout = 10 * time.Second
+	endTimeout  = 2 * time.Second
+	// restMin and restMax bound how long the process rests after a look before the next
+	// one: as long as the look took, so that what ends meanwhile is read together.
+	restMin = 2 * time.Millisecond
+	restMax = 100 * time.Millisecond
+)
+
+// session waits for jobs until it is cancelled. One goroutine sends its statements,
+// one at a time, and another one listens. For example, of a wait that begins at 0 ms,
+// for a job that ends after 300 ms:
+//
+//	  0 ms  look: the job runs
+//	  1 ms  announce: the database is told that somebody waits for the job
+//	  2 ms  look: it may have ended before it was announced, but it runs
+//	300 ms  the job ends; because it was announced, a notification has its id
+//	301 ms  look: it has completed, and the wait is over
+//
+// If the notification is missed, a look after one second finds the job, or one of those
+// that follow after two, four, eight, and from then on each ten seconds.
+type session struct {
+	jobs
+
+	waiters *Waiters
+	id      int64 // by which the database knows the process
+	queries *db.Queries
+	cancel  context.CancelFunc
+	wake    chan struct{}
+
+	// Of the goroutine that sends the statements.
+	renewedAt  time.Time // when the last announcement was sent that was stored; zero for none
+	retryAt    time.Time // when the next announcement may be made, after one that failed
+	lookedAt   time.Time // when the last look had ended
+	lookedFor  time.Duration
+	lookFails  bool // the last look has failed, and the log says so
+	awaitFails bool // likewise, of announcements
+}
+
+// newSession starts a session. It tests whether notifications arrive when asked to.
+func newSession(w *Waiters, selfTest bool) (*session, error) {
+	s := &session{
+		jobs: jobs{byID: make(map[int64]*job)}, waiters: w, id: rand.Int64(), // #nosec G404 -- no secret
+		queries: w.schema.Queries(w.pool), wake: make(chan struct{}, 1),
+	}
+	listener, err := listen.New(listen.Config{
+		Pool: w.pool.Config(), Sessions: w.schema.Sessions(), SelfTest: selfTest,
+		Channels: []string{db.Channel(w.schema.Name(), db.TopicEnded)},
+		OnNotify: func(_, payload string) {
+			if s.notified(payload) {
+				s.signal()
+			}
+		},
+		OnHealthy: func(context.Context, *pgx.Conn) error {
+			w.hasListened()
+			s.setHeard(true, time.Now())
+			s.signal()
+			return nil
+		},
+		OnEnd:  func(error) { s.setHeard(false, time.Now()) },
+		OnDeaf: func() { s.setHeard(false, time.Now()) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	s.cancel = cancel
+	go s.run(ctx, listener)
+	return s, nil
+}
+
+func (s *session) join(id int64, isNew bool) *job {
+	j := s.jobs.join(id, isNew, time.Now())
+	s.signal()
+	return j
+}
+
+func (s *session) signal() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run is the life of the session.
+func (s *session) run(ctx context.Context, listener *listen.Listener) {
+	var listening sync.WaitGroup
+	listening.Go(func() { _ = listener.Run(ctx) }) // never an error
+	defer listening.Wait()
+	defer s.end(ctx)
+	ticker := time.NewTicker(pollMin)
+	defer ticker.Stop()
+	for {
+		s.work(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.wake:
+		case <-ticker.C:
+			s.due(time.Now())
+			s.renew(ctx)
+		}
+	}
+}
+
+// work looks and announces until there is nothing more to do.
+func (s *session) work(ctx context.Context) {
+	for ctx.Err() == nil {
+		if ids := s.takeLooks(); len(ids) > 0 {
+			s.look(ctx, ids)
+			continue
+		}
+		if time.Now().Before(s.retryAt) {
+			return
+		}
+		ids, forget := s.takeAnnouncements()
+		if len(ids)+len(forget) == 0 {
+			return
+		}
+		s.announce(ctx, ids, forget)
+	}
+}
+
+// look asks how the jobs have ended. An error of the database that does not pass is
+// that of all who wait for them.
+func (s *session) look(ctx context.Context, ids []int64) {
+	if s.rest(ctx) != nil {
+		return
+	}
+	call, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	sent := time.Now()
+	rows, err := s.queries.EndRead(call, ids, rowsMax)
+	now := time.Now()
+	s.lookedAt, s.lookedFor = now, now.Sub(sent)
+	switch {
+	case err == nil:
+		s.looked(ids, rows, len(rows) < rowsMax, now)
+		s.lookFails = false
+	case db.IsTransient(err) || db.IsTimeout(err):
+		s.notLooked(ids, nil, now)
+		s.warn(ctx, &s.lookFails, "database call failed, waiting on", err)
+	default:
+		s.notLooked(ids, err, now)
+	}
+}
+
+// rest waits before a look that follows on another one.
+func (s *session) rest(ctx context.Context) error {
+	span := time.Until(s.lookedAt.Add(min(max(s.lookedFor, restMin), restMax)))
+	if span <= 0 {
+		return ctx.Err()
+	}
+	timer := time.NewTimer(span)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
+
+// announce tells the database for which jobs the process waits, and for which no
+// longer. Where that cannot be, as on a standby, the jobs are found by looking.
+func (s *session) announce(ctx context.Context, ids, forget []int64) {
+	call, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	sent := time.Now()
+	known, err := s.queries.Await(call, db.AwaitParams{Waiter: s.id, Jobs: ids, Done: forget, Lease: db.Interval(lease)})
+	if err != nil {
+		s.notAnnounced(ids, forget)
+		s.retryAt = time.Now().Add(retryAfter)
+		s.warn(ctx, &s.awaitFails, "ends of jobs are not notified, and found by looking each second", err)
+		return
+	}
+	s.awaitFails = false
+	wasLate := !s.renewedAt.IsZero() && (!known || sent.Sub(s.renewedAt) > lease)
+	s.renewedAt = sent
+	s.isAnnounced(ids)
+	if wasLate { // others may have deleted what it had said
+		s.announceAll()
+	}
+}
+
+// renew says that the process still waits, when it is time.
+func (s *session) renew(ctx context.Context) {
+	now := time.Now()
+	if s.renewedAt.IsZero() || now.Sub(s.renewedAt) < renewEvery || now.Before(s.retryAt) {
+		return
+	}
+	s.announce(ctx, nil, s.takeForget())
+}
+
+// end tells the database that the process waits no more. If that fails, the database
+// forgets it after a while.
+func (s *session) end(ctx context.Context) {
+	if s.renewedAt.IsZero() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+	defer cancel()
+	_ = s.queries.AwaitEnd(ctx, s.id)
+}
+
+// warn logs the first failure of several in a row.
+func (s *session) warn(ctx context.Context, fails *bool, text string, err error) {
+	if ctx.Err() == nil && !*fails {
+		*fails = true
+		slog.Default().Warn("wait for jobs: "+text, "error", err)
+	}
+}
