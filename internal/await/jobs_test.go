@@ -66,7 +66,7 @@ func TestDue(t *testing.T) {
 	s, joined := newJobs(1500, true)
 	s.due(begun)
 	require.Empty(t, s.looks())
-	now := begun.Add(pollMin + time.Microsecond)
+	now := begun.Add(pollMin + time.Millisecond)
 	s.due(now)
 	ids := s.takeLooks()
 	require.Len(t, ids, batchMax)

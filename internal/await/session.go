@@ -188,8 +188,11 @@ func (s *session) rest(ctx context.Context) error {
 
 // announce tells the database for which jobs the process waits, and for which no
 // longer. Where that cannot be, as on a standby, the jobs are found by looking.
+//
+// The end of the session does not interrupt it: the server might go on with it for a
+// while, and keep rows locked that the end is to delete.
 func (s *session) announce(ctx context.Context, ids, forget []int64) {
-	call, cancel := context.WithTimeout(ctx, callTimeout)
+	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 	defer cancel()
 	sent := time.Now()
 	known, err := s.queries.Await(call, db.AwaitParams{Waiter: s.id, Jobs: ids, Done: forget, Lease: db.Interval(lease)})
