@@ -228,7 +228,9 @@ func (s *session) end(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()
-	_ = s.queries.AwaitEnd(ctx, s.id)
+	for isDone, err := s.queries.AwaitEnd(ctx, s.id); err == nil && !isDone; {
+		isDone, err = s.queries.AwaitEnd(ctx, s.id)
+	}
 }
 
 // warn logs the first failure of several in a row.

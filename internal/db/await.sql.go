@@ -38,14 +38,16 @@ func (q *Queries) Await(ctx context.Context, arg AwaitParams) (bool, error) {
 	return known, err
 }
 
-const AwaitEnd = `-- name: AwaitEnd :exec
-select jobq.await_end($1::bigint)
+const AwaitEnd = `-- name: AwaitEnd :one
+select jobq.await_end($1::bigint)::boolean as is_done
 `
 
-// AwaitEnd says that a process waits no more.
-func (q *Queries) AwaitEnd(ctx context.Context, waiter int64) error {
-	_, err := q.db.Exec(ctx, AwaitEnd, waiter)
-	return err
+// AwaitEnd says that a process waits no more, and whether that is all done.
+func (q *Queries) AwaitEnd(ctx context.Context, waiter int64) (bool, error) {
+	row := q.db.QueryRow(ctx, AwaitEnd, waiter)
+	var is_done bool
+	err := row.Scan(&is_done)
+	return is_done, err
 }
 
 const EndRead = `-- name: EndRead :many

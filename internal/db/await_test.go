@@ -195,20 +195,30 @@ func TestManyEndsAreNotified(t *testing.T) {
 func TestWaitersAreForgotten(t *testing.T) {
 	t.Parallel()
 	a := newAwaiter(t)
-	const left = 25_000
+	const left = 5_000
 	a.exec("insert into jobq.waiter values (1, now() - interval '1 s')")
 	a.exec("insert into jobq.awaited select i, 1 from generate_series(1, $1::integer) i", left)
 	require.False(t, a.announce(2, []int64{7}, nil, time.Hour), "new")
-	require.Equal(t, left-10_000+1, a.awaited())
+	require.Equal(t, left-2000+1, a.awaited())
 	require.True(t, a.announce(2, []int64{8}, []int64{7}, time.Hour))
-	require.Equal(t, left-10_000+1, a.awaited(), "it cleans up when it renews its lease, and no more often")
+	require.Equal(t, left-2000+1, a.awaited(), "it cleans up when it renews its lease, and no more often")
 	for waiter := int64(3); waiter < 6; waiter++ {
 		require.False(t, a.announce(waiter, nil, nil, time.Hour))
 	}
 	require.Equal(t, 1, a.awaited())
 	require.Equal(t, 4, a.number("select count(*) from jobq.waiter"))
 
-	require.NoError(t, a.queries.AwaitEnd(context.Background(), 2))
+	isDone, err := a.queries.AwaitEnd(context.Background(), 2)
+	require.NoError(t, err)
+	require.True(t, isDone)
+	require.Zero(t, a.awaited())
+	a.announce(2, make([]int64, 0), nil, time.Hour)
+	a.exec("insert into jobq.awaited select i, 2 from generate_series(1, $1::integer) i", left)
+	for _, want := range []bool{false, false, true} {
+		isDone, err = a.queries.AwaitEnd(context.Background(), 2)
+		require.NoError(t, err)
+		require.Equal(t, want, isDone)
+	}
 	require.Zero(t, a.awaited())
 	require.False(t, a.announce(2, []int64{8}, nil, time.Hour), "it was forgotten")
 

@@ -19,27 +19,33 @@ create unlogged table jobq.awaited (
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
 create index awaited_waiter_idx on jobq.awaited (waiter_id);
 
--- waiters_forget deletes what waiters have left whose time has run out: up to 10,000
--- jobs, and the waiters that have none any more. It waits for no row.
-create function jobq.waiters_forget() returns void
-  language plpgsql
+-- waiters_forget deletes what waiters have left whose time has run out: up to 2,000
+-- jobs, and the waiters that have none any more. It waits for no row, and says whether
+-- it had no more to delete.
+create function jobq.waiters_forget() returns boolean
+  language plpgsql set enable_seqscan = off
   as $$
+declare
+  forgotten bigint;
 begin
-  delete from jobq.awaited a
-    where a.ctid = any(array(
-      select x.ctid
-        from jobq.waiter w
-        join jobq.awaited x on x.waiter_id = w.id
-        where w.expires_at < statement_timestamp()
-        limit 10000
-        for update of x skip locked));
+  with gone as (
+    delete from jobq.awaited a
+      where a.ctid = any(array(
+        select x.place
+          from (select w.id from jobq.waiter w where w.expires_at < statement_timestamp() limit 100) w
+          cross join lateral (select x.ctid as place from jobq.awaited x where x.waiter_id = w.id limit 2000 for update skip locked) x
+          limit 2000))
+      returning a.job_id
+  )
+  select count(*) into forgotten from gone;
   delete from jobq.waiter w
     where w.ctid = any(array(
       select x.ctid
         from jobq.waiter x
-        where x.expires_at < statement_timestamp() and not exists (select from jobq.awaited a where a.waiter_id = x.id)
+        where x.expires_at < statement_timestamp() and (select true from jobq.awaited a where a.waiter_id = x.id limit 1) is null
         limit 100
         for update skip locked));
+  return forgotten < 2000;
 end $$;
 
 -- await says that a process waits for jobs to end (jobs), and no longer for others
@@ -54,7 +60,7 @@ end $$;
 --   1 ms  await(…, '{7}') is committed; the waiter looks: job 7 is running
 --   2 ms  the end of job 7 is committed, and nobody is told
 create function jobq.await(waiter bigint, jobs bigint[], done bigint[], lease interval) returns boolean
-  language plpgsql security definer set search_path = pg_catalog, pg_temp
+  language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off
   as $$
 declare
   until timestamptz;
@@ -78,13 +84,14 @@ begin
   return known;
 end $$;
 
--- await_end says that a process waits no more.
-create function jobq.await_end(waiter bigint) returns void
+-- await_end says that a process waits no more. It returns whether all that it had
+-- announced is deleted: if not, call it again, or leave the rest to those who wait next.
+create function jobq.await_end(waiter bigint) returns boolean
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
 begin
   update jobq.waiter w set expires_at = '-infinity' where w.id = await_end.waiter;
-  perform jobq.waiters_forget();
+  return jobq.waiters_forget();
 end $$;
 
 -- waiters_wake tells whoever waits for one of these jobs that it may have ended. With
@@ -94,7 +101,7 @@ end $$;
 -- NOTIFY makes all commits of a database queue up for one lock, so nothing is said of
 -- jobs for which nobody waits.
 create function jobq.waiters_wake(jobs bigint[], slots smallint[] default null) returns void
-  language plpgsql security definer set search_path = pg_catalog, pg_temp
+  language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off
   as $$
 declare
   ended bigint[] := case when waiters_wake.slots is null then jobs else array(select jobs[s] from unnest(waiters_wake.slots) s) end;

@@ -4,9 +4,9 @@
 -- name: Await :one
 select jobq.await(sqlc.arg(waiter)::bigint, sqlc.arg(jobs)::bigint[], sqlc.arg(done)::bigint[], sqlc.arg(lease)::interval)::boolean as known;
 
--- AwaitEnd says that a process waits no more.
--- name: AwaitEnd :exec
-select jobq.await_end(sqlc.arg(waiter)::bigint);
+-- AwaitEnd says that a process waits no more, and whether that is all done.
+-- name: AwaitEnd :one
+select jobq.await_end(sqlc.arg(waiter)::bigint)::boolean as is_done;
 
 -- EndRead says how jobs have ended, up to so many: of those that still wait or run
 -- there is no row. A job that is not there has the state gone if its id was given out
