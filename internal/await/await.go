@@ -69,7 +69,7 @@ func (w *Waiters) hold() (*session, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.current == nil {
-		s, err := newSession(w, !w.listened)
+		s, err := newSession(w, w.listened)
 		if err != nil {
 			return nil, err
 		}

@@ -62,14 +62,19 @@ type session struct {
 	awaitFails bool // likewise, of announcements
 }
 
-// newSession starts a session. It tests whether notifications arrive when asked to.
-func newSession(w *Waiters, selfTest bool) (*session, error) {
+// newSession starts a session. Where notifications have arrived before, it neither looks
+// for a pooler nor tests that they arrive, which takes far longer than to connect.
+func newSession(w *Waiters, hasListened bool) (*session, error) {
+	sessions := w.schema.Sessions()
+	if hasListened {
+		sessions = db.SessionsOwn
+	}
 	s := &session{
 		jobs: jobs{byID: make(map[int64]*job)}, waiters: w, id: rand.Int64(), // #nosec G404 -- no secret
 		queries: w.schema.Queries(w.pool), wake: make(chan struct{}, 1),
 	}
 	listener, err := listen.New(listen.Config{
-		Pool: w.pool.Config(), Sessions: w.schema.Sessions(), SelfTest: selfTest,
+		Pool: w.pool.Config(), Sessions: sessions, SelfTest: !hasListened,
 		Channels: []string{db.Channel(w.schema.Name(), db.TopicEnded)},
 		OnNotify: func(_, payload string) {
 			if s.notified(payload) {
