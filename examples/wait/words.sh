@@ -2,4 +2,5 @@
 # The handler: counts the words of the file that its args name. The count is its result.
 set -eu
 file=$(sed 's/.*"file": "\([^"]*\)".*/\1/')
-jobq job result "$(wc -w < "$file")"
+words=$(wc -w < "$file")
+jobq job result "$words"
