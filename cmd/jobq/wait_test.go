@@ -94,9 +94,16 @@ func TestWaitCommand(t *testing.T) {
 	require.Contains(t, <-answer, fmt.Sprintf(`%d{"id":%d,"state":"cancelled"`, exitCancelled, never))
 
 	for _, args := range [][]string{
-		{"wait"}, {"wait", "x"}, {"wait", "0"}, {"wait", "1", "--timeout", "0"}, append([]string{"wait"}, strings.Fields(strings.Repeat("1 ", waitIDsMax+1))...),
-		{"enqueue", "good", "-", "--wait"}, {"enqueue", "--ndjson", "--wait"}, {"enqueue", "--exec", "-", "--wait"},
-		{"enqueue", "good", "--wait-timeout", "1s"}, {"enqueue", "good", "--wait", "--wait-timeout", "0"},
+		{"wait"},
+		{"wait", "x"},
+		{"wait", "0"},
+		{"wait", "1", "--timeout", "0"},
+		append([]string{"wait"}, strings.Fields(strings.Repeat("1 ", waitIDsMax+1))...),
+		{"enqueue", "good", "-", "--wait"},
+		{"enqueue", "--ndjson", "--wait"},
+		{"enqueue", "--exec", "-", "--wait"},
+		{"enqueue", "good", "--wait-timeout", "1s"},
+		{"enqueue", "good", "--wait", "--wait-timeout", "0"},
 	} {
 		out, stderr, code := invoke(t, "", append(args, "--database-url", "postgres://nowhere.invalid/x")...)
 		require.Equal(t, exitUsage, code, "%s: %s", args, stderr)
