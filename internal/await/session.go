@@ -32,6 +32,13 @@ const (
 	restMax = 100 * time.Millisecond
 )
 
+// statements are those of a session: *db.Queries has them.
+type statements interface {
+	EndRead(ctx context.Context, ids []int64, rowCount int32) ([]db.EndReadRow, error)
+	Await(ctx context.Context, params db.AwaitParams) (known bool, err error)
+	AwaitEnd(ctx context.Context, waiter int64) (isDone bool, err error)
+}
+
 // session waits for jobs until it is cancelled. One goroutine sends its statements,
 // one at a time, and another one listens. For example, of a wait that begins at 0 ms,
 // for a job that ends after 300 ms:
@@ -49,11 +56,12 @@ type session struct {
 
 	waiters *Waiters
 	id      int64 // by which the database knows the process
-	queries *db.Queries
+	queries statements
 	cancel  context.CancelFunc
 	wake    chan struct{}
 
 	// Of the goroutine that sends the statements.
+	tick      <-chan time.Time // each second
 	renewedAt  time.Time // when the last announcement was sent that was stored; zero for none
 	retryAt    time.Time // when the next announcement may be made, after one that failed
 	lookedAt   time.Time // when the last look had ended
@@ -120,34 +128,33 @@ func (s *session) run(ctx context.Context, listener *listen.Listener) {
 	defer s.end(ctx)
 	ticker := time.NewTicker(pollMin)
 	defer ticker.Stop()
+	s.tick = ticker.C
 	for {
 		s.work(ctx)
 		select {
 		case <-ctx.Done():
 			return
 		case <-s.wake:
-		case <-ticker.C:
+		case <-s.tick:
 			s.due(time.Now())
-			s.renew(ctx)
 		}
 	}
 }
 
-// work looks and announces until there is nothing more to do.
+// work looks and announces in turns until there is nothing more to do. However many looks
+// there are to make, each turn has one, and what else is due has its turn as well.
 func (s *session) work(ctx context.Context) {
-	for ctx.Err() == nil {
-		if ids := s.takeLooks(); len(ids) > 0 {
+	for isDone := false; !isDone && ctx.Err() == nil; {
+		select {
+		case <-s.tick:
+			s.due(time.Now())
+		default:
+		}
+		ids := s.takeLooks()
+		if len(ids) > 0 {
 			s.look(ctx, ids)
-			continue
 		}
-		if time.Now().Before(s.retryAt) {
-			return
-		}
-		ids, forget := s.takeAnnouncements()
-		if len(ids)+len(forget) == 0 {
-			return
-		}
-		s.announce(ctx, ids, forget)
+		isDone = !s.tell(ctx) && len(ids) == 0
 	}
 }
 
@@ -208,7 +215,9 @@ func (s *session) announce(ctx context.Context, ids, forget []int64) {
 		return
 	}
 	s.awaitFails = false
-	wasLate := !s.renewedAt.IsZero() && (!known || sent.Sub(s.renewedAt) > lease)
+	// The database renews the lease only when a third of it has gone: what was renewed last
+	// may have been up to a third of it earlier.
+	wasLate := !s.renewedAt.IsZero() && (!known || sent.Sub(s.renewedAt) > lease*2/3)
 	s.renewedAt = sent
 	s.isAnnounced(ids)
 	if wasLate { // others may have deleted what it had said
@@ -216,13 +225,22 @@ func (s *session) announce(ctx context.Context, ids, forget []int64) {
 	}
 }
 
-// renew says that the process still waits, when it is time.
-func (s *session) renew(ctx context.Context) {
+// tell makes the next announcement, or says that the process still waits when it is time
+// for that. It returns whether it has said anything.
+func (s *session) tell(ctx context.Context) bool {
 	now := time.Now()
-	if s.renewedAt.IsZero() || now.Sub(s.renewedAt) < renewEvery || now.Before(s.retryAt) {
-		return
+	if now.Before(s.retryAt) {
+		return false
 	}
-	s.announce(ctx, nil, s.takeForget())
+	ids, forget := s.takeAnnouncements()
+	if len(ids)+len(forget) == 0 {
+		if s.renewedAt.IsZero() || now.Sub(s.renewedAt) < renewEvery {
+			return false
+		}
+		forget = s.takeForget()
+	}
+	s.announce(ctx, ids, forget)
+	return true
 }
 
 // end tells the database that the process waits no more. If that fails, the database

@@ -1,0 +1,102 @@
+package await
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq/internal/db"
+)
+
+// fakeStatements are a session's statements; each calls a function.
+type fakeStatements struct {
+	endRead func(ids []int64, rowCount int32) ([]db.EndReadRow, error)
+	await   func(params db.AwaitParams) (known bool, err error)
+}
+
+func (f fakeStatements) EndRead(_ context.Context, ids []int64, rowCount int32) ([]db.EndReadRow, error) {
+	return f.endRead(ids, rowCount)
+}
+
+func (f fakeStatements) Await(_ context.Context, params db.AwaitParams) (bool, error) {
+	return f.await(params)
+}
+
+func (f fakeStatements) AwaitEnd(context.Context, int64) (bool, error) { return true, nil }
+
+// newTestSession returns a session without goroutines, that is told of notifications.
+func newTestSession(queries statements) *session {
+	s := &session{jobs: jobs{byID: make(map[int64]*job), heard: true}, queries: queries, wake: make(chan struct{}, 1)}
+	s.lookedAt = time.Now()
+	return s
+}
+
+// While there is a look to make at any time, new jobs are announced, those are looked at
+// of which nothing was heard for long, and the lease is renewed. Method: each look is
+// followed by a notification for the next one, up to so many.
+func TestLooksLeaveRoom(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	const busy, quiet = 1, 2
+	var s *session
+	var looks int
+	var isAnnounced, isPolled, isRenewed bool
+	s = newTestSession(fakeStatements{
+		endRead: func(ids []int64, _ int32) ([]db.EndReadRow, error) {
+			isPolled = isPolled || slices.Contains(ids, quiet)
+			if isAnnounced {
+				s.renewedAt = time.Now().Add(-renewEvery)
+			}
+			if looks++; looks == 50 || isAnnounced && isPolled && isRenewed {
+				cancel()
+			}
+			s.notified("1")
+			return nil, nil
+		},
+		await: func(params db.AwaitParams) (bool, error) {
+			isAnnounced = isAnnounced || slices.Contains(params.Jobs, busy)
+			isRenewed = isRenewed || len(params.Jobs) == 0
+			return true, nil
+		},
+	})
+	s.jobs.join(quiet, true, time.Now().Add(-2*pollMin))
+	s.toAnnounce = nil // it was announced long ago
+	s.join(busy, false)
+	ticks := make(chan time.Time, 1)
+	ticks <- time.Now()
+	s.tick = ticks
+	s.work(ctx)
+	require.True(t, isAnnounced, "announced")
+	require.True(t, isPolled, "polled")
+	require.True(t, isRenewed, "renewed")
+}
+
+// The announcement that comes so late that others may have deleted what was announced
+// before has it all said again. A third of the lease may have gone before it was renewed.
+func TestLateAnnouncement(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		since   time.Duration
+		isKnown bool
+		want    int
+	}{
+		{since: lease / 2, isKnown: true},
+		{since: lease*2/3 + time.Second, isKnown: true, want: 2},
+		{since: lease / 2, want: 2},
+	} {
+		s := newTestSession(fakeStatements{await: func(db.AwaitParams) (bool, error) { return test.isKnown, nil }})
+		for id := range int64(2) {
+			s.join(id, true)
+		}
+		ids, _ := s.takeAnnouncements()
+		s.isAnnounced(ids)
+		s.renewedAt = time.Now().Add(-test.since)
+		require.True(t, s.tell(t.Context()))
+		ids, _ = s.takeAnnouncements()
+		require.Len(t, ids, test.want, "%+v", test)
+	}
+}
