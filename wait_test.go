@@ -359,6 +359,40 @@ func TestManyWait(t *testing.T) {
 	awaitCount(t, pool, 0, awaitedRows)
 }
 
+// Waits for jobs that have ended open no connection to listen; one for a job that has not
+// opens one.
+func TestWaitForEndedJobs(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	settings, err := pgxpool.ParseConfig(pgtest.URL(t))
+	require.NoError(t, err)
+	var opened atomic.Int64 // connections that are to listen
+	settings.BeforeConnect = func(_ context.Context, config *pgx.ConnConfig) error {
+		if config.RuntimeParams["application_name"] == "jobq-listen" {
+			opened.Add(1)
+		}
+		return nil
+	}
+	client, err := jobq.NewClient(pgtest.ConnectConfig(t, settings), nil)
+	require.NoError(t, err)
+	id := jobtest.Enqueue(t, client, nil)
+	_, err = client.Cancel(ctx, id)
+	require.NoError(t, err)
+	for range 20 {
+		ended, err := client.Wait(ctx, id)
+		require.NoError(t, err)
+		require.Equal(t, jobq.StateCancelled, ended.State)
+	}
+	require.Zero(t, opened.Load())
+	id = jobtest.Enqueue(t, client, nil)
+	answer := wait(ctx, client, id)
+	awaitCount(t, client.Pool(), 1, awaitedRows)
+	require.Positive(t, opened.Load())
+	_, err = client.Cancel(ctx, id)
+	require.NoError(t, err)
+	require.Equal(t, jobq.StateCancelled, receive(t, answer, "the end").State)
+}
+
 // Behind a pooler, where nothing is notified, jobs are found by looking; nobody
 // announces anything, and nobody listens.
 func TestWaitWithoutNotifications(t *testing.T) {

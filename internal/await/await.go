@@ -18,7 +18,8 @@ const (
 )
 
 // Waiters are all who wait by one client. The first to come starts a session, and the
-// last to leave ends it: while nobody waits there is no connection and no goroutine.
+// last to leave ends it: while nobody waits there is no connection and no goroutine. Nor
+// is there a connection that listens where the first look finds that the jobs have ended.
 type Waiters struct {
 	pool   *pgxpool.Pool
 	schema *db.Schema
@@ -39,8 +40,13 @@ func New(pool *pgxpool.Pool, schema *db.Schema) *Waiters {
 // is about to enqueue a job and to wait for it calls it first, so that the connection
 // is made meanwhile.
 func (w *Waiters) Hold() (release func(), err error) {
-	_, err = w.hold()
-	return w.release, err
+	s, err := w.hold()
+	if err != nil {
+		return nil, err
+	}
+	s.expect()
+	s.signal()
+	return w.release, nil
 }
 
 // Wait returns how the job has ended, or its StateGone or StateUnknown. A new job, which
@@ -51,18 +57,18 @@ func (w *Waiters) Wait(ctx context.Context, id int64, isNew bool) (db.EndReadRow
 		return db.EndReadRow{}, err
 	}
 	defer w.release()
-	j := s.join(id, isNew)
-	defer s.leave(j)
+	waiting := s.join(id, isNew)
+	defer s.leave(waiting)
 	select {
-	case <-j.done:
+	case <-waiting.done:
 	case <-ctx.Done():
 		select {
-		case <-j.done:
+		case <-waiting.done:
 		default:
 			return db.EndReadRow{}, context.Cause(ctx)
 		}
 	}
-	return j.row, j.err
+	return waiting.row, waiting.err
 }
 
 func (w *Waiters) hold() (*session, error) {

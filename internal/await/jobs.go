@@ -22,15 +22,21 @@ const (
 	batchMax = 1000
 )
 
-// job is one that somebody waits for. Once done is closed, row and err never change.
+// wait is somebody who waits for a job. Once done is closed, row and err never change.
+type wait struct {
+	job   *job
+	since int // how many looks had been sent before: these do not count
+	done  chan struct{}
+	row   db.EndReadRow
+	err   error
+}
+
+// job is one that somebody waits for.
 type job struct {
-	id   int64
-	done chan struct{}
-	row  db.EndReadRow
-	err  error
+	id int64
 
 	// guarded by the mutex of jobs
-	waiters    int
+	waits      map[*wait]struct{}
 	announced  bool // the database was told that somebody waits for it
 	lookAt     time.Time
 	pollSpan   time.Duration // from the last look to lookAt
@@ -47,33 +53,72 @@ type jobs struct {
 	toLook     []int64        // at once; may have some that nobody waits for any more
 	toAnnounce []int64        // likewise
 	toForget   []int64        // announced, and not waited for any more
+	lookCount  int            // how many were sent
 	heard      bool           // notifications arrive
+	open       bool           // some job had not ended, or was new: it is worth while to listen
 }
 
-// join adds somebody who waits for the job, and says whether there is something to do.
-func (s *jobs) join(id int64, isNew bool, now time.Time) *job {
+// join adds somebody who waits for the job.
+func (s *jobs) join(id int64, isNew bool, now time.Time) *wait {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	j := s.byID[id]
 	if j == nil {
-		j = &job{id: id, done: make(chan struct{}), pollSpan: pollMin, lookAt: now.Add(pollMin)}
+		j = &job{id: id, waits: make(map[*wait]struct{}), pollSpan: pollMin, lookAt: now.Add(pollMin)}
 		s.byID[id] = j
 		s.announceLocked(j)
 	}
-	j.waiters++
-	if !isNew { // it may have ended long ago
+	w := &wait{job: j, since: s.lookCount, done: make(chan struct{})}
+	j.waits[w] = struct{}{}
+	if isNew {
+		s.open = true
+	} else { // it may have ended long ago
 		s.lookLocked(j)
 	}
-	return j
+	return w
 }
 
 // leave takes away somebody who waited. The last of a job takes it away.
-func (s *jobs) leave(j *job) {
+func (s *jobs) leave(w *wait) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if j.waiters--; j.waiters == 0 && s.byID[j.id] == j {
-		s.removeLocked(j)
+	if _, waits := w.job.waits[w]; !waits {
+		return
 	}
+	if delete(w.job.waits, w); len(w.job.waits) == 0 {
+		s.removeLocked(w.job)
+	}
+}
+
+// answerLocked ends the waits for a job that began before the last look was sent. For
+// those that began later the job may have been enqueued or requeued meanwhile.
+func (s *jobs) answerLocked(j *job, row db.EndReadRow, err error) {
+	for w := range j.waits {
+		if w.since < s.lookCount {
+			w.row, w.err = row, err
+			close(w.done)
+			delete(j.waits, w)
+		}
+	}
+	if len(j.waits) == 0 {
+		s.removeLocked(j)
+	} else {
+		s.lookLocked(j)
+	}
+}
+
+// expect says that somebody is about to wait for a new job.
+func (s *jobs) expect() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.open = true
+}
+
+// isOpen says whether it is worth while to listen.
+func (s *jobs) isOpen() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.open
 }
 
 func (s *jobs) removeLocked(j *job) {
@@ -161,11 +206,12 @@ func (s *jobs) due(now time.Time) {
 	}
 }
 
-// takeLooks takes the next jobs to look at.
-func (s *jobs) takeLooks() (ids []int64) {
+// takeLooks takes the next jobs to look at, up to so many.
+func (s *jobs) takeLooks(most int) (ids []int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for len(s.toLook) > 0 && len(ids) < batchMax {
+	s.lookCount++
+	for len(s.toLook) > 0 && len(ids) < most {
 		if j := s.byID[s.toLook[0]]; j != nil && j.isToLook {
 			j.isToLook = false
 			ids = append(ids, j.id)
@@ -223,9 +269,7 @@ func (s *jobs) looked(ids []int64, rows []db.EndReadRow, all bool, now time.Time
 	defer s.mu.Unlock()
 	for _, row := range rows {
 		if j := s.byID[row.ID]; j != nil {
-			j.row = row
-			close(j.done)
-			s.removeLocked(j)
+			s.answerLocked(j, row, nil)
 		}
 	}
 	for _, id := range ids {
@@ -235,6 +279,7 @@ func (s *jobs) looked(ids []int64, rows []db.EndReadRow, all bool, now time.Time
 		case !all:
 			s.lookLocked(j)
 		default:
+			s.open = true
 			s.laterLocked(j, now)
 		}
 	}
@@ -260,9 +305,7 @@ func (s *jobs) notLooked(ids []int64, err error, now time.Time) {
 		switch {
 		case j == nil:
 		case err != nil:
-			j.err = err
-			close(j.done)
-			s.removeLocked(j)
+			s.answerLocked(j, db.EndReadRow{}, err)
 		default:
 			j.lookAt = now.Add(pollMin)
 		}

@@ -23,6 +23,8 @@ const (
 	retryAfter = 5 * time.Second
 	// rowsMax bounds an answer: a result may have 1 MiB.
 	rowsMax = 100
+	// quickLook is how long a look may take of which more is asked the next time.
+	quickLook = callTimeout / 4
 	// callTimeout bounds a statement, and endTimeout the last one.
 	callTimeout = 10 * time.Second
 	endTimeout  = 2 * time.Second
@@ -60,12 +62,17 @@ type session struct {
 	cancel  context.CancelFunc
 	wake    chan struct{}
 
-	// Of the goroutine that sends the statements.
+	listener    *listen.Listener
+	listening   sync.WaitGroup
+	isListening bool // of the goroutine that sends the statements, as is what follows
+
 	tick      <-chan time.Time // each second
 	renewedAt  time.Time // when the last announcement was sent that was stored; zero for none
 	retryAt    time.Time // when the next announcement may be made, after one that failed
 	lookedAt   time.Time // when the last look had ended
 	lookedFor  time.Duration
+	lookIDs    int  // how many jobs the next look may be about
+	lookRows   int  // for how many of them it may have an answer
 	lookFails  bool // the last look has failed, and the log says so
 	awaitFails bool // likewise, of announcements
 }
@@ -79,9 +86,10 @@ func newSession(w *Waiters, hasListened bool) (*session, error) {
 	}
 	s := &session{
 		jobs: jobs{byID: make(map[int64]*job)}, waiters: w, id: rand.Int64(), // #nosec G404 -- no secret
-		queries: w.schema.Queries(w.pool), wake: make(chan struct{}, 1),
+		queries: w.schema.Queries(w.pool), wake: make(chan struct{}, 1), lookIDs: batchMax, lookRows: rowsMax,
 	}
-	listener, err := listen.New(listen.Config{
+	var err error
+	s.listener, err = listen.New(listen.Config{
 		Pool: w.pool.Config(), Sessions: sessions, SelfTest: !hasListened,
 		Channels: []string{db.Channel(w.schema.Name(), db.TopicEnded)},
 		OnNotify: func(_, payload string) {
@@ -103,14 +111,14 @@ func newSession(w *Waiters, hasListened bool) (*session, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel = cancel
-	go s.run(ctx, listener)
+	go s.run(ctx)
 	return s, nil
 }
 
-func (s *session) join(id int64, isNew bool) *job {
-	j := s.jobs.join(id, isNew, time.Now())
+func (s *session) join(id int64, isNew bool) *wait {
+	w := s.jobs.join(id, isNew, time.Now())
 	s.signal()
-	return j
+	return w
 }
 
 func (s *session) signal() {
@@ -121,10 +129,8 @@ func (s *session) signal() {
 }
 
 // run is the life of the session.
-func (s *session) run(ctx context.Context, listener *listen.Listener) {
-	var listening sync.WaitGroup
-	listening.Go(func() { _ = listener.Run(ctx) }) // never an error
-	defer listening.Wait()
+func (s *session) run(ctx context.Context) {
+	defer s.listening.Wait()
 	defer s.end(ctx)
 	ticker := time.NewTicker(pollMin)
 	defer ticker.Stop()
@@ -150,11 +156,21 @@ func (s *session) work(ctx context.Context) {
 			s.due(time.Now())
 		default:
 		}
-		ids := s.takeLooks()
+		ids := s.takeLooks(s.lookIDs)
 		if len(ids) > 0 {
 			s.look(ctx, ids)
 		}
+		s.listen(ctx)
 		isDone = !s.tell(ctx) && len(ids) == 0
+	}
+}
+
+// listen begins to listen when that is worth while: a job that has ended before needs no
+// connection.
+func (s *session) listen(ctx context.Context) {
+	if !s.isListening && s.isOpen() {
+		s.isListening = true
+		s.listening.Go(func() { _ = s.listener.Run(ctx) }) // never an error
 	}
 }
 
@@ -167,16 +183,22 @@ func (s *session) look(ctx context.Context, ids []int64) {
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	sent := time.Now()
-	rows, err := s.queries.EndRead(call, ids, rowsMax)
+	rows, err := s.queries.EndRead(call, ids, int32(s.lookRows)) // #nosec G115 -- at most rowsMax
 	now := time.Now()
 	s.lookedAt, s.lookedFor = now, now.Sub(sent)
 	switch {
 	case err == nil:
-		s.looked(ids, rows, len(rows) < rowsMax, now)
+		s.looked(ids, rows, len(rows) < s.lookRows, now)
 		s.lookFails = false
+		if s.lookedFor < quickLook {
+			s.lookIDs, s.lookRows = min(2*s.lookIDs, batchMax), min(2*s.lookRows, rowsMax)
+		}
 	case db.IsTransient(err) || db.IsTimeout(err):
 		s.notLooked(ids, nil, now)
 		s.warn(ctx, &s.lookFails, "database call failed, waiting on", err)
+		if db.IsTimeout(err) { // results may be large, and the way slow
+			s.lookIDs, s.lookRows = max(s.lookIDs/2, 1), max(s.lookRows/2, 1)
+		}
 	default:
 		s.notLooked(ids, err, now)
 	}

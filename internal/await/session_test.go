@@ -2,6 +2,7 @@ package await
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -27,9 +28,9 @@ func (f fakeStatements) Await(_ context.Context, params db.AwaitParams) (bool, e
 
 func (f fakeStatements) AwaitEnd(context.Context, int64) (bool, error) { return true, nil }
 
-// newTestSession returns a session without goroutines, that is told of notifications.
+// newTestSession returns a session without goroutines, as if it listened.
 func newTestSession(queries statements) *session {
-	s := &session{jobs: jobs{byID: make(map[int64]*job), heard: true}, queries: queries, wake: make(chan struct{}, 1)}
+	s := &session{jobs: jobs{byID: make(map[int64]*job), heard: true}, queries: queries, wake: make(chan struct{}, 1), isListening: true, lookIDs: batchMax, lookRows: rowsMax}
 	s.lookedAt = time.Now()
 	return s
 }
@@ -99,4 +100,40 @@ func TestLateAnnouncement(t *testing.T) {
 		ids, _ = s.takeAnnouncements()
 		require.Len(t, ids, test.want, "%+v", test)
 	}
+}
+
+// A look that took too long is followed by smaller ones, down to one job, and quick ones
+// by larger ones again.
+func TestLooksThatTakeTooLong(t *testing.T) {
+	t.Parallel()
+	var ids, rows int
+	var err error
+	s := newTestSession(fakeStatements{endRead: func(asked []int64, rowCount int32) ([]db.EndReadRow, error) {
+		ids, rows = len(asked), int(rowCount)
+		return nil, err
+	}})
+	for id := range int64(batchMax) {
+		s.jobs.join(id, false, time.Now())
+	}
+	look := func() (asked [2]int) {
+		s.mu.Lock()
+		for _, j := range s.byID {
+			s.lookLocked(j)
+		}
+		s.mu.Unlock()
+		s.look(t.Context(), s.takeLooks(s.lookIDs))
+		return [2]int{ids, rows}
+	}
+	err = fmt.Errorf("call: %w", context.DeadlineExceeded)
+	for _, want := range [][2]int{{1000, 100}, {500, 50}, {250, 25}, {125, 12}, {62, 6}, {31, 3}, {15, 1}, {7, 1}, {3, 1}, {1, 1}, {1, 1}} {
+		require.Equal(t, want, look())
+	}
+	err = nil
+	for _, want := range [][2]int{{1, 1}, {2, 2}, {4, 4}} {
+		require.Equal(t, want, look())
+	}
+	for range 10 {
+		look()
+	}
+	require.Equal(t, [2]int{batchMax, rowsMax}, look())
 }
