@@ -66,10 +66,10 @@ type session struct {
 	listening   sync.WaitGroup
 	isListening bool // of the goroutine that sends the statements, as is what follows
 
-	tick      <-chan time.Time // each second
-	renewedAt  time.Time // when the last announcement was sent that was stored; zero for none
-	retryAt    time.Time // when the next announcement may be made, after one that failed
-	lookedAt   time.Time // when the last look had ended
+	tick       <-chan time.Time // each second
+	renewedAt  time.Time        // when the last announcement was sent that was stored; zero for none
+	retryAt    time.Time        // when the next announcement may be made, after one that failed
+	lookedAt   time.Time        // when the last look had ended
 	lookedFor  time.Duration
 	lookIDs    int  // how many jobs the next look may be about
 	lookRows   int  // for how many of them it may have an answer

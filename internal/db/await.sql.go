@@ -105,3 +105,16 @@ func (q *Queries) EndRead(ctx context.Context, ids []int64, rowCount int32) ([]E
 	}
 	return items, nil
 }
+
+const WaitersForget = `-- name: WaitersForget :one
+select jobq.waiters_forget()::boolean as is_done
+`
+
+// WaitersForget deletes what waiters have left that have died, up to 2,000 jobs, and
+// returns whether that was all. Needs waiter_pkey and awaited_waiter_idx only.
+func (q *Queries) WaitersForget(ctx context.Context) (bool, error) {
+	row := q.db.QueryRow(ctx, WaitersForget)
+	var is_done bool
+	err := row.Scan(&is_done)
+	return is_done, err
+}

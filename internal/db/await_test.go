@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq/internal/db"
@@ -222,13 +223,71 @@ func TestWaitersAreForgotten(t *testing.T) {
 	require.Zero(t, a.awaited())
 	require.False(t, a.announce(2, []int64{8}, nil, time.Hour), "it was forgotten")
 
-	a.exec("update jobq.waiter set expires_at = now() + interval '50 min' where id = 2")
+	a.exec("update jobq.waiter set expires_at = now() + interval '1 h' where id = 2")
 	before := a.number("select extract(epoch from expires_at)::bigint from jobq.waiter where id = 2")
 	require.True(t, a.announce(2, nil, nil, time.Hour))
 	require.Equal(t, before, a.number("select extract(epoch from expires_at)::bigint from jobq.waiter where id = 2"), "not yet")
-	a.exec("update jobq.waiter set expires_at = now() + interval '30 min' where id = 2")
+	a.exec("update jobq.waiter set expires_at = now() - interval '1 min' where id = 2")
 	require.True(t, a.announce(2, nil, nil, time.Hour))
-	require.Greater(t, a.number("select extract(epoch from expires_at)::bigint from jobq.waiter where id = 2"), before)
+	require.Equal(t, 1, a.number("select count(*) from jobq.waiter where id = 2 and expires_at > now() and expires_at <= now() + interval '1 min'"),
+		"a lease is a minute at most")
+	require.Less(t, a.number("select last_value from jobq.awaited_seq"), a.number("select extract(epoch from now())::bigint")+120)
+}
+
+// Two processes renew their leases late at the same time, and each deletes what the other
+// has left. None waits for the other. Method: the first one is held up by a row of its own.
+func TestLateWaitersDoNotDeadlock(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	a := newAwaiter(t)
+	a.announce(1, []int64{5, 7}, nil, time.Hour)
+	a.announce(2, []int64{6, 8}, nil, time.Hour)
+	a.exec("update jobq.waiter set expires_at = now() - interval '1 s'")
+	tx, err := a.pool.Begin(ctx)
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	_, err = tx.Exec(ctx, "select from jobq.awaited where job_id = 5 for update")
+	require.NoError(t, err)
+	renew := func(waiter int64, done []int64) <-chan error {
+		ended := make(chan error, 1)
+		go func() {
+			_, err := a.queries.Await(ctx, db.AwaitParams{Waiter: waiter, Jobs: []int64{9}, Done: done, Lease: db.Interval(time.Minute)})
+			ended <- err
+		}()
+		return ended
+	}
+	first := renew(1, []int64{5, 7})
+	a.awaitLock()
+	second := renew(2, []int64{6, 8})
+	require.NoError(t, <-second, "it waits for nobody")
+	require.NoError(t, tx.Commit(ctx))
+	require.NoError(t, <-first)
+	require.Equal(t, 2, a.awaited())
+	require.Equal(t, 2, a.number("select count(*) from jobq.waiter"))
+}
+
+// What await is given is checked: a lease of a year would make every end look for waiters
+// that have died long ago.
+func TestAwaitArguments(t *testing.T) {
+	t.Parallel()
+	a := newAwaiter(t)
+	for arguments, want := range map[string]string{
+		"null, '{}', '{}', '30 s'":    "waiter must not be null",
+		"1, '{}', '{}', null":         "lease must be more than 0 s, not null",
+		"1, '{}', '{}', '0'":          "lease must be more than 0 s, not 00:00:00",
+		"1, '{}', '{}', '-1 s'":       "lease must be more than 0 s, not -00:00:01",
+		"1, '{7,null}', '{}', '30 s'": "jobs must not be null",
+		"1, array(select generate_series(1::bigint, 1001)), '{}', '30 s'": "jobs and done must be at most 1000 each in one call, not 1001",
+		"1, '{}', array(select generate_series(1::bigint, 1001)), '30 s'": "jobs and done must be at most 1000 each in one call, not 1001",
+	} {
+		_, err := a.pool.Exec(context.Background(), "select jobq.await("+arguments+")")
+		failure := new(pgconn.PgError)
+		require.ErrorAs(t, err, &failure, arguments)
+		require.Equal(t, "JQ001", failure.Code, arguments)
+		require.Equal(t, want, failure.Message, arguments)
+	}
+	a.exec("select jobq.await(1, null, null, '1 year')")
 }
 
 // While nobody waits, no end looks at who does: the tables may be locked.

@@ -150,6 +150,7 @@ func historyCases() []historyCase {
 		{"EndRead of those that plainly succeeded", db.EndRead, "'{" + strings.TrimSuffix(strings.Repeat("20000104,20000304,20000504,20000704,20000904,", 20), ",") + "}', 100", batch, ""},
 		{"Await", db.Await, "7, '{17,40000026}', '{5,6}', '30 s'", few, awaitedByMany},
 		{"Await of one that has to clean up", db.Await, "8, '{17,40000026}', '{5,6}', '30 s'", 2 * batch, awaitedByNone},
+		{"WaitersForget", db.WaitersForget, "", 2 * batch, awaitedByNone},
 		{"AwaitEnd", db.AwaitEnd, "7", inHand, awaitedByMany},
 		{"waiters_wake of jobs that nobody waits for", "select jobq.waiters_wake(array(select generate_series($1::bigint, $1::bigint + 499)))", "10000001", few, awaitedByMany},
 		{"waiters_wake of jobs with others that are waited for", "select jobq.waiters_wake(array(select generate_series($1::bigint, $1::bigint + 499)))", "1", inHand, awaitedByMany},

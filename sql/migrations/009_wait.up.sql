@@ -21,9 +21,10 @@ create index awaited_waiter_idx on jobq.awaited (waiter_id);
 
 -- waiters_forget deletes what waiters have left whose time has run out: up to 2,000
 -- jobs, and the waiters that have none any more. It waits for no row, and says whether
--- it had no more to delete.
+-- it had no more to delete. Whoever calls it locks what is others', and must wait for
+-- nobody after that: it comes last in a transaction.
 create function jobq.waiters_forget() returns boolean
-  language plpgsql set enable_seqscan = off
+  language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off
   as $$
 declare
   forgotten bigint;
@@ -50,7 +51,9 @@ end $$;
 
 -- await says that a process waits for jobs to end (jobs), and no longer for others
 -- (done), and renews its lease when a third of that has gone. It returns whether the
--- process was known: if not, it has to say anew for which other jobs it waits.
+-- process was known: if not, it has to say anew for which other jobs it waits. A lease
+-- of more than a minute is one of a minute, since every end looks for waiters until the
+-- last lease is over. Up to 1,000 jobs of each can be named; null stands for none.
 --
 -- Whoever waits must look at the jobs once more when this has been committed: what
 -- has ended before that was told to nobody. And again a little later, because what
@@ -63,24 +66,38 @@ create function jobq.await(waiter bigint, jobs bigint[], done bigint[], lease in
   language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off
   as $$
 declare
+  span constant interval := least(await.lease, interval '1 minute');
   until timestamptz;
   known boolean;
+  renewed boolean;
+  problem text;
 begin
+  problem := case
+    when await.waiter is null then 'waiter must not be null'
+    when await.lease is null or await.lease <= interval '0' then format('lease must be more than 0 s, not %s', coalesce(await.lease::text, 'null'))
+    when greatest(cardinality(await.jobs), cardinality(await.done)) > 1000 then
+      format('jobs and done must be at most 1000 each in one call, not %s', greatest(cardinality(await.jobs), cardinality(await.done)))
+    when array_position(await.jobs, null) is not null then 'jobs must not be null'
+  end;
+  if problem is not null then
+    raise sqlstate 'JQ001' using message = problem;
+  end if;
   select w.expires_at into until from jobq.waiter w where w.id = await.waiter;
   known := found;
-  if not known then
-    insert into jobq.waiter (id, expires_at) values (await.waiter, clock_timestamp() + await.lease) on conflict do nothing;
-  end if;
-  if not known or until < clock_timestamp() + await.lease * 2 / 3 then
-    update jobq.waiter w set expires_at = clock_timestamp() + await.lease where w.id = await.waiter;
+  renewed := not known or until < clock_timestamp() + span * 2 / 3;
+  if renewed then
+    insert into jobq.waiter as w (id, expires_at) values (await.waiter, clock_timestamp() + span)
+      on conflict (id) do update set expires_at = excluded.expires_at; -- others may have deleted it meanwhile
     perform setval('jobq.awaited_seq', greatest(coalesce(pg_sequence_last_value('jobq.awaited_seq'), 0),
-      ceil(extract(epoch from clock_timestamp() + await.lease))::bigint));
-    perform jobq.waiters_forget();
+      ceil(extract(epoch from clock_timestamp() + span))::bigint));
   end if;
   delete from jobq.awaited a where a.waiter_id = await.waiter and a.job_id = any(await.done);
   insert into jobq.awaited (job_id, waiter_id)
     select j.id, await.waiter from unnest(await.jobs) as j(id)
     on conflict do nothing;
+  if renewed then
+    perform jobq.waiters_forget();
+  end if;
   return known;
 end $$;
 

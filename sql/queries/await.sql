@@ -8,6 +8,11 @@ select jobq.await(sqlc.arg(waiter)::bigint, sqlc.arg(jobs)::bigint[], sqlc.arg(d
 -- name: AwaitEnd :one
 select jobq.await_end(sqlc.arg(waiter)::bigint)::boolean as is_done;
 
+-- WaitersForget deletes what waiters have left that have died, up to 2,000 jobs, and
+-- returns whether that was all. Needs waiter_pkey and awaited_waiter_idx only.
+-- name: WaitersForget :one
+select jobq.waiters_forget()::boolean as is_done;
+
 -- EndRead says how jobs have ended, up to so many: of those that still wait or run
 -- there is no row. A job that is not there has the state gone if its id was given out
 -- once, else unknown. It reads all of a job at one moment: a job that moves is never
