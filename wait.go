@@ -73,7 +73,8 @@ func (e Ended) Decode(target any) error {
 //
 // However many wait, a client has one connection that listens, and sends one statement
 // at a time on its pool: for all jobs that have ended, as long as some do; else at most
-// one a second. Behind a pooler, which delivers no notifications, and in a role or on a
+// one a second that looks, and every ten seconds one that says that it still waits. Where
+// all jobs have ended before, nothing listens. Behind a pooler, which delivers no notifications, and in a role or on a
 // standby that cannot announce that it waits, jobs are looked at each second. The role
 // needs the rights of a viewer.
 //

@@ -41,7 +41,7 @@ to standard output, with the exit codes of "jobq wait".`,
   ls *.png | sed 's/.*/pngquant -- &/' | jobq enqueue --exec -`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if wait && isEnqueueOfMany(args, exec, ndjson) {
-				return usagef("--wait is for one job; of many, give the ids to jobq wait: jobq enqueue ... | xargs jobq wait")
+				return usagef("--wait is for one job; of many, give the ids to jobq wait: jobq enqueue ... | xargs -n 1000 jobq wait")
 			}
 			return checkEnqueueArgs(args, exec, ndjson)
 		},

@@ -30,10 +30,10 @@ none; why it did not complete goes to standard error. With several ids, or with 
 is one line of JSON for each job that has ended, in the order in which they do.
 
 Exit codes: 0 all have completed; 7 a job has failed; 8 none has failed, and one was cancelled;
-9 a job has not ended within --timeout; 3 there is no such job. Of several, 9 counts before 3,
-and 3 before 7.`,
+9 a job has not ended within --timeout; 3 there is no such job; 1 any other error. Of several,
+1 counts before 9, 9 before 3, and 3 before 7.`,
 		Example: `  jobq wait 4711 --timeout 30s
-  jobq enqueue resize - < images.ndjson | xargs jobq wait | jq -c 'select(.state != "completed")'`,
+  jobq enqueue resize - < images.ndjson | xargs -n 1000 jobq wait | jq -c 'select(.state != "completed")'`,
 		Args:    jobIDArgs(waitIDsMax),
 		PreRunE: func(cmd *cobra.Command, _ []string) error { return refuseZero(cmd, "timeout") },
 		RunE: func(cmd *cobra.Command, args []string) error {
