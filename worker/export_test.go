@@ -35,6 +35,9 @@ func SpreadWakeUps(w *Worker, longest time.Duration) {
 	w.spreader.DelayMax = longest
 }
 
+// LookForAgedEvery sets how often a worker looks which priorities have waited for too long.
+func LookForAgedEvery(w *Worker, every time.Duration) { w.agedLookEvery = every }
+
 // IsUnnotified says whether a worker knows that no notifications arrive; and if so,
 // makes its next announcement that it waits, if any, be made at once.
 func IsUnnotified(w *Worker) bool {

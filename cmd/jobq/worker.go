@@ -130,7 +130,7 @@ func (a *app) runWorker(cmd *cobra.Command, f workerFlags) error {
 		return err
 	}
 	if len(queues) == 0 {
-		queues = file.Queues
+		queues = slotsOf(file)
 	}
 	configs, err := queueConfigs(queues)
 	if err != nil {
@@ -170,6 +170,9 @@ func (a *app) runWorker(cmd *cobra.Command, f workerFlags) error {
 		return usageError{err}
 	}
 	if err := a.declareAtStart(cmd.Context(), log, client, file); err != nil {
+		return err
+	}
+	if err := a.setLimitsAtStart(cmd.Context(), log, client, file); err != nil {
 		return err
 	}
 	if f.metricsAddr != "" {
@@ -293,6 +296,18 @@ func parseQueues(flags []string) (map[string]int, error) {
 		queues[name] = slots
 	}
 	return queues, nil
+}
+
+// slotsOf are the queues of the config file with their slots.
+func slotsOf(file *config.File) map[string]int {
+	queues := make(map[string]int, len(file.Queues))
+	for name, queue := range file.Queues {
+		queues[name] = worker.DefaultSlots
+		if queue.Slots != nil {
+			queues[name] = *queue.Slots
+		}
+	}
+	return queues
 }
 
 // queueConfigs are the queues as the worker takes them. Zero slots, which are the

@@ -195,7 +195,7 @@ func (s *session) look(ctx context.Context, ids []int64) {
 		}
 	case db.IsTransient(err) || db.IsTimeout(err):
 		s.notLooked(ids, nil, now)
-		s.warn(ctx, &s.lookFails, "database call failed, waiting on", err)
+		s.warn(ctx, &s.lookFails, "wait for jobs: database call failed, waiting on", err)
 		if db.IsTimeout(err) { // results may be large, and the way slow
 			s.lookIDs, s.lookRows = max(s.lookIDs/2, 1), max(s.lookRows/2, 1)
 		}
@@ -233,7 +233,7 @@ func (s *session) announce(ctx context.Context, ids, forget []int64) {
 	if err != nil {
 		s.notAnnounced(ids, forget)
 		s.retryAt = time.Now().Add(retryAfter)
-		s.warn(ctx, &s.awaitFails, "ends of jobs are not notified, and found by looking each second", err)
+		s.warn(ctx, &s.awaitFails, "wait for jobs: ends are not notified, looking each second", err)
 		return
 	}
 	s.awaitFails = false
@@ -282,6 +282,6 @@ func (s *session) end(ctx context.Context) {
 func (s *session) warn(ctx context.Context, fails *bool, text string, err error) {
 	if ctx.Err() == nil && !*fails {
 		*fails = true
-		slog.Default().Warn("wait for jobs: "+text, "error", err)
+		slog.Warn(text, "error", err)
 	}
 }

@@ -63,6 +63,10 @@ const (
   insert into jobq.awaited (job_id, waiter_id) select 1000 * i, 7 from generate_series(1, 20000) i`
 )
 
+// manyPriorities adds aged jobs of many priorities to a queue.
+const manyPriorities = `insert into jobq.pending (kind, queue, priority, run_at, created_at)
+  select 'k1', 'q1', i, now() - interval '1 h', now() - interval '1 h' from generate_series(1, 150) i`
+
 // historyCases are the statements of the janitor, the worker, the UI and the
 // CLI. Their bounds are some times what they need, and small beside any table.
 func historyCases() []historyCase {
@@ -105,6 +109,7 @@ func historyCases() []historyCase {
 		{"RunFate of one that is over", db.RunFate, "20000100, jobq.lease_day((now() at time zone 'UTC')::date - 7) + 200001, 'w1', claimed_at(jobq.lease_day((now() at time zone 'UTC')::date - 7) + 200001)", few, ""},
 		{"QueueAdmit", db.QueueAdmit, "'q1', 100, 100, true", few, limitedQueue},
 		{"QueueCharge", db.QueueCharge, "'q1', 1", few, limitedQueue},
+		{"LineAged", db.LineAged, "'{k0,k1,k2}', '{q0,q1,q2}'", inHand, manyPriorities},
 		{"LeaseLook", db.LeaseLook, "array[live_lease(0), live_lease(1)], array[claimed_at(live_lease(0)), claimed_at(live_lease(1))], 'w0'", few, ""},
 		{"LeaseCancelled", db.LeaseCancelled, "array[live_lease(0), live_lease(1)]", few, ""},
 		{"OutputAppend", db.OutputAppend, "1000000000, 1000000001, 'x', 40000026, live_lease(0), 'w0', claimed_at(live_lease(0)), 1000", inHand, ""},
@@ -178,6 +183,11 @@ func historyCases() []historyCase {
 		{"ScheduleList", db.ScheduleList, "1000, '', 100", few, ""},
 		{"ScheduleTickList", db.ScheduleTickList, "'s1', 20", inHand, ""},
 		{"ScheduleSet", db.ScheduleSet, "'s1', 'other', '@daily', null, '', null, '', 0, 0, null, null, null, null, null, '', 0, null, '', '', 'ann'", few, ""},
+		{"ExportJobs", db.ExportJobs, "(now() at time zone 'UTC')::date - 5, 20000000, 100", batch, ""},
+		{"ExportAttempts", db.ExportAttempts, "(now() at time zone 'UTC')::date - 5, 20000000, 0, '-infinity', 500", batch, ""},
+		{"ExportNext", db.ExportNext, "", inHand, ""},
+		{"ExportBegin", db.ExportBegin, "(now() at time zone 'UTC')::date - 7", inHand, "delete from jobq.lease"},
+		{"ExportEnd", db.ExportEnd, "'ann', jobq.export_first(), '2026-11-01', 1, 1", inHand, "update jobq.setting set export_day = jobq.export_first(), export_began_at = '2026-11-01'"},
 		{"WorkerDrain", db.WorkerDrain, "'ann', 'w1'", inHand, ""},
 	}
 }

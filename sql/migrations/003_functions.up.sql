@@ -686,12 +686,16 @@ end $$;
 
 -- How long a job waits after its failures-th bad end: exponential with full
 -- jitter (M. Brooker, "Exponential Backoff And Jitter", AWS Architecture
--- Blog, 2015). By default from 1 second, doubled each time, capped at a day.
+-- Blog, 2015). By default from 1 second, doubled each time, capped at a day. It
+-- fails for no row, since the statement that ends many jobs would fail with it: an
+-- interval of years would overflow when doubled, and one such as 100 months less
+-- 2,999 days is a day to the CHECK, which takes a month for 30, and 43 days here.
 create function jobq.backoff_delay(failures integer, base interval, cap interval) returns interval
   language sql volatile parallel safe
-  return random() * least(
-    coalesce(cap, interval '1 day'),
-    coalesce(base, interval '1 s') * power(2, least(greatest(failures, 1) - 1, 20)));
+  return random() * greatest(least(
+    extract(epoch from coalesce(cap, interval '1 day')),
+    extract(epoch from coalesce(base, interval '1 s')) * power(2, least(greatest(failures, 1) - 1, 20)),
+    extract(epoch from interval '10 years')), 0) * interval '1 s';
 
 -- partition_yield ends the statement at once, as if a lock had not been to be had
 -- in time, when a transaction that is older than a second, such as that of
@@ -774,12 +778,14 @@ create function jobq.keep_from() returns timestamptz
   return statement_timestamp() - (select s.finished_retention from jobq.setting s);
 
 -- keep_from_day is the first of the days whose leases may hold a job that ended
--- after keep_from. What ends with its lease does so within 33 seconds of the
+-- after keep_from, or the first that was not exported, if days are kept until they
+-- are and that is earlier. What ends with its lease does so within 33 seconds of the
 -- claim, and so a day later at most: the minute is for that. What ends later
 -- says so on its own row: see day_needed.
 create function jobq.keep_from_day() returns date
   language sql stable
-  return ((jobq.keep_from() - interval '1 minute') at time zone 'UTC')::date;
+  return (select least(((jobq.keep_from() - interval '1 minute') at time zone 'UTC')::date,
+    case when s.keep_until_exported then s.exported_before end) from jobq.setting s);
 
 -- day_needed says whether a day before keep_from_day must stay all the same. Of
 -- run: one of its leases is held, or one of its jobs has ended since keep_from. A
@@ -926,7 +932,8 @@ create function jobq.default_prune(parent text, after bigint, after_job bigint, 
   as $$
 declare
   keep_from timestamptz := jobq.keep_from();
-  before_lease bigint := jobq.lease_day(jobq.keep_from_day());
+  before_day date := jobq.keep_from_day();
+  before_lease bigint := jobq.lease_day(before_day);
 begin
   if parent = 'attempt' then
     with gone as (
@@ -934,7 +941,7 @@ begin
         where t.ctid = any(array(
           select x.ctid from jobq.attempt_default x
             where x.finished_at >= timestamptz 'epoch' + default_prune.after * interval '1 microsecond'
-              and x.finished_at < date_trunc('day', keep_from at time zone 'UTC') at time zone 'UTC'
+              and x.finished_at < before_day::timestamp at time zone 'UTC'
             order by x.finished_at limit default_prune.row_count for update skip locked))
         returning t.finished_at
     )
