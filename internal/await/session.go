@@ -25,9 +25,8 @@ const (
 	rowsMax = 100
 	// quickLook is how long a look may take of which more is asked the next time.
 	quickLook = callTimeout / 4
-	// callTimeout bounds a statement, and endTimeout the last one.
+	// callTimeout bounds a statement.
 	callTimeout = 10 * time.Second
-	endTimeout  = 2 * time.Second
 	// restMin and restMax bound how long the process rests after a look before the next
 	// one: as long as the look took, so that what ends meanwhile is read together.
 	restMin = 2 * time.Millisecond
@@ -271,7 +270,7 @@ func (s *session) end(ctx context.Context) {
 	if s.renewedAt.IsZero() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 	defer cancel()
 	for isDone, err := s.queries.AwaitEnd(ctx, s.id); err == nil && !isDone; {
 		isDone, err = s.queries.AwaitEnd(ctx, s.id)
