@@ -1,4 +1,4 @@
--- Four roles, and what each may do. Run it as the owner of the schema, who may
+-- Five roles, and what each may do. Run it as the owner of the schema, who may
 -- also make roles, after each `jobq migrate up`; it changes nothing twice:
 --
 --   psql "$DATABASE_URL" -f sql/roles.sql
@@ -12,7 +12,7 @@ do $$
 declare
   name text;
 begin
-  foreach name in array array['jobq_producer', 'jobq_worker', 'jobq_viewer', 'jobq_admin'] loop
+  foreach name in array array['jobq_producer', 'jobq_runner', 'jobq_worker', 'jobq_viewer', 'jobq_admin'] loop
     if not exists (select from pg_roles r where r.rolname = name) then
       execute format('create role %I nologin', name);
     end if;
@@ -37,6 +37,11 @@ grant execute on function
   jobq.enqueue(text, text, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], text),
   jobq.enqueue_arrays, jobq.enqueue_many(jsonb), jobq.enqueue_many(json), jobq.enqueue_many(text)
   to jobq_producer, jobq_worker, jobq_admin;
+
+-- A runner is for programs that end their own jobs (docs/complete.md), and can do only
+-- that: it sees no job, and a call needs the token of the run.
+grant usage on schema jobq to jobq_runner;
+grant execute on function jobq.complete, jobq.fail, jobq.snooze, jobq.progress, jobq.checkpoint to jobq_runner;
 
 -- A viewer reads everything, args too, and says that it watches.
 grant select on

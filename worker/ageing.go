@@ -2,9 +2,9 @@ package worker
 
 import (
 	"context"
-	"slices"
 	"time"
 
+	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/worker/internal/clock"
 )
 
@@ -22,36 +22,33 @@ const (
 func (w *Worker) lookForAged(ctx context.Context) {
 	rest := w.agedLookEvery
 	for !within(ctx.Done(), rest, nil) {
-		var behind []string
-		for name, q := range w.queues {
-			if slices.ContainsFunc(q.all(), func(each *queue) bool { return each.load.isBehind() }) {
-				behind = append(behind, name)
-			} else {
-				q.setAged(nil)
+		began := clock.SinceBoot()
+		for _, q := range w.queues {
+			for _, each := range q.all() {
+				each.load.setAged(clock.SinceBoot(), each.aged(ctx))
 			}
 		}
-		rest = w.agedLookEvery
-		if len(behind) == 0 {
-			continue
-		}
-		began := clock.SinceBoot()
-		w.lookForAgedIn(ctx, behind)
-		rest = max(rest, agedRestShare*(clock.SinceBoot()-began))
+		rest = max(w.agedLookEvery, agedRestShare*(clock.SinceBoot()-began))
 	}
 }
 
-// lookForAgedIn is one look. When it fails, what the last one has found stands.
-func (w *Worker) lookForAgedIn(ctx context.Context, queues []string) {
+// aged looks which priorities of the queue have waited for too long: none, when that cannot
+// be found out. It asks for the kinds that the queue claims, since a claim that begins with a
+// priority of which it asks for no job walks past all of them.
+func (q *queue) aged(ctx context.Context) []db.Aged {
+	kinds := q.worker.externals.claimable(q.kinds)
+	if len(kinds) < len(q.kinds) || !q.load.isBehind() { // a claim of some kinds begins with none of them
+		return nil
+	}
 	callCtx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	aged, err := w.schema.AgedPriorities(callCtx, w.pool, queues, w.claims)
-	if err != nil {
-		if ctx.Err() == nil {
-			w.databaseTrouble(err)
-		}
-		return
+	aged, err := q.worker.schema.AgedPriorities(callCtx, q.worker.pool, q.name, kinds)
+	switch {
+	case err == nil || ctx.Err() != nil:
+	case db.IsTimeout(err): // so the database answers, but for this
+		q.worker.log.DebugContext(ctx, "looking for jobs that wait behind more urgent ones took too long", "queue", q.name, "error", err)
+	default:
+		q.worker.databaseTrouble(err)
 	}
-	for _, name := range queues {
-		w.queues[name].setAged(aged[name])
-	}
+	return aged
 }

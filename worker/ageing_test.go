@@ -93,3 +93,27 @@ func TestStrictPriorities(t *testing.T) {
 		})
 	}
 }
+
+// A priority is aged only for claims of kinds that wait in it: such a claim would walk past all
+// others. And for none as long as only some of the kinds are claimed.
+func TestAgedOfOwnKinds(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	w := newWorker(t, client, worker.Config{})
+	var external gate
+	worker.Attach(w, &external)
+	for kind, slots := range map[string]int{"bulk": 0, "gated": 0, "mail": 3} {
+		require.NoError(t, worker.HandleRaw(w, kind, func(context.Context, *worker.Job[jobq.RawArgs]) error { return nil }, &worker.HandleOptions{Slots: slots}))
+	}
+	aged := worker.AgedOf(w)
+	for kind, priorities := range map[string][]int16{"bulk": {0, 9}, "mail": {0, 5}} {
+		for _, priority := range priorities {
+			enqueueRaw(t, client, kind, "{}", &jobq.EnqueueOptions{Priority: priority})
+		}
+	}
+	require.Empty(t, aged())
+	exec(t, client.Pool(), "update jobq.pending set run_at = run_at - interval '1 hour', created_at = created_at - interval '1 hour'")
+	require.Equal(t, map[string][]int16{"bulk": {9}, "mail": {5}}, aged())
+	external.closed.Store(true)
+	require.Equal(t, map[string][]int16{"mail": {5}}, aged())
+}

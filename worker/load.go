@@ -211,10 +211,10 @@ func (l *load) isBehind() bool {
 }
 
 // setAged says which priorities are aged.
-func (l *load) setAged(aged []db.Aged) {
+func (l *load) setAged(now time.Duration, aged []db.Aged) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.planner.SetAged(aged)
+	l.planner.SetAged(now, aged)
 }
 
 // isSeparate says whether results are not to wait for the next claim.

@@ -97,13 +97,6 @@ func (q *queue) set(settings leases.Settings) {
 	}
 }
 
-// setAged takes over which priorities of the queue are aged.
-func (q *queue) setAged(aged []db.Aged) {
-	for _, each := range q.all() {
-		each.load.setAged(aged)
-	}
-}
-
 // unblock makes the queue claim again that its limits have blocked: they were changed,
 // or leave room.
 func (q *queue) unblock() {

@@ -95,7 +95,7 @@ With --day, one day is written to standard output, whatever runs, and nothing is
 // exportToStdout writes one day.
 func exportToStdout(ctx context.Context, client *jobq.Client, day time.Time, out io.Writer) error {
 	buffered := bufio.NewWriter(out)
-	e := dayExport{day: day}
+	e := dayExport{day: day, recorded: new(false)}
 	err := e.begin(buffered, client.Schema(), time.Now().UTC())
 	if err == nil {
 		err = e.write(ctx, client, buffered)

@@ -23,6 +23,9 @@ type exportBegin struct {
 	Day     string    `json:"day"`
 	Schema  string    `json:"schema"`
 	BeganAt time.Time `json:"began_at"`
+	// Recorded is false when the export is not recorded: the day may not be over, and nothing
+	// keeps it from being dropped. It is not there otherwise.
+	Recorded *bool `json:"recorded,omitempty"`
 }
 
 // exportEnd is in the last line: what the export has.
@@ -30,6 +33,7 @@ type exportEnd struct {
 	Day      string `json:"day"`
 	Jobs     int64  `json:"jobs"`
 	Attempts int64  `json:"attempts"`
+	Recorded *bool  `json:"recorded,omitempty"` // as in the first line
 }
 
 // dayExport is an export of a day: how far it has come.
@@ -37,6 +41,7 @@ type dayExport struct {
 	day            time.Time
 	beganAt        time.Time
 	jobs, attempts int64 // written
+	recorded       *bool // false for an export that is not recorded
 	lastJob        int64
 	lastAttempt    *monitor.DayAttempt // nil before the first one, which comes after all jobs
 	ended          bool
@@ -75,7 +80,7 @@ func (e *dayExport) put(out io.Writer, line exportLine) error {
 
 // begin writes the first line.
 func (e *dayExport) begin(out io.Writer, schema string, at time.Time) error {
-	return e.put(out, exportLine{Begin: &exportBegin{Day: e.day.Format(time.DateOnly), Schema: schema, BeganAt: at}})
+	return e.put(out, exportLine{Begin: &exportBegin{Day: e.day.Format(time.DateOnly), Schema: schema, BeganAt: at, Recorded: e.recorded}})
 }
 
 // write writes what is missing.
@@ -105,7 +110,7 @@ func (e *dayExport) write(ctx context.Context, client *jobq.Client, out io.Write
 			}
 		}
 		if len(attempts) == 0 {
-			return e.put(out, exportLine{End: &exportEnd{Day: e.day.Format(time.DateOnly), Jobs: e.jobs, Attempts: e.attempts}})
+			return e.put(out, exportLine{End: &exportEnd{Day: e.day.Format(time.DateOnly), Jobs: e.jobs, Attempts: e.attempts, Recorded: e.recorded}})
 		}
 	}
 	return nil

@@ -133,7 +133,8 @@ func TestExport(t *testing.T) {
 	require.Len(t, jobs, 250)
 	require.IsIncreasing(t, jobs)
 	require.Equal(t, 600, runs)
-	require.Equal(t, exportEnd{a.day(0), 250, 600}, end)
+	require.Equal(t, exportEnd{Day: a.day(0), Jobs: 250, Attempts: 600}, end)
+	require.NotContains(t, whole, `"recorded"`)
 	require.Contains(t, whole, `{"text":"<17>"}`)
 	require.Contains(t, whole, `"state":"completed"`)
 	shown, _ := a.command("settings", "exported_before")
@@ -203,7 +204,9 @@ func TestExportAgain(t *testing.T) {
 	require.Len(t, jobs, 250)
 
 	out, _ = a.command("export", "--day", a.day(0))
-	_, jobs, runs, _ := linesOf(t, out)
+	begin, jobs, runs, end := linesOf(t, out)
+	require.Equal(t, new(false), begin.Recorded)
+	require.Equal(t, new(false), end.Recorded)
 	require.Len(t, jobs, 250)
 	require.Equal(t, 600, runs)
 }

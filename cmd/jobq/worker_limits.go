@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -15,12 +14,13 @@ import (
 	"github.com/jobq-dev/jobq/operator"
 )
 
-// setLimitsAtStart makes the limits of queues what the config file says, for a worker that
-// starts. A limit that the file does not name stays as it is. Where all is so already, no
+// setLimitsAtStart makes the limits of the queues that a worker claims from what the config
+// file says, when it starts. A limit that the file does not name stays as it is. Where all is so already, no
 // privilege is needed but to read. A database that is away is waited for, as the worker does.
-func (a *app) setLimitsAtStart(ctx context.Context, log *slog.Logger, client *jobq.Client, file *config.File) error {
+func (a *app) setLimitsAtStart(ctx context.Context, log *slog.Logger, client *jobq.Client, file *config.File, claimed map[string]int) error {
 	limited := slices.DeleteFunc(slices.Sorted(maps.Keys(file.Queues)), func(name string) bool {
-		return file.Queues[name].Limit == nil && file.Queues[name].Rate == nil
+		_, claims := claimed[name]
+		return !claims || file.Queues[name].Limit == nil && file.Queues[name].Rate == nil
 	})
 	if len(limited) == 0 {
 		return nil
@@ -59,11 +59,8 @@ func (a *app) setLimits(ctx context.Context, log *slog.Logger, client *jobq.Clie
 			continue
 		}
 		id, err := a.operator(client).SetQueue(ctx, name, change)
-		if errors.Is(err, jobq.ErrInvalid) {
-			return fmt.Errorf("%s: %w", file.Path, file.QueueError(name, err))
-		}
 		if err != nil {
-			return err
+			return fmt.Errorf("%s: %w", file.Path, file.QueueError(name, err))
 		}
 		log.Info("limits of the config file are set", "queue", name, "audit_id", id)
 	}

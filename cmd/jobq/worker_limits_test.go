@@ -19,9 +19,9 @@ func TestLimitsOfConfigFile(t *testing.T) {
 	url := pgtest.URL(t)
 	pool := pgtest.Connect(t, url)
 	path := filepath.Join(t.TempDir(), "jobq.yaml")
-	work := func(content string) (log string, code int) {
+	work := func(content string, more ...string) (log string, code int) {
 		require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
-		_, log, code = invoke(t, "", "worker", "--database-url", url, "--config", path, "--run", "none=true", "--exit-when-empty", "--janitor", "off")
+		_, log, code = invoke(t, "", append([]string{"worker", "--database-url", url, "--config", path, "--run", "none=true", "--exit-when-empty", "--janitor", "off"}, more...)...)
 		return log, code
 	}
 	stored := func() string {
@@ -46,7 +46,10 @@ func TestLimitsOfConfigFile(t *testing.T) {
 		require.Equal(t, step.stored, stored(), step.queues)
 		require.Equal(t, step.audited, audited(), step.queues)
 	}
-	log, code := work("poll: 1s\nqueues:\n  a: 1\n  c: {limit: 2000000}\n")
+	log, code := work("queues: {a: {limit: 7}, c: {rate: 9/s}}\n", "--queue", "b")
+	require.Zero(t, code, log)
+	require.Equal(t, "a, c 5 00:01:00", stored(), "the worker does not claim from these")
+	log, code = work("poll: 1s\nqueues:\n  a: 1\n  c: {limit: 2000000}\n")
 	require.Equal(t, exitUsage, code, log)
 	require.Contains(t, log, path+": line 4: queues: c: ")
 	require.Contains(t, log, "max_running must be 1 to 1000000")
@@ -69,7 +72,7 @@ func TestLimitsWhenDatabaseIsBack(t *testing.T) {
 	defer client.Pool().Close()
 	var log back
 	log.heal = func() { proxy.Refuse(false) }
-	require.NoError(t, a.setLimitsAtStart(t.Context(), slog.New(slog.NewTextHandler(&log, nil)), client, file))
+	require.NoError(t, a.setLimitsAtStart(t.Context(), slog.New(slog.NewTextHandler(&log, nil)), client, file, map[string]int{"a": 1}))
 	require.Contains(t, log.String(), `level=WARN msg="limits of the config file cannot be set yet, trying on"`)
 	require.Contains(t, log.String(), `msg="limits of the config file are set" queue=a audit_id=1`)
 }
@@ -87,6 +90,7 @@ func TestLimitsAsWorkerRole(t *testing.T) {
 	}
 	stderr, code := work()
 	require.Equal(t, exitError, code, stderr)
+	require.Contains(t, stderr, path+": line 1: queues: a: ")
 	require.Contains(t, stderr, `set it with "jobq queues set" and the role jobq_admin, or leave limits out of the workers' file`)
 	_, stderr, code = invoke(t, "", "queues", "set", "a", "--limit", "3", "--rate", "5/m", "--database-url", as("admin"))
 	require.Zero(t, code, stderr)

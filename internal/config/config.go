@@ -55,6 +55,8 @@ type Kind struct {
 	HTTP      string `yaml:"http"` // a URL
 	// Header is sent with each request.
 	Header map[string]string `yaml:"header"`
+	// EndsItself says that the handler ends its jobs in transactions of its own.
+	EndsItself bool `yaml:"ends_itself"`
 
 	Slots        int      `yaml:"slots"`
 	Timeout      Duration `yaml:"timeout"`

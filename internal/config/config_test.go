@@ -41,6 +41,7 @@ kinds:
   mail:
     http: http://127.0.0.1:8080/jobs
     header: {Authorization: Bearer x}
+    ends_itself: true
   exec: {timeout: 1h}
 `), 0o600))
 	file, err := config.Load(path)
@@ -59,6 +60,7 @@ kinds:
 		User: "nobody", Group: "65534", Nice: 10, Limits: map[string]config.Size{"address_space": 512 << 20, "open_files": 100},
 	}, file.Kinds["resize"])
 	require.Equal(t, config.Words{"python3", "-u", "my score.py"}, file.Kinds["score"].Stream)
+	require.True(t, file.Kinds["mail"].EndsItself)
 	require.Equal(t, "Bearer x", file.Kinds["mail"].Header["Authorization"])
 	empty, err := config.Parse(nil)
 	require.NoError(t, err)

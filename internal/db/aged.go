@@ -19,24 +19,25 @@ type Aged struct {
 	Position int64 // of its first job
 }
 
-// AgedPriorities returns the aged priorities of queues, by queue, the one that has waited
-// longest first. It is one transaction, with the settings that keep its plan from being one for an
-// empty table.
-func (s *Schema) AgedPriorities(ctx context.Context, conn Batcher, queues, kinds []string) (map[string][]Aged, error) {
-	aged := make(map[string][]Aged)
+// AgedPriorities returns the aged priorities of a queue, for a claim of these kinds, the one that
+// has waited longest first. It is one transaction, with the settings that keep its plan from
+// being one for an empty table.
+func (s *Schema) AgedPriorities(ctx context.Context, conn Batcher, queue string, kinds []string) ([]Aged, error) {
+	var aged []Aged
 	batch := &pgx.Batch{}
 	batch.Queue(HotSettings)
-	s.Queue(batch, func(q *Queries) { _, _ = q.LineAged(ctx, kinds, queues) }).Query(func(rows pgx.Rows) error {
+	s.Queue(batch, func(q *Queries) { _, _ = q.LineAged(ctx, kinds, []string{queue}) }).Query(func(rows pgx.Rows) error {
 		var row LineAgedRow
 		_, err := pgx.ForEachRow(rows, []any{&row.Queue, &row.Priority, &row.Position}, func() error {
-			if of := aged[row.Queue]; len(of) < agedMax {
-				aged[row.Queue] = append(of, Aged{Priority: row.Priority, Position: row.Position})
-			}
+			aged = append(aged, Aged{Priority: row.Priority, Position: row.Position})
 			return nil
 		})
 		return err
 	})
-	return aged, conn.SendBatch(ctx, batch).Close()
+	if err := conn.SendBatch(ctx, batch).Close(); err != nil {
+		return nil, err
+	}
+	return aged[:min(len(aged), agedMax)], nil
 }
 
 // RestAfter makes the claim look at aged priorities first, each from its first job on, and

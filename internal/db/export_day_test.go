@@ -164,6 +164,9 @@ func TestExportAfterUndo(t *testing.T) {
 		there(action)
 		require.Equal(t, day, exported(), action)
 		require.Equal(t, day, next())
+		row := q.text("select ctid::text from jobq.setting")
+		there(action)
+		require.Equal(t, row, q.text("select ctid::text from jobq.setting"), "the row is not written for each job")
 	}
 	// Attempts that a delete has taken come back into their own days.
 	require.NoError(t, begin(day)())
@@ -221,5 +224,89 @@ func TestPagesOfDay(t *testing.T) {
 			}
 		}
 		require.Len(t, runs, attempts)
+	}
+}
+
+// An undo of a setting does not say again that days were exported: jobs may have come back into
+// them since. It takes back that they were.
+func TestUndoOfExportedBefore(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	set := func(days int) (audit int) {
+		return q.number("select jobq.act_settings('test', null, exported_before => (now() at time zone 'UTC')::date + $1::integer)", days)
+	}
+	exported := func() int {
+		return q.number("select s.exported_before - (now() at time zone 'UTC')::date from jobq.setting s")
+	}
+	set(-5)
+	lowered := set(-10)
+	q.exec("select jobq.undo('ann', $1)", lowered)
+	require.Equal(t, -10, exported())
+	raised := set(-3)
+	q.exec("select jobq.undo('ann', $1)", raised)
+	require.Equal(t, -10, exported())
+	kept := q.number("select jobq.act_settings('test', '2 days')")
+	q.exec("select jobq.undo('ann', $1)", kept)
+	require.Equal(t, -10, exported())
+}
+
+// A day that comes to be needed while it is about to be dropped stays: days are to be kept until
+// they are exported, or an undo has brought a job back. Method: the table is locked, so that what
+// drops waits after it has looked which days are old.
+func TestDayNeededAtTheLastMoment(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	for name, test := range map[string]struct {
+		table string
+		prune func(q *queue) error
+	}{
+		"a partition of run": {"jobq.run", func(q *queue) error {
+			_, err := q.queries.PartitionPrune(ctx, "run")
+			return err
+		}},
+		"the default partition of run": {"jobq.run_default", func(q *queue) error {
+			_, err := q.queries.DefaultPrune(ctx, db.DefaultPruneParams{Parent: "run", RowCount: 100})
+			return err
+		}},
+		"that of attempt": {"jobq.attempt_default", func(q *queue) error {
+			_, err := q.queries.DefaultPrune(ctx, db.DefaultPruneParams{Parent: "attempt", RowCount: 100})
+			return err
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			q := setUp(t)
+			q.addDay(-20)
+			q.finishedOn(-20, false)
+			q.finishedOn(-22, false)
+			q.attemptsOn(-22, 4, 4)
+			all := func() string {
+				return q.text("select concat((select count(*) from jobq.run), ' ', (select count(*) from jobq.attempt))")
+			}
+			before := all()
+			pruned := make(chan error, 1)
+			for waits := false; !waits; { // it does not wait for a transaction that is a second old
+				tx, err := q.pool.Begin(ctx)
+				require.NoError(t, err)
+				_, err = tx.Exec(ctx, "lock table only "+test.table+" in access exclusive mode")
+				require.NoError(t, err)
+				_, err = tx.Exec(ctx, "select jobq.act_settings('test', null, keep_until_exported => true, exported_before => (now() at time zone 'UTC')::date - 30)")
+				require.NoError(t, err)
+				go func() { pruned <- test.prune(q) }()
+				require.Eventually(t, func() bool {
+					waits = q.number("select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'") > 0
+					return waits || len(pruned) > 0
+				}, eventually, tick)
+				if !waits {
+					early := <-pruned
+					require.True(t, db.IsLockTimeout(early), "%v", early)
+					require.NoError(t, tx.Rollback(ctx))
+					continue
+				}
+				require.NoError(t, tx.Commit(ctx))
+			}
+			require.NoError(t, <-pruned)
+			require.Equal(t, before, all())
+		})
 	}
 }

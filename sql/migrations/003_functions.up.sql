@@ -846,9 +846,10 @@ begin
     continue when not exists (select from pg_class c where c.oid = old.oid and c.relispartition); -- another session was faster
     perform jobq.partition_yield(old.oid::regclass,
       array[format('jobq.%I', parent), format('jobq.%I', parent || '_default')]::regclass[]);
-    -- An undo may have put a job back into the day since: nobody does from here on.
+    -- An undo may have put a job back into the day since, which is to be exported again:
+    -- nobody does from here on. Or days are to be kept until they are exported.
     execute format('lock table only jobq.%I in access exclusive mode', parent);
-    if jobq.day_needed(parent, old.day) then
+    if old.day >= jobq.keep_from_day() or jobq.day_needed(parent, old.day) then
       return null;
     end if;
     if parent = 'run' then
@@ -925,15 +926,13 @@ end $$;
 -- and the place of the last of them, where the next call begins: else it would
 -- walk through what this one has deleted, for as long as any transaction can still
 -- see that, and through what stays because it runs or ended later. The large args
--- of jobs go with them.
+-- of jobs go with them. What is kept is asked for in the statement that deletes: whatever
+-- brings a row back, such as an undo, and says that its day is to be exported again, is
+-- seen as a whole or not at all.
 create function jobq.default_prune(parent text, after bigint, after_job bigint, row_count integer)
   returns table (looked bigint, last bigint, last_job bigint)
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
-declare
-  keep_from timestamptz := jobq.keep_from();
-  before_day date := jobq.keep_from_day();
-  before_lease bigint := jobq.lease_day(before_day);
 begin
   if parent = 'attempt' then
     with gone as (
@@ -941,7 +940,7 @@ begin
         where t.ctid = any(array(
           select x.ctid from jobq.attempt_default x
             where x.finished_at >= timestamptz 'epoch' + default_prune.after * interval '1 microsecond'
-              and x.finished_at < before_day::timestamp at time zone 'UTC'
+              and x.finished_at < (select jobq.keep_from_day())::timestamp at time zone 'UTC'
             order by x.finished_at limit default_prune.row_count for update skip locked))
         returning t.finished_at
     )
@@ -950,7 +949,7 @@ begin
     with page as materialized (
       select x.ctid as place, x.id, x.lease_id, x.slot, x.finished_at
         from jobq.run_default x
-        where (x.lease_id, x.id) > (default_prune.after, default_prune.after_job) and x.lease_id < before_lease
+        where (x.lease_id, x.id) > (default_prune.after, default_prune.after_job) and x.lease_id < (select jobq.lease_day(jobq.keep_from_day()))
         order by x.lease_id, x.id
         limit default_prune.row_count
     ), old as materialized (
@@ -958,7 +957,7 @@ begin
         from page p
         cross join lateral jobq.run_end(p.lease_id, p.slot, p.finished_at) e
         cross join lateral (select x.ctid as place from jobq.run_default x where x.ctid = p.place for update skip locked) l
-        where e.ended_at < keep_from
+        where e.ended_at < (select jobq.keep_from())
     ), gone as (
       delete from jobq.run_default r where r.ctid = any(array(select o.place from old o)) returning r.id, r.args_apart
     ), args_gone as (
@@ -969,7 +968,7 @@ begin
   elsif parent = 'past_lease' then
     with page as materialized (
       select x.id from jobq.past_lease_default x
-        where x.id > default_prune.after and x.id < before_lease
+        where x.id > default_prune.after and x.id < (select jobq.lease_day(jobq.keep_from_day()))
         order by x.id
         limit default_prune.row_count
     ), gone as (

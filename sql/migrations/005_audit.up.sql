@@ -929,7 +929,7 @@ create function jobq.export_again(day date) returns void
     update jobq.setting s
       set exported_before = least(s.exported_before, greatest(export_again.day, date '2026-01-01')),
         export_began_at = case when s.export_day = export_again.day then null else s.export_began_at end
-      where s.exported_before > export_again.day or s.export_day = export_again.day
+      where s.exported_before > export_again.day or (s.export_day = export_again.day and s.export_began_at is not null)
   $$;
 
 -- run_restore puts a job that had ended back into the history, from a row of job_lock. The
@@ -1097,7 +1097,9 @@ begin
       if undone.target is null then
         perform jobq.act_settings(actor, (undone.replaced ->> 'finished_retention')::interval,
           (undone.replaced ->> 'quarantine_crashes')::integer, 'undo',
-          (undone.replaced ->> 'keep_until_exported')::boolean, (undone.replaced ->> 'exported_before')::date);
+          (undone.replaced ->> 'keep_until_exported')::boolean,
+          -- Never later: a job may have come back into a day that had been exported.
+          least((select s.exported_before from jobq.setting s), (undone.replaced ->> 'exported_before')::date));
       else
         perform jobq.act_queue_set(actor, undone.target, undone.replaced, 'undo');
       end if;

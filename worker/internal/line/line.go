@@ -128,11 +128,11 @@ func (p *Planner) lookAt() time.Duration {
 func (p *Planner) IsSeparate() bool { return p.separate }
 
 // Begin completes a request for up to so many jobs, so that it looks from the bound
-// on or, when it is time, at aged priorities first or at what lies before the bound as well. Partial says that it does
-// not ask for all kinds. Either Answered or Failed must follow.
+// on or, when it is time, at aged priorities first or at what lies before the bound as
+// well. Partial says that it does not ask for all kinds. Either Answered or Failed must follow.
 func (p *Planner) Begin(now time.Duration, request *db.JobClaimParams, partial bool) Claim {
 	claim := Claim{jobsMax: int(request.JobCount), partial: partial, news: p.news}
-	if claim.aged = p.ageing.begin(); claim.aged {
+	if claim.aged = !partial && p.ageing.begin(now); claim.aged {
 		p.bound.RestAfter(p.ageing.aged, request)
 		return claim
 	}
@@ -159,7 +159,10 @@ func (p *Planner) Begin(now time.Duration, request *db.JobClaimParams, partial b
 // for others when the claim was made.
 func (p *Planner) Answered(now time.Duration, claim Claim, claimed []db.JobClaimRow, took time.Duration) (leftNothing bool) {
 	p.bound.Advance(claimed)
-	if len(claimed) > 0 && !claim.aged {
+	switch {
+	case claim.aged:
+		p.ageing.ended(now, took)
+	case len(claimed) > 0:
 		p.ageing.tookOthers()
 	}
 	if claim.IsWhole() {
@@ -196,7 +199,8 @@ func (p *Planner) Answered(now time.Duration, claim Claim, claimed []db.JobClaim
 func (p *Planner) Failed(now time.Duration, claim Claim, took time.Duration, tooLong bool) {
 	p.News()
 	if claim.aged {
-		p.ageing.failed()
+		p.ageing.ended(now, took)
+		p.ageing.failed(tooLong)
 	}
 	if tooLong {
 		p.separate = true
