@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,6 +20,7 @@ import (
 	"github.com/jobq-dev/jobq/internal/jobtest"
 	"github.com/jobq-dev/jobq/internal/pgtest"
 	"github.com/jobq-dev/jobq/internal/postgres"
+	"github.com/jobq-dev/jobq/janitor"
 	"github.com/jobq-dev/jobq/worker"
 )
 
@@ -64,6 +66,19 @@ func awaitCount(t *testing.T, pool *pgxpool.Pool, want int, sql string, args ...
 }
 
 const awaitedRows = "select count(*) from jobq.awaited"
+
+// awaitForgotten waits until the database knows of nobody who waits, and the pool is
+// idle. A client says so when its last waiter leaves. That one statement may fail; then
+// the lease of the client runs out after 30 seconds, and the janitor's statement, called
+// here in its place, deletes what is left.
+func awaitForgotten(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		count(t, pool, "select jobq.waiters_forget()::integer")
+		known := count(t, pool, awaitedRows) + count(t, pool, "select count(*) from jobq.waiter")
+		return known == 0 && pool.Stat().AcquiredConns() == 0
+	}, jobtest.Eventually, jobtest.Tick)
+}
 
 // listeners counts the connections that listen for ends.
 const listeners = "select count(*) from pg_stat_activity where application_name = 'jobq-listen' and datname = current_database()"
@@ -146,9 +161,51 @@ func TestWait(t *testing.T) {
 	require.Equal(t, jobq.StateCompleted, receive(t, answer, "requeued").State)
 
 	// All that waited have gone, and nothing is left.
+	awaitForgotten(t, pool)
+	awaitCount(t, pool, 0, listeners)
+}
+
+// What a client has announced, and cannot take back when its last waiter leaves, is gone
+// once its lease is over and the janitor comes. Method: its last statement meets a lock,
+// and its connection is cut.
+func TestWaitLeavesNothingForever(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	pool := pgtest.Pool(t) // of the janitor, and of what is done here
+	client, sent := tracedClient(t, pool.Config().ConnString(), nil)
+	id := jobtest.Enqueue(t, client, nil)
+	impatient, leave := context.WithCancel(ctx)
+	answer := wait(impatient, client, id)
+	awaitCount(t, pool, 1, awaitedRows)
+	tx, err := pool.Begin(ctx)
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(ctx) }()
+	_, err = tx.Exec(ctx, "select from jobq.waiter for update")
+	require.NoError(t, err)
+	leave()
+	require.ErrorIs(t, receive(t, answer, "its own end").err, context.Canceled)
+	require.Eventually(t, func() bool { return sent.count("AwaitEnd") > 0 }, jobtest.Eventually, jobtest.Tick)
+	jobtest.AwaitWaiting(t, pool, 1)
+	_, err = pool.Exec(ctx, `select pg_terminate_backend(a.pid) from pg_stat_activity a
+		where a.datname = current_database() and exists (select from pg_locks l where l.pid = a.pid and not l.granted)`)
+	require.NoError(t, err)
+	jobtest.AwaitWaiting(t, pool, 0)
+	require.NoError(t, tx.Rollback(ctx))
+
+	require.Equal(t, 1, count(t, pool, awaitedRows+" a join jobq.waiter w on w.id = a.waiter_id where w.expires_at <= now() + interval '30 s'"))
+	_, err = pool.Exec(ctx, "update jobq.waiter set expires_at = now() - interval '1 s'") // as if 30 seconds had gone
+	require.NoError(t, err)
+	watched, err := jobq.NewClient(pool, nil)
+	require.NoError(t, err)
+	j, err := janitor.New(watched, &janitor.Config{Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	run, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- j.Run(run) }()
 	awaitCount(t, pool, 0, awaitedRows)
 	awaitCount(t, pool, 0, "select count(*) from jobq.waiter")
-	awaitCount(t, pool, 0, listeners)
+	stop()
+	require.NoError(t, <-ended)
 }
 
 // A job with a real worker, from the enqueue to the typed result, or the typed error.
@@ -156,6 +213,7 @@ func TestEnqueueAndWait(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	client := jobtest.Client(t)
+	t.Cleanup(func() { awaitForgotten(t, client.Pool()) })
 	startWorker(t, client, 4, func(_ context.Context, job *worker.Job[jobtest.Greeting]) error {
 		switch name := job.Args.Name; name {
 		case "nobody":
@@ -242,6 +300,7 @@ func TestWaitMeetsTheEnd(t *testing.T) {
 			ctx := context.Background()
 			w := jobtest.NewWorker(t)
 			pool := w.Client.Pool()
+			t.Cleanup(func() { awaitForgotten(t, pool) })
 			id := jobtest.Enqueue(t, w.Client, nil)
 			require.Len(t, w.Claim("default", 1), 1)
 			tx, err := pool.Begin(ctx)
@@ -356,7 +415,7 @@ func TestManyWait(t *testing.T) {
 	receive(t, done, "all ends")
 	require.EqualValues(t, many, completed.Load())
 	t.Logf("%d looks for %d ends", sent.count("EndRead")-looks, many)
-	awaitCount(t, pool, 0, awaitedRows)
+	awaitForgotten(t, pool)
 }
 
 // Waits for jobs that have ended open no connection to listen; one for a job that has not
@@ -375,6 +434,7 @@ func TestWaitForEndedJobs(t *testing.T) {
 	}
 	client, err := jobq.NewClient(pgtest.ConnectConfig(t, settings), nil)
 	require.NoError(t, err)
+	t.Cleanup(func() { awaitForgotten(t, client.Pool()) })
 	id := jobtest.Enqueue(t, client, nil)
 	_, err = client.Cancel(ctx, id)
 	require.NoError(t, err)
@@ -420,6 +480,7 @@ func TestWaitOutlivesTheServer(t *testing.T) {
 	require.NoError(t, pgtest.Migrate(ctx, server.URL("postgres"), "jobq"))
 	client, err := jobq.NewClient(pgtest.Connect(t, server.URL("postgres")), nil)
 	require.NoError(t, err)
+	t.Cleanup(func() { awaitForgotten(t, client.Pool()) })
 	id := jobtest.Enqueue(t, client, nil)
 	answer := wait(ctx, client, id)
 	impatient, cancel := context.WithCancel(ctx)
@@ -450,6 +511,7 @@ func TestWaitErrors(t *testing.T) {
 	require.ErrorIs(t, err, jobq.ErrNotMigrated)
 
 	client := jobtest.Client(t)
+	t.Cleanup(func() { awaitForgotten(t, client.Pool()) })
 	_, err = client.EnqueueAndWait(ctx, jobtest.Greeting{}, &jobq.EnqueueOptions{MaxAttempts: -1})
 	require.ErrorIs(t, err, jobq.ErrInvalid)
 	id := jobtest.Enqueue(t, client, nil)

@@ -66,6 +66,7 @@ type session struct {
 	isListening bool // of the goroutine that sends the statements, as is what follows
 
 	tick       <-chan time.Time // each second
+	hasSent    bool             // an announcement, which may have been stored even if it failed
 	renewedAt  time.Time        // when the last announcement was sent that was stored; zero for none
 	retryAt    time.Time        // when the next announcement may be made, after one that failed
 	lookedAt   time.Time        // when the last look had ended
@@ -228,6 +229,7 @@ func (s *session) announce(ctx context.Context, ids, forget []int64) {
 	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 	defer cancel()
 	sent := time.Now()
+	s.hasSent = true
 	known, err := s.queries.Await(call, db.AwaitParams{Waiter: s.id, Jobs: ids, Done: forget, Lease: db.Interval(lease)})
 	if err != nil {
 		s.notAnnounced(ids, forget)
@@ -264,16 +266,19 @@ func (s *session) tell(ctx context.Context) bool {
 	return true
 }
 
-// end tells the database that the process waits no more. If that fails, the database
-// forgets it after a while.
+// end tells the database that the process waits no more. If that fails, what it had
+// announced is left for its lease, and then until the janitor comes: no more than a
+// notification that nobody needs.
 func (s *session) end(ctx context.Context) {
-	if s.renewedAt.IsZero() {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
-	defer cancel()
-	for isDone, err := s.queries.AwaitEnd(ctx, s.id); err == nil && !isDone; {
-		isDone, err = s.queries.AwaitEnd(ctx, s.id)
+	ctx = context.WithoutCancel(ctx)
+	for isDone := !s.hasSent; !isDone; {
+		call, cancel := context.WithTimeout(ctx, callTimeout)
+		var err error
+		isDone, err = s.queries.AwaitEnd(call, s.id)
+		cancel()
+		if err != nil {
+			return
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package await
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -16,6 +17,7 @@ import (
 type fakeStatements struct {
 	endRead func(ids []int64, rowCount int32) ([]db.EndReadRow, error)
 	await   func(params db.AwaitParams) (known bool, err error)
+	end     func(ctx context.Context) (isDone bool, err error)
 }
 
 func (f fakeStatements) EndRead(_ context.Context, ids []int64, rowCount int32) ([]db.EndReadRow, error) {
@@ -26,7 +28,7 @@ func (f fakeStatements) Await(_ context.Context, params db.AwaitParams) (bool, e
 	return f.await(params)
 }
 
-func (f fakeStatements) AwaitEnd(context.Context, int64) (bool, error) { return true, nil }
+func (f fakeStatements) AwaitEnd(ctx context.Context, _ int64) (bool, error) { return f.end(ctx) }
 
 // newTestSession returns a session without goroutines, as if it listened.
 func newTestSession(queries statements) *session {
@@ -136,4 +138,51 @@ func TestLooksThatTakeTooLong(t *testing.T) {
 		look()
 	}
 	require.Equal(t, [2]int{batchMax, rowsMax}, look())
+}
+
+// A session that has sent an announcement, whatever the answer was, takes it back at its
+// end, in as many statements as that needs, each with the time of any other, until one
+// fails. One that has sent none says nothing.
+func TestEnd(t *testing.T) {
+	t.Parallel()
+	refused := errors.New("refused")
+	for name, test := range map[string]struct {
+		isSilent bool
+		awaitErr error
+		ends     []error // one for each statement, of which the last says that all is done
+	}{
+		"nothing announced":             {isSilent: true},
+		"announced":                     {ends: []error{nil}},
+		"much announced":                {ends: []error{nil, nil, nil}},
+		"announced, perhaps":            {awaitErr: context.DeadlineExceeded, ends: []error{nil}},
+		"a statement fails":             {ends: []error{refused}},
+		"a statement fails on the way":  {ends: []error{nil, refused}},
+		"nothing may be announced here": {awaitErr: refused, ends: []error{refused}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var ends int
+			var deadline time.Time
+			s := newTestSession(fakeStatements{
+				await: func(db.AwaitParams) (bool, error) { return false, test.awaitErr },
+				end: func(ctx context.Context) (bool, error) {
+					require.NoError(t, ctx.Err())
+					until, isBounded := ctx.Deadline()
+					require.True(t, isBounded)
+					require.True(t, until.After(deadline), "it has a time of its own")
+					deadline = until
+					ends++
+					return ends == len(test.ends), test.ends[ends-1]
+				},
+			})
+			ctx, cancel := context.WithCancel(t.Context())
+			if !test.isSilent {
+				s.join(7, true)
+				require.True(t, s.tell(ctx))
+			}
+			cancel()
+			s.end(ctx)
+			require.Len(t, test.ends, ends)
+		})
+	}
 }

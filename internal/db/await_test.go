@@ -127,6 +127,16 @@ func TestEndsAreNotified(t *testing.T) {
 				return nil
 			}))
 		}, true},
+		"success that its program stores": {"", func(claimed []db.JobClaimRow) {
+			for _, job := range claimed {
+				a.exec("select jobq.complete($1, $2, '{}')", job.ID, runToken(job))
+			}
+		}, true},
+		"failure that its program stores": {"", func(claimed []db.JobClaimRow) {
+			for _, job := range claimed {
+				a.exec("select jobq.fail($1, $2, 'e')", job.ID, runToken(job))
+			}
+		}, false},
 		"the last crash":           {", max_attempts => 1", func([]db.JobClaimRow) { a.reap() }, true},
 		"a crash":                  {"", func([]db.JobClaimRow) { a.reap() }, false},
 		"cancel of one that runs":  {"", func(claimed []db.JobClaimRow) { a.cancelAll(claimed) }, false},
