@@ -332,18 +332,21 @@ func TestWaitMeetsTheEnd(t *testing.T) {
 	}
 }
 
-// statements counts those that a pool sends, by their names.
+// statements counts those that a pool sends, in all and by their names.
 type statements struct {
 	mu    sync.Mutex
+	all   int
 	names map[string]int
 }
 
 // TraceQueryStart notes a statement.
 func (s *statements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
 	name, isNamed := strings.CutPrefix(data.SQL, "-- name: ")
-	if name, _, _ = strings.Cut(name, " "); isNamed {
-		s.mu.Lock()
-		defer s.mu.Unlock()
+	name, _, _ = strings.Cut(name, " ")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all++
+	if isNamed {
 		s.names[name]++
 	}
 	return ctx
@@ -358,15 +361,21 @@ func (s *statements) count(name string) int {
 	return s.names[name]
 }
 
+func (s *statements) total() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.all
+}
+
 // tracedClient is a client that counts its statements.
-func tracedClient(t *testing.T, url string, config *jobq.Config) (*jobq.Client, *statements) {
-	t.Helper()
+func tracedClient(tb testing.TB, url string, config *jobq.Config) (*jobq.Client, *statements) {
+	tb.Helper()
 	settings, err := pgxpool.ParseConfig(url)
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	sent := &statements{names: make(map[string]int)}
 	settings.ConnConfig.Tracer = sent
-	client, err := jobq.NewClient(pgtest.ConnectConfig(t, settings), config)
-	require.NoError(t, err)
+	client, err := jobq.NewClient(pgtest.ConnectConfig(tb, settings), config)
+	require.NoError(tb, err)
 	return client, sent
 }
 
