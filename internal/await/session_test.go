@@ -171,8 +171,10 @@ func TestEnd(t *testing.T) {
 					require.True(t, isBounded)
 					require.True(t, until.After(deadline), "it has a time of its own")
 					deadline = until
+					require.Less(t, ends, len(test.ends), "statements")
+					err := test.ends[ends]
 					ends++
-					return ends == len(test.ends), test.ends[ends-1]
+					return err == nil && ends == len(test.ends), err
 				},
 			})
 			ctx, cancel := context.WithCancel(t.Context())
