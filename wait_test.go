@@ -184,11 +184,11 @@ func TestWaitLeavesNothingForever(t *testing.T) {
 	require.NoError(t, err)
 	leave()
 	require.ErrorIs(t, receive(t, answer, "its own end").err, context.Canceled)
-	require.Eventually(t, func() bool { return sent.count("AwaitEnd") > 0 }, jobtest.Eventually, jobtest.Tick)
-	jobtest.AwaitWaiting(t, pool, 1)
-	_, err = pool.Exec(ctx, `select pg_terminate_backend(a.pid) from pg_stat_activity a
-		where a.datname = current_database() and exists (select from pg_locks l where l.pid = a.pid and not l.granted)`)
-	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		_, err := pool.Exec(ctx, `select pg_terminate_backend(a.pid) from pg_stat_activity a
+			where a.datname = current_database() and exists (select from pg_locks l where l.pid = a.pid and not l.granted)`)
+		return err == nil && sent.count("AwaitEnd") > 0 && client.Pool().Stat().AcquiredConns() == 0
+	}, jobtest.Eventually, jobtest.Tick)
 	jobtest.AwaitWaiting(t, pool, 0)
 	require.NoError(t, tx.Rollback(ctx))
 
