@@ -98,12 +98,12 @@ func BenchmarkWaitIdle(b *testing.B) {
 	defer waiting.Wait()
 	defer cancel()
 	waitForMany(ctx, b, client, many, watching, &waiting)
-	time.Sleep(settle)
+	<-time.After(settle)
 	var statements, connections, listening int
 	var measured time.Duration
 	for b.Loop() {
 		before, begun := sent.total(), time.Now()
-		time.Sleep(span)
+		<-time.After(span)
 		statements, measured = statements+sent.total()-before, measured+time.Since(begun)
 		require.NoError(b, watching.QueryRow(ctx, `select count(*), count(*) filter (where application_name = 'jobq-listen')
 			from pg_stat_activity where datname = current_database() and backend_type = 'client backend' and pid <> pg_backend_pid()`).Scan(&connections, &listening))
