@@ -43,6 +43,7 @@ func TestCLIDocs(t *testing.T) {
 		{"A job of `jobq why --json`", jobReasons{}},
 		{"A reason, in `jobq why --json`", toldReason{}},
 		{"The facts of a reason, in `jobq why --json`: docs/sql.md says which reason has which", monitor.ReasonFacts{}},
+		{"A job that has ended, in `jobq wait` and `jobq enqueue --wait --json`", jobq.Ended{}},
 		{"`jobq stats --json`, and again and again with `--watch`", overview{}},
 		{"A queue, in `jobq stats --json` and `jobq queues list --json`", monitor.Queue{}},
 		{"What ended of a queue, in `jobq stats --json`", monitor.QueueStats{}},
