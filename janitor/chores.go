@@ -8,14 +8,14 @@ import (
 )
 
 const (
-	rollUpEvery    = 30 * time.Second
+	rollUpEvery    = time.Minute // the figures that are shown contain what is not rolled up yet
 	rollUpBatch    = 10_000
 	workersEvery   = 2 * time.Minute
 	workerSilence  = 5 * time.Minute
 	retentionEvery = 10 * time.Minute
 	// statisticsLook is how often it is looked whether the history needs new
 	// statistics, and statisticsEvery how old they may get.
-	statisticsLook  = time.Minute
+	statisticsLook  = 10 * time.Minute
 	statisticsEvery = 24 * time.Hour
 	// partitionDaysAhead is how many days of partitions are there before they
 	// are needed: a janitor may be away for a weekend.
