@@ -17,8 +17,8 @@ const (
 	// choresApplication is the application_name of the chores' connections.
 	choresApplication = "jobq-chores"
 	// strangerShare is how many of its periods a chore may stay undone before it
-	// is done in spite of others. "roll up stats" is due every minute. When it was
-	// last done 20 minutes ago, a janitor that does not lead does it, too; and when
+	// is done in spite of others. "roll up stats" is due every 30 s. When it was
+	// last done 10 minutes ago, a janitor that does not lead does it, too; and when
 	// another session has had the chores' lock for that long, it is done without
 	// the lock.
 	strangerShare = 20
@@ -79,6 +79,9 @@ func (j *Janitor) housekeep(ctx context.Context) {
 func (h *housekeeper) dueAt(c *chore) time.Time {
 	every := h.every(c)
 	at := c.done.Add(every)
+	if c.idle {
+		at = c.done.Add(idleFactor * every)
+	}
 	if h.janitor.elects() && !h.janitor.leading.Load() {
 		if at = c.done; c.done.IsZero() {
 			at = h.began
