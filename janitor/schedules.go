@@ -28,8 +28,8 @@ const (
 // what those wait for must not keep a lease from being reaped.
 //
 // While there is no schedule, it asks the database for the first one once a scan
-// interval, and nothing else; the leader also hears when somebody changes one. From
-// then on it knows the next tick and wakes for it, and looks at all schedules once a
+// interval, and nothing else; the leader hears when somebody changes one, and so asks
+// a sixth as often. From then on it knows the next tick and wakes for it, and looks at all schedules once a
 // minute. The janitor that does not lead asks how late the first one is, and works
 // while it is overdue.
 type ticker struct {
@@ -115,7 +115,10 @@ func (t *ticker) rest() {
 	clear(t.atOnce)
 	config := t.janitor.config
 	every := max(config.ScanInterval, stuckDelay)
-	if t.janitor.elects() && !t.janitor.leading.Load() {
+	switch {
+	case t.janitor.leading.Load():
+		every *= heardFactor
+	case t.janitor.elects():
 		every = jitter(max(config.LeaderRetry, min(config.ScanInterval, t.janitor.neglectBound())))
 	}
 	t.plan = time.Now().Add(every)

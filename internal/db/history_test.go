@@ -117,6 +117,7 @@ func historyCases() []historyCase {
 		{"QueueCharge", db.QueueCharge, "'q1', 1", few, limitedQueue},
 		{"LineAged", db.LineAged, "'{k0,k1,k2}', '{q0,q1,q2}'", inHand, manyPriorities},
 		{"LeaseLook", db.LeaseLook, "array[live_lease(0), live_lease(1)], array[claimed_at(live_lease(0)), claimed_at(live_lease(1))], 'w0'", few, ""},
+		{"LeaseUnanswered", db.LeaseUnanswered, "jobq.lease_day((now() at time zone 'UTC')::date), 'w0', array[live_lease(0), live_lease(1)], 100", inHand, ""},
 		{"LeaseCancelled", db.LeaseCancelled, "array[live_lease(0), live_lease(1)]", few, ""},
 		{"OutputAppend", db.OutputAppend, "1000000000, 1000000001, 'x', 40000026, live_lease(0), 'w0', claimed_at(live_lease(0)), 1000", inHand, ""},
 		{"ProgressPrune", db.ProgressPrune, "500", inHand, ""},
@@ -203,7 +204,7 @@ var elsewhere = map[string]string{
 	"TestHistoryAnalyzeIsBounded": "HistoryAnalyze",
 	"TestPlansOfAMillion":         "JobClaim JobClaimEach RunEnd LeaseEnd LeaseExtend",
 	"one row, by its key":         "AuditHold AuditRenew AuditLetGo AuditResume AuditEnd QueueSet SettingSet SettingGet WorkerGone WatcherRenew WatcherGone ScheduleGet SchedulePause ScheduleResume ScheduleRemove ScheduleRun",
-	"no table":                    "AuditSnapshot JanitorLock JanitorLockTx LockHolder TableHolder WaitAnnounce TakenSend TransactionMark TransactionsOpen TransactionsStillOpen DigestSend PresenceTake PresenceFree",
+	"no table":                    "AuditSnapshot JanitorLock JanitorLockTx JanitorTurn LockHolder TableHolder WaitAnnounce TakenSend TransactionMark TransactionsOpen TransactionsStillOpen DigestSend PresenceTake PresenceFree",
 	"adds what it is told to ":    "EventAdd JobEnqueueMany",
 }
 
