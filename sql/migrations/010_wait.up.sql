@@ -24,7 +24,7 @@ create index awaited_waiter_idx on jobq.awaited (waiter_id);
 -- it had no more to delete. Whoever calls it locks what is others', and must wait for
 -- nobody after that: it comes last in a transaction.
 create function jobq.waiters_forget() returns boolean
-  language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off
+  language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off
   as $$
 declare
   forgotten bigint;
@@ -63,7 +63,7 @@ end $$;
 --   1 ms  await(…, '{7}') is committed; the waiter looks: job 7 is running
 --   2 ms  the end of job 7 is committed, and nobody is told
 create function jobq.await(waiter bigint, jobs bigint[], done bigint[], lease interval) returns boolean
-  language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off
+  language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off
   as $$
 declare
   span constant interval := least(await.lease, interval '1 minute');
@@ -118,7 +118,7 @@ end $$;
 -- NOTIFY makes all commits of a database queue up for one lock, so nothing is said of
 -- jobs for which nobody waits.
 create function jobq.waiters_wake(jobs bigint[], slots smallint[] default null) returns void
-  language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off
+  language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off
   as $$
 declare
   ended bigint[] := case when waiters_wake.slots is null then jobs else array(select jobs[s] from unnest(waiters_wake.slots) s) end;
