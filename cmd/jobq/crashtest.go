@@ -44,6 +44,9 @@ unless --beside-others is given. The jobs stay in it.`,
   jobq crash-test --kind charge --config jobq.yaml --forced 5 --random 20 --jobs 200 \
     --effect-query 'select job_id, count(*) from charge group by 1' --json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if !cmd.Flags().Changed("forced") {
+				config.Forced = min(config.Forced, config.Jobs)
+			}
 			if err := checkCrashTest(cmd, config, workerConfig, args); err != nil {
 				return err
 			}

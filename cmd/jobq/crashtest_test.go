@@ -80,7 +80,7 @@ func TestCrashTestUsage(t *testing.T) {
 		"--effect-query is missing":                          {"crash-test", "--kind", "k", "--", "w"},
 		"write its command after --, or use --config":        all,
 		"a worker's command and --config exclude":            append(all[:5:5], "--config", "f", "--", "w"),
-		"--forced 3: there are only 2 jobs":                  append(all[:5:5], "--jobs", "2", "--", "w"),
+		"--forced 3: there are only 2 jobs":                  append(all[:5:5], "--jobs", "2", "--forced", "3", "--", "w"),
 		"--jobs must be 1 to 100000":                         append(all[:5:5], "--jobs", "0", "--", "w"),
 		"must not be negative":                               append(all[:5:5], "--random", "-1", "--", "w"),
 		"--random 4: all jobs are forced ones":               append(all[:5:5], "--jobs", "3", "--random", "4", "--", "w"),
