@@ -1,0 +1,279 @@
+// Package crashtest is what `jobq crash-test` does: it runs a user's own worker on the
+// user's own database, kills it again and again, and compares how often each job has
+// had its effect.
+//
+// The moment between a job's effect and its completion is forced. A job with a unique
+// key gives the key up in the transaction that ends it. So a lock on the key's row
+// makes that transaction wait, whoever runs it:
+//
+//	worker                                  crash-test
+//	                                        adds the job, to be due tomorrow; locks its key
+//	                                        makes it due
+//	claims the job, has its effect
+//	completes the job: waits for the key
+//	                                        sees who waits, and kills the worker's process group
+//	                                        ends the sessions that wait, as if their statement
+//	                                        had never arrived; unlocks the key
+//	                                        starts the worker again
+//	runs the job again
+//
+// An effect that was committed by itself is then there twice. One in the transaction
+// that completes the job was rolled back, and is there once.
+package crashtest
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	mathrand "math/rand/v2"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/janitor"
+	"github.com/jobq-dev/jobq/monitor"
+	"github.com/jobq-dev/jobq/operator"
+)
+
+// The most kills of a test, each of which uses up an attempt, and a job can have 32,767;
+// and the most jobs, which are added in one statement.
+const (
+	KillsMax = 10_000
+	JobsMax  = jobq.EnqueueManyMax
+)
+
+const (
+	poll = 10 * time.Millisecond
+	// NumberMark stands for the number of the job in Config.Args.
+	NumberMark = "{{n}}"
+	// A run that was killed is repeated soon: nobody wants to wait for the backoff.
+	backoffBase, backoffMax = 100 * time.Millisecond, time.Second
+	// spareAttempts are attempts beside those that kills use up.
+	spareAttempts = 25
+)
+
+// Config says what to run, and how often to kill it.
+type Config struct {
+	Client *jobq.Client
+	// Command runs the worker. It gets Env besides this process's environment.
+	Command []string
+	Env     []string
+	// WorkerLog is the file that the worker's output is appended to. Default "": a
+	// temporary one, of which an error shows the end.
+	WorkerLog string
+
+	Kind, Queue string
+	// Args are the args of each job, as JSON; {{n}} is the number of the job, from 1.
+	Args string
+	// EffectQuery returns rows of a job's id and how often it has had its effect. It
+	// may take the ids as $1::bigint[]. Jobs that it leaves out have had none.
+	EffectQuery string
+	// Jobs is how many jobs are run. Forced of them are killed between the effect and
+	// the completion, and while the others run there are Random kills.
+	Jobs, Forced, Random int
+	// Within is how long after a job has begun a random kill comes at the latest.
+	// Default 0: one and a half times as long as a forced job took to its end.
+	Within time.Duration
+	// Timeout is how long to wait for a job to get on.
+	Timeout time.Duration
+	// Seed makes the random moments those of another time.
+	Seed uint64
+	// BesideOthers allows jobs and workers that are not this test's.
+	BesideOthers bool
+	// Progress is told what happens.
+	Progress func(format string, args ...any)
+}
+
+// Result is what came of it.
+type Result struct {
+	OK     bool   `json:"ok"` // each job had its effect once
+	Kind   string `json:"kind"`
+	Jobs   int    `json:"jobs"`
+	Forced int    `json:"forced_kills"`
+	Random int    `json:"random_kills"` // fewer than asked for if the jobs were done before
+	Seed   uint64 `json:"seed"`
+	Twice  []Job  `json:"twice"`  // had the effect more than once
+	Never  []Job  `json:"never"`  // completed, and never had it
+	Failed []Job  `json:"failed"` // did not complete
+}
+
+// Job is a job for which something is wrong.
+type Job struct {
+	ID      int64 `json:"id"`
+	Number  int   `json:"number"`  // what {{n}} was
+	Effects int64 `json:"effects"` // how often it had its effect
+	Crashes int   `json:"crashes"` // runs that were lost with their worker
+	// Forced means that its worker was killed between the effect and the completion.
+	Forced bool       `json:"forced"`
+	State  jobq.State `json:"state"`
+	Error  string     `json:"error,omitempty"` // of the last run that failed
+}
+
+// Run does the test. The jobs stay in the database, with a tag that the progress names.
+// An error means that it could not be done.
+func Run(ctx context.Context, config Config) (*Result, error) {
+	var random [4]byte
+	if _, err := rand.Read(random[:]); err != nil {
+		return nil, err
+	}
+	t := &test{
+		Config: config, tag: "crash-test-" + hex.EncodeToString(random[:]),
+		schema:   db.SchemaOf(config.Client.Schema(), config.Client.Sessions()),
+		operator: operator.New(config.Client, "jobq crash-test"),
+		random:   mathrand.New(mathrand.NewPCG(config.Seed, 0)), // #nosec G404 -- moments of kills, to be had again
+		numbers:  make(map[int64]int), forced: make(map[int64]bool),
+	}
+	if err := t.check(ctx); err != nil {
+		return nil, err
+	}
+	config.Progress("%d jobs of kind %s in queue %s, with the tag %s; seed %d", t.Jobs, t.Kind, t.Queue, t.tag, t.Seed)
+	keeper, err := janitor.New(config.Client, &janitor.Config{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	kept := make(chan error, 1)
+	go func() { kept <- keeper.Run(ctx) }()
+	t.worker = &workerProcess{command: config.Command, env: config.Env, logPath: config.WorkerLog}
+	result, err := t.run(ctx)
+	err = errors.Join(err, t.worker.end())
+	cancel()
+	if keptErr := <-kept; keptErr != nil && !errors.Is(keptErr, context.Canceled) {
+		err = errors.Join(err, keptErr)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return result, nil
+}
+
+// test is the state of a run.
+type test struct {
+	Config
+	tag      string
+	schema   *db.Schema
+	operator *operator.Operator
+	random   *mathrand.Rand
+	worker   *workerProcess
+	numbers  map[int64]int  // of the jobs, by id
+	forced   map[int64]bool // those whose worker was killed before their end
+	took     time.Duration  // of all forced jobs, until their ends
+	killed   int            // at random
+}
+
+// check refuses what would spoil the test, or be spoiled by it.
+func (t *test) check(ctx context.Context) error {
+	for _, number := range []int{1, t.Jobs} {
+		if !json.Valid(t.args(number)) {
+			return fmt.Errorf("%w: args are not JSON: %s", jobq.ErrInvalid, t.args(number))
+		}
+	}
+	if _, err := t.effects(ctx); err != nil {
+		return err
+	}
+	if t.BesideOthers {
+		return nil
+	}
+	page, err := t.Client.List(ctx, jobq.Filter{States: unfinished, Limit: 1})
+	if err != nil {
+		return err
+	}
+	if len(page.Jobs) > 0 {
+		return fmt.Errorf("%w: the database has unfinished jobs that this test did not make, such as job %d of kind %s, and the worker that is killed would run them: "+
+			"use a database for the test alone, or --beside-others", jobq.ErrConflict, page.Jobs[0].ID, page.Jobs[0].Kind)
+	}
+	workers, err := monitor.New(t.Client).Workers(ctx)
+	if err != nil {
+		return err
+	}
+	for _, other := range workers {
+		if time.Since(other.HeartbeatAt) < otherSilence {
+			return fmt.Errorf("%w: worker %s may run, and what it takes is not killed: stop it, or use --beside-others", jobq.ErrConflict, other.ID)
+		}
+	}
+	return nil
+}
+
+// otherSilence is after how long without a heartbeat a worker is no reason to refuse.
+const otherSilence = 30 * time.Second
+
+var unfinished = []jobq.State{jobq.StateScheduled, jobq.StateAvailable, jobq.StateRunning}
+
+func (t *test) args(number int) json.RawMessage {
+	return json.RawMessage(strings.ReplaceAll(t.Args, NumberMark, strconv.Itoa(number)))
+}
+
+// run kills at forced moments, then at random ones, and compares.
+func (t *test) run(ctx context.Context) (*Result, error) {
+	if err := t.worker.start(ctx); err != nil {
+		return nil, err
+	}
+	for number := 1; number <= t.Forced; number++ {
+		if err := t.forceOne(ctx, number); err != nil {
+			return nil, err
+		}
+	}
+	if err := t.killAtRandom(ctx); err != nil {
+		return nil, err
+	}
+	if err := t.worker.stop(); err != nil { // what it has not sent yet is stored now
+		return nil, err
+	}
+	return t.compare(ctx)
+}
+
+// options are those of all jobs.
+func (t *test) options() jobq.EnqueueOptions {
+	return jobq.EnqueueOptions{
+		Queue: t.Queue, MaxAttempts: t.Forced + t.Random + spareAttempts, BackoffBase: backoffBase, BackoffMax: backoffMax, Tags: []string{t.tag},
+	}
+}
+
+// compare says for each job how often it had its effect.
+func (t *test) compare(ctx context.Context) (*Result, error) {
+	result := &Result{
+		Kind: t.Kind, Jobs: len(t.numbers), Forced: len(t.forced), Random: t.killed, Seed: t.Seed,
+		Twice: []Job{}, Never: []Job{}, Failed: []Job{},
+	}
+	effects, err := t.effects(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range t.ids() {
+		stored, err := t.Client.Get(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		job := Job{
+			ID: id, Number: t.numbers[id], Effects: effects[id], Crashes: stored.Crashes, Forced: t.forced[id], State: stored.State, Error: stored.LastError,
+		}
+		switch {
+		case job.Effects > 1:
+			result.Twice = append(result.Twice, job)
+		case stored.State != jobq.StateCompleted:
+			result.Failed = append(result.Failed, job)
+		case job.Effects < 1:
+			result.Never = append(result.Never, job)
+		}
+	}
+	result.OK = len(result.Twice)+len(result.Never)+len(result.Failed) == 0
+	return result, nil
+}
+
+// pause waits a little.
+func pause(ctx context.Context, wait time.Duration) error {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
