@@ -29,9 +29,9 @@ const (
 //
 // While there is no schedule, it asks the database for the first one once a scan
 // interval, and nothing else; the leader hears when somebody changes one, and so asks
-// a sixth as often. From then on it knows the next tick and wakes for it, and looks at all schedules once a
-// minute. The janitor that does not lead asks how late the first one is, and works
-// while it is overdue.
+// a sixth as often. From then on it knows the next tick and wakes for it, and looks at
+// all schedules once a minute. The janitor that does not lead asks how late the first
+// one is, and works while it is overdue.
 type ticker struct {
 	janitor *Janitor
 	wake    chan struct{} // of size 1

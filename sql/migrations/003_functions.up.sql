@@ -15,7 +15,7 @@ create view jobq.job as
     from jobq.pending p
   union all
   select r.id, coalesce(r.state, case when e.ended_ms >= 0 then 'completed' else 'running' end::jobq.job_state),
-      r.queue, r.kind, r.priority, r.attempts, r.max_attempts, r.crashes, r.lease_id, coalesce(r.run_at, r.created_at), r.created_at,
+      r.queue, r.kind, r.priority, r.attempts, r.max_attempts, r.crashes, r.lease_id, r.run_at, r.created_at,
       coalesce(r.began_at, l.claimed_at), coalesce(r.finished_at, l.claimed_at + e.ended_ms * interval '1 ms'), l.owner,
       case when e.runs then l.expires_at end, case when e.runs then r.cancel_requested_at end,
       p.progressed_at, p.percent, p.stage,

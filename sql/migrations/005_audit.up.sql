@@ -1021,7 +1021,7 @@ begin
     with taken as (
       delete from jobq.run r
         where r.id = entry.job_id and r.state = 'cancelled' and r.slot = 0 and r.finished_at = entry.version
-        returning r.id, coalesce(r.run_at, r.created_at) as run_at, r.created_at, r.timeout, r.backoff_base, r.backoff_max, r.priority,
+        returning r.id, r.run_at, r.created_at, r.timeout, r.backoff_base, r.backoff_max, r.priority,
           r.attempts, r.max_attempts, r.crashes, r.args_apart, r.queue, r.kind, r.args, r.unique_key, r.last_error,
           r.clear_reason, r.checkpoint, r.metadata, r.tags
     ), uncounted as (
