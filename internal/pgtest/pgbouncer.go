@@ -77,7 +77,7 @@ func StartPgBouncer(tb testing.TB, databaseURL string, settings map[string]strin
 // statements in transaction mode, as it can since 1.21.
 func PgBouncerKeepsStatements(tb testing.TB) bool {
 	tb.Helper()
-	out, err := exec.Command(pgBouncerProgram(tb), "--version").Output()
+	out, err := exec.CommandContext(tb.Context(), pgBouncerProgram(tb), "--version").Output()
 	require.NoError(tb, err)
 	var major, minor int
 	_, err = fmt.Sscanf(string(out), "PgBouncer %d.%d", &major, &minor)
