@@ -40,6 +40,9 @@ var everywhere = []rule{
 	{line: "go install", excused: "the walk builds this checkout; a release comes from the network"},
 }
 
+// inGo is why a block of Go is not run.
+const inGo = "Go: the examples and tests of jobqtest and worker have these calls"
+
 // What pages speak of: waiting jobs 4711 and 4712, failed ones, and action 17.
 const (
 	jobs4711 = `psql "$DATABASE_URL" -qXc "delete from jobq.pending where id > 4710; delete from jobq.run where id > 4710; select setval('jobq.job_id_seq', 4710)"
@@ -51,6 +54,8 @@ const (
 	interrupted = jobs4711 + `
 		psql "$DATABASE_URL" -qXc "truncate jobq.audit cascade; alter table jobq.audit alter column id restart with 17"
 		jobq edit --filter kind:SendMail --priority 1 --max 1 --yes`
+	// A worker that gives its jobs the result {"width": 640}.
+	resizer  = "jobq worker --run resize=./resize.sh & worker=$!\n"
 	action17 = `psql "$DATABASE_URL" -qXc "alter table jobq.audit alter column id restart with 17"; jobq queues set another --limit 1`
 )
 
@@ -123,6 +128,14 @@ var pages = map[string]page{
 			{line: `{"begin":`, excused: "an export, shortened; docs/cli.md has its fields from the types", all: true},
 		},
 	},
+	"docs/crash-test.md": {
+		before:   `psql "$DATABASE_URL" -qXc "create table charged (order_id bigint)"`,
+		replaced: []string{"any($1)", "any('{1}')"},
+		rules: []rule{
+			{line: "jobq crash-test", excused: "takes a worker of the reader's: examples/crashtest, which TestExamples runs", all: true},
+			{line: "killed the worker between", excused: "what it prints: TestExamples", all: true},
+		},
+	},
 	"docs/deploy.md": {
 		ownServer: true,
 		rules: []rule{
@@ -153,12 +166,37 @@ var pages = map[string]page{
 			{line: "await boss", excused: "two calls beside each other; the first of the block above runs", all: true},
 		},
 	},
+	"docs/results.md": {
+		before: `printf '#!/bin/sh\njobq job result "{\\"width\\": 640}"\n' > resize.sh
+			chmod +x resize.sh
+			printf '{"image": "a.jpg"}\n{"image": "b.jpg"}\n' > images.ndjson`,
+		rules: []rule{
+			{line: "result, err := jobq.WaitResult", excused: "Go: ExampleClient_EnqueueAndWait runs", all: true},
+			{line: "ended, err :=", excused: "Go: ExampleClient_EnqueueAndWait runs", all: true},
+			{line: "jobq enqueue resize '{", instead: resizer + `[ "$(jobq enqueue resize '{"image": "cat.jpg"}' --wait | jq .width)" = 640 ]; kill $worker; wait $worker`},
+			{line: "jobq wait 4711", first: jobs4711, exit: 8, instead: "jobq cancel 4711; jobq wait 4711 --timeout 30s"},
+			{line: "jobq enqueue resize -", instead: resizer + "jobq enqueue resize - < images.ndjson | xargs -n 1000 jobq wait; kill $worker; wait $worker"},
+			{line: `{"id":12`, excused: "what it prints"},
+			{line: `{"id":11`, excused: "what it prints"},
+		},
+	},
 	"docs/sql.md": {
 		replaced: []string{"queue, …) VALUES …", "queue) VALUES ('a', '{}', 'b')"},
 		rules: []rule{
 			{line: "alter table jobq.run detach", first: `psql "$DATABASE_URL" -qXc "create table jobq.run_20261101 partition of jobq.run for values from (1) to (2)"`},
 		},
 	},
+	"docs/testing.md": {rules: []rule{
+		{line: "jobq dev --ephemeral", instead: "jobq dev --ephemeral -- sh -c 'JOBQ_TEST_DATABASE_URL=$DATABASE_URL go version'"},
+		{line: "test := worker.NewTestJob(", excused: inGo, all: true},
+		{line: "database := jobqtest.New(", excused: inGo, all: true},
+		{line: "func newDatabase(", excused: inGo, all: true},
+		{line: "enqueued := jobqtest.Record(", excused: inGo, all: true},
+		{line: "jobqtest: 0 jobs of kind", excused: "what a failure says", all: true},
+		{line: "tx, err := pool.Begin(ctx)", excused: inGo, all: true},
+		{line: "counts := jobqtest.RunDue(", excused: inGo, all: true},
+		{line: "jobqtest.RunDue(", excused: inGo, all: true},
+	}},
 	"docs/troubleshoot.md": {before: jobs4711},
 	"docs/upgrade.md": {
 		ownServer: true,
