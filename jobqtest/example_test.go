@@ -34,7 +34,9 @@ type exampleTest struct{ *outcome }
 
 func newExampleTest() *exampleTest { return &exampleTest{new(outcome)} }
 
-func (t *exampleTest) Fatalf(format string, args ...any) { fmt.Printf(format+"\n", args...) }
+func (t *exampleTest) Fatalf(format string, args ...any) {
+	fmt.Printf(format+"\n", args...) //nolint:forbidigo // what the example shows
+}
 
 // exampleServer stands for JOBQ_TEST_DATABASE_URL.
 func exampleServer() *jobqtest.Options {
