@@ -13,11 +13,9 @@ const (
 	workersEvery   = 2 * time.Minute
 	workerSilence  = 5 * time.Minute
 	retentionEvery = 10 * time.Minute
-	// idleFactor is how much more rarely a chore is done that has found nothing.
-	idleFactor = 5
 	// statisticsLook is how often it is looked whether the history needs new
 	// statistics, and statisticsEvery how old they may get.
-	statisticsLook  = 10 * time.Minute
+	statisticsLook  = time.Minute
 	statisticsEvery = 24 * time.Hour
 	// partitionDaysAhead is how many days of partitions are there before they
 	// are needed: a janitor may be away for a weekend.
@@ -41,7 +39,6 @@ type chore struct {
 
 	done     time.Time // when it was last finished
 	again    time.Time // not before, after a failure
-	idle     bool      // it has found nothing then; said by those that are done often
 	failures int       // since
 	refusals int       // by the chores' lock, since a step was last done
 }
@@ -49,23 +46,16 @@ type chore struct {
 // allChores are the chores in the order in which they are done.
 func (j *Janitor) allChores() []*chore {
 	return append([]*chore{
-		rollUpChore(),
+		{name: "roll up stats", every: rollUpEvery, work: j.rollUp},
 		{name: "remove dead workers", every: workersEvery, work: j.removeWorkers},
 		{name: "keep partitions", every: retentionEvery, work: j.keepPartitions},
 		{name: "analyze history", every: statisticsLook, work: j.analyzeHistory},
 	}, j.retentionChores()...)
 }
 
-// rollUpChore adds up what runs have counted. Who reads the figures adds what is not
-// rolled up yet, so that none comes late.
-func rollUpChore() *chore {
-	c := &chore{name: "roll up stats", every: rollUpEvery}
-	c.work = func(ctx context.Context, queries *db.Queries) (more bool, err error) {
-		taken, err := queries.StatRollUp(ctx, rollUpBatch)
-		c.idle = err == nil && taken == 0
-		return taken == rollUpBatch, err
-	}
-	return c
+func (j *Janitor) rollUp(ctx context.Context, queries *db.Queries) (more bool, err error) {
+	taken, err := queries.StatRollUp(ctx, rollUpBatch)
+	return taken == rollUpBatch, err
 }
 
 func (j *Janitor) removeWorkers(ctx context.Context, queries *db.Queries) (more bool, err error) {

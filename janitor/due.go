@@ -17,9 +17,6 @@ const (
 	// fromStartEvery is how often the janitor looks for jobs that came even later,
 	// or were locked when others were promoted.
 	fromStartEvery = 10 * time.Second
-	// heardFactor is how much more rarely a leader looks, for jobs from the start and for a
-	// first schedule, while it hears of what it would find.
-	heardFactor = 6
 )
 
 // dueJobs is where promotion goes on. While any transaction is open, the index
@@ -39,8 +36,7 @@ const (
 //
 // Either makes promotion go on from the job found. A look from the start is due
 // every 10 s, or less often when it takes long. The leader is notified of the
-// second job, and looks from the start at once; else, while it has promoted nothing
-// since the last such look, once a minute.
+// second job, and looks from the start at once.
 //
 // A due job that another session has locked is passed over, so that promotion
 // goes on with the others:
@@ -135,15 +131,6 @@ func (d *dueJobs) heard(epoch float64) {
 	}
 }
 
-// mayHaveSkipped is told that jobs were promoted: some may have been locked, and nobody
-// tells when they are free. A look from the start is due after the time, at the latest.
-func (d *dueJobs) mayHaveSkipped(every time.Duration) {
-	d.behind = true
-	if at := later(time.Now().Add(every), d.restedAt); at.Before(d.startAt) {
-		d.startAt = at
-	}
-}
-
 func later(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a
@@ -164,7 +151,7 @@ func (p *passes) promote(ctx context.Context) (more bool, err error) {
 	p.due.after = promoted.Last
 	p.taken += promoted.Due
 	if promoted.Due > 0 {
-		p.due.mayHaveSkipped(p.fromStartEvery())
+		p.due.behind = true // it may have skipped a locked one
 	}
 	if promoted.Due == promoteBatch {
 		return true, nil
@@ -189,15 +176,6 @@ func (p *passes) lookFromStart(ctx context.Context) error {
 	p.due.lookedFromStart(first)
 	now := time.Now()
 	p.due.restedAt = now.Add(scanShare * now.Sub(sent))
-	every := p.fromStartEvery()
-	if p.hears && !p.due.behind {
-		every *= heardFactor
-	}
-	p.due.startAt = later(now.Add(every), p.due.restedAt)
+	p.due.startAt = later(now.Add(min(fromStartEvery, p.janitor.config.ScanInterval)), p.due.restedAt)
 	return nil
-}
-
-// fromStartEvery is how long to wait between two looks from the start.
-func (p *passes) fromStartEvery() time.Duration {
-	return min(fromStartEvery, p.janitor.config.ScanInterval)
 }

@@ -79,9 +79,6 @@ func (j *Janitor) housekeep(ctx context.Context) {
 func (h *housekeeper) dueAt(c *chore) time.Time {
 	every := h.every(c)
 	at := c.done.Add(every)
-	if c.idle {
-		at = c.done.Add(idleFactor * every)
-	}
 	if h.janitor.elects() && !h.janitor.leading.Load() {
 		if at = c.done; c.done.IsZero() {
 			at = h.began

@@ -268,7 +268,6 @@ func (j *Janitor) usePoolOfItsOwn(ctx context.Context) error {
 	}
 	config.MinConns, config.MinIdleConns, config.MaxConns = 0, 0, ownConnections
 	db.NameNoStatements(config.ConnConfig)
-	db.PingInDoubt(config)
 	own, err := pgxpool.NewWithConfig(context.WithoutCancel(ctx), config)
 	if err != nil {
 		return err

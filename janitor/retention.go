@@ -57,7 +57,7 @@ func (j *Janitor) retentionChores() []*chore {
 		byTime("prune stats", retentionEvery, pruneStats),
 		byTime("prune events", retentionEvery, pruneEvents),
 		byTime("prune ticks", retentionEvery, pruneTicks),
-		pruneOutput(),
+		byTime("prune output", outputEvery, pruneOutput),
 		{name: "prune progress", every: retentionEvery, work: pruneProgress},
 		{name: "prune waiters", every: waitersEvery, work: pruneWaiters},
 	}
@@ -105,13 +105,9 @@ func pruneTicks(ctx context.Context, queries *db.Queries, after pgtype.Timestamp
 
 // pruneOutput drops what programs have written whose runs have ended, and which
 // nobody follows any more.
-func pruneOutput() (c *chore) {
-	c = byTime("prune output", outputEvery, func(ctx context.Context, queries *db.Queries, after pgtype.Timestamptz) (last pgtype.Timestamptz, more bool, err error) {
-		row, err := queries.OutputPrune(ctx, after, outputBatch)
-		c.idle = err == nil && row.Looked == 0
-		return row.Last, row.Looked == outputBatch, err
-	})
-	return c
+func pruneOutput(ctx context.Context, queries *db.Queries, after pgtype.Timestamptz) (last pgtype.Timestamptz, more bool, err error) {
+	row, err := queries.OutputPrune(ctx, after, outputBatch)
+	return row.Last, row.Looked == outputBatch, err
 }
 
 // pruneWaiters forgets who has waited for jobs and died, so that ends need not look

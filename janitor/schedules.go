@@ -28,10 +28,10 @@ const (
 // what those wait for must not keep a lease from being reaped.
 //
 // While there is no schedule, it asks the database for the first one once a scan
-// interval, and nothing else; the leader hears when somebody changes one, and so asks
-// a sixth as often. From then on it knows the next tick and wakes for it, and looks at
-// all schedules once a minute. The janitor that does not lead asks how late the first
-// one is, and works while it is overdue.
+// interval, and nothing else; the leader also hears when somebody changes one. From
+// then on it knows the next tick and wakes for it, and looks at all schedules once a
+// minute. The janitor that does not lead asks how late the first one is, and works
+// while it is overdue.
 type ticker struct {
 	janitor *Janitor
 	wake    chan struct{} // of size 1
@@ -115,10 +115,7 @@ func (t *ticker) rest() {
 	clear(t.atOnce)
 	config := t.janitor.config
 	every := max(config.ScanInterval, stuckDelay)
-	switch {
-	case t.janitor.leading.Load():
-		every *= heardFactor
-	case t.janitor.elects():
+	if t.janitor.elects() && !t.janitor.leading.Load() {
 		every = jitter(max(config.LeaderRetry, min(config.ScanInterval, t.janitor.neglectBound())))
 	}
 	t.plan = time.Now().Add(every)

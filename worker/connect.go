@@ -42,7 +42,6 @@ func (w *Worker) connect(ctx context.Context) (connected bool, err error) {
 	db.RequirePrimary(config.ConnConfig)
 	w.schema.Protect(config)
 	w.schema.NoticeLoss(config, lossTimeout)
-	db.PingInDoubt(config)
 	pool, err := pgxpool.NewWithConfig(context.WithoutCancel(ctx), config)
 	if err != nil {
 		return false, fmt.Errorf("worker: %w", err)

@@ -79,6 +79,12 @@ func (w *Worker) giveBack(ctx context.Context, lease db.LeaseUnansweredRow) {
 			each.lookAgain()
 		}
 	}
+	// While somebody has locked the lease, it counts the jobs as running. Beyond the time
+	// of the context, it does so until it ends.
+	for backoff := (db.Backoff{}); err == nil && len(answer.Untold) > 0 && backoff.Wait(ctx) == nil; {
+		request.Endings, request.Untold = nil, answer.Untold
+		answer, err = w.schema.Exchange(ctx, w.pool, request)
+	}
 	if err != nil {
 		w.log.Debug("jobs not given back yet", "queue", lease.Queue, "token", lease.ID, "error", err)
 	}

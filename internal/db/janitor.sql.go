@@ -45,48 +45,6 @@ func (q *Queries) JanitorLockTx(ctx context.Context, class int32, object int32) 
 	return i, err
 }
 
-const JanitorTurn = `-- name: JanitorTurn :one
-select (not pg_is_in_recovery() and pg_try_advisory_xact_lock($1::integer, $2::integer))::boolean as locked,
-    set_config('statement_timeout', $3::text, true)::text as statement_timeout,
-    set_config('lock_timeout', $4::text, true)::text as lock_timeout,
-    set_config('idle_in_transaction_session_timeout', $5::text, true)::text as idle_timeout
-`
-
-type JanitorTurnParams struct {
-	Class     int32
-	Object    int32
-	Statement string
-	Lock      string
-	Idle      string
-}
-
-type JanitorTurnRow struct {
-	Locked           bool
-	StatementTimeout string
-	LockTimeout      string
-	IdleTimeout      string
-}
-
-// JanitorTurn is JanitorLockTx for a step of work, and sets what the server is to end the
-// step for, in milliseconds, until the transaction ends.
-func (q *Queries) JanitorTurn(ctx context.Context, arg JanitorTurnParams) (JanitorTurnRow, error) {
-	row := q.db.QueryRow(ctx, JanitorTurn,
-		arg.Class,
-		arg.Object,
-		arg.Statement,
-		arg.Lock,
-		arg.Idle,
-	)
-	var i JanitorTurnRow
-	err := row.Scan(
-		&i.Locked,
-		&i.StatementTimeout,
-		&i.LockTimeout,
-		&i.IdleTimeout,
-	)
-	return i, err
-}
-
 const LockHolder = `-- name: LockHolder :one
 select a.pid, coalesce(a.application_name, '')::text as application, coalesce(host(a.client_addr), 'local')::text as address, a.backend_start
   from pg_catalog.pg_locks l

@@ -10,14 +10,6 @@ select (not pg_is_in_recovery() and pg_try_advisory_lock(sqlc.arg(class)::intege
 select (not pg_is_in_recovery() and pg_try_advisory_xact_lock(sqlc.arg(class)::integer, sqlc.arg(object)::integer))::boolean as locked,
     (extract(epoch from coalesce((select min(q.lease) from jobq.queue q), jobq.lease_default())) * 1000)::bigint as shortest_lease_ms;
 
--- JanitorTurn is JanitorLockTx for a step of work, and sets what the server is to end the
--- step for, in milliseconds, until the transaction ends.
--- name: JanitorTurn :one
-select (not pg_is_in_recovery() and pg_try_advisory_xact_lock(sqlc.arg(class)::integer, sqlc.arg(object)::integer))::boolean as locked,
-    set_config('statement_timeout', sqlc.arg(statement)::text, true)::text as statement_timeout,
-    set_config('lock_timeout', sqlc.arg(lock)::text, true)::text as lock_timeout,
-    set_config('idle_in_transaction_session_timeout', sqlc.arg(idle)::text, true)::text as idle_timeout;
-
 -- LockHolder is the session that holds one of jobq's advisory locks, such as the
 -- janitor's, as far as this role may see it.
 -- name: LockHolder :one

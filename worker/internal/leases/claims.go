@@ -60,8 +60,10 @@ func (c *Claims) Answered(claim *Claim, made []int64) {
 	defer c.mu.Unlock()
 	for _, id := range made {
 		c.newest = max(c.newest, id)
+		if id > c.floor { // else nothing as early is searched for
+			c.known = append(c.known, id)
+		}
 	}
-	c.known = append(c.known, made...)
 	if len(c.known) > knownMax {
 		c.forgetLocked()
 	}

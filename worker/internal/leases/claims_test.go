@@ -85,3 +85,18 @@ func TestFewAnsweredLeasesAreRemembered(t *testing.T) {
 	require.True(t, ok)
 	require.Empty(t, known, "what is earlier than any unknown lease is forgotten")
 }
+
+// After the server's clock was set back, leases are earlier than those before. They are
+// not searched for, and not remembered.
+func TestEarlierLeasesAreNotRemembered(t *testing.T) {
+	t.Parallel()
+	c := leases.NewClaims()
+	c.Answered(c.Begin(), []int64{1_000_000})
+	for id := range int64(100) {
+		c.Answered(c.Begin(), []int64{id + 1})
+	}
+	c.Unanswered(c.Begin(), time.Minute)
+	_, known, ok := c.Search(0)
+	require.True(t, ok)
+	require.Empty(t, known)
+}
