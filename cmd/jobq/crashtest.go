@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/jobq-dev/jobq/internal/format"
+
 	"github.com/spf13/cobra"
 
 	"github.com/jobq-dev/jobq"
@@ -97,7 +99,7 @@ func checkCrashTest(cmd *cobra.Command, config crashtest.Config, workerConfig st
 	case config.Forced < 0 || config.Random < 0:
 		return usagef("--forced and --random must not be negative")
 	case config.Forced > config.Jobs:
-		return usagef("--forced %d: there are only %d jobs", config.Forced, config.Jobs)
+		return usagef("--forced %d: there are only %s", config.Forced, format.Count(config.Jobs, "job"))
 	case config.Random > 0 && config.Forced == config.Jobs && cmd.Flags().Changed("random"):
 		return usagef("--random %d: all jobs are forced ones; use more --jobs", config.Random)
 	case config.Forced+config.Random > crashtest.KillsMax:
@@ -137,7 +139,7 @@ func (a *app) runCrashTest(cmd *cobra.Command, config crashtest.Config) error {
 }
 
 func writeCrashTest(out io.Writer, result *crashtest.Result) error {
-	fmt.Fprintf(out, "%d jobs of kind %s, %d killed between effect and completion, %d random kills\n", result.Jobs, result.Kind, result.Forced, result.Random)
+	fmt.Fprintf(out, "%s of kind %s, %d killed between effect and completion, %d random kills\n", format.Count(result.Jobs, "job"), result.Kind, result.Forced, result.Random)
 	if result.OK {
 		fmt.Fprintln(out, "ok: each job had its effect once")
 		return nil
@@ -162,6 +164,6 @@ func writeCrashTest(out io.Writer, result *crashtest.Result) error {
 	if err := t.flush(); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "%d jobs had their effect more than once, %d completed without it, %d did not complete\n", len(result.Twice), len(result.Never), len(result.Failed))
+	fmt.Fprintf(out, "%s had their effect more than once, %d completed without it, %d did not complete\n", format.Count(len(result.Twice), "job"), len(result.Never), len(result.Failed))
 	return nil
 }
