@@ -22,6 +22,7 @@
 package crashtest
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -82,6 +83,9 @@ type Config struct {
 	Within time.Duration
 	// Timeout is how long to wait for a job to get on.
 	Timeout time.Duration
+	// StopTimeout is how long the worker may take to end when all jobs have ended.
+	// Default 0: a minute.
+	StopTimeout time.Duration
 	// Seed makes the random moments those of another time.
 	Seed uint64
 	// BesideOthers allows jobs and workers that are not this test's.
@@ -140,7 +144,7 @@ func Run(ctx context.Context, config Config) (*Result, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	kept := make(chan error, 1)
 	go func() { kept <- keeper.Run(ctx) }()
-	t.worker = &workerProcess{command: config.Command, env: config.Env, logPath: config.WorkerLog}
+	t.worker = &workerProcess{command: config.Command, env: config.Env, logPath: config.WorkerLog, patience: cmp.Or(config.StopTimeout, stopTimeout)}
 	result, err := t.run(ctx)
 	err = errors.Join(err, t.worker.end())
 	cancel()
@@ -222,8 +226,10 @@ func (t *test) run(ctx context.Context) (*Result, error) {
 	if err := t.killAtRandom(ctx); err != nil {
 		return nil, err
 	}
-	if err := t.worker.stop(); err != nil { // what it has not sent yet is stored now
-		return nil, err
+	// What it has not sent yet is stored now. The jobs have ended, so a worker that does
+	// not end well spoils nothing.
+	if err := t.worker.stop(); err != nil {
+		t.Progress("warning: %s", err)
 	}
 	return t.compare(ctx)
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -230,6 +231,39 @@ func TestReportsFailed(t *testing.T) {
 	require.Equal(t, []int{1, 2, 3}, numbers(result.Failed))
 	require.Equal(t, jobq.StateFailed, result.Failed[0].State)
 	require.Equal(t, "no such order", result.Failed[2].Error)
+}
+
+// What ignores SIGTERM is killed with its group when all jobs have ended, be it the worker or
+// what it has started. The result is there all the same, with a warning.
+func TestStopsWhole(t *testing.T) {
+	t.Parallel()
+	for name, each := range map[string]struct{ script, want string }{
+		"what the worker has started": {`(trap '' TERM; exec sleep 1000) & echo $! >>"$PIDS"; exec "$0"`, "warning: processes of the worker have not ended 1s after SIGTERM, and were killed"},
+		"the worker":                  {`trap '' TERM; echo $$ >>"$PIDS"; "$0"; sleep 1000`, "warning: the worker has not ended 1s after SIGTERM, and was killed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			config := config(t, "one transaction")
+			pids := t.TempDir() + "/pids"
+			config.Command = []string{"sh", "-c", each.script, config.Command[0]}
+			config.Env = append(config.Env, "PIDS="+pids)
+			config.Forced, config.Random, config.StopTimeout = 1, 0, time.Second
+			var told []string
+			config.Progress = func(format string, args ...any) { told = append(told, fmt.Sprintf(format, args...)) }
+			result, err := crashtest.Run(context.Background(), config)
+			require.NoError(t, err)
+			require.True(t, result.OK, "%+v", result)
+			require.Contains(t, told[len(told)-1], each.want)
+			content, err := os.ReadFile(pids)
+			require.NoError(t, err)
+			started := strings.Fields(string(content))
+			require.Len(t, started, 2)
+			for _, pid := range started {
+				stat, err := os.ReadFile("/proc/" + pid + "/stat")
+				require.True(t, err != nil || strings.Contains(string(stat), ") Z "), "runs: %s", stat)
+			}
+		})
+	}
 }
 
 // What makes no sense, or would hit others, is refused before anything is done, and a test that

@@ -61,7 +61,7 @@ func (t *test) forceOne(ctx context.Context, number int) (err error) {
 		return err
 	}
 	t.took += time.Since(begun)
-	if err := t.worker.kill(ctx); err != nil {
+	if err := t.worker.kill(); err != nil {
 		return err
 	}
 	if err := endWaiting(ctx, tx); err != nil {
