@@ -38,7 +38,6 @@ import (
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/janitor"
-	"github.com/jobq-dev/jobq/monitor"
 	"github.com/jobq-dev/jobq/operator"
 )
 
@@ -51,6 +50,8 @@ const (
 
 const (
 	poll = 10 * time.Millisecond
+	// tagPrefix begins the tag of all jobs of a test.
+	tagPrefix = "crash-test-"
 	// NumberMark stands for the number of the job in Config.Args.
 	NumberMark = "{{n}}"
 	// A run that was killed is repeated soon: nobody wants to wait for the backoff.
@@ -120,14 +121,14 @@ type Job struct {
 }
 
 // Run does the test. The jobs stay in the database, with a tag that the progress names.
-// An error means that it could not be done.
+// An error means that it could not be done; what has not ended of the jobs is cancelled then.
 func Run(ctx context.Context, config Config) (*Result, error) {
 	var random [4]byte
 	if _, err := rand.Read(random[:]); err != nil {
 		return nil, err
 	}
 	t := &test{
-		Config: config, tag: "crash-test-" + hex.EncodeToString(random[:]),
+		Config: config, tag: tagPrefix + hex.EncodeToString(random[:]),
 		schema:   db.SchemaOf(config.Client.Schema(), config.Client.Sessions()),
 		operator: operator.New(config.Client, "jobq crash-test"),
 		random:   mathrand.New(mathrand.NewPCG(config.Seed, 0)), // #nosec G404 -- moments of kills, to be had again
@@ -147,6 +148,9 @@ func Run(ctx context.Context, config Config) (*Result, error) {
 	t.worker = &workerProcess{command: config.Command, env: config.Env, logPath: config.WorkerLog, patience: cmp.Or(config.StopTimeout, stopTimeout)}
 	result, err := t.run(ctx)
 	err = errors.Join(err, t.worker.end())
+	if err != nil {
+		err = errors.Join(err, t.cleanUp(ctx))
+	}
 	cancel()
 	if keptErr := <-kept; keptErr != nil && !errors.Is(keptErr, context.Canceled) {
 		err = errors.Join(err, keptErr)
@@ -189,23 +193,28 @@ func (t *test) check(ctx context.Context) error {
 		return err
 	}
 	if len(page.Jobs) > 0 {
+		for _, tag := range page.Jobs[0].Tags {
+			if strings.HasPrefix(tag, tagPrefix) {
+				return fmt.Errorf("%w: job %d is left of a crash test that was aborted: `jobq cancel --filter tag:%s --yes` cancels its jobs, but a running one only when "+
+					"its worker ends it, or a janitor finds its lease ended, such as that of `jobq janitor`", jobq.ErrConflict, page.Jobs[0].ID, tag)
+			}
+		}
 		return fmt.Errorf("%w: the database has unfinished jobs that this test did not make, such as job %d of kind %s, and the worker that is killed would run them: "+
 			"use a database for the test alone, or --beside-others", jobq.ErrConflict, page.Jobs[0].ID, page.Jobs[0].Kind)
 	}
-	workers, err := monitor.New(t.Client).Workers(ctx)
-	if err != nil {
+	var other string
+	if err := t.Client.Pool().QueryRow(ctx, t.schema.SQL(otherSQL)).Scan(&other); err != nil {
 		return err
 	}
-	for _, other := range workers {
-		if time.Since(other.HeartbeatAt) < otherSilence {
-			return fmt.Errorf("%w: worker %s may run, and what it takes is not killed: stop it, or use --beside-others", jobq.ErrConflict, other.ID)
-		}
+	if other != "" {
+		return fmt.Errorf("%w: worker %s may run, and what it takes is not killed: stop it, or use --beside-others", jobq.ErrConflict, other)
 	}
 	return nil
 }
 
-// otherSilence is after how long without a heartbeat a worker is no reason to refuse.
-const otherSilence = 30 * time.Second
+// otherSQL has a worker that may run: after 30 seconds without a heartbeat, one is no
+// reason to refuse.
+const otherSQL = `select coalesce((select w.id from jobq.worker w where w.heartbeat_at > now() - interval '30 seconds' order by w.id limit 1), '')`
 
 var unfinished = []jobq.State{jobq.StateScheduled, jobq.StateAvailable, jobq.StateRunning}
 

@@ -280,6 +280,10 @@ func TestRefuses(t *testing.T) {
 			_, err := c.Client.Enqueue(ctx, jobq.RawArgs{Name: "other"}, &jobq.EnqueueOptions{Delay: time.Hour})
 			require.NoError(t, err)
 		}, "unfinished jobs that this test did not make, such as job 1 of kind other", jobq.ErrConflict},
+		"job of an aborted test": {func(c *crashtest.Config) {
+			_, err := c.Client.Enqueue(ctx, jobq.RawArgs{Name: "other"}, &jobq.EnqueueOptions{Delay: time.Hour, Tags: []string{"crash-test-01234567"}})
+			require.NoError(t, err)
+		}, "`jobq cancel --filter tag:crash-test-01234567 --yes`", jobq.ErrConflict},
 		"another worker": {func(c *crashtest.Config) {
 			_, err := c.Client.Pool().Exec(ctx, "insert into jobq.worker (id, hostname, pid, version, queues, kinds) values ('host-1-x', 'host', 1, 'v', '{}', '{}')")
 			require.NoError(t, err)
@@ -315,7 +319,7 @@ func TestRefuses(t *testing.T) {
 	}
 }
 
-// An interrupted test leaves no worker and no lock behind. Method: it is interrupted while the
+// An interrupted test leaves no worker, no lock and no unfinished job behind. Method: it is interrupted while the
 // handler of its first job runs.
 func TestInterrupted(t *testing.T) {
 	t.Parallel()
@@ -333,6 +337,9 @@ func TestInterrupted(t *testing.T) {
 	}, 5*time.Minute, 5*time.Millisecond)
 	cancel()
 	require.ErrorIs(t, <-ended, context.Canceled)
+	count, err := config.Client.Count(context.Background(), jobq.Filter{States: []jobq.State{jobq.StateCancelled}}, 2)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, count)
 	require.Eventually(t, func() bool {
 		var others int
 		err := config.Client.Pool().QueryRow(context.Background(), `select count(*) from pg_stat_activity
