@@ -3,7 +3,6 @@ package crashtest
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/jobq-dev/jobq"
@@ -30,41 +29,46 @@ func (t *test) cleanUp(ctx context.Context) error {
 
 func (t *test) cancelAll(ctx context.Context) error {
 	left, err := t.left(ctx)
-	if err != nil || left == 0 {
+	if err != nil {
 		return err
 	}
-	if _, err := t.operator.Bulk(ctx, operator.BulkParams{Action: jobq.ActionCancel, Filter: jobq.Filter{Tag: t.tag}}); err != nil {
-		return err
-	}
-	// Running ones would be so until their leases end. Those of another worker are its own.
-	for !t.BesideOthers {
-		if left, err := t.left(ctx); err != nil || left == 0 {
+	if left > 0 {
+		if _, err := t.operator.Bulk(ctx, operator.BulkParams{Action: jobq.ActionCancel, Filter: jobq.Filter{Tag: t.tag}}); err != nil {
 			return err
 		}
-		if err := t.reap(ctx); err != nil {
+	}
+	if t.BesideOthers {
+		return nil // a new worker may be another's
+	}
+	return t.bury(ctx)
+}
+
+// bury ends the runs of the killed workers, which would else end with their leases, and
+// forgets these workers, which would seem to run for a while.
+func (t *test) bury(ctx context.Context) error {
+	own, err := t.ownWorkers(ctx)
+	if err != nil {
+		return err
+	}
+	for {
+		left, err := t.left(ctx)
+		if err != nil {
+			return err
+		}
+		if left == 0 || len(own) == 0 {
+			break
+		}
+		if _, err := t.schema.Reap(ctx, t.Client.Pool(), own, reapCount, actor); err != nil {
 			return err
 		}
 		if err := pause(ctx, poll); err != nil {
 			return err
 		}
 	}
+	for _, id := range own {
+		if err := t.schema.Queries(t.Client.Pool()).WorkerGone(ctx, id); err != nil {
+			return err
+		}
+	}
 	return nil
-}
-
-// reap ends runs of the killed worker.
-func (t *test) reap(ctx context.Context) error {
-	page, err := t.Client.List(ctx, jobq.Filter{States: []jobq.State{jobq.StateRunning}, Tag: t.tag, Limit: reapCount})
-	if err != nil {
-		return err
-	}
-	var owners []string
-	for _, job := range page.Jobs {
-		owners = append(owners, job.LeaseOwner)
-	}
-	if len(owners) == 0 {
-		return nil
-	}
-	slices.Sort(owners)
-	_, err = t.schema.Reap(ctx, t.Client.Pool(), slices.Compact(owners), reapCount, "jobq crash-test")
-	return err
 }

@@ -35,6 +35,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/janitor"
@@ -52,6 +54,8 @@ const (
 	poll = 10 * time.Millisecond
 	// tagPrefix begins the tag of all jobs of a test.
 	tagPrefix = "crash-test-"
+	// actor does in the audit and in events what a test does.
+	actor = "jobq crash-test"
 	// NumberMark stands for the number of the job in Config.Args.
 	NumberMark = "{{n}}"
 	// A run that was killed is repeated soon: nobody wants to wait for the backoff.
@@ -130,13 +134,18 @@ func Run(ctx context.Context, config Config) (*Result, error) {
 	t := &test{
 		Config: config, tag: tagPrefix + hex.EncodeToString(random[:]),
 		schema:   db.SchemaOf(config.Client.Schema(), config.Client.Sessions()),
-		operator: operator.New(config.Client, "jobq crash-test"),
+		operator: operator.New(config.Client, actor),
 		random:   mathrand.New(mathrand.NewPCG(config.Seed, 0)), // #nosec G404 -- moments of kills, to be had again
 		numbers:  make(map[int64]int), forced: make(map[int64]bool),
 	}
 	if err := t.check(ctx); err != nil {
 		return nil, err
 	}
+	earlier, err := t.ownWorkers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	t.earlier = earlier
 	config.Progress("%d jobs of kind %s in queue %s, with the tag %s; seed %d", t.Jobs, t.Kind, t.Queue, t.tag, t.Seed)
 	keeper, err := janitor.New(config.Client, &janitor.Config{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -169,6 +178,7 @@ type test struct {
 	operator *operator.Operator
 	random   *mathrand.Rand
 	worker   *workerProcess
+	earlier  []string       // workers that registered before this test
 	numbers  map[int64]int  // of the jobs, by id
 	forced   map[int64]bool // those whose worker was killed before their end
 	took     time.Duration  // of all forced jobs, until their ends
@@ -227,6 +237,9 @@ func (t *test) run(ctx context.Context) (*Result, error) {
 	if err := t.worker.start(ctx); err != nil {
 		return nil, err
 	}
+	if err := t.awaitWorker(ctx); err != nil {
+		return nil, err
+	}
 	for number := 1; number <= t.Forced; number++ {
 		if err := t.forceOne(ctx, number); err != nil {
 			return nil, err
@@ -241,6 +254,36 @@ func (t *test) run(ctx context.Context) (*Result, error) {
 		t.Progress("warning: %s", err)
 	}
 	return t.compare(ctx)
+}
+
+// ownWorkers are the workers that have registered since the test has begun.
+func (t *test) ownWorkers(ctx context.Context) ([]string, error) {
+	rows, err := t.Client.Pool().Query(ctx, t.schema.SQL("select id from jobq.worker where id <> all($1::text[])"), append([]string{}, t.earlier...))
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
+}
+
+// awaitWorker waits until the worker has registered: one that works on another database
+// never does, and would leave the first job waiting for no reason that the job can tell.
+func (t *test) awaitWorker(ctx context.Context) error {
+	for end := time.Now().Add(t.Timeout); ; {
+		own, err := t.ownWorkers(ctx)
+		if err != nil || len(own) > 0 {
+			return err
+		}
+		if err := t.worker.check(); err != nil {
+			return err
+		}
+		if time.Now().After(end) {
+			return t.worker.withLog(fmt.Errorf("no worker has registered in the database %s after the start of the command: its own configuration may fix another URL or "+
+				"schema, so let it take DATABASE_URL or JOBQ_DATABASE_URL, and JOBQ_SCHEMA; --timeout waits longer", t.Timeout))
+		}
+		if err := pause(ctx, poll); err != nil {
+			return err
+		}
+	}
 }
 
 // options are those of all jobs.

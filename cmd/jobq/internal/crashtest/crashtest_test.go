@@ -19,6 +19,7 @@ import (
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/cmd/jobq/internal/crashtest"
 	"github.com/jobq-dev/jobq/internal/pgtest"
+	"github.com/jobq-dev/jobq/monitor"
 	"github.com/jobq-dev/jobq/worker"
 )
 
@@ -297,8 +298,11 @@ func TestRefuses(t *testing.T) {
 		"no such program": {func(c *crashtest.Config) { c.Command = []string{"/nowhere/worker"} }, "start the worker: ", nil},
 		"broken program":  {func(c *crashtest.Config) { c.Env[0] = asWorker + "=broken" }, "the worker has ended by itself: exit status 1; it wrote:\nout of order", nil},
 		"hangs": {func(c *crashtest.Config) {
-			c.Env[0], c.Timeout = asWorker+"=hangs", 2*time.Second
-		}, "job 1 does not get on for 2s: it is ", nil},
+			c.Env[0], c.Timeout = asWorker+"=hangs", 15*time.Second
+		}, "job 1 does not get on for 15s: it is ", nil},
+		"worker of another database": {func(c *crashtest.Config) {
+			c.Env, c.Timeout = append(c.Env, "DATABASE_URL="+pgtest.URL(t)), time.Second
+		}, "no worker has registered in the database 1s after the start", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -340,6 +344,9 @@ func TestInterrupted(t *testing.T) {
 	count, err := config.Client.Count(context.Background(), jobq.Filter{States: []jobq.State{jobq.StateCancelled}}, 2)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, count)
+	left, err := monitor.New(config.Client).Workers(context.Background())
+	require.NoError(t, err)
+	require.Empty(t, left, "for which the next test would be refused")
 	require.Eventually(t, func() bool {
 		var others int
 		err := config.Client.Pool().QueryRow(context.Background(), `select count(*) from pg_stat_activity
