@@ -36,7 +36,8 @@ type Options struct {
 	// once for all tests, and must not keep connections. Default: nothing.
 	Prepare func(ctx context.Context, pool *pgxpool.Pool) error
 	// Version names what Prepare makes, such as a hash of its migrations. With another
-	// version another template is made: change it with what Prepare does. Default "".
+	// version another template is made: change it with what Prepare does. Required with
+	// Prepare. Default "".
 	Version string
 }
 
@@ -54,8 +55,8 @@ type Database struct {
 // may do so in parallel, and in several processes. Nil options mean the defaults.
 //
 // The database is a copy of a template, which the first test makes and which stays on
-// the server for later ones: one for each version of jobq's tables, schema name and
-// Options.Version. New also drops what killed test processes have left behind, and
+// the server for later ones: one for each version of jobq's tables, schema name, role
+// and Options.Version. New also drops what killed test processes have left behind, and
 // templates that nobody has used for two weeks. It fails the test if there is no
 // server, or no right to make databases.
 func New(tb TB, options *Options) *Database {
@@ -69,6 +70,10 @@ func New(tb TB, options *Options) *Database {
 	}
 	if url == "" {
 		tb.Fatalf("jobqtest: no server to make a test's database on: set %s to its URL; `jobq dev` starts one", URLVariable)
+	}
+	if options.Prepare != nil && options.Version == "" {
+		tb.Fatalf("jobqtest: Options.Prepare needs an Options.Version, such as a hash of your migrations: " +
+			"without one, a template of an earlier Prepare would be used for ever")
 	}
 	database, err := open(tb, url, options)
 	if err != nil {

@@ -156,16 +156,37 @@ func TestLeftBehind(t *testing.T) {
 	require.NoError(t, alive.Client.Check(context.Background()))
 }
 
+// urlOf leads to the server of these tests, as another role.
+func urlOf(t *testing.T, role string) string {
+	t.Helper()
+	as := strings.Replace(serverURL(t), "postgres@", role+"@", 1)
+	if as == serverURL(t) {
+		as = strings.Replace(as, "user=postgres", "user="+role, 1)
+	}
+	return as
+}
+
+// Each role has a template of its own: what another role has made, it may not use.
+func TestTwoRoles(t *testing.T) {
+	t.Parallel()
+	_, err := admin(t).Exec(context.Background(), "create role jobqtest_maker login createdb")
+	require.NoError(t, err)
+	options := &jobqtest.Options{URL: serverURL(t), Version: t.Name()}
+	first := jobqtest.New(t, options)
+	options.URL = urlOf(t, "jobqtest_maker")
+	second := jobqtest.New(t, options)
+	require.NotEqual(t, hashOf(first), hashOf(second))
+	_, err = second.Client.Enqueue(context.Background(), Greeting{"world"}, nil)
+	require.NoError(t, err)
+}
+
 // What cannot work says what to do.
 func TestNewRefuses(t *testing.T) {
 	t.Parallel()
 	pool := admin(t)
 	_, err := pool.Exec(context.Background(), "create role jobqtest_weak login")
 	require.NoError(t, err)
-	weak := strings.Replace(serverURL(t), "postgres@", "jobqtest_weak@", 1)
-	if weak == serverURL(t) {
-		weak = strings.Replace(serverURL(t), "user=postgres", "user=jobqtest_weak", 1)
-	}
+	weak := urlOf(t, "jobqtest_weak")
 	for name, each := range map[string]struct {
 		options jobqtest.Options
 		want    string
@@ -176,6 +197,7 @@ func TestNewRefuses(t *testing.T) {
 			_, err := pool.Exec(ctx, "create table public.broken (")
 			return err
 		}}, "Options.Prepare: "},
+		"no version": {jobqtest.Options{URL: serverURL(t), Prepare: func(context.Context, *pgxpool.Pool) error { return nil }}, "Options.Prepare needs an Options.Version"},
 	} {
 		o := attempt(func(tb jobqtest.TB) { jobqtest.New(tb, &each.options) })
 		require.Contains(t, o.fatal, each.want, name)

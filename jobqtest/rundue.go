@@ -14,8 +14,9 @@ import (
 )
 
 const (
-	// runTimeout ends a RunDue whose jobs do not end.
-	runTimeout = 10 * time.Minute
+	// runTimeout ends a RunDue whose jobs do not end: before go test does, after 10
+	// minutes, which would not say why.
+	runTimeout = 5 * time.Minute
 	// promoteCount is how many due jobs one statement makes available.
 	promoteCount = 1000
 	// pageSize is how many jobs are listed and edited in one go.

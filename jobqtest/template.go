@@ -33,7 +33,7 @@ const (
 func (s *server) template(options *Options) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), templateTimeout)
 	defer cancel()
-	name, err := templateName(options)
+	name, err := s.templateName(ctx, options)
 	if err != nil {
 		return "", err
 	}
@@ -54,8 +54,13 @@ func (s *server) template(options *Options) (string, error) {
 	return name, nil
 }
 
-// templateName is a hash of all that goes into the template.
-func templateName(options *Options) (string, error) {
+// templateName is a hash of all that goes into the template, and of the role that makes
+// it: what it owns there, another role may not use.
+func (s *server) templateName(ctx context.Context, options *Options) (string, error) {
+	var role string
+	if err := s.conn.QueryRow(ctx, "select current_user::text").Scan(&role); err != nil {
+		return "", err
+	}
 	content := sha256.New()
 	err := fs.WalkDir(migrations.FS, ".", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
@@ -65,7 +70,7 @@ func templateName(options *Options) (string, error) {
 		fmt.Fprintf(content, "%s %d\n%s", path, len(file), file)
 		return err
 	})
-	fmt.Fprintf(content, "%q %q %t", options.Schema, options.Version, options.Prepare != nil)
+	fmt.Fprintf(content, "%q %q %q %t", role, options.Schema, options.Version, options.Prepare != nil)
 	return prefix + hex.EncodeToString(content.Sum(nil))[:12] + "_template", err
 }
 

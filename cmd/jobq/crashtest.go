@@ -1,11 +1,14 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
+	"os/signal"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/jobq-dev/jobq/internal/format"
@@ -123,7 +126,14 @@ func (a *app) runCrashTest(cmd *cobra.Command, config crashtest.Config) error {
 		config.Env = append(config.Env, "DATABASE_URL="+url, "JOBQ_DATABASE_URL="+url)
 	}
 	config.Progress = func(format string, args ...any) { fmt.Fprintf(cmd.ErrOrStderr(), format+"\n", args...) }
-	result, err := crashtest.Run(cmd.Context(), config)
+	ctx := cmd.Context()
+	if !signal.Ignored(syscall.SIGHUP) { // as nohup has it
+		// The worker has a process group of its own, and does not get the terminal's.
+		var stop context.CancelFunc
+		ctx, stop = signal.NotifyContext(ctx, syscall.SIGHUP)
+		defer stop()
+	}
+	result, err := crashtest.Run(ctx, config)
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,9 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -69,6 +71,24 @@ kinds:
 		OK: true, Kind: "pays-once", Jobs: 2, Forced: 2, Seed: 7, Twice: []crashtest.Job{}, Never: []crashtest.Job{}, Failed: []crashtest.Job{},
 	}, result)
 	require.Zero(t, query[int](t, pool, "select count(*)::int from jobq.worker"), "the last worker was told to end")
+}
+
+// A crash test whose terminal is closed ends the worker. Method: SIGHUP, when the worker has begun.
+func TestCrashTestHangup(t *testing.T) {
+	t.Parallel()
+	pid := t.TempDir() + "/pid"
+	command := exec.Command(os.Args[0], "crash-test", "--database-url", pgtest.URL(t), "--kind", "k", "--effect-query", "select 1, 2", "--",
+		"sh", "-c", `echo $$ >"$0.new" && mv "$0.new" "$0" && exec sleep 1000`, pid)
+	command.Env = append(os.Environ(), asCommand+"=1")
+	require.NoError(t, command.Start())
+	require.Eventually(t, func() bool { _, err := os.Stat(pid); return err == nil }, 5*time.Minute, 5*time.Millisecond)
+	require.NoError(t, command.Process.Signal(syscall.SIGHUP))
+	require.Error(t, command.Wait())
+	require.Equal(t, exitError, command.ProcessState.ExitCode())
+	content, err := os.ReadFile(pid)
+	require.NoError(t, err)
+	stat, err := os.ReadFile("/proc/" + strings.TrimSpace(string(content)) + "/stat")
+	require.True(t, err != nil || strings.Contains(string(stat), ") Z "), "runs: %s", stat)
 }
 
 // A command line that makes no sense is refused, with what to write.

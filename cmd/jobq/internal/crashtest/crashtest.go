@@ -22,6 +22,7 @@
 package crashtest
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -34,10 +35,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/janitor"
-	"github.com/jobq-dev/jobq/monitor"
 	"github.com/jobq-dev/jobq/operator"
 )
 
@@ -50,6 +52,10 @@ const (
 
 const (
 	poll = 10 * time.Millisecond
+	// tagPrefix begins the tag of all jobs of a test.
+	tagPrefix = "crash-test-"
+	// actor does in the audit and in events what a test does.
+	actor = "jobq crash-test"
 	// NumberMark stands for the number of the job in Config.Args.
 	NumberMark = "{{n}}"
 	// A run that was killed is repeated soon: nobody wants to wait for the backoff.
@@ -82,6 +88,9 @@ type Config struct {
 	Within time.Duration
 	// Timeout is how long to wait for a job to get on.
 	Timeout time.Duration
+	// StopTimeout is how long the worker may take to end when all jobs have ended.
+	// Default 0: a minute.
+	StopTimeout time.Duration
 	// Seed makes the random moments those of another time.
 	Seed uint64
 	// BesideOthers allows jobs and workers that are not this test's.
@@ -116,22 +125,27 @@ type Job struct {
 }
 
 // Run does the test. The jobs stay in the database, with a tag that the progress names.
-// An error means that it could not be done.
+// An error means that it could not be done; what has not ended of the jobs is cancelled then.
 func Run(ctx context.Context, config Config) (*Result, error) {
 	var random [4]byte
 	if _, err := rand.Read(random[:]); err != nil {
 		return nil, err
 	}
 	t := &test{
-		Config: config, tag: "crash-test-" + hex.EncodeToString(random[:]),
+		Config: config, tag: tagPrefix + hex.EncodeToString(random[:]),
 		schema:   db.SchemaOf(config.Client.Schema(), config.Client.Sessions()),
-		operator: operator.New(config.Client, "jobq crash-test"),
+		operator: operator.New(config.Client, actor),
 		random:   mathrand.New(mathrand.NewPCG(config.Seed, 0)), // #nosec G404 -- moments of kills, to be had again
 		numbers:  make(map[int64]int), forced: make(map[int64]bool),
 	}
 	if err := t.check(ctx); err != nil {
 		return nil, err
 	}
+	earlier, err := t.ownWorkers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	t.earlier = earlier
 	config.Progress("%d jobs of kind %s in queue %s, with the tag %s; seed %d", t.Jobs, t.Kind, t.Queue, t.tag, t.Seed)
 	keeper, err := janitor.New(config.Client, &janitor.Config{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -140,9 +154,12 @@ func Run(ctx context.Context, config Config) (*Result, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	kept := make(chan error, 1)
 	go func() { kept <- keeper.Run(ctx) }()
-	t.worker = &workerProcess{command: config.Command, env: config.Env, logPath: config.WorkerLog}
+	t.worker = &workerProcess{command: config.Command, env: config.Env, logPath: config.WorkerLog, patience: cmp.Or(config.StopTimeout, stopTimeout)}
 	result, err := t.run(ctx)
 	err = errors.Join(err, t.worker.end())
+	if err != nil {
+		err = errors.Join(err, t.cleanUp(ctx))
+	}
 	cancel()
 	if keptErr := <-kept; keptErr != nil && !errors.Is(keptErr, context.Canceled) {
 		err = errors.Join(err, keptErr)
@@ -161,6 +178,7 @@ type test struct {
 	operator *operator.Operator
 	random   *mathrand.Rand
 	worker   *workerProcess
+	earlier  []string       // workers that registered before this test
 	numbers  map[int64]int  // of the jobs, by id
 	forced   map[int64]bool // those whose worker was killed before their end
 	took     time.Duration  // of all forced jobs, until their ends
@@ -185,23 +203,28 @@ func (t *test) check(ctx context.Context) error {
 		return err
 	}
 	if len(page.Jobs) > 0 {
+		for _, tag := range page.Jobs[0].Tags {
+			if strings.HasPrefix(tag, tagPrefix) {
+				return fmt.Errorf("%w: job %d is left of a crash test that was aborted: `jobq cancel --filter tag:%s --yes` cancels its jobs, but a running one only when "+
+					"its worker ends it, or a janitor finds its lease ended, such as that of `jobq janitor`", jobq.ErrConflict, page.Jobs[0].ID, tag)
+			}
+		}
 		return fmt.Errorf("%w: the database has unfinished jobs that this test did not make, such as job %d of kind %s, and the worker that is killed would run them: "+
 			"use a database for the test alone, or --beside-others", jobq.ErrConflict, page.Jobs[0].ID, page.Jobs[0].Kind)
 	}
-	workers, err := monitor.New(t.Client).Workers(ctx)
-	if err != nil {
+	var other string
+	if err := t.Client.Pool().QueryRow(ctx, t.schema.SQL(otherSQL)).Scan(&other); err != nil {
 		return err
 	}
-	for _, other := range workers {
-		if time.Since(other.HeartbeatAt) < otherSilence {
-			return fmt.Errorf("%w: worker %s may run, and what it takes is not killed: stop it, or use --beside-others", jobq.ErrConflict, other.ID)
-		}
+	if other != "" {
+		return fmt.Errorf("%w: worker %s may run, and what it takes is not killed: stop it, or use --beside-others", jobq.ErrConflict, other)
 	}
 	return nil
 }
 
-// otherSilence is after how long without a heartbeat a worker is no reason to refuse.
-const otherSilence = 30 * time.Second
+// otherSQL has a worker that may run: after 30 seconds without a heartbeat, one is no
+// reason to refuse.
+const otherSQL = `select coalesce((select w.id from jobq.worker w where w.heartbeat_at > now() - interval '30 seconds' order by w.id limit 1), '')`
 
 var unfinished = []jobq.State{jobq.StateScheduled, jobq.StateAvailable, jobq.StateRunning}
 
@@ -214,6 +237,9 @@ func (t *test) run(ctx context.Context) (*Result, error) {
 	if err := t.worker.start(ctx); err != nil {
 		return nil, err
 	}
+	if err := t.awaitWorker(ctx); err != nil {
+		return nil, err
+	}
 	for number := 1; number <= t.Forced; number++ {
 		if err := t.forceOne(ctx, number); err != nil {
 			return nil, err
@@ -222,10 +248,42 @@ func (t *test) run(ctx context.Context) (*Result, error) {
 	if err := t.killAtRandom(ctx); err != nil {
 		return nil, err
 	}
-	if err := t.worker.stop(); err != nil { // what it has not sent yet is stored now
-		return nil, err
+	// What it has not sent yet is stored now. The jobs have ended, so a worker that does
+	// not end well spoils nothing.
+	if err := t.worker.stop(); err != nil {
+		t.Progress("warning: %s", err)
 	}
 	return t.compare(ctx)
+}
+
+// ownWorkers are the workers that have registered since the test has begun.
+func (t *test) ownWorkers(ctx context.Context) ([]string, error) {
+	rows, err := t.Client.Pool().Query(ctx, t.schema.SQL("select id from jobq.worker where id <> all($1::text[])"), append([]string{}, t.earlier...))
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
+}
+
+// awaitWorker waits until the worker has registered: one that works on another database
+// never does, and would leave the first job waiting for no reason that the job can tell.
+func (t *test) awaitWorker(ctx context.Context) error {
+	for end := time.Now().Add(t.Timeout); ; {
+		own, err := t.ownWorkers(ctx)
+		if err != nil || len(own) > 0 {
+			return err
+		}
+		if err := t.worker.check(); err != nil {
+			return err
+		}
+		if time.Now().After(end) {
+			return t.worker.withLog(fmt.Errorf("no worker has registered in the database %s after the start of the command: its own configuration may fix another URL or "+
+				"schema, so let it take DATABASE_URL or JOBQ_DATABASE_URL, and JOBQ_SCHEMA; --timeout waits longer", t.Timeout))
+		}
+		if err := pause(ctx, poll); err != nil {
+			return err
+		}
+	}
 }
 
 // options are those of all jobs.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/cmd/jobq/internal/crashtest"
 	"github.com/jobq-dev/jobq/internal/pgtest"
+	"github.com/jobq-dev/jobq/monitor"
 	"github.com/jobq-dev/jobq/worker"
 )
 
@@ -232,6 +234,39 @@ func TestReportsFailed(t *testing.T) {
 	require.Equal(t, "no such order", result.Failed[2].Error)
 }
 
+// What ignores SIGTERM is killed with its group when all jobs have ended, be it the worker or
+// what it has started. The result is there all the same, with a warning.
+func TestStopsWhole(t *testing.T) {
+	t.Parallel()
+	for name, each := range map[string]struct{ script, want string }{
+		"what the worker has started": {`(trap '' TERM; exec sleep 1000) & echo $! >>"$PIDS"; exec "$0"`, "warning: processes of the worker have not ended 1s after SIGTERM, and were killed"},
+		"the worker":                  {`trap '' TERM; echo $$ >>"$PIDS"; "$0"; sleep 1000`, "warning: the worker has not ended 1s after SIGTERM, and was killed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			config := config(t, "one transaction")
+			pids := t.TempDir() + "/pids"
+			config.Command = []string{"sh", "-c", each.script, config.Command[0]}
+			config.Env = append(config.Env, "PIDS="+pids)
+			config.Forced, config.Random, config.StopTimeout = 1, 0, time.Second
+			var told []string
+			config.Progress = func(format string, args ...any) { told = append(told, fmt.Sprintf(format, args...)) }
+			result, err := crashtest.Run(context.Background(), config)
+			require.NoError(t, err)
+			require.True(t, result.OK, "%+v", result)
+			require.Contains(t, told[len(told)-1], each.want)
+			content, err := os.ReadFile(pids)
+			require.NoError(t, err)
+			started := strings.Fields(string(content))
+			require.Len(t, started, 2)
+			for _, pid := range started {
+				stat, err := os.ReadFile("/proc/" + pid + "/stat")
+				require.True(t, err != nil || strings.Contains(string(stat), ") Z "), "runs: %s", stat)
+			}
+		})
+	}
+}
+
 // What makes no sense, or would hit others, is refused before anything is done, and a test that
 // cannot go on says why.
 func TestRefuses(t *testing.T) {
@@ -246,6 +281,10 @@ func TestRefuses(t *testing.T) {
 			_, err := c.Client.Enqueue(ctx, jobq.RawArgs{Name: "other"}, &jobq.EnqueueOptions{Delay: time.Hour})
 			require.NoError(t, err)
 		}, "unfinished jobs that this test did not make, such as job 1 of kind other", jobq.ErrConflict},
+		"job of an aborted test": {func(c *crashtest.Config) {
+			_, err := c.Client.Enqueue(ctx, jobq.RawArgs{Name: "other"}, &jobq.EnqueueOptions{Delay: time.Hour, Tags: []string{"crash-test-01234567"}})
+			require.NoError(t, err)
+		}, "`jobq cancel --filter tag:crash-test-01234567 --yes`", jobq.ErrConflict},
 		"another worker": {func(c *crashtest.Config) {
 			_, err := c.Client.Pool().Exec(ctx, "insert into jobq.worker (id, hostname, pid, version, queues, kinds) values ('host-1-x', 'host', 1, 'v', '{}', '{}')")
 			require.NoError(t, err)
@@ -259,8 +298,11 @@ func TestRefuses(t *testing.T) {
 		"no such program": {func(c *crashtest.Config) { c.Command = []string{"/nowhere/worker"} }, "start the worker: ", nil},
 		"broken program":  {func(c *crashtest.Config) { c.Env[0] = asWorker + "=broken" }, "the worker has ended by itself: exit status 1; it wrote:\nout of order", nil},
 		"hangs": {func(c *crashtest.Config) {
-			c.Env[0], c.Timeout = asWorker+"=hangs", 2*time.Second
-		}, "job 1 does not get on for 2s: it is ", nil},
+			c.Env[0], c.Timeout = asWorker+"=hangs", 15*time.Second
+		}, "job 1 does not get on for 15s: it is ", nil},
+		"worker of another database": {func(c *crashtest.Config) {
+			c.Env, c.Timeout = append(c.Env, "DATABASE_URL="+pgtest.URL(t)), time.Second
+		}, "no worker has registered in the database 1s after the start", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -281,7 +323,7 @@ func TestRefuses(t *testing.T) {
 	}
 }
 
-// An interrupted test leaves no worker and no lock behind. Method: it is interrupted while the
+// An interrupted test leaves no worker, no lock and no unfinished job behind. Method: it is interrupted while the
 // handler of its first job runs.
 func TestInterrupted(t *testing.T) {
 	t.Parallel()
@@ -299,6 +341,12 @@ func TestInterrupted(t *testing.T) {
 	}, 5*time.Minute, 5*time.Millisecond)
 	cancel()
 	require.ErrorIs(t, <-ended, context.Canceled)
+	count, err := config.Client.Count(context.Background(), jobq.Filter{States: []jobq.State{jobq.StateCancelled}}, 2)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, count)
+	left, err := monitor.New(config.Client).Workers(context.Background())
+	require.NoError(t, err)
+	require.Empty(t, left, "for which the next test would be refused")
 	require.Eventually(t, func() bool {
 		var others int
 		err := config.Client.Pool().QueryRow(context.Background(), `select count(*) from pg_stat_activity

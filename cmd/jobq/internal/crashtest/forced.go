@@ -25,9 +25,14 @@ const (
 // lockKeySQL keeps a job from ending: its end deletes this row.
 const lockKeySQL = `select from jobq.unique_key where kind = $1 and key = $2 and job_id = $3 for update`
 
-// waitingSQL has the sessions that wait for this one. It does not ask
-// pg_stat_activity, which shows a transaction no session that is younger than its first look.
-const waitingSQL = `select distinct l.pid from pg_locks l where not l.granted and pg_backend_pid() = any(pg_blocking_pids(l.pid))`
+// waitingSQL has the sessions of this database that wait for a row of this one. Others, such
+// as one that waits to alter the table, are nobody's of the worker. It does not ask
+// pg_stat_activity, which shows a transaction no session that is younger than its first
+// look: who waits for a row has a lock on its table, which tells the database.
+const waitingSQL = `select distinct l.pid from pg_locks l
+	where not l.granted and l.locktype in ('tuple', 'transactionid') and pg_backend_pid() = any(pg_blocking_pids(l.pid))
+	  and exists (select from pg_locks o where o.pid = l.pid and o.granted and o.locktype = 'relation'
+	    and o.database = (select oid from pg_database where datname = current_database()))`
 
 // forceOne runs a job and kills its worker between the effect and the completion; then
 // it lets the job end, since workers that crash in a row would have the kind paused.
@@ -61,7 +66,7 @@ func (t *test) forceOne(ctx context.Context, number int) (err error) {
 		return err
 	}
 	t.took += time.Since(begun)
-	if err := t.worker.kill(ctx); err != nil {
+	if err := t.worker.kill(); err != nil {
 		return err
 	}
 	if err := endWaiting(ctx, tx); err != nil {

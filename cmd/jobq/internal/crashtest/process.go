@@ -1,17 +1,21 @@
 package crashtest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 )
 
 const (
-	// stopTimeout is how long the worker may take to end when it is told to.
+	// stopTimeout is Config.StopTimeout where none is given.
 	stopTimeout = time.Minute
 	// groupTimeout is how long the kernel may take to end what was killed.
 	groupTimeout = 10 * time.Second
@@ -24,10 +28,12 @@ type workerProcess struct {
 	command []string
 	env     []string
 	logPath string // "" for a temporary file
-	log     *os.File
-	process *exec.Cmd     // nil when it does not run
-	exited  chan struct{} // closed when it has ended
-	result  error         // of its end; read after exited is closed
+	// patience is how long the worker may take to end when it is told to.
+	patience time.Duration
+	log      *os.File
+	process  *exec.Cmd     // nil when it does not run
+	exited   chan struct{} // closed when it has ended
+	result   error         // of its end; read after exited is closed
 }
 
 // start starts the worker in a process group of its own. kill, stop and end end it, and
@@ -78,60 +84,105 @@ func (w *workerProcess) check() error {
 }
 
 // kill ends the process group at once, and returns when the kernel has ended it.
-func (w *workerProcess) kill(ctx context.Context) error {
+func (w *workerProcess) kill() error {
 	if err := w.check(); err != nil {
 		return err
 	}
-	group := -w.process.Process.Pid
-	if err := syscall.Kill(group, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
-		return fmt.Errorf("kill the worker: %w", err)
-	}
-	<-w.exited
-	w.process = nil
-	// The others of the group may outlive its first process for a moment.
-	for end := time.Now().Add(groupTimeout); !errors.Is(syscall.Kill(group, 0), syscall.ESRCH) && time.Now().Before(end); {
-		if err := pause(ctx, poll); err != nil {
-			return err
-		}
-	}
-	return nil
+	return w.killGroup()
 }
 
-// stop tells the worker to end, and waits until it has stored what it has done.
+// stop tells the worker to end, and waits until it has stored what it has done. What
+// has not ended in time is killed, and an error says so.
 func (w *workerProcess) stop() error {
 	if err := w.check(); err != nil {
 		return err
 	}
-	group := -w.process.Process.Pid
-	_ = syscall.Kill(group, syscall.SIGTERM) // it may have ended just now
-	patience := time.NewTimer(stopTimeout)
+	_ = syscall.Kill(w.group(), syscall.SIGTERM) // it may have ended just now
+	patience := time.NewTimer(w.patience)
 	defer patience.Stop()
 	select {
 	case <-w.exited:
 	case <-patience.C:
-		_ = syscall.Kill(group, syscall.SIGKILL) // the same
-		<-w.exited
-		return w.withLog(fmt.Errorf("the worker has not ended %s after SIGTERM", stopTimeout))
+		return errors.Join(w.withLog(fmt.Errorf("the worker has not ended %s after SIGTERM, and was killed", w.patience)), w.killGroup())
+	}
+	// Its first process may be a script, and the worker one of those it has started.
+	if !w.awaitGroup(patience.C) {
+		return errors.Join(w.withLog(fmt.Errorf("processes of the worker have not ended %s after SIGTERM, and were killed", w.patience)), w.killGroup())
 	}
 	w.process = nil
 	return nil
 }
 
 // end leaves nothing behind.
-func (w *workerProcess) end() error {
+func (w *workerProcess) end() (err error) {
 	if w.process != nil {
-		_ = syscall.Kill(-w.process.Process.Pid, syscall.SIGKILL) // it may have ended
-		<-w.exited
-		w.process = nil
+		err = w.killGroup()
 	}
 	if w.log == nil {
-		return nil
+		return err
 	}
-	err := w.log.Close()
+	err = errors.Join(err, w.log.Close())
 	if w.logPath == "" {
 		err = errors.Join(err, os.Remove(w.log.Name()))
 	}
 	return err
+}
+
+func (w *workerProcess) group() int { return -w.process.Process.Pid }
+
+// killGroup ends what is left of the process group.
+func (w *workerProcess) killGroup() error {
+	if err := syscall.Kill(w.group(), syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return fmt.Errorf("kill the worker: %w", err)
+	}
+	<-w.exited
+	patience := time.NewTimer(groupTimeout)
+	defer patience.Stop()
+	if !w.awaitGroup(patience.C) {
+		return fmt.Errorf("kill the worker: processes of its group %d are there %s after SIGKILL", w.process.Process.Pid, groupTimeout)
+	}
+	w.process = nil
+	return nil
+}
+
+// awaitGroup waits until nothing is left of the process group, whose first process has
+// ended, and says whether that is so.
+func (w *workerProcess) awaitGroup(patience <-chan time.Time) bool {
+	for look := time.NewTicker(poll); ; {
+		if w.groupIsGone() {
+			look.Stop()
+			return true
+		}
+		select {
+		case <-patience:
+			look.Stop()
+			return false
+		case <-look.C:
+		}
+	}
+}
+
+// groupIsGone says whether nothing of the process group runs. What has ended and was
+// not waited for, as where the first process of a container waits for nobody, does not.
+func (w *workerProcess) groupIsGone() bool {
+	if errors.Is(syscall.Kill(w.group(), 0), syscall.ESRCH) {
+		return true
+	}
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat") // Linux alone has these
+	ended := 0
+	for _, path := range stats {
+		content, _ := os.ReadFile(path) // #nosec G304 -- of /proc; empty if the process is gone
+		// PID (NAME) STATE PARENT GROUP: a name may have anything in it.
+		fields := strings.Fields(string(content[bytes.LastIndexByte(content, ')')+1:]))
+		if len(fields) < 3 || fields[2] != strconv.Itoa(-w.group()) {
+			continue
+		}
+		if fields[0] != "Z" && fields[0] != "X" {
+			return false
+		}
+		ended++
+	}
+	return ended > 0
 }
 
 // withLog adds the end of the worker's output to an error.

@@ -54,7 +54,7 @@ func (t *test) killOnce(ctx context.Context, after time.Duration) error {
 	if left, err = t.left(ctx); err != nil || left == 0 {
 		return err
 	}
-	if err := t.worker.kill(ctx); err != nil {
+	if err := t.worker.kill(); err != nil {
 		return err
 	}
 	t.killed++
