@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -321,6 +322,49 @@ func TestRefuses(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Who waits for the row is taken for the worker, and who waits for the table is not, such as
+// a migration.
+func TestWaitingFor(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(context.Background())
+	pool := pgtest.Connect(t, pgtest.URL(t))
+	_, err := pool.Exec(ctx, "create table public.charge as select 1 as id")
+	require.NoError(t, err)
+	tx, err := pool.Begin(ctx)
+	require.NoError(t, err)
+	_, err = tx.Exec(ctx, "select from public.charge for update")
+	require.NoError(t, err)
+	var waiting sync.WaitGroup
+	defer func() {
+		cancel()
+		waiting.Wait()
+		require.NoError(t, tx.Rollback(context.Background()))
+	}()
+	// wait begins the statement in a session of its own, and returns when it waits.
+	wait := func(sql string) int32 {
+		pid := make(chan int32, 1)
+		waiting.Go(func() {
+			_ = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+				pid <- int32(tx.Conn().PgConn().PID())
+				_, err := tx.Exec(ctx, sql)
+				return err // of the end of the test
+			})
+		})
+		session := <-pid
+		require.Eventually(t, func() bool {
+			var waits bool
+			err := tx.QueryRow(ctx, "select exists (select from pg_locks where pid = $1 and not granted)", session).Scan(&waits)
+			return err == nil && waits
+		}, 5*time.Minute, 5*time.Millisecond)
+		return session
+	}
+	row := wait("delete from public.charge")
+	wait("do $$ begin perform from public.charge; lock table public.charge; end $$")
+	sessions, err := crashtest.WaitingFor(ctx, tx)
+	require.NoError(t, err)
+	require.Equal(t, []int32{row}, sessions)
 }
 
 // An interrupted test leaves no worker, no lock and no unfinished job behind. Method: it is interrupted while the
