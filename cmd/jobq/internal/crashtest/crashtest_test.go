@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -238,15 +239,15 @@ func TestReportsFailed(t *testing.T) {
 // what it has started. The result is there all the same, with a warning.
 func TestStopsWhole(t *testing.T) {
 	t.Parallel()
-	for name, each := range map[string]struct{ script, want string }{
-		"what the worker has started": {`(trap '' TERM; exec sleep 1000) & echo $! >>"$PIDS"; exec "$0"`, "warning: processes of the worker have not ended 1s after SIGTERM, and were killed"},
-		"the worker":                  {`trap '' TERM; echo $$ >>"$PIDS"; "$0"; sleep 1000`, "warning: the worker has not ended 1s after SIGTERM, and was killed"},
+	for name, script := range map[string]string{
+		"what the worker has started": `(trap '' TERM; exec sleep 1000) & echo $! >>"$PIDS"; "$0" & wait`,
+		"the worker":                  `trap '' TERM; echo $$ >>"$PIDS"; "$0"; sleep 1000`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			config := config(t, "one transaction")
 			pids := t.TempDir() + "/pids"
-			config.Command = []string{"sh", "-c", each.script, config.Command[0]}
+			config.Command = []string{"sh", "-c", script, config.Command[0]}
 			config.Env = append(config.Env, "PIDS="+pids)
 			config.Forced, config.Random, config.StopTimeout = 1, 0, time.Second
 			var told []string
@@ -254,7 +255,7 @@ func TestStopsWhole(t *testing.T) {
 			result, err := crashtest.Run(context.Background(), config)
 			require.NoError(t, err)
 			require.True(t, result.OK, "%+v", result)
-			require.Contains(t, told[len(told)-1], each.want)
+			require.Regexp(t, "^warning: .* not ended 1s after SIGTERM, and w.* killed", told[len(told)-1])
 			content, err := os.ReadFile(pids)
 			require.NoError(t, err)
 			started := strings.Fields(string(content))
@@ -321,6 +322,49 @@ func TestRefuses(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Who waits for the row is taken for the worker, and who waits for the table is not, such as
+// a migration.
+func TestWaitingFor(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(context.Background())
+	pool := pgtest.Connect(t, pgtest.URL(t))
+	_, err := pool.Exec(ctx, "create table public.charge as select 1 as id")
+	require.NoError(t, err)
+	tx, err := pool.Begin(ctx)
+	require.NoError(t, err)
+	_, err = tx.Exec(ctx, "select from public.charge for update")
+	require.NoError(t, err)
+	var waiting sync.WaitGroup
+	defer func() {
+		cancel()
+		waiting.Wait()
+		require.NoError(t, tx.Rollback(context.Background()))
+	}()
+	// wait begins the statement in a session of its own, and returns when it waits.
+	wait := func(sql string) int32 {
+		pid := make(chan int32, 1)
+		waiting.Go(func() {
+			_ = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+				pid <- int32(tx.Conn().PgConn().PID())
+				_, err := tx.Exec(ctx, sql)
+				return err // of the end of the test
+			})
+		})
+		session := <-pid
+		require.Eventually(t, func() bool {
+			var waits bool
+			err := tx.QueryRow(ctx, "select exists (select from pg_locks where pid = $1 and not granted)", session).Scan(&waits)
+			return err == nil && waits
+		}, 5*time.Minute, 5*time.Millisecond)
+		return session
+	}
+	row := wait("delete from public.charge")
+	wait("do $$ begin perform from public.charge; lock table public.charge; end $$")
+	sessions, err := crashtest.WaitingFor(ctx, tx)
+	require.NoError(t, err)
+	require.Equal(t, []int32{row}, sessions)
 }
 
 // An interrupted test leaves no worker, no lock and no unfinished job behind. Method: it is interrupted while the
