@@ -23,18 +23,15 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/jobtest"
+	"github.com/jobq-dev/jobq/internal/pgtest"
 	"github.com/jobq-dev/jobq/janitor"
 	"github.com/jobq-dev/jobq/metrics"
 	"github.com/jobq-dev/jobq/monitor"
 	"github.com/jobq-dev/jobq/worker"
 )
 
-const (
-	// prometheusVariable names the folder that has prometheus and promtool, where PATH has not.
-	prometheusVariable = "JOBQ_TEST_PROMETHEUS"
-	// withoutPrometheusVariable allows these tests to be skipped.
-	withoutPrometheusVariable = "JOBQ_TEST_WITHOUT_PROMETHEUS"
-)
+// prometheusVariable names the folder that has prometheus and promtool, where PATH has not.
+const prometheusVariable = "JOBQ_TEST_PROMETHEUS"
 
 const rulesFile = "../deploy/prometheus/jobq.rules.yaml"
 
@@ -45,11 +42,10 @@ func prometheusProgram(t *testing.T, name string) string {
 		return filepath.Join(folder, name)
 	}
 	program, err := exec.LookPath(name)
-	if err != nil && os.Getenv(withoutPrometheusVariable) != "" {
-		t.Skipf("Prometheus is NOT TESTED: there is none, and %s allows that", withoutPrometheusVariable)
+	if err != nil {
+		pgtest.Missing(t, "prometheus", "install Prometheus (Debian: apt-get install prometheus), or name its folder in "+prometheusVariable)
+		t.SkipNow()
 	}
-	require.NoError(t, err, "install Prometheus (Debian: apt-get install prometheus), name its folder in %s, or set %s=1 where it cannot be had",
-		prometheusVariable, withoutPrometheusVariable)
 	return program
 }
 

@@ -49,7 +49,7 @@ const (
 		for job in 1 2; do jobq enqueue SendMail '{"tenant": 4411}' --queue email; done`
 	failed = `jobq enqueue SendMail --queue email --max-attempts 1
 		jobq worker -q email --run SendMail=false & worker=$!
-		until [ "$(jobq list state:failed -o jsonl)" ]; do :; done
+		until [ "$(jobq list state:failed -o jsonl)" ]; do sleep 0.2; done
 		kill $worker; wait $worker`
 	interrupted = jobs4711 + `
 		psql "$DATABASE_URL" -qXc "truncate jobq.audit cascade; alter table jobq.audit alter column id restart with 17"
@@ -106,7 +106,7 @@ var pages = map[string]page{
 			{line: "jobq tui --open job/4711", first: jobs4711, screen: "4711"},
 			{line: "jobq undo 17", first: interrupted},
 			{line: "jobq workers drain", instead: `jobq worker --run hello=cat & worker=$!
-				until jobq workers drain "$(jobq workers --json | jq -r '.[0].id')"; do :; done
+				until jobq workers drain "$(jobq workers --json | jq -r '.[0].id')"; do sleep 0.2; done
 				wait $worker`},
 		},
 	},
@@ -118,7 +118,7 @@ var pages = map[string]page{
 			jobq enqueue charge
 			echo "kinds: {charge: {command: $python charge.py, ends_itself: true, pass_env: [DATABASE_URL]}}" > jobq.yaml
 			jobq worker --config jobq.yaml & worker=$!
-			until [ "$(jobq list state:completed -o jsonl)" ]; do :; done
+			until [ "$(jobq list state:completed -o jsonl)" ]; do sleep 0.2; done
 			kill $worker; wait $worker
 			[ "$(psql "$DATABASE_URL" -AtXc "select balance from account")" = 88 ]`,
 	},

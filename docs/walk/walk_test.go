@@ -209,6 +209,10 @@ func (v *visit) sql(text string) {
 // python lets a worker run the block as a handler.
 func (v *visit) python(text string) {
 	v.Helper()
+	require.NotEmpty(v, v.page.python, "%s: the page needs a rule that says how its Python block is run", v.where)
+	if v.lacks("python", "python3 -c 'import psycopg' || /usr/bin/python3 -c 'import psycopg'", "apt-get install python3-psycopg") {
+		return
+	}
 	require.NoError(v, os.WriteFile(filepath.Join(v.folder, "charge.py"), []byte("import os\nimport psycopg\n"+text), 0o600))
 	v.run(v.page.python, 0)
 }
