@@ -254,7 +254,7 @@ func (v *visit) stopAll() {
 }
 
 // terminal runs a command in a terminal, waits until its screen shows the text, and
-// leaves with q.
+// leaves with q, which takes more than one where a view was opened above the first.
 func (v *visit) terminal(command, text string) {
 	v.Helper()
 	if v.lacks("tmux", "tmux -V", "apt-get install tmux") {
@@ -263,8 +263,7 @@ func (v *visit) terminal(command, text string) {
 	v.run(fmt.Sprintf(`tmux -S %[1]s/tmux -f /dev/null new-session -d -x 120 -y 40 %[2]s
 		trap 'tmux -S %[1]s/tmux kill-server 2>&- || true' EXIT
 		until tmux -S %[1]s/tmux capture-pane -p | grep -q '%[3]s'; do sleep 0.1; done
-		tmux -S %[1]s/tmux send-keys q
-		while tmux -S %[1]s/tmux has-session 2>&-; do sleep 0.1; done`, v.folder, quoted(command), text), 0)
+		while tmux -S %[1]s/tmux has-session 2>&-; do tmux -S %[1]s/tmux send-keys q 2>&- || true; sleep 0.2; done`, v.folder, quoted(command), text), 0)
 }
 
 // quoted is one word of a shell.
