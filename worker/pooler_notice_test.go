@@ -86,7 +86,7 @@ func TestPoolerIsNoticed(t *testing.T) {
 			if shared {
 				require.Len(t, notices, 2, "each once: %v", said.lines())
 			} else {
-				require.Empty(t, said.lines())
+				require.Empty(t, notices)
 			}
 		})
 	}

@@ -17,12 +17,12 @@ type block struct {
 	text     string // without the fence and the indentation
 }
 
-// readBlocks finds the blocks of a page. Indented lines are a block only after an
-// empty line: otherwise they continue a paragraph. An empty line ends an indented
-// block.
+// readBlocks finds the blocks of a page. Indented lines are a block only after an empty
+// line, a heading or a fence: otherwise they continue a paragraph. An empty line ends an
+// indented block.
 func readBlocks(text string) (blocks []block) {
 	var open *block
-	fenced, heading, before := false, "", ""
+	fence, heading, paragraph := "", "", false // the open fence; whether a paragraph goes on
 	end := func() {
 		if open != nil {
 			blocks, open = append(blocks, *open), nil
@@ -31,26 +31,27 @@ func readBlocks(text string) (blocks []block) {
 	for i, line := range strings.Split(text, "\n") {
 		trimmed := strings.TrimSpace(line)
 		switch {
-		case fenced && trimmed == "```":
+		case fence != "" && trimmed == fence:
 			end()
-			fenced = false
-		case fenced:
+			fence, paragraph = "", false
+		case fence != "":
 			open.text += line + "\n"
-		case strings.HasPrefix(trimmed, "```"):
-			fenced = true
-			open = &block{heading: heading, line: i + 2, language: strings.TrimPrefix(trimmed, "```")}
-		case strings.HasPrefix(line, "    ") && trimmed != "" && (open != nil || before == ""):
+		case strings.HasPrefix(trimmed, "```") || strings.HasPrefix(trimmed, "~~~"):
+			end()
+			fence = trimmed[:3]
+			open = &block{heading: heading, line: i + 2, language: strings.TrimPrefix(trimmed, fence)}
+		case strings.HasPrefix(line, "    ") && trimmed != "" && !paragraph:
 			if open == nil {
 				open = &block{heading: heading, line: i + 1}
 			}
 			open.text += line + "\n"
 		default:
 			end()
+			paragraph = trimmed != ""
 			if strings.HasPrefix(line, "#") {
-				heading = strings.TrimSpace(strings.TrimLeft(line, "#"))
+				heading, paragraph = strings.TrimSpace(strings.TrimLeft(line, "#")), false
 			}
 		}
-		before = trimmed
 	}
 	end()
 	for i, one := range blocks {
@@ -70,12 +71,17 @@ func unindent(text string) string {
 // What is a block is found wherever a page may have one, and nothing else is.
 func TestReadBlocks(t *testing.T) {
 	t.Parallel()
-	page := "# One\nText\n    goes on\n\n    jobq why 1\n      --json\n\n    jobq list\n## Two\n```sh\njobq\n\n    jobq show 1\n```\n- item\n\n      psql\n\n  text\n"
+	page := "# One\nText\n    goes on\n\n    jobq why 1\n      --json\n\n    jobq list\n## Two\n```sh\njobq\n\n    jobq show 1\n```\n- item\n\n      psql\n\n  text\n" +
+		"### Three\n    jobq stats\n~~~sh\n```\n~~~\n    jobq tui\n```yaml\na: 1\n```\n"
 	require.Equal(t, []block{
 		{"One", 5, "", "jobq why 1\n  --json\n"},
 		{"One", 8, "", "jobq list\n"},
 		{"Two", 11, "sh", "jobq\n\n    jobq show 1\n"},
 		{"Two", 17, "", "psql\n"},
+		{"Three", 21, "", "jobq stats\n"},
+		{"Three", 23, "sh", "```\n"},
+		{"Three", 25, "", "jobq tui\n"},
+		{"Three", 27, "yaml", "a: 1\n"},
 	}, readBlocks(page))
 }
 

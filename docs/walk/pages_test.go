@@ -47,14 +47,17 @@ const inGo = "Go: the examples and tests of jobqtest and worker have these calls
 const (
 	jobs4711 = `psql "$DATABASE_URL" -qXc "delete from jobq.pending where id > 4710; delete from jobq.run where id > 4710; select setval('jobq.job_id_seq', 4710)"
 		for job in 1 2; do jobq enqueue SendMail '{"tenant": 4411}' --queue email; done`
-	failed = `jobq enqueue SendMail --queue email --max-attempts 1
+	failed = `job=$(jobq enqueue SendMail --queue email --max-attempts 1)
 		jobq worker -q email --run SendMail=false & worker=$!
-		until [ "$(jobq list state:failed -o jsonl)" ]; do :; done
+		jobq wait $job || [ $? = 7 ]
 		kill $worker; wait $worker`
 	interrupted = jobs4711 + `
 		psql "$DATABASE_URL" -qXc "truncate jobq.audit cascade; alter table jobq.audit alter column id restart with 17"
 		jobq edit --filter kind:SendMail --priority 1 --max 1 --yes`
-	// A worker that gives its jobs the result {"width": 640}.
+	// A worker that gives its jobs the result {"width": 640}, and the args of two such jobs.
+	makeResizer = `printf '#!/bin/sh\njobq job result "{\\"width\\": 640}"\n' > resize.sh
+		chmod +x resize.sh
+		printf '{"image": "a.jpg"}\n{"image": "b.jpg"}\n' > images.ndjson`
 	resizer  = "jobq worker --run resize=./resize.sh & worker=$!\n"
 	action17 = `psql "$DATABASE_URL" -qXc "alter table jobq.audit alter column id restart with 17"; jobq queues set another --limit 1`
 )
@@ -74,8 +77,9 @@ var pages = map[string]page{
 			mkdir jobq && echo "contexts: {staging: {database_url: '$DATABASE_URL'}, prod: {database_url: '$DATABASE_URL'}}" > jobq/config.yaml
 			echo '[{"id": 1}, {"id": 2}]' > images.json
 			echo '{"kind": "hello"}' > jobs.ndjson
+			` + makeResizer + `
 			touch a.png b.png
-			echo 'schedules: {tick: {every: 1h, kind: tick}}' > jobq.yaml`,
+			printf 'app: docs\nschedules: {tick: {every: 1h, kind: tick}}\n' > jobq.yaml`,
 		replaced: []string{"/srv/archive/jobq", "archive", "3f2a9c1e", "$(jobq errors --json | jq -r .groups[0].id)"},
 		rules: []rule{
 			{line: "jobq audit resume 17", first: interrupted},
@@ -84,11 +88,14 @@ var pages = map[string]page{
 			{line: "jobq bench held", instead: "jobq bench held --duration 1s"},
 			{line: "jobq cancel 4711", first: jobs4711},
 			{line: "jobq clone 4711", first: jobs4711},
+			{line: "jobq crash-test", excused: "takes a worker of the reader's: examples/crashtest, which TestExamples runs"},
 			{line: "jobq delete 4711", first: jobs4711},
 			{line: "jobq dev --ephemeral -- go test", instead: "jobq dev --ephemeral -- go version"},
 			{line: "jobq dev --ephemeral"},
 			{line: "jobq dev", until: "postgres://"},
 			{line: "jobq edit 4711", first: jobs4711},
+			{line: "jobq enqueue resize '{\"id\": 1}' --wait", instead: resizer + `[ "$(jobq enqueue resize '{"id": 1}' --wait --wait-timeout 1m | jq .width)" = 640 ]; kill $worker; wait $worker`},
+			{line: "jobq enqueue resize - <", instead: resizer + `jobq enqueue resize - < images.ndjson | xargs -n 1000 jobq wait | jq -c 'select(.state != "completed")'; kill $worker; wait $worker`},
 			{line: "jobq errors show", first: failed},
 			{line: "jobq errors requeue 3f2a9c1e --rate 10/s --yes", first: failed},
 			{line: "jobq errors requeue", first: failed, instead: "jobq errors requeue $(jobq errors --json | jq -r .groups[0].id) --sample 5 --yes"}, // the page's asks first
@@ -105,8 +112,9 @@ var pages = map[string]page{
 			{line: "jobq schedules", first: "jobq schedules add report --every 1h --kind report"},
 			{line: "jobq tui --open job/4711", first: jobs4711, screen: "4711"},
 			{line: "jobq undo 17", first: interrupted},
+			{line: "jobq wait 4711", first: jobs4711, exit: 8, instead: "jobq cancel 4711; jobq wait 4711 --timeout 30s"},
 			{line: "jobq workers drain", instead: `jobq worker --run hello=cat & worker=$!
-				until jobq workers drain "$(jobq workers --json | jq -r '.[0].id')"; do :; done
+				until jobq workers drain "$(jobq workers --json | jq -r '.[0].id')"; do sleep 0.2; done
 				wait $worker`},
 		},
 	},
@@ -118,7 +126,7 @@ var pages = map[string]page{
 			jobq enqueue charge
 			echo "kinds: {charge: {command: $python charge.py, ends_itself: true, pass_env: [DATABASE_URL]}}" > jobq.yaml
 			jobq worker --config jobq.yaml & worker=$!
-			until [ "$(jobq list state:completed -o jsonl)" ]; do :; done
+			until [ "$(jobq list state:completed -o jsonl)" ]; do sleep 0.2; done
 			kill $worker; wait $worker
 			[ "$(psql "$DATABASE_URL" -AtXc "select balance from account")" = 88 ]`,
 	},
@@ -167,9 +175,7 @@ var pages = map[string]page{
 		},
 	},
 	"docs/results.md": {
-		before: `printf '#!/bin/sh\njobq job result "{\\"width\\": 640}"\n' > resize.sh
-			chmod +x resize.sh
-			printf '{"image": "a.jpg"}\n{"image": "b.jpg"}\n' > images.ndjson`,
+		before: makeResizer,
 		rules: []rule{
 			{line: "result, err := jobq.WaitResult", excused: "Go: ExampleClient_EnqueueAndWait runs", all: true},
 			{line: "ended, err :=", excused: "Go: ExampleClient_EnqueueAndWait runs", all: true},

@@ -100,6 +100,9 @@ func (v *visit) shell(text string) {
 		if r.excused != "" {
 			continue
 		}
+		if usesJQ.MatchString(command+"\n"+r.first+"\n"+r.instead) && v.lacks("jq", "jq --version", "apt-get install jq") {
+			continue
+		}
 		v.prepare(r)
 		command = v.page.replace(command)
 		if r.instead != "" {
@@ -118,6 +121,19 @@ func (v *visit) shell(text string) {
 			v.run(command, r.exit)
 		}
 	}
+}
+
+// usesJQ finds the program jq in a command.
+var usesJQ = regexp.MustCompile(`\bjq\b`)
+
+// lacks says whether this machine lacks a program that a command checks for.
+func (v *visit) lacks(name, check, install string) bool {
+	v.Helper()
+	if v.command(v.Context(), check).Run() == nil {
+		return false
+	}
+	pgtest.Missing(v, name, install)
+	return true
 }
 
 // commands cuts a block into commands: a line, and those that continue it.
@@ -238,14 +254,16 @@ func (v *visit) stopAll() {
 }
 
 // terminal runs a command in a terminal, waits until its screen shows the text, and
-// leaves with q.
+// leaves with q, which takes more than one where a view was opened above the first.
 func (v *visit) terminal(command, text string) {
 	v.Helper()
+	if v.lacks("tmux", "tmux -V", "apt-get install tmux") {
+		return
+	}
 	v.run(fmt.Sprintf(`tmux -S %[1]s/tmux -f /dev/null new-session -d -x 120 -y 40 %[2]s
 		trap 'tmux -S %[1]s/tmux kill-server 2>&- || true' EXIT
 		until tmux -S %[1]s/tmux capture-pane -p | grep -q '%[3]s'; do sleep 0.1; done
-		tmux -S %[1]s/tmux send-keys q
-		while tmux -S %[1]s/tmux has-session 2>&-; do sleep 0.1; done`, v.folder, quoted(command), text), 0)
+		while tmux -S %[1]s/tmux has-session 2>&-; do tmux -S %[1]s/tmux send-keys q 2>&- || true; sleep 0.2; done`, v.folder, quoted(command), text), 0)
 }
 
 // quoted is one word of a shell.
