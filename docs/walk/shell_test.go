@@ -100,7 +100,7 @@ func (v *visit) shell(text string) {
 		if r.excused != "" {
 			continue
 		}
-		if usesJQ.MatchString(command+"\n"+r.first+"\n"+r.instead) && v.lacks("jq", "jq --version", "apt-get install jq") {
+		if usesJQ.MatchString(v.page.replace(command)+"\n"+r.first+"\n"+r.instead) && v.lacks("jq", "jq --version", "apt-get install jq") {
 			continue
 		}
 		v.prepare(r)
