@@ -39,8 +39,8 @@ type Worker struct {
 	// whose answer nothing came.
 	claimed    *leases.Claims
 	unanswered chan struct{}
-	digests   *digest.Digester
-	sessions  db.Sessions // as found at the start
+	digests    *digest.Digester
+	sessions   db.Sessions // as found at the start
 	// agedLookEvery is agedLookEvery; tests shorten it.
 	agedLookEvery time.Duration
 	beatSoon      chan struct{} // a hint that the worker's row, or who watches, has changed
