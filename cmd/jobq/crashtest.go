@@ -11,12 +11,11 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/jobq-dev/jobq/internal/format"
-
 	"github.com/spf13/cobra"
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/cmd/jobq/internal/crashtest"
+	"github.com/jobq-dev/jobq/internal/format"
 )
 
 // seedsMax is how many seeds there are to draw: few enough for people to write.
@@ -149,7 +148,7 @@ func (a *app) runCrashTest(cmd *cobra.Command, config crashtest.Config) error {
 }
 
 func writeCrashTest(out io.Writer, result *crashtest.Result) error {
-	fmt.Fprintf(out, "%s of kind %s, %d killed between effect and completion, %d random kills\n", format.Count(result.Jobs, "job"), result.Kind, result.Forced, result.Random)
+	fmt.Fprintf(out, "%s of kind %s, %d killed between effect and completion, %s\n", format.Count(result.Jobs, "job"), result.Kind, result.Forced, format.Count(result.Random, "random kill"))
 	if result.OK {
 		fmt.Fprintln(out, "ok: each job had its effect once")
 		return nil
@@ -174,6 +173,6 @@ func writeCrashTest(out io.Writer, result *crashtest.Result) error {
 	if err := t.flush(); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "%s had their effect more than once, %d completed without it, %d did not complete\n", format.Count(len(result.Twice), "job"), len(result.Never), len(result.Failed))
+	fmt.Fprintf(out, "jobs with more than one effect: %d; completed without an effect: %d; not completed: %d\n", len(result.Twice), len(result.Never), len(result.Failed))
 	return nil
 }

@@ -59,7 +59,7 @@ kinds:
 	require.Equal(t, exitError, code, "%s\n%s", out, errs)
 	require.Contains(t, out, "2 jobs of kind pays-first, 2 killed between effect and completion, 0 random kills\n")
 	require.Contains(t, out, "twice    1    1  2        1        after the effect  completed")
-	require.Contains(t, out, "2 jobs had their effect more than once, 0 completed without it, 0 did not complete\n")
+	require.Contains(t, out, "jobs with more than one effect: 2; completed without an effect: 0; not completed: 0\n")
 	require.Contains(t, errs, "killed the worker between the effect and the completion of job 2 (2 of 2)\n")
 	require.Equal(t, "{1,1,2,2}", query[string](t, pool, "select array_agg(n order by n)::text from public.effect"))
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/internal/listen"
+	"github.com/jobq-dev/jobq/internal/sleep"
 )
 
 const (
@@ -206,18 +207,7 @@ func (s *session) look(ctx context.Context, ids []int64) {
 
 // rest waits before a look that follows on another one.
 func (s *session) rest(ctx context.Context) error {
-	span := time.Until(s.lookedAt.Add(min(max(s.lookedFor, restMin), restMax)))
-	if span <= 0 {
-		return ctx.Err()
-	}
-	timer := time.NewTimer(span)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
+	return sleep.For(ctx, time.Until(s.lookedAt.Add(min(max(s.lookedFor, restMin), restMax))))
 }
 
 // announce tells the database for which jobs the process waits, and for which no

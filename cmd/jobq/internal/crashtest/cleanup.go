@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/sleep"
 	"github.com/jobq-dev/jobq/operator"
 )
 
@@ -61,7 +62,7 @@ func (t *test) bury(ctx context.Context) error {
 		if _, err := t.schema.Reap(ctx, t.Client.Pool(), own, reapCount, actor); err != nil {
 			return err
 		}
-		if err := pause(ctx, poll); err != nil {
+		if err := sleep.For(ctx, poll); err != nil {
 			return err
 		}
 	}

@@ -39,6 +39,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/sleep"
 	"github.com/jobq-dev/jobq/janitor"
 	"github.com/jobq-dev/jobq/operator"
 )
@@ -146,7 +147,7 @@ func Run(ctx context.Context, config Config) (*Result, error) {
 		return nil, err
 	}
 	t.earlier = earlier
-	config.Progress("%d jobs of kind %s in queue %s, with the tag %s; seed %d", t.Jobs, t.Kind, t.Queue, t.tag, t.Seed)
+	config.Progress("jobs of kind %s: %d, in queue %s, with the tag %s; seed %d", t.Kind, t.Jobs, t.Queue, t.tag, t.Seed)
 	keeper, err := janitor.New(config.Client, &janitor.Config{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return nil, err
@@ -280,7 +281,7 @@ func (t *test) awaitWorker(ctx context.Context) error {
 			return t.worker.withLog(fmt.Errorf("no worker has registered in the database %s after the start of the command: its own configuration may fix another URL or "+
 				"schema, so let it take DATABASE_URL or JOBQ_DATABASE_URL, and JOBQ_SCHEMA; --timeout waits longer", t.Timeout))
 		}
-		if err := pause(ctx, poll); err != nil {
+		if err := sleep.For(ctx, poll); err != nil {
 			return err
 		}
 	}
@@ -322,16 +323,4 @@ func (t *test) compare(ctx context.Context) (*Result, error) {
 	}
 	result.OK = len(result.Twice)+len(result.Never)+len(result.Failed) == 0
 	return result, nil
-}
-
-// pause waits a little.
-func pause(ctx context.Context, wait time.Duration) error {
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
 }

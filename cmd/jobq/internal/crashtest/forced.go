@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/sleep"
 	"github.com/jobq-dev/jobq/operator"
 )
 
@@ -120,7 +121,7 @@ func (t *test) awaitWaiting(ctx context.Context, tx pgx.Tx, id int64) error {
 		if time.Now().After(end) {
 			return t.stuck(ctx, id)
 		}
-		if err := pause(ctx, poll); err != nil {
+		if err := sleep.For(ctx, poll); err != nil {
 			return err
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/sleep"
 )
 
 // withinDefault is Config.Within where no forced job tells how long a run takes.
@@ -48,7 +49,7 @@ func (t *test) killOnce(ctx context.Context, after time.Duration) error {
 	if err != nil || left == 0 {
 		return err
 	}
-	if err := pause(ctx, after); err != nil {
+	if err := sleep.For(ctx, after); err != nil {
 		return err
 	}
 	if left, err = t.left(ctx); err != nil || left == 0 {
@@ -142,7 +143,7 @@ func (t *test) await(ctx context.Context, isDone func() (bool, error)) error {
 			}
 			return t.stuck(ctx, page.Jobs[0].ID)
 		}
-		if err := pause(ctx, poll); err != nil {
+		if err := sleep.For(ctx, poll); err != nil {
 			return err
 		}
 	}
