@@ -49,7 +49,7 @@ func limitAndKills(l *lab) error {
 	}
 	// The last of them wait: what is open then is the limit, whatever else is left.
 	if err := l.awaitNumber(patience, queueLimit, openNow); err != nil {
-		return err
+		return errors.Join(l.withinLimit(), err)
 	}
 	if err := l.awaitNumber(patience, 0, unfinished); err != nil {
 		return err

@@ -41,12 +41,12 @@ func (t *test) cancelAll(ctx context.Context) error {
 	if t.BesideOthers {
 		return nil // a new worker may be another's
 	}
-	return t.bury(ctx)
+	return t.removeWorkers(ctx)
 }
 
-// bury ends the runs of the killed workers, which would else end with their leases, and
+// removeWorkers ends the runs of the killed workers, which would else end with their leases, and
 // forgets these workers, which would seem to run for a while.
-func (t *test) bury(ctx context.Context) error {
+func (t *test) removeWorkers(ctx context.Context) error {
 	own, err := t.ownWorkers(ctx)
 	if err != nil {
 		return err
