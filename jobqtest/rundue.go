@@ -2,12 +2,14 @@ package jobqtest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/sleep"
 	"github.com/jobq-dev/jobq/monitor"
 	"github.com/jobq-dev/jobq/operator"
 	"github.com/jobq-dev/jobq/worker"
@@ -19,6 +21,10 @@ const (
 	runTimeout = 5 * time.Minute
 	// promoteCount is how many due jobs one statement makes available.
 	promoteCount = 1000
+	// settleCount is with how many jobs that wait for others one statement deals, and
+	// settleEvery how long it is until the next one.
+	settleCount = 500
+	settleEvery = 10 * time.Millisecond
 	// pageSize is how many jobs are listed and edited in one go.
 	pageSize = 1000
 )
@@ -37,7 +43,8 @@ type RunOptions struct {
 
 // RunDue runs the jobs that are due with a worker, and returns when all have ended, with
 // what the worker has counted. handle adds the handlers; jobs of other kinds stay. Jobs
-// that are enqueued meanwhile are run as well: should one be in a queue that had none
+// that are enqueued meanwhile are run as well, and those that wait for others once these
+// are over: should one be in a queue that had none
 // before, another worker begins, and handle is called for it too. A job that is to run
 // later, such as after a failure, is left for the next call.
 //
@@ -93,10 +100,40 @@ func runWorker(
 	if err := handle(w); err != nil {
 		return worker.Counts{}, fmt.Errorf("handlers: %w", err)
 	}
-	if err := w.Run(ctx); err != nil {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	settled := make(chan error, 1)
+	go func() {
+		defer cancel() // the worker would wait for what it has not done
+		settled <- settle(ctx, client)
+	}()
+	err = w.Run(ctx)
+	cancel()
+	if err = errors.Join(err, <-settled); err != nil {
 		return worker.Counts{}, fmt.Errorf("run what is due: %w", err)
 	}
 	return w.Counts(), nil
+}
+
+// settle does what a janitor does for jobs that wait for others, until the context ends.
+func settle(ctx context.Context, client *jobq.Client) error {
+	for ctx.Err() == nil {
+		more, err := settleStep(ctx, client)
+		if err != nil && ctx.Err() == nil {
+			return err
+		}
+		if !more {
+			_ = sleep.For(ctx, settleEvery)
+		}
+	}
+	return nil
+}
+
+// settleStep is one step of it, and says whether there may be more to do.
+func settleStep(ctx context.Context, client *jobq.Client) (more bool, err error) {
+	queries := db.SchemaOf(client.Schema(), client.Sessions()).Queries(client.Pool())
+	row, err := queries.DependencyStep(ctx, db.DueFrom(time.Time{}), settleCount)
+	return row.More, err
 }
 
 func sum(a, b worker.Counts) worker.Counts {
@@ -111,6 +148,12 @@ func sum(a, b worker.Counts) worker.Counts {
 func makeDue(ctx context.Context, client *jobq.Client, ahead time.Duration) error {
 	if ahead > 0 {
 		if err := pullForward(ctx, client, ahead); err != nil {
+			return err
+		}
+	}
+	for more := true; more; {
+		var err error
+		if more, err = settleStep(ctx, client); err != nil {
 			return err
 		}
 	}

@@ -61,6 +61,44 @@ func TestRunDue(t *testing.T) {
 	require.ElementsMatch(t, []string{"fails", "later"}, greeted)
 }
 
+// RunDue runs what waits for other jobs when these are over, also in queues that had no
+// job before, and what waited for one that had ended before. It leaves what waits for a
+// job that does not end.
+func TestRunDueOfJobsThatWait(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	client := newDatabase(t).Client
+	var greeted []string
+	handle := func(w *worker.Worker) error {
+		return worker.Handle(w, func(_ context.Context, job *worker.Job[Greeting]) error {
+			greeted = append(greeted, job.Args.Name) // without a lock: they do not run at once
+			return nil
+		}, nil)
+	}
+	var graph jobq.Graph
+	graph.Add("last", Greeting{"last"}, &jobq.EnqueueOptions{Queue: "another"}, "second", "third")
+	graph.Add("third", Greeting{"third"}, nil, "second")
+	graph.Add("second", Greeting{"second"}, nil, "first")
+	graph.Add("first", Greeting{"first"}, nil)
+	jobs, err := client.EnqueueGraph(ctx, &graph)
+	require.NoError(t, err)
+	farewell := enqueue(t, client, Farewell{}, nil)
+	left := enqueue(t, client, Greeting{"left"}, &jobq.EnqueueOptions{After: []int64{farewell}})
+	counts := jobqtest.RunDue(t, client, handle, nil)
+	require.Equal(t, []string{"first", "second", "third", "last"}, greeted)
+	require.EqualValues(t, 4, counts.Completed)
+	require.Equal(t, jobq.StateWaiting, stateOf(t, client, left))
+
+	greeted = nil
+	after := enqueue(t, client, Greeting{"after"}, &jobq.EnqueueOptions{After: []int64{jobs["last"].ID}}) // it has completed
+	require.Equal(t, jobq.StateAvailable, stateOf(t, client, after))
+	_, err = client.Cancel(ctx, farewell)
+	require.NoError(t, err)
+	jobqtest.RunDue(t, client, handle, nil)
+	require.Equal(t, []string{"after"}, greeted)
+	require.Equal(t, jobq.StateCancelled, stateOf(t, client, left))
+}
+
 func stateOf(t *testing.T, client *jobq.Client, id int64) jobq.State {
 	t.Helper()
 	job, err := client.Get(context.Background(), id)

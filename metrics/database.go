@@ -25,7 +25,7 @@ var (
 	queueAge = gauge("jobq_queue_head_age_seconds",
 		"For how long the next job to run has been ready, 0 if none is.", "queue")
 	queueJobs = gauge("jobq_queue_jobs",
-		"Jobs that are available, scheduled or running, each counted up to a bound.", "queue", "state")
+		"Jobs that are waiting for others, scheduled, available or running, each counted up to a bound.", "queue", "state")
 	queueSlots  = gauge("jobq_queue_slots", "Slots of the workers that live and do not drain.", "queue")
 	queuePaused = gauge("jobq_queue_paused", "Whether the queue is paused.", "queue")
 )
@@ -77,6 +77,7 @@ func (d *Database) Collect(to chan<- prometheus.Metric) {
 		queueAge.send(to, age.Seconds(), q.Name)
 		queueJobs.send(to, float64(q.Available), q.Name, "available")
 		queueJobs.send(to, float64(q.Scheduled), q.Name, "scheduled")
+		queueJobs.send(to, float64(q.Waiting), q.Name, "waiting")
 		queueJobs.send(to, float64(q.Running), q.Name, "running")
 		queueSlots.send(to, float64(q.Slots), q.Name)
 		queuePaused.send(to, bit(q.PausedAt != nil), q.Name)

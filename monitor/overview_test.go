@@ -22,10 +22,10 @@ func TestOverview(t *testing.T) {
 	}
 	queues, err := w.Monitor.Queues(ctx)
 	require.NoError(t, err)
-	require.Len(t, queues, 5, "what has completed, or waits for other jobs, alone makes no queue worth a look")
+	require.Len(t, queues, 6, "what has completed alone makes no queue worth a look")
 	for _, queue := range queues {
 		counts := map[string]int64{
-			"q available": queue.Available, "q scheduled": queue.Scheduled, "q running": queue.Running,
+			"q available": queue.Available, "q scheduled": queue.Scheduled, "q waiting": queue.Waiting, "q running": queue.Running,
 			"q failed": queue.Failed, "q cancelled": queue.Cancelled,
 		}
 		require.EqualValues(t, 1, counts[queue.Name], queue.Name)

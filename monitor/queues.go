@@ -18,10 +18,11 @@ type Queue struct {
 	Available    int64 `json:"available"`
 	AvailableMax int64 `json:"available_max"`
 	// Scheduled and Retrying count among the CountMax jobs of all queues that
-	// are due next, Failed and Cancelled among the CountMax that ended last
+	// are due next, Waiting among the CountMax oldest that wait for others, Failed and Cancelled among the CountMax that ended last
 	// without success.
 	Scheduled int64      `json:"scheduled"`
 	Retrying  int64      `json:"retrying"` // those of the scheduled that have failed before
+	Waiting   int64      `json:"waiting"`  // for other jobs
 	Running   int64      `json:"running"`
 	Slots     int64      `json:"slots"` // of workers that live and do not drain
 	Failed    int64      `json:"failed"`
@@ -46,7 +47,7 @@ func (m *Monitor) Queues(ctx context.Context) ([]Queue, error) {
 	queues := make([]Queue, len(rows))
 	for i, row := range rows {
 		queues[i] = Queue{
-			Name: row.Name, Available: row.Available, AvailableMax: row.AvailableMax, Scheduled: row.Scheduled, Retrying: row.Retrying, Running: row.Running,
+			Name: row.Name, Available: row.Available, AvailableMax: row.AvailableMax, Scheduled: row.Scheduled, Retrying: row.Retrying, Waiting: row.Waiting, Running: row.Running,
 			Slots: row.Slots, Failed: row.Failed, Cancelled: row.Cancelled, HeadRunAt: db.TimeOrNil(row.HeadRunAt),
 			QueueSettings: QueueSettings{
 				Lease: db.Milliseconds(row.LeaseMs), ExtendEvery: db.Milliseconds(row.ExtendEveryMs), Heartbeat: jobq.Heartbeat(row.Heartbeat),

@@ -85,7 +85,7 @@ grant execute on function jobq.schedule_job to jobq_worker, jobq_admin;
 grant select, usage, update on sequence jobq.job_id_seq, jobq.position_seq, jobq.waiting_seq to jobq_worker;
 grant select on sequence jobq.dependency_seq to jobq_worker, jobq_admin; -- does anybody wait for what ends?
 grant execute on function jobq.parents_ended, jobq.look_soon, jobq.job_exists to jobq_worker, jobq_admin;
-grant execute on function jobq.parents to jobq_worker, jobq_viewer, jobq_admin;
+grant execute on function jobq.parents, jobq.graph to jobq_worker, jobq_viewer, jobq_admin;
 grant usage on sequence jobq.lease_number_seq to jobq_worker, jobq_admin; -- what never ran has an id of its own, too
 grant execute on function jobq.lease_id_next to jobq_worker, jobq_admin;
 grant execute on function jobq.lease_day to jobq_worker, jobq_viewer, jobq_admin; -- lists of what ended lately

@@ -41,6 +41,7 @@ func TestCLIDocs(t *testing.T) {
 		{"`jobq list --json`, of which `-o jsonl` and `--watch` write the jobs, one a line", jobq.Page{}},
 		{"A job: in `jobq list`, and with `runs` in `jobq show ID --json`", jobq.Job{}},
 		{"A run, in `jobq show ID --json`", monitor.Attempt{}},
+		{"A job of `jobq show ID --graph --json`", monitor.GraphJob{}},
 		{"A job of `jobq why --json`", jobReasons{}},
 		{"A reason, in `jobq why --json`", toldReason{}},
 		{"The facts of a reason, in `jobq why --json`: docs/sql.md says which reason has which", monitor.ReasonFacts{}},

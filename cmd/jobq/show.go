@@ -23,10 +23,15 @@ type jobStory struct {
 }
 
 func newShowCommand(a *app) *cobra.Command {
+	var graph bool
 	command := &cobra.Command{
-		Use:     "show ID",
-		Short:   "Show a job: its state, args, runs, errors and output",
-		Example: "  jobq show 4711\n  jobq show 4711 --json | jq .result",
+		Use:   "show ID",
+		Short: "Show a job: its state, args, runs, errors and output",
+		Long: `Show a job: its state, args, runs, errors and output.
+With --graph, show which jobs wait for which: the job, marked with a star, those for which
+it waits or has waited, those for which these have, and so on; and those that wait for it,
+and so on. At most 1000 each way.`,
+		Example: "  jobq show 4711\n  jobq show 4711 --json | jq .result\n  jobq show 4711 --graph",
 		Args:    exactArgs(1),
 		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
 			id, err := parseID("job", args[0])
@@ -36,6 +41,9 @@ func newShowCommand(a *app) *cobra.Command {
 			job, err := client.Get(cmd.Context(), id)
 			if err != nil {
 				return err
+			}
+			if graph {
+				return a.showGraph(cmd, client, job)
 			}
 			runs, err := monitor.New(client).Attempts(cmd.Context(), id)
 			if err != nil {
@@ -53,6 +61,7 @@ func newShowCommand(a *app) *cobra.Command {
 			return writeStory(cmd.OutOrStdout(), story)
 		}),
 	}
+	command.Flags().BoolVar(&graph, "graph", false, "show which jobs wait for which")
 	a.addJSONFlag(command)
 	return command
 }

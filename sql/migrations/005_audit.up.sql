@@ -510,7 +510,7 @@ create index stat_queue_idx on jobq.stat (queue, minute);
 -- goes on only while it has found nothing: each look is a statement of its own,
 -- so that a busy or locked table further down does not matter to a queue that is
 -- in use. Where no index has the queue, it looks at the first 10,000 rows: the
--- scheduled jobs that are due next, and the sums that are not rolled up yet; of
+-- scheduled jobs that are due next, the oldest that wait for others, and the sums that are not rolled up yet; of
 -- the jobs that failed or were cancelled, at the latest 1,000. The orders are for
 -- the planner, which would else read the whole table where it expects to
 -- find the queue soon.
@@ -531,7 +531,10 @@ begin
   end if;
   if exists (
       select from (select p.queue from jobq.pending p where p.position is null and p.waits is null order by p.run_at limit 10000) due
-        where due.queue = queue_known.queue) then
+        where due.queue = queue_known.queue)
+      or exists (
+        select from (select p.queue from jobq.pending p where p.waits order by p.id limit 10000) waits
+          where waits.queue = queue_known.queue) then
     return true;
   end if;
   perform from jobq.stat s where s.queue = queue_known.queue order by s.minute desc limit 1;

@@ -63,7 +63,7 @@ end $$;
 -- finds this transaction open, or ended, since it has its id already: see
 -- dependency_step. In a transaction whose snapshot is older, all jobs are told.
 create function jobq.parents_ended(jobs bigint[], slots smallint[] default null) returns void
-  language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off
+  language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off
   as $$
 declare
   ended bigint[] := case when slots is null then jobs else array(select jobs[s] from unnest(slots) s) end;
@@ -111,7 +111,7 @@ create trigger run_parents_ended_at_once after insert on jobq.run
 -- the call nobody else can see before the commit.
 create function jobq.dependencies_add(job_ids bigint[], holders bigint[], children integer[], parents bigint[], policies text[])
   returns boolean[]
-  language plpgsql set enable_seqscan = off
+  language plpgsql set enable_seqscan = off set jit = off
   as $$
 declare
   problem record;
@@ -192,7 +192,7 @@ end $$;
 -- waiting_free puts those of these jobs that wait for nothing any more where they belong:
 -- into the line, or among the scheduled ones. The wait for other jobs is no wait in the line.
 create function jobq.waiting_free(jobs bigint[]) returns void
-  language plpgsql set enable_seqscan = off
+  language plpgsql set enable_seqscan = off set jit = off
   as $$
 declare
   due timestamptz;
@@ -214,30 +214,34 @@ end $$;
 
 -- waiting_cancel cancels those of these jobs that wait, and says why in their last_error.
 create function jobq.waiting_cancel(jobs bigint[], reason text) returns void
-  language sql set enable_seqscan = off
+  language plpgsql set enable_seqscan = off set jit = off
   as $$
-    with taken as (
-      delete from jobq.pending p where p.id = any(jobs) and p.waits
-        returning p.id, p.run_at, p.created_at, p.timeout, p.backoff_base, p.backoff_max, p.priority, p.attempts, p.max_attempts,
-          p.crashes, p.args_apart, p.queue, p.kind, p.args, p.unique_key, p.clear_reason, p.checkpoint, p.metadata, p.tags
-    ), counted as (
-      insert into jobq.stat_delta (minute, queue, kind, completed, failed, retried, lost, cancelled, run_seconds, wait_seconds)
-        select date_trunc('minute', clock_timestamp()), t.queue, t.kind, 0, 0, 0, 0, count(*), 0, 0 from taken t group by t.queue, t.kind
-    )
-    insert into jobq.run
-        (id, lease_id, slot, state, finished_at, run_at, created_at, timeout, backoff_base, backoff_max, priority, attempts, max_attempts,
-         crashes, args_apart, queue, kind, args, unique_key, last_error, clear_reason, checkpoint, metadata, tags)
-      select t.id, jobq.lease_id_next(), 0, 'cancelled', clock_timestamp(), t.run_at, t.created_at, t.timeout, t.backoff_base,
-          t.backoff_max, t.priority, t.attempts, t.max_attempts, t.crashes, t.args_apart, t.queue, t.kind, t.args, t.unique_key,
-          waiting_cancel.reason, t.clear_reason, t.checkpoint, t.metadata, t.tags
-        from taken t
-  $$;
+begin
+  with taken as (
+    delete from jobq.pending p where p.id = any(jobs) and p.waits
+      returning p.id, p.run_at, p.created_at, p.timeout, p.backoff_base, p.backoff_max, p.priority, p.attempts, p.max_attempts,
+        p.crashes, p.args_apart, p.queue, p.kind, p.args, p.unique_key, p.clear_reason, p.checkpoint, p.metadata, p.tags
+  ), counted as (
+    insert into jobq.stat_delta (minute, queue, kind, completed, failed, retried, lost, cancelled, run_seconds, wait_seconds)
+      select date_trunc('minute', clock_timestamp()), t.queue, t.kind, 0, 0, 0, 0, count(*), 0, 0 from taken t group by t.queue, t.kind
+  )
+  insert into jobq.run
+      (id, lease_id, slot, state, finished_at, run_at, created_at, timeout, backoff_base, backoff_max, priority, attempts, max_attempts,
+       crashes, args_apart, queue, kind, args, unique_key, last_error, clear_reason, checkpoint, metadata, tags)
+    select t.id, jobq.lease_id_next(), 0, 'cancelled', clock_timestamp(), t.run_at, t.created_at, t.timeout, t.backoff_base,
+        t.backoff_max, t.priority, t.attempts, t.max_attempts, t.crashes, t.args_apart, t.queue, t.kind, t.args, t.unique_key,
+        waiting_cancel.reason, t.clear_reason, t.checkpoint, t.metadata, t.tags
+      from taken t;
+  if pg_sequence_last_value('jobq.awaited_seq') >= extract(epoch from clock_timestamp()) then
+    perform jobq.waiters_wake(jobs); -- a hint, which those that were not cancelled may have as well
+  end if;
+end $$;
 
 -- dependents_settle deals with these children of a parent that is over: it notes how the
 -- parent has ended, cancels the children, or frees those that wait for nothing else. It
 -- returns whether it passed some by because somebody has locked them.
 create function jobq.dependents_settle(of_parent bigint, lease bigint, ended jobq.job_state, gone boolean, children bigint[]) returns boolean
-  language plpgsql set enable_seqscan = off
+  language plpgsql set enable_seqscan = off set jit = off
   as $$
 declare
   mine bigint[]; -- which wait, locked
@@ -278,7 +282,7 @@ end $$;
 -- A step never waits for a row. Children that somebody has locked come again a second later.
 create function jobq.dependency_step(look_from timestamptz, row_count integer)
   returns table (looked integer, more boolean, last_at timestamptz)
-  language plpgsql set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
+  language plpgsql set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off
   as $$
 declare
   looks_max constant integer := 100;
@@ -356,7 +360,7 @@ end $$;
 -- returns at how many it has looked, and the place of the last. Others keep that day.
 create function jobq.dependency_prune(after_lease bigint, after_child bigint, after_parent bigint, row_count integer)
   returns table (looked bigint, last_lease bigint, last_child bigint, last_parent bigint)
-  language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
+  language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off
   as $$
 begin
   with page as materialized (
@@ -398,8 +402,38 @@ create function jobq.parents(job_id bigint) returns table (id bigint, kind text,
       order by d.parent
   $$;
 
+-- graph is the jobs with which a job belongs together: itself, those for which it waits or
+-- has waited, those for which these have, and so on, up to 1,000; and those that wait or
+-- have waited for it, and so on, up to 1,000. In the order of ids, each with the first 100
+-- for which it waits or has waited. A job that is gone has no state.
+create function jobq.graph(job_id bigint) returns table (id bigint, kind text, queue text, state jobq.job_state, after bigint[])
+  language sql stable set enable_seqscan = off set jit = off
+  as $$
+    with recursive above(id) as (
+      select graph.job_id
+      union
+      select d.parent
+        from above a
+        cross join lateral (select x.parent from jobq.dependency x where x.child = a.id order by x.parent limit 1000) d
+    ), below(id) as (
+      select graph.job_id
+      union
+      select d.child
+        from below b
+        cross join lateral (select x.child from jobq.dependency x where x.parent = b.id order by x.child limit 1000) d
+    ), near as (
+      (select a.id from above a limit 1000)
+      union
+      (select b.id from below b limit 1000)
+    )
+    select n.id, j.kind, j.queue, j.state, array(select x.parent from jobq.dependency x where x.child = n.id order by x.parent limit 100)
+      from near n
+      left join lateral (select x.kind, x.queue, x.state from jobq.job x where x.id = n.id limit 1) j on true
+      order by n.id
+  $$;
+
 -- sql/roles.sql says who may call them.
 revoke execute on function
   jobq.look_soon, jobq.parents_ended, jobq.run_parents_ended, jobq.dependencies_add, jobq.job_over, jobq.waiting_free, jobq.waiting_cancel,
-  jobq.dependents_settle, jobq.dependency_step, jobq.dependency_prune, jobq.parents
+  jobq.dependents_settle, jobq.dependency_step, jobq.dependency_prune, jobq.parents, jobq.graph
   from public;

@@ -17,3 +17,10 @@ select p.looked::bigint as looked, p.last_lease::bigint as last_lease, p.last_ch
 select p.id::bigint as id, coalesce(p.kind, '')::text as kind, coalesce(p.state::text, '')::text as state, p.result::jsonb as result
   from jobq.parents(sqlc.arg(id)::bigint) p
   limit sqlc.arg(count);
+
+-- GraphList is the jobs with which a job belongs together, in the order of their ids: see
+-- graph. Needs dependency_pkey, dependency_parent_idx, run_id_idx and pending_pkey.
+-- name: GraphList :many
+select g.id::bigint as id, coalesce(g.kind, '')::text as kind, coalesce(g.queue, '')::text as queue, coalesce(g.state::text, '')::text as state,
+    g.after::bigint[] as after
+  from jobq.graph(sqlc.arg(id)::bigint) g;
