@@ -181,6 +181,39 @@ func ExampleClient_EnqueueMany() {
 }
 
 // Page by page through the jobs of a queue, newest first.
+func ExampleClient_EnqueueGraph() {
+	ctx := context.Background()
+	client, done := exampleClient()
+	defer done()
+	var graph jobq.Graph
+	graph.Add("small", Resize{"cat.jpg", 64}, nil)
+	graph.Add("large", Resize{"cat.jpg", 640}, nil)
+	graph.Add("told", jobq.RawArgs{Name: "tell"}, &jobq.EnqueueOptions{OnParentFailure: jobq.RunOnParentFailure}, "small", "large")
+	jobs, err := client.EnqueueGraph(ctx, &graph)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	parents, err := client.Parents(ctx, jobs["told"].ID)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, parent := range parents {
+		fmt.Println(parent.Kind, parent.ID == jobs["small"].ID || parent.ID == jobs["large"].ID)
+	}
+	job, err := client.Get(ctx, jobs["told"].ID)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(job.State)
+	// Output:
+	// resize true
+	// resize true
+	// waiting
+}
+
 func ExampleClient_List() {
 	ctx := context.Background()
 	client, done := exampleClient()

@@ -77,6 +77,7 @@ var pages = map[string]page{
 			mkdir jobq && echo "contexts: {staging: {database_url: '$DATABASE_URL'}, prod: {database_url: '$DATABASE_URL'}}" > jobq/config.yaml
 			echo '[{"id": 1}, {"id": 2}]' > images.json
 			echo '{"kind": "hello"}' > jobs.ndjson
+			printf '{"name": "fetch", "kind": "fetch"}\n{"kind": "load", "after": ["fetch"]}\n' > import.ndjson
 			` + makeResizer + `
 			touch a.png b.png
 			printf 'app: docs\nschedules: {tick: {every: 1h, kind: tick}}\n' > jobq.yaml`,
@@ -94,6 +95,7 @@ var pages = map[string]page{
 			{line: "jobq dev --ephemeral"},
 			{line: "jobq dev", until: "postgres://"},
 			{line: "jobq edit 4711", first: jobs4711},
+			{line: "jobq enqueue report --after 12,13", instead: `jobq enqueue report --after "$(jobq enqueue a),$(jobq enqueue b)"`},
 			{line: "jobq enqueue resize '{\"id\": 1}' --wait", instead: resizer + `[ "$(jobq enqueue resize '{"id": 1}' --wait --wait-timeout 1m | jq .width)" = 640 ]; kill $worker; wait $worker`},
 			{line: "jobq enqueue resize - <", instead: resizer + `jobq enqueue resize - < images.ndjson | xargs -n 1000 jobq wait | jq -c 'select(.state != "completed")'; kill $worker; wait $worker`},
 			{line: "jobq errors show", first: failed},
@@ -143,6 +145,10 @@ var pages = map[string]page{
 			{line: "jobq crash-test", excused: "takes a worker of the reader's: examples/crashtest, which TestExamples runs", all: true},
 			{line: "killed the worker between", excused: "what it prints: TestExamples", all: true},
 		},
+	},
+	"docs/dependencies.md": {
+		before: `for job in $(seq 13); do jobq enqueue fetch; done`,
+		rules:  []rule{{line: "var graph jobq.Graph", excused: "Go: ExampleClient_EnqueueGraph runs", all: true}},
 	},
 	"docs/deploy.md": {
 		ownServer: true,

@@ -3,6 +3,7 @@ package db_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -328,4 +329,105 @@ func TestChildIsLocked(t *testing.T) {
 	require.Equal(t, "available", q.state(locked))
 	require.Equal(t, "cancelled", q.state(cancelled))
 	require.Equal(t, "available", q.state(requeued))
+}
+
+// Whoever waits for a job that waits for others is told when it is cancelled with one of
+// these, and not when it is freed.
+func TestEndsOfChildrenAreNotified(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	a := newAwaiter(t)
+	good, bad := a.parent(), a.parent()
+	freed, cancelled := a.child("cancel", good.ID), a.child("cancel", good.ID, bad.ID)
+	below, unasked := a.child("cancel", cancelled), a.child("cancel", bad.ID)
+	asked := []int64{freed, cancelled, below}
+	a.announce(1, asked, nil, time.Hour)
+	rows, err := a.queries.EndRead(ctx, asked, 10)
+	require.NoError(t, err)
+	require.Empty(t, rows, "they have not ended")
+	a.completes(plainly(good))
+	a.settle()
+	require.Empty(t, a.told())
+	require.Equal(t, "failed", a.end(bad, db.Ending{Outcome: "failed"}))
+	a.settle()
+	require.Equal(t, "cancelled", a.state(unasked))
+	told := slices.Compact(a.told())
+	require.Equal(t, []int64{cancelled, below}, told)
+	read := "select state || ': ' || coalesce(error, '') from jobq.result($1)"
+	require.Equal(t, "available: ", a.text(read, freed))
+	require.Equal(t, fmt.Sprintf("cancelled: job %d, for which it waited, has failed", bad.ID), a.text(read, cancelled))
+	rows, err = a.queries.EndRead(ctx, asked, 10)
+	require.NoError(t, err)
+	require.Len(t, rows, 2)
+}
+
+// The graph of a job has those for which it waits and those that wait for it, directly or
+// not, and not others that wait for the same; also those that are over or gone.
+func TestGraphList(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	first := q.parent()
+	gone := q.parent()
+	middle := q.child("run", first.ID, gone.ID)
+	other := q.child("run", first.ID)
+	last := q.child("run", middle, other)
+	q.completes(plainly(first), plainly(gone))
+	q.settle()
+	q.exec("select jobq.delete_job($1)", gone.ID)
+	graph := func(id int64) (told []string) {
+		rows, err := q.queries.GraphList(context.Background(), id)
+		require.NoError(t, err)
+		for _, row := range rows {
+			told = append(told, fmt.Sprint(row.ID, row.Kind, row.State, row.After))
+		}
+		return told
+	}
+	of := map[int64]string{
+		first.ID: fmt.Sprint(first.ID, "k", "completed", []int64{}), gone.ID: fmt.Sprint(gone.ID, "", "", []int64{}),
+		middle: fmt.Sprint(middle, "k", "available", []int64{first.ID, gone.ID}), other: fmt.Sprint(other, "k", "available", []int64{first.ID}),
+		last: fmt.Sprint(last, "k", "waiting", []int64{middle, other}),
+	}
+	require.Equal(t, []string{of[first.ID], of[gone.ID], of[middle], of[last]}, graph(middle))
+	require.Equal(t, []string{of[first.ID], of[gone.ID], of[middle], of[other], of[last]}, graph(last))
+	require.Equal(t, []string{of[gone.ID], of[middle], of[last]}, graph(gone.ID))
+	require.Equal(t, []string{fmt.Sprint(4711, "", "", []int64{})}, graph(4711))
+}
+
+// A graph with more than a thousand jobs each way is cut there.
+func TestGraphListIsBounded(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	q.exec("select * from jobq.enqueue_many((select jsonb_agg(jsonb_build_object('kind', 'k', 'name', i::text, 'after', case when i > 1 then jsonb_build_array((i - 1)::text) else '[]' end) order by i) from generate_series(1, 3000) i))")
+	rows, err := q.queries.GraphList(context.Background(), 1500)
+	require.NoError(t, err)
+	require.Len(t, rows, 1999)
+	require.EqualValues(t, 501, rows[0].ID)
+	require.EqualValues(t, 2499, rows[len(rows)-1].ID)
+	one, err := q.queries.GraphList(context.Background(), 1)
+	require.NoError(t, err)
+	require.Len(t, one, 1000)
+}
+
+// A job that an undo has put back to wait, when those for which it waits are over, is freed
+// also if somebody has it locked when the janitor looks for the first time.
+func TestUndoneChildIsLocked(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	parent := q.parent()
+	id := q.child("cancel", parent.ID)
+	audit, _ := q.act("cancel", nil, id)
+	q.completes(plainly(parent))
+	q.settle()
+	q.exec("select jobq.undo('ann', $1)", audit)
+	release := q.locked(func(tx pgx.Tx) error {
+		_, err := tx.Exec(context.Background(), "select from jobq.pending where id = $1 for update", id)
+		return err
+	})
+	for range 3 {
+		q.settleStep(500)
+	}
+	require.Equal(t, "waiting", q.state(id))
+	release()
+	q.settle()
+	require.Equal(t, "available", q.state(id))
 }

@@ -105,6 +105,8 @@ func historyCases() []historyCase {
 		{"JobEnqueue", db.JobEnqueue, "'k', '{}', 'q1', 0, null, '1 hour', 25, null, null, null, null, null", few, ""},
 		{"enqueue of one that waits", "select jobq.enqueue('k', after => $1)", "'{40000026,20000104}'", inHand, ""},
 		{"ParentList", db.ParentList, "6000001, 100", batch, ""},
+		{"GraphList of one with many parents", db.GraphList, "6000001", 50_000, ""}, // looks at 1,000 jobs, in each day of the history
+		{"GraphList of one with many children", db.GraphList, "20000100", 50_000, ""},
 		{"RunHold", db.RunHold, "40000026, live_lease(0), 'w0', claimed_at(live_lease(0))", few, ""},
 		{"RunHeld", db.RunHeld, "'{40000026,20000100}', array[live_lease(0), 1], array[claimed_at(live_lease(0)), now()], 'w0'", few, ""},
 		{"RunProgress", db.RunProgress, "0.5, 's', 'm', '1 hour', 40000026, live_lease(0), 'w0', claimed_at(live_lease(0))", few, ""},

@@ -25,8 +25,8 @@ type listCase struct {
 // up one by one (four buffers), and so is the lease of what is over.
 func listCases() []listCase {
 	const few, many = 1_000, 20_000
-	all := []string{"scheduled", "available", "running", "completed", "failed", "cancelled"}
-	over, run := all[3:], all[2:]
+	all := []string{"waiting", "scheduled", "available", "running", "completed", "failed", "cancelled"}
+	scheduled, over, run := all[1:2], all[4:], all[3:]
 	by := func(states []string, condition db.Condition) db.JobPage {
 		return db.JobPage{States: states, Sort: db.SortID, Condition: condition}
 	}
@@ -44,9 +44,13 @@ func listCases() []listCase {
 		{"all", by(all, nil), few, few},
 		{"all, deep", db.JobPage{States: all, Sort: db.SortID, After: &db.JobKey{ID: 20_100_000}}, few, few},
 		{"all, oldest", db.JobPage{States: all, Sort: db.SortID, Ascending: true}, few, few},
-		{"due", db.JobPage{States: all[:1], Sort: db.SortDue, Ascending: true}, few, few},
-		{"last due", db.JobPage{States: all[:1], Sort: db.SortDue}, few, few},
-		{"scheduled", by(all[:1], nil), few, few},
+		{"due", db.JobPage{States: scheduled, Sort: db.SortDue, Ascending: true}, few, few},
+		{"last due", db.JobPage{States: scheduled, Sort: db.SortDue}, few, few},
+		{"scheduled", by(scheduled, nil), few, few},
+		{"waiting", by([]string{"waiting"}, nil), few, few},
+		{"waiting, deep", db.JobPage{States: []string{"waiting"}, Sort: db.SortID, After: &db.JobKey{ID: 6_010_000}}, few, few},
+		{"waiting, oldest", db.JobPage{States: []string{"waiting"}, Sort: db.SortID, Ascending: true}, few, few},
+		{"waiting, scheduled or available", by([]string{"waiting", "scheduled", "available"}, nil), few, few},
 		{"running", by(run[:1], nil), few, few},
 		{"running, longest", db.JobPage{States: run[:1], Sort: db.SortStarted, Ascending: true}, few, few},
 		{"running, longest, deep", db.JobPage{States: run[:1], Sort: db.SortStarted, Ascending: true, After: &db.JobKey{Time: time.Now().Add(-time.Hour), ID: 1}}, few, few},
@@ -61,14 +65,14 @@ func listCases() []listCase {
 		{"over within an hour", db.JobPage{States: over, Sort: db.SortID, Condition: since, EndedWithin: time.Hour}, few, many},
 		{"over within an hour of a moment", db.JobPage{States: over, Sort: db.SortID, Condition: since, EndedWithin: time.Hour, Now: time.Now()}, few, many},
 		{"over before four days", db.JobPage{States: over, Sort: db.SortID, Condition: before, EndedBefore: 4 * 24 * time.Hour}, 4 * many, 0},
-		{"completed", by(all[3:4], nil), few, few},
-		{"completed, deep", db.JobPage{States: all[3:4], Sort: db.SortID, After: &db.JobKey{ID: 20_100_000}}, few, few},
-		{"completed within an hour", db.JobPage{States: all[3:4], Sort: db.SortID, Condition: since, EndedWithin: time.Hour}, few, many},
-		{"failed", db.JobPage{States: all[4:], Sort: db.SortFinished}, few, few},
-		{"failed, oldest", db.JobPage{States: all[4:], Sort: db.SortFinished, Ascending: true}, few, few},
-		{"failed, deep", db.JobPage{States: all[4:], Sort: db.SortFinished, After: &db.JobKey{Time: time.Now().Add(-72 * time.Hour), ID: 1}}, few, few},
-		{"failed within an hour", db.JobPage{States: all[4:], Sort: db.SortFinished, Condition: since, EndedWithin: time.Hour}, few, few},
-		{"failed within an hour of a moment", db.JobPage{States: all[4:], Sort: db.SortFinished, Condition: since, EndedWithin: time.Hour, Now: time.Now()}, few, few},
+		{"completed", by(over[:1], nil), few, few},
+		{"completed, deep", db.JobPage{States: over[:1], Sort: db.SortID, After: &db.JobKey{ID: 20_100_000}}, few, few},
+		{"completed within an hour", db.JobPage{States: over[:1], Sort: db.SortID, Condition: since, EndedWithin: time.Hour}, few, many},
+		{"failed", db.JobPage{States: over[1:], Sort: db.SortFinished}, few, few},
+		{"failed, oldest", db.JobPage{States: over[1:], Sort: db.SortFinished, Ascending: true}, few, few},
+		{"failed, deep", db.JobPage{States: over[1:], Sort: db.SortFinished, After: &db.JobKey{Time: time.Now().Add(-72 * time.Hour), ID: 1}}, few, few},
+		{"failed within an hour", db.JobPage{States: over[1:], Sort: db.SortFinished, Condition: since, EndedWithin: time.Hour}, few, few},
+		{"failed within an hour of a moment", db.JobPage{States: over[1:], Sort: db.SortFinished, Condition: since, EndedWithin: time.Hour, Now: time.Now()}, few, few},
 		{"of a queue", by(all, queue), few, 2 * few},
 		{"one that is over", by(all, one(20_000_004)), few, few},
 		{"one that runs", by(all, one(40_000_026)), few, few},

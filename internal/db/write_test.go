@@ -122,6 +122,26 @@ func TestPlainJobsWriteLittle(t *testing.T) {
 	require.Less(t, ended, 100)
 }
 
+// Once jobs have waited for others, those for which none waits are written to the log as
+// before: their ends look for dependencies, and write nothing.
+func TestJobsWithoutDependentsWriteAsLittle(t *testing.T) {
+	t.Parallel()
+	w := quiet(t)
+	const jobs, most = 2_000, 480 // bytes a job
+	drained := func() (perJob int) {
+		w.insert(jobs)
+		bytes := w.bytes(func() { require.Equal(t, jobs, w.drain(500)) })
+		return bytes / jobs
+	}
+	drained() // the first pages of tables
+	before := drained()
+	w.exec("select jobq.enqueue('k', queue => 'children', after => array[jobq.enqueue('k', queue => 'parents')])")
+	after := drained()
+	t.Logf("%d B of log a job, and %d once a job waits for another", before, after)
+	require.LessOrEqual(t, after, most)
+	require.LessOrEqual(t, after, before+before/50)
+}
+
 // Trap 12: a lease whose jobs end one by one writes some bytes a job that has
 // ended, each time, and not the ids again.
 func TestEndsOneByOneWriteLittle(t *testing.T) {

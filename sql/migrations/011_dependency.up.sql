@@ -67,12 +67,15 @@ create function jobq.parents_ended(jobs bigint[], slots smallint[] default null)
   as $$
 declare
   ended bigint[] := case when slots is null then jobs else array(select jobs[s] from unnest(slots) s) end;
+  low bigint;
+  high bigint;
 begin
   if current_setting('transaction_isolation') = 'read committed' then
-    -- Most jobs that end are far from those for which others wait: one look at the index tells.
-    if not exists (
-        select from jobq.dependency d
-          where d.parent >= (select min(e) from unnest(ended) e) and d.parent <= (select max(e) from unnest(ended) e) and d.parent_state is null) then
+    -- Most jobs that end are near one another, and far from those for which others wait: one
+    -- look at the index tells.
+    select min(e.id), max(e.id) into low, high from unnest(ended) as e(id);
+    if high - low < 100 * cardinality(ended)
+        and not exists (select from jobq.dependency d where d.parent >= low and d.parent <= high and d.parent_state is null) then
       return;
     end if;
     ended := array(
@@ -201,7 +204,9 @@ begin
     update jobq.pending p
       set waits = null, run_at = greatest(p.run_at, clock_timestamp()), position = case when p.run_at <= clock_timestamp() then nextval('jobq.position_seq') end
       where p.id = any(jobs) and p.waits
-        and not exists (select from jobq.dependency d where d.child = p.id and d.parent_state is null)
+        -- The last ones first: parents mostly end in the order in which they were added, and
+        -- the entries of those that are over stay in the index for a while.
+        and (select true from jobq.dependency d where d.child = p.id and d.parent_state is null order by d.parent desc limit 1) is null
       returning p.queue, p.position, p.run_at
   ), woken as materialized (
     select jobq.wake('work', q.queue) from (select distinct f.queue from freed f where f.position is not null) q
@@ -341,6 +346,9 @@ begin
       else
         perform jobq.waiting_free(array[look.job_id]);
       end if;
+    elsif exists (select from jobq.pending p where p.id = look.job_id and p.waits) then -- somebody has locked it
+      update jobq.dependency_look l set look_at = clock_timestamp() + interval '1 s' where l.id = look.id;
+      continue;
     end if;
     if is_sure then
       delete from jobq.dependency_look l where l.id = look.id;

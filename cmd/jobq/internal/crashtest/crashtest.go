@@ -227,7 +227,7 @@ func (t *test) check(ctx context.Context) error {
 // reason to refuse.
 const otherSQL = `select coalesce((select w.id from jobq.worker w where w.heartbeat_at > now() - interval '30 seconds' order by w.id limit 1), '')`
 
-var unfinished = []jobq.State{jobq.StateScheduled, jobq.StateAvailable, jobq.StateRunning}
+var unfinished = []jobq.State{jobq.StateWaiting, jobq.StateScheduled, jobq.StateAvailable, jobq.StateRunning}
 
 func (t *test) args(number int) json.RawMessage {
 	return json.RawMessage(strings.ReplaceAll(t.Args, NumberMark, strconv.Itoa(number)))
