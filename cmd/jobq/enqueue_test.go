@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq/internal/pgtest"
+	"github.com/jobq-dev/jobq/monitor"
 )
 
 // A line is one job, in text that is what it was: anything else is refused by
@@ -178,6 +180,29 @@ func TestEnqueueGraph(t *testing.T) {
 	require.Equal(t, "last-left/run last-right/run right-first/cancel right-left/cancel", query[string](t, pool, `
 		select string_agg(c.kind || '-' || p.kind || '/' || d.on_failure, ' ' order by c.kind, p.kind)
 		  from jobq.dependency d join jobq.job c on c.id = d.child join jobq.job p on p.id = d.parent`))
+
+	last, right, left := lines[0], lines[1], lines[2]
+	show := func(args ...string) (stdout string, code int) {
+		stdout, _, code = invoke(t, "", append([]string{"show", "--graph", "--database-url", url}, args...)...)
+		return stdout, code
+	}
+	shown, code := show(last)
+	require.Equal(t, exitOK, code)
+	var rows []string
+	for row := range strings.Lines(shown) {
+		rows = append(rows, strings.Join(strings.Fields(row), " "))
+	}
+	require.Equal(t, []string{
+		"JOB STATE QUEUE KIND AFTER", old + " available default first", left + " available q left",
+		right + " waiting q right " + old + ", " + left, last + " * waiting q last " + left + ", " + right,
+	}, rows)
+	shown, code = show(left, "--json")
+	require.Equal(t, exitOK, code)
+	var graph []monitor.GraphJob
+	require.NoError(t, json.Unmarshal([]byte(shown), &graph))
+	require.Len(t, graph, 3, "and not the other one for which the right one waits")
+	_, code = show("4711")
+	require.Equal(t, exitNotFound, code)
 
 	stdout, _, code = enqueue(`{"kind": "a", "name": "n", "after": [`+old+`]}`+"\n", "--graph", "--json")
 	require.Equal(t, exitOK, code)

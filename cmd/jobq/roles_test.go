@@ -90,6 +90,7 @@ func TestRoles(t *testing.T) {
 		{"select jobq.enqueue('a', after => array[jobq.enqueue('a')])", "producer worker admin"},
 		{"select * from jobq.dependency, jobq.dependency_look", "worker viewer admin"},
 		{"select * from jobq.parents(1)", "worker viewer admin"},
+		{"select * from jobq.graph(1)", "worker viewer admin"},
 		{"select * from jobq.dependency_step('-infinity', 1)", "worker"},
 		{"select * from jobq.dependency_prune(0, 0, 0, 1)", "worker"},
 		{"delete from jobq.dependency", "worker"},
