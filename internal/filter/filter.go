@@ -59,7 +59,7 @@ type Field struct{ Name, Help string }
 // Fields are all of them.
 func Fields() []Field {
 	return []Field{
-		{"state", "scheduled, available, running, completed, failed, cancelled; retrying = scheduled again after a failure"},
+		{"state", "waiting, scheduled, available, running, completed, failed, cancelled; retrying = scheduled again after a failure"},
 		{"queue", "queue:email, queue:em*"},
 		{"kind", "kind:SendInvoice, kind:Send*"},
 		{"tag", "tag:eu"},
