@@ -32,6 +32,13 @@ func (l *looks) begin() time.Time {
 	return l.from
 }
 
+// advance has the next step begin later, past what the last one has dealt with.
+func (l *looks) advance() {
+	if from := l.last.Add(-lateCommit); from.After(l.from) {
+		l.from = from
+	}
+}
+
 // settle does a step of what is to be done about jobs that others wait for, and says
 // whether there may be more.
 func (p *passes) settle(ctx context.Context) (more bool, err error) {
@@ -43,6 +50,8 @@ func (p *passes) settle(ctx context.Context) (more bool, err error) {
 		if err == nil && row.Looked > 0 {
 			more = row.More
 			p.looks.last = row.LastAt.Time
+			p.looks.advance()
+			p.taken += int64(row.Looked)
 		}
 		return err
 	})

@@ -40,7 +40,7 @@ type passes struct {
 	hears  bool      // whether its sleep ends when a job is committed that is due soon
 	woke   time.Time // when this pass began
 	reaped int       // since the last look that found no more
-	taken  int64     // jobs reaped and promoted by these passes
+	taken  int64     // jobs reaped, promoted, and looked at since others wait for them, by these passes
 	// refused is how many steps in a row another session's lock has prevented,
 	// and refusedSince when that began.
 	refused      int

@@ -40,6 +40,12 @@ func waitingCases() []whyCase {
 			require.NoError(p, err)
 			return id
 		}, codes{monitor.ReasonWaitsForJobs}, []string{"it waits for job ", " (cancelled)"}, "run job "},
+		{"waits for a job that is gone", func(p planted) int64 {
+			parent := p.enqueue(jobq.EnqueueOptions{Queue: "parents"})
+			id := p.enqueue(jobq.EnqueueOptions{After: []int64{parent}, OnParentFailure: jobq.WaitOnParentFailure})
+			require.NoError(p, jobtest.Delete(p.Client, parent))
+			return id
+		}, codes{monitor.ReasonWaitsForJobs}, []string{"it waits for job ", " (gone)"}, "cannot run again: jobq requeue "},
 		{"waits, and no janitor sees that it need not", func(p planted) int64 {
 			parent := p.enqueue(jobq.EnqueueOptions{Queue: "parents"})
 			id := p.enqueue(jobq.EnqueueOptions{After: []int64{parent}})

@@ -16,7 +16,7 @@ func statesOf(action jobq.Action) []jobq.State {
 	case jobq.ActionCancel:
 		return []jobq.State{jobq.StateWaiting, jobq.StateScheduled, jobq.StateAvailable, jobq.StateRunning}
 	case jobq.ActionRequeue:
-		return []jobq.State{jobq.StateWaiting, jobq.StateScheduled, jobq.StateCompleted, jobq.StateFailed, jobq.StateCancelled}
+		return []jobq.State{jobq.StateScheduled, jobq.StateCompleted, jobq.StateFailed, jobq.StateCancelled} // one that waits for others runs before them only if it is named by its id
 	case jobq.ActionDelete:
 		return []jobq.State{jobq.StateWaiting, jobq.StateScheduled, jobq.StateAvailable, jobq.StateCompleted, jobq.StateFailed, jobq.StateCancelled}
 	case jobq.ActionEdit:

@@ -209,7 +209,7 @@ func TestBulkStates(t *testing.T) {
 	w := jobtest.NewWorker(t)
 	ana := operator.New(w.Client, "ana@laptop via jobq")
 	change := operator.JobChange{Priority: new(int16(3))}
-	for action, want := range map[jobq.Action]int{jobq.ActionCancel: 4, jobq.ActionRequeue: 5, jobq.ActionDelete: 6, jobq.ActionEdit: 3} {
+	for action, want := range map[jobq.Action]int{jobq.ActionCancel: 4, jobq.ActionRequeue: 4, jobq.ActionDelete: 6, jobq.ActionEdit: 3} {
 		var ids []string
 		for _, state := range jobq.States() {
 			ids = append(ids, strconv.FormatInt(w.InState(state, jobq.EnqueueOptions{Queue: string(action) + " " + string(state)}), 10))

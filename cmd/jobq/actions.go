@@ -11,7 +11,7 @@ import (
 )
 
 func newRequeueCommand(a *app) *cobra.Command {
-	return a.newActionCommand(jobq.ActionRequeue, "Make finished or scheduled jobs available now",
+	return a.newActionCommand(jobq.ActionRequeue, "Make finished, scheduled or waiting jobs available now",
 		`A finished job gets at least one more attempt. A running one is refused: cancel it first.`)
 }
 

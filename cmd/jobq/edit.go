@@ -72,7 +72,7 @@ func newEditCommand(a *app) *cobra.Command {
 		Use:   "edit ID... | --filter FILTER",
 		Short: "Change jobs that wait",
 		Long: `Change args, queue, priority, start, attempts allowed, tags or metadata of jobs that
-wait: available and scheduled ones. One that runs or has ended is refused; "jobq
+wait: available, scheduled and waiting ones. One that runs or has ended is refused; "jobq
 clone" makes a new job of it.
 
 Without a flag that says what to change, one job is opened in $VISUAL, $EDITOR or vi

@@ -169,7 +169,7 @@ func (a *app) runWorker(cmd *cobra.Command, f workerFlags) error {
 	}
 	var j *janitor.Janitor
 	if f.janitorMode == janitorOff {
-		log.Warn("no janitor here: unless one runs elsewhere, jobs of dead workers stay running and scheduled jobs do not start")
+		log.Warn("no janitor here: unless one runs elsewhere, jobs of dead workers stay running, and scheduled jobs and those that wait for others do not start")
 	} else if j, err = janitor.New(client, f.janitor.config(cmd.Flags(), f.janitorMode, log)); err != nil {
 		return usageError{err}
 	}

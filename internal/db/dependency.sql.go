@@ -71,6 +71,48 @@ func (q *Queries) DependencyStep(ctx context.Context, lookFrom pgtype.Timestampt
 	return i, err
 }
 
+const GraphList = `-- name: GraphList :many
+select g.id::bigint as id, coalesce(g.kind, '')::text as kind, coalesce(g.queue, '')::text as queue, coalesce(g.state::text, '')::text as state,
+    g.after::bigint[] as after
+  from jobq.graph($1::bigint) g
+`
+
+type GraphListRow struct {
+	ID    int64
+	Kind  string
+	Queue string
+	State string
+	After []int64
+}
+
+// GraphList is the jobs with which a job belongs together, in the order of their ids: see
+// graph. Needs dependency_pkey, dependency_parent_idx, run_id_idx and pending_pkey.
+func (q *Queries) GraphList(ctx context.Context, id int64) ([]GraphListRow, error) {
+	rows, err := q.db.Query(ctx, GraphList, id)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []GraphListRow
+	for rows.Next() {
+		var i GraphListRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.Kind,
+			&i.Queue,
+			&i.State,
+			&i.After,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const ParentList = `-- name: ParentList :many
 select p.id::bigint as id, coalesce(p.kind, '')::text as kind, coalesce(p.state::text, '')::text as state, p.result::jsonb as result
   from jobq.parents($1::bigint) p

@@ -23,12 +23,25 @@ func (q *queue) settleStep(count int32) db.DependencyStepRow {
 	return row
 }
 
-// settle lets the janitor look until nothing is left to be looked at.
+// settle lets the janitor look until it has dealt with all jobs of which it was told that
+// they are over, and has looked at the others twice. It keeps an eye on new ones for as
+// long as any transaction of the server is open that was there before: see settleNew.
 func (q *queue) settle() {
 	q.Helper()
 	require.Eventually(q, func() bool {
 		q.settleStep(500)
-		return q.number("select count(*) from jobq.dependency_look") == 0
+		return q.number("select count(*) from jobq.dependency_look where not is_new or sure_from is null") == 0
+	}, eventually, tick)
+	q.settleStep(500)
+}
+
+// settleNew lets the janitor look until the child waits no more. Other tests of the same
+// server have transactions that may last.
+func (q *queue) settleNew(child int64) {
+	q.Helper()
+	require.Eventually(q, func() bool {
+		q.settle()
+		return q.state(child) != "waiting"
 	}, eventually, tick)
 }
 
@@ -165,7 +178,7 @@ func TestParentEndsAtTheSameMoment(t *testing.T) {
 					}
 					require.NoError(t, err, step)
 				}
-				q.settle()
+				q.settleNew(id)
 				require.Equal(t, way.state, q.state(parent.ID))
 				if way.state == "completed" {
 					require.Equal(t, "available", q.state(id))
@@ -430,4 +443,109 @@ func TestUndoneChildIsLocked(t *testing.T) {
 	release()
 	q.settle()
 	require.Equal(t, "available", q.state(id))
+}
+
+// Every column of a job that is cancelled with its parent is what it is after a cancel by
+// hand, but for the reason.
+func TestColumnsOfOneCancelledWithItsParent(t *testing.T) {
+	t.Parallel()
+	changes := func(end string) []string {
+		q := setUp(t)
+		q.exec(everyColumn, `{"a": 1}`, "key")
+		q.exec("update jobq.pending set waits = true, position = null")
+		before := q.columns()
+		q.exec(end)
+		q.settle()
+		after := q.columns()
+		require.Equal(t, "cancelled", after["state"])
+		return changed(before, after)
+	}
+	byHand := changes("select jobq.cancel(id) from jobq.pending")
+	withParent := changes(`with d as (insert into jobq.dependency (child, parent, on_failure) select p.id, 4711, 'cancel' from jobq.pending p)
+		select jobq.look_soon('{4711}')`)
+	require.ElementsMatch(t, append(byHand, "last_error"), withParent)
+}
+
+// A parent that had completed when it was deleted counts as completed, and one that had
+// failed as failed, also if that happens before the janitor has looked.
+func TestParentIsDeletedWhenItIsOver(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	good, bad := q.parent(), q.parent()
+	free, cancelled := q.child("cancel", good.ID), q.child("cancel", bad.ID)
+	q.completes(plainly(good))
+	require.Equal(t, "failed", q.end(bad, db.Ending{Outcome: "failed"}))
+	q.exec("select jobq.delete_job(id) from unnest($1::bigint[]) as j(id)", []int64{good.ID, bad.ID})
+	require.Equal(t, "gone", q.state(good.ID))
+	q.settle()
+	require.Equal(t, "available", q.state(free))
+	require.Equal(t, "cancelled", q.state(cancelled))
+	require.Equal(t, fmt.Sprintf("job %d, for which it waited, has failed", bad.ID), q.text("select last_error from jobq.job where id = $1", cancelled))
+}
+
+// A parent with many children does not hold up those of others: its turn comes again when
+// the others have had theirs.
+func TestManyChildrenHoldUpNobody(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	many, few := q.parent(), q.parent()
+	q.exec("select jobq.enqueue('k', queue => 'children', after => array[$1::bigint]) from generate_series(1, 40)", many.ID)
+	one := q.child("cancel", few.ID)
+	q.settle()
+	q.completes(plainly(many))
+	q.completes(plainly(few))
+	q.exec("update jobq.dependency_look set look_at = now() - interval '1 min' + case when job_id = $1 then interval '0' else interval '1 s' end where not is_new", many.ID)
+	row, err := q.queries.DependencyStep(context.Background(), db.DueFrom(time.Time{}), 10)
+	require.NoError(t, err)
+	require.True(t, row.More)
+	require.Equal(t, "waiting", q.state(one))
+	_, err = q.queries.DependencyStep(context.Background(), db.DueFrom(time.Time{}), 10)
+	require.NoError(t, err)
+	require.Equal(t, "available", q.state(one))
+	q.settle()
+	require.Zero(t, q.number("select count(*) from jobq.pending where waits"))
+}
+
+// Two sessions that deal at once with the two parents of one child, in any isolation, free
+// it: the one that finds it locked comes again, or fails and is tried again.
+func TestParentsAreDealtWithAtOnce(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead} {
+		t.Run(string(level), func(t *testing.T) {
+			t.Parallel()
+			q := setUp(t)
+			a, b := q.parent(), q.parent()
+			id := q.child("cancel", a.ID, b.ID)
+			q.settle()
+			q.exec("delete from jobq.dependency_look") // those of new parents
+			q.completes(plainly(a))
+			q.completes(plainly(b))
+			step := func(tx pgx.Tx) error {
+				_, err := q.schema.Queries(tx).DependencyStep(ctx, db.DueFrom(time.Time{}), 500)
+				return err
+			}
+			begin := func(hidden int64) pgx.Tx {
+				tx, err := q.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: level})
+				require.NoError(t, err)
+				t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+				_, err = tx.Exec(ctx, "select from jobq.dependency_look where job_id = $1 for update", hidden) // it deals with the other
+				require.NoError(t, err)
+				return tx
+			}
+			first, second := begin(b.ID), begin(a.ID)
+			require.NoError(t, step(first))
+			require.NoError(t, first.Commit(ctx))
+			err := step(second)
+			if level == pgx.RepeatableRead {
+				require.ErrorContains(t, err, "could not serialize", "its snapshot is older")
+				require.NoError(t, second.Rollback(ctx))
+			} else {
+				require.NoError(t, err)
+				require.NoError(t, second.Commit(ctx))
+			}
+			q.settle()
+			require.Equal(t, "available", q.state(id))
+		})
+	}
 }

@@ -76,6 +76,8 @@ func historyCases() []historyCase {
 		{"JobPromote", db.JobPromote, "'-infinity', 0, 1000", inHand, ""},
 		{"NextDue", db.NextDue, "10000, 10000, true, '-infinity', '-infinity'", few, ""},
 		{"DependencyStep of a parent", db.DependencyStep, "'-infinity', 50", batch, "insert into jobq.dependency_look (job_id) values (20000100)"},
+		{"DependencyStep that cancels", db.DependencyStep, "'-infinity', 50", batch, "with d as (update jobq.dependency set on_failure = 'cancel' where parent = 20000100 and child <= 6000050) insert into jobq.dependency_look (job_id) values (20000100)"},
+		{"DependencyStep of undone ones", db.DependencyStep, "'-infinity', 50", batch, "insert into jobq.dependency_look (job_id) select 6000002 + i from generate_series(0, 49) i"},
 		{"DependencyStep of new ones", db.DependencyStep, "'-infinity', 50", 3 * batch, "insert into jobq.dependency_look (job_id, is_new) select 40000026 + i, true from generate_series(0, 99) i"},
 		{"DependencyPrune", db.DependencyPrune, "0, 0, 0, 100", batch, ""},
 		{"DueFirst", db.DueFirst, "", few, ""},

@@ -114,6 +114,10 @@ with recursive ready as (
     from (select p.queue, p.attempts from jobq.pending p where p.position is null and p.waits is null
       order by p.run_at limit $1::bigint) d
     group by d.queue
+), waits as (
+  select d.queue as name, count(*) as waiting
+    from (select p.queue from jobq.pending p where p.waits order by p.id limit $1::bigint) d
+    group by d.queue
 ), busy as (
   select l.queue as name, sum(cardinality(l.job_ids) - cardinality(l.ended_slots)) as running from jobq.lease l group by l.queue
 ), ended as (
@@ -135,6 +139,7 @@ with recursive ready as (
   select u.name from (
     select w.name from ready w where w.name is not null
     union select d.name from due d
+    union select d.name from waits d
     union select b.name from busy b
     union select e.name from ended e
     union select s.name from slot s
@@ -152,7 +157,7 @@ select n.name::text as name,
       limit (select b.available_max from bound b)) x) as available,
     (select b.available_max from bound b)::bigint as available_max,
     coalesce(d.scheduled, 0)::bigint as scheduled, coalesce(d.retrying, 0)::bigint as retrying,
-    coalesce(b.running, 0)::bigint as running, coalesce(e.failed, 0)::bigint as failed,
+    coalesce(w.waiting, 0)::bigint as waiting, coalesce(b.running, 0)::bigint as running, coalesce(e.failed, 0)::bigint as failed,
     coalesce(e.cancelled, 0)::bigint as cancelled, coalesce(s.slots, 0)::bigint as slots,
     (select p.run_at from jobq.pending p where p.queue = n.name and p.position is not null
       order by p.priority, p.position limit 1) as head_run_at,
@@ -171,6 +176,7 @@ select n.name::text as name,
     q.paused_at, q.paused_by, q.pause_reason
   from name n
   left join due d on d.name = n.name
+  left join waits w on w.name = n.name
   left join busy b on b.name = n.name
   left join ended e on e.name = n.name
   left join slot s on s.name = n.name
@@ -184,6 +190,7 @@ type QueueListRow struct {
 	AvailableMax      int64
 	Scheduled         int64
 	Retrying          int64
+	Waiting           int64
 	Running           int64
 	Failed            int64
 	Cancelled         int64
@@ -210,13 +217,13 @@ type QueueListRow struct {
 // QueueList counts what waits, runs and has ended badly in each queue that has
 // a row, a job or a worker. What runs is counted in the leases, of which each
 // end is told with it, or soon after. Counts stop at count_max, which then means "at
-// least": those of scheduled jobs are of the next ones due, and those of ended
-// jobs of the last ones, of all queues together. Available jobs are counted up to
+// least": those of scheduled jobs are of the next ones due, those of jobs that wait for
+// others of the oldest, and those of ended jobs of the last ones, of all queues together. Available jobs are counted up to
 // available_max in each queue: all queues together have ten times count_max, so
 // that with 200 queues and a count_max of 10,000, each has 500. So it costs the
 // same however many jobs and queues there are. The order of what is counted is
-// for the planner: without, it may read all of the queue. Needs pending_claim_idx, pending_due_idx and
-// run_unsuccessful_idx.
+// for the planner: without, it may read all of the queue. Needs pending_claim_idx, pending_due_idx,
+// pending_waits_idx and run_unsuccessful_idx.
 func (q *Queries) QueueList(ctx context.Context, countMax int64) ([]QueueListRow, error) {
 	rows, err := q.db.Query(ctx, QueueList, countMax)
 	if err != nil {
@@ -232,6 +239,7 @@ func (q *Queries) QueueList(ctx context.Context, countMax int64) ([]QueueListRow
 			&i.AvailableMax,
 			&i.Scheduled,
 			&i.Retrying,
+			&i.Waiting,
 			&i.Running,
 			&i.Failed,
 			&i.Cancelled,

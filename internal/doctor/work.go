@@ -34,6 +34,7 @@ func checkJanitor(ctx context.Context, p *patient) (findings []Finding, err erro
 	}{
 		{late.LeaseSeconds, Critical, "the lease of a dead worker ended %s ago, and nobody has taken its jobs back"},
 		{late.DueSeconds, Critical, "a scheduled job has been due for %s and was not made available"},
+		{late.LookSeconds, Critical, "a job ended %s ago for which others wait, and these were not freed"},
 		{late.StatSeconds, Warning, "counts of ended jobs have not been summed up for %s"},
 	} {
 		if db.Seconds(work.seconds) > p.limits.Late {

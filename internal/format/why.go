@@ -22,7 +22,7 @@ func Why(id int64, reason monitor.Reason, now time.Time) (says, advice string) {
 	case monitor.ReasonScheduled, monitor.ReasonRetry, monitor.ReasonDue:
 		return whyScheduled(id, reason, now)
 	case monitor.ReasonWaitsForJobs:
-		return waitsForJobs(f)
+		return waitsForJobs(id, f)
 	case monitor.ReasonKindPaused:
 		return kindPaused(f, now)
 	case monitor.ReasonQueueLimit:

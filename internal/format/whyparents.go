@@ -10,9 +10,9 @@ import (
 )
 
 // waitsForJobs is about a job that waits for others: "it waits for job 12 (running)". What
-// can be done: something only about a parent that has failed, or when nobody would see
+// can be done: something only about a parent that has failed or is gone, or when nobody would see
 // that the parents are over.
-func waitsForJobs(f monitor.ReasonFacts) (says, advice string) {
+func waitsForJobs(id int64, f monitor.ReasonFacts) (says, advice string) {
 	names := make([]string, len(f.Parents))
 	over := 0
 	for i, parent := range f.Parents {
@@ -23,7 +23,12 @@ func waitsForJobs(f monitor.ReasonFacts) (says, advice string) {
 			if parent.OnFailure == jobq.WaitOnParentFailure && advice == "" {
 				advice = fmt.Sprintf("run job %d again: jobq requeue %d", parent.ID, parent.ID)
 			}
-		case jobq.StateCompleted, "":
+		case "":
+			over++
+			if parent.OnFailure == jobq.WaitOnParentFailure && advice == "" {
+				advice = fmt.Sprintf("job %d cannot run again: jobq requeue %d, or jobq cancel %d", parent.ID, id, id)
+			}
+		case jobq.StateCompleted:
 			over++
 		default:
 		}

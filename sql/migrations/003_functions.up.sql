@@ -749,6 +749,7 @@ create function jobq.delete_job(job_id bigint) returns boolean
   as $$
 declare
   deleted boolean := false;
+  ended jobq.job_state; -- null: it had not
   held_kind text;
   held_key text;
 begin
@@ -762,7 +763,8 @@ begin
       delete from jobq.unique_key u where u.kind = held_kind and u.key = held_key and u.job_id = delete_job.job_id;
     else
       delete from jobq.run r
-        where r.id = delete_job.job_id and (select e.ended_at is not null from jobq.run_end(r.lease_id, r.slot, r.finished_at) e);
+        where r.id = delete_job.job_id and (select e.ended_at is not null from jobq.run_end(r.lease_id, r.slot, r.finished_at) e)
+        returning coalesce(r.state, 'completed') into ended;
       deleted := found;
     end if;
     exit when deleted;
@@ -775,7 +777,7 @@ begin
     perform jobq.moving_refuse(delete_job.job_id);
   end if;
   if pg_sequence_last_value('jobq.dependency_seq') is not null then
-    perform jobq.parents_ended(array[delete_job.job_id]);
+    perform jobq.parents_ended(array[delete_job.job_id], as_ended => ended);
   end if;
   delete from jobq.payload a where a.job_id = delete_job.job_id;
   delete from jobq.progress p where p.job_id = delete_job.job_id;

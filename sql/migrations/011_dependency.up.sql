@@ -17,7 +17,7 @@ create table jobq.dependency (
   on_failure   text   not null, -- what becomes of the child when the parent fails or is cancelled
   constraint dependency_pkey primary key (child, parent),
   constraint "after_failure must be cancel, run or wait" check (on_failure in ('cancel', 'run', 'wait'))
-);
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000);
 -- What each end of a job, and the janitor, ask.
 create index dependency_open_idx on jobq.dependency (parent, child) where parent_state is null;
 -- Whether a child still waits.
@@ -39,30 +39,33 @@ create table jobq.dependency_look (
   is_new      boolean     not null default false, -- a dependency on it was added: see dependency_step
   sure_from   xid8, -- of a new one: the transaction of the first look
   locked      boolean     not null default false, -- some of its children were
+  ended       jobq.job_state, -- of one that was deleted: how it had ended
   constraint dependency_look_pkey primary key (id)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
 create index dependency_look_due_idx on jobq.dependency_look (look_at, id);
+create index dependency_look_ended_idx on jobq.dependency_look (job_id) where ended is not null;
 
--- look_soon has the janitor look at these jobs when the transaction is committed.
-create function jobq.look_soon(jobs bigint[], is_new boolean default false) returns void
+-- look_soon has the janitor look at these jobs when the transaction is committed. Of deleted
+-- ones, ended is how they had ended.
+create function jobq.look_soon(jobs bigint[], is_new boolean default false, ended jobq.job_state default null) returns void
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
 begin
   if cardinality(jobs) > 0 then
-    insert into jobq.dependency_look (job_id, is_new) select j.id, look_soon.is_new from unnest(jobs) as j(id);
-    perform pg_notify(jobq.channel('due'), extract(epoch from now())::text);
+    insert into jobq.dependency_look (job_id, is_new, ended) select j.id, look_soon.is_new, look_soon.ended from unnest(jobs) as j(id);
+    perform pg_notify(jobq.channel('due'), extract(epoch from clock_timestamp())::text);
   end if;
 end $$;
 
 -- parents_ended has the janitor look at those of these jobs for which others wait. With
--- slots, it is only about the jobs in these places of the array. Each end of a job comes
+-- slots, it is only about the jobs in these places of the array; see look_soon for as_ended. Each end of a job comes
 -- here, once any dependency was ever added. It writes no row of another job, and so
 -- waits for nobody.
 --
 -- A dependency that was committed before this looks is seen. One that is committed later
 -- finds this transaction open, or ended, since it has its id already: see
 -- dependency_step. In a transaction whose snapshot is older, all jobs are told.
-create function jobq.parents_ended(jobs bigint[], slots smallint[] default null) returns void
+create function jobq.parents_ended(jobs bigint[], slots smallint[] default null, as_ended jobq.job_state default null) returns void
   language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off
   as $$
 declare
@@ -71,10 +74,11 @@ declare
   high bigint;
 begin
   if current_setting('transaction_isolation') = 'read committed' then
-    -- Most jobs that end are near one another, and far from those for which others wait: one
-    -- look at the index tells.
+    -- Most jobs that end together are near one another, and far from those for which others
+    -- wait: one look at the index tells. Over a wide range it could meet many entries of
+    -- dependencies that are over.
     select min(e.id), max(e.id) into low, high from unnest(ended) as e(id);
-    if high - low < 100 * cardinality(ended)
+    if cardinality(ended) > 20 and high - low < 100 * cardinality(ended)
         and not exists (select from jobq.dependency d where d.parent >= low and d.parent <= high and d.parent_state is null) then
       return;
     end if;
@@ -82,7 +86,7 @@ begin
       select e.id from unnest(ended) as e(id)
         where (select true from jobq.dependency d where d.parent = e.id and d.parent_state is null limit 1));
   end if;
-  perform jobq.look_soon(ended);
+  perform jobq.look_soon(ended, false, as_ended);
 end $$;
 
 create function jobq.run_parents_ended() returns trigger
@@ -176,7 +180,8 @@ begin
 end $$;
 
 -- job_over is how a job has ended, with the lease of its last run; no row while it
--- has not. A job that is gone counts as cancelled, today.
+-- has not. A job that is gone has ended as whoever deleted it has noted, today; one that had
+-- not ended then counts as cancelled.
 create function jobq.job_over(job_id bigint) returns table (state jobq.job_state, lease_id bigint, gone boolean)
   language plpgsql
   as $$
@@ -188,7 +193,7 @@ begin
       where r.id = job_over.job_id and e.ended_at is not null
       limit 1;
   if not found and not jobq.job_exists(job_over.job_id) then
-    return query select 'cancelled'::jobq.job_state, jobq.lease_day((clock_timestamp() at time zone 'UTC')::date), true;
+    return query select coalesce((select l.ended from jobq.dependency_look l where l.job_id = job_over.job_id and l.ended is not null limit 1), 'cancelled'), jobq.lease_day((clock_timestamp() at time zone 'UTC')::date), true;
   end if;
 end $$;
 
@@ -251,16 +256,25 @@ create function jobq.dependents_settle(of_parent bigint, lease bigint, ended job
 declare
   mine bigint[]; -- which wait, locked
   busy bigint[];
+  lost bigint[]; -- of mine, those that are cancelled
 begin
+  if children = '{}' then
+    return false;
+  end if;
   mine := array(select p.id from jobq.pending p where p.id = any(children) and p.waits for update skip locked);
   busy := array(select p.id from jobq.pending p where p.id = any(children) and p.waits and p.id <> all(mine));
   update jobq.dependency d
     set parent_lease = lease, parent_state = case when ended = 'completed' or d.on_failure <> 'wait' then ended end
     where d.parent = of_parent and d.child = any(children) and d.child <> all(busy) and d.parent_state is null;
   if ended <> 'completed' then
-    perform jobq.waiting_cancel(
-      array(select d.child from jobq.dependency d where d.parent = of_parent and d.child = any(mine) and d.on_failure = 'cancel'),
-      format('job %s, for which it waited, %s', of_parent, case when gone then 'is gone' when ended = 'failed' then 'has failed' else 'was cancelled' end));
+    lost := array(select d.child from jobq.dependency d where d.parent = of_parent and d.child = any(mine) and d.on_failure = 'cancel');
+    if lost <> '{}' then
+      perform jobq.waiting_cancel(lost,
+        format('job %s, for which it waited, %s', of_parent, case when ended = 'failed' then 'has failed' when gone then 'is gone' else 'was cancelled' end));
+    end if;
+  end if;
+  if current_setting('transaction_isolation') <> 'read committed' then
+    update jobq.pending p set waits = p.waits where p.id = any(mine) and p.waits; -- see dependency_step
   end if;
   perform jobq.waiting_free(mine);
   return cardinality(busy) > 0;
@@ -268,9 +282,11 @@ end $$;
 
 -- dependency_step looks at jobs of dependency_look that are due from look_from on, and
 -- deals with up to row_count children of those that are over. It says at how many it has
--- looked, whether there may be more, and when the last of them was due. One session at a
--- time does this: else two parents of one child, each ending in one of two transactions,
--- could each take the other for one that the child still waits for.
+-- looked, whether there may be more, and when the last of them was due. Several sessions
+-- may do this at once: the row of a child is locked before its dependencies are written and
+-- before its others are looked at, in a younger snapshot, so that of two parents that are
+-- dealt with at once the later one sees the earlier. In a transaction that keeps its
+-- snapshot, the row is written too, so that the later one fails and is tried again.
 --
 -- A new parent was not over when the dependency on it was added. It may have ended at the
 -- same moment, in a transaction that had looked for dependencies before:
@@ -284,13 +300,14 @@ end $$;
 -- Whoever ends it in a younger one sees the dependency. (The xmax of a snapshot will not do
 -- for that: the last ids that were given may be beyond it.)
 --
--- A step never waits for a row. Children that somebody has locked come again a second later.
+-- A step never waits for a row. Children that somebody has locked come again a little later.
 create function jobq.dependency_step(look_from timestamptz, row_count integer)
   returns table (looked integer, more boolean, last_at timestamptz)
   language plpgsql set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off
   as $$
 declare
   looks_max constant integer := 100;
+  retry constant interval := interval '200 ms'; -- of what somebody has locked
   look jobq.dependency_look;
   ended record;
   is_sure boolean;
@@ -301,10 +318,6 @@ begin
   looked := 0;
   more := false;
   last_at := look_from;
-  if not pg_try_advisory_xact_lock(hashtextextended('jobq.dependency_step', 0)) then
-    return next;
-    return;
-  end if;
   for look in
     select l.* from jobq.dependency_look l
       where l.look_at >= look_from and l.look_at <= statement_timestamp()
@@ -325,13 +338,15 @@ begin
         select d.child from jobq.dependency d
           where d.parent = look.job_id and d.parent_state is null and d.child > look.after_child
           order by d.child
-          limit room);
+          limit room
+          for update skip locked); -- another session deals with those
       has_locked := jobq.dependents_settle(look.job_id, ended.lease_id, ended.state, ended.gone, children) or look.locked;
       if cardinality(children) >= room then
-        update jobq.dependency_look l set after_child = children[cardinality(children)], locked = has_locked where l.id = look.id;
+        -- Others come in between.
+        update jobq.dependency_look l set after_child = children[cardinality(children)], locked = has_locked, look_at = clock_timestamp() where l.id = look.id;
         more := true;
       elsif has_locked then
-        update jobq.dependency_look l set after_child = 0, locked = false, look_at = clock_timestamp() + interval '1 s' where l.id = look.id;
+        update jobq.dependency_look l set after_child = 0, locked = false, look_at = clock_timestamp() + retry where l.id = look.id;
       else
         delete from jobq.dependency_look l where l.id = look.id;
       end if;
@@ -347,7 +362,7 @@ begin
         perform jobq.waiting_free(array[look.job_id]);
       end if;
     elsif exists (select from jobq.pending p where p.id = look.job_id and p.waits) then -- somebody has locked it
-      update jobq.dependency_look l set look_at = clock_timestamp() + interval '1 s' where l.id = look.id;
+      update jobq.dependency_look l set look_at = clock_timestamp() + retry where l.id = look.id;
       continue;
     end if;
     if is_sure then
@@ -378,6 +393,7 @@ begin
         and d.parent_lease < (select jobq.lease_day(jobq.keep_from_day()))
       order by d.parent_lease, d.child, d.parent
       limit row_count
+      for update skip locked
   ), gone as (
     delete from jobq.dependency d
       where d.ctid = any(array(
