@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -81,7 +83,7 @@ func (c *Client) enqueueGraph(ctx context.Context, queries *db.Queries, graph *G
 	}
 	columns, err := enqueueColumns(jobs)
 	if err != nil {
-		return nil, invalid(err)
+		return nil, invalid(errors.New(withName(nodes, err.Error())))
 	}
 	for i, node := range nodes {
 		for _, name := range node.after {
@@ -90,6 +92,9 @@ func (c *Client) enqueueGraph(ctx context.Context, queries *db.Queries, graph *G
 		}
 	}
 	rows, err := queries.JobEnqueueMany(ctx, columns)
+	if code, reason, ok := db.Refused(err); ok {
+		return nil, fmt.Errorf("enqueue graph: %w", dberror.Refused(code, withName(nodes, reason)))
+	}
 	if err != nil {
 		return nil, dberror.Wrap(c.schema, "enqueue graph", err)
 	}
@@ -98,6 +103,23 @@ func (c *Client) enqueueGraph(ctx context.Context, queries *db.Queries, graph *G
 		enqueued[nodes[i].name] = Enqueued(row)
 	}
 	return enqueued, nil
+}
+
+// placeOfJob is how a refusal begins: with a place among the jobs that were sent.
+var placeOfJob = regexp.MustCompile(`^jobs\[(\d+)\]`)
+
+// withName has a refusal name the job, in place of its place, which its caller has not
+// seen.
+func withName(nodes []graphNode, reason string) string {
+	found := placeOfJob.FindStringSubmatch(reason)
+	if found == nil {
+		return reason
+	}
+	place, err := strconv.Atoi(found[1])
+	if err != nil || place >= len(nodes) {
+		return reason
+	}
+	return fmt.Sprintf("job %q", nodes[place].name) + strings.TrimPrefix(reason, found[0])
 }
 
 // inOrder are the jobs with each one after those that it waits for.

@@ -74,7 +74,7 @@ func TestGraphIsRefused(t *testing.T) {
 			add(graph, "c", "b")
 			add(graph, "d")
 		},
-		"after must be ids of jobs, above 0": func(graph *jobq.Graph) {
+		`job "a": after must be ids of jobs, above 0`: func(graph *jobq.Graph) {
 			graph.Add("a", jobq.RawArgs{Name: "k"}, &jobq.EnqueueOptions{After: []int64{-1}})
 		},
 		"after_failure must be cancel, run or wait, not 'x'": func(graph *jobq.Graph) {
@@ -88,7 +88,13 @@ func TestGraphIsRefused(t *testing.T) {
 		require.ErrorIs(t, err, jobq.ErrInvalid, want)
 		require.ErrorContains(t, err, want)
 	}
-	_, err := client.Enqueue(ctx, jobq.RawArgs{Name: "k"}, &jobq.EnqueueOptions{After: []int64{4711}})
+	var graph jobq.Graph
+	add(&graph, "a", "b")
+	graph.Add("b", jobq.RawArgs{Name: "k"}, &jobq.EnqueueOptions{After: []int64{4711}})
+	_, err := client.EnqueueGraph(ctx, &graph)
+	require.ErrorIs(t, err, jobq.ErrNotFound)
+	require.ErrorContains(t, err, `job "b": after: no such job: 4711`)
+	_, err = client.Enqueue(ctx, jobq.RawArgs{Name: "k"}, &jobq.EnqueueOptions{After: []int64{4711}})
 	require.ErrorIs(t, err, jobq.ErrNotFound)
 	require.ErrorContains(t, err, "no such job: 4711")
 	count, err := client.Count(ctx, jobq.Filter{}, 1)

@@ -31,7 +31,8 @@ the command line, or many on standard input, one command a line (cut as a shell 
 it, nothing is expanded), or with --ndjson {"cmd": ["ls", "-l"], "env": {}, "cwd": "/"}.
 With --after, the job waits for other jobs. With --graph, the lines are whole jobs that may
 wait for one another: they have names, and in "after" the names, or ids, of the jobs that
-they wait for. All of them are added at once, or none.
+they wait for. A job without a name is called by its line, such as "line 2". All of them are
+added at once, or none.
 The id of each job is printed; with a unique key that is taken, the id of its holder.
 With --wait, one job is added and waited for: its id goes to standard error, and its result
 to standard output, with the exit codes of "jobq wait".`,

@@ -33,6 +33,9 @@ func (a *app) enqueueGraph(cmd *cobra.Command, client *jobq.Client, options jobq
 			return context.Cause(ctx)
 		case line, open = <-lines:
 		}
+		if graph.Len() > jobq.EnqueueManyMax {
+			return usagef("line %d: at most %d jobs can be added at once (nothing was added)", number, jobq.EnqueueManyMax)
+		}
 		if number++; !open || line.err == nil && len(bytes.TrimSpace(line.text)) == 0 {
 			continue
 		}
@@ -46,7 +49,7 @@ func (a *app) enqueueGraph(cmd *cobra.Command, client *jobq.Client, options jobq
 		}
 		key := job.Name
 		if key == "" {
-			key = fmt.Sprintf("line %d\x00", number) // which no name is: nobody waits for it
+			key = fmt.Sprintf("line %d", number)
 		}
 		graph.Add(key, params.Args, &params.EnqueueOptions, after...)
 		keys, names = append(keys, key), append(names, job.Name)

@@ -214,7 +214,7 @@ func TestEnqueueGraph(t *testing.T) {
 	count := query[int](t, pool, "select count(*) from jobq.job")
 	for input, want := range map[string]string{
 		`{"kind": "a", "name": "a", "after": ["b"]}` + "\n" + `{"kind": "a", "name": "b", "after": ["a"]}`: "the jobs wait for one another: a, which waits for b, which waits for a",
-		`{"kind": "a"}` + "\n" + `{"kind": "b", "after": [4711]}`:                                          "no such job: 4711",
+		`{"kind": "a"}` + "\n" + `{"kind": "b", "after": [4711]}`:                                          `job "line 2": after: no such job: 4711`,
 		`{"kind": "a"}` + "\n" + `{"kind": "b", "after": ["x"]}`:                                           `and there is no job with that name`,
 	} {
 		_, stderr, code := enqueue(input, "--graph")
