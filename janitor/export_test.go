@@ -20,3 +20,19 @@ func ChoreTimes(statement, rest, every time.Duration) func(*Janitor) {
 		j.choreTimes.every = every
 	}
 }
+
+// Looks is where the looks at jobs begin for which others wait.
+type Looks = looks
+
+// Begin chooses where a look begins.
+func (l *looks) Begin() time.Time { return l.begin() }
+
+// Heard is told that something was due since then.
+func (l *looks) Heard(at time.Time) { l.heard(float64(at.UnixMicro()) / 1e6) }
+
+// Stepped is told that a step has dealt with all that was due until then.
+func (l *looks) Stepped(until time.Time) time.Time {
+	l.last = until
+	l.advance()
+	return l.from
+}

@@ -44,7 +44,7 @@ func (j *Janitor) lead(ctx context.Context, started, healthy func()) error {
 	j.tell(ctx, Event{Type: monitor.EventLeadershipAcquired})
 	passes := j.newPasses(conn)
 	passes.hears = true
-	wait := j.sleepOn(conn, passes.due.heard)
+	wait := j.sleepOn(conn, passes.heard)
 	passes.step = func(ctx context.Context, work func(context.Context, session) error) (bool, error) {
 		return true, work(ctx, conn)
 	}

@@ -32,6 +32,15 @@ func (l *looks) begin() time.Time {
 	return l.from
 }
 
+// heard is told that there is something to be looked at, and since when it was due. What
+// the usual look does not reach, as its transaction was open for long, makes the next one
+// begin at the start, once a second at most: anybody may notify.
+func (l *looks) heard(epoch float64) {
+	if !l.from.IsZero() && epoch < float64(l.from.UnixMicro())/1e6 && time.Since(l.whole) >= time.Second {
+		l.whole = time.Time{}
+	}
+}
+
 // advance has the next step begin later, past what the last one has dealt with.
 func (l *looks) advance() {
 	if from := l.last.Add(-lateCommit); from.After(l.from) {

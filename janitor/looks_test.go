@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -39,4 +40,30 @@ func TestFreesWhatWaits(t *testing.T) {
 			f.eventually("select count(*) from jobq.dependency_look where not is_new", 0)
 		})
 	}
+}
+
+// A look begins a little before what the last one has come to, and each step of it past what
+// was dealt with; and at the start every ten seconds, or when something is told that was due
+// long before, but not twice within a second.
+func TestWhereLooksBegin(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const lateCommit = 2 * time.Second
+		began := time.Now()
+		var looks janitor.Looks
+		require.Zero(t, looks.Begin())
+		require.Equal(t, began.Add(-lateCommit), looks.Stepped(began))
+		require.Equal(t, began.Add(time.Minute-lateCommit), looks.Stepped(began.Add(time.Minute)))
+		require.Equal(t, began.Add(time.Minute-lateCommit), looks.Begin())
+		looks.Heard(began)
+		require.Equal(t, began.Add(time.Minute-lateCommit), looks.Begin(), "too soon")
+		time.Sleep(time.Second)
+		looks.Heard(began.Add(time.Minute))
+		require.Equal(t, began.Add(time.Minute-lateCommit), looks.Begin(), "the usual look reaches it")
+		looks.Heard(began)
+		require.Zero(t, looks.Begin())
+		require.NotZero(t, looks.Begin())
+		time.Sleep(10 * time.Second)
+		require.Zero(t, looks.Begin())
+	})
 }

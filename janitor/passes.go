@@ -86,6 +86,12 @@ func (p *passes) run(ctx context.Context, sleep sleepFunc) error {
 	}
 }
 
+// heard is told that something is due that was just committed, and when.
+func (p *passes) heard(epoch float64) {
+	p.due.heard(epoch)
+	p.looks.heard(epoch)
+}
+
 // recover reaps expired leases, promotes due jobs, and settles what waits for jobs that
 // are over, until there are none. It
 // does a step of each in turn, so that millions of the one do not hold up the

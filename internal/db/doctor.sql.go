@@ -77,6 +77,7 @@ select coalesce((
         where l.lost_at is null), 0)::float8 as lease_seconds,
     coalesce((select extract(epoch from clock_timestamp() - p.run_at) from jobq.pending p
       where p.position is null and p.waits is null order by p.run_at, p.id limit 1), 0)::float8 as due_seconds,
+    coalesce((select extract(epoch from clock_timestamp() - k.look_at) from jobq.dependency_look k order by k.look_at, k.id limit 1), 0)::float8 as look_seconds,
     coalesce((select extract(epoch from clock_timestamp() - min(d.minute))
       from (select x.minute from jobq.stat_delta x limit $1::integer) d), 0)::float8 as stat_seconds
 `
@@ -84,18 +85,25 @@ select coalesce((
 type DoctorOverdueRow struct {
 	LeaseSeconds float64
 	DueSeconds   float64
+	LookSeconds  float64
 	StatSeconds  float64
 }
 
 // DoctorOverdue is how late the janitor is with each part of its work, in seconds,
 // 0 for what is in time: the lease that has ended and was not taken away, beyond its
-// queue's stale_grace; the scheduled job that is due; and the oldest of so many counts
-// of ended jobs that were not summed up. Needs pending_due_idx; it reads all leases,
+// queue's stale_grace; the scheduled job that is due; the job that has ended and for
+// which others wait; and the oldest of so many counts of ended jobs that were not summed
+// up. Needs pending_due_idx and dependency_look_due_idx; it reads all leases,
 // as the reaper does.
 func (q *Queries) DoctorOverdue(ctx context.Context, rowCount int32) (DoctorOverdueRow, error) {
 	row := q.db.QueryRow(ctx, DoctorOverdue, rowCount)
 	var i DoctorOverdueRow
-	err := row.Scan(&i.LeaseSeconds, &i.DueSeconds, &i.StatSeconds)
+	err := row.Scan(
+		&i.LeaseSeconds,
+		&i.DueSeconds,
+		&i.LookSeconds,
+		&i.StatSeconds,
+	)
 	return i, err
 }
 
