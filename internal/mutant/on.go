@@ -41,6 +41,9 @@ const (
 	rateNotCharged    = "rate-not-charged"    // what a claim has taken is not told
 	// A program's own end is stored whatever token it has: the lab changes the function.
 	ownUnfenced = "own-end-without-token"
+	// Faults of jobs that wait for others, also in functions that the lab changes.
+	newParentOnce    = "new-parent-looked-at-once" // one that ends at that moment is missed
+	firstParentFrees = "first-parent-frees"        // and not the last one
 )
 
 // change is a piece of a query and what the mutant has in its place.
@@ -105,6 +108,8 @@ var changes = map[string][]change{
 	reapWithoutBump:      {{"LeaseReap", "r.attempts + 1 as attempts", "r.attempts as attempts"}},
 	noPolling:            nil,
 	ownUnfenced:          nil,
+	newParentOnce:        nil,
+	firstParentFrees:     nil,
 	rescueNeedsLock:      nil,
 	promoteUnbounded:     {{"JobPromote", "limit $3::integer", "limit $3::integer * 100000"}},
 	uncountedRelease:     {{"RunEnd", "h.attempts + case when f.outcome in ('failed', 'timed_out') then 1 else 0 end as attempts", "h.attempts as attempts"}, {"RunEnd", "(f.final or h.attempts + 1 >= h.max_attempts)", "f.final"}},
