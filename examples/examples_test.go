@@ -28,7 +28,7 @@ func TestExamples(t *testing.T) {
 		"stream-python": {`{"score": -2}`, "args have no text", "501"},
 		"node":          {"2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824", `{"charged": 12}`, "snoozed after", "HTTP 400: args have no amount"},
 		"wait":          {" words in ", " files", "is failed: exit code", "exit code 7"},
-		"graph":         {"words: ", "completed  graph  add    ", " was cancelled: job ", ", for which it waited, has failed", "exit code 8"},
+		"graph":         {"words: ", "completed  graph  add    ", " is cancelled: job ", ", for which it waited, has failed", "exit code 8"},
 		"crashtest": {
 			"twice    1    1  2        1        after the effect  completed", "jobs with more than one effect: 2; completed without an effect: 0; not completed: 0",
 			"the mended worker:\n", "2 jobs of kind charge, 2 killed between effect and completion, 0 random kills\nok: each job had its effect once",

@@ -4,7 +4,7 @@
 set -eu
 cd "$(dirname "$0")"
 
-jobq worker --queue graph=4 --run count=./count.sh --run add=./add.sh --log-level error &
+jobq worker --config jobq.yaml --queue graph=4 --log-level error &
 worker=$!
 trap 'kill $worker 2>/dev/null || true' EXIT
 
