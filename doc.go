@@ -23,8 +23,8 @@
 //	                  └─ release ──┘
 //
 // A job is scheduled while its run_at lies ahead, for the first run or for
-// another one. Before that it is waiting if it waits for other jobs. Completed, failed and cancelled are final, except for an
-// operator's requeue.
+// another one. Before that it is waiting, if it waits for other jobs. Completed,
+// failed and cancelled are final, except for an operator's requeue.
 //
 // # Words
 //
