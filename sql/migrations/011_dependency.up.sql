@@ -58,9 +58,9 @@ begin
 end $$;
 
 -- parents_ended has the janitor look at those of these jobs for which others wait. With
--- slots, it is only about the jobs in these places of the array; see look_soon for as_ended. Each end of a job comes
--- here, once any dependency was ever added. It writes no row of another job, and so
--- waits for nobody.
+-- slots, it is only about the jobs in these places of the array. Of deleted jobs, as_ended
+-- is how they had ended. Each end of a job comes here, once any dependency was ever added.
+-- It writes no row of another job, and so waits for nobody.
 --
 -- A dependency that was committed before this looks is seen. One that is committed later
 -- finds this transaction open, or ended, since it has its id already: see
@@ -193,7 +193,9 @@ begin
       where r.id = job_over.job_id and e.ended_at is not null
       limit 1;
   if not found and not jobq.job_exists(job_over.job_id) then
-    return query select coalesce((select l.ended from jobq.dependency_look l where l.job_id = job_over.job_id and l.ended is not null limit 1), 'cancelled'), jobq.lease_day((clock_timestamp() at time zone 'UTC')::date), true;
+    return query
+      select coalesce((select l.ended from jobq.dependency_look l where l.job_id = job_over.job_id and l.ended is not null limit 1), 'cancelled'),
+        jobq.lease_day((clock_timestamp() at time zone 'UTC')::date), true;
   end if;
 end $$;
 
