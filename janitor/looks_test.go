@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/sleep"
 	"github.com/jobq-dev/jobq/janitor"
 )
 
@@ -57,13 +58,13 @@ func TestWhereLooksBegin(t *testing.T) {
 		require.Equal(t, began.Add(time.Minute-lateCommit), looks.Begin())
 		looks.Heard(began)
 		require.Equal(t, began.Add(time.Minute-lateCommit), looks.Begin(), "too soon")
-		time.Sleep(time.Second)
+		require.NoError(t, sleep.For(t.Context(), time.Second))
 		looks.Heard(began.Add(time.Minute))
 		require.Equal(t, began.Add(time.Minute-lateCommit), looks.Begin(), "the usual look reaches it")
 		looks.Heard(began)
 		require.Zero(t, looks.Begin())
 		require.NotZero(t, looks.Begin())
-		time.Sleep(10 * time.Second)
+		require.NoError(t, sleep.For(t.Context(), 10*time.Second))
 		require.Zero(t, looks.Begin())
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/format"
 )
 
 // namedEnqueued is what became of a job of a graph.
@@ -34,7 +35,7 @@ func (a *app) enqueueGraph(cmd *cobra.Command, client *jobq.Client, options jobq
 		case line, open = <-lines:
 		}
 		if graph.Len() > jobq.EnqueueManyMax {
-			return usagef("line %d: at most %d jobs can be added at once (nothing was added)", number, jobq.EnqueueManyMax)
+			return usagef("line %d: at most %s can be added at once (nothing was added)", number, format.Count(int64(jobq.EnqueueManyMax), "job"))
 		}
 		if number++; !open || line.err == nil && len(bytes.TrimSpace(line.text)) == 0 {
 			continue
