@@ -519,24 +519,26 @@ func TestParentsAreDealtWithAtOnce(t *testing.T) {
 			id := q.child("cancel", a.ID, b.ID)
 			q.settle()
 			q.exec("delete from jobq.dependency_look") // those of new parents
-			q.completes(plainly(a))
-			q.completes(plainly(b))
+			begin := func() pgx.Tx {
+				tx, err := q.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: level})
+				require.NoError(t, err)
+				t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+				return tx
+			}
 			step := func(tx pgx.Tx) error {
 				_, err := q.schema.Queries(tx).DependencyStep(ctx, db.DueFrom(time.Time{}), 500)
 				return err
 			}
-			begin := func(hidden int64) pgx.Tx {
-				tx, err := q.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: level})
-				require.NoError(t, err)
-				t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
-				_, err = tx.Exec(ctx, "select from jobq.dependency_look where job_id = $1 for update", hidden) // it deals with the other
-				require.NoError(t, err)
-				return tx
-			}
-			first, second := begin(b.ID), begin(a.ID)
+			q.completes(plainly(b))
+			second := begin() // has its snapshot, and what it is to deal with, before the other parent ends
+			_, err := second.Exec(ctx, "select from jobq.dependency_look where job_id = $1 for update", b.ID)
+			require.NoError(t, err)
+			q.completes(plainly(a))
+			first := begin()
 			require.NoError(t, step(first))
 			require.NoError(t, first.Commit(ctx))
-			err := step(second)
+			require.Equal(t, "waiting", q.state(id))
+			err = step(second)
 			if level == pgx.RepeatableRead {
 				require.ErrorContains(t, err, "could not serialize", "its snapshot is older")
 				require.NoError(t, second.Rollback(ctx))
