@@ -23,6 +23,7 @@ import (
 // with Handle, and call Run once.
 type Worker struct {
 	client    *jobq.Client
+	codec     jobq.Codec // the client's; nil for none
 	config    Config
 	id        string
 	process   identity.Process
@@ -35,8 +36,10 @@ type Worker struct {
 	queues    map[string]*queue
 	claims    []string // the kinds that have handlers
 	keeper    *keeper
-	digests   *digest.Digester
-	sessions  db.Sessions // as found at the start
+	// unreadable remembers keys that are missing here.
+	unreadable unreadable
+	digests    *digest.Digester
+	sessions   db.Sessions // as found at the start
 	// agedLookEvery is agedLookEvery; tests shorten it.
 	agedLookEvery time.Duration
 	beatSoon      chan struct{} // a hint that the worker's row, or who watches, has changed
@@ -68,7 +71,7 @@ func New(client *jobq.Client, config *Config) (*Worker, error) {
 	if config == nil {
 		config = &Config{}
 	}
-	w := &Worker{client: client, config: *config, queues: make(map[string]*queue), hurry: make(chan struct{})}
+	w := &Worker{client: client, codec: client.Codec(), config: *config, queues: make(map[string]*queue), hurry: make(chan struct{})}
 	w.unnotified.Store(config.PollOnly)
 	w.halt.begun = make(chan struct{})
 	if err := w.config.complete(); err != nil {

@@ -17,6 +17,7 @@ func newEnqueueCommand(a *app) *cobra.Command {
 	var options jobq.EnqueueOptions
 	var runAt momentFlag
 	var ndjson, exec bool
+	var keys keysFlag
 	command := &cobra.Command{
 		Use:   "enqueue KIND [ARGS | @FILE | -]",
 		Short: "Add jobs",
@@ -26,7 +27,8 @@ input is a whole job: {"kind": "resize", "args": {"id": 1}, "queue": "images"}.
 With --exec, the job is a program and its arguments, for workers with --allow-exec: on
 the command line, or many on standard input, one command a line (cut as a shell cuts
 it, nothing is expanded), or with --ndjson {"cmd": ["ls", "-l"], "env": {}, "cwd": "/"}.
-The id of each job is printed; with a unique key that is taken, the id of its holder.`,
+The id of each job is printed; with a unique key that is taken, the id of its holder.
+With --keys-file or JOBQ_KEYS, args are encrypted: docs/encryption.md.`,
 		Example: `  jobq enqueue resize '{"id": 1}' --queue images --max-attempts 5
   jobq enqueue report @args.json --delay 10m --unique-key monthly
   jobq enqueue report --run-at 'tomorrow 09:00'       # in your time zone, which the answer names
@@ -39,7 +41,12 @@ The id of each job is printed; with a unique key that is taken, the id of its ho
 			if cmd.Flags().Changed("run-at") && cmd.Flags().Changed("delay") {
 				return usagef("give --run-at or --delay, and not both")
 			}
-			return refuseZero(cmd, "max-attempts", "timeout")
+			if err := refuseZero(cmd, "max-attempts", "timeout"); err != nil {
+				return err
+			}
+			var err error
+			a.codec, err = keys.codec("")
+			return err
 		},
 		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
 			runAt.say(cmd)
@@ -64,6 +71,7 @@ The id of each job is printed; with a unique key that is taken, the id of its ho
 	flags.StringSliceVar(&options.Tags, "tag", nil, "tag, may be repeated")
 	flags.BoolVar(&exec, "exec", false, "the job is a program to run: its words, or many on standard input")
 	flags.BoolVar(&ndjson, "ndjson", false, "read whole jobs from standard input, one a line")
+	keys.add(flags, keysEncryptUsage)
 	a.addJSONFlag(command)
 	return command
 }

@@ -33,6 +33,8 @@ type File struct {
 	Poll         Duration         `yaml:"poll"`
 	DrainTimeout Duration         `yaml:"drain_timeout"`
 	Kinds        map[string]Kind  `yaml:"kinds"`
+	// Codec is what args, checkpoints and results are encrypted with.
+	Codec Codec `yaml:"codec"`
 	// App is whose Schedules they are. A file without the key schedules declares
 	// nothing; with no schedules in it, it declares that there are to be none.
 	App              string              `yaml:"app"`
@@ -45,6 +47,11 @@ type File struct {
 	// WritableByAll says that every user of the machine could have written the
 	// file, and so says which programs are run.
 	WritableByAll bool `yaml:"-"`
+}
+
+// Codec names the keys of a worker.
+type Codec struct {
+	KeysFile string `yaml:"keys_file"`
 }
 
 // Kind is how jobs of a kind are run: one of Command, Stream and HTTP says by what.
