@@ -14,8 +14,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/pgtest"
 	"github.com/jobq-dev/jobq/keyring"
 )
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
 
 var about = jobq.CodecValue{Field: jobq.FieldResult, Kind: "charge", JobID: 7}
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -87,7 +88,11 @@ func (c argsCodec) encode(ctx context.Context, job *jobq.Job, args json.RawMessa
 			return nil, usagef("the args of job %d are encrypted with key %q, and new ones would be plain text: give --keys-file, or set %s", job.ID, key, keysVariable)
 		}
 	}
-	return coding.Encode(ctx, c.codec, coding.ValueOf(jobq.FieldArgs, job.Kind, job.ID), args)
+	var compact bytes.Buffer // an editor leaves blanks, which jsonb would not keep
+	if err := json.Compact(&compact, args); err != nil {
+		return nil, err
+	}
+	return coding.Encode(ctx, c.codec, coding.ValueOf(jobq.FieldArgs, job.Kind, job.ID), compact.Bytes())
 }
 
 // encodeFor is encode for the job of that id.

@@ -22,6 +22,7 @@ queues:
   mail: {rate: 5/m}
   free: {slots: 1, limit: none, rate: none}
 drain_timeout: 1m
+codec: {keys_file: /etc/jobq/keys}
 kinds:
   resize:
     command: ["./resize", "--id", "${args.id}"]
@@ -53,6 +54,7 @@ kinds:
 		"free":    {Slots: new(1), Limit: new(0), Rate: new(config.Rate), Line: 6},
 	}, file.Queues)
 	require.Equal(t, config.Duration(time.Minute), file.DrainTimeout)
+	require.Equal(t, "/etc/jobq/keys", file.Codec.KeysFile)
 	require.Equal(t, config.Kind{
 		Command: config.Words{"./resize", "--id", "${args.id}"}, Slots: 2, Timeout: config.Duration(10 * time.Minute),
 		StallTimeout: config.Duration(90 * time.Second), Dir: "/srv", PassEnv: []string{"AWS_REGION"},
