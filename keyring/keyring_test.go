@@ -173,3 +173,22 @@ func TestLoad(t *testing.T) {
 	_, err = keyring.NewKey("k 1")
 	require.Error(t, err)
 }
+
+// What a job with small args costs besides: docs/encryption.md has the figure.
+func BenchmarkKeyring(b *testing.B) {
+	keys, err := keyring.New(keyring.Key{Name: "k1", Secret: make([]byte, 32)})
+	require.NoError(b, err)
+	value := json.RawMessage(`{"customer": 4711, "template": "weekly.html", "recipients": ["ana@example.com"]}`)
+	stored, err := keys.Encode(context.Background(), about, value)
+	require.NoError(b, err)
+	b.Run("encode", func(b *testing.B) {
+		for b.Loop() {
+			_, _ = keys.Encode(context.Background(), about, value)
+		}
+	})
+	b.Run("decode", func(b *testing.B) {
+		for b.Loop() {
+			_, _ = keys.Decode(context.Background(), about, stored)
+		}
+	})
+}

@@ -278,7 +278,8 @@ func (broken) Decode(_ context.Context, _ jobq.CodecValue, stored json.RawMessag
 	return stored, nil
 }
 
-// A codec that fails adds no job, and what it returns must be JSON.
+// A codec that fails adds no job, and what it returns must be JSON. Nor is a stored value
+// taken for a plain one: a handler would decrypt it for whoever has read it in the database.
 func TestCodecFails(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
@@ -288,6 +289,10 @@ func TestCodecFails(t *testing.T) {
 		require.ErrorContains(t, err, want)
 		_, err = client.EnqueueMany(context.Background(), []jobq.EnqueueParams{{Args: task{1}}})
 		require.ErrorContains(t, err, "jobs[0]: encode args")
+	}
+	for _, args := range []string{`{"$jobq": "enc", "key": "k1", "v": "AAAA"}`, `{"$jobq": "enc"}`} {
+		_, err := clientWith(t, pool, newKeyring(t, "k1")).Enqueue(context.Background(), jobq.RawArgs{Name: "task", JSON: json.RawMessage(args)}, nil)
+		require.ErrorContains(t, err, "encode args: it is encrypted already")
 	}
 	var jobs int
 	require.NoError(t, pool.QueryRow(context.Background(), "select count(*) from jobq.job").Scan(&jobs))

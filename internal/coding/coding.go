@@ -70,14 +70,18 @@ func (e *UnreadableError) Unwrap() []error { return []error{ErrUnreadable, e.Err
 // errNoKeys is the reason where nothing could decrypt the value.
 var errNoKeys = errors.New("there are no keys here: docs/encryption.md says how to give them")
 
+// errEncrypted refuses a value that looks like a stored one. It may come from outside: who has
+// read the database could else have a handler decrypt what they cannot.
+var errEncrypted = errors.New("it is encrypted already, or has the member \"$jobq\", which is reserved for that")
+
 // Encode is the codec's, for values that are there. Without a codec, values are stored as
-// they are. So is one that is encrypted already, such as the args of an exported job.
+// they are, such as the encrypted args of an exported job.
 func Encode(ctx context.Context, codec Codec, about Value, value json.RawMessage) (json.RawMessage, error) {
 	if codec == nil || value == nil {
 		return value, nil
 	}
 	if _, is, _ := Parse(value); is {
-		return value, nil
+		return nil, fmt.Errorf("encode %s: %w", about.Field, errEncrypted)
 	}
 	stored, err := codec.Encode(ctx, about, value)
 	if err != nil {
