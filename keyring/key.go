@@ -47,7 +47,7 @@ func (k Key) String() string { return "key " + k.Name }
 // GoString is String.
 func (k Key) GoString() string { return k.String() }
 
-// Parse returns a Keyring of the keys in a text: NAME:BASE64 each, apart by line ends, blanks or commas.
+// Parse returns a Keyring of the keys in a text: NAME:BASE64 each, separated by line ends, blanks or commas.
 // What follows # on a line is not read. The first key encrypts. Errors do not
 // show secrets.
 func Parse(text string) (*Keyring, error) {

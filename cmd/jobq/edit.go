@@ -93,7 +93,7 @@ A job goes to the tail of its new queue or priority, keeps its place otherwise, 
 always keeps its unique key.
 
 Encrypted args can be read and changed with --keys-file or JOBQ_KEYS, of one job at a time.
-With the two, new args are encrypted.
+With keys, new args are encrypted.
 
 ` + bulkHelp,
 		Example: `  jobq edit 4711                                  # in your editor
