@@ -169,7 +169,7 @@ func TestLoad(t *testing.T) {
 	_, err = keyring.Load("/does/not/exist")
 	require.ErrorIs(t, err, os.ErrNotExist)
 	require.NotContains(t, fmt.Sprintf("%v %+v %#v %s", k1, k1, k1, k1), secret)
-	require.NotContains(t, fmt.Sprintf("%v %+v %#v", k1, k1, k1), fmt.Sprint(k1.Secret))
+	require.NotContains(t, fmt.Sprintf("%v %+v %#v", k1, k1, k1), fmt.Sprintf("%d", k1.Secret))
 	_, err = keyring.NewKey("k 1")
 	require.Error(t, err)
 }
