@@ -41,7 +41,11 @@ func EncryptedWith(stored json.RawMessage) (key string, encrypted bool) {
 
 // encodedArgs are the args as they are stored.
 func (c *Client) encodedArgs(ctx context.Context, kind string, args json.RawMessage) (json.RawMessage, error) {
-	return coding.Encode(ctx, c.codec, coding.ValueOf(FieldArgs, kind, 0), args)
+	stored, err := coding.Encode(ctx, c.codec, coding.ValueOf(FieldArgs, kind, 0), args)
+	if errors.Is(err, coding.ErrEncoded) {
+		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	return stored, err
 }
 
 // encodeArgs puts in place of the args of each of many jobs what is stored for them.

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"crypto/rand"
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"strings"
 
@@ -41,11 +43,17 @@ func NewKey(name string) (Key, error) {
 // Line is the key as a line of a file of keys, secret and all: NAME:BASE64.
 func (k Key) Line() string { return k.Name + ":" + base64.StdEncoding.EncodeToString(k.Secret) }
 
-// String is the name, so that no log shows the secret.
+// String is the name: the secret is shown by Line alone.
 func (k Key) String() string { return "key " + k.Name }
 
-// GoString is String.
-func (k Key) GoString() string { return k.String() }
+// Format writes String, whatever the verb.
+func (k Key) Format(state fmt.State, _ rune) { _, _ = io.WriteString(state, k.String()) }
+
+// LogValue is String.
+func (k Key) LogValue() slog.Value { return slog.StringValue(k.String()) }
+
+// MarshalJSON encodes String, for logs in JSON. A key cannot be read back from that: use Line and Parse.
+func (k Key) MarshalJSON() ([]byte, error) { return json.Marshal(k.String()) }
 
 // Parse returns a Keyring of the keys in a text: NAME:BASE64 each, separated by line ends, blanks or commas.
 // What follows # on a line is not read. The first key encrypts. Errors do not

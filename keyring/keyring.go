@@ -80,22 +80,28 @@ func (k *Keyring) Decode(_ context.Context, about jobq.CodecValue, stored json.R
 		return stored, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, damagedError{err}
 	}
 	aead, ok := k.keys[encrypted.Key]
 	if !ok {
 		return nil, fmt.Errorf("it is none of the keys here, which are %s", strings.Join(k.names, ", "))
 	}
 	if len(encrypted.Ciphertext) < aead.NonceSize() {
-		return nil, errors.New("the value is too short")
+		return nil, damagedError{errors.New("the value is too short")}
 	}
 	nonce, sealed := encrypted.Ciphertext[:aead.NonceSize()], encrypted.Ciphertext[aead.NonceSize():]
 	value, err := aead.Open(nil, nonce, sealed, authenticated(about))
 	if err != nil {
-		return nil, errors.New("the value was changed, belongs to another job, or the key has another secret elsewhere")
+		return nil, damagedError{errors.New("the value was changed, belongs to another job, or the key has another secret elsewhere")}
 	}
 	return value, nil
 }
+
+// damagedError is of a value that no key of that name decrypts.
+type damagedError struct{ error }
+
+// Is says that workers need not try again soon.
+func (damagedError) Is(target error) bool { return target == coding.ErrDamaged }
 
 // authenticated is what a value is bound to. Neither a field nor an id has a NUL, and
 // so no two values have the same.

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -168,10 +169,29 @@ func TestLoad(t *testing.T) {
 	}
 	_, err = keyring.Load("/does/not/exist")
 	require.ErrorIs(t, err, os.ErrNotExist)
-	require.NotContains(t, fmt.Sprintf("%v %+v %#v %s", k1, k1, k1, k1), secret)
-	require.NotContains(t, fmt.Sprintf("%v %+v %#v", k1, k1, k1), fmt.Sprintf("%d", k1.Secret))
 	_, err = keyring.NewKey("k 1")
 	require.Error(t, err)
+}
+
+// No log shows a secret, in whatever way it prints a key.
+func TestSecretsAreNotShown(t *testing.T) {
+	t.Parallel()
+	key := newKey(t, "k1")
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%d", "%x"} {
+		require.Equal(t, "key k1", fmt.Sprintf(verb, key), verb)
+		require.Contains(t, []string{"[key k1]", "[]keyring.Key{key k1}"}, fmt.Sprintf(verb, []keyring.Key{key}), verb)
+	}
+	inJSON, err := json.Marshal(struct{ Keys []keyring.Key }{[]keyring.Key{key}})
+	require.NoError(t, err)
+	require.JSONEq(t, `{"Keys": ["key k1"]}`, string(inJSON))
+	var log bytes.Buffer
+	for _, handler := range []slog.Handler{slog.NewTextHandler(&log, nil), slog.NewJSONHandler(&log, nil)} {
+		slog.New(handler).Info("loaded", "key", key, "pointer", &key, "keys", []keyring.Key{key})
+	}
+	_, secret, _ := strings.Cut(key.Line(), ":")
+	require.Equal(t, 6, strings.Count(log.String(), "key k1"), log.String())
+	require.NotContains(t, log.String(), secret)
+	require.NotContains(t, log.String(), strings.Trim(fmt.Sprint(key.Secret), "[]"))
 }
 
 // What a job with small args costs besides: docs/encryption.md has the figure.

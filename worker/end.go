@@ -141,6 +141,7 @@ func tell(ending *db.Ending, err, cause error) {
 		ending.Outcome = string(jobq.OutcomeReleased)
 	case errors.As(err, &unreadable):
 		ending.Outcome, ending.Delay = string(jobq.OutcomeUnreadable), db.DelayOf(unreadable.delay)
+		ending.Started = !unreadable.isKnown
 	case errors.As(err, &release):
 		ending.Outcome = string(jobq.OutcomeReleased)
 		ending.Started, ending.Quiet = !release.Unstarted, release.Unstarted

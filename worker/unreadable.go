@@ -1,35 +1,20 @@
 package worker
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/coding"
 	"github.com/jobq-dev/jobq/internal/printable"
+	"github.com/jobq-dev/jobq/internal/storable"
+	"github.com/jobq-dev/jobq/worker/internal/excerpt"
 )
-
-// A job whose args or checkpoint cannot be decoded goes back without using an
-// attempt, for as long as this worker has been unable to read values of that key:
-// another worker may have the key, or this one after its next start. For example,
-// with a key k9 that it does not have:
-//
-//	t=0 s    job 41 is claimed, and is to run again after 30 s; one warning
-//	t=20 s   job 42, likewise; no warning
-//	t=31 s   job 41 again: after 31 s
-//	t=1 h    job 41 again: after 10 minutes
-const (
-	unreadableDelayMin = 30 * time.Second
-	unreadableDelayMax = 10 * time.Minute
-)
-
-// unreadableKeysMax bounds the keys that are remembered: their names come from rows.
-const unreadableKeysMax = 1000
 
 // storedBytesMax is the limit of the database on a checkpoint and on a result.
 const storedBytesMax = 1 << 20
@@ -38,45 +23,34 @@ const storedBytesMax = 1 << 20
 type unreadableError struct {
 	err   error
 	delay time.Duration
+	// isKnown says that the last run could not decode the job either, for the same reason: the
+	// history has that already.
+	isKnown bool
 }
 
 func (e *unreadableError) Error() string { return e.err.Error() }
 
 func (e *unreadableError) Unwrap() error { return e.err }
 
-// unreadable is since when values of which key could not be read.
-type unreadable struct {
-	mu sync.Mutex
-	// guarded by mu
-	since map[string]time.Time
-}
-
-// note returns how long a job with a value of the key is to wait, and whether it is the
-// first of that key.
-func (u *unreadable) note(key string, now time.Time) (delay time.Duration, isFirst bool) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	since, known := u.since[key]
-	if !known && len(u.since) < unreadableKeysMax {
-		if u.since == nil {
-			u.since = make(map[string]time.Time)
-		}
-		u.since[key], since, isFirst = now, now, true
-	}
-	return min(max(now.Sub(since), unreadableDelayMin), unreadableDelayMax), isFirst
-}
-
 // decode replaces the job's args and checkpoint by the values for which they are
 // stored. Its error makes the run end as unreadable.
 func (r *Run) decode(ctx context.Context) error {
-	args, err := coding.Decode(ctx, r.worker.codec, coding.ValueOf(jobq.FieldArgs, r.row.Kind, r.row.ID), r.row.Args)
+	args, err := r.decoded(ctx, jobq.FieldArgs, r.row.Args)
 	if err != nil {
 		return r.unreadable(err)
 	}
-	checkpoint, err := coding.Decode(ctx, r.worker.codec, coding.ValueOf(jobq.FieldCheckpoint, r.row.Kind, r.row.ID), r.row.Checkpoint)
+	checkpoint, err := r.decoded(ctx, jobq.FieldCheckpoint, r.row.Checkpoint)
 	if err != nil {
 		return r.unreadable(err)
 	}
+	if memory := &r.worker.unreadable; memory.HasSome() {
+		key, _ := jobq.EncryptedWith(r.row.Args)
+		if resumed := memory.Read(r.row.Kind, key, time.Now()); resumed {
+			r.worker.log.Info("jobs of the kind can be decoded again, and are claimed", r.logAttrs()...)
+			r.worker.wakeQueuesOf(r.row.Kind)
+		}
+	}
+	r.isEncoded = !bytes.Equal(args, r.row.Args) || !bytes.Equal(checkpoint, r.row.Checkpoint)
 	r.row.Args = args
 	if checkpoint != nil {
 		r.keepCheckpoint(checkpoint)
@@ -84,20 +58,70 @@ func (r *Run) decode(ctx context.Context) error {
 	return nil
 }
 
-// unreadable warns of each key once.
+// decoded is the value for which the JSON is stored. A panic of the codec is an error like others.
+func (r *Run) decoded(ctx context.Context, field jobq.CodecField, stored json.RawMessage) (value json.RawMessage, err error) {
+	var panicked error
+	if panicked = guard(func() error {
+		value, err = coding.Decode(ctx, r.worker.codec, coding.ValueOf(field, r.row.Kind, r.row.ID), stored)
+		return nil
+	}); panicked != nil { // of which only the text is kept: the attempt would fail
+		key, _ := jobq.EncryptedWith(stored)
+		err = &coding.UnreadableError{Field: field, Key: key, Err: errors.New(panicked.Error())}
+	}
+	return value, err
+}
+
+// unreadable is the error with which a run ends whose job cannot be decoded.
 func (r *Run) unreadable(err error) error {
 	var problem *coding.UnreadableError
 	key := ""
 	if errors.As(err, &problem) {
 		key = problem.Key
 	}
-	delay, isFirst := r.worker.unreadable.note(key, time.Now())
-	if isFirst {
-		r.worker.log.Warn("job cannot be decoded, it goes back without using an attempt; more jobs of this key are not logged",
+	verdict := r.worker.unreadable.Failed(r.row.Kind, key, errors.Is(err, coding.ErrDamaged), time.Now())
+	if verdict.ToOthers {
+		return Unreached(err)
+	}
+	if verdict.Warn {
+		r.worker.log.Warn("job cannot be decoded, it goes back without using an attempt; for ten minutes, more jobs of this key are not logged",
 			append(r.logAttrs(), "key", key, "error", printable.FirstLine(err.Error()))...)
 	}
-	delay += rand.N(delay/4 + 1) // #nosec G404 -- jitter
-	return &unreadableError{err: err, delay: delay}
+	if verdict.Pause > 0 {
+		r.worker.log.Info("the last jobs of the kind could not be decoded, it is not claimed for now", append(r.logAttrs(), "pause", verdict.Pause)...)
+		time.AfterFunc(verdict.Pause, func() { r.worker.wakeQueuesOf(r.row.Kind) })
+	}
+	delay := verdict.Delay + rand.N(verdict.Delay/4+1) // #nosec G404 -- jitter
+	return &unreadableError{err: err, delay: delay, isKnown: r.lastErrorIs(err)}
+}
+
+// lastErrorIs says whether the job's last error was the same. First lines are compared: of a
+// longer text only the beginning and the end were stored.
+func (r *Run) lastErrorIs(err error) bool {
+	return r.row.LastError != nil && printable.FirstLine(*r.row.LastError) == printable.FirstLine(excerpt.Error(err.Error()))
+}
+
+// claimable returns those of the kinds whose jobs may be claimed now.
+func (w *Worker) claimable(kinds []string) []string {
+	return w.unreadable.Claimable(w.externals.claimable(kinds), time.Now())
+}
+
+// mayClaim says whether any of the kinds, if there are some, may be claimed now.
+func (w *Worker) mayClaim(kinds []string) bool {
+	return len(kinds) == 0 || len(w.claimable(kinds)) > 0
+}
+
+// misfit is the error of a value that does not decode into the target. Errors of JSON quote
+// values, and the job's errors are stored as plain text: of a value that a codec has encoded
+// only the place is told.
+func (r *Run) misfit(err error, target any) error {
+	if !r.isEncoded {
+		return err
+	}
+	var kind *json.UnmarshalTypeError
+	if errors.As(err, &kind) && kind.Field != "" {
+		return fmt.Errorf("it does not fit %T: its field %s must be %s (values are not shown, since they are stored encoded)", target, kind.Field, kind.Type)
+	}
+	return fmt.Errorf("it does not fit %T (why is not shown, since it is stored encoded)", target)
 }
 
 // encode is the value as it is stored. The limit of the database holds for that, and
@@ -107,7 +131,13 @@ func (r *Run) encode(ctx context.Context, field jobq.CodecField, value json.RawM
 	if codec == nil {
 		return value, nil
 	}
+	if err := storable.Encoded(string(field), value); err != nil { // the database cannot see it
+		return nil, fmt.Errorf("%w: %w", jobq.ErrInvalid, err)
+	}
 	stored, err := coding.Encode(ctx, codec, coding.ValueOf(field, r.row.Kind, r.row.ID), value)
+	if errors.Is(err, coding.ErrEncoded) {
+		return nil, fmt.Errorf("%w: %w", jobq.ErrInvalid, err)
+	}
 	if err != nil {
 		return nil, err
 	}

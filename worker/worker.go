@@ -16,6 +16,7 @@ import (
 	"github.com/jobq-dev/jobq/internal/identity"
 	"github.com/jobq-dev/jobq/worker/internal/digest"
 	"github.com/jobq-dev/jobq/worker/internal/leases"
+	"github.com/jobq-dev/jobq/worker/internal/unreadable"
 	"github.com/jobq-dev/jobq/worker/internal/waking"
 )
 
@@ -36,8 +37,8 @@ type Worker struct {
 	queues    map[string]*queue
 	claims    []string // the kinds that have handlers
 	keeper    *keeper
-	// unreadable remembers keys that are missing here.
-	unreadable unreadable
+	// unreadable remembers of which kinds and keys jobs cannot be decoded here.
+	unreadable unreadable.Memory
 	// claimed are the worker's leases as claims make them; unanswered tells of one of
 	// whose answer nothing came.
 	claimed    *leases.Claims

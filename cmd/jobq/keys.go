@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/coding"
+	"github.com/jobq-dev/jobq/internal/storable"
 	"github.com/jobq-dev/jobq/keyring"
 )
 
@@ -51,10 +53,11 @@ func (k *keysFlag) codec(otherFile string) (jobq.Codec, error) {
 	if k.file != "" {
 		return k.fromFile()
 	}
-	if text := os.Getenv(keysVariable); text != "" {
+	// An empty one is what a script leaves behind whose keys were not there: values would be stored plain.
+	if text, given := os.LookupEnv(keysVariable); given {
 		keys, err := keyring.Parse(text)
 		if err != nil {
-			return nil, usagef("%s: %w", keysVariable, err)
+			return nil, usagef("%s: %w; unset it to do without keys", keysVariable, err)
 		}
 		return keys, nil
 	}
@@ -71,13 +74,17 @@ func warnIfReadable(log *slog.Logger, path string) {
 // argsCodec encrypts args that replace those of a job that is there.
 type argsCodec struct{ codec jobq.Codec }
 
-// decode returns the job as plain text, if there are keys.
+// decode returns the job with plain args, if there are keys. Its checkpoint and result nobody edits.
 func (c argsCodec) decode(ctx context.Context, job *jobq.Job) (*jobq.Job, error) {
 	if c.codec == nil {
 		return job, nil
 	}
 	plain := *job
-	return &plain, plain.Decode(ctx, c.codec)
+	var err error
+	if plain.Args, err = coding.Decode(ctx, c.codec, coding.ValueOf(jobq.FieldArgs, job.Kind, job.ID), job.Args); err != nil {
+		return nil, fmt.Errorf("%w; to replace them: jobq edit %d --args JSON --keys-file FILE", err, job.ID)
+	}
+	return &plain, nil
 }
 
 // encode returns the args as they are stored for the job. Without keys, they would take the
@@ -92,7 +99,16 @@ func (c argsCodec) encode(ctx context.Context, job *jobq.Job, args json.RawMessa
 	if err := json.Compact(&compact, args); err != nil {
 		return nil, err
 	}
-	return coding.Encode(ctx, c.codec, coding.ValueOf(jobq.FieldArgs, job.Kind, job.ID), compact.Bytes())
+	if c.codec != nil { // the database cannot see it
+		if err := storable.Encoded("args", compact.Bytes()); err != nil {
+			return nil, fmt.Errorf("%w: %w", jobq.ErrInvalid, err)
+		}
+	}
+	stored, err := coding.Encode(ctx, c.codec, coding.ValueOf(jobq.FieldArgs, job.Kind, job.ID), compact.Bytes())
+	if errors.Is(err, coding.ErrEncoded) {
+		return nil, fmt.Errorf("%w: %w", jobq.ErrInvalid, err)
+	}
+	return stored, err
 }
 
 // encodeFor is encode for the job of that id.

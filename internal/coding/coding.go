@@ -70,9 +70,13 @@ func (e *UnreadableError) Unwrap() []error { return []error{ErrUnreadable, e.Err
 // errNoKeys is the reason where nothing could decrypt the value.
 var errNoKeys = errors.New("there are no keys here: docs/encryption.md says how to give them")
 
-// errEncrypted refuses a value that looks like a stored one. It may come from outside: who has
+// ErrDamaged is the reason of a Codec that has what it needs, and whose stored value is not what
+// it has encoded for that job: it stays so.
+var ErrDamaged = errors.New("the value is damaged")
+
+// ErrEncoded refuses a value that looks like a stored one. It may come from outside: who has
 // read the database could else have a handler decrypt what they cannot.
-var errEncrypted = errors.New("it is encrypted already, or has the member \"$jobq\", which is reserved for that")
+var ErrEncoded = errors.New("it is encrypted already, or has the member \"$jobq\", which is reserved for that")
 
 // Encode is the codec's, for values that are there. Without a codec, values are stored as
 // they are, such as the encrypted args of an exported job.
@@ -81,7 +85,7 @@ func Encode(ctx context.Context, codec Codec, about Value, value json.RawMessage
 		return value, nil
 	}
 	if _, is, _ := Parse(value); is {
-		return nil, fmt.Errorf("encode %s: %w", about.Field, errEncrypted)
+		return nil, fmt.Errorf("encode %s: %w", about.Field, ErrEncoded)
 	}
 	stored, err := codec.Encode(ctx, about, value)
 	if err != nil {
@@ -115,6 +119,9 @@ func Decode(ctx context.Context, codec Codec, about Value, stored json.RawMessag
 	value, err := codec.Decode(ctx, about, stored)
 	if err != nil {
 		return nil, unreadable(err)
+	}
+	if !json.Valid(value) {
+		return nil, unreadable(errors.New("the codec has returned what is not JSON"))
 	}
 	return value, nil
 }

@@ -124,6 +124,9 @@ func Parse(content []byte) (*File, error) {
 			return nil, fmt.Errorf("kinds: %s: %w", name, err)
 		}
 	}
+	if key, given := keyLines(content)["codec"]; given && file.Codec.KeysFile == "" { // values would be stored plain
+		return nil, fmt.Errorf("line %d: codec: keys_file is missing", key.line)
+	}
 	if err := file.checkSchedules(content); err != nil {
 		return nil, err
 	}
