@@ -28,7 +28,7 @@ type Recorder struct {
 	schema  *db.Schema
 	codec   jobq.Codec // of the client; nil for none
 	after   int64      // the last id given out when it was made
-	own     bool  // only what its transaction has enqueued
+	own     bool       // only what its transaction has enqueued
 }
 
 type querier interface {

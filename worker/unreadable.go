@@ -58,15 +58,24 @@ func (r *Run) decode(ctx context.Context) error {
 	return nil
 }
 
-// decoded is the value for which the JSON is stored. A panic of the codec is an error like others.
-func (r *Run) decoded(ctx context.Context, field jobq.CodecField, stored json.RawMessage) (value json.RawMessage, err error) {
-	var panicked error
-	if panicked = guard(func() error {
-		value, err = coding.Decode(ctx, r.worker.codec, coding.ValueOf(field, r.row.Kind, r.row.ID), stored)
+// decoded is the value for which the JSON is stored.
+func (r *Run) decoded(ctx context.Context, field jobq.CodecField, stored json.RawMessage) (json.RawMessage, error) {
+	about := coding.ValueOf(field, r.row.Kind, r.row.ID)
+	if r.worker.codec == nil {
+		return coding.Decode(ctx, nil, about, stored)
+	}
+	return r.guardedDecode(ctx, about, stored)
+}
+
+// guardedDecode is coding.Decode in which a panic of the codec is an error like others.
+func (r *Run) guardedDecode(ctx context.Context, about jobq.CodecValue, stored json.RawMessage) (value json.RawMessage, err error) {
+	panicked := guard(func() error {
+		value, err = coding.Decode(ctx, r.worker.codec, about, stored)
 		return nil
-	}); panicked != nil { // of which only the text is kept: the attempt would fail
+	})
+	if panicked != nil { // of which only the text is kept: a panic of the handler's fails its attempt
 		key, _ := jobq.EncryptedWith(stored)
-		err = &coding.UnreadableError{Field: field, Key: key, Err: errors.New(panicked.Error())}
+		err = &coding.UnreadableError{Field: about.Field, Key: key, Err: errors.New(panicked.Error())}
 	}
 	return value, err
 }

@@ -188,9 +188,9 @@ func TestUnreadable(t *testing.T) {
 				job := awaitState(t, plain, id, jobq.StateScheduled)
 				require.Zero(t, job.Attempts)
 				require.Contains(t, job.LastError, test.want)
-				require.Greater(t, time.Until(job.RunAt), 10*time.Second, "it is not tried again at once")
 				runs := attempts(t, plain, id)
 				require.Len(t, runs, 1)
+				require.Greater(t, job.RunAt.Sub(runs[0].FinishedAt), 29*time.Second, "it is not tried again at once")
 				require.Equal(t, jobq.OutcomeUnreadable, runs[0].Outcome)
 				require.Contains(t, runs[0].Error, test.want)
 			}
@@ -264,6 +264,149 @@ func TestCodecLimits(t *testing.T) {
 	}
 }
 
+// A worker without the key leaves the jobs to those who have it: it gives the delay of an unreadable
+// job to five of them, and then claims none of the kind, while it goes on with others.
+func TestBlindWorkerLeavesJobs(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	producer, plain := clientWith(t, pool, newKeyring(t, "k1")), clientWith(t, pool, nil)
+	ids := make([]int64, 60)
+	for i := range ids {
+		ids[i] = enqueue(t, producer, i, nil)
+	}
+	w, err := worker.New(plain, &worker.Config{
+		Logger: slog.New(slog.DiscardHandler), Queues: map[string]worker.QueueConfig{"default": {Slots: 8}}, PollInterval: 10 * time.Millisecond,
+	})
+	require.NoError(t, err)
+	require.NoError(t, worker.Handle(w, func(context.Context, *worker.Job[task]) error { return nil }, nil))
+	require.NoError(t, worker.HandleRaw(w, "beside", func(context.Context, *worker.Job[jobq.RawArgs]) error { return nil }, nil))
+	blind := run(t, w)
+	inState := func(state jobq.State) (count int) {
+		require.NoError(t, pool.QueryRow(context.Background(), "select count(*) from jobq.job where kind = 'task' and state::text = $1", string(state)).Scan(&count))
+		return count
+	}
+	require.Eventually(t, func() bool { return inState(jobq.StateScheduled) >= 5 && inState(jobq.StateRunning) == 0 }, patience, 2*time.Millisecond)
+	for range 20 { // each is claimed, and with it the encrypted ones would be
+		awaitState(t, plain, enqueueRaw(t, plain, "beside", "{}", nil), jobq.StateCompleted)
+	}
+	require.Eventually(t, func() bool { return inState(jobq.StateAvailable) == 55 }, patience, 2*time.Millisecond, "those that were in hand are back")
+	require.Equal(t, 5, inState(jobq.StateScheduled))
+	start(t, producer, nil, func(context.Context, *worker.Job[task]) error { return nil })
+	require.Eventually(t, func() bool { return inState(jobq.StateCompleted) == 55 }, patience, 2*time.Millisecond)
+	require.NoError(t, blind.drain())
+	require.EqualValues(t, 5, blind.Counts().Unreadable)
+	require.Equal(t, 5, inState(jobq.StateScheduled))
+}
+
+// A job that is unreadable again for the same reason leaves no other run in the history, and one
+// for another reason does.
+func TestUnreadableAgain(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	plain := clientWith(t, pool, nil)
+	id := enqueue(t, clientWith(t, pool, newKeyring(t, "k1")), 1, nil)
+	for i, codec := range []jobq.Codec{nil, nil, newKeyring(t, "k2"), newKeyring(t, "k2"), nil} {
+		if i > 0 {
+			require.NoError(t, jobtest.Requeue(plain, id))
+		}
+		r := start(t, clientWith(t, pool, codec), nil, func(context.Context, *worker.Job[task]) error { return nil })
+		awaitState(t, plain, id, jobq.StateScheduled)
+		require.NoError(t, r.drain())
+		require.EqualValues(t, 1, r.Counts().Unreadable)
+		require.Len(t, attempts(t, plain, id), []int{1, 1, 2, 2, 3}[i])
+	}
+}
+
+// panics is a codec that panics on values that are encoded.
+type panics struct{ broken }
+
+func (panics) Decode(_ context.Context, _ jobq.CodecValue, stored json.RawMessage) (json.RawMessage, error) {
+	if strings.Contains(string(stored), "encoded") {
+		panic("no key server")
+	}
+	return json.RawMessage(`{"n": `), nil
+}
+
+// A codec that panics, or returns what is not JSON, uses no attempt of the job.
+func TestCodecMisbehaves(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	plain := clientWith(t, pool, nil)
+	for args, want := range map[string]string{
+		`{"by": "encoded"}`: "args cannot be decoded: panic: no key server", `{"by": "nobody"}`: "args cannot be decoded: the codec has returned what is not JSON",
+	} {
+		id := enqueueRaw(t, plain, "task", args, &jobq.EnqueueOptions{MaxAttempts: 1})
+		r := start(t, clientWith(t, pool, panics{}), nil, func(context.Context, *worker.Job[task]) error { return nil })
+		job := awaitState(t, plain, id, jobq.StateScheduled)
+		require.Zero(t, job.Attempts)
+		require.Contains(t, job.LastError, want)
+		require.NoError(t, r.drain())
+	}
+}
+
+// Errors are stored as plain text: that encrypted args or a checkpoint do not fit the handler's
+// types is told without any of their values. Of plain ones the error has all.
+func TestMisfitsAreNotQuoted(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	plain, encrypting := clientWith(t, pool, nil), clientWith(t, pool, newKeyring(t, "k1"))
+	type dated struct {
+		task
+		At time.Time
+	}
+	w, err := worker.New(encrypting, &worker.Config{Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	require.NoError(t, worker.Handle(w, func(ctx context.Context, job *worker.Job[dated]) error {
+		if err := job.SaveCheckpoint(ctx, "secret 4711"); err != nil {
+			return err
+		}
+		_, noInt := job.Checkpoint(new(int))
+		_, noTime := job.Checkpoint(new(time.Time))
+		return errors.Join(noInt, noTime)
+	}, nil))
+	run(t, w)
+	for _, test := range []struct {
+		client   *jobq.Client
+		args     string
+		says     []string
+		saysNone []string
+	}{
+		{encrypting, `{"At": "secret 4711"}`, []string{"decode args: it does not fit worker_test.dated"}, []string{"4711", "secret"}},
+		{encrypting, `{"n": 4711.5}`, []string{"field n must be int"}, []string{"4711"}},
+		{plain, `{"At": "not secret"}`, []string{"not secret"}, nil},
+		{encrypting, `{}`, []string{"it does not fit *int", "it does not fit *time.Time"}, []string{"4711", "secret"}},
+	} {
+		id := enqueueRaw(t, test.client, "task", test.args, &jobq.EnqueueOptions{MaxAttempts: 1})
+		job := awaitState(t, plain, id, jobq.StateFailed)
+		for _, text := range test.says {
+			require.Contains(t, job.LastError, text)
+		}
+		for _, text := range test.saysNone {
+			require.NotContains(t, job.LastError, text)
+		}
+	}
+}
+
+// What PostgreSQL cannot store is refused when it is encrypted as well, where PostgreSQL would not see it.
+func TestEncryptedNUL(t *testing.T) {
+	t.Parallel()
+	client := clientWith(t, pgtest.Pool(t), newKeyring(t, "k1"))
+	_, err := client.Enqueue(context.Background(), jobq.RawArgs{Name: "task", JSON: json.RawMessage(`"\u0000"`)}, nil)
+	require.ErrorIs(t, err, jobq.ErrInvalid)
+	told := make(chan error, 2)
+	start(t, client, nil, func(ctx context.Context, job *worker.Job[task]) error {
+		told <- job.SetResult("\x00")
+		told <- job.SaveCheckpoint(ctx, "\x00")
+		return nil
+	})
+	awaitState(t, client, enqueue(t, client, 1, nil), jobq.StateCompleted)
+	for range 2 {
+		err := receive(t, told, "an error")
+		require.ErrorIs(t, err, jobq.ErrInvalid)
+		require.ErrorContains(t, err, "NUL")
+	}
+}
+
 // broken is a codec that cannot encode, and has nothing to decode.
 type broken struct{ stored string }
 
@@ -292,6 +435,7 @@ func TestCodecFails(t *testing.T) {
 	}
 	for _, args := range []string{`{"$jobq": "enc", "key": "k1", "v": "AAAA"}`, `{"$jobq": "enc"}`} {
 		_, err := clientWith(t, pool, newKeyring(t, "k1")).Enqueue(context.Background(), jobq.RawArgs{Name: "task", JSON: json.RawMessage(args)}, nil)
+		require.ErrorIs(t, err, jobq.ErrInvalid)
 		require.ErrorContains(t, err, "encode args: it is encrypted already")
 	}
 	var jobs int

@@ -54,7 +54,10 @@ func TestEncryptedJobs(t *testing.T) {
 	require.Contains(t, command(exitUsage, "show", id, "--keys-file", "/does/not/exist"), "--keys-file: keyring: open")
 
 	blind := startProcess(t, "worker", "--database-url", url, "--run", "greet=cat", "--keys-file", others)
-	eventually(t, pool, "scheduled", "select state::text from jobq.job where id = $1", number)
+	// A day later, so that no janitor moves it while the test looks, on however busy a machine.
+	eventually(t, pool, 1, `with later as (
+		update jobq.pending set run_at = statement_timestamp() + interval '1 day' where id = $1 and position is null returning id
+	) select count(*)::integer from later`, number)
 	blind.awaitLog(t, "job cannot be decoded, it goes back without using an attempt")
 	require.NoError(t, blind.Process.Signal(os.Interrupt))
 	require.NoError(t, blind.Wait())
@@ -117,6 +120,93 @@ func TestEditEncrypted(t *testing.T) {
 	require.NoError(t, edit.Wait())
 	require.Equal(t, "k1", key(1))
 	require.Contains(t, plain(1), `{"n":5}`)
+}
+
+// An edit by filter, and one of an operator without keys, leaves encrypted args as they are; damaged args can be
+// replaced, and args beside a damaged checkpoint edited.
+func TestEditEncryptedMany(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	pool := pgtest.Connect(t, url)
+	command := func(want int, args ...string) string {
+		t.Helper()
+		out, stderr, code := invoke(t, "", append(args, "--database-url", url)...)
+		require.Equal(t, want, code, stderr)
+		return out + stderr
+	}
+	keys := keysFile(t, "k1")
+	for range 2 {
+		command(exitOK, "enqueue", "greet", `{"n": 1}`, "--keys-file", keys)
+	}
+	command(exitOK, "enqueue", "greet", `{"n": 1}`)
+	said := command(exitOK, "edit", "--filter", "kind:greet", "--args", `{"n": 2}`, "--yes")
+	require.Contains(t, said, "1 job, 2 refused")
+	require.Contains(t, command(exitConflict, "edit", "1", "2", "--args", `{"n": 2}`), `its args are encrypted with key "k1", and the new ones are plain text`)
+	require.Equal(t, "k1 k1 plain", query[string](t, pool, "select string_agg(coalesce(args ->> 'key', 'plain'), ' ' order by id) from jobq.job"))
+	require.Equal(t, 2, query[int](t, pool, "select (args ->> 'n')::integer from jobq.job where id = 3"))
+
+	_, err := pool.Exec(t.Context(), `update jobq.pending set checkpoint = '{"$jobq": "enc", "key": "k1", "v": "AAAA"}' where id = 1`)
+	require.NoError(t, err)
+	edit := func(id string) (*process, error) {
+		p := startProcessWith(t, []string{"VISUAL=", "EDITOR=" + editor(t, `sed -i 's/"n": 1/"n": 5/' "$1"`), "TMPDIR=" + t.TempDir()},
+			"edit", id, "--keys-file", keys, "--database-url", url)
+		return p, p.Wait()
+	}
+	_, err = edit("1")
+	require.NoError(t, err)
+	require.Contains(t, command(exitOK, "show", "1", "--keys-file", keys), `{"n":5}`)
+
+	_, err = pool.Exec(t.Context(), `update jobq.pending set args = '{"$jobq": "enc", "key": "k1", "v": "AAAA"}' where id = 2`)
+	require.NoError(t, err)
+	p, err := edit("2")
+	require.Error(t, err)
+	require.Contains(t, p.log.String(), "to replace them: jobq edit 2 --args JSON --keys-file FILE")
+	command(exitOK, "edit", "2", "--args", `{"n": 6}`, "--keys-file", keys)
+	require.Contains(t, command(exitOK, "show", "2", "--keys-file", keys), `{"n":6}`)
+	require.Contains(t, command(exitUsage, "edit", "2", "--args", `"\u0000"`, "--keys-file", keys), "NUL")
+}
+
+// Keys that are given and empty are refused: values would be stored as plain text.
+func TestEmptyKeys(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	_, stderr, code := invoke(t, "", "enqueue", "greet", "--keys-file", "", "--database-url", url)
+	require.Equal(t, exitUsage, code)
+	require.Contains(t, stderr, "--keys-file is empty")
+	for _, empty := range []string{"JOBQ_KEYS=", "JOBQ_KEYS= \n"} {
+		for _, args := range [][]string{{"enqueue", "greet"}, {"worker", "--run", "greet=cat"}, {"clone", "1", "--args", "{}"}} {
+			p := startProcessWith(t, []string{empty}, append(args, "--database-url", url)...)
+			require.Error(t, p.Wait())
+			require.Equal(t, exitUsage, p.ProcessState.ExitCode(), p.log.String())
+			require.Contains(t, p.log.String(), "JOBQ_KEYS: keyring: there are no keys; unset it to do without keys")
+		}
+	}
+}
+
+// The result that "jobq wait" and "enqueue --wait" print is plain text with keys, and as stored without. How
+// the job has ended is known also with the wrong ones.
+func TestWaitEncrypted(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	keys, others := keysFile(t, "k1"), keysFile(t, "k9")
+	startProcess(t, "worker", "--database-url", url, "--run", `greet=sh -c 'echo "{\"result\": $(cat)}" >&3'`, "--keys-file", keys)
+	out, stderr, code := invoke(t, "", "enqueue", "greet", `{"n":1}`, "--wait", "--keys-file", keys, "--database-url", url)
+	require.Zero(t, code, stderr)
+	require.Equal(t, "{\"n\":1}\n", out)
+	out, stderr, code = invoke(t, "", "wait", "1", "--keys-file", keys, "--database-url", url)
+	require.Zero(t, code, stderr)
+	require.Equal(t, "{\"n\":1}\n", out)
+	out, stderr, code = invoke(t, "", "wait", "1", "--database-url", url)
+	require.Zero(t, code, stderr)
+	require.Contains(t, out, `"key":"k1"`)
+	require.Contains(t, stderr, `the result of job 1 is encrypted with key "k1"`)
+	out, stderr, code = invoke(t, "", "wait", "1", "--keys-file", others, "--database-url", url)
+	require.Equal(t, exitError, code)
+	require.Empty(t, out)
+	require.Contains(t, stderr, "result cannot be decoded")
+	out, _, code = invoke(t, "", "wait", "1", "--json", "--keys-file", others, "--database-url", url)
+	require.Equal(t, exitError, code)
+	require.Contains(t, out, `"state":"completed"`)
 }
 
 // A new key is one line that a file of keys can have, different each time.

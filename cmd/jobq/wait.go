@@ -36,7 +36,7 @@ Exit codes: 0 all have completed; 7 a job has failed; 8 none has failed, and one
 1 counts before 9, 9 before 3, and 3 before 7.`,
 		Example: `  jobq wait 4711 --timeout 30s
   jobq enqueue resize - < images.ndjson | xargs -n 1000 jobq wait | jq -c 'select(.state != "completed")'`,
-		Args:    jobIDArgs(waitIDsMax),
+		Args: jobIDArgs(waitIDsMax),
 		PreRunE: func(cmd *cobra.Command, _ []string) error {
 			if err := refuseZero(cmd, "timeout"); err != nil {
 				return err
