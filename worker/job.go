@@ -38,8 +38,8 @@ type Run struct {
 	ran   time.Duration // how long it ran; of the goroutine that runs it, as is endsItself
 	// endsItself says that the handler ends the job in a transaction of its own.
 	endsItself bool
-	// isEncoded says that a codec has decoded values of the job. Written before the handler is called.
-	isEncoded bool
+	// argsEncoded says that a codec has decoded the args. Written before the handler is called.
+	argsEncoded bool
 
 	mu sync.Mutex // never held during a call to the database
 	// guarded by mu
@@ -117,7 +117,7 @@ func (r *Run) Checkpoint(target any) (bool, error) {
 		return false, nil
 	}
 	if err := json.Unmarshal(checkpoint, target); err != nil {
-		return false, fmt.Errorf("decode checkpoint of job %d: %w", r.row.ID, r.misfit(err, target))
+		return false, fmt.Errorf("decode checkpoint of job %d: %w", r.row.ID, misfit(err, target, r.worker.codec != nil))
 	}
 	return true, nil
 }

@@ -50,7 +50,7 @@ func (r *Run) decode(ctx context.Context) error {
 			r.worker.wakeQueuesOf(r.row.Kind)
 		}
 	}
-	r.isEncoded = !bytes.Equal(args, r.row.Args) || !bytes.Equal(checkpoint, r.row.Checkpoint)
+	r.argsEncoded = !bytes.Equal(args, r.row.Args)
 	r.row.Args = args
 	if checkpoint != nil {
 		r.keepCheckpoint(checkpoint)
@@ -120,10 +120,10 @@ func (w *Worker) mayClaim(kinds []string) bool {
 }
 
 // misfit is the error of a value that does not decode into the target. Errors of JSON quote
-// values, and the job's errors are stored as plain text: of a value that a codec has encoded
+// values, and the job's errors are stored as plain text: of a value that is stored encoded
 // only the place is told.
-func (r *Run) misfit(err error, target any) error {
-	if !r.isEncoded {
+func misfit(err error, target any, encoded bool) error {
+	if !encoded {
 		return err
 	}
 	var kind *json.UnmarshalTypeError

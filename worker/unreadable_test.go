@@ -372,8 +372,9 @@ func TestMisfitsAreNotQuoted(t *testing.T) {
 		saysNone []string
 	}{
 		{encrypting, `{"At": "secret 4711"}`, []string{"decode args: it does not fit worker_test.dated"}, []string{"4711", "secret"}},
-		{encrypting, `{"n": 4711.5}`, []string{"field n must be int"}, []string{"4711"}},
+		{encrypting, `{"n": 4711.5}`, []string{"n must be int"}, []string{"4711"}},
 		{plain, `{"At": "not secret"}`, []string{"not secret"}, nil},
+		{plain, `{}`, []string{"it does not fit *int"}, []string{"4711", "secret"}},
 		{encrypting, `{}`, []string{"it does not fit *int", "it does not fit *time.Time"}, []string{"4711", "secret"}},
 	} {
 		id := enqueueRaw(t, test.client, "task", test.args, &jobq.EnqueueOptions{MaxAttempts: 1})
