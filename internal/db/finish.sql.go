@@ -420,7 +420,8 @@ type RunEndRow struct {
 //
 // A job that somebody has asked to cancel does not go back: it is cancelled.
 // Each leaves an attempt row, but for a job that never started (ran_us below 0):
-// it was released, or cancelled before; and for one that completed without output.
+// it was released, or cancelled before, or is unreadable for the reason for which it
+// was before; and for one that completed without output.
 // A run has begun as long ago as it took, by its worker's clock; with a ran_us of 0
 // when it was claimed, since that is all that is known then. The time of cancelled
 // runs is not counted: an average is of those that ended by themselves. Of a long error the
