@@ -485,8 +485,8 @@ func TestEncryptedArgsStay(t *testing.T) {
 		refused, err := ana.Edit(ctx, change, operator.Target{ID: id})
 		require.NoError(t, err)
 		require.Zero(t, refused.Changed(), string(change.Args))
-		require.ErrorIs(t, refused.Problems()[0], jobq.ErrConflict)
-		require.ErrorContains(t, refused.Problems()[0], `its args are encrypted with key "k1", and the new ones are plain text`)
+		require.ErrorIs(t, refused.Problems()[0].Err(), jobq.ErrConflict)
+		require.Contains(t, refused.Problems()[0].Problem, `its args are encrypted with key "k1", and the new ones are plain text`)
 		_, err = ana.Clone(ctx, id, change)
 		require.ErrorIs(t, err, jobq.ErrConflict)
 	}
