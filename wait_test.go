@@ -355,7 +355,7 @@ func TestWaitEncrypted(t *testing.T) {
 	go func() { ended <- w.Run(working) }()
 	defer func() {
 		stop()
-		<-ended
+		require.NoError(t, <-ended)
 	}()
 
 	done, err := clients["k1"].EnqueueAndWait(ctx, jobtest.Greeting{Name: "ann"}, nil)

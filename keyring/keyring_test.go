@@ -191,7 +191,7 @@ func TestSecretsAreNotShown(t *testing.T) {
 	_, secret, _ := strings.Cut(key.Line(), ":")
 	require.Equal(t, 6, strings.Count(log.String(), "key k1"), log.String())
 	require.NotContains(t, log.String(), secret)
-	require.NotContains(t, log.String(), strings.Trim(fmt.Sprint(key.Secret), "[]"))
+	require.NotContains(t, log.String(), strings.Trim(fmt.Sprintf("%d", key.Secret), "[]"))
 }
 
 // What a job with small args costs besides: docs/encryption.md has the figure.
