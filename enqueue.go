@@ -152,15 +152,21 @@ func (c *Client) enqueueOne(ctx context.Context, queries *db.Queries, args Args,
 		if err != nil {
 			return Enqueued{}, fmt.Errorf("enqueue: %w: %w", ErrInvalid, err)
 		}
+		if columns.Args[0], err = c.encodedArgs(ctx, columns.Kinds[0], columns.Args[0]); err != nil {
+			return Enqueued{}, fmt.Errorf("enqueue: %w", err)
+		}
 		rows, err := queries.JobEnqueueMany(ctx, columns)
 		if err != nil {
-			return Enqueued{}, dberror.Wrap(c.schema, "enqueue", withoutPlace(err))
+			return Enqueued{}, c.refused(withoutPlace(err))
 		}
 		return Enqueued(rows[0]), nil
 	}
+	if params.Args, err = c.encodedArgs(ctx, params.Kind, params.Args); err != nil {
+		return Enqueued{}, fmt.Errorf("enqueue: %w", err)
+	}
 	id, err := queries.JobEnqueue(ctx, params)
 	if err != nil {
-		return Enqueued{}, dberror.Wrap(c.schema, "enqueue", err)
+		return Enqueued{}, c.refused(err)
 	}
 	return Enqueued{ID: id}, nil
 }
@@ -185,9 +191,12 @@ func (c *Client) enqueueMany(ctx context.Context, queries *db.Queries, jobs []En
 	if err != nil {
 		return nil, fmt.Errorf("enqueue: %w: %w", ErrInvalid, err)
 	}
+	if err := c.encodeArgs(ctx, columns.Kinds, columns.Args); err != nil {
+		return nil, fmt.Errorf("enqueue: %w", err)
+	}
 	rows, err := queries.JobEnqueueMany(ctx, columns)
 	if err != nil {
-		return nil, dberror.Wrap(c.schema, "enqueue", err)
+		return nil, c.refused(err)
 	}
 	enqueued := make([]Enqueued, len(rows))
 	for i, row := range rows {

@@ -75,12 +75,6 @@ func (e *externals) claimable(kinds []string) []string {
 	return kinds
 }
 
-// forbidAll says whether none of the kinds, of which there are some, may be claimed
-// now.
-func (e *externals) forbidAll(kinds []string) bool {
-	return len(kinds) > 0 && len(e.claimable(kinds)) == 0
-}
-
 func (e *externals) grace() (longest time.Duration) {
 	for _, each := range e.all {
 		longest = max(longest, each.Grace())

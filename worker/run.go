@@ -87,8 +87,11 @@ func (q *queue) refuse(run *Run, reason error) {
 	q.end(result{run: run, ending: &ending})
 }
 
-// call runs the handler within the middleware.
+// call runs the handler within the middleware, once the job is decoded.
 func (r *Run) call(ctx context.Context) error {
+	if err := r.decode(ctx); err != nil {
+		return err
+	}
 	handled, ok := r.worker.handlers.byKind[r.row.Kind]
 	if !ok { // the claim asks for handled kinds only
 		return errors.New("no handler for kind " + r.row.Kind)

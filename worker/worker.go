@@ -16,6 +16,7 @@ import (
 	"github.com/jobq-dev/jobq/internal/identity"
 	"github.com/jobq-dev/jobq/worker/internal/digest"
 	"github.com/jobq-dev/jobq/worker/internal/leases"
+	"github.com/jobq-dev/jobq/worker/internal/unreadable"
 	"github.com/jobq-dev/jobq/worker/internal/waking"
 )
 
@@ -23,6 +24,7 @@ import (
 // with Handle, and call Run once.
 type Worker struct {
 	client    *jobq.Client
+	codec     jobq.Codec // the client's; nil for none
 	config    Config
 	id        string
 	process   identity.Process
@@ -35,6 +37,8 @@ type Worker struct {
 	queues    map[string]*queue
 	claims    []string // the kinds that have handlers
 	keeper    *keeper
+	// unreadable remembers of which kinds and keys jobs cannot be decoded here.
+	unreadable unreadable.Memory
 	// claimed are the worker's leases as claims make them; unanswered tells of one of
 	// whose answer nothing came.
 	claimed    *leases.Claims
@@ -72,7 +76,7 @@ func New(client *jobq.Client, config *Config) (*Worker, error) {
 	if config == nil {
 		config = &Config{}
 	}
-	w := &Worker{client: client, config: *config, queues: make(map[string]*queue), hurry: make(chan struct{})}
+	w := &Worker{client: client, codec: client.Codec(), config: *config, queues: make(map[string]*queue), hurry: make(chan struct{})}
 	w.unnotified.Store(config.PollOnly)
 	w.halt.begun = make(chan struct{})
 	if err := w.config.complete(); err != nil {

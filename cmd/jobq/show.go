@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -23,17 +24,28 @@ type jobStory struct {
 }
 
 func newShowCommand(a *app) *cobra.Command {
+	var keys keysFlag
 	command := &cobra.Command{
-		Use:     "show ID",
-		Short:   "Show a job: its state, args, runs, errors and output",
-		Example: "  jobq show 4711\n  jobq show 4711 --json | jq .result",
+		Use:   "show ID",
+		Short: "Show a job: its state, args, runs, errors and output",
+		Long: `Show a job: its state, args, runs, errors and output. Encrypted args, checkpoints and
+results are shown as plain text with --keys-file alone.`,
+		Example: "  jobq show 4711\n  jobq show 4711 --json | jq .result\n  jobq show 4711 --keys-file /etc/jobq/keys",
 		Args:    exactArgs(1),
+		PreRunE: func(*cobra.Command, []string) (err error) {
+			a.codec, err = keys.fromFile()
+			return err
+		},
 		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
 			id, err := parseID("job", args[0])
 			if err != nil {
 				return err
 			}
 			job, err := client.Get(cmd.Context(), id)
+			if errors.Is(err, jobq.ErrUnreadable) { // what cannot be read is shown as encrypted
+				fmt.Fprintln(cmd.ErrOrStderr(), "warning:", printable.Line(err.Error()))
+				err = nil
+			}
 			if err != nil {
 				return err
 			}
@@ -53,6 +65,7 @@ func newShowCommand(a *app) *cobra.Command {
 			return writeStory(cmd.OutOrStdout(), story)
 		}),
 	}
+	keys.add(command.Flags(), keysShowUsage)
 	a.addJSONFlag(command)
 	return command
 }
@@ -70,7 +83,7 @@ func writeStory(out io.Writer, whole jobStory) error {
 	}
 	value := func(name string, raw json.RawMessage) {
 		if len(raw) > 0 {
-			field(name, "%s", raw)
+			field(name, "%s", format.Value(raw))
 		}
 	}
 	field("job", "%d", job.ID)

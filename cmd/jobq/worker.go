@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -43,6 +44,7 @@ type workerFlags struct {
 	janitor      janitorFlags
 	metricsAddr  string
 	log          logFlags
+	keys         keysFlag
 }
 
 func newWorkerCommand(a *app) *cobra.Command {
@@ -98,6 +100,7 @@ Exit codes: 0 drained, 1 error or too many failures in a row, 2 usage.`,
 	f.janitor.add(flags)
 	addMetricsFlag(flags, &f.metricsAddr)
 	f.log.add(flags)
+	f.keys.add(flags, "file of keys, to decrypt and encrypt args, checkpoints and results (default JOBQ_KEYS, else keys_file of the config file)")
 	return command
 }
 
@@ -144,6 +147,10 @@ func (a *app) runWorker(cmd *cobra.Command, f workerFlags) error {
 	if err != nil {
 		return err
 	}
+	if a.codec, err = f.keys.codec(file.Codec.KeysFile); err != nil {
+		return err
+	}
+	warnIfReadable(log, cmp.Or(f.keys.file, file.Codec.KeysFile))
 	client, err := a.uncheckedClient(cmd.Context())
 	if err != nil {
 		return err

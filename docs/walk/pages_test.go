@@ -79,8 +79,9 @@ var pages = map[string]page{
 			echo '{"kind": "hello"}' > jobs.ndjson
 			` + makeResizer + `
 			touch a.png b.png
+			jobq keys new > keys
 			printf 'app: docs\nschedules: {tick: {every: 1h, kind: tick}}\n' > jobq.yaml`,
-		replaced: []string{"/srv/archive/jobq", "archive", "3f2a9c1e", "$(jobq errors --json | jq -r .groups[0].id)"},
+		replaced: []string{"/srv/archive/jobq", "archive", "/etc/jobq/keys", "keys", "3f2a9c1e", "$(jobq errors --json | jq -r .groups[0].id)"},
 		rules: []rule{
 			{line: "jobq audit resume 17", first: interrupted},
 			{line: "jobq bench drain --jobs", instead: "jobq bench drain --jobs 1000 --workers 2 --slots 500 --json"},
@@ -156,6 +157,11 @@ var pages = map[string]page{
 		replaced: []string{"DATABASE_URL=postgres://… ", ""},
 		rules:    []rule{{line: "DATABASE_URL=", exit: 6}},
 	},
+	"docs/encryption.md": {rules: []rule{
+		{line: "keys, err := keyring.Load", excused: "Go: ExampleKeyring runs", all: true},
+		{line: "$ jobq why 1", excused: "an answer; TestEncryptedJobs has it", all: true},
+		{line: `{"$jobq": "enc"`, excused: "what is stored; FuzzParse reads it", all: true},
+	}},
 	"docs/guarantees.md": {replaced: []string{"--run …", "--run hello=cat"}},
 	"docs/languages.md": {rules: []rule{
 		{line: "sql() {", file: "examples/languages/produce.sh"},
