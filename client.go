@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -20,6 +21,8 @@ type Client struct {
 	schema  *db.Schema
 	queries *db.Queries
 	waiters *await.Waiters
+
+	middleware []EnqueueMiddleware // nil for none
 }
 
 // Sessions says whether each connection of the pool has a session of the server
@@ -43,6 +46,8 @@ type Config struct {
 	// Sessions spares workers, janitors and monitors the search for a
 	// pooler, or corrects what they find. Default SessionsAuto.
 	Sessions Sessions
+	// Middleware wraps every enqueue, the first one outermost. Default: none.
+	Middleware []EnqueueMiddleware
 }
 
 // NewClient returns a client on the pool. It does not talk to the database:
@@ -64,7 +69,10 @@ func NewClient(pool *pgxpool.Pool, config *Config) (*Client, error) {
 		return nil, err
 	}
 	schema.Assume(sessions)
-	return &Client{pool: pool, schema: schema, queries: schema.Queries(pool), waiters: await.New(pool, schema)}, nil
+	return &Client{
+		pool: pool, schema: schema, queries: schema.Queries(pool), waiters: await.New(pool, schema),
+		middleware: slices.Clone(config.Middleware),
+	}, nil
 }
 
 // Check returns ErrNotMigrated or ErrNewerSchema when this build cannot work
