@@ -127,7 +127,7 @@ func withMembers(metadata json.RawMessage, members []byte) json.RawMessage {
 		return metadata
 	}
 	var present map[string]json.RawMessage
-	if len(metadata) > 0 && (json.Unmarshal(metadata, &present) != nil || present == nil) {
+	if metadata != nil && (json.Unmarshal(metadata, &present) != nil || present == nil) {
 		return metadata // no object: null, say, or refused as it is
 	}
 	if _, ok := present[traceparent.ParentName]; ok {

@@ -63,7 +63,10 @@ func TestTraceparent(t *testing.T) {
 		{"server", `{"traceparent": "` + parentOfJob + `\nX: y"}`, false, "", "static=1"},
 		{"server", `{"traceparent": "` + parentOfJob + `"}`, true, ofRun.Parent, ofRun.State},
 	} {
-		options := &jobq.EnqueueOptions{Metadata: json.RawMessage(test.metadata)}
+		options := &jobq.EnqueueOptions{}
+		if test.metadata != "" {
+			options.Metadata = json.RawMessage(test.metadata)
+		}
 		if test.isSpan {
 			options.Tags = []string{"traced"}
 		}
