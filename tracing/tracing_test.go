@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
-	"net/http"
-	"net/http/httptest"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -25,7 +23,10 @@ import (
 	"github.com/jobq-dev/jobq/worker/programs"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
+func TestMain(m *testing.M) {
+	programs.MaybeRunShim()
+	pgtest.Main(m)
+}
 
 // traced is a client whose enqueues and runs are traced, into memory.
 type traced struct {
@@ -285,19 +286,22 @@ func TestSQLInserts(t *testing.T) {
 	}
 }
 
-// Programs and servers that run a job belong to its run, and what they add belongs to it
-// as well.
+// A program that runs a job belongs to its run, and so does what it adds.
 func TestProgramsBelongToTheRun(t *testing.T) {
 	t.Parallel()
 	d := newTraced(t)
-	parents := make(chan string, 1)
-	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { parents <- r.Header.Get("Traceparent") }))
-	t.Cleanup(server.Close)
 	id := jobtest.Enqueue(t, d.client, nil)
 	d.runWith(func(w *worker.Worker) {
-		require.NoError(t, programs.New(w).HandleHTTP("greeting", programs.HTTP{URL: server.URL}, nil))
+		script := `echo "$TRACEPARENT"; echo '{"enqueue": {"kind": "next", "queue": "later"}}' >&3`
+		require.NoError(t, programs.New(w).HandleCommand("greeting", programs.Command{Args: []string{"/bin/sh", "-c", script}}, nil))
 	})
-	require.Equal(t, parentOf(d.ofJob("process greeting", id).SpanContext), <-parents)
+	run := d.ofJob("process greeting", id)
+	attempts, err := monitor.New(d.client).Attempts(context.Background(), id)
+	require.NoError(t, err)
+	require.Equal(t, parentOf(run.SpanContext)+"\n", attempts[0].Output)
+	sends := d.spans("send next")
+	require.Len(t, sends, 1)
+	require.Equal(t, run.SpanContext.SpanID(), sends[0].Parent.SpanID())
 }
 
 // Without a provider, nothing is written into metadata, and jobs run.
