@@ -334,5 +334,5 @@ func TestPanic(t *testing.T) {
 	attempts, err := monitor.New(d.client).Attempts(context.Background(), id)
 	require.NoError(t, err)
 	require.Contains(t, attempts[0].Error, "panic: aaah")
-	require.Contains(t, attempts[0].Error, "tracing.TestPanic", "the stack of the handler")
+	require.Contains(t, attempts[0].Error, "tracing_test.TestPanic", "the stack of the handler")
 }
