@@ -54,7 +54,8 @@ func TestOutcomes(t *testing.T) {
 		{long, nil, "failed", codes.Error, strings.Repeat("x", 4095), strings.Repeat("x", 4095)},
 	} {
 		d := withoutDatabase(t)
-		ctx, cancel := context.WithCancelCause(context.Background())
+		program, _ := d.tracer.Start(context.Background(), "program") // in which the worker runs
+		ctx, cancel := context.WithCancelCause(program)
 		if test.cause != nil {
 			cancel(test.cause)
 		}
@@ -62,6 +63,7 @@ func TestOutcomes(t *testing.T) {
 		require.Equal(t, test.err, d.traces.Run(ctx, job.Job.Run, func(context.Context) error { return test.err }))
 		cancel(nil)
 		run := d.ofJob("process greeting", 7)
+		require.False(t, run.Parent.IsValid(), "a run is a trace of its own")
 		attributes := attributesOf(run)
 		require.Equal(t, test.outcome, attributes["jobq.run.outcome"])
 		require.Equal(t, []any{int64(3), int64(5), int64(9)}, []any{attributes["jobq.job.attempt"], attributes["jobq.job.max_attempts"], attributes["jobq.run.lease_token"]})

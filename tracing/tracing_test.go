@@ -233,6 +233,7 @@ func TestRetriesAreLinked(t *testing.T) {
 	runs := d.spans("process greeting")
 	require.Len(t, runs, 3)
 	for i, run := range runs {
+		require.Len(t, run.Links, 1)
 		require.Equal(t, send.SpanContext.SpanID(), run.Links[0].SpanContext.SpanID())
 		require.Equal(t, int64(i+1), attributesOf(run)["jobq.job.attempt"])
 		outcome, status := "failed", sdktrace.Status{Code: codes.Error, Description: "no luck"}
