@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -21,6 +22,8 @@ type Client struct {
 	queries *db.Queries
 	waiters *await.Waiters
 	codec   Codec // nil for none
+
+	middleware []EnqueueMiddleware // nil for none
 }
 
 // Sessions says whether each connection of the pool has a session of the server
@@ -48,6 +51,8 @@ type Config struct {
 	// of its workers, before they are stored, and decodes them for handlers and for Get.
 	// Package keyring has one that encrypts. Default nil: all is stored as it is.
 	Codec Codec
+	// Middleware wraps every enqueue, the first one outermost. Default: none.
+	Middleware []EnqueueMiddleware
 }
 
 // NewClient returns a client on the pool. It does not talk to the database:
@@ -69,7 +74,10 @@ func NewClient(pool *pgxpool.Pool, config *Config) (*Client, error) {
 		return nil, err
 	}
 	schema.Assume(sessions)
-	return &Client{pool: pool, schema: schema, queries: schema.Queries(pool), waiters: await.New(pool, schema), codec: config.Codec}, nil
+	return &Client{
+		pool: pool, schema: schema, queries: schema.Queries(pool), waiters: await.New(pool, schema),
+		codec: config.Codec, middleware: slices.Clone(config.Middleware),
+	}, nil
 }
 
 // Check returns ErrNotMigrated or ErrNewerSchema when this build cannot work

@@ -117,23 +117,47 @@ type Enqueued struct {
 // Enqueue adds a job and wakes a worker. Nil options mean the defaults.
 // ErrInvalid says which value was refused.
 func (c *Client) Enqueue(ctx context.Context, args Args, options *EnqueueOptions) (Enqueued, error) {
+	if c.middleware != nil {
+		return c.oneWithin(ctx, args, options, c.enqueueOneNow)
+	}
+	return c.enqueueOneNow(ctx, args, options)
+}
+
+func (c *Client) enqueueOneNow(ctx context.Context, args Args, options *EnqueueOptions) (Enqueued, error) {
 	return dberror.Retry(ctx, func() (Enqueued, error) { return c.enqueueOne(ctx, c.queries, args, options) })
 }
 
 // EnqueueTx adds a job in the caller's transaction: it exists when the
 // transaction commits, and never when it rolls back.
 func (c *Client) EnqueueTx(ctx context.Context, tx pgx.Tx, args Args, options *EnqueueOptions) (Enqueued, error) {
+	if c.middleware != nil {
+		return c.oneWithin(ctx, args, options, func(ctx context.Context, args Args, options *EnqueueOptions) (Enqueued, error) {
+			return c.enqueueOne(ctx, c.schema.Queries(tx), args, options)
+		})
+	}
 	return c.enqueueOne(ctx, c.schema.Queries(tx), args, options)
 }
 
 // EnqueueMany adds jobs in one statement, all of them or none, and answers in
 // their order. At most EnqueueManyMax.
 func (c *Client) EnqueueMany(ctx context.Context, jobs []EnqueueParams) ([]Enqueued, error) {
+	if c.middleware != nil {
+		return c.manyWithin(ctx, jobs, c.enqueueManyNow)
+	}
+	return c.enqueueManyNow(ctx, jobs)
+}
+
+func (c *Client) enqueueManyNow(ctx context.Context, jobs []EnqueueParams) ([]Enqueued, error) {
 	return dberror.Retry(ctx, func() ([]Enqueued, error) { return c.enqueueMany(ctx, c.queries, jobs) })
 }
 
 // EnqueueManyTx is EnqueueMany in the caller's transaction.
 func (c *Client) EnqueueManyTx(ctx context.Context, tx pgx.Tx, jobs []EnqueueParams) ([]Enqueued, error) {
+	if c.middleware != nil {
+		return c.manyWithin(ctx, jobs, func(ctx context.Context, jobs []EnqueueParams) ([]Enqueued, error) {
+			return c.enqueueMany(ctx, c.schema.Queries(tx), jobs)
+		})
+	}
 	return c.enqueueMany(ctx, c.schema.Queries(tx), jobs)
 }
 

@@ -209,6 +209,7 @@ var pages = map[string]page{
 		{line: "counts := jobqtest.RunDue(", excused: inGo, all: true},
 		{line: "jobqtest.RunDue(", excused: inGo, all: true},
 	}},
+	"docs/tracing.md":      {rules: []rule{{line: "traces := tracing.New(", excused: "Go: ExampleNew of package tracing runs", all: true}}},
 	"docs/troubleshoot.md": {before: jobs4711},
 	"docs/upgrade.md": {
 		ownServer: true,

@@ -119,7 +119,7 @@ func (p *Programs) runCommand(ctx context.Context, c Command, run worker.Externa
 	if c.EndsItself {
 		run.EndsItself()
 	}
-	environ, err := c.environ(run)
+	environ, err := c.environ(ctx, run)
 	if err != nil {
 		return err
 	}
@@ -165,7 +165,7 @@ func (c Command) words(run worker.ExternalRun, args []byte) ([]string, error) {
 }
 
 // environ is the program's whole environment.
-func (c Command) environ(run worker.ExternalRun) ([]string, error) {
+func (c Command) environ(ctx context.Context, run worker.ExternalRun) ([]string, error) {
 	checkpoint, err := checkpointEnv(run)
 	if err != nil {
 		return nil, err
@@ -188,6 +188,7 @@ func (c Command) environ(run worker.ExternalRun) ([]string, error) {
 	if c.EndsItself {
 		additions["JOBQ_RUN_TOKEN"] = run.RunToken()
 	}
+	addTrace(ctx, run, additions)
 	return subproc.Environ(c.Environ, additions)
 }
 

@@ -88,6 +88,7 @@ func (h *httpHandler) run(ctx context.Context, run worker.ExternalRun, args []by
 		return err
 	}
 	h.setHeader(request, run)
+	setTrace(ctx, run, request.Header)
 	response, err := h.client.Do(request)
 	if err != nil {
 		return noAnswer(ctx, try, err, way.isUnreachable(err))
