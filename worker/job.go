@@ -38,6 +38,9 @@ type Run struct {
 	ran   time.Duration // how long it ran; of the goroutine that runs it, as is endsItself
 	// endsItself says that the handler ends the job in a transaction of its own.
 	endsItself bool
+	// mayHaveEnded says that the handler's transaction may have ended the run, and need
+	// not have: a step that suspends the job.
+	mayHaveEnded atomic.Bool
 
 	mu sync.Mutex // never held during a call to the database
 	// guarded by mu

@@ -1,0 +1,52 @@
+-- Durable steps and events. What a run does with them are functions, the same for
+-- workers and for programs (sql/migrations/010_steps.up.sql).
+
+-- StepGet says whether a step is done, and its result; if not, that the run has begun it.
+-- name: StepGet :one
+select s.done::boolean as done, s.result
+  from jobq.step_get(sqlc.arg(job_id)::bigint, sqlc.arg(token)::text, sqlc.arg(name)::text) s;
+
+-- StepPut stores that a step is done, once, with its result.
+-- name: StepPut :exec
+select jobq.step_put(sqlc.arg(job_id)::bigint, sqlc.arg(token)::text, sqlc.arg(name)::text, sqlc.arg(result)::jsonb);
+
+-- StepSleep says whether a sleep is over; if not, it has ended the run.
+-- name: StepSleep :one
+select jobq.step_sleep(sqlc.arg(job_id)::bigint, sqlc.arg(token)::text, sqlc.arg(name)::text, sqlc.arg(delay)::interval)::boolean as passed;
+
+-- StepWait says whether an event has come, or has not come in time; if neither (done is
+-- false), it has ended the run.
+-- name: StepWait :one
+select s.done::boolean as done, s.timed_out::boolean as timed_out, s.result
+  from jobq.step_wait(sqlc.arg(job_id)::bigint, sqlc.arg(token)::text, sqlc.arg(name)::text, sqlc.narg(timeout)::interval) s;
+
+-- EventEmit says that an event has happened: false if it has before.
+-- name: EventEmit :one
+select jobq.emit(sqlc.arg(name)::text, sqlc.arg(payload)::jsonb)::boolean as first;
+
+-- StepList is the steps of a job, in the order in which it came to them. Needs step_number_key.
+-- name: StepList :many
+select s.name, s.type, s.number, s.attempts, s.lease_token, s.started_at, s.finished_at, s.wake_at, s.timed_out, s.result
+  from jobq.step s
+  where s.job_id = sqlc.arg(job_id)
+  order by s.number
+  limit sqlc.arg(step_count)::integer;
+
+-- StepForget makes a job do a step again, and those after it.
+-- name: StepForget :one
+select jobq.step_forget(sqlc.arg(job_id)::bigint, sqlc.arg(name)::text)::integer as forgotten;
+
+-- EventWakeRest wakes jobs that wait for an event which more of them wait for than emit
+-- could wake, and says whether there was one. Needs emitted_woken_idx and step_event_idx.
+-- name: EventWakeRest :one
+select jobq.event_wake_rest(sqlc.arg(job_count)::integer)::boolean as some;
+
+-- StepPrune deletes the steps of jobs that are gone, among the next row_count steps.
+-- name: StepPrune :one
+select p.looked::bigint as looked, p.last_job::bigint as last_job, p.last_name::text as last_name
+  from jobq.step_prune(sqlc.arg(after_job)::bigint, sqlc.arg(after_name)::text, sqlc.arg(row_count)::integer) p;
+
+-- EmittedPrune deletes old events that no job waits for, among the next row_count.
+-- name: EmittedPrune :one
+select p.looked::bigint as looked, p.last_at::timestamptz as last_at, p.last_name::text as last_name
+  from jobq.emitted_prune(sqlc.arg(after_at)::timestamptz, sqlc.arg(after_name)::text, sqlc.arg(row_count)::integer) p;
