@@ -26,6 +26,7 @@ func TestExamples(t *testing.T) {
 		"shell":         {"go on after 3 files", "killed by SIGKILL", `{"files": 6, "attempts": 2}`},
 		"stream-python": {`{"score": -2}`, "args have no text", "501"},
 		"node":          {"2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824", `{"charged": 12}`, "snoozed after", "HTTP 400: args have no amount"},
+		"steps":         {"order done in attempt 5: receipt-1", `shipped for {"by": "ann"}`, "charged 1 time, shipped 1 time"},
 		"archives":      {"image.tar.xz", "text.tar.xz", "exit code 65: ", "broken.tar.gz: not in gzip format"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -91,7 +91,7 @@ func (q *queue) settleTx(run *Run, err error, state leases.State) (settled bool,
 	fate := db.RunFateRow{Completed: state.Completed}
 	known := false
 	needsEnd := run.endsItself || !run.mayHaveEnded.Load() // a success without a stored end is none
-	if !state.Completed || run.asksAttempt() { // only CompleteTx leaves no doubt how
+	if !state.Completed || run.asksAttempt() {             // only CompleteTx leaves no doubt how
 		asked, askErr := run.fate(context.WithoutCancel(q.worker.handlers.ctx))
 		switch {
 		case askErr == nil:
@@ -110,7 +110,7 @@ func (q *queue) settleTx(run *Run, err error, state leases.State) (settled bool,
 		q.worker.observe(fate.Outcome == string(jobq.OutcomeFailed), hasCompleted(fate))
 		q.accountTx(run, fate)
 		q.endByTx(run)
-		if err != nil && !isSuspended(err) { // last: these call methods of the error, which may end the goroutine
+		if err != nil && !saysSuspended(err, fate) { // last: these call methods of the error, which may end the goroutine
 			q.worker.log.Warn("handler returned an error after its transaction had ended the job", append(run.logAttrs(), "error", textOf(err))...)
 		}
 		return true, err

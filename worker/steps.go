@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/internal/steps"
 )
 
@@ -70,10 +71,15 @@ func (s *stepRun) mayEnd() {
 	s.worker.keeper.held.Completing(&s.hold)
 }
 
-// isSuspended says whether the handler's error is what it was told to return.
-func isSuspended(err error) (suspended bool) {
+// saysSuspended says whether the error of a handler whose step has suspended the job is
+// what it is to return then: a program asks for a snooze.
+func saysSuspended(err error, fate db.RunFateRow) (suspended bool) {
+	if fate.Outcome != string(jobq.OutcomeSnoozed) {
+		return false
+	}
 	panicked := guard(func() error { // the error's methods are the handler's
-		suspended = errors.Is(err, jobq.ErrSuspended)
+		var snooze *SnoozeError
+		suspended = errors.Is(err, jobq.ErrSuspended) || errors.As(err, &snooze)
 		return nil
 	})
 	return suspended && panicked == nil

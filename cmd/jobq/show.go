@@ -19,13 +19,14 @@ import (
 type jobStory struct {
 	*jobq.Job
 	Runs   []monitor.Attempt     `json:"runs"`
+	Steps  []monitor.Step        `json:"steps,omitempty"`
 	Output []monitor.OutputPiece `json:"output,omitempty"` // of the run that runs
 }
 
 func newShowCommand(a *app) *cobra.Command {
 	command := &cobra.Command{
 		Use:     "show ID",
-		Short:   "Show a job: its state, args, runs, errors and output",
+		Short:   "Show a job: its state, args, steps, runs, errors and output",
 		Example: "  jobq show 4711\n  jobq show 4711 --json | jq .result",
 		Args:    exactArgs(1),
 		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
@@ -41,7 +42,11 @@ func newShowCommand(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			story := jobStory{Job: job, Runs: runs}
+			steps, err := monitor.New(client).Steps(cmd.Context(), id)
+			if err != nil {
+				return err
+			}
+			story := jobStory{Job: job, Runs: runs, Steps: steps}
 			if job.State == jobq.StateRunning {
 				if story.Output, err = monitor.New(client).Output(cmd.Context(), id, monitor.OutputPiece{LeaseToken: job.LeaseToken, BeginsAt: -1}); err != nil {
 					return err
@@ -103,6 +108,7 @@ func writeStory(out io.Writer, whole jobStory) error {
 	value("metadata", job.Metadata)
 	value("checkpoint", job.Checkpoint)
 	value("result", job.Result)
+	writeSteps(&story, whole.Steps)
 	for i, run := range whole.Runs {
 		writeRun(&story, i+1, run)
 	}
@@ -116,6 +122,20 @@ func writeStory(out io.Writer, whole jobStory) error {
 	}
 	_, err := io.WriteString(out, story.String())
 	return err
+}
+
+// writeSteps has a line for each step, in the order in which the job came to them.
+func writeSteps(story *strings.Builder, steps []monitor.Step) {
+	if len(steps) > 0 {
+		story.WriteString("\nsteps\n")
+	}
+	for _, step := range steps {
+		line := fmt.Sprintf("%s  %s", step.Name, format.Step(step, time.Now()))
+		if len(step.Result) > 0 && step.Type != monitor.StepSleep && !step.TimedOut {
+			line += "  " + string(step.Result)
+		}
+		fmt.Fprintf(story, "  %s\n", printable.Line(line))
+	}
 }
 
 // writeRun has the number of the run among all of the job: attempts begin anew

@@ -159,7 +159,7 @@ func historyCases() []historyCase {
 		{"WhyList of no job", db.WhyList, "5000000", few, ""},
 		{"AttemptList", db.AttemptList, "20000004, 1000", few, ""},
 		{"StepList", db.StepList, "20000004, 1000", few, ""},
-		{"StepForget", db.StepForget, "10000017, 'w17'", inHand, ""},
+		{"JobActFromStep", db.JobActFromStep, "'w17', 'ann', 10000017", inHand, ""},
 		{"OutputSince", db.OutputSince, "40000026, live_lease(0), 0", few, ""},
 		{"JobCancel", db.JobCancel, "17", inHand, ""},
 		{"JobCancel of a running job", db.JobCancel, "40000026", inHand, ""},

@@ -57,16 +57,41 @@ func (q *Queries) EventWakeRest(ctx context.Context, jobCount int32) (bool, erro
 	return some, err
 }
 
-const StepForget = `-- name: StepForget :one
-select jobq.step_forget($1::bigint, $2::text)::integer as forgotten
+const JobActFromStep = `-- name: JobActFromStep :one
+select a.audit::bigint as audit, a.job_id::bigint as job_id, coalesce(a.state_before, '')::text as state_before,
+    coalesce(a.state_after, '')::text as state_after, a.changed::boolean as changed, coalesce(a.code, '')::text as code,
+    coalesce(a.problem, '')::text as problem,
+    case when a.problem is null then jobq.step_forget(a.job_id, $1::text) else 0 end::integer as forgotten
+  from jobq.act($2::text, 'requeue', array[$3::bigint], '{}', '{}', null, 0, null) a
 `
 
-// StepForget makes a job do a step again, and those after it.
-func (q *Queries) StepForget(ctx context.Context, jobID int64, name string) (int32, error) {
-	row := q.db.QueryRow(ctx, StepForget, jobID, name)
-	var forgotten int32
-	err := row.Scan(&forgotten)
-	return forgotten, err
+type JobActFromStepRow struct {
+	Audit       int64
+	JobID       int64
+	StateBefore string
+	StateAfter  string
+	Changed     bool
+	Code        string
+	Problem     string
+	Forgotten   int32
+}
+
+// JobActFromStep requeues a job as JobAct does, and makes it do a step again, and those
+// after it: all of it, or nothing.
+func (q *Queries) JobActFromStep(ctx context.Context, step string, actor string, jobID int64) (JobActFromStepRow, error) {
+	row := q.db.QueryRow(ctx, JobActFromStep, step, actor, jobID)
+	var i JobActFromStepRow
+	err := row.Scan(
+		&i.Audit,
+		&i.JobID,
+		&i.StateBefore,
+		&i.StateAfter,
+		&i.Changed,
+		&i.Code,
+		&i.Problem,
+		&i.Forgotten,
+	)
+	return i, err
 }
 
 const StepGet = `-- name: StepGet :one

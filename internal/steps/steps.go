@@ -68,9 +68,19 @@ func (c Calls) Begin(ctx context.Context, name string) (Answer, error) {
 	return Answer{Done: row.Done, Result: row.Result}, c.wrap("step", name, err)
 }
 
-// Store is that of Run.
+// Store is that of Run. Without a transaction of the caller's it tries again, until the
+// context ends, while the database is away: the step has had its effect.
 func (c Calls) Store(ctx context.Context, tx pgx.Tx, name string, result json.RawMessage) error {
-	return c.wrap("step", name, c.queries(tx).StepPut(ctx, db.StepPutParams{JobID: c.JobID, Token: c.Token, Name: name, Result: result}))
+	backoff := db.Backoff{Min: 20 * time.Millisecond, Max: 2 * time.Second}
+	for unsure := false; ; unsure = true {
+		err := c.queries(tx).StepPut(ctx, db.StepPutParams{JobID: c.JobID, Token: c.Token, Name: name, Result: result})
+		if unsure && errors.Is(dberror.Wrap(c.Schema, "", err), dberror.ErrConflict) {
+			return nil // a try before, of which no answer came, has stored it
+		}
+		if tx != nil || !db.IsTransient(err) || backoff.Wait(ctx) != nil {
+			return c.wrap("step", name, err)
+		}
+	}
 }
 
 // Sleep is that of Run.

@@ -32,9 +32,14 @@ select s.name, s.type, s.number, s.attempts, s.lease_token, s.started_at, s.fini
   order by s.number
   limit sqlc.arg(step_count)::integer;
 
--- StepForget makes a job do a step again, and those after it.
--- name: StepForget :one
-select jobq.step_forget(sqlc.arg(job_id)::bigint, sqlc.arg(name)::text)::integer as forgotten;
+-- JobActFromStep requeues a job as JobAct does, and makes it do a step again, and those
+-- after it: all of it, or nothing.
+-- name: JobActFromStep :one
+select a.audit::bigint as audit, a.job_id::bigint as job_id, coalesce(a.state_before, '')::text as state_before,
+    coalesce(a.state_after, '')::text as state_after, a.changed::boolean as changed, coalesce(a.code, '')::text as code,
+    coalesce(a.problem, '')::text as problem,
+    case when a.problem is null then jobq.step_forget(a.job_id, sqlc.arg(step)::text) else 0 end::integer as forgotten
+  from jobq.act(sqlc.arg(actor)::text, 'requeue', array[sqlc.arg(job_id)::bigint], '{}', '{}', null, 0, null) a;
 
 -- EventWakeRest wakes jobs that wait for an event which more of them wait for than emit
 -- could wake, and says whether there was one. Needs emitted_woken_idx and step_event_idx.
