@@ -71,10 +71,14 @@ func (s *stepRun) mayEnd() {
 	s.worker.keeper.held.Completing(&s.hold)
 }
 
+// isSuspension says whether the run has ended as one does whose job sleeps or waits. If the
+// same worker has claimed the job since, the handler was stopped for that.
+func isSuspension(fate db.RunFateRow) bool { return fate.Outcome == string(jobq.OutcomeSnoozed) }
+
 // saysSuspended says whether the error of a handler whose step has suspended the job is
 // what it is to return then: a program asks for a snooze.
 func saysSuspended(err error, fate db.RunFateRow) (suspended bool) {
-	if fate.Outcome != string(jobq.OutcomeSnoozed) {
+	if !isSuspension(fate) {
 		return false
 	}
 	panicked := guard(func() error { // the error's methods are the handler's
