@@ -20,11 +20,12 @@ type claim struct {
 	// notification is the last of new jobs that was received before it was sent.
 	notification string
 	unblocks     int // of the load, before it was sent
+	underWay     *leases.Claim
 }
 
 // newClaim returns a claim of up to so many jobs.
 func (q *queue) newClaim(count int, settings leases.Settings) *claim {
-	c := &claim{queue: q, settings: settings, notification: q.notifications.Last(), unblocks: q.load.unblockCount()}
+	c := &claim{queue: q, settings: settings, notification: q.notifications.Last(), unblocks: q.load.unblockCount(), underWay: q.worker.claimed.Begin()}
 	c.request = db.JobClaimParams{
 		Lease: db.Interval(settings.Length), Owner: q.worker.id, Queue: q.name, Kinds: q.worker.externals.claimable(q.kinds),
 		JobCount: int32(count), // #nosec G115 -- bounded by line.AheadMax
@@ -36,6 +37,7 @@ func (q *queue) newClaim(count int, settings leases.Settings) *claim {
 // answered takes over the jobs that the claim, sent at the instant, has got, and
 // tells the other workers when it left none.
 func (c *claim) answered(answer db.Exchanged, sent, took time.Duration) {
+	c.queue.worker.claimed.Answered(c.underWay, leasesMade(answer.Claimed))
 	now, admission := clock.SinceBoot(), answer.Admission
 	if admission.Blocked != db.BlockedByNothing {
 		if len(answer.Claimed) >= admission.Jobs { // else there is room, and no job for it
@@ -53,9 +55,27 @@ func (c *claim) answered(answer db.Exchanged, sent, took time.Duration) {
 	c.queue.accept(answer.Claimed, sent, c.settings)
 }
 
-// failed makes the queue claim again.
+// failed makes the queue claim again, and has jobs given back that it may have got.
 func (c *claim) failed(took time.Duration, err error) {
-	c.queue.load.failed(clock.SinceBoot(), c.plan, took, db.IsTimeout(err))
+	w, now := c.queue.worker, clock.SinceBoot()
+	if db.MayHaveCommitted(err) {
+		w.claimed.Unanswered(c.underWay, now+c.settings.Length)
+		signal(w.unanswered)
+	} else {
+		w.claimed.Answered(c.underWay, nil)
+	}
+	c.queue.load.failed(now, c.plan, took, db.IsTimeout(err))
+}
+
+// leasesMade are the leases of jobs that one claim has got, each once.
+func leasesMade(claimed []db.JobClaimRow) []int64 {
+	var ids []int64
+	for i := range claimed {
+		if id := claimed[i].LeaseToken; i == 0 || id != claimed[i-1].LeaseToken {
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }
 
 // accept takes charge of claimed jobs and hands them to the slots, first in line

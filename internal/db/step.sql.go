@@ -106,7 +106,7 @@ type StepGetRow struct {
 }
 
 // Durable steps and events. What a run does with them are functions, the same for
-// workers and for programs (sql/migrations/010_steps.up.sql).
+// workers and for programs (sql/migrations/011_steps.up.sql).
 // StepGet says whether a step is done, and its result; if not, that the run has begun it.
 func (q *Queries) StepGet(ctx context.Context, jobID int64, token string, name string) (StepGetRow, error) {
 	row := q.db.QueryRow(ctx, StepGet, jobID, token, name)

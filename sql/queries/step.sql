@@ -1,5 +1,5 @@
 -- Durable steps and events. What a run does with them are functions, the same for
--- workers and for programs (sql/migrations/010_steps.up.sql).
+-- workers and for programs (sql/migrations/011_steps.up.sql).
 
 -- StepGet says whether a step is done, and its result; if not, that the run has begun it.
 -- name: StepGet :one
