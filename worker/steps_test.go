@@ -275,6 +275,25 @@ func TestSuspendedAndClaimedAtOnce(t *testing.T) {
 	require.Zero(t, w.Counts().Lost)
 }
 
+// A handler that does not have to sleep any more, and then says that it has completed the
+// job in a transaction of its own, is not believed if that was rolled back.
+func TestSleepAndCompleteTx(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	start(t, client, nil, func(ctx context.Context, job *worker.Job[task]) error {
+		if err := jobq.Sleep(ctx, "moment", 0); err != nil {
+			return err
+		}
+		tx, err := beginCompletion(ctx, client, job)
+		if err != nil {
+			return err
+		}
+		return tx.Rollback(ctx)
+	})
+	id := enqueue(t, client, 1, &jobq.EnqueueOptions{MaxAttempts: 1})
+	require.Contains(t, awaitState(t, client, id, jobq.StateFailed).LastError, "without committing")
+}
+
 // A handler that goes on after it was told that the job is suspended changes nothing.
 func TestSuspensionIgnored(t *testing.T) {
 	t.Parallel()
@@ -326,4 +345,10 @@ func TestStepsOfATestJob(t *testing.T) {
 	require.NoError(t, handler(ctx, second.Job))
 	require.Equal(t, done, second.Steps())
 	require.ErrorIs(t, handler(ctx, second.Job), jobq.ErrConflict, "the names are used twice now")
+
+	third := worker.NewTestJob(task{1}, nil)
+	_, err := jobq.Step(third.Context(context.Background()), "outer", func(ctx context.Context) (int, error) {
+		return jobq.Step(ctx, "outer", func(context.Context) (int, error) { return 1, nil })
+	})
+	require.ErrorIs(t, err, jobq.ErrConflict, "the inner one has done it")
 }
