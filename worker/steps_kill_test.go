@@ -354,16 +354,20 @@ func killOneWorkflow(t *testing.T, seed int) (where []string) {
 // worker has sent last may go on while the job is taken from it, and no longer.
 func makeAvailable(ctx context.Context, client *jobq.Client, id int64) (goesOn bool, err error) {
 	schema, err := db.NewSchema(client.Schema())
-	for err == nil {
+	if err != nil {
+		return false, err
+	}
+	for {
 		var sessions int
 		err = client.Pool().QueryRow(ctx, "select count(*) from pg_stat_activity where datname = current_database() and application_name in ($1, 'jobq-worker')", stepsChild).Scan(&sessions)
 		if err != nil {
 			return false, err
 		}
-		job, err := client.Get(ctx, id)
-		switch {
-		case err != nil:
+		var job *jobq.Job
+		if job, err = client.Get(ctx, id); err != nil {
 			return false, err
+		}
+		switch {
 		case job.State == jobq.StateRunning:
 			if err = pgtest.ExpireLeases(ctx, client.Pool(), id); err == nil {
 				_, err = schema.Reap(ctx, client.Pool(), nil, 10, "test")
@@ -385,5 +389,4 @@ func makeAvailable(ctx context.Context, client *jobq.Client, id int64) (goesOn b
 			return false, err
 		}
 	}
-	return false, err
 }

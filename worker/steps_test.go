@@ -313,6 +313,53 @@ func TestSuspensionIgnored(t *testing.T) {
 	awaitState(t, client, id, jobq.StateCompleted)
 }
 
+// A handler that does not have to sleep any more, and then does not stop when the worker
+// does, is given up as any other: its job is put back at once.
+func TestStuckAfterSleep(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	begun, end := make(chan struct{}, 1), make(chan struct{})
+	w := start(t, client, &worker.Config{DrainTimeout: -1}, func(ctx context.Context, job *worker.Job[task]) error {
+		if err := jobq.Sleep(ctx, "moment", 0); err != nil {
+			return worker.Discard(err)
+		}
+		begun <- struct{}{}
+		<-end
+		return nil
+	})
+	id := enqueue(t, client, 1, nil)
+	receive(t, begun, "the sleep")
+	require.EqualError(t, w.drain(), "worker: handlers did not stop: 1")
+	awaitState(t, client, id, jobq.StateAvailable)
+	close(end)
+}
+
+// Few runs ask at once whether an event has come: each may have to wait for one who is
+// about to emit it, with a connection that others need.
+func TestFewWaitForEmitters(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	w, err := worker.New(client, &worker.Config{Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	makeRoom := worker.TakeEventWaits(w)
+	_, err = client.Emit(context.Background(), "paid", 7)
+	require.NoError(t, err)
+	asked := make(chan error, 1)
+	require.NoError(t, worker.Handle(w, func(ctx context.Context, _ *worker.Job[task]) error {
+		short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+		defer cancel()
+		_, err := jobq.WaitEvent[int](short, "paid", 0)
+		asked <- err
+		makeRoom()
+		_, err = jobq.WaitEvent[int](ctx, "paid", 0)
+		return err
+	}, nil))
+	run(t, w)
+	id := enqueue(t, client, 1, nil)
+	require.ErrorIs(t, receive(t, asked, "the wait for a place"), context.DeadlineExceeded)
+	awaitState(t, client, id, jobq.StateCompleted)
+}
+
 // Outside of a run there are no steps.
 func TestStepsNeedARun(t *testing.T) {
 	t.Parallel()
