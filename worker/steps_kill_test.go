@@ -25,6 +25,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/jobtest"
 	"github.com/jobq-dev/jobq/internal/pgtest"
 	"github.com/jobq-dev/jobq/internal/sleep"
 	"github.com/jobq-dev/jobq/worker"
@@ -239,7 +240,7 @@ func startStepsChild(ctx context.Context, url, plan string) (where string, err e
 // jobs; with 100 or more, it is checked that no boundary was left out.
 func TestKilledAtEveryStatement(t *testing.T) {
 	t.Parallel()
-	seeds := 2
+	seeds := 3
 	if text := os.Getenv(stepSeeds); text != "" {
 		var err error
 		seeds, err = strconv.Atoi(text)
@@ -280,7 +281,7 @@ func TestKilledAtEveryStatement(t *testing.T) {
 func killOneWorkflow(t *testing.T, seed int) (where []string) {
 	t.Helper()
 	const killsMax, runsMax = 15, 100
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), jobtest.Eventually)
 	defer cancel()
 	client := newClient(t)
 	pool := client.Pool()
@@ -383,7 +384,7 @@ func makeAvailable(ctx context.Context, client *jobq.Client, id int64) (goesOn b
 			return false, fmt.Errorf("the job is %s: %s", job.State, job.LastError)
 		}
 		if err == nil {
-			err = sleep.For(ctx, 2*time.Millisecond)
+			err = sleep.For(ctx, jobtest.Tick)
 		}
 		if err != nil {
 			return false, err

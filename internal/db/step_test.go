@@ -438,6 +438,27 @@ func TestEventWakesMany(t *testing.T) {
 	require.False(t, some)
 }
 
+// Of long results, a list of steps has only how long they are: long as text, or as stored.
+func TestStepListCutsResults(t *testing.T) {
+	t.Parallel()
+	s := newStepper(t)
+	s.exec("select jobq.step_put($1, $2, 'small', '{\"a\": 1}')", s.job.ID, runToken(s.job))
+	s.exec("select jobq.step_put($1, $2, 'long', to_jsonb((select string_agg(md5(i::text), '') from generate_series(1, 200) i)))", s.job.ID, runToken(s.job))
+	s.exec("select jobq.step_put($1, $2, 'packed', to_jsonb(repeat('x', 100000)))", s.job.ID, runToken(s.job))
+	s.requireUndone("begun")
+	list, err := s.queries.StepList(context.Background(), 4096, s.job.ID, 10)
+	require.NoError(t, err)
+	require.Len(t, list, 4)
+	require.JSONEq(t, `{"a": 1}`, string(list[0].Result))
+	require.Greater(t, list[1].ResultBytes, int32(4096))
+	require.Less(t, list[2].ResultBytes, int32(4096))
+	require.Positive(t, list[2].ResultBytes)
+	for _, step := range list[1:] {
+		require.Nil(t, step.Result, step.Name)
+	}
+	require.Zero(t, list[3].ResultBytes)
+}
+
 // Operators make a job do a step again, and those after it; not of a job that runs.
 func TestStepForget(t *testing.T) {
 	t.Parallel()
