@@ -322,7 +322,7 @@ func killOneWorkflow(t *testing.T, seed int) (where []string) {
 		}
 		plan := ""
 		if n < killsMax {
-			plan = fmt.Sprint(random.IntN(8*len(parts)), " ", max(0, random.IntN(4000)-2000))
+			plan = fmt.Sprint(random.IntN(4*len(parts)), " ", max(0, random.IntN(4000)-2000))
 		}
 		at, err := startStepsChild(ctx, pool.Config().ConnString(), plan)
 		require.NoError(t, err)
