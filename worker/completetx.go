@@ -110,7 +110,7 @@ func (q *queue) settleTx(run *Run, err error, state leases.State) (settled bool,
 		q.worker.observe(fate.Outcome == string(jobq.OutcomeFailed), hasCompleted(fate))
 		q.accountTx(run, fate)
 		q.endByTx(run)
-		if err != nil && !(state.Lost && isSuspension(fate)) && !saysSuspended(err, fate) { // last: these call methods of the error, which may end the goroutine
+		if err != nil && (!state.Lost || !isSuspension(fate)) && !saysSuspended(err, fate) { // last: these call methods of the error, which may end the goroutine
 			q.worker.log.Warn("handler returned an error after its transaction had ended the job", append(run.logAttrs(), "error", textOf(err))...)
 		}
 		return true, err

@@ -126,7 +126,7 @@ func (k *killer) boundary(where string) {
 		return
 	}
 	kill := func() {
-		_, _ = fmt.Println(where)
+		_, _ = fmt.Fprintln(os.Stdout, where)
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	}
 	if k.delay == 0 {
@@ -248,20 +248,28 @@ func TestKilledAtEveryStatement(t *testing.T) {
 	}
 	var mu sync.Mutex
 	kills, runs := make(map[string]int), 0
-	t.Run("jobs", func(t *testing.T) {
-		for seed := 1; seed <= seeds; seed++ {
-			t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-				t.Parallel()
-				where := killOneWorkflow(t, seed)
-				mu.Lock()
-				defer mu.Unlock()
-				runs += len(where)
-				for _, each := range where {
-					kills[each]++
-				}
-			})
+	t.Cleanup(func() { // when all seeds are done
+		if !t.Failed() {
+			checkKills(t, seeds, runs, kills)
 		}
 	})
+	for seed := 1; seed <= seeds; seed++ {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			t.Parallel()
+			where := killOneWorkflow(t, seed)
+			mu.Lock()
+			defer mu.Unlock()
+			runs += len(where)
+			for _, each := range where {
+				kills[each]++
+			}
+		})
+	}
+}
+
+// checkKills says where the runs of all seeds were killed, and checks that it was everywhere.
+func checkKills(t *testing.T, seeds, runs int, kills map[string]int) {
+	t.Helper()
 	killed := runs - kills[""]
 	delete(kills, "")
 	t.Logf("%d jobs, %d runs, %d of them killed, at %d places: %v", seeds, runs, killed, len(kills), kills)
