@@ -45,12 +45,13 @@ type chore struct {
 
 // allChores are the chores in the order in which they are done.
 func (j *Janitor) allChores() []*chore {
-	return append([]*chore{
+	chores := []*chore{
 		{name: "roll up stats", every: rollUpEvery, work: j.rollUp},
 		{name: "remove dead workers", every: workersEvery, work: j.removeWorkers},
 		{name: "keep partitions", every: retentionEvery, work: j.keepPartitions},
 		{name: "analyze history", every: statisticsLook, work: j.analyzeHistory},
-	}, j.retentionChores()...)
+	}
+	return append(append(chores, j.retentionChores()...), stepChores()...)
 }
 
 func (j *Janitor) rollUp(ctx context.Context, queries *db.Queries) (more bool, err error) {

@@ -38,17 +38,21 @@ grant execute on function
   jobq.enqueue_arrays, jobq.enqueue_many(jsonb), jobq.enqueue_many(json), jobq.enqueue_many(text)
   to jobq_producer, jobq_worker, jobq_admin;
 
+-- Whoever may add jobs may say what has happened, for jobs that wait for it.
+grant execute on function jobq.emit to jobq_producer, jobq_worker, jobq_admin;
+
 -- A runner is for programs that end their own jobs (docs/complete.md), and can do only
 -- that: it sees no job, and a call needs the token of the run.
 grant usage on schema jobq to jobq_runner;
 grant execute on function jobq.complete, jobq.fail, jobq.snooze, jobq.progress, jobq.checkpoint to jobq_runner;
+grant execute on function jobq.step_get, jobq.step_put, jobq.step_sleep, jobq.step_wait to jobq_runner, jobq_worker;
 
 -- A viewer reads everything, args too, and says that it watches.
 grant select on
   jobq.pending, jobq.run, jobq.lease, jobq.past_lease, jobq.progress, jobq.attempt, jobq.payload, jobq.unique_key, jobq.output, jobq.queue,
   jobq.throttle, jobq.kind, jobq.worker, jobq.event, jobq.setting, jobq.stat, jobq.stat_delta, jobq.audit, jobq.audit_job, jobq.watcher, jobq.digest,
   jobq.schedule, jobq.schedule_tick, jobq.job, jobq.stats, jobq.job_id_seq, jobq.position_seq, jobq.lease_number_seq, jobq.waiting_seq,
-  jobq.waiter, jobq.awaited, jobq.awaited_seq
+  jobq.waiter, jobq.awaited, jobq.awaited_seq, jobq.step, jobq.emitted
   to jobq_viewer, jobq_admin;
 grant select on jobq.run_default, jobq.past_lease_default, jobq.attempt_default to jobq_viewer, jobq_admin; -- jobq doctor looks whether they have rows
 grant insert, update, delete on jobq.watcher to jobq_viewer, jobq_admin;
@@ -87,7 +91,8 @@ grant usage on sequence jobq.lease_number_seq to jobq_worker, jobq_admin; -- wha
 grant execute on function jobq.lease_id_next to jobq_worker, jobq_admin;
 grant execute on function jobq.lease_day to jobq_worker, jobq_viewer, jobq_admin; -- lists of what ended lately
 grant execute on function
-  jobq.backoff_delay, jobq.runs_over, jobq.partition_add, jobq.partition_prune, jobq.payload_prune, jobq.default_prune, jobq.history_analyze, jobq.audit_prune, jobq.kinds_crashed, jobq.tell
+  jobq.backoff_delay, jobq.runs_over, jobq.partition_add, jobq.partition_prune, jobq.payload_prune, jobq.default_prune, jobq.history_analyze, jobq.audit_prune, jobq.kinds_crashed, jobq.tell,
+  jobq.step_prune, jobq.emitted_prune, jobq.event_wake_rest
   to jobq_worker;
 
 -- An admin does what operators do: acts on jobs and queues, and has it
@@ -100,7 +105,8 @@ grant execute on function
 grant insert, update, delete on jobq.pending, jobq.attempt, jobq.payload, jobq.unique_key to jobq_admin;
 grant insert, delete, update (cancel_requested_at) on jobq.run to jobq_admin;
 grant insert on jobq.past_lease to jobq_admin;
-grant delete on jobq.progress to jobq_admin;
+grant delete on jobq.progress, jobq.step to jobq_admin;
+grant execute on function jobq.step_forget, jobq.event_look_again to jobq_admin;
 grant insert, update, delete on jobq.queue, jobq.kind to jobq_admin;
 grant insert on jobq.stat_delta to jobq_admin;
 grant insert, update, delete on jobq.audit, jobq.audit_job to jobq_admin;

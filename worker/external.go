@@ -135,8 +135,13 @@ func (r ExternalRun) LoseLease() error {
 // goroutine of the handler, before anything else.
 func (r ExternalRun) EndsItself() {
 	r.endsItself = true
+	r.needsEnd.Store(true)
 	r.worker.keeper.held.Completing(&r.hold)
 }
+
+// MayEnd is EndsItself for a run that may be ended outside of this process, and need not
+// be: by a step that suspends the job. A success counts as any other if nothing is stored.
+func (r ExternalRun) MayEnd() { (*stepRun)(r.Run).mayEnd() }
 
 // RunToken names the run in calls of jobq.complete and its like. Besides the lease it
 // says when that was claimed, since after a failover the lease token may come again, and

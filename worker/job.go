@@ -40,6 +40,12 @@ type Run struct {
 	endsItself bool
 	// argsEncoded says that a codec has decoded the args. Written before the handler is called.
 	argsEncoded bool
+	// mayHaveEnded says that the handler's transaction may have ended the run, and need
+	// not have: a step that suspends the job.
+	mayHaveEnded atomic.Bool
+	// needsEnd says that the handler's transaction is to end the run: a success that it has
+	// not stored is none.
+	needsEnd atomic.Bool
 
 	mu sync.Mutex // never held during a call to the database
 	// guarded by mu

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jobq-dev/jobq/internal/steps"
 	"github.com/jobq-dev/jobq/worker/internal/clock"
 )
 
@@ -44,7 +45,7 @@ func (q *queue) execute(run *Run) {
 	}
 	err := errExited
 	defer func() { q.finish(ctx, run, err) }() // also when the handler ends the goroutine
-	err = guard(func() error { return run.call(ctx) })
+	err = guard(func() error { return run.call(steps.With(ctx, (*stepRun)(run))) })
 }
 
 // finish hands in how the run has ended.

@@ -20,6 +20,7 @@ import (
 type jobStory struct {
 	*jobq.Job
 	Runs   []monitor.Attempt     `json:"runs"`
+	Steps  []monitor.Step        `json:"steps,omitempty"`
 	Output []monitor.OutputPiece `json:"output,omitempty"` // of the run that runs
 }
 
@@ -27,8 +28,8 @@ func newShowCommand(a *app) *cobra.Command {
 	var keys keysFlag
 	command := &cobra.Command{
 		Use:   "show ID",
-		Short: "Show a job: its state, args, runs, errors and output",
-		Long: `Show a job: its state, args, runs, errors and output. Encrypted args, checkpoints and
+		Short: "Show a job: its state, args, steps, runs, errors and output",
+		Long: `Show a job: its state, args, steps, runs, errors and output. Encrypted args, checkpoints and
 results are shown as plain text with --keys-file alone.`,
 		Example: "  jobq show 4711\n  jobq show 4711 --json | jq .result\n  jobq show 4711 --keys-file /etc/jobq/keys",
 		Args:    exactArgs(1),
@@ -53,7 +54,11 @@ results are shown as plain text with --keys-file alone.`,
 			if err != nil {
 				return err
 			}
-			story := jobStory{Job: job, Runs: runs}
+			steps, err := monitor.New(client).Steps(cmd.Context(), id)
+			if err != nil {
+				return err
+			}
+			story := jobStory{Job: job, Runs: runs, Steps: steps}
 			if job.State == jobq.StateRunning {
 				if story.Output, err = monitor.New(client).Output(cmd.Context(), id, monitor.OutputPiece{LeaseToken: job.LeaseToken, BeginsAt: -1}); err != nil {
 					return err
@@ -116,6 +121,7 @@ func writeStory(out io.Writer, whole jobStory) error {
 	value("metadata", job.Metadata)
 	value("checkpoint", job.Checkpoint)
 	value("result", job.Result)
+	writeSteps(&story, whole.Steps)
 	for i, run := range whole.Runs {
 		writeRun(&story, i+1, run)
 	}
@@ -129,6 +135,24 @@ func writeStory(out io.Writer, whole jobStory) error {
 	}
 	_, err := io.WriteString(out, story.String())
 	return err
+}
+
+// writeSteps has a line for each step, in the order in which the job came to them.
+func writeSteps(story *strings.Builder, steps []monitor.Step) {
+	if len(steps) > 0 {
+		story.WriteString("\nsteps\n")
+	}
+	for _, step := range steps {
+		line := fmt.Sprintf("%s  %s", step.Name, format.Step(step, time.Now()))
+		if step.ResultBytes > 0 && step.Type != monitor.StepSleep && !step.TimedOut {
+			result := string(step.Result)
+			if step.Result == nil {
+				result = fmt.Sprintf("(%s: the table jobq.step has them)", format.Count(step.ResultBytes, "byte"))
+			}
+			line += "  " + result
+		}
+		fmt.Fprintf(story, "  %s\n", printable.Line(line))
+	}
 }
 
 // writeRun has the number of the run among all of the job: attempts begin anew

@@ -64,6 +64,8 @@ type Kind struct {
 	Header map[string]string `yaml:"header"`
 	// EndsItself says that the handler ends its jobs in transactions of its own.
 	EndsItself bool `yaml:"ends_itself"`
+	// Steps says that the handler does durable steps, and has the token for them.
+	Steps bool `yaml:"steps"`
 
 	Slots        int      `yaml:"slots"`
 	Timeout      Duration `yaml:"timeout"`
