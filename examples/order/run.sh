@@ -24,5 +24,5 @@ shop
 jobq wait "$first" "$second"
 
 jobq show "$first"
-query "select key || ': ' || content || ', asked ' || (select count(*) from outside.request r where r.key = d.key) || ' times' from outside.done d order by key"
+query "select key || ': ' || content || ', requests: ' || (select count(*) from outside.request r where r.key = d.key) from outside.done d order by key"
 echo "lamps left: $(query "select pieces from public.stock")"
