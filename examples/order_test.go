@@ -153,6 +153,14 @@ func (l *orderLab) awaitNobody() {
 	l.await("0", "select count(*) "+sessions)
 }
 
+// What the outside services have done for an order that was shipped, for one whose card
+// was declined, and for one that was not shipped in time.
+const (
+	shipped  = "charge order 7: 4200 cents, mail review order 7: how do you like it?, mail shipped order 7: in parcel RB42"
+	declined = "mail declined order 7: the card was not accepted"
+	late     = "charge order 7: 4200 cents, mail too late order 7: you have your money back, refund order 7: 4200 cents"
+)
+
 // TestOrderIsKilled kills the worker of an order once, at each moment that matters, and
 // starts another one. Each order ends as it should; each step is stored once; the stock,
 // which is in the job's database, is right; and the outside services are asked a
@@ -161,11 +169,6 @@ func TestOrderIsKilled(t *testing.T) {
 	t.Parallel()
 	program := buildOrder(t)
 
-	const (
-		shipped  = "charge order 7: 4200 cents, mail order 7: shipped in parcel RB42"
-		declined = "mail order 7: the card was declined"
-		late     = "charge order 7: 4200 cents, mail order 7: not shipped in time, refunded, refund order 7: 4200 cents"
-	)
 	for _, test := range []struct {
 		name, moment string
 		isLost       bool   // whether the statement is, at which the worker is killed
@@ -174,26 +177,26 @@ func TestOrderIsKilled(t *testing.T) {
 	}{
 		{"before the effect in a transaction", "begin reserve", true, shipped, ""},
 		{"between effect and record in a transaction", "done reserve", true, shipped, ""},
-		{"after the record of a transaction", "begin time to change one's mind", true, shipped, ""},
-		{"when a sleep ends", "done time to change one's mind", true, shipped, ""},
-		{"before the effect", "begin charge", true, shipped, ""},
+		{"before the effect", "begin charge", true, shipped, ""}, // and after the record of a transaction
 		{"between effect and record", "done charge", true, shipped, "charge order 7"},
 		{"after the record, of which it did not hear", "done charge", false, shipped, ""},
-		{"before an event that has come is taken", "begin shipped order 7", true, shipped, ""},
+		{"before an event is taken that has come", "begin shipped order 7", true, shipped, ""},
 		{"while an event is taken", "done shipped order 7", true, shipped, ""},
-		{"after an event was taken", "begin mail", true, shipped, ""},
-		{"between the last effect and its record", "done mail", true, shipped, "mail order 7"},
+		{"after an event was taken", "begin mail shipped", true, shipped, ""},
+		{"before a sleep", "begin before the review", true, shipped, ""},
+		{"while a sleep ends", "done before the review", true, shipped, ""},
+		{"between the last effect and its record", "done mail review", true, shipped, "mail review order 7"},
 		{"after the last step", "completed", true, shipped, ""},
 		{"between effect and record of the compensation", "done put back", true, declined, ""},
-		{"after the record of the compensation", "begin mail", true, declined, ""},
+		{"after the compensation", "begin mail declined", true, declined, ""},
 		{"between the refund and its record", "done refund", true, late, "refund order 7"},
-		{"after the refund", "begin put back", true, late, ""},
+		{"after the timeout and the refund", "begin put back", true, late, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			l := newOrderLab(t, program)
 			l.exec("insert into public.gate values ($1)", test.moment)
-			cents, flags, stock := 4200, []string{"-pause", "10ms"}, "9"
+			cents, flags, stock := 4200, []string{"-review-after", "10ms"}, "9"
 			switch test.outcome {
 			case shipped: // the event comes before the job does
 				l.emitShipped()
@@ -212,8 +215,8 @@ func TestOrderIsKilled(t *testing.T) {
 	}
 }
 
-// TestOrderWaits kills the worker while its order sleeps, and again while it waits for the
-// shipment, which comes while no worker lives. Meanwhile the job holds no slot.
+// TestOrderWaits kills the worker while its order waits for the shipment, which comes while
+// no worker lives, and again while the order sleeps. Meanwhile the job holds no slot.
 func TestOrderWaits(t *testing.T) {
 	t.Parallel()
 	program := buildOrder(t)
@@ -221,19 +224,19 @@ func TestOrderWaits(t *testing.T) {
 	id := l.enqueue(4200)
 	asleep := "select format('%s at %s', j.state, s.name) from jobq.job j join jobq.step s on s.job_id = j.id where j.id = $1 and s.finished_at is null"
 
-	kill := l.start("-pause", "1000h")
-	l.await("scheduled at time to change one's mind", asleep, id)
-	kill()
-	l.awaitNobody()
-	l.exec("update jobq.step set wake_at = now()") // a test cannot wait so long
-	l.exec("select jobq.requeue($1)", id)
-	kill = l.start()
+	kill := l.start()
 	l.await("scheduled at shipped order 7", asleep, id)
 	kill()
 	l.awaitNobody()
 	l.emitShipped()
+	kill = l.start()
+	l.await("scheduled at before the review", asleep, id)
+	kill()
+	l.awaitNobody()
+	l.exec("update jobq.step set wake_at = now() where name = 'before the review'") // a test cannot wait for a week
+	l.exec("select jobq.requeue($1)", id)
 	l.start()
-	l.requireEnd(id, "charge order 7: 4200 cents, mail order 7: shipped in parcel RB42", "9", "")
+	l.requireEnd(id, shipped, "9", "")
 	require.Equal(t, "0", l.text("select attempts from jobq.job where id = $1", id), "a wait uses no attempt, and no worker that died in it")
 }
 

@@ -1,6 +1,6 @@
-// Command order is the worker of a shop. An order reserves an item, leaves the customer
-// time to change his mind, charges the card, waits for the shipment and sends a mail. If
-// the card is declined, or the shipment does not come in time, it takes back what it has
+// Command order is the worker of a shop. An order reserves an item, charges the card, waits
+// for the shipment, sends a mail, and a week later another one that asks for a review. If
+// the card is declined, or nothing is shipped in time, the order takes back what it has
 // done. The worker may be killed at any moment: order.go has the workflow.
 package main
 
@@ -22,12 +22,12 @@ import (
 )
 
 func main() {
-	pause := flag.Duration("pause", time.Hour, "how long the customer can change his mind")
 	shipWithin := flag.Duration("ship-within", 14*24*time.Hour, "how long the shipment is waited for")
+	reviewAfter := flag.Duration("review-after", 7*24*time.Hour, "when the customer is asked for a review")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, shop{pause: *pause, shipWithin: *shipWithin}); err != nil {
+	if err := run(ctx, shop{shipWithin: *shipWithin, reviewAfter: *reviewAfter}); err != nil {
 		stop()
 		log.Fatal(err)
 	}

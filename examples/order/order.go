@@ -36,10 +36,7 @@ func (s *shop) handle(ctx context.Context, job *worker.Job[Order]) error {
 		return err
 	}
 	if !reserved {
-		return s.tell(ctx, order, "sold out")
-	}
-	if err := jobq.Sleep(ctx, "time to change one's mind", s.pause); err != nil {
-		return err
+		return s.tell(ctx, order, "sold out", "you were not charged")
 	}
 	paid, err := jobq.Step(ctx, "charge", func(ctx context.Context) (bool, error) {
 		return s.charge(ctx, order)
@@ -48,7 +45,7 @@ func (s *shop) handle(ctx context.Context, job *worker.Job[Order]) error {
 		return err
 	}
 	if !paid {
-		return s.giveUp(ctx, order, "the card was declined")
+		return s.giveUp(ctx, order, "declined", "the card was not accepted")
 	}
 	shipment, err := jobq.WaitEvent[Shipment](ctx, fmt.Sprintf("shipped order %d", order.ID), s.shipWithin)
 	if errors.Is(err, jobq.ErrEventTimeout) {
@@ -56,27 +53,35 @@ func (s *shop) handle(ctx context.Context, job *worker.Job[Order]) error {
 		if err != nil {
 			return err
 		}
-		return s.giveUp(ctx, order, "not shipped in time, refunded")
+		return s.giveUp(ctx, order, "too late", "you have your money back")
 	}
 	if err != nil {
 		return err
 	}
-	return s.tell(ctx, order, "shipped in parcel "+shipment.Parcel)
+	if err := s.tell(ctx, order, "shipped", "in parcel "+shipment.Parcel); err != nil {
+		return err
+	}
+	if err := jobq.Sleep(ctx, "before the review", s.reviewAfter); err != nil {
+		return err
+	}
+	return s.tell(ctx, order, "review", "how do you like it?")
 }
 
 // giveUp puts the item back, and says why.
-func (s *shop) giveUp(ctx context.Context, order Order, why string) error {
+func (s *shop) giveUp(ctx context.Context, order Order, why, text string) error {
 	_, err := jobq.StepTx(ctx, s.pool, "put back", func(ctx context.Context, tx pgx.Tx) (any, error) {
 		return nil, putBack(ctx, tx, order)
 	})
 	if err != nil {
 		return err
 	}
-	return s.tell(ctx, order, why)
+	return s.tell(ctx, order, why, text)
 }
 
-// tell mails the customer.
-func (s *shop) tell(ctx context.Context, order Order, news string) error {
-	_, err := jobq.Step(ctx, "mail", func(ctx context.Context) (any, error) { return nil, s.mail(ctx, order, news) })
+// tell mails the customer, once about each subject.
+func (s *shop) tell(ctx context.Context, order Order, subject, text string) error {
+	_, err := jobq.Step(ctx, "mail "+subject, func(ctx context.Context) (any, error) {
+		return nil, s.mail(ctx, order, subject, text)
+	})
 	return err
 }

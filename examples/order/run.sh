@@ -8,7 +8,7 @@ go build -o "$dir/order" .
 psql "$DATABASE_URL" -qX -v ON_ERROR_STOP=1 -f shop.sql
 query() { psql "$DATABASE_URL" -qXAtc "$1"; }
 shop() {
-  "$dir/order" -pause 1s 2>"$dir/log" &
+  "$dir/order" -review-after 1s 2>"$dir/log" &
   worker=$!
 }
 trap 'kill $worker 2>/dev/null || true; wait $worker 2>/dev/null || true; rm -r "$dir"' EXIT

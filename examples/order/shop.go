@@ -11,9 +11,9 @@ import (
 
 // shop has what the workflow does, apart from its order.
 type shop struct {
-	pool       *pgxpool.Pool
-	pause      time.Duration // before the card is charged
-	shipWithin time.Duration
+	pool        *pgxpool.Pool
+	shipWithin  time.Duration // how long the shipment is waited for
+	reviewAfter time.Duration // after the shipment
 }
 
 // cardLimit is the amount in cents above which cards are declined.
@@ -43,8 +43,8 @@ func (s *shop) refund(ctx context.Context, order Order) error {
 	return s.ask(ctx, "refund", order, fmt.Sprintf("%d cents", order.Cents))
 }
 
-func (s *shop) mail(ctx context.Context, order Order, news string) error {
-	return s.ask(ctx, "mail", order, news)
+func (s *shop) mail(ctx context.Context, order Order, subject, text string) error {
+	return s.ask(ctx, "mail "+subject, order, text)
 }
 
 // ask stands for a request to the card company or the mail provider. It may come twice,
