@@ -112,12 +112,14 @@ func (l *orderLab) start(flags ...string) (kill func()) {
 			killed = true
 			_ = command.Process.Kill() // SIGKILL; it fails where the worker has ended by itself
 			_ = command.Wait()
-			if l.Failed() {
-				l.Logf("a worker's log:\n%s", log.String())
-			}
 		}
 	}
-	l.Cleanup(kill)
+	l.Cleanup(func() {
+		kill()
+		if l.Failed() {
+			l.Logf("a worker's log:\n%s", log.String())
+		}
+	})
 	return kill
 }
 
@@ -137,14 +139,17 @@ const sessions = "from pg_stat_activity where datname = current_database() and b
 // is rolled back, as if it had never arrived; if not, the statement succeeds, and nobody hears of it.
 func (l *orderLab) killAt(kill func(), isLost bool) {
 	l.Helper()
-	l.await("1", "select count(*) from pg_locks where locktype = 'advisory' and objid = $1 and not granted", gate)
+	l.await("1", `select count(*) from pg_locks l join pg_database d on d.oid = l.database
+		where d.datname = current_database() and l.locktype = 'advisory' and l.objid = $1 and not l.granted`, gate)
 	kill()
 	l.exec("delete from public.gate")
 	if isLost {
 		l.exec("select pg_terminate_backend(pid) " + sessions)
+		l.awaitNobody()
 	}
 	_, err := l.holder.Exec(context.Background(), "select pg_advisory_unlock($1)", gate)
 	require.NoError(l, err)
+	l.awaitNobody()
 }
 
 // awaitNobody waits until the server has ended the sessions of workers that were killed.
@@ -208,7 +213,6 @@ func TestOrderIsKilled(t *testing.T) {
 			id := l.enqueue(cents)
 			kill := l.start(flags...)
 			l.killAt(kill, test.isLost)
-			l.awaitNobody()
 			l.start(flags...)
 			l.requireEnd(id, test.outcome, stock, test.twice)
 		})
@@ -259,6 +263,11 @@ func (l *orderLab) enqueue(cents int) (id int64) {
 func (l *orderLab) requireEnd(id int64, outcome, stock, twice string) {
 	l.Helper()
 	l.await("completed", "select state from jobq.job where id = $1", id)
+	defer func() {
+		if l.Failed() {
+			l.Logf("attempts: %s", l.text("select jsonb_pretty(jsonb_agg(a order by a.lease_token)) from jobq.attempt a"))
+		}
+	}()
 	require.Equal(l, outcome, l.text("select string_agg(key || ': ' || content, ', ' order by key) from outside.done"))
 	require.Equal(l, stock, l.text("select pieces from public.stock"))
 	require.Equal(l, twice, l.text("select string_agg(key, ', ') from (select key from outside.request group by key having count(*) > 1) r"))
