@@ -262,12 +262,13 @@ func (l *orderLab) enqueue(cents int) (id int64) {
 // requireEnd waits for the end of the order, and compares what has happened.
 func (l *orderLab) requireEnd(id int64, outcome, stock, twice string) {
 	l.Helper()
-	l.await("completed", "select state from jobq.job where id = $1", id)
+	l.await("true", "select finished_at is not null from jobq.job where id = $1", id)
 	defer func() {
 		if l.Failed() {
 			l.Logf("attempts: %s", l.text("select jsonb_pretty(jsonb_agg(a order by a.lease_token)) from jobq.attempt a"))
 		}
 	}()
+	require.Equal(l, "completed", l.text("select state from jobq.job where id = $1", id))
 	require.Equal(l, outcome, l.text("select string_agg(key || ': ' || content, ', ' order by key) from outside.done"))
 	require.Equal(l, stock, l.text("select pieces from public.stock"))
 	require.Equal(l, twice, l.text("select string_agg(key, ', ') from (select key from outside.request group by key having count(*) > 1) r"))
