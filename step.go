@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/internal/dberror"
 	"github.com/jobq-dev/jobq/internal/steps"
 )
@@ -67,8 +68,12 @@ type Beginner interface {
 // neither is. The function neither commits nor rolls back. The transaction is begun on
 // the pool given, with the rights of its role, which must be a member of jobq_runner or
 // jobq_worker.
+//
+// If the connection breaks during the commit, nobody knows whether the step is done.
+// Return the error then: the next run finds out.
 func StepTx[T any](ctx context.Context, on Beginner, name string, do func(ctx context.Context, tx pgx.Tx) (T, error)) (T, error) {
 	return step[T](ctx, name, func(run steps.Run) (result json.RawMessage, err error) {
+		stored := false
 		err = pgx.BeginFunc(ctx, on, func(tx pgx.Tx) error {
 			value, err := do(ctx, tx)
 			if err != nil {
@@ -77,8 +82,13 @@ func StepTx[T any](ctx context.Context, on Beginner, name string, do func(ctx co
 			if result, err = encodeStep(name, value); err != nil {
 				return err
 			}
-			return run.Store(ctx, tx, name, result)
+			err = run.Store(ctx, tx, name, result)
+			stored = err == nil
+			return err
 		})
+		if stored && db.MayHaveCommitted(err) && !errors.Is(err, pgx.ErrTxCommitRollback) {
+			err = fmt.Errorf("step %q: no answer to its commit: return the error, and the next run knows whether the step is done: %w", name, err)
+		}
 		return result, err
 	})
 }
@@ -144,6 +154,10 @@ func Sleep(ctx context.Context, name string, duration time.Duration) error {
 // After the timeout, which counts from the first call, WaitEvent returns
 // [ErrEventTimeout], also in later runs; 0 means no timeout. The name is that of the
 // event, for all jobs, and of the step: see [Step].
+//
+// An event is forgotten when finished jobs of its time are, after 7 days by default, unless
+// a job waits for it then. A job that comes to wait for it later does not find it: give a
+// timeout where that may be.
 func WaitEvent[T any](ctx context.Context, name string, timeout time.Duration) (value T, err error) {
 	run := steps.Of(ctx)
 	if run == nil {

@@ -224,8 +224,10 @@ func (l *lab) staleStep(workers []*process, config string) error {
 	if _, err := fmt.Sscan(token[:strings.Index(token, ".")], &lease); err != nil {
 		return err
 	}
+	for _, each := range workers { // both, so that the next run is not one that is killed as well
+		each.kill()
+	}
 	for i := range workers {
-		workers[i].kill()
 		if workers[i], err = l.worker("--config", config); err != nil {
 			return err
 		}

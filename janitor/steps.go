@@ -2,6 +2,7 @@ package janitor
 
 import (
 	"context"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
 
@@ -9,6 +10,9 @@ import (
 )
 
 const (
+	// stepsEvery is how often the steps of jobs that are gone are looked for, which reads
+	// all steps: retention makes a day of jobs go at a time.
+	stepsEvery = 24 * time.Hour
 	// stepBatch is how many steps, or events, one look at what is old is about.
 	stepBatch = 1_000
 	// eventWakeBatch is how many jobs one step wakes of those that wait for an event, and
@@ -45,7 +49,7 @@ func pruneSteps() *chore {
 		}
 		return row.Looked == stepBatch, nil
 	}
-	return &chore{name: "prune steps", every: retentionEvery, work: work, reset: func() { place = db.StepPruneRow{} }}
+	return &chore{name: "prune steps", every: stepsEvery, work: work, reset: func() { place = db.StepPruneRow{} }}
 }
 
 // pruneEmitted deletes old events that no job waits for.

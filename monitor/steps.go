@@ -35,11 +35,18 @@ type Step struct {
 	// other steps.
 	WakeAt   *time.Time      `json:"wake_at,omitempty"`
 	TimedOut bool            `json:"timed_out,omitempty"` // the event has not come in time
-	Result   json.RawMessage `json:"result,omitempty"`
+	Result   json.RawMessage `json:"result,omitempty"`    // nil if it is longer than 4 KiB
+	// ResultBytes is how much room the result takes in the table.
+	ResultBytes int `json:"result_bytes,omitempty"`
 }
 
-// stepsMax is how many steps of a job are listed, as many as it can have.
-const stepsMax = 10_000
+const (
+	// stepsMax is how many steps of a job are listed, as many as it can have.
+	stepsMax = 10_000
+	// stepResultMax is how long the results are that are listed: all of them together may
+	// be 10 GiB. The table has the others.
+	stepResultMax = 4096
+)
 
 // Steps returns the durable steps that a job has come to, in the order in which it did. A
 // job without any, or that does not exist, has none. ErrInvalid for an id below 1.
@@ -47,7 +54,7 @@ func (m *Monitor) Steps(ctx context.Context, id int64) ([]Step, error) {
 	if id < 1 {
 		return nil, fmt.Errorf("steps: %w: the id of a job must be at least 1, not %d", jobq.ErrInvalid, id)
 	}
-	rows, err := m.queries.StepList(ctx, id, stepsMax)
+	rows, err := m.queries.StepList(ctx, stepResultMax, id, stepsMax)
 	if err != nil {
 		return nil, dberror.Wrap(m.schema, fmt.Sprintf("steps of job %d", id), err)
 	}
@@ -56,6 +63,7 @@ func (m *Monitor) Steps(ctx context.Context, id int64) ([]Step, error) {
 		steps[i] = Step{
 			Name: row.Name, Type: StepType(row.Type), Number: int(row.Number), Attempts: int(row.Attempts), LeaseToken: row.LeaseToken,
 			StartedAt: row.StartedAt.Time.UTC(), FinishedAt: db.UTC(row.FinishedAt), WakeAt: db.UTC(row.WakeAt), TimedOut: row.TimedOut, Result: row.Result,
+			ResultBytes: int(row.ResultBytes),
 		}
 	}
 	return steps, nil

@@ -106,7 +106,7 @@ grant insert, update, delete on jobq.pending, jobq.attempt, jobq.payload, jobq.u
 grant insert, delete, update (cancel_requested_at) on jobq.run to jobq_admin;
 grant insert on jobq.past_lease to jobq_admin;
 grant delete on jobq.progress, jobq.step to jobq_admin;
-grant execute on function jobq.step_forget to jobq_admin;
+grant execute on function jobq.step_forget, jobq.event_look_again to jobq_admin;
 grant insert, update, delete on jobq.queue, jobq.kind to jobq_admin;
 grant insert on jobq.stat_delta to jobq_admin;
 grant insert, update, delete on jobq.audit, jobq.audit_job to jobq_admin;

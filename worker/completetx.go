@@ -55,6 +55,7 @@ func (r *Run) CompleteTx(ctx context.Context, tx pgx.Tx) error {
 	if len(completed) == 0 {
 		return fmt.Errorf("%s: %w", operation, ErrLeaseLost)
 	}
+	r.needsEnd.Store(true)
 	r.worker.keeper.held.Completing(&r.hold)
 	return nil
 }
@@ -90,8 +91,7 @@ func (k *keeper) settle(ctx context.Context, unsure []*Run) {
 func (q *queue) settleTx(run *Run, err error, state leases.State) (settled bool, _ error) {
 	fate := db.RunFateRow{Completed: state.Completed}
 	known := false
-	needsEnd := run.endsItself || !run.mayHaveEnded.Load() // a success without a stored end is none
-	if !state.Completed || run.asksAttempt() {             // only CompleteTx leaves no doubt how
+	if !state.Completed || run.asksAttempt() { // only CompleteTx leaves no doubt how
 		asked, askErr := run.fate(context.WithoutCancel(q.worker.handlers.ctx))
 		switch {
 		case askErr == nil:
@@ -100,7 +100,7 @@ func (q *queue) settleTx(run *Run, err error, state leases.State) (settled bool,
 			q.worker.databaseTrouble(askErr)
 		default:
 			q.worker.databaseTrouble(askErr)
-			if err == nil && needsEnd && !state.Lost { // it says so, and the database will know when it is asked to store something else
+			if err == nil && run.needsEnd.Load() && !state.Lost { // it says so, and the database will know when it is asked to store something else
 				return false, run.unstoredSuccess()
 			}
 		}
@@ -110,11 +110,11 @@ func (q *queue) settleTx(run *Run, err error, state leases.State) (settled bool,
 		q.worker.observe(fate.Outcome == string(jobq.OutcomeFailed), hasCompleted(fate))
 		q.accountTx(run, fate)
 		q.endByTx(run)
-		if err != nil && !(state.Lost && isSuspension(fate)) && !saysSuspended(err, fate) { // last: these call methods of the error, which may end the goroutine
+		if err != nil && (!state.Lost || !isSuspension(fate)) && !saysSuspended(err, fate) { // last: these call methods of the error, which may end the goroutine
 			q.worker.log.Warn("handler returned an error after its transaction had ended the job", append(run.logAttrs(), "error", textOf(err))...)
 		}
 		return true, err
-	case !state.Lost && err == nil && fate.Held && needsEnd:
+	case !state.Lost && err == nil && fate.Held && run.needsEnd.Load():
 		return false, run.unstoredSuccess()
 	case state.Lost || known && !fate.Held: // the next owner's, after a rollback
 		q.worker.keeper.reportLost(run)

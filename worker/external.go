@@ -141,6 +141,7 @@ func (r ExternalRun) LoseLease() error {
 // goroutine of the handler, before anything else.
 func (r ExternalRun) EndsItself() {
 	r.endsItself = true
+	r.needsEnd.Store(true)
 	r.worker.keeper.held.Completing(&r.hold)
 }
 

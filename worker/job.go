@@ -41,6 +41,9 @@ type Run struct {
 	// mayHaveEnded says that the handler's transaction may have ended the run, and need
 	// not have: a step that suspends the job.
 	mayHaveEnded atomic.Bool
+	// needsEnd says that the handler's transaction is to end the run: a success that it has
+	// not stored is none.
+	needsEnd atomic.Bool
 
 	mu sync.Mutex // never held during a call to the database
 	// guarded by mu

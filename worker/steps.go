@@ -14,6 +14,9 @@ import (
 	"github.com/jobq-dev/jobq/internal/steps"
 )
 
+// eventWaitsMax is how many runs of a worker ask at once whether an event has come.
+const eventWaitsMax = 4
+
 // stepRun is a run as jobq.Step and its like find it in the handler's context.
 type stepRun Run
 
@@ -54,13 +57,21 @@ func (s *stepRun) Store(ctx context.Context, tx pgx.Tx, name string, result json
 func (s *stepRun) Sleep(ctx context.Context, name string, duration time.Duration) (steps.Answer, error) {
 	s.mayEnd()
 	answer, err := s.stepCalls().Sleep(ctx, name, duration)
-	return answer, s.answered(err)
+	return s.goesOn(answer, err)
 }
 
 func (s *stepRun) Wait(ctx context.Context, name string, timeout time.Duration) (steps.Answer, error) {
+	// While somebody is about to emit the event, the call waits for a moment, and has a
+	// connection of the pool that all runs share.
+	select {
+	case s.worker.eventWaits <- struct{}{}:
+		defer func() { <-s.worker.eventWaits }()
+	case <-ctx.Done():
+		return steps.Answer{}, fmt.Errorf("wait for event %q: %w", name, context.Cause(ctx))
+	}
 	s.mayEnd()
 	answer, err := s.stepCalls().Wait(ctx, name, timeout)
-	return answer, s.answered(err)
+	return s.goesOn(answer, err)
 }
 
 // mayEnd is for a call that may end the run. It comes before the call: once that is
@@ -69,6 +80,14 @@ func (s *stepRun) mayEnd() {
 	s.notice()
 	s.mayHaveEnded.Store(true)
 	s.worker.keeper.held.Completing(&s.hold)
+}
+
+// goesOn takes back that the run may have ended, if the answer says that it has not.
+func (s *stepRun) goesOn(answer steps.Answer, err error) (steps.Answer, error) {
+	if err == nil && answer.Done {
+		s.worker.keeper.held.GoesOn(&s.hold)
+	}
+	return answer, s.answered(err)
 }
 
 // isSuspension says whether the run has ended as one does whose job sleeps or waits. If the

@@ -275,6 +275,25 @@ func TestSuspendedAndClaimedAtOnce(t *testing.T) {
 	require.Zero(t, w.Counts().Lost)
 }
 
+// A handler that does not have to sleep any more, and then says that it has completed the
+// job in a transaction of its own, is not believed if that was rolled back.
+func TestSleepAndCompleteTx(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	start(t, client, nil, func(ctx context.Context, job *worker.Job[task]) error {
+		if err := jobq.Sleep(ctx, "moment", 0); err != nil {
+			return err
+		}
+		tx, err := beginCompletion(ctx, client, job)
+		if err != nil {
+			return err
+		}
+		return tx.Rollback(ctx)
+	})
+	id := enqueue(t, client, 1, &jobq.EnqueueOptions{MaxAttempts: 1})
+	require.Contains(t, awaitState(t, client, id, jobq.StateFailed).LastError, "without committing")
+}
+
 // A handler that goes on after it was told that the job is suspended changes nothing.
 func TestSuspensionIgnored(t *testing.T) {
 	t.Parallel()
@@ -291,6 +310,53 @@ func TestSuspensionIgnored(t *testing.T) {
 	require.ErrorIs(t, receive(t, errs, "the step"), worker.ErrLeaseLost)
 	awaitState(t, client, id, jobq.StateScheduled)
 	hurry(t, client, id)
+	awaitState(t, client, id, jobq.StateCompleted)
+}
+
+// A handler that does not have to sleep any more, and then does not stop when the worker
+// does, is given up as any other: its job is put back at once.
+func TestStuckAfterSleep(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	begun, end := make(chan struct{}, 1), make(chan struct{})
+	w := start(t, client, &worker.Config{DrainTimeout: -1}, func(ctx context.Context, job *worker.Job[task]) error {
+		if err := jobq.Sleep(ctx, "moment", 0); err != nil {
+			return worker.Discard(err)
+		}
+		begun <- struct{}{}
+		<-end
+		return nil
+	})
+	id := enqueue(t, client, 1, nil)
+	receive(t, begun, "the sleep")
+	require.EqualError(t, w.drain(), "worker: handlers did not stop: 1")
+	awaitState(t, client, id, jobq.StateAvailable)
+	close(end)
+}
+
+// Few runs ask at once whether an event has come: each may have to wait for one who is
+// about to emit it, with a connection that others need.
+func TestFewWaitForEmitters(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	w, err := worker.New(client, &worker.Config{Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	makeRoom := worker.TakeEventWaits(w)
+	_, err = client.Emit(context.Background(), "paid", 7)
+	require.NoError(t, err)
+	asked := make(chan error, 1)
+	require.NoError(t, worker.Handle(w, func(ctx context.Context, _ *worker.Job[task]) error {
+		short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+		defer cancel()
+		_, err := jobq.WaitEvent[int](short, "paid", 0)
+		asked <- err
+		makeRoom()
+		_, err = jobq.WaitEvent[int](ctx, "paid", 0)
+		return err
+	}, nil))
+	run(t, w)
+	id := enqueue(t, client, 1, nil)
+	require.ErrorIs(t, receive(t, asked, "the wait for a place"), context.DeadlineExceeded)
 	awaitState(t, client, id, jobq.StateCompleted)
 }
 
@@ -326,4 +392,10 @@ func TestStepsOfATestJob(t *testing.T) {
 	require.NoError(t, handler(ctx, second.Job))
 	require.Equal(t, done, second.Steps())
 	require.ErrorIs(t, handler(ctx, second.Job), jobq.ErrConflict, "the names are used twice now")
+
+	third := worker.NewTestJob(task{1}, nil)
+	_, err := jobq.Step(third.Context(context.Background()), "outer", func(ctx context.Context) (int, error) {
+		return jobq.Step(ctx, "outer", func(context.Context) (int, error) { return 1, nil })
+	})
+	require.ErrorIs(t, err, jobq.ErrConflict, "the inner one has done it")
 }

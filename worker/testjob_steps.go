@@ -60,6 +60,9 @@ func (s *testSteps) useLocked(name string) {
 func (s *testSteps) Store(_ context.Context, _ pgx.Tx, name string, result json.RawMessage) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if _, done := s.done[name]; done {
+		return fmt.Errorf("step %q: %w: it is done already", name, jobq.ErrConflict)
+	}
 	if s.done == nil {
 		s.done = make(map[string]json.RawMessage)
 	}

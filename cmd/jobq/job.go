@@ -29,7 +29,7 @@ for that, but for durable steps: step, sleep and wait-event (docs/steps.md).`,
   jobq job checkpoint '{"page": 7}'
   jobq job result @summary.json
   jobq job snooze 10m && exit 0
-  id=$(jobq job step charge -- ./charge.sh) && jobq job sleep 1d && jobq job step thank -- ./thank.sh "$id"`,
+  jobq job step charge -- ./charge.sh && jobq job sleep 1d && jobq job step thank -- ./thank.sh`,
 	}
 	return asGroup(command, newJobProgressCommand(), newJobSnoozeCommand(), newJobEnqueueCommand(),
 		newJobStepCommand(a), newJobSleepCommand(a), newJobWaitEventCommand(a),

@@ -29,10 +29,12 @@ const (
 	// exitEventTimeout is the exit code when an event has not come in time, as that of
 	// timeout(1).
 	exitEventTimeout = 124
-	// stepOutputMax bounds the output of a step in bytes. The table has the same limit.
-	stepOutputMax = 1 << 20
-	// stepStoreTimeout bounds how long it is tried to store the output of a step.
-	stepStoreTimeout = time.Minute
+	// stepTextMax and stepBinaryMax bound the output of a step in bytes: as text, and as what
+	// is stored in base64. Either is below the limit of the table, 1 MiB as stored.
+	stepTextMax   = 1_000_000
+	stepBinaryMax = 750_000
+	// stepTimeout bounds how long it is tried to ask for a step, and to store its output.
+	stepTimeout = time.Minute
 )
 
 // stepOutput is what is stored of the output of a command: a JSON string, or an object
@@ -46,9 +48,9 @@ func newJobStepCommand(a *app) *cobra.Command {
 		Use:   "step NAME -- COMMAND [ARGS...]",
 		Short: "Run a command once, and write what it wrote when the job runs again",
 		Long: `Run a command as a durable step of the job. When it has ended with exit code 0, its
-standard output, of 1 MiB at most, is stored with the job and written. If the job runs
-again later, because the script failed further on or its worker died, the command is not
-run: what is stored is written.
+standard output is stored with the job and written: 1,000,000 bytes of text at most, or
+750,000 of anything else. If the job runs again later, because the script failed further
+on or its worker died, the command is not run: what is stored is written.
 
 A command that fails stores nothing, and its exit code is passed on. Killed after its
 effect and before its output is stored, it runs again: make the effect idempotent, for
@@ -78,12 +80,7 @@ jobq_runner. See docs/steps.md.`,
 // stepOutputOf is the output of the step: what is stored, or what the command writes. No
 // connection is kept open while that runs.
 func stepOutputOf(cmd *cobra.Command, name string, words []string, open openSteps) ([]byte, error) {
-	run, end, err := open(cmd.Context())
-	if err != nil {
-		return nil, err
-	}
-	answer, err := run.Begin(cmd.Context(), name)
-	end()
+	answer, err := beginStep(cmd.Context(), name, open)
 	if err != nil {
 		return nil, err
 	}
@@ -95,24 +92,66 @@ func stepOutputOf(cmd *cobra.Command, name string, words []string, open openStep
 		return nil, err
 	}
 	// The effect has happened: an interrupt does not keep it from being stored.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), stepStoreTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), stepTimeout)
 	defer cancel()
-	if run, end, err = open(ctx); err != nil {
+	run, end, err := open(ctx)
+	if err != nil {
 		return nil, err
 	}
 	defer end()
 	return output, run.Store(ctx, nil, name, encodeOutput(output))
 }
 
+// beginStep asks what is stored of a step.
+func beginStep(ctx context.Context, name string, open openSteps) (steps.Answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	run, end, err := open(ctx)
+	if err != nil {
+		return steps.Answer{}, err
+	}
+	defer end()
+	return run.Begin(ctx, name)
+}
+
+// outputHead keeps the beginning of what a command writes, one byte more than can be
+// stored, and counts the rest.
+type outputHead struct {
+	kept    []byte
+	written int
+}
+
+func (h *outputHead) Write(piece []byte) (int, error) {
+	h.written += len(piece)
+	room := stepTextMax + 1 - len(h.kept)
+	h.kept = append(h.kept, piece[:min(len(piece), room)]...)
+	return len(piece), nil
+}
+
+// check says why the output cannot be stored.
+func (h *outputHead) check() error {
+	most, what := stepTextMax, "of text"
+	if !isText(h.kept) && h.written <= stepTextMax {
+		most, what = stepBinaryMax, "of what is no text"
+	}
+	if h.written <= most {
+		return nil
+	}
+	return fmt.Errorf("the command has written %d bytes, and %d %s can be stored: it has run, and will run again; write the output to a file", h.written, most, what)
+}
+
 // runStep runs the command and returns what it has written.
 func runStep(cmd *cobra.Command, words []string) ([]byte, error) {
-	var output bytes.Buffer
+	var output outputHead
 	command := exec.CommandContext(cmd.Context(), words[0], words[1:]...) // #nosec G204 -- the script's own command
 	command.Stdin, command.Stdout, command.Stderr = cmd.InOrStdin(), &output, cmd.ErrOrStderr()
 	// The worker signals the whole process group. What has come to this process alone is
 	// passed on, and the command ends as it likes.
 	command.Cancel = func() error { return command.Process.Signal(syscall.SIGTERM) }
 	err := command.Run()
+	if command.ProcessState != nil && command.ProcessState.Success() {
+		err = nil // it was interrupted, and has come to its end all the same
+	}
 	var exit *exec.ExitError
 	switch {
 	case errors.As(err, &exit):
@@ -120,19 +159,23 @@ func runStep(cmd *cobra.Command, words []string) ([]byte, error) {
 		if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 			code = 128 + int(status.Signal()) // as shells have it
 		}
-		_, _ = cmd.OutOrStdout().Write(output.Bytes()) // of a failure, so that it can be read; its own exit code counts
+		_, _ = cmd.OutOrStdout().Write(output.kept) // of a failure, so that it can be read; its own exit code counts
+		if cut := output.written - len(output.kept); cut > 0 {
+			_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "jobq: %d more bytes of output were cut\n", cut)
+		}
 		return nil, errors.Join(errSilent, exitStatus(code))
 	case err != nil:
 		return nil, err
-	case output.Len() > stepOutputMax:
-		return nil, fmt.Errorf("the command has written %d bytes, and %d can be stored: it has run, and will run again; write the output to a file", output.Len(), stepOutputMax)
 	}
-	return output.Bytes(), nil
+	return output.kept, output.check()
 }
+
+// isText says whether the output is stored as a JSON string: PostgreSQL stores no NUL.
+func isText(output []byte) bool { return utf8.Valid(output) && !bytes.ContainsRune(output, 0) }
 
 func encodeOutput(output []byte) json.RawMessage {
 	var value any = stepOutput{output}
-	if utf8.Valid(output) && !bytes.ContainsRune(output, 0) { // PostgreSQL stores no NUL
+	if isText(output) {
 		value = string(output)
 	}
 	encoded, _ := json.Marshal(value) // strings and bytes always encode

@@ -94,8 +94,8 @@ func TestDurableScript(t *testing.T) {
 	require.Equal(t, exitNotFound, code)
 }
 
-// A command that fails stores nothing, and passes its exit code on; what is no text is
-// stored as well; an event that has not come in time has an exit code of its own, and a
+// A command that fails stores nothing, and passes its exit code on; one that ends well
+// although it was interrupted is done; what is no text is stored as well, up to a limit; an event that has not come in time has an exit code of its own, and a
 // script that then goes on completes its job.
 func TestDurableScriptExits(t *testing.T) {
 	t.Parallel()
@@ -104,7 +104,9 @@ func TestDurableScriptExits(t *testing.T) {
 		"$JOBQ" job step fails -- sh -c 'echo said; exit 9' || echo "exit $?"
 		"$JOBQ" job step killed -- sh -c 'kill -9 $$' || echo "exit $?"
 		"$JOBQ" job step bytes -- printf '\377\001' | od -An -tx1
-		"$JOBQ" job step large -- head -c 1048577 /dev/zero || echo "exit $?"
+		zeros() { "$JOBQ" job step "$1 $2 zeros" -- sh -c "head -c $2 /dev/zero | tr '\\0' '$3'" | wc -c; }
+		zeros text 1000000 0; zeros text 1000001 0; zeros binary 750000 '\0'; zeros binary 750001 '\0'
+		"$JOBQ" job step trapped -- sh -c 'trap told=1 TERM; kill -TERM $PPID; until [ "$told" ]; do sleep 0.01; done; echo undeterred'
 		"$JOBQ" job wait-event never --timeout 0.001s || { code=$?; [ $code != 75 ] || exit 75; echo "exit $code"; }
 		[ "$JOBQ_ATTEMPT" != 1 ] || exit 1`)
 	id := query[int64](t, owner, "select jobq.enqueue('durable')")
@@ -115,11 +117,11 @@ func TestDurableScriptExits(t *testing.T) {
 	require.Equal(t, "completed", query[string](t, owner, "select state::text from jobq.job where id = $1", id))
 	for _, outcome := range []string{"failed", "completed"} {
 		output := query[string](t, owner, "select output from jobq.attempt where outcome::text = $1", outcome)
-		for _, want := range []string{"said\nexit 9\n", "exit 137\n", " ff 01\n", "has written 1048577 bytes", "exit 124\n", `event "never": the event has not come in time`} {
+		for _, want := range []string{"said\nexit 9\n", "exit 137\n", " ff 01\n", "\n1000000\n", "has written 1000001 bytes, and 1000000 of text can be stored", "\n750000\n", "has written 750001 bytes, and 750000 of what is no text can be stored", "undeterred\n", "exit 124\n", `event "never": the event has not come in time`} {
 			require.Contains(t, output, want, outcome)
 		}
 	}
-	require.Equal(t, "bytes, never", query[string](t, owner, "select string_agg(name, ', ' order by name) from jobq.step where finished_at is not null"))
+	require.Equal(t, "binary 750000 zeros, bytes, never, text 1000000 zeros, trapped", query[string](t, owner, "select string_agg(name, ', ' order by name) from jobq.step where finished_at is not null"))
 	require.True(t, query[bool](t, owner, "select attempts > 1 from jobq.step where name = 'killed'"))
 }
 

@@ -131,8 +131,12 @@ func writeSteps(story *strings.Builder, steps []monitor.Step) {
 	}
 	for _, step := range steps {
 		line := fmt.Sprintf("%s  %s", step.Name, format.Step(step, time.Now()))
-		if len(step.Result) > 0 && step.Type != monitor.StepSleep && !step.TimedOut {
-			line += "  " + string(step.Result)
+		if step.ResultBytes > 0 && step.Type != monitor.StepSleep && !step.TimedOut {
+			result := string(step.Result)
+			if step.Result == nil {
+				result = fmt.Sprintf("(%s: the table jobq.step has them)", format.Count(step.ResultBytes, "byte"))
+			}
+			line += "  " + result
 		}
 		fmt.Fprintf(story, "  %s\n", printable.Line(line))
 	}

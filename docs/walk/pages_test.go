@@ -43,6 +43,9 @@ var everywhere = []rule{
 // inGo is why a block of Go is not run.
 const inGo = "Go: the examples and tests of jobqtest and worker have these calls"
 
+// inHandler is why a script with durable steps is not run.
+const inHandler = "runs inside of a handler: examples/steps, which TestExamples runs"
+
 // What pages speak of: waiting jobs 4711 and 4712, failed ones, and action 17.
 const (
 	jobs4711 = `psql "$DATABASE_URL" -qXc "delete from jobq.pending where id > 4710; delete from jobq.run where id > 4710; select setval('jobq.job_id_seq', 4710)"
@@ -100,6 +103,8 @@ var pages = map[string]page{
 			{line: "jobq errors requeue 3f2a9c1e --rate 10/s --yes", first: failed},
 			{line: "jobq errors requeue", first: failed, instead: "jobq errors requeue $(jobq errors --json | jq -r .groups[0].id) --sample 5 --yes"}, // the page's asks first
 			{line: "jobq job", excused: "runs inside of a handler: examples/shell, which TestExamples runs"},
+			{line: "order=$(jobq job step", excused: inHandler, all: true},
+			{line: "payment=$(jobq job wait-event", excused: inHandler, all: true},
 			{line: "jobq kinds resume", first: "jobq kinds pause Encode --new"},
 			{line: "jobq kinds pause Encode", instead: "jobq kinds pause Encode --new --reason 'the codec is broken'"},
 			{line: "jobq list state:failed --watch", first: failed, until: `"failed"`},
@@ -196,6 +201,13 @@ var pages = map[string]page{
 			{line: "alter table jobq.run detach", first: `psql "$DATABASE_URL" -qXc "create table jobq.run_20261101 partition of jobq.run for values from (1) to (2)"`},
 		},
 	},
+	"docs/steps.md": {rules: []rule{
+		{line: "worker.Handle(w, func(ctx", excused: "Go: worker/steps_test.go has these calls", all: true},
+		{line: "set -eu", excused: inHandler, all: true},
+		{line: "select done, result from jobq.step_get", excused: "needs the token of a run: internal/db/step_test.go has these calls", all: true},
+		{line: "jobq requeue 4711", first: jobs4711 + `
+			psql "$DATABASE_URL" -qXc "insert into jobq.step (job_id, started_at, lease_token, claimed_at, number, type, name) values (4711, now(), 0, now(), 1, 'step', 'charge')"`},
+	}},
 	"docs/testing.md": {rules: []rule{
 		{line: "jobq dev --ephemeral", instead: "jobq dev --ephemeral -- sh -c 'JOBQ_TEST_DATABASE_URL=$DATABASE_URL go version'"},
 		{line: "test := worker.NewTestJob(", excused: inGo, all: true},

@@ -181,7 +181,7 @@ func historyCases() []historyCase {
 		{"waiters_wake of jobs with others that are waited for", "select jobq.waiters_wake(array(select generate_series($1::bigint, $1::bigint + 499)))", "1", inHand, awaitedByMany},
 		{"result", "select r.state from jobq.result($1) r", "20000104", few, ""},
 		{"AttemptList", db.AttemptList, "20000004, 1000", few, ""},
-		{"StepList", db.StepList, "20000004, 1000", few, ""},
+		{"StepList", db.StepList, "4096, 20000004, 1000", few, ""},
 		{"JobActFromStep", db.JobActFromStep, "'w17', 'ann', 10000017", inHand, ""},
 		{"OutputSince", db.OutputSince, "40000026, live_lease(0), 0", few, ""},
 		{"JobCancel", db.JobCancel, "17", inHand, ""},

@@ -116,29 +116,34 @@ func (q *Queries) StepGet(ctx context.Context, jobID int64, token string, name s
 }
 
 const StepList = `-- name: StepList :many
-select s.name, s.type, s.number, s.attempts, s.lease_token, s.started_at, s.finished_at, s.wake_at, s.timed_out, s.result
+select s.name, s.type, s.number, s.attempts, s.lease_token, s.started_at, s.finished_at, s.wake_at, s.timed_out,
+    coalesce(pg_column_size(s.result), 0)::integer as result_bytes,
+    case when pg_column_size(s.result) <= $1::integer and octet_length(s.result::text) <= $1::integer then s.result end::jsonb as result
   from jobq.step s
-  where s.job_id = $1
+  where s.job_id = $2
   order by s.number
-  limit $2::integer
+  limit $3::integer
 `
 
 type StepListRow struct {
-	Name       string
-	Type       string
-	Number     int32
-	Attempts   int32
-	LeaseToken int64
-	StartedAt  pgtype.Timestamptz
-	FinishedAt *time.Time
-	WakeAt     *time.Time
-	TimedOut   bool
-	Result     json.RawMessage
+	Name        string
+	Type        string
+	Number      int32
+	Attempts    int32
+	LeaseToken  int64
+	StartedAt   pgtype.Timestamptz
+	FinishedAt  *time.Time
+	WakeAt      *time.Time
+	TimedOut    bool
+	ResultBytes int32
+	Result      json.RawMessage
 }
 
-// StepList is the steps of a job, in the order in which it came to them. Needs step_number_key.
-func (q *Queries) StepList(ctx context.Context, jobID int64, stepCount int32) ([]StepListRow, error) {
-	rows, err := q.db.Query(ctx, StepList, jobID, stepCount)
+// StepList is the steps of a job, in the order in which it came to them. Of a result that is
+// longer than result_max, as stored or as text, it has only how long that is as stored.
+// Needs step_number_key.
+func (q *Queries) StepList(ctx context.Context, resultMax int32, jobID int64, stepCount int32) ([]StepListRow, error) {
+	rows, err := q.db.Query(ctx, StepList, resultMax, jobID, stepCount)
 	if err != nil {
 		return nil, err
 	}
@@ -156,6 +161,7 @@ func (q *Queries) StepList(ctx context.Context, jobID int64, stepCount int32) ([
 			&i.FinishedAt,
 			&i.WakeAt,
 			&i.TimedOut,
+			&i.ResultBytes,
 			&i.Result,
 		); err != nil {
 			return nil, err

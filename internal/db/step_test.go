@@ -361,6 +361,58 @@ func TestEventKeepsBackoff(t *testing.T) {
 	require.True(t, s.wait("paid", nil).Done)
 }
 
+// An event that comes while a job is not where it waited for it is seen when an undo puts
+// the job back there.
+func TestEventBeforeUndo(t *testing.T) {
+	t.Parallel()
+	for _, action := range []string{"cancel", "requeue", "delete"} {
+		t.Run(action, func(t *testing.T) {
+			t.Parallel()
+			s := newStepper(t)
+			require.False(t, s.wait("paid", nil).Done)
+			audit := s.operate(action)
+			require.True(t, s.emit("paid", "7"))
+			s.takeBack(audit)
+			require.Equal(t, "available", s.state())
+			s.next()
+			require.Equal(t, db.StepWaitRow{Done: true, Result: json.RawMessage("7")}, s.wait("paid", nil))
+		})
+	}
+}
+
+// An undo leaves a job its delay if that is not for an event: it sleeps, or has failed
+// since it has waited.
+func TestUndoKeepsDelay(t *testing.T) {
+	t.Parallel()
+	for _, action := range []string{"cancel", "requeue", "delete"} {
+		t.Run(action, func(t *testing.T) {
+			t.Parallel()
+			s := newStepper(t)
+			require.False(t, s.wait("paid", nil).Done)
+			s.next()
+			s.end(s.job, db.Ending{Outcome: "failed", Error: "e", Delay: db.DelayOf(time.Hour)})
+			s.takeBack(s.operate(action))
+			require.Equal(t, "scheduled", s.state())
+			s.next()
+			require.False(t, s.sleep("night", "1 hour"))
+			s.takeBack(s.operate(action))
+			require.Equal(t, "scheduled", s.state())
+		})
+	}
+}
+
+// operate does an action of an operator on the job, and returns the id by which it is undone.
+func (s *stepper) operate(action string) (audit int64) {
+	s.Helper()
+	require.NoError(s, s.pool.QueryRow(context.Background(), "select a.audit from jobq.act('ann', $1, array[$2::bigint], '{}', '{}', null, 0, null) a where a.changed", action, s.job.ID).Scan(&audit))
+	return audit
+}
+
+func (s *stepper) takeBack(audit int64) {
+	s.Helper()
+	require.Equal(s, 1, s.number("select count(*) from jobq.undo('ann', $1) u where u.problem is null", audit))
+}
+
 // More jobs than one statement should wake are woken in steps, each once; those of
 // other events and those that have gone on are left alone.
 func TestEventWakesMany(t *testing.T) {
@@ -384,6 +436,27 @@ func TestEventWakesMany(t *testing.T) {
 	some, err := s.queries.EventWakeRest(ctx, 400)
 	require.NoError(t, err)
 	require.False(t, some)
+}
+
+// Of long results, a list of steps has only how long they are: long as text, or as stored.
+func TestStepListCutsResults(t *testing.T) {
+	t.Parallel()
+	s := newStepper(t)
+	s.exec("select jobq.step_put($1, $2, 'small', '{\"a\": 1}')", s.job.ID, runToken(s.job))
+	s.exec("select jobq.step_put($1, $2, 'long', to_jsonb((select string_agg(md5(i::text), '') from generate_series(1, 200) i)))", s.job.ID, runToken(s.job))
+	s.exec("select jobq.step_put($1, $2, 'packed', to_jsonb(repeat('x', 100000)))", s.job.ID, runToken(s.job))
+	s.requireUndone("begun")
+	list, err := s.queries.StepList(context.Background(), 4096, s.job.ID, 10)
+	require.NoError(t, err)
+	require.Len(t, list, 4)
+	require.JSONEq(t, `{"a": 1}`, string(list[0].Result))
+	require.Greater(t, list[1].ResultBytes, int32(4096))
+	require.Less(t, list[2].ResultBytes, int32(4096))
+	require.Positive(t, list[2].ResultBytes)
+	for _, step := range list[1:] {
+		require.Nil(t, step.Result, step.Name)
+	}
+	require.Zero(t, list[3].ResultBytes)
 }
 
 // Operators make a job do a step again, and those after it; not of a job that runs.
@@ -422,7 +495,7 @@ func TestStepPrune(t *testing.T) {
 	q.exec("update jobq.step set started_at = now() where job_id = 78 and number = 3")
 	require.EqualValues(t, 1, running)
 	kept := func() string {
-		return q.text("select string_agg(distinct job_id::text, ' ' order by job_id::text) from jobq.step")
+		return q.text("select string_agg(s.job_id || ': ' || s.steps, ', ' order by s.job_id) from (select s.job_id, count(*) as steps from jobq.step s group by 1) s")
 	}
 	prune := func(count int32) (looks int) {
 		var place db.StepPruneRow
@@ -436,10 +509,13 @@ func TestStepPrune(t *testing.T) {
 		}
 	}
 	require.Equal(t, 5, prune(5))
-	require.Equal(t, "1 2 3 5 78", kept(), "78 is too young")
+	require.Equal(t, "1: 3, 2: 3, 3: 3, 5: 3, 78: 1", kept(), "the last page has the step of 78 that is too young to ask")
 	q.exec("delete from jobq.audit")
 	prune(100)
-	require.Equal(t, "1 2 5 78", kept())
+	require.Equal(t, "1: 3, 2: 3, 5: 3, 78: 1", kept())
+	q.exec("update jobq.step set started_at = now() - interval '8 days'")
+	prune(100)
+	require.Equal(t, "1: 3, 2: 3, 5: 3", kept())
 }
 
 // Old events go, but for those that a job still waits for.

@@ -23,7 +23,8 @@ var ErrRunOver = errors.New("this run has ended, or its lease is lost")
 // from several goroutines.
 type Run interface {
 	// Begin says whether an earlier run has done the step, and with which result. If not,
-	// the run does it now.
+	// the run does it now. Begin, Sleep and Wait try on while the database is away, until
+	// the context ends.
 	Begin(ctx context.Context, name string) (Answer, error)
 	// Store stores that the step is done, in the transaction, or in one of its own with nil.
 	Store(ctx context.Context, tx pgx.Tx, name string, result json.RawMessage) error
@@ -64,14 +65,14 @@ type Calls struct {
 
 // Begin is that of Run.
 func (c Calls) Begin(ctx context.Context, name string) (Answer, error) {
-	row, err := c.queries(nil).StepGet(ctx, c.JobID, c.Token, name)
+	row, err := untilSent(ctx, func() (db.StepGetRow, error) { return c.queries(nil).StepGet(ctx, c.JobID, c.Token, name) })
 	return Answer{Done: row.Done, Result: row.Result}, c.wrap("step", name, err)
 }
 
 // Store is that of Run. Without a transaction of the caller's it tries again, until the
 // context ends, while the database is away: the step has had its effect.
 func (c Calls) Store(ctx context.Context, tx pgx.Tx, name string, result json.RawMessage) error {
-	backoff := db.Backoff{Min: 20 * time.Millisecond, Max: 2 * time.Second}
+	backoff := newBackoff()
 	for unsure := false; ; unsure = true {
 		err := c.queries(tx).StepPut(ctx, db.StepPutParams{JobID: c.JobID, Token: c.Token, Name: name, Result: result})
 		if unsure && errors.Is(dberror.Wrap(c.Schema, "", err), dberror.ErrConflict) {
@@ -85,15 +86,32 @@ func (c Calls) Store(ctx context.Context, tx pgx.Tx, name string, result json.Ra
 
 // Sleep is that of Run.
 func (c Calls) Sleep(ctx context.Context, name string, duration time.Duration) (Answer, error) {
-	passed, err := c.queries(nil).StepSleep(ctx, db.StepSleepParams{JobID: c.JobID, Token: c.Token, Name: name, Delay: db.Interval(duration)})
+	params := db.StepSleepParams{JobID: c.JobID, Token: c.Token, Name: name, Delay: db.Interval(duration)}
+	passed, err := untilSent(ctx, func() (bool, error) { return c.queries(nil).StepSleep(ctx, params) })
 	return Answer{Done: passed}, c.wrap("sleep", name, err)
 }
 
 // Wait is that of Run.
 func (c Calls) Wait(ctx context.Context, name string, timeout time.Duration) (Answer, error) {
-	row, err := c.queries(nil).StepWait(ctx, db.StepWaitParams{JobID: c.JobID, Token: c.Token, Name: name, Timeout: db.IntervalOrNull(timeout)})
+	params := db.StepWaitParams{JobID: c.JobID, Token: c.Token, Name: name, Timeout: db.IntervalOrNull(timeout)}
+	row, err := untilSent(ctx, func() (db.StepWaitRow, error) { return c.queries(nil).StepWait(ctx, params) })
 	return Answer{Done: row.Done, TimedOut: row.TimedOut, Result: row.Result}, c.wrap("wait for event", name, err)
 }
+
+// untilSent sends a statement again, until the context ends, while it surely has had no
+// effect: the database is away, or another transaction was in the way. One of which no
+// answer came is not sent again: it would find that the run has used the name already.
+func untilSent[T any](ctx context.Context, send func() (T, error)) (T, error) {
+	backoff := newBackoff()
+	for {
+		row, err := send()
+		if !db.IsTransient(err) || db.MayHaveCommitted(err) || backoff.Wait(ctx) != nil {
+			return row, err
+		}
+	}
+}
+
+func newBackoff() db.Backoff { return db.Backoff{Min: 20 * time.Millisecond, Max: 2 * time.Second} }
 
 func (c Calls) queries(tx pgx.Tx) *db.Queries {
 	if tx != nil {

@@ -996,6 +996,9 @@ begin
       insert into jobq.pending
         select p.* from jsonb_populate_record(waiting,
           row || jsonb_build_object('position', case when entry.state_before = 'available' then nextval('jobq.position_seq') end)) p;
+      if entry.state_before = 'scheduled' then
+        perform jobq.event_look_again(entry.job_id);
+      end if;
     end if;
     if entry.before -> 'payload' <> 'null' then
       insert into jobq.payload (job_id, args) values (entry.job_id, entry.before -> 'payload');
@@ -1038,6 +1041,9 @@ begin
         from taken t;
     if found then
       perform jobq.args_require(entry.job_id);
+      if entry.state_before = 'scheduled' then
+        perform jobq.event_look_again(entry.job_id);
+      end if;
       return null;
     end if;
   elsif entry.before ->> 'stage' = 'pending' then -- a requeue that made a scheduled job available
@@ -1047,6 +1053,7 @@ begin
       returning p.queue into queue;
     if found then
       perform pg_notify(jobq.channel('due'), extract(epoch from (row ->> 'run_at')::timestamptz)::text);
+      perform jobq.event_look_again(entry.job_id);
       return null;
     end if;
   else -- a requeue of a job that had ended

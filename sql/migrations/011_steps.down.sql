@@ -5,6 +5,7 @@ drop function jobq.step_prune(bigint, text, integer);
 drop function jobq.step_forget(bigint, text);
 drop function jobq.event_wake_rest(integer);
 drop function jobq.emit(text, jsonb);
+drop function jobq.event_look_again(bigint);
 drop function jobq.event_wake(text, bigint, integer);
 drop function jobq.step_wait(bigint, text, text, interval);
 drop function jobq.event_lock(text);

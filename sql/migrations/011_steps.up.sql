@@ -74,7 +74,7 @@ end $$;
 -- run, so the steps of a job are written by one transaction at a time.
 -- Needs run_id_idx, lease_pkey, step_pkey and step_number_key only.
 create function jobq.step_use(of_job bigint, run_token text, step_name text, step_type text, wake_after interval default null) returns jobq.step
-  language plpgsql set plan_cache_mode = force_custom_plan set enable_seqscan = off
+  language plpgsql set plan_cache_mode = force_custom_plan set enable_seqscan = off set jit = off
   as $$
 declare
   held record;
@@ -140,7 +140,7 @@ end $$;
 
 -- step_put stores that a step is done, and what it has returned, once.
 create function jobq.step_put(job_id bigint, token text, name text, result jsonb default null) returns void
-  language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan set enable_seqscan = off
+  language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan set enable_seqscan = off set jit = off
   as $$
 declare
   held record;
@@ -162,7 +162,7 @@ end $$;
 -- step_sleep says whether the time of a sleep is over. If not, it ends the run, and the
 -- job runs again then. The time counts from the first call; later ones do not change it.
 create function jobq.step_sleep(job_id bigint, token text, name text, delay interval) returns boolean
-  language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan set enable_seqscan = off
+  language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan set enable_seqscan = off set jit = off
   as $$
 declare
   used jobq.step;
@@ -225,7 +225,7 @@ end $$;
 -- timeout. What was answered once is answered again in later runs.
 create function jobq.step_wait(job_id bigint, token text, name text, timeout interval default null,
     out done boolean, out timed_out boolean, out result jsonb)
-  language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan set enable_seqscan = off
+  language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan set enable_seqscan = off set jit = off
   as $$
 declare
   used jobq.step;
@@ -260,7 +260,7 @@ end $$;
 -- that has run since, and failed before it came to the event, waits for its retry: it
 -- will see the event then. Needs step_event_idx and pending_pkey only.
 create function jobq.event_wake(event_name text, after_job bigint, jobs_max integer) returns bigint
-  language plpgsql set plan_cache_mode = force_custom_plan set enable_seqscan = off
+  language plpgsql set plan_cache_mode = force_custom_plan set enable_seqscan = off set jit = off
   as $$
 declare
   ids bigint[];
@@ -294,6 +294,25 @@ begin
   return case when cardinality(ids) = jobs_max then ids[jobs_max] end;
 end $$;
 
+-- event_look_again makes a job available that an undo has put back to where it waited for
+-- an event. Whether that has come is not asked: who emits it at this moment finds no job
+-- that waits, and the undo would not see the event. Needs step_pkey and pending_pkey only.
+create function jobq.event_look_again(of_job bigint) returns void
+  language plpgsql set plan_cache_mode = force_custom_plan set enable_seqscan = off set jit = off
+  as $$
+declare
+  queue text;
+begin
+  update jobq.pending p set run_at = clock_timestamp(), position = nextval('jobq.position_seq')
+    where p.id = of_job and p.position is null
+      and (select true from jobq.step s
+        where s.job_id = of_job and s.type = 'event' and s.finished_at is null and s.lease_token = p.lease_token limit 1)
+    returning p.queue into queue;
+  if found then
+    perform jobq.wake('work', queue);
+  end if;
+end $$;
+
 -- emit says that an event has happened, with what it brings, and wakes the jobs that wait
 -- for it when the transaction commits. The first one of a name counts: for another it
 -- returns false, and changes nothing. If more than a thousand jobs wait, the janitor
@@ -322,7 +341,7 @@ end $$;
 -- event_wake_rest wakes further jobs of an event for which more waited than emit could
 -- wake, and says whether there was such an event. Needs emitted_woken_idx.
 create function jobq.event_wake_rest(jobs_max integer) returns boolean
-  language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan set enable_seqscan = off
+  language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan set enable_seqscan = off set jit = off
   as $$
 declare
   event record;
@@ -372,7 +391,7 @@ end $$;
 -- Needs step_pkey, pending_pkey, run_id_idx and audit_job_job_id_idx only; as the
 -- owner, since the janitor of a worker has no rights on the audit.
 create function jobq.step_prune(after_job bigint, after_name text, row_count integer, out looked bigint, out last_job bigint, out last_name text)
-  language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan set enable_seqscan = off
+  language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan set enable_seqscan = off set jit = off
   as $$
 begin
   with page as materialized (
@@ -403,7 +422,7 @@ end $$;
 -- after the given one in the order of time and name, and returns at how many it has
 -- looked, and at which one last. Needs emitted_at_idx and step_event_idx only.
 create function jobq.emitted_prune(after_at timestamptz, after_name text, row_count integer, out looked bigint, out last_at timestamptz, out last_name text)
-  language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan set enable_seqscan = off
+  language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan set enable_seqscan = off set jit = off
   as $$
 begin
   with page as materialized (
@@ -428,5 +447,5 @@ end $$;
 -- sql/roles.sql says who may call them.
 revoke execute on function
   jobq.step_bytes_max, jobq.steps_max, jobq.step_value_require, jobq.step_use, jobq.step_noun, jobq.step_finish, jobq.step_get, jobq.step_put,
-  jobq.step_sleep, jobq.event_place, jobq.event_lock, jobq.step_wait, jobq.event_wake, jobq.emit, jobq.event_wake_rest, jobq.step_forget, jobq.step_prune, jobq.emitted_prune
+  jobq.step_sleep, jobq.event_place, jobq.event_lock, jobq.step_wait, jobq.event_wake, jobq.event_look_again, jobq.emit, jobq.event_wake_rest, jobq.step_forget, jobq.step_prune, jobq.emitted_prune
   from public;

@@ -24,9 +24,13 @@ select s.done::boolean as done, s.timed_out::boolean as timed_out, s.result
 -- name: EventEmit :one
 select jobq.emit(sqlc.arg(name)::text, sqlc.arg(payload)::jsonb)::boolean as first;
 
--- StepList is the steps of a job, in the order in which it came to them. Needs step_number_key.
+-- StepList is the steps of a job, in the order in which it came to them. Of a result that is
+-- longer than result_max, as stored or as text, it has only how long that is as stored.
+-- Needs step_number_key.
 -- name: StepList :many
-select s.name, s.type, s.number, s.attempts, s.lease_token, s.started_at, s.finished_at, s.wake_at, s.timed_out, s.result
+select s.name, s.type, s.number, s.attempts, s.lease_token, s.started_at, s.finished_at, s.wake_at, s.timed_out,
+    coalesce(pg_column_size(s.result), 0)::integer as result_bytes,
+    case when pg_column_size(s.result) <= sqlc.arg(result_max)::integer and octet_length(s.result::text) <= sqlc.arg(result_max)::integer then s.result end::jsonb as result
   from jobq.step s
   where s.job_id = sqlc.arg(job_id)
   order by s.number
