@@ -107,6 +107,9 @@ type killer struct {
 
 type statementKey struct{}
 
+// moment marks where a process was killed with a delay.
+const moment = ", a moment later"
+
 func (k *killer) before(ctx context.Context, sql string) context.Context {
 	name, _, _ := strings.Cut(strings.TrimPrefix(sql, "-- name: "), " :")
 	if name == sql {
@@ -132,7 +135,7 @@ func (k *killer) boundary(where string) {
 	if k.delay == 0 {
 		kill()
 	}
-	where += ", a moment later"
+	where += moment
 	time.AfterFunc(k.delay, kill)
 }
 
@@ -237,7 +240,7 @@ func startStepsChild(ctx context.Context, url, plan string) (where string, err e
 // for events, before it is sent, while it is under way and after it. Whatever comes of
 // it, each result is stored once, and all later runs see it; each effect in a
 // StepTx happens once; and each job comes to its end. JOBQ_STEP_SEEDS says how many
-// jobs; with 100 or more, it is checked that no boundary was left out.
+// jobs; with 200 or more, it is checked that no statement was left out.
 func TestKilledAtEveryStatement(t *testing.T) {
 	t.Parallel()
 	seeds := 3
@@ -274,12 +277,13 @@ func checkKills(t *testing.T, seeds, runs int, kills map[string]int) {
 	delete(kills, "")
 	t.Logf("%d jobs, %d runs, %d of them killed, at %d places: %v", seeds, runs, killed, len(kills), kills)
 	require.Positive(t, killed)
-	if seeds < 100 {
+	if seeds < 200 {
 		return
 	}
 	for _, statement := range []string{"StepGet", "StepPut", "StepSleep", "StepWait", "begin", "commit", "insert into effect", "insert into seen", "batch"} {
 		for _, place := range []string{"before ", "after "} {
-			require.Positive(t, kills[place+statement], place+statement)
+			where := place + statement
+			require.Positive(t, kills[where]+kills[where+moment], where)
 		}
 	}
 }
