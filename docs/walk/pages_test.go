@@ -124,6 +124,10 @@ var pages = map[string]page{
 				wait $worker`},
 		},
 	},
+	"docs/compare.md": {rules: []rule{
+		{line: "func (s *shop) handle(", file: "examples/order/order.go"},
+		{line: "func orderWorkflow(", excused: "for another library, which jobq does not depend on", all: true},
+	}},
 	"docs/complete.md": {
 		ownServer: true,
 		replaced:  []string{"python3 charge.py", "./charge"},
