@@ -45,7 +45,7 @@ func TestMigrateCommands(t *testing.T) {
 
 	url = pgtest.URL(t)
 	pool := pgtest.Connect(t, url)
-	_, err := pool.Exec(context.Background(), "insert into jobq.jobq_migration (version) values (999)")
+	_, err := pool.Exec(context.Background(), "insert into jobq.jobq_migration (version, compatible_from) values (999, 999)")
 	require.NoError(t, err)
 	for _, args := range [][]string{{"list"}, {"migrate", "up"}, {"worker", "--run", "a=b"}} {
 		_, stderr, code := invoke(t, "", append(args, "--database-url", url)...)

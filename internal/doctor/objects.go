@@ -86,6 +86,9 @@ func nameSome(names []string) string {
 // checkSchema compares the schema with what the migrations make. What is there
 // besides is the operator's.
 func checkSchema(ctx context.Context, p *patient) (findings []Finding, err error) {
+	if p.newer {
+		return nil, notAllowed{"a later jobq has changed the tables: only its `jobq doctor` knows how they should be"}
+	}
 	lines, err := p.readObjects(ctx)
 	if err != nil {
 		return nil, err
