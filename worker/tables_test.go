@@ -28,13 +28,18 @@ func TestTablesOfALaterVersion(t *testing.T) {
 	client := newClient(t)
 	latest := migrations.Latest()
 	begun, finish := make(chan int, 10), make(chan struct{})
-	w := start(t, client, &worker.Config{DrainTimeout: time.Hour}, func(_ context.Context, job *worker.Job[task]) error {
+	w := newWorker(t, client, worker.Config{DrainTimeout: time.Hour})
+	require.NoError(t, worker.Handle(w, func(_ context.Context, job *worker.Job[task]) error {
 		begun <- job.Args.N
 		if job.Args.N == 1 {
 			<-finish
 		}
 		return nil
-	})
+	}, nil))
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx) }()
+	defer cancel()
 	running := enqueue(t, client, 1, nil)
 	require.Equal(t, 1, receive(t, begun, "the start of the first job"))
 
@@ -46,11 +51,11 @@ func TestTablesOfALaterVersion(t *testing.T) {
 	awaitState(t, client, enqueue(t, client, 2, nil), jobq.StateCompleted)
 
 	migrated(t, client, latest+2, latest+1)
-	require.Eventually(t, func() bool { return worker.Draining(w.Worker) }, patience, 10*time.Millisecond, "the worker does not drain")
+	require.Eventually(t, func() bool { return worker.Draining(w) }, patience, 10*time.Millisecond, "the worker does not drain")
 	waiting := enqueue(t, client, 3, nil)
 	close(finish)
 	awaitState(t, client, running, jobq.StateCompleted)
-	err := receive(t, w.ended, "the end of the worker")
+	err := receive(t, ended, "the end of the worker")
 	require.ErrorIs(t, err, jobq.ErrNewerSchema)
 	require.ErrorContains(t, err, "upgrade jobq")
 	awaitState(t, client, waiting, jobq.StateAvailable)
