@@ -110,7 +110,7 @@ func (s *system) runUntilStopped(run func(context.Context) error) (ended <-chan 
 // insert adds jobs, one after the other, of which few wait, until it is stopped.
 func (s *system) insert() (stop func()) {
 	const ahead = 100
-	ended, stop := s.runUntilStopped(func(ctx context.Context) error {
+	ended, end := s.runUntilStopped(func(ctx context.Context) error {
 		for ctx.Err() == nil {
 			if s.inserted.Load() > s.ran.Load()+ahead {
 				_ = sleep.For(ctx, time.Millisecond) // the loop looks at the context
@@ -126,7 +126,7 @@ func (s *system) insert() (stop func()) {
 		return nil
 	})
 	return sync.OnceFunc(func() {
-		stop()
+		end()
 		require.NoError(s, <-ended, "an insert has failed")
 	})
 }
