@@ -13,11 +13,20 @@ import (
 )
 
 // migrated records a migration of a later jobq, with which programs work that know the
-// version, and has the workers look at the tables.
+// version.
 func migrated(t *testing.T, client *jobq.Client, version, compatibleFrom int) {
 	t.Helper()
 	exec(t, client.Pool(), "insert into jobq.jobq_migration (version, compatible_from) values ($1, $2)", version, compatibleFrom)
-	exec(t, client.Pool(), "select pg_notify(jobq.channel('watch'), '')")
+}
+
+// awaitBeat waits until the condition holds, and has workers look at the tables
+// meanwhile, as a hint that somebody watches does.
+func awaitBeat(t *testing.T, client *jobq.Client, condition func() bool, otherwise string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		exec(t, client.Pool(), "select pg_notify(jobq.channel('watch'), '')")
+		return condition()
+	}, patience, 100*time.Millisecond, otherwise)
 }
 
 // A worker goes on beside tables of a later jobq that are compatible with it. When a
@@ -44,14 +53,14 @@ func TestTablesOfALaterVersion(t *testing.T) {
 	require.Equal(t, 1, receive(t, begun, "the start of the first job"))
 
 	migrated(t, client, latest+1, latest)
-	require.Eventually(t, func() bool {
+	awaitBeat(t, client, func() bool {
 		return number(t, client, `select count(*) from jobq.worker w
 			where w.heartbeat_at > (select max(m.created_at) from jobq.jobq_migration m)`) == 1
-	}, patience, 10*time.Millisecond, "the worker does not look at the tables")
+	}, "the worker does not look at the tables")
 	awaitState(t, client, enqueue(t, client, 2, nil), jobq.StateCompleted)
 
 	migrated(t, client, latest+2, latest+1)
-	require.Eventually(t, func() bool { return worker.Draining(w) }, patience, 10*time.Millisecond, "the worker does not drain")
+	awaitBeat(t, client, func() bool { return worker.Draining(w) }, "the worker does not drain")
 	waiting := enqueue(t, client, 3, nil)
 	close(finish)
 	awaitState(t, client, running, jobq.StateCompleted)
