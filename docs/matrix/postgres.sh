@@ -9,7 +9,8 @@ cd "$(dirname "$0")/../.."
 
 packages=(. ./internal/db ./internal/doctor ./janitor ./migrate ./monitor ./operator)
 page=docs/postgresql.md
-commit=$(git describe --always --dirty=+)
+commit=$(git rev-parse --short HEAD)
+git diff --quiet HEAD -- . ":!$page" || commit+=+
 
 # install puts a version's programs into a folder, with the links that a package of npm cannot have.
 install() {
