@@ -81,7 +81,8 @@ func NewClient(pool *pgxpool.Pool, config *Config) (*Client, error) {
 }
 
 // Check returns ErrNotMigrated or ErrNewerSchema when this build cannot work
-// with the tables in the database, and says what to do. Where the pool prepares
+// with the tables in the database, and says what to do. Tables that a later jobq has
+// changed are no error as long as they are compatible: see docs/upgrade.md. Where the pool prepares
 // statements, it also finds out whether that is safe: see [Config].Sessions. A
 // client that was never checked learns it from its first statement that fails,
 // and sends that one again.

@@ -113,8 +113,8 @@ func (w *Worker) ID() string { return w.id }
 // releases what has not started, waits up to DrainTimeout for handlers, then
 // cancels them and releases their jobs, which costs none of them an attempt.
 // It survives a database that goes away, and waits for one that is not there
-// yet. An error is about tables that are missing or newer than this build,
-// about handlers that did not stop, about results that could not be stored, or
+// yet. An error is about tables that are missing or too new for this build, also
+// when they become so while it works, about handlers that did not stop, about results that could not be stored, or
 // about too many failures. See Batch for when it ends by itself, and Drain and
 // DrainNow, which end it from outside.
 func (w *Worker) Run(ctx context.Context) error {

@@ -74,7 +74,8 @@ with e as materialized (
     where f.plain <> '{}' and pg_sequence_last_value('jobq.awaited_seq'::regclass) >= extract(epoch from statement_timestamp())
 )
 select f.id::bigint as id, (f.id = any(array(select d.id from done d)))::boolean as told,
-    exists (select from jobq.lease l where l.id = f.id and l.claimed_at = f.claimed_at and l.owner = $1 and l.lost_at is null) as held
+    -- With a limit, and not exists: PostgreSQL 18 would read all of lease into a hash table.
+    ((select true from jobq.lease l where l.id = f.id and l.claimed_at = f.claimed_at and l.owner = $1 and l.lost_at is null limit 1) is not null)::boolean as held
   from f
   where (select count(*) from woken) >= 0
 `
