@@ -162,13 +162,20 @@ func delay(times int) time.Duration { return min(stuckDelay<<min(times, 10), stu
 // may have ended since the last scan, or it is time to look whether one was
 // written that nobody has told of.
 func (p *passes) next(ctx context.Context) (next db.NextDueRow, err error) {
-	if err := p.lookFromStart(ctx); err != nil {
-		return next, err
+	fromStart := p.due.startIsDue()
+	if fromStart && !p.looksTogether() {
+		if err := p.fromStart(ctx); err != nil {
+			return next, err
+		}
+		fromStart = false
 	}
 	ctx, cancel := context.WithTimeout(ctx, taskTimeout)
 	defer cancel()
 	interval := p.janitor.config.ScanInterval
 	ask := db.NextDueParams{JobsMaxMs: interval.Milliseconds(), LeasesMaxMs: interval.Milliseconds(), JobsFrom: db.DueFrom(p.due.lookFrom())}
+	if fromStart {
+		ask.JobsFrom = db.DueFrom(time.Time{})
+	}
 	sent := time.Now()
 	if !p.janitor.config.NoReap {
 		ask.Scan = p.leases.due()
@@ -184,6 +191,9 @@ func (p *passes) next(ctx context.Context) (next db.NextDueRow, err error) {
 	if ask.Scan {
 		p.leases.at = time.Now().Add(time.Duration(next.LeasesMs) * time.Millisecond)
 		p.leases.end, p.leases.took = next.LeaseEnds, time.Since(sent)
+	}
+	if fromStart {
+		p.lookedFromStart(next.JobAt, time.Since(sent))
 	}
 	p.janitor.tally.looked(sent)
 	p.due.looked(next.JobAt, next.LookedAt)
