@@ -41,6 +41,8 @@ type chore struct {
 	// often says that the chore is done so often that it is first asked whether it
 	// would find something: ChoresFind knows it by its name.
 	often bool
+	// found is the answer; until the chore is finished.
+	found bool
 
 	done     time.Time // when it was last finished
 	again    time.Time // not before, after a failure

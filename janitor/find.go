@@ -36,11 +36,11 @@ func (h *housekeeper) passOver(ctx context.Context) {
 	answer, err := j.schema.Queries(j.pool()).ChoresFind(ctx, names, db.Interval(workerSilence), h.history.knownRows(j.choreTimes.stands))
 	if err != nil {
 		j.log.Debug("which chores are to be done is unknown", "error", err)
-		return
+		answer = db.ChoresFindRow{HistoryRows: h.history.seen, Found: names}
 	}
 	h.history.seen = answer.HistoryRows
 	for _, c := range asked {
-		if !slices.Contains(answer.Found, c.name) {
+		if c.found = slices.Contains(answer.Found, c.name); !c.found {
 			h.finished(c)
 		}
 	}

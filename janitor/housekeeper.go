@@ -131,7 +131,7 @@ func (h *housekeeper) round(ctx context.Context) {
 	for more := true; more && ctx.Err() == nil; {
 		more = false
 		for _, c := range h.chores {
-			if time.Now().Before(h.dueAt(c)) {
+			if time.Now().Before(h.dueAt(c)) || c.often && !c.found { // the next round asks
 				continue
 			}
 			if conn == nil {
@@ -184,7 +184,7 @@ func (h *housekeeper) step(ctx context.Context, c *chore, conn *pgx.Conn) (more 
 
 // finished notes that nothing is left to do of a chore for now.
 func (h *housekeeper) finished(c *chore) {
-	c.failures, c.refusals = 0, 0
+	c.failures, c.refusals, c.found = 0, 0, false
 	c.done = time.Now()
 	h.janitor.tally.did(c)
 }

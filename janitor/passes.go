@@ -40,6 +40,8 @@ type passes struct {
 	woke   time.Time // when this pass began
 	reaped int       // since the last look that found no more
 	taken  int64     // jobs reaped and promoted by these passes
+	// hearFunc takes what was heard while it worked; nil when it hears nothing.
+	hearFunc func()
 	// refused is how many steps in a row another session's lock has prevented,
 	// and refusedSince when that began.
 	refused      int
@@ -97,6 +99,9 @@ func (p *passes) recover(ctx context.Context) error {
 		promoting, err := p.promote(ctx)
 		if err != nil {
 			return err
+		}
+		if p.hearFunc != nil { // a backlog takes minutes
+			p.hearFunc()
 		}
 		if !reaping && !promoting {
 			p.janitor.tally.passes.Add(1)

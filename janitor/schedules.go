@@ -121,7 +121,7 @@ func (t *ticker) rest() {
 	every := max(config.ScanInterval, stuckDelay)
 	switch {
 	case t.janitor.leading.Load():
-		every *= heardFactor
+		every = max(every, min(heardFactor*every, wholeLookEvery))
 	case t.janitor.elects():
 		every = jitter(max(config.LeaderRetry, min(config.ScanInterval, t.janitor.neglectBound())))
 	}
@@ -156,7 +156,8 @@ func (t *ticker) untilWoken() time.Duration {
 	return rest - time.Since(t.looked)
 }
 
-// changed is told that somebody has changed a schedule, or that this janitor leads now.
+// changed is told that somebody has changed a schedule, or that this janitor leads now
+// or does so no more.
 func (t *ticker) changed() {
 	select {
 	case t.wake <- struct{}{}:
