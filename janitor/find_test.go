@@ -154,3 +154,26 @@ func TestLooksTogether(t *testing.T) {
 		require.True(t, p.due.startAt.After(time.Now()))
 	}
 }
+
+// A leader takes what it has heard after each step of recovery, of which a backlog needs
+// many: so it hears of the first schedule meanwhile.
+func TestBusyLeaderHears(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	pool := pgtest.Pool(t)
+	client, err := jobq.NewClient(pool, nil)
+	require.NoError(t, err)
+	j, err := New(client, &Config{NoReap: true})
+	require.NoError(t, err)
+	conn, err := j.connectLeader(ctx)
+	require.NoError(t, err)
+	defer db.Close(conn, db.CloseTimeout)
+	p := j.newPasses(conn)
+	p.hearFunc = func() { j.hearBuffered(conn, p.due.heard) }
+	p.step = func(ctx context.Context, _ func(context.Context, session) error) (bool, error) {
+		_, err := conn.Exec(ctx, "select pg_notify(jobq.channel('schedule'), '')")
+		return false, err
+	}
+	require.NoError(t, p.recover(ctx))
+	require.Len(t, j.ticker.wake, 1)
+}

@@ -52,19 +52,3 @@ func TestChoresWithoutAnAnswer(t *testing.T) {
 	f.eventually("select count(*) from jobq.stat_delta", 0)
 	require.Eventually(t, func() bool { return questions.times("OutputPrune") > 5 }, patience, time.Millisecond)
 }
-
-// A leader that has much to recover hears of the first schedule meanwhile: nothing else
-// makes it look for one here.
-func TestBusyLeaderHearsOfTheFirstSchedule(t *testing.T) {
-	t.Parallel()
-	f, _ := setUpTraced(t, nil)
-	f.exec(`create function slow() returns trigger language plpgsql as $$ begin perform pg_sleep(0.05); return null; end $$`)
-	f.exec("create trigger slow after insert on jobq.attempt for each row execute function slow()")
-	f.running(3000, "-1 s", 25)
-	j, _ := f.start(janitor.Config{ScanInterval: time.Hour, ReapBatch: 1})
-	require.Eventually(t, j.Leading, patience, time.Millisecond)
-	f.eventually("select least(count(*), 1) from jobq.attempt where outcome = 'lost'", 1)
-	f.exec("select jobq.schedule_set('s', 'scheduled', every => '1 s')")
-	f.eventuallyJobs("scheduled", 1)
-	require.Positive(t, f.number("select count(*) from jobq.job where state = 'running'"), "it has recovered all: this test shows nothing")
-}
