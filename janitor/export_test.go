@@ -22,6 +22,14 @@ func ChoreTimes(statement, rest, every time.Duration) func(*Janitor) {
 		if rest > 0 {
 			j.choreTimes.rest, j.choreTimes.lockRest = rest, rest
 		}
-		j.choreTimes.every = every
+		if j.choreTimes.every = every; every > 0 {
+			j.choreTimes.stands = every
+		}
 	}
+}
+
+// HistoryStands is for how long a janitor asks for no statistics of the history while
+// it does not grow.
+func HistoryStands(stands time.Duration) func(*Janitor) {
+	return func(j *Janitor) { j.choreTimes.stands = stands }
 }

@@ -64,6 +64,7 @@ grant execute on function jobq.run_end, jobq.result, jobq.await, jobq.await_end 
 grant select on sequence jobq.awaited_seq to jobq_worker; -- is somebody to be woken?
 grant execute on function jobq.waiters_wake to jobq_worker, jobq_admin;
 grant execute on function jobq.waiters_forget to jobq_worker; -- the janitor's
+grant select on jobq.waiter to jobq_worker; -- has one expired?
 grant execute on function
   jobq.why, jobq.why_session, jobq.why_row_locked, jobq.why_table_locked, jobq.why_janitor, jobq.why_before, jobq.why_oldest, jobq.why_waiting, jobq.why_running, jobq.why_ended
   to jobq_viewer, jobq_admin;

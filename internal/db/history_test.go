@@ -67,6 +67,9 @@ const (
 const manyPriorities = `insert into jobq.pending (kind, queue, priority, run_at, created_at)
   select 'k1', 'q1', i, now() - interval '1 h', now() - interval '1 h' from generate_series(1, 150) i`
 
+// choresFound are arguments of ChoresFind that make it ask for all that it knows.
+const choresFound = `'{roll up stats,remove dead workers,analyze history,prune output,prune waiters}', '5 minutes', 0`
+
 // historyCases are the statements of the janitor, the worker, the UI and the
 // CLI. Their bounds are some times what they need, and small beside any table.
 func historyCases() []historyCase {
@@ -97,6 +100,7 @@ func historyCases() []historyCase {
 		{"DefaultPrune of leases", db.DefaultPrune, "'past_lease', 0, 0, 1000", inHand, ""},
 		{"DefaultPrune of attempts", db.DefaultPrune, "'attempt', 0, 0, 1000", inHand, ""},
 		{"KindsCrashed", db.KindsCrashed, "'{k}', array[now()], 'janitor'", inHand, "insert into jobq.kind (name, crashes, crashed_at) values ('k', 3, now() - interval '20 hours')"},
+		{"ChoresFind", db.ChoresFind, choresFound, inHand, ""},
 		{"WorkerPrune", db.WorkerPrune, "'5 minutes'", few, ""},
 		// The worker.
 		{"JobEnqueue", db.JobEnqueue, "'k', '{}', 'q1', 0, null, '1 hour', 25, null, null, null, null, null", few, ""},
@@ -219,7 +223,7 @@ var elsewhere = map[string]string{
 	"TestHistoryAnalyzeIsBounded": "HistoryAnalyze",
 	"TestPlansOfAMillion":         "JobClaim JobClaimEach RunEnd LeaseEnd LeaseExtend",
 	"one row, by its key":         "AuditHold AuditRenew AuditLetGo AuditResume AuditEnd QueueSet SettingSet SettingGet WorkerGone WatcherRenew WatcherGone ScheduleGet SchedulePause ScheduleResume ScheduleRemove ScheduleRun",
-	"no table":                    "AuditSnapshot JanitorLock JanitorLockTx LockHolder TableHolder WaitAnnounce TakenSend TransactionMark TransactionsOpen TransactionsStillOpen DigestSend PresenceTake PresenceFree",
+	"no table":                    "AuditSnapshot JanitorLock JanitorLockTx JanitorTurn LockHolder TableHolder WaitAnnounce TakenSend TransactionMark TransactionsOpen TransactionsStillOpen DigestSend PresenceTake PresenceFree",
 	"adds what it is told to ":    "EventAdd JobEnqueueMany",
 }
 

@@ -57,6 +57,7 @@ var unfenced = []change{
 // unlocked has every janitor lead.
 var unlocked = []change{
 	{"JanitorLock ", "pg_try_advisory_lock($1::integer, $2::integer)", "($1::integer + $2::integer) is not null"},
+	{"JanitorTurn ", "pg_try_advisory_xact_lock($1::integer, $2::integer)", "($1::integer + $2::integer) is not null"},
 	{"JanitorLockTx ", "pg_try_advisory_xact_lock($1::integer, $2::integer)", "($1::integer + $2::integer) is not null"},
 }
 
