@@ -45,7 +45,6 @@ type Planner struct {
 	// took too long; until a look at the whole line has gone well.
 	separate bool
 	ageing   ageing
-	plain    time.Duration // about how long a claim takes that does not look back
 }
 
 // New returns a planner that has claimed nothing and is to claim at once.
@@ -169,20 +168,16 @@ func (p *Planner) Answered(now time.Duration, claim Claim, claimed []db.JobClaim
 	if claim.IsWhole() {
 		p.separate = false
 	}
-	if !claim.aged && !claim.looksBack {
-		p.plain += (took - p.plain) / plainSmooth
-	}
-	cost := max(took-p.plain, took/costShareMin)
 	filled := len(claimed) >= claim.jobsMax
 	switch {
 	case claim.looksBack && filled:
 		covered := claim.bound.Covered(claim.from, claimed)
-		p.looks.done(now, claim.reach, covered, took, cost)
+		p.looks.done(now, claim.reach, covered, took)
 		if !maps.Equal(covered, claim.bound) {
 			p.looks.continueFrom(covered)
 		}
 	case claim.looksBack:
-		p.looks.done(now, claim.reach, claim.bound, took, cost)
+		p.looks.done(now, claim.reach, claim.bound, took)
 	}
 	if filled {
 		p.claimNow = true

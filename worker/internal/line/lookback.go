@@ -9,15 +9,9 @@ import (
 )
 
 const (
-	// restShare is how many times as long as a look back cost the next one of its
-	// reach waits: looks cost a twentieth of the time. What a claim costs that does not
-	// look back is no part of it.
+	// restShare is how many times as long as a look back took the next one of its
+	// reach waits: looks take a twentieth of the time.
 	restShare = 19
-	// costShareMin: a look costs no less than this part of the time that it took, which
-	// bounds how often one is made where it takes as long as any claim.
-	costShareMin = 8
-	// plainSmooth is over about how many claims it is averaged how long they take.
-	plainSmooth = 8
 	// restMax is the longest time between two looks at the whole line, for one that
 	// was slow for another reason than its length.
 	restMax = 2 * time.Minute
@@ -112,9 +106,8 @@ func (b *looksBack) isWorthwhile(reach int, bound db.Line) bool {
 }
 
 // done takes into account that a look has found what there was, up to the bound
-// as it was when it began; how long it took, and how much of that it cost. It counts
-// for the shorter ones that were due as well.
-func (b *looksBack) done(now time.Duration, reach int, bound db.Line, took, cost time.Duration) {
+// as it was when it began. It counts for the shorter ones that were due as well.
+func (b *looksBack) done(now time.Duration, reach int, bound db.Line, took time.Duration) {
 	b.underWay--
 	for each := range reach + 1 {
 		r := &b.reaches[each]
@@ -127,7 +120,7 @@ func (b *looksBack) done(now time.Duration, reach int, bound db.Line, took, cost
 		r.at = now + reachEvery[each]
 	}
 	r := &b.reaches[reach]
-	r.at = max(r.at, now+min(restShare*cost, restMax))
+	r.at = max(r.at, now+min(restShare*took, restMax))
 	if reach == wholeLine {
 		b.wholeAgainAt = now
 		if took > cheapLook {

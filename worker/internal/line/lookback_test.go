@@ -107,32 +107,6 @@ func TestLooksBackInSteps(t *testing.T) {
 	require.EqualValues(t, 10, from)
 }
 
-// A look that takes as long as any claim costs next to nothing, and is made again soon,
-// so that a job that was late is not late by much more. One that takes longer rests for
-// what it takes longer.
-func TestCheapLooksAreMadeOften(t *testing.T) {
-	t.Parallel()
-	const claimTook = 2 * time.Millisecond
-	rest := func(took time.Duration) time.Duration {
-		p := newPlanner(10)
-		whole, _ := p.begin(1)
-		p.answered(whole, slow)
-		for range 100 {
-			claim, _ := p.begin(1)
-			require.False(t, claim.looksBack)
-			p.answered(claim, claimTook)
-		}
-		p.now += restMax
-		look, _ := p.begin(1)
-		require.True(t, look.IsWhole())
-		p.answered(look, took)
-		return p.looks.next(p.bound) - p.now
-	}
-	require.LessOrEqual(t, rest(claimTook), 3*claimTook)
-	require.LessOrEqual(t, rest(claimTook/2), 3*claimTook)
-	require.InDelta(t, float64(restShare*100*time.Millisecond), float64(rest(claimTook+100*time.Millisecond)), float64(5*time.Millisecond))
-}
-
 // A look that was filled goes on where it ended, and not only when the whole line
 // is due again.
 func TestFilledLookGoesOn(t *testing.T) {
@@ -236,7 +210,7 @@ func TestLatenessIsBounded(t *testing.T) {
 			waiting = append(waiting, lateJob{line[0] - rand.N(int64(passed)), now + lateness, lateness}) // #nosec G404
 		}
 		if back.underWay > 0 && now >= ends {
-			back.done(now, long, bound, now-began, now-began)
+			back.done(now, long, bound, now-began)
 			kept := waiting[:0]
 			for _, job := range waiting {
 				if job.commits <= began && job.position > from[0] {
