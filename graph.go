@@ -57,35 +57,62 @@ func (g *Graph) Len() int { return len(g.nodes) }
 // that wait for one another in a circle. A job whose unique key is held is not added: the
 // others wait for its holder.
 func (c *Client) EnqueueGraph(ctx context.Context, graph *Graph) (map[string]Enqueued, error) {
-	return dberror.Retry(ctx, func() (map[string]Enqueued, error) { return c.enqueueGraph(ctx, c.queries, graph) })
+	return c.addGraph(ctx, graph, func(ctx context.Context, nodes []graphNode, jobs []EnqueueParams) ([]Enqueued, error) {
+		return dberror.Retry(ctx, func() ([]Enqueued, error) { return c.enqueueNodes(ctx, c.queries, nodes, jobs) })
+	})
 }
 
 // EnqueueGraphTx is EnqueueGraph in the caller's transaction.
 func (c *Client) EnqueueGraphTx(ctx context.Context, tx pgx.Tx, graph *Graph) (map[string]Enqueued, error) {
-	return c.enqueueGraph(ctx, c.schema.Queries(tx), graph)
+	return c.addGraph(ctx, graph, func(ctx context.Context, nodes []graphNode, jobs []EnqueueParams) ([]Enqueued, error) {
+		return c.enqueueNodes(ctx, c.schema.Queries(tx), nodes, jobs)
+	})
 }
 
-func (c *Client) enqueueGraph(ctx context.Context, queries *db.Queries, graph *Graph) (map[string]Enqueued, error) {
-	invalid := func(err error) error { return fmt.Errorf("enqueue graph: %w: %w", ErrInvalid, err) }
+// addGraph adds the jobs of the graph, within the client's middleware.
+func (c *Client) addGraph(ctx context.Context, graph *Graph, add func(context.Context, []graphNode, []EnqueueParams) ([]Enqueued, error)) (map[string]Enqueued, error) {
 	if len(graph.nodes) == 0 {
 		return nil, nil
 	}
 	if len(graph.nodes) > EnqueueManyMax {
-		return nil, invalid(fmt.Errorf("jobs must be at most %d in one call, not %d", EnqueueManyMax, len(graph.nodes)))
+		return nil, invalidGraph(fmt.Errorf("jobs must be at most %d in one call, not %d", EnqueueManyMax, len(graph.nodes)))
 	}
 	nodes, err := graph.inOrder()
 	if err != nil {
-		return nil, invalid(err)
+		return nil, invalidGraph(err)
 	}
-	jobs, places := make([]EnqueueParams, len(nodes)), make(map[string]int64, len(nodes))
+	jobs := make([]EnqueueParams, len(nodes))
 	for i, node := range nodes {
-		jobs[i], places[node.name] = node.job, int64(i+1)
+		jobs[i] = node.job
 	}
+	inner := func(ctx context.Context, jobs []EnqueueParams) ([]Enqueued, error) { return add(ctx, nodes, jobs) }
+	if c.middleware != nil {
+		outer := inner
+		inner = func(ctx context.Context, jobs []EnqueueParams) ([]Enqueued, error) { return c.manyWithin(ctx, jobs, outer) }
+	}
+	answers, err := inner(ctx, jobs)
+	if err != nil {
+		return nil, err
+	}
+	enqueued := make(map[string]Enqueued, len(answers))
+	for i, answer := range answers {
+		enqueued[nodes[i].name] = answer
+	}
+	return enqueued, nil
+}
+
+// enqueueNodes adds the jobs of a graph, each one after those that it waits for.
+func (c *Client) enqueueNodes(ctx context.Context, queries *db.Queries, nodes []graphNode, jobs []EnqueueParams) ([]Enqueued, error) {
 	columns, err := enqueueColumns(jobs)
 	if err != nil {
-		return nil, invalid(errors.New(withName(nodes, err.Error())))
+		return nil, invalidGraph(errors.New(withName(nodes, err.Error())))
 	}
+	places := make(map[string]int64, len(nodes))
 	for i, node := range nodes {
+		if columns.Args[i], err = c.encodedArgs(ctx, columns.Kinds[i], columns.Args[i]); err != nil {
+			return nil, fmt.Errorf("enqueue graph: job %q: %w", node.name, err)
+		}
+		places[node.name] = int64(i + 1)
 		for _, name := range node.after {
 			columns.AfterJobs = append(columns.AfterJobs, int32(i+1)) // #nosec G115 -- at most EnqueueManyMax
 			columns.AfterParents = append(columns.AfterParents, -places[name])
@@ -93,17 +120,19 @@ func (c *Client) enqueueGraph(ctx context.Context, queries *db.Queries, graph *G
 	}
 	rows, err := queries.JobEnqueueMany(ctx, columns)
 	if code, reason, ok := db.Refused(err); ok {
-		return nil, fmt.Errorf("enqueue graph: %w", dberror.Refused(code, withName(nodes, reason)))
+		return nil, c.blameCodec(fmt.Errorf("enqueue graph: %w", dberror.Refused(code, withName(nodes, reason))))
 	}
 	if err != nil {
 		return nil, dberror.Wrap(c.schema, "enqueue graph", err)
 	}
-	enqueued := make(map[string]Enqueued, len(rows))
+	enqueued := make([]Enqueued, len(rows))
 	for i, row := range rows {
-		enqueued[nodes[i].name] = Enqueued(row)
+		enqueued[i] = Enqueued(row)
 	}
 	return enqueued, nil
 }
+
+func invalidGraph(err error) error { return fmt.Errorf("enqueue graph: %w: %w", ErrInvalid, err) }
 
 // placeOfJob is how a refusal begins: with a place among the jobs that were sent.
 var placeOfJob = regexp.MustCompile(`^jobs\[(\d+)\]`)

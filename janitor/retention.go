@@ -51,6 +51,8 @@ type retention struct {
 // retentionChores are the chores that forget what is old.
 func (j *Janitor) retentionChores() []*chore {
 	r := &retention{log: j.log}
+	output := byTime("prune output", outputEvery, pruneOutput)
+	output.often = true
 	chores := []*chore{
 		// Before the days that they keep.
 		{
@@ -63,9 +65,9 @@ func (j *Janitor) retentionChores() []*chore {
 		byTime("prune stats", retentionEvery, pruneStats),
 		byTime("prune events", retentionEvery, pruneEvents),
 		byTime("prune ticks", retentionEvery, pruneTicks),
-		byTime("prune output", outputEvery, pruneOutput),
+		output,
 		{name: "prune progress", every: retentionEvery, work: pruneProgress},
-		{name: "prune waiters", every: waitersEvery, work: pruneWaiters},
+		{name: "prune waiters", every: waitersEvery, work: pruneWaiters, often: true},
 	}
 	for _, parent := range partitioned {
 		chores = append(chores, pruneDefault(parent))

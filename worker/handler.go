@@ -40,7 +40,7 @@ func Handle[T jobq.Args](w *Worker, handler Handler[T], options *HandleOptions) 
 	return w.handle(zero.Kind(), options, func(ctx context.Context, r *Run) error {
 		job := &Job[T]{Run: r}
 		if err := json.Unmarshal(r.row.Args, &job.Args); err != nil {
-			return fmt.Errorf("decode args: %w", err)
+			return fmt.Errorf("decode args: %w", misfit(err, job.Args, r.argsEncoded))
 		}
 		return handler(ctx, job)
 	})

@@ -3,6 +3,8 @@ package worker
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -14,8 +16,9 @@ import (
 	"github.com/jobq-dev/jobq/worker/internal/leases"
 )
 
-// beatEvery is how often a worker says that it lives, and reads what its
-// queues' settings have become. No lease depends on it.
+// beatEvery is how often a worker says that it lives, reads what its queues'
+// settings have become, and looks whether it still works with the tables. No lease
+// depends on it.
 const beatEvery = 10 * time.Second
 
 // hintRest is how often hints can make a worker beat at most: anybody who may log
@@ -39,11 +42,25 @@ func (w *Worker) beat(ctx context.Context) {
 		case <-ticker.C:
 		}
 		callCtx, cancel := context.WithTimeout(ctx, beatEvery)
+		w.checkTables(callCtx)
 		if err := w.register(callCtx); err != nil && ctx.Err() == nil {
 			w.databaseTrouble(err)
 		}
 		cancel()
 	}
+}
+
+// checkTables ends the worker when a migration was applied that it does not work
+// with. It says nothing of other errors: register meets them too.
+func (w *Worker) checkTables(ctx context.Context) {
+	err := db.CheckVersion(ctx, w.pool, w.schema)
+	if !errors.Is(err, db.ErrNewerSchema) {
+		return
+	}
+	if !w.draining.Load() {
+		w.log.Error("the tables were changed and this worker no longer works with them, it drains", "error", err)
+	}
+	w.halt.begin(fmt.Errorf("worker: %w", err), false)
 }
 
 // register writes the worker's row and takes over the settings of its queues.

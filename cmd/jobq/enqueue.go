@@ -20,6 +20,7 @@ func newEnqueueCommand(a *app) *cobra.Command {
 	var ndjson, exec, graph, wait bool
 	var failure string
 	var waitTimeout time.Duration
+	var keys keysFlag
 	command := &cobra.Command{
 		Use:   "enqueue KIND [ARGS | @FILE | -]",
 		Short: "Add jobs",
@@ -34,6 +35,7 @@ wait for one another: they have names, and in "after" the names, or ids, of the 
 they wait for. A job without a name is called by its line, such as "line 2". All of them are
 added at once, or none.
 The id of each job is printed; with a unique key that is taken, the id of its holder.
+With --keys-file or JOBQ_KEYS, args are encrypted: docs/encryption.md.
 With --wait, one job is added and waited for: its id goes to standard error, and its result
 to standard output, with the exit codes of "jobq wait".`,
 		Example: `  jobq enqueue resize '{"id": 1}' --queue images --max-attempts 5
@@ -59,7 +61,12 @@ to standard output, with the exit codes of "jobq wait".`,
 			if cmd.Flags().Changed("wait-timeout") && !wait {
 				return usagef("--wait-timeout is for --wait")
 			}
-			return refuseZero(cmd, "max-attempts", "timeout", "wait-timeout")
+			if err := refuseZero(cmd, "max-attempts", "timeout", "wait-timeout"); err != nil {
+				return err
+			}
+			var err error
+			a.codec, err = keys.codec("")
+			return err
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			connect := a.client
@@ -112,6 +119,7 @@ to standard output, with the exit codes of "jobq wait".`,
 	flags.BoolVar(&wait, "wait", false, "wait until the job has ended, and print its result")
 	durationVar(flags, &waitTimeout, "wait-timeout", 0, "with --wait, give up after so long (default: wait for ever)")
 	flags.BoolVar(&ndjson, "ndjson", false, "read whole jobs from standard input, one a line")
+	keys.add(flags, keysEncryptUsage)
 	a.addJSONFlag(command)
 	return command
 }

@@ -155,6 +155,16 @@ func TestRoles(t *testing.T) {
 		{"update jobq.schedule set due_at = now(), error = 'wrong'", "worker admin"},
 		{"update jobq.schedule set kind = 'mine'", "admin"},
 		{"delete from jobq.schedule_tick", "worker"},
+		{"select jobq.step_get((select id from pg_temp.run), (select token from pg_temp.run), 's')", "runner worker"},
+		{"select jobq.step_put((select id from pg_temp.run), (select token from pg_temp.run), 's', '1')", "runner worker"},
+		{"select jobq.step_sleep((select id from pg_temp.run), (select token from pg_temp.run), 's', '1 h')", "runner worker"},
+		{"select jobq.step_wait((select id from pg_temp.run), (select token from pg_temp.run), 's', '1 h')", "runner worker"},
+		{"select jobq.emit('e', '1')", "producer worker admin"},
+		{"select jobq.step_forget(job_id, 's') from jobq.step", "admin"},
+		{"select * from jobq.step, jobq.emitted", "viewer admin"},
+		{"insert into jobq.emitted values ('e', now(), null, '1')", ""},
+		{"update jobq.step set result = '1'", ""},
+		{"select jobq.step_prune(0, '', 1), jobq.emitted_prune(now(), '', 1), jobq.event_wake_rest(1)", "worker"},
 	} {
 		for _, role := range []string{"producer", "runner", "worker", "viewer", "admin"} {
 			tx, err := owner.Begin(ctx)

@@ -44,6 +44,8 @@ const (
 	// Faults of jobs that wait for others, also in functions that the lab changes.
 	newParentOnce    = "new-parent-looked-at-once" // one that ends at that moment is missed
 	firstParentFrees = "first-parent-frees"        // and not the last one
+	// A job that waits for an event does not take turns with its emitter, likewise.
+	eventUnlocked = "event-without-turns"
 )
 
 // change is a piece of a query and what the mutant has in its place.
@@ -58,6 +60,7 @@ var unfenced = []change{
 // unlocked has every janitor lead.
 var unlocked = []change{
 	{"JanitorLock ", "pg_try_advisory_lock($1::integer, $2::integer)", "($1::integer + $2::integer) is not null"},
+	{"JanitorTurn ", "pg_try_advisory_xact_lock($1::integer, $2::integer)", "($1::integer + $2::integer) is not null"},
 	{"JanitorLockTx ", "pg_try_advisory_xact_lock($1::integer, $2::integer)", "($1::integer + $2::integer) is not null"},
 }
 
@@ -110,6 +113,7 @@ var changes = map[string][]change{
 	ownUnfenced:          nil,
 	newParentOnce:        nil,
 	firstParentFrees:     nil,
+	eventUnlocked:        nil,
 	rescueNeedsLock:      nil,
 	promoteUnbounded:     {{"JobPromote", "limit $3::integer", "limit $3::integer * 100000"}},
 	uncountedRelease:     {{"RunEnd", "h.attempts + case when f.outcome in ('failed', 'timed_out') then 1 else 0 end as attempts", "h.attempts as attempts"}, {"RunEnd", "(f.final or h.attempts + 1 >= h.max_attempts)", "f.final"}},

@@ -1,3 +1,4 @@
+-- jobq:compatible-from 12
 -- Jobs that wait for other jobs, their parents: see docs/dependencies.md, and
 -- docs/decisions/0024 for the order of commits in each case.
 set local lock_timeout = '5s';

@@ -1,0 +1,158 @@
+package worker
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/coding"
+	"github.com/jobq-dev/jobq/internal/printable"
+	"github.com/jobq-dev/jobq/internal/storable"
+	"github.com/jobq-dev/jobq/worker/internal/excerpt"
+)
+
+// storedBytesMax is the limit of the database on a checkpoint and on a result.
+const storedBytesMax = 1 << 20
+
+// unreadableError ends a run whose job cannot be decoded. No handler has seen the job.
+type unreadableError struct {
+	err   error
+	delay time.Duration
+	// isKnown says that the last run could not decode the job either, for the same reason: the
+	// history has that already.
+	isKnown bool
+}
+
+func (e *unreadableError) Error() string { return e.err.Error() }
+
+func (e *unreadableError) Unwrap() error { return e.err }
+
+// decode replaces the job's args and checkpoint by the values for which they are
+// stored. Its error makes the run end as unreadable.
+func (r *Run) decode(ctx context.Context) error {
+	args, err := r.decoded(ctx, jobq.FieldArgs, r.row.Args)
+	if err != nil {
+		return r.unreadable(err)
+	}
+	checkpoint, err := r.decoded(ctx, jobq.FieldCheckpoint, r.row.Checkpoint)
+	if err != nil {
+		return r.unreadable(err)
+	}
+	if memory := &r.worker.unreadable; memory.HasSome() {
+		key, _ := jobq.EncryptedWith(r.row.Args)
+		if resumed := memory.Read(r.row.Kind, key, time.Now()); resumed {
+			r.worker.log.Info("jobs of the kind can be decoded again, and are claimed", r.logAttrs()...)
+			r.worker.wakeQueuesOf(r.row.Kind)
+		}
+	}
+	r.argsEncoded = !bytes.Equal(args, r.row.Args)
+	r.row.Args = args
+	if checkpoint != nil {
+		r.keepCheckpoint(checkpoint)
+	}
+	return nil
+}
+
+// decoded is the value for which the JSON is stored.
+func (r *Run) decoded(ctx context.Context, field jobq.CodecField, stored json.RawMessage) (json.RawMessage, error) {
+	about := coding.ValueOf(field, r.row.Kind, r.row.ID)
+	if r.worker.codec == nil {
+		return coding.Decode(ctx, nil, about, stored)
+	}
+	return r.guardedDecode(ctx, about, stored)
+}
+
+// guardedDecode is coding.Decode in which a panic of the codec is an error like others.
+func (r *Run) guardedDecode(ctx context.Context, about jobq.CodecValue, stored json.RawMessage) (value json.RawMessage, err error) {
+	panicked := guard(func() error {
+		value, err = coding.Decode(ctx, r.worker.codec, about, stored)
+		return nil
+	})
+	if panicked != nil { // of which only the text is kept: a panic of the handler's fails its attempt
+		key, _ := jobq.EncryptedWith(stored)
+		err = &coding.UnreadableError{Field: about.Field, Key: key, Err: errors.New(panicked.Error())}
+	}
+	return value, err
+}
+
+// unreadable is the error with which a run ends whose job cannot be decoded.
+func (r *Run) unreadable(err error) error {
+	var problem *coding.UnreadableError
+	key := ""
+	if errors.As(err, &problem) {
+		key = problem.Key
+	}
+	verdict := r.worker.unreadable.Failed(r.row.Kind, key, errors.Is(err, coding.ErrDamaged), time.Now())
+	if verdict.ToOthers {
+		return Unreached(err)
+	}
+	if verdict.Warn {
+		r.worker.log.Warn("job cannot be decoded, it goes back without using an attempt; for ten minutes, more jobs of this key are not logged",
+			append(r.logAttrs(), "key", key, "error", printable.FirstLine(err.Error()))...)
+	}
+	if verdict.Pause > 0 {
+		r.worker.log.Info("the last jobs of the kind could not be decoded, it is not claimed for now", append(r.logAttrs(), "pause", verdict.Pause)...)
+		time.AfterFunc(verdict.Pause, func() { r.worker.wakeQueuesOf(r.row.Kind) })
+	}
+	delay := verdict.Delay + rand.N(verdict.Delay/4+1) // #nosec G404 -- jitter
+	return &unreadableError{err: err, delay: delay, isKnown: r.lastErrorIs(err)}
+}
+
+// lastErrorIs says whether the job's last error was the same. First lines are compared: of a
+// longer text only the beginning and the end were stored.
+func (r *Run) lastErrorIs(err error) bool {
+	return r.row.LastError != nil && printable.FirstLine(*r.row.LastError) == printable.FirstLine(excerpt.Error(err.Error()))
+}
+
+// claimable returns those of the kinds whose jobs may be claimed now.
+func (w *Worker) claimable(kinds []string) []string {
+	return w.unreadable.Claimable(w.externals.claimable(kinds), time.Now())
+}
+
+// mayClaim says whether any of the kinds, if there are some, may be claimed now.
+func (w *Worker) mayClaim(kinds []string) bool {
+	return len(kinds) == 0 || len(w.claimable(kinds)) > 0
+}
+
+// misfit is the error of a value that does not decode into the target. Errors of JSON quote
+// values, and the job's errors are stored as plain text: of a value that is stored encoded
+// only the place is told.
+func misfit(err error, target any, encoded bool) error {
+	if !encoded {
+		return err
+	}
+	var kind *json.UnmarshalTypeError
+	if errors.As(err, &kind) && kind.Field != "" {
+		return fmt.Errorf("it does not fit %T: its field %s must be %s (values are not shown, since they are stored encoded)", target, kind.Field, kind.Type)
+	}
+	return fmt.Errorf("it does not fit %T (why is not shown, since it is stored encoded)", target)
+}
+
+// encode is the value as it is stored. The limit of the database holds for that, and
+// the error is about it, since the caller's own value may be smaller.
+func (r *Run) encode(ctx context.Context, field jobq.CodecField, value json.RawMessage) (json.RawMessage, error) {
+	codec := r.worker.codec
+	if codec == nil {
+		return value, nil
+	}
+	if err := storable.Encoded(string(field), value); err != nil { // the database cannot see it
+		return nil, fmt.Errorf("%w: %w", jobq.ErrInvalid, err)
+	}
+	stored, err := coding.Encode(ctx, codec, coding.ValueOf(field, r.row.Kind, r.row.ID), value)
+	if errors.Is(err, coding.ErrEncoded) {
+		return nil, fmt.Errorf("%w: %w", jobq.ErrInvalid, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(stored) > storedBytesMax {
+		return nil, fmt.Errorf("%w: %s must be at most %d bytes as stored, not %d: its %d bytes were encoded by the client's codec, and encrypted they are a third longer",
+			jobq.ErrInvalid, field, storedBytesMax, len(stored), len(value))
+	}
+	return stored, nil
+}
