@@ -62,7 +62,9 @@ func (c *Client) encodeArgs(ctx context.Context, kinds []string, args []json.Raw
 }
 
 // refused is the error of an enqueue that the database has refused.
-func (c *Client) refused(err error) error { return c.blameCodec(dberror.Wrap(c.schema, "enqueue", err)) }
+func (c *Client) refused(err error) error {
+	return c.blameCodec(dberror.Wrap(c.schema, "enqueue", err))
+}
 
 // blameCodec adds to a refusal of args that are too long that these were encoded: the
 // database counts bytes that the caller has never seen.

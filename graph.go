@@ -88,7 +88,9 @@ func (c *Client) addGraph(ctx context.Context, graph *Graph, add func(context.Co
 	inner := func(ctx context.Context, jobs []EnqueueParams) ([]Enqueued, error) { return add(ctx, nodes, jobs) }
 	if c.middleware != nil {
 		outer := inner
-		inner = func(ctx context.Context, jobs []EnqueueParams) ([]Enqueued, error) { return c.manyWithin(ctx, jobs, outer) }
+		inner = func(ctx context.Context, jobs []EnqueueParams) ([]Enqueued, error) {
+			return c.manyWithin(ctx, jobs, outer)
+		}
 	}
 	answers, err := inner(ctx, jobs)
 	if err != nil {

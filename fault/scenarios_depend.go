@@ -147,11 +147,24 @@ func (l *lab) enqueueAfter(policy string, parents ...int64) (int64, error) {
 	return l.enqueueVia(l.pool, order{Ms: 10}, kind, fmt.Sprintf(", after => '{%s}', after_failure => '%s'", after, policy))
 }
 
+// enqueueOfNobody adds a job to a queue that no worker has.
+func (l *lab) enqueueOfNobody() (int64, error) {
+	return acknowledged(l.enqueueVia(l.pool, order{}, "task", ", queue => 'of nobody'"))
+}
+
+// acknowledged fails when a job was not: where nothing disturbs the database, each is.
+func acknowledged(id int64, err error) (int64, error) {
+	if err == nil && id == 0 {
+		err = errors.New("a job was not added")
+	}
+	return id, err
+}
+
 // parentEndsUnseen ends a job in a transaction that has looked who waits for it before
 // another one does, and that is committed after the janitor has looked at it for the first
 // time: only a later look finds that the one that waits may run.
 func (l *lab) parentEndsUnseen() error {
-	parent, err := l.enqueueVia(l.pool, order{}, "task", ", queue => 'of nobody'")
+	parent, err := l.enqueueOfNobody()
 	if err != nil {
 		return err
 	}
@@ -160,7 +173,7 @@ func (l *lab) parentEndsUnseen() error {
 		if _, err := tx.Exec(l.ctx, "select jobq.cancel($1)", parent); err != nil {
 			return err
 		}
-		if child, err = l.enqueueAfter("run", parent); err != nil {
+		if child, err = acknowledged(l.enqueueAfter("run", parent)); err != nil {
 			return err
 		}
 		return l.awaitNumber(patience, 0, "select count(*) from jobq.dependency_look where job_id = $1 and sure_from is null", parent)
@@ -177,11 +190,11 @@ func (l *lab) oneOfTwoParents() error {
 	var parents [2]int64
 	for i := range parents {
 		var err error
-		if parents[i], err = l.enqueueVia(l.pool, order{}, "task", ", queue => 'of nobody'"); err != nil {
+		if parents[i], err = l.enqueueOfNobody(); err != nil {
 			return err
 		}
 	}
-	child, err := l.enqueueAfter("run", parents[:]...)
+	child, err := acknowledged(l.enqueueAfter("run", parents[:]...))
 	if err != nil {
 		return err
 	}

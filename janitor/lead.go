@@ -109,7 +109,7 @@ func (j *Janitor) connectLeader(ctx context.Context) (*pgx.Conn, error) {
 		return nil, errors.Join(errShared, err)
 	}
 	channel := func(topic string) string { return pgx.Identifier{db.Channel(j.schema.Name(), topic)}.Sanitize() }
-	settings := fmt.Sprintf("set idle_session_timeout = %d; set statement_timeout = %d; set lock_timeout = %d; listen %s; listen %s",
+	settings := fmt.Sprintf("set idle_session_timeout = %d; set statement_timeout = %d; set lock_timeout = %d; set default_transaction_isolation = 'read committed'; listen %s; listen %s",
 		j.config.LeaderTTL.Milliseconds(), stepLimits.statement.Milliseconds(), stepLimits.lock.Milliseconds(), channel(db.TopicDue), channel(db.TopicSchedule))
 	if _, err := conn.Exec(ctx, settings); err != nil {
 		db.Close(conn, db.CloseTimeout)

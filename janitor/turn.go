@@ -31,7 +31,8 @@ func (j *Janitor) turn(ctx context.Context, on beginner, limits limits, role db.
 		Class: class, Object: object,
 		StatementMs: milliseconds(limits.statement), LockMs: milliseconds(limits.lock), IdleMs: milliseconds(j.config.LeaderTTL),
 	}
-	err = pgx.BeginFunc(ctx, on, func(tx pgx.Tx) error {
+	// Whatever the role's default: dependency_step needs it.
+	err = pgx.BeginTxFunc(ctx, on, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		lock, err := j.schema.Queries(tx).JanitorTurn(ctx, params)
 		if err != nil || !lock.Locked && !force {
 			return err
@@ -44,7 +45,7 @@ func (j *Janitor) turn(ctx context.Context, on beginner, limits limits, role db.
 
 // beginner is a pool or a connection.
 type beginner interface {
-	Begin(ctx context.Context) (pgx.Tx, error)
+	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
 }
 
 // takeTurns does passes on pooled connections, each step under a lock that ends

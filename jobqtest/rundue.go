@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/internal/sleep"
@@ -78,6 +80,9 @@ func RunDue(tb TB, client *jobq.Client, handle func(w *worker.Worker) error, opt
 			tb.Fatalf("jobqtest: jobs still run or wait after %s", runTimeout)
 		}
 		total = sum(total, counts)
+		if err := settleAll(ctx, client); err != nil {
+			tb.Fatalf("jobqtest: jobs that wait for others: %v", err)
+		}
 		if options.Worker.Queues != nil {
 			return total
 		}
@@ -129,11 +134,26 @@ func settle(ctx context.Context, client *jobq.Client) error {
 	return nil
 }
 
+// settleAll does so until nothing is to be done just now.
+func settleAll(ctx context.Context, client *jobq.Client) error {
+	for more := true; more; {
+		var err error
+		if more, err = settleStep(ctx, client); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // settleStep is one step of it, and says whether there may be more to do.
 func settleStep(ctx context.Context, client *jobq.Client) (more bool, err error) {
-	queries := db.SchemaOf(client.Schema(), client.Sessions()).Queries(client.Pool())
-	row, err := queries.DependencyStep(ctx, db.DueFrom(time.Time{}), settleCount)
-	return row.More, err
+	schema := db.SchemaOf(client.Schema(), client.Sessions())
+	err = pgx.BeginTxFunc(ctx, client.Pool(), pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		row, err := schema.Queries(tx).DependencyStep(ctx, db.DueFrom(time.Time{}), settleCount)
+		more = row.More
+		return err
+	})
+	return more, err
 }
 
 func sum(a, b worker.Counts) worker.Counts {
@@ -151,11 +171,8 @@ func makeDue(ctx context.Context, client *jobq.Client, ahead time.Duration) erro
 			return err
 		}
 	}
-	for more := true; more; {
-		var err error
-		if more, err = settleStep(ctx, client); err != nil {
-			return err
-		}
+	if err := settleAll(ctx, client); err != nil {
+		return err
 	}
 	schema := db.SchemaOf(client.Schema(), client.Sessions())
 	for last := (db.DuePlace{}); ; {

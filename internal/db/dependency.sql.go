@@ -86,7 +86,7 @@ type GraphListRow struct {
 }
 
 // GraphList is the jobs with which a job belongs together, in the order of their ids: see
-// graph. Needs dependency_pkey, dependency_parent_idx, run_id_idx and pending_pkey.
+// graph. Needs dependency_pkey, dependency_open_idx, dependency_parent_idx, run_id_idx and pending_pkey.
 func (q *Queries) GraphList(ctx context.Context, id int64) ([]GraphListRow, error) {
 	rows, err := q.db.Query(ctx, GraphList, id)
 	if err != nil {

@@ -506,48 +506,136 @@ func TestManyChildrenHoldUpNobody(t *testing.T) {
 	require.Zero(t, q.number("select count(*) from jobq.pending where waits"))
 }
 
-// Two sessions that deal at once with the two parents of one child, in any isolation, free
-// it: the one that finds it locked comes again, or fails and is tried again.
+// Two sessions that deal at once with the two parents of one child free it: the later one
+// sees what the earlier one has done, since it looks again after it has locked the child. One
+// that keeps its snapshot would not, and is refused.
 func TestParentsAreDealtWithAtOnce(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead} {
-		t.Run(string(level), func(t *testing.T) {
+	q := setUp(t)
+	a, b := q.parent(), q.parent()
+	id := q.child("cancel", a.ID, b.ID)
+	q.settle()
+	q.exec("delete from jobq.dependency_look") // those of new parents
+	begin := func(level pgx.TxIsoLevel) pgx.Tx {
+		tx, err := q.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: level})
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+		return tx
+	}
+	step := func(tx pgx.Tx) error {
+		_, err := q.schema.Queries(tx).DependencyStep(ctx, db.DueFrom(time.Time{}), 500)
+		return err
+	}
+	q.completes(plainly(b))
+	second := begin(pgx.ReadCommitted) // has what it is to deal with before the other parent ends
+	_, err := second.Exec(ctx, "select from jobq.dependency_look where job_id = $1 for update", b.ID)
+	require.NoError(t, err)
+	q.completes(plainly(a))
+	first := begin(pgx.ReadCommitted)
+	require.NoError(t, step(first))
+	require.NoError(t, first.Commit(ctx))
+	require.Equal(t, "waiting", q.state(id))
+	require.NoError(t, step(second))
+	require.NoError(t, second.Commit(ctx))
+	require.Equal(t, "available", q.state(id))
+
+	require.ErrorContains(t, step(begin(pgx.RepeatableRead)), "dependency_step needs read committed, not repeatable read")
+}
+
+// A dependency that another session has locked, such as one that forgets old ones, comes
+// again: wherever it is among those of its parent, and whoever looks in between.
+func TestDependencyIsLocked(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	for name, count := range map[string]int32{"the last page": 500, "a full page": 1} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			q := setUp(t)
-			a, b := q.parent(), q.parent()
-			id := q.child("cancel", a.ID, b.ID)
+			parent := q.parent()
+			locked, free := q.child("cancel", parent.ID), q.child("cancel", parent.ID)
 			q.settle()
-			q.exec("delete from jobq.dependency_look") // those of new parents
-			begin := func() pgx.Tx {
-				tx, err := q.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: level})
-				require.NoError(t, err)
-				t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
-				return tx
-			}
-			step := func(tx pgx.Tx) error {
-				_, err := q.schema.Queries(tx).DependencyStep(ctx, db.DueFrom(time.Time{}), 500)
-				return err
-			}
-			q.completes(plainly(b))
-			second := begin() // has its snapshot, and what it is to deal with, before the other parent ends
-			_, err := second.Exec(ctx, "select from jobq.dependency_look where job_id = $1 for update", b.ID)
+			q.exec("delete from jobq.dependency_look") // that of a new parent
+			q.completes(plainly(parent))
+			other, err := q.pool.Begin(ctx)
 			require.NoError(t, err)
-			q.completes(plainly(a))
-			first := begin()
-			require.NoError(t, step(first))
-			require.NoError(t, first.Commit(ctx))
-			require.Equal(t, "waiting", q.state(id))
-			err = step(second)
-			if level == pgx.RepeatableRead {
-				require.ErrorContains(t, err, "could not serialize", "its snapshot is older")
-				require.NoError(t, second.Rollback(ctx))
-			} else {
-				require.NoError(t, err)
-				require.NoError(t, second.Commit(ctx))
+			defer func() { _ = other.Rollback(ctx) }()
+			_, err = other.Exec(ctx, "select from jobq.dependency where child = $1 for update", locked)
+			require.NoError(t, err)
+			for range 3 {
+				q.settleStep(count)
 			}
+			require.Equal(t, "available", q.state(free))
+			require.Equal(t, "waiting", q.state(locked))
+			require.NoError(t, other.Rollback(ctx))
 			q.settle()
-			require.Equal(t, "available", q.state(id))
+			require.Equal(t, "available", q.state(locked))
 		})
 	}
+}
+
+// A parent that was deleted when it had completed stays one that had completed, also when
+// another session deals with the end while this one deals with the delete.
+func TestDeletedParentIsLookedAtByTwo(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	q := setUp(t)
+	parent := q.parent()
+	id := q.child("cancel", parent.ID)
+	q.settle()
+	q.exec("delete from jobq.dependency_look") // that of a new parent
+	q.completes(plainly(parent))
+	q.exec("select jobq.delete_job($1)", parent.ID)
+	require.Equal(t, 2, q.number("select count(*) from jobq.dependency_look"))
+	first, err := q.pool.Begin(ctx)
+	require.NoError(t, err)
+	defer func() { _ = first.Rollback(ctx) }()
+	_, err = first.Exec(ctx, "select from jobq.dependency_look where ended is null for update")
+	require.NoError(t, err)
+	_, err = first.Exec(ctx, "select from jobq.dependency for update")
+	require.NoError(t, err)
+	q.settleStep(500)
+	require.NoError(t, first.Rollback(ctx)) // as if it had found the child locked
+	q.settle()
+	require.Equal(t, "available", q.state(id))
+}
+
+// Nothing that ends pays before a job really waits: not for a call that was refused, nor
+// for a job whose parents had completed.
+func TestOnlyOpenDependenciesCost(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	is := func() string {
+		return q.text("select (pg_sequence_last_value('jobq.dependency_seq') is not null)::text")
+	}
+	parent, other := q.parent(), q.parent()
+	q.completes(plainly(parent))
+	_ = q.refusal("select jobq.enqueue('k', after => '{4711}')")
+	_ = q.refusal("select jobq.enqueue('k', after => array[4711, $1::bigint])", other.ID)
+	q.child("cancel", parent.ID)
+	require.Equal(t, "false", is())
+	q.child("cancel", other.ID)
+	require.Equal(t, "true", is())
+}
+
+// A worker that ends when nothing is left waits for jobs of its own queues and kinds that
+// a look of the janitor's may make available, and for no others.
+func TestLooksOfOthersKeepNoWorker(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	parent := q.parent()
+	q.child("cancel", parent.ID)
+	q.completes(plainly(parent))
+	for queue, want := range map[string]bool{"children": true, "default": false} {
+		waits, err := q.queries.WorkWaits(context.Background(), []string{"k"}, []string{queue})
+		require.NoError(t, err)
+		require.Equal(t, want, waits, queue)
+	}
+	waits, err := q.queries.WorkWaits(context.Background(), []string{"other"}, []string{"children"})
+	require.NoError(t, err)
+	require.False(t, waits, "of another kind")
+	q.exec("insert into jobq.pending (id, position, waits, kind, queue) select 1000000 + i, null, true, 'x', 'x' from generate_series(1, 1000) i")
+	waits, err = q.queries.WorkWaits(context.Background(), []string{"other"}, []string{"children"})
+	require.NoError(t, err)
+	require.True(t, waits, "more wait than are looked at")
 }

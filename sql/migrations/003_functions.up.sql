@@ -499,7 +499,8 @@ create function jobq.enqueue_many(jobs jsonb) returns table (id bigint, duplicat
 declare
   names constant text[] := '{kind, args, queue, priority, run_at, max_attempts, unique_key, timeout, backoff_base, backoff_max, tags, metadata, name, after, after_failure}';
   c record;
-  e record; -- dependencies
+  d record; -- of dependencies
+  e record;
   odd boolean := false;
   problem text;
 begin
@@ -520,13 +521,12 @@ begin
         array_agg(null::interval) as delays, array_agg(r.max_attempts order by x.i) as attempts,
         array_agg(r.unique_key order by x.i) as keys, array_agg(r.timeout order by x.i) as timeouts,
         array_agg(r.backoff_base order by x.i) as bases, array_agg(r.backoff_max order by x.i) as maxes,
-        array_agg(r.tags order by x.i) as tags, array_agg(r.metadata order by x.i) as metadata,
-        array_agg(r.name order by x.i) as names, array_agg(r.after order by x.i) as afters, array_agg(r.after_failure order by x.i) as policies
+        array_agg(r.tags order by x.i) as tags, array_agg(r.metadata order by x.i) as metadata
       into c
       from jsonb_array_elements(jobs) with ordinality as x(job, i),
         jsonb_to_record(x.job) as r(kind text, args jsonb, queue text, priority bigint, run_at timestamptz,
           max_attempts bigint, unique_key text, timeout interval, backoff_base interval, backoff_max interval,
-          tags jsonb, metadata jsonb, name text, after jsonb, after_failure text);
+          tags jsonb, metadata jsonb);
   exception when data_exception then
     odd := true;
   end;
@@ -541,13 +541,19 @@ begin
   if c.kinds is null then -- no jobs
     return;
   end if;
-  if exists (select from unnest(c.afters) as u(after) where u.after is not null) then
-    select d.children, d.parents into e from jobq.dependencies_named(c.names, c.afters) d;
-  else
-    select null::integer[] as children, null::bigint[] as parents into e;
+  select null::text[] as policies, null::integer[] as children, null::bigint[] as parents into e;
+  if jobs @? '$[*] ? (exists (@.after) || exists (@.after_failure))' then -- few lists have any
+    select array_agg(r.name order by x.i) as names, array_agg(r.after order by x.i) as afters, array_agg(r.after_failure order by x.i) as policies
+      into d
+      from jsonb_array_elements(jobs) with ordinality as x(job, i), jsonb_to_record(x.job) as r(name text, after jsonb, after_failure text);
+    if exists (select from unnest(d.afters) as u(after) where u.after is not null) then
+      select d.policies, n.children, n.parents into e from jobq.dependencies_named(d.names, d.afters) n;
+    else
+      e.policies := d.policies;
+    end if;
   end if;
   return query select * from jobq.enqueue_arrays(c.kinds, c.args, c.queues, c.priorities, c.run_ats, c.delays, c.attempts,
-    c.keys, c.timeouts, c.bases, c.maxes, c.tags, c.metadata, e.children, e.parents, c.policies);
+    c.keys, c.timeouts, c.bases, c.maxes, c.tags, c.metadata, e.children, e.parents, e.policies);
 end $$;
 
 -- enqueue_many for jobs that a driver sends as json, and as text or untyped.
@@ -619,6 +625,9 @@ begin
     if found then
       if pg_sequence_last_value('jobq.awaited_seq') >= extract(epoch from clock_timestamp()) then
         perform jobq.waiters_wake(array[cancel.job_id]);
+      end if;
+      if pg_sequence_last_value('jobq.dependency_seq') is not null then
+        perform jobq.parents_ended(array[cancel.job_id]);
       end if;
       return 'cancelled';
     end if;

@@ -982,6 +982,9 @@ begin
       on conflict do nothing;
   end if;
   insert into jobq.run select ended.*;
+  if pg_sequence_last_value('jobq.dependency_seq') is not null then
+    perform jobq.parents_ended(array[ended.id]);
+  end if;
   perform jobq.export_again(date '2026-01-01' + (ended.lease_id >> 40)::integer);
 end $$;
 

@@ -1,6 +1,5 @@
 set local lock_timeout = '5s';
 
-drop trigger run_parents_ended_at_once on jobq.run;
 drop trigger run_parents_ended on jobq.run;
 drop function jobq.graph(bigint);
 drop function jobq.parents(bigint);

@@ -23,8 +23,9 @@ create table jobq.dependency (
 create index dependency_open_idx on jobq.dependency (parent, child) where parent_state is null;
 -- Whether a child still waits.
 create index dependency_waits_idx on jobq.dependency (child, parent) where parent_state is null;
--- For people.
-create index dependency_parent_idx on jobq.dependency (parent, child);
+-- For people. Without those that are open: who asks for these alone must not come here, where
+-- there may be a history of others.
+create index dependency_parent_idx on jobq.dependency (parent, child) where parent_state is not null;
 -- For retention.
 create index dependency_kept_idx on jobq.dependency (parent_lease, child, parent) where parent_lease is not null;
 
@@ -34,11 +35,11 @@ create index dependency_kept_idx on jobq.dependency (parent_lease, child, parent
 create table jobq.dependency_look (
   id          bigint      not null generated always as identity,
   look_at     timestamptz not null default clock_timestamp(),
-  added_at    timestamptz not null default clock_timestamp(),
   job_id      bigint      not null,
   after_child bigint      not null default 0, -- its children up to this one have been dealt with
   is_new      boolean     not null default false, -- a dependency on it was added: see dependency_step
-  sure_from   xid8, -- of a new one: the transaction of the first look
+  first_at    timestamptz, -- of a new one: when it was looked at first
+  sure_from   xid8, -- and in which transaction
   locked      boolean     not null default false, -- some of its children were
   ended       jobq.job_state, -- of one that was deleted: how it had ended
   constraint dependency_look_pkey primary key (id)
@@ -47,21 +48,23 @@ create index dependency_look_due_idx on jobq.dependency_look (look_at, id);
 create index dependency_look_ended_idx on jobq.dependency_look (job_id) where ended is not null;
 
 -- look_soon has the janitor look at these jobs when the transaction is committed. Of deleted
--- ones, ended is how they had ended.
+-- ones, ended is how they had ended. What one transaction notifies in the same second is one
+-- notification; the janitor begins its looks 2 s earlier.
 create function jobq.look_soon(jobs bigint[], is_new boolean default false, ended jobq.job_state default null) returns void
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
 begin
   if cardinality(jobs) > 0 then
     insert into jobq.dependency_look (job_id, is_new, ended) select j.id, look_soon.is_new, look_soon.ended from unnest(jobs) as j(id);
-    perform pg_notify(jobq.channel('due'), extract(epoch from clock_timestamp())::text);
+    perform pg_notify(jobq.channel('due'), extract(epoch from date_trunc('second', clock_timestamp()))::text);
   end if;
 end $$;
 
 -- parents_ended has the janitor look at those of these jobs for which others wait. With
 -- slots, it is only about the jobs in these places of the array. Of deleted jobs, as_ended
--- is how they had ended. Each end of a job comes here, once any dependency was ever added.
--- It writes no row of another job, and so waits for nobody.
+-- is how they had ended. Plain ends come here, and jobs that end without having begun, once any
+-- dependency was ever added; run_parents_ended has the others. It writes no row of another
+-- job, and so waits for nobody.
 --
 -- A dependency that was committed before this looks is seen. One that is committed later
 -- finds this transaction open, or ended, since it has its id already: see
@@ -79,7 +82,7 @@ begin
     -- wait: one look at the index tells. Over a wide range it could meet many entries of
     -- dependencies that are over.
     select min(e.id), max(e.id) into low, high from unnest(ended) as e(id);
-    if cardinality(ended) > 20 and high - low < 100 * cardinality(ended)
+    if cardinality(ended) > 20 and high - low < 4 * cardinality(ended)
         and not exists (select from jobq.dependency d where d.parent >= low and d.parent <= high and d.parent_state is null) then
       return;
     end if;
@@ -90,21 +93,24 @@ begin
   perform jobq.look_soon(ended, false, as_ended);
 end $$;
 
+-- run_parents_ended is parents_ended of one job, without the call: most jobs have nobody that
+-- waits for them.
 create function jobq.run_parents_ended() returns trigger
-  language plpgsql security definer set search_path = pg_catalog, pg_temp
+  language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off
   as $$
 begin
-  perform jobq.parents_ended(array[new.id]);
+  if current_setting('transaction_isolation') <> 'read committed'
+      or (select true from jobq.dependency d where d.parent = new.id and d.parent_state is null limit 1) then
+    perform jobq.look_soon(array[new.id]);
+  end if;
   return null;
 end $$;
 
 -- Of all ends on rows of their own, whoever writes them. Plain ends are not seen here:
--- LeaseEnd tells of these; nor are jobs that are deleted, of which delete_job tells.
+-- LeaseEnd tells of these; nor are jobs that end without having begun, or are put back into the
+-- history: cancel, delete_job, waiting_cancel and run_restore tell of them.
 create trigger run_parents_ended after update on jobq.run
   for each row when (new.state is not null and old.state is null and pg_sequence_last_value('jobq.dependency_seq') is not null)
-  execute function jobq.run_parents_ended();
-create trigger run_parents_ended_at_once after insert on jobq.run
-  for each row when (new.state is not null and pg_sequence_last_value('jobq.dependency_seq') is not null)
   execute function jobq.run_parents_ended();
 
 -- dependencies_add stores for which jobs those of one enqueue_arrays wait, before they
@@ -116,7 +122,8 @@ create trigger run_parents_ended_at_once after insert on jobq.run
 --
 -- Parents that have completed count at once. Of those that have not, and that are
 -- no jobs of this call, the janitor is told: they may be ending just now. Those of
--- the call nobody else can see before the commit.
+-- the call nobody else can see before the commit. Only then has dependency_seq a value: what
+-- is refused, or waits for nothing, costs those that end nothing.
 create function jobq.dependencies_add(job_ids bigint[], holders bigint[], children integer[], parents bigint[], policies text[])
   returns boolean[]
   language plpgsql set enable_seqscan = off set jit = off
@@ -124,6 +131,7 @@ create function jobq.dependencies_add(job_ids bigint[], holders bigint[], childr
 declare
   problem record;
   older bigint[]; -- parents that were there before
+  waits boolean[];
 begin
   if cardinality(children) > 1000000 then
     raise sqlstate 'JQ001' using message = format('jobs must wait for at most 1000000 others in one call, not %s', cardinality(children));
@@ -139,7 +147,6 @@ begin
         else 'jobs[%s]: after must be ids of jobs, not %s' end,
       problem.place, case when problem.parent < 0 then (-problem.parent - 1)::text else coalesce(problem.parent::text, 'null') end);
   end if;
-  perform nextval('jobq.dependency_seq');
   older := array(
     select distinct p.id
       from (select case when e.parent < 0 then holders[-e.parent] else e.parent end as id from unnest(parents) as e(parent)) p
@@ -171,13 +178,17 @@ begin
   if found then
     raise sqlstate 'JQ002' using message = format('jobs[%s]: after: no such job: %s', problem.place, problem.parent);
   end if;
-  perform jobq.look_soon(array(
-    select o.id from unnest(older) as o(id)
-      where (select true from jobq.dependency d where d.parent = o.id and d.parent_state is null limit 1)), true);
-  return array(
+  waits := array(
     select (select true from jobq.dependency d where d.child = j.id and d.parent_state is null limit 1)
       from unnest(job_ids) with ordinality as j(id, place)
       order by j.place);
+  if true = any(waits) then
+    perform nextval('jobq.dependency_seq');
+    perform jobq.look_soon(array(
+      select o.id from unnest(older) as o(id)
+        where (select true from jobq.dependency d where d.parent = o.id and d.parent_state is null limit 1)), true);
+  end if;
+  return waits;
 end $$;
 
 -- job_over is how a job has ended, with the lease of its last run; no row while it
@@ -248,6 +259,7 @@ begin
   if pg_sequence_last_value('jobq.awaited_seq') >= extract(epoch from clock_timestamp()) then
     perform jobq.waiters_wake(jobs); -- a hint, which those that were not cancelled may have as well
   end if;
+  perform jobq.parents_ended(jobs); -- likewise
 end $$;
 
 -- dependents_settle deals with these children of a parent that is over: it notes how the
@@ -276,9 +288,6 @@ begin
         format('job %s, for which it waited, %s', of_parent, case when ended = 'failed' then 'has failed' when gone then 'is gone' else 'was cancelled' end));
     end if;
   end if;
-  if current_setting('transaction_isolation') <> 'read committed' then
-    update jobq.pending p set waits = p.waits where p.id = any(mine) and p.waits; -- see dependency_step
-  end if;
   perform jobq.waiting_free(mine);
   return cardinality(busy) > 0;
 end $$;
@@ -288,8 +297,8 @@ end $$;
 -- looked, whether there may be more, and when the last of them was due. Several sessions
 -- may do this at once: the row of a child is locked before its dependencies are written and
 -- before its others are looked at, in a younger snapshot, so that of two parents that are
--- dealt with at once the later one sees the earlier. In a transaction that keeps its
--- snapshot, the row is written too, so that the later one fails and is tried again.
+-- dealt with at once the later one sees the earlier. A transaction that keeps its snapshot has no
+-- younger one, and is refused.
 --
 -- A new parent was not over when the dependency on it was added. It may have ended at the
 -- same moment, in a transaction that had looked for dependencies before:
@@ -303,7 +312,8 @@ end $$;
 -- Whoever ends it in a younger one sees the dependency. (The xmax of a snapshot will not do
 -- for that: the last ids that were given may be beyond it.)
 --
--- A step never waits for a row. Children that somebody has locked come again a little later.
+-- A step never waits for a row. Children that somebody has locked come again a little later,
+-- and so do dependencies that another janitor is dealing with, or forgetting.
 create function jobq.dependency_step(look_from timestamptz, row_count integer)
   returns table (looked integer, more boolean, last_at timestamptz)
   language plpgsql set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off
@@ -316,8 +326,12 @@ declare
   is_sure boolean;
   children bigint[];
   room integer := row_count;
+  is_full boolean; -- there may be more children
   has_locked boolean;
 begin
+  if current_setting('transaction_isolation') <> 'read committed' then
+    raise sqlstate '25000' using message = format('dependency_step needs read committed, not %s', current_setting('transaction_isolation'));
+  end if;
   looked := 0;
   more := false;
   last_at := look_from;
@@ -342,9 +356,14 @@ begin
           where d.parent = look.job_id and d.parent_state is null and d.child > look.after_child
           order by d.child
           limit room
-          for update skip locked); -- another session deals with those
-      has_locked := jobq.dependents_settle(look.job_id, ended.lease_id, ended.state, ended.gone, children) or look.locked;
-      if cardinality(children) >= room then
+          for update skip locked);
+      is_full := cardinality(children) >= room;
+      has_locked := look.locked or exists (
+        select from jobq.dependency d
+          where d.parent = look.job_id and d.parent_state is null and d.child > look.after_child
+            and (d.child <= children[cardinality(children)] or not is_full) and d.child <> all(children));
+      has_locked := jobq.dependents_settle(look.job_id, ended.lease_id, ended.state, ended.gone, children) or has_locked;
+      if is_full then
         -- Others come in between.
         update jobq.dependency_look l set after_child = children[cardinality(children)], locked = has_locked, look_at = clock_timestamp() where l.id = look.id;
         more := true;
@@ -372,8 +391,8 @@ begin
       delete from jobq.dependency_look l where l.id = look.id;
     else
       update jobq.dependency_look l
-        set sure_from = coalesce(l.sure_from, pg_current_xact_id()),
-          look_at = clock_timestamp() + greatest(clock_timestamp() - l.added_at, interval '20 ms')
+        set first_at = coalesce(l.first_at, clock_timestamp()), sure_from = coalesce(l.sure_from, pg_current_xact_id()),
+          look_at = clock_timestamp() + greatest(clock_timestamp() - l.first_at, interval '20 ms')
         where l.id = look.id;
     end if;
   end loop;
@@ -447,7 +466,16 @@ create function jobq.graph(job_id bigint) returns table (id bigint, kind text, q
       union
       select d.child
         from below b
-        cross join lateral (select x.child from jobq.dependency x where x.parent = b.id order by x.child limit 1000) d
+        cross join lateral (
+          select x.child
+            from (
+              (select o.child from jobq.dependency o where o.parent = b.id and o.parent_state is null order by o.child limit 1000)
+              union all
+              (select o.child from jobq.dependency o where o.parent = b.id and o.parent_state is not null order by o.child limit 1000)
+            ) x
+            order by x.child
+            limit 1000
+        ) d
     ), near as (
       (select a.id from above a limit 1000)
       union

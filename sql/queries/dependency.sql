@@ -19,7 +19,7 @@ select p.id::bigint as id, coalesce(p.kind, '')::text as kind, coalesce(p.state:
   limit sqlc.arg(count);
 
 -- GraphList is the jobs with which a job belongs together, in the order of their ids: see
--- graph. Needs dependency_pkey, dependency_parent_idx, run_id_idx and pending_pkey.
+-- graph. Needs dependency_pkey, dependency_open_idx, dependency_parent_idx, run_id_idx and pending_pkey.
 -- name: GraphList :many
 select g.id::bigint as id, coalesce(g.kind, '')::text as kind, coalesce(g.queue, '')::text as queue, coalesce(g.state::text, '')::text as state,
     g.after::bigint[] as after

@@ -88,25 +88,24 @@ with e as materialized (
       join held h on h.id = d.id
       join rows from (unnest(sqlc.arg(sum_leases)::bigint[]), unnest(sqlc.arg(sum_kinds)::text[]), unnest(sqlc.arg(sum_jobs)::integer[]),
         unnest(sqlc.arg(sum_waited)::float8[])) as s(lease_id, kind, jobs, waited) on s.lease_id = d.id
-), parents as materialized (
-  -- Not before any job has ever waited for another: see parents_ended. The transaction has
-  -- its id since before this statement. Ends on rows of their own have a trigger.
-  select jobq.parents_ended((select x.job_ids from jobq.lease x where x.id = d.id limit 1), f.plain)
-    from done d
-    join f on f.id = d.id
-    where f.plain <> '{}' and pg_sequence_last_value('jobq.dependency_seq'::regclass) is not null
-), woken as materialized (
-  -- Not looked for while nobody waits for any job. It is a hint, which what was
-  -- refused may have as well. Ends on rows of their own have a trigger.
-  select jobq.waiters_wake((select x.job_ids from jobq.lease x where x.id = f.id limit 1), f.plain)
+), hints as materialized (
+  -- To the janitor, not before any job has ever waited for another: see parents_ended. The
+  -- transaction has its id since before this statement. And to those who wait for jobs, while
+  -- there are any. What was refused may have them as well. Ends on rows of their own have
+  -- triggers.
+  select
+      case when pg_sequence_last_value('jobq.dependency_seq'::regclass) is not null
+        then jobq.parents_ended((select x.job_ids from jobq.lease x where x.id = f.id limit 1), f.plain) end,
+      case when pg_sequence_last_value('jobq.awaited_seq'::regclass) >= extract(epoch from statement_timestamp())
+        then jobq.waiters_wake((select x.job_ids from jobq.lease x where x.id = f.id limit 1), f.plain) end
     from f
-    where f.plain <> '{}' and pg_sequence_last_value('jobq.awaited_seq'::regclass) >= extract(epoch from statement_timestamp())
+    where f.plain <> '{}'
 )
 select f.id::bigint as id, (f.id = any(array(select d.id from done d)))::boolean as told,
     -- With a limit, and not exists: PostgreSQL 18 would read all of lease into a hash table.
     ((select true from jobq.lease l where l.id = f.id and l.claimed_at = f.claimed_at and l.owner = sqlc.arg(owner) and l.lost_at is null limit 1) is not null)::boolean as held
   from f
-  where (select count(*) from parents) >= 0 and (select count(*) from woken) >= 0;
+  where (select count(*) from hints) >= 0;
 
 -- LeaseLook says of leases of the owner's which of their slots have ended: plain
 -- are those that have plainly succeeded. None that is not, or never was, the owner's.

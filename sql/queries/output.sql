@@ -83,7 +83,10 @@ delete from jobq.progress p
 -- job, as a claim does, and then the scheduled jobs that are due. The orders are
 -- for the planner: without, it would expect to meet such a job soon in any order,
 -- and read all of pending when there is none. Needs pending_claim_idx and
--- pending_due_idx. A job that others wait for, and that the janitor has yet to look at, may make one available.
+-- pending_due_idx.
+-- A job that is over, and at which the janitor has yet to look, may make one available that
+-- waits for it: if one of the first 1,000 that wait is of these queues and kinds, or more wait.
+-- Needs dependency_look_due_idx and pending_waits_idx.
 -- name: WorkWaits :one
 with handled as materialized (
   select n.kind
@@ -114,6 +117,10 @@ select (
     ) due
   )
   or exists (select from jobq.dependency_look l where l.look_at <= statement_timestamp())
+    and (
+      select coalesce(count(*) = 1000 or bool_or(w.kind = any(array(select o.kind from handled o)) and w.queue = any(array(select o.name from open o))), false)
+        from (select p.queue, p.kind from jobq.pending p where p.waits order by p.id limit 1000) w
+    )
 )::boolean as waits;
 
 -- AttemptKeep adds to the attempt of a run that the handler's own transaction has
