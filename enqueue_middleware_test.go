@@ -51,6 +51,13 @@ func TestEnqueueMiddleware(t *testing.T) {
 	}
 	client := middleClient(t, outer, inner)
 	options, many := &jobq.EnqueueOptions{UniqueKey: "own"}, []jobq.EnqueueParams{{Args: invoice{Number: "3"}}, {Args: invoice{Number: "4"}}}
+	graph := func(numbers ...string) *jobq.Graph {
+		var graph jobq.Graph
+		for i, number := range numbers {
+			graph.Add(number, invoice{Number: number}, nil, numbers[i+1:]...)
+		}
+		return &graph
+	}
 	inTx := func(call func(tx pgx.Tx) error) error { return pgx.BeginFunc(ctx, client.Pool(), call) }
 	for name, call := range map[string]func() error{
 		"Enqueue":     func() error { return jobtest.ErrorOf(client.Enqueue(ctx, invoice{Number: "1"}, nil)) },
@@ -64,6 +71,10 @@ func TestEnqueueMiddleware(t *testing.T) {
 				return jobtest.ErrorOf(client.EnqueueManyTx(ctx, tx, []jobq.EnqueueParams{{Args: invoice{Number: "6"}}, {Args: invoice{Number: "7"}}}))
 			})
 		},
+		"EnqueueGraph": func() error { return jobtest.ErrorOf(client.EnqueueGraph(ctx, graph("8", "9"))) },
+		"EnqueueGraphTx": func() error {
+			return inTx(func(tx pgx.Tx) error { return jobtest.ErrorOf(client.EnqueueGraphTx(ctx, tx, graph("10", "11"))) })
+		},
 	} {
 		calls = nil
 		require.NoError(t, call(), name)
@@ -71,7 +82,7 @@ func TestEnqueueMiddleware(t *testing.T) {
 	}
 	var jobs, changed int
 	require.NoError(t, client.Pool().QueryRow(ctx, "select count(*), count(*) filter (where metadata ->> 'by' = 'middleware') from jobq.job").Scan(&jobs, &changed))
-	require.Equal(t, []int{7, 7}, []int{jobs, changed})
+	require.Equal(t, []int{11, 11}, []int{jobs, changed})
 	require.Equal(t, &jobq.EnqueueOptions{UniqueKey: "own"}, options)
 	require.Equal(t, []jobq.EnqueueParams{{Args: invoice{Number: "3"}}, {Args: invoice{Number: "4"}}}, many)
 }
@@ -104,6 +115,10 @@ func TestEnqueueMiddlewareErrors(t *testing.T) {
 
 	refuse = true
 	_, err = client.Enqueue(ctx, jobtest.Greeting{}, nil)
+	require.Equal(t, errRefused, err)
+	var graph jobq.Graph
+	graph.Add("only", jobtest.Greeting{}, nil)
+	_, err = client.EnqueueGraph(ctx, &graph)
 	require.Equal(t, errRefused, err)
 	none, err := client.EnqueueMany(ctx, nil)
 	require.NoError(t, err)

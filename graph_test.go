@@ -3,6 +3,8 @@ package jobq_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,6 +12,9 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/jobtest"
+	"github.com/jobq-dev/jobq/internal/pgtest"
+	"github.com/jobq-dev/jobq/keyring"
+	"github.com/jobq-dev/jobq/worker"
 )
 
 // add adds a job of kind k.
@@ -146,4 +151,49 @@ func TestGraphOfTenThousand(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The args of a graph's jobs are encoded by the client's codec, and results of parents
+// decoded.
+func TestGraphEncrypted(t *testing.T) {
+	t.Parallel()
+	ctx, pool := context.Background(), pgtest.Pool(t)
+	with := func(key string) *jobq.Client {
+		keys, err := keyring.New(keyring.Key{Name: key, Secret: []byte(strings.Repeat(key, 16))})
+		require.NoError(t, err)
+		client, err := jobq.NewClient(pool, &jobq.Config{Codec: keys})
+		require.NoError(t, err)
+		return client
+	}
+	client := with("k1")
+	w, err := worker.New(client, &worker.Config{Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	require.NoError(t, worker.Handle(w, func(_ context.Context, job *worker.Job[jobtest.Greeting]) error { return job.SetResult(job.Args) }, nil))
+	working, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(working) }()
+	defer func() {
+		stop()
+		require.NoError(t, <-ended)
+	}()
+
+	var graph jobq.Graph
+	graph.Add("second", jobtest.Greeting{Name: "bob"}, nil, "first")
+	graph.Add("first", jobtest.Greeting{Name: "ann"}, nil)
+	jobs, err := client.EnqueueGraph(ctx, &graph)
+	require.NoError(t, err)
+	id := jobs["second"].ID
+	_, err = client.Wait(ctx, id)
+	require.NoError(t, err)
+	require.Equal(t, 2, count(t, pool, `select count(*) from jobq.job where args ->> '$jobq' = 'enc' and result ->> '$jobq' = 'enc'`))
+	parents, err := client.Parents(ctx, id)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"name": "ann"}`, string(parents[0].Result))
+
+	stored, err := with("k2").Parents(ctx, id)
+	require.ErrorIs(t, err, jobq.ErrUnreadable)
+	require.ErrorContains(t, err, fmt.Sprintf("parents of job %d: job %d: ", id, jobs["first"].ID))
+	require.Len(t, stored, 1)
+	_, encrypted := jobq.EncryptedWith(stored[0].Result)
+	require.True(t, encrypted)
 }

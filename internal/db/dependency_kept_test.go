@@ -110,3 +110,20 @@ func TestActingOnAJobThatWaits(t *testing.T) {
 		}
 	}
 }
+
+// The undo of a requeue puts a parent back to how it had ended, and what has come to wait for
+// it since hears of that.
+func TestRequeueOfAParentIsUndone(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	parent := q.parent()
+	q.end(parent, db.Ending{Outcome: "failed"})
+	audit, _ := q.act("requeue", nil, parent.ID)
+	id := q.child("run", parent.ID)
+	q.settle()
+	q.exec("delete from jobq.dependency_look") // that of a new parent
+	require.Equal(t, "waiting", q.state(id))
+	require.Equal(t, 1, q.number("select count(*) from jobq.undo('ann', $1) u where u.state_after = 'failed' and u.problem is null", audit))
+	q.settle()
+	require.Equal(t, "available", q.state(id))
+}

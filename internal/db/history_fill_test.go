@@ -96,6 +96,8 @@ func (q *queue) fillHistory(scale float64) {
 			union all select 6000001, 40000026 + i, 'run' from generate_series(1, 4000) i`, []any{rows(1e6)}},
 		{`insert into jobq.dependency (child, parent, parent_lease, parent_state, on_failure)
 			select 20000001 + i, 20000000 + i, jobq.lease_day((now() at time zone 'UTC')::date - 9) + i, 'completed', 'cancel' from generate_series(1, $1::integer) i`, []any{rows(1e6)}},
+		{`insert into jobq.dependency (child, parent, parent_lease, parent_state, on_failure)
+			select 50000000 + i, 20000050, jobq.lease_day((now() at time zone 'UTC')::date - 7) + i, 'completed', 'cancel' from generate_series(1, $1::integer) i`, []any{rows(3e5)}},
 		{"select nextval('jobq.dependency_seq')", nil},
 		{"insert into jobq.payload (job_id, args) select 30000000 + i, '{}' from generate_series(1, $1::integer) i", []any{rows(3e5)}},
 		{`insert into jobq.attempt (job_id, finished_at, started_at, lease_token, outcome, number, worker_id, error)
