@@ -3,7 +3,6 @@ package jobq_test
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/jobtest"
 	"github.com/jobq-dev/jobq/internal/pgtest"
+	"github.com/jobq-dev/jobq/jobqtest"
 	"github.com/jobq-dev/jobq/keyring"
 	"github.com/jobq-dev/jobq/worker"
 )
@@ -166,25 +166,15 @@ func TestGraphEncrypted(t *testing.T) {
 		return client
 	}
 	client := with("k1")
-	w, err := worker.New(client, &worker.Config{Logger: slog.New(slog.DiscardHandler)})
-	require.NoError(t, err)
-	require.NoError(t, worker.Handle(w, func(_ context.Context, job *worker.Job[jobtest.Greeting]) error { return job.SetResult(job.Args) }, nil))
-	working, stop := context.WithCancel(ctx)
-	ended := make(chan error, 1)
-	go func() { ended <- w.Run(working) }()
-	defer func() {
-		stop()
-		require.NoError(t, <-ended)
-	}()
-
 	var graph jobq.Graph
 	graph.Add("second", jobtest.Greeting{Name: "bob"}, nil, "first")
 	graph.Add("first", jobtest.Greeting{Name: "ann"}, nil)
 	jobs, err := client.EnqueueGraph(ctx, &graph)
 	require.NoError(t, err)
 	id := jobs["second"].ID
-	_, err = client.Wait(ctx, id)
-	require.NoError(t, err)
+	jobqtest.RunDue(t, client, func(w *worker.Worker) error {
+		return worker.Handle(w, func(_ context.Context, job *worker.Job[jobtest.Greeting]) error { return job.SetResult(job.Args) }, nil)
+	}, nil)
 	require.Equal(t, 2, count(t, pool, `select count(*) from jobq.job where args ->> '$jobq' = 'enc' and result ->> '$jobq' = 'enc'`))
 	parents, err := client.Parents(ctx, id)
 	require.NoError(t, err)
