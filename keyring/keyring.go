@@ -58,6 +58,16 @@ func New(keys ...Key) (*Keyring, error) {
 	return k, nil
 }
 
+// namesShown is how many names of keys an error has.
+const namesShown = 5
+
+func (k *Keyring) someNames() string {
+	if more := len(k.names) - namesShown; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(k.names[:namesShown], ", "), more)
+	}
+	return strings.Join(k.names, ", ")
+}
+
 // Names are the names of the keys, in their order.
 func (k *Keyring) Names() []string { return append([]string(nil), k.names...) }
 
@@ -84,7 +94,7 @@ func (k *Keyring) Decode(_ context.Context, about jobq.CodecValue, stored json.R
 	}
 	aead, ok := k.keys[encrypted.Key]
 	if !ok {
-		return nil, fmt.Errorf("it is none of the keys here, which are %s", strings.Join(k.names, ", "))
+		return nil, fmt.Errorf("it is none of the keys here, which are %s", k.someNames())
 	}
 	if len(encrypted.Ciphertext) < aead.NonceSize() {
 		return nil, damagedError{errors.New("the value is too short")}
