@@ -14,6 +14,7 @@ import (
 	"github.com/jobq-dev/jobq/internal/printable"
 	"github.com/jobq-dev/jobq/internal/storable"
 	"github.com/jobq-dev/jobq/worker/internal/excerpt"
+	"github.com/jobq-dev/jobq/worker/internal/unreadable"
 )
 
 // storedBytesMax is the limit of the database on a checkpoint and on a result.
@@ -37,11 +38,11 @@ func (e *unreadableError) Unwrap() error { return e.err }
 func (r *Run) decode(ctx context.Context) error {
 	args, err := r.decoded(ctx, jobq.FieldArgs, r.row.Args)
 	if err != nil {
-		return r.unreadable(err)
+		return r.unreadable(ctx, err)
 	}
 	checkpoint, err := r.decoded(ctx, jobq.FieldCheckpoint, r.row.Checkpoint)
 	if err != nil {
-		return r.unreadable(err)
+		return r.unreadable(ctx, err)
 	}
 	if memory := &r.worker.unreadable; memory.HasSome() {
 		key, _ := jobq.EncryptedWith(r.row.Args)
@@ -81,7 +82,10 @@ func (r *Run) guardedDecode(ctx context.Context, about jobq.CodecValue, stored j
 }
 
 // unreadable is the error with which a run ends whose job cannot be decoded.
-func (r *Run) unreadable(err error) error {
+func (r *Run) unreadable(ctx context.Context, err error) error {
+	if ctx.Err() != nil { // the run was stopped meanwhile, which says nothing about keys
+		return &unreadableError{err: err, delay: unreadable.DelayMin, isKnown: r.lastErrorIs(err)}
+	}
 	var problem *coding.UnreadableError
 	key := ""
 	if errors.As(err, &problem) {
@@ -97,16 +101,25 @@ func (r *Run) unreadable(err error) error {
 	}
 	if verdict.Pause > 0 {
 		r.worker.log.Info("the last jobs of the kind could not be decoded, it is not claimed for now", append(r.logAttrs(), "pause", verdict.Pause)...)
-		time.AfterFunc(verdict.Pause, func() { r.worker.wakeQueuesOf(r.row.Kind) })
+		w, kind := r.worker, r.row.Kind // and not the whole run, which has the job's args
+		time.AfterFunc(verdict.Pause, func() { w.wakeQueuesOf(kind) })
 	}
 	delay := verdict.Delay + rand.N(verdict.Delay/4+1) // #nosec G404 -- jitter
 	return &unreadableError{err: err, delay: delay, isKnown: r.lastErrorIs(err)}
 }
 
-// lastErrorIs says whether the job's last error was the same. First lines are compared: of a
-// longer text only the beginning and the end were stored.
+// sameErrorBytes is how much of two first lines is compared: less than what is stored of
+// the first line of a long error.
+const sameErrorBytes = 400
+
+// lastErrorIs says whether the job's last error was the same. The beginnings of the first lines
+// are compared: of a longer text only the beginning and the end were stored.
 func (r *Run) lastErrorIs(err error) bool {
-	return r.row.LastError != nil && printable.FirstLine(*r.row.LastError) == printable.FirstLine(excerpt.Error(err.Error()))
+	beginning := func(text string) string {
+		line := printable.FirstLine(text)
+		return line[:min(len(line), sameErrorBytes)]
+	}
+	return r.row.LastError != nil && beginning(*r.row.LastError) == beginning(excerpt.Error(err.Error()))
 }
 
 // claimable returns those of the kinds whose jobs may be claimed now.

@@ -74,6 +74,23 @@ func TestReadsBetween(t *testing.T) {
 	require.False(t, m.HasSome())
 }
 
+// Where a job of the kind could be read once, later ones that cannot be keep readable ones waiting for
+// the shortest pause at most, however long it goes on.
+func TestPausesOnceRead(t *testing.T) {
+	t.Parallel()
+	var m unreadable.Memory
+	pause(t, &m, "charge", begin)
+	m.Read("charge", "k1", begin)
+	now := begin
+	require.Equal(t, 30*time.Second, pause(t, &m, "charge", now).Pause)
+	for range 100 {
+		now = now.Add(time.Minute)
+		require.Equal(t, 30*time.Second, m.Failed("charge", "k9", false, now).Pause)
+		require.True(t, m.Failed("charge", "k9", false, now).ToOthers)
+	}
+	require.Equal(t, 10*time.Minute, m.Failed("charge", "k9", false, now.Add(time.Minute)).Delay, "of the job itself")
+}
+
 // Of a key there is a warning every ten minutes, whatever happens between, and however many names
 // of keys come, there are no more than 1000 warnings in that time.
 func TestWarnings(t *testing.T) {
