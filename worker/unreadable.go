@@ -97,7 +97,12 @@ func (r *Run) unreadable(ctx context.Context, err error) error {
 	if errors.As(err, &problem) {
 		key = problem.Key
 	}
-	verdict := r.worker.unreadable.Failed(r.row.Kind, key, errors.Is(err, coding.ErrDamaged), time.Now())
+	var verdict unreadable.Verdict
+	if damaged := errors.Is(err, coding.ErrDamaged); problem != nil && problem.About.Field == jobq.FieldStep {
+		verdict = r.worker.unreadable.FailedStep(key, damaged, time.Now())
+	} else {
+		verdict = r.worker.unreadable.Failed(r.row.Kind, key, damaged, time.Now())
+	}
 	if verdict.ToOthers {
 		return Unreached(err)
 	}

@@ -91,6 +91,29 @@ func (m *Memory) Failed(kindName, keyName string, damaged bool, now time.Time) V
 		ofKind.since = now
 		m.addUnreadLocked(1)
 	}
+	verdict := m.failedKeyLocked(keyName, damaged, now)
+	if ofKind.inRow++; ofKind.inRow >= rowMax {
+		verdict.Pause = delay(now.Sub(ofKind.since))
+		if ofKind.wasRead {
+			verdict.Pause = DelayMin
+		}
+		ofKind.until = now.Add(verdict.Pause)
+	}
+	return verdict
+}
+
+// FailedStep notes that the result of a step cannot be read, because of the key. It says nothing
+// about the kind, whose args could be read: the verdict has neither ToOthers nor a Pause.
+func (m *Memory) FailedStep(keyName string, damaged bool, now time.Time) Verdict {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.keys == nil {
+		m.kinds, m.keys = make(map[string]*kind), make(map[string]*key)
+	}
+	return m.failedKeyLocked(keyName, damaged, now)
+}
+
+func (m *Memory) failedKeyLocked(keyName string, damaged bool, now time.Time) Verdict {
 	ofKey := m.keyLocked(keyName)
 	if ofKey.since.IsZero() {
 		ofKey.since = now
@@ -102,13 +125,6 @@ func (m *Memory) Failed(kindName, keyName string, damaged bool, now time.Time) V
 	}
 	if verdict.Warn {
 		ofKey.warnedAt = now
-	}
-	if ofKind.inRow++; ofKind.inRow >= rowMax {
-		verdict.Pause = delay(now.Sub(ofKind.since))
-		if ofKind.wasRead {
-			verdict.Pause = DelayMin
-		}
-		ofKind.until = now.Add(verdict.Pause)
 	}
 	return verdict
 }
