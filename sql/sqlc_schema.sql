@@ -3,4 +3,4 @@
 create schema jobq;
 
 -- rivermigrate's table of what was applied, with a column of ours: see migrate/driver.go.
-create table jobq.jobq_migration (version bigint primary key, created_at timestamptz not null default now(), compatible_from bigint not null);
+create table jobq.jobq_migration (version integer primary key, created_at timestamptz not null default now(), compatible_from integer not null);
