@@ -47,7 +47,7 @@ type Config struct {
 	// Sessions spares workers, janitors and monitors the search for a
 	// pooler, or corrects what they find. Default SessionsAuto.
 	Sessions Sessions
-	// Codec encodes the args of jobs that the client adds, and the checkpoints and results
+	// Codec encodes the args of jobs that the client adds, and the checkpoints, results and steps
 	// of its workers, before they are stored, and decodes them for handlers and for Get.
 	// Package keyring has one that encrypts. Default nil: all is stored as it is.
 	Codec Codec

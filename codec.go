@@ -11,7 +11,7 @@ import (
 	"github.com/jobq-dev/jobq/internal/dberror"
 )
 
-// Codec turns the args, checkpoints and results of jobs into what is stored in the
+// Codec turns the args, checkpoints, results and steps of jobs into what is stored in the
 // database, and back: see [Config].Codec. Package keyring has one that encrypts.
 type Codec = coding.Codec
 
@@ -26,6 +26,7 @@ const (
 	FieldArgs       = coding.Args
 	FieldCheckpoint = coding.Checkpoint
 	FieldResult     = coding.Result
+	FieldStep       = coding.Step // the result of a Step or a StepTx
 )
 
 // ErrUnreadable says that a stored value cannot be decoded, such as one that is encrypted with a

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/jobq-dev/jobq/internal/coding"
 	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/internal/dberror"
 	"github.com/jobq-dev/jobq/internal/steps"
@@ -41,6 +42,10 @@ const storeTimeout = 10 * time.Second
 // The name says which step of the job it is: 1 to 255 characters. To use one twice in a
 // run is an error (ErrConflict); in a loop, put the item's number or id in it. What
 // is returned has been through JSON, of 1 MiB at most, in the first run too.
+//
+// If the worker's client has a Codec, the result is stored encoded. One that cannot be
+// decoded is ErrUnreadable. The handler must return it, wrapped or not: the job runs again
+// later, without using an attempt.
 func Step[T any](ctx context.Context, name string, do func(ctx context.Context) (T, error)) (T, error) {
 	return step[T](ctx, name, func(run steps.Run) (json.RawMessage, error) {
 		value, err := do(ctx)
@@ -110,7 +115,7 @@ func step[T any](ctx context.Context, name string, do func(run steps.Run) (json.
 			return value, err
 		}
 	}
-	return decodeStep[T]("step", name, result)
+	return decodeStep[T]("step", name, result, answer.IsEncoded)
 }
 
 func encodeStep(name string, value any) (json.RawMessage, error) {
@@ -121,9 +126,9 @@ func encodeStep(name string, value any) (json.RawMessage, error) {
 	return result, nil
 }
 
-func decodeStep[T any](what, name string, result json.RawMessage) (value T, err error) {
+func decodeStep[T any](what, name string, result json.RawMessage, isEncoded bool) (value T, err error) {
 	if err := json.Unmarshal(result, &value); err != nil {
-		return value, fmt.Errorf("%s %q: decode what is stored: %w", what, name, err)
+		return value, fmt.Errorf("%s %q: decode what is stored: %w", what, name, coding.Misfit(err, value, isEncoded))
 	}
 	return value, nil
 }
@@ -172,7 +177,7 @@ func WaitEvent[T any](ctx context.Context, name string, timeout time.Duration) (
 	case answer.TimedOut:
 		return value, fmt.Errorf("event %q: %w", name, ErrEventTimeout)
 	}
-	return decodeStep[T]("event", name, answer.Result)
+	return decodeStep[T]("event", name, answer.Result, false)
 }
 
 // Emit says that an event has happened, with what it brings: anything that encodes to

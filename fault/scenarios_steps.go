@@ -180,7 +180,8 @@ func (l *lab) emitSome(limit string) error {
 // emitted an event and is open, when a job comes to wait for it. When the transaction
 // commits, nobody tells that job.
 func (l *lab) emitWhileWaiting() error {
-	id, err := l.enqueueVia(l.pool, order{Ms: 10, Do: "forced"}, "steps", "")
+	// It works for a second before it comes to wait: long enough to emit before that.
+	id, err := l.enqueueVia(l.pool, order{Ms: 1000, Do: "forced"}, "steps", "")
 	if err != nil || id == 0 {
 		return err
 	}

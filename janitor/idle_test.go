@@ -23,6 +23,7 @@ func TestIdleChoresAreNotDone(t *testing.T) {
 			require.Zero(t, questions.times("WorkerPrune"))
 			require.Zero(t, questions.times("OutputPrune"))
 			require.Zero(t, questions.times("WaitersForget"))
+			require.Zero(t, questions.times("EventWakeRest"))
 			require.Equal(t, 1, questions.times("HistoryAnalyze"), "of what nothing is known yet")
 
 			f.exec(`insert into jobq.stat_delta (minute, queue, kind, completed, failed, retried, lost, cancelled, run_seconds, wait_seconds)
@@ -30,11 +31,13 @@ func TestIdleChoresAreNotDone(t *testing.T) {
 			f.exec("insert into jobq.worker (id, pid, hostname, version, queues, kinds, heartbeat_at) values ('gone', 1, 'h', 'v', '{}', '{}', now() - interval '1 hour')")
 			f.exec("insert into jobq.waiter (id, expires_at) values (7, now() - interval '1 s')")
 			f.exec("insert into jobq.output (job_id, lease_token, begins_at, ends_at, content, written_at) values (1, 1, 0, 1, 'x', now() - interval '1 hour')")
+			f.exec("insert into jobq.emitted (name, emitted_at, woken_to, payload) values ('e', now(), 0, '1')")
 			f.finished(2_000, "1 hour", false)
 			f.exec("analyze jobq.run")
 			for _, table := range []string{"stat_delta", "worker", "waiter", "output"} {
 				f.eventually("select count(*) from jobq."+table, 0)
 			}
+			f.eventually("select count(*) from jobq.emitted where woken_to is not null", 0)
 			require.Eventually(t, func() bool { return questions.times("HistoryAnalyze") > 1 }, patience, time.Millisecond, "it has grown")
 		})
 	}

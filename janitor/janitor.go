@@ -65,7 +65,7 @@ const (
 	// passes, the watch over them, schedules, and events.
 	ownConnections = 4
 	// tablesEvery is how often a janitor looks whether it still works with the tables.
-	tablesEvery = 10 * time.Second
+	tablesEvery = time.Minute
 	// errorBackoffMax is the longest wait after a failure.
 	errorBackoffMax = 5 * time.Second
 )

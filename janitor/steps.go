@@ -17,7 +17,7 @@ const (
 	stepBatch = 1_000
 	// eventWakeBatch is how many jobs one step wakes of those that wait for an event, and
 	// eventWakeEvery how often it is looked whether emit has left some: with another chore,
-	// since the chores connect for each round.
+	// since one question is for both.
 	eventWakeBatch = 1_000
 	eventWakeEvery = rollUpEvery
 )
@@ -25,7 +25,7 @@ const (
 // stepChores are the chores of durable steps and events.
 func stepChores() []*chore {
 	return []*chore{
-		{name: "wake jobs of events", every: eventWakeEvery, work: wakeJobsOfEvents},
+		{name: "wake jobs of events", every: eventWakeEvery, work: wakeJobsOfEvents, often: true},
 		pruneSteps(),
 		pruneEmitted(),
 	}

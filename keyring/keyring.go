@@ -1,4 +1,4 @@
-// Package keyring encrypts the args, checkpoints and results of jobs: a Keyring is a
+// Package keyring encrypts the args, checkpoints, results and steps of jobs: a Keyring is a
 // jobq.Codec. docs/encryption.md says what that protects, and what it does not.
 //
 //	keys, err := keyring.Load("/etc/jobq/keys")
@@ -7,7 +7,8 @@
 //
 // Each value is encrypted by itself with XChaCha20-Poly1305, under the first of the keys
 // and with a random nonce of 24 bytes. The name of the key is stored with it. All keys
-// decrypt. The field, the kind of the job and, but for args, its id are authenticated: a value that was
+// decrypt. The field, the kind of the job and, but for args, its id are authenticated, and so is
+// the name of a step: a value that was
 // changed, or moved to where it does not belong, is not decrypted.
 package keyring
 
@@ -58,6 +59,16 @@ func New(keys ...Key) (*Keyring, error) {
 	return k, nil
 }
 
+// namesShown is how many names of keys an error has.
+const namesShown = 5
+
+func (k *Keyring) someNames() string {
+	if more := len(k.names) - namesShown; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(k.names[:namesShown], ", "), more)
+	}
+	return strings.Join(k.names, ", ")
+}
+
 // Names are the names of the keys, in their order.
 func (k *Keyring) Names() []string { return append([]string(nil), k.names...) }
 
@@ -84,7 +95,7 @@ func (k *Keyring) Decode(_ context.Context, about jobq.CodecValue, stored json.R
 	}
 	aead, ok := k.keys[encrypted.Key]
 	if !ok {
-		return nil, fmt.Errorf("it is none of the keys here, which are %s", strings.Join(k.names, ", "))
+		return nil, fmt.Errorf("it is none of the keys here, which are %s", k.someNames())
 	}
 	if len(encrypted.Ciphertext) < aead.NonceSize() {
 		return nil, damagedError{errors.New("the value is too short")}
@@ -103,8 +114,12 @@ type damagedError struct{ error }
 // Is says that workers need not try again soon.
 func (damagedError) Is(target error) bool { return target == coding.ErrDamaged }
 
-// authenticated is what a value is bound to. Neither a field nor an id has a NUL, and
-// so no two values have the same.
+// authenticated is what a value is bound to. None of its parts has a NUL, which PostgreSQL
+// does not store, and so no two values have the same.
 func authenticated(about jobq.CodecValue) []byte {
-	return []byte("jobq\x00" + string(about.Field) + "\x00" + strconv.FormatInt(about.JobID, 10) + "\x00" + about.Kind)
+	text := "jobq\x00" + string(about.Field) + "\x00" + strconv.FormatInt(about.JobID, 10) + "\x00" + about.Kind
+	if about.Field == jobq.FieldStep {
+		text += "\x00" + about.Name
+	}
+	return []byte(text)
 }

@@ -212,3 +212,16 @@ func BenchmarkKeyring(b *testing.B) {
 		}
 	})
 }
+
+// However many keys there are, an error that is stored with each job names few of them.
+func TestErrorsNameFewKeys(t *testing.T) {
+	t.Parallel()
+	many := make([]keyring.Key, 70)
+	for i := range many {
+		many[i] = keyring.Key{Name: fmt.Sprintf("k%d", i), Secret: bytes.Repeat([]byte{byte(i)}, 32)}
+	}
+	ring, err := keyring.New(many...)
+	require.NoError(t, err)
+	_, err = ring.Decode(context.Background(), jobq.CodecValue{}, json.RawMessage(`{"$jobq": "enc", "key": "other", "v": ""}`))
+	require.EqualError(t, err, "it is none of the keys here, which are k0, k1, k2, k3, k4 and 65 more")
+}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/coding"
 	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/internal/dberror"
 )
@@ -38,6 +39,21 @@ type Step struct {
 	Result   json.RawMessage `json:"result,omitempty"`    // nil if it is longer than 4 KiB
 	// ResultBytes is how much room the result takes in the table.
 	ResultBytes int `json:"result_bytes,omitempty"`
+}
+
+// Decode replaces the result of a plain step of the job by the value for which it is stored.
+// One that cannot be decoded stays as it is, and the error is jobq.ErrUnreadable. Events are
+// stored as they are.
+func (s *Step) Decode(ctx context.Context, codec jobq.Codec, job *jobq.Job) error {
+	if s.Type != StepPlain {
+		return nil
+	}
+	value, err := coding.Decode(ctx, codec, coding.ValueOfStep(job.Kind, job.ID, s.Name), s.Result)
+	if err != nil {
+		return err
+	}
+	s.Result = value
+	return nil
 }
 
 const (

@@ -65,6 +65,7 @@ grant select on sequence jobq.awaited_seq to jobq_worker; -- is somebody to be w
 grant execute on function jobq.waiters_wake to jobq_worker, jobq_admin;
 grant execute on function jobq.waiters_forget to jobq_worker; -- the janitor's
 grant select on jobq.waiter to jobq_worker; -- has one expired?
+grant select (woken_to) on jobq.emitted to jobq_worker; -- do jobs of an event still sleep?
 grant execute on function
   jobq.why, jobq.why_session, jobq.why_row_locked, jobq.why_table_locked, jobq.why_janitor, jobq.why_before, jobq.why_oldest, jobq.why_waiting, jobq.why_running, jobq.why_ended
   to jobq_viewer, jobq_admin;

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/coding"
 	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/worker/internal/clock"
 	"github.com/jobq-dev/jobq/worker/internal/leases"
@@ -123,7 +124,7 @@ func (r *Run) Checkpoint(target any) (bool, error) {
 		return false, nil
 	}
 	if err := json.Unmarshal(checkpoint, target); err != nil {
-		return false, fmt.Errorf("decode checkpoint of job %d: %w", r.row.ID, misfit(err, target, r.worker.codec != nil))
+		return false, fmt.Errorf("decode checkpoint of job %d: %w", r.row.ID, coding.Misfit(err, target, r.worker.codec != nil))
 	}
 	return true, nil
 }
@@ -149,7 +150,7 @@ func (r *Run) SaveCheckpoint(ctx context.Context, value any) error {
 		r.keepCheckpoint(checkpoint)
 		return nil
 	}
-	stored, err := r.encode(ctx, jobq.FieldCheckpoint, checkpoint)
+	stored, err := r.encode(ctx, r.about(jobq.FieldCheckpoint), checkpoint)
 	if err != nil {
 		return fmt.Errorf("%s: %w", operation, err)
 	}
@@ -193,7 +194,7 @@ func (r *Run) SetResult(value any) error {
 		return fmt.Errorf("result of job %d: %w", r.row.ID, err)
 	}
 	r.signs.Add(1)
-	if result, err = r.encode(r.worker.handlers.ctx, jobq.FieldResult, result); err != nil {
+	if result, err = r.encode(r.worker.handlers.ctx, r.about(jobq.FieldResult), result); err != nil {
 		return fmt.Errorf("result of job %d: %w", r.row.ID, err)
 	}
 	r.mu.Lock()

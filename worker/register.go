@@ -13,6 +13,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/sql/migrations"
 	"github.com/jobq-dev/jobq/worker/internal/leases"
 )
 
@@ -42,8 +43,8 @@ func (w *Worker) beat(ctx context.Context) {
 		case <-ticker.C:
 		}
 		callCtx, cancel := context.WithTimeout(ctx, beatEvery)
-		w.checkTables(callCtx)
 		if err := w.register(callCtx); err != nil && ctx.Err() == nil {
+			w.checkTables(callCtx) // which may be why
 			w.databaseTrouble(err)
 		}
 		cancel()
@@ -51,7 +52,8 @@ func (w *Worker) beat(ctx context.Context) {
 }
 
 // checkTables ends the worker when a migration was applied that it does not work
-// with. It says nothing of other errors: register meets them too.
+// with. It says nothing of other errors: register meets them too, and so tells most
+// of the time by itself that there is nothing to check.
 func (w *Worker) checkTables(ctx context.Context) {
 	err := db.CheckVersion(ctx, w.pool, w.schema)
 	if !errors.Is(err, db.ErrNewerSchema) {
@@ -86,6 +88,9 @@ func (w *Worker) register(ctx context.Context) error {
 		w.digests.SetWatched(time.Duration(rows[0].WatchedMs) * time.Millisecond)
 		if rows[0].DrainRequested {
 			w.drainForOperator()
+		}
+		if int(rows[0].CompatibleFrom) > migrations.Latest() {
+			w.checkTables(ctx)
 		}
 	}
 	for _, row := range rows {

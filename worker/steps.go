@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/coding"
 	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/internal/steps"
 )
@@ -46,12 +47,25 @@ func (s *stepRun) answered(err error) error {
 func (s *stepRun) Begin(ctx context.Context, name string) (steps.Answer, error) {
 	s.notice()
 	answer, err := s.stepCalls().Begin(ctx, name)
-	return answer, s.answered(err)
+	answer.IsEncoded = s.worker.codec != nil
+	if err != nil || !answer.Done {
+		return answer, s.answered(err)
+	}
+	r := (*Run)(s)
+	if answer.Result, err = r.decoded(ctx, coding.ValueOfStep(r.row.Kind, r.row.ID, name), answer.Result); err != nil {
+		return steps.Answer{}, r.unreadable(ctx, err)
+	}
+	return answer, nil
 }
 
 func (s *stepRun) Store(ctx context.Context, tx pgx.Tx, name string, result json.RawMessage) error {
 	s.notice()
-	return s.answered(s.stepCalls().Store(ctx, tx, name, result))
+	r := (*Run)(s)
+	stored, err := r.encode(ctx, coding.ValueOfStep(r.row.Kind, r.row.ID, name), result)
+	if err != nil {
+		return fmt.Errorf("step %q: %w", name, err)
+	}
+	return s.answered(s.stepCalls().Store(ctx, tx, name, stored))
 }
 
 func (s *stepRun) Sleep(ctx context.Context, name string, duration time.Duration) (steps.Answer, error) {

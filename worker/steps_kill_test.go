@@ -226,6 +226,9 @@ func startStepsChild(ctx context.Context, url, plan string) (where string, err e
 	}
 	defer func() { _ = held.Close() }()
 	err = child.Run()
+	if child.ProcessState == nil { // it was never started
+		return "", err
+	}
 	status, _ := child.ProcessState.Sys().(syscall.WaitStatus)
 	if where = strings.TrimSpace(out.String()); where != "" && status.Signal() == syscall.SIGKILL {
 		return where, nil
@@ -292,7 +295,11 @@ func checkKills(t *testing.T, seeds, runs int, kills map[string]int) {
 // "" for one that was not.
 func killOneWorkflow(t *testing.T, seed int) (where []string) {
 	t.Helper()
-	const killsMax, runsMax = 15, 100
+	const runsMax = 100
+	killsMax := 6 // beside other tests, on a slow machine
+	if os.Getenv(stepSeeds) != "" {
+		killsMax = 15
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), jobtest.Eventually)
 	defer cancel()
 	client := newClient(t)

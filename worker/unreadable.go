@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/jobq-dev/jobq"
@@ -14,12 +15,14 @@ import (
 	"github.com/jobq-dev/jobq/internal/printable"
 	"github.com/jobq-dev/jobq/internal/storable"
 	"github.com/jobq-dev/jobq/worker/internal/excerpt"
+	"github.com/jobq-dev/jobq/worker/internal/unreadable"
 )
 
-// storedBytesMax is the limit of the database on a checkpoint and on a result.
+// storedBytesMax is the limit of the database on a checkpoint, and on the result of a job or a step.
 const storedBytesMax = 1 << 20
 
-// unreadableError ends a run whose job cannot be decoded. No handler has seen the job.
+// unreadableError ends a run whose job cannot be decoded. No handler has seen the job, unless
+// it is the result of a step that cannot.
 type unreadableError struct {
 	err   error
 	delay time.Duration
@@ -35,13 +38,13 @@ func (e *unreadableError) Unwrap() error { return e.err }
 // decode replaces the job's args and checkpoint by the values for which they are
 // stored. Its error makes the run end as unreadable.
 func (r *Run) decode(ctx context.Context) error {
-	args, err := r.decoded(ctx, jobq.FieldArgs, r.row.Args)
+	args, err := r.decoded(ctx, r.about(jobq.FieldArgs), r.row.Args)
 	if err != nil {
-		return r.unreadable(err)
+		return r.unreadable(ctx, err)
 	}
-	checkpoint, err := r.decoded(ctx, jobq.FieldCheckpoint, r.row.Checkpoint)
+	checkpoint, err := r.decoded(ctx, r.about(jobq.FieldCheckpoint), r.row.Checkpoint)
 	if err != nil {
-		return r.unreadable(err)
+		return r.unreadable(ctx, err)
 	}
 	if memory := &r.worker.unreadable; memory.HasSome() {
 		key, _ := jobq.EncryptedWith(r.row.Args)
@@ -58,9 +61,13 @@ func (r *Run) decode(ctx context.Context) error {
 	return nil
 }
 
+// about is one of the values of the run's job.
+func (r *Run) about(field jobq.CodecField) jobq.CodecValue {
+	return coding.ValueOf(field, r.row.Kind, r.row.ID)
+}
+
 // decoded is the value for which the JSON is stored.
-func (r *Run) decoded(ctx context.Context, field jobq.CodecField, stored json.RawMessage) (json.RawMessage, error) {
-	about := coding.ValueOf(field, r.row.Kind, r.row.ID)
+func (r *Run) decoded(ctx context.Context, about jobq.CodecValue, stored json.RawMessage) (json.RawMessage, error) {
 	if r.worker.codec == nil {
 		return coding.Decode(ctx, nil, about, stored)
 	}
@@ -75,19 +82,27 @@ func (r *Run) guardedDecode(ctx context.Context, about jobq.CodecValue, stored j
 	})
 	if panicked != nil { // of which only the text is kept: a panic of the handler's fails its attempt
 		key, _ := jobq.EncryptedWith(stored)
-		err = &coding.UnreadableError{Field: about.Field, Key: key, Err: errors.New(panicked.Error())}
+		err = &coding.UnreadableError{About: about, Key: key, Err: errors.New(panicked.Error())}
 	}
 	return value, err
 }
 
 // unreadable is the error with which a run ends whose job cannot be decoded.
-func (r *Run) unreadable(err error) error {
+func (r *Run) unreadable(ctx context.Context, err error) error {
+	if ctx.Err() != nil { // the run was stopped meanwhile, which says nothing about keys
+		return &unreadableError{err: err, delay: unreadable.DelayMin, isKnown: r.lastErrorIs(err)}
+	}
 	var problem *coding.UnreadableError
 	key := ""
 	if errors.As(err, &problem) {
 		key = problem.Key
 	}
-	verdict := r.worker.unreadable.Failed(r.row.Kind, key, errors.Is(err, coding.ErrDamaged), time.Now())
+	var verdict unreadable.Verdict
+	if damaged := errors.Is(err, coding.ErrDamaged); problem != nil && problem.About.Field == jobq.FieldStep {
+		verdict = r.worker.unreadable.FailedStep(key, damaged, time.Now())
+	} else {
+		verdict = r.worker.unreadable.Failed(r.row.Kind, key, damaged, time.Now())
+	}
 	if verdict.ToOthers {
 		return Unreached(err)
 	}
@@ -97,16 +112,27 @@ func (r *Run) unreadable(err error) error {
 	}
 	if verdict.Pause > 0 {
 		r.worker.log.Info("the last jobs of the kind could not be decoded, it is not claimed for now", append(r.logAttrs(), "pause", verdict.Pause)...)
-		time.AfterFunc(verdict.Pause, func() { r.worker.wakeQueuesOf(r.row.Kind) })
+		w, kind := r.worker, r.row.Kind // and not the whole run, which has the job's args
+		time.AfterFunc(verdict.Pause, func() { w.wakeQueuesOf(kind) })
 	}
 	delay := verdict.Delay + rand.N(verdict.Delay/4+1) // #nosec G404 -- jitter
 	return &unreadableError{err: err, delay: delay, isKnown: r.lastErrorIs(err)}
 }
 
-// lastErrorIs says whether the job's last error was the same. First lines are compared: of a
-// longer text only the beginning and the end were stored.
+// sameErrorBytes is how much of two first lines is compared: less than what is stored of
+// the first line of a long error.
+const sameErrorBytes = 400
+
+// lastErrorIs says whether the job's last error was the same. The beginnings of the first lines
+// are compared: of a longer text only the beginning and the end were stored. A handler may have
+// put something before the error of a step.
 func (r *Run) lastErrorIs(err error) bool {
-	return r.row.LastError != nil && printable.FirstLine(*r.row.LastError) == printable.FirstLine(excerpt.Error(err.Error()))
+	if r.row.LastError == nil {
+		return false
+	}
+	last, now := printable.FirstLine(*r.row.LastError), printable.FirstLine(excerpt.Error(err.Error()))
+	beginning := func(line string) string { return line[:min(len(line), sameErrorBytes)] }
+	return strings.HasSuffix(last, now) || beginning(last) == beginning(now)
 }
 
 // claimable returns those of the kinds whose jobs may be claimed now.
@@ -119,31 +145,17 @@ func (w *Worker) mayClaim(kinds []string) bool {
 	return len(kinds) == 0 || len(w.claimable(kinds)) > 0
 }
 
-// misfit is the error of a value that does not decode into the target. Errors of JSON quote
-// values, and the job's errors are stored as plain text: of a value that is stored encoded
-// only the place is told.
-func misfit(err error, target any, encoded bool) error {
-	if !encoded {
-		return err
-	}
-	var kind *json.UnmarshalTypeError
-	if errors.As(err, &kind) && kind.Field != "" {
-		return fmt.Errorf("it does not fit %T: its field %s must be %s (values are not shown, since they are stored encoded)", target, kind.Field, kind.Type)
-	}
-	return fmt.Errorf("it does not fit %T (why is not shown, since it is stored encoded)", target)
-}
-
 // encode is the value as it is stored. The limit of the database holds for that, and
 // the error is about it, since the caller's own value may be smaller.
-func (r *Run) encode(ctx context.Context, field jobq.CodecField, value json.RawMessage) (json.RawMessage, error) {
+func (r *Run) encode(ctx context.Context, about jobq.CodecValue, value json.RawMessage) (json.RawMessage, error) {
 	codec := r.worker.codec
 	if codec == nil {
 		return value, nil
 	}
-	if err := storable.Encoded(string(field), value); err != nil { // the database cannot see it
+	if err := storable.Encoded(string(about.Field), value); err != nil { // the database cannot see it
 		return nil, fmt.Errorf("%w: %w", jobq.ErrInvalid, err)
 	}
-	stored, err := coding.Encode(ctx, codec, coding.ValueOf(field, r.row.Kind, r.row.ID), value)
+	stored, err := coding.Encode(ctx, codec, about, value)
 	if errors.Is(err, coding.ErrEncoded) {
 		return nil, fmt.Errorf("%w: %w", jobq.ErrInvalid, err)
 	}
@@ -152,7 +164,7 @@ func (r *Run) encode(ctx context.Context, field jobq.CodecField, value json.RawM
 	}
 	if len(stored) > storedBytesMax {
 		return nil, fmt.Errorf("%w: %s must be at most %d bytes as stored, not %d: its %d bytes were encoded by the client's codec, and encrypted they are a third longer",
-			jobq.ErrInvalid, field, storedBytesMax, len(stored), len(value))
+			jobq.ErrInvalid, about.Field, storedBytesMax, len(stored), len(value))
 	}
 	return stored, nil
 }

@@ -30,7 +30,7 @@ func (k *keysFlag) add(flags flagSet, usage string) {
 
 const (
 	keysEncryptUsage = "file of keys; the first encrypts args (default the keys in JOBQ_KEYS, else args are stored as they are)"
-	keysShowUsage    = "file of keys, to show encrypted args, checkpoints and results as plain text"
+	keysShowUsage    = "file of keys, to show encrypted args, checkpoints, results and steps as plain text"
 )
 
 // fromFile is the keyring of the file that the flag names, or nil. It is for commands
@@ -125,7 +125,7 @@ func newKeysCommand() *cobra.Command {
 	return asGroup(&cobra.Command{
 		Use:   "keys",
 		Short: "Make keys that encrypt the args and results of jobs",
-		Long: `Make keys for --keys-file and JOBQ_KEYS, with which args, checkpoints and results are
+		Long: `Make keys for --keys-file and JOBQ_KEYS, with which args, checkpoints, results and steps are
 encrypted: docs/encryption.md.`,
 		Example: "  (umask 077; jobq keys new > keys)",
 	}, newKeysNewCommand())

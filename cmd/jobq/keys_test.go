@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -10,7 +12,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/pgtest"
+	"github.com/jobq-dev/jobq/keyring"
+	"github.com/jobq-dev/jobq/worker"
 )
 
 // keysFile is a file with a new key for each name.
@@ -81,6 +86,39 @@ func TestEncryptedJobs(t *testing.T) {
 	environment := startProcessWith(t, []string{"JOBQ_KEYS=" + string(content)}, "enqueue", "greet", `{"name": "plain bob"}`, "--database-url", url)
 	require.NoError(t, environment.Wait())
 	eventually(t, pool, 2, "select count(*)::integer from jobq.job where state = 'completed' and args ->> 'key' = 'k2'")
+}
+
+// show has results of steps as plain text only with the file of keys.
+func TestShowEncryptedSteps(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	pool := pgtest.Connect(t, url)
+	path := keysFile(t, "k1")
+	ring, err := keyring.Load(path)
+	require.NoError(t, err)
+	client, err := jobq.NewClient(pool, &jobq.Config{Codec: ring})
+	require.NoError(t, err)
+	w, err := worker.New(client, &worker.Config{Logger: slog.New(slog.DiscardHandler), Batch: worker.Batch{ExitWhenEmpty: true}})
+	require.NoError(t, err)
+	require.NoError(t, worker.HandleRaw(w, "greet", func(ctx context.Context, _ *worker.Job[jobq.RawArgs]) error {
+		_, err := jobq.Step(ctx, "charge", func(context.Context) (string, error) { return "plain receipt", nil })
+		return err
+	}, nil))
+	job, err := client.Enqueue(context.Background(), jobq.RawArgs{Name: "greet", JSON: []byte("{}")}, nil)
+	require.NoError(t, err)
+	require.NoError(t, w.Run(context.Background()))
+	show := func(more ...string) string {
+		out, stderr, code := invoke(t, "", append([]string{"show", strconv.FormatInt(job.ID, 10), "--database-url", url}, more...)...)
+		require.Zero(t, code, stderr)
+		return out + stderr
+	}
+	require.Regexp(t, `charge  done .*  encrypted with key k1`, show())
+	require.NotContains(t, show("--json"), "plain receipt")
+	require.Regexp(t, `charge  done .*  "plain receipt"`, show("--keys-file", path))
+	require.Contains(t, show("--keys-file", path, "--json"), `"plain receipt"`)
+	wrong := show("--keys-file", keysFile(t, "k9"))
+	require.Contains(t, wrong, `warning: result of step "charge" cannot be decoded`)
+	require.Regexp(t, `charge  done .*  encrypted with key k1`, wrong)
 }
 
 // Args that replace encrypted ones are encrypted as well, or refused; a clone needs no key.

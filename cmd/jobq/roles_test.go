@@ -9,10 +9,12 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/internal/pgtest"
 )
 
@@ -188,6 +190,15 @@ func TestRoles(t *testing.T) {
 			require.NoError(t, tx.Rollback(ctx))
 		}
 	}
+	// The janitor of a worker may read all that it asks about its chores. Otherwise it
+	// would do each of them whenever it is due.
+	tx, err := owner.Begin(ctx)
+	require.NoError(t, err)
+	_, err = tx.Exec(ctx, "set local role jobq_worker")
+	require.NoError(t, err)
+	_, err = db.New(tx).ChoresFind(ctx, []string{"roll up stats"}, db.Interval(time.Minute), 0)
+	require.NoError(t, err)
+	require.NoError(t, tx.Rollback(ctx))
 }
 
 // With another schema's name in place of jobq, in quotes as sql/roles.sql says,

@@ -30,8 +30,8 @@ func newShowCommand(a *app) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "show ID",
 		Short: "Show a job: its state, args, steps, runs, errors and output",
-		Long: `Show a job: its state, args, steps, runs, errors and output. Encrypted args, checkpoints and
-results are shown as plain text with --keys-file alone.
+		Long: `Show a job: its state, args, steps, runs, errors and output. Encrypted args,
+checkpoints, and results of jobs and steps are shown as plain text with --keys-file alone.
 With --graph, show which jobs wait for which: the job, marked with a star, those for which
 it waits or has waited, those for which these have, and so on; and those that wait for it,
 and so on. At most 1000 each way.`,
@@ -64,6 +64,14 @@ and so on. At most 1000 each way.`,
 			steps, err := monitor.New(client).Steps(cmd.Context(), id)
 			if err != nil {
 				return err
+			}
+			for i := range steps {
+				if a.codec == nil {
+					break // shown as they are stored
+				}
+				if err := steps[i].Decode(cmd.Context(), a.codec, job); err != nil {
+					fmt.Fprintln(cmd.ErrOrStderr(), "warning:", printable.Line(err.Error()))
+				}
 			}
 			story := jobStory{Job: job, Runs: runs, Steps: steps}
 			if job.State == jobq.StateRunning {
@@ -153,7 +161,7 @@ func writeSteps(story *strings.Builder, steps []monitor.Step) {
 	for _, step := range steps {
 		line := fmt.Sprintf("%s  %s", step.Name, format.Step(step, time.Now()))
 		if step.ResultBytes > 0 && step.Type != monitor.StepSleep && !step.TimedOut {
-			result := string(step.Result)
+			result := format.Value(step.Result)
 			if step.Result == nil {
 				result = fmt.Sprintf("(%s: the table jobq.step has them)", format.Count(step.ResultBytes, "byte"))
 			}

@@ -103,7 +103,7 @@ Exit codes: 0 drained, 1 error or too many failures in a row, 2 usage.`,
 	f.janitor.add(flags)
 	addMetricsFlag(flags, &f.metricsAddr)
 	f.log.add(flags)
-	f.keys.add(flags, "file of keys, to decrypt and encrypt args, checkpoints and results (default JOBQ_KEYS, else keys_file of the config file)")
+	f.keys.add(flags, "file of keys, to decrypt and encrypt args, checkpoints, results and steps (default JOBQ_KEYS, else keys_file of the config file)")
 	return command
 }
 

@@ -18,6 +18,7 @@ const (
 	Args       Field = "args"
 	Checkpoint Field = "checkpoint"
 	Result     Field = "result"
+	Step       Field = "step"
 )
 
 // Value says which value of which job a Codec is given. A Codec that encrypts
@@ -28,6 +29,7 @@ type Value struct {
 	// JobID is the job's id. For FieldArgs it is 0: they are encoded before the job has an id,
 	// and a clone has the args of another job.
 	JobID int64
+	Name  string // of FieldStep: the step's
 }
 
 // ValueOf is one of the values of a job.
@@ -38,7 +40,20 @@ func ValueOf(field Field, kind string, jobID int64) Value {
 	return Value{Field: field, Kind: kind, JobID: jobID}
 }
 
-// Codec turns the args, checkpoints and results of jobs into what is stored in the
+// ValueOfStep is the result of a step.
+func ValueOfStep(kind string, jobID int64, name string) Value {
+	return Value{Field: Step, Kind: kind, JobID: jobID, Name: name}
+}
+
+// noun is what errors call the value.
+func (v Value) noun() string {
+	if v.Field == Step {
+		return fmt.Sprintf("result of step %q", v.Name)
+	}
+	return string(v.Field)
+}
+
+// Codec turns the args, checkpoints, results and steps of jobs into what is stored in the
 // database, and back. It may encrypt them, or store them elsewhere. Its methods are called
 // from several goroutines.
 type Codec interface {
@@ -55,13 +70,13 @@ var ErrUnreadable = errors.New("cannot be decoded")
 
 // UnreadableError is ErrUnreadable with what is known of the value.
 type UnreadableError struct {
-	Field Field
+	About Value
 	Key   string // the key that it is encrypted with; "" if that is not known
 	Err   error
 }
 
 func (e *UnreadableError) Error() string {
-	return fmt.Sprintf("%s %s: %s", e.Field, ErrUnreadable, e.Err)
+	return fmt.Sprintf("%s %s: %s", e.About.noun(), ErrUnreadable, e.Err)
 }
 
 // Unwrap returns the reason.
@@ -85,14 +100,14 @@ func Encode(ctx context.Context, codec Codec, about Value, value json.RawMessage
 		return value, nil
 	}
 	if _, is, _ := Parse(value); is {
-		return nil, fmt.Errorf("encode %s: %w", about.Field, ErrEncoded)
+		return nil, fmt.Errorf("encode %s: %w", about.noun(), ErrEncoded)
 	}
 	stored, err := codec.Encode(ctx, about, value)
 	if err != nil {
-		return nil, fmt.Errorf("encode %s: %w", about.Field, err)
+		return nil, fmt.Errorf("encode %s: %w", about.noun(), err)
 	}
 	if !json.Valid(stored) {
-		return nil, fmt.Errorf("encode %s: the codec has returned what is not JSON", about.Field)
+		return nil, fmt.Errorf("encode %s: the codec has returned what is not JSON", about.noun())
 	}
 	return stored, nil
 }
@@ -108,7 +123,7 @@ func Decode(ctx context.Context, codec Codec, about Value, stored json.RawMessag
 		if encrypted.Key != "" {
 			err = fmt.Errorf("encrypted with key %q: %w", encrypted.Key, err)
 		}
-		return &UnreadableError{Field: about.Field, Key: encrypted.Key, Err: err}
+		return &UnreadableError{About: about, Key: encrypted.Key, Err: err}
 	}
 	if codec == nil {
 		if _, is, _ := Parse(stored); is {
@@ -124,4 +139,18 @@ func Decode(ctx context.Context, codec Codec, about Value, stored json.RawMessag
 		return nil, unreadable(errors.New("the codec has returned what is not JSON"))
 	}
 	return value, nil
+}
+
+// Misfit is the error of a value that does not decode into the target. Errors of JSON quote
+// values, and the job's errors are stored as plain text: of a value that is stored encoded
+// only the place is told.
+func Misfit(err error, target any, encoded bool) error {
+	if !encoded {
+		return err
+	}
+	var kind *json.UnmarshalTypeError
+	if errors.As(err, &kind) && kind.Field != "" {
+		return fmt.Errorf("it does not fit %T: its field %s must be %s (values are not shown, since they are stored encoded)", target, kind.Field, kind.Type)
+	}
+	return fmt.Errorf("it does not fit %T (why is not shown, since it is stored encoded)", target)
 }

@@ -68,7 +68,7 @@ const manyPriorities = `insert into jobq.pending (kind, queue, priority, run_at,
   select 'k1', 'q1', i, now() - interval '1 h', now() - interval '1 h' from generate_series(1, 150) i`
 
 // choresFound are arguments of ChoresFind that make it ask for all that it knows.
-const choresFound = `'{roll up stats,remove dead workers,analyze history,prune output,prune waiters}', '5 minutes', 0`
+const choresFound = `'{roll up stats,remove dead workers,analyze history,prune output,prune waiters,wake jobs of events}', '5 minutes', 0`
 
 // historyCases are the statements of the janitor, the worker, the UI and the
 // CLI. Their bounds are some times what they need, and small beside any table.

@@ -365,10 +365,11 @@ func TestEventKeepsBackoff(t *testing.T) {
 // the job back there.
 func TestEventBeforeUndo(t *testing.T) {
 	t.Parallel()
-	for _, action := range []string{"cancel", "requeue", "delete"} {
+	for _, action := range []string{"cancel", "requeue", "requeue from step", "edit", "delete"} {
 		t.Run(action, func(t *testing.T) {
 			t.Parallel()
 			s := newStepper(t)
+			require.NoError(t, s.put("charge", "1"))
 			require.False(t, s.wait("paid", nil).Done)
 			audit := s.operate(action)
 			require.True(t, s.emit("paid", "7"))
@@ -384,7 +385,7 @@ func TestEventBeforeUndo(t *testing.T) {
 // since it has waited.
 func TestUndoKeepsDelay(t *testing.T) {
 	t.Parallel()
-	for _, action := range []string{"cancel", "requeue", "delete"} {
+	for _, action := range []string{"cancel", "requeue", "edit", "delete"} {
 		t.Run(action, func(t *testing.T) {
 			t.Parallel()
 			s := newStepper(t)
@@ -402,9 +403,21 @@ func TestUndoKeepsDelay(t *testing.T) {
 }
 
 // operate does an action of an operator on the job, and returns the id by which it is undone.
+// The edit is one that makes it run now.
 func (s *stepper) operate(action string) (audit int64) {
 	s.Helper()
-	require.NoError(s, s.pool.QueryRow(context.Background(), "select a.audit from jobq.act('ann', $1, array[$2::bigint], '{}', '{}', null, 0, null) a where a.changed", action, s.job.ID).Scan(&audit))
+	var change any
+	switch action {
+	case "edit":
+		change = `{"run_at": "2026-01-01 00:00Z"}`
+	case "requeue from step":
+		row, err := s.queries.JobActFromStep(context.Background(), "charge", "ann", s.job.ID)
+		require.NoError(s, err)
+		require.True(s, row.Changed)
+		require.EqualValues(s, 2, row.Forgotten)
+		return row.Audit
+	}
+	require.NoError(s, s.pool.QueryRow(context.Background(), "select a.audit from jobq.act('ann', $1, array[$2::bigint], '{}', '{}', null, 0, $3::jsonb) a where a.changed", action, s.job.ID, change).Scan(&audit))
 	return audit
 }
 
@@ -477,6 +490,26 @@ func TestStepForget(t *testing.T) {
 	s.requireUndone("b")
 	require.NoError(t, s.put("b", "2"))
 	require.Equal(t, "a 1, b 2", s.text("select string_agg(concat_ws(' ', name, number), ', ' order by number) from jobq.step"))
+}
+
+// A job whose step is forgotten while it waits for an event still waits for it, and comes to it
+// after the steps that it does again.
+func TestStepForgetKeepsTheWait(t *testing.T) {
+	t.Parallel()
+	s := newStepper(t)
+	require.NoError(t, s.put("charge", "1"))
+	require.False(t, s.wait("paid", "1 hour").Done)
+	require.Equal(t, 2, s.number("select jobq.step_forget($1, 'charge')", s.job.ID))
+	s.next()
+	s.requireUndone("charge")
+	require.NoError(t, s.put("charge", "2"))
+	require.False(t, s.wait("paid", "1 hour").Done)
+	require.Equal(t, 1, s.number("select jobq.step_forget($1, 'paid')", s.job.ID))
+	require.True(t, s.emit("paid", "7"))
+	require.Equal(t, "available", s.state())
+	s.next()
+	require.Equal(t, db.StepWaitRow{Done: true, Result: json.RawMessage("7")}, s.wait("paid", nil))
+	s.requireDone("charge", "2")
 }
 
 // Steps go when their job is gone: of one that was deleted only when no undo can bring

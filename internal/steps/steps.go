@@ -40,6 +40,8 @@ type Answer struct {
 	Done     bool
 	TimedOut bool // the event did not come in time
 	Result   json.RawMessage
+	// IsEncoded says that results of steps are stored encoded: errors must not quote them.
+	IsEncoded bool
 }
 
 type runKey struct{}

@@ -1042,6 +1042,9 @@ begin
     perform from jobq.pending p where p.id = entry.job_id and p.lease_token = entry.lease_token for update;
     if found and undo_job.action = 'edit' then
       perform jobq.job_edit(entry.job_id, entry.before -> 'edit' -> 'before', entry.before -> 'edit' -> 'after');
+      if entry.before -> 'edit' -> 'before' ? 'run_at' then
+        perform jobq.event_look_again(entry.job_id);
+      end if;
       return null;
     elsif found then
       perform jobq.delete_job(entry.job_id);

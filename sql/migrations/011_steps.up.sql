@@ -104,8 +104,12 @@ begin
     raise sqlstate 'JQ003' using message = format('job %s has two steps with the name %L in one run', of_job, step_name),
       hint = 'Give each step of a job a name of its own; in a loop, put the number or the id of the item in it.';
   end if;
+  -- An event that is waited for comes after what was done since: step_forget keeps its row.
   update jobq.step s
     set lease_token = held.lease_id, claimed_at = held.claimed_at,
+      number = case when s.type = 'event' and s.finished_at is null
+        then (select x.number + (x.name <> step_name)::integer from jobq.step x where x.job_id = of_job order by x.number desc limit 1)
+        else s.number end,
       attempts = s.attempts + case when s.type = 'step' and s.finished_at is null then 1 else 0 end
     where s.job_id = of_job and s.name = step_name
     returning s.* into found_step;
@@ -356,7 +360,8 @@ begin
 end $$;
 
 -- step_forget makes a job that does not run do a step again, and those that it came to
--- after it: it deletes them, and returns how many.
+-- after it: it deletes them, and returns how many. An event that the job still waits for
+-- keeps its row, by which emit finds the job: with the time of the first call.
 create function jobq.step_forget(job_id bigint, name text) returns integer
   language plpgsql
   as $$
@@ -379,8 +384,9 @@ begin
   if not found then
     raise sqlstate 'JQ002' using message = format('job %s has no step %L', job_id, name), hint = 'jobq show lists its steps.';
   end if;
-  delete from jobq.step s where s.job_id = step_forget.job_id and s.number >= first_number;
-  get diagnostics forgotten = row_count;
+  select count(*) into forgotten from jobq.step s where s.job_id = step_forget.job_id and s.number >= first_number;
+  delete from jobq.step s
+    where s.job_id = step_forget.job_id and s.number >= first_number and not (s.type = 'event' and s.finished_at is null);
   return forgotten;
 end $$;
 

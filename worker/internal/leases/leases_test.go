@@ -310,6 +310,12 @@ func TestGoesOn(t *testing.T) {
 	abandoned, gone := w.Abandon()
 	require.Equal(t, runs[:1], abandoned)
 	require.Equal(t, runs[1:], gone)
+
+	lost := w.claim(901, 0, 3)[0]
+	w.Completing(&lost.hold)
+	w.GiveUp(&lost.hold)
+	w.GoesOn(&lost.hold)
+	require.True(t, w.Drop(&lost.hold).Completing, "its loss is not reported yet")
 }
 
 // Of handlers that do not stop, those that were held until now are told from those

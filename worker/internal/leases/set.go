@@ -152,7 +152,9 @@ func (s *Set[R]) GoesOn(h *Hold[R]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h.ending--
-	h.state.Completing = h.ending > 0
+	if !h.state.Lost { // else whoever finds out what has become of it reports the loss
+		h.state.Completing = h.ending > 0
+	}
 }
 
 // Running returns the runs whose handlers have begun and have not completed the

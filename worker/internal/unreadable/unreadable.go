@@ -10,6 +10,9 @@
 //	t=60 s   job 47 tries, and is to run again after 1 minute; no claim for 1 minute
 //	t=1 h    the same with 10 minutes, the longest; a warning again
 //	t=2 h    job 60 can be read: "charge" is claimed as ever
+//
+// From then on the pauses of "charge" are 30 s, so that jobs of a lost key do not keep those
+// that can be read waiting for long.
 package unreadable
 
 import (
@@ -20,9 +23,9 @@ import (
 )
 
 const (
-	// delayMin and delayMax bound how long a job waits, and a kind is not claimed: as long as
+	// DelayMin and delayMax bound how long a job waits, and a kind is not claimed: as long as
 	// values of the key, and jobs of the kind, could not be read so far.
-	delayMin = 30 * time.Second
+	DelayMin = 30 * time.Second
 	delayMax = 10 * time.Minute
 	// rowMax is after how many jobs in a row that could not be read their kind is not claimed.
 	// A few may be damaged, beside others that can be read.
@@ -35,19 +38,21 @@ const (
 
 // Memory is what a worker could not read so far. The zero value is ready to use.
 type Memory struct {
-	some atomic.Bool // a kind or a key cannot be read: most of the time there is none
+	some atomic.Bool // unread is above 0, which it is not most of the time
 
 	mu sync.Mutex
 	// guarded by mu
-	kinds map[string]*kind
-	keys  map[string]*key
+	kinds  map[string]*kind
+	keys   map[string]*key
+	unread int // how many of both cannot be read
 }
 
-// kind is one whose last job could not be read.
+// kind is one of which a job could not be read.
 type kind struct {
-	since time.Time
-	until time.Time // not claimed before
-	inRow int       // jobs that could not be read, one after the other
+	since   time.Time // zero once a job could be read
+	until   time.Time // not claimed before
+	inRow   int       // jobs that could not be read, one after the other
+	wasRead bool      // a job could be read since the first that could not
 }
 
 // key is one of which a value could not be read.
@@ -76,16 +81,43 @@ func (m *Memory) Failed(kindName, keyName string, damaged bool, now time.Time) V
 		return Verdict{ToOthers: true}
 	}
 	if ofKind == nil {
-		ofKind = &kind{since: now}
+		ofKind = new(kind)
 		if m.kinds == nil {
 			m.kinds, m.keys = make(map[string]*kind), make(map[string]*key)
 		}
 		m.kinds[kindName] = ofKind
-		m.some.Store(true)
 	}
+	if ofKind.since.IsZero() {
+		ofKind.since = now
+		m.addUnreadLocked(1)
+	}
+	verdict := m.failedKeyLocked(keyName, damaged, now)
+	if ofKind.inRow++; ofKind.inRow >= rowMax {
+		verdict.Pause = delay(now.Sub(ofKind.since))
+		if ofKind.wasRead {
+			verdict.Pause = DelayMin
+		}
+		ofKind.until = now.Add(verdict.Pause)
+	}
+	return verdict
+}
+
+// FailedStep notes that the result of a step cannot be read, because of the key. It says nothing
+// about the kind, whose args could be read: the verdict has neither ToOthers nor a Pause.
+func (m *Memory) FailedStep(keyName string, damaged bool, now time.Time) Verdict {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.keys == nil {
+		m.kinds, m.keys = make(map[string]*kind), make(map[string]*key)
+	}
+	return m.failedKeyLocked(keyName, damaged, now)
+}
+
+func (m *Memory) failedKeyLocked(keyName string, damaged bool, now time.Time) Verdict {
 	ofKey := m.keyLocked(keyName)
 	if ofKey.since.IsZero() {
 		ofKey.since = now
+		m.addUnreadLocked(1)
 	}
 	verdict := Verdict{Delay: delay(now.Sub(ofKey.since)), Warn: now.Sub(ofKey.warnedAt) >= warnEvery}
 	if damaged {
@@ -94,14 +126,10 @@ func (m *Memory) Failed(kindName, keyName string, damaged bool, now time.Time) V
 	if verdict.Warn {
 		ofKey.warnedAt = now
 	}
-	if ofKind.inRow++; ofKind.inRow >= rowMax {
-		verdict.Pause = delay(now.Sub(ofKind.since))
-		ofKind.until = now.Add(verdict.Pause)
-	}
 	return verdict
 }
 
-func delay(sinceFirst time.Duration) time.Duration { return min(max(sinceFirst, delayMin), delayMax) }
+func delay(sinceFirst time.Duration) time.Duration { return min(max(sinceFirst, DelayMin), delayMax) }
 
 // keyLocked is the key of that name. When too many are known, it takes the place of the one that
 // had its warning longest ago, and that time: so there are at most keysMax warnings in warnEvery.
@@ -117,10 +145,18 @@ func (m *Memory) keyLocked(name string) *key {
 				oldest, added.warnedAt = each, known.warnedAt
 			}
 		}
+		if !m.keys[oldest].since.IsZero() {
+			m.addUnreadLocked(-1)
+		}
 		delete(m.keys, oldest)
 	}
 	m.keys[name] = added
 	return added
+}
+
+func (m *Memory) addUnreadLocked(count int) {
+	m.unread += count
+	m.some.Store(m.unread > 0)
 }
 
 // HasSome says whether a kind or a key cannot be read. Only then Read has something to do.
@@ -131,18 +167,15 @@ func (m *Memory) HasSome() bool { return m.some.Load() }
 func (m *Memory) Read(kindName, keyName string, now time.Time) (resumed bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if ofKind := m.kinds[kindName]; ofKind != nil {
+	if ofKind := m.kinds[kindName]; ofKind != nil && !ofKind.since.IsZero() {
 		resumed = now.Before(ofKind.until)
-		delete(m.kinds, kindName)
+		*ofKind = kind{wasRead: true}
+		m.addUnreadLocked(-1)
 	}
-	if ofKey := m.keys[keyName]; ofKey != nil {
+	if ofKey := m.keys[keyName]; ofKey != nil && !ofKey.since.IsZero() {
 		ofKey.since = time.Time{}
+		m.addUnreadLocked(-1)
 	}
-	some := len(m.kinds) > 0
-	for _, each := range m.keys {
-		some = some || !each.since.IsZero()
-	}
-	m.some.Store(some)
 	return resumed
 }
 

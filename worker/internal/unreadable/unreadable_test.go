@@ -74,6 +74,37 @@ func TestReadsBetween(t *testing.T) {
 	require.False(t, m.HasSome())
 }
 
+// Where a job of the kind could be read once, later ones that cannot be keep readable ones waiting for
+// the shortest pause at most, however long it goes on.
+func TestPausesOnceRead(t *testing.T) {
+	t.Parallel()
+	var m unreadable.Memory
+	pause(t, &m, "charge", begin)
+	m.Read("charge", "k1", begin)
+	now := begin
+	require.Equal(t, 30*time.Second, pause(t, &m, "charge", now).Pause)
+	for range 100 {
+		now = now.Add(time.Minute)
+		require.Equal(t, 30*time.Second, m.Failed("charge", "k9", false, now).Pause)
+		require.True(t, m.Failed("charge", "k9", false, now).ToOthers)
+	}
+	require.Equal(t, 10*time.Minute, m.Failed("charge", "k9", false, now.Add(time.Minute)).Delay, "of the job itself")
+}
+
+// Steps that cannot be read, many at once, do not keep their kind from being claimed; the key has its
+// delays and its warning all the same.
+func TestStepsPauseNothing(t *testing.T) {
+	t.Parallel()
+	var m unreadable.Memory
+	for i := range 20 {
+		require.Equal(t, unreadable.Verdict{Delay: 30 * time.Second, Warn: i == 0}, m.FailedStep("k9", false, begin))
+	}
+	require.Equal(t, []string{"charge"}, m.Claimable([]string{"charge"}, begin))
+	require.Equal(t, 2*time.Minute, m.FailedStep("k9", false, begin.Add(2*time.Minute)).Delay)
+	require.Equal(t, 10*time.Minute, m.FailedStep("k8", true, begin).Delay)
+	require.Zero(t, m.Failed("charge", "k9", false, begin).Pause)
+}
+
 // Of a key there is a warning every ten minutes, whatever happens between, and however many names
 // of keys come, there are no more than 1000 warnings in that time.
 func TestWarnings(t *testing.T) {
