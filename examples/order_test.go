@@ -254,6 +254,7 @@ func (l *orderLab) emitShipped() {
 func (l *orderLab) enqueue(cents int) (id int64) {
 	l.Helper()
 	args := jobq.RawArgs{Name: "order", JSON: fmt.Appendf(nil, `{"id": 7, "item": "lamp", "cents": %d}`, cents)}
+	// The program has a janitor inside.
 	job, err := l.client.Enqueue(context.Background(), args, &jobq.EnqueueOptions{Queue: "orders", BackoffBase: time.Millisecond, BackoffMax: time.Millisecond})
 	require.NoError(l, err)
 	return job.ID

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -95,22 +94,9 @@ func stepsAndKills(l *lab) error {
 			return err
 		}
 	}
-	config := filepath.Join(l.folder, "jobq.yaml")
-	content := fmt.Sprintf("kinds:\n  steps:\n    command: [%q, steps, %q]\n    steps: true\n    env: {DATABASE_URL: %q}\n", l.self, l.folder, l.url(l.database))
-	if err := os.WriteFile(config, []byte(content), 0o600); err != nil {
+	workers, config, err := l.startPrograms("steps", "steps")
+	if err != nil {
 		return err
-	}
-	for range 2 {
-		if err := l.janitor(); err != nil {
-			return err
-		}
-	}
-	workers := make([]*process, 2)
-	var err error
-	for i := range workers {
-		if workers[i], err = l.worker("--config", config); err != nil {
-			return err
-		}
 	}
 	kills, stops := 0, 0
 	err = l.until(l.duration(), func() error {
@@ -123,18 +109,7 @@ func stepsAndKills(l *lab) error {
 		if err := l.emitSome("limit 4"); err != nil {
 			return err
 		}
-		i := l.random.IntN(len(workers))
-		if l.random.IntN(3) == 0 {
-			stops++
-			workers[i].freeze()
-			pause(l.ctx, l.between(lease/2, 2*lease))
-			workers[i].thaw()
-			return nil
-		}
-		kills++
-		workers[i].kill()
-		workers[i], err = l.worker("--config", config)
-		return err
+		return l.stopOrKill(workers, config, &stops, &kills)
 	})
 	if err == nil {
 		err = l.emitWhileWaiting()

@@ -44,7 +44,7 @@ func (w *Worker) beat(ctx context.Context) {
 		}
 		callCtx, cancel := context.WithTimeout(ctx, beatEvery)
 		if err := w.register(callCtx); err != nil && ctx.Err() == nil {
-			w.checkTables(callCtx) // which may be why
+			w.checkTables(callCtx)
 			w.databaseTrouble(err)
 		}
 		cancel()
@@ -52,8 +52,8 @@ func (w *Worker) beat(ctx context.Context) {
 }
 
 // checkTables ends the worker when a migration was applied that it does not work
-// with. It says nothing of other errors: register meets them too, and so tells most
-// of the time by itself that there is nothing to check.
+// with. It is asked when the answer to a heartbeat says so, and when there was none,
+// since such a migration may be why. It says nothing of other errors.
 func (w *Worker) checkTables(ctx context.Context) {
 	err := db.CheckVersion(ctx, w.pool, w.schema)
 	if !errors.Is(err, db.ErrNewerSchema) {

@@ -8,11 +8,11 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/jobtest"
 	"github.com/jobq-dev/jobq/internal/pgtest"
 	"github.com/jobq-dev/jobq/keyring"
 	"github.com/jobq-dev/jobq/worker"
@@ -64,7 +64,7 @@ func TestCodec(t *testing.T) {
 	for kind, want := range map[string]string{
 		"command": `{"was": {"secret": 1}, "from": {"at": 7}}`, "words": `1`, "stream": `{"was": {"secret": 1}}`, "http": `{"was": {"secret": 1}}`,
 	} {
-		id := enqueueRaw(t, client, kind, `{"secret": 1}`, &jobq.EnqueueOptions{BackoffBase: time.Millisecond})
+		id := enqueueRaw(t, client, kind, `{"secret": 1}`, &jobq.EnqueueOptions{BackoffBase: jobtest.AtOnce, BackoffMax: jobtest.AtOnce})
 		require.Eventually(t, func() bool {
 			job, err := plain.Get(ctx, id)
 			return err == nil && job.State == jobq.StateCompleted
