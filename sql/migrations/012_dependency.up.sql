@@ -451,7 +451,8 @@ create function jobq.parents(job_id bigint) returns table (id bigint, kind text,
 -- graph is the jobs with which a job belongs together: itself, those for which it waits or
 -- has waited, those for which these have, and so on, up to 1,000; and those that wait or
 -- have waited for it, and so on, up to 1,000. In the order of ids, each with the first 100
--- for which it waits or has waited. A job that is gone has no state.
+-- for which it waits or has waited, or, of the job itself, the first 1,000; and with the job itself,
+-- if it is one of them. A job that is gone has no state.
 create function jobq.graph(job_id bigint) returns table (id bigint, kind text, queue text, state jobq.job_state, after bigint[])
   language sql stable set enable_seqscan = off set jit = off
   as $$
@@ -481,7 +482,11 @@ create function jobq.graph(job_id bigint) returns table (id bigint, kind text, q
       union
       (select b.id from below b limit 1000)
     )
-    select n.id, j.kind, j.queue, j.state, array(select x.parent from jobq.dependency x where x.child = n.id order by x.parent limit 100)
+    select n.id, j.kind, j.queue, j.state, array(
+        (select x.parent from jobq.dependency x where x.child = n.id order by x.parent limit case when n.id = graph.job_id then 1000 else 100 end)
+        union
+        select x.parent from jobq.dependency x where x.child = n.id and x.parent = graph.job_id
+        order by parent)
       from near n
       left join lateral (select x.kind, x.queue, x.state from jobq.job x where x.id = n.id limit 1) j on true
       order by n.id
