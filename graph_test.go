@@ -3,6 +3,7 @@ package jobq_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -53,10 +54,13 @@ func TestGraph(t *testing.T) {
 	require.ElementsMatch(t, []int64{jobs["first"].ID}, parents("right"))
 	require.ElementsMatch(t, []int64{jobs["left"].ID, jobs["right"].ID}, parents("last"))
 	var paged []int64
-	for page, err := client.Parents(ctx, jobs["last"].ID, 0, 1); len(page) > 0; page, err = client.Parents(ctx, jobs["last"].ID, page[0].ID, 1) {
+	for _, more := range []int{1, 1, 0} {
+		page, err := client.Parents(ctx, jobs["last"].ID, slices.Max(append(paged, 0)), 1)
 		require.NoError(t, err)
-		require.Len(t, page, 1)
-		paged = append(paged, page[0].ID)
+		require.Len(t, page, more)
+		for _, parent := range page {
+			paged = append(paged, parent.ID)
+		}
 	}
 	require.Equal(t, parents("last"), paged)
 	for _, limit := range []int{-1, 0, jobq.ParentsMax + 1} {

@@ -389,8 +389,10 @@ begin
   if exists (select from unnest(unique_keys) as k(key) where k.key is not null) then
     holders := jobq.unique_keys_take(kinds, unique_keys, job_ids);
   end if;
-  if cardinality(after_jobs) > 0 then
+  if after_failures is not null then
     perform jobq.after_failure_require(p.policy) from (select distinct u.policy from unnest(after_failures) as u(policy)) p;
+  end if;
+  if cardinality(after_jobs) > 0 then
     waits := jobq.dependencies_add(job_ids, holders, after_jobs, after_parents, after_failures);
   end if;
   insert into jobq.pending

@@ -54,7 +54,7 @@ func (b *base) tellTree(answer tree) tea.Msg {
 	choose := request.Choose{
 		Title: fmt.Sprintf("Tree of job %d", answer.id),
 		Hint:  "enter or a number: open   esc: leave", Items: t.items,
-		Notes: []string{"after: the one above waits, or has waited, for it   then: it does for the one above"},
+		Notes: []string{"after: the one above waits for it   then: it waits for the one above"},
 	}
 	if t.isCut() {
 		choose.Notes = append(choose.Notes, fmt.Sprintf("Some are left out: jobq show %d --graph", answer.id))
