@@ -115,10 +115,7 @@ func (q *Queries) GraphList(ctx context.Context, id int64) ([]GraphListRow, erro
 
 const ParentList = `-- name: ParentList :many
 select p.id::bigint as id, coalesce(p.kind, '')::text as kind, coalesce(p.state::text, '')::text as state, p.result::jsonb as result
-  from jobq.parents($1::bigint) p
-  where p.id > $2::bigint
-  order by p.id
-  limit $3::integer
+  from jobq.parents($1::bigint, $2::bigint, $3::integer) p
 `
 
 type ParentListRow struct {

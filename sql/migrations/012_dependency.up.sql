@@ -437,14 +437,20 @@ begin
 end $$;
 
 -- parents are the jobs for which a job waits or has waited, with how each has ended and
--- its result: the state is null while the child waits for it. In the order of ids.
-create function jobq.parents(job_id bigint) returns table (id bigint, kind text, state jobq.job_state, result jsonb)
+-- its result: the state is null while the child waits for it. In the order of ids, from the
+-- one after after_parent on; all, or the first row_count.
+create function jobq.parents(job_id bigint, after_parent bigint default 0, row_count bigint default null)
+  returns table (id bigint, kind text, state jobq.job_state, result jsonb)
   language sql stable
   as $$
     select d.parent, j.kind, d.parent_state, j.result
-      from jobq.dependency d
+      from (
+        select x.parent, x.parent_state from jobq.dependency x
+          where x.child = parents.job_id and x.parent > parents.after_parent
+          order by x.parent
+          limit parents.row_count
+      ) d
       left join lateral (select x.kind, x.result from jobq.job x where x.id = d.parent limit 1) j on true
-      where d.child = parents.job_id
       order by d.parent
   $$;
 

@@ -15,10 +15,7 @@ select p.looked::bigint as looked, p.last_lease::bigint as last_lease, p.last_ch
 -- first of them after the given one. Needs dependency_pkey, run_id_idx and pending_pkey.
 -- name: ParentList :many
 select p.id::bigint as id, coalesce(p.kind, '')::text as kind, coalesce(p.state::text, '')::text as state, p.result::jsonb as result
-  from jobq.parents(sqlc.arg(id)::bigint) p
-  where p.id > sqlc.arg(after)::bigint
-  order by p.id
-  limit sqlc.arg(count)::integer;
+  from jobq.parents(sqlc.arg(id)::bigint, sqlc.arg(after)::bigint, sqlc.arg(count)::integer) p;
 
 -- GraphList is the jobs with which a job belongs together, in the order of their ids: see
 -- graph. Needs dependency_pkey, dependency_open_idx, dependency_parent_idx, run_id_idx and pending_pkey.
