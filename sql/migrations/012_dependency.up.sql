@@ -330,7 +330,7 @@ declare
   has_locked boolean;
 begin
   if current_setting('transaction_isolation') <> 'read committed' then
-    raise sqlstate '25000' using message = format('dependency_step needs read committed, not %s', current_setting('transaction_isolation'));
+    raise invalid_transaction_state using message = format('dependency_step needs read committed, not %s', current_setting('transaction_isolation'));
   end if;
   looked := 0;
   more := false;
