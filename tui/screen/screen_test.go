@@ -144,6 +144,7 @@ func (r *source) Attempts(context.Context, int64) ([]monitor.Attempt, error) { r
 func (r *source) Why(context.Context, int64) ([]monitor.Reason, error) {
 	return []monitor.Reason{{Code: monitor.ReasonNextInLine}}, r.err
 }
+
 func (r *source) Graph(context.Context, int64) ([]monitor.GraphJob, error)       { return r.graph, r.err }
 func (r *source) JobActions(context.Context, int64) ([]monitor.JobAction, error) { return nil, nil }
 

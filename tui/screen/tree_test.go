@@ -64,7 +64,8 @@ func TestTree(t *testing.T) {
 	t.Parallel()
 	s := treeStage(t)
 	graph := []monitor.GraphJob{
-		{ID: 10}, ofGraph(11, jobq.StateCompleted, 10), ofGraph(20, jobq.StateFailed, 11), ofGraph(21, jobq.StateRunning, 11),
+		{ID: 10},
+		ofGraph(11, jobq.StateCompleted, 10), ofGraph(20, jobq.StateFailed, 11), ofGraph(21, jobq.StateRunning, 11),
 		ofGraph(1000, jobq.StateWaiting, 20, 21),
 		ofGraph(2000, jobq.StateWaiting, 1000), ofGraph(2001, jobq.StateWaiting, 1000, 2000), ofGraph(2002, jobq.StateWaiting, 2001),
 	}
