@@ -283,7 +283,7 @@ begin
       select p.id
         from unnest(ids, tokens) as w(job_id, lease_token)
         cross join lateral (
-          select x.id from jobq.pending x where x.id = w.job_id and x.lease_token = w.lease_token and x.position is null for update
+          select x.id from jobq.pending x where x.id = w.job_id and x.lease_token = w.lease_token and x.position is null and x.waits is null for update
         ) p
         order by p.id
     ), woken as (
@@ -308,7 +308,7 @@ declare
   queue text;
 begin
   update jobq.pending p set run_at = clock_timestamp(), position = nextval('jobq.position_seq')
-    where p.id = of_job and p.position is null
+    where p.id = of_job and p.position is null and p.waits is null
       and (select true from jobq.step s
         where s.job_id = of_job and s.type = 'event' and s.finished_at is null and s.lease_token = p.lease_token limit 1)
     returning p.queue into queue;

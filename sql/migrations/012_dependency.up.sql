@@ -131,6 +131,10 @@ create function jobq.dependencies_add(job_ids bigint[], holders bigint[], childr
 declare
   problem record;
   older bigint[]; -- parents that were there before
+  begun bigint[]; -- of these, those that are not in pending: to look for them is to look at each day
+  begun_waits boolean[]; -- put back into pending in between
+  begun_states jobq.job_state[]; -- null where there is no such job
+  begun_leases bigint[];
   waits boolean[];
 begin
   if cardinality(children) > 1000000 then
@@ -153,16 +157,21 @@ begin
     select distinct p.id
       from (select e.parent > 0 as is_id, case when e.parent < 0 then holders[-e.parent] else e.parent end as id from unnest(parents) as e(parent)) p
       where p.is_id or p.id not in (select unnest(job_ids))); -- hashed
-  with known as materialized (
-    select o.id, (select true from jobq.pending p where p.id = o.id) as waits, r.state, r.lease_id
-      from unnest(older) as o(id)
+  begun := array(select o.id from unnest(older) as o(id) where (select true from jobq.pending p where p.id = o.id) is null);
+  if begun <> '{}' then
+    select array_agg(o.id), array_agg((select true from jobq.pending p where p.id = o.id)), array_agg(r.state), array_agg(r.lease_id)
+      into begun, begun_waits, begun_states, begun_leases
+      from unnest(begun) as o(id)
       left join lateral (
         select case when e.ended_at is not null then coalesce(x.state, 'completed') else 'running' end as state, x.lease_id
           from jobq.run x
           cross join lateral jobq.run_end(x.lease_id, x.slot, x.finished_at) e
           where x.id = o.id
           limit 1
-      ) r on true
+      ) r on true;
+  end if;
+  with known as materialized (
+    select k.id, k.waits, k.state, k.lease_id from unnest(begun, begun_waits, begun_states, begun_leases) as k(id, waits, state, lease_id)
   ), edge as materialized (
     select e.child - 1 as place, job_ids[e.child] as child, p.id as parent, policies[e.child] as policy,
         k.id is not null and k.waits is null and k.state is null as missing,
