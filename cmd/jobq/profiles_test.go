@@ -251,6 +251,11 @@ func TestProfileKilledOnLoss(t *testing.T) {
 			w.awaitLog(t, "lease lost")
 			eventually(t, p.pool, 1, "select attempts from jobq.job where id = $1 and state = 'available'", first)
 			p.end(first, 2)
+			// Another worker, which begins at the head of the line. This one may pass by what has come
+			// back to an old place until its next look back.
+			require.NoError(t, w.Process.Signal(syscall.SIGTERM))
+			require.NoError(t, w.Wait())
+			p.worker("-q", "default=1")
 			_, _, code = invoke(t, "", "queues", "resume", "default", "--database-url", p.url)
 			require.Zero(t, code)
 			eventually(t, p.pool, 2, "select count(*) from jobq.job where state = 'completed'")
