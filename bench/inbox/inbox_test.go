@@ -85,13 +85,14 @@ func TestRiver(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.Equal(t, []string{
-		`sort {"n": 1} default 1 25 now {"river_id": 1}`,
-		`sort {"n": 2} default 1 25 now {"river_id": 3}`,
-		`sort {"n": 3} default 1 25 now {"river_id": 5}`,
-		`sort {"n": 4} default 1 25 now {"river_id": 6}`,
-		`sort {"n": 5} slow 4 3 later {"by": "ann", "river_id": 8} {big,new}`,
-		`sort {"n": 6} default 1 25 now {"river_id": 9} key`,
+		`sort {"n": 1} default 1 25 now {}`,
+		`sort {"n": 2} default 1 25 now {}`,
+		`sort {"n": 3} default 1 25 now {}`,
+		`sort {"n": 4} default 1 25 now {}`,
+		`sort {"n": 5} slow 4 3 later {"by": "ann"} {big,new}`,
+		`sort {"n": 6} default 1 25 now {} key`,
 	}, waiting(t, pool))
+	require.Equal(t, inserted.Job.ID, value[int64](t, pool, `select (metadata ->> 'river_id')::bigint from jobq.pending where args = '{"n": 1}'`))
 	require.InDelta(t, later.Unix(), value[time.Time](t, pool, "select run_at from jobq.pending where queue = 'slow'").Unix(), 1)
 
 	_, err = client.Insert(ctx, sortArgs{7}, &river.InsertOpts{UniqueOpts: river.UniqueOpts{ByArgs: true}})
@@ -144,12 +145,15 @@ func TestGraphileWorker(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, tx.Rollback(t.Context()))
 	require.Equal(t, []string{
-		`sort {"n": 1} default 0 25 now {"graphile_worker_id": "1"}`,
-		`sort {"n": 2} default 0 25 now {"graphile_worker_id": "2"}`,
-		`sort {"n": 3} default 0 25 now {"graphile_worker_id": "4"}`,
-		`sort {"n": 4} default 7 3 later {"graphile_worker_id": "5"}`,
-		`sort {"n": 5} serial 0 25 now {"graphile_worker_id": "6"}`,
+		`sort {"n": 1} default 0 25 now {}`,
+		`sort {"n": 2} default 0 25 now {}`,
+		`sort {"n": 3} default 0 25 now {}`,
+		`sort {"n": 4} default 7 3 later {}`,
+		`sort {"n": 5} serial 0 25 now {}`,
 	}, waiting(t, pool))
+	added, ok := came[0].Answer.(map[string]any)
+	require.True(t, ok, "graphile-worker has its answer")
+	require.Equal(t, added["id"], value[string](t, pool, `select metadata ->> 'graphile_worker_id' from jobq.pending where args = '{"n": 1}'`))
 	require.Equal(t, []string{"keep"}, values[string](t, pool, "select task_identifier from graphile_worker.jobs"), "what is refused is nowhere")
 	require.Equal(t, []int{1, 2, 3, 5}, runAll(t, pool, "sort"))
 
@@ -242,12 +246,13 @@ func runScript(t *testing.T, pool *pgxpool.Pool, script string) {
 	require.NoError(t, err)
 }
 
-// waiting is what waits in jobq, in the order in which it came. An id of pg-boss is random, and left out.
+// waiting is what waits in jobq, without the ids that it had.
 func waiting(t *testing.T, pool *pgxpool.Pool) []string {
 	t.Helper()
 	return values[string](t, pool, `select concat_ws(' ', kind, args, queue, priority, max_attempts,
 		case when run_at > now() + interval '59 minutes' then 'later' when run_at <= now() then 'now' end,
-		metadata - 'pgboss_id', tags, case when unique_key is not null then 'key' end) from jobq.pending order by id`)
+		metadata - '{river_id,graphile_worker_id,pgboss_id}'::text[], tags, case when unique_key is not null then 'key' end)
+		from jobq.pending order by (args ->> 'n')::int`)
 }
 
 // runAll runs what is due, and returns the numbers in the args, sorted.
