@@ -31,12 +31,13 @@ as_postgres() { setpriv --reuid postgres --regid postgres --clear-groups "$@"; }
 fail() {
   echo "FAILED: $*" >&2
   tail -n 40 "$work"/worker-*.log "$work/runs" >&2
+  sql "select pid, client_addr, now() - backend_start, state, now() - state_change, left(query, 60) from pg_stat_activity where client_addr is not null" >&2
   exit 1
 }
 now() { date +%s%N; }
 since() { awk -v from="$1" -v to="${2:-$(now)}" 'BEGIN { printf "%.1f s", (to - from) / 1e9 }'; }
 await() { # await WHAT COMMAND...
-  local what=$1 give_up=$((SECONDS + 120))
+  local what=$1 give_up=$((SECONDS + ${PATIENCE:-120}))
   shift
   until "$@"; do
     [ $SECONDS -lt $give_up ] || fail "waited two minutes for $what"
@@ -159,6 +160,5 @@ start a
 await 'the worker of host-a' sql_true 'select count(*) = 1 from jobq.worker'
 echo '| network back when | cut for | run stopped on host-a after | begun on host-b after | sessions given up after | host-a works again after |'
 echo '|---|---|---|---|---|---|'
-round ended
-round forgotten
+for when in ${ROUNDS:-ended forgotten}; do round "$when"; done
 stop a

@@ -33,6 +33,9 @@ jobq.queue for graphile-worker). To change the kinds, run it again with others.`
 			options.Queue, options.Schema = args[0], a.schema
 			write := inbox.Create
 			if remove {
+				if len(options.Kinds) > 0 || options.UniqueKeys {
+					return usagef("--remove is of the whole inbox: leave out --kind and --unique-keys")
+				}
 				write = inbox.Remove
 			}
 			script, err := write(options)
@@ -48,7 +51,5 @@ jobq.queue for graphile-worker). To change the kinds, run it again with others.`
 	flags.StringVar(&options.From, "from", "", "schema of the other queue's tables (default public, graphile_worker or pgboss)")
 	flags.BoolVar(&options.UniqueKeys, "unique-keys", false, "take its keys for unique keys of jobq, though they mean something else there")
 	flags.BoolVar(&remove, "remove", false, "print SQL that removes the inbox; jobs that are in jobq stay")
-	command.MarkFlagsMutuallyExclusive("remove", "kind")
-	command.MarkFlagsMutuallyExclusive("remove", "unique-keys")
 	return command
 }
