@@ -110,17 +110,21 @@ func (b *bed) strain(ctx context.Context, test string, crew []*stage.Process, wo
 	put := func(figure string, value float64) { b.sheet.Put(sheet.Of("fleet", test, b.String(), figure), value) }
 	put(perSec, float64(jobs)/elapsed)
 	put("sessions, most", float64(seen.sessions))
-	put("statements/s", float64(callsAfter-calls)/elapsed)
+	put("statements/s", max(float64(callsAfter-calls-seen.looks), 0)/elapsed) // without the looks
 	put(serverShare, 100*usage.ServerCPU.Seconds()/elapsed)
 	put("WAL kB/s", float64(usage.WALBytes)/1000/elapsed)
 	put("wait for a lock, on average", float64(seen.waits)/float64(max(seen.looks, 1)))
 	put("wait for a lock, most", float64(seen.waitsMost))
-	b.say("%-10s %-28s %-28s %8.0f jobs/s, %d sessions", "fleet", test, b.Contender, float64(jobs)/elapsed, seen.sessions)
+	b.say("%-10s %-28s %-28s %8.0f jobs/s, %d sessions, locks %v", "fleet", test, b.Contender, float64(jobs)/elapsed, seen.sessions, seen.events)
 	return nil
 }
 
 // seen is what looks at the sessions came to. Sessions of the bench itself do not count.
-type seen struct{ looks, sessions, waits, waitsMost int }
+type seen struct {
+	looks                      int64
+	sessions, waits, waitsMost int
+	events                     map[string]int // what was waited for, and how often it was seen
+}
 
 // look looks at the sessions every now and then, until the function that it returns is called.
 func (b *bed) look(ctx context.Context) (stop func() (seen, error)) {
@@ -131,15 +135,20 @@ func (b *bed) look(ctx context.Context) (stop func() (seen, error)) {
 	}
 	done := make(chan result, 1)
 	go func() {
-		var r result
+		r := result{seen: seen{events: make(map[string]int)}}
 		for ctx.Err() == nil {
 			var sessions, waits int
-			r.err = b.Pool.QueryRow(ctx, `select count(*), count(*) filter (where wait_event_type = 'Lock') from pg_stat_activity
-				where datname = current_database() and backend_type = 'client backend' and application_name <> $1`, stage.Name).Scan(&sessions, &waits)
+			var events []string
+			r.err = b.Pool.QueryRow(ctx, `select count(*), count(*) filter (where wait_event_type = 'Lock'), coalesce(array_agg(wait_event) filter (where wait_event_type = 'Lock'), '{}')
+				from pg_stat_activity where datname = current_database() and backend_type = 'client backend' and application_name <> $1`, stage.Name).
+				Scan(&sessions, &waits, &events)
 			if r.err != nil {
 				break
 			}
 			r.looks, r.waits = r.looks+1, r.waits+waits
+			for _, event := range events {
+				r.events[event]++
+			}
 			r.sessions, r.waitsMost = max(r.sessions, sessions), max(r.waitsMost, waits)
 			child.Pause(ctx, fleetLook)
 		}
