@@ -103,7 +103,7 @@ var pages = map[string]page{
 			{line: "jobq errors show", first: failed},
 			{line: "jobq errors requeue 3f2a9c1e --rate 10/s --yes", first: failed},
 			{line: "jobq errors requeue", first: failed, instead: "jobq errors requeue $(jobq errors --json | jq -r .groups[0].id) --sample 5 --yes"}, // the page's asks first
-			{line: "jobq inbox river", instead: "jobq inbox river --kind sort_args > inbox.sql"}, // bench/inbox has the other queues' tables
+			{line: "jobq inbox river", instead: "jobq inbox river --kind sort_args > inbox.sql"},                                                      // bench/inbox has the other queues' tables
 			{line: "jobq inbox graphile-worker", instead: "jobq inbox graphile-worker --remove > remove.sql"},
 			{line: "jobq job", excused: "runs inside of a handler: examples/shell, which TestExamples runs"},
 			{line: "order=$(jobq job step", excused: inHandler, all: true},
