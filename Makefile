@@ -112,6 +112,10 @@ fault-smoke: ## Break jobq in the short set of ways, and with all mutants (3 min
 fault: ## Break jobq in all ways, ten seeds each, and write docs/faults.md (25 minutes)
 	cd fault && go run . --out ../docs/faults.md
 
+.PHONY: fault-hosts
+fault-hosts: build ## Cut a worker's host off from the server, in network namespaces (two minutes; root, iproute2)
+	fault/hosts.sh bin/jobq
+
 .PHONY: docs-walk
 docs-walk: ## Run every command and code block of README and docs/ (half a minute)
 	go test -count=1 ./docs/walk

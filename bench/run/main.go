@@ -41,6 +41,8 @@ func scenarios() []scenario {
 			"500 samples a round, 200 of peers at their defaults.", (*lab).runLatency},
 		{"mixed", "Mixed", "2,000 jobs a second enqueued one by one over 16 connections, for 10 s, timed from the moment at which each was due.", (*lab).runMixed},
 		{"idle", "Idle", "One worker process with nothing to do. Statements are those of the whole database.", (*lab).runIdle},
+		{"fleet", "Many processes, one server", "Worker processes at their defaults, as many hosts would run them, first with nothing to do and then with 100,000 jobs that are added at once; " +
+			"the rate contains the time that it takes to add them. Sessions are those of the processes, looked at 20 times a second; so is who waits for a lock.", (*lab).runFleet},
 		{"herd", "No herd", "One job for many idle workers, which do not poll: how many of them come for it.", (*lab).runHerd},
 		{"backlog", "Backlog", "100,000 jobs of a queue in which no others wait, and very many.", (*lab).runBacklog},
 		{"history", "History", "100,000 jobs with an empty history, and a very long one.", (*lab).runHistory},

@@ -25,6 +25,9 @@ type Database struct {
 	server *Server
 }
 
+// Name is what the bench's own sessions are called, which the processes have not.
+const Name = "bench"
+
 // With makes a database for a contender, lets work be done in it, and drops it.
 func (s *Server) With(ctx context.Context, c Contender, work func(d *Database) error) (err error) {
 	s.serial++
@@ -38,7 +41,12 @@ func (s *Server) With(ctx context.Context, c Contender, work func(d *Database) e
 		}
 	}()
 	d := &Database{Contender: c, URL: s.Postgres.URL(name), server: s}
-	if d.Pool, err = pgxpool.New(ctx, d.URL); err != nil {
+	config, err := pgxpool.ParseConfig(d.URL)
+	if err != nil {
+		return err
+	}
+	config.ConnConfig.RuntimeParams["application_name"] = Name
+	if d.Pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
 		return err
 	}
 	defer d.Pool.Close()

@@ -35,7 +35,7 @@ type Config struct {
 // settings are for durable commits on a machine of this size; the extension counts statements.
 func settings() map[string]string {
 	return map[string]string{
-		"shared_buffers": "1GB", "max_wal_size": "8GB", "max_connections": "400",
+		"shared_buffers": "1GB", "max_wal_size": "8GB", "max_connections": "500",
 		"shared_preload_libraries": "pg_stat_statements", "track_activity_query_size": "4096",
 	}
 }

@@ -74,7 +74,7 @@ has failed, 8 for one that was cancelled, and 9 when the time is over.`,
 		newDeleteCommand(a), newEditCommand(a), newCloneCommand(a), newUndoCommand(a), newAuditCommand(a), newStatsCommand(a))
 	add("run", newTUICommand(a), newWorkerCommand(a), newJanitorCommand(a), newQueuesCommand(a), newKindsCommand(a), newSchedulesCommand(a), newWorkersCommand(a), newEventsCommand(a), newMetricsCommand(a),
 		newJobCommand(a))
-	add("setup", newMigrateCommand(a), newSettingsCommand(a), newExportCommand(a), newDoctorCommand(a), newDevCommand(a), newDemoCommand(a), newBenchCommand(a), newCrashTestCommand(a), newContextsCommand(a), newKeysCommand(), newVersionCommand(a))
+	add("setup", newMigrateCommand(a), newInboxCommand(a), newSettingsCommand(a), newExportCommand(a), newDoctorCommand(a), newDevCommand(a), newDemoCommand(a), newBenchCommand(a), newCrashTestCommand(a), newContextsCommand(a), newKeysCommand(), newVersionCommand(a))
 	root.SetHelpCommand(newHelpCommand())
 	return asGroup(root)
 }

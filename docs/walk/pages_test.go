@@ -105,6 +105,8 @@ var pages = map[string]page{
 			{line: "jobq errors show", first: failed},
 			{line: "jobq errors requeue 3f2a9c1e --rate 10/s --yes", first: failed},
 			{line: "jobq errors requeue", first: failed, instead: "jobq errors requeue $(jobq errors --json | jq -r .groups[0].id) --sample 5 --yes"}, // the page's asks first
+			{line: "jobq inbox river", instead: "jobq inbox river --kind sort_args > inbox.sql"},                                                      // bench/inbox has the other queues' tables
+			{line: "jobq inbox graphile-worker", instead: "jobq inbox graphile-worker --remove > remove.sql"},
 			{line: "jobq job", excused: "runs inside of a handler: examples/shell, which TestExamples runs"},
 			{line: "order=$(jobq job step", excused: inHandler, all: true},
 			{line: "payment=$(jobq job wait-event", excused: inHandler, all: true},
@@ -193,6 +195,7 @@ var pages = map[string]page{
 	"docs/migrate.md": {
 		replaced: []string{"redis-cli --raw zrange schedule 0 -1 withscores", `printf '%s\n%s\n' '{"class": "HardJob", "queue": "default", "args": [1], "jid": "a"}' 1790000000.5`},
 		rules: []rule{
+			{line: "jobq inbox river", instead: "jobq inbox river --kind sort_args > inbox.sql"}, // bench/inbox has River's tables
 			{line: "// River", excused: "names of two libraries beside each other", all: true},
 			{line: "with moved as", excused: "TestMigrateGuide runs it, on the other queues' tables", all: true},
 			{line: "select graphile_worker", excused: "the other queue's"},

@@ -32,21 +32,12 @@ func NoticeLoss(dial pgconn.DialFunc, within time.Duration) pgconn.DialFunc {
 }
 
 // NoticeLoss makes both ends of a pool's connections notice within about so long, at
-// least 4 seconds, that the other end has vanished. The server keeps what a session has
-// locked until it notices: without this, many minutes. Its settings are those of the
-// session, and so are made only where that is known to be the connection's own; one
-// that was opened before is not changed. Keepalives and the time-out are set one after
-// the other: a server that refuses the one may take the other.
+// least 4 seconds, that the other end has vanished. The server's settings are made only
+// where the session is known to be the connection's own; one that was opened before is
+// not changed.
 func (s *Schema) NoticeLoss(config *pgxpool.Config, within time.Duration) {
 	config.ConnConfig.DialFunc = NoticeLoss(config.ConnConfig.DialFunc, within)
 	before := config.AfterConnect
-	seconds := max(int(within.Seconds()), 4)
-	statements := []string{
-		fmt.Sprintf(`select pg_catalog.set_config('tcp_keepalives_idle', '%d', false),
-			pg_catalog.set_config('tcp_keepalives_interval', '%d', false), pg_catalog.set_config('tcp_keepalives_count', '2', false)`,
-			seconds/2, seconds/4),
-		fmt.Sprintf(`select pg_catalog.set_config('tcp_user_timeout', '%d', false)`, within.Milliseconds()),
-	}
 	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 		if before != nil {
 			if err := before(ctx, conn); err != nil {
@@ -58,11 +49,26 @@ func (s *Schema) NoticeLoss(config *pgxpool.Config, within time.Duration) {
 		}
 		ctx, cancel := context.WithTimeout(ctx, within)
 		defer cancel()
-		for _, sql := range statements {
-			if _, err := conn.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol); err != nil && !IsAnswer(err) {
-				return err
-			}
-		}
-		return nil
+		return ServerNoticesLoss(ctx, conn, within)
 	}
+}
+
+// ServerNoticesLoss makes the server notice within about so long, at least 4 seconds,
+// that the client has vanished. It keeps what a session has locked until then: without
+// this, for many minutes. The settings are those of the session, which must be the
+// connection's own. Keepalives and the time-out are set one after the other: a server that
+// refuses the one may take the other.
+func ServerNoticesLoss(ctx context.Context, conn *pgx.Conn, within time.Duration) error {
+	seconds := max(int(within.Seconds()), 4)
+	for _, sql := range []string{
+		fmt.Sprintf(`select pg_catalog.set_config('tcp_keepalives_idle', '%d', false),
+			pg_catalog.set_config('tcp_keepalives_interval', '%d', false), pg_catalog.set_config('tcp_keepalives_count', '2', false)`,
+			seconds/2, seconds/4),
+		fmt.Sprintf(`select pg_catalog.set_config('tcp_user_timeout', '%d', false)`, within.Milliseconds()),
+	} {
+		if _, err := conn.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol); err != nil && !IsAnswer(err) {
+			return err
+		}
+	}
+	return nil
 }

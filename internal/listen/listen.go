@@ -30,6 +30,9 @@ const (
 	// lossTimeout is after how long the kernel gives up a connection whose peer has
 	// vanished. Without it, a query waits for many minutes.
 	lossTimeout = 8 * time.Second
+	// serverLossTimeout is after how long the server gives up the session of a client that
+	// has vanished, with the lock by which others know that it is there.
+	serverLossTimeout = 20 * time.Second
 )
 
 // Config says what to listen for and whom to tell. The functions are called
@@ -132,6 +135,9 @@ func (l *Listener) session(ctx context.Context, connected func()) error {
 		return err
 	}
 	if sessions == db.SessionsOwn {
+		if err := db.ServerNoticesLoss(connectCtx, conn, serverLossTimeout); err != nil {
+			return err
+		}
 		for _, channel := range l.config.Channels {
 			if _, err := conn.Exec(connectCtx, "listen "+pgx.Identifier{channel}.Sanitize()); err != nil {
 				return err

@@ -110,6 +110,24 @@ func TestNoticesABlackHole(t *testing.T) {
 	require.Equal(t, "after", receive(t, h.payloads, "the notification"))
 }
 
+// The server is asked to give up the session of a listener whose host has vanished:
+// what it has locked says that it is there. Such a host is what fault/hosts.sh has.
+func TestServerNoticesLoss(t *testing.T) {
+	t.Parallel()
+	config, err := pgxpool.ParseConfig(pgtest.TCPServer(t).URL("postgres"))
+	require.NoError(t, err)
+	found := make(chan string, 1)
+	startListener(t, config, func(c *listen.Config) {
+		c.OnHealthy = func(ctx context.Context, conn *pgx.Conn) error {
+			var settings string
+			err := conn.QueryRow(ctx, "select string_agg(name || ' ' || setting, ', ' order by name) from pg_settings where name ~ '^tcp_'").Scan(&settings)
+			found <- settings
+			return err
+		}
+	})
+	require.Equal(t, "tcp_keepalives_count 2, tcp_keepalives_idle 10, tcp_keepalives_interval 5, tcp_user_timeout 20000", receive(t, found, "the settings"))
+}
+
 // Behind a pooler that accepts LISTEN and passes nothing on, the self-test
 // finds out, and the session counts as healthy only when a later one finds the
 // contrary. The "pooler" is a pg_notify that does nothing, until it is dropped.
