@@ -90,7 +90,7 @@ func BenchmarkWait(b *testing.B) {
 // the statements a second, over half a minute each. It is about the time after the first
 // looks, which come sooner.
 func BenchmarkWaitIdle(b *testing.B) {
-	const many, settle, span = 10_000, 20 * time.Second, 30 * time.Second
+	const many, settle, span = 10_000, time.Minute, 30 * time.Second
 	ctx, cancel := context.WithCancel(context.Background())
 	watching := pgtest.Pool(b)
 	client, sent := tracedClient(b, watching.Config().ConnString(), nil)

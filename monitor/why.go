@@ -18,6 +18,8 @@ const (
 	ReasonScheduled       ReasonCode = "scheduled"         // its time has not come
 	ReasonRetry           ReasonCode = "retry"             // it has failed, and waits for its next attempt
 	ReasonDue             ReasonCode = "due"               // its time has come, and no janitor has put it in the line yet
+	ReasonSleeping        ReasonCode = "sleeping"          // it sleeps in a durable step
+	ReasonWaitsForEvent   ReasonCode = "waits_for_event"   // it waits for an event in a durable step
 	ReasonQueuePaused     ReasonCode = "queue_paused"      // somebody has paused its queue
 	ReasonKindPaused      ReasonCode = "kind_paused"       // somebody has paused its kind, or jobq itself: a quarantine
 	ReasonTableLocked     ReasonCode = "table_locked"      // a session has locked a table that claims write to
@@ -62,6 +64,11 @@ type ReasonFacts struct {
 	By    string     `json:"by,omitempty"`    // who did it, where the audit knows
 	Note  string     `json:"note,omitempty"`  // and why
 	Audit int64      `json:"audit,omitempty"` // the id of the action
+
+	// Step is the durable step that a job sleeps in, or the event that it waits for, and
+	// StepUntil until when at most; nil for an event without a timeout.
+	Step      string     `json:"step,omitempty"`
+	StepUntil *time.Time `json:"step_until,omitempty"`
 
 	Attempts    int          `json:"attempts,omitempty"` // that have failed
 	MaxAttempts int          `json:"max_attempts,omitempty"`

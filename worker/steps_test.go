@@ -334,6 +334,31 @@ func TestStuckAfterSleep(t *testing.T) {
 	close(end)
 }
 
+// A handler whose sleep or wait was refused, and which then does not stop when the worker
+// does, is given up as any other: the run has not ended by that.
+func TestStuckAfterRefusedSleep(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	refused, end := make(chan []error, 1), make(chan struct{})
+	w := start(t, client, &worker.Config{DrainTimeout: -1}, func(ctx context.Context, job *worker.Job[task]) error {
+		if _, err := jobq.Step(ctx, "charge", func(context.Context) (int, error) { return 1, nil }); err != nil {
+			return worker.Discard(err)
+		}
+		_, err := jobq.WaitEvent[int](ctx, "charge", 0)
+		refused <- []error{jobq.Sleep(ctx, "charge", time.Hour), jobq.Sleep(ctx, "night", -time.Hour), err}
+		<-end
+		return nil
+	})
+	id := enqueue(t, client, 1, nil)
+	errs := receive(t, refused, "the errors")
+	require.ErrorIs(t, errs[0], jobq.ErrConflict)
+	require.ErrorIs(t, errs[1], jobq.ErrInvalid)
+	require.ErrorIs(t, errs[2], jobq.ErrConflict)
+	require.EqualError(t, w.drain(), "worker: handlers did not stop: 1")
+	require.Equal(t, jobq.StateAvailable, jobtest.State(t, client, id))
+	close(end)
+}
+
 // Few runs ask at once whether an event has come: each may have to wait for one who is
 // about to emit it, with a connection that others need.
 func TestFewWaitForEmitters(t *testing.T) {

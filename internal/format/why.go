@@ -21,6 +21,8 @@ func Why(id int64, reason monitor.Reason, now time.Time) (says, advice string) {
 	switch reason.Code {
 	case monitor.ReasonScheduled, monitor.ReasonRetry, monitor.ReasonDue:
 		return whyScheduled(id, reason, now)
+	case monitor.ReasonSleeping, monitor.ReasonWaitsForEvent:
+		return whySuspended(reason, now)
 	case monitor.ReasonKindPaused:
 		return kindPaused(f, now)
 	case monitor.ReasonQueueLimit:

@@ -143,6 +143,7 @@ func (r *source) Attempts(context.Context, int64) ([]monitor.Attempt, error) { r
 func (r *source) Why(context.Context, int64) ([]monitor.Reason, error) {
 	return []monitor.Reason{{Code: monitor.ReasonNextInLine}}, r.err
 }
+func (r *source) LastSteps(context.Context, int64, int) ([]monitor.Step, error)  { return nil, nil }
 func (r *source) JobActions(context.Context, int64) ([]monitor.JobAction, error) { return nil, nil }
 
 // someJobs are jobs of one state, the newest first.
