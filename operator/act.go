@@ -110,7 +110,7 @@ func (o *Operator) RequeueFromStep(ctx context.Context, target Target, step stri
 		return nil, 0, err
 	}
 	row, err := dberror.Retry(ctx, func() (db.JobActFromStepRow, error) {
-		return o.queries.JobActFromStep(ctx, db.JobActFromStepParams{Step: step, Actor: o.actor, JobID: target.ID, Expected: []string{expected}})
+		return o.queries.JobActFromStep(ctx, db.JobActFromStepParams{Step: step, Actor: o.actor, JobID: target.ID, Expected: expected})
 	})
 	if err != nil {
 		return nil, 0, dberror.Wrap(o.schema, operation, err)

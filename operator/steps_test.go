@@ -51,6 +51,7 @@ func TestRequeueFromStep(t *testing.T) {
 	require.Equal(t, jobq.StateFailed, jobtest.State(t, w.Client, id), "all of it or nothing")
 	acted, again, err = w.Operator.RequeueFromStep(ctx, operator.Target{ID: id}, "charge")
 	require.NoError(t, err)
+	require.NoError(t, acted.Jobs[0].Err())
 	require.Equal(t, 3, again)
 	require.True(t, acted.Jobs[0].Changed)
 	require.Zero(t, steps())

@@ -55,8 +55,8 @@ func screens() map[string]func(b *bench) {
 		"jobs": func(b *bench) {
 			b.press("2", "/", `state:failed kind:Send*`, "enter", "jj", "space", "space")
 		},
-		"job":    func(b *bench) { b.press(Jobs, Down, Open) },
-		"steps":  func(b *bench) { b.openSteps() },
+		"job":   func(b *bench) { b.press(Jobs, Down, Open) },
+		"steps": func(b *bench) { b.openSteps() },
 		"step-choice": func(b *bench) {
 			b.openSteps()
 			b.press(FromStep, Up, Up)

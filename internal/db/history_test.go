@@ -189,7 +189,7 @@ func historyCases() []historyCase {
 		{"AttemptList", db.AttemptList, "20000004, 1000", few, ""},
 		{"StepList", db.StepList, "4096, 20000004, 1000", few, ""},
 		{"StepList of the last ones of many", db.StepList, "4096, 40000026, 100", few, ""},
-		{"JobActFromStep", db.JobActFromStep, "'w17', 'ann', 10000017, '{}'", inHand, ""},
+		{"JobActFromStep", db.JobActFromStep, "'w17', 'ann', 10000017, ''", inHand, ""},
 		{"OutputSince", db.OutputSince, "40000026, live_lease(0), 0", few, ""},
 		{"JobCancel", db.JobCancel, "17", inHand, ""},
 		{"JobCancel of a running job", db.JobCancel, "40000026", inHand, ""},

@@ -43,7 +43,7 @@ select a.audit::bigint as audit, a.job_id::bigint as job_id, coalesce(a.state_be
     coalesce(a.state_after, '')::text as state_after, a.changed::boolean as changed, coalesce(a.code, '')::text as code,
     coalesce(a.problem, '')::text as problem,
     case when a.problem is null then jobq.step_forget(a.job_id, sqlc.arg(step)::text) else 0 end::integer as forgotten
-  from jobq.act(sqlc.arg(actor)::text, 'requeue', array[sqlc.arg(job_id)::bigint], sqlc.arg(expected)::text[], '{}', null, 0, null) a;
+  from jobq.act(sqlc.arg(actor)::text, 'requeue', array[sqlc.arg(job_id)::bigint], array[nullif(sqlc.arg(expected)::text, '')], '{}', null, 0, null) a;
 
 -- EventWakeRest wakes jobs that wait for an event which more of them wait for than emit
 -- could wake, and says whether there was one. Needs emitted_woken_idx and step_event_idx.

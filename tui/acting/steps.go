@@ -69,7 +69,7 @@ func (p *Part) askFromStep(chosen stepChosen) tea.Msg {
 	id, name, place := chosen.target.ID, chosen.again[0].Name, p.Place()
 	details := []string{
 		"effect    it may run at once, and does again: " + namesOf(chosen.again, func(monitor.Step) bool { return true }),
-		"forgotten what is stored of these steps; " + p.Key(command.Undo) + " brings the job back as it was, but not these",
+		"forgotten what these steps have stored; " + p.Key(command.Undo) + " brings the job back, but not that",
 	}
 	waits := func(step monitor.Step) bool { return step.Type == monitor.StepEvent && step.FinishedAt == nil }
 	if kept := namesOf(chosen.again, waits); kept != "" {
