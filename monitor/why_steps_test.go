@@ -83,6 +83,16 @@ func suspendedCases() []whyCase {
 			}
 			return id
 		}, codes{monitor.ReasonWaitsForEvent}, []string{"it waits for event sent without"}, "jobq emit sent"},
+		{"put off after a sleep that was over", func(p planted) int64 {
+			p.serve("w", 4, "greeting")
+			p.janitor()
+			id := p.enqueue(jobq.EnqueueOptions{})
+			token := jobtest.RunToken(p.Claim("q", 1)[0])
+			p.exec("select jobq.step_sleep($1, $2, 'moment', '0')", id, token)
+			p.exec("select jobq.step_get($1, $2, 'begun')", id, token)
+			p.exec("select jobq.snooze($1, $2, '1 h')", id, token)
+			return id
+		}, codes{monitor.ReasonScheduled}, []string{"its last run has asked to run again later"}, "jobq requeue"},
 		{"failed after it had waited for an event", func(p planted) int64 {
 			id := p.suspended("step_wait", "'paid'")
 			p.act(jobq.ActionRequeue, id)

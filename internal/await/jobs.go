@@ -283,7 +283,6 @@ func (s *jobs) looked(ids []int64, rows []db.EndReadRow, all bool, now time.Time
 			s.answerLocked(j, row, nil)
 		}
 	}
-	earlier := rand.Float64() / 10 // #nosec G404 -- no secret
 	for _, id := range ids {
 		j := s.byID[id]
 		switch {
@@ -292,21 +291,19 @@ func (s *jobs) looked(ids []int64, rows []db.EndReadRow, all bool, now time.Time
 			s.lookLocked(j)
 		default:
 			s.open = true
-			s.laterLocked(j, now, earlier)
+			s.laterLocked(j, now)
 		}
 	}
 }
 
-// laterLocked sets when the job is looked at again: earlier than its span by the given
-// part of it, the same for all jobs of a look, so that processes do not look together and
-// these jobs do.
-func (s *jobs) laterLocked(j *job, now time.Time, earlier float64) {
+// laterLocked sets when the job is looked at again.
+func (s *jobs) laterLocked(j *job, now time.Time) {
 	span := pollMin
 	if s.heard && j.announced {
 		span = j.pollSpan
 		j.pollSpan = min(2*span, pollMax)
 	}
-	j.lookAt = now.Add(span - time.Duration(earlier*float64(span)))
+	j.lookAt = now.Add(span - rand.N(span/10)) // #nosec G404 -- no secret
 }
 
 // notLooked notes that the jobs could not be looked at: with the error they are over,
