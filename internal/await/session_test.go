@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/sleep"
 )
 
 // fakeStatements are a session's statements; each calls a function.
@@ -113,13 +114,14 @@ func TestIdleSendsLittle(t *testing.T) {
 			defer close(done)
 			s.run(ctx)
 		}()
+		pass := func(span time.Duration) { require.NoError(t, sleep.For(ctx, span)) }
 		for id := range int64(many) {
 			s.join(id+1, true)
-			time.Sleep(4 * time.Millisecond)
+			pass(4 * time.Millisecond)
 		}
-		time.Sleep(5 * time.Minute)
+		pass(5 * time.Minute)
 		before := statements.Load()
-		time.Sleep(span)
+		pass(span)
 		sent := statements.Load() - before + int64(span/pingEvery)
 		cancel()
 		<-done
