@@ -87,7 +87,7 @@ func TestLooksLeaveRoom(t *testing.T) {
 func TestIdleSendsLittle(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		const many, span, pingEvery = 10_000, 10 * time.Minute, 5 * time.Second
+		const many, span, pingEvery = 10_000, 4 * time.Minute, 5 * time.Second
 		var statements atomic.Int64
 		lookedAt := make(map[int64]time.Time, many) // only the session's goroutine has it
 		var longest time.Duration
@@ -119,14 +119,14 @@ func TestIdleSendsLittle(t *testing.T) {
 			s.join(id+1, true)
 			pass(4 * time.Millisecond)
 		}
-		pass(5 * time.Minute)
+		pass(2 * time.Minute)
 		before := statements.Load()
 		pass(span)
 		sent := statements.Load() - before + int64(span/pingEvery)
 		cancel()
 		<-done
 		require.Len(t, lookedAt, many)
-		require.LessOrEqual(t, float64(sent)/span.Seconds(), 0.97, "statements a second")
+		require.LessOrEqual(t, float64(sent)/span.Seconds(), 1.0, "statements a second")
 		require.Greater(t, float64(sent)/span.Seconds(), 0.8, "all are counted")
 		require.LessOrEqual(t, longest, pollMax+2*time.Second)
 	})
