@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -29,6 +30,18 @@ func (l *lab) enqueueVia(via conn, o order, kind, more string) (int64, error) {
 		return 0, nil //nolint:nilerr // not acknowledged: may be lost, or not
 	}
 	return id, l.acknowledge(o, id)
+}
+
+// enqueueSurely enqueues until one is acknowledged: for a moment that a scenario has to
+// make. Those before it may be there all the same.
+func (l *lab) enqueueSurely(o order, kind string) (int64, error) {
+	for range 100 {
+		if id, err := l.enqueueVia(l.pool, o, kind, ""); id != 0 || err != nil {
+			return id, err
+		}
+		pause(l.ctx, 100*time.Millisecond)
+	}
+	return 0, errors.New("the database has acknowledged no job of kind " + kind)
 }
 
 const enqueueOne = "select jobq.enqueue($1, $2::jsonb, max_attempts => %d, backoff_max => '200 ms', backoff_base => '50 ms' %s)"

@@ -166,8 +166,8 @@ func ownEnds(l *lab) error {
 // staleOwn completes a job with the token of a run whose worker was killed, while the next
 // one runs, as a program would that has outlived its worker.
 func (l *lab) staleOwn(workers []*process, config string, refused *int) error {
-	id, err := l.enqueueVia(l.pool, order{Ms: 1500}, "own", "")
-	if err != nil || id == 0 {
+	id, err := l.enqueueSurely(order{Ms: 1500}, "own")
+	if err != nil {
 		return err
 	}
 	var token string

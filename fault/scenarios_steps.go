@@ -156,8 +156,8 @@ func (l *lab) emitSome(limit string) error {
 // commits, nobody tells that job.
 func (l *lab) emitWhileWaiting() error {
 	// It works for a second before it comes to wait: long enough to emit before that.
-	id, err := l.enqueueVia(l.pool, order{Ms: 1000, Do: "forced"}, "steps", "")
-	if err != nil || id == 0 {
+	id, err := l.enqueueSurely(order{Ms: 1000, Do: "forced"}, "steps")
+	if err != nil {
 		return err
 	}
 	tx, err := l.pool.Begin(l.ctx)
@@ -179,14 +179,18 @@ func (l *lab) emitWhileWaiting() error {
 	if l.number("select count(*) from jobq.job where id = $1 and state = 'scheduled' and run_at > now() + interval '1 day'", id) == 1 {
 		return brokenf("job %d waits for an event that has come, and nobody will wake it", id)
 	}
-	return l.awaitNumber(patience, 1, "select count(*) from jobq.job where id = $1 and state = 'completed'", id)
+	if err := l.awaitNumber(patience, 1, "select count(*) from jobq.job where id = $1 and state = 'completed'", id); err != nil {
+		return err
+	}
+	_, err = l.pool.Exec(l.ctx, "select jobq.emit('of ' || (j.args ->> 'key')) from jobq.job j where j.finished_at is null and j.args ->> 'do' = 'forced'") // those that were not acknowledged
+	return err
 }
 
 // staleStep stores a step with the token of a run whose worker was killed, while the next
 // one runs, as a program would that has outlived its worker.
 func (l *lab) staleStep(workers []*process, config string) error {
-	id, err := l.enqueueVia(l.pool, order{Ms: 1500}, "steps", "")
-	if err != nil || id == 0 {
+	id, err := l.enqueueSurely(order{Ms: 1500}, "steps")
+	if err != nil {
 		return err
 	}
 	var token string

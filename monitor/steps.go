@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jobq-dev/jobq"
@@ -67,10 +68,18 @@ const (
 // Steps returns the durable steps that a job has come to, in the order in which it did. A
 // job without any, or that does not exist, has none. ErrInvalid for an id below 1.
 func (m *Monitor) Steps(ctx context.Context, id int64) ([]Step, error) {
+	return m.LastSteps(ctx, id, stepsMax)
+}
+
+// LastSteps returns the last ones of what Steps returns, up to limit: 1 to 10,000.
+func (m *Monitor) LastSteps(ctx context.Context, id int64, limit int) ([]Step, error) {
 	if id < 1 {
 		return nil, fmt.Errorf("steps: %w: the id of a job must be at least 1, not %d", jobq.ErrInvalid, id)
 	}
-	rows, err := m.queries.StepList(ctx, stepResultMax, id, stepsMax)
+	if limit < 1 || limit > stepsMax {
+		return nil, fmt.Errorf("steps: %w: limit must be 1 to %d, not %d", jobq.ErrInvalid, stepsMax, limit)
+	}
+	rows, err := m.queries.StepList(ctx, stepResultMax, id, int32(limit))
 	if err != nil {
 		return nil, dberror.Wrap(m.schema, fmt.Sprintf("steps of job %d", id), err)
 	}
@@ -82,5 +91,6 @@ func (m *Monitor) Steps(ctx context.Context, id int64) ([]Step, error) {
 			ResultBytes: int(row.ResultBytes),
 		}
 	}
+	slices.Reverse(steps)
 	return steps, nil
 }

@@ -19,6 +19,8 @@ const (
 	ReasonWaitsForJobs    ReasonCode = "waits_for_jobs"    // jobs that it waits for are not over
 	ReasonRetry           ReasonCode = "retry"             // it has failed, and waits for its next attempt
 	ReasonDue             ReasonCode = "due"               // its time has come, and no janitor has put it in the line yet
+	ReasonSleeping        ReasonCode = "sleeping"          // it sleeps in a durable step
+	ReasonWaitsForEvent   ReasonCode = "waits_for_event"   // it waits for an event in a durable step
 	ReasonQueuePaused     ReasonCode = "queue_paused"      // somebody has paused its queue
 	ReasonKindPaused      ReasonCode = "kind_paused"       // somebody has paused its kind, or jobq itself: a quarantine
 	ReasonTableLocked     ReasonCode = "table_locked"      // a session has locked a table that claims write to
@@ -68,6 +70,11 @@ type ReasonFacts struct {
 	// 10,001 stands for more.
 	Parents     []ReasonParent `json:"parents,omitempty"`
 	ParentsOpen int64          `json:"parents_open,omitempty"`
+
+	// Step is the durable step that a job sleeps in, or the event that it waits for, and
+	// StepUntil until when at most; nil for an event without a timeout.
+	Step      string     `json:"step,omitempty"`
+	StepUntil *time.Time `json:"step_until,omitempty"`
 
 	Attempts    int          `json:"attempts,omitempty"` // that have failed
 	MaxAttempts int          `json:"max_attempts,omitempty"`

@@ -131,7 +131,7 @@ func (p planted) lockRow(id int64) (pid int) {
 func TestWhy(t *testing.T) {
 	t.Parallel()
 	found := make(map[monitor.ReasonCode]bool)
-	for _, c := range slices.Concat(waitingCases(), claimedCases()) {
+	for _, c := range slices.Concat(waitingCases(), suspendedCases(), claimedCases()) {
 		for _, code := range c.reasons {
 			found[code] = true
 		}
@@ -157,7 +157,7 @@ func TestWhy(t *testing.T) {
 			require.Equal(t, codes[0] == monitor.ReasonDeleted || codes[0] == monitor.ReasonGone || codes[0] == monitor.ReasonUnknown, codes[0].Missing())
 		})
 	}
-	require.Len(t, found, 25, "every reason has a case")
+	require.Len(t, found, 27, "every reason has a case")
 }
 
 // The session that holds a lock is told with what it does, and of a lock on a run of a

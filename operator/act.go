@@ -100,12 +100,18 @@ func (o *Operator) Act(ctx context.Context, action jobq.Action, targets ...Targe
 // undo brings the job back, and not the steps.
 //
 // ErrNotFound: there is no such job, or it has no such step. ErrConflict: it runs.
-func (o *Operator) RequeueFromStep(ctx context.Context, id int64, step string) (acted *Acted, forgotten int, err error) {
-	operation := fmt.Sprintf("requeue job %d from step", id)
+func (o *Operator) RequeueFromStep(ctx context.Context, target Target, step string) (acted *Acted, forgotten int, err error) {
+	operation := fmt.Sprintf("requeue job %d from step", target.ID)
 	if err := o.checkTexts(operation, argument{"step", step}); err != nil {
 		return nil, 0, err
 	}
-	row, err := dberror.Retry(ctx, func() (db.JobActFromStepRow, error) { return o.queries.JobActFromStep(ctx, step, o.actor, id) })
+	expected, err := o.expected(operation, target)
+	if err != nil {
+		return nil, 0, err
+	}
+	row, err := dberror.Retry(ctx, func() (db.JobActFromStepRow, error) {
+		return o.queries.JobActFromStep(ctx, db.JobActFromStepParams{Step: step, Actor: o.actor, JobID: target.ID, Expected: expected})
+	})
 	if err != nil {
 		return nil, 0, dberror.Wrap(o.schema, operation, err)
 	}
@@ -113,6 +119,15 @@ func (o *Operator) RequeueFromStep(ctx context.Context, id int64, step string) (
 		ID: row.JobID, Before: jobq.State(row.StateBefore), After: jobq.State(row.StateAfter), Changed: row.Changed || row.Forgotten > 0,
 		Problem: row.Problem, Code: Code(row.Code),
 	}}}, int(row.Forgotten), nil
+}
+
+// expected is what the database is to find of the job, for example "failed/900": its state
+// and the token of its last lease. It is empty where that does not matter.
+func (o *Operator) expected(operation string, target Target) (string, error) {
+	if target.State == "" {
+		return "", nil
+	}
+	return fmt.Sprintf("%s/%d", target.State, target.LeaseToken), o.checkTexts(operation, argument{"state", string(target.State)})
 }
 
 func (o *Operator) act(ctx context.Context, params db.JobActParams, targets []Target) (*Acted, error) {
@@ -124,12 +139,9 @@ func (o *Operator) act(ctx context.Context, params db.JobActParams, targets []Ta
 	}
 	params.Actor = o.actor
 	for _, target := range targets {
-		expected := ""
-		if target.State != "" {
-			if err := o.checkTexts(params.Action, argument{"state", string(target.State)}); err != nil {
-				return nil, err
-			}
-			expected = fmt.Sprintf("%s/%d", target.State, target.LeaseToken)
+		expected, err := o.expected(params.Action, target)
+		if err != nil {
+			return nil, err
 		}
 		seen, err := seenOf(target.Seen, params.Change)
 		if err != nil {

@@ -140,12 +140,12 @@ func TestOwnKeys(t *testing.T) {
 	t.Parallel()
 	b := newBench(120, 35)
 	var err error
-	b.env.commands, err = command.WithKeys(map[string][]string{"requeue": {"R"}, "pause": {"r"}})
+	b.env.commands, err = command.WithKeys(map[string][]string{"requeue": {"Q"}, "pause": {"r"}})
 	require.NoError(t, err, "pause and requeue have no screen in common")
 	b.press(Jobs, Requeue)
 	require.Empty(t, b.fake.written)
-	require.Contains(t, b.plain(), "R requeue")
-	b.press(Resume)
+	require.Contains(t, b.plain(), "Q requeue")
+	b.press("Q")
 	require.Len(t, b.fake.written, 1)
 	for want, keys := range map[string]map[string][]string{
 		`no command "requue" for "R"`: {"requeue": {"X"}, "requue": {"R"}},

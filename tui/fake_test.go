@@ -60,6 +60,7 @@ type fake struct {
 	audit     []monitor.AuditEntry
 	schedules []monitor.Schedule
 	ticks     []monitor.Tick        // of every schedule
+	steps     []monitor.Step        // of every job
 	err       error                 // of every query
 	refusal   error                 // of an edit or a clone, once
 	problem   string                // of an edit
@@ -243,6 +244,10 @@ func (f *fake) Graph(_ context.Context, id int64) ([]monitor.GraphJob, error) {
 	}, f.err
 }
 
+func (f *fake) LastSteps(_ context.Context, _ int64, limit int) ([]monitor.Step, error) {
+	return slices.Clone(f.steps[max(len(f.steps)-limit, 0):]), f.err
+}
+
 func (f *fake) JobActions(context.Context, int64) ([]monitor.JobAction, error) { return nil, f.err }
 func (f *fake) Audit(_ context.Context, before int64, limit int) (entries []monitor.AuditEntry, _ error) {
 	for _, entry := range f.audit {
@@ -266,6 +271,15 @@ func (f *fake) Act(_ context.Context, action jobq.Action, targets ...operator.Ta
 	}
 	f.written = append(f.written, text)
 	return acted, f.err
+}
+
+func (f *fake) RequeueFromStep(_ context.Context, target operator.Target, step string) (*operator.Acted, int, error) {
+	f.written = append(f.written, fmt.Sprintf("requeue %d:%s/%d from %s", target.ID, target.State, target.LeaseToken, step))
+	at := slices.IndexFunc(f.steps, func(known monitor.Step) bool { return known.Name == step })
+	again := len(f.steps) - at
+	f.steps = f.steps[:at]
+	changed := operator.ActedJob{ID: target.ID, Before: target.State, After: jobq.StateAvailable, Changed: true}
+	return &operator.Acted{AuditID: int64(len(f.written)), Jobs: []operator.ActedJob{changed}}, again, f.err
 }
 
 func (f *fake) Edit(_ context.Context, change operator.JobChange, targets ...operator.Target) (*operator.Acted, error) {

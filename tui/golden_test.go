@@ -55,7 +55,16 @@ func screens() map[string]func(b *bench) {
 		"jobs": func(b *bench) {
 			b.press("2", "/", `state:failed kind:Send*`, "enter", "jj", "space", "space")
 		},
-		"job":    func(b *bench) { b.press(Jobs, Down, Open) },
+		"job":   func(b *bench) { b.press(Jobs, Down, Open) },
+		"steps": func(b *bench) { b.openSteps() },
+		"step-choice": func(b *bench) {
+			b.openSteps()
+			b.press(FromStep, Up, Up)
+		},
+		"step-confirm": func(b *bench) {
+			b.openSteps()
+			b.press(FromStep, Up, Up, Accept)
+		},
 		"output": func(b *bench) { b.press(Jobs, Down, Open, Output) },
 		"queues": func(b *bench) { b.press(Queues, Down) },
 		"limits": func(b *bench) {

@@ -138,6 +138,8 @@ func TestDestructiveAsks(t *testing.T) {
 		}
 		starts := [][]string{{Jobs}, {Jobs, Open}, {Jobs, Mark, Mark}, {Jobs, SelectAll}}
 		switch {
+		case slices.Equal(c.Screens, []string{command.Job}):
+			starts = [][]string{{Jobs, Open}}
 		case slices.Contains(c.Screens, command.Workers):
 			starts = [][]string{{Workers, Down}}
 		case slices.Contains(c.Screens, command.Audit):
@@ -146,8 +148,12 @@ func TestDestructiveAsks(t *testing.T) {
 		for _, keys := range starts {
 			b := newBench(120, 35)
 			b.fake.audit = []monitor.AuditEntry{stoppedBulk}
+			b.fake.steps = someSteps()
 			b.press(keys...)
 			b.press(c.Keys[0])
+			if _, chooses := b.overlay.(*overlay.Choice); chooses {
+				b.press(Accept)
+			}
 			require.IsType(t, &overlay.Confirm{}, b.overlay, c.ID)
 			require.Empty(t, b.fake.written)
 		}

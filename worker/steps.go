@@ -96,9 +96,9 @@ func (s *stepRun) mayEnd() {
 	s.worker.keeper.held.Completing(&s.hold)
 }
 
-// goesOn takes back that the run may have ended, if the answer says that it has not.
+// goesOn takes back that the run may have ended, if it has not.
 func (s *stepRun) goesOn(answer steps.Answer, err error) (steps.Answer, error) {
-	if err == nil && answer.Done {
+	if !answer.MayHaveEnded {
 		s.worker.keeper.held.GoesOn(&s.hold)
 	}
 	return answer, s.answered(err)

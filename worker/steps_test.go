@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/jobtest"
 	"github.com/jobq-dev/jobq/worker"
 )
 
@@ -331,6 +332,31 @@ func TestStuckAfterSleep(t *testing.T) {
 	receive(t, begun, "the sleep")
 	require.EqualError(t, w.drain(), "worker: handlers did not stop: 1")
 	awaitState(t, client, id, jobq.StateAvailable)
+	close(end)
+}
+
+// A handler whose sleep or wait was refused, and which then does not stop when the worker
+// does, is given up as any other: the run has not ended by that.
+func TestStuckAfterRefusedSleep(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	refused, end := make(chan []error, 1), make(chan struct{})
+	w := start(t, client, &worker.Config{DrainTimeout: -1}, func(ctx context.Context, job *worker.Job[task]) error {
+		if _, err := jobq.Step(ctx, "charge", func(context.Context) (int, error) { return 1, nil }); err != nil {
+			return worker.Discard(err)
+		}
+		_, err := jobq.WaitEvent[int](ctx, "charge", 0)
+		refused <- []error{jobq.Sleep(ctx, "charge", time.Hour), jobq.Sleep(ctx, "night", -time.Hour), err}
+		<-end
+		return nil
+	})
+	id := enqueue(t, client, 1, nil)
+	errs := receive(t, refused, "the errors")
+	require.ErrorIs(t, errs[0], jobq.ErrConflict)
+	require.ErrorIs(t, errs[1], jobq.ErrInvalid)
+	require.ErrorIs(t, errs[2], jobq.ErrConflict)
+	require.EqualError(t, w.drain(), "worker: handlers did not stop: 1")
+	require.Equal(t, jobq.StateAvailable, jobtest.State(t, client, id))
 	close(end)
 }
 

@@ -39,7 +39,7 @@ func (a *app) requeueFromStep(cmd *cobra.Command, client *jobq.Client, args []st
 	if err != nil {
 		return err
 	}
-	acted, forgotten, err := a.operator(client).RequeueFromStep(cmd.Context(), id, step)
+	acted, forgotten, err := a.operator(client).RequeueFromStep(cmd.Context(), operator.Target{ID: id}, step)
 	if err != nil {
 		return err
 	}

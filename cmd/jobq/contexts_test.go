@@ -160,7 +160,7 @@ func TestTUIContexts(t *testing.T) {
 contexts:
   staging: {database_url: %q}
   billing: {database_url: %q, color: magenta, confirm: type}
-keys: {requeue: R}
+keys: {requeue: Q}
 `, here, there))
 	term := openTerminal(t, 120, 35)
 	term.text("export XDG_CONFIG_HOME=" + folder)
@@ -176,7 +176,7 @@ keys: {requeue: R}
 	term.await("● live")
 	term.text("2")
 	term.await("1-1 of 1")
-	term.text("R")
+	term.text("Q")
 	term.await("y yes")
 	term.keys("Escape")
 	term.await("nothing was done")

@@ -160,11 +160,7 @@ func writeSteps(story *strings.Builder, steps []monitor.Step) {
 	}
 	for _, step := range steps {
 		line := fmt.Sprintf("%s  %s", step.Name, format.Step(step, time.Now()))
-		if step.ResultBytes > 0 && step.Type != monitor.StepSleep && !step.TimedOut {
-			result := format.Value(step.Result)
-			if step.Result == nil {
-				result = fmt.Sprintf("(%s: the table jobq.step has them)", format.Count(step.ResultBytes, "byte"))
-			}
+		if result := format.StepResult(step); result != "" {
 			line += "  " + result
 		}
 		fmt.Fprintf(story, "  %s\n", printable.Line(line))

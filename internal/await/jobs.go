@@ -17,7 +17,7 @@ const (
 	// heard of it. It doubles up to pollMax while notifications arrive: they may miss
 	// what ends in the moment in which the wait begins.
 	pollMin = time.Second
-	pollMax = 10 * time.Second
+	pollMax = 16 * time.Second
 	// batchMax is how many jobs one statement is about.
 	batchMax = 1000
 )
@@ -190,15 +190,26 @@ func (s *jobs) announceAllLocked() {
 }
 
 // due adds the jobs to those that are to be looked at which nothing was heard of for
-// long: those of one statement, longest first.
+// long: those of one statement, longest first. Jobs whose time comes soon are looked at
+// with them: an eighth of their span earlier at most. So few statements have many jobs.
+//
+// Example: 10,000 jobs are looked at each 16 s, 625 of them become due in each second. In
+// the first second a statement takes these, and 375 of the next. All of them are due
+// together then. After a few rounds there are ten statements of 1,000 jobs in 16 s, and
+// not one in each second.
 func (s *jobs) due(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var due []*job
+	isDue := false
 	for _, j := range s.byID {
-		if !j.lookAt.After(now) {
+		if !j.lookAt.After(now.Add(j.pollSpan / 8)) {
 			due = append(due, j)
+			isDue = isDue || !j.lookAt.After(now)
 		}
+	}
+	if !isDue {
+		return
 	}
 	slices.SortFunc(due, func(a, b *job) int { return cmp.Or(a.lookAt.Compare(b.lookAt), cmp.Compare(a.id, b.id)) })
 	for _, j := range due[:min(len(due), batchMax)] {

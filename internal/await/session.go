@@ -52,7 +52,7 @@ type statements interface {
 //	301 ms  look: it has completed, and the wait is over
 //
 // If the notification is missed, a look after one second finds the job, or one of those
-// that follow after two, four, eight, and from then on each ten seconds.
+// that follow after two, four, eight, and from then on each sixteen seconds.
 type session struct {
 	jobs
 

@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/sleep"
 )
 
 // fakeStatements are a session's statements; each calls a function.
@@ -76,6 +79,57 @@ func TestLooksLeaveRoom(t *testing.T) {
 	require.True(t, isAnnounced, "announced")
 	require.True(t, isPolled, "polled")
 	require.True(t, isRenewed, "renewed")
+}
+
+// While no job ends, ten thousand cost a process less than a statement a second: its looks,
+// its renewals, and the pings of its connection that listens. No job is looked at more
+// rarely for that. Method: a clock of their own; the jobs were joined one after another.
+func TestIdleSendsLittle(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const many, span, pingEvery = 10_000, 4 * time.Minute, 5 * time.Second
+		var statements atomic.Int64
+		lookedAt := make(map[int64]time.Time, many) // only the session's goroutine has it
+		var longest time.Duration
+		s := newTestSession(fakeStatements{
+			endRead: func(ids []int64, _ int32) ([]db.EndReadRow, error) {
+				statements.Add(1)
+				for _, id := range ids {
+					if last, known := lookedAt[id]; known {
+						longest = max(longest, time.Since(last))
+					}
+					lookedAt[id] = time.Now()
+				}
+				return nil, nil
+			},
+			await: func(db.AwaitParams) (bool, error) {
+				statements.Add(1)
+				return true, nil
+			},
+			end: func(context.Context) (bool, error) { return true, nil },
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			s.run(ctx)
+		}()
+		pass := func(span time.Duration) { require.NoError(t, sleep.For(ctx, span)) }
+		for id := range int64(many) {
+			s.join(id+1, true)
+			pass(4 * time.Millisecond)
+		}
+		pass(2 * time.Minute)
+		before := statements.Load()
+		pass(span)
+		sent := statements.Load() - before + int64(span/pingEvery)
+		cancel()
+		<-done
+		require.Len(t, lookedAt, many)
+		require.LessOrEqual(t, float64(sent)/span.Seconds(), 1.0, "statements a second")
+		require.Greater(t, float64(sent)/span.Seconds(), 0.8, "all are counted")
+		require.LessOrEqual(t, longest, pollMax+2*time.Second)
+	})
 }
 
 // The announcement that comes so late that others may have deleted what was announced

@@ -119,7 +119,7 @@ func TestRequeueFromAStepOfAJobThatWaits(t *testing.T) {
 	q := setUp(t)
 	parent := q.parent()
 	id := q.child("cancel", parent.ID)
-	_, err := q.queries.JobActFromStep(context.Background(), "charge", "ann", id)
+	_, err := q.queries.JobActFromStep(context.Background(), db.JobActFromStepParams{Step: "charge", Actor: "ann", JobID: id})
 	require.ErrorContains(t, err, fmt.Sprintf("job %d has no step 'charge' (SQLSTATE JQ002)", id))
 	require.Equal(t, "waiting", q.state(id))
 	q.completes(plainly(parent))

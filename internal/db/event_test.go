@@ -238,7 +238,7 @@ func (s *stepper) operate(action string) (audit int64) {
 	case "edit":
 		change = `{"run_at": "2026-01-01 00:00Z"}`
 	case "requeue from step":
-		row, err := s.queries.JobActFromStep(context.Background(), "charge", "ann", s.job.ID)
+		row, err := s.queries.JobActFromStep(context.Background(), db.JobActFromStepParams{Step: "charge", Actor: "ann", JobID: s.job.ID})
 		require.NoError(s, err)
 		require.True(s, row.Changed)
 		require.EqualValues(s, 2, row.Forgotten)

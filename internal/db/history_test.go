@@ -182,6 +182,8 @@ func historyCases() []historyCase {
 		{"WhyList of the first in the line of a queue at its limits", db.WhyList, "1", few, exhaustedQueue},
 		{"WhyList of a scheduled job", db.WhyList, "10000017", inHand, ""},
 		{"WhyList of a job that waits for others", db.WhyList, "6000001", inHand, ""},
+		{"WhyList of one that waits for an event, of many steps", db.WhyList, "10000018", inHand, `insert into jobq.step (job_id, started_at, finished_at, lease_token, claimed_at, number, type, name, result)
+			select 10000018, now(), now(), 0, now(), i + 1, 'step', 'step ' || i, '1' from generate_series(1, 9000) i`},
 		{"WhyList of a running job", db.WhyList, "40000026", few, ""},
 		{"WhyList of one that failed", db.WhyList, "20000100", few, ""},
 		{"WhyList of one that plainly succeeded", db.WhyList, "20000104", few, ""},
@@ -201,7 +203,8 @@ func historyCases() []historyCase {
 		{"result", "select r.state from jobq.result($1) r", "20000104", few, ""},
 		{"AttemptList", db.AttemptList, "20000004, 1000", few, ""},
 		{"StepList", db.StepList, "4096, 20000004, 1000", few, ""},
-		{"JobActFromStep", db.JobActFromStep, "'w17', 'ann', 10000017", inHand, ""},
+		{"StepList of the last ones of many", db.StepList, "4096, 40000026, 100", 60, ""}, // not all 9,000
+		{"JobActFromStep", db.JobActFromStep, "'w17', 'ann', 10000017, ''", inHand, ""},
 		{"OutputSince", db.OutputSince, "40000026, live_lease(0), 0", few, ""},
 		{"JobCancel", db.JobCancel, "17", inHand, ""},
 		{"JobCancel of a running job", db.JobCancel, "40000026", inHand, ""},

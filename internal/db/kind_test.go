@@ -71,7 +71,7 @@ func TestPausedKindIsNotClaimed(t *testing.T) {
 func TestKindsCrashed(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	// lost: "a" was claimed since the last step; "old a" before it. done: of that kind, one has ended otherwise.
+	// lost: "a" was claimed since the last step; "old a" before it. done: of that kind, one has ended otherwise. sleep: one of kind k has ended in a durable sleep.
 	for name, story := range map[string]struct {
 		steps  string
 		paused string
@@ -80,6 +80,10 @@ func TestKindsCrashed(t *testing.T) {
 		"two":                                {"lost a; lost a", ""},
 		"a success in between":               {"lost a; lost a; done a; lost a; lost a", ""},
 		"a success before":                   {"done a; lost a; lost a; lost a", "a"},
+		"a sleep in between":                 {"lost k; lost k; sleep k; lost k; lost k", ""},
+		"three after a sleep":                {"lost k; lost k; sleep k; lost k; lost k; lost k", "k"},
+		"other kinds sleep":                  {"lost a; sleep k; lost a; sleep k; lost a", "a"},
+		"a sleep of one that is paused":      {"lost k; lost k; lost k; sleep k", "k"},
 		"three after a success":              {"lost a; lost a; done a; lost a; lost a; lost a", "a"},
 		"other kinds succeed":                {"lost a; done b; lost a; done b; lost a", "a"},
 		"machines that fail together":        {"lost a a a; lost old a; lost old a; lost old a; lost a", ""},
@@ -96,6 +100,8 @@ func TestKindsCrashed(t *testing.T) {
 			t.Parallel()
 			q := setUp(t)
 			q.exec("update jobq.setting set quarantine_crashes = 3")
+			q.exec("select jobq.enqueue('k') from generate_series(1, 2)")
+			sleepers := q.claim("a", 2) // before the kind is paused
 			stat := func(kind, columns string) {
 				q.exec(`insert into jobq.stat_delta (minute, queue, kind, run_seconds, wait_seconds, completed, failed, retried, lost, cancelled)
 					select date_trunc('minute', now()), 'q', $1, 0, 0, `+columns, kind)
@@ -114,6 +120,10 @@ func TestKindsCrashed(t *testing.T) {
 					stat(words[1], "1, 0, 0, 0, 0")
 				case "cancelled":
 					stat(words[1], "0, 0, 0, 0, 1")
+				case "sleep":
+					_, err := q.queries.StepSleep(ctx, db.StepSleepParams{JobID: sleepers[0].ID, Token: runToken(sleepers[0]), Name: "night", Delay: hour})
+					require.NoError(t, err)
+					sleepers = sleepers[1:]
 				case "dead":
 					stat(words[1], "0, 1, 0, 1, 0")
 				case "resume":

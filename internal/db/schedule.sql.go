@@ -136,7 +136,7 @@ select s.name, coalesce(s.cron, '')::text as cron, coalesce(extract(epoch from s
     coalesce(extract(epoch from s.backoff_max) * 1000, 0)::bigint as backoff_max_ms, s.tags, s.metadata,
     s.catch_up, s.catch_up_max, extract(epoch from s.catch_up_within)::bigint as catch_up_within_seconds, s.overlap, s.source, s.created_at,
     s.paused_at, s.paused_by, s.pause_reason, s.cursor_at, s.due_at, s.last_tick_at, s.last_job_id, s.failures, s.error, s.error_at,
-    exists(select from jobq.schedule_tick t where t.schedule = s.name and t.tick_at = s.last_tick_at and t.job_id is null) as last_left_out,
+    ((select true from jobq.schedule_tick t where t.schedule = s.name and t.tick_at = s.last_tick_at and t.job_id is null limit 1) is not null)::boolean as last_left_out,
     statement_timestamp()::timestamptz as looked_at
   from jobq.schedule s
   where s.name = $1::text
@@ -227,7 +227,7 @@ select s.name, coalesce(s.cron, '')::text as cron, coalesce(extract(epoch from s
     coalesce(extract(epoch from s.backoff_max) * 1000, 0)::bigint as backoff_max_ms, s.tags, s.metadata,
     s.catch_up, s.catch_up_max, extract(epoch from s.catch_up_within)::bigint as catch_up_within_seconds, s.overlap, s.source, s.created_at,
     s.paused_at, s.paused_by, s.pause_reason, s.cursor_at, s.due_at, s.last_tick_at, s.last_job_id, s.failures, s.error, s.error_at,
-    exists(select from jobq.schedule_tick t where t.schedule = s.name and t.tick_at = s.last_tick_at and t.job_id is null) as last_left_out,
+    ((select true from jobq.schedule_tick t where t.schedule = s.name and t.tick_at = s.last_tick_at and t.job_id is null limit 1) is not null)::boolean as last_left_out,
     statement_timestamp()::timestamptz as looked_at
   from jobq.schedule s
   where s.name > $2::text

@@ -62,8 +62,15 @@ select a.audit::bigint as audit, a.job_id::bigint as job_id, coalesce(a.state_be
     coalesce(a.state_after, '')::text as state_after, a.changed::boolean as changed, coalesce(a.code, '')::text as code,
     coalesce(a.problem, '')::text as problem,
     case when a.problem is null then jobq.step_forget(a.job_id, $1::text) else 0 end::integer as forgotten
-  from jobq.act($2::text, 'requeue', array[$3::bigint], '{}', '{}', null, 0, null) a
+  from jobq.act($2::text, 'requeue', array[$3::bigint], array[nullif($4::text, '')], '{}', null, 0, null) a
 `
+
+type JobActFromStepParams struct {
+	Step     string
+	Actor    string
+	JobID    int64
+	Expected string
+}
 
 type JobActFromStepRow struct {
 	Audit       int64
@@ -76,10 +83,15 @@ type JobActFromStepRow struct {
 	Forgotten   int32
 }
 
-// JobActFromStep requeues a job as JobAct does, and makes it do a step again, and those
-// after it: all of it, or nothing.
-func (q *Queries) JobActFromStep(ctx context.Context, step string, actor string, jobID int64) (JobActFromStepRow, error) {
-	row := q.db.QueryRow(ctx, JobActFromStep, step, actor, jobID)
+// JobActFromStep requeues a job as JobAct does, unless it has changed since it was as
+// expected, and makes it do a step again, and those after it: all of it, or nothing.
+func (q *Queries) JobActFromStep(ctx context.Context, arg JobActFromStepParams) (JobActFromStepRow, error) {
+	row := q.db.QueryRow(ctx, JobActFromStep,
+		arg.Step,
+		arg.Actor,
+		arg.JobID,
+		arg.Expected,
+	)
 	var i JobActFromStepRow
 	err := row.Scan(
 		&i.Audit,
@@ -121,7 +133,7 @@ select s.name, s.type, s.number, s.attempts, s.lease_token, s.started_at, s.fini
     case when pg_column_size(s.result) <= $1::integer and octet_length(s.result::text) <= $1::integer then s.result end::jsonb as result
   from jobq.step s
   where s.job_id = $2
-  order by s.number
+  order by s.number desc
   limit $3::integer
 `
 
@@ -139,7 +151,7 @@ type StepListRow struct {
 	Result      json.RawMessage
 }
 
-// StepList is the steps of a job, in the order in which it came to them. Of a result that is
+// StepList is the last steps that a job came to, the last one first. Of a result that is
 // longer than result_max, as stored or as text, it has only how long that is as stored.
 // Needs step_number_key.
 func (q *Queries) StepList(ctx context.Context, resultMax int32, jobID int64, stepCount int32) ([]StepListRow, error) {

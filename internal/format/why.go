@@ -23,6 +23,8 @@ func Why(id int64, reason monitor.Reason, now time.Time) (says, advice string) {
 		return whyScheduled(id, reason, now)
 	case monitor.ReasonWaitsForJobs:
 		return waitsForJobs(id, f)
+	case monitor.ReasonSleeping, monitor.ReasonWaitsForEvent:
+		return whySuspended(reason, now)
 	case monitor.ReasonKindPaused:
 		return kindPaused(f, now)
 	case monitor.ReasonQueueLimit:

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -162,4 +163,10 @@ func (w *Worker) Story(id int64) string {
 			|| exists (select from jobq.unique_key u where u.job_id = j.id)
 		from jobq.job j where j.id = $1`, id).Scan(&story))
 	return story
+}
+
+// RunToken is what a program calls jobq.complete and its like with, for the run of a job
+// that was claimed.
+func RunToken(job db.JobClaimRow) string {
+	return fmt.Sprintf("%d.%d.%d", job.LeaseToken, job.StartedAt.Time.UnixMicro(), job.Slot)
 }

@@ -28,10 +28,11 @@ type Run interface {
 	Begin(ctx context.Context, name string) (Answer, error)
 	// Store stores that the step is done, in the transaction, or in one of its own with nil.
 	Store(ctx context.Context, tx pgx.Tx, name string, result json.RawMessage) error
-	// Sleep says whether the time of a sleep is over. Unless it is Done, the run has ended.
+	// Sleep says whether the time of a sleep is over. Unless it is Done, the run has ended;
+	// with an error it may have, as MayHaveEnded says.
 	Sleep(ctx context.Context, name string, duration time.Duration) (Answer, error)
 	// Wait says whether an event has come, or has not come in time; 0 means no timeout.
-	// Unless it is Done, the run has ended.
+	// Unless it is Done, the run has ended, as with Sleep.
 	Wait(ctx context.Context, name string, timeout time.Duration) (Answer, error)
 }
 
@@ -40,6 +41,9 @@ type Answer struct {
 	Done     bool
 	TimedOut bool // the event did not come in time
 	Result   json.RawMessage
+	// MayHaveEnded says, of Sleep and Wait, that the run has ended or nobody knows. An error
+	// of a call that surely had no effect leaves it false: the run goes on.
+	MayHaveEnded bool
 	// IsEncoded says that results of steps are stored encoded: errors must not quote them.
 	IsEncoded bool
 }
@@ -90,14 +94,22 @@ func (c Calls) Store(ctx context.Context, tx pgx.Tx, name string, result json.Ra
 func (c Calls) Sleep(ctx context.Context, name string, duration time.Duration) (Answer, error) {
 	params := db.StepSleepParams{JobID: c.JobID, Token: c.Token, Name: name, Delay: db.Interval(duration)}
 	passed, err := untilSent(ctx, func() (bool, error) { return c.queries(nil).StepSleep(ctx, params) })
-	return Answer{Done: passed}, c.wrap("sleep", name, err)
+	return Answer{Done: passed, MayHaveEnded: mayHaveEnded(passed, err)}, c.wrap("sleep", name, err)
 }
 
 // Wait is that of Run.
 func (c Calls) Wait(ctx context.Context, name string, timeout time.Duration) (Answer, error) {
 	params := db.StepWaitParams{JobID: c.JobID, Token: c.Token, Name: name, Timeout: db.IntervalOrNull(timeout)}
 	row, err := untilSent(ctx, func() (db.StepWaitRow, error) { return c.queries(nil).StepWait(ctx, params) })
-	return Answer{Done: row.Done, TimedOut: row.TimedOut, Result: row.Result}, c.wrap("wait for event", name, err)
+	return Answer{Done: row.Done, TimedOut: row.TimedOut, Result: row.Result, MayHaveEnded: mayHaveEnded(row.Done, err)}, c.wrap("wait for event", name, err)
+}
+
+// mayHaveEnded says whether a call may have ended the run that was answered so.
+func mayHaveEnded(isDone bool, err error) bool {
+	if err != nil {
+		return db.IsRunOver(err) || db.MayHaveCommitted(err)
+	}
+	return !isDone
 }
 
 // untilSent sends a statement again, until the context ends, while it surely has had no

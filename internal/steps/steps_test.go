@@ -91,6 +91,37 @@ func TestSentAgain(t *testing.T) {
 	require.Equal(t, 1, database.sent)
 }
 
+// A sleep or a wait has ended the run, or may have, unless the answer says that it has not,
+// or the call surely had no effect.
+func TestMayHaveEnded(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	ended, end := context.WithCancel(ctx)
+	end()
+	over := &pgconn.PgError{Code: "JQ005", SeverityUnlocalized: "ERROR"}
+	for name, test := range map[string]struct {
+		ctx  context.Context
+		errs []error
+		want bool
+	}{
+		"not over yet":             {ctx, nil, true},
+		"refused":                  {ctx, []error{conflict}, false},
+		"the lease is lost":        {ctx, []error{over}, true},
+		"no answer":                {ctx, []error{io.ErrUnexpectedEOF}, true},
+		"away until it is stopped": {ended, []error{away(t)}, false},
+		"in the way, likewise":     {ended, []error{inTheWay}, false},
+		"stopped within the call":  {ended, []error{context.Canceled}, true},
+	} {
+		c, _ := calls(t, slices.Repeat(test.errs, 2)...)
+		answer, err := c.Sleep(test.ctx, "a", time.Hour)
+		require.Equal(t, test.errs != nil, err != nil, name)
+		require.Equal(t, test.want, answer.MayHaveEnded, name)
+		c, _ = calls(t, slices.Repeat(test.errs, 2)...)
+		answer, _ = c.Wait(test.ctx, "a", time.Hour)
+		require.Equal(t, test.want, answer.MayHaveEnded, name)
+	}
+}
+
 // A result is sent until it is stored. That it is stored already is a conflict only if
 // no try before can have done that.
 func TestStoredAgain(t *testing.T) {

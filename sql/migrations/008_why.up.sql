@@ -292,6 +292,7 @@ declare
   job record;
   acted record;
   last_run record;
+  suspended boolean := false;
   locked jsonb;
   place bigint;
   last_id bigint;
@@ -334,7 +335,11 @@ begin
   end if;
   if job.state in ('scheduled', 'available') then
     select p.position, jobq.why_row_locked(p.xmax, p.tableoid) as locked into place, locked from jobq.pending p where p.id = why.id;
-    if job.state = 'scheduled' then
+    if job.state = 'scheduled' and job.run_at > statement_timestamp() then
+      return query select w.reason, w.facts from jobq.why_suspended(why.id, job.lease_token, job.run_at) w;
+      suspended := found;
+    end if;
+    if job.state = 'scheduled' and not suspended then
       select a.outcome::text as outcome, a.finished_at into last_run
         from jobq.attempt a where a.job_id = why.id order by a.lease_token desc, a.finished_at desc limit 1;
       return query select case when job.run_at <= statement_timestamp() then 'due' when job.attempts > 0 and coalesce(last_run.outcome, '') not in ('snoozed', 'unreadable') then 'retry' else 'scheduled' end,

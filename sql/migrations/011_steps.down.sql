@@ -2,6 +2,7 @@ set local lock_timeout = '5s';
 
 drop function jobq.emitted_prune(timestamptz, text, integer);
 drop function jobq.step_prune(bigint, text, integer);
+drop function jobq.why_suspended(bigint, bigint, timestamptz);
 drop function jobq.step_forget(bigint, text);
 drop function jobq.event_wake_rest(integer);
 drop function jobq.emit(text, jsonb);
@@ -11,6 +12,7 @@ drop function jobq.step_wait(bigint, text, text, interval);
 drop function jobq.event_lock(text);
 drop function jobq.event_place(text);
 drop function jobq.step_sleep(bigint, text, text, interval);
+drop function jobq.run_suspend(bigint, text, interval);
 drop function jobq.step_put(bigint, text, text, jsonb);
 drop function jobq.step_get(bigint, text, text);
 drop function jobq.step_finish(bigint, text, jsonb, boolean);

@@ -163,6 +163,22 @@ begin
   perform jobq.step_finish(job_id, name, result);
 end $$;
 
+-- run_suspend ends a run whose job sleeps or waits for an event. Such an end is in no
+-- statistics. So that it ends a row of crashes of its kind, as others do (kinds_crashed),
+-- it forgets them, unless somebody has them locked: who finds another crash, or does the same.
+-- Needs run_id_idx and kind_pkey, and what run_close needs.
+create function jobq.run_suspend(of_job bigint, run_token text, delay interval) returns void
+  language plpgsql set plan_cache_mode = force_custom_plan set enable_seqscan = off set jit = off
+  as $$
+begin
+  delete from jobq.kind k
+    where k.name = any(array(
+      select x.name from jobq.kind x
+        where x.name = (select r.kind from jobq.run r where r.id = of_job limit 1) and x.paused_at is null
+        for update skip locked));
+  perform jobq.run_close(of_job, run_token, 'snoozed', null, delay, false, null);
+end $$;
+
 -- step_sleep says whether the time of a sleep is over. If not, it ends the run, and the
 -- job runs again then. The time counts from the first call; later ones do not change it.
 create function jobq.step_sleep(job_id bigint, token text, name text, delay interval) returns boolean
@@ -183,7 +199,7 @@ begin
     perform jobq.step_finish(job_id, name, null);
     return true;
   end if;
-  perform jobq.run_close(job_id, token, 'snoozed', null, used.wake_at - clock_timestamp(), false, null);
+  perform jobq.run_suspend(job_id, token, used.wake_at - clock_timestamp());
   return false;
 end $$;
 
@@ -252,7 +268,7 @@ begin
     else -- somebody is about to emit it: look again soon, and ever more rarely
       remaining := least(greatest((clock_timestamp() - used.started_at) / 2, interval '1 s'), interval '30 s');
     end if;
-    perform jobq.run_close(job_id, token, 'snoozed', null, remaining, false, null);
+    perform jobq.run_suspend(job_id, token, remaining);
   end if;
   done := used.finished_at is not null;
   timed_out := used.timed_out;
@@ -390,6 +406,23 @@ begin
   return forgotten;
 end $$;
 
+-- why_suspended is the reason that jobq.why has for a job whose last run, which had that
+-- token, has ended in a sleep or in the wait for an event; no row for another job. Its
+-- next run is at runs_at. A wait of ten years is one without a timeout.
+-- Needs step_number_key only.
+create function jobq.why_suspended(job_id bigint, token bigint, runs_at timestamptz) returns table (reason text, facts jsonb)
+  language sql stable
+  set enable_sort = off set enable_seqscan = off set enable_bitmapscan = off set jit = off
+  as $$
+    select case s.type when 'sleep' then 'sleeping' else 'waits_for_event' end,
+        jsonb_build_object('step', s.name, 'since', s.started_at, 'until', runs_at, 'janitor', jobq.why_janitor(),
+          'step_until', case when s.type = 'sleep' or s.wake_at - s.started_at < interval '3650 days' then s.wake_at end)
+      from jobq.step s
+      where s.job_id = why_suspended.job_id and s.lease_token = token and s.finished_at is null and s.type in ('sleep', 'event')
+      order by s.number desc
+      limit 1
+  $$;
+
 -- step_prune deletes the steps of jobs that are gone. It looks at row_count steps at
 -- most, after the given one in the order of job and name, and returns at how many it has
 -- looked, and at which one last. The steps of a deleted job stay while an undo could
@@ -452,6 +485,6 @@ end $$;
 
 -- sql/roles.sql says who may call them.
 revoke execute on function
-  jobq.step_bytes_max, jobq.steps_max, jobq.step_value_require, jobq.step_use, jobq.step_noun, jobq.step_finish, jobq.step_get, jobq.step_put,
-  jobq.step_sleep, jobq.event_place, jobq.event_lock, jobq.step_wait, jobq.event_wake, jobq.event_look_again, jobq.emit, jobq.event_wake_rest, jobq.step_forget, jobq.step_prune, jobq.emitted_prune
+  jobq.step_bytes_max, jobq.steps_max, jobq.step_value_require, jobq.step_use, jobq.step_noun, jobq.step_finish, jobq.step_get, jobq.step_put, jobq.run_suspend,
+  jobq.step_sleep, jobq.event_place, jobq.event_lock, jobq.step_wait, jobq.event_wake, jobq.event_look_again, jobq.emit, jobq.event_wake_rest, jobq.step_forget, jobq.why_suspended, jobq.step_prune, jobq.emitted_prune
   from public;

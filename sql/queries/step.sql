@@ -24,7 +24,7 @@ select s.done::boolean as done, s.timed_out::boolean as timed_out, s.result
 -- name: EventEmit :one
 select jobq.emit(sqlc.arg(name)::text, sqlc.arg(payload)::jsonb)::boolean as first;
 
--- StepList is the steps of a job, in the order in which it came to them. Of a result that is
+-- StepList is the last steps that a job came to, the last one first. Of a result that is
 -- longer than result_max, as stored or as text, it has only how long that is as stored.
 -- Needs step_number_key.
 -- name: StepList :many
@@ -33,17 +33,17 @@ select s.name, s.type, s.number, s.attempts, s.lease_token, s.started_at, s.fini
     case when pg_column_size(s.result) <= sqlc.arg(result_max)::integer and octet_length(s.result::text) <= sqlc.arg(result_max)::integer then s.result end::jsonb as result
   from jobq.step s
   where s.job_id = sqlc.arg(job_id)
-  order by s.number
+  order by s.number desc
   limit sqlc.arg(step_count)::integer;
 
--- JobActFromStep requeues a job as JobAct does, and makes it do a step again, and those
--- after it: all of it, or nothing.
+-- JobActFromStep requeues a job as JobAct does, unless it has changed since it was as
+-- expected, and makes it do a step again, and those after it: all of it, or nothing.
 -- name: JobActFromStep :one
 select a.audit::bigint as audit, a.job_id::bigint as job_id, coalesce(a.state_before, '')::text as state_before,
     coalesce(a.state_after, '')::text as state_after, a.changed::boolean as changed, coalesce(a.code, '')::text as code,
     coalesce(a.problem, '')::text as problem,
     case when a.problem is null then jobq.step_forget(a.job_id, sqlc.arg(step)::text) else 0 end::integer as forgotten
-  from jobq.act(sqlc.arg(actor)::text, 'requeue', array[sqlc.arg(job_id)::bigint], '{}', '{}', null, 0, null) a;
+  from jobq.act(sqlc.arg(actor)::text, 'requeue', array[sqlc.arg(job_id)::bigint], array[nullif(sqlc.arg(expected)::text, '')], '{}', null, 0, null) a;
 
 -- EventWakeRest wakes jobs that wait for an event which more of them wait for than emit
 -- could wake, and says whether there was one. Needs emitted_woken_idx and step_event_idx.

@@ -24,6 +24,7 @@ import (
 // Writer is what may be done to a database. [operator.Operator] is one.
 type Writer interface {
 	Act(ctx context.Context, action jobq.Action, targets ...operator.Target) (*operator.Acted, error)
+	RequeueFromStep(ctx context.Context, target operator.Target, step string) (acted *operator.Acted, forgotten int, err error)
 	Edit(ctx context.Context, change operator.JobChange, targets ...operator.Target) (*operator.Acted, error)
 	Clone(ctx context.Context, id int64, change operator.JobChange) (*operator.Cloned, error)
 	DrainWorker(ctx context.Context, id string) (bool, error)
@@ -88,6 +89,8 @@ func (p *Part) Actions(selected screen.Selection) map[string]screen.Action {
 		command.Drain:   p.drainAction(selected.Worker),
 		command.Resume:  p.resumeAction(selected.Entry),
 		command.Undo:    p.undoAction(selected.Entry),
+
+		command.RequeueFromStep: p.fromStepAction(selected),
 	}
 }
 
@@ -96,7 +99,11 @@ func (p *Part) Actions(selected screen.Selection) map[string]screen.Action {
 func (p *Part) Update(msg tea.Msg) tea.Msg {
 	switch msg := msg.(type) {
 	case Result:
-		return p.came(msg)
+		return p.came(msg, msg.Text())
+	case stepChosen:
+		return p.askFromStep(msg)
+	case fromStep:
+		return p.came(msg.Result, msg.Text())
 	case request.ActOnAll:
 		return request.Later{Overlay: p.actOnAll(msg.Action, &screen.AllMatching{Filter: msg.Filter, Snapshot: msg.Snapshot})}
 	case startBulk:

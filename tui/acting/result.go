@@ -96,16 +96,15 @@ func afterWord(job operator.ActedJob) string {
 	return string(job.After)
 }
 
-// came says what came of an action, shows it at once, and has the jobs looked at
-// again.
-func (p *Part) came(result Result) tea.Msg {
+// came says with a text what came of an action, shows it at once, and has the jobs
+// looked at again.
+func (p *Part) came(result Result, text string) tea.Msg {
 	switch {
 	case result.Err != nil && result.Verb == command.Undo:
 		return p.undoFailed(result)
 	case result.Err != nil:
-		return request.All{request.Renew{}, request.Tell{Text: result.Text()}}
+		return request.All{request.Renew{}, request.Tell{Text: text}}
 	}
-	text := result.Text()
 	p.lastAudit = 0
 	if result.Verb != command.Undo && undoable(result.Acted) {
 		p.lastAudit = result.Acted.AuditID

@@ -60,6 +60,8 @@ const (
 	Resume  = "resume"
 	Undo    = "undo"
 
+	RequeueFromStep = "requeue-from-step"
+
 	// The rest.
 	Why      = "why"
 	Tree     = "tree"

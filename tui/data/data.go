@@ -30,6 +30,7 @@ type Reader interface {
 	BulkSnapshot(ctx context.Context, action jobq.Action, filter jobq.Filter) (operator.BulkSnapshot, error)
 	Get(ctx context.Context, id int64) (*jobq.Job, error)
 	Attempts(ctx context.Context, id int64) ([]monitor.Attempt, error)
+	LastSteps(ctx context.Context, id int64, limit int) ([]monitor.Step, error)
 	Output(ctx context.Context, id int64, after monitor.OutputPiece) ([]monitor.OutputPiece, error)
 	Why(ctx context.Context, id int64) ([]monitor.Reason, error)
 	Graph(ctx context.Context, id int64) ([]monitor.GraphJob, error)

@@ -172,7 +172,7 @@ func (s *JobPage) Wants() []data.Want {
 func (s *JobPage) Selected() Selection {
 	selection := Selection{Cursor: s.id, Place: ShowJob{s.id}, Noun: "jobs", Rows: func() []json.RawMessage { return nil }}
 	if job := s.story.job; s.story.of(s.id) {
-		selection.Job = job
+		selection.Job, selection.Steps = job, s.story.steps
 		selection.Targets = []operator.Target{{ID: job.ID, State: job.State, LeaseToken: job.LeaseToken}}
 		selection.Rows = func() []json.RawMessage { return encoded([]*jobq.Job{job}) }
 	}
@@ -310,6 +310,7 @@ func (s *JobPage) Told() []string {
 		return []string{s.waiting(data.Job)}
 	}
 	lines := append([]string{"Job " + s.toldOne(job)}, s.properties(job)...)
+	lines = append(lines, s.toldSteps()...)
 	for _, moment := range s.story.moments() {
 		lines = append(lines, s.Paint.Clock(moment.at)+" "+moment.text)
 	}

@@ -42,6 +42,7 @@ func (s *JobPage) pageLines() (lines []string, runsAt int) {
 		lines = append(lines, s.Paint.Rule(s.cells, "Properties"))
 		lines = append(lines, s.properties(job)...)
 	}
+	lines = append(lines, s.stepLines()...)
 	runs := s.runs()
 	return append(lines, runs...), len(lines) + 2
 }

@@ -80,6 +80,7 @@ type Selection struct {
 	Counting bool              // All is about to be set
 	Cursor   int64             // the job under the cursor; 0 for none
 	Job      *jobq.Job         // the same with its args, where they are known
+	Steps    []monitor.Step    // the last ones of that job, where they are known
 	Queue    *monitor.Queue
 	Worker   *monitor.Worker
 	Schedule *monitor.Schedule

@@ -146,6 +146,7 @@ func (r *source) Why(context.Context, int64) ([]monitor.Reason, error) {
 }
 
 func (r *source) Graph(context.Context, int64) ([]monitor.GraphJob, error)       { return r.graph, r.err }
+func (r *source) LastSteps(context.Context, int64, int) ([]monitor.Step, error)  { return nil, nil }
 func (r *source) JobActions(context.Context, int64) ([]monitor.JobAction, error) { return nil, nil }
 
 // someJobs are jobs of one state, the newest first.

@@ -21,6 +21,7 @@ type Story struct {
 	job     *jobq.Job // nil as long as it is not known
 	runs    []monitor.Attempt
 	actions []monitor.JobAction
+	steps   []monitor.Step        // the last ones; only the page of one job has them
 	pieces  []monitor.OutputPiece // what its program has written since the last look
 	// decoded is the job with its args, checkpoint and result decoded, as far as that can be done.
 	// Only the page of one job has it, and nothing but these three may be read of it.
@@ -54,8 +55,8 @@ func load(ctx context.Context, r data.Reader, id int64) (story Story, err error)
 	return story, err
 }
 
-// loadOutput is loadStory with what the run under way has written after a piece, and with its
-// values decoded.
+// loadOutput is loadStory with the durable steps, with what the run under way has written after
+// a piece, and with its values decoded.
 func loadOutput(ctx context.Context, r data.Reader, id int64, after monitor.OutputPiece, codec jobq.Codec) (any, error) {
 	story, err := load(ctx, r, id)
 	if err == nil {
@@ -64,6 +65,7 @@ func loadOutput(ctx context.Context, r data.Reader, id int64, after monitor.Outp
 			_ = decoded.Decode(ctx, codec) // what cannot be decoded is shown by the name of its key
 		}
 		story.decoded = &decoded
+		story.steps, err = loadSteps(ctx, r, story.job, codec)
 	}
 	if err == nil && story.job.State == jobq.StateRunning {
 		story.pieces, err = r.Output(ctx, id, after)
