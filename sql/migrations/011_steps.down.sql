@@ -19,4 +19,5 @@ drop function jobq.step_use(bigint, text, text, text, interval);
 drop function jobq.step_value_require(text, text, text, jsonb);
 drop table jobq.emitted, jobq.step;
 drop function jobq.steps_max();
+drop function jobq.awaited_bytes_max();
 drop function jobq.step_bytes_max();

@@ -6,10 +6,14 @@
 set local lock_timeout = '5s';
 
 -- The limit on results of steps and on what events bring, in bytes of jsonb as
--- PostgreSQL stores it; and how many steps a job can have.
+-- PostgreSQL stores it; on the results of jobs that one step awaits, all together; and how
+-- many steps a job can have.
 create function jobq.step_bytes_max() returns integer
   language sql immutable parallel safe
   return 1048576;
+create function jobq.awaited_bytes_max() returns integer
+  language sql immutable parallel safe
+  return 16777216;
 create function jobq.steps_max() returns integer
   language sql immutable parallel safe
   return 10000;
@@ -33,10 +37,11 @@ create table jobq.step (
   result      jsonb, -- null while not finished
   constraint step_pkey primary key (job_id, name),
   constraint step_number_key unique (job_id, number),
-  constraint "type must be step, sleep or event" check (type in ('step', 'sleep', 'event')),
+  constraint "type must be step, sleep, event or await" check (type in ('step', 'sleep', 'event', 'await')),
   constraint "name must be 1 to 255 characters" check (char_length(name) between 1 and 255),
   constraint "number must be positive" check (number >= 1),
-  constraint "result must be at most 1 MiB" check (pg_column_size(result) <= jobq.step_bytes_max())
+  constraint "result must be at most 1 MiB, of awaited jobs 16 MiB"
+    check (pg_column_size(result) <= case when type = 'await' then jobq.awaited_bytes_max() else jobq.step_bytes_max() end)
 ) with (fillfactor = 80);
 -- Which jobs wait for an event.
 create index step_event_idx on jobq.step (name, job_id) where type = 'event' and finished_at is null;
@@ -119,7 +124,7 @@ end $$;
 -- step_noun is what people call a step of that type.
 create function jobq.step_noun(type text) returns text
   language sql immutable parallel safe
-  return case type when 'step' then 'a step' when 'sleep' then 'a sleep' else 'an event' end;
+  return case type when 'step' then 'a step' when 'sleep' then 'a sleep' when 'event' then 'an event' else 'jobs that it awaits' end;
 
 -- step_finish stores that a step is done. Needs step_pkey only.
 create function jobq.step_finish(of_job bigint, step_name text, step_result jsonb, late boolean default false) returns void
@@ -452,6 +457,6 @@ end $$;
 
 -- sql/roles.sql says who may call them.
 revoke execute on function
-  jobq.step_bytes_max, jobq.steps_max, jobq.step_value_require, jobq.step_use, jobq.step_noun, jobq.step_finish, jobq.step_get, jobq.step_put,
+  jobq.step_bytes_max, jobq.awaited_bytes_max, jobq.steps_max, jobq.step_value_require, jobq.step_use, jobq.step_noun, jobq.step_finish, jobq.step_get, jobq.step_put,
   jobq.step_sleep, jobq.event_place, jobq.event_lock, jobq.step_wait, jobq.event_wake, jobq.event_look_again, jobq.emit, jobq.event_wake_rest, jobq.step_forget, jobq.step_prune, jobq.emitted_prune
   from public;
