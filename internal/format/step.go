@@ -8,7 +8,7 @@ import (
 )
 
 // Step says how far a durable step is: "done in 1.2s", "begun 3m ago, 2 times", "sleeps
-// until …", "waits for its event".
+// until …", "waits for its event", "waits for jobs".
 func Step(step monitor.Step, now time.Time) string {
 	const layout = time.RFC3339
 	switch {
@@ -18,6 +18,8 @@ func Step(step monitor.Step, now time.Time) string {
 		return "slept until " + step.WakeAt.Format(layout)
 	case step.FinishedAt != nil && step.Type == monitor.StepEvent:
 		return "event came " + step.FinishedAt.Format(layout)
+	case step.FinishedAt != nil && step.Type == monitor.StepAwait:
+		return "awaited " + step.FinishedAt.Format(layout)
 	case step.FinishedAt != nil:
 		return fmt.Sprintf("done %s in %s%s", step.FinishedAt.Format(layout), Took(step.FinishedAt.Sub(step.StartedAt)), times(step.Attempts))
 	case step.Type == monitor.StepSleep:
@@ -26,6 +28,8 @@ func Step(step monitor.Step, now time.Time) string {
 		return "waits for its event until " + step.WakeAt.Format(layout)
 	case step.Type == monitor.StepEvent:
 		return "waits for its event"
+	case step.Type == monitor.StepAwait:
+		return "waits for jobs"
 	}
 	return fmt.Sprintf("begun %s ago%s, not done", Ago(now.Sub(step.StartedAt)), times(step.Attempts))
 }
