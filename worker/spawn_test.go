@@ -147,7 +147,7 @@ func TestSpawnMany(t *testing.T) {
 		return nil
 	})
 	awaitState(t, client, enqueue(t, client, 1, nil), jobq.StateCompleted)
-	require.Equal(t, `completed <nil> "b"; cancelled job 5 is cancelled: not wanted ""; completed <nil> ""; failed job 3 is failed: no luck ""; completed <nil> "a"; `, receive(t, outcomes, "the ends"))
+	require.Equal(t, `completed <nil> "b"; cancelled job 5 is cancelled ""; completed <nil> ""; failed job 3 is failed: no luck ""; completed <nil> "a"; `, receive(t, outcomes, "the ends"))
 	require.EqualValues(t, 2, runs.Load())
 	require.Equal(t, 1, number(t, client, "select count(*) from jobq.attempt where outcome = 'snoozed'"))
 }
