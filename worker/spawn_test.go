@@ -20,14 +20,14 @@ import (
 	"github.com/jobq-dev/jobq/worker"
 )
 
-// part is a kind of jobs that tasks spawn, in a queue of its own. What it works on says how it ends.
-type part struct {
+// spawnedPart is a kind of jobs that tasks spawn, in a queue of its own. What it works on says how it ends.
+type spawnedPart struct {
 	Of string `json:"of"`
 }
 
-func (part) Kind() string { return "part" }
+func (spawnedPart) Kind() string { return "part" }
 
-func (part) EnqueueDefaults() jobq.EnqueueOptions {
+func (spawnedPart) EnqueueDefaults() jobq.EnqueueOptions {
 	return jobq.EnqueueOptions{Queue: "parts", MaxAttempts: 1}
 }
 
@@ -49,7 +49,7 @@ func startParts(t *testing.T, client *jobq.Client, handler worker.Handler[task])
 	})
 	require.NoError(t, err)
 	require.NoError(t, worker.Handle(w, handler, nil))
-	require.NoError(t, worker.Handle(w, func(_ context.Context, job *worker.Job[part]) error {
+	require.NoError(t, worker.Handle(w, func(_ context.Context, job *worker.Job[spawnedPart]) error {
 		switch job.Args.Of {
 		case partFails:
 			return errors.New("no luck")
@@ -69,19 +69,19 @@ func TestSpawnAndAwait(t *testing.T) {
 	t.Parallel()
 	client := newClient(t)
 	var runs atomic.Int64
-	results := make(chan part, 10)
+	results := make(chan spawnedPart, 10)
 	ids := make(chan int64, 10)
 	w := startParts(t, client, func(ctx context.Context, job *worker.Job[task]) error {
 		if job.Args.N == 2 {
 			return nil
 		}
 		runs.Add(1)
-		spawned, err := jobq.Spawn(ctx, "part", part{"a"}, nil)
+		spawned, err := jobq.Spawn(ctx, "part", spawnedPart{"a"}, nil)
 		if err != nil {
 			return err
 		}
 		ids <- spawned.ID
-		result, err := jobq.Await[part](ctx, "its end", spawned.ID)
+		result, err := jobq.Await[spawnedPart](ctx, "its end", spawned.ID)
 		if err != nil {
 			return err
 		}
@@ -93,7 +93,7 @@ func TestSpawnAndAwait(t *testing.T) {
 	require.Zero(t, awaitState(t, client, id, jobq.StateWaiting).Attempts)
 	awaitState(t, client, enqueue(t, client, 2, nil), jobq.StateCompleted) // in the only slot
 	exec(t, client.Pool(), "update jobq.queue set paused_at = null")
-	require.Equal(t, part{"a"}, receive(t, results, "the result"))
+	require.Equal(t, spawnedPart{"a"}, receive(t, results, "the result"))
 	require.Zero(t, awaitState(t, client, id, jobq.StateCompleted).Attempts)
 	first := receive(t, ids, "the id")
 	require.Equal(t, first, receive(t, ids, "the id of the second run"))
@@ -120,7 +120,7 @@ func TestSpawnMany(t *testing.T) {
 		runs.Add(1)
 		var jobs []jobq.EnqueueParams
 		for _, of := range []string{"a", partFails, partEmpty, partCancel, "b"} {
-			jobs = append(jobs, jobq.EnqueueParams{Args: part{of}})
+			jobs = append(jobs, jobq.EnqueueParams{Args: spawnedPart{of}})
 		}
 		spawned, err := jobq.SpawnMany(ctx, "parts", jobs)
 		if err != nil {
@@ -137,7 +137,7 @@ func TestSpawnMany(t *testing.T) {
 		}
 		all := ""
 		for _, each := range ended {
-			var result part
+			var result spawnedPart
 			all += fmt.Sprintf("%s %v %q; ", each.State, each.Decode(&result), result.Of)
 		}
 		if none, err := jobq.AwaitMany(ctx, "none", nil); err != nil || len(none) > 0 {
@@ -159,7 +159,7 @@ func TestAwaitOfWhatDidNotComplete(t *testing.T) {
 	client := newClient(t)
 	errs := make(chan error, 10)
 	startParts(t, client, func(ctx context.Context, job *worker.Job[task]) error {
-		_, err := jobq.Await[part](ctx, "other", int64(job.Args.N))
+		_, err := jobq.Await[spawnedPart](ctx, "other", int64(job.Args.N))
 		if errors.Is(err, jobq.ErrSuspended) {
 			return err
 		}
@@ -167,7 +167,7 @@ func TestAwaitOfWhatDidNotComplete(t *testing.T) {
 		return nil
 	})
 	add := func(of string) int {
-		enqueued, err := client.Enqueue(context.Background(), part{of}, nil)
+		enqueued, err := client.Enqueue(context.Background(), spawnedPart{of}, nil)
 		require.NoError(t, err)
 		return int(enqueued.ID)
 	}
@@ -197,15 +197,15 @@ func TestSpawnOfAUniqueJob(t *testing.T) {
 	client := newClient(t)
 	seen := make(chan jobq.Enqueued, 10)
 	exec(t, client.Pool(), "insert into jobq.queue (name, paused_at) values ('parts', now())")
-	holder, err := client.Enqueue(context.Background(), part{"held"}, &jobq.EnqueueOptions{UniqueKey: "u"})
+	holder, err := client.Enqueue(context.Background(), spawnedPart{"held"}, &jobq.EnqueueOptions{UniqueKey: "u"})
 	require.NoError(t, err)
 	startParts(t, client, func(ctx context.Context, _ *worker.Job[task]) error {
-		spawned, err := jobq.Spawn(ctx, "part", part{"mine"}, &jobq.EnqueueOptions{UniqueKey: "u"})
+		spawned, err := jobq.Spawn(ctx, "part", spawnedPart{"mine"}, &jobq.EnqueueOptions{UniqueKey: "u"})
 		if err != nil {
 			return err
 		}
 		seen <- spawned
-		result, err := jobq.Await[part](ctx, "its end", spawned.ID)
+		result, err := jobq.Await[spawnedPart](ctx, "its end", spawned.ID)
 		if err == nil && result.Of != "held" {
 			err = worker.Discard(errors.New("another result"))
 		}
@@ -240,7 +240,7 @@ func TestSpawnIsStoredWithItsStep(t *testing.T) {
 	require.NoError(t, err)
 	errs := make(chan error, 10)
 	start(t, client, nil, func(ctx context.Context, job *worker.Job[task]) error {
-		spawned, err := jobq.Spawn(ctx, "part", part{partHeld}, nil)
+		spawned, err := jobq.Spawn(ctx, "part", spawnedPart{partHeld}, nil)
 		if err == nil && spawned.ID == 0 {
 			err = errors.New("no id")
 		}
@@ -268,11 +268,11 @@ func TestRequeueFromASpawn(t *testing.T) {
 	client := newClient(t)
 	exec(t, client.Pool(), "insert into jobq.queue (name, paused_at) values ('parts', now())")
 	startParts(t, client, func(ctx context.Context, _ *worker.Job[task]) error {
-		spawned, err := jobq.Spawn(ctx, "part", part{"a"}, nil)
+		spawned, err := jobq.Spawn(ctx, "part", spawnedPart{"a"}, nil)
 		if err != nil {
 			return err
 		}
-		_, err = jobq.Await[part](ctx, "its end", spawned.ID)
+		_, err = jobq.Await[spawnedPart](ctx, "its end", spawned.ID)
 		return err
 	})
 	id := enqueue(t, client, 1, nil)
@@ -297,11 +297,11 @@ func TestAwaitEncoded(t *testing.T) {
 	plain := clientWith(t, pool, nil)
 	handler := func(results chan<- string) worker.Handler[task] {
 		return func(ctx context.Context, _ *worker.Job[task]) error {
-			spawned, err := jobq.Spawn(ctx, "part", part{"secret 4711"}, nil)
+			spawned, err := jobq.Spawn(ctx, "part", spawnedPart{"secret 4711"}, nil)
 			if err != nil {
 				return err
 			}
-			result, err := jobq.Await[part](ctx, "its end", spawned.ID)
+			result, err := jobq.Await[spawnedPart](ctx, "its end", spawned.ID)
 			if err != nil {
 				return err
 			}
@@ -342,7 +342,7 @@ func TestAwaitEncoded(t *testing.T) {
 func TestSpawnIsRefused(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	_, err := jobq.Spawn(ctx, "a", part{}, nil)
+	_, err := jobq.Spawn(ctx, "a", spawnedPart{}, nil)
 	require.ErrorIs(t, err, jobq.ErrNoRun)
 	_, err = jobq.Await[int](ctx, "a", 1)
 	require.ErrorIs(t, err, jobq.ErrNoRun)
@@ -354,24 +354,24 @@ func TestSpawnIsRefused(t *testing.T) {
 // A handler that spawns and awaits can be tested without a database.
 func TestSpawnOfATestJob(t *testing.T) {
 	t.Parallel()
-	handler := func(ctx context.Context, _ *worker.Job[task]) (part, error) {
-		spawned, err := jobq.Spawn(ctx, "part", part{"a"}, &jobq.EnqueueOptions{Priority: 7})
+	handler := func(ctx context.Context, _ *worker.Job[task]) (spawnedPart, error) {
+		spawned, err := jobq.Spawn(ctx, "part", spawnedPart{"a"}, &jobq.EnqueueOptions{Priority: 7})
 		if err != nil {
-			return part{}, err
+			return spawnedPart{}, err
 		}
-		return jobq.Await[part](ctx, "its end", spawned.ID)
+		return jobq.Await[spawnedPart](ctx, "its end", spawned.ID)
 	}
 	first := worker.NewTestJob(task{1}, &worker.TestJobOptions{ID: 5})
 	_, err := handler(first.Context(context.Background()), first.Job)
 	require.ErrorIs(t, err, jobq.ErrSuspended)
-	require.Equal(t, map[string][]jobq.EnqueueParams{"part": {{Args: part{"a"}, EnqueueOptions: jobq.EnqueueOptions{Priority: 7}}}}, first.Spawned())
+	require.Equal(t, map[string][]jobq.EnqueueParams{"part": {{Args: spawnedPart{"a"}, EnqueueOptions: jobq.EnqueueOptions{Priority: 7}}}}, first.Spawned())
 	done := first.Steps()
 	require.JSONEq(t, `[{"id": 6, "duplicate": false}]`, string(done["part"]))
 	done["its end"] = jobtest.JSON(t, []jobq.Ended{{ID: 6, State: jobq.StateCompleted, Result: json.RawMessage(`{"of": "a"}`)}})
 	second := worker.NewTestJob(task{1}, &worker.TestJobOptions{Steps: done})
 	result, err := handler(second.Context(context.Background()), second.Job)
 	require.NoError(t, err)
-	require.Equal(t, part{"a"}, result)
+	require.Equal(t, spawnedPart{"a"}, result)
 	require.Empty(t, second.Spawned())
 	done["its end"] = jobtest.JSON(t, []jobq.Ended{{ID: 6, State: jobq.StateFailed, Error: "no luck"}})
 	third := worker.NewTestJob(task{1}, &worker.TestJobOptions{Steps: done})

@@ -3,6 +3,7 @@ package worker_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -90,7 +91,7 @@ func runWorkflow(ctx context.Context, pool *pgxpool.Pool, seed int) error {
 			value, err = jobq.WaitEvent[string](ctx, name, 0)
 		case partChild:
 			var spawned jobq.Enqueued
-			if spawned, err = jobq.Spawn(ctx, spawnName(name), part{name}, nil); err == nil {
+			if spawned, err = jobq.Spawn(ctx, spawnName(name), spawnedPart{name}, nil); err == nil {
 				value, err = jobq.Await[string](ctx, name, spawned.ID)
 			}
 		}
@@ -399,14 +400,48 @@ func killOneWorkflow(t *testing.T, seed int) (where []string) {
 	return where
 }
 
+// endParts runs all jobs that were spawned and wait in the line.
+func endParts(ctx context.Context, schema *db.Schema, pool *pgxpool.Pool) error {
+	answer, err := schema.Exchange(ctx, pool, db.Exchange{Owner: "parts", Claim: &db.JobClaimParams{
+		Lease: db.Interval(time.Hour), Owner: "parts", Queue: "parts", Kinds: []string{"part"}, JobCount: 10,
+	}})
+	if err != nil || len(answer.Claimed) == 0 {
+		return err
+	}
+	var completions []db.Completion
+	for _, job := range answer.Claimed {
+		var args spawnedPart
+		if err := json.Unmarshal(job.Args, &args); err != nil {
+			return err
+		}
+		result, err := json.Marshal("of " + args.Of)
+		if err != nil {
+			return err
+		}
+		completions = append(completions, db.Completion{Slot: jobtest.At(job), Result: result})
+	}
+	_, err = schema.Exchange(ctx, pool, db.Exchange{Owner: "parts", Completions: completions})
+	return err
+}
+
+// endPartsUntil does so again and again.
+func endPartsUntil(ctx context.Context, schema *db.Schema, pool *pgxpool.Pool, stop <-chan struct{}) error {
+	for {
+		select {
+		case <-stop:
+			return nil
+		default:
+		}
+		if err := errors.Join(endParts(ctx, schema, pool), sleep.For(ctx, jobtest.Tick)); err != nil {
+			return err
+		}
+	}
+}
+
 // makeAvailable makes a job be claimed by the next worker: it takes it from one that was
 // killed, and ends a delay. It says whether the job has not come to its end. What a killed
 // worker has sent last may go on while the job is taken from it, and no longer.
-func makeAvailable(ctx context.Context, client *jobq.Client, id int64) (goesOn bool, err error) {
-	schema, err := db.NewSchema(client.Schema())
-	if err != nil {
-		return false, err
-	}
+func makeAvailable(ctx context.Context, client *jobq.Client, schema *db.Schema, id int64) (goesOn bool, err error) {
 	for {
 		var sessions int
 		err = client.Pool().QueryRow(ctx, "select count(*) from pg_stat_activity where datname = current_database() and application_name in ($1, 'jobq-worker')", stepsChild).Scan(&sessions)
@@ -423,6 +458,10 @@ func makeAvailable(ctx context.Context, client *jobq.Client, id int64) (goesOn b
 				_, err = schema.Reap(ctx, client.Pool(), nil, 10, "test")
 			}
 		case sessions > 0:
+		case job.State == jobq.StateWaiting:
+			if err = endParts(ctx, schema, client.Pool()); err == nil {
+				_, err = schema.Queries(client.Pool()).DependencyStep(ctx, db.DueFrom(time.Time{}), 10)
+			}
 		case job.State == jobq.StateScheduled:
 			_, err = client.Pool().Exec(ctx, "select jobq.requeue($1)", id)
 		case job.State == jobq.StateAvailable:

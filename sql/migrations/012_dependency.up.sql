@@ -467,9 +467,9 @@ create function jobq.ends_awaited(of_job bigint, jobs bigint[])
   $$;
 
 -- step_await says how jobs have ended, as an array in the order of their ids: each with its
--- id, kind, state, result, error and finished_at. While one of them has not, it ends the run, and the job
--- waits for them as for its parents, until all are over, however they end. What was
--- answered once is answered again in later runs.
+-- id, kind, state, result, error and finished_at. While one of them has not, it ends the
+-- run, and the job waits for them as for its parents, until all are over, however they end.
+-- What was answered once is answered again in later runs.
 --
 -- A job that ends at the same moment is found as with any new dependency: see
 -- dependency_step. The login must be able to read jobs: it gets their results.
@@ -482,7 +482,7 @@ declare
   used jobq.step;
   seen record;
 begin
-  if not has_table_privilege(session_user, 'jobq.run', 'select') then
+  if not has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), 'jobq.run', 'select') then
     raise insufficient_privilege using message = 'to await jobs, a login must be able to read them',
       hint = 'Grant it the role jobq_viewer.';
   end if;
