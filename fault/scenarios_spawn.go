@@ -95,7 +95,7 @@ const spawnWrong = `select string_agg(w.text, '; ') from (
 // stopped past their leases. Each spawns one, and goes on when that has ended.
 func spawnsAndKills(l *lab) error {
 	if l.mutant == awaitUntold {
-		if err := l.replaceIn("jobq.step_await(bigint, text, text, bigint[])", "perform jobq.look_soon(seen.open_ids, true);", ""); err != nil {
+		if err := l.replaceIn("jobq.step_await(bigint, text, text, bigint[])", "look_soon(seen.open_ids, true)", "look_soon('{}', true)"); err != nil {
 			return err
 		}
 	}
