@@ -10,7 +10,7 @@ import (
 	"github.com/jobq-dev/jobq/internal/dberror"
 )
 
-// ParentsMax is how many parents of a job Parents returns at most.
+// ParentsMax is how many parents of a job Parents returns at most in one call.
 const ParentsMax = 10_000
 
 // Parent is a job for which another one waits or has waited.
@@ -23,12 +23,17 @@ type Parent struct {
 	Result json.RawMessage `json:"result,omitempty"` // what its handler gave
 }
 
-// Parents are the jobs for which a job waits or has waited, with their results, in the
-// order of their ids: the first ParentsMax. A handler calls it with its own job's id.
-// None for a job that is not there. Results are decoded as Get does: those that cannot be are as
-// they are stored, and ErrUnreadable comes beside the parents.
-func (c *Client) Parents(ctx context.Context, id int64) ([]Parent, error) {
-	rows, err := c.queries.ParentList(ctx, id, ParentsMax)
+// Parents are up to limit jobs, 1 to ParentsMax, for which a job waits or has waited, with their
+// results, in the order of their ids, from the one after the given id on: after 0 come the
+// first ones, and after the last one of a page those of the next. A handler calls it with its
+// own job's id. Each result can have 1 MiB: that bounds how large a limit is wise. None for a
+// job that is not there. Results are decoded as Get does: those that cannot be are as they are
+// stored, and ErrUnreadable comes beside the parents.
+func (c *Client) Parents(ctx context.Context, id, after int64, limit int) ([]Parent, error) {
+	if limit < 1 || limit > ParentsMax {
+		return nil, fmt.Errorf("parents of job %d: %w: limit must be 1 to %d, not %d", id, ErrInvalid, ParentsMax, limit)
+	}
+	rows, err := c.queries.ParentList(ctx, id, after, int32(limit)) // #nosec G115 -- checked above
 	if err != nil {
 		return nil, dberror.Wrap(c.schema, fmt.Sprintf("parents of job %d", id), err)
 	}

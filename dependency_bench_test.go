@@ -2,7 +2,9 @@ package jobq_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"strconv"
 	"testing"
 	"time"
 
@@ -42,6 +44,32 @@ func addChildren(b *testing.B, client *jobq.Client, way string, parents []int64)
 	_, err := client.EnqueueMany(context.Background(), params)
 	require.NoError(b, err)
 	return len(params)
+}
+
+// How long it takes to add 10,000 jobs at once, of which each waits for so many of those
+// before it.
+func BenchmarkEnqueueGraph(b *testing.B) {
+	const jobs = 10_000
+	for _, parents := range []int{0, 1, 10} {
+		b.Run(fmt.Sprintf("%d dependencies", jobs*parents), func(b *testing.B) {
+			client, err := jobq.NewClient(pgtest.Pool(b), nil)
+			require.NoError(b, err)
+			var graph jobq.Graph
+			for i := range jobs {
+				var after []string
+				for before := max(i-parents, 0); before < i; before++ {
+					after = append(after, strconv.Itoa(before))
+				}
+				graph.Add(strconv.Itoa(i), jobtest.Greeting{}, nil, after...)
+			}
+			for b.Loop() {
+				added, err := client.EnqueueGraph(context.Background(), &graph)
+				require.NoError(b, err)
+				require.Len(b, added, jobs)
+			}
+			b.ReportMetric(jobs*float64(b.N)/b.Elapsed().Seconds(), "jobs/s")
+		})
+	}
 }
 
 // How many jobs a second end, with no dependencies at all, with one of a job that does not

@@ -180,7 +180,7 @@ func ExampleClient_EnqueueMany() {
 	// Output: 5000 jobs, the first is 1
 }
 
-// Page by page through the jobs of a queue, newest first.
+// Two jobs side by side, and a third one that runs when both are over.
 func ExampleClient_EnqueueGraph() {
 	ctx := context.Background()
 	client, done := exampleClient()
@@ -194,7 +194,7 @@ func ExampleClient_EnqueueGraph() {
 		fmt.Println(err)
 		return
 	}
-	parents, err := client.Parents(ctx, jobs["told"].ID)
+	parents, err := client.Parents(ctx, jobs["told"].ID, 0, 10)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -214,6 +214,7 @@ func ExampleClient_EnqueueGraph() {
 	// waiting
 }
 
+// Page by page through the jobs of a queue, newest first.
 func ExampleClient_List() {
 	ctx := context.Background()
 	client, done := exampleClient()

@@ -3,6 +3,7 @@ package jobq_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -40,7 +41,7 @@ func TestGraph(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, jobs, 4)
 	parents := func(name string) (ids []int64) {
-		all, err := client.Parents(ctx, jobs[name].ID)
+		all, err := client.Parents(ctx, jobs[name].ID, 0, jobq.ParentsMax)
 		require.NoError(t, err)
 		for _, parent := range all {
 			require.Equal(t, jobq.Parent{ID: parent.ID, Kind: "k"}, parent)
@@ -52,6 +53,21 @@ func TestGraph(t *testing.T) {
 	require.ElementsMatch(t, []int64{old.ID, jobs["first"].ID}, parents("left"))
 	require.ElementsMatch(t, []int64{jobs["first"].ID}, parents("right"))
 	require.ElementsMatch(t, []int64{jobs["left"].ID, jobs["right"].ID}, parents("last"))
+	var paged []int64
+	for _, more := range []int{1, 1, 0} {
+		page, err := client.Parents(ctx, jobs["last"].ID, slices.Max(append(paged, 0)), 1)
+		require.NoError(t, err)
+		require.Len(t, page, more)
+		for _, parent := range page {
+			paged = append(paged, parent.ID)
+		}
+	}
+	require.Equal(t, parents("last"), paged)
+	for _, limit := range []int{-1, 0, jobq.ParentsMax + 1} {
+		_, err := client.Parents(ctx, jobs["last"].ID, 0, limit)
+		require.ErrorIs(t, err, jobq.ErrInvalid)
+		require.ErrorContains(t, err, fmt.Sprintf("limit must be 1 to 10000, not %d", limit))
+	}
 	for name, job := range jobs {
 		want := jobq.StateWaiting
 		if name == "first" {
@@ -176,11 +192,11 @@ func TestGraphEncrypted(t *testing.T) {
 		return worker.Handle(w, func(_ context.Context, job *worker.Job[jobtest.Greeting]) error { return job.SetResult(job.Args) }, nil)
 	}, nil)
 	require.Equal(t, 2, count(t, pool, `select count(*) from jobq.job where args ->> '$jobq' = 'enc' and result ->> '$jobq' = 'enc'`))
-	parents, err := client.Parents(ctx, id)
+	parents, err := client.Parents(ctx, id, 0, 10)
 	require.NoError(t, err)
 	require.JSONEq(t, `{"name": "ann"}`, string(parents[0].Result))
 
-	stored, err := with("k2").Parents(ctx, id)
+	stored, err := with("k2").Parents(ctx, id, 0, 10)
 	require.ErrorIs(t, err, jobq.ErrUnreadable)
 	require.ErrorContains(t, err, fmt.Sprintf("parents of job %d: job %d: ", id, jobs["first"].ID))
 	require.Len(t, stored, 1)

@@ -114,6 +114,25 @@ func TestRunDueOfJobsThatWait(t *testing.T) {
 	require.Equal(t, jobq.StateCancelled, stateOf(t, client, left))
 }
 
+// RunDue frees what waits for other jobs whatever isolation the role has.
+func TestRunDueInRepeatableRead(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	database := newDatabase(t)
+	_, err := database.Pool.Exec(ctx, `do $$ begin execute format('alter database %I set default_transaction_isolation = %L', current_database(), 'repeatable read'); end $$`)
+	require.NoError(t, err)
+	database.Pool.Reset() // its connections have the default of before
+	var graph jobq.Graph
+	graph.Add("second", Greeting{"second"}, nil, "first")
+	graph.Add("first", Greeting{"first"}, nil)
+	_, err = database.Client.EnqueueGraph(ctx, &graph)
+	require.NoError(t, err)
+	counts := jobqtest.RunDue(t, database.Client, func(w *worker.Worker) error {
+		return worker.Handle(w, func(context.Context, *worker.Job[Greeting]) error { return nil }, nil)
+	}, nil)
+	require.EqualValues(t, 2, counts.Completed)
+}
+
 func stateOf(t *testing.T, client *jobq.Client, id int64) jobq.State {
 	t.Helper()
 	job, err := client.Get(context.Background(), id)

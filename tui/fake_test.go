@@ -231,6 +231,18 @@ func (f *fake) Why(_ context.Context, id int64) (reasons []monitor.Reason, _ err
 	return reasons, f.err
 }
 
+// Graph has every job in the middle of the same graph.
+func (f *fake) Graph(_ context.Context, id int64) ([]monitor.GraphJob, error) {
+	return []monitor.GraphJob{
+		{ID: 48213001}, // gone
+		{ID: 48213002, Kind: "Load", Queue: "imports", State: jobq.StateCompleted, After: []int64{48213001}},
+		{ID: 48213003, Kind: "Load\x1b[2J", Queue: "imports", State: jobq.StateFailed, After: []int64{48213001}},
+		{ID: id, Kind: "SendReport", Queue: "email", State: jobq.StateWaiting, After: []int64{48213002, 48213003}},
+		{ID: 48214001, Kind: "SendDigest", Queue: "email", State: jobq.StateWaiting, After: []int64{id}},
+		{ID: 48214002, Kind: "SendDigest", Queue: "email", State: jobq.StateWaiting, After: []int64{id, 48214001}},
+	}, f.err
+}
+
 func (f *fake) JobActions(context.Context, int64) ([]monitor.JobAction, error) { return nil, f.err }
 func (f *fake) Audit(_ context.Context, before int64, limit int) (entries []monitor.AuditEntry, _ error) {
 	for _, entry := range f.audit {

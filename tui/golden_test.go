@@ -112,6 +112,7 @@ func screens() map[string]func(b *bench) {
 			b.press(Contexts)
 		},
 		"production": func(b *bench) { b.env.name, b.env.production, b.env.color = "billing", true, "magenta" },
+		"tree":       func(b *bench) { b.press(Jobs, Down, Open, Tree, "j") },
 		"copy":       func(b *bench) { b.press(Jobs, Copy) },
 		"offline": func(b *bench) {
 			b.fake.err = fmt.Errorf("list queues: %w", jobq.ErrUnavailable)

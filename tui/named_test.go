@@ -26,6 +26,7 @@ var (
 	Palette, Contexts, Help  = command.Key(command.Palette), command.Key(command.Contexts), command.Key(command.Help)
 	Wide, Times, Mouse       = command.Key(command.Wide), command.Key(command.Times), command.Key(command.Mouse)
 	Why                      = command.Key(command.Why)
+	Tree                     = command.Key(command.Tree)
 )
 
 // The answers to questions. No is any key but one.

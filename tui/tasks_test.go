@@ -63,6 +63,7 @@ func tasks() []task {
 		{what: "Let a paused queue go on", seen: "The hint says resume where the queue is paused", keys: []string{Queues, Down, Pause}, writes: []string{"resume billing"}},
 		{what: "See why a job waits", seen: "One line: no worker takes the queue, it is paused, all slots are in use", keys: []string{Jobs, Open}, given: waiting, shows: "waiting    the queue is paused by ana@laptop: audit"},
 		{what: "Ask exactly why a job is not running", seen: "Every reason, and what to do about it", keys: []string{Jobs, Why}, given: waiting, shows: "jobq queues resume billing"},
+		{what: "See which jobs one waits for, and which wait for it", seen: "A tree: `after` leads to those for which it waits, `then` to those that wait for it; `enter` opens the one under the cursor", keys: []string{Jobs, Tree, Down, Accept}, shows: "Jobs ▸ 48213002"},
 		{what: "Find the jobs that have run longest", seen: "In the order of their starts, which is not that of their ids", keys: []string{Jobs, NextTab, NextTab, NextTab, Sort, "3"}, given: running, shows: "running longest first"},
 		{what: "Follow the output of a job that runs", seen: "The last lines; a line that is too long is cut", keys: []string{Jobs, Open, Output, End}, given: running, shows: "Output  following"},
 		{what: "Cancel a job that runs", seen: "The question says that it cannot be undone; then the row says that it is cancelled", keys: []string{Jobs, Cancel, wait, Yes}, given: running, writes: []string{"cancel 48213911:running/5"}},

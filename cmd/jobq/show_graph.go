@@ -35,14 +35,18 @@ func (a *app) showGraph(cmd *cobra.Command, client *jobq.Client, job *jobq.Job) 
 	return t.flush()
 }
 
-// afterText names the first of the jobs for which one waits, and how many more there are.
+// afterText names the first of the jobs for which one waits, and how many more there are, if
+// that is known.
 func afterText(after []int64) string {
 	names := make([]string, 0, afterShown)
 	for _, id := range after[:min(len(after), afterShown)] {
 		names = append(names, fmt.Sprint(id))
 	}
 	text := strings.Join(names, ", ")
-	if more := len(after) - len(names); more > 0 {
+	switch more := len(after) - len(names); {
+	case len(after) >= monitor.GraphAfterMax:
+		text += " and more"
+	case more > 0:
 		text += " and " + format.Number(int64(more)) + " more"
 	}
 	return text

@@ -115,8 +115,7 @@ func (q *Queries) GraphList(ctx context.Context, id int64) ([]GraphListRow, erro
 
 const ParentList = `-- name: ParentList :many
 select p.id::bigint as id, coalesce(p.kind, '')::text as kind, coalesce(p.state::text, '')::text as state, p.result::jsonb as result
-  from jobq.parents($1::bigint) p
-  limit $2
+  from jobq.parents($1::bigint, $2::bigint, $3::integer) p
 `
 
 type ParentListRow struct {
@@ -127,9 +126,9 @@ type ParentListRow struct {
 }
 
 // ParentList is for which jobs a job waits or has waited, in the order of their ids, the
-// first of them. Needs dependency_pkey, run_id_idx and pending_pkey.
-func (q *Queries) ParentList(ctx context.Context, iD int64, count int32) ([]ParentListRow, error) {
-	rows, err := q.db.Query(ctx, ParentList, iD, count)
+// first of them after the given one. Needs dependency_pkey, run_id_idx and pending_pkey.
+func (q *Queries) ParentList(ctx context.Context, iD int64, after int64, count int32) ([]ParentListRow, error) {
+	rows, err := q.db.Query(ctx, ParentList, iD, after, count)
 	if err != nil {
 		return nil, err
 	}

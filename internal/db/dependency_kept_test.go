@@ -2,6 +2,7 @@ package db_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -56,7 +57,7 @@ func TestRetentionKeepsParents(t *testing.T) {
 				prune(q)
 			}
 			pruned()
-			parents, err := q.queries.ParentList(ctx, id, 10)
+			parents, err := q.queries.ParentList(ctx, id, 0, 10)
 			require.NoError(t, err)
 			require.Len(t, parents, 2)
 			require.Equal(t, db.ParentListRow{ID: parent.ID, Kind: "k", State: "completed", Result: []byte("7")}, parents[0])
@@ -109,6 +110,21 @@ func TestActingOnAJobThatWaits(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A job that waits has begun no step yet: a requeue from one is refused, and the job goes on
+// waiting.
+func TestRequeueFromAStepOfAJobThatWaits(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	parent := q.parent()
+	id := q.child("cancel", parent.ID)
+	_, err := q.queries.JobActFromStep(context.Background(), "charge", "ann", id)
+	require.ErrorContains(t, err, fmt.Sprintf("job %d has no step 'charge' (SQLSTATE JQ002)", id))
+	require.Equal(t, "waiting", q.state(id))
+	q.completes(plainly(parent))
+	q.settle()
+	require.Equal(t, "available", q.state(id))
 }
 
 // The undo of a requeue puts a parent back to how it had ended, and what has come to wait for

@@ -268,6 +268,36 @@ func TestUnknownParents(t *testing.T) {
 	require.Zero(t, q.number("select count(*) from jobq.dependency_look"))
 }
 
+// What a list says of how its jobs wait for one another is heeded, and checked, whatever else it
+// says: a policy alone, names that nobody waits for, and members that are null.
+func TestListsThatSayLittle(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	parent := q.parent()
+	for list, want := range map[string]string{
+		`[{"kind": "k", "after_failure": "x"}]`:                                     "after_failure must be cancel, run or wait, not 'x' (SQLSTATE JQ001)",
+		`[{"kind": "k"}, {"kind": "k", "after_failure": 7}]`:                        "after_failure must be cancel, run or wait, not '7' (SQLSTATE JQ001)",
+		`[{"kind": "k", "after_failure": ["run"]}]`:                                 "jobs[0]: after_failure must be text, not array (SQLSTATE JQ001)",
+		`[{"kind": "k", "name": "b"}, {"kind": "k", "name": "b"}]`:                  "jobs[0]: name \"b\" is that of several jobs (SQLSTATE JQ001)",
+		`[{"kind": "k", "name": {}}]`:                                               "jobs[0]: name must be text, not object (SQLSTATE JQ001)",
+		`[{"kind": "k", "name": "b", "other": 1}]`:                                  "jobs[0]: unknown member \"other\"; there are kind,",
+		`[{"kind": "k", "after_failure": "run"}, {"kind": "k", "after": ["none"]}]`: "jobs[1]: after: no job of the list has the name \"none\" (SQLSTATE JQ001)",
+	} {
+		require.ErrorContains(t, q.refusal("select * from jobq.enqueue_many($1::jsonb)", list), want, list)
+	}
+	for _, list := range []string{
+		`[{"kind": "free", "after_failure": "run"}]`,
+		`[{"kind": "free", "name": "a"}, {"kind": "free", "name": "b"}, {"kind": "free", "name": null}, {"kind": "free", "name": null}]`,
+		`[{"kind": "free", "after": null, "after_failure": null}, {"kind": "free", "after": []}]`,
+	} {
+		q.exec("select * from jobq.enqueue_many($1::jsonb)", list)
+	}
+	require.Equal(t, 7, q.number("select count(*) from jobq.job where kind = 'free' and state = 'available'"))
+	require.Zero(t, q.number("select count(*) from jobq.dependency"))
+	q.exec(`select * from jobq.enqueue_many(jsonb_build_array(jsonb_build_object('kind', 'one', 'after', jsonb_build_array($1::bigint))))`, parent.ID)
+	require.Equal(t, 1, q.number("select count(*) from jobq.job where kind = 'one' and state = 'waiting'"))
+}
+
 // Jobs of one call wait for one another by name and for others by id; nobody needs to look
 // at those of the call. A job whose unique key is held is not added: others wait for its holder.
 func TestGraphInOneCall(t *testing.T) {
@@ -419,6 +449,25 @@ func TestGraphListIsBounded(t *testing.T) {
 	one, err := q.queries.GraphList(context.Background(), 1)
 	require.NoError(t, err)
 	require.Len(t, one, 1000)
+}
+
+// The graph says that a job waits for the one that was asked about also where it waits for more than
+// are told, and of that one it has more.
+func TestGraphListOfManyParents(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	const count = 150
+	q.exec("select * from jobq.enqueue_many((select jsonb_agg(jsonb_build_object('kind', 'k')) from generate_series(1, $1::integer)))", count)
+	join := q.number("select jobq.enqueue('k', after => (select array_agg(id) from jobq.job))")
+	after := func(id int64) []int64 {
+		rows, err := q.queries.GraphList(context.Background(), id)
+		require.NoError(t, err)
+		require.EqualValues(t, join, rows[len(rows)-1].ID)
+		return rows[len(rows)-1].After
+	}
+	require.Len(t, after(int64(join)), count)
+	require.Len(t, after(50), 100)
+	require.Equal(t, append(after(50), 120), after(120))
 }
 
 // A job that an undo has put back to wait, when those for which it waits are over, is freed

@@ -110,7 +110,7 @@ func historyCases() []historyCase {
 		// The worker.
 		{"JobEnqueue", db.JobEnqueue, "'k', '{}', 'q1', 0, null, '1 hour', 25, null, null, null, null, null", few, ""},
 		{"enqueue of one that waits", "select jobq.enqueue('k', after => $1)", "'{40000026,20000104}'", inHand, ""},
-		{"ParentList", db.ParentList, "6000001, 100", batch, ""},
+		{"ParentList", db.ParentList, "6000001, 40000030, 100", batch, ""},
 		{"GraphList of one with many parents", db.GraphList, "6000001", 50_000, ""}, // looks at 1,000 jobs, in each day of the history
 		{"GraphList of one with many children", db.GraphList, "20000100", 50_000, ""},
 		{"RunHold", db.RunHold, "40000026, live_lease(0), 'w0', claimed_at(live_lease(0))", few, ""},
@@ -154,6 +154,7 @@ func historyCases() []historyCase {
 		{"DigestRead", db.DigestRead, "'{1,2,3}'", few, ""},
 		{"WorkWaits", db.WorkWaits, "'{k1}', '{none,due}'", few, ""},
 		{"WorkWaits of one", db.WorkWaits, "'{k}', '{none,due}'", few, ""},
+		{"WorkWaits while a job is to be looked at", db.WorkWaits, "'{other}', '{none,due}'", inHand, "insert into jobq.dependency_look (job_id) values (20000100)"},
 		{"WorkerBeat", db.WorkerBeat, "'1 minute', '{k1}', 'w1', '{q1,q2}', 1, null, false, true, true, 'h', null, null, 'v', '{}', '{}'", few, ""},
 		{"WorkerEarlier", db.WorkerEarlier, "'1 minute', 'w1', null", few, ""},
 		{"LeaseOwners", db.LeaseOwners, "'w1'", few, ""},

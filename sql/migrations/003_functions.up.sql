@@ -389,8 +389,10 @@ begin
   if exists (select from unnest(unique_keys) as k(key) where k.key is not null) then
     holders := jobq.unique_keys_take(kinds, unique_keys, job_ids);
   end if;
-  if cardinality(after_jobs) > 0 then
+  if after_failures is not null then
     perform jobq.after_failure_require(p.policy) from (select distinct u.policy from unnest(after_failures) as u(policy)) p;
+  end if;
+  if cardinality(after_jobs) > 0 then
     waits := jobq.dependencies_add(job_ids, holders, after_jobs, after_parents, after_failures);
   end if;
   insert into jobq.pending
@@ -497,7 +499,9 @@ create function jobq.enqueue_many(jobs jsonb) returns table (id bigint, duplicat
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
 declare
-  names constant text[] := '{kind, args, queue, priority, run_at, max_attempts, unique_key, timeout, backoff_base, backoff_max, tags, metadata, name, after, after_failure}';
+  plain constant text[] := '{kind, args, queue, priority, run_at, max_attempts, unique_key, timeout, backoff_base, backoff_max, tags, metadata}';
+  names constant text[] := plain || '{name, after, after_failure}';
+  linked boolean := false; -- jobs have names, or wait for others
   c record;
   d record; -- of dependencies
   e record;
@@ -514,8 +518,15 @@ begin
   begin
     odd := exists (
       select from jsonb_array_elements(jobs) as x(job) cross join lateral jsonb_each(x.job) m
-        where m.key <> all(names)
-          or (m.key in ('kind', 'queue', 'unique_key', 'name', 'after_failure') and jsonb_typeof(m.value) not in ('string', 'number', 'null')));
+        where m.key <> all(plain)
+          or (m.key in ('kind', 'queue', 'unique_key') and jsonb_typeof(m.value) not in ('string', 'number', 'null')));
+    if odd then -- few lists have such jobs: the others are not to pay for them
+      linked := true;
+      odd := exists (
+        select from jsonb_array_elements(jobs) as x(job) cross join lateral jsonb_each(x.job) m
+          where m.key <> all(names)
+            or (m.key in ('kind', 'queue', 'unique_key', 'name', 'after_failure') and jsonb_typeof(m.value) not in ('string', 'number', 'null')));
+    end if;
     select array_agg(r.kind order by x.i) as kinds, array_agg(r.args order by x.i) as args, array_agg(r.queue order by x.i) as queues,
         array_agg(r.priority order by x.i) as priorities, array_agg(r.run_at order by x.i) as run_ats,
         array_agg(null::interval) as delays, array_agg(r.max_attempts order by x.i) as attempts,
@@ -542,11 +553,11 @@ begin
     return;
   end if;
   select null::text[] as policies, null::integer[] as children, null::bigint[] as parents into e;
-  if jobs @? '$[*] ? (exists (@.after) || exists (@.after_failure))' then -- few lists have any
+  if linked then
     select array_agg(r.name order by x.i) as names, array_agg(r.after order by x.i) as afters, array_agg(r.after_failure order by x.i) as policies
       into d
       from jsonb_array_elements(jobs) with ordinality as x(job, i), jsonb_to_record(x.job) as r(name text, after jsonb, after_failure text);
-    if exists (select from unnest(d.afters) as u(after) where u.after is not null) then
+    if exists (select from unnest(d.names, d.afters) as u(name, after) where u.name is not null or u.after is not null) then
       select d.policies, n.children, n.parents into e from jobq.dependencies_named(d.names, d.afters) n;
     else
       e.policies := d.policies;

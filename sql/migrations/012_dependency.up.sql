@@ -330,7 +330,7 @@ declare
   has_locked boolean;
 begin
   if current_setting('transaction_isolation') <> 'read committed' then
-    raise sqlstate '25000' using message = format('dependency_step needs read committed, not %s', current_setting('transaction_isolation'));
+    raise invalid_transaction_state using message = format('dependency_step needs read committed, not %s', current_setting('transaction_isolation'));
   end if;
   looked := 0;
   more := false;
@@ -549,21 +549,28 @@ begin
 end $$;
 
 -- parents are the jobs for which a job waits or has waited, with how each has ended and
--- its result: the state is null while the child waits for it. In the order of ids.
-create function jobq.parents(job_id bigint) returns table (id bigint, kind text, state jobq.job_state, result jsonb)
+-- its result: the state is null while the child waits for it. In the order of ids, from the
+-- one after after_parent on; all, or the first row_count.
+create function jobq.parents(job_id bigint, after_parent bigint default 0, row_count bigint default null)
+  returns table (id bigint, kind text, state jobq.job_state, result jsonb)
   language sql stable
   as $$
     select d.parent, j.kind, d.parent_state, j.result
-      from jobq.dependency d
+      from (
+        select x.parent, x.parent_state from jobq.dependency x
+          where x.child = parents.job_id and x.parent > parents.after_parent
+          order by x.parent
+          limit parents.row_count
+      ) d
       left join lateral (select x.kind, x.result from jobq.job x where x.id = d.parent limit 1) j on true
-      where d.child = parents.job_id
       order by d.parent
   $$;
 
 -- graph is the jobs with which a job belongs together: itself, those for which it waits or
 -- has waited, those for which these have, and so on, up to 1,000; and those that wait or
 -- have waited for it, and so on, up to 1,000. In the order of ids, each with the first 100
--- for which it waits or has waited. A job that is gone has no state.
+-- for which it waits or has waited, or, of the job itself, the first 1,000; and with the job itself,
+-- if it is one of them. A job that is gone has no state.
 create function jobq.graph(job_id bigint) returns table (id bigint, kind text, queue text, state jobq.job_state, after bigint[])
   language sql stable set enable_seqscan = off set jit = off
   as $$
@@ -593,7 +600,11 @@ create function jobq.graph(job_id bigint) returns table (id bigint, kind text, q
       union
       (select b.id from below b limit 1000)
     )
-    select n.id, j.kind, j.queue, j.state, array(select x.parent from jobq.dependency x where x.child = n.id order by x.parent limit 100)
+    select n.id, j.kind, j.queue, j.state, array(
+        (select x.parent from jobq.dependency x where x.child = n.id order by x.parent limit case when n.id = graph.job_id then 1000 else 100 end)
+        union
+        select x.parent from jobq.dependency x where x.child = n.id and x.parent = graph.job_id
+        order by parent)
       from near n
       left join lateral (select x.kind, x.queue, x.state from jobq.job x where x.id = n.id limit 1) j on true
       order by n.id

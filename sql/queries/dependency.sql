@@ -12,11 +12,10 @@ select p.looked::bigint as looked, p.last_lease::bigint as last_lease, p.last_ch
   from jobq.dependency_prune(sqlc.arg(after_lease)::bigint, sqlc.arg(after_child)::bigint, sqlc.arg(after_parent)::bigint, sqlc.arg(row_count)::integer) p;
 
 -- ParentList is for which jobs a job waits or has waited, in the order of their ids, the
--- first of them. Needs dependency_pkey, run_id_idx and pending_pkey.
+-- first of them after the given one. Needs dependency_pkey, run_id_idx and pending_pkey.
 -- name: ParentList :many
 select p.id::bigint as id, coalesce(p.kind, '')::text as kind, coalesce(p.state::text, '')::text as state, p.result::jsonb as result
-  from jobq.parents(sqlc.arg(id)::bigint) p
-  limit sqlc.arg(count);
+  from jobq.parents(sqlc.arg(id)::bigint, sqlc.arg(after)::bigint, sqlc.arg(count)::integer) p;
 
 -- GraphList is the jobs with which a job belongs together, in the order of their ids: see
 -- graph. Needs dependency_pkey, dependency_open_idx, dependency_parent_idx, run_id_idx and pending_pkey.

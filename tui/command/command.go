@@ -62,6 +62,7 @@ const (
 
 	// The rest.
 	Why      = "why"
+	Tree     = "tree"
 	Copy     = "copy"
 	Export   = "export"
 	Palette  = "palette"

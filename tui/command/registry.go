@@ -127,6 +127,7 @@ func listCommands() []*Command {
 		{ID: Older, Keys: []string{"]"}, Help: "The job below this one in the list", Screens: onJob},
 		{ID: Panel, Keys: []string{"tab", "shift+tab"}, Help: "Move in the output, or among the runs", Screens: onJob},
 		{ID: Why, Keys: []string{"w"}, Title: "why", Help: "Why the job is not running: each reason, and what to do about it", Screens: onBoth},
+		{ID: Tree, Keys: []string{"t"}, Help: "The jobs for which this one waits or has waited, and those that wait for it, as a tree; enter opens one", Screens: onBoth},
 		{ID: Output, Keys: []string{"L"}, Title: "output", Help: "The run's output on the full screen", Screens: onJob},
 	}
 }

@@ -32,6 +32,7 @@ type Reader interface {
 	Attempts(ctx context.Context, id int64) ([]monitor.Attempt, error)
 	Output(ctx context.Context, id int64, after monitor.OutputPiece) ([]monitor.OutputPiece, error)
 	Why(ctx context.Context, id int64) ([]monitor.Reason, error)
+	Graph(ctx context.Context, id int64) ([]monitor.GraphJob, error)
 	JobActions(ctx context.Context, id int64) ([]monitor.JobAction, error)
 	Audit(ctx context.Context, before int64, limit int) ([]monitor.AuditEntry, error)
 	Schedules(ctx context.Context, after string, limit int) ([]monitor.Schedule, error)

@@ -94,6 +94,8 @@ func (s *JobPage) Update(msg tea.Msg) tea.Msg {
 		s.asked++
 	case reasons:
 		return s.tellWhy(msg)
+	case tree:
+		return s.tellTree(msg)
 	case searched:
 		return s.searchFor(string(msg))
 	case Scroll:
@@ -192,6 +194,7 @@ func (s *JobPage) Actions() map[string]Action {
 		command.Open:          {Run: full},
 		command.Output:        {Run: full},
 		command.Why:           {Run: func() tea.Msg { return s.askWhy(s.id) }},
+		command.Tree:          {Run: func() tea.Msg { return s.askTree(s.id) }},
 		"newer":               neighbour(-1),
 		"older":               neighbour(1),
 		command.Filter:        {Run: s.askSearch},

@@ -145,6 +145,8 @@ func (s *JobList) Update(msg tea.Msg) tea.Msg {
 		s.setOrder(msg)
 	case reasons:
 		return s.tellWhy(msg)
+	case tree:
+		return s.tellTree(msg)
 	case selectedAll:
 		return s.selectedAll(msg)
 	case Acted:

@@ -30,6 +30,7 @@ func (s *JobList) Actions() map[string]Action {
 	maps.Copy(actions, map[string]Action{
 		command.Open:        do(s.noJob, s.open),
 		command.Why:         do(s.noJob, s.why),
+		command.Tree:        do(s.noJob, s.tree),
 		command.NextTab:     do(nil, func() tea.Msg { return s.turn(1) }),
 		command.PreviousTab: do(nil, func() tea.Msg { return s.turn(-1) }),
 		command.Sort:        do(nil, s.chooseOrder),
@@ -64,6 +65,13 @@ func (s *JobList) noJob() string {
 func (s *JobList) why() tea.Msg {
 	if job := s.selected(); job != nil {
 		return s.askWhy(job.ID)
+	}
+	return nil
+}
+
+func (s *JobList) tree() tea.Msg {
+	if job := s.selected(); job != nil {
+		return s.askTree(job.ID)
 	}
 	return nil
 }

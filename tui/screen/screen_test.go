@@ -97,8 +97,9 @@ func (s *stage) answer(panel data.Panel, r data.Reader) data.Answer {
 // source is a database of some jobs; what a test does not need is not there.
 type source struct {
 	data.Reader
-	jobs []*jobq.Job
-	err  error
+	jobs  []*jobq.Job
+	graph []monitor.GraphJob
+	err   error
 }
 
 func (r *source) List(_ context.Context, f jobq.Filter) (*jobq.Page, error) {
@@ -143,6 +144,8 @@ func (r *source) Attempts(context.Context, int64) ([]monitor.Attempt, error) { r
 func (r *source) Why(context.Context, int64) ([]monitor.Reason, error) {
 	return []monitor.Reason{{Code: monitor.ReasonNextInLine}}, r.err
 }
+
+func (r *source) Graph(context.Context, int64) ([]monitor.GraphJob, error)       { return r.graph, r.err }
 func (r *source) JobActions(context.Context, int64) ([]monitor.JobAction, error) { return nil, nil }
 
 // someJobs are jobs of one state, the newest first.

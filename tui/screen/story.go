@@ -11,6 +11,7 @@ import (
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/format"
 	"github.com/jobq-dev/jobq/monitor"
+	"github.com/jobq-dev/jobq/tui/command"
 	"github.com/jobq-dev/jobq/tui/data"
 	"github.com/jobq-dev/jobq/tui/widget"
 )
@@ -164,7 +165,11 @@ func endsJobAs(outcome jobq.Outcome) jobq.State {
 
 // whyWaiting is the likely reason why the job waits, if one can be seen.
 func (b *base) whyWaiting(job *jobq.Job) string {
-	if job.State != jobq.StateAvailable {
+	switch job.State {
+	case jobq.StateAvailable:
+	case jobq.StateWaiting:
+		return "for other jobs: " + b.Key(command.Tree) + " shows them"
+	default:
 		return ""
 	}
 	at := slices.IndexFunc(b.Facts.Queues, func(q monitor.Queue) bool { return q.Name == job.Queue })

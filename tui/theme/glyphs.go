@@ -15,18 +15,20 @@ type Glyphs struct {
 	Arrow string
 	More  string // where text was cut
 	Cross string // between the steps of a path
+	Fork  string // a branch of a tree, with others below it
+	Last  string // the last branch
 	Pause string
 	Spark []rune // heights of a small chart, the lowest first
 	Box   lipgloss.Border
 }
 
 var unicode = Glyphs{
-	Rule: "─", Side: "│", Bar: '█', Empty: '░', Up: "▲", Live: "●", Off: "○", Poll: "●", Arrow: "→", More: "…", Cross: "▸",
+	Rule: "─", Side: "│", Bar: '█', Empty: '░', Up: "▲", Live: "●", Off: "○", Poll: "●", Arrow: "→", More: "…", Cross: "▸", Fork: "├", Last: "└",
 	Pause: "‖", Spark: []rune("▁▂▃▄▅▆▇█"), Box: lipgloss.NormalBorder(),
 }
 
 var ascii = Glyphs{
-	Rule: "-", Side: "|", Bar: '#', Empty: '.', Up: "^", Live: "*", Off: "o", Poll: "*", Arrow: "->", More: "~", Cross: ">",
+	Rule: "-", Side: "|", Bar: '#', Empty: '.', Up: "^", Live: "*", Off: "o", Poll: "*", Arrow: "->", More: "~", Cross: ">", Fork: "|", Last: "`",
 	Pause: "|", Spark: []rune("_.-=+*%#"), Box: lipgloss.ASCIIBorder(),
 }
 
