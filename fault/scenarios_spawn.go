@@ -23,6 +23,10 @@ const (
 	doLeaf        = "leaf"             // be awaited
 )
 
+// awaitPlace is the number of an advisory lock: while the lab has it, jobs that are told to
+// spawn for nobody do not come to their await.
+const awaitPlace = 46
+
 // spawnAndAwait adds another job in the transaction that stores its id, works, and awaits it.
 func (t task) spawnAndAwait(conn *pgx.Conn, token string) error {
 	background := context.Background()
@@ -32,6 +36,11 @@ func (t task) spawnAndAwait(conn *pgx.Conn, token string) error {
 	}
 	if err := t.work(os.NewFile(3, "control")); err != nil {
 		return err
+	}
+	if t.Do == doSpawnNobody {
+		if _, err := conn.Exec(background, "select pg_advisory_lock_shared($1), pg_advisory_unlock_shared($1)", awaitPlace); err != nil {
+			return err
+		}
 	}
 	var done bool
 	if err := conn.QueryRow(background, "select done from jobq.step_await($1, $2, 'leaf', array[$3::bigint])", t.job, token, leaf).Scan(&done); err != nil || !done {
@@ -86,7 +95,7 @@ const spawnWrong = `select string_agg(w.text, '; ') from (
     select format('job %s is %s since %s, and job %s, which it has awaited, is %s since %s', p.id, p.state, p.finished_at, j.id, j.state, j.finished_at)
       from jobq.job j
       join jobq.job p on p.id = (j.metadata ->> 'parent')::bigint
-      where p.state = 'completed' and (j.finished_at is null or j.finished_at > p.finished_at)
+      where p.state = 'completed' and (j.finished_at is null or j.finished_at > p.finished_at + interval '10 ms')
     union all
     select format('job %s is %s', j.id, j.state) from jobq.job j where j.kind = 'steps' and j.finished_at is null
   ) w`
@@ -141,8 +150,15 @@ func spawnsAndKills(l *lab) error {
 // another one awaits it, and that is committed after the janitor has looked at it for the
 // first time: only a later look finds that the one that awaits it may go on.
 func (l *lab) awaitedEndsUnseen() error {
-	// It works for a second before it comes to wait: long enough to end the other one before that.
-	id, err := acknowledged(l.enqueueVia(l.pool, order{Ms: 1000, Do: doSpawnNobody}, "steps", ""))
+	hold, err := l.pool.Begin(l.ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = hold.Rollback(l.ctx) }()
+	if _, err := hold.Exec(l.ctx, "select pg_advisory_xact_lock($1)", awaitPlace); err != nil {
+		return err
+	}
+	id, err := acknowledged(l.enqueueVia(l.pool, order{Do: doSpawnNobody}, "steps", ""))
 	if err != nil {
 		return err
 	}
@@ -153,6 +169,9 @@ func (l *lab) awaitedEndsUnseen() error {
 	other := l.number(leaf, id)
 	err = l.inTx(func(tx pgx.Tx) error {
 		if _, err := tx.Exec(l.ctx, "select jobq.cancel($1)", other); err != nil {
+			return err
+		}
+		if err := hold.Commit(l.ctx); err != nil { // now it may await the other one
 			return err
 		}
 		if err := l.awaitNumber(patience, 1, "select count(*) from jobq.job where id = $1 and state = 'waiting'", id); err != nil {
