@@ -146,7 +146,11 @@ func TestSpawnMany(t *testing.T) {
 		outcomes <- all
 		return nil
 	})
-	awaitState(t, client, enqueue(t, client, 1, nil), jobq.StateCompleted)
+	exec(t, client.Pool(), "insert into jobq.queue (name, paused_at) values ('parts', now())")
+	id := enqueue(t, client, 1, nil)
+	awaitState(t, client, id, jobq.StateWaiting)
+	exec(t, client.Pool(), "update jobq.queue set paused_at = null")
+	awaitState(t, client, id, jobq.StateCompleted)
 	require.Equal(t, `completed <nil> "b"; cancelled job 5 is cancelled ""; completed <nil> ""; failed job 3 is failed: no luck ""; completed <nil> "a"; `, receive(t, outcomes, "the ends"))
 	require.EqualValues(t, 2, runs.Load())
 	require.Equal(t, 1, number(t, client, "select count(*) from jobq.attempt where outcome = 'snoozed'"))
