@@ -57,11 +57,10 @@ func SpawnMany(ctx context.Context, name string, jobs []EnqueueParams) ([]Enqueu
 // [ErrSuspended], which the handler must return. The job holds no slot, and runs again,
 // without using an attempt, when the other one has ended: a janitor sees to that.
 //
-// The error is a *NotCompletedError if the other job has failed or was cancelled. It is ErrNotFound if
-// there is no such job, or no more, because it was deleted or its retention has ended, and it is not known that it has
-// failed: await a job before that, 7 days after its end by default. What was
-// returned once is returned in later runs, whatever has become of the other job. For the name, see
-// [Step].
+// The error is a *NotCompletedError if the other job has failed or was cancelled, and
+// ErrNotFound if there is no such job, or no more: it was deleted, or its retention has ended,
+// 7 days after its end by default. What was returned once is returned in later runs, whatever
+// has become of the other job. For the name, see [Step].
 //
 // If the result cannot be decoded with the worker's Codec, the error is ErrUnreadable, as for a
 // [Step].
@@ -76,10 +75,10 @@ func Await[T any](ctx context.Context, name string, id int64) (value T, err erro
 	return value, nil
 }
 
-// AwaitMany is [Await] of several jobs in one step: the job runs again when all of them have
-// ended. It says how each has ended, in the order of ids, with all results together at most 16 MiB: at
-// most SpawnManyMax jobs. A job that is gone has no State, unless it is known that it has failed or was cancelled,
-// and its Err is ErrNotFound.
+// AwaitMany is [Await] of several jobs in one step, at most SpawnManyMax: the job runs again
+// when all of them have ended. It says how each has ended, in the order of ids. Their results
+// are at most 16 MiB, all together. A job that is gone has no State, and its Err is
+// ErrNotFound, unless it is known that it had failed or was cancelled.
 func AwaitMany(ctx context.Context, name string, ids []int64) ([]Ended, error) {
 	run := steps.Of(ctx)
 	if run == nil {
