@@ -268,6 +268,21 @@ func TestUnknownParents(t *testing.T) {
 	require.Zero(t, q.number("select count(*) from jobq.dependency_look"))
 }
 
+// An id that a call is about to give to one of its own jobs is no job's yet: nobody waits for
+// himself, or in a circle.
+func TestNoParentOfTheSameCallById(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	for call, ahead := range map[string]int{
+		"select jobq.enqueue('k', after => array[%d])": 1,
+		`select * from jobq.enqueue_many(format('[{"kind": "k", "name": "a", "after": [%%s]}, {"kind": "k", "after": ["a"]}]', %d))`: 2,
+	} {
+		own := q.number("select nextval('jobq.job_id_seq')") + ahead
+		require.ErrorContains(t, q.refusal(fmt.Sprintf(call, own)), fmt.Sprintf("no such job: %d (SQLSTATE JQ002)", own))
+	}
+	require.Zero(t, q.number("select count(*) from jobq.job")+q.number("select count(*) from jobq.dependency"))
+}
+
 // What a list says of how its jobs wait for one another is heeded, and checked, whatever else it
 // says: a policy alone, names that nobody waits for, and members that are null.
 func TestListsThatSayLittle(t *testing.T) {

@@ -147,10 +147,12 @@ begin
         else 'jobs[%s]: after must be ids of jobs, not %s' end,
       problem.place, case when problem.parent < 0 then (-problem.parent - 1)::text else coalesce(problem.parent::text, 'null') end);
   end if;
+  -- Jobs of the call are parents by their places alone: an id that the call itself has just drawn is
+  -- nobody's yet, and would make a circle.
   older := array(
     select distinct p.id
-      from (select case when e.parent < 0 then holders[-e.parent] else e.parent end as id from unnest(parents) as e(parent)) p
-      where p.id not in (select unnest(job_ids))); -- hashed
+      from (select e.parent > 0 as is_id, case when e.parent < 0 then holders[-e.parent] else e.parent end as id from unnest(parents) as e(parent)) p
+      where p.is_id or p.id not in (select unnest(job_ids))); -- hashed
   with known as materialized (
     select o.id, (select true from jobq.pending p where p.id = o.id) as waits, r.state, r.lease_id
       from unnest(older) as o(id)

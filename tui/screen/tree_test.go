@@ -104,6 +104,18 @@ func TestNoTree(t *testing.T) {
 	require.Equal(t, request.Tell{Text: "tree: gone"}, s.askedTree(&source{err: errors.New("gone")}))
 }
 
+// The page of a job that waits for others says how to see them.
+func TestTreeIsNamed(t *testing.T) {
+	t.Parallel()
+	s := treeStage(t)
+	jobs := someJobs(1, jobq.StateWaiting)
+	s.tell(s.answer(data.Job, &source{jobs: jobs}))
+	require.Contains(t, s.text(), "waiting    for other jobs: <tree> shows them")
+	jobs[0].State = jobq.StateScheduled
+	s.tell(s.answer(data.Job, &source{jobs: jobs}))
+	require.NotContains(t, s.text(), "<tree>")
+}
+
 // A tree has so many lines and levels, and says where more have been left out.
 func TestTreeIsCut(t *testing.T) {
 	t.Parallel()
