@@ -44,10 +44,10 @@ func (e *NotCompletedError) Error() string {
 // Err is nil for a job that has completed, and a *NotCompletedError otherwise. Of one that
 // AwaitMany has found gone it can be ErrNotFound.
 func (e Ended) Err() error {
-	switch e.State {
-	case StateCompleted:
+	if e.State == StateCompleted {
 		return nil
-	case "":
+	}
+	if e.State == "" {
 		return fmt.Errorf("job %d: %w", e.ID, dberror.NotFound(e.Error))
 	}
 	return &NotCompletedError{e}

@@ -44,6 +44,7 @@ func TestSpawningScript(t *testing.T) {
 	query[string](t, owner, "select jobq.requeue($1)::text", id)
 	work("default")
 	require.Equal(t, "waiting", state())
+	require.Contains(t, query[string](t, owner, "select output from jobq.attempt where job_id = $1 and outcome = 'snoozed'", id), "exit 75\n")
 	work("pages")
 	require.Equal(t, "completed failed", query[string](t, owner, "select string_agg(state::text, ' ' order by id) from jobq.job where kind = 'page'"))
 	work("default")
