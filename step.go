@@ -16,7 +16,7 @@ import (
 )
 
 var (
-	// ErrSuspended is what [Sleep] and [WaitEvent] return when they have ended the run: the
+	// ErrSuspended is what [Sleep], [WaitEvent] and [Await] return when they have ended the run: the
 	// job holds no slot now, and runs again later. The handler must return it, wrapped
 	// or not, and do nothing more.
 	ErrSuspended = errors.New("the job is suspended and runs again later: the handler must return this error")
@@ -92,7 +92,7 @@ func StepTx[T any](ctx context.Context, on Beginner, name string, do func(ctx co
 			return err
 		})
 		if stored && db.MayHaveCommitted(err) && !errors.Is(err, pgx.ErrTxCommitRollback) {
-			err = fmt.Errorf("step %q: no answer to its commit: return the error, and the next run knows whether the step is done: %w", name, err)
+			err = steps.Unanswered(name, err)
 		}
 		return result, err
 	})

@@ -14,7 +14,7 @@ import (
 // Ended is how a job has ended.
 type Ended struct {
 	ID    int64 `json:"id"`
-	State State `json:"state"` // StateCompleted, StateFailed or StateCancelled
+	State State `json:"state"` // StateCompleted, StateFailed or StateCancelled; see also AwaitMany
 	// Result is what the handler of a completed job gave with SetResult, at most 1 MiB
 	// of JSON; nil for none. A client without a Codec has it as it is stored: see EncryptedWith.
 	Result json.RawMessage `json:"result,omitempty"`
@@ -22,6 +22,8 @@ type Ended struct {
 	// cancelled the reason, as far as there is one; "" otherwise. At most 1000 characters.
 	Error      string    `json:"error,omitempty"`
 	FinishedAt time.Time `json:"finished_at"` // by the database's clock
+
+	isEncoded bool // the result was stored encoded: errors must not quote it
 }
 
 // NotCompletedError is the error of a job that was to complete, and has failed or was
@@ -39,10 +41,14 @@ func (e *NotCompletedError) Error() string {
 	return text
 }
 
-// Err is nil for a job that has completed, and a *NotCompletedError otherwise.
+// Err is nil for a job that has completed, and a *NotCompletedError otherwise. Of one that
+// AwaitMany has found gone it can be ErrNotFound.
 func (e Ended) Err() error {
 	if e.State == StateCompleted {
 		return nil
+	}
+	if e.State == "" {
+		return fmt.Errorf("job %d: %w", e.ID, dberror.NotFound(e.Error))
 	}
 	return &NotCompletedError{e}
 }
@@ -61,7 +67,7 @@ func (e Ended) Decode(target any) error {
 		return fmt.Errorf("decode result of job %d: %w: it is encrypted with key %q", e.ID, ErrUnreadable, key)
 	}
 	if err := json.Unmarshal(e.Result, target); err != nil {
-		return fmt.Errorf("decode result of job %d: %w", e.ID, err)
+		return fmt.Errorf("decode result of job %d: %w", e.ID, coding.Misfit(err, target, e.isEncoded))
 	}
 	return nil
 }

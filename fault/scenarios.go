@@ -66,6 +66,7 @@ func scenarios() []scenario {
 		{id: "F41", name: "programs that end their jobs themselves, killed and stopped", body: ownEnds, cutOff: true, smoke: true, mutants: []string{ownUnfenced}, scale: 15 * time.Second},
 		{id: "F42", name: "jobs with steps, sleeps and events, killed and stopped", body: stepsAndKills, cutOff: true, smoke: true, mutants: []string{ownUnfenced, eventUnlocked}, scale: 15 * time.Second},
 		{id: "F44", name: "jobs that wait for others, workers and janitors killed", body: dependents, smoke: true, mutants: []string{newParentOnce, firstParentFrees}, scale: 15 * time.Second},
+		{id: "F46", name: "jobs that spawn others and await them, killed and stopped", body: spawnsAndKills, cutOff: true, smoke: true, mutants: []string{awaitUntold}, scale: 15 * time.Second},
 		{id: "R1", name: "restart beside a live sibling, web-1 and web-1-2", body: restartBesideSibling, smoke: true, needs: hostnames, mutants: []string{"prefix-host"}, scale: 40 * time.Second},
 	}
 }

@@ -35,8 +35,14 @@ func runSteps(folder string) error {
 	}
 	defer func() { _ = conn.Close(background) }() // what is open then is rolled back
 	token := os.Getenv("JOBQ_RUN_TOKEN")
+	if t.Do == doSpawn || t.Do == doSpawnNobody {
+		return t.spawnAndAwait(conn, token)
+	}
 	if err := t.work(os.NewFile(3, "control")); err != nil {
 		return err
+	}
+	if t.Do == doLeaf {
+		return t.note("end")
 	}
 	if err := t.stepTx(conn, token, "charge"); err != nil {
 		return err

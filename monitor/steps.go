@@ -11,6 +11,7 @@ import (
 	"github.com/jobq-dev/jobq/internal/coding"
 	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/internal/dberror"
+	"github.com/jobq-dev/jobq/internal/steps"
 )
 
 // StepType says what a durable step is.
@@ -21,6 +22,7 @@ const (
 	StepPlain StepType = "step"  // of jobq.Step and jobq.StepTx
 	StepSleep StepType = "sleep" // of jobq.Sleep
 	StepEvent StepType = "event" // of jobq.WaitEvent
+	StepAwait StepType = "await" // of jobq.Await and jobq.AwaitMany
 )
 
 // Step is a durable step that a job has come to: see jobq.Step.
@@ -42,11 +44,15 @@ type Step struct {
 	ResultBytes int `json:"result_bytes,omitempty"`
 }
 
-// Decode replaces the result of a plain step of the job by the value for which it is stored.
-// One that cannot be decoded stays as it is, and the error is jobq.ErrUnreadable. Events are
-// stored as they are.
+// Decode replaces the result of a plain step of the job by the value for which it is stored, and
+// likewise the results of the jobs that another one awaits. One that cannot be decoded stays
+// as it is, and the error is jobq.ErrUnreadable. Events are stored as they are.
 func (s *Step) Decode(ctx context.Context, codec jobq.Codec, job *jobq.Job) error {
-	if s.Type != StepPlain {
+	switch s.Type {
+	case StepPlain:
+	case StepAwait:
+		return s.decodeEnds(ctx, codec)
+	default:
 		return nil
 	}
 	value, err := coding.Decode(ctx, codec, coding.ValueOfStep(job.Kind, job.ID, s.Name), s.Result)
@@ -55,6 +61,27 @@ func (s *Step) Decode(ctx context.Context, codec jobq.Codec, job *jobq.Job) erro
 	}
 	s.Result = value
 	return nil
+}
+
+// decodeEnds replaces the results of the jobs that the step awaits.
+func (s *Step) decodeEnds(ctx context.Context, codec jobq.Codec) error {
+	if s.Result == nil {
+		return nil
+	}
+	ends, err := steps.DecodeEnds(s.Name, s.Result)
+	if err != nil {
+		return err
+	}
+	for i := range ends {
+		if ends[i].Result, err = coding.Decode(ctx, codec, coding.ValueOf(coding.Result, ends[i].Kind, ends[i].ID), ends[i].Result); err != nil {
+			return err
+		}
+	}
+	value, err := json.Marshal(ends)
+	if err == nil {
+		s.Result = value
+	}
+	return err
 }
 
 const (
@@ -83,14 +110,14 @@ func (m *Monitor) LastSteps(ctx context.Context, id int64, limit int) ([]Step, e
 	if err != nil {
 		return nil, dberror.Wrap(m.schema, fmt.Sprintf("steps of job %d", id), err)
 	}
-	steps := make([]Step, len(rows))
+	list := make([]Step, len(rows))
 	for i, row := range rows {
-		steps[i] = Step{
+		list[i] = Step{
 			Name: row.Name, Type: StepType(row.Type), Number: int(row.Number), Attempts: int(row.Attempts), LeaseToken: row.LeaseToken,
 			StartedAt: row.StartedAt.Time.UTC(), FinishedAt: db.UTC(row.FinishedAt), WakeAt: db.UTC(row.WakeAt), TimedOut: row.TimedOut, Result: row.Result,
 			ResultBytes: int(row.ResultBytes),
 		}
 	}
-	slices.Reverse(steps)
-	return steps, nil
+	slices.Reverse(list)
+	return list, nil
 }

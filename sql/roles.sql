@@ -45,7 +45,7 @@ grant execute on function jobq.emit to jobq_producer, jobq_worker, jobq_admin;
 -- that: it sees no job, and a call needs the token of the run.
 grant usage on schema jobq to jobq_runner;
 grant execute on function jobq.complete, jobq.fail, jobq.snooze, jobq.progress, jobq.checkpoint to jobq_runner;
-grant execute on function jobq.step_get, jobq.step_put, jobq.step_sleep, jobq.step_wait to jobq_runner, jobq_worker;
+grant execute on function jobq.step_get, jobq.step_put, jobq.step_sleep, jobq.step_wait, jobq.step_await to jobq_runner, jobq_worker;
 
 -- A viewer reads everything, args too, and says that it watches.
 grant select on

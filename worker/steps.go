@@ -88,6 +88,32 @@ func (s *stepRun) Wait(ctx context.Context, name string, timeout time.Duration) 
 	return s.goesOn(answer, err)
 }
 
+func (s *stepRun) Await(ctx context.Context, name string, jobs []int64) (steps.Awaited, error) {
+	s.mayEnd()
+	awaited, err := s.stepCalls().Await(ctx, name, jobs)
+	if _, err := s.goesOn(steps.Answer{Done: awaited.Done}, err); err != nil || !awaited.Done {
+		return steps.Awaited{}, err
+	}
+	r := (*Run)(s)
+	awaited.IsEncoded = r.worker.codec != nil
+	for i := range awaited.Jobs {
+		job := &awaited.Jobs[i]
+		if job.Result, err = r.decoded(ctx, coding.ValueOf(coding.Result, job.Kind, job.ID), job.Result); err != nil {
+			return steps.Awaited{}, r.unreadable(ctx, fmt.Errorf("await %q: job %d: %w", name, job.ID, err))
+		}
+	}
+	return awaited, nil
+}
+
+// Spawn adds jobs as a step: see jobq.Spawn. Their ids are stored as they are, for people.
+func (s *stepRun) Spawn(ctx context.Context, name string, jobs []jobq.EnqueueParams) ([]jobq.Enqueued, error) {
+	s.notice()
+	added, err := steps.Spawn(ctx, s.stepCalls(), s.worker.pool, name, func(tx pgx.Tx) ([]jobq.Enqueued, error) {
+		return s.worker.client.EnqueueManyTx(ctx, tx, jobs)
+	})
+	return added, s.answered(err)
+}
+
 // mayEnd is for a call that may end the run. It comes before the call: once that is
 // stored, somebody may claim the job anew, even this worker.
 func (s *stepRun) mayEnd() {

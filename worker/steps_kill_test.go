@@ -3,6 +3,7 @@ package worker_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -44,14 +45,15 @@ const (
 	partTx    = "tx"
 	partSleep = "sleep"
 	partEvent = "event"
+	partChild = "child" // a job that is spawned and awaited
 )
 
 // workflowOf is the order of the parts with a seed: each at least once.
 func workflowOf(seed int) []string {
 	random := rand.New(rand.NewPCG(uint64(seed), 1)) // #nosec G115 G404 -- a test's
-	parts := []string{partStep, partTx, partSleep, partEvent}
+	parts := []string{partStep, partTx, partSleep, partEvent, partChild}
 	for range random.IntN(4) {
-		parts = append(parts, parts[random.IntN(4)])
+		parts = append(parts, parts[random.IntN(5)])
 	}
 	random.Shuffle(len(parts), func(i, j int) { parts[i], parts[j] = parts[j], parts[i] })
 	return parts
@@ -59,6 +61,9 @@ func workflowOf(seed int) []string {
 
 // partName is the name of a part as a step, and of the event that it waits for.
 func partName(place int, part string) string { return fmt.Sprint(place, " ", part) }
+
+// spawnName is the name of the step that spawns the job of a part.
+func spawnName(name string) string { return name + " spawned" }
 
 // runWorkflow does the parts. Each effect has a value that no other has, and what a run
 // sees of each part is written down.
@@ -84,6 +89,11 @@ func runWorkflow(ctx context.Context, pool *pgxpool.Pool, seed int) error {
 			err = jobq.Sleep(ctx, name, 20*time.Millisecond)
 		case partEvent:
 			value, err = jobq.WaitEvent[string](ctx, name, 0)
+		case partChild:
+			var spawned jobq.Enqueued
+			if spawned, err = jobq.Spawn(ctx, spawnName(name), spawnedPart{name}, nil); err == nil {
+				value, err = jobq.Await[string](ctx, name, spawned.ID)
+			}
 		}
 		if err == nil {
 			_, err = pool.Exec(ctx, "insert into seen (name, value) values ($1, $2)", name, value)
@@ -239,10 +249,10 @@ func startStepsChild(ctx context.Context, url, plan string) (where string, err e
 	return "", err
 }
 
-// A worker is killed with SIGKILL at each statement of jobs that do steps, sleep and wait
-// for events, before it is sent, while it is under way and after it. Whatever comes of
+// A worker is killed with SIGKILL at each statement of jobs that do steps, sleep, wait
+// for events, spawn other jobs and await them, before it is sent, while it is under way and after it. Whatever comes of
 // it, each result is stored once, and all later runs see it; each effect in a
-// StepTx happens once; and each job comes to its end. JOBQ_STEP_SEEDS says how many
+// StepTx happens once; each job is spawned once; and each job comes to its end. JOBQ_STEP_SEEDS says how many
 // jobs; with 200 or more, it is checked that no statement was left out.
 func TestKilledAtEveryStatement(t *testing.T) {
 	t.Parallel()
@@ -283,7 +293,7 @@ func checkKills(t *testing.T, seeds, runs int, kills map[string]int) {
 	if seeds < 200 {
 		return
 	}
-	for _, statement := range []string{"StepGet", "StepPut", "StepSleep", "StepWait", "begin", "commit", "insert into effect", "insert into seen", "batch"} {
+	for _, statement := range []string{"StepGet", "StepPut", "StepSleep", "StepWait", "StepAwait", "JobEnqueueMany", "begin", "commit", "insert into effect", "insert into seen", "batch"} {
 		for _, place := range []string{"before ", "after "} {
 			where := place + statement
 			require.Positive(t, kills[where]+kills[where+moment], where)
@@ -308,14 +318,20 @@ func killOneWorkflow(t *testing.T, seed int) (where []string) {
 	random := rand.New(rand.NewPCG(uint64(seed), 2)) // #nosec G115 G404 -- a test's
 	parts := workflowOf(seed)
 	emitted := make(map[string]int) // before which run, or while it runs
+	done := len(parts)
 	for i, part := range parts {
-		if part == partEvent {
+		switch part {
+		case partEvent:
 			emitted[partName(i, part)] = random.IntN(killsMax)
+		case partChild:
+			done++ // it is spawned, and awaited
 		}
 	}
+	schema, err := db.NewSchema(client.Schema())
+	require.NoError(t, err)
 	id := enqueue(t, client, seed, &jobq.EnqueueOptions{MaxAttempts: 1000})
 	for n := 0; ; n++ {
-		goesOn, err := makeAvailable(ctx, client, id)
+		goesOn, err := makeAvailable(ctx, client, schema, id)
 		require.NoError(t, err)
 		if !goesOn {
 			break
@@ -339,20 +355,35 @@ func killOneWorkflow(t *testing.T, seed int) (where []string) {
 				group.Go(emit)
 			}
 		}
+		stop, ended := make(chan struct{}), make(chan error, 1)
+		switch random.IntN(3) { // when spawned jobs end: before the run, while it runs, or when it is over
+		case 0:
+			require.NoError(t, endParts(ctx, schema, pool))
+			ended <- nil
+		case 1:
+			go func() { ended <- endPartsUntil(ctx, schema, pool, stop) }()
+		default:
+			ended <- nil
+		}
 		plan := ""
 		if n < killsMax {
 			plan = fmt.Sprint(random.IntN(4*len(parts)), " ", max(0, random.IntN(4000)-2000))
 		}
 		at, err := startStepsChild(ctx, pool.Config().ConnString(), plan)
+		close(stop)
 		require.NoError(t, err)
 		require.NoError(t, group.Wait())
+		require.NoError(t, <-ended)
 		where = append(where, at)
 	}
-	require.Equal(t, len(parts), number(t, client, "select count(*) from jobq.step where job_id = $1 and finished_at is not null", id))
+	require.Equal(t, done, number(t, client, "select count(*) from jobq.step where job_id = $1 and finished_at is not null", id))
 	require.Equal(t, len(parts), number(t, client, "select count(*) from (select s.name from seen s group by s.name having count(distinct s.value) = 1) s"), "all runs see the same")
-	require.Zero(t, number(t, client, "select count(*) from jobq.step s join seen e using (name) where s.type <> 'sleep' and s.result #>> '{}' <> e.value"))
+	require.Zero(t, number(t, client, "select count(*) from jobq.step s join seen e using (name) where s.type in ('step', 'event') and s.result #>> '{}' <> e.value"))
 	require.Zero(t, number(t, client, "select count(*) from jobq.step s where s.type = 'sleep' and s.finished_at < s.wake_at"))
 	require.Zero(t, number(t, client, "select count(*) from jobq.step s where s.type = 'event' and s.result #>> '{}' <> 'of ' || s.name"))
+	require.Zero(t, number(t, client, "select count(*) from jobq.step s join seen e using (name) where s.type = 'await' and (s.result #>> '{0,result}' <> e.value or e.value <> 'of ' || s.name)"))
+	require.Equal(t, done-len(parts), number(t, client, "select count(distinct args ->> 'of') from jobq.job where kind = 'part'"))
+	require.Equal(t, done-len(parts), number(t, client, "select count(*) from jobq.job where kind = 'part'"), "each job is spawned once")
 	for i, part := range parts {
 		stored := "select count(*) from effect e where e.name = $1 and e.value = (select s.result #>> '{}' from jobq.step s where s.name = e.name)"
 		all := number(t, client, "select count(*) from effect where name = $1", partName(i, part))
@@ -369,14 +400,48 @@ func killOneWorkflow(t *testing.T, seed int) (where []string) {
 	return where
 }
 
+// endParts runs all jobs that were spawned and wait in the line.
+func endParts(ctx context.Context, schema *db.Schema, pool *pgxpool.Pool) error {
+	answer, err := schema.Exchange(ctx, pool, db.Exchange{Owner: "parts", Claim: &db.JobClaimParams{
+		Lease: db.Interval(time.Hour), Owner: "parts", Queue: "parts", Kinds: []string{"part"}, JobCount: 10,
+	}})
+	if err != nil || len(answer.Claimed) == 0 {
+		return err
+	}
+	var completions []db.Completion
+	for _, job := range answer.Claimed {
+		var args spawnedPart
+		if err := json.Unmarshal(job.Args, &args); err != nil {
+			return err
+		}
+		result, err := json.Marshal("of " + args.Of)
+		if err != nil {
+			return err
+		}
+		completions = append(completions, db.Completion{Slot: jobtest.At(job), Result: result})
+	}
+	_, err = schema.Exchange(ctx, pool, db.Exchange{Owner: "parts", Completions: completions})
+	return err
+}
+
+// endPartsUntil does so again and again.
+func endPartsUntil(ctx context.Context, schema *db.Schema, pool *pgxpool.Pool, stop <-chan struct{}) error {
+	for {
+		select {
+		case <-stop:
+			return nil
+		default:
+		}
+		if err := errors.Join(endParts(ctx, schema, pool), sleep.For(ctx, jobtest.Tick)); err != nil {
+			return err
+		}
+	}
+}
+
 // makeAvailable makes a job be claimed by the next worker: it takes it from one that was
 // killed, and ends a delay. It says whether the job has not come to its end. What a killed
 // worker has sent last may go on while the job is taken from it, and no longer.
-func makeAvailable(ctx context.Context, client *jobq.Client, id int64) (goesOn bool, err error) {
-	schema, err := db.NewSchema(client.Schema())
-	if err != nil {
-		return false, err
-	}
+func makeAvailable(ctx context.Context, client *jobq.Client, schema *db.Schema, id int64) (goesOn bool, err error) {
 	for {
 		var sessions int
 		err = client.Pool().QueryRow(ctx, "select count(*) from pg_stat_activity where datname = current_database() and application_name in ($1, 'jobq-worker')", stepsChild).Scan(&sessions)
@@ -393,6 +458,10 @@ func makeAvailable(ctx context.Context, client *jobq.Client, id int64) (goesOn b
 				_, err = schema.Reap(ctx, client.Pool(), nil, 10, "test")
 			}
 		case sessions > 0:
+		case job.State == jobq.StateWaiting:
+			if err = endParts(ctx, schema, client.Pool()); err == nil {
+				_, err = schema.Queries(client.Pool()).DependencyStep(ctx, db.DueFrom(time.Time{}), 10)
+			}
 		case job.State == jobq.StateScheduled:
 			_, err = client.Pool().Exec(ctx, "select jobq.requeue($1)", id)
 		case job.State == jobq.StateAvailable:

@@ -39,7 +39,8 @@ type TestJobOptions struct {
 	// Checkpoint is what an earlier run has saved, as JSON. Default nil: nothing.
 	Checkpoint json.RawMessage
 	// Steps are the durable steps that earlier runs have done, by name, with their results:
-	// a sleep whose time is over, too, and an event that has come. Default: none.
+	// a sleep whose time is over, too, and an event that has come. That of a spawn is a JSON
+	// array of jobq.Enqueued, and that of an await one of jobq.Ended. Default: none.
 	Steps map[string]json.RawMessage
 	// Tags are the job's tags. Default: none.
 	Tags []string
@@ -79,7 +80,7 @@ func NewTestJob[T jobq.Args](args T, options *TestJobOptions) *TestJob[T] {
 	at := pgtype.Timestamptz{Time: created, Valid: true}
 	run := &Run{
 		worker: &Worker{id: "test"},
-		test:   &testRecord{steps: testSteps{done: maps.Clone(options.Steps)}},
+		test:   &testRecord{steps: testSteps{done: maps.Clone(options.Steps), lastID: cmp.Or(options.ID, 1)}},
 		row: db.JobClaimRow{
 			ID: cmp.Or(options.ID, 1), Kind: args.Kind(), Queue: cmp.Or(options.Queue, "default"), LeaseToken: cmp.Or(options.LeaseToken, 1),
 			Attempts:    smallint(options.Attempt - 1),

@@ -22,7 +22,7 @@ import (
 const storedBytesMax = 1 << 20
 
 // unreadableError ends a run whose job cannot be decoded. No handler has seen the job, unless
-// it is the result of a step that cannot.
+// it is the result of a step, or of another job, that cannot.
 type unreadableError struct {
 	err   error
 	delay time.Duration
@@ -98,7 +98,7 @@ func (r *Run) unreadable(ctx context.Context, err error) error {
 		key = problem.Key
 	}
 	var verdict unreadable.Verdict
-	if damaged := errors.Is(err, coding.ErrDamaged); problem != nil && problem.About.Field == jobq.FieldStep {
+	if damaged := errors.Is(err, coding.ErrDamaged); problem != nil && (problem.About.Field == jobq.FieldStep || problem.About.Field == jobq.FieldResult) {
 		verdict = r.worker.unreadable.FailedStep(key, damaged, time.Now())
 	} else {
 		verdict = r.worker.unreadable.Failed(r.row.Kind, key, damaged, time.Now())

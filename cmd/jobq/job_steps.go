@@ -13,7 +13,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
 	"github.com/jobq-dev/jobq"
@@ -312,7 +311,7 @@ into the name what it is about.`,
 
 // openSteps connects for the steps of the run that the environment names, until end is
 // called.
-type openSteps func(ctx context.Context) (run steps.Run, end func(), err error)
+type openSteps func(ctx context.Context) (run steps.Calls, end func(), err error)
 
 // withSteps runs the work of a command that does a step of the job that runs it. It
 // asks for no version of the tables, which a runner may not read.
@@ -327,10 +326,10 @@ func (a *app) withSteps(work func(cmd *cobra.Command, args []string, open openSt
 			return usageError{err}
 		}
 		calls.Schema.Assume(db.SessionsShared)
-		return work(cmd, args, func(ctx context.Context) (steps.Run, func(), error) {
-			var pool *pgxpool.Pool
-			if pool, err = a.pool(ctx); err != nil {
-				return nil, nil, err
+		return work(cmd, args, func(ctx context.Context) (steps.Calls, func(), error) {
+			pool, err := a.pool(ctx)
+			if err != nil {
+				return calls, nil, err
 			}
 			calls.DB = pool
 			return calls, pool.Close, nil

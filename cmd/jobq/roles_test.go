@@ -161,6 +161,7 @@ func TestRoles(t *testing.T) {
 		{"select jobq.step_put((select id from pg_temp.run), (select token from pg_temp.run), 's', '1')", "runner worker"},
 		{"select jobq.step_sleep((select id from pg_temp.run), (select token from pg_temp.run), 's', '1 h')", "runner worker"},
 		{"select jobq.step_wait((select id from pg_temp.run), (select token from pg_temp.run), 's', '1 h')", "runner worker"},
+		{"select jobq.step_await((select id from pg_temp.run), (select token from pg_temp.run), 's', '{}')", "worker"},
 		{"select jobq.emit('e', '1')", "producer worker admin"},
 		{"select jobq.step_forget(job_id, 's') from jobq.step", "admin"},
 		{"select * from jobq.step, jobq.emitted", "viewer admin"},

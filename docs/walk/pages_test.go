@@ -44,7 +44,7 @@ var everywhere = []rule{
 const inGo = "Go: the examples and tests of jobqtest and worker have these calls"
 
 // inHandler is why a script with durable steps is not run.
-const inHandler = "runs inside of a handler: examples/steps, which TestExamples runs"
+const inHandler = "runs inside of a handler: examples/steps and examples/spawn, which TestExamples runs"
 
 // What pages speak of: waiting jobs 4711 and 4712, failed ones, and action 17.
 const (
@@ -110,6 +110,8 @@ var pages = map[string]page{
 			{line: "jobq job", excused: "runs inside of a handler: examples/shell, which TestExamples runs"},
 			{line: "order=$(jobq job step", excused: inHandler, all: true},
 			{line: "payment=$(jobq job wait-event", excused: inHandler, all: true},
+			{line: "result=$(jobq job await", excused: inHandler, all: true},
+			{line: "page=$(jobq job spawn", excused: inHandler, all: true},
 			{line: "jobq kinds resume", first: "jobq kinds pause Encode --new"},
 			{line: "jobq kinds pause Encode", instead: "jobq kinds pause Encode --new --reason 'the codec is broken'"},
 			{line: "jobq list state:failed --watch", first: failed, until: `"failed"`},

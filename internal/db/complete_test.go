@@ -30,6 +30,7 @@ var ownCalls = map[string]string{
 	"step_put":   "select jobq.step_put($1, $2, 's', '1')",
 	"step_sleep": "select jobq.step_sleep($1, $2, 's', '1 h')",
 	"step_wait":  "select jobq.step_wait($1, $2, 's', '1 h')",
+	"step_await": "select jobq.step_await($1, $2, 's', array[jobq.enqueue('k', queue => 'elsewhere')])",
 }
 
 // goesOn says whether the run goes on after a call of ownCalls.

@@ -98,8 +98,8 @@ var jobEnds = map[string]struct {
 	"CompleteTx in repeatable read": {state: "completed", isolation: pgx.RepeatableRead, end: completeTx},
 	"complete":                      {state: "completed", end: completeBySQL},
 	"complete in serializable":      {state: "completed", isolation: pgx.Serializable, end: completeBySQL},
-	"reap": {state: "failed", end: func(ctx context.Context, q *queue, tx pgx.Tx, _ db.JobClaimRow) error {
-		_, err := tx.Exec(ctx, "update jobq.lease set expires_at = now() - interval '1 day'")
+	"reap": {state: "failed", end: func(ctx context.Context, q *queue, tx pgx.Tx, parent db.JobClaimRow) error {
+		_, err := tx.Exec(ctx, "update jobq.lease set expires_at = now() - interval '1 day' where id = $1", parent.LeaseToken)
 		require.NoError(q, err)
 		reaped, err := q.schema.Reap(ctx, tx, nil, 10, "test")
 		require.Len(q, reaped, 1)

@@ -106,6 +106,37 @@ func (q *Queries) JobActFromStep(ctx context.Context, arg JobActFromStepParams) 
 	return i, err
 }
 
+const StepAwait = `-- name: StepAwait :one
+select s.done::boolean as done, s.result
+  from jobq.step_await($1::bigint, $2::text, $3::text, $4::bigint[]) s
+`
+
+type StepAwaitParams struct {
+	JobID int64
+	Token string
+	Name  string
+	Jobs  []int64
+}
+
+type StepAwaitRow struct {
+	Done   bool
+	Result json.RawMessage
+}
+
+// StepAwait says how jobs have ended, in the order of their ids; while one of them has not
+// (done is false), it has ended the run.
+func (q *Queries) StepAwait(ctx context.Context, arg StepAwaitParams) (StepAwaitRow, error) {
+	row := q.db.QueryRow(ctx, StepAwait,
+		arg.JobID,
+		arg.Token,
+		arg.Name,
+		arg.Jobs,
+	)
+	var i StepAwaitRow
+	err := row.Scan(&i.Done, &i.Result)
+	return i, err
+}
+
 const StepGet = `-- name: StepGet :one
 
 select s.done::boolean as done, s.result

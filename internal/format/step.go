@@ -8,7 +8,7 @@ import (
 )
 
 // Step says how far a durable step is: "done … in 1.2s", "begun 3m ago, begun 2 times, not
-// done", "sleeps until …", "waits for its event".
+// done", "sleeps until …", "waits for its event", "waits for jobs".
 func Step(step monitor.Step, now time.Time) string {
 	const layout = time.RFC3339
 	state, until := StepState(step)
@@ -36,6 +36,8 @@ func StepState(step monitor.Step) (state string, until *time.Time) {
 		return "slept", step.WakeAt
 	case isDone && step.Type == monitor.StepEvent:
 		return "event came", nil
+	case isDone && step.Type == monitor.StepAwait:
+		return "awaited", nil
 	case isDone:
 		return "done", nil
 	case step.Type == monitor.StepSleep:
@@ -44,6 +46,8 @@ func StepState(step monitor.Step) (state string, until *time.Time) {
 		return "waits for its event", step.WakeAt
 	case step.Type == monitor.StepEvent:
 		return "waits for its event", nil
+	case step.Type == monitor.StepAwait:
+		return "waits for jobs", nil
 	}
 	return "begun", nil
 }

@@ -44,6 +44,7 @@ const (
 	// Faults of jobs that wait for others, also in functions that the lab changes.
 	newParentOnce    = "new-parent-looked-at-once" // one that ends at that moment is missed
 	firstParentFrees = "first-parent-frees"        // and not the last one
+	awaitUntold      = "await-not-told"            // a job that begins to await others tells nobody
 	// A job that waits for an event does not take turns with its emitter, likewise.
 	eventUnlocked = "event-without-turns"
 )
@@ -114,6 +115,7 @@ var changes = map[string][]change{
 	newParentOnce:        nil,
 	firstParentFrees:     nil,
 	eventUnlocked:        nil,
+	awaitUntold:          nil,
 	rescueNeedsLock:      nil,
 	promoteUnbounded:     {{"JobPromote", "limit $3::integer", "limit $3::integer * 100000"}},
 	uncountedRelease:     {{"RunEnd", "h.attempts + case when f.outcome in ('failed', 'timed_out') then 1 else 0 end as attempts", "h.attempts as attempts"}, {"RunEnd", "(f.final or h.attempts + 1 >= h.max_attempts)", "f.final"}},

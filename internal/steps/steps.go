@@ -34,6 +34,9 @@ type Run interface {
 	// Wait says whether an event has come, or has not come in time; 0 means no timeout.
 	// Unless it is Done, the run has ended, as with Sleep.
 	Wait(ctx context.Context, name string, timeout time.Duration) (Answer, error)
+	// Await says how jobs have ended, in the order of their ids. Unless it is Done, the run
+	// has ended.
+	Await(ctx context.Context, name string, jobs []int64) (Awaited, error)
 }
 
 // Answer is what is stored of a step.
@@ -46,6 +49,37 @@ type Answer struct {
 	MayHaveEnded bool
 	// IsEncoded says that results of steps are stored encoded: errors must not quote them.
 	IsEncoded bool
+}
+
+// Awaited is what is stored of a step that awaits jobs.
+type Awaited struct {
+	Done      bool
+	Jobs      []End
+	IsEncoded bool // as of an Answer: results of jobs are
+}
+
+// End is how a job has ended that another one has awaited.
+type End struct {
+	ID         int64           `json:"id"`
+	Kind       string          `json:"kind"`
+	State      string          `json:"state"`  // "" of one that is gone
+	Result     json.RawMessage `json:"result"` // as it is stored; nil for none
+	Error      string          `json:"error"`
+	FinishedAt time.Time       `json:"finished_at"` // zero of one that is gone
+}
+
+// DecodeEnds reads what is stored of a step that awaits jobs.
+func DecodeEnds(name string, stored json.RawMessage) ([]End, error) {
+	var ends []End
+	if err := json.Unmarshal(stored, &ends); err != nil {
+		return nil, fmt.Errorf("await %q: decode what is stored: %w", name, err)
+	}
+	for i := range ends {
+		if string(ends[i].Result) == "null" {
+			ends[i].Result = nil
+		}
+	}
+	return ends, nil
 }
 
 type runKey struct{}
@@ -110,6 +144,66 @@ func mayHaveEnded(isDone bool, err error) bool {
 		return db.IsRunOver(err) || db.MayHaveCommitted(err)
 	}
 	return !isDone
+}
+
+// Await is that of Run.
+func (c Calls) Await(ctx context.Context, name string, jobs []int64) (Awaited, error) {
+	params := db.StepAwaitParams{JobID: c.JobID, Token: c.Token, Name: name, Jobs: jobs}
+	row, err := untilSent(ctx, func() (db.StepAwaitRow, error) { return c.queries(nil).StepAwait(ctx, params) })
+	if err != nil || !row.Done {
+		return Awaited{}, c.wrap("await", name, err)
+	}
+	ends, err := DecodeEnds(name, row.Result)
+	return Awaited{Done: true, Jobs: ends}, err
+}
+
+// Beginner begins transactions.
+type Beginner interface {
+	Begin(ctx context.Context) (pgx.Tx, error)
+}
+
+// Spawn does a step that adds something in the transaction in which it is stored, and returns
+// what was added, by this run or an earlier one. It tries again, until the context ends, while
+// none of that has surely happened.
+func Spawn[T any](ctx context.Context, c Calls, on Beginner, name string, add func(tx pgx.Tx) ([]T, error)) (added []T, err error) {
+	answer, err := c.Begin(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if answer.Done {
+		if err := json.Unmarshal(answer.Result, &added); err != nil {
+			return nil, fmt.Errorf("spawn %q: decode what is stored: %w", name, err)
+		}
+		return added, nil
+	}
+	backoff := newBackoff()
+	for {
+		stored := false
+		err := pgx.BeginFunc(ctx, on, func(tx pgx.Tx) (err error) {
+			if added, err = add(tx); err != nil {
+				return err
+			}
+			result, err := json.Marshal(append([]T{}, added...))
+			if err == nil {
+				err = c.Store(ctx, tx, name, result)
+			}
+			stored = err == nil
+			return err
+		})
+		switch {
+		case err == nil:
+			return added, nil
+		case stored && db.MayHaveCommitted(err) && !errors.Is(err, pgx.ErrTxCommitRollback):
+			return nil, Unanswered(name, err)
+		case !db.IsTransient(err) || backoff.Wait(ctx) != nil:
+			return nil, err
+		}
+	}
+}
+
+// Unanswered is the error of a step whose transaction has got no answer to its commit.
+func Unanswered(name string, err error) error {
+	return fmt.Errorf("step %q: no answer to its commit: return the error, and the next run knows whether the step is done: %w", name, err)
 }
 
 // untilSent sends a statement again, until the context ends, while it surely has had no

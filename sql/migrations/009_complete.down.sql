@@ -6,5 +6,5 @@ drop function jobq.snooze(bigint, text, interval, timestamptz);
 drop function jobq.fail(bigint, text, text, interval, boolean);
 drop function jobq.complete(bigint, text, jsonb);
 drop function jobq.delay_require(text, interval);
-drop function jobq.run_close(bigint, text, jobq.attempt_outcome, text, interval, boolean, jsonb);
+drop function jobq.run_close(bigint, text, jobq.attempt_outcome, text, interval, boolean, jsonb, boolean);
 drop function jobq.run_held(bigint, text);

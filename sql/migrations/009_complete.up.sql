@@ -42,9 +42,11 @@ end $$;
 
 -- run_close ends a run as RunEnd does, which says what becomes of each outcome, and
 -- returns where the job went. Each end leaves an attempt: the worker knows by it that
--- the run has ended so, and adds what the program has written (AttemptKeep).
+-- the run has ended so, and adds what the program has written (AttemptKeep). With waits,
+-- the job waits for others then, for which the caller has added dependencies.
 -- Needs run_id_idx and progress_pkey only.
-create function jobq.run_close(of_job bigint, run_token text, outcome jobq.attempt_outcome, error text, delay interval, final boolean, result jsonb)
+create function jobq.run_close(of_job bigint, run_token text, outcome jobq.attempt_outcome, error text, delay interval, final boolean, result jsonb,
+    waits boolean default null)
   returns jobq.job_state
   language plpgsql set plan_cache_mode = force_custom_plan set enable_seqscan = off set jit = off
   as $$
@@ -73,6 +75,7 @@ begin
     when outcome = 'completed' then 'completed'
     when outcome = 'failed' and (final or attempts_after >= job.max_attempts) then 'failed'
     when job.cancel_requested_at is not null then 'cancelled'
+    when waits then 'waiting'
     when delay <= interval '0' then 'available'
     else 'scheduled'
   end;
@@ -84,11 +87,11 @@ begin
     delete from jobq.run r where r.id = of_job and r.lease_id = held.lease_id;
     insert into jobq.pending
         (id, position, lease_token, run_at, created_at, timeout, backoff_base, backoff_max, priority, attempts,
-         max_attempts, crashes, args_apart, queue, kind, args, unique_key, last_error, checkpoint, metadata, tags)
-      values (job.id, nextval('jobq.position_seq'), job.lease_id,
+         max_attempts, crashes, args_apart, queue, kind, args, unique_key, last_error, checkpoint, metadata, tags, waits)
+      values (job.id, case when waits is null then nextval('jobq.position_seq') end, job.lease_id,
         ended_at + coalesce(delay, jobq.backoff_delay(attempts_after, job.backoff_base, job.backoff_max)),
         job.created_at, job.timeout, job.backoff_base, job.backoff_max, job.priority, attempts_after, job.max_attempts, job.crashes,
-        job.args_apart, job.queue, job.kind, job.args, job.unique_key, error_after, checkpoint_after, job.metadata, job.tags);
+        job.args_apart, job.queue, job.kind, job.args, job.unique_key, error_after, checkpoint_after, job.metadata, job.tags, run_close.waits);
   end if;
   insert into jobq.attempt (job_id, finished_at, started_at, lease_token, outcome, number, worker_id, error)
     values (of_job, ended_at, held.claimed_at, held.lease_id, run_close.outcome, job.attempts + 1, held.owner, left(run_close.error, 16384));

@@ -6,10 +6,14 @@
 set local lock_timeout = '5s';
 
 -- The limit on results of steps and on what events bring, in bytes of jsonb as
--- PostgreSQL stores it; and how many steps a job can have.
+-- PostgreSQL stores it; on the results of jobs that one step awaits, all together; and how
+-- many steps a job can have.
 create function jobq.step_bytes_max() returns integer
   language sql immutable parallel safe
   return 1048576;
+create function jobq.awaited_bytes_max() returns integer
+  language sql immutable parallel safe
+  return 16777216;
 create function jobq.steps_max() returns integer
   language sql immutable parallel safe
   return 10000;
@@ -33,10 +37,11 @@ create table jobq.step (
   result      jsonb, -- null while not finished
   constraint step_pkey primary key (job_id, name),
   constraint step_number_key unique (job_id, number),
-  constraint "type must be step, sleep or event" check (type in ('step', 'sleep', 'event')),
+  constraint "type must be step, sleep, event or await" check (type in ('step', 'sleep', 'event', 'await')),
   constraint "name must be 1 to 255 characters" check (char_length(name) between 1 and 255),
   constraint "number must be positive" check (number >= 1),
-  constraint "result must be at most 1 MiB" check (pg_column_size(result) <= jobq.step_bytes_max())
+  constraint "result must be at most 1 MiB, of awaited jobs 16 MiB"
+    check (pg_column_size(result) <= case when type = 'await' then jobq.awaited_bytes_max() else jobq.step_bytes_max() end)
 ) with (fillfactor = 80);
 -- Which jobs wait for an event.
 create index step_event_idx on jobq.step (name, job_id) where type = 'event' and finished_at is null;
@@ -119,7 +124,7 @@ end $$;
 -- step_noun is what people call a step of that type.
 create function jobq.step_noun(type text) returns text
   language sql immutable parallel safe
-  return case type when 'step' then 'a step' when 'sleep' then 'a sleep' else 'an event' end;
+  return case type when 'step' then 'a step' when 'sleep' then 'a sleep' when 'event' then 'an event' else 'jobs that it awaits' end;
 
 -- step_finish stores that a step is done. Needs step_pkey only.
 create function jobq.step_finish(of_job bigint, step_name text, step_result jsonb, late boolean default false) returns void
@@ -163,11 +168,11 @@ begin
   perform jobq.step_finish(job_id, name, result);
 end $$;
 
--- run_suspend ends a run whose job sleeps or waits for an event. Such an end is in no
+-- run_suspend ends a run whose job sleeps or waits for an event, or, with waits, for other jobs. Such an end is in no
 -- statistics. So that it ends a row of crashes of its kind, as others do (kinds_crashed),
 -- it forgets them, unless somebody has them locked: who finds another crash, or does the same.
 -- Needs run_id_idx and kind_pkey, and what run_close needs.
-create function jobq.run_suspend(of_job bigint, run_token text, delay interval) returns void
+create function jobq.run_suspend(of_job bigint, run_token text, delay interval, waits boolean default null) returns void
   language plpgsql set plan_cache_mode = force_custom_plan set enable_seqscan = off set jit = off
   as $$
 begin
@@ -176,7 +181,7 @@ begin
       select x.name from jobq.kind x
         where x.name = (select r.kind from jobq.run r where r.id = of_job limit 1) and x.paused_at is null
         for update skip locked));
-  perform jobq.run_close(of_job, run_token, 'snoozed', null, delay, false, null);
+  perform jobq.run_close(of_job, run_token, 'snoozed', null, delay, false, null, run_suspend.waits);
 end $$;
 
 -- step_sleep says whether the time of a sleep is over. If not, it ends the run, and the
@@ -485,6 +490,6 @@ end $$;
 
 -- sql/roles.sql says who may call them.
 revoke execute on function
-  jobq.step_bytes_max, jobq.steps_max, jobq.step_value_require, jobq.step_use, jobq.step_noun, jobq.step_finish, jobq.step_get, jobq.step_put, jobq.run_suspend,
+  jobq.step_bytes_max, jobq.awaited_bytes_max, jobq.steps_max, jobq.step_value_require, jobq.step_use, jobq.step_noun, jobq.step_finish, jobq.step_get, jobq.step_put, jobq.run_suspend,
   jobq.step_sleep, jobq.event_place, jobq.event_lock, jobq.step_wait, jobq.event_wake, jobq.event_look_again, jobq.emit, jobq.event_wake_rest, jobq.step_forget, jobq.why_suspended, jobq.step_prune, jobq.emitted_prune
   from public;

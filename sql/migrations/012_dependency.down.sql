@@ -2,6 +2,8 @@ set local lock_timeout = '5s';
 
 drop trigger run_parents_ended on jobq.run;
 drop function jobq.graph(bigint);
+drop function jobq.step_await(bigint, text, text, bigint[]);
+drop function jobq.ends_awaited(bigint, bigint[]);
 drop function jobq.parents(bigint, bigint, bigint);
 drop function jobq.dependency_prune(bigint, bigint, bigint, integer);
 drop function jobq.dependency_step(timestamptz, integer);

@@ -447,6 +447,118 @@ begin
   return next;
 end $$;
 
+-- ends_awaited is how each of these jobs has ended, for the job that awaits them. One without
+-- a state that is not gone either has not. One that is gone has no result, and a state only
+-- if it is known that it had failed or was cancelled: this job has waited for it, or whoever has deleted it
+-- has noted that. All is read at one moment: a job that moves is not gone. Needs run_id_idx,
+-- pending_pkey, lease_pkey, past_lease_pkey, dependency_pkey and dependency_look_ended_idx only.
+create function jobq.ends_awaited(of_job bigint, jobs bigint[])
+  returns table (id bigint, gone boolean, lease_id bigint, state jobq.job_state, kind text, result jsonb, error text, finished_at timestamptz)
+  language sql stable
+  as $$
+    select a.id, g.known is not null, e.lease_id, coalesce(e.state, nullif(nullif(g.known, ''), 'completed')::jobq.job_state), e.kind, e.result,
+        case when g.known is null then e.error
+          else 'it is gone: it was deleted, or its retention has ended' || case when g.known = 'completed' then '; it had completed' else '' end end,
+        e.ended_at
+      from unnest(jobs) as a(id)
+      left join lateral (
+        select r.lease_id, coalesce(r.state, 'completed') as state, r.kind, r.result, case when r.state <> 'completed' then r.last_error end as error, o.ended_at
+          from jobq.run r
+          cross join lateral jobq.run_end(r.lease_id, r.slot, r.finished_at) o
+          where r.id = a.id and o.ended_at is not null
+          limit 1
+      ) e on true
+      left join lateral (
+        select coalesce(
+            (select d.parent_state::text from jobq.dependency d where d.child = of_job and d.parent = a.id),
+            (select l.ended::text from jobq.dependency_look l where l.job_id = a.id and l.ended is not null limit 1), '') as known
+          where e.state is null and (select true from jobq.pending p where p.id = a.id) is null
+            and (select true from jobq.run r where r.id = a.id limit 1) is null
+      ) g on true
+  $$;
+
+-- step_await says how jobs have ended, as an array in the order of their ids: each with its
+-- id, kind, state, result, error and finished_at. While one of them has not, it ends the
+-- run, and the job waits for them as for its parents, until all are over, however they end.
+-- What was answered once is answered again in later runs.
+--
+-- A job that ends at the same moment is found as with any new dependency: see
+-- dependency_step. The login must be able to read jobs: it gets their results.
+create function jobq.step_await(job_id bigint, token text, name text, jobs bigint[], out done boolean, out result jsonb)
+  language plpgsql security definer set search_path = pg_catalog, pg_temp set plan_cache_mode = force_custom_plan set enable_seqscan = off set jit = off
+  as $$
+declare
+  jobs_max constant integer := 10000;
+  ids bigint[] := array(select distinct j.id from unnest(jobs) as j(id) order by j.id);
+  used jobq.step;
+  seen record;
+begin
+  if not has_table_privilege(coalesce(nullif(current_setting('role'), 'none'), session_user), 'jobq.run', 'select') then
+    raise insufficient_privilege using message = 'to await jobs, a login must be able to read them',
+      hint = 'Grant it the role jobq_viewer.';
+  end if;
+  if jobs is null or array_position(ids, null) is not null then
+    raise sqlstate 'JQ001' using message = 'jobs must be ids of jobs, not null';
+  end if;
+  if cardinality(ids) > jobs_max then
+    raise sqlstate 'JQ001' using message = format('jobs must be at most %s in one call, not %s', jobs_max, cardinality(ids));
+  end if;
+  if step_await.job_id = any(ids) then
+    raise sqlstate 'JQ001' using message = format('job %s cannot wait for itself', step_await.job_id);
+  end if;
+  used := jobq.step_use(job_id, token, name, 'await');
+  if used.finished_at is not null then
+    if array(select (e.value ->> 'id')::bigint from jsonb_array_elements(used.result) with ordinality as e(value, place) order by e.place) <> ids then
+      raise sqlstate 'JQ003' using message = format('step %L of job %s has awaited other jobs', name, step_await.job_id),
+        hint = 'Give each step of a job a name of its own.';
+    end if;
+    done := true;
+    result := used.result;
+    return;
+  end if;
+  with ended as materialized (
+    select e.* from jobq.ends_awaited(step_await.job_id, ids) e
+  ), known as materialized (
+    select array_agg(e.id) filter (where e.state is null and not e.gone) as open_ids,
+        array_agg(e.id) filter (where e.lease_id is not null) as over_ids, array_agg(e.lease_id) filter (where e.lease_id is not null) as over_leases,
+        array_agg(e.state) filter (where e.lease_id is not null) as over_states,
+        min(e.id) filter (where e.gone and (e.id < 1 or e.id > coalesce(pg_sequence_last_value('jobq.job_id_seq'), 0))) as unknown,
+        sum(pg_column_size(e.result)) as bytes
+      from ended e
+  )
+  select k.*, case when k.open_ids is null and k.unknown is null and coalesce(k.bytes, 0) <= jobq.awaited_bytes_max() then coalesce((
+        select jsonb_agg(jsonb_build_object('id', e.id, 'kind', e.kind, 'state', e.state, 'result', e.result, 'error', e.error, 'finished_at', e.finished_at) order by e.id)
+          from ended e), '[]') end as ends
+    into seen from known k;
+  if seen.unknown is not null then
+    raise sqlstate 'JQ002' using message = format('no such job: %s', seen.unknown);
+  end if;
+  if seen.open_ids is null then
+    if seen.ends is null or pg_column_size(seen.ends) > jobq.awaited_bytes_max() then
+      raise sqlstate 'JQ001' using message = format('the results of the jobs that step %L awaits must be at most 16 MiB together', name),
+        hint = 'Await fewer jobs in one step, or let them keep the bulk elsewhere, and say in the result where.';
+    end if;
+    perform jobq.step_finish(job_id, name, seen.ends);
+    done := true;
+    result := seen.ends;
+    return;
+  end if;
+  -- It waits for these alone: not for parents without which an operator has made it run, and
+  -- what became of its parents before has no say any more.
+  delete from jobq.dependency d where d.child = step_await.job_id and d.parent_state is null and d.parent <> all(ids);
+  update jobq.dependency d set on_failure = 'run' where d.child = step_await.job_id and d.on_failure = 'cancel' and d.parent_state <> 'completed';
+  insert into jobq.dependency as d (child, parent, parent_lease, parent_state, on_failure)
+    select step_await.job_id, o.id, null::bigint, null::jobq.job_state, 'run' from unnest(seen.open_ids) as o(id)
+    union all
+    select step_await.job_id, o.id, o.lease, o.state, 'run' from unnest(seen.over_ids, seen.over_leases, seen.over_states) as o(id, lease, state)
+    on conflict on constraint dependency_pkey do update
+      set parent_lease = excluded.parent_lease, parent_state = excluded.parent_state, on_failure = excluded.on_failure;
+  perform nextval('jobq.dependency_seq');
+  perform jobq.look_soon(seen.open_ids, true);
+  perform jobq.run_suspend(job_id, token, interval '0', true);
+  done := false;
+end $$;
+
 -- parents are the jobs for which a job waits or has waited, with how each has ended and
 -- its result: the state is null while the child waits for it. In the order of ids, from the
 -- one after after_parent on; all, or the first row_count.
@@ -512,5 +624,5 @@ create function jobq.graph(job_id bigint) returns table (id bigint, kind text, q
 -- sql/roles.sql says who may call them.
 revoke execute on function
   jobq.look_soon, jobq.parents_ended, jobq.run_parents_ended, jobq.dependencies_add, jobq.job_over, jobq.waiting_free, jobq.waiting_cancel,
-  jobq.dependents_settle, jobq.dependency_step, jobq.dependency_prune, jobq.parents, jobq.graph
+  jobq.dependents_settle, jobq.dependency_step, jobq.dependency_prune, jobq.ends_awaited, jobq.step_await, jobq.parents, jobq.graph
   from public;

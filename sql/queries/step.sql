@@ -20,6 +20,12 @@ select jobq.step_sleep(sqlc.arg(job_id)::bigint, sqlc.arg(token)::text, sqlc.arg
 select s.done::boolean as done, s.timed_out::boolean as timed_out, s.result
   from jobq.step_wait(sqlc.arg(job_id)::bigint, sqlc.arg(token)::text, sqlc.arg(name)::text, sqlc.narg(timeout)::interval) s;
 
+-- StepAwait says how jobs have ended, in the order of their ids; while one of them has not
+-- (done is false), it has ended the run.
+-- name: StepAwait :one
+select s.done::boolean as done, s.result
+  from jobq.step_await(sqlc.arg(job_id)::bigint, sqlc.arg(token)::text, sqlc.arg(name)::text, sqlc.arg(jobs)::bigint[]) s;
+
 -- EventEmit says that an event has happened: false if it has before.
 -- name: EventEmit :one
 select jobq.emit(sqlc.arg(name)::text, sqlc.arg(payload)::jsonb)::boolean as first;
