@@ -171,7 +171,7 @@ create table jobq.run (
   id                  bigint      not null,
   lease_id            bigint      not null, -- an id of its own, without a lease, if it was cancelled before it ran
   position            bigint,
-  run_at              timestamptz not null,
+  run_at              timestamptz, -- null: as created_at, which a job has that was to run at once
   created_at          timestamptz not null,
   began_at            timestamptz, -- with state, where it is known: the claim may have been long before
   finished_at         timestamptz, -- with state
