@@ -61,7 +61,7 @@ func TestInvalidInput(t *testing.T) {
 	require.NoError(t, err)
 
 	// The limit on args is one that can be moved.
-	_, err = client.Pool().Exec(ctx, "create or replace function jobq.args_bytes_max() returns integer language sql immutable parallel safe return 100")
+	_, err = client.Pool().Exec(ctx, "create or replace function jobq.args_bytes_max() returns integer language sql stable parallel safe return 100")
 	require.NoError(t, err)
 	_, err = client.EnqueueMany(ctx, []jobq.EnqueueParams{jobtest.Raw("k", string(text(200)), nil)})
 	require.ErrorContains(t, err, "args must be at most")

@@ -103,8 +103,8 @@ var jobqTables = System{
 	        from generate_series($1::bigint, $2::bigint, 100) i
 	      returning id
 	  )
-	  insert into jobq.run (id, lease_id, slot, position, run_at, created_at, priority, attempts, max_attempts, crashes, args_apart, queue, kind, args)
-	    select nextval('jobq.job_id_seq'), n.id, s, nextval('jobq.position_seq'), now(), now(), 0, 0, 25, 0, false, 'default', 'noop', jsonb_build_object('n', n.first + s - 1)
+	  insert into jobq.run (id, lease_id, slot, position, created_at, priority, attempts, max_attempts, crashes, args_apart, queue, kind, args)
+	    select nextval('jobq.job_id_seq'), n.id, s, nextval('jobq.position_seq'), now(), 0, 0, 25, 0, false, 'default', 'noop', jsonb_build_object('n', n.first + s - 1)
 	      from (select l.id, $1::bigint + 100 * (row_number() over (order by l.id) - 1) as first from l) n
 	      cross join lateral generate_series(1, least(100, $2::bigint - n.first + 1)) s`,
 	Left: "select (select count(*) from jobq.pending) + (select coalesce(sum(cardinality(job_ids) - cardinality(ended_slots)), 0) from jobq.lease)",

@@ -233,7 +233,7 @@ with done as (
     where r.id = $2 and r.lease_id = $3 and r.state is null
       and (select l.owner = $4 and l.claimed_at = $5 and l.lost_at is null and r.slot <> all(l.ended_slots)
         from jobq.lease l where l.id = $3 limit 1)
-    returning r.id, r.queue, r.kind, r.run_at, $5::timestamptz as claimed_at
+    returning r.id, r.queue, r.kind, coalesce(r.run_at, r.created_at) as run_at, $5::timestamptz as claimed_at
 ), forgotten as (
   delete from jobq.progress p where p.job_id = any(array(select d.id from done d))
 ), counted as (
@@ -312,7 +312,7 @@ with f as materialized (
       end::jobq.job_state as state
     from f
     cross join lateral (
-      select x.ctid as place, x.id, x.lease_id, x.queue, x.kind, x.run_at, x.attempts, x.max_attempts, x.cancel_requested_at, x.last_error
+      select x.ctid as place, x.id, x.lease_id, x.queue, x.kind, coalesce(x.run_at, x.created_at) as run_at, x.attempts, x.max_attempts, x.cancel_requested_at, x.last_error
         from jobq.run x
         where x.id = f.id and x.lease_id = f.token and x.state is null
           and (select l.owner = $14 and l.claimed_at = f.claimed_at and l.lost_at is null and x.slot <> all(l.ended_slots)
@@ -333,7 +333,7 @@ with f as materialized (
   delete from jobq.run r
     where r.ctid = any(array(select h.place from held h where h.state in ('available', 'scheduled')))
       and r.id = any(array(select h.id from held h where h.state in ('available', 'scheduled'))) and r.lease_id = any($2::bigint[])
-    returning r.id, r.position, r.lease_id, r.run_at, r.created_at, r.timeout, r.backoff_base, r.backoff_max, r.priority,
+    returning r.id, r.position, r.lease_id, r.created_at, r.timeout, r.backoff_base, r.backoff_max, r.priority,
       r.max_attempts, r.crashes, r.args_apart, r.queue, r.kind, r.args, r.unique_key, r.clear_reason, r.checkpoint, r.metadata, r.tags
 ), done as materialized (
   -- A row that has changed since the snapshot is locked in its new version, and is in neither.
@@ -347,7 +347,7 @@ with f as materialized (
        max_attempts, crashes, args_apart, queue, kind, args, unique_key, last_error, clear_reason, checkpoint, metadata, tags)
     select g.id, case when h.outcome = 'released' then g.position else nextval('jobq.position_seq') end, g.lease_id,
         case
-          when h.outcome = 'released' then g.run_at
+          when h.outcome = 'released' then h.run_at
           else clock_timestamp() + coalesce(h.delay, jobq.backoff_delay(h.attempts, g.backoff_base, g.backoff_max))
         end,
         g.created_at, g.timeout, g.backoff_base, g.backoff_max, g.priority, h.attempts, g.max_attempts, g.crashes,

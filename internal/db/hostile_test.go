@@ -101,7 +101,7 @@ func TestLoweredArgsLimit(t *testing.T) {
 	t.Parallel()
 	q := setUp(t)
 	q.exec("select jobq.enqueue('k', to_jsonb(repeat('x', 800))), jobq.enqueue('k', to_jsonb(repeat('x', 5000)))")
-	q.exec("create or replace function jobq.args_bytes_max() returns integer language sql immutable parallel safe return 100")
+	q.exec("create or replace function jobq.args_bytes_max() returns integer language sql stable parallel safe return 100")
 	_, err := q.pool.Exec(context.Background(), "select jobq.enqueue('k', to_jsonb(repeat('x', 800)))")
 	require.ErrorContains(t, err, "args must be at most")
 	require.Len(t, q.claim("a", 2), 2)

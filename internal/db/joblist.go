@@ -148,10 +148,14 @@ func (q *pageQuery) order(key, id string) string {
 
 // keyIn is what the key is called in a stage.
 func (q *pageQuery) keyIn(stage Stage) string {
-	if q.page.Sort == SortStarted {
+	switch q.page.Sort {
+	case SortStarted:
 		return stage.started
+	case SortDue:
+		return stage.due
+	default:
+		return "j." + q.key
 	}
-	return "j." + q.key
 }
 
 // part is the page of one stage. Of what is over, the page comes first and then

@@ -115,7 +115,7 @@ with stale as materialized (
     where r.ctid = any(array(select h.place from held h where h.state in ('available', 'scheduled')))
       and r.id = any(array(select h.id from held h where h.state in ('available', 'scheduled')))
       and r.lease_id = any(array(select h.lease_id from held h))
-    returning r.id, r.position, r.lease_id, r.run_at, r.created_at, r.timeout, r.backoff_base, r.backoff_max, r.priority,
+    returning r.id, r.position, r.lease_id, r.created_at, r.timeout, r.backoff_base, r.backoff_max, r.priority,
       r.max_attempts, r.crashes, r.args_apart, r.queue, r.kind, r.args, r.unique_key, r.checkpoint, r.metadata, r.tags
 ), done as materialized (
   select h.id, h.slot, h.lease_id, h.claimed_at, h.expires_at, h.owner, h.queue, h.kind, h.attempts, h.redelivery, h.state, h.error

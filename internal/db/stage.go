@@ -13,16 +13,19 @@ type Stage struct {
 	// Finished is when the job was over; "" where no job is.
 	Finished string
 
-	state, token, started, reported, cleared string
-	from, counted                            string // where the rows are, and where those that are only counted, if j is not asked for
-	beside, lease                            string // what is looked up for each: with it, or when the page is found
-	conditions                               []string
-	since, before                            string // conditions that follow from having ended since, or before, {moment}
-	needsOpen                                bool
+	due, state, token, started, reported, cleared string
+	from, counted                                 string // where the rows are, and where those that are only counted, if j is not asked for
+	beside, lease                                 string // what is looked up for each: with it, or when the page is found
+	conditions                                    []string
+	since, before                                 string // conditions that follow from having ended since, or before, {moment}
+	needsOpen                                     bool
 }
 
 // argsOf is the args of a job, which are kept apart when they are large.
 const argsOf = "coalesce(j.args, (select a.args from jobq.payload a where a.job_id = j.id))"
+
+// runDue is when a job could run, of a row of run: see the column.
+const runDue = "coalesce(j.run_at, j.created_at)"
 
 // openJobs are the jobs that run, from the leases that are held: few rows, in
 // memory. A job that has just ended on its own row may be among them, until its
@@ -76,7 +79,7 @@ func (s Stage) columns() string {
 		finished = "null::timestamptz"
 	}
 	return `j.id, ` + s.state + ` as state, j.queue, j.kind, j.priority, j.attempts, j.max_attempts, j.crashes, ` + s.token + ` as lease_token,
-        j.run_at, j.created_at, ` + s.started + ` as started_at, ` + finished + ` as finished_at, ` + s.reported + `,
+        ` + s.due + ` as run_at, j.created_at, ` + s.started + ` as started_at, ` + finished + ` as finished_at, ` + s.reported + `,
         coalesce(ceil(extract(epoch from j.timeout) * 1000), 0)::bigint, j.unique_key, j.last_error, ` + s.cleared + `, j.tags, j.metadata,
         null::jsonb, null::jsonb, null::jsonb`
 }
@@ -121,7 +124,7 @@ func (p JobPage) stages() (stages []Stage) {
 func pending(conditions ...string) Stage {
 	return Stage{
 		ID: "j.id", Queue: "j.queue", Since: "j.created_at", Worker: "null::text", Args: argsOf, Scheduled: "(j.position is null and j.waits is null)",
-		state: "case when j.waits then 'waiting' when j.position is null then 'scheduled' else 'available' end", token: "j.lease_token",
+		due: "j.run_at", state: "case when j.waits then 'waiting' when j.position is null then 'scheduled' else 'available' end", token: "j.lease_token",
 		started: "null::timestamptz", cleared: "j.clear_reason",
 		reported: "null::text, null::timestamptz, null::timestamptz, null::timestamptz, null::real, null::text, null::text",
 		from:     "jobq.pending j", conditions: conditions,
@@ -133,7 +136,7 @@ func pending(conditions ...string) Stage {
 func running() Stage {
 	return Stage{
 		ID: "lease.job_id", Queue: "lease.queue", Since: "j.created_at", Worker: "lease.owner", Args: argsOf, Scheduled: "false",
-		state: "'running'", token: "j.lease_id", started: "lease.claimed_at", cleared: "j.clear_reason",
+		due: runDue, state: "'running'", token: "j.lease_id", started: "lease.claimed_at", cleared: "j.clear_reason",
 		reported: `lease.owner, lease.expires_at, j.cancel_requested_at, progress.progressed_at, progress.percent,
         progress.stage, progress.message`,
 		from: `(select o.* from open o order by {order}) lease
@@ -155,7 +158,7 @@ func over(state, finished string, conditions ...string) Stage {
 	return Stage{
 		// An owner is never empty. The function keeps the join an outer one.
 		ID: "j.id", Queue: "j.queue", Since: finished, Worker: "nullif(lease.owner, '')", Args: argsOf, Scheduled: "false", Finished: finished,
-		state: state, token: "j.lease_id", started: "coalesce(j.began_at, lease.claimed_at)", cleared: "null::text",
+		due: runDue, state: state, token: "j.lease_id", started: "coalesce(j.began_at, lease.claimed_at)", cleared: "null::text",
 		reported: "lease.owner, null::timestamptz, null::timestamptz, null::timestamptz, null::real, null::text, null::text",
 		from:     "jobq.run j", lease: leaseOfRun, conditions: conditions, before: claimedBefore,
 	}

@@ -15,7 +15,7 @@ create view jobq.job as
     from jobq.pending p
   union all
   select r.id, coalesce(r.state, case when e.ended_ms >= 0 then 'completed' else 'running' end::jobq.job_state),
-      r.queue, r.kind, r.priority, r.attempts, r.max_attempts, r.crashes, r.lease_id, r.run_at, r.created_at,
+      r.queue, r.kind, r.priority, r.attempts, r.max_attempts, r.crashes, r.lease_id, coalesce(r.run_at, r.created_at), r.created_at,
       coalesce(r.began_at, l.claimed_at), coalesce(r.finished_at, l.claimed_at + e.ended_ms * interval '1 ms'), l.owner,
       case when e.runs then l.expires_at end, case when e.runs then r.cancel_requested_at end,
       p.progressed_at, p.percent, p.stage,
@@ -629,7 +629,7 @@ begin
         (id, lease_id, slot, state, finished_at, position, run_at, created_at, timeout, backoff_base, backoff_max, priority,
          attempts, max_attempts, crashes, args_apart, queue, kind, args, unique_key, last_error,
          clear_reason, checkpoint, metadata, tags)
-      select t.id, jobq.lease_id_next(), 0, 'cancelled', clock_timestamp(), t.position, t.run_at, t.created_at, t.timeout,
+      select t.id, jobq.lease_id_next(), 0, 'cancelled', clock_timestamp(), t.position, nullif(t.run_at, t.created_at), t.created_at, t.timeout,
           t.backoff_base, t.backoff_max, t.priority, t.attempts, t.max_attempts, t.crashes, t.args_apart, t.queue, t.kind, t.args,
           t.unique_key, t.last_error, t.clear_reason, t.checkpoint, t.metadata, t.tags
         from taken t;

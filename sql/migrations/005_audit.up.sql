@@ -75,8 +75,9 @@ begin
   end loop;
   if ran.id is not null then
     select case when e.ended_at is null then 'running' else 'finished' end,
-        to_jsonb(ran) || jsonb_build_object('lease_token', ran.lease_id, 'started_at', e.claimed_at, 'finished_at', e.ended_at,
-          'lease_owner', e.owner, 'state', coalesce(ran.state::text, case when e.ended_at is null then 'running' else 'completed' end))
+        to_jsonb(ran) || jsonb_build_object('lease_token', ran.lease_id, 'run_at', coalesce(ran.run_at, ran.created_at),
+          'started_at', e.claimed_at, 'finished_at', e.ended_at, 'lease_owner', e.owner,
+          'state', coalesce(ran.state::text, case when e.ended_at is null then 'running' else 'completed' end))
       into stage, found_row
       from jobq.run_end(ran.lease_id, ran.slot, ran.finished_at) e;
   end if;
@@ -981,6 +982,7 @@ begin
       values (ended.lease_id, (was ->> 'started_at')::timestamptz, was ->> 'lease_owner', '{}')
       on conflict do nothing;
   end if;
+  ended.run_at := nullif(ended.run_at, ended.created_at);
   insert into jobq.run select ended.*;
   if pg_sequence_last_value('jobq.dependency_seq') is not null then
     perform jobq.parents_ended(array[ended.id]);
@@ -1054,7 +1056,7 @@ begin
     with taken as (
       delete from jobq.run r
         where r.id = entry.job_id and r.state = 'cancelled' and r.slot = 0 and r.finished_at = entry.version
-        returning r.id, r.run_at, r.created_at, r.timeout, r.backoff_base, r.backoff_max, r.priority,
+        returning r.id, coalesce(r.run_at, r.created_at) as run_at, r.created_at, r.timeout, r.backoff_base, r.backoff_max, r.priority,
           r.attempts, r.max_attempts, r.crashes, r.args_apart, r.queue, r.kind, r.args, r.unique_key, r.last_error,
           r.clear_reason, r.checkpoint, r.metadata, r.tags
     ), uncounted as (

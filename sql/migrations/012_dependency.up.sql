@@ -263,7 +263,7 @@ begin
   insert into jobq.run
       (id, lease_id, slot, state, finished_at, run_at, created_at, timeout, backoff_base, backoff_max, priority, attempts, max_attempts,
        crashes, args_apart, queue, kind, args, unique_key, last_error, clear_reason, checkpoint, metadata, tags)
-    select t.id, jobq.lease_id_next(), 0, 'cancelled', clock_timestamp(), t.run_at, t.created_at, t.timeout, t.backoff_base,
+    select t.id, jobq.lease_id_next(), 0, 'cancelled', clock_timestamp(), nullif(t.run_at, t.created_at), t.created_at, t.timeout, t.backoff_base,
         t.backoff_max, t.priority, t.attempts, t.max_attempts, t.crashes, t.args_apart, t.queue, t.kind, t.args, t.unique_key,
         waiting_cancel.reason, t.clear_reason, t.checkpoint, t.metadata, t.tags
       from taken t;

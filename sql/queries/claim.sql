@@ -68,12 +68,12 @@ with candidate as materialized (
 insert into jobq.run as r
     (id, lease_id, slot, position, run_at, created_at, timeout, backoff_base, backoff_max, priority, attempts, max_attempts,
      crashes, args_apart, queue, kind, args, unique_key, last_error, clear_reason, checkpoint, metadata, tags)
-  select t.id, (select l.id from l), row_number() over (), t.position, t.run_at, t.created_at, t.timeout, t.backoff_base,
+  select t.id, (select l.id from l), row_number() over (), t.position, nullif(t.run_at, t.created_at), t.created_at, t.timeout, t.backoff_base,
       t.backoff_max, t.priority, t.attempts, t.max_attempts, t.crashes, t.args_apart, t.queue, t.kind, t.args, t.unique_key,
       t.last_error, t.clear_reason, t.checkpoint, t.metadata, t.tags
     from taken t
   returning r.id, r.lease_id as lease_token, r.slot, r.position, r.priority, r.attempts, r.max_attempts, r.crashes, r.queue, r.kind,
-    r.created_at, r.run_at, (select l.claimed_at from l limit 1)::timestamptz as started_at,
+    r.created_at, coalesce(r.run_at, r.created_at)::timestamptz as run_at, (select l.claimed_at from l limit 1)::timestamptz as started_at,
     coalesce(ceil(extract(epoch from r.timeout) * 1000), 0)::bigint as timeout_ms,
     coalesce(r.args, (select a.args from jobq.payload a where a.job_id = r.id))::jsonb as args,
     r.checkpoint, r.metadata, r.tags, r.last_error, r.clear_reason, (r.unique_key is not null)::boolean as has_key;
@@ -116,13 +116,13 @@ with candidate as materialized (
 insert into jobq.run as r
     (id, lease_id, slot, position, run_at, created_at, timeout, backoff_base, backoff_max, priority, attempts, max_attempts,
      crashes, args_apart, queue, kind, args, unique_key, last_error, clear_reason, checkpoint, metadata, tags)
-  select t.id, l.id, 1, t.position, t.run_at, t.created_at, t.timeout, t.backoff_base,
+  select t.id, l.id, 1, t.position, nullif(t.run_at, t.created_at), t.created_at, t.timeout, t.backoff_base,
       t.backoff_max, t.priority, t.attempts, t.max_attempts, t.crashes, t.args_apart, t.queue, t.kind, t.args, t.unique_key,
       t.last_error, t.clear_reason, t.checkpoint, t.metadata, t.tags
     from taken t
     join l on l.job_id = t.id
   returning r.id, r.lease_id as lease_token, r.slot, r.position, r.priority, r.attempts, r.max_attempts, r.crashes, r.queue, r.kind,
-    r.created_at, r.run_at, (select m.at from moment m)::timestamptz as started_at,
+    r.created_at, coalesce(r.run_at, r.created_at)::timestamptz as run_at, (select m.at from moment m)::timestamptz as started_at,
     coalesce(ceil(extract(epoch from r.timeout) * 1000), 0)::bigint as timeout_ms,
     coalesce(r.args, (select a.args from jobq.payload a where a.job_id = r.id))::jsonb as args,
     r.checkpoint, r.metadata, r.tags, r.last_error, r.clear_reason, (r.unique_key is not null)::boolean as has_key;

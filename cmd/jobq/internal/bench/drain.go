@@ -87,8 +87,8 @@ func (b *bench) fillHistory(ctx context.Context, jobs int) error {
 				returning id
 		)
 		insert into `+b.schema+`.run
-				(id, lease_id, slot, position, run_at, created_at, priority, attempts, max_attempts, crashes, args_apart, queue, kind, args)
-			select nextval('`+b.schema+`.job_id_seq'), n.id, s, nextval('`+b.schema+`.position_seq'), now(), now(), 0, 0, 25, 0,
+				(id, lease_id, slot, position, created_at, priority, attempts, max_attempts, crashes, args_apart, queue, kind, args)
+			select nextval('`+b.schema+`.job_id_seq'), n.id, s, nextval('`+b.schema+`.position_seq'), now(), 0, 0, 25, 0,
 				false, '`+queue+`', '`+kind+`', jsonb_build_object('n', n.first + s - 1)
 			from (select l.id, $1::bigint + 100 * (row_number() over (order by l.id) - 1) as first from l) n
 			cross join lateral generate_series(1, least(100, $2::bigint - n.first + 1)) s`)
