@@ -133,8 +133,10 @@ func TestAwaitOfJobsThatAreOver(t *testing.T) {
 	require.Equal(t, "failed", s.end(bad, db.Ending{Outcome: "failed", Error: "no luck"}))
 	s.exec("select jobq.cancel($1)", cancelled)
 	want := []awaitedEnd{
-		{good.ID, "k", "completed", json.RawMessage(`{"n": 1}`), ""}, {plain.ID, "k", "completed", json.RawMessage("null"), ""},
-		{bad.ID, "k", "failed", json.RawMessage("null"), "no luck"}, {cancelled, "c", "cancelled", json.RawMessage("null"), ""},
+		{good.ID, "k", "completed", json.RawMessage(`{"n": 1}`), ""},
+		{plain.ID, "k", "completed", json.RawMessage("null"), ""},
+		{bad.ID, "k", "failed", json.RawMessage("null"), "no luck"},
+		{cancelled, "c", "cancelled", json.RawMessage("null"), ""},
 	}
 	done, ends := s.await("all", cancelled, good.ID, bad.ID, plain.ID, good.ID)
 	require.True(t, done)
