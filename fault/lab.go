@@ -70,6 +70,7 @@ type lab struct {
 	run         check.Run
 	scale       time.Duration               // how long the fault goes on
 	after       func(*check.Verdict) string // makes the figure when the checker has spoken
+	more        string                      // further arguments of each enqueue of enqueueTogether, in SQL
 	samples     []time.Duration             // that the report sums up over all runs
 	own         *server                     // instead of the cluster's
 	socket      string                      // of whichever server it is
@@ -302,7 +303,7 @@ func (l *lab) enqueueTogether(kinds []string, orders ...order) ([]int64, error) 
 	ids := make([]int64, len(orders))
 	err := l.inTx(func(tx pgx.Tx) error {
 		for i, o := range orders {
-			if err := tx.QueryRow(l.ctx, fmt.Sprintf(enqueueOne, maxAttempts, ""), kinds[i%len(kinds)], o).Scan(&ids[i]); err != nil {
+			if err := tx.QueryRow(l.ctx, fmt.Sprintf(enqueueOne, maxAttempts, l.more), kinds[i%len(kinds)], o).Scan(&ids[i]); err != nil {
 				return err
 			}
 		}

@@ -59,6 +59,9 @@ type QueueChange struct {
 	// MaxRunning is how many jobs of the queue may run at once, over all workers; 0 for
 	// as many as they have slots for.
 	MaxRunning *int
+	// KeyLimit is how many jobs of each partition key may run at once, over all workers; 0
+	// for as many as of the queue.
+	KeyLimit *int
 	// Rate is how many may start, over all workers; the zero Rate for as many as there are.
 	Rate *jobq.Rate
 }
@@ -66,7 +69,7 @@ type QueueChange struct {
 // SetQueue changes settings of a queue, which need not have had a job. It returns the
 // id of its entry in the audit, for Undo, or 0 when they were so already. Every
 // worker obeys within seconds, for the leases that it takes or extends from
-// then on; no lease that is held gets shorter. MaxRunning and Rate hold for every claim
+// then on; no lease that is held gets shorter. MaxRunning, KeyLimit and Rate hold for every claim
 // from the moment on at which this returns; what runs already goes on. A Lease for which the ExtendEvery
 // stored is too long puts that back to its default. Settings that cannot go
 // together are ErrInvalid, with the reason.
@@ -111,6 +114,9 @@ func (c *QueueChange) columns() (json.RawMessage, error) {
 	}
 	if c.MaxRunning != nil {
 		columns["max_running"] = orNull(*c.MaxRunning)
+	}
+	if c.KeyLimit != nil {
+		columns["key_limit"] = orNull(*c.KeyLimit)
 	}
 	if c.Rate != nil {
 		columns["rate_jobs"], columns["rate_period"], columns["rate_burst"] = orNull(c.Rate.Jobs), nil, orNull(c.Rate.Burst)

@@ -16,6 +16,8 @@ type claim struct {
 	queue    *queue
 	request  db.JobClaimParams
 	plan     line.Claim
+	plain    bool // it takes jobs without a partition key, as planned
+	keyNews  int  // of the load, before it was sent
 	settings leases.Settings
 	// notification is the last of new jobs that was received before it was sent.
 	notification string
@@ -29,7 +31,7 @@ func (q *queue) newClaim(count int, settings leases.Settings) *claim {
 		Lease: db.Interval(settings.Length), Owner: q.worker.id, Queue: q.name, Kinds: q.worker.externals.claimable(q.kinds),
 		JobCount: int32(count), // #nosec G115 -- bounded by line.AheadMax
 	}
-	c.plan = q.load.begin(clock.SinceBoot(), &c.request, len(c.request.Kinds) < len(q.kinds))
+	c.plan, c.plain, c.keyNews = q.load.begin(clock.SinceBoot(), &c.request, len(c.request.Kinds) < len(q.kinds))
 	return c
 }
 
@@ -38,40 +40,67 @@ func (q *queue) newClaim(count int, settings leases.Settings) *claim {
 func (c *claim) answered(answer db.Exchanged, sent, took time.Duration) {
 	now, admission := clock.SinceBoot(), answer.Admission
 	if admission.Blocked != db.BlockedByNothing {
-		if len(answer.Claimed) >= admission.Jobs { // else there is room, and no job for it
+		if len(answer.Claimed)+len(answer.Keyed) >= admission.Jobs { // else there is room, and no job for it
 			c.queue.load.blocked(now, admission, c.queue.worker.config.PollInterval, c.unblocks)
 		}
-		if admission.Jobs == 0 { // so it has not looked
-			c.queue.load.failed(now, c.plan, took, false)
+		if admission.Jobs == 0 {
+			c.notLooked(now, took)
 			return
 		}
 		c.plan = c.plan.Admitted(admission.Jobs)
 	}
-	if leftNothing := c.queue.load.answered(now, c.plan, answer.Claimed, took); leftNothing {
-		c.queue.notifications.TellOthers(c.notification)
+	if c.settings.HasKeys {
+		c.queue.load.keysAnswered(now, len(answer.Keyed), answer.KeysMore, c.keyNews)
+		c.plan = c.plan.Admitted(admission.Jobs - len(answer.Keyed))
 	}
-	c.queue.accept(answer.Claimed, sent, c.settings)
+	switch {
+	case c.settings.HasKeys && len(answer.Keyed) == admission.Jobs:
+		c.notLooked(now, took)
+	case c.plain:
+		leftNothing := c.queue.load.answered(now, c.plan, answer.Claimed, took)
+		if leftNothing && !answer.KeysMore {
+			c.queue.notifications.TellOthers(c.notification)
+		}
+	}
+	c.queue.accept(answer.Claimed, answer.Keyed, sent, c.settings)
+}
+
+// notLooked makes the queue claim again: the claim was not to take any job without a
+// partition key.
+func (c *claim) notLooked(now, took time.Duration) {
+	if c.plain {
+		c.queue.load.failed(now, c.plan, took, false)
+	}
 }
 
 // failed makes the queue claim again.
 func (c *claim) failed(took time.Duration, err error) {
-	c.queue.load.failed(clock.SinceBoot(), c.plan, took, db.IsTimeout(err))
+	if c.plain {
+		c.queue.load.failed(clock.SinceBoot(), c.plan, took, db.IsTimeout(err))
+	}
 }
 
 // accept takes charge of claimed jobs and hands them to the slots, first in line
 // first.
-func (q *queue) accept(claimed []db.JobClaimRow, sent time.Duration, settings leases.Settings) {
-	if len(claimed) == 0 {
+func (q *queue) accept(claimed []db.JobClaimRow, keyed []db.KeyedJob, sent time.Duration, settings leases.Settings) {
+	if len(claimed)+len(keyed) == 0 {
 		return
 	}
-	slices.SortFunc(claimed, func(a, b db.JobClaimRow) int {
-		return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.Position.Int64, b.Position.Int64))
+	runs := make([]*Run, 0, len(claimed)+len(keyed))
+	for _, row := range claimed {
+		runs = append(runs, &Run{worker: q.worker, queue: q, row: row, claimedAt: sent})
+	}
+	for _, job := range keyed {
+		runs = append(runs, &Run{worker: q.worker, queue: q, row: job.JobClaimRow, partitionKey: job.PartitionKey, claimedAt: sent})
+		claimed = append(claimed, job.JobClaimRow)
+	}
+	slices.SortFunc(runs, func(a, b *Run) int {
+		return cmp.Or(cmp.Compare(a.row.Priority, b.row.Priority), cmp.Compare(a.row.Position.Int64, b.row.Position.Int64))
 	})
-	runs, holds := make([]*Run, len(claimed)), make([]*leases.Hold[*Run], len(claimed))
-	for i, row := range claimed {
-		run := &Run{worker: q.worker, queue: q, row: row, claimedAt: sent}
-		run.hold = leases.NewHold(run, row.ID, row.LeaseToken, row.StartedAt.Time)
-		runs[i], holds[i] = run, &run.hold
+	holds := make([]*leases.Hold[*Run], len(runs))
+	for i, run := range runs {
+		run.hold = leases.NewHold(run, run.row.ID, run.row.LeaseToken, run.row.StartedAt.Time)
+		holds[i] = &run.hold
 	}
 	q.worker.keeper.held.Add(holds, q.settings, settings, sent)
 	q.worker.counts.claimed.Add(int64(len(runs)))

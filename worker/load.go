@@ -46,6 +46,10 @@ type load struct {
 	planner    *line.Planner
 	endedByTx  int // runs that have ended in transactions of their handlers' own, not yet in the rate
 	round      int // of the announcements, in which it claimed last
+	// keysNow says that there may be jobs with partition keys to be claimed. keyNews counts
+	// what says so: the answer to a claim that was sent before does not speak of it.
+	keysNow bool
+	keyNews int
 
 	// Claims wait until fullUntil because as many jobs of the queue run as may, and until
 	// throttledUntil because as many have started. unblocks counts what may have changed
@@ -55,14 +59,24 @@ type load struct {
 }
 
 func newLoad(slots int) load {
-	return load{slots: slots, planner: line.New(), telling: make(map[int64]struct{})}
+	return load{slots: slots, planner: line.New(), keysNow: true, telling: make(map[int64]struct{})}
 }
 
 // news makes the queue claim.
 func (l *load) news() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.newsLocked()
+}
+
+func (l *load) newsLocked() {
 	l.planner.News()
+	l.keyNewsLocked()
+}
+
+func (l *load) keyNewsLocked() {
+	l.keysNow = true
+	l.keyNews++
 }
 
 // returned makes the next claim look at the whole line.
@@ -70,11 +84,12 @@ func (l *load) returned() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.planner.Returned()
+	l.keyNewsLocked()
 }
 
 // take takes the results that have gathered, and says how many jobs to claim. What
 // it returns has to travel in a round trip, and landed has to follow.
-func (l *load) take(now time.Duration, mayClaim, ahead bool) (results []result, count int) {
+func (l *load) take(now time.Duration, mayClaim, ahead, hasKeys bool) (results []result, count int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.results) > 0 {
@@ -95,7 +110,13 @@ func (l *load) take(now time.Duration, mayClaim, ahead bool) (results []result, 
 		l.fullUntil = 0
 		l.unblocks++
 	}
-	if l.planner.ShouldClaim(now) && mayClaim && now >= l.blockedUntilLocked() {
+	for i := range results {
+		if results[i].run.partitionKey != "" { // which may have been full
+			l.keyNewsLocked()
+			break
+		}
+	}
+	if (l.planner.ShouldClaim(now) || hasKeys && l.keysNow) && mayClaim && now >= l.blockedUntilLocked() {
 		count = l.planner.Count(l.slots, l.inHand+l.claiming, ahead)
 	}
 	if len(results) > 0 || count > 0 {
@@ -125,11 +146,29 @@ func (l *load) landed(count int, told []int64) {
 	}
 }
 
-// begin completes the request for a claim.
-func (l *load) begin(now time.Duration, request *db.JobClaimParams, partial bool) line.Claim {
+// begin completes the request for a claim. It is plain if it is to take jobs without a
+// partition key.
+func (l *load) begin(now time.Duration, request *db.JobClaimParams, partial bool) (plan line.Claim, plain bool, keyNews int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.planner.Begin(now, request, partial)
+	if !l.planner.ShouldClaim(now) {
+		return line.Claim{}, false, l.keyNews
+	}
+	return l.planner.Begin(now, request, partial), true, l.keyNews
+}
+
+// keysAnswered takes into account that a claim, sent after so much news of keys, has taken so
+// many jobs with partition keys, and whether there are more.
+func (l *load) keysAnswered(now time.Duration, jobs int, more bool, keyNews int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.inHand += jobs
+	if jobs > 0 {
+		l.movedAt = now
+	}
+	if keyNews == l.keyNews {
+		l.keysNow = more
+	}
 }
 
 // answered takes into account what a claim has found. It says whether no job was
@@ -177,6 +216,7 @@ func (l *load) unblock() {
 	defer l.mu.Unlock()
 	l.fullUntil, l.throttledUntil = 0, 0
 	l.unblocks++
+	l.keyNewsLocked()
 }
 
 // unblockCount is how often that, or an end here, has made room.
@@ -218,7 +258,7 @@ func (l *load) isNewRound(round int) bool {
 		return false
 	}
 	l.round = round
-	l.planner.News()
+	l.newsLocked()
 	return true
 }
 
@@ -374,7 +414,7 @@ func (l *load) dues(now time.Duration, buffered bool) (look, other time.Duration
 	if at, ok := l.planner.NextLook(); ok {
 		look = at
 	}
-	if until := l.blockedUntilLocked(); until > now && l.planner.WillClaim() {
+	if until := l.blockedUntilLocked(); until > now && (l.planner.WillClaim() || l.keysNow) {
 		look = min(look, until)
 	}
 	if len(l.refused) > 0 {

@@ -84,12 +84,12 @@ func (q *queue) all() []*queue {
 }
 
 // set takes over the settings that the database has for all queues of the name. With
-// the first limit, or without the last, the queue looks again: it may have found
+// the first limit, or without the last, and with the first key, the queue looks again: it may have found
 // nothing because it claimed as if that were otherwise.
 func (q *queue) set(settings leases.Settings) {
 	before := q.settings.Load()
 	q.settings.Store(settings)
-	if before.HasLimits != settings.HasLimits {
+	if before.HasLimits != settings.HasLimits || before.HasKeys != settings.HasKeys {
 		for _, each := range q.all() {
 			each.load.unblock()
 			each.lookAgain()
@@ -196,8 +196,10 @@ func (q *queue) next(ctx context.Context) (results []result, count int) {
 	default:
 	}
 	mayClaim := ctx.Err() == nil && !q.worker.externals.forbidAll(q.kinds)
-	mayClaimAhead := q.settings.Load().TickerExtends() > 0 // else a job's lease runs out while it waits here
-	return q.load.take(clock.SinceBoot(), mayClaim, mayClaimAhead)
+	settings := q.settings.Load()
+	// Else a job's lease runs out while it waits here, or what waits here is counted against the limit of its key.
+	mayClaimAhead := settings.TickerExtends() > 0 && !settings.HasKeys
+	return q.load.take(clock.SinceBoot(), mayClaim, mayClaimAhead, settings.HasKeys)
 }
 
 // announce makes sure that those who insert notify, when this queue has slots

@@ -29,6 +29,7 @@ it, nothing is expanded), or with --ndjson {"cmd": ["ls", "-l"], "env": {}, "cwd
 The id of each job is printed; with a unique key that is taken, the id of its holder.`,
 		Example: `  jobq enqueue resize '{"id": 1}' --queue images --max-attempts 5
   jobq enqueue report @args.json --delay 10m --unique-key monthly
+  jobq enqueue export '{"id": 7}' --partition-key customer-17
   jobq enqueue report --run-at 'tomorrow 09:00'       # in your time zone, which the answer names
   jq -c '.[]' images.json | jobq enqueue resize -
   jobq enqueue --ndjson < jobs.ndjson
@@ -61,6 +62,7 @@ The id of each job is printed; with a unique key that is taken, the id of its ho
 	flags.IntVar(&options.MaxAttempts, "max-attempts", 0, "attempts before the job fails for good (default 25)")
 	durationVar(flags, &options.Timeout, "timeout", 0, "longest run (default no limit)")
 	flags.StringVar(&options.UniqueKey, "unique-key", "", "at most one unfinished job of the kind with this key")
+	flags.StringVar(&options.PartitionKey, "partition-key", "", "what the job belongs to, such as a customer: keys take turns (docs/partition-keys.md)")
 	flags.StringSliceVar(&options.Tags, "tag", nil, "tag, may be repeated")
 	flags.BoolVar(&exec, "exec", false, "the job is a program to run: its words, or many on standard input")
 	flags.BoolVar(&ndjson, "ndjson", false, "read whole jobs from standard input, one a line")

@@ -137,18 +137,19 @@ func (e *lineEnqueuer) problem(at string, err error) error {
 // function enqueue. What is null or left out, the flags say; but null is a value of
 // args and metadata.
 type jobLine struct {
-	Kind        string          `json:"kind"`
-	Args        json.RawMessage `json:"args"`
-	Queue       *string         `json:"queue"`
-	Priority    *int16          `json:"priority"`
-	RunAt       *lineTime       `json:"run_at"`
-	MaxAttempts *int            `json:"max_attempts"`
-	UniqueKey   *string         `json:"unique_key"`
-	Timeout     *lineDuration   `json:"timeout"`
-	BackoffBase *lineDuration   `json:"backoff_base"`
-	BackoffMax  *lineDuration   `json:"backoff_max"`
-	Tags        []string        `json:"tags"`
-	Metadata    json.RawMessage `json:"metadata"`
+	Kind         string          `json:"kind"`
+	Args         json.RawMessage `json:"args"`
+	Queue        *string         `json:"queue"`
+	Priority     *int16          `json:"priority"`
+	RunAt        *lineTime       `json:"run_at"`
+	MaxAttempts  *int            `json:"max_attempts"`
+	UniqueKey    *string         `json:"unique_key"`
+	PartitionKey *string         `json:"partition_key"`
+	Timeout      *lineDuration   `json:"timeout"`
+	BackoffBase  *lineDuration   `json:"backoff_base"`
+	BackoffMax   *lineDuration   `json:"backoff_max"`
+	Tags         []string        `json:"tags"`
+	Metadata     json.RawMessage `json:"metadata"`
 }
 
 // lineDuration is a time as the flags have it, such as "10m".
@@ -199,6 +200,8 @@ func parseLine(line []byte, args []string, options jobq.EnqueueOptions) (jobq.En
 		return jobq.EnqueueParams{}, usagef("queue must be 1 to 128 characters")
 	case job.UniqueKey != nil && *job.UniqueKey == "":
 		return jobq.EnqueueParams{}, usagef("unique_key must be 1 to 255 characters")
+	case job.PartitionKey != nil && *job.PartitionKey == "":
+		return jobq.EnqueueParams{}, usagef("partition_key must be 1 to 255 characters")
 	case job.MaxAttempts != nil && *job.MaxAttempts == 0:
 		return jobq.EnqueueParams{}, usagef("max_attempts must be 1 to 32767, not 0")
 	}
@@ -207,6 +210,7 @@ func parseLine(line []byte, args []string, options jobq.EnqueueOptions) (jobq.En
 	replace(&options.RunAt, (*time.Time)(job.RunAt))
 	replace(&options.MaxAttempts, job.MaxAttempts)
 	replace(&options.UniqueKey, job.UniqueKey)
+	replace(&options.PartitionKey, job.PartitionKey)
 	replace(&options.Timeout, (*time.Duration)(job.Timeout))
 	replace(&options.BackoffBase, (*time.Duration)(job.BackoffBase))
 	replace(&options.BackoffMax, (*time.Duration)(job.BackoffMax))

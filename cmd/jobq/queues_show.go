@@ -60,9 +60,12 @@ func writeQueue(out io.Writer, queue monitor.Queue, settings monitor.Settings) e
 	if queue.ResetOnReap {
 		reset = "yes"
 	}
-	limit, rate := "none", "none"
+	limit, keyLimit, rate := "none", "none", "none"
 	if queue.MaxRunning > 0 {
 		limit = fmt.Sprintf("%s of %s run", format.Number(queue.Running), format.Number(int64(queue.MaxRunning)))
+	}
+	if queue.KeyLimit > 0 {
+		keyLimit = fmt.Sprintf("%d of each partition key", queue.KeyLimit)
 	}
 	if queue.Rate != nil {
 		rate = fmt.Sprintf("%s, burst %d; throttled: %s", format.QueueRate(queue.Rate), queue.Rate.Burst, formatThrottled(queue.ThrottledUntil))
@@ -75,6 +78,7 @@ func writeQueue(out io.Writer, queue monitor.Queue, settings monitor.Settings) e
 		{"running", fmt.Sprintf("%s in %s", format.Number(queue.Running), format.Count(queue.Slots, "slot"))},
 		{"paused", paused},
 		{"limit", limit},
+		{"key limit", keyLimit},
 		{"rate", rate},
 		{"lease", when.FormatDuration(queue.Lease)},
 		{"extend every", when.FormatDuration(queue.ExtendEvery)},

@@ -20,7 +20,7 @@ with candidate as materialized (
     cross join lateral (
       select p.ctid as place
         from jobq.pending p
-        where p.queue = $4 and p.position is not null and p.kind = any($5::text[])
+        where p.queue = $4 and p.partition_key = '' and p.position is not null and p.kind = any($5::text[])
           and (p.priority, p.position) > (s.from_priority, s.from_position) and p.priority <= s.to_priority
           and not exists (select from jobq.queue q where q.name = $4
             and (q.paused_at is not null or not $6::boolean and (q.max_running is not null or q.rate_jobs is not null)))
@@ -189,7 +189,7 @@ with candidate as materialized (
     cross join lateral (
       select p.ctid as place
         from jobq.pending p
-        where p.queue = $4 and p.position is not null and p.kind = any($5::text[])
+        where p.queue = $4 and p.partition_key = '' and p.position is not null and p.kind = any($5::text[])
           and (p.priority, p.position) > (s.from_priority, s.from_position) and p.priority <= s.to_priority
           and not exists (select from jobq.queue q where q.name = $4
             and (q.paused_at is not null or not $6::boolean and (q.max_running is not null or q.rate_jobs is not null)))
@@ -317,6 +317,126 @@ func (q *Queries) JobClaimEach(ctx context.Context, arg JobClaimEachParams) ([]J
 		return nil, err
 	}
 	return items, nil
+}
+
+const LaneClaim = `-- name: LaneClaim :many
+select c.id::bigint as id, c.lease_token::bigint as lease_token, c.slot::smallint as slot, c.position::bigint as position, c.priority::smallint as priority,
+    c.attempts::smallint as attempts, c.max_attempts::smallint as max_attempts, c.crashes::smallint as crashes, c.queue::text as queue,
+    c.kind::text as kind, c.created_at::timestamptz as created_at, c.run_at::timestamptz as run_at, c.started_at::timestamptz as started_at,
+    c.timeout_ms::bigint as timeout_ms, c.args::jsonb as args, c.checkpoint::jsonb as checkpoint, c.metadata::jsonb as metadata,
+    c.tags::text[] as tags, c.last_error::text as last_error, c.clear_reason::text as clear_reason, c.has_key::boolean as has_key,
+    c.partition_key::text as partition_key
+  from jobq.lane_claim($1, $2::text[], $3, $4::interval,
+    $5::boolean, $6::boolean) c
+`
+
+type LaneClaimParams struct {
+	Queue     string
+	Kinds     []string
+	Owner     string
+	Lease     pgtype.Interval
+	Each      bool
+	WithPlain bool
+}
+
+type LaneClaimRow struct {
+	ID           int64
+	LeaseToken   int64
+	Slot         int16
+	Position     int64
+	Priority     int16
+	Attempts     int16
+	MaxAttempts  int16
+	Crashes      int16
+	Queue        string
+	Kind         string
+	CreatedAt    pgtype.Timestamptz
+	RunAt        pgtype.Timestamptz
+	StartedAt    pgtype.Timestamptz
+	TimeoutMs    int64
+	Args         json.RawMessage
+	Checkpoint   json.RawMessage
+	Metadata     json.RawMessage
+	Tags         []string
+	LastError    string
+	ClearReason  string
+	HasKey       bool
+	PartitionKey string
+}
+
+// LaneClaim comes after QueueAdmit and before JobClaim, in a queue that has jobs with
+// partition keys: see lane_claim.
+func (q *Queries) LaneClaim(ctx context.Context, arg LaneClaimParams) ([]LaneClaimRow, error) {
+	rows, err := q.db.Query(ctx, LaneClaim,
+		arg.Queue,
+		arg.Kinds,
+		arg.Owner,
+		arg.Lease,
+		arg.Each,
+		arg.WithPlain,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []LaneClaimRow
+	for rows.Next() {
+		var i LaneClaimRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.LeaseToken,
+			&i.Slot,
+			&i.Position,
+			&i.Priority,
+			&i.Attempts,
+			&i.MaxAttempts,
+			&i.Crashes,
+			&i.Queue,
+			&i.Kind,
+			&i.CreatedAt,
+			&i.RunAt,
+			&i.StartedAt,
+			&i.TimeoutMs,
+			&i.Args,
+			&i.Checkpoint,
+			&i.Metadata,
+			&i.Tags,
+			&i.LastError,
+			&i.ClearReason,
+			&i.HasKey,
+			&i.PartitionKey,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const LaneMore = `-- name: LaneMore :one
+select (current_setting('jobq_claim.more', true) = 'on')::boolean as more
+`
+
+// LaneMore says whether another LaneClaim would find more than the one before it, in the
+// same transaction, has taken.
+func (q *Queries) LaneMore(ctx context.Context) (bool, error) {
+	row := q.db.QueryRow(ctx, LaneMore)
+	var more bool
+	err := row.Scan(&more)
+	return more, err
+}
+
+const LaneTold = `-- name: LaneTold :exec
+select jobq.lane_told($1, $2::text[], $3::boolean)
+`
+
+// LaneTold comes with ends of jobs that have partition keys: see lane_told.
+func (q *Queries) LaneTold(ctx context.Context, queue string, keys []string, toWake bool) error {
+	_, err := q.db.Exec(ctx, LaneTold, queue, keys, toWake)
+	return err
 }
 
 const QueueAdmit = `-- name: QueueAdmit :many

@@ -18,22 +18,23 @@ select jobq.enqueue(
     $1::text, $2::jsonb, nullif($3::text, ''), $4::integer,
     coalesce($5::timestamptz, now() + $6::interval), nullif($7::integer, 0),
     null, $8::interval, $9::interval, $10::interval,
-    $11::text[], $12::jsonb)::bigint as id
+    $11::text[], $12::jsonb, nullif($13::text, ''))::bigint as id
 `
 
 type JobEnqueueParams struct {
-	Kind        string
-	Args        json.RawMessage
-	Queue       string
-	Priority    int32
-	RunAt       *time.Time
-	Delay       pgtype.Interval
-	MaxAttempts int32
-	Timeout     pgtype.Interval
-	BackoffBase pgtype.Interval
-	BackoffMax  pgtype.Interval
-	Tags        []string
-	Metadata    json.RawMessage
+	Kind         string
+	Args         json.RawMessage
+	Queue        string
+	Priority     int32
+	RunAt        *time.Time
+	Delay        pgtype.Interval
+	MaxAttempts  int32
+	Timeout      pgtype.Interval
+	BackoffBase  pgtype.Interval
+	BackoffMax   pgtype.Interval
+	Tags         []string
+	Metadata     json.RawMessage
+	PartitionKey string
 }
 
 // JobEnqueue adds one job that has no unique key, and answers with its id. For
@@ -53,6 +54,7 @@ func (q *Queries) JobEnqueue(ctx context.Context, arg JobEnqueueParams) (int64, 
 		arg.BackoffMax,
 		arg.Tags,
 		arg.Metadata,
+		arg.PartitionKey,
 	)
 	var id int64
 	err := row.Scan(&id)
@@ -66,23 +68,25 @@ select e.id::bigint as id, e.duplicate::boolean as duplicate
     $4::integer[], $5::timestamptz[], $6::interval[],
     array_replace($7::integer[], 0, null), array_replace($8::text[], '', null),
     $9::interval[], $10::interval[],
-    $11::interval[], $12::jsonb[], $13::jsonb[]) e
+    $11::interval[], $12::jsonb[], $13::jsonb[],
+    array_replace($14::text[], '', null)) e
 `
 
 type JobEnqueueManyParams struct {
-	Kinds        []string
-	Args         []json.RawMessage
-	Queues       []string
-	Priorities   []int32
-	RunAts       []pgtype.Timestamptz
-	Delays       []pgtype.Interval
-	MaxAttempts  []int32
-	UniqueKeys   []string
-	Timeouts     []pgtype.Interval
-	BackoffBases []pgtype.Interval
-	BackoffMaxes []pgtype.Interval
-	Tags         []json.RawMessage
-	Metadata     []json.RawMessage
+	Kinds         []string
+	Args          []json.RawMessage
+	Queues        []string
+	Priorities    []int32
+	RunAts        []pgtype.Timestamptz
+	Delays        []pgtype.Interval
+	MaxAttempts   []int32
+	UniqueKeys    []string
+	Timeouts      []pgtype.Interval
+	BackoffBases  []pgtype.Interval
+	BackoffMaxes  []pgtype.Interval
+	Tags          []json.RawMessage
+	Metadata      []json.RawMessage
+	PartitionKeys []string
 }
 
 type JobEnqueueManyRow struct {
@@ -109,6 +113,7 @@ func (q *Queries) JobEnqueueMany(ctx context.Context, arg JobEnqueueManyParams) 
 		arg.BackoffMaxes,
 		arg.Tags,
 		arg.Metadata,
+		arg.PartitionKeys,
 	)
 	if err != nil {
 		return nil, err

@@ -50,6 +50,22 @@ const exhaustedQueue = `with q as (
   )
   insert into jobq.throttle (queue, number, step_us, ready_at) select 'q1', i, 3600000000, now() + interval '1 h' from generate_series(1, 5000) i`
 
+// manyKeys gives a queue jobs of many keys, all of which are full but for ten, and lets a claim have its turn.
+const manyKeys = `with q as (
+    insert into jobq.queue (name, key_limit) values ('keys', 1)
+  ), l as (
+    insert into jobq.lease (id, claimed_at, expires_at, owner, queue, job_ids) select 1, now(), now() + interval '1 h', 'w', 'keys', array_agg(i) from generate_series(1, 20000) i
+  ), full_lane as (
+    insert into jobq.lane (queue, key, full_limit, looked_at, held_leases, held_slots) select 'keys', 'full ' || i, 1, now(), '{1}', array[i]::smallint[] from generate_series(1, 20000) i
+  ), ready as (
+    insert into jobq.lane (queue, key, turn) select 'keys', 'ready ' || i, nextval('jobq.lane_turn_seq') from generate_series(1, 10) i
+  ), hint as (
+    insert into jobq.lane_hint (queue, key) select 'other', 'key ' || i from generate_series(1, 20000) i
+  ), turn as (
+    select set_config('jobq_claim.admitted', '100', true)
+  )
+  insert into jobq.pending (kind, queue, partition_key) select 'k', 'keys', case when i % 1000 = 0 then 'ready ' || i / 1000 else 'full ' || 1 + i % 100 end from turn, generate_series(1, 10000) i`
+
 // historyCases are the statements of the janitor, the worker, the UI and the
 // CLI. Their bounds are some times what they need, and small beside any table.
 func historyCases() []historyCase {
@@ -82,7 +98,8 @@ func historyCases() []historyCase {
 		{"KindsCrashed", db.KindsCrashed, "'{k}', array[now()], 'janitor'", inHand, "insert into jobq.kind (name, crashes, crashed_at) values ('k', 3, now() - interval '20 hours')"},
 		{"WorkerPrune", db.WorkerPrune, "'5 minutes'", few, ""},
 		// The worker.
-		{"JobEnqueue", db.JobEnqueue, "'k', '{}', 'q1', 0, null, '1 hour', 25, null, null, null, null, null", few, ""},
+		{"JobEnqueue", db.JobEnqueue, "'k', '{}', 'q1', 0, null, '1 hour', 25, null, null, null, null, null, ''", few, ""},
+		{"JobEnqueue with a partition key", db.JobEnqueue, "'k', '{}', 'q1', 0, null, null, 25, null, null, null, null, null, 'a'", few, ""},
 		{"RunHold", db.RunHold, "40000026, live_lease(0), 'w0', claimed_at(live_lease(0))", few, ""},
 		{"RunHeld", db.RunHeld, "'{40000026,20000100}', array[live_lease(0), 1], array[claimed_at(live_lease(0)), now()], 'w0'", few, ""},
 		{"RunProgress", db.RunProgress, "0.5, 's', 'm', '1 hour', 40000026, live_lease(0), 'w0', claimed_at(live_lease(0))", few, ""},
@@ -92,6 +109,8 @@ func historyCases() []historyCase {
 		{"RunFate of one that is over", db.RunFate, "20000100, jobq.lease_day((now() at time zone 'UTC')::date - 7) + 200001, 'w1', claimed_at(jobq.lease_day((now() at time zone 'UTC')::date - 7) + 200001)", few, ""},
 		{"QueueAdmit", db.QueueAdmit, "'q1', 100, 100, true", few, limitedQueue},
 		{"QueueCharge", db.QueueCharge, "'q1', 1", few, limitedQueue},
+		{"LaneClaim", db.LaneClaim, "'keys', '{k}', 'w', '1 min', false, true", batch, manyKeys},
+		{"LaneTold", db.LaneTold, "'keys', '{a,b}', true", few, ""},
 		{"LeaseLook", db.LeaseLook, "array[live_lease(0), live_lease(1)], array[claimed_at(live_lease(0)), claimed_at(live_lease(1))], 'w0'", few, ""},
 		{"LeaseCancelled", db.LeaseCancelled, "array[live_lease(0), live_lease(1)]", few, ""},
 		{"OutputAppend", db.OutputAppend, "1000000000, 1000000001, 'x', 40000026, live_lease(0), 'w0', claimed_at(live_lease(0)), 1000", inHand, ""},
@@ -128,6 +147,7 @@ func historyCases() []historyCase {
 		{"JobGet of a running job", db.JobGet, "40000026", few, ""},
 		{"WhyList of the last in the line", db.WhyList, "last_in_line()", 2 * batch, ""}, // counts 10,000 before it
 		{"WhyList of the first in the line of a queue at its limits", db.WhyList, "1", few, exhaustedQueue},
+		{"WhyList of a job of a full key", db.WhyList, "of_full_key()", inHand, manyKeys},
 		{"WhyList of a scheduled job", db.WhyList, "10000017", inHand, ""},
 		{"WhyList of a running job", db.WhyList, "40000026", few, ""},
 		{"WhyList of one that failed", db.WhyList, "20000100", few, ""},
@@ -165,7 +185,7 @@ var elsewhere = map[string]string{
 	"TestHistoryAnalyzeIsBounded": "HistoryAnalyze",
 	"TestPlansOfAMillion":         "JobClaim JobClaimEach RunEnd LeaseEnd LeaseExtend",
 	"one row, by its key":         "AuditHold AuditRenew AuditLetGo AuditResume AuditEnd QueueSet SettingSet SettingGet WorkerGone WatcherRenew WatcherGone ScheduleGet SchedulePause ScheduleResume ScheduleRemove ScheduleRun",
-	"no table":                    "AuditSnapshot JanitorLock JanitorLockTx LockHolder TableHolder WaitAnnounce TakenSend TransactionMark TransactionsOpen TransactionsStillOpen DigestSend PresenceTake PresenceFree",
+	"no table":                    "LaneMore AuditSnapshot JanitorLock JanitorLockTx LockHolder TableHolder WaitAnnounce TakenSend TransactionMark TransactionsOpen TransactionsStillOpen DigestSend PresenceTake PresenceFree",
 	"adds what it is told to ":    "EventAdd JobEnqueueMany",
 }
 

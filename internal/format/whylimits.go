@@ -26,6 +26,17 @@ func queueLimit(f monitor.ReasonFacts, now time.Time) (says, advice string) {
 		"wait for one to end, or raise the limit: jobq queues set " + ShellWord(f.Queue) + " --limit N" + askOldest(f)
 }
 
+// keyLimit is about jobs of a partition key of which as many run as its queue allows.
+func keyLimit(f monitor.ReasonFacts) (says, advice string) {
+	says = fmt.Sprintf("the partition key %s is at its limit: %s of %s run", f.PartitionKey, Number(f.Running), Count(f.Limit, "job"))
+	advice = "wait for one to end, or raise the limit: jobq queues set " + ShellWord(f.Queue) + " --key-limit N"
+	if len(f.Holders) > 0 {
+		says += fmt.Sprintf(", the oldest is job %d", f.Holders[0])
+		advice += fmt.Sprintf("; what the oldest does: jobq why %d", f.Holders[0])
+	}
+	return says + beforeIfKnown(f), advice
+}
+
 // queueRate is about jobs of a queue whose rate lets no job start yet.
 func queueRate(f monitor.ReasonFacts, now time.Time) (says, advice string) {
 	says = "the queue is at its rate of " + QueueRate(f.Rate)

@@ -37,6 +37,7 @@ const (
 	tickNotUnique       = "tick-not-unique"       // the leader's lock alone keeps a tick from firing twice, and is ignored
 	// Faults of the limits of queues.
 	limitNotCounted   = "limit-not-counted"   // a claim takes what it likes
+	keyNotCounted     = "key-not-counted"     // a claim forgets what a partition key holds
 	limitCountedEarly = "limit-counted-early" // before other claims have committed, and not in turn with them
 	rateNotCharged    = "rate-not-charged"    // what a claim has taken is not told
 )
@@ -73,6 +74,7 @@ const (
 			select least($2::integer, greatest(q.max_running - coalesce(sum(cardinality(l.job_ids) - cardinality(l.ended_slots)), 0), 0))::integer as admitted
 				from jobq.queue q left join jobq.lease l on l.queue = q.name where q.name = $1 group by q.max_running
 		)` + admitted
+	admittedForgetful = "with forgotten as (update jobq.lane l set held_leases = '{}', held_slots = '{}', full_limit = null, turn = coalesce(l.turn, nextval('jobq.lane_turn_seq')) where l.queue = $1 and l.key <> '')\n" + admitCall
 	admittedUncounted = "with c as materialized (select $2::integer as admitted where $1::text is not null)" + admitted
 )
 
@@ -126,6 +128,7 @@ var changes = map[string][]change{
 	untoldUnasked:     {{"LeaseEnd", elsewhereOver, elsewhereAll}},
 	closeLocked:       {{"LeaseReap", "and (not l.runs or l.id = any(array(select d.id from done d)))", ""}},
 	limitNotCounted:   {{"QueueAdmit", admitCall, admittedUncounted}},
+	keyNotCounted:     {{"QueueAdmit", admitCall, admittedForgetful}},
 	limitCountedEarly: {{"QueueAdmit", admitCall, admittedEarly}},
 	rateNotCharged:    {{"QueueCharge", "select jobq.queue_charge($1, $2::integer)", "select 1 where $1::text = '' and $2::integer < 0"}},
 	endTwice:          {{"LeaseEnd", "\n          and not x.ended_slots && f.plain", ""}},

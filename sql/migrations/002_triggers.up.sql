@@ -58,6 +58,9 @@ begin
   if new.position is null then
     perform set_config('jobq_pending.scheduled', 'on', true); -- for pending_due
   end if;
+  if new.partition_key <> '' then
+    perform set_config('jobq_pending.keyed', 'on', true); -- for pending_lane
+  end if;
   if new.unique_key is not null then
     holder := jobq.unique_key_take(new.kind, new.unique_key, new.id);
     if holder <> new.id then
@@ -76,7 +79,7 @@ begin
 end $$;
 
 create trigger pending_before_insert before insert on jobq.pending
-  for each row when (new.run_at > now() or new.position is null or new.unique_key is not null or pg_column_size(new.args) > 1000)
+  for each row when (new.run_at > now() or new.position is null or new.unique_key is not null or new.partition_key <> '' or pg_column_size(new.args) > 1000)
   execute function jobq.pending_before_insert();
 
 -- Wakes workers of the queues that have new available jobs: one NOTIFY per
@@ -131,6 +134,51 @@ create trigger pending_due after insert on jobq.pending
   for each statement when (current_setting('jobq_pending.scheduled', true) = 'on')
   execute function jobq.pending_due();
 
+-- lane_come says that jobs of these keys came into the line, or ended: see lane_hint. Workers
+-- that do not know yet that the queue has keys are told to look at its settings.
+create function jobq.lane_come(of_queue text, keys text[]) returns void
+  language plpgsql
+  as $$
+begin
+  insert into jobq.lane_hint (queue, key) select of_queue, k.key from unnest(keys) as k(key);
+  if not exists (select from jobq.lane l where l.queue = of_queue and l.key = '') then
+    perform pg_notify(jobq.channel('settings'), of_queue);
+  end if;
+end $$;
+
+-- Called only in transactions in which pending_before_insert has seen a key.
+create function jobq.pending_lane() returns trigger
+  language plpgsql security definer set search_path = pg_catalog, pg_temp
+  as $$
+begin
+  perform jobq.lane_come(k.queue, k.keys)
+    from (
+      select i.queue, array_agg(distinct i.partition_key) as keys
+        from inserted i where i.partition_key <> '' and i.position is not null
+        group by i.queue
+    ) k;
+  return null;
+end $$;
+
+create trigger pending_lane after insert on jobq.pending
+  referencing new table as inserted
+  for each statement when (current_setting('jobq_pending.keyed', true) = 'on')
+  execute function jobq.pending_lane();
+
+-- The same for a job that becomes available, or goes to another queue.
+create function jobq.pending_lane_move() returns trigger
+  language plpgsql security definer set search_path = pg_catalog, pg_temp
+  as $$
+begin
+  perform jobq.lane_come(new.queue, array[new.partition_key]);
+  return null;
+end $$;
+
+create trigger pending_lane_move after update on jobq.pending
+  for each row when (new.partition_key <> '' and new.position is not null
+    and (old.position is null or (old.queue, old.partition_key) <> (new.queue, new.partition_key)))
+  execute function jobq.pending_lane_move();
+
 -- A job that is over gives up its unique key. Such a job always ends on its own row.
 create function jobq.run_unique_key_drop() returns trigger
   language plpgsql security definer set search_path = pg_catalog, pg_temp
@@ -150,5 +198,5 @@ create trigger run_unique_key_drop_at_once after insert on jobq.run
 -- sql/roles.sql says who may call them.
 revoke execute on function
   jobq.channel, jobq.wake, jobq.unique_key_take,
-  jobq.pending_before_insert, jobq.pending_wake, jobq.pending_due, jobq.run_unique_key_drop
+  jobq.pending_before_insert, jobq.pending_wake, jobq.pending_due, jobq.lane_come, jobq.pending_lane, jobq.pending_lane_move, jobq.run_unique_key_drop
   from public;

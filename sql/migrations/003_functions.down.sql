@@ -14,6 +14,8 @@ begin
   end loop;
 end $$;
 
+drop function jobq.lane_told(text, text[], boolean);
+drop function jobq.lane_claim(text, text[], text, interval, boolean, boolean);
 drop function jobq.queue_charge(text, integer);
 drop function jobq.queue_admit(text, integer, integer, boolean);
 drop function jobq.throttled_until(text, integer, interval, integer);
@@ -43,19 +45,19 @@ drop function jobq.enqueue_many(json);
 drop function jobq.enqueue_many(jsonb);
 drop function jobq.object_problem(jsonb, text[], boolean);
 drop function jobq.enqueue_arrays(
-  text[], jsonb[], text[], bigint[], timestamptz[], interval[], bigint[], text[], interval[], interval[], interval[], jsonb[], jsonb[]);
+  text[], jsonb[], text[], bigint[], timestamptz[], interval[], bigint[], text[], interval[], interval[], interval[], jsonb[], jsonb[], text[]);
 drop function jobq.unique_keys_release(text[], text[], bigint[]);
 drop function jobq.unique_key_refuse(text, text, bigint);
 drop function jobq.unique_keys_take(text[], text[], bigint[]);
 drop function jobq.enqueue(
-  text, text, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], text);
+  text, text, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], text, text);
 drop function jobq.enqueue(
-  text, json, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], json);
+  text, json, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], json, text);
 drop function jobq.enqueue(
-  text, jsonb, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], jsonb);
+  text, jsonb, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], jsonb, text);
 drop function jobq.json_of(text, text);
 drop function jobq.job_problem(
-  text, jsonb, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], jsonb);
+  text, jsonb, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], jsonb, text);
 drop function jobq.runs_over(bigint[], smallint[], bigint[]);
 drop function jobq.run_end(bigint, smallint, timestamptz);
 drop function jobq.error_pattern(text);

@@ -11,7 +11,7 @@ create view jobq.job as
       null::timestamptz as progressed_at, null::real as progress_percent, null::text as progress_stage,
       null::text as progress_message, p.timeout, p.backoff_base, p.backoff_max, p.unique_key, p.last_error, p.clear_reason, p.tags,
       p.metadata, coalesce(p.args, (select a.args from jobq.payload a where a.job_id = p.id)) as args,
-      p.checkpoint, null::jsonb as result
+      p.checkpoint, null::jsonb as result, nullif(p.partition_key, '') as partition_key
     from jobq.pending p
   union all
   select r.id, coalesce(r.state, case when e.ended_ms >= 0 then 'completed' else 'running' end::jobq.job_state),
@@ -21,7 +21,7 @@ create view jobq.job as
       p.progressed_at, p.percent, p.stage,
       p.message, r.timeout, r.backoff_base, r.backoff_max, r.unique_key, r.last_error, case when e.runs then r.clear_reason end, r.tags,
       r.metadata, coalesce(r.args, (select a.args from jobq.payload a where a.job_id = r.id)),
-      coalesce(p.checkpoint, r.checkpoint), r.result
+      coalesce(p.checkpoint, r.checkpoint), r.result, r.partition_key
     from jobq.run r
     -- The limit keeps the planner from hashing all leases for one job; neighbours
     -- mostly have the same lease, which it remembers.
@@ -124,7 +124,7 @@ end $$;
 -- say of which job of many they are.
 create function jobq.job_problem(
   kind text, args jsonb, queue text, priority bigint, run_at timestamptz, max_attempts bigint, unique_key text,
-  timeout interval, backoff_base interval, backoff_max interval, tags text[], metadata jsonb
+  timeout interval, backoff_base interval, backoff_max interval, tags text[], metadata jsonb, partition_key text default null
 ) returns text
   language sql stable parallel safe
   return case
@@ -139,6 +139,8 @@ create function jobq.job_problem(
     when max_attempts not between 1 and 32767 then format('max_attempts must be 1 to 32767, not %s', max_attempts)
     when char_length(unique_key) not between 1 and 255 then
       format('unique_key must be 1 to 255 characters, not %s', char_length(unique_key))
+    when char_length(partition_key) not between 1 and 255 then
+      format('partition_key must be 1 to 255 characters, not %s', char_length(partition_key))
     when timeout <= '0' or timeout > '10 years' then format('timeout must be positive, at most 10 years, not %s', timeout)
     when backoff_base <= '0' or backoff_base > '10 years' then
       format('backoff_base must be positive, at most 10 years, not %s', backoff_base)
@@ -187,7 +189,8 @@ create function jobq.enqueue(
   backoff_base interval    default null,
   backoff_max  interval    default null,
   tags         text[]      default null,
-  metadata     jsonb       default null
+  metadata     jsonb       default null,
+  partition_key text       default null
 ) returns bigint
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
@@ -195,7 +198,7 @@ declare
   job_id bigint := nextval('jobq.job_id_seq');
   holder bigint;
   problem text := jobq.job_problem(kind, args, queue, priority, run_at, max_attempts, unique_key, timeout, backoff_base,
-    backoff_max, tags, metadata);
+    backoff_max, tags, metadata, partition_key);
 begin
   if problem is not null then
     raise sqlstate 'JQ001' using message = problem, hint = 'docs/sql.md lists the limits of all arguments.';
@@ -207,10 +210,11 @@ begin
     end if;
   end if;
   insert into jobq.pending
-      (id, kind, args, queue, priority, run_at, max_attempts, unique_key, timeout, backoff_base, backoff_max, tags, metadata)
+      (id, kind, args, queue, priority, run_at, max_attempts, unique_key, timeout, backoff_base, backoff_max, tags, metadata, partition_key)
     values (job_id, enqueue.kind, coalesce(enqueue.args, '{}'), coalesce(enqueue.queue, 'default'),
       coalesce(enqueue.priority, 0), coalesce(enqueue.run_at, now()), coalesce(enqueue.max_attempts, jobq.max_attempts_default()),
-      enqueue.unique_key, enqueue.timeout, enqueue.backoff_base, enqueue.backoff_max, nullif(enqueue.tags, '{}'), enqueue.metadata);
+      enqueue.unique_key, enqueue.timeout, enqueue.backoff_base, enqueue.backoff_max, nullif(enqueue.tags, '{}'), enqueue.metadata,
+      coalesce(enqueue.partition_key, ''));
   return job_id;
 end $$;
 
@@ -229,13 +233,14 @@ create function jobq.enqueue(
   backoff_base interval    default null,
   backoff_max  interval    default null,
   tags         text[]      default null,
-  metadata     json        default null
+  metadata     json        default null,
+  partition_key text       default null
 ) returns bigint
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
 begin
   return jobq.enqueue(kind, jobq.json_of('args', args::text), queue, priority, run_at, max_attempts, unique_key, timeout,
-    backoff_base, backoff_max, tags, jobq.json_of('metadata', metadata::text));
+    backoff_base, backoff_max, tags, jobq.json_of('metadata', metadata::text), partition_key);
 end $$;
 
 create function jobq.enqueue(
@@ -250,13 +255,14 @@ create function jobq.enqueue(
   backoff_base interval    default null,
   backoff_max  interval    default null,
   tags         text[]      default null,
-  metadata     text        default null
+  metadata     text        default null,
+  partition_key text       default null
 ) returns bigint
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
 begin
   return jobq.enqueue(kind, jobq.json_of('args', args), queue, priority, run_at, max_attempts, unique_key, timeout,
-    backoff_base, backoff_max, tags, jobq.json_of('metadata', metadata));
+    backoff_base, backoff_max, tags, jobq.json_of('metadata', metadata), partition_key);
 end $$;
 
 -- unique_keys_take takes keys for jobs, given as columns, and returns the holder
@@ -304,7 +310,7 @@ create function jobq.unique_keys_release(kinds text[], keys text[], ids bigint[]
 create function jobq.enqueue_arrays(
   kinds text[], args jsonb[], queues text[], priorities bigint[], run_ats timestamptz[], delays interval[],
   max_attempts bigint[], unique_keys text[], timeouts interval[], backoff_bases interval[], backoff_maxes interval[],
-  tags jsonb[], metadata jsonb[]
+  tags jsonb[], metadata jsonb[], partition_keys text[] default null
 ) returns table (id bigint, duplicate boolean)
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
@@ -321,14 +327,14 @@ begin
       select j.i, case -- an argument with a subquery would keep the function from being inlined
           when j.tags is null then
             jobq.job_problem(j.kind, j.args, j.queue, j.priority, coalesce(j.run_at, now() + j.delay), j.attempts, j.key, j.timeout,
-              j.base, j.max, null, j.metadata)
+              j.base, j.max, null, j.metadata, j.partition)
           when jsonb_typeof(j.tags) <> 'array' then format('tags must be an array of texts, not %s', jsonb_typeof(j.tags))
           else jobq.job_problem(j.kind, j.args, j.queue, j.priority, coalesce(j.run_at, now() + j.delay), j.attempts, j.key, j.timeout,
-            j.base, j.max, array(select jsonb_array_elements_text(j.tags)), j.metadata)
+            j.base, j.max, array(select jsonb_array_elements_text(j.tags)), j.metadata, j.partition)
         end as problem
         from unnest(kinds, enqueue_arrays.args, queues, priorities, run_ats, delays, enqueue_arrays.max_attempts, unique_keys,
-            timeouts, backoff_bases, backoff_maxes, enqueue_arrays.tags, enqueue_arrays.metadata)
-          with ordinality as j(kind, args, queue, priority, run_at, delay, attempts, key, timeout, base, max, tags, metadata, i)
+            timeouts, backoff_bases, backoff_maxes, enqueue_arrays.tags, enqueue_arrays.metadata, partition_keys)
+          with ordinality as j(kind, args, queue, priority, run_at, delay, attempts, key, timeout, base, max, tags, metadata, partition, i)
     ) j
     where j.problem is not null
     order by j.i
@@ -342,13 +348,13 @@ begin
     holders := jobq.unique_keys_take(kinds, unique_keys, job_ids);
   end if;
   insert into jobq.pending
-      (id, kind, args, queue, priority, run_at, max_attempts, unique_key, timeout, backoff_base, backoff_max, tags, metadata)
+      (id, kind, args, queue, priority, run_at, max_attempts, unique_key, timeout, backoff_base, backoff_max, tags, metadata, partition_key)
     select j.id, j.kind, coalesce(j.args, '{}'), coalesce(j.queue, 'default'), coalesce(j.priority, 0),
         coalesce(j.run_at, now() + j.delay, now()), coalesce(j.attempts, jobq.max_attempts_default()), j.key, j.timeout, j.base, j.max,
-        case when j.tags is not null then nullif(array(select jsonb_array_elements_text(j.tags)), '{}') end, j.metadata
+        case when j.tags is not null then nullif(array(select jsonb_array_elements_text(j.tags)), '{}') end, j.metadata, coalesce(j.partition, '')
       from unnest(job_ids, holders, kinds, args, queues, priorities, run_ats, delays, max_attempts, unique_keys, timeouts,
-          backoff_bases, backoff_maxes, tags, metadata)
-        as j(id, holder, kind, args, queue, priority, run_at, delay, attempts, key, timeout, base, max, tags, metadata)
+          backoff_bases, backoff_maxes, tags, metadata, partition_keys)
+        as j(id, holder, kind, args, queue, priority, run_at, delay, attempts, key, timeout, base, max, tags, metadata, partition)
       where j.id = j.holder;
   return query select h.holder, h.holder <> h.job_id from unnest(holders, job_ids) as h(holder, job_id);
 end $$;
@@ -373,7 +379,7 @@ begin
       return format('unknown member %s; there are %s', to_json(left(name, 128)), array_to_string(names, ', '));
     end if;
     continue when value = 'null'; -- as if it were left out
-    if name in ('kind', 'queue', 'unique_key') and jsonb_typeof(value) not in ('string', 'number') then
+    if name in ('kind', 'queue', 'unique_key', 'partition_key') and jsonb_typeof(value) not in ('string', 'number') then
       return format('%s must be text, not %s', name, jsonb_typeof(value));
     end if;
     if name = 'tags' and jsonb_typeof(value) <> 'array' then
@@ -391,9 +397,10 @@ begin
   return (
     select jobq.job_problem(case when is_change then coalesce(r.kind, 'k') else r.kind end, r.args, r.queue, r.priority, r.run_at,
         r.max_attempts, r.unique_key, r.timeout, r.backoff_base, r.backoff_max,
-        case when r.tags is not null then array(select jsonb_array_elements_text(r.tags)) end, r.metadata)
+        case when r.tags is not null then array(select jsonb_array_elements_text(r.tags)) end, r.metadata, r.partition_key)
       from jsonb_to_record(object) as r(kind text, args jsonb, queue text, priority bigint, run_at timestamptz,
-        max_attempts bigint, unique_key text, timeout interval, backoff_base interval, backoff_max interval, tags jsonb, metadata jsonb));
+        max_attempts bigint, unique_key text, timeout interval, backoff_base interval, backoff_max interval, tags jsonb, metadata jsonb,
+        partition_key text));
 end $$;
 
 -- enqueue_many adds the jobs of a JSON array of objects, whose members are
@@ -402,7 +409,8 @@ create function jobq.enqueue_many(jobs jsonb) returns table (id bigint, duplicat
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
 declare
-  names constant text[] := '{kind, args, queue, priority, run_at, max_attempts, unique_key, timeout, backoff_base, backoff_max, tags, metadata}';
+  names constant text[] := '{kind, args, queue, priority, run_at, max_attempts, unique_key, timeout, backoff_base, backoff_max, tags, metadata,
+    partition_key}';
   c record;
   odd boolean := false;
   problem text;
@@ -418,18 +426,19 @@ begin
     odd := exists (
       select from jsonb_array_elements(jobs) as x(job) cross join lateral jsonb_each(x.job) m
         where m.key <> all(names)
-          or (m.key in ('kind', 'queue', 'unique_key') and jsonb_typeof(m.value) not in ('string', 'number', 'null')));
+          or (m.key in ('kind', 'queue', 'unique_key', 'partition_key') and jsonb_typeof(m.value) not in ('string', 'number', 'null')));
     select array_agg(r.kind order by x.i) as kinds, array_agg(r.args order by x.i) as args, array_agg(r.queue order by x.i) as queues,
         array_agg(r.priority order by x.i) as priorities, array_agg(r.run_at order by x.i) as run_ats,
         array_agg(null::interval) as delays, array_agg(r.max_attempts order by x.i) as attempts,
         array_agg(r.unique_key order by x.i) as keys, array_agg(r.timeout order by x.i) as timeouts,
         array_agg(r.backoff_base order by x.i) as bases, array_agg(r.backoff_max order by x.i) as maxes,
-        array_agg(r.tags order by x.i) as tags, array_agg(r.metadata order by x.i) as metadata
+        array_agg(r.tags order by x.i) as tags, array_agg(r.metadata order by x.i) as metadata,
+        array_agg(r.partition_key order by x.i) as partition_keys
       into c
       from jsonb_array_elements(jobs) with ordinality as x(job, i),
         jsonb_to_record(x.job) as r(kind text, args jsonb, queue text, priority bigint, run_at timestamptz,
           max_attempts bigint, unique_key text, timeout interval, backoff_base interval, backoff_max interval,
-          tags jsonb, metadata jsonb);
+          tags jsonb, metadata jsonb, partition_key text);
   exception when data_exception then
     odd := true;
   end;
@@ -445,7 +454,7 @@ begin
     return;
   end if;
   return query select * from jobq.enqueue_arrays(c.kinds, c.args, c.queues, c.priorities, c.run_ats, c.delays, c.attempts,
-    c.keys, c.timeouts, c.bases, c.maxes, c.tags, c.metadata);
+    c.keys, c.timeouts, c.bases, c.maxes, c.tags, c.metadata, c.partition_keys);
 end $$;
 
 -- enqueue_many for jobs that a driver sends as json, and as text or untyped.
@@ -500,7 +509,7 @@ begin
       delete from jobq.pending p where p.id = cancel.job_id
         returning p.id, p.position, p.run_at, p.created_at, p.timeout, p.backoff_base, p.backoff_max, p.priority,
           p.attempts, p.max_attempts, p.crashes, p.args_apart, p.queue, p.kind, p.args, p.unique_key, p.last_error,
-          p.clear_reason, p.checkpoint, p.metadata, p.tags
+          p.clear_reason, p.checkpoint, p.metadata, p.tags, p.partition_key
     ), counted as (
       insert into jobq.stat_delta
           (minute, queue, kind, completed, failed, retried, lost, cancelled, run_seconds, wait_seconds)
@@ -509,10 +518,10 @@ begin
     insert into jobq.run
         (id, lease_id, slot, state, finished_at, position, run_at, created_at, timeout, backoff_base, backoff_max, priority,
          attempts, max_attempts, crashes, args_apart, queue, kind, args, unique_key, last_error,
-         clear_reason, checkpoint, metadata, tags)
+         clear_reason, checkpoint, metadata, tags, partition_key)
       select t.id, jobq.lease_id_next(), 0, 'cancelled', clock_timestamp(), t.position, t.run_at, t.created_at, t.timeout,
           t.backoff_base, t.backoff_max, t.priority, t.attempts, t.max_attempts, t.crashes, t.args_apart, t.queue, t.kind, t.args,
-          t.unique_key, t.last_error, t.clear_reason, t.checkpoint, t.metadata, t.tags
+          t.unique_key, t.last_error, t.clear_reason, t.checkpoint, t.metadata, t.tags, nullif(t.partition_key, '')
         from taken t;
     if found then
       return 'cancelled';
@@ -603,14 +612,14 @@ begin
           and r.unique_key is not distinct from keys[1] -- else it has ended since, and the next round takes its key
         returning r.id, r.lease_id, r.created_at, r.timeout, r.backoff_base, r.backoff_max, r.priority, r.attempts,
           r.max_attempts, r.crashes, r.args_apart, r.queue, r.kind, r.args, r.unique_key, r.last_error,
-          r.checkpoint, r.metadata, r.tags
+          r.checkpoint, r.metadata, r.tags, r.partition_key
     )
     insert into jobq.pending
         (id, lease_token, run_at, created_at, timeout, backoff_base, backoff_max, priority, attempts, max_attempts,
-         crashes, args_apart, queue, kind, args, unique_key, last_error, checkpoint, metadata, tags)
+         crashes, args_apart, queue, kind, args, unique_key, last_error, checkpoint, metadata, tags, partition_key)
       select t.id, t.lease_id, clock_timestamp(), t.created_at, t.timeout, t.backoff_base, t.backoff_max, t.priority,
           least(t.attempts, 32766), greatest(t.max_attempts, least(t.attempts, 32766) + 1), t.crashes, t.args_apart,
-          t.queue, t.kind, t.args, t.unique_key, t.last_error, t.checkpoint, t.metadata, t.tags
+          t.queue, t.kind, t.args, t.unique_key, t.last_error, t.checkpoint, t.metadata, t.tags, coalesce(t.partition_key, '')
         from taken t;
     if found then
       perform jobq.args_require(requeue.job_id);
@@ -1190,14 +1199,214 @@ begin
   end if;
 end $$;
 
+-- lane_claim claims jobs with partition keys, as JobClaim does those without, in the same
+-- transaction: after queue_admit, which says how many, and before JobClaim, which gets what is
+-- left. It takes nothing when queue_admit was told that another claim has its turn.
+--
+-- Keys take turns: each ready lane gets the same share of the claim, in the order of turn, and
+-- then goes to the back. Jobs without a key count as one more key (with_plain): where the share is
+-- not whole, by lot. Within a key, jobs go by priority and position. Of a key with a limit it takes
+-- no more than that leaves beside those that run, which is what the leases say of the lane's
+-- held_leases and held_slots.
+--
+-- Example: it may take 4 jobs of the keys a (a million wait) and b (one waits), with jobs without a
+-- key: 3 lanes, so 1 or 2 are left to these. Of 3, a gives 2, and b has 1. A second claim follows.
+--
+-- A full lane, and an empty one, are not looked at again until there is a hint (lane_hint): so
+-- a claim costs as much as the lanes it takes from, however many are full. It looks again at
+-- full lanes whose limit was another one, and at 10 that no claim has looked at for a minute,
+-- in case that a hint was not given. A lane that is empty, and of which nothing runs, is deleted.
+--
+-- The setting jobq_claim.more then says whether another claim would find more. It wakes idle workers if
+-- it could not take what ends have made ready.
+--
+-- Lanes have one writer, who has its turn in the queue: so no statement here waits for another.
+-- Needs lane_pkey, lane_turn_idx, lane_full_idx, lane_hint_pkey, pending_claim_idx, pending_pkey and lease_pkey only.
+create function jobq.lane_claim(
+  of_queue text, of_kinds text[], of_owner text, lease_time interval, each_job boolean, with_plain boolean
+) returns table (
+  id bigint, lease_token bigint, slot smallint, "position" bigint, priority smallint, attempts smallint, max_attempts smallint, crashes smallint,
+  queue text, kind text, created_at timestamptz, run_at timestamptz, started_at timestamptz, timeout_ms bigint, args jsonb, checkpoint jsonb,
+  metadata jsonb, tags text[], last_error text, clear_reason text, has_key boolean, partition_key text
+)
+  language plpgsql
+  as $$
+#variable_conflict use_column
+declare
+  lanes_max constant integer := 100; -- to look at
+  hints_max constant integer := 1000;
+  room integer := nullif(current_setting('jobq_claim.admitted', true), '')::integer;
+  wanted integer; -- how many of these to take
+  key_limit integer;
+  paused text[];
+  hints integer;
+  lanes integer; -- that are left to look at
+  lane record;
+  share integer;
+  free integer; -- what the limit leaves of the lane
+  found_ids bigint[];
+  taken integer;
+  ids bigint[] := '{}';
+  leases bigint[] := '{}';
+  slots smallint[] := '{}';
+  new_leases bigint[];
+  new_slots smallint[];
+  lease bigint;
+  claimed timestamptz;
+  more boolean := false;
+begin
+  perform set_config('jobq_claim.more', '', true);
+  if room is null or exists (select from jobq.queue q where q.name = of_queue and q.paused_at is not null) then
+    return;
+  end if;
+  if not exists (select from jobq.lane x where x.queue = of_queue and x.key = '') then
+    insert into jobq.lane (queue, key) values (of_queue, '');
+  end if;
+  key_limit := (select q.key_limit from jobq.queue q where q.name = of_queue);
+  with eaten as (
+    delete from jobq.lane_hint h
+      where h.queue = of_queue and h.id = any(array(
+        select x.id from jobq.lane_hint x where x.queue = of_queue order by x.id limit hints_max for update skip locked))
+      returning h.key
+  ), readied as (
+    insert into jobq.lane as l (queue, key, turn)
+      select of_queue, k.key, nextval('jobq.lane_turn_seq') from (select distinct e.key from eaten e) k
+      on conflict on constraint lane_pkey do update set turn = excluded.turn, full_limit = null where l.turn is null
+  )
+  select count(*) into hints from eaten;
+  update jobq.lane l
+    set turn = nextval('jobq.lane_turn_seq'), full_limit = null
+    where l.queue = of_queue and l.key = any(
+      array(select x.key from jobq.lane x where x.queue = of_queue and x.full_limit < coalesce(key_limit, 1000000)
+        order by x.full_limit limit lanes_max)
+      || array(select x.key from jobq.lane x where x.queue = of_queue and x.full_limit > coalesce(key_limit, 1000000)
+        order by x.full_limit limit lanes_max)
+      || array(select x.key from jobq.lane x where x.queue = of_queue and x.full_limit = key_limit
+        and x.looked_at < statement_timestamp() - interval '1 minute' order by x.looked_at limit 10));
+
+  lanes := (select count(*) from (select from jobq.lane x where x.queue = of_queue and x.turn is not null order by x.turn limit lanes_max) x);
+  wanted := room;
+  if with_plain and lanes > 0 then
+    wanted := room - floor(room::float8 / (lanes + 1) + random())::integer;
+  end if;
+  more := hints = hints_max or lanes > 0 and wanted < room;
+  if lanes > 0 and wanted > 0 then
+    paused := array(select k.name from jobq.kind k where k.paused_at is not null);
+    claimed := clock_timestamp();
+    lease := jobq.lease_id_next();
+    for lane in
+      select x.key, x.held_leases, x.held_slots
+        from jobq.lane x
+        where x.queue = of_queue and x.turn is not null
+        order by x.turn
+        limit lanes_max
+    loop
+      if wanted = 0 then
+        more := true;
+        exit;
+      end if;
+      select coalesce(array_agg(u.lease), '{}'), coalesce(array_agg(u.slot), '{}') into lane.held_leases, lane.held_slots
+        from unnest(lane.held_leases, lane.held_slots) as u(lease, slot)
+        where exists (select from jobq.lease x where x.id = u.lease and u.slot <> all(x.ended_slots));
+      share := ceil(wanted::float8 / lanes);
+      free := key_limit - cardinality(lane.held_leases); -- null without a limit
+      if free < 0 then -- it was lowered
+        free := 0;
+      end if;
+      found_ids := array(
+        select p.id from jobq.pending p
+          where p.queue = of_queue and p.partition_key = lane.key and p.position is not null
+            and p.kind = any(of_kinds) and p.kind <> all(paused)
+          order by p.priority, p.position
+          limit least(share, free)
+          for update skip locked);
+      taken := cardinality(found_ids);
+      if each_job then
+        new_leases := array(select jobq.lease_id_next() from generate_series(1, taken));
+        new_slots := array_fill(1::smallint, array[taken]);
+      else
+        new_leases := array_fill(lease, array[taken]);
+        new_slots := array(select (cardinality(ids) + i)::smallint from generate_series(1, taken) i);
+      end if;
+      ids := ids || found_ids;
+      leases := leases || new_leases;
+      slots := slots || new_slots;
+      lane.held_leases := lane.held_leases || new_leases;
+      lane.held_slots := lane.held_slots || new_slots;
+      if taken = free then
+        update jobq.lane x set turn = null, full_limit = key_limit, looked_at = clock_timestamp(), held_leases = lane.held_leases, held_slots = lane.held_slots
+          where x.queue = of_queue and x.key = lane.key;
+      elsif taken = share or exists ( -- jobs of other kinds, or that somebody has locked
+          select from jobq.pending p where p.queue = of_queue and p.partition_key = lane.key and p.position is not null and p.id <> all(found_ids)) then
+        more := more or taken = share;
+        update jobq.lane x set turn = nextval('jobq.lane_turn_seq'), held_leases = lane.held_leases, held_slots = lane.held_slots
+          where x.queue = of_queue and x.key = lane.key;
+      elsif lane.held_leases = '{}' then
+        delete from jobq.lane x where x.queue = of_queue and x.key = lane.key;
+      else
+        update jobq.lane x set turn = null, held_leases = lane.held_leases, held_slots = lane.held_slots
+          where x.queue = of_queue and x.key = lane.key;
+      end if;
+      wanted := wanted - taken;
+      lanes := lanes - 1;
+    end loop;
+    -- Further lanes wait, unless none of these has a job for this worker.
+    more := more or ids <> '{}' and exists (select from jobq.lane x where x.queue = of_queue and x.turn is not null order by x.turn offset lanes_max limit 1);
+  end if;
+  perform set_config('jobq_claim.admitted', (nullif(current_setting('jobq_claim.admitted', true), '')::integer - cardinality(ids))::text, true);
+  perform set_config('jobq_claim.more', case when more then 'on' else '' end, true);
+  if more and hints > 0 and pg_sequence_last_value('jobq.waiting_seq') >= extract(epoch from clock_timestamp()) then
+    perform jobq.wake('work', of_queue);
+  end if;
+  if ids = '{}' then
+    return;
+  end if;
+  insert into jobq.lease (id, claimed_at, expires_at, owner, queue, job_ids)
+    select s.lease, claimed, claimed + lease_time, of_owner, of_queue, array_agg(s.id order by s.slot)
+      from unnest(ids, leases, slots) as s(id, lease, slot)
+      group by s.lease;
+  return query
+    with taken as (
+      delete from jobq.pending p
+        where p.id = any(ids)
+        returning p.id, p.position, p.run_at, p.created_at, p.timeout, p.backoff_base, p.backoff_max,
+          p.priority, p.attempts, p.max_attempts, p.crashes, p.args_apart, p.queue, p.kind, p.args, p.unique_key,
+          p.last_error, p.clear_reason, p.checkpoint, p.metadata, p.tags, p.partition_key
+    )
+    insert into jobq.run as r
+        (id, lease_id, slot, position, run_at, created_at, timeout, backoff_base, backoff_max, priority, attempts, max_attempts,
+         crashes, args_apart, queue, kind, args, unique_key, last_error, clear_reason, checkpoint, metadata, tags, partition_key)
+      select t.id, s.lease, s.slot, t.position, t.run_at, t.created_at, t.timeout, t.backoff_base,
+          t.backoff_max, t.priority, t.attempts, t.max_attempts, t.crashes, t.args_apart, t.queue, t.kind, t.args, t.unique_key,
+          t.last_error, t.clear_reason, t.checkpoint, t.metadata, t.tags, t.partition_key
+        from taken t
+        join unnest(ids, leases, slots) as s(id, lease, slot) on s.id = t.id
+      returning r.id, r.lease_id, r.slot, r.position, r.priority, r.attempts, r.max_attempts, r.crashes, r.queue, r.kind,
+        r.created_at, r.run_at, claimed, coalesce(ceil(extract(epoch from r.timeout) * 1000), 0)::bigint,
+        coalesce(r.args, (select a.args from jobq.payload a where a.job_id = r.id)),
+        r.checkpoint, r.metadata, r.tags, r.last_error, r.clear_reason, r.unique_key is not null, r.partition_key;
+end $$;
+
+-- lane_told says that jobs of these keys have ended: see lane_hint. It wakes idle workers where the
+-- transaction is not to claim itself.
+create function jobq.lane_told(of_queue text, keys text[], to_wake boolean) returns void
+  language plpgsql
+  as $$
+begin
+  insert into jobq.lane_hint (queue, key) select of_queue, k.key from unnest(keys) as k(key);
+  if to_wake and pg_sequence_last_value('jobq.waiting_seq') >= extract(epoch from clock_timestamp()) then
+    perform jobq.wake('work', of_queue);
+  end if;
+end $$;
+
 -- sql/roles.sql says who may call them.
 revoke execute on function
   jobq.error_pattern, jobq.job_problem, jobq.json_of, jobq.object_problem, jobq.unique_keys_take, jobq.unique_key_refuse, jobq.unique_keys_release,
-  jobq.enqueue(text, jsonb, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], jsonb),
-  jobq.enqueue(text, json, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], json),
-  jobq.enqueue(text, text, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], text),
+  jobq.enqueue(text, jsonb, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], jsonb, text),
+  jobq.enqueue(text, json, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], json, text),
+  jobq.enqueue(text, text, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], text, text),
   jobq.enqueue_arrays, jobq.enqueue_many(jsonb), jobq.enqueue_many(json), jobq.enqueue_many(text),
-  jobq.rate_burst_default, jobq.rate_step_us, jobq.throttle_ready_at, jobq.throttled_until, jobq.queue_admit, jobq.queue_charge,
+  jobq.rate_burst_default, jobq.rate_step_us, jobq.throttle_ready_at, jobq.throttled_until, jobq.queue_admit, jobq.queue_charge, jobq.lane_claim, jobq.lane_told,
   jobq.run_end, jobq.runs_over, jobq.job_exists, jobq.moving_refuse, jobq.cancel, jobq.args_require, jobq.running_refuse, jobq.requeue, jobq.delete_job, jobq.backoff_delay,
   jobq.partition_yield, jobq.partition_add, jobq.keep_from, jobq.keep_from_day, jobq.day_needed, jobq.partition_prune, jobq.payload_prune, jobq.default_prune, jobq.history_analyze
   from public;

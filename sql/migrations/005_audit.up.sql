@@ -450,7 +450,7 @@ declare
   wanted jsonb;
   args_gone boolean;
   problem text := case when job_id is null then 'job_id must not be null' else jobq.change_problem(change, '{kind, args, queue, priority,
-    run_at, max_attempts, timeout, backoff_base, backoff_max, tags, metadata}') end;
+    run_at, max_attempts, timeout, backoff_base, backoff_max, tags, metadata, partition_key}') end;
 begin
   if problem is not null then
     raise sqlstate 'JQ001' using message = problem;
@@ -465,12 +465,12 @@ begin
       message = format('job %s: its args have been removed by retention (they were over 1000 bytes): clone it with args', act_clone.job_id);
   end if;
   insert into jobq.pending as p
-      (kind, queue, priority, run_at, max_attempts, timeout, backoff_base, backoff_max, tags, metadata, args)
+      (kind, queue, priority, run_at, max_attempts, timeout, backoff_base, backoff_max, tags, metadata, args, partition_key)
     select wanted ->> 'kind', wanted ->> 'queue', (wanted -> 'priority')::smallint, (wanted ->> 'run_at')::timestamptz,
         (wanted -> 'max_attempts')::smallint, (wanted ->> 'timeout')::interval, (wanted ->> 'backoff_base')::interval,
         (wanted ->> 'backoff_max')::interval,
         case when jsonb_typeof(wanted -> 'tags') = 'array' then nullif(array(select jsonb_array_elements_text(wanted -> 'tags')), '{}') end,
-        nullif(wanted -> 'metadata', 'null'), wanted -> 'args'
+        nullif(wanted -> 'metadata', 'null'), wanted -> 'args', coalesce(wanted ->> 'partition_key', '')
     returning p.id, case when p.position is null then 'scheduled' else 'available' end into clone_id, clone_state;
   audit := jobq.audit_begin(act_clone.actor, 'clone', null, format('of job %s', act_clone.job_id), nullif(act_clone.change, '{}'));
   insert into jobq.audit_job (audit_id, job_id, lease_token, state_before, state_after, before)
@@ -519,7 +519,8 @@ begin
   if exists (select from jobq.queue q where q.name = queue_known.queue) then
     return true;
   end if;
-  perform from jobq.pending p where p.queue = queue_known.queue and p.position is not null order by p.priority, p.position limit 1;
+  perform from jobq.pending p where p.queue = queue_known.queue and p.position is not null
+    order by p.partition_key, p.priority, p.position limit 1;
   if found then
     return true;
   end if;
@@ -745,8 +746,8 @@ create function jobq.act_queue_set(actor text, queue text, change jsonb, note te
   as $$
 declare
   names constant text[] := array['lease', 'extend_every', 'heartbeat', 'stale_grace', 'redelivery', 'redelivery_delay', 'reset_on_reap',
-    'max_running', 'rate_jobs', 'rate_period', 'rate_burst'];
-  optional constant text[] := array['extend_every', 'max_running', 'rate_jobs', 'rate_period', 'rate_burst']; -- null puts them back
+    'max_running', 'key_limit', 'rate_jobs', 'rate_period', 'rate_burst'];
+  optional constant text[] := array['extend_every', 'max_running', 'key_limit', 'rate_jobs', 'rate_period', 'rate_burst']; -- null puts them back
   problem text := case
     when queue is null or char_length(queue) not between 1 and 128 then
       format('queue must be 1 to 128 characters, not %s', coalesce(char_length(queue)::text, 'null'))
@@ -795,14 +796,14 @@ begin
     update jobq.queue q
       set lease = wanted.lease, extend_every = wanted.extend_every, heartbeat = wanted.heartbeat, stale_grace = wanted.stale_grace,
         redelivery = wanted.redelivery, redelivery_delay = wanted.redelivery_delay, reset_on_reap = wanted.reset_on_reap,
-        max_running = wanted.max_running, rate_jobs = wanted.rate_jobs, rate_period = wanted.rate_period, rate_burst = wanted.rate_burst
+        max_running = wanted.max_running, key_limit = wanted.key_limit, rate_jobs = wanted.rate_jobs, rate_period = wanted.rate_period, rate_burst = wanted.rate_burst
       where q.name = act_queue_set.queue;
   exception when check_violation then
     get stacked diagnostics limit_broken = constraint_name; -- which is the limit in words
     raise sqlstate 'JQ001' using message = limit_broken;
   end;
-  if (was.max_running, was.rate_jobs, was.rate_period, was.rate_burst)
-      is distinct from (wanted.max_running, wanted.rate_jobs, wanted.rate_period, wanted.rate_burst) then
+  if (was.max_running, was.key_limit, was.rate_jobs, was.rate_period, was.rate_burst)
+      is distinct from (wanted.max_running, wanted.key_limit, wanted.rate_jobs, wanted.rate_period, wanted.rate_burst) then
     -- Workers claim otherwise from a queue with limits, and find nothing until they know.
     perform pg_notify(jobq.channel('settings'), act_queue_set.queue);
   end if;
@@ -891,7 +892,7 @@ begin
         where r.id = entry.job_id and r.state = 'cancelled' and r.slot = 0 and r.finished_at = entry.version
         returning r.id, r.run_at, r.created_at, r.timeout, r.backoff_base, r.backoff_max, r.priority,
           r.attempts, r.max_attempts, r.crashes, r.args_apart, r.queue, r.kind, r.args, r.unique_key, r.last_error,
-          r.clear_reason, r.checkpoint, r.metadata, r.tags
+          r.clear_reason, r.checkpoint, r.metadata, r.tags, r.partition_key
     ), uncounted as (
       insert into jobq.stat_delta
           (minute, queue, kind, completed, failed, retried, lost, cancelled, run_seconds, wait_seconds)
@@ -899,10 +900,11 @@ begin
     )
     insert into jobq.pending
         (id, position, lease_token, run_at, created_at, timeout, backoff_base, backoff_max, priority, attempts, max_attempts,
-         crashes, args_apart, queue, kind, args, unique_key, last_error, clear_reason, checkpoint, metadata, tags)
+         crashes, args_apart, queue, kind, args, unique_key, last_error, clear_reason, checkpoint, metadata, tags, partition_key)
       select t.id, case when entry.state_before = 'available' then nextval('jobq.position_seq') end, entry.lease_token, t.run_at,
           t.created_at, t.timeout, t.backoff_base, t.backoff_max, t.priority, t.attempts, t.max_attempts, t.crashes,
-          t.args_apart, t.queue, t.kind, t.args, t.unique_key, t.last_error, t.clear_reason, t.checkpoint, t.metadata, t.tags
+          t.args_apart, t.queue, t.kind, t.args, t.unique_key, t.last_error, t.clear_reason, t.checkpoint, t.metadata, t.tags,
+          coalesce(t.partition_key, '')
         from taken t;
     if found then
       perform jobq.args_require(entry.job_id);

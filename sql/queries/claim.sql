@@ -43,7 +43,7 @@ with candidate as materialized (
     cross join lateral (
       select p.ctid as place
         from jobq.pending p
-        where p.queue = sqlc.arg(queue) and p.position is not null and p.kind = any(sqlc.arg(kinds)::text[])
+        where p.queue = sqlc.arg(queue) and p.partition_key = '' and p.position is not null and p.kind = any(sqlc.arg(kinds)::text[])
           and (p.priority, p.position) > (s.from_priority, s.from_position) and p.priority <= s.to_priority
           and not exists (select from jobq.queue q where q.name = sqlc.arg(queue)
             and (q.paused_at is not null or not sqlc.arg(admitted)::boolean and (q.max_running is not null or q.rate_jobs is not null)))
@@ -88,7 +88,7 @@ with candidate as materialized (
     cross join lateral (
       select p.ctid as place
         from jobq.pending p
-        where p.queue = sqlc.arg(queue) and p.position is not null and p.kind = any(sqlc.arg(kinds)::text[])
+        where p.queue = sqlc.arg(queue) and p.partition_key = '' and p.position is not null and p.kind = any(sqlc.arg(kinds)::text[])
           and (p.priority, p.position) > (s.from_priority, s.from_position) and p.priority <= s.to_priority
           and not exists (select from jobq.queue q where q.name = sqlc.arg(queue)
             and (q.paused_at is not null or not sqlc.arg(admitted)::boolean and (q.max_running is not null or q.rate_jobs is not null)))
@@ -136,3 +136,24 @@ select a.admitted::integer as admitted, a.blocked::text as blocked, a.wait_ms::b
 -- QueueCharge comes after that JobClaim: see queue_charge.
 -- name: QueueCharge :exec
 select jobq.queue_charge(sqlc.arg(queue), sqlc.arg(ended)::integer);
+
+-- LaneClaim comes after QueueAdmit and before JobClaim, in a queue that has jobs with
+-- partition keys: see lane_claim.
+-- name: LaneClaim :many
+select c.id::bigint as id, c.lease_token::bigint as lease_token, c.slot::smallint as slot, c.position::bigint as position, c.priority::smallint as priority,
+    c.attempts::smallint as attempts, c.max_attempts::smallint as max_attempts, c.crashes::smallint as crashes, c.queue::text as queue,
+    c.kind::text as kind, c.created_at::timestamptz as created_at, c.run_at::timestamptz as run_at, c.started_at::timestamptz as started_at,
+    c.timeout_ms::bigint as timeout_ms, c.args::jsonb as args, c.checkpoint::jsonb as checkpoint, c.metadata::jsonb as metadata,
+    c.tags::text[] as tags, c.last_error::text as last_error, c.clear_reason::text as clear_reason, c.has_key::boolean as has_key,
+    c.partition_key::text as partition_key
+  from jobq.lane_claim(sqlc.arg(queue), sqlc.arg(kinds)::text[], sqlc.arg(owner), sqlc.arg(lease)::interval,
+    sqlc.arg(each)::boolean, sqlc.arg(with_plain)::boolean) c;
+
+-- LaneMore says whether another LaneClaim would find more than the one before it, in the
+-- same transaction, has taken.
+-- name: LaneMore :one
+select (current_setting('jobq_claim.more', true) = 'on')::boolean as more;
+
+-- LaneTold comes with ends of jobs that have partition keys: see lane_told.
+-- name: LaneTold :exec
+select jobq.lane_told(sqlc.arg(queue), sqlc.arg(keys)::text[], sqlc.arg(to_wake)::boolean);

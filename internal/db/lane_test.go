@@ -1,0 +1,408 @@
+package db_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/jobq-dev/jobq/internal/db"
+)
+
+// keyed is a claim of up to so many jobs of a queue that has partition keys.
+func keyed(owner string, count int) db.Exchange {
+	exchange := limited(owner, count)
+	exchange.HasLimits, exchange.HasKeys = false, true
+	return exchange
+}
+
+// ended adds to an exchange that these jobs have plainly succeeded.
+func ended(exchange db.Exchange, jobs ...db.KeyedJob) db.Exchange {
+	seen := make(map[string]bool)
+	for _, job := range jobs {
+		exchange.Completions = append(exchange.Completions, db.Completion{Slot: at(job.JobClaimRow), Kind: "k"})
+		if !seen[job.PartitionKey] {
+			seen[job.PartitionKey] = true
+			exchange.EndedKeys = append(exchange.EndedKeys, job.PartitionKey)
+		}
+	}
+	return exchange
+}
+
+// perKey counts jobs by their keys.
+func perKey(jobs []db.KeyedJob) map[string]int {
+	counts := make(map[string]int)
+	for _, job := range jobs {
+		counts[job.PartitionKey]++
+	}
+	return counts
+}
+
+// enqueueKeyed adds jobs with a partition key.
+func (q *queue) enqueueKeyed(key string, count int) {
+	q.Helper()
+	q.exec("select jobq.enqueue('k', partition_key => $1) from generate_series(1, $2::integer)", key, count)
+}
+
+// Of each key no more run than the limit says, and an end makes room in its key alone.
+func TestKeyLimit(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	q.set(`{"key_limit": 2}`)
+	q.enqueueKeyed("a", 5)
+	q.enqueueKeyed("b", 5)
+	require.Empty(t, q.claim("plain", 10), "a claim that knows of no keys")
+	first := q.exchange(keyed("w", 10)).Keyed
+	require.Equal(t, map[string]int{"a": 2, "b": 2}, perKey(first))
+	none := q.exchange(keyed("w", 10))
+	require.Empty(t, none.Keyed)
+	require.False(t, none.KeysMore)
+	var over db.KeyedJob
+	for _, job := range first {
+		if job.PartitionKey == "a" {
+			over = job
+		}
+	}
+	require.Equal(t, map[string]int{"a": 1}, perKey(q.exchange(ended(keyed("w", 10), over)).Keyed))
+	require.Equal(t, 2, q.number("select count(*) from jobq.run r join jobq.job j on j.id = r.id where r.partition_key = 'a' and j.state = 'running'"))
+}
+
+// Many claim and end in all ways at once. Never do more of a key run than the limit says,
+// and at the end all of it is free again, and no lane is left.
+func TestKeyLimitOverManyClaimers(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	q := setUp(t)
+	const limit, claimers, rounds = 2, 6, 100
+	q.set(`{"key_limit": 2}`)
+	q.exec("select jobq.enqueue('k', partition_key => 'key ' || i % 3, max_attempts => 32767) from generate_series(1, 120) i")
+	q.exec("select jobq.enqueue('k', max_attempts => 32767) from generate_series(1, 40) i")
+	var mu sync.Mutex
+	running := make(map[string]int)
+	var group errgroup.Group
+	for i := range claimers {
+		owner, seed := fmt.Sprint("worker ", i), rand.Uint64()
+		group.Go(func() error {
+			random := rand.New(rand.NewPCG(seed, 0)) // #nosec G404 -- a test
+			exchange := keyed(owner, 3)
+			for range rounds {
+				answer, err := q.schema.Exchange(ctx, q.pool, exchange)
+				if err != nil {
+					return fmt.Errorf("seed %d: %w", seed, err)
+				}
+				mu.Lock()
+				for _, job := range answer.Keyed {
+					running[job.PartitionKey]++
+					if running[job.PartitionKey] > limit {
+						err = fmt.Errorf("seed %d: %d of %s run", seed, running[job.PartitionKey], job.PartitionKey)
+					}
+				}
+				mu.Unlock()
+				if err != nil {
+					return err
+				}
+				if _, err := q.pool.Exec(ctx, "select 1"); err != nil { // they run for a round trip
+					return err
+				}
+				exchange = keyed(owner, 3)
+				exchange.OnlyKeyed = random.IntN(3) == 0
+				jobs := answer.Keyed
+				for _, job := range answer.Claimed {
+					jobs = append(jobs, db.KeyedJob{JobClaimRow: job})
+				}
+				mu.Lock()
+				for _, job := range jobs {
+					if job.PartitionKey != "" {
+						running[job.PartitionKey]--
+						exchange.EndedKeys = append(exchange.EndedKeys, job.PartitionKey)
+					}
+					switch random.IntN(5) {
+					case 0:
+						exchange.Completions = append(exchange.Completions, db.Completion{Slot: at(job.JobClaimRow), Kind: "k"})
+					case 1:
+						exchange.Completions = append(exchange.Completions, db.Completion{Slot: at(job.JobClaimRow), Kind: "k", OnRow: true})
+					case 2:
+						exchange.Endings = append(exchange.Endings, endingOf(job.JobClaimRow, "snoozed"))
+					case 3:
+						exchange.Endings = append(exchange.Endings, endingOf(job.JobClaimRow, "released"))
+					default:
+						exchange.Endings = append(exchange.Endings, endingOf(job.JobClaimRow, "failed"))
+					}
+				}
+				mu.Unlock()
+			}
+			exchange.Claim = nil
+			_, err := q.schema.Exchange(ctx, q.pool, exchange)
+			return err
+		})
+	}
+	require.NoError(t, group.Wait())
+	require.Zero(t, q.number("select count(*) from jobq.lease"))
+	q.exec("delete from jobq.pending")
+	q.exchange(keyed("a", 10))
+	require.Zero(t, q.number("select count(*) from jobq.lane where key <> ''"), "empty lanes go")
+	for _, key := range []string{"key 0", "key 1", "key 2"} {
+		q.enqueueKeyed(key, 5)
+	}
+	require.Equal(t, map[string]int{"key 0": 2, "key 1": 2, "key 2": 2}, perKey(q.exchange(keyed("a", 20)).Keyed), "all places are free again")
+}
+
+// A key with many jobs does not delay one with three: keys take turns.
+func TestKeysTakeTurns(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	q.enqueueKeyed("big", 100)
+	require.Len(t, q.exchange(keyed("w", 10)).Keyed, 10, "there is no other key")
+	q.enqueueKeyed("small", 3)
+	first := q.exchange(keyed("w", 4))
+	require.Equal(t, map[string]int{"big": 2, "small": 2}, perKey(first.Keyed))
+	require.True(t, first.KeysMore)
+	require.Equal(t, 1, perKey(q.exchange(keyed("w", 2)).Keyed)["small"])
+	for _, key := range []string{"c", "d", "e"} {
+		q.enqueueKeyed(key, 10)
+	}
+	served := make(map[string]int)
+	for range 12 {
+		for key, count := range perKey(q.exchange(keyed("w", 1)).Keyed) {
+			served[key] += count
+		}
+	}
+	require.Equal(t, map[string]int{"big": 3, "c": 3, "d": 3, "e": 3}, served)
+}
+
+// Jobs without a key count as one key more, and get what the keys leave.
+func TestPlainJobsCountAsAKey(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	q.exec("select jobq.enqueue('k') from generate_series(1, 100)")
+	q.enqueueKeyed("a", 20)
+	both := q.exchange(keyed("w", 4))
+	require.Len(t, both.Claimed, 2)
+	require.Len(t, both.Keyed, 2)
+	only := keyed("w", 4)
+	only.OnlyKeyed = true
+	answer := q.exchange(only)
+	require.Empty(t, answer.Claimed)
+	require.Len(t, answer.Keyed, 4)
+	plain, withKey := 0, 0
+	for range 200 { // by lot, where the share is not whole
+		answer := q.exchange(keyed("w", 1))
+		plain, withKey = plain+len(answer.Claimed), withKey+len(answer.Keyed)
+		if withKey == 14 {
+			break
+		}
+	}
+	require.Equal(t, 14, withKey, "none is starved")
+	require.NotZero(t, plain)
+	rest := q.exchange(keyed("w", 200))
+	require.Empty(t, rest.Keyed)
+	require.Len(t, rest.Claimed, 98-plain)
+}
+
+// The places of a worker that is dead are free when its leases are reaped, also where the
+// lease had not been told yet of what had ended.
+func TestReapFreesKeys(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	q := setUp(t)
+	q.set(`{"key_limit": 1}`)
+	q.exec("select jobq.enqueue('k', partition_key => 'a', max_attempts => 1) from generate_series(1, 3)")
+	q.exec("select jobq.enqueue('k', partition_key => 'b') from generate_series(1, 3)")
+	q.exec("select jobq.enqueue('k', partition_key => 'c') from generate_series(1, 3)")
+	dead := q.exchange(keyed("dead", 10)).Keyed
+	require.Equal(t, map[string]int{"a": 1, "b": 1, "c": 1}, perKey(dead))
+	for _, job := range dead {
+		if job.PartitionKey == "c" { // it has ended on its row, and its lease does not know
+			release := q.lockLeases(job.LeaseToken)
+			answer, err := q.schema.Exchange(ctx, q.pool, db.Exchange{Owner: "dead", Queue: "default", Completions: []db.Completion{{Slot: at(job.JobClaimRow), Kind: "k", OnRow: true}}})
+			require.NoError(t, err)
+			require.Len(t, answer.Untold, 1)
+			release()
+		}
+	}
+	require.Empty(t, q.exchange(keyed("w", 10)).Keyed)
+	q.exec("update jobq.lease set expires_at = now() - interval '1 s'")
+	q.reap()
+	require.Equal(t, map[string]int{"a": 1, "b": 1, "c": 1}, perKey(q.exchange(keyed("w", 10)).Keyed))
+}
+
+// Whatever way a job with a key comes into the line, a claim finds it, and whatever it goes
+// through, it keeps its key.
+func TestKeysComeInAllWays(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	take := func(way string) db.KeyedJob {
+		t.Helper()
+		jobs := q.exchange(keyed("w", 10)).Keyed
+		require.Len(t, jobs, 1, way)
+		require.Equal(t, "a", jobs[0].PartitionKey, way)
+		require.Zero(t, q.number("select count(*) from jobq.lane_hint"), way)
+		return jobs[0]
+	}
+	end := func(job db.KeyedJob, outcome string) {
+		t.Helper()
+		exchange := db.Exchange{Owner: "w", Queue: "default", EndedKeys: []string{"a"}, Endings: []db.Ending{endingOf(job.JobClaimRow, outcome)}}
+		require.Len(t, q.exchange(exchange).Ended, 1)
+	}
+	promote := func() {
+		t.Helper()
+		q.exec("update jobq.pending set run_at = now() - interval '1 s' where position is null")
+		_, err := q.schema.Promote(context.Background(), q.pool, db.DuePlace{}, 100)
+		require.NoError(t, err)
+	}
+	q.exec("insert into jobq.pending (kind, partition_key) values ('k', 'a')")
+	job := take("an insert")
+	end(job, "failed")
+	promote()
+	job = take("a retry")
+	end(job, "released")
+	job = take("a release")
+	end(job, "snoozed")
+	promote()
+	job = take("a snooze")
+	q.exec("update jobq.lease set expires_at = now() - interval '1 s'")
+	q.reap()
+	job = take("a reap")
+	require.Empty(t, q.exchange(ended(db.Exchange{Owner: "w", Queue: "default"}, job)).Keyed)
+	q.exec("select jobq.requeue($1)", job.ID)
+	job = take("a requeue")
+	require.Empty(t, q.exchange(ended(db.Exchange{Owner: "w", Queue: "default"}, job)).Keyed)
+	q.exec("select jobq.act_clone('me', $1, '{}')", job.ID)
+	job = take("a clone")
+	require.Empty(t, q.exchange(ended(db.Exchange{Owner: "w", Queue: "default"}, job)).Keyed)
+	q.exec("select jobq.enqueue('k', queue => 'other', run_at => now() + interval '1 hour', partition_key => 'a')")
+	id := q.number("select id from jobq.pending")
+	q.exec("select jobq.requeue($1)", id)
+	q.exec(`select * from jobq.act('me', 'edit', array[$1::bigint], change => '{"queue": "default"}')`, id)
+	job = take("an edit of its queue")
+	require.Empty(t, q.exchange(ended(db.Exchange{Owner: "w", Queue: "default"}, job)).Keyed)
+	q.enqueueKeyed("a", 1)
+	id = q.number("select id from jobq.pending")
+	q.exec("select jobq.cancel($1)", id)
+	require.Empty(t, q.exchange(keyed("w", 10)).Keyed)
+	q.exec("select jobq.requeue($1)", id)
+	take("a requeue of what was cancelled")
+}
+
+// A limit that is raised or taken away makes full keys ready, and one that is lowered holds
+// for what starts from then on.
+func TestKeyLimitChanges(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	q.set(`{"key_limit": 2}`)
+	q.enqueueKeyed("a", 20)
+	first := q.exchange(keyed("w", 10)).Keyed
+	require.Len(t, first, 2)
+	q.set(`{"key_limit": 5}`)
+	first = append(first, q.exchange(keyed("w", 10)).Keyed...)
+	require.Len(t, first, 5)
+	q.set(`{"key_limit": 1}`)
+	require.Empty(t, q.exchange(ended(keyed("w", 10), first[:4]...)).Keyed)
+	require.Len(t, q.exchange(ended(keyed("w", 10), first[4])).Keyed, 1)
+	q.set(`{"key_limit": null}`)
+	require.Len(t, q.exchange(keyed("w", 10)).Keyed, 10)
+}
+
+// A full key of which nobody has said that it has room again is looked at after a minute.
+func TestForgottenKeyIsFound(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	q.set(`{"key_limit": 1}`)
+	q.enqueueKeyed("a", 2)
+	first := q.exchange(keyed("w", 10)).Keyed
+	require.Len(t, first, 1)
+	exchange := ended(keyed("w", 10), first...)
+	exchange.EndedKeys = nil
+	require.Empty(t, q.exchange(exchange).Keyed)
+	q.exec("update jobq.lane set looked_at = looked_at - interval '61 s'")
+	require.Len(t, q.exchange(keyed("w", 10)).Keyed, 1)
+}
+
+// Transactions that have inserted jobs of a key, or ended them, and go on, keep nobody
+// waiting: neither inserts nor claims nor ends of the same key.
+func TestKeysNeverWaitForTransactions(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	q := setUp(t)
+	q.set(`{"key_limit": 2}`)
+	inserts, err := q.pool.Begin(ctx)
+	require.NoError(t, err)
+	defer func() { _ = inserts.Rollback(ctx) }()
+	_, err = inserts.Exec(ctx, "select jobq.enqueue('k', partition_key => 'a')")
+	require.NoError(t, err)
+	q.enqueueKeyed("a", 3)
+	first := q.exchange(keyed("w", 10)).Keyed
+	require.Len(t, first, 2)
+
+	ends, err := q.pool.Begin(ctx)
+	require.NoError(t, err)
+	defer func() { _ = ends.Rollback(ctx) }()
+	_, err = q.schema.Exchange(ctx, ends, db.Exchange{Owner: "w", Queue: "default", EndedKeys: []string{"a"}, Endings: []db.Ending{endingOf(first[0].JobClaimRow, "failed")}})
+	require.NoError(t, err)
+	require.Empty(t, q.exchange(keyed("w", 10)).Keyed, "it has not ended before the commit")
+	require.NoError(t, ends.Commit(ctx))
+	require.Len(t, q.exchange(keyed("w", 10)).Keyed, 1)
+	require.NoError(t, inserts.Commit(ctx))
+}
+
+// A queue with keys has the limits of all queues, too.
+func TestKeysBesideLimits(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	q.set(`{"max_running": 3, "key_limit": 2}`)
+	for i := range 5 {
+		q.enqueueKeyed(fmt.Sprint("key ", i), 5)
+	}
+	exchange := keyed("w", 10)
+	exchange.HasLimits = true
+	answer := q.exchange(exchange)
+	require.Len(t, answer.Keyed, 3)
+	require.Equal(t, db.Admission{Jobs: 3, Blocked: db.BlockedByLimit}, answer.Admission)
+	q.set(`{"max_running": null, "key_limit": null, "rate_jobs": 4, "rate_period": "1 h", "rate_burst": 4}`)
+	require.Len(t, q.exchange(exchange).Keyed, 4)
+	require.Empty(t, q.exchange(exchange).Keyed)
+	q.set(`{"rate_jobs": null, "rate_period": null, "rate_burst": null}`)
+	q.exec("select jobq.act_queue('test', 'pause', 'default', null)")
+	require.Empty(t, q.exchange(exchange).Keyed)
+	q.exec("select jobq.act_queue('test', 'resume', 'default', null)")
+	q.exec("select jobq.act_kind('test', 'kind_pause', 'k', null)")
+	paused := q.exchange(exchange)
+	require.Empty(t, paused.Keyed)
+	require.False(t, paused.KeysMore, "else workers would ask again and again")
+	q.exec("select jobq.act_kind('test', 'kind_resume', 'k', null)")
+	exchange.Each = true
+	each := q.exchange(exchange).Keyed
+	require.Len(t, each, 10)
+	leases := make(map[int64]bool)
+	for _, job := range each {
+		leases[job.LeaseToken] = true
+		require.EqualValues(t, 1, job.Slot)
+	}
+	require.Len(t, leases, 10, "a lease for each")
+	require.Equal(t, 10, q.number("select count(*) from jobq.lane l cross join lateral unnest(l.held_leases) h where h = any($1::bigint[])", slices.Collect(maps.Keys(leases))))
+}
+
+// Within a key, jobs go by priority and then by their place.
+func TestOrderWithinAKey(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	q.set(`{"key_limit": 1}`)
+	for i, priority := range []int{1, 0, -1, 0} {
+		q.exec("select jobq.enqueue('k', partition_key => 'a', priority => $1, args => to_jsonb($2::integer))", priority, i)
+	}
+	var order []string
+	exchange := keyed("w", 10)
+	for range 4 {
+		jobs := q.exchange(exchange).Keyed
+		require.Len(t, jobs, 1)
+		order = append(order, string(jobs[0].Args))
+		exchange = ended(keyed("w", 10), jobs...)
+	}
+	require.Equal(t, []string{"2", "1", "3", "0"}, order)
+}
