@@ -125,6 +125,27 @@ func waitingCases() []whyCase {
 			p.limit(operator.QueueChange{MaxRunning: new(1)})
 			return p.enqueue(jobq.EnqueueOptions{})
 		}, codes{monitor.ReasonQueueLimit}, []string{"1 of 1 job run, the oldest is job 1, claimed "}, "jobq why 1"},
+		{"partition key at its limit", func(p planted) int64 {
+			p.serve("w", 9, "greeting")
+			for range 4 {
+				p.enqueue(jobq.EnqueueOptions{PartitionKey: "a"})
+			}
+			p.enqueue(jobq.EnqueueOptions{})
+			p.limit(operator.QueueChange{KeyLimit: new(2)})
+			p.claimKeyed(2)
+			return p.enqueue(jobq.EnqueueOptions{PartitionKey: "a"})
+		}, codes{monitor.ReasonKeyLimit}, []string{"the partition key a is at its limit: 2 of 2 jobs run, the oldest is job 1; 2 jobs are before it in the line"}, "jobq queues set q --key-limit N; what the oldest does: jobq why 1"},
+		{"partition key below its limit", func(p planted) int64 {
+			p.serve("w", 9, "greeting")
+			for range 3 {
+				p.enqueue(jobq.EnqueueOptions{PartitionKey: "a"})
+			}
+			p.limit(operator.QueueChange{KeyLimit: new(3)})
+			claimed := p.claimKeyed(3)
+			p.Complete(claimed[0].JobClaimRow)
+			p.enqueue(jobq.EnqueueOptions{PartitionKey: "b"})
+			return p.enqueue(jobq.EnqueueOptions{PartitionKey: "a"})
+		}, codes{monitor.ReasonNextInLine}, []string{"it is next in line"}, ""},
 		{"queue at its rate", func(p planted) int64 {
 			p.serve("w", 4, "greeting")
 			p.throttle()

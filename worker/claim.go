@@ -31,7 +31,10 @@ func (q *queue) newClaim(count int, settings leases.Settings) *claim {
 		Lease: db.Interval(settings.Length), Owner: q.worker.id, Queue: q.name, Kinds: q.worker.externals.claimable(q.kinds),
 		JobCount: int32(count), // #nosec G115 -- bounded by line.AheadMax
 	}
-	c.plan, c.plain, c.keyNews = q.load.begin(clock.SinceBoot(), &c.request, len(c.request.Kinds) < len(q.kinds))
+	now := clock.SinceBoot()
+	if c.plain, c.keyNews = q.load.beginKeyed(now); c.plain {
+		c.plan = q.load.begin(now, &c.request, len(c.request.Kinds) < len(q.kinds))
+	}
 	return c
 }
 

@@ -83,8 +83,7 @@ func PutOffWholeLine(w *Worker) bool {
 	}
 	q.load.returned() // a look at the whole line need not wait until it is time
 	request := db.JobClaimParams{JobCount: 1}
-	q.load.news()
-	claim, _, _ := q.load.begin(clock.SinceBoot(), &request, false)
+	claim := q.load.begin(clock.SinceBoot(), &request, false)
 	q.load.answered(clock.SinceBoot(), claim, nil, time.Hour) // as if it had taken that long
 	if !claim.IsWhole() {
 		signal(q.wake) // such looks are slow just now; this claim is as good as lost

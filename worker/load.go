@@ -46,8 +46,9 @@ type load struct {
 	planner    *line.Planner
 	endedByTx  int // runs that have ended in transactions of their handlers' own, not yet in the rate
 	round      int // of the announcements, in which it claimed last
-	// keysNow says that there may be jobs with partition keys to be claimed. keyNews counts
-	// what says so: the answer to a claim that was sent before does not speak of it.
+	// hasKeys says that the queue has jobs with partition keys, and keysNow that some of these
+	// may wait to be claimed. keyNews counts what says so: the answer to a claim that was sent before does not speak of it.
+	hasKeys bool
 	keysNow bool
 	keyNews int
 
@@ -89,7 +90,7 @@ func (l *load) returned() {
 
 // take takes the results that have gathered, and says how many jobs to claim. What
 // it returns has to travel in a round trip, and landed has to follow.
-func (l *load) take(now time.Duration, mayClaim, ahead, hasKeys bool) (results []result, count int) {
+func (l *load) take(now time.Duration, mayClaim, ahead bool) (results []result, count int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.results) > 0 {
@@ -116,7 +117,7 @@ func (l *load) take(now time.Duration, mayClaim, ahead, hasKeys bool) (results [
 			break
 		}
 	}
-	if (l.planner.ShouldClaim(now) || hasKeys && l.keysNow) && mayClaim && now >= l.blockedUntilLocked() {
+	if (l.planner.ShouldClaim(now) || l.hasKeys && l.keysNow) && mayClaim && now >= l.blockedUntilLocked() {
 		count = l.planner.Count(l.slots, l.inHand+l.claiming, ahead)
 	}
 	if len(results) > 0 || count > 0 {
@@ -146,15 +147,26 @@ func (l *load) landed(count int, told []int64) {
 	}
 }
 
-// begin completes the request for a claim. It is plain if it is to take jobs without a
-// partition key.
-func (l *load) begin(now time.Duration, request *db.JobClaimParams, partial bool) (plan line.Claim, plain bool, keyNews int) {
+// begin completes the request for a claim.
+func (l *load) begin(now time.Duration, request *db.JobClaimParams, partial bool) line.Claim {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.planner.ShouldClaim(now) {
-		return line.Claim{}, false, l.keyNews
-	}
-	return l.planner.Begin(now, request, partial), true, l.keyNews
+	return l.planner.Begin(now, request, partial)
+}
+
+// setKeys takes into account whether the queue has jobs with partition keys.
+func (l *load) setKeys(hasKeys bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.hasKeys = hasKeys
+}
+
+// beginKeyed says whether a claim is to take jobs without a partition key as well, and after
+// how much news of keys it is sent.
+func (l *load) beginKeyed(now time.Duration) (plain bool, keyNews int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.hasKeys || l.planner.ShouldClaim(now), l.keyNews
 }
 
 // keysAnswered takes into account that a claim, sent after so much news of keys, has taken so

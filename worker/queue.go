@@ -89,6 +89,9 @@ func (q *queue) all() []*queue {
 func (q *queue) set(settings leases.Settings) {
 	before := q.settings.Load()
 	q.settings.Store(settings)
+	for _, each := range q.all() {
+		each.load.setKeys(settings.HasKeys)
+	}
 	if before.HasLimits != settings.HasLimits || before.HasKeys != settings.HasKeys {
 		for _, each := range q.all() {
 			each.load.unblock()
@@ -199,7 +202,7 @@ func (q *queue) next(ctx context.Context) (results []result, count int) {
 	settings := q.settings.Load()
 	// Else a job's lease runs out while it waits here, or what waits here is counted against the limit of its key.
 	mayClaimAhead := settings.TickerExtends() > 0 && !settings.HasKeys
-	return q.load.take(clock.SinceBoot(), mayClaim, mayClaimAhead, settings.HasKeys)
+	return q.load.take(clock.SinceBoot(), mayClaim, mayClaimAhead)
 }
 
 // announce makes sure that those who insert notify, when this queue has slots

@@ -416,17 +416,30 @@ func (q *Queries) LaneClaim(ctx context.Context, arg LaneClaimParams) ([]LaneCla
 	return items, nil
 }
 
-const LaneMore = `-- name: LaneMore :one
+const LaneMore = `-- name: LaneMore :many
 select (current_setting('jobq_claim.more', true) = 'on')::boolean as more
 `
 
 // LaneMore says whether another LaneClaim would find more than the one before it, in the
 // same transaction, has taken.
-func (q *Queries) LaneMore(ctx context.Context) (bool, error) {
-	row := q.db.QueryRow(ctx, LaneMore)
-	var more bool
-	err := row.Scan(&more)
-	return more, err
+func (q *Queries) LaneMore(ctx context.Context) ([]bool, error) {
+	rows, err := q.db.Query(ctx, LaneMore)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []bool
+	for rows.Next() {
+		var more bool
+		if err := rows.Scan(&more); err != nil {
+			return nil, err
+		}
+		items = append(items, more)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const LaneTold = `-- name: LaneTold :exec

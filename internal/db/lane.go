@@ -19,5 +19,8 @@ func (r *round) queueLaneClaim(ctx context.Context, s *Schema, batch *pgx.Batch,
 		})
 		return err
 	})
-	s.Queue(batch, func(q *Queries) { _, _ = q.LaneMore(ctx) }).QueryRow(func(row pgx.Row) error { return row.Scan(&r.more) })
+	s.Queue(batch, func(q *Queries) { _, _ = q.LaneMore(ctx) }).Query(func(rows pgx.Rows) (err error) {
+		r.more, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[bool])
+		return err
+	})
 }

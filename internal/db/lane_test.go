@@ -15,10 +15,17 @@ import (
 	"github.com/jobq-dev/jobq/internal/db"
 )
 
-// keyed is a claim of up to so many jobs of a queue that has partition keys.
+// keyed is a claim of up to so many jobs of a queue that has partition keys, and of those alone.
 func keyed(owner string, count int) db.Exchange {
 	exchange := limited(owner, count)
-	exchange.HasLimits, exchange.HasKeys = false, true
+	exchange.HasLimits, exchange.HasKeys, exchange.OnlyKeyed = false, true, true
+	return exchange
+}
+
+// mixed is a claim of jobs with and without keys.
+func mixed(owner string, count int) db.Exchange {
+	exchange := keyed(owner, count)
+	exchange.OnlyKeyed = false
 	return exchange
 }
 
@@ -182,17 +189,15 @@ func TestPlainJobsCountAsAKey(t *testing.T) {
 	q := setUp(t)
 	q.exec("select jobq.enqueue('k') from generate_series(1, 100)")
 	q.enqueueKeyed("a", 20)
-	both := q.exchange(keyed("w", 4))
+	both := q.exchange(mixed("w", 4))
 	require.Len(t, both.Claimed, 2)
 	require.Len(t, both.Keyed, 2)
-	only := keyed("w", 4)
-	only.OnlyKeyed = true
-	answer := q.exchange(only)
+	answer := q.exchange(keyed("w", 4))
 	require.Empty(t, answer.Claimed)
 	require.Len(t, answer.Keyed, 4)
 	plain, withKey := 0, 0
 	for range 200 { // by lot, where the share is not whole
-		answer := q.exchange(keyed("w", 1))
+		answer := q.exchange(mixed("w", 1))
 		plain, withKey = plain+len(answer.Claimed), withKey+len(answer.Keyed)
 		if withKey == 14 {
 			break
@@ -200,7 +205,7 @@ func TestPlainJobsCountAsAKey(t *testing.T) {
 	}
 	require.Equal(t, 14, withKey, "none is starved")
 	require.NotZero(t, plain)
-	rest := q.exchange(keyed("w", 200))
+	rest := q.exchange(mixed("w", 200))
 	require.Empty(t, rest.Keyed)
 	require.Len(t, rest.Claimed, 98-plain)
 }
@@ -242,7 +247,7 @@ func TestKeysComeInAllWays(t *testing.T) {
 		jobs := q.exchange(keyed("w", 10)).Keyed
 		require.Len(t, jobs, 1, way)
 		require.Equal(t, "a", jobs[0].PartitionKey, way)
-		require.Zero(t, q.number("select count(*) from jobq.lane_hint"), way)
+		require.Zero(t, q.number("select count(*) from jobq.lane_hint where queue = 'default'"), way)
 		return jobs[0]
 	}
 	end := func(job db.KeyedJob, outcome string) {
@@ -279,7 +284,7 @@ func TestKeysComeInAllWays(t *testing.T) {
 	q.exec("select jobq.enqueue('k', queue => 'other', run_at => now() + interval '1 hour', partition_key => 'a')")
 	id := q.number("select id from jobq.pending")
 	q.exec("select jobq.requeue($1)", id)
-	q.exec(`select * from jobq.act('me', 'edit', array[$1::bigint], change => '{"queue": "default"}')`, id)
+	q.exec(`select jobq.job_edit($1, '{"queue": "default"}', '{}')`, id)
 	job = take("an edit of its queue")
 	require.Empty(t, q.exchange(ended(db.Exchange{Owner: "w", Queue: "default"}, job)).Keyed)
 	q.enqueueKeyed("a", 1)

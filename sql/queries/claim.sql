@@ -151,7 +151,7 @@ select c.id::bigint as id, c.lease_token::bigint as lease_token, c.slot::smallin
 
 -- LaneMore says whether another LaneClaim would find more than the one before it, in the
 -- same transaction, has taken.
--- name: LaneMore :one
+-- name: LaneMore :many
 select (current_setting('jobq_claim.more', true) = 'on')::boolean as more;
 
 -- LaneTold comes with ends of jobs that have partition keys: see lane_told.
