@@ -227,3 +227,29 @@ func TestRoomOfAKeyWakesOthers(t *testing.T) {
 	close(proceed)
 	awaitRun(t, ran)
 }
+
+// A limit of the keys that is raised holds at once, and idle workers hear of it. The polls are
+// far too slow to be the reason.
+func TestKeyLimitRaisedAtWork(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	setQueue(t, client, operator.QueueChange{KeyLimit: new(1)})
+	begun, proceed := make(chan int, 10), make(chan struct{})
+	w := start(t, client, &worker.Config{Queues: map[string]worker.QueueConfig{"default": {Slots: 8}}, PollInterval: time.Hour}, func(_ context.Context, job *worker.Job[task]) error {
+		begun <- job.Args.N
+		<-proceed
+		return nil
+	})
+	for n := range 4 {
+		enqueue(t, client, n, ofKey("a"))
+	}
+	receive(t, begun, "the first start")
+	require.Eventually(t, func() bool { return worker.IsPresent(w.Worker) }, patience, time.Millisecond)
+	require.Equal(t, 3, number(t, client, "select count(*) from jobq.pending"))
+	setQueue(t, client, operator.QueueChange{KeyLimit: new(3)})
+	receive(t, begun, "a start after the limit was raised")
+	receive(t, begun, "a start after the limit was raised")
+	require.Equal(t, 1, number(t, client, "select count(*) from jobq.pending"))
+	close(proceed)
+	require.Eventually(t, func() bool { return w.Counts().Completed == 4 }, patience, time.Millisecond)
+}

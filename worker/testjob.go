@@ -22,6 +22,8 @@ type TestJobOptions struct {
 	ID int64
 	// Queue is the queue that it was claimed from. Default "default".
 	Queue string
+	// PartitionKey is the job's partition key. Default "": none.
+	PartitionKey string
 	// Attempt is the number of this attempt. Default 1.
 	Attempt int
 	// MaxAttempts is how many attempts the job has. Default 25
@@ -73,6 +75,7 @@ func NewTestJob[T jobq.Args](args T, options *TestJobOptions) *TestJob[T] {
 	run := &Run{
 		worker: &Worker{id: "test"},
 		test:   new(testRecord),
+		partitionKey: options.PartitionKey,
 		row: db.JobClaimRow{
 			ID: cmp.Or(options.ID, 1), Kind: args.Kind(), Queue: cmp.Or(options.Queue, "default"), LeaseToken: cmp.Or(options.LeaseToken, 1),
 			Attempts:    smallint(options.Attempt - 1),

@@ -64,7 +64,7 @@ const manyKeys = `with q as (
   ), turn as (
     select set_config('jobq_claim.admitted', '100', true)
   )
-  insert into jobq.pending (kind, queue, partition_key) select 'k', 'keys', case when i % 1000 = 0 then 'ready ' || i / 1000 else 'full ' || 1 + i % 100 end from turn, generate_series(1, 10000) i`
+  insert into jobq.pending (id, kind, queue, partition_key) select 6000000 + i, 'k', 'keys', case when i % 1000 = 0 then 'ready ' || i / 1000 else 'full ' || 1 + i % 100 end from turn, generate_series(1, 10000) i`
 
 // historyCases are the statements of the janitor, the worker, the UI and the
 // CLI. Their bounds are some times what they need, and small beside any table.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
@@ -250,10 +251,20 @@ func TestKeysComeInAllWays(t *testing.T) {
 		require.Zero(t, q.number("select count(*) from jobq.lane_hint where queue = 'default'"), way)
 		return jobs[0]
 	}
+	// end ends it for good, or until it is promoted, and has the claim that follows forget the key.
 	end := func(job db.KeyedJob, outcome string) {
 		t.Helper()
-		exchange := db.Exchange{Owner: "w", Queue: "default", EndedKeys: []string{"a"}, Endings: []db.Ending{endingOf(job.JobClaimRow, outcome)}}
-		require.Len(t, q.exchange(exchange).Ended, 1)
+		exchange := keyed("w", 10)
+		exchange.EndedKeys = []string{"a"}
+		if outcome == "completed" {
+			exchange = ended(keyed("w", 10), job)
+		} else {
+			ending := endingOf(job.JobClaimRow, outcome)
+			ending.Delay = db.DelayOf(time.Hour)
+			exchange.Endings = []db.Ending{ending}
+		}
+		require.Empty(t, q.exchange(exchange).Keyed)
+		require.Zero(t, q.number("select count(*) from jobq.lane where key = 'a' and turn is not null"))
 	}
 	promote := func() {
 		t.Helper()
@@ -266,7 +277,8 @@ func TestKeysComeInAllWays(t *testing.T) {
 	end(job, "failed")
 	promote()
 	job = take("a retry")
-	end(job, "released")
+	release := db.Exchange{Owner: "w", Queue: "default", Endings: []db.Ending{endingOf(job.JobClaimRow, "released")}}
+	require.Len(t, q.exchange(release).Ended, 1)
 	job = take("a release")
 	end(job, "snoozed")
 	promote()
@@ -274,21 +286,23 @@ func TestKeysComeInAllWays(t *testing.T) {
 	q.exec("update jobq.lease set expires_at = now() - interval '1 s'")
 	q.reap()
 	job = take("a reap")
-	require.Empty(t, q.exchange(ended(db.Exchange{Owner: "w", Queue: "default"}, job)).Keyed)
+	end(job, "completed")
 	q.exec("select jobq.requeue($1)", job.ID)
 	job = take("a requeue")
-	require.Empty(t, q.exchange(ended(db.Exchange{Owner: "w", Queue: "default"}, job)).Keyed)
+	end(job, "completed")
 	q.exec("select jobq.act_clone('me', $1, '{}')", job.ID)
 	job = take("a clone")
-	require.Empty(t, q.exchange(ended(db.Exchange{Owner: "w", Queue: "default"}, job)).Keyed)
-	q.exec("select jobq.enqueue('k', queue => 'other', run_at => now() + interval '1 hour', partition_key => 'a')")
-	id := q.number("select id from jobq.pending")
-	q.exec("select jobq.requeue($1)", id)
-	q.exec(`select jobq.job_edit($1, '{"queue": "default"}', '{}')`, id)
+	end(job, "completed")
+	q.exec("select jobq.enqueue('k', run_at => now() + interval '1 hour', partition_key => 'a')")
+	q.exec("select jobq.requeue(id) from jobq.pending")
+	job = take("a requeue of what was scheduled")
+	end(job, "completed")
+	q.exec("select jobq.enqueue('k', queue => 'other', partition_key => 'a')")
+	q.exec(`select jobq.job_edit(id, '{"queue": "default"}', '{}') from jobq.pending`)
 	job = take("an edit of its queue")
-	require.Empty(t, q.exchange(ended(db.Exchange{Owner: "w", Queue: "default"}, job)).Keyed)
+	end(job, "completed")
 	q.enqueueKeyed("a", 1)
-	id = q.number("select id from jobq.pending")
+	id := q.number("select id from jobq.pending")
 	q.exec("select jobq.cancel($1)", id)
 	require.Empty(t, q.exchange(keyed("w", 10)).Keyed)
 	q.exec("select jobq.requeue($1)", id)

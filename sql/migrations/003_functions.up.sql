@@ -1217,8 +1217,8 @@ end $$;
 -- full lanes whose limit was another one, and at 10 that no claim has looked at for a minute,
 -- in case that a hint was not given. A lane that is empty, and of which nothing runs, is deleted.
 --
--- The setting jobq_claim.more then says whether another claim would find more. It wakes idle workers if
--- it could not take what ends have made ready.
+-- The setting jobq_claim.more then says whether another claim of this worker would find more. If it leaves
+-- a lane ready, and there were hints, it wakes idle workers: these may have slots for it, or its kinds.
 --
 -- Lanes have one writer, who has its turn in the queue: so no statement here waits for another.
 -- Needs lane_pkey, lane_turn_idx, lane_full_idx, lane_hint_pkey, pending_claim_idx, pending_pkey and lease_pkey only.
@@ -1355,7 +1355,8 @@ begin
   end if;
   perform set_config('jobq_claim.admitted', (nullif(current_setting('jobq_claim.admitted', true), '')::integer - cardinality(ids))::text, true);
   perform set_config('jobq_claim.more', case when more then 'on' else '' end, true);
-  if more and hints > 0 and pg_sequence_last_value('jobq.waiting_seq') >= extract(epoch from clock_timestamp()) then
+  if hints > 0 and pg_sequence_last_value('jobq.waiting_seq') >= extract(epoch from clock_timestamp())
+      and exists (select from jobq.lane x where x.queue = of_queue and x.turn is not null order by x.turn limit 1) then
     perform jobq.wake('work', of_queue);
   end if;
   if ids = '{}' then

@@ -79,6 +79,9 @@ func (s *QueueList) limits(q monitor.Queue) string {
 	if q.MaxRunning > 0 {
 		limits = append(limits, atLimit(q)+" run")
 	}
+	if q.KeyLimit > 0 {
+		limits = append(limits, format.Number(int64(q.KeyLimit))+" of each key")
+	}
 	if q.Rate != nil {
 		limits = append(limits, format.QueueRate(q.Rate))
 	}

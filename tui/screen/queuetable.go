@@ -163,6 +163,9 @@ func (t *queueTable) toldQueues() []string {
 		if q.MaxRunning > 0 {
 			text += ", limit " + format.Number(int64(q.MaxRunning))
 		}
+		if q.KeyLimit > 0 {
+			text += ", limit of each partition key " + format.Number(int64(q.KeyLimit))
+		}
 		if q.ThrottledUntil != nil {
 			text += ", throttled until " + t.Paint.Clock(*q.ThrottledUntil)
 		}
