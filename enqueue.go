@@ -209,7 +209,7 @@ func enqueueColumns(jobs []EnqueueParams) (db.JobEnqueueManyParams, error) {
 		Priorities: make([]int32, count), RunAts: make([]pgtype.Timestamptz, count), Delays: make([]pgtype.Interval, count),
 		MaxAttempts: make([]int32, count), UniqueKeys: make([]string, count), Timeouts: make([]pgtype.Interval, count),
 		BackoffBases: make([]pgtype.Interval, count), BackoffMaxes: make([]pgtype.Interval, count),
-		Tags: make([]json.RawMessage, count), Metadata: make([]json.RawMessage, count), PartitionKeys: make([]string, count),
+		Tags: make([]json.RawMessage, count), Metadata: make([]json.RawMessage, count),
 	}
 	for i := range jobs {
 		wanted := withDefaults(jobs[i])
@@ -221,7 +221,13 @@ func enqueueColumns(jobs []EnqueueParams) (db.JobEnqueueManyParams, error) {
 		columns.Priorities[i], columns.MaxAttempts[i] = job.Priority, job.MaxAttempts
 		columns.Delays[i], columns.Timeouts[i] = job.Delay, job.Timeout
 		columns.BackoffBases[i], columns.BackoffMaxes[i] = job.BackoffBase, job.BackoffMax
-		columns.UniqueKeys[i], columns.PartitionKeys[i], columns.Metadata[i] = wanted.UniqueKey, job.PartitionKey, job.Metadata
+		columns.UniqueKeys[i], columns.Metadata[i] = wanted.UniqueKey, job.Metadata
+		if job.PartitionKey != "" {
+			if columns.PartitionKeys == nil { // mostly there are none
+				columns.PartitionKeys = make([]string, count)
+			}
+			columns.PartitionKeys[i] = job.PartitionKey
+		}
 		if job.RunAt != nil {
 			columns.RunAts[i] = db.Timestamp(*job.RunAt)
 		}

@@ -19,16 +19,16 @@ const notJSON, notJSONB = "JSON that PostgreSQL can store", "JSON that PostgreSQ
 // badValues are values that no argument of that name takes, as SQL, with what
 // the refusal must say of the limit. JSON is as text, for the type of the argument.
 var badValues = map[string]map[string]string{
-	"kind":         {"''": "1 to 128 characters, not 0", "repeat('k', 129)": "1 to 128 characters, not 129", "null": "1 to 128 characters, not null"},
-	"queue":        {"''": "1 to 128 characters, not 0", "repeat('q', 2000000)": "1 to 128 characters, not 2000000"},
-	"priority":     {"-32769": "-32768 to 32767, not -32769", "9223372036854775807": "-32768 to 32767, not 9223372036854775807"},
-	"max_attempts": {"0": "1 to 32767, not 0", "3000000000": "1 to 32767, not 3000000000"},
-	"run_at":       {"timestamptz 'infinity'": "years 1 to 9999", "timestamptz '10000-01-01 00:00+00'": "years 1 to 9999", "timestamptz '0001-01-01 BC'": "years 1 to 9999"},
-	"unique_key":   {"''": "1 to 255 characters, not 0", "repeat(E'a\\n', 300)": "1 to 255 characters, not 600"},
+	"kind":          {"''": "1 to 128 characters, not 0", "repeat('k', 129)": "1 to 128 characters, not 129", "null": "1 to 128 characters, not null"},
+	"queue":         {"''": "1 to 128 characters, not 0", "repeat('q', 2000000)": "1 to 128 characters, not 2000000"},
+	"priority":      {"-32769": "-32768 to 32767, not -32769", "9223372036854775807": "-32768 to 32767, not 9223372036854775807"},
+	"max_attempts":  {"0": "1 to 32767, not 0", "3000000000": "1 to 32767, not 3000000000"},
+	"run_at":        {"timestamptz 'infinity'": "years 1 to 9999", "timestamptz '10000-01-01 00:00+00'": "years 1 to 9999", "timestamptz '0001-01-01 BC'": "years 1 to 9999"},
+	"unique_key":    {"''": "1 to 255 characters, not 0", "repeat(E'a\\n', 300)": "1 to 255 characters, not 600"},
 	"partition_key": {"''": "1 to 255 characters, not 0", "repeat('k', 256)": "1 to 255 characters, not 256"},
-	"timeout":      {"interval '0'": "positive, at most 10 years", "interval '10 years 1 day'": "positive, at most 10 years"},
-	"backoff_base": {"interval '-1 s'": "positive, at most 10 years"},
-	"backoff_max":  {"interval '-1 s'": "positive, at most 10 years", "interval '1000 years'": "positive, at most 10 years"},
+	"timeout":       {"interval '0'": "positive, at most 10 years", "interval '10 years 1 day'": "positive, at most 10 years"},
+	"backoff_base":  {"interval '-1 s'": "positive, at most 10 years"},
+	"backoff_max":   {"interval '-1 s'": "positive, at most 10 years", "interval '1000 years'": "positive, at most 10 years"},
 	"tags": {
 		"array_fill('t'::text, array[33])": "at most 32", "array['a', null]": "without nulls", "array[repeat('t', 9000)]": "8 KiB",
 		"array[array['a'], array['b']]": "not a list of lists",

@@ -73,8 +73,8 @@ func NewTestJob[T jobq.Args](args T, options *TestJobOptions) *TestJob[T] {
 	}
 	at := pgtype.Timestamptz{Time: created, Valid: true}
 	run := &Run{
-		worker: &Worker{id: "test"},
-		test:   new(testRecord),
+		worker:       &Worker{id: "test"},
+		test:         new(testRecord),
 		partitionKey: options.PartitionKey,
 		row: db.JobClaimRow{
 			ID: cmp.Or(options.ID, 1), Kind: args.Kind(), Queue: cmp.Or(options.Queue, "default"), LeaseToken: cmp.Or(options.LeaseToken, 1),

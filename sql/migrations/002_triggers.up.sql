@@ -55,11 +55,8 @@ begin
   if new.run_at > clock_timestamp() then
     new.position := null;
   end if;
-  if new.position is null then
-    perform set_config('jobq_pending.scheduled', 'on', true); -- for pending_due
-  end if;
-  if new.partition_key <> '' then
-    perform set_config('jobq_pending.keyed', 'on', true); -- for pending_lane
+  if new.position is null or new.partition_key <> '' then
+    perform set_config('jobq_pending.marked', 'on', true); -- for pending_after_insert
   end if;
   if new.unique_key is not null then
     holder := jobq.unique_key_take(new.kind, new.unique_key, new.id);
@@ -114,26 +111,6 @@ create trigger pending_wake after insert on jobq.pending
   for each statement when (pg_sequence_last_value('jobq.waiting_seq') >= extract(epoch from clock_timestamp()))
   execute function jobq.pending_wake();
 
--- Tells the janitor of the earliest of the jobs that become due. Called only in
--- transactions in which pending_before_insert has seen one.
-create function jobq.pending_due() returns trigger
-  language plpgsql security definer set search_path = pg_catalog, pg_temp
-  as $$
-declare
-  due timestamptz;
-begin
-  select min(i.run_at) into due from inserted i where i.position is null;
-  if due is not null then
-    perform pg_notify(jobq.channel('due'), extract(epoch from due)::text);
-  end if;
-  return null;
-end $$;
-
-create trigger pending_due after insert on jobq.pending
-  referencing new table as inserted
-  for each statement when (current_setting('jobq_pending.scheduled', true) = 'on')
-  execute function jobq.pending_due();
-
 -- lane_come says that jobs of these keys came into the line, or ended: see lane_hint. Workers
 -- that do not know yet that the queue has keys are told to look at its settings.
 create function jobq.lane_come(of_queue text, keys text[]) returns void
@@ -146,11 +123,19 @@ begin
   end if;
 end $$;
 
--- Called only in transactions in which pending_before_insert has seen a key.
-create function jobq.pending_lane() returns trigger
+-- Tells the janitor of the earliest of the jobs that become due, and claims of keys that have
+-- come. Called only in transactions in which pending_before_insert has seen one of these. One trigger
+-- for both: each insert of a single job pays a few microseconds for every trigger with a WHEN.
+create function jobq.pending_after_insert() returns trigger
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
+declare
+  due timestamptz;
 begin
+  select min(i.run_at) into due from inserted i where i.position is null;
+  if due is not null then
+    perform pg_notify(jobq.channel('due'), extract(epoch from due)::text);
+  end if;
   perform jobq.lane_come(k.queue, k.keys)
     from (
       select i.queue, array_agg(distinct i.partition_key) as keys
@@ -160,13 +145,13 @@ begin
   return null;
 end $$;
 
-create trigger pending_lane after insert on jobq.pending
+create trigger pending_after_insert after insert on jobq.pending
   referencing new table as inserted
-  for each statement when (current_setting('jobq_pending.keyed', true) = 'on')
-  execute function jobq.pending_lane();
+  for each statement when (current_setting('jobq_pending.marked', true) = 'on')
+  execute function jobq.pending_after_insert();
 
--- The same for a job that becomes available, or goes to another queue.
-create function jobq.pending_lane_move() returns trigger
+-- A job with a key may also come into the line later, or go to another queue.
+create function jobq.pending_after_update() returns trigger
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
 begin
@@ -174,10 +159,10 @@ begin
   return null;
 end $$;
 
-create trigger pending_lane_move after update on jobq.pending
+create trigger pending_after_update after update on jobq.pending
   for each row when (new.partition_key <> '' and new.position is not null
     and (old.position is null or (old.queue, old.partition_key) <> (new.queue, new.partition_key)))
-  execute function jobq.pending_lane_move();
+  execute function jobq.pending_after_update();
 
 -- A job that is over gives up its unique key. Such a job always ends on its own row.
 create function jobq.run_unique_key_drop() returns trigger
@@ -198,5 +183,5 @@ create trigger run_unique_key_drop_at_once after insert on jobq.run
 -- sql/roles.sql says who may call them.
 revoke execute on function
   jobq.channel, jobq.wake, jobq.unique_key_take,
-  jobq.pending_before_insert, jobq.pending_wake, jobq.pending_due, jobq.lane_come, jobq.pending_lane, jobq.pending_lane_move, jobq.run_unique_key_drop
+  jobq.pending_before_insert, jobq.pending_wake, jobq.lane_come, jobq.pending_after_insert, jobq.pending_after_update, jobq.run_unique_key_drop
   from public;
