@@ -54,7 +54,7 @@ func TestPartitionKeyCommands(t *testing.T) {
 	require.NotContains(t, command(exitOK, "show 2"), "partition key")
 	require.Equal(t, "1\n", command(exitOK, "list partition:customer-17 -o id"))
 	require.Equal(t, "3\n1\n", command(exitOK, "list partition:customer-* -o id"))
-	require.Equal(t, "2\n", command(exitOK, "list -o id -- -partition:customer-*"))
+	require.Equal(t, "2\n", command(exitOK, "list -o id -partition:customer-*"))
 
 	require.Contains(t, command(exitOK, "queues set default --key-limit 2"), "jobq undo 1")
 	require.Regexp(t, `key limit +2 of each partition key\n`, command(exitOK, "queues show default"))
