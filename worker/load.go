@@ -228,7 +228,6 @@ func (l *load) unblock() {
 	defer l.mu.Unlock()
 	l.fullUntil, l.throttledUntil = 0, 0
 	l.unblocks++
-	l.keyNewsLocked()
 }
 
 // unblockCount is how often that, or an end here, has made room.
