@@ -1307,7 +1307,7 @@ begin
       end if;
       select coalesce(array_agg(u.lease), '{}'), coalesce(array_agg(u.slot), '{}') into lane.held_leases, lane.held_slots
         from unnest(lane.held_leases, lane.held_slots) as u(lease, slot)
-        where exists (select from jobq.lease x where x.id = u.lease and u.slot <> all(x.ended_slots));
+        cross join lateral (select from jobq.lease x where x.id = u.lease and u.slot <> all(x.ended_slots) limit 1) x; -- the limit keeps it a lookup
       share := ceil(wanted::float8 / lanes);
       free := key_limit - cardinality(lane.held_leases); -- null without a limit
       if free < 0 then -- it was lowered

@@ -1,0 +1,62 @@
+package db_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq/internal/db"
+)
+
+// laneBuffersMax is four times what a claim of 50 jobs from 10 lanes looks at.
+const laneBuffersMax = 1_500
+
+// laneBuffers is how many buffers a claim from the queue "keys" looks at, under the settings that
+// claims have, without statistics and with fresh ones. It undoes each claim.
+func (q *queue) laneBuffers() (buffers []int) {
+	q.Helper()
+	ctx := context.Background()
+	for _, statistics := range []string{"absent", "fresh"} {
+		if statistics == "fresh" {
+			q.exec("analyze jobq.lease, jobq.lane, jobq.pending")
+		}
+		conn, err := q.pool.Acquire(ctx)
+		require.NoError(q, err)
+		tx, err := conn.Begin(ctx)
+		require.NoError(q, err)
+		for _, sql := range []string{db.HotSettings, "select set_config('jobq_claim.admitted', '100', true)"} {
+			_, err = tx.Exec(ctx, sql)
+			require.NoError(q, err)
+		}
+		claim := "select * from jobq.lane_claim('keys', '{k}', 'w', '1 min', false, true)"
+		_, err = tx.Exec(ctx, "savepoint first")
+		require.NoError(q, err)
+		explainBuffers(q.T, tx, claim) // catalogs
+		_, err = tx.Exec(ctx, "rollback to first")
+		require.NoError(q, err)
+		buffers = append(buffers, explainBuffers(q.T, tx, claim))
+		q.Logf("statistics %s: %d buffers", statistics, buffers[len(buffers)-1])
+		require.NoError(q, tx.Rollback(ctx))
+		conn.Release()
+	}
+	return buffers
+}
+
+// What a lane holds is looked up in the leases that it names, however many others there are.
+func TestLaneClaimAmongManyLeases(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	q.exec("alter table jobq.lease set (autovacuum_enabled = off)")
+	q.exec("insert into jobq.queue (name, key_limit) values ('keys', 5)")
+	q.exec(`insert into jobq.lease (id, claimed_at, expires_at, owner, queue, job_ids)
+		select i, now(), now() + interval '1 h', 'w', 'keys', array[i, i + 100000] from generate_series(1, 10000) i`)
+	q.exec("insert into jobq.pending (kind, queue, partition_key) select 'k', 'keys', 'key ' || i % 10 from generate_series(1, 100) i")
+	q.exec("delete from jobq.lane_hint")
+	q.exec(`insert into jobq.lane (queue, key, turn, held_leases, held_slots)
+		select 'keys', 'key ' || i, i, array[i * 100 + 1, i * 100 + 2], '{1,2}' from generate_series(0, 9) i`)
+	for _, buffers := range q.laneBuffers() {
+		require.LessOrEqual(t, buffers, laneBuffersMax)
+	}
+}
+
