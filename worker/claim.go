@@ -17,7 +17,7 @@ type claim struct {
 	request  db.JobClaimParams
 	plan     line.Claim
 	plain    bool // it takes jobs without a partition key, as planned
-	keyNews  int  // of the load, before it was sent
+	keys     keysPlan
 	settings leases.Settings
 	// notification is the last of new jobs that was received before it was sent.
 	notification string
@@ -32,7 +32,7 @@ func (q *queue) newClaim(count int, settings leases.Settings) *claim {
 		JobCount: int32(count), // #nosec G115 -- bounded by line.AheadMax
 	}
 	now := clock.SinceBoot()
-	if c.plain, c.keyNews = q.load.beginKeyed(now); c.plain {
+	if c.plain, c.keys = q.load.beginKeyed(now); c.plain {
 		c.plan = q.load.begin(now, &c.request, len(c.request.Kinds) < len(q.kinds))
 	}
 	return c
@@ -53,7 +53,7 @@ func (c *claim) answered(answer db.Exchanged, sent, took time.Duration) {
 		c.plan = c.plan.Admitted(admission.Jobs)
 	}
 	if c.settings.HasKeys {
-		c.queue.load.keysAnswered(now, len(answer.Keyed), answer.KeysMore, c.keyNews)
+		c.queue.load.keysAnswered(now, c.keys, answer)
 		c.plan = c.plan.Admitted(admission.Jobs - len(answer.Keyed))
 	}
 	switch {

@@ -51,6 +51,8 @@ type load struct {
 	hasKeys bool
 	keysNow bool
 	keyNews int
+	// keysNext is for the next claim.
+	keysNext keysPlan
 
 	// Claims wait until fullUntil because as many jobs of the queue run as may, and until
 	// throttledUntil because as many have started. unblocks counts what may have changed
@@ -161,25 +163,36 @@ func (l *load) setKeys(hasKeys bool) {
 	l.hasKeys = hasKeys
 }
 
-// beginKeyed says whether a claim is to take jobs without a partition key as well, and after
-// how much news of keys it is sent.
-func (l *load) beginKeyed(now time.Duration) (plain bool, keyNews int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return !l.hasKeys || l.planner.ShouldClaim(now), l.keyNews
+// keysPlan is what a claim is to look at of the keys of a queue.
+type keysPlan struct {
+	pass db.LanePass
+	news int // keyNews when the pass began
 }
 
-// keysAnswered takes into account that a claim, sent after so much news of keys, has taken so
-// many jobs with partition keys, and whether there are more.
-func (l *load) keysAnswered(now time.Duration, jobs int, more bool, keyNews int) {
+// beginKeyed says whether a claim is to take jobs without a partition key as well, and where
+// it begins with those that have one.
+func (l *load) beginKeyed(now time.Duration) (plain bool, keys keysPlan) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.inHand += jobs
-	if jobs > 0 {
+	if keys = l.keysNext; keys.pass == (db.LanePass{}) {
+		keys.news = l.keyNews
+	}
+	return !l.hasKeys || l.planner.ShouldClaim(now), keys
+}
+
+// keysAnswered takes into account what a claim has found of jobs with partition keys. A pass
+// that began before the last news says nothing of it, and another one follows.
+func (l *load) keysAnswered(now time.Duration, keys keysPlan, answer db.Exchanged) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.inHand += len(answer.Keyed)
+	if len(answer.Keyed) > 0 {
 		l.movedAt = now
 	}
-	if keyNews == l.keyNews {
-		l.keysNow = more
+	keys.pass = answer.LanePass
+	l.keysNext = keys
+	if keys.news == l.keyNews || answer.KeysMore {
+		l.keysNow = answer.KeysMore
 	}
 }
 

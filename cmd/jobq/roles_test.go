@@ -55,7 +55,7 @@ func TestRoles(t *testing.T) {
 		{"insert into jobq.pending (kind, args, run_at) values ('a', '{}', now() + interval '1 h')", "producer worker admin"},
 		{"insert into jobq.pending (kind, partition_key) values ('a', 'k')", "producer worker admin"},
 		{"select jobq.lane_told('default', '{k}', true)", "worker"},
-		{"select * from jobq.lane_claim('default', '{a}', 'w', '1 min', false, true)", "worker"},
+		{"select * from jobq.lane_claim('default', '{a}', 'w', '1 min', false, true, 0, 0, false)", "worker"},
 		{"select * from jobq.lane, jobq.lane_hint", "worker viewer admin"},
 		{"insert into jobq.pending (kind, lease_token) values ('a', 7)", "worker admin"},
 		{"insert into jobq.pending (kind, position) values ('a', -1)", "worker admin"},

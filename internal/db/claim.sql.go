@@ -327,7 +327,8 @@ select c.id::bigint as id, c.lease_token::bigint as lease_token, c.slot::smallin
     c.tags::text[] as tags, c.last_error::text as last_error, c.clear_reason::text as clear_reason, c.has_key::boolean as has_key,
     c.partition_key::text as partition_key
   from jobq.lane_claim($1, $2::text[], $3, $4::interval,
-    $5::boolean, $6::boolean) c
+    $5::boolean, $6::boolean,
+    $7::bigint, $8::bigint, $9::boolean) c
 `
 
 type LaneClaimParams struct {
@@ -337,6 +338,9 @@ type LaneClaimParams struct {
 	Lease     pgtype.Interval
 	Each      bool
 	WithPlain bool
+	FromTurn  int64
+	ToTurn    int64
+	Again     bool
 }
 
 type LaneClaimRow struct {
@@ -374,6 +378,9 @@ func (q *Queries) LaneClaim(ctx context.Context, arg LaneClaimParams) ([]LaneCla
 		arg.Lease,
 		arg.Each,
 		arg.WithPlain,
+		arg.FromTurn,
+		arg.ToTurn,
+		arg.Again,
 	)
 	if err != nil {
 		return nil, err
@@ -417,24 +424,37 @@ func (q *Queries) LaneClaim(ctx context.Context, arg LaneClaimParams) ([]LaneCla
 }
 
 const LaneMore = `-- name: LaneMore :many
-select (current_setting('jobq_claim.more', true) = 'on')::boolean as more
+select (l.said[1] = 1)::boolean as more, l.said[2]::bigint as from_turn, l.said[3]::bigint as to_turn, (l.said[4] = 1)::boolean as again
+  from (select coalesce(nullif(current_setting('jobq_claim.lanes', true), ''), '{0,0,0,0}')::bigint[] as said) l
 `
 
+type LaneMoreRow struct {
+	More     bool
+	FromTurn int64
+	ToTurn   int64
+	Again    bool
+}
+
 // LaneMore says whether another LaneClaim would find more than the one before it, in the
-// same transaction, has taken.
-func (q *Queries) LaneMore(ctx context.Context) ([]bool, error) {
+// same transaction, has taken, and how the pass goes on: what the next one is given.
+func (q *Queries) LaneMore(ctx context.Context) ([]LaneMoreRow, error) {
 	rows, err := q.db.Query(ctx, LaneMore)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []bool
+	var items []LaneMoreRow
 	for rows.Next() {
-		var more bool
-		if err := rows.Scan(&more); err != nil {
+		var i LaneMoreRow
+		if err := rows.Scan(
+			&i.More,
+			&i.FromTurn,
+			&i.ToTurn,
+			&i.Again,
+		); err != nil {
 			return nil, err
 		}
-		items = append(items, more)
+		items = append(items, i)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err

@@ -105,10 +105,11 @@ type Exchange struct {
 	SlotsFree int
 	// HasKeys says that the queue has jobs with partition keys; without, none of these is
 	// claimed. OnlyKeyed leaves the others where they are. EndedKeys are the keys of the
-	// runs that have ended, each once.
+	// runs that have ended, each once. LanePass is what the claim before it has answered.
 	HasKeys   bool
 	OnlyKeyed bool
 	EndedKeys []string
+	LanePass  LanePass
 }
 
 // hasTurns says whether claims of the queue take turns.
@@ -137,8 +138,9 @@ type Exchanged struct {
 	Told    []int64       // leases that were told, and got their time
 	Claimed []JobClaimRow // in any order
 	Keyed   []KeyedJob    // as Claimed, of those with partition keys
-	// KeysMore says that another claim would find more jobs with keys.
+	// KeysMore says that another claim may find more jobs with keys, and LanePass where it begins.
 	KeysMore bool
+	LanePass LanePass
 	// Admission is what the limits of the queue have said to the claim, if it has some.
 	Admission Admission
 }
@@ -199,7 +201,8 @@ type round struct {
 	held    []int64
 	claimed []JobClaimRow
 	keyed   []KeyedJob
-	more    bool // see Exchanged.KeysMore
+	more    bool     // see Exchanged.KeysMore
+	pass    LanePass // see Exchanged.LanePass
 
 	admission Admission
 }

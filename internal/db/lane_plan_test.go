@@ -29,7 +29,7 @@ func (q *queue) laneBuffers() (buffers []int) {
 			_, err = tx.Exec(ctx, sql)
 			require.NoError(q, err)
 		}
-		claim := "select * from jobq.lane_claim('keys', '{k}', 'w', '1 min', false, true)"
+		claim := "select * from jobq.lane_claim('keys', '{k}', 'w', '1 min', false, true, 0, 0, false)"
 		_, err = tx.Exec(ctx, "savepoint first")
 		require.NoError(q, err)
 		explainBuffers(q.T, tx, claim) // catalogs
@@ -60,3 +60,13 @@ func TestLaneClaimAmongManyLeases(t *testing.T) {
 	}
 }
 
+// A key with many jobs of other kinds costs each claim a bounded walk.
+func TestLaneClaimPastManyJobsOfOtherKinds(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	q.exec("alter table jobq.pending set (autovacuum_enabled = off)")
+	q.exec("insert into jobq.pending (kind, queue, partition_key) select 'other', 'keys', 'a' from generate_series(1, 100000) i")
+	for _, buffers := range q.laneBuffers() {
+		require.LessOrEqual(t, buffers, laneBuffersMax)
+	}
+}

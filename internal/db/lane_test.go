@@ -425,3 +425,102 @@ func TestOrderWithinAKey(t *testing.T) {
 	}
 	require.Equal(t, []string{"2", "1", "3", "0"}, order)
 }
+
+// pass is a claim that goes on with the pass of another one.
+func pass(exchange db.Exchange, before db.Exchanged) db.Exchange {
+	exchange.LanePass = before.LanePass
+	return exchange
+}
+
+// passOf are the claims of a worker until nothing is left for it, and what they took.
+func (q *queue) passOf(exchange db.Exchange) (taken map[string]int, claims int) {
+	q.Helper()
+	taken = make(map[string]int)
+	var answer db.Exchanged
+	for answer.KeysMore = true; answer.KeysMore; claims++ {
+		require.Less(q, claims, 5000, "it never ends")
+		answer = q.exchange(pass(exchange, answer))
+		for key, count := range perKey(answer.Keyed) {
+			taken[key] += count
+		}
+	}
+	return taken, claims
+}
+
+// Keys whose jobs only others can run keep nobody from the keys behind them, and keep their
+// own turns meanwhile.
+func TestKeysOfOtherKinds(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	q.exec("select jobq.enqueue('k', partition_key => 'first ' || i) from generate_series(1, 150) i")
+	q.exec("select jobq.enqueue('k', partition_key => 'last') from generate_series(1, 2)")
+	q.exec("select jobq.enqueue('other', partition_key => 'other')")
+	a, b := keyed("a", 1), keyed("b", 1)
+	a.Claim.Kinds = []string{"other"}
+	taken, _ := q.passOf(a)
+	require.Equal(t, map[string]int{"other": 1}, taken)
+	none, claims := q.passOf(a)
+	require.Empty(t, none)
+	require.Equal(t, 2, claims, "100 keys in each")
+	served := make(map[string]int)
+	var ofA db.Exchanged
+	for range 151 {
+		ofA = q.exchange(pass(a, ofA))
+		for key, count := range perKey(q.exchange(b).Keyed) {
+			served[key] += count
+		}
+	}
+	require.Len(t, served, 151, "each key has its turn")
+}
+
+// However many keys there are, a claim that follows finds what this one has not looked at:
+// behind many that are empty, in more than a claim looks at, and when a limit was raised.
+func TestMoreThanAClaimOfKeys(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	q.exec("select jobq.enqueue('k', partition_key => 'key ' || i) from generate_series(1, 250) i")
+	q.exec("delete from jobq.pending where partition_key not in ('key 250', 'key 9')")
+	taken, _ := q.passOf(keyed("w", 10))
+	require.Equal(t, map[string]int{"key 9": 1, "key 250": 1}, taken, "the others are empty")
+
+	q.exec("select jobq.enqueue('k', partition_key => 'key ' || i) from generate_series(1, 250) i")
+	taken, _ = q.passOf(keyed("w", 400))
+	require.Len(t, taken, 250)
+
+	q.set(`{"key_limit": 1}`)
+	q.exec("select jobq.enqueue('k', partition_key => 'full ' || i % 250) from generate_series(1, 500) i")
+	taken, _ = q.passOf(keyed("w", 600))
+	require.Len(t, taken, 250)
+	q.set(`{"key_limit": 2}`)
+	taken, _ = q.passOf(keyed("w", 600))
+	require.Len(t, taken, 250, "those that were full")
+}
+
+// Jobs of a key that wait for other kinds of workers are walked past a thousand at a time, and
+// those behind them are found.
+func TestJobsOfOtherKindsWithinAKey(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	const many = 3500
+	q.exec("insert into jobq.pending (kind, partition_key) select 'other', 'a' from generate_series(1, $1::integer)", many)
+	q.enqueueKeyed("a", 2)
+	answer := q.exchange(keyed("w", 10))
+	require.Empty(t, answer.Keyed, "they are behind the first thousand")
+	require.True(t, answer.KeysMore)
+	taken, claims := q.passOf(keyed("w", 10))
+	require.Equal(t, map[string]int{"a": 2}, taken)
+	require.LessOrEqual(t, claims, many/1000+2)
+	others := keyed("w", 3)
+	others.Claim.Kinds = []string{"other"}
+	require.Equal(t, map[string]int{"a": 3}, perKey(q.exchange(others).Keyed), "for them they are at the head")
+	none, claims := q.passOf(keyed("w", 10))
+	require.Empty(t, none)
+	require.LessOrEqual(t, claims, many/1000+2)
+	// While a walk goes on, one comes to where it has been.
+	require.True(t, q.exchange(keyed("w", 10)).KeysMore)
+	require.True(t, q.exchange(keyed("w", 10)).KeysMore)
+	q.exec("select jobq.enqueue('k', priority => -1, partition_key => 'a')")
+	taken, _ = q.passOf(keyed("w", 10))
+	require.Equal(t, map[string]int{"a": 1}, taken)
+	require.Zero(t, q.number("select count(*) from jobq.lane where looks <> '{}'"), "nothing is left of the walks")
+}

@@ -366,6 +366,8 @@ create table jobq.lane (
   looked_at   timestamptz,
   held_leases bigint[]   not null default '{}',
   held_slots  smallint[] not null default '{}',
+  looks       jsonb      not null default '{}', -- where claims stopped in its line, by their kinds: see lane_claim
+  hinted      bigint     not null default 0, -- turn that the last hint gave, or would have; not of a ready lane without looks
   constraint lane_pkey primary key (queue, key),
   constraint "a lane is ready, full or neither" check (turn is null or full_limit is null)
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);

@@ -15,7 +15,7 @@ begin
 end $$;
 
 drop function jobq.lane_told(text, text[], boolean);
-drop function jobq.lane_claim(text, text[], text, interval, boolean, boolean);
+drop function jobq.lane_claim(text, text[], text, interval, boolean, boolean, bigint, bigint, boolean);
 drop function jobq.queue_charge(text, integer);
 drop function jobq.queue_admit(text, integer, integer, boolean);
 drop function jobq.throttled_until(text, integer, interval, integer);

@@ -1204,7 +1204,11 @@ end $$;
 -- left. It takes nothing when queue_admit was told that another claim has its turn.
 --
 -- Keys take turns: each ready lane gets the same share of the claim, in the order of turn, and
--- then goes to the back. Jobs without a key count as one more key (with_plain): where the share is
+-- then goes to the back. One that gives nothing, since its jobs are of other kinds or locked, keeps its
+-- turn: else claims for some kinds would put the keys of others back time and again. So that these do
+-- not hide what is behind them, a worker looks at lanes in passes: each of its claims begins after the last
+-- lane that gave it nothing (from_turn), and a pass ends with the turn that was the last when it began
+-- (to_turn), behind which go those that were served. Both are 0 for a new pass. Jobs without a key count as one more key (with_plain): where the share is
 -- not whole, by lot. Within a key, jobs go by priority and position. Of a key with a limit it takes
 -- no more than that leaves beside those that run, which is what the leases say of the lane's
 -- held_leases and held_slots.
@@ -1217,13 +1221,19 @@ end $$;
 -- full lanes whose limit was another one, and at 10 that no claim has looked at for a minute,
 -- in case that a hint was not given. A lane that is empty, and of which nothing runs, is deleted.
 --
--- The setting jobq_claim.more then says whether another claim of this worker would find more. If it leaves
--- a lane ready, and there were hints, it wakes idle workers: these may have slots for it, or its kinds.
+-- Of a key's line it looks at 1,000 jobs at most, and notes in the lane where it stopped (looks), for
+-- claims of the same kinds, which go on there. At the end of the line they begin anew if a hint has come
+-- since they did.
+--
+-- The setting jobq_claim.lanes then says whether another claim of this worker would find more, and how its
+-- pass goes on: see LaneMore. If a lane that hints have made ready still is, it wakes idle workers: these
+-- may have slots for it, or its kinds.
 --
 -- Lanes have one writer, who has its turn in the queue: so no statement here waits for another.
 -- Needs lane_pkey, lane_turn_idx, lane_full_idx, lane_hint_pkey, pending_claim_idx, pending_pkey and lease_pkey only.
 create function jobq.lane_claim(
-  of_queue text, of_kinds text[], of_owner text, lease_time interval, each_job boolean, with_plain boolean
+  of_queue text, of_kinds text[], of_owner text, lease_time interval, each_job boolean, with_plain boolean,
+  from_turn bigint, to_turn bigint, again boolean -- of this pass, that another one would find more
 ) returns table (
   id bigint, lease_token bigint, slot smallint, "position" bigint, priority smallint, attempts smallint, max_attempts smallint, crashes smallint,
   queue text, kind text, created_at timestamptz, run_at timestamptz, started_at timestamptz, timeout_ms bigint, args jsonb, checkpoint jsonb,
@@ -1235,15 +1245,25 @@ create function jobq.lane_claim(
 declare
   lanes_max constant integer := 100; -- to look at
   hints_max constant integer := 1000;
+  walk_max constant integer := 1000; -- jobs to look at in a lane
+  walks_left integer := 10; -- lanes of which to look at so many
+  looks_max constant integer := 8; -- sets of kinds that a lane notes a place for
   room integer := nullif(current_setting('jobq_claim.admitted', true), '')::integer;
   wanted integer; -- how many of these to take
   key_limit integer;
-  paused text[];
+  kinds text[]; -- that are not paused
+  kinds_id text;
   hints integer;
-  lanes integer; -- that are left to look at
+  readied text[]; -- by hints
+  changed integer;
+  barren bigint := from_turn; -- turn of the last lane that gave nothing
+  looked bigint := from_turn; -- turn of the last lane
+  lanes integer; -- that share what is left
   lane record;
   share integer;
   free integer; -- what the limit leaves of the lane
+  place jsonb; -- where the look at the lane begins: priority, position, and the last hint when it began at the head
+  stop record;
   found_ids bigint[];
   taken integer;
   ids bigint[] := '{}';
@@ -1253,9 +1273,9 @@ declare
   new_slots smallint[];
   lease bigint;
   claimed timestamptz;
-  more boolean := false;
+  more boolean;
 begin
-  perform set_config('jobq_claim.more', '', true);
+  perform set_config('jobq_claim.lanes', '', true);
   if room is null or exists (select from jobq.queue q where q.name = of_queue and q.paused_at is not null) then
     return;
   end if;
@@ -1268,12 +1288,16 @@ begin
       where h.queue = of_queue and h.id = any(array(
         select x.id from jobq.lane_hint x where x.queue = of_queue order by x.id limit hints_max for update skip locked))
       returning h.key
-  ), readied as (
-    insert into jobq.lane as l (queue, key, turn)
-      select of_queue, k.key, nextval('jobq.lane_turn_seq') from (select distinct e.key from eaten e) k
-      on conflict on constraint lane_pkey do update set turn = excluded.turn, full_limit = null where l.turn is null
+  ), hinted as (
+    insert into jobq.lane as l (queue, key, turn, hinted)
+      select of_queue, k.key, k.turn, k.turn
+        from (select e.key, nextval('jobq.lane_turn_seq') as turn from eaten e group by e.key) k
+      on conflict on constraint lane_pkey do update
+        set turn = coalesce(l.turn, excluded.turn), full_limit = null, hinted = excluded.hinted
+        where l.turn is null or l.looks <> '{}'
+      returning l.key, l.turn = l.hinted as readied
   )
-  select count(*) into hints from eaten;
+  select (select count(*) from eaten), array(select h.key from hinted h where h.readied) into hints, readied;
   update jobq.lane l
     set turn = nextval('jobq.lane_turn_seq'), full_limit = null
     where l.queue = of_queue and l.key = any(
@@ -1283,28 +1307,38 @@ begin
         order by x.full_limit limit lanes_max)
       || array(select x.key from jobq.lane x where x.queue = of_queue and x.full_limit = key_limit
         and x.looked_at < statement_timestamp() - interval '1 minute' order by x.looked_at limit 10));
+  get diagnostics changed = row_count;
 
-  lanes := (select count(*) from (select from jobq.lane x where x.queue = of_queue and x.turn is not null order by x.turn limit lanes_max) x);
+  if from_turn = 0 then
+    to_turn := coalesce((select x.turn from jobq.lane x where x.queue = of_queue and x.turn is not null order by x.turn desc limit 1), 0);
+    again := false;
+  else
+    again := again or changed > 0 or readied <> '{}'; -- which are behind to_turn
+  end if;
+  again := again or hints = hints_max
+    or exists (select from jobq.lane x where x.queue = of_queue and x.full_limit < coalesce(key_limit, 1000000) order by x.full_limit limit 1)
+    or exists (select from jobq.lane x where x.queue = of_queue and x.full_limit > coalesce(key_limit, 1000000) order by x.full_limit limit 1);
+  lanes := (select count(*) from (
+    select from jobq.lane x where x.queue = of_queue and x.turn is not null and x.turn > from_turn order by x.turn limit lanes_max) x);
   wanted := room;
   if with_plain and lanes > 0 then
     wanted := room - floor(room::float8 / (lanes + 1) + random())::integer;
   end if;
-  more := hints = hints_max or lanes > 0 and wanted < room;
+  kinds := array(select k.kind from unnest(of_kinds) as k(kind)
+    where k.kind <> all(array(select x.name from jobq.kind x where x.paused_at is not null)) order by k.kind);
+  kinds_id := hashtextextended(kinds::text, 0)::text;
   if lanes > 0 and wanted > 0 then
-    paused := array(select k.name from jobq.kind k where k.paused_at is not null);
     claimed := clock_timestamp();
     lease := jobq.lease_id_next();
     for lane in
-      select x.key, x.held_leases, x.held_slots
+      select x.key, x.turn, x.held_leases, x.held_slots, cardinality(x.held_leases) as held_before, x.looks, x.looks as looks_before, x.hinted
         from jobq.lane x
-        where x.queue = of_queue and x.turn is not null
+        where x.queue = of_queue and x.turn is not null and x.turn > from_turn and x.turn <= to_turn
         order by x.turn
         limit lanes_max
     loop
-      if wanted = 0 then
-        more := true;
-        exit;
-      end if;
+      exit when wanted = 0 or walks_left = 0;
+      looked := lane.turn;
       select coalesce(array_agg(u.lease), '{}'), coalesce(array_agg(u.slot), '{}') into lane.held_leases, lane.held_slots
         from unnest(lane.held_leases, lane.held_slots) as u(lease, slot)
         cross join lateral (select from jobq.lease x where x.id = u.lease and u.slot <> all(x.ended_slots) limit 1) x; -- the limit keeps it a lookup
@@ -1313,13 +1347,24 @@ begin
       if free < 0 then -- it was lowered
         free := 0;
       end if;
+      place := coalesce(lane.looks -> kinds_id, jsonb_build_array(-32769, 0, lane.hinted));
       found_ids := array(
-        select p.id from jobq.pending p
-          where p.queue = of_queue and p.partition_key = lane.key and p.position is not null
-            and p.kind = any(of_kinds) and p.kind <> all(paused)
-          order by p.priority, p.position
-          limit least(share, free)
-          for update skip locked);
+        select c.id
+          from (
+            select p.id, p.kind
+              from jobq.pending p
+              where p.queue = of_queue and p.partition_key = lane.key and p.position is not null
+                and (p.priority, p.position) > ((place ->> 0)::integer, (place ->> 1)::bigint)
+              order by p.priority, p.position
+              limit walk_max
+          ) w
+          cross join lateral (
+            select x.id from jobq.pending x
+              where x.id = w.id and x.queue = of_queue and x.partition_key = lane.key and x.position is not null and x.kind = any(kinds)
+              for update skip locked
+          ) c
+          where w.kind = any(kinds)
+          limit least(share, free));
       taken := cardinality(found_ids);
       if each_job then
         new_leases := array(select jobq.lease_id_next() from generate_series(1, taken));
@@ -1333,30 +1378,65 @@ begin
       slots := slots || new_slots;
       lane.held_leases := lane.held_leases || new_leases;
       lane.held_slots := lane.held_slots || new_slots;
+      if taken < least(share, free) then
+        select p.priority, p.position into stop
+          from jobq.pending p
+          where p.queue = of_queue and p.partition_key = lane.key and p.position is not null
+            and (p.priority, p.position) > ((place ->> 0)::integer, (place ->> 1)::bigint)
+          order by p.priority, p.position
+          offset walk_max - 1 limit 1;
+        if stop.position is not null then
+          lane.looks := lane.looks || jsonb_build_object(kinds_id, jsonb_build_array(stop.priority, stop.position, place -> 2));
+          again := true;
+          walks_left := walks_left - 1;
+        elsif lane.looks ? kinds_id and lane.hinted > (place ->> 2)::bigint then
+          lane.looks := lane.looks || jsonb_build_object(kinds_id, jsonb_build_array(-32769, 0, lane.hinted));
+          again := true;
+        else
+          lane.looks := lane.looks - kinds_id;
+        end if;
+        if (select count(*) from jsonb_object_keys(lane.looks)) > looks_max then
+          lane.looks := jsonb_build_object(kinds_id, lane.looks -> kinds_id);
+        end if;
+      end if;
       if taken = free then
-        update jobq.lane x set turn = null, full_limit = key_limit, looked_at = clock_timestamp(), held_leases = lane.held_leases, held_slots = lane.held_slots
+        update jobq.lane x
+          set turn = null, full_limit = key_limit, looked_at = clock_timestamp(), held_leases = lane.held_leases, held_slots = lane.held_slots, looks = lane.looks
           where x.queue = of_queue and x.key = lane.key;
       elsif taken = share or exists ( -- jobs of other kinds, or that somebody has locked
           select from jobq.pending p where p.queue = of_queue and p.partition_key = lane.key and p.position is not null and p.id <> all(found_ids)) then
-        more := more or taken = share;
-        update jobq.lane x set turn = nextval('jobq.lane_turn_seq'), held_leases = lane.held_leases, held_slots = lane.held_slots
-          where x.queue = of_queue and x.key = lane.key;
+        again := again or taken = share;
+        if taken > 0 then
+          update jobq.lane x set turn = nextval('jobq.lane_turn_seq'), held_leases = lane.held_leases, held_slots = lane.held_slots, looks = lane.looks
+            where x.queue = of_queue and x.key = lane.key;
+        else
+          barren := lane.turn;
+          if cardinality(lane.held_leases) < lane.held_before or lane.looks <> lane.looks_before then
+            update jobq.lane x set held_leases = lane.held_leases, held_slots = lane.held_slots, looks = lane.looks
+              where x.queue = of_queue and x.key = lane.key;
+          end if;
+        end if;
       elsif lane.held_leases = '{}' then
         delete from jobq.lane x where x.queue = of_queue and x.key = lane.key;
       else
-        update jobq.lane x set turn = null, held_leases = lane.held_leases, held_slots = lane.held_slots
+        update jobq.lane x set turn = null, held_leases = lane.held_leases, held_slots = lane.held_slots, looks = '{}'
           where x.queue = of_queue and x.key = lane.key;
       end if;
       wanted := wanted - taken;
       lanes := lanes - 1;
     end loop;
-    -- Further lanes wait, unless none of these has a job for this worker.
-    more := more or ids <> '{}' and exists (select from jobq.lane x where x.queue = of_queue and x.turn is not null order by x.turn offset lanes_max limit 1);
+  end if;
+  more := again;
+  if exists (
+      select from jobq.lane x where x.queue = of_queue and x.turn is not null and x.turn > looked and x.turn <= to_turn order by x.turn limit 1) then
+    more := true;
+  else
+    barren := 0; -- the pass is over
   end if;
   perform set_config('jobq_claim.admitted', (nullif(current_setting('jobq_claim.admitted', true), '')::integer - cardinality(ids))::text, true);
-  perform set_config('jobq_claim.more', case when more then 'on' else '' end, true);
-  if hints > 0 and pg_sequence_last_value('jobq.waiting_seq') >= extract(epoch from clock_timestamp())
-      and exists (select from jobq.lane x where x.queue = of_queue and x.turn is not null order by x.turn limit 1) then
+  perform set_config('jobq_claim.lanes', array[more::integer, barren, to_turn, again::integer]::text, true);
+  if readied <> '{}' and pg_sequence_last_value('jobq.waiting_seq') >= extract(epoch from clock_timestamp())
+      and exists (select from jobq.lane x where x.queue = of_queue and x.key = any(readied) and x.turn is not null) then
     perform jobq.wake('work', of_queue);
   end if;
   if ids = '{}' then

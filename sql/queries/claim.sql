@@ -147,12 +147,14 @@ select c.id::bigint as id, c.lease_token::bigint as lease_token, c.slot::smallin
     c.tags::text[] as tags, c.last_error::text as last_error, c.clear_reason::text as clear_reason, c.has_key::boolean as has_key,
     c.partition_key::text as partition_key
   from jobq.lane_claim(sqlc.arg(queue), sqlc.arg(kinds)::text[], sqlc.arg(owner), sqlc.arg(lease)::interval,
-    sqlc.arg(each)::boolean, sqlc.arg(with_plain)::boolean) c;
+    sqlc.arg(each)::boolean, sqlc.arg(with_plain)::boolean,
+    sqlc.arg(from_turn)::bigint, sqlc.arg(to_turn)::bigint, sqlc.arg(again)::boolean) c;
 
 -- LaneMore says whether another LaneClaim would find more than the one before it, in the
--- same transaction, has taken.
+-- same transaction, has taken, and how the pass goes on: what the next one is given.
 -- name: LaneMore :many
-select (current_setting('jobq_claim.more', true) = 'on')::boolean as more;
+select (l.said[1] = 1)::boolean as more, l.said[2]::bigint as from_turn, l.said[3]::bigint as to_turn, (l.said[4] = 1)::boolean as again
+  from (select coalesce(nullif(current_setting('jobq_claim.lanes', true), ''), '{0,0,0,0}')::bigint[] as said) l;
 
 -- LaneTold comes with ends of jobs that have partition keys: see lane_told.
 -- name: LaneTold :exec
