@@ -76,11 +76,10 @@ func (c *claim) notLooked(now, took time.Duration) {
 	}
 }
 
-// failed makes the queue claim again.
+// failed makes the queue claim again. One that took no jobs without a partition key had no
+// plan, and so looked back at nothing.
 func (c *claim) failed(took time.Duration, err error) {
-	if c.plain {
-		c.queue.load.failed(clock.SinceBoot(), c.plan, took, db.IsTimeout(err))
-	}
+	c.queue.load.failed(clock.SinceBoot(), c.plan, took, db.IsTimeout(err))
 }
 
 // accept takes charge of claimed jobs and hands them to the slots, first in line

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -15,6 +16,35 @@ func resultOf(job, lease int64) result {
 	run := &Run{}
 	run.row.ID, run.row.LeaseToken = job, lease
 	return result{run: run, ending: &db.Ending{Started: true}}
+}
+
+// A claim of jobs with keys that took too long has the next one made in a round trip of its own,
+// also where it was to take no others.
+func TestKeyedClaimThatTakesTooLong(t *testing.T) {
+	t.Parallel()
+	q := &queue{load: newLoad(1)}
+	(&claim{queue: q}).failed(time.Second, context.DeadlineExceeded)
+	require.True(t, q.load.isSeparate())
+}
+
+// News that come while a pass over the keys goes on have another one made, and without any
+// the queue rests when the pass is over.
+func TestNewsDuringAPassOfKeys(t *testing.T) {
+	t.Parallel()
+	l := newLoad(10)
+	answered := func(pass db.LanePass, more bool) keysPlan {
+		_, keys := l.beginKeyed(0)
+		l.keysAnswered(0, keys, db.Exchanged{LanePass: pass, KeysMore: more})
+		return keys
+	}
+	on := db.LanePass{FromTurn: 100, ToTurn: 300}
+	require.Zero(t, answered(on, true).pass)
+	require.True(t, l.keysNow)
+	l.news()
+	require.Equal(t, on, answered(db.LanePass{}, false).pass, "it goes on where it was")
+	require.True(t, l.keysNow, "the news came after it began")
+	require.Zero(t, answered(db.LanePass{}, false).pass)
+	require.False(t, l.keysNow)
 }
 
 // Results whose rows are locked are no runs that end again and again, and each

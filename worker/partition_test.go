@@ -253,3 +253,20 @@ func TestKeyLimitRaisedAtWork(t *testing.T) {
 	close(proceed)
 	require.Eventually(t, func() bool { return w.Counts().Completed == 4 }, patience, time.Millisecond)
 }
+
+// Keys that have only jobs which no worker of this kind can run keep none from those behind
+// them. The polls are far too slow to be the reason.
+func TestKeysOfOtherWorkersAreNoObstacle(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	exec(t, client.Pool(), "select jobq.enqueue('other', partition_key => 'other ' || i) from generate_series(1, 250) i")
+	ran := make(chan int, 10)
+	start(t, client, &worker.Config{PollInterval: time.Hour}, func(_ context.Context, job *worker.Job[task]) error {
+		ran <- job.Args.N
+		return nil
+	})
+	for n := 1; n <= 3; n++ {
+		enqueue(t, client, n, ofKey(fmt.Sprint("key ", n)))
+		require.Equal(t, n, receive(t, ran, "the job behind them"))
+	}
+}

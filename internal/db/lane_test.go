@@ -528,3 +528,11 @@ func TestJobsOfOtherKindsWithinAKey(t *testing.T) {
 	require.Equal(t, map[string]int{"a": 1}, taken)
 	require.Zero(t, q.number("select count(*) from jobq.lane where looks <> '{}'"), "nothing is left of the walks")
 }
+
+// A row with null for its key has none.
+func TestNullIsNoKey(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	q.exec("insert into jobq.pending (kind, partition_key) values ('k', null)")
+	require.Len(t, q.claim("w", 10), 1)
+}

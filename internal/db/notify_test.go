@@ -185,6 +185,22 @@ func TestNextDue(t *testing.T) {
 	about(11_000, next(false, false), "a lease that is taken now could end then")
 }
 
+// A queue that is paused has workers look at its settings as long as none has asked, and nobody
+// is told while none waits.
+func TestKeyNotificationsOfAPausedQueue(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	q.exec("select jobq.act_queue('test', 'pause', 'default', null)")
+	hear := q.listener(db.TopicWork, db.TopicSettings)
+	enqueue := func() { q.enqueueKeyed("a", 1) }
+	require.Empty(t, hear(enqueue), "no worker waits")
+	_, err := q.queries.WaitAnnounce(context.Background(), 3600)
+	require.NoError(t, err)
+	require.Equal(t, []string{"settings default", "work default"}, hear(enqueue))
+	require.Empty(t, q.exchange(keyed("w", 10)).Keyed)
+	require.Equal(t, []string{"work default"}, hear(enqueue), "a worker knows")
+}
+
 // The first job with a key has workers look at the settings of its queue, until one has
 // claimed. Idle workers hear of room in a key where the transaction that makes it does not use it.
 func TestKeyNotifications(t *testing.T) {

@@ -55,6 +55,7 @@ begin
   if new.run_at > clock_timestamp() then
     new.position := null;
   end if;
+  new.partition_key := coalesce(new.partition_key, ''); -- as an application writes that has none
   if new.position is null or new.partition_key <> '' then
     perform set_config('jobq_pending.marked', 'on', true); -- for pending_after_insert
   end if;
@@ -76,7 +77,7 @@ begin
 end $$;
 
 create trigger pending_before_insert before insert on jobq.pending
-  for each row when (new.run_at > now() or new.position is null or new.unique_key is not null or new.partition_key <> '' or pg_column_size(new.args) > 1000)
+  for each row when (new.run_at > now() or new.position is null or new.unique_key is not null or new.partition_key is distinct from '' or pg_column_size(new.args) > 1000)
   execute function jobq.pending_before_insert();
 
 -- Wakes workers of the queues that have new available jobs: one NOTIFY per
@@ -111,14 +112,15 @@ create trigger pending_wake after insert on jobq.pending
   for each statement when (pg_sequence_last_value('jobq.waiting_seq') >= extract(epoch from clock_timestamp()))
   execute function jobq.pending_wake();
 
--- lane_come says that jobs of these keys came into the line, or ended: see lane_hint. Workers
+-- lane_come says that jobs of these keys came into the line, or ended: see lane_hint. Idle workers
 -- that do not know yet that the queue has keys are told to look at its settings.
 create function jobq.lane_come(of_queue text, keys text[]) returns void
   language plpgsql
   as $$
 begin
   insert into jobq.lane_hint (queue, key) select of_queue, k.key from unnest(keys) as k(key);
-  if not exists (select from jobq.lane l where l.queue = of_queue and l.key = '') then
+  if pg_sequence_last_value('jobq.waiting_seq') >= extract(epoch from clock_timestamp())
+      and not exists (select from jobq.lane l where l.queue = of_queue and l.key = '') then
     perform pg_notify(jobq.channel('settings'), of_queue);
   end if;
 end $$;

@@ -1276,11 +1276,14 @@ declare
   more boolean;
 begin
   perform set_config('jobq_claim.lanes', '', true);
-  if room is null or exists (select from jobq.queue q where q.name = of_queue and q.paused_at is not null) then
+  if room is null then
     return;
   end if;
   if not exists (select from jobq.lane x where x.queue = of_queue and x.key = '') then
     insert into jobq.lane (queue, key) values (of_queue, '');
+  end if;
+  if exists (select from jobq.queue q where q.name = of_queue and q.paused_at is not null) then
+    return;
   end if;
   key_limit := (select q.key_limit from jobq.queue q where q.name = of_queue);
   with eaten as (
