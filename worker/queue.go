@@ -91,6 +91,7 @@ func (q *queue) set(settings leases.Settings) {
 	q.settings.Store(settings)
 	for _, each := range q.all() {
 		each.load.setKeys(settings.HasKeys)
+		each.notifications.SetKeys(settings.HasKeys)
 	}
 	if before.HasLimits != settings.HasLimits || before.HasKeys != settings.HasKeys {
 		for _, each := range q.all() {

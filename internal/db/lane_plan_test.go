@@ -70,3 +70,43 @@ func TestLaneClaimPastManyJobsOfOtherKinds(t *testing.T) {
 		require.LessOrEqual(t, buffers, laneBuffersMax)
 	}
 }
+
+// Of what a lane holds, each lease is looked at once, and without a limit none is while the
+// lane has jobs and not many have come since.
+func TestLaneClaimOfKeysThatHoldMuch(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	q.exec("alter table jobq.lease set (autovacuum_enabled = off)")
+	q.exec(`insert into jobq.lease (id, claimed_at, expires_at, owner, queue, job_ids)
+		select i, now(), now() + interval '1 h', 'w', 'keys', array(select j from generate_series(1, 1000) j) from generate_series(1, 1000) i`)
+	q.exec("insert into jobq.pending (kind, queue, partition_key) select 'k', 'keys', 'key ' || i % 2 from generate_series(1, 1000) i")
+	q.exec("delete from jobq.lane_hint")
+	hold := func(leases, slots string) {
+		q.exec("delete from jobq.lane")
+		q.exec(`insert into jobq.lane (queue, key, turn, held_leases, held_slots, held_left)
+			select 'keys', 'key ' || i, i + 1, array_agg(l), array_agg(s), count(*) from generate_series(0, 1) i, ` + leases + " l, " + slots + " s group by i")
+	}
+	hold("generate_series(1, 1000)", "generate_series(1, 1)")
+	for _, buffers := range q.laneBuffers() {
+		require.LessOrEqual(t, buffers, laneBuffersMax, "without a limit")
+	}
+	q.exec("insert into jobq.queue (name, key_limit) values ('keys', 5000)")
+	hold("generate_series(1, 2)", "generate_series(1, 1000)")
+	for _, buffers := range q.laneBuffers() {
+		require.LessOrEqual(t, buffers, laneBuffersMax, "of few leases")
+	}
+}
+
+// Without a limit, a lane does not go on holding what has ended.
+func TestLanesForgetWhatHasEnded(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	q.exec("insert into jobq.pending (kind, partition_key) select 'k', 'a' from generate_series(1, 1000)")
+	exchange := keyed("w", 20)
+	for range 40 {
+		jobs := q.exchange(exchange).Keyed
+		require.Len(t, jobs, 20)
+		require.LessOrEqual(t, q.number("select cardinality(held_leases) from jobq.lane where key = 'a'"), 20+2*20+100+20)
+		exchange = ended(keyed("w", 20), jobs...)
+	}
+}

@@ -536,3 +536,28 @@ func TestNullIsNoKey(t *testing.T) {
 	q.exec("insert into jobq.pending (kind, partition_key) values ('k', null)")
 	require.Len(t, q.claim("w", 10), 1)
 }
+
+// Full keys are looked at without a hint seldom, a few at a time, and take nothing from the
+// shares of the others.
+func TestForgottenKeysCostLittle(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	q.set(`{"key_limit": 20}`)
+	q.exec("select jobq.enqueue('k', partition_key => 'full ' || i % 25) from generate_series(1, 525) i")
+	taken, _ := q.passOf(keyed("w", 600))
+	require.Len(t, taken, 25)
+	lookedAt := func() int {
+		return q.number("select count(*) from jobq.lane where key <> '' and looked_at > now() - interval '30 minutes'")
+	}
+	q.exec("update jobq.lane set looked_at = now() - interval '1 hour' where key <> ''")
+	q.exec("update jobq.lane set looked_at = now() + interval '1 hour' where key = ''")
+	require.Empty(t, q.exchange(keyed("w", 10)).Keyed)
+	require.Zero(t, lookedAt(), "others were, just now")
+	q.exec("update jobq.lane set looked_at = now() - interval '2 s' where key = ''")
+	q.enqueueKeyed("a", 20)
+	require.Len(t, q.exchange(keyed("w", 10)).Keyed, 10, "the share of the only key that is ready")
+	require.LessOrEqual(t, lookedAt(), 10)
+	q.exec("update jobq.lane set looked_at = now() + interval '1 hour' where key = ''")
+	require.Len(t, q.exchange(keyed("w", 20)).Keyed, 10)
+	require.Equal(t, 10, lookedAt())
+}

@@ -363,9 +363,10 @@ create table jobq.lane (
   key         text       not null,
   turn        bigint, -- ready: it may have a job to be claimed. Lower goes first
   full_limit  integer, -- as many ran as this limit, at looked_at
-  looked_at   timestamptz,
+  looked_at   timestamptz, -- and of the row '' when some of the full ones were looked at without a hint
   held_leases bigint[]   not null default '{}',
   held_slots  smallint[] not null default '{}',
+  held_left   integer    not null default 0, -- as many of these ran when the leases were last asked
   looks       jsonb      not null default '{}', -- where claims stopped in its line, by their kinds: see lane_claim
   hinted      bigint     not null default 0, -- turn that the last hint gave, or would have; not of a ready lane without looks
   constraint lane_pkey primary key (queue, key),

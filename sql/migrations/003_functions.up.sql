@@ -1208,18 +1208,21 @@ end $$;
 -- turn: else claims for some kinds would put the keys of others back time and again. So that these do
 -- not hide what is behind them, a worker looks at lanes in passes: each of its claims begins after the last
 -- lane that gave it nothing (from_turn), and a pass ends with the turn that was the last when it began
--- (to_turn), behind which go those that were served. Both are 0 for a new pass. Jobs without a key count as one more key (with_plain): where the share is
--- not whole, by lot. Within a key, jobs go by priority and position. Of a key with a limit it takes
--- no more than that leaves beside those that run, which is what the leases say of the lane's
--- held_leases and held_slots.
+-- (to_turn), behind which go those that were served. Both are 0 for a new pass. Jobs without a key count
+-- as one more key (with_plain): where the share is not whole, by lot.
+--
+-- Within a key, jobs go by priority and position. Of a key with a limit it takes no more than that leaves
+-- beside those that run, which is what the leases say of the lane's held_leases and held_slots. Without a
+-- limit, the leases are asked when these have doubled, or when the lane may be empty.
 --
 -- Example: it may take 4 jobs of the keys a (a million wait) and b (one waits), with jobs without a
 -- key: 3 lanes, so 1 or 2 are left to these. Of 3, a gives 2, and b has 1. A second claim follows.
 --
 -- A full lane, and an empty one, are not looked at again until there is a hint (lane_hint): so
 -- a claim costs as much as the lanes it takes from, however many are full. It looks again at
--- full lanes whose limit was another one, and at 10 that no claim has looked at for a minute,
--- in case that a hint was not given. A lane that is empty, and of which nothing runs, is deleted.
+-- full lanes whose limit was another one, and each second at 10 that no claim has looked at for a minute,
+-- in case that a hint was not given: these have no part in the shares. A lane that is empty, and of
+-- which nothing runs, is deleted.
 --
 -- Of a key's line it looks at 1,000 jobs at most, and notes in the lane where it stopped (looks), for
 -- claims of the same kinds, which go on there. At the end of the line they begin anew if a hint has come
@@ -1307,10 +1310,23 @@ begin
       array(select x.key from jobq.lane x where x.queue = of_queue and x.full_limit < coalesce(key_limit, 1000000)
         order by x.full_limit limit lanes_max)
       || array(select x.key from jobq.lane x where x.queue = of_queue and x.full_limit > coalesce(key_limit, 1000000)
-        order by x.full_limit limit lanes_max)
-      || array(select x.key from jobq.lane x where x.queue = of_queue and x.full_limit = key_limit
-        and x.looked_at < statement_timestamp() - interval '1 minute' order by x.looked_at limit 10));
+        order by x.full_limit limit lanes_max));
   get diagnostics changed = row_count;
+
+  lanes := (select count(*) from (
+    select from jobq.lane x where x.queue = of_queue and x.turn is not null and x.turn > from_turn order by x.turn limit lanes_max) x);
+  update jobq.lane l
+    set looked_at = statement_timestamp()
+    where l.queue = of_queue and l.key = '' and coalesce(l.looked_at, '-infinity') < statement_timestamp() - interval '1 s'
+      and exists (select from jobq.lane x where x.queue = of_queue and x.full_limit = key_limit
+        and x.looked_at < statement_timestamp() - interval '1 minute' order by x.looked_at limit 1);
+  if found then
+    update jobq.lane l
+      set turn = nextval('jobq.lane_turn_seq'), full_limit = null
+      where l.queue = of_queue and l.key = any(
+        array(select x.key from jobq.lane x where x.queue = of_queue and x.full_limit = key_limit
+          and x.looked_at < statement_timestamp() - interval '1 minute' order by x.looked_at limit 10));
+  end if;
 
   if from_turn = 0 then
     to_turn := coalesce((select x.turn from jobq.lane x where x.queue = of_queue and x.turn is not null order by x.turn desc limit 1), 0);
@@ -1321,8 +1337,6 @@ begin
   again := again or hints = hints_max
     or exists (select from jobq.lane x where x.queue = of_queue and x.full_limit < coalesce(key_limit, 1000000) order by x.full_limit limit 1)
     or exists (select from jobq.lane x where x.queue = of_queue and x.full_limit > coalesce(key_limit, 1000000) order by x.full_limit limit 1);
-  lanes := (select count(*) from (
-    select from jobq.lane x where x.queue = of_queue and x.turn is not null and x.turn > from_turn order by x.turn limit lanes_max) x);
   wanted := room;
   if with_plain and lanes > 0 then
     wanted := room - floor(room::float8 / (lanes + 1) + random())::integer;
@@ -1330,11 +1344,11 @@ begin
   kinds := array(select k.kind from unnest(of_kinds) as k(kind)
     where k.kind <> all(array(select x.name from jobq.kind x where x.paused_at is not null)) order by k.kind);
   kinds_id := hashtextextended(kinds::text, 0)::text;
-  if lanes > 0 and wanted > 0 then
+  if to_turn > from_turn and wanted > 0 then
     claimed := clock_timestamp();
     lease := jobq.lease_id_next();
     for lane in
-      select x.key, x.turn, x.held_leases, x.held_slots, cardinality(x.held_leases) as held_before, x.looks, x.looks as looks_before, x.hinted
+      select x.key, x.turn, x.held_leases, x.held_slots, cardinality(x.held_leases) as held_before, x.held_left, x.looks, x.looks as looks_before, x.hinted
         from jobq.lane x
         where x.queue = of_queue and x.turn is not null and x.turn > from_turn and x.turn <= to_turn
         order by x.turn
@@ -1342,10 +1356,17 @@ begin
     loop
       exit when wanted = 0 or walks_left = 0;
       looked := lane.turn;
-      select coalesce(array_agg(u.lease), '{}'), coalesce(array_agg(u.slot), '{}') into lane.held_leases, lane.held_slots
-        from unnest(lane.held_leases, lane.held_slots) as u(lease, slot)
-        cross join lateral (select from jobq.lease x where x.id = u.lease and u.slot <> all(x.ended_slots) limit 1) x; -- the limit keeps it a lookup
-      share := ceil(wanted::float8 / lanes);
+      share := ceil(wanted::float8 / greatest(lanes, 1));
+      if key_limit is not null or cardinality(lane.held_leases) > 2 * lane.held_left + 100
+          or not exists ( -- it may be empty then
+            select from jobq.pending p where p.queue = of_queue and p.partition_key = lane.key and p.position is not null
+              order by p.priority, p.position offset share limit 1) then
+        select coalesce(array_agg(u.lease), '{}'), coalesce(array_agg(u.slot), '{}') into lane.held_leases, lane.held_slots
+          from (select h.lease, array_agg(h.slot) as slots from unnest(lane.held_leases, lane.held_slots) as h(lease, slot) group by h.lease) g
+          cross join lateral (select x.ended_slots from jobq.lease x where x.id = g.lease limit 1) x -- the limit keeps it a lookup
+          cross join lateral (select g.lease, s.slot from unnest(g.slots) as s(slot) where s.slot <> all(x.ended_slots)) u;
+        lane.held_left := cardinality(lane.held_leases);
+      end if;
       free := key_limit - cardinality(lane.held_leases); -- null without a limit
       if free < 0 then -- it was lowered
         free := 0;
@@ -1404,25 +1425,25 @@ begin
       end if;
       if taken = free then
         update jobq.lane x
-          set turn = null, full_limit = key_limit, looked_at = clock_timestamp(), held_leases = lane.held_leases, held_slots = lane.held_slots, looks = lane.looks
+          set turn = null, full_limit = key_limit, looked_at = clock_timestamp(), held_leases = lane.held_leases, held_slots = lane.held_slots, held_left = lane.held_left, looks = lane.looks
           where x.queue = of_queue and x.key = lane.key;
       elsif taken = share or exists ( -- jobs of other kinds, or that somebody has locked
           select from jobq.pending p where p.queue = of_queue and p.partition_key = lane.key and p.position is not null and p.id <> all(found_ids)) then
         again := again or taken = share;
         if taken > 0 then
-          update jobq.lane x set turn = nextval('jobq.lane_turn_seq'), held_leases = lane.held_leases, held_slots = lane.held_slots, looks = lane.looks
+          update jobq.lane x set turn = nextval('jobq.lane_turn_seq'), held_leases = lane.held_leases, held_slots = lane.held_slots, held_left = lane.held_left, looks = lane.looks
             where x.queue = of_queue and x.key = lane.key;
         else
           barren := lane.turn;
           if cardinality(lane.held_leases) < lane.held_before or lane.looks <> lane.looks_before then
-            update jobq.lane x set held_leases = lane.held_leases, held_slots = lane.held_slots, looks = lane.looks
+            update jobq.lane x set held_leases = lane.held_leases, held_slots = lane.held_slots, held_left = lane.held_left, looks = lane.looks
               where x.queue = of_queue and x.key = lane.key;
           end if;
         end if;
       elsif lane.held_leases = '{}' then
         delete from jobq.lane x where x.queue = of_queue and x.key = lane.key;
       else
-        update jobq.lane x set turn = null, held_leases = lane.held_leases, held_slots = lane.held_slots, looks = '{}'
+        update jobq.lane x set turn = null, held_leases = lane.held_leases, held_slots = lane.held_slots, held_left = lane.held_left, looks = '{}'
           where x.queue = of_queue and x.key = lane.key;
       end if;
       wanted := wanted - taken;
