@@ -547,7 +547,7 @@ func TestForgottenKeysCostLittle(t *testing.T) {
 	taken, _ := q.passOf(keyed("w", 600))
 	require.Len(t, taken, 25)
 	lookedAt := func() int {
-		return q.number("select count(*) from jobq.lane where key <> '' and looked_at > now() - interval '30 minutes'")
+		return q.number("select count(*) from jobq.lane where key like 'full %' and looked_at > now() - interval '30 minutes'")
 	}
 	q.exec("update jobq.lane set looked_at = now() - interval '1 hour' where key <> ''")
 	q.exec("update jobq.lane set looked_at = now() + interval '1 hour' where key = ''")
