@@ -18,4 +18,7 @@ const (
 	// DefaultExtendEvery is how often a worker extends a lease of DefaultLease: a
 	// third of the lease, whatever that is.
 	DefaultExtendEvery = DefaultLease / 3
+	// DefaultAgeAfter is how long the first job of a priority waits before the priority
+	// has its turns among more urgent ones.
+	DefaultAgeAfter = 5 * time.Minute
 )

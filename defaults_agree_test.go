@@ -76,7 +76,8 @@ func TestDefaultsAgree(t *testing.T) {
 	require.NoError(t, err)
 	seen := 0
 	for _, queue := range queues {
-		require.Equal(t, []time.Duration{jobq.DefaultLease, jobq.DefaultExtendEvery}, []time.Duration{queue.Lease, queue.ExtendEvery}, queue.Name)
+		require.Equal(t, []time.Duration{jobq.DefaultLease, jobq.DefaultExtendEvery, jobq.DefaultAgeAfter},
+			[]time.Duration{queue.Lease, queue.ExtendEvery, queue.AgeAfter}, queue.Name)
 		seen++
 	}
 	require.Equal(t, 2, seen)

@@ -56,3 +56,45 @@ func TestEveryPageIsReached(t *testing.T) {
 	})
 	require.NoError(t, err)
 }
+
+// testLink is a link to a test of jobq, by its name.
+var testLink = regexp.MustCompile(`\[(Test\w+)\]\(([^)]+_test\.go)\)`)
+
+// A link that names a test leads to it, also when the test was moved or renamed.
+func TestLinkedTestsExist(t *testing.T) {
+	t.Parallel()
+	found := 0
+	err := filepath.WalkDir("docs", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, ".md") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		for _, link := range testLink.FindAllStringSubmatch(string(text), -1) {
+			found++
+			target := filepath.Join(filepath.Dir(path), link[2])
+			code, err := os.ReadFile(target)
+			require.NoError(t, err, path)
+			if !strings.Contains(string(code), "\nfunc "+link[1]+"(") {
+				t.Errorf("%s links to %s in %s, which is not there", path, link[1], target)
+			}
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	require.Positive(t, found)
+}
+
+// The Go program of the README is examples/quickstart, which is run by a test.
+func TestReadmeProgram(t *testing.T) {
+	t.Parallel()
+	readme, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	program, err := os.ReadFile("examples/quickstart/main.go")
+	require.NoError(t, err)
+	_, code, found := strings.Cut(string(program), "\npackage main\n")
+	require.True(t, found)
+	if !strings.Contains(string(readme), "```go\npackage main\n"+code+"```\n") {
+		t.Error("README.md does not contain examples/quickstart/main.go as it is, from its package clause on")
+	}
+}

@@ -136,7 +136,7 @@ func (f Filter) page() (db.JobPage, error) {
 	if err != nil {
 		return db.JobPage{}, err
 	}
-	page := query.Page()
+	page := query.Page(time.Time{})
 	page.Sort, page.Ascending = db.JobSort(f.Sort), f.Reverse
 	among := func(states ...State) bool {
 		return !slices.ContainsFunc(page.States, func(state string) bool { return !slices.Contains(states, State(state)) })

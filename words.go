@@ -58,6 +58,7 @@ const (
 	ActionResume   Action = "resume"
 	ActionDrain    Action = "drain"
 	ActionSettings Action = "settings"
+	ActionExport   Action = "export" // of a day of the history
 	ActionUndo     Action = "undo"
 
 	ActionKindPause  Action = "kind_pause"

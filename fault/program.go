@@ -65,20 +65,30 @@ func (t task) work(say io.Writer) error {
 	return nil
 }
 
-// runProgram is what the jobs of kind task are: a program of their own for each
-// run, which says which token it was started with.
-func runProgram(folder string) error {
-	t := task{folder: folder}
+// readTask reads the job of a program that was started for it: the order from standard
+// input, and the rest from the environment.
+func readTask(folder string) (*task, error) {
+	t := &task{folder: folder}
 	if err := json.NewDecoder(io.LimitReader(os.Stdin, 1<<20)).Decode(&t.order); err != nil {
-		return err
+		return nil, err
 	}
 	var attempt int
 	for name, value := range map[string]any{"JOBQ_JOB_ID": &t.job, "JOBQ_LEASE_TOKEN": &t.token, "JOBQ_ATTEMPT": &attempt} {
 		if _, err := fmt.Sscan(os.Getenv(name), value); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 	}
 	t.again = attempt > 1
+	return t, nil
+}
+
+// runProgram is what the jobs of kind task are: a program of their own for each
+// run, which says which token it was started with.
+func runProgram(folder string) error {
+	t, err := readTask(folder)
+	if err != nil {
+		return err
+	}
 	control := os.NewFile(3, "control")
 	if err := t.work(control); err != nil {
 		return err
@@ -97,7 +107,7 @@ func runProgram(folder string) error {
 	if err := t.note("end"); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(control, "{\"result\": {\"token\": %d}}\n", t.token)
+	_, err = fmt.Fprintf(control, "{\"result\": {\"token\": %d}}\n", t.token)
 	return err
 }
 

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -88,4 +90,26 @@ func TestKindsAreBounded(t *testing.T) {
 	text := scrape(t, runs)
 	require.Equal(t, kindsMax+1, strings.Count(text, "jobq_worker_run_seconds_count{"))
 	require.Contains(t, text, `jobq_worker_run_seconds_count{kind="other",queue="q"} 50`+"\n")
+}
+
+// The first pairs of queue and kind have histograms of their own, also when many runs of
+// a pair are the first at once.
+func TestRunsCountPairsOnce(t *testing.T) {
+	t.Parallel()
+	runs := NewRuns()
+	for kind := range kindsMax {
+		begin := make(chan struct{})
+		var together sync.WaitGroup
+		for range 8 {
+			together.Go(func() {
+				<-begin
+				runs.of(pair{"q", strconv.Itoa(kind)})
+			})
+		}
+		close(begin)
+		together.Wait()
+	}
+	require.Zero(t, strings.Count(scrape(t, runs), `kind="other"`), "a pair has none of its own")
+	runs.of(pair{"q", "one more"})
+	require.Positive(t, strings.Count(scrape(t, runs), `kind="other"`))
 }

@@ -3,7 +3,6 @@ package metrics
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -23,7 +22,10 @@ const otherKind = "other"
 type Runs struct {
 	run, wait *prometheus.HistogramVec
 	pairs     sync.Map // of pair to *observers
-	known     atomic.Int64
+
+	mu sync.Mutex
+	// guarded by mu
+	known int // pairs
 }
 
 type pair struct{ queue, kind string }
@@ -59,12 +61,18 @@ func (r *Runs) of(p pair) *observers {
 	if known, ok := r.pairs.Load(p); ok {
 		return known.(*observers) //nolint:forcetypeassert // nothing else is stored
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if known, ok := r.pairs.Load(p); ok { // made by another run meanwhile
+		return known.(*observers) //nolint:forcetypeassert // nothing else is stored
+	}
 	label := p.kind
-	if r.known.Add(1) > kindsMax {
+	if r.known++; r.known > kindsMax {
 		label = otherKind
 	}
-	made, _ := r.pairs.LoadOrStore(p, &observers{r.run.WithLabelValues(p.queue, label), r.wait.WithLabelValues(p.queue, label)})
-	return made.(*observers) //nolint:forcetypeassert // nothing else is stored
+	made := &observers{r.run.WithLabelValues(p.queue, label), r.wait.WithLabelValues(p.queue, label)}
+	r.pairs.Store(p, made)
+	return made
 }
 
 // Describe implements prometheus.Collector.

@@ -51,17 +51,25 @@ func (m *Monitor) Attempts(ctx context.Context, id int64) ([]Attempt, error) {
 	}
 	attempts := make([]Attempt, len(rows))
 	for i, row := range rows {
-		attempts[i] = Attempt{
-			Number: int(row.Number), Outcome: jobq.Outcome(row.Outcome), LeaseToken: row.LeaseToken, WorkerID: row.WorkerID,
-			StartedAt: row.StartedAt.Time.UTC(), FinishedAt: row.FinishedAt.Time.UTC(),
-			Error: db.Text(row.Error), Output: db.Text(row.Output),
-		}
-		if row.Usage != nil {
-			attempts[i].Usage = new(Usage)
-			if err := json.Unmarshal(row.Usage, attempts[i].Usage); err != nil {
-				return nil, fmt.Errorf("attempts of job %d: usage: %w", id, err)
-			}
+		if attempts[i], err = attemptOf(row); err != nil {
+			return nil, fmt.Errorf("attempts of job %d: %w", id, err)
 		}
 	}
 	return attempts, nil
+}
+
+func attemptOf(row db.AttemptListRow) (Attempt, error) {
+	attempt := Attempt{
+		Number: int(row.Number), Outcome: jobq.Outcome(row.Outcome), LeaseToken: row.LeaseToken, WorkerID: row.WorkerID,
+		StartedAt: row.StartedAt.Time.UTC(), FinishedAt: row.FinishedAt.Time.UTC(),
+		Error: db.Text(row.Error), Output: db.Text(row.Output),
+	}
+	if row.Usage == nil {
+		return attempt, nil
+	}
+	attempt.Usage = new(Usage)
+	if err := json.Unmarshal(row.Usage, attempt.Usage); err != nil {
+		return attempt, fmt.Errorf("usage: %w", err)
+	}
+	return attempt, nil
 }

@@ -87,10 +87,14 @@ func (m *Monitor) Failures(ctx context.Context, query FailureQuery) (Failures, e
 	if err != nil {
 		return Failures{}, dberror.Wrap(m.schema, "failures", err)
 	}
-	failures := Failures{Groups: make([]Failure, len(rows))}
-	for i, row := range rows {
-		failures.Groups[i] = Failure{row.ID, row.Queue, row.Kind, row.Error, row.Jobs, row.First.Time.UTC(), row.Last.Time.UTC(), row.Example}
-		failures.More, failures.Left = row.Looked >= FailuresMax, row.Groups-int64(len(rows))
+	failures := Failures{Groups: make([]Failure, 0, len(rows))}
+	for _, row := range rows {
+		failures.More = row.Looked >= FailuresMax
+		if row.ID == "" { // there is no group
+			break
+		}
+		failures.Groups = append(failures.Groups, Failure{row.ID, row.Queue, row.Kind, row.Error, row.Jobs, row.First.Time.UTC(), row.Last.Time.UTC(), row.Example})
+		failures.Left = row.Groups - int64(len(rows))
 	}
 	return failures, nil
 }

@@ -65,6 +65,32 @@ func TestFailureGroups(t *testing.T) {
 	require.Len(t, failures.Groups, len(groups)-1, "what was requeued has not failed any more")
 }
 
+// That not all jobs were looked at is told also where none of those that were is wanted.
+func TestFailuresBeyondThoseLookedAt(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	w := jobtest.NewWorker(t)
+	w.Fail("email", "Send", "timeout")
+	wanted := func(query monitor.FailureQuery) monitor.Failures {
+		t.Helper()
+		query.Span = time.Hour
+		failures, err := w.Monitor.Failures(ctx, query)
+		require.NoError(t, err)
+		return failures
+	}
+	email := wanted(monitor.FailureQuery{Queue: "email"})
+	require.Len(t, email.Groups, 1)
+	require.Equal(t, monitor.Failures{Groups: []monitor.Failure{}}, wanted(monitor.FailureQuery{Queue: "none"}))
+	_, err := w.Client.Pool().Exec(ctx, `
+		insert into jobq.run (id, lease_id, slot, state, finished_at, run_at, created_at, priority, attempts, max_attempts, crashes, args_apart, queue, kind)
+		select nextval('jobq.job_id_seq'), jobq.lease_id_next(), 0, 'cancelled', clock_timestamp(), now(), now(), 0, 0, 1, 0, false, 'q', 'k'
+		from generate_series(1, $1)`, monitor.FailuresMax)
+	require.NoError(t, err)
+	for _, query := range []monitor.FailureQuery{{}, {Queue: "email"}, {Kind: "Send"}, {ID: email.Groups[0].ID}} {
+		require.Equal(t, monitor.Failures{Groups: []monitor.Failure{}, More: true}, wanted(query))
+	}
+}
+
 // A run is silent when it has neither reported progress nor written output for
 // longer than such runs usually take: three times their average of the last hour,
 // ten minutes at least, and an hour where none has ended.

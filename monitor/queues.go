@@ -51,7 +51,7 @@ func (m *Monitor) Queues(ctx context.Context) ([]Queue, error) {
 			QueueSettings: QueueSettings{
 				Lease: db.Milliseconds(row.LeaseMs), ExtendEvery: db.Milliseconds(row.ExtendEveryMs), Heartbeat: jobq.Heartbeat(row.Heartbeat),
 				StaleGrace: db.Milliseconds(row.StaleGraceMs), Redelivery: jobq.Redelivery(row.Redelivery),
-				RedeliveryDelay: db.Milliseconds(row.RedeliveryDelayMs), ResetOnReap: row.ResetOnReap,
+				RedeliveryDelay: db.Milliseconds(row.RedeliveryDelayMs), ResetOnReap: row.ResetOnReap, AgeAfter: db.Milliseconds(row.AgeAfterMs),
 				MaxRunning: int(row.MaxRunning), KeyLimit: int(row.KeyLimit), Rate: rateOf(row),
 			},
 			ThrottledUntil: db.TimeOrNil(row.ThrottledUntil),
@@ -103,6 +103,10 @@ type QueueSettings struct {
 	// ResetOnReap makes the next run begin without the lost run's checkpoint.
 	// Default false.
 	ResetOnReap bool `json:"reset_on_reap"`
+	// AgeAfter is how long the first job of a priority waits before every tenth claim takes
+	// jobs of that priority first, although there are more urgent ones. Up to 30 days;
+	// 5 minutes by default; 0: such a claim is never made.
+	AgeAfter time.Duration `json:"age_after_ns"`
 	// MaxRunning is how many jobs of the queue may run at once, over all workers: 1 to
 	// 1,000,000. Default 0, as many as they have slots for.
 	MaxRunning int `json:"max_running,omitempty"`

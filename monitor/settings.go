@@ -19,10 +19,20 @@ type Settings struct {
 	// kind is paused: up to 1000, 5 by default; 0: never. Docs/guarantees.md says what
 	// counts as a crash.
 	QuarantineCrashes int `json:"quarantine_crashes"`
+	// KeepUntilExported says that a day of the history is not dropped, however old, before it
+	// was exported. Default false.
+	KeepUntilExported bool `json:"keep_until_exported"`
+	// ExportedBefore is the day (UTC) before which all days were exported, as EndExport
+	// of package operator, or a person, has said. Default 2026-01-01, before which there
+	// are none.
+	ExportedBefore time.Time `json:"exported_before"`
 }
 
 // Settings returns the settings of the schema.
 func (m *Monitor) Settings(ctx context.Context) (Settings, error) {
 	row, err := m.queries.SettingGet(ctx)
-	return Settings{FinishedRetention: db.Milliseconds(row.FinishedRetentionMs), QuarantineCrashes: int(row.QuarantineCrashes)}, dberror.Wrap(m.schema, "settings", err)
+	return Settings{
+		FinishedRetention: db.Milliseconds(row.FinishedRetentionMs), QuarantineCrashes: int(row.QuarantineCrashes),
+		KeepUntilExported: row.KeepUntilExported, ExportedBefore: row.ExportedBefore.Time,
+	}, dberror.Wrap(m.schema, "settings", err)
 }

@@ -95,8 +95,9 @@ type BulkProgress struct {
 }
 
 // Bulk acts on the jobs that the filter matches when it begins: jobs that are
-// enqueued, or end, later are left alone, and so are those in a state in which
-// the action does nothing, such as finished ones of a cancel. It works in batches from the newest
+// enqueued, or end, later are left alone, ages are those of that moment, and jobs in a
+// state in which the action does nothing, such as finished ones of a cancel, are left
+// alone, too. It works in batches from the newest
 // job down, each batch a transaction, and records all of them as one action,
 // which can be undone as one. When the context ends it stops between two
 // batches, and Resume goes on from there: ErrConflict if the action has come to
@@ -299,9 +300,10 @@ func queryOf(chosen jobq.Filter) (filter.Query, error) {
 }
 
 // bulkPage is the first page of what is left to do of an action. Jobs in other
-// states than it is for would cost a lock each, and there can be millions.
+// states than it is for would cost a lock each, and there can be millions. Ages are
+// those of the moment at which it was counted: it may take long, or go on days later.
 func bulkPage(query filter.Query, bulk bulkAction) db.JobPage {
-	page, states := query.Page(), statesOf(bulk.action)
+	page, states := query.Page(*bulk.snapshotAt), statesOf(bulk.action)
 	page.IDMax = bulk.idMax
 	page.States = slices.DeleteFunc(page.States, func(state string) bool { return !slices.Contains(states, jobq.State(state)) })
 	matches := page.Condition

@@ -93,6 +93,53 @@ func TestBulkMax(t *testing.T) {
 	require.Equal(t, 7, undone.Changed())
 }
 
+// Ages are those that jobs had when the action began, however long it takes: what was
+// meant is not too old later, and what was too young is not meant later. Method: the
+// action is stopped, an hour passes, which is taken off all times that are stored, and
+// it is resumed.
+func TestBulkAges(t *testing.T) {
+	t.Parallel()
+	for match, action := range map[string]jobq.Action{
+		"state:available age:<1h": jobq.ActionCancel,
+		"state:available age:>1h": jobq.ActionCancel,
+		"state:failed age:<1h":    jobq.ActionRequeue,
+	} {
+		t.Run(match, func(t *testing.T) {
+			t.Parallel()
+			ctx := context.Background()
+			w := jobtest.NewWorker(t)
+			ana := operator.New(w.Client, "ana@laptop via jobq")
+			exec := func(sql string) {
+				_, err := w.Client.Pool().Exec(ctx, sql)
+				require.NoError(t, err, sql)
+			}
+			for range 3 {
+				for _, queue := range []string{"young", "old"} {
+					if action == jobq.ActionRequeue {
+						w.InState(jobq.StateFailed, jobq.EnqueueOptions{Queue: queue})
+					} else {
+						jobtest.Enqueue(t, w.Client, &jobq.EnqueueOptions{Queue: queue})
+					}
+				}
+			}
+			exec("update jobq.pending set created_at = created_at - case queue when 'old' then interval '70 minutes' else interval '50 minutes' end")
+			exec("update jobq.run set finished_at = finished_at - case queue when 'old' then interval '70 minutes' else interval '50 minutes' end")
+			stopped, stop := context.WithCancel(ctx)
+			progress, err := ana.Bulk(stopped, operator.BulkParams{
+				Action: action, Filter: jobq.Filter{Match: match}, RatePerSecond: 1, OnBatch: func(operator.BulkProgress) { stop() },
+			})
+			require.ErrorIs(t, err, context.Canceled)
+			require.Equal(t, 1, progress.Done)
+			exec("update jobq.pending set created_at = created_at - interval '1 hour'")
+			exec("update jobq.run set finished_at = finished_at - interval '1 hour'")
+			exec("update jobq.audit set snapshot_at = snapshot_at - interval '1 hour'")
+			again, err := ana.Bulk(ctx, operator.BulkParams{Resume: progress.AuditID})
+			require.NoError(t, err)
+			require.Equal(t, operator.BulkProgress{AuditID: progress.AuditID, Done: 3}, again)
+		})
+	}
+}
+
 // An action goes on with the bound that it began with, unless another is given:
 // with what an interruption has left of it, then with all of it again.
 func TestBulkKeepsMax(t *testing.T) {

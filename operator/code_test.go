@@ -41,9 +41,11 @@ func TestCodes(t *testing.T) {
 			used[code[1]] = true
 		}
 	}
-	require.Len(t, used, 4)
+	require.Len(t, used, 5)
 	for code := range used {
-		require.Error(t, operator.Code(code).Err(), code)
+		if code != "JQ005" { // to programs that end their own runs, and never for an action
+			require.Error(t, operator.Code(code).Err(), code)
+		}
 		require.Contains(t, string(docs), "`"+code+"`")
 	}
 	require.NoError(t, operator.Code("").Err())

@@ -56,6 +56,7 @@ type QueueChange struct {
 	Redelivery      *jobq.Redelivery
 	RedeliveryDelay *time.Duration
 	ResetOnReap     *bool
+	AgeAfter        *time.Duration
 	// MaxRunning is how many jobs of the queue may run at once, over all workers; 0 for
 	// as many as they have slots for.
 	MaxRunning *int
@@ -98,6 +99,7 @@ func (c *QueueChange) columns() (json.RawMessage, error) {
 	columns := make(map[string]any)
 	for name, duration := range map[string]*time.Duration{
 		"lease": c.Lease, "extend_every": c.ExtendEvery, "stale_grace": c.StaleGrace, "redelivery_delay": c.RedeliveryDelay,
+		"age_after": c.AgeAfter,
 	} {
 		if duration != nil {
 			columns[name] = db.IntervalText(*duration)

@@ -31,7 +31,7 @@ func TestSetQueue(t *testing.T) {
 	}
 	require.NoError(t, jobtest.ErrorOf(operator.New(client, "test").SetQueue(ctx, "q", operator.QueueChange{
 		Lease: pointer(time.Minute), ExtendEvery: pointer(20 * time.Second), StaleGrace: pointer(time.Second),
-		RedeliveryDelay: pointer(time.Second), ResetOnReap: &yes,
+		RedeliveryDelay: pointer(time.Second), ResetOnReap: &yes, AgeAfter: pointer(0),
 	})))
 	require.NoError(t, jobtest.ErrorOf(operator.New(client, "test").SetQueue(ctx, "q", operator.QueueChange{Heartbeat: &progress})))
 	want := monitor.QueueSettings{
@@ -52,6 +52,7 @@ func TestSetQueue(t *testing.T) {
 		"heartbeat must be ticker, progress, both or off":         {Heartbeat: &wrong},
 		"stale_grace must be 0 to 30 days":                        {StaleGrace: pointer(-time.Second)},
 		"lease must be 1 second to 30 days":                       {Lease: pointer(0)},
+		"age_after must be 0 to 30 days":                          {AgeAfter: pointer(-time.Second)},
 	} {
 		_, err := operator.New(client, "test").SetQueue(ctx, "q", change)
 		require.ErrorIs(t, err, jobq.ErrInvalid, reason)

@@ -23,7 +23,7 @@ type Declaration struct {
 	// Version is that of the declaration, from 0 on: one with a lower version than
 	// what is there changes nothing. Default 0.
 	Version int
-	// Schedules are those declared, at most 1000. Their Source is set.
+	// Schedules are those declared, at most 1000, each name once. Their Source is set.
 	Schedules []jobq.Schedule
 }
 
@@ -109,6 +109,9 @@ func (o *Operator) DeclareSchedules(ctx context.Context, d Declaration) (Declare
 		s.Source = d.source()
 		if err := checkSchedule(s); err != nil {
 			return Declared{}, &DeclarationError{s.Name, fmt.Errorf("%s: %w: %w", setting(s.Name), jobq.ErrInvalid, err)}
+		}
+		if i > 0 && d.Schedules[i-1].Name == s.Name {
+			return Declared{}, &DeclarationError{s.Name, fmt.Errorf("%s: %w: it is declared twice", setting(s.Name), jobq.ErrInvalid)}
 		}
 	}
 	plan, err := dberror.Retry(ctx, func() (*declarationPlan, error) { return planDeclaration(ctx, o.queries, &d) })

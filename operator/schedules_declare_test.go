@@ -245,3 +245,20 @@ func TestDeclareTheSame(t *testing.T) {
 	d.Schedules[1].Args = json.RawMessage(`{"n": 1e1}`)
 	require.Empty(t, u.declared(d).Changed, "the database says that they are the same")
 }
+
+// A name that is declared twice is refused: the second one would not be compared with
+// what is there, which may be another's.
+func TestDeclareTwice(t *testing.T) {
+	t.Parallel()
+	u := newUndoing(t)
+	u.set(jobq.Schedule{Name: "hand", Every: time.Minute, Kind: "hand"})
+	_, err := u.DeclareSchedules(u.ctx, declares(0, "a", "hand", "hand"))
+	require.ErrorIs(t, err, jobq.ErrInvalid)
+	var of *operator.DeclarationError
+	require.ErrorAs(t, err, &of)
+	require.Equal(t, "hand", of.Schedule)
+	schedules, err := u.m.Schedules(u.ctx, "", 100)
+	require.NoError(t, err)
+	require.Len(t, schedules, 1)
+	require.Equal(t, "hand", schedules[0].Kind)
+}

@@ -15,6 +15,9 @@ import (
 type SettingsChange struct {
 	FinishedRetention *time.Duration
 	QuarantineCrashes *int
+	KeepUntilExported *bool
+	// ExportedBefore is a day (UTC).
+	ExportedBefore *time.Time
 }
 
 // SetSettings changes settings of the schema in the operator's name.
@@ -31,8 +34,15 @@ func (o *Operator) SetSettings(ctx context.Context, change SettingsChange) (audi
 	if change.QuarantineCrashes != nil { // what does not fit is as wrong as what does
 		crashes = pgtype.Int4{Int32: int32(max(min(*change.QuarantineCrashes, math.MaxInt32), math.MinInt32)), Valid: true} // #nosec G115 -- bounded here
 	}
+	var keep pgtype.Bool
+	if change.KeepUntilExported != nil {
+		keep = pgtype.Bool{Bool: *change.KeepUntilExported, Valid: true}
+	}
 	auditID, err = dberror.Retry(ctx, func() (int64, error) {
-		return o.queries.SettingSet(ctx, o.actor, db.IntervalPointer(change.FinishedRetention), crashes)
+		return o.queries.SettingSet(ctx, db.SettingSetParams{
+			Actor: o.actor, FinishedRetention: db.IntervalPointer(change.FinishedRetention), QuarantineCrashes: crashes,
+			KeepUntilExported: keep, ExportedBefore: db.DatePointer(change.ExportedBefore),
+		})
 	})
 	return auditID, dberror.Wrap(o.schema, operation, err)
 }

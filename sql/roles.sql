@@ -1,4 +1,4 @@
--- Four roles, and what each may do. Run it as the owner of the schema, who may
+-- Five roles, and what each may do. Run it as the owner of the schema, who may
 -- also make roles, after each `jobq migrate up`; it changes nothing twice:
 --
 --   psql "$DATABASE_URL" -f sql/roles.sql
@@ -12,7 +12,7 @@ do $$
 declare
   name text;
 begin
-  foreach name in array array['jobq_producer', 'jobq_worker', 'jobq_viewer', 'jobq_admin'] loop
+  foreach name in array array['jobq_producer', 'jobq_runner', 'jobq_worker', 'jobq_viewer', 'jobq_admin'] loop
     if not exists (select from pg_roles r where r.rolname = name) then
       execute format('create role %I nologin', name);
     end if;
@@ -22,7 +22,7 @@ end $$;
 grant usage on schema jobq to jobq_producer, jobq_worker, jobq_viewer, jobq_admin;
 -- Every client looks which version the tables have, what the limit on args is, and
 -- what the defaults are: an insert evaluates them in the name of who makes it.
-grant execute on function jobq.args_bytes_max, jobq.lease_default, jobq.max_attempts_default to jobq_producer, jobq_worker, jobq_viewer, jobq_admin;
+grant execute on function jobq.args_bytes_max, jobq.age_after_default, jobq.lease_default, jobq.max_attempts_default to jobq_producer, jobq_worker, jobq_viewer, jobq_admin;
 grant select on jobq.jobq_migration to jobq_producer, jobq_worker, jobq_viewer, jobq_admin;
 
 -- A producer adds jobs and reads nothing, not even its own: no args of others,
@@ -38,6 +38,11 @@ grant execute on function
   jobq.enqueue_arrays, jobq.enqueue_many(jsonb), jobq.enqueue_many(json), jobq.enqueue_many(text)
   to jobq_producer, jobq_worker, jobq_admin;
 
+-- A runner is for programs that end their own jobs (docs/complete.md), and can do only
+-- that: it sees no job, and a call needs the token of the run.
+grant usage on schema jobq to jobq_runner;
+grant execute on function jobq.complete, jobq.fail, jobq.snooze, jobq.progress, jobq.checkpoint to jobq_runner;
+
 -- A viewer reads everything, args too, and says that it watches.
 grant select on
   jobq.pending, jobq.run, jobq.lease, jobq.past_lease, jobq.progress, jobq.attempt, jobq.payload, jobq.unique_key, jobq.output, jobq.queue,
@@ -48,7 +53,7 @@ grant select on jobq.run_default, jobq.past_lease_default, jobq.attempt_default 
 grant insert, update, delete on jobq.watcher to jobq_viewer, jobq_admin;
 grant delete on jobq.digest to jobq_viewer, jobq_admin;
 grant execute on function jobq.channel, jobq.watch to jobq_viewer, jobq_worker, jobq_admin;
-grant execute on function jobq.queue_known to jobq_viewer, jobq_admin;
+grant execute on function jobq.queue_known, jobq.export_first to jobq_viewer, jobq_admin;
 grant execute on function
   jobq.why, jobq.why_session, jobq.why_row_locked, jobq.why_table_locked, jobq.why_janitor, jobq.why_before, jobq.why_oldest, jobq.why_key_runs, jobq.why_waiting, jobq.why_running, jobq.why_ended
   to jobq_viewer, jobq_admin;
@@ -102,7 +107,7 @@ grant execute on function
   jobq.job_problem, jobq.object_problem, jobq.unique_key_take, jobq.unique_keys_take, jobq.unique_key_refuse, jobq.unique_keys_release,
   jobq.job_exists, jobq.moving_refuse, jobq.cancel, jobq.args_require, jobq.running_refuse, jobq.requeue, jobq.delete_job, jobq.job_lock, jobq.job_edit,
   jobq.audit_begin, jobq.audit_begin_many, jobq.audit_resume,
-  jobq.change_problem, jobq.act_problem, jobq.act, jobq.act_clone, jobq.act_drain, jobq.act_queue, jobq.act_kind, jobq.act_settings, jobq.act_queue_set, jobq.run_restore, jobq.undo_job, jobq.undo_whole, jobq.undo,
+  jobq.change_problem, jobq.act_problem, jobq.act, jobq.act_clone, jobq.act_drain, jobq.act_queue, jobq.act_kind, jobq.act_settings, jobq.act_queue_set, jobq.export_begin, jobq.export_end, jobq.export_again, jobq.run_restore, jobq.undo_job, jobq.undo_whole, jobq.undo,
   jobq.schedule_problem, jobq.schedule_record, jobq.schedule_wishes, jobq.schedule_put, jobq.schedule_lock, jobq.schedule_undo,
   jobq.schedule_set, jobq.schedule_pause, jobq.schedule_resume, jobq.schedule_remove, jobq.schedule_run
   to jobq_admin;

@@ -21,6 +21,11 @@ const fateTimeout = 5 * time.Second
 // committing.
 var errNotCommitted = errors.New("the handler returned without committing the transaction in which it called CompleteTx")
 
+// errNotEnded is the failure of a handler that was to end the job in a transaction
+// of its own, and has reported success without.
+var errNotEnded = errors.New("the handler reported success, and no transaction of its own has ended the job: " +
+	"call jobq.complete and commit before, or do without ends_itself")
+
 // CompleteTx completes the job in the caller's transaction: either both the
 // caller's changes and the completion are stored, or neither. When the
 // transaction has committed, return nil from the handler. After a rollback the
@@ -54,15 +59,16 @@ func (r *Run) CompleteTx(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// fate asks what has become of a run whose handler has called CompleteTx.
+// fate asks what has become of a run whose handler may have ended it in a transaction of
+// its own.
 func (r *Run) fate(ctx context.Context) (db.RunFateRow, error) {
 	ctx, cancel := context.WithTimeout(ctx, fateTimeout)
 	defer cancel()
-	return r.worker.queries.RunFate(ctx, db.RunFateParams{ID: r.row.ID, Token: r.row.LeaseToken, Owner: r.worker.id, ClaimedAt: r.row.StartedAt})
+	return r.worker.queries.RunFate(ctx, db.RunFateParams{ID: r.row.ID, Token: r.row.LeaseToken, Owner: r.worker.id, ClaimedAt: r.row.StartedAt, EndsItself: r.endsItself})
 }
 
-// settle finds out about runs whose lease the database has called lost, after
-// CompleteTx: either the job is completed, or the run was lost after a rollback.
+// settle finds out about runs whose lease the database has called lost, and whose
+// handlers may have ended them: either the job has ended, or the run was lost.
 // What cannot be found out now is asked again.
 func (k *keeper) settle(ctx context.Context, unsure []*Run) {
 	for _, r := range unsure {
@@ -71,39 +77,110 @@ func (k *keeper) settle(ctx context.Context, unsure []*Run) {
 			k.worker.databaseTrouble(err)
 			return
 		}
-		k.held.Settle(&r.hold, fate.Completed, fate.Held)
+		k.held.Settle(&r.hold, isEnded(fate), fate.Held)
 	}
 }
 
-// settleTx ends a run that has called CompleteTx, when its transaction has
-// committed or nobody can say; false when the run is to be ended like any other.
+// settleTx ends a run whose handler may have ended it in a transaction of its own,
+// when that has committed or nobody can say; false when the run is to be ended like
+// any other.
 func (q *queue) settleTx(run *Run, err error, state leases.State) (settled bool, _ error) {
 	fate := db.RunFateRow{Completed: state.Completed}
-	if !state.Completed {
-		var askErr error
-		if fate, askErr = run.fate(context.WithoutCancel(q.worker.handlers.ctx)); askErr != nil {
+	known := false
+	if !state.Completed || run.endsItself { // only CompleteTx leaves no doubt how
+		asked, askErr := run.fate(context.WithoutCancel(q.worker.handlers.ctx))
+		switch {
+		case askErr == nil:
+			fate, known = asked, true
+		case state.Completed:
+			q.worker.databaseTrouble(askErr)
+		default:
 			q.worker.databaseTrouble(askErr)
 			if err == nil && !state.Lost { // it says so, and the database will know when it is asked to store something else
-				return false, errNotCommitted
+				return false, run.unstoredSuccess()
 			}
 		}
 	}
 	switch {
-	case fate.Completed:
-		q.worker.observe(false, true)
-		q.worker.counts.completed.Add(1)
-		q.worker.digests.Ended(&run.row, string(jobq.StateCompleted), false, run.ran)
+	case isEnded(fate):
+		q.worker.observe(fate.Outcome == string(jobq.OutcomeFailed), hasCompleted(fate))
+		q.accountTx(run, fate)
 		q.endByTx(run)
 		if err != nil { // last: it calls a method of the error, which may end the goroutine
-			q.worker.log.Warn("handler returned an error after its transaction had completed the job", append(run.logAttrs(), "error", textOf(err))...)
+			q.worker.log.Warn("handler returned an error after its transaction had ended the job", append(run.logAttrs(), "error", textOf(err))...)
 		}
 		return true, err
 	case !state.Lost && err == nil && fate.Held:
-		return false, errNotCommitted
-	case state.Lost || err == nil: // the next owner's, after a rollback
+		return false, run.unstoredSuccess()
+	case state.Lost || known && !fate.Held: // the next owner's, after a rollback
 		q.worker.keeper.reportLost(run)
 		q.discard()
 		return true, err
 	}
 	return false, err
+}
+
+// isEnded says whether a transaction of the handler's own has ended the run.
+func isEnded(fate db.RunFateRow) bool { return fate.Completed || fate.Outcome != "" }
+
+// hasCompleted says whether it has done so by completing the job, which somebody may have
+// requeued since.
+func hasCompleted(fate db.RunFateRow) bool {
+	return fate.Completed || fate.Outcome == string(jobq.OutcomeCompleted)
+}
+
+// unstoredSuccess is the failure of a run that reports success without having
+// stored it.
+func (r *Run) unstoredSuccess() error {
+	if r.endsItself {
+		return errNotEnded
+	}
+	return errNotCommitted
+}
+
+// accountTx counts a run that a transaction of its handler's own has ended, and keeps
+// what its program has written.
+func (q *queue) accountTx(run *Run, fate db.RunFateRow) {
+	if hasCompleted(fate) {
+		q.worker.counts.completed.Add(1)
+		q.worker.digests.Ended(&run.row, string(jobq.StateCompleted), false, run.ran)
+	} else {
+		q.worker.counts.ended(fate.Outcome)
+		q.worker.digests.Ended(&run.row, fate.State, fate.Outcome == string(jobq.OutcomeFailed), run.ran)
+	}
+	q.keepAttempt(run)
+}
+
+// accountRefused is for a run that was to end itself, and whose end by the worker was
+// refused: its transaction, which was open then, has ended it, or its lease was lost.
+func (q *queue) accountRefused(run *Run) {
+	fate, err := run.fate(context.WithoutCancel(q.worker.handlers.ctx))
+	switch {
+	case err != nil:
+		q.worker.log.Warn("result refused, ended by its own transaction or lease lost", append(run.logAttrs(), "error", err)...)
+	case isEnded(fate):
+		q.accountTx(run, fate)
+	default:
+		q.worker.counts.lost.Add(1)
+		q.worker.log.Warn("result refused, lease lost", run.logAttrs()...)
+	}
+}
+
+// keepAttempt keeps what a program has written and used with the attempt that its own
+// transaction has stored. Should that fail, it is lost, and the end is not.
+func (q *queue) keepAttempt(run *Run) {
+	run.mu.Lock()
+	output, usage := run.output, run.usage
+	run.mu.Unlock()
+	if output == "" && usage == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(q.worker.handlers.ctx), fateTimeout)
+	defer cancel()
+	if err := q.worker.queries.AttemptKeep(ctx, db.AttemptKeepParams{
+		ID: run.row.ID, Token: run.row.LeaseToken, Owner: q.worker.id, ClaimedAt: run.row.StartedAt,
+		RanUs: run.ran.Microseconds(), Output: output, Usage: usage,
+	}); err != nil {
+		q.worker.databaseTrouble(err)
+	}
 }

@@ -37,7 +37,7 @@ func (w *Worker) connectUnlessHalted(ctx context.Context) (connected bool, err e
 func (w *Worker) connect(ctx context.Context) (connected bool, err error) {
 	config := w.client.Pool().Config()
 	config.MinConns, config.MinIdleConns = 0, 0
-	config.MaxConns = int32(2*len(w.queues)*(1+len(w.kindSlots()))) + 9 // #nosec G115 -- two a queue; leases, cancelled jobs, progress, output, heartbeat, digests, outcomes of claims, and two for what handlers store
+	config.MaxConns = int32(2*len(w.queues)*(1+len(w.kindSlots()))) + 10 // #nosec G115 -- two a queue; leases, cancelled jobs, progress, output, heartbeat, aged priorities, digests, outcomes of claims, and two for what handlers store
 	config.ConnConfig.RuntimeParams["application_name"] = "jobq-worker"
 	db.RequirePrimary(config.ConnConfig)
 	w.schema.Protect(config)

@@ -35,6 +35,9 @@ func SpreadWakeUps(w *Worker, longest time.Duration) {
 	w.spreader.DelayMax = longest
 }
 
+// LookForAgedEvery sets how often a worker looks which priorities have waited for too long.
+func LookForAgedEvery(w *Worker, every time.Duration) { w.agedLookEvery = every }
+
 // IsUnnotified says whether a worker knows that no notifications arrive; and if so,
 // makes its next announcement that it waits, if any, be made at once.
 func IsUnnotified(w *Worker) bool {
@@ -144,3 +147,20 @@ func LastNotification(w *Worker) (notification string, still bool) {
 
 // Activity changes with whatever a run tells.
 func Activity(r *Run) int64 { return r.activity() }
+
+// AgedOf returns which priorities have waited for too long for a worker that is not run: of its
+// queue default, by the first of the kinds that are claimed together.
+func AgedOf(w *Worker) func() map[string][]int16 {
+	w.pool = w.client.Pool()
+	q := w.queues["default"]
+	q.divide(w.kinds(), w.kindSlots())
+	return func() map[string][]int16 {
+		aged := make(map[string][]int16)
+		for _, each := range q.all() {
+			for _, one := range each.aged(context.Background()) {
+				aged[each.kinds[0]] = append(aged[each.kinds[0]], one.Priority)
+			}
+		}
+		return aged
+	}
+}

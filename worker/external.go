@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -130,8 +131,24 @@ func (r ExternalRun) OnLeaseLost(lost func()) { r.worker.keeper.held.OnLost(&r.h
 // LoseLease gives the lease up, for a run that was killed because nobody has
 // extended it in time. It returns ErrLeaseLost.
 func (r ExternalRun) LoseLease() error {
-	r.worker.keeper.held.Lose(&r.hold)
+	r.worker.keeper.held.GiveUp(&r.hold)
 	return ErrLeaseLost
+}
+
+// EndsItself says that the job is ended outside of this process, in a transaction that
+// calls jobq.complete or its like with the RunToken. From then on the handler's success
+// counts only if that is stored: a nil error without is a failed attempt. For the
+// goroutine of the handler, before anything else.
+func (r ExternalRun) EndsItself() {
+	r.endsItself = true
+	r.worker.keeper.held.Completing(&r.hold)
+}
+
+// RunToken names the run in calls of jobq.complete and its like. Besides the lease it
+// says when that was claimed, since after a failover the lease token may come again, and
+// which of the jobs claimed together it is.
+func (r ExternalRun) RunToken() string {
+	return fmt.Sprintf("%d.%d.%d", r.row.LeaseToken, r.row.StartedAt.Time.UnixMicro(), r.row.Slot)
 }
 
 // NoteActivity shows that the run goes on, as far as HandleOptions.StallTimeout is

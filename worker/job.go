@@ -37,7 +37,9 @@ type Run struct {
 	// When the handler was called, since the claim may have been long before; zero
 	// before that. Written before the keeper knows of the run, and by nobody else.
 	began time.Time
-	ran   time.Duration // how long it ran; of the goroutine that runs it
+	ran   time.Duration // how long it ran; of the goroutine that runs it, as is endsItself
+	// endsItself says that the handler ends the job in a transaction of its own.
+	endsItself bool
 
 	mu sync.Mutex // never held during a call to the database
 	// guarded by mu

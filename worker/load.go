@@ -267,6 +267,20 @@ func (l *load) failed(now time.Duration, claim line.Claim, took time.Duration, t
 	l.planner.Failed(now, claim, took, tooLong)
 }
 
+// isBehind says whether there may be more jobs than the queue has claimed.
+func (l *load) isBehind() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.planner.WillClaim()
+}
+
+// setAged says which priorities are aged.
+func (l *load) setAged(now time.Duration, aged []db.Aged) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.planner.SetAged(now, aged)
+}
+
 // isSeparate says whether results are not to wait for the next claim.
 func (l *load) isSeparate() bool {
 	l.mu.Lock()

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -35,19 +36,21 @@ type Worker struct {
 	claims    []string // the kinds that have handlers
 	keeper    *keeper
 	digests   *digest.Digester
-	sessions  db.Sessions   // as found at the start
-	beatSoon  chan struct{} // a hint that the worker's row, or who watches, has changed
-	announcer waking.Announcer
-	spreader  *waking.Spreader
-	counts    counts
-	halt      halt
-	hurry     chan struct{} // closed when a drain is not to wait
-	hurried   sync.Once
-	started   atomic.Bool
-	away      atomic.Bool // the database did not answer last time
-	claiming  atomic.Bool // from when the database was found until Run returns
-	draining  atomic.Bool
-	present   atomic.Bool // the presence lock is held
+	sessions  db.Sessions // as found at the start
+	// agedLookEvery is agedLookEvery; tests shorten it.
+	agedLookEvery time.Duration
+	beatSoon      chan struct{} // a hint that the worker's row, or who watches, has changed
+	announcer     waking.Announcer
+	spreader      *waking.Spreader
+	counts        counts
+	halt          halt
+	hurry         chan struct{} // closed when a drain is not to wait
+	hurried       sync.Once
+	started       atomic.Bool
+	away          atomic.Bool // the database did not answer last time
+	claiming      atomic.Bool // from when the database was found until Run returns
+	draining      atomic.Bool
+	present       atomic.Bool // the presence lock is held
 	// unnotified says that notifications do not arrive: with PollOnly, behind a
 	// pooler, or as the listener has found out.
 	unnotified atomic.Bool
@@ -77,7 +80,7 @@ func New(client *jobq.Client, config *Config) (*Worker, error) {
 	}
 	schema.Assume(client.Sessions())
 	w.schema, w.handlers.byKind, w.keeper = schema, make(map[string]handled), newKeeper(w)
-	w.beatSoon = make(chan struct{}, 1)
+	w.beatSoon, w.agedLookEvery = make(chan struct{}, 1), agedLookEvery
 	w.announcer.RecheckMax, w.spreader = w.config.PollInterval, waking.NewSpreader()
 	if w.process, err = identity.Self(); err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
@@ -136,6 +139,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	var background, working, slots sync.WaitGroup
 	background.Go(func() { w.keeper.run(flush) })
 	background.Go(func() { w.beat(flush) })
+	background.Go(func() { w.lookForAged(ctx) })
 	background.Go(func() { w.flushOutput(flush) })
 	background.Go(func() { w.digests.Run(flush, w.queries, w.log) })
 	background.Go(func() { w.spreader.Run(flush, w.queries, w.databaseTrouble) })

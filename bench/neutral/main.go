@@ -146,7 +146,7 @@ func (l *lab) report(ctx context.Context, out io.Writer) error {
 	if l.times == short {
 		fmt.Fprint(out, "- A quick pass: these figures mean nothing\n")
 	}
-	fmt.Fprint(out, "\n## Bars\n\nThe neutral benchmark sets none for starvation: jobq serves priorities strictly.\n\n")
+	fmt.Fprint(out, "\n## Bars\n\nThe neutral benchmark sets none for starvation: jobq serves priorities strictly until one has waited for 5 minutes, which is longer than a cell.\n\n")
 	sheet.WriteBars(out, l.sheet, bars())
 	environment := l.Environment()
 	for _, s := range sections() {

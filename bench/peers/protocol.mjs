@@ -20,7 +20,8 @@ export async function main(peer) {
   const [command, json] = process.argv.slice(2)
   const options = JSON.parse(json)
   await { setup: setUp, work, enqueue, latency, mixed }[command](peer, options)
-  process.exit(0) // whatever a peer keeps open
+  // Whatever a peer keeps open; but not before the last line is written: a pipe takes 256 KiB at a time.
+  process.stdout.end(() => process.exit(0))
 }
 
 async function setUp(peer) {

@@ -209,6 +209,7 @@ func TestNoDatabase(t *testing.T) {
 		"KIND='COMMAND":   {"worker", "--run", "x"},
 		"no-such-user":    {"worker", "--config", userFile},
 		"must be like":    {"worker", "--run-http", "x=example.com"},
+		"no such kind":    {"worker", "--run", "x=y", "--ends-itself", "z"},
 		"quote":           {"worker", "--run", "x='"},
 		"NAME=SLOTS":      {"worker", "--run", "x=y", "-q", "a=b"},
 		"twice":           {"worker", "--run", "x=y", "--run", "x=z"},

@@ -93,9 +93,12 @@ func checkSince(query monitor.FailureQuery) error {
 
 func writeFailures(cmd *cobra.Command, failures monitor.Failures, query monitor.FailureQuery) error {
 	notes := cmd.ErrOrStderr()
-	if len(failures.Groups) == 0 {
+	switch {
+	case len(failures.Groups) == 0 && failures.More: // said below
+		fmt.Fprintln(notes, "no such job was found")
+	case len(failures.Groups) == 0:
 		fmt.Fprintf(notes, "no such job has failed in the last %s\n", when.FormatDuration(query.Span))
-	} else {
+	default:
 		t := newTable(cmd.OutOrStdout(), "GROUP", "JOBS", "QUEUE", "KIND", "FIRST", "LAST", "EXAMPLE", "ERROR")
 		for _, group := range failures.Groups {
 			t.row(group.ID, jobsOf(group, failures.More), group.Queue, group.Kind, ago(group.First), ago(group.Last), strconv.FormatInt(group.Example, 10), group.Error)
@@ -138,6 +141,9 @@ func failureGroup(cmd *cobra.Command, client *jobq.Client, query monitor.Failure
 	switch {
 	case err != nil:
 		return monitor.Failure{}, false, err
+	case len(failures.Groups) == 0 && failures.More:
+		return monitor.Failure{}, false, notFoundf(`no group %q among the last %s jobs that did not succeed, and no others were looked at`,
+			query.ID, format.Number(monitor.FailuresMax))
 	case len(failures.Groups) == 0:
 		return monitor.Failure{}, false, notFoundf(`no group %q among the jobs that have failed in the last %s: "jobq errors" lists the groups, and --since looks further back`,
 			query.ID, when.FormatDuration(query.Span))

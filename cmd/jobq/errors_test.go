@@ -116,6 +116,26 @@ func TestErrors(t *testing.T) {
 	require.EqualValues(t, 5, groups().Groups[0].Jobs, "an undo brings the group back")
 }
 
+// Where not all failures were looked at, it does not say that there is none.
+func TestErrorsBeyondThoseLookedAt(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	pool := pgtest.Connect(t, url)
+	failed(t, pool, "email", "Send", "timeout", 1)
+	query[int64](t, pool, `
+		with cancelled as (
+		  insert into jobq.run (id, lease_id, slot, run_at, created_at, state, finished_at, priority, attempts, max_attempts, crashes, args_apart, queue, kind)
+		    select nextval('jobq.job_id_seq'), jobq.lease_id_next(), 0, now(), now(), 'cancelled', now(), 0, 1, 1, 0, false, 'video', 'Encode' from generate_series(1, $1)
+		    returning id)
+		select count(*) from cancelled`, monitor.FailuresMax)
+	_, stderr, code := invoke(t, "", "errors", "--queue", "email", "--database-url", url)
+	require.Equal(t, exitOK, code, stderr)
+	require.Equal(t, "no such job was found\nonly the last 10,000 jobs that did not succeed were looked at: there may be more\n", stderr)
+	_, stderr, code = invoke(t, "", "errors", "show", "00000000", "--database-url", url)
+	require.Equal(t, exitNotFound, code, stderr)
+	require.Contains(t, stderr, "among the last 10,000 jobs that did not succeed")
+}
+
 func count(t *testing.T, pool *pgxpool.Pool, table string) int {
 	t.Helper()
 	return query[int](t, pool, "select count(*)::integer from "+table)

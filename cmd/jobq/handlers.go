@@ -80,6 +80,14 @@ func handlersOf(f *workerFlags, file *config.File) ([]addHandler, error) {
 	if _, given := kinds[config.ExecKind]; f.allowExec && !given {
 		kinds[config.ExecKind] = config.Kind{}
 	}
+	for _, name := range f.endsItself {
+		kind, given := kinds[name]
+		if !given {
+			return nil, usagef("--ends-itself %s: no such kind is run here; name one of --run, --run-stream, --run-http or the config file", name)
+		}
+		kind.EndsItself = true
+		kinds[name] = kind
+	}
 	var handlers []addHandler
 	for name, kind := range kinds {
 		isExec := len(kind.Command) == 0 && len(kind.Stream) == 0 && kind.HTTP == ""
@@ -116,7 +124,7 @@ func handlerOf(name string, kind config.Kind) (addHandler, error) {
 			for field, value := range kind.Header {
 				header.Set(field, value)
 			}
-			return p.HandleHTTP(name, programs.HTTP{URL: kind.HTTP, Header: header}, options)
+			return p.HandleHTTP(name, programs.HTTP{URL: kind.HTTP, Header: header, EndsItself: kind.EndsItself}, options)
 		default:
 			return p.HandleExec(command, options)
 		}
@@ -127,7 +135,7 @@ func handlerOf(name string, kind config.Kind) (addHandler, error) {
 func commandOf(kind config.Kind) (programs.Command, error) {
 	command := programs.Command{
 		Args: kind.Command, Dir: kind.Dir, Environ: kind.PassEnv, Env: kind.Env, Grace: time.Duration(kind.Grace),
-		Attributes: programs.Attributes{Nice: kind.Nice},
+		Attributes: programs.Attributes{Nice: kind.Nice}, EndsItself: kind.EndsItself,
 	}
 	lost := kind.LockLost
 	if lost == "" {

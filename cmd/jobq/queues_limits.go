@@ -71,17 +71,10 @@ func (l *limitFlags) change(given func(name string) bool, change *operator.Queue
 	return nil
 }
 
-// parseQueueRate reads "100/s" or "10/30s".
+// parseQueueRate reads --rate.
 func parseQueueRate(text string) (rate jobq.Rate, err error) {
-	jobs, period, ok := strings.Cut(text, "/")
-	if rate.Jobs, err = strconv.Atoi(strings.TrimSpace(jobs)); err == nil && ok {
-		if period = strings.TrimSpace(period); period != "" && (period[0] < '0' || period[0] > '9') {
-			period = "1" + period
-		}
-		rate.Period, err = when.ParseDuration(period)
-	}
-	if err != nil || !ok || rate.Jobs < 1 || rate.Period <= 0 {
-		return jobq.Rate{}, usagef("--rate must be like 100/s, 5/m, 1000/h or 10/30s, not %q", cut(text))
+	if rate.Jobs, rate.Period, err = when.ParseRate(text); err != nil {
+		return rate, usagef("--rate %w", err)
 	}
 	return rate, nil
 }

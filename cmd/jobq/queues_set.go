@@ -13,7 +13,7 @@ import (
 )
 
 func newQueuesSetCommand(a *app) *cobra.Command {
-	var lease, extendEvery, staleGrace, redeliveryDelay time.Duration
+	var lease, extendEvery, staleGrace, redeliveryDelay, ageAfter time.Duration
 	var heartbeat, redelivery string
 	var resetOnReap bool
 	var limits limitFlags
@@ -24,11 +24,13 @@ func newQueuesSetCommand(a *app) *cobra.Command {
 janitor obeys them within seconds. What is not given stays as it is. Combinations that
 cannot work are refused. docs/guarantees.md shows settings for five ways of recovery,
 docs/limits.md what --limit and --rate promise, and docs/partition-keys.md what --key-limit
-does: they hold from the next claim on.`,
+does: they hold from the next claim on. docs/guarantees.md says what --age-after does for jobs
+of low priority.`,
 		Example: `  jobq queues set thumbnails --limit 3
   jobq queues set mail --rate 100/s --burst 20
   jobq queues set mail --no-rate
   jobq queues set export --key-limit 1               # one job of each partition key at a time
+  jobq queues set reports --age-after 1m
   jobq queues set video --lease 45m --extend-every 2m --stale-grace 45m
   jobq queues set import --lease 5m --heartbeat progress --reset-on-reap
   jobq queues set mail --lease 30s --heartbeat off --redelivery head`,
@@ -40,6 +42,7 @@ does: they hold from the next claim on.`,
 				Heartbeat:  ifGiven(given("heartbeat"), jobq.Heartbeat(heartbeat)),
 				StaleGrace: ifGiven(given("stale-grace"), staleGrace), Redelivery: ifGiven(given("redelivery"), jobq.Redelivery(redelivery)),
 				RedeliveryDelay: ifGiven(given("redelivery-delay"), redeliveryDelay), ResetOnReap: ifGiven(given("reset-on-reap"), resetOnReap),
+				AgeAfter: ifGiven(given("age-after"), ageAfter),
 			}
 			if err := limits.change(given, &change); err != nil {
 				return err
@@ -74,6 +77,7 @@ does: they hold from the next claim on.`,
 	flags.StringVar(&redelivery, "redelivery", "", "where a job goes whose lease was taken away: head or tail of the line")
 	durationVar(flags, &redeliveryDelay, "redelivery-delay", 0, "how long it waits first; needs the tail")
 	flags.BoolVar(&resetOnReap, "reset-on-reap", false, "begin the next run without the lost one's checkpoint")
+	durationVar(flags, &ageAfter, "age-after", 0, "how long the first job of a priority waits before the priority has its turns among more urgent ones; 0 for ever")
 	limits.add(command)
 	return command
 }

@@ -60,6 +60,10 @@ func writeQueue(out io.Writer, queue monitor.Queue, settings monitor.Settings) e
 	if queue.ResetOnReap {
 		reset = "yes"
 	}
+	ages := "never"
+	if queue.AgeAfter > 0 {
+		ages = when.FormatDuration(queue.AgeAfter)
+	}
 	limit, keyLimit, rate := "none", "none", "none"
 	if queue.MaxRunning > 0 {
 		limit = fmt.Sprintf("%s of %s run", format.Number(queue.Running), format.Number(int64(queue.MaxRunning)))
@@ -87,6 +91,7 @@ func writeQueue(out io.Writer, queue monitor.Queue, settings monitor.Settings) e
 		{"redelivery", string(queue.Redelivery)},
 		{"redelivery delay", when.FormatDuration(queue.RedeliveryDelay)},
 		{"reset on reap", reset},
+		{"priorities age after", ages},
 		{"ended jobs kept", when.FormatDuration(settings.FinishedRetention) + ", as in all queues: jobq settings"},
 	} {
 		fmt.Fprintf(writer, "%s\t%s\n", row[0], printable.Line(row[1]))

@@ -31,7 +31,7 @@ func rolesServer(t *testing.T) (owner *pgxpool.Pool, as func(role string) string
 		_, err = owner.Exec(ctx, string(roles))
 		require.NoError(t, err)
 	}
-	for _, role := range []string{"producer", "worker", "viewer", "admin"} {
+	for _, role := range []string{"producer", "runner", "worker", "viewer", "admin"} {
 		_, err = owner.Exec(ctx, fmt.Sprintf("create role my_%s login in role jobq_%[1]s", role))
 		require.NoError(t, err)
 	}
@@ -42,6 +42,18 @@ func rolesServer(t *testing.T) (owner *pgxpool.Pool, as func(role string) string
 		return parsed.String()
 	}
 }
+
+// runOfSomebody makes a job run, and tells its id and the token of the run.
+const runOfSomebody = `
+	with l as (
+	  insert into jobq.lease (id, claimed_at, expires_at, owner, queue, job_ids)
+	    select jobq.lease_id_next(), now(), now() + interval '1 h', 'w', 'q', array[nextval('jobq.job_id_seq')] returning id, claimed_at, job_ids[1] as job
+	)
+	insert into jobq.run (id, lease_id, slot, run_at, created_at, priority, attempts, max_attempts, crashes, args_apart, queue, kind, args)
+	  select l.job, l.id, 1, now(), now(), 0, 0, 5, 0, false, 'q', 'k', '{}' from l;
+	create temporary table run on commit drop as
+	  select l.job_ids[1] as id, l.id || '.' || (extract(epoch from l.claimed_at) * 1000000)::bigint || '.1' as token from jobq.lease l where l.owner = 'w' and l.queue = 'q';
+	grant select on pg_temp.run to public`
 
 // Each role may do what its name says, and nothing of what others do.
 func TestRoles(t *testing.T) {
@@ -59,6 +71,14 @@ func TestRoles(t *testing.T) {
 		{"select * from jobq.lane, jobq.lane_hint", "worker viewer admin"},
 		{"insert into jobq.pending (kind, lease_token) values ('a', 7)", "worker admin"},
 		{"insert into jobq.pending (kind, position) values ('a', -1)", "worker admin"},
+		{"select jobq.complete((select id from pg_temp.run), (select token from pg_temp.run), '1')", "runner"},
+		{"select jobq.fail((select id from pg_temp.run), (select token from pg_temp.run), 'e', '0')", "runner"},
+		{"select jobq.snooze((select id from pg_temp.run), (select token from pg_temp.run), '0')", "runner"},
+		{"select jobq.progress((select id from pg_temp.run), (select token from pg_temp.run), 1, 's', 'm')", "runner"},
+		{"select jobq.checkpoint((select id from pg_temp.run), (select token from pg_temp.run), '1')", "runner"},
+		{"select * from jobq.run_held((select id from pg_temp.run), (select token from pg_temp.run))", ""},
+		{"select jobq.run_close((select id from pg_temp.run), (select token from pg_temp.run), 'completed', null, null, false, null)", ""},
+		{"select lease_token from jobq.job", "worker viewer admin"},
 		{"select * from jobq.job", "worker viewer admin"},
 		{"select args from jobq.pending", "worker viewer admin"},
 		{"select * from jobq.stats", "worker viewer admin"},
@@ -128,13 +148,17 @@ func TestRoles(t *testing.T) {
 		{"update jobq.schedule set kind = 'mine'", "admin"},
 		{"delete from jobq.schedule_tick", "worker"},
 	} {
-		for _, role := range []string{"producer", "worker", "viewer", "admin"} {
+		for _, role := range []string{"producer", "runner", "worker", "viewer", "admin"} {
 			tx, err := owner.Begin(ctx)
 			require.NoError(t, err)
 			_, err = tx.Exec(ctx, `with added as (select jobq.enqueue('old') as id) select jobq.cancel(id) from added`)
 			require.NoError(t, err)
 			_, err = tx.Exec(ctx, "select jobq.schedule_set('daily', 'k', cron => '@daily')")
 			require.NoError(t, err)
+			if strings.Contains(test.sql, "pg_temp.run") { // a run for runners
+				_, err = tx.Exec(ctx, runOfSomebody)
+				require.NoError(t, err)
+			}
 			_, err = tx.Exec(ctx, "set local role jobq_"+role)
 			require.NoError(t, err)
 			_, err = tx.Exec(ctx, test.sql)

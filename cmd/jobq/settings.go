@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -50,6 +51,40 @@ func schemaSettings() []schemaSetting {
 			}
 			return operator.SettingsChange{QuarantineCrashes: &crashes}, err
 		},
+	}, {
+		name: "keep_until_exported",
+		help: "whether a day stays, however old, until \"jobq export\" has written it: true or false",
+		get:  func(s monitor.Settings) string { return strconv.FormatBool(s.KeepUntilExported) },
+		change: func(text string) (operator.SettingsChange, error) {
+			keep, err := strconv.ParseBool(text)
+			if err != nil {
+				err = errors.New("must be true or false")
+			}
+			return operator.SettingsChange{KeepUntilExported: &keep}, err
+		},
+		loses: func(before monitor.Settings, change operator.SettingsChange) string {
+			if *change.KeepUntilExported || !before.KeepUntilExported {
+				return ""
+			}
+			return "days past finished_retention that were not exported are deleted within minutes, and no undo brings them back"
+		},
+	}, {
+		name: "exported_before",
+		help: "the day (UTC) before which all days were exported: \"jobq export\" moves it",
+		get:  func(s monitor.Settings) string { return s.ExportedBefore.Format(time.DateOnly) },
+		change: func(text string) (operator.SettingsChange, error) {
+			day, err := time.Parse(time.DateOnly, text)
+			if err != nil {
+				err = errors.New("must be a day, such as 2026-11-02")
+			}
+			return operator.SettingsChange{ExportedBefore: &day}, err
+		},
+		loses: func(before monitor.Settings, change operator.SettingsChange) string {
+			if !before.KeepUntilExported || !change.ExportedBefore.After(before.ExportedBefore) {
+				return ""
+			}
+			return "earlier days past finished_retention are deleted within minutes, exported or not, and no undo brings them back"
+		},
 	}}
 }
 
@@ -78,10 +113,15 @@ whole days (UTC), so that the last ones are kept up to a day longer. A job that 
 or runs is never removed.
 
 quarantine_crashes is after how many crashes in a row of the workers that run it a kind is
-paused: 5 by default, 0 for never. "jobq kinds resume" lets it go on.`,
+paused: 5 by default, 0 for never. "jobq kinds resume" lets it go on.
+
+keep_until_exported is whether a day of ended jobs stays, however old, until "jobq export" has
+written it to a file: false by default. exported_before is how far that has come. Set it by hand
+to have days exported again, or when something else than "jobq export" has stored them.`,
 		Example: `  jobq settings
   jobq settings set finished_retention 30d
-  jobq settings set quarantine_crashes 3`,
+  jobq settings set quarantine_crashes 3
+  jobq settings set keep_until_exported true`,
 		Args: rangeArgs(0, 1),
 		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
 			shown := schemaSettings()
@@ -123,8 +163,8 @@ func newSettingsSetCommand(a *app) *cobra.Command {
 		Use:   "set NAME VALUE",
 		Short: "Change a setting of the whole schema",
 		Long: `Change a setting of the whole schema. It is in "jobq audit", and "jobq undo" puts the
-old value back. A shorter finished_retention deletes jobs, which no undo brings back,
-and so needs --yes.`,
+old value back. What lets jobs be deleted that are kept now, such as a shorter
+finished_retention, needs --yes, since no undo brings them back.`,
 		Example: `  jobq settings set finished_retention 30d
   jobq settings set finished_retention 36h --yes`,
 		Args: exactArgs(2),

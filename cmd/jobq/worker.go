@@ -30,6 +30,7 @@ type workerFlags struct {
 	run          []string
 	runStream    []string
 	runHTTP      []string
+	endsItself   []string
 	config       string
 	allowExec    bool
 	batch        worker.Batch
@@ -58,6 +59,8 @@ and death by a signal, is a failed attempt, with the end of standard error as it
 
 --run-stream keeps processes that take job after job, as lines of JSON on standard
 input, and --run-http posts jobs to a server. docs/subprocess.md has all three contracts.
+With --ends-itself, a handler calls jobq.complete in its own transaction, with the token in
+JOBQ_RUN_TOKEN, and so stores its effects and the job's end together: docs/complete.md.
 
 --config names a file that says more about each kind: user, limits, environment,
 timeouts, slots of its own; docs/configuration.md has all of it. What flags say wins.
@@ -80,6 +83,7 @@ Exit codes: 0 drained, 1 error or too many failures in a row, 2 usage.`,
 	flags.StringArrayVar(&f.run, "run", nil, "KIND='COMMAND ARGS': the program for a kind, may be repeated; no shell is involved")
 	flags.StringArrayVar(&f.runStream, "run-stream", nil, "KIND='COMMAND ARGS': a program that is kept and runs job after job, may be repeated")
 	flags.StringArrayVar(&f.runHTTP, "run-http", nil, "KIND=URL: a server to which jobs are posted, may be repeated")
+	flags.StringArrayVar(&f.endsItself, "ends-itself", nil, "KIND whose handler ends its jobs itself, by jobq.complete in transactions of its own, may be repeated")
 	flags.StringVar(&f.config, "config", envOr("JOBQ_CONFIG", ""), "file that says how kinds are run, such as jobq.yaml")
 	flags.BoolVar(&f.allowExec, "allow-exec", false, "run jobs of kind exec, which say themselves which program to run")
 	durationVar(flags, &f.batch.TimeLimit, "time-limit", 0, "drain after this time (default never)")
@@ -130,7 +134,7 @@ func (a *app) runWorker(cmd *cobra.Command, f workerFlags) error {
 		return err
 	}
 	if len(queues) == 0 {
-		queues = file.Queues
+		queues = slotsOf(file)
 	}
 	configs, err := queueConfigs(queues)
 	if err != nil {
@@ -170,6 +174,9 @@ func (a *app) runWorker(cmd *cobra.Command, f workerFlags) error {
 		return usageError{err}
 	}
 	if err := a.declareAtStart(cmd.Context(), log, client, file); err != nil {
+		return err
+	}
+	if err := a.setLimitsAtStart(cmd.Context(), log, client, file, queues); err != nil {
 		return err
 	}
 	if f.metricsAddr != "" {
@@ -293,6 +300,18 @@ func parseQueues(flags []string) (map[string]int, error) {
 		queues[name] = slots
 	}
 	return queues, nil
+}
+
+// slotsOf are the queues of the config file with their slots.
+func slotsOf(file *config.File) map[string]int {
+	queues := make(map[string]int, len(file.Queues))
+	for name, queue := range file.Queues {
+		queues[name] = worker.DefaultSlots
+		if queue.Slots != nil {
+			queues[name] = *queue.Slots
+		}
+	}
+	return queues
 }
 
 // queueConfigs are the queues as the worker takes them. Zero slots, which are the

@@ -27,12 +27,12 @@ const (
 
 // File is the whole file. What is missing is zero, and means the default.
 type File struct {
-	// Queues are the queues to claim from, and their slots.
-	Queues       map[string]int  `yaml:"queues"`
-	Lease        Duration        `yaml:"lease"`
-	Poll         Duration        `yaml:"poll"`
-	DrainTimeout Duration        `yaml:"drain_timeout"`
-	Kinds        map[string]Kind `yaml:"kinds"`
+	// Queues are the queues to claim from.
+	Queues       map[string]Queue `yaml:"queues"`
+	Lease        Duration         `yaml:"lease"`
+	Poll         Duration         `yaml:"poll"`
+	DrainTimeout Duration         `yaml:"drain_timeout"`
+	Kinds        map[string]Kind  `yaml:"kinds"`
 	// App is whose Schedules they are. A file without the key schedules declares
 	// nothing; with no schedules in it, it declares that there are to be none.
 	App              string              `yaml:"app"`
@@ -55,6 +55,8 @@ type Kind struct {
 	HTTP      string `yaml:"http"` // a URL
 	// Header is sent with each request.
 	Header map[string]string `yaml:"header"`
+	// EndsItself says that the handler ends its jobs in transactions of its own.
+	EndsItself bool `yaml:"ends_itself"`
 
 	Slots        int      `yaml:"slots"`
 	Timeout      Duration `yaml:"timeout"`

@@ -16,7 +16,11 @@ func TestParse(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "jobq.yaml")
 	require.NoError(t, os.WriteFile(path, []byte(`
-queues: {default: 10, images: 4}
+queues:
+  default: 10
+  images: {slots: 4, limit: 3, rate: 100/s, burst: 20}
+  mail: {rate: 5/m}
+  free: {slots: 1, limit: none, rate: none}
 drain_timeout: 1m
 kinds:
   resize:
@@ -37,11 +41,17 @@ kinds:
   mail:
     http: http://127.0.0.1:8080/jobs
     header: {Authorization: Bearer x}
+    ends_itself: true
   exec: {timeout: 1h}
 `), 0o600))
 	file, err := config.Load(path)
 	require.NoError(t, err)
-	require.Equal(t, map[string]int{"default": 10, "images": 4}, file.Queues)
+	require.Equal(t, map[string]config.Queue{
+		"default": {Slots: new(10), Line: 3},
+		"images":  {Slots: new(4), Limit: new(3), Rate: &config.Rate{Jobs: 100, Period: time.Second, Burst: 20}, Line: 4},
+		"mail":    {Rate: &config.Rate{Jobs: 5, Period: time.Minute}, Line: 5},
+		"free":    {Slots: new(1), Limit: new(0), Rate: new(config.Rate), Line: 6},
+	}, file.Queues)
 	require.Equal(t, config.Duration(time.Minute), file.DrainTimeout)
 	require.Equal(t, config.Kind{
 		Command: config.Words{"./resize", "--id", "${args.id}"}, Slots: 2, Timeout: config.Duration(10 * time.Minute),
@@ -50,6 +60,7 @@ kinds:
 		User: "nobody", Group: "65534", Nice: 10, Limits: map[string]config.Size{"address_space": 512 << 20, "open_files": 100},
 	}, file.Kinds["resize"])
 	require.Equal(t, config.Words{"python3", "-u", "my score.py"}, file.Kinds["score"].Stream)
+	require.True(t, file.Kinds["mail"].EndsItself)
 	require.Equal(t, "Bearer x", file.Kinds["mail"].Header["Authorization"])
 	empty, err := config.Parse(nil)
 	require.NoError(t, err)
@@ -86,9 +97,18 @@ func TestRefused(t *testing.T) {
 		"app: a\nschedules:\n  s: {kind: k, every: 1h, args: {1: .inf}}":   "line 3: schedules: s: args: JSON",
 		"app: a\nschedules:\n  s: {kind: k, evry: 1h}":                     "line 3: field evry not found",
 		"app: a\nschedules:\n  s: {kind: k, every: 10}":                    "line 3: duration",
-		"kinds: []":   "cannot unmarshal",
-		"{}\n---\n{}": "more than one",
-		"a: &a [*a]":  "",
+		"queues:\n  q: 0":                           "line 2: slots: must be a number of at least 1, not \"0\"",
+		"queues:\n  q: [1]":                         "line 2: cannot unmarshal",
+		"queues:\n  q:\n    slots: x":               "line 3: slots: must be a number",
+		"queues:\n  q:\n    limit: 0":               "line 3: limit: must be a number",
+		"queues:\n  q:\n    rate: 5":                "line 3: rate: must be like 100/s",
+		"queues:\n  q:\n    slots: 2\n    burst: 5": "line 4: burst: needs a rate",
+		"queues:\n  q: {rate: none, burst: 5}":      "line 2: burst: needs a rate",
+		"queues:\n  q: {slots: 1, lmit: 5}":         "line 2: lmit: not known: a queue has slots, limit, rate and burst",
+		"queues:\n  q: {slots: 1, slots: 5}":        "already defined",
+		"kinds: []":                                 "cannot unmarshal",
+		"{}\n---\n{}":                               "more than one",
+		"a: &a [*a]":                                "",
 	} {
 		_, err := config.Parse([]byte(content))
 		require.ErrorContains(t, err, want, content)

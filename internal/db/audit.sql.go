@@ -548,31 +548,54 @@ func (q *Queries) QueueSet(ctx context.Context, actor string, queue string, chan
 }
 
 const SettingGet = `-- name: SettingGet :one
-select (extract(epoch from s.finished_retention) * 1000)::bigint as finished_retention_ms, s.quarantine_crashes::integer as quarantine_crashes
+select (extract(epoch from s.finished_retention) * 1000)::bigint as finished_retention_ms, s.quarantine_crashes::integer as quarantine_crashes,
+    s.keep_until_exported, s.exported_before
   from jobq.setting s
 `
 
 type SettingGetRow struct {
 	FinishedRetentionMs int64
 	QuarantineCrashes   int32
+	KeepUntilExported   bool
+	ExportedBefore      pgtype.Date
 }
 
 // SettingGet is the settings of the schema.
 func (q *Queries) SettingGet(ctx context.Context) (SettingGetRow, error) {
 	row := q.db.QueryRow(ctx, SettingGet)
 	var i SettingGetRow
-	err := row.Scan(&i.FinishedRetentionMs, &i.QuarantineCrashes)
+	err := row.Scan(
+		&i.FinishedRetentionMs,
+		&i.QuarantineCrashes,
+		&i.KeepUntilExported,
+		&i.ExportedBefore,
+	)
 	return i, err
 }
 
 const SettingSet = `-- name: SettingSet :one
-select coalesce(jobq.act_settings($1::text, justify_hours($2::interval), $3::integer), 0)::bigint as audit
+select coalesce(jobq.act_settings($1::text, justify_hours($2::interval), $3::integer,
+  keep_until_exported => $4::boolean, exported_before => $5::date), 0)::bigint as audit
 `
+
+type SettingSetParams struct {
+	Actor             string
+	FinishedRetention pgtype.Interval
+	QuarantineCrashes pgtype.Int4
+	KeepUntilExported pgtype.Bool
+	ExportedBefore    pgtype.Date
+}
 
 // SettingSet changes the settings of the schema that are not null and records
 // it: 0 when there was nothing to do. An interval is stored in days, as people write it.
-func (q *Queries) SettingSet(ctx context.Context, actor string, finishedRetention pgtype.Interval, quarantineCrashes pgtype.Int4) (int64, error) {
-	row := q.db.QueryRow(ctx, SettingSet, actor, finishedRetention, quarantineCrashes)
+func (q *Queries) SettingSet(ctx context.Context, arg SettingSetParams) (int64, error) {
+	row := q.db.QueryRow(ctx, SettingSet,
+		arg.Actor,
+		arg.FinishedRetention,
+		arg.QuarantineCrashes,
+		arg.KeepUntilExported,
+		arg.ExportedBefore,
+	)
 	var audit int64
 	err := row.Scan(&audit)
 	return audit, err

@@ -69,6 +69,9 @@ func TestEveryColumnSurvives(t *testing.T) {
 			then(q, job)
 		}
 	}
+	byItself := func(call string) func(q *queue, job db.JobClaimRow) {
+		return func(q *queue, job db.JobClaimRow) { q.exec("select "+call, job.ID, runToken(job)) }
+	}
 	cancelled := func(then func(q *queue, job db.JobClaimRow)) func(q *queue, job db.JobClaimRow) {
 		return func(q *queue, job db.JobClaimRow) {
 			q.exec("select jobq.cancel($1)", job.ID)
@@ -106,20 +109,26 @@ func TestEveryColumnSurvives(t *testing.T) {
 		"in a transaction": {false, reported(func(q *queue, job db.JobClaimRow) {
 			require.True(q, writes["complete in a transaction"](q, at(job), "a"))
 		}), "checkpoint " + over},
-		"failed":             {false, last(end(db.Ending{Outcome: "failed"})), "attempts clear_reason finished_at last_error lease_owner lease_token max_attempts started_at state"},
-		"retried":            {false, end(db.Ending{Outcome: "failed", Delay: db.DelayOf(0)}), "attempts clear_reason last_error lease_token position run_at"},
-		"retried later":      {false, end(db.Ending{Outcome: "timed_out", Delay: db.DelayOf(time.Hour)}), "attempts clear_reason last_error lease_token position run_at state"},
-		"reported, retried":  {false, reported(end(db.Ending{Outcome: "failed", Delay: db.DelayOf(0)})), "attempts checkpoint clear_reason last_error lease_token position run_at"},
-		"snoozed":            {false, end(db.Ending{Outcome: "snoozed", Delay: db.DelayOf(time.Hour)}), "clear_reason lease_token position run_at state"},
-		"released":           {false, end(db.Ending{Outcome: "released"}), "lease_token"},
-		"cancelled":          {false, cancelled(end(db.Ending{Outcome: "failed"})), "attempts clear_reason finished_at last_error lease_owner lease_token started_at state"},
-		"lost":               {false, reap, "attempts clear_reason crashes last_error lease_token position run_at"},
-		"reported, lost":     {false, reported(reap), "attempts checkpoint clear_reason crashes last_error lease_token position run_at"},
-		"lost for good":      {false, last(reap), "attempts clear_reason crashes finished_at last_error lease_owner lease_token max_attempts started_at state"},
-		"cancelled, lost":    {false, cancelled(reap), "attempts clear_reason crashes finished_at last_error lease_owner lease_token started_at state"},
-		"requeued":           {true, requeue(complete(func(*db.Completion) {})), "clear_reason lease_token position run_at"},
-		"requeued on a row":  {false, requeue(onRow), "clear_reason lease_token position run_at"},
-		"requeued as failed": {false, requeue(last(end(db.Ending{Outcome: "failed"}))), "attempts clear_reason last_error lease_token max_attempts position run_at"},
+		"failed":              {false, last(end(db.Ending{Outcome: "failed"})), "attempts clear_reason finished_at last_error lease_owner lease_token max_attempts started_at state"},
+		"retried":             {false, end(db.Ending{Outcome: "failed", Delay: db.DelayOf(0)}), "attempts clear_reason last_error lease_token position run_at"},
+		"retried later":       {false, end(db.Ending{Outcome: "timed_out", Delay: db.DelayOf(time.Hour)}), "attempts clear_reason last_error lease_token position run_at state"},
+		"reported, retried":   {false, reported(end(db.Ending{Outcome: "failed", Delay: db.DelayOf(0)})), "attempts checkpoint clear_reason last_error lease_token position run_at"},
+		"snoozed":             {false, end(db.Ending{Outcome: "snoozed", Delay: db.DelayOf(time.Hour)}), "clear_reason lease_token position run_at state"},
+		"released":            {false, end(db.Ending{Outcome: "released"}), "lease_token"},
+		"cancelled":           {false, cancelled(end(db.Ending{Outcome: "failed"})), "attempts clear_reason finished_at last_error lease_owner lease_token started_at state"},
+		"lost":                {false, reap, "attempts clear_reason crashes last_error lease_token position run_at"},
+		"reported, lost":      {false, reported(reap), "attempts checkpoint clear_reason crashes last_error lease_token position run_at"},
+		"lost for good":       {false, last(reap), "attempts clear_reason crashes finished_at last_error lease_owner lease_token max_attempts started_at state"},
+		"cancelled, lost":     {false, cancelled(reap), "attempts clear_reason crashes finished_at last_error lease_owner lease_token started_at state"},
+		"completed by itself": {false, reported(byItself("jobq.complete($1, $2)")), "checkpoint " + over},
+		"failed by itself":    {false, last(byItself("jobq.fail($1, $2, 'e')")), "attempts clear_reason finished_at last_error lease_owner lease_token max_attempts started_at state"},
+		"retried by itself":   {false, reported(byItself("jobq.fail($1, $2, 'e', '0')")), "attempts checkpoint clear_reason last_error lease_token position run_at"},
+		"snoozed by itself":   {false, byItself("jobq.snooze($1, $2, '1 h')"), "clear_reason lease_token position run_at state"},
+		"cancelled by itself": {false, cancelled(byItself("jobq.fail($1, $2, 'e')")), "attempts clear_reason finished_at last_error lease_owner lease_token started_at state"},
+		"reported by itself":  {false, byItself("jobq.progress($1, $2, 1, 's', 'm'), jobq.checkpoint($1, $2, '2')"), "checkpoint " + claims + " progress_message progress_percent progress_stage progressed_at"},
+		"requeued":            {true, requeue(complete(func(*db.Completion) {})), "clear_reason lease_token position run_at"},
+		"requeued on a row":   {false, requeue(onRow), "clear_reason lease_token position run_at"},
+		"requeued as failed":  {false, requeue(last(end(db.Ending{Outcome: "failed"}))), "attempts clear_reason last_error lease_token max_attempts position run_at"},
 	} {
 		for size, args := range map[string]string{"small": `{"a": 1}`, "large": `"` + string(slices.Repeat([]byte("x"), 5000)) + `"`} {
 			t.Run(name+", "+size, func(t *testing.T) {

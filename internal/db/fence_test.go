@@ -108,7 +108,7 @@ func (q *queue) cancelled(lease int64) []int64 {
 
 // fateOf asks what has become of a job that was completed in a transaction.
 func fateOf(job db.JobClaimRow) db.RunFateParams {
-	return db.RunFateParams{ID: job.ID, Token: job.LeaseToken, Owner: "a", ClaimedAt: job.StartedAt}
+	return db.RunFateParams{ID: job.ID, Token: job.LeaseToken, Owner: "a", ClaimedAt: job.StartedAt, EndsItself: true}
 }
 
 // write is one of the writes that a worker may do under a lease. It says

@@ -473,35 +473,57 @@ select
       where r.id = $1 and r.lease_id = $2 and r.state = 'completed'
         and (exists (select from jobq.lease l where l.id = $2 and l.claimed_at = $4 and l.owner = $3)
           or exists (select from jobq.past_lease l where l.id = $2 and l.claimed_at = $4 and l.owner = $3))
-  ) as completed
+  ) as completed,
+  coalesce(e.outcome, '')::text as outcome, coalesce(e.state, '')::text as state
+  from (select) run
+  left join lateral (
+    select a.outcome::text as outcome,
+        coalesce((select r.state::text from jobq.run r where r.id = a.job_id and r.lease_id = a.lease_token limit 1), 'scheduled') as state
+      from jobq.attempt a
+      where $5::boolean
+        and a.job_id = $1 and a.lease_token = $2 and a.worker_id = $3
+        and a.finished_at >= $4 and a.outcome <> 'lost'
+      limit 1
+  ) e on true
 `
 
 type RunFateParams struct {
-	ID        int64
-	Token     int64
-	Owner     string
-	ClaimedAt pgtype.Timestamptz
+	ID         int64
+	Token      int64
+	Owner      string
+	ClaimedAt  pgtype.Timestamptz
+	EndsItself bool
 }
 
 type RunFateRow struct {
 	Held      bool
 	Completed bool
+	Outcome   string
+	State     string
 }
 
-// RunFate says of a run whose handler has completed the job in a transaction of
-// its own whether it is still the caller's, and whether that transaction has
-// stored the completion. Neither means that the lease was lost. A row that such a
-// transaction still holds is the caller's.
-// Needs run_id_idx, lease_pkey and past_lease_pkey only.
+// RunFate says of a run whose handler has ended the job in a transaction of its own
+// whether it is still the caller's, and whether that transaction has stored a
+// completion, or another end: then outcome is not empty, and state is where the job
+// went. None of these means that the lease was lost. A row that such a transaction
+// still holds is the caller's. Only calls such as jobq.complete (ends_itself) leave an
+// attempt: it is not looked for after others.
+// Needs run_id_idx, lease_pkey, past_lease_pkey and attempt_job_id_idx only.
 func (q *Queries) RunFate(ctx context.Context, arg RunFateParams) (RunFateRow, error) {
 	row := q.db.QueryRow(ctx, RunFate,
 		arg.ID,
 		arg.Token,
 		arg.Owner,
 		arg.ClaimedAt,
+		arg.EndsItself,
 	)
 	var i RunFateRow
-	err := row.Scan(&i.Held, &i.Completed)
+	err := row.Scan(
+		&i.Held,
+		&i.Completed,
+		&i.Outcome,
+		&i.State,
+	)
 	return i, err
 }
 

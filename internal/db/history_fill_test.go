@@ -88,6 +88,8 @@ func (q *queue) fillHistory(scale float64) {
 			as 'select max(x.id) from jobq.pending x where x.queue = ''keys'' and x.partition_key = ''full 2'''`, nil},
 		{`create function public.claimed_at(lease bigint) returns timestamptz language sql stable
 			as 'select x.claimed_at from jobq.lease x where x.id = lease union all select x.claimed_at from jobq.past_lease x where x.id = lease'`, nil},
+		{`create function public.run_token(lease bigint) returns text language sql stable
+			as 'select lease || ''.'' || (extract(epoch from public.claimed_at(lease)) * 1000000)::bigint || ''.'' || (select r.slot from jobq.run r where r.id = 40000026 and r.lease_id = lease)'`, nil},
 		{"insert into jobq.payload (job_id, args) select 30000000 + i, '{}' from generate_series(1, $1::integer) i", []any{rows(3e5)}},
 		{`insert into jobq.attempt (job_id, finished_at, started_at, lease_token, outcome, number, worker_id, error)
 			select 20000000 + 4 * i, now() - interval '7 days' + i * (interval '7 days' / $1::integer), now(), 1, 'failed', 1, 'w', 'e'

@@ -66,6 +66,10 @@ const manyKeys = `with q as (
   )
   insert into jobq.pending (id, kind, queue, partition_key) select 6000000 + i, 'k', 'keys', case when i % 1000 = 0 then 'ready ' || i / 1000 else 'full ' || 1 + i % 100 end from turn, generate_series(1, 10000) i`
 
+// manyPriorities adds aged jobs of many priorities to a queue.
+const manyPriorities = `insert into jobq.pending (kind, queue, priority, run_at, created_at)
+  select 'k1', 'q1', i, now() - interval '1 h', now() - interval '1 h' from generate_series(1, 150) i`
+
 // historyCases are the statements of the janitor, the worker, the UI and the
 // CLI. Their bounds are some times what they need, and small beside any table.
 func historyCases() []historyCase {
@@ -105,12 +109,19 @@ func historyCases() []historyCase {
 		{"RunProgress", db.RunProgress, "0.5, 's', 'm', '1 hour', 40000026, live_lease(0), 'w0', claimed_at(live_lease(0))", few, ""},
 		{"RunCheckpoint", db.RunCheckpoint, "'{}', 40000026, live_lease(0), 'w0', claimed_at(live_lease(0)), null", few, ""},
 		{"RunCompleteTx", db.RunCompleteTx, "null, 40000026, live_lease(0), 'w0', claimed_at(live_lease(0))", few, ""},
-		{"RunFate", db.RunFate, "40000026, live_lease(0), 'w0', claimed_at(live_lease(0))", few, ""},
-		{"RunFate of one that is over", db.RunFate, "20000100, jobq.lease_day((now() at time zone 'UTC')::date - 7) + 200001, 'w1', claimed_at(jobq.lease_day((now() at time zone 'UTC')::date - 7) + 200001)", few, ""},
+		{"RunFate", db.RunFate, "40000026, live_lease(0), 'w0', claimed_at(live_lease(0)), true", few, ""},
+		{"RunFate of one that is over", db.RunFate, "20000100, jobq.lease_day((now() at time zone 'UTC')::date - 7) + 200001, 'w1', claimed_at(jobq.lease_day((now() at time zone 'UTC')::date - 7) + 200001), true", few, ""},
+		{"AttemptKeep", db.AttemptKeep, "claimed_at(live_lease(0)), 1000, 'x', null, 40000026, live_lease(0), 'w0'", few, ""},
+		{"complete", "select jobq.complete($1, $2)", "40000026, run_token(live_lease(0))", inHand, ""},
+		{"fail", "select jobq.fail($1, $2, 'e')", "40000026, run_token(live_lease(0))", inHand, ""},
+		{"snooze", "select jobq.snooze($1, $2, '1 h')", "40000026, run_token(live_lease(0))", inHand, ""},
+		{"progress", "select jobq.progress($1, $2, 1)", "40000026, run_token(live_lease(0))", inHand, ""},
+		{"checkpoint", "select jobq.checkpoint($1, $2, '1')", "40000026, run_token(live_lease(0))", inHand, ""},
 		{"QueueAdmit", db.QueueAdmit, "'q1', 100, 100, true", few, limitedQueue},
 		{"QueueCharge", db.QueueCharge, "'q1', 1", few, limitedQueue},
 		{"LaneClaim", db.LaneClaim, "'keys', '{k}', 'w', '1 min', false, true, 0, 0, false", batch, manyKeys},
 		{"LaneTold", db.LaneTold, "'keys', '{a,b}', true", few, ""},
+		{"LineAged", db.LineAged, "'{k0,k1,k2}', '{q0,q1,q2}'", inHand, manyPriorities},
 		{"LeaseLook", db.LeaseLook, "array[live_lease(0), live_lease(1)], array[claimed_at(live_lease(0)), claimed_at(live_lease(1))], 'w0'", few, ""},
 		{"LeaseCancelled", db.LeaseCancelled, "array[live_lease(0), live_lease(1)]", few, ""},
 		{"OutputAppend", db.OutputAppend, "1000000000, 1000000001, 'x', 40000026, live_lease(0), 'w0', claimed_at(live_lease(0)), 1000", inHand, ""},
@@ -176,6 +187,11 @@ func historyCases() []historyCase {
 		{"ScheduleList", db.ScheduleList, "1000, '', 100", few, ""},
 		{"ScheduleTickList", db.ScheduleTickList, "'s1', 20", inHand, ""},
 		{"ScheduleSet", db.ScheduleSet, "'s1', 'other', '@daily', null, '', null, '', 0, 0, null, null, null, null, null, '', 0, null, '', '', 'ann'", few, ""},
+		{"ExportJobs", db.ExportJobs, "(now() at time zone 'UTC')::date - 5, 20000000, 100", batch, ""},
+		{"ExportAttempts", db.ExportAttempts, "(now() at time zone 'UTC')::date - 5, 20000000, 0, '-infinity', 500", batch, ""},
+		{"ExportNext", db.ExportNext, "", inHand, ""},
+		{"ExportBegin", db.ExportBegin, "(now() at time zone 'UTC')::date - 7", inHand, "delete from jobq.lease"},
+		{"ExportEnd", db.ExportEnd, "'ann', jobq.export_first(), '2026-11-01', 1, 1", inHand, "update jobq.setting set export_day = jobq.export_first(), export_began_at = '2026-11-01'"},
 		{"WorkerDrain", db.WorkerDrain, "'ann', 'w1'", inHand, ""},
 	}
 }

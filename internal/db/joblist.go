@@ -45,7 +45,8 @@ type JobPage struct {
 	// at most, and at least, as far as that follows from the condition; 0 for no
 	// limit. They leave days out.
 	EndedWithin, EndedBefore time.Duration
-	unsorted                 bool // any jobs will do
+	Now                      time.Time // from which these count; zero for the moment of the statement
+	unsorted                 bool      // any jobs will do
 }
 
 // JobList is a page of jobs, without args, checkpoint and result, which can be
@@ -182,7 +183,11 @@ func (q *pageQuery) conditions(stage Stage) []string {
 	conditions := slices.Clone(stage.conditions)
 	ago := func(condition string, age time.Duration) {
 		if age > 0 && condition != "" {
-			moment := "(now() - " + q.param(age.Microseconds()) + "::bigint * interval '1 us')"
+			now := "now()"
+			if !p.Now.IsZero() {
+				now = q.param(p.Now) + "::timestamptz"
+			}
+			moment := "(" + now + " - " + q.param(age.Microseconds()) + "::bigint * interval '1 us')"
 			conditions = append(conditions, strings.ReplaceAll(condition, "{moment}", moment))
 		}
 	}

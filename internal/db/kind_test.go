@@ -186,3 +186,19 @@ func TestCrashesWaitForNoOperator(t *testing.T) {
 	_, err = q.schema.Queries(counting).Quarantine(ctx, []db.LeaseReapRow{row}, "janitor")
 	require.ErrorContains(t, err, "lock timeout")
 }
+
+// Kinds that have crashed workers are listed for as long as that counts, and those that
+// are paused for as long as they are.
+func TestKindListOfCrashes(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	q.exec(`insert into jobq.kind (name, crashes, crashed_at, paused_at) values ('lately', 1, now() - interval '23 hours', null),
+		('long ago', 1, now() - interval '25 hours', null), ('paused', 5, now() - interval '25 hours', now() - interval '25 hours')`)
+	rows, err := q.queries.KindList(context.Background(), 1000, hour)
+	require.NoError(t, err)
+	var names []string
+	for _, row := range rows {
+		names = append(names, row.Name)
+	}
+	require.Equal(t, []string{"lately", "paused"}, names)
+}

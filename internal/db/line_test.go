@@ -51,3 +51,38 @@ func TestLineCovered(t *testing.T) {
 	require.Equal(t, db.Line{1: 100, 2: 200, 3: 30}, line.Covered(from, []db.JobClaimRow{job(2, 250)}), "no further than the line")
 	require.Equal(t, line, line.Covered(nil, []db.JobClaimRow{job(5, 1)}))
 }
+
+// A claim that begins with aged priorities has a place for each job that an ordinary one
+// has a place for, and for all of the aged ones, and for none of them two.
+func TestLineAfterAged(t *testing.T) {
+	t.Parallel()
+	line := db.Line{0: 100, 3: 40, 9: 20}
+	aged := []db.Aged{{Priority: 9, Position: 12}, {Priority: 5, Position: 30}}
+	var ordinary, claim db.JobClaimParams
+	line.Rest(&ordinary)
+	line.RestAfter(aged, &claim)
+	places := func(claim *db.JobClaimParams, priority int32, position int64) (count int) {
+		for i, from := range claim.FromPriorities {
+			if (priority > from || priority == from && position > claim.FromPositions[i]) && priority <= claim.ToPriorities[i] {
+				count++
+			}
+		}
+		return count
+	}
+	for priority := int32(-2); priority <= 11; priority++ {
+		for position := int64(1); position <= 110; position++ {
+			want := places(&ordinary, priority, position)
+			for _, a := range aged {
+				if priority == int32(a.Priority) {
+					want = 0
+					if position >= a.Position {
+						want = 1
+					}
+				}
+			}
+			require.Equal(t, want, places(&claim, priority, position), "priority %d, position %d", priority, position)
+		}
+	}
+	require.Equal(t, []int32{9, 5}, claim.ToPriorities[:2])
+	require.Equal(t, db.Line{0: 100, 3: 40, 9: 20}, line, "the line itself stays")
+}

@@ -59,6 +59,7 @@ func listCases() []listCase {
 		{"over, of a queue", by(over, queue), few, 2 * few},
 		{"over, of a worker", by(over, owner), 4 * few, 8 * many}, // a look at each job, but not at the lease of each
 		{"over within an hour", db.JobPage{States: over, Sort: db.SortID, Condition: since, EndedWithin: time.Hour}, few, many},
+		{"over within an hour of a moment", db.JobPage{States: over, Sort: db.SortID, Condition: since, EndedWithin: time.Hour, Now: time.Now()}, few, many},
 		{"over before four days", db.JobPage{States: over, Sort: db.SortID, Condition: before, EndedBefore: 4 * 24 * time.Hour}, 4 * many, 0},
 		{"completed", by(all[3:4], nil), few, few},
 		{"completed, deep", db.JobPage{States: all[3:4], Sort: db.SortID, After: &db.JobKey{ID: 20_100_000}}, few, few},
@@ -67,6 +68,7 @@ func listCases() []listCase {
 		{"failed, oldest", db.JobPage{States: all[4:], Sort: db.SortFinished, Ascending: true}, few, few},
 		{"failed, deep", db.JobPage{States: all[4:], Sort: db.SortFinished, After: &db.JobKey{Time: time.Now().Add(-72 * time.Hour), ID: 1}}, few, few},
 		{"failed within an hour", db.JobPage{States: all[4:], Sort: db.SortFinished, Condition: since, EndedWithin: time.Hour}, few, few},
+		{"failed within an hour of a moment", db.JobPage{States: all[4:], Sort: db.SortFinished, Condition: since, EndedWithin: time.Hour, Now: time.Now()}, few, few},
 		{"of a queue", by(all, queue), few, 2 * few},
 		{"one that is over", by(all, one(20_000_004)), few, few},
 		{"one that runs", by(all, one(40_000_026)), few, few},

@@ -7,9 +7,45 @@ package db
 
 import (
 	"context"
+	"encoding/json"
 
 	"github.com/jackc/pgx/v5/pgtype"
 )
+
+const AttemptKeep = `-- name: AttemptKeep :exec
+update jobq.attempt a
+  set started_at = greatest($1::timestamptz, least(a.finished_at, clock_timestamp() - $2::bigint * interval '1 us')),
+    output = nullif($3::text, ''), usage = $4::jsonb
+  where a.job_id = $5 and a.lease_token = $6 and a.worker_id = $7
+    and a.finished_at >= $1::timestamptz and a.outcome <> 'lost' and a.output is null and a.usage is null
+`
+
+type AttemptKeepParams struct {
+	ClaimedAt pgtype.Timestamptz
+	RanUs     int64
+	Output    string
+	Usage     json.RawMessage
+	ID        int64
+	Token     int64
+	Owner     string
+}
+
+// AttemptKeep adds to the attempt of a run that the handler's own transaction has
+// ended what the worker knows: when it began, and what the program has written and
+// used. Nothing of an attempt that has it already is changed.
+// Needs attempt_job_id_idx only.
+func (q *Queries) AttemptKeep(ctx context.Context, arg AttemptKeepParams) error {
+	_, err := q.db.Exec(ctx, AttemptKeep,
+		arg.ClaimedAt,
+		arg.RanUs,
+		arg.Output,
+		arg.Usage,
+		arg.ID,
+		arg.Token,
+		arg.Owner,
+	)
+	return err
+}
 
 const OutputAppend = `-- name: OutputAppend :execrows
 with dropped as (

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -101,7 +102,7 @@ func TestGroupIsFoundWithFewPatterns(t *testing.T) {
 	}
 	query, err := filter.Parse(`state:failed queue:q kind:k err:="user #: exit code 1"`)
 	require.NoError(t, err)
-	page := query.Page()
+	page := query.Page(time.Time{})
 	page.Size = 51
 	sql, args := page.SQL()
 	var plan []string

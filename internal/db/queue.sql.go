@@ -25,6 +25,10 @@ with ended as materialized (
         where d.minute >= date_trunc('minute', statement_timestamp() - $2::interval)
     ) s
     group by s.kind
+), kind as materialized (
+  select k.name, k.crashes, k.crashed_at, k.paused_at, k.paused_by, k.pause_reason
+    from jobq.kind k
+    where k.paused_at is not null or k.crashed_at > statement_timestamp() - interval '1 day'
 ), handled as materialized (
   select h.name, count(*) as workers
     from (
@@ -38,14 +42,14 @@ select n.name::text as name, coalesce(h.workers, 0)::bigint as workers, coalesce
     coalesce(e.failed, 0)::bigint as failed, coalesce(e.retried, 0)::bigint as retried, coalesce(e.lost, 0)::bigint as lost,
     coalesce(k.crashes, 0)::integer as crashes, k.crashed_at, k.paused_at, k.paused_by, k.pause_reason
   from (
-    select k.name from jobq.kind k
+    select k.name from kind k
     union select h.name from handled h
     union select e.name from ended e
     limit $1::integer
   ) n
   left join handled h on h.name = n.name
   left join ended e on e.name = n.name
-  left join jobq.kind k on k.name = n.name
+  left join kind k on k.name = n.name
   order by n.name
 `
 
@@ -64,9 +68,9 @@ type KindListRow struct {
 }
 
 // KindList is the kinds that a live worker has, or of which jobs have ended within
-// the span, or that are paused or have crashed workers of late; with how many workers
-// that are, and what has ended within the span. The limits are for the planner, as in
-// QueueList. Needs stat_pkey.
+// the span, or that are paused or have crashed workers within a day, after which
+// kinds_crashed counts that no more; with how many workers that are, and what has
+// ended within the span. The limits are for the planner, as in QueueList. Needs stat_pkey.
 func (q *Queries) KindList(ctx context.Context, rowCount int32, span pgtype.Interval) ([]KindListRow, error) {
 	rows, err := q.db.Query(ctx, KindList, rowCount, span)
 	if err != nil {
@@ -162,6 +166,7 @@ select n.name::text as name,
     coalesce(q.max_running, 0)::integer as max_running, coalesce(q.key_limit, 0)::integer as key_limit, coalesce(q.rate_jobs, 0)::integer as rate_jobs,
     coalesce(extract(epoch from q.rate_period) * 1000, 0)::bigint as rate_period_ms,
     coalesce(q.rate_burst, jobq.rate_burst_default(q.rate_jobs, q.rate_period), 0)::integer as rate_burst,
+    (extract(epoch from coalesce(q.age_after, jobq.age_after_default())) * 1000)::bigint as age_after_ms,
     jobq.throttled_until(q.name, q.rate_jobs, q.rate_period, q.rate_burst)::timestamptz as throttled_until,
     q.paused_at, q.paused_by, q.pause_reason
   from name n
@@ -196,6 +201,7 @@ type QueueListRow struct {
 	RateJobs          int32
 	RatePeriodMs      int64
 	RateBurst         int32
+	AgeAfterMs        int64
 	ThrottledUntil    pgtype.Timestamptz
 	PausedAt          *time.Time
 	PausedBy          *string
@@ -244,6 +250,7 @@ func (q *Queries) QueueList(ctx context.Context, countMax int64) ([]QueueListRow
 			&i.RateJobs,
 			&i.RatePeriodMs,
 			&i.RateBurst,
+			&i.AgeAfterMs,
 			&i.ThrottledUntil,
 			&i.PausedAt,
 			&i.PausedBy,

@@ -79,7 +79,7 @@ func TestHotPlans(t *testing.T) {
 		"progress":    {db.RunProgress, "1, 's', 'm', null, 1, 1, 'a', now()", "lease_pkey"},
 		"checkpoint":  {db.RunCheckpoint, "'{}', 1, 1, 'a', now(), null", "lease_pkey"},
 		"complete tx": {db.RunCompleteTx, "null, 1, 1, 'a', now()", "lease_pkey"},
-		"fate":        {db.RunFate, "1, 1, 'a', now()", "lease_pkey"},
+		"fate":        {db.RunFate, "1, 1, 'a', now(), true", "lease_pkey"},
 		"hold":        {db.RunHold, "1, 1, 'a', now()", "lease_pkey"},
 		"output":      {db.OutputAppend, "0, 1, 'x', 1, 1, 'a', now(), 0", "lease_pkey"},
 	}

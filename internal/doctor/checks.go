@@ -30,6 +30,7 @@ func checks() []check {
 		{"autovacuum", false, checkAutovacuum},
 		{"dead-rows", false, checkDeadRows},
 		{"partitions", false, checkPartitions},
+		{"export", false, checkExport},
 		{"default-partitions", false, checkDefaultPartitions},
 		{"janitor", false, checkJanitor},
 		{"janitor-errors", false, checkJanitorErrors},

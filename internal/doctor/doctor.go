@@ -79,7 +79,7 @@ type Limits struct {
 	DeadRows           int64         // in a table, if they are also more than the live ones
 	Waited             time.Duration // how long a job may wait for its start; six times as long is critical
 	Late               time.Duration // how late a janitor may be
-	PausedFor          time.Duration // how long a queue may be paused
+	PausedFor          time.Duration // how long a queue or a kind may be paused
 	LostPerHour        int64         // runs whose lease has expired
 	ClockSkew          time.Duration // between this machine and the server
 	NotifyQueueShare   float64       // of the server's queue of notifications, from 0 to 1

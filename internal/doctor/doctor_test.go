@@ -137,6 +137,7 @@ func faults() []fault {
 		}},
 		{"partitions", doctor.Warning, "days of the history are not made", `do $$ begin execute 'drop table jobq.attempt_' || to_char((now() at time zone 'UTC')::date + 1, 'YYYYMMDD'); end $$`, nil},
 		{"partitions", doctor.Warning, "past their retention", "select jobq.partition_add('run', (now() at time zone 'UTC')::date - 20)", nil},
+		{"export", doctor.Warning, "was not exported", "select jobq.partition_add('run', (now() at time zone 'UTC')::date - 9), jobq.act_settings('a', null, keep_until_exported => true, exported_before => (now() at time zone 'UTC')::date - 9)", nil},
 		{"default-partitions", doctor.Warning, "attempt_default", "insert into jobq.attempt (job_id, finished_at, started_at, lease_token, outcome, number, worker_id) values (1, '2001-01-01', '2001-01-01', 1, 'failed', 1, 'w')", nil},
 		{"janitor", doctor.Critical, "scheduled job has been due", "insert into jobq.pending (kind, run_at, position) values ('k', now() - interval '20 minutes', null)", nil},
 		{"janitor", doctor.Critical, "lease of a dead worker", `insert into jobq.lease (id, claimed_at, expires_at, owner, queue, job_ids)
@@ -147,6 +148,9 @@ func faults() []fault {
 		{"kinds", doctor.Critical, "kind unknown", fmt.Sprintf(liveWorker, 1, "v1", "q", "k") + fmt.Sprintf(oldJob, "unknown", "q"), nil},
 		{"waiting", doctor.Warning, "has waited in queue q for 30m", fmt.Sprintf(liveWorker, 1, "v1", "q", "k") + fmt.Sprintf(oldJob, "k", "q"), nil},
 		{"paused", doctor.Warning, "queue q was paused", "insert into jobq.queue (name, paused_at, paused_by) values ('q', now() - interval '3 days', 'ann');" + fmt.Sprintf(oldJob, "k", "q"), nil},
+		{"paused", doctor.Warning, "kind k was paused", "insert into jobq.kind (name, paused_at, paused_by) values ('k', now() - interval '3 days', 'ann');" +
+			fmt.Sprintf(liveWorker, 1, "v1", "q", "k") + fmt.Sprintf(oldJob, "k", "q"), nil},
+		{"paused", doctor.Warning, "by jobq", "insert into jobq.kind (name, crashes, crashed_at, paused_at, paused_by) values ('k', 5, now(), now(), 'jobq')", nil},
 		{"lost-leases", doctor.Warning, "50 runs of queue q", "insert into jobq.stat values (date_trunc('minute', now()), 0, 0, 0, 0, 50, 50, 0, 'q', 'k')", nil},
 		{"versions", doctor.Note, "v1 (1 workers), v2 (1 workers)", fmt.Sprintf(liveWorker, 1, "v1", "q", "k") + fmt.Sprintf(liveWorker, 2, "v2", "q", "k"), nil},
 		{"schema", doctor.Critical, "index pending_due_idx", "drop index jobq.pending_due_idx", nil},
@@ -232,7 +236,7 @@ func TestHealthy(t *testing.T) {
 		require.Empty(t, report.Findings)
 		require.Empty(t, report.Skipped)
 		require.True(t, report.Healthy)
-		require.Len(t, report.Checks, 25)
+		require.Len(t, report.Checks, 26)
 		cancel()
 		require.NoError(t, <-done)
 	}

@@ -72,6 +72,9 @@ func checkDeadRows(ctx context.Context, p *patient) (findings []Finding, err err
 // be there: retention goes by whole days, and a day waits for the last of its jobs.
 const overdueMargin = 3
 
+// exportMargin is how many days after its retention a day may wait for its export.
+const exportMargin = 1
+
 // checkPartitions looks whether the days of the history are made before they are
 // needed, and dropped when they are not needed any more.
 func checkPartitions(ctx context.Context, p *patient) (findings []Finding, err error) {
@@ -113,10 +116,27 @@ func (p *patient) overdueDays(ctx context.Context) ([]string, error) {
 		      where c.relnamespace = `+inSchema+` and c.relkind = 'r' and c.relname ~ '^(run|attempt)_[0-9]{8}$'
 		  ) d
 		  where d.day < ((clock_timestamp() - (select s.finished_retention from jobq.setting s)) at time zone 'UTC')::date - $2::integer
+		    and not exists (select from jobq.setting s where s.keep_until_exported and d.day >= s.exported_before)
 		    and not exists (select from jobq.lease l
 		      where l.id >= jobq.lease_day(d.day) and l.id < jobq.lease_day(d.day + 1))
 		  order by d.day, 1
 		  limit 100`), p.schema.Name(), overdueMargin)
+}
+
+// checkExport finds days that are past their retention and stay because they were not exported.
+func checkExport(ctx context.Context, p *patient) ([]Finding, error) {
+	days, err := p.names(ctx, p.schema.SQL(`
+		select jobq.export_first()::text
+		  from jobq.setting s
+		  where s.keep_until_exported
+		    and jobq.export_first() < ((clock_timestamp() - s.finished_retention) at time zone 'UTC')::date - $1::integer`), exportMargin)
+	if err != nil || len(days) == 0 {
+		return nil, err
+	}
+	return []Finding{{
+		Severity: Warning, Problem: fmt.Sprintf("the history since %s is past its retention and was not exported: it is kept, and grows", days[0]),
+		Advice: "run `jobq export --dir DIR`, every day; it says what keeps a day from being exported, such as a job that still runs",
+	}}, nil
 }
 
 func checkDefaultPartitions(ctx context.Context, p *patient) ([]Finding, error) {

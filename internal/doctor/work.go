@@ -57,7 +57,8 @@ func checkJanitorErrors(ctx context.Context, p *patient) ([]Finding, error) {
 	}}, nil
 }
 
-// waiting is what waits and may run: a paused queue waits because somebody wants it to.
+// waiting is what waits and may run: what is of a paused queue or kind waits because
+// somebody wants it to, or because it crashes workers.
 func (p *patient) waiting(ctx context.Context) (rows []db.DoctorWaitingRow, err error) {
 	all, err := p.queries.DoctorWaiting(ctx, lookJobs, db.Interval(workerSilence))
 	for _, row := range all {
@@ -153,8 +154,8 @@ func checkPaused(ctx context.Context, p *patient) (findings []Finding, err error
 			by = " by " + row.PausedBy
 		}
 		findings = append(findings, Finding{
-			Severity: Warning, Problem: fmt.Sprintf("queue %s was paused %s ago%s", row.Name, seconds(row.PausedSeconds), by),
-			Advice: "jobq queues resume " + row.Name,
+			Severity: Warning, Problem: fmt.Sprintf("%s %s was paused %s ago%s", row.What, row.Name, seconds(row.PausedSeconds), by),
+			Advice: fmt.Sprintf("jobq %ss resume %s", row.What, row.Name),
 		})
 	}
 	return findings, err

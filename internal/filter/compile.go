@@ -13,8 +13,10 @@ import (
 // table of jobs.
 type Columns struct {
 	ID, Queue string
-	// Since is the moment that age counts from.
+	// Since is the moment that age counts from, and Now that up to which it counts;
+	// zero for that of the statement.
 	Since string
+	Now   time.Time
 	// Worker and Args are what some tables lack or keep apart, and Scheduled
 	// says whether the job has yet to become available.
 	Worker, Args, Scheduled string
@@ -122,7 +124,11 @@ func (c *compiler) term(t Term) string {
 		age, _ := when.ParseDuration(t.Values[0].Text) // checked by Parse
 		// Older than an age is before a moment.
 		operators := map[string]string{"<": ">", "<=": ">=", ">": "<", ">=": "<="}
-		return fmt.Sprintf("%s %s now() - %s::bigint * interval '1 us'", c.columns.Since, operators[t.Op], c.param(age.Microseconds()))
+		now := "now()"
+		if !c.columns.Now.IsZero() {
+			now = c.param(c.columns.Now) + "::timestamptz"
+		}
+		return fmt.Sprintf("%s %s %s - %s::bigint * interval '1 us'", c.columns.Since, operators[t.Op], now, c.param(age.Microseconds()))
 	case "args":
 		return c.member(c.columns.Args, t)
 	case "meta":

@@ -47,6 +47,13 @@ func TestCondition(t *testing.T) {
 		require.Equal(t, want.sql, sql, text)
 		require.Equal(t, want.args, args, text)
 	}
+	counted, moment := columns, time.Unix(1, 0)
+	counted.Now = moment
+	query, err := filter.Parse("age:<2h")
+	require.NoError(t, err)
+	sql, args := query.Condition(counted, 3)
+	require.Equal(t, "(j.created_at > $3::timestamptz - $4::bigint * interval '1 us')", sql)
+	require.Equal(t, []any{moment, int64(7200e6)}, args)
 }
 
 // A list of states says which tables need to be looked at.

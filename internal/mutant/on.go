@@ -40,6 +40,8 @@ const (
 	keyNotCounted     = "key-not-counted"     // a claim forgets what a partition key holds
 	limitCountedEarly = "limit-counted-early" // before other claims have committed, and not in turn with them
 	rateNotCharged    = "rate-not-charged"    // what a claim has taken is not told
+	// A program's own end is stored whatever token it has: the lab changes the function.
+	ownUnfenced = "own-end-without-token"
 )
 
 // change is a piece of a query and what the mutant has in its place.
@@ -104,6 +106,7 @@ var changes = map[string][]change{
 	reapWithoutRecheck:   unfenced,
 	reapWithoutBump:      {{"LeaseReap", "r.attempts + 1 as attempts", "r.attempts as attempts"}},
 	noPolling:            nil,
+	ownUnfenced:          nil,
 	rescueNeedsLock:      nil,
 	promoteUnbounded:     {{"JobPromote", "limit $3::integer", "limit $3::integer * 100000"}},
 	uncountedRelease:     {{"RunEnd", "h.attempts + case when f.outcome in ('failed', 'timed_out') then 1 else 0 end as attempts", "h.attempts as attempts"}, {"RunEnd", "(f.final or h.attempts + 1 >= h.max_attempts)", "f.final"}},

@@ -28,6 +28,10 @@ create function jobq.lease_default() returns interval
   language sql immutable parallel safe
   return interval '60 s';
 
+create function jobq.age_after_default() returns interval
+  language sql immutable parallel safe
+  return interval '5 minutes';
+
 -- Ids of jobs, and places in the line of the available ones. A job that
 -- becomes available again takes a new position at the tail, so that a claim
 -- may start where the last one ended; a fresh job has one from the start.
@@ -291,6 +295,9 @@ create table jobq.queue (
   rate_jobs        integer,
   rate_period      interval,
   rate_burst       integer,
+  -- How long the first job of a priority waits before the priority has its turns among
+  -- more urgent ones; 0: for ever. See LineAged.
+  age_after        interval    not null default jobq.age_after_default(),
   paused_at        timestamptz,
   paused_by        text,
   pause_reason     text,
@@ -313,7 +320,8 @@ create table jobq.queue (
   constraint "rate_period must be 1 second to 30 days" check (rate_period between interval '1 s' and interval '30 days'),
   constraint "rate_jobs and rate_period come together" check ((rate_jobs is null) = (rate_period is null)),
   constraint "rate_burst must be 1 to 1000000" check (rate_burst between 1 and 1000000),
-  constraint "rate_burst needs rate_jobs" check (rate_burst is null or rate_jobs is not null)
+  constraint "rate_burst needs rate_jobs" check (rate_burst is null or rate_jobs is not null),
+  constraint "age_after must be 0 to 30 days" check (age_after between interval '0' and interval '30 days')
 );
 
 -- The kinds that are paused, in all queues, and those whose workers have crashed of
@@ -427,9 +435,18 @@ create table jobq.setting (
   finished_retention interval not null default '7 days',
   -- After how many crashes in a row a kind is paused; 0: never.
   quarantine_crashes smallint not null default 5,
+  -- Whether a day of the history stays until it has been exported, and the day before which
+  -- all were. At first it is the first day that there can be.
+  keep_until_exported boolean not null default false,
+  exported_before    date     not null default date '2026-01-01',
+  -- The day of which an export has begun last, and when: null again when one of its jobs, or
+  -- their attempts, has come back since. See export_begin.
+  export_day         date,
+  export_began_at    timestamptz,
   constraint "finished_retention must be 1 day to 10 years"
     check (finished_retention >= interval '1 day' and finished_retention <= interval '10 years'),
-  constraint "quarantine_crashes must be 0 to 1000" check (quarantine_crashes between 0 and 1000)
+  constraint "quarantine_crashes must be 0 to 1000" check (quarantine_crashes between 0 and 1000),
+  constraint "exported_before must be in the years 2026 to 9999" check (exported_before between date '2026-01-01' and date '9999-12-31')
 );
 insert into jobq.setting default values;
 
@@ -464,5 +481,5 @@ create table jobq.stat (
 
 -- sql/roles.sql says who may call them.
 revoke execute on function
-  jobq.args_bytes_max, jobq.lease_day, jobq.lease_default, jobq.lease_id_next, jobq.max_attempts_default
+  jobq.age_after_default, jobq.args_bytes_max, jobq.lease_day, jobq.lease_default, jobq.lease_id_next, jobq.max_attempts_default
   from public;

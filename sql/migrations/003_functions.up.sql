@@ -689,12 +689,16 @@ end $$;
 
 -- How long a job waits after its failures-th bad end: exponential with full
 -- jitter (M. Brooker, "Exponential Backoff And Jitter", AWS Architecture
--- Blog, 2015). By default from 1 second, doubled each time, capped at a day.
+-- Blog, 2015). By default from 1 second, doubled each time, capped at a day. It
+-- fails for no row, since the statement that ends many jobs would fail with it: an
+-- interval of years would overflow when doubled, and one such as 100 months less
+-- 2,999 days is a day to the CHECK, which takes a month for 30, and 43 days here.
 create function jobq.backoff_delay(failures integer, base interval, cap interval) returns interval
   language sql volatile parallel safe
-  return random() * least(
-    coalesce(cap, interval '1 day'),
-    coalesce(base, interval '1 s') * power(2, least(greatest(failures, 1) - 1, 20)));
+  return random() * greatest(least(
+    extract(epoch from coalesce(cap, interval '1 day')),
+    extract(epoch from coalesce(base, interval '1 s')) * power(2, least(greatest(failures, 1) - 1, 20)),
+    extract(epoch from interval '10 years')), 0) * interval '1 s';
 
 -- partition_yield ends the statement at once, as if a lock had not been to be had
 -- in time, when a transaction that is older than a second, such as that of
@@ -777,12 +781,14 @@ create function jobq.keep_from() returns timestamptz
   return statement_timestamp() - (select s.finished_retention from jobq.setting s);
 
 -- keep_from_day is the first of the days whose leases may hold a job that ended
--- after keep_from. What ends with its lease does so within 33 seconds of the
+-- after keep_from, or the first that was not exported, if days are kept until they
+-- are and that is earlier. What ends with its lease does so within 33 seconds of the
 -- claim, and so a day later at most: the minute is for that. What ends later
 -- says so on its own row: see day_needed.
 create function jobq.keep_from_day() returns date
   language sql stable
-  return ((jobq.keep_from() - interval '1 minute') at time zone 'UTC')::date;
+  return (select least(((jobq.keep_from() - interval '1 minute') at time zone 'UTC')::date,
+    case when s.keep_until_exported then s.exported_before end) from jobq.setting s);
 
 -- day_needed says whether a day before keep_from_day must stay all the same. Of
 -- run: one of its leases is held, or one of its jobs has ended since keep_from. A
@@ -843,9 +849,10 @@ begin
     continue when not exists (select from pg_class c where c.oid = old.oid and c.relispartition); -- another session was faster
     perform jobq.partition_yield(old.oid::regclass,
       array[format('jobq.%I', parent), format('jobq.%I', parent || '_default')]::regclass[]);
-    -- An undo may have put a job back into the day since: nobody does from here on.
+    -- An undo may have put a job back into the day since, which is to be exported again:
+    -- nobody does from here on. Or days are to be kept until they are exported.
     execute format('lock table only jobq.%I in access exclusive mode', parent);
-    if jobq.day_needed(parent, old.day) then
+    if old.day >= jobq.keep_from_day() or jobq.day_needed(parent, old.day) then
       return null;
     end if;
     if parent = 'run' then
@@ -922,14 +929,13 @@ end $$;
 -- and the place of the last of them, where the next call begins: else it would
 -- walk through what this one has deleted, for as long as any transaction can still
 -- see that, and through what stays because it runs or ended later. The large args
--- of jobs go with them.
+-- of jobs go with them. What is kept is asked for in the statement that deletes: whatever
+-- brings a row back, such as an undo, and says that its day is to be exported again, is
+-- seen as a whole or not at all.
 create function jobq.default_prune(parent text, after bigint, after_job bigint, row_count integer)
   returns table (looked bigint, last bigint, last_job bigint)
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
-declare
-  keep_from timestamptz := jobq.keep_from();
-  before_lease bigint := jobq.lease_day(jobq.keep_from_day());
 begin
   if parent = 'attempt' then
     with gone as (
@@ -937,7 +943,7 @@ begin
         where t.ctid = any(array(
           select x.ctid from jobq.attempt_default x
             where x.finished_at >= timestamptz 'epoch' + default_prune.after * interval '1 microsecond'
-              and x.finished_at < date_trunc('day', keep_from at time zone 'UTC') at time zone 'UTC'
+              and x.finished_at < (select jobq.keep_from_day())::timestamp at time zone 'UTC'
             order by x.finished_at limit default_prune.row_count for update skip locked))
         returning t.finished_at
     )
@@ -946,7 +952,7 @@ begin
     with page as materialized (
       select x.ctid as place, x.id, x.lease_id, x.slot, x.finished_at
         from jobq.run_default x
-        where (x.lease_id, x.id) > (default_prune.after, default_prune.after_job) and x.lease_id < before_lease
+        where (x.lease_id, x.id) > (default_prune.after, default_prune.after_job) and x.lease_id < (select jobq.lease_day(jobq.keep_from_day()))
         order by x.lease_id, x.id
         limit default_prune.row_count
     ), old as materialized (
@@ -954,7 +960,7 @@ begin
         from page p
         cross join lateral jobq.run_end(p.lease_id, p.slot, p.finished_at) e
         cross join lateral (select x.ctid as place from jobq.run_default x where x.ctid = p.place for update skip locked) l
-        where e.ended_at < keep_from
+        where e.ended_at < (select jobq.keep_from())
     ), gone as (
       delete from jobq.run_default r where r.ctid = any(array(select o.place from old o)) returning r.id, r.args_apart
     ), args_gone as (
@@ -965,7 +971,7 @@ begin
   elsif parent = 'past_lease' then
     with page as materialized (
       select x.id from jobq.past_lease_default x
-        where x.id > default_prune.after and x.id < before_lease
+        where x.id > default_prune.after and x.id < (select jobq.lease_day(jobq.keep_from_day()))
         order by x.id
         limit default_prune.row_count
     ), gone as (

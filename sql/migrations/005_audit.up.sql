@@ -23,7 +23,7 @@ create table jobq.audit (
   change       jsonb,       -- what an edit, a clone, or a change of settings or of a schedule sets, by the names of columns
   replaced     jsonb,       -- of a change of settings or of a schedule: what was set before, likewise
   constraint "actor must be 1 to 255 characters" check (char_length(actor) between 1 and 255),
-  constraint "action must be known" check (action in ('requeue', 'cancel', 'delete', 'edit', 'clone', 'pause', 'resume', 'drain', 'settings', 'undo',
+  constraint "action must be known" check (action in ('requeue', 'cancel', 'delete', 'edit', 'clone', 'pause', 'resume', 'drain', 'settings', 'export', 'undo',
     'kind_pause', 'kind_resume', 'schedule_set', 'schedule_pause', 'schedule_resume', 'schedule_remove', 'schedule_run')),
   constraint "target must be at most 8192 characters" check (char_length(target) <= 8192),
   constraint "note must be at most 1024 characters" check (char_length(note) <= 1024),
@@ -699,7 +699,10 @@ end $$;
 
 -- act_settings changes the settings of the schema that are not null. It returns
 -- the audit row's id, or null when they are so already.
-create function jobq.act_settings(actor text, finished_retention interval, quarantine_crashes integer default null, note text default null) returns bigint
+create function jobq.act_settings(
+    actor text, finished_retention interval, quarantine_crashes integer default null, note text default null,
+    keep_until_exported boolean default null, exported_before date default null)
+  returns bigint
   language plpgsql
   as $$
 declare
@@ -725,12 +728,26 @@ begin
     was := was || jsonb_build_object('quarantine_crashes', old.quarantine_crashes);
     new := new || jsonb_build_object('quarantine_crashes', act_settings.quarantine_crashes);
   end if;
+  if act_settings.keep_until_exported <> old.keep_until_exported then
+    was := was || jsonb_build_object('keep_until_exported', old.keep_until_exported);
+    new := new || jsonb_build_object('keep_until_exported', act_settings.keep_until_exported);
+  end if;
+  if act_settings.exported_before <> old.exported_before then
+    if act_settings.exported_before not between date '2026-01-01' and date '9999-12-31' then
+      raise sqlstate 'JQ001' using
+        message = format('exported_before must be a day in the years 2026 to 9999, not %s', act_settings.exported_before);
+    end if;
+    was := was || jsonb_build_object('exported_before', old.exported_before);
+    new := new || jsonb_build_object('exported_before', act_settings.exported_before);
+  end if;
   if new = '{}' then
     return null;
   end if;
   update jobq.setting s
     set finished_retention = coalesce(act_settings.finished_retention, s.finished_retention),
-      quarantine_crashes = coalesce(act_settings.quarantine_crashes, s.quarantine_crashes);
+      quarantine_crashes = coalesce(act_settings.quarantine_crashes, s.quarantine_crashes),
+      keep_until_exported = coalesce(act_settings.keep_until_exported, s.keep_until_exported),
+      exported_before = coalesce(act_settings.exported_before, s.exported_before);
   begun := jobq.audit_begin(act_settings.actor, 'settings', null, act_settings.note, new);
   update jobq.audit a set replaced = was where a.id = begun;
   return begun;
@@ -746,7 +763,7 @@ create function jobq.act_queue_set(actor text, queue text, change jsonb, note te
   as $$
 declare
   names constant text[] := array['lease', 'extend_every', 'heartbeat', 'stale_grace', 'redelivery', 'redelivery_delay', 'reset_on_reap',
-    'max_running', 'key_limit', 'rate_jobs', 'rate_period', 'rate_burst'];
+    'max_running', 'key_limit', 'rate_jobs', 'rate_period', 'rate_burst', 'age_after'];
   optional constant text[] := array['extend_every', 'max_running', 'key_limit', 'rate_jobs', 'rate_period', 'rate_burst']; -- null puts them back
   problem text := case
     when queue is null or char_length(queue) not between 1 and 128 then
@@ -796,7 +813,8 @@ begin
     update jobq.queue q
       set lease = wanted.lease, extend_every = wanted.extend_every, heartbeat = wanted.heartbeat, stale_grace = wanted.stale_grace,
         redelivery = wanted.redelivery, redelivery_delay = wanted.redelivery_delay, reset_on_reap = wanted.reset_on_reap,
-        max_running = wanted.max_running, key_limit = wanted.key_limit, rate_jobs = wanted.rate_jobs, rate_period = wanted.rate_period, rate_burst = wanted.rate_burst
+        max_running = wanted.max_running, key_limit = wanted.key_limit, rate_jobs = wanted.rate_jobs, rate_period = wanted.rate_period, rate_burst = wanted.rate_burst,
+        age_after = wanted.age_after
       where q.name = act_queue_set.queue;
   exception when check_violation then
     get stacked diagnostics limit_broken = constraint_name; -- which is the limit in words
@@ -811,6 +829,109 @@ begin
   update jobq.audit a set replaced = old where a.id = begun;
   return begun;
 end $$;
+
+-- export_first is the first day that has something to be exported and may be exported next:
+-- all before it were, or have nothing. Null when there is none. Needs run_default_place_idx
+-- and attempt_default_finished_at_idx.
+create function jobq.export_first() returns date
+  language sql stable
+  as $$
+    select greatest(s.exported_before, least(
+        (select min(to_date(right(c.relname, 8), 'YYYYMMDD'))
+          from pg_inherits i
+          join pg_class c on c.oid = i.inhrelid
+          where i.inhparent in ('jobq.run'::regclass, 'jobq.attempt'::regclass) and c.relname ~ '^(run|attempt)_[0-9]{8}$'),
+        (select date '2026-01-01' + (r.lease_id >> 40)::integer from jobq.run_default r order by r.lease_id, r.id limit 1),
+        (select (a.finished_at at time zone 'UTC')::date from jobq.attempt_default a order by a.finished_at limit 1)))
+      from jobq.setting s
+  $$;
+
+-- export_begin notes that an export of a day begins, and returns when: export_end asks for
+-- it. It refuses a day to which something can still be added:
+--
+--   12 Nov 00:05  the 11th is not over for long enough: some transaction may still write
+--   12 Nov 00:30  a job that was claimed on the 11th runs: its lease is held
+--   12 Nov 01:00  nothing runs; the lock on the day proves that no transaction writes
+--
+-- From then on, rows leave the day, when jobs are requeued or deleted, and come only by an
+-- undo, which export_again makes known. The lock is held for this transaction alone. It is
+-- waited for 100 ms at most, since who ends jobs waits behind it, and tried 50 times: vacuum
+-- keeps it away as well.
+create function jobq.export_begin(day date) returns timestamptz
+  language plpgsql security definer set search_path = pg_catalog, pg_temp
+  as $$
+declare
+  low bigint := jobq.lease_day(day);
+  high bigint := jobq.lease_day(day + 1);
+  days text[];
+  name text;
+  tries integer := 0;
+  began timestamptz;
+begin
+  if day is null or day < date '2026-01-01' or day > date '9999-12-30' then
+    raise sqlstate 'JQ001' using message = format('the day must be in the years 2026 to 9999, not %s', coalesce(day::text, 'null'));
+  end if;
+  if clock_timestamp() < (day + 1)::timestamp at time zone 'UTC' + interval '10 minutes' then
+    raise sqlstate 'JQ003' using message = format('%s is not over: it can be exported from 00:10 (UTC) of the next day on', day);
+  end if;
+  select array_agg(case when to_regclass(format('jobq.%I', d.name)) is null then p.parent || '_default' else d.name end) into days
+    from unnest(array['run', 'past_lease', 'attempt']) as p(parent)
+    cross join lateral (select p.parent || '_' || to_char(day, 'YYYYMMDD') as name) d;
+  set local lock_timeout = '100ms';
+  loop
+    begin
+      foreach name in array days loop
+        execute format('lock table only jobq.%I in share mode', name);
+      end loop;
+      exit;
+    exception when lock_not_available then
+      tries := tries + 1;
+      if tries = 50 then
+        raise sqlstate 'JQ003' using message = format('%s is being written to, or vacuumed: try again later', day);
+      end if;
+      perform pg_sleep(0.2);
+    end;
+  end loop;
+  if exists (select from jobq.lease l where l.id >= low and l.id < high) then
+    raise sqlstate 'JQ003' using message = format('jobs that were claimed on %s still run: it can be exported when they have ended', day);
+  end if;
+  began := clock_timestamp();
+  update jobq.setting s set export_day = day, export_began_at = began;
+  return began;
+end $$;
+
+-- export_end records that all of a day was exported, with what and how much; it returns
+-- the id in the audit. The export must be the one that has begun last, and nothing must
+-- have come back into the day since. Days before it must have been exported.
+create function jobq.export_end(actor text, day date, began_at timestamptz, jobs bigint, attempts bigint) returns bigint
+  language plpgsql
+  as $$
+declare
+  old jobq.setting;
+  first date;
+begin
+  select s.* into strict old from jobq.setting s for update;
+  if old.export_day is distinct from day or old.export_began_at is distinct from began_at then
+    raise sqlstate 'JQ003' using message = format('the export of %s does not count: another has begun since, or an undo has brought a job back; export it again', day);
+  end if;
+  first := jobq.export_first();
+  if first < day then
+    raise sqlstate 'JQ003' using message = format('%s is to be exported before %s', first, day);
+  end if;
+  update jobq.setting s set exported_before = greatest(s.exported_before, day + 1), export_began_at = null;
+  return jobq.audit_begin(actor, 'export', day::text, null, jsonb_build_object('jobs', jobs, 'attempts', attempts));
+end $$;
+
+-- export_again makes known that something has come back into a day: an export of it that is
+-- under way does not count, and one that was made before has not all of it.
+create function jobq.export_again(day date) returns void
+  language sql
+  as $$
+    update jobq.setting s
+      set exported_before = least(s.exported_before, greatest(export_again.day, date '2026-01-01')),
+        export_began_at = case when s.export_day = export_again.day then null else s.export_began_at end
+      where s.exported_before > export_again.day or (s.export_day = export_again.day and s.export_began_at is not null)
+  $$;
 
 -- run_restore puts a job that had ended back into the history, from a row of job_lock. The
 -- row says itself how it ended, even if its lease does, too: retention may be about to
@@ -834,6 +955,7 @@ begin
       on conflict do nothing;
   end if;
   insert into jobq.run select ended.*;
+  perform jobq.export_again(date '2026-01-01' + (ended.lease_id >> 40)::integer);
 end $$;
 
 -- undo_job takes back what an action did to one job, if nothing has happened
@@ -874,6 +996,9 @@ begin
     end if;
     if entry.before -> 'attempts' <> 'null' then
       insert into jobq.attempt select t.* from jsonb_populate_recordset(null::jobq.attempt, entry.before -> 'attempts') t;
+      perform jobq.export_again(d.day)
+        from (select distinct (t.finished_at at time zone 'UTC')::date as day
+          from jsonb_populate_recordset(null::jobq.attempt, entry.before -> 'attempts') t) d;
     end if;
     return null;
   end if;
@@ -973,7 +1098,10 @@ begin
     when 'settings' then
       if undone.target is null then
         perform jobq.act_settings(actor, (undone.replaced ->> 'finished_retention')::interval,
-          (undone.replaced ->> 'quarantine_crashes')::integer, 'undo');
+          (undone.replaced ->> 'quarantine_crashes')::integer, 'undo',
+          (undone.replaced ->> 'keep_until_exported')::boolean,
+          -- Never later: a job may have come back into a day that had been exported.
+          least((select s.exported_before from jobq.setting s), (undone.replaced ->> 'exported_before')::date));
       else
         perform jobq.act_queue_set(actor, undone.target, undone.replaced, 'undo');
       end if;
@@ -1014,10 +1142,11 @@ begin
     raise sqlstate 'JQ002' using message = format('no action %s', coalesce(undo.audit_id::text, 'null'));
   end if;
   select a.* into undoing from jobq.audit a where a.id = undone.undone_by and a.ended_at is null;
-  if undone.action in ('undo', 'drain', 'schedule_run') or (undone.undone_by is not null and undoing.id is null) then
+  if undone.action in ('undo', 'drain', 'schedule_run', 'export') or (undone.undone_by is not null and undoing.id is null) then
     raise sqlstate 'JQ003' using message = case undone.action
       when 'undo' then 'an undo is not undone: act again instead'
       when 'drain' then 'a worker that drains is not called back: start another'
+      when 'export' then 'an export is not undone: to have days exported again, set exported_before'
       when 'schedule_run' then format('a schedule that was run has added its job: cancel %s', undone.note)
       else format('action %s is undone already', undo.audit_id) end;
   end if;
@@ -1106,5 +1235,5 @@ end $$;
 revoke execute on function
   jobq.job_lock, jobq.audit_begin, jobq.audit_prune, jobq.audit_begin_many, jobq.audit_resume, jobq.job_edit,
   jobq.change_problem, jobq.act_problem, jobq.act, jobq.act_clone, jobq.act_drain, jobq.queue_known, jobq.act_queue, jobq.act_kind, jobq.kinds_crashed, jobq.act_settings, jobq.act_queue_set,
-  jobq.run_restore, jobq.undo_job, jobq.undo_whole, jobq.undo
+  jobq.export_first, jobq.export_begin, jobq.export_end, jobq.export_again, jobq.run_restore, jobq.undo_job, jobq.undo_whole, jobq.undo
   from public;

@@ -33,7 +33,7 @@ select x.queue::text as queue, x.kind::text as kind, x.jobs::bigint as jobs, (x.
     greatest(extract(epoch from clock_timestamp() - x.run_at), 0)::float8 as waited_seconds,
     (select count(*) from live l where l.queues -> x.queue is not null)::bigint as queue_workers,
     (select count(*) from live l where l.queues -> x.queue is not null and x.kind = any(l.kinds))::bigint as kind_workers,
-    (q.paused_at is not null)::boolean as paused
+    (q.paused_at is not null or exists (select from jobq.kind k where k.name = x.kind and k.paused_at is not null))::boolean as paused
   from waiting x
   left join jobq.queue q on q.name = x.queue
   order by x.queue, x.kind;
@@ -78,13 +78,19 @@ select d.name::text as name
   where d.used
   order by d.name;
 
--- DoctorPaused is every queue that has been paused for longer than the age.
+-- DoctorPaused is every queue and kind that has been paused for longer than the age, and
+-- every kind that is in quarantine, which no person has paused.
 -- name: DoctorPaused :many
-select q.name, extract(epoch from clock_timestamp() - q.paused_at)::float8 as paused_seconds,
-    coalesce(q.paused_by, '')::text as paused_by
-  from jobq.queue q
-  where q.paused_at < statement_timestamp() - sqlc.arg(age)::interval
-  order by q.name
+select p.what::text as what, p.name::text as name, extract(epoch from clock_timestamp() - p.paused_at)::float8 as paused_seconds,
+    coalesce(p.paused_by, '')::text as paused_by
+  from (
+    select 'queue' as what, q.name, q.paused_at, q.paused_by from jobq.queue q
+      where q.paused_at < statement_timestamp() - sqlc.arg(age)::interval
+    union all
+    select 'kind', k.name, k.paused_at, k.paused_by from jobq.kind k
+      where k.paused_at < statement_timestamp() - sqlc.arg(age)::interval or k.paused_by = 'jobq'
+  ) p
+  order by p.what desc, p.name
   limit 100;
 
 -- DoctorWorkers counts the live workers of each version.

@@ -286,11 +286,13 @@ with done as (
 )
 select d.id from done d;
 
--- RunFate says of a run whose handler has completed the job in a transaction of
--- its own whether it is still the caller's, and whether that transaction has
--- stored the completion. Neither means that the lease was lost. A row that such a
--- transaction still holds is the caller's.
--- Needs run_id_idx, lease_pkey and past_lease_pkey only.
+-- RunFate says of a run whose handler has ended the job in a transaction of its own
+-- whether it is still the caller's, and whether that transaction has stored a
+-- completion, or another end: then outcome is not empty, and state is where the job
+-- went. None of these means that the lease was lost. A row that such a transaction
+-- still holds is the caller's. Only calls such as jobq.complete (ends_itself) leave an
+-- attempt: it is not looked for after others.
+-- Needs run_id_idx, lease_pkey, past_lease_pkey and attempt_job_id_idx only.
 -- name: RunFate :one
 select
   exists (
@@ -304,4 +306,15 @@ select
       where r.id = sqlc.arg(id) and r.lease_id = sqlc.arg(token) and r.state = 'completed'
         and (exists (select from jobq.lease l where l.id = sqlc.arg(token) and l.claimed_at = sqlc.arg(claimed_at) and l.owner = sqlc.arg(owner))
           or exists (select from jobq.past_lease l where l.id = sqlc.arg(token) and l.claimed_at = sqlc.arg(claimed_at) and l.owner = sqlc.arg(owner)))
-  ) as completed;
+  ) as completed,
+  coalesce(e.outcome, '')::text as outcome, coalesce(e.state, '')::text as state
+  from (select) run
+  left join lateral (
+    select a.outcome::text as outcome,
+        coalesce((select r.state::text from jobq.run r where r.id = a.job_id and r.lease_id = a.lease_token limit 1), 'scheduled') as state
+      from jobq.attempt a
+      where sqlc.arg(ends_itself)::boolean
+        and a.job_id = sqlc.arg(id) and a.lease_token = sqlc.arg(token) and a.worker_id = sqlc.arg(owner)
+        and a.finished_at >= sqlc.arg(claimed_at) and a.outcome <> 'lost'
+      limit 1
+  ) e on true;

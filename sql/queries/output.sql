@@ -114,3 +114,14 @@ select (
     ) due
   )
 )::boolean as waits;
+
+-- AttemptKeep adds to the attempt of a run that the handler's own transaction has
+-- ended what the worker knows: when it began, and what the program has written and
+-- used. Nothing of an attempt that has it already is changed.
+-- Needs attempt_job_id_idx only.
+-- name: AttemptKeep :exec
+update jobq.attempt a
+  set started_at = greatest(sqlc.arg(claimed_at)::timestamptz, least(a.finished_at, clock_timestamp() - sqlc.arg(ran_us)::bigint * interval '1 us')),
+    output = nullif(sqlc.arg(output)::text, ''), usage = sqlc.narg(usage)::jsonb
+  where a.job_id = sqlc.arg(id) and a.lease_token = sqlc.arg(token) and a.worker_id = sqlc.arg(owner)
+    and a.finished_at >= sqlc.arg(claimed_at)::timestamptz and a.outcome <> 'lost' and a.output is null and a.usage is null;

@@ -82,9 +82,10 @@ select s.minute, s.queue, sum(s.completed)::bigint as completed, sum(s.failed)::
 -- last row_count jobs that did not succeed; looked is how many those were, and
 -- groups how many groups they make, of which it returns group_count at most. Of
 -- each group, example is the newest job, and id is made of what the group is, and so
--- stays the same. Equal errors become a pattern once. The span is in a subquery for the planner:
--- it would expect too few rows, as most of run have neither a state nor a
--- finished_at, and sort them all. Needs run_unsuccessful_idx.
+-- stays the same. Without a group there is one row, whose id is empty, for looked. Equal
+-- errors become a pattern once. The span is in a subquery for the planner: it would
+-- expect too few rows, as most of run have neither a state nor a finished_at, and sort
+-- them all. Needs run_unsuccessful_idx.
 -- name: FailuresByError :many
 with looked as materialized (
   select r.id, r.queue, r.kind, r.finished_at, r.state, r.last_error
@@ -105,11 +106,11 @@ with looked as materialized (
     cross join lateral (select jobq.error_pattern(s.last_error) as error) p
     group by s.queue, s.kind, p.error
 )
-select g.id::text as id, g.queue::text as queue, g.kind::text as kind, g.error::text as error, g.jobs::bigint as jobs,
-    g.first::timestamptz as first, g.last::timestamptz as last, g.example::bigint as example,
-    (select count(*) from looked)::bigint as looked, count(*) over ()::bigint as groups
-  from grouped g
-  where sqlc.arg(group_id)::text = '' or g.id = sqlc.arg(group_id)::text
+select coalesce(g.id, '')::text as id, coalesce(g.queue, '')::text as queue, coalesce(g.kind, '')::text as kind,
+    coalesce(g.error, '')::text as error, coalesce(g.jobs, 0)::bigint as jobs, g.first::timestamptz as first, g.last::timestamptz as last,
+    coalesce(g.example, 0)::bigint as example, n.looked::bigint as looked, count(g.id) over ()::bigint as groups
+  from (select count(*) as looked from looked) n
+  left join grouped g on sqlc.arg(group_id)::text = '' or g.id = sqlc.arg(group_id)::text
   order by g.jobs desc, g.queue, g.kind, g.error
   limit sqlc.arg(group_count)::integer;
 

@@ -47,6 +47,8 @@ func noUndo(action jobq.Action) string {
 	switch action {
 	case jobq.ActionUndo:
 		return "an undo is not undone: act again instead"
+	case jobq.ActionExport:
+		return "an export is not undone: to have days exported again, set exported_before"
 	case jobq.ActionDrain:
 		return "a worker that drains is not called back: start another"
 	case jobq.ActionScheduleRun:

@@ -58,6 +58,11 @@ type Command struct {
 	// LostTerminates makes a lost lease mean SIGTERM first, and SIGKILL before
 	// the lease ends by the database's clock. Default: SIGKILL at once.
 	LostTerminates bool
+	// EndsItself says that the program ends its jobs itself, in transactions of its own
+	// that call jobq.complete or its like with the token in JOBQ_RUN_TOKEN:
+	// docs/complete.md. Its success is then believed only if such an end is stored; without, it is
+	// a failed attempt. Default: the exit code or answer ends the job.
+	EndsItself bool
 
 	literal bool // Args are the program's as they are
 }
@@ -111,6 +116,9 @@ func (c *Command) complete() error {
 
 // runCommand is the handler.
 func (p *Programs) runCommand(ctx context.Context, c Command, run worker.ExternalRun, args []byte) error {
+	if c.EndsItself {
+		run.EndsItself()
+	}
 	environ, err := c.environ(run)
 	if err != nil {
 		return err
@@ -177,6 +185,9 @@ func (c Command) environ(run worker.ExternalRun) ([]string, error) {
 		"JOBQ_CLEAR_REASON": run.ClearReason(),
 		"JOBQ_CONTROL_FD":   "3",
 	})
+	if c.EndsItself {
+		additions["JOBQ_RUN_TOKEN"] = run.RunToken()
+	}
 	return subproc.Environ(c.Environ, additions)
 }
 

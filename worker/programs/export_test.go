@@ -19,3 +19,9 @@ func Deaths(p *Programs, kind string) int {
 
 // IsDraining says whether the worker has begun to drain.
 func IsDraining(p *Programs) bool { return p.host.IsDraining() }
+
+// Ended is how many programs of a kind have ended.
+func Ended(p *Programs, kind string) int64 {
+	sum := external{p}.Summary()[kind]
+	return sum.Succeeded + sum.Later + sum.Final + sum.Failed + sum.Signalled + sum.Stopped
+}

@@ -31,14 +31,18 @@ type HTTP struct {
 	// attempt is counted. Waiting for one of MaxConnsPerHost connections takes of
 	// the job's time.
 	Transport http.RoundTripper
+	// EndsItself says that the server ends its jobs itself, as Command.EndsItself does:
+	// with the run_token of the job. Default: the answer ends the job.
+	EndsItself bool
 }
 
 // httpHandler is a handler of one kind.
 type httpHandler struct {
-	programs *Programs
-	url      string
-	header   http.Header
-	client   *http.Client
+	programs   *Programs
+	url        string
+	header     http.Header
+	client     *http.Client
+	endsItself bool
 }
 
 // HandleHTTP makes the worker run jobs of a kind with an HTTP server.
@@ -53,7 +57,7 @@ func (p *Programs) HandleHTTP(kind string, server HTTP, options *worker.HandleOp
 		kept.MaxIdleConns, kept.MaxIdleConnsPerHost = httpIdleMax, httpIdleMax
 		transport = kept
 	}
-	h := &httpHandler{programs: p, url: server.URL, header: server.Header, client: &http.Client{
+	h := &httpHandler{programs: p, url: server.URL, header: server.Header, endsItself: server.EndsItself, client: &http.Client{
 		Transport: transport,
 		// A POST that is redirected becomes a GET, which is no job.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -64,7 +68,10 @@ func (p *Programs) HandleHTTP(kind string, server HTTP, options *worker.HandleOp
 
 // run is the handler. The end of the context closes the request.
 func (h *httpHandler) run(ctx context.Context, run worker.ExternalRun, args []byte) error {
-	body, err := encodeJob(run, args)
+	if h.endsItself {
+		run.EndsItself()
+	}
+	body, err := encodeJob(run, args, h.endsItself)
 	if err != nil {
 		return err
 	}

@@ -19,6 +19,7 @@ type jobMessage struct {
 	Attempt     int             `json:"attempt"`
 	MaxAttempts int             `json:"max_attempts"`
 	LeaseToken  int64           `json:"lease_token"`
+	RunToken    string          `json:"run_token,omitempty"`
 	TimeoutMs   int64           `json:"timeout_ms,omitempty"`
 	Args        json.RawMessage `json:"args"`
 	Checkpoint  json.RawMessage `json:"checkpoint,omitempty"`
@@ -26,15 +27,20 @@ type jobMessage struct {
 	Tags        []string        `json:"tags,omitempty"`
 }
 
-// encodeJob is the run's job as JSON, in one line.
-func encodeJob(run worker.ExternalRun, args []byte) ([]byte, error) {
+// encodeJob is the run's job as JSON, in one line, with the token for handlers that end
+// it themselves.
+func encodeJob(run worker.ExternalRun, args []byte, endsItself bool) ([]byte, error) {
 	checkpoint, err := checkpointOf(run)
 	if err != nil {
 		return nil, err
 	}
-	return json.Marshal(jobMessage{
+	message := jobMessage{
 		Version: protocolVersion, ID: run.ID(), Kind: run.Kind(), Queue: run.Queue(), Attempt: run.Attempt(), MaxAttempts: run.MaxAttempts(),
 		LeaseToken: run.LeaseToken(), TimeoutMs: run.Timeout().Milliseconds(), Args: args, Checkpoint: checkpoint,
 		Metadata: run.Metadata(), Tags: run.Tags(),
-	})
+	}
+	if endsItself {
+		message.RunToken = run.RunToken()
+	}
+	return json.Marshal(message)
 }

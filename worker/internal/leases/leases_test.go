@@ -259,6 +259,43 @@ func TestClaimedAgain(t *testing.T) {
 	require.False(t, w.State(&same.hold).Lost)
 }
 
+// A run whose handler's own transaction may have put the job back is lost alone when the
+// job is claimed again: the next extension tells of the others of its lease.
+func TestPutBackAndClaimedAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorker()
+	earlier := w.claim(900, 0, 1, 2)
+	w.start(t, 0, earlier...)
+	w.Completing(&earlier[0].hold)
+	again := w.claim(901, time.Second, 1)[0]
+	require.ErrorIs(t, earlier[0].cause(), leases.ErrLost)
+	require.NoError(t, earlier[1].cause())
+	require.False(t, w.State(&again.hold).Lost)
+	require.Empty(t, w.reported, "whoever asks what has become of it reports it")
+	due := w.Due(time.Second)
+	require.Len(t, due, 1)
+	require.EqualValues(t, 900, due[0].ID())
+	require.True(t, w.Drop(&earlier[0].hold).Lost)
+	require.Empty(t, w.Answered(due[0], leases.Lost, minute, time.Second))
+	require.ErrorIs(t, earlier[1].cause(), leases.ErrLost)
+	require.False(t, w.State(&again.hold).Lost)
+}
+
+// A run that goes on no more gives its lease up, whatever its handler's own transaction may have done.
+func TestGivenUp(t *testing.T) {
+	t.Parallel()
+	w := newWorker()
+	runs := w.claim(900, 0, 1, 2)
+	w.start(t, 0, runs...)
+	w.Completing(&runs[0].hold)
+	w.GiveUp(&runs[0].hold)
+	for _, r := range runs {
+		require.ErrorIs(t, r.cause(), leases.ErrLost)
+	}
+	require.Equal(t, []*run{runs[1]}, w.reported)
+	require.Empty(t, w.Due(time.Hour))
+}
+
 // Of handlers that do not stop, those that were held until now are told from those
 // that had lost their lease, or may have completed the job.
 func TestAbandon(t *testing.T) {

@@ -15,6 +15,14 @@ func (s *Set[R]) Lose(h *Hold[R]) {
 	s.loseLocked(h.lease)
 }
 
+// GiveUp gives a lease up for a run that goes on no more, whatever a transaction of its
+// handler's own may have done before.
+func (s *Set[R]) GiveUp(h *Hold[R]) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.loseLocked(h.lease)
+}
+
 // Expire gives up leases whose deadline has passed, for one of their runs.
 func (s *Set[R]) Expire(now time.Duration) {
 	s.mu.Lock()

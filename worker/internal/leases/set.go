@@ -48,7 +48,7 @@ func (s *Set[R]) Add(holds []*Hold[R], queue *QueueSettings, settings Settings, 
 		}
 		h.lease = l
 		if earlier := s.held[h.job]; earlier != nil {
-			s.loseLocked(earlier.lease)
+			s.replaceLocked(earlier)
 		}
 		if earlier := s.leases[l.id]; earlier != nil && earlier != l { // a standby has forgotten it
 			s.loseLocked(earlier)
@@ -57,6 +57,18 @@ func (s *Set[R]) Add(holds []*Hold[R], queue *QueueSettings, settings Settings, 
 		l.open++
 		s.leases[l.id] = l
 	}
+}
+
+// replaceLocked ends a run whose job was claimed anew. Where its handler's own
+// transaction may have put the job back, only the next extension tells whether the
+// lease is lost, and with it the other runs.
+func (s *Set[R]) replaceLocked(earlier *Hold[R]) {
+	if earlier.state.Completing {
+		earlier.lease.extendAt = 0
+		s.loseRunLocked(earlier)
+		return
+	}
+	s.loseLocked(earlier.lease)
 }
 
 // Start says that the handler of a run begins, and which function stops it. An

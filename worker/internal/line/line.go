@@ -12,7 +12,8 @@
 //	       job 3 lies before the bound
 //	40 ms  a look back, a claim that begins before the bound, finds job 3
 //
-// When looks back are made, and where they begin, is told in lookback.go.
+// When looks back are made, and where they begin, is told in lookback.go; when claims
+// begin with jobs of low priority that have waited for long, in ageing.go.
 package line
 
 import (
@@ -43,10 +44,13 @@ type Planner struct {
 	// separate says that claims are sent in a round trip of their own, because one
 	// took too long; until a look at the whole line has gone well.
 	separate bool
+	ageing   ageing
 }
 
 // New returns a planner that has claimed nothing and is to claim at once.
-func New() *Planner { return &Planner{bound: make(db.Line), claimNow: true} }
+func New() *Planner {
+	return &Planner{bound: make(db.Line), claimNow: true, ageing: ageing{others: agedEvery}}
+}
 
 // Claim is a claim under way: what it asks for, and what was known when it was
 // sent.
@@ -57,6 +61,7 @@ type Claim struct {
 	from      db.Line // where a look back begins
 	bound     db.Line // at that time, of a look back
 	partial   bool
+	aged      bool // it begins with aged priorities
 	news      int
 }
 
@@ -123,10 +128,14 @@ func (p *Planner) lookAt() time.Duration {
 func (p *Planner) IsSeparate() bool { return p.separate }
 
 // Begin completes a request for up to so many jobs, so that it looks from the bound
-// on or, when it is time, at what lies before it as well. Partial says that it does
-// not ask for all kinds. Either Answered or Failed must follow.
+// on or, when it is time, at aged priorities first or at what lies before the bound as
+// well. Partial says that it does not ask for all kinds. Either Answered or Failed must follow.
 func (p *Planner) Begin(now time.Duration, request *db.JobClaimParams, partial bool) Claim {
 	claim := Claim{jobsMax: int(request.JobCount), partial: partial, news: p.news}
+	if claim.aged = !partial && p.ageing.begin(now); claim.aged {
+		p.bound.RestAfter(p.ageing.aged, request)
+		return claim
+	}
 	claim.reach, claim.looksBack = p.looks.due(now, p.bound)
 	if p.returned && now >= p.looks.wholeAgainAt {
 		claim.reach, claim.looksBack = wholeLine, true
@@ -150,6 +159,12 @@ func (p *Planner) Begin(now time.Duration, request *db.JobClaimParams, partial b
 // for others when the claim was made.
 func (p *Planner) Answered(now time.Duration, claim Claim, claimed []db.JobClaimRow, took time.Duration) (leftNothing bool) {
 	p.bound.Advance(claimed)
+	switch {
+	case claim.aged:
+		p.ageing.ended(now, took)
+	case len(claimed) > 0:
+		p.ageing.tookOthers()
+	}
 	if claim.IsWhole() {
 		p.separate = false
 	}
@@ -183,6 +198,10 @@ func (p *Planner) Answered(now time.Duration, claim Claim, claimed []db.JobClaim
 // trip of its own.
 func (p *Planner) Failed(now time.Duration, claim Claim, took time.Duration, tooLong bool) {
 	p.News()
+	if claim.aged {
+		p.ageing.ended(now, took)
+		p.ageing.failed(tooLong)
+	}
 	if tooLong {
 		p.separate = true
 	}

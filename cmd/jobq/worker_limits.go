@@ -1,0 +1,91 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/config"
+	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/monitor"
+	"github.com/jobq-dev/jobq/operator"
+)
+
+// setLimitsAtStart makes the limits of the queues that a worker claims from what the config
+// file says, when it starts. A limit that the file does not name stays as it is. Where all is so already, no
+// privilege is needed but to read. A database that is away is waited for, as the worker does.
+func (a *app) setLimitsAtStart(ctx context.Context, log *slog.Logger, client *jobq.Client, file *config.File, claimed map[string]int) error {
+	limited := slices.DeleteFunc(slices.Sorted(maps.Keys(file.Queues)), func(name string) bool {
+		_, claims := claimed[name]
+		return !claims || file.Queues[name].Limit == nil && file.Queues[name].Rate == nil
+	})
+	if len(limited) == 0 {
+		return nil
+	}
+	warned := false
+	err := db.Retry(ctx, func(ctx context.Context) error {
+		err := a.setLimits(ctx, log, client, file, limited)
+		if db.IsTransient(err) && !warned {
+			warned = true
+			log.Warn("limits of the config file cannot be set yet, trying on", "error", err)
+		}
+		return err
+	})
+	switch {
+	case ctx.Err() != nil: // the worker was asked to stop before there was anything to do
+		return nil
+	case db.IsForbidden(err):
+		return fmt.Errorf("%w: set it with \"jobq queues set\" and the role jobq_admin, or leave limits out of the workers' file", err)
+	}
+	return err
+}
+
+// setLimits sets those of the queues that differ, one by one.
+func (a *app) setLimits(ctx context.Context, log *slog.Logger, client *jobq.Client, file *config.File, limited []string) error {
+	queues, err := monitor.New(client).Queues(ctx)
+	if err != nil {
+		return err
+	}
+	stored := make(map[string]monitor.QueueSettings, len(queues))
+	for _, queue := range queues {
+		stored[queue.Name] = queue.QueueSettings
+	}
+	for _, name := range limited {
+		change := limitChange(file.Queues[name], stored[name])
+		if change == (operator.QueueChange{}) {
+			continue
+		}
+		id, err := a.operator(client).SetQueue(ctx, name, change)
+		if err != nil {
+			return fmt.Errorf("%s: %w", file.Path, file.QueueError(name, err))
+		}
+		log.Info("limits of the config file are set", "queue", name, "audit_id", id)
+	}
+	return nil
+}
+
+// limitChange is what differs between the file and what is stored. A burst that the file
+// does not name is part of a rate only where that changes.
+func limitChange(queue config.Queue, stored monitor.QueueSettings) (change operator.QueueChange) {
+	if queue.Limit != nil && *queue.Limit != stored.MaxRunning {
+		change.MaxRunning = queue.Limit
+	}
+	if queue.Rate == nil {
+		return change
+	}
+	var before jobq.Rate
+	if stored.Rate != nil {
+		before = *stored.Rate
+	}
+	wanted := jobq.Rate{Jobs: queue.Rate.Jobs, Period: queue.Rate.Period, Burst: queue.Rate.Burst}
+	if wanted.Burst == 0 {
+		before.Burst = 0
+	}
+	if wanted != before {
+		change.Rate = &wanted
+	}
+	return change
+}

@@ -1,0 +1,114 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/jobq-dev/jobq/internal/when"
+)
+
+// none is the value of a limit that takes it away.
+const none = "none"
+
+// Queue is a queue to claim from: a number, its slots, or slots together with limits, which
+// hold over all workers.
+type Queue struct {
+	// Slots are how many of its jobs run at once in the worker; nil for the default.
+	Slots *int
+	// Limit is how many run at once over all workers, 0 for as many as they have slots
+	// for. Nil leaves what is stored.
+	Limit *int
+	// Rate is how many start over all workers, the zero Rate for as many as there are.
+	// Nil leaves what is stored.
+	Rate *Rate
+	// Line is where the queue begins in the file.
+	Line int
+}
+
+// Rate is how many jobs start in each period. Burst is 0 for the one that is stored.
+type Rate struct {
+	Jobs   int
+	Period time.Duration
+	Burst  int
+}
+
+// UnmarshalYAML reads it.
+func (q *Queue) UnmarshalYAML(node *yaml.Node) error {
+	q.Line = node.Line
+	if node.Kind == yaml.ScalarNode {
+		return q.member("slots", node)
+	}
+	var members map[string]yaml.Node
+	if err := node.Decode(&members); err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		value := members[name]
+		if name == "burst" { // which is a part of the rate, read below
+			continue
+		}
+		if err := q.member(name, &value); err != nil {
+			return err
+		}
+	}
+	if burst, given := members["burst"]; given {
+		return q.burst(&burst)
+	}
+	return nil
+}
+
+// member reads one of the members of a queue.
+func (q *Queue) member(name string, value *yaml.Node) (err error) {
+	switch {
+	case name == "slots":
+		q.Slots, err = number(value)
+	case name == "limit" && value.Value == none:
+		q.Limit = new(int)
+	case name == "limit":
+		q.Limit, err = number(value)
+	case name == "rate" && value.Value == none:
+		q.Rate = new(Rate)
+	case name == "rate":
+		q.Rate = new(Rate)
+		q.Rate.Jobs, q.Rate.Period, err = when.ParseRate(value.Value)
+	default:
+		err = errors.New("not known: a queue has slots, limit, rate and burst")
+	}
+	if err != nil {
+		return fmt.Errorf("line %d: %s: %w", value.Line, name, err)
+	}
+	return nil
+}
+
+// burst reads the burst, once the rate is known.
+func (q *Queue) burst(value *yaml.Node) error {
+	burst, err := number(value)
+	if err == nil && (q.Rate == nil || q.Rate.Jobs == 0) {
+		err = errors.New("needs a rate")
+	}
+	if err != nil {
+		return fmt.Errorf("line %d: burst: %w", value.Line, err)
+	}
+	q.Rate.Burst = *burst
+	return nil
+}
+
+// number is a number of at least 1.
+func number(node *yaml.Node) (*int, error) {
+	value, err := strconv.Atoi(node.Value)
+	if err != nil || value < 1 || node.Kind != yaml.ScalarNode {
+		return nil, fmt.Errorf("must be a number of at least 1, not %.50q", node.Value)
+	}
+	return &value, nil
+}
+
+// QueueError is an error of a queue of the file, with its line.
+func (f *File) QueueError(name string, err error) error {
+	return fmt.Errorf("line %d: queues: %s: %w", f.Queues[name].Line, name, err)
+}

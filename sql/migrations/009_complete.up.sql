@@ -1,0 +1,200 @@
+-- What programs say of their own runs, in transactions of their own, so that an effect
+-- and the end of its job are stored together or not at all: see docs/complete.md. Each
+-- call is fenced as the worker's own statements are (sql/queries/finish.sql). The token
+-- names the lease, when it was claimed, since a lease's id may come again after a
+-- failover, and the job's slot in it: a token mixed up with that of a job of the same
+-- claim must not end that one, whose worker would store its plain end all the same.
+-- None of these writes the lease, which the worker goes on extending and tells of the
+-- end when the program has ended; a row of run is locked until the transaction ends.
+set local lock_timeout = '5s';
+
+-- run_held locks the row of the run with the token, and returns its lease. It waits for
+-- a row that somebody has locked, and raises when the run is over or its lease is lost.
+-- The lock is one that RunProgress passes by: it would else wait for the row of
+-- progress, and with it the reports of all other runs. The plan is made for the
+-- token, and so locks the run's own day of the history alone.
+-- Needs run_id_idx and lease_pkey only.
+create function jobq.run_held(of_job bigint, run_token text) returns table (lease_id bigint, claimed_at timestamptz, owner text)
+  language plpgsql set plan_cache_mode = force_custom_plan set enable_seqscan = off
+  as $$
+begin
+  if of_job is null then
+    raise sqlstate 'JQ001' using message = 'job_id must not be null';
+  end if;
+  if run_token is null or run_token !~ '^[0-9]{1,18}[.][0-9]{1,18}[.][0-9]{1,5}$' then
+    raise sqlstate 'JQ001' using message = format('token must be a run token such as 362838488514562.1795737600000000.1, not %L', left(run_token, 40)),
+      hint = 'A program has it in JOBQ_RUN_TOKEN, or as run_token of its job, if its kind has ends_itself.';
+  end if;
+  lease_id := split_part(run_token, '.', 1)::bigint;
+  claimed_at := timestamptz 'epoch' + split_part(run_token, '.', 2)::bigint * interval '1 microsecond';
+  select l.owner into owner
+    from jobq.run r
+    join jobq.lease l on l.id = r.lease_id
+    where r.id = of_job and r.lease_id = run_held.lease_id and r.state is null
+      and r.slot = split_part(run_token, '.', 3)::integer and l.claimed_at = run_held.claimed_at and l.lost_at is null and r.slot <> all(l.ended_slots)
+    for update of r;
+  if not found then
+    raise sqlstate 'JQ005' using message = format('job %s: this run has ended, or its lease is lost', of_job),
+      hint = 'Roll back. If the job is not over, another run does its work.';
+  end if;
+  return next;
+end $$;
+
+-- run_close ends a run as RunEnd does, which says what becomes of each outcome, and
+-- returns where the job went. Each end leaves an attempt: the worker knows by it that
+-- the run has ended so, and adds what the program has written (AttemptKeep).
+-- Needs run_id_idx and progress_pkey only.
+create function jobq.run_close(of_job bigint, run_token text, outcome jobq.attempt_outcome, error text, delay interval, final boolean, result jsonb)
+  returns jobq.job_state
+  language plpgsql set plan_cache_mode = force_custom_plan set enable_seqscan = off
+  as $$
+declare
+  held record;
+  job jobq.run;
+  ended_at timestamptz;
+  attempts_after integer;
+  error_after text;
+  checkpoint_after jsonb;
+  went_to jobq.job_state;
+begin
+  select * into held from jobq.run_held(of_job, run_token);
+  select r.* into strict job from jobq.run r where r.id = of_job and r.lease_id = held.lease_id;
+  ended_at := clock_timestamp();
+  delete from jobq.progress p where p.job_id = of_job
+    returning case when p.lease_id = held.lease_id then p.checkpoint end into checkpoint_after;
+  checkpoint_after := coalesce(checkpoint_after, job.checkpoint);
+  attempts_after := job.attempts + case when outcome = 'failed' then 1 else 0 end;
+  error_after := case
+    when outcome <> 'failed' then job.last_error
+    when char_length(error) <= 1000 then error
+    else left(error, 480) || format(E'\n… %s characters cut …\n', char_length(error) - 960) || right(error, 480)
+  end;
+  went_to := case
+    when outcome = 'completed' then 'completed'
+    when outcome = 'failed' and (final or attempts_after >= job.max_attempts) then 'failed'
+    when job.cancel_requested_at is not null then 'cancelled'
+    when delay <= interval '0' then 'available'
+    else 'scheduled'
+  end;
+  if went_to in ('completed', 'failed', 'cancelled') then
+    update jobq.run r
+      set state = went_to, finished_at = ended_at, attempts = attempts_after, last_error = error_after, result = run_close.result, checkpoint = checkpoint_after
+      where r.id = of_job and r.lease_id = held.lease_id;
+  else
+    delete from jobq.run r where r.id = of_job and r.lease_id = held.lease_id;
+    insert into jobq.pending
+        (id, position, lease_token, run_at, created_at, timeout, backoff_base, backoff_max, priority, attempts,
+         max_attempts, crashes, args_apart, queue, kind, args, unique_key, last_error, checkpoint, metadata, tags,
+         partition_key)
+      values (job.id, nextval('jobq.position_seq'), job.lease_id,
+        ended_at + coalesce(delay, jobq.backoff_delay(attempts_after, job.backoff_base, job.backoff_max)),
+        job.created_at, job.timeout, job.backoff_base, job.backoff_max, job.priority, attempts_after, job.max_attempts, job.crashes,
+        job.args_apart, job.queue, job.kind, job.args, job.unique_key, error_after, checkpoint_after, job.metadata, job.tags,
+        coalesce(job.partition_key, ''));
+  end if;
+  insert into jobq.attempt (job_id, finished_at, started_at, lease_token, outcome, number, worker_id, error)
+    values (of_job, ended_at, held.claimed_at, held.lease_id, run_close.outcome, job.attempts + 1, held.owner, left(run_close.error, 16384));
+  if outcome <> 'snoozed' or went_to = 'cancelled' then
+    insert into jobq.stat_delta (minute, queue, kind, completed, failed, retried, lost, cancelled, run_seconds, wait_seconds)
+      values (date_trunc('minute', ended_at), job.queue, job.kind,
+        case when went_to = 'completed' then 1 else 0 end,
+        case when went_to = 'failed' then 1 else 0 end,
+        case when outcome = 'failed' and went_to in ('available', 'scheduled') then 1 else 0 end, 0,
+        case when went_to = 'cancelled' then 1 else 0 end,
+        case when went_to <> 'cancelled' then extract(epoch from ended_at - held.claimed_at)::float8 else 0 end,
+        case when went_to = 'completed' then extract(epoch from held.claimed_at - job.run_at)::float8 else 0 end);
+  end if;
+  return went_to;
+end $$;
+
+-- delay_require raises for a delay that is beyond its limits.
+create function jobq.delay_require(name text, delay interval) returns void
+  language plpgsql
+  as $$
+begin
+  if delay < interval '0' or delay > interval '10 years' then
+    raise sqlstate 'JQ001' using message = format('%s must be 0 to 10 years, not %s', name, delay);
+  end if;
+end $$;
+
+-- complete ends the job of a run as completed, with the result.
+create function jobq.complete(job_id bigint, token text, result jsonb default null) returns void
+  language plpgsql security definer set search_path = pg_catalog, pg_temp
+  as $$
+begin
+  if pg_column_size(result) > 1048576 then
+    raise sqlstate 'JQ001' using message = format('result must be at most 1 MiB as stored, not %s bytes', pg_column_size(result));
+  end if;
+  perform jobq.run_close(job_id, token, 'completed', null, null, false, result);
+end $$;
+
+-- fail ends a run as a failed attempt. The job runs again after its backoff, or the
+-- delay given, unless this was its last attempt, or it is final. It returns where the
+-- job went.
+create function jobq.fail(job_id bigint, token text, error text, delay interval default null, final boolean default false) returns jobq.job_state
+  language plpgsql security definer set search_path = pg_catalog, pg_temp
+  as $$
+begin
+  perform jobq.delay_require('delay', delay);
+  return jobq.run_close(job_id, token, 'failed', coalesce(nullif(error, ''), 'the handler gave no reason'), delay, coalesce(final, false), null);
+end $$;
+
+-- snooze has the job run again after the delay, or at the time, without using an
+-- attempt. It returns where the job went.
+create function jobq.snooze(job_id bigint, token text, delay interval default null, until timestamptz default null) returns jobq.job_state
+  language plpgsql security definer set search_path = pg_catalog, pg_temp
+  as $$
+begin
+  if (delay is null) = (until is null) then
+    raise sqlstate 'JQ001' using message = 'snooze needs either a delay or until';
+  end if;
+  delay := coalesce(delay, greatest(until - clock_timestamp(), interval '0'));
+  perform jobq.delay_require(case when until is null then 'delay' else 'the time to until' end, delay);
+  return jobq.run_close(job_id, token, 'snoozed', null, delay, false, null);
+end $$;
+
+-- progress says how far a run is; null keeps what was said before. It does not extend
+-- the lease: a worker that was not told would stop the program all the same.
+create function jobq.progress(job_id bigint, token text, percent double precision default null, stage text default null, message text default null)
+  returns void
+  language plpgsql security definer set search_path = pg_catalog, pg_temp
+  as $$
+#variable_conflict use_column
+declare
+  held record;
+begin
+  select * into held from jobq.run_held(progress.job_id, progress.token);
+  insert into jobq.progress as p (job_id, lease_id, progressed_at, percent, stage, message)
+    values (progress.job_id, held.lease_id, clock_timestamp(), case when progress.percent <> 'NaN' then least(greatest(progress.percent, 0), 100)::real end,
+      left(nullif(progress.stage, ''), 128), left(nullif(progress.message, ''), 1024))
+    on conflict (job_id) do update
+      set lease_id = excluded.lease_id, progressed_at = excluded.progressed_at,
+        percent = coalesce(excluded.percent, case when p.lease_id = excluded.lease_id then p.percent end),
+        stage = coalesce(excluded.stage, case when p.lease_id = excluded.lease_id then p.stage end),
+        message = coalesce(excluded.message, case when p.lease_id = excluded.lease_id then p.message end),
+        checkpoint = case when p.lease_id = excluded.lease_id then p.checkpoint end;
+end $$;
+
+-- checkpoint stores what the next run of the job begins with. It goes to the row of
+-- run, which a reaper that looked before then does not take. RunCheckpoint writes
+-- the lease for that, and so keeps it from being extended until the transaction ends.
+create function jobq.checkpoint(job_id bigint, token text, content jsonb) returns void
+  language plpgsql security definer set search_path = pg_catalog, pg_temp
+  as $$
+#variable_conflict use_column
+declare
+  held record;
+begin
+  if octet_length(content::text) > 98304 then
+    raise sqlstate 'JQ001' using message = format('checkpoint must be at most 96 KiB as text, not %s bytes', octet_length(content::text)),
+      hint = 'Keep the bulk elsewhere, and say in the checkpoint where.';
+  end if;
+  select * into held from jobq.run_held(checkpoint.job_id, checkpoint.token);
+  update jobq.run r set checkpoint = content where r.id = checkpoint.job_id and r.lease_id = held.lease_id;
+  update jobq.progress p set checkpoint = null where p.job_id = checkpoint.job_id and p.checkpoint is not null;
+end $$;
+
+-- sql/roles.sql says who may call them.
+revoke execute on function
+  jobq.run_held, jobq.run_close, jobq.delay_require, jobq.complete, jobq.fail, jobq.snooze, jobq.progress, jobq.checkpoint
+  from public;
