@@ -70,10 +70,12 @@ with stale as materialized (
     ) s
     where coalesce(s.jobs_before, 0) < $2::integer
 ), looked as materialized (
-  select j.id, j.slot::smallint as slot, s.id as lease_id, s.claimed_at, s.expires_at, s.owner,
-      coalesce((select r.state is null from jobq.run r where r.id = j.id and r.lease_id = s.id limit 1), false) as runs
+  select j.id, j.slot::smallint as slot, s.id as lease_id, s.claimed_at, s.expires_at, s.owner, coalesce(r.runs, false) as runs, r.queue, r.partition_key
     from sure s
     cross join lateral unnest(s.job_ids) with ordinality as j(id, slot)
+    left join lateral (
+      select x.state is null as runs, x.queue, x.partition_key from jobq.run x where x.id = j.id and x.lease_id = s.id limit 1
+    ) r on true
     where j.slot <> all(s.ended_slots)
 ), held as materialized (
   select r.place, r.id, r.queue, r.kind, r.slot, r.lease_id, r.claimed_at, r.expires_at, r.owner,
@@ -179,13 +181,10 @@ with stale as materialized (
 ), keys as materialized (
   -- Of what was taken and of what had ended: their keys have room. A job that has gone back to
   -- the line has no row here; lane_claim finds that after a minute.
-  select r.queue, array_agg(distinct r.partition_key) as keys
+  select l.queue, array_agg(distinct l.partition_key) as keys
     from looked l
-    cross join lateral (
-      select x.queue, x.partition_key from jobq.run x where x.id = l.id and x.lease_id = l.lease_id limit 1
-    ) r
-    where r.partition_key is not null
-    group by r.queue
+    where l.partition_key is not null
+    group by l.queue
 ), keyed as (
   select jobq.lane_told(k.queue, k.keys, true) from keys k
 ), woken as (
