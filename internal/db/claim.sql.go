@@ -462,6 +462,38 @@ func (q *Queries) LaneMore(ctx context.Context) ([]LaneMoreRow, error) {
 	return items, nil
 }
 
+const LanePrune = `-- name: LanePrune :one
+select coalesce(p.last_queue, '')::text as last_queue, p.last_key::text as last_key, p.last_hint::bigint as last_hint
+  from jobq.lane_prune($1::text, $2::text, $3::bigint, $4::integer) p
+`
+
+type LanePruneParams struct {
+	AfterQueue string
+	AfterKey   string
+	AfterHint  int64
+	RowCount   int32
+}
+
+type LanePruneRow struct {
+	LastQueue string
+	LastKey   string
+	LastHint  int64
+}
+
+// LanePrune looks at hints and lanes of one queue for what nobody claims: see lane_prune. It goes on
+// where its last answer has ended; both texts are empty at the beginning, and last_queue is after the last queue.
+func (q *Queries) LanePrune(ctx context.Context, arg LanePruneParams) (LanePruneRow, error) {
+	row := q.db.QueryRow(ctx, LanePrune,
+		arg.AfterQueue,
+		arg.AfterKey,
+		arg.AfterHint,
+		arg.RowCount,
+	)
+	var i LanePruneRow
+	err := row.Scan(&i.LastQueue, &i.LastKey, &i.LastHint)
+	return i, err
+}
+
 const LaneTold = `-- name: LaneTold :exec
 select jobq.lane_told($1, $2::text[], $3::boolean)
 `

@@ -356,7 +356,7 @@ create table jobq.throttle (
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
 
 -- The partition keys of a queue that have jobs, and the row '' once it has had any. Only a
--- claim that has its turn in the queue (queue_admit) writes it: see lane_claim.
+-- claim that has its turn in the queue (queue_admit) writes it, see lane_claim, or lane_prune in its place.
 --
 -- Example: keys of a queue with a key_limit of 2. Key c has no row: nothing of it waits or runs.
 --
@@ -371,7 +371,7 @@ create table jobq.lane (
   key         text       not null,
   turn        bigint, -- ready: it may have a job to be claimed. Lower goes first
   full_limit  integer, -- as many ran as this limit, at looked_at
-  looked_at   timestamptz, -- and of the row '' when some of the full ones were looked at without a hint
+  looked_at   timestamptz, -- and of the row '' when some of the full ones were looked at without a hint, or no other one was found
   held_leases bigint[]   not null default '{}',
   held_slots  smallint[] not null default '{}',
   held_left   integer    not null default 0, -- as many of these ran when the leases were last asked

@@ -14,6 +14,7 @@ begin
   end loop;
 end $$;
 
+drop function jobq.lane_prune(text, text, bigint, integer);
 drop function jobq.lane_told(text, text[], boolean);
 drop function jobq.lane_claim(text, text[], text, interval, boolean, boolean, bigint, bigint, boolean);
 drop function jobq.queue_charge(text, integer);

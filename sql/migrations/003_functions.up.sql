@@ -1289,6 +1289,9 @@ begin
     return;
   end if;
   if not exists (select from jobq.lane x where x.queue = of_queue and x.key = '') then
+    if not exists (select from jobq.lane_hint x where x.queue = of_queue) then -- it has no key yet, or none any more
+      return;
+    end if;
     insert into jobq.lane (queue, key) values (of_queue, '');
   end if;
   if exists (select from jobq.queue q where q.name = of_queue and q.paused_at is not null) then
@@ -1510,6 +1513,95 @@ begin
   end if;
 end $$;
 
+-- lane_prune does for queues that nobody claims from what claims do for the others: it takes
+-- hints away, and deletes lanes of which nothing waits or runs. Where it has found no lane for a day, each
+-- time that it looked, it deletes the row '': workers then claim from the queue as from one that never had keys.
+--
+-- Each call looks at the hints and lanes of one queue, row_count of each at most: at more of after_queue,
+-- behind after_key and after_hint, or where after_key is '' at the next one. It returns where
+-- it has ended, null for last_queue after the last one. A queue in which a claim has its turn is passed by.
+-- Needs lane_pkey, lane_hint_pkey, pending_claim_idx and lease_pkey only.
+create function jobq.lane_prune(after_queue text, after_key text, after_hint bigint, row_count integer)
+  returns table (last_queue text, last_key text, last_hint bigint)
+  language plpgsql
+  set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_sort = off
+  as $$
+declare
+  hints integer;
+  readied boolean;
+  lanes integer;
+begin
+  last_queue := after_queue;
+  last_key := '';
+  last_hint := 0;
+  if after_key = '' then
+    last_queue := least(
+      (select x.queue from jobq.lane x where x.queue > after_queue order by x.queue, x.key limit 1),
+      (select x.queue from jobq.lane_hint x where x.queue > after_queue order by x.queue, x.id limit 1));
+  end if;
+  if last_queue is null or not pg_try_advisory_xact_lock(hashtextextended('jobq.' || last_queue, 0)) then -- as queue_admit
+    return next;
+    return;
+  end if;
+  with eaten as (
+    delete from jobq.lane_hint h
+      where h.queue = last_queue and h.id = any(array(
+        select x.id from jobq.lane_hint x
+          where x.queue = last_queue and x.id > case when after_key = '' then 0 else after_hint end
+          order by x.id limit row_count for update skip locked))
+      returning h.id, h.key
+  ), hinted as (
+    insert into jobq.lane as l (queue, key, turn, hinted)
+      select last_queue, k.key, k.turn, k.turn
+        from (select e.key, nextval('jobq.lane_turn_seq') as turn from eaten e group by e.key) k
+      on conflict on constraint lane_pkey do update
+        set turn = coalesce(l.turn, excluded.turn), full_limit = null, hinted = excluded.hinted
+        where l.turn is null or l.looks <> '{}'
+      returning l.turn = l.hinted as readied
+  )
+  select e.hints, coalesce(e.last, after_hint), (select bool_or(h.readied) from hinted h) into hints, last_hint, readied
+    from (select count(*) as hints, max(e.id) as last from eaten e) e;
+  if hints > 0 and not exists (select from jobq.lane x where x.queue = last_queue and x.key = '') then
+    insert into jobq.lane (queue, key) values (last_queue, '');
+  end if;
+  if readied and pg_sequence_last_value('jobq.waiting_seq') >= extract(epoch from clock_timestamp()) then -- who is notified of the hint has not found it
+    perform jobq.wake('work', last_queue);
+  end if;
+  with looked as materialized (
+    select x.key, x.held_leases, x.held_slots from jobq.lane x where x.queue = last_queue and x.key > after_key order by x.key limit row_count
+  ), over as materialized (
+    select k.key
+      from looked k
+      where (
+          select p.id from jobq.pending p
+            where p.queue = last_queue and p.partition_key = k.key and p.position is not null
+            order by p.priority, p.position limit 1
+        ) is null
+        and (
+          select u.lease
+            from unnest(k.held_leases, k.held_slots) as u(lease, slot)
+            cross join lateral (select from jobq.lease x where x.id = u.lease and u.slot <> all(x.ended_slots) limit 1) x -- the limit keeps it a lookup
+            limit 1
+        ) is null
+  ), gone as (
+    delete from jobq.lane l where l.queue = last_queue and l.key = any(array(select o.key from over o))
+  )
+  select count(*), max(k.key) into lanes, last_key from looked k;
+  if hints < row_count and lanes < row_count then
+    last_key := '';
+    if not exists (select from jobq.lane x where x.queue = last_queue and x.key > '')
+        and not exists (select from jobq.lane_hint x where x.queue = last_queue) then
+      delete from jobq.lane l where l.queue = last_queue and l.key = '' and l.looked_at < statement_timestamp() - interval '1 day';
+      update jobq.lane l set looked_at = statement_timestamp() where l.queue = last_queue and l.key = '' and l.looked_at is null;
+    else
+      update jobq.lane l set looked_at = null where l.queue = last_queue and l.key = '' and l.looked_at is not null;
+    end if;
+  else
+    last_key := coalesce(last_key, after_key);
+  end if;
+  return next;
+end $$;
+
 -- sql/roles.sql says who may call them.
 revoke execute on function
   jobq.error_pattern, jobq.job_problem, jobq.json_of, jobq.object_problem, jobq.unique_keys_take, jobq.unique_key_refuse, jobq.unique_keys_release,
@@ -1517,7 +1609,7 @@ revoke execute on function
   jobq.enqueue(text, json, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], json, text),
   jobq.enqueue(text, text, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], text, text),
   jobq.enqueue_arrays, jobq.enqueue_many(jsonb), jobq.enqueue_many(json), jobq.enqueue_many(text),
-  jobq.rate_burst_default, jobq.rate_step_us, jobq.throttle_ready_at, jobq.throttled_until, jobq.queue_admit, jobq.queue_charge, jobq.lane_claim, jobq.lane_told,
+  jobq.rate_burst_default, jobq.rate_step_us, jobq.throttle_ready_at, jobq.throttled_until, jobq.queue_admit, jobq.queue_charge, jobq.lane_claim, jobq.lane_told, jobq.lane_prune,
   jobq.run_end, jobq.runs_over, jobq.job_exists, jobq.moving_refuse, jobq.cancel, jobq.args_require, jobq.running_refuse, jobq.requeue, jobq.delete_job, jobq.backoff_delay,
   jobq.partition_yield, jobq.partition_add, jobq.keep_from, jobq.keep_from_day, jobq.day_needed, jobq.partition_prune, jobq.payload_prune, jobq.default_prune, jobq.history_analyze
   from public;

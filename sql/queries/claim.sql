@@ -159,3 +159,9 @@ select (l.said[1] = 1)::boolean as more, l.said[2]::bigint as from_turn, l.said[
 -- LaneTold comes with ends of jobs that have partition keys: see lane_told.
 -- name: LaneTold :exec
 select jobq.lane_told(sqlc.arg(queue), sqlc.arg(keys)::text[], sqlc.arg(to_wake)::boolean);
+
+-- LanePrune looks at hints and lanes of one queue for what nobody claims: see lane_prune. It goes on
+-- where its last answer has ended; both texts are empty at the beginning, and last_queue is after the last queue.
+-- name: LanePrune :one
+select coalesce(p.last_queue, '')::text as last_queue, p.last_key::text as last_key, p.last_hint::bigint as last_hint
+  from jobq.lane_prune(sqlc.arg(after_queue)::text, sqlc.arg(after_key)::text, sqlc.arg(after_hint)::bigint, sqlc.arg(row_count)::integer) p;
