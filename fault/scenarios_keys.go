@@ -56,6 +56,12 @@ func keysAndKills(l *lab) error {
 	if err := l.awaitNumber(patience, keyCount*keyLimit, openNow); err != nil {
 		return err
 	}
+	// A job that comes makes claims look at its key again, which is full now.
+	for range keyCount {
+		if _, err := l.enqueue(order{Ms: 2000}); err != nil {
+			return err
+		}
+	}
 	if err := l.awaitNumber(patience, 0, unfinished); err != nil {
 		return err
 	}

@@ -280,6 +280,8 @@ func TestKeysComeInAllWays(t *testing.T) {
 	release := db.Exchange{Owner: "w", Queue: "default", Endings: []db.Ending{endingOf(job.JobClaimRow, "released")}}
 	require.Len(t, q.exchange(release).Ended, 1)
 	job = take("a release")
+	q.exec("select jobq.fail($1, $2, 'e', '0')", job.ID, runToken(job.JobClaimRow))
+	job = take("its own failure")
 	end(job, "snoozed")
 	promote()
 	job = take("a snooze")

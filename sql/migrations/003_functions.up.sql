@@ -1289,7 +1289,8 @@ begin
     return;
   end if;
   if not exists (select from jobq.lane x where x.queue = of_queue and x.key = '') then
-    if not exists (select from jobq.lane_hint x where x.queue = of_queue) then -- it has no key yet, or none any more
+    if not exists (select from jobq.lane x where x.queue = of_queue)
+        and not exists (select from jobq.lane_hint x where x.queue = of_queue) then -- it has no key yet, or none any more
       return;
     end if;
     insert into jobq.lane (queue, key) values (of_queue, '');
