@@ -121,7 +121,7 @@ func historyCases() []historyCase {
 		{"QueueCharge", db.QueueCharge, "'q1', 1", few, limitedQueue},
 		{"LaneClaim", db.LaneClaim, "'keys', '{k}', 'w', '1 min', false, true, 0, 0, false", batch, manyKeys},
 		{"LanePrune", db.LanePrune, "'', '', 0, 100", inHand, manyKeys},
-		{"LanePrune of hints", db.LanePrune, "'keys', '', 0, 100", inHand, manyKeys},
+		{"LanePrune of hints", db.LanePrune, "'keys', '', 0, 100", batch, manyKeys},
 		{"LanePrune of jobs", db.LanePrune, "'keys', 'ready 1', 0, 100", inHand, manyKeys},
 		{"LaneTold", db.LaneTold, "'keys', '{a,b}', true", few, ""},
 		{"LineAged", db.LineAged, "'{k0,k1,k2}', '{q0,q1,q2}'", inHand, manyPriorities},
