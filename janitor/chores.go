@@ -8,13 +8,13 @@ import (
 )
 
 const (
-	rollUpEvery    = 30 * time.Second
-	rollUpBatch    = 10_000
-	workersEvery   = 2 * time.Minute
-	workerSilence  = 5 * time.Minute
-	lanesEvery     = 10 * time.Minute
+	rollUpEvery   = 30 * time.Second
+	rollUpBatch   = 10_000
+	workersEvery  = 2 * time.Minute
+	workerSilence = 5 * time.Minute
+	lanesEvery    = 10 * time.Minute
 	// lanesBatch is how many partition keys one step looks at: claims from their queue wait meanwhile.
-	lanesBatch = 500
+	lanesBatch     = 500
 	retentionEvery = 10 * time.Minute
 	// statisticsLook is how often it is looked whether the history needs new
 	// statistics, and statisticsEvery how old they may get.
