@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 )
 
 const (
@@ -57,10 +58,8 @@ func keysAndKills(l *lab) error {
 		return err
 	}
 	// A job that comes makes claims look at its key again, which is full now.
-	for range keyCount {
-		if _, err := l.enqueue(order{Ms: 2000}); err != nil {
-			return err
-		}
+	if _, err := l.enqueueTogether([]string{"task"}, slices.Repeat([]order{{Ms: 2000}}, keyCount)...); err != nil {
+		return err
 	}
 	if err := l.awaitNumber(patience, 0, unfinished); err != nil {
 		return err
