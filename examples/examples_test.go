@@ -2,6 +2,7 @@
 package examples
 
 import (
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,15 +27,35 @@ func TestExamples(t *testing.T) {
 		"shell":         {"go on after 3 files", "killed by SIGKILL", `{"files": 6, "attempts": 2}`},
 		"stream-python": {`{"score": -2}`, "args have no text", "501"},
 		"node":          {"2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824", `{"charged": 12}`, "snoozed after", "HTTP 400: args have no amount"},
-		"archives":      {"image.tar.xz", "text.tar.xz", "exit code 65: ", "broken.tar.gz: not in gzip format"},
+		"wait":          {" words in ", " files", "is failed: exit code", "exit code 7"},
+		"crashtest": {
+			"twice    1    1  2        1        after the effect  completed", "jobs with more than one effect: 2; completed without an effect: 0; not completed: 0",
+			"the mended worker:\n", "2 jobs of kind charge, 2 killed between effect and completion, 0 random kills\nok: each job had its effect once",
+		},
+		"archives": {"image.tar.xz", "text.tar.xz", "exit code 65: ", "broken.tar.gz: not in gzip format"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			if language := written[name]; language != "" {
+				needProgram(t, language)
+			}
 			out := run(t, binaries, name, nil)
 			for _, text := range want {
 				require.Contains(t, out, text)
 			}
 		})
+	}
+}
+
+// written has the language of each example that needs one without a driver.
+var written = map[string]string{"python": "python", "stream-python": "python", "node": "node"}
+
+// needProgram skips a test where a language is missing.
+func needProgram(t *testing.T, language string) {
+	t.Helper()
+	if _, err := exec.LookPath(drivers[language].programs[0]); err != nil {
+		pgtest.Missing(t, language, drivers[language].install)
+		t.SkipNow()
 	}
 }
 
@@ -50,54 +71,91 @@ func build(t *testing.T) (binaries string) {
 // run runs an example on a database of its own, and returns what it has written.
 func run(t *testing.T, binaries, name string, environ []string, args ...string) string {
 	t.Helper()
+	return runAt(t, pgtest.URL(t), binaries, name, environ, args...)
+}
+
+// runAt is run on a database that is there.
+func runAt(t *testing.T, databaseURL, binaries, name string, environ []string, args ...string) string {
+	t.Helper()
 	command := exec.Command(filepath.Join(name, "run.sh"), args...)
-	command.Env = append(append(os.Environ(), environ...), "DATABASE_URL="+pgtest.URL(t), "PATH="+binaries+":"+os.Getenv("PATH"))
+	command.Env = append(append(os.Environ(), environ...), "DATABASE_URL="+databaseURL, "PATH="+binaries+":"+os.Getenv("PATH"))
 	out, err := command.CombinedOutput()
 	require.NoError(t, err, string(out))
 	return string(out)
 }
 
-// withoutDriversVariable names the environment variable with which a machine admits that
-// Python or Node have no driver for PostgreSQL there.
-const withoutDriversVariable = "JOBQ_TEST_WITHOUT_DRIVERS"
+// driver is what a language needs to talk to PostgreSQL.
+type driver struct {
+	programs []string // of which one has it
+	check    []string // the arguments with which it says so
+	install  string
+}
+
+var drivers = map[string]driver{
+	"shell":  {[]string{"sh"}, []string{"-c", "psql --version"}, "apt-get install postgresql-client"},
+	"python": {[]string{"python3", "/usr/bin/python3"}, []string{"-c", "import psycopg"}, "apt-get install python3-psycopg"},
+	"node":   {[]string{"node"}, []string{"-e", "require('pg')"}, "npm --prefix examples/complete ci"},
+	"ruby":   {[]string{"ruby"}, []string{"-e", "require 'pg'"}, "apt-get install ruby-pg"},
+	"java":   {[]string{"sh"}, []string{"-c", "java --list-modules | grep -q '^jdk.compiler' && java --dry-run -cp " + jdbc + " org.postgresql.util.PGJDBCMain"}, "apt-get install default-jdk-headless libpostgresql-jdbc-java"},
+}
+
+// jdbc is the driver for Java, where Debian has it.
+const jdbc = "/usr/share/java/postgresql.jar"
+
+// runIn runs an example for one language, with what its programs need, and returns what
+// it has written.
+func runIn(t *testing.T, binaries, name, language string) string {
+	t.Helper()
+	d := drivers[language]
+	program := ""
+	for _, candidate := range d.programs {
+		look := exec.Command(candidate, d.check...) // #nosec G204 -- of the table above
+		look.Dir = "complete"
+		if program == "" && look.Run() == nil {
+			program = candidate
+		}
+	}
+	if program == "" {
+		pgtest.Missing(t, language, d.install)
+		t.SkipNow()
+	}
+	switch language {
+	case "python":
+		return run(t, binaries, name, []string{"PYTHON=" + program}, language)
+	case "java": // speaks TCP only
+		server := pgtest.TCPServer(t).URL("postgres")
+		require.NoError(t, pgtest.Migrate(t.Context(), server, "jobq"))
+		address, err := url.Parse(server)
+		require.NoError(t, err)
+		password, _ := address.User.Password()
+		query := url.Values{"user": {address.User.Username()}, "password": {password}}
+		return runAt(t, server, binaries, name, []string{"JDBC_URL=jdbc:postgresql://" + address.Host + address.Path + "?" + query.Encode(), "CLASSPATH=" + jdbc}, language)
+	}
+	return run(t, binaries, name, nil, language)
+}
 
 // A program in each language charges each customer once, and has the job completed, also
 // when it is killed before or after its commit.
 func TestCompleteInEachLanguage(t *testing.T) {
 	t.Parallel()
 	binaries := build(t)
-	for language, driver := range map[string]struct {
-		programs []string // of which one has the driver
-		check    string
-		install  string
-	}{
-		"shell":  {[]string{"sh"}, "psql --version", "apt-get install postgresql-client"},
-		"python": {[]string{"python3", "/usr/bin/python3"}, "import psycopg", "apt-get install python3-psycopg"},
-		"node":   {[]string{"node"}, "require('pg')", "npm --prefix examples/complete ci"},
-	} {
+	for language := range drivers {
 		t.Run(language, func(t *testing.T) {
 			t.Parallel()
-			program := ""
-			for _, candidate := range driver.programs {
-				option := "-c"
-				if language == "node" {
-					option = "-e"
-				}
-				look := exec.Command(candidate, option, driver.check) // #nosec G204 -- of the table above
-				look.Dir = "complete"
-				if program == "" && look.Run() == nil {
-					program = candidate
-				}
-			}
-			if program == "" && os.Getenv(withoutDriversVariable) != "" {
-				t.Skipf("NOT CHECKED: %s has no driver for PostgreSQL here", language)
-			}
-			require.NotEmpty(t, program, "%s, or set %s=1 where there is none to be had", driver.install, withoutDriversVariable)
-			var environ []string
-			if language == "python" {
-				environ = []string{"PYTHON=" + program}
-			}
-			require.Contains(t, run(t, binaries, "complete", environ, language), language+": 3 jobs completed, 3 payments for 3 jobs")
+			require.Contains(t, runIn(t, binaries, "complete", language), language+": 3 jobs completed, 3 payments for 3 jobs")
+		})
+	}
+}
+
+// A program in each language adds one job, many, at most one of a key, and one in a
+// transaction of its own: that of the transaction which was rolled back is not there.
+func TestProduceInEachLanguage(t *testing.T) {
+	t.Parallel()
+	binaries := build(t)
+	for language := range drivers {
+		t.Run(language, func(t *testing.T) {
+			t.Parallel()
+			require.Contains(t, runIn(t, binaries, "languages", language), language+": jobs a.png b.png c.png d.png e.png, pictures 1\n")
 		})
 	}
 }

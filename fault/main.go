@@ -221,8 +221,9 @@ func (s *suite) work(ctx context.Context) {
 }
 
 // mutantTries is how often a mutant is tried until it is caught: what is on its
-// way when the fault comes is a matter of chance. jobq itself has one try.
-const mutantTries = 5
+// way when the fault comes is a matter of chance, in scenarios that do not force it.
+// jobq itself has one try.
+const mutantTries = 12
 
 // try runs the trial, and again one of a mutant that was not caught.
 func (t *trial) try(ctx context.Context, c *cluster) {

@@ -57,6 +57,7 @@ func scenarios() []scenario {
 		{id: "F33", name: "all through PgBouncer in transaction mode", body: pooled, smoke: true, needs: pooler, scale: 15 * time.Second},
 		{id: "F34", name: "kept processes whose answers cannot be read", body: unreadable, smoke: true},
 		{id: "F35", name: "answers to ends are lost", body: loseAnswers, smoke: true, mutants: []string{"end-counted-twice"}},
+		{id: "F35b", name: "answers to claims are lost", body: loseClaims, smoke: true},
 		{id: "F36", name: "a plain end that arrives when its lease is lost", body: lateForLost, cutOff: true, smoke: true, mutants: []string{"bulk-end-of-lost-lease", "close-with-locked-run"}},
 		{id: "F37", name: "a job whose row is locked while it ends", body: lockedEnd, smoke: true, mutants: []string{"told-before-stored"}},
 		{id: "F38", name: "janitors killed and stopped while schedules tick each second", body: killJanitors, smoke: true, mutants: []string{"cursor-without-insert", "tick-not-unique"}, scale: 24 * time.Second},

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -80,6 +81,53 @@ func loseAnswers(l *lab) error {
 	l.after = func(v *check.Verdict) string {
 		return fmt.Sprintf("%d answers lost, %d ends counted twice", rounds, v.DoubleBump)
 	}
+	return nil
+}
+
+// loseClaims has the answers to claims lie in the network when the claims are stored.
+// The worker gives the jobs back, and they run, without an attempt more, long before
+// their leases end.
+func loseClaims(l *lab) error {
+	const long = 10 * patience
+	if err := l.set("--lease", long.String(), "--extend-every", extendEvery.String()); err != nil {
+		return err
+	}
+	if err := l.janitor(); err != nil {
+		return err
+	}
+	w, err := l.worker()
+	if err != nil {
+		return err
+	}
+	if err := l.warm(); err != nil {
+		return err
+	}
+	rounds, worst := 0, time.Duration(0)
+	for tries := 0; rounds < 4; tries++ {
+		if tries == 20 {
+			return fmt.Errorf("only %d answers to claims were lost in %d tries", rounds, tries)
+		}
+		w.proxy.muffle() // of notifications, too: the worker polls
+		ids, err := l.enqueueTogether([]string{"flow"}, order{Ms: 20}, order{Ms: 50})
+		if err != nil {
+			return err
+		}
+		const claimed = "select count(*) from jobq.lease where job_ids && $1"
+		if l.within(10*poll, "a claim to be stored", func() (bool, error) { return l.number(claimed, ids) > 0, nil }) == nil {
+			rounds++
+		}
+		w.proxy.cut(false)
+		w.proxy.heal()
+		healed := time.Now()
+		if err := l.awaitNumber(patience, 0, unfinished); err != nil {
+			return err
+		}
+		worst = max(worst, time.Since(healed))
+		if attempts := l.number("select coalesce(max(attempts), 0) from jobq.job where id = any($1)", ids); attempts != 0 {
+			return brokenf("a job whose claim had lost its answer has %d attempts", attempts)
+		}
+	}
+	l.figuref("%d answers lost, with leases of %s; the jobs had run within %s", rounds, long, worst.Round(10*time.Millisecond))
 	return nil
 }
 

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // The limit and the rate of the queue.
@@ -42,14 +44,12 @@ func limitAndKills(l *lab) error {
 	if err := l.withinLimit(); err != nil {
 		return err
 	}
-	for range 4 * queueLimit {
-		if _, err := l.enqueue(order{Ms: 2000}); err != nil {
-			return err
-		}
+	if err := l.claimTogether(4 * queueLimit); err != nil {
+		return err
 	}
 	// The last of them wait: what is open then is the limit, whatever else is left.
 	if err := l.awaitNumber(patience, queueLimit, openNow); err != nil {
-		return err
+		return errors.Join(l.withinLimit(), err)
 	}
 	if err := l.awaitNumber(patience, 0, unfinished); err != nil {
 		return err
@@ -60,6 +60,32 @@ func limitAndKills(l *lab) error {
 	l.figuref("%s; never more than %d jobs open", faults, queueLimit)
 	return nil
 }
+
+// claimTogether enqueues jobs for idle workers, and keeps all claims from being stored
+// until two are under way: who has counted what runs before the other is stored, and not
+// in turn with it, has counted too little.
+func (l *lab) claimTogether(jobs int) error {
+	for _, none := range []string{unfinished, "select count(*) from jobq.lease"} {
+		if err := l.awaitNumber(patience, 0, none); err != nil {
+			return err
+		}
+	}
+	return l.inTx(func(tx pgx.Tx) error {
+		if _, err := tx.Exec(l.ctx, "lock table jobq.lease in share mode"); err != nil {
+			return err
+		}
+		for range jobs {
+			if _, err := l.enqueue(order{Ms: 2000}); err != nil {
+				return err
+			}
+		}
+		return l.within(patience, "two claims at once", func() (bool, error) { return l.number(waitingClaims) >= 2, nil })
+	})
+}
+
+// waitingClaims is how many workers wait for a lock, of a table or for their turn.
+const waitingClaims = `select count(distinct usename) from pg_stat_activity
+	where datname = current_database() and application_name = 'jobq-worker' and wait_event_type = 'Lock'`
 
 // withinLimit says whether as many jobs as the limit lets were open at one moment, and
 // never more.

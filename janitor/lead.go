@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/sleep"
 	"github.com/jobq-dev/jobq/monitor"
 )
 
@@ -83,7 +84,7 @@ func (j *Janitor) awaitFreeLock(ctx context.Context, pool *pgxpool.Pool, healthy
 		}
 		healthy()
 		shortest := time.Duration(lock.ShortestLeaseMs) * time.Millisecond
-		if err := sleep(ctx, min(j.config.LeaderRetry, max(shortest/2, leaderRetryMin))); err != nil {
+		if err := sleep.For(ctx, min(j.config.LeaderRetry, max(shortest/2, leaderRetryMin))); err != nil {
 			return err
 		}
 	}

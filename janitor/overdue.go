@@ -10,6 +10,7 @@ import (
 
 	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/internal/mutant"
+	"github.com/jobq-dev/jobq/internal/sleep"
 	"github.com/jobq-dev/jobq/monitor"
 )
 
@@ -77,7 +78,7 @@ func (j *Janitor) watch(ctx context.Context) {
 		force := passes.refused > 0 && time.Since(passes.refusedSince) > neglect.bound
 		return j.turn(ctx, pool, stepLimits, db.LockRescue, force, work)
 	}
-	for rest := j.config.LeaderRetry; sleep(ctx, jitter(rest)) == nil; {
+	for rest := j.config.LeaderRetry; sleep.For(ctx, jitter(rest)) == nil; {
 		began := time.Now()
 		if !j.leading.Load() && mutant.Rescues() {
 			if err := j.rescue(ctx, passes, neglect); err != nil && ctx.Err() == nil {

@@ -27,6 +27,7 @@ const (
 	// at, and outputEvery is more often than the others: there can be many.
 	outputBatch    = 1_000
 	outputEvery    = time.Minute
+	waitersEvery   = time.Minute
 	statRetention  = 30 * 24 * time.Hour
 	eventRetention = 7 * 24 * time.Hour
 	tickRetention  = 7 * 24 * time.Hour
@@ -58,6 +59,7 @@ func (j *Janitor) retentionChores() []*chore {
 		byTime("prune ticks", retentionEvery, pruneTicks),
 		byTime("prune output", outputEvery, pruneOutput),
 		{name: "prune progress", every: retentionEvery, work: pruneProgress},
+		{name: "prune waiters", every: waitersEvery, work: pruneWaiters},
 	}
 	for _, parent := range partitioned {
 		chores = append(chores, pruneDefault(parent))
@@ -106,6 +108,13 @@ func pruneTicks(ctx context.Context, queries *db.Queries, after pgtype.Timestamp
 func pruneOutput(ctx context.Context, queries *db.Queries, after pgtype.Timestamptz) (last pgtype.Timestamptz, more bool, err error) {
 	row, err := queries.OutputPrune(ctx, after, outputBatch)
 	return row.Last, row.Looked == outputBatch, err
+}
+
+// pruneWaiters forgets who has waited for jobs and died, so that ends need not look
+// through what they have left.
+func pruneWaiters(ctx context.Context, queries *db.Queries) (more bool, err error) {
+	isDone, err := queries.WaitersForget(ctx)
+	return err == nil && !isDone, err
 }
 
 // pruneProgress forgets what runs have reported in the moment in which they ended.

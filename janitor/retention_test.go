@@ -13,7 +13,7 @@ import (
 
 // What is old is forgotten, however much of it there is, and the rest is kept:
 // stats after 30 days, events after 7, what people did after 90, output of runs
-// that have ended after minutes, and what the default partitions have caught as
+// that have ended after minutes, for what those waited who have died, and what the default partitions have caught as
 // long ago as the history goes back.
 func TestForgetsWhatIsOld(t *testing.T) {
 	t.Parallel()
@@ -32,6 +32,8 @@ func TestForgetsWhatIsOld(t *testing.T) {
 		select i, 1, 0, 1, now() - i * interval '1 ms' - case when i <= 2500 then interval '6 minutes' else interval '-1 hour' end, 'x' from generate_series(1, 2600) i`)
 	f.exec(`insert into jobq.attempt (job_id, finished_at, started_at, lease_token, outcome, number, worker_id)
 		select i, now() - i * interval '1 ms' - interval '20 days', now(), 1, 'lost', 1, 'w' from generate_series(1, 2500) i`)
+	f.exec("insert into jobq.waiter (id, expires_at) select i, now() + i * interval '1 h' from unnest(array[-1, 1]) i")
+	f.exec("insert into jobq.awaited (job_id, waiter_id) select i, -1 from generate_series(1, 5000) i union all select 1, 1")
 	f.finished(2500, "20 days", true)
 	f.exec("insert into jobq.past_lease (id, claimed_at, owner, ended) select distinct r.lease_id, now(), 'w', '{-1}'::smallint[] from jobq.run r on conflict do nothing")
 	require.Equal(t, 2500, f.number("select count(*) from jobq.run_default"))
@@ -45,6 +47,8 @@ func TestForgetsWhatIsOld(t *testing.T) {
 	f.eventually("select count(*) from jobq.stat", 100)
 	f.eventually("select count(*) from jobq.event where source = 'old'", 100)
 	f.eventually("select count(*) from jobq.schedule_tick", 100)
+	f.eventually("select count(*) from jobq.awaited", 1)
+	f.eventually("select count(*) from jobq.waiter", 1)
 	f.eventually("select count(*) from jobq.audit", 1)
 	f.eventually("select count(*) from jobq.audit_job", 2500)
 }

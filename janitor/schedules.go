@@ -10,6 +10,7 @@ import (
 
 	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/internal/mutant"
+	"github.com/jobq-dev/jobq/internal/sleep"
 )
 
 const (
@@ -136,7 +137,7 @@ func (t *ticker) sleep(ctx context.Context) bool {
 		return true
 	case <-wake:
 	}
-	return sleep(ctx, t.untilWoken()) == nil
+	return sleep.For(ctx, t.untilWoken()) == nil
 }
 
 // untilWoken is how long it waits when it is woken: anybody may notify, as often as

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/sleep"
 )
 
 // limits are what the server is to end a step for, so that no step needs to
@@ -68,17 +69,6 @@ func (j *Janitor) takeTurns(ctx context.Context, started, healthy func()) error 
 	}
 	return passes.run(ctx, func(ctx context.Context, duration time.Duration, _ float64) error {
 		healthy()
-		return sleep(ctx, duration)
+		return sleep.For(ctx, duration)
 	})
-}
-
-func sleep(ctx context.Context, duration time.Duration) error {
-	timer := time.NewTimer(duration)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
 }

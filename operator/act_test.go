@@ -203,6 +203,14 @@ func TestUndoPause(t *testing.T) {
 	_, err = ana.Undo(ctx, incident)
 	require.NoError(t, err)
 	require.Zero(t, pausedBy("cid"))
+
+	_, err = ana.PauseQueue(ctx, "email", "smtp down")
+	require.NoError(t, err)
+	_, err = ana.ResumeQueue(ctx, "email")
+	require.NoError(t, err)
+	_, err = ana.Undo(ctx, latest())
+	require.NoError(t, err)
+	require.Equal(t, 1, w.Count("select count(*) from jobq.queue where name = 'email' and pause_reason = 'smtp down'"), "paused again, for the same reason")
 }
 
 // The audit tells every action with who took it, and what was undone by what.

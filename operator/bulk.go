@@ -14,6 +14,7 @@ import (
 	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/internal/dberror"
 	"github.com/jobq-dev/jobq/internal/filter"
+	"github.com/jobq-dev/jobq/internal/sleep"
 )
 
 // bulkBatch is how many jobs one statement of a bulk action is about.
@@ -177,24 +178,10 @@ func (o *Operator) bulkWork(ctx context.Context, bulk bulkAction, holder string,
 		}
 		if params.RatePerSecond > 0 {
 			pause := time.Duration(len(rows)) * time.Second / time.Duration(params.RatePerSecond)
-			if err := sleep(ctx, pause-time.Since(began)); err != nil {
+			if err := sleep.For(ctx, pause-time.Since(began)); err != nil {
 				return progress, err
 			}
 		}
-	}
-}
-
-func sleep(ctx context.Context, duration time.Duration) error {
-	if duration <= 0 {
-		return ctx.Err()
-	}
-	timer := time.NewTimer(duration)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
 	}
 }
 

@@ -47,13 +47,19 @@ grant execute on function jobq.complete, jobq.fail, jobq.snooze, jobq.progress, 
 grant select on
   jobq.pending, jobq.run, jobq.lease, jobq.past_lease, jobq.progress, jobq.attempt, jobq.payload, jobq.unique_key, jobq.output, jobq.queue,
   jobq.throttle, jobq.lane, jobq.lane_hint, jobq.kind, jobq.worker, jobq.event, jobq.setting, jobq.stat, jobq.stat_delta, jobq.audit, jobq.audit_job, jobq.watcher, jobq.digest,
-  jobq.schedule, jobq.schedule_tick, jobq.job, jobq.stats, jobq.job_id_seq, jobq.position_seq, jobq.lease_number_seq, jobq.waiting_seq
+  jobq.schedule, jobq.schedule_tick, jobq.job, jobq.stats, jobq.job_id_seq, jobq.position_seq, jobq.lease_number_seq, jobq.waiting_seq,
+  jobq.waiter, jobq.awaited, jobq.awaited_seq
   to jobq_viewer, jobq_admin;
 grant select on jobq.run_default, jobq.past_lease_default, jobq.attempt_default to jobq_viewer, jobq_admin; -- jobq doctor looks whether they have rows
 grant insert, update, delete on jobq.watcher to jobq_viewer, jobq_admin;
 grant delete on jobq.digest to jobq_viewer, jobq_admin;
 grant execute on function jobq.channel, jobq.watch to jobq_viewer, jobq_worker, jobq_admin;
 grant execute on function jobq.queue_known, jobq.export_first to jobq_viewer, jobq_admin;
+-- Who waits for a job to end reads how it did, and says that it waits.
+grant execute on function jobq.run_end, jobq.result, jobq.await, jobq.await_end to jobq_viewer, jobq_worker, jobq_admin;
+grant select on sequence jobq.awaited_seq to jobq_worker; -- is somebody to be woken?
+grant execute on function jobq.waiters_wake to jobq_worker, jobq_admin;
+grant execute on function jobq.waiters_forget to jobq_worker; -- the janitor's
 grant execute on function
   jobq.why, jobq.why_session, jobq.why_row_locked, jobq.why_table_locked, jobq.why_janitor, jobq.why_before, jobq.why_oldest, jobq.why_key_runs, jobq.why_waiting, jobq.why_running, jobq.why_ended
   to jobq_viewer, jobq_admin;
@@ -71,7 +77,7 @@ grant select on jobq.queue, jobq.kind, jobq.setting, jobq.job, jobq.stats to job
 grant select, insert, delete on jobq.throttle to jobq_worker;
 grant select, insert, update, delete on jobq.lane, jobq.lane_hint to jobq_worker;
 grant usage on sequence jobq.lane_turn_seq to jobq_worker;
-grant execute on function jobq.queue_admit, jobq.queue_charge, jobq.lane_claim, jobq.lane_told, jobq.lane_prune to jobq_worker;
+grant execute on function jobq.queue_admit, jobq.queue_charge, jobq.lane_eat, jobq.lane_pick, jobq.lane_note, jobq.lane_claim, jobq.lane_told, jobq.lane_prune to jobq_worker;
 -- Of a schedule it writes what became of its ticks, and nothing that people set.
 grant select on jobq.schedule to jobq_worker;
 grant update (cursor_at, due_at, last_tick_at, last_job_id, failures, error, error_at) on jobq.schedule to jobq_worker;
@@ -80,7 +86,7 @@ grant execute on function jobq.schedule_fire to jobq_worker;
 grant execute on function jobq.schedule_job to jobq_worker, jobq_admin;
 grant select, usage, update on sequence jobq.job_id_seq, jobq.position_seq, jobq.waiting_seq to jobq_worker;
 grant usage on sequence jobq.lease_number_seq to jobq_worker, jobq_admin; -- what never ran has an id of its own, too
-grant execute on function jobq.lease_id_next, jobq.run_end to jobq_worker, jobq_admin;
+grant execute on function jobq.lease_id_next to jobq_worker, jobq_admin;
 grant execute on function jobq.lease_day to jobq_worker, jobq_viewer, jobq_admin; -- lists of what ended lately
 grant execute on function
   jobq.backoff_delay, jobq.runs_over, jobq.partition_add, jobq.partition_prune, jobq.payload_prune, jobq.default_prune, jobq.history_analyze, jobq.audit_prune, jobq.kinds_crashed, jobq.tell

@@ -8,8 +8,12 @@ import (
 	"github.com/jobq-dev/jobq/internal/db"
 )
 
-// emptyEvery is how often a worker that ends when nothing is left looks.
-const emptyEvery = 250 * time.Millisecond
+// A worker that ends when nothing is left looks emptyFirst after it has begun, since it may
+// have little to do, and then each time after twice as long, up to emptyEvery.
+const (
+	emptyFirst = 10 * time.Millisecond
+	emptyEvery = 250 * time.Millisecond
+)
 
 // ErrTooManyFailures is returned by Run when as many runs in a row have failed
 // as Config.MaxConsecutiveFailures says.
@@ -41,14 +45,15 @@ func (w *Worker) observe(failed, completed bool) {
 // database it must have nothing in hand, and afterwards as well: a job that it
 // claimed meanwhile is no longer in the table.
 func (w *Worker) awaitEmpty(ctx context.Context) {
-	ticker := time.NewTicker(emptyEvery)
-	defer ticker.Stop()
-	for {
+	timer := time.NewTimer(emptyFirst)
+	defer timer.Stop()
+	for wait := emptyFirst; ; timer.Reset(wait) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-ticker.C:
+		case <-timer.C:
 		}
+		wait = min(2*wait, emptyEvery)
 		before := w.counts.claimed.Load()
 		if !w.isIdle() || w.hasWork(ctx) || !w.isIdle() || w.counts.claimed.Load() != before {
 			continue

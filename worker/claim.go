@@ -22,11 +22,12 @@ type claim struct {
 	// notification is the last of new jobs that was received before it was sent.
 	notification string
 	unblocks     int // of the load, before it was sent
+	underWay     *leases.Claim
 }
 
 // newClaim returns a claim of up to so many jobs.
 func (q *queue) newClaim(count int, settings leases.Settings) *claim {
-	c := &claim{queue: q, settings: settings, notification: q.notifications.Last(), unblocks: q.load.unblockCount()}
+	c := &claim{queue: q, settings: settings, notification: q.notifications.Last(), unblocks: q.load.unblockCount(), underWay: q.worker.claimed.Begin()}
 	c.request = db.JobClaimParams{
 		Lease: db.Interval(settings.Length), Owner: q.worker.id, Queue: q.name, Kinds: q.worker.externals.claimable(q.kinds),
 		JobCount: int32(count), // #nosec G115 -- bounded by line.AheadMax
@@ -41,6 +42,7 @@ func (q *queue) newClaim(count int, settings leases.Settings) *claim {
 // answered takes over the jobs that the claim, sent at the instant, has got, and
 // tells the other workers when it left none.
 func (c *claim) answered(answer db.Exchanged, sent, took time.Duration) {
+	c.queue.worker.claimed.Answered(c.underWay, leasesMade(answer))
 	now, admission := clock.SinceBoot(), answer.Admission
 	if admission.Blocked != db.BlockedByNothing {
 		if len(answer.Claimed)+len(answer.Keyed) >= admission.Jobs { // else there is room, and no job for it
@@ -76,10 +78,34 @@ func (c *claim) notLooked(now, took time.Duration) {
 	}
 }
 
-// failed makes the queue claim again. One that took no jobs without a partition key had no
-// plan, and so looked back at nothing.
+// failed makes the queue claim again, and has jobs given back that it may have got. A claim that took no
+// jobs without a partition key had no plan, and so looked back at nothing.
 func (c *claim) failed(took time.Duration, err error) {
-	c.queue.load.failed(clock.SinceBoot(), c.plan, took, db.IsTimeout(err))
+	w, now := c.queue.worker, clock.SinceBoot()
+	if db.MayHaveCommitted(err) {
+		w.claimed.Unanswered(c.underWay, now+c.settings.Length)
+		signal(w.unanswered)
+	} else {
+		w.claimed.Answered(c.underWay, nil)
+	}
+	c.queue.load.failed(now, c.plan, took, db.IsTimeout(err))
+}
+
+// leasesMade are the leases of jobs that one claim has got, each once.
+func leasesMade(answer db.Exchanged) []int64 {
+	var ids []int64
+	add := func(id int64) {
+		if len(ids) == 0 || id != ids[len(ids)-1] {
+			ids = append(ids, id)
+		}
+	}
+	for i := range answer.Claimed {
+		add(answer.Claimed[i].LeaseToken)
+	}
+	for i := range answer.Keyed {
+		add(answer.Keyed[i].LeaseToken)
+	}
+	return ids
 }
 
 // accept takes charge of claimed jobs and hands them to the slots, first in line

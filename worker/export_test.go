@@ -133,6 +133,10 @@ func Deadline(w *Worker, id int64) time.Duration {
 // ExtendNow makes a worker extend its leases at once.
 func ExtendNow(w *Worker) { w.keeper.wakeAll() }
 
+// LookForUnanswered makes a worker look for jobs of claims whose answers were lost, and
+// says whether it is going to look again.
+func LookForUnanswered(w *Worker) bool { return w.giveBackUnanswered(context.Background()) }
+
 // LetExpire makes a worker give up the leases that it holds, as if it could not
 // have extended them in time.
 func LetExpire(w *Worker) { w.keeper.held.Expire(clock.Never / 2) }

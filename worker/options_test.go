@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/jobtest"
 	"github.com/jobq-dev/jobq/worker"
 )
 
@@ -266,7 +267,7 @@ func TestGoexit(t *testing.T) {
 		}
 		return nil
 	})
-	exits := enqueue(t, client, 0, &jobq.EnqueueOptions{MaxAttempts: 2, BackoffBase: time.Millisecond, BackoffMax: time.Millisecond})
+	exits := enqueue(t, client, 0, &jobq.EnqueueOptions{MaxAttempts: 2, BackoffBase: jobtest.AtOnce, BackoffMax: jobtest.AtOnce})
 	job := awaitState(t, client, exits, jobq.StateFailed)
 	require.Contains(t, job.LastError, "runtime.Goexit")
 	require.Len(t, attempts(t, client, exits), 2)
@@ -306,7 +307,7 @@ func TestGoexitAtTheEnd(t *testing.T) {
 				return nil
 			}, &worker.HandleOptions{Backoff: c.backoff}))
 			run(t, w)
-			exits := enqueue(t, client, 0, &jobq.EnqueueOptions{MaxAttempts: 2, BackoffBase: time.Millisecond, BackoffMax: time.Millisecond})
+			exits := enqueue(t, client, 0, &jobq.EnqueueOptions{MaxAttempts: 2, BackoffBase: jobtest.AtOnce, BackoffMax: jobtest.AtOnce})
 			require.Contains(t, awaitState(t, client, exits, jobq.StateFailed).LastError, "runtime.Goexit")
 			require.Len(t, attempts(t, client, exits), 2)
 			awaitState(t, client, enqueue(t, client, 1, nil), jobq.StateCompleted)

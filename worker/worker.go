@@ -35,8 +35,12 @@ type Worker struct {
 	queues    map[string]*queue
 	claims    []string // the kinds that have handlers
 	keeper    *keeper
-	digests   *digest.Digester
-	sessions  db.Sessions // as found at the start
+	// claimed are the worker's leases as claims make them; unanswered tells of one of
+	// whose answer nothing came.
+	claimed    *leases.Claims
+	unanswered chan struct{}
+	digests    *digest.Digester
+	sessions   db.Sessions // as found at the start
 	// agedLookEvery is agedLookEvery; tests shorten it.
 	agedLookEvery time.Duration
 	beatSoon      chan struct{} // a hint that the worker's row, or who watches, has changed
@@ -80,6 +84,7 @@ func New(client *jobq.Client, config *Config) (*Worker, error) {
 	}
 	schema.Assume(client.Sessions())
 	w.schema, w.handlers.byKind, w.keeper = schema, make(map[string]handled), newKeeper(w)
+	w.claimed, w.unanswered = leases.NewClaims(), make(chan struct{}, 1)
 	w.beatSoon, w.agedLookEvery = make(chan struct{}, 1), agedLookEvery
 	w.announcer.RecheckMax, w.spreader = w.config.PollInterval, waking.NewSpreader()
 	if w.process, err = identity.Self(); err != nil {
@@ -140,6 +145,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	background.Go(func() { w.keeper.run(flush) })
 	background.Go(func() { w.beat(flush) })
 	background.Go(func() { w.lookForAged(ctx) })
+	background.Go(func() { w.lookForUnanswered(flush) })
 	background.Go(func() { w.flushOutput(flush) })
 	background.Go(func() { w.digests.Run(flush, w.queries, w.log) })
 	background.Go(func() { w.spreader.Run(flush, w.queries, w.databaseTrouble) })

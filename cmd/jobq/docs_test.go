@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/cmd/jobq/internal/crashtest"
 	"github.com/jobq-dev/jobq/internal/doctor"
 	"github.com/jobq-dev/jobq/internal/when"
 	"github.com/jobq-dev/jobq/monitor"
@@ -43,6 +44,7 @@ func TestCLIDocs(t *testing.T) {
 		{"A job of `jobq why --json`", jobReasons{}},
 		{"A reason, in `jobq why --json`", toldReason{}},
 		{"The facts of a reason, in `jobq why --json`: docs/sql.md says which reason has which", monitor.ReasonFacts{}},
+		{"A job that has ended, in `jobq wait` and `jobq enqueue --wait --json`", jobq.Ended{}},
 		{"`jobq stats --json`, and again and again with `--watch`", overview{}},
 		{"A queue, in `jobq stats --json` and `jobq queues list --json`", monitor.Queue{}},
 		{"What ended of a queue, in `jobq stats --json`", monitor.QueueStats{}},
@@ -70,6 +72,8 @@ func TestCLIDocs(t *testing.T) {
 		{"`jobq doctor --json`", doctor.Report{}},
 		{"A finding of it, of severity critical, warning or note", doctor.Finding{}},
 		{"A check that it could not do, or only in part", doctor.Skipped{}},
+		{"`jobq crash-test --json`", crashtest.Result{}},
+		{"A job of it for which something is wrong", crashtest.Job{}},
 		{"A named database, in `jobq contexts --json`", contextInfo{}},
 	} {
 		fmt.Fprintf(&page, "\n### %s\n\n| field | type |\n|---|---|\n", form.title)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -16,7 +17,8 @@ import (
 func newEnqueueCommand(a *app) *cobra.Command {
 	var options jobq.EnqueueOptions
 	var runAt momentFlag
-	var ndjson, exec bool
+	var ndjson, exec, wait bool
+	var waitTimeout time.Duration
 	command := &cobra.Command{
 		Use:   "enqueue KIND [ARGS | @FILE | -]",
 		Short: "Add jobs",
@@ -26,33 +28,65 @@ input is a whole job: {"kind": "resize", "args": {"id": 1}, "queue": "images"}.
 With --exec, the job is a program and its arguments, for workers with --allow-exec: on
 the command line, or many on standard input, one command a line (cut as a shell cuts
 it, nothing is expanded), or with --ndjson {"cmd": ["ls", "-l"], "env": {}, "cwd": "/"}.
-The id of each job is printed; with a unique key that is taken, the id of its holder.`,
+The id of each job is printed; with a unique key that is taken, the id of its holder.
+With --wait, one job is added and waited for: its id goes to standard error, and its result
+to standard output, with the exit codes of "jobq wait".`,
 		Example: `  jobq enqueue resize '{"id": 1}' --queue images --max-attempts 5
   jobq enqueue report @args.json --delay 10m --unique-key monthly
   jobq enqueue export '{"id": 7}' --partition-key customer-17
   jobq enqueue report --run-at 'tomorrow 09:00'       # in your time zone, which the answer names
+  jobq enqueue resize '{"id": 1}' --wait --wait-timeout 1m | jq .width
   jq -c '.[]' images.json | jobq enqueue resize -
   jobq enqueue --ndjson < jobs.ndjson
   jobq enqueue --exec -- convert big.png small.jpg    # for workers with --allow-exec
   ls *.png | sed 's/.*/pngquant -- &/' | jobq enqueue --exec -`,
-		Args: func(_ *cobra.Command, args []string) error { return checkEnqueueArgs(args, exec, ndjson) },
+		Args: func(_ *cobra.Command, args []string) error {
+			if wait && isEnqueueOfMany(args, exec, ndjson) {
+				return usagef("--wait is for one job; of many, give the ids to jobq wait: jobq enqueue ... | xargs -n 1000 jobq wait")
+			}
+			return checkEnqueueArgs(args, exec, ndjson)
+		},
 		PreRunE: func(cmd *cobra.Command, _ []string) error {
 			if cmd.Flags().Changed("run-at") && cmd.Flags().Changed("delay") {
 				return usagef("give --run-at or --delay, and not both")
 			}
-			return refuseZero(cmd, "max-attempts", "timeout")
+			if cmd.Flags().Changed("wait-timeout") && !wait {
+				return usagef("--wait-timeout is for --wait")
+			}
+			return refuseZero(cmd, "max-attempts", "timeout", "wait-timeout")
 		},
-		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
+			connect := a.client
+			if wait {
+				connect = a.notifiedClient
+			}
+			client, err := connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer client.Pool().Close()
 			runAt.say(cmd)
 			options.RunAt = runAt.at
-			if exec {
-				return a.enqueueExec(cmd, client, args, ndjson, options)
-			}
-			if ndjson || (len(args) == 2 && args[1] == "-") {
+			switch {
+			case isEnqueueOfMany(args, exec, ndjson) && exec:
+				return a.enqueueExecLines(cmd, client, ndjson, options)
+			case isEnqueueOfMany(args, exec, ndjson):
 				return a.enqueueLines(cmd, client, func(line []byte) (jobq.EnqueueParams, error) { return parseLine(line, args, options) })
 			}
-			return a.enqueueOne(cmd, client, args, options)
-		}),
+			job, err := enqueueArgs(args, exec)
+			if err != nil {
+				return err
+			}
+			enqueued, err := client.Enqueue(cmd.Context(), job, &options)
+			switch {
+			case err != nil:
+				return err
+			case wait:
+				fmt.Fprintf(cmd.ErrOrStderr(), "job %d\n", enqueued.ID)
+				return a.awaitJobs(cmd, client, []int64{enqueued.ID}, waitTimeout)
+			}
+			return a.printEnqueued(cmd.OutOrStdout(), []jobq.Enqueued{enqueued})
+		},
 	}
 	flags := command.Flags()
 	flags.StringVarP(&options.Queue, "queue", "q", "", `queue (default "default")`)
@@ -65,6 +99,8 @@ The id of each job is printed; with a unique key that is taken, the id of its ho
 	flags.StringVar(&options.PartitionKey, "partition-key", "", "what the job belongs to, such as a customer: keys take turns (docs/partition-keys.md)")
 	flags.StringSliceVar(&options.Tags, "tag", nil, "tag, may be repeated")
 	flags.BoolVar(&exec, "exec", false, "the job is a program to run: its words, or many on standard input")
+	flags.BoolVar(&wait, "wait", false, "wait until the job has ended, and print its result")
+	durationVar(flags, &waitTimeout, "wait-timeout", 0, "with --wait, give up after so long (default: wait for ever)")
 	flags.BoolVar(&ndjson, "ndjson", false, "read whole jobs from standard input, one a line")
 	a.addJSONFlag(command)
 	return command
@@ -85,19 +121,23 @@ func checkEnqueueArgs(args []string, exec, ndjson bool) error {
 	return nil
 }
 
-func (a *app) enqueueOne(cmd *cobra.Command, client *jobq.Client, args []string, options jobq.EnqueueOptions) error {
+// isEnqueueOfMany says whether the jobs come on standard input.
+func isEnqueueOfMany(args []string, exec, ndjson bool) bool {
+	return ndjson || len(args) > 0 && args[len(args)-1] == "-" && (len(args) == 1) == exec
+}
+
+// enqueueArgs are the args of the one job on the command line.
+func enqueueArgs(args []string, exec bool) (jobq.Args, error) {
+	if exec {
+		return execJob{Command: args}.args()
+	}
 	raw := jobq.RawArgs{Name: args[0]}
-	if len(args) == 2 {
-		var err error
-		if raw.JSON, err = jsonArgument("args", args[1]); err != nil {
-			return err
-		}
+	if len(args) < 2 {
+		return raw, nil
 	}
-	enqueued, err := client.Enqueue(cmd.Context(), raw, &options)
-	if err != nil {
-		return err
-	}
-	return a.printEnqueued(cmd.OutOrStdout(), []jobq.Enqueued{enqueued})
+	var err error
+	raw.JSON, err = jsonArgument("args", args[1])
+	return raw, err
 }
 
 // jsonArgument is JSON of the command line, or of a file that it names with @.

@@ -18,46 +18,34 @@ type execJob struct {
 	Dir     string            `json:"cwd,omitempty"`
 }
 
-func (j execJob) params(options jobq.EnqueueOptions) (jobq.EnqueueParams, error) {
+// args are the args of the job.
+func (j execJob) args() (jobq.Args, error) {
 	if len(j.Command) == 0 || j.Command[0] == "" {
-		return jobq.EnqueueParams{}, usagef("the command is empty")
+		return nil, usagef("the command is empty")
 	}
 	for _, word := range j.Command {
 		if !utf8.ValidString(word) { // JSON has no other text: it would be replaced
-			return jobq.EnqueueParams{}, usagef("not valid UTF-8: %q", word)
+			return nil, usagef("not valid UTF-8: %q", word)
 		}
 	}
 	args, err := json.Marshal(j)
-	return jobq.EnqueueParams{Args: jobq.RawArgs{Name: programs.ExecKind, JSON: args}, EnqueueOptions: options}, err
+	return jobq.RawArgs{Name: programs.ExecKind, JSON: args}, err
 }
 
-// enqueueExec adds a job that is a program, or one for each line of standard
-// input.
-func (a *app) enqueueExec(cmd *cobra.Command, client *jobq.Client, args []string, ndjson bool, options jobq.EnqueueOptions) error {
-	if ndjson || (len(args) == 1 && args[0] == "-") {
-		return a.enqueueLines(cmd, client, func(line []byte) (jobq.EnqueueParams, error) {
-			var job execJob
-			if !ndjson {
-				words, err := subproc.Split(string(line))
-				if err != nil {
-					return jobq.EnqueueParams{}, usagef("not a command: %w", err)
-				}
-				job.Command = words
-				return job.params(options)
-			}
-			if err := decodeLine(line, &job); err != nil {
-				return jobq.EnqueueParams{}, usagef("not a command: %w", err)
-			}
-			return job.params(options)
-		})
-	}
-	job, err := execJob{Command: args}.params(options)
-	if err != nil {
-		return err
-	}
-	enqueued, err := client.EnqueueMany(cmd.Context(), []jobq.EnqueueParams{job})
-	if err != nil {
-		return err
-	}
-	return a.printEnqueued(cmd.OutOrStdout(), enqueued)
+// enqueueExecLines adds a job that is a program for each line of standard input.
+func (a *app) enqueueExecLines(cmd *cobra.Command, client *jobq.Client, ndjson bool, options jobq.EnqueueOptions) error {
+	return a.enqueueLines(cmd, client, func(line []byte) (jobq.EnqueueParams, error) {
+		var job execJob
+		var err error
+		if ndjson {
+			err = decodeLine(line, &job)
+		} else {
+			job.Command, err = subproc.Split(string(line))
+		}
+		if err != nil {
+			return jobq.EnqueueParams{}, usagef("not a command: %w", err)
+		}
+		args, err := job.args()
+		return jobq.EnqueueParams{Args: args, EnqueueOptions: options}, err
+	})
 }

@@ -28,6 +28,10 @@ const (
 	// Of doctor alone.
 	exitWarnings = 5
 	exitCritical = 6
+	// Of those that wait for a job to end.
+	exitFailed    = 7
+	exitCancelled = 8
+	exitNotEnded  = 9
 )
 
 func main() {

@@ -86,6 +86,11 @@ func TestRoles(t *testing.T) {
 		{"select * from jobq.audit", "viewer admin"},
 		{"select jobq.watch('me', '15 s')", "worker viewer admin"},
 		{"select digest from jobq.digest", "worker viewer admin"},
+		{"select * from jobq.result(1)", "worker viewer admin"},
+		{"select jobq.await(1, '{1}', '{}', '30 s'), jobq.await_end(1)", "worker viewer admin"},
+		{"select jobq.waiters_wake('{1}')", "worker admin"},
+		{"insert into jobq.awaited values (1, 1)", ""},
+		{"select setval('jobq.awaited_seq', 1)", ""},
 		{"select jobq.tell('{}', null)", "worker"},
 		{"delete from jobq.pending", "worker admin"},
 		{"insert into jobq.lease (id, claimed_at, expires_at, owner, queue, job_ids) select jobq.lease_id_next(), now(), now(), 'w', 'q', array[1]", "worker"},
@@ -209,6 +214,7 @@ func TestRolesAtWork(t *testing.T) {
 
 	command(exitError, "producer", "list")
 	require.Contains(t, command(exitOK, "viewer", "show", bad), "failed")
+	require.Contains(t, command(exitFailed, "viewer", "wait", good, bad), `"state":"completed"`)
 	require.Contains(t, command(exitError, "viewer", "requeue", bad), "permission denied")
 
 	term := openTerminal(t, 120, 35)

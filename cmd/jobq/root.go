@@ -41,7 +41,8 @@ JOBQ_DATABASE_URL, DATABASE_URL, JOBQ_CONTEXT, and libpq's variables such as PGH
 
 Exit codes: 0 ok, 1 error, 2 usage or invalid value, 3 no such job, queue, kind,
 schedule, worker or action, 4 conflict, such as a job that runs or a unique key that is taken.
-"jobq doctor" has 5 and 6 besides.`,
+"jobq doctor" has 5 and 6 besides; "jobq wait" and "jobq enqueue --wait" have 7 for a job that
+has failed, 8 for one that was cancelled, and 9 when the time is over.`,
 		Example: `  jobq migrate up
   jobq enqueue hello '{"name": "world"}'
   jobq worker --run hello='cat'
@@ -68,11 +69,11 @@ schedule, worker or action, 4 conflict, such as a job that runs or a unique key 
 			root.AddCommand(command)
 		}
 	}
-	add("jobs", newEnqueueCommand(a), newListCommand(a), newShowCommand(a), newWhyCommand(a), newLogsCommand(a), newErrorsCommand(a), newRequeueCommand(a), newCancelCommand(a),
+	add("jobs", newEnqueueCommand(a), newListCommand(a), newShowCommand(a), newWhyCommand(a), newWaitCommand(a), newLogsCommand(a), newErrorsCommand(a), newRequeueCommand(a), newCancelCommand(a),
 		newDeleteCommand(a), newEditCommand(a), newCloneCommand(a), newUndoCommand(a), newAuditCommand(a), newStatsCommand(a))
 	add("run", newTUICommand(a), newWorkerCommand(a), newJanitorCommand(a), newQueuesCommand(a), newKindsCommand(a), newSchedulesCommand(a), newWorkersCommand(a), newEventsCommand(a), newMetricsCommand(a),
 		newJobCommand())
-	add("setup", newMigrateCommand(a), newSettingsCommand(a), newExportCommand(a), newDoctorCommand(a), newDevCommand(a), newDemoCommand(a), newBenchCommand(a), newContextsCommand(a), newVersionCommand(a))
+	add("setup", newMigrateCommand(a), newSettingsCommand(a), newExportCommand(a), newDoctorCommand(a), newDevCommand(a), newDemoCommand(a), newBenchCommand(a), newCrashTestCommand(a), newContextsCommand(a), newVersionCommand(a))
 	root.SetHelpCommand(newHelpCommand())
 	return asGroup(root)
 }
@@ -142,6 +143,16 @@ func (a *app) client(ctx context.Context) (*jobq.Client, error) {
 	if sessions == jobq.SessionsAuto {
 		sessions = jobq.SessionsShared // for a few statements it costs nothing to be safe, and the search would
 	}
+	return a.checkedClient(ctx, sessions)
+}
+
+// notifiedClient is client for commands that wait for notifications, which do not
+// arrive behind a pooler: so they look for one.
+func (a *app) notifiedClient(ctx context.Context) (*jobq.Client, error) {
+	return a.checkedClient(ctx, jobq.Sessions(a.sessions))
+}
+
+func (a *app) checkedClient(ctx context.Context, sessions jobq.Sessions) (*jobq.Client, error) {
 	client, err := a.clientOn(ctx, sessions)
 	if err != nil {
 		return nil, err

@@ -117,31 +117,3 @@ func TestScheduleRefusals(t *testing.T) {
 		require.Equal(t, 1, strings.Count(stderr, "\n"), stderr)
 	}
 }
-
-// The examples of docs/schedules.md work as they are written there.
-func TestScheduleGuide(t *testing.T) {
-	t.Parallel()
-	url := pgtest.URL(t)
-	pool := pgtest.Connect(t, url)
-	page, err := os.ReadFile("../../docs/schedules.md")
-	require.NoError(t, err)
-	ran := make(map[string]int)
-	for _, block := range regexp.MustCompile("(?s)```(sh|sql)\n(.*?)```").FindAllStringSubmatch(string(page), -1) {
-		for _, line := range strings.Split(strings.TrimSpace(block[2]), "\n") {
-			ran[block[1]]++
-			if block[1] == "sql" {
-				_, err := pool.Exec(t.Context(), line)
-				require.NoError(t, err, line)
-				continue
-			}
-			var args []string // words of a shell: quoted, or without blanks
-			for _, word := range regexp.MustCompile(`'[^']*'|"[^"]*"|\S+`).FindAllString(line, -1) {
-				args = append(args, strings.Trim(word, `'"`))
-			}
-			require.Equal(t, "jobq", args[0], line)
-			_, stderr, code := invoke(t, "", append(args[1:], "--database-url", url)...)
-			require.Zero(t, code, "%s: %s", line, stderr)
-		}
-	}
-	require.Equal(t, map[string]int{"sh": 11, "sql": 8}, ran)
-}

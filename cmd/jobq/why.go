@@ -43,17 +43,7 @@ role may not see is said to be hidden.
 
 docs/why.md explains each answer. With --json, "reason" and "facts" are for programs.`,
 		Example: "  jobq why 4711\n  jobq why 4711 4712 --json | jq '.[].reasons[].reason'",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 || len(args) > whyIDsMax {
-				return usagef("why needs 1 to %d ids of jobs: jobq list shows them", whyIDsMax)
-			}
-			for _, arg := range args {
-				if _, err := parseID("job", arg); err != nil {
-					return err
-				}
-			}
-			return nil
-		},
+		Args:    jobIDArgs(whyIDsMax),
 		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
 			told := make([]jobReasons, len(args))
 			var missing []error

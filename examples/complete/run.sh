@@ -1,5 +1,5 @@
 #!/bin/sh
-# Programs that complete their jobs in their own transactions: run.sh shell|python|node ...
+# Programs that complete their jobs in their own transactions: run.sh shell|python|node|ruby|java ...
 # Of three jobs of each, one is killed before its commit and one after it. Each
 # charges once. PYTHON says which Python has psycopg, if it is not python3.
 set -eu

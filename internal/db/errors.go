@@ -126,6 +126,13 @@ func IsAnswer(err error) bool {
 	return errors.As(err, &answer) && answer.SeverityUnlocalized == "ERROR"
 }
 
+// MayHaveCommitted says whether a transaction that failed with the error may have taken
+// effect all the same: it may have been sent, and the server has not refused it.
+func MayHaveCommitted(err error) bool {
+	var connectErr *pgconn.ConnectError
+	return err != nil && !IsAnswer(err) && !pgconn.SafeToRetry(err) && !errors.As(err, &connectErr)
+}
+
 // IsRefusal says that the server has answered, with an error that the same
 // statement will meet again.
 func IsRefusal(err error) bool { return code(err) != "" && !IsTransient(err) }

@@ -55,6 +55,26 @@ func (s *Schema) ExtendLeases(ctx context.Context, conn Batcher, owner string, e
 	return answers, nil
 }
 
+// UnansweredLeases returns up to so many of the owner's leases that are later than one,
+// and not among the known.
+func (s *Schema) UnansweredLeases(ctx context.Context, conn Batcher, owner string, after int64, known []int64, count int) ([]LeaseUnansweredRow, error) {
+	if known == nil {
+		known = []int64{} // nil would be null, and no id is known to be none of null
+	}
+	var found []LeaseUnansweredRow
+	batch := &pgx.Batch{}
+	batch.Queue(HotSettings)
+	params := LeaseUnansweredParams{After: after, Owner: owner, Known: known, LeaseCount: int32(count)} // #nosec G115 -- the caller's constant
+	s.Queue(batch, func(q *Queries) { _, _ = q.LeaseUnanswered(ctx, params) }).Query(func(rows pgx.Rows) (err error) {
+		found, err = pgx.CollectRows(rows, pgx.RowToStructByPos[LeaseUnansweredRow])
+		return err
+	})
+	if err := conn.SendBatch(ctx, batch).Close(); err != nil {
+		return nil, fmt.Errorf("look for leases of lost answers: %w", err)
+	}
+	return found, nil
+}
+
 // CancelledJobs returns, by lease, the jobs of leases that somebody has asked to
 // cancel. It is no part of the extension: whoever has locked the history would
 // keep the leases from being extended.

@@ -66,10 +66,17 @@ with e as materialized (
       join held h on h.id = d.id
       join rows from (unnest($11::bigint[]), unnest($12::text[]), unnest($13::integer[]),
         unnest($14::float8[])) as s(lease_id, kind, jobs, waited) on s.lease_id = d.id
+), woken as materialized (
+  -- Not looked for while nobody waits for any job. It is a hint, which what was
+  -- refused may have as well. Ends on rows of their own have a trigger.
+  select jobq.waiters_wake((select x.job_ids from jobq.lease x where x.id = f.id limit 1), f.plain)
+    from f
+    where f.plain <> '{}' and pg_sequence_last_value('jobq.awaited_seq'::regclass) >= extract(epoch from statement_timestamp())
 )
 select f.id::bigint as id, (f.id = any(array(select d.id from done d)))::boolean as told,
     exists (select from jobq.lease l where l.id = f.id and l.claimed_at = f.claimed_at and l.owner = $1 and l.lost_at is null) as held
   from f
+  where (select count(*) from woken) >= 0
 `
 
 type LeaseEndParams struct {

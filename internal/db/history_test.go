@@ -66,6 +66,19 @@ const manyKeys = `with q as (
   )
   insert into jobq.pending (id, kind, queue, partition_key) select 6000000 + i, 'k', 'keys', case when i % 1000 = 0 then 'ready ' || i / 1000 else 'full ' || 1 + i % 100 end from turn, generate_series(1, 10000) i`
 
+// awaitedByMany has 7 wait for a few jobs, and 8 for twenty thousand; and awaitedByNone
+// has all of them die.
+const (
+	awaitedByMany = `with w as (
+    insert into jobq.waiter (id, expires_at) values (7, now() + interval '30 s'), (8, now() + interval '30 s')
+  )
+  insert into jobq.awaited (job_id, waiter_id) select i, 7 from generate_series(1, 10) i union all select 1000 * i, 8 from generate_series(1, 20000) i`
+	awaitedByNone = `with w as (
+    insert into jobq.waiter (id, expires_at) values (7, now() - interval '30 s')
+  )
+  insert into jobq.awaited (job_id, waiter_id) select 1000 * i, 7 from generate_series(1, 20000) i`
+)
+
 // manyPriorities adds aged jobs of many priorities to a queue.
 const manyPriorities = `insert into jobq.pending (kind, queue, priority, run_at, created_at)
   select 'k1', 'q1', i, now() - interval '1 h', now() - interval '1 h' from generate_series(1, 150) i`
@@ -126,6 +139,7 @@ func historyCases() []historyCase {
 		{"LaneTold", db.LaneTold, "'keys', '{a,b}', true", few, ""},
 		{"LineAged", db.LineAged, "'{k0,k1,k2}', '{q0,q1,q2}'", inHand, manyPriorities},
 		{"LeaseLook", db.LeaseLook, "array[live_lease(0), live_lease(1)], array[claimed_at(live_lease(0)), claimed_at(live_lease(1))], 'w0'", few, ""},
+		{"LeaseUnanswered", db.LeaseUnanswered, "jobq.lease_day((now() at time zone 'UTC')::date), 'w0', array[live_lease(0), live_lease(1)], 100", inHand, ""},
 		{"LeaseCancelled", db.LeaseCancelled, "array[live_lease(0), live_lease(1)]", few, ""},
 		{"OutputAppend", db.OutputAppend, "1000000000, 1000000001, 'x', 40000026, live_lease(0), 'w0', claimed_at(live_lease(0)), 1000", inHand, ""},
 		{"ProgressPrune", db.ProgressPrune, "500", inHand, ""},
@@ -167,6 +181,15 @@ func historyCases() []historyCase {
 		{"WhyList of one that failed", db.WhyList, "20000100", few, ""},
 		{"WhyList of one that plainly succeeded", db.WhyList, "20000104", few, ""},
 		{"WhyList of no job", db.WhyList, "5000000", few, ""},
+		{"EndRead of a job in each state and of none", db.EndRead, "'{17,40000026,20000100,20000104,5000000}', 100", few, ""},
+		{"EndRead of those that plainly succeeded", db.EndRead, "'{" + strings.TrimSuffix(strings.Repeat("20000104,20000304,20000504,20000704,20000904,", 20), ",") + "}', 100", batch, ""},
+		{"Await", db.Await, "7, '{17,40000026}', '{5,6}', '30 s'", few, awaitedByMany},
+		{"Await of one that has to clean up", db.Await, "8, '{17,40000026}', '{5,6}', '30 s'", 2 * batch, awaitedByNone},
+		{"WaitersForget", db.WaitersForget, "", 2 * batch, awaitedByNone},
+		{"AwaitEnd", db.AwaitEnd, "7", inHand, awaitedByMany},
+		{"waiters_wake of jobs that nobody waits for", "select jobq.waiters_wake(array(select generate_series($1::bigint, $1::bigint + 499)))", "10000001", few, awaitedByMany},
+		{"waiters_wake of jobs with others that are waited for", "select jobq.waiters_wake(array(select generate_series($1::bigint, $1::bigint + 499)))", "1", inHand, awaitedByMany},
+		{"result", "select r.state from jobq.result($1) r", "20000104", few, ""},
 		{"AttemptList", db.AttemptList, "20000004, 1000", few, ""},
 		{"OutputSince", db.OutputSince, "40000026, live_lease(0), 0", few, ""},
 		{"JobCancel", db.JobCancel, "17", inHand, ""},

@@ -120,6 +120,61 @@ func (q *Queries) LeaseExtend(ctx context.Context, arg LeaseExtendParams) ([]Lea
 	return items, nil
 }
 
+const LeaseUnanswered = `-- name: LeaseUnanswered :many
+select l.id, l.claimed_at, l.queue, l.job_ids
+  from jobq.lease l
+  where l.id > $1 and l.owner = $2 and l.lost_at is null and l.id <> all($3::bigint[])
+  order by l.id
+  limit $4::integer
+`
+
+type LeaseUnansweredParams struct {
+	After      int64
+	Owner      string
+	Known      []int64
+	LeaseCount int32
+}
+
+type LeaseUnansweredRow struct {
+	ID        int64
+	ClaimedAt pgtype.Timestamptz
+	Queue     string
+	JobIds    []int64
+}
+
+// LeaseUnanswered returns leases of the owner's that are later than one, and not among
+// those that it knows, first the earliest. Needs lease_pkey only, from there on: what
+// was claimed since and is still held.
+func (q *Queries) LeaseUnanswered(ctx context.Context, arg LeaseUnansweredParams) ([]LeaseUnansweredRow, error) {
+	rows, err := q.db.Query(ctx, LeaseUnanswered,
+		arg.After,
+		arg.Owner,
+		arg.Known,
+		arg.LeaseCount,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []LeaseUnansweredRow
+	for rows.Next() {
+		var i LeaseUnansweredRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.ClaimedAt,
+			&i.Queue,
+			&i.JobIds,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const RunCheckpoint = `-- name: RunCheckpoint :execrows
 with held as materialized (
   select x.id, x.lease_id from jobq.run x

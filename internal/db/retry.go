@@ -4,6 +4,8 @@ import (
 	"context"
 	"math/rand/v2"
 	"time"
+
+	"github.com/jobq-dev/jobq/internal/sleep"
 )
 
 // Backoff waits longer after each failure, with jitter, so that many
@@ -17,16 +19,7 @@ type Backoff struct {
 
 // Wait sleeps for the next delay, and returns the context's error if that
 // ends first.
-func (b *Backoff) Wait(ctx context.Context) error {
-	timer := time.NewTimer(b.next())
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
-}
+func (b *Backoff) Wait(ctx context.Context) error { return sleep.For(ctx, b.next()) }
 
 // Reset starts over after a success.
 func (b *Backoff) Reset() { b.failures = 0 }

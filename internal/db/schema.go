@@ -68,6 +68,8 @@ const (
 	TopicRoom = "room"
 	// TopicSettings says that the limits of a queue have changed, or that it has its first job with a partition key.
 	TopicSettings = "settings"
+	// TopicEnded says of jobs that somebody waits for that they may have ended.
+	TopicEnded = "ended"
 )
 
 // Schema renders the generated queries for one schema, and remembers them.

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/pgtest"
 )
 
 // Every statement that writes a lease, a run, or what a run says of itself names
@@ -51,6 +52,24 @@ func TestEveryLeaseWriteIsFenced(t *testing.T) {
 		"JobClaim", "JobClaimEach", "LeaseEnd", "LeaseExtend", "LeaseReap", "OutputAppend", "OutputPrune", "ProgressPrune", "RunCheckpoint", "RunCompleteTx",
 		"RunEnd", "RunHold", "RunProgress",
 	}, found)
+}
+
+// A function that forbids a kind of plan forbids compiled ones, too: what is forbidden and
+// done all the same, for want of another way, costs so much in the planner's eyes that it
+// would compile the statement, for a third of a second, each time on a table of few rows.
+func TestForbiddenPlansAreNotCompiled(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	names := func(condition string) []string {
+		rows, err := pool.Query(context.Background(), `select p.proname::text from pg_proc p
+			where p.pronamespace = 'jobq'::regnamespace and p.proconfig::text ~ 'enable_[a-z]+=off' and `+condition+` order by 1`)
+		require.NoError(t, err)
+		found, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		require.NoError(t, err)
+		return found
+	}
+	require.NotEmpty(t, names("p.proconfig @> '{jit=off}'"))
+	require.Empty(t, names("not p.proconfig @> '{jit=off}'"), "set enable_… = off without set jit = off")
 }
 
 // The hot statements keep their plans, made on empty tables and never

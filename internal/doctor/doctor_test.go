@@ -106,7 +106,7 @@ func found(report *doctor.Report) (names []string) {
 type fault struct {
 	check    string
 	severity doctor.Severity
-	says     string // part of the problem
+	says     string // part of the problem, a full stop, and the advice
 	plant    string // SQL, run outside of a transaction
 	change   func(t *testing.T, url string, config *doctor.Config)
 }
@@ -146,7 +146,7 @@ func faults() []fault {
 		{"janitor-errors", doctor.Warning, "disk full", "insert into jobq.event (type, source, message) values ('error', 'j', 'disk full')", nil},
 		{"queues", doctor.Critical, "queue lonely has 1 available jobs", fmt.Sprintf(oldJob, "k", "lonely"), nil},
 		{"kinds", doctor.Critical, "kind unknown", fmt.Sprintf(liveWorker, 1, "v1", "q", "k") + fmt.Sprintf(oldJob, "unknown", "q"), nil},
-		{"waiting", doctor.Warning, "has waited in queue q for 30m", fmt.Sprintf(liveWorker, 1, "v1", "q", "k") + fmt.Sprintf(oldJob, "k", "q"), nil},
+		{"waiting", doctor.Warning, "handle the kind: 1. `jobq why 1` says", fmt.Sprintf(liveWorker, 1, "v1", "q", "k") + fmt.Sprintf(oldJob, "k", "q"), nil},
 		{"paused", doctor.Warning, "queue q was paused", "insert into jobq.queue (name, paused_at, paused_by) values ('q', now() - interval '3 days', 'ann');" + fmt.Sprintf(oldJob, "k", "q"), nil},
 		{"paused", doctor.Warning, "kind k was paused", "insert into jobq.kind (name, paused_at, paused_by) values ('k', now() - interval '3 days', 'ann');" +
 			fmt.Sprintf(liveWorker, 1, "v1", "q", "k") + fmt.Sprintf(oldJob, "k", "q"), nil},
@@ -191,8 +191,8 @@ func TestPlantedFaults(t *testing.T) { //nolint:tparallel // slots and the queue
 			require.Equal(t, []string{f.check}, found(report), report.Findings)
 			require.Len(t, report.Findings, 1)
 			require.Equal(t, f.severity, report.Findings[0].Severity)
-			require.Contains(t, report.Findings[0].Problem, f.says)
 			require.NotEmpty(t, report.Findings[0].Advice)
+			require.Contains(t, report.Findings[0].Problem+". "+report.Findings[0].Advice, f.says)
 			require.Equal(t, f.severity == doctor.Note, report.Healthy)
 			require.Empty(t, report.Skipped)
 		})

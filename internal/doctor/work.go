@@ -139,8 +139,8 @@ func checkWaiting(ctx context.Context, p *patient) (findings []Finding, err erro
 			severity = Critical
 		}
 		findings = append(findings, Finding{
-			Severity: severity, Problem: fmt.Sprintf("a job of kind %s has waited in queue %s for %s, although %d live workers handle the kind", row.Kind, row.Queue, waited, row.KindWorkers),
-			Advice: "give the queue more slots or workers, and look for jobs that run for long: `jobq queues`, `jobq stats`",
+			Severity: severity, Problem: fmt.Sprintf("a job of kind %s has waited in queue %s for %s, although live workers handle the kind: %d", row.Kind, row.Queue, waited, row.KindWorkers),
+			Advice: fmt.Sprintf("`jobq why %d` says what it waits for; if for a slot: give the queue more slots or workers, and look for jobs that run for long: `jobq queues`, `jobq stats`", row.FirstID),
 		})
 	}
 	return findings, err

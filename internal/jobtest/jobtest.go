@@ -16,6 +16,10 @@ import (
 	"github.com/jobq-dev/jobq/operator"
 )
 
+// AtOnce is a backoff that is over before the job is stored again. After a longer one, of
+// a millisecond too, a job is now and then stored as scheduled, and without a janitor it stays so.
+const AtOnce = time.Microsecond
+
 // Eventually ends a test that hangs: no promise is about it. Tick is the time
 // between two looks at what a test waits for.
 const (

@@ -73,6 +73,18 @@ func StartPgBouncer(tb testing.TB, databaseURL string, settings map[string]strin
 	return p
 }
 
+// PgBouncerKeepsStatements says whether the machine's PgBouncer can keep prepared
+// statements in transaction mode, as it can since 1.21.
+func PgBouncerKeepsStatements(tb testing.TB) bool {
+	tb.Helper()
+	out, err := exec.CommandContext(tb.Context(), pgBouncerProgram(tb), "--version").Output()
+	require.NoError(tb, err)
+	var major, minor int
+	_, err = fmt.Sscanf(string(out), "PgBouncer %d.%d", &major, &minor)
+	require.NoError(tb, err, string(out))
+	return major > 1 || minor >= 21
+}
+
 func pgBouncerProgram(tb testing.TB) string {
 	tb.Helper()
 	if program := os.Getenv(pgBouncerVariable); program != "" {

@@ -168,6 +168,15 @@ func ExamplePool() (*pgxpool.Pool, func()) {
 	}
 }
 
+// ExampleServer is Server for runnable examples, which have no testing.TB.
+func ExampleServer() *postgres.Server {
+	s, err := shared()
+	if err != nil {
+		panic(err)
+	}
+	return s.postgres
+}
+
 // newDatabase makes a database and, when the test has ended, sees to it that
 // nothing was left behind in it before it drops it.
 func newDatabase(tb testing.TB, template string) string {

@@ -24,7 +24,9 @@ type Proxy struct {
 	mu sync.Mutex
 	// guarded by mu
 	swallows bool
+	deaf     bool // only what the server answers is swallowed
 	refuses  bool
+	links    map[net.Conn]struct{} // to clients
 	noticed  chan struct{}
 }
 
@@ -42,7 +44,7 @@ func StartProxy(tb testing.TB, databaseURL string) *Proxy {
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &Proxy{
 		URL:       fmt.Sprintf("postgres://%s@%s/%s?sslmode=disable", server.User, listener.Addr(), url.PathEscape(server.Database)),
-		DirectURL: databaseURL, noticed: make(chan struct{}, 1),
+		DirectURL: databaseURL, links: make(map[net.Conn]struct{}), noticed: make(chan struct{}, 1),
 		stop: func() {
 			cancel()
 			_ = listener.Close()
@@ -70,14 +72,22 @@ func (p *Proxy) accept(ctx context.Context, listener net.Listener, server *pgx.C
 			continue
 		}
 		context.AfterFunc(ctx, func() { _, _ = client.Close(), backend.Close() })
-		p.running.Go(func() { p.pipe(client, backend) })
-		p.running.Go(func() { p.pipe(backend, client) })
+		p.mu.Lock()
+		p.links[client] = struct{}{}
+		p.mu.Unlock()
+		p.running.Go(func() {
+			p.pipe(client, backend, false)
+			p.mu.Lock()
+			delete(p.links, client)
+			p.mu.Unlock()
+		})
+		p.running.Go(func() { p.pipe(backend, client, true) })
 	}
 }
 
 // pipe passes bytes on. A stream of which some were swallowed is broken, and
 // goes on to be swallowed.
-func (p *Proxy) pipe(from, to net.Conn) {
+func (p *Proxy) pipe(from, to net.Conn, answers bool) {
 	defer func() { _ = to.Close() }()
 	buffer := make([]byte, 16<<10)
 	hole := false
@@ -87,7 +97,7 @@ func (p *Proxy) pipe(from, to net.Conn) {
 			return
 		}
 		p.mu.Lock()
-		hole = hole || p.swallows
+		hole = hole || p.swallows || p.deaf && answers
 		p.mu.Unlock()
 		if hole {
 			select {
@@ -106,13 +116,30 @@ func (p *Proxy) pipe(from, to net.Conn) {
 // comes through.
 func (p *Proxy) Swallow() { p.setSwallow(true) }
 
+// SwallowAnswers makes the proxy lose what the server answers. What clients send
+// still arrives.
+func (p *Proxy) SwallowAnswers() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.deaf = true
+}
+
 // Heal lets new connections through again.
 func (p *Proxy) Heal() { p.setSwallow(false) }
+
+// Cut closes all connections.
+func (p *Proxy) Cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for client := range p.links {
+		_ = client.Close()
+	}
+}
 
 func (p *Proxy) setSwallow(on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.swallows = on
+	p.swallows, p.deaf = on, false
 }
 
 // Refuse makes the proxy close new connections at once, or not any more.

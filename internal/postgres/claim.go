@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/jobq-dev/jobq/internal/sleep"
 )
 
 // claim makes this process the owner of the folder, or finds the server of the
@@ -37,7 +39,7 @@ func (s *Server) claim(ctx context.Context) error {
 			said = true
 			s.config.Logger.Info("waiting for another process's PostgreSQL", "owner", owner.String(), "folder", s.folder.path)
 		}
-		if err := pause(ctx, lockPoll); err != nil {
+		if err := sleep.For(ctx, lockPoll); err != nil {
 			if owner == nil {
 				owner = &Owner{}
 			}
@@ -149,7 +151,7 @@ func (s *Server) awaitFree(ctx context.Context) (*os.File, error) {
 			s.config.Logger.Warn("stopping a PostgreSQL without an owner", "signal", signals[0].String(), "folder", s.folder.path)
 			signals, due = signals[1:], time.Now().Add(fastStopTimeout)
 		}
-		if err := pause(ctx, readyPoll); err != nil {
+		if err := sleep.For(ctx, readyPoll); err != nil {
 			return nil, fmt.Errorf("processes of an earlier server still run in %s: %w", s.folder.path, err)
 		}
 	}
@@ -167,15 +169,4 @@ func (f *folder) signalOrphan(sig syscall.Signal) bool {
 func leadsGroup(pid int) bool {
 	group, err := syscall.Getpgid(pid)
 	return err == nil && group == pid
-}
-
-func pause(ctx context.Context, length time.Duration) error {
-	timer := time.NewTimer(length)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
 }

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 
 	embedded "github.com/fergusstrange/embedded-postgres"
+
+	"github.com/jobq-dev/jobq/internal/sleep"
 )
 
 // downloadVersion is what is downloaded when no server is installed.
@@ -61,7 +63,7 @@ func awaitLock(ctx context.Context, path string) (*os.File, error) {
 		if lock != nil || err != nil {
 			return lock, err
 		}
-		if err := pause(ctx, lockPoll); err != nil {
+		if err := sleep.For(ctx, lockPoll); err != nil {
 			return nil, fmt.Errorf("another process's download: %w", err)
 		}
 	}

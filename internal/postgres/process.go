@@ -10,6 +10,8 @@ import (
 	"os/exec"
 	"runtime"
 	"syscall"
+
+	"github.com/jobq-dev/jobq/internal/sleep"
 )
 
 const (
@@ -97,7 +99,7 @@ func (s *Server) awaitReady(ctx context.Context, p *process) error {
 		if hasExited(p) {
 			return errors.New("the server ended at once")
 		}
-		if err := pause(ctx, readyPoll); err != nil {
+		if err := sleep.For(ctx, readyPoll); err != nil {
 			return fmt.Errorf("the server is not ready: %w", err)
 		}
 	}

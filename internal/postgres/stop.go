@@ -7,6 +7,8 @@ import (
 	"os/exec"
 	"syscall"
 	"time"
+
+	"github.com/jobq-dev/jobq/internal/sleep"
 )
 
 const (
@@ -207,7 +209,7 @@ func (s *Server) Wait(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := pause(ctx, lockPoll); err != nil {
+		if err := sleep.For(ctx, lockPoll); err != nil {
 			return err
 		}
 	}

@@ -43,6 +43,10 @@ create sequence jobq.position_seq as bigint;
 -- snapshot, whatever the isolation level: see pending_wake.
 create sequence jobq.waiting_seq as bigint minvalue 0 start 0;
 
+-- Until when somebody waits for a job to end, likewise: while nobody does, whoever ends
+-- a job looks at no more than this. See 010_wait.
+create sequence jobq.awaited_seq as bigint minvalue 0 start 0;
+
 -- What producers write, and all that they may write: no lease can be forged
 -- here. A job is `available` when it has a position, else `scheduled`.
 create table jobq.pending (

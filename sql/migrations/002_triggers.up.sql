@@ -6,7 +6,8 @@ set local lock_timeout = '5s';
 -- apart and every name below 64 bytes, whatever the schema is called. In Go:
 -- db.Channel. Topics and payloads: work and head, see wake; taken, see
 -- worker/internal/waking; due, the epoch in seconds of the earliest new run_at; cancel,
--- a job id; drain, a worker id; room and settings, the name of a queue; watch and schedule, nothing; event, the id of a digest. Any role can
+-- a job id; drain, a worker id; room and settings, the name of a queue; watch and schedule, nothing; event, the id of a digest; ended,
+-- see waiters_wake. Any role can
 -- send and hear all of it: a payload is a hint, and nothing that is to be kept from
 -- producers but for the names of queues.
 create function jobq.channel(topic text) returns text

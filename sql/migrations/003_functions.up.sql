@@ -524,6 +524,9 @@ begin
           t.unique_key, t.last_error, t.clear_reason, t.checkpoint, t.metadata, t.tags, nullif(t.partition_key, '')
         from taken t;
     if found then
+      if pg_sequence_last_value('jobq.awaited_seq') >= extract(epoch from clock_timestamp()) then
+        perform jobq.waiters_wake(array[cancel.job_id]);
+      end if;
       return 'cancelled';
     end if;
     -- Its lease is left alone: the owner may write that meanwhile.
@@ -684,6 +687,9 @@ begin
     where t.job_id = delete_job.job_id and t.lease_token >= coalesce((
       select a.lease_token from jobq.attempt a where a.job_id = delete_job.job_id
         order by a.lease_token desc offset 9999 limit 1), 0);
+  if pg_sequence_last_value('jobq.awaited_seq') >= extract(epoch from clock_timestamp()) then
+    perform jobq.waiters_wake(array[delete_job.job_id]);
+  end if;
   return true;
 end $$;
 

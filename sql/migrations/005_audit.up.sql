@@ -21,7 +21,7 @@ create table jobq.audit (
   target       text,        -- the filter, the queue, the kind, the worker or the schedule
   note         text,
   change       jsonb,       -- what an edit, a clone, or a change of settings or of a schedule sets, by the names of columns
-  replaced     jsonb,       -- of a change of settings or of a schedule: what was set before, likewise
+  replaced     jsonb,       -- of a change of settings or of a schedule: what was set before, likewise; of what goes on: why it was paused
   constraint "actor must be 1 to 255 characters" check (char_length(actor) between 1 and 255),
   constraint "action must be known" check (action in ('requeue', 'cancel', 'delete', 'edit', 'clone', 'pause', 'resume', 'drain', 'settings', 'export', 'undo',
     'kind_pause', 'kind_resume', 'schedule_set', 'schedule_pause', 'schedule_resume', 'schedule_remove', 'schedule_run')),
@@ -551,6 +551,7 @@ create function jobq.act_queue(actor text, action text, queue text, note text)
   language plpgsql
   as $$
 declare
+  was text; -- the reason for a pause that ends
   problem text := case
     when action is null or action not in ('pause', 'resume') then
       format('action must be pause or resume, not %s', coalesce(left(action, 100), 'null'))
@@ -570,6 +571,7 @@ begin
         set paused_at = excluded.paused_at, paused_by = excluded.paused_by, pause_reason = excluded.pause_reason
         where q.paused_at is null;
   else
+    select q.pause_reason into was from jobq.queue q where q.name = act_queue.queue and q.paused_at is not null for update;
     update jobq.queue q
       set paused_at = null, paused_by = null, pause_reason = null
       where q.name = act_queue.queue and q.paused_at is not null;
@@ -581,6 +583,7 @@ begin
       perform jobq.wake('head', act_queue.queue);
     end if;
     audit := jobq.audit_begin(act_queue.actor, act_queue.action, act_queue.queue, act_queue.note);
+    update jobq.audit a set replaced = jsonb_build_object('pause_reason', was) where a.id = audit and was is not null;
   end if;
   return next;
 end $$;
@@ -592,6 +595,8 @@ create function jobq.act_kind(actor text, action text, kind text, note text) ret
   language plpgsql
   as $$
 declare
+  was text; -- the reason for a pause that ends
+  audit bigint;
   problem text := case
     when action is null or action not in ('kind_pause', 'kind_resume') then
       format('action must be kind_pause or kind_resume, not %s', coalesce(left(action, 100), 'null'))
@@ -610,7 +615,7 @@ begin
         set paused_at = excluded.paused_at, paused_by = excluded.paused_by, pause_reason = excluded.pause_reason
         where k.paused_at is null;
   else
-    delete from jobq.kind k where k.name = act_kind.kind and k.paused_at is not null;
+    delete from jobq.kind k where k.name = act_kind.kind and k.paused_at is not null returning k.pause_reason into was;
   end if;
   if not found then
     return null;
@@ -620,7 +625,9 @@ begin
     perform jobq.wake('head', q.name)
       from (select distinct jsonb_object_keys(w.queues) as name from jobq.worker w where act_kind.kind = any(w.kinds) limit 1000) q;
   end if;
-  return jobq.audit_begin(act_kind.actor, act_kind.action, act_kind.kind, act_kind.note);
+  audit := jobq.audit_begin(act_kind.actor, act_kind.action, act_kind.kind, act_kind.note);
+  update jobq.audit a set replaced = jsonb_build_object('pause_reason', was) where a.id = audit and was is not null;
+  return audit;
 end $$;
 
 -- kinds_crashed takes into account that runs of these kinds were lost, since their
@@ -1092,9 +1099,9 @@ begin
   end if;
   case undone.action
     when 'pause' then perform jobq.act_queue(actor, 'resume', undone.target, 'undo');
-    when 'resume' then perform jobq.act_queue(actor, 'pause', undone.target, 'undo');
+    when 'resume' then perform jobq.act_queue(actor, 'pause', undone.target, coalesce(undone.replaced ->> 'pause_reason', 'undo'));
     when 'kind_pause' then perform jobq.act_kind(actor, 'kind_resume', undone.target, 'undo');
-    when 'kind_resume' then perform jobq.act_kind(actor, 'kind_pause', undone.target, 'undo');
+    when 'kind_resume' then perform jobq.act_kind(actor, 'kind_pause', undone.target, coalesce(undone.replaced ->> 'pause_reason', 'undo'));
     when 'settings' then
       if undone.target is null then
         perform jobq.act_settings(actor, (undone.replaced ->> 'finished_retention')::interval,

@@ -74,7 +74,7 @@ create function jobq.why_janitor() returns jsonb
 -- rather sort the whole line (docs/decisions/0002).
 create function jobq.why_before(line_queue text, line_key text, line_priority smallint, line_position bigint, count_max bigint) returns bigint
   language sql stable
-  set enable_sort = off set enable_seqscan = off set enable_bitmapscan = off
+  set enable_sort = off set enable_seqscan = off set enable_bitmapscan = off set jit = off
   as $$
     select count(*)
       from (select from jobq.pending p

@@ -15,7 +15,7 @@ set local lock_timeout = '5s';
 -- token, and so locks the run's own day of the history alone.
 -- Needs run_id_idx and lease_pkey only.
 create function jobq.run_held(of_job bigint, run_token text) returns table (lease_id bigint, claimed_at timestamptz, owner text)
-  language plpgsql set plan_cache_mode = force_custom_plan set enable_seqscan = off
+  language plpgsql set plan_cache_mode = force_custom_plan set enable_seqscan = off set jit = off
   as $$
 begin
   if of_job is null then
@@ -46,7 +46,7 @@ end $$;
 -- Needs run_id_idx and progress_pkey only.
 create function jobq.run_close(of_job bigint, run_token text, outcome jobq.attempt_outcome, error text, delay interval, final boolean, result jsonb)
   returns jobq.job_state
-  language plpgsql set plan_cache_mode = force_custom_plan set enable_seqscan = off
+  language plpgsql set plan_cache_mode = force_custom_plan set enable_seqscan = off set jit = off
   as $$
 declare
   held record;

@@ -1,6 +1,6 @@
 -- DoctorWaiting is what waits to be run, by queue and kind: of the first jobs in the
--- line of each queue, for how long the one that has waited longest could have run,
--- and how many live workers serve the queue, and the kind in it. Of each queue it
+-- line of each queue, for how long the one that has waited longest could have run, which
+-- one that is, and how many live workers serve the queue, and the kind in it. Of each queue it
 -- looks at job_count jobs, and at fewer where all queues together would make more than
 -- ten times as many: with a job_count of 200 and 100 queues, at 20 of each, and never
 -- at fewer than 5. At most 1,000 queues. The order is for the planner: without it, it may read all of the
@@ -16,10 +16,10 @@ with recursive ready as (
 ), bound as materialized (
   select least(sqlc.arg(job_count)::bigint, greatest(5, 10 * sqlc.arg(job_count)::bigint / greatest(count(*), 1))) as jobs_max from name n
 ), waiting as materialized (
-  select n.name as queue, j.kind, count(*) as jobs, min(j.run_at) as run_at
+  select n.name as queue, j.kind, count(*) as jobs, min(j.run_at) as run_at, (array_agg(j.id order by j.run_at, j.id))[1] as id
     from name n
     cross join lateral (
-      select p.kind, p.run_at from jobq.pending p
+      select p.id, p.kind, p.run_at from jobq.pending p
         where p.queue = n.name and p.position is not null
         order by p.partition_key, p.priority, p.position
         limit (select b.jobs_max from bound b)
@@ -29,7 +29,7 @@ with recursive ready as (
   select w.queues, w.kinds from jobq.worker w
     where not w.draining and w.drain_requested_at is null and w.heartbeat_at > clock_timestamp() - sqlc.arg(silence)::interval
 )
-select x.queue::text as queue, x.kind::text as kind, x.jobs::bigint as jobs, (x.jobs >= (select b.jobs_max from bound b))::boolean as more,
+select x.queue::text as queue, x.kind::text as kind, x.jobs::bigint as jobs, x.id::bigint as first_id, (x.jobs >= (select b.jobs_max from bound b))::boolean as more,
     greatest(extract(epoch from clock_timestamp() - x.run_at), 0)::float8 as waited_seconds,
     (select count(*) from live l where l.queues -> x.queue is not null)::bigint as queue_workers,
     (select count(*) from live l where l.queues -> x.queue is not null and x.kind = any(l.kinds))::bigint as kind_workers,

@@ -34,6 +34,16 @@ select h.id::bigint as id,
       limit 1
   ) l;
 
+-- LeaseUnanswered returns leases of the owner's that are later than one, and not among
+-- those that it knows, first the earliest. Needs lease_pkey only, from there on: what
+-- was claimed since and is still held.
+-- name: LeaseUnanswered :many
+select l.id, l.claimed_at, l.queue, l.job_ids
+  from jobq.lease l
+  where l.id > sqlc.arg(after) and l.owner = sqlc.arg(owner) and l.lost_at is null and l.id <> all(sqlc.arg(known)::bigint[])
+  order by l.id
+  limit sqlc.arg(lease_count)::integer;
+
 -- LeaseCancelled returns the jobs of leases that somebody has asked to cancel and
 -- that have not ended on their own rows. It is planned with the ids of the leases
 -- (PrunedSettings): it then locks the days of these alone. Needs run_cancel_idx only.

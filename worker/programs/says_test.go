@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/jobtest"
 	"github.com/jobq-dev/jobq/internal/pgtest"
 	"github.com/jobq-dev/jobq/worker"
 	"github.com/jobq-dev/jobq/worker/programs"
@@ -143,7 +144,7 @@ func enqueueSaying(t *testing.T, client *jobq.Client, kind string, said []byte, 
 	t.Helper()
 	args, err := json.Marshal(map[string][]byte{"say": said})
 	require.NoError(t, err)
-	options := &jobq.EnqueueOptions{MaxAttempts: maxAttempts, BackoffBase: time.Millisecond, BackoffMax: time.Millisecond}
+	options := &jobq.EnqueueOptions{MaxAttempts: maxAttempts, BackoffBase: jobtest.AtOnce, BackoffMax: jobtest.AtOnce}
 	enqueued, err := client.Enqueue(context.Background(), jobq.RawArgs{Name: kind, JSON: args}, options)
 	require.NoError(t, err)
 	return enqueued.ID

@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/jobtest"
 	"github.com/jobq-dev/jobq/worker"
 	"github.com/jobq-dev/jobq/worker/programs"
 )
@@ -108,7 +108,7 @@ func TestStreamNeverReads(t *testing.T) {
 	t.Parallel()
 	client := newClient(t)
 	run(t, newStreamWorker(t, client, "echo 'no module named x' >&2; exit 3"))
-	id := enqueueStream(t, client, "", "", &jobq.EnqueueOptions{MaxAttempts: 2, BackoffBase: time.Millisecond})
+	id := enqueueStream(t, client, "", "", &jobq.EnqueueOptions{MaxAttempts: 2, BackoffBase: jobtest.AtOnce})
 	job := awaitState(t, client, id, jobq.StateFailed)
 	require.Equal(t, 2, job.Attempts)
 	require.Contains(t, job.LastError, "exit code 3: no module named x")

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/sleep"
 	"github.com/jobq-dev/jobq/monitor"
 	"github.com/jobq-dev/jobq/operator"
 )
@@ -202,7 +203,7 @@ func (d *demo) killHalfway(ctx context.Context, victim *workerProcess) error {
 		if done == len(d.ids) {
 			return errors.New("the work was done before a worker could be killed: name a larger --folder")
 		}
-		if err := pause(ctx); err != nil {
+		if err := sleep.For(ctx, tick); err != nil {
 			return d.stalled(err)
 		}
 	}
@@ -270,7 +271,7 @@ func (d *demo) awaitEnd(ctx context.Context) error {
 			d.endBar()
 			return nil
 		}
-		if err := pause(ctx); err != nil {
+		if err := sleep.For(ctx, tick); err != nil {
 			return d.stalled(err)
 		}
 	}
@@ -289,15 +290,6 @@ func (d *demo) progress(done int) {
 func (d *demo) endBar() {
 	if d.Terminal {
 		d.say("")
-	}
-}
-
-func pause(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(tick):
-		return nil
 	}
 }
 

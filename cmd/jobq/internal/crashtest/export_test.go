@@ -1,0 +1,4 @@
+package crashtest
+
+// WaitingFor has the sessions that wait for a row that the transaction has locked.
+var WaitingFor = waitingFor

@@ -1,0 +1,216 @@
+package walk
+
+import "strings"
+
+// page says what a page's blocks need.
+type page struct {
+	before    string   // what is run first, in a shell
+	ownServer bool     // whether it needs a server of its own, since it makes roles
+	python    string   // what runs the handler charge.py that its Python block is
+	replaced  []string // texts that stand for a reader's own, each with what is run instead
+	rules     []rule
+}
+
+func (p page) replace(text string) string { return strings.NewReplacer(p.replaced...).Replace(text) }
+
+// rule is for the lines that begin with a text. Without one, a line is run as it is
+// and has to end with exit code 0.
+type rule struct {
+	line    string // how the line or the block begins
+	first   string // what is run before it, in a shell: what the line speaks of
+	instead string // what is run in its place
+	exit    int    // the exit code that it has to have
+	until   string // of a program that runs until it is stopped: what it says when it works
+	stays   bool   // until the end of the page, and not only of the block
+	screen  string // of a program for a terminal: what its screen shows
+	file    string // the file that has the block as it is, which a test runs
+	excused string // why it is not run
+	all     bool   // excused is for the whole block
+}
+
+// Rules of all pages, after those of the page.
+var everywhere = []rule{
+	{line: "jobq worker -", until: "worker started"},
+	{line: "jobq janitor", until: "leadership acquired"},
+	{line: "jobq stats --watch", until: "default"},
+	{line: "jobq tui --print"},
+	{line: "jobq tui", screen: "Overview"},
+	{line: "jobq doctor", exit: 6}, // servers of tests do not sync their files, which is critical
+	{line: "jobq  staging", excused: "a screen, which make captures writes", all: true},
+	{line: "go install", excused: "the walk builds this checkout; a release comes from the network"},
+}
+
+// inGo is why a block of Go is not run.
+const inGo = "Go: the examples and tests of jobqtest and worker have these calls"
+
+// What pages speak of: waiting jobs 4711 and 4712, failed ones, and action 17.
+const (
+	jobs4711 = `psql "$DATABASE_URL" -qXc "delete from jobq.pending where id > 4710; delete from jobq.run where id > 4710; select setval('jobq.job_id_seq', 4710)"
+		for job in 1 2; do jobq enqueue SendMail '{"tenant": 4411}' --queue email; done`
+	failed = `job=$(jobq enqueue SendMail --queue email --max-attempts 1)
+		jobq worker -q email --run SendMail=false & worker=$!
+		jobq wait $job || [ $? = 7 ]
+		kill $worker; wait $worker`
+	interrupted = jobs4711 + `
+		psql "$DATABASE_URL" -qXc "truncate jobq.audit cascade; alter table jobq.audit alter column id restart with 17"
+		jobq edit --filter kind:SendMail --priority 1 --max 1 --yes`
+	// A worker that gives its jobs the result {"width": 640}, and the args of two such jobs.
+	makeResizer = `printf '#!/bin/sh\njobq job result "{\\"width\\": 640}"\n' > resize.sh
+		chmod +x resize.sh
+		printf '{"image": "a.jpg"}\n{"image": "b.jpg"}\n' > images.ndjson`
+	resizer  = "jobq worker --run resize=./resize.sh & worker=$!\n"
+	action17 = `psql "$DATABASE_URL" -qXc "alter table jobq.audit alter column id restart with 17"; jobq queues set another --limit 1`
+)
+
+var pages = map[string]page{
+	"README.md": {rules: []rule{
+		{line: "go run ./cmd/jobq demo", instead: "jobq demo"},
+		{line: "jobq dev", until: "postgres://", stays: true},
+		{line: "export DATABASE_URL=", instead: `export DATABASE_URL="$(grep -m 1 ^postgres: said.txt)"`},
+		{line: "jobq why 4711", first: jobs4711},
+		{line: "jobq doctor"},
+		{line: "package main", excused: "examples/quickstart, which TestReadmeProgram compares and TestExamples runs", all: true},
+		{line: "scheduled ──▶", excused: "a drawing", all: true},
+	}},
+	"docs/cli.md": {
+		before: `jobq enqueue hello
+			mkdir jobq && echo "contexts: {staging: {database_url: '$DATABASE_URL'}, prod: {database_url: '$DATABASE_URL'}}" > jobq/config.yaml
+			echo '[{"id": 1}, {"id": 2}]' > images.json
+			echo '{"kind": "hello"}' > jobs.ndjson
+			` + makeResizer + `
+			touch a.png b.png
+			printf 'app: docs\nschedules: {tick: {every: 1h, kind: tick}}\n' > jobq.yaml`,
+		replaced: []string{"/srv/archive/jobq", "archive", "3f2a9c1e", "$(jobq errors --json | jq -r .groups[0].id)"},
+		rules: []rule{
+			{line: "jobq audit resume 17", first: interrupted},
+			{line: "jobq bench drain --jobs", instead: "jobq bench drain --jobs 1000 --workers 2 --slots 500 --json"},
+			{line: "jobq bench drain", instead: "jobq bench drain --jobs 1000"},
+			{line: "jobq bench held", instead: "jobq bench held --duration 1s"},
+			{line: "jobq cancel 4711", first: jobs4711},
+			{line: "jobq clone 4711", first: jobs4711},
+			{line: "jobq crash-test", excused: "takes a worker of the reader's: examples/crashtest, which TestExamples runs"},
+			{line: "jobq delete 4711", first: jobs4711},
+			{line: "jobq dev --ephemeral -- go test", instead: "jobq dev --ephemeral -- go version"},
+			{line: "jobq dev --ephemeral"},
+			{line: "jobq dev", until: "postgres://"},
+			{line: "jobq edit 4711", first: jobs4711},
+			{line: "jobq enqueue resize '{\"id\": 1}' --wait", instead: resizer + `[ "$(jobq enqueue resize '{"id": 1}' --wait --wait-timeout 1m | jq .width)" = 640 ]; kill $worker; wait $worker`},
+			{line: "jobq enqueue resize - <", instead: resizer + `jobq enqueue resize - < images.ndjson | xargs -n 1000 jobq wait | jq -c 'select(.state != "completed")'; kill $worker; wait $worker`},
+			{line: "jobq errors show", first: failed},
+			{line: "jobq errors requeue 3f2a9c1e --rate 10/s --yes", first: failed},
+			{line: "jobq errors requeue", first: failed, instead: "jobq errors requeue $(jobq errors --json | jq -r .groups[0].id) --sample 5 --yes"}, // the page's asks first
+			{line: "jobq job", excused: "runs inside of a handler: examples/shell, which TestExamples runs"},
+			{line: "jobq kinds resume", first: "jobq kinds pause Encode --new"},
+			{line: "jobq kinds pause Encode", instead: "jobq kinds pause Encode --new --reason 'the codec is broken'"},
+			{line: "jobq list state:failed --watch", first: failed, until: `"failed"`},
+			{line: "jobq logs -f 4711", first: jobs4711 + "; jobq cancel 4711"},
+			{line: "jobq metrics", instead: "jobq metrics --addr 127.0.0.1:0", until: "serving metrics"},
+			{line: "jobq queues pause import"},
+			{line: "jobq queues", first: "jobq queues set email --limit 5"},
+			{line: "jobq requeue 4711", first: jobs4711},
+			{line: "jobq schedules add"},
+			{line: "jobq schedules", first: "jobq schedules add report --every 1h --kind report"},
+			{line: "jobq tui --open job/4711", first: jobs4711, screen: "4711"},
+			{line: "jobq undo 17", first: interrupted},
+			{line: "jobq wait 4711", first: jobs4711, exit: 8, instead: "jobq cancel 4711; jobq wait 4711 --timeout 30s"},
+			{line: "jobq workers drain", instead: `jobq worker --run hello=cat & worker=$!
+				until jobq workers drain "$(jobq workers --json | jq -r '.[0].id')"; do sleep 0.2; done
+				wait $worker`},
+		},
+	},
+	"docs/complete.md": {
+		ownServer: true,
+		replaced:  []string{"python3 charge.py", "./charge"},
+		before:    `psql "$DATABASE_URL" -qXc "create table account (name text, balance int); insert into account values ('ann', 100)" -f roles.sql`,
+		python: `python=python3; $python -c 'import psycopg' 2>&- || python=/usr/bin/python3
+			jobq enqueue charge
+			echo "kinds: {charge: {command: $python charge.py, ends_itself: true, pass_env: [DATABASE_URL]}}" > jobq.yaml
+			jobq worker --config jobq.yaml & worker=$!
+			until [ "$(jobq list state:completed -o jsonl)" ]; do sleep 0.2; done
+			kill $worker; wait $worker
+			[ "$(psql "$DATABASE_URL" -AtXc "select balance from account")" = 88 ]`,
+	},
+	"docs/configuration.md": {
+		replaced: []string{"/srv/archive/jobq", "archive"},
+		rules: []rule{
+			{line: `{"begin":`, excused: "an export, shortened; docs/cli.md has its fields from the types", all: true},
+		},
+	},
+	"docs/crash-test.md": {
+		before:   `psql "$DATABASE_URL" -qXc "create table charged (order_id bigint)"`,
+		replaced: []string{"any($1)", "any('{1}')"},
+		rules: []rule{
+			{line: "jobq crash-test", excused: "takes a worker of the reader's: examples/crashtest, which TestExamples runs", all: true},
+			{line: "killed the worker between", excused: "what it prints: TestExamples", all: true},
+		},
+	},
+	"docs/deploy.md": {
+		ownServer: true,
+		rules: []rule{
+			{line: "export DATABASE_URL=", excused: "the walk has a database already"},
+			{line: "useradd", excused: "changes this machine; TestDeployedCommands reads the units", all: true},
+			{line: "docker", excused: "needs a Docker engine; TestDeployedCommands reads the files", all: true},
+		},
+	},
+	"docs/doctor.md": {
+		replaced: []string{"DATABASE_URL=postgres://… ", ""},
+		rules:    []rule{{line: "DATABASE_URL=", exit: 6}},
+	},
+	"docs/guarantees.md": {replaced: []string{"--run …", "--run hello=cat"}},
+	"docs/languages.md": {rules: []rule{
+		{line: "sql() {", file: "examples/languages/produce.sh"},
+		{line: "with psycopg", file: "examples/languages/produce.py"},
+		{line: "// One job. The answer is its id, as", file: "examples/languages/produce.cjs"},
+		{line: "connection = PG", file: "examples/languages/produce.rb"},
+		{line: "// One job.", file: "examples/languages/Produce.java"},
+	}},
+	"docs/limits.md": {rules: []rule{{line: "jobq undo 17", first: action17}}},
+	"docs/migrate.md": {
+		replaced: []string{"redis-cli --raw zrange schedule 0 -1 withscores", `printf '%s\n%s\n' '{"class": "HardJob", "queue": "default", "args": [1], "jid": "a"}' 1790000000.5`},
+		rules: []rule{
+			{line: "// River", excused: "names of two libraries beside each other", all: true},
+			{line: "with moved as", excused: "TestMigrateGuide runs it, on the other queues' tables", all: true},
+			{line: "select graphile_worker", excused: "the other queue's"},
+			{line: "await boss", excused: "two calls beside each other; the first of the block above runs", all: true},
+		},
+	},
+	"docs/results.md": {
+		before: makeResizer,
+		rules: []rule{
+			{line: "result, err := jobq.WaitResult", excused: "Go: ExampleClient_EnqueueAndWait runs", all: true},
+			{line: "ended, err :=", excused: "Go: ExampleClient_EnqueueAndWait runs", all: true},
+			{line: "jobq enqueue resize '{", instead: resizer + `[ "$(jobq enqueue resize '{"image": "cat.jpg"}' --wait | jq .width)" = 640 ]; kill $worker; wait $worker`},
+			{line: "jobq wait 4711", first: jobs4711, exit: 8, instead: "jobq cancel 4711; jobq wait 4711 --timeout 30s"},
+			{line: "jobq enqueue resize -", instead: resizer + "jobq enqueue resize - < images.ndjson | xargs -n 1000 jobq wait; kill $worker; wait $worker"},
+			{line: `{"id":12`, excused: "what it prints"},
+			{line: `{"id":11`, excused: "what it prints"},
+		},
+	},
+	"docs/sql.md": {
+		replaced: []string{"queue, …) VALUES …", "queue) VALUES ('a', '{}', 'b')"},
+		rules: []rule{
+			{line: "alter table jobq.run detach", first: `psql "$DATABASE_URL" -qXc "create table jobq.run_20261101 partition of jobq.run for values from (1) to (2)"`},
+		},
+	},
+	"docs/testing.md": {rules: []rule{
+		{line: "jobq dev --ephemeral", instead: "jobq dev --ephemeral -- sh -c 'JOBQ_TEST_DATABASE_URL=$DATABASE_URL go version'"},
+		{line: "test := worker.NewTestJob(", excused: inGo, all: true},
+		{line: "database := jobqtest.New(", excused: inGo, all: true},
+		{line: "func newDatabase(", excused: inGo, all: true},
+		{line: "enqueued := jobqtest.Record(", excused: inGo, all: true},
+		{line: "jobqtest: 0 jobs of kind", excused: "what a failure says", all: true},
+		{line: "tx, err := pool.Begin(ctx)", excused: inGo, all: true},
+		{line: "counts := jobqtest.RunDue(", excused: inGo, all: true},
+		{line: "jobqtest.RunDue(", excused: inGo, all: true},
+	}},
+	"docs/troubleshoot.md": {before: jobs4711},
+	"docs/upgrade.md": {
+		ownServer: true,
+		before:    `psql "$DATABASE_URL" -qXc 'create database other'; jobq enqueue hello; jobq schedules add tick --every 1h --kind tick`,
+		replaced:  []string{"$NEW_URL", `${DATABASE_URL/\/postgres\?/\/other?}`},
+	},
+	"docs/why.md": {
+		before: jobs4711,
+		rules:  []rule{{line: "$ jobq why 4711", excused: "an answer; the first block runs the command", all: true}},
+	},
+}

@@ -1,0 +1,11 @@
+package jobqtest
+
+// FullNumberSQL is the whole number of a transaction.
+const FullNumberSQL = fullNumberSQL
+
+// WithTB is the recorder in another test.
+func WithTB(r *Recorder, tb TB) *Recorder {
+	other := *r
+	other.tb = tb
+	return &other
+}

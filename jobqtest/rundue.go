@@ -1,0 +1,170 @@
+package jobqtest
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/monitor"
+	"github.com/jobq-dev/jobq/operator"
+	"github.com/jobq-dev/jobq/worker"
+)
+
+const (
+	// runTimeout ends a RunDue whose jobs do not end: before go test does, after 10
+	// minutes, which would not say why.
+	runTimeout = 5 * time.Minute
+	// promoteCount is how many due jobs one statement makes available.
+	promoteCount = 1000
+	// pageSize is how many jobs are listed and edited in one go.
+	pageSize = 1000
+)
+
+// RunOptions say what RunDue runs. The zero value, and nil, mean the defaults.
+type RunOptions struct {
+	// Ahead also runs what is due that much later, as if it were due now: what waits for
+	// its time, a retry or the end of a snooze. Default 0: what is due now.
+	Ahead time.Duration
+	// Worker is how the worker runs. Default: all queues that have jobs, with one slot
+	// each, and a logger that writes nothing. Batch.ExitWhenEmpty, PollOnly and Reconcile
+	// are set in any case: it ends when nothing is left, listens to nothing, and
+	// recovers nothing.
+	Worker worker.Config
+}
+
+// RunDue runs the jobs that are due with a worker, and returns when all have ended, with
+// what the worker has counted. handle adds the handlers; jobs of other kinds stay. Jobs
+// that are enqueued meanwhile are run as well: should one be in a queue that had none
+// before, another worker begins, and handle is called for it too. A job that is to run
+// later, such as after a failure, is left for the next call.
+//
+// A failed run fails no test: look at Counts.Failed. RunDue fails the test if the
+// worker cannot run.
+func RunDue(tb TB, client *jobq.Client, handle func(w *worker.Worker) error, options *RunOptions) worker.Counts {
+	tb.Helper()
+	if options == nil {
+		options = &RunOptions{}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), runTimeout)
+	defer cancel()
+	if err := makeDue(ctx, client, options.Ahead); err != nil {
+		tb.Fatalf("jobqtest: make jobs available: %v", err)
+	}
+	var total worker.Counts
+	queues := make(map[string]worker.QueueConfig)
+	for {
+		if options.Worker.Queues != nil {
+			queues = options.Worker.Queues
+		} else if isMore, err := addQueuesWithWork(ctx, client, queues); err != nil {
+			tb.Fatalf("jobqtest: queues with jobs: %v", err)
+		} else if !isMore {
+			return total
+		}
+		counts, err := runWorker(ctx, client, handle, options.Worker, queues)
+		if err != nil {
+			tb.Fatalf("jobqtest: %v", err)
+		}
+		if ctx.Err() != nil {
+			tb.Fatalf("jobqtest: jobs still run or wait after %s", runTimeout)
+		}
+		total = sum(total, counts)
+		if options.Worker.Queues != nil {
+			return total
+		}
+	}
+}
+
+// runWorker runs a worker on the queues until nothing is left.
+func runWorker(
+	ctx context.Context, client *jobq.Client, handle func(w *worker.Worker) error, config worker.Config, queues map[string]worker.QueueConfig,
+) (worker.Counts, error) {
+	config.Queues = queues
+	if config.Logger == nil {
+		config.Logger = slog.New(slog.DiscardHandler)
+	}
+	config.Batch.ExitWhenEmpty, config.PollOnly, config.Reconcile = true, true, worker.ReconcileOff
+	w, err := worker.New(client, &config)
+	if err != nil {
+		return worker.Counts{}, err
+	}
+	if err := handle(w); err != nil {
+		return worker.Counts{}, fmt.Errorf("handlers: %w", err)
+	}
+	if err := w.Run(ctx); err != nil {
+		return worker.Counts{}, fmt.Errorf("run what is due: %w", err)
+	}
+	return w.Counts(), nil
+}
+
+func sum(a, b worker.Counts) worker.Counts {
+	return worker.Counts{
+		Claimed: a.Claimed + b.Claimed, Completed: a.Completed + b.Completed, Failed: a.Failed + b.Failed, Released: a.Released + b.Released,
+		Snoozed: a.Snoozed + b.Snoozed, Cancelled: a.Cancelled + b.Cancelled, Lost: a.Lost + b.Lost,
+	}
+}
+
+// makeDue does what a janitor does when jobs are due, and lets those be due now that
+// would be so within that time.
+func makeDue(ctx context.Context, client *jobq.Client, ahead time.Duration) error {
+	if ahead > 0 {
+		if err := pullForward(ctx, client, ahead); err != nil {
+			return err
+		}
+	}
+	schema := db.SchemaOf(client.Schema(), client.Sessions())
+	for last := (db.DuePlace{}); ; {
+		promoted, err := schema.Promote(ctx, client.Pool(), last, promoteCount)
+		if err != nil || promoted.Due < promoteCount {
+			return err
+		}
+		last = promoted.Last
+	}
+}
+
+func pullForward(ctx context.Context, client *jobq.Client, ahead time.Duration) error {
+	var now time.Time
+	if err := client.Pool().QueryRow(ctx, "select now()").Scan(&now); err != nil {
+		return err
+	}
+	editor := operator.New(client, "jobqtest")
+	for {
+		page, err := client.List(ctx, jobq.Filter{States: []jobq.State{jobq.StateScheduled}, Sort: jobq.DueFirst, Limit: pageSize})
+		if err != nil {
+			return err
+		}
+		var targets []operator.Target
+		for _, job := range page.Jobs {
+			if job.RunAt.Before(now.Add(ahead)) {
+				targets = append(targets, operator.Target{ID: job.ID})
+			}
+		}
+		if len(targets) == 0 {
+			return nil
+		}
+		edited, err := editor.Edit(ctx, operator.JobChange{RunAt: &now}, targets...)
+		if err != nil {
+			return err
+		}
+		for _, job := range edited.Jobs {
+			if err := job.Err(); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// addQueuesWithWork adds the queues that have available jobs, with one slot each, and
+// says whether there is one that was not among them.
+func addQueuesWithWork(ctx context.Context, client *jobq.Client, queues map[string]worker.QueueConfig) (isMore bool, err error) {
+	all, err := monitor.New(client).Queues(ctx)
+	for _, queue := range all {
+		if _, known := queues[queue.Name]; queue.Available > 0 && !known {
+			queues[queue.Name] = worker.QueueConfig{Slots: 1}
+			isMore = true
+		}
+	}
+	return isMore, err
+}
