@@ -369,7 +369,8 @@ create table jobq.throttle (
 --   b      18              {900}        {4}         after it; one of its jobs runs
 --   d               2      {900, 901}   {5, 1}      full: no claim looks at it until one of the two has ended
 --
--- What it holds was taken, and may have ended since: what runs is what the leases say.
+-- What it holds was taken, and may have ended since: what runs is what the leases say. Without a key_limit lanes hold
+-- nothing, and a key of which nothing waits has none.
 create table jobq.lane (
   queue       text       not null,
   key         text       not null,
@@ -378,8 +379,8 @@ create table jobq.lane (
   looked_at   timestamptz, -- and of the row '' when some of the full ones were looked at without a hint, or no other one was found
   held_leases bigint[]   not null default '{}',
   held_slots  smallint[] not null default '{}',
-  held_left   integer    not null default 0, -- as many of these ran when the leases were last asked
   looks       jsonb      not null default '{}', -- where claims stopped in its line, by their kinds: see lane_claim
+  unheld      bigint, -- of the row '': what runs of leases after this one may not be held by its lane, since there was no key_limit; null: all is
   hinted      bigint     not null default 0, -- turn that the last hint gave, or would have; not of a ready lane without looks
   constraint lane_pkey primary key (queue, key),
   constraint "a lane is ready, full or neither" check (turn is null or full_limit is null)

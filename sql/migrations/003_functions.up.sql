@@ -1211,6 +1211,124 @@ begin
   end if;
 end $$;
 
+-- lane_eat takes up to so many hints of a queue away, and makes lanes ready that wait for them. readied are the keys
+-- of these. With apart, a key that has no lane gets none, but is among fresh: most of them are empty
+-- before the claim ends. Only who has its turn in the queue may call it. Needs lane_hint_pkey and lane_pkey only.
+create function jobq.lane_eat(of_queue text, hints_max integer, apart boolean) returns table (hints integer, readied text[], fresh text[])
+  language plpgsql
+  as $$
+begin
+  return query
+    with eaten as (
+      delete from jobq.lane_hint h
+        where h.ctid = any(array(select x.ctid from jobq.lane_hint x where x.queue = of_queue order by x.id limit hints_max))
+        returning h.key
+    ), k as materialized (
+      select e.key, (select x.key from jobq.lane x where x.queue = of_queue and x.key = e.key limit 1) is not null as known
+        from (select e.key from eaten e group by e.key) e
+    ), hinted as (
+      insert into jobq.lane as l (queue, key, turn, hinted)
+        select of_queue, n.key, n.turn, n.turn
+          from (select k.key, nextval('jobq.lane_turn_seq') as turn from k where k.known or not lane_eat.apart) n
+        on conflict on constraint lane_pkey do update
+          set turn = coalesce(l.turn, excluded.turn), full_limit = null, hinted = excluded.hinted
+          where l.turn is null or l.looks <> '{}'
+        returning l.key, l.turn = l.hinted as readied
+    )
+    select (select count(*) from eaten)::integer, array(select h.key from hinted h where h.readied),
+      array(select k.key from k where not k.known and lane_eat.apart);
+end $$;
+
+-- lane_pick locks jobs for lane_claim: of the keys, in their order, up to share of each, and no more than
+-- wanted of all. It looks at one job more than share of each key, and never past jobs of other
+-- kinds: it ends before the first key that has such, which is mixed then.
+--
+-- It has looked at so many of the keys (visited). These are among the places of the keys in the array: emptied has those
+-- of which it has left nothing, barren those that gave nothing though jobs wait, as when they are locked, and
+-- served the others. Needs pending_claim_idx only.
+create function jobq.lane_pick(of_queue text, keys text[], kinds text[], share integer, wanted integer)
+  returns table (ids bigint[], places tid[], visited integer, mixed boolean, served integer[], emptied integer[], barren integer[])
+  language plpgsql
+  as $$
+begin
+  return query
+    with walk as materialized (
+      select l.n::integer as n, l.key, w.place, w.fits, w.o
+        from unnest(lane_pick.keys) with ordinality as l(key, n)
+        cross join lateral (
+          select p.ctid as place, p.kind = any(lane_pick.kinds) as fits, row_number() over (order by p.priority, p.position) as o
+            from jobq.pending p
+            where p.queue = of_queue and p.partition_key = l.key and p.position is not null
+            order by p.priority, p.position
+            limit lane_pick.share + 1
+        ) w
+    ), pure as materialized (
+      select coalesce(min(w.n) filter (where not w.fits and w.o <= lane_pick.share) - 1, cardinality(lane_pick.keys)) as n from walk w
+    ), locked as materialized (
+      select w.n, c.id, c.place
+        from walk w
+        cross join lateral (
+          select x.id, x.ctid as place from jobq.pending x
+            where x.ctid = w.place and x.queue = of_queue and x.partition_key = w.key and x.position is not null and x.kind = any(lane_pick.kinds)
+            for update skip locked
+        ) c
+        where w.o <= lane_pick.share and w.n <= (select p.n from pure p)
+        limit lane_pick.wanted
+    ), reach as materialized (
+      select case when (select count(*) from locked) = lane_pick.wanted then (select max(l.n) from locked l) else (select p.n from pure p) end as n
+    ), lane as materialized (
+      select g.n, coalesce(w.jobs, 0) as found, coalesce(t.jobs, 0) as taken
+        from generate_series(1, (select r.n from reach r)) as g(n)
+        left join (select w.n, count(*) as jobs from walk w group by w.n) w on w.n = g.n
+        left join (select l.n, count(*) as jobs from locked l group by l.n) t on t.n = g.n
+    )
+    select array(select l.id from locked l), array(select l.place from locked l), (select r.n from reach r),
+      (select r.n = p.n and p.n < cardinality(lane_pick.keys) from reach r, pure p),
+      array(select l.n from lane l where l.taken > 0 and l.taken < l.found order by l.n),
+      array(select l.n from lane l where l.taken = l.found order by l.n),
+      array(select l.n from lane l where l.taken = 0 and l.found > 0 order by l.n);
+end $$;
+
+-- lane_note makes the lanes of a queue, which has a limit of its keys now, hold what was claimed while it had none:
+-- what runs of a thousand jobs with each call. It says whether all is noted. Needs lane_pkey, lease_queue_idx or lease_pkey, and run_id_idx only.
+create function jobq.lane_note(of_queue text) returns boolean
+  language plpgsql
+  as $$
+declare
+  jobs_max constant integer := 1000;
+  begins bigint := (select l.unheld from jobq.lane l where l.queue = of_queue and l.key = '');
+  ends bigint;
+begin
+  if begins is null then
+    return true;
+  end if;
+  with some as materialized (
+    select s.id, s.job_ids, s.ended_slots
+      from (
+        select l.id, l.job_ids, l.ended_slots, sum(cardinality(l.job_ids)) over (order by l.id) - cardinality(l.job_ids) as before
+          from (select x.id, x.job_ids, x.ended_slots from jobq.lease x where x.queue = of_queue and x.id > begins order by x.id limit jobs_max) l
+      ) s
+      where s.before < jobs_max
+  ), runs as materialized (
+    select r.partition_key as key, s.id as lease, j.slot::smallint as slot
+      from some s
+      cross join lateral unnest(s.job_ids) with ordinality as j(id, slot)
+      cross join lateral (select x.partition_key from jobq.run x where x.id = j.id and x.lease_id = s.id limit 1) r
+      where j.slot <> all(s.ended_slots) and r.partition_key is not null
+  ), noted as (
+    insert into jobq.lane as l (queue, key, held_leases, held_slots)
+      select of_queue, r.key, array_agg(r.lease), array_agg(r.slot) from runs r group by r.key
+      on conflict on constraint lane_pkey do update
+        set held_leases = l.held_leases || excluded.held_leases, held_slots = l.held_slots || excluded.held_slots
+  )
+  select max(s.id) into ends from some s;
+  if not exists (select from jobq.lease x where x.queue = of_queue and x.id > ends) then
+    ends := null;
+  end if;
+  update jobq.lane l set unheld = ends where l.queue = of_queue and l.key = '';
+  return ends is null;
+end $$;
+
 -- lane_claim claims jobs with partition keys, as JobClaim does those without, in the same
 -- transaction: after queue_admit, which says how many, and before JobClaim, which gets what is
 -- left. It takes nothing when queue_admit was told that another claim has its turn.
@@ -1224,8 +1342,8 @@ end $$;
 -- as one more key (with_plain): where the share is not whole, by lot.
 --
 -- Within a key, jobs go by priority and position. Of a key with a limit it takes no more than that leaves
--- beside those that run, which is what the leases say of the lane's held_leases and held_slots. Without a
--- limit, the leases are asked when these have doubled, or when the lane may be empty.
+-- beside those that run, which is what the leases say of the lane's held_leases and held_slots. While the queue has no
+-- such limit, lanes hold nothing; when it gets one, lane_note comes first, and until that has ended nothing is taken.
 --
 -- Example: it may take 4 jobs of the keys a (a million wait) and b (one waits), with jobs without a
 -- key: 3 lanes, so 1 or 2 are left to these. Of 3, a gives 2, and b has 1. A second claim follows.
@@ -1236,7 +1354,10 @@ end $$;
 -- in case that a hint was not given: these have no part in the shares. A lane that is empty, and of
 -- which nothing runs, is deleted.
 --
--- Of a key's line it looks at 1,000 jobs at most, and notes in the lane where it stopped (looks), for
+-- Without a limit it takes from up to a hundred lanes at a time (lane_pick), of a thousand at most, and a key that a hint
+-- has told of gets a lane only if the claim leaves something of it. With one it looks at a hundred lanes, one by
+-- one; and so it does from the first on that has jobs of other kinds before its share is whole.
+-- Of such a key's line it looks at 1,000 jobs at most, and notes in the lane where it stopped (looks), for
 -- claims of the same kinds, which go on there. At the end of the line they begin anew if a hint has come
 -- since they did.
 --
@@ -1244,8 +1365,8 @@ end $$;
 -- pass goes on: see LaneMore. If a lane that hints have made ready still is, it wakes idle workers: these
 -- may have slots for it, or its kinds.
 --
--- Lanes have one writer, who has its turn in the queue: so no statement here waits for another.
--- Needs lane_pkey, lane_turn_idx, lane_full_idx, lane_hint_pkey, pending_claim_idx, pending_pkey and lease_pkey only.
+-- Lanes and hints have one writer, who has its turn in the queue: so no statement here waits for another.
+-- Needs lane_pkey, lane_turn_idx, lane_full_idx, pending_claim_idx, pending_pkey and lease_pkey only.
 create function jobq.lane_claim(
   of_queue text, of_kinds text[], of_owner text, lease_time interval, each_job boolean, with_plain boolean,
   from_turn bigint, to_turn bigint, again boolean -- of this pass, that another one would find more
@@ -1258,18 +1379,35 @@ create function jobq.lane_claim(
   as $$
 #variable_conflict use_column
 declare
-  lanes_max constant integer := 100; -- to look at
+  lanes_max constant integer := 100; -- to look at; without a limit, at a time
+  lanes_left integer := 1000; -- to look at without a limit
   hints_max constant integer := 1000;
   walk_max constant integer := 1000; -- jobs to look at in a lane
   walks_left integer := 10; -- lanes of which to look at so many
   looks_max constant integer := 8; -- sets of kinds that a lane notes a place for
   room integer := nullif(current_setting('jobq_claim.admitted', true), '')::integer;
   wanted integer; -- how many of these to take
+  q record;
   key_limit integer;
+  unheld bigint;
   kinds text[]; -- that are not paused
   kinds_id text;
-  hints integer;
-  readied text[]; -- by hints
+  eaten record;
+  hints integer := 0;
+  readied text[] := '{}'; -- by hints
+  fresh text[] := '{}'; -- keys that hints have told of and that have no lane
+  fresh_turns bigint[] := '{}'; -- which they have or would have
+  fresh_seen integer := 0; -- of these
+  keys text[]; -- of lanes to take from, in the order of their turns
+  turns bigint[];
+  laned integer; -- so many of these have a lane
+  batch record;
+  picked record;
+  served text[] := '{}'; -- to go to the back
+  emptied text[] := '{}'; -- have nothing left, and a lane
+  kept text[] := '{}'; -- get a lane, with these turns
+  kept_turns bigint[] := '{}';
+  one_by_one boolean;
   changed integer;
   barren bigint := from_turn; -- turn of the last lane that gave nothing
   looked bigint := from_turn; -- turn of the last lane
@@ -1280,8 +1418,10 @@ declare
   place jsonb; -- where the look at the lane begins: priority, position, and the last hint when it began at the head
   stop record;
   found_ids bigint[];
+  found_places tid[];
   taken integer;
   ids bigint[] := '{}';
+  places tid[] := '{}';
   leases bigint[] := '{}';
   slots smallint[] := '{}';
   new_leases bigint[];
@@ -1294,32 +1434,34 @@ begin
   if room is null then
     return;
   end if;
-  if not exists (select from jobq.lane x where x.queue = of_queue and x.key = '') then
+  select x.unheld into unheld from jobq.lane x where x.queue = of_queue and x.key = '';
+  if not found then
     if not exists (select from jobq.lane x where x.queue = of_queue)
         and not exists (select from jobq.lane_hint x where x.queue = of_queue) then -- it has no key yet, or none any more
       return;
     end if;
-    insert into jobq.lane (queue, key) values (of_queue, '');
+    unheld := 0;
+    insert into jobq.lane (queue, key, unheld) values (of_queue, '', unheld);
   end if;
-  if exists (select from jobq.queue q where q.name = of_queue and q.paused_at is not null) then
+  select x.key_limit, x.paused_at is not null as paused into q from jobq.queue x where x.name = of_queue;
+  if q.paused then
     return;
   end if;
-  key_limit := (select q.key_limit from jobq.queue q where q.name = of_queue);
-  with eaten as (
-    delete from jobq.lane_hint h
-      where h.queue = of_queue and h.id = any(array(
-        select x.id from jobq.lane_hint x where x.queue = of_queue order by x.id limit hints_max for update skip locked))
-      returning h.key
-  ), hinted as (
-    insert into jobq.lane as l (queue, key, turn, hinted)
-      select of_queue, k.key, k.turn, k.turn
-        from (select e.key, nextval('jobq.lane_turn_seq') as turn from eaten e group by e.key) k
-      on conflict on constraint lane_pkey do update
-        set turn = coalesce(l.turn, excluded.turn), full_limit = null, hinted = excluded.hinted
-        where l.turn is null or l.looks <> '{}'
-      returning l.key, l.turn = l.hinted as readied
-  )
-  select (select count(*) from eaten), array(select h.key from hinted h where h.readied) into hints, readied;
+  key_limit := q.key_limit;
+  if key_limit is null and unheld is null then
+    update jobq.lane l set unheld = 0 where l.queue = of_queue and l.key = '';
+  elsif key_limit is not null and unheld is not null and not jobq.lane_note(of_queue) then
+    perform set_config('jobq_claim.lanes', '{1,0,0,0,1}', true);
+    return;
+  end if;
+  loop -- without a limit, until there are so many new keys that a claim can begin with them
+    select e.hints, e.readied, e.fresh into eaten
+      from jobq.lane_eat(of_queue, case when key_limit is null then lanes_max else hints_max end, key_limit is null and from_turn = 0) e;
+    hints := hints + eaten.hints;
+    readied := readied || eaten.readied;
+    fresh := fresh || eaten.fresh;
+    exit when key_limit is not null or eaten.hints < lanes_max or cardinality(fresh) >= lanes_max or hints >= hints_max;
+  end loop;
   update jobq.lane l
     set turn = nextval('jobq.lane_turn_seq'), full_limit = null
     where l.queue = of_queue and l.key = any(
@@ -1329,19 +1471,21 @@ begin
         order by x.full_limit limit lanes_max));
   get diagnostics changed = row_count;
 
-  lanes := (select count(*) from (
-    select from jobq.lane x where x.queue = of_queue and x.turn is not null and x.turn > from_turn order by x.turn limit lanes_max) x);
-  update jobq.lane l
-    set looked_at = statement_timestamp()
-    where l.queue = of_queue and l.key = '' and coalesce(l.looked_at, '-infinity') < statement_timestamp() - interval '1 s'
-      and exists (select from jobq.lane x where x.queue = of_queue and x.full_limit = key_limit
-        and x.looked_at < statement_timestamp() - interval '1 minute' order by x.looked_at limit 1);
-  if found then
+  lanes := least(lanes_max, cardinality(fresh) + (select count(*) from (
+    select from jobq.lane x where x.queue = of_queue and x.turn is not null and x.turn > from_turn order by x.turn limit lanes_max) x));
+  if key_limit is not null then
     update jobq.lane l
-      set turn = nextval('jobq.lane_turn_seq'), full_limit = null
-      where l.queue = of_queue and l.key = any(
-        array(select x.key from jobq.lane x where x.queue = of_queue and x.full_limit = key_limit
-          and x.looked_at < statement_timestamp() - interval '1 minute' order by x.looked_at limit 10));
+      set looked_at = statement_timestamp()
+      where l.queue = of_queue and l.key = '' and coalesce(l.looked_at, '-infinity') < statement_timestamp() - interval '1 s'
+        and exists (select from jobq.lane x where x.queue = of_queue and x.full_limit = key_limit
+          and x.looked_at < statement_timestamp() - interval '1 minute' order by x.looked_at limit 1);
+    if found then
+      update jobq.lane l
+        set turn = nextval('jobq.lane_turn_seq'), full_limit = null
+        where l.queue = of_queue and l.key = any(
+          array(select x.key from jobq.lane x where x.queue = of_queue and x.full_limit = key_limit
+            and x.looked_at < statement_timestamp() - interval '1 minute' order by x.looked_at limit 10));
+    end if;
   end if;
 
   if from_turn = 0 then
@@ -1350,7 +1494,7 @@ begin
   else
     again := again or changed > 0 or readied <> '{}'; -- which are behind to_turn
   end if;
-  again := again or hints = hints_max
+  again := again
     or exists (select from jobq.lane x where x.queue = of_queue and x.full_limit < coalesce(key_limit, 1000000) order by x.full_limit limit 1)
     or exists (select from jobq.lane x where x.queue = of_queue and x.full_limit > coalesce(key_limit, 1000000) order by x.full_limit limit 1);
   wanted := room;
@@ -1360,38 +1504,116 @@ begin
   kinds := array(select k.kind from unnest(of_kinds) as k(kind)
     where k.kind <> all(array(select x.name from jobq.kind x where x.paused_at is not null)) order by k.kind);
   kinds_id := hashtextextended(kinds::text, 0)::text;
-  if to_turn > from_turn and wanted > 0 then
-    claimed := clock_timestamp();
-    lease := jobq.lease_id_next();
+  claimed := clock_timestamp();
+  lease := jobq.lease_id_next();
+
+  one_by_one := key_limit is not null;
+  while not one_by_one and wanted > 0 and lanes_left > 0 loop
+    lanes := case when ids = '{}' then least(lanes_max, greatest(wanted, 10)) else lanes_max end; -- each gives a job, but for those that are empty
+    select coalesce(array_agg(x.key order by x.turn), '{}') as keys, coalesce(array_agg(x.turn order by x.turn), '{}') as turns,
+        min(x.turn) filter (where x.looks <> '{}') as walked
+      into batch
+      from (
+        select y.key, y.turn, y.looks from jobq.lane y
+          where y.queue = of_queue and y.turn is not null and y.turn > looked and y.turn <= to_turn
+          order by y.turn
+          limit lanes
+      ) x;
+    keys := batch.keys;
+    turns := batch.turns;
+    laned := cardinality(keys);
+    while laned + cardinality(fresh) - fresh_seen < lanes and from_turn = 0 and eaten.hints = lanes_max and hints < hints_max loop
+      select e.hints, e.readied, e.fresh into eaten from jobq.lane_eat(of_queue, lanes_max, true) e;
+      hints := hints + eaten.hints;
+      readied := readied || eaten.readied;
+      fresh := fresh || eaten.fresh;
+    end loop;
+    if cardinality(fresh_turns) < cardinality(fresh) then
+      fresh_turns := fresh_turns || array(select nextval('jobq.lane_turn_seq') from generate_series(cardinality(fresh_turns) + 1, cardinality(fresh)));
+      to_turn := fresh_turns[cardinality(fresh)];
+    end if;
+    keys := keys || fresh[fresh_seen + 1 : fresh_seen + lanes - laned];
+    turns := turns || fresh_turns[fresh_seen + 1 : fresh_seen + lanes - laned];
+    exit when keys = '{}';
+    share := ceil(wanted::float8 / cardinality(keys));
+    if batch.walked is not null then -- where claims have stopped in the line of a key, it takes a look of its own
+      keys := keys[1 : array_position(turns, batch.walked) - 1];
+    end if;
+    select p.ids, p.places, p.visited, p.mixed, p.served, p.emptied, p.barren into picked
+      from jobq.lane_pick(of_queue, keys, kinds, share, wanted) p;
+    ids := ids || picked.ids;
+    places := places || picked.places;
+    served := served || array(select keys[n] from unnest(picked.served) n);
+    emptied := emptied || array(select keys[n] from unnest(picked.emptied) n where n <= laned);
+    readied := readied || array(select keys[n] from unnest(picked.served) n where n > laned);
+    kept := kept || array(select keys[n] from unnest(picked.barren) n where n > laned);
+    kept_turns := kept_turns || array(select turns[n] from unnest(picked.barren) n where n > laned);
+    barren := greatest(barren, (select turns[max(n)] from unnest(picked.barren) n));
+    fresh_seen := fresh_seen + greatest(picked.visited - laned, 0);
+    looked := coalesce(turns[picked.visited], looked);
+    wanted := wanted - cardinality(picked.ids);
+    lanes_left := lanes_left - cardinality(keys);
+    one_by_one := picked.visited = cardinality(keys) and cardinality(keys) < cardinality(turns) or picked.mixed;
+  end loop;
+  if from_turn = 0 and cardinality(fresh_turns) < cardinality(fresh) then
+    fresh_turns := fresh_turns || array(select nextval('jobq.lane_turn_seq') from generate_series(cardinality(fresh_turns) + 1, cardinality(fresh)));
+    to_turn := fresh_turns[cardinality(fresh)];
+  end if;
+  kept := kept || fresh[fresh_seen + 1 : cardinality(fresh)];
+  kept_turns := kept_turns || fresh_turns[fresh_seen + 1 : cardinality(fresh)];
+  readied := readied || kept;
+  again := again or served <> '{}' or eaten.hints = case when key_limit is null then lanes_max else hints_max end;
+  if emptied <> '{}' then
+    delete from jobq.lane x where x.queue = of_queue and x.key = any(emptied);
+  end if;
+  if served <> '{}' or kept <> '{}' then
+    insert into jobq.lane as l (queue, key, turn)
+      select of_queue, k.key, k.turn from unnest(kept, kept_turns) as k(key, turn)
+      union all
+      select of_queue, s.key, nextval('jobq.lane_turn_seq') from unnest(served) as s(key)
+      on conflict on constraint lane_pkey do update set turn = excluded.turn;
+  end if;
+  if each_job then
+    leases := array(select jobq.lease_id_next() from generate_series(1, cardinality(ids)));
+    slots := array_fill(1::smallint, array[cardinality(ids)]);
+  else
+    leases := array_fill(lease, array[cardinality(ids)]);
+    slots := array(select i::smallint from generate_series(1, cardinality(ids)) i);
+  end if;
+
+  if one_by_one and wanted > 0 and to_turn > looked then
+    if key_limit is null then
+      lanes := (select count(*) from (
+        select from jobq.lane x where x.queue = of_queue and x.turn is not null and x.turn > looked and x.turn <= to_turn order by x.turn limit lanes_max) x);
+    end if;
     for lane in
-      select x.key, x.turn, x.held_leases, x.held_slots, cardinality(x.held_leases) as held_before, x.held_left, x.looks, x.looks as looks_before, x.hinted
+      select x.key, x.turn, x.held_leases, x.held_slots, cardinality(x.held_leases) as held_before, x.looks, x.looks as looks_before, x.hinted
         from jobq.lane x
-        where x.queue = of_queue and x.turn is not null and x.turn > from_turn and x.turn <= to_turn
+        where x.queue = of_queue and x.turn is not null and x.turn > looked and x.turn <= to_turn
         order by x.turn
         limit lanes_max
     loop
       exit when wanted = 0 or walks_left = 0;
       looked := lane.turn;
       share := ceil(wanted::float8 / greatest(lanes, 1));
-      if key_limit is not null or cardinality(lane.held_leases) > 2 * lane.held_left + 100
-          or not exists ( -- it may be empty then
-            select from jobq.pending p where p.queue = of_queue and p.partition_key = lane.key and p.position is not null
-              order by p.priority, p.position offset share limit 1) then
+      if key_limit is not null then
         select coalesce(array_agg(u.lease), '{}'), coalesce(array_agg(u.slot), '{}') into lane.held_leases, lane.held_slots
-          from (select h.lease, array_agg(h.slot) as slots from unnest(lane.held_leases, lane.held_slots) as h(lease, slot) group by h.lease) g
+          from (select h.lease, array_agg(distinct h.slot) as slots from unnest(lane.held_leases, lane.held_slots) as h(lease, slot) group by h.lease) g
           cross join lateral (select x.ended_slots from jobq.lease x where x.id = g.lease limit 1) x -- the limit keeps it a lookup
           cross join lateral (select g.lease, s.slot from unnest(g.slots) as s(slot) where s.slot <> all(x.ended_slots)) u;
-        lane.held_left := cardinality(lane.held_leases);
+      else
+        lane.held_leases := '{}';
+        lane.held_slots := '{}';
       end if;
       free := key_limit - cardinality(lane.held_leases); -- null without a limit
       if free < 0 then -- it was lowered
         free := 0;
       end if;
       place := coalesce(lane.looks -> kinds_id, jsonb_build_array(-32769, 0, lane.hinted));
-      found_ids := array(
-        select c.id
+      with found as materialized (
+        select c.id, c.place
           from (
-            select p.id, p.kind
+            select p.ctid as place, p.kind
               from jobq.pending p
               where p.queue = of_queue and p.partition_key = lane.key and p.position is not null
                 and (p.priority, p.position) > ((place ->> 0)::integer, (place ->> 1)::bigint)
@@ -1399,12 +1621,14 @@ begin
               limit walk_max
           ) w
           cross join lateral (
-            select x.id from jobq.pending x
-              where x.id = w.id and x.queue = of_queue and x.partition_key = lane.key and x.position is not null and x.kind = any(kinds)
+            select x.id, x.ctid as place from jobq.pending x
+              where x.ctid = w.place and x.queue = of_queue and x.partition_key = lane.key and x.position is not null and x.kind = any(kinds)
               for update skip locked
           ) c
           where w.kind = any(kinds)
-          limit least(share, free));
+          limit least(share, free)
+      )
+      select array(select f.id from found f), array(select f.place from found f) into found_ids, found_places;
       taken := cardinality(found_ids);
       if each_job then
         new_leases := array(select jobq.lease_id_next() from generate_series(1, taken));
@@ -1414,10 +1638,13 @@ begin
         new_slots := array(select (cardinality(ids) + i)::smallint from generate_series(1, taken) i);
       end if;
       ids := ids || found_ids;
+      places := places || found_places;
       leases := leases || new_leases;
       slots := slots || new_slots;
-      lane.held_leases := lane.held_leases || new_leases;
-      lane.held_slots := lane.held_slots || new_slots;
+      if key_limit is not null then
+        lane.held_leases := lane.held_leases || new_leases;
+        lane.held_slots := lane.held_slots || new_slots;
+      end if;
       if taken < least(share, free) then
         select p.priority, p.position into stop
           from jobq.pending p
@@ -1441,25 +1668,25 @@ begin
       end if;
       if taken = free then
         update jobq.lane x
-          set turn = null, full_limit = key_limit, looked_at = clock_timestamp(), held_leases = lane.held_leases, held_slots = lane.held_slots, held_left = lane.held_left, looks = lane.looks
+          set turn = null, full_limit = key_limit, looked_at = clock_timestamp(), held_leases = lane.held_leases, held_slots = lane.held_slots, looks = lane.looks
           where x.queue = of_queue and x.key = lane.key;
       elsif taken = share or exists ( -- jobs of other kinds, or that somebody has locked
           select from jobq.pending p where p.queue = of_queue and p.partition_key = lane.key and p.position is not null and p.id <> all(found_ids)) then
         again := again or taken = share;
         if taken > 0 then
-          update jobq.lane x set turn = nextval('jobq.lane_turn_seq'), held_leases = lane.held_leases, held_slots = lane.held_slots, held_left = lane.held_left, looks = lane.looks
+          update jobq.lane x set turn = nextval('jobq.lane_turn_seq'), held_leases = lane.held_leases, held_slots = lane.held_slots, looks = lane.looks
             where x.queue = of_queue and x.key = lane.key;
         else
           barren := lane.turn;
           if cardinality(lane.held_leases) < lane.held_before or lane.looks <> lane.looks_before then
-            update jobq.lane x set held_leases = lane.held_leases, held_slots = lane.held_slots, held_left = lane.held_left, looks = lane.looks
+            update jobq.lane x set held_leases = lane.held_leases, held_slots = lane.held_slots, looks = lane.looks
               where x.queue = of_queue and x.key = lane.key;
           end if;
         end if;
       elsif lane.held_leases = '{}' then
         delete from jobq.lane x where x.queue = of_queue and x.key = lane.key;
       else
-        update jobq.lane x set turn = null, held_leases = lane.held_leases, held_slots = lane.held_slots, held_left = lane.held_left, looks = '{}'
+        update jobq.lane x set turn = null, held_leases = lane.held_leases, held_slots = lane.held_slots, looks = '{}'
           where x.queue = of_queue and x.key = lane.key;
       end if;
       wanted := wanted - taken;
@@ -1474,7 +1701,7 @@ begin
     barren := 0; -- the pass is over
   end if;
   perform set_config('jobq_claim.admitted', (nullif(current_setting('jobq_claim.admitted', true), '')::integer - cardinality(ids))::text, true);
-  perform set_config('jobq_claim.lanes', array[more::integer, barren, to_turn, again::integer]::text, true);
+  perform set_config('jobq_claim.lanes', array[more::integer, barren, to_turn, again::integer, (key_limit is not null)::integer]::text, true);
   if readied <> '{}' and pg_sequence_last_value('jobq.waiting_seq') >= extract(epoch from clock_timestamp())
       and exists (select from jobq.lane x where x.queue = of_queue and x.key = any(readied) and x.turn is not null) then
     perform jobq.wake('work', of_queue);
@@ -1489,7 +1716,7 @@ begin
   return query
     with taken as (
       delete from jobq.pending p
-        where p.id = any(ids)
+        where p.ctid = any(places)
         returning p.id, p.position, p.run_at, p.created_at, p.timeout, p.backoff_base, p.backoff_max,
           p.priority, p.attempts, p.max_attempts, p.crashes, p.args_apart, p.queue, p.kind, p.args, p.unique_key,
           p.last_error, p.clear_reason, p.checkpoint, p.metadata, p.tags, p.partition_key
@@ -1508,12 +1735,15 @@ begin
         r.checkpoint, r.metadata, r.tags, r.last_error, r.clear_reason, r.unique_key is not null, r.partition_key;
 end $$;
 
--- lane_told says that jobs of these keys have ended: see lane_hint. It wakes idle workers where the
--- transaction is not to claim itself.
+-- lane_told says that jobs of these keys have ended, where the queue has a limit of its keys: see lane_hint. It wakes idle
+-- workers where the transaction is not to claim itself.
 create function jobq.lane_told(of_queue text, keys text[], to_wake boolean) returns void
   language plpgsql
   as $$
 begin
+  if not exists (select from jobq.queue q where q.name = of_queue and q.key_limit is not null) then
+    return; -- an end makes no key ready
+  end if;
   insert into jobq.lane_hint (queue, key) select of_queue, k.key from unnest(keys) as k(key);
   if to_wake and pg_sequence_last_value('jobq.waiting_seq') >= extract(epoch from clock_timestamp()) then
     perform jobq.wake('work', of_queue);
@@ -1531,7 +1761,7 @@ end $$;
 create function jobq.lane_prune(after_queue text, after_key text, after_hint bigint, row_count integer)
   returns table (last_queue text, last_key text, last_hint bigint)
   language plpgsql
-  set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_sort = off
+  set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_sort = off set jit = off
   as $$
 declare
   hints integer;
@@ -1569,7 +1799,7 @@ begin
   select e.hints, coalesce(e.last, after_hint), (select bool_or(h.readied) from hinted h) into hints, last_hint, readied
     from (select count(*) as hints, max(e.id) as last from eaten e) e;
   if hints > 0 and not exists (select from jobq.lane x where x.queue = last_queue and x.key = '') then
-    insert into jobq.lane (queue, key) values (last_queue, '');
+    insert into jobq.lane (queue, key, unheld) values (last_queue, '', 0);
   end if;
   if readied and pg_sequence_last_value('jobq.waiting_seq') >= extract(epoch from clock_timestamp()) then -- who is notified of the hint has not found it
     perform jobq.wake('work', last_queue);
@@ -1616,7 +1846,7 @@ revoke execute on function
   jobq.enqueue(text, json, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], json, text),
   jobq.enqueue(text, text, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], text, text),
   jobq.enqueue_arrays, jobq.enqueue_many(jsonb), jobq.enqueue_many(json), jobq.enqueue_many(text),
-  jobq.rate_burst_default, jobq.rate_step_us, jobq.throttle_ready_at, jobq.throttled_until, jobq.queue_admit, jobq.queue_charge, jobq.lane_claim, jobq.lane_told, jobq.lane_prune,
+  jobq.rate_burst_default, jobq.rate_step_us, jobq.throttle_ready_at, jobq.throttled_until, jobq.queue_admit, jobq.queue_charge, jobq.lane_eat, jobq.lane_pick, jobq.lane_note, jobq.lane_claim, jobq.lane_told, jobq.lane_prune,
   jobq.run_end, jobq.runs_over, jobq.job_exists, jobq.moving_refuse, jobq.cancel, jobq.args_require, jobq.running_refuse, jobq.requeue, jobq.delete_job, jobq.backoff_delay,
   jobq.partition_yield, jobq.partition_add, jobq.keep_from, jobq.keep_from_day, jobq.day_needed, jobq.partition_prune, jobq.payload_prune, jobq.default_prune, jobq.history_analyze
   from public;

@@ -151,10 +151,12 @@ select c.id::bigint as id, c.lease_token::bigint as lease_token, c.slot::smallin
     sqlc.arg(from_turn)::bigint, sqlc.arg(to_turn)::bigint, sqlc.arg(again)::boolean) c;
 
 -- LaneMore says whether another LaneClaim would find more than the one before it, in the
--- same transaction, has taken, and how the pass goes on: what the next one is given.
+-- same transaction, has taken, and how the pass goes on: what the next one is given; and whether
+-- the queue has a limit of its keys, as far as is known.
 -- name: LaneMore :many
-select (l.said[1] = 1)::boolean as more, l.said[2]::bigint as from_turn, l.said[3]::bigint as to_turn, (l.said[4] = 1)::boolean as again
-  from (select coalesce(nullif(current_setting('jobq_claim.lanes', true), ''), '{0,0,0,0}')::bigint[] as said) l;
+select (l.said[1] = 1)::boolean as more, l.said[2]::bigint as from_turn, l.said[3]::bigint as to_turn, (l.said[4] = 1)::boolean as again,
+    (l.said[5] = 1)::boolean as has_key_limit
+  from (select coalesce(nullif(current_setting('jobq_claim.lanes', true), ''), '{0,0,0,0,1}')::bigint[] as said) l;
 
 -- LaneTold comes with ends of jobs that have partition keys: see lane_told.
 -- name: LaneTold :exec
