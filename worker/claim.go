@@ -91,6 +91,22 @@ func (c *claim) failed(took time.Duration, err error) {
 	c.queue.load.failed(now, c.plan, took, db.IsTimeout(err))
 }
 
+// takeTurns puts the first run of each key before the second of any, and so on: a key of which
+// many were claimed keeps no other one waiting. What has no key counts as one key.
+func takeTurns(runs []*Run) []*Run {
+	ofKey := make(map[string]int)
+	var rounds [][]*Run
+	for _, run := range runs {
+		n := ofKey[run.partitionKey]
+		ofKey[run.partitionKey]++
+		if n == len(rounds) {
+			rounds = append(rounds, nil)
+		}
+		rounds[n] = append(rounds[n], run)
+	}
+	return slices.Concat(rounds...)
+}
+
 // leasesMade are the leases of jobs that one claim has got, each once.
 func leasesMade(answer db.Exchanged) []int64 {
 	var ids []int64
@@ -125,6 +141,9 @@ func (q *queue) accept(claimed []db.JobClaimRow, keyed []db.KeyedJob, sent time.
 	slices.SortFunc(runs, func(a, b *Run) int {
 		return cmp.Or(cmp.Compare(a.row.Priority, b.row.Priority), cmp.Compare(a.row.Position.Int64, b.row.Position.Int64))
 	})
+	if len(keyed) > 0 {
+		runs = takeTurns(runs)
+	}
 	holds := make([]*leases.Hold[*Run], len(runs))
 	for i, run := range runs {
 		run.hold = leases.NewHold(run, run.row.ID, run.row.LeaseToken, run.row.StartedAt.Time)

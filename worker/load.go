@@ -53,6 +53,8 @@ type load struct {
 	keyNews int
 	// keysNext is for the next claim.
 	keysNext keysPlan
+	// noKeyLimit says that the keys had no limit when they were claimed from last.
+	noKeyLimit bool
 
 	// Claims wait until fullUntil because as many jobs of the queue run as may, and until
 	// throttledUntil because as many have started. unblocks counts what may have changed
@@ -156,6 +158,13 @@ func (l *load) begin(now time.Duration, request *db.JobClaimParams, partial bool
 	return l.planner.Begin(now, request, partial)
 }
 
+// mayClaimAhead says whether jobs that wait here are in nobody's way: they count against the limits of their keys.
+func (l *load) mayClaimAhead() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.hasKeys || l.noKeyLimit
+}
+
 // setKeys takes into account whether the queue has jobs with partition keys.
 func (l *load) setKeys(hasKeys bool) {
 	l.mu.Lock()
@@ -189,6 +198,7 @@ func (l *load) keysAnswered(now time.Duration, keys keysPlan, answer db.Exchange
 	if len(answer.Keyed) > 0 {
 		l.movedAt = now
 	}
+	l.noKeyLimit = !answer.HasKeyLimit
 	keys.pass = answer.LanePass
 	l.keysNext = keys
 	if keys.news == l.keyNews || answer.KeysMore {

@@ -47,6 +47,36 @@ func TestNewsDuringAPassOfKeys(t *testing.T) {
 	require.False(t, l.keysNow)
 }
 
+// Jobs are claimed ahead from a queue with keys while these are known to have no limit.
+func TestClaimsAheadOfKeys(t *testing.T) {
+	t.Parallel()
+	l := newLoad(10)
+	require.True(t, l.mayClaimAhead())
+	l.setKeys(true)
+	require.False(t, l.mayClaimAhead(), "nobody knows yet")
+	for _, has := range []bool{false, true, false} {
+		_, keys := l.beginKeyed(0)
+		l.keysAnswered(0, keys, db.Exchanged{HasKeyLimit: has})
+		require.Equal(t, !has, l.mayClaimAhead())
+	}
+}
+
+// What a claim has taken of a key with many jobs waits here behind the first job of each other key.
+func TestKeysTakeTurnsInTheBuffer(t *testing.T) {
+	t.Parallel()
+	var runs []*Run
+	for i, key := range []string{"big", "big", "big", "", "small", "", "small"} {
+		run := &Run{partitionKey: key}
+		run.row.ID = int64(i)
+		runs = append(runs, run)
+	}
+	var order []int64
+	for _, run := range takeTurns(runs) {
+		order = append(order, run.row.ID)
+	}
+	require.Equal(t, []int64{0, 3, 4, 1, 5, 6, 2}, order)
+}
+
 // Results whose rows are locked are no runs that end again and again, and each
 // is sent again after its delay, whatever else turns out to be locked.
 func TestBusyResults(t *testing.T) {

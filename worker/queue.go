@@ -200,9 +200,7 @@ func (q *queue) next(ctx context.Context) (results []result, count int) {
 	default:
 	}
 	mayClaim := ctx.Err() == nil && !q.worker.externals.forbidAll(q.kinds)
-	settings := q.settings.Load()
-	// Else a job's lease runs out while it waits here, or what waits here is counted against the limit of its key.
-	mayClaimAhead := settings.TickerExtends() > 0 && !settings.HasKeys
+	mayClaimAhead := q.load.mayClaimAhead() && q.settings.Load().TickerExtends() > 0 // else a job's lease runs out while it waits here
 	return q.load.take(clock.SinceBoot(), mayClaim, mayClaimAhead)
 }
 

@@ -424,19 +424,22 @@ func (q *Queries) LaneClaim(ctx context.Context, arg LaneClaimParams) ([]LaneCla
 }
 
 const LaneMore = `-- name: LaneMore :many
-select (l.said[1] = 1)::boolean as more, l.said[2]::bigint as from_turn, l.said[3]::bigint as to_turn, (l.said[4] = 1)::boolean as again
-  from (select coalesce(nullif(current_setting('jobq_claim.lanes', true), ''), '{0,0,0,0}')::bigint[] as said) l
+select (l.said[1] = 1)::boolean as more, l.said[2]::bigint as from_turn, l.said[3]::bigint as to_turn, (l.said[4] = 1)::boolean as again,
+    (l.said[5] = 1)::boolean as has_key_limit
+  from (select coalesce(nullif(current_setting('jobq_claim.lanes', true), ''), '{0,0,0,0,1}')::bigint[] as said) l
 `
 
 type LaneMoreRow struct {
-	More     bool
-	FromTurn int64
-	ToTurn   int64
-	Again    bool
+	More        bool
+	FromTurn    int64
+	ToTurn      int64
+	Again       bool
+	HasKeyLimit bool
 }
 
 // LaneMore says whether another LaneClaim would find more than the one before it, in the
-// same transaction, has taken, and how the pass goes on: what the next one is given.
+// same transaction, has taken, and how the pass goes on: what the next one is given; and whether
+// the queue has a limit of its keys, as far as is known.
 func (q *Queries) LaneMore(ctx context.Context) ([]LaneMoreRow, error) {
 	rows, err := q.db.Query(ctx, LaneMore)
 	if err != nil {
@@ -451,6 +454,7 @@ func (q *Queries) LaneMore(ctx context.Context) ([]LaneMoreRow, error) {
 			&i.FromTurn,
 			&i.ToTurn,
 			&i.Again,
+			&i.HasKeyLimit,
 		); err != nil {
 			return nil, err
 		}

@@ -139,8 +139,10 @@ type Exchanged struct {
 	Claimed []JobClaimRow // in any order
 	Keyed   []KeyedJob    // as Claimed, of those with partition keys
 	// KeysMore says that another claim may find more jobs with keys, and LanePass where it begins.
-	KeysMore bool
-	LanePass LanePass
+	// HasKeyLimit is false for certain only if the queue's keys have no limit.
+	KeysMore    bool
+	LanePass    LanePass
+	HasKeyLimit bool
 	// Admission is what the limits of the queue have said to the claim, if it has some.
 	Admission Admission
 }
@@ -203,6 +205,8 @@ type round struct {
 	keyed   []KeyedJob
 	more    bool     // see Exchanged.KeysMore
 	pass    LanePass // see Exchanged.LanePass
+
+	hasKeyLimit bool // see Exchanged.HasKeyLimit
 
 	admission Admission
 }

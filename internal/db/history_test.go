@@ -55,6 +55,8 @@ const manyKeys = `with q as (
     insert into jobq.queue (name, key_limit) values ('keys', 1)
   ), l as (
     insert into jobq.lease (id, claimed_at, expires_at, owner, queue, job_ids) select 1, now(), now() + interval '1 h', 'w', 'keys', array_agg(i) from generate_series(1, 20000) i
+  ), known as (
+    insert into jobq.lane (queue, key) values ('keys', '')
   ), full_lane as (
     insert into jobq.lane (queue, key, full_limit, looked_at, held_leases, held_slots) select 'keys', 'full ' || i, 1, now(), '{1}', array[i]::smallint[] from generate_series(1, 20000) i
   ), ready as (

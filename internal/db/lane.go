@@ -23,6 +23,9 @@ func (r *round) queueLaneClaim(ctx context.Context, s *Schema, batch *pgx.Batch,
 	s.Queue(batch, func(q *Queries) { _, _ = q.LaneClaim(ctx, params) }).Query(func(rows pgx.Rows) error {
 		var job KeyedJob
 		_, err := pgx.ForEachRow(rows, append(job.columns(), &job.PartitionKey), func() error {
+			if r.keyed == nil {
+				r.keyed = make([]KeyedJob, 0, claim.JobCount)
+			}
 			r.keyed = append(r.keyed, job)
 			return nil
 		})
@@ -30,7 +33,7 @@ func (r *round) queueLaneClaim(ctx context.Context, s *Schema, batch *pgx.Batch,
 	})
 	s.Queue(batch, func(q *Queries) { _, _ = q.LaneMore(ctx) }).Query(func(rows pgx.Rows) error {
 		said, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[LaneMoreRow])
-		r.more = said.More
+		r.more, r.hasKeyLimit = said.More, said.HasKeyLimit
 		if said.FromTurn > 0 {
 			r.pass = LanePass{FromTurn: said.FromTurn, ToTurn: said.ToTurn, Again: said.Again}
 		}

@@ -49,6 +49,7 @@ func TestLaneClaimAmongManyLeases(t *testing.T) {
 	q := setUp(t)
 	q.exec("alter table jobq.lease set (autovacuum_enabled = off)")
 	q.exec("insert into jobq.queue (name, key_limit) values ('keys', 5)")
+	q.exec("insert into jobq.lane (queue, key) values ('keys', '')")
 	q.exec(`insert into jobq.lease (id, claimed_at, expires_at, owner, queue, job_ids)
 		select i, now(), now() + interval '1 h', 'w', 'keys', array[i, i + 100000] from generate_series(1, 10000) i`)
 	q.exec("insert into jobq.pending (kind, queue, partition_key) select 'k', 'keys', 'key ' || i % 10 from generate_series(1, 100) i")
@@ -71,8 +72,7 @@ func TestLaneClaimPastManyJobsOfOtherKinds(t *testing.T) {
 	}
 }
 
-// Of what a lane holds, each lease is looked at once, and without a limit none is while the
-// lane has jobs and not many have come since.
+// Of what a lane holds, each lease is looked at once, and without a limit none is.
 func TestLaneClaimOfKeysThatHoldMuch(t *testing.T) {
 	t.Parallel()
 	q := setUp(t)
@@ -83,8 +83,9 @@ func TestLaneClaimOfKeysThatHoldMuch(t *testing.T) {
 	q.exec("delete from jobq.lane_hint")
 	hold := func(leases, slots string) {
 		q.exec("delete from jobq.lane")
-		q.exec(`insert into jobq.lane (queue, key, turn, held_leases, held_slots, held_left)
-			select 'keys', 'key ' || i, i + 1, array_agg(l), array_agg(s), count(*) from generate_series(0, 1) i, ` + leases + " l, " + slots + " s group by i")
+		q.exec("insert into jobq.lane (queue, key) values ('keys', '')")
+		q.exec(`insert into jobq.lane (queue, key, turn, held_leases, held_slots)
+			select 'keys', 'key ' || i, i + 1, array_agg(l), array_agg(s) from generate_series(0, 1) i, ` + leases + " l, " + slots + " s group by i")
 	}
 	hold("generate_series(1, 1000)", "generate_series(1, 1)")
 	for _, buffers := range q.laneBuffers() {
@@ -97,16 +98,36 @@ func TestLaneClaimOfKeysThatHoldMuch(t *testing.T) {
 	}
 }
 
-// Without a limit, a lane does not go on holding what has ended.
-func TestLanesForgetWhatHasEnded(t *testing.T) {
+// A claim without a limit of the keys costs what it takes and no more, however many keys wait behind those
+// that it takes from, have hints, or were emptied before.
+func TestLaneClaimWithoutALimit(t *testing.T) {
 	t.Parallel()
 	q := setUp(t)
-	q.exec("insert into jobq.pending (kind, partition_key) select 'k', 'a' from generate_series(1, 1000)")
-	exchange := keyed("w", 20)
-	for range 40 {
-		jobs := q.exchange(exchange).Keyed
-		require.Len(t, jobs, 20)
-		require.LessOrEqual(t, q.number("select cardinality(held_leases) from jobq.lane where key = 'a'"), 20+2*20+100+20)
-		exchange = ended(keyed("w", 20), jobs...)
+	q.exec("alter table jobq.pending set (autovacuum_enabled = off)")
+	q.exec("alter table jobq.lane set (autovacuum_enabled = off)")
+	q.exec("alter table jobq.lane_hint set (autovacuum_enabled = off)")
+	q.exec("insert into jobq.pending (kind, queue, partition_key) select 'k', 'keys', 'key ' || i % 20000 from generate_series(1, 60000) i")
+	for _, buffers := range q.laneBuffers() {
+		require.LessOrEqual(t, buffers, 6_000, "all of them are hints")
+	}
+	q.exec("delete from jobq.lane_hint")
+	q.exec("insert into jobq.lane (queue, key, turn) select 'keys', 'key ' || i % 20000, nextval('jobq.lane_turn_seq') from generate_series(1, 20000) i")
+	for _, buffers := range q.laneBuffers() {
+		require.LessOrEqual(t, buffers, 6_000, "all of them have a lane")
+	}
+}
+
+// When a queue gets a limit of its keys, each claim notes a bounded part of what runs.
+func TestLaneNoteIsBounded(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	q.exec("alter table jobq.lease set (autovacuum_enabled = off)")
+	q.exec("insert into jobq.queue (name, key_limit) values ('keys', 5)")
+	q.exec(`insert into jobq.lease (id, claimed_at, expires_at, owner, queue, job_ids)
+		select i, now(), now() + interval '1 h', 'w', 'keys', array(select j from generate_series(1, 500) j) from generate_series(1, 1000) i`)
+	q.exec("insert into jobq.pending (kind, queue, partition_key) values ('k', 'keys', 'a')")
+	q.exec("insert into jobq.lane (queue, key, unheld) values ('keys', '', 0)")
+	for _, buffers := range q.laneBuffers() {
+		require.LessOrEqual(t, buffers, 12_000, "1,000 of 500,000 jobs")
 	}
 }

@@ -57,6 +57,7 @@ func TestLanePruneOfAbandonedQueues(t *testing.T) {
 func TestLanePruneOfRunningJobs(t *testing.T) {
 	t.Parallel()
 	q := setUp(t)
+	q.set(`{"key_limit": 2}`)
 	q.exec("select jobq.enqueue('k', partition_key => 'key ' || i, max_attempts => 1) from generate_series(1, 3) i")
 	jobs := q.exchange(keyed("w", 10)).Keyed
 	require.Len(t, jobs, 3)
@@ -115,6 +116,7 @@ func TestLanePruneForgetsThatAQueueHadKeys(t *testing.T) {
 	t.Parallel()
 	q := setUp(t)
 	const known = "select count(*) from jobq.lane"
+	q.set(`{"key_limit": 2}`)
 	q.enqueueKeyed("a", 1)
 	jobs := q.exchange(keyed("w", 10)).Keyed
 	require.Len(t, jobs, 1)

@@ -406,7 +406,14 @@ func TestKeysBesideLimits(t *testing.T) {
 		require.EqualValues(t, 1, job.Slot)
 	}
 	require.Len(t, leases, 10, "a lease for each")
-	require.Equal(t, 10, q.number("select count(*) from jobq.lane l cross join lateral unnest(l.held_leases) h where h = any($1::bigint[])", slices.Collect(maps.Keys(leases))))
+	q.set(`{"key_limit": 100}`)
+	limited := q.exchange(exchange).Keyed
+	require.Len(t, limited, 6)
+	for _, job := range limited {
+		leases[job.LeaseToken] = true
+	}
+	require.Len(t, leases, 16, "a lease for each")
+	require.Equal(t, 16, q.number("select count(*) from jobq.lane l cross join lateral unnest(l.held_leases) h where h = any($1::bigint[])", slices.Collect(maps.Keys(leases))))
 }
 
 // Within a key, jobs go by priority and then by their place.
@@ -562,4 +569,88 @@ func TestForgottenKeysCostLittle(t *testing.T) {
 	q.exec("update jobq.lane set looked_at = now() + interval '1 hour' where key = ''")
 	require.Len(t, q.exchange(keyed("w", 20)).Keyed, 10)
 	require.Equal(t, 10, lookedAt())
+}
+
+// A queue that gets a limit of its keys, or gets it back, counts what was claimed meanwhile, and
+// takes nothing before that is done, however much it is.
+func TestKeyLimitCountsWhatRanBefore(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	q.exec("insert into jobq.pending (kind, partition_key) select 'k', 'key ' || i % 3 from generate_series(1, 3000) i")
+	q.exec("insert into jobq.pending (kind) select 'k' from generate_series(1, 10)")
+	require.Len(t, q.claim("plain", 10), 10)
+	var before []db.KeyedJob
+	for range 5 { // leases
+		before = append(before, q.exchange(keyed("w", 501)).Keyed...)
+	}
+	require.Equal(t, map[string]int{"key 0": 835, "key 1": 835, "key 2": 835}, perKey(before))
+	q.exchange(ended(db.Exchange{Owner: "w", Queue: "default"}, before[0], before[1], before[2]))
+	q.set(`{"key_limit": 840}`)
+	claims := 1
+	answer := q.exchange(keyed("w", 100))
+	for ; len(answer.Keyed) == 0; claims++ {
+		require.True(t, answer.KeysMore)
+		require.True(t, answer.HasKeyLimit)
+		require.Less(t, claims, 10)
+		answer = q.exchange(pass(keyed("w", 100), answer))
+	}
+	require.Equal(t, 3, claims, "a thousand with each, and a lease at least")
+	now := perKey(answer.Keyed)
+	gone := perKey(before[:3])
+	for key, count := range now {
+		require.Equal(t, 5+gone[key], count, key)
+	}
+	none := q.exchange(keyed("w", 100))
+	require.Empty(t, none.Keyed)
+	require.False(t, none.KeysMore)
+
+	q.set(`{"key_limit": null}`)
+	free := q.exchange(keyed("w", 30))
+	require.Len(t, free.Keyed, 30)
+	require.False(t, free.HasKeyLimit)
+	q.set(`{"key_limit": 900}`)
+	taken, _ := q.passOf(keyed("w", 600))
+	running := make(map[string]int)
+	for key := range taken {
+		running[key] = q.number("select count(*) from jobq.run r join jobq.job j on j.id = r.id where r.partition_key = $1 and j.state = 'running'", key)
+	}
+	require.Equal(t, map[string]int{"key 0": 900, "key 1": 900, "key 2": 900}, running)
+}
+
+// Without a limit, keys that have a job or two each cost a claim no lane, and it fills all the same.
+func TestManySmallKeys(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	q.exec("insert into jobq.pending (kind, partition_key) select 'k', 'key ' || i / 2 from generate_series(2, 1601) i")
+	first := q.exchange(keyed("w", 600))
+	require.Len(t, first.Keyed, 600)
+	require.True(t, first.KeysMore)
+	require.LessOrEqual(t, q.number("select count(*) from jobq.lane where key <> ''"), 100)
+	taken, claims := q.passOf(keyed("w", 600))
+	require.Len(t, taken, 500)
+	require.LessOrEqual(t, claims, 3)
+	require.Zero(t, q.number("select count(*) from jobq.lane where key <> ''"))
+	require.Zero(t, q.number("select count(*) from jobq.lane_hint"))
+	require.Zero(t, q.number("select count(*) from jobq.pending"))
+}
+
+// Jobs that somebody has locked are left alone, and so is the place of their key; when they are free they are
+// found, also those of a key that no claim had seen before.
+func TestLockedJobsOfKeys(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	q := setUp(t)
+	for _, key := range []string{"a", "b", "c"} {
+		q.enqueueKeyed(key, 2)
+	}
+	tx, err := q.pool.Begin(ctx)
+	require.NoError(t, err)
+	_, err = tx.Exec(ctx, q.schema.SQL("select from jobq.pending where partition_key = 'a' or id = (select min(id) from jobq.pending where partition_key = 'b') for update"))
+	require.NoError(t, err)
+	taken, _ := q.passOf(keyed("w", 10))
+	require.Equal(t, map[string]int{"b": 1, "c": 2}, taken)
+	require.Equal(t, 2, q.number("select count(*) from jobq.lane where turn is not null"))
+	require.NoError(t, tx.Rollback(ctx))
+	taken, _ = q.passOf(keyed("w", 10))
+	require.Equal(t, map[string]int{"a": 2, "b": 1}, taken)
 }

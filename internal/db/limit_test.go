@@ -178,7 +178,7 @@ func TestReapedSlotsAreFree(t *testing.T) {
 	require.Len(t, q.exchange(limited("a", 3)).Claimed, 3)
 }
 
-// Jobs are claimed ahead only while that is a tenth of what the limit leaves.
+// Jobs are claimed ahead up to a tenth of what the limit leaves, and for the slots in any case.
 func TestClaimsAhead(t *testing.T) {
 	t.Parallel()
 	q := setUp(t)
@@ -188,8 +188,13 @@ func TestClaimsAhead(t *testing.T) {
 	exchange.SlotsFree = 2
 	require.Len(t, q.exchange(exchange).Claimed, 10)
 	answer := q.exchange(exchange)
-	require.Len(t, answer.Claimed, 2)
-	require.Equal(t, db.Admission{Jobs: 2, Blocked: db.BlockedByLimit}, answer.Admission)
+	require.Len(t, answer.Claimed, 9)
+	require.Equal(t, db.Admission{Jobs: 9, Blocked: db.BlockedByLimit}, answer.Admission)
+	exchange.SlotsFree = 80
+	exchange.Claim.JobCount = 80
+	require.Len(t, q.exchange(exchange).Claimed, 80)
+	exchange.SlotsFree = 2
+	require.Equal(t, db.Admission{Jobs: 1, Blocked: db.BlockedByLimit}, q.exchange(exchange).Admission)
 }
 
 // Over many claimers and any time, by the moments of the claims, no more jobs start than

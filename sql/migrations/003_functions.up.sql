@@ -1104,8 +1104,8 @@ create function jobq.throttled_until(of_queue text, rate_jobs integer, rate_peri
 -- was not told yet counts until it is, and those of a dead worker until its leases
 -- are reaped.
 --
--- slots_free are the worker's slots that have no job. More is admitted, to be claimed
--- ahead, only while it is a tenth of what the limit leaves: what waits in a worker
+-- slots_free are the worker's slots that have no job. If these are less than a tenth of what the
+-- limit leaves, up to that is admitted, to be claimed ahead: what waits in a worker
 -- counts as if it ran.
 --
 -- blocked says why less was admitted than asked for: limit, rate or busy; with rate,
@@ -1129,6 +1129,7 @@ begin
   admitted := 0;
   blocked := 'busy';
   wait_ms := 0;
+  perform set_config('jobq_claim.running', '', true);
   if patient then
     perform pg_advisory_xact_lock(turn);
   elsif not pg_try_advisory_xact_lock(turn) then
@@ -1143,9 +1144,10 @@ begin
     select greatest(q.max_running - coalesce(sum(cardinality(l.job_ids) - cardinality(l.ended_slots)), 0), 0) into room
       from jobq.lease l where l.queue = of_queue;
     if admitted > room / 10 and admitted > least(slots_free, room) then
-      admitted := least(slots_free, room);
+      admitted := greatest(least(slots_free, room), least(admitted, room / 10));
       blocked := 'limit';
     end if;
+    perform set_config('jobq_claim.running', (q.max_running - room)::text, true);
   end if;
   if q.rate_jobs is not null and admitted > 0 then
     step := jobq.rate_step_us(q.rate_jobs, q.rate_period);
@@ -1181,6 +1183,10 @@ declare
 begin
   select x.max_running, x.rate_jobs, x.rate_period, x.rate_burst into q from jobq.queue x where x.name = of_queue;
   if not found or (q.rate_jobs is null and (q.max_running is null or ended = 0)) then
+    return;
+  end if;
+  -- queue_admit has counted after the ends.
+  if q.rate_jobs is null and nullif(current_setting('jobq_claim.running', true), '')::bigint + ended < q.max_running then
     return;
   end if;
   -- A lease of this transaction's making was claimed since it began, and has no ends. One of
