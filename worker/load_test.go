@@ -9,6 +9,7 @@ import (
 
 	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/worker/internal/clock"
+	"github.com/jobq-dev/jobq/worker/internal/leases"
 )
 
 // resultOf is the result of a failed run of the job under the lease.
@@ -22,8 +23,9 @@ func resultOf(job, lease int64) result {
 // also where it was to take no others.
 func TestKeyedClaimThatTakesTooLong(t *testing.T) {
 	t.Parallel()
-	q := &queue{load: newLoad(1)}
-	(&claim{queue: q}).failed(time.Second, context.DeadlineExceeded)
+	w := &Worker{claimed: leases.NewClaims(), unanswered: make(chan struct{}, 1)}
+	q := &queue{worker: w, load: newLoad(1)}
+	(&claim{queue: q, underWay: w.claimed.Begin()}).failed(time.Second, context.DeadlineExceeded)
 	require.True(t, q.load.isSeparate())
 }
 

@@ -110,7 +110,7 @@ func TestLaneClaimWithoutALimit(t *testing.T) {
 	for _, buffers := range q.laneBuffers() {
 		require.LessOrEqual(t, buffers, 6_000, "all of them are hints")
 	}
-	q.exec("delete from jobq.lane_hint")
+	q.exec("truncate jobq.lane_hint")
 	q.exec("insert into jobq.lane (queue, key, turn) select 'keys', 'key ' || i % 20000, nextval('jobq.lane_turn_seq') from generate_series(1, 20000) i")
 	for _, buffers := range q.laneBuffers() {
 		require.LessOrEqual(t, buffers, 6_000, "all of them have a lane")

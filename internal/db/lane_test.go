@@ -408,12 +408,12 @@ func TestKeysBesideLimits(t *testing.T) {
 	require.Len(t, leases, 10, "a lease for each")
 	q.set(`{"key_limit": 100}`)
 	limited := q.exchange(exchange).Keyed
-	require.Len(t, limited, 6)
+	require.Len(t, limited, 8)
 	for _, job := range limited {
 		leases[job.LeaseToken] = true
 	}
-	require.Len(t, leases, 16, "a lease for each")
-	require.Equal(t, 16, q.number("select count(*) from jobq.lane l cross join lateral unnest(l.held_leases) h where h = any($1::bigint[])", slices.Collect(maps.Keys(leases))))
+	require.Len(t, leases, 18, "a lease for each")
+	require.Equal(t, 18, q.number("select count(*) from jobq.lane l cross join lateral unnest(l.held_leases) h where h = any($1::bigint[])", slices.Collect(maps.Keys(leases))))
 }
 
 // Within a key, jobs go by priority and then by their place.
@@ -632,6 +632,20 @@ func TestManySmallKeys(t *testing.T) {
 	require.Zero(t, q.number("select count(*) from jobq.lane where key <> ''"))
 	require.Zero(t, q.number("select count(*) from jobq.lane_hint"))
 	require.Zero(t, q.number("select count(*) from jobq.pending"))
+}
+
+// However many hints a key has, it has one lane, and the keys behind it have theirs.
+func TestManyHintsOfAKey(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	q.enqueueKeyed("a", 350)
+	q.enqueueKeyed("b", 250)
+	require.Equal(t, map[string]int{"a": 10, "b": 10}, perKey(q.exchange(keyed("w", 20)).Keyed))
+	require.Zero(t, q.number("select count(*) from jobq.lane_hint"))
+	require.Equal(t, 2, q.number("select count(*) from jobq.lane where turn is not null"))
+	taken, _ := q.passOf(keyed("w", 300))
+	require.Equal(t, map[string]int{"a": 340, "b": 240}, taken)
+	require.Zero(t, q.number("select count(*) from jobq.lane where key <> ''"))
 }
 
 // Jobs that somebody has locked are left alone, and so is the place of their key; when they are free they are

@@ -1217,18 +1217,19 @@ begin
   end if;
 end $$;
 
--- lane_eat takes up to so many hints of a queue away, and makes lanes ready that wait for them. readied are the keys
+-- lane_eat takes up to so many hints of a queue away, those behind after_hint, and makes lanes ready that wait for them. readied are the keys
 -- of these. With apart, a key that has no lane gets none, but is among fresh: most of them are empty
 -- before the claim ends. Only who has its turn in the queue may call it. Needs lane_hint_pkey and lane_pkey only.
-create function jobq.lane_eat(of_queue text, hints_max integer, apart boolean) returns table (hints integer, readied text[], fresh text[])
+create function jobq.lane_eat(of_queue text, after_hint bigint, hints_max integer, apart boolean)
+  returns table (hints integer, last_hint bigint, readied text[], fresh text[])
   language plpgsql
   as $$
 begin
   return query
     with eaten as (
       delete from jobq.lane_hint h
-        where h.ctid = any(array(select x.ctid from jobq.lane_hint x where x.queue = of_queue order by x.id limit hints_max))
-        returning h.key
+        where h.ctid = any(array(select x.ctid from jobq.lane_hint x where x.queue = of_queue and x.id > after_hint order by x.id limit hints_max))
+        returning h.id, h.key
     ), k as materialized (
       select e.key, (select x.key from jobq.lane x where x.queue = of_queue and x.key = e.key limit 1) is not null as known
         from (select e.key from eaten e group by e.key) e
@@ -1241,7 +1242,7 @@ begin
           where l.turn is null or l.looks <> '{}'
         returning l.key, l.turn = l.hinted as readied
     )
-    select (select count(*) from eaten)::integer, array(select h.key from hinted h where h.readied),
+    select (select count(*) from eaten)::integer, (select max(e.id) from eaten e), array(select h.key from hinted h where h.readied),
       array(select k.key from k where not k.known and lane_eat.apart);
 end $$;
 
@@ -1308,7 +1309,7 @@ begin
   if begins is null then
     return true;
   end if;
-  with some as materialized (
+  with batch as materialized (
     select s.id, s.job_ids, s.ended_slots
       from (
         select l.id, l.job_ids, l.ended_slots, sum(cardinality(l.job_ids)) over (order by l.id) - cardinality(l.job_ids) as before
@@ -1317,7 +1318,7 @@ begin
       where s.before < jobs_max
   ), runs as materialized (
     select r.partition_key as key, s.id as lease, j.slot::smallint as slot
-      from some s
+      from batch s
       cross join lateral unnest(s.job_ids) with ordinality as j(id, slot)
       cross join lateral (select x.partition_key from jobq.run x where x.id = j.id and x.lease_id = s.id limit 1) r
       where j.slot <> all(s.ended_slots) and r.partition_key is not null
@@ -1327,7 +1328,7 @@ begin
       on conflict on constraint lane_pkey do update
         set held_leases = l.held_leases || excluded.held_leases, held_slots = l.held_slots || excluded.held_slots
   )
-  select max(s.id) into ends from some s;
+  select max(s.id) into ends from batch s;
   if not exists (select from jobq.lease x where x.queue = of_queue and x.id > ends) then
     ends := null;
   end if;
@@ -1400,6 +1401,7 @@ declare
   kinds_id text;
   eaten record;
   hints integer := 0;
+  last_hint bigint := 0; -- the others are behind it, but for those that commit late
   readied text[] := '{}'; -- by hints
   fresh text[] := '{}'; -- keys that hints have told of and that have no lane
   fresh_turns bigint[] := '{}'; -- which they have or would have
@@ -1409,9 +1411,10 @@ declare
   laned integer; -- so many of these have a lane
   batch record;
   picked record;
-  served text[] := '{}'; -- to go to the back
-  emptied text[] := '{}'; -- have nothing left, and a lane
-  kept text[] := '{}'; -- get a lane, with these turns
+  served_lanes tid[] := '{}'; -- that go to the back
+  emptied_lanes tid[] := '{}'; -- that have nothing left
+  served text[] := '{}'; -- fresh keys that get a lane at the back
+  kept text[] := '{}'; -- and those that get one with these turns
   kept_turns bigint[] := '{}';
   one_by_one boolean;
   changed integer;
@@ -1461,19 +1464,20 @@ begin
     return;
   end if;
   loop -- without a limit, until there are so many new keys that a claim can begin with them
-    select e.hints, e.readied, e.fresh into eaten
-      from jobq.lane_eat(of_queue, case when key_limit is null then lanes_max else hints_max end, key_limit is null and from_turn = 0) e;
+    select e.hints, e.last_hint, e.readied, e.fresh into eaten
+      from jobq.lane_eat(of_queue, last_hint, case when key_limit is null then lanes_max else hints_max end, key_limit is null and from_turn = 0) e;
+    last_hint := coalesce(eaten.last_hint, last_hint);
     hints := hints + eaten.hints;
     readied := readied || eaten.readied;
-    fresh := fresh || eaten.fresh;
+    fresh := fresh || array(select k from unnest(eaten.fresh) k except select f from unnest(fresh) f);
     exit when key_limit is not null or eaten.hints < lanes_max or cardinality(fresh) >= lanes_max or hints >= hints_max;
   end loop;
   update jobq.lane l
     set turn = nextval('jobq.lane_turn_seq'), full_limit = null
-    where l.queue = of_queue and l.key = any(
-      array(select x.key from jobq.lane x where x.queue = of_queue and x.full_limit < coalesce(key_limit, 1000000)
+    where l.ctid = any(
+      array(select x.ctid from jobq.lane x where x.queue = of_queue and x.full_limit < coalesce(key_limit, 1000000)
         order by x.full_limit limit lanes_max)
-      || array(select x.key from jobq.lane x where x.queue = of_queue and x.full_limit > coalesce(key_limit, 1000000)
+      || array(select x.ctid from jobq.lane x where x.queue = of_queue and x.full_limit > coalesce(key_limit, 1000000)
         order by x.full_limit limit lanes_max));
   get diagnostics changed = row_count;
 
@@ -1488,8 +1492,8 @@ begin
     if found then
       update jobq.lane l
         set turn = nextval('jobq.lane_turn_seq'), full_limit = null
-        where l.queue = of_queue and l.key = any(
-          array(select x.key from jobq.lane x where x.queue = of_queue and x.full_limit = key_limit
+        where l.ctid = any(
+          array(select x.ctid from jobq.lane x where x.queue = of_queue and x.full_limit = key_limit
             and x.looked_at < statement_timestamp() - interval '1 minute' order by x.looked_at limit 10));
     end if;
   end if;
@@ -1517,10 +1521,10 @@ begin
   while not one_by_one and wanted > 0 and lanes_left > 0 loop
     lanes := case when ids = '{}' then least(lanes_max, greatest(wanted, 10)) else lanes_max end; -- each gives a job, but for those that are empty
     select coalesce(array_agg(x.key order by x.turn), '{}') as keys, coalesce(array_agg(x.turn order by x.turn), '{}') as turns,
-        min(x.turn) filter (where x.looks <> '{}') as walked
+        coalesce(array_agg(x.place order by x.turn), '{}') as lane_places, min(x.turn) filter (where x.looks <> '{}') as walked
       into batch
       from (
-        select y.key, y.turn, y.looks from jobq.lane y
+        select y.key, y.turn, y.looks, y.ctid as place from jobq.lane y
           where y.queue = of_queue and y.turn is not null and y.turn > looked and y.turn <= to_turn
           order by y.turn
           limit lanes
@@ -1529,10 +1533,11 @@ begin
     turns := batch.turns;
     laned := cardinality(keys);
     while laned + cardinality(fresh) - fresh_seen < lanes and from_turn = 0 and eaten.hints = lanes_max and hints < hints_max loop
-      select e.hints, e.readied, e.fresh into eaten from jobq.lane_eat(of_queue, lanes_max, true) e;
+      select e.hints, e.last_hint, e.readied, e.fresh into eaten from jobq.lane_eat(of_queue, last_hint, lanes_max, true) e;
+      last_hint := coalesce(eaten.last_hint, last_hint);
       hints := hints + eaten.hints;
       readied := readied || eaten.readied;
-      fresh := fresh || eaten.fresh;
+      fresh := fresh || array(select k from unnest(eaten.fresh) k except select f from unnest(fresh[fresh_seen + 1 : cardinality(fresh)] || served || kept) f);
     end loop;
     if cardinality(fresh_turns) < cardinality(fresh) then
       fresh_turns := fresh_turns || array(select nextval('jobq.lane_turn_seq') from generate_series(cardinality(fresh_turns) + 1, cardinality(fresh)));
@@ -1549,9 +1554,9 @@ begin
       from jobq.lane_pick(of_queue, keys, kinds, share, wanted) p;
     ids := ids || picked.ids;
     places := places || picked.places;
-    served := served || array(select keys[n] from unnest(picked.served) n);
-    emptied := emptied || array(select keys[n] from unnest(picked.emptied) n where n <= laned);
-    readied := readied || array(select keys[n] from unnest(picked.served) n where n > laned);
+    served := served || array(select keys[n] from unnest(picked.served) n where n > laned);
+    served_lanes := served_lanes || array(select batch.lane_places[n] from unnest(picked.served) n where n <= laned);
+    emptied_lanes := emptied_lanes || array(select batch.lane_places[n] from unnest(picked.emptied) n where n <= laned);
     kept := kept || array(select keys[n] from unnest(picked.barren) n where n > laned);
     kept_turns := kept_turns || array(select turns[n] from unnest(picked.barren) n where n > laned);
     barren := greatest(barren, (select turns[max(n)] from unnest(picked.barren) n));
@@ -1567,17 +1572,19 @@ begin
   end if;
   kept := kept || fresh[fresh_seen + 1 : cardinality(fresh)];
   kept_turns := kept_turns || fresh_turns[fresh_seen + 1 : cardinality(fresh)];
-  readied := readied || kept;
-  again := again or served <> '{}' or eaten.hints = case when key_limit is null then lanes_max else hints_max end;
-  if emptied <> '{}' then
-    delete from jobq.lane x where x.queue = of_queue and x.key = any(emptied);
+  readied := readied || served || kept;
+  again := again or served <> '{}' or served_lanes <> '{}' or eaten.hints = case when key_limit is null then lanes_max else hints_max end;
+  if emptied_lanes <> '{}' then
+    delete from jobq.lane x where x.ctid = any(emptied_lanes);
+  end if;
+  if served_lanes <> '{}' then
+    update jobq.lane x set turn = nextval('jobq.lane_turn_seq') where x.ctid = any(served_lanes);
   end if;
   if served <> '{}' or kept <> '{}' then
-    insert into jobq.lane as l (queue, key, turn)
+    insert into jobq.lane (queue, key, turn)
       select of_queue, k.key, k.turn from unnest(kept, kept_turns) as k(key, turn)
       union all
-      select of_queue, s.key, nextval('jobq.lane_turn_seq') from unnest(served) as s(key)
-      on conflict on constraint lane_pkey do update set turn = excluded.turn;
+      select of_queue, s.key, nextval('jobq.lane_turn_seq') from unnest(served) as s(key);
   end if;
   if each_job then
     leases := array(select jobq.lease_id_next() from generate_series(1, cardinality(ids)));
@@ -1716,9 +1723,12 @@ begin
     return;
   end if;
   insert into jobq.lease (id, claimed_at, expires_at, owner, queue, job_ids)
-    select s.lease, claimed, claimed + lease_time, of_owner, of_queue, array_agg(s.id order by s.slot)
-      from unnest(ids, leases, slots) as s(id, lease, slot)
-      group by s.lease;
+    select s.lease, claimed, claimed + lease_time, of_owner, of_queue, s.ids
+      from (
+        select lease, ids where not each_job
+        union all
+        select s.lease, array[s.id] from unnest(ids, leases) as s(id, lease) where each_job
+      ) s(lease, ids);
   return query
     with taken as (
       delete from jobq.pending p
