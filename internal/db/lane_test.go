@@ -648,6 +648,29 @@ func TestManyHintsOfAKey(t *testing.T) {
 	require.Zero(t, q.number("select count(*) from jobq.lane where key <> ''"))
 }
 
+// A job that comes while a claim goes on, after that has found its key empty, is not forgotten, although the same
+// claim takes its hint away.
+func TestJobOfAKeyThatIsEmptyJustThen(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	q.enqueueKeyed("a", 2)
+	require.Len(t, q.exchange(keyed("w", 1)).Keyed, 1)
+	require.Equal(t, 1, q.number("select count(*) from jobq.lane where key = 'a' and turn is not null"))
+	q.exec("insert into jobq.pending (kind, partition_key) select 'k', 'key ' || i from generate_series(1, 350) i")
+	q.exec("create sequence eaten")
+	q.exec(`create function comes() returns trigger language plpgsql as $$
+		begin
+			if nextval('eaten') = 2 then
+				insert into jobq.pending (kind, partition_key) values ('k', 'a');
+			end if;
+			return null;
+		end $$`)
+	q.exec("create trigger comes before delete on jobq.lane_hint for each statement execute function comes()")
+	taken, _ := q.passOf(keyed("w", 1000))
+	require.Len(t, taken, 351)
+	require.Equal(t, 2, taken["a"])
+}
+
 // Jobs that somebody has locked are left alone, and so is the place of their key; when they are free they are
 // found, also those of a key that no claim had seen before.
 func TestLockedJobsOfKeys(t *testing.T) {

@@ -1373,7 +1373,7 @@ end $$;
 -- may have slots for it, or its kinds.
 --
 -- Lanes and hints have one writer, who has its turn in the queue: so no statement here waits for another.
--- Needs lane_pkey, lane_turn_idx, lane_full_idx, pending_claim_idx, pending_pkey and lease_pkey only.
+-- Needs lane_pkey, lane_turn_idx, lane_full_idx, pending_claim_idx and lease_pkey only.
 create function jobq.lane_claim(
   of_queue text, of_kinds text[], of_owner text, lease_time interval, each_job boolean, with_plain boolean,
   from_turn bigint, to_turn bigint, again boolean -- of this pass, that another one would find more
@@ -1412,7 +1412,6 @@ declare
   batch record;
   picked record;
   served_lanes tid[] := '{}'; -- that go to the back
-  emptied_lanes tid[] := '{}'; -- that have nothing left
   served text[] := '{}'; -- fresh keys that get a lane at the back
   kept text[] := '{}'; -- and those that get one with these turns
   kept_turns bigint[] := '{}';
@@ -1556,7 +1555,8 @@ begin
     places := places || picked.places;
     served := served || array(select keys[n] from unnest(picked.served) n where n > laned);
     served_lanes := served_lanes || array(select batch.lane_places[n] from unnest(picked.served) n where n <= laned);
-    emptied_lanes := emptied_lanes || array(select batch.lane_places[n] from unnest(picked.emptied) n where n <= laned);
+    -- Before more hints are eaten: one that has come since would find the lane ready, and that would be all.
+    delete from jobq.lane x where x.ctid = any(array(select batch.lane_places[n] from unnest(picked.emptied) n where n <= laned));
     kept := kept || array(select keys[n] from unnest(picked.barren) n where n > laned);
     kept_turns := kept_turns || array(select turns[n] from unnest(picked.barren) n where n > laned);
     barren := greatest(barren, (select turns[max(n)] from unnest(picked.barren) n));
@@ -1574,9 +1574,6 @@ begin
   kept_turns := kept_turns || fresh_turns[fresh_seen + 1 : cardinality(fresh)];
   readied := readied || served || kept;
   again := again or served <> '{}' or served_lanes <> '{}' or eaten.hints = case when key_limit is null then lanes_max else hints_max end;
-  if emptied_lanes <> '{}' then
-    delete from jobq.lane x where x.ctid = any(emptied_lanes);
-  end if;
   if served_lanes <> '{}' then
     update jobq.lane x set turn = nextval('jobq.lane_turn_seq') where x.ctid = any(served_lanes);
   end if;
