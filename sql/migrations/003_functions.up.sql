@@ -1412,7 +1412,8 @@ declare
   batch record;
   picked record;
   served_lanes tid[] := '{}'; -- that go to the back
-  served text[] := '{}'; -- fresh keys that get a lane at the back
+  emptied text[] := '{}'; -- keys that have nothing left
+  served text[] := '{}'; -- keys without a lane that get one at the back
   kept text[] := '{}'; -- and those that get one with these turns
   kept_turns bigint[] := '{}';
   one_by_one boolean;
@@ -1536,7 +1537,9 @@ begin
       last_hint := coalesce(eaten.last_hint, last_hint);
       hints := hints + eaten.hints;
       readied := readied || eaten.readied;
-      fresh := fresh || array(select k from unnest(eaten.fresh) k except select f from unnest(fresh[fresh_seen + 1 : cardinality(fresh)] || served || kept) f);
+      -- What this claim has found empty before is for the next one: it would find the jobs again that it has locked.
+      served := served || array(select k from unnest(eaten.fresh) k intersect select e from unnest(emptied) e except select s from unnest(served) s);
+      fresh := fresh || array(select k from unnest(eaten.fresh) k except select f from unnest(fresh || served || kept || emptied) f);
     end loop;
     if cardinality(fresh_turns) < cardinality(fresh) then
       fresh_turns := fresh_turns || array(select nextval('jobq.lane_turn_seq') from generate_series(cardinality(fresh_turns) + 1, cardinality(fresh)));
@@ -1555,6 +1558,7 @@ begin
     places := places || picked.places;
     served := served || array(select keys[n] from unnest(picked.served) n where n > laned);
     served_lanes := served_lanes || array(select batch.lane_places[n] from unnest(picked.served) n where n <= laned);
+    emptied := emptied || array(select keys[n] from unnest(picked.emptied) n);
     -- Before more hints are eaten: one that has come since would find the lane ready, and that would be all.
     delete from jobq.lane x where x.ctid = any(array(select batch.lane_places[n] from unnest(picked.emptied) n where n <= laned));
     kept := kept || array(select keys[n] from unnest(picked.barren) n where n > laned);
