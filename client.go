@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -20,6 +21,9 @@ type Client struct {
 	schema  *db.Schema
 	queries *db.Queries
 	waiters *await.Waiters
+	codec   Codec // nil for none
+
+	middleware []EnqueueMiddleware // nil for none
 }
 
 // Sessions says whether each connection of the pool has a session of the server
@@ -43,6 +47,12 @@ type Config struct {
 	// Sessions spares workers, janitors and monitors the search for a
 	// pooler, or corrects what they find. Default SessionsAuto.
 	Sessions Sessions
+	// Codec encodes the args of jobs that the client adds, and the checkpoints, results and steps
+	// of its workers, before they are stored, and decodes them for handlers and for Get.
+	// Package keyring has one that encrypts. Default nil: all is stored as it is.
+	Codec Codec
+	// Middleware wraps every enqueue, the first one outermost. Default: none.
+	Middleware []EnqueueMiddleware
 }
 
 // NewClient returns a client on the pool. It does not talk to the database:
@@ -64,11 +74,15 @@ func NewClient(pool *pgxpool.Pool, config *Config) (*Client, error) {
 		return nil, err
 	}
 	schema.Assume(sessions)
-	return &Client{pool: pool, schema: schema, queries: schema.Queries(pool), waiters: await.New(pool, schema)}, nil
+	return &Client{
+		pool: pool, schema: schema, queries: schema.Queries(pool), waiters: await.New(pool, schema),
+		codec: config.Codec, middleware: slices.Clone(config.Middleware),
+	}, nil
 }
 
 // Check returns ErrNotMigrated or ErrNewerSchema when this build cannot work
-// with the tables in the database, and says what to do. Where the pool prepares
+// with the tables in the database, and says what to do. Tables that a later jobq has
+// changed are no error as long as they are compatible: see docs/upgrade.md. Where the pool prepares
 // statements, it also finds out whether that is safe: see [Config].Sessions. A
 // client that was never checked learns it from its first statement that fails,
 // and sends that one again.
@@ -91,6 +105,9 @@ func (c *Client) Pool() *pgxpool.Pool { return c.pool }
 // Sessions is what the client was told of sessions, or SessionsShared when it has
 // found out since that they are.
 func (c *Client) Sessions() Sessions { return c.schema.Sessions() }
+
+// Codec is what encodes the client's jobs; nil for nothing.
+func (c *Client) Codec() Codec { return c.codec }
 
 // Schema is the name of the schema that holds jobq's tables.
 func (c *Client) Schema() string { return c.schema.Name() }

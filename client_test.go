@@ -139,7 +139,7 @@ func TestCheck(t *testing.T) {
 	_, err = client.Pool().Exec(ctx, "delete from jobq.jobq_migration where version = (select max(version) from jobq.jobq_migration)")
 	require.NoError(t, err)
 	require.ErrorIs(t, client.Check(ctx), jobq.ErrNotMigrated)
-	_, err = client.Pool().Exec(ctx, "insert into jobq.jobq_migration (version) values (1000)")
+	_, err = client.Pool().Exec(ctx, "insert into jobq.jobq_migration (version, compatible_from) values (1000, 1000)")
 	require.NoError(t, err)
 	require.ErrorIs(t, client.Check(ctx), jobq.ErrNewerSchema)
 

@@ -121,23 +121,47 @@ type Enqueued struct {
 // Enqueue adds a job and wakes a worker. Nil options mean the defaults.
 // ErrInvalid says which value was refused.
 func (c *Client) Enqueue(ctx context.Context, args Args, options *EnqueueOptions) (Enqueued, error) {
+	if c.middleware != nil {
+		return c.oneWithin(ctx, args, options, c.enqueueOneNow)
+	}
+	return c.enqueueOneNow(ctx, args, options)
+}
+
+func (c *Client) enqueueOneNow(ctx context.Context, args Args, options *EnqueueOptions) (Enqueued, error) {
 	return dberror.Retry(ctx, func() (Enqueued, error) { return c.enqueueOne(ctx, c.queries, args, options) })
 }
 
 // EnqueueTx adds a job in the caller's transaction: it exists when the
 // transaction commits, and never when it rolls back.
 func (c *Client) EnqueueTx(ctx context.Context, tx pgx.Tx, args Args, options *EnqueueOptions) (Enqueued, error) {
+	if c.middleware != nil {
+		return c.oneWithin(ctx, args, options, func(ctx context.Context, args Args, options *EnqueueOptions) (Enqueued, error) {
+			return c.enqueueOne(ctx, c.schema.Queries(tx), args, options)
+		})
+	}
 	return c.enqueueOne(ctx, c.schema.Queries(tx), args, options)
 }
 
 // EnqueueMany adds jobs in one statement, all of them or none, and answers in
 // their order. At most EnqueueManyMax.
 func (c *Client) EnqueueMany(ctx context.Context, jobs []EnqueueParams) ([]Enqueued, error) {
+	if c.middleware != nil {
+		return c.manyWithin(ctx, jobs, c.enqueueManyNow)
+	}
+	return c.enqueueManyNow(ctx, jobs)
+}
+
+func (c *Client) enqueueManyNow(ctx context.Context, jobs []EnqueueParams) ([]Enqueued, error) {
 	return dberror.Retry(ctx, func() ([]Enqueued, error) { return c.enqueueMany(ctx, c.queries, jobs) })
 }
 
 // EnqueueManyTx is EnqueueMany in the caller's transaction.
 func (c *Client) EnqueueManyTx(ctx context.Context, tx pgx.Tx, jobs []EnqueueParams) ([]Enqueued, error) {
+	if c.middleware != nil {
+		return c.manyWithin(ctx, jobs, func(ctx context.Context, jobs []EnqueueParams) ([]Enqueued, error) {
+			return c.enqueueMany(ctx, c.schema.Queries(tx), jobs)
+		})
+	}
 	return c.enqueueMany(ctx, c.schema.Queries(tx), jobs)
 }
 
@@ -156,15 +180,21 @@ func (c *Client) enqueueOne(ctx context.Context, queries *db.Queries, args Args,
 		if err != nil {
 			return Enqueued{}, fmt.Errorf("enqueue: %w: %w", ErrInvalid, err)
 		}
+		if columns.Args[0], err = c.encodedArgs(ctx, columns.Kinds[0], columns.Args[0]); err != nil {
+			return Enqueued{}, fmt.Errorf("enqueue: %w", err)
+		}
 		rows, err := queries.JobEnqueueMany(ctx, columns)
 		if err != nil {
-			return Enqueued{}, dberror.Wrap(c.schema, "enqueue", withoutPlace(err))
+			return Enqueued{}, c.refused(withoutPlace(err))
 		}
 		return Enqueued(rows[0]), nil
 	}
+	if params.Args, err = c.encodedArgs(ctx, params.Kind, params.Args); err != nil {
+		return Enqueued{}, fmt.Errorf("enqueue: %w", err)
+	}
 	id, err := queries.JobEnqueue(ctx, params)
 	if err != nil {
-		return Enqueued{}, dberror.Wrap(c.schema, "enqueue", err)
+		return Enqueued{}, c.refused(err)
 	}
 	return Enqueued{ID: id}, nil
 }
@@ -189,9 +219,12 @@ func (c *Client) enqueueMany(ctx context.Context, queries *db.Queries, jobs []En
 	if err != nil {
 		return nil, fmt.Errorf("enqueue: %w: %w", ErrInvalid, err)
 	}
+	if err := c.encodeArgs(ctx, columns.Kinds, columns.Args); err != nil {
+		return nil, fmt.Errorf("enqueue: %w", err)
+	}
 	rows, err := queries.JobEnqueueMany(ctx, columns)
 	if err != nil {
-		return nil, dberror.Wrap(c.schema, "enqueue", err)
+		return nil, c.refused(err)
 	}
 	enqueued := make([]Enqueued, len(rows))
 	for i, row := range rows {

@@ -25,6 +25,7 @@ var (
 	ErrUnavailable = dberror.ErrUnavailable
 	// ErrNotMigrated is returned when the tables are missing or too old.
 	ErrNotMigrated = db.ErrNotMigrated
-	// ErrNewerSchema is returned when the tables are newer than this build.
+	// ErrNewerSchema is returned when the tables are newer than this build, and no
+	// longer work with it.
 	ErrNewerSchema = db.ErrNewerSchema
 )

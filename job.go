@@ -51,13 +51,22 @@ type Progress struct {
 	At      time.Time `json:"at"`
 }
 
-// Get returns a job, or ErrNotFound.
+// Get returns a job, or ErrNotFound. A client with a Codec decodes its args, checkpoint and
+// result; those that cannot be decoded are as they are stored, and ErrUnreadable comes beside the
+// job. Without a Codec, all are as they are stored: see EncryptedWith.
 func (c *Client) Get(ctx context.Context, id int64) (*Job, error) {
 	row, err := c.queries.JobGet(ctx, id)
 	if err != nil {
 		return nil, dberror.Wrap(c.schema, fmt.Sprintf("get job %d", id), err)
 	}
-	return jobFromRow(row), nil
+	job := jobFromRow(row)
+	if c.codec == nil {
+		return job, nil
+	}
+	if err := job.Decode(ctx, c.codec); err != nil {
+		return job, fmt.Errorf("get job %d: %w", id, err)
+	}
+	return job, nil
 }
 
 // Cancel ends a job that waits, and asks the worker of a running one to stop.

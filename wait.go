@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jobq-dev/jobq/internal/await"
+	"github.com/jobq-dev/jobq/internal/coding"
 	"github.com/jobq-dev/jobq/internal/dberror"
 )
 
@@ -15,7 +16,7 @@ type Ended struct {
 	ID    int64 `json:"id"`
 	State State `json:"state"` // StateCompleted, StateFailed or StateCancelled
 	// Result is what the handler of a completed job gave with SetResult, at most 1 MiB
-	// of JSON; nil for none.
+	// of JSON; nil for none. A client without a Codec has it as it is stored: see EncryptedWith.
 	Result json.RawMessage `json:"result,omitempty"`
 	// Error is the error of the last attempt of a job that has failed, and of one that was
 	// cancelled the reason, as far as there is one; "" otherwise. At most 1000 characters.
@@ -47,13 +48,17 @@ func (e Ended) Err() error {
 }
 
 // Decode stores the result of a completed job in target, which stays as it is where the
-// job has no result. The error is that of Err, or says what is wrong with the JSON.
+// job has no result. The error is that of Err, or ErrUnreadable for one that is still
+// encrypted, or says what is wrong with the JSON.
 func (e Ended) Decode(target any) error {
 	if err := e.Err(); err != nil {
 		return err
 	}
 	if e.Result == nil {
 		return nil
+	}
+	if key, encrypted := EncryptedWith(e.Result); encrypted { // the target would stay empty, without an error
+		return fmt.Errorf("decode result of job %d: %w: it is encrypted with key %q", e.ID, ErrUnreadable, key)
 	}
 	if err := json.Unmarshal(e.Result, target); err != nil {
 		return fmt.Errorf("decode result of job %d: %w", e.ID, err)
@@ -69,7 +74,8 @@ func (e Ended) Decode(target any) error {
 // The error is ErrNotFound when there is no such job, also when it is deleted meanwhile,
 // by a person or because its retention has ended; then the text says which of these can
 // be. It is the context's error when that ends first, which ErrTimeout stands for as well
-// where that was a deadline. While the database is away, Wait waits for it.
+// where that was a deadline. While the database is away, Wait waits for it. ErrUnreadable
+// comes beside how the job has ended, with its result as it is stored.
 //
 // However many wait, a client has one connection that listens, and sends one statement
 // at a time on its pool: for all jobs that have ended, as long as some do; else at most
@@ -126,5 +132,13 @@ func (c *Client) wait(ctx context.Context, id int64, isNew bool) (Ended, error) 
 		return Ended{ID: id}, fmt.Errorf("%s: %w", operation,
 			dberror.NotFound("the job is gone: it was deleted, or its retention has ended, or the transaction that enqueued it is not committed"))
 	}
-	return Ended{ID: id, State: State(row.State), Result: row.Result, Error: row.Error, FinishedAt: row.EndedAt.Time.UTC()}, nil
+	ended := Ended{ID: id, State: State(row.State), Result: row.Result, Error: row.Error, FinishedAt: row.EndedAt.Time.UTC()}
+	result, err := coding.Decode(ctx, c.codec, coding.ValueOf(FieldResult, row.Kind, id), row.Result)
+	switch {
+	case err == nil:
+		ended.Result = result
+	case c.codec != nil: // else the result is as stored, as in what Get returns
+		return ended, fmt.Errorf("%s: %w", operation, err)
+	}
+	return ended, nil
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/jobq-dev/jobq/internal/jobtest"
 	"github.com/jobq-dev/jobq/internal/pgtest"
 	"github.com/jobq-dev/jobq/janitor"
+	"github.com/jobq-dev/jobq/keyring"
 	"github.com/jobq-dev/jobq/worker"
 )
 
@@ -326,4 +328,54 @@ func TestWaitMeetsTheEnd(t *testing.T) {
 			require.Equal(t, jobq.StateCompleted, receive(t, answer, when).State)
 		})
 	}
+}
+
+// A client with a Codec waits for plain results. With the wrong keys it tells how the job has ended
+// beside ErrUnreadable, and without any it has the result as stored, which does not decode as if it were plain.
+func TestWaitEncrypted(t *testing.T) {
+	t.Parallel()
+	ctx, pool := context.Background(), pgtest.Pool(t)
+	clients := make(map[string]*jobq.Client)
+	for _, name := range []string{"k1", "k2", ""} {
+		config := &jobq.Config{}
+		if name != "" {
+			keys, err := keyring.New(keyring.Key{Name: name, Secret: []byte(strings.Repeat(name, 16))})
+			require.NoError(t, err)
+			config.Codec = keys
+		}
+		client, err := jobq.NewClient(pool, config)
+		require.NoError(t, err)
+		clients[name] = client
+	}
+	w, err := worker.New(clients["k1"], &worker.Config{Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	require.NoError(t, worker.Handle(w, func(_ context.Context, job *worker.Job[jobtest.Greeting]) error { return job.SetResult(job.Args) }, nil))
+	working, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(working) }()
+	defer func() {
+		stop()
+		require.NoError(t, <-ended)
+	}()
+
+	done, err := clients["k1"].EnqueueAndWait(ctx, jobtest.Greeting{Name: "ann"}, nil)
+	require.NoError(t, err)
+	greeting, err := jobq.WaitResult[jobtest.Greeting](ctx, clients["k1"], done.ID)
+	require.NoError(t, err)
+	require.Equal(t, "ann", greeting.Name)
+
+	unread, err := clients["k2"].Wait(ctx, done.ID)
+	require.ErrorIs(t, err, jobq.ErrUnreadable)
+	require.ErrorContains(t, err, `encrypted with key "k1"`)
+	require.Equal(t, done.State, unread.State)
+	require.Equal(t, done.FinishedAt, unread.FinishedAt)
+	key, encrypted := jobq.EncryptedWith(unread.Result)
+	require.Equal(t, "k1", key)
+	require.True(t, encrypted)
+
+	_, err = jobq.WaitResult[jobtest.Greeting](ctx, clients[""], done.ID)
+	require.ErrorIs(t, err, jobq.ErrUnreadable)
+	stored, err := clients[""].Wait(ctx, done.ID)
+	require.NoError(t, err)
+	require.Equal(t, string(unread.Result), string(stored.Result))
 }

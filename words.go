@@ -12,6 +12,8 @@ const (
 	OutcomeCancelled Outcome = "cancelled"
 	OutcomeReleased  Outcome = "released"
 	OutcomeSnoozed   Outcome = "snoozed"
+	// OutcomeUnreadable: the job's args or checkpoint could not be decoded, and no handler was called.
+	OutcomeUnreadable Outcome = "unreadable"
 )
 
 // Heartbeat is what extends the leases of a queue.

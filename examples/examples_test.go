@@ -27,6 +27,8 @@ func TestExamples(t *testing.T) {
 		"shell":         {"go on after 3 files", "killed by SIGKILL", `{"files": 6, "attempts": 2}`},
 		"stream-python": {`{"score": -2}`, "args have no text", "501"},
 		"node":          {"2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824", `{"charged": 12}`, "snoozed after", "HTTP 400: args have no amount"},
+		"steps":         {"order done in attempt 5: receipt-1", `shipped for {"by": "ann"}`, "charged 1 time, shipped 1 time"},
+		"order":         {"charge order 7: 4200 cents, requests: 1", "mail shipped order 7: in parcel RB42, requests: 1", "mail review order 7", "mail declined order 8: the card was not accepted, requests: 1", "lamps left: 9"},
 		"wait":          {" words in ", " files", "is failed: exit code", "exit code 7"},
 		"crashtest": {
 			"twice    1    1  2        1        after the effect  completed", "jobs with more than one effect: 2; completed without an effect: 0; not completed: 0",

@@ -64,6 +64,45 @@ const (
 		from jobq.lease l join jobq.run r on r.lease_id = l.id join jobq.job j on j.id = r.id and j.lease_token = l.id where j.id = $1 and j.state = 'running'`
 )
 
+// startPrograms starts two janitors, and two workers whose jobs of the kind this program runs,
+// with a setting that lets it call the database.
+func (l *lab) startPrograms(kind, setting string) (workers []*process, config string, err error) {
+	config = filepath.Join(l.folder, "jobq.yaml")
+	content := fmt.Sprintf("kinds:\n  %s:\n    command: [%q, %s, %q]\n    %s: true\n    env: {DATABASE_URL: %q}\n", kind, l.self, kind, l.folder, setting, l.url(l.database))
+	if err := os.WriteFile(config, []byte(content), 0o600); err != nil {
+		return nil, "", err
+	}
+	for range 2 {
+		if err := l.janitor(); err != nil {
+			return nil, "", err
+		}
+	}
+	workers = make([]*process, 2)
+	for i := range workers {
+		if workers[i], err = l.worker("--config", config); err != nil {
+			return nil, "", err
+		}
+	}
+	return workers, config, nil
+}
+
+// stopOrKill stops one of the workers for about as long as its lease, or kills it and
+// starts another in its place.
+func (l *lab) stopOrKill(workers []*process, config string, stops, kills *int) (err error) {
+	i := l.random.IntN(len(workers))
+	if l.random.IntN(3) == 0 {
+		*stops++
+		workers[i].freeze()
+		pause(l.ctx, l.between(lease/2, 2*lease))
+		workers[i].thaw()
+		return nil
+	}
+	*kills++
+	workers[i].kill()
+	workers[i], err = l.worker("--config", config)
+	return err
+}
+
 // ownEnds has programs complete jobs in the transactions that have their effects, while
 // their workers are killed, and stopped past their leases. Each job must have its effect
 // once, of the run that has completed it; a stale run gets neither in.
@@ -76,22 +115,9 @@ func ownEnds(l *lab) error {
 			return err
 		}
 	}
-	config := filepath.Join(l.folder, "jobq.yaml")
-	content := fmt.Sprintf("kinds:\n  own:\n    command: [%q, own, %q]\n    ends_itself: true\n    env: {DATABASE_URL: %q}\n", l.self, l.folder, l.url(l.database))
-	if err := os.WriteFile(config, []byte(content), 0o600); err != nil {
+	workers, config, err := l.startPrograms("own", "ends_itself")
+	if err != nil {
 		return err
-	}
-	for range 2 {
-		if err := l.janitor(); err != nil {
-			return err
-		}
-	}
-	workers := make([]*process, 2)
-	var err error
-	for i := range workers {
-		if workers[i], err = l.worker("--config", config); err != nil {
-			return err
-		}
 	}
 	kills, stops, stale := 0, 0, 0
 	err = l.until(l.duration(), func() error {
@@ -105,18 +131,7 @@ func ownEnds(l *lab) error {
 			}
 		}
 		pause(l.ctx, l.between(100*time.Millisecond, 600*time.Millisecond))
-		i := l.random.IntN(len(workers))
-		if l.random.IntN(3) == 0 {
-			stops++
-			workers[i].freeze()
-			pause(l.ctx, l.between(lease/2, 2*lease))
-			workers[i].thaw()
-			return nil
-		}
-		kills++
-		workers[i].kill()
-		workers[i], err = l.worker("--config", config)
-		return err
+		return l.stopOrKill(workers, config, &stops, &kills)
 	})
 	for range 3 {
 		if err == nil {

@@ -17,9 +17,11 @@ const (
 	lanesBatch     = 500
 	retentionEvery = 10 * time.Minute
 	// statisticsLook is how often it is looked whether the history needs new
-	// statistics, and statisticsEvery how old they may get.
+	// statistics, and statisticsEvery how old they may get. While the history has
+	// as many rows as before, it is looked once in historyStands.
 	statisticsLook  = time.Minute
 	statisticsEvery = 24 * time.Hour
+	historyStands   = 10 * time.Minute
 	// partitionDaysAhead is how many days of partitions are there before they
 	// are needed: a janitor may be away for a weekend.
 	partitionDaysAhead = 3
@@ -39,6 +41,11 @@ type chore struct {
 	// last one was committed; nil when each does so. It is not called when work
 	// itself failed for want of a lock: then it has to leave its place as it was.
 	reset func()
+	// often says that the chore is done so often that it is first asked whether it
+	// would find something: ChoresFind knows it by its name.
+	often bool
+	// found is the answer; until the chore is finished.
+	found bool
 
 	done     time.Time // when it was last finished
 	again    time.Time // not before, after a failure
@@ -47,14 +54,29 @@ type chore struct {
 }
 
 // allChores are the chores in the order in which they are done.
-func (j *Janitor) allChores() []*chore {
-	return append([]*chore{
-		{name: "roll up stats", every: rollUpEvery, work: j.rollUp},
-		{name: "remove dead workers", every: workersEvery, work: j.removeWorkers},
+func (j *Janitor) allChores(past *history) []*chore {
+	chores := []*chore{
+		{name: "roll up stats", every: rollUpEvery, work: j.rollUp, often: true},
+		{name: "remove dead workers", every: workersEvery, work: j.removeWorkers, often: true},
 		{name: "keep partitions", every: retentionEvery, work: j.keepPartitions},
-		{name: "analyze history", every: statisticsLook, work: j.analyzeHistory},
+		{name: "analyze history", every: statisticsLook, work: j.analyzeHistory(past), often: true},
 		pruneLanes(),
-	}, j.retentionChores()...)
+	}
+	return append(append(chores, j.retentionChores()...), stepChores()...)
+}
+
+// analyzeHistory makes the statistics that autovacuum never makes.
+func (j *Janitor) analyzeHistory(past *history) func(context.Context, *db.Queries) (more bool, err error) {
+	return func(ctx context.Context, queries *db.Queries) (more bool, err error) {
+		analyzed, err := queries.HistoryAnalyze(ctx, db.Interval(statisticsEvery))
+		if err != nil {
+			return false, err
+		}
+		if past.looked(analyzed); analyzed {
+			j.log.Debug("analyzed the history")
+		}
+		return false, nil
+	}
 }
 
 func (j *Janitor) rollUp(ctx context.Context, queries *db.Queries) (more bool, err error) {
@@ -84,15 +106,6 @@ func pruneLanes() *chore {
 		return row.LastQueue != "", nil
 	}
 	return &chore{name: "prune partition keys", every: lanesEvery, work: work, reset: func() { place = db.LanePruneRow{} }}
-}
-
-// analyzeHistory makes the statistics that autovacuum never makes.
-func (j *Janitor) analyzeHistory(ctx context.Context, queries *db.Queries) (more bool, err error) {
-	analyzed, err := queries.HistoryAnalyze(ctx, db.Interval(statisticsEvery))
-	if err == nil && analyzed {
-		j.log.Debug("analyzed the history")
-	}
-	return false, err
 }
 
 // keepPartitions makes a partition that is missing, the furthest ahead first:

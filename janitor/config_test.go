@@ -130,6 +130,8 @@ func TestEvents(t *testing.T) {
 func TestRefusedChore(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
+	f.exec(`insert into jobq.stat_delta (minute, queue, kind, completed, failed, retried, lost, cancelled, run_seconds, wait_seconds)
+		values (date_trunc('minute', now()), 'q', 'k', 1, 0, 0, 0, 0, 0, 0)`)
 	f.exec("alter table jobq.stat rename to elsewhere")
 	var told events
 	f.start(janitor.Config{OnEvent: told.add, ScanInterval: 5 * time.Millisecond})

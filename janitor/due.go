@@ -35,7 +35,8 @@ const (
 //	            from the start
 //
 // Either makes promotion go on from the job found. A look from the start is due
-// every 10 s, or less often when it takes long. The leader is notified of the
+// every 10 s, or less often when it takes long. While it takes little, it is the
+// usual look, which begins at the start then. The leader is notified of the
 // second job, and looks from the start at once.
 //
 // A due job that another session has locked is passed over, so that promotion
@@ -56,6 +57,8 @@ type dueJobs struct {
 
 	startAt  time.Time // when to look from the start again
 	restedAt time.Time // not before, however urgent: it has cost its share of time until then
+	// startTook is how long the last one took.
+	startTook time.Duration
 	// behind says that there may be a job before those that the usual look reaches.
 	behind bool
 	stuck  int // how often a job was passed over since a look from the start found none due
@@ -160,22 +163,36 @@ func (p *passes) promote(ctx context.Context) (more bool, err error) {
 	return false, nil
 }
 
-// lookFromStart looks for scheduled jobs before those that the usual look
-// reaches, when it is time for that.
-func (p *passes) lookFromStart(ctx context.Context) error {
+// startIsDue says whether it is time to look for scheduled jobs before those that the
+// usual look reaches.
+func (d *dueJobs) startIsDue() bool {
+	return !d.after.RunAt.IsZero() && !time.Now().Before(d.startAt)
+}
+
+// fromStart looks from the start, in a statement of its own.
+func (p *passes) fromStart(ctx context.Context) error {
 	sent := time.Now()
-	if p.due.after.RunAt.IsZero() || sent.Before(p.due.startAt) {
-		return nil
-	}
 	ctx, cancel := context.WithTimeout(ctx, taskTimeout)
 	defer cancel()
 	first, err := p.queries.DueFirst(ctx)
 	if err != nil {
 		return err
 	}
+	p.lookedFromStart(first, time.Since(sent))
+	return nil
+}
+
+// lookedFromStart is told what a look from the start has found, and how long it took,
+// and plans the next one.
+func (p *passes) lookedFromStart(first pgtype.Timestamptz, took time.Duration) {
 	p.due.lookedFromStart(first)
 	now := time.Now()
-	p.due.restedAt = now.Add(scanShare * now.Sub(sent))
+	p.due.startTook, p.due.restedAt = took, now.Add(scanShare*took)
 	p.due.startAt = later(now.Add(min(fromStartEvery, p.janitor.config.ScanInterval)), p.due.restedAt)
-	return nil
+}
+
+// looksTogether says whether the usual look may be one from the start, too: not when
+// either takes so long that the other had to rest for it.
+func (p *passes) looksTogether() bool {
+	return scanShare*(p.leases.took+p.due.startTook) <= p.janitor.config.ScanInterval
 }

@@ -7,6 +7,11 @@ func TickLimit(statement time.Duration) func(*Janitor) {
 	return func(j *Janitor) { j.tickLimits.statement = statement }
 }
 
+// LookAtTablesEvery makes a janitor look sooner whether it still works with the tables.
+func LookAtTablesEvery(every time.Duration) func(*Janitor) {
+	return func(j *Janitor) { j.tablesEvery = every }
+}
+
 // ChoreTimes makes a janitor's chores rest and end sooner: the limit of each, the
 // rests after failures, and how long one that is done rests; 0 leaves it.
 func ChoreTimes(statement, rest, every time.Duration) func(*Janitor) {
@@ -17,6 +22,14 @@ func ChoreTimes(statement, rest, every time.Duration) func(*Janitor) {
 		if rest > 0 {
 			j.choreTimes.rest, j.choreTimes.lockRest = rest, rest
 		}
-		j.choreTimes.every = every
+		if j.choreTimes.every = every; every > 0 {
+			j.choreTimes.stands = every
+		}
 	}
+}
+
+// HistoryStands is for how long a janitor asks for no statistics of the history while
+// it does not grow.
+func HistoryStands(stands time.Duration) func(*Janitor) {
+	return func(j *Janitor) { j.choreTimes.stands = stands }
 }

@@ -35,13 +35,15 @@ type choreTimes struct {
 	rest, lockRest time.Duration
 	// every is for how long a chore that is done rests, instead of its own time; 0 for that.
 	every time.Duration
+	// stands is for how long the history needs no statistics while it does not grow.
+	stands time.Duration
 }
 
 var defaultChoreTimes = choreTimes{
 	// What waits for the lock of a whole table makes everybody wait who comes
 	// after: finishing jobs, too.
 	limits: limits{statement: 30 * time.Second, lock: 100 * time.Millisecond},
-	rest:   time.Minute, lockRest: time.Second,
+	rest:   time.Minute, lockRest: time.Second, stands: historyStands,
 }
 
 // housekeeper does the chores beside the recovery, on connections of its own:
@@ -50,6 +52,7 @@ var defaultChoreTimes = choreTimes{
 type housekeeper struct {
 	janitor *Janitor
 	chores  []*chore
+	history *history
 	began   time.Time
 
 	again    time.Time // when to connect again, after a failure
@@ -59,9 +62,15 @@ type housekeeper struct {
 	told         bool      // which session that is
 }
 
+func newHousekeeper(j *Janitor) *housekeeper {
+	h := &housekeeper{janitor: j, history: &history{}, began: time.Now()}
+	h.chores = j.allChores(h.history)
+	return h
+}
+
 // housekeep does chores until the context ends.
 func (j *Janitor) housekeep(ctx context.Context) {
-	h := &housekeeper{janitor: j, chores: j.allChores(), began: time.Now()}
+	h := newHousekeeper(j)
 	for ctx.Err() == nil {
 		h.round(ctx)
 		timer := time.NewTimer(jitter(h.untilNext()))
@@ -118,10 +127,11 @@ func (h *housekeeper) round(ctx context.Context) {
 	if time.Now().Before(h.again) {
 		return // woken early, since this janitor leads now
 	}
+	h.passOver(ctx)
 	for more := true; more && ctx.Err() == nil; {
 		more = false
 		for _, c := range h.chores {
-			if time.Now().Before(h.dueAt(c)) {
+			if time.Now().Before(h.dueAt(c)) || c.often && !c.found { // the next round asks
 				continue
 			}
 			if conn == nil {
@@ -162,13 +172,21 @@ func (h *housekeeper) step(ctx context.Context, c *chore, conn *pgx.Conn) (more 
 		h.refused(ctx, c, conn)
 		return false
 	}
-	c.failures, c.refusals = 0, 0
+	c.refusals = 0
 	h.refusedSince, h.told = time.Time{}, false
-	if !more {
-		c.done = time.Now()
-		j.tally.did(c)
+	if more {
+		c.failures = 0
+		return true
 	}
-	return more
+	h.finished(c)
+	return false
+}
+
+// finished notes that nothing is left to do of a chore for now.
+func (h *housekeeper) finished(c *chore) {
+	c.failures, c.refusals, c.found = 0, 0, false
+	c.done = time.Now()
+	h.janitor.tally.did(c)
 }
 
 // refused tells, once, which session has the chores' lock, when it was taken at

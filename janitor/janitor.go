@@ -27,6 +27,7 @@ import (
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/internal/identity"
+	"github.com/jobq-dev/jobq/internal/sleep"
 	"github.com/jobq-dev/jobq/monitor"
 )
 
@@ -63,6 +64,8 @@ const (
 	// ownConnections are those of a pool that the janitor makes for itself: for its
 	// passes, the watch over them, schedules, and events.
 	ownConnections = 4
+	// tablesEvery is how often a janitor looks whether it still works with the tables.
+	tablesEvery = time.Minute
 	// errorBackoffMax is the longest wait after a failure.
 	errorBackoffMax = 5 * time.Second
 )
@@ -144,9 +147,11 @@ type Janitor struct {
 	ticker     *ticker
 	tickLimits limits
 	choreTimes choreTimes
-	choresWake chan struct{} // of size 1; said when this janitor becomes the leader
-	tally      tally
-	telling    sync.Mutex // held while Config.OnEvent runs
+	// tablesEvery is tablesEvery; tests shorten it.
+	tablesEvery time.Duration
+	choresWake  chan struct{} // of size 1; said when this janitor becomes the leader
+	tally       tally
+	telling     sync.Mutex // held while Config.OnEvent runs
 }
 
 // New returns a janitor for the client's database and schema. It does not talk
@@ -155,7 +160,7 @@ func New(client *jobq.Client, config *Config) (*Janitor, error) {
 	if config == nil {
 		config = &Config{}
 	}
-	j := &Janitor{client: client, config: *config, tickLimits: defaultTickLimits, choreTimes: defaultChoreTimes, choresWake: make(chan struct{}, 1)}
+	j := &Janitor{client: client, config: *config, tickLimits: defaultTickLimits, choreTimes: defaultChoreTimes, tablesEvery: tablesEvery, choresWake: make(chan struct{}, 1)}
 	j.ticker = newTicker(j)
 	if err := j.config.complete(); err != nil {
 		return nil, fmt.Errorf("janitor: %w", err)
@@ -182,9 +187,11 @@ func (j *Janitor) ID() string { return j.id }
 func (j *Janitor) Leading() bool { return j.leading.Load() }
 
 // Run works until the context ends, and then returns nil. It survives a
-// database that goes away. An error is about tables that are missing or newer
-// than this build.
+// database that goes away. An error is about tables that are missing or too new
+// for this build, also when they become so while it works.
 func (j *Janitor) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	if j.config.NoReap {
 		j.log.Warn("reaping is off: unless another janitor reaps, jobs of dead workers stay running")
 	}
@@ -200,6 +207,7 @@ func (j *Janitor) Run(ctx context.Context) error {
 	start := sync.OnceFunc(func() { // when the tables are known to be there
 		running.Go(func() { j.housekeep(besides) })
 		running.Go(func() { j.ticker.run(besides) })
+		running.Go(func() { j.watchTables(besides, cancel) })
 		if j.config.Mode == Leader {
 			running.Go(func() { j.watch(besides) })
 		}
@@ -228,6 +236,9 @@ func (j *Janitor) Run(ctx context.Context) error {
 		if err := backoff.Wait(ctx); err != nil {
 			break
 		}
+	}
+	if cause := context.Cause(ctx); errors.Is(cause, db.ErrNewerSchema) {
+		return fmt.Errorf("janitor: %w", cause)
 	}
 	return nil
 }
@@ -292,6 +303,18 @@ func (j *Janitor) checkVersion(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, taskTimeout)
 	defer cancel()
 	return db.CheckVersion(ctx, j.pool(), j.schema)
+}
+
+// watchTables ends the janitor when a migration was applied that it does not work
+// with. Other errors are told by those that meet them in their work.
+func (j *Janitor) watchTables(ctx context.Context, end context.CancelCauseFunc) {
+	for sleep.For(ctx, jitter(j.tablesEvery)) == nil {
+		if err := j.checkVersion(ctx); errors.Is(err, db.ErrNewerSchema) {
+			j.log.Error("the tables were changed and this janitor no longer works with them, it ends", "error", err)
+			end(err)
+			return
+		}
+	}
 }
 
 func (j *Janitor) newPasses(on db.DBTX) *passes {

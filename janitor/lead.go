@@ -45,6 +45,7 @@ func (j *Janitor) lead(ctx context.Context, started, healthy func()) error {
 	passes := j.newPasses(conn)
 	passes.hears = true
 	wait := j.sleepOn(conn, passes.due.heard)
+	passes.hearFunc = func() { j.hearBuffered(conn, passes.due.heard) }
 	passes.step = func(ctx context.Context, work func(context.Context, session) error) (bool, error) {
 		return true, work(ctx, conn)
 	}
@@ -53,7 +54,8 @@ func (j *Janitor) lead(ctx context.Context, started, healthy func()) error {
 		return wait(ctx, duration, wakeEpoch)
 	})
 	j.leading.Store(false)
-	release(conn) // the lock is free before anybody is told
+	j.ticker.changed() // it rests for longer while it leads
+	release(conn)      // the lock is free before anybody is told
 	if ctx.Err() != nil {
 		j.log.Info("leadership released")
 		j.tell(ctx, Event{Type: monitor.EventLeadershipReleased})
@@ -140,7 +142,6 @@ func release(conn *pgx.Conn) {
 // when each of those jobs is to start, in seconds since 1970; the ticker hears of
 // schedules.
 func (j *Janitor) sleepOn(conn *pgx.Conn, heardFunc func(epoch float64)) sleepFunc {
-	schedules := db.Channel(j.schema.Name(), db.TopicSchedule)
 	return func(ctx context.Context, duration time.Duration, wakeEpoch float64) error {
 		end := time.Now().Add(duration)
 		for {
@@ -152,14 +153,8 @@ func (j *Janitor) sleepOn(conn *pgx.Conn, heardFunc func(epoch float64)) sleepFu
 			notification, err := conn.WaitForNotification(waitCtx)
 			cancel()
 			switch {
-			case err == nil && notification.Channel == schedules:
-				j.ticker.changed()
 			case err == nil:
-				due, parseErr := strconv.ParseFloat(notification.Payload, 64)
-				if parseErr != nil {
-					continue // not from jobq
-				}
-				if heardFunc(due); due < wakeEpoch {
+				if due, isDue := j.hear(notification, heardFunc); isDue && due < wakeEpoch {
 					return nil
 				}
 			case ctx.Err() != nil || !pgconn.Timeout(err):
@@ -173,5 +168,34 @@ func (j *Janitor) sleepOn(conn *pgx.Conn, heardFunc func(epoch float64)) sleepFu
 				}
 			}
 		}
+	}
+}
+
+// hear takes a notification, and says when the job is to start that it tells of, if it
+// tells of one.
+func (j *Janitor) hear(notification *pgconn.Notification, heardFunc func(epoch float64)) (due float64, isDue bool) {
+	if notification.Channel == db.Channel(j.schema.Name(), db.TopicSchedule) {
+		j.ticker.changed()
+		return 0, false
+	}
+	due, err := strconv.ParseFloat(notification.Payload, 64)
+	if err != nil {
+		return 0, false // not from jobq
+	}
+	heardFunc(due)
+	return due, true
+}
+
+// hearBuffered takes what has come with the answers of earlier statements, and waits for
+// nothing.
+func (j *Janitor) hearBuffered(conn *pgx.Conn, heardFunc func(epoch float64)) {
+	ended, end := context.WithCancel(context.Background())
+	end()
+	for {
+		notification, err := conn.WaitForNotification(ended)
+		if err != nil {
+			return
+		}
+		j.hear(notification, heardFunc)
 	}
 }

@@ -40,6 +40,8 @@ type passes struct {
 	woke   time.Time // when this pass began
 	reaped int       // since the last look that found no more
 	taken  int64     // jobs reaped and promoted by these passes
+	// hearFunc takes what was heard while it worked; nil when it hears nothing.
+	hearFunc func()
 	// refused is how many steps in a row another session's lock has prevented,
 	// and refusedSince when that began.
 	refused      int
@@ -97,6 +99,9 @@ func (p *passes) recover(ctx context.Context) error {
 		promoting, err := p.promote(ctx)
 		if err != nil {
 			return err
+		}
+		if p.hearFunc != nil { // a backlog takes minutes
+			p.hearFunc()
 		}
 		if !reaping && !promoting {
 			p.janitor.tally.passes.Add(1)
@@ -162,13 +167,20 @@ func delay(times int) time.Duration { return min(stuckDelay<<min(times, 10), stu
 // may have ended since the last scan, or it is time to look whether one was
 // written that nobody has told of.
 func (p *passes) next(ctx context.Context) (next db.NextDueRow, err error) {
-	if err := p.lookFromStart(ctx); err != nil {
-		return next, err
+	fromStart := p.due.startIsDue()
+	if fromStart && !p.looksTogether() {
+		if err := p.fromStart(ctx); err != nil {
+			return next, err
+		}
+		fromStart = false
 	}
 	ctx, cancel := context.WithTimeout(ctx, taskTimeout)
 	defer cancel()
 	interval := p.janitor.config.ScanInterval
 	ask := db.NextDueParams{JobsMaxMs: interval.Milliseconds(), LeasesMaxMs: interval.Milliseconds(), JobsFrom: db.DueFrom(p.due.lookFrom())}
+	if fromStart {
+		ask.JobsFrom = db.DueFrom(time.Time{})
+	}
 	sent := time.Now()
 	if !p.janitor.config.NoReap {
 		ask.Scan = p.leases.due()
@@ -184,6 +196,9 @@ func (p *passes) next(ctx context.Context) (next db.NextDueRow, err error) {
 	if ask.Scan {
 		p.leases.at = time.Now().Add(time.Duration(next.LeasesMs) * time.Millisecond)
 		p.leases.end, p.leases.took = next.LeaseEnds, time.Since(sent)
+	}
+	if fromStart {
+		p.lookedFromStart(next.JobAt, time.Since(sent))
 	}
 	p.janitor.tally.looked(sent)
 	p.due.looked(next.JobAt, next.LookedAt)

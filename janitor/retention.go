@@ -50,6 +50,8 @@ type retention struct {
 // retentionChores are the chores that forget what is old.
 func (j *Janitor) retentionChores() []*chore {
 	r := &retention{log: j.log}
+	output := byTime("prune output", outputEvery, pruneOutput)
+	output.often = true
 	chores := []*chore{
 		{name: "drop old days", every: retentionEvery, work: r.dropOldDays},
 		{name: "prune payloads", every: retentionEvery, work: r.prunePayloads, reset: func() { r.payload = db.PayloadPruneRow{} }},
@@ -57,9 +59,9 @@ func (j *Janitor) retentionChores() []*chore {
 		byTime("prune stats", retentionEvery, pruneStats),
 		byTime("prune events", retentionEvery, pruneEvents),
 		byTime("prune ticks", retentionEvery, pruneTicks),
-		byTime("prune output", outputEvery, pruneOutput),
+		output,
 		{name: "prune progress", every: retentionEvery, work: pruneProgress},
-		{name: "prune waiters", every: waitersEvery, work: pruneWaiters},
+		{name: "prune waiters", every: waitersEvery, work: pruneWaiters, often: true},
 	}
 	for _, parent := range partitioned {
 		chores = append(chores, pruneDefault(parent))

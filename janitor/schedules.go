@@ -22,6 +22,9 @@ const (
 	wholeLookEvery = time.Minute
 	// firstLock is how long the question for the first schedule waits for a lock.
 	firstLock = time.Second
+	// heardFactor is how much more rarely a leader asks for the first schedule, of
+	// which it hears: what it does not hear of, since nobody told, it finds in a minute.
+	heardFactor = 6
 )
 
 // ticker fires schedules when they are due. It works beside the recovery, on a
@@ -29,8 +32,8 @@ const (
 // what those wait for must not keep a lease from being reaped.
 //
 // While there is no schedule, it asks the database for the first one once a scan
-// interval, and nothing else; the leader also hears when somebody changes one. From
-// then on it knows the next tick and wakes for it, and looks at all schedules once a
+// interval, and nothing else. The leader hears when somebody changes one, also while it
+// recovers jobs, and so asks a sixth as often. From then on it knows the next tick and wakes for it, and looks at all schedules once a
 // minute. The janitor that does not lead asks how late the first one is, and works
 // while it is overdue.
 type ticker struct {
@@ -116,7 +119,10 @@ func (t *ticker) rest() {
 	clear(t.atOnce)
 	config := t.janitor.config
 	every := max(config.ScanInterval, stuckDelay)
-	if t.janitor.elects() && !t.janitor.leading.Load() {
+	switch {
+	case t.janitor.leading.Load():
+		every = max(every, min(heardFactor*every, wholeLookEvery))
+	case t.janitor.elects():
 		every = jitter(max(config.LeaderRetry, min(config.ScanInterval, t.janitor.neglectBound())))
 	}
 	t.plan = time.Now().Add(every)
@@ -150,7 +156,8 @@ func (t *ticker) untilWoken() time.Duration {
 	return rest - time.Since(t.looked)
 }
 
-// changed is told that somebody has changed a schedule, or that this janitor leads now.
+// changed is told that somebody has changed a schedule, or that this janitor leads now
+// or does so no more.
 func (t *ticker) changed() {
 	select {
 	case t.wake <- struct{}{}:

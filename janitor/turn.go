@@ -2,7 +2,7 @@ package janitor
 
 import (
 	"context"
-	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -25,14 +25,14 @@ type limits struct {
 func (j *Janitor) turn(ctx context.Context, on beginner, limits limits, role db.LockRole, force bool,
 	work func(context.Context, session) error,
 ) (ran bool, err error) {
-	settings := fmt.Sprintf("set local statement_timeout = %d; set local lock_timeout = %d; set local idle_in_transaction_session_timeout = %d",
-		limits.statement.Milliseconds(), limits.lock.Milliseconds(), j.config.LeaderTTL.Milliseconds())
+	milliseconds := func(limit time.Duration) string { return strconv.FormatInt(limit.Milliseconds(), 10) }
+	class, object := j.schema.AdvisoryKey(role)
+	params := db.JanitorTurnParams{
+		Class: class, Object: object,
+		StatementMs: milliseconds(limits.statement), LockMs: milliseconds(limits.lock), IdleMs: milliseconds(j.config.LeaderTTL),
+	}
 	err = pgx.BeginFunc(ctx, on, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, settings); err != nil {
-			return err
-		}
-		class, object := j.schema.AdvisoryKey(role)
-		lock, err := j.schema.Queries(tx).JanitorLockTx(ctx, class, object)
+		lock, err := j.schema.Queries(tx).JanitorTurn(ctx, params)
 		if err != nil || !lock.Locked && !force {
 			return err
 		}

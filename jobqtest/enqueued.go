@@ -26,8 +26,9 @@ type Recorder struct {
 	tb      TB
 	querier querier
 	schema  *db.Schema
-	after   int64 // the last id given out when it was made
-	own     bool  // only what its transaction has enqueued
+	codec   jobq.Codec // of the client; nil for none
+	after   int64      // the last id given out when it was made
+	own     bool       // only what its transaction has enqueued
 }
 
 type querier interface {
@@ -64,7 +65,7 @@ func record(tb TB, client *jobq.Client, querier querier, own bool) *Recorder {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	r := &Recorder{tb: tb, querier: querier, schema: db.SchemaOf(client.Schema(), client.Sessions()), own: own}
+	r := &Recorder{tb: tb, querier: querier, schema: db.SchemaOf(client.Schema(), client.Sessions()), codec: client.Codec(), own: own}
 	err := querier.QueryRow(ctx, r.schema.SQL(`select coalesce(pg_sequence_last_value('jobq.job_id_seq'), 0)`)).Scan(&r.after)
 	if err != nil {
 		tb.Fatalf("jobqtest: last job id: %v", err)
@@ -95,7 +96,7 @@ select j.id, j.state::text, j.queue, j.kind, j.priority, j.args, j.max_attempts,
 const fullNumberSQL = `x.next + (x.low - x.next % 4294967296 + 6442450944) % 4294967296 - 2147483648`
 
 // Jobs are all jobs that were enqueued, of any kind, by id. The fields set are those
-// that Job names.
+// that Job names. A Codec of the client has decoded the args.
 func (r *Recorder) Jobs() []jobq.Job {
 	r.tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
@@ -116,6 +117,14 @@ func (r *Recorder) Jobs() []jobq.Job {
 	}
 	if len(jobs) > recordedMax {
 		r.tb.Fatalf("jobqtest: more than %d jobs were enqueued, which is the most that a Recorder looks at", recordedMax)
+	}
+	for i := range jobs {
+		if r.codec == nil {
+			break
+		}
+		if err := jobs[i].Decode(ctx, r.codec); err != nil {
+			r.tb.Fatalf("jobqtest: job %d: %v", jobs[i].ID, err)
+		}
 	}
 	return jobs
 }
@@ -166,6 +175,9 @@ func find[T jobq.Args](r *Recorder, match func(args T) bool) (found []Job[T], al
 			continue
 		}
 		each := Job[T]{Job: job}
+		if key, encrypted := jobq.EncryptedWith(job.Args); encrypted {
+			r.tb.Fatalf("jobqtest: args of job %d are encrypted with key %q: give Record a client with a Codec", job.ID, key)
+		}
 		if err := json.Unmarshal(job.Args, &each.Args); err != nil {
 			r.tb.Fatalf("jobqtest: args of job %d do not decode into %T: %v\n%s", job.ID, each.Args, err, list(all))
 		}

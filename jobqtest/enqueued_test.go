@@ -11,6 +11,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/jobqtest"
+	"github.com/jobq-dev/jobq/keyring"
 	"github.com/jobq-dev/jobq/worker"
 )
 
@@ -179,4 +180,23 @@ func TestRequireFails(t *testing.T) {
 	require.Contains(t, try(func() { jobqtest.RequireOne[jobq.RawArgs](enqueued, nil) }), "jobq.RawArgs has no kind of its own: use Recorder.Jobs")
 	enqueue(t, database.Client, jobq.RawArgs{Name: "greeting", JSON: []byte(`{"name": 7}`)}, nil)
 	require.Contains(t, try(func() { jobqtest.Enqueued[Greeting](enqueued, nil) }), "args of job 33 do not decode into jobqtest_test.Greeting")
+}
+
+// A Recorder of a client with a Codec has plain args; one without fails, instead of matching empty args.
+func TestRecordEncrypted(t *testing.T) {
+	t.Parallel()
+	database := newDatabase(t)
+	keys, err := keyring.New(keyring.Key{Name: "k1", Secret: make([]byte, 32)})
+	require.NoError(t, err)
+	client, err := jobq.NewClient(database.Pool, &jobq.Config{Schema: database.Client.Schema(), Codec: keys})
+	require.NoError(t, err)
+	enqueued := jobqtest.Record(t, client)
+	o := attempt(func(tb jobqtest.TB) {
+		blind := jobqtest.Record(tb, database.Client)
+		enqueue(t, client, Greeting{"unread"}, nil)
+		jobqtest.Enqueued[Greeting](blind, nil)
+	})
+	require.Contains(t, o.fatal, `are encrypted with key "k1"`)
+	enqueue(t, client, Greeting{"secret"}, nil)
+	require.Equal(t, `{"name":"secret"}`, string(jobqtest.RequireOne(enqueued, named("secret")).Job.Args))
 }

@@ -41,7 +41,8 @@ type RunOptions struct {
 // before, another worker begins, and handle is called for it too. A job that is to run
 // later, such as after a failure, is left for the next call.
 //
-// A failed run fails no test: look at Counts.Failed. RunDue fails the test if the
+// A failed run fails no test: look at Counts.Failed, and at Counts.Unreadable if the client
+// has no Codec for encrypted jobs. RunDue fails the test if the
 // worker cannot run.
 func RunDue(tb TB, client *jobq.Client, handle func(w *worker.Worker) error, options *RunOptions) worker.Counts {
 	tb.Helper()
@@ -102,7 +103,7 @@ func runWorker(
 func sum(a, b worker.Counts) worker.Counts {
 	return worker.Counts{
 		Claimed: a.Claimed + b.Claimed, Completed: a.Completed + b.Completed, Failed: a.Failed + b.Failed, Released: a.Released + b.Released,
-		Snoozed: a.Snoozed + b.Snoozed, Cancelled: a.Cancelled + b.Cancelled, Lost: a.Lost + b.Lost,
+		Snoozed: a.Snoozed + b.Snoozed, Unreadable: a.Unreadable + b.Unreadable, Cancelled: a.Cancelled + b.Cancelled, Lost: a.Lost + b.Lost,
 	}
 }
 

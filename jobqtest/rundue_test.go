@@ -3,6 +3,7 @@ package jobqtest_test
 import (
 	"context"
 	"errors"
+	"reflect"
 	"testing"
 	"time"
 
@@ -12,6 +13,20 @@ import (
 	"github.com/jobq-dev/jobq/jobqtest"
 	"github.com/jobq-dev/jobq/worker"
 )
+
+// What RunDue returns has all that its workers have counted.
+func TestCountsOfAllWorkers(t *testing.T) {
+	t.Parallel()
+	var one worker.Counts
+	fields := reflect.ValueOf(&one).Elem()
+	for i := range fields.NumField() {
+		fields.Field(i).SetInt(1)
+	}
+	total := reflect.ValueOf(jobqtest.Sum(one, one))
+	for i := range total.NumField() {
+		require.EqualValues(t, 2, total.Field(i).Int(), total.Type().Field(i).Name)
+	}
+}
 
 // RunDue runs what is due, of all queues and what that enqueues, one after another, and
 // leaves what is not due and what has no handler.

@@ -38,6 +38,7 @@ func (w *Worker) Collect(to chan<- prometheus.Metric) {
 	workerRuns.send(to, float64(counts.Failed), "failed")
 	workerRuns.send(to, float64(counts.Released), "released")
 	workerRuns.send(to, float64(counts.Snoozed), "snoozed")
+	workerRuns.send(to, float64(counts.Unreadable), "unreadable")
 	workerRuns.send(to, float64(counts.Cancelled), "cancelled")
 	workerLost.send(to, float64(counts.Lost))
 	workerReady.send(to, bit(health.Problems() == nil))

@@ -14,20 +14,13 @@ import (
 	"github.com/jobq-dev/jobq/internal/db"
 )
 
-// createTable is the bookkeeping: a row per applied migration.
+// createTable is the bookkeeping: a row per applied migration. compatible_from is
+// what the migration says of itself: see header.
 const createTable = `create table if not exists jobq.jobq_migration (
-  version    integer     not null primary key,
-  created_at timestamptz not null default now()
+  version         integer     not null primary key,
+  created_at      timestamptz not null default now(),
+  compatible_from integer     not null check (compatible_from between 1 and version)
 )`
-
-// noTransaction is the first line of a migration that cannot run in a
-// transaction, such as CREATE INDEX CONCURRENTLY. Its statements run one by
-// one in a session of their own, which ends with it, so that a `set` holds for
-// those after it and for nothing else; each ends with a semicolon at the end of
-// a line. What fails halfway stays half done and is run again as a whole, so it
-// begins by removing what it makes: an index that could not be built to its end
-// is there, but invalid.
-const noTransaction = "-- jobq:no-transaction"
 
 // idleTransaction begins a transaction that will be idle for as long as a
 // migration takes: the one that holds the lock, and the one that will record
@@ -40,19 +33,21 @@ const idleTransaction = `set transaction isolation level read committed;
 select set_config(name, '0', true) from pg_catalog.pg_settings
   where name in ('idle_in_transaction_session_timeout', 'transaction_timeout')`
 
-func isNonTransactional(sql string) bool { return strings.HasPrefix(sql, noTransaction) }
-
 // driver is River's driver with our files and our bookkeeping.
 type driver struct {
 	*riverpgxv5.Driver
 	pool          *pgxpool.Pool
 	schema        *db.Schema
 	files         fs.FS
+	compatible    map[int]int       // from which version on, by version
 	committedFunc func(version int) // told of each migration when it is done
 }
 
-func newDriver(pool *pgxpool.Pool, schema *db.Schema, files fs.FS, committedFunc func(version int)) *driver {
-	return &driver{Driver: riverpgxv5.New(pool), pool: pool, schema: schema, files: files, committedFunc: committedFunc}
+func newDriver(m *migrator, files fs.FS) *driver {
+	return &driver{
+		Driver: riverpgxv5.New(m.pool), pool: m.pool, schema: m.schema, files: files,
+		compatible: m.compatible, committedFunc: m.committed,
+	}
 }
 
 func (d *driver) GetMigrationFS(string) fs.FS                     { return d.files }
@@ -103,14 +98,19 @@ func (e *executor) MigrationGetByLine(ctx context.Context, _ *riverdriver.Migrat
 		return nil, err
 	}
 	migrations := make([]*riverdriver.Migration, 0, len(applied))
-	for version, at := range applied {
-		migrations = append(migrations, &riverdriver.Migration{CreatedAt: at, Line: line, Version: version})
+	for version, row := range applied {
+		migrations = append(migrations, &riverdriver.Migration{CreatedAt: row.at, Line: line, Version: version})
 	}
 	return migrations, nil
 }
 
 func (e *executor) MigrationInsertMany(ctx context.Context, params *riverdriver.MigrationInsertManyParams) ([]*riverdriver.Migration, error) {
-	_, err := e.conn.Exec(ctx, e.driver.schema.SQL("insert into jobq.jobq_migration (version) select unnest($1::int[])"), params.Versions)
+	compatibleFrom := make([]int, len(params.Versions))
+	for i, version := range params.Versions {
+		compatibleFrom[i] = e.driver.compatible[version]
+	}
+	_, err := e.conn.Exec(ctx, e.driver.schema.SQL("insert into jobq.jobq_migration (version, compatible_from) select * from unnest($1::int[], $2::int[])"),
+		params.Versions, compatibleFrom)
 	return nil, err // rivermigrate does not look at the rows
 }
 
@@ -128,7 +128,11 @@ type executorTx struct {
 
 // Exec runs a migration: in the transaction, unless it says that it cannot.
 func (e *executorTx) Exec(ctx context.Context, sql string, args ...any) error {
-	if isNonTransactional(sql) {
+	header, err := parseHeader(sql)
+	if err != nil {
+		return err
+	}
+	if header.noTransaction {
 		return e.executor.driver.execOutside(ctx, sql)
 	}
 	return e.ExecutorTx.Exec(ctx, sql, args...)
@@ -176,15 +180,21 @@ func (d *driver) execOutside(ctx context.Context, sql string) error {
 	return nil
 }
 
+// appliedVersion is a row of the bookkeeping.
+type appliedVersion struct {
+	at             time.Time
+	compatibleFrom int
+}
+
 // appliedVersions reads the bookkeeping; without a table nothing is applied.
-func appliedVersions(ctx context.Context, conn db.DBTX, schema *db.Schema) (map[int]time.Time, error) {
-	applied := make(map[int]time.Time)
-	var version int
+func appliedVersions(ctx context.Context, conn db.DBTX, schema *db.Schema) (map[int]appliedVersion, error) {
+	applied := make(map[int]appliedVersion)
+	var version, compatibleFrom int
 	var at time.Time
-	rows, err := conn.Query(ctx, schema.SQL("select version, created_at from jobq.jobq_migration"))
+	rows, err := conn.Query(ctx, schema.SQL("select version, created_at, compatible_from from jobq.jobq_migration"))
 	if err == nil {
-		_, err = pgx.ForEachRow(rows, []any{&version, &at}, func() error {
-			applied[version] = at.UTC()
+		_, err = pgx.ForEachRow(rows, []any{&version, &at, &compatibleFrom}, func() error {
+			applied[version] = appliedVersion{at: at.UTC(), compatibleFrom: compatibleFrom}
 			return nil
 		})
 	}

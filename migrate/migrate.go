@@ -18,8 +18,8 @@ import (
 	"github.com/jobq-dev/jobq/internal/db"
 )
 
-// ErrNewerSchema is returned when the database has migrations that this build
-// does not know: an older jobq must not touch it.
+// ErrNewerSchema is returned when the database has migrations that this build does
+// not know, and which either ended its compatibility or would have to be taken back.
 var ErrNewerSchema = db.ErrNewerSchema
 
 // Config says what to migrate, and how far. The zero value is ready to use.
@@ -43,6 +43,10 @@ type Version struct {
 	Name      string        `json:"name"`                 // empty when this build does not know it
 	AppliedAt *time.Time    `json:"applied_at,omitempty"` // nil when pending
 	Duration  time.Duration `json:"duration_ns,omitempty"`
+	// CompatibleFrom says which programs work with the tables after the migration:
+	// those that know this version or a later one. It is Version itself when older
+	// programs must be stopped first.
+	CompatibleFrom int `json:"compatible_from"`
 }
 
 // Result is what a migration did, or with DryRun would have done.
@@ -54,6 +58,9 @@ type Result struct {
 // Up applies the migrations that are missing, each in a transaction of its
 // own: when one fails, those before it stay applied, and the next Up goes on
 // from there. Several at once take turns. A nil config means the defaults.
+//
+// Where a later jobq has migrated already there is nothing to do if this build works
+// with its tables, and otherwise the error is ErrNewerSchema.
 //
 // The pool only says where the database is: Up makes a private one from its
 // settings. It needs three connections at once, and takes no lock or setting that
@@ -89,7 +96,8 @@ type migrator struct {
 	pool   *pgxpool.Pool
 	river  *rivermigrate.Migrator[pgx.Tx]
 
-	direction rivermigrate.Direction // of the run that is going on
+	compatible map[int]int            // from which version of programs on, by migration
+	direction  rivermigrate.Direction // of the run that is going on
 }
 
 func newMigrator(ctx context.Context, pool *pgxpool.Pool, config *Config) (*migrator, error) {
@@ -108,6 +116,9 @@ func newMigrator(ctx context.Context, pool *pgxpool.Pool, config *Config) (*migr
 	if err != nil {
 		return nil, err
 	}
+	if m.compatible, err = compatibleFrom(files, migrationFolder); err != nil {
+		return nil, err
+	}
 	private := pool.Config()
 	private.MinConns, private.MinIdleConns, private.MaxConns = 0, 0, 4
 	private.ConnConfig.RuntimeParams["application_name"] = "jobq-migrate"
@@ -115,8 +126,7 @@ func newMigrator(ctx context.Context, pool *pgxpool.Pool, config *Config) (*migr
 	if m.pool, err = pgxpool.NewWithConfig(ctx, private); err != nil {
 		return nil, err
 	}
-	driver := newDriver(m.pool, m.schema, files, m.committed)
-	m.river, err = rivermigrate.New(driver, &rivermigrate.Config{Line: line, Logger: slog.New(slog.DiscardHandler)})
+	m.river, err = rivermigrate.New(newDriver(m, files), &rivermigrate.Config{Line: line, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		m.pool.Close()
 		return nil, err
@@ -157,17 +167,19 @@ func (m *migrator) run(ctx context.Context, direction rivermigrate.Direction) (*
 }
 
 func (m *migrator) apply(ctx context.Context) (*Result, error) {
-	if err := m.check(ctx); err != nil {
-		return nil, err
+	result := &Result{Direction: string(m.direction), Versions: []Version{}}
+	if newer, err := m.check(ctx); newer || err != nil {
+		return result, err
 	}
 	options := &rivermigrate.MigrateOpts{TargetVersion: m.config.Target, DryRun: m.config.DryRun}
 	applied, err := m.river.Migrate(ctx, m.direction, options)
 	if err != nil {
 		return nil, err
 	}
-	result := &Result{Direction: string(m.direction), Versions: []Version{}}
 	for _, version := range applied.Versions {
-		result.Versions = append(result.Versions, Version{Version: version.Version, Name: version.Name, Duration: version.Duration})
+		result.Versions = append(result.Versions, Version{
+			Version: version.Version, Name: version.Name, Duration: version.Duration, CompatibleFrom: m.compatible[version.Version],
+		})
 		if m.config.DryRun {
 			m.log("would migrate", version.Version, version.Name)
 		}
@@ -214,21 +226,37 @@ func (m *migrator) prepare(ctx context.Context) error {
 	return nil
 }
 
-// check returns ErrNewerSchema when the database knows more than this build:
-// rivermigrate would call that valid, and take back the wrong thing.
-func (m *migrator) check(ctx context.Context) error {
+// check says whether a later jobq has migrated already: rivermigrate does not know
+// its migrations, and would take back the wrong thing. The error is ErrNewerSchema
+// when this build does not work with what it finds, or was to take it back.
+func (m *migrator) check(ctx context.Context) (newer bool, err error) {
 	applied, err := appliedVersions(ctx, m.pool, m.schema)
 	if err != nil {
-		return fmt.Errorf("read table jobq_migration: %w", err)
+		return false, fmt.Errorf("read table jobq_migration: %w", err)
 	}
-	current, latest := newest(applied), m.latest()
-	if current > latest {
-		return db.NewerSchema(current, latest)
+	tables := m.tables(applied)
+	switch _, ok := applied[m.config.Target]; {
+	case tables.AreNewer() && m.direction == rivermigrate.DirectionDown:
+		return true, fmt.Errorf("%w: it has version %d, this jobq knows %d; take it back with the jobq that has migrated it",
+			ErrNewerSchema, tables.Version, tables.Latest)
+	case tables.AreNewer():
+		return true, tables.Check(m.schema)
+	case !ok && m.config.Target > 0 && m.direction == rivermigrate.DirectionDown:
+		return false, fmt.Errorf("version %d is not applied: the database has version %d", m.config.Target, tables.Version)
 	}
-	if _, ok := applied[m.config.Target]; !ok && m.config.Target > 0 && m.direction == rivermigrate.DirectionDown {
-		return fmt.Errorf("version %d is not applied: the database has version %d", m.config.Target, current)
+	return false, nil
+}
+
+// tables is what the bookkeeping says, beside what this build knows.
+func (m *migrator) tables(applied map[int]appliedVersion) db.Tables {
+	tables := db.Tables{Latest: m.latest()}
+	for version, row := range applied {
+		tables.Version, tables.CompatibleFrom = max(tables.Version, version), max(tables.CompatibleFrom, row.compatibleFrom)
+		if version <= tables.Latest {
+			tables.Known++
+		}
 	}
-	return nil
+	return tables
 }
 
 // latest is the newest version that this build knows.

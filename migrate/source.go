@@ -3,13 +3,15 @@ package migrate
 import (
 	"fmt"
 	"io/fs"
-	"path"
 	"strings"
 	"testing/fstest"
 
 	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/sql/migrations"
 )
+
+// migrationFolder is where rivermigrate looks for the files.
+const migrationFolder = "migration/" + line + "/"
 
 // line is the name under which rivermigrate knows our migrations. Its own is
 // called main, and is special to it.
@@ -38,7 +40,7 @@ func (s source) render(schema *db.Schema) (fs.FS, error) {
 		if err != nil {
 			return nil, err
 		}
-		rendered[path.Join("migration", line, name)] = &fstest.MapFile{Data: []byte(db.Render(string(content), schema.Name()))}
+		rendered[migrationFolder+name] = &fstest.MapFile{Data: []byte(db.Render(string(content), schema.Name()))}
 	}
 	return rendered, nil
 }
@@ -75,6 +77,10 @@ func writeScript(config *Config, from int) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	compatible, err := compatibleFrom(files, "")
+	if err != nil {
+		return "", err
+	}
 	latest, target := len(names), config.Target // numbered from 1 without gaps
 	if target == 0 {
 		target = latest
@@ -97,8 +103,10 @@ func writeScript(config *Config, from int) (string, error) {
 			return "", err
 		}
 		body := strings.TrimSpace(db.Render(string(content), schema.Name()))
-		record := schema.SQL(fmt.Sprintf("insert into jobq.jobq_migration (version) values (%d);", version))
-		if isNonTransactional(body) {
+		record := schema.SQL(fmt.Sprintf("insert into jobq.jobq_migration (version, compatible_from) values (%d, %d);", version, compatible[version]))
+		if header, err := parseHeader(body); err != nil {
+			return "", fmt.Errorf("migration %s: %w", name, err)
+		} else if header.noTransaction {
 			fmt.Fprintf(&script, "\n-- %s\n%s\n%s\n", name, body, record)
 			continue
 		}

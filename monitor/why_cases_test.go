@@ -62,6 +62,17 @@ func waitingCases() []whyCase {
 			p.janitor()
 			return p.end("snoozed", time.Hour)
 		}, codes{monitor.ReasonScheduled}, []string{"its last run has asked to run again later: it is scheduled for "}, "jobq requeue"},
+		{"unreadable after a failure", func(p planted) int64 {
+			p.serve("w", 4, "greeting")
+			id := p.end("failed", time.Hour)
+			p.act(jobq.ActionRequeue, id)
+			answer, err := p.Schema.Exchange(ctx, p.Client.Pool(), db.Exchange{Owner: "w", Endings: []db.Ending{{
+				Slot: jobtest.At(p.Claim("q", 1)[0]), Outcome: "unreadable", Error: "no key k9", Delay: db.DelayOf(time.Hour), Started: true,
+			}}})
+			require.NoError(p, err)
+			require.Len(p, answer.Ended, 1)
+			return id
+		}, codes{monitor.ReasonScheduled}, []string{"its last worker could not read it, which has used no attempt: no key k9; it is tried again at "}, "jobq worker --keys-file"},
 		{"due, and no janitor", func(p planted) int64 {
 			p.serve("w", 4, "greeting")
 			p.lock(db.LockMigrate)

@@ -95,6 +95,26 @@ func (o *Operator) Act(ctx context.Context, action jobq.Action, targets ...Targe
 	return o.act(ctx, db.JobActParams{Action: string(action)}, targets)
 }
 
+// RequeueFromStep requeues a job that does not run, as Act does, and has it do a step
+// again, and all steps that it came to after that one. It returns how many these are. An
+// undo brings the job back, and not the steps.
+//
+// ErrNotFound: there is no such job, or it has no such step. ErrConflict: it runs.
+func (o *Operator) RequeueFromStep(ctx context.Context, id int64, step string) (acted *Acted, forgotten int, err error) {
+	operation := fmt.Sprintf("requeue job %d from step", id)
+	if err := o.checkTexts(operation, argument{"step", step}); err != nil {
+		return nil, 0, err
+	}
+	row, err := dberror.Retry(ctx, func() (db.JobActFromStepRow, error) { return o.queries.JobActFromStep(ctx, step, o.actor, id) })
+	if err != nil {
+		return nil, 0, dberror.Wrap(o.schema, operation, err)
+	}
+	return &Acted{AuditID: row.Audit, Jobs: []ActedJob{{
+		ID: row.JobID, Before: jobq.State(row.StateBefore), After: jobq.State(row.StateAfter), Changed: row.Changed || row.Forgotten > 0,
+		Problem: row.Problem, Code: Code(row.Code),
+	}}}, int(row.Forgotten), nil
+}
+
 func (o *Operator) act(ctx context.Context, params db.JobActParams, targets []Target) (*Acted, error) {
 	if len(targets) == 0 || len(targets) > 1000 {
 		return nil, fmt.Errorf("%s: %w: 1 to 1000 jobs, not %d", params.Action, jobq.ErrInvalid, len(targets))

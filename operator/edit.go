@@ -16,7 +16,8 @@ import (
 
 // JobChange changes what a job is made of: those fields that are not nil.
 type JobChange struct {
-	// Args are what the job works on: JSON, with the limits of an enqueue.
+	// Args are what the job works on: JSON, with the limits of an enqueue. They are stored as they
+	// are. In place of encrypted args, plain ones are refused: give what the Codec has made of them.
 	Args json.RawMessage `json:"args,omitempty"`
 	// Queue moves the job to the tail of another queue.
 	Queue *string `json:"queue,omitempty"`

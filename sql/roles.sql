@@ -38,17 +38,21 @@ grant execute on function
   jobq.enqueue_arrays, jobq.enqueue_many(jsonb), jobq.enqueue_many(json), jobq.enqueue_many(text)
   to jobq_producer, jobq_worker, jobq_admin;
 
+-- Whoever may add jobs may say what has happened, for jobs that wait for it.
+grant execute on function jobq.emit to jobq_producer, jobq_worker, jobq_admin;
+
 -- A runner is for programs that end their own jobs (docs/complete.md), and can do only
 -- that: it sees no job, and a call needs the token of the run.
 grant usage on schema jobq to jobq_runner;
 grant execute on function jobq.complete, jobq.fail, jobq.snooze, jobq.progress, jobq.checkpoint to jobq_runner;
+grant execute on function jobq.step_get, jobq.step_put, jobq.step_sleep, jobq.step_wait to jobq_runner, jobq_worker;
 
 -- A viewer reads everything, args too, and says that it watches.
 grant select on
   jobq.pending, jobq.run, jobq.lease, jobq.past_lease, jobq.progress, jobq.attempt, jobq.payload, jobq.unique_key, jobq.output, jobq.queue,
   jobq.throttle, jobq.lane, jobq.lane_hint, jobq.kind, jobq.worker, jobq.event, jobq.setting, jobq.stat, jobq.stat_delta, jobq.audit, jobq.audit_job, jobq.watcher, jobq.digest,
   jobq.schedule, jobq.schedule_tick, jobq.job, jobq.stats, jobq.job_id_seq, jobq.position_seq, jobq.lease_number_seq, jobq.waiting_seq,
-  jobq.waiter, jobq.awaited, jobq.awaited_seq
+  jobq.waiter, jobq.awaited, jobq.awaited_seq, jobq.step, jobq.emitted
   to jobq_viewer, jobq_admin;
 grant select on jobq.run_default, jobq.past_lease_default, jobq.attempt_default to jobq_viewer, jobq_admin; -- jobq doctor looks whether they have rows
 grant insert, update, delete on jobq.watcher to jobq_viewer, jobq_admin;
@@ -60,6 +64,8 @@ grant execute on function jobq.run_end, jobq.result, jobq.await, jobq.await_end 
 grant select on sequence jobq.awaited_seq to jobq_worker; -- is somebody to be woken?
 grant execute on function jobq.waiters_wake to jobq_worker, jobq_admin;
 grant execute on function jobq.waiters_forget to jobq_worker; -- the janitor's
+grant select on jobq.waiter to jobq_worker; -- has one expired?
+grant select (woken_to) on jobq.emitted to jobq_worker; -- do jobs of an event still sleep?
 grant execute on function
   jobq.why, jobq.why_session, jobq.why_row_locked, jobq.why_table_locked, jobq.why_janitor, jobq.why_before, jobq.why_oldest, jobq.why_key_runs, jobq.why_waiting, jobq.why_running, jobq.why_ended
   to jobq_viewer, jobq_admin;
@@ -89,7 +95,8 @@ grant usage on sequence jobq.lease_number_seq to jobq_worker, jobq_admin; -- wha
 grant execute on function jobq.lease_id_next to jobq_worker, jobq_admin;
 grant execute on function jobq.lease_day to jobq_worker, jobq_viewer, jobq_admin; -- lists of what ended lately
 grant execute on function
-  jobq.backoff_delay, jobq.runs_over, jobq.partition_add, jobq.partition_prune, jobq.payload_prune, jobq.default_prune, jobq.history_analyze, jobq.audit_prune, jobq.kinds_crashed, jobq.tell
+  jobq.backoff_delay, jobq.runs_over, jobq.partition_add, jobq.partition_prune, jobq.payload_prune, jobq.default_prune, jobq.history_analyze, jobq.audit_prune, jobq.kinds_crashed, jobq.tell,
+  jobq.step_prune, jobq.emitted_prune, jobq.event_wake_rest
   to jobq_worker;
 
 -- An admin does what operators do: acts on jobs and queues, and has it
@@ -102,7 +109,8 @@ grant execute on function
 grant insert, update, delete on jobq.pending, jobq.attempt, jobq.payload, jobq.unique_key to jobq_admin;
 grant insert, delete, update (cancel_requested_at) on jobq.run to jobq_admin;
 grant insert on jobq.past_lease to jobq_admin;
-grant delete on jobq.progress to jobq_admin;
+grant delete on jobq.progress, jobq.step to jobq_admin;
+grant execute on function jobq.step_forget, jobq.event_look_again to jobq_admin;
 grant insert, update, delete on jobq.queue, jobq.kind to jobq_admin;
 grant insert on jobq.stat_delta to jobq_admin;
 grant insert, update, delete on jobq.audit, jobq.audit_job to jobq_admin;
@@ -113,7 +121,7 @@ grant execute on function
   jobq.job_problem, jobq.object_problem, jobq.unique_key_take, jobq.unique_keys_take, jobq.unique_key_refuse, jobq.unique_keys_release,
   jobq.job_exists, jobq.moving_refuse, jobq.cancel, jobq.args_require, jobq.running_refuse, jobq.requeue, jobq.delete_job, jobq.job_lock, jobq.job_edit,
   jobq.audit_begin, jobq.audit_begin_many, jobq.audit_resume,
-  jobq.change_problem, jobq.act_problem, jobq.act, jobq.act_clone, jobq.act_drain, jobq.act_queue, jobq.act_kind, jobq.act_settings, jobq.act_queue_set, jobq.export_begin, jobq.export_end, jobq.export_again, jobq.run_restore, jobq.undo_job, jobq.undo_whole, jobq.undo,
+  jobq.plain_args_refuse, jobq.change_problem, jobq.act_problem, jobq.act, jobq.act_clone, jobq.act_drain, jobq.act_queue, jobq.act_kind, jobq.act_settings, jobq.act_queue_set, jobq.export_begin, jobq.export_end, jobq.export_again, jobq.run_restore, jobq.undo_job, jobq.undo_whole, jobq.undo,
   jobq.schedule_problem, jobq.schedule_record, jobq.schedule_wishes, jobq.schedule_put, jobq.schedule_lock, jobq.schedule_undo,
   jobq.schedule_set, jobq.schedule_pause, jobq.schedule_resume, jobq.schedule_remove, jobq.schedule_run
   to jobq_admin;

@@ -65,7 +65,7 @@ func newModel(e *env) *Model {
 	m.restyle()
 	act := acting.Kit{Key: e.keyOf, Place: e.place}
 	m.acting, m.editing = acting.New(act), editing.New(act, m.paint)
-	kit := screen.Kit{Paint: m.paint, Facts: m.facts, Key: e.keyOf}
+	kit := screen.Kit{Paint: m.paint, Facts: m.facts, Key: e.keyOf, Codec: e.codec}
 	m.screens = map[screen.Name]screen.Screen{
 		screen.Overview: screen.NewOverview(kit), screen.Jobs: screen.NewJobs(kit), screen.Queues: screen.NewQueues(kit),
 		screen.Workers: screen.NewWorkers(kit), screen.Schedules: screen.NewSchedules(kit), screen.Errors: screen.NewErrors(kit),

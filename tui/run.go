@@ -33,6 +33,9 @@ type Config struct {
 	Connect func(ctx context.Context, name string) (*jobq.Client, Context, error)
 	// Actor is who acts, as the audit names them. Default "unknown".
 	Actor string
+	// Codec decodes what the page of one job shows; nothing else is decoded, and nothing is
+	// encoded. Default nil: encrypted values are shown by the names of their keys.
+	Codec jobq.Codec
 	// Keys are keys of commands, by their ids, in place of those they have.
 	Keys map[string][]string
 	// Theme is one of Themes. Default auto: what suits the terminal.
@@ -101,7 +104,7 @@ func (c *Config) model() (*Model, error) {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	e := &env{
-		now: time.Now, edit: runEditor, save: saveFile, ascii: c.ASCII, send: &sender{every: feedEvery}, commands: registry, calm: c.Calm, contexts: c.Contexts,
+		now: time.Now, edit: runEditor, save: saveFile, ascii: c.ASCII, send: &sender{every: feedEvery}, commands: registry, calm: c.Calm, contexts: c.Contexts, codec: c.Codec,
 		connect: func(ctx context.Context, name string) (*link, error) {
 			client, where, err := c.Connect(ctx, name)
 			if err != nil {

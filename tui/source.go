@@ -7,6 +7,7 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 
+	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/jobedit"
 	"github.com/jobq-dev/jobq/tui/acting"
 	"github.com/jobq-dev/jobq/tui/command"
@@ -28,7 +29,8 @@ type env struct {
 	confirm    bool // asks for typed confirmations
 	noWrite    bool // told to be read-only
 
-	contexts []Context // that the operator can go to
+	codec    jobq.Codec // for the page of one job; nil for none
+	contexts []Context  // that the operator can go to
 	connect  func(ctx context.Context, name string) (*link, error)
 
 	now      func() time.Time

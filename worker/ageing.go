@@ -36,7 +36,7 @@ func (w *Worker) lookForAged(ctx context.Context) {
 // be found out. It asks for the kinds that the queue claims, since a claim that begins with a
 // priority of which it asks for no job walks past all of them.
 func (q *queue) aged(ctx context.Context) []db.Aged {
-	kinds := q.worker.externals.claimable(q.kinds)
+	kinds := q.worker.claimable(q.kinds)
 	if len(kinds) < len(q.kinds) || !q.load.isBehind() { // a claim of some kinds begins with none of them
 		return nil
 	}

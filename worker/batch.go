@@ -29,8 +29,9 @@ type Batch struct {
 	// Default 0: no limit. Not negative.
 	MaxConsecutiveFailures int
 	// ExitWhenEmpty drains the worker when its queues have nothing available of
-	// its kinds, and nothing runs. Jobs that are to start later do not count. Default
-	// false.
+	// its kinds, and nothing runs. Jobs that are to start later do not count, nor do
+	// those of a kind that the worker leaves to others, since it could not decode the last
+	// ones. Default false.
 	ExitWhenEmpty bool
 }
 
@@ -75,7 +76,8 @@ func (w *Worker) isIdle() bool {
 	return true
 }
 
-// hasWork says whether there is, or may be, a job that could run now.
+// hasWork says whether there is, or may be, a job that could run now. Kinds whose jobs cannot
+// be decoded here do not count: others may have the key.
 func (w *Worker) hasWork(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -83,7 +85,11 @@ func (w *Worker) hasWork(ctx context.Context) bool {
 	for name := range w.queues {
 		names = append(names, name)
 	}
-	waiting, err := w.queries.WorkWaits(ctx, w.claims, names)
+	kinds := w.unreadable.Claimable(w.claims, time.Now())
+	if len(kinds) == 0 {
+		return false // all are left to other workers, for longer than a batch should wait
+	}
+	waiting, err := w.queries.WorkWaits(ctx, kinds, names)
 	if err != nil && db.IsTransient(err) {
 		w.databaseTrouble(err)
 	}

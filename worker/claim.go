@@ -29,8 +29,8 @@ type claim struct {
 func (q *queue) newClaim(count int, settings leases.Settings) *claim {
 	c := &claim{queue: q, settings: settings, notification: q.notifications.Last(), unblocks: q.load.unblockCount(), underWay: q.worker.claimed.Begin()}
 	c.request = db.JobClaimParams{
-		Lease: db.Interval(settings.Length), Owner: q.worker.id, Queue: q.name, Kinds: q.worker.externals.claimable(q.kinds),
-		JobCount: int32(count), // #nosec G115 -- bounded by line.AheadMax
+		Lease: db.Interval(settings.Length), Owner: q.worker.id, Queue: q.name, Kinds: q.worker.claimable(q.kinds),
+		JobCount: int32(count), // #nosec G115 -- bounded by line.ClaimMax
 	}
 	now := clock.SinceBoot()
 	if c.plain, c.keys = q.load.beginKeyed(now); c.plain {

@@ -55,6 +55,7 @@ func (r *Run) CompleteTx(ctx context.Context, tx pgx.Tx) error {
 	if len(completed) == 0 {
 		return fmt.Errorf("%s: %w", operation, ErrLeaseLost)
 	}
+	r.needsEnd.Store(true)
 	r.worker.keeper.held.Completing(&r.hold)
 	return nil
 }
@@ -64,8 +65,11 @@ func (r *Run) CompleteTx(ctx context.Context, tx pgx.Tx) error {
 func (r *Run) fate(ctx context.Context) (db.RunFateRow, error) {
 	ctx, cancel := context.WithTimeout(ctx, fateTimeout)
 	defer cancel()
-	return r.worker.queries.RunFate(ctx, db.RunFateParams{ID: r.row.ID, Token: r.row.LeaseToken, Owner: r.worker.id, ClaimedAt: r.row.StartedAt, EndsItself: r.endsItself})
+	return r.worker.queries.RunFate(ctx, db.RunFateParams{ID: r.row.ID, Token: r.row.LeaseToken, Owner: r.worker.id, ClaimedAt: r.row.StartedAt, EndsItself: r.asksAttempt()})
 }
+
+// asksAttempt says whether the run may have ended by a call that leaves an attempt.
+func (r *Run) asksAttempt() bool { return r.endsItself || r.mayHaveEnded.Load() }
 
 // settle finds out about runs whose lease the database has called lost, and whose
 // handlers may have ended them: either the job has ended, or the run was lost.
@@ -87,7 +91,7 @@ func (k *keeper) settle(ctx context.Context, unsure []*Run) {
 func (q *queue) settleTx(run *Run, err error, state leases.State) (settled bool, _ error) {
 	fate := db.RunFateRow{Completed: state.Completed}
 	known := false
-	if !state.Completed || run.endsItself { // only CompleteTx leaves no doubt how
+	if !state.Completed || run.asksAttempt() { // only CompleteTx leaves no doubt how
 		asked, askErr := run.fate(context.WithoutCancel(q.worker.handlers.ctx))
 		switch {
 		case askErr == nil:
@@ -96,7 +100,7 @@ func (q *queue) settleTx(run *Run, err error, state leases.State) (settled bool,
 			q.worker.databaseTrouble(askErr)
 		default:
 			q.worker.databaseTrouble(askErr)
-			if err == nil && !state.Lost { // it says so, and the database will know when it is asked to store something else
+			if err == nil && run.needsEnd.Load() && !state.Lost { // it says so, and the database will know when it is asked to store something else
 				return false, run.unstoredSuccess()
 			}
 		}
@@ -106,11 +110,11 @@ func (q *queue) settleTx(run *Run, err error, state leases.State) (settled bool,
 		q.worker.observe(fate.Outcome == string(jobq.OutcomeFailed), hasCompleted(fate))
 		q.accountTx(run, fate)
 		q.endByTx(run)
-		if err != nil { // last: it calls a method of the error, which may end the goroutine
+		if err != nil && (!state.Lost || !isSuspension(fate)) && !saysSuspended(err, fate) { // last: these call methods of the error, which may end the goroutine
 			q.worker.log.Warn("handler returned an error after its transaction had ended the job", append(run.logAttrs(), "error", textOf(err))...)
 		}
 		return true, err
-	case !state.Lost && err == nil && fate.Held:
+	case !state.Lost && err == nil && fate.Held && run.needsEnd.Load():
 		return false, run.unstoredSuccess()
 	case state.Lost || known && !fate.Held: // the next owner's, after a rollback
 		q.worker.keeper.reportLost(run)

@@ -14,7 +14,8 @@
 //
 //	 0.000 s  a claim is sent: up to 3 jobs from the head of the line
 //	 0.002 s  it is answered: jobs 41, 42 and 44 under lease 900, until 60 s. The
-//	          line is claimed up to 44, and 3 handlers begin
+//	          line is claimed up to 44, and 3 handlers begin. What a codec has encoded is
+//	          decoded first; a job for which that fails goes back, see unreadable.go
 //	 0.100 s  43 is committed
 //	 0.250 s  41 succeeds. The next round trip says so in lease 900 and claims one
 //	          job. It looks back: it begins at the head of the line again, and not

@@ -128,6 +128,7 @@ func tell(ending *db.Ending, err, cause error) {
 	var cancelled *CancelError
 	var panicked *panicError
 	var release *ReleaseError
+	var unreadable *unreadableError
 	switch {
 	case errors.As(err, &panicked):
 	case errors.As(err, &snooze):
@@ -138,6 +139,9 @@ func tell(ending *db.Ending, err, cause error) {
 		ending.Outcome = string(jobq.OutcomeCancelled)
 	case errors.Is(cause, ErrDrained), errors.Is(err, ErrDrained):
 		ending.Outcome = string(jobq.OutcomeReleased)
+	case errors.As(err, &unreadable):
+		ending.Outcome, ending.Delay = string(jobq.OutcomeUnreadable), db.DelayOf(unreadable.delay)
+		ending.Started = !unreadable.isKnown
 	case errors.As(err, &release):
 		ending.Outcome = string(jobq.OutcomeReleased)
 		ending.Started, ending.Quiet = !release.Unstarted, release.Unstarted

@@ -168,3 +168,15 @@ func AgedOf(w *Worker) func() map[string][]int16 {
 		return aged
 	}
 }
+
+// TakeEventWaits takes all places of runs that ask for events, until what it returns is called.
+func TakeEventWaits(w *Worker) (makeRoom func()) {
+	for range eventWaitsMax {
+		w.eventWaits <- struct{}{}
+	}
+	return func() {
+		for range eventWaitsMax {
+			<-w.eventWaits
+		}
+	}
+}

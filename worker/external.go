@@ -75,12 +75,6 @@ func (e *externals) claimable(kinds []string) []string {
 	return kinds
 }
 
-// forbidAll says whether none of the kinds, of which there are some, may be claimed
-// now.
-func (e *externals) forbidAll(kinds []string) bool {
-	return len(kinds) > 0 && len(e.claimable(kinds)) == 0
-}
-
 func (e *externals) grace() (longest time.Duration) {
 	for _, each := range e.all {
 		longest = max(longest, each.Grace())
@@ -141,8 +135,13 @@ func (r ExternalRun) LoseLease() error {
 // goroutine of the handler, before anything else.
 func (r ExternalRun) EndsItself() {
 	r.endsItself = true
+	r.needsEnd.Store(true)
 	r.worker.keeper.held.Completing(&r.hold)
 }
+
+// MayEnd is EndsItself for a run that may be ended outside of this process, and need not
+// be: by a step that suspends the job. A success counts as any other if nothing is stored.
+func (r ExternalRun) MayEnd() { (*stepRun)(r.Run).mayEnd() }
 
 // RunToken names the run in calls of jobq.complete and its like. Besides the lease it
 // says when that was claimed, since after a failover the lease token may come again, and

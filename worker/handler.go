@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/coding"
 )
 
 // kindRunesMax is how long a kind's name can be; the tables have the same limit.
@@ -40,7 +41,7 @@ func Handle[T jobq.Args](w *Worker, handler Handler[T], options *HandleOptions) 
 	return w.handle(zero.Kind(), options, func(ctx context.Context, r *Run) error {
 		job := &Job[T]{Run: r}
 		if err := json.Unmarshal(r.row.Args, &job.Args); err != nil {
-			return fmt.Errorf("decode args: %w", err)
+			return fmt.Errorf("decode args: %w", coding.Misfit(err, job.Args, r.argsEncoded))
 		}
 		return handler(ctx, job)
 	})

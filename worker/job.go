@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/coding"
 	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/worker/internal/clock"
 	"github.com/jobq-dev/jobq/worker/internal/leases"
@@ -40,13 +41,21 @@ type Run struct {
 	ran   time.Duration // how long it ran; of the goroutine that runs it, as is endsItself
 	// endsItself says that the handler ends the job in a transaction of its own.
 	endsItself bool
+	// argsEncoded says that a codec has decoded the args. Written before the handler is called.
+	argsEncoded bool
+	// mayHaveEnded says that the handler's transaction may have ended the run, and need
+	// not have: a step that suspends the job.
+	mayHaveEnded atomic.Bool
+	// needsEnd says that the handler's transaction is to end the run: a success that it has
+	// not stored is none.
+	needsEnd atomic.Bool
 
 	mu sync.Mutex // never held during a call to the database
 	// guarded by mu
 	progress   *db.RunProgressParams // not yet stored
 	reported   bool                  // progress or a checkpoint has been stored, or is on its way
 	over       bool                  // what it reports now is too late
-	resultJSON json.RawMessage
+	resultJSON json.RawMessage       // as it is stored
 	output     string
 	usage      json.RawMessage
 	completion db.Completion // what result hands in
@@ -120,7 +129,7 @@ func (r *Run) Checkpoint(target any) (bool, error) {
 		return false, nil
 	}
 	if err := json.Unmarshal(checkpoint, target); err != nil {
-		return false, fmt.Errorf("decode checkpoint of job %d: %w", r.row.ID, err)
+		return false, fmt.Errorf("decode checkpoint of job %d: %w", r.row.ID, coding.Misfit(err, target, r.worker.codec != nil))
 	}
 	return true, nil
 }
@@ -146,12 +155,16 @@ func (r *Run) SaveCheckpoint(ctx context.Context, value any) error {
 		r.keepCheckpoint(checkpoint)
 		return nil
 	}
+	stored, err := r.encode(ctx, r.about(jobq.FieldCheckpoint), checkpoint)
+	if err != nil {
+		return fmt.Errorf("%s: %w", operation, err)
+	}
 	r.mu.Lock()
 	r.reported = true
 	r.mu.Unlock()
 	settings, sent := r.queue.settings.Load(), clock.SinceBoot()
-	stored, err := r.worker.queries.RunCheckpoint(ctx, db.RunCheckpointParams{
-		Checkpoint: checkpoint, ID: r.row.ID, Token: r.row.LeaseToken, Owner: r.worker.id, ClaimedAt: r.row.StartedAt,
+	rows, err := r.worker.queries.RunCheckpoint(ctx, db.RunCheckpointParams{
+		Checkpoint: stored, ID: r.row.ID, Token: r.row.LeaseToken, Owner: r.worker.id, ClaimedAt: r.row.StartedAt,
 		ExtendBy: db.IntervalOrNull(settings.ProgressExtends()),
 	})
 	if err != nil {
@@ -160,7 +173,7 @@ func (r *Run) SaveCheckpoint(ctx context.Context, value any) error {
 		}
 		return fmt.Errorf("%s: %w", operation, err)
 	}
-	if stored == 0 {
+	if rows == 0 {
 		r.worker.keeper.held.Lose(&r.hold)
 		return fmt.Errorf("%s: %w", operation, ErrLeaseLost)
 	}
@@ -186,6 +199,9 @@ func (r *Run) SetResult(value any) error {
 		return fmt.Errorf("result of job %d: %w", r.row.ID, err)
 	}
 	r.signs.Add(1)
+	if result, err = r.encode(r.worker.handlers.ctx, r.about(jobq.FieldResult), result); err != nil {
+		return fmt.Errorf("result of job %d: %w", r.row.ID, err)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.resultJSON = result

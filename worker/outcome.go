@@ -1,10 +1,12 @@
 package worker
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
 
+	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/worker/internal/leases"
 )
 
@@ -23,6 +25,24 @@ var (
 	// wait: the job goes back to the queue and loses no attempt.
 	ErrDrained = errors.New("worker drained")
 )
+
+// OutcomeOf is how a run ends whose handler has returned err, for a Middleware: ctx is the
+// context that the middleware got, and err what next has returned. A run whose lease is
+// lost is jobq.OutcomeLost, whatever the handler says, because nothing of it is stored.
+//
+// It is what the worker hands in. What is stored differs if the lease is lost after that,
+// if the database refuses the result, and if a transaction of the handler's own has ended
+// the job, or was to and has not: see Run.CompleteTx.
+func OutcomeOf(ctx context.Context, err error) jobq.Outcome {
+	cause := context.Cause(ctx)
+	switch {
+	case errors.Is(cause, ErrLeaseLost):
+		return jobq.OutcomeLost
+	case err == nil:
+		return jobq.OutcomeCompleted
+	}
+	return jobq.Outcome(endingOf(err, cause).Outcome)
+}
 
 // RetryError is what Retry returns: a failed attempt, and when the next one runs.
 type RetryError struct {

@@ -199,7 +199,7 @@ func (q *queue) next(ctx context.Context) (results []result, count int) {
 		q.load.news()
 	default:
 	}
-	mayClaim := ctx.Err() == nil && !q.worker.externals.forbidAll(q.kinds)
+	mayClaim := ctx.Err() == nil && q.worker.mayClaim(q.kinds)
 	mayClaimAhead := q.load.mayClaimAhead() && q.settings.Load().TickerExtends() > 0 // else a job's lease runs out while it waits here
 	return q.load.take(clock.SinceBoot(), mayClaim, mayClaimAhead)
 }

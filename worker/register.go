@@ -3,6 +3,8 @@ package worker
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -11,11 +13,13 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/sql/migrations"
 	"github.com/jobq-dev/jobq/worker/internal/leases"
 )
 
-// beatEvery is how often a worker says that it lives, and reads what its
-// queues' settings have become. No lease depends on it.
+// beatEvery is how often a worker says that it lives, reads what its queues'
+// settings have become, and looks whether it still works with the tables. No lease
+// depends on it.
 const beatEvery = 10 * time.Second
 
 // hintRest is how often hints can make a worker beat at most: anybody who may log
@@ -40,10 +44,25 @@ func (w *Worker) beat(ctx context.Context) {
 		}
 		callCtx, cancel := context.WithTimeout(ctx, beatEvery)
 		if err := w.register(callCtx); err != nil && ctx.Err() == nil {
+			w.checkTables(callCtx)
 			w.databaseTrouble(err)
 		}
 		cancel()
 	}
+}
+
+// checkTables ends the worker when a migration was applied that it does not work
+// with. It is asked when the answer to a heartbeat says so, and when there was none,
+// since such a migration may be why. It says nothing of other errors.
+func (w *Worker) checkTables(ctx context.Context) {
+	err := db.CheckVersion(ctx, w.pool, w.schema)
+	if !errors.Is(err, db.ErrNewerSchema) {
+		return
+	}
+	if !w.draining.Load() {
+		w.log.Error("the tables were changed and this worker no longer works with them, it drains", "error", err)
+	}
+	w.halt.begin(fmt.Errorf("worker: %w", err), false)
 }
 
 // register writes the worker's row and takes over the settings of its queues.
@@ -69,6 +88,9 @@ func (w *Worker) register(ctx context.Context) error {
 		w.digests.SetWatched(time.Duration(rows[0].WatchedMs) * time.Millisecond)
 		if rows[0].DrainRequested {
 			w.drainForOperator()
+		}
+		if int(rows[0].CompatibleFrom) > migrations.Latest() {
+			w.checkTables(ctx)
 		}
 	}
 	for _, row := range rows {

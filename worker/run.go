@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jobq-dev/jobq/internal/steps"
 	"github.com/jobq-dev/jobq/worker/internal/clock"
 )
 
@@ -44,7 +45,7 @@ func (q *queue) execute(run *Run) {
 	}
 	err := errExited
 	defer func() { q.finish(ctx, run, err) }() // also when the handler ends the goroutine
-	err = guard(func() error { return run.call(ctx) })
+	err = guard(func() error { return run.call(steps.With(ctx, (*stepRun)(run))) })
 }
 
 // finish hands in how the run has ended.
@@ -87,8 +88,11 @@ func (q *queue) refuse(run *Run, reason error) {
 	q.end(result{run: run, ending: &ending})
 }
 
-// call runs the handler within the middleware.
+// call runs the handler within the middleware, once the job is decoded.
 func (r *Run) call(ctx context.Context) error {
+	if err := r.decode(ctx); err != nil {
+		return err
+	}
 	handled, ok := r.worker.handlers.byKind[r.row.Kind]
 	if !ok { // the claim asks for handled kinds only
 		return errors.New("no handler for kind " + r.row.Kind)

@@ -57,7 +57,8 @@ func (q *queue) account(results []result, answer db.Exchanged) {
 		ok = ok && (len(later) == 0 || later[0].run.row.ID != r.run.row.ID)
 		switch {
 		case r.isUntold(): // accounted for when it was stored
-		case r.run.endsItself && (!ok || state == string(jobq.StateCompleted)): // not by what the worker has sent
+		case r.run.endsItself && (!ok || state == string(jobq.StateCompleted)), // not by what the worker has sent
+			r.run.mayHaveEnded.Load() && !ok:
 			q.accountRefused(r.run)
 		case ok && (r.completion != nil || state == string(jobq.StateCompleted)): // its own transaction may have completed it after all
 			q.worker.counts.completed.Add(1)

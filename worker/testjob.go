@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"sync/atomic"
 	"time"
@@ -39,6 +40,9 @@ type TestJobOptions struct {
 	ClearReason string
 	// Checkpoint is what an earlier run has saved, as JSON. Default nil: nothing.
 	Checkpoint json.RawMessage
+	// Steps are the durable steps that earlier runs have done, by name, with their results:
+	// a sleep whose time is over, too, and an event that has come. Default: none.
+	Steps map[string]json.RawMessage
 	// Tags are the job's tags. Default: none.
 	Tags []string
 	// Metadata is the job's metadata, as JSON. Default nil: none.
@@ -58,7 +62,10 @@ type TestJob[T jobq.Args] struct {
 }
 
 // testRecord is what a TestJob remembers beside the run itself.
-type testRecord struct{ completed atomic.Bool }
+type testRecord struct {
+	completed atomic.Bool
+	steps     testSteps
+}
 
 // NewTestJob makes a job for the unit test of a handler or of a middleware, which
 // takes its Job.Run. The args are used as they are: what does not survive JSON would
@@ -74,7 +81,7 @@ func NewTestJob[T jobq.Args](args T, options *TestJobOptions) *TestJob[T] {
 	at := pgtype.Timestamptz{Time: created, Valid: true}
 	run := &Run{
 		worker:       &Worker{id: "test"},
-		test:         new(testRecord),
+		test:         &testRecord{steps: testSteps{done: maps.Clone(options.Steps)}},
 		partitionKey: options.PartitionKey,
 		row: db.JobClaimRow{
 			ID: cmp.Or(options.ID, 1), Kind: args.Kind(), Queue: cmp.Or(options.Queue, "default"), LeaseToken: cmp.Or(options.LeaseToken, 1),

@@ -69,7 +69,7 @@ func (w *Worker) giveBack(ctx context.Context, lease db.LeaseUnansweredRow) {
 	q := w.queues[lease.Queue]
 	request := db.Exchange{Owner: w.id, Queue: lease.Queue, HasLimits: q.settings.Load().HasLimits}
 	for i, job := range lease.JobIds {
-		slot := db.Slot{ID: job, Token: lease.ID, Slot: int16(i + 1), ClaimedAt: lease.ClaimedAt.Time} // #nosec G115 -- bounded by line.AheadMax
+		slot := db.Slot{ID: job, Token: lease.ID, Slot: int16(i + 1), ClaimedAt: lease.ClaimedAt.Time} // #nosec G115 -- bounded by line.ClaimMax
 		request.Endings = append(request.Endings, db.Ending{Slot: slot, Outcome: string(jobq.OutcomeReleased)})
 	}
 	answer, err := w.schema.Exchange(ctx, w.pool, request)

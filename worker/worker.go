@@ -16,6 +16,7 @@ import (
 	"github.com/jobq-dev/jobq/internal/identity"
 	"github.com/jobq-dev/jobq/worker/internal/digest"
 	"github.com/jobq-dev/jobq/worker/internal/leases"
+	"github.com/jobq-dev/jobq/worker/internal/unreadable"
 	"github.com/jobq-dev/jobq/worker/internal/waking"
 )
 
@@ -23,6 +24,7 @@ import (
 // with Handle, and call Run once.
 type Worker struct {
 	client    *jobq.Client
+	codec     jobq.Codec // the client's; nil for none
 	config    Config
 	id        string
 	process   identity.Process
@@ -35,10 +37,13 @@ type Worker struct {
 	queues    map[string]*queue
 	claims    []string // the kinds that have handlers
 	keeper    *keeper
+	// unreadable remembers of which kinds and keys jobs cannot be decoded here.
+	unreadable unreadable.Memory
 	// claimed are the worker's leases as claims make them; unanswered tells of one of
 	// whose answer nothing came.
 	claimed    *leases.Claims
 	unanswered chan struct{}
+	eventWaits chan struct{} // has an element for each run that asks whether an event has come
 	digests    *digest.Digester
 	sessions   db.Sessions // as found at the start
 	// agedLookEvery is agedLookEvery; tests shorten it.
@@ -72,7 +77,7 @@ func New(client *jobq.Client, config *Config) (*Worker, error) {
 	if config == nil {
 		config = &Config{}
 	}
-	w := &Worker{client: client, config: *config, queues: make(map[string]*queue), hurry: make(chan struct{})}
+	w := &Worker{client: client, codec: client.Codec(), config: *config, queues: make(map[string]*queue), hurry: make(chan struct{})}
 	w.unnotified.Store(config.PollOnly)
 	w.halt.begun = make(chan struct{})
 	if err := w.config.complete(); err != nil {
@@ -85,6 +90,7 @@ func New(client *jobq.Client, config *Config) (*Worker, error) {
 	schema.Assume(client.Sessions())
 	w.schema, w.handlers.byKind, w.keeper = schema, make(map[string]handled), newKeeper(w)
 	w.claimed, w.unanswered = leases.NewClaims(), make(chan struct{}, 1)
+	w.eventWaits = make(chan struct{}, eventWaitsMax)
 	w.beatSoon, w.agedLookEvery = make(chan struct{}, 1), agedLookEvery
 	w.announcer.RecheckMax, w.spreader = w.config.PollInterval, waking.NewSpreader()
 	if w.process, err = identity.Self(); err != nil {
@@ -107,8 +113,8 @@ func (w *Worker) ID() string { return w.id }
 // releases what has not started, waits up to DrainTimeout for handlers, then
 // cancels them and releases their jobs, which costs none of them an attempt.
 // It survives a database that goes away, and waits for one that is not there
-// yet. An error is about tables that are missing or newer than this build,
-// about handlers that did not stop, about results that could not be stored, or
+// yet. An error is about tables that are missing or too new for this build, also
+// when they become so while it works, about handlers that did not stop, about results that could not be stored, or
 // about too many failures. See Batch for when it ends by itself, and Drain and
 // DrainNow, which end it from outside.
 func (w *Worker) Run(ctx context.Context) error {

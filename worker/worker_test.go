@@ -29,6 +29,13 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if plan := os.Getenv(stepsChild); plan != "" {
+		if err := runStepsChild(plan); err != nil {
+			fmt.Fprintln(os.Stderr, "steps child:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	pgtest.Main(m)
 }
 

@@ -44,17 +44,19 @@ type Order struct {
 
 // Line is what a child process says.
 type Line struct {
-	Up        bool      `json:"up,omitempty"` // waits to be told to begin
-	Ready     bool      `json:"ready,omitempty"`
-	End       bool      `json:"end,omitempty"`
-	Ran       int64     `json:"ran,omitempty"`
-	Low       int64     `json:"low,omitempty"`      // of these, those of low priority
-	FirstMs   float64   `json:"first_ms,omitempty"` // when the first job started, since 1970
-	LastMs    float64   `json:"last_ms,omitempty"`
-	CPUMicros int64     `json:"cpu_us,omitempty"`
-	Jobs      int64     `json:"jobs,omitempty"`
-	Seconds   float64   `json:"seconds,omitempty"`
-	SamplesMs []float64 `json:"samples_ms,omitempty"`
+	Up        bool    `json:"up,omitempty"` // waits to be told to begin
+	Ready     bool    `json:"ready,omitempty"`
+	End       bool    `json:"end,omitempty"`
+	Ran       int64   `json:"ran,omitempty"`
+	Low       int64   `json:"low,omitempty"`      // of these, those of low priority
+	FirstMs   float64 `json:"first_ms,omitempty"` // when the first job started, since 1970
+	LastMs    float64 `json:"last_ms,omitempty"`
+	CPUMicros int64   `json:"cpu_us,omitempty"`
+	// HandlerMicros is the time that handlers have spent in jobs that take some, all slots together.
+	HandlerMicros int64     `json:"handler_us,omitempty"`
+	Jobs          int64     `json:"jobs,omitempty"`
+	Seconds       float64   `json:"seconds,omitempty"`
+	SamplesMs     []float64 `json:"samples_ms,omitempty"`
 }
 
 // QueueNames are those of several queues.
@@ -136,7 +138,7 @@ func (c *child) setUp(ctx context.Context) error {
 }
 
 // tally counts jobs that ran, and remembers when the first and the last did.
-type tally struct{ ran, low, first, last atomic.Int64 }
+type tally struct{ ran, low, first, last, handlers atomic.Int64 }
 
 func (t *tally) add(n int64) {
 	if n < 0 { // so low priority is told
@@ -152,7 +154,7 @@ func (t *tally) add(n int64) {
 func (t *tally) line() Line {
 	return Line{
 		Ran: t.ran.Load(), Low: t.low.Load(), FirstMs: float64(t.first.Load()) / 1e3, LastMs: float64(t.last.Load()) / 1e3,
-		CPUMicros: measure.ClientCPU().Microseconds(),
+		CPUMicros: measure.ClientCPU().Microseconds(), HandlerMicros: t.handlers.Load(),
 	}
 }
 
@@ -174,7 +176,9 @@ func (c *child) work(ctx context.Context) error {
 	stop, err := c.system.start(ctx, c.pool, c.order, func(n int64) {
 		t.add(n)
 		if c.order.HandlerMs > 0 {
+			began := time.Now()
 			Pause(ctx, time.Duration(c.order.HandlerMs)*time.Millisecond)
+			t.handlers.Add(time.Since(began).Microseconds())
 		}
 	})
 	if err != nil {

@@ -38,7 +38,8 @@ func sections() []section {
 	return []section{
 		{
 			"throughput", "Throughput with work of 1 ms", "4,000 jobs of 256 B are kept waiting while they run. Ideal is a thousand jobs a second for each slot: what is missing is the CPU " +
-				"of both sides (two cores have 2,000,000 µs a second) and timers that fire late. " +
+				"of both sides (two cores have 2,000,000 µs a second) and timers that fire late: a pause of 1 ms takes longer, most of all in a Go process that does other things at the time. " +
+				"A system whose slots are busy all the time cannot run more. " +
 				"Reported there, on a larger machine, at 4 / 16 / 64 / 128 / 256 slots: awa 427 / 1,729 / 5,369 / 8,499 / 14,158; pg-boss 512 / 2,048 / 2,387 / 2,387 / 2,356; River 79 / 317 / 501 / 491; pgmq 3,571 / 11,277 / 10,243 / 6,180 / 3,252.",
 			(*lab).runThroughput,
 		},
@@ -132,14 +133,14 @@ func (l *lab) saturated(ctx context.Context, section, test string, c stage.Conte
 			return err
 		}
 		ran, _ := f.ran()
-		cpu := f.clientCPU()
+		cpuBefore, busyBefore := f.used()
 		child.Pause(ctx, l.times.Throughput)
 		after, err := d.Meter.Read(ctx)
 		if err != nil {
 			return err
 		}
 		now, _ := f.ran()
-		used := f.clientCPU()
+		cpu, busy := f.used()
 		if err := errors.Join(f.stopFeeding(), f.ended()); err != nil {
 			return err
 		}
@@ -149,8 +150,10 @@ func (l *lab) saturated(ctx context.Context, section, test string, c stage.Conte
 		usage, jobs := d.Meter.Since(before, after), float64(now-ran)
 		l.put(section, test, c, perSec, jobs/usage.Elapsed.Seconds())
 		l.put(section, test, c, "of the ideal", jobs/usage.Elapsed.Seconds()/float64(1000*o.Slots))
+		l.put(section, test, c, "slots busy", (busy-busyBefore).Seconds()/usage.Elapsed.Seconds()/float64(o.Slots))
+		l.put(section, test, c, "a pause, ms", float64((busy-busyBefore).Microseconds())/1000/jobs)
 		l.put(section, test, c, "server µs/job", float64(usage.ServerCPU.Microseconds())/jobs)
-		l.put(section, test, c, "client µs/job", float64((used-cpu).Microseconds())/jobs)
+		l.put(section, test, c, "client µs/job", float64((cpu-cpuBefore).Microseconds())/jobs)
 		return nil
 	})
 }

@@ -82,14 +82,16 @@ func (f *flow) ran() (all, low int64) {
 	return all, low
 }
 
-// clientCPU is what the processes have used.
-func (f *flow) clientCPU() (cpu time.Duration) {
+// used is what the processes have used: time of processors, and of slots with a job.
+func (f *flow) used() (cpu, slots time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, process := range f.processes {
-		cpu += time.Duration(process.Say().CPUMicros) * time.Microsecond
+		said := process.Say()
+		cpu += time.Duration(said.CPUMicros) * time.Microsecond
+		slots += time.Duration(said.HandlerMicros) * time.Microsecond
 	}
-	return cpu
+	return cpu, slots
 }
 
 // ended is why a process has ended that nobody killed, or nil.

@@ -35,12 +35,17 @@ async function work(peer, options) {
   const ended = new Promise((resolve) => process.stdin.once('end', resolve))
   say({ up: true })
   await told
-  const count = { ran: 0, low: 0, first_ms: 0, last_ms: 0 }
+  const count = { ran: 0, low: 0, first_ms: 0, last_ms: 0, handler_us: 0 }
+  let handled_ms = 0
   const stop = await peer.start(url, options, async (n) => {
-    count.last_ms = now()
+    const began = now()
+    count.last_ms = began
     if (n < 0) count.low++ // so low priority is told
     if (count.ran++ === 0) count.first_ms = count.last_ms
-    if (options.handler_ms) await new Promise((resolve) => setTimeout(resolve, options.handler_ms))
+    if (!options.handler_ms) return
+    await new Promise((resolve) => setTimeout(resolve, options.handler_ms))
+    handled_ms += now() - began
+    count.handler_us = Math.round(handled_ms * 1000)
   })
   say({ ready: true, cpu_us: cpuMicros(), ...count })
   const timer = setInterval(() => say({ cpu_us: cpuMicros(), ...count }), options.report_ms)

@@ -7,12 +7,45 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/format"
 	"github.com/jobq-dev/jobq/operator"
 )
 
 func newRequeueCommand(a *app) *cobra.Command {
-	return a.newActionCommand(jobq.ActionRequeue, "Make finished or scheduled jobs available now",
-		`A finished job gets at least one more attempt. A running one is refused: cancel it first.`)
+	command := a.newActionCommand(jobq.ActionRequeue, "Make finished or scheduled jobs available now",
+		`A finished job gets at least one more attempt. A running one is refused: cancel it first.
+Durable steps that are done stay done. With --from-step, one job does a step again, and
+all that came after it; "jobq show" lists them.`)
+	var step string
+	command.Flags().StringVar(&step, "from-step", "", "of one job: do this durable step again, and those after it")
+	plain := command.RunE
+	command.RunE = func(cmd *cobra.Command, args []string) error {
+		if !cmd.Flags().Changed("from-step") {
+			return plain(cmd, args)
+		}
+		return a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
+			return a.requeueFromStep(cmd, client, args, step)
+		})(cmd, args)
+	}
+	return command
+}
+
+// requeueFromStep requeues one job, and has it do a step again, and those after it.
+func (a *app) requeueFromStep(cmd *cobra.Command, client *jobq.Client, args []string, step string) error {
+	if len(args) != 1 || cmd.Flags().Changed("filter") || cmd.Flags().Changed("dry-run") {
+		return usagef("--from-step is for one job, by its id; usage: jobq requeue ID --from-step NAME")
+	}
+	id, err := parseID("job", args[0])
+	if err != nil {
+		return err
+	}
+	acted, forgotten, err := a.operator(client).RequeueFromStep(cmd.Context(), id, step)
+	if err != nil {
+		return err
+	}
+	return a.sayActed(cmd, "requeue", acted, func(job operator.ActedJob) string {
+		return fmt.Sprintf("%s, does %s again", job.After, format.Count(int64(forgotten), "step"))
+	})
 }
 
 func newCancelCommand(a *app) *cobra.Command {

@@ -45,7 +45,16 @@ func TestMigrateCommands(t *testing.T) {
 
 	url = pgtest.URL(t)
 	pool := pgtest.Connect(t, url)
-	_, err := pool.Exec(context.Background(), "insert into jobq.jobq_migration (version) values (999)")
+	latest := migrations.Latest()
+	const migrated = "insert into jobq.jobq_migration (version, compatible_from) values ($1, $2)"
+	_, err := pool.Exec(context.Background(), migrated, latest+1, latest)
+	require.NoError(t, err)
+	for args, want := range map[string]string{"status": "A later jobq has changed the tables. This one works with them.", "up": "nothing to do"} {
+		out, _, code := invoke(t, "", "migrate", args, "--database-url", url)
+		require.Zero(t, code)
+		require.Contains(t, out, want)
+	}
+	_, err = pool.Exec(context.Background(), migrated, 999, 999)
 	require.NoError(t, err)
 	for _, args := range [][]string{{"list"}, {"migrate", "up"}, {"worker", "--run", "a=b"}} {
 		_, stderr, code := invoke(t, "", append(args, "--database-url", url)...)

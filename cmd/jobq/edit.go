@@ -20,6 +20,7 @@ type changeFlags struct {
 	priority              int16
 	maxAttempts           int
 	tags                  []string
+	keys                  keysFlag
 }
 
 func (f *changeFlags) add(command *cobra.Command) {
@@ -31,6 +32,7 @@ func (f *changeFlags) add(command *cobra.Command) {
 	flags.IntVar(&f.maxAttempts, "max-attempts", 0, "attempts before the job fails for good")
 	flags.StringSliceVar(&f.tags, "tag", nil, "tag, may be repeated; these replace all tags, and an empty one leaves none")
 	flags.StringVar(&f.metadata, "metadata", "", "JSON, @FILE or -; null removes it")
+	f.keys.add(flags, keysEncryptUsage)
 }
 
 // change is what the flags given say.
@@ -65,6 +67,12 @@ func (f *changeFlags) change(cmd *cobra.Command) (change operator.JobChange, err
 	return change, nil
 }
 
+// argsCodec is what the keys given do to args.
+func (f *changeFlags) argsCodec() (argsCodec, error) {
+	codec, err := f.keys.codec("")
+	return argsCodec{codec}, err
+}
+
 func newEditCommand(a *app) *cobra.Command {
 	var values changeFlags
 	var bulk bulkFlags
@@ -84,6 +92,9 @@ nothing is done.
 A job goes to the tail of its new queue or priority, keeps its place otherwise, and
 always keeps its unique key.
 
+Encrypted args can be read and changed with --keys-file or JOBQ_KEYS, of one job at a time.
+With keys, new args are encrypted.
+
 ` + bulkHelp,
 		Example: `  jobq edit 4711                                  # in your editor
   jobq edit 4711 --args @args.json --run-at 'tomorrow 09:00'
@@ -98,6 +109,13 @@ always keeps its unique key.
 			if err != nil {
 				return err
 			}
+			codec, err := values.argsCodec()
+			if err != nil {
+				return err
+			}
+			if change.Args != nil && codec.codec != nil && len(targets) != 1 {
+				return usagef("args of one job at a time can be encrypted: name one job")
+			}
 			if change.IsEmpty() && (len(targets) != 1 || bulk.dryRun) {
 				return usagef("say what to change, such as --priority 10; only one job can be opened in an editor, and not with --dry-run")
 			}
@@ -109,7 +127,11 @@ always keeps its unique key.
 				case bulk.dryRun:
 					return a.wouldAct(cmd, client, jobq.ActionEdit, targets)
 				case change.IsEmpty():
-					return a.editByHand(cmd, client, targets[0].ID)
+					return a.editByHand(cmd, client, codec, targets[0].ID)
+				case change.Args != nil && len(targets) == 1:
+					if change.Args, err = codec.encodeFor(cmd.Context(), client, targets[0].ID, change.Args); err != nil {
+						return err
+					}
 				}
 				acted, err := a.operator(client).Edit(cmd.Context(), change, targets...)
 				if err != nil {
@@ -127,10 +149,14 @@ always keeps its unique key.
 
 // editByHand opens a job in the operator's editor until what is left there can
 // be stored, or is left as it was.
-func (a *app) editByHand(cmd *cobra.Command, client *jobq.Client, id int64) error {
-	job, err := client.Get(cmd.Context(), id)
+func (a *app) editByHand(cmd *cobra.Command, client *jobq.Client, codec argsCodec, id int64) error {
+	stored, err := client.Get(cmd.Context(), id)
 	if err != nil {
 		return err
+	}
+	job, err := codec.decode(cmd.Context(), stored)
+	if err != nil {
+		return fmt.Errorf("edit job %d: %w", id, err)
 	}
 	if job.State != jobq.StateAvailable && job.State != jobq.StateScheduled {
 		return fmt.Errorf("edit job %d: %w: job %d is %s", id, jobq.ErrConflict, id, job.State)
@@ -152,8 +178,11 @@ func (a *app) editByHand(cmd *cobra.Command, client *jobq.Client, id int64) erro
 			return nil
 		}
 		var acted *operator.Acted
+		if err == nil && change.Args != nil {
+			change.Args, err = codec.encode(cmd.Context(), stored, change.Args)
+		}
 		if err == nil {
-			acted, err = a.operator(client).Edit(cmd.Context(), change, operator.Target{ID: id, State: job.State, LeaseToken: job.LeaseToken, Seen: job})
+			acted, err = a.operator(client).Edit(cmd.Context(), change, operator.Target{ID: id, State: job.State, LeaseToken: job.LeaseToken, Seen: stored})
 		}
 		switch {
 		case err == nil && len(acted.Problems()) == 0:
@@ -197,7 +226,8 @@ func newCloneCommand(a *app) *cobra.Command {
 		Short: "Add a job that is made as another one was",
 		Long: `Add a job with the kind, args, queue, priority, limits, tags and metadata of another
 one, in whatever state that is, but for what flags say. It can start at once unless
---run-at says when, and has no unique key. The new job's id is printed.`,
+--run-at says when, and has no unique key. The new job's id is printed. Encrypted args stay
+encrypted; new ones are encrypted with --keys-file or JOBQ_KEYS.`,
 		Example: `  jobq clone 4711
   jobq clone 4711 --args '{"id": 2}' --queue images --tag again`,
 		Args: exactArgs(1),
@@ -209,6 +239,15 @@ one, in whatever state that is, but for what flags say. It can start at once unl
 			change, err := values.change(cmd)
 			if err != nil {
 				return err
+			}
+			if change.Args != nil {
+				codec, err := values.argsCodec()
+				if err != nil {
+					return err
+				}
+				if change.Args, err = codec.encodeFor(cmd.Context(), client, id, change.Args); err != nil {
+					return err
+				}
 			}
 			clone, err := a.operator(client).Clone(cmd.Context(), id, change)
 			if err != nil {

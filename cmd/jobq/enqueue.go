@@ -19,6 +19,7 @@ func newEnqueueCommand(a *app) *cobra.Command {
 	var runAt momentFlag
 	var ndjson, exec, wait bool
 	var waitTimeout time.Duration
+	var keys keysFlag
 	command := &cobra.Command{
 		Use:   "enqueue KIND [ARGS | @FILE | -]",
 		Short: "Add jobs",
@@ -29,6 +30,7 @@ With --exec, the job is a program and its arguments, for workers with --allow-ex
 the command line, or many on standard input, one command a line (cut as a shell cuts
 it, nothing is expanded), or with --ndjson {"cmd": ["ls", "-l"], "env": {}, "cwd": "/"}.
 The id of each job is printed; with a unique key that is taken, the id of its holder.
+With --keys-file or JOBQ_KEYS, args are encrypted: docs/encryption.md.
 With --wait, one job is added and waited for: its id goes to standard error, and its result
 to standard output, with the exit codes of "jobq wait".`,
 		Example: `  jobq enqueue resize '{"id": 1}' --queue images --max-attempts 5
@@ -53,7 +55,12 @@ to standard output, with the exit codes of "jobq wait".`,
 			if cmd.Flags().Changed("wait-timeout") && !wait {
 				return usagef("--wait-timeout is for --wait")
 			}
-			return refuseZero(cmd, "max-attempts", "timeout", "wait-timeout")
+			if err := refuseZero(cmd, "max-attempts", "timeout", "wait-timeout"); err != nil {
+				return err
+			}
+			var err error
+			a.codec, err = keys.codec("")
+			return err
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			connect := a.client
@@ -102,6 +109,7 @@ to standard output, with the exit codes of "jobq wait".`,
 	flags.BoolVar(&wait, "wait", false, "wait until the job has ended, and print its result")
 	durationVar(flags, &waitTimeout, "wait-timeout", 0, "with --wait, give up after so long (default: wait for ever)")
 	flags.BoolVar(&ndjson, "ndjson", false, "read whole jobs from standard input, one a line")
+	keys.add(flags, keysEncryptUsage)
 	a.addJSONFlag(command)
 	return command
 }

@@ -80,13 +80,22 @@ func handlersOf(f *workerFlags, file *config.File) ([]addHandler, error) {
 	if _, given := kinds[config.ExecKind]; f.allowExec && !given {
 		kinds[config.ExecKind] = config.Kind{}
 	}
-	for _, name := range f.endsItself {
-		kind, given := kinds[name]
-		if !given {
-			return nil, usagef("--ends-itself %s: no such kind is run here; name one of --run, --run-stream, --run-http or the config file", name)
+	for _, flag := range []struct {
+		name  string
+		kinds []string
+		set   func(kind *config.Kind)
+	}{
+		{"ends-itself", f.endsItself, func(kind *config.Kind) { kind.EndsItself = true }},
+		{"steps", f.steps, func(kind *config.Kind) { kind.Steps = true }},
+	} {
+		for _, name := range flag.kinds {
+			kind, given := kinds[name]
+			if !given {
+				return nil, usagef("--%s %s: no such kind is run here; name one of --run, --run-stream, --run-http or the config file", flag.name, name)
+			}
+			flag.set(&kind)
+			kinds[name] = kind
 		}
-		kind.EndsItself = true
-		kinds[name] = kind
 	}
 	var handlers []addHandler
 	for name, kind := range kinds {
@@ -124,7 +133,7 @@ func handlerOf(name string, kind config.Kind) (addHandler, error) {
 			for field, value := range kind.Header {
 				header.Set(field, value)
 			}
-			return p.HandleHTTP(name, programs.HTTP{URL: kind.HTTP, Header: header, EndsItself: kind.EndsItself}, options)
+			return p.HandleHTTP(name, programs.HTTP{URL: kind.HTTP, Header: header, EndsItself: kind.EndsItself, Steps: kind.Steps}, options)
 		default:
 			return p.HandleExec(command, options)
 		}
@@ -135,7 +144,7 @@ func handlerOf(name string, kind config.Kind) (addHandler, error) {
 func commandOf(kind config.Kind) (programs.Command, error) {
 	command := programs.Command{
 		Args: kind.Command, Dir: kind.Dir, Environ: kind.PassEnv, Env: kind.Env, Grace: time.Duration(kind.Grace),
-		Attributes: programs.Attributes{Nice: kind.Nice}, EndsItself: kind.EndsItself,
+		Attributes: programs.Attributes{Nice: kind.Nice}, EndsItself: kind.EndsItself, Steps: kind.Steps,
 	}
 	lost := kind.LockLost
 	if lost == "" {

@@ -18,18 +18,21 @@ import (
 // worker about the job.
 const controlVariable = "JOBQ_CONTROL_FD"
 
-func newJobCommand() *cobra.Command {
+func newJobCommand(a *app) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "job",
 		Short: "Tell the worker about the job that runs: for shell scripts",
 		Long: `Tell the worker about the job that runs this script: how far it is, what the next run
-may resume from, its result. Only for programs that a worker runs; they need no database.`,
+may resume from, its result. Only for programs that a worker runs. They need no database
+for that, but for durable steps: step, sleep and wait-event (docs/steps.md).`,
 		Example: `  jobq job progress 40 --stage resize
   jobq job checkpoint '{"page": 7}'
   jobq job result @summary.json
-  jobq job snooze 10m && exit 0`,
+  jobq job snooze 10m && exit 0
+  jobq job step charge -- ./charge.sh && jobq job sleep 1d && jobq job step thank -- ./thank.sh`,
 	}
 	return asGroup(command, newJobProgressCommand(), newJobSnoozeCommand(), newJobEnqueueCommand(),
+		newJobStepCommand(a), newJobSleepCommand(a), newJobWaitEventCommand(a),
 		newJobValueCommand("checkpoint", "Store what the next run may resume from, at once"),
 		newJobValueCommand("result", "Keep a result with the job when it completes"),
 		&cobra.Command{

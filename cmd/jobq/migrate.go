@@ -104,10 +104,28 @@ func (a *app) writeMigrated(out io.Writer, result *migrate.Result, dryRun bool, 
 	for _, version := range result.Versions {
 		fmt.Fprintf(out, "%s %03d %s (%s)\n", verb, version.Version, version.Name, format.Took(version.Duration))
 	}
-	if len(result.Versions) == 0 {
+	switch {
+	case len(result.Versions) == 0:
 		fmt.Fprintln(out, "nothing to do")
+	case dryRun && result.Direction == "up":
+		fmt.Fprintln(out, whoGoesOn(result.Versions))
 	}
 	return nil
+}
+
+// whoGoesOn says whether the programs of today work on after these migrations.
+func whoGoesOn(versions []migrate.Version) string {
+	today, from := versions[0].Version-1, 0
+	for _, version := range versions {
+		from = max(from, version.CompatibleFrom)
+	}
+	switch {
+	case today == 0:
+		return "there are no tables yet"
+	case from <= today:
+		return fmt.Sprintf("programs that know version %d go on: migrate while they work", today)
+	}
+	return fmt.Sprintf("programs must know version %d: stop workers and janitors of earlier ones first", from)
 }
 
 func newMigrateStatusCommand(a *app) *cobra.Command {
@@ -121,15 +139,19 @@ func newMigrateStatusCommand(a *app) *cobra.Command {
 			if a.json {
 				return errors.Join(writeJSON(cmd.OutOrStdout(), status), err)
 			}
-			t := newTable(cmd.OutOrStdout(), "VERSION", "NAME", "APPLIED")
+			t := newTable(cmd.OutOrStdout(), "VERSION", "NAME", "APPLIED", "COMPATIBLE FROM")
 			for _, version := range status.Versions {
 				applied := "pending"
 				if version.AppliedAt != nil {
 					applied = version.AppliedAt.Format(time.RFC3339)
 				}
-				t.row(strconv.Itoa(version.Version), version.Name, applied)
+				t.row(strconv.Itoa(version.Version), version.Name, applied, strconv.Itoa(version.CompatibleFrom))
 			}
-			return errors.Join(t.flush(), err)
+			flushed := t.flush()
+			if err == nil && status.Current > status.Latest {
+				fmt.Fprintln(cmd.OutOrStdout(), "\nA later jobq has changed the tables. This one works with them.")
+			}
+			return errors.Join(flushed, err)
 		}),
 	}
 	a.addJSONFlag(command)

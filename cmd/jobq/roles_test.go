@@ -9,10 +9,12 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/internal/pgtest"
 )
 
@@ -153,6 +155,16 @@ func TestRoles(t *testing.T) {
 		{"update jobq.schedule set due_at = now(), error = 'wrong'", "worker admin"},
 		{"update jobq.schedule set kind = 'mine'", "admin"},
 		{"delete from jobq.schedule_tick", "worker"},
+		{"select jobq.step_get((select id from pg_temp.run), (select token from pg_temp.run), 's')", "runner worker"},
+		{"select jobq.step_put((select id from pg_temp.run), (select token from pg_temp.run), 's', '1')", "runner worker"},
+		{"select jobq.step_sleep((select id from pg_temp.run), (select token from pg_temp.run), 's', '1 h')", "runner worker"},
+		{"select jobq.step_wait((select id from pg_temp.run), (select token from pg_temp.run), 's', '1 h')", "runner worker"},
+		{"select jobq.emit('e', '1')", "producer worker admin"},
+		{"select jobq.step_forget(job_id, 's') from jobq.step", "admin"},
+		{"select * from jobq.step, jobq.emitted", "viewer admin"},
+		{"insert into jobq.emitted values ('e', now(), null, '1')", ""},
+		{"update jobq.step set result = '1'", ""},
+		{"select jobq.step_prune(0, '', 1), jobq.emitted_prune(now(), '', 1), jobq.event_wake_rest(1)", "worker"},
 	} {
 		for _, role := range []string{"producer", "runner", "worker", "viewer", "admin"} {
 			tx, err := owner.Begin(ctx)
@@ -176,6 +188,15 @@ func TestRoles(t *testing.T) {
 			require.NoError(t, tx.Rollback(ctx))
 		}
 	}
+	// The janitor of a worker may read all that it asks about its chores. Otherwise it
+	// would do each of them whenever it is due.
+	tx, err := owner.Begin(ctx)
+	require.NoError(t, err)
+	_, err = tx.Exec(ctx, "set local role jobq_worker")
+	require.NoError(t, err)
+	_, err = db.New(tx).ChoresFind(ctx, []string{"roll up stats"}, db.Interval(time.Minute), 0)
+	require.NoError(t, err)
+	require.NoError(t, tx.Rollback(ctx))
 }
 
 // With another schema's name in place of jobq, in quotes as sql/roles.sql says,

@@ -26,6 +26,7 @@ type app struct {
 	contextName string
 	context     settings.Context // of that name; zero when there is none
 	json        bool
+	codec       jobq.Codec // of the command's client; nil for none
 }
 
 func newRootCommand(a *app) *cobra.Command {
@@ -69,11 +70,11 @@ has failed, 8 for one that was cancelled, and 9 when the time is over.`,
 			root.AddCommand(command)
 		}
 	}
-	add("jobs", newEnqueueCommand(a), newListCommand(a), newShowCommand(a), newWhyCommand(a), newWaitCommand(a), newLogsCommand(a), newErrorsCommand(a), newRequeueCommand(a), newCancelCommand(a),
+	add("jobs", newEnqueueCommand(a), newEmitCommand(a), newListCommand(a), newShowCommand(a), newWhyCommand(a), newWaitCommand(a), newLogsCommand(a), newErrorsCommand(a), newRequeueCommand(a), newCancelCommand(a),
 		newDeleteCommand(a), newEditCommand(a), newCloneCommand(a), newUndoCommand(a), newAuditCommand(a), newStatsCommand(a))
 	add("run", newTUICommand(a), newWorkerCommand(a), newJanitorCommand(a), newQueuesCommand(a), newKindsCommand(a), newSchedulesCommand(a), newWorkersCommand(a), newEventsCommand(a), newMetricsCommand(a),
-		newJobCommand())
-	add("setup", newMigrateCommand(a), newSettingsCommand(a), newExportCommand(a), newDoctorCommand(a), newDevCommand(a), newDemoCommand(a), newBenchCommand(a), newCrashTestCommand(a), newContextsCommand(a), newVersionCommand(a))
+		newJobCommand(a))
+	add("setup", newMigrateCommand(a), newSettingsCommand(a), newExportCommand(a), newDoctorCommand(a), newDevCommand(a), newDemoCommand(a), newBenchCommand(a), newCrashTestCommand(a), newContextsCommand(a), newKeysCommand(), newVersionCommand(a))
 	root.SetHelpCommand(newHelpCommand())
 	return asGroup(root)
 }
@@ -176,7 +177,7 @@ func (a *app) clientOn(ctx context.Context, sessions jobq.Sessions) (*jobq.Clien
 	if err != nil {
 		return nil, err
 	}
-	client, err := jobq.NewClient(pool, &jobq.Config{Schema: a.schema, Sessions: sessions})
+	client, err := jobq.NewClient(pool, &jobq.Config{Schema: a.schema, Sessions: sessions, Codec: a.codec})
 	if err != nil {
 		pool.Close()
 		return nil, usageError{err}

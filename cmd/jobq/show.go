@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -19,21 +20,33 @@ import (
 type jobStory struct {
 	*jobq.Job
 	Runs   []monitor.Attempt     `json:"runs"`
+	Steps  []monitor.Step        `json:"steps,omitempty"`
 	Output []monitor.OutputPiece `json:"output,omitempty"` // of the run that runs
 }
 
 func newShowCommand(a *app) *cobra.Command {
+	var keys keysFlag
 	command := &cobra.Command{
-		Use:     "show ID",
-		Short:   "Show a job: its state, args, runs, errors and output",
-		Example: "  jobq show 4711\n  jobq show 4711 --json | jq .result",
+		Use:   "show ID",
+		Short: "Show a job: its state, args, steps, runs, errors and output",
+		Long: `Show a job: its state, args, steps, runs, errors and output. Encrypted args,
+checkpoints, and results of jobs and steps are shown as plain text with --keys-file alone.`,
+		Example: "  jobq show 4711\n  jobq show 4711 --json | jq .result\n  jobq show 4711 --keys-file /etc/jobq/keys",
 		Args:    exactArgs(1),
+		PreRunE: func(*cobra.Command, []string) (err error) {
+			a.codec, err = keys.fromFile()
+			return err
+		},
 		RunE: a.withClient(func(cmd *cobra.Command, args []string, client *jobq.Client) error {
 			id, err := parseID("job", args[0])
 			if err != nil {
 				return err
 			}
 			job, err := client.Get(cmd.Context(), id)
+			if errors.Is(err, jobq.ErrUnreadable) { // what cannot be read is shown as encrypted
+				fmt.Fprintln(cmd.ErrOrStderr(), "warning:", printable.Line(err.Error()))
+				err = nil
+			}
 			if err != nil {
 				return err
 			}
@@ -41,7 +54,19 @@ func newShowCommand(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			story := jobStory{Job: job, Runs: runs}
+			steps, err := monitor.New(client).Steps(cmd.Context(), id)
+			if err != nil {
+				return err
+			}
+			for i := range steps {
+				if a.codec == nil {
+					break // shown as they are stored
+				}
+				if err := steps[i].Decode(cmd.Context(), a.codec, job); err != nil {
+					fmt.Fprintln(cmd.ErrOrStderr(), "warning:", printable.Line(err.Error()))
+				}
+			}
+			story := jobStory{Job: job, Runs: runs, Steps: steps}
 			if job.State == jobq.StateRunning {
 				if story.Output, err = monitor.New(client).Output(cmd.Context(), id, monitor.OutputPiece{LeaseToken: job.LeaseToken, BeginsAt: -1}); err != nil {
 					return err
@@ -53,6 +78,7 @@ func newShowCommand(a *app) *cobra.Command {
 			return writeStory(cmd.OutOrStdout(), story)
 		}),
 	}
+	keys.add(command.Flags(), keysShowUsage)
 	a.addJSONFlag(command)
 	return command
 }
@@ -70,7 +96,7 @@ func writeStory(out io.Writer, whole jobStory) error {
 	}
 	value := func(name string, raw json.RawMessage) {
 		if len(raw) > 0 {
-			field(name, "%s", raw)
+			field(name, "%s", format.Value(raw))
 		}
 	}
 	field("job", "%d", job.ID)
@@ -106,6 +132,7 @@ func writeStory(out io.Writer, whole jobStory) error {
 	value("metadata", job.Metadata)
 	value("checkpoint", job.Checkpoint)
 	value("result", job.Result)
+	writeSteps(&story, whole.Steps)
 	for i, run := range whole.Runs {
 		writeRun(&story, i+1, run)
 	}
@@ -119,6 +146,24 @@ func writeStory(out io.Writer, whole jobStory) error {
 	}
 	_, err := io.WriteString(out, story.String())
 	return err
+}
+
+// writeSteps has a line for each step, in the order in which the job came to them.
+func writeSteps(story *strings.Builder, steps []monitor.Step) {
+	if len(steps) > 0 {
+		story.WriteString("\nsteps\n")
+	}
+	for _, step := range steps {
+		line := fmt.Sprintf("%s  %s", step.Name, format.Step(step, time.Now()))
+		if step.ResultBytes > 0 && step.Type != monitor.StepSleep && !step.TimedOut {
+			result := format.Value(step.Result)
+			if step.Result == nil {
+				result = fmt.Sprintf("(%s: the table jobq.step has them)", format.Count(step.ResultBytes, "byte"))
+			}
+			line += "  " + result
+		}
+		fmt.Fprintf(story, "  %s\n", printable.Line(line))
+	}
 }
 
 // writeRun has the number of the run among all of the job: attempts begin anew

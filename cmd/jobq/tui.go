@@ -26,6 +26,7 @@ const (
 type tuiFlags struct {
 	print, size, confirm string
 	readOnly, plain      bool
+	keys                 keysFlag
 }
 
 func newTUICommand(a *app) *cobra.Command {
@@ -60,6 +61,7 @@ docs/configuration.md says what else the settings can, such as other keys.`,
 	flags.BoolVar(&config.Calm, "reduce-motion", false, "draw at most once a second")
 	flags.BoolVar(&config.Poll, "poll-only", false, "do without live events, as behind a pooler")
 	flags.StringVar(&config.Open, "open", "", "where to begin: overview, jobs, queues, workers, schedules, errors, audit, job/ID")
+	f.keys.add(flags, keysShowUsage+" on a job's own page")
 	flags.StringVar(&f.print, "print", "", "write one frame of this screen and leave")
 	flags.StringVar(&f.size, "size", "80x24", "with --print: columns and lines")
 	return command
@@ -79,6 +81,10 @@ func (a *app) runTUI(cmd *cobra.Command, config *tui.Config, f *tuiFlags) error 
 		config.Theme = "mono"
 	}
 	config.Actor = userAtHost() + " via jobq-tui"
+	var err error
+	if config.Codec, err = f.keys.fromFile(); err != nil {
+		return err
+	}
 	if err := a.offerContexts(cmd, config, f); err != nil {
 		return err
 	}

@@ -156,7 +156,7 @@ func TestTUISchemaVersions(t *testing.T) {
 	for name, test := range map[string]struct {
 		change, want string
 	}{
-		"newer": {"insert into jobq.jobq_migration (version) select max(version) + 1 from jobq.jobq_migration", "upgrade jobq"},
+		"newer": {"insert into jobq.jobq_migration (version, compatible_from) select max(version) + 1, max(version) + 1 from jobq.jobq_migration", "upgrade jobq"},
 		"older": {"delete from jobq.jobq_migration where version = (select max(version) from jobq.jobq_migration)", "jobq migrate up"},
 		"none":  {"drop schema jobq cascade", "jobq migrate up"},
 	} {

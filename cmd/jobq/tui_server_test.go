@@ -3,20 +3,15 @@ package main
 import (
 	"context"
 	"fmt"
-	"net/url"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq/internal/pgtest"
-	"github.com/jobq-dev/jobq/internal/postgres"
 	"github.com/jobq-dev/jobq/tui/command"
 )
 
@@ -75,7 +70,7 @@ func TestTUIReplica(t *testing.T) {
 	require.NoError(t, pgtest.Migrate(ctx, primary.URL("postgres"), "jobq"))
 	makeFailed(t, primary.URL("postgres"), "email", 1)
 	term := openTerminal(t, 120, 35)
-	term.run("tui", "--database-url", standby(t, primary), "--open", "jobs")
+	term.run("tui", "--database-url", pgtest.SocketURL(pgtest.StartStandby(t, primary)), "--open", "jobs")
 	screen := term.await("1-1 of 1")
 	require.Contains(t, screen, "SendInvoice")
 	term.await("● poll: cannot execute LISTEN during recovery")
@@ -84,39 +79,6 @@ func TestTUIReplica(t *testing.T) {
 	term.await("requeue: the database is read-only: a standby, or told so")
 	makeFailed(t, primary.URL("postgres"), "email", 1)
 	term.await("of 2")
-}
-
-// standby is the URL of a streaming standby of the server, which ends with the
-// test.
-func standby(t *testing.T, primary *postgres.Server) string {
-	t.Helper()
-	ctx := context.Background()
-	dir, err := os.MkdirTemp("", "jobq-standby")
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
-	owner := pgtest.ServerUser(t, dir)
-	binaries, err := postgres.FindBinaries(ctx)
-	require.NoError(t, err)
-	command := func(name string, args ...string) *exec.Cmd {
-		c := exec.Command(filepath.Join(binaries.Folder, name), args...)
-		c.Dir, c.Env = "/", []string{"PATH=/usr/bin:/bin", "LC_ALL=C"}
-		c.SysProcAttr = &syscall.SysProcAttr{Credential: owner}
-		return c
-	}
-	data := filepath.Join(dir, "data")
-	out, err := command("pg_basebackup", "-h", filepath.Dir(primary.SocketFile()), "-U", "postgres", "-D", data, "-R", "-X", "stream", "-c", "fast").CombinedOutput()
-	require.NoError(t, err, string(out))
-	server := command("postgres", "-D", data, "-k", dir, "-c", "listen_addresses=", "-c", "max_connections=500",
-		"-c", "max_prepared_transactions=10", "-c", "fsync=off") // the limits of pgtest's server: a standby may not have lower ones
-	log := &syncBuffer{}
-	server.Stdout, server.Stderr = log, log
-	require.NoError(t, server.Start())
-	t.Cleanup(func() {
-		_ = server.Process.Signal(syscall.SIGQUIT)
-		_ = server.Wait() // how it ended is in its log
-	})
-	require.Eventually(t, func() bool { return strings.Contains(log.String(), "ready to accept read-only connections") }, patience, 5*time.Millisecond, "the standby: %s", log)
-	return fmt.Sprintf("postgres://postgres@/postgres?host=%s", url.QueryEscape(dir))
 }
 
 // Behind PgBouncer in transaction mode, where LISTEN is accepted and nothing is

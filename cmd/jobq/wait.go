@@ -19,6 +19,7 @@ const waitIDsMax = 1000
 
 func newWaitCommand(a *app) *cobra.Command {
 	var timeout time.Duration
+	var keys keysFlag
 	command := &cobra.Command{
 		Use:   "wait ID...",
 		Short: "Wait until jobs have ended, and print their results",
@@ -27,15 +28,23 @@ its next attempt has not ended.
 
 The result of one job that completed goes to standard output as JSON, and nothing if it has
 none; why it did not complete goes to standard error. With several ids, or with --json, there
-is one line of JSON for each job that has ended, in the order in which they do.
+is one line of JSON for each job that has ended, in the order in which they do. An encrypted
+result is plain text with --keys-file alone.
 
 Exit codes: 0 all have completed; 7 a job has failed; 8 none has failed, and one was cancelled;
 9 a job has not ended within --timeout; 3 there is no such job; 1 any other error. Of several,
 1 counts before 9, 9 before 3, and 3 before 7.`,
 		Example: `  jobq wait 4711 --timeout 30s
   jobq enqueue resize - < images.ndjson | xargs -n 1000 jobq wait | jq -c 'select(.state != "completed")'`,
-		Args:    jobIDArgs(waitIDsMax),
-		PreRunE: func(cmd *cobra.Command, _ []string) error { return refuseZero(cmd, "timeout") },
+		Args: jobIDArgs(waitIDsMax),
+		PreRunE: func(cmd *cobra.Command, _ []string) error {
+			if err := refuseZero(cmd, "timeout"); err != nil {
+				return err
+			}
+			var err error
+			a.codec, err = keys.fromFile()
+			return err
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			client, err := a.notifiedClient(cmd.Context())
 			if err != nil {
@@ -56,6 +65,7 @@ Exit codes: 0 all have completed; 7 a job has failed; 8 none has failed, and one
 		},
 	}
 	durationVar(command.Flags(), &timeout, "timeout", 0, "give up after so long (default: wait for ever)")
+	keys.add(command.Flags(), "file of keys, to print encrypted results as plain text")
 	a.addJSONFlag(command)
 	return command
 }
@@ -104,9 +114,12 @@ func (a *app) awaitJobs(cmd *cobra.Command, client *jobq.Client, ids []int64, ti
 		if answer.err != nil {
 			problems = append(problems, answer)
 		}
+		if key, encrypted := jobq.EncryptedWith(answer.ended.Result); encrypted && a.codec == nil {
+			fmt.Fprintf(cmd.ErrOrStderr(), "warning: the result of job %d is encrypted with key %q, and printed so: --keys-file decrypts it\n", answer.ended.ID, key)
+		}
 		var value any = answer.ended
 		switch isLine := a.json || len(ids) > 1; {
-		case answer.ended.State == "" || !isLine && answer.ended.Result == nil:
+		case answer.ended.State == "" || !isLine && (answer.ended.Result == nil || errors.Is(answer.err, jobq.ErrUnreadable)):
 			continue
 		case !isLine:
 			value = answer.ended.Result
@@ -122,6 +135,8 @@ func newAwaited(id int64, ended jobq.Ended, err error, timeout time.Duration) aw
 		return awaited{ended, ended.Err(), exitFailed}
 	case err == nil:
 		return awaited{ended, ended.Err(), exitCancelled} // or completed, without an error
+	case errors.Is(err, jobq.ErrUnreadable): // how it has ended is known, and its result is as it is stored
+		return awaited{ended, err, exitError}
 	case timeout > 0 && errors.Is(err, context.DeadlineExceeded):
 		return awaited{jobq.Ended{}, fmt.Errorf("job %d has not ended within %s; to see why: jobq why %d", id, when.FormatDuration(timeout), id), exitNotEnded}
 	}

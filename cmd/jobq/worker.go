@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -31,6 +32,7 @@ type workerFlags struct {
 	runStream    []string
 	runHTTP      []string
 	endsItself   []string
+	steps        []string
 	config       string
 	allowExec    bool
 	batch        worker.Batch
@@ -43,6 +45,7 @@ type workerFlags struct {
 	janitor      janitorFlags
 	metricsAddr  string
 	log          logFlags
+	keys         keysFlag
 }
 
 func newWorkerCommand(a *app) *cobra.Command {
@@ -61,6 +64,7 @@ and death by a signal, is a failed attempt, with the end of standard error as it
 input, and --run-http posts jobs to a server. docs/subprocess.md has all three contracts.
 With --ends-itself, a handler calls jobq.complete in its own transaction, with the token in
 JOBQ_RUN_TOKEN, and so stores its effects and the job's end together: docs/complete.md.
+With --steps, a script does durable steps with "jobq job step": docs/steps.md.
 
 --config names a file that says more about each kind: user, limits, environment,
 timeouts, slots of its own; docs/configuration.md has all of it. What flags say wins.
@@ -84,6 +88,7 @@ Exit codes: 0 drained, 1 error or too many failures in a row, 2 usage.`,
 	flags.StringArrayVar(&f.runStream, "run-stream", nil, "KIND='COMMAND ARGS': a program that is kept and runs job after job, may be repeated")
 	flags.StringArrayVar(&f.runHTTP, "run-http", nil, "KIND=URL: a server to which jobs are posted, may be repeated")
 	flags.StringArrayVar(&f.endsItself, "ends-itself", nil, "KIND whose handler ends its jobs itself, by jobq.complete in transactions of its own, may be repeated")
+	flags.StringArrayVar(&f.steps, "steps", nil, "KIND whose handler does durable steps, such as those of jobq job step, may be repeated")
 	flags.StringVar(&f.config, "config", envOr("JOBQ_CONFIG", ""), "file that says how kinds are run, such as jobq.yaml")
 	flags.BoolVar(&f.allowExec, "allow-exec", false, "run jobs of kind exec, which say themselves which program to run")
 	durationVar(flags, &f.batch.TimeLimit, "time-limit", 0, "drain after this time (default never)")
@@ -98,6 +103,7 @@ Exit codes: 0 drained, 1 error or too many failures in a row, 2 usage.`,
 	f.janitor.add(flags)
 	addMetricsFlag(flags, &f.metricsAddr)
 	f.log.add(flags)
+	f.keys.add(flags, "file of keys, to decrypt and encrypt args, checkpoints, results and steps (default JOBQ_KEYS, else keys_file of the config file)")
 	return command
 }
 
@@ -144,6 +150,10 @@ func (a *app) runWorker(cmd *cobra.Command, f workerFlags) error {
 	if err != nil {
 		return err
 	}
+	if a.codec, err = f.keys.codec(file.Codec.KeysFile); err != nil {
+		return err
+	}
+	warnIfReadable(log, cmp.Or(f.keys.file, file.Codec.KeysFile))
 	client, err := a.uncheckedClient(cmd.Context())
 	if err != nil {
 		return err

@@ -43,6 +43,9 @@ var everywhere = []rule{
 // inGo is why a block of Go is not run.
 const inGo = "Go: the examples and tests of jobqtest and worker have these calls"
 
+// inHandler is why a script with durable steps is not run.
+const inHandler = "runs inside of a handler: examples/steps, which TestExamples runs"
+
 // What pages speak of: waiting jobs 4711 and 4712, failed ones, and action 17.
 const (
 	jobs4711 = `psql "$DATABASE_URL" -qXc "delete from jobq.pending where id > 4710; delete from jobq.run where id > 4710; select setval('jobq.job_id_seq', 4710)"
@@ -79,8 +82,9 @@ var pages = map[string]page{
 			echo '{"kind": "hello"}' > jobs.ndjson
 			` + makeResizer + `
 			touch a.png b.png
+			jobq keys new > keys
 			printf 'app: docs\nschedules: {tick: {every: 1h, kind: tick}}\n' > jobq.yaml`,
-		replaced: []string{"/srv/archive/jobq", "archive", "3f2a9c1e", "$(jobq errors --json | jq -r .groups[0].id)"},
+		replaced: []string{"/srv/archive/jobq", "archive", "/etc/jobq/keys", "keys", "3f2a9c1e", "$(jobq errors --json | jq -r .groups[0].id)"},
 		rules: []rule{
 			{line: "jobq audit resume 17", first: interrupted},
 			{line: "jobq bench drain --jobs", instead: "jobq bench drain --jobs 1000 --workers 2 --slots 500 --json"},
@@ -100,6 +104,8 @@ var pages = map[string]page{
 			{line: "jobq errors requeue 3f2a9c1e --rate 10/s --yes", first: failed},
 			{line: "jobq errors requeue", first: failed, instead: "jobq errors requeue $(jobq errors --json | jq -r .groups[0].id) --sample 5 --yes"}, // the page's asks first
 			{line: "jobq job", excused: "runs inside of a handler: examples/shell, which TestExamples runs"},
+			{line: "order=$(jobq job step", excused: inHandler, all: true},
+			{line: "payment=$(jobq job wait-event", excused: inHandler, all: true},
 			{line: "jobq kinds resume", first: "jobq kinds pause Encode --new"},
 			{line: "jobq kinds pause Encode", instead: "jobq kinds pause Encode --new --reason 'the codec is broken'"},
 			{line: "jobq list state:failed --watch", first: failed, until: `"failed"`},
@@ -118,6 +124,10 @@ var pages = map[string]page{
 				wait $worker`},
 		},
 	},
+	"docs/compare.md": {rules: []rule{
+		{line: "func (s *shop) handle(", file: "examples/order/order.go"},
+		{line: "func orderWorkflow(", excused: "for another library, which jobq does not depend on", all: true},
+	}},
 	"docs/complete.md": {
 		ownServer: true,
 		replaced:  []string{"python3 charge.py", "./charge"},
@@ -144,6 +154,10 @@ var pages = map[string]page{
 			{line: "killed the worker between", excused: "what it prints: TestExamples", all: true},
 		},
 	},
+	"docs/decisions/0026-rolling-upgrades.md": {rules: []rule{
+		{line: "-- jobq:compatible-from", excused: "the first line of a migration: TestCompatibilityInSQL has one", all: true},
+		{line: "version  compatible_from", excused: "an example in a table", all: true},
+	}},
 	"docs/deploy.md": {
 		ownServer: true,
 		rules: []rule{
@@ -156,6 +170,11 @@ var pages = map[string]page{
 		replaced: []string{"DATABASE_URL=postgres://… ", ""},
 		rules:    []rule{{line: "DATABASE_URL=", exit: 6}},
 	},
+	"docs/encryption.md": {rules: []rule{
+		{line: "keys, err := keyring.Load", excused: "Go: ExampleKeyring runs", all: true},
+		{line: "$ jobq why 1", excused: "an answer; TestEncryptedJobs has it", all: true},
+		{line: `{"$jobq": "enc"`, excused: "what is stored; FuzzParse reads it", all: true},
+	}},
 	"docs/guarantees.md": {replaced: []string{"--run …", "--run hello=cat"}},
 	"docs/languages.md": {rules: []rule{
 		{line: "sql() {", file: "examples/languages/produce.sh"},
@@ -192,6 +211,13 @@ var pages = map[string]page{
 			{line: "alter table jobq.run detach", first: `psql "$DATABASE_URL" -qXc "create table jobq.run_20261101 partition of jobq.run for values from (1) to (2)"`},
 		},
 	},
+	"docs/steps.md": {rules: []rule{
+		{line: "worker.Handle(w, func(ctx", excused: "Go: worker/steps_test.go has these calls", all: true},
+		{line: "set -eu", excused: inHandler, all: true},
+		{line: "select done, result from jobq.step_get", excused: "needs the token of a run: internal/db/step_test.go has these calls", all: true},
+		{line: "jobq requeue 4711", first: jobs4711 + `
+			psql "$DATABASE_URL" -qXc "insert into jobq.step (job_id, started_at, lease_token, claimed_at, number, type, name) values (4711, now(), 0, now(), 1, 'step', 'charge')"`},
+	}},
 	"docs/testing.md": {rules: []rule{
 		{line: "jobq dev --ephemeral", instead: "jobq dev --ephemeral -- sh -c 'JOBQ_TEST_DATABASE_URL=$DATABASE_URL go version'"},
 		{line: "test := worker.NewTestJob(", excused: inGo, all: true},
@@ -203,6 +229,7 @@ var pages = map[string]page{
 		{line: "counts := jobqtest.RunDue(", excused: inGo, all: true},
 		{line: "jobqtest.RunDue(", excused: inGo, all: true},
 	}},
+	"docs/tracing.md":      {rules: []rule{{line: "traces := tracing.New(", excused: "Go: ExampleNew of package tracing runs", all: true}}},
 	"docs/troubleshoot.md": {before: jobs4711},
 	"docs/upgrade.md": {
 		ownServer: true,

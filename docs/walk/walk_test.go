@@ -80,7 +80,7 @@ func TestEveryBlockRuns(t *testing.T) {
 var signature = regexp.MustCompile(`(?s)^jobq\.(\w+)\((.*?)\)\s+returns `)
 
 // shellWords begin a line of a shell in the documentation.
-var shellWords = regexp.MustCompile(`^(\$|jobq|psql|export|make|go|pg_dump|pg_restore|jq|ls|redis-cli|docker|useradd|install|systemctl|[*]/10) `)
+var shellWords = regexp.MustCompile(`^(\$|jobq|psql|export|make|go|pg_dump|pg_restore|jq|ls|redis-cli|docker|useradd|install|systemctl|[*]/10|\(umask) `)
 
 // sqlWords begin a statement.
 var sqlWords = regexp.MustCompile(`(?i)^(select|insert|with|create|alter|grant|listen) `)

@@ -33,6 +33,8 @@ type File struct {
 	Poll         Duration         `yaml:"poll"`
 	DrainTimeout Duration         `yaml:"drain_timeout"`
 	Kinds        map[string]Kind  `yaml:"kinds"`
+	// Codec is what args, checkpoints and results are encrypted with.
+	Codec Codec `yaml:"codec"`
 	// App is whose Schedules they are. A file without the key schedules declares
 	// nothing; with no schedules in it, it declares that there are to be none.
 	App              string              `yaml:"app"`
@@ -47,6 +49,11 @@ type File struct {
 	WritableByAll bool `yaml:"-"`
 }
 
+// Codec names the keys of a worker.
+type Codec struct {
+	KeysFile string `yaml:"keys_file"`
+}
+
 // Kind is how jobs of a kind are run: one of Command, Stream and HTTP says by what.
 type Kind struct {
 	Command   Words  `yaml:"command"` // a program for each job
@@ -57,6 +64,8 @@ type Kind struct {
 	Header map[string]string `yaml:"header"`
 	// EndsItself says that the handler ends its jobs in transactions of its own.
 	EndsItself bool `yaml:"ends_itself"`
+	// Steps says that the handler does durable steps, and has the token for them.
+	Steps bool `yaml:"steps"`
 
 	Slots        int      `yaml:"slots"`
 	Timeout      Duration `yaml:"timeout"`
@@ -116,6 +125,9 @@ func Parse(content []byte) (*File, error) {
 		if err := kind.check(name); err != nil {
 			return nil, fmt.Errorf("kinds: %s: %w", name, err)
 		}
+	}
+	if key, given := keyLines(content)["codec"]; given && file.Codec.KeysFile == "" { // values would be stored plain
+		return nil, fmt.Errorf("line %d: codec: keys_file is missing", key.line)
 	}
 	if err := file.checkSchedules(content); err != nil {
 		return nil, err

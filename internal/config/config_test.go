@@ -22,6 +22,7 @@ queues:
   mail: {rate: 5/m}
   free: {slots: 1, limit: none, rate: none}
 drain_timeout: 1m
+codec: {keys_file: /etc/jobq/keys}
 kinds:
   resize:
     command: ["./resize", "--id", "${args.id}"]
@@ -53,6 +54,7 @@ kinds:
 		"free":    {Slots: new(1), Limit: new(0), Rate: new(config.Rate), Line: 6},
 	}, file.Queues)
 	require.Equal(t, config.Duration(time.Minute), file.DrainTimeout)
+	require.Equal(t, "/etc/jobq/keys", file.Codec.KeysFile)
 	require.Equal(t, config.Kind{
 		Command: config.Words{"./resize", "--id", "${args.id}"}, Slots: 2, Timeout: config.Duration(10 * time.Minute),
 		StallTimeout: config.Duration(90 * time.Second), Dir: "/srv", PassEnv: []string{"AWS_REGION"},
@@ -106,6 +108,9 @@ func TestRefused(t *testing.T) {
 		"queues:\n  q: {rate: none, burst: 5}":      "line 2: burst: needs a rate",
 		"queues:\n  q: {slots: 1, lmit: 5}":         "line 2: lmit: not known: a queue has slots, limit, rate and burst",
 		"queues:\n  q: {slots: 1, slots: 5}":        "already defined",
+		"codec: {}":                                 "line 1: codec: keys_file is missing",
+		"kinds: {}\ncodec: {keys_file: \"\"}":       "line 2: codec: keys_file is missing",
+		"codec:":                                    "line 1: codec: keys_file is missing",
 		"kinds: []":                                 "cannot unmarshal",
 		"{}\n---\n{}":                               "more than one",
 		"a: &a [*a]":                                "",

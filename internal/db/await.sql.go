@@ -53,10 +53,10 @@ func (q *Queries) AwaitEnd(ctx context.Context, waiter int64) (bool, error) {
 const EndRead = `-- name: EndRead :many
 select f.id::bigint as id,
     coalesce(e.state, case when f.id <= coalesce(pg_sequence_last_value('jobq.job_id_seq'::regclass), 0) then 'gone' else 'unknown' end)::text as state,
-    e.result::jsonb as result, coalesce(e.error, '')::text as error, e.ended_at::timestamptz as ended_at
+    coalesce(e.kind, '')::text as kind, e.result::jsonb as result, coalesce(e.error, '')::text as error, e.ended_at::timestamptz as ended_at
   from unnest($1::bigint[]) as f(id)
   left join lateral (
-    select coalesce(x.state::text, 'completed') as state, x.result, case when x.state <> 'completed' then x.last_error end as error, o.ended_at
+    select coalesce(x.state::text, 'completed') as state, x.kind, x.result, case when x.state <> 'completed' then x.last_error end as error, o.ended_at
       from jobq.run x
       cross join lateral rows from (jobq.run_end(x.lease_id, x.slot, x.finished_at)) as o(claimed_at, owner, ended_at)
       where x.id = f.id and o.ended_at is not null
@@ -70,6 +70,7 @@ select f.id::bigint as id,
 type EndReadRow struct {
 	ID      int64
 	State   string
+	Kind    string
 	Result  json.RawMessage
 	Error   string
 	EndedAt pgtype.Timestamptz
@@ -92,6 +93,7 @@ func (q *Queries) EndRead(ctx context.Context, ids []int64, rowCount int32) ([]E
 		if err := rows.Scan(
 			&i.ID,
 			&i.State,
+			&i.Kind,
 			&i.Result,
 			&i.Error,
 			&i.EndedAt,

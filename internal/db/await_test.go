@@ -152,6 +152,26 @@ func TestEndsAreNotified(t *testing.T) {
 				require.Equal(t, "cancelled", a.end(job, again))
 			}
 		}, true},
+		"success after steps": {"", func(claimed []db.JobClaimRow) {
+			for _, job := range claimed {
+				a.exec("select jobq.step_put($1, $2, 'a', '1'), jobq.step_sleep($1, $2, 'b', '0'), jobq.step_wait($1, $2, 'c', '0')", job.ID, runToken(job))
+				a.exchange(db.Exchange{Owner: "a", Completions: []db.Completion{{Slot: at(job), Kind: "k", OnRow: true}}})
+			}
+		}, true},
+		"sleep":             {"", func(claimed []db.JobClaimRow) { a.eachOf(claimed, "jobq.step_sleep($1, $2, 'a', '1 hour')") }, false},
+		"wait for an event": {"", func(claimed []db.JobClaimRow) { a.eachOf(claimed, "jobq.step_wait($1, $2, 'e1')") }, false},
+		"an event comes": {"", func(claimed []db.JobClaimRow) {
+			a.eachOf(claimed, "jobq.step_wait($1, $2, 'e2')")
+			a.exec("select jobq.emit('e2')")
+		}, false},
+		"cancel of one that sleeps": {"", func(claimed []db.JobClaimRow) {
+			a.eachOf(claimed, "jobq.step_sleep($1, $2, 'a', '1 hour')")
+			a.cancelAll(claimed)
+		}, true},
+		"sleep of one that was cancelled": {"", func(claimed []db.JobClaimRow) {
+			a.cancelAll(claimed)
+			a.eachOf(claimed, "jobq.step_sleep($1, $2, 'a', '1 hour')")
+		}, true},
 	} {
 		a.exec("delete from jobq.pending")
 		ids := a.enqueue(3, test.arguments)
@@ -165,6 +185,14 @@ func TestEndsAreNotified(t *testing.T) {
 			require.Empty(t, a.told(), name)
 		}
 		a.announce(1, nil, ids[1:2], time.Hour)
+	}
+}
+
+// eachOf makes a call for each run, by its job and its token.
+func (a *awaiter) eachOf(claimed []db.JobClaimRow, call string) {
+	a.Helper()
+	for _, job := range claimed {
+		a.exec("select "+call, job.ID, runToken(job))
 	}
 }
 

@@ -3,6 +3,7 @@ package db_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -25,6 +26,15 @@ var ownCalls = map[string]string{
 	"snooze":     "select jobq.snooze($1, $2, until => now() + interval '1 h')",
 	"progress":   "select jobq.progress($1, $2, 50, 's', 'm')",
 	"checkpoint": "select jobq.checkpoint($1, $2, '{\"p\": 1}')",
+	"step_get":   "select jobq.step_get($1, $2, 's')",
+	"step_put":   "select jobq.step_put($1, $2, 's', '1')",
+	"step_sleep": "select jobq.step_sleep($1, $2, 's', '1 h')",
+	"step_wait":  "select jobq.step_wait($1, $2, 's', '1 h')",
+}
+
+// goesOn says whether the run goes on after a call of ownCalls.
+func goesOn(name string) bool {
+	return slices.Contains([]string{"progress", "checkpoint", "step_get", "step_put"}, name)
 }
 
 // refusal is what a call of these is answered with.
@@ -194,7 +204,7 @@ func TestOwnCallsHoldUpNobody(t *testing.T) {
 				} else {
 					require.NoError(t, tx.Rollback(ctx))
 				}
-				ends := commits && name != "progress" && name != "checkpoint"
+				ends := commits && !goesOn(name)
 				taken := 1
 				if ends {
 					taken = 0
@@ -238,6 +248,9 @@ func TestReapMeetsOwnCalls(t *testing.T) {
 				require.Equal(t, 1, l.number("select count(*) from jobq.job where state = 'available' and checkpoint = '{\"p\": 1}'"))
 			case "progress": // of which nothing is kept
 				require.Equal(t, 1, taken)
+			case "step_get", "step_put": // the next run finds what was stored
+				require.Equal(t, 1, taken)
+				require.Equal(t, 1, l.number("select count(*) from jobq.step where name = 's' and (finished_at is not null) = $1", name == "step_put"))
 			default:
 				require.Zero(t, taken)
 				require.Zero(t, l.lose(100))

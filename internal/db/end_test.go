@@ -69,6 +69,9 @@ func TestEndings(t *testing.T) {
 		"snoozed":                       {free, false, db.Ending{Outcome: "snoozed", Delay: later}, "scheduled", 0, "", "0,0,0"},
 		"snoozed, last attempt":         {last, false, db.Ending{Outcome: "snoozed", Delay: later}, "scheduled", 0, "", "0,0,0"},
 		"snoozed, to be cancelled":      {free, true, db.Ending{Outcome: "snoozed", Delay: later}, "cancelled", 0, "", "0,0,1"},
+		"unreadable":                    {free, false, db.Ending{Outcome: "unreadable", Delay: later}, "scheduled", 0, "e", "0,0,0"},
+		"unreadable, last attempt":      {last, false, db.Ending{Outcome: "unreadable", Delay: later}, "scheduled", 0, "e", "0,0,0"},
+		"unreadable, to be cancelled":   {free, true, db.Ending{Outcome: "unreadable", Delay: later}, "cancelled", 0, "e", "0,0,1"},
 	} {
 		id := q.number("select jobq.enqueue('k', queue => $1, max_attempts => $2::integer, backoff_base => '1 hour')", name, test.maxAttempts)
 		claimed := q.exchange(db.Exchange{Owner: "a", Claim: &db.JobClaimParams{Lease: hour, Owner: "a", Queue: name, Kinds: []string{"k"}, JobCount: 1}}).Claimed

@@ -18,6 +18,7 @@ const (
 	CodeNotFound  = "JQ002" // there is no such job, action or worker
 	CodeConflict  = "JQ003" // the job, queue or action is not in a state that allows it
 	CodeDuplicate = "JQ004" // another unfinished job holds the unique key
+	codeRunOver   = "JQ005" // the run has ended, or its lease is lost
 )
 
 // Codes of PostgreSQL errors that jobq tells apart (PostgreSQL documentation,
@@ -185,6 +186,9 @@ func Refused(err error) (code, reason string, ok bool) {
 	}
 	return "", "", false
 }
+
+// IsRunOver says that a call named a run which has ended, or whose lease is lost.
+func IsRunOver(err error) bool { return code(err) == codeRunOver }
 
 // IsReadOnly says that the session cannot write: a standby, or one that was told so.
 func IsReadOnly(err error) bool { return code(err) == codeReadOnly }

@@ -168,7 +168,7 @@ func (q *queue) everything() (rows string) {
 	require.NoError(q, q.pool.QueryRow(context.Background(), `select concat((select json_agg(j) from jobq.job j),
 		(select json_agg(l) from jobq.lease l), (select json_agg(l) from jobq.past_lease l), (select json_agg(p) from jobq.progress p),
 		(select json_agg(p) from jobq.pending p), (select json_agg(a) from jobq.attempt a), (select json_agg(s) from jobq.stat_delta s),
-		(select json_agg(o) from jobq.output o))`).Scan(&rows))
+		(select json_agg(o) from jobq.output o), (select json_agg(s) from jobq.step s))`).Scan(&rows))
 	return rows
 }
 

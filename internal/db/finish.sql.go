@@ -74,7 +74,8 @@ with e as materialized (
     where f.plain <> '{}' and pg_sequence_last_value('jobq.awaited_seq'::regclass) >= extract(epoch from statement_timestamp())
 )
 select f.id::bigint as id, (f.id = any(array(select d.id from done d)))::boolean as told,
-    exists (select from jobq.lease l where l.id = f.id and l.claimed_at = f.claimed_at and l.owner = $1 and l.lost_at is null) as held
+    -- With a limit, and not exists: PostgreSQL 18 would read all of lease into a hash table.
+    ((select true from jobq.lease l where l.id = f.id and l.claimed_at = f.claimed_at and l.owner = $1 and l.lost_at is null limit 1) is not null)::boolean as held
   from f
   where (select count(*) from woken) >= 0
 `
@@ -292,7 +293,7 @@ with f as materialized (
       f.outcome, f.output, f.delay, f.ran_us >= 0 as started, f.quiet, f.result, f.usage, f.error,
       h.attempts + case when f.outcome in ('failed', 'timed_out') then 1 else 0 end as attempts,
       case
-        when f.outcome not in ('failed', 'timed_out') then h.last_error
+        when f.outcome not in ('failed', 'timed_out', 'unreadable') then h.last_error
         when char_length(f.error) <= 1000 then f.error
         else left(f.error, 480) || format(E'\n… %s characters cut …\n', char_length(f.error) - 960) || right(f.error, 480)
       end as last_error,
@@ -416,10 +417,12 @@ type RunEndRow struct {
 //	cancelled          to the history; attempts stay
 //	released           back to its old place in the line; attempts stay
 //	snoozed            back to pending after the delay; attempts stay
+//	unreadable         likewise, and the error is the job's last one
 //
 // A job that somebody has asked to cancel does not go back: it is cancelled.
 // Each leaves an attempt row, but for a job that never started (ran_us below 0):
-// it was released, or cancelled before; and for one that completed without output.
+// it was released, or cancelled before, or is unreadable for the reason for which it
+// was before; and for one that completed without output.
 // A run has begun as long ago as it took, by its worker's clock; with a ran_us of 0
 // when it was claimed, since that is all that is known then. The time of cancelled
 // runs is not counted: an average is of those that ended by themselves. Of a long error the

@@ -120,6 +120,17 @@ func (q *queue) fillHistory(scale float64) {
 			select 's' || i, '@hourly', 'k', '2026-01-01', now() + i * interval '1 min' from generate_series(1, 500) i`, nil},
 		{`insert into jobq.schedule_tick (schedule, tick_at, job_id)
 			select 's' || i % 500, now() - (i + 1) * interval '1 s', 20000000 + i from generate_series(1, $1::integer) i`, []any{rows(1e7)}},
+		// Of jobs that have ended, of jobs that are gone, of jobs that wait for events, and of one that has done much.
+		{`insert into jobq.step (job_id, started_at, finished_at, lease_token, claimed_at, number, type, name, result)
+			select 20000000 + i / 5, now() - interval '7 days', now(), 1, now(), i % 5 + 1, 'step', 'step ' || i % 5, '1' from generate_series(1, $1::integer) i`, []any{rows(1e6)}},
+		{`insert into jobq.step (job_id, started_at, finished_at, lease_token, claimed_at, number, type, name, result)
+			select 1000000 + i / 5, now() - interval '10 days', now(), 1, now(), i % 5 + 1, 'step', 'step ' || i % 5, '1' from generate_series(1, 5000) i`, nil},
+		{`insert into jobq.step (job_id, started_at, lease_token, claimed_at, number, type, name)
+			select 10000000 + i, now(), 0, now(), 1, 'event', 'w' || i % ($1::integer / 10) from generate_series(1, $1::integer) i`, []any{rows(1e6)}},
+		{`insert into jobq.step (job_id, started_at, finished_at, lease_token, claimed_at, number, type, name, result)
+			select 40000026, now(), now(), 1, now(), i, 'step', 'step ' || i, '1' from generate_series(1, 9000) i`, nil},
+		{`insert into jobq.emitted (name, emitted_at, payload)
+			select 'e' || i, now() - interval '8 days' + i * (interval '8 days' / $1::integer), '1' from generate_series(1, $1::integer) i`, []any{rows(1e6)}},
 		{"select setval('jobq.job_id_seq', $1::bigint), setval('jobq.position_seq', $1::bigint)", []any{firstBigID}},
 	} {
 		_, err = conn.Exec(ctx, statement.sql, statement.args...)

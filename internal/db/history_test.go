@@ -85,6 +85,9 @@ const (
 const manyPriorities = `insert into jobq.pending (kind, queue, priority, run_at, created_at)
   select 'k1', 'q1', i, now() - interval '1 h', now() - interval '1 h' from generate_series(1, 150) i`
 
+// choresFound are arguments of ChoresFind that make it ask for all that it knows.
+const choresFound = `'{roll up stats,remove dead workers,analyze history,prune output,prune waiters,wake jobs of events}', '5 minutes', 0`
+
 // historyCases are the statements of the janitor, the worker, the UI and the
 // CLI. Their bounds are some times what they need, and small beside any table.
 func historyCases() []historyCase {
@@ -115,6 +118,7 @@ func historyCases() []historyCase {
 		{"DefaultPrune of leases", db.DefaultPrune, "'past_lease', 0, 0, 1000", inHand, ""},
 		{"DefaultPrune of attempts", db.DefaultPrune, "'attempt', 0, 0, 1000", inHand, ""},
 		{"KindsCrashed", db.KindsCrashed, "'{k}', array[now()], 'janitor'", inHand, "insert into jobq.kind (name, crashes, crashed_at) values ('k', 3, now() - interval '20 hours')"},
+		{"ChoresFind", db.ChoresFind, choresFound, inHand, ""},
 		{"WorkerPrune", db.WorkerPrune, "'5 minutes'", few, ""},
 		// The worker.
 		{"JobEnqueue", db.JobEnqueue, "'k', '{}', 'q1', 0, null, '1 hour', 25, null, null, null, null, null, ''", few, ""},
@@ -132,6 +136,19 @@ func historyCases() []historyCase {
 		{"snooze", "select jobq.snooze($1, $2, '1 h')", "40000026, run_token(live_lease(0))", inHand, ""},
 		{"progress", "select jobq.progress($1, $2, 1)", "40000026, run_token(live_lease(0))", inHand, ""},
 		{"checkpoint", "select jobq.checkpoint($1, $2, '1')", "40000026, run_token(live_lease(0))", inHand, ""},
+		{"StepGet of one that is done", db.StepGet, "40000026, run_token(live_lease(0)), 'step 17'", inHand, ""},
+		{"StepGet of a new one", db.StepGet, "40000026, run_token(live_lease(0)), 'new'", inHand, ""},
+		{"StepPut", db.StepPut, "40000026, run_token(live_lease(0)), 'new', '1'", inHand, ""},
+		{"StepSleep", db.StepSleep, "40000026, run_token(live_lease(0)), 'new', '1 h'", inHand, ""},
+		{"StepWait", db.StepWait, "40000026, run_token(live_lease(0)), 'new', '1 h'", inHand, ""},
+		{"StepWait for one that has come", db.StepWait, "40000026, run_token(live_lease(0)), 'e17', '1 h'", inHand, ""},
+		{"EventEmit that nobody waits for", db.EventEmit, "'new', '1'", inHand, ""},
+		{"EventEmit that ten jobs wait for", db.EventEmit, "'w17', '1'", inHand, ""},
+		{"EventWakeRest", db.EventWakeRest, "100", inHand, "update jobq.emitted set name = 'w17', woken_to = 0 where name = 'e17'"},
+		{"EventWakeRest of none", db.EventWakeRest, "100", few, ""},
+		{"StepPrune", db.StepPrune, "0, '', 500", batch, ""},
+		{"StepPrune of the last", db.StepPrune, "40000026, 'step 999', 500", few, ""},
+		{"EmittedPrune", db.EmittedPrune, "'-infinity', '', 500", inHand, ""},
 		{"QueueAdmit", db.QueueAdmit, "'q1', 100, 100, true", few, limitedQueue},
 		{"QueueCharge", db.QueueCharge, "'q1', 1", few, limitedQueue},
 		{"LaneClaim", db.LaneClaim, "'keys', '{k}', 'w', '1 min', false, true, 0, 0, false", batch, manyKeys},
@@ -193,6 +210,8 @@ func historyCases() []historyCase {
 		{"waiters_wake of jobs with others that are waited for", "select jobq.waiters_wake(array(select generate_series($1::bigint, $1::bigint + 499)))", "1", inHand, awaitedByMany},
 		{"result", "select r.state from jobq.result($1) r", "20000104", few, ""},
 		{"AttemptList", db.AttemptList, "20000004, 1000", few, ""},
+		{"StepList", db.StepList, "4096, 20000004, 1000", few, ""},
+		{"JobActFromStep", db.JobActFromStep, "'w17', 'ann', 10000017", inHand, ""},
 		{"OutputSince", db.OutputSince, "40000026, live_lease(0), 0", few, ""},
 		{"JobCancel", db.JobCancel, "17", inHand, ""},
 		{"JobCancel of a running job", db.JobCancel, "40000026", inHand, ""},
@@ -229,7 +248,7 @@ var elsewhere = map[string]string{
 	"TestHistoryAnalyzeIsBounded": "HistoryAnalyze",
 	"TestPlansOfAMillion":         "JobClaim JobClaimEach RunEnd LeaseEnd LeaseExtend",
 	"one row, by its key":         "AuditHold AuditRenew AuditLetGo AuditResume AuditEnd QueueSet SettingSet SettingGet WorkerGone WatcherRenew WatcherGone ScheduleGet SchedulePause ScheduleResume ScheduleRemove ScheduleRun",
-	"no table":                    "LaneMore AuditSnapshot JanitorLock JanitorLockTx LockHolder TableHolder WaitAnnounce TakenSend TransactionMark TransactionsOpen TransactionsStillOpen DigestSend PresenceTake PresenceFree",
+	"no table":                    "LaneMore AuditSnapshot JanitorLock JanitorLockTx JanitorTurn LockHolder TableHolder WaitAnnounce TakenSend TransactionMark TransactionsOpen TransactionsStillOpen DigestSend PresenceTake PresenceFree",
 	"adds what it is told to ":    "EventAdd JobEnqueueMany",
 }
 

@@ -12,9 +12,16 @@ func Interval(duration time.Duration) pgtype.Interval {
 	return pgtype.Interval{Microseconds: duration.Microseconds(), Valid: true}
 }
 
-// IntervalText is a duration as text that PostgreSQL reads as an interval.
+// IntervalText is a duration as text that PostgreSQL reads as an interval: 1.5 s is
+// 0:00:01.500000. In hours, because PostgreSQL 14 takes no more than 35 minutes of
+// microseconds.
 func IntervalText(duration time.Duration) string {
-	return fmt.Sprintf("%d microseconds", duration.Microseconds())
+	sign, microseconds := "", duration.Microseconds()
+	if microseconds < 0 {
+		sign, microseconds = "-", -microseconds
+	}
+	seconds := microseconds / 1e6
+	return fmt.Sprintf("%s%d:%02d:%02d.%06d", sign, seconds/3600, seconds/60%60, seconds%60, microseconds%1e6)
 }
 
 // IntervalOrNull is null for a zero duration: the default.

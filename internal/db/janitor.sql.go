@@ -12,6 +12,47 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
+const ChoresFind = `-- name: ChoresFind :one
+select h.row_count::float8 as history_rows, array(
+    select n.name
+      from unnest($1::text[]) n(name)
+      where case n.name
+          when 'roll up stats' then exists (select from jobq.stat_delta)
+          when 'remove dead workers' then exists (select from jobq.worker w where w.heartbeat_at < clock_timestamp() - $2::interval)
+          when 'analyze history' then h.row_count <> $3::float8
+          when 'prune output' then exists (select from jobq.output o where o.written_at < statement_timestamp() - interval '5 minutes')
+          when 'prune waiters' then exists (select from jobq.waiter w where w.expires_at < statement_timestamp())
+          when 'wake jobs of events' then exists (select from jobq.emitted e where e.woken_to is not null)
+          else true
+        end
+  )::text[] as found
+  from (
+    select coalesce(sum(greatest(pg_stat_get_live_tuples(d.oid), d.reltuples)), 0) as row_count
+      from pg_catalog.pg_inherits i
+      join pg_catalog.pg_class d on d.oid = i.inhrelid
+      where i.inhparent = 'jobq.run'::regclass
+  ) h
+`
+
+type ChoresFindRow struct {
+	HistoryRows float64
+	Found       []string
+}
+
+// ChoresFind says which of the chores of these names would find something to do, and how
+// many rows the history has, as far as that is known without counting. An idle janitor asks
+// nothing else. A chore that it does not know may find something. What it counts as
+// something may be too much and is never too little: the chore itself looks again.
+//
+// History needs new statistics only when it has got more rows since known_rows, or in time:
+// see HistoryAnalyze. Needs output_written_at_idx and emitted_woken_idx.
+func (q *Queries) ChoresFind(ctx context.Context, names []string, silence pgtype.Interval, knownRows float64) (ChoresFindRow, error) {
+	row := q.db.QueryRow(ctx, ChoresFind, names, silence, knownRows)
+	var i ChoresFindRow
+	err := row.Scan(&i.HistoryRows, &i.Found)
+	return i, err
+}
+
 const JanitorLock = `-- name: JanitorLock :one
 select (not pg_is_in_recovery() and pg_try_advisory_lock($1::integer, $2::integer))::boolean as locked
 `
@@ -42,6 +83,49 @@ func (q *Queries) JanitorLockTx(ctx context.Context, class int32, object int32) 
 	row := q.db.QueryRow(ctx, JanitorLockTx, class, object)
 	var i JanitorLockTxRow
 	err := row.Scan(&i.Locked, &i.ShortestLeaseMs)
+	return i, err
+}
+
+const JanitorTurn = `-- name: JanitorTurn :one
+select (not pg_is_in_recovery() and pg_try_advisory_xact_lock($1::integer, $2::integer))::boolean as locked,
+    set_config('statement_timeout', $3::text, true)::text as statement_timeout,
+    set_config('lock_timeout', $4::text, true)::text as lock_timeout,
+    set_config('idle_in_transaction_session_timeout', $5::text, true)::text as idle_timeout
+`
+
+type JanitorTurnParams struct {
+	Class       int32
+	Object      int32
+	StatementMs string
+	LockMs      string
+	IdleMs      string
+}
+
+type JanitorTurnRow struct {
+	Locked           bool
+	StatementTimeout string
+	LockTimeout      string
+	IdleTimeout      string
+}
+
+// JanitorTurn takes one of the janitor's locks until the transaction ends, likewise, for
+// a step of work. For as long, it sets what the server is to end the step for, in
+// milliseconds.
+func (q *Queries) JanitorTurn(ctx context.Context, arg JanitorTurnParams) (JanitorTurnRow, error) {
+	row := q.db.QueryRow(ctx, JanitorTurn,
+		arg.Class,
+		arg.Object,
+		arg.StatementMs,
+		arg.LockMs,
+		arg.IdleMs,
+	)
+	var i JanitorTurnRow
+	err := row.Scan(
+		&i.Locked,
+		&i.StatementTimeout,
+		&i.LockTimeout,
+		&i.IdleTimeout,
+	)
 	return i, err
 }
 

@@ -13,7 +13,8 @@ import (
 var (
 	// ErrNotMigrated means that the tables are missing or older than this build.
 	ErrNotMigrated = errors.New("the database is not migrated")
-	// ErrNewerSchema means that the tables are newer than this build.
+	// ErrNewerSchema means that the tables are newer than this build, and no longer
+	// work with it.
 	ErrNewerSchema = errors.New("the database is newer than this jobq")
 )
 
@@ -29,30 +30,60 @@ func migrateCommand(schema *Schema) string {
 	return "jobq migrate up --schema " + schema.Name()
 }
 
-// NewerSchema is ErrNewerSchema with both versions and what to do.
-func NewerSchema(version, latest int) error {
-	return fmt.Errorf("%w: it has version %d, this jobq knows %d; upgrade jobq", ErrNewerSchema, version, latest)
+// Tables is what a database says of its tables, in jobq_migration, beside what a
+// program knows.
+type Tables struct {
+	// Version is the newest migration that was applied, 0 without any.
+	Version int
+	// CompatibleFrom says which programs work with the tables: those that know this
+	// version or a later one. Each migration says it of itself, and the strictest
+	// counts (docs/decisions/0026).
+	CompatibleFrom int
+	// Latest is the newest migration that the program knows.
+	Latest int
+	// Known is how many of the migrations 1 to Latest were applied.
+	Known int
 }
 
-// CheckVersion says whether this build can work with the tables in the
-// database: they must be of exactly its version, with every migration before it.
-func CheckVersion(ctx context.Context, conn DBTX, schema *Schema) error {
-	var version, count int
-	latest := migrations.Latest()
+// ReadTables reads what the database says of its tables, for this build. The error is
+// ErrNotMigrated when there are none.
+func ReadTables(ctx context.Context, conn DBTX, schema *Schema) (Tables, error) {
+	t := Tables{Latest: migrations.Latest()}
 	// Not prepared: whether sessions are shared is found out only after this.
-	query := schema.SQL("select coalesce(max(version), 0), count(*) from jobq.jobq_migration")
-	err := conn.QueryRow(ctx, query, pgx.QueryExecModeSimpleProtocol).Scan(&version, &count)
+	query := schema.SQL("select coalesce(max(version), 0), coalesce(max(compatible_from), 0), count(*) filter (where version <= $1) from jobq.jobq_migration")
+	err := conn.QueryRow(ctx, query, pgx.QueryExecModeSimpleProtocol, t.Latest).Scan(&t.Version, &t.CompatibleFrom, &t.Known)
+	if IsNotMigrated(err) {
+		return t, NotMigrated(schema)
+	}
+	if err != nil {
+		return t, fmt.Errorf("schema version: %w", err)
+	}
+	return t, nil
+}
+
+// AreNewer says whether a later jobq has changed the tables.
+func (t Tables) AreNewer() bool { return t.Version > t.Latest }
+
+// Check says whether the program works with the tables: they have every migration
+// that it knows, and none after these has ended its compatibility.
+func (t Tables) Check(schema *Schema) error {
 	switch {
-	case IsNotMigrated(err):
-		return NotMigrated(schema)
-	case err != nil:
-		return fmt.Errorf("schema version: %w", err)
-	case version > latest:
-		return NewerSchema(version, latest)
-	case version < latest:
-		return fmt.Errorf("%w: it has version %d, this jobq needs %d; run `%s`", ErrNotMigrated, version, latest, migrateCommand(schema))
-	case count < latest: // run by hand, and one forgotten
-		return fmt.Errorf("%w: it has %d of the migrations 1 to %d; run `%s`", ErrNotMigrated, count, latest, migrateCommand(schema))
+	case t.CompatibleFrom > t.Latest:
+		return fmt.Errorf("%w: it has version %d, made for programs that know version %d or later, this jobq knows %d; upgrade jobq",
+			ErrNewerSchema, t.Version, t.CompatibleFrom, t.Latest)
+	case t.Version < t.Latest:
+		return fmt.Errorf("%w: it has version %d, this jobq needs %d; run `%s`", ErrNotMigrated, t.Version, t.Latest, migrateCommand(schema))
+	case t.Known < t.Latest: // run by hand, and one forgotten
+		return fmt.Errorf("%w: it has %d of the migrations 1 to %d; run `%s`", ErrNotMigrated, t.Known, t.Latest, migrateCommand(schema))
 	}
 	return nil
+}
+
+// CheckVersion says whether this build works with the tables in the database.
+func CheckVersion(ctx context.Context, conn DBTX, schema *Schema) error {
+	tables, err := ReadTables(ctx, conn, schema)
+	if err != nil {
+		return err
+	}
+	return tables.Check(schema)
 }

@@ -83,7 +83,8 @@ select n.name::text as queue,
       where w.has_room and not w.draining and w.heartbeat_at > clock_timestamp() - $1::interval
         and w.queues -> n.name is not null and w.kinds && $2::text[]) as idle_workers,
     greatest(coalesce((select extract(epoch from max(x.expires_at) - clock_timestamp()) * 1000 from jobq.watcher x), 0), 0)::bigint as watched_ms,
-    exists (select from jobq.worker w where w.id = $3 and w.drain_requested_at is not null) as drain_requested
+    exists (select from jobq.worker w where w.id = $3 and w.drain_requested_at is not null) as drain_requested,
+    (select max(m.compatible_from) from jobq.jobq_migration m)::integer as compatible_from
   from unnest($4::text[]) as n(name)
   left join jobq.queue q on q.name = n.name
 `
@@ -116,13 +117,15 @@ type WorkerBeatRow struct {
 	IdleWorkers    int64
 	WatchedMs      int64
 	DrainRequested bool
+	CompatibleFrom int32
 }
 
 // WorkerBeat registers the worker, or says that it lives. No lease depends
 // on this row: it is for people, and for the janitor to clear away. It answers
 // with the settings of the queues, defaults included, and how many workers had
 // room for the same jobs of each; and beside each for how long somebody watches,
-// who wants digests, and whether an operator wants the worker to drain.
+// who wants digests, whether an operator wants the worker to drain, and which programs
+// work with the tables (docs/decisions/0026).
 func (q *Queries) WorkerBeat(ctx context.Context, arg WorkerBeatParams) ([]WorkerBeatRow, error) {
 	rows, err := q.db.Query(ctx, WorkerBeat,
 		arg.Silence,
@@ -158,6 +161,7 @@ func (q *Queries) WorkerBeat(ctx context.Context, arg WorkerBeatParams) ([]Worke
 			&i.IdleWorkers,
 			&i.WatchedMs,
 			&i.DrainRequested,
+			&i.CompatibleFrom,
 		); err != nil {
 			return nil, err
 		}

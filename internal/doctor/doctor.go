@@ -134,6 +134,7 @@ type patient struct {
 	sessions db.Sessions // as found out by checkPooler
 	limits   Limits
 	now      func() time.Time
+	newer    bool // a later jobq has changed the tables
 	// tx is the check's own transaction, on which queries runs the generated queries.
 	tx      pgx.Tx
 	queries *db.Queries
@@ -180,7 +181,12 @@ func Run(ctx context.Context, config Config) (*Report, error) {
 func (p *patient) reach(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	return db.CheckVersion(ctx, p.pool, p.schema)
+	tables, err := db.ReadTables(ctx, p.pool, p.schema)
+	if err != nil {
+		return err
+	}
+	p.newer = tables.AreNewer()
+	return tables.Check(p.schema)
 }
 
 // do runs one check. What goes wrong with it is said in its name.

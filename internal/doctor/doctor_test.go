@@ -272,6 +272,23 @@ func TestRightsMissing(t *testing.T) {
 	require.NotContains(t, skipped, "settings")
 }
 
+// Where a later jobq has changed the tables, and this one works with them, it does not
+// complain of what it does not know.
+func TestTablesOfALaterJobq(t *testing.T) {
+	t.Parallel()
+	c := newClinic(t)
+	url := c.database(t, "later")
+	execute(t, url, "alter table jobq.setting alter finished_retention drop not null")
+	pool := pgtest.Connect(t, url)
+	require.Equal(t, []string{"schema"}, found(examine(t, doctor.Config{Pool: pool})))
+	execute(t, url, "insert into jobq.jobq_migration (version, compatible_from) select max(version) + 1, max(version) from jobq.jobq_migration")
+	report := examine(t, doctor.Config{Pool: pool})
+	require.Empty(t, found(report))
+	require.Len(t, report.Skipped, 1)
+	require.Equal(t, "schema", report.Skipped[0].Check)
+	require.Contains(t, report.Skipped[0].Reason, "a later jobq has changed the tables")
+}
+
 // A check that cannot have its lock says so, and the others are done.
 func TestCheckThatWaits(t *testing.T) {
 	t.Parallel()

@@ -26,7 +26,8 @@ with ours as (
     from pg_class c
     where c.relnamespace = $1::text::regnamespace and c.relname !~ '_[0-9]{8}(_|$)' and c.relname <> 'jobq_migration'
 ), line as (
-  select case r.relkind when 'v' then 'view ' when 'S' then 'sequence ' else 'table ' end || r.relname as name, r.relpersistence::text as made
+  select case r.relkind when 'v' then 'view ' when 'S' then 'sequence ' else 'table ' end || r.relname as name,
+      case when r.relkind <> 'S' then r.relpersistence::text end as made -- that of a sequence depends on the version
     from ours r
     where r.relkind in ('r', 'p', 'v', 'S')
   union all
@@ -46,14 +47,14 @@ with ours as (
   union all
   select 'trigger ' || r.relname || '.' || t.tgname, concat_ws(' ', t.tgtype, t.tgfoid::regproc)
     from ours r
-    join pg_trigger t on t.tgrelid = r.oid and not t.tgisinternal
+    join pg_trigger t on t.tgrelid = r.oid and not t.tgisinternal and t.tgparentid = 0 -- before 15, those of partitions are internal
   union all
   select 'function ' || p.proname || '(' || pg_get_function_identity_arguments(p.oid) || ')', concat_ws(' ', pg_get_function_result(p.oid), p.prosecdef, p.provolatile, p.prosrc)
     from pg_proc p
     where p.pronamespace = $1::text::regnamespace
 )
 select replace(replace(l.name || ' ', '"' || n.name || '".', 'jobq.'), n.quoted || '.', 'jobq.')
-    || left(md5(replace(replace(l.made, '"' || n.name || '".', 'jobq.'), n.quoted || '.', 'jobq.')), 8)
+    || left(md5(replace(replace(coalesce(l.made, ''), '"' || n.name || '".', 'jobq.'), n.quoted || '.', 'jobq.')), 8)
   from line l
   cross join (select $2::text as name, $1::text as quoted) n`
 
@@ -86,6 +87,9 @@ func nameSome(names []string) string {
 // checkSchema compares the schema with what the migrations make. What is there
 // besides is the operator's.
 func checkSchema(ctx context.Context, p *patient) (findings []Finding, err error) {
+	if p.newer {
+		return nil, notAllowed{"a later jobq has changed the tables: only its `jobq doctor` knows how they should be"}
+	}
 	lines, err := p.readObjects(ctx)
 	if err != nil {
 		return nil, err

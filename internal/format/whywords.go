@@ -77,9 +77,12 @@ func whyScheduled(id int64, reason monitor.Reason, now time.Time) (says, advice 
 			what = "timed out: "
 		case jobq.OutcomeLost:
 			what = "was lost: "
-		case jobq.OutcomeCompleted, jobq.OutcomeFailed, jobq.OutcomeCancelled, jobq.OutcomeReleased, jobq.OutcomeSnoozed:
+		case jobq.OutcomeCompleted, jobq.OutcomeFailed, jobq.OutcomeCancelled, jobq.OutcomeReleased, jobq.OutcomeSnoozed, jobq.OutcomeUnreadable:
 		}
 		says = fmt.Sprintf("it waits for a retry at %s: attempt %d of %d %s%s", moment, f.Attempts, f.MaxAttempts, what, textOr(f.Error, "no error text"))
+	case f.Outcome == jobq.OutcomeUnreadable:
+		says = "its last worker could not read it, which has used no attempt: " + textOr(f.Error, "no error text") + "; it is tried again at " + moment
+		runNow = "start its workers with the key: jobq worker --keys-file FILE, docs/encryption.md; then " + runNow
 	case f.Outcome == jobq.OutcomeSnoozed:
 		says = "its last run has asked to run again later: it is scheduled for " + moment
 	default:

@@ -42,6 +42,8 @@ const (
 	rateNotCharged    = "rate-not-charged"    // what a claim has taken is not told
 	// A program's own end is stored whatever token it has: the lab changes the function.
 	ownUnfenced = "own-end-without-token"
+	// A job that waits for an event does not take turns with its emitter, likewise.
+	eventUnlocked = "event-without-turns"
 )
 
 // change is a piece of a query and what the mutant has in its place.
@@ -56,6 +58,7 @@ var unfenced = []change{
 // unlocked has every janitor lead.
 var unlocked = []change{
 	{"JanitorLock ", "pg_try_advisory_lock($1::integer, $2::integer)", "($1::integer + $2::integer) is not null"},
+	{"JanitorTurn ", "pg_try_advisory_xact_lock($1::integer, $2::integer)", "($1::integer + $2::integer) is not null"},
 	{"JanitorLockTx ", "pg_try_advisory_xact_lock($1::integer, $2::integer)", "($1::integer + $2::integer) is not null"},
 }
 
@@ -107,6 +110,7 @@ var changes = map[string][]change{
 	reapWithoutBump:      {{"LeaseReap", "r.attempts + 1 as attempts", "r.attempts as attempts"}},
 	noPolling:            nil,
 	ownUnfenced:          nil,
+	eventUnlocked:        nil,
 	rescueNeedsLock:      nil,
 	promoteUnbounded:     {{"JobPromote", "limit $3::integer", "limit $3::integer * 100000"}},
 	uncountedRelease:     {{"RunEnd", "h.attempts + case when f.outcome in ('failed', 'timed_out') then 1 else 0 end as attempts", "h.attempts as attempts"}, {"RunEnd", "(f.final or h.attempts + 1 >= h.max_attempts)", "f.final"}},

@@ -9,7 +9,7 @@ create type jobq.job_state as enum
 
 -- How a run ended. `lost` is the only one that the worker did not write itself.
 create type jobq.attempt_outcome as enum
-  ('completed', 'failed', 'timed_out', 'lost', 'cancelled', 'released', 'snoozed');
+  ('completed', 'failed', 'timed_out', 'lost', 'cancelled', 'released', 'snoozed', 'unreadable');
 
 -- The limit on args, in bytes of jsonb as PostgreSQL stores it. A function
 -- and not a row, because a CHECK may use it and the planner folds it into a

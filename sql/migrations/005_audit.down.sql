@@ -20,6 +20,7 @@ drop function jobq.act_clone(text, bigint, jsonb);
 drop function jobq.act(text, text, bigint[], text[], jsonb[], text, bigint, jsonb);
 drop function jobq.act_problem(text, bigint[], bigint, jsonb);
 drop function jobq.change_problem(jsonb, text[]);
+drop function jobq.plain_args_refuse(jsonb, jsonb);
 drop function jobq.job_edit(bigint, jsonb, jsonb);
 drop function jobq.audit_resume(text, bigint);
 drop function jobq.audit_begin_many(text, text, text, jsonb, timestamptz, bigint, integer);

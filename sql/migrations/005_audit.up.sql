@@ -281,6 +281,18 @@ begin
     'after', (select jsonb_object_agg(w.key, w.value) from jsonb_each(wanted) w where change ? w.key));
 end $$;
 
+-- plain_args_refuse refuses to put plain args in place of encrypted ones, which whoever has no keys
+-- would do unnoticed. An undo may.
+create function jobq.plain_args_refuse(before jsonb, after jsonb) returns void
+  language plpgsql
+  as $$
+begin
+  if before ->> '$jobq' = 'enc' and after ->> '$jobq' is distinct from 'enc' then
+    raise sqlstate 'JQ003' using message = format('its args are encrypted with key "%s", and the new ones are plain text', before ->> 'key'),
+      hint = 'Give the keys, as with jobq edit --keys-file.';
+  end if;
+end $$;
+
 -- change_problem says what is wrong with what an edit or a clone is to change, or null.
 create function jobq.change_problem(change jsonb, names text[]) returns text
   language plpgsql stable
@@ -399,6 +411,7 @@ begin
             state_after := 'deleted';
           when 'edit' then
             edited := jobq.job_edit(job.id, begun.change, job.seen);
+            perform jobq.plain_args_refuse(edited -> 'before' -> 'args', edited -> 'after' -> 'args');
             before := before || jsonb_build_object('edit', edited);
             select j.state into state_after from jobq.job j where j.id = job.id;
         end case;
@@ -463,6 +476,9 @@ begin
   if args_gone and not act_clone.change ? 'args' then
     raise sqlstate 'JQ003' using
       message = format('job %s: its args have been removed by retention (they were over 1000 bytes): clone it with args', act_clone.job_id);
+  end if;
+  if act_clone.change ? 'args' then
+    perform jobq.plain_args_refuse((select j.args from jobq.job j where j.id = act_clone.job_id), wanted -> 'args');
   end if;
   insert into jobq.pending as p
       (kind, queue, priority, run_at, max_attempts, timeout, backoff_base, backoff_max, tags, metadata, args, partition_key)
@@ -997,6 +1013,9 @@ begin
       insert into jobq.pending
         select p.* from jsonb_populate_record(waiting,
           row || jsonb_build_object('position', case when entry.state_before = 'available' then nextval('jobq.position_seq') end)) p;
+      if entry.state_before = 'scheduled' then
+        perform jobq.event_look_again(entry.job_id);
+      end if;
     end if;
     if entry.before -> 'payload' <> 'null' then
       insert into jobq.payload (job_id, args) values (entry.job_id, entry.before -> 'payload');
@@ -1013,6 +1032,9 @@ begin
     perform from jobq.pending p where p.id = entry.job_id and p.lease_token = entry.lease_token for update;
     if found and undo_job.action = 'edit' then
       perform jobq.job_edit(entry.job_id, entry.before -> 'edit' -> 'before', entry.before -> 'edit' -> 'after');
+      if entry.before -> 'edit' -> 'before' ? 'run_at' then
+        perform jobq.event_look_again(entry.job_id);
+      end if;
       return null;
     elsif found then
       perform jobq.delete_job(entry.job_id);
@@ -1040,6 +1062,9 @@ begin
         from taken t;
     if found then
       perform jobq.args_require(entry.job_id);
+      if entry.state_before = 'scheduled' then
+        perform jobq.event_look_again(entry.job_id);
+      end if;
       return null;
     end if;
   elsif entry.before ->> 'stage' = 'pending' then -- a requeue that made a scheduled job available
@@ -1049,6 +1074,7 @@ begin
       returning p.queue into queue;
     if found then
       perform pg_notify(jobq.channel('due'), extract(epoch from (row ->> 'run_at')::timestamptz)::text);
+      perform jobq.event_look_again(entry.job_id);
       return null;
     end if;
   else -- a requeue of a job that had ended
@@ -1241,6 +1267,6 @@ end $$;
 -- sql/roles.sql says who may call them.
 revoke execute on function
   jobq.job_lock, jobq.audit_begin, jobq.audit_prune, jobq.audit_begin_many, jobq.audit_resume, jobq.job_edit,
-  jobq.change_problem, jobq.act_problem, jobq.act, jobq.act_clone, jobq.act_drain, jobq.queue_known, jobq.act_queue, jobq.act_kind, jobq.kinds_crashed, jobq.act_settings, jobq.act_queue_set,
+  jobq.plain_args_refuse, jobq.change_problem, jobq.act_problem, jobq.act, jobq.act_clone, jobq.act_drain, jobq.queue_known, jobq.act_queue, jobq.act_kind, jobq.kinds_crashed, jobq.act_settings, jobq.act_queue_set,
   jobq.export_first, jobq.export_begin, jobq.export_end, jobq.export_again, jobq.run_restore, jobq.undo_job, jobq.undo_whole, jobq.undo
   from public;

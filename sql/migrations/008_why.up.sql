@@ -346,7 +346,7 @@ begin
     if job.state = 'scheduled' then
       select a.outcome::text as outcome, a.finished_at into last_run
         from jobq.attempt a where a.job_id = why.id order by a.lease_token desc, a.finished_at desc limit 1;
-      return query select case when job.run_at <= statement_timestamp() then 'due' when job.attempts > 0 and last_run.outcome is distinct from 'snoozed' then 'retry' else 'scheduled' end,
+      return query select case when job.run_at <= statement_timestamp() then 'due' when job.attempts > 0 and coalesce(last_run.outcome, '') not in ('snoozed', 'unreadable') then 'retry' else 'scheduled' end,
         jsonb_build_object('until', job.run_at, 'attempts', job.attempts, 'max_attempts', job.max_attempts, 'error', job.last_error,
           'outcome', last_run.outcome, 'outcome_at', last_run.finished_at, 'janitor', jobq.why_janitor());
     end if;

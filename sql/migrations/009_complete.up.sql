@@ -23,7 +23,7 @@ begin
   end if;
   if run_token is null or run_token !~ '^[0-9]{1,18}[.][0-9]{1,18}[.][0-9]{1,5}$' then
     raise sqlstate 'JQ001' using message = format('token must be a run token such as 362838488514562.1795737600000000.1, not %L', left(run_token, 40)),
-      hint = 'A program has it in JOBQ_RUN_TOKEN, or as run_token of its job, if its kind has ends_itself.';
+      hint = 'A program has it in JOBQ_RUN_TOKEN, or as run_token of its job, if its kind has ends_itself or steps.';
   end if;
   lease_id := split_part(run_token, '.', 1)::bigint;
   claimed_at := timestamptz 'epoch' + split_part(run_token, '.', 2)::bigint * interval '1 microsecond';

@@ -21,10 +21,10 @@ select jobq.waiters_forget()::boolean as is_done;
 -- name: EndRead :many
 select f.id::bigint as id,
     coalesce(e.state, case when f.id <= coalesce(pg_sequence_last_value('jobq.job_id_seq'::regclass), 0) then 'gone' else 'unknown' end)::text as state,
-    e.result::jsonb as result, coalesce(e.error, '')::text as error, e.ended_at::timestamptz as ended_at
+    coalesce(e.kind, '')::text as kind, e.result::jsonb as result, coalesce(e.error, '')::text as error, e.ended_at::timestamptz as ended_at
   from unnest(sqlc.arg(ids)::bigint[]) as f(id)
   left join lateral (
-    select coalesce(x.state::text, 'completed') as state, x.result, case when x.state <> 'completed' then x.last_error end as error, o.ended_at
+    select coalesce(x.state::text, 'completed') as state, x.kind, x.result, case when x.state <> 'completed' then x.last_error end as error, o.ended_at
       from jobq.run x
       cross join lateral rows from (jobq.run_end(x.lease_id, x.slot, x.finished_at)) as o(claimed_at, owner, ended_at)
       where x.id = f.id and o.ended_at is not null

@@ -10,6 +10,43 @@ select (not pg_is_in_recovery() and pg_try_advisory_lock(sqlc.arg(class)::intege
 select (not pg_is_in_recovery() and pg_try_advisory_xact_lock(sqlc.arg(class)::integer, sqlc.arg(object)::integer))::boolean as locked,
     (extract(epoch from coalesce((select min(q.lease) from jobq.queue q), jobq.lease_default())) * 1000)::bigint as shortest_lease_ms;
 
+-- JanitorTurn takes one of the janitor's locks until the transaction ends, likewise, for
+-- a step of work. For as long, it sets what the server is to end the step for, in
+-- milliseconds.
+-- name: JanitorTurn :one
+select (not pg_is_in_recovery() and pg_try_advisory_xact_lock(sqlc.arg(class)::integer, sqlc.arg(object)::integer))::boolean as locked,
+    set_config('statement_timeout', sqlc.arg(statement_ms)::text, true)::text as statement_timeout,
+    set_config('lock_timeout', sqlc.arg(lock_ms)::text, true)::text as lock_timeout,
+    set_config('idle_in_transaction_session_timeout', sqlc.arg(idle_ms)::text, true)::text as idle_timeout;
+
+-- ChoresFind says which of the chores of these names would find something to do, and how
+-- many rows the history has, as far as that is known without counting. An idle janitor asks
+-- nothing else. A chore that it does not know may find something. What it counts as
+-- something may be too much and is never too little: the chore itself looks again.
+--
+-- History needs new statistics only when it has got more rows since known_rows, or in time:
+-- see HistoryAnalyze. Needs output_written_at_idx and emitted_woken_idx.
+-- name: ChoresFind :one
+select h.row_count::float8 as history_rows, array(
+    select n.name
+      from unnest(sqlc.arg(names)::text[]) n(name)
+      where case n.name
+          when 'roll up stats' then exists (select from jobq.stat_delta)
+          when 'remove dead workers' then exists (select from jobq.worker w where w.heartbeat_at < clock_timestamp() - sqlc.arg(silence)::interval)
+          when 'analyze history' then h.row_count <> sqlc.arg(known_rows)::float8
+          when 'prune output' then exists (select from jobq.output o where o.written_at < statement_timestamp() - interval '5 minutes')
+          when 'prune waiters' then exists (select from jobq.waiter w where w.expires_at < statement_timestamp())
+          when 'wake jobs of events' then exists (select from jobq.emitted e where e.woken_to is not null)
+          else true
+        end
+  )::text[] as found
+  from (
+    select coalesce(sum(greatest(pg_stat_get_live_tuples(d.oid), d.reltuples)), 0) as row_count
+      from pg_catalog.pg_inherits i
+      join pg_catalog.pg_class d on d.oid = i.inhrelid
+      where i.inhparent = 'jobq.run'::regclass
+  ) h;
+
 -- LockHolder is the session that holds one of jobq's advisory locks, such as the
 -- janitor's, as far as this role may see it.
 -- name: LockHolder :one

@@ -2,7 +2,8 @@
 -- on this row: it is for people, and for the janitor to clear away. It answers
 -- with the settings of the queues, defaults included, and how many workers had
 -- room for the same jobs of each; and beside each for how long somebody watches,
--- who wants digests, and whether an operator wants the worker to drain.
+-- who wants digests, whether an operator wants the worker to drain, and which programs
+-- work with the tables (docs/decisions/0026).
 -- name: WorkerBeat :many
 with beat as (
   insert into jobq.worker as w
@@ -25,7 +26,8 @@ select n.name::text as queue,
       where w.has_room and not w.draining and w.heartbeat_at > clock_timestamp() - sqlc.arg(silence)::interval
         and w.queues -> n.name is not null and w.kinds && sqlc.arg(kinds)::text[]) as idle_workers,
     greatest(coalesce((select extract(epoch from max(x.expires_at) - clock_timestamp()) * 1000 from jobq.watcher x), 0), 0)::bigint as watched_ms,
-    exists (select from jobq.worker w where w.id = sqlc.arg(id) and w.drain_requested_at is not null) as drain_requested
+    exists (select from jobq.worker w where w.id = sqlc.arg(id) and w.drain_requested_at is not null) as drain_requested,
+    (select max(m.compatible_from) from jobq.jobq_migration m)::integer as compatible_from
   from unnest(sqlc.arg(queue_names)::text[]) as n(name)
   left join jobq.queue q on q.name = n.name;
 

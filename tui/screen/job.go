@@ -156,9 +156,9 @@ func (s *JobPage) question() storyQuestion { return storyQuestion{s.id, true, s.
 
 // Wants are the job and, while it waits, what may be the reason for that.
 func (s *JobPage) Wants() []data.Want {
-	id, after := s.id, s.live.last
+	id, after, codec := s.id, s.live.last, s.Codec
 	wants := []data.Want{{Panel: data.Job, About: s.question(), Ask: func(ctx context.Context, r data.Reader) (any, error) {
-		return loadOutput(ctx, r, id, after)
+		return loadOutput(ctx, r, id, after, codec)
 	}}}
 	if s.story.job != nil && s.story.job.State == jobq.StateAvailable {
 		wants = append(wants, data.Wants(data.Queues, data.Workers, data.Kinds)...)

@@ -104,6 +104,10 @@ func (s *JobPage) properties(job *jobq.Job) []string {
 		}
 	}
 	add := func(name, value string) { styled(name, value, theme.Style{}) }
+	values := job
+	if s.story.decoded != nil { // of the same job
+		values = s.story.decoded
+	}
 	styled("waiting", s.whyWaiting(job), s.Paint.Warn)
 	if job.Timeout > 0 {
 		add("timeout", when.FormatDuration(job.Timeout))
@@ -111,10 +115,10 @@ func (s *JobPage) properties(job *jobq.Job) []string {
 	add("unique", widget.Clean(job.UniqueKey))
 	add("partition", widget.Clean(job.PartitionKey))
 	add("tags", widget.Clean(strings.Join(job.Tags, ", ")))
-	add("args", jsonLine(job.Args))
+	add("args", jsonLine(values.Args))
 	add("metadata", jsonLine(job.Metadata))
-	add("checkpoint", jsonLine(job.Checkpoint))
-	add("result", jsonLine(job.Result))
+	add("checkpoint", jsonLine(values.Checkpoint))
+	add("result", jsonLine(values.Result))
 	switch {
 	case job.LastError == "":
 	case job.State == jobq.StateCompleted:
@@ -205,7 +209,7 @@ func (s *JobPage) outcome(outcome jobq.Outcome) string {
 		return s.Paint.Completed.Render(string(outcome))
 	case jobq.OutcomeFailed, jobq.OutcomeTimedOut, jobq.OutcomeLost:
 		return s.Paint.Failed.Render(string(outcome))
-	case jobq.OutcomeCancelled, jobq.OutcomeReleased, jobq.OutcomeSnoozed:
+	case jobq.OutcomeCancelled, jobq.OutcomeReleased, jobq.OutcomeSnoozed, jobq.OutcomeUnreadable:
 	}
 	return string(outcome)
 }

@@ -126,6 +126,8 @@ type Kit struct {
 	Facts *data.Facts
 	// Key is the key of a command as the operator has it, for texts that name one.
 	Key func(id string) string
+	// Codec decodes what the page of one job shows; nil for nothing.
+	Codec jobq.Codec
 }
 
 // base is what all screens have.

@@ -21,6 +21,9 @@ type Story struct {
 	runs    []monitor.Attempt
 	actions []monitor.JobAction
 	pieces  []monitor.OutputPiece // what its program has written since the last look
+	// decoded is the job with its args, checkpoint and result decoded, as far as that can be done.
+	// Only the page of one job has it, and nothing but these three may be read of it.
+	decoded *jobq.Job
 }
 
 // storyQuestion is which job is asked for.
@@ -50,9 +53,17 @@ func load(ctx context.Context, r data.Reader, id int64) (story Story, err error)
 	return story, err
 }
 
-// loadOutput is loadStory with what the run under way has written after a piece.
-func loadOutput(ctx context.Context, r data.Reader, id int64, after monitor.OutputPiece) (any, error) {
+// loadOutput is loadStory with what the run under way has written after a piece, and with its
+// values decoded.
+func loadOutput(ctx context.Context, r data.Reader, id int64, after monitor.OutputPiece, codec jobq.Codec) (any, error) {
 	story, err := load(ctx, r, id)
+	if err == nil {
+		decoded := *story.job
+		if codec != nil {
+			_ = decoded.Decode(ctx, codec) // what cannot be decoded is shown by the name of its key
+		}
+		story.decoded = &decoded
+	}
 	if err == nil && story.job.State == jobq.StateRunning {
 		story.pieces, err = r.Output(ctx, id, after)
 	}
@@ -146,7 +157,7 @@ func endsJobAs(outcome jobq.Outcome) jobq.State {
 	switch outcome {
 	case jobq.OutcomeFailed, jobq.OutcomeTimedOut, jobq.OutcomeLost:
 		return jobq.StateFailed
-	case jobq.OutcomeCompleted, jobq.OutcomeCancelled, jobq.OutcomeReleased, jobq.OutcomeSnoozed:
+	case jobq.OutcomeCompleted, jobq.OutcomeCancelled, jobq.OutcomeReleased, jobq.OutcomeSnoozed, jobq.OutcomeUnreadable:
 	}
 	return jobq.State(outcome)
 }
@@ -198,8 +209,8 @@ func (b *base) progress(p *jobq.Progress) string {
 	return fmt.Sprintf("%s %3.0f%% %s %s", b.Paint.Progress(float64(p.Percent)/100, 10), p.Percent, widget.Clean(p.Stage), widget.Clean(p.Message))
 }
 
-// jsonLine shows JSON as it is stored, never decoded: numbers keep their digits.
-func jsonLine(raw json.RawMessage) string { return widget.Clean(string(raw)) }
+// jsonLine shows JSON as it is stored, and an encrypted value by its key.
+func jsonLine(raw json.RawMessage) string { return widget.Clean(format.Value(raw)) }
 
 // summary is a job in a few lines, for the preview.
 func (b *base) summary(story Story) []string {

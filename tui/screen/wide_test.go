@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/keyring"
 	"github.com/jobq-dev/jobq/monitor"
 	"github.com/jobq-dev/jobq/tui/data"
 	"github.com/jobq-dev/jobq/tui/request"
@@ -170,5 +171,45 @@ func TestArgsAreReadWhole(t *testing.T) {
 		s.tell(ShowJob{job.ID})
 		s.tell(data.Answer{Panel: data.Job, About: s.Wants()[0].About, Value: Story{job: job}})
 		require.Contains(t, strings.ReplaceAll(joined(s.text()), " ", ""), strings.ReplaceAll(string(job.Args), " ", ""), cells)
+	}
+}
+
+// An encrypted value is shown by its key, and with the key as plain text: on the job's own page
+// alone. What its reader is asked for stays as it is stored, since edits compare with that.
+func TestEncryptedValues(t *testing.T) {
+	t.Parallel()
+	keys, err := keyring.New(keyring.Key{Name: "k7", Secret: make([]byte, 32)})
+	require.NoError(t, err)
+	job := someJobs(1, jobq.StateCompleted)[0]
+	for field, value := range map[jobq.CodecField]*json.RawMessage{jobq.FieldArgs: &job.Args, jobq.FieldResult: &job.Result} {
+		about := jobq.CodecValue{Field: field, Kind: job.Kind, JobID: job.ID}
+		if field == jobq.FieldArgs {
+			about.JobID = 0
+		}
+		*value, err = keys.Encode(t.Context(), about, json.RawMessage(`{"is": "`+string(field)+` in plain"}`))
+		require.NoError(t, err)
+	}
+	r := &source{jobs: []*jobq.Job{job}}
+	for _, codec := range []jobq.Codec{nil, keys} {
+		s := newStage(t, 120, 30, func(kit Kit) Screen {
+			kit.Codec = codec
+			return NewJob(kit)
+		})
+		s.tell(ShowJob{job.ID})
+		s.tell(s.answer(data.Job, r))
+		for _, field := range []string{"args", "result"} {
+			require.Equal(t, codec != nil, strings.Contains(s.text(), field+" in plain"), s.text())
+		}
+		require.Equal(t, codec == nil, strings.Contains(s.text(), "encrypted with key k7"))
+		require.Equal(t, string(job.Args), string(s.Selected().Job.Args))
+
+		list := newStage(t, 120, 30, func(kit Kit) Screen {
+			kit.Codec = codec
+			return newJobs(kit)
+		})
+		list.tell(list.answer(data.Page, r))
+		list.tell(data.Answer{Panel: data.Job, About: storyQuestion{id: job.ID}, Value: Story{job: job}})
+		require.Contains(t, list.text(), "encrypted with key k7")
+		require.NotContains(t, list.text(), "in plain")
 	}
 }

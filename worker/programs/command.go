@@ -63,6 +63,10 @@ type Command struct {
 	// docs/complete.md. Its success is then believed only if such an end is stored; without, it is
 	// a failed attempt. Default: the exit code or answer ends the job.
 	EndsItself bool
+	// Steps says that the program does durable steps, such as those of jobq job step, with
+	// the token in JOBQ_RUN_TOKEN: docs/steps.md. A sleep, or a wait for an event, ends its
+	// run. Its exit code or answer counts if none has. Default: it has no token.
+	Steps bool
 
 	literal bool // Args are the program's as they are
 }
@@ -116,10 +120,8 @@ func (c *Command) complete() error {
 
 // runCommand is the handler.
 func (p *Programs) runCommand(ctx context.Context, c Command, run worker.ExternalRun, args []byte) error {
-	if c.EndsItself {
-		run.EndsItself()
-	}
-	environ, err := c.environ(run)
+	c.announce(run)
+	environ, err := c.environ(ctx, run)
 	if err != nil {
 		return err
 	}
@@ -154,6 +156,19 @@ func (p *Programs) runCommand(ctx context.Context, c Command, run worker.Externa
 	return p.verdict(said, ended)
 }
 
+// hasToken says whether the program gets the token of its run.
+func (c Command) hasToken() bool { return c.EndsItself || c.Steps }
+
+// announce says what the program may do with its run.
+func (c Command) announce(run worker.ExternalRun) {
+	switch {
+	case c.EndsItself:
+		run.EndsItself()
+	case c.Steps:
+		run.MayEnd()
+	}
+}
+
 // words are the command's, with the parts of the job that they name.
 func (c Command) words(run worker.ExternalRun, args []byte) ([]string, error) {
 	if c.literal {
@@ -165,7 +180,7 @@ func (c Command) words(run worker.ExternalRun, args []byte) ([]string, error) {
 }
 
 // environ is the program's whole environment.
-func (c Command) environ(run worker.ExternalRun) ([]string, error) {
+func (c Command) environ(ctx context.Context, run worker.ExternalRun) ([]string, error) {
 	checkpoint, err := checkpointEnv(run)
 	if err != nil {
 		return nil, err
@@ -185,9 +200,10 @@ func (c Command) environ(run worker.ExternalRun) ([]string, error) {
 		"JOBQ_CLEAR_REASON": run.ClearReason(),
 		"JOBQ_CONTROL_FD":   "3",
 	})
-	if c.EndsItself {
+	if c.hasToken() {
 		additions["JOBQ_RUN_TOKEN"] = run.RunToken()
 	}
+	addTrace(ctx, run, additions)
 	return subproc.Environ(c.Environ, additions)
 }
 

@@ -34,15 +34,18 @@ type HTTP struct {
 	// EndsItself says that the server ends its jobs itself, as Command.EndsItself does:
 	// with the run_token of the job. Default: the answer ends the job.
 	EndsItself bool
+	// Steps says that the server does durable steps, as Command.Steps does. Default: its
+	// jobs have no run_token.
+	Steps bool
 }
 
 // httpHandler is a handler of one kind.
 type httpHandler struct {
-	programs   *Programs
-	url        string
-	header     http.Header
-	client     *http.Client
-	endsItself bool
+	programs *Programs
+	url      string
+	header   http.Header
+	client   *http.Client
+	rights   Command // EndsItself and Steps
 }
 
 // HandleHTTP makes the worker run jobs of a kind with an HTTP server.
@@ -57,7 +60,7 @@ func (p *Programs) HandleHTTP(kind string, server HTTP, options *worker.HandleOp
 		kept.MaxIdleConns, kept.MaxIdleConnsPerHost = httpIdleMax, httpIdleMax
 		transport = kept
 	}
-	h := &httpHandler{programs: p, url: server.URL, header: server.Header, endsItself: server.EndsItself, client: &http.Client{
+	h := &httpHandler{programs: p, url: server.URL, header: server.Header, rights: Command{EndsItself: server.EndsItself, Steps: server.Steps}, client: &http.Client{
 		Transport: transport,
 		// A POST that is redirected becomes a GET, which is no job.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -68,10 +71,8 @@ func (p *Programs) HandleHTTP(kind string, server HTTP, options *worker.HandleOp
 
 // run is the handler. The end of the context closes the request.
 func (h *httpHandler) run(ctx context.Context, run worker.ExternalRun, args []byte) error {
-	if h.endsItself {
-		run.EndsItself()
-	}
-	body, err := encodeJob(run, args, h.endsItself)
+	h.rights.announce(run)
+	body, err := encodeJob(run, args, h.rights.hasToken())
 	if err != nil {
 		return err
 	}
@@ -88,6 +89,7 @@ func (h *httpHandler) run(ctx context.Context, run worker.ExternalRun, args []by
 		return err
 	}
 	h.setHeader(request, run)
+	setTrace(ctx, run, request.Header)
 	response, err := h.client.Do(request)
 	if err != nil {
 		return noAnswer(ctx, try, err, way.isUnreachable(err))

@@ -28,8 +28,8 @@ type jobMessage struct {
 }
 
 // encodeJob is the run's job as JSON, in one line, with the token for handlers that end
-// it themselves.
-func encodeJob(run worker.ExternalRun, args []byte, endsItself bool) ([]byte, error) {
+// it themselves or do steps.
+func encodeJob(run worker.ExternalRun, args []byte, withToken bool) ([]byte, error) {
 	checkpoint, err := checkpointOf(run)
 	if err != nil {
 		return nil, err
@@ -39,7 +39,7 @@ func encodeJob(run worker.ExternalRun, args []byte, endsItself bool) ([]byte, er
 		LeaseToken: run.LeaseToken(), TimeoutMs: run.Timeout().Milliseconds(), Args: args, Checkpoint: checkpoint,
 		Metadata: run.Metadata(), Tags: run.Tags(),
 	}
-	if endsItself {
+	if withToken {
 		message.RunToken = run.RunToken()
 	}
 	return json.Marshal(message)

@@ -29,7 +29,7 @@ const (
 // output; docs/subprocess.md is its side of the contract.
 type Stream struct {
 	// Command says how a process is started. Its Args are used as they are: a
-	// process is not one job's, and with EndsItself each job has its run_token. A lost lease kills the process that has the job, and
+	// process is not one job's, and with EndsItself or Steps each job has its run_token. A lost lease kills the process that has the job, and
 	// so does a stop that it does not obey. Its Args are required.
 	Command
 	// Processes is how many run at most. They are started when jobs come, and
@@ -81,10 +81,8 @@ func (p *streamPool) run(ctx context.Context, run worker.ExternalRun, args []byt
 			return context.Cause(ctx)
 		}
 	}
-	if p.stream.EndsItself {
-		run.EndsItself()
-	}
-	line, err := encodeJob(run, args, p.stream.EndsItself)
+	p.stream.announce(run)
+	line, err := encodeJob(run, args, p.stream.hasToken())
 	if err != nil {
 		return err
 	}

@@ -69,6 +69,7 @@ type Hold[R any] struct {
 
 	// guarded by Set.mu
 	state  State
+	ending int                     // calls of Completing that GoesOn has not taken back
 	cancel context.CancelCauseFunc // of the running handler; nil when none runs
 	onLost func()                  // called when the lease is lost; nil for nothing
 }

@@ -296,6 +296,28 @@ func TestGivenUp(t *testing.T) {
 	require.Empty(t, w.Due(time.Hour))
 }
 
+// A run that goes on after all is one like others, unless something else may have ended it.
+func TestGoesOn(t *testing.T) {
+	t.Parallel()
+	w := newWorker()
+	runs := w.claim(900, 0, 1, 2)
+	w.start(t, 0, runs...)
+	w.Completing(&runs[0].hold)
+	w.GoesOn(&runs[0].hold)
+	w.Completing(&runs[1].hold)
+	w.Completing(&runs[1].hold)
+	w.GoesOn(&runs[1].hold)
+	abandoned, gone := w.Abandon()
+	require.Equal(t, runs[:1], abandoned)
+	require.Equal(t, runs[1:], gone)
+
+	lost := w.claim(901, 0, 3)[0]
+	w.Completing(&lost.hold)
+	w.GiveUp(&lost.hold)
+	w.GoesOn(&lost.hold)
+	require.True(t, w.Drop(&lost.hold).Completing, "its loss is not reported yet")
+}
+
 // Of handlers that do not stop, those that were held until now are told from those
 // that had lost their lease, or may have completed the job.
 func TestAbandon(t *testing.T) {

@@ -143,7 +143,18 @@ func (s *Set[R]) Status(job int64) (Status, bool) {
 func (s *Set[R]) Completing(h *Hold[R]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	h.ending++
 	h.state.Completing = true
+}
+
+// GoesOn takes one call of Completing back: what may have ended the run has not.
+func (s *Set[R]) GoesOn(h *Hold[R]) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h.ending--
+	if !h.state.Lost { // else whoever finds out what has become of it reports the loss
+		h.state.Completing = h.ending > 0
+	}
 }
 
 // Running returns the runs whose handlers have begun and have not completed the

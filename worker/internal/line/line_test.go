@@ -162,7 +162,13 @@ func TestCount(t *testing.T) {
 	for now := 2 * time.Second; now <= 3*time.Second; now += time.Millisecond {
 		p.Ended(now, 1000)
 	}
-	require.Equal(t, AheadMax, p.Count(slots, 0, true))
+	require.Equal(t, ClaimMax, p.Count(slots, 0, true))
+	room = slots + AheadMax
+	for inHand, want := range map[int]int{ // one claim may travel while the jobs of others run
+		ClaimMax: ClaimMax, room - ClaimMax: ClaimMax, room - worthwhile: worthwhile, room - worthwhile + 1: 0, room: 0,
+	} {
+		require.Equal(t, want, p.Count(slots, inHand, true), "%d in hand", inHand)
+	}
 	p.Ended(10*time.Second, 0)
 	require.Less(t, p.rate.perSecond, 1.0, "forgotten with time")
 }

@@ -1,0 +1,179 @@
+package janitor
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/pgtest"
+)
+
+// ChoresFind knows all chores that are asked after, by their names.
+func TestAskedChoresAreKnown(t *testing.T) {
+	t.Parallel()
+	j := &Janitor{choreTimes: defaultChoreTimes}
+	known := strings.Count(db.ChoresFind, " when '")
+	for _, c := range newHousekeeper(j).chores {
+		if c.often {
+			require.Contains(t, db.ChoresFind, "when '"+c.name+"' then")
+			known--
+		}
+	}
+	require.Zero(t, known, "it knows chores that nobody asks after")
+}
+
+// Chores are asked after when one of them is due, together with those that will be soon;
+// not those that rest after a failure.
+func TestChoresShareAQuestion(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	ago := func(period time.Duration) time.Time { return now.Add(-period) }
+	often := &chore{name: "often", every: 30 * time.Second, often: true, done: ago(30 * time.Second)}
+	soon := &chore{name: "soon", every: time.Minute, often: true, done: ago(55 * time.Second)}
+	later := &chore{name: "later", every: time.Minute, often: true, done: ago(50 * time.Second)}
+	resting := &chore{name: "resting", every: time.Minute, often: true, done: ago(time.Hour), again: now.Add(time.Second)}
+	rare := &chore{name: "rare", every: time.Minute, done: ago(time.Hour)}
+	h := &housekeeper{janitor: &Janitor{config: Config{Mode: Any}}, chores: []*chore{rare, resting, later, soon, often}}
+	require.Equal(t, []*chore{soon, often}, h.askedAfter(now))
+	often.done = ago(29 * time.Second)
+	require.Empty(t, h.askedAfter(now), "none is due")
+}
+
+// The history needs no statistics as long as it has as many rows as when it needed none,
+// but for a time.
+func TestHistoryStands(t *testing.T) {
+	t.Parallel()
+	x := &history{seen: 7}
+	require.InDelta(t, -1, x.knownRows(time.Hour), 0)
+	x.looked(false)
+	x.seen = 8 // at the next question
+	require.InDelta(t, 7, x.knownRows(time.Hour), 0)
+	require.InDelta(t, -1, x.knownRows(time.Nanosecond), 0)
+	x.looked(true)
+	require.InDelta(t, -1, x.knownRows(time.Hour), 0, "a day may have been left out")
+}
+
+// A leader that hears of the first schedule asks for it a sixth as often, and at least
+// once a minute, or as often as it scans; others ask as often as before.
+func TestFirstScheduleIsAskedForRarely(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		scan    time.Duration
+		leading bool
+		least   time.Duration
+		most    time.Duration
+	}{
+		{10 * time.Second, true, time.Minute, time.Minute},
+		{time.Second, true, 6 * time.Second, 6 * time.Second},
+		{5 * time.Minute, true, 5 * time.Minute, 5 * time.Minute},
+		{10 * time.Second, false, 8 * time.Second, 10 * time.Second},
+	} {
+		j := &Janitor{config: Config{ScanInterval: c.scan}}
+		require.NoError(t, j.config.complete())
+		j.leading.Store(c.leading)
+		ticker := newTicker(j)
+		before := time.Now()
+		ticker.rest()
+		require.WithinRange(t, ticker.plan, before.Add(c.least), time.Now().Add(c.most))
+	}
+}
+
+// names keeps the names of statements.
+type names struct {
+	mu  sync.Mutex
+	all []string
+}
+
+func (n *names) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.all = append(n.all, strings.Fields(strings.TrimPrefix(data.SQL, "-- name: "))[0])
+	return ctx
+}
+
+func (n *names) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+func (n *names) take() (all []string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	all, n.all = n.all, nil
+	return all
+}
+
+// The usual look is the one from the start when that is due, and finds what came late;
+// but not when either takes long, so that one does not make the other rest.
+func TestLooksTogether(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	config, err := pgxpool.ParseConfig(pgtest.URL(t))
+	require.NoError(t, err)
+	sent := &names{}
+	config.ConnConfig.Tracer = sent
+	pool := pgtest.ConnectConfig(t, config)
+	client, err := jobq.NewClient(pool, nil)
+	require.NoError(t, err)
+	j, err := New(client, &Config{ScanInterval: time.Hour})
+	require.NoError(t, err)
+	_, err = pool.Exec(ctx, "insert into jobq.pending (kind, run_at) values ('late', now() + interval '2 hours')")
+	require.NoError(t, err)
+	_, err = pool.Exec(ctx, "update jobq.pending set run_at = now() - interval '1 hour'")
+	require.NoError(t, err)
+
+	for _, c := range []struct {
+		leases, start time.Duration
+		want          []string
+	}{
+		{0, 0, []string{"NextDue"}},
+		{4 * time.Minute, 0, []string{"DueFirst", "NextDue"}},
+		{0, 4 * time.Minute, []string{"DueFirst", "NextDue"}},
+	} {
+		p := j.newPasses(pool)
+		p.due.after = db.DuePlace{RunAt: time.Now()}
+		p.due.startAt = time.Now().Add(time.Hour)
+		sent.take()
+		next, err := p.next(ctx)
+		require.NoError(t, err)
+		require.Positive(t, next.Ms, "the usual look does not reach it")
+		require.Equal(t, []string{"NextDue"}, sent.take())
+
+		p.due.startAt, p.leases.took, p.due.startTook = time.Time{}, c.leases, c.start
+		p.leases.at = time.Now().Add(time.Hour) // no scan, which would change what the last one took
+		next, err = p.next(ctx)
+		require.NoError(t, err)
+		require.Equal(t, c.want, sent.take())
+		require.Negative(t, next.Ms, "%v", c)
+		require.True(t, p.due.after.RunAt.Before(time.Now().Add(-50*time.Minute)), "promotion goes back")
+		require.True(t, p.due.startAt.After(time.Now()))
+	}
+}
+
+// A leader takes what it has heard after each step of recovery, of which a backlog needs
+// many: so it hears of the first schedule meanwhile.
+func TestBusyLeaderHears(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	pool := pgtest.Pool(t)
+	client, err := jobq.NewClient(pool, nil)
+	require.NoError(t, err)
+	j, err := New(client, &Config{NoReap: true})
+	require.NoError(t, err)
+	conn, err := j.connectLeader(ctx)
+	require.NoError(t, err)
+	defer db.Close(conn, db.CloseTimeout)
+	p := j.newPasses(conn)
+	p.hearFunc = func() { j.hearBuffered(conn, p.due.heard) }
+	p.step = func(ctx context.Context, _ func(context.Context, session) error) (bool, error) {
+		_, err := conn.Exec(ctx, "select pg_notify(jobq.channel('schedule'), '')")
+		return false, err
+	}
+	require.NoError(t, p.recover(ctx))
+	require.Len(t, j.ticker.wake, 1)
+}

@@ -1,0 +1,22 @@
+set local lock_timeout = '5s';
+
+drop function jobq.emitted_prune(timestamptz, text, integer);
+drop function jobq.step_prune(bigint, text, integer);
+drop function jobq.step_forget(bigint, text);
+drop function jobq.event_wake_rest(integer);
+drop function jobq.emit(text, jsonb);
+drop function jobq.event_look_again(bigint);
+drop function jobq.event_wake(text, bigint, integer);
+drop function jobq.step_wait(bigint, text, text, interval);
+drop function jobq.event_lock(text);
+drop function jobq.event_place(text);
+drop function jobq.step_sleep(bigint, text, text, interval);
+drop function jobq.step_put(bigint, text, text, jsonb);
+drop function jobq.step_get(bigint, text, text);
+drop function jobq.step_finish(bigint, text, jsonb, boolean);
+drop function jobq.step_noun(text);
+drop function jobq.step_use(bigint, text, text, text, interval);
+drop function jobq.step_value_require(text, text, text, jsonb);
+drop table jobq.emitted, jobq.step;
+drop function jobq.steps_max();
+drop function jobq.step_bytes_max();

@@ -1,0 +1,123 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/coding"
+	"github.com/jobq-dev/jobq/internal/db"
+	"github.com/jobq-dev/jobq/internal/steps"
+)
+
+// eventWaitsMax is how many runs of a worker ask at once whether an event has come.
+const eventWaitsMax = 4
+
+// stepRun is a run as jobq.Step and its like find it in the handler's context.
+type stepRun Run
+
+// stepCalls makes the calls of the run.
+func (s *stepRun) stepCalls() steps.Calls {
+	r := (*Run)(s)
+	return steps.Calls{Schema: r.worker.schema, DB: r.worker.pool, JobID: r.row.ID, Token: ExternalRun{r}.RunToken()}
+}
+
+// notice is for every call: the run goes on, and ends on its own row, which these calls lock.
+func (s *stepRun) notice() {
+	s.signs.Add(1)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reported = true
+}
+
+// answered makes of what the database has refused what handlers know.
+func (s *stepRun) answered(err error) error {
+	if errors.Is(err, steps.ErrRunOver) {
+		s.worker.keeper.held.Lose(&s.hold)
+		return fmt.Errorf("%w: %w", ErrLeaseLost, err)
+	}
+	return err
+}
+
+func (s *stepRun) Begin(ctx context.Context, name string) (steps.Answer, error) {
+	s.notice()
+	answer, err := s.stepCalls().Begin(ctx, name)
+	answer.IsEncoded = s.worker.codec != nil
+	if err != nil || !answer.Done {
+		return answer, s.answered(err)
+	}
+	r := (*Run)(s)
+	if answer.Result, err = r.decoded(ctx, coding.ValueOfStep(r.row.Kind, r.row.ID, name), answer.Result); err != nil {
+		return steps.Answer{}, r.unreadable(ctx, err)
+	}
+	return answer, nil
+}
+
+func (s *stepRun) Store(ctx context.Context, tx pgx.Tx, name string, result json.RawMessage) error {
+	s.notice()
+	r := (*Run)(s)
+	stored, err := r.encode(ctx, coding.ValueOfStep(r.row.Kind, r.row.ID, name), result)
+	if err != nil {
+		return fmt.Errorf("step %q: %w", name, err)
+	}
+	return s.answered(s.stepCalls().Store(ctx, tx, name, stored))
+}
+
+func (s *stepRun) Sleep(ctx context.Context, name string, duration time.Duration) (steps.Answer, error) {
+	s.mayEnd()
+	answer, err := s.stepCalls().Sleep(ctx, name, duration)
+	return s.goesOn(answer, err)
+}
+
+func (s *stepRun) Wait(ctx context.Context, name string, timeout time.Duration) (steps.Answer, error) {
+	// While somebody is about to emit the event, the call waits for a moment, and has a
+	// connection of the pool that all runs share.
+	select {
+	case s.worker.eventWaits <- struct{}{}:
+		defer func() { <-s.worker.eventWaits }()
+	case <-ctx.Done():
+		return steps.Answer{}, fmt.Errorf("wait for event %q: %w", name, context.Cause(ctx))
+	}
+	s.mayEnd()
+	answer, err := s.stepCalls().Wait(ctx, name, timeout)
+	return s.goesOn(answer, err)
+}
+
+// mayEnd is for a call that may end the run. It comes before the call: once that is
+// stored, somebody may claim the job anew, even this worker.
+func (s *stepRun) mayEnd() {
+	s.notice()
+	s.mayHaveEnded.Store(true)
+	s.worker.keeper.held.Completing(&s.hold)
+}
+
+// goesOn takes back that the run may have ended, if the answer says that it has not.
+func (s *stepRun) goesOn(answer steps.Answer, err error) (steps.Answer, error) {
+	if err == nil && answer.Done {
+		s.worker.keeper.held.GoesOn(&s.hold)
+	}
+	return answer, s.answered(err)
+}
+
+// isSuspension says whether the run has ended as one does whose job sleeps or waits. If the
+// same worker has claimed the job since, the handler was stopped for that.
+func isSuspension(fate db.RunFateRow) bool { return fate.Outcome == string(jobq.OutcomeSnoozed) }
+
+// saysSuspended says whether the error of a handler whose step has suspended the job is
+// what it is to return then: a program asks for a snooze.
+func saysSuspended(err error, fate db.RunFateRow) (suspended bool) {
+	if !isSuspension(fate) {
+		return false
+	}
+	panicked := guard(func() error { // the error's methods are the handler's
+		var snooze *SnoozeError
+		suspended = errors.Is(err, jobq.ErrSuspended) || errors.As(err, &snooze)
+		return nil
+	})
+	return suspended && panicked == nil
+}

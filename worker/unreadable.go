@@ -1,0 +1,170 @@
+package worker
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/jobq-dev/jobq"
+	"github.com/jobq-dev/jobq/internal/coding"
+	"github.com/jobq-dev/jobq/internal/printable"
+	"github.com/jobq-dev/jobq/internal/storable"
+	"github.com/jobq-dev/jobq/worker/internal/excerpt"
+	"github.com/jobq-dev/jobq/worker/internal/unreadable"
+)
+
+// storedBytesMax is the limit of the database on a checkpoint, and on the result of a job or a step.
+const storedBytesMax = 1 << 20
+
+// unreadableError ends a run whose job cannot be decoded. No handler has seen the job, unless
+// it is the result of a step that cannot.
+type unreadableError struct {
+	err   error
+	delay time.Duration
+	// isKnown says that the last run could not decode the job either, for the same reason: the
+	// history has that already.
+	isKnown bool
+}
+
+func (e *unreadableError) Error() string { return e.err.Error() }
+
+func (e *unreadableError) Unwrap() error { return e.err }
+
+// decode replaces the job's args and checkpoint by the values for which they are
+// stored. Its error makes the run end as unreadable.
+func (r *Run) decode(ctx context.Context) error {
+	args, err := r.decoded(ctx, r.about(jobq.FieldArgs), r.row.Args)
+	if err != nil {
+		return r.unreadable(ctx, err)
+	}
+	checkpoint, err := r.decoded(ctx, r.about(jobq.FieldCheckpoint), r.row.Checkpoint)
+	if err != nil {
+		return r.unreadable(ctx, err)
+	}
+	if memory := &r.worker.unreadable; memory.HasSome() {
+		key, _ := jobq.EncryptedWith(r.row.Args)
+		if resumed := memory.Read(r.row.Kind, key, time.Now()); resumed {
+			r.worker.log.Info("jobs of the kind can be decoded again, and are claimed", r.logAttrs()...)
+			r.worker.wakeQueuesOf(r.row.Kind)
+		}
+	}
+	r.argsEncoded = !bytes.Equal(args, r.row.Args)
+	r.row.Args = args
+	if checkpoint != nil {
+		r.keepCheckpoint(checkpoint)
+	}
+	return nil
+}
+
+// about is one of the values of the run's job.
+func (r *Run) about(field jobq.CodecField) jobq.CodecValue {
+	return coding.ValueOf(field, r.row.Kind, r.row.ID)
+}
+
+// decoded is the value for which the JSON is stored.
+func (r *Run) decoded(ctx context.Context, about jobq.CodecValue, stored json.RawMessage) (json.RawMessage, error) {
+	if r.worker.codec == nil {
+		return coding.Decode(ctx, nil, about, stored)
+	}
+	return r.guardedDecode(ctx, about, stored)
+}
+
+// guardedDecode is coding.Decode in which a panic of the codec is an error like others.
+func (r *Run) guardedDecode(ctx context.Context, about jobq.CodecValue, stored json.RawMessage) (value json.RawMessage, err error) {
+	panicked := guard(func() error {
+		value, err = coding.Decode(ctx, r.worker.codec, about, stored)
+		return nil
+	})
+	if panicked != nil { // of which only the text is kept: a panic of the handler's fails its attempt
+		key, _ := jobq.EncryptedWith(stored)
+		err = &coding.UnreadableError{About: about, Key: key, Err: errors.New(panicked.Error())}
+	}
+	return value, err
+}
+
+// unreadable is the error with which a run ends whose job cannot be decoded.
+func (r *Run) unreadable(ctx context.Context, err error) error {
+	if ctx.Err() != nil { // the run was stopped meanwhile, which says nothing about keys
+		return &unreadableError{err: err, delay: unreadable.DelayMin, isKnown: r.lastErrorIs(err)}
+	}
+	var problem *coding.UnreadableError
+	key := ""
+	if errors.As(err, &problem) {
+		key = problem.Key
+	}
+	var verdict unreadable.Verdict
+	if damaged := errors.Is(err, coding.ErrDamaged); problem != nil && problem.About.Field == jobq.FieldStep {
+		verdict = r.worker.unreadable.FailedStep(key, damaged, time.Now())
+	} else {
+		verdict = r.worker.unreadable.Failed(r.row.Kind, key, damaged, time.Now())
+	}
+	if verdict.ToOthers {
+		return Unreached(err)
+	}
+	if verdict.Warn {
+		r.worker.log.Warn("job cannot be decoded, it goes back without using an attempt; for ten minutes, more jobs of this key are not logged",
+			append(r.logAttrs(), "key", key, "error", printable.FirstLine(err.Error()))...)
+	}
+	if verdict.Pause > 0 {
+		r.worker.log.Info("the last jobs of the kind could not be decoded, it is not claimed for now", append(r.logAttrs(), "pause", verdict.Pause)...)
+		w, kind := r.worker, r.row.Kind // and not the whole run, which has the job's args
+		time.AfterFunc(verdict.Pause, func() { w.wakeQueuesOf(kind) })
+	}
+	delay := verdict.Delay + rand.N(verdict.Delay/4+1) // #nosec G404 -- jitter
+	return &unreadableError{err: err, delay: delay, isKnown: r.lastErrorIs(err)}
+}
+
+// sameErrorBytes is how much of two first lines is compared: less than what is stored of
+// the first line of a long error.
+const sameErrorBytes = 400
+
+// lastErrorIs says whether the job's last error was the same. The beginnings of the first lines
+// are compared: of a longer text only the beginning and the end were stored. A handler may have
+// put something before the error of a step.
+func (r *Run) lastErrorIs(err error) bool {
+	if r.row.LastError == nil {
+		return false
+	}
+	last, now := printable.FirstLine(*r.row.LastError), printable.FirstLine(excerpt.Error(err.Error()))
+	beginning := func(line string) string { return line[:min(len(line), sameErrorBytes)] }
+	return strings.HasSuffix(last, now) || beginning(last) == beginning(now)
+}
+
+// claimable returns those of the kinds whose jobs may be claimed now.
+func (w *Worker) claimable(kinds []string) []string {
+	return w.unreadable.Claimable(w.externals.claimable(kinds), time.Now())
+}
+
+// mayClaim says whether any of the kinds, if there are some, may be claimed now.
+func (w *Worker) mayClaim(kinds []string) bool {
+	return len(kinds) == 0 || len(w.claimable(kinds)) > 0
+}
+
+// encode is the value as it is stored. The limit of the database holds for that, and
+// the error is about it, since the caller's own value may be smaller.
+func (r *Run) encode(ctx context.Context, about jobq.CodecValue, value json.RawMessage) (json.RawMessage, error) {
+	codec := r.worker.codec
+	if codec == nil {
+		return value, nil
+	}
+	if err := storable.Encoded(string(about.Field), value); err != nil { // the database cannot see it
+		return nil, fmt.Errorf("%w: %w", jobq.ErrInvalid, err)
+	}
+	stored, err := coding.Encode(ctx, codec, about, value)
+	if errors.Is(err, coding.ErrEncoded) {
+		return nil, fmt.Errorf("%w: %w", jobq.ErrInvalid, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(stored) > storedBytesMax {
+		return nil, fmt.Errorf("%w: %s must be at most %d bytes as stored, not %d: its %d bytes were encoded by the client's codec, and encrypted they are a third longer",
+			jobq.ErrInvalid, about.Field, storedBytesMax, len(stored), len(value))
+	}
+	return stored, nil
+}
