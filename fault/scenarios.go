@@ -66,6 +66,7 @@ func scenarios() []scenario {
 		{id: "F41", name: "programs that end their jobs themselves, killed and stopped", body: ownEnds, cutOff: true, smoke: true, mutants: []string{ownUnfenced}, scale: 15 * time.Second},
 		{id: "F42", name: "jobs with steps, sleeps and events, killed and stopped", body: stepsAndKills, cutOff: true, smoke: true, mutants: []string{ownUnfenced, eventUnlocked}, scale: 15 * time.Second},
 		{id: "F43", name: "partition keys with a limit, workers killed and stopped", body: keysAndKills, cutOff: true, smoke: true, mutants: []string{"key-not-counted"}, scale: 15 * time.Second},
+		{id: "F45", name: "partition keys in order, workers killed and stopped", body: orderAndKills, cutOff: true, smoke: true, mutants: []string{"key-not-counted", headForgotten, retryPassed}, scale: 15 * time.Second},
 		{id: "R1", name: "restart beside a live sibling, web-1 and web-1-2", body: restartBesideSibling, smoke: true, needs: hostnames, mutants: []string{"prefix-host"}, scale: 40 * time.Second},
 	}
 }

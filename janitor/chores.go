@@ -61,6 +61,7 @@ func (j *Janitor) allChores(past *history) []*chore {
 		{name: "keep partitions", every: retentionEvery, work: j.keepPartitions},
 		{name: "analyze history", every: statisticsLook, work: j.analyzeHistory(past), often: true},
 		pruneLanes(),
+		pruneLaneHeads(),
 	}
 	return append(append(chores, j.retentionChores()...), stepChores()...)
 }

@@ -27,6 +27,7 @@ const (
 	ReasonKindInTrouble   ReasonCode = "kind_in_trouble"   // those that have one cannot start its programs now
 	ReasonQueueLimit      ReasonCode = "queue_limit"       // as many jobs of its queue run as its limit allows
 	ReasonKeyLimit        ReasonCode = "key_limit"         // as many jobs of its partition key run as its queue allows for each
+	ReasonKeyHead         ReasonCode = "key_head"          // the jobs of its partition key run in order, and another one is the next
 	ReasonQueueRate       ReasonCode = "queue_rate"        // its queue's rate lets no job start yet
 	ReasonWorkersFull     ReasonCode = "workers_full"      // those that can hold as many jobs as they have slots
 	ReasonNextInLine      ReasonCode = "next_in_line"      // nothing holds it up but the jobs before it
@@ -74,10 +75,14 @@ type ReasonFacts struct {
 	// Crashes is how many times in a row workers have crashed that ran a paused kind.
 	Crashes int `json:"crashes,omitempty"`
 
-	Running int64      `json:"running,omitempty"` // jobs of a queue, or of a partition key, that is at its limit
-	Holders []int64    `json:"holders,omitempty"` // those of a partition key, the first 20, longest first
-	Limit   int64      `json:"limit,omitempty"`
-	Rate    *jobq.Rate `json:"rate,omitempty"` // with its burst
+	Running int64   `json:"running,omitempty"` // jobs of a queue, or of a partition key, that is at its limit
+	Holders []int64 `json:"holders,omitempty"` // those of a partition key, the first 20, longest first
+	Limit   int64   `json:"limit,omitempty"`
+	// Head is the job that a partition key has to wait for, and HeadState what it does: running,
+	// retry (it waits for that, until Until), failed, or available.
+	Head      int64      `json:"head,omitempty"`
+	HeadState string     `json:"head_state,omitempty"`
+	Rate      *jobq.Rate `json:"rate,omitempty"` // with its burst
 
 	Workers    int64    `json:"workers,omitempty"`  // live ones: heard within 30 seconds, and not draining
 	Silent     int64    `json:"silent,omitempty"`   // workers of the queue that were not heard

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -65,6 +66,7 @@ func writeQueue(out io.Writer, queue monitor.Queue, settings monitor.Settings) e
 		ages = when.FormatDuration(queue.AgeAfter)
 	}
 	limit, keyLimit, rate := "none", "none", "none"
+	keyOrder := cmp.Or(string(queue.KeyOrder), "none")
 	if queue.MaxRunning > 0 {
 		limit = fmt.Sprintf("%s of %s run", format.Number(queue.Running), format.Number(int64(queue.MaxRunning)))
 	}
@@ -83,6 +85,7 @@ func writeQueue(out io.Writer, queue monitor.Queue, settings monitor.Settings) e
 		{"paused", paused},
 		{"limit", limit},
 		{"key limit", keyLimit},
+		{"key order", keyOrder},
 		{"rate", rate},
 		{"lease", when.FormatDuration(queue.Lease)},
 		{"extend every", when.FormatDuration(queue.ExtendEvery)},

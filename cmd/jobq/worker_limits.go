@@ -20,7 +20,7 @@ import (
 func (a *app) setLimitsAtStart(ctx context.Context, log *slog.Logger, client *jobq.Client, file *config.File, claimed map[string]int) error {
 	limited := slices.DeleteFunc(slices.Sorted(maps.Keys(file.Queues)), func(name string) bool {
 		_, claims := claimed[name]
-		return !claims || file.Queues[name].Limit == nil && file.Queues[name].Rate == nil
+		return !claims || !file.Queues[name].IsLimited()
 	})
 	if len(limited) == 0 {
 		return nil
@@ -72,6 +72,12 @@ func (a *app) setLimits(ctx context.Context, log *slog.Logger, client *jobq.Clie
 func limitChange(queue config.Queue, stored monitor.QueueSettings) (change operator.QueueChange) {
 	if queue.Limit != nil && *queue.Limit != stored.MaxRunning {
 		change.MaxRunning = queue.Limit
+	}
+	if queue.KeyLimit != nil && *queue.KeyLimit != stored.KeyLimit {
+		change.KeyLimit = queue.KeyLimit
+	}
+	if queue.KeyOrder != nil && jobq.KeyOrder(*queue.KeyOrder) != stored.KeyOrder {
+		change.KeyOrder = new(jobq.KeyOrder(*queue.KeyOrder))
 	}
 	if queue.Rate == nil {
 		return change

@@ -423,6 +423,25 @@ func (q *Queries) LaneClaim(ctx context.Context, arg LaneClaimParams) ([]LaneCla
 	return items, nil
 }
 
+const LaneHeadPrune = `-- name: LaneHeadPrune :one
+select coalesce(p.last_queue, '')::text as last_queue, coalesce(p.last_key, '')::text as last_key
+  from jobq.lane_head_prune($1::text, $2::text, $3::integer) p
+`
+
+type LaneHeadPruneRow struct {
+	LastQueue string
+	LastKey   string
+}
+
+// LaneHeadPrune forgets which jobs of partition keys were claimed last: see lane_head_prune. It goes on where its last answer
+// has ended; both texts are empty at the beginning, and last_queue is after the last one.
+func (q *Queries) LaneHeadPrune(ctx context.Context, afterQueue string, afterKey string, rowCount int32) (LaneHeadPruneRow, error) {
+	row := q.db.QueryRow(ctx, LaneHeadPrune, afterQueue, afterKey, rowCount)
+	var i LaneHeadPruneRow
+	err := row.Scan(&i.LastQueue, &i.LastKey)
+	return i, err
+}
+
 const LaneMore = `-- name: LaneMore :many
 select (l.said[1] = 1)::boolean as more, l.said[2]::bigint as from_turn, l.said[3]::bigint as to_turn, (l.said[4] = 1)::boolean as again,
     (l.said[5] = 1)::boolean as has_key_limit

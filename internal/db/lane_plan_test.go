@@ -131,3 +131,24 @@ func TestLaneNoteIsBounded(t *testing.T) {
 		require.LessOrEqual(t, buffers, 12_000, "1,000 of 500,000 jobs")
 	}
 }
+
+// In a queue whose keys run in order, a claim looks at the head of a key and not at what is behind it, nor at the
+// other heads, however many they are.
+func TestLaneClaimInOrder(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	for _, table := range []string{"pending", "lane", "lane_head"} {
+		q.exec("alter table jobq." + table + " set (autovacuum_enabled = off)")
+	}
+	q.exec("insert into jobq.queue (name, key_limit, key_order) values ('keys', 1, 'stop')")
+	q.exec("insert into jobq.lane (queue, key) values ('keys', '')")
+	q.exec("insert into jobq.pending (kind, queue, partition_key) select 'k', 'keys', 'key ' || i % 10 from generate_series(1, 200000) i")
+	q.exec("truncate jobq.lane_hint")
+	q.exec("insert into jobq.lane (queue, key, turn) select 'keys', 'key ' || i, i + 1 from generate_series(0, 9) i")
+	q.exec("insert into jobq.lane (queue, key, full_limit, looked_at) select 'keys', 'full ' || i, 1, now() from generate_series(1, 20000) i")
+	q.exec("insert into jobq.lane_head (queue, key, job_id, lease_id) select 'keys', 'full ' || i, 1000000 + i, i from generate_series(1, 20000) i")
+	q.exec("insert into jobq.lane_head (queue, key, job_id, lease_id) select 'keys', 'key ' || i, 199000 + i, 1 from generate_series(0, 9) i")
+	for _, buffers := range q.laneBuffers() {
+		require.LessOrEqual(t, buffers, laneBuffersMax)
+	}
+}

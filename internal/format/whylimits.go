@@ -37,6 +37,26 @@ func keyLimit(f monitor.ReasonFacts) (says, advice string) {
 	return says + beforeIfKnown(f), advice
 }
 
+// keyHead is about jobs of a partition key whose jobs run in order, when another one is the next.
+func keyHead(f monitor.ReasonFacts, now time.Time) (says, advice string) {
+	says = fmt.Sprintf("the jobs of the partition key %s run in order, and its head is job %d", f.PartitionKey, f.Head)
+	advice = fmt.Sprintf("what the head does: jobq why %d", f.Head)
+	switch f.HeadState {
+	case "running":
+		says += ", which runs"
+	case "retry":
+		says += ", which waits for its retry"
+		if f.Until != nil {
+			says += fmt.Sprintf(" at %s, %s", clock(*f.Until), When(*f.Until, now))
+		}
+		advice = fmt.Sprintf("wait, or let the head run now: jobq requeue %d", f.Head)
+	case "failed":
+		says += ", which has failed: that stops the key"
+		advice = fmt.Sprintf("mend what made it fail, and jobq requeue %[1]d; or go on without it: jobq delete %[1]d", f.Head)
+	}
+	return says + beforeIfKnown(f), advice
+}
+
 // queueRate is about jobs of a queue whose rate lets no job start yet.
 func queueRate(f monitor.ReasonFacts, now time.Time) (says, advice string) {
 	says = "the queue is at its rate of " + QueueRate(f.Rate)

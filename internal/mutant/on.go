@@ -42,6 +42,9 @@ const (
 	rateNotCharged    = "rate-not-charged"    // what a claim has taken is not told
 	// A program's own end is stored whatever token it has: the lab changes the function.
 	ownUnfenced = "own-end-without-token"
+	// Of a key whose jobs run in order, another one is taken for the next, likewise.
+	headForgotten = "head-forgotten"
+	retryPassed   = "retry-passed"
 	// A job that waits for an event does not take turns with its emitter, likewise.
 	eventUnlocked = "event-without-turns"
 )
@@ -111,6 +114,8 @@ var changes = map[string][]change{
 	noPolling:            nil,
 	ownUnfenced:          nil,
 	eventUnlocked:        nil,
+	headForgotten:        nil,
+	retryPassed:          nil,
 	rescueNeedsLock:      nil,
 	promoteUnbounded:     {{"JobPromote", "limit $3::integer", "limit $3::integer * 100000"}},
 	uncountedRelease:     {{"RunEnd", "h.attempts + case when f.outcome in ('failed', 'timed_out') then 1 else 0 end as attempts", "h.attempts as attempts"}, {"RunEnd", "(f.final or h.attempts + 1 >= h.max_attempts)", "f.final"}},

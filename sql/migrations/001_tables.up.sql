@@ -293,6 +293,9 @@ create table jobq.queue (
   max_running      integer,
   -- How many jobs of each partition key may run at once, over all workers; null for no limit.
   key_limit        integer,
+  -- Whether the jobs of a key run in the order of their line, and what one does to the next that waits for its retry (hold,
+  -- pass), or has failed (stop); null for no order. See lane_next.
+  key_order        text,
   -- How many jobs of the queue may start in each period, over all workers, and how
   -- many more at once when few have started before; null for no limit, and for the
   -- burst that rate_burst_default says. See queue_admit.
@@ -320,6 +323,8 @@ create table jobq.queue (
   constraint "pause_reason must be at most 1024 characters" check (char_length(pause_reason) <= 1024),
   constraint "max_running must be 1 to 1000000" check (max_running between 1 and 1000000),
   constraint "key_limit must be 1 to 10000" check (key_limit between 1 and 10000),
+  constraint "key_order must be hold, pass or stop" check (key_order in ('hold', 'pass', 'stop')),
+  constraint "key_order needs key_limit 1" check (key_order is null or key_limit is not distinct from 1),
   constraint "rate_jobs must be 1 to 1000000" check (rate_jobs between 1 and 1000000),
   constraint "rate_period must be 1 second to 30 days" check (rate_period between interval '1 s' and interval '30 days'),
   constraint "rate_jobs and rate_period come together" check ((rate_jobs is null) = (rate_period is null)),
@@ -388,6 +393,16 @@ create table jobq.lane (
 create index lane_turn_idx on jobq.lane (queue, turn) where turn is not null;
 create index lane_full_idx on jobq.lane (queue, full_limit, looked_at) where full_limit is not null;
 create sequence jobq.lane_turn_seq as bigint;
+
+-- The job of each key that was claimed last, of queues with a key_order: it is the key's head until it is over, whatever
+-- place in the line it gets when it comes back. Claims write it in their turn: see lane_next. lane_head_prune forgets it.
+create table jobq.lane_head (
+  queue    text   not null,
+  key      text   not null,
+  job_id   bigint not null,
+  lease_id bigint not null, -- with which it was claimed
+  constraint lane_head_pkey primary key (queue, key)
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
 
 -- Keys that may be ready: a job of theirs came into the line, or ended. Whoever does that adds a
 -- row, in the same transaction, and so never waits for a lane; the next claim takes it away.

@@ -153,18 +153,23 @@ create trigger pending_after_insert after insert on jobq.pending
   for each statement when (current_setting('jobq_pending.marked', true) = 'on')
   execute function jobq.pending_after_insert();
 
--- A job with a key may also come into the line later, or go to another queue.
+-- A job with a key may also come into the line later, or go to another queue, and then holds its key in the old one no more.
 create function jobq.pending_after_update() returns trigger
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
 begin
-  perform jobq.lane_come(new.queue, array[new.partition_key]);
+  if new.position is not null then
+    perform jobq.lane_come(new.queue, array[new.partition_key]);
+  end if;
+  if old.queue <> new.queue then
+    perform jobq.lane_told(old.queue, array[old.partition_key], true);
+  end if;
   return null;
 end $$;
 
 create trigger pending_after_update after update on jobq.pending
-  for each row when (new.partition_key <> '' and new.position is not null
-    and (old.position is null or (old.queue, old.partition_key) <> (new.queue, new.partition_key)))
+  for each row when (new.partition_key <> ''
+    and (old.queue <> new.queue or new.position is not null and (old.position is null or old.partition_key <> new.partition_key)))
   execute function jobq.pending_after_update();
 
 -- A job that is over gives up its unique key. Such a job always ends on its own row.

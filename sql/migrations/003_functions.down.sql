@@ -14,6 +14,11 @@ begin
   end loop;
 end $$;
 
+drop function jobq.lane_head_prune(text, text, integer);
+drop function jobq.lane_freed(text, text);
+drop function jobq.lane_take(text, text, text, text[]);
+drop function jobq.lane_next(text, text, text);
+drop function jobq.lane_failed(bigint, bigint);
 drop function jobq.lane_prune(text, text, bigint, integer);
 drop function jobq.lane_told(text, text[], boolean);
 drop function jobq.lane_eat(text, bigint, integer, boolean);

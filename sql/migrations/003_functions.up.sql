@@ -498,6 +498,8 @@ create function jobq.cancel(job_id bigint) returns jobq.job_state
   as $$
 declare
   ended jobq.job_state;
+  was_queue text;
+  was_key text;
 begin
   if job_id is null then
     raise sqlstate 'JQ001' using message = 'job_id must not be null';
@@ -515,15 +517,17 @@ begin
           (minute, queue, kind, completed, failed, retried, lost, cancelled, run_seconds, wait_seconds)
         select date_trunc('minute', clock_timestamp()), t.queue, t.kind, 0, 0, 0, 0, 1, 0, 0 from taken t
     )
-    insert into jobq.run
+    insert into jobq.run as r
         (id, lease_id, slot, state, finished_at, position, run_at, created_at, timeout, backoff_base, backoff_max, priority,
          attempts, max_attempts, crashes, args_apart, queue, kind, args, unique_key, last_error,
          clear_reason, checkpoint, metadata, tags, partition_key)
       select t.id, jobq.lease_id_next(), 0, 'cancelled', clock_timestamp(), t.position, t.run_at, t.created_at, t.timeout,
           t.backoff_base, t.backoff_max, t.priority, t.attempts, t.max_attempts, t.crashes, t.args_apart, t.queue, t.kind, t.args,
           t.unique_key, t.last_error, t.clear_reason, t.checkpoint, t.metadata, t.tags, nullif(t.partition_key, '')
-        from taken t;
+        from taken t
+      returning r.queue, r.partition_key into was_queue, was_key;
     if found then
+      perform jobq.lane_freed(was_queue, was_key);
       if pg_sequence_last_value('jobq.awaited_seq') >= extract(epoch from clock_timestamp()) then
         perform jobq.waiters_wake(array[cancel.job_id]);
       end if;
@@ -658,18 +662,22 @@ declare
   deleted boolean := false;
   held_kind text;
   held_key text;
+  was_queue text;
+  was_key text;
 begin
   if job_id is null then
     raise sqlstate 'JQ001' using message = 'job_id must not be null';
   end if;
   for round in 1..100 loop -- see cancel
-    delete from jobq.pending p where p.id = delete_job.job_id returning p.kind, p.unique_key into held_kind, held_key;
+    delete from jobq.pending p where p.id = delete_job.job_id
+      returning p.kind, p.unique_key, p.queue, p.partition_key into held_kind, held_key, was_queue, was_key;
     deleted := found;
     if deleted then
       delete from jobq.unique_key u where u.kind = held_kind and u.key = held_key and u.job_id = delete_job.job_id;
     else
       delete from jobq.run r
-        where r.id = delete_job.job_id and (select e.ended_at is not null from jobq.run_end(r.lease_id, r.slot, r.finished_at) e);
+        where r.id = delete_job.job_id and (select e.ended_at is not null from jobq.run_end(r.lease_id, r.slot, r.finished_at) e)
+        returning r.queue, r.partition_key into was_queue, was_key;
       deleted := found;
     end if;
     exit when deleted;
@@ -681,6 +689,7 @@ begin
   if not deleted then
     perform jobq.moving_refuse(delete_job.job_id);
   end if;
+  perform jobq.lane_freed(was_queue, was_key);
   delete from jobq.payload a where a.job_id = delete_job.job_id;
   delete from jobq.progress p where p.job_id = delete_job.job_id;
   delete from jobq.attempt t
@@ -1361,6 +1370,9 @@ end $$;
 -- in case that a hint was not given: these have no part in the shares. A lane that is empty, and of
 -- which nothing runs, is deleted.
 --
+-- Where the queue has a key_order, it takes the next job of a key or none of it (lane_take), and notes that one as the key's
+-- head. A key whose head waits for its retry is left as if it were full.
+--
 -- Without a limit it takes from up to a hundred lanes at a time (lane_pick), of a thousand at most, and a key that a hint
 -- has told of gets a lane only if the claim leaves something of it. With one it looks at a hundred lanes, one by
 -- one; and so it does from the first on that has jobs of other kinds before its share is whole.
@@ -1452,7 +1464,7 @@ begin
     unheld := 0;
     insert into jobq.lane (queue, key, unheld) values (of_queue, '', unheld);
   end if;
-  select x.key_limit, x.paused_at is not null as paused into q from jobq.queue x where x.name = of_queue;
+  select x.key_limit, x.key_order, x.paused_at is not null as paused into q from jobq.queue x where x.name = of_queue;
   if q.paused then
     return;
   end if;
@@ -1623,26 +1635,30 @@ begin
       if free < 0 then -- it was lowered
         free := 0;
       end if;
-      place := coalesce(lane.looks -> kinds_id, jsonb_build_array(-32769, 0, lane.hinted));
-      with found as materialized (
-        select c.id, c.place
-          from (
-            select p.ctid as place, p.kind
-              from jobq.pending p
-              where p.queue = of_queue and p.partition_key = lane.key and p.position is not null
-                and (p.priority, p.position) > ((place ->> 0)::integer, (place ->> 1)::bigint)
-              order by p.priority, p.position
-              limit walk_max
-          ) w
-          cross join lateral (
-            select x.id, x.ctid as place from jobq.pending x
-              where x.ctid = w.place and x.queue = of_queue and x.partition_key = lane.key and x.position is not null and x.kind = any(kinds)
-              for update skip locked
-          ) c
-          where w.kind = any(kinds)
-          limit least(share, free)
-      )
-      select array(select f.id from found f), array(select f.place from found f) into found_ids, found_places;
+      if q.key_order is not null and free > 0 then
+        select t.free, t.ids, t.places into free, found_ids, found_places from jobq.lane_take(of_queue, lane.key, q.key_order, kinds) t;
+      else
+        place := coalesce(lane.looks -> kinds_id, jsonb_build_array(-32769, 0, lane.hinted));
+        with found as materialized (
+          select c.id, c.place
+            from (
+              select p.ctid as place, p.kind
+                from jobq.pending p
+                where p.queue = of_queue and p.partition_key = lane.key and p.position is not null
+                  and (p.priority, p.position) > ((place ->> 0)::integer, (place ->> 1)::bigint)
+                order by p.priority, p.position
+                limit walk_max
+            ) w
+            cross join lateral (
+              select x.id, x.ctid as place from jobq.pending x
+                where x.ctid = w.place and x.queue = of_queue and x.partition_key = lane.key and x.position is not null and x.kind = any(kinds)
+                for update skip locked
+            ) c
+            where w.kind = any(kinds)
+            limit least(share, free)
+        )
+        select array(select f.id from found f), array(select f.place from found f) into found_ids, found_places;
+      end if;
       taken := cardinality(found_ids);
       if each_job then
         new_leases := array(select jobq.lease_id_next() from generate_series(1, taken));
@@ -1659,7 +1675,11 @@ begin
         lane.held_leases := lane.held_leases || new_leases;
         lane.held_slots := lane.held_slots || new_slots;
       end if;
-      if taken < least(share, free) then
+      if q.key_order is not null and taken > 0 then
+        insert into jobq.lane_head (queue, key, job_id, lease_id) values (of_queue, lane.key, found_ids[1], new_leases[1])
+          on conflict on constraint lane_head_pkey do update set job_id = excluded.job_id, lease_id = excluded.lease_id;
+      end if;
+      if q.key_order is null and taken < least(share, free) then
         select p.priority, p.position into stop
           from jobq.pending p
           where p.queue = of_queue and p.partition_key = lane.key and p.position is not null
@@ -1699,6 +1719,9 @@ begin
         end if;
       elsif lane.held_leases = '{}' then
         delete from jobq.lane x where x.queue = of_queue and x.key = lane.key;
+        if q.key_order is not null then
+          delete from jobq.lane_head h where h.queue = of_queue and h.key = lane.key;
+        end if;
       else
         update jobq.lane x set turn = null, held_leases = lane.held_leases, held_slots = lane.held_slots, looks = '{}'
           where x.queue = of_queue and x.key = lane.key;
@@ -1856,6 +1879,130 @@ begin
   return next;
 end $$;
 
+-- lane_failed says whether a run has failed for good. It is planned with the run's lease, so that it locks one day of the
+-- history only.
+create function jobq.lane_failed(of_job bigint, of_lease bigint) returns boolean
+  language plpgsql stable
+  set plan_cache_mode = force_custom_plan set jit = off
+  as $$
+begin
+  return exists (select from jobq.run r where r.id = of_job and r.lease_id = of_lease and r.state = 'failed');
+end $$;
+
+-- lane_next is the next job of a key that may run, of which none runs, in a queue with a key_order; no row when nothing of it waits.
+--
+-- The jobs of a key run in the order of their line. One that has run and comes back gets another place there, at the tail
+-- mostly. So the one that ran last is looked up by its id (lane_head): while it waits it is the next one, whatever its place. If
+-- it waits for its retry, the key has to wait for it, and waits says so: not with the order pass. With the order stop, one
+-- that has failed for good stops its key until it is requeued or deleted.
+--
+-- Example: 7, 8 and 9 wait; 7 runs, and fails. It is the next one and waits for its retry: hold takes nothing until then,
+-- pass takes 8. When 7 has failed for the last time, hold takes 8, and stop nothing.
+--
+-- Needs lane_head_pkey, pending_pkey, pending_claim_idx and run_id_idx only.
+create function jobq.lane_next(of_queue text, of_key text, of_order text)
+  returns table (job_id bigint, waits text, waits_until timestamptz)
+  language plpgsql stable
+  as $$
+declare
+  head record;
+  waiting record;
+begin
+  select h.job_id, h.lease_id into head from jobq.lane_head h where h.queue = of_queue and h.key = of_key;
+  if head.job_id is not null then
+    select p.id, p.position, p.run_at into waiting from jobq.pending p
+      where p.id = head.job_id and p.queue = of_queue and p.partition_key = of_key;
+    if waiting.position is not null then
+      return query select head.job_id, null::text, null::timestamptz;
+      return;
+    elsif waiting.id is not null and of_order <> 'pass' then
+      return query select head.job_id, 'retry', waiting.run_at;
+      return;
+    elsif waiting.id is null and of_order = 'stop' and jobq.lane_failed(head.job_id, head.lease_id) then
+      return query select head.job_id, 'failed', null::timestamptz;
+      return;
+    end if;
+  end if;
+  return query select p.id, null::text, null::timestamptz
+    from jobq.pending p
+    where p.queue = of_queue and p.partition_key = of_key and p.position is not null
+    order by p.priority, p.position
+    limit 1;
+end $$;
+
+-- lane_take locks the next job of a key for lane_claim, if it is of these kinds and nobody else has it locked. free is 0 if
+-- the key has to wait for one that waits for its retry, or has failed. Only who has its turn in the queue may call it.
+create function jobq.lane_take(of_queue text, of_key text, of_order text, kinds text[])
+  returns table (free integer, ids bigint[], places tid[])
+  language plpgsql
+  as $$
+declare
+  head record;
+begin
+  select n.job_id, n.waits into head from jobq.lane_next(of_queue, of_key, of_order) n;
+  free := case when head.waits is null then 1 else 0 end;
+  select array[x.id], array[x.ctid] into ids, places
+    from jobq.pending x
+    where free = 1 and x.id = head.job_id and x.queue = of_queue and x.partition_key = of_key and x.position is not null and x.kind = any(kinds)
+    for update skip locked;
+  ids := coalesce(ids, '{}');
+  places := coalesce(places, '{}');
+  return next;
+end $$;
+
+-- lane_freed says that a job of a key, null or '' for none, was cancelled or deleted: others of its key may have waited for it.
+create function jobq.lane_freed(of_queue text, of_key text) returns void
+  language plpgsql security definer set search_path = pg_catalog, pg_temp
+  as $$
+begin
+  if of_key <> '' then
+    perform jobq.lane_told(of_queue, array[of_key], true);
+  end if;
+end $$;
+
+-- lane_head_prune forgets which job of a key was claimed last, where nobody has to know any more: nothing of the key runs or is
+-- in the line (it has no lane), and the job neither waits nor stops its key. Each call looks at row_count keys behind the
+-- place given, and returns where it has ended; null after the last one. It waits for no lock. Needs lane_head_pkey,
+-- lane_pkey, pending_pkey and run_id_idx only.
+create function jobq.lane_head_prune(after_queue text, after_key text, row_count integer)
+  returns table (last_queue text, last_key text)
+  language plpgsql
+  set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_sort = off set jit = off
+  as $$
+declare
+  over_queues text[];
+  over_keys text[];
+  over_jobs bigint[];
+  over_leases bigint[];
+begin
+  with looked as materialized (
+    select h.queue, h.key, h.job_id, h.lease_id from jobq.lane_head h
+      where (h.queue, h.key) > (after_queue, after_key)
+      order by h.queue, h.key limit row_count
+  ), over as materialized (
+    select k.*
+      from looked k
+      where (select l.key from jobq.lane l where l.queue = k.queue and l.key = k.key limit 1) is null
+        and (select p.id from jobq.pending p where p.id = k.job_id limit 1) is null
+        and ((select q.key_order from jobq.queue q where q.name = k.queue limit 1) is distinct from 'stop'
+          or not jobq.lane_failed(k.job_id, k.lease_id))
+  )
+  select array(select o.queue from over o), array(select o.key from over o), array(select o.job_id from over o), array(select o.lease_id from over o),
+      (select k.queue from looked k offset row_count - 1 limit 1), (select k.key from looked k offset row_count - 1 limit 1)
+    into over_queues, over_keys, over_jobs, over_leases, last_queue, last_key;
+  -- A claim may have noted another one since, or be about to.
+  delete from jobq.lane_head d
+    where d.ctid = any(array(
+      select h.place
+        from unnest(over_queues, over_keys, over_jobs, over_leases) as o(queue, key, job_id, lease_id)
+        cross join lateral (
+          select x.ctid as place from jobq.lane_head x
+            where x.queue = o.queue and x.key = o.key and x.job_id = o.job_id and x.lease_id = o.lease_id
+            for update skip locked
+        ) h));
+  return next;
+end $$;
+
 -- sql/roles.sql says who may call them.
 revoke execute on function
   jobq.error_pattern, jobq.job_problem, jobq.json_of, jobq.object_problem, jobq.unique_keys_take, jobq.unique_key_refuse, jobq.unique_keys_release,
@@ -1864,6 +2011,7 @@ revoke execute on function
   jobq.enqueue(text, text, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], text, text),
   jobq.enqueue_arrays, jobq.enqueue_many(jsonb), jobq.enqueue_many(json), jobq.enqueue_many(text),
   jobq.rate_burst_default, jobq.rate_step_us, jobq.throttle_ready_at, jobq.throttled_until, jobq.queue_admit, jobq.queue_charge, jobq.lane_eat, jobq.lane_pick, jobq.lane_note, jobq.lane_claim, jobq.lane_told, jobq.lane_prune,
+  jobq.lane_failed, jobq.lane_next, jobq.lane_take, jobq.lane_freed, jobq.lane_head_prune,
   jobq.run_end, jobq.runs_over, jobq.job_exists, jobq.moving_refuse, jobq.cancel, jobq.args_require, jobq.running_refuse, jobq.requeue, jobq.delete_job, jobq.backoff_delay,
   jobq.partition_yield, jobq.partition_add, jobq.keep_from, jobq.keep_from_day, jobq.day_needed, jobq.partition_prune, jobq.payload_prune, jobq.default_prune, jobq.history_analyze
   from public;

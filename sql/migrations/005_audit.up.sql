@@ -778,7 +778,7 @@ end $$;
 
 -- act_queue_set changes settings of a queue: the members of the change, which are
 -- named as the columns of jobq.queue. A lease without an extend_every that fits puts
--- extend_every back to null, a third of the lease. It returns the audit row's id, or
+-- extend_every back to null, a third of the lease; a key_order without a key_limit gets one of 1. It returns the audit row's id, or
 -- null when the settings are so already. The queue need not be known, and gets its
 -- row when a setting differs from its default.
 create function jobq.act_queue_set(actor text, queue text, change jsonb, note text default null) returns bigint
@@ -786,8 +786,8 @@ create function jobq.act_queue_set(actor text, queue text, change jsonb, note te
   as $$
 declare
   names constant text[] := array['lease', 'extend_every', 'heartbeat', 'stale_grace', 'redelivery', 'redelivery_delay', 'reset_on_reap',
-    'max_running', 'key_limit', 'rate_jobs', 'rate_period', 'rate_burst', 'age_after'];
-  optional constant text[] := array['extend_every', 'max_running', 'key_limit', 'rate_jobs', 'rate_period', 'rate_burst']; -- null puts them back
+    'max_running', 'key_limit', 'key_order', 'rate_jobs', 'rate_period', 'rate_burst', 'age_after'];
+  optional constant text[] := array['extend_every', 'max_running', 'key_limit', 'key_order', 'rate_jobs', 'rate_period', 'rate_burst']; -- null puts them back
   problem text := case
     when queue is null or char_length(queue) not between 1 and 128 then
       format('queue must be 1 to 128 characters, not %s', coalesce(char_length(queue)::text, 'null'))
@@ -821,6 +821,9 @@ begin
   if not change ? 'extend_every' and wanted.extend_every > wanted.lease / 2 then
     wanted.extend_every := null;
   end if;
+  if not change ? 'key_limit' and wanted.key_order is not null and wanted.key_limit is null then
+    wanted.key_limit := 1;
+  end if;
   -- As text they would differ: 1 day and 24:00:00.
   if wanted is not distinct from was then
     if added then -- else a misspelt name would be known, without an entry in the audit
@@ -836,15 +839,15 @@ begin
     update jobq.queue q
       set lease = wanted.lease, extend_every = wanted.extend_every, heartbeat = wanted.heartbeat, stale_grace = wanted.stale_grace,
         redelivery = wanted.redelivery, redelivery_delay = wanted.redelivery_delay, reset_on_reap = wanted.reset_on_reap,
-        max_running = wanted.max_running, key_limit = wanted.key_limit, rate_jobs = wanted.rate_jobs, rate_period = wanted.rate_period, rate_burst = wanted.rate_burst,
+        max_running = wanted.max_running, key_limit = wanted.key_limit, key_order = wanted.key_order, rate_jobs = wanted.rate_jobs, rate_period = wanted.rate_period, rate_burst = wanted.rate_burst,
         age_after = wanted.age_after
       where q.name = act_queue_set.queue;
   exception when check_violation then
     get stacked diagnostics limit_broken = constraint_name; -- which is the limit in words
     raise sqlstate 'JQ001' using message = limit_broken;
   end;
-  if (was.max_running, was.key_limit, was.rate_jobs, was.rate_period, was.rate_burst)
-      is distinct from (wanted.max_running, wanted.key_limit, wanted.rate_jobs, wanted.rate_period, wanted.rate_burst) then
+  if (was.max_running, was.key_limit, was.key_order, was.rate_jobs, was.rate_period, was.rate_burst)
+      is distinct from (wanted.max_running, wanted.key_limit, wanted.key_order, wanted.rate_jobs, wanted.rate_period, wanted.rate_burst) then
     -- Workers claim otherwise from a queue with limits, and find nothing until they know.
     perform pg_notify(jobq.channel('settings'), act_queue_set.queue);
   end if;

@@ -123,7 +123,7 @@ create function jobq.why_key_runs(of_queue text, of_key text) returns bigint[]
 -- Example: queue email is paused, and its only worker handles other kinds. Both hold
 -- the job up, and both are told.
 create function jobq.why_waiting(
-  job_queue text, job_kind text, job_key text, job_priority smallint, queue_position bigint, row_locked jsonb
+  job_id bigint, job_queue text, job_kind text, job_key text, job_priority smallint, queue_position bigint, row_locked jsonb
 ) returns table (reason text, facts jsonb)
   language plpgsql stable
   as $$
@@ -134,6 +134,9 @@ declare
   running bigint; -- where that is limited
   throttled_until timestamptz;
   key_runs bigint[]; -- where that is limited
+  head_job bigint; -- which the job has to wait for, where its key has an order
+  head_waits text;
+  head_until timestamptz;
   limited boolean; -- by a limit or a rate
   live bigint;
   able bigint;
@@ -222,8 +225,17 @@ begin
   if q.key_limit is not null and job_key <> '' then
     key_runs := jobq.why_key_runs(job_queue, job_key);
   end if;
+  if q.key_order is not null and job_key <> '' then
+    select n.job_id, n.waits, n.waits_until into head_job, head_waits, head_until
+      from (
+        select key_runs[1] as job_id, 'running' as waits, null::timestamptz as waits_until where cardinality(key_runs) > 0
+        union all
+        select * from jobq.lane_next(job_queue, job_key, q.key_order) where cardinality(key_runs) = 0
+      ) n
+      where n.job_id <> why_waiting.job_id;
+  end if;
   throttled_until := jobq.throttled_until(job_queue, q.rate_jobs, q.rate_period, q.rate_burst);
-  limited := coalesce(running >= q.max_running, false) or coalesce(cardinality(key_runs) >= q.key_limit, false) or throttled_until is not null;
+  limited := coalesce(running >= q.max_running, false) or coalesce(cardinality(key_runs) >= q.key_limit, false) or head_job is not null or throttled_until is not null;
   if found_one and not limited then -- its place in the line is not what it waits for
     return;
   end if;
@@ -232,7 +244,10 @@ begin
     return query select 'queue_limit', jsonb_build_object('queue', job_queue, 'running', running, 'limit', q.max_running,
       'before', ahead, 'before_max', before_max) || jobq.why_oldest(job_queue, null);
   end if;
-  if cardinality(key_runs) >= q.key_limit then
+  if head_job is not null then
+    return query select 'key_head', jsonb_build_object('queue', job_queue, 'partition_key', job_key, 'head', head_job,
+      'head_state', coalesce(head_waits, 'available'), 'until', head_until, 'before', ahead, 'before_max', before_max);
+  elsif cardinality(key_runs) >= q.key_limit then
     return query select 'key_limit', jsonb_build_object('queue', job_queue, 'partition_key', job_key, 'running', cardinality(key_runs),
       'limit', q.key_limit, 'holders', key_runs[:20], 'before', ahead, 'before_max', before_max);
   end if;
@@ -350,7 +365,7 @@ begin
         jsonb_build_object('until', job.run_at, 'attempts', job.attempts, 'max_attempts', job.max_attempts, 'error', job.last_error,
           'outcome', last_run.outcome, 'outcome_at', last_run.finished_at, 'janitor', jobq.why_janitor());
     end if;
-    return query select w.reason, w.facts from jobq.why_waiting(job.queue, job.kind, job.partition_key, job.priority, place, locked) w;
+    return query select w.reason, w.facts from jobq.why_waiting(why.id, job.queue, job.kind, job.partition_key, job.priority, place, locked) w;
     return;
   end if;
 

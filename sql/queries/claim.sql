@@ -167,3 +167,9 @@ select jobq.lane_told(sqlc.arg(queue), sqlc.arg(keys)::text[], sqlc.arg(to_wake)
 -- name: LanePrune :one
 select coalesce(p.last_queue, '')::text as last_queue, p.last_key::text as last_key, p.last_hint::bigint as last_hint
   from jobq.lane_prune(sqlc.arg(after_queue)::text, sqlc.arg(after_key)::text, sqlc.arg(after_hint)::bigint, sqlc.arg(row_count)::integer) p;
+
+-- LaneHeadPrune forgets which jobs of partition keys were claimed last: see lane_head_prune. It goes on where its last answer
+-- has ended; both texts are empty at the beginning, and last_queue is after the last one.
+-- name: LaneHeadPrune :one
+select coalesce(p.last_queue, '')::text as last_queue, coalesce(p.last_key, '')::text as last_key
+  from jobq.lane_head_prune(sqlc.arg(after_queue)::text, sqlc.arg(after_key)::text, sqlc.arg(row_count)::integer) p;
