@@ -20,7 +20,7 @@ import (
 func (a *app) setLimitsAtStart(ctx context.Context, log *slog.Logger, client *jobq.Client, file *config.File, claimed map[string]int) error {
 	limited := slices.DeleteFunc(slices.Sorted(maps.Keys(file.Queues)), func(name string) bool {
 		_, claims := claimed[name]
-		return !claims || !file.Queues[name].IsLimited()
+		return !claims || !hasLimits(file.Queues[name])
 	})
 	if len(limited) == 0 {
 		return nil
@@ -65,6 +65,11 @@ func (a *app) setLimits(ctx context.Context, log *slog.Logger, client *jobq.Clie
 		log.Info("limits of the config file are set", "queue", name, "audit_id", id)
 	}
 	return nil
+}
+
+// hasLimits says whether the file has a limit of the queue, or takes one away.
+func hasLimits(queue config.Queue) bool {
+	return queue.Limit != nil || queue.KeyLimit != nil || queue.KeyOrder != nil || queue.Rate != nil
 }
 
 // limitChange is what differs between the file and what is stored. A burst that the file

@@ -37,11 +37,6 @@ type Queue struct {
 	Line int
 }
 
-// IsLimited says whether the file has a limit of the queue, or takes one away.
-func (q Queue) IsLimited() bool {
-	return q.Limit != nil || q.KeyLimit != nil || q.KeyOrder != nil || q.Rate != nil
-}
-
 // Rate is how many jobs start in each period. Burst is 0 for the one that is stored.
 type Rate struct {
 	Jobs   int

@@ -68,6 +68,15 @@ const manyKeys = `with q as (
   )
   insert into jobq.pending (id, kind, queue, partition_key) select 6000000 + i, 'k', 'keys', case when i % 1000 = 0 then 'ready ' || i / 1000 else 'full ' || 1 + i % 100 end from turn, generate_series(1, 10000) i`
 
+// manyHeads gives two queues keys whose jobs run in order, and of which nobody has heard for long.
+const manyHeads = `with q as (
+    insert into jobq.queue (name, key_limit, key_order) values ('keys', 1, 'hold'), ('stops', 1, 'stop')
+  ), other as (
+    insert into jobq.lane (queue, key) select 'other', 'key ' || i from generate_series(1, 20000) i
+  )
+  insert into jobq.lane_head (queue, key, job_id, lease_id)
+    select q.name, 'key ' || i, 1000000000 + i, live_lease(i % 50) from (values ('keys'), ('stops')) q(name), generate_series(1, 20000) i`
+
 // awaitedByMany has 7 wait for a few jobs, and 8 for twenty thousand; and awaitedByNone
 // has all of them die.
 const (
@@ -155,6 +164,8 @@ func historyCases() []historyCase {
 		{"LanePrune", db.LanePrune, "'', '', 0, 100", inHand, manyKeys},
 		{"LanePrune of hints", db.LanePrune, "'keys', '', 0, 100", batch, manyKeys},
 		{"LanePrune of jobs", db.LanePrune, "'keys', 'ready 1', 0, 100", inHand, manyKeys},
+		{"LaneHeadPrune", db.LaneHeadPrune, "'keys', 'key 100', 100", batch, manyHeads},
+		{"LaneHeadPrune of failures", db.LaneHeadPrune, "'stops', 'key 100', 100", batch, manyHeads},
 		{"LaneTold", db.LaneTold, "'keys', '{a,b}', true", few, ""},
 		{"LineAged", db.LineAged, "'{k0,k1,k2}', '{q0,q1,q2}'", inHand, manyPriorities},
 		{"LeaseLook", db.LeaseLook, "array[live_lease(0), live_lease(1)], array[claimed_at(live_lease(0)), claimed_at(live_lease(1))], 'w0'", few, ""},
