@@ -66,14 +66,14 @@ func TestPartitionKeyCommands(t *testing.T) {
 	require.Contains(t, command(exitUsage, "queues set default --key-limit 0"), "--no-key-limit takes it away")
 
 	require.Contains(t, command(exitUsage, "queues set default --key-order hold"), "key_order needs key_limit 1")
-	require.Contains(t, command(exitOK, "queues set default --key-order hold --key-limit 1"), "jobq undo 4")
+	require.Contains(t, command(exitOK, "queues set default --key-order hold --key-limit 1"), "jobq undo 5")
 	require.Regexp(t, `key order +hold\n`, command(exitOK, "queues show default"))
 	require.Regexp(t, `default .* 1 a key, in order`, command(exitOK, "queues list"))
 	require.Contains(t, command(exitUsage, "queues set default --no-key-limit"), "key_order needs key_limit 1")
 	require.Contains(t, command(exitUsage, "queues set default --key-order strict"), "key_order must be hold, pass or stop")
 	command(exitOK, "queues set default --no-key-order --no-key-limit")
 	require.Regexp(t, `key order +none\n`, command(exitOK, "queues show default"))
-	command(exitOK, "undo 5")
+	command(exitOK, "undo 6")
 	require.Contains(t, command(exitOK, "queues show default --json"), `"key_order": "hold"`)
 	require.Contains(t, command(exitUsage, "queues set default --key-limit 10001"), "key_limit must be 1 to 10000")
 }
