@@ -66,10 +66,10 @@ func orderAndKills(l *lab) error {
 }
 
 // failAndLose makes the two moments in which a job of a key comes back while others wait: one fails and waits for its retry,
-// and the next one runs when its worker is killed.
+// time and again until it has failed for good, and the next one runs when its worker is killed.
 func (l *lab) failAndLose() error {
 	l.more = ofTheForcedKey
-	ids, err := l.enqueueTogether([]string{"task"}, order{Ms: 10, Do: "fail", Once: true}, order{Ms: 1500, MsTwo: 10}, order{Ms: 10}, order{Ms: 10})
+	ids, err := l.enqueueTogether([]string{"task"}, order{Ms: 10, Do: "fail"}, order{Ms: 1500, MsTwo: 10}, order{Ms: 10}, order{Ms: 10})
 	if err != nil || ids == nil {
 		return errors.Join(err, errors.New("the jobs to put to the test were not added"))
 	}

@@ -72,7 +72,7 @@ func TestRoles(t *testing.T) {
 		{"select jobq.lane_told('default', '{k}', true)", "worker"},
 		{"select * from jobq.lane_claim('default', '{a}', 'w', '1 min', false, true, 0, 0, false)", "worker"},
 		{"select * from jobq.lane_head_prune('', '', 1)", "worker"},
-		{"select * from jobq.lane_take('default', 'k', 'hold', '{a}')", "worker"},
+		{"select * from jobq.lane_next_lock('default', 'k', 'hold', '{a}')", "worker"},
 		{"select jobq.lane_freed('default', 'k')", "admin"},
 		{"select * from jobq.lane, jobq.lane_hint, jobq.lane_head, jobq.lane_next('default', 'k', 'stop')", "worker viewer admin"},
 		{"insert into jobq.pending (kind, lease_token) values ('a', 7)", "worker admin"},

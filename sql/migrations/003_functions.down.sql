@@ -16,7 +16,7 @@ end $$;
 
 drop function jobq.lane_head_prune(text, text, integer);
 drop function jobq.lane_freed(text, text);
-drop function jobq.lane_take(text, text, text, text[]);
+drop function jobq.lane_next_lock(text, text, text, text[]);
 drop function jobq.lane_next(text, text, text);
 drop function jobq.lane_failed(bigint, bigint);
 drop function jobq.lane_prune(text, text, bigint, integer);

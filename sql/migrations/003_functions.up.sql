@@ -1370,7 +1370,7 @@ end $$;
 -- in case that a hint was not given: these have no part in the shares. A lane that is empty, and of
 -- which nothing runs, is deleted.
 --
--- Where the queue has a key_order, it takes the next job of a key or none of it (lane_take), and notes that one as the key's
+-- Where the queue has a key_order, it takes the next job of a key or none of it (lane_next_lock), and notes that one as the key's
 -- head. A key whose head waits for its retry is left as if it were full.
 --
 -- Without a limit it takes from up to a hundred lanes at a time (lane_pick), of a thousand at most, and a key that a hint
@@ -1636,7 +1636,7 @@ begin
         free := 0;
       end if;
       if q.key_order is not null and free > 0 then
-        select t.free, t.ids, t.places into free, found_ids, found_places from jobq.lane_take(of_queue, lane.key, q.key_order, kinds) t;
+        select t.free, t.ids, t.places into free, found_ids, found_places from jobq.lane_next_lock(of_queue, lane.key, q.key_order, kinds) t;
       else
         place := coalesce(lane.looks -> kinds_id, jsonb_build_array(-32769, 0, lane.hinted));
         with found as materialized (
@@ -1930,9 +1930,9 @@ begin
     limit 1;
 end $$;
 
--- lane_take locks the next job of a key for lane_claim, if it is of these kinds and nobody else has it locked. free is 0 if
+-- lane_next_lock locks the next job of a key for lane_claim, if it is of these kinds and nobody else has it locked. free is 0 if
 -- the key has to wait for one that waits for its retry, or has failed. Only who has its turn in the queue may call it.
-create function jobq.lane_take(of_queue text, of_key text, of_order text, kinds text[])
+create function jobq.lane_next_lock(of_queue text, of_key text, of_order text, kinds text[])
   returns table (free integer, ids bigint[], places tid[])
   language plpgsql
   as $$
@@ -2011,7 +2011,7 @@ revoke execute on function
   jobq.enqueue(text, text, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], text, text),
   jobq.enqueue_arrays, jobq.enqueue_many(jsonb), jobq.enqueue_many(json), jobq.enqueue_many(text),
   jobq.rate_burst_default, jobq.rate_step_us, jobq.throttle_ready_at, jobq.throttled_until, jobq.queue_admit, jobq.queue_charge, jobq.lane_eat, jobq.lane_pick, jobq.lane_note, jobq.lane_claim, jobq.lane_told, jobq.lane_prune,
-  jobq.lane_failed, jobq.lane_next, jobq.lane_take, jobq.lane_freed, jobq.lane_head_prune,
+  jobq.lane_failed, jobq.lane_next, jobq.lane_next_lock, jobq.lane_freed, jobq.lane_head_prune,
   jobq.run_end, jobq.runs_over, jobq.job_exists, jobq.moving_refuse, jobq.cancel, jobq.args_require, jobq.running_refuse, jobq.requeue, jobq.delete_job, jobq.backoff_delay,
   jobq.partition_yield, jobq.partition_add, jobq.keep_from, jobq.keep_from_day, jobq.day_needed, jobq.partition_prune, jobq.payload_prune, jobq.default_prune, jobq.history_analyze
   from public;
