@@ -75,7 +75,7 @@ const manyHeads = `with q as (
     insert into jobq.lane (queue, key) select 'other', 'key ' || i from generate_series(1, 20000) i
   )
   insert into jobq.lane_head (queue, key, job_id, lease_id)
-    select q.name, 'key ' || i, 1000000000 + i, live_lease(i % 50) from (values ('keys'), ('stops')) q(name), generate_series(1, 20000) i`
+    select q.name, 'key ' || i, 1000000000 + i, jobq.lease_day((now() at time zone 'UTC')::date) + i from (values ('keys'), ('stops')) q(name), generate_series(1, 20000) i`
 
 // awaitedByMany has 7 wait for a few jobs, and 8 for twenty thousand; and awaitedByNone
 // has all of them die.

@@ -20,7 +20,7 @@ func (r *round) queueLaneClaim(ctx context.Context, s *Schema, batch *pgx.Batch,
 		Queue: claim.Queue, Kinds: claim.Kinds, Owner: claim.Owner, Lease: claim.Lease, Each: each, WithPlain: !r.OnlyKeyed,
 		FromTurn: r.LanePass.FromTurn, ToTurn: r.LanePass.ToTurn, Again: r.LanePass.Again,
 	}
-	s.Queue(batch, func(q *Queries) { _, _ = q.LaneClaim(ctx, params) }).Query(func(rows pgx.Rows) error {
+	take := func(rows pgx.Rows) error {
 		var job KeyedJob
 		_, err := pgx.ForEachRow(rows, append(job.columns(), &job.PartitionKey), func() error {
 			if r.keyed == nil {
@@ -30,7 +30,9 @@ func (r *round) queueLaneClaim(ctx context.Context, s *Schema, batch *pgx.Batch,
 			return nil
 		})
 		return err
-	})
+	}
+	s.Queue(batch, func(q *Queries) { _, _ = q.LaneClaim(ctx, params) }).Query(take)
+	s.Queue(batch, func(q *Queries) { _, _ = q.LaneTake(ctx, claim.Lease, claim.Owner, claim.Queue) }).Query(take)
 	s.Queue(batch, func(q *Queries) { _, _ = q.LaneMore(ctx) }).Query(func(rows pgx.Rows) error {
 		said, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[LaneMoreRow])
 		r.more, r.hasKeyLimit = said.More, said.HasKeyLimit

@@ -656,7 +656,9 @@ func TestJobOfAKeyThatIsEmptyJustThen(t *testing.T) {
 	q.enqueueKeyed("a", 2)
 	require.Len(t, q.exchange(keyed("w", 1)).Keyed, 1)
 	require.Equal(t, 1, q.number("select count(*) from jobq.lane where key = 'a' and turn is not null"))
-	q.exec("insert into jobq.pending (kind, partition_key) select 'k', 'key ' || i from generate_series(1, 350) i")
+	// Two of each key at first, and then one: so the claim eats hints three times.
+	q.exec("insert into jobq.pending (kind, partition_key) select 'k', 'key ' || i % 100 from generate_series(1, 200) i")
+	q.exec("insert into jobq.pending (kind, partition_key) select 'k', 'other ' || i from generate_series(1, 650) i")
 	q.exec("create sequence eaten")
 	q.exec(`create function comes() returns trigger language plpgsql as $$
 		begin
@@ -667,8 +669,9 @@ func TestJobOfAKeyThatIsEmptyJustThen(t *testing.T) {
 		end $$`)
 	q.exec("create trigger comes before delete on jobq.lane_hint for each statement execute function comes()")
 	taken, _ := q.passOf(keyed("w", 1000))
-	require.Len(t, taken, 351)
+	require.Len(t, taken, 751)
 	require.Equal(t, 2, taken["a"])
+	require.GreaterOrEqual(t, q.number("select last_value from eaten"), 3)
 }
 
 // Jobs that somebody has locked are left alone, and so is the place of their key; when they are free they are

@@ -27,6 +27,7 @@ drop function jobq.lane_note(text);
 drop function jobq.lane_claim(text, text[], text, interval, boolean, boolean, bigint, bigint, boolean);
 drop function jobq.queue_charge(text, integer);
 drop function jobq.queue_admit(text, integer, integer, boolean);
+drop function jobq.queue_turn(bigint);
 drop function jobq.throttled_until(text, integer, interval, integer);
 drop function jobq.throttle_ready_at(text, bigint, integer, timestamptz);
 drop function jobq.rate_step_us(integer, interval);

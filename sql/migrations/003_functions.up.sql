@@ -1094,12 +1094,25 @@ create function jobq.throttled_until(of_queue text, rate_jobs integer, rate_peri
       where throttled_until.rate_jobs is not null
   $$;
 
+-- queue_turn takes the turn of a queue, if it is to be had within 25 ms: about as long as a
+-- claim of a thousand jobs has it.
+create function jobq.queue_turn(turn bigint) returns boolean
+  language plpgsql set lock_timeout = '25ms'
+  as $$
+begin
+  perform pg_advisory_xact_lock(turn);
+  return true;
+exception when lock_not_available then
+  return false;
+end $$;
+
 -- queue_admit says how many jobs of a queue with limits may be claimed now, at most
 -- jobs_max, and keeps that for the JobClaim that follows in the same transaction;
 -- queue_charge ends the three. Without limits it admits all. Claims of one queue take
 -- turns: the lock is held until the transaction ends. Nothing else takes it: ends,
 -- extensions and inserts go on. A claim that carries results is not patient: it would
--- keep them from being stored, and so is told that it is busy, and asks again.
+-- keep them from being stored, and so waits for about one other claim (queue_turn), as the one that
+-- its own worker has under way; is told that it is busy, and asks again.
 --
 -- The count comes after the lock, in a statement of its own, whose snapshot has all
 -- that was claimed under the lock before:
@@ -1141,7 +1154,7 @@ begin
   perform set_config('jobq_claim.running', '', true);
   if patient then
     perform pg_advisory_xact_lock(turn);
-  elsif not pg_try_advisory_xact_lock(turn) then
+  elsif not pg_try_advisory_xact_lock(turn) and not jobq.queue_turn(turn) then
     perform set_config('jobq_claim.admitted', '', true);
     return next;
     return;
@@ -1269,34 +1282,40 @@ create function jobq.lane_pick(of_queue text, keys text[], kinds text[], share i
 begin
   return query
     with walk as materialized (
-      select l.n::integer as n, l.key, w.place, w.fits, w.o
+      select l.n::integer as n, w.places, cardinality(w.places) as found, array_position(w.fits[1:lane_pick.share], false) is null as fits
         from unnest(lane_pick.keys) with ordinality as l(key, n)
         cross join lateral (
-          select p.ctid as place, p.kind = any(lane_pick.kinds) as fits, row_number() over (order by p.priority, p.position) as o
-            from jobq.pending p
-            where p.queue = of_queue and p.partition_key = l.key and p.position is not null
-            order by p.priority, p.position
-            limit lane_pick.share + 1
+          select coalesce(array_agg(x.place), '{}') as places, array_agg(x.fits) as fits
+            from (
+              select p.ctid as place, p.kind = any(lane_pick.kinds) as fits
+                from jobq.pending p
+                where p.queue = of_queue and p.partition_key = l.key and p.position is not null
+                order by p.priority, p.position
+                limit lane_pick.share + 1
+            ) x
         ) w
     ), pure as materialized (
-      select coalesce(min(w.n) filter (where not w.fits and w.o <= lane_pick.share) - 1, cardinality(lane_pick.keys)) as n from walk w
-    ), locked as materialized (
-      select w.n, c.id, c.place
+      select coalesce(min(w.n) filter (where not w.fits) - 1, cardinality(lane_pick.keys)) as n from walk w
+    ), chosen as materialized (
+      select w.n, unnest(w.places[1:lane_pick.share]) as place
         from walk w
-        cross join lateral (
-          select x.id, x.ctid as place from jobq.pending x
-            where x.ctid = w.place and x.queue = of_queue and x.partition_key = w.key and x.position is not null and x.kind = any(lane_pick.kinds)
-            for update skip locked
-        ) c
-        where w.o <= lane_pick.share and w.n <= (select p.n from pure p)
+        where w.n <= (select p.n from pure p)
         limit lane_pick.wanted
+    ), locked as materialized (
+      -- Of a job that was changed since the statement began, the place is another one.
+      select x.id, x.ctid as place
+        from jobq.pending x
+        where x.ctid = any(array(select c.place from chosen c)) and x.queue = of_queue and x.position is not null and x.kind = any(lane_pick.kinds)
+        for update skip locked
     ), reach as materialized (
-      select case when (select count(*) from locked) = lane_pick.wanted then (select max(l.n) from locked l) else (select p.n from pure p) end as n
+      select case when (select count(*) from chosen) = lane_pick.wanted then (select max(c.n) from chosen c) else (select p.n from pure p) end as n
+    ), gave as materialized (
+      select c.n, count(*) as jobs from chosen c where c.place in (select l.place from locked l) group by c.n
     ), lane as materialized (
-      select g.n, coalesce(w.jobs, 0) as found, coalesce(t.jobs, 0) as taken
-        from generate_series(1, (select r.n from reach r)) as g(n)
-        left join (select w.n, count(*) as jobs from walk w group by w.n) w on w.n = g.n
-        left join (select l.n, count(*) as jobs from locked l group by l.n) t on t.n = g.n
+      select w.n, w.found, coalesce(g.jobs, 0) as taken
+        from walk w
+        left join gave g on g.n = w.n
+        where w.n <= (select r.n from reach r)
     )
     select array(select l.id from locked l), array(select l.place from locked l), (select r.n from reach r),
       (select r.n = p.n and p.n < cardinality(lane_pick.keys) from reach r, pure p),
@@ -1380,6 +1399,10 @@ end $$;
 -- claims of the same kinds, which go on there. At the end of the line they begin anew if a hint has come
 -- since they did.
 --
+-- It moves them to run itself if it has looked at lanes one by one, or if each job is to get a lease. Else it has locked
+-- them, and LaneTake, which follows, moves them: their places are the setting jobq_claim.places. A thousand rows through a
+-- function cost twice as much.
+--
 -- The setting jobq_claim.lanes then says whether another claim of this worker would find more, and how its
 -- pass goes on: see LaneMore. If a lane that hints have made ready still is, it wakes idle workers: these
 -- may have slots for it, or its kinds.
@@ -1400,6 +1423,7 @@ create function jobq.lane_claim(
 declare
   lanes_max constant integer := 100; -- to look at; without a limit, at a time
   lanes_left integer := 1000; -- to look at without a limit
+  visited integer := 0; -- of these
   hints_max constant integer := 1000;
   walk_max constant integer := 1000; -- jobs to look at in a lane
   walks_left integer := 10; -- lanes of which to look at so many
@@ -1412,6 +1436,7 @@ declare
   kinds text[]; -- that are not paused
   kinds_id text;
   eaten record;
+  eat_max integer := lanes_max; -- hints that were asked for last
   hints integer := 0;
   last_hint bigint := 0; -- the others are behind it, but for those that commit late
   readied text[] := '{}'; -- by hints
@@ -1429,6 +1454,7 @@ declare
   kept text[] := '{}'; -- and those that get one with these turns
   kept_turns bigint[] := '{}';
   one_by_one boolean;
+  many boolean; -- LaneTake takes them
   changed integer;
   barren bigint := from_turn; -- turn of the last lane that gave nothing
   looked bigint := from_turn; -- turn of the last lane
@@ -1452,6 +1478,7 @@ declare
   more boolean;
 begin
   perform set_config('jobq_claim.lanes', '', true);
+  perform set_config('jobq_claim.places', '', true);
   if room is null then
     return;
   end if;
@@ -1475,14 +1502,16 @@ begin
     perform set_config('jobq_claim.lanes', '{1,0,0,0,1}', true);
     return;
   end if;
+  if key_limit is not null then
+    eat_max := hints_max;
+  end if;
   loop -- without a limit, until there are so many new keys that a claim can begin with them
-    select e.hints, e.last_hint, e.readied, e.fresh into eaten
-      from jobq.lane_eat(of_queue, last_hint, case when key_limit is null then lanes_max else hints_max end, key_limit is null and from_turn = 0) e;
+    select e.hints, e.last_hint, e.readied, e.fresh into eaten from jobq.lane_eat(of_queue, last_hint, eat_max, key_limit is null and from_turn = 0) e;
     last_hint := coalesce(eaten.last_hint, last_hint);
     hints := hints + eaten.hints;
     readied := readied || eaten.readied;
     fresh := fresh || array(select k from unnest(eaten.fresh) k except select f from unnest(fresh) f);
-    exit when key_limit is not null or eaten.hints < lanes_max or cardinality(fresh) >= lanes_max or hints >= hints_max;
+    exit when eaten.hints < eat_max or cardinality(fresh) >= lanes_max or hints >= hints_max;
   end loop;
   update jobq.lane l
     set turn = nextval('jobq.lane_turn_seq'), full_limit = null
@@ -1531,7 +1560,9 @@ begin
 
   one_by_one := key_limit is not null;
   while not one_by_one and wanted > 0 and lanes_left > 0 loop
-    lanes := case when ids = '{}' then least(lanes_max, greatest(wanted, 10)) else lanes_max end; -- each gives a job, but for those that are empty
+    -- Each gives a job, but for those that are empty; and the others as many as those before.
+    lanes := least(case when ids = '{}' then lanes_max else lanes_left end,
+      greatest(case when ids = '{}' then wanted else ceil(wanted::float8 * visited / cardinality(ids)) end, 10))::integer;
     select coalesce(array_agg(x.key order by x.turn), '{}') as keys, coalesce(array_agg(x.turn order by x.turn), '{}') as turns,
         coalesce(array_agg(x.place order by x.turn), '{}') as lane_places, min(x.turn) filter (where x.looks <> '{}') as walked
       into batch
@@ -1544,8 +1575,9 @@ begin
     keys := batch.keys;
     turns := batch.turns;
     laned := cardinality(keys);
-    while laned + cardinality(fresh) - fresh_seen < lanes and from_turn = 0 and eaten.hints = lanes_max and hints < hints_max loop
-      select e.hints, e.last_hint, e.readied, e.fresh into eaten from jobq.lane_eat(of_queue, last_hint, lanes_max, true) e;
+    while laned + cardinality(fresh) - fresh_seen < lanes and from_turn = 0 and eaten.hints = eat_max and hints < hints_max loop
+      eat_max := least(greatest(lanes - laned - cardinality(fresh) + fresh_seen, lanes_max), hints_max - hints);
+      select e.hints, e.last_hint, e.readied, e.fresh into eaten from jobq.lane_eat(of_queue, last_hint, eat_max, true) e;
       last_hint := coalesce(eaten.last_hint, last_hint);
       hints := hints + eaten.hints;
       readied := readied || eaten.readied;
@@ -1580,6 +1612,7 @@ begin
     looked := coalesce(turns[picked.visited], looked);
     wanted := wanted - cardinality(picked.ids);
     lanes_left := lanes_left - cardinality(keys);
+    visited := visited + picked.visited;
     one_by_one := picked.visited = cardinality(keys) and cardinality(keys) < cardinality(turns) or picked.mixed;
   end loop;
   if from_turn = 0 and cardinality(fresh_turns) < cardinality(fresh) then
@@ -1589,7 +1622,7 @@ begin
   kept := kept || fresh[fresh_seen + 1 : cardinality(fresh)];
   kept_turns := kept_turns || fresh_turns[fresh_seen + 1 : cardinality(fresh)];
   readied := readied || served || kept;
-  again := again or served <> '{}' or served_lanes <> '{}' or eaten.hints = case when key_limit is null then lanes_max else hints_max end;
+  again := again or served <> '{}' or served_lanes <> '{}' or eaten.hints = eat_max;
   if served_lanes <> '{}' then
     update jobq.lane x set turn = nextval('jobq.lane_turn_seq') where x.ctid = any(served_lanes);
   end if;
@@ -1599,10 +1632,11 @@ begin
       union all
       select of_queue, s.key, nextval('jobq.lane_turn_seq') from unnest(served) as s(key);
   end if;
+  many := not one_by_one and not each_job;
   if each_job then
     leases := array(select jobq.lease_id_next() from generate_series(1, cardinality(ids)));
     slots := array_fill(1::smallint, array[cardinality(ids)]);
-  else
+  elsif not many then
     leases := array_fill(lease, array[cardinality(ids)]);
     slots := array(select i::smallint from generate_series(1, cardinality(ids)) i);
   end if;
@@ -1742,6 +1776,10 @@ begin
   if readied <> '{}' and pg_sequence_last_value('jobq.waiting_seq') >= extract(epoch from clock_timestamp())
       and exists (select from jobq.lane x where x.queue = of_queue and x.key = any(readied) and x.turn is not null) then
     perform jobq.wake('work', of_queue);
+  end if;
+  if many then
+    perform set_config('jobq_claim.places', places::text, true);
+    return;
   end if;
   if ids = '{}' then
     return;
@@ -2010,7 +2048,7 @@ revoke execute on function
   jobq.enqueue(text, json, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], json, text),
   jobq.enqueue(text, text, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], text, text),
   jobq.enqueue_arrays, jobq.enqueue_many(jsonb), jobq.enqueue_many(json), jobq.enqueue_many(text),
-  jobq.rate_burst_default, jobq.rate_step_us, jobq.throttle_ready_at, jobq.throttled_until, jobq.queue_admit, jobq.queue_charge, jobq.lane_eat, jobq.lane_pick, jobq.lane_note, jobq.lane_claim, jobq.lane_told, jobq.lane_prune,
+  jobq.rate_burst_default, jobq.rate_step_us, jobq.throttle_ready_at, jobq.throttled_until, jobq.queue_turn, jobq.queue_admit, jobq.queue_charge, jobq.lane_eat, jobq.lane_pick, jobq.lane_note, jobq.lane_claim, jobq.lane_told, jobq.lane_prune,
   jobq.lane_failed, jobq.lane_next, jobq.lane_next_lock, jobq.lane_freed, jobq.lane_head_prune,
   jobq.run_end, jobq.runs_over, jobq.job_exists, jobq.moving_refuse, jobq.cancel, jobq.args_require, jobq.running_refuse, jobq.requeue, jobq.delete_job, jobq.backoff_delay,
   jobq.partition_yield, jobq.partition_add, jobq.keep_from, jobq.keep_from_day, jobq.day_needed, jobq.partition_prune, jobq.payload_prune, jobq.default_prune, jobq.history_analyze

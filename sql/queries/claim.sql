@@ -150,6 +150,34 @@ select c.id::bigint as id, c.lease_token::bigint as lease_token, c.slot::smallin
     sqlc.arg(each)::boolean, sqlc.arg(with_plain)::boolean,
     sqlc.arg(from_turn)::bigint, sqlc.arg(to_turn)::bigint, sqlc.arg(again)::boolean) c;
 
+-- LaneTake comes after LaneClaim, which has chosen and locked jobs of keys without a limit, and moves them
+-- to run, as JobClaim does. See there about the order of the rows.
+-- name: LaneTake :many
+with taken as (
+  delete from jobq.pending p
+    where p.ctid = any(coalesce(nullif(current_setting('jobq_claim.places', true), ''), '{}')::tid[])
+    returning p.id, p.position, p.run_at, p.created_at, p.timeout, p.backoff_base, p.backoff_max,
+      p.priority, p.attempts, p.max_attempts, p.crashes, p.args_apart, p.queue, p.kind, p.args, p.unique_key,
+      p.last_error, p.clear_reason, p.checkpoint, p.metadata, p.tags, p.partition_key
+), l as (
+  insert into jobq.lease (id, claimed_at, expires_at, owner, queue, job_ids)
+    select jobq.lease_id_next(), clock_timestamp(), clock_timestamp() + sqlc.arg(lease)::interval, sqlc.arg(owner), sqlc.arg(queue), t.ids
+      from (select array_agg(t.id) as ids from taken t having count(*) > 0) t
+    returning id, claimed_at
+)
+insert into jobq.run as r
+    (id, lease_id, slot, position, run_at, created_at, timeout, backoff_base, backoff_max, priority, attempts, max_attempts,
+     crashes, args_apart, queue, kind, args, unique_key, last_error, clear_reason, checkpoint, metadata, tags, partition_key)
+  select t.id, (select l.id from l), row_number() over (), t.position, t.run_at, t.created_at, t.timeout, t.backoff_base,
+      t.backoff_max, t.priority, t.attempts, t.max_attempts, t.crashes, t.args_apart, t.queue, t.kind, t.args, t.unique_key,
+      t.last_error, t.clear_reason, t.checkpoint, t.metadata, t.tags, t.partition_key
+    from taken t
+  returning r.id, r.lease_id as lease_token, r.slot, r.position, r.priority, r.attempts, r.max_attempts, r.crashes, r.queue, r.kind,
+    r.created_at, r.run_at, (select l.claimed_at from l limit 1)::timestamptz as started_at,
+    coalesce(ceil(extract(epoch from r.timeout) * 1000), 0)::bigint as timeout_ms,
+    coalesce(r.args, (select a.args from jobq.payload a where a.job_id = r.id))::jsonb as args,
+    r.checkpoint, r.metadata, r.tags, r.last_error, r.clear_reason, (r.unique_key is not null)::boolean as has_key, r.partition_key;
+
 -- LaneMore says whether another LaneClaim would find more than the one before it, in the
 -- same transaction, has taken, and how the pass goes on: what the next one is given; and whether
 -- the queue has a limit of its keys, as far as is known.
