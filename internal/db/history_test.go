@@ -77,6 +77,9 @@ const manyHeads = `with q as (
   insert into jobq.lane_head (queue, key, job_id, lease_id)
     select q.name, 'key ' || i, 1000000000 + i, jobq.lease_day((now() at time zone 'UTC')::date) + i from (values ('keys'), ('stops')) q(name), generate_series(1, 20000) i`
 
+// chosenJobs says that a claim has chosen a hundred jobs.
+const chosenJobs = "select set_config('jobq_claim.places', array(select p.ctid from jobq.pending p where p.position is not null order by p.id limit 100)::text, true)"
+
 // awaitedByMany has 7 wait for a few jobs, and 8 for twenty thousand; and awaitedByNone
 // has all of them die.
 const (
@@ -161,6 +164,7 @@ func historyCases() []historyCase {
 		{"QueueAdmit", db.QueueAdmit, "'q1', 100, 100, true", few, limitedQueue},
 		{"QueueCharge", db.QueueCharge, "'q1', 1", few, limitedQueue},
 		{"LaneClaim", db.LaneClaim, "'keys', '{k}', 'w', '1 min', false, true, 0, 0, false", batch, manyKeys},
+		{"LaneTake", db.LaneTake, "'1 min', 'w', 'q1'", batch, chosenJobs},
 		{"LanePrune", db.LanePrune, "'', '', 0, 100", inHand, manyKeys},
 		{"LanePrune of hints", db.LanePrune, "'keys', '', 0, 100", batch, manyKeys},
 		{"LanePrune of jobs", db.LanePrune, "'keys', 'ready 1', 0, 100", inHand, manyKeys},

@@ -1307,15 +1307,21 @@ begin
         from jobq.pending x
         where x.ctid = any(array(select c.place from chosen c)) and x.queue = of_queue and x.position is not null and x.kind = any(lane_pick.kinds)
         for update skip locked
-    ), reach as materialized (
-      select case when (select count(*) from chosen) = lane_pick.wanted then (select max(c.n) from chosen c) else (select p.n from pure p) end as n
-    ), gave as materialized (
-      select c.n, count(*) as jobs from chosen c where c.place in (select l.place from locked l) group by c.n
+    ), reach as materialized ( -- the last key, and how many of it are among the chosen ones
+      select x.n, (select count(*) from chosen c where c.n = x.n) as jobs
+        from (
+          select case when (select count(*) from chosen) = lane_pick.wanted then (select max(c.n) from chosen c) else (select p.n from pure p) end as n
+        ) x
+    ), missed as materialized ( -- seldom any
+      select c.n, count(*) as jobs
+        from chosen c
+        where (select count(*) from locked) < (select count(*) from chosen) and c.place not in (select l.place from locked l)
+        group by c.n
     ), lane as materialized (
-      select w.n, w.found, coalesce(g.jobs, 0) as taken
-        from walk w
-        left join gave g on g.n = w.n
-        where w.n <= (select r.n from reach r)
+      select w.n, w.found, case when w.n = r.n then r.jobs else least(w.found, lane_pick.share) end - coalesce(m.jobs, 0) as taken
+        from reach r
+        join walk w on w.n <= r.n
+        left join missed m on m.n = w.n
     )
     select array(select l.id from locked l), array(select l.place from locked l), (select r.n from reach r),
       (select r.n = p.n and p.n < cardinality(lane_pick.keys) from reach r, pure p),
