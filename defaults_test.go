@@ -24,7 +24,7 @@ func (invoice) Kind() string { return "invoice" }
 func (i invoice) EnqueueDefaults() jobq.EnqueueOptions {
 	return jobq.EnqueueOptions{
 		Queue: "billing", Priority: -3, RunAt: i.later, Delay: time.Hour, MaxAttempts: 7, Timeout: time.Minute, BackoffBase: 2 * time.Second,
-		BackoffMax: time.Hour, UniqueKey: i.Number, Tags: []string{"money"}, Metadata: json.RawMessage(`{"team": "billing"}`),
+		BackoffMax: time.Hour, UniqueKey: i.Number, PartitionKey: "customer 17", Tags: []string{"money"}, Metadata: json.RawMessage(`{"team": "billing"}`),
 		OnParentFailure: jobq.RunOnParentFailure,
 	}
 }
@@ -53,8 +53,8 @@ func TestEnqueueDefaults(t *testing.T) {
 	for key, id := range map[string]int64{"7": one.ID, "8": many[0].ID} {
 		job, err := client.Get(ctx, id)
 		require.NoError(t, err)
-		require.Equal(t, []any{"billing", int16(-3), later, 7, time.Minute, key, []string{"money"}},
-			[]any{job.Queue, job.Priority, job.RunAt, job.MaxAttempts, job.Timeout, job.UniqueKey, job.Tags})
+		require.Equal(t, []any{"billing", int16(-3), later, 7, time.Minute, key, "customer 17", []string{"money"}},
+			[]any{job.Queue, job.Priority, job.RunAt, job.MaxAttempts, job.Timeout, job.UniqueKey, job.PartitionKey, job.Tags})
 		require.JSONEq(t, `{"team": "billing"}`, string(job.Metadata))
 		base, longest := backoff(id)
 		require.Equal(t, []time.Duration{2 * time.Second, time.Hour}, []time.Duration{base, longest})
@@ -65,13 +65,13 @@ func TestEnqueueDefaults(t *testing.T) {
 
 	other, err := client.Enqueue(ctx, invoice{"9", later}, &jobq.EnqueueOptions{
 		Queue: "q", Priority: 5, Delay: time.Minute, MaxAttempts: 2, Timeout: time.Hour, BackoffBase: time.Minute, BackoffMax: time.Minute,
-		UniqueKey: "own", Tags: []string{"eu"}, Metadata: json.RawMessage(`1`),
+		UniqueKey: "own", PartitionKey: "other", Tags: []string{"eu"}, Metadata: json.RawMessage(`1`),
 	})
 	require.NoError(t, err)
 	job, err := client.Get(ctx, other.ID)
 	require.NoError(t, err)
-	require.Equal(t, []any{"q", int16(5), 2, time.Hour, "own", []string{"eu"}, json.RawMessage(`1`)},
-		[]any{job.Queue, job.Priority, job.MaxAttempts, job.Timeout, job.UniqueKey, job.Tags, job.Metadata})
+	require.Equal(t, []any{"q", int16(5), 2, time.Hour, "own", "other", []string{"eu"}, json.RawMessage(`1`)},
+		[]any{job.Queue, job.Priority, job.MaxAttempts, job.Timeout, job.UniqueKey, job.PartitionKey, job.Tags, job.Metadata})
 	require.True(t, job.RunAt.Before(later), "the caller has given a delay: the kind's time does not count")
 	base, longest := backoff(other.ID)
 	require.Equal(t, []time.Duration{time.Minute, time.Minute}, []time.Duration{base, longest})

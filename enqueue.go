@@ -75,6 +75,10 @@ type EnqueueOptions struct {
 	// UniqueKey allows one unfinished job of the kind with this key: 1 to 255
 	// characters. Default "": no such limit.
 	UniqueKey string
+	// PartitionKey is what the job belongs to, such as a customer: 1 to 255 characters.
+	// The keys of a queue take turns, and may have a limit each on how many of their
+	// jobs run at once: see docs/partition-keys.md. Default "": none.
+	PartitionKey string
 	// Tags are for finding jobs: at most 32, and 8 KiB in all. Default: none.
 	Tags []string
 	// Metadata is kept with the job for the caller: JSON, at most 64 KiB. Default nil:
@@ -273,6 +277,12 @@ func enqueueColumns(jobs []EnqueueParams) (db.JobEnqueueManyParams, error) {
 		columns.Delays[i], columns.Timeouts[i] = job.Delay, job.Timeout
 		columns.BackoffBases[i], columns.BackoffMaxes[i] = job.BackoffBase, job.BackoffMax
 		columns.UniqueKeys[i], columns.Metadata[i] = wanted.UniqueKey, job.Metadata
+		if job.PartitionKey != "" {
+			if columns.PartitionKeys == nil { // mostly there are none
+				columns.PartitionKeys = make([]string, count)
+			}
+			columns.PartitionKeys[i] = job.PartitionKey
+		}
 		if job.RunAt != nil {
 			columns.RunAts[i] = db.Timestamp(*job.RunAt)
 		}
@@ -312,6 +322,7 @@ func withDefaults(job EnqueueParams) EnqueueParams {
 	job.BackoffBase = cmp.Or(job.BackoffBase, defaults.BackoffBase)
 	job.BackoffMax = cmp.Or(job.BackoffMax, defaults.BackoffMax)
 	job.UniqueKey = cmp.Or(job.UniqueKey, defaults.UniqueKey)
+	job.PartitionKey = cmp.Or(job.PartitionKey, defaults.PartitionKey)
 	if job.Tags == nil {
 		job.Tags = defaults.Tags
 	}
@@ -332,7 +343,9 @@ func enqueueParams(job *EnqueueParams) (db.JobEnqueueParams, error) {
 	if err != nil {
 		return db.JobEnqueueParams{}, fmt.Errorf("args: %w", err)
 	}
-	for _, value := range []struct{ name, text string }{{"kind", job.Args.Kind()}, {"unique_key", job.UniqueKey}, {"queue", job.Queue}} {
+	for _, value := range []struct{ name, text string }{
+		{"kind", job.Args.Kind()}, {"unique_key", job.UniqueKey}, {"queue", job.Queue}, {"partition_key", job.PartitionKey},
+	} {
 		if err := storable.Text(value.name, value.text); err != nil {
 			return db.JobEnqueueParams{}, err
 		}
@@ -344,7 +357,7 @@ func enqueueParams(job *EnqueueParams) (db.JobEnqueueParams, error) {
 		return db.JobEnqueueParams{}, err
 	}
 	params := db.JobEnqueueParams{
-		Kind: job.Args.Kind(), Args: args, Queue: job.Queue, Metadata: job.Metadata,
+		Kind: job.Args.Kind(), Args: args, Queue: job.Queue, PartitionKey: job.PartitionKey, Metadata: job.Metadata,
 		Priority: int32(job.Priority), MaxAttempts: int32(job.MaxAttempts), // #nosec G115 -- checked above
 		Delay: db.IntervalOrNull(job.Delay), Timeout: db.IntervalOrNull(job.Timeout),
 		BackoffBase: db.IntervalOrNull(job.BackoffBase), BackoffMax: db.IntervalOrNull(job.BackoffMax),

@@ -13,27 +13,28 @@ import (
 // Job is a job as stored. Pointers and JSON are nil, and texts empty, where
 // they do not apply. Times are the database's.
 type Job struct {
-	ID          int64           `json:"id"`
-	State       State           `json:"state"`
-	Queue       string          `json:"queue"`
-	Kind        string          `json:"kind"`
-	Priority    int16           `json:"priority"`
-	Args        json.RawMessage `json:"args,omitempty"` // nil in a list
-	Attempts    int             `json:"attempts"`       // runs that ended badly
-	MaxAttempts int             `json:"max_attempts"`
-	Crashes     int             `json:"crashes"` // those of them that were lost
-	RunAt       time.Time       `json:"run_at"`
-	CreatedAt   time.Time       `json:"created_at"`
-	StartedAt   *time.Time      `json:"started_at,omitempty"` // when it was claimed; of a job that has failed, when its handler was called
-	FinishedAt  *time.Time      `json:"finished_at,omitempty"`
-	Timeout     time.Duration   `json:"timeout_ns,omitempty"`
-	UniqueKey   string          `json:"unique_key,omitempty"`
-	Tags        []string        `json:"tags,omitempty"`
-	Metadata    json.RawMessage `json:"metadata,omitempty"`
-	Checkpoint  json.RawMessage `json:"checkpoint,omitempty"` // nil in a list
-	Result      json.RawMessage `json:"result,omitempty"`     // nil in a list
-	LastError   string          `json:"last_error,omitempty"`
-	ClearReason string          `json:"clear_reason,omitempty"` // why the last run was taken away, until the next one ends
+	ID           int64           `json:"id"`
+	State        State           `json:"state"`
+	Queue        string          `json:"queue"`
+	Kind         string          `json:"kind"`
+	Priority     int16           `json:"priority"`
+	Args         json.RawMessage `json:"args,omitempty"` // nil in a list
+	Attempts     int             `json:"attempts"`       // runs that ended badly
+	MaxAttempts  int             `json:"max_attempts"`
+	Crashes      int             `json:"crashes"` // those of them that were lost
+	RunAt        time.Time       `json:"run_at"`
+	CreatedAt    time.Time       `json:"created_at"`
+	StartedAt    *time.Time      `json:"started_at,omitempty"` // when it was claimed; of a job that has failed, when its handler was called
+	FinishedAt   *time.Time      `json:"finished_at,omitempty"`
+	Timeout      time.Duration   `json:"timeout_ns,omitempty"`
+	UniqueKey    string          `json:"unique_key,omitempty"`
+	PartitionKey string          `json:"partition_key,omitempty"`
+	Tags         []string        `json:"tags,omitempty"`
+	Metadata     json.RawMessage `json:"metadata,omitempty"`
+	Checkpoint   json.RawMessage `json:"checkpoint,omitempty"` // nil in a list
+	Result       json.RawMessage `json:"result,omitempty"`     // nil in a list
+	LastError    string          `json:"last_error,omitempty"`
+	ClearReason  string          `json:"clear_reason,omitempty"` // why the last run was taken away, until the next one ends
 
 	LeaseToken        int64      `json:"lease_token"` // how often it was claimed
 	LeaseOwner        string     `json:"lease_owner,omitempty"`
@@ -89,7 +90,7 @@ func jobFromRow(row db.JobGetRow) *Job {
 		ID: row.ID, State: State(row.State), Queue: row.Queue, Kind: row.Kind, Priority: row.Priority, Args: row.Args,
 		Attempts: int(row.Attempts), MaxAttempts: int(row.MaxAttempts), Crashes: int(row.Crashes),
 		RunAt: row.RunAt.Time.UTC(), CreatedAt: row.CreatedAt.Time.UTC(), StartedAt: db.UTC(row.StartedAt), FinishedAt: db.UTC(row.FinishedAt),
-		Timeout: time.Duration(row.TimeoutMs) * time.Millisecond, UniqueKey: db.Text(row.UniqueKey), Tags: row.Tags,
+		Timeout: time.Duration(row.TimeoutMs) * time.Millisecond, UniqueKey: db.Text(row.UniqueKey), PartitionKey: row.PartitionKey, Tags: row.Tags,
 		Metadata: row.Metadata, Checkpoint: row.Checkpoint, Result: row.Result, LastError: db.Text(row.LastError), ClearReason: db.Text(row.ClearReason),
 		LeaseToken: row.LeaseToken, LeaseOwner: db.Text(row.LeaseOwner), LeaseExpiresAt: db.UTC(row.LeaseExpiresAt),
 		CancelRequestedAt: db.UTC(row.CancelRequestedAt),

@@ -19,15 +19,16 @@ const notJSON, notJSONB = "JSON that PostgreSQL can store", "JSON that PostgreSQ
 // badValues are values that no argument of that name takes, as SQL, with what
 // the refusal must say of the limit. JSON is as text, for the type of the argument.
 var badValues = map[string]map[string]string{
-	"kind":         {"''": "1 to 128 characters, not 0", "repeat('k', 129)": "1 to 128 characters, not 129", "null": "1 to 128 characters, not null"},
-	"queue":        {"''": "1 to 128 characters, not 0", "repeat('q', 2000000)": "1 to 128 characters, not 2000000"},
-	"priority":     {"-32769": "-32768 to 32767, not -32769", "9223372036854775807": "-32768 to 32767, not 9223372036854775807"},
-	"max_attempts": {"0": "1 to 32767, not 0", "3000000000": "1 to 32767, not 3000000000"},
-	"run_at":       {"timestamptz 'infinity'": "years 1 to 9999", "timestamptz '10000-01-01 00:00+00'": "years 1 to 9999", "timestamptz '0001-01-01 BC'": "years 1 to 9999"},
-	"unique_key":   {"''": "1 to 255 characters, not 0", "repeat(E'a\\n', 300)": "1 to 255 characters, not 600"},
-	"timeout":      {"interval '0'": "positive, at most 10 years", "interval '10 years 1 day'": "positive, at most 10 years"},
-	"backoff_base": {"interval '-1 s'": "positive, at most 10 years"},
-	"backoff_max":  {"interval '-1 s'": "positive, at most 10 years", "interval '1000 years'": "positive, at most 10 years"},
+	"kind":          {"''": "1 to 128 characters, not 0", "repeat('k', 129)": "1 to 128 characters, not 129", "null": "1 to 128 characters, not null"},
+	"queue":         {"''": "1 to 128 characters, not 0", "repeat('q', 2000000)": "1 to 128 characters, not 2000000"},
+	"priority":      {"-32769": "-32768 to 32767, not -32769", "9223372036854775807": "-32768 to 32767, not 9223372036854775807"},
+	"max_attempts":  {"0": "1 to 32767, not 0", "3000000000": "1 to 32767, not 3000000000"},
+	"run_at":        {"timestamptz 'infinity'": "years 1 to 9999", "timestamptz '10000-01-01 00:00+00'": "years 1 to 9999", "timestamptz '0001-01-01 BC'": "years 1 to 9999"},
+	"unique_key":    {"''": "1 to 255 characters, not 0", "repeat(E'a\\n', 300)": "1 to 255 characters, not 600"},
+	"partition_key": {"''": "1 to 255 characters, not 0", "repeat('k', 256)": "1 to 255 characters, not 256"},
+	"timeout":       {"interval '0'": "positive, at most 10 years", "interval '10 years 1 day'": "positive, at most 10 years"},
+	"backoff_base":  {"interval '-1 s'": "positive, at most 10 years"},
+	"backoff_max":   {"interval '-1 s'": "positive, at most 10 years", "interval '1000 years'": "positive, at most 10 years"},
 	"tags": {
 		"array_fill('t'::text, array[33])": "at most 32", "array['a', null]": "without nulls", "array[repeat('t', 9000)]": "8 KiB",
 		"array[array['a'], array['b']]": "not a list of lists",
@@ -113,6 +114,8 @@ func TestEnqueueManyMembers(t *testing.T) {
 		`"queue": {}`:               "queue must be text, not object",
 		`"queue": ""`:               "queue must be 1 to 128 characters, not 0",
 		`"unique_key": ""`:          "unique_key must be 1 to 255 characters, not 0",
+		`"partition_key": ""`:       "partition_key must be 1 to 255 characters, not 0",
+		`"partition_key": []`:       "partition_key must be text, not array",
 		`"unique_key": true`:        "unique_key must be text, not boolean",
 		`"priority": 1.5`:           "priority must be a whole number, -32768 to 32767",
 		`"priority": "high"`:        "priority must be a whole number, -32768 to 32767",
@@ -142,7 +145,7 @@ func TestEnqueueManyMembers(t *testing.T) {
 	// What may be null may be left out, and the other way round.
 	_, err := client.Pool().Exec(ctx, `select * from jobq.enqueue_many('[{"kind": "k", "args": null, "queue": null, "priority": null,
 		"run_at": null, "max_attempts": null, "unique_key": null, "timeout": null, "backoff_base": null, "backoff_max": null, "tags": null,
-		"metadata": null}, {"kind": 5, "priority": "7", "tags": [], "unique_key": 4711}]')`)
+		"metadata": null, "partition_key": null}, {"kind": 5, "priority": "7", "tags": [], "unique_key": 4711}]')`)
 	require.NoError(t, err)
 	page, err := client.List(ctx, jobq.Filter{})
 	require.NoError(t, err)

@@ -45,6 +45,23 @@ const (
 	RedeliverHead Redelivery = "head"
 )
 
+// KeyOrder says whether the jobs of each partition key of a queue run in order, and what a job
+// that fails does to those behind it.
+type KeyOrder string
+
+// The orders.
+const (
+	// KeyOrderNone: in no strict order, the default.
+	KeyOrderNone KeyOrder = ""
+	// KeyOrderHold: a job that waits for its retry holds its key, until it has ended.
+	KeyOrderHold KeyOrder = "hold"
+	// KeyOrderPass: a job that waits for its retry lets the next ones pass.
+	KeyOrderPass KeyOrder = "pass"
+	// KeyOrderStop: as KeyOrderHold, and a job that has failed for good stops its key until
+	// it is requeued or deleted.
+	KeyOrderStop KeyOrder = "stop"
+)
+
 // Action is what a person does to jobs, queues or kinds, as the audit names it; and
 // ActionKindPause what jobq does itself, as the actor "jobq".
 type Action string

@@ -70,6 +70,7 @@ type lab struct {
 	run         check.Run
 	scale       time.Duration               // how long the fault goes on
 	after       func(*check.Verdict) string // makes the figure when the checker has spoken
+	more        string                      // further arguments of each enqueue of enqueueTogether, in SQL
 	samples     []time.Duration             // that the report sums up over all runs
 	own         *server                     // instead of the cluster's
 	socket      string                      // of whichever server it is

@@ -70,7 +70,7 @@ func (l *lab) enqueueTogether(kinds []string, orders ...order) ([]int64, error) 
 	ids := make([]int64, len(orders))
 	err := l.inTx(func(tx pgx.Tx) error {
 		for i, o := range orders {
-			if err := tx.QueryRow(l.ctx, fmt.Sprintf(enqueueOne, maxAttempts, ""), kinds[i%len(kinds)], o).Scan(&ids[i]); err != nil {
+			if err := tx.QueryRow(l.ctx, fmt.Sprintf(enqueueOne, maxAttempts, l.more), kinds[i%len(kinds)], o).Scan(&ids[i]); err != nil {
 				return err
 			}
 		}

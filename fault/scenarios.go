@@ -65,7 +65,9 @@ func scenarios() []scenario {
 		{id: "F40", name: "a queue with a rate, its workers killed and stopped", body: rateAndKills, cutOff: true, smoke: true, mutants: []string{"rate-not-charged"}, scale: 15 * time.Second},
 		{id: "F41", name: "programs that end their jobs themselves, killed and stopped", body: ownEnds, cutOff: true, smoke: true, mutants: []string{ownUnfenced}, scale: 15 * time.Second},
 		{id: "F42", name: "jobs with steps, sleeps and events, killed and stopped", body: stepsAndKills, cutOff: true, smoke: true, mutants: []string{ownUnfenced, eventUnlocked}, scale: 15 * time.Second},
+		{id: "F43", name: "partition keys with a limit, workers killed and stopped", body: keysAndKills, cutOff: true, smoke: true, mutants: []string{"key-not-counted"}, scale: 15 * time.Second},
 		{id: "F44", name: "jobs that wait for others, workers and janitors killed", body: dependents, smoke: true, mutants: []string{newParentOnce, firstParentFrees}, scale: 15 * time.Second},
+		{id: "F45", name: "partition keys in order, workers killed and stopped", body: orderAndKills, cutOff: true, smoke: true, mutants: []string{"key-not-counted", headForgotten, retryPassed}, scale: 15 * time.Second},
 		{id: "F46", name: "jobs that spawn others and await them, killed and stopped", body: spawnsAndKills, cutOff: true, smoke: true, mutants: []string{awaitUntold}, scale: 15 * time.Second},
 		{id: "R1", name: "restart beside a live sibling, web-1 and web-1-2", body: restartBesideSibling, smoke: true, needs: hostnames, mutants: []string{"prefix-host"}, scale: 40 * time.Second},
 	}

@@ -8,10 +8,13 @@ import (
 )
 
 const (
-	rollUpEvery    = 30 * time.Second
-	rollUpBatch    = 10_000
-	workersEvery   = 2 * time.Minute
-	workerSilence  = 5 * time.Minute
+	rollUpEvery   = 30 * time.Second
+	rollUpBatch   = 10_000
+	workersEvery  = 2 * time.Minute
+	workerSilence = 5 * time.Minute
+	lanesEvery    = 10 * time.Minute
+	// lanesBatch is how many partition keys one step looks at: claims from their queue wait meanwhile.
+	lanesBatch     = 500
 	retentionEvery = 10 * time.Minute
 	// statisticsLook is how often it is looked whether the history needs new
 	// statistics, and statisticsEvery how old they may get. While the history has
@@ -57,6 +60,8 @@ func (j *Janitor) allChores(past *history) []*chore {
 		{name: "remove dead workers", every: workersEvery, work: j.removeWorkers, often: true},
 		{name: "keep partitions", every: retentionEvery, work: j.keepPartitions},
 		{name: "analyze history", every: statisticsLook, work: j.analyzeHistory(past), often: true},
+		pruneLanes(),
+		pruneLaneHeads(),
 	}
 	return append(append(chores, j.retentionChores()...), stepChores()...)
 }
@@ -86,6 +91,22 @@ func (j *Janitor) removeWorkers(ctx context.Context, queries *db.Queries) (more 
 		j.log.Info("removed dead workers", "count", removed)
 	}
 	return false, err
+}
+
+// pruneLanes forgets partition keys of queues that nobody claims from.
+func pruneLanes() *chore {
+	var place db.LanePruneRow
+	work := func(ctx context.Context, queries *db.Queries) (more bool, err error) {
+		row, err := queries.LanePrune(ctx, db.LanePruneParams{
+			AfterQueue: place.LastQueue, AfterKey: place.LastKey, AfterHint: place.LastHint, RowCount: lanesBatch,
+		})
+		if err != nil {
+			return false, err
+		}
+		place = row
+		return row.LastQueue != "", nil
+	}
+	return &chore{name: "prune partition keys", every: lanesEvery, work: work, reset: func() { place = db.LanePruneRow{} }}
 }
 
 // keepPartitions makes a partition that is missing, the furthest ahead first:

@@ -53,7 +53,7 @@ func (m *Monitor) Queues(ctx context.Context) ([]Queue, error) {
 				Lease: db.Milliseconds(row.LeaseMs), ExtendEvery: db.Milliseconds(row.ExtendEveryMs), Heartbeat: jobq.Heartbeat(row.Heartbeat),
 				StaleGrace: db.Milliseconds(row.StaleGraceMs), Redelivery: jobq.Redelivery(row.Redelivery),
 				RedeliveryDelay: db.Milliseconds(row.RedeliveryDelayMs), ResetOnReap: row.ResetOnReap, AgeAfter: db.Milliseconds(row.AgeAfterMs),
-				MaxRunning: int(row.MaxRunning), Rate: rateOf(row),
+				MaxRunning: int(row.MaxRunning), KeyLimit: int(row.KeyLimit), KeyOrder: jobq.KeyOrder(row.KeyOrder), Rate: rateOf(row),
 			},
 			ThrottledUntil: db.TimeOrNil(row.ThrottledUntil),
 			PausedAt:       db.UTC(row.PausedAt), PausedBy: db.Text(row.PausedBy), PauseReason: db.Text(row.PauseReason),
@@ -111,6 +111,12 @@ type QueueSettings struct {
 	// MaxRunning is how many jobs of the queue may run at once, over all workers: 1 to
 	// 1,000,000. Default 0, as many as they have slots for.
 	MaxRunning int `json:"max_running,omitempty"`
+	// KeyLimit is how many jobs of each partition key of the queue may run at once, over all
+	// workers: 1 to 10,000. Default 0, as many as of the queue.
+	KeyLimit int `json:"key_limit,omitempty"`
+	// KeyOrder is whether the jobs of each partition key run in order, one after the other, which
+	// needs a KeyLimit of 1. Default jobq.KeyOrderNone.
+	KeyOrder jobq.KeyOrder `json:"key_order,omitempty"`
 	// Rate is how many jobs of the queue may start, over all workers, with its burst.
 	// Default nil, as many as there are.
 	Rate *jobq.Rate `json:"rate,omitempty"`

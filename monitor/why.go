@@ -29,6 +29,8 @@ const (
 	ReasonNoWorkerOfKind  ReasonCode = "no_worker_of_kind" // those that do have no handler of its kind
 	ReasonKindInTrouble   ReasonCode = "kind_in_trouble"   // those that have one cannot start its programs now
 	ReasonQueueLimit      ReasonCode = "queue_limit"       // as many jobs of its queue run as its limit allows
+	ReasonKeyLimit        ReasonCode = "key_limit"         // as many jobs of its partition key run as its queue allows for each
+	ReasonKeyHead         ReasonCode = "key_head"          // the jobs of its partition key run in order, and another one is the next
 	ReasonQueueRate       ReasonCode = "queue_rate"        // its queue's rate lets no job start yet
 	ReasonWorkersFull     ReasonCode = "workers_full"      // those that can hold as many jobs as they have slots
 	ReasonNextInLine      ReasonCode = "next_in_line"      // nothing holds it up but the jobs before it
@@ -58,13 +60,14 @@ type Reason struct {
 
 // ReasonFacts are the facts of a reason. Moments are by the database's clock.
 type ReasonFacts struct {
-	Queue string     `json:"queue,omitempty"`
-	Kind  string     `json:"kind,omitempty"`
-	Since *time.Time `json:"since,omitempty"` // since when it is so
-	Until *time.Time `json:"until,omitempty"` // when the job may run, or the next job of a queue with a rate may start; of a lease, when it ends
-	By    string     `json:"by,omitempty"`    // who did it, where the audit knows
-	Note  string     `json:"note,omitempty"`  // and why
-	Audit int64      `json:"audit,omitempty"` // the id of the action
+	Queue        string     `json:"queue,omitempty"`
+	Kind         string     `json:"kind,omitempty"`
+	PartitionKey string     `json:"partition_key,omitempty"`
+	Since        *time.Time `json:"since,omitempty"` // since when it is so
+	Until        *time.Time `json:"until,omitempty"` // when the job may run, or the next job of a queue with a rate may start; of a lease, when it ends
+	By           string     `json:"by,omitempty"`    // who did it, where the audit knows
+	Note         string     `json:"note,omitempty"`  // and why
+	Audit        int64      `json:"audit,omitempty"` // the id of the action
 
 	// Parents are the first 10 jobs that it waits for, and ParentsOpen how many there are:
 	// 10,001 stands for more.
@@ -85,9 +88,14 @@ type ReasonFacts struct {
 	// Crashes is how many times in a row workers have crashed that ran a paused kind.
 	Crashes int `json:"crashes,omitempty"`
 
-	Running int64      `json:"running,omitempty"` // jobs of a queue that is at its limit
-	Limit   int64      `json:"limit,omitempty"`
-	Rate    *jobq.Rate `json:"rate,omitempty"` // with its burst
+	Running int64   `json:"running,omitempty"` // jobs of a queue, or of a partition key, that is at its limit
+	Holders []int64 `json:"holders,omitempty"` // those of a partition key, the first 20, longest first
+	Limit   int64   `json:"limit,omitempty"`
+	// Head is the job that a partition key has to wait for, and HeadState what it does: running,
+	// retry (it waits for that, until Until), waiting (for other jobs), failed, or available.
+	Head      int64      `json:"head,omitempty"`
+	HeadState string     `json:"head_state,omitempty"`
+	Rate      *jobq.Rate `json:"rate,omitempty"` // with its burst
 
 	Workers    int64    `json:"workers,omitempty"`  // live ones: heard within 30 seconds, and not draining
 	Silent     int64    `json:"silent,omitempty"`   // workers of the queue that were not heard

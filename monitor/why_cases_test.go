@@ -161,6 +161,60 @@ func waitingCases() []whyCase {
 			p.limit(operator.QueueChange{MaxRunning: new(1)})
 			return p.enqueue(jobq.EnqueueOptions{})
 		}, codes{monitor.ReasonQueueLimit}, []string{"1 of 1 job run, the oldest is job 1, claimed "}, "jobq why 1"},
+		{"partition key at its limit", func(p planted) int64 {
+			p.serve("w", 9, "greeting")
+			for range 4 {
+				p.enqueue(jobq.EnqueueOptions{PartitionKey: "a"})
+			}
+			p.enqueue(jobq.EnqueueOptions{})
+			p.limit(operator.QueueChange{KeyLimit: new(2)})
+			p.claimKeyed(2)
+			return p.enqueue(jobq.EnqueueOptions{PartitionKey: "a"})
+		}, codes{monitor.ReasonKeyLimit}, []string{"the partition key a is at its limit: 2 of 2 jobs run, the oldest is job 1; 2 jobs are before it in the line"}, "jobq queues set q --key-limit N; what the oldest does: jobq why 1"},
+		{"partition key below its limit", func(p planted) int64 {
+			p.serve("w", 9, "greeting")
+			for range 3 {
+				p.enqueue(jobq.EnqueueOptions{PartitionKey: "a"})
+			}
+			p.limit(operator.QueueChange{KeyLimit: new(3)})
+			claimed := p.claimKeyed(3)
+			p.Complete(claimed[0].JobClaimRow)
+			p.enqueue(jobq.EnqueueOptions{PartitionKey: "b"})
+			return p.enqueue(jobq.EnqueueOptions{PartitionKey: "a"})
+		}, codes{monitor.ReasonNextInLine}, []string{"it is next in line"}, ""},
+		{"partition key with a head that runs", func(p planted) int64 {
+			p.serve("w", 9, "greeting")
+			p.limit(operator.QueueChange{KeyOrder: new(jobq.KeyOrderHold)})
+			p.enqueue(jobq.EnqueueOptions{PartitionKey: "a"})
+			p.enqueue(jobq.EnqueueOptions{PartitionKey: "b"})
+			p.claimKeyed(2)
+			return p.enqueue(jobq.EnqueueOptions{PartitionKey: "a"})
+		}, codes{monitor.ReasonKeyHead}, []string{"the jobs of the partition key a run in order, and its head is job 1, which runs; no job is before it in the line"}, "what the head does: jobq why 1"},
+		{"partition key with a head that waits for its retry", func(p planted) int64 {
+			p.serve("w", 9, "greeting")
+			p.limit(operator.QueueChange{KeyOrder: new(jobq.KeyOrderHold)})
+			p.endKeyed(false)
+			return p.enqueue(jobq.EnqueueOptions{PartitionKey: "a"})
+		}, codes{monitor.ReasonKeyHead}, []string{"its head is job 1, which waits for its retry at "}, "wait, or let the head run now: jobq requeue 1"},
+		{"partition key with a head that has failed", func(p planted) int64 {
+			p.serve("w", 9, "greeting")
+			p.limit(operator.QueueChange{KeyOrder: new(jobq.KeyOrderStop)})
+			p.endKeyed(true)
+			return p.enqueue(jobq.EnqueueOptions{PartitionKey: "a"})
+		}, codes{monitor.ReasonKeyHead}, []string{"its head is job 1, which has failed: that stops the key"}, "mend what made it fail, and jobq requeue 1; or go on without it: jobq delete 1"},
+		{"partition key with another head in the line", func(p planted) int64 {
+			p.serve("w", 9, "greeting")
+			p.limit(operator.QueueChange{KeyOrder: new(jobq.KeyOrderPass)})
+			p.enqueue(jobq.EnqueueOptions{PartitionKey: "a"})
+			return p.enqueue(jobq.EnqueueOptions{PartitionKey: "a"})
+		}, codes{monitor.ReasonKeyHead}, []string{"its head is job 1; 1 job is before it in the line"}, "what the head does: jobq why 1"},
+		{"head of its partition key", func(p planted) int64 {
+			p.serve("w", 9, "greeting")
+			p.limit(operator.QueueChange{KeyOrder: new(jobq.KeyOrderStop)})
+			id := p.enqueue(jobq.EnqueueOptions{PartitionKey: "a"})
+			p.enqueue(jobq.EnqueueOptions{PartitionKey: "a"})
+			return id
+		}, codes{monitor.ReasonNextInLine}, []string{"it is next in line"}, ""},
 		{"queue at its rate", func(p planted) int64 {
 			p.serve("w", 4, "greeting")
 			p.throttle()

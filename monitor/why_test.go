@@ -41,6 +41,33 @@ func (p planted) enqueue(options jobq.EnqueueOptions) int64 {
 	return jobtest.Enqueue(p.T, p.Client, &options)
 }
 
+// claimKeyed claims so many jobs that have partition keys.
+func (p planted) claimKeyed(count int) []db.KeyedJob {
+	p.Helper()
+	answer, err := p.Schema.Exchange(context.Background(), p.Client.Pool(), db.Exchange{
+		Owner: "w", Queue: "q", HasKeys: true, OnlyKeyed: true, Claim: &db.JobClaimParams{
+			Lease: db.Interval(time.Hour), Owner: "w", Queue: "q", Kinds: []string{"greeting"}, JobCount: int32(count), // #nosec G115 -- small
+		},
+	})
+	require.NoError(p, err)
+	require.Len(p, answer.Keyed, count)
+	return answer.Keyed
+}
+
+// endKeyed enqueues a job of the key a and ends its run as failed, for good or with an hour until its retry.
+func (p planted) endKeyed(final bool) {
+	p.Helper()
+	p.enqueue(jobq.EnqueueOptions{PartitionKey: "a"})
+	job := p.claimKeyed(1)[0]
+	_, err := p.Schema.Exchange(context.Background(), p.Client.Pool(), db.Exchange{
+		Owner: "w", Queue: "q", EndedKeys: []string{"a"}, Endings: []db.Ending{{
+			Slot:    db.Slot{ID: job.ID, Token: job.LeaseToken, Slot: job.Slot, ClaimedAt: job.StartedAt.Time},
+			Outcome: "failed", Error: "e", Started: true, Final: final, Delay: db.DelayOf(time.Hour),
+		}},
+	})
+	require.NoError(p, err)
+}
+
 // end enqueues a job and ends its first run in the way given.
 func (p planted) end(outcome string, delay time.Duration) int64 {
 	p.Helper()
@@ -102,15 +129,18 @@ func (p planted) requireAgrees(id int64, reason monitor.Reason) {
 	p.Helper()
 	next := reason.Code == monitor.ReasonNextInLine && *reason.Facts.Before == 0
 	refused := []monitor.ReasonCode{
-		monitor.ReasonQueuePaused, monitor.ReasonKindPaused, monitor.ReasonQueueLimit, monitor.ReasonQueueRate, monitor.ReasonRowLocked,
+		monitor.ReasonQueuePaused, monitor.ReasonKindPaused, monitor.ReasonQueueLimit, monitor.ReasonQueueRate, monitor.ReasonKeyLimit, monitor.ReasonKeyHead, monitor.ReasonRowLocked,
 	}
 	if !next && !slices.Contains(refused, reason.Code) {
 		return
 	}
-	answer, err := p.Schema.Exchange(context.Background(), p.Client.Pool(), db.Exchange{Owner: "w", Queue: "q", HasLimits: true, SlotsFree: 10, Claim: &db.JobClaimParams{
+	answer, err := p.Schema.Exchange(context.Background(), p.Client.Pool(), db.Exchange{Owner: "w", Queue: "q", HasLimits: true, HasKeys: true, SlotsFree: 10, Claim: &db.JobClaimParams{
 		Lease: db.Interval(time.Hour), Owner: "w", Queue: "q", Kinds: []string{"greeting"}, JobCount: 10,
 	}})
 	require.NoError(p, err)
+	for _, job := range answer.Keyed {
+		answer.Claimed = append(answer.Claimed, job.JobClaimRow)
+	}
 	require.Equal(p, next, slices.ContainsFunc(answer.Claimed, func(job db.JobClaimRow) bool { return job.ID == id }), "claimed")
 }
 
@@ -157,7 +187,7 @@ func TestWhy(t *testing.T) {
 			require.Equal(t, codes[0] == monitor.ReasonDeleted || codes[0] == monitor.ReasonGone || codes[0] == monitor.ReasonUnknown, codes[0].Missing())
 		})
 	}
-	require.Len(t, found, 27, "every reason has a case")
+	require.Len(t, found, 29, "every reason has a case")
 }
 
 // The session that holds a lock is told with what it does, and of a lock on a run of a

@@ -60,6 +60,12 @@ type QueueChange struct {
 	// MaxRunning is how many jobs of the queue may run at once, over all workers; 0 for
 	// as many as they have slots for.
 	MaxRunning *int
+	// KeyLimit is how many jobs of each partition key may run at once, over all workers; 0
+	// for as many as of the queue.
+	KeyLimit *int
+	// KeyOrder is whether the jobs of each partition key run in order. It needs a KeyLimit of 1,
+	// which it sets where there is none; jobq.KeyOrderNone for no order.
+	KeyOrder *jobq.KeyOrder
 	// Rate is how many may start, over all workers; the zero Rate for as many as there are.
 	Rate *jobq.Rate
 }
@@ -67,7 +73,7 @@ type QueueChange struct {
 // SetQueue changes settings of a queue, which need not have had a job. It returns the
 // id of its entry in the audit, for Undo, or 0 when they were so already. Every
 // worker obeys within seconds, for the leases that it takes or extends from
-// then on; no lease that is held gets shorter. MaxRunning and Rate hold for every claim
+// then on; no lease that is held gets shorter. MaxRunning, KeyLimit, KeyOrder and Rate hold for every claim
 // from the moment on at which this returns; what runs already goes on. A Lease for which the ExtendEvery
 // stored is too long puts that back to its default. Settings that cannot go
 // together are ErrInvalid, with the reason.
@@ -79,6 +85,9 @@ func (o *Operator) SetQueue(ctx context.Context, name string, change QueueChange
 	}
 	if change.Redelivery != nil {
 		texts = append(texts, argument{"redelivery", string(*change.Redelivery)})
+	}
+	if change.KeyOrder != nil {
+		texts = append(texts, argument{"key_order", string(*change.KeyOrder)})
 	}
 	if err := o.checkTexts(operation, texts...); err != nil {
 		return 0, err
@@ -114,6 +123,12 @@ func (c *QueueChange) columns() (json.RawMessage, error) {
 	if c.MaxRunning != nil {
 		columns["max_running"] = orNull(*c.MaxRunning)
 	}
+	if c.KeyLimit != nil {
+		columns["key_limit"] = orNull(*c.KeyLimit)
+	}
+	if c.KeyOrder != nil {
+		columns["key_order"] = orNull(*c.KeyOrder)
+	}
 	if c.Rate != nil {
 		columns["rate_jobs"], columns["rate_period"], columns["rate_burst"] = orNull(c.Rate.Jobs), nil, orNull(c.Rate.Burst)
 		if c.Rate.Period != 0 {
@@ -123,10 +138,11 @@ func (c *QueueChange) columns() (json.RawMessage, error) {
 	return json.Marshal(columns)
 }
 
-// orNull is nil for zero, which the database has as null.
-func orNull(number int) any {
-	if number == 0 {
+// orNull is nil for the zero value, which the database has as null.
+func orNull[T comparable](value T) any {
+	var zero T
+	if value == zero {
 		return nil
 	}
-	return number
+	return value
 }

@@ -16,6 +16,8 @@ type claim struct {
 	queue    *queue
 	request  db.JobClaimParams
 	plan     line.Claim
+	plain    bool // it takes jobs without a partition key, as planned
+	keys     keysPlan
 	settings leases.Settings
 	// notification is the last of new jobs that was received before it was sent.
 	notification string
@@ -30,32 +32,54 @@ func (q *queue) newClaim(count int, settings leases.Settings) *claim {
 		Lease: db.Interval(settings.Length), Owner: q.worker.id, Queue: q.name, Kinds: q.worker.claimable(q.kinds),
 		JobCount: int32(count), // #nosec G115 -- bounded by line.ClaimMax
 	}
-	c.plan = q.load.begin(clock.SinceBoot(), &c.request, len(c.request.Kinds) < len(q.kinds))
+	now := clock.SinceBoot()
+	if c.plain, c.keys = q.load.beginKeyed(now); c.plain {
+		c.plan = q.load.begin(now, &c.request, len(c.request.Kinds) < len(q.kinds))
+	}
 	return c
 }
 
 // answered takes over the jobs that the claim, sent at the instant, has got, and
 // tells the other workers when it left none.
 func (c *claim) answered(answer db.Exchanged, sent, took time.Duration) {
-	c.queue.worker.claimed.Answered(c.underWay, leasesMade(answer.Claimed))
+	c.queue.worker.claimed.Answered(c.underWay, leasesMade(answer))
 	now, admission := clock.SinceBoot(), answer.Admission
 	if admission.Blocked != db.BlockedByNothing {
-		if len(answer.Claimed) >= admission.Jobs { // else there is room, and no job for it
+		if len(answer.Claimed)+len(answer.Keyed) >= admission.Jobs { // else there is room, and no job for it
 			c.queue.load.blocked(now, admission, c.queue.worker.config.PollInterval, c.unblocks)
 		}
-		if admission.Jobs == 0 { // so it has not looked
-			c.queue.load.failed(now, c.plan, took, false)
+		if admission.Jobs == 0 {
+			c.notLooked(now, took)
 			return
 		}
 		c.plan = c.plan.Admitted(admission.Jobs)
 	}
-	if leftNothing := c.queue.load.answered(now, c.plan, answer.Claimed, took); leftNothing {
-		c.queue.notifications.TellOthers(c.notification)
+	if c.settings.HasKeys {
+		c.queue.load.keysAnswered(now, c.keys, answer)
+		c.plan = c.plan.Admitted(admission.Jobs - len(answer.Keyed))
 	}
-	c.queue.accept(answer.Claimed, sent, c.settings)
+	switch {
+	case c.settings.HasKeys && len(answer.Keyed) == admission.Jobs:
+		c.notLooked(now, took)
+	case c.plain:
+		leftNothing := c.queue.load.answered(now, c.plan, answer.Claimed, took)
+		if leftNothing && !answer.KeysMore {
+			c.queue.notifications.TellOthers(c.notification)
+		}
+	}
+	c.queue.accept(answer.Claimed, answer.Keyed, sent, c.settings)
 }
 
-// failed makes the queue claim again, and has jobs given back that it may have got.
+// notLooked makes the queue claim again: the claim was not to take any job without a
+// partition key.
+func (c *claim) notLooked(now, took time.Duration) {
+	if c.plain {
+		c.queue.load.failed(now, c.plan, took, false)
+	}
+}
+
+// failed makes the queue claim again, and has jobs given back that it may have got. A claim that took no
+// jobs without a partition key had no plan, and so looked back at nothing.
 func (c *claim) failed(took time.Duration, err error) {
 	w, now := c.queue.worker, clock.SinceBoot()
 	if db.MayHaveCommitted(err) {
@@ -67,31 +91,63 @@ func (c *claim) failed(took time.Duration, err error) {
 	c.queue.load.failed(now, c.plan, took, db.IsTimeout(err))
 }
 
+// takeTurns puts the first run of each key before the second of any, and so on: a key of which
+// many were claimed keeps no other one waiting. What has no key counts as one key.
+func takeTurns(runs []*Run) []*Run {
+	ofKey := make(map[string]int)
+	var rounds [][]*Run
+	for _, run := range runs {
+		n := ofKey[run.partitionKey]
+		ofKey[run.partitionKey]++
+		if n == len(rounds) {
+			rounds = append(rounds, nil)
+		}
+		rounds[n] = append(rounds[n], run)
+	}
+	return slices.Concat(rounds...)
+}
+
 // leasesMade are the leases of jobs that one claim has got, each once.
-func leasesMade(claimed []db.JobClaimRow) []int64 {
+func leasesMade(answer db.Exchanged) []int64 {
 	var ids []int64
-	for i := range claimed {
-		if id := claimed[i].LeaseToken; i == 0 || id != claimed[i-1].LeaseToken {
+	add := func(id int64) {
+		if len(ids) == 0 || id != ids[len(ids)-1] {
 			ids = append(ids, id)
 		}
+	}
+	for i := range answer.Claimed {
+		add(answer.Claimed[i].LeaseToken)
+	}
+	for i := range answer.Keyed {
+		add(answer.Keyed[i].LeaseToken)
 	}
 	return ids
 }
 
 // accept takes charge of claimed jobs and hands them to the slots, first in line
 // first.
-func (q *queue) accept(claimed []db.JobClaimRow, sent time.Duration, settings leases.Settings) {
-	if len(claimed) == 0 {
+func (q *queue) accept(claimed []db.JobClaimRow, keyed []db.KeyedJob, sent time.Duration, settings leases.Settings) {
+	if len(claimed)+len(keyed) == 0 {
 		return
 	}
-	slices.SortFunc(claimed, func(a, b db.JobClaimRow) int {
-		return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.Position.Int64, b.Position.Int64))
+	runs := make([]*Run, 0, len(claimed)+len(keyed))
+	for _, row := range claimed {
+		runs = append(runs, &Run{worker: q.worker, queue: q, row: row, claimedAt: sent})
+	}
+	for _, job := range keyed {
+		runs = append(runs, &Run{worker: q.worker, queue: q, row: job.JobClaimRow, partitionKey: job.PartitionKey, claimedAt: sent})
+		claimed = append(claimed, job.JobClaimRow)
+	}
+	slices.SortFunc(runs, func(a, b *Run) int {
+		return cmp.Or(cmp.Compare(a.row.Priority, b.row.Priority), cmp.Compare(a.row.Position.Int64, b.row.Position.Int64))
 	})
-	runs, holds := make([]*Run, len(claimed)), make([]*leases.Hold[*Run], len(claimed))
-	for i, row := range claimed {
-		run := &Run{worker: q.worker, queue: q, row: row, claimedAt: sent}
-		run.hold = leases.NewHold(run, row.ID, row.LeaseToken, row.StartedAt.Time)
-		runs[i], holds[i] = run, &run.hold
+	if len(keyed) > 0 {
+		runs = takeTurns(runs)
+	}
+	holds := make([]*leases.Hold[*Run], len(runs))
+	for i, run := range runs {
+		run.hold = leases.NewHold(run, run.row.ID, run.row.LeaseToken, run.row.StartedAt.Time)
+		holds[i] = &run.hold
 	}
 	q.worker.keeper.held.Add(holds, q.settings, settings, sent)
 	q.worker.counts.claimed.Add(int64(len(runs)))

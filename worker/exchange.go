@@ -39,13 +39,13 @@ func (q *queue) roundTrip(ctx context.Context, results []result, count int) bool
 	settings := q.settings.Load()
 	request := db.Exchange{
 		Owner: q.worker.id, Queue: q.name, Lease: settings.TickerExtends(), Each: settings.Heartbeat == jobq.HeartbeatProgress,
-		HasLimits: settings.HasLimits, SlotsFree: q.load.free(count),
+		HasLimits: settings.HasLimits, SlotsFree: q.load.free(count), HasKeys: settings.HasKeys, EndedKeys: partitionKeys(results),
 	}
 	request.Completions, request.Endings, request.Untold = split(results)
 	var claim *claim
 	if count > 0 {
 		claim = q.newClaim(count, settings)
-		request.Claim = &claim.request
+		request.Claim, request.OnlyKeyed, request.LanePass = &claim.request, !claim.plain, claim.keys.pass
 	}
 	patience := settings.Length / 2
 	if len(results) > 0 { // their leases are locked meanwhile and cannot be extended
@@ -67,7 +67,7 @@ func (q *queue) roundTrip(ctx context.Context, results []result, count int) bool
 	}
 	switch {
 	case claim == nil:
-	case err == nil || len(answer.Claimed) > 0: // else only what was asked a second time has failed
+	case err == nil || len(answer.Claimed)+len(answer.Keyed) > 0: // else only what was asked a second time has failed
 		claim.answered(answer, sent, took)
 	default:
 		claim.failed(took, err)
@@ -103,6 +103,17 @@ func onRow(results []result, answer db.Exchanged) {
 			r.completion.OnRow = true
 		}
 	}
+}
+
+// partitionKeys are the keys of the runs, each once.
+func partitionKeys(results []result) (keys []string) {
+	for _, r := range results {
+		if r.run.partitionKey != "" {
+			keys = append(keys, r.run.partitionKey)
+		}
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys)
 }
 
 // leasesOf are the leases of the runs.

@@ -25,14 +25,16 @@ type Job[T jobq.Args] struct {
 // Run is one run of a job of any kind, from the claim to the result. Its
 // methods may be called from several goroutines.
 type Run struct {
-	worker    *Worker
-	queue     *queue
-	row       db.JobClaimRow // its Checkpoint is guarded by mu
-	claimedAt time.Duration  // when the claim was sent, by clock.SinceBoot
-	hold      leases.Hold[*Run]
-	test      *testRecord                // of NewTestJob; nil when a worker runs it
-	live      atomic.Pointer[liveOutput] // of a program that runs
-	signs     signs                      // that the run goes on
+	worker *Worker
+	queue  *queue
+	row    db.JobClaimRow // its Checkpoint is guarded by mu
+	// partitionKey is the job's partition key, "" for none.
+	partitionKey string
+	claimedAt    time.Duration // when the claim was sent, by clock.SinceBoot
+	hold         leases.Hold[*Run]
+	test         *testRecord                // of NewTestJob; nil when a worker runs it
+	live         atomic.Pointer[liveOutput] // of a program that runs
+	signs        signs                      // that the run goes on
 	// When the handler was called, since the claim may have been long before; zero
 	// before that. Written before the keeper knows of the run, and by nobody else.
 	began time.Time
@@ -64,6 +66,9 @@ func (r *Run) ID() int64 { return r.row.ID }
 
 // Kind is the job's kind.
 func (r *Run) Kind() string { return r.row.Kind }
+
+// PartitionKey is the job's partition key, "" for none.
+func (r *Run) PartitionKey() string { return r.partitionKey }
 
 // Queue is the queue that the job was claimed from.
 func (r *Run) Queue() string { return r.row.Queue }

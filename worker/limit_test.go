@@ -30,7 +30,7 @@ import (
 const limitChild = "JOBQ_LIMIT_CHILD"
 
 // runLimitChild is a worker process. Its handler takes one of three locks of the database
-// while it runs, and writes a row when all are taken: more than three run. A job with a
+// while it runs, of the job's partition key if it has one, and writes a row when all are taken: more than three run. A job with a
 // number below 0 runs until the table proceed has that number.
 //
 // Each session has a lock with the number of the process: when nobody has that, all that
@@ -70,7 +70,11 @@ func runLimitChild(url string) error {
 	err = worker.Handle(w, func(ctx context.Context, job *worker.Job[task]) error {
 		return pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
 			var place int
-			err := conn.QueryRow(ctx, "select coalesce((select i from generate_series(1, 3) i where pg_try_advisory_lock(77, i) limit 1), 0)").Scan(&place)
+			first := 1 // each key has its own three locks
+			if key := job.PartitionKey(); key != "" {
+				first = 10 * int(key[0])
+			}
+			err := conn.QueryRow(ctx, "select coalesce((select i from generate_series($1::integer, $1::integer + 2) i where pg_try_advisory_lock(77, i) limit 1), 0)", first).Scan(&place)
 			if err == nil && place == 0 {
 				_, err = conn.Exec(ctx, "insert into violation values ($1)", job.Args.N)
 			}

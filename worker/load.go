@@ -46,6 +46,15 @@ type load struct {
 	planner    *line.Planner
 	endedByTx  int // runs that have ended in transactions of their handlers' own, not yet in the rate
 	round      int // of the announcements, in which it claimed last
+	// hasKeys says that the queue has jobs with partition keys, and keysNow that some of these
+	// may wait to be claimed. keyNews counts what says so: the answer to a claim that was sent before does not speak of it.
+	hasKeys bool
+	keysNow bool
+	keyNews int
+	// keysNext is for the next claim.
+	keysNext keysPlan
+	// noKeyLimit says that the keys had no limit when they were claimed from last.
+	noKeyLimit bool
 
 	// Claims wait until fullUntil because as many jobs of the queue run as may, and until
 	// throttledUntil because as many have started. unblocks counts what may have changed
@@ -55,14 +64,24 @@ type load struct {
 }
 
 func newLoad(slots int) load {
-	return load{slots: slots, planner: line.New(), telling: make(map[int64]struct{})}
+	return load{slots: slots, planner: line.New(), keysNow: true, telling: make(map[int64]struct{})}
 }
 
 // news makes the queue claim.
 func (l *load) news() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.newsLocked()
+}
+
+func (l *load) newsLocked() {
 	l.planner.News()
+	l.keyNewsLocked()
+}
+
+func (l *load) keyNewsLocked() {
+	l.keysNow = true
+	l.keyNews++
 }
 
 // returned makes the next claim look at the whole line.
@@ -70,6 +89,7 @@ func (l *load) returned() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.planner.Returned()
+	l.keyNewsLocked()
 }
 
 // take takes the results that have gathered, and says how many jobs to claim. What
@@ -95,7 +115,13 @@ func (l *load) take(now time.Duration, mayClaim, ahead bool) (results []result, 
 		l.fullUntil = 0
 		l.unblocks++
 	}
-	if l.planner.ShouldClaim(now) && mayClaim && now >= l.blockedUntilLocked() {
+	for i := range results {
+		if results[i].run.partitionKey != "" { // which may have been full
+			l.keyNewsLocked()
+			break
+		}
+	}
+	if (l.planner.ShouldClaim(now) || l.hasKeys && l.keysNow) && mayClaim && now >= l.blockedUntilLocked() {
 		count = l.planner.Count(l.slots, l.inHand+l.claiming, ahead)
 	}
 	if len(results) > 0 || count > 0 {
@@ -130,6 +156,54 @@ func (l *load) begin(now time.Duration, request *db.JobClaimParams, partial bool
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.planner.Begin(now, request, partial)
+}
+
+// mayClaimAhead says whether jobs that wait here are in nobody's way: they count against the limits of their keys.
+func (l *load) mayClaimAhead() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.hasKeys || l.noKeyLimit
+}
+
+// setKeys takes into account whether the queue has jobs with partition keys.
+func (l *load) setKeys(hasKeys bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.hasKeys = hasKeys
+}
+
+// keysPlan is what a claim is to look at of the keys of a queue.
+type keysPlan struct {
+	pass db.LanePass
+	news int // keyNews when the pass began
+}
+
+// beginKeyed says whether a claim is to take jobs without a partition key as well, and where
+// it begins with those that have one.
+func (l *load) beginKeyed(now time.Duration) (plain bool, keys keysPlan) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if keys = l.keysNext; keys.pass == (db.LanePass{}) {
+		keys.news = l.keyNews
+	}
+	return !l.hasKeys || l.planner.ShouldClaim(now), keys
+}
+
+// keysAnswered takes into account what a claim has found of jobs with partition keys. A pass
+// that began before the last news says nothing of it, and another one follows.
+func (l *load) keysAnswered(now time.Duration, keys keysPlan, answer db.Exchanged) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.inHand += len(answer.Keyed)
+	if len(answer.Keyed) > 0 {
+		l.movedAt = now
+	}
+	l.noKeyLimit = !answer.HasKeyLimit
+	keys.pass = answer.LanePass
+	l.keysNext = keys
+	if keys.news == l.keyNews || answer.KeysMore {
+		l.keysNow = answer.KeysMore
+	}
 }
 
 // answered takes into account what a claim has found. It says whether no job was
@@ -232,7 +306,7 @@ func (l *load) isNewRound(round int) bool {
 		return false
 	}
 	l.round = round
-	l.planner.News()
+	l.newsLocked()
 	return true
 }
 
@@ -388,7 +462,7 @@ func (l *load) dues(now time.Duration, buffered bool) (look, other time.Duration
 	if at, ok := l.planner.NextLook(); ok {
 		look = at
 	}
-	if until := l.blockedUntilLocked(); until > now && l.planner.WillClaim() {
+	if until := l.blockedUntilLocked(); until > now && (l.planner.WillClaim() || l.keysNow) {
 		look = min(look, until)
 	}
 	if len(l.refused) > 0 {

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 
 	"github.com/jobq-dev/jobq/internal/db"
 	"github.com/jobq-dev/jobq/worker/internal/clock"
+	"github.com/jobq-dev/jobq/worker/internal/leases"
 )
 
 // resultOf is the result of a failed run of the job under the lease.
@@ -15,6 +17,66 @@ func resultOf(job, lease int64) result {
 	run := &Run{}
 	run.row.ID, run.row.LeaseToken = job, lease
 	return result{run: run, ending: &db.Ending{Started: true}}
+}
+
+// A claim of jobs with keys that took too long has the next one made in a round trip of its own,
+// also where it was to take no others.
+func TestKeyedClaimThatTakesTooLong(t *testing.T) {
+	t.Parallel()
+	w := &Worker{claimed: leases.NewClaims(), unanswered: make(chan struct{}, 1)}
+	q := &queue{worker: w, load: newLoad(1)}
+	(&claim{queue: q, underWay: w.claimed.Begin()}).failed(time.Second, context.DeadlineExceeded)
+	require.True(t, q.load.isSeparate())
+}
+
+// News that come while a pass over the keys goes on have another one made, and without any
+// the queue rests when the pass is over.
+func TestNewsDuringAPassOfKeys(t *testing.T) {
+	t.Parallel()
+	l := newLoad(10)
+	answered := func(pass db.LanePass, more bool) keysPlan {
+		_, keys := l.beginKeyed(0)
+		l.keysAnswered(0, keys, db.Exchanged{LanePass: pass, KeysMore: more})
+		return keys
+	}
+	on := db.LanePass{FromTurn: 100, ToTurn: 300}
+	require.Zero(t, answered(on, true).pass)
+	require.True(t, l.keysNow)
+	l.news()
+	require.Equal(t, on, answered(db.LanePass{}, false).pass, "it goes on where it was")
+	require.True(t, l.keysNow, "the news came after it began")
+	require.Zero(t, answered(db.LanePass{}, false).pass)
+	require.False(t, l.keysNow)
+}
+
+// Jobs are claimed ahead from a queue with keys while these are known to have no limit.
+func TestClaimsAheadOfKeys(t *testing.T) {
+	t.Parallel()
+	l := newLoad(10)
+	require.True(t, l.mayClaimAhead())
+	l.setKeys(true)
+	require.False(t, l.mayClaimAhead(), "nobody knows yet")
+	for _, has := range []bool{false, true, false} {
+		_, keys := l.beginKeyed(0)
+		l.keysAnswered(0, keys, db.Exchanged{HasKeyLimit: has})
+		require.Equal(t, !has, l.mayClaimAhead())
+	}
+}
+
+// What a claim has taken of a key with many jobs waits here behind the first job of each other key.
+func TestKeysTakeTurnsInTheBuffer(t *testing.T) {
+	t.Parallel()
+	var runs []*Run
+	for i, key := range []string{"big", "big", "big", "", "small", "", "small"} {
+		run := &Run{partitionKey: key}
+		run.row.ID = int64(i)
+		runs = append(runs, run)
+	}
+	var order []int64
+	for _, run := range takeTurns(runs) {
+		order = append(order, run.row.ID)
+	}
+	require.Equal(t, []int64{0, 3, 4, 1, 5, 6, 2}, order)
 }
 
 // Results whose rows are locked are no runs that end again and again, and each

@@ -84,12 +84,16 @@ func (q *queue) all() []*queue {
 }
 
 // set takes over the settings that the database has for all queues of the name. With
-// the first limit, or without the last, the queue looks again: it may have found
+// the first limit, or without the last, and with the first key, the queue looks again: it may have found
 // nothing because it claimed as if that were otherwise.
 func (q *queue) set(settings leases.Settings) {
 	before := q.settings.Load()
 	q.settings.Store(settings)
-	if before.HasLimits != settings.HasLimits {
+	for _, each := range q.all() {
+		each.load.setKeys(settings.HasKeys)
+		each.notifications.SetKeys(settings.HasKeys)
+	}
+	if before.HasLimits != settings.HasLimits || before.HasKeys != settings.HasKeys {
 		for _, each := range q.all() {
 			each.load.unblock()
 			each.lookAgain()
@@ -196,7 +200,7 @@ func (q *queue) next(ctx context.Context) (results []result, count int) {
 	default:
 	}
 	mayClaim := ctx.Err() == nil && q.worker.mayClaim(q.kinds)
-	mayClaimAhead := q.settings.Load().TickerExtends() > 0 // else a job's lease runs out while it waits here
+	mayClaimAhead := q.load.mayClaimAhead() && q.settings.Load().TickerExtends() > 0 // else a job's lease runs out while it waits here
 	return q.load.take(clock.SinceBoot(), mayClaim, mayClaimAhead)
 }
 

@@ -100,6 +100,7 @@ func (w *Worker) register(ctx context.Context) error {
 			ExtendEvery: time.Duration(row.ExtendEveryMs) * time.Millisecond,
 			Heartbeat:   jobq.Heartbeat(row.Heartbeat),
 			HasLimits:   row.HasLimits,
+			HasKeys:     row.HasKeys,
 		})
 	}
 	return nil

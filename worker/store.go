@@ -144,7 +144,10 @@ func (q *queue) keep(ctx context.Context, r result, err error) {
 }
 
 func (q *queue) storeOne(ctx context.Context, r result) error {
-	request := db.Exchange{Owner: q.worker.id, Queue: q.name, HasLimits: q.settings.Load().HasLimits}
+	settings := q.settings.Load()
+	request := db.Exchange{
+		Owner: q.worker.id, Queue: q.name, HasLimits: settings.HasLimits, HasKeys: settings.HasKeys, EndedKeys: partitionKeys([]result{r}),
+	}
 	request.Completions, request.Endings, request.Untold = split([]result{r})
 	answer, err := q.worker.schema.Exchange(ctx, q.worker.pool, request)
 	if err == nil {

@@ -23,6 +23,8 @@ type TestJobOptions struct {
 	ID int64
 	// Queue is the queue that it was claimed from. Default "default".
 	Queue string
+	// PartitionKey is the job's partition key. Default "": none.
+	PartitionKey string
 	// Attempt is the number of this attempt. Default 1.
 	Attempt int
 	// MaxAttempts is how many attempts the job has. Default 25
@@ -79,8 +81,9 @@ func NewTestJob[T jobq.Args](args T, options *TestJobOptions) *TestJob[T] {
 	}
 	at := pgtype.Timestamptz{Time: created, Valid: true}
 	run := &Run{
-		worker: &Worker{id: "test"},
 		test:   &testRecord{steps: testSteps{done: maps.Clone(options.Steps), lastID: cmp.Or(options.ID, 1)}},
+		partitionKey: options.PartitionKey,
+		worker: &Worker{id: "test"},
 		row: db.JobClaimRow{
 			ID: cmp.Or(options.ID, 1), Kind: args.Kind(), Queue: cmp.Or(options.Queue, "default"), LeaseToken: cmp.Or(options.LeaseToken, 1),
 			Attempts:    smallint(options.Attempt - 1),

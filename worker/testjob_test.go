@@ -78,12 +78,12 @@ func TestNewTestJob(t *testing.T) {
 
 	created := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	full := worker.NewTestJob(task{}, &worker.TestJobOptions{
-		ID: 2, Queue: "q", Attempt: 3, MaxAttempts: 4, LeaseToken: 5, Crashes: 6, LastError: "broken", ClearReason: "lost",
+		ID: 2, Queue: "q", PartitionKey: "p", Attempt: 3, MaxAttempts: 4, LeaseToken: 5, Crashes: 6, LastError: "broken", ClearReason: "lost",
 		Tags: []string{"eu"}, Metadata: json.RawMessage("1"), CreatedAt: created,
 	}).Job
-	require.Equal(t, []any{int64(2), "q", 3, 4, int64(5), 6, "broken", "lost", []string{"eu"}, json.RawMessage("1"), created},
+	require.Equal(t, []any{int64(2), "q", "p", 3, 4, int64(5), 6, "broken", "lost", []string{"eu"}, json.RawMessage("1"), created},
 		[]any{
-			full.ID(), full.Queue(), full.Attempt(), full.MaxAttempts(), full.LeaseToken(), full.Crashes(), full.LastError(), full.ClearReason(),
+			full.ID(), full.Queue(), full.PartitionKey(), full.Attempt(), full.MaxAttempts(), full.LeaseToken(), full.Crashes(), full.LastError(), full.ClearReason(),
 			full.Tags(), full.Metadata(), full.CreatedAt(),
 		})
 }

@@ -40,6 +40,7 @@ With --wait, one job is added and waited for: its id goes to standard error, and
 to standard output, with the exit codes of "jobq wait".`,
 		Example: `  jobq enqueue resize '{"id": 1}' --queue images --max-attempts 5
   jobq enqueue report @args.json --delay 10m --unique-key monthly
+  jobq enqueue export '{"id": 7}' --partition-key customer-17
   jobq enqueue report --run-at 'tomorrow 09:00'       # in your time zone, which the answer names
   jobq enqueue resize '{"id": 1}' --wait --wait-timeout 1m | jq .width
   jq -c '.[]' images.json | jobq enqueue resize -
@@ -111,6 +112,7 @@ to standard output, with the exit codes of "jobq wait".`,
 	flags.IntVar(&options.MaxAttempts, "max-attempts", 0, "attempts before the job fails for good (default 25)")
 	durationVar(flags, &options.Timeout, "timeout", 0, "longest run (default no limit)")
 	flags.StringVar(&options.UniqueKey, "unique-key", "", "at most one unfinished job of the kind with this key")
+	flags.StringVar(&options.PartitionKey, "partition-key", "", "what the job belongs to, such as a customer: keys take turns (docs/partition-keys.md)")
 	flags.StringSliceVar(&options.Tags, "tag", nil, "tag, may be repeated")
 	flags.BoolVar(&exec, "exec", false, "the job is a program to run: its words, or many on standard input")
 	flags.Int64SliceVar(&options.After, "after", nil, "id of a job to wait for, may be repeated")

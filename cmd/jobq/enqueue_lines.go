@@ -146,6 +146,7 @@ type jobLine struct {
 	RunAt       *lineTime       `json:"run_at"`
 	MaxAttempts *int            `json:"max_attempts"`
 	UniqueKey   *string         `json:"unique_key"`
+	PartitionKey *string `json:"partition_key"`
 	Timeout     *lineDuration   `json:"timeout"`
 	BackoffBase *lineDuration   `json:"backoff_base"`
 	BackoffMax  *lineDuration   `json:"backoff_max"`
@@ -232,6 +233,8 @@ func (job *jobLine) params(options jobq.EnqueueOptions) (params jobq.EnqueuePara
 		return params, nil, usagef("queue must be 1 to 128 characters")
 	case job.UniqueKey != nil && *job.UniqueKey == "":
 		return params, nil, usagef("unique_key must be 1 to 255 characters")
+	case job.PartitionKey != nil && *job.PartitionKey == "":
+		return params, nil, usagef("partition_key must be 1 to 255 characters")
 	case job.MaxAttempts != nil && *job.MaxAttempts == 0:
 		return params, nil, usagef("max_attempts must be 1 to 32767, not 0")
 	}
@@ -240,6 +243,7 @@ func (job *jobLine) params(options jobq.EnqueueOptions) (params jobq.EnqueuePara
 	replace(&options.RunAt, (*time.Time)(job.RunAt))
 	replace(&options.MaxAttempts, job.MaxAttempts)
 	replace(&options.UniqueKey, job.UniqueKey)
+	replace(&options.PartitionKey, job.PartitionKey)
 	replace(&options.Timeout, (*time.Duration)(job.Timeout))
 	replace(&options.BackoffBase, (*time.Duration)(job.BackoffBase))
 	replace(&options.BackoffMax, (*time.Duration)(job.BackoffMax))

@@ -16,19 +16,26 @@ import (
 
 // limitFlags are those of a queue's limits.
 type limitFlags struct {
-	limit, burst    int
-	rate            string
-	noLimit, noRate bool
+	limit, keyLimit, burst      int
+	rate, keyOrder              string
+	noLimit, noKeyLimit, noRate bool
+	noKeyOrder                  bool
 }
 
 func (l *limitFlags) add(command *cobra.Command) {
 	flags := command.Flags()
 	flags.IntVar(&l.limit, "limit", 0, "how many jobs run at once, over all workers")
 	flags.BoolVar(&l.noLimit, "no-limit", false, "as many as the workers have slots for")
+	flags.IntVar(&l.keyLimit, "key-limit", 0, "how many jobs of each partition key run at once, over all workers")
+	flags.BoolVar(&l.noKeyLimit, "no-key-limit", false, "as many of a key as of the queue")
+	flags.StringVar(&l.keyOrder, "key-order", "", "run the jobs of each partition key in order; one that waits for its retry makes the next ones wait (hold) or not (pass), and one that has failed for good stops its key (stop)")
+	flags.BoolVar(&l.noKeyOrder, "no-key-order", false, "in no strict order")
 	flags.StringVar(&l.rate, "rate", "", "how many jobs start, over all workers: 100/s, 5/m, 1000/h or 10/30s")
 	flags.IntVar(&l.burst, "burst", 0, "with --rate, how many start at once after a pause (default a tenth of a second's)")
 	flags.BoolVar(&l.noRate, "no-rate", false, "as many as there are")
 	command.MarkFlagsMutuallyExclusive("limit", "no-limit")
+	command.MarkFlagsMutuallyExclusive("key-limit", "no-key-limit")
+	command.MarkFlagsMutuallyExclusive("key-order", "no-key-order")
 	command.MarkFlagsMutuallyExclusive("rate", "no-rate")
 }
 
@@ -41,6 +48,22 @@ func (l *limitFlags) change(given func(name string) bool, change *operator.Queue
 		change.MaxRunning = &l.limit
 	case l.noLimit:
 		change.MaxRunning = new(int)
+	}
+	switch {
+	case given("key-limit") && l.keyLimit < 1:
+		return usagef("--key-limit must be 1 or more; --no-key-limit takes it away")
+	case given("key-limit"):
+		change.KeyLimit = &l.keyLimit
+	case l.noKeyLimit:
+		change.KeyLimit = new(int)
+	}
+	switch {
+	case given("key-order") && l.keyOrder == "":
+		return usagef("--key-order must be hold, pass or stop; --no-key-order takes it away")
+	case given("key-order"):
+		change.KeyOrder = new(jobq.KeyOrder(l.keyOrder))
+	case l.noKeyOrder:
+		change.KeyOrder = new(jobq.KeyOrderNone)
 	}
 	switch {
 	case given("burst") && !given("rate"):
@@ -73,6 +96,12 @@ func formatLimits(queue monitor.Queue) string {
 	var limits []string
 	if queue.MaxRunning > 0 {
 		limits = append(limits, strconv.Itoa(queue.MaxRunning))
+	}
+	if queue.KeyLimit > 0 {
+		limits = append(limits, strconv.Itoa(queue.KeyLimit)+" a key")
+	}
+	if queue.KeyOrder != jobq.KeyOrderNone {
+		limits = append(limits, "in order")
 	}
 	if queue.Rate != nil {
 		limits = append(limits, format.QueueRate(queue.Rate))

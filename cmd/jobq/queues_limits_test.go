@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 
 	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/format"
+	"github.com/jobq-dev/jobq/internal/pgtest"
 )
 
 // What --rate takes is read, and written again in the same words.
@@ -28,4 +30,50 @@ func TestQueueRates(t *testing.T) {
 		_, err := parseQueueRate(text)
 		require.ErrorContains(t, err, "--rate must be like", text)
 	}
+}
+
+// Jobs are given a partition key, shown with it and found by it; and the limit of the keys of
+// a queue is set, shown, taken away and taken back.
+func TestPartitionKeyCommands(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	command := func(want int, line string) string {
+		t.Helper()
+		out, stderr, code := invoke(t, "", append(strings.Fields(line), "--database-url", url)...)
+		require.Equal(t, want, code, "%s: %s", line, stderr)
+		return out + stderr
+	}
+	command(exitOK, "enqueue export --partition-key customer-17")
+	command(exitOK, "enqueue export")
+	_, stderr, code := invoke(t, `{"kind": "export", "partition_key": "customer-18"}`, "enqueue", "--ndjson", "--database-url", url)
+	require.Equal(t, exitOK, code, stderr)
+	_, stderr, code = invoke(t, `{"kind": "export", "partition_key": ""}`, "enqueue", "--ndjson", "--database-url", url)
+	require.Equal(t, exitUsage, code)
+	require.Contains(t, stderr, "partition_key must be 1 to 255 characters")
+	require.Regexp(t, `partition key +customer-17\n`, command(exitOK, "show 1"))
+	require.NotContains(t, command(exitOK, "show 2"), "partition key")
+	require.Equal(t, "1\n", command(exitOK, "list partition:customer-17 -o id"))
+	require.Equal(t, "3\n1\n", command(exitOK, "list partition:customer-* -o id"))
+	require.Equal(t, "2\n", command(exitOK, "list -o id -partition:customer-*"))
+
+	require.Contains(t, command(exitOK, "queues set default --key-limit 2"), "jobq undo 1")
+	require.Regexp(t, `key limit +2 of each partition key\n`, command(exitOK, "queues show default"))
+	require.Regexp(t, `default .* 2 a key`, command(exitOK, "queues list"))
+	require.Contains(t, command(exitOK, "queues set default --no-key-limit"), "jobq undo 2")
+	require.Regexp(t, `key limit +none\n`, command(exitOK, "queues show default"))
+	command(exitOK, "undo 2")
+	require.Contains(t, command(exitOK, "queues show default --json"), `"key_limit": 2`)
+	require.Contains(t, command(exitUsage, "queues set default --key-limit 0"), "--no-key-limit takes it away")
+
+	require.Contains(t, command(exitUsage, "queues set default --key-order hold"), "key_order needs key_limit 1")
+	require.Contains(t, command(exitOK, "queues set default --key-order hold --key-limit 1"), "jobq undo 5")
+	require.Regexp(t, `key order +hold\n`, command(exitOK, "queues show default"))
+	require.Regexp(t, `default .* 1 a key, in order`, command(exitOK, "queues list"))
+	require.Contains(t, command(exitUsage, "queues set default --no-key-limit"), "key_order needs key_limit 1")
+	require.Contains(t, command(exitUsage, "queues set default --key-order strict"), "key_order must be hold, pass or stop")
+	command(exitOK, "queues set default --no-key-order --no-key-limit")
+	require.Regexp(t, `key order +none\n`, command(exitOK, "queues show default"))
+	command(exitOK, "undo 6")
+	require.Contains(t, command(exitOK, "queues show default --json"), `"key_order": "hold"`)
+	require.Contains(t, command(exitUsage, "queues set default --key-limit 10001"), "key_limit must be 1 to 10000")
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -64,9 +65,13 @@ func writeQueue(out io.Writer, queue monitor.Queue, settings monitor.Settings) e
 	if queue.AgeAfter > 0 {
 		ages = when.FormatDuration(queue.AgeAfter)
 	}
-	limit, rate := "none", "none"
+	limit, keyLimit, rate := "none", "none", "none"
+	keyOrder := cmp.Or(string(queue.KeyOrder), "none")
 	if queue.MaxRunning > 0 {
 		limit = fmt.Sprintf("%s of %s run", format.Number(queue.Running), format.Number(int64(queue.MaxRunning)))
+	}
+	if queue.KeyLimit > 0 {
+		keyLimit = fmt.Sprintf("%d of each partition key", queue.KeyLimit)
 	}
 	if queue.Rate != nil {
 		rate = fmt.Sprintf("%s, burst %d; throttled: %s", format.QueueRate(queue.Rate), queue.Rate.Burst, formatThrottled(queue.ThrottledUntil))
@@ -80,6 +85,8 @@ func writeQueue(out io.Writer, queue monitor.Queue, settings monitor.Settings) e
 		{"running", fmt.Sprintf("%s in %s", format.Number(queue.Running), format.Count(queue.Slots, "slot"))},
 		{"paused", paused},
 		{"limit", limit},
+		{"key limit", keyLimit},
+		{"key order", keyOrder},
 		{"rate", rate},
 		{"lease", when.FormatDuration(queue.Lease)},
 		{"extend every", when.FormatDuration(queue.ExtendEvery)},

@@ -130,6 +130,9 @@ func writeStory(out io.Writer, whole jobStory) error {
 	if job.UniqueKey != "" {
 		field("unique key", "%s", job.UniqueKey)
 	}
+	if job.PartitionKey != "" {
+		field("partition key", "%s", job.PartitionKey)
+	}
 	if len(job.Tags) > 0 {
 		field("tags", "%s", strings.Join(job.Tags, ", "))
 	}

@@ -20,7 +20,7 @@ import (
 func (a *app) setLimitsAtStart(ctx context.Context, log *slog.Logger, client *jobq.Client, file *config.File, claimed map[string]int) error {
 	limited := slices.DeleteFunc(slices.Sorted(maps.Keys(file.Queues)), func(name string) bool {
 		_, claims := claimed[name]
-		return !claims || file.Queues[name].Limit == nil && file.Queues[name].Rate == nil
+		return !claims || !hasLimits(file.Queues[name])
 	})
 	if len(limited) == 0 {
 		return nil
@@ -67,11 +67,22 @@ func (a *app) setLimits(ctx context.Context, log *slog.Logger, client *jobq.Clie
 	return nil
 }
 
+// hasLimits says whether the file has a limit of the queue, or takes one away.
+func hasLimits(queue config.Queue) bool {
+	return queue.Limit != nil || queue.KeyLimit != nil || queue.KeyOrder != nil || queue.Rate != nil
+}
+
 // limitChange is what differs between the file and what is stored. A burst that the file
 // does not name is part of a rate only where that changes.
 func limitChange(queue config.Queue, stored monitor.QueueSettings) (change operator.QueueChange) {
 	if queue.Limit != nil && *queue.Limit != stored.MaxRunning {
 		change.MaxRunning = queue.Limit
+	}
+	if queue.KeyLimit != nil && *queue.KeyLimit != stored.KeyLimit {
+		change.KeyLimit = queue.KeyLimit
+	}
+	if queue.KeyOrder != nil && jobq.KeyOrder(*queue.KeyOrder) != stored.KeyOrder {
+		change.KeyOrder = new(jobq.KeyOrder(*queue.KeyOrder))
 	}
 	if queue.Rate == nil {
 		return change

@@ -25,7 +25,7 @@ func TestLimitsOfConfigFile(t *testing.T) {
 		return log, code
 	}
 	stored := func() string {
-		return query[string](t, pool, `select coalesce(string_agg(concat_ws(' ', name, max_running, rate_jobs, rate_period, rate_burst), ', ' order by name), '') from jobq.queue`)
+		return query[string](t, pool, `select coalesce(string_agg(concat_ws(' ', name, max_running, key_limit, key_order, rate_jobs, rate_period, rate_burst), ', ' order by name), '') from jobq.queue`)
 	}
 	audited := func() int {
 		return query[int](t, pool, "select count(*)::integer from jobq.audit where action = 'settings'")
@@ -40,6 +40,9 @@ func TestLimitsOfConfigFile(t *testing.T) {
 		{"{a: {limit: 4}, c: 1}", "a 4 100 00:00:01 20, c 5 00:01:00", 3},
 		{"{a: {rate: 200/s, limit: none}}", "a 200 00:00:01, c 5 00:01:00", 4},
 		{"{a: {rate: none, limit: none}, c: {limit: none}}", "a, c 5 00:01:00", 5},
+		{"{a: {key_limit: 2}, c: {key_order: hold}}", "a 2, c 1 hold 5 00:01:00", 7},
+		{"{a: {key_limit: 2}, c: {key_order: hold, key_limit: 1}}", "a 2, c 1 hold 5 00:01:00", 7},
+		{"{a: {key_limit: none}, c: {key_limit: none, key_order: none}}", "a, c 5 00:01:00", 9},
 	} {
 		log, code := work("queues: " + step.queues + "\n")
 		require.Zero(t, code, log)
@@ -56,7 +59,7 @@ func TestLimitsOfConfigFile(t *testing.T) {
 	log, code = work("queues:\n  c: {limit: -1}\n")
 	require.Equal(t, exitUsage, code, log)
 	require.Contains(t, log, "line 2: limit: must be a number of at least 1")
-	require.Equal(t, 5, audited())
+	require.Equal(t, 9, audited())
 }
 
 // A worker sets limits once the database answers, as it waits for it without them.

@@ -106,7 +106,7 @@ func TestRefused(t *testing.T) {
 		"queues:\n  q:\n    rate: 5":                "line 3: rate: must be like 100/s",
 		"queues:\n  q:\n    slots: 2\n    burst: 5": "line 4: burst: needs a rate",
 		"queues:\n  q: {rate: none, burst: 5}":      "line 2: burst: needs a rate",
-		"queues:\n  q: {slots: 1, lmit: 5}":         "line 2: lmit: not known: a queue has slots, limit, rate and burst",
+		"queues:\n  q: {slots: 1, lmit: 5}":         "line 2: lmit: not known: a queue has slots, limit, key_limit, key_order, rate and burst",
 		"queues:\n  q: {slots: 1, slots: 5}":        "already defined",
 		"codec: {}":                                 "line 1: codec: keys_file is missing",
 		"kinds: {}\ncodec: {keys_file: \"\"}":       "line 2: codec: keys_file is missing",

@@ -24,6 +24,12 @@ type Queue struct {
 	// Limit is how many run at once over all workers, 0 for as many as they have slots
 	// for. Nil leaves what is stored.
 	Limit *int
+	// KeyLimit is how many of each partition key run at once over all workers, 0 for as many as
+	// of the queue. Nil leaves what is stored.
+	KeyLimit *int
+	// KeyOrder is whether the jobs of each partition key run in order, "" for no order. Nil leaves
+	// what is stored.
+	KeyOrder *string
 	// Rate is how many start over all workers, the zero Rate for as many as there are.
 	// Nil leaves what is stored.
 	Rate *Rate
@@ -72,13 +78,24 @@ func (q *Queue) member(name string, value *yaml.Node) (err error) {
 		q.Limit = new(int)
 	case name == "limit":
 		q.Limit, err = number(value)
+	case name == "key_limit" && value.Value == none:
+		q.KeyLimit = new(int)
+	case name == "key_limit":
+		q.KeyLimit, err = number(value)
+	case name == "key_order" && value.Value == none:
+		q.KeyOrder = new(string)
+	case name == "key_order":
+		q.KeyOrder = new(value.Value)
+		if value.Value == "" {
+			err = errors.New("must be hold, pass, stop or none")
+		}
 	case name == "rate" && value.Value == none:
 		q.Rate = new(Rate)
 	case name == "rate":
 		q.Rate = new(Rate)
 		q.Rate.Jobs, q.Rate.Period, err = when.ParseRate(value.Value)
 	default:
-		err = errors.New("not known: a queue has slots, limit, rate and burst")
+		err = errors.New("not known: a queue has slots, limit, key_limit, key_order, rate and burst")
 	}
 	if err != nil {
 		return fmt.Errorf("line %d: %s: %w", value.Line, name, err)

@@ -105,3 +105,16 @@ func TestClaimBeginsWithAged(t *testing.T) {
 		})
 	}
 }
+
+// Jobs with partition keys have lines of their own, in which no priority ages: they are neither
+// aged nor what others wait behind.
+func TestAgedPrioritiesLeaveKeysOut(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	q.exec(`insert into jobq.pending (kind, priority, run_at, created_at, partition_key)
+		select 'k', i, now() - interval '1 hour', now() - interval '1 hour', 'a' from unnest(array[0, 9]) i`)
+	q.waiting("k", 5, "1 hour")
+	require.Empty(t, q.aged("k"))
+	old := q.waiting("k", 6, "1 hour")
+	require.Equal(t, []db.Aged{{Priority: 6, Position: old}}, q.aged("k"))
+}

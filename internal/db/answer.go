@@ -14,7 +14,7 @@ func (r *round) wasPlain(at Slot) bool {
 
 // answer is what has come of the round.
 func (r *round) answer() Exchanged {
-	answer := Exchanged{Claimed: r.claimed, Admission: r.admission}
+	answer := Exchanged{Claimed: r.claimed, Keyed: r.keyed, KeysMore: r.more, LanePass: r.pass, HasKeyLimit: r.hasKeyLimit, Admission: r.admission}
 	ended := r.endedIDs()
 	completed := make(map[int64]bool)
 	if len(r.Completions) > 0 {
@@ -88,6 +88,7 @@ func (r *round) missing(answer Exchanged) (missing Exchange, some bool) {
 	}
 	ended := r.endedIDs()
 	missing.Owner, missing.Queue, missing.Lease, missing.HasLimits = r.Owner, r.Queue, r.Lease, r.HasLimits
+	missing.HasKeys, missing.EndedKeys = r.HasKeys, r.EndedKeys
 	for c := range r.completions() {
 		if !r.isStored(c, ended) {
 			missing.Completions = append(missing.Completions, *c)

@@ -20,7 +20,7 @@ with candidate as materialized (
     cross join lateral (
       select p.ctid as place
         from jobq.pending p
-        where p.queue = $4 and p.position is not null and p.kind = any($5::text[])
+        where p.queue = $4 and p.partition_key = '' and p.position is not null and p.kind = any($5::text[])
           and (p.priority, p.position) > (s.from_priority, s.from_position) and p.priority <= s.to_priority
           and not exists (select from jobq.queue q where q.name = $4
             and (q.paused_at is not null or not $6::boolean and (q.max_running is not null or q.rate_jobs is not null)))
@@ -189,7 +189,7 @@ with candidate as materialized (
     cross join lateral (
       select p.ctid as place
         from jobq.pending p
-        where p.queue = $4 and p.position is not null and p.kind = any($5::text[])
+        where p.queue = $4 and p.partition_key = '' and p.position is not null and p.kind = any($5::text[])
           and (p.priority, p.position) > (s.from_priority, s.from_position) and p.priority <= s.to_priority
           and not exists (select from jobq.queue q where q.name = $4
             and (q.paused_at is not null or not $6::boolean and (q.max_running is not null or q.rate_jobs is not null)))
@@ -317,6 +317,311 @@ func (q *Queries) JobClaimEach(ctx context.Context, arg JobClaimEachParams) ([]J
 		return nil, err
 	}
 	return items, nil
+}
+
+const LaneClaim = `-- name: LaneClaim :many
+select c.id::bigint as id, c.lease_token::bigint as lease_token, c.slot::smallint as slot, c.position::bigint as position, c.priority::smallint as priority,
+    c.attempts::smallint as attempts, c.max_attempts::smallint as max_attempts, c.crashes::smallint as crashes, c.queue::text as queue,
+    c.kind::text as kind, c.created_at::timestamptz as created_at, c.run_at::timestamptz as run_at, c.started_at::timestamptz as started_at,
+    c.timeout_ms::bigint as timeout_ms, c.args::jsonb as args, c.checkpoint::jsonb as checkpoint, c.metadata::jsonb as metadata,
+    c.tags::text[] as tags, c.last_error::text as last_error, c.clear_reason::text as clear_reason, c.has_key::boolean as has_key,
+    c.partition_key::text as partition_key
+  from jobq.lane_claim($1, $2::text[], $3, $4::interval,
+    $5::boolean, $6::boolean,
+    $7::bigint, $8::bigint, $9::boolean) c
+`
+
+type LaneClaimParams struct {
+	Queue     string
+	Kinds     []string
+	Owner     string
+	Lease     pgtype.Interval
+	Each      bool
+	WithPlain bool
+	FromTurn  int64
+	ToTurn    int64
+	Again     bool
+}
+
+type LaneClaimRow struct {
+	ID           int64
+	LeaseToken   int64
+	Slot         int16
+	Position     int64
+	Priority     int16
+	Attempts     int16
+	MaxAttempts  int16
+	Crashes      int16
+	Queue        string
+	Kind         string
+	CreatedAt    pgtype.Timestamptz
+	RunAt        pgtype.Timestamptz
+	StartedAt    pgtype.Timestamptz
+	TimeoutMs    int64
+	Args         json.RawMessage
+	Checkpoint   json.RawMessage
+	Metadata     json.RawMessage
+	Tags         []string
+	LastError    string
+	ClearReason  string
+	HasKey       bool
+	PartitionKey string
+}
+
+// LaneClaim comes after QueueAdmit and before JobClaim, in a queue that has jobs with
+// partition keys: see lane_claim.
+func (q *Queries) LaneClaim(ctx context.Context, arg LaneClaimParams) ([]LaneClaimRow, error) {
+	rows, err := q.db.Query(ctx, LaneClaim,
+		arg.Queue,
+		arg.Kinds,
+		arg.Owner,
+		arg.Lease,
+		arg.Each,
+		arg.WithPlain,
+		arg.FromTurn,
+		arg.ToTurn,
+		arg.Again,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []LaneClaimRow
+	for rows.Next() {
+		var i LaneClaimRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.LeaseToken,
+			&i.Slot,
+			&i.Position,
+			&i.Priority,
+			&i.Attempts,
+			&i.MaxAttempts,
+			&i.Crashes,
+			&i.Queue,
+			&i.Kind,
+			&i.CreatedAt,
+			&i.RunAt,
+			&i.StartedAt,
+			&i.TimeoutMs,
+			&i.Args,
+			&i.Checkpoint,
+			&i.Metadata,
+			&i.Tags,
+			&i.LastError,
+			&i.ClearReason,
+			&i.HasKey,
+			&i.PartitionKey,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const LaneHeadPrune = `-- name: LaneHeadPrune :one
+select coalesce(p.last_queue, '')::text as last_queue, coalesce(p.last_key, '')::text as last_key
+  from jobq.lane_head_prune($1::text, $2::text, $3::integer) p
+`
+
+type LaneHeadPruneRow struct {
+	LastQueue string
+	LastKey   string
+}
+
+// LaneHeadPrune forgets which jobs of partition keys were claimed last: see lane_head_prune. It goes on where its last answer
+// has ended; both texts are empty at the beginning, and last_queue is after the last one.
+func (q *Queries) LaneHeadPrune(ctx context.Context, afterQueue string, afterKey string, rowCount int32) (LaneHeadPruneRow, error) {
+	row := q.db.QueryRow(ctx, LaneHeadPrune, afterQueue, afterKey, rowCount)
+	var i LaneHeadPruneRow
+	err := row.Scan(&i.LastQueue, &i.LastKey)
+	return i, err
+}
+
+const LaneMore = `-- name: LaneMore :many
+select (l.said[1] = 1)::boolean as more, l.said[2]::bigint as from_turn, l.said[3]::bigint as to_turn, (l.said[4] = 1)::boolean as again,
+    (l.said[5] = 1)::boolean as has_key_limit
+  from (select coalesce(nullif(current_setting('jobq_claim.lanes', true), ''), '{0,0,0,0,1}')::bigint[] as said) l
+`
+
+type LaneMoreRow struct {
+	More        bool
+	FromTurn    int64
+	ToTurn      int64
+	Again       bool
+	HasKeyLimit bool
+}
+
+// LaneMore says whether another LaneClaim would find more than the one before it, in the
+// same transaction, has taken, and how the pass goes on: what the next one is given; and whether
+// the queue has a limit of its keys, as far as is known.
+func (q *Queries) LaneMore(ctx context.Context) ([]LaneMoreRow, error) {
+	rows, err := q.db.Query(ctx, LaneMore)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []LaneMoreRow
+	for rows.Next() {
+		var i LaneMoreRow
+		if err := rows.Scan(
+			&i.More,
+			&i.FromTurn,
+			&i.ToTurn,
+			&i.Again,
+			&i.HasKeyLimit,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const LanePrune = `-- name: LanePrune :one
+select coalesce(p.last_queue, '')::text as last_queue, p.last_key::text as last_key, p.last_hint::bigint as last_hint
+  from jobq.lane_prune($1::text, $2::text, $3::bigint, $4::integer) p
+`
+
+type LanePruneParams struct {
+	AfterQueue string
+	AfterKey   string
+	AfterHint  int64
+	RowCount   int32
+}
+
+type LanePruneRow struct {
+	LastQueue string
+	LastKey   string
+	LastHint  int64
+}
+
+// LanePrune looks at hints and lanes of one queue for what nobody claims: see lane_prune. It goes on
+// where its last answer has ended; both texts are empty at the beginning, and last_queue is after the last queue.
+func (q *Queries) LanePrune(ctx context.Context, arg LanePruneParams) (LanePruneRow, error) {
+	row := q.db.QueryRow(ctx, LanePrune,
+		arg.AfterQueue,
+		arg.AfterKey,
+		arg.AfterHint,
+		arg.RowCount,
+	)
+	var i LanePruneRow
+	err := row.Scan(&i.LastQueue, &i.LastKey, &i.LastHint)
+	return i, err
+}
+
+const LaneTake = `-- name: LaneTake :many
+with taken as (
+  delete from jobq.pending p
+    where p.ctid = any(coalesce(nullif(current_setting('jobq_claim.places', true), ''), '{}')::tid[])
+    returning p.id, p.position, p.run_at, p.created_at, p.timeout, p.backoff_base, p.backoff_max,
+      p.priority, p.attempts, p.max_attempts, p.crashes, p.args_apart, p.queue, p.kind, p.args, p.unique_key,
+      p.last_error, p.clear_reason, p.checkpoint, p.metadata, p.tags, p.partition_key
+), l as (
+  insert into jobq.lease (id, claimed_at, expires_at, owner, queue, job_ids)
+    select jobq.lease_id_next(), clock_timestamp(), clock_timestamp() + $1::interval, $2, $3, t.ids
+      from (select array_agg(t.id) as ids from taken t having count(*) > 0) t
+    returning id, claimed_at
+)
+insert into jobq.run as r
+    (id, lease_id, slot, position, run_at, created_at, timeout, backoff_base, backoff_max, priority, attempts, max_attempts,
+     crashes, args_apart, queue, kind, args, unique_key, last_error, clear_reason, checkpoint, metadata, tags, partition_key)
+  select t.id, (select l.id from l), row_number() over (), t.position, nullif(t.run_at, t.created_at), t.created_at, t.timeout, t.backoff_base,
+      t.backoff_max, t.priority, t.attempts, t.max_attempts, t.crashes, t.args_apart, t.queue, t.kind, t.args, t.unique_key,
+      t.last_error, t.clear_reason, t.checkpoint, t.metadata, t.tags, t.partition_key
+    from taken t
+  returning r.id, r.lease_id as lease_token, r.slot, r.position, r.priority, r.attempts, r.max_attempts, r.crashes, r.queue, r.kind,
+    r.created_at, coalesce(r.run_at, r.created_at)::timestamptz as run_at, (select l.claimed_at from l limit 1)::timestamptz as started_at,
+    coalesce(ceil(extract(epoch from r.timeout) * 1000), 0)::bigint as timeout_ms,
+    coalesce(r.args, (select a.args from jobq.payload a where a.job_id = r.id))::jsonb as args,
+    r.checkpoint, r.metadata, r.tags, r.last_error, r.clear_reason, (r.unique_key is not null)::boolean as has_key, r.partition_key
+`
+
+type LaneTakeRow struct {
+	ID           int64
+	LeaseToken   int64
+	Slot         int16
+	Position     pgtype.Int8
+	Priority     int16
+	Attempts     int16
+	MaxAttempts  int16
+	Crashes      int16
+	Queue        string
+	Kind         string
+	CreatedAt    pgtype.Timestamptz
+	RunAt        pgtype.Timestamptz
+	StartedAt    pgtype.Timestamptz
+	TimeoutMs    int64
+	Args         json.RawMessage
+	Checkpoint   json.RawMessage
+	Metadata     json.RawMessage
+	Tags         []string
+	LastError    *string
+	ClearReason  *string
+	HasKey       bool
+	PartitionKey *string
+}
+
+// LaneTake comes after LaneClaim, which has chosen and locked jobs of keys without a limit, and moves them
+// to run, as JobClaim does. See there about the order of the rows.
+func (q *Queries) LaneTake(ctx context.Context, lease pgtype.Interval, owner string, queue string) ([]LaneTakeRow, error) {
+	rows, err := q.db.Query(ctx, LaneTake, lease, owner, queue)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []LaneTakeRow
+	for rows.Next() {
+		var i LaneTakeRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.LeaseToken,
+			&i.Slot,
+			&i.Position,
+			&i.Priority,
+			&i.Attempts,
+			&i.MaxAttempts,
+			&i.Crashes,
+			&i.Queue,
+			&i.Kind,
+			&i.CreatedAt,
+			&i.RunAt,
+			&i.StartedAt,
+			&i.TimeoutMs,
+			&i.Args,
+			&i.Checkpoint,
+			&i.Metadata,
+			&i.Tags,
+			&i.LastError,
+			&i.ClearReason,
+			&i.HasKey,
+			&i.PartitionKey,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const LaneTold = `-- name: LaneTold :exec
+select jobq.lane_told($1, $2::text[], $3::boolean)
+`
+
+// LaneTold comes with ends of jobs that have partition keys: see lane_told.
+func (q *Queries) LaneTold(ctx context.Context, queue string, keys []string, toWake bool) error {
+	_, err := q.db.Exec(ctx, LaneTold, queue, keys, toWake)
+	return err
 }
 
 const QueueAdmit = `-- name: QueueAdmit :many

@@ -35,8 +35,8 @@ func changed(before, after map[string]any) (names []string) {
 
 // everyColumn adds a job with something in each column.
 const everyColumn = `insert into jobq.pending (lease_token, run_at, created_at, timeout, backoff_base, backoff_max, priority, attempts, max_attempts, crashes,
-		queue, kind, args, unique_key, last_error, clear_reason, checkpoint, metadata, tags)
-	values (7, '2026-01-02', '2026-01-01', '1 min', '2 s', '3 min', 4, 2, 9, 1, 'default', 'k', $1, $2, 'the last', 'c', '{"p": 1}', '{"m": 1}', '{t}')`
+		queue, kind, args, unique_key, last_error, clear_reason, checkpoint, metadata, tags, partition_key)
+	values (7, '2026-01-02', '2026-01-01', '1 min', '2 s', '3 min', 4, 2, 9, 1, 'default', 'k', $1, $2, 'the last', 'c', '{"p": 1}', '{"m": 1}', '{t}', 'p')`
 
 // Trap 10: every column of a job comes through every transition; what changes
 // is listed. A column that is new must be filled here.
@@ -148,9 +148,9 @@ func TestEveryColumnSurvives(t *testing.T) {
 						require.NotNil(t, value, "the test fills %s", column)
 					}
 				}
-				claimed := q.claim("a", 1)
+				claimed := q.exchange(keyed("a", 1)).Keyed
 				require.Len(t, claimed, 1)
-				walk.do(q, claimed[0])
+				walk.do(q, claimed[0].JobClaimRow)
 				require.ElementsMatch(t, strings.Fields(walk.changes), changed(before, q.columns()))
 				apart, err := pgtest.ArgsApart(context.Background(), q.pool)
 				require.NoError(t, err)

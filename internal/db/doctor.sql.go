@@ -171,7 +171,7 @@ with recursive ready as (
     cross join lateral (
       select p.id, p.kind, p.run_at from jobq.pending p
         where p.queue = n.name and p.position is not null
-        order by p.priority, p.position
+        order by p.partition_key, p.priority, p.position
         limit (select b.jobs_max from bound b)
     ) j
     group by n.name, j.kind

@@ -18,22 +18,24 @@ select jobq.enqueue(
     $1::text, $2::jsonb, nullif($3::text, ''), $4::integer,
     coalesce($5::timestamptz, now() + $6::interval), nullif($7::integer, 0),
     null, $8::interval, $9::interval, $10::interval,
-    $11::text[], $12::jsonb)::bigint as id
+    $11::text[], $12::jsonb,
+    partition_key => nullif($13::text, ''))::bigint as id
 `
 
 type JobEnqueueParams struct {
-	Kind        string
-	Args        json.RawMessage
-	Queue       string
-	Priority    int32
-	RunAt       *time.Time
-	Delay       pgtype.Interval
-	MaxAttempts int32
-	Timeout     pgtype.Interval
-	BackoffBase pgtype.Interval
-	BackoffMax  pgtype.Interval
-	Tags        []string
-	Metadata    json.RawMessage
+	Kind         string
+	Args         json.RawMessage
+	Queue        string
+	Priority     int32
+	RunAt        *time.Time
+	Delay        pgtype.Interval
+	MaxAttempts  int32
+	Timeout      pgtype.Interval
+	BackoffBase  pgtype.Interval
+	BackoffMax   pgtype.Interval
+	Tags         []string
+	Metadata     json.RawMessage
+	PartitionKey string
 }
 
 // JobEnqueue adds one job that has no unique key, and answers with its id. For
@@ -53,6 +55,7 @@ func (q *Queries) JobEnqueue(ctx context.Context, arg JobEnqueueParams) (int64, 
 		arg.BackoffMax,
 		arg.Tags,
 		arg.Metadata,
+		arg.PartitionKey,
 	)
 	var id int64
 	err := row.Scan(&id)
@@ -67,7 +70,8 @@ select e.id::bigint as id, e.duplicate::boolean as duplicate
     array_replace($7::integer[], 0, null), array_replace($8::text[], '', null),
     $9::interval[], $10::interval[],
     $11::interval[], $12::jsonb[], $13::jsonb[],
-    $14::integer[], $15::bigint[], array_replace($16::text[], '', null)) e
+    $14::integer[], $15::bigint[], array_replace($16::text[], '', null),
+    array_replace($17::text[], '', null)) e
 `
 
 type JobEnqueueManyParams struct {
@@ -87,6 +91,7 @@ type JobEnqueueManyParams struct {
 	AfterJobs     []int32
 	AfterParents  []int64
 	AfterFailures []string
+	PartitionKeys []string
 }
 
 type JobEnqueueManyRow struct {
@@ -117,6 +122,7 @@ func (q *Queries) JobEnqueueMany(ctx context.Context, arg JobEnqueueManyParams) 
 		arg.AfterJobs,
 		arg.AfterParents,
 		arg.AfterFailures,
+		arg.PartitionKeys,
 	)
 	if err != nil {
 		return nil, err

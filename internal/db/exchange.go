@@ -107,6 +107,22 @@ type Exchange struct {
 	// without, it takes nothing from such a queue. SlotsFree are the slots that have no job.
 	HasLimits bool
 	SlotsFree int
+	// HasKeys says that the queue has jobs with partition keys; without, none of these is
+	// claimed. OnlyKeyed leaves the others where they are. EndedKeys are the keys of the
+	// runs that have ended, each once. LanePass is what the claim before it has answered.
+	HasKeys   bool
+	OnlyKeyed bool
+	EndedKeys []string
+	LanePass  LanePass
+}
+
+// hasTurns says whether claims of the queue take turns.
+func (e *Exchange) hasTurns() bool { return e.HasLimits || e.HasKeys }
+
+// KeyedJob is a claimed job with a partition key.
+type KeyedJob struct {
+	JobClaimRow
+	PartitionKey string
 }
 
 // Exchanged is the database's answer.
@@ -125,6 +141,12 @@ type Exchanged struct {
 	OnRow   []int64
 	Told    []int64       // leases that were told, and got their time
 	Claimed []JobClaimRow // in any order
+	Keyed   []KeyedJob    // as Claimed, of those with partition keys
+	// KeysMore says that another claim may find more jobs with keys, and LanePass where it begins.
+	// HasKeyLimit is false for certain only if the queue's keys have no limit.
+	KeysMore    bool
+	LanePass    LanePass
+	HasKeyLimit bool
 	// Admission is what the limits of the queue have said to the claim, if it has some.
 	Admission Admission
 }
@@ -184,6 +206,11 @@ type round struct {
 	before  map[int64]bool    // jobs that have completed on their own rows, now or before
 	held    []int64
 	claimed []JobClaimRow
+	keyed   []KeyedJob
+	more    bool     // see Exchanged.KeysMore
+	pass    LanePass // see Exchanged.LanePass
+
+	hasKeyLimit bool // see Exchanged.HasKeyLimit
 
 	admission Admission
 }
@@ -222,10 +249,13 @@ func (r *round) send(ctx context.Context, s *Schema, conn Batcher, claim *JobCla
 		r.queueHeld(ctx, s, batch)
 		r.queueLook(ctx, s, batch)
 	}
+	if len(r.EndedKeys) > 0 {
+		s.Queue(batch, func(q *Queries) { _ = q.LaneTold(ctx, r.Queue, r.EndedKeys, claim == nil) })
+	}
 	if claim != nil {
 		r.queueClaim(ctx, s, batch, claim, each)
 	}
-	if ended := r.ends(); r.HasLimits && (claim != nil || ended > 0) {
+	if ended := r.ends(); r.hasTurns() && (claim != nil || ended > 0) {
 		s.Queue(batch, func(q *Queries) {
 			_ = q.QueueCharge(ctx, r.Queue, int32(ended)) // #nosec G115 -- as many as an exchange has
 		})
@@ -441,9 +471,15 @@ func (r *round) queueClaim(ctx context.Context, s *Schema, batch *pgx.Batch, cla
 	if claim.FromPriorities == nil {
 		WholeLine(claim)
 	}
-	claim.Admitted = r.HasLimits
-	if r.HasLimits {
+	claim.Admitted = r.hasTurns()
+	if r.hasTurns() {
 		r.queueAdmit(ctx, s, batch, claim)
+	}
+	if r.HasKeys {
+		r.queueLaneClaim(ctx, s, batch, claim, each)
+	}
+	if r.OnlyKeyed {
+		return
 	}
 	s.Queue(batch, func(q *Queries) {
 		if each {
@@ -466,11 +502,7 @@ func (r *round) ends() int { return len(r.Completions) + len(r.Endings) + len(r.
 func scanClaimed(rows pgx.Rows, expected int) ([]JobClaimRow, error) {
 	defer rows.Close()
 	var i JobClaimRow
-	columns := []any{
-		&i.ID, &i.LeaseToken, &i.Slot, &i.Position, &i.Priority, &i.Attempts, &i.MaxAttempts, &i.Crashes, &i.Queue, &i.Kind,
-		&i.CreatedAt, &i.RunAt, &i.StartedAt, &i.TimeoutMs, (*[]byte)(&i.Args), (*[]byte)(&i.Checkpoint),
-		(*[]byte)(&i.Metadata), &i.Tags, &i.LastError, &i.ClearReason, &i.HasKey,
-	}
+	columns := i.columns()
 	var claimed []JobClaimRow
 	for rows.Next() {
 		if err := rows.Scan(columns...); err != nil {
@@ -482,4 +514,13 @@ func scanClaimed(rows pgx.Rows, expected int) ([]JobClaimRow, error) {
 		claimed = append(claimed, i)
 	}
 	return claimed, rows.Err()
+}
+
+// columns are the places that a row of JobClaim is scanned into.
+func (i *JobClaimRow) columns() []any {
+	return []any{
+		&i.ID, &i.LeaseToken, &i.Slot, &i.Position, &i.Priority, &i.Attempts, &i.MaxAttempts, &i.Crashes, &i.Queue, &i.Kind,
+		&i.CreatedAt, &i.RunAt, &i.StartedAt, &i.TimeoutMs, (*[]byte)(&i.Args), (*[]byte)(&i.Checkpoint),
+		(*[]byte)(&i.Metadata), &i.Tags, &i.LastError, &i.ClearReason, &i.HasKey,
+	}
 }

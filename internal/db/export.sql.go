@@ -126,7 +126,7 @@ select j.id, j.state, j.queue, j.kind, j.priority, j.attempts, j.max_attempts, j
     j.created_at, j.started_at, j.finished_at, j.lease_owner, j.lease_expires_at, j.cancel_requested_at, j.progressed_at,
     j.progress_percent, j.progress_stage, j.progress_message,
     coalesce(ceil(extract(epoch from j.timeout) * 1000), 0)::bigint as timeout_ms, j.unique_key, j.last_error, j.clear_reason, j.tags, j.metadata, j.args,
-    j.checkpoint, j.result
+    j.checkpoint, j.result, coalesce(j.partition_key, '')::text as partition_key
   from jobq.job j
   where j.id = any(array(
       select r.id
@@ -169,6 +169,7 @@ type ExportJobsRow struct {
 	Args              json.RawMessage
 	Checkpoint        json.RawMessage
 	Result            json.RawMessage
+	PartitionKey      string
 }
 
 // ExportJobs is a page of the jobs that were claimed on a day (UTC), or cancelled before that,
@@ -212,6 +213,7 @@ func (q *Queries) ExportJobs(ctx context.Context, day pgtype.Date, after int64, 
 			&i.Args,
 			&i.Checkpoint,
 			&i.Result,
+			&i.PartitionKey,
 		); err != nil {
 			return nil, err
 		}

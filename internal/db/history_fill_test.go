@@ -84,6 +84,8 @@ func (q *queue) fillHistory(scale float64) {
 			as 'select x.id from jobq.lease x order by x.id offset n limit 1'`, nil},
 		{`create function public.last_in_line() returns bigint language sql stable
 			as 'select x.id from jobq.pending x where x.queue = ''q1'' and x.position is not null order by x.priority desc, x.position desc limit 1'`, nil},
+		{`create function public.of_full_key() returns bigint language sql stable
+			as 'select max(x.id) from jobq.pending x where x.queue = ''keys'' and x.partition_key = ''full 2'''`, nil},
 		{`create function public.claimed_at(lease bigint) returns timestamptz language sql stable
 			as 'select x.claimed_at from jobq.lease x where x.id = lease union all select x.claimed_at from jobq.past_lease x where x.id = lease'`, nil},
 		{`create function public.run_token(lease bigint) returns text language sql stable

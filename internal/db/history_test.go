@@ -50,6 +50,36 @@ const exhaustedQueue = `with q as (
   )
   insert into jobq.throttle (queue, number, step_us, ready_at) select 'q1', i, 3600000000, now() + interval '1 h' from generate_series(1, 5000) i`
 
+// manyKeys gives a queue jobs of many keys, all of which are full but for ten, and lets a claim have its turn.
+const manyKeys = `with q as (
+    insert into jobq.queue (name, key_limit) values ('keys', 1)
+  ), l as (
+    insert into jobq.lease (id, claimed_at, expires_at, owner, queue, job_ids) select 1, now(), now() + interval '1 h', 'w', 'keys', array_agg(i) from generate_series(1, 20000) i
+  ), known as (
+    insert into jobq.lane (queue, key) values ('keys', '')
+  ), full_lane as (
+    insert into jobq.lane (queue, key, full_limit, looked_at, held_leases, held_slots) select 'keys', 'full ' || i, 1, now(), '{1}', array[i]::smallint[] from generate_series(1, 20000) i
+  ), ready as (
+    insert into jobq.lane (queue, key, turn) select 'keys', 'ready ' || i, nextval('jobq.lane_turn_seq') from generate_series(1, 10) i
+  ), hint as (
+    insert into jobq.lane_hint (queue, key) select 'other', 'key ' || i from generate_series(1, 20000) i
+  ), turn as (
+    select set_config('jobq_claim.admitted', '100', true)
+  )
+  insert into jobq.pending (id, kind, queue, partition_key) select 6000000 + i, 'k', 'keys', case when i % 1000 = 0 then 'ready ' || i / 1000 else 'full ' || 1 + i % 100 end from turn, generate_series(1, 10000) i`
+
+// manyHeads gives two queues keys whose jobs run in order, and of which nobody has heard for long.
+const manyHeads = `with q as (
+    insert into jobq.queue (name, key_limit, key_order) values ('keys', 1, 'hold'), ('stops', 1, 'stop')
+  ), other as (
+    insert into jobq.lane (queue, key) select 'other', 'key ' || i from generate_series(1, 20000) i
+  )
+  insert into jobq.lane_head (queue, key, job_id, lease_id)
+    select q.name, 'key ' || i, 1000000000 + i, jobq.lease_day((now() at time zone 'UTC')::date) + i from (values ('keys'), ('stops')) q(name), generate_series(1, 20000) i`
+
+// chosenJobs says that a claim has chosen a hundred jobs.
+const chosenJobs = "select set_config('jobq_claim.places', array(select p.ctid from jobq.pending p where p.position is not null order by p.id limit 100)::text, true)"
+
 // awaitedByMany has 7 wait for a few jobs, and 8 for twenty thousand; and awaitedByNone
 // has all of them die.
 const (
@@ -108,7 +138,8 @@ func historyCases() []historyCase {
 		{"ChoresFind", db.ChoresFind, choresFound, inHand, ""},
 		{"WorkerPrune", db.WorkerPrune, "'5 minutes'", few, ""},
 		// The worker.
-		{"JobEnqueue", db.JobEnqueue, "'k', '{}', 'q1', 0, null, '1 hour', 25, null, null, null, null, null", few, ""},
+		{"JobEnqueue", db.JobEnqueue, "'k', '{}', 'q1', 0, null, '1 hour', 25, null, null, null, null, null, ''", few, ""},
+		{"JobEnqueue with a partition key", db.JobEnqueue, "'k', '{}', 'q1', 0, null, null, 25, null, null, null, null, null, 'a'", few, ""},
 		{"enqueue of one that waits", "select jobq.enqueue('k', after => $1)", "'{40000026,20000104}'", inHand, ""},
 		{"ParentList", db.ParentList, "6000001, 40000030, 100", batch, ""},
 		{"GraphList of one with many parents", db.GraphList, "6000001", 50_000, ""}, // looks at 1,000 jobs, in each day of the history
@@ -144,6 +175,14 @@ func historyCases() []historyCase {
 		{"EmittedPrune", db.EmittedPrune, "'-infinity', '', 500", inHand, ""},
 		{"QueueAdmit", db.QueueAdmit, "'q1', 100, 100, true", few, limitedQueue},
 		{"QueueCharge", db.QueueCharge, "'q1', 1", few, limitedQueue},
+		{"LaneClaim", db.LaneClaim, "'keys', '{k}', 'w', '1 min', false, true, 0, 0, false", batch, manyKeys},
+		{"LaneTake", db.LaneTake, "'1 min', 'w', 'q1'", batch, chosenJobs},
+		{"LanePrune", db.LanePrune, "'', '', 0, 100", inHand, manyKeys},
+		{"LanePrune of hints", db.LanePrune, "'keys', '', 0, 100", batch, manyKeys},
+		{"LanePrune of jobs", db.LanePrune, "'keys', 'ready 1', 0, 100", inHand, manyKeys},
+		{"LaneHeadPrune", db.LaneHeadPrune, "'keys', 'key 100', 100", batch, manyHeads},
+		{"LaneHeadPrune of failures", db.LaneHeadPrune, "'stops', 'key 100', 100", batch, manyHeads},
+		{"LaneTold", db.LaneTold, "'keys', '{a,b}', true", few, ""},
 		{"LineAged", db.LineAged, "'{k0,k1,k2}', '{q0,q1,q2}'", inHand, manyPriorities},
 		{"LeaseLook", db.LeaseLook, "array[live_lease(0), live_lease(1)], array[claimed_at(live_lease(0)), claimed_at(live_lease(1))], 'w0'", few, ""},
 		{"LeaseUnanswered", db.LeaseUnanswered, "jobq.lease_day((now() at time zone 'UTC')::date), 'w0', array[live_lease(0), live_lease(1)], 100", inHand, ""},
@@ -183,6 +222,7 @@ func historyCases() []historyCase {
 		{"JobGet of a running job", db.JobGet, "40000026", few, ""},
 		{"WhyList of the last in the line", db.WhyList, "last_in_line()", 2 * batch, ""}, // counts 10,000 before it
 		{"WhyList of the first in the line of a queue at its limits", db.WhyList, "1", few, exhaustedQueue},
+		{"WhyList of a job of a full key", db.WhyList, "of_full_key()", inHand, manyKeys},
 		{"WhyList of a scheduled job", db.WhyList, "10000017", inHand, ""},
 		{"WhyList of a job that waits for others", db.WhyList, "6000001", inHand, ""},
 		{"WhyList of one that waits for an event, of many steps", db.WhyList, "10000018", inHand, `insert into jobq.step (job_id, started_at, finished_at, lease_token, claimed_at, number, type, name, result)
@@ -244,7 +284,7 @@ var elsewhere = map[string]string{
 	"TestHistoryAnalyzeIsBounded": "HistoryAnalyze",
 	"TestPlansOfAMillion":         "JobClaim JobClaimEach RunEnd LeaseEnd LeaseExtend",
 	"one row, by its key":         "AuditHold AuditRenew AuditLetGo AuditResume AuditEnd QueueSet SettingSet SettingGet WorkerGone WatcherRenew WatcherGone ScheduleGet SchedulePause ScheduleResume ScheduleRemove ScheduleRun",
-	"no table":                    "AuditSnapshot JanitorLock JanitorLockTx JanitorTurn LockHolder TableHolder WaitAnnounce TakenSend TransactionMark TransactionsOpen TransactionsStillOpen DigestSend PresenceTake PresenceFree",
+	"no table":                    "LaneMore AuditSnapshot JanitorLock JanitorLockTx JanitorTurn LockHolder TableHolder WaitAnnounce TakenSend TransactionMark TransactionsOpen TransactionsStillOpen DigestSend PresenceTake PresenceFree",
 	"adds what it is told to ":    "EventAdd JobEnqueueMany",
 }
 

@@ -109,7 +109,7 @@ func TestLimitOverManyClaimers(t *testing.T) {
 }
 
 // The count comes after the lock: a claim that has waited for another one counts what
-// that has taken. One that comes with ends does not wait, and stores them.
+// that has taken. One that comes with ends waits for a moment only, and stores them.
 func TestClaimsOfALimitedQueueTakeTurns(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -146,6 +146,49 @@ func TestClaimsOfALimitedQueueTakeTurns(t *testing.T) {
 	require.Equal(t, db.Admission{Jobs: 2, Blocked: db.BlockedByLimit}, answer.Admission)
 }
 
+// A claim that comes with ends waits for one that is about to commit, as another one of its own
+// worker: it counts what that has taken, and need not ask again.
+func TestClaimWithEndsWaitsForOneBeforeIt(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	q := setUp(t)
+	q.set(`{"max_running": 100000}`)
+	waits := func() bool {
+		return q.number("select count(*) from pg_locks where locktype = 'advisory' and not granted and database = (select oid from pg_database where datname = current_database())") == 1
+	}
+	q.exec("select jobq.enqueue('k') from generate_series(1, 10000)")
+	// It may have waited for too long before the other one commits, on a busy machine: so it has many tries.
+	require.Eventually(t, func() bool {
+		held := q.exchange(limited("b", 1)).Claimed
+		first, err := q.pool.Begin(ctx)
+		require.NoError(t, err)
+		_, err = q.schema.Exchange(ctx, first, limited("a", 1))
+		require.NoError(t, err)
+		exchange := limited("b", 1)
+		exchange.Completions = []db.Completion{{Slot: at(held[0]), Kind: "k"}}
+		answered := make(chan db.Exchanged, 1)
+		go func() {
+			answer, err := q.schema.Exchange(ctx, q.pool, exchange)
+			if err != nil {
+				t.Error(err)
+			}
+			answered <- answer
+		}()
+		for {
+			select {
+			case <-answered: // it did not wait, or for too long
+				require.NoError(t, first.Rollback(ctx))
+				return false
+			default:
+			}
+			if waits() {
+				require.NoError(t, first.Commit(ctx))
+				return len((<-answered).Claimed) == 1
+			}
+		}
+	}, eventually, tick)
+}
+
 // What runs above a limit that was lowered goes on, and nothing starts until it is below.
 func TestLoweredLimit(t *testing.T) {
 	t.Parallel()
@@ -178,7 +221,7 @@ func TestReapedSlotsAreFree(t *testing.T) {
 	require.Len(t, q.exchange(limited("a", 3)).Claimed, 3)
 }
 
-// Jobs are claimed ahead only while that is a tenth of what the limit leaves.
+// Jobs are claimed ahead up to a tenth of what the limit leaves, and for the slots in any case.
 func TestClaimsAhead(t *testing.T) {
 	t.Parallel()
 	q := setUp(t)
@@ -188,8 +231,13 @@ func TestClaimsAhead(t *testing.T) {
 	exchange.SlotsFree = 2
 	require.Len(t, q.exchange(exchange).Claimed, 10)
 	answer := q.exchange(exchange)
-	require.Len(t, answer.Claimed, 2)
-	require.Equal(t, db.Admission{Jobs: 2, Blocked: db.BlockedByLimit}, answer.Admission)
+	require.Len(t, answer.Claimed, 9)
+	require.Equal(t, db.Admission{Jobs: 9, Blocked: db.BlockedByLimit}, answer.Admission)
+	exchange.SlotsFree = 80
+	exchange.Claim.JobCount = 80
+	require.Len(t, q.exchange(exchange).Claimed, 80)
+	exchange.SlotsFree = 2
+	require.Equal(t, db.Admission{Jobs: 1, Blocked: db.BlockedByLimit}, q.exchange(exchange).Admission)
 }
 
 // Over many claimers and any time, by the moments of the claims, no more jobs start than

@@ -19,7 +19,7 @@ with recursive line as materialized (
   select l.name, l.age_after, 1 as number,
       (select p.priority
         from jobq.pending p
-        where p.queue = l.name and p.position is not null and p.kind = any($1::text[])
+        where p.queue = l.name and p.partition_key = '' and p.position is not null and p.kind = any($1::text[])
           and p.kind <> all(array(select k.name from jobq.kind k where k.paused_at is not null))
         order by p.priority desc, p.position desc
         limit 1) as priority
@@ -29,7 +29,7 @@ with recursive line as materialized (
   select s.name, s.age_after, s.number + 1,
       (select p.priority
         from jobq.pending p
-        where p.queue = s.name and p.position is not null and p.kind = any($1::text[])
+        where p.queue = s.name and p.partition_key = '' and p.position is not null and p.kind = any($1::text[])
           and p.kind <> all(array(select k.name from jobq.kind k where k.paused_at is not null))
           and p.priority < s.priority
         order by p.priority desc, p.position desc
@@ -45,7 +45,7 @@ select s.name::text as queue, s.priority::smallint as priority, h.position::bigi
   cross join lateral (
     select p.position, greatest(p.run_at, p.created_at) as since
       from jobq.pending p
-      where p.queue = s.name and p.priority = s.priority and p.position is not null and p.kind = any($1::text[])
+      where p.queue = s.name and p.partition_key = '' and p.priority = s.priority and p.position is not null and p.kind = any($1::text[])
         and p.kind <> all(array(select k.name from jobq.kind k where k.paused_at is not null))
       order by p.priority, p.position
       limit 1

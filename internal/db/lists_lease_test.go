@@ -99,7 +99,7 @@ func TestListsAgreeWithTheView(t *testing.T) {
 		  j.created_at, j.started_at, j.finished_at, j.lease_owner, j.lease_expires_at, j.cancel_requested_at, j.progressed_at,
 		  j.progress_percent, j.progress_stage, j.progress_message,
 		  coalesce(ceil(extract(epoch from j.timeout) * 1000), 0)::bigint, j.unique_key, j.last_error, j.clear_reason, j.tags, j.metadata,
-		  null::jsonb, null::jsonb, null::jsonb
+		  null::jsonb, null::jsonb, null::jsonb, coalesce(j.partition_key, '')
 		from jobq.job j order by j.id desc`)
 	require.NoError(t, err)
 	view, err := pgx.CollectRows(rows, pgx.RowToStructByPos[db.JobGetRow])

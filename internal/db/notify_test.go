@@ -15,6 +15,47 @@ import (
 	"github.com/jobq-dev/jobq/internal/pgtest"
 )
 
+// listener listens to the topics, and returns what tells which notifications a call has sent,
+// found between it and a mark behind it.
+func (q *queue) listener(topics ...string) func(call func()) []string {
+	q.Helper()
+	ctx := context.Background()
+	conn, err := pgx.Connect(ctx, q.pool.Config().ConnString())
+	require.NoError(q, err)
+	q.Cleanup(func() { require.NoError(q, conn.Close(ctx)) })
+	names := make(map[string]string)
+	for _, topic := range topics {
+		names[db.Channel("jobq", topic)] = topic
+		_, err := conn.Exec(ctx, "listen "+db.Channel("jobq", topic))
+		require.NoError(q, err)
+	}
+	_, err = conn.Exec(ctx, "listen done")
+	require.NoError(q, err)
+	return func(call func()) (heard []string) {
+		q.Helper()
+		call()
+		q.exec("notify done")
+		ctx, cancel := context.WithTimeout(ctx, eventually)
+		defer cancel()
+		for {
+			notification, err := conn.WaitForNotification(ctx)
+			require.NoError(q, err)
+			if notification.Channel == "done" {
+				slices.Sort(heard)
+				return heard
+			}
+			topic, payload := names[notification.Channel], notification.Payload
+			if topic == db.TopicWork || topic == db.TopicHead {
+				transaction, queue, _ := strings.Cut(payload, " ")
+				_, err := strconv.ParseUint(transaction, 10, 64)
+				require.NoError(q, err)
+				payload = queue
+			}
+			heard = append(heard, topic+" "+payload)
+		}
+	}
+}
+
 // What wakes whom: one notification per queue and transaction for available
 // jobs, one for the earliest of those that are due later, one per wish to
 // cancel a running job, and none where there is nothing to wake for.
@@ -22,41 +63,8 @@ func TestNotifications(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	q := setUp(t)
-	conn, err := pgx.Connect(ctx, q.pool.Config().ConnString())
-	require.NoError(t, err)
-	defer func() { require.NoError(t, conn.Close(ctx)) }()
-	topics := make(map[string]string)
-	for _, topic := range []string{db.TopicWork, db.TopicHead, db.TopicDue, db.TopicCancel} {
-		topics[db.Channel("jobq", topic)] = topic
-		_, err := conn.Exec(ctx, "listen "+db.Channel("jobq", topic))
-		require.NoError(t, err)
-	}
-	_, err = conn.Exec(ctx, "listen done")
-	require.NoError(t, err)
-	// heard is what the statement sent, found between it and a mark behind it.
-	heard := func(sql string, args ...any) (heard []string) {
-		q.exec(sql, args...)
-		q.exec("notify done")
-		ctx, cancel := context.WithTimeout(ctx, eventually)
-		defer cancel()
-		for {
-			notification, err := conn.WaitForNotification(ctx)
-			require.NoError(t, err)
-			if notification.Channel == "done" {
-				slices.Sort(heard)
-				return heard
-			}
-			topic, payload := topics[notification.Channel], notification.Payload
-			if topic == db.TopicWork || topic == db.TopicHead {
-				transaction, queue, _ := strings.Cut(payload, " ")
-				_, err := strconv.ParseUint(transaction, 10, 64)
-				require.NoError(t, err)
-				payload = queue
-			}
-			heard = append(heard, topic+" "+payload)
-		}
-	}
-
+	hear := q.listener(db.TopicWork, db.TopicHead, db.TopicDue, db.TopicCancel)
+	heard := func(sql string, args ...any) []string { return hear(func() { q.exec(sql, args...) }) }
 	require.Empty(t, heard("select jobq.enqueue('k')"), "nobody waits")
 	q.exec("delete from jobq.pending")
 	q.exec("select setval('jobq.job_id_seq', 1, false)")
@@ -175,4 +183,58 @@ func TestNextDue(t *testing.T) {
 	q.exec("insert into jobq.queue (name, lease) values ('short', '11 s')")
 	require.NoError(t, pgtest.DeleteRunning(context.Background(), q.pool, "true"))
 	about(11_000, next(false, false), "a lease that is taken now could end then")
+}
+
+// A queue that is paused has workers look at its settings as long as none has asked, and nobody
+// is told while none waits.
+func TestKeyNotificationsOfAPausedQueue(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	q.exec("select jobq.act_queue('test', 'pause', 'default', null)")
+	hear := q.listener(db.TopicWork, db.TopicSettings)
+	enqueue := func() { q.enqueueKeyed("a", 1) }
+	require.Empty(t, hear(enqueue), "no worker waits")
+	_, err := q.queries.WaitAnnounce(context.Background(), 3600)
+	require.NoError(t, err)
+	require.Equal(t, []string{"settings default", "work default"}, hear(enqueue))
+	require.Empty(t, q.exchange(keyed("w", 10)).Keyed)
+	require.Equal(t, []string{"work default"}, hear(enqueue), "a worker knows")
+}
+
+// The first job with a key has workers look at the settings of its queue, until one has
+// claimed. Idle workers hear of room in a key where the transaction that makes it does not use it.
+func TestKeyNotifications(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	q.set(`{"key_limit": 1}`)
+	hear := q.listener(db.TopicWork, db.TopicSettings)
+	_, err := q.queries.WaitAnnounce(context.Background(), 3600)
+	require.NoError(t, err)
+	var jobs []db.KeyedJob
+	exchange := func(exchange db.Exchange) []string {
+		t.Helper()
+		return hear(func() { jobs = q.exchange(exchange).Keyed })
+	}
+	enqueue := func() { q.enqueueKeyed("a", 1) }
+	require.Equal(t, []string{"settings default", "work default"}, hear(enqueue))
+	require.Equal(t, []string{"settings default", "work default"}, hear(enqueue), "nobody has claimed yet")
+	require.Empty(t, exchange(keyed("w", 10)))
+	require.Len(t, jobs, 1)
+	require.Equal(t, []string{"work default"}, hear(enqueue))
+	require.Empty(t, exchange(ended(keyed("w", 10), jobs...)), "the room is used")
+	require.Len(t, jobs, 1)
+	other := ended(keyed("w", 10), jobs...)
+	other.Claim.Kinds = []string{"other"}
+	require.Equal(t, []string{"work default"}, exchange(other), "it is left to workers with its kind")
+	require.Empty(t, exchange(keyed("w", 10)))
+	require.Len(t, jobs, 1)
+	q.enqueueKeyed("a", 1)
+	require.Equal(t, []string{"work default", "work default"}, exchange(ended(db.Exchange{Owner: "w", Queue: "default"}, jobs...)), "of the insert, and since it does not claim")
+	require.Empty(t, exchange(keyed("w", 10)))
+	require.Len(t, jobs, 1)
+	q.enqueueKeyed("a", 1)
+	require.Equal(t, []string{"work default"}, hear(func() {}), "of the insert")
+	q.exec("update jobq.run set max_attempts = 1 where id = $1", jobs[0].ID)
+	q.exec("update jobq.lease set expires_at = now() - interval '1 s'")
+	require.Equal(t, []string{"work default"}, hear(q.reap), "the job has failed, and the next one can run")
 }

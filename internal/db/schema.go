@@ -66,7 +66,7 @@ const (
 	TopicSchedule = "schedule"
 	// TopicRoom says that a queue which was at its limit has room.
 	TopicRoom = "room"
-	// TopicSettings says that the limits of a queue have changed.
+	// TopicSettings says that the limits of a queue have changed, or that it has its first job with a partition key.
 	TopicSettings = "settings"
 	// TopicEnded says of jobs that somebody waits for that they may have ended.
 	TopicEnded = "ended"

@@ -40,7 +40,7 @@ func TestEveryLeaseWriteIsFenced(t *testing.T) {
 			switch name {
 			case "LeaseReap":
 				require.Regexp(t, `(?s)l\.expires_at < clock_timestamp\(\).*for update of l skip locked.*lost_at = clock_timestamp.*delete`, query, "the expiry must be checked on the row as locked")
-			case "JobClaim", "JobClaimEach", "OutputPrune", "ProgressPrune": // a new lease, and what has no run any more
+			case "JobClaim", "JobClaimEach", "LaneTake", "OutputPrune", "ProgressPrune": // a new lease, and what has no run any more
 			default:
 				require.Regexp(t, `owner = sqlc\.arg\(owner\) (and l\.claimed_at = (sqlc\.arg\(claimed_at\)|f\.claimed_at) )?and \w\.lost_at is null`, query, name)
 				require.Regexp(t, `\w\.claimed_at = (sqlc\.arg\(claimed_at\)|[fh]\.claimed_at)`, query, "%s: an id alone may be another lease's", name)
@@ -49,7 +49,7 @@ func TestEveryLeaseWriteIsFenced(t *testing.T) {
 	}
 	slices.Sort(found)
 	require.Equal(t, []string{
-		"JobClaim", "JobClaimEach", "LeaseEnd", "LeaseExtend", "LeaseReap", "OutputAppend", "OutputPrune", "ProgressPrune", "RunCheckpoint", "RunCompleteTx",
+		"JobClaim", "JobClaimEach", "LaneTake", "LeaseEnd", "LeaseExtend", "LeaseReap", "OutputAppend", "OutputPrune", "ProgressPrune", "RunCheckpoint", "RunCompleteTx",
 		"RunEnd", "RunHold", "RunProgress",
 	}, found)
 }
@@ -90,6 +90,7 @@ func TestHotPlans(t *testing.T) {
 	statements := map[string]struct{ sql, args, needs string }{
 		"claim":       {db.JobClaim, "'{-32769}', '{0}', '{32767}', 'default', '{k}', false, 100, '1 hour', 'a'", "pending_claim_idx"},
 		"claim each":  {db.JobClaimEach, "'{-32769}', '{0}', '{32767}', 'default', '{k}', false, 100, '1 hour', 'a'", "pending_claim_idx"},
+		"lane take":   {db.LaneTake, "'1 hour', 'a', 'default'", "payload_pkey"},
 		"lease end":   {db.LeaseEnd, "'a', '{1}', '{2}', '{7}', '{1}', '{1}', '{now}', '{1}', '{1}', '1 min', '{1}', '{k}', '{1}', '{0}'", "lease_pkey"},
 		"lease look":  {db.LeaseLook, "'{1}', '{now}', 'a'", "lease_pkey"},
 		"end":         {db.RunEnd, one + ", '{now}', '{t}', '{failed}', '{e}', array['']::text[], array[null]::interval[], '{f}', '{0}', '{f}', '{null}', '{null}', 'a'", "lease_pkey"},

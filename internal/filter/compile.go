@@ -105,6 +105,8 @@ func (c *compiler) term(t Term) string {
 		return c.texts("j.kind", t.Values)
 	case "key":
 		return c.texts("j.unique_key", t.Values)
+	case "partition":
+		return c.texts("j.partition_key", t.Values)
 	case "worker":
 		return c.texts(c.columns.Worker, t.Values)
 	case "tag":

@@ -70,6 +70,7 @@ func Fields() []Field {
 		{"priority", "priority:<0"},
 		{"worker", "who holds or held the lease: worker:web-1*"},
 		{"key", "unique key: key:invoice-*"},
+		{"partition", "partition key: partition:customer-17"},
 		{"args", `a member of args: args.tenant=4411, args.user.name="Ann Lee", args.size>1000`},
 		{"meta", "a member of metadata: meta.trace=9f1c"},
 	}

@@ -29,6 +29,10 @@ func Why(id int64, reason monitor.Reason, now time.Time) (says, advice string) {
 		return kindPaused(f, now)
 	case monitor.ReasonQueueLimit:
 		return queueLimit(f, now)
+	case monitor.ReasonKeyLimit:
+		return keyLimit(f)
+	case monitor.ReasonKeyHead:
+		return keyHead(f, now)
 	case monitor.ReasonQueueRate:
 		return queueRate(f, now)
 	case monitor.ReasonQueuePaused, monitor.ReasonNoWorker, monitor.ReasonNoWorkerOfKind, monitor.ReasonKindInTrouble, monitor.ReasonWorkersFull:

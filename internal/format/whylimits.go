@@ -26,6 +26,39 @@ func queueLimit(f monitor.ReasonFacts, now time.Time) (says, advice string) {
 		"wait for one to end, or raise the limit: jobq queues set " + ShellWord(f.Queue) + " --limit N" + askOldest(f)
 }
 
+// keyLimit is about jobs of a partition key of which as many run as its queue allows.
+func keyLimit(f monitor.ReasonFacts) (says, advice string) {
+	says = fmt.Sprintf("the partition key %s is at its limit: %s of %s run", f.PartitionKey, Number(f.Running), Count(f.Limit, "job"))
+	advice = "wait for one to end, or raise the limit: jobq queues set " + ShellWord(f.Queue) + " --key-limit N"
+	if len(f.Holders) > 0 {
+		says += fmt.Sprintf(", the oldest is job %d", f.Holders[0])
+		advice += fmt.Sprintf("; what the oldest does: jobq why %d", f.Holders[0])
+	}
+	return says + beforeIfKnown(f), advice
+}
+
+// keyHead is about jobs of a partition key whose jobs run in order, when another one is the next.
+func keyHead(f monitor.ReasonFacts, now time.Time) (says, advice string) {
+	says = fmt.Sprintf("the jobs of the partition key %s run in order, and its head is job %d", f.PartitionKey, f.Head)
+	advice = fmt.Sprintf("what the head does: jobq why %d", f.Head)
+	switch f.HeadState {
+	case "running":
+		says += ", which runs"
+	case "retry":
+		says += ", which waits for its retry"
+		if f.Until != nil {
+			says += fmt.Sprintf(" at %s, %s", clock(*f.Until), When(*f.Until, now))
+		}
+		advice = fmt.Sprintf("wait, or let the head run now: jobq requeue %d", f.Head)
+	case "waiting":
+		says += ", which waits for other jobs"
+	case "failed":
+		says += ", which has failed: that stops the key"
+		advice = fmt.Sprintf("mend what made it fail, and jobq requeue %[1]d; or go on without it: jobq delete %[1]d", f.Head)
+	}
+	return says + beforeIfKnown(f), advice
+}
+
 // queueRate is about jobs of a queue whose rate lets no job start yet.
 func queueRate(f monitor.ReasonFacts, now time.Time) (says, advice string) {
 	says = "the queue is at its rate of " + QueueRate(f.Rate)

@@ -37,6 +37,7 @@ const (
 	tickNotUnique       = "tick-not-unique"       // the leader's lock alone keeps a tick from firing twice, and is ignored
 	// Faults of the limits of queues.
 	limitNotCounted   = "limit-not-counted"   // a claim takes what it likes
+	keyNotCounted     = "key-not-counted"     // a claim forgets what a partition key holds
 	limitCountedEarly = "limit-counted-early" // before other claims have committed, and not in turn with them
 	rateNotCharged    = "rate-not-charged"    // what a claim has taken is not told
 	// A program's own end is stored whatever token it has: the lab changes the function.
@@ -45,6 +46,9 @@ const (
 	newParentOnce    = "new-parent-looked-at-once" // one that ends at that moment is missed
 	firstParentFrees = "first-parent-frees"        // and not the last one
 	awaitUntold      = "await-not-told"            // a job that begins to await others tells nobody
+	// Of a key whose jobs run in order, another one is taken for the next, likewise.
+	headForgotten = "head-forgotten"
+	retryPassed   = "retry-passed"
 	// A job that waits for an event does not take turns with its emitter, likewise.
 	eventUnlocked = "event-without-turns"
 )
@@ -82,6 +86,7 @@ const (
 			select least($2::integer, greatest(q.max_running - coalesce(sum(cardinality(l.job_ids) - cardinality(l.ended_slots)), 0), 0))::integer as admitted
 				from jobq.queue q left join jobq.lease l on l.queue = q.name where q.name = $1 group by q.max_running
 		)` + admitted
+	admittedForgetful = "with forgotten as (update jobq.lane l set held_leases = '{}', held_slots = '{}', full_limit = null, turn = coalesce(l.turn, nextval('jobq.lane_turn_seq')) where l.queue = $1 and l.key <> '')\n" + admitCall
 	admittedUncounted = "with c as materialized (select $2::integer as admitted where $1::text is not null)" + admitted
 )
 
@@ -116,6 +121,8 @@ var changes = map[string][]change{
 	firstParentFrees:     nil,
 	eventUnlocked:        nil,
 	awaitUntold:          nil,
+	headForgotten:        nil,
+	retryPassed:          nil,
 	rescueNeedsLock:      nil,
 	promoteUnbounded:     {{"JobPromote", "limit $3::integer", "limit $3::integer * 100000"}},
 	uncountedRelease:     {{"RunEnd", "h.attempts + case when f.outcome in ('failed', 'timed_out') then 1 else 0 end as attempts", "h.attempts as attempts"}, {"RunEnd", "(f.final or h.attempts + 1 >= h.max_attempts)", "f.final"}},
@@ -140,6 +147,7 @@ var changes = map[string][]change{
 	untoldUnasked:     {{"LeaseEnd", elsewhereOver, elsewhereAll}},
 	closeLocked:       {{"LeaseReap", "and (not l.runs or l.id = any(array(select d.id from done d)))", ""}},
 	limitNotCounted:   {{"QueueAdmit", admitCall, admittedUncounted}},
+	keyNotCounted:     {{"QueueAdmit", admitCall, admittedForgetful}},
 	limitCountedEarly: {{"QueueAdmit", admitCall, admittedEarly}},
 	rateNotCharged:    {{"QueueCharge", "select jobq.queue_charge($1, $2::integer)", "select 1 where $1::text = '' and $2::integer < 0"}},
 	endTwice:          {{"LeaseEnd", "\n          and not x.ended_slots && f.plain", ""}},

@@ -68,6 +68,7 @@ create table jobq.pending (
   args_apart   boolean     not null default false,
   queue        text        not null default 'default',
   kind         text        not null,
+  partition_key text       not null default '', -- '' for none
   args         jsonb                default '{}',
   unique_key   text,
   last_error   text,
@@ -80,6 +81,7 @@ create table jobq.pending (
   constraint "a job that waits has no position" check (waits is null or waits and position is null),
   constraint "queue must be 1 to 128 characters" check (char_length(queue) between 1 and 128),
   constraint "kind must be 1 to 128 characters" check (char_length(kind) between 1 and 128),
+  constraint "partition_key must be 1 to 255 characters" check (char_length(partition_key) <= 255),
   constraint "unique_key must be 1 to 255 characters" check (char_length(unique_key) between 1 and 255),
   constraint "max_attempts must be 1 to 32767" check (max_attempts >= 1),
   constraint "args must not be null" check (args is not null or args_apart),
@@ -102,8 +104,9 @@ create table jobq.pending (
   constraint "checkpoint must be at most 1 MiB" check (pg_column_size(checkpoint) <= 1048576)
 );
 
--- The claim walks this one and nothing else.
-create index pending_claim_idx on jobq.pending (queue, priority, position) where position is not null;
+-- The claim walks this one and nothing else. The jobs of a key have a line of their
+-- own, which a claim of jobs without one (partition_key '') never meets.
+create index pending_claim_idx on jobq.pending (queue, partition_key, priority, position) where position is not null;
 -- The janitor promotes from this one, and reads it to know how long to sleep.
 -- With the id, so that it can go on where it stopped among jobs that are due at once.
 create index pending_due_idx on jobq.pending (run_at, id) where position is null and waits is null;
@@ -195,6 +198,7 @@ create table jobq.run (
   args_apart          boolean     not null,
   queue               text        not null,
   kind                text        not null,
+  partition_key       text, -- null for none
   args                jsonb,
   unique_key          text,
   last_error          text,
@@ -294,6 +298,11 @@ create table jobq.queue (
   reset_on_reap    boolean     not null default false,
   -- How many jobs of the queue may run at once, over all workers; null for no limit.
   max_running      integer,
+  -- How many jobs of each partition key may run at once, over all workers; null for no limit.
+  key_limit        integer,
+  -- Whether the jobs of a key run in the order of their line, and what one does to the next that waits for its retry (hold,
+  -- pass), or has failed (stop); null for no order. See lane_next.
+  key_order        text,
   -- How many jobs of the queue may start in each period, over all workers, and how
   -- many more at once when few have started before; null for no limit, and for the
   -- burst that rate_burst_default says. See queue_admit.
@@ -320,6 +329,9 @@ create table jobq.queue (
     check (redelivery = 'tail' or redelivery_delay = interval '0'),
   constraint "pause_reason must be at most 1024 characters" check (char_length(pause_reason) <= 1024),
   constraint "max_running must be 1 to 1000000" check (max_running between 1 and 1000000),
+  constraint "key_limit must be 1 to 10000" check (key_limit between 1 and 10000),
+  constraint "key_order must be hold, pass or stop" check (key_order in ('hold', 'pass', 'stop')),
+  constraint "key_order needs key_limit 1" check (key_order is null or key_limit is not distinct from 1),
   constraint "rate_jobs must be 1 to 1000000" check (rate_jobs between 1 and 1000000),
   constraint "rate_period must be 1 second to 30 days" check (rate_period between interval '1 s' and interval '30 days'),
   constraint "rate_jobs and rate_period come together" check ((rate_jobs is null) = (rate_period is null)),
@@ -357,6 +369,55 @@ create table jobq.throttle (
   step_us  bigint      not null,
   ready_at timestamptz not null,
   constraint throttle_pkey primary key (queue, number)
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
+
+-- The partition keys of a queue that have jobs, and the row '' once it has had any. Only a
+-- claim that has its turn in the queue (queue_admit) writes it, see lane_claim, or lane_prune in its place.
+--
+-- Example: keys of a queue with a key_limit of 2. Key c has no row: nothing of it waits or runs.
+--
+--   key  turn  full_limit  held_leases  held_slots
+--   a      17              {}           {}          next to be looked at
+--   b      18              {900}        {4}         after it; one of its jobs runs
+--   d               2      {900, 901}   {5, 1}      full: no claim looks at it until one of the two has ended
+--
+-- What it holds was taken, and may have ended since: what runs is what the leases say. Without a key_limit lanes hold
+-- nothing, and a key of which nothing waits has none.
+create table jobq.lane (
+  queue       text       not null,
+  key         text       not null,
+  turn        bigint, -- ready: it may have a job to be claimed. Lower goes first
+  full_limit  integer, -- as many ran as this limit, at looked_at
+  looked_at   timestamptz, -- and of the row '' when some of the full ones were looked at without a hint, or no other one was found
+  held_leases bigint[]   not null default '{}',
+  held_slots  smallint[] not null default '{}',
+  looks       jsonb      not null default '{}', -- where claims stopped in its line, by their kinds: see lane_claim
+  unheld      bigint, -- of the row '': what runs of leases after this one may not be held by its lane, since there was no key_limit; null: all is
+  hinted      bigint     not null default 0, -- turn that the last hint gave, or would have; not of a ready lane without looks
+  constraint lane_pkey primary key (queue, key),
+  constraint "a lane is ready, full or neither" check (turn is null or full_limit is null)
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
+create index lane_turn_idx on jobq.lane (queue, turn) where turn is not null;
+create index lane_full_idx on jobq.lane (queue, full_limit, looked_at) where full_limit is not null;
+create sequence jobq.lane_turn_seq as bigint;
+
+-- The job of each key that was claimed last, of queues with a key_order: it is the key's head until it is over, whatever
+-- place in the line it gets when it comes back. Claims write it in their turn: see lane_next. lane_head_prune forgets it.
+create table jobq.lane_head (
+  queue    text   not null,
+  key      text   not null,
+  job_id   bigint not null,
+  lease_id bigint not null, -- with which it was claimed
+  constraint lane_head_pkey primary key (queue, key)
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
+
+-- Keys that may be ready: a job of theirs came into the line, or ended. Whoever does that adds a
+-- row, in the same transaction, and so never waits for a lane; the next claim takes it away.
+create table jobq.lane_hint (
+  id    bigint not null generated always as identity,
+  queue text   not null,
+  key   text   not null,
+  constraint lane_hint_pkey primary key (queue, id)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
 
 -- One row per worker process.

@@ -56,8 +56,9 @@ begin
   if new.run_at > clock_timestamp() then
     new.position := null;
   end if;
-  if new.position is null and new.waits is null then
-    perform set_config('jobq_pending.scheduled', 'on', true); -- for pending_due
+  new.partition_key := coalesce(new.partition_key, ''); -- as an application writes that has none
+  if new.position is null and new.waits is null or new.partition_key <> '' then
+    perform set_config('jobq_pending.marked', 'on', true); -- for pending_after_insert
   end if;
   if new.unique_key is not null then
     holder := jobq.unique_key_take(new.kind, new.unique_key, new.id);
@@ -77,7 +78,7 @@ begin
 end $$;
 
 create trigger pending_before_insert before insert on jobq.pending
-  for each row when (new.run_at > now() or new.position is null or new.unique_key is not null or pg_column_size(new.args) > 1000)
+  for each row when (new.run_at > now() or new.position is null or new.unique_key is not null or new.partition_key is distinct from '' or pg_column_size(new.args) > 1000)
   execute function jobq.pending_before_insert();
 
 -- Wakes workers of the queues that have new available jobs: one NOTIFY per
@@ -112,9 +113,23 @@ create trigger pending_wake after insert on jobq.pending
   for each statement when (pg_sequence_last_value('jobq.waiting_seq') >= extract(epoch from clock_timestamp()))
   execute function jobq.pending_wake();
 
--- Tells the janitor of the earliest of the jobs that become due. Called only in
--- transactions in which pending_before_insert has seen one.
-create function jobq.pending_due() returns trigger
+-- lane_come says that jobs of these keys came into the line, or ended: see lane_hint. Idle workers
+-- that do not know yet that the queue has keys are told to look at its settings.
+create function jobq.lane_come(of_queue text, keys text[]) returns void
+  language plpgsql
+  as $$
+begin
+  insert into jobq.lane_hint (queue, key) select of_queue, k.key from unnest(keys) as k(key);
+  if pg_sequence_last_value('jobq.waiting_seq') >= extract(epoch from clock_timestamp())
+      and not exists (select from jobq.lane l where l.queue = of_queue and l.key = '') then
+    perform pg_notify(jobq.channel('settings'), of_queue);
+  end if;
+end $$;
+
+-- Tells the janitor of the earliest of the jobs that become due, and claims of keys that have
+-- come. Called only in transactions in which pending_before_insert has seen one of these. One trigger
+-- for both: each insert of a single job pays a few microseconds for every trigger with a WHEN.
+create function jobq.pending_after_insert() returns trigger
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
 declare
@@ -124,13 +139,38 @@ begin
   if due is not null then
     perform pg_notify(jobq.channel('due'), extract(epoch from due)::text);
   end if;
+  perform jobq.lane_come(k.queue, k.keys)
+    from (
+      select i.queue, array_agg(distinct i.partition_key) as keys
+        from inserted i where i.partition_key <> '' and i.position is not null
+        group by i.queue
+    ) k;
   return null;
 end $$;
 
-create trigger pending_due after insert on jobq.pending
+create trigger pending_after_insert after insert on jobq.pending
   referencing new table as inserted
-  for each statement when (current_setting('jobq_pending.scheduled', true) = 'on')
-  execute function jobq.pending_due();
+  for each statement when (current_setting('jobq_pending.marked', true) = 'on')
+  execute function jobq.pending_after_insert();
+
+-- A job with a key may also come into the line later, or go to another queue, and then holds its key in the old one no more.
+create function jobq.pending_after_update() returns trigger
+  language plpgsql security definer set search_path = pg_catalog, pg_temp
+  as $$
+begin
+  if new.position is not null then
+    perform jobq.lane_come(new.queue, array[new.partition_key]);
+  end if;
+  if old.queue <> new.queue then
+    perform jobq.lane_told(old.queue, array[old.partition_key], true);
+  end if;
+  return null;
+end $$;
+
+create trigger pending_after_update after update on jobq.pending
+  for each row when (new.partition_key <> ''
+    and (old.queue <> new.queue or new.position is not null and (old.position is null or old.partition_key <> new.partition_key)))
+  execute function jobq.pending_after_update();
 
 -- A job that is over gives up its unique key. Such a job always ends on its own row.
 create function jobq.run_unique_key_drop() returns trigger
@@ -151,5 +191,5 @@ create trigger run_unique_key_drop_at_once after insert on jobq.run
 -- sql/roles.sql says who may call them.
 revoke execute on function
   jobq.channel, jobq.wake, jobq.unique_key_take,
-  jobq.pending_before_insert, jobq.pending_wake, jobq.pending_due, jobq.run_unique_key_drop
+  jobq.pending_before_insert, jobq.pending_wake, jobq.lane_come, jobq.pending_after_insert, jobq.pending_after_update, jobq.run_unique_key_drop
   from public;

@@ -14,8 +14,20 @@ begin
   end loop;
 end $$;
 
+drop function jobq.lane_head_prune(text, text, integer);
+drop function jobq.lane_freed(text, text);
+drop function jobq.lane_next_lock(text, text, text, text[]);
+drop function jobq.lane_next(text, text, text);
+drop function jobq.lane_failed(bigint, bigint);
+drop function jobq.lane_prune(text, text, bigint, integer);
+drop function jobq.lane_told(text, text[], boolean);
+drop function jobq.lane_eat(text, bigint, integer, boolean);
+drop function jobq.lane_pick(text, text[], text[], integer, integer);
+drop function jobq.lane_note(text);
+drop function jobq.lane_claim(text, text[], text, interval, boolean, boolean, bigint, bigint, boolean);
 drop function jobq.queue_charge(text, integer);
 drop function jobq.queue_admit(text, integer, integer, boolean);
+drop function jobq.queue_turn(bigint);
 drop function jobq.throttled_until(text, integer, interval, integer);
 drop function jobq.throttle_ready_at(text, bigint, integer, timestamptz);
 drop function jobq.rate_step_us(integer, interval);
@@ -44,21 +56,21 @@ drop function jobq.enqueue_many(jsonb);
 drop function jobq.dependencies_named(text[], jsonb[]);
 drop function jobq.object_problem(jsonb, text[], boolean);
 drop function jobq.enqueue_arrays(
-  text[], jsonb[], text[], bigint[], timestamptz[], interval[], bigint[], text[], interval[], interval[], interval[], jsonb[], jsonb[], integer[], bigint[], text[]);
+  text[], jsonb[], text[], bigint[], timestamptz[], interval[], bigint[], text[], interval[], interval[], interval[], jsonb[], jsonb[], integer[], bigint[], text[], text[]);
 drop function jobq.unique_keys_release(text[], text[], bigint[]);
 drop function jobq.unique_key_refuse(text, text, bigint);
 drop function jobq.unique_keys_take(text[], text[], bigint[]);
 drop function jobq.enqueue(
-  text, text, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], text, bigint[], text);
+  text, text, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], text, bigint[], text, text);
 drop function jobq.enqueue(
-  text, json, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], json, bigint[], text);
+  text, json, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], json, bigint[], text, text);
 drop function jobq.enqueue(
-  text, jsonb, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], jsonb, bigint[], text);
+  text, jsonb, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], jsonb, bigint[], text, text);
 drop function jobq.after_failure_require(text);
 drop function jobq.after_require(bigint[]);
 drop function jobq.json_of(text, text);
 drop function jobq.job_problem(
-  text, jsonb, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], jsonb);
+  text, jsonb, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], jsonb, text);
 drop function jobq.runs_over(bigint[], smallint[], bigint[]);
 drop function jobq.run_end(bigint, smallint, timestamptz);
 drop function jobq.error_pattern(text);

@@ -11,7 +11,7 @@ create view jobq.job as
       null::timestamptz as progressed_at, null::real as progress_percent, null::text as progress_stage,
       null::text as progress_message, p.timeout, p.backoff_base, p.backoff_max, p.unique_key, p.last_error, p.clear_reason, p.tags,
       p.metadata, coalesce(p.args, (select a.args from jobq.payload a where a.job_id = p.id)) as args,
-      p.checkpoint, null::jsonb as result
+      p.checkpoint, null::jsonb as result, nullif(p.partition_key, '') as partition_key
     from jobq.pending p
   union all
   select r.id, coalesce(r.state, case when e.ended_ms >= 0 then 'completed' else 'running' end::jobq.job_state),
@@ -21,7 +21,7 @@ create view jobq.job as
       p.progressed_at, p.percent, p.stage,
       p.message, r.timeout, r.backoff_base, r.backoff_max, r.unique_key, r.last_error, case when e.runs then r.clear_reason end, r.tags,
       r.metadata, coalesce(r.args, (select a.args from jobq.payload a where a.job_id = r.id)),
-      coalesce(p.checkpoint, r.checkpoint), r.result
+      coalesce(p.checkpoint, r.checkpoint), r.result, r.partition_key
     from jobq.run r
     -- The limit keeps the planner from hashing all leases for one job; neighbours
     -- mostly have the same lease, which it remembers.
@@ -124,7 +124,7 @@ end $$;
 -- say of which job of many they are.
 create function jobq.job_problem(
   kind text, args jsonb, queue text, priority bigint, run_at timestamptz, max_attempts bigint, unique_key text,
-  timeout interval, backoff_base interval, backoff_max interval, tags text[], metadata jsonb
+  timeout interval, backoff_base interval, backoff_max interval, tags text[], metadata jsonb, partition_key text default null
 ) returns text
   language sql stable parallel safe
   return case
@@ -139,6 +139,8 @@ create function jobq.job_problem(
     when max_attempts not between 1 and 32767 then format('max_attempts must be 1 to 32767, not %s', max_attempts)
     when char_length(unique_key) not between 1 and 255 then
       format('unique_key must be 1 to 255 characters, not %s', char_length(unique_key))
+    when char_length(partition_key) not between 1 and 255 then
+      format('partition_key must be 1 to 255 characters, not %s', char_length(partition_key))
     when timeout <= '0' or timeout > '10 years' then format('timeout must be positive, at most 10 years, not %s', timeout)
     when backoff_base <= '0' or backoff_base > '10 years' then
       format('backoff_base must be positive, at most 10 years, not %s', backoff_base)
@@ -214,7 +216,8 @@ create function jobq.enqueue(
   tags         text[]      default null,
   metadata     jsonb       default null,
   after        bigint[]    default null,
-  after_failure text       default null
+  after_failure text       default null,
+  partition_key text       default null
 ) returns bigint
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
@@ -222,7 +225,7 @@ declare
   job_id bigint;
   holder bigint;
   problem text := jobq.job_problem(kind, args, queue, priority, run_at, max_attempts, unique_key, timeout, backoff_base,
-    backoff_max, tags, metadata);
+    backoff_max, tags, metadata, partition_key);
 begin
   if problem is not null then
     raise sqlstate 'JQ001' using message = problem, hint = 'docs/sql.md lists the limits of all arguments.';
@@ -247,10 +250,11 @@ begin
     end if;
   end if;
   insert into jobq.pending
-      (id, kind, args, queue, priority, run_at, max_attempts, unique_key, timeout, backoff_base, backoff_max, tags, metadata)
+      (id, kind, args, queue, priority, run_at, max_attempts, unique_key, timeout, backoff_base, backoff_max, tags, metadata, partition_key)
     values (job_id, enqueue.kind, coalesce(enqueue.args, '{}'), coalesce(enqueue.queue, 'default'),
       coalesce(enqueue.priority, 0), coalesce(enqueue.run_at, now()), coalesce(enqueue.max_attempts, jobq.max_attempts_default()),
-      enqueue.unique_key, enqueue.timeout, enqueue.backoff_base, enqueue.backoff_max, nullif(enqueue.tags, '{}'), enqueue.metadata);
+      enqueue.unique_key, enqueue.timeout, enqueue.backoff_base, enqueue.backoff_max, nullif(enqueue.tags, '{}'), enqueue.metadata,
+      coalesce(enqueue.partition_key, ''));
   return job_id;
 end $$;
 
@@ -271,13 +275,14 @@ create function jobq.enqueue(
   tags         text[]      default null,
   metadata     json        default null,
   after        bigint[]    default null,
-  after_failure text       default null
+  after_failure text       default null,
+  partition_key text       default null
 ) returns bigint
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
 begin
   return jobq.enqueue(kind, jobq.json_of('args', args::text), queue, priority, run_at, max_attempts, unique_key, timeout,
-    backoff_base, backoff_max, tags, jobq.json_of('metadata', metadata::text), after, after_failure);
+    backoff_base, backoff_max, tags, jobq.json_of('metadata', metadata::text), after, after_failure, partition_key);
 end $$;
 
 create function jobq.enqueue(
@@ -294,13 +299,14 @@ create function jobq.enqueue(
   tags         text[]      default null,
   metadata     text        default null,
   after        bigint[]    default null,
-  after_failure text       default null
+  after_failure text       default null,
+  partition_key text       default null
 ) returns bigint
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
 begin
   return jobq.enqueue(kind, jobq.json_of('args', args), queue, priority, run_at, max_attempts, unique_key, timeout,
-    backoff_base, backoff_max, tags, jobq.json_of('metadata', metadata), after, after_failure);
+    backoff_base, backoff_max, tags, jobq.json_of('metadata', metadata), after, after_failure, partition_key);
 end $$;
 
 -- unique_keys_take takes keys for jobs, given as columns, and returns the holder
@@ -351,7 +357,8 @@ create function jobq.enqueue_arrays(
   kinds text[], args jsonb[], queues text[], priorities bigint[], run_ats timestamptz[], delays interval[],
   max_attempts bigint[], unique_keys text[], timeouts interval[], backoff_bases interval[], backoff_maxes interval[],
   tags jsonb[], metadata jsonb[],
-  after_jobs integer[] default null, after_parents bigint[] default null, after_failures text[] default null
+  after_jobs integer[] default null, after_parents bigint[] default null, after_failures text[] default null,
+  partition_keys text[] default null
 ) returns table (id bigint, duplicate boolean)
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
@@ -369,14 +376,14 @@ begin
       select j.i, case -- an argument with a subquery would keep the function from being inlined
           when j.tags is null then
             jobq.job_problem(j.kind, j.args, j.queue, j.priority, coalesce(j.run_at, now() + j.delay), j.attempts, j.key, j.timeout,
-              j.base, j.max, null, j.metadata)
+              j.base, j.max, null, j.metadata, j.partition)
           when jsonb_typeof(j.tags) <> 'array' then format('tags must be an array of texts, not %s', jsonb_typeof(j.tags))
           else jobq.job_problem(j.kind, j.args, j.queue, j.priority, coalesce(j.run_at, now() + j.delay), j.attempts, j.key, j.timeout,
-            j.base, j.max, array(select jsonb_array_elements_text(j.tags)), j.metadata)
+            j.base, j.max, array(select jsonb_array_elements_text(j.tags)), j.metadata, j.partition)
         end as problem
         from unnest(kinds, enqueue_arrays.args, queues, priorities, run_ats, delays, enqueue_arrays.max_attempts, unique_keys,
-            timeouts, backoff_bases, backoff_maxes, enqueue_arrays.tags, enqueue_arrays.metadata)
-          with ordinality as j(kind, args, queue, priority, run_at, delay, attempts, key, timeout, base, max, tags, metadata, i)
+            timeouts, backoff_bases, backoff_maxes, enqueue_arrays.tags, enqueue_arrays.metadata, partition_keys)
+          with ordinality as j(kind, args, queue, priority, run_at, delay, attempts, key, timeout, base, max, tags, metadata, partition, i)
     ) j
     where j.problem is not null
     order by j.i
@@ -396,13 +403,13 @@ begin
     waits := jobq.dependencies_add(job_ids, holders, after_jobs, after_parents, after_failures);
   end if;
   insert into jobq.pending
-      (id, position, waits, kind, args, queue, priority, run_at, max_attempts, unique_key, timeout, backoff_base, backoff_max, tags, metadata)
+      (id, position, waits, kind, args, queue, priority, run_at, max_attempts, unique_key, timeout, backoff_base, backoff_max, tags, metadata, partition_key)
     select j.id, case when j.waits is null then nextval('jobq.position_seq') end, j.waits, j.kind, coalesce(j.args, '{}'), coalesce(j.queue, 'default'), coalesce(j.priority, 0),
         coalesce(j.run_at, now() + j.delay, now()), coalesce(j.attempts, jobq.max_attempts_default()), j.key, j.timeout, j.base, j.max,
-        case when j.tags is not null then nullif(array(select jsonb_array_elements_text(j.tags)), '{}') end, j.metadata
+        case when j.tags is not null then nullif(array(select jsonb_array_elements_text(j.tags)), '{}') end, j.metadata, coalesce(j.partition, '')
       from unnest(job_ids, holders, kinds, args, queues, priorities, run_ats, delays, max_attempts, unique_keys, timeouts,
-          backoff_bases, backoff_maxes, tags, metadata, waits)
-        as j(id, holder, kind, args, queue, priority, run_at, delay, attempts, key, timeout, base, max, tags, metadata, waits)
+          backoff_bases, backoff_maxes, tags, metadata, waits, partition_keys)
+        as j(id, holder, kind, args, queue, priority, run_at, delay, attempts, key, timeout, base, max, tags, metadata, waits, partition)
       where j.id = j.holder;
   return query select h.holder, h.holder <> h.job_id from unnest(holders, job_ids) as h(holder, job_id);
 end $$;
@@ -427,7 +434,7 @@ begin
       return format('unknown member %s; there are %s', to_json(left(name, 128)), array_to_string(names, ', '));
     end if;
     continue when value = 'null'; -- as if it were left out
-    if name in ('kind', 'queue', 'unique_key', 'name', 'after_failure') and jsonb_typeof(value) not in ('string', 'number') then
+    if name in ('kind', 'queue', 'unique_key', 'partition_key', 'name', 'after_failure') and jsonb_typeof(value) not in ('string', 'number') then
       return format('%s must be text, not %s', name, jsonb_typeof(value));
     end if;
     if name = 'tags' and jsonb_typeof(value) <> 'array' then
@@ -445,9 +452,10 @@ begin
   return (
     select jobq.job_problem(case when is_change then coalesce(r.kind, 'k') else r.kind end, r.args, r.queue, r.priority, r.run_at,
         r.max_attempts, r.unique_key, r.timeout, r.backoff_base, r.backoff_max,
-        case when r.tags is not null then array(select jsonb_array_elements_text(r.tags)) end, r.metadata)
+        case when r.tags is not null then array(select jsonb_array_elements_text(r.tags)) end, r.metadata, r.partition_key)
       from jsonb_to_record(object) as r(kind text, args jsonb, queue text, priority bigint, run_at timestamptz,
-        max_attempts bigint, unique_key text, timeout interval, backoff_base interval, backoff_max interval, tags jsonb, metadata jsonb));
+        max_attempts bigint, unique_key text, timeout interval, backoff_base interval, backoff_max interval, tags jsonb, metadata jsonb,
+        partition_key text));
 end $$;
 
 -- dependencies_named is for which jobs those of an enqueue_many wait, as enqueue_arrays has
@@ -499,7 +507,8 @@ create function jobq.enqueue_many(jobs jsonb) returns table (id bigint, duplicat
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $$
 declare
-  plain constant text[] := '{kind, args, queue, priority, run_at, max_attempts, unique_key, timeout, backoff_base, backoff_max, tags, metadata}';
+  plain constant text[] := '{kind, args, queue, priority, run_at, max_attempts, unique_key, timeout, backoff_base, backoff_max, tags, metadata,
+    partition_key}';
   names constant text[] := plain || '{name, after, after_failure}';
   linked boolean := false; -- jobs have names, or wait for others
   c record;
@@ -519,25 +528,26 @@ begin
     odd := exists (
       select from jsonb_array_elements(jobs) as x(job) cross join lateral jsonb_each(x.job) m
         where m.key <> all(plain)
-          or (m.key in ('kind', 'queue', 'unique_key') and jsonb_typeof(m.value) not in ('string', 'number', 'null')));
+          or (m.key in ('kind', 'queue', 'unique_key', 'partition_key') and jsonb_typeof(m.value) not in ('string', 'number', 'null')));
     if odd then -- few lists have such jobs: the others are not to pay for them
       linked := true;
       odd := exists (
         select from jsonb_array_elements(jobs) as x(job) cross join lateral jsonb_each(x.job) m
           where m.key <> all(names)
-            or (m.key in ('kind', 'queue', 'unique_key', 'name', 'after_failure') and jsonb_typeof(m.value) not in ('string', 'number', 'null')));
+            or (m.key in ('kind', 'queue', 'unique_key', 'partition_key', 'name', 'after_failure') and jsonb_typeof(m.value) not in ('string', 'number', 'null')));
     end if;
     select array_agg(r.kind order by x.i) as kinds, array_agg(r.args order by x.i) as args, array_agg(r.queue order by x.i) as queues,
         array_agg(r.priority order by x.i) as priorities, array_agg(r.run_at order by x.i) as run_ats,
         array_agg(null::interval) as delays, array_agg(r.max_attempts order by x.i) as attempts,
         array_agg(r.unique_key order by x.i) as keys, array_agg(r.timeout order by x.i) as timeouts,
         array_agg(r.backoff_base order by x.i) as bases, array_agg(r.backoff_max order by x.i) as maxes,
-        array_agg(r.tags order by x.i) as tags, array_agg(r.metadata order by x.i) as metadata
+        array_agg(r.tags order by x.i) as tags, array_agg(r.metadata order by x.i) as metadata,
+        array_agg(r.partition_key order by x.i) as partition_keys
       into c
       from jsonb_array_elements(jobs) with ordinality as x(job, i),
         jsonb_to_record(x.job) as r(kind text, args jsonb, queue text, priority bigint, run_at timestamptz,
           max_attempts bigint, unique_key text, timeout interval, backoff_base interval, backoff_max interval,
-          tags jsonb, metadata jsonb);
+          tags jsonb, metadata jsonb, partition_key text);
   exception when data_exception then
     odd := true;
   end;
@@ -564,7 +574,7 @@ begin
     end if;
   end if;
   return query select * from jobq.enqueue_arrays(c.kinds, c.args, c.queues, c.priorities, c.run_ats, c.delays, c.attempts,
-    c.keys, c.timeouts, c.bases, c.maxes, c.tags, c.metadata, e.children, e.parents, e.policies);
+    c.keys, c.timeouts, c.bases, c.maxes, c.tags, c.metadata, e.children, e.parents, e.policies, c.partition_keys);
 end $$;
 
 -- enqueue_many for jobs that a driver sends as json, and as text or untyped.
@@ -608,6 +618,8 @@ create function jobq.cancel(job_id bigint) returns jobq.job_state
   as $$
 declare
   ended jobq.job_state;
+  was_queue text;
+  was_key text;
 begin
   if job_id is null then
     raise sqlstate 'JQ001' using message = 'job_id must not be null';
@@ -619,21 +631,23 @@ begin
       delete from jobq.pending p where p.id = cancel.job_id
         returning p.id, p.position, p.run_at, p.created_at, p.timeout, p.backoff_base, p.backoff_max, p.priority,
           p.attempts, p.max_attempts, p.crashes, p.args_apart, p.queue, p.kind, p.args, p.unique_key, p.last_error,
-          p.clear_reason, p.checkpoint, p.metadata, p.tags
+          p.clear_reason, p.checkpoint, p.metadata, p.tags, p.partition_key
     ), counted as (
       insert into jobq.stat_delta
           (minute, queue, kind, completed, failed, retried, lost, cancelled, run_seconds, wait_seconds)
         select date_trunc('minute', clock_timestamp()), t.queue, t.kind, 0, 0, 0, 0, 1, 0, 0 from taken t
     )
-    insert into jobq.run
+    insert into jobq.run as r
         (id, lease_id, slot, state, finished_at, position, run_at, created_at, timeout, backoff_base, backoff_max, priority,
          attempts, max_attempts, crashes, args_apart, queue, kind, args, unique_key, last_error,
-         clear_reason, checkpoint, metadata, tags)
+         clear_reason, checkpoint, metadata, tags, partition_key)
       select t.id, jobq.lease_id_next(), 0, 'cancelled', clock_timestamp(), t.position, nullif(t.run_at, t.created_at), t.created_at, t.timeout,
           t.backoff_base, t.backoff_max, t.priority, t.attempts, t.max_attempts, t.crashes, t.args_apart, t.queue, t.kind, t.args,
-          t.unique_key, t.last_error, t.clear_reason, t.checkpoint, t.metadata, t.tags
-        from taken t;
+          t.unique_key, t.last_error, t.clear_reason, t.checkpoint, t.metadata, t.tags, nullif(t.partition_key, '')
+        from taken t
+      returning r.queue, r.partition_key into was_queue, was_key;
     if found then
+      perform jobq.lane_freed(was_queue, was_key);
       if pg_sequence_last_value('jobq.awaited_seq') >= extract(epoch from clock_timestamp()) then
         perform jobq.waiters_wake(array[cancel.job_id]);
       end if;
@@ -728,14 +742,14 @@ begin
           and r.unique_key is not distinct from keys[1] -- else it has ended since, and the next round takes its key
         returning r.id, r.lease_id, r.created_at, r.timeout, r.backoff_base, r.backoff_max, r.priority, r.attempts,
           r.max_attempts, r.crashes, r.args_apart, r.queue, r.kind, r.args, r.unique_key, r.last_error,
-          r.checkpoint, r.metadata, r.tags
+          r.checkpoint, r.metadata, r.tags, r.partition_key
     )
     insert into jobq.pending
         (id, lease_token, run_at, created_at, timeout, backoff_base, backoff_max, priority, attempts, max_attempts,
-         crashes, args_apart, queue, kind, args, unique_key, last_error, checkpoint, metadata, tags)
+         crashes, args_apart, queue, kind, args, unique_key, last_error, checkpoint, metadata, tags, partition_key)
       select t.id, t.lease_id, clock_timestamp(), t.created_at, t.timeout, t.backoff_base, t.backoff_max, t.priority,
           least(t.attempts, 32766), greatest(t.max_attempts, least(t.attempts, 32766) + 1), t.crashes, t.args_apart,
-          t.queue, t.kind, t.args, t.unique_key, t.last_error, t.checkpoint, t.metadata, t.tags
+          t.queue, t.kind, t.args, t.unique_key, t.last_error, t.checkpoint, t.metadata, t.tags, coalesce(t.partition_key, '')
         from taken t;
     if found then
       perform jobq.args_require(requeue.job_id);
@@ -772,19 +786,22 @@ declare
   ended jobq.job_state; -- null: it had not
   held_kind text;
   held_key text;
+  was_queue text;
+  was_key text;
 begin
   if job_id is null then
     raise sqlstate 'JQ001' using message = 'job_id must not be null';
   end if;
   for round in 1..100 loop -- see cancel
-    delete from jobq.pending p where p.id = delete_job.job_id returning p.kind, p.unique_key into held_kind, held_key;
+    delete from jobq.pending p where p.id = delete_job.job_id
+      returning p.kind, p.unique_key, p.queue, p.partition_key into held_kind, held_key, was_queue, was_key;
     deleted := found;
     if deleted then
       delete from jobq.unique_key u where u.kind = held_kind and u.key = held_key and u.job_id = delete_job.job_id;
     else
       delete from jobq.run r
         where r.id = delete_job.job_id and (select e.ended_at is not null from jobq.run_end(r.lease_id, r.slot, r.finished_at) e)
-        returning coalesce(r.state, 'completed') into ended;
+        returning coalesce(r.state, 'completed'), r.queue, r.partition_key into ended, was_queue, was_key;
       deleted := found;
     end if;
     exit when deleted;
@@ -799,6 +816,7 @@ begin
   if pg_sequence_last_value('jobq.dependency_seq') is not null then
     perform jobq.parents_ended(array[delete_job.job_id], as_ended => ended);
   end if;
+  perform jobq.lane_freed(was_queue, was_key);
   delete from jobq.payload a where a.job_id = delete_job.job_id;
   delete from jobq.progress p where p.job_id = delete_job.job_id;
   delete from jobq.attempt t
@@ -1205,12 +1223,25 @@ create function jobq.throttled_until(of_queue text, rate_jobs integer, rate_peri
       where throttled_until.rate_jobs is not null
   $$;
 
+-- queue_turn takes the turn of a queue, if it is to be had within 25 ms: about as long as a
+-- claim of a thousand jobs has it.
+create function jobq.queue_turn(turn bigint) returns boolean
+  language plpgsql set lock_timeout = '25ms'
+  as $$
+begin
+  perform pg_advisory_xact_lock(turn);
+  return true;
+exception when lock_not_available then
+  return false;
+end $$;
+
 -- queue_admit says how many jobs of a queue with limits may be claimed now, at most
 -- jobs_max, and keeps that for the JobClaim that follows in the same transaction;
 -- queue_charge ends the three. Without limits it admits all. Claims of one queue take
 -- turns: the lock is held until the transaction ends. Nothing else takes it: ends,
 -- extensions and inserts go on. A claim that carries results is not patient: it would
--- keep them from being stored, and so is told that it is busy, and asks again.
+-- keep them from being stored, and so waits for about one other claim (queue_turn), as the one that
+-- its own worker has under way; is told that it is busy, and asks again.
 --
 -- The count comes after the lock, in a statement of its own, whose snapshot has all
 -- that was claimed under the lock before:
@@ -1224,8 +1255,8 @@ create function jobq.throttled_until(of_queue text, rate_jobs integer, rate_peri
 -- was not told yet counts until it is, and those of a dead worker until its leases
 -- are reaped.
 --
--- slots_free are the worker's slots that have no job. More is admitted, to be claimed
--- ahead, only while it is a tenth of what the limit leaves: what waits in a worker
+-- slots_free are the worker's slots that have no job. If these are less than a tenth of what the
+-- limit leaves, up to that is admitted, to be claimed ahead: what waits in a worker
 -- counts as if it ran.
 --
 -- blocked says why less was admitted than asked for: limit, rate or busy; with rate,
@@ -1249,9 +1280,10 @@ begin
   admitted := 0;
   blocked := 'busy';
   wait_ms := 0;
+  perform set_config('jobq_claim.running', '', true);
   if patient then
     perform pg_advisory_xact_lock(turn);
-  elsif not pg_try_advisory_xact_lock(turn) then
+  elsif not pg_try_advisory_xact_lock(turn) and not jobq.queue_turn(turn) then
     perform set_config('jobq_claim.admitted', '', true);
     return next;
     return;
@@ -1263,9 +1295,10 @@ begin
     select greatest(q.max_running - coalesce(sum(cardinality(l.job_ids) - cardinality(l.ended_slots)), 0), 0) into room
       from jobq.lease l where l.queue = of_queue;
     if admitted > room / 10 and admitted > least(slots_free, room) then
-      admitted := least(slots_free, room);
+      admitted := greatest(least(slots_free, room), least(admitted, room / 10));
       blocked := 'limit';
     end if;
+    perform set_config('jobq_claim.running', (q.max_running - room)::text, true);
   end if;
   if q.rate_jobs is not null and admitted > 0 then
     step := jobq.rate_step_us(q.rate_jobs, q.rate_period);
@@ -1303,6 +1336,10 @@ begin
   if not found or (q.rate_jobs is null and (q.max_running is null or ended = 0)) then
     return;
   end if;
+  -- queue_admit has counted after the ends.
+  if q.rate_jobs is null and nullif(current_setting('jobq_claim.running', true), '')::bigint + ended < q.max_running then
+    return;
+  end if;
   -- A lease of this transaction's making was claimed since it began, and has no ends. One of
   -- before, which it was told of ends of, is of its writing as well.
   select coalesce(sum(cardinality(l.job_ids) - cardinality(l.ended_slots)), 0) as running,
@@ -1331,15 +1368,824 @@ begin
   end if;
 end $$;
 
+-- lane_eat takes up to so many hints of a queue away, those behind after_hint, and makes lanes ready that wait for them. readied are the keys
+-- of these. With apart, a key that has no lane gets none, but is among fresh: most of them are empty
+-- before the claim ends. Only who has its turn in the queue may call it. Needs lane_hint_pkey and lane_pkey only.
+create function jobq.lane_eat(of_queue text, after_hint bigint, hints_max integer, apart boolean)
+  returns table (hints integer, last_hint bigint, readied text[], fresh text[])
+  language plpgsql
+  as $$
+begin
+  return query
+    with eaten as (
+      delete from jobq.lane_hint h
+        where h.ctid = any(array(select x.ctid from jobq.lane_hint x where x.queue = of_queue and x.id > after_hint order by x.id limit hints_max))
+        returning h.id, h.key
+    ), k as materialized (
+      select e.key, (select x.key from jobq.lane x where x.queue = of_queue and x.key = e.key limit 1) is not null as known
+        from (select e.key from eaten e group by e.key) e
+    ), hinted as (
+      insert into jobq.lane as l (queue, key, turn, hinted)
+        select of_queue, n.key, n.turn, n.turn
+          from (select k.key, nextval('jobq.lane_turn_seq') as turn from k where k.known or not lane_eat.apart) n
+        on conflict on constraint lane_pkey do update
+          set turn = coalesce(l.turn, excluded.turn), full_limit = null, hinted = excluded.hinted
+          where l.turn is null or l.looks <> '{}'
+        returning l.key, l.turn = l.hinted as readied
+    )
+    select (select count(*) from eaten)::integer, (select max(e.id) from eaten e), array(select h.key from hinted h where h.readied),
+      array(select k.key from k where not k.known and lane_eat.apart);
+end $$;
+
+-- lane_pick locks jobs for lane_claim: of the keys, in their order, up to share of each, and no more than
+-- wanted of all. It looks at one job more than share of each key, and never past jobs of other
+-- kinds: it ends before the first key that has such, which is mixed then.
+--
+-- It has looked at so many of the keys (visited). These are among the places of the keys in the array: emptied has those
+-- of which it has left nothing, barren those that gave nothing though jobs wait, as when they are locked, and
+-- served the others. Needs pending_claim_idx only.
+create function jobq.lane_pick(of_queue text, keys text[], kinds text[], share integer, wanted integer)
+  returns table (ids bigint[], places tid[], visited integer, mixed boolean, served integer[], emptied integer[], barren integer[])
+  language plpgsql
+  as $$
+begin
+  return query
+    with walk as materialized (
+      select l.n::integer as n, w.places, cardinality(w.places) as found, array_position(w.fits[1:lane_pick.share], false) is null as fits
+        from unnest(lane_pick.keys) with ordinality as l(key, n)
+        cross join lateral (
+          select coalesce(array_agg(x.place), '{}') as places, array_agg(x.fits) as fits
+            from (
+              select p.ctid as place, p.kind = any(lane_pick.kinds) as fits
+                from jobq.pending p
+                where p.queue = of_queue and p.partition_key = l.key and p.position is not null
+                order by p.priority, p.position
+                limit lane_pick.share + 1
+            ) x
+        ) w
+    ), pure as materialized (
+      select coalesce(min(w.n) filter (where not w.fits) - 1, cardinality(lane_pick.keys)) as n from walk w
+    ), chosen as materialized (
+      select w.n, unnest(w.places[1:lane_pick.share]) as place
+        from walk w
+        where w.n <= (select p.n from pure p)
+        limit lane_pick.wanted
+    ), locked as materialized (
+      -- Of a job that was changed since the statement began, the place is another one.
+      select x.id, x.ctid as place
+        from jobq.pending x
+        where x.ctid = any(array(select c.place from chosen c)) and x.queue = of_queue and x.position is not null and x.kind = any(lane_pick.kinds)
+        for update skip locked
+    ), reach as materialized ( -- the last key, and how many of it are among the chosen ones
+      select x.n, (select count(*) from chosen c where c.n = x.n) as jobs
+        from (
+          select case when (select count(*) from chosen) = lane_pick.wanted then (select max(c.n) from chosen c) else (select p.n from pure p) end as n
+        ) x
+    ), missed as materialized ( -- seldom any
+      select c.n, count(*) as jobs
+        from chosen c
+        where (select count(*) from locked) < (select count(*) from chosen) and c.place not in (select l.place from locked l)
+        group by c.n
+    ), lane as materialized (
+      select w.n, w.found, case when w.n = r.n then r.jobs else least(w.found, lane_pick.share) end - coalesce(m.jobs, 0) as taken
+        from reach r
+        join walk w on w.n <= r.n
+        left join missed m on m.n = w.n
+    )
+    select array(select l.id from locked l), array(select l.place from locked l), (select r.n from reach r),
+      (select r.n = p.n and p.n < cardinality(lane_pick.keys) from reach r, pure p),
+      array(select l.n from lane l where l.taken > 0 and l.taken < l.found order by l.n),
+      array(select l.n from lane l where l.taken = l.found order by l.n),
+      array(select l.n from lane l where l.taken = 0 and l.found > 0 order by l.n);
+end $$;
+
+-- lane_note makes the lanes of a queue, which has a limit of its keys now, hold what was claimed while it had none:
+-- what runs of a thousand jobs with each call. It says whether all is noted. Needs lane_pkey, lease_queue_idx or lease_pkey, and run_id_idx only.
+create function jobq.lane_note(of_queue text) returns boolean
+  language plpgsql
+  as $$
+declare
+  jobs_max constant integer := 1000;
+  begins bigint := (select l.unheld from jobq.lane l where l.queue = of_queue and l.key = '');
+  ends bigint;
+begin
+  if begins is null then
+    return true;
+  end if;
+  with batch as materialized (
+    select s.id, s.job_ids, s.ended_slots
+      from (
+        select l.id, l.job_ids, l.ended_slots, sum(cardinality(l.job_ids)) over (order by l.id) - cardinality(l.job_ids) as before
+          from (select x.id, x.job_ids, x.ended_slots from jobq.lease x where x.queue = of_queue and x.id > begins order by x.id limit jobs_max) l
+      ) s
+      where s.before < jobs_max
+  ), runs as materialized (
+    select r.partition_key as key, s.id as lease, j.slot::smallint as slot
+      from batch s
+      cross join lateral unnest(s.job_ids) with ordinality as j(id, slot)
+      cross join lateral (select x.partition_key from jobq.run x where x.id = j.id and x.lease_id = s.id limit 1) r
+      where j.slot <> all(s.ended_slots) and r.partition_key is not null
+  ), noted as (
+    insert into jobq.lane as l (queue, key, held_leases, held_slots)
+      select of_queue, r.key, array_agg(r.lease), array_agg(r.slot) from runs r group by r.key
+      on conflict on constraint lane_pkey do update
+        set held_leases = l.held_leases || excluded.held_leases, held_slots = l.held_slots || excluded.held_slots
+  )
+  select max(s.id) into ends from batch s;
+  if not exists (select from jobq.lease x where x.queue = of_queue and x.id > ends) then
+    ends := null;
+  end if;
+  update jobq.lane l set unheld = ends where l.queue = of_queue and l.key = '';
+  return ends is null;
+end $$;
+
+-- lane_claim claims jobs with partition keys, as JobClaim does those without, in the same
+-- transaction: after queue_admit, which says how many, and before JobClaim, which gets what is
+-- left. It takes nothing when queue_admit was told that another claim has its turn.
+--
+-- Keys take turns: each ready lane gets the same share of the claim, in the order of turn, and
+-- then goes to the back. One that gives nothing, since its jobs are of other kinds or locked, keeps its
+-- turn: else claims for some kinds would put the keys of others back time and again. So that these do
+-- not hide what is behind them, a worker looks at lanes in passes: each of its claims begins after the last
+-- lane that gave it nothing (from_turn), and a pass ends with the turn that was the last when it began
+-- (to_turn), behind which go those that were served. Both are 0 for a new pass. Jobs without a key count
+-- as one more key (with_plain): where the share is not whole, by lot.
+--
+-- Within a key, jobs go by priority and position. Of a key with a limit it takes no more than that leaves
+-- beside those that run, which is what the leases say of the lane's held_leases and held_slots. While the queue has no
+-- such limit, lanes hold nothing; when it gets one, lane_note comes first, and until that has ended nothing is taken.
+--
+-- Example: it may take 4 jobs of the keys a (a million wait) and b (one waits), with jobs without a
+-- key: 3 lanes, so 1 or 2 are left to these. Of 3, a gives 2, and b has 1. A second claim follows.
+--
+-- A full lane, and an empty one, are not looked at again until there is a hint (lane_hint): so
+-- a claim costs as much as the lanes it takes from, however many are full. It looks again at
+-- full lanes whose limit was another one, and each second at 10 that no claim has looked at for a minute,
+-- in case that a hint was not given: these have no part in the shares. A lane that is empty, and of
+-- which nothing runs, is deleted.
+--
+-- Where the queue has a key_order, it takes the next job of a key or none of it (lane_next_lock), and notes that one as the key's
+-- head. A key whose head waits for its retry is left as if it were full.
+--
+-- Without a limit it takes from up to a hundred lanes at a time (lane_pick), of a thousand at most, and a key that a hint
+-- has told of gets a lane only if the claim leaves something of it. With one it looks at a hundred lanes, one by
+-- one; and so it does from the first on that has jobs of other kinds before its share is whole.
+-- Of such a key's line it looks at 1,000 jobs at most, and notes in the lane where it stopped (looks), for
+-- claims of the same kinds, which go on there. At the end of the line they begin anew if a hint has come
+-- since they did.
+--
+-- It moves them to run itself if it has looked at lanes one by one, or if each job is to get a lease. Else it has locked
+-- them, and LaneTake, which follows, moves them: their places are the setting jobq_claim.places. A thousand rows through a
+-- function cost twice as much.
+--
+-- The setting jobq_claim.lanes then says whether another claim of this worker would find more, and how its
+-- pass goes on: see LaneMore. If a lane that hints have made ready still is, it wakes idle workers: these
+-- may have slots for it, or its kinds.
+--
+-- Lanes and hints have one writer, who has its turn in the queue: so no statement here waits for another.
+-- Needs lane_pkey, lane_turn_idx, lane_full_idx, pending_claim_idx and lease_pkey only.
+create function jobq.lane_claim(
+  of_queue text, of_kinds text[], of_owner text, lease_time interval, each_job boolean, with_plain boolean,
+  from_turn bigint, to_turn bigint, again boolean -- of this pass, that another one would find more
+) returns table (
+  id bigint, lease_token bigint, slot smallint, "position" bigint, priority smallint, attempts smallint, max_attempts smallint, crashes smallint,
+  queue text, kind text, created_at timestamptz, run_at timestamptz, started_at timestamptz, timeout_ms bigint, args jsonb, checkpoint jsonb,
+  metadata jsonb, tags text[], last_error text, clear_reason text, has_key boolean, partition_key text
+)
+  language plpgsql
+  as $$
+#variable_conflict use_column
+declare
+  lanes_max constant integer := 100; -- to look at; without a limit, at a time
+  lanes_left integer := 1000; -- to look at without a limit
+  visited integer := 0; -- of these
+  hints_max constant integer := 1000;
+  walk_max constant integer := 1000; -- jobs to look at in a lane
+  walks_left integer := 10; -- lanes of which to look at so many
+  looks_max constant integer := 8; -- sets of kinds that a lane notes a place for
+  room integer := nullif(current_setting('jobq_claim.admitted', true), '')::integer;
+  wanted integer; -- how many of these to take
+  q record;
+  key_limit integer;
+  unheld bigint;
+  kinds text[]; -- that are not paused
+  kinds_id text;
+  eaten record;
+  eat_max integer := lanes_max; -- hints that were asked for last
+  hints integer := 0;
+  last_hint bigint := 0; -- the others are behind it, but for those that commit late
+  readied text[] := '{}'; -- by hints
+  fresh text[] := '{}'; -- keys that hints have told of and that have no lane
+  fresh_turns bigint[] := '{}'; -- which they have or would have
+  fresh_seen integer := 0; -- of these
+  keys text[]; -- of lanes to take from, in the order of their turns
+  turns bigint[];
+  laned integer; -- so many of these have a lane
+  batch record;
+  picked record;
+  served_lanes tid[] := '{}'; -- that go to the back
+  emptied text[] := '{}'; -- keys that have nothing left
+  served text[] := '{}'; -- keys without a lane that get one at the back
+  kept text[] := '{}'; -- and those that get one with these turns
+  kept_turns bigint[] := '{}';
+  one_by_one boolean;
+  many boolean; -- LaneTake takes them
+  changed integer;
+  barren bigint := from_turn; -- turn of the last lane that gave nothing
+  looked bigint := from_turn; -- turn of the last lane
+  lanes integer; -- that share what is left
+  lane record;
+  share integer;
+  free integer; -- what the limit leaves of the lane
+  place jsonb; -- where the look at the lane begins: priority, position, and the last hint when it began at the head
+  stop record;
+  found_ids bigint[];
+  found_places tid[];
+  taken integer;
+  ids bigint[] := '{}';
+  places tid[] := '{}';
+  leases bigint[] := '{}';
+  slots smallint[] := '{}';
+  new_leases bigint[];
+  new_slots smallint[];
+  lease bigint;
+  claimed timestamptz;
+  more boolean;
+begin
+  perform set_config('jobq_claim.lanes', '', true);
+  perform set_config('jobq_claim.places', '', true);
+  if room is null then
+    return;
+  end if;
+  select x.unheld into unheld from jobq.lane x where x.queue = of_queue and x.key = '';
+  if not found then
+    if not exists (select from jobq.lane x where x.queue = of_queue)
+        and not exists (select from jobq.lane_hint x where x.queue = of_queue) then -- it has no key yet, or none any more
+      return;
+    end if;
+    unheld := 0;
+    insert into jobq.lane (queue, key, unheld) values (of_queue, '', unheld);
+  end if;
+  select x.key_limit, x.key_order, x.paused_at is not null as paused into q from jobq.queue x where x.name = of_queue;
+  if q.paused then
+    return;
+  end if;
+  key_limit := q.key_limit;
+  if key_limit is null and unheld is null then
+    update jobq.lane l set unheld = 0 where l.queue = of_queue and l.key = '';
+  elsif key_limit is not null and unheld is not null and not jobq.lane_note(of_queue) then
+    perform set_config('jobq_claim.lanes', '{1,0,0,0,1}', true);
+    return;
+  end if;
+  if key_limit is not null then
+    eat_max := hints_max;
+  end if;
+  loop -- without a limit, until there are so many new keys that a claim can begin with them
+    select e.hints, e.last_hint, e.readied, e.fresh into eaten from jobq.lane_eat(of_queue, last_hint, eat_max, key_limit is null and from_turn = 0) e;
+    last_hint := coalesce(eaten.last_hint, last_hint);
+    hints := hints + eaten.hints;
+    readied := readied || eaten.readied;
+    fresh := fresh || array(select k from unnest(eaten.fresh) k except select f from unnest(fresh) f);
+    exit when eaten.hints < eat_max or cardinality(fresh) >= lanes_max or hints >= hints_max;
+  end loop;
+  update jobq.lane l
+    set turn = nextval('jobq.lane_turn_seq'), full_limit = null
+    where l.ctid = any(
+      array(select x.ctid from jobq.lane x where x.queue = of_queue and x.full_limit < coalesce(key_limit, 1000000)
+        order by x.full_limit limit lanes_max)
+      || array(select x.ctid from jobq.lane x where x.queue = of_queue and x.full_limit > coalesce(key_limit, 1000000)
+        order by x.full_limit limit lanes_max));
+  get diagnostics changed = row_count;
+
+  lanes := least(lanes_max, cardinality(fresh) + (select count(*) from (
+    select from jobq.lane x where x.queue = of_queue and x.turn is not null and x.turn > from_turn order by x.turn limit lanes_max) x));
+  if key_limit is not null then
+    update jobq.lane l
+      set looked_at = statement_timestamp()
+      where l.queue = of_queue and l.key = '' and coalesce(l.looked_at, '-infinity') < statement_timestamp() - interval '1 s'
+        and exists (select from jobq.lane x where x.queue = of_queue and x.full_limit = key_limit
+          and x.looked_at < statement_timestamp() - interval '1 minute' order by x.looked_at limit 1);
+    if found then
+      update jobq.lane l
+        set turn = nextval('jobq.lane_turn_seq'), full_limit = null
+        where l.ctid = any(
+          array(select x.ctid from jobq.lane x where x.queue = of_queue and x.full_limit = key_limit
+            and x.looked_at < statement_timestamp() - interval '1 minute' order by x.looked_at limit 10));
+    end if;
+  end if;
+
+  if from_turn = 0 then
+    to_turn := coalesce((select x.turn from jobq.lane x where x.queue = of_queue and x.turn is not null order by x.turn desc limit 1), 0);
+    again := false;
+  else
+    again := again or changed > 0 or readied <> '{}'; -- which are behind to_turn
+  end if;
+  again := again
+    or exists (select from jobq.lane x where x.queue = of_queue and x.full_limit < coalesce(key_limit, 1000000) order by x.full_limit limit 1)
+    or exists (select from jobq.lane x where x.queue = of_queue and x.full_limit > coalesce(key_limit, 1000000) order by x.full_limit limit 1);
+  wanted := room;
+  if with_plain and lanes > 0 then
+    wanted := room - floor(room::float8 / (lanes + 1) + random())::integer;
+  end if;
+  kinds := array(select k.kind from unnest(of_kinds) as k(kind)
+    where k.kind <> all(array(select x.name from jobq.kind x where x.paused_at is not null)) order by k.kind);
+  kinds_id := hashtextextended(kinds::text, 0)::text;
+  claimed := clock_timestamp();
+  lease := jobq.lease_id_next();
+
+  one_by_one := key_limit is not null;
+  while not one_by_one and wanted > 0 and lanes_left > 0 loop
+    -- Each gives a job, but for those that are empty; and the others as many as those before.
+    lanes := least(case when ids = '{}' then lanes_max else lanes_left end,
+      greatest(case when ids = '{}' then wanted else ceil(wanted::float8 * visited / cardinality(ids)) end, 10))::integer;
+    select coalesce(array_agg(x.key order by x.turn), '{}') as keys, coalesce(array_agg(x.turn order by x.turn), '{}') as turns,
+        coalesce(array_agg(x.place order by x.turn), '{}') as lane_places, min(x.turn) filter (where x.looks <> '{}') as walked
+      into batch
+      from (
+        select y.key, y.turn, y.looks, y.ctid as place from jobq.lane y
+          where y.queue = of_queue and y.turn is not null and y.turn > looked and y.turn <= to_turn
+          order by y.turn
+          limit lanes
+      ) x;
+    keys := batch.keys;
+    turns := batch.turns;
+    laned := cardinality(keys);
+    while laned + cardinality(fresh) - fresh_seen < lanes and from_turn = 0 and eaten.hints = eat_max and hints < hints_max loop
+      eat_max := least(greatest(lanes - laned - cardinality(fresh) + fresh_seen, lanes_max), hints_max - hints);
+      select e.hints, e.last_hint, e.readied, e.fresh into eaten from jobq.lane_eat(of_queue, last_hint, eat_max, true) e;
+      last_hint := coalesce(eaten.last_hint, last_hint);
+      hints := hints + eaten.hints;
+      readied := readied || eaten.readied;
+      -- What this claim has found empty before is for the next one: it would find the jobs again that it has locked.
+      served := served || array(select k from unnest(eaten.fresh) k intersect select e from unnest(emptied) e except select s from unnest(served) s);
+      fresh := fresh || array(select k from unnest(eaten.fresh) k except select f from unnest(fresh || served || kept || emptied) f);
+    end loop;
+    if cardinality(fresh_turns) < cardinality(fresh) then
+      fresh_turns := fresh_turns || array(select nextval('jobq.lane_turn_seq') from generate_series(cardinality(fresh_turns) + 1, cardinality(fresh)));
+      to_turn := fresh_turns[cardinality(fresh)];
+    end if;
+    keys := keys || fresh[fresh_seen + 1 : fresh_seen + lanes - laned];
+    turns := turns || fresh_turns[fresh_seen + 1 : fresh_seen + lanes - laned];
+    exit when keys = '{}';
+    share := ceil(wanted::float8 / cardinality(keys));
+    if batch.walked is not null then -- where claims have stopped in the line of a key, it takes a look of its own
+      keys := keys[1 : array_position(turns, batch.walked) - 1];
+    end if;
+    select p.ids, p.places, p.visited, p.mixed, p.served, p.emptied, p.barren into picked
+      from jobq.lane_pick(of_queue, keys, kinds, share, wanted) p;
+    ids := ids || picked.ids;
+    places := places || picked.places;
+    served := served || array(select keys[n] from unnest(picked.served) n where n > laned);
+    served_lanes := served_lanes || array(select batch.lane_places[n] from unnest(picked.served) n where n <= laned);
+    emptied := emptied || array(select keys[n] from unnest(picked.emptied) n);
+    -- Before more hints are eaten: one that has come since would find the lane ready, and that would be all.
+    delete from jobq.lane x where x.ctid = any(array(select batch.lane_places[n] from unnest(picked.emptied) n where n <= laned));
+    kept := kept || array(select keys[n] from unnest(picked.barren) n where n > laned);
+    kept_turns := kept_turns || array(select turns[n] from unnest(picked.barren) n where n > laned);
+    barren := greatest(barren, (select turns[max(n)] from unnest(picked.barren) n));
+    fresh_seen := fresh_seen + greatest(picked.visited - laned, 0);
+    looked := coalesce(turns[picked.visited], looked);
+    wanted := wanted - cardinality(picked.ids);
+    lanes_left := lanes_left - cardinality(keys);
+    visited := visited + picked.visited;
+    one_by_one := picked.visited = cardinality(keys) and cardinality(keys) < cardinality(turns) or picked.mixed;
+  end loop;
+  if from_turn = 0 and cardinality(fresh_turns) < cardinality(fresh) then
+    fresh_turns := fresh_turns || array(select nextval('jobq.lane_turn_seq') from generate_series(cardinality(fresh_turns) + 1, cardinality(fresh)));
+    to_turn := fresh_turns[cardinality(fresh)];
+  end if;
+  kept := kept || fresh[fresh_seen + 1 : cardinality(fresh)];
+  kept_turns := kept_turns || fresh_turns[fresh_seen + 1 : cardinality(fresh)];
+  readied := readied || served || kept;
+  again := again or served <> '{}' or served_lanes <> '{}' or eaten.hints = eat_max;
+  if served_lanes <> '{}' then
+    update jobq.lane x set turn = nextval('jobq.lane_turn_seq') where x.ctid = any(served_lanes);
+  end if;
+  if served <> '{}' or kept <> '{}' then
+    insert into jobq.lane (queue, key, turn)
+      select of_queue, k.key, k.turn from unnest(kept, kept_turns) as k(key, turn)
+      union all
+      select of_queue, s.key, nextval('jobq.lane_turn_seq') from unnest(served) as s(key);
+  end if;
+  many := not one_by_one and not each_job;
+  if each_job then
+    leases := array(select jobq.lease_id_next() from generate_series(1, cardinality(ids)));
+    slots := array_fill(1::smallint, array[cardinality(ids)]);
+  elsif not many then
+    leases := array_fill(lease, array[cardinality(ids)]);
+    slots := array(select i::smallint from generate_series(1, cardinality(ids)) i);
+  end if;
+
+  if one_by_one and wanted > 0 and to_turn > looked then
+    if key_limit is null then
+      lanes := (select count(*) from (
+        select from jobq.lane x where x.queue = of_queue and x.turn is not null and x.turn > looked and x.turn <= to_turn order by x.turn limit lanes_max) x);
+    end if;
+    for lane in
+      select x.key, x.turn, x.held_leases, x.held_slots, cardinality(x.held_leases) as held_before, x.looks, x.looks as looks_before, x.hinted
+        from jobq.lane x
+        where x.queue = of_queue and x.turn is not null and x.turn > looked and x.turn <= to_turn
+        order by x.turn
+        limit lanes_max
+    loop
+      exit when wanted = 0 or walks_left = 0;
+      looked := lane.turn;
+      share := ceil(wanted::float8 / greatest(lanes, 1));
+      if key_limit is not null then
+        select coalesce(array_agg(u.lease), '{}'), coalesce(array_agg(u.slot), '{}') into lane.held_leases, lane.held_slots
+          from (select h.lease, array_agg(distinct h.slot) as slots from unnest(lane.held_leases, lane.held_slots) as h(lease, slot) group by h.lease) g
+          cross join lateral (select x.ended_slots from jobq.lease x where x.id = g.lease limit 1) x -- the limit keeps it a lookup
+          cross join lateral (select g.lease, s.slot from unnest(g.slots) as s(slot) where s.slot <> all(x.ended_slots)) u;
+      else
+        lane.held_leases := '{}';
+        lane.held_slots := '{}';
+      end if;
+      free := key_limit - cardinality(lane.held_leases); -- null without a limit
+      if free < 0 then -- it was lowered
+        free := 0;
+      end if;
+      if q.key_order is not null and free > 0 then
+        select t.free, t.ids, t.places into free, found_ids, found_places from jobq.lane_next_lock(of_queue, lane.key, q.key_order, kinds) t;
+      else
+        place := coalesce(lane.looks -> kinds_id, jsonb_build_array(-32769, 0, lane.hinted));
+        with found as materialized (
+          select c.id, c.place
+            from (
+              select p.ctid as place, p.kind
+                from jobq.pending p
+                where p.queue = of_queue and p.partition_key = lane.key and p.position is not null
+                  and (p.priority, p.position) > ((place ->> 0)::integer, (place ->> 1)::bigint)
+                order by p.priority, p.position
+                limit walk_max
+            ) w
+            cross join lateral (
+              select x.id, x.ctid as place from jobq.pending x
+                where x.ctid = w.place and x.queue = of_queue and x.partition_key = lane.key and x.position is not null and x.kind = any(kinds)
+                for update skip locked
+            ) c
+            where w.kind = any(kinds)
+            limit least(share, free)
+        )
+        select array(select f.id from found f), array(select f.place from found f) into found_ids, found_places;
+      end if;
+      taken := cardinality(found_ids);
+      if each_job then
+        new_leases := array(select jobq.lease_id_next() from generate_series(1, taken));
+        new_slots := array_fill(1::smallint, array[taken]);
+      else
+        new_leases := array_fill(lease, array[taken]);
+        new_slots := array(select (cardinality(ids) + i)::smallint from generate_series(1, taken) i);
+      end if;
+      ids := ids || found_ids;
+      places := places || found_places;
+      leases := leases || new_leases;
+      slots := slots || new_slots;
+      if key_limit is not null then
+        lane.held_leases := lane.held_leases || new_leases;
+        lane.held_slots := lane.held_slots || new_slots;
+      end if;
+      if q.key_order is not null and taken > 0 then
+        insert into jobq.lane_head (queue, key, job_id, lease_id) values (of_queue, lane.key, found_ids[1], new_leases[1])
+          on conflict on constraint lane_head_pkey do update set job_id = excluded.job_id, lease_id = excluded.lease_id;
+      end if;
+      if q.key_order is null and taken < least(share, free) then
+        select p.priority, p.position into stop
+          from jobq.pending p
+          where p.queue = of_queue and p.partition_key = lane.key and p.position is not null
+            and (p.priority, p.position) > ((place ->> 0)::integer, (place ->> 1)::bigint)
+          order by p.priority, p.position
+          offset walk_max - 1 limit 1;
+        if stop.position is not null then
+          lane.looks := lane.looks || jsonb_build_object(kinds_id, jsonb_build_array(stop.priority, stop.position, place -> 2));
+          again := true;
+          walks_left := walks_left - 1;
+        elsif lane.looks ? kinds_id and lane.hinted > (place ->> 2)::bigint then
+          lane.looks := lane.looks || jsonb_build_object(kinds_id, jsonb_build_array(-32769, 0, lane.hinted));
+          again := true;
+        else
+          lane.looks := lane.looks - kinds_id;
+        end if;
+        if (select count(*) from jsonb_object_keys(lane.looks)) > looks_max then
+          lane.looks := jsonb_build_object(kinds_id, lane.looks -> kinds_id);
+        end if;
+      end if;
+      if taken = free then
+        update jobq.lane x
+          set turn = null, full_limit = key_limit, looked_at = clock_timestamp(), held_leases = lane.held_leases, held_slots = lane.held_slots, looks = lane.looks
+          where x.queue = of_queue and x.key = lane.key;
+      elsif taken = share or exists ( -- jobs of other kinds, or that somebody has locked
+          select from jobq.pending p where p.queue = of_queue and p.partition_key = lane.key and p.position is not null and p.id <> all(found_ids)) then
+        again := again or taken = share;
+        if taken > 0 then
+          update jobq.lane x set turn = nextval('jobq.lane_turn_seq'), held_leases = lane.held_leases, held_slots = lane.held_slots, looks = lane.looks
+            where x.queue = of_queue and x.key = lane.key;
+        else
+          barren := lane.turn;
+          if cardinality(lane.held_leases) < lane.held_before or lane.looks <> lane.looks_before then
+            update jobq.lane x set held_leases = lane.held_leases, held_slots = lane.held_slots, looks = lane.looks
+              where x.queue = of_queue and x.key = lane.key;
+          end if;
+        end if;
+      elsif lane.held_leases = '{}' then
+        delete from jobq.lane x where x.queue = of_queue and x.key = lane.key;
+        if q.key_order is not null then
+          delete from jobq.lane_head h where h.queue = of_queue and h.key = lane.key;
+        end if;
+      else
+        update jobq.lane x set turn = null, held_leases = lane.held_leases, held_slots = lane.held_slots, looks = '{}'
+          where x.queue = of_queue and x.key = lane.key;
+      end if;
+      wanted := wanted - taken;
+      lanes := lanes - 1;
+    end loop;
+  end if;
+  more := again;
+  if exists (
+      select from jobq.lane x where x.queue = of_queue and x.turn is not null and x.turn > looked and x.turn <= to_turn order by x.turn limit 1) then
+    more := true;
+  else
+    barren := 0; -- the pass is over
+  end if;
+  perform set_config('jobq_claim.admitted', (nullif(current_setting('jobq_claim.admitted', true), '')::integer - cardinality(ids))::text, true);
+  perform set_config('jobq_claim.lanes', array[more::integer, barren, to_turn, again::integer, (key_limit is not null)::integer]::text, true);
+  if readied <> '{}' and pg_sequence_last_value('jobq.waiting_seq') >= extract(epoch from clock_timestamp())
+      and exists (select from jobq.lane x where x.queue = of_queue and x.key = any(readied) and x.turn is not null) then
+    perform jobq.wake('work', of_queue);
+  end if;
+  if many then
+    perform set_config('jobq_claim.places', places::text, true);
+    return;
+  end if;
+  if ids = '{}' then
+    return;
+  end if;
+  insert into jobq.lease (id, claimed_at, expires_at, owner, queue, job_ids)
+    select s.lease, claimed, claimed + lease_time, of_owner, of_queue, s.ids
+      from (
+        select lease, ids where not each_job
+        union all
+        select s.lease, array[s.id] from unnest(ids, leases) as s(id, lease) where each_job
+      ) s(lease, ids);
+  return query
+    with taken as (
+      delete from jobq.pending p
+        where p.ctid = any(places)
+        returning p.id, p.position, p.run_at, p.created_at, p.timeout, p.backoff_base, p.backoff_max,
+          p.priority, p.attempts, p.max_attempts, p.crashes, p.args_apart, p.queue, p.kind, p.args, p.unique_key,
+          p.last_error, p.clear_reason, p.checkpoint, p.metadata, p.tags, p.partition_key
+    )
+    insert into jobq.run as r
+        (id, lease_id, slot, position, run_at, created_at, timeout, backoff_base, backoff_max, priority, attempts, max_attempts,
+         crashes, args_apart, queue, kind, args, unique_key, last_error, clear_reason, checkpoint, metadata, tags, partition_key)
+      select t.id, s.lease, s.slot, t.position, nullif(t.run_at, t.created_at), t.created_at, t.timeout, t.backoff_base,
+          t.backoff_max, t.priority, t.attempts, t.max_attempts, t.crashes, t.args_apart, t.queue, t.kind, t.args, t.unique_key,
+          t.last_error, t.clear_reason, t.checkpoint, t.metadata, t.tags, t.partition_key
+        from taken t
+        join unnest(ids, leases, slots) as s(id, lease, slot) on s.id = t.id
+      returning r.id, r.lease_id, r.slot, r.position, r.priority, r.attempts, r.max_attempts, r.crashes, r.queue, r.kind,
+        r.created_at, coalesce(r.run_at, r.created_at), claimed, coalesce(ceil(extract(epoch from r.timeout) * 1000), 0)::bigint,
+        coalesce(r.args, (select a.args from jobq.payload a where a.job_id = r.id)),
+        r.checkpoint, r.metadata, r.tags, r.last_error, r.clear_reason, r.unique_key is not null, r.partition_key;
+end $$;
+
+-- lane_told says that jobs of these keys have ended, where the queue has a limit of its keys: see lane_hint. It wakes idle
+-- workers where the transaction is not to claim itself.
+create function jobq.lane_told(of_queue text, keys text[], to_wake boolean) returns void
+  language plpgsql
+  as $$
+begin
+  if not exists (select from jobq.queue q where q.name = of_queue and q.key_limit is not null) then
+    return; -- an end makes no key ready
+  end if;
+  insert into jobq.lane_hint (queue, key) select of_queue, k.key from unnest(keys) as k(key);
+  if to_wake and pg_sequence_last_value('jobq.waiting_seq') >= extract(epoch from clock_timestamp()) then
+    perform jobq.wake('work', of_queue);
+  end if;
+end $$;
+
+-- lane_prune does for queues that nobody claims from what claims do for the others: it takes
+-- hints away, and deletes lanes of which nothing waits or runs. Where it has found no lane for a day, each
+-- time that it looked, it deletes the row '': workers then claim from the queue as from one that never had keys.
+--
+-- Each call looks at the hints and lanes of one queue, row_count of each at most: at more of after_queue,
+-- behind after_key and after_hint, or where after_key is '' at the next one. It returns where
+-- it has ended, null for last_queue after the last one. A queue in which a claim has its turn is passed by.
+-- Needs lane_pkey, lane_hint_pkey, pending_claim_idx and lease_pkey only.
+create function jobq.lane_prune(after_queue text, after_key text, after_hint bigint, row_count integer)
+  returns table (last_queue text, last_key text, last_hint bigint)
+  language plpgsql
+  set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_sort = off set jit = off
+  as $$
+declare
+  hints integer;
+  readied boolean;
+  lanes integer;
+begin
+  last_queue := after_queue;
+  last_key := '';
+  last_hint := 0;
+  if after_key = '' then
+    last_queue := least(
+      (select x.queue from jobq.lane x where x.queue > after_queue order by x.queue, x.key limit 1),
+      (select x.queue from jobq.lane_hint x where x.queue > after_queue order by x.queue, x.id limit 1));
+  end if;
+  if last_queue is null or not pg_try_advisory_xact_lock(hashtextextended('jobq.' || last_queue, 0)) then -- as queue_admit
+    return next;
+    return;
+  end if;
+  with eaten as (
+    delete from jobq.lane_hint h
+      where h.queue = last_queue and h.id = any(array(
+        select x.id from jobq.lane_hint x
+          where x.queue = last_queue and x.id > case when after_key = '' then 0 else after_hint end
+          order by x.id limit row_count for update skip locked))
+      returning h.id, h.key
+  ), hinted as (
+    insert into jobq.lane as l (queue, key, turn, hinted)
+      select last_queue, k.key, k.turn, k.turn
+        from (select e.key, nextval('jobq.lane_turn_seq') as turn from eaten e group by e.key) k
+      on conflict on constraint lane_pkey do update
+        set turn = coalesce(l.turn, excluded.turn), full_limit = null, hinted = excluded.hinted
+        where l.turn is null or l.looks <> '{}'
+      returning l.turn = l.hinted as readied
+  )
+  select e.hints, coalesce(e.last, after_hint), (select bool_or(h.readied) from hinted h) into hints, last_hint, readied
+    from (select count(*) as hints, max(e.id) as last from eaten e) e;
+  if hints > 0 and not exists (select from jobq.lane x where x.queue = last_queue and x.key = '') then
+    insert into jobq.lane (queue, key, unheld) values (last_queue, '', 0);
+  end if;
+  if readied and pg_sequence_last_value('jobq.waiting_seq') >= extract(epoch from clock_timestamp()) then -- who is notified of the hint has not found it
+    perform jobq.wake('work', last_queue);
+  end if;
+  with looked as materialized (
+    select x.key, x.held_leases, x.held_slots from jobq.lane x where x.queue = last_queue and x.key > after_key order by x.key limit row_count
+  ), over as materialized (
+    select k.key
+      from looked k
+      where (
+          select p.id from jobq.pending p
+            where p.queue = last_queue and p.partition_key = k.key and p.position is not null
+            order by p.priority, p.position limit 1
+        ) is null
+        and (
+          select u.lease
+            from unnest(k.held_leases, k.held_slots) as u(lease, slot)
+            cross join lateral (select from jobq.lease x where x.id = u.lease and u.slot <> all(x.ended_slots) limit 1) x -- the limit keeps it a lookup
+            limit 1
+        ) is null
+  ), gone as (
+    delete from jobq.lane l where l.queue = last_queue and l.key = any(array(select o.key from over o))
+  )
+  select count(*), max(k.key) into lanes, last_key from looked k;
+  if hints < row_count and lanes < row_count then
+    last_key := '';
+    if not exists (select from jobq.lane x where x.queue = last_queue and x.key > '')
+        and not exists (select from jobq.lane_hint x where x.queue = last_queue) then
+      delete from jobq.lane l where l.queue = last_queue and l.key = '' and l.looked_at < statement_timestamp() - interval '1 day';
+      update jobq.lane l set looked_at = statement_timestamp() where l.queue = last_queue and l.key = '' and l.looked_at is null;
+    else
+      update jobq.lane l set looked_at = null where l.queue = last_queue and l.key = '' and l.looked_at is not null;
+    end if;
+  else
+    last_key := coalesce(last_key, after_key);
+  end if;
+  return next;
+end $$;
+
+-- lane_failed says whether a run has failed for good. It is planned with the run's lease, so that it locks one day of the
+-- history only.
+create function jobq.lane_failed(of_job bigint, of_lease bigint) returns boolean
+  language plpgsql stable
+  set plan_cache_mode = force_custom_plan set jit = off
+  as $$
+begin
+  return exists (select from jobq.run r where r.id = of_job and r.lease_id = of_lease and r.state = 'failed');
+end $$;
+
+-- lane_next is the next job of a key that may run, of which none runs, in a queue with a key_order; no row when nothing of it waits.
+--
+-- The jobs of a key run in the order of their line. One that has run and comes back gets another place there, at the tail
+-- mostly. So the one that ran last is looked up by its id (lane_head): while it waits it is the next one, whatever its place. If
+-- it waits for its retry, or for other jobs (step_await), the key has to wait for it, and waits says so: not with the order pass. With the order stop, one
+-- that has failed for good stops its key until it is requeued or deleted.
+--
+-- Example: 7, 8 and 9 wait; 7 runs, and fails. It is the next one and waits for its retry: hold takes nothing until then,
+-- pass takes 8. When 7 has failed for the last time, hold takes 8, and stop nothing.
+--
+-- Needs lane_head_pkey, pending_pkey, pending_claim_idx and run_id_idx only.
+create function jobq.lane_next(of_queue text, of_key text, of_order text)
+  returns table (job_id bigint, waits text, waits_until timestamptz)
+  language plpgsql stable
+  as $$
+declare
+  head record;
+  waiting record;
+begin
+  select h.job_id, h.lease_id into head from jobq.lane_head h where h.queue = of_queue and h.key = of_key;
+  if head.job_id is not null then
+    select p.id, p.position, p.run_at, p.waits into waiting from jobq.pending p
+      where p.id = head.job_id and p.queue = of_queue and p.partition_key = of_key;
+    if waiting.position is not null then
+      return query select head.job_id, null::text, null::timestamptz;
+      return;
+    elsif waiting.id is not null and of_order <> 'pass' then
+      return query select head.job_id, case when waiting.waits then 'waiting' else 'retry' end, case when waiting.waits is null then waiting.run_at end;
+      return;
+    elsif waiting.id is null and of_order = 'stop' and jobq.lane_failed(head.job_id, head.lease_id) then
+      return query select head.job_id, 'failed', null::timestamptz;
+      return;
+    end if;
+  end if;
+  return query select p.id, null::text, null::timestamptz
+    from jobq.pending p
+    where p.queue = of_queue and p.partition_key = of_key and p.position is not null
+    order by p.priority, p.position
+    limit 1;
+end $$;
+
+-- lane_next_lock locks the next job of a key for lane_claim, if it is of these kinds and nobody else has it locked. free is 0 if
+-- the key has to wait for one that waits for its retry, or has failed. Only who has its turn in the queue may call it.
+create function jobq.lane_next_lock(of_queue text, of_key text, of_order text, kinds text[])
+  returns table (free integer, ids bigint[], places tid[])
+  language plpgsql
+  as $$
+declare
+  head record;
+begin
+  select n.job_id, n.waits into head from jobq.lane_next(of_queue, of_key, of_order) n;
+  free := case when head.waits is null then 1 else 0 end;
+  select array[x.id], array[x.ctid] into ids, places
+    from jobq.pending x
+    where free = 1 and x.id = head.job_id and x.queue = of_queue and x.partition_key = of_key and x.position is not null and x.kind = any(kinds)
+    for update skip locked;
+  ids := coalesce(ids, '{}');
+  places := coalesce(places, '{}');
+  return next;
+end $$;
+
+-- lane_freed says that a job of a key, null or '' for none, was cancelled or deleted: others of its key may have waited for it.
+create function jobq.lane_freed(of_queue text, of_key text) returns void
+  language plpgsql security definer set search_path = pg_catalog, pg_temp
+  as $$
+begin
+  if of_key <> '' then
+    perform jobq.lane_told(of_queue, array[of_key], true);
+  end if;
+end $$;
+
+-- lane_head_prune forgets which job of a key was claimed last, where nobody has to know any more: nothing of the key runs or is
+-- in the line (it has no lane), and the job neither waits nor stops its key. Each call looks at row_count keys behind the
+-- place given, and returns where it has ended; null after the last one. It waits for no lock. Needs lane_head_pkey,
+-- lane_pkey, pending_pkey and run_id_idx only.
+create function jobq.lane_head_prune(after_queue text, after_key text, row_count integer)
+  returns table (last_queue text, last_key text)
+  language plpgsql
+  set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_sort = off set jit = off
+  as $$
+declare
+  over_queues text[];
+  over_keys text[];
+  over_jobs bigint[];
+  over_leases bigint[];
+begin
+  with looked as materialized (
+    select h.queue, h.key, h.job_id, h.lease_id from jobq.lane_head h
+      where (h.queue, h.key) > (after_queue, after_key)
+      order by h.queue, h.key limit row_count
+  ), over as materialized (
+    select k.*
+      from looked k
+      where (select l.key from jobq.lane l where l.queue = k.queue and l.key = k.key limit 1) is null
+        and (select p.id from jobq.pending p where p.id = k.job_id limit 1) is null
+        and ((select q.key_order from jobq.queue q where q.name = k.queue limit 1) is distinct from 'stop'
+          or not jobq.lane_failed(k.job_id, k.lease_id))
+  )
+  select array(select o.queue from over o), array(select o.key from over o), array(select o.job_id from over o), array(select o.lease_id from over o),
+      (select k.queue from looked k offset row_count - 1 limit 1), (select k.key from looked k offset row_count - 1 limit 1)
+    into over_queues, over_keys, over_jobs, over_leases, last_queue, last_key;
+  -- A claim may have noted another one since, or be about to.
+  delete from jobq.lane_head d
+    where d.ctid = any(array(
+      select h.place
+        from unnest(over_queues, over_keys, over_jobs, over_leases) as o(queue, key, job_id, lease_id)
+        cross join lateral (
+          select x.ctid as place from jobq.lane_head x
+            where x.queue = o.queue and x.key = o.key and x.job_id = o.job_id and x.lease_id = o.lease_id
+            for update skip locked
+        ) h));
+  return next;
+end $$;
+
 -- sql/roles.sql says who may call them.
 revoke execute on function
   jobq.error_pattern, jobq.job_problem, jobq.json_of, jobq.object_problem, jobq.unique_keys_take, jobq.unique_key_refuse, jobq.unique_keys_release,
   jobq.after_require, jobq.after_failure_require,
-  jobq.enqueue(text, jsonb, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], jsonb, bigint[], text),
-  jobq.enqueue(text, json, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], json, bigint[], text),
-  jobq.enqueue(text, text, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], text, bigint[], text),
+  jobq.enqueue(text, jsonb, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], jsonb, bigint[], text, text),
+  jobq.enqueue(text, json, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], json, bigint[], text, text),
+  jobq.enqueue(text, text, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], text, bigint[], text, text),
   jobq.enqueue_arrays, jobq.dependencies_named, jobq.enqueue_many(jsonb), jobq.enqueue_many(json), jobq.enqueue_many(text),
-  jobq.rate_burst_default, jobq.rate_step_us, jobq.throttle_ready_at, jobq.throttled_until, jobq.queue_admit, jobq.queue_charge,
+  jobq.rate_burst_default, jobq.rate_step_us, jobq.throttle_ready_at, jobq.throttled_until, jobq.queue_turn, jobq.queue_admit, jobq.queue_charge, jobq.lane_eat, jobq.lane_pick, jobq.lane_note, jobq.lane_claim, jobq.lane_told, jobq.lane_prune,
+  jobq.lane_failed, jobq.lane_next, jobq.lane_next_lock, jobq.lane_freed, jobq.lane_head_prune,
   jobq.run_end, jobq.runs_over, jobq.job_exists, jobq.moving_refuse, jobq.cancel, jobq.args_require, jobq.running_refuse, jobq.requeue, jobq.delete_job, jobq.backoff_delay,
   jobq.partition_yield, jobq.partition_add, jobq.keep_from, jobq.keep_from_day, jobq.day_needed, jobq.partition_prune, jobq.payload_prune, jobq.default_prune, jobq.history_analyze
   from public;

@@ -466,7 +466,7 @@ declare
   wanted jsonb;
   args_gone boolean;
   problem text := case when job_id is null then 'job_id must not be null' else jobq.change_problem(change, '{kind, args, queue, priority,
-    run_at, max_attempts, timeout, backoff_base, backoff_max, tags, metadata}') end;
+    run_at, max_attempts, timeout, backoff_base, backoff_max, tags, metadata, partition_key}') end;
 begin
   if problem is not null then
     raise sqlstate 'JQ001' using message = problem;
@@ -484,12 +484,12 @@ begin
     perform jobq.plain_args_refuse((select j.args from jobq.job j where j.id = act_clone.job_id), wanted -> 'args');
   end if;
   insert into jobq.pending as p
-      (kind, queue, priority, run_at, max_attempts, timeout, backoff_base, backoff_max, tags, metadata, args)
+      (kind, queue, priority, run_at, max_attempts, timeout, backoff_base, backoff_max, tags, metadata, args, partition_key)
     select wanted ->> 'kind', wanted ->> 'queue', (wanted -> 'priority')::smallint, (wanted ->> 'run_at')::timestamptz,
         (wanted -> 'max_attempts')::smallint, (wanted ->> 'timeout')::interval, (wanted ->> 'backoff_base')::interval,
         (wanted ->> 'backoff_max')::interval,
         case when jsonb_typeof(wanted -> 'tags') = 'array' then nullif(array(select jsonb_array_elements_text(wanted -> 'tags')), '{}') end,
-        nullif(wanted -> 'metadata', 'null'), wanted -> 'args'
+        nullif(wanted -> 'metadata', 'null'), wanted -> 'args', coalesce(wanted ->> 'partition_key', '')
     returning p.id, case when p.position is null then 'scheduled' else 'available' end into clone_id, clone_state;
   audit := jobq.audit_begin(act_clone.actor, 'clone', null, format('of job %s', act_clone.job_id), nullif(act_clone.change, '{}'));
   insert into jobq.audit_job (audit_id, job_id, lease_token, state_before, state_after, before)
@@ -538,7 +538,8 @@ begin
   if exists (select from jobq.queue q where q.name = queue_known.queue) then
     return true;
   end if;
-  perform from jobq.pending p where p.queue = queue_known.queue and p.position is not null order by p.priority, p.position limit 1;
+  perform from jobq.pending p where p.queue = queue_known.queue and p.position is not null
+    order by p.partition_key, p.priority, p.position limit 1;
   if found then
     return true;
   end if;
@@ -783,7 +784,7 @@ end $$;
 
 -- act_queue_set changes settings of a queue: the members of the change, which are
 -- named as the columns of jobq.queue. A lease without an extend_every that fits puts
--- extend_every back to null, a third of the lease. It returns the audit row's id, or
+-- extend_every back to null, a third of the lease; a key_order without a key_limit gets one of 1. It returns the audit row's id, or
 -- null when the settings are so already. The queue need not be known, and gets its
 -- row when a setting differs from its default.
 create function jobq.act_queue_set(actor text, queue text, change jsonb, note text default null) returns bigint
@@ -791,8 +792,8 @@ create function jobq.act_queue_set(actor text, queue text, change jsonb, note te
   as $$
 declare
   names constant text[] := array['lease', 'extend_every', 'heartbeat', 'stale_grace', 'redelivery', 'redelivery_delay', 'reset_on_reap',
-    'max_running', 'rate_jobs', 'rate_period', 'rate_burst', 'age_after'];
-  optional constant text[] := array['extend_every', 'max_running', 'rate_jobs', 'rate_period', 'rate_burst']; -- null puts them back
+    'max_running', 'key_limit', 'key_order', 'rate_jobs', 'rate_period', 'rate_burst', 'age_after'];
+  optional constant text[] := array['extend_every', 'max_running', 'key_limit', 'key_order', 'rate_jobs', 'rate_period', 'rate_burst']; -- null puts them back
   problem text := case
     when queue is null or char_length(queue) not between 1 and 128 then
       format('queue must be 1 to 128 characters, not %s', coalesce(char_length(queue)::text, 'null'))
@@ -826,6 +827,9 @@ begin
   if not change ? 'extend_every' and wanted.extend_every > wanted.lease / 2 then
     wanted.extend_every := null;
   end if;
+  if not change ? 'key_limit' and wanted.key_order is not null and wanted.key_limit is null then
+    wanted.key_limit := 1;
+  end if;
   -- As text they would differ: 1 day and 24:00:00.
   if wanted is not distinct from was then
     if added then -- else a misspelt name would be known, without an entry in the audit
@@ -841,15 +845,15 @@ begin
     update jobq.queue q
       set lease = wanted.lease, extend_every = wanted.extend_every, heartbeat = wanted.heartbeat, stale_grace = wanted.stale_grace,
         redelivery = wanted.redelivery, redelivery_delay = wanted.redelivery_delay, reset_on_reap = wanted.reset_on_reap,
-        max_running = wanted.max_running, rate_jobs = wanted.rate_jobs, rate_period = wanted.rate_period, rate_burst = wanted.rate_burst,
+        max_running = wanted.max_running, key_limit = wanted.key_limit, key_order = wanted.key_order, rate_jobs = wanted.rate_jobs, rate_period = wanted.rate_period, rate_burst = wanted.rate_burst,
         age_after = wanted.age_after
       where q.name = act_queue_set.queue;
   exception when check_violation then
     get stacked diagnostics limit_broken = constraint_name; -- which is the limit in words
     raise sqlstate 'JQ001' using message = limit_broken;
   end;
-  if (was.max_running, was.rate_jobs, was.rate_period, was.rate_burst)
-      is distinct from (wanted.max_running, wanted.rate_jobs, wanted.rate_period, wanted.rate_burst) then
+  if (was.max_running, was.key_limit, was.key_order, was.rate_jobs, was.rate_period, was.rate_burst)
+      is distinct from (wanted.max_running, wanted.key_limit, wanted.key_order, wanted.rate_jobs, wanted.rate_period, wanted.rate_burst) then
     -- Workers claim otherwise from a queue with limits, and find nothing until they know.
     perform pg_notify(jobq.channel('settings'), act_queue_set.queue);
   end if;
@@ -1058,7 +1062,7 @@ begin
         where r.id = entry.job_id and r.state = 'cancelled' and r.slot = 0 and r.finished_at = entry.version
         returning r.id, coalesce(r.run_at, r.created_at) as run_at, r.created_at, r.timeout, r.backoff_base, r.backoff_max, r.priority,
           r.attempts, r.max_attempts, r.crashes, r.args_apart, r.queue, r.kind, r.args, r.unique_key, r.last_error,
-          r.clear_reason, r.checkpoint, r.metadata, r.tags
+          r.clear_reason, r.checkpoint, r.metadata, r.tags, r.partition_key
     ), uncounted as (
       insert into jobq.stat_delta
           (minute, queue, kind, completed, failed, retried, lost, cancelled, run_seconds, wait_seconds)
@@ -1066,11 +1070,11 @@ begin
     )
     insert into jobq.pending
         (id, position, lease_token, run_at, created_at, timeout, backoff_base, backoff_max, priority, attempts, max_attempts,
-         crashes, args_apart, queue, kind, args, unique_key, last_error, clear_reason, checkpoint, metadata, tags, waits)
+         crashes, args_apart, queue, kind, args, unique_key, last_error, clear_reason, checkpoint, metadata, tags, waits, partition_key)
       select t.id, case when entry.state_before = 'available' then nextval('jobq.position_seq') end, entry.lease_token, t.run_at,
           t.created_at, t.timeout, t.backoff_base, t.backoff_max, t.priority, t.attempts, t.max_attempts, t.crashes,
           t.args_apart, t.queue, t.kind, t.args, t.unique_key, t.last_error, t.clear_reason, t.checkpoint, t.metadata, t.tags,
-          nullif(entry.state_before = 'waiting', false)
+          nullif(entry.state_before = 'waiting', false), coalesce(t.partition_key, '')
         from taken t;
     if found then
       perform jobq.args_require(entry.job_id);

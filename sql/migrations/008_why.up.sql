@@ -68,17 +68,17 @@ create function jobq.why_janitor() returns jsonb
               where p.oid = 'jobq.pending'::regclass))) end
   $$;
 
--- why_before counts the jobs in the line before a place, from there towards the head, since at the
+-- why_before counts the jobs in the line of a partition key, '' for that of jobs without one, before a place, from there towards the head, since at the
 -- head there may be dead index entries of many claims. It stops at count_max. Needs
 -- pending_claim_idx, and nothing else whatever the statistics say: without any, the planner would
 -- rather sort the whole line (docs/decisions/0002).
-create function jobq.why_before(line_queue text, line_priority smallint, line_position bigint, count_max bigint) returns bigint
+create function jobq.why_before(line_queue text, line_key text, line_priority smallint, line_position bigint, count_max bigint) returns bigint
   language sql stable
   set enable_sort = off set enable_seqscan = off set enable_bitmapscan = off set jit = off
   as $$
     select count(*)
       from (select from jobq.pending p
-        where p.queue = line_queue and p.position is not null and (p.priority, p.position) < (line_priority, line_position)
+        where p.queue = line_queue and p.partition_key = line_key and p.position is not null and (p.priority, p.position) < (line_priority, line_position)
         order by p.priority desc, p.position desc
         limit count_max) line
   $$;
@@ -99,6 +99,18 @@ create function jobq.why_oldest(of_queue text, owners jsonb) returns jsonb
         limit 1), '{}')
   $$;
 
+-- why_key_runs are the jobs of a partition key that run, as a claim counts them: the lane holds
+-- what was taken, and the leases say what has ended. Needs lane_pkey and lease_pkey.
+create function jobq.why_key_runs(of_queue text, of_key text) returns bigint[]
+  language sql stable
+  as $$
+    select coalesce(array_agg(l.job_ids[h.slot] order by l.claimed_at, l.job_ids[h.slot]), '{}')
+      from jobq.lane x
+      cross join lateral unnest(x.held_leases, x.held_slots) as h(lease, slot)
+      join jobq.lease l on l.id = h.lease and h.slot <> all(l.ended_slots)
+      where x.queue = of_queue and x.key = of_key
+  $$;
+
 -- why_waiting are the reasons why a job that waits is not claimed: the conditions of
 -- JobClaim and queue_admit, and whether a live worker is there that could claim it. A job
 -- that is scheduled (queue_position null) has no place in the line yet, and only what would
@@ -111,7 +123,7 @@ create function jobq.why_oldest(of_queue text, owners jsonb) returns jsonb
 -- Example: queue email is paused, and its only worker handles other kinds. Both hold
 -- the job up, and both are told.
 create function jobq.why_waiting(
-  job_queue text, job_kind text, job_priority smallint, queue_position bigint, row_locked jsonb
+  job_id bigint, job_queue text, job_kind text, job_key text, job_priority smallint, queue_position bigint, row_locked jsonb
 ) returns table (reason text, facts jsonb)
   language plpgsql stable
   as $$
@@ -121,7 +133,11 @@ declare
   paused_kind jobq.kind;
   running bigint; -- where that is limited
   throttled_until timestamptz;
-  limited boolean; -- by the queue's limit or rate
+  key_runs bigint[]; -- where that is limited
+  head_job bigint; -- which the job has to wait for, where its key has an order
+  head_waits text;
+  head_until timestamptz;
+  limited boolean; -- by a limit or a rate
   live bigint;
   able bigint;
   helpless bigint;
@@ -206,15 +222,34 @@ begin
   if q.max_running is not null then
     select coalesce(sum(cardinality(l.job_ids) - cardinality(l.ended_slots)), 0) into running from jobq.lease l where l.queue = job_queue;
   end if;
+  if q.key_limit is not null and job_key <> '' then
+    key_runs := jobq.why_key_runs(job_queue, job_key);
+  end if;
+  if q.key_order is not null and job_key <> '' then
+    select n.job_id, n.waits, n.waits_until into head_job, head_waits, head_until
+      from (
+        select key_runs[1] as job_id, 'running' as waits, null::timestamptz as waits_until where cardinality(key_runs) > 0
+        union all
+        select * from jobq.lane_next(job_queue, job_key, q.key_order) where cardinality(key_runs) = 0
+      ) n
+      where n.job_id <> why_waiting.job_id;
+  end if;
   throttled_until := jobq.throttled_until(job_queue, q.rate_jobs, q.rate_period, q.rate_burst);
-  limited := coalesce(running >= q.max_running, false) or throttled_until is not null;
+  limited := coalesce(running >= q.max_running, false) or coalesce(cardinality(key_runs) >= q.key_limit, false) or head_job is not null or throttled_until is not null;
   if found_one and not limited then -- its place in the line is not what it waits for
     return;
   end if;
-  ahead := jobq.why_before(job_queue, job_priority, queue_position, before_max + 1);
+  ahead := jobq.why_before(job_queue, job_key, job_priority, queue_position, before_max + 1);
   if running >= q.max_running then
     return query select 'queue_limit', jsonb_build_object('queue', job_queue, 'running', running, 'limit', q.max_running,
       'before', ahead, 'before_max', before_max) || jobq.why_oldest(job_queue, null);
+  end if;
+  if head_job is not null then
+    return query select 'key_head', jsonb_build_object('queue', job_queue, 'partition_key', job_key, 'head', head_job,
+      'head_state', coalesce(head_waits, 'available'), 'until', head_until, 'before', ahead, 'before_max', before_max);
+  elsif cardinality(key_runs) >= q.key_limit then
+    return query select 'key_limit', jsonb_build_object('queue', job_queue, 'partition_key', job_key, 'running', cardinality(key_runs),
+      'limit', q.key_limit, 'holders', key_runs[:20], 'before', ahead, 'before_max', before_max);
   end if;
   if throttled_until is not null then
     return query select 'queue_rate', jsonb_build_object('queue', job_queue, 'until', throttled_until,
@@ -230,7 +265,7 @@ begin
           'held', facts_of_workers -> 'held', 'before', ahead, 'before_max', before_max)
         || jobq.why_oldest(job_queue, facts_of_workers -> 'owners');
   elsif not limited then
-    return query select 'next_in_line', jsonb_build_object('queue', job_queue, 'workers', able - helpless, 'before', ahead, 'before_max', before_max);
+    return query select 'next_in_line', jsonb_build_object('queue', job_queue, 'partition_key', nullif(job_key, ''), 'workers', able - helpless, 'before', ahead, 'before_max', before_max);
   end if;
 end $$;
 
@@ -306,7 +341,7 @@ begin
     return;
   end if;
   select j.state::text as state, j.queue, j.kind, j.priority, j.attempts, j.max_attempts, j.lease_token, j.run_at, j.finished_at, j.lease_owner,
-      j.cancel_requested_at, j.last_error
+      j.cancel_requested_at, j.last_error, coalesce(j.partition_key, '') as partition_key
     into job from jobq.job j where j.id = why.id;
   if not found then
     select a.id as audit, a.at, a.actor, a.note, j.state_after into acted
@@ -346,7 +381,7 @@ begin
         jsonb_build_object('until', job.run_at, 'attempts', job.attempts, 'max_attempts', job.max_attempts, 'error', job.last_error,
           'outcome', last_run.outcome, 'outcome_at', last_run.finished_at, 'janitor', jobq.why_janitor());
     end if;
-    return query select w.reason, w.facts from jobq.why_waiting(job.queue, job.kind, job.priority, place, locked) w;
+    return query select w.reason, w.facts from jobq.why_waiting(why.id, job.queue, job.kind, job.partition_key, job.priority, place, locked) w;
     return;
   end if;
 
@@ -377,6 +412,6 @@ end $$;
 
 -- sql/roles.sql says who may call them.
 revoke execute on function
-  jobq.why_session, jobq.why_row_locked, jobq.why_table_locked, jobq.why_janitor, jobq.why_before, jobq.why_oldest, jobq.why_waiting, jobq.why_running,
+  jobq.why_session, jobq.why_row_locked, jobq.why_table_locked, jobq.why_janitor, jobq.why_before, jobq.why_oldest, jobq.why_key_runs, jobq.why_waiting, jobq.why_running,
   jobq.why_ended, jobq.why
   from public;

@@ -87,11 +87,13 @@ begin
     delete from jobq.run r where r.id = of_job and r.lease_id = held.lease_id;
     insert into jobq.pending
         (id, position, lease_token, run_at, created_at, timeout, backoff_base, backoff_max, priority, attempts,
-         max_attempts, crashes, args_apart, queue, kind, args, unique_key, last_error, checkpoint, metadata, tags, waits)
+         max_attempts, crashes, args_apart, queue, kind, args, unique_key, last_error, checkpoint, metadata, tags, waits,
+         partition_key)
       values (job.id, case when waits is null then nextval('jobq.position_seq') end, job.lease_id,
         ended_at + coalesce(delay, jobq.backoff_delay(attempts_after, job.backoff_base, job.backoff_max)),
         job.created_at, job.timeout, job.backoff_base, job.backoff_max, job.priority, attempts_after, job.max_attempts, job.crashes,
-        job.args_apart, job.queue, job.kind, job.args, job.unique_key, error_after, checkpoint_after, job.metadata, job.tags, run_close.waits);
+        job.args_apart, job.queue, job.kind, job.args, job.unique_key, error_after, checkpoint_after, job.metadata, job.tags, run_close.waits,
+        coalesce(job.partition_key, ''));
   end if;
   insert into jobq.attempt (job_id, finished_at, started_at, lease_token, outcome, number, worker_id, error)
     values (of_job, ended_at, held.claimed_at, held.lease_id, run_close.outcome, job.attempts + 1, held.owner, left(run_close.error, 16384));

@@ -251,22 +251,30 @@ end $$;
 create function jobq.waiting_cancel(jobs bigint[], reason text) returns void
   language plpgsql set enable_seqscan = off set jit = off
   as $$
+declare
+  was_queues text[]; -- of those with a partition key, which one that had run before may have held
+  was_keys text[];
 begin
   with taken as (
     delete from jobq.pending p where p.id = any(jobs) and p.waits
       returning p.id, p.run_at, p.created_at, p.timeout, p.backoff_base, p.backoff_max, p.priority, p.attempts, p.max_attempts,
-        p.crashes, p.args_apart, p.queue, p.kind, p.args, p.unique_key, p.clear_reason, p.checkpoint, p.metadata, p.tags
+        p.crashes, p.args_apart, p.queue, p.kind, p.args, p.unique_key, p.clear_reason, p.checkpoint, p.metadata, p.tags, p.partition_key
   ), counted as (
     insert into jobq.stat_delta (minute, queue, kind, completed, failed, retried, lost, cancelled, run_seconds, wait_seconds)
       select date_trunc('minute', clock_timestamp()), t.queue, t.kind, 0, 0, 0, 0, count(*), 0, 0 from taken t group by t.queue, t.kind
+  ), added as (
+    insert into jobq.run as r
+        (id, lease_id, slot, state, finished_at, run_at, created_at, timeout, backoff_base, backoff_max, priority, attempts, max_attempts,
+         crashes, args_apart, queue, kind, args, unique_key, last_error, clear_reason, checkpoint, metadata, tags, partition_key)
+      select t.id, jobq.lease_id_next(), 0, 'cancelled', clock_timestamp(), nullif(t.run_at, t.created_at), t.created_at, t.timeout, t.backoff_base,
+          t.backoff_max, t.priority, t.attempts, t.max_attempts, t.crashes, t.args_apart, t.queue, t.kind, t.args, t.unique_key,
+          waiting_cancel.reason, t.clear_reason, t.checkpoint, t.metadata, t.tags, nullif(t.partition_key, '')
+        from taken t
+      returning r.queue, r.partition_key
   )
-  insert into jobq.run
-      (id, lease_id, slot, state, finished_at, run_at, created_at, timeout, backoff_base, backoff_max, priority, attempts, max_attempts,
-       crashes, args_apart, queue, kind, args, unique_key, last_error, clear_reason, checkpoint, metadata, tags)
-    select t.id, jobq.lease_id_next(), 0, 'cancelled', clock_timestamp(), nullif(t.run_at, t.created_at), t.created_at, t.timeout, t.backoff_base,
-        t.backoff_max, t.priority, t.attempts, t.max_attempts, t.crashes, t.args_apart, t.queue, t.kind, t.args, t.unique_key,
-        waiting_cancel.reason, t.clear_reason, t.checkpoint, t.metadata, t.tags
-      from taken t;
+  select array_agg(k.queue), array_agg(k.partition_key) into was_queues, was_keys
+    from (select distinct a.queue, a.partition_key from added a where a.partition_key is not null) k;
+  perform jobq.lane_freed(k.queue, k.key) from unnest(was_queues, was_keys) as k(queue, key);
   if pg_sequence_last_value('jobq.awaited_seq') >= extract(epoch from clock_timestamp()) then
     perform jobq.waiters_wake(jobs); -- a hint, which those that were not cancelled may have as well
   end if;

@@ -43,7 +43,7 @@ with candidate as materialized (
     cross join lateral (
       select p.ctid as place
         from jobq.pending p
-        where p.queue = sqlc.arg(queue) and p.position is not null and p.kind = any(sqlc.arg(kinds)::text[])
+        where p.queue = sqlc.arg(queue) and p.partition_key = '' and p.position is not null and p.kind = any(sqlc.arg(kinds)::text[])
           and (p.priority, p.position) > (s.from_priority, s.from_position) and p.priority <= s.to_priority
           and not exists (select from jobq.queue q where q.name = sqlc.arg(queue)
             and (q.paused_at is not null or not sqlc.arg(admitted)::boolean and (q.max_running is not null or q.rate_jobs is not null)))
@@ -88,7 +88,7 @@ with candidate as materialized (
     cross join lateral (
       select p.ctid as place
         from jobq.pending p
-        where p.queue = sqlc.arg(queue) and p.position is not null and p.kind = any(sqlc.arg(kinds)::text[])
+        where p.queue = sqlc.arg(queue) and p.partition_key = '' and p.position is not null and p.kind = any(sqlc.arg(kinds)::text[])
           and (p.priority, p.position) > (s.from_priority, s.from_position) and p.priority <= s.to_priority
           and not exists (select from jobq.queue q where q.name = sqlc.arg(queue)
             and (q.paused_at is not null or not sqlc.arg(admitted)::boolean and (q.max_running is not null or q.rate_jobs is not null)))
@@ -136,3 +136,68 @@ select a.admitted::integer as admitted, a.blocked::text as blocked, a.wait_ms::b
 -- QueueCharge comes after that JobClaim: see queue_charge.
 -- name: QueueCharge :exec
 select jobq.queue_charge(sqlc.arg(queue), sqlc.arg(ended)::integer);
+
+-- LaneClaim comes after QueueAdmit and before JobClaim, in a queue that has jobs with
+-- partition keys: see lane_claim.
+-- name: LaneClaim :many
+select c.id::bigint as id, c.lease_token::bigint as lease_token, c.slot::smallint as slot, c.position::bigint as position, c.priority::smallint as priority,
+    c.attempts::smallint as attempts, c.max_attempts::smallint as max_attempts, c.crashes::smallint as crashes, c.queue::text as queue,
+    c.kind::text as kind, c.created_at::timestamptz as created_at, c.run_at::timestamptz as run_at, c.started_at::timestamptz as started_at,
+    c.timeout_ms::bigint as timeout_ms, c.args::jsonb as args, c.checkpoint::jsonb as checkpoint, c.metadata::jsonb as metadata,
+    c.tags::text[] as tags, c.last_error::text as last_error, c.clear_reason::text as clear_reason, c.has_key::boolean as has_key,
+    c.partition_key::text as partition_key
+  from jobq.lane_claim(sqlc.arg(queue), sqlc.arg(kinds)::text[], sqlc.arg(owner), sqlc.arg(lease)::interval,
+    sqlc.arg(each)::boolean, sqlc.arg(with_plain)::boolean,
+    sqlc.arg(from_turn)::bigint, sqlc.arg(to_turn)::bigint, sqlc.arg(again)::boolean) c;
+
+-- LaneTake comes after LaneClaim, which has chosen and locked jobs of keys without a limit, and moves them
+-- to run, as JobClaim does. See there about the order of the rows.
+-- name: LaneTake :many
+with taken as (
+  delete from jobq.pending p
+    where p.ctid = any(coalesce(nullif(current_setting('jobq_claim.places', true), ''), '{}')::tid[])
+    returning p.id, p.position, p.run_at, p.created_at, p.timeout, p.backoff_base, p.backoff_max,
+      p.priority, p.attempts, p.max_attempts, p.crashes, p.args_apart, p.queue, p.kind, p.args, p.unique_key,
+      p.last_error, p.clear_reason, p.checkpoint, p.metadata, p.tags, p.partition_key
+), l as (
+  insert into jobq.lease (id, claimed_at, expires_at, owner, queue, job_ids)
+    select jobq.lease_id_next(), clock_timestamp(), clock_timestamp() + sqlc.arg(lease)::interval, sqlc.arg(owner), sqlc.arg(queue), t.ids
+      from (select array_agg(t.id) as ids from taken t having count(*) > 0) t
+    returning id, claimed_at
+)
+insert into jobq.run as r
+    (id, lease_id, slot, position, run_at, created_at, timeout, backoff_base, backoff_max, priority, attempts, max_attempts,
+     crashes, args_apart, queue, kind, args, unique_key, last_error, clear_reason, checkpoint, metadata, tags, partition_key)
+  select t.id, (select l.id from l), row_number() over (), t.position, nullif(t.run_at, t.created_at), t.created_at, t.timeout, t.backoff_base,
+      t.backoff_max, t.priority, t.attempts, t.max_attempts, t.crashes, t.args_apart, t.queue, t.kind, t.args, t.unique_key,
+      t.last_error, t.clear_reason, t.checkpoint, t.metadata, t.tags, t.partition_key
+    from taken t
+  returning r.id, r.lease_id as lease_token, r.slot, r.position, r.priority, r.attempts, r.max_attempts, r.crashes, r.queue, r.kind,
+    r.created_at, coalesce(r.run_at, r.created_at)::timestamptz as run_at, (select l.claimed_at from l limit 1)::timestamptz as started_at,
+    coalesce(ceil(extract(epoch from r.timeout) * 1000), 0)::bigint as timeout_ms,
+    coalesce(r.args, (select a.args from jobq.payload a where a.job_id = r.id))::jsonb as args,
+    r.checkpoint, r.metadata, r.tags, r.last_error, r.clear_reason, (r.unique_key is not null)::boolean as has_key, r.partition_key;
+
+-- LaneMore says whether another LaneClaim would find more than the one before it, in the
+-- same transaction, has taken, and how the pass goes on: what the next one is given; and whether
+-- the queue has a limit of its keys, as far as is known.
+-- name: LaneMore :many
+select (l.said[1] = 1)::boolean as more, l.said[2]::bigint as from_turn, l.said[3]::bigint as to_turn, (l.said[4] = 1)::boolean as again,
+    (l.said[5] = 1)::boolean as has_key_limit
+  from (select coalesce(nullif(current_setting('jobq_claim.lanes', true), ''), '{0,0,0,0,1}')::bigint[] as said) l;
+
+-- LaneTold comes with ends of jobs that have partition keys: see lane_told.
+-- name: LaneTold :exec
+select jobq.lane_told(sqlc.arg(queue), sqlc.arg(keys)::text[], sqlc.arg(to_wake)::boolean);
+
+-- LanePrune looks at hints and lanes of one queue for what nobody claims: see lane_prune. It goes on
+-- where its last answer has ended; both texts are empty at the beginning, and last_queue is after the last queue.
+-- name: LanePrune :one
+select coalesce(p.last_queue, '')::text as last_queue, p.last_key::text as last_key, p.last_hint::bigint as last_hint
+  from jobq.lane_prune(sqlc.arg(after_queue)::text, sqlc.arg(after_key)::text, sqlc.arg(after_hint)::bigint, sqlc.arg(row_count)::integer) p;
+
+-- LaneHeadPrune forgets which jobs of partition keys were claimed last: see lane_head_prune. It goes on where its last answer
+-- has ended; both texts are empty at the beginning, and last_queue is after the last one.
+-- name: LaneHeadPrune :one
+select coalesce(p.last_queue, '')::text as last_queue, coalesce(p.last_key, '')::text as last_key
+  from jobq.lane_head_prune(sqlc.arg(after_queue)::text, sqlc.arg(after_key)::text, sqlc.arg(row_count)::integer) p;

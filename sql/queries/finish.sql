@@ -201,7 +201,7 @@ with f as materialized (
     where r.ctid = any(array(select h.place from held h where h.state in ('available', 'scheduled')))
       and r.id = any(array(select h.id from held h where h.state in ('available', 'scheduled'))) and r.lease_id = any(sqlc.arg(tokens)::bigint[])
     returning r.id, r.position, r.lease_id, r.created_at, r.timeout, r.backoff_base, r.backoff_max, r.priority,
-      r.max_attempts, r.crashes, r.args_apart, r.queue, r.kind, r.args, r.unique_key, r.clear_reason, r.checkpoint, r.metadata, r.tags
+      r.max_attempts, r.crashes, r.args_apart, r.queue, r.kind, r.args, r.unique_key, r.clear_reason, r.checkpoint, r.metadata, r.tags, r.partition_key
 ), done as materialized (
   -- A row that has changed since the snapshot is locked in its new version, and is in neither.
   select h.id, h.lease_id, h.claimed_at, h.began_at, h.queue, h.kind, h.run_at, h.attempts_before, h.outcome, h.output, h.started, h.quiet,
@@ -211,7 +211,7 @@ with f as materialized (
 ), again as (
   insert into jobq.pending
       (id, position, lease_token, run_at, created_at, timeout, backoff_base, backoff_max, priority, attempts,
-       max_attempts, crashes, args_apart, queue, kind, args, unique_key, last_error, clear_reason, checkpoint, metadata, tags)
+       max_attempts, crashes, args_apart, queue, kind, args, unique_key, last_error, clear_reason, checkpoint, metadata, tags, partition_key)
     select g.id, case when h.outcome = 'released' then g.position else nextval('jobq.position_seq') end, g.lease_id,
         case
           when h.outcome = 'released' then h.run_at
@@ -221,7 +221,7 @@ with f as materialized (
         g.args_apart, g.queue, g.kind, g.args, g.unique_key, h.last_error,
         case when h.outcome = 'released' then g.clear_reason end,
         coalesce((select p.checkpoint from jobq.progress p where p.job_id = g.id and p.lease_id = g.lease_id limit 1), g.checkpoint),
-        g.metadata, g.tags
+        g.metadata, g.tags, coalesce(g.partition_key, '')
       from gone g
       join held h on h.id = g.id
 ), forgotten as (

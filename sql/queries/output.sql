@@ -103,7 +103,7 @@ select (
       cross join lateral (
         select p.id from jobq.pending p
           where p.queue = o.name and p.position is not null and p.kind = any(array(select o.kind from handled o))
-          order by p.priority, p.position
+          order by p.partition_key, p.priority, p.position
           limit 1
       ) available
   )

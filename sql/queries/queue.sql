@@ -58,14 +58,14 @@ with recursive ready as (
 select n.name::text as name,
     (select count(*) from (select from jobq.pending p
       where p.queue = n.name and p.position is not null
-      order by p.priority, p.position
+      order by p.partition_key, p.priority, p.position
       limit (select b.available_max from bound b)) x) as available,
     (select b.available_max from bound b)::bigint as available_max,
     coalesce(d.scheduled, 0)::bigint as scheduled, coalesce(d.retrying, 0)::bigint as retrying,
     coalesce(w.waiting, 0)::bigint as waiting, coalesce(b.running, 0)::bigint as running, coalesce(e.failed, 0)::bigint as failed,
     coalesce(e.cancelled, 0)::bigint as cancelled, coalesce(s.slots, 0)::bigint as slots,
     (select p.run_at from jobq.pending p where p.queue = n.name and p.position is not null
-      order by p.priority, p.position limit 1) as head_run_at,
+      order by p.partition_key, p.priority, p.position limit 1) as head_run_at,
     (extract(epoch from coalesce(q.lease, jobq.lease_default())) * 1000)::bigint as lease_ms,
     (extract(epoch from coalesce(q.extend_every, coalesce(q.lease, jobq.lease_default()) / 3)) * 1000)::bigint as extend_every_ms,
     coalesce(q.heartbeat, 'ticker')::text as heartbeat,
@@ -73,7 +73,7 @@ select n.name::text as name,
     coalesce(q.redelivery, 'tail')::text as redelivery,
     (extract(epoch from coalesce(q.redelivery_delay, interval '0')) * 1000)::bigint as redelivery_delay_ms,
     coalesce(q.reset_on_reap, false)::boolean as reset_on_reap,
-    coalesce(q.max_running, 0)::integer as max_running, coalesce(q.rate_jobs, 0)::integer as rate_jobs,
+    coalesce(q.max_running, 0)::integer as max_running, coalesce(q.key_limit, 0)::integer as key_limit, coalesce(q.key_order, '')::text as key_order, coalesce(q.rate_jobs, 0)::integer as rate_jobs,
     coalesce(extract(epoch from q.rate_period) * 1000, 0)::bigint as rate_period_ms,
     coalesce(q.rate_burst, jobq.rate_burst_default(q.rate_jobs, q.rate_period), 0)::integer as rate_burst,
     (extract(epoch from coalesce(q.age_after, jobq.age_after_default())) * 1000)::bigint as age_after_ms,

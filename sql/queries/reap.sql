@@ -49,10 +49,12 @@ with stale as materialized (
     ) s
     where coalesce(s.jobs_before, 0) < sqlc.arg(job_count)::integer
 ), looked as materialized (
-  select j.id, j.slot::smallint as slot, s.id as lease_id, s.claimed_at, s.expires_at, s.owner,
-      coalesce((select r.state is null from jobq.run r where r.id = j.id and r.lease_id = s.id limit 1), false) as runs
+  select j.id, j.slot::smallint as slot, s.id as lease_id, s.claimed_at, s.expires_at, s.owner, coalesce(r.runs, false) as runs, r.queue, r.partition_key
     from sure s
     cross join lateral unnest(s.job_ids) with ordinality as j(id, slot)
+    left join lateral (
+      select x.state is null as runs, x.queue, x.partition_key from jobq.run x where x.id = j.id and x.lease_id = s.id limit 1
+    ) r on true
     where j.slot <> all(s.ended_slots)
 ), held as materialized (
   select r.place, r.id, r.queue, r.kind, r.slot, r.lease_id, r.claimed_at, r.expires_at, r.owner,
@@ -95,7 +97,7 @@ with stale as materialized (
       and r.id = any(array(select h.id from held h where h.state in ('available', 'scheduled')))
       and r.lease_id = any(array(select h.lease_id from held h))
     returning r.id, r.position, r.lease_id, r.created_at, r.timeout, r.backoff_base, r.backoff_max, r.priority,
-      r.max_attempts, r.crashes, r.args_apart, r.queue, r.kind, r.args, r.unique_key, r.checkpoint, r.metadata, r.tags
+      r.max_attempts, r.crashes, r.args_apart, r.queue, r.kind, r.args, r.unique_key, r.checkpoint, r.metadata, r.tags, r.partition_key
 ), done as materialized (
   select h.id, h.slot, h.lease_id, h.claimed_at, h.expires_at, h.owner, h.queue, h.kind, h.attempts, h.redelivery, h.state, h.error
     from held h
@@ -103,13 +105,13 @@ with stale as materialized (
 ), again as (
   insert into jobq.pending
       (id, position, lease_token, run_at, created_at, timeout, backoff_base, backoff_max, priority, attempts, max_attempts,
-       crashes, args_apart, queue, kind, args, unique_key, last_error, clear_reason, checkpoint, metadata, tags)
+       crashes, args_apart, queue, kind, args, unique_key, last_error, clear_reason, checkpoint, metadata, tags, partition_key)
     select g.id, case when h.redelivery = 'head' then g.position else nextval('jobq.position_seq') end, g.lease_id,
         clock_timestamp() + h.delay, g.created_at, g.timeout, g.backoff_base, g.backoff_max, g.priority,
         h.attempts, g.max_attempts, least(g.crashes + 1, 32767), g.args_apart, g.queue, g.kind, g.args, g.unique_key, h.error, h.error,
         case when not h.reset then
           coalesce((select p.checkpoint from jobq.progress p where p.job_id = g.id and p.lease_id = g.lease_id limit 1), g.checkpoint) end,
-        g.metadata, g.tags
+        g.metadata, g.tags, coalesce(g.partition_key, '')
       from gone g
       join held h on h.id = g.id
 ), forgotten as (
@@ -155,6 +157,15 @@ with stale as materialized (
     select a.id, a.claimed_at, a.owner, (select array_agg(u.ms order by u.slot) from rows from (unnest(a.slots), unnest(a.ms)) as u(slot, ms))
       from closed c
       join after a on a.id = c.id
+), keys as materialized (
+  -- Of what was taken and of what had ended: their keys have room. A job that has gone back to
+  -- the line has no row here; lane_claim finds that after a minute.
+  select l.queue, array_agg(distinct l.partition_key) as keys
+    from looked l
+    where l.partition_key is not null
+    group by l.queue
+), keyed as (
+  select jobq.lane_told(k.queue, k.keys, true) from keys k
 ), woken as (
   -- Back at its old place, a job is behind what workers look at first.
   select jobq.wake('head', q.queue)
@@ -162,7 +173,7 @@ with stale as materialized (
 )
 select d.id, d.queue, d.kind, d.owner as lease_owner, d.lease_id as lease_token, d.claimed_at, d.expires_at as lease_expires_at, d.attempts, d.state
   from done d
-  where (select count(*) from woken) >= 0;
+  where (select count(*) from woken) + (select count(*) from keyed) >= 0;
 
 -- KindsCrashed takes into account that runs of these kinds, which were claimed at these
 -- moments, were lost, and pauses a kind whose workers crash in a row: it returns that

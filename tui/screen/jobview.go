@@ -114,6 +114,7 @@ func (s *JobPage) properties(job *jobq.Job) []string {
 		add("timeout", when.FormatDuration(job.Timeout))
 	}
 	add("unique", widget.Clean(job.UniqueKey))
+	add("partition", widget.Clean(job.PartitionKey))
 	add("tags", widget.Clean(strings.Join(job.Tags, ", ")))
 	add("args", jsonLine(values.Args))
 	add("metadata", jsonLine(job.Metadata))

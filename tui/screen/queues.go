@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/format"
 	"github.com/jobq-dev/jobq/monitor"
 	"github.com/jobq-dev/jobq/tui/data"
@@ -78,6 +79,12 @@ func (s *QueueList) limits(q monitor.Queue) string {
 	var limits []string
 	if q.MaxRunning > 0 {
 		limits = append(limits, atLimit(q)+" run")
+	}
+	if q.KeyLimit > 0 {
+		limits = append(limits, format.Number(int64(q.KeyLimit))+" of each key")
+	}
+	if q.KeyOrder != jobq.KeyOrderNone {
+		limits = append(limits, "in order ("+string(q.KeyOrder)+")")
 	}
 	if q.Rate != nil {
 		limits = append(limits, format.QueueRate(q.Rate))

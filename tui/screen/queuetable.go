@@ -6,6 +6,7 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 
+	"github.com/jobq-dev/jobq"
 	"github.com/jobq-dev/jobq/internal/filter"
 	"github.com/jobq-dev/jobq/internal/format"
 	"github.com/jobq-dev/jobq/monitor"
@@ -162,6 +163,12 @@ func (t *queueTable) toldQueues() []string {
 			format.CappedAt(q.Available, q.AvailableMax), format.Capped(q.Scheduled), format.Capped(q.Retrying), format.Capped(q.Failed))
 		if q.MaxRunning > 0 {
 			text += ", limit " + format.Number(int64(q.MaxRunning))
+		}
+		if q.KeyLimit > 0 {
+			text += ", limit of each partition key " + format.Number(int64(q.KeyLimit))
+		}
+		if q.KeyOrder != jobq.KeyOrderNone {
+			text += ", keys in order, " + string(q.KeyOrder)
 		}
 		if q.ThrottledUntil != nil {
 			text += ", throttled until " + t.Paint.Clock(*q.ThrottledUntil)

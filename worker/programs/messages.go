@@ -72,15 +72,16 @@ func (m *messages) saveCheckpoint(ctx context.Context, checkpoint json.RawMessag
 // newJob is a job that a program adds, with the names of the SQL function's
 // arguments.
 type newJob struct {
-	Kind        string          `json:"kind"`
-	Args        json.RawMessage `json:"args"`
-	Queue       string          `json:"queue"`
-	Priority    int16           `json:"priority"`
-	RunAt       time.Time       `json:"run_at"`
-	MaxAttempts int             `json:"max_attempts"`
-	UniqueKey   string          `json:"unique_key"`
-	Tags        []string        `json:"tags"`
-	Metadata    json.RawMessage `json:"metadata"`
+	Kind         string          `json:"kind"`
+	Args         json.RawMessage `json:"args"`
+	Queue        string          `json:"queue"`
+	Priority     int16           `json:"priority"`
+	RunAt        time.Time       `json:"run_at"`
+	MaxAttempts  int             `json:"max_attempts"`
+	UniqueKey    string          `json:"unique_key"`
+	PartitionKey string          `json:"partition_key"`
+	Tags         []string        `json:"tags"`
+	Metadata     json.RawMessage `json:"metadata"`
 }
 
 // enqueue adds a job at once, if the lease is still this run's.
@@ -98,7 +99,7 @@ func (m *messages) enqueue(ctx context.Context, raw json.RawMessage) error {
 	defer cancel()
 	return m.run.Enqueue(ctx, jobq.RawArgs{Name: job.Kind, JSON: job.Args}, &jobq.EnqueueOptions{
 		Queue: job.Queue, Priority: job.Priority, RunAt: job.RunAt, MaxAttempts: job.MaxAttempts,
-		UniqueKey: job.UniqueKey, Tags: job.Tags, Metadata: job.Metadata,
+		UniqueKey: job.UniqueKey, PartitionKey: job.PartitionKey, Tags: job.Tags, Metadata: job.Metadata,
 	})
 }
 

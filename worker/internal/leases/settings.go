@@ -23,6 +23,7 @@ type Settings struct {
 	ExtendEvery time.Duration
 	Heartbeat   jobq.Heartbeat // what extends them
 	HasLimits   bool           // the queue has a limit or a rate
+	HasKeys     bool           // the queue has, or had, jobs with partition keys
 }
 
 // QueueSettings are the settings of one queue as the database has them now. They

@@ -89,6 +89,7 @@ type Notifications struct {
 	mu sync.Mutex
 	// guarded by mu
 	kinds   uint32      // the hash of the kinds that the queue claims
+	hasKeys bool        // it claims jobs with partition keys as well
 	last    string      // received
 	settled string      // after which somebody has claimed and left nothing
 	delayed *time.Timer // until this worker claims after one; nil when it does not wait to
@@ -105,6 +106,22 @@ func (n *Notifications) SetKinds(kinds []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.kinds = kindsHash(kinds)
+}
+
+// SetKeys says whether the queue claims jobs with partition keys as well. One that does not yet
+// has left nothing only of the others.
+func (n *Notifications) SetKeys(hasKeys bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.hasKeys = hasKeys
+}
+
+// claimsLocked tells workers apart that claim other jobs.
+func (n *Notifications) claimsLocked() uint32 {
+	if n.hasKeys {
+		return ^n.kinds
+	}
+	return n.kinds
 }
 
 // Received wakes the queue after a notification of new jobs, at once or after the
@@ -127,13 +144,13 @@ func (n *Notifications) Received(notification string, delay time.Duration, claim
 	}
 }
 
-// LeftNothing notes that a worker with handlers for the kinds of the hash has
+// LeftNothing notes that a worker that claims the jobs of the hash has
 // claimed after a notification and left nothing: this one need not claim any more,
 // unless it has received a later one.
-func (n *Notifications) LeftNothing(notification string, kinds uint32) {
+func (n *Notifications) LeftNothing(notification string, claims uint32) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.last != notification || n.kinds != kinds {
+	if n.last != notification || n.claimsLocked() != claims {
 		return
 	}
 	n.settled = notification
@@ -166,7 +183,7 @@ func (n *Notifications) TellOthers(notification string) {
 	}
 	n.settled = notification
 	select {
-	case n.spreader.outcomes <- fmt.Sprintf("%s %x %s", notification, n.kinds, n.queue):
+	case n.spreader.outcomes <- fmt.Sprintf("%s %x %s", notification, n.claimsLocked(), n.queue):
 	default: // one is waiting to be sent; what is not told costs the others a claim
 	}
 }
@@ -187,7 +204,7 @@ func ParseNew(payload string) (notification, queue string) {
 }
 
 // ParseLeftNothing reads what TellOthers has sent; false for anything else.
-func ParseLeftNothing(payload string) (notification string, kinds uint32, queue string, ok bool) {
+func ParseLeftNothing(payload string) (notification string, claims uint32, queue string, ok bool) {
 	notification, rest, _ := strings.Cut(payload, " ")
 	hash, queue, _ := strings.Cut(rest, " ")
 	number, err := strconv.ParseUint(hash, 16, 32)

@@ -41,6 +41,14 @@ func TestReceived(t *testing.T) {
 	require.False(t, n.IsDelayed())
 	require.EqualValues(t, 3, woken.Load())
 
+	n.Received("keys", time.Hour, false)
+	n.SetKeys(true)
+	n.LeftNothing("keys", kinds)
+	require.True(t, n.IsDelayed(), "of a worker that claims no jobs with partition keys")
+	n.SetKeys(false)
+	n.LeftNothing("keys", kinds)
+	require.False(t, n.IsDelayed())
+
 	n.Received("5", time.Nanosecond, false)
 	require.Eventually(t, func() bool { return woken.Load() == 4 && !n.IsDelayed() }, time.Minute, time.Millisecond)
 }

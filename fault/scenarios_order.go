@@ -1,0 +1,120 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// The mutants of the order of keys: the lab changes the function that says which job is next.
+const (
+	headForgotten = "head-forgotten" // the one that ran last is not looked for
+	retryPassed   = "retry-passed"   // while it waits for its retry, the next one is taken
+)
+
+// ofTheForcedKey gives jobs a key of their own.
+const ofTheForcedKey = ", partition_key => 'forced'"
+
+// outOfOrder is how many claims took a job of a key after one with a higher id. Claims of the queue take turns, so the
+// history has them in their order. A job that is claimed again while no other of its key was is in order.
+const outOfOrder = `with claim as (
+    select h.seq, j.id, j.partition_key as key
+      from fault.history h
+      cross join lateral unnest(h.jobs) as u(job)
+      join (select r.id, r.partition_key from jobq.run r union select p.id, p.partition_key from jobq.pending p where p.partition_key <> '') j on j.id = u.job
+      where h.stage = 'lease' and h.op = 'insert' and j.partition_key is not null
+  ), behind as (
+    select c.id < max(c.id) over (partition by c.key order by c.seq rows between unbounded preceding and 1 preceding) as wrong from claim c
+  )
+  select count(*) filter (where b.wrong)::integer from behind b`
+
+// orderAndKills has a queue whose keys run in order while its workers are killed, and stopped for longer
+// than their leases. The claims of each key must be in the order of the ids, and never may two jobs of a key be open.
+func orderAndKills(l *lab) error {
+	if err := l.set("--key-order", "hold"); err != nil {
+		return err
+	}
+	switch l.mutant {
+	case headForgotten:
+		if err := l.changeNext("where h.queue = of_queue and h.key = of_key", "where false"); err != nil {
+			return err
+		}
+	case retryPassed:
+		if err := l.changeNext("of_order <> 'pass'", "false"); err != nil {
+			return err
+		}
+	}
+	l.more = ofSomeKey
+	faults, err := l.killAndStop(9, 200)
+	if err == nil {
+		err = l.inOrder()
+	}
+	if err == nil {
+		err = l.failAndLose()
+	}
+	if err == nil {
+		err = l.awaitNumber(patience, 0, unfinished)
+	}
+	if err == nil {
+		err = l.inOrder()
+	}
+	if err != nil {
+		return err
+	}
+	l.figuref("%s; %d claims of %d keys in order, never two jobs of a key open", faults, l.number("select count(*) from fault.history h where h.stage = 'lease' and h.op = 'insert'"), keyCount+1)
+	return nil
+}
+
+// failAndLose makes the two moments in which a job of a key comes back while others wait: one fails and waits for its retry,
+// time and again until it has failed for good, and the next one runs when its worker is killed.
+func (l *lab) failAndLose() error {
+	l.more = ofTheForcedKey
+	ids, err := l.enqueueTogether([]string{"task"}, order{Ms: 10, Do: "fail"}, order{Ms: 1500, MsTwo: 10}, order{Ms: 10}, order{Ms: 10})
+	if err != nil || ids == nil {
+		return errors.Join(err, errors.New("the jobs to put to the test were not added"))
+	}
+	var victim *process
+	err = l.within(patience, "the job to be lost to run", func() (bool, error) {
+		if err := l.inOrder(); err != nil {
+			return false, err
+		}
+		owner := l.text("select l.owner from jobq.lease l join jobq.job j on j.lease_token = l.id where j.id = $1 and j.state = 'running'", ids[1])
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for _, p := range l.processes {
+			if strings.Contains(owner, fmt.Sprintf("-%d-", p.pid())) && p.alive() {
+				victim = p
+			}
+		}
+		return victim != nil, nil
+	})
+	if err != nil {
+		return err
+	}
+	victim.kill()
+	return l.awaitNumber(patience, 4, "select count(*) from jobq.job where id = any($1) and finished_at is not null", ids)
+}
+
+// inOrder says whether the claims of each key were in the order of the ids, and never two of its jobs open.
+func (l *lab) inOrder() error {
+	if wrong := l.number(outOfOrder); wrong > 0 {
+		return brokenf("%d claims took a job of a key after one with a higher id", wrong)
+	}
+	if most := l.number(mostOpenOfAKey); most > 1 {
+		return brokenf("%d jobs of one key were open at one moment", most)
+	}
+	return nil
+}
+
+// changeNext changes the function that says which job of a key is next.
+func (l *lab) changeNext(from, to string) error {
+	var source string
+	if err := l.pool.QueryRow(l.ctx, "select pg_get_functiondef('jobq.lane_next(text, text, text)'::regprocedure)").Scan(&source); err != nil {
+		return err
+	}
+	if !strings.Contains(source, from) {
+		return fmt.Errorf("mutant %s finds no %q in jobq.lane_next", l.mutant, from)
+	}
+	_, err := l.pool.Exec(l.ctx, strings.ReplaceAll(source, from, to))
+	return err
+}
