@@ -634,6 +634,21 @@ func TestManySmallKeys(t *testing.T) {
 	require.Zero(t, q.number("select count(*) from jobq.pending"))
 }
 
+// What a claim leaves of the last key, since it is full, is found by the next one.
+func TestRestOfTheLastKey(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	for key, count := range map[string]int{"a": 1, "b": 2, "c": 2} {
+		q.enqueueKeyed(key, count)
+	}
+	first := q.exchange(keyed("w", 4))
+	require.Len(t, first.Keyed, 4)
+	require.True(t, first.KeysMore)
+	taken, _ := q.passOf(keyed("w", 4))
+	require.Len(t, taken, 1)
+	require.Zero(t, q.number("select count(*) from jobq.pending"))
+}
+
 // However many hints a key has, it has one lane, and the keys behind it have theirs.
 func TestManyHintsOfAKey(t *testing.T) {
 	t.Parallel()
