@@ -66,7 +66,7 @@ const manyKeys = `with q as (
   ), turn as (
     select set_config('jobq_claim.admitted', '100', true)
   )
-  insert into jobq.pending (id, kind, queue, partition_key) select 6000000 + i, 'k', 'keys', case when i % 1000 = 0 then 'ready ' || i / 1000 else 'full ' || 1 + i % 100 end from turn, generate_series(1, 10000) i`
+  insert into jobq.pending (id, kind, queue, partition_key) select 7000000 + i, 'k', 'keys', case when i % 1000 = 0 then 'ready ' || i / 1000 else 'full ' || 1 + i % 100 end from turn, generate_series(1, 10000) i`
 
 // manyHeads gives two queues keys whose jobs run in order, and of which nobody has heard for long.
 const manyHeads = `with q as (

@@ -14,6 +14,7 @@ begin
   end loop;
 end $$;
 
+drop function jobq.line_priority(text, text[], integer);
 drop function jobq.lane_head_prune(text, text, integer);
 drop function jobq.lane_freed(text, text);
 drop function jobq.lane_next_lock(text, text, text, text[]);

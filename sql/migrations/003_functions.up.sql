@@ -1368,6 +1368,22 @@ begin
   end if;
 end $$;
 
+-- line_priority is the least urgent priority of a queue's jobs without a partition key that is more urgent than below, of these kinds
+-- that are not paused: null if there is none. A function, since without statistics the planner expects few jobs, and would rather
+-- sort the whole line. Needs pending_claim_idx and kind_paused_idx only.
+create function jobq.line_priority(of_queue text, kinds text[], below integer) returns smallint
+  language sql stable
+  set enable_sort = off set enable_seqscan = off set enable_bitmapscan = off set jit = off
+  as $$
+    select p.priority
+      from jobq.pending p
+      where p.queue = of_queue and p.partition_key = '' and p.position is not null and p.kind = any(kinds)
+        and p.kind <> all(array(select k.name from jobq.kind k where k.paused_at is not null))
+        and p.priority < below
+      order by p.priority desc, p.position desc
+      limit 1
+  $$;
+
 -- lane_eat takes up to so many hints of a queue away, those behind after_hint, and makes lanes ready that wait for them. readied are the keys
 -- of these. With apart, a key that has no lane gets none, but is among fresh: most of them are empty
 -- before the claim ends. Only who has its turn in the queue may call it. Needs lane_hint_pkey and lane_pkey only.
@@ -2184,7 +2200,7 @@ revoke execute on function
   jobq.enqueue(text, json, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], json, bigint[], text, text),
   jobq.enqueue(text, text, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], text, bigint[], text, text),
   jobq.enqueue_arrays, jobq.dependencies_named, jobq.enqueue_many(jsonb), jobq.enqueue_many(json), jobq.enqueue_many(text),
-  jobq.rate_burst_default, jobq.rate_step_us, jobq.throttle_ready_at, jobq.throttled_until, jobq.queue_turn, jobq.queue_admit, jobq.queue_charge, jobq.lane_eat, jobq.lane_pick, jobq.lane_note, jobq.lane_claim, jobq.lane_told, jobq.lane_prune,
+  jobq.rate_burst_default, jobq.rate_step_us, jobq.throttle_ready_at, jobq.throttled_until, jobq.queue_turn, jobq.queue_admit, jobq.queue_charge, jobq.line_priority, jobq.lane_eat, jobq.lane_pick, jobq.lane_note, jobq.lane_claim, jobq.lane_told, jobq.lane_prune,
   jobq.lane_failed, jobq.lane_next, jobq.lane_next_lock, jobq.lane_freed, jobq.lane_head_prune,
   jobq.run_end, jobq.runs_over, jobq.job_exists, jobq.moving_refuse, jobq.cancel, jobq.args_require, jobq.running_refuse, jobq.requeue, jobq.delete_job, jobq.backoff_delay,
   jobq.partition_yield, jobq.partition_add, jobq.keep_from, jobq.keep_from_day, jobq.day_needed, jobq.partition_prune, jobq.payload_prune, jobq.default_prune, jobq.history_analyze

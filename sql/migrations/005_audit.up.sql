@@ -530,9 +530,9 @@ create index stat_queue_idx on jobq.stat (queue, minute);
 -- scheduled jobs that are due next, the oldest that wait for others, and the sums that are not rolled up yet; of
 -- the jobs that failed or were cancelled, at the latest 1,000. The orders are for
 -- the planner, which would else read the whole table where it expects to
--- find the queue soon.
+-- find the queue soon; and the settings, since it would else sort all where it expects few.
 create function jobq.queue_known(queue text) returns boolean
-  language plpgsql stable
+  language plpgsql stable set enable_sort = off set enable_bitmapscan = off set jit = off
   as $$
 begin
   if exists (select from jobq.queue q where q.name = queue_known.queue) then

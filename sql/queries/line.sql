@@ -22,23 +22,12 @@ with recursive line as materialized (
     where q.paused_at is null
 ), step as (
   select l.name, l.age_after, 1 as number,
-      (select p.priority
-        from jobq.pending p
-        where p.queue = l.name and p.partition_key = '' and p.position is not null and p.kind = any(sqlc.arg(kinds)::text[])
-          and p.kind <> all(array(select k.name from jobq.kind k where k.paused_at is not null))
-        order by p.priority desc, p.position desc
-        limit 1) as priority
+      jobq.line_priority(l.name, sqlc.arg(kinds)::text[], 32768) as priority
     from line l
     where l.age_after > interval '0'
   union all
   select s.name, s.age_after, s.number + 1,
-      (select p.priority
-        from jobq.pending p
-        where p.queue = s.name and p.partition_key = '' and p.position is not null and p.kind = any(sqlc.arg(kinds)::text[])
-          and p.kind <> all(array(select k.name from jobq.kind k where k.paused_at is not null))
-          and p.priority < s.priority
-        order by p.priority desc, p.position desc
-        limit 1)
+      jobq.line_priority(s.name, sqlc.arg(kinds)::text[], s.priority)
     from step s
     where s.priority is not null and s.number < 100
 ), most_urgent as materialized (
