@@ -81,9 +81,9 @@ func NewTestJob[T jobq.Args](args T, options *TestJobOptions) *TestJob[T] {
 	}
 	at := pgtype.Timestamptz{Time: created, Valid: true}
 	run := &Run{
-		test:   &testRecord{steps: testSteps{done: maps.Clone(options.Steps), lastID: cmp.Or(options.ID, 1)}},
+		test:         &testRecord{steps: testSteps{done: maps.Clone(options.Steps), lastID: cmp.Or(options.ID, 1)}},
 		partitionKey: options.PartitionKey,
-		worker: &Worker{id: "test"},
+		worker:       &Worker{id: "test"},
 		row: db.JobClaimRow{
 			ID: cmp.Or(options.ID, 1), Kind: args.Kind(), Queue: cmp.Or(options.Queue, "default"), LeaseToken: cmp.Or(options.LeaseToken, 1),
 			Attempts:    smallint(options.Attempt - 1),

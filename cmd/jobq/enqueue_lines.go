@@ -139,19 +139,19 @@ func (e *lineEnqueuer) problem(at string, err error) error {
 // function enqueue. What is null or left out, the flags say; but null is a value of
 // args and metadata.
 type jobLine struct {
-	Kind        string          `json:"kind"`
-	Args        json.RawMessage `json:"args"`
-	Queue       *string         `json:"queue"`
-	Priority    *int16          `json:"priority"`
-	RunAt       *lineTime       `json:"run_at"`
-	MaxAttempts *int            `json:"max_attempts"`
-	UniqueKey   *string         `json:"unique_key"`
-	PartitionKey *string `json:"partition_key"`
-	Timeout     *lineDuration   `json:"timeout"`
-	BackoffBase *lineDuration   `json:"backoff_base"`
-	BackoffMax  *lineDuration   `json:"backoff_max"`
-	Tags        []string        `json:"tags"`
-	Metadata    json.RawMessage `json:"metadata"`
+	Kind         string          `json:"kind"`
+	Args         json.RawMessage `json:"args"`
+	Queue        *string         `json:"queue"`
+	Priority     *int16          `json:"priority"`
+	RunAt        *lineTime       `json:"run_at"`
+	MaxAttempts  *int            `json:"max_attempts"`
+	UniqueKey    *string         `json:"unique_key"`
+	PartitionKey *string         `json:"partition_key"`
+	Timeout      *lineDuration   `json:"timeout"`
+	BackoffBase  *lineDuration   `json:"backoff_base"`
+	BackoffMax   *lineDuration   `json:"backoff_max"`
+	Tags         []string        `json:"tags"`
+	Metadata     json.RawMessage `json:"metadata"`
 
 	// For whom the job waits. Names are for --graph.
 	Name         string             `json:"name"`

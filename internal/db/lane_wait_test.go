@@ -5,7 +5,17 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/jobq-dev/jobq/internal/db"
 )
+
+// toldOf is what the worker tells when a run has ended in SQL.
+func (q *queue) toldOf(job db.KeyedJob) {
+	q.Helper()
+	require.Empty(q, q.exchange(db.Exchange{
+		Owner: "w", Queue: "default", EndedKeys: []string{job.PartitionKey}, Untold: []db.Slot{at(job.JobClaimRow)},
+	}).Untold)
+}
 
 // A job with a key that waits for its parent is in no line of its key, and holds nobody there. When it need not wait any more
 // it is run, without a look at full or empty keys: in a queue with fair shares, with a limit, and in each order.
@@ -58,7 +68,7 @@ func TestKeyedJobThatAwaitsAnother(t *testing.T) {
 			require.NoError(t, err)
 			require.False(t, done)
 			require.Equal(t, "waiting", q.state(first.ID))
-			q.exec("select jobq.lane_told('default', '{a}', true)") // as its worker does, when the program has ended
+			q.toldOf(first)
 			if holds {
 				require.Empty(t, q.next(), "it holds its key")
 				require.Equal(t, "waiting", q.text("select n.waits from jobq.lane_next('default', 'a', $1) n", name))
@@ -94,7 +104,7 @@ func TestKeyGoesOnWhenItsHeadIsCancelledWithAParent(t *testing.T) {
 			first := q.takeOne(int64(other)+1, "the first")
 			_, _, err := stepAwait(q.pool, first.JobClaimRow, "other", int64(other))
 			require.NoError(t, err)
-			q.exec("select jobq.lane_told('default', '{a}', true)")
+			q.toldOf(first)
 			require.Empty(t, q.next(), "it holds its key")
 			require.Zero(t, q.number("select count(*) from jobq.lane_hint"))
 

@@ -240,7 +240,7 @@ begin
         from jobq.enqueue_arrays(array[enqueue.kind], array[enqueue.args], array[enqueue.queue], array[enqueue.priority], array[enqueue.run_at],
           array[null::interval], array[enqueue.max_attempts], array[enqueue.unique_key], array[enqueue.timeout], array[enqueue.backoff_base],
           array[enqueue.backoff_max], array[to_jsonb(enqueue.tags)], array[enqueue.metadata],
-          array_fill(1, array[cardinality(enqueue.after)]), enqueue.after, array[enqueue.after_failure]) e);
+          array_fill(1, array[cardinality(enqueue.after)]), enqueue.after, array[enqueue.after_failure], array[enqueue.partition_key]) e);
   end if;
   job_id := nextval('jobq.job_id_seq');
   if enqueue.unique_key is not null then
