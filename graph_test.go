@@ -33,13 +33,16 @@ func TestGraph(t *testing.T) {
 	require.NoError(t, err)
 	var graph jobq.Graph
 	add(&graph, "last", "left", "right")
-	graph.Add("left", jobq.RawArgs{Name: "k"}, &jobq.EnqueueOptions{After: []int64{old.ID}}, "first")
+	graph.Add("left", jobq.RawArgs{Name: "k"}, &jobq.EnqueueOptions{After: []int64{old.ID}, PartitionKey: "a"}, "first")
 	add(&graph, "right", "first")
 	add(&graph, "first")
 	require.Equal(t, 4, graph.Len())
 	jobs, err := client.EnqueueGraph(ctx, &graph)
 	require.NoError(t, err)
 	require.Len(t, jobs, 4)
+	left, err := client.Get(ctx, jobs["left"].ID)
+	require.NoError(t, err)
+	require.Equal(t, "a", left.PartitionKey)
 	parents := func(name string) (ids []int64) {
 		all, err := client.Parents(ctx, jobs[name].ID, 0, jobq.ParentsMax)
 		require.NoError(t, err)

@@ -39,7 +39,7 @@ type querier interface {
 // Job is a job that was enqueued, with its args.
 //
 // Of the embedded job are set: ID, State, Queue, Kind, Priority, Args, MaxAttempts,
-// RunAt, CreatedAt, Timeout, UniqueKey, Tags and Metadata.
+// RunAt, CreatedAt, Timeout, UniqueKey, PartitionKey, Tags and Metadata.
 type Job[T jobq.Args] struct {
 	jobq.Job
 	Args T
@@ -78,7 +78,7 @@ func record(tb TB, client *jobq.Client, querier querier, own bool) *Recorder {
 // it sees no row of another transaction that is still in progress.
 const recordedSQL = `
 select j.id, j.state::text, j.queue, j.kind, j.priority, j.args, j.max_attempts, j.run_at, j.created_at,
-    coalesce(ceil(extract(epoch from j.timeout) * 1000), 0)::bigint, coalesce(j.unique_key, ''), j.tags, j.metadata
+    coalesce(ceil(extract(epoch from j.timeout) * 1000), 0)::bigint, coalesce(j.unique_key, ''), coalesce(j.partition_key, ''), j.tags, j.metadata
   from jobq.job j
   where j.id > $1 and (not $3 or exists (
     select from jobq.pending p,
@@ -108,7 +108,7 @@ func (r *Recorder) Jobs() []jobq.Job {
 	jobs, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (job jobq.Job, err error) {
 		var timeoutMs int64
 		err = row.Scan(&job.ID, &job.State, &job.Queue, &job.Kind, &job.Priority, &job.Args, &job.MaxAttempts, &job.RunAt,
-			&job.CreatedAt, &timeoutMs, &job.UniqueKey, &job.Tags, &job.Metadata)
+			&job.CreatedAt, &timeoutMs, &job.UniqueKey, &job.PartitionKey, &job.Tags, &job.Metadata)
 		job.Timeout = time.Duration(timeoutMs) * time.Millisecond
 		return job, err
 	})

@@ -45,7 +45,7 @@ func TestRecord(t *testing.T) {
 
 	plain := enqueue(t, database.Client, Greeting{"plain"}, nil)
 	full := enqueue(t, database.Client, Farewell{"full", 3}, &jobq.EnqueueOptions{
-		Queue: "mail", Priority: 7, Delay: time.Hour, MaxAttempts: 4, Timeout: time.Minute, UniqueKey: "once", Tags: []string{"a", "b"},
+		Queue: "mail", Priority: 7, Delay: time.Hour, MaxAttempts: 4, Timeout: time.Minute, UniqueKey: "once", PartitionKey: "a", Tags: []string{"a", "b"},
 		Metadata: []byte(`{"by": "test"}`),
 	})
 	_, err := database.Pool.Exec(ctx, "select jobq.enqueue('greeting', jsonb_build_object('name', repeat('x', 10000)))")
@@ -68,7 +68,7 @@ func TestRecord(t *testing.T) {
 	require.JSONEq(t, `{"name": "full", "times": 3}`, string(job.Job.Args))
 	require.JSONEq(t, `{"by": "test"}`, string(job.Metadata))
 	require.Equal(t, jobq.Job{
-		ID: full, State: jobq.StateScheduled, Queue: "mail", Kind: "farewell", Priority: 7, MaxAttempts: 4, Timeout: time.Minute, UniqueKey: "once",
+		ID: full, State: jobq.StateScheduled, Queue: "mail", Kind: "farewell", Priority: 7, MaxAttempts: 4, Timeout: time.Minute, UniqueKey: "once", PartitionKey: "a",
 		Tags: []string{"a", "b"}, Args: job.Job.Args, Metadata: job.Metadata, RunAt: job.RunAt, CreatedAt: job.CreatedAt,
 	}, job.Job)
 

@@ -196,6 +196,13 @@ func waitingCases() []whyCase {
 			p.endKeyed(false)
 			return p.enqueue(jobq.EnqueueOptions{PartitionKey: "a"})
 		}, codes{monitor.ReasonKeyHead}, []string{"its head is job 1, which waits for its retry at "}, "wait, or let the head run now: jobq requeue 1"},
+		{"partition key with a head that awaits another job", func(p planted) int64 {
+			p.serve("w", 9, "greeting")
+			p.limit(operator.QueueChange{KeyOrder: new(jobq.KeyOrderHold)})
+			p.endKeyed(false)
+			p.exec("update jobq.pending set waits = true")
+			return p.enqueue(jobq.EnqueueOptions{PartitionKey: "a"})
+		}, codes{monitor.ReasonKeyHead}, []string{"its head is job 1, which waits for other jobs; "}, "what the head does: jobq why 1"},
 		{"partition key with a head that has failed", func(p planted) int64 {
 			p.serve("w", 9, "greeting")
 			p.limit(operator.QueueChange{KeyOrder: new(jobq.KeyOrderStop)})

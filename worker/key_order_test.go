@@ -69,3 +69,41 @@ func TestKeyOrderAtWork(t *testing.T) {
 		require.Len(t, ids, each+3*2, "%s: of every third job, two runs have failed", key)
 	}
 }
+
+// A job that awaits one that it has spawned gives its key's only place up meanwhile: the other one, of the same key and in the same queue,
+// runs in it. So it is with a limit of the key, and with an order in which the next ones pass. The polls are far too slow to be the
+// reason.
+func TestAwaitWithinAKey(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]operator.QueueChange{"limit": {KeyLimit: new(1)}, "pass": {KeyOrder: new(jobq.KeyOrderPass)}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client := newClient(t)
+			setQueue(t, client, change)
+			startJanitor(t, client)
+			var ids sync.Map
+			start(t, client, &worker.Config{Queues: map[string]worker.QueueConfig{"default": {Slots: 4}}, PollInterval: time.Hour}, func(ctx context.Context, job *worker.Job[task]) error {
+				if job.Args.N == 2 {
+					ids.Store("part", job.PartitionKey())
+					return job.SetResult(17)
+				}
+				part, err := jobq.Spawn(ctx, "part", task{2}, ofKey("a"))
+				if err != nil {
+					return err
+				}
+				result, err := jobq.Await[int](ctx, "its end", part.ID)
+				if err != nil {
+					return err
+				}
+				ids.Store("result", result)
+				return nil
+			})
+			id := enqueue(t, client, 1, ofKey("a"))
+			awaitState(t, client, id, jobq.StateCompleted)
+			part, _ := ids.Load("part")
+			require.Equal(t, "a", part)
+			result, _ := ids.Load("result")
+			require.Equal(t, 17, result)
+		})
+	}
+}

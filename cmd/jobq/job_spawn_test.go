@@ -22,7 +22,7 @@ func TestSpawningScript(t *testing.T) {
 	folder := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "book"), []byte(`set -e
 		a=$("$JOBQ" job spawn "page a" --kind page '{"page": "a"}' --queue pages --unique-key "$JOBQ_JOB_ID a")
-		b=$("$JOBQ" job spawn "page b" --kind page '{"page": "b"}' --queue pages --max-attempts 1 --tag t)
+		b=$("$JOBQ" job spawn "page b" --kind page '{"page": "b"}' --queue pages --max-attempts 1 --tag t --partition-key p)
 		[ "$JOBQ_ATTEMPT" != 1 ] || kill -9 $$
 		"$JOBQ" job await pages "$b" "$a" || echo "exit $?"
 		echo "one: $("$JOBQ" job await "page a again" "$a")"`), 0o600))
@@ -47,6 +47,7 @@ func TestSpawningScript(t *testing.T) {
 	require.Contains(t, query[string](t, owner, "select output from jobq.attempt where job_id = $1 and outcome = 'snoozed'", id), "exit 75\n")
 	work("pages")
 	require.Equal(t, "completed failed", query[string](t, owner, "select string_agg(state::text, ' ' order by id) from jobq.job where kind = 'page'"))
+	require.Equal(t, "p", query[string](t, owner, "select partition_key from jobq.job where id = 3"))
 	work("default")
 	require.Equal(t, "completed", state())
 	require.Equal(t, 1, query[int](t, owner, "select attempts from jobq.job where id = $1", id))
