@@ -170,13 +170,18 @@ func AgedOf(w *Worker) func() map[string][]int16 {
 }
 
 // TakeEventWaits takes all places of runs that ask for events, until what it returns is called.
-func TakeEventWaits(w *Worker) (makeRoom func()) {
-	for range eventWaitsMax {
-		w.eventWaits <- struct{}{}
+func TakeEventWaits(w *Worker) (makeRoom func()) { return takeAll(w.eventWaits) }
+
+// TakeSpawns takes all places of runs that add jobs, until what it returns is called.
+func TakeSpawns(w *Worker) (makeRoom func()) { return takeAll(w.spawns) }
+
+func takeAll(places chan struct{}) (makeRoom func()) {
+	for range cap(places) {
+		places <- struct{}{}
 	}
 	return func() {
-		for range eventWaitsMax {
-			<-w.eventWaits
+		for range cap(places) {
+			<-places
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -353,6 +354,31 @@ func TestSpawnIsRefused(t *testing.T) {
 	test := worker.NewTestJob(task{1}, nil)
 	_, err = jobq.SpawnMany(test.Context(ctx), "a", make([]jobq.EnqueueParams, jobq.SpawnManyMax+1))
 	require.ErrorIs(t, err, jobq.ErrInvalid)
+}
+
+// Few runs add jobs at once: each has a connection that others need, while it may have to wait for
+// somebody's unique key.
+func TestFewSpawnAtOnce(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	w, err := worker.New(client, &worker.Config{Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	makeRoom := worker.TakeSpawns(w)
+	refused := make(chan error, 1)
+	require.NoError(t, worker.Handle(w, func(ctx context.Context, _ *worker.Job[task]) error {
+		short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+		defer cancel()
+		_, err := jobq.Spawn(short, "part", spawnedPart{"a"}, &jobq.EnqueueOptions{Queue: "elsewhere"})
+		refused <- err
+		makeRoom()
+		_, err = jobq.Spawn(ctx, "part", spawnedPart{"a"}, &jobq.EnqueueOptions{Queue: "elsewhere"})
+		return err
+	}, nil))
+	run(t, w)
+	id := enqueue(t, client, 1, nil)
+	require.ErrorIs(t, receive(t, refused, "the spawn"), context.DeadlineExceeded)
+	awaitState(t, client, id, jobq.StateCompleted)
+	require.Equal(t, 1, number(t, client, "select count(*) from jobq.job where kind = 'part'"))
 }
 
 // A handler that spawns and awaits can be tested without a database.

@@ -18,6 +18,9 @@ import (
 // eventWaitsMax is how many runs of a worker ask at once whether an event has come.
 const eventWaitsMax = 4
 
+// spawnsMax is how many runs of a worker add jobs at once, in the transactions of their steps.
+const spawnsMax = 4
+
 // stepRun is a run as jobq.Step and its like find it in the handler's context.
 type stepRun Run
 
@@ -91,7 +94,7 @@ func (s *stepRun) Wait(ctx context.Context, name string, timeout time.Duration) 
 func (s *stepRun) Await(ctx context.Context, name string, jobs []int64) (steps.Awaited, error) {
 	s.mayEnd()
 	awaited, err := s.stepCalls().Await(ctx, name, jobs)
-	if _, err := s.goesOn(steps.Answer{Done: awaited.Done}, err); err != nil || !awaited.Done {
+	if _, err := s.goesOn(steps.Answer{Done: awaited.Done, MayHaveEnded: awaited.MayHaveEnded}, err); err != nil || !awaited.Done {
 		return steps.Awaited{}, err
 	}
 	r := (*Run)(s)
@@ -107,6 +110,14 @@ func (s *stepRun) Await(ctx context.Context, name string, jobs []int64) (steps.A
 
 // Spawn adds jobs as a step: see jobq.Spawn. Their ids are stored as they are, for people.
 func (s *stepRun) Spawn(ctx context.Context, name string, jobs []jobq.EnqueueParams) ([]jobq.Enqueued, error) {
+	// The transaction may have to wait for somebody's unique key, and calls the codec and the
+	// middleware of the program, with a connection of the pool that extends leases.
+	select {
+	case s.worker.spawns <- struct{}{}:
+		defer func() { <-s.worker.spawns }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("spawn %q: %w", name, context.Cause(ctx))
+	}
 	s.notice()
 	added, err := steps.Spawn(ctx, s.stepCalls(), s.worker.pool, name, func(tx pgx.Tx) ([]jobq.Enqueued, error) {
 		return s.worker.client.EnqueueManyTx(ctx, tx, jobs)

@@ -44,6 +44,7 @@ type Worker struct {
 	claimed    *leases.Claims
 	unanswered chan struct{}
 	eventWaits chan struct{} // has an element for each run that asks whether an event has come
+	spawns     chan struct{} // has an element for each run that adds jobs as a step
 	digests    *digest.Digester
 	sessions   db.Sessions // as found at the start
 	// agedLookEvery is agedLookEvery; tests shorten it.
@@ -90,7 +91,7 @@ func New(client *jobq.Client, config *Config) (*Worker, error) {
 	schema.Assume(client.Sessions())
 	w.schema, w.handlers.byKind, w.keeper = schema, make(map[string]handled), newKeeper(w)
 	w.claimed, w.unanswered = leases.NewClaims(), make(chan struct{}, 1)
-	w.eventWaits = make(chan struct{}, eventWaitsMax)
+	w.eventWaits, w.spawns = make(chan struct{}, eventWaitsMax), make(chan struct{}, spawnsMax)
 	w.beatSoon, w.agedLookEvery = make(chan struct{}, 1), agedLookEvery
 	w.announcer.RecheckMax, w.spreader = w.config.PollInterval, waking.NewSpreader()
 	if w.process, err = identity.Self(); err != nil {

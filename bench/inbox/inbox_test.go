@@ -216,6 +216,12 @@ func TestPgBoss(t *testing.T) {
 	require.Equal(t, []string{"keep"}, values[string](t, pool, "select name from pgboss.job"), "what is refused is nowhere")
 	require.Equal(t, []int{1, 2, 3, 5, 6}, runAll(t, pool, "sort", "apart", "only"))
 
+	_, err := pool.Exec(t.Context(), "insert into pgboss.job (name, source_id) values ('sort', gen_random_uuid())")
+	require.NoError(t, err)
+	require.Equal(t, []string{"keep", "sort"}, values[string](t, pool, "select name from pgboss.job order by name"), "a dead letter is no new job")
+	_, err = pool.Exec(t.Context(), "delete from pgboss.job where name = 'sort'")
+	require.NoError(t, err)
+
 	options.UniqueKeys = true
 	create(t, pool, options)
 	answered(t, call(t, pool, "pg-boss", calls{{"send", "short", object{"n": 11}}, {"send", "short", object{"n": 11}}}))

@@ -143,6 +143,9 @@ func fields(page *strings.Builder, of reflect.Type) {
 			fields(page, field.Type)
 			continue
 		}
+		if !field.IsExported() {
+			continue
+		}
 		name, options, _ := strings.Cut(tag, ",")
 		if strings.Contains(options, "omitempty") {
 			name += " ?"

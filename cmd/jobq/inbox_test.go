@@ -66,6 +66,11 @@ func TestInboxCommand(t *testing.T) {
 	require.NoError(t, execute("alter table old.river_job drop column unique_states"))
 	require.ErrorContains(t, execute(inbox()), `column "unique_states" does not exist`)
 
+	// So is a jobq that is not there.
+	out, _, code := invoke(t, "", "inbox", "river", "--schema", "elsewhere", "--from", "old")
+	require.Zero(t, code)
+	require.ErrorContains(t, execute(out), `cannot add jobs to jobq in the schema "elsewhere"`)
+
 	for want, args := range map[string][]string{
 		"inboxes are for graphile-worker, pg-boss, river": {"sidekiq"},
 		"use letters, digits, _ and -":                    {"river", "--from", "a b"},

@@ -130,7 +130,7 @@ and one was cancelled; 3 there is no such job, or no more; 1 any other error.
 The login must be in the roles jobq_runner and jobq_viewer. See docs/steps.md.`,
 		Example: `  result=$(jobq job await "page 1 is rendered" "$page")`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
+			if len(args) < 2 {
 				return usagef("an argument is missing; usage: %s", cmd.UseLine())
 			}
 			return jobIDArgs(waitIDsMax)(cmd, args[1:])

@@ -325,6 +325,32 @@ func TestAwaitForgetsParents(t *testing.T) {
 	}
 }
 
+// A job that is gone is not waited for, also where there is a dependency on it from before, at which
+// nobody looks any more.
+func TestAwaitForgetsParentsThatAreGone(t *testing.T) {
+	t.Parallel()
+	s := newStepper(t)
+	s.exec("select jobq.cancel($1)", s.job.ID)
+	s.end(s.job, db.Ending{Outcome: "cancelled"})
+	gone, other := s.parent(), s.parent()
+	id := s.child("wait", gone.ID)
+	s.exec("select jobq.cancel($1)", gone.ID)
+	s.end(gone, db.Ending{Outcome: "cancelled"})
+	s.exec("select jobq.delete_job($1)", gone.ID)
+	s.settle()
+	require.Equal(t, "waiting", s.queue.state(id))
+	s.exec("update jobq.pending set queue = 'default' where id = $1", id)
+	s.exec("select jobq.requeue($1)", id)
+	s.job = s.claim("a", 1)[0]
+	require.Equal(t, id, s.job.ID)
+	s.requireAwaits("both", gone.ID, other.ID)
+	s.settle()
+	require.Equal(t, "waiting", s.state())
+	s.completes(plainly(other))
+	s.settle()
+	require.Equal(t, "available", s.state())
+}
+
 // A job that has failed, and was requeued while its awaiter waits for others, is awaited again.
 func TestAwaitOfARequeuedJob(t *testing.T) {
 	t.Parallel()

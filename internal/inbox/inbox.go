@@ -81,6 +81,7 @@ func Create(o Options) (string, error) {
 	}
 	return strings.NewReplacer(
 		"{from}", schema, "{table}", table, "{kinds}", strings.Join(kinds, ", "), "{unique_keys}", strconv.FormatBool(o.UniqueKeys),
+		"{schema}", pgx.Identifier{o.Schema}.Sanitize(),
 	).Replace(db.Render(head+string(body)+foot, o.Schema)), nil
 }
 
@@ -97,11 +98,19 @@ func Remove(o Options) (string, error) {
 // begin does not wait long for the table: everybody else would wait behind it.
 const begin = "begin;\nset local lock_timeout = '5s';\n"
 
-// head comes before the script of a queue. That first looks for the columns, so that a
-// table of another version is refused at once.
+// head comes before the script of a queue. Both first look for what they need, so that a table of
+// another version, or a jobq that is not there, is refused at once, and not by each insert.
 const head = `-- Inserts into {table} add jobs to jobq: an inbox, made by "jobq inbox". Run it with psql -v ON_ERROR_STOP=1.
 -- Producers need no rights in jobq: the function has those of whoever runs this.
 ` + begin + `set local standard_conforming_strings = on;
+do $jobq$ begin
+  if not exists (
+      select from pg_catalog.pg_proc p
+        where p.proname = 'enqueue' and p.pronamespace = to_regnamespace('{schema}') and has_function_privilege(p.oid, 'execute')) then
+    raise '% cannot add jobs to jobq in the schema {schema}', current_user
+      using hint = 'Say with --schema where jobq is, run jobq migrate up, or grant the role jobq_producer.';
+  end if;
+end $jobq$;
 
 `
 

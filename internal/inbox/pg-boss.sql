@@ -1,11 +1,11 @@
 do $columns$ begin
   perform id, name, state, data, priority, start_after, retry_limit, retry_count, retry_delay, retry_backoff, retry_delay_max, expire_seconds,
-    policy, singleton_key, singleton_on, group_id, dead_letter, blocked, blocking, pending_dependencies from {table} limit 0;
+    policy, singleton_key, singleton_on, group_id, dead_letter, source_id, blocked, blocking, pending_dependencies from {table} limit 0;
 end $columns$;
 
 -- pg-boss's insert has its answer already when this moves the job to jobq. What pg-boss
--- inserts again when a job of its own fails is no new job, and stays, and so do its own
--- jobs, from which those of its schedules come.
+-- inserts when a job of its own fails, to try it again or as a dead letter, is no new job,
+-- and stays, and so do its own jobs, from which those of its schedules come.
 create or replace function {from}.jobq_inbox() returns trigger
   language plpgsql security definer set search_path = pg_catalog, pg_temp
   as $inbox$
@@ -14,7 +14,7 @@ declare
   delay interval := nullif(new.retry_delay, 0) * interval '1 s';
   problem text;
 begin
-  if new.state <> 'created' or new.retry_count > 0 or new.name like '\_\_pgboss\_\_%' or tg_nargs > 0 and new.name <> all (tg_argv) then
+  if new.state <> 'created' or new.retry_count > 0 or new.source_id is not null or new.name like '\_\_pgboss\_\_%' or tg_nargs > 0 and new.name <> all (tg_argv) then
     return null;
   end if;
   problem := case

@@ -35,7 +35,7 @@ type Run interface {
 	// Unless it is Done, the run has ended, as with Sleep.
 	Wait(ctx context.Context, name string, timeout time.Duration) (Answer, error)
 	// Await says how jobs have ended, in the order of their ids. Unless it is Done, the run
-	// has ended.
+	// has ended, as with Sleep.
 	Await(ctx context.Context, name string, jobs []int64) (Awaited, error)
 }
 
@@ -44,7 +44,7 @@ type Answer struct {
 	Done     bool
 	TimedOut bool // the event did not come in time
 	Result   json.RawMessage
-	// MayHaveEnded says, of Sleep and Wait, that the run has ended or nobody knows. An error
+	// MayHaveEnded says, of Sleep, Wait and Await, that the run has ended or nobody knows. An error
 	// of a call that surely had no effect leaves it false: the run goes on.
 	MayHaveEnded bool
 	// IsEncoded says that results of steps are stored encoded: errors must not quote them.
@@ -53,9 +53,10 @@ type Answer struct {
 
 // Awaited is what is stored of a step that awaits jobs.
 type Awaited struct {
-	Done      bool
-	Jobs      []End
-	IsEncoded bool // as of an Answer: results of jobs are
+	Done         bool
+	Jobs         []End
+	MayHaveEnded bool // as of an Answer
+	IsEncoded    bool // as of an Answer: results of jobs are
 }
 
 // End is how a job has ended that another one has awaited.
@@ -151,7 +152,7 @@ func (c Calls) Await(ctx context.Context, name string, jobs []int64) (Awaited, e
 	params := db.StepAwaitParams{JobID: c.JobID, Token: c.Token, Name: name, Jobs: jobs}
 	row, err := untilSent(ctx, func() (db.StepAwaitRow, error) { return c.queries(nil).StepAwait(ctx, params) })
 	if err != nil || !row.Done {
-		return Awaited{}, c.wrap("await", name, err)
+		return Awaited{MayHaveEnded: mayHaveEnded(row.Done, err)}, c.wrap("await", name, err)
 	}
 	ends, err := DecodeEnds(name, row.Result)
 	return Awaited{Done: true, Jobs: ends}, err

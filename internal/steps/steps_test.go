@@ -119,6 +119,9 @@ func TestMayHaveEnded(t *testing.T) {
 		c, _ = calls(t, slices.Repeat(test.errs, 2)...)
 		answer, _ = c.Wait(test.ctx, "a", time.Hour)
 		require.Equal(t, test.want, answer.MayHaveEnded, name)
+		c, _ = calls(t, slices.Repeat(test.errs, 2)...)
+		awaited, _ := c.Await(test.ctx, "a", []int64{1})
+		require.Equal(t, test.want, awaited.MayHaveEnded, name)
 	}
 }
 

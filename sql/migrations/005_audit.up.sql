@@ -694,7 +694,7 @@ begin
   loop
     insert into jobq.kind (name) values (lost.kind) on conflict (name) do nothing;
     select k.* into known from jobq.kind k where k.name = lost.kind for update;
-    if known.paused_at is not null then
+    if not found or known.paused_at is not null then -- a run that sleeps now may have deleted it: see run_suspend
       continue;
     end if;
     if known.crashed_at is null

@@ -550,9 +550,10 @@ begin
     result := seen.ends;
     return;
   end if;
-  -- It waits for these alone: not for parents without which an operator has made it run, and
-  -- what became of its parents before has no say any more.
-  delete from jobq.dependency d where d.child = step_await.job_id and d.parent_state is null and d.parent <> all(ids);
+  -- It waits for these alone: not for parents without which an operator has made it run, nor for one
+  -- of these that is gone, at which nobody would look again. And what became of its parents before
+  -- has no say any more.
+  delete from jobq.dependency d where d.child = step_await.job_id and d.parent_state is null and d.parent <> all(seen.open_ids);
   update jobq.dependency d set on_failure = 'run' where d.child = step_await.job_id and d.on_failure = 'cancel' and d.parent_state <> 'completed';
   insert into jobq.dependency as d (child, parent, parent_lease, parent_state, on_failure)
     select step_await.job_id, o.id, null::bigint, null::jobq.job_state, 'run' from unnest(seen.open_ids) as o(id)
