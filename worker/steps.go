@@ -74,7 +74,7 @@ func (s *stepRun) Store(ctx context.Context, tx pgx.Tx, name string, result json
 func (s *stepRun) Sleep(ctx context.Context, name string, duration time.Duration) (steps.Answer, error) {
 	s.mayEnd()
 	answer, err := s.stepCalls().Sleep(ctx, name, duration)
-	return s.goesOn(answer, err)
+	return answer, s.hasEnded(answer.MayHaveEnded, err)
 }
 
 func (s *stepRun) Wait(ctx context.Context, name string, timeout time.Duration) (steps.Answer, error) {
@@ -88,13 +88,13 @@ func (s *stepRun) Wait(ctx context.Context, name string, timeout time.Duration) 
 	}
 	s.mayEnd()
 	answer, err := s.stepCalls().Wait(ctx, name, timeout)
-	return s.goesOn(answer, err)
+	return answer, s.hasEnded(answer.MayHaveEnded, err)
 }
 
 func (s *stepRun) Await(ctx context.Context, name string, jobs []int64) (steps.Awaited, error) {
 	s.mayEnd()
 	awaited, err := s.stepCalls().Await(ctx, name, jobs)
-	if _, err := s.goesOn(steps.Answer{Done: awaited.Done, MayHaveEnded: awaited.MayHaveEnded}, err); err != nil || !awaited.Done {
+	if err := s.hasEnded(awaited.MayHaveEnded, err); err != nil || !awaited.Done {
 		return steps.Awaited{}, err
 	}
 	r := (*Run)(s)
@@ -133,12 +133,12 @@ func (s *stepRun) mayEnd() {
 	s.worker.keeper.held.Completing(&s.hold)
 }
 
-// goesOn takes back that the run may have ended, if it has not.
-func (s *stepRun) goesOn(answer steps.Answer, err error) (steps.Answer, error) {
-	if !answer.MayHaveEnded {
+// hasEnded comes after such a call. Unless the run may have ended by it, it goes on.
+func (s *stepRun) hasEnded(mayHave bool, err error) error {
+	if !mayHave {
 		s.worker.keeper.held.GoesOn(&s.hold)
 	}
-	return answer, s.answered(err)
+	return s.answered(err)
 }
 
 // isSuspension says whether the run has ended as one does whose job sleeps or waits. If the

@@ -230,50 +230,78 @@ func TestWaitEvent(t *testing.T) {
 	require.ErrorIs(t, err, jobq.ErrInvalid)
 }
 
-// A job whose event comes in the moment in which it is suspended may be claimed anew by
-// the same worker before its handler has returned. That costs no lease: another job of
-// the claim goes on. Method: the handler returns only when the next run has begun.
+// A job whose event comes in the moment in which it is suspended, or for which the job that it
+// awaits ends then, may be claimed anew by the same worker before its handler has returned. That
+// costs no lease: another job of the claim goes on. Method: the handler returns only when the
+// next run has begun.
 func TestSuspendedAndClaimedAtOnce(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	client := newClient(t)
-	suspended, again, end := make(chan struct{}), make(chan struct{}), make(chan struct{})
-	var runs atomic.Int64
-	neighbour := make(chan error, 1)
-	waiting, beside := enqueue(t, client, 1, nil), enqueue(t, client, 2, nil)
-	w := start(t, client, nil, func(ctx context.Context, job *worker.Job[task]) error {
-		if job.Args.N == 2 {
-			select {
-			case <-end:
-			case <-ctx.Done():
-			}
-			neighbour <- context.Cause(ctx)
-			return context.Cause(ctx)
-		}
-		n := runs.Add(1)
-		if n == 2 {
-			close(again)
-		}
-		_, err := jobq.WaitEvent[any](ctx, "go", 0)
-		if n == 1 {
-			if !errors.Is(err, jobq.ErrSuspended) {
-				return worker.Discard(errors.New("not suspended"))
-			}
-			close(suspended)
-			<-again
-		}
-		return err
-	})
-	receive(t, suspended, "the suspension")
-	require.Equal(t, 1, number(t, client, "select count(distinct lease_token) from jobq.job"), "one claim has both")
-	_, err := client.Emit(ctx, "go", nil)
-	require.NoError(t, err)
-	awaitState(t, client, waiting, jobq.StateCompleted)
-	close(end)
-	require.NoError(t, receive(t, neighbour, "the other job"))
-	require.Zero(t, awaitState(t, client, beside, jobq.StateCompleted).Crashes)
-	require.NoError(t, w.drain())
-	require.Zero(t, w.Counts().Lost)
+	for name, way := range map[string]struct {
+		suspend func(ctx context.Context, other int64) error
+		proceed func(client *jobq.Client, other int64) error
+	}{
+		"event": {
+			func(ctx context.Context, _ int64) error { return waitForGo(ctx) },
+			func(client *jobq.Client, _ int64) error { _, err := client.Emit(ctx, "go", nil); return err },
+		},
+		"await": {
+			func(ctx context.Context, other int64) error {
+				_, err := jobq.Await[any](ctx, "other", other)
+				return err
+			},
+			func(client *jobq.Client, other int64) error { _, err := client.Cancel(ctx, other); return err },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client := newClient(t)
+			startJanitor(t, client)
+			other := enqueue(t, client, 3, &jobq.EnqueueOptions{Queue: "elsewhere"})
+			suspended, again, end := make(chan struct{}), make(chan struct{}), make(chan struct{})
+			var runs atomic.Int64
+			neighbour := make(chan error, 1)
+			waiting, beside := enqueue(t, client, 1, nil), enqueue(t, client, 2, nil)
+			w := start(t, client, nil, func(ctx context.Context, job *worker.Job[task]) error {
+				if job.Args.N == 2 {
+					select {
+					case <-end:
+					case <-ctx.Done():
+					}
+					neighbour <- context.Cause(ctx)
+					return context.Cause(ctx)
+				}
+				n := runs.Add(1)
+				if n == 2 {
+					close(again)
+				}
+				err := way.suspend(ctx, other)
+				if n > 1 {
+					return nil
+				}
+				if !errors.Is(err, jobq.ErrSuspended) {
+					return worker.Discard(errors.New("not suspended"))
+				}
+				close(suspended)
+				<-again
+				return err
+			})
+			receive(t, suspended, "the suspension")
+			require.Equal(t, 1, number(t, client, "select count(distinct lease_token) from jobq.job where queue = 'default'"), "one claim has both")
+			require.NoError(t, way.proceed(client, other))
+			awaitState(t, client, waiting, jobq.StateCompleted)
+			close(end)
+			require.NoError(t, receive(t, neighbour, "the other job"))
+			require.Zero(t, awaitState(t, client, beside, jobq.StateCompleted).Crashes)
+			require.NoError(t, w.drain())
+			require.Zero(t, w.Counts().Lost)
+		})
+	}
+}
+
+func waitForGo(ctx context.Context) error {
+	_, err := jobq.WaitEvent[any](ctx, "go", 0)
+	return err
 }
 
 // A handler that does not have to sleep any more, and then says that it has completed the

@@ -291,6 +291,31 @@ func TestActingOnAJobThatAwaits(t *testing.T) {
 	}
 }
 
+// An event for which the job has waited, in a step that it never came back to, leaves it alone while
+// it awaits others.
+func TestEventOfAJobThatAwaits(t *testing.T) {
+	t.Parallel()
+	s := newStepper(t)
+	other := s.parent()
+	s.requireAwaits("other", other.ID)
+	s.exec(`insert into jobq.step (job_id, name, type, number, attempts, lease_token, claimed_at, started_at, wake_at)
+		select x.job_id, 'paid', 'event', 2, 1, p.lease_token, x.claimed_at, x.started_at, 'infinity' from jobq.step x join jobq.pending p on p.id = x.job_id`)
+	s.exec("select jobq.emit('paid')")
+	require.Equal(t, "waiting", s.state())
+	s.exec("select jobq.event_look_again($1)", s.job.ID)
+	require.Equal(t, "waiting", s.state())
+}
+
+// runsAnyway requeues a child, and claims it, as the job whose steps these are.
+func (s *stepper) runsAnyway(id int64) {
+	s.Helper()
+	s.exec("update jobq.pending set queue = 'default' where id = $1", id)
+	s.exec("update jobq.run set queue = 'default' where id = $1", id)
+	s.exec("select jobq.requeue($1)", id)
+	s.job = s.claim("a", 1)[0]
+	require.Equal(s, id, s.job.ID)
+}
+
 // A job that awaits others waits for these alone: what was to be of its own parents, without
 // which an operator has made it run, has no say any more.
 func TestAwaitForgetsParents(t *testing.T) {
@@ -308,11 +333,7 @@ func TestAwaitForgetsParents(t *testing.T) {
 				s.settle()
 				require.Equal(t, state, s.queue.state(id))
 			}
-			s.exec("update jobq.pending set queue = 'default' where id = $1", id)
-			s.exec("update jobq.run set queue = 'default' where id = $1", id)
-			s.exec("select jobq.requeue($1)", id)
-			s.job = s.claim("a", 1)[0]
-			require.Equal(t, id, s.job.ID)
+			s.runsAnyway(id)
 			s.requireAwaits("other", other.ID)
 			audit, _ := s.act("cancel", nil, id)
 			s.exec("select * from jobq.undo('ann', $1)", audit)
@@ -339,10 +360,7 @@ func TestAwaitForgetsParentsThatAreGone(t *testing.T) {
 	s.exec("select jobq.delete_job($1)", gone.ID)
 	s.settle()
 	require.Equal(t, "waiting", s.queue.state(id))
-	s.exec("update jobq.pending set queue = 'default' where id = $1", id)
-	s.exec("select jobq.requeue($1)", id)
-	s.job = s.claim("a", 1)[0]
-	require.Equal(t, id, s.job.ID)
+	s.runsAnyway(id)
 	s.requireAwaits("both", gone.ID, other.ID)
 	s.settle()
 	require.Equal(t, "waiting", s.state())

@@ -67,9 +67,13 @@ func (p *Part) chooseStep(target operator.Target, steps []monitor.Step) tea.Msg 
 // askFromStep asks whether to do that, and says what is forgotten.
 func (p *Part) askFromStep(chosen stepChosen) tea.Msg {
 	id, name, place := chosen.target.ID, chosen.again[0].Name, p.Place()
+	undone := p.Key(command.Undo) + " brings the job back, but not that"
+	if chosen.target.State == jobq.StateAvailable {
+		undone = "that cannot be undone" // and the job stays as it is
+	}
 	details := []string{
 		"effect    it may run at once, and does again: " + namesOf(chosen.again, func(monitor.Step) bool { return true }),
-		"forgotten what these steps have stored; " + p.Key(command.Undo) + " brings the job back, but not that",
+		"forgotten what these steps have stored; " + undone,
 	}
 	waits := func(step monitor.Step) bool { return step.Type == monitor.StepEvent && step.FinishedAt == nil }
 	if kept := namesOf(chosen.again, waits); kept != "" {
