@@ -46,6 +46,9 @@ func (l *lab) enqueueSurely(o order, kind string) (int64, error) {
 
 const enqueueOne = "select jobq.enqueue($1, $2::jsonb, max_attempts => %d, backoff_max => '200 ms', backoff_base => '50 ms' %s)"
 
+// enqueueLateRetry is enqueueOne with a retry that comes an hour after a failure, so not by itself.
+const enqueueLateRetry = "select jobq.enqueue($1, $2::jsonb, max_attempts => %d, backoff_max => '1 h', backoff_base => '1 h' %s)"
+
 // intend gives the order its key, and notes that it is about to be enqueued.
 func (l *lab) intend(o *order) error {
 	l.mu.Lock()
@@ -62,6 +65,10 @@ func (l *lab) acknowledge(o order, id int64) error {
 // enqueueTogether adds jobs in one transaction, by kind, so that one claim may
 // take them, and returns their ids; none when the outcome is unknown.
 func (l *lab) enqueueTogether(kinds []string, orders ...order) ([]int64, error) {
+	return l.enqueueTogetherAs(enqueueOne, kinds, orders...)
+}
+
+func (l *lab) enqueueTogetherAs(statement string, kinds []string, orders ...order) ([]int64, error) {
 	for i := range orders {
 		if err := l.intend(&orders[i]); err != nil {
 			return nil, err
@@ -70,7 +77,7 @@ func (l *lab) enqueueTogether(kinds []string, orders ...order) ([]int64, error) 
 	ids := make([]int64, len(orders))
 	err := l.inTx(func(tx pgx.Tx) error {
 		for i, o := range orders {
-			if err := tx.QueryRow(l.ctx, fmt.Sprintf(enqueueOne, maxAttempts, l.more), kinds[i%len(kinds)], o).Scan(&ids[i]); err != nil {
+			if err := tx.QueryRow(l.ctx, fmt.Sprintf(statement, maxAttempts, l.more), kinds[i%len(kinds)], o).Scan(&ids[i]); err != nil {
 				return err
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 const (
@@ -14,6 +15,12 @@ const (
 
 // ofSomeKey gives each job one of the keys.
 var ofSomeKey = fmt.Sprintf(", partition_key => 'key ' || split_part($2::jsonb ->> 'key', '-', 2)::integer %% %d", keyCount)
+
+// ofTheForcedKey gives jobs a key that the others do not have, and ofAKeyOfItsOwn each one its own.
+const (
+	ofTheForcedKey = ", partition_key => 'forced'"
+	ofAKeyOfItsOwn = ", partition_key => 'only ' || ($2::jsonb ->> 'key')"
+)
 
 // mostOpenOfAKey is how many jobs of one key were ever open at one moment: see mostOpen.
 const mostOpenOfAKey = `with open as (
@@ -46,6 +53,13 @@ func keysAndKills(l *lab) error {
 	if err := l.withinKeyLimit(); err != nil {
 		return err
 	}
+	if err := l.fillKey(); err != nil {
+		return err
+	}
+	if err := l.awaitNumber(patience, 0, unfinished); err != nil {
+		return err
+	}
+	l.more = ofSomeKey
 	together := make([]order, 4*keyCount*keyLimit)
 	for i := range together {
 		together[i].Ms = 2000
@@ -57,18 +71,80 @@ func keysAndKills(l *lab) error {
 	if err := l.awaitNumber(patience, keyCount*keyLimit, openNow); err != nil {
 		return err
 	}
-	// A job that comes makes claims look at its key again, which is full now.
-	if _, err := l.enqueueTogether([]string{"task"}, slices.Repeat([]order{{Ms: 2000}}, keyCount)...); err != nil {
-		return err
-	}
 	if err := l.awaitNumber(patience, 0, unfinished); err != nil {
 		return err
 	}
 	if err := l.withinKeyLimit(); err != nil {
 		return err
 	}
-	l.figuref("%s; never more than %d jobs of each of %d keys open", faults, keyLimit, keyCount)
+	l.figuref("%s; never more than %d jobs of a key open", faults, keyLimit)
 	return nil
+}
+
+// fillKey makes a key full, has claims look at it while another one of its jobs waits, and kills the workers that
+// run the others: these come back, and their places with them.
+func (l *lab) fillKey() error {
+	l.more = ofTheForcedKey
+	long := slices.Repeat([]order{{Ms: 60_000, MsTwo: 10}}, keyLimit)
+	ids, err := l.enqueueTogether([]string{"task"}, append(long, order{Ms: 10})...)
+	if err != nil || ids == nil {
+		return errors.Join(err, errors.New("the jobs that fill a key were not added"))
+	}
+	victims := make(map[*process]bool)
+	for _, id := range ids[:keyLimit] {
+		victim, err := l.ownerOf(id)
+		if err != nil {
+			return err
+		}
+		victims[victim] = true
+	}
+	if err := l.tryFullKey(); err != nil {
+		return err
+	}
+	if err := l.withinKeyLimit(); err != nil {
+		return err
+	}
+	if left := l.number("select count(*) from jobq.job where id = $1 and state = 'available'", ids[keyLimit]); left != 1 {
+		return brokenf("the key is full, and its next job does not wait")
+	}
+	for victim := range victims {
+		victim.kill()
+	}
+	return l.awaitNumber(patience, len(ids), "select count(*) from jobq.job where id = any($1) and finished_at is not null", ids)
+}
+
+// tryFullKey has claims look at a key whose next job must wait. It adds jobs of other keys, each of which is claimed
+// only after such a look: lanes are looked at in the order of their turns, and a lane that comes later has a later
+// one. There are several since a mutant may look before it has its turn in the queue, and then misses
+// the lanes that are younger than that.
+func (l *lab) tryFullKey() error {
+	l.more = ofAKeyOfItsOwn
+	for range 3 {
+		ids, err := l.enqueueTogether([]string{"task"}, order{Ms: 10})
+		if err != nil || ids == nil {
+			return errors.Join(err, errors.New("a job of another key was not added"))
+		}
+		if err := l.awaitNumber(patience, 1, "select count(*) from jobq.job where id = any($1) and finished_at is not null", ids); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ownerOf waits until a job runs, and returns its worker.
+func (l *lab) ownerOf(job int64) (owner *process, err error) {
+	err = l.within(patience, fmt.Sprintf("job %d to run", job), func() (bool, error) {
+		name := l.text("select l.owner from jobq.lease l join jobq.job j on j.lease_token = l.id where j.id = $1 and j.state = 'running'", job)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for _, p := range l.processes {
+			if strings.Contains(name, fmt.Sprintf("-%d-", p.pid())) && p.alive() {
+				owner = p
+			}
+		}
+		return owner != nil, nil
+	})
+	return owner, err
 }
 
 // withinKeyLimit says whether as many jobs of a key as its limit lets were open at one

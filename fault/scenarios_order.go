@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -11,9 +12,6 @@ const (
 	headForgotten = "head-forgotten" // the one that ran last is not looked for
 	retryPassed   = "retry-passed"   // while it waits for its retry, the next one is taken
 )
-
-// ofTheForcedKey gives jobs a key of their own.
-const ofTheForcedKey = ", partition_key => 'forced'"
 
 // outOfOrder is how many claims took a job of a key after one with a higher id. Claims of the queue take turns, so the
 // history has them in their order. A job that is claimed again while no other of its key was is in order.
@@ -61,38 +59,47 @@ func orderAndKills(l *lab) error {
 	if err != nil {
 		return err
 	}
-	l.figuref("%s; %d claims of %d keys in order, never two jobs of a key open", faults, l.number("select count(*) from fault.history h where h.stage = 'lease' and h.op = 'insert'"), keyCount+1)
+	l.figuref("%s; %d claims in the order of their keys, never two jobs of a key open", faults, l.number("select count(*) from fault.history h where h.stage = 'lease' and h.op = 'insert'"))
 	return nil
 }
 
-// failAndLose makes the two moments in which a job of a key comes back while others wait: one fails and waits for its retry,
-// time and again until it has failed for good, and the next one runs when its worker is killed.
+// failAndLose makes the moments in which a job of a key comes back while others wait. One has failed and waits for its
+// retry: the next one must wait, too. Another one fails until it has done so for good. And one runs, and comes back when its
+// worker is killed.
 func (l *lab) failAndLose() error {
 	l.more = ofTheForcedKey
-	ids, err := l.enqueueTogether([]string{"task"}, order{Ms: 10, Do: "fail"}, order{Ms: 1500, MsTwo: 10}, order{Ms: 10}, order{Ms: 10})
+	late, err := l.enqueueTogetherAs(enqueueLateRetry, []string{"task"}, order{Ms: 10, Do: "fail", Once: true}, order{Ms: 10})
+	if err != nil || late == nil {
+		return errors.Join(err, errors.New("the jobs that wait for a retry were not added"))
+	}
+	ids, err := l.enqueueTogether([]string{"task"}, order{Ms: 10, Do: "fail"}, order{Ms: 60_000, MsTwo: 10}, order{Ms: 10}, order{Ms: 10})
 	if err != nil || ids == nil {
 		return errors.Join(err, errors.New("the jobs to put to the test were not added"))
 	}
-	var victim *process
-	err = l.within(patience, "the job to be lost to run", func() (bool, error) {
-		if err := l.inOrder(); err != nil {
-			return false, err
-		}
-		owner := l.text("select l.owner from jobq.lease l join jobq.job j on j.lease_token = l.id where j.id = $1 and j.state = 'running'", ids[1])
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		for _, p := range l.processes {
-			if strings.Contains(owner, fmt.Sprintf("-%d-", p.pid())) && p.alive() {
-				victim = p
-			}
-		}
-		return victim != nil, nil
-	})
+	if err := l.awaitNumber(patience, 1, "select count(*) from jobq.job where id = $1 and attempts = 1 and state = 'scheduled'", late[0]); err != nil {
+		return err
+	}
+	if err := l.tryFullKey(); err != nil {
+		return err
+	}
+	if left := l.number("select count(*) from jobq.job where id = $1 and state = 'available'", late[1]); left != 1 {
+		return brokenf("the head of the key waits for its retry, and the next job does not wait")
+	}
+	if _, err := l.pool.Exec(l.ctx, "select jobq.requeue($1)", late[0]); err != nil {
+		return err
+	}
+	victim, err := l.ownerOf(ids[1])
 	if err != nil {
 		return err
 	}
+	if err := l.tryFullKey(); err != nil {
+		return err
+	}
+	if err := l.inOrder(); err != nil {
+		return err
+	}
 	victim.kill()
-	return l.awaitNumber(patience, 4, "select count(*) from jobq.job where id = any($1) and finished_at is not null", ids)
+	return l.awaitNumber(patience, len(late)+len(ids), "select count(*) from jobq.job where id = any($1) and finished_at is not null", slices.Concat(late, ids))
 }
 
 // inOrder says whether the claims of each key were in the order of the ids, and never two of its jobs open.
