@@ -104,9 +104,18 @@ type ReasonFacts struct {
 	KindsTotal int64    `json:"kinds_total,omitempty"`
 	Slots      int64    `json:"slots,omitempty"`
 	Held       int64    `json:"held,omitempty"` // jobs in these slots, and claimed ahead for them
-	// Before is how many jobs are in the line before this one. More than BeforeMax are not counted: one more stands for all.
+	// Before is how many jobs are before this one in its line, which is that of its PartitionKey, or that of the jobs
+	// without one. More than BeforeMax are not counted: one more stands for all.
 	Before    *int64 `json:"before,omitempty"`
 	BeforeMax int64  `json:"before_max,omitempty"`
+	// KeysBefore is how many partition keys have their turn before the job's, and KeysNew how many get theirs together with it, in
+	// an order that is not known yet: its jobs have come since the last claim. More than KeysBeforeMax are not counted: one
+	// more stands for all. They are nil for a job without a key, for one whose key is at its limit or in strict order and not free, and where they are not known.
+	KeysBefore    *int64 `json:"keys_before,omitempty"`
+	KeysNew       *int64 `json:"keys_new,omitempty"`
+	KeysBeforeMax int64  `json:"keys_before_max,omitempty"`
+	// KeysTakeTurns says of a job without a key that keys take turns with such jobs.
+	KeysTakeTurns bool `json:"keys_take_turns,omitempty"`
 	// Oldest is the job that was claimed first of those that the full workers hold, or
 	// that run of a queue at its limit.
 	Oldest       int64      `json:"oldest,omitempty"`

@@ -170,7 +170,7 @@ func waitingCases() []whyCase {
 			p.limit(operator.QueueChange{KeyLimit: new(2)})
 			p.claimKeyed(2)
 			return p.enqueue(jobq.EnqueueOptions{PartitionKey: "a"})
-		}, codes{monitor.ReasonKeyLimit}, []string{"the partition key a is at its limit: 2 of 2 jobs run, the oldest is job 1; 2 jobs are before it in the line"}, "jobq queues set q --key-limit N; what the oldest does: jobq why 1"},
+		}, codes{monitor.ReasonKeyLimit}, []string{"the partition key a is at its limit: 2 of 2 jobs run, the oldest is job 1; 2 jobs of its key are before it in the line"}, "jobq queues set q --key-limit N; what the oldest does: jobq why 1"},
 		{"partition key below its limit", func(p planted) int64 {
 			p.serve("w", 9, "greeting")
 			for range 3 {
@@ -179,9 +179,50 @@ func waitingCases() []whyCase {
 			p.limit(operator.QueueChange{KeyLimit: new(3)})
 			claimed := p.claimKeyed(3)
 			p.Complete(claimed[0].JobClaimRow)
-			p.enqueue(jobq.EnqueueOptions{PartitionKey: "b"})
 			return p.enqueue(jobq.EnqueueOptions{PartitionKey: "a"})
-		}, codes{monitor.ReasonNextInLine}, []string{"it is next in line"}, ""},
+		}, codes{monitor.ReasonNextInLine}, []string{"it is next in line, and workers have room"}, ""},
+		{"partition key of new jobs among others", func(p planted) int64 {
+			p.serve("w", 9, "greeting")
+			p.turns("first", "second")
+			p.enqueue(jobq.EnqueueOptions{PartitionKey: "new"})
+			p.enqueue(jobq.EnqueueOptions{PartitionKey: "second"})
+			p.enqueue(jobq.EnqueueOptions{PartitionKey: "a"})
+			return p.enqueue(jobq.EnqueueOptions{PartitionKey: "a"})
+		}, codes{monitor.ReasonNextInLine}, []string{"1 job of its key is before it in the line, 2 keys are before its key in the turn, and it gets its turn with the next claim, " +
+			"together with 1 key that came in since the last claim, and workers have room"}, ""},
+		{"more partition keys before its own than are counted", func(p planted) int64 {
+			p.serve("w", 9, "greeting")
+			p.exec("insert into jobq.lane (queue, key, turn) select 'q', 'key ' || i, nextval('jobq.lane_turn_seq') from generate_series(1, 1002) i")
+			return p.enqueue(jobq.EnqueueOptions{PartitionKey: "a"})
+		}, codes{monitor.ReasonNextInLine}, []string{"no job of its key is before it in the line, and more than 1,000 keys are before its key in the turn, and workers have room"}, ""},
+		{"more new partition keys than are counted", func(p planted) int64 {
+			p.serve("w", 9, "greeting")
+			p.exec("insert into jobq.pending (kind, queue, partition_key) select 'greeting', 'q', 'key ' || i from generate_series(1, 1002) i")
+			return p.enqueue(jobq.EnqueueOptions{PartitionKey: "a"})
+		}, codes{monitor.ReasonNextInLine}, []string{"no key is before its key in the turn, and it gets its turn with the next claim, together with more than 1,000 keys that came in"}, ""},
+		{"partition key whose turn is not known", func(p planted) int64 {
+			p.serve("w", 9, "greeting")
+			id := p.enqueue(jobq.EnqueueOptions{PartitionKey: "a"})
+			p.exec("delete from jobq.lane_hint")
+			return id
+		}, codes{monitor.ReasonNextInLine}, []string{"no job of its key is before it in the line, and workers have room"}, ""},
+		{"no partition key, beside some", func(p planted) int64 {
+			p.serve("w", 9, "greeting")
+			p.enqueue(jobq.EnqueueOptions{PartitionKey: "a"})
+			p.enqueue(jobq.EnqueueOptions{})
+			return p.enqueue(jobq.EnqueueOptions{})
+		}, codes{monitor.ReasonNextInLine}, []string{"1 job without a key is before it in the line, and keys take turns with these, and workers have room"}, ""},
+		{"no partition key, beside one that has its turn", func(p planted) int64 {
+			p.serve("w", 9, "greeting")
+			p.turns("first")
+			return p.enqueue(jobq.EnqueueOptions{})
+		}, codes{monitor.ReasonNextInLine}, []string{"no job without a key is before it in the line, and keys take turns with these"}, ""},
+		{"partition key and workers that are full", func(p planted) int64 {
+			p.serve("w", 2, "greeting")
+			p.claimPlain()
+			p.turns("first", "second")
+			return p.enqueue(jobq.EnqueueOptions{PartitionKey: "second"})
+		}, codes{monitor.ReasonWorkersFull}, []string{"1 job of its key is before it in the line, and 1 key is before its key in the turn"}, "jobq why "},
 		{"partition key with a head that runs", func(p planted) int64 {
 			p.serve("w", 9, "greeting")
 			p.limit(operator.QueueChange{KeyOrder: new(jobq.KeyOrderHold)})
@@ -189,7 +230,7 @@ func waitingCases() []whyCase {
 			p.enqueue(jobq.EnqueueOptions{PartitionKey: "b"})
 			p.claimKeyed(2)
 			return p.enqueue(jobq.EnqueueOptions{PartitionKey: "a"})
-		}, codes{monitor.ReasonKeyHead}, []string{"the jobs of the partition key a run in order, and its head is job 1, which runs; no job is before it in the line"}, "what the head does: jobq why 1"},
+		}, codes{monitor.ReasonKeyHead}, []string{"the jobs of the partition key a run in order, and its head is job 1, which runs; no job of its key is before it in the line"}, "what the head does: jobq why 1"},
 		{"partition key with a head that waits for its retry", func(p planted) int64 {
 			p.serve("w", 9, "greeting")
 			p.limit(operator.QueueChange{KeyOrder: new(jobq.KeyOrderHold)})
@@ -214,7 +255,7 @@ func waitingCases() []whyCase {
 			p.limit(operator.QueueChange{KeyOrder: new(jobq.KeyOrderPass)})
 			p.enqueue(jobq.EnqueueOptions{PartitionKey: "a"})
 			return p.enqueue(jobq.EnqueueOptions{PartitionKey: "a"})
-		}, codes{monitor.ReasonKeyHead}, []string{"its head is job 1; 1 job is before it in the line"}, "what the head does: jobq why 1"},
+		}, codes{monitor.ReasonKeyHead}, []string{"its head is job 1; 1 job of its key is before it in the line"}, "what the head does: jobq why 1"},
 		{"head of its partition key", func(p planted) int64 {
 			p.serve("w", 9, "greeting")
 			p.limit(operator.QueueChange{KeyOrder: new(jobq.KeyOrderStop)})
@@ -222,6 +263,19 @@ func waitingCases() []whyCase {
 			p.enqueue(jobq.EnqueueOptions{PartitionKey: "a"})
 			return id
 		}, codes{monitor.ReasonNextInLine}, []string{"it is next in line"}, ""},
+		{"queue at its limit, with partition keys", func(p planted) int64 {
+			p.serve("w", 9, "greeting")
+			p.claimPlain()
+			p.turns("first", "second")
+			p.limit(operator.QueueChange{MaxRunning: new(2), Rate: &jobq.Rate{Jobs: 1000, Period: time.Second}})
+			return p.enqueue(jobq.EnqueueOptions{PartitionKey: "second"})
+		}, codes{monitor.ReasonQueueLimit}, []string{"2 of 2 jobs run", "1 job of its key is before it in the line, and 1 key is before its key in the turn"}, "--limit N"},
+		{"queue at its rate, with partition keys", func(p planted) int64 {
+			p.serve("w", 9, "greeting")
+			p.turns("first", "second")
+			p.throttle()
+			return p.enqueue(jobq.EnqueueOptions{PartitionKey: "first"})
+		}, codes{monitor.ReasonQueueRate}, []string{"1 job of its key is before it in the line, and no key is before its key in the turn"}, "--rate N/s"},
 		{"queue at its rate", func(p planted) int64 {
 			p.serve("w", 4, "greeting")
 			p.throttle()

@@ -54,6 +54,24 @@ func (p planted) claimKeyed(count int) []db.KeyedJob {
 	return answer.Keyed
 }
 
+// turns enqueues a job of each key and has them take their turns in this order, as a claim does that leaves the jobs.
+func (p planted) turns(keys ...string) {
+	p.Helper()
+	for _, key := range keys {
+		p.enqueue(jobq.EnqueueOptions{PartitionKey: key})
+		p.exec("insert into jobq.lane (queue, key, turn) values ('q', $1, nextval('jobq.lane_turn_seq'))", key)
+	}
+	p.exec("truncate jobq.lane_hint")
+}
+
+// claimPlain enqueues two jobs without a key and claims them.
+func (p planted) claimPlain() {
+	p.Helper()
+	p.enqueue(jobq.EnqueueOptions{})
+	p.enqueue(jobq.EnqueueOptions{})
+	require.Len(p, p.Claim("q", 2), 2)
+}
+
 // endKeyed enqueues a job of the key a and ends its run as failed, for good or with an hour until its retry.
 func (p planted) endKeyed(final bool) {
 	p.Helper()
@@ -207,6 +225,45 @@ func TestWhyNamesSessions(t *testing.T) {
 	require.Contains(t, lock.Query, "select pg_backend_pid()")
 	require.NotNil(t, lock.Since)
 	require.False(t, lock.Hidden)
+}
+
+// The keys that have their turn before a job's are as many as the claims of one job that come before its own.
+func TestWhyCountsTurns(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	p := planted{jobtest.NewWorker(t)}
+	p.serve("w", 99, "greeting")
+	keys := []string{"a", "b", "c", "d", "e"}
+	ids := make(map[string]int64)
+	for _, key := range keys {
+		p.enqueue(jobq.EnqueueOptions{PartitionKey: key})
+		ids[key] = p.enqueue(jobq.EnqueueOptions{PartitionKey: key})
+	}
+	facts := func(key string) monitor.ReasonFacts {
+		reasons, err := p.Monitor.Why(ctx, ids[key])
+		require.NoError(t, err)
+		require.Equal(t, monitor.ReasonNextInLine, reasons[0].Code)
+		return reasons[0].Facts
+	}
+	require.EqualValues(t, 4, *facts("a").KeysNew)
+	p.claimKeyed(len(keys)) // one of each, and then all have their turns, in an order of the claim's
+	var order []string
+	for range keys {
+		for _, key := range keys {
+			if f := facts(key); !slices.Contains(order, key) && *f.KeysBefore == 0 {
+				require.Zero(t, *f.KeysNew)
+				order = append(order, key)
+				break
+			}
+		}
+		for _, key := range keys {
+			if !slices.Contains(order, key) {
+				require.Positive(t, *facts(key).KeysBefore)
+			}
+		}
+		key := order[len(order)-1]
+		require.Equal(t, ids[key], p.claimKeyed(1)[0].ID, "the next one is of key %s", key)
+	}
 }
 
 // An answer is of one moment, even if it has to wait on its way: what is committed

@@ -144,21 +144,51 @@ func whyQueue(reason monitor.Reason, now time.Time) (says, advice string) {
 	return says + oldest(f, now) + "; " + before(f), "start more workers, or give them more slots" + askOldest(f)
 }
 
-// before is how many jobs are in the line before the job.
+// before is how many jobs are before the job in its line, and how many keys have their turn before its key.
 func before(f monitor.ReasonFacts) string {
+	whose := ""
 	switch {
-	case f.Before == nil || *f.Before == 0:
-		return "no job is before it in the line"
-	case *f.Before > f.BeforeMax:
-		return "more than " + Count(f.BeforeMax, "job") + " are before it in the line"
-	case *f.Before == 1:
-		return "1 job is before it in the line"
+	case f.PartitionKey != "":
+		whose = " of its key"
+	case f.KeysTakeTurns:
+		whose = " without a key"
 	}
-	return Count(*f.Before, "job") + " are before it in the line"
+	return atMost(f.Before, f.BeforeMax, "job", whose) + " before it in the line" + turns(f)
+}
+
+// turns is what is known of the turns of the keys.
+func turns(f monitor.ReasonFacts) string {
+	switch {
+	case f.KeysTakeTurns:
+		return ", and keys take turns with these"
+	case f.KeysBefore == nil:
+		return ""
+	case f.KeysNew == nil || *f.KeysNew == 0:
+		return ", and " + atMost(f.KeysBefore, f.KeysBeforeMax, "key", "") + " before its key in the turn"
+	}
+	together := Count(*f.KeysNew, "key") + " that came in since the last claim"
+	if *f.KeysNew > f.KeysBeforeMax {
+		together = "more than " + Count(f.KeysBeforeMax, "key") + " that came in since the last claim"
+	}
+	return ", " + atMost(f.KeysBefore, f.KeysBeforeMax, "key", "") + " before its key in the turn, and it gets its turn with the next claim, together with " + together
+}
+
+// atMost is how many there are, with a verb: "no job is", "1 job of its key is", "more than 10,000 jobs are".
+func atMost(number *int64, most int64, what, whose string) string {
+	switch {
+	case number == nil || *number == 0:
+		return "no " + what + whose + " is"
+	case *number > most:
+		return "more than " + Count(most, what) + whose + " are"
+	case *number == 1:
+		return "1 " + what + whose + " is"
+	}
+	return Count(*number, what) + whose + " are"
 }
 
 func nextInLine(f monitor.ReasonFacts) string {
-	if f.Before == nil || *f.Before == 0 {
+	none := func(number *int64) bool { return number == nil || *number == 0 }
+	if none(f.Before) && none(f.KeysBefore) && none(f.KeysNew) && !f.KeysTakeTurns && (f.PartitionKey == "" || f.KeysBefore != nil) {
 		return "it is next in line, and workers have room: one takes it when it next looks"
 	}
 	return before(f) + ", and workers have room: nothing else that the database shows keeps it from running"

@@ -4,6 +4,7 @@ drop function jobq.why(bigint);
 drop function jobq.why_ended(bigint, jsonb);
 drop function jobq.why_running(bigint, bigint, text);
 drop function jobq.why_waiting(bigint, text, text, text, smallint, bigint, jsonb);
+drop function jobq.why_turn(text, text, bigint);
 drop function jobq.why_key_runs(text, text);
 drop function jobq.why_oldest(text, jsonb);
 drop function jobq.why_before(text, text, smallint, bigint, bigint);

@@ -111,6 +111,46 @@ create function jobq.why_key_runs(of_queue text, of_key text) returns bigint[]
       where x.queue = of_queue and x.key = of_key
   $$;
 
+-- why_turn are the facts of the turns that keys take (lane_claim). Of a job with a key they are the key; keys_before, how many
+-- keys have their turn before it; and keys_new, how many get theirs together with it, in an order that nobody knows
+-- yet, as its jobs have come since the last claim. Only hints tell of such keys (lane_hint). Both stop at keys_max + 1, and
+-- neither is there where more than 10,000 hints are to be read. Of a job without a key they are
+-- whether keys take turns with such jobs. Needs lane_pkey, lane_turn_idx and lane_hint_pkey only.
+--
+-- Example: the keys a and b have their turns. Jobs of c and d have come since. For a job of d, 2 keys are before, and 1 is new.
+create function jobq.why_turn(of_queue text, of_key text, keys_max bigint) returns jsonb
+  language plpgsql stable
+  set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_sort = off set jit = off
+  as $$
+declare
+  hints_max constant bigint := 10000;
+  own bigint := (select l.turn from jobq.lane l where l.queue = of_queue and l.key = of_key);
+  hints bigint;
+  hinted text[];
+begin
+  if of_key = '' then
+    return jsonb_build_object('keys_take_turns',
+      exists (select from jobq.lane l where l.queue = of_queue and l.turn is not null order by l.turn limit 1)
+      or exists (select from jobq.lane_hint h where h.queue = of_queue order by h.id limit 1));
+  end if;
+  if own is null then
+    select count(*), array_agg(distinct h.key) into hints, hinted
+      from (select x.key from jobq.lane_hint x where x.queue = of_queue order by x.id limit hints_max + 1) h;
+    if hints > hints_max or not coalesce(of_key = any(hinted), false) then
+      return jsonb_build_object('partition_key', of_key);
+    end if;
+  end if;
+  return jsonb_build_object('partition_key', of_key, 'keys_before_max', keys_max,
+    'keys_before', (select count(*) from (
+      select from jobq.lane l
+        where l.queue = of_queue and l.turn is not null and l.turn < coalesce(own, 9223372036854775807)
+        order by l.turn desc limit keys_max + 1) before),
+    'keys_new', (select count(*) from (
+      select from unnest(hinted) as k(key)
+        where k.key <> of_key and not exists (select from jobq.lane l where l.queue = of_queue and l.key = k.key and l.turn is not null)
+        limit keys_max + 1) new));
+end $$;
+
 -- why_waiting are the reasons why a job that waits is not claimed: the conditions of
 -- JobClaim and queue_admit, and whether a live worker is there that could claim it. A job
 -- that is scheduled (queue_position null) has no place in the line yet, and only what would
@@ -118,7 +158,8 @@ create function jobq.why_key_runs(of_queue text, of_key text) returns bigint[]
 -- runs of a queue with a limit is counted as queue_admit does. A worker that has said
 -- nothing for 30 seconds, which are three heartbeats, does not count as live. Jobs before
 -- this one are counted up to 10,000, whatever their kinds: else a long line of a paused
--- kind would have to be walked.
+-- kind would have to be walked. Its line is that of its partition key, and the keys take turns: so those
+-- that have theirs before are counted as well, up to 1,000.
 --
 -- Example: queue email is paused, and its only worker handles other kinds. Both hold
 -- the job up, and both are told.
@@ -129,6 +170,7 @@ create function jobq.why_waiting(
   as $$
 declare
   before_max constant bigint := 10000;
+  keys_max constant bigint := 1000;
   q jobq.queue;
   paused_kind jobq.kind;
   running bigint; -- where that is limited
@@ -146,6 +188,7 @@ declare
   table_locked jsonb;
   found_one boolean := false;
   ahead bigint;
+  place jsonb; -- in its line, and of its key among the others
 begin
   select x.* into q from jobq.queue x where x.name = job_queue;
   if q.paused_at is not null then
@@ -240,9 +283,10 @@ begin
     return;
   end if;
   ahead := jobq.why_before(job_queue, job_key, job_priority, queue_position, before_max + 1);
+  place := jobq.why_turn(job_queue, job_key, keys_max) || jsonb_build_object('before', ahead, 'before_max', before_max);
   if running >= q.max_running then
-    return query select 'queue_limit', jsonb_build_object('queue', job_queue, 'running', running, 'limit', q.max_running,
-      'before', ahead, 'before_max', before_max) || jobq.why_oldest(job_queue, null);
+    return query select 'queue_limit', jsonb_build_object('queue', job_queue, 'running', running, 'limit', q.max_running)
+      || place || jobq.why_oldest(job_queue, null);
   end if;
   if head_job is not null then
     return query select 'key_head', jsonb_build_object('queue', job_queue, 'partition_key', job_key, 'head', head_job,
@@ -254,18 +298,17 @@ begin
   if throttled_until is not null then
     return query select 'queue_rate', jsonb_build_object('queue', job_queue, 'until', throttled_until,
       'rate', jsonb_build_object('jobs', q.rate_jobs, 'period_ns', (extract(epoch from q.rate_period) * 1000000000)::bigint,
-        'burst', coalesce(q.rate_burst, jobq.rate_burst_default(q.rate_jobs, q.rate_period))),
-      'before', ahead, 'before_max', before_max);
+        'burst', coalesce(q.rate_burst, jobq.rate_burst_default(q.rate_jobs, q.rate_period)))) || place;
   end if;
   if found_one then
     return;
   end if;
   if room = 0 then
     return query select 'workers_full', jsonb_build_object('queue', job_queue, 'workers', able - helpless, 'slots', facts_of_workers -> 'slots',
-          'held', facts_of_workers -> 'held', 'before', ahead, 'before_max', before_max)
-        || jobq.why_oldest(job_queue, facts_of_workers -> 'owners');
+          'held', facts_of_workers -> 'held')
+        || place || jobq.why_oldest(job_queue, facts_of_workers -> 'owners');
   elsif not limited then
-    return query select 'next_in_line', jsonb_build_object('queue', job_queue, 'partition_key', nullif(job_key, ''), 'workers', able - helpless, 'before', ahead, 'before_max', before_max);
+    return query select 'next_in_line', jsonb_build_object('queue', job_queue, 'workers', able - helpless) || place;
   end if;
 end $$;
 
@@ -412,6 +455,6 @@ end $$;
 
 -- sql/roles.sql says who may call them.
 revoke execute on function
-  jobq.why_session, jobq.why_row_locked, jobq.why_table_locked, jobq.why_janitor, jobq.why_before, jobq.why_oldest, jobq.why_key_runs, jobq.why_waiting, jobq.why_running,
+  jobq.why_session, jobq.why_row_locked, jobq.why_table_locked, jobq.why_janitor, jobq.why_before, jobq.why_oldest, jobq.why_key_runs, jobq.why_turn, jobq.why_waiting, jobq.why_running,
   jobq.why_ended, jobq.why
   from public;
