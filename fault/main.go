@@ -48,7 +48,7 @@ func main() {
 type settings struct {
 	smoke, mutants, verbose bool
 	only                    string
-	seeds                   int
+	seeds, tries            int
 	seed                    uint64
 	out                     string
 	parallel                int
@@ -63,6 +63,7 @@ func run(ctx context.Context) error {
 	flag.IntVar(&s.seeds, "seeds", 10, "runs of each scenario, but for --smoke")
 	flag.Uint64Var(&s.seed, "seed", uint64(time.Now().UnixNano()%1_000_000), "the first seed") // #nosec G115 -- positive
 	flag.StringVar(&s.out, "out", "", "also write the table to this file")
+	flag.IntVar(&s.tries, "tries", mutantTries, "of a mutant until it is caught: 1 shows that a scenario forces what catches its mutants")
 	flag.IntVar(&s.parallel, "parallel", 2*runtime.NumCPU(), "scenarios at once")
 	flag.Parse()
 	fmt.Printf("seed %d\n", s.seed)
@@ -126,6 +127,7 @@ type trial struct {
 	problem error // the run could not be judged, or something did not happen
 	logs    string
 	took    time.Duration
+	tries   int
 }
 
 // broke says whether a promise was broken.
@@ -192,7 +194,7 @@ func (s *suite) work(ctx context.Context) {
 			return
 		}
 		started := time.Now()
-		t.try(ctx, s.cluster)
+		t.try(ctx, s.cluster, s.tries)
 		t.took = time.Since(started)
 		printing.Lock()
 		defer printing.Unlock()
@@ -220,16 +222,17 @@ func (s *suite) work(ctx context.Context) {
 	}
 }
 
-// mutantTries is how often a mutant is tried until it is caught: what is on its
+// mutantTries is how often a mutant is tried by default until it is caught: what is on its
 // way when the fault comes is a matter of chance, in scenarios that do not force it.
 // jobq itself has one try.
 const mutantTries = 12
 
 // try runs the trial, and again one of a mutant that was not caught.
-func (t *trial) try(ctx context.Context, c *cluster) {
+func (t *trial) try(ctx context.Context, c *cluster, most int) {
 	for tries := 1; ; tries++ {
 		t.run(ctx, c)
-		if t.mutant == "" || t.caught() || tries == mutantTries || ctx.Err() != nil {
+		t.tries = tries
+		if t.mutant == "" || t.caught() || tries >= most || ctx.Err() != nil {
 			return
 		}
 		*t = trial{scenario: t.scenario, seed: t.seed + 1, mutant: t.mutant}

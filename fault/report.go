@@ -14,6 +14,8 @@ import (
 func (s *suite) print(t *trial) {
 	name := t.id + " " + t.name
 	switch {
+	case t.mutant != "" && t.caught() && t.tries > 1:
+		fmt.Printf("%6.1fs  %-60s caught mutant %s at try %d: %s\n", t.took.Seconds(), name, t.mutant, t.tries, t.why())
 	case t.mutant != "" && t.caught():
 		fmt.Printf("%6.1fs  %-60s caught mutant %s: %s\n", t.took.Seconds(), name, t.mutant, t.why())
 	case t.mutant != "":

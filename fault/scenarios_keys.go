@@ -101,14 +101,15 @@ func (l *lab) fillKey() error {
 	if err := l.tryFullKey(); err != nil {
 		return err
 	}
+	left := l.number("select count(*) from jobq.job where id = $1 and state = 'available'", ids[keyLimit])
+	for victim := range victims {
+		victim.kill()
+	}
 	if err := l.withinKeyLimit(); err != nil {
 		return err
 	}
-	if left := l.number("select count(*) from jobq.job where id = $1 and state = 'available'", ids[keyLimit]); left != 1 {
-		return brokenf("the key is full, and its next job does not wait")
-	}
-	for victim := range victims {
-		victim.kill()
+	if left != 1 {
+		return brokenf("the key was full, and its next job did not wait")
 	}
 	return l.awaitNumber(patience, len(ids), "select count(*) from jobq.job where id = any($1) and finished_at is not null", ids)
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 )
 
@@ -48,6 +47,9 @@ func orderAndKills(l *lab) error {
 		err = l.inOrder()
 	}
 	if err == nil {
+		err = l.waitForRetry()
+	}
+	if err == nil {
 		err = l.failAndLose()
 	}
 	if err == nil {
@@ -63,30 +65,36 @@ func orderAndKills(l *lab) error {
 	return nil
 }
 
-// failAndLose makes the moments in which a job of a key comes back while others wait. One has failed and waits for its
-// retry: the next one must wait, too. Another one fails until it has done so for good. And one runs, and comes back when its
-// worker is killed.
-func (l *lab) failAndLose() error {
+// waitForRetry has a job of a key fail and wait for its retry while another one of it waits: that one must wait on.
+func (l *lab) waitForRetry() error {
 	l.more = ofTheForcedKey
-	late, err := l.enqueueTogetherAs(enqueueLateRetry, []string{"task"}, order{Ms: 10, Do: "fail", Once: true}, order{Ms: 10})
-	if err != nil || late == nil {
-		return errors.Join(err, errors.New("the jobs that wait for a retry were not added"))
-	}
-	ids, err := l.enqueueTogether([]string{"task"}, order{Ms: 10, Do: "fail"}, order{Ms: 60_000, MsTwo: 10}, order{Ms: 10}, order{Ms: 10})
+	ids, err := l.enqueueTogetherAs(enqueueLateRetry, []string{"task"}, order{Ms: 10, Do: "fail", Once: true}, order{Ms: 10})
 	if err != nil || ids == nil {
-		return errors.Join(err, errors.New("the jobs to put to the test were not added"))
+		return errors.Join(err, errors.New("the jobs of which one waits for its retry were not added"))
 	}
-	if err := l.awaitNumber(patience, 1, "select count(*) from jobq.job where id = $1 and attempts = 1 and state = 'scheduled'", late[0]); err != nil {
+	if err := l.awaitNumber(patience, 1, "select count(*) from jobq.job where id = $1 and attempts = 1 and state = 'scheduled'", ids[0]); err != nil {
 		return err
 	}
 	if err := l.tryFullKey(); err != nil {
 		return err
 	}
-	if left := l.number("select count(*) from jobq.job where id = $1 and state = 'available'", late[1]); left != 1 {
-		return brokenf("the head of the key waits for its retry, and the next job does not wait")
-	}
-	if _, err := l.pool.Exec(l.ctx, "select jobq.requeue($1)", late[0]); err != nil {
+	left := l.number("select count(*) from jobq.job where id = $1 and state = 'available'", ids[1])
+	if _, err := l.pool.Exec(l.ctx, "select jobq.requeue($1)", ids[0]); err != nil {
 		return err
+	}
+	if left != 1 {
+		return brokenf("the head of a key waits for its retry, and the next job of the key does not wait")
+	}
+	return nil
+}
+
+// failAndLose has a job of a key fail until it has done so for good, and kills the worker of the next one
+// while others wait: it must come first again.
+func (l *lab) failAndLose() error {
+	l.more = ofTheForcedKey
+	ids, err := l.enqueueTogether([]string{"task"}, order{Ms: 10, Do: "fail"}, order{Ms: 60_000, MsTwo: 10}, order{Ms: 10}, order{Ms: 10})
+	if err != nil || ids == nil {
+		return errors.Join(err, errors.New("the jobs to put to the test were not added"))
 	}
 	victim, err := l.ownerOf(ids[1])
 	if err != nil {
@@ -95,11 +103,11 @@ func (l *lab) failAndLose() error {
 	if err := l.tryFullKey(); err != nil {
 		return err
 	}
+	victim.kill()
 	if err := l.inOrder(); err != nil {
 		return err
 	}
-	victim.kill()
-	return l.awaitNumber(patience, len(late)+len(ids), "select count(*) from jobq.job where id = any($1) and finished_at is not null", slices.Concat(late, ids))
+	return l.awaitNumber(patience, len(ids), "select count(*) from jobq.job where id = any($1) and finished_at is not null", ids)
 }
 
 // inOrder says whether the claims of each key were in the order of the ids, and never two of its jobs open.

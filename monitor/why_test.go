@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -145,7 +146,8 @@ func (p planted) limit(change operator.QueueChange) {
 // next in line, and not if a reason of the claim's own keeps it from being taken.
 func (p planted) requireAgrees(id int64, reason monitor.Reason) {
 	p.Helper()
-	next := reason.Code == monitor.ReasonNextInLine && *reason.Facts.Before == 0
+	says, _ := format.Why(id, reason, time.Now())
+	next := reason.Code == monitor.ReasonNextInLine && strings.HasPrefix(says, "it is next in line")
 	refused := []monitor.ReasonCode{
 		monitor.ReasonQueuePaused, monitor.ReasonKindPaused, monitor.ReasonQueueLimit, monitor.ReasonQueueRate, monitor.ReasonKeyLimit, monitor.ReasonKeyHead, monitor.ReasonRowLocked,
 	}
@@ -250,8 +252,8 @@ func TestWhyCountsTurns(t *testing.T) {
 	var order []string
 	for range keys {
 		for _, key := range keys {
-			if f := facts(key); !slices.Contains(order, key) && *f.KeysBefore == 0 {
-				require.Zero(t, *f.KeysNew)
+			if !slices.Contains(order, key) && *facts(key).KeysBefore == 0 {
+				require.Zero(t, *facts(key).KeysNew)
 				order = append(order, key)
 				break
 			}
