@@ -205,6 +205,48 @@ func TestRateOverProcesses(t *testing.T) {
 	require.Zero(t, number(t, client, "select coalesce(sum(attempts), 0) from jobq.run"), "to be throttled is no attempt")
 }
 
+// A rate of 100 a second over 4 processes is met within 1 %, by the moments of the claims: over 500 starts or more that come
+// after the burst is used up. More than the rate and its burst never start, and throttled jobs start in their order.
+// The burst is what the processes can be late by and catch up with: a busy machine costs time, and nothing else.
+func TestRateIsMetOverProcesses(t *testing.T) {
+	t.Parallel()
+	client := newClient(t)
+	setQueue(t, client, operator.QueueChange{Rate: &jobq.Rate{Jobs: 100, Period: time.Second, Burst: 400}})
+	together(t, client, 600)
+	startLimitChildren(t, client, 4)
+	// rate_left is what the rate and its burst allowed up to a claim, less what had started. It is least where the burst is used up.
+	const claims = `with l as (
+	    select x.id, x.claimed_at from jobq.lease x union all select x.id, x.claimed_at from jobq.past_lease x
+	  ), c as (
+	    select l.claimed_at as at, count(*) as jobs from l join jobq.run r on r.lease_id = l.id group by l.claimed_at
+	  ), s as (
+	    select c.at, c.jobs, sum(c.jobs) over (order by c.at) as total, min(c.at) over () as first from c
+	  ), claim as (
+	    select s.*, 400 + 100 * extract(epoch from s.at - s.first) - s.total as rate_left from s
+	  ) `
+	met := func() bool {
+		if number(t, client, "select count(*) from jobq.pending") < 300 {
+			together(t, client, 200)
+		}
+		return number(t, client, claims+`, used_up as (
+		    select * from claim c where c.rate_left <= (select min(x.rate_left) from claim x) + 2 order by c.at limit 1
+		  )
+		  select count(*) from used_up a join claim b on b.total - a.total >= 500
+		    where abs(b.total - a.total - 100 * extract(epoch from b.at - a.at)) <= 0.01 * (b.total - a.total)`) > 0
+	}
+	require.Eventually(t, met, patience, 50*time.Millisecond)
+	exec(t, client.Pool(), "delete from jobq.pending")
+	require.Eventually(t, func() bool { return drained(t, client) }, patience, time.Millisecond)
+	require.Zero(t, number(t, client, claims+`select count(*) from claim a join claim b on b.at >= a.at
+		where b.total - a.total + a.jobs > 100 * extract(epoch from b.at - a.at) + 400`))
+	require.Zero(t, number(t, client, "select coalesce(sum(attempts), 0) from jobq.run"), "to be throttled is no attempt")
+	// One that a worker gives back, since it has waited there for too long, starts later.
+	require.Zero(t, number(t, client, `select count(*) from (
+	    select r.id < lag(r.id) over (order by l.claimed_at, r.lease_id, r.slot) as late from jobq.run r join jobq.past_lease l on l.id = r.lease_id
+	      where not exists (select from jobq.attempt a where a.job_id = r.id)
+	  ) x where x.late`))
+}
+
 // Whatever way jobs end in a limited queue, no more than the limit run, and in the end
 // its count is 0. The polls are far too slow to be the reason.
 func TestLimitBesideAllEnds(t *testing.T) {
