@@ -68,6 +68,22 @@ const manyKeys = `with q as (
   )
   insert into jobq.pending (id, kind, queue, partition_key) select 7000000 + i, 'k', 'keys', case when i % 1000 = 0 then 'ready ' || i / 1000 else 'full ' || 1 + i % 100 end from turn, generate_series(1, 10000) i`
 
+// manyTurns gives a queue very many keys that have their turns, and behind them one with a job.
+const manyTurns = `with w as (
+    insert into jobq.worker (id, pid, hostname, version, queues, kinds) values ('turns', 1, 'h', 'v', '{"turns": 10}', '{k}')
+  ), ready as (
+    insert into jobq.lane (queue, key, turn) select 'turns', 'ready ' || i, i from generate_series(1, 20000) i union all select 'turns', 'last', 1000000
+  )
+  insert into jobq.pending (id, kind, queue, partition_key) values (8000001, 'k', 'turns', 'last')`
+
+// manyNewKeys gives a queue almost as many keys of new jobs as are looked at, with one job.
+const manyNewKeys = `with w as (
+    insert into jobq.worker (id, pid, hostname, version, queues, kinds) values ('turns', 1, 'h', 'v', '{"turns": 10}', '{k}')
+  ), hint as (
+    insert into jobq.lane_hint (queue, key) select 'turns', 'new ' || i from generate_series(1, 9900) i
+  )
+  insert into jobq.pending (id, kind, queue, partition_key) values (8000001, 'k', 'turns', 'last')`
+
 // manyHeads gives two queues keys whose jobs run in order, and of which nobody has heard for long.
 const manyHeads = `with q as (
     insert into jobq.queue (name, key_limit, key_order) values ('keys', 1, 'hold'), ('stops', 1, 'stop')
@@ -223,6 +239,8 @@ func historyCases() []historyCase {
 		{"WhyList of the last in the line", db.WhyList, "last_in_line()", 2 * batch, ""}, // counts 10,000 before it
 		{"WhyList of the first in the line of a queue at its limits", db.WhyList, "1", few, exhaustedQueue},
 		{"WhyList of a job of a full key", db.WhyList, "of_full_key()", inHand, manyKeys},
+		{"WhyList of a job behind many keys", db.WhyList, "8000001", inHand, manyTurns},
+		{"WhyList of a job of one of many new keys", db.WhyList, "8000001", batch, manyNewKeys},
 		{"WhyList of a scheduled job", db.WhyList, "10000017", inHand, ""},
 		{"WhyList of a job that waits for others", db.WhyList, "6000001", inHand, ""},
 		{"WhyList of one that waits for an event, of many steps", db.WhyList, "10000018", inHand, `insert into jobq.step (job_id, started_at, finished_at, lease_token, claimed_at, number, type, name, result)

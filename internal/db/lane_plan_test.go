@@ -2,6 +2,7 @@ package db_test
 
 import (
 	"context"
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -151,4 +152,64 @@ func TestLaneClaimInOrder(t *testing.T) {
 	for _, buffers := range q.laneBuffers() {
 		require.LessOrEqual(t, buffers, laneBuffersMax)
 	}
+}
+
+// One key is at its limit and has very many jobs in the line, beside a thousand small keys. The claims cost no more for
+// that, take all jobs of the small keys, and of the large one as many as end.
+func TestLaneClaimBesideALongFullKey(t *testing.T) {
+	t.Parallel()
+	const keys, each, limit = 1_000, 2, 3
+	length := 200_000
+	if os.Getenv(scaleVariable) == "1" {
+		length = 1_000_000
+	}
+	q := setUp(t)
+	for _, table := range []string{"pending", "lane", "lane_hint"} {
+		q.exec("alter table jobq." + table + " set (autovacuum_enabled = off)")
+	}
+	q.exec("insert into jobq.queue (name, key_limit) values ('keys', $1)", limit)
+	q.exec("insert into jobq.pending (kind, queue, partition_key) select 'k', 'keys', 'large' from generate_series(1, $1::integer)", length)
+	claim := func(over ...db.KeyedJob) db.Exchanged {
+		exchange := ended(keyed("w", 100), over...)
+		exchange.Queue, exchange.Claim.Queue = "keys", "keys"
+		return q.exchange(exchange)
+	}
+	// rest claims for as long as another claim would find more.
+	rest := func(over ...db.KeyedJob) (jobs []db.KeyedJob) {
+		for more := true; more; over = nil {
+			answer := claim(over...)
+			jobs, more = append(jobs, answer.Keyed...), answer.KeysMore
+		}
+		return jobs
+	}
+	first := rest()
+	require.Equal(t, map[string]int{"large": limit}, perKey(first))
+	q.exec("insert into jobq.pending (kind, queue, partition_key) select 'k', 'keys', 'small ' || i % $1 from generate_series(1, $1 * $2::integer) i", keys, each)
+	var over []db.KeyedJob
+	for taken := 0; taken < keys*each; taken += 100 {
+		over = claim(over...).Keyed
+		require.Len(t, over, 100)
+		require.NotContains(t, perKey(over), "large")
+		if taken == 500 { // its lanes are ready, and some have been served
+			for _, buffers := range q.laneBuffers() {
+				require.LessOrEqual(t, buffers, 4*laneBuffersMax, "of 100 keys")
+			}
+		}
+	}
+	require.Empty(t, rest(over...))
+	for _, buffers := range q.laneBuffers() {
+		require.LessOrEqual(t, buffers, laneBuffersMax, "all are full or empty")
+	}
+	told := ended(db.Exchange{Owner: "w", Queue: "keys"}, first[0], first[1])
+	require.Len(t, q.exchange(told).Completed, 2)
+	for _, buffers := range q.laneBuffers() {
+		require.LessOrEqual(t, buffers, laneBuffersMax, "two places are free")
+	}
+	require.Equal(t, map[string]int{"large": 2}, perKey(rest()), "as many as have ended")
+	q.exec("insert into jobq.lane_hint (queue, key) values ('keys', 'large')")
+	for _, buffers := range q.laneBuffers() {
+		require.LessOrEqual(t, buffers, laneBuffersMax, "a look at the full key")
+	}
+	require.Empty(t, rest())
+	require.Equal(t, length-limit-2, q.number("select count(*) from jobq.pending where queue = 'keys'"))
 }
