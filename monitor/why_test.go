@@ -250,7 +250,7 @@ func TestWhyCountsTurns(t *testing.T) {
 	require.EqualValues(t, 4, *facts("a").KeysNew)
 	p.claimKeyed(len(keys)) // one of each, and then all have their turns, in an order of the claim's
 	var order []string
-	for range keys {
+	for i := range keys {
 		for _, key := range keys {
 			if !slices.Contains(order, key) && *facts(key).KeysBefore == 0 {
 				require.Zero(t, *facts(key).KeysNew)
@@ -258,6 +258,7 @@ func TestWhyCountsTurns(t *testing.T) {
 				break
 			}
 		}
+		require.Len(t, order, i+1, "no key is the next one")
 		for _, key := range keys {
 			if !slices.Contains(order, key) {
 				require.Positive(t, *facts(key).KeysBefore)

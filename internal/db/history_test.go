@@ -239,7 +239,7 @@ func historyCases() []historyCase {
 		{"WhyList of the last in the line", db.WhyList, "last_in_line()", 2 * batch, ""}, // counts 10,000 before it
 		{"WhyList of the first in the line of a queue at its limits", db.WhyList, "1", few, exhaustedQueue},
 		{"WhyList of a job of a full key", db.WhyList, "of_full_key()", inHand, manyKeys},
-		{"WhyList of a job behind many keys", db.WhyList, "8000001", inHand, manyTurns},
+		{"WhyList of a job behind many keys", db.WhyList, "8000001", few, manyTurns},
 		{"WhyList of a job of one of many new keys", db.WhyList, "8000001", batch, manyNewKeys},
 		{"WhyList of a scheduled job", db.WhyList, "10000017", inHand, ""},
 		{"WhyList of a job that waits for others", db.WhyList, "6000001", inHand, ""},
