@@ -6,8 +6,11 @@ import (
 	"time"
 )
 
-// tickSchedules is how many schedules fire each second.
-const tickSchedules = 8
+// tickSchedules is how many schedules fire each second: 1,000 ticks and more while janitorCount janitors are killed for 20 seconds.
+const (
+	tickSchedules = 50
+	janitorCount  = 5
+)
 
 // ticksLost counts what became of the ticks of all schedules in a span: each second of
 // each schedule must have one job. It counts the rows of jobs, and not those in which
@@ -44,7 +47,7 @@ func killJanitors(l *lab) error {
 		return err
 	}
 	stop := l.produce(5, 50)
-	janitors := make([]*process, 4)
+	janitors := make([]*process, janitorCount)
 	start := func(i int) error {
 		err := l.janitor()
 		if err == nil {
@@ -101,7 +104,7 @@ func killJanitors(l *lab) error {
 	if err := l.pool.QueryRow(l.ctx, ticksLost, from, until, tickSchedules).Scan(&ticks, &lost, &twice); err != nil {
 		return err
 	}
-	l.figuref("%d kills and %d stops of janitors; %d ticks, %d lost, %d twice", kills, stops, ticks, lost, twice)
+	l.figuref("%d kills and %d stops of %d janitors; %d ticks, %d lost, %d twice", kills, stops, janitorCount, ticks, lost, twice)
 	switch {
 	case lost > 0 || twice > 0:
 		return brokenf("of %d ticks, %d have no job, and %d have more than one", ticks, lost, twice)

@@ -340,6 +340,24 @@ func TestWhyInALongLine(t *testing.T) {
 	}
 }
 
+// Why a job waits whose key came in behind very many hints costs a bounded look at these.
+func TestWhyBehindManyHints(t *testing.T) {
+	t.Parallel()
+	q := setUp(t)
+	q.exec("alter table jobq.lane_hint set (autovacuum_enabled = off)")
+	q.exec(`insert into jobq.worker (id, pid, hostname, version, queues, kinds) values ('w', 1, 'h', 'v', '{"q": 10}', '{k}')`)
+	q.exec("insert into jobq.lane_hint (queue, key) select 'q', 'key ' || i % 100 from generate_series(1, 200000) i")
+	q.exec("insert into jobq.pending (id, kind, queue, partition_key) overriding system value values (1, 'k', 'q', 'last')")
+	for _, statistics := range []string{"absent", "fresh"} {
+		_ = explainBuffers(t, q.pool, "select * from jobq.why(1)") // catalogs
+		buffers := explainBuffers(t, q.pool, "select * from jobq.why(1)")
+		t.Logf("statistics %s: %d buffers", statistics, buffers)
+		require.LessOrEqual(t, buffers, 600, "statistics %s", statistics)
+		q.exec("analyze jobq.lane_hint")
+	}
+	require.Equal(t, 1, q.number("select count(*) from jobq.why(1) where reason = 'next_in_line' and facts ->> 'partition_key' = 'last' and not facts ? 'keys_before'"), "how many get their turns before is not known")
+}
+
 // Every query has a case, or a reason why it has none.
 func TestEveryQueryHasAPlanTest(t *testing.T) {
 	t.Parallel()
