@@ -137,6 +137,10 @@ matrix-poolers: ## Test behind each PgBouncer of POOLERS="…", and write the ta
 bench-layout: ## Measure the table layouts of docs/decisions/0001
 	cd bench && go run ./layout
 
+.PHONY: bench-why
+bench-why: ## Measure jobq.why beside 10 million waiting jobs (some minutes, 4 GB in /dev/shm)
+	cd bench && go run ./why
+
 .PHONY: bench-handlers
 bench-handlers: ## Measure programs, kept processes and HTTP servers as handlers
 	cd bench && go run ./handlers
