@@ -2132,7 +2132,8 @@ begin
   free := case when head.waits is null then 1 else 0 end;
   select array[x.id], array[x.ctid] into ids, places
     from jobq.pending x
-    where free = 1 and x.id = head.job_id and x.queue = of_queue and x.partition_key = of_key and x.position is not null and x.kind = any(kinds)
+    where free = 1 and x.id = head.job_id and x.queue || '' = of_queue and x.partition_key || '' = of_key -- not by pending_claim_idx, which would walk the key's line
+      and x.position is not null and x.kind = any(kinds)
     for update skip locked;
   ids := coalesce(ids, '{}');
   places := coalesce(places, '{}');
