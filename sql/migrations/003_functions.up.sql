@@ -1905,7 +1905,9 @@ begin
       elsif lane.held_leases = '{}' then
         delete from jobq.lane x where x.queue = of_queue and x.key = lane.key;
         if q.key_order is not null then
-          delete from jobq.lane_head h where h.queue = of_queue and h.key = lane.key;
+          -- One that somebody has just edited to run later waits, and keeps its key.
+          delete from jobq.lane_head h where h.queue = of_queue and h.key = lane.key
+            and not exists (select from jobq.pending p where p.id = h.job_id);
         end if;
       else
         update jobq.lane x set turn = null, held_leases = lane.held_leases, held_slots = lane.held_slots, looks = '{}'
@@ -2149,7 +2151,8 @@ begin
   end if;
 end $$;
 
--- lane_head_prune forgets which job of a key was claimed last, where nobody has to know any more: nothing of the key runs or is
+-- lane_head_prune forgets which job of a key was claimed last, where nobody has to know any more: the queue has no order (if it gets
+-- one again, jobs of before hold nobody), or nothing of the key runs or is
 -- in the line (it has no lane), and the job neither waits nor stops its key. Each call looks at row_count keys behind the
 -- place given, and returns where it has ended; null after the last one. It waits for no lock. Needs lane_head_pkey,
 -- lane_pkey, pending_pkey and run_id_idx only.
@@ -2171,10 +2174,11 @@ begin
   ), over as materialized (
     select k.*
       from looked k
-      where (select l.key from jobq.lane l where l.queue = k.queue and l.key = k.key limit 1) is null
+      cross join lateral (select (select q.key_order from jobq.queue q where q.name = k.queue limit 1) as key_order) q
+      where q.key_order is null
+        or (select l.key from jobq.lane l where l.queue = k.queue and l.key = k.key limit 1) is null
         and (select p.id from jobq.pending p where p.id = k.job_id limit 1) is null
-        and ((select q.key_order from jobq.queue q where q.name = k.queue limit 1) is distinct from 'stop'
-          or not jobq.lane_failed(k.job_id, k.lease_id))
+        and (q.key_order <> 'stop' or not jobq.lane_failed(k.job_id, k.lease_id))
   )
   select array(select o.queue from over o), array(select o.key from over o), array(select o.job_id from over o), array(select o.lease_id from over o),
       (select k.queue from looked k offset row_count - 1 limit 1), (select k.key from looked k offset row_count - 1 limit 1)

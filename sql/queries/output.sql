@@ -80,7 +80,7 @@ delete from jobq.progress p
 
 -- WorkWaits says whether one of the queues has a job of one of the kinds that could
 -- run now, leaving out queues and kinds that are paused. Per queue it walks the line up to the first such
--- job, as a claim does, and then the scheduled jobs that are due. The orders are
+-- job, as a claim does, and then, with_due, the scheduled jobs that are due. The orders are
 -- for the planner: without, it would expect to meet such a job soon in any order,
 -- and read all of pending when there is none. Needs pending_claim_idx and
 -- pending_due_idx.
@@ -110,7 +110,7 @@ select (
   or exists (
     select from (
       select p.id from jobq.pending p
-        where p.position is null and p.waits is null and p.run_at <= statement_timestamp() and p.kind = any(array(select o.kind from handled o))
+        where sqlc.arg(with_due)::boolean and p.position is null and p.waits is null and p.run_at <= statement_timestamp() and p.kind = any(array(select o.kind from handled o))
           and p.queue = any(array(select o.name from open o))
         order by p.run_at
         limit 1
