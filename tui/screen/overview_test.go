@@ -23,7 +23,7 @@ func joined(text string) string {
 }
 
 // What needs attention says why, in full where there is room: the error, the reason
-// of a pause, and why the next job of a queue waits.
+// of a pause, and why the jobs of a queue wait.
 func TestAttentionSaysWhy(t *testing.T) {
 	t.Parallel()
 	head, paused := noon.Add(-2*time.Minute), noon.Add(-time.Minute)
@@ -42,8 +42,8 @@ func TestAttentionSaysWhy(t *testing.T) {
 		for _, want := range []string{
 			"! email: 9 failed in 20m, all of SendInvoice: exit code 1: smtp 421 4.7.0 too many connections from your host",
 			"~ books was paused 1m ago by ana: closed until the auditors have gone",
-			"~ busy: the next job has waited for 2m: all 2 slots have been in use for 2m",
-			"~ odd: the next job has waited for 2m, with slots free: perhaps no worker has its kind",
+			"~ busy: the oldest job has waited for 2m: all 2 slots have been in use for 2m",
+			"~ odd: the oldest job has waited for 2m, with slots free: perhaps no worker has its kind",
 		} {
 			require.Contains(t, joined(s.text()), want, size)
 		}
