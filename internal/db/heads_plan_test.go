@@ -14,7 +14,7 @@ import (
 func TestHeadsOfManyKeys(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	const keys = 100_000
+	const keys, fewer = 100_000, 20_000
 	q := setUp(t)
 	for _, table := range []string{"pending", "lane", "lane_head", "lane_hint", "lease"} {
 		q.exec("alter table jobq." + table + " set (autovacuum_enabled = off)")
@@ -28,13 +28,14 @@ func TestHeadsOfManyKeys(t *testing.T) {
 	}
 	exec("set session_replication_role = replica") // no triggers
 	exec(`insert into jobq.queue (name, key_limit, key_order) values ('full', 1, null), ('stops', 1, 'stop'), ('many', 10000, null)`)
-	exec(`insert into jobq.pending (kind, queue, partition_key, priority) select 'k' || i % 10, q, 'key ' || i, i % 3 from unnest('{ready,full,stops}'::text[]) q, generate_series(1, $1::integer) i`, keys)
+	exec(`insert into jobq.pending (kind, queue, partition_key, priority) select 'k' || i % 10, q, 'key ' || i, i % 3
+		from unnest('{ready,full,stops}'::text[], array[$1, $2, $2]::integer[]) as of(q, keys), generate_series(1, keys) i`, keys, fewer)
 	exec(`insert into jobq.pending (kind, queue, partition_key) select 'k', 'many', 'key ' || i % 100 from generate_series(1, 1000) i`)
 	exec(`insert into jobq.pending (kind, queue, priority) select 'k', 'plain', i from generate_series(1, 10000) i`)
 	exec(`insert into jobq.lane (queue, key, turn) select 'ready', 'key ' || i, i from generate_series(1, $1::integer) i`, keys)
-	exec(`insert into jobq.lane (queue, key, full_limit, looked_at, held_leases, held_slots) select 'full', 'key ' || i, 1, now(), array[i % 1000 + 1], '{1}' from generate_series(1, $1::integer) i`, keys)
-	exec(`insert into jobq.lane (queue, key, full_limit, looked_at) select 'stops', 'key ' || i, 1, now() from generate_series(1, $1::integer) i`, keys)
-	exec(`insert into jobq.lane_head (queue, key, job_id, lease_id) select 'stops', 'key ' || i, 50000000 + i, jobq.lease_day((now() at time zone 'UTC')::date) + i from generate_series(1, $1::integer) i`, keys)
+	exec(`insert into jobq.lane (queue, key, full_limit, looked_at, held_leases, held_slots) select 'full', 'key ' || i, 1, now(), array[i % 1000 + 1], '{1}' from generate_series(1, $1::integer) i`, fewer)
+	exec(`insert into jobq.lane (queue, key, full_limit, looked_at) select 'stops', 'key ' || i, 1, now() from generate_series(1, $1::integer) i`, fewer)
+	exec(`insert into jobq.lane_head (queue, key, job_id, lease_id) select 'stops', 'key ' || i, 50000000 + i, jobq.lease_day((now() at time zone 'UTC')::date) + i from generate_series(1, $1::integer) i`, fewer)
 	exec(`insert into jobq.lane (queue, key, full_limit, looked_at, held_leases, held_slots)
 		select 'many', 'key ' || i, 10000, now(), array(select 1 + j % 1000 from generate_series(1, 10000) j), array_fill(1::smallint, '{10000}') from generate_series(0, 99) i`)
 	exec(`insert into jobq.lease (id, claimed_at, expires_at, owner, queue, job_ids) select i, now(), now() + interval '1 hour', 'w', 'full', array[i] from generate_series(1, 1000) i`)

@@ -52,6 +52,18 @@ func TestAttentionSaysWhy(t *testing.T) {
 	}
 }
 
+// Jobs that no worker takes need attention, also where their partition keys hold all of them; while workers
+// live, jobs that are held are as they are meant to be.
+func TestAttentionToHeldJobs(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 120, 30, newOverview)
+	s.tell(data.Answer{Panel: data.Leader, Value: &monitor.Leader{}}, data.Answer{Panel: data.Queues, Value: []monitor.Queue{
+		{Name: "held", Slots: 2, Available: 9, AvailableMax: 100}, {Name: "untaken", Available: 9, AvailableMax: 100},
+	}})
+	require.Contains(t, s.text(), "! untaken: 9 jobs wait and no worker takes them")
+	require.NotContains(t, s.text(), "held:")
+}
+
 // A queue whose jobs no worker takes is in trouble from the first moment, and one
 // that waits because somebody has paused it is in less.
 func TestOrderOfTrouble(t *testing.T) {
