@@ -29,7 +29,9 @@ type Batch struct {
 	// Default 0: no limit. Not negative.
 	MaxConsecutiveFailures int
 	// ExitWhenEmpty drains the worker when its queues have nothing available of
-	// its kinds, and nothing runs. Jobs that are to start later do not count, nor those of a kind that the worker leaves to others, since it could not decode the last
+	// its kinds, and nothing runs. Jobs that are to start later do not count, nor do
+	// those whose partition key one of these holds, or a failed job stops (jobq.KeyOrder), nor
+	// those of a kind that the worker leaves to others, since it could not decode the last
 	// ones. Default false.
 	ExitWhenEmpty bool
 	// LeaveDue is for ExitWhenEmpty where no janitor makes jobs available: scheduled jobs whose time

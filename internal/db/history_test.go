@@ -77,6 +77,11 @@ const manyHeads = `with q as (
   insert into jobq.lane_head (queue, key, job_id, lease_id)
     select q.name, 'key ' || i, 1000000000 + i, jobq.lease_day((now() at time zone 'UTC')::date) + i from (values ('keys'), ('stops')) q(name), generate_series(1, 20000) i`
 
+// manyHeld gives a queue more keys than are looked at, whose heads wait for their retries but for the last one.
+const manyHeld = manyHeads + `;
+  insert into jobq.pending (id, kind, queue, partition_key) select 7000000 + i, 'k', 'stops', 'key ' || i from generate_series(1, 5000) i;
+  insert into jobq.pending (id, kind, queue, partition_key, position, run_at) select 1000000000 + i, 'k', 'stops', 'key ' || i, null, now() + interval '1 day' from generate_series(1, 4999) i`
+
 // chosenJobs says that a claim has chosen a hundred jobs.
 const chosenJobs = "select set_config('jobq_claim.places', array(select p.ctid from jobq.pending p where p.position is not null order by p.id limit 100)::text, true)"
 
@@ -193,6 +198,7 @@ func historyCases() []historyCase {
 		{"DigestRead", db.DigestRead, "'{1,2,3}'", few, ""},
 		{"WorkWaits", db.WorkWaits, "true, '{k1}', '{none,due}'", few, ""},
 		{"WorkWaits of one", db.WorkWaits, "true, '{k}', '{none,due}'", few, ""},
+		{"WorkWaits where keys are held", db.WorkWaits, "true, '{k}', '{stops}'", 4 * batch, manyHeld},
 		{"WorkWaits while a job is to be looked at", db.WorkWaits, "true, '{other}', '{none,due}'", inHand, "insert into jobq.dependency_look (job_id) values (20000100)"},
 		{"WorkerBeat", db.WorkerBeat, "'1 minute', '{k1}', 'w1', '{q1,q2}', 1, null, false, true, true, 'h', null, null, 'v', '{}', '{}'", few, ""},
 		{"WorkerEarlier", db.WorkerEarlier, "'1 minute', 'w1', null", few, ""},

@@ -424,3 +424,39 @@ func TestLaneHeadPrune(t *testing.T) {
 	prune(100)
 	require.Zero(t, kept())
 }
+
+// Jobs that wait for the retry of their key's head, or that a failed one stops, are no work to wait for; those that
+// come after a job which runs are, and so are jobs without a key.
+func TestWorkOfKeysInOrder(t *testing.T) {
+	t.Parallel()
+	for _, order := range []string{"hold", "pass", "stop"} {
+		t.Run(order, func(t *testing.T) {
+			t.Parallel()
+			q := ordered(t, order)
+			waits := func(kinds ...string) bool {
+				waits, err := q.queries.WorkWaits(context.Background(), kinds, []string{"default"})
+				require.NoError(t, err)
+				return waits
+			}
+			require.False(t, waits("k"), "nothing")
+			q.enqueueKeyed("a", 3)
+			require.True(t, waits("k"))
+			require.False(t, waits("other"))
+			first := q.takeOne(1, "the first")
+			require.True(t, waits("k"), "the first one runs")
+			q.over(first, "failed", false)
+			require.Equal(t, order == "pass", waits("k"), "the first one waits for its retry")
+			q.enqueueKeyed("b", 1)
+			require.True(t, waits("k"), "another key")
+			q.exec("delete from jobq.pending where partition_key = 'b'")
+			q.exec("insert into jobq.pending (kind) values ('k')")
+			require.True(t, waits("k"), "a job without a key")
+			q.exec("delete from jobq.pending where partition_key = ''")
+			if order != "pass" {
+				q.promote()
+				q.over(q.takeOne(1, "its retry"), "failed", true)
+				require.Equal(t, order == "hold", waits("k"), "the first one has failed")
+			}
+		})
+	}
+}

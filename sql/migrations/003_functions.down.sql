@@ -18,6 +18,7 @@ drop function jobq.line_priority(text, text[], integer);
 drop function jobq.lane_head_prune(text, text, integer);
 drop function jobq.lane_freed(text, text);
 drop function jobq.lane_next_lock(text, text, text, text[]);
+drop function jobq.lane_work(text, text, text[]);
 drop function jobq.lane_next(text, text, text);
 drop function jobq.lane_failed(bigint, bigint);
 drop function jobq.lane_prune(text, text, bigint, integer);

@@ -2121,6 +2121,32 @@ begin
     limit 1;
 end $$;
 
+-- lane_work says whether a queue with a key_order has a job of these kinds, and of a key, that could run now or when another one has
+-- ended that runs: not one that waits for the retry of its key's head, or that a failed one stops. It looks at
+-- 1,000 keys; of more it takes that to be so. Needs pending_claim_idx, pending_pkey, and what lane_next needs.
+create function jobq.lane_work(of_queue text, of_order text, kinds text[]) returns boolean
+  language plpgsql stable
+  set enable_sort = off set enable_seqscan = off set enable_bitmapscan = off set jit = off
+  as $$
+declare
+  last_key text := '';
+begin
+  for looked in 1 .. 1000 loop
+    select p.partition_key into last_key from jobq.pending p
+      where p.queue = of_queue and p.position is not null and p.partition_key > last_key
+      order by p.partition_key, p.priority, p.position limit 1;
+    if not found then
+      return false;
+    end if;
+    if exists (
+        select from jobq.lane_next(of_queue, last_key, of_order) n
+          where n.waits is null and (select p.kind from jobq.pending p where p.id = n.job_id limit 1) = any(lane_work.kinds)) then
+      return true;
+    end if;
+  end loop;
+  return true;
+end $$;
+
 -- lane_next_lock locks the next job of a key for lane_claim, if it is of these kinds and nobody else has it locked. free is 0 if
 -- the key has to wait for one that waits for its retry, or has failed. Only who has its turn in the queue may call it.
 create function jobq.lane_next_lock(of_queue text, of_key text, of_order text, kinds text[])
@@ -2205,7 +2231,7 @@ revoke execute on function
   jobq.enqueue(text, text, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], text, bigint[], text, text),
   jobq.enqueue_arrays, jobq.dependencies_named, jobq.enqueue_many(jsonb), jobq.enqueue_many(json), jobq.enqueue_many(text),
   jobq.rate_burst_default, jobq.rate_step_us, jobq.throttle_ready_at, jobq.throttled_until, jobq.queue_turn, jobq.queue_admit, jobq.queue_charge, jobq.line_priority, jobq.lane_eat, jobq.lane_pick, jobq.lane_note, jobq.lane_claim, jobq.lane_told, jobq.lane_prune,
-  jobq.lane_failed, jobq.lane_next, jobq.lane_next_lock, jobq.lane_freed, jobq.lane_head_prune,
+  jobq.lane_failed, jobq.lane_next, jobq.lane_work, jobq.lane_next_lock, jobq.lane_freed, jobq.lane_head_prune,
   jobq.run_end, jobq.runs_over, jobq.job_exists, jobq.moving_refuse, jobq.cancel, jobq.args_require, jobq.running_refuse, jobq.requeue, jobq.delete_job, jobq.backoff_delay,
   jobq.partition_yield, jobq.partition_add, jobq.keep_from, jobq.keep_from_day, jobq.day_needed, jobq.partition_prune, jobq.payload_prune, jobq.default_prune, jobq.history_analyze
   from public;
