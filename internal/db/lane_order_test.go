@@ -434,7 +434,7 @@ func TestWorkOfKeysInOrder(t *testing.T) {
 			t.Parallel()
 			q := ordered(t, order)
 			waits := func(kinds ...string) bool {
-				waits, err := q.queries.WorkWaits(context.Background(), kinds, []string{"default"})
+				waits, err := q.queries.WorkWaits(context.Background(), true, kinds, []string{"default"})
 				require.NoError(t, err)
 				return waits
 			}
