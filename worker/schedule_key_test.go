@@ -67,7 +67,7 @@ func TestTicksObeyTheirKey(t *testing.T) {
 			}, patience, 5*time.Millisecond)
 			mu.Lock()
 			defer mu.Unlock()
-			require.Empty(t, wrong)
+			require.Empty(t, wrong[:min(len(wrong), 5)])
 			for schedule, ticks := range ran {
 				require.GreaterOrEqual(t, len(ticks), missed, "%s: one more if a day has begun meanwhile", schedule)
 				if name == "order" {
