@@ -39,7 +39,7 @@ func TestScheduleCommands(t *testing.T) {
 	require.Equal(t, "customer-17", listed[0].PartitionKey)
 	require.Equal(t, time.Second, listed[1].Every)
 	table := command(exitOK, "list")
-	require.Regexp(t, `report +0 9 \* \* mon Europe/Berlin +report +default +Mon .* 09:00:00 CES?T, in \S+ +ok\n`, table)
+	require.Regexp(t, `report +0 9 \* \* mon Europe/Berlin +report +default +customer-17 +Mon .* 09:00:00 CES?T, in \S+ +ok\n`, table)
 	require.Regexp(t, `tick +every 1s +tick +default `, table)
 
 	next := strings.Split(strings.TrimSpace(command(exitOK, "next", "report", "--count", "3")), "\n")
