@@ -75,8 +75,8 @@ type EnqueueOptions struct {
 	// UniqueKey allows one unfinished job of the kind with this key: 1 to 255
 	// characters. Default "": no such limit, unless UniqueBy makes a key.
 	UniqueKey string
-	// UniqueBy makes the unique key of these fields of the args, by their names in JSON, or of
-	// all of the args: AllArgs. The args must have one of the fields at least, and a Client
+	// UniqueBy makes the unique key of these fields of the args, 1 to 32, by their names in JSON, or
+	// of all of the args: AllArgs. The args must have one of the fields at least, and a Client
 	// with a Codec refuses UniqueBy. Default nil: the key is UniqueKey.
 	UniqueBy []string
 	// UniqueFor is how long the key is held from the enqueue on, by the database's clock, even if the job

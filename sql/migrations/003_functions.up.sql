@@ -237,13 +237,9 @@ begin
   end if;
   if cardinality(enqueue.after) > 0 or enqueue.uniqueness is not null then
     perform jobq.after_require(enqueue.after);
-    return (
-      select e.id
-        from jobq.enqueue_arrays(array[enqueue.kind], array[enqueue.args], array[enqueue.queue], array[enqueue.priority], array[enqueue.run_at],
-          array[null::interval], array[enqueue.max_attempts], array[enqueue.unique_key], array[enqueue.timeout], array[enqueue.backoff_base],
-          array[enqueue.backoff_max], array[to_jsonb(enqueue.tags)], array[enqueue.metadata],
-          case when cardinality(enqueue.after) > 0 then array_fill(1, array[cardinality(enqueue.after)]) end, enqueue.after,
-          array[enqueue.after_failure], array[enqueue.partition_key], array[enqueue.uniqueness]) e);
+    -- In two lines, since the context of an error has all of it. after_jobs says that the job, the first, waits for all of after.
+    return (select e.id from jobq.enqueue_arrays(array[kind], array[args], array[queue], array[priority], array[run_at], array[null::interval], array[max_attempts], array[unique_key], array[timeout],
+      array[backoff_base], array[backoff_max], array[to_jsonb(tags)], array[metadata], array_fill(1, array[coalesce(cardinality(after), 0)]), after, array[after_failure], array[partition_key], array[uniqueness]) e);
   end if;
   job_id := nextval('jobq.job_id_seq');
   if enqueue.unique_key is not null then
@@ -426,15 +422,15 @@ begin
   end if;
   on_conflict := coalesce(uniqueness ->> 'on_conflict', 'skip');
   if on_conflict not in ('skip', 'replace', 'fail') then
-    problem := format('uniqueness: on_conflict must be skip, replace or fail, not %L', left(on_conflict, 40));
+    problem := format('uniqueness: on_conflict must be skip, replace or fail, not %s', to_json(left(on_conflict, 40)));
     return;
   end if;
   if uniqueness ? 'by' then
     if jsonb_typeof(uniqueness -> 'by') = 'array' then
       fields := array(select case jsonb_typeof(e.value) when 'string' then e.value #>> '{}' end from jsonb_array_elements(uniqueness -> 'by') e);
     end if;
-    if fields is null or fields = '{}' or array_position(fields, null) is not null or '*' = any(fields) and cardinality(fields) > 1 then
-      problem := 'uniqueness: by must name fields of args, such as ["id"], or be ["*"] for all of args';
+    if fields is null or cardinality(fields) not between 1 and 32 or array_position(fields, null) is not null or '*' = any(fields) and cardinality(fields) > 1 then
+      problem := 'uniqueness: by must be 1 to 32 names of fields of args, such as ["id"], or ["*"] for all of args';
       return;
     end if;
     if given is not null then
@@ -451,7 +447,7 @@ begin
       select jsonb_object_agg(f.name, args -> f.name) into chosen from unnest(fields) as f(name) where args ? f.name;
     end if;
     if chosen is null then
-      problem := format('uniqueness: args have no field %s', left(array_to_string(fields, ' or '), 128));
+      problem := format('uniqueness: args have none of the fields %s', left(uniqueness ->> 'by', 128));
       return;
     end if;
     key := jobq.json_canonical(chosen)::text;
