@@ -242,6 +242,10 @@ func (job *jobLine) params(options jobq.EnqueueOptions) (params jobq.EnqueuePara
 		return params, nil, usagef("queue must be 1 to 128 characters")
 	case job.UniqueKey != nil && *job.UniqueKey == "":
 		return params, nil, usagef("unique_key must be 1 to 255 characters")
+	case job.Uniqueness.By != nil && len(job.Uniqueness.By) == 0:
+		return params, nil, usagef(`uniqueness: by must be 1 to 32 names of fields of args, such as ["id"], or ["*"] for all of args`)
+	case job.Uniqueness.OnConflict != nil && *job.Uniqueness.OnConflict == "":
+		return params, nil, usagef("uniqueness: on_conflict must be skip, replace or fail")
 	case job.PartitionKey != nil && *job.PartitionKey == "":
 		return params, nil, usagef("partition_key must be 1 to 255 characters")
 	case job.MaxAttempts != nil && *job.MaxAttempts == 0:
