@@ -32,9 +32,9 @@ grant insert (kind, args, queue, priority, run_at, max_attempts, unique_key, tim
 grant usage on sequence jobq.job_id_seq, jobq.position_seq to jobq_producer, jobq_worker, jobq_admin;
 grant select on sequence jobq.waiting_seq to jobq_producer; -- is somebody to be woken?
 grant execute on function
-  jobq.enqueue(text, jsonb, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], jsonb, bigint[], text, text),
-  jobq.enqueue(text, json, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], json, bigint[], text, text),
-  jobq.enqueue(text, text, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], text, bigint[], text, text),
+  jobq.enqueue(text, jsonb, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], jsonb, bigint[], text, text, jsonb),
+  jobq.enqueue(text, json, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], json, bigint[], text, text, json),
+  jobq.enqueue(text, text, text, bigint, timestamptz, bigint, text, interval, interval, interval, text[], text, bigint[], text, text, text),
   jobq.enqueue_arrays, jobq.enqueue_many(jsonb), jobq.enqueue_many(json), jobq.enqueue_many(text)
   to jobq_producer, jobq_worker, jobq_admin;
 
@@ -123,7 +123,7 @@ grant insert, update, delete on jobq.schedule to jobq_admin;
 grant update on jobq.setting to jobq_admin;
 grant update (drain_requested_at) on jobq.worker to jobq_admin;
 grant execute on function
-  jobq.job_problem, jobq.object_problem, jobq.unique_key_take, jobq.unique_keys_take, jobq.unique_key_refuse, jobq.unique_keys_release,
+  jobq.job_problem, jobq.object_problem, jobq.unique_key_take, jobq.unique_key_problem, jobq.unique_key_drop, jobq.unique_keys_take, jobq.unique_key_refuse, jobq.unique_keys_release,
   jobq.job_exists, jobq.moving_refuse, jobq.cancel, jobq.lane_freed, jobq.args_require, jobq.running_refuse, jobq.requeue, jobq.delete_job, jobq.job_lock, jobq.job_edit,
   jobq.audit_begin, jobq.audit_begin_many, jobq.audit_resume,
   jobq.plain_args_refuse, jobq.change_problem, jobq.act_problem, jobq.act, jobq.act_clone, jobq.act_drain, jobq.act_queue, jobq.act_kind, jobq.act_settings, jobq.act_queue_set, jobq.export_begin, jobq.export_end, jobq.export_again, jobq.run_restore, jobq.undo_job, jobq.undo_whole, jobq.undo,

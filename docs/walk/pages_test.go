@@ -241,6 +241,7 @@ var pages = map[string]page{
 		{line: "jobq requeue 4711", first: jobs4711 + `
 			psql "$DATABASE_URL" -qXc "insert into jobq.step (job_id, started_at, lease_token, claimed_at, number, type, name) values (4711, now(), 0, now(), 1, 'step', 'charge')"`},
 	}},
+	"docs/unique.md": {rules: []rule{{line: "client.Enqueue(", excused: "Go: ExampleClient_Enqueue_unique runs", all: true}}},
 	"docs/testing.md": {rules: []rule{
 		{line: "jobq dev --ephemeral", instead: "jobq dev --ephemeral -- sh -c 'JOBQ_TEST_DATABASE_URL=$DATABASE_URL go version'"},
 		{line: "test := worker.NewTestJob(", excused: inGo, all: true},

@@ -82,6 +82,15 @@ const manyHeld = manyHeads + `;
   insert into jobq.pending (id, kind, queue, partition_key) select 7000000 + i, 'k', 'stops', 'key ' || i from generate_series(1, 5000) i;
   insert into jobq.pending (id, kind, queue, partition_key, position, run_at) select 1000000000 + i, 'k', 'stops', 'key ' || i, null, now() + interval '1 day' from generate_series(1, 4999) i`
 
+// manyKeptKeys has many keys of jobs that are over, all of which were kept until the same moment, many that are to be kept for
+// longer, and one of a job that waits.
+const manyKeptKeys = `with kept as (
+    insert into jobq.unique_key (kind, key, job_id, kept_until, job_over)
+      select 'k', 'key ' || i, i, now() - interval '1 h', true from generate_series(1, 20000) i
+      union all select 'k', 'later ' || i, 100000 + i, now() + interval '1 h', true from generate_series(1, 20000) i
+  )
+  insert into jobq.pending (id, kind, unique_key) values (7000000, 'k', 'w1')`
+
 // chosenJobs says that a claim has chosen a hundred jobs.
 const chosenJobs = "select set_config('jobq_claim.places', array(select p.ctid from jobq.pending p where p.position is not null order by p.id limit 100)::text, true)"
 
@@ -130,6 +139,8 @@ func historyCases() []historyCase {
 		{"ScheduleFail", db.ScheduleFail, "'wrong', '1 s', 's1', 1", few, ""},
 		{"ScheduleRewind", db.ScheduleRewind, "", few, ""}, // all schedules, of which there are few
 		{"ScheduleTickPrune", db.ScheduleTickPrune, "'-infinity', '7 days', 500", inHand, ""},
+		{"UniqueKeyPrune", db.UniqueKeyPrune, "'-infinity', 0, 500", inHand, manyKeptKeys},
+		{"UniqueKeyPrune of the last", db.UniqueKeyPrune, "now() - interval '1 h', 19500, 500", inHand, manyKeptKeys},
 		{"AuditPrune", db.AuditPrune, "0, 0, 500", batch, ""},
 		{"PartitionAdd", db.PartitionAdd, "'run', 5", batch, ""}, // catalogs, for the indexes and constraints of a table
 		{"PartitionAdd of leases", db.PartitionAdd, "'past_lease', 5", batch, ""},
@@ -145,6 +156,8 @@ func historyCases() []historyCase {
 		// The worker.
 		{"JobEnqueue", db.JobEnqueue, "'k', '{}', 'q1', 0, null, '1 hour', 25, null, null, null, null, null, ''", few, ""},
 		{"JobEnqueue with a partition key", db.JobEnqueue, "'k', '{}', 'q1', 0, null, null, 25, null, null, null, null, null, 'a'", few, ""},
+		{"enqueue that replaces another", "select jobq.enqueue('k', unique_key => $1, uniqueness => '{\"on_conflict\": \"replace\"}')", "'w1'", inHand, manyKeptKeys},
+		{"enqueue with a key that was kept for a time", "select jobq.enqueue('k', unique_key => $1, uniqueness => '{\"for\": \"1 h\"}')", "'key 7'", inHand, manyKeptKeys},
 		{"enqueue of one that waits", "select jobq.enqueue('k', after => $1)", "'{40000026,20000104}'", inHand, ""},
 		{"ParentList", db.ParentList, "6000001, 40000030, 100", batch, ""},
 		{"GraphList of one with many parents", db.GraphList, "6000001", 50_000, ""}, // looks at 1,000 jobs, in each day of the history
